@@ -1,0 +1,200 @@
+package fairshare
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Resource is what a limit counts.
+type Resource uint8
+
+const (
+	Requests   Resource = iota + 1 // one for each request, charged on arrival
+	Concurrent                     // requests in progress: charged on arrival, given back at the end
+	Bytes                          // response body bytes, charged at settle
+	Errors                         // answers whose status is in Limit.Statuses, charged at settle
+	Refusals                       // refusals of a rule, counted towards its ban; never written in a policy
+)
+
+// String returns the resource's name in a policy file.
+func (r Resource) String() string {
+	switch r {
+	case Requests:
+		return "requests"
+	case Concurrent:
+		return "concurrent"
+	case Bytes:
+		return "bytes"
+	case Errors:
+		return "errors"
+	case Refusals:
+		return "refusals"
+	}
+	return fmt.Sprintf("resource %d", uint8(r))
+}
+
+// Settled reports whether the cost is known only after the answer: such a
+// limit is tested on arrival and charged at settle.
+func (r Resource) Settled() bool { return r == Bytes || r == Errors || r == Refusals }
+
+// An Algorithm says how a limit looks back in time.
+type Algorithm uint8
+
+const (
+	// Window weighs the last and the present window of length W, cut at
+	// multiples of W since the Unix epoch. The zero Algorithm.
+	Window Algorithm = iota
+	// GCRA is the generic cell rate algorithm (ITU-T I.371): a steady rate of
+	// N per W with Burst at once.
+	GCRA
+	// Quiet counts requests until a pause of at least W.
+	Quiet
+)
+
+// String returns the algorithm's name in a policy file.
+func (a Algorithm) String() string {
+	switch a {
+	case Window:
+		return "window"
+	case GCRA:
+		return "gcra"
+	case Quiet:
+		return "quiet"
+	}
+	return fmt.Sprintf("algorithm %d", uint8(a))
+}
+
+// A KeyPart names one part of the key that a limit counts under.
+type KeyPart struct {
+	Kind KeyKind
+	Name string // of the cookie or header; else empty
+}
+
+// A KeyKind is the kind of a key part.
+type KeyKind uint8
+
+const (
+	ByAddr      KeyKind = iota + 1 // client address, cut to the policy's prefix lengths
+	ByNetwork                      // IPv4 /24, IPv6 /48
+	ByUserAgent                    // the User-Agent text
+	ByHost                         // the Host without port and final dot, lower case
+	ByPath                         // the decoded path
+	ByEveryone                     // one key for all
+	ByCookie                       // the value of the cookie Name
+	ByHeader                       // the value of the header Name
+)
+
+// String returns the part as a policy file spells it.
+func (p KeyPart) String() string {
+	switch p.Kind {
+	case ByAddr:
+		return "addr"
+	case ByNetwork:
+		return "network"
+	case ByUserAgent:
+		return "user_agent"
+	case ByHost:
+		return "host"
+	case ByPath:
+		return "path"
+	case ByEveryone:
+		return "everyone"
+	case ByCookie:
+		return "cookie:" + p.Name
+	case ByHeader:
+		return "header:" + p.Name
+	}
+	return fmt.Sprintf("key part %d", uint8(p.Kind))
+}
+
+// Bounds of a limit.
+const (
+	MinWindow = time.Millisecond
+	MaxWindow = 31 * 24 * time.Hour
+	MaxN      = 1 << 27 // of requests, concurrent, errors, and of a burst
+	MaxBytes  = 1 << 43 // of bytes
+)
+
+// A Limit is an allowance of one resource per window and key. Two limits with
+// the same Name, By, Resource, Window and Algorithm are the same limit: its
+// counters outlive a change of N.
+type Limit struct {
+	Name      string        // of its rule
+	Resource  Resource      //
+	N         int64         // allowance, in the resource's unit; 1 to MaxN or MaxBytes
+	Window    time.Duration // MinWindow to MaxWindow; 0 for Concurrent
+	Algorithm Algorithm     // Quiet with Requests only
+	Burst     int64         // GCRA: what may come at once; 0 means N
+	By        []KeyPart     // empty means ByAddr
+	Statuses  StatusSet     // Errors: what is an error; the zero set means 400 to 499
+	DryRun    bool          // decide and report, enforce nothing
+}
+
+// Allowed returns how much may be spent at once: Burst of a GCRA limit, else N.
+func (l *Limit) Allowed() int64 {
+	if l.Algorithm == GCRA && l.Burst > 0 {
+		return l.Burst
+	}
+	return l.N
+}
+
+// Check returns what is out of bounds in l, all of it joined, or nil.
+func (l *Limit) Check() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	most := int64(MaxN)
+	switch l.Resource {
+	case Requests, Concurrent, Errors, Refusals:
+	case Bytes:
+		most = MaxBytes
+	default:
+		fault("unknown %s", l.Resource)
+	}
+	if l.N < 1 || l.N > most {
+		fault("%s: %d is not between 1 and %d", l.Resource, l.N, most)
+	}
+	switch {
+	case l.Resource == Concurrent && l.Window != 0:
+		fault("concurrent takes no window")
+	case l.Resource != Concurrent && (l.Window < MinWindow || l.Window > MaxWindow):
+		fault("window %v is not between 1ms and 31d", l.Window)
+	}
+	switch {
+	case l.Algorithm > Quiet:
+		fault("unknown %s", l.Algorithm)
+	case l.Algorithm != Window && l.Resource == Concurrent:
+		fault("concurrent takes no algorithm")
+	case l.Algorithm == Quiet && l.Resource != Requests:
+		fault("quiet counts requests only")
+	}
+	if l.Burst != 0 {
+		if l.Algorithm != GCRA {
+			fault("burst belongs to gcra")
+		}
+		if l.Burst < 0 || l.Burst > most {
+			fault("burst: %d is not between 1 and %d", l.Burst, most)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A StatusSet is a set of HTTP status codes from 100 to 599. The zero set is
+// empty.
+type StatusSet [8]uint64
+
+// Add puts the codes from first to last into the set; codes outside 100 to
+// 599 are passed over.
+func (s *StatusSet) Add(first, last int) {
+	for c := max(first, 100); c <= min(last, 599); c++ {
+		s[(c-100)>>6] |= 1 << ((c - 100) & 63)
+	}
+}
+
+// Has reports whether code is in the set.
+func (s *StatusSet) Has(code int) bool {
+	return code >= 100 && code <= 599 && s[(code-100)>>6]>>((code-100)&63)&1 == 1
+}
+
+// Empty reports whether no code is in the set.
+func (s *StatusSet) Empty() bool { return *s == StatusSet{} }
