@@ -1,0 +1,99 @@
+// Fairshare keeps any one visitor of a web server from taking more than its
+// share.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands are the subcommands, each in a file of its own.
+type commands struct {
+	Serve   serveCmd   `cmd:"" help:"Stand in front of a site as a reverse proxy."`
+	Check   checkCmd   `cmd:"" help:"Check policy files; walk one request through."`
+	Policy  policyCmd  `cmd:"" help:"Print the built-in policy."`
+	Replay  replayCmd  `cmd:"" help:"Run a policy over access logs and report what it would have done."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1 // faults found, or failed
+	exitUsage  = 2
+)
+
+// An environment is what a subcommand may touch of the process. Results go to
+// stdout, everything else to stderr.
+type environment struct {
+	ctx    context.Context // ends with SIGINT and SIGTERM
+	stdin  io.Reader
+	stdout io.Writer
+	stderr io.Writer
+}
+
+// A hintError adds what to do about an error.
+type hintError struct {
+	error
+	hint string
+}
+
+func (e *hintError) Unwrap() error { return e.error }
+
+// errSilent fails without a word: what there is to say has been said.
+var errSilent = errors.New("")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(os.Args[1:], &environment{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+}
+
+// run is main without the process: it returns the exit code.
+func run(args []string, env *environment) int {
+	var cmds commands
+	exit := -1
+	parser, err := kong.New(&cmds,
+		kong.Name("fairshare"),
+		kong.Description("Keeps any one visitor from taking more than its share of a web server."),
+		kong.Writers(env.stdout, env.stderr),
+		kong.Exit(func(code int) { exit = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		panic(err) // the structs above are wrong
+	}
+	parsed, err := parser.Parse(args)
+	if exit >= 0 { // --help was asked for and has been printed
+		return exit
+	}
+	if err != nil {
+		fmt.Fprintf(env.stderr, "fairshare: %s\nhint: fairshare --help\n", oneLine(err))
+		return exitUsage
+	}
+	err = parsed.Run(env)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errSilent):
+		return exitFailed
+	}
+	fmt.Fprintf(env.stderr, "fairshare: %s\n", oneLine(err))
+	var hinted *hintError
+	if errors.As(err, &hinted) {
+		fmt.Fprintf(env.stderr, "hint: %s\n", hinted.hint)
+	}
+	return exitFailed
+}
+
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}

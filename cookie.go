@@ -1,0 +1,65 @@
+package fairshare
+
+import "strings"
+
+// cookies calls found with the name and value of each valid cookie pair of
+// the Cookie header lines until found returns false. A pair is valid as
+// net/http sees it: a token, "=", and a value of printable ASCII without `"`,
+// ";" and `\`; one pair of quotes around the value is passed over (RFC 6265
+// §4.1.1).
+func cookies(h Header, found func(name, value string) bool) {
+	if h == nil {
+		return
+	}
+	for _, line := range h.Values("Cookie") {
+		for line != "" {
+			var pair string
+			pair, line, _ = strings.Cut(line, ";")
+			name, value, ok := strings.Cut(strings.Trim(pair, " \t"), "=")
+			if !ok {
+				continue
+			}
+			name = strings.TrimRight(name, " \t")
+			value = strings.TrimLeft(value, " \t")
+			if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
+				value = value[1 : len(value)-1]
+			}
+			if token(name) && cookieValue(value) && !found(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// token reports whether s is a token (RFC 9110 §5.6.2).
+func token(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c <= ' ' || c >= 0x7F || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func cookieValue(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c >= 0x7F || c == '"' || c == ';' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// cookie returns the value of the first valid cookie called name, "" when
+// there is none.
+func cookie(h Header, name string) string {
+	var got string
+	cookies(h, func(n, v string) bool {
+		if n == name {
+			got = v
+		}
+		return n != name
+	})
+	return got
+}

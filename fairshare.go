@@ -1,0 +1,11 @@
+// Package fairshare keeps any one visitor of a web server from taking more
+// than its share.
+//
+// Start with [Guard]: it runs a [Policy] over each [Request] and answers with
+// a [Verdict]. A [Limiter] does the counting; package memlimit holds one in
+// memory. Package policyfile reads policies from files, package httpguard puts
+// a guard before an http.Handler.
+//
+// The package is plain arithmetic over values: time is an argument, and
+// neither net/http nor log files are mentioned.
+package fairshare

@@ -1,0 +1,250 @@
+package fairshare
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// A Match is the yes/no test of a rule: every field given must hold; within a
+// field, any value may. The zero Match holds for every request. A text that
+// begins with "re:" is an RE2 regexp, unanchored and case-sensitive.
+type Match struct {
+	Addr      AddrSet             // the client address is in the set; nil means any
+	Path      []string            // the path fits as a whole; "*" for any run of characters
+	Query     map[string][]string // parameter → texts that its decoded value contains, any case; "*" means any value
+	Host      []string            // the host without port and final dot, any case; "*" as in Path
+	Method    []string            // equal, any case
+	UserAgent []string            // contains one of the texts, any case; "" means absent or empty
+	Cookie    []string            // "none": no valid cookie pair; "any"; else a cookie's name; "*" as in Path
+	Header    map[string][]string // header → texts, as UserAgent
+	Not       []Match             // none of which may hold
+}
+
+// An AddrSet is a set of addresses.
+type AddrSet interface {
+	// Contains reports whether a valid, unmapped address without zone is in
+	// the set. It is safe for concurrent use.
+	Contains(netip.Addr) bool
+}
+
+// Prefixes is a small AddrSet, searched one by one.
+type Prefixes []netip.Prefix
+
+// Contains implements [AddrSet].
+func (p Prefixes) Contains(addr netip.Addr) bool {
+	for _, prefix := range p {
+		if prefix.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// Words of Match.Cookie that are no names.
+const (
+	noCookie  = "none"
+	anyCookie = "any"
+)
+
+// A field of a match.
+type field uint8
+
+const (
+	methodField field = iota
+	addrField
+	hostField
+	pathField
+	cookieField
+	userAgentField
+	headerField
+	queryField
+	notField
+)
+
+// A condition is one compiled field of a match.
+type condition struct {
+	field    field
+	name     string // of the header or query parameter
+	patterns []pattern
+	addrs    AddrSet
+	none     bool // cookie: "none" is among the values
+	any      bool // cookie: "any" is among the values
+	not      matcher
+}
+
+// A matcher is a compiled Match: all conditions must hold, the cheap ones
+// first.
+type matcher []condition
+
+func newMatcher(m *Match) (matcher, error) {
+	var conds matcher
+	var errs []error
+	add := func(f field, name string, texts []string, kind patternKind) {
+		if texts == nil {
+			return
+		}
+		patterns, err := newPatterns(texts, kind)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: f, name: name, patterns: patterns})
+	}
+	add(methodField, "", m.Method, globFold)
+	if m.Addr != nil {
+		conds = append(conds, condition{field: addrField, addrs: m.Addr})
+	}
+	add(hostField, "", m.Host, globFold)
+	add(pathField, "", m.Path, glob)
+	if m.Cookie != nil {
+		c := condition{field: cookieField}
+		var names []string
+		for _, s := range m.Cookie {
+			switch s {
+			case noCookie:
+				c.none = true
+			case anyCookie:
+				c.any = true
+			default:
+				names = append(names, s)
+			}
+		}
+		var err error
+		if c.patterns, err = newPatterns(names, glob); err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, c)
+	}
+	add(userAgentField, "", m.UserAgent, contains)
+	for _, name := range sortedKeys(m.Header) {
+		add(headerField, canonicalHeader(name), m.Header[name], contains)
+	}
+	for _, name := range sortedKeys(m.Query) {
+		add(queryField, name, m.Query[name], anyValue)
+	}
+	for i := range m.Not {
+		not, err := newMatcher(&m.Not[i])
+		if err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: notField, not: not})
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("match: %w", errs[0])
+	}
+	return conds, nil
+}
+
+// holds reports whether every condition does.
+func (m matcher) holds(d *decision) bool {
+	for i := range m {
+		if !m[i].holds(d) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *condition) holds(d *decision) bool {
+	req := d.req
+	switch c.field {
+	case methodField:
+		return matchAny(c.patterns, req.Method, lower(req.Method))
+	case addrField:
+		return req.Addr.IsValid() && c.addrs.Contains(req.Addr)
+	case hostField:
+		host := plainHost(req.Host)
+		return matchAny(c.patterns, host, lower(host))
+	case pathField:
+		return matchAny(c.patterns, req.Path, "")
+	case cookieField:
+		return c.holdsCookie(d)
+	case userAgentField:
+		return matchAny(c.patterns, req.UserAgent, d.foldedUserAgent())
+	case headerField:
+		return c.holdsHeader(req.Header)
+	case queryField:
+		return c.holdsQuery(req.Query)
+	case notField:
+		return !c.not.holds(d)
+	}
+	return false
+}
+
+func (c *condition) holdsCookie(d *decision) bool {
+	has := d.hasCookie()
+	if c.none && !has || c.any && has {
+		return true
+	}
+	if !has || len(c.patterns) == 0 {
+		return false
+	}
+	fits := false
+	cookies(d.req.Header, func(name, _ string) bool {
+		fits = matchAny(c.patterns, name, "")
+		return !fits
+	})
+	return fits
+}
+
+func (c *condition) holdsHeader(h Header) bool {
+	var values []string
+	if h != nil {
+		values = h.Values(c.name)
+	}
+	if len(values) == 0 {
+		return matchAny(c.patterns, "", "")
+	}
+	for _, v := range values {
+		if matchAny(c.patterns, v, lower(v)) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdsQuery looks at every value of the parameter, wherever it stands. What
+// does not decode is compared as it stands.
+func (c *condition) holdsQuery(query string) bool {
+	for query != "" {
+		var pair string
+		pair, query, _ = strings.Cut(query, "&")
+		key, value, _ := strings.Cut(pair, "=")
+		if unescape(key) != c.name {
+			continue
+		}
+		value = unescape(value)
+		if matchAny(c.patterns, value, lower(value)) {
+			return true
+		}
+	}
+	return false
+}
+
+func unescape(s string) string {
+	if u, err := url.QueryUnescape(s); err == nil {
+		return u
+	}
+	return s
+}
+
+// looksAt reports whether f is asked for anywhere in m.
+func (m matcher) looksAt(f field) bool {
+	for i := range m {
+		if m[i].field == f || m[i].not.looksAt(f) {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyWho reports whether m names clients by who they are alone.
+func (m matcher) onlyWho() bool {
+	for i := range m {
+		if m[i].field != addrField {
+			return false
+		}
+	}
+	return len(m) > 0
+}

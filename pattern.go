@@ -1,0 +1,153 @@
+package fairshare
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// regexpMark begins a pattern that is an RE2 regexp: unanchored,
+// case-sensitive.
+const regexpMark = "re:"
+
+// CheckPattern returns the fault of a pattern as a policy writes it, or nil:
+// only one that begins with "re:" can have one.
+func CheckPattern(s string) error {
+	_, err := newPattern(s, glob)
+	return err
+}
+
+// A patternKind says how a pattern without "re:" is compared.
+type patternKind uint8
+
+const (
+	glob     patternKind = iota // as a whole, "*" for any run of characters
+	globFold                    // the same, any case
+	contains                    // anywhere in the text, any case; "" means absent or empty
+	anyValue                    // as contains, and "*" for any value
+)
+
+// A pattern is one compiled text of a match.
+type pattern struct {
+	kind  patternKind
+	parts []string       // what stands between the "*" of a glob; of contains: the one text, lower case
+	re    *regexp.Regexp // nil unless "re:"
+}
+
+func newPattern(s string, kind patternKind) (pattern, error) {
+	if expr, ok := strings.CutPrefix(s, regexpMark); ok {
+		re, err := regexp.Compile(expr)
+		if err != nil {
+			return pattern{}, fmt.Errorf("regexp %q: %w", expr, err)
+		}
+		return pattern{kind: kind, re: re}, nil
+	}
+	switch {
+	case kind == glob:
+		return pattern{kind: kind, parts: strings.Split(s, "*")}, nil
+	case !ascii(s):
+		// Folding case is easy for ASCII only; regexp knows the rest.
+		expr := "(?i)" + regexp.QuoteMeta(s)
+		if kind == globFold {
+			expr = "(?is)^" + strings.ReplaceAll(regexp.QuoteMeta(s), `\*`, ".*") + "$"
+		}
+		return pattern{kind: kind, re: regexp.MustCompile(expr)}, nil
+	case kind == globFold:
+		return pattern{kind: kind, parts: strings.Split(lower(s), "*")}, nil
+	default:
+		return pattern{kind: kind, parts: []string{lower(s)}}, nil
+	}
+}
+
+func newPatterns(texts []string, kind patternKind) ([]pattern, error) {
+	patterns := make([]pattern, len(texts))
+	for i, s := range texts {
+		var err error
+		if patterns[i], err = newPattern(s, kind); err != nil {
+			return nil, err
+		}
+	}
+	return patterns, nil
+}
+
+// match reports whether s fits. folded is s in lower case; for kind glob it is
+// not looked at.
+func (p *pattern) match(s, folded string) bool {
+	if p.re != nil {
+		return p.re.MatchString(s)
+	}
+	switch p.kind {
+	case glob:
+		return p.fits(s)
+	case globFold:
+		return p.fits(folded)
+	case anyValue:
+		if p.parts[0] == "*" {
+			return true
+		}
+	}
+	if p.parts[0] == "" {
+		return s == ""
+	}
+	return strings.Contains(folded, p.parts[0])
+}
+
+// fits matches a glob. Taking the first place for each part is enough, since
+// parts hold no wildcard of their own.
+func (p *pattern) fits(s string) bool {
+	first, last := p.parts[0], p.parts[len(p.parts)-1]
+	if len(p.parts) == 1 {
+		return s == first
+	}
+	if len(s) < len(first)+len(last) || !strings.HasPrefix(s, first) || !strings.HasSuffix(s, last) {
+		return false
+	}
+	s = s[len(first) : len(s)-len(last)]
+	for _, part := range p.parts[1 : len(p.parts)-1] {
+		i := strings.Index(s, part)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(part):]
+	}
+	return true
+}
+
+func matchAny(patterns []pattern, s, folded string) bool {
+	for i := range patterns {
+		if patterns[i].match(s, folded) {
+			return true
+		}
+	}
+	return false
+}
+
+func ascii(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// lower returns s with A to Z in lower case; s itself when there are none.
+func lower(s string) string {
+	for i := 0; i < len(s); i++ {
+		if s[i] >= 'A' && s[i] <= 'Z' {
+			return string(appendLower(nil, s))
+		}
+	}
+	return s
+}
+
+func appendLower(b []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= 'A' && c <= 'Z' {
+			c |= 0x20
+		}
+		b = append(b, c)
+	}
+	return b
+}

@@ -1,0 +1,196 @@
+package fairshare
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Policy is all rules of a site, in order.
+type Policy struct {
+	Rules  []Rule
+	DryRun bool // decide as if enforced, let everything through
+	// Prefix lengths to which an address is cut before it is a key: one
+	// client. Zero means 32 and 64: one IPv6 customer holds a /64.
+	IPv4Prefix, IPv6Prefix int
+}
+
+// A Rule is one step of the walk. It allows, blocks, or has a limit: just one
+// of these.
+type Rule struct {
+	Name   string    // unique in its policy, not empty
+	Match  Match     // zero means every request
+	Action Action    // Allow or Block; Undecided for a limit
+	Limit  *Limit    // its Name and DryRun are the rule's, whatever stands there
+	Last   bool      // limit only: it is gathered and the walk ends
+	Refund StatusSet // answers after which the limit gives back what it charged on arrival
+	Ban    *BanTerms // limit only; its key must be one ByAddr or ByNetwork
+	Answer *Answer   // nil means the usual answer
+	DryRun bool      // decide and report, enforce nothing; not with Allow
+}
+
+// BanTerms say when refusals of a rule become a ban and how long it is.
+type BanTerms struct {
+	After   int64         // refusals that start a ban; 1 to MaxN
+	Within  time.Duration // the window they are counted in; 0 means 10 minutes
+	For     time.Duration // length of the first ban
+	Growth  float64       // how much longer the next one is; 0 means 1
+	Max     time.Duration // length that growth ends at; 0 means 24 hours, or For if that is longer
+	Forgive time.Duration // without a refusal so long: one step back; 0 means 24 hours
+	All     bool          // every request of the key, not only what the rule's match holds for
+	Unless  *Match        // requests that are spared; nil means none
+}
+
+// An Answer changes what a refused or blocked client gets. "{wait}",
+// "{until}", "{rule}", "{id}", "{client}" and "{contact}" in Body and Redirect
+// are filled in.
+type Answer struct {
+	Status     int           // 0 means 429 for a refusal, 403 for a block; 303 with Redirect
+	Body       string        // "" means the usual body
+	Redirect   string        // where to send the client instead; "" means nowhere
+	RetryAfter time.Duration // fixed Retry-After; 0 means the wait, below zero none
+}
+
+// A RuleError is a fault of one rule.
+type RuleError struct {
+	Rule int // its place in the policy, from 0
+	Name string
+	Err  error
+}
+
+func (e *RuleError) Error() string { return fmt.Sprintf("rule %d (%s): %v", e.Rule+1, e.Name, e.Err) }
+
+func (e *RuleError) Unwrap() error { return e.Err }
+
+// Limits returns the limits of the policy as a [Limiter] is made for them: one
+// for each rule with a limit, in order, then one for each ban, which counts
+// the refusals.
+func (p *Policy) Limits() []Limit {
+	var limits, bans []Limit
+	for i := range p.Rules {
+		r := &p.Rules[i]
+		if r.Limit == nil {
+			continue
+		}
+		l := *r.Limit
+		l.Name, l.DryRun = r.Name, r.DryRun
+		if len(l.By) == 0 {
+			l.By = []KeyPart{{Kind: ByAddr}}
+		}
+		if l.Resource == Errors && l.Statuses.Empty() {
+			l.Statuses.Add(400, 499)
+		}
+		limits = append(limits, l)
+		if r.Ban != nil {
+			bans = append(bans, Limit{Name: r.Name, Resource: Refusals, N: r.Ban.After, Window: r.Ban.within(), By: l.By})
+		}
+	}
+	return append(limits, bans...)
+}
+
+// Check returns what is wrong with the policy, all of it joined, or nil. The
+// faults are RuleErrors.
+func (p *Policy) Check() error {
+	var errs []error
+	names := map[string]bool{}
+	for i := range p.Rules {
+		r := &p.Rules[i]
+		fault := func(format string, args ...any) {
+			errs = append(errs, &RuleError{Rule: i, Name: r.Name, Err: fmt.Errorf(format, args...)})
+		}
+		switch {
+		case r.Name == "" || strings.ContainsFunc(r.Name, control):
+			fault("a name is needed, without control characters")
+		case names[r.Name]:
+			fault("the name stands twice")
+		}
+		names[r.Name] = true
+		switch {
+		case r.Limit == nil && r.Action != Allow && r.Action != Block, r.Limit != nil && r.Action != Undecided:
+			fault("one of allow, block or limit is needed")
+		case r.Limit == nil && (r.Ban != nil || !r.Refund.Empty() || r.Last):
+			fault("ban, refund and last belong to a limit")
+		case r.Action == Allow && r.DryRun:
+			fault("an allow cannot be tried dry")
+		}
+		if r.Limit != nil {
+			if err := r.Limit.Check(); err != nil {
+				fault("%w", err)
+			}
+			if !r.Refund.Empty() && r.Limit.Resource != Requests {
+				fault("only requests are refunded")
+			}
+			if r.Ban != nil {
+				if err := r.Ban.check(r.Limit); err != nil {
+					fault("%w", err)
+				}
+			}
+		}
+		if _, err := newMatcher(&r.Match); err != nil {
+			fault("%w", err)
+		}
+	}
+	if p.IPv4Prefix < 0 || p.IPv4Prefix > 32 || p.IPv6Prefix < 0 || p.IPv6Prefix > 128 {
+		errs = append(errs, errors.New("a prefix length is 1 to 32 for IPv4, 1 to 128 for IPv6"))
+	}
+	return errors.Join(errs...)
+}
+
+func (t *BanTerms) check(l *Limit) error {
+	var errs []error
+	if len(l.By) > 1 || len(l.By) == 1 && l.By[0].Kind != ByAddr && l.By[0].Kind != ByNetwork {
+		errs = append(errs, errors.New("ban: the limit's key must be addr or network"))
+	}
+	if t.After < 1 || t.After > MaxN {
+		errs = append(errs, fmt.Errorf("ban: after: %d is not between 1 and %d", t.After, MaxN))
+	}
+	if w := t.within(); w < MinWindow || w > MaxWindow {
+		errs = append(errs, fmt.Errorf("ban: within: %v is not between 1ms and 31d", w))
+	}
+	if t.For <= 0 || t.Max < 0 || t.Forgive < 0 {
+		errs = append(errs, errors.New("ban: for, max and forgive are above zero"))
+	}
+	if t.Growth != 0 && !(t.Growth >= 1 && t.Growth <= 1000) {
+		errs = append(errs, fmt.Errorf("ban: growth: %v is not between 1 and 1000", t.Growth))
+	}
+	if t.Unless != nil {
+		if _, err := newMatcher(t.Unless); err != nil {
+			errs = append(errs, fmt.Errorf("ban: unless: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *BanTerms) within() time.Duration {
+	if t.Within == 0 {
+		return 10 * time.Minute
+	}
+	return t.Within
+}
+
+func (t *BanTerms) forgive() time.Duration {
+	if t.Forgive == 0 {
+		return 24 * time.Hour
+	}
+	return t.Forgive
+}
+
+func control(r rune) bool { return r < 0x20 || r >= 0x7F && r < 0xA0 }
+
+func sortedKeys(m map[string][]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// canonicalHeader spells a header name as net/http does: "Sec-Fetch-Site".
+func canonicalHeader(name string) string {
+	b := appendLower(nil, name)
+	up := true
+	for i, c := range b {
+		if up && c >= 'a' && c <= 'z' {
+			b[i] = c - 0x20
+		}
+		up = c == '-'
+	}
+	return string(b)
+}

@@ -1,0 +1,205 @@
+package fairshare
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// A Request holds the facts a rule may look at. It is filled from live
+// traffic or from an access log, and so mentions neither. Texts are as the
+// client sent them; none is kept after the call it is handed to.
+type Request struct {
+	Time      time.Time  // arrival; the log's own time during a replay
+	Addr      netip.Addr // of the client, once trusted proxies are peeled off: unmapped, no zone; invalid when unknown
+	Proxy     bool       // Addr is a trusted proxy's own: it is never banned
+	Method    string     // "" when the request line was not HTTP
+	Host      string     // as sent; port and final dot are passed over by the rules
+	UserAgent string     // "" when absent
+	Header    Header     // nil when none is known
+
+	// The request target, taken apart by SetTarget.
+	Path    string // decoded, dot segments resolved; "" when the request line was not HTTP
+	Query   string // all behind the first "?", as sent
+	OddPath bool   // the path has something in it that servers read differently
+}
+
+// A Header gives all values of one header, in order; nil when there is none.
+// http.Header is one. Values is asked with canonical names ("Sec-Fetch-Site").
+type Header interface {
+	Values(name string) []string
+}
+
+// An Outcome holds the facts about a request that are known only after the
+// answer.
+type Outcome struct {
+	Time   time.Time // when the answer ended
+	Status int       // 0 when none was sent
+	Bytes  int64     // of the response body
+}
+
+// SetTarget takes a request target apart into Path, Query and OddPath.
+//
+// A scheme and authority go, all from "?" on is the query, percent escapes are
+// decoded once (invalid ones stay, "+" stays), then runs of "/" become one and
+// dot segments are resolved (RFC 3986 §5.2.4). "*" and "host:port" stand as
+// they are.
+func (r *Request) SetTarget(target string) {
+	path := target[authorityEnd(target):]
+	path, r.Query, _ = strings.Cut(path, "?")
+	r.Path, r.OddPath = path, false
+	if plainPath(path) {
+		return
+	}
+	if path == "*" || path == target && hostPort(path) {
+		return
+	}
+	r.Path, r.OddPath = resolvePath(path)
+}
+
+// authorityEnd returns the length of the scheme and authority that target
+// begins with: ^[A-Za-z][A-Za-z0-9+.-]*://[^/]*
+func authorityEnd(target string) int {
+	if target == "" || target[0] == '/' {
+		return 0
+	}
+	for i := 0; i < len(target); i++ {
+		switch c := target[i]; {
+		case c|0x20 >= 'a' && c|0x20 <= 'z':
+		case i > 0 && (c >= '0' && c <= '9' || c == '+' || c == '.' || c == '-'):
+		case i > 0 && c == ':' && strings.HasPrefix(target[i:], "://"):
+			i += len("://")
+			if slash := strings.IndexByte(target[i:], '/'); slash >= 0 {
+				return i + slash
+			}
+			return len(target)
+		default:
+			return 0
+		}
+	}
+	return 0
+}
+
+// hostPort reports whether s is the authority form of a request target (RFC
+// 9112 §3.2.3): a host, a colon, and digits.
+func hostPort(s string) bool {
+	host, port := s, ""
+	if i := strings.LastIndexByte(s, ':'); i > 0 {
+		host, port = s[:i], s[i+1:]
+	}
+	return port != "" && strings.Trim(port, "0123456789") == "" && !strings.ContainsAny(host, "/\\;%")
+}
+
+// A byte of a path is plain unless it may call for decoding or resolving, or
+// make the path odd.
+var plainByte = func() (plain [256]bool) {
+	for c := range plain {
+		plain[c] = c > 0x1F && c != 0x7F && !strings.ContainsRune(`%;\.`, rune(c))
+	}
+	return plain
+}()
+
+// plainPath reports whether a path stands for itself: it has nothing to
+// decode or resolve and is not odd.
+func plainPath(path string) bool {
+	if path == "" {
+		return true
+	}
+	if path[0] != '/' {
+		return false
+	}
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		if plainByte[c] && (c != '/' || i == 0 || path[i-1] != '/') {
+			continue
+		}
+		// A dot is plain between other characters, as in "/a.css".
+		if c == '.' && path[i-1] != '/' && path[i-1] != '.' && !strings.HasPrefix(path[i:], ".php/") {
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+// resolvePath does what plainPath says is to be done.
+func resolvePath(raw string) (path string, odd bool) {
+	b := make([]byte, 0, len(raw))
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		if c == '%' {
+			if i+2 < len(raw) && ishex(raw[i+1]) && ishex(raw[i+2]) {
+				c = unhex(raw[i+1])<<4 | unhex(raw[i+2])
+				i += 2
+				odd = odd || strings.IndexByte(`/\?#;%`, c) >= 0
+			} else {
+				odd = true
+			}
+		}
+		odd = odd || c == ';' || c == '\\' || c < 0x20 || c == 0x7F
+		if c == '/' && len(b) > 0 && b[len(b)-1] == '/' {
+			continue
+		}
+		b = append(b, c)
+	}
+	path, dots := removeDotSegments(string(b))
+	return path, odd || dots || strings.Contains(path, ".php/")
+}
+
+func ishex(c byte) bool {
+	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
+}
+
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}
+
+// removeDotSegments is RFC 3986 §5.2.4; found tells whether there was one.
+func removeDotSegments(in string) (path string, found bool) {
+	if in != "." && in != ".." && !strings.HasPrefix(in, "./") && !strings.HasPrefix(in, "../") && !strings.Contains(in, "/.") {
+		return in, false
+	}
+	out := make([]byte, 0, len(in))
+	for in != "" {
+		switch {
+		case strings.HasPrefix(in, "../"): // A
+			in, found = in[3:], true
+		case strings.HasPrefix(in, "./"):
+			in, found = in[2:], true
+		case strings.HasPrefix(in, "/./"): // B
+			in, found = in[2:], true
+		case in == "/.":
+			in, found = "/", true
+		case strings.HasPrefix(in, "/../"), in == "/..": // C
+			if in = in[3:]; in == "" {
+				in = "/"
+			}
+			found = true
+			out = out[:max(bytes.LastIndexByte(out, '/'), 0)]
+		case in == ".", in == "..": // D
+			in, found = "", true
+		default: // E
+			end := strings.IndexByte(in[1:], '/') + 1
+			if end == 0 {
+				end = len(in)
+			}
+			out = append(out, in[:end]...)
+			in = in[end:]
+		}
+	}
+	return string(out), found
+}
+
+// plainHost returns host without port and final dot.
+func plainHost(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i:], ']') < 0 {
+		if strings.IndexByte(host, ':') == i || host[0] == '[' { // "host:80", "[::1]:80", but not "::1"
+			host = host[:i]
+		}
+	}
+	return strings.TrimSuffix(host, ".")
+}
