@@ -91,7 +91,7 @@ func newMatcher(m *Match) (matcher, error) {
 		}
 		conds = append(conds, condition{field: f, name: name, patterns: patterns})
 	}
-	add(methodField, "", m.Method, globFold)
+	add(methodField, "", m.Method, equalFold)
 	if m.Addr != nil {
 		conds = append(conds, condition{field: addrField, addrs: m.Addr})
 	}
@@ -150,12 +150,12 @@ func (c *condition) holds(d *decision) bool {
 	req := d.req
 	switch c.field {
 	case methodField:
-		return matchAny(c.patterns, req.Method, lower(req.Method))
+		return matchAny(c.patterns, req.Method, "")
 	case addrField:
 		return req.Addr.IsValid() && c.addrs.Contains(req.Addr)
 	case hostField:
 		host := plainHost(req.Host)
-		return matchAny(c.patterns, host, lower(host))
+		return matchAny(c.patterns, host, d.fold(host))
 	case pathField:
 		return matchAny(c.patterns, req.Path, "")
 	case cookieField:
@@ -163,9 +163,9 @@ func (c *condition) holds(d *decision) bool {
 	case userAgentField:
 		return matchAny(c.patterns, req.UserAgent, d.foldedUserAgent())
 	case headerField:
-		return c.holdsHeader(req.Header)
+		return c.holdsHeader(d)
 	case queryField:
-		return c.holdsQuery(req.Query)
+		return c.holdsQuery(d)
 	case notField:
 		return !c.not.holds(d)
 	}
@@ -188,16 +188,16 @@ func (c *condition) holdsCookie(d *decision) bool {
 	return fits
 }
 
-func (c *condition) holdsHeader(h Header) bool {
+func (c *condition) holdsHeader(d *decision) bool {
 	var values []string
-	if h != nil {
-		values = h.Values(c.name)
+	if d.req.Header != nil {
+		values = d.req.Header.Values(c.name)
 	}
 	if len(values) == 0 {
 		return matchAny(c.patterns, "", "")
 	}
 	for _, v := range values {
-		if matchAny(c.patterns, v, lower(v)) {
+		if matchAny(c.patterns, v, d.fold(v)) {
 			return true
 		}
 	}
@@ -206,8 +206,8 @@ func (c *condition) holdsHeader(h Header) bool {
 
 // holdsQuery looks at every value of the parameter, wherever it stands. What
 // does not decode is compared as it stands.
-func (c *condition) holdsQuery(query string) bool {
-	for query != "" {
+func (c *condition) holdsQuery(d *decision) bool {
+	for query := d.req.Query; query != ""; {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
 		key, value, _ := strings.Cut(pair, "=")
@@ -215,7 +215,7 @@ func (c *condition) holdsQuery(query string) bool {
 			continue
 		}
 		value = unescape(value)
-		if matchAny(c.patterns, value, lower(value)) {
+		if matchAny(c.patterns, value, d.fold(value)) {
 			return true
 		}
 	}

@@ -21,10 +21,11 @@ func CheckPattern(s string) error {
 type patternKind uint8
 
 const (
-	glob     patternKind = iota // as a whole, "*" for any run of characters
-	globFold                    // the same, any case
-	contains                    // anywhere in the text, any case; "" means absent or empty
-	anyValue                    // as contains, and "*" for any value
+	glob      patternKind = iota // as a whole, "*" for any run of characters
+	globFold                     // the same, any case
+	equalFold                    // equal, any case
+	contains                     // anywhere in the text, any case; "" means absent or empty
+	anyValue                     // as contains, and "*" for any value
 )
 
 // A pattern is one compiled text of a match.
@@ -43,6 +44,8 @@ func newPattern(s string, kind patternKind) (pattern, error) {
 		return pattern{kind: kind, re: re}, nil
 	}
 	switch {
+	case kind == equalFold:
+		return pattern{kind: kind, parts: []string{s}}, nil
 	case kind == glob:
 		return pattern{kind: kind, parts: strings.Split(s, "*")}, nil
 	case !ascii(s):
@@ -70,8 +73,8 @@ func newPatterns(texts []string, kind patternKind) ([]pattern, error) {
 	return patterns, nil
 }
 
-// match reports whether s fits. folded is s in lower case; for kind glob it is
-// not looked at.
+// match reports whether s fits. folded is s in lower case; kinds glob and
+// equalFold do not look at it.
 func (p *pattern) match(s, folded string) bool {
 	if p.re != nil {
 		return p.re.MatchString(s)
@@ -81,6 +84,8 @@ func (p *pattern) match(s, folded string) bool {
 		return p.fits(s)
 	case globFold:
 		return p.fits(folded)
+	case equalFold:
+		return strings.EqualFold(s, p.parts[0])
 	case anyValue:
 		if p.parts[0] == "*" {
 			return true

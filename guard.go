@@ -1,0 +1,373 @@
+package fairshare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// A Guard runs one policy. It is safe for concurrent use.
+type Guard struct {
+	policy  *Policy
+	limiter Limiter
+	bans    *Bans
+	rules   []compiledRule
+	limits  []Limit
+	spares  []matcher // of allow rules that name clients by who they are alone
+	banning []int     // rules with a ban
+
+	limitRule    []*Rule // the rule of each limit
+	bits4, bits6 int
+	latest       atomic.Int64 // the latest time judged, Unix ns
+	decisions    sync.Pool
+}
+
+// A compiledRule is a rule as the walk needs it.
+type compiledRule struct {
+	*Rule
+	match    matcher
+	unless   matcher
+	sober    bool // an allow that looks at the path: never for an odd one
+	limit    int  // place in limits, or −1
+	banLimit int  // place of the limit that counts refusals towards the ban, or −1
+}
+
+// NewGuard returns a guard for a policy. The limiter is made for
+// policy.Limits(); bans may be shared by the guards of several policies, nil
+// means new ones. The policy must not change afterwards. The error tells what
+// is wrong with the policy.
+func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
+	if err := policy.Check(); err != nil {
+		return nil, err
+	}
+	if bans == nil {
+		bans = NewBans(0)
+	}
+	g := &Guard{policy: policy, limiter: limiter, bans: bans, limits: policy.Limits(), bits4: policy.IPv4Prefix, bits6: policy.IPv6Prefix}
+	if g.bits4 == 0 {
+		g.bits4 = 32
+	}
+	if g.bits6 == 0 {
+		g.bits6 = 64
+	}
+	for i := range g.limits {
+		for j, part := range g.limits[i].By {
+			if part.Kind == ByHeader {
+				g.limits[i].By = slices.Clone(g.limits[i].By)
+				g.limits[i].By[j].Name = canonicalHeader(part.Name)
+			}
+		}
+	}
+	g.rules = make([]compiledRule, len(policy.Rules))
+	for i := range policy.Rules {
+		r := &policy.Rules[i]
+		c := compiledRule{Rule: r, limit: -1, banLimit: -1}
+		c.match, _ = newMatcher(&r.Match) // checked above
+		if r.Limit != nil {
+			c.limit = len(g.limitRule)
+			g.limitRule = append(g.limitRule, r)
+		}
+		if r.Ban != nil && r.Ban.Unless != nil {
+			c.unless, _ = newMatcher(r.Ban.Unless)
+		}
+		if r.Action == Allow {
+			c.sober = c.match.looksAt(pathField)
+			if c.match.onlyWho() {
+				g.spares = append(g.spares, c.match)
+			}
+		}
+		g.rules[i] = c
+	}
+	for i := range g.rules {
+		if g.rules[i].Ban != nil {
+			g.rules[i].banLimit = len(g.limitRule)
+			g.limitRule = append(g.limitRule, g.rules[i].Rule)
+			g.banning = append(g.banning, i)
+		}
+	}
+	g.latest.Store(minTime)
+	g.decisions.New = func() any { return &decision{guard: g} }
+	return g, nil
+}
+
+const minTime = -1 << 63
+
+// Policy returns the policy that the guard runs. It must not be changed.
+func (g *Guard) Policy() *Policy { return g.policy }
+
+// A decision is what one request needs from Decide to Settle. It is used
+// again for later ones; gen tells them apart.
+type decision struct {
+	guard   *Guard
+	gen     atomic.Uint64
+	req     *Request // during Decide only
+	now     time.Time
+	takes   []Take
+	tallies []Tally
+	takers  []int32 // the rule of each take
+	matched []int32 // rules whose match held
+	charges []Charge
+	taken   bool // the enforced takes were charged
+	tried   bool // the dry takes were charged
+	count   struct {
+		charge [1]Charge
+		take   [1]Take
+		tally  [1]Tally
+	} // of countRefusal
+
+	keys     []byte // memory of the takes' keys
+	buf      []byte // of fold
+	agent    []byte // the folded user agent
+	folded   bool   // agent is filled in
+	cookie cookieState
+}
+
+type cookieState uint8
+
+const (
+	cookieUnknown cookieState = iota
+	cookieNone
+	cookieSome
+)
+
+// Decide judges one request on arrival. The proxy, the middleware,
+// forward-auth and replay all come through here.
+//
+// A ban speaks first, then the rules from top to bottom: allow and block end
+// the walk, the limits gathered on the way are taken together. A time earlier
+// than the latest one judged counts as that one. With an error, which is about
+// the limiter, the verdict is Undecided.
+//
+// The request is not kept. Every verdict is to be handed to [Guard.Settle].
+func (g *Guard) Decide(ctx context.Context, req *Request) (Verdict, error) {
+	d := g.decisions.Get().(*decision)
+	d.reset(req, g.forward(req.Time))
+	v := Verdict{DryRun: g.policy.DryRun, d: d, gen: d.gen.Load()}
+	err := g.decide(ctx, d, &v)
+	d.req = nil
+	if err != nil {
+		g.release(d, v.gen)
+		return Verdict{}, err
+	}
+	return v, nil
+}
+
+func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
+	if len(g.banning) > 0 && g.findBan(d, v) {
+		return nil
+	}
+	if block := g.walk(d, v); block != nil {
+		v.Finding = Finding{Action: Block, Rule: block}
+		return nil
+	}
+	v.Action = Allow
+	if len(d.takes) == 0 {
+		return nil
+	}
+	if err := g.limiter.Take(ctx, d.now, d.takes, d.tallies); err != nil {
+		return fmt.Errorf("limits of client %s: %w", d.req.Addr, err)
+	}
+	over, dry := d.loudest()
+	d.taken, d.tried = over < 0, over < 0 && dry < 0
+	if over >= 0 {
+		v.Finding = d.refusal(over)
+		if err := g.countRefusal(ctx, d, over, &v.Finding); err != nil {
+			return err
+		}
+	}
+	if dry >= 0 && v.Trial.Action == Undecided {
+		v.Trial = d.refusal(dry)
+		return g.countRefusal(ctx, d, dry, &v.Trial)
+	}
+	return nil
+}
+
+// walk goes through the rules and gathers the takes. It returns the rule that
+// blocks, if one does.
+func (g *Guard) walk(d *decision, v *Verdict) *Rule {
+	for i := range g.rules {
+		r := &g.rules[i]
+		if r.sober && d.req.OddPath || !r.match.holds(d) {
+			continue
+		}
+		d.matched = append(d.matched, int32(i))
+		switch {
+		case r.Action == Allow:
+			return nil
+		case r.Action == Block && r.DryRun:
+			if v.Trial.Action == Undecided {
+				v.Trial = Finding{Action: Block, Rule: r.Rule}
+			}
+		case r.Action == Block:
+			return r.Rule
+		default:
+			d.gather(i, r)
+			if r.Last {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func (d *decision) gather(rule int, r *compiledRule) {
+	lim := &d.guard.limits[r.limit]
+	d.takes = append(d.takes, Take{Limit: r.limit, Key: d.key(lim), Cost: 1})
+	d.tallies = append(d.tallies, Tally{})
+	d.takers = append(d.takers, int32(rule))
+}
+
+// key returns the request's key of a limit; limits with equal parts share it.
+func (d *decision) key(lim *Limit) []byte {
+	for i := range d.takes {
+		if slices.Equal(d.guard.limits[d.takes[i].Limit].By, lim.By) {
+			return d.takes[i].Key
+		}
+	}
+	begin := len(d.keys)
+	d.keys = d.appendKey(d.keys, lim.By)
+	return d.keys[begin:len(d.keys):len(d.keys)]
+}
+
+// loudest returns the takes with the longest wait among the enforced and
+// among the dry ones that are over, the first of them on a tie; −1 when none
+// is over.
+func (d *decision) loudest() (enforced, dry int) {
+	enforced, dry = -1, -1
+	for i := range d.tallies {
+		if !d.tallies[i].Over {
+			continue
+		}
+		most := &enforced
+		if d.guard.limits[d.takes[i].Limit].DryRun {
+			most = &dry
+		}
+		if *most < 0 || d.tallies[i].Wait > d.tallies[*most].Wait {
+			*most = i
+		}
+	}
+	return enforced, dry
+}
+
+func (d *decision) refusal(take int) Finding {
+	return Finding{Action: Refuse, Rule: d.guard.rules[d.takers[take]].Rule, Tally: d.tallies[take], Wait: d.tallies[take].Wait}
+}
+
+// Settle ends what Decide began, once for each verdict: later calls do
+// nothing. Costs known only now are charged, slots of concurrent limits are
+// given back, refunds are made. A request that was not allowed costs nothing,
+// whatever out says; out.Status and out.Bytes are the upstream's, not those of
+// an answer of fairshare's own.
+func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
+	d := v.d
+	if d == nil {
+		return nil
+	}
+	if d.guard != g {
+		return errors.New("settle: the verdict is another guard's")
+	}
+	if !d.gen.CompareAndSwap(v.gen, v.gen+1) {
+		return nil
+	}
+	defer g.decisions.Put(d)
+	if !d.taken {
+		return nil
+	}
+	for i := range d.takes {
+		lim := &g.limits[d.takes[i].Limit]
+		if lim.DryRun && !d.tried {
+			continue
+		}
+		charge := Charge{Limit: d.takes[i].Limit, Key: d.takes[i].Key}
+		switch lim.Resource {
+		case Requests:
+			if !g.rules[d.takers[i]].Refund.Has(out.Status) {
+				continue
+			}
+			charge.Cost, charge.At = -d.takes[i].Cost, d.now
+		case Concurrent:
+			charge.Cost, charge.At = -1, d.now
+		case Bytes:
+			charge.Cost = max(out.Bytes, 0)
+		case Errors:
+			if !lim.Statuses.Has(out.Status) {
+				continue
+			}
+			charge.Cost = 1
+		}
+		if charge.Cost != 0 {
+			d.charges = append(d.charges, charge)
+		}
+	}
+	if len(d.charges) == 0 {
+		return nil
+	}
+	if err := g.limiter.Settle(ctx, g.forward(out.Time), d.charges); err != nil {
+		return fmt.Errorf("settling limits: %w", err)
+	}
+	return nil
+}
+
+// release gives a decision back without settling it.
+func (g *Guard) release(d *decision, gen uint64) {
+	if d.gen.CompareAndSwap(gen, gen+1) {
+		g.decisions.Put(d)
+	}
+}
+
+// forward returns t, or the latest time judged if that is later: time never
+// runs backwards in a guard.
+func (g *Guard) forward(t time.Time) time.Time {
+	ns := t.UnixNano()
+	for {
+		latest := g.latest.Load()
+		if ns < latest {
+			return time.Unix(0, latest)
+		}
+		if ns == latest || g.latest.CompareAndSwap(latest, ns) {
+			return t
+		}
+	}
+}
+
+func (d *decision) reset(req *Request, now time.Time) {
+	d.req, d.now = req, now
+	d.takes, d.tallies, d.takers = d.takes[:0], d.tallies[:0], d.takers[:0]
+	d.matched, d.charges = d.matched[:0], d.charges[:0]
+	d.taken, d.tried = false, false
+	d.keys, d.folded, d.cookie = d.keys[:0], false, cookieUnknown
+}
+
+// fold returns s in lower case. The text is good until the next call.
+func (d *decision) fold(s string) string {
+	for i := 0; i < len(s); i++ {
+		if s[i] >= 'A' && s[i] <= 'Z' {
+			d.buf = appendLower(d.buf[:0], s)
+			return unsafe.String(unsafe.SliceData(d.buf), len(d.buf))
+		}
+	}
+	return s
+}
+
+func (d *decision) foldedUserAgent() string {
+	if !d.folded {
+		d.agent, d.folded = appendLower(d.agent[:0], d.req.UserAgent), true
+	}
+	return unsafe.String(unsafe.SliceData(d.agent), len(d.agent))
+}
+
+func (d *decision) hasCookie() bool {
+	if d.cookie == cookieUnknown {
+		d.cookie = cookieNone
+		cookies(d.req.Header, func(string, string) bool {
+			d.cookie = cookieSome
+			return false
+		})
+	}
+	return d.cookie == cookieSome
+}
