@@ -120,10 +120,10 @@ type decision struct {
 		tally  [1]Tally
 	} // of countRefusal
 
-	keys     []byte // memory of the takes' keys
-	buf      []byte // of fold
-	agent    []byte // the folded user agent
-	folded   bool   // agent is filled in
+	keys   []byte // memory of the takes' keys
+	buf    []byte // of fold
+	agent  []byte // the folded user agent
+	folded bool   // agent is filled in
 	cookie cookieState
 }
 
