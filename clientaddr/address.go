@@ -1,0 +1,151 @@
+package clientaddr
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// Canonical returns the form of an address under which a client is known:
+// IPv4-mapped IPv6 becomes IPv4, a zone goes, and an IPv4 address that NAT64
+// wrapped in 64:ff9b::/96 is taken out again (RFC 6052 §2.1), so that the
+// clients behind one translator are told apart. An address that stands for
+// nobody (0.0.0.0, ::) becomes invalid.
+func Canonical(addr netip.Addr) netip.Addr {
+	addr = translate(plain(addr))
+	if addr.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return addr
+}
+
+// plain unmaps and drops the zone: with either, no prefix contains it.
+func plain(addr netip.Addr) netip.Addr {
+	addr = addr.Unmap()
+	if addr.Is6() && addr.Zone() != "" {
+		addr = addr.WithZone("")
+	}
+	return addr
+}
+
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
+// translate undoes NAT64. The prefix must not stand before an address that is
+// not public (RFC 6052 §3.1): else anybody with IPv6 could pass for 127.0.0.1.
+func translate(addr netip.Addr) netip.Addr {
+	if !addr.Is6() {
+		return addr
+	}
+	b := addr.As16()
+	if b[0] != 0 || b[1] != 0x64 || !nat64.Contains(addr) {
+		return addr
+	}
+	v4 := netip.AddrFrom4([4]byte(b[12:]))
+	if b[12] == 0 || v4.IsPrivate() || v4.IsLoopback() || v4.IsLinkLocalUnicast() || sharedIPv4.Contains(v4) || b[12] >= 224 {
+		return addr
+	}
+	return v4
+}
+
+var sharedIPv4 = netip.MustParsePrefix("100.64.0.0/10") // RFC 6598
+
+// parsePeer reads http.Request.RemoteAddr. The address is invalid when there
+// is none.
+func parsePeer(peer string) (addr netip.Addr, unix bool) {
+	if peer == "" || peer[0] == '@' || peer[0] == '/' || strings.HasPrefix(peer, "unix:") {
+		return netip.Addr{}, true
+	}
+	addr, _ = parseElement(peer, false)
+	return addr, false
+}
+
+// maxElement is the longest text that is read as an address, in bytes: IPv6 in
+// brackets, with a port and an interface's name for a zone.
+const maxElement = 100
+
+// parseElement reads ip, ip:port, [v6] or [v6]:port. The zone is dropped;
+// addresses that stand for nobody are refused. obf allows RFC 7239's
+// obfuscated ports, as in "192.0.2.1:_gazonk".
+func parseElement(s string, obf bool) (netip.Addr, bool) {
+	if len(s) < 2 || len(s) > maxElement {
+		return netip.Addr{}, false
+	}
+	host, port, hasPort := s, "", false
+	bracketed := s[0] == '['
+	if bracketed {
+		end := strings.IndexByte(s, ']')
+		if end < 0 {
+			return netip.Addr{}, false
+		}
+		host, port = s[1:end], s[end+1:]
+		if port != "" {
+			if port[0] != ':' {
+				return netip.Addr{}, false
+			}
+			port, hasPort = port[1:], true
+		}
+	} else if i := strings.IndexByte(s, ':'); i >= 0 && strings.LastIndexByte(s, ':') == i {
+		host, port, hasPort = s[:i], s[i+1:], true
+	}
+	if hasPort && !validPort(port, obf) {
+		return netip.Addr{}, false
+	}
+	if i := strings.IndexByte(host, '%'); i >= 0 {
+		// The zone goes before it is parsed: netip would keep it in memory.
+		if zone := host[i+1:]; zone == "" || strings.ContainsAny(zone, " \t/[]:%") || strings.IndexByte(host[:i], ':') < 0 {
+			return netip.Addr{}, false
+		}
+		host = host[:i]
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil || bracketed && addr.Is4() {
+		return netip.Addr{}, false
+	}
+	addr = addr.Unmap()
+	return addr, !addr.IsUnspecified()
+}
+
+// validPort reports whether s is a port: digits up to 65535 or, with obf, an
+// underscore and more (RFC 7239 §6.3).
+func validPort(s string, obf bool) bool {
+	if obf && len(s) > 1 && s[0] == '_' {
+		for i := 1; i < len(s); i++ {
+			if c := s[i]; (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+				return false
+			}
+		}
+		return true
+	}
+	if s == "" || len(s) > 5 {
+		return false
+	}
+	n := 0
+	for i := 0; i < len(s); i++ {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+		n = n*10 + int(s[i]-'0')
+	}
+	return n <= 65535
+}
+
+// lastListed takes the rightmost element off a comma-separated list. more
+// tells whether a comma stood before it.
+func lastListed(list string) (addr netip.Addr, rest string, more, ok bool) {
+	element := list
+	if i := strings.LastIndexByte(list, ','); i >= 0 {
+		rest, element, more = list[:i], list[i+1:], true
+	}
+	addr, ok = parseElement(trim(element), false)
+	return addr, rest, more, ok
+}
+
+// trim takes the blanks off both ends (OWS, RFC 9110 §5.6.3).
+func trim(s string) string {
+	for s != "" && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	for s != "" && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
+		s = s[:len(s)-1]
+	}
+	return s
+}
