@@ -1,0 +1,128 @@
+package accesslog
+
+import (
+	"bytes"
+	"net/netip"
+)
+
+// parseAddr reads an IP address: IPv4, IPv6, in brackets, with a port, with a
+// zone. The result is unmapped and has no zone.
+func parseAddr(b []byte) (netip.Addr, bool) {
+	if a, n := parseIPv4(b); n > 0 {
+		if n == len(b) || b[n] == ':' && isPort(b[n+1:]) {
+			return a, true
+		}
+		return netip.Addr{}, false
+	}
+	if len(b) > 0 && b[0] == '[' {
+		end := bytes.IndexByte(b, ']')
+		if end < 0 || end+1 < len(b) && (b[end+1] != ':' || !isPort(b[end+2:])) {
+			return netip.Addr{}, false
+		}
+		return parseIPv6(b[1:end])
+	}
+	if a, ok := parseIPv6(b); ok {
+		return a, true
+	}
+	if bytes.Count(b, colon) == 8 { // eight groups and a port, no brackets
+		return parseAddrPort(b)
+	}
+	return netip.Addr{}, false
+}
+
+// parseAddrPort reads an address whose port stands behind the last colon,
+// brackets or not.
+func parseAddrPort(b []byte) (netip.Addr, bool) {
+	i := bytes.LastIndexByte(b, ':')
+	if i < 0 || !isPort(b[i+1:]) {
+		return netip.Addr{}, false
+	}
+	b = b[:i]
+	if a, n := parseIPv4(b); n > 0 {
+		return a, n == len(b)
+	}
+	if len(b) > 1 && b[0] == '[' && b[len(b)-1] == ']' {
+		b = b[1 : len(b)-1]
+	}
+	return parseIPv6(b)
+}
+
+// parseIPv4 reads a dotted address at the start of b and returns its length,
+// 0 if there is none. Leading zeros are refused, as netip does.
+func parseIPv4(b []byte) (netip.Addr, int) {
+	var ip [4]byte
+	i := 0
+	for part := range ip {
+		if part > 0 {
+			if i >= len(b) || b[i] != '.' {
+				return netip.Addr{}, 0
+			}
+			i++
+		}
+		start, n := i, 0
+		for i < len(b) && i < start+3 && b[i]-'0' <= 9 {
+			n = n*10 + int(b[i]-'0')
+			i++
+		}
+		if i == start || n > 255 || b[start] == '0' && i-start > 1 {
+			return netip.Addr{}, 0
+		}
+		ip[part] = byte(n)
+	}
+	return netip.AddrFrom4(ip), i
+}
+
+var colon = []byte{':'}
+
+func parseIPv6(b []byte) (netip.Addr, bool) {
+	if len(b) < 2 || len(b) > 100 || bytes.IndexByte(b, ':') < 0 {
+		return netip.Addr{}, false // a failing ParseAddr allocates: keep host names out
+	}
+	if i := bytes.IndexByte(b, '%'); i >= 0 {
+		if i+1 == len(b) {
+			return netip.Addr{}, false
+		}
+		b = b[:i]
+	}
+	a, err := netip.ParseAddr(str(b))
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	return a.Unmap(), true
+}
+
+func isPort(b []byte) bool {
+	if len(b) == 0 || len(b) > 5 {
+		return false
+	}
+	for _, c := range b {
+		if c-'0' > 9 {
+			return false
+		}
+	}
+	return true
+}
+
+// isAddrList reports whether b is a list of addresses without ports, as an
+// X-Forwarded-For field is: one at least, joined by commas, "unknown" among
+// them allowed.
+func isAddrList(b []byte) bool {
+	found := false
+	for len(b) > 0 {
+		item := b
+		if i := bytes.IndexByte(b, ','); i >= 0 {
+			item, b = b[:i], b[i+1:]
+		} else {
+			b = nil
+		}
+		item = bytes.Trim(item, " ")
+		if _, n := parseIPv4(item); n > 0 && n == len(item) {
+			found = true
+		} else if _, ok := parseIPv6(item); ok {
+			found = true
+		} else if string(item) != "unknown" {
+			return false
+		}
+	}
+	return found
+}

@@ -1,0 +1,141 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+const (
+	blockSize = 256 << 10 // bytes of text parsed at once
+	maxLine   = 1 << 20   // longer lines are skipped
+	maxSample = 200       // bytes of a skipped line that are kept
+)
+
+// A block is some whole lines, and what was found in them.
+type block struct {
+	buf    []byte        // memory for text
+	text   []byte        // the lines, in buf
+	first  int64         // number of the first line
+	layout *layout       // #Fields in force at the first line
+	arena  []byte        // unescaped texts
+	done   chan struct{} // gets one value when batch is complete
+	batch  Batch
+}
+
+// A cutter cuts a text into blocks at line ends.
+type cutter struct {
+	src   io.Reader
+	size  int    // of a block
+	line  int64  // number of the next line
+	carry []byte // start of a line whose end is not read yet
+	err   error  // of src, when all before it is handed out
+
+	directives bool    // the format has #Fields lines
+	layout     *layout // that are in force at the next line
+}
+
+// next fills b. It returns false, and sets err, when there is no more.
+func (c *cutter) next(b *block) bool {
+	b.batch.Entries, b.batch.Skipped = b.batch.Entries[:0], b.batch.Skipped[:0]
+	if cap(b.buf) < c.size || cap(b.buf) > 2*c.size && len(c.carry) < c.size {
+		b.buf = make([]byte, c.size)
+	}
+	b.first, b.layout = c.line, c.layout
+	buf := append(b.buf[:0], c.carry...)
+	c.carry = c.carry[:0]
+	limit := max(c.size, cap(buf))
+	for {
+		buf = c.fill(buf, limit)
+		end := bytes.LastIndexByte(buf, '\n') + 1
+		switch {
+		case c.err != nil:
+			end = len(buf)
+		case end > 0:
+		case limit <= maxLine:
+			limit *= 2 // one line fills it all
+			continue
+		default:
+			b.buf, b.text = buf, nil
+			c.skipLong(b, buf)
+			c.line++
+			return true
+		}
+		c.carry = append(c.carry, buf[end:]...)
+		b.buf, b.text = buf, buf[:end]
+		break
+	}
+	if c.err != nil && len(b.text) == 0 {
+		return false
+	}
+	c.line += int64(bytes.Count(b.text, []byte{'\n'}))
+	c.follow(b.text)
+	return true
+}
+
+// fill reads until buf has limit bytes or the source ends.
+func (c *cutter) fill(buf []byte, limit int) []byte {
+	if cap(buf) < limit {
+		grown := make([]byte, len(buf), limit)
+		copy(grown, buf)
+		buf = grown
+	}
+	for idle := 0; len(buf) < limit && c.err == nil; {
+		n, err := c.src.Read(buf[len(buf):limit])
+		buf = buf[:len(buf)+n]
+		c.err = err
+		if n > 0 {
+			idle = 0
+		} else if idle++; idle > 100 && err == nil {
+			c.err = io.ErrNoProgress
+		}
+	}
+	return buf
+}
+
+// skipLong reads the rest of a line that begins with buf away.
+func (c *cutter) skipLong(b *block, buf []byte) {
+	sample := bytes.Clone(buf[:maxSample])
+	for {
+		buf = c.fill(buf[:0], c.size)
+		if i := bytes.IndexByte(buf, '\n'); i >= 0 {
+			c.carry = append(c.carry, buf[i+1:]...)
+			break
+		}
+		if c.err != nil {
+			break
+		}
+	}
+	b.batch.Skipped = append(b.batch.Skipped, Skip{Line: b.first, Reason: reasonLong, Sample: str(sample)})
+}
+
+// follow keeps track of #Fields lines, which hold for all lines after them,
+// those of later blocks too.
+func (c *cutter) follow(text []byte) {
+	if !c.directives {
+		return
+	}
+	for len(text) > 0 {
+		if line := trim(firstLine(text)); len(line) > 0 && line[0] == '#' {
+			c.layout = c.layout.directive(line)
+		}
+		i := bytes.Index(text, []byte("\n#"))
+		if j := bytes.Index(text, []byte("\n\xEF\xBB\xBF#")); j >= 0 && (i < 0 || j < i) {
+			i = j
+		}
+		if i < 0 {
+			return
+		}
+		text = text[i+1:]
+	}
+}
+
+func firstLine(text []byte) []byte {
+	if i := bytes.IndexByte(text, '\n'); i >= 0 {
+		return text[:i]
+	}
+	return text
+}
+
+// ended reports whether err is the plain end of a source.
+func ended(err error) bool { return errors.Is(err, io.EOF) }

@@ -1,0 +1,380 @@
+package accesslog
+
+import (
+	"bytes"
+	"time"
+)
+
+// The shape of one line of the common log format's family.
+type shape uint8
+
+const (
+	hasVhost  shape = 1 << iota // a host before the client
+	hasMiddle                   // a host between bytes and referer
+	hasAgent                    // referer and user agent
+	hasRouter                   // Traefik's count, router, URL and duration
+)
+
+// A clfParser reads the common log format and what servers and people made of
+// it:
+//
+//	[vhost] client ident user [time] "request" status bytes [host] ["referer" "user agent" [more …]]
+//
+// Each line is taken as it comes, so that logs of several formats in one file
+// can be read.
+type clfParser struct {
+	escape escape
+}
+
+func (p *clfParser) parse(line []byte, e *Entry, w *worker) string {
+	w.shape = 0
+	if line[0] == '"' { // the whole line in quotes
+		line = line[1:]
+		if n := len(line); n > 0 && line[n-1] == '"' {
+			line = line[:n-1]
+		}
+	}
+	rest, reason := w.clfClient(line, e)
+	if reason != "" {
+		return reason
+	}
+	rest, reason = w.clfTime(rest, e)
+	if reason != "" {
+		return reason
+	}
+
+	// rest is behind the quote that begins the request
+	end := closeRequest(rest)
+	if end < 0 {
+		return reasonCut
+	}
+	request := rest[:end]
+	rest = rest[end+1:]
+	reason, rest = clfStatus(rest, e)
+	if reason != "" {
+		return reason
+	}
+	e.setRequest(w.text(request, p.escape))
+	e.Has = HasStatus | HasBytes | w.hostField(e)
+	if len(rest) > 1 {
+		p.behindBytes(rest[1:], e, w)
+	}
+	return ""
+}
+
+func (w *worker) hostField(e *Entry) Fields {
+	if e.Host != "" {
+		return HasHost
+	}
+	return 0
+}
+
+// clfClient reads the client and, if there is one, the host before it. It
+// returns the line from the ident on.
+func (w *worker) clfClient(line []byte, e *Entry) (rest []byte, reason string) {
+	sp := bytes.IndexByte(line, ' ')
+	if sp < 0 {
+		return nil, reasonShape
+	}
+	client, ok := parseAddr(line[:sp])
+	rest = line[sp+1:]
+	if !ok || len(rest) > 0 && rest[0] != '-' {
+		if sp2 := bytes.IndexByte(rest, ' '); sp2 > 0 {
+			if second, ok2 := parseAddr(rest[:sp2]); ok2 {
+				w.shape |= hasVhost
+				e.Host = w.text(line[:sp], escapeBackslash)
+				client, ok, rest = second, true, rest[sp2+1:]
+			}
+		}
+	}
+	if !ok {
+		if inner := behindPrefix(line); inner != nil {
+			return w.clfClient(inner, e)
+		}
+		if !bytes.Contains(rest, []byte(` [`)) {
+			return nil, reasonShape
+		}
+		return nil, reasonClient
+	}
+	e.Client = client
+	return rest, ""
+}
+
+// behindPrefix returns what stands behind a prefix that a log collector put
+// before a line ("Nov 20 10:00:00 web1 nginx[12]: ", "web-1  | "), if it begins
+// with an address.
+func behindPrefix(line []byte) []byte {
+	const longest = 120
+	for i := 0; i+2 < len(line) && i < longest; i++ {
+		if line[i] != ':' && line[i] != '|' || line[i+1] != ' ' {
+			continue
+		}
+		inner := line[i+2:]
+		if sp := bytes.IndexByte(inner, ' '); sp > 0 {
+			if _, ok := parseAddr(inner[:sp]); ok {
+				return inner
+			}
+		}
+	}
+	return nil
+}
+
+// clfTime reads ident, user and time, and returns what stands behind the
+// quote that begins the request. The user may hold spaces and brackets, but no
+// quote: the time is the first text in brackets with a quote behind.
+func (w *worker) clfTime(b []byte, e *Entry) (rest []byte, reason string) {
+	const stampLen = 26
+	for i := 0; ; {
+		j := bytes.IndexByte(b[i:], '[')
+		if j < 0 {
+			return nil, reasonNoTime
+		}
+		i += j + 1
+		n := stampLen
+		if len(b) < i+n+3 || b[i+n] != ']' {
+			n = bytes.IndexByte(b[i:min(len(b), i+40)], ']')
+			if n < 0 {
+				if len(b) < i+40 && bytes.IndexByte(b[i:], '[') < 0 {
+					return nil, reasonCut
+				}
+				continue
+			}
+		}
+		if len(b) < i+n+3 || b[i+n+1] != ' ' || b[i+n+2] != '"' {
+			if len(b) < i+n+3 {
+				return nil, reasonCut
+			}
+			continue
+		}
+		ident := bytes.IndexByte(b[:i-1], ' ')
+		if ident < 1 || ident >= i-2 || b[i-2] != ' ' {
+			return nil, reasonUser
+		}
+		if n == stampLen {
+			sec, reason := w.clock.stamp(b[i : i+n])
+			if reason == "" {
+				e.Time = time.Unix(sec, 0).UTC()
+				return b[i+n+3:], ""
+			}
+		}
+		t, reason := w.clock.moment(b[i : i+n])
+		e.Time = t
+		return b[i+n+3:], reason
+	}
+}
+
+// closeRequest returns where the quoted request ends: at a quote with a
+// status behind it, since not every server escapes quotes.
+func closeRequest(b []byte) int {
+	first := -1
+	for i := 0; i < len(b); {
+		j := closeQuote(b[i:])
+		if j < 0 {
+			break
+		}
+		i += j
+		if i+2 < len(b) && (b[i+2]-'0' <= 9 || b[i+2] == '-') {
+			return i
+		}
+		if first < 0 {
+			first = i
+		}
+		i++
+	}
+	return first
+}
+
+// clfStatus reads " status bytes" and returns what is left from the space
+// behind it on.
+func clfStatus(b []byte, e *Entry) (reason string, rest []byte) {
+	if len(b) < 2 || b[0] != ' ' {
+		return reasonCut, nil
+	}
+	b = b[1:]
+	sp := bytes.IndexByte(b, ' ')
+	if sp < 0 || sp+1 == len(b) {
+		return reasonCut, nil
+	}
+	status, ok := statusOf(b[:sp])
+	if !ok {
+		return reasonStatus, nil
+	}
+	b = b[sp+1:]
+	if sp = bytes.IndexByte(b, ' '); sp < 0 {
+		sp = len(b)
+	}
+	n, ok := bytesOf(b[:sp])
+	if !ok {
+		return reasonBytes, nil
+	}
+	e.Status, e.Bytes = status, n
+	return "", b[sp:]
+}
+
+// statusOf reads a status of one to three digits; "-" is 0.
+func statusOf(b []byte) (int, bool) {
+	if len(b) == 1 && b[0] == '-' {
+		return 0, true
+	}
+	if len(b) > 3 {
+		return 0, false
+	}
+	n, ok := digits(b)
+	return int(n), ok
+}
+
+// bytesOf reads a byte count; "-" and what is below zero are 0.
+func bytesOf(b []byte) (int64, bool) {
+	if len(b) > 0 && b[0] == '-' {
+		return 0, allDigits(b[1:])
+	}
+	return digits(b)
+}
+
+// behindBytes reads what stands behind the byte count. Nothing there can make
+// the line unfit.
+func (p *clfParser) behindBytes(b []byte, e *Entry, w *worker) {
+	if len(b) > 0 && b[0] != '"' { // a host, if the referer follows it
+		sp := bytes.IndexByte(b, ' ')
+		if sp < 0 || sp+1 >= len(b) || b[sp+1] != '"' || b[0]-'0' <= 9 && !bytes.Contains(b[:sp], []byte{'.'}) {
+			p.tail(b, e, w)
+			return
+		}
+		if _, isTime := seconds(b[:sp]); isTime {
+			p.tail(b, e, w)
+			return
+		}
+		w.shape |= hasMiddle
+		e.Host = w.text(b[:sp], p.escape)
+		e.Has |= HasHost
+		b = b[sp+1:]
+	}
+	referer, rest, ok := quoted(b)
+	if !ok {
+		return
+	}
+	e.Referer = w.text(referer, p.escape)
+	e.Has |= HasReferer
+	if len(rest) == 0 || rest[0] != '"' {
+		p.tail(rest, e, w)
+		return
+	}
+	agent, rest, _ := quoted(rest)
+	e.UserAgent = w.text(agent, p.escape)
+	e.Has |= HasUserAgent
+	w.shape |= hasAgent
+	if len(rest) > 0 {
+		p.tail(rest, e, w)
+	}
+}
+
+// quoted takes the quoted text at the start of b, and the space behind it,
+// off. A text that is cut, and so has no closing quote, is taken as far as it
+// goes.
+func quoted(b []byte) (text, rest []byte, ok bool) {
+	if len(b) == 0 || b[0] != '"' {
+		return nil, b, false
+	}
+	end := closeQuote(b[1:])
+	if end < 0 {
+		return b[1:], nil, len(b) > 1
+	}
+	text, rest = b[1:1+end], b[2+end:]
+	if len(rest) > 0 {
+		rest = rest[1:] // closeQuote saw a space
+	}
+	return text, rest, true
+}
+
+// tail looks behind the known fields for a duration and a forwarding header:
+// a bare number with decimals (nginx $request_time), rt= and its kin, a
+// quoted list of addresses, Traefik's last four fields.
+func (p *clfParser) tail(b []byte, e *Entry, w *worker) {
+	upstream := time.Duration(0)
+	for len(b) > 0 {
+		if b[0] == ' ' {
+			b = b[1:]
+			continue
+		}
+		if b[0] == '"' {
+			text, rest, ok := quoted(b)
+			if !ok {
+				return
+			}
+			b = rest
+			if e.Forwarded == "" && isAddrList(text) {
+				e.Forwarded = str(text)
+				e.Has |= HasForwarded
+			}
+			continue
+		}
+		word := b
+		if sp := bytes.IndexByte(b, ' '); sp >= 0 {
+			word, b = b[:sp], b[sp+1:]
+		} else {
+			b = nil
+		}
+		if eq := bytes.IndexByte(word, '='); eq > 0 {
+			name, value := word[:eq], word[eq+1:]
+			if len(value) > 0 && value[0] == '"' { // key="value with spaces"
+				value, b, _ = quoted(word[eq+1 : len(word)+restLen(word, b)])
+			}
+			switch string(name) {
+			case "rt", "request_time":
+				if d, ok := seconds(value); ok {
+					e.Duration = d
+					e.Has |= HasDuration
+				}
+			case "urt", "upstream_response_time":
+				upstream, _ = secondsSum(value)
+			}
+			continue
+		}
+		switch n := len(word); {
+		case n > 2 && string(word[n-2:]) == "ms" && allDigits(word[:n-2]):
+			ms, _ := digits(word[:n-2])
+			e.Duration = time.Duration(min(ms, 1e12)) * time.Millisecond
+			e.Has |= HasDuration
+			if len(b) == 0 {
+				w.shape |= hasRouter
+			}
+		case e.Has&HasDuration == 0 && bytes.IndexByte(word, '.') > 0:
+			if d, ok := seconds(word); ok {
+				e.Duration = d
+				e.Has |= HasDuration
+			}
+		}
+	}
+	if e.Has&HasDuration == 0 && upstream > 0 {
+		e.Duration = upstream
+		e.Has |= HasDuration
+	}
+}
+
+// restLen returns how much of the line stands behind word, the space between
+// them counted: word and rest are neighbours in one line.
+func restLen(word, rest []byte) int {
+	if rest == nil {
+		return 0
+	}
+	return min(1+len(rest), cap(word)-len(word))
+}
+
+// secondsSum adds up an nginx $upstream_response_time: "0.010, 0.020 : 0.005"
+// names each server asked, "-" one that was not.
+func secondsSum(b []byte) (sum time.Duration, ok bool) {
+	for len(b) > 0 {
+		i := bytes.IndexAny(b, ",: ")
+		item := b
+		if i >= 0 {
+			item, b = b[:i], b[i+1:]
+		} else {
+			b = nil
+		}
+		if d, good := seconds(item); good {
+			sum += d
+			ok = true
+		}
+	}
+	return sum, ok
+}

@@ -1,0 +1,261 @@
+package accesslog
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options say how a log is read. The zero Options do for most logs.
+type Options struct {
+	Format    string         // a name of [Formats], an nginx log_format or an Apache LogFormat; "" means tell by looking
+	Zone      *time.Location // of times that are logged without one; nil means UTC
+	Workers   int            // goroutines that parse; 0 means one for each processor
+	BlockSize int            // bytes of text in a batch, about; 0 means 256 KiB. Memory is about 2·BlockSize·(2·Workers+3)
+}
+
+// A Batch is some neighbouring lines of a file.
+type Batch struct {
+	Entries []Entry // lines that were read, in file order
+	Skipped []Skip  // lines that were not, in file order
+	block   *block
+	file    *File
+}
+
+// Lines returns how many lines the batch stands for: read and skipped ones.
+// Blank lines, comments and directives do not count.
+func (b *Batch) Lines() int { return len(b.Entries) + len(b.Skipped) }
+
+// Release gives the batch's memory back for batches to come: its texts are no
+// longer valid. A batch that is not released is left to the garbage collector.
+func (b *Batch) Release() {
+	if b == nil || b.block == nil {
+		return
+	}
+	block, f := b.block, b.file
+	b.block = nil
+	select {
+	case f.free <- block:
+	default:
+	}
+}
+
+func (b *Batch) skip(line int64, reason string, text []byte) {
+	b.Skipped = append(b.Skipped, Skip{Line: line, Reason: reason, Sample: str(text[:min(len(text), maxSample)])})
+}
+
+// A File is an access log that is being read. Next is for one goroutine; the
+// other methods are safe for concurrent use.
+type File struct {
+	format format
+	found  facts // in the lines that were looked at
+
+	src   *source
+	cut   cutter
+	order chan *block // blocks in file order
+	work  chan *block // the same, for the workers
+	free  chan *block
+	stop  chan struct{}
+	once  sync.Once
+	wg    sync.WaitGroup
+	err   error // of the reader; read after order is closed
+	note  atomic.Pointer[error]
+}
+
+// Open opens an access log, plain or packed with gzip or zstd, and finds out
+// its format. "-" is standard input. It reads the first lines, and so waits
+// for them when path is a pipe.
+//
+// An empty file is no error. A file whose format cannot be told, or a format
+// that makes no sense, is a [*FormatError].
+func Open(path string, opts Options) (*File, error) {
+	src, err := openSource(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFile(src, opts)
+	if err != nil {
+		src.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+func newFile(src *source, opts Options) (*File, error) {
+	workers := opts.Workers
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	size := opts.BlockSize
+	if size <= 0 {
+		size = blockSize
+	}
+	f := &File{
+		src:   src,
+		cut:   cutter{src: src, size: size, line: 1},
+		order: make(chan *block, workers+1),
+		work:  make(chan *block, workers+1),
+		free:  make(chan *block, 2*workers+3),
+		stop:  make(chan struct{}),
+	}
+	first := newBlock()
+	f.cut.directives = true // until the format is known
+	more := f.cut.next(first)
+	if err := f.cut.err; err != nil && !ended(err) && !src.damaged(err) {
+		return nil, err
+	}
+	if err := f.tell(first, opts); err != nil {
+		return nil, err
+	}
+	f.cut.directives = f.format.directives
+
+	f.wg.Add(1 + workers)
+	go f.read(first, more)
+	for range workers {
+		w := &worker{parser: f.format.parser, clock: clock{zone: opts.Zone}}
+		go func() {
+			defer f.wg.Done()
+			for b := range f.work {
+				w.run(b)
+				b.done <- struct{}{}
+			}
+		}()
+	}
+	return f, nil
+}
+
+func newBlock() *block { return &block{done: make(chan struct{}, 1)} }
+
+// read cuts the source into blocks and hands them out, b first.
+func (f *File) read(b *block, more bool) {
+	defer f.wg.Done()
+	defer close(f.work)
+	defer close(f.order)
+	for more {
+		select {
+		case f.order <- b:
+		case <-f.stop:
+			return
+		}
+		select {
+		case f.work <- b:
+		case <-f.stop:
+			return
+		}
+		select {
+		case b = <-f.free:
+		default:
+			b = newBlock()
+		}
+		more = f.cut.next(b)
+	}
+	switch err := f.cut.err; {
+	case ended(err):
+	case f.src.damaged(err):
+		err = fmt.Errorf("%s: the packed data is damaged or cut, what came before was read: %w", f.src.name, err)
+		f.note.Store(&err)
+	default:
+		f.err = err
+	}
+}
+
+// Next returns the next lines, or io.EOF behind the last. After any error it
+// returns that error again. After Close it returns [os.ErrClosed].
+func (f *File) Next() (*Batch, error) {
+	for {
+		var b *block
+		var more bool
+		select {
+		case <-f.stop:
+			return nil, os.ErrClosed
+		case b, more = <-f.order:
+		}
+		if !more {
+			if f.err != nil {
+				return nil, f.err
+			}
+			return nil, io.EOF
+		}
+		select {
+		case <-f.stop:
+			return nil, os.ErrClosed
+		case <-b.done:
+		}
+		b.batch.block, b.batch.file = b, f
+		if b.batch.Lines() > 0 {
+			return &b.batch, nil
+		}
+		b.batch.Release()
+	}
+}
+
+// Close ends reading, in mid-file too, and waits for the goroutines. Next,
+// when it is waiting in another goroutine, returns. The one thing that is not
+// waited for is a read of standard input, which cannot be stopped.
+func (f *File) Close() error {
+	var err error
+	f.once.Do(func() {
+		close(f.stop)
+		err = f.src.Close()
+		if !f.src.stuck() {
+			f.wg.Wait()
+			f.src.free()
+		}
+	})
+	return err
+}
+
+// Format returns the name of the file's format, one of [Formats], "custom" for
+// a format string, or "" for an empty file whose format was not given.
+func (f *File) Format() string { return f.format.name }
+
+// Has returns which facts the log holds, as far as its first lines tell.
+func (f *File) Has() Fields { return f.found.has }
+
+// Resolution returns the unit of the log's times: a second, millisecond,
+// microsecond or nanosecond, as far as its first lines tell.
+func (f *File) Resolution() time.Duration {
+	if f.found.resolution == 0 {
+		return time.Second
+	}
+	return f.found.resolution
+}
+
+// Zoned reports whether the times have a known zone: logged with them, or
+// fixed by the format. If not, Options.Zone was applied.
+func (f *File) Zoned() bool { return !f.found.zoneless }
+
+// Progress returns how many bytes of the file have been read, packed as they
+// are, and how many there are; 0 when that is not known.
+func (f *File) Progress() (read, size int64) { return f.src.read.Load(), f.src.size }
+
+// Note returns what was wrong with the file though it was read to where it
+// could be: a packed file that is cut or damaged. It is nil before that point.
+func (f *File) Note() error {
+	if err := f.note.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// A FormatError says why a log's format is not known.
+type FormatError struct {
+	Format string // as given, "" if it was to be told by looking
+	Column int    // of the fault in Format, from 1; 0 if it is not in one place
+	Msg    string
+	Hint   string // what to do
+}
+
+func (e *FormatError) Error() string {
+	switch {
+	case e.Format == "":
+		return e.Msg
+	case e.Column > 0:
+		return fmt.Sprintf("format %q: column %d: %s", e.Format, e.Column, e.Msg)
+	}
+	return fmt.Sprintf("format %q: %s", e.Format, e.Msg)
+}

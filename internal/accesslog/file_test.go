@@ -1,0 +1,405 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// A told is what a whole file said, copied.
+type told struct {
+	Entries []Entry
+	Skipped []Skip
+	Format  string
+	Note    error
+}
+
+// readAll reads a file to its end.
+func readAll(t *testing.T, path string, opts Options) told {
+	t.Helper()
+	f, err := Open(path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := drain(t, f)
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	return got
+}
+
+func drain(t *testing.T, f *File) told {
+	t.Helper()
+	got := told{Format: f.Format()}
+	for {
+		batch, err := f.Next()
+		if errors.Is(err, io.EOF) {
+			got.Note = f.Note()
+			return got
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range batch.Entries {
+			for _, s := range []*string{&e.Forwarded, &e.Method, &e.Target, &e.Host, &e.Referer, &e.UserAgent, &e.Cookie} {
+				*s = strings.Clone(*s)
+			}
+			got.Entries = append(got.Entries, e)
+		}
+		for _, s := range batch.Skipped {
+			s.Sample = strings.Clone(s.Sample)
+			got.Skipped = append(got.Skipped, s)
+		}
+		batch.Release()
+	}
+}
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func gzipped(t *testing.T, text string) string {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func zstded(t *testing.T, text string) string {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(w.EncodeAll([]byte(text), nil))
+}
+
+// line returns the i-th line of a made-up log, with its line end.
+func line(i int) string {
+	return fmt.Sprintf("192.0.2.%d - - [10/Oct/2000:13:%02d:%02d -0700] \"GET /%d HTTP/1.1\" 200 %d \"-\" \"agent \\\"%d\\\"\"\n", i%256, i/60%60, i%60, i, i, i%7)
+}
+
+func lines(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(line(i))
+	}
+	return b.String()
+}
+
+// wantLines checks that got is lines(n), numbered from first on.
+func wantLines(t *testing.T, got told, n int, first int64) {
+	t.Helper()
+	if len(got.Entries) != n {
+		t.Fatalf("%d entries, want %d; skipped: %v", len(got.Entries), n, got.Skipped)
+	}
+	for i, e := range got.Entries {
+		if e.Target != fmt.Sprint("/", i) || e.UserAgent != fmt.Sprintf("agent \"%d\"", i%7) || e.Line != first+int64(i) {
+			t.Fatalf("entry %d is %+v", i, e)
+		}
+	}
+}
+
+func TestLinesKeepTheirOrder(t *testing.T) {
+	const n = 20_000
+	path := writeFile(t, "access.log", lines(n))
+	for _, workers := range []int{1, 2, 7} {
+		for _, size := range []int{100, 1000, 64 << 10, 0} {
+			got := readAll(t, path, Options{Workers: workers, BlockSize: size})
+			wantLines(t, got, n, 1)
+		}
+	}
+}
+
+// Blocks of any size, cut anywhere, say the same as one block.
+func TestBlocksDoNotMatter(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var text strings.Builder
+	for i := range 3000 {
+		switch rng.IntN(12) {
+		case 0:
+			text.WriteString("\n")
+		case 1:
+			text.WriteString("garbage " + strings.Repeat("x", rng.IntN(500)) + "\n")
+		case 2:
+			text.WriteString("# a comment\r\n")
+		case 3:
+			text.WriteString(strings.TrimSuffix(line(i), "\n") + "\r\n")
+		case 4:
+			text.WriteString("host.example - - [10/Oct/2000:13:00:00 -0700] \"GET / HTTP/1.1\" 200 1\n")
+		case 5:
+			text.WriteString("  \t \n")
+		default:
+			text.WriteString(line(i))
+		}
+	}
+	text.WriteString("192.0.2.1 - - [10/Oct/2000:13:00:00 -0700] \"GET /half HTTP/1.1\" 20")
+	path := writeFile(t, "access.log", text.String())
+	want := readAll(t, path, Options{Workers: 1, BlockSize: 16 << 20})
+	if len(want.Entries) < 1000 || len(want.Skipped) < 100 {
+		t.Fatalf("%d entries, %d skipped", len(want.Entries), len(want.Skipped))
+	}
+	for _, size := range []int{1, 77, 1024, 5000, 100_000} {
+		got := readAll(t, path, Options{Workers: 3, BlockSize: size, Format: "combined"})
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b Entry) bool { return a == b })); diff != "" {
+			t.Fatalf("block size %d:\n%s", size, diff[:min(len(diff), 3000)])
+		}
+	}
+}
+
+func TestPackedFiles(t *testing.T) {
+	const n = 5000
+	text := lines(n)
+	for name, packed := range map[string]string{
+		"gzip":            gzipped(t, text),
+		"gzip in members": gzipped(t, text[:len(text)/3]) + gzipped(t, text[len(text)/3:]),
+		"zstd":            zstded(t, text),
+		"zstd in frames":  zstded(t, text[:100]) + zstded(t, text[100:]),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := readAll(t, writeFile(t, "no-such-ending", packed), Options{})
+			wantLines(t, got, n, 1)
+			if got.Note != nil {
+				t.Error(got.Note)
+			}
+		})
+	}
+}
+
+func TestCutPackedFileIsReadAsFarAsItGoes(t *testing.T) {
+	const n = 50_000
+	for name, packed := range map[string]string{"gzip": gzipped(t, lines(n)), "zstd": zstded(t, lines(n))} {
+		t.Run(name, func(t *testing.T) {
+			got := readAll(t, writeFile(t, "log", packed[:len(packed)*3/4]), Options{})
+			if got.Note == nil || !strings.Contains(got.Note.Error(), "damaged or cut") {
+				t.Errorf("note is %v", got.Note)
+			}
+			if len(got.Skipped) > 1 {
+				t.Errorf("skipped %v", got.Skipped)
+			}
+			if len(got.Entries) < n/2 {
+				t.Errorf("%d entries of about %d", len(got.Entries), n*3/4)
+			}
+			wantLines(t, got, len(got.Entries), 1)
+		})
+	}
+	t.Run("gzip cut in its header", func(t *testing.T) {
+		got := readAll(t, writeFile(t, "log", "\x1f\x8b\x08"), Options{})
+		if got.Note == nil || len(got.Entries)+len(got.Skipped) > 0 {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("damaged in the middle", func(t *testing.T) {
+		packed := []byte(gzipped(t, lines(n)))
+		for i := range 100 {
+			packed[len(packed)/2+i] ^= 0x5A
+		}
+		got := readAll(t, writeFile(t, "log", string(packed)), Options{})
+		if got.Note == nil || len(got.Entries) < n/4 {
+			t.Errorf("%d entries, note %v", len(got.Entries), got.Note)
+		}
+	})
+}
+
+func TestLineNumbersCountWhatIsPassedOver(t *testing.T) {
+	text := "\xEF\xBB\xBF# made by hand\r\n\r\n" + strings.ReplaceAll(lines(3), "\n", "\r\n") + " \t\r\n" + "garbage\r\n# end\r\n"
+	got := readAll(t, writeFile(t, "log", text), Options{})
+	wantLines(t, got, 3, 3)
+	if want := []Skip{{Line: 7, Reason: reasonShape, Sample: "garbage"}}; !cmp.Equal(want, got.Skipped) {
+		t.Errorf("skipped %+v, want %+v", got.Skipped, want)
+	}
+}
+
+func TestLongLines(t *testing.T) {
+	long := strings.Repeat("x", 3<<20)
+	fits := strings.Replace(line(2), "GET /2", "GET /2?"+strings.Repeat("y", 900<<10), 1)
+	tooLong := strings.Replace(line(3), "GET /3", "GET /3?"+strings.Repeat("y", 1<<20), 1)
+	text := line(0) + long + "\n" + line(1) + fits + tooLong + long + "\n" + line(4) + long
+	for _, size := range []int{0, 4 << 10, 4 << 20} {
+		got := readAll(t, writeFile(t, "log", text), Options{BlockSize: size})
+		var at []int64
+		for _, e := range got.Entries {
+			at = append(at, e.Line)
+		}
+		if want := []int64{1, 3, 4, 7}; !cmp.Equal(want, at) {
+			t.Errorf("block size %d: entries in lines %v, want %v", size, at, want)
+		}
+		at = nil
+		for _, s := range got.Skipped {
+			at = append(at, s.Line)
+			if s.Reason != reasonLong || len(s.Sample) != maxSample {
+				t.Errorf("skipped %q, %d bytes of sample", s.Reason, len(s.Sample))
+			}
+		}
+		if want := []int64{2, 5, 6, 8}; !cmp.Equal(want, at) {
+			t.Errorf("block size %d: skipped lines %v, want %v", size, at, want)
+		}
+	}
+}
+
+func TestGrowingFileEndsInHalfALine(t *testing.T) {
+	for _, c := range []struct {
+		half   string
+		read   int
+		reason string
+	}{
+		{`192.0.2.9 - - [10/Oct/2000:13:00:00 -0700] "GET /3 HTTP/1.1" 200 3 "-" "age`, 4, ""},
+		{`192.0.2.9 - - [10/Oct/2000:13:00:00 -0700] "GET /3 HTTP/1.1" 200 `, 3, reasonCut},
+		{`192.0.2.9 - - [10/Oct/20`, 3, reasonCut},
+		{`192.0.2.9`, 3, reasonShape},
+	} {
+		got := readAll(t, writeFile(t, "log", lines(3)+c.half), Options{})
+		if len(got.Entries) != c.read || c.reason == "" && len(got.Skipped) > 0 || c.reason != "" && (len(got.Skipped) != 1 || got.Skipped[0].Reason != c.reason) {
+			t.Errorf("%s: %d entries, skipped %+v", c.half, len(got.Entries), got.Skipped)
+		}
+	}
+}
+
+func TestEmptyFilesAreNoError(t *testing.T) {
+	for _, text := range []string{"", "\n\n", "# nothing\n", "\xEF\xBB\xBF", gzipped(t, ""), zstded(t, "")} {
+		got := readAll(t, writeFile(t, "log", text), Options{})
+		if len(got.Entries)+len(got.Skipped) > 0 || got.Note != nil {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
+func TestGarbageFirst(t *testing.T) {
+	text := strings.Repeat("starting up …\n", 100) + lines(200)
+	got := readAll(t, writeFile(t, "log", text), Options{})
+	wantLines(t, got, 200, 101)
+	if got.Format != "combined" || len(got.Skipped) != 100 {
+		t.Errorf("format %q, %d skipped", got.Format, len(got.Skipped))
+	}
+}
+
+func TestUnknownFormatGivesAHint(t *testing.T) {
+	for _, text := range []string{"hello\nworld\n", "\xFF\xFEh\x00i\x00", strings.Repeat("z", 3<<20)} {
+		_, err := Open(writeFile(t, "log", text), Options{})
+		var unknown *FormatError
+		if !errors.As(err, &unknown) || unknown.Hint == "" {
+			t.Errorf("%.20q: error %v", text, err)
+		}
+	}
+	_, err := Open(writeFile(t, "log", lines(1)), Options{Format: "combinde"})
+	var unknown *FormatError
+	if !errors.As(err, &unknown) || !strings.Contains(unknown.Hint, "combined") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	if _, err := Open(filepath.Join(t.TempDir(), "none"), Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if _, err := Open(t.TempDir(), Options{}); !errors.Is(err, errDirectory) {
+		t.Errorf("folder: %v", err)
+	}
+}
+
+func TestCloseInMidFile(t *testing.T) {
+	f, err := Open(writeFile(t, "log", lines(50_000)), Options{BlockSize: 1000, Workers: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, err := f.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil { // waits for the goroutines
+		t.Fatal(err)
+	}
+	if batch.Entries[0].Target != "/0" {
+		t.Errorf("the batch in hand became %+v", batch.Entries[0])
+	}
+	batch.Release()
+	batch.Release()
+	if _, err := f.Next(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Next after Close: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+}
+
+// A pipe whose writer is silent: Close ends the read and a waiting Next.
+func TestCloseWhilePipeIsSilent(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	src := &source{name: "pipe", file: r}
+	written := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(w, lines(100))
+		written <- err
+	}()
+	if err := src.unpack(countingReader{src}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := newFile(src, Options{BlockSize: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := f.Next(); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("Next returned no error")
+	}
+}
+
+func TestWhatAFileHolds(t *testing.T) {
+	path := writeFile(t, "log", strings.ReplaceAll(lines(10), "\"\n", "\" 0.010\n"))
+	f, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if want := HasReferer | HasUserAgent | HasStatus | HasBytes | HasDuration; f.Has() != want {
+		t.Errorf("has %b, want %b", f.Has(), want)
+	}
+	if f.Resolution() != time.Second || !f.Zoned() || f.Format() != "combined" {
+		t.Errorf("unit %v, zone known %v, format %q", f.Resolution(), f.Zoned(), f.Format())
+	}
+	drain(t, f)
+	read, size := f.Progress()
+	if read == 0 || read != size {
+		t.Errorf("read %d of %d bytes", read, size)
+	}
+}

@@ -1,0 +1,84 @@
+package accesslog
+
+import "bytes"
+
+// A parser reads one kind of line. It holds no state of its own: workers
+// share it.
+type parser interface {
+	// parse fills e, which is zero, from line, which is not blank and no
+	// comment. It returns why the line is skipped, or "". What it unescapes
+	// goes to w.
+	parse(line []byte, e *Entry, w *worker) string
+}
+
+// A worker is what parsing needs besides the line. It is used by one
+// goroutine.
+type worker struct {
+	parser parser
+	clock  clock
+	layout *layout // latest #Fields, for logs that have them
+	shape  shape   // of the last line, if it was of the common family
+	arena  []byte  // unescaped text of the present block
+}
+
+// run parses the lines of b.
+func (w *worker) run(b *block) {
+	w.arena, w.layout = b.arena[:0], b.layout
+	batch := &b.batch
+	text, line := b.text, b.first
+	for len(text) > 0 {
+		cur := text
+		if i := bytes.IndexByte(text, '\n'); i >= 0 {
+			cur, text = text[:i], text[i+1:]
+		} else {
+			text = nil
+		}
+		w.line(trim(cur), line, batch)
+		line++
+	}
+	b.arena, w.arena = w.arena, nil
+}
+
+// line parses one line into batch.
+func (w *worker) line(text []byte, number int64, batch *Batch) {
+	if len(text) == 0 {
+		return
+	}
+	if text[0] == '#' {
+		w.layout = w.layout.directive(text)
+		return
+	}
+	if len(text) > maxLine {
+		batch.skip(number, reasonLong, text)
+		return
+	}
+	n := len(batch.Entries)
+	if n < cap(batch.Entries) {
+		batch.Entries = batch.Entries[:n+1]
+		batch.Entries[n] = Entry{}
+	} else {
+		batch.Entries = append(batch.Entries, Entry{})
+	}
+	e := &batch.Entries[n]
+	if reason := w.parser.parse(text, e, w); reason != "" {
+		batch.Entries = batch.Entries[:n]
+		batch.skip(number, reason, text)
+		return
+	}
+	e.Line = number
+}
+
+// trim takes white space at the end and a byte order mark at the start off; a
+// blank line becomes empty.
+func trim(line []byte) []byte {
+	for len(line) > 0 && (line[len(line)-1] == '\r' || line[len(line)-1] == ' ') {
+		line = line[:len(line)-1]
+	}
+	if len(line) >= 3 && line[0] == 0xEF && line[1] == 0xBB && line[2] == 0xBF {
+		line = line[3:]
+	}
+	if len(line) > 0 && (line[0] == ' ' || line[0] == '\t') && len(bytes.TrimLeft(line, " \t\r")) == 0 {
+		return nil
+	}
+	return line
+}
