@@ -5,8 +5,7 @@ import "sync/atomic"
 // A banFilter tells most clients at once that no ban concerns them. It is a
 // table of 15-bit fingerprints, in sets of one cache line, read without a
 // lock; one writer at a time changes it. A set that overflowed says "maybe"
-// from then on; with a seeded hash and a quarter of the lanes in use that does
-// not happen.
+// from then on; with a seeded hash and half of the lanes in use few do.
 type banFilter struct {
 	sets []banSet // a power of two
 }
@@ -24,10 +23,10 @@ const (
 	high       = 0x8000_8000_8000_8000
 )
 
-// newBanFilter makes one for n keys: on average a quarter of a set is used.
+// newBanFilter makes one for n keys: on average at most half of a set is used.
 func newBanFilter(n int) *banFilter {
 	sets := 1
-	for sets*lanes*2 < n {
+	for sets*lanes*4 < n {
 		sets *= 2
 	}
 	return &banFilter{sets: make([]banSet, sets)}

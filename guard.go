@@ -35,6 +35,7 @@ type compiledRule struct {
 	sober    bool // an allow that looks at the path: never for an odd one
 	limit    int  // place in limits, or −1
 	banLimit int  // place of the limit that counts refusals towards the ban, or −1
+	banID    uint32
 }
 
 // NewGuard returns a guard for a policy. The limiter is made for
@@ -86,6 +87,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 	for i := range g.rules {
 		if g.rules[i].Ban != nil {
 			g.rules[i].banLimit = len(g.limitRule)
+			g.rules[i].banID = bans.ruleID(g.rules[i].Name)
 			g.limitRule = append(g.limitRule, g.rules[i].Rule)
 			g.banning = append(g.banning, i)
 		}

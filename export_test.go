@@ -1,0 +1,16 @@
+package fairshare
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Ban bans n clients by the guard's first rule.
+func Ban(g *Guard, n uint32, addr func(uint32) netip.Addr, now time.Time) {
+	r := &g.rules[0]
+	for i := range n {
+		var key banKey
+		copy(key[:], appendAddr(key[:0], ByAddr, addr(i), g.bits4, g.bits6))
+		g.bans.refused(key, r.banID, false, r.Ban, now, true)
+	}
+}
