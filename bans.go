@@ -18,11 +18,11 @@ type Bans struct {
 	seed   maphash.Seed
 	filter atomic.Pointer[banFilter] // nil until the first ban
 
-	mu      sync.RWMutex
-	rules   []string          // names; a banID's rule is a place in it
-	places  map[uint64]uint32 // banID's hash → place in chunks
-	chunks  [][]banEntry      // in pieces: growing moves nothing; without pointers: the collector need not look
-	ends    banHeap
+	mu     sync.RWMutex
+	rules  []string          // names; a banID's rule is a place in it
+	places map[uint64]uint32 // banID's hash → place in chunks
+	chunks [][]banEntry      // in pieces: growing moves nothing; without pointers: the collector need not look
+	ends   banHeap
 }
 
 const chunkBits = 12
