@@ -1,0 +1,140 @@
+package clientaddr_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"fairshare/clientaddr"
+)
+
+// What is asked all the time.
+var common = []struct {
+	name, peer, header, value string
+	trusted                   []string
+	want                      string
+}{
+	{"direct", "192.0.2.1:4711", "", "6.6.6.6", nil, "192.0.2.1"},
+	{"direct-v6", "[2001:db8::1]:4711", "", "6.6.6.6", nil, "2001:db8::1"},
+	{"untrusted", "192.0.2.1:4711", "", "6.6.6.6", []string{"loopback", "cloudflare"}, "192.0.2.1"},
+	{"one", "127.0.0.1:4711", "", "192.0.2.1", []string{"loopback", "cloudflare"}, "192.0.2.1"},
+	{"two", "127.0.0.1:4711", "", "192.0.2.1, 104.16.0.1", []string{"loopback", "cloudflare"}, "192.0.2.1"},
+	{"v6", "127.0.0.1:4711", "", "2001:db8::1, 2606:4700::1", []string{"loopback", "cloudflare"}, "2001:db8::1"},
+	{"unix", "@", "", "192.0.2.1", []string{"unix"}, "192.0.2.1"},
+	{"single", "104.16.0.1:4711", "CF-Connecting-IP", "192.0.2.1", []string{"cloudflare"}, "192.0.2.1"},
+	{"forwarded", "127.0.0.1:4711", "Forwarded", `for="[2001:db8::1]:80";proto=https`, []string{"loopback"}, "2001:db8::1"},
+	{"zone", "127.0.0.1:4711", "", "fe80::1%eth0", []string{"loopback"}, "fe80::1"},
+}
+
+func TestResolveMakesNoAllocation(t *testing.T) {
+	for _, test := range common {
+		r := newResolver(t, test.header, test.trusted...)
+		header := make(http.Header)
+		header.Set("X-Forwarded-For", test.value)
+		if test.header != "" {
+			header.Set(test.header, test.value)
+		}
+		var got clientaddr.Result
+		if n := testing.AllocsPerRun(100, func() { got = r.Resolve(test.peer, header) }); n != 0 {
+			t.Errorf("%s: %v allocations", test.name, n)
+		}
+		if got.Addr != addr(test.want) {
+			t.Errorf("%s: %+v, want %s", test.name, got, test.want)
+		}
+		if test.name == "unix" {
+			continue
+		}
+		peer := r.Resolve(test.peer, nil).Peer
+		if n := testing.AllocsPerRun(100, func() { got = r.ResolveAddr(peer, test.value) }); n != 0 {
+			t.Errorf("%s: %v allocations in ResolveAddr", test.name, n)
+		}
+		if got.Addr != addr(test.want) {
+			t.Errorf("%s: ResolveAddr: %+v, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// hostile are headers of a megabyte that are dear to read for who reads them
+// more than once.
+func hostile() map[string][]string {
+	const size = 1 << 20
+	fill := func(s string) string { return strings.Repeat(s, size/len(s)) }
+	lines := make([]string, 10000)
+	for i := range lines {
+		lines[i] = "for=10.0.0.1, 10.0.0.1"
+	}
+	return map[string][]string{
+		"addresses":           {fill("10.0.0.1, ")},
+		"forwarded":           {fill("for=10.0.0.1, ")},
+		"commas":              {fill(",")},
+		"blanks":              {fill(" ")},
+		"semicolons":          {fill(";")},
+		"pairs":               {fill("x=y;")},
+		"fors":                {fill("for=10.0.0.1;")},
+		"quotes":              {fill(`"`)},
+		"odd quotes":          {fill(`"`) + `"`},
+		"backslashes":         {fill(`\`)},
+		"escaped quotes":      {fill(`\"`)},
+		"backslashes, quotes": {fill(`\\\"`) + `"`},
+		"one quote":           {`for="` + fill(`\`) + `"`},
+		"quoted escapes":      {`for="` + fill(`\1`) + `"`},
+		"no end":              {"for=" + fill("1")},
+		"zone":                {"fe80::1%" + fill("z")},
+		"brackets":            {fill("[")},
+		"colons":              {fill(":")},
+		"lines":               lines,
+	}
+}
+
+// Each takes about a millisecond; read again for each of its elements, hours.
+func TestResolveReadsAHeaderOnce(t *testing.T) {
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP"} {
+		r := newResolver(t, name, "10.0.0.0/8")
+		for kind, values := range hostile() {
+			header := make(http.Header)
+			for _, value := range values {
+				header.Add(name, value)
+			}
+			got := r.Resolve("10.0.0.1:4711", header)
+			if got.Addr != addr("10.0.0.1") || !got.Proxy || got.Malformed == got.Missing {
+				t.Errorf("%s of %s: %+v", name, kind, got)
+			}
+		}
+	}
+}
+
+func BenchmarkResolve(b *testing.B) {
+	for _, test := range common {
+		r := newResolver(b, test.header, test.trusted...)
+		header := make(http.Header)
+		header.Set("X-Forwarded-For", test.value)
+		if test.header != "" {
+			header.Set(test.header, test.value)
+		}
+		b.Run(test.name, func(b *testing.B) {
+			b.ReportAllocs()
+			var got clientaddr.Result
+			for b.Loop() {
+				got = r.Resolve(test.peer, header)
+			}
+			if got.Addr != addr(test.want) {
+				b.Fatalf("%+v", got)
+			}
+		})
+	}
+}
+
+func BenchmarkHostile(b *testing.B) {
+	r := newResolver(b, "Forwarded", "10.0.0.0/8")
+	for kind, values := range hostile() {
+		header := http.Header{"Forwarded": values}
+		b.Run(kind, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if got := r.Resolve("10.0.0.1:4711", header); !got.PeerTrusted {
+					b.Fatalf("%+v", got)
+				}
+			}
+		})
+	}
+}
