@@ -32,19 +32,31 @@ func cookies(h Header, found func(name, value string) bool) {
 }
 
 // token reports whether s is a token (RFC 9110 §5.6.2).
-func token(s string) bool {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c <= ' ' || c >= 0x7F || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
+func token(s string) bool { return s != "" && all(s, tokenByte) }
+
+func cookieValue(s string) bool { return all(s, cookieByte) }
+
+const (
+	tokenByte = 1 << iota
+	cookieByte
+)
+
+// byteKinds tells for each byte where it may stand.
+var byteKinds = func() (kinds [256]uint8) {
+	for c := byte(' '); c < 0x7F; c++ {
+		if strings.IndexByte(` "(),/:;<=>?@[\]{}`, c) < 0 {
+			kinds[c] |= tokenByte
+		}
+		if strings.IndexByte(`";\`, c) < 0 {
+			kinds[c] |= cookieByte
 		}
 	}
-	return s != ""
-}
+	return kinds
+}()
 
-func cookieValue(s string) bool {
+func all(s string, kind uint8) bool {
 	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < ' ' || c >= 0x7F || c == '"' || c == ';' || c == '\\' {
+		if byteKinds[s[i]]&kind == 0 {
 			return false
 		}
 	}

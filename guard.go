@@ -22,6 +22,7 @@ type Guard struct {
 	banning []int     // rules with a ban
 
 	limitRule    []*Rule // the rule of each limit
+	keyOf        []int   // the first limit with the same key as each limit
 	bits4, bits6 int
 	latest       atomic.Int64 // the latest time judged, Unix ns
 	decisions    sync.Pool
@@ -63,6 +64,9 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 				g.limits[i].By[j].Name = canonicalHeader(part.Name)
 			}
 		}
+	}
+	for i := range g.limits {
+		g.keyOf = append(g.keyOf, slices.IndexFunc(g.limits, func(l Limit) bool { return slices.Equal(l.By, g.limits[i].By) }))
 	}
 	g.rules = make([]compiledRule, len(policy.Rules))
 	for i := range policy.Rules {
@@ -218,21 +222,21 @@ func (g *Guard) walk(d *decision, v *Verdict) *Rule {
 }
 
 func (d *decision) gather(rule int, r *compiledRule) {
-	lim := &d.guard.limits[r.limit]
-	d.takes = append(d.takes, Take{Limit: r.limit, Key: d.key(lim), Cost: 1})
+	d.takes = append(d.takes, Take{Limit: r.limit, Key: d.key(r.limit), Cost: 1})
 	d.tallies = append(d.tallies, Tally{})
 	d.takers = append(d.takers, int32(rule))
 }
 
-// key returns the request's key of a limit; limits with equal parts share it.
-func (d *decision) key(lim *Limit) []byte {
+// key returns the request's key of a limit; limits by the same parts share it.
+func (d *decision) key(limit int) []byte {
+	keyOf := d.guard.keyOf
 	for i := range d.takes {
-		if slices.Equal(d.guard.limits[d.takes[i].Limit].By, lim.By) {
+		if keyOf[d.takes[i].Limit] == keyOf[limit] {
 			return d.takes[i].Key
 		}
 	}
 	begin := len(d.keys)
-	d.keys = d.appendKey(d.keys, lim.By)
+	d.keys = d.appendKey(d.keys, d.guard.limits[limit].By)
 	return d.keys[begin:len(d.keys):len(d.keys)]
 }
 

@@ -1,6 +1,7 @@
 package fairshare
 
 import (
+	"encoding/binary"
 	"fmt"
 	"regexp"
 	"strings"
@@ -146,13 +147,24 @@ func lower(s string) string {
 	return s
 }
 
+// appendLower appends s with A to Z in lower case, eight bytes at a time: in
+// each byte, bit 7 of heptets+(0x80−'A') is set from 'A' on, that of
+// heptets+(0x7F−'Z') behind 'Z'.
 func appendLower(b []byte, s string) []byte {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
+	const each, tops = 0x0101010101010101, 0x8080808080808080
+	begin := len(b)
+	b = append(b, s...)
+	out := b[begin:]
+	for ; len(out) >= 8; out = out[8:] {
+		w := binary.LittleEndian.Uint64(out)
+		heptets := w &^ tops
+		upper := ^w & (heptets + (0x80-'A')*each) & ^(heptets + (0x7F-'Z')*each) & tops
+		binary.LittleEndian.PutUint64(out, w|upper>>2)
+	}
+	for i, c := range out {
 		if c >= 'A' && c <= 'Z' {
-			c |= 0x20
+			out[i] = c | 0x20
 		}
-		b = append(b, c)
 	}
 	return b
 }

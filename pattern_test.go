@@ -126,3 +126,21 @@ func TestCookies(t *testing.T) {
 		t.Errorf("cookie without a header = %q", got)
 	}
 }
+
+func TestAppendLower(t *testing.T) {
+	var all []byte
+	for c := range 256 {
+		all = append(all, byte(c))
+	}
+	for begin := range 9 { // every place in a word
+		for i, c := range appendLower(nil, string(all[begin:])) {
+			want := all[begin+i]
+			if want >= 'A' && want <= 'Z' {
+				want += 'a' - 'A'
+			}
+			if c != want {
+				t.Errorf("%q becomes %q, want %q", all[begin+i], c, want)
+			}
+		}
+	}
+}
