@@ -32,6 +32,17 @@ var families = []struct {
 }{
 	{clf, false, []string{"combined", "common", "vhost-combined", "combined-host"}},
 	{clfTraefik, false, []string{"traefik-clf"}},
+	{caddyParser{}, false, []string{"caddy-json"}},
+	{traefikParser{}, false, []string{"traefik-json"}},
+	{azureParser{}, false, []string{"azure-json"}},
+	{flatJSONParser{flatNames}, false, []string{"nginx-json"}},
+	{w3cParser{}, true, []string{"iis-w3c", "cloudfront"}},
+	{haproxyParser{}, false, []string{"haproxy-http"}},
+	{elbParser{alb: true}, false, []string{"aws-alb"}},
+	{elbParser{}, false, []string{"aws-elb"}},
+	{squidParser{}, false, []string{"squid"}},
+	{atlassianParser{}, false, []string{"atlassian"}},
+	{tsvParser{}, false, []string{"tsv"}},
 }
 
 var (
@@ -121,6 +132,8 @@ type sight struct {
 	read   int           // lines
 	almost int           // lines skipped only because their client is no address
 	shapes map[shape]int // of the lines that were read, for the common family
+
+	cloudfront bool // the last line was CloudFront's
 }
 
 func look(p parser, lines [][]byte, zone *time.Location) sight {
@@ -143,7 +156,7 @@ func look(p parser, lines [][]byte, zone *time.Location) sight {
 			}
 		}
 	}
-	s.zoneless = w.clock.zoneless
+	s.zoneless, s.cloudfront = w.clock.zoneless, w.cloudfront
 	return s
 }
 
@@ -174,8 +187,11 @@ func finer(unit time.Duration, t time.Time) time.Duration {
 
 // name picks the name of the format that most lines have.
 func (s sight) name(names []string) string {
-	if len(names) == 1 {
+	switch {
+	case len(names) == 1:
 		return names[0]
+	case names[0] == "iis-w3c":
+		return map[bool]string{false: names[0], true: names[1]}[s.cloudfront]
 	}
 	most, count := shape(0), -1
 	for shape, n := range s.shapes {

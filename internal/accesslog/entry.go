@@ -72,3 +72,7 @@ const (
 	reasonNoDate   = "no date for its time"
 	reasonNoClient = "#Fields names no client address"
 )
+
+// passOver, returned by a parser, says that a line is a header: neither read
+// nor skipped.
+const passOver = "header"

@@ -167,6 +167,11 @@ func (f *File) read(b *block, more bool) {
 // returns that error again. After Close it returns [os.ErrClosed].
 func (f *File) Next() (*Batch, error) {
 	for {
+		select {
+		case <-f.stop:
+			return nil, os.ErrClosed
+		default:
+		}
 		var b *block
 		var more bool
 		select {

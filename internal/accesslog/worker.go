@@ -19,6 +19,8 @@ type worker struct {
 	layout *layout // latest #Fields, for logs that have them
 	shape  shape   // of the last line, if it was of the common family
 	arena  []byte  // unescaped text of the present block
+
+	cloudfront bool // the last line was CloudFront's
 }
 
 // run parses the lines of b.
@@ -62,6 +64,9 @@ func (w *worker) line(text []byte, number int64, batch *Batch) {
 	e := &batch.Entries[n]
 	if reason := w.parser.parse(text, e, w); reason != "" {
 		batch.Entries = batch.Entries[:n]
+		if reason == passOver {
+			return
+		}
 		batch.skip(number, reason, text)
 		return
 	}

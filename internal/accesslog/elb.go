@@ -1,0 +1,160 @@
+package accesslog
+
+import (
+	"bytes"
+	"strings"
+	"time"
+)
+
+// An elbParser reads the logs of AWS load balancers, application (alb) and
+// classic. Only the fields up to the user agent are looked at; more may
+// follow.
+//
+//	[type] time elb client:port target:port times… elb_status target_status received sent "request" "user agent" …
+type elbParser struct {
+	alb bool // a type comes first
+}
+
+func (p elbParser) parse(line []byte, e *Entry, w *worker) string {
+	var f [14][]byte
+	rest := line
+	if p.alb {
+		_, rest = word(rest)
+	}
+	n := 0
+	for ; n < 11 && len(rest) > 0; n++ {
+		f[n], rest = word(rest)
+	}
+	if n < 3 || len(f[0]) < 20 || f[0][10] != 'T' {
+		return reasonShape
+	}
+	var ok bool
+	if e.Client, ok = parseAddrPort(f[2]); !ok {
+		return reasonClient
+	}
+	if n < 11 {
+		return reasonCut
+	}
+	var reason string
+	if e.Time, reason = w.clock.moment(f[0]); reason != "" {
+		return reason
+	}
+	status, ok := statusOf(f[7])
+	if !ok {
+		return reasonStatus
+	}
+	sent, ok := bytesOf(f[10])
+	if !ok {
+		return reasonBytes
+	}
+	e.Status, e.Bytes = status, sent
+	e.Has = HasStatus | HasBytes | HasHost | HasDuration
+	for _, t := range f[4:7] { // "-1" when it was not dispatched
+		if d, ok := seconds(t); ok {
+			e.Duration += d
+		}
+	}
+	request, rest, ok := quoted(rest)
+	if !ok {
+		return ""
+	}
+	if text := w.text(request, escapeBackslash); !strings.HasPrefix(text, "- ") { // "- http://host:80- -" is malformed
+		e.setRequest(text)
+		if n := schemeLen(e.Target); n > 0 {
+			host := e.Target[n:]
+			if end := strings.IndexAny(host, "/?#"); end >= 0 {
+				host = host[:end]
+			}
+			e.Host = host
+		}
+	}
+	agent, _, ok := quoted(rest)
+	if ok {
+		e.UserAgent = w.text(agent, escapeBackslash)
+		e.Has |= HasUserAgent
+	}
+	return ""
+}
+
+// word takes the text up to the next space, and the spaces behind it, off.
+func word(b []byte) (text, rest []byte) {
+	if i := bytes.IndexByte(b, ' '); i >= 0 {
+		return b[:i], bytes.TrimLeft(b[i:], " ")
+	}
+	return b, nil
+}
+
+// A haproxyParser reads HAProxy's HTTP log, mostly behind a syslog prefix:
+//
+//	client:port [time] frontend backend/server times status bytes … "request"
+type haproxyParser struct{}
+
+func (haproxyParser) parse(line []byte, e *Entry, w *worker) string {
+	open := acceptTime(line)
+	if open < 1 {
+		return reasonMessage
+	}
+	before, b := line[:open-1], line[open+1:]
+	client := before[bytes.LastIndexByte(before, ' ')+1:]
+	end := bytes.IndexByte(b, ']')
+	if end < 0 || end+2 > len(b) || b[end+1] != ' ' {
+		return reasonCut
+	}
+	stamp := b[:end]
+	rest := b[end+2:]
+	_, rest = word(rest) // frontend
+	_, rest = word(rest) // backend/server
+	times, rest := word(rest)
+	status, rest := word(rest)
+	sent, rest := word(rest)
+	if len(sent) == 0 {
+		return reasonCut
+	}
+	if bytes.Count(times, []byte{'/'}) != 4 {
+		return reasonMessage // the TCP log has three times
+	}
+	var ok bool
+	if e.Client, ok = parseAddrPort(client); !ok {
+		return reasonClient
+	}
+	var reason string
+	if e.Time, reason = w.clock.moment(stamp); reason != "" {
+		return reason
+	}
+	if string(status) != "-1" {
+		if e.Status, ok = statusOf(status); !ok {
+			return reasonStatus
+		}
+	}
+	if e.Bytes, ok = bytesOf(bytes.TrimPrefix(sent, []byte{'+'})); !ok {
+		return reasonBytes
+	}
+	e.Has = HasStatus | HasBytes | HasDuration
+	total := times[bytes.LastIndexByte(times, '/')+1:]
+	if ms, ok := digits(bytes.TrimPrefix(total, []byte{'+'})); ok {
+		e.Duration = time.Duration(min(ms, 1e12)) * time.Millisecond
+	}
+	if i := bytes.Index(rest, []byte(` "`)); i >= 0 {
+		request := rest[i+2:] // may be cut
+		if j := bytes.LastIndexByte(request, '"'); j >= 0 {
+			request = request[:j]
+		}
+		e.setRequest(w.text(request, escapeHash))
+	}
+	return ""
+}
+
+// acceptTime returns where "[06/Feb/2009:12:14:14.655]" begins, -1 if nowhere.
+func acceptTime(line []byte) int {
+	for i := 0; ; {
+		j := bytes.IndexByte(line[i:], '[')
+		if j < 0 {
+			return -1
+		}
+		i += j
+		if b := line[i+1:]; len(b) > 12 && b[2] == '/' && b[6] == '/' && b[11] == ':' && i > 0 && line[i-1] == ' ' {
+			return i
+		}
+		i++
+	}
+}

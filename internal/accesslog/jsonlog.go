@@ -1,0 +1,361 @@
+package accesslog
+
+import (
+	"bytes"
+	"time"
+)
+
+// jsonStart returns the JSON object in a line: a log collector may have put a
+// name before it ("caddy  | {…}").
+func jsonStart(line []byte) (object, bool) {
+	if line[0] != '{' {
+		i := bytes.Index(line[:min(len(line), 200)], []byte(" {"))
+		if i < 0 {
+			return object{}, false
+		}
+		line = line[i+1:]
+	}
+	return object{rest: line}, true
+}
+
+// A caddyParser reads Caddy v2's JSON access log.
+type caddyParser struct{}
+
+func (caddyParser) parse(line []byte, e *Entry, w *worker) string {
+	o, ok := jsonStart(line)
+	if !ok {
+		return reasonJSON
+	}
+	var r record
+	var request []byte
+	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
+		switch string(key) {
+		case "ts":
+			r.put(factTime, 0, value)
+		case "logger":
+			if !bytes.HasPrefix(bare(value), []byte("http.log.access")) {
+				return reasonMessage
+			}
+		case "request":
+			request = value
+		case "status":
+			r.put(factStatus, 0, value)
+		case "size":
+			r.put(factBytes, 0, value)
+		case "duration":
+			r.put(factDuration, 0, value)
+			if n, whole := digits(value); whole && n >= 1e5 {
+				r.unit = time.Nanosecond // duration_format nano
+			}
+		}
+	}
+	if !o.whole {
+		return reasonJSON
+	}
+	if request == nil || !r.has(factStatus) {
+		return reasonMessage
+	}
+	o = object{rest: request}
+	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
+		switch string(key) {
+		case "client_ip":
+			r.put(factClient, 0, value)
+		case "remote_ip":
+			r.put(factClient, 1, value)
+		case "remote_addr":
+			r.put(factClient, 2, value)
+		case "method":
+			r.put(factMethod, 0, value)
+		case "host":
+			r.put(factHost, 0, value)
+		case "uri":
+			r.put(factTarget, 0, value)
+		case "headers":
+			w.caddyHeaders(value, e)
+		}
+	}
+	return r.fill(e, w, codedJSON)
+}
+
+// caddyHeaders takes the known ones of the logged headers. Caddy logs all that
+// were sent, but hides what cookies hold: older versions as an empty list.
+func (w *worker) caddyHeaders(headers []byte, e *Entry) {
+	if headers[0] != '{' {
+		return
+	}
+	e.Has |= HasForwarded | HasReferer | HasUserAgent | HasCookie
+	o := object{rest: headers}
+	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
+		switch {
+		case isName(key, "user-agent"):
+			e.UserAgent = w.joined(value, "")
+		case isName(key, "referer"):
+			e.Referer = w.joined(value, "")
+		case isName(key, "x-forwarded-for"):
+			e.Forwarded = w.joined(value, ", ")
+		case isName(key, "cookie"):
+			if e.Cookie = w.joined(value, "; "); e.Cookie == "" || e.Cookie == "REDACTED" {
+				e.Cookie = loggedCookie
+			}
+		}
+	}
+}
+
+// loggedCookie stands for cookies that a log says were sent, without saying
+// which.
+const loggedCookie = "logged=1"
+
+// joined returns a list of texts with sep between them, the first alone if sep
+// is "". A text that is no list is returned as it is.
+func (w *worker) joined(raw []byte, sep string) string {
+	if raw[0] != '[' {
+		return w.jsonText(raw)
+	}
+	value, rest, ok := element(raw)
+	if !ok {
+		return ""
+	}
+	first := w.jsonText(value)
+	value, rest, ok = element(rest)
+	if !ok || sep == "" {
+		return first
+	}
+	texts := []string{first} // more than one is rare
+	for ; ok; value, rest, ok = element(rest) {
+		texts = append(texts, w.jsonText(value))
+	}
+	start := len(w.arena)
+	for i, t := range texts {
+		if i > 0 {
+			w.arena = append(w.arena, sep...)
+		}
+		w.arena = append(w.arena, t...)
+	}
+	return str(w.arena[start:])
+}
+
+// isName reports whether key is name, which is lower case, in any case.
+func isName(key []byte, name string) bool {
+	if len(key) != len(name) {
+		return false
+	}
+	for i, c := range key {
+		if c-'A' <= 'Z'-'A' {
+			c |= 0x20
+		}
+		if c != name[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// A traefikParser reads Traefik's JSON access log.
+type traefikParser struct{}
+
+func (traefikParser) parse(line []byte, e *Entry, w *worker) string {
+	o, ok := jsonStart(line)
+	if !ok {
+		return reasonJSON
+	}
+	r := record{unit: time.Nanosecond}
+	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
+		switch string(key) {
+		case "StartUTC":
+			r.put(factTime, 0, value)
+		case "StartLocal":
+			r.put(factTime, 1, value)
+		case "time":
+			r.put(factTime, 2, value)
+		case "ClientHost":
+			r.put(factClient, 0, value)
+		case "ClientAddr":
+			r.put(factClient, 1, value)
+		case "RequestMethod":
+			r.put(factMethod, 0, value)
+		case "RequestPath":
+			r.put(factTarget, 0, value)
+		case "RequestHost":
+			r.put(factHost, 1, value)
+		case "RequestAddr": // with the port
+			r.put(factHost, 0, value)
+		case "DownstreamStatus":
+			r.put(factStatus, 0, value)
+		case "DownstreamContentSize":
+			r.put(factBytes, 0, value)
+		case "Duration":
+			r.put(factDuration, 0, value)
+		default:
+			if name, isHeader := bytes.CutPrefix(key, []byte("request_")); isHeader {
+				r.header(name, value)
+			}
+		}
+	}
+	switch {
+	case !o.whole:
+		return reasonJSON
+	case !r.has(factClient) || !r.has(factStatus):
+		return reasonMessage
+	}
+	return r.fill(e, w, codedJSON)
+}
+
+// header puts a request header if it is one that entries hold.
+func (r *record) header(name, value []byte) {
+	switch {
+	case isName(name, "user-agent"):
+		r.put(factAgent, 0, value)
+	case isName(name, "referer"):
+		r.put(factReferer, 0, value)
+	case isName(name, "cookie"):
+		r.put(factCookie, 0, value)
+	case isName(name, "x-forwarded-for"):
+		r.put(factForwarded, 0, value)
+	}
+}
+
+// An azureParser reads the access log of Azure's Application Gateway.
+type azureParser struct{}
+
+func (azureParser) parse(line []byte, e *Entry, w *worker) string {
+	o, ok := jsonStart(line)
+	if !ok {
+		return reasonJSON
+	}
+	r := record{unit: time.Second}
+	var properties []byte
+	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
+		switch string(key) {
+		case "timeStamp":
+			r.put(factTime, 0, value)
+		case "time":
+			r.put(factTime, 1, value)
+		case "properties":
+			properties = value
+		}
+	}
+	if !o.whole {
+		return reasonJSON
+	}
+	o = object{rest: properties}
+	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
+		switch string(key) {
+		case "clientIP", "clientIp":
+			r.put(factClient, 0, value)
+		case "httpMethod":
+			r.put(factMethod, 0, value)
+		case "originalRequestUriWithArgs":
+			r.put(factTarget, 0, value)
+		case "requestUri":
+			r.put(factPath, 0, value)
+		case "requestQuery":
+			r.put(factQuery, 0, value)
+		case "httpStatus":
+			r.put(factStatus, 0, value)
+		case "sentBytes":
+			r.put(factBytes, 0, value)
+		case "userAgent":
+			r.put(factAgent, 0, value)
+		case "originalHost":
+			r.put(factHost, 0, value)
+		case "host":
+			r.put(factHost, 1, value)
+		case "timeTaken":
+			r.put(factDuration, 0, value)
+		}
+	}
+	if !r.has(factClient) || !r.has(factStatus) {
+		return reasonMessage
+	}
+	return r.fill(e, w, codedJSON)
+}
+
+// A flatJSONParser reads objects whose members have the names that people
+// give them in an nginx log_format with escape=json.
+type flatJSONParser struct {
+	names map[string]namedFact
+}
+
+// A namedFact is what a name stands for; of several names the lowest rank
+// wins.
+type namedFact struct {
+	fact fact
+	rank uint8
+}
+
+func (p flatJSONParser) parse(line []byte, e *Entry, w *worker) string {
+	o, ok := jsonStart(line)
+	if !ok {
+		return reasonJSON
+	}
+	var r record
+	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
+		n, known := p.lookup(key)
+		if !known || len(value) == 0 || value[0] == '{' || value[0] == '[' {
+			continue
+		}
+		if n.fact == factDuration && n.rank > 0 && bytes.IndexByte(value, '.') < 0 {
+			continue // a whole number, of unknown unit
+		}
+		r.put(n.fact, n.rank, value)
+	}
+	switch {
+	case !o.whole:
+		return reasonJSON
+	case !r.has(factTime) || !r.has(factClient):
+		return reasonMessage
+	}
+	return r.fill(e, w, codedJSON)
+}
+
+// lookup finds a member by its name in lower case, "-" as "_", without "@"
+// and "$".
+func (p flatJSONParser) lookup(key []byte) (namedFact, bool) {
+	var buf [40]byte
+	if len(key) > len(buf) {
+		return namedFact{}, false
+	}
+	name := buf[:0]
+	for i, c := range key {
+		switch {
+		case i == 0 && (c == '@' || c == '$'):
+		case c == '-':
+			name = append(name, '_')
+		case c-'A' <= 'Z'-'A':
+			name = append(name, c|0x20)
+		default:
+			name = append(name, c)
+		}
+	}
+	n, ok := p.names[string(name)]
+	return n, ok
+}
+
+var flatNames = ranked(map[fact][]string{
+	factTime: {"msec", "time_iso8601", "timestamp", "time_local", "time", "ts", "datetime", "date_time", "date", "time_utc", "local_time", "request_timestamp"},
+	factClient: {"remote_addr", "remote_ip", "client_ip", "client_addr", "clientip", "client", "remote_address", "client_address", "remote_host", "ip",
+		"ip_address", "remote", "addr", "realip_remote_addr"},
+	factForwarded: {"http_x_forwarded_for", "x_forwarded_for", "xff", "forwarded_for", "x_forwarded"},
+	factRequest:   {"request", "request_line", "http_request"},
+	factMethod:    {"request_method", "method", "verb", "http_method"},
+	factTarget:    {"request_uri", "uri_with_args", "url", "uri", "request_url", "request_path", "target"},
+	factPath:      {"path", "document_uri"},
+	factQuery:     {"args", "query_string", "query"},
+	factHost:      {"http_host", "host", "server_name", "vhost", "domain", "virtual_host"},
+	factReferer:   {"http_referer", "http_referrer", "referer", "referrer"},
+	factAgent:     {"http_user_agent", "user_agent", "useragent", "agent", "ua"},
+	factCookie:    {"http_cookie", "cookie", "cookies"},
+	factStatus:    {"status", "status_code", "response_status", "response_code", "http_status", "code", "response"},
+	factBytes:     {"body_bytes_sent", "bytes_sent", "bytes", "size", "body_bytes", "response_size", "length", "bytes_out"},
+	factDuration:  {"request_time", "duration", "response_time", "rt", "elapsed", "request_duration", "upstream_response_time", "upstream_time"},
+})
+
+func ranked(names map[fact][]string) map[string]namedFact {
+	m := map[string]namedFact{}
+	for f, list := range names {
+		for i, name := range list {
+			m[name] = namedFact{f, uint8(i)}
+		}
+	}
+	return m
+}
