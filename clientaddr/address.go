@@ -128,15 +128,25 @@ func validPort(s string, obf bool) bool {
 	return n <= 65535
 }
 
+// maxText is the longest element of a header, in bytes with blanks and
+// parameters; a longer one cannot be read. It bounds the work on a header of
+// any length, and is more than the usual proxies let a client put into one.
+const maxText = 16 << 10
+
 // lastListed takes the rightmost element off a comma-separated list. more
 // tells whether a comma stood before it.
 func lastListed(list string) (addr netip.Addr, rest string, more, ok bool) {
-	element := list
-	if i := strings.LastIndexByte(list, ','); i >= 0 {
-		rest, element, more = list[:i], list[i+1:], true
+	from := max(len(list)-maxText, 0)
+	comma := from + strings.LastIndexByte(list[from:], ',')
+	if comma < from {
+		if from > 0 {
+			return netip.Addr{}, "", false, false
+		}
+		addr, ok = parseElement(trim(list), false)
+		return addr, "", false, ok
 	}
-	addr, ok = parseElement(trim(element), false)
-	return addr, rest, more, ok
+	addr, ok = parseElement(trim(list[comma+1:]), false)
+	return addr, list[:comma], true, ok
 }
 
 // trim takes the blanks off both ends (OWS, RFC 9110 §5.6.3).

@@ -14,15 +14,16 @@ import (
 // that from the right the quotes in it pair up before the client's text is met.
 //
 // ok is false for an element without a readable address: no for, two of them,
-// unknown, _obfuscated, or broken quotes.
+// unknown, _obfuscated, broken quotes, or longer than maxText.
 func lastForwarded(list string) (addr netip.Addr, rest string, more, ok bool) {
 	found, bad := false, false
-	end := len(list)
+	from, end := max(len(list)-maxText, 0), len(list)
 	for {
-		start, separator, closed := lastSeparator(list[:end])
-		if !closed {
+		start, separator, closed := lastSeparator(list[from:end])
+		if !closed || separator == 0 && from > 0 {
 			return netip.Addr{}, "", false, false
 		}
+		start += from
 		name, value, hasValue := strings.Cut(trim(list[start:end]), "=")
 		if hasValue && strings.EqualFold(name, "for") {
 			bad = bad || found

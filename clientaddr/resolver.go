@@ -243,13 +243,13 @@ func (r *Resolver) holds(plain, translated netip.Addr) bool {
 // walk reads the header's values and moves res from the peer towards the
 // client, as far as trust goes. res.Addr is always the last good address.
 func (r *Resolver) walk(res *Result, values []string) {
-	if len(values) == 0 || len(values) == 1 && trim(values[0]) == "" {
+	if len(values) == 0 || len(values) == 1 && len(values[0]) <= maxText && trim(values[0]) == "" {
 		res.Missing = true
 		return
 	}
 	if r.kind == singleHeader {
-		addr, ok := parseElement(trim(values[len(values)-1]), false)
-		if !ok {
+		addr, _, more, ok := lastListed(values[len(values)-1])
+		if !ok || more {
 			res.Malformed = true
 			return
 		}

@@ -104,6 +104,9 @@ func TestResolveWalksFromTheRightToTheFirstThatIsNotTrusted(t *testing.T) {
 		{"an endless zone", []string{"fe80::1%" + strings.Repeat("z", 1000)}, "10.0.0.1", proxy | malformed},
 		{"quotes are Forwarded's", []string{`"192.0.2.1"`}, "10.0.0.1", proxy | malformed},
 
+		{"many blanks", []string{"192.0.2.1," + strings.Repeat(" ", 16000) + "10.0.0.2"}, "192.0.2.1", good},
+		{"too many blanks", []string{"192.0.2.1," + strings.Repeat(" ", 20000) + "10.0.0.2"}, "10.0.0.1", proxy | malformed},
+		{"nothing but too many blanks", []string{strings.Repeat(" ", 20000)}, "10.0.0.1", proxy | malformed},
 		{"32 are looked at", []string{"192.0.2.1, " + many[:len(many)-2]}, "192.0.2.1", good},
 		{"and no more", []string{"192.0.2.1, " + many + "10.0.0.3"}, "10.0.0.2", proxy | malformed},
 	}
@@ -169,6 +172,11 @@ func TestResolveReadsForwarded(t *testing.T) {
 		{"a backslash left behind by the client", []string{`for="\, for="[2001:db8::1]"`}, "2001:db8::1", good},
 		{"a quote left open on a line before", []string{`for="6.6.6.6`, "for=192.0.2.1"}, "192.0.2.1", good},
 
+		{"a long parameter", []string{"for=6.6.6.6, for=192.0.2.1;x=" + strings.Repeat("y", 16000)}, "192.0.2.1", good},
+		{"a client's endless text on the left", []string{strings.Repeat(`";`, 20000) + ", for=192.0.2.1"}, "192.0.2.1", good},
+
+		{"too long a parameter", []string{"for=6.6.6.6, for=192.0.2.1;x=" + strings.Repeat("y", 20000)}, "10.0.0.1", proxy | malformed},
+		{"too long a text in quotes", []string{`for=192.0.2.1;x="` + strings.Repeat("y", 20000) + `"`}, "10.0.0.1", proxy | malformed},
 		{"unknown stops", []string{"for=192.0.2.1, for=unknown"}, "10.0.0.1", proxy | malformed},
 		{"obfuscated stops", []string{"for=192.0.2.1, for=_hidden, for=10.0.0.2"}, "10.0.0.2", proxy | malformed},
 		{"no for stops", []string{"for=192.0.2.1, proto=https"}, "10.0.0.1", proxy | malformed},
@@ -209,6 +217,7 @@ func TestResolveReadsSingleValueHeaders(t *testing.T) {
 		{"twice: the last", []string{"6.6.6.6", "192.0.2.1"}, "192.0.2.1", good},
 		{"a trusted one", []string{"10.0.0.7"}, "10.0.0.7", proxy | good},
 		{"a list is not one", []string{"6.6.6.6, 192.0.2.1"}, "10.0.0.1", proxy | malformed},
+		{"a list, empty on the left", []string{", 192.0.2.1"}, "10.0.0.1", proxy | malformed},
 		{"the last unreadable", []string{"6.6.6.6", "unknown"}, "10.0.0.1", proxy | malformed},
 		{"unspecified", []string{"0.0.0.0"}, "10.0.0.1", proxy | malformed},
 		{"absent", nil, "10.0.0.1", proxy | missing},

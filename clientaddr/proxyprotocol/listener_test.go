@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -42,15 +43,21 @@ func (f from) LocalAddr() net.Addr  { return tcp("127.0.0.1:80") }
 func tcp(addr string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr)) }
 
 // accept connects peer to a listener that trusts 10.0.0.0/8, and returns what
-// was accepted and the peer's own end.
-func accept(t *testing.T, peer net.Addr) (accepted, theirs net.Conn) {
+// was accepted, the peer's own end, and who was refused since.
+func accept(t *testing.T, peer net.Addr) (accepted, theirs net.Conn, refused *[]string) {
 	t.Helper()
 	r, err := clientaddr.New(clientaddr.Config{TrustedProxies: []string{"10.0.0.0/8"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	inner := make(pipes, 1)
-	listener := proxyprotocol.Listener(inner, r.TrustsPeer)
+	refused = new([]string)
+	listener := proxyprotocol.Listener(inner, r.TrustsPeer, func(peer net.Addr, err error) {
+		if err == nil {
+			t.Error("refused without a reason")
+		}
+		*refused = append(*refused, peer.String())
+	})
 	ours, theirs := net.Pipe()
 	inner <- from{ours, peer}
 	accepted, err = listener.Accept()
@@ -58,7 +65,7 @@ func accept(t *testing.T, peer net.Addr) (accepted, theirs net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { accepted.Close(); theirs.Close() })
-	return accepted, theirs
+	return accepted, theirs, refused
 }
 
 var balancer = tcp("10.0.0.1:4711")
@@ -116,7 +123,7 @@ func TestTrustedPeersMustSendAHeader(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				conn, theirs := accept(t, balancer)
+				conn, theirs, refused := accept(t, balancer)
 				go func() {
 					io.WriteString(theirs, test.sent+"hello")
 					theirs.Close()
@@ -131,6 +138,10 @@ func TestTrustedPeersMustSendAHeader(t *testing.T) {
 					if n, err := conn.Write([]byte("x")); n != 0 || err == nil {
 						t.Errorf("Write = %d, %v, want an error", n, err)
 					}
+					conn.Read(make([]byte, 10))
+					if !slices.Equal(*refused, []string{"10.0.0.1:4711"}) {
+						t.Errorf("refused %q, want the peer, once", *refused)
+					}
 					return
 				}
 				if got := conn.RemoteAddr().String(); got != test.want {
@@ -138,6 +149,10 @@ func TestTrustedPeersMustSendAHeader(t *testing.T) {
 				}
 				if got, err := io.ReadAll(conn); err != nil || string(got) != "hello" {
 					t.Errorf("read %q, %v", got, err)
+				}
+				conn.Read(make([]byte, 1)) // the end is no refusal
+				if len(*refused) != 0 {
+					t.Errorf("refused %q", *refused)
 				}
 			})
 		})
@@ -148,7 +163,7 @@ func TestUntrustedPeersArePassedAsTheyAre(t *testing.T) {
 	const forged = "PROXY TCP4 192.0.2.1 198.51.100.1 12345 80\r\n"
 	for _, peer := range []net.Addr{tcp("203.0.113.9:1"), &net.UnixAddr{Net: "unix", Name: "@"}, &net.UnixAddr{Net: "unix"}} {
 		synctest.Test(t, func(t *testing.T) {
-			conn, theirs := accept(t, peer)
+			conn, theirs, _ := accept(t, peer)
 			if got := conn.RemoteAddr(); got != peer { // nothing was sent yet, nothing is waited for
 				t.Errorf("RemoteAddr = %v, want %v", got, peer)
 			}
@@ -166,7 +181,7 @@ func TestUntrustedPeersArePassedAsTheyAre(t *testing.T) {
 func TestHeadersMustComeInTime(t *testing.T) {
 	for _, first := range []string{"", "P", "PROXY TCP4 192.0.2.1", signature, v2(0x21, 0x11, v4Addrs)[:20]} {
 		synctest.Test(t, func(t *testing.T) {
-			conn, theirs := accept(t, balancer)
+			conn, theirs, _ := accept(t, balancer)
 			go io.WriteString(theirs, first) // and then silence
 			start := time.Now()
 			if _, err := conn.Read(make([]byte, 1)); err == nil {
@@ -178,7 +193,7 @@ func TestHeadersMustComeInTime(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		conn, theirs := accept(t, balancer)
+		conn, theirs, _ := accept(t, balancer)
 		go func() {
 			time.Sleep(3 * time.Second)
 			io.WriteString(theirs, "PROXY TCP4 192.0.2.1 198.51.100.1 12345 80\r\n")
@@ -192,7 +207,7 @@ func TestHeadersMustComeInTime(t *testing.T) {
 // A peer that trickles a header gets no more time for it.
 func TestTrickledHeadersAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn, theirs := accept(t, balancer)
+		conn, theirs, _ := accept(t, balancer)
 		header := v2(0x21, 0x11, v4Addrs)
 		stopped := make(chan struct{})
 		go func() {
@@ -219,7 +234,7 @@ func TestTrickledHeadersAreCutOff(t *testing.T) {
 func TestSlowPeersDoNotHoldUpAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := make(pipes, 100)
-		listener := proxyprotocol.Listener(inner, func(string) bool { return true })
+		listener := proxyprotocol.Listener(inner, func(string) bool { return true }, nil)
 		for range cap(inner) {
 			ours, theirs := net.Pipe()
 			defer theirs.Close()
@@ -264,7 +279,7 @@ func TestServerSeesTheClientBehindTheBalancer(t *testing.T) {
 				})}
 				inner := make(pipes, 1)
 				done := make(chan error, 1)
-				go func() { done <- server.Serve(proxyprotocol.Listener(inner, r.TrustsPeer)) }()
+				go func() { done <- server.Serve(proxyprotocol.Listener(inner, r.TrustsPeer, nil)) }()
 				ours, theirs := net.Pipe()
 				inner <- from{ours, balancer}
 				go io.WriteString(theirs, test.header+"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 6.6.6.6\r\nConnection: close\r\n\r\n")
