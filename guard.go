@@ -120,6 +120,7 @@ type decision struct {
 	charges []Charge
 	taken   bool // the enforced takes were charged
 	tried   bool // the dry takes were charged
+	settled bool // all but the slots was settled
 	count   struct {
 		charge [1]Charge
 		take   [1]Take
@@ -269,6 +270,9 @@ func (d *decision) refusal(take int) Finding {
 // given back, refunds are made. A request that was not allowed costs nothing,
 // whatever out says; out.Status and out.Bytes are the upstream's, not those of
 // an answer of fairshare's own.
+//
+// With out.KeepSlots only the slots are left, for one more Settle. A verdict
+// is settled by one goroutine at a time.
 func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	d := v.d
 	if d == nil {
@@ -277,39 +281,17 @@ func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	if d.guard != g {
 		return errors.New("settle: the verdict is another guard's")
 	}
-	if !d.gen.CompareAndSwap(v.gen, v.gen+1) {
-		return nil
-	}
-	defer g.decisions.Put(d)
-	if !d.taken {
-		return nil
-	}
-	for i := range d.takes {
-		lim := &g.limits[d.takes[i].Limit]
-		if lim.DryRun && !d.tried {
-			continue
+	if out.KeepSlots {
+		if d.gen.Load() != v.gen {
+			return nil
 		}
-		charge := Charge{Limit: d.takes[i].Limit, Key: d.takes[i].Key}
-		switch lim.Resource {
-		case Requests:
-			if !g.rules[d.takers[i]].Refund.Has(out.Status) {
-				continue
-			}
-			charge.Cost, charge.At = -d.takes[i].Cost, d.now
-		case Concurrent:
-			charge.Cost, charge.At = -1, d.now
-		case Bytes:
-			charge.Cost = max(out.Bytes, 0)
-		case Errors:
-			if !lim.Statuses.Has(out.Status) {
-				continue
-			}
-			charge.Cost = 1
+	} else {
+		if !d.gen.CompareAndSwap(v.gen, v.gen+1) {
+			return nil
 		}
-		if charge.Cost != 0 {
-			d.charges = append(d.charges, charge)
-		}
+		defer g.decisions.Put(d)
 	}
+	d.gatherCharges(out)
 	if len(d.charges) == 0 {
 		return nil
 	}
@@ -317,6 +299,40 @@ func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 		return fmt.Errorf("settling limits: %w", err)
 	}
 	return nil
+}
+
+// gatherCharges fills in what is to be charged after the answer.
+func (d *decision) gatherCharges(out Outcome) {
+	d.charges = d.charges[:0]
+	if !d.taken {
+		return
+	}
+	g := d.guard
+	for i := range d.takes {
+		lim := &g.limits[d.takes[i].Limit]
+		if lim.DryRun && !d.tried || lim.Resource == Concurrent && out.KeepSlots || lim.Resource != Concurrent && d.settled {
+			continue
+		}
+		charge := Charge{Limit: d.takes[i].Limit, Key: d.takes[i].Key}
+		switch lim.Resource {
+		case Requests:
+			if g.rules[d.takers[i]].Refund.Has(out.Status) {
+				charge.Cost, charge.At = -d.takes[i].Cost, d.now
+			}
+		case Concurrent:
+			charge.Cost = -1
+		case Bytes:
+			charge.Cost = max(out.Bytes, 0)
+		case Errors:
+			if lim.Statuses.Has(out.Status) {
+				charge.Cost = 1
+			}
+		}
+		if charge.Cost != 0 {
+			d.charges = append(d.charges, charge)
+		}
+	}
+	d.settled = true
 }
 
 // release gives a decision back without settling it.
@@ -345,7 +361,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.req, d.now = req, now
 	d.takes, d.tallies, d.takers = d.takes[:0], d.tallies[:0], d.takers[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
-	d.taken, d.tried = false, false
+	d.taken, d.tried, d.settled = false, false, false
 	d.keys, d.folded, d.cookie = d.keys[:0], false, cookieUnknown
 }
 

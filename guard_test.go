@@ -354,6 +354,42 @@ func TestConcurrentSlotsAreGivenBackOnce(t *testing.T) {
 	}
 }
 
+func TestSlotsMayBeKeptLonger(t *testing.T) {
+	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 1}},
+		{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 2, Window: time.Minute}},
+	}})
+	decide := func() fairshare.Verdict {
+		req := from(alice)
+		req.Time = start
+		v, err := g.Decide(t.Context(), &req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	settle := func(v *fairshare.Verdict, keep bool) {
+		if err := g.Settle(t.Context(), v, fairshare.Outcome{Time: start, Status: 404, KeepSlots: keep}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := decide()
+	settle(&v, true)
+	settle(&v, true) // the error is charged once
+	if other := decide(); say(other.Finding) != "refuse slots 0s" {
+		t.Errorf("while the slot is kept: %s", say(other.Finding))
+	}
+	settle(&v, false)
+	v = decide()
+	if v.Action != fairshare.Allow {
+		t.Errorf("after the slot was given back: %s", say(v.Finding))
+	}
+	settle(&v, false)
+	if v = decide(); say(v.Finding) != "refuse errors 1m0.000000001s" {
+		t.Errorf("after two errors: %s", say(v.Finding))
+	}
+}
+
 // A brokenLimiter is out of reach.
 type brokenLimiter struct{ fairshare.Limiter }
 
@@ -426,7 +462,8 @@ func TestMatch(t *testing.T) {
 		"cookie":     {fairshare.Match{Cookie: []string{"wordpress_logged_in_*"}}, []fairshare.Request{with(from(alice), "Cookie", "a=1; wordpress_logged_in_x=2")}, []fairshare.Request{with(from(alice), "Cookie", "a=1"), from(alice)}},
 		"header": {fairshare.Match{Header: map[string][]string{"accept-LANGUAGE": {"de"}}},
 			[]fairshare.Request{with(from(alice), "Accept-Language", "en", "Accept-Language", "DE-at")}, []fairshare.Request{from(alice), with(from(alice), "Accept-Language", "en")}},
-		"no header": {fairshare.Match{Header: map[string][]string{"Accept": {""}}}, []fairshare.Request{from(alice), with(from(alice), "Accept", "")}, []fairshare.Request{with(from(alice), "Accept", "*/*")}},
+		"host header": {fairshare.Match{Header: map[string][]string{"host": {"a.example"}}}, []fairshare.Request{{Host: "A.example:80"}}, []fairshare.Request{{Host: "b.example"}, {}}},
+		"no header":   {fairshare.Match{Header: map[string][]string{"Accept": {""}}}, []fairshare.Request{from(alice), with(from(alice), "Accept", "")}, []fairshare.Request{with(from(alice), "Accept", "*/*")}},
 		"query": {fairshare.Match{Query: map[string][]string{"do": {"Export", "x y"}}},
 			[]fairshare.Request{asking(alice, "/?a=b&do=my%20export"), asking(alice, "/?do=1&do=x+y"), asking(alice, "/?d%6f=export")}, []fairshare.Request{asking(alice, "/?to=export"), asking(alice, "/")}},
 		"any query":  {fairshare.Match{Query: map[string][]string{"do": {"*"}}}, []fairshare.Request{asking(alice, "/?do")}, []fairshare.Request{asking(alice, "/?doo")}},

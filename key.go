@@ -50,11 +50,9 @@ func (d *decision) keyValue(part KeyPart) string {
 	case ByCookie:
 		return cookie(req.Header, part.Name)
 	case ByHeader:
-		if req.Header != nil {
-			for _, v := range req.Header.Values(part.Name) {
-				if v != "" {
-					return v
-				}
+		for _, v := range req.values(part.Name) {
+			if v != "" {
+				return v
 			}
 		}
 	}

@@ -189,10 +189,7 @@ func (c *condition) holdsCookie(d *decision) bool {
 }
 
 func (c *condition) holdsHeader(d *decision) bool {
-	var values []string
-	if d.req.Header != nil {
-		values = d.req.Header.Values(c.name)
-	}
+	values := d.req.values(c.name)
 	if len(values) == 0 {
 		return matchAny(c.patterns, "", "")
 	}

@@ -37,6 +37,23 @@ type Outcome struct {
 	Time   time.Time // when the answer ended
 	Status int       // 0 when none was sent
 	Bytes  int64     // of the response body
+
+	// KeepSlots leaves the slots of concurrent limits taken: they are given
+	// back when the verdict is settled once more, without it.
+	KeepSlots bool
+}
+
+// values returns the values of the header called name, in canonical form.
+func (r *Request) values(name string) []string {
+	if r.Header != nil {
+		if values := r.Header.Values(name); len(values) > 0 || name != "Host" {
+			return values
+		}
+	}
+	if name == "Host" && r.Host != "" { // net/http keeps it apart
+		return []string{r.Host}
+	}
+	return nil
 }
 
 // SetTarget takes a request target apart into Path, Query and OddPath.

@@ -1,0 +1,5 @@
+//go:build !race
+
+package fairshare_test
+
+const raceDetector = false
