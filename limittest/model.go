@@ -1,0 +1,342 @@
+// Package limittest tells what every [fairshare.Limiter] must keep: [Run]
+// checks one, [Model] is one that is slow and obviously right.
+package limittest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/big"
+	"sync"
+	"time"
+
+	"fairshare"
+)
+
+// A Model is a Limiter that follows the definitions word by word with exact
+// arithmetic. It forgets nothing, so its memory grows with every key: it is
+// for tests only.
+type Model struct {
+	limits []fairshare.Limit
+	names  []string // what makes limits[i] the limit it is
+	kept   *kept
+}
+
+// kept is what models of successive policies share.
+type kept struct {
+	mu     sync.Mutex
+	states map[stateKey]*state
+}
+
+type stateKey struct{ limit, key string }
+
+// A state is what one key has spent of one limit. Which fields are used
+// depends on the algorithm and resource.
+type state struct {
+	window    *big.Int // Window: number of the present one, since the Unix epoch
+	prev, cur *big.Int // Window: spent in the last and in the present one
+	tat       *big.Rat // GCRA: theoretical arrival time, ns since the Unix epoch
+	count     int64    // Quiet: requests since the last pause; Concurrent: slots taken
+	last      *big.Int // Quiet: time of the last request, ns since the Unix epoch
+}
+
+var _ fairshare.Limiter = (*Model)(nil)
+
+// NewModel returns a Model in which nothing is spent.
+func NewModel(limits []fairshare.Limit) *Model {
+	return (&Model{kept: &kept{states: map[stateKey]*state{}}}).With(limits)
+}
+
+// With returns a Model of another policy that shares the counters of m: the
+// same limit keeps what is spent of it.
+func (m *Model) With(limits []fairshare.Limit) *Model {
+	next := &Model{limits: limits, kept: m.kept}
+	for _, l := range limits {
+		by := l.By
+		if len(by) == 0 {
+			by = []fairshare.KeyPart{{Kind: fairshare.ByAddr}}
+		}
+		next.names = append(next.names, fmt.Sprintf("%q %q %v %v %v", l.Name, by, l.Resource, l.Window, l.Algorithm))
+	}
+	return next
+}
+
+// Take implements [fairshare.Limiter].
+func (m *Model) Take(_ context.Context, now time.Time, takes []fairshare.Take, tallies []fairshare.Tally) error {
+	m.kept.mu.Lock()
+	defer m.kept.mu.Unlock()
+	at := big.NewInt(now.UnixNano())
+	clear(tallies)
+	if m.takeGroup(at, takes, tallies, false) {
+		m.takeGroup(at, takes, tallies, true)
+	}
+	for _, t := range takes {
+		if l := &m.limits[t.Limit]; l.Algorithm == fairshare.Quiet {
+			knock(l, m.state(t.Limit, t.Key), at)
+		}
+	}
+	return nil
+}
+
+// takeGroup takes the dry limits or the others, and reports whether all passed.
+func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
+	pass := true
+	for i, t := range takes {
+		l := &m.limits[t.Limit]
+		if l.DryRun != dry {
+			continue
+		}
+		st := m.state(t.Limit, t.Key)
+		tally := fairshare.Tally{
+			Over: !passes(l, st, at, t.Cost),
+			Used: ceil(used(l, st, at)),
+			Reset: first(func(ns *big.Int) bool {
+				return used(l, st, ns).Sign() == 0
+			}, at),
+		}
+		if tally.Over {
+			tally.Wait = first(func(ns *big.Int) bool { return passes(l, st, ns, t.Cost) }, at)
+			pass = false
+		}
+		switch {
+		case l.Resource == fairshare.Concurrent:
+			tally.Wait, tally.Reset = 0, 0
+		case l.Algorithm == fairshare.Quiet: // this request breaks the pause
+			if tally.Over {
+				tally.Wait = l.Window
+			}
+			if tally.Used > 0 {
+				tally.Reset = l.Window
+			}
+		case !l.Resource.Settled() && t.Cost > l.Allowed():
+			tally.Wait = tally.Reset // it would never pass
+		}
+		tallies[i] = tally
+	}
+	for i, t := range takes {
+		l := &m.limits[t.Limit]
+		if l.DryRun != dry {
+			continue
+		}
+		if pass {
+			tallies[i] = fairshare.Tally{}
+			if !l.Resource.Settled() {
+				charge(l, m.state(t.Limit, t.Key), at, t.Cost)
+			}
+		}
+	}
+	return pass
+}
+
+// Settle implements [fairshare.Limiter].
+func (m *Model) Settle(_ context.Context, now time.Time, charges []fairshare.Charge) error {
+	m.kept.mu.Lock()
+	defer m.kept.mu.Unlock()
+	at := big.NewInt(now.UnixNano())
+	for _, c := range charges {
+		l := &m.limits[c.Limit]
+		st := m.state(c.Limit, c.Key)
+		switch {
+		case c.Cost > 0 && l.Algorithm == fairshare.GCRA:
+			before := new(big.Rat).Set(st.tat)
+			charge(l, st, at, c.Cost)
+			most := new(big.Rat).SetInt64(2 * l.Allowed())
+			most.Add(most.Mul(most, interval(l)), new(big.Rat).SetInt(at))
+			if st.tat.Cmp(most) > 0 {
+				st.tat = most
+			}
+			if st.tat.Cmp(before) < 0 {
+				st.tat = before
+			}
+		case c.Cost > 0:
+			charge(l, st, at, c.Cost)
+		case c.Cost < 0:
+			refund(l, st, at, -c.Cost, big.NewInt(c.At.UnixNano()))
+		}
+	}
+	return nil
+}
+
+// state returns what is spent, fresh if nothing is.
+func (m *Model) state(limit int, key []byte) *state {
+	k := stateKey{m.names[limit], string(key)}
+	st := m.kept.states[k]
+	if st == nil {
+		st = &state{
+			window: new(big.Int), prev: new(big.Int), cur: new(big.Int),
+			tat:  new(big.Rat).SetInt64(math.MinInt64),
+			last: big.NewInt(math.MinInt64),
+		}
+		m.kept.states[k] = st
+	}
+	return st
+}
+
+// windowAt returns the state of a window limit as it stands at time at: the
+// window's number, what was spent in the one before and in itself, and the
+// time since it began. A time before the state's own window counts as that
+// window's beginning.
+func windowAt(l *fairshare.Limit, st *state, at *big.Int) (window, prev, cur, elapsed *big.Int) {
+	window, elapsed = new(big.Int).DivMod(at, big.NewInt(int64(l.Window)), new(big.Int))
+	zero := new(big.Int)
+	if st.prev.Sign() == 0 && st.cur.Sign() == 0 {
+		return window, zero, zero, elapsed
+	}
+	switch gone := new(big.Int).Sub(window, st.window); {
+	case gone.Sign() < 0:
+		return st.window, st.prev, st.cur, zero
+	case gone.Sign() == 0:
+		return window, st.prev, st.cur, elapsed
+	case gone.Cmp(big.NewInt(1)) == 0:
+		return window, st.cur, zero, elapsed
+	}
+	return window, zero, zero, elapsed
+}
+
+// interval returns T = W/N in ns.
+func interval(l *fairshare.Limit) *big.Rat { return big.NewRat(int64(l.Window), l.N) }
+
+// used returns what counts against the limit at time at, in its own unit.
+func used(l *fairshare.Limit, st *state, at *big.Int) *big.Rat {
+	switch {
+	case l.Resource == fairshare.Concurrent:
+		return new(big.Rat).SetInt64(st.count)
+	case l.Algorithm == fairshare.Quiet:
+		if gap := new(big.Int).Sub(at, st.last); gap.Cmp(big.NewInt(int64(l.Window))) >= 0 {
+			return new(big.Rat)
+		}
+		return new(big.Rat).SetInt64(st.count)
+	case l.Algorithm == fairshare.GCRA:
+		debt := new(big.Rat).Sub(st.tat, new(big.Rat).SetInt(at))
+		if debt.Sign() <= 0 {
+			return new(big.Rat)
+		}
+		return debt.Quo(debt, interval(l))
+	}
+	_, prev, cur, elapsed := windowAt(l, st, at)
+	w := big.NewInt(int64(l.Window))
+	sum := new(big.Int).Sub(w, elapsed)
+	sum.Mul(sum, prev)
+	sum.Add(sum, new(big.Int).Mul(cur, w))
+	return new(big.Rat).SetFrac(sum, w)
+}
+
+// passes reports whether cost fits at time at.
+func passes(l *fairshare.Limit, st *state, at *big.Int, cost int64) bool {
+	allowed := new(big.Rat).SetInt64(l.Allowed())
+	u := used(l, st, at)
+	if l.Resource.Settled() {
+		return u.Cmp(allowed) < 0
+	}
+	return u.Add(u, new(big.Rat).SetInt64(cost)).Cmp(allowed) <= 0
+}
+
+// knock notes the time of a request under a Quiet limit. With nothing counted
+// there is nothing to note.
+func knock(l *fairshare.Limit, st *state, at *big.Int) {
+	if used(l, st, at).Sign() > 0 && st.last.Cmp(at) < 0 {
+		st.last.Set(at)
+	}
+}
+
+// charge adds cost at time at.
+func charge(l *fairshare.Limit, st *state, at *big.Int, cost int64) {
+	switch {
+	case l.Resource == fairshare.Concurrent:
+		st.count += cost
+	case l.Algorithm == fairshare.Quiet:
+		if used(l, st, at).Sign() == 0 {
+			st.count, st.last = 0, big.NewInt(math.MinInt64)
+		}
+		st.count += cost
+		if st.last.Cmp(at) < 0 {
+			st.last.Set(at)
+		}
+	case l.Algorithm == fairshare.GCRA:
+		if now := new(big.Rat).SetInt(at); st.tat.Cmp(now) < 0 {
+			st.tat = now
+		}
+		spent := new(big.Rat).SetInt64(cost)
+		st.tat = spent.Add(spent.Mul(spent, interval(l)), st.tat)
+	default:
+		window, prev, cur, _ := windowAt(l, st, at)
+		st.window, st.prev = new(big.Int).Set(window), new(big.Int).Set(prev)
+		st.cur = new(big.Int).Add(cur, big.NewInt(cost))
+	}
+}
+
+// refund takes back cost, which was charged at time taken.
+func refund(l *fairshare.Limit, st *state, at *big.Int, cost int64, taken *big.Int) {
+	less := func(n *big.Int) *big.Int {
+		n = new(big.Int).Sub(n, big.NewInt(cost))
+		if n.Sign() < 0 {
+			n.SetInt64(0)
+		}
+		return n
+	}
+	if used(l, st, at).Sign() == 0 {
+		return
+	}
+	switch {
+	case l.Resource == fairshare.Concurrent:
+		st.count--
+	case l.Algorithm == fairshare.Quiet:
+		st.count = max(0, st.count-cost)
+	case l.Algorithm == fairshare.GCRA:
+		now := new(big.Rat).SetInt(at)
+		back := new(big.Rat).SetInt64(cost)
+		st.tat = back.Sub(st.tat, back.Mul(back, interval(l)))
+		if st.tat.Cmp(now) < 0 {
+			st.tat = now
+		}
+	default:
+		window, prev, cur, _ := windowAt(l, st, at)
+		charged := new(big.Int).Div(taken, big.NewInt(int64(l.Window)))
+		switch charged.Sub(window, charged).Int64() {
+		case 0:
+			cur = less(cur)
+		case 1:
+			prev = less(prev)
+		}
+		st.window, st.prev, st.cur = new(big.Int).Set(window), new(big.Int).Set(prev), new(big.Int).Set(cur)
+	}
+}
+
+// first returns the time from at to the first nanosecond at which ok holds,
+// found by halving: once ok holds it holds for good. It returns the longest
+// Duration if ok does not hold before.
+func first(ok func(*big.Int) bool, at *big.Int) time.Duration {
+	holds := func(wait uint64) bool {
+		return ok(new(big.Int).Add(at, new(big.Int).SetUint64(wait)))
+	}
+	low, high := uint64(0), uint64(1)
+	for !holds(high) {
+		if high > math.MaxInt64/2 {
+			return math.MaxInt64
+		}
+		low, high = high, high*2
+	}
+	if holds(0) {
+		return 0
+	}
+	for high-low > 1 { // not at low, but at high
+		if mid := low + (high-low)/2; holds(mid) {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	return time.Duration(high)
+}
+
+// ceil returns r rounded up.
+func ceil(r *big.Rat) int64 {
+	q, rest := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		q.Add(q, big.NewInt(1))
+	}
+	if !q.IsInt64() {
+		return math.MaxInt64
+	}
+	return q.Int64()
+}

@@ -1,0 +1,208 @@
+package limittest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"fairshare"
+)
+
+// A script is a random sequence of requests under random limits.
+type script struct {
+	rand   *rand.Rand
+	limits []fairshare.Limit
+	keys   []string
+	now    time.Time
+	taken  []fairshare.Charge // what may be settled later
+}
+
+func newScript(seed uint64) *script {
+	s := &script{rand: rand.New(rand.NewPCG(seed, 1))}
+	for i := range 1 + s.rand.IntN(6) {
+		s.limits = append(s.limits, s.limit(i))
+	}
+	for i := range 1 + s.rand.IntN(4) {
+		s.keys = append(s.keys, fmt.Sprintf("key %d", i))
+	}
+	start := []time.Time{
+		time.Unix(0, 0), time.Unix(0, -5), time.Unix(-1e9, 3),
+		time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC), time.Date(2040, 2, 29, 23, 59, 59, 999999999, time.UTC),
+	}
+	s.now = start[s.rand.IntN(len(start))]
+	return s
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+func (s *script) limit(i int) fairshare.Limit {
+	r := s.rand
+	l := fairshare.Limit{
+		Name:     fmt.Sprintf("rule %d", i),
+		Resource: pick(r, fairshare.Requests, fairshare.Requests, fairshare.Requests, fairshare.Concurrent, fairshare.Bytes, fairshare.Errors, fairshare.Refusals),
+		DryRun:   r.IntN(4) == 0,
+	}
+	most := int64(fairshare.MaxN)
+	if l.Resource == fairshare.Bytes {
+		most = fairshare.MaxBytes
+	}
+	n := func() int64 {
+		switch r.IntN(6) {
+		case 0:
+			return most - r.Int64N(2)
+		case 1:
+			return 1 + r.Int64N(most)
+		case 2:
+			return 1 + r.Int64N(1000)
+		}
+		return 1 + r.Int64N(7)
+	}
+	l.N = n()
+	if l.Resource == fairshare.Concurrent {
+		l.N = min(l.N, 5)
+		return l
+	}
+	l.Window = pick(r, fairshare.MinWindow, 7*time.Millisecond, 999999937, time.Second, 3*time.Second, time.Minute,
+		time.Hour, 24*time.Hour, fairshare.MaxWindow, fairshare.MinWindow+time.Duration(r.Int64N(int64(fairshare.MaxWindow-fairshare.MinWindow))))
+	switch r.IntN(3) {
+	case 0:
+		l.Algorithm = fairshare.GCRA
+		if r.IntN(2) == 0 {
+			l.Burst = min(n(), l.N*20) // so that times stay within a few years
+		}
+	case 1:
+		if l.Resource == fairshare.Requests {
+			l.Algorithm = fairshare.Quiet
+		}
+	}
+	return l
+}
+
+// step moves the clock, seldom backwards.
+func (s *script) step() {
+	r := s.rand
+	w := int64(s.limits[r.IntN(len(s.limits))].Window)
+	if w == 0 {
+		w = int64(time.Second)
+	}
+	switch r.IntN(10) {
+	case 0, 1:
+	case 2:
+		s.now = s.now.Add(1)
+	case 3: // to the edge of a window
+		s.now = s.now.Add(time.Duration(w - s.now.UnixNano()%w - r.Int64N(3)))
+	case 4:
+		s.now = s.now.Add(time.Duration(w))
+	case 5:
+		s.now = s.now.Add(time.Duration(r.Int64N(3 * w)))
+	case 6:
+		s.now = s.now.Add(-time.Duration(r.Int64N(w/20 + 1)))
+	default:
+		s.now = s.now.Add(time.Duration(r.Int64N(w/5 + 1)))
+	}
+}
+
+// takes returns one request: some of the limits, each once.
+func (s *script) takes() []fairshare.Take {
+	r := s.rand
+	var takes []fairshare.Take
+	for _, i := range r.Perm(len(s.limits))[:1+r.IntN(len(s.limits))] {
+		l := &s.limits[i]
+		t := fairshare.Take{Limit: i, Key: []byte(s.keys[r.IntN(len(s.keys))]), Cost: 1}
+		if r.IntN(5) == 0 && l.Resource != fairshare.Concurrent {
+			t.Cost = 1 + r.Int64N(l.N)
+		}
+		takes = append(takes, t)
+	}
+	return takes
+}
+
+// charges returns what a request settles, late or at once.
+func (s *script) charges() []fairshare.Charge {
+	r := s.rand
+	var charges []fairshare.Charge
+	for range r.IntN(3) {
+		if len(s.taken) > 0 && r.IntN(2) == 0 {
+			i := r.IntN(len(s.taken))
+			charges = append(charges, s.taken[i])
+			s.taken = slices.Delete(s.taken, i, i+1)
+			continue
+		}
+		i := r.IntN(len(s.limits))
+		l := &s.limits[i]
+		if l.Resource == fairshare.Concurrent {
+			continue
+		}
+		c := fairshare.Charge{Limit: i, Key: []byte(s.keys[r.IntN(len(s.keys))]), Cost: 1 + r.Int64N(3)}
+		if r.IntN(3) == 0 {
+			c.Cost = 1 + r.Int64N(l.N/64+1) // counts may saturate, but not near N
+			if l.Algorithm == fairshare.GCRA {
+				c.Cost = 1 + r.Int64N(3*l.N) // beyond the most that settling does
+			}
+		}
+		charges = append(charges, c)
+	}
+	return charges
+}
+
+// runRandom drives a limiter and a Model side by side.
+func runRandom(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
+	scripts := 150
+	if testing.Short() {
+		scripts = 30
+	}
+	for seed := range scripts {
+		runScript(t, uint64(seed), open)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func runScript(t *testing.T, seed uint64, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
+	s := newScript(seed)
+	model, subject := NewModel(s.limits), open(t, s.limits)
+	ctx := context.Background()
+	for n := range 120 {
+		s.step()
+		if charges := s.charges(); len(charges) > 0 {
+			if err := subject.Settle(ctx, s.now, charges); err != nil {
+				t.Fatalf("seed %d, step %d: Settle: %v", seed, n, err)
+			}
+			if err := model.Settle(ctx, s.now, charges); err != nil {
+				t.Fatal(err)
+			}
+		}
+		takes := s.takes()
+		got, want := make([]fairshare.Tally, len(takes)), make([]fairshare.Tally, len(takes))
+		if err := subject.Take(ctx, s.now, takes, got); err != nil {
+			t.Fatalf("seed %d, step %d: Take: %v", seed, n, err)
+		}
+		if err := model.Take(ctx, s.now, takes, want); err != nil {
+			t.Fatal(err)
+		}
+		pass := map[bool]bool{false: true, true: true}
+		for i, take := range takes {
+			l := s.limits[take.Limit]
+			if got[i] != want[i] {
+				t.Errorf("seed %d, step %d at %d ns: take %d of %q at cost %d under %+v:\n got  %+v\n want %+v",
+					seed, n, s.now.UnixNano(), i, take.Key, take.Cost, l, got[i], want[i])
+			}
+			if want[i].Over {
+				pass[l.DryRun] = false
+			}
+		}
+		if t.Failed() {
+			return
+		}
+		for _, take := range takes {
+			l := &s.limits[take.Limit]
+			if !l.Resource.Settled() && pass[false] && pass[l.DryRun] {
+				s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: s.now})
+			}
+		}
+	}
+}

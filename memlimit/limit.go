@@ -1,0 +1,283 @@
+package memlimit
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"fairshare"
+)
+
+// A kind says how the states of a limit count and how they are laid out.
+type kind uint8
+
+const (
+	windowNarrow kind = iota // number 36 bits, prev and cur 28 bits each
+	windowPacked             // number, prev and cur in 92 bits, cut as the limit needs
+	windowWide               // 64 bits each
+	gcraNarrow               // tat 64 bits, its fraction 28 bits
+	gcraWide                 // 64 bits each
+	quiet                    // time 64 bits, count 28 bits
+	concurrent               // not in the table
+)
+
+// A limit is a fairshare.Limit made ready.
+type limit struct {
+	id      uint16
+	kind    kind
+	wide    bool // two slots
+	dry     bool
+	settled bool
+	salt    uint64 // keeps one key's states of several limits apart
+	allowed uint64 // N, or the burst
+	w       uint64 // window in ns; 0 of concurrent
+
+	// Window.
+	numMask  uint64 // of a window number
+	older    uint64 // a distance between numbers above this one is a step back
+	countLen uint   // bits of a count; windowPacked only
+	most     uint64 // where counts saturate
+
+	// GCRA: times in ns and a fraction in units of 1/den ns.
+	wg, den        uint64 // W and N without their common divisor: T = wg/den
+	interval       span   // T
+	burst, ceiling span   // burst·T; 2·burst·T, to which settling goes
+}
+
+// A span is a length of time.
+type span struct{ ns, frac uint64 }
+
+// farthest is the longest span there is room for: 146 years.
+const farthest = math.MaxInt64 / 2
+
+// tenYears is how long window numbers must not repeat.
+const tenYears = 3653 * 24 * 3600 * uint64(1e9)
+
+func newLimit(l *fairshare.Limit) (*limit, error) {
+	if err := l.Check(); err != nil {
+		return nil, fmt.Errorf("limit %q: %w", l.Name, err)
+	}
+	c := &limit{
+		dry: l.DryRun, settled: l.Resource.Settled(),
+		allowed: uint64(l.Allowed()), w: uint64(l.Window),
+	}
+	switch {
+	case l.Resource == fairshare.Concurrent:
+		c.kind = concurrent
+	case l.Algorithm == fairshare.Quiet:
+		c.kind, c.most = quiet, lowMask
+	case l.Algorithm == fairshare.GCRA:
+		c.compileGCRA(uint64(l.N))
+	default:
+		c.compileWindow(l.Resource == fairshare.Bytes)
+	}
+	return c, nil
+}
+
+// compileWindow chooses the smallest layout that holds the window's number
+// for ten years and counts well above what is allowed.
+func (l *limit) compileWindow(bytes bool) {
+	// A quarter of the numbers is left for steps back, so 4/3 of ten years.
+	number := uint(bits.Len64(tenYears / 3 * 4 / l.w))
+	switch {
+	case !bytes && number <= 64-lowBits:
+		l.kind, l.most = windowNarrow, lowMask
+		l.numMask = 1<<(64-lowBits) - 1
+	case bytes && number <= 28 && 16*l.allowed < 1<<((64+lowBits-number)/2):
+		l.kind = windowPacked
+		l.countLen = (64 + lowBits - number) / 2 // 32 to 42: a second and a month
+		l.most = 1<<l.countLen - 1
+		l.numMask = 1<<(64+lowBits-2*l.countLen) - 1
+	default:
+		l.kind, l.wide, l.most = windowWide, true, 1<<61
+		l.numMask = math.MaxUint64
+	}
+	l.older = l.numMask - l.numMask>>2
+}
+
+func (l *limit) compileGCRA(n uint64) {
+	g := gcd(l.w, n)
+	l.wg, l.den = l.w/g, n/g
+	l.kind = gcraNarrow
+	if l.den > lowMask {
+		l.kind, l.wide = gcraWide, true
+	}
+	l.interval = l.times(1)
+	l.burst = l.times(l.allowed)
+	l.ceiling = l.times(2 * l.allowed)
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// times returns n·T, at most farthest.
+func (l *limit) times(n uint64) span {
+	hi, lo := bits.Mul64(n, l.wg)
+	if hi >= l.den {
+		return span{ns: farthest}
+	}
+	ns, frac := bits.Div64(hi, lo, l.den)
+	if ns >= farthest {
+		return span{ns: farthest}
+	}
+	return span{ns, frac}
+}
+
+// A view is a state as of one moment.
+//
+// Window: num is the number of the present window, ns the time since it
+// began, prev and cur are what was spent. GCRA: ns and prev are how far tat
+// is ahead, in ns and a fraction; num is the moment itself. Quiet: cur is the
+// count, num the time of the last request, ns the moment.
+type view struct {
+	num  int64
+	ns   uint64
+	prev uint64
+	cur  uint64
+}
+
+// blank returns the view of a fresh state.
+func (l *limit) blank(now int64) view {
+	switch l.kind {
+	case gcraNarrow, gcraWide:
+		return view{num: now}
+	case quiet:
+		return view{num: now, ns: uint64(now)}
+	}
+	num := now / int64(l.w)
+	ns := now - num*int64(l.w)
+	if ns < 0 {
+		num, ns = num-1, ns+int64(l.w)
+	}
+	return view{num: num, ns: uint64(ns)}
+}
+
+// load reads the state at slot i of s.
+func (l *limit) load(s *set, i int, now int64) view {
+	lo, hi := s.slot[i][0]&lowMask, s.slot[i][1]
+	switch l.kind {
+	case windowNarrow:
+		return l.roll(hi>>lowBits, lo, hi&lowMask, now)
+	case windowPacked:
+		n := l.countLen
+		return l.roll(lo>>(2*n-64), (hi>>n|lo<<(64-n))&l.most, hi&l.most, now)
+	case windowWide:
+		return l.roll(hi, s.slot[i+1][0], s.slot[i+1][1], now)
+	case gcraNarrow:
+		return l.ahead(int64(hi), lo, now)
+	case gcraWide:
+		return l.ahead(int64(hi), s.slot[i+1][0], now)
+	}
+	v := view{num: int64(hi), ns: uint64(now), cur: lo}
+	if v.cur == 0 || now > v.num && uint64(now)-uint64(v.num) >= l.w {
+		return l.blank(now)
+	}
+	return v
+}
+
+// roll brings a window's state to time now. A time before the state's own
+// window counts as that window's beginning.
+func (l *limit) roll(num, prev, cur uint64, now int64) view {
+	v := l.blank(now)
+	if prev|cur == 0 {
+		return v
+	}
+	switch gone := (uint64(v.num) - num) & l.numMask; {
+	case gone == 0:
+		v.prev, v.cur = prev, cur
+	case gone == 1:
+		v.prev = cur
+	case gone > l.older:
+		v = view{num: v.num + int64(-gone&l.numMask), prev: prev, cur: cur}
+	}
+	return v
+}
+
+// ahead brings a theoretical arrival time to a view.
+func (l *limit) ahead(tat int64, frac uint64, now int64) view {
+	if tat < now {
+		return view{num: now}
+	}
+	return view{num: now, ns: uint64(tat) - uint64(now), prev: min(frac, l.den-1)}
+}
+
+// store writes v to slot i of s. Its ids are set already.
+func (l *limit) store(s *set, i int, tag uint64, v *view) {
+	tag <<= lowBits
+	switch l.kind {
+	case windowNarrow:
+		s.slot[i] = [2]uint64{tag | v.prev, uint64(v.num)<<lowBits | v.cur}
+	case windowPacked:
+		n := l.countLen
+		s.slot[i] = [2]uint64{
+			tag | (uint64(v.num)&l.numMask)<<(2*n-64) | v.prev>>(64-n),
+			v.prev<<n | v.cur,
+		}
+	case windowWide:
+		s.slot[i] = [2]uint64{tag, uint64(v.num)}
+		s.slot[i+1] = [2]uint64{v.prev, v.cur}
+	case gcraNarrow:
+		s.slot[i] = [2]uint64{tag | v.prev, uint64(v.num) + v.ns}
+	case gcraWide:
+		s.slot[i] = [2]uint64{tag, uint64(v.num) + v.ns}
+		s.slot[i+1] = [2]uint64{v.prev, 0}
+	case quiet:
+		s.slot[i] = [2]uint64{tag | v.cur, uint64(v.num)}
+	}
+}
+
+// fresh reports whether v says no more than no state would.
+func (l *limit) fresh(v *view) bool {
+	switch l.kind {
+	case gcraNarrow, gcraWide:
+		return v.ns|v.prev == 0
+	}
+	return v.prev|v.cur == 0
+}
+
+// debt returns how much of the allowance is used: 0 fresh, 1 all of it.
+func (l *limit) debt(v *view) float64 {
+	switch l.kind {
+	case gcraNarrow, gcraWide:
+		return float64(v.ns) / (float64(l.burst.ns) + 1)
+	case quiet:
+		return float64(v.cur) / float64(l.allowed)
+	}
+	return (float64(v.prev)*(1-float64(v.ns)/float64(l.w)) + float64(v.cur)) / float64(l.allowed)
+}
+
+// stamp orders states of equal debt by age.
+func (l *limit) stamp(v *view) int64 {
+	switch l.kind {
+	case gcraNarrow, gcraWide:
+		return v.num + int64(v.ns)
+	case quiet:
+		return v.num
+	}
+	if v.cur == 0 {
+		return (v.num - 1) * int64(l.w)
+	}
+	return v.num * int64(l.w)
+}
+
+// left returns the ns until v would be fresh by itself, rounded up.
+func (l *limit) left(v *view) int64 {
+	switch {
+	case l.fresh(v):
+		return 0
+	case l.kind == quiet:
+		return int64(l.w)
+	case l.kind >= gcraNarrow:
+		if v.prev > 0 {
+			return int64(v.ns) + 1
+		}
+		return int64(v.ns)
+	case v.cur > 0:
+		return int64(2*l.w - v.ns)
+	}
+	return int64(l.w - v.ns)
+}

@@ -1,0 +1,291 @@
+// Package memlimit counts in memory. Start with [New].
+//
+// All limits share one table whose memory is taken at the start and never
+// grows. It holds no pointers, needs no sweeping, and allocates nothing on a
+// request. When it is full, the state nearest to fresh is given up for a new
+// one, see [Stats].
+package memlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"time"
+
+	"fairshare"
+)
+
+// DefaultMemory is what a zero Options.Memory means.
+const DefaultMemory = 64 << 20
+
+// Options of a Limiter.
+type Options struct {
+	// Memory is the size of the table in bytes, for all limits together;
+	// 0 means DefaultMemory. A client and limit takes 16 bytes (32 if
+	// windows are below 6 ms or amounts of bytes very large); the table
+	// should have room for twice as many as are live at once. Requests in
+	// progress under a concurrent limit are held beside it.
+	Memory int64
+}
+
+// A Limiter is a [fairshare.Limiter] in memory. It is safe for concurrent use.
+//
+// Counters saturate well above what is allowed, at 2^28 and for bytes at
+// least at 16 times N. Of several clients whose states are equally near to
+// fresh the one not seen for longest is forgotten first.
+type Limiter struct {
+	table  *table
+	slots  *slots
+	seed   maphash.Seed
+	limits []limit
+}
+
+var _ fairshare.Limiter = (*Limiter)(nil)
+
+// New returns a Limiter for limits in which nothing is spent. Each limit must
+// be in bounds and different from the others.
+func New(limits []fairshare.Limit, opts Options) (*Limiter, error) {
+	if opts.Memory < 0 {
+		return nil, fmt.Errorf("memory of %d bytes", opts.Memory)
+	}
+	if opts.Memory == 0 {
+		opts.Memory = DefaultMemory
+	}
+	// The limits are looked at before the memory is taken.
+	t := newTable()
+	l, err := (&Limiter{table: t, slots: newSlots(), seed: t.seed}).With(limits)
+	if err != nil {
+		return nil, err
+	}
+	l.table.fill(opts.Memory)
+	return l, nil
+}
+
+// With returns a Limiter for another policy's limits that shares the memory
+// of l: a limit that is in both, whatever its N, keeps its counters. l stays
+// usable, so that requests in progress can settle through it.
+//
+// A limit of bytes or with GCRA whose N grows so much that its counters need
+// more room starts anew.
+func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
+	next := &Limiter{table: l.table, slots: l.slots, seed: l.seed, limits: make([]limit, 0, len(limits))}
+	var errs []error
+	for i := range limits {
+		c, err := newLimit(&limits[i])
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		next.limits = append(next.limits, *c)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if err := l.table.register(next.limits, limits); err != nil {
+		return nil, err
+	}
+	return next, nil
+}
+
+// register gives each limit its id. It keeps the layout of a limit that is
+// known and fits.
+func (t *table) register(made []limit, limits []fairshare.Limit) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen := map[string]bool{}
+	for i := range limits {
+		name := identity(&limits[i])
+		if seen[name] {
+			return fmt.Errorf("limit %q of %s stands there twice", limits[i].Name, limits[i].Resource)
+		}
+		seen[name] = true
+	}
+	known := append([]*limit(nil), *t.limits.Load()...)
+	for i := range limits {
+		name := identity(&limits[i])
+		id, found := t.names[name]
+		if found && !made[i].keepLayout(known[id]) {
+			found = false
+		}
+		if !found {
+			if len(known) > maxLimits {
+				return errors.New("more than 65534 different limits since the start")
+			}
+			id = uint16(len(known))
+			known = append(known, nil)
+			t.names[name] = id
+		}
+		made[i].id, made[i].salt = id, maphash.Comparable(t.seed, id)
+		known[id] = &made[i]
+	}
+	t.limits.Store(&known)
+	return nil
+}
+
+// identity says what makes a limit the limit it is.
+func identity(l *fairshare.Limit) string {
+	by := l.By
+	if len(by) == 0 {
+		by = []fairshare.KeyPart{{Kind: fairshare.ByAddr}}
+	}
+	return fmt.Sprintf("%q %q %d %d %d", l.Name, by, l.Resource, l.Window, l.Algorithm)
+}
+
+// keepLayout gives l the layout of old, under which its states are stored,
+// and reports whether l fits into it.
+func (l *limit) keepLayout(old *limit) bool {
+	switch {
+	case l.kind == old.kind && l.countLen == old.countLen:
+		return true
+	case old.kind == gcraNarrow || old.kind <= windowPacked && 2*l.allowed > old.most:
+		return false
+	}
+	l.kind, l.wide = old.kind, old.wide
+	l.numMask, l.older, l.countLen, l.most = old.numMask, old.older, old.countLen, old.most
+	return true
+}
+
+// Take implements [fairshare.Limiter]. A request may name a limit and key
+// only once. It allocates nothing for up to 16 takes.
+func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take, tallies []fairshare.Tally) error {
+	if len(takes) != len(tallies) {
+		return fmt.Errorf("%d takes and %d tallies", len(takes), len(tallies))
+	}
+	clear(tallies)
+	at := now.UnixNano()
+	if len(takes) == 1 {
+		lim := &l.limits[takes[0].Limit]
+		if lim.kind != concurrent {
+			hash := maphash.Bytes(l.seed, takes[0].Key) ^ lim.salt
+			l.table.takeOne(lim, hash, at, uint64(max(0, takes[0].Cost)), &tallies[0])
+			return nil
+		}
+	}
+	dry := false
+	for i := range takes {
+		if l.limits[takes[i].Limit].dry {
+			dry = true
+		}
+	}
+	pass := l.takeGroup(at, takes, tallies, false)
+	if dry {
+		if pass {
+			l.takeGroup(at, takes, tallies, true)
+		} else {
+			l.note(at, takes)
+		}
+	}
+	return nil
+}
+
+// Settle implements [fairshare.Limiter].
+func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.Charge) error {
+	at := now.UnixNano()
+	var key keyHash
+	for i := range charges {
+		c := &charges[i]
+		lim := &l.limits[c.Limit]
+		hash := key.of(l.seed, c.Key) ^ lim.salt
+		switch {
+		case c.Cost == 0:
+		case lim.kind == concurrent:
+			if c.Cost < 0 {
+				l.slots.giveBack(l.slots.key(lim, hash, c.Key))
+			}
+		default:
+			l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())
+		}
+	}
+	return nil
+}
+
+// A keyHash hashes equal slices in a row once.
+type keyHash struct {
+	key  *byte
+	len  int
+	hash uint64
+	set  bool
+}
+
+func (k *keyHash) of(seed maphash.Seed, key []byte) uint64 {
+	if len(key) > 0 && k.set && k.key == &key[0] && k.len == len(key) {
+		return k.hash
+	}
+	k.hash = maphash.Bytes(seed, key)
+	if k.set = len(key) > 0; k.set {
+		k.key, k.len = &key[0], len(key)
+	}
+	return k.hash
+}
+
+// Stats tells how the memory fares.
+type Stats struct {
+	Memory     int64 // bytes of the table
+	Live       int64 // states in it that are not fresh, estimated from a sample
+	Lost       int64 // live states given up for new ones since the start
+	Needed     int64 // bytes of a table that would lose next to none, from the losses still felt; 0 if there were none lately
+	InProgress int64 // slots of concurrent limits that are taken
+}
+
+// demand follows how many lost states would still be live.
+type demand struct {
+	at   int64 // ns since the Unix epoch; of the last look
+	seen [64]int64
+	felt [64]float64
+}
+
+// Stats returns how the memory fares at time now.
+func (l *Limiter) Stats(now time.Time) Stats {
+	t, at := l.table, now.UnixNano()
+	s := Stats{Memory: int64(len(t.sets)) * setBytes, InProgress: l.slots.inProgress()}
+	var share float64
+	s.Live, share = t.live(at)
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	passed := float64(max(0, at-t.need.at))
+	t.need.at = at
+	var felt float64
+	for class := range t.lost {
+		total := t.lost[class].Load()
+		fresh := total - t.need.seen[class]
+		t.need.seen[class] = total
+		s.Lost += total
+		// States of a class had 2^(class-1) to 2^class ns left.
+		t.need.felt[class] = t.need.felt[class]*math.Exp(-passed/math.Ldexp(1, class)) + float64(fresh)
+		felt += t.need.felt[class]
+	}
+	if felt >= 1 {
+		// As many bytes a state as now, at a load of one half.
+		states := float64(s.Live) + felt
+		each := float64(slotBytes)
+		if s.Live > 0 {
+			each = share * float64(s.Memory) * 7 / 8 / float64(s.Live)
+		}
+		s.Needed = max(s.Memory, int64(states*each*8/7*2))
+	}
+	return s
+}
+
+// live estimates from at most 4096 sets how many states are live, and what
+// share of the slots they take.
+func (t *table) live(now int64) (states int64, share float64) {
+	sample := min(len(t.sets), 4096)
+	var live, taken int
+	for n := range sample {
+		s := &t.sets[int(uint64(n)*uint64(len(t.sets))/uint64(sample))]
+		s.lock()
+		for i := 0; i < setSlots; {
+			u := t.unit(s, i, now)
+			if !u.fresh() {
+				live++
+				taken += u.slots
+			}
+			i = u.first + u.slots
+		}
+		s.unlock()
+	}
+	return int64(float64(live) / float64(sample) * float64(len(t.sets))), float64(taken) / float64(sample*setSlots)
+}

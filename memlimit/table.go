@@ -1,0 +1,453 @@
+package memlimit
+
+import (
+	"hash/maphash"
+	"math"
+	"math/bits"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"fairshare"
+)
+
+// The table is an array of sets. A set is two neighbouring cache lines: a
+// header and seven slots of 16 bytes. A state takes one slot or, if its
+// figures are large, an even slot and the one after it.
+//
+// A key has one home set. When all places there are in debt, its state goes
+// to the set after the home, and the home is marked as overflowed; only then
+// are two sets looked at. The last set is nobody's home.
+//
+// A set is guarded by a lock bit in its header, held for some tens of
+// nanoseconds and never over a call that can block. Who needs several sets
+// locks them in ascending order.
+type table struct {
+	sets   []set
+	limits atomic.Pointer[[]*limit] // by id, as last configured; id 0 is nobody's
+
+	lost [64]atomic.Int64 // live states overwritten, by the bit length of the ns that they had left
+
+	seed maphash.Seed
+
+	mu    sync.Mutex        // guards what follows, and is not taken on a request
+	names map[string]uint16 // ids of all limits there ever were
+	need  demand
+}
+
+const (
+	setBytes   = 128
+	setSlots   = 7
+	slotBytes  = 16
+	tagBits    = 36 // with the 14 slots that a look-up may see: chance below 2^-32 of meeting another's tag
+	lowBits    = 64 - tagBits
+	lowMask    = 1<<lowBits - 1
+	secondHalf = math.MaxUint16 // id of the second slot of a wide state
+	maxLimits  = secondHalf - 1
+)
+
+// A set's head holds, from the lowest bit: the lock, the overflow mark, seven
+// bits for slots whose state has its home in the set before, seven bits
+// unused, and the limit ids of slots 0 to 2. ids holds those of slots 3 to 6.
+// Id 0 means empty.
+type set struct {
+	head uint64 // atomic; all but the lock is changed by the lock's holder only
+	ids  uint64
+	slot [setSlots][2]uint64
+}
+
+const (
+	lockBit     = 1
+	overflowBit = 2
+	guestBit    = 4 // of slot 0
+	guestBits   = guestBit * (1<<setSlots - 1)
+)
+
+// tryLock locks s if nobody holds it.
+func (s *set) tryLock() bool {
+	h := atomic.LoadUint64(&s.head)
+	return h&lockBit == 0 && atomic.CompareAndSwapUint64(&s.head, h, h|lockBit)
+}
+
+// lock waits for the lock of s. Holders are gone after some tens of
+// nanoseconds, unless the scheduler took their processor away.
+func (s *set) lock() {
+	if s.tryLock() {
+		return
+	}
+	for spins := 1; ; spins++ {
+		if s.tryLock() {
+			return
+		}
+		if spins%64 == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+func (s *set) unlock() {
+	atomic.StoreUint64(&s.head, atomic.LoadUint64(&s.head)&^lockBit)
+}
+
+// id returns the limit id of slot i.
+func (s *set) id(i int) uint16 {
+	if i < 3 {
+		return uint16(atomic.LoadUint64(&s.head) >> (16 + 16*i))
+	}
+	return uint16(s.ids >> (16 * (i - 3)))
+}
+
+// own gives slot i to the limit id, whose state is at home in the set before
+// if guest is set.
+func (s *set) own(i int, id uint16, guest bool) {
+	h := atomic.LoadUint64(&s.head) &^ (guestBit << i)
+	if guest {
+		h |= guestBit << i
+	}
+	if i < 3 {
+		h = h&^(0xFFFF<<(16+16*i)) | uint64(id)<<(16+16*i)
+	} else {
+		s.ids = s.ids&^(0xFFFF<<(16*(i-3))) | uint64(id)<<(16*(i-3))
+	}
+	atomic.StoreUint64(&s.head, h)
+}
+
+func (s *set) guest(i int) bool { return atomic.LoadUint64(&s.head)&(guestBit<<i) != 0 }
+
+// mark sets or clears the overflow mark.
+func (s *set) mark(overflow bool) {
+	h := atomic.LoadUint64(&s.head) &^ overflowBit
+	if overflow {
+		h |= overflowBit
+	}
+	atomic.StoreUint64(&s.head, h)
+}
+
+func (s *set) overflowed() bool { return atomic.LoadUint64(&s.head)&overflowBit != 0 }
+
+// find returns the slot of the state with that id and tag, or -1.
+func (s *set) find(id uint16, tag uint64) int {
+	for i := range s.slot {
+		if s.slot[i][0]>>lowBits == tag && s.id(i) == id {
+			return i
+		}
+	}
+	return -1
+}
+
+func newTable() *table {
+	t := &table{seed: maphash.MakeSeed(), names: map[string]uint16{}}
+	t.limits.Store(&[]*limit{nil})
+	return t
+}
+
+// fill takes the memory, before the first request.
+func (t *table) fill(memory int64) {
+	t.sets = make([]set, max(2, memory/setBytes))
+	warm(t.sets)
+}
+
+// home returns the place of the home set of hash: its upper bits, scaled. The
+// tag is its lower bits.
+func (t *table) home(hash uint64) int {
+	hi, _ := bits.Mul64(hash, uint64(len(t.sets)-1))
+	return int(hi)
+}
+
+func tagOf(hash uint64) uint64 { return hash & (1<<tagBits - 1) }
+
+// A unit is the smallest thing that can be overwritten: one slot, or the two
+// of a wide state.
+type unit struct {
+	first, slots int
+	l            *limit // nil: empty
+	view         view
+}
+
+// unit returns what slot i belongs to, as of time now. The set is locked.
+func (t *table) unit(s *set, i int, now int64) unit {
+	id := s.id(i)
+	if id == secondHalf {
+		i--
+		id = s.id(i)
+	}
+	u := unit{first: i, slots: 1}
+	if id == 0 {
+		return u
+	}
+	u.l = (*t.limits.Load())[id]
+	if u.l.wide {
+		u.slots = 2
+	}
+	u.view = u.l.load(s, i, now)
+	return u
+}
+
+// fresh reports whether u may be overwritten without loss.
+func (u *unit) fresh() bool { return u.l == nil || u.l.fresh(&u.view) }
+
+// deeper reports whether u is further from fresh than v. Debts of different
+// limits are compared as parts of what each allows: measured in time, one
+// request against a daily limit would weigh more than a whole burst against
+// a limit of ten seconds, and push an offender out.
+func (u *unit) deeper(v *unit) bool {
+	a, b := u.debt(), v.debt()
+	if a != b {
+		return a > b
+	}
+	return u.stamp() > v.stamp() // the older goes first
+}
+
+func (u *unit) debt() float64 {
+	if u.l == nil {
+		return 0
+	}
+	return u.l.debt(&u.view)
+}
+
+func (u *unit) stamp() int64 {
+	if u.l == nil {
+		return math.MinInt64
+	}
+	return u.l.stamp(&u.view)
+}
+
+// A spot is where a state is, or is to be.
+type spot struct {
+	in   *set
+	slot int // -1: there is none yet
+}
+
+// covers reports whether the spot of a state of l has slot i of s in it.
+func (p spot) covers(l *limit, s *set, i int) bool {
+	return p.in == s && (p.slot == i || l.wide && p.slot >= 0 && p.slot+1 == i)
+}
+
+// choose finds a place for a new state of l in its home set or in next, the
+// set after it, which may be nil if the caller knows that there is room at
+// home. Both are locked. It takes the first place that is fresh, else the one
+// nearest to fresh. pinned spots stay. It returns a slot of -1 if all are.
+func (t *table) choose(home, next *set, l *limit, now int64, pinned []work) spot {
+	var victim unit
+	best := spot{slot: -1}
+	step := 1
+	if l.wide {
+		step = 2
+	}
+	for _, s := range [2]*set{home, next} {
+		if s == nil {
+			break
+		}
+	slots:
+		for i := 0; i+step <= setSlots; i += step {
+			u := t.unit(s, i, now)
+			if l.wide {
+				if second := t.unit(s, i+1, now); second.first != u.first && second.deeper(&u) {
+					u = second
+				}
+			}
+			for p := range pinned {
+				pin := &pinned[p]
+				if pin.covers(pin.l, s, i) || pin.covers(pin.l, s, u.first) || l.wide && pin.covers(pin.l, s, i+1) {
+					continue slots
+				}
+			}
+			if u.fresh() {
+				return spot{s, i}
+			}
+			if best.slot < 0 || victim.deeper(&u) {
+				victim, best = u, spot{s, i}
+			}
+		}
+	}
+	return best
+}
+
+// evict empties the places that a state of l at p needs, and gives them to l.
+func (t *table) evict(p spot, l *limit, now int64, guest bool) {
+	slots := 1
+	if l.wide {
+		slots = 2
+	}
+	for i := p.slot; i < p.slot+slots; i++ {
+		u := t.unit(p.in, i, now)
+		if !u.fresh() {
+			t.lost[bits.Len64(uint64(u.l.left(&u.view)))&63].Add(1)
+		}
+		for j := u.first; j < u.first+u.slots; j++ {
+			p.in.own(j, 0, false)
+		}
+	}
+	p.in.own(p.slot, l.id, guest)
+	if l.wide {
+		p.in.own(p.slot+1, secondHalf, guest)
+	}
+}
+
+// tidy forgets fresh guests of next that are not pinned, and clears the mark
+// of home if no guest is left. Both are locked.
+func (t *table) tidy(home, next *set, now int64, pinned []work) {
+	guests := false
+slots:
+	for i := range next.slot {
+		if !next.guest(i) {
+			continue
+		}
+		u := t.unit(next, i, now)
+		for p := range pinned {
+			if pinned[p].covers(pinned[p].l, next, u.first) {
+				guests = true
+				continue slots
+			}
+		}
+		if !u.fresh() {
+			guests = true
+			continue
+		}
+		for j := u.first; j < u.first+u.slots; j++ {
+			next.own(j, 0, false)
+		}
+	}
+	if !guests {
+		home.mark(false)
+	}
+}
+
+// roomFor reports whether s has room for a state of l whatever n-1 others
+// put there.
+func (t *table) roomFor(l *limit, n int, s *set, now int64) bool {
+	step := 1
+	if l.wide {
+		step = 2
+	} else if n > 1 {
+		n *= 2 // the others may be wide
+	}
+	for i := 0; i+step <= setSlots; i += step {
+		u := t.unit(s, i, now)
+		if !u.fresh() {
+			continue
+		}
+		if u.slots < step {
+			if v := t.unit(s, i+1, now); !v.fresh() {
+				continue
+			}
+		}
+		if n--; n <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// put stores v where its state is or, if it has none yet, at a place chosen
+// for it. next may be nil as for choose. It gives the state up if all places
+// are pinned.
+func (t *table) put(p *spot, home, next *set, l *limit, tag uint64, v *view, now int64, pinned []work) {
+	if p.slot < 0 {
+		*p = t.choose(home, next, l, now, pinned)
+		if p.slot < 0 {
+			t.lost[bits.Len64(uint64(l.left(v)))&63].Add(1)
+			return
+		}
+		t.evict(*p, l, now, p.in == next)
+		if p.in == next {
+			home.mark(true)
+		}
+	}
+	l.store(p.in, p.slot, tag, v)
+}
+
+// A place is where one state is, its sets locked.
+type place struct {
+	spot
+	home, next *set // next is nil if it is not locked
+}
+
+// reach locks the home of a state, and the set after it if the state may be
+// there, and finds the state.
+func (t *table) reach(l *limit, hash uint64, now int64) place {
+	n := t.home(hash)
+	p := place{home: &t.sets[n]}
+	p.home.lock()
+	p.in, p.slot = p.home, p.home.find(l.id, tagOf(hash))
+	if p.slot < 0 && p.home.overflowed() {
+		p.next = &t.sets[n+1]
+		p.next.lock()
+		p.in, p.slot = p.next, p.next.find(l.id, tagOf(hash))
+		t.tidy(p.home, p.next, now, nil)
+		if p.slot >= 0 && p.next.id(p.slot) == 0 {
+			p.slot = -1 // it was fresh
+		}
+	}
+	return p
+}
+
+// keep stores v at p.
+func (t *table) keep(p *place, l *limit, hash uint64, v *view, now int64) {
+	if p.slot < 0 && p.next == nil && !t.roomFor(l, 1, p.home, now) {
+		p.next = &t.sets[t.home(hash)+1]
+		p.next.lock()
+	}
+	t.put(&p.spot, p.home, p.next, l, tagOf(hash), v, now, nil)
+}
+
+func (p *place) release() {
+	p.home.unlock()
+	if p.next != nil {
+		p.next.unlock()
+	}
+}
+
+// takeOne takes one limit that is not concurrent.
+func (t *table) takeOne(l *limit, hash uint64, now int64, cost uint64, tally *fairshare.Tally) {
+	p := t.reach(l, hash, now)
+	var v view
+	if p.slot >= 0 {
+		v = l.load(p.in, p.slot, now)
+	} else {
+		v = l.blank(now)
+	}
+	pass := l.passes(&v, cost)
+	switch {
+	case pass && !l.settled:
+		l.spend(&v, cost)
+		t.keep(&p, l, hash, &v, now)
+	case !pass && l.kind == quiet && v.cur > 0:
+		v.knock()
+		l.store(p.in, p.slot, tagOf(hash), &v)
+	}
+	p.release()
+	if !pass {
+		*tally = l.tally(&v, cost, true, now)
+	}
+}
+
+// change settles one state that is not of a concurrent limit: a cost above
+// zero is charged, one below is the refund of what was taken at time at, and
+// with zero a quiet limit's time is noted.
+func (t *table) change(l *limit, hash uint64, now, cost, at int64) {
+	p := t.reach(l, hash, now)
+	if cost <= 0 && p.slot < 0 {
+		p.release()
+		return
+	}
+	var v view
+	if p.slot >= 0 {
+		v = l.load(p.in, p.slot, now)
+	} else {
+		v = l.blank(now)
+	}
+	switch {
+	case cost <= 0 && l.fresh(&v): // nothing to take back, nothing to prolong
+		p.release()
+		return
+	case cost > 0:
+		l.settle(&v, uint64(cost))
+	case cost < 0:
+		l.refund(&v, -uint64(cost), at)
+	case l.kind == quiet:
+		v.knock()
+	}
+	t.keep(&p, l, hash, &v, now)
+	p.release()
+}

@@ -1,0 +1,187 @@
+package memlimit
+
+import (
+	"math/bits"
+
+	"fairshare"
+)
+
+// A work is one take of a group on its way.
+type work struct {
+	spot   // where its state is, if there is one
+	l      *limit
+	take   int // its place among the takes
+	home   int // its home set
+	hash   uint64
+	cost   uint64
+	over   bool
+	second bool // the set after home is locked too
+	view
+}
+
+// takeGroup takes the dry limits or the others, and reports whether all
+// passed. What it charges is as if requests came one after another: it locks
+// whatever it will look at before it looks, and lets go when it is done.
+func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
+	var few [16]work
+	works := few[:0]
+	if len(takes) > len(few) {
+		works = make([]work, 0, len(takes))
+	}
+	var key keyHash
+	inProgress := 0
+	for i := range takes {
+		lim := &l.limits[takes[i].Limit]
+		if lim.dry != dry {
+			continue
+		}
+		w := work{
+			spot: spot{slot: -1}, l: lim, take: i,
+			hash: key.of(l.seed, takes[i].Key) ^ lim.salt,
+			cost: uint64(max(0, takes[i].Cost)),
+		}
+		if lim.kind == concurrent {
+			inProgress++
+			w.home = -1
+		} else {
+			w.home = l.table.home(w.hash)
+		}
+		works = append(works, w)
+	}
+	for i := 1; i < len(works); i++ { // by home
+		for j := i; j > 0 && works[j].home < works[j-1].home; j-- {
+			works[j], works[j-1] = works[j-1], works[j]
+		}
+	}
+	if inProgress > 0 {
+		return l.takeWithSlots(now, works[:inProgress], works[inProgress:], tallies, takes)
+	}
+	pass := l.table.open(works, now)
+	l.table.closeAll(works, now, pass, tallies)
+	return pass
+}
+
+// open locks the sets of works, which are sorted by home, reads the states
+// and reports whether all pass.
+func (t *table) open(works []work, now int64) bool {
+	pass := true
+	locked := -1 // the last set that is locked
+	for i := range works {
+		w := &works[i]
+		home, next := &t.sets[w.home], &t.sets[w.home+1]
+		if locked < w.home {
+			home.lock()
+			locked = w.home
+		}
+		tag := tagOf(w.hash)
+		w.in, w.slot = home, home.find(w.l.id, tag)
+		if w.slot < 0 {
+			overflowed := home.overflowed()
+			if overflowed || !t.roomFor(w.l, len(works), home, now) {
+				if locked == w.home {
+					next.lock()
+					locked++
+				}
+			}
+			w.second = locked > w.home
+			if overflowed {
+				t.tidy(home, next, now, works[:i])
+				w.in, w.slot = next, next.find(w.l.id, tag)
+			}
+		}
+		if w.slot >= 0 {
+			w.view = w.l.load(w.in, w.slot, now)
+		} else {
+			w.view = w.l.blank(now)
+		}
+		if w.over = !w.l.passes(&w.view, w.cost); w.over {
+			pass = false
+		}
+	}
+	return pass
+}
+
+// closeAll charges works if all pass, else fills in their tallies, and unlocks
+// what open locked.
+func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare.Tally) {
+	for i := range works {
+		w := &works[i]
+		switch {
+		case pass && w.l.settled:
+		case pass:
+			w.l.spend(&w.view, w.cost)
+			var next *set
+			if w.second {
+				next = &t.sets[w.home+1]
+			}
+			t.put(&w.spot, &t.sets[w.home], next, w.l, tagOf(w.hash), &w.view, now, works)
+		default:
+			tallies[w.take] = w.l.tally(&w.view, w.cost, w.over, now)
+			if w.l.kind == quiet && w.cur > 0 {
+				w.knock()
+				w.l.store(w.in, w.slot, tagOf(w.hash), &w.view)
+			}
+		}
+	}
+	unlocked := -1
+	for i := range works {
+		w := &works[i]
+		if unlocked < w.home {
+			t.sets[w.home].unlock()
+			unlocked = w.home
+		}
+		if w.second && unlocked == w.home {
+			t.sets[w.home+1].unlock()
+			unlocked++
+		}
+	}
+}
+
+// takeWithSlots is takeGroup with limits of requests in progress among works.
+func (l *Limiter) takeWithSlots(now int64, slots, works []work, tallies []fairshare.Tally, takes []fairshare.Take) bool {
+	var wanted uint64 // shards, one bit each
+	for i := range slots {
+		_, shard := l.slots.key(slots[i].l, slots[i].hash, nil)
+		wanted |= 1 << shard
+	}
+	for rest := wanted; rest != 0; rest &= rest - 1 {
+		l.slots.shards[bits.TrailingZeros64(rest)].mu.Lock()
+	}
+	pass := true
+	for i := range slots {
+		w := &slots[i]
+		k, shard := l.slots.key(w.l, w.hash, takes[w.take].Key)
+		w.cur = uint64(l.slots.shards[shard].taken[k])
+		if w.over = w.cur+w.cost > w.l.allowed; w.over {
+			pass = false
+		}
+	}
+	if !l.table.open(works, now) {
+		pass = false
+	}
+	l.table.closeAll(works, now, pass, tallies)
+	for i := range slots {
+		w := &slots[i]
+		if pass {
+			k, shard := l.slots.key(w.l, w.hash, takes[w.take].Key)
+			l.slots.shards[shard].taken[k] += int64(w.cost)
+		} else {
+			tallies[w.take] = fairshare.Tally{Over: w.over, Used: int64(w.cur)}
+		}
+	}
+	for rest := wanted; rest != 0; rest &= rest - 1 {
+		l.slots.shards[bits.TrailingZeros64(rest)].mu.Unlock()
+	}
+	return pass
+}
+
+// note sets the time of quiet limits in dry run that were not asked: every
+// request breaks the pause.
+func (l *Limiter) note(now int64, takes []fairshare.Take) {
+	var key keyHash
+	for i := range takes {
+		if lim := &l.limits[takes[i].Limit]; lim.dry && lim.kind == quiet {
+			l.table.change(lim, key.of(l.seed, takes[i].Key)^lim.salt, now, 0, 0)
+		}
+	}
+}
