@@ -1,0 +1,194 @@
+package policyfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A ParseError is one fault of a policy file.
+type ParseError struct {
+	File   string
+	Line   int    // from 1; 0 for the file as a whole
+	Column int    // from 1, in characters
+	Source string // the line
+	Hint   string // what to do; "" when there is nothing to say
+	Err    error
+}
+
+// Error returns the fault in one line: "file:line:column: message".
+func (e *ParseError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s:%d:%d: %v", e.File, e.Line, e.Column, e.Err)
+}
+
+func (e *ParseError) Unwrap() error { return e.Err }
+
+// Text returns the fault as people like it: Error, then the line with a
+// caret below it, then the hint.
+func (e *ParseError) Text() string {
+	return e.Error() + "\n" + excerpt(e.Source, e.Column) + hintLine(e.Hint)
+}
+
+// A Warning is about something that is legal and probably wrong.
+type Warning struct {
+	File   string
+	Line   int
+	Column int
+	Source string
+	Hint   string
+	Text   string
+}
+
+// String returns the warning in one line: "file:line:column: warning: text".
+func (w *Warning) String() string {
+	return fmt.Sprintf("%s:%d:%d: warning: %s", w.File, w.Line, w.Column, w.Text)
+}
+
+// Long returns the warning with its line, a caret and the hint.
+func (w *Warning) Long() string {
+	return w.String() + "\n" + excerpt(w.Source, w.Column) + hintLine(w.Hint)
+}
+
+// Faults returns the faults that err, of Load or Parse, is made of; nil when
+// it is about something else, such as a missing file.
+func Faults(err error) []*ParseError {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return nil
+	}
+	var faults []*ParseError
+	for _, e := range joined.Unwrap() {
+		var fault *ParseError
+		if errors.As(e, &fault) {
+			faults = append(faults, fault)
+		}
+	}
+	return faults
+}
+
+// excerptWidth is how much of a long line is shown, in characters.
+const excerptWidth = 100
+
+// excerpt shows a source line and a caret below the column; "" without one.
+func excerpt(source string, column int) string {
+	if strings.TrimSpace(source) == "" || column < 1 {
+		return ""
+	}
+	line := []rune(printable(source))
+	at := min(column-1, len(line))
+	if len(line) > excerptWidth {
+		begin := max(0, min(at-excerptWidth/2, len(line)-excerptWidth))
+		line, at = line[begin:begin+excerptWidth], at-begin
+	}
+	return "    " + string(line) + "\n    " + strings.Repeat(" ", at) + "^\n"
+}
+
+// printable returns s with each control character and invalid byte as one
+// sign, so that columns stay and a terminal is not steered.
+func printable(s string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case c == '\t':
+			return ' '
+		case control(c) || c == utf8.RuneError || c >= 0x200E && c <= 0x200F || c >= 0x2028 && c <= 0x202E || c >= 0x2066 && c <= 0x2069:
+			return '?'
+		}
+		return c
+	}, s)
+}
+
+func control(c rune) bool { return c < 0x20 || c >= 0x7F && c < 0xA0 }
+
+func hintLine(hint string) string {
+	if hint == "" {
+		return ""
+	}
+	return "hint: " + hint + "\n"
+}
+
+// fault notes a fault at a node.
+func (r *reader) fault(n *node, hint, format string, args ...any) {
+	r.faultAt(n.line, n.column, hint, format, args...)
+}
+
+func (r *reader) faultAt(line, column int, hint, format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	r.faults = append(r.faults, &ParseError{File: r.file.Name, Line: line, Column: column, Source: r.source(line), Hint: hint, Err: err})
+}
+
+func (r *reader) warn(n *node, hint, format string, args ...any) {
+	r.file.Warnings = append(r.file.Warnings, Warning{
+		File: r.file.Name, Line: n.line, Column: n.column, Source: r.source(n.line), Hint: hint, Text: fmt.Sprintf(format, args...),
+	})
+}
+
+// source returns a line of the file, "" when there is no such line.
+func (r *reader) source(line int) string {
+	if line < 1 || line > len(r.lines) {
+		return ""
+	}
+	return strings.TrimSuffix(r.lines[line-1], "\r")
+}
+
+// joined returns all faults in the order of the file, each once, as one
+// error.
+func (r *reader) joined() error {
+	slices.SortStableFunc(r.faults, func(a, b *ParseError) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	faults := slices.CompactFunc(r.faults, func(a, b *ParseError) bool { return a.Error() == b.Error() })
+	errs := make([]error, len(faults))
+	for i, f := range faults {
+		errs[i] = f
+	}
+	return errors.Join(errs...)
+}
+
+// didYouMean returns a hint when one of the names is near to word, else "".
+func didYouMean(word string, names []string) string {
+	best, least := "", 1+len(word)/3
+	least = min(least, 3)
+	for _, name := range names {
+		if d := distance(strings.ToLower(word), strings.ToLower(name)); d < least+1 && (best == "" || d < least) {
+			best, least = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %q?", best)
+}
+
+// distance is how many letters must be put in, left out, changed or swapped
+// with their neighbour to make b of a (optimal string alignment).
+func distance(a, b string) int {
+	s, t := []rune(a), []rune(b)
+	if len(s) > 64 || len(t) > 64 {
+		return 64
+	}
+	before, last, row := make([]int, len(t)+1), make([]int, len(t)+1), make([]int, len(t)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(s); i++ {
+		before, last, row = last, row, before
+		row[0] = i
+		for j := 1; j <= len(t); j++ {
+			change := 1
+			if s[i-1] == t[j-1] {
+				change = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+change)
+			if i > 1 && j > 1 && s[i-1] == t[j-2] && s[i-2] == t[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+	}
+	return row[len(t)]
+}

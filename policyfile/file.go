@@ -1,0 +1,113 @@
+// Package policyfile reads policy files.
+//
+// Start with [Load]. Every fault of a file is told at once, with its line, a
+// caret and a hint: see [Faults].
+package policyfile
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"fairshare"
+)
+
+// Defaults and bounds of a file's settings.
+const (
+	DefaultGrace  = 10 * time.Second
+	DefaultMemory = 64 << 20
+	minMemory     = 1 << 20
+	maxMemory     = 1 << 40
+)
+
+// A File is one policy file.
+type File struct {
+	Name   string
+	Policy fairshare.Policy
+
+	Listen         string        // "" when not given
+	Upstream       string        // a URL; "" when not given
+	TLS            *TLS          // nil means plain HTTP
+	Contact        string        // whom to ask; "" when not given
+	Grace          time.Duration // how long requests in progress may end; 0 means DefaultGrace
+	ProxyProtocol  bool          // trusted peers send the PROXY protocol
+	TrustedProxies []string      // prefixes, addresses and names
+	Header         string        // that trusted proxies tell the client in; "" means X-Forwarded-For
+	Memory         int64         // for the counters, in bytes
+
+	Lists    map[string]*AddrSet
+	Warnings []Warning
+}
+
+// TLS names the files of a certificate and its key, relative to the working
+// directory.
+type TLS struct{ Cert, Key string }
+
+// Load reads a policy file. Files that it names are looked for beside it.
+func Load(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Parse reads a policy that is the content of the file called name. The
+// error joins all faults; [Faults] takes it apart.
+func Parse(name string, data []byte) (*File, error) {
+	r := &reader{file: &File{Name: name, Memory: DefaultMemory}, dir: filepath.Dir(name)}
+	r.read(data)
+	if len(r.faults) > 0 {
+		return nil, r.joined()
+	}
+	if err := r.file.Policy.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r.file, nil
+}
+
+//go:embed default.yaml
+var builtIn []byte
+
+// BuiltInSource returns the built-in policy as its file stands.
+func BuiltInSource() []byte { return builtIn }
+
+// BuiltIn returns the built-in policy.
+func BuiltIn() *File {
+	f, err := Parse("built-in policy", builtIn)
+	if err != nil {
+		panic(err) // it is part of the program, and tested
+	}
+	return f
+}
+
+const byteOrderMark = "\uFEFF"
+
+func (r *reader) read(data []byte) {
+	if len(data) > maxSize {
+		r.faultAt(0, 0, "", "larger than %s", FormatSize(maxSize))
+		return
+	}
+	text := strings.TrimPrefix(string(data), byteOrderMark)
+	r.lines = strings.Split(text, "\n")
+	root, fault := r.parseTree([]byte(text))
+	if fault != nil {
+		r.broken = true
+		r.faultAt(fault.line, fault.column, "", "%s", fault.message)
+		return
+	}
+	if root == nil {
+		r.faultAt(1, 1, "rules: [{use: default}] takes the built-in rules", "the file holds no policy")
+		return
+	}
+	r.policy(root)
+}

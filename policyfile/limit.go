@@ -1,0 +1,222 @@
+package policyfile
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"fairshare"
+)
+
+func limitKeys() []key[fairshare.Limit] {
+	count := func(res fairshare.Resource) func(*reader, *node, *fairshare.Limit) {
+		return func(r *reader, n *node, d *fairshare.Limit) {
+			d.Resource = res
+			d.N = r.integer(n, res.String(), 1, fairshare.MaxN)
+		}
+	}
+	later := func(name string) key[fairshare.Limit] {
+		return key[fairshare.Limit]{name: name}
+	}
+	return []key[fairshare.Limit]{
+		{"requests", count(fairshare.Requests)},
+		{"concurrent", count(fairshare.Concurrent)},
+		{"bytes", func(r *reader, n *node, d *fairshare.Limit) {
+			d.Resource = fairshare.Bytes
+			d.N = r.bytes(n, "bytes", 1, fairshare.MaxBytes)
+		}},
+		{"errors", count(fairshare.Errors)},
+		later("cpu"),
+		later("time"),
+		later("cost"),
+		{"per", func(r *reader, n *node, d *fairshare.Limit) {
+			d.Window = r.duration(n, "per", fairshare.MinWindow, fairshare.MaxWindow)
+		}},
+		{"by", func(r *reader, n *node, d *fairshare.Limit) { d.By = r.keyParts(n) }},
+		{"algorithm", readAlgorithm},
+		{"burst", func(r *reader, n *node, d *fairshare.Limit) {}}, // its unit is the resource's: checkLimit reads it
+		{"statuses", func(r *reader, n *node, d *fairshare.Limit) { d.Statuses = r.statuses(n, "statuses", false) }},
+	}
+}
+
+// resources are the keys of a limit of which one is given.
+var resources = []string{"requests", "concurrent", "bytes", "errors", "cpu", "time", "cost"}
+
+func (r *reader) limit(n *node) *fairshare.Limit {
+	d := &fairshare.Limit{}
+	example := "{requests: 3, per: 3s}"
+	if n.kind == scalarNode {
+		if plainDigits(n.text) {
+			example = fmt.Sprintf("{requests: %s, per: 1m}", shorten(n.text))
+		} else if hint := numberHint(n.text, "requests"); strings.Contains(hint, "per:") {
+			example = "{" + hint + "}"
+		}
+	}
+	got := readMap(r, n, "limit", example, limitKeys(), d)
+	if got == nil {
+		return nil
+	}
+	given := slices.DeleteFunc(slices.Clone(resources), func(name string) bool { return !got.has(name) })
+	slices.SortFunc(given, func(a, b string) int {
+		return (got.keys[a].line-got.keys[b].line)<<16 + got.keys[a].column - got.keys[b].column
+	})
+	if len(given) == 0 {
+		r.missing(n, "limit: {requests: 3, per: 3s}", "limit: a resource is needed: requests, concurrent, bytes or errors")
+		return d
+	}
+	for _, more := range given[1:] {
+		r.fault(got.at(more), "make it two rules", "limit: %s beside %s: a limit counts one thing", more, given[0])
+	}
+	r.checkLimit(got, given[0], d)
+	return d
+}
+
+// checkLimit tells which keys do not fit the resource.
+func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
+	switch value := got.values[resource]; {
+	case resource == "concurrent":
+		if got.has("per") {
+			r.fault(got.at("per"), "", "per: concurrent counts what is in progress and takes no per")
+		}
+		if got.has("algorithm") {
+			r.fault(got.at("algorithm"), "", "algorithm: concurrent takes none")
+		}
+	case !got.has("per"):
+		if value.kind == scalarNode && strings.HasSuffix(value.text, "%") {
+			r.missing(value, fmt.Sprintf("%s: %s, per: 15s", resource, shorten(value.text)), "%s is a share of a window: per is needed", shorten(value.text))
+		} else if value.kind == scalarNode && strings.Contains(value.text, "/") {
+			break // told already
+		} else {
+			r.missing(got.node, fmt.Sprintf("%s: %s, per: 1m", resource, shorten(value.text)), "limit: per is needed: the window that %s are counted in", resource)
+		}
+	}
+	if n := got.values["burst"]; n != nil {
+		if resource == "bytes" {
+			d.Burst = r.bytes(n, "burst", 1, fairshare.MaxBytes)
+		} else {
+			d.Burst = r.integer(n, "burst", 1, fairshare.MaxN)
+		}
+		if d.Algorithm != fairshare.GCRA {
+			r.fault(got.at("burst"), "algorithm: gcra", "burst belongs to algorithm: gcra")
+		}
+	}
+	if got.has("statuses") && resource != "errors" {
+		r.fault(got.at("statuses"), "", "statuses belongs to errors")
+	}
+	if d.Algorithm == fairshare.Quiet && resource != "requests" {
+		r.fault(got.values["algorithm"], "", "algorithm: quiet counts requests only")
+	}
+}
+
+func readAlgorithm(r *reader, n *node, d *fairshare.Limit) {
+	known := []string{fairshare.Window.String(), fairshare.GCRA.String(), fairshare.Quiet.String()}
+	if n.kind == scalarNode {
+		if i := slices.Index(known, n.text); i >= 0 {
+			d.Algorithm = fairshare.Algorithm(i)
+			return
+		}
+	}
+	hint := didYouMean(n.text, known)
+	switch strings.ToLower(n.text) {
+	case "token_bucket", "leaky_bucket", "token-bucket", "leaky-bucket":
+		hint = `did you mean "gcra"?`
+	case "sliding_window", "sliding-window", "sliding", "fixed_window":
+		hint = `did you mean "window"?`
+	}
+	r.fault(n, hint, "algorithm: one of %s is needed, not %s", strings.Join(known, ", "), n.describe())
+}
+
+// keyKinds are the words of by, in the order of the kinds.
+var keyKinds = []fairshare.KeyKind{
+	fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath, fairshare.ByEveryone,
+}
+
+func (r *reader) keyParts(n *node) []fairshare.KeyPart {
+	var parts []fairshare.KeyPart
+	for _, item := range r.list(n, "by") {
+		s, ok := r.text(item, "by")
+		if !ok {
+			parts = append(parts, fairshare.KeyPart{})
+			continue
+		}
+		part := r.keyPart(item, s)
+		if part.Kind != 0 && slices.Contains(parts, part) {
+			r.fault(item, "", "by: %s stands twice", s)
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
+	var known []string
+	for _, kind := range keyKinds {
+		part := fairshare.KeyPart{Kind: kind}
+		if s == part.String() {
+			return part
+		}
+		known = append(known, part.String())
+	}
+	for prefix, kind := range map[string]fairshare.KeyKind{"cookie": fairshare.ByCookie, "header": fairshare.ByHeader} {
+		name, ok := strings.CutPrefix(s, prefix+":")
+		if s != prefix && !ok {
+			continue
+		}
+		if name = strings.TrimSpace(name); !isToken(name) || s == prefix {
+			r.fault(n, "", "by: %s:NAME needs the name of a %s", prefix, prefix)
+			return fairshare.KeyPart{}
+		}
+		return fairshare.KeyPart{Kind: kind, Name: name}
+	}
+	if s == "bot" {
+		r.notYet(n, "by: bot")
+		return fairshare.KeyPart{}
+	}
+	hint := didYouMean(s, append(known, "bot", "cookie:NAME", "header:NAME"))
+	switch strings.ToLower(s) {
+	case "ip", "client", "remote_addr", "source":
+		hint = `did you mean "addr"?`
+	case "all", "global", "everything", "total":
+		hint = `did you mean "everyone"?`
+	case "url", "uri":
+		hint = `did you mean "path"?`
+	case "session":
+		hint = "by: cookie:NAME takes the session's cookie"
+	}
+	r.fault(n, hint, "by: one of %s, cookie:NAME, header:NAME is needed, not %s", strings.Join(known, ", "), quote(s))
+	return fairshare.KeyPart{}
+}
+
+// statuses reads codes and classes. In a refund, 3xx is what sends a client
+// elsewhere.
+func (r *reader) statuses(n *node, what string, refund bool) fairshare.StatusSet {
+	var set fairshare.StatusSet
+	for _, item := range r.list(n, what) {
+		s, ok := r.text(item, what)
+		if !ok {
+			continue
+		}
+		if class, ok := strings.CutSuffix(strings.ToLower(s), "xx"); ok && len(class) == 1 && class[0] >= '1' && class[0] <= '5' {
+			first := int(class[0]-'0') * 100
+			if refund && first == 300 {
+				set.Add(301, 303)
+				set.Add(307, 308)
+			} else {
+				set.Add(first, first+99)
+			}
+			continue
+		}
+		code, err := strconv.Atoi(s)
+		if err != nil || len(s) != 3 || code < 100 || code > 599 {
+			hint := ""
+			if first, last, found := strings.Cut(s, "-"); found && len(first) == 3 && len(last) == 3 {
+				hint = fmt.Sprintf("a class is written %cxx", s[0])
+			}
+			r.fault(item, hint, "%s: a status from 100 to 599 or a class as 4xx is needed, not %s", what, quote(s))
+			continue
+		}
+		set.Add(code, code)
+	}
+	return set
+}

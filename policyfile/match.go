@@ -1,0 +1,175 @@
+package policyfile
+
+import (
+	"fmt"
+	"strings"
+
+	"fairshare"
+)
+
+func matchKeys() []key[fairshare.Match] {
+	type match = fairshare.Match
+	return []key[match]{
+		{"addr", func(r *reader, n *node, m *match) {
+			lists := r.file.Lists
+			if lists == nil {
+				lists = map[string]*AddrSet{}
+			}
+			m.Addr = r.addrs(n, "addr", lists)
+		}},
+		{"path", func(r *reader, n *node, m *match) { m.Path = r.patterns(n, "path") }},
+		{"query", func(r *reader, n *node, m *match) { m.Query = r.textMap(n, "query") }},
+		{"host", func(r *reader, n *node, m *match) { m.Host = r.hosts(n) }},
+		{"method", func(r *reader, n *node, m *match) { m.Method = r.patterns(n, "method") }},
+		{"user_agent", func(r *reader, n *node, m *match) { m.UserAgent = r.patterns(n, "user_agent") }},
+		{"cookie", func(r *reader, n *node, m *match) { m.Cookie = r.cookies(n) }},
+		{"header", func(r *reader, n *node, m *match) { m.Header = r.textMap(n, "header") }},
+		{"not", func(r *reader, n *node, m *match) { m.Not = r.nots(n) }},
+		{"bot", nil},
+		{"hostname", nil},
+		{"label", nil},
+		{"listed", nil},
+	}
+}
+
+func (r *reader) match(n *node, what string) fairshare.Match {
+	var m fairshare.Match
+	if n.kind == scalarNode && strings.HasPrefix(n.text, "/") {
+		readMap(r, n, what, fmt.Sprintf("{path: %q}", n.text), matchKeys(), &m)
+		return m
+	}
+	readMap(r, n, what, "", matchKeys(), &m)
+	return m
+}
+
+// patterns reads texts, some of which may be regexps.
+func (r *reader) patterns(n *node, what string) []string {
+	list := []string{}
+	for _, item := range r.list(n, what) {
+		if s, ok := r.pattern(item, what); ok {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func (r *reader) pattern(n *node, what string) (string, bool) {
+	s, ok := r.text(n, what)
+	if !ok {
+		return "", false
+	}
+	if err := fairshare.CheckPattern(s); err != nil {
+		r.fault(n, regexpHint(s), "%s: %v", what, err)
+		return "", false
+	}
+	return s, true
+}
+
+// regexpHint knows what RE2 leaves out, and what YAML takes away.
+func regexpHint(s string) string {
+	switch {
+	case strings.Contains(s, "(?=") || strings.Contains(s, "(?!") || strings.Contains(s, "(?<=") || strings.Contains(s, "(?<!"):
+		return "RE2 has no look-ahead and look-behind: use not: {…}"
+	case strings.HasPrefix(s, "re:*"):
+		return "in a regexp .* stands for any run of characters"
+	}
+	return ""
+}
+
+func (r *reader) hosts(n *node) []string {
+	list := []string{}
+	for _, item := range r.list(n, "host") {
+		s, ok := r.pattern(item, "host")
+		if !ok {
+			continue
+		}
+		if !strings.HasPrefix(s, "re:") {
+			if scheme, rest, found := strings.Cut(s, "://"); found {
+				r.fault(item, "host: "+strings.TrimRight(rest, "/"), "host: a name without %s://", scheme)
+				continue
+			}
+			if name, port, found := strings.Cut(s, ":"); found && plainDigits(port) {
+				r.fault(item, "host: "+name, "host: a name without port: a request's port is passed over")
+				continue
+			}
+			if strings.HasSuffix(s, ".") && s != "." {
+				s = strings.TrimSuffix(s, ".") // passed over in requests too
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// cookies reads none, any and names.
+func (r *reader) cookies(n *node) []string {
+	list := []string{}
+	for _, item := range r.list(n, "cookie") {
+		s, ok := r.pattern(item, "cookie")
+		if !ok {
+			continue
+		}
+		if !item.quoted && (s == "false" || s == "true") {
+			r.fault(item, map[string]string{"false": "cookie: none", "true": "cookie: any"}[s], "cookie: none, any, or names of cookies, not %s", s)
+			continue
+		}
+		if name := strings.ReplaceAll(s, "*", ""); !strings.HasPrefix(s, "re:") && name != "" && !isToken(name) || s == "" {
+			hint := ""
+			if cookie, _, found := strings.Cut(s, "="); found {
+				hint = "only the name is looked at: cookie: " + cookie
+			}
+			r.fault(item, hint, "cookie: %s is no name of a cookie", quote(s))
+			continue
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// textMap reads a map of names to texts.
+func (r *reader) textMap(n *node, what string) map[string][]string {
+	if n.kind != mapNode || len(n.entries) == 0 {
+		example := "header: {X-Requested-With: XMLHttpRequest}"
+		if what == "query" {
+			example = `query: {s: "*"}`
+		}
+		r.fault(n, example, "%s: a map of names to texts is needed, not %s", what, n.describe())
+		return nil
+	}
+	texts := map[string][]string{}
+	spelled := map[string]string{} // header names in lower case
+	for _, e := range n.entries {
+		name := e.key.text
+		folded := name
+		if what == "header" {
+			folded = strings.ToLower(name)
+			if !isToken(name) {
+				r.fault(e.key, "", "header: %s is no header name", quote(name))
+				continue
+			}
+		}
+		if first, twice := spelled[folded]; twice {
+			r.fault(e.key, "", "%s: %s stands twice in this map", what, quote(first))
+			continue
+		}
+		spelled[folded] = name
+		texts[name] = r.patterns(e.value, name)
+	}
+	return texts
+}
+
+func (r *reader) nots(n *node) []fairshare.Match {
+	items := []*node{n}
+	if n.kind == listNode {
+		items = r.list(n, "not")
+	}
+	var list []fairshare.Match
+	for _, item := range items {
+		if item.kind == mapNode && len(item.entries) == 0 {
+			r.fault(item, "", "not: an empty match holds for everything, so nothing would ever fit")
+			continue
+		}
+		list = append(list, r.match(item, "not"))
+	}
+	return list
+}

@@ -1,0 +1,287 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Bounds of a file, so that none takes long to read.
+const (
+	maxSize    = 4 << 20 // bytes
+	maxDepth   = 64      // lists and maps in each other
+	maxMarks   = 4096    // anchors, aliases and tags
+	maxAliased = 1 << 18 // nodes that aliases stand for, in all
+)
+
+// A node is one value of the file with the place where it stands. Aliases
+// share the node of their anchor.
+type node struct {
+	kind    nodeKind
+	text    string // of a scalar
+	quoted  bool   // the scalar is a text, whatever it looks like
+	line    int    // from 1
+	column  int    // from 1, in characters
+	items   []*node
+	entries []entry
+	size    int // nodes below and itself
+}
+
+// An entry is one key of a map. What stands there twice is kept twice.
+type entry struct {
+	key    *node
+	value  *node
+	merged bool // came by "<<"
+}
+
+type nodeKind uint8
+
+const (
+	nullNode nodeKind = iota
+	scalarNode
+	listNode
+	mapNode
+)
+
+// String returns the kind in words, with its article.
+func (k nodeKind) String() string {
+	switch k {
+	case scalarNode:
+		return "a single value"
+	case listNode:
+		return "a list"
+	case mapNode:
+		return "a map"
+	}
+	return "nothing"
+}
+
+// A syntaxFault is YAML that cannot be read.
+type syntaxFault struct {
+	line, column int
+	message      string
+}
+
+func (f *syntaxFault) Error() string { return f.message }
+
+// parseTree reads YAML. The node is nil when the file holds no value.
+func (r *reader) parseTree(data []byte) (root *node, fault *syntaxFault) {
+	defer func() {
+		if recover() != nil { // the YAML library met what it did not expect
+			root, fault = nil, &syntaxFault{1, 1, "this is not YAML"}
+		}
+	}()
+	tokens := lexer.Tokenize(string(data))
+	if fault := checkTokens(tokens); fault != nil {
+		return nil, fault
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		return nil, newSyntaxFault(err)
+	}
+	var docs []*ast.DocumentNode
+	for _, d := range file.Docs {
+		if d.Body != nil && d.Body.Type() != ast.CommentType {
+			docs = append(docs, d)
+		}
+	}
+	if len(docs) == 0 {
+		return nil, nil
+	}
+	b := &builder{r: r, anchors: map[string]*node{}}
+	if len(docs) > 1 {
+		at := docs[1].Body.GetToken().Position
+		r.faultAt(max(at.Line, 1), max(at.Column, 1), "", "a second document: a policy is one")
+	}
+	root = b.node(docs[0].Body)
+	return root, nil
+}
+
+func newSyntaxFault(err error) *syntaxFault {
+	var at interface {
+		GetMessage() string
+		GetToken() *token.Token
+	}
+	if !errors.As(err, &at) || at.GetToken() == nil || at.GetToken().Position == nil {
+		return &syntaxFault{1, 1, firstLine(err.Error())}
+	}
+	pos := at.GetToken().Position
+	return &syntaxFault{max(pos.Line, 1), max(pos.Column, 1), firstLine(at.GetMessage())}
+}
+
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return s
+}
+
+// checkTokens refuses what would make the YAML library slow or nest deeply.
+func checkTokens(tokens token.Tokens) *syntaxFault {
+	var flow, marks, inline, line int
+	var indents []int
+	for _, t := range tokens {
+		at := t.Position
+		if at.Line != line {
+			line, inline = at.Line, 0
+			if flow == 0 {
+				for len(indents) > 0 && indents[len(indents)-1] >= at.Column {
+					indents = indents[:len(indents)-1]
+				}
+				indents = append(indents, at.Column)
+			}
+		}
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			flow++
+		case token.SequenceEndType, token.MappingEndType:
+			flow = max(flow-1, 0)
+		case token.SequenceEntryType, token.MappingKeyType:
+			inline++
+		case token.AnchorType, token.AliasType, token.TagType:
+			marks++
+		}
+		if flow+inline+len(indents) > maxDepth {
+			return &syntaxFault{at.Line, max(at.Column, 1), fmt.Sprintf("nested deeper than %d", maxDepth)}
+		}
+		if marks > maxMarks {
+			return &syntaxFault{at.Line, max(at.Column, 1), fmt.Sprintf("more than %d anchors, aliases and tags", maxMarks)}
+		}
+	}
+	return nil
+}
+
+// A builder turns the library's nodes into ours.
+type builder struct {
+	r       *reader
+	anchors map[string]*node
+	aliased int
+}
+
+func (b *builder) node(n ast.Node) *node {
+	at := n.GetToken().Position
+	out := &node{line: max(at.Line, 1), column: max(at.Column, 1), size: 1}
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		b.mapping(out, n.Values)
+	case *ast.MappingValueNode:
+		b.mapping(out, []*ast.MappingValueNode{n})
+	case *ast.SequenceNode:
+		out.kind = listNode
+		for _, v := range n.Values {
+			item := b.node(v)
+			out.items = append(out.items, item)
+			out.size += item.size
+		}
+	case *ast.StringNode:
+		out.kind, out.text = scalarNode, n.Value
+		out.quoted = n.Token.Type == token.SingleQuoteType || n.Token.Type == token.DoubleQuoteType
+	case *ast.LiteralNode:
+		out.kind, out.text, out.quoted = scalarNode, n.Value.Value, true
+	case *ast.NullNode:
+	case *ast.AnchorNode:
+		out = b.node(n.Value)
+		b.anchors[n.Name.GetToken().Value] = out
+	case *ast.AliasNode:
+		return b.alias(n, out)
+	case *ast.TagNode:
+		b.tag(n, out)
+	case ast.ScalarNode: // numbers, true, false, .inf: as they are written
+		out.kind, out.text = scalarNode, n.GetToken().Value
+	default:
+		b.r.faultAt(out.line, out.column, "", "a value is needed here")
+	}
+	return out
+}
+
+func (b *builder) tag(n *ast.TagNode, out *node) {
+	if n.Start.Value != "!!str" || n.Value == nil {
+		b.r.faultAt(out.line, out.column, "", "the tag %s means nothing here", n.Start.Value)
+		return
+	}
+	*out = *b.node(n.Value)
+	if out.kind == scalarNode {
+		out.quoted = true
+	}
+}
+
+// alias returns the node of the anchor. Its faults are told where the anchor
+// stands.
+func (b *builder) alias(n *ast.AliasNode, out *node) *node {
+	name := n.Value.GetToken().Value
+	target, ok := b.anchors[name]
+	if !ok {
+		b.r.faultAt(out.line, out.column, fmt.Sprintf("a text that begins with * needs quotes: %q", "*"+name),
+			"*%s is an alias of YAML, and nothing is called &%s", name, name)
+		out.kind, out.text, out.quoted = scalarNode, "*"+name, true
+		return out
+	}
+	if b.aliased += target.size; b.aliased > maxAliased {
+		if b.aliased-target.size <= maxAliased {
+			b.r.faultAt(out.line, out.column, "", "aliases that stand for more than %d values", maxAliased)
+		}
+		return out
+	}
+	return target
+}
+
+func (b *builder) mapping(out *node, values []*ast.MappingValueNode) {
+	out.kind = mapNode
+	var merged []entry
+	for i, v := range values {
+		if _, ok := v.Key.(*ast.MergeKeyNode); ok {
+			merged = append(merged, b.merge(v.Value)...)
+			continue
+		}
+		var key *node
+		if k, ok := v.Key.(*ast.MappingKeyNode); ok {
+			key = b.node(k.Value)
+		} else {
+			key = b.node(v.Key)
+		}
+		if i == 0 {
+			out.line, out.column = key.line, key.column
+		}
+		value := b.node(v.Value)
+		if value.kind == nullNode { // an empty value has no place of its own
+			value.line, value.column = key.line, key.column
+		}
+		out.size += 1 + value.size
+		if key.kind != scalarNode {
+			b.r.faultAt(key.line, key.column, "", "a key is a single word, not %s", key.kind)
+			continue
+		}
+		out.entries = append(out.entries, entry{key: key, value: value})
+	}
+	for _, e := range merged {
+		if !slices.ContainsFunc(out.entries, func(o entry) bool { return o.key.text == e.key.text }) {
+			out.entries = append(out.entries, e)
+			out.size += 1 + e.value.size
+		}
+	}
+}
+
+// merge returns the entries that "<<" brings.
+func (b *builder) merge(v ast.Node) []entry {
+	from := b.node(v)
+	maps := []*node{from}
+	if from.kind == listNode {
+		maps = from.items
+	}
+	var entries []entry
+	for _, m := range maps {
+		if m.kind != mapNode {
+			b.r.faultAt(m.line, m.column, "", "<< takes a map, not %s", m.kind)
+			continue
+		}
+		for _, e := range m.entries {
+			e.merged = true
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}

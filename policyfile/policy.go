@@ -1,0 +1,276 @@
+package policyfile
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// topKeys are the keys of a policy file.
+func topKeys() []key[File] {
+	return []key[File]{
+		{"listen", func(r *reader, n *node, f *File) { f.Listen = r.listen(n) }},
+		{"upstream", readUpstream},
+		{"tls", readTLS},
+		{"contact", func(r *reader, n *node, f *File) { f.Contact = r.line(n, "contact") }},
+		{"grace", func(r *reader, n *node, f *File) { f.Grace = r.duration(n, "grace", time.Millisecond, 24*time.Hour) }},
+		{"proxy_protocol", func(r *reader, n *node, f *File) { f.ProxyProtocol = r.boolean(n, "proxy_protocol") }},
+		{"dry_run", func(r *reader, n *node, f *File) { f.Policy.DryRun = r.boolean(n, "dry_run") }},
+		{"clients", func(r *reader, n *node, f *File) {
+			readMap(r, n, "clients", "{trusted_proxies: [loopback]}", clientKeys(), f)
+		}},
+		{"lists", readLists},
+		{"rules", readRules},
+		{"hosts", nil},
+		{"underscores", nil},
+		{"abandon", nil},
+		{"journal", nil},
+		{"sessions", nil},
+		{"share", nil},
+	}
+}
+
+func clientKeys() []key[File] {
+	return []key[File]{
+		{"trusted_proxies", readTrustedProxies},
+		{"header", readClientHeader},
+		{"ipv4_prefix", func(r *reader, n *node, f *File) { f.Policy.IPv4Prefix = int(r.integer(n, "ipv4_prefix", 1, 32)) }},
+		{"ipv6_prefix", func(r *reader, n *node, f *File) { f.Policy.IPv6Prefix = int(r.integer(n, "ipv6_prefix", 1, 128)) }},
+		{"memory", func(r *reader, n *node, f *File) { f.Memory = r.bytes(n, "memory", minMemory, maxMemory) }},
+		{"suspected_proxies", nil},
+	}
+}
+
+func upstreamKeys() []key[File] {
+	return []key[File]{
+		{"url", func(r *reader, n *node, f *File) { f.Upstream = r.url(n, "url") }},
+		{"cpu", nil},
+		{"cancels", nil},
+	}
+}
+
+func tlsKeys() []key[TLS] {
+	return []key[TLS]{
+		{"cert", func(r *reader, n *node, t *TLS) { t.Cert = r.line(n, "cert") }},
+		{"key", func(r *reader, n *node, t *TLS) { t.Key = r.line(n, "key") }},
+	}
+}
+
+// policy reads the whole file. Lists come first, wherever they stand.
+func (r *reader) policy(root *node) {
+	keys := topKeys()
+	lists := func(e entry) int {
+		if e.key.text == "lists" {
+			return 0
+		}
+		return 1
+	}
+	if root.kind == mapNode {
+		slices.SortStableFunc(root.entries, func(a, b entry) int { return lists(a) - lists(b) })
+	}
+	if root.kind == listNode {
+		r.fault(root, "rules: is the key that the list of rules belongs to", "a map is needed, not a list")
+		return
+	}
+	got := readMap(r, root, "the policy", "", keys, r.file)
+	if got == nil {
+		return
+	}
+	if !got.has("rules") {
+		r.missing(root, "rules: [{use: default}] takes the built-in rules", "rules are needed")
+	}
+}
+
+// line reads a text of one line that is not empty.
+func (r *reader) line(n *node, what string) string {
+	s, ok := r.text(n, what)
+	switch {
+	case !ok:
+	case s == "":
+		r.fault(n, "leave the key out", "%s is empty", what)
+	case strings.ContainsFunc(s, control):
+		r.fault(n, "", "%s: control characters and line ends are not allowed", what)
+	default:
+		return s
+	}
+	return ""
+}
+
+// listen reads the address that serve listens at.
+func (r *reader) listen(n *node) string {
+	s := r.line(n, "listen")
+	if s == "" || strings.HasPrefix(s, "unix:") {
+		return s
+	}
+	hint := "listen: 127.0.0.1:8080"
+	switch {
+	case plainDigits(s):
+		hint = fmt.Sprintf("listen: :%s is every address of this machine, 127.0.0.1:%s is this machine alone", shorten(s), shorten(s))
+	case strings.Contains(s, "://"):
+		_, rest, _ := strings.Cut(s, "://")
+		hint = "listen: " + strings.TrimRight(rest, "/")
+	}
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		r.fault(n, hint, "listen: an address with a port is needed, not %s", quote(s))
+		return ""
+	}
+	if p, err := strconv.Atoi(port); !plainDigits(port) || err != nil || p > 65535 {
+		r.fault(n, hint, "listen: %s is no port", quote(port))
+		return ""
+	}
+	return s
+}
+
+// url reads the address of an upstream.
+func (r *reader) url(n *node, what string) string {
+	s := r.line(n, what)
+	if s == "" {
+		return ""
+	}
+	u, err := url.Parse(s)
+	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" && u.Fragment == "" && u.User == nil {
+		return s
+	}
+	hint := ""
+	if !strings.Contains(s, "://") {
+		hint = what + ": http://" + s
+	}
+	r.fault(n, hint, "%s: an http:// or https:// URL is needed, without user and query, not %s", what, quote(s))
+	return ""
+}
+
+func readUpstream(r *reader, n *node, f *File) {
+	if n.kind != mapNode {
+		f.Upstream = r.url(n, "upstream")
+		return
+	}
+	if got := readMap(r, n, "upstream", "", upstreamKeys(), f); got != nil && !got.has("url") {
+		r.missing(n, "upstream: {url: http://127.0.0.1:3000}", "upstream: a url is needed")
+	}
+}
+
+func readTLS(r *reader, n *node, f *File) {
+	f.TLS = &TLS{}
+	got := readMap(r, n, "tls", "{cert: site.pem, key: site.key}", tlsKeys(), f.TLS)
+	if got != nil && !(got.has("cert") && got.has("key")) {
+		r.missing(n, "", "tls: both cert and key are needed")
+	}
+}
+
+// proxyNames are the words that trusted_proxies knows beside addresses.
+var proxyNames = []string{"loopback", "private", "unix", "cloudflare", "fastly", "cloudfront"}
+
+func readTrustedProxies(r *reader, n *node, f *File) {
+	items := []*node{n}
+	switch n.kind {
+	case listNode:
+		items = n.items
+	case nullNode:
+		items = nil
+	}
+	f.TrustedProxies = []string{}
+	for _, item := range items {
+		s, ok := r.text(item, "trusted_proxies")
+		if !ok {
+			continue
+		}
+		switch prefix, err := parsePrefix(s); {
+		case s == "cloudfront":
+			r.fault(item, "list the prefixes of CLOUDFRONT_ORIGIN_FACING in https://ip-ranges.amazonaws.com/ip-ranges.json", "trusted_proxies: cloudfront is not yet in this version")
+		case slices.Contains(proxyNames, s):
+		case err != nil:
+			r.fault(item, didYouMean(s, proxyNames), "trusted_proxies: %s is no address, no prefix, and none of %s", quote(s), strings.Join(proxyNames, ", "))
+			continue
+		case prefix.IsSingleIP() && prefix.Addr().IsUnspecified():
+			r.fault(item, "for all addresses write 0.0.0.0/0 and ::/0", "trusted_proxies: no proxy has the address %s", quote(s))
+		case prefix.Bits() == 0:
+			r.warn(item, "name the addresses of your proxies", "trusted_proxies: %s is the whole internet: everybody could claim any address", s)
+		}
+		f.TrustedProxies = append(f.TrustedProxies, s)
+	}
+}
+
+func readClientHeader(r *reader, n *node, f *File) {
+	s := r.line(n, "header")
+	if s != "" && !isToken(s) {
+		r.fault(n, "", "header: %s is no header name", quote(s))
+		return
+	}
+	f.Header = s
+}
+
+// isToken reports whether s is a token (RFC 9110 §5.6.2).
+func isToken(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c <= ' ' || c >= 0x7F || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// listKeys are what a later version knows in place of the addresses.
+func listKeys() []key[AddrSet] { return []key[AddrSet]{{"file", nil}, {"url", nil}, {"every", nil}} }
+
+func readLists(r *reader, n *node, f *File) {
+	if n.kind != mapNode {
+		r.fault(n, "lists: {office: [192.0.2.0/24]}", "lists: a map of names and addresses is needed, not %s", n.describe())
+		return
+	}
+	f.Lists = map[string]*AddrSet{}
+	for _, e := range n.entries {
+		name := e.key.text
+		switch {
+		case f.Lists[name] != nil:
+			r.fault(e.key, "", "the list %s stands twice", quote(name))
+			continue
+		case name == "" || strings.ContainsFunc(name, control):
+			r.fault(e.key, "", "a list needs a name, without control characters")
+			continue
+		case looksLikeAddr(name):
+			r.fault(e.key, "", "lists: %s cannot be told from an address", quote(name))
+			continue
+		}
+		if e.value.kind == mapNode {
+			f.Lists[name] = &AddrSet{}
+			readMap(r, e.value, "a list", "", listKeys(), f.Lists[name])
+			if len(e.value.entries) == 0 {
+				r.fault(e.value, "", "lists: addresses and prefixes are needed")
+			}
+			continue
+		}
+		if e.value.kind == listNode && len(e.value.items) == 0 {
+			f.Lists[name] = &AddrSet{} // a list may wait for its first address
+			continue
+		}
+		f.Lists[name] = r.addrs(e.value, "lists", nil)
+	}
+}
+
+// places tells for each key which maps know it, as "limit" for "per"; keys of
+// the policy itself and of several places are left out.
+func places() map[string]string {
+	found := map[string]string{}
+	add := func(place string, keys []string) {
+		for _, k := range keys {
+			if _, twice := found[k]; twice {
+				place = ""
+			}
+			found[k] = place
+		}
+	}
+	add("clients: {…}", names(clientKeys()))
+	add("a rule", names(ruleKeys()))
+	add("a rule's match: {…}", names(matchKeys()))
+	add("a rule's limit: {…}", names(limitKeys()))
+	add("a rule's ban: {…}", names(banKeys()))
+	add("a rule's answer: {…}", names(answerKeys()))
+	add("the top of the file", names(topKeys()))
+	return found
+}

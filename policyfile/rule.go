@@ -1,0 +1,367 @@
+package policyfile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"fairshare"
+)
+
+// A ruleNode is where a rule of the policy stands.
+type ruleNode struct {
+	node  *node // the whole of it, or "use"
+	match *node // nil when there is none
+	limit *node
+	built bool // of the built-in policy
+}
+
+// A ruleDraft is a rule while it is read.
+type ruleDraft struct {
+	fairshare.Rule
+	use bool
+	at  ruleNode
+}
+
+func ruleKeys() []key[ruleDraft] {
+	return []key[ruleDraft]{
+		{"name", func(r *reader, n *node, d *ruleDraft) { d.Name = r.ruleName(n) }},
+		{"match", func(r *reader, n *node, d *ruleDraft) {
+			d.at.match = n
+			d.Match = r.match(n, "match")
+		}},
+		{"allow", func(r *reader, n *node, d *ruleDraft) {
+			r.yes(n, "allow")
+			d.Action = fairshare.Allow
+		}},
+		{"block", func(r *reader, n *node, d *ruleDraft) {
+			r.yes(n, "block")
+			d.Action = fairshare.Block
+		}},
+		{"limit", func(r *reader, n *node, d *ruleDraft) {
+			d.at.limit = n
+			d.Limit = r.limit(n)
+		}},
+		{"last", func(r *reader, n *node, d *ruleDraft) { d.Last = r.boolean(n, "last") }},
+		{"refund", func(r *reader, n *node, d *ruleDraft) { d.Refund = r.statuses(n, "refund", true) }},
+		{"ban", func(r *reader, n *node, d *ruleDraft) { d.Ban = r.ban(n) }},
+		{"answer", func(r *reader, n *node, d *ruleDraft) { d.Answer = r.answer(n) }},
+		{"dry_run", func(r *reader, n *node, d *ruleDraft) { d.DryRun = r.boolean(n, "dry_run") }},
+		{"use", func(r *reader, n *node, d *ruleDraft) { d.use = true }},
+	}
+}
+
+func (r *reader) ruleName(n *node) string {
+	s, ok := r.text(n, "name")
+	switch {
+	case !ok:
+		return ""
+	case s == "":
+		r.fault(n, "", "name: a rule needs a name")
+	case strings.ContainsFunc(s, control):
+		r.fault(n, "", "name: control characters are not allowed")
+	}
+	return s
+}
+
+func readRules(r *reader, n *node, f *File) {
+	switch n.kind {
+	case listNode:
+	case nullNode:
+		r.fault(n, "rules: [] is a policy that lets everything through", "rules: a list is needed")
+		return
+	default:
+		r.fault(n, "each rule begins with \"- name:\"", "rules: a list is needed, not %s", n.describe())
+		return
+	}
+	taken := map[string]*node{}
+	var end *ruleDraft // a rule that ends every walk
+	for _, item := range n.items {
+		d := r.rule(item)
+		if d == nil {
+			continue
+		}
+		if end != nil {
+			r.fault(item, "", "no request comes as far as this rule: %s in line %d has no match and ends every walk", quote(end.Name), end.at.node.line)
+			end = nil // once is enough
+		}
+		if d.use {
+			r.useDefault(d, taken)
+			continue
+		}
+		if d.Name != "" {
+			if first := taken[d.Name]; first != nil {
+				r.fault(nameNode(item), "", "the name %s stands twice, first in line %d", quote(d.Name), first.line)
+			} else {
+				taken[d.Name] = item
+			}
+		}
+		if d.Action != fairshare.Undecided && d.Limit == nil && !d.DryRun && (d.at.match == nil || d.at.match.kind == mapNode && len(d.at.match.entries) == 0) {
+			end = d
+		}
+		r.add(d.Rule, d.at)
+	}
+}
+
+func (r *reader) add(rule fairshare.Rule, at ruleNode) {
+	r.file.Policy.Rules = append(r.file.Policy.Rules, rule)
+	r.rules = append(r.rules, at)
+}
+
+// useDefault puts the built-in rules at the place of {use: default}.
+func (r *reader) useDefault(d *ruleDraft, taken map[string]*node) {
+	d.at.built = true
+	for _, rule := range BuiltIn().Policy.Rules {
+		if first := taken[rule.Name]; first != nil {
+			r.fault(d.at.node, "", "the name %s stands twice: in line %d and in the built-in rules", quote(rule.Name), first.line)
+		}
+		taken[rule.Name] = d.at.node
+		r.add(rule, d.at)
+	}
+}
+
+// nameNode returns the value of a rule's name.
+func nameNode(n *node) *node {
+	for _, e := range n.entries {
+		if e.key.text == "name" {
+			return e.value
+		}
+	}
+	return n
+}
+
+// rule reads one rule. It returns nil for what is none.
+func (r *reader) rule(n *node) *ruleDraft {
+	if n.kind == scalarNode && n.text == "default" {
+		r.fault(n, "{use: default}", "a rule is a map")
+		return nil
+	}
+	d := &ruleDraft{at: ruleNode{node: n}}
+	got := readMap(r, n, "a rule", "", ruleKeys(), d)
+	if got == nil {
+		return nil
+	}
+	if d.use {
+		if v := got.values["use"]; v.kind != scalarNode || v.text != "default" {
+			r.fault(v, "{use: default}", "use: only default can stand here, not %s", v.describe())
+			return nil
+		}
+		if len(n.entries) > 1 {
+			r.fault(n, "", "{use: default} stands alone, without other keys")
+		}
+		return d
+	}
+	if !got.has("name") {
+		r.missing(n, "", "a rule needs a name")
+	}
+	r.checkActions(got)
+	if got.has("limit") {
+		r.checkLimitRule(got, d)
+	}
+	return d
+}
+
+// checkActions tells of keys that do not go together.
+func (r *reader) checkActions(got *reading) {
+	var actions []string
+	for _, e := range got.node.entries {
+		switch e.key.text {
+		case "allow", "block", "limit":
+			if got.keys[e.key.text] == e.key {
+				actions = append(actions, e.key.text)
+			}
+		}
+	}
+	if len(actions) == 0 {
+		if !r.unknownAction(got.node) {
+			r.missing(got.node, "", "one of allow, block and limit is needed")
+		}
+		return
+	}
+	for _, more := range actions[1:] {
+		r.fault(got.at(more), "make it two rules", "%s beside %s: a rule does one thing", more, actions[0])
+	}
+	if !got.has("limit") {
+		for _, k := range []string{"last", "refund", "ban"} {
+			if got.has(k) {
+				r.fault(got.at(k), "", "%s belongs to a limit, and this rule has none", k)
+			}
+		}
+	}
+	if actions[0] == "allow" && len(actions) == 1 {
+		if got.has("dry_run") {
+			r.fault(got.at("dry_run"), "leave the rule out, or make the policy dry as a whole", "an allow cannot be tried dry")
+		}
+		if got.has("answer") {
+			r.fault(got.at("answer"), "", "an allow answers nothing: answer belongs to a block or a limit")
+		}
+	}
+}
+
+// unknownAction reports whether one of the keys was meant as the action, so
+// that its absence need not be told.
+func (r *reader) unknownAction(n *node) bool {
+	for _, e := range n.entries {
+		if hint := didYouMean(e.key.text, []string{"allow", "block", "limit"}); hint != "" || strings.Contains(slips[strings.ToLower(e.key.text)], `"allow"`) || strings.Contains(slips[strings.ToLower(e.key.text)], `"block"`) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkLimitRule tells what does not fit the rule's limit.
+func (r *reader) checkLimitRule(got *reading, d *ruleDraft) {
+	if d.Limit == nil {
+		return
+	}
+	if got.has("refund") && d.Limit.Resource != 0 && d.Limit.Resource != fairshare.Requests {
+		r.fault(got.at("refund"), "", "only requests are refunded, not %s", d.Limit.Resource)
+	}
+	by := d.Limit.By
+	if got.has("ban") && (len(by) > 1 || len(by) == 1 && by[0].Kind != fairshare.ByAddr && by[0].Kind != fairshare.ByNetwork && by[0].Kind != 0) {
+		at := got.at("ban")
+		r.fault(at, "by: addr, or a second rule that is counted by addr", "a ban needs a limit by addr or network: others could be made to pay for what they did not do")
+	}
+}
+
+func banKeys() []key[fairshare.BanTerms] {
+	type terms = fairshare.BanTerms
+	return []key[terms]{
+		{"after", func(r *reader, n *node, t *terms) { t.After = r.integer(n, "after", 1, fairshare.MaxN) }},
+		{"within", func(r *reader, n *node, t *terms) {
+			t.Within = r.duration(n, "within", fairshare.MinWindow, fairshare.MaxWindow)
+		}},
+		{"for", func(r *reader, n *node, t *terms) { t.For = r.duration(n, "for", time.Millisecond, maxDuration) }},
+		{"growth", func(r *reader, n *node, t *terms) { t.Growth = r.number(n, "growth", 1, 1000) }},
+		{"max", func(r *reader, n *node, t *terms) { t.Max = r.duration(n, "max", time.Millisecond, maxDuration) }},
+		{"forgive", func(r *reader, n *node, t *terms) {
+			t.Forgive = r.duration(n, "forgive", time.Millisecond, maxDuration)
+		}},
+		{"all", func(r *reader, n *node, t *terms) { t.All = r.boolean(n, "all") }},
+		{"unless", func(r *reader, n *node, t *terms) {
+			m := r.match(n, "unless")
+			t.Unless = &m
+		}},
+	}
+}
+
+func (r *reader) ban(n *node) *fairshare.BanTerms {
+	t := &fairshare.BanTerms{}
+	got := readMap(r, n, "ban", "{after: 20, for: 10m}", banKeys(), t)
+	if got == nil {
+		return t
+	}
+	if !got.has("after") {
+		r.missing(n, "ban: {after: 20, for: 10m}", "ban: after is needed: how many refusals start it")
+	}
+	if !got.has("for") {
+		r.missing(n, "ban: {after: 20, for: 10m}", "ban: for is needed: how long it is")
+	}
+	if t.Max > 0 && t.Max < t.For {
+		r.fault(got.values["max"], "", "max: %s is shorter than the first ban of %s", FormatDuration(t.Max), FormatDuration(t.For))
+	}
+	return t
+}
+
+// maxBody bounds the answer of a rule.
+const maxBody = 1 << 20
+
+// An answerDraft is an answer while it is read.
+type answerDraft struct {
+	fairshare.Answer
+	body, file bool
+}
+
+func answerKeys() []key[answerDraft] {
+	return []key[answerDraft]{
+		{"status", func(r *reader, n *node, a *answerDraft) { a.Status = int(r.integer(n, "status", 200, 599)) }},
+		{"body", func(r *reader, n *node, a *answerDraft) {
+			a.body = true
+			if a.Body, _ = r.text(n, "body"); len(a.Body) > maxBody {
+				r.fault(n, "", "body: longer than %s", FormatSize(maxBody))
+			}
+		}},
+		{"body_file", func(r *reader, n *node, a *answerDraft) {
+			a.file = true
+			a.Body = r.bodyFile(n)
+		}},
+		{"redirect", func(r *reader, n *node, a *answerDraft) { a.Redirect = r.redirect(n) }},
+		{"retry_after", func(r *reader, n *node, a *answerDraft) { a.RetryAfter = r.retryAfter(n) }},
+	}
+}
+
+func (r *reader) answer(n *node) *fairshare.Answer {
+	a := &answerDraft{}
+	got := readMap(r, n, "answer", "{status: 503}", answerKeys(), a)
+	if got == nil {
+		return &a.Answer
+	}
+	if a.body && a.file {
+		r.fault(got.at("body_file"), "", "body beside body_file: one of them")
+	}
+	switch s := a.Status; {
+	case s == 0:
+	case got.has("redirect"):
+		if s != 301 && s != 302 && s != 303 && s != 307 && s != 308 {
+			r.fault(got.values["status"], "", "status: %d is no redirect: 301, 302, 303, 307 or 308", s)
+		}
+	case s >= 300 && s < 400:
+		r.fault(got.values["status"], "answer: {redirect: /slow-down}", "status: %d needs a redirect", s)
+	case s == 204 || s == 205:
+		r.fault(got.values["status"], "", "status: %d has no body, and a refusal is to say why", s)
+	}
+	return &a.Answer
+}
+
+func (r *reader) redirect(n *node) string {
+	s := r.line(n, "redirect")
+	if s != "" && !strings.HasPrefix(s, "/") && !strings.HasPrefix(s, "http://") && !strings.HasPrefix(s, "https://") {
+		r.fault(n, "", "redirect: a path or an http:// or https:// URL is needed, not %s", quote(s))
+	}
+	return s
+}
+
+func (r *reader) retryAfter(n *node) time.Duration {
+	if n.kind == scalarNode {
+		switch n.text {
+		case "auto":
+			return 0
+		case "none":
+			return -1
+		}
+		if _, ok := parseDuration(n.text); !ok && !plainDigits(n.text) {
+			r.fault(n, didYouMean(n.text, []string{"auto", "none"}), "retry_after: auto, none or a duration is needed, not %s", n.describe())
+			return 0
+		}
+	}
+	return r.duration(n, "retry_after", time.Second, maxDuration)
+}
+
+// bodyFile reads a file that stands beside the policy.
+func (r *reader) bodyFile(n *node) string {
+	name := r.line(n, "body_file")
+	if name == "" {
+		return ""
+	}
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(r.dir, path)
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("%s: not a file", path)
+	case info.Size() > maxBody:
+		err = fmt.Errorf("%s: larger than %s", path, FormatSize(maxBody))
+	default:
+		var data []byte
+		if data, err = os.ReadFile(path); err == nil {
+			return string(data)
+		}
+	}
+	r.fault(n, "", "body_file: %v", err)
+	return ""
+}
