@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The shape of one line of the common log format's family.
+// The shape of one line, where a parser reads several.
 type shape uint8
 
 const (
@@ -13,6 +13,7 @@ const (
 	hasMiddle                   // a host between bytes and referer
 	hasAgent                    // referer and user agent
 	hasRouter                   // Traefik's count, router, URL and duration
+	hasType                     // the type of an AWS load balancer
 )
 
 // A clfParser reads the common log format and what servers and people made of
@@ -34,25 +35,28 @@ func (p *clfParser) parse(line []byte, e *Entry, w *worker) string {
 			line = line[:n-1]
 		}
 	}
-	rest, reason := w.clfClient(line, e)
-	if reason != "" {
-		return reason
+	rest, found := w.clfClient(line, e)
+	if rest == nil {
+		return reasonShape
 	}
-	rest, reason = w.clfTime(rest, e)
+	rest, reason := w.clfTime(rest, e)
 	if reason != "" {
-		return reason
+		return unlessFound(found, reason)
 	}
 
 	// rest is behind the quote that begins the request
 	end := closeRequest(rest)
 	if end < 0 {
-		return reasonCut
+		return unlessFound(found, reasonCut)
 	}
 	request := rest[:end]
 	rest = rest[end+1:]
 	reason, rest = clfStatus(rest, e)
-	if reason != "" {
-		return reason
+	switch {
+	case reason != "":
+		return unlessFound(found, reason)
+	case !found:
+		return reasonClient // all else is as it should be
 	}
 	e.setRequest(w.text(request, p.escape))
 	e.Has = HasStatus | HasBytes | w.hostField(e)
@@ -60,6 +64,15 @@ func (p *clfParser) parse(line []byte, e *Entry, w *worker) string {
 		p.behindBytes(rest[1:], e, w)
 	}
 	return ""
+}
+
+// unlessFound returns reason for a line whose client was found; without one it
+// is no line of this family.
+func unlessFound(found bool, reason string) string {
+	if found {
+		return reason
+	}
+	return reasonShape
 }
 
 func (w *worker) hostField(e *Entry) Fields {
@@ -70,11 +83,11 @@ func (w *worker) hostField(e *Entry) Fields {
 }
 
 // clfClient reads the client and, if there is one, the host before it. It
-// returns the line from the ident on.
-func (w *worker) clfClient(line []byte, e *Entry) (rest []byte, reason string) {
+// returns the line from the ident on, and whether the client is an address.
+func (w *worker) clfClient(line []byte, e *Entry) (rest []byte, found bool) {
 	sp := bytes.IndexByte(line, ' ')
 	if sp < 0 {
-		return nil, reasonShape
+		return nil, false
 	}
 	client, ok := parseAddr(line[:sp])
 	rest = line[sp+1:]
@@ -91,13 +104,10 @@ func (w *worker) clfClient(line []byte, e *Entry) (rest []byte, reason string) {
 		if inner := behindPrefix(line); inner != nil {
 			return w.clfClient(inner, e)
 		}
-		if !bytes.Contains(rest, []byte(` [`)) {
-			return nil, reasonShape
-		}
-		return nil, reasonClient
+		return rest, false
 	}
 	e.Client = client
-	return rest, ""
+	return rest, true
 }
 
 // behindPrefix returns what stands behind a prefix that a log collector put

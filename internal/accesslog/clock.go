@@ -115,7 +115,7 @@ func unix(sec, nsec int64) (time.Time, string) {
 // namedMonth reads "06/Feb/2009:12:14:14.655", with or without fraction and
 // zone.
 func (c *clock) namedMonth(b []byte) (time.Time, string) {
-	if len(b) < 20 || b[2] != '/' || b[6] != '/' || b[11] != ':' {
+	if len(b) < 20 || b[2] != '/' || b[6] != '/' || b[11] != ':' && b[11] != ' ' {
 		return time.Time{}, reasonTime
 	}
 	day, ok1 := digits(b[0:2])

@@ -35,11 +35,10 @@ var families = []struct {
 	{caddyParser{}, false, []string{"caddy-json"}},
 	{traefikParser{}, false, []string{"traefik-json"}},
 	{azureParser{}, false, []string{"azure-json"}},
-	{flatJSONParser{flatNames}, false, []string{"nginx-json"}},
+	{flatJSONParser{names: flatNames}, false, []string{"nginx-json"}},
 	{w3cParser{}, true, []string{"iis-w3c", "cloudfront"}},
 	{haproxyParser{}, false, []string{"haproxy-http"}},
-	{elbParser{alb: true}, false, []string{"aws-alb"}},
-	{elbParser{}, false, []string{"aws-elb"}},
+	{elbParser{}, false, []string{"aws-alb", "aws-elb"}},
 	{squidParser{}, false, []string{"squid"}},
 	{atlassianParser{}, false, []string{"atlassian"}},
 	{tsvParser{}, false, []string{"tsv"}},
@@ -77,10 +76,16 @@ func (f *File) tell(first *block, opts Options) error {
 	var best sight
 	for _, family := range families {
 		s := look(family.parser, lines, opts.Zone)
+		if s.layout != nil && best.layout == nil {
+			best.layout = s.layout
+		}
 		if s.better(best) {
 			best = s
 			f.format, _ = parseFormat(s.name(family.names))
 		}
+	}
+	if f.format.parser == nil && best.layout != nil {
+		f.format, _ = parseFormat("iis-w3c") // its lines are skipped, with the reason
 	}
 	if f.format.parser != nil {
 		f.found = best.facts
@@ -106,7 +111,10 @@ func parseFormat(s string) (format, error) {
 			}
 		}
 	}
-	return format{}, &FormatError{Format: s, Msg: "no such format", Hint: "known are " + strings.Join(Formats(), ", ")}
+	if isFormatString(s) {
+		return compileFormat(s)
+	}
+	return format{}, &FormatError{Format: s, Msg: "no such format", Hint: "known are " + strings.Join(Formats(), ", ") + ", or a server's format string"}
 }
 
 // firstLines returns the first lines of a text, trimmed, directives too, and
@@ -131,9 +139,10 @@ type sight struct {
 	facts
 	read   int           // lines
 	almost int           // lines skipped only because their client is no address
-	shapes map[shape]int // of the lines that were read, for the common family
+	shapes map[shape]int // of the lines that were read
 
-	cloudfront bool // the last line was CloudFront's
+	cloudfront bool    // the last line was CloudFront's
+	layout     *layout // the last #Fields
 }
 
 func look(p parser, lines [][]byte, zone *time.Location) sight {
@@ -157,6 +166,9 @@ func look(p parser, lines [][]byte, zone *time.Location) sight {
 		}
 	}
 	s.zoneless, s.cloudfront = w.clock.zoneless, w.cloudfront
+	if w.layout != nil && w.layout.columns != nil {
+		s.layout = w.layout
+	}
 	return s
 }
 
@@ -200,6 +212,8 @@ func (s sight) name(names []string) string {
 		}
 	}
 	switch {
+	case names[0] == "aws-alb":
+		return map[bool]string{true: names[0], false: names[1]}[most&hasType != 0]
 	case most&hasRouter != 0:
 		return "traefik-clf"
 	case most&hasVhost != 0:

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// An elbParser reads the logs of AWS load balancers, application (alb) and
-// classic. Only the fields up to the user agent are looked at; more may
+// An elbParser reads the logs of AWS load balancers, application ones, which
+// write a type first, and classic ones. Only the fields up to the user agent are looked at; more may
 // follow.
 //
 //	[type] time elb client:port target:port times… elb_status target_status received sent "request" "user agent" …
-type elbParser struct {
-	alb bool // a type comes first
-}
+type elbParser struct{}
 
-func (p elbParser) parse(line []byte, e *Entry, w *worker) string {
-	var f [14][]byte
+func (elbParser) parse(line []byte, e *Entry, w *worker) string {
+	var f [11][]byte
 	rest := line
-	if p.alb {
+	w.shape = 0
+	if line[0]-'0' > 9 {
 		_, rest = word(rest)
+		w.shape = hasType
 	}
 	n := 0
-	for ; n < 11 && len(rest) > 0; n++ {
+	for ; n < len(f) && len(rest) > 0; n++ {
 		f[n], rest = word(rest)
 	}
 	if n < 3 || len(f[0]) < 20 || f[0][10] != 'T' {
@@ -32,7 +32,7 @@ func (p elbParser) parse(line []byte, e *Entry, w *worker) string {
 	if e.Client, ok = parseAddrPort(f[2]); !ok {
 		return reasonClient
 	}
-	if n < 11 {
+	if n < len(f) {
 		return reasonCut
 	}
 	var reason string
@@ -107,11 +107,11 @@ func (haproxyParser) parse(line []byte, e *Entry, w *worker) string {
 	times, rest := word(rest)
 	status, rest := word(rest)
 	sent, rest := word(rest)
-	if len(sent) == 0 {
-		return reasonCut
-	}
-	if bytes.Count(times, []byte{'/'}) != 4 {
+	switch {
+	case len(times) > 0 && bytes.Count(times, []byte{'/'}) != 4:
 		return reasonMessage // the TCP log has three times
+	case len(sent) == 0:
+		return reasonCut
 	}
 	var ok bool
 	if e.Client, ok = parseAddrPort(client); !ok {

@@ -167,8 +167,12 @@ func (traefikParser) parse(line []byte, e *Entry, w *worker) string {
 			r.put(factTime, 1, value)
 		case "time":
 			r.put(factTime, 2, value)
-		case "ClientHost":
-			r.put(factClient, 0, value)
+		case "ClientHost": // what X-Forwarded-For said, if Traefik believed it
+			if isAddrList(bare(value)) && bytes.IndexByte(value, ',') > 0 {
+				r.put(factForwarded, 0, value)
+			} else {
+				r.put(factClient, 0, value)
+			}
 		case "ClientAddr":
 			r.put(factClient, 1, value)
 		case "RequestMethod":
@@ -273,7 +277,8 @@ func (azureParser) parse(line []byte, e *Entry, w *worker) string {
 // A flatJSONParser reads objects whose members have the names that people
 // give them in an nginx log_format with escape=json.
 type flatJSONParser struct {
-	names map[string]namedFact
+	names   map[string]namedFact
+	cookies map[string]string // members that hold one cookie, and its name
 }
 
 // A namedFact is what a name stands for; of several names the lowest rank
@@ -289,8 +294,16 @@ func (p flatJSONParser) parse(line []byte, e *Entry, w *worker) string {
 		return reasonJSON
 	}
 	var r record
+	cookies := len(w.arena)
 	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
-		n, known := p.lookup(key)
+		var buf [maxName]byte
+		key = plainName(key, &buf)
+		if name, ok := p.cookies[string(key)]; ok {
+			w.addCookie(cookies, name, bare(value))
+			e.Has |= HasCookie
+			continue
+		}
+		n, known := p.names[string(key)]
 		if !known || len(value) == 0 || value[0] == '{' || value[0] == '[' {
 			continue
 		}
@@ -305,18 +318,18 @@ func (p flatJSONParser) parse(line []byte, e *Entry, w *worker) string {
 	case !r.has(factTime) || !r.has(factClient):
 		return reasonMessage
 	}
+	e.Cookie = str(w.arena[cookies:])
 	return r.fill(e, w, codedJSON)
 }
 
-// lookup finds a member by its name in lower case, "-" as "_", without "@"
-// and "$".
-func (p flatJSONParser) lookup(key []byte) (namedFact, bool) {
-	var buf [40]byte
-	if len(key) > len(buf) {
-		return namedFact{}, false
-	}
+// maxName bounds the names of members that are looked at.
+const maxName = 40
+
+// plainName writes a member's name in lower case, "-" as "_", without "@" and
+// "$". Long names are cut.
+func plainName(key []byte, buf *[maxName]byte) []byte {
 	name := buf[:0]
-	for i, c := range key {
+	for i, c := range key[:min(len(key), maxName)] {
 		switch {
 		case i == 0 && (c == '@' || c == '$'):
 		case c == '-':
@@ -327,8 +340,7 @@ func (p flatJSONParser) lookup(key []byte) (namedFact, bool) {
 			name = append(name, c)
 		}
 	}
-	n, ok := p.names[string(name)]
-	return n, ok
+	return name
 }
 
 var flatNames = ranked(map[fact][]string{

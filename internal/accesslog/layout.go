@@ -187,8 +187,14 @@ func w3cValue(b []byte, tabs bool) (value, rest []byte) {
 	}
 	b = bytes.TrimLeft(b, " ")
 	if len(b) > 1 && b[0] == '"' {
-		if end := closeQuote(b[1:]); end >= 0 {
-			return b[1 : 1+end], bytes.TrimLeft(b[end+2:], " ")
+		for i := 1; i < len(b); i++ {
+			switch {
+			case b[i] != '"':
+			case i+1 == len(b) || b[i+1] == ' ':
+				return b[1:i], bytes.TrimLeft(b[i+1:], " ")
+			case b[i+1] == '"':
+				i++
+			}
 		}
 	}
 	if i := bytes.IndexByte(b, ' '); i >= 0 {

@@ -51,7 +51,7 @@ func (atlassianParser) parse(line []byte, e *Entry, w *worker) string {
 	n := 0
 	for ; n < len(before); n++ {
 		text, next := word(rest)
-		if n >= 3 && len(next) > 0 && next[0] == '/' {
+		if n >= 3 && len(next) > 0 && next[0] == '/' && isToken(str(text)) {
 			break
 		}
 		before[n], rest = text, next

@@ -37,7 +37,7 @@ func isTarget(method, s string) bool {
 		return false
 	}
 	colon := strings.LastIndexByte(s, ':')
-	return colon > 0 && isPort([]byte(s[colon+1:])) && strings.IndexAny(s, "/?# ") < 0
+	return colon > 0 && isPort([]byte(s[colon+1:])) && !strings.ContainsAny(s, "/?# ")
 }
 
 // schemeLen returns the length of "scheme://" at the start of s, 0 if there

@@ -17,7 +17,7 @@ type worker struct {
 	parser parser
 	clock  clock
 	layout *layout // latest #Fields, for logs that have them
-	shape  shape   // of the last line, if it was of the common family
+	shape  shape   // of the last line
 	arena  []byte  // unescaped text of the present block
 
 	cloudfront bool // the last line was CloudFront's
