@@ -1,0 +1,148 @@
+package httpguard
+
+import (
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"fairshare"
+)
+
+// A crawler that gets a 4xx for /robots.txt takes all for allowed (RFC 9309
+// §2.3.1.3). So a refused one gets the last good copy instead, or 503, which
+// means that nothing is allowed for now (§2.3.1.4).
+const robotsPath = "/robots.txt"
+
+// Bounds of the copies.
+const (
+	robotsSize  = 500 << 10 // of one copy; crawlers read no more (RFC 9309 §2.5)
+	robotsTotal = 8 << 20   // of all copies
+	robotsHosts = 64
+	robotsKept  = 24 * time.Hour
+	robotsFresh = time.Minute // a copy so young is not taken anew
+)
+
+// robots keeps the last good /robots.txt of each host. The zero value is
+// empty.
+type robots struct {
+	mu     sync.Mutex
+	copies map[string]*robotsCopy
+	total  int // bytes of all copies
+}
+
+// A robotsCopy is an answer to GET /robots.txt.
+type robotsCopy struct {
+	body        []byte
+	contentType string
+	at          time.Time
+	tooLong     bool
+}
+
+func (c *robotsCopy) add(p []byte) {
+	if c.tooLong = c.tooLong || len(c.body)+len(p) > robotsSize; !c.tooLong {
+		c.body = append(c.body, p...)
+	}
+}
+
+// watch has the exchange keep the answer if it is worth it, and returns the
+// request to pass on: one that asks for the answer as it is.
+func (c *robots) watch(x *exchange, r *http.Request, now time.Time) *http.Request {
+	if r.Method != http.MethodGet || r.URL.RawQuery != "" {
+		return r
+	}
+	if old := c.find(r.Host, now); old != nil && now.Sub(old.at) < robotsFresh {
+		return r
+	}
+	x.copy = &robotsCopy{}
+	r = r.WithContext(r.Context()) // a shallow copy
+	r.Header = r.Header.Clone()
+	r.Header.Del("Accept-Encoding")
+	r.Header.Del("Range")
+	return r
+}
+
+// learn keeps what was answered if it is a good copy: 200, whole, not
+// compressed.
+func (c *robots) learn(x *exchange, host string, now time.Time) {
+	kept, header := x.copy, x.w.Header()
+	if x.outcome() != http.StatusOK || x.hijacked || kept.tooLong || int64(len(kept.body)) != x.bytes {
+		return
+	}
+	if e := header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return
+	}
+	if n := header.Get("Content-Length"); n != "" && n != strconv.Itoa(len(kept.body)) {
+		return
+	}
+	key := hostKey(host)
+	if key == "" {
+		return
+	}
+	kept.at, kept.contentType = now, header.Get("Content-Type")
+	if kept.contentType == "" {
+		kept.contentType = textType
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.copies == nil {
+		c.copies = map[string]*robotsCopy{}
+	}
+	c.drop(key)
+	for len(c.copies) > 0 && (len(c.copies) >= robotsHosts || c.total+len(kept.body) > robotsTotal) {
+		oldest := ""
+		for k, old := range c.copies {
+			if oldest == "" || old.at.Before(c.copies[oldest].at) {
+				oldest = k
+			}
+		}
+		c.drop(oldest)
+	}
+	c.copies[key] = kept
+	c.total += len(kept.body)
+}
+
+func (c *robots) drop(key string) {
+	if old := c.copies[key]; old != nil {
+		c.total -= len(old.body)
+		delete(c.copies, key)
+	}
+}
+
+// find returns the copy of a host, or nil.
+func (c *robots) find(host string, now time.Time) *robotsCopy {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if kept := c.copies[hostKey(host)]; kept != nil && now.Sub(kept.at) < robotsKept {
+		return kept
+	}
+	return nil
+}
+
+// answer returns what a refused request for /robots.txt gets. Without a copy
+// it may come back after wait seconds; 0 means in an hour.
+func (c *robots) answer(req *fairshare.Request, wait int64) (page *robotsCopy, status int, retryAfter int64) {
+	if req.Method == http.MethodGet || req.Method == http.MethodHead {
+		if page = c.find(req.Host, req.Time); page != nil {
+			return page, http.StatusOK, 0
+		}
+	}
+	if wait == 0 {
+		wait = 3600
+	}
+	return nil, http.StatusServiceUnavailable, wait
+}
+
+// hostKey returns a host in lower case without port and final dot; "" for
+// what is none.
+func hostKey(host string) string {
+	if len(host) > 255 {
+		return ""
+	}
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
