@@ -1,0 +1,78 @@
+package fairshare
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestExplainTellsWhyEachRuleHeldOrNot(t *testing.T) {
+	limit := func() *Limit { return &Limit{Resource: Requests, N: 1, Window: MinWindow} }
+	p := &Policy{Rules: []Rule{
+		{Name: "ceiling", Limit: limit()},
+		{Name: "office", Match: Match{Addr: Prefixes{netip.MustParsePrefix("192.0.2.0/24")}, Method: []string{"GET", "HEAD"}}, Action: Allow},
+		{Name: "assets", Match: Match{Path: []string{"*.css", "*.js"}}, Action: Allow},
+		{Name: "tried", Match: Match{UserAgent: []string{"curl"}}, Action: Block, DryRun: true},
+		{Name: "cookie", Match: Match{Cookie: []string{"none", "sid"}, Host: []string{"*.example.org"}, Query: map[string][]string{"q": {"*"}}}, Limit: limit()},
+		{Name: "not", Match: Match{Header: map[string][]string{"accept": {"text/", "*/*"}}, Not: []Match{{Cookie: []string{"any"}}, {Path: []string{"/b"}}}}, Limit: limit(), Last: true},
+		{Name: "below", Action: Block},
+	}}
+	req := &Request{Addr: netip.MustParseAddr("198.51.100.7"), Method: "GET", Host: "www.Example.org:80", UserAgent: "curl/8", Header: http.Header{"Accept": {"*/*"}}}
+	req.SetTarget("/a;b.css?q=x")
+	got, err := p.Explain(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"ceiling: true",
+		`office: false; + method "GET" is "GET"; - address 198.51.100.7 is not in the prefixes`,
+		`assets: false; + path "/a;b.css" fits "*.css"; - path "/a;b.css" is odd: servers may read it differently, and an allow by path never holds for such a one`,
+		`tried: true; + user agent "curl/8" contains "curl"`,
+		`cookie: true; + host "www.Example.org" fits "*.example.org"; + no cookie: that is "none"; + query parameter "q" contains "*"`,
+		`not: true; + header Accept contains "*/*"; + not does not hold: no cookie: that is not "any"; + not does not hold: path "/a;b.css" does not fit "/b"`,
+		"below: not reached",
+	}
+	for i, step := range got {
+		text := p.Rules[step.Rule].Name + ": false"
+		switch {
+		case !step.Reached:
+			text = p.Rules[step.Rule].Name + ": not reached"
+		case step.Holds:
+			text = p.Rules[step.Rule].Name + ": true"
+		}
+		for _, r := range step.Reasons {
+			text += "; " + map[bool]string{true: "+ ", false: "- "}[r.Holds] + r.Text
+		}
+		if text != want[i] {
+			t.Errorf("rule %d:\n got %s\nwant %s", i, text, want[i])
+		}
+	}
+
+	req.Header, req.UserAgent = http.Header{"Cookie": {"a=1; b=2"}}, strings.Repeat("x", 500)
+	req.SetTarget("/b")
+	got, err = p.Explain(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		rule, reason int
+		text         string
+	}{
+		{4, 1, `cookie "a", "b": that is none of "none", "sid"`},
+		{4, 2, `query parameter "q" does not contain "*"`},
+		{5, 0, `header Accept contains none of "text/", "*/*"`},
+		{5, 1, `not holds: cookie "a", "b": that is "any"`},
+		{3, 0, `user agent "` + strings.Repeat("x", 117) + `..." does not contain "curl"`},
+	} {
+		if text := got[c.rule].Reasons[c.reason].Text; text != c.text {
+			t.Errorf("rule %d, reason %d: %s, want %s", c.rule, c.reason, text, c.text)
+		}
+	}
+	if got[6].Reached != true { // the limit above no longer holds
+		t.Error("rule 6 was not reached")
+	}
+	if _, err := (&Policy{Rules: []Rule{{}}}).Explain(req); err == nil {
+		t.Error("a faulty policy was explained")
+	}
+}
