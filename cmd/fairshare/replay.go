@@ -1,0 +1,253 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	_ "time/tzdata" // --timezone works on machines without a zone database
+
+	"fairshare"
+	"fairshare/clientaddr"
+	"fairshare/internal/accesslog"
+	"fairshare/internal/replay"
+	"fairshare/memlimit"
+	"fairshare/policyfile"
+)
+
+type replayCmd struct {
+	Config   string   `short:"c" name:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy."`
+	Format   string   `placeholder:"F" help:"Log format: a name as in combined (a wrong one lists them all), or an nginx log_format or Apache LogFormat string; without it, told by looking."`
+	Timezone string   `placeholder:"TZ" help:"Zone of times logged without one, as in Europe/Berlin or +02:00 (default UTC)."`
+	JSON     bool     `name:"json" help:"Print the report as one JSON object."`
+	Verdicts string   `placeholder:"FILE" help:"Write what became of each line to a tab-separated file."`
+	Top      int      `default:"10" placeholder:"N" help:"How many clients, networks and user agents to list (default 10)."`
+	Logs     []string `arg:"" name:"log" help:"Access logs, plain or packed with gzip or zstd; - is standard input."`
+
+	zone *time.Location
+}
+
+// Validate finds wrong usage; kong calls it.
+func (c *replayCmd) Validate() error {
+	if c.Top < 1 || c.Top > 1000 {
+		return fmt.Errorf("--top: %d is not between 1 and 1000", c.Top)
+	}
+	if c.Verdicts == "-" {
+		return errors.New("--verdicts: a file is needed, standard output carries the report")
+	}
+	stdin := 0
+	for _, path := range c.Logs {
+		if path == "-" {
+			stdin++
+		}
+	}
+	if stdin > 1 {
+		return errors.New("standard input (-) can be read only once")
+	}
+	if c.Timezone != "" {
+		zone, err := parseZone(c.Timezone)
+		if err != nil {
+			return err
+		}
+		c.zone = zone
+	}
+	return nil
+}
+
+// parseZone reads a zone's name in the IANA database, or an offset.
+func parseZone(s string) (*time.Location, error) {
+	for _, layout := range []string{"-07:00", "-0700"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			_, offset := t.Zone()
+			return time.FixedZone(s, offset), nil
+		}
+	}
+	zone, err := time.LoadLocation(s)
+	if err != nil {
+		return nil, fmt.Errorf("--timezone: no zone is called %q: give a name as in Europe/Berlin, or an offset as in +02:00", s)
+	}
+	return zone, nil
+}
+
+func (c *replayCmd) Run(env *environment) error {
+	file, err := loadPolicy(c.Config, env.stderr)
+	if err != nil {
+		return err
+	}
+	resolver, err := clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header})
+	if err != nil {
+		return err
+	}
+	known, err := knownNetworks()
+	if err != nil {
+		return err
+	}
+	verdicts := &lazyFile{path: c.Verdicts}
+	defer verdicts.Close()
+	opts := replay.Options{
+		Policy:  &file.Policy,
+		Limiter: limiterOf(file),
+		Client: func(peer netip.Addr, forwarded string) (netip.Addr, bool) {
+			res := clientaddr.Result{}
+			if forwarded == "" {
+				res = resolver.ResolveAddr(peer)
+			} else {
+				res = resolver.ResolveAddr(peer, forwarded)
+			}
+			return res.Addr, res.Proxy
+		},
+		Logs:  c.Logs,
+		Log:   accesslog.Options{Format: c.Format, Zone: c.zone},
+		Top:   c.Top,
+		Known: known,
+	}
+	if c.Verdicts != "" {
+		opts.Verdicts = verdicts
+	}
+	run, err := replay.New(opts)
+	if err != nil {
+		return logError(err)
+	}
+	defer run.Close()
+	if c.Verdicts != "" {
+		if err := verdicts.create(c.Logs); err != nil {
+			return err
+		}
+	}
+	stop := showProgress(env.stderr, run)
+	report, err := run.Run(env.ctx)
+	stop()
+	if err != nil {
+		if env.ctx.Err() != nil {
+			p := run.Progress()
+			return fmt.Errorf("stopped after %d lines%s: no report", p.Lines, ofBytes(p))
+		}
+		return logError(err)
+	}
+	if err := verdicts.Close(); err != nil {
+		return err
+	}
+	if c.JSON {
+		return report.WriteJSON(env.stdout)
+	}
+	width, colour := terminal(env.stdout)
+	return report.WriteText(env.stdout, replay.Style{Width: width, Colour: colour, Policy: c.Config})
+}
+
+// limiterOf returns what makes the counters of a policy.
+func limiterOf(file *policyfile.File) func([]fairshare.Limit) (fairshare.Limiter, error) {
+	return func(limits []fairshare.Limit) (fairshare.Limiter, error) {
+		return memlimit.New(limits, memlimit.Options{Memory: file.Memory})
+	}
+}
+
+// knownNetworks are those whose addresses are no clients.
+func knownNetworks() ([]replay.Network, error) {
+	var known []replay.Network
+	for _, n := range []struct{ word, name string }{
+		{"loopback", "this machine itself (loopback)"},
+		{"private", "private addresses"},
+		{"cloudflare", "Cloudflare"},
+		{"fastly", "Fastly"},
+	} {
+		proxies, err := clientaddr.ParseProxies(n.word)
+		if err != nil {
+			return nil, err
+		}
+		known = append(known, replay.Network{Name: n.name, Trust: n.word, Addrs: fairshare.Prefixes(proxies.Prefixes)})
+	}
+	return known, nil
+}
+
+// logError adds what to do about a log that cannot be read.
+func logError(err error) error {
+	var format *accesslog.FormatError
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &format) && format.Hint != "":
+		return &hintError{err, format.Hint}
+	case errors.As(err, &path) && errors.Is(err, fs.ErrNotExist):
+		return &hintError{err, "servers keep their logs in /var/log/nginx, /var/log/apache2 or /var/log/caddy; - reads standard input"}
+	case errors.As(err, &path) && errors.Is(err, fs.ErrPermission):
+		return &hintError{err, "logs are often readable for root and the group adm only: run it with sudo, or copy the log"}
+	}
+	return err
+}
+
+// A lazyFile is a file that is created only when all else is well.
+type lazyFile struct {
+	path string
+	*os.File
+}
+
+// create makes the file. It must not be one of the logs.
+func (f *lazyFile) create(logs []string) error {
+	if there, err := os.Stat(f.path); err == nil {
+		for _, path := range logs {
+			if log, err := os.Stat(path); path != "-" && err == nil && os.SameFile(there, log) {
+				return fmt.Errorf("--verdicts: %s is a log to be read: it would be overwritten", f.path)
+			}
+		}
+	}
+	file, err := os.Create(f.path)
+	if err != nil {
+		return &hintError{fmt.Errorf("--verdicts: %w", err), "name a file in " + filepath.Clean(filepath.Dir(f.path)) + " that can be written, or another directory"}
+	}
+	f.File = file
+	return nil
+}
+
+func (f *lazyFile) Close() error {
+	if f.File == nil {
+		return nil
+	}
+	err := f.File.Close()
+	f.File = nil
+	return err
+}
+
+// showProgress writes how far a run is every quarter of a second, if w is a
+// terminal. The function it returns ends that and clears the line.
+func showProgress(w io.Writer, run *replay.Replay) (stop func()) {
+	width, _ := terminal(w)
+	if width == 0 {
+		return func() {}
+	}
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(250 * time.Millisecond)
+		defer tick.Stop()
+		begin := time.Now()
+		for {
+			select {
+			case <-quit:
+				fmt.Fprint(w, "\r\x1b[K")
+				return
+			case now := <-tick.C:
+				p := run.Progress()
+				rate := float64(p.Lines) / now.Sub(begin).Seconds()
+				text := fmt.Sprintf("%d lines%s, %.2f million lines/s", p.Lines, ofBytes(p), rate/1e6)
+				fmt.Fprintf(w, "\r\x1b[K%.*s", width-1, text)
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}
+
+// ofBytes tells how much of the logs was read.
+func ofBytes(p replay.Progress) string {
+	text := fmt.Sprintf(", %.1f MB", float64(p.Read)/1e6)
+	if p.Size > 0 {
+		text += fmt.Sprintf(" of %.1f MB (%d %%)", float64(p.Size)/1e6, p.Read*100/p.Size)
+	}
+	return strings.TrimSpace(text)
+}

@@ -1,0 +1,220 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"io"
+	"math/bits"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/accesslog"
+)
+
+// A batch is some neighbouring lines of one log, prepared for judging.
+type batch struct {
+	log   *logFile
+	src   *accesslog.Batch
+	items []item // one for each of src.Entries
+}
+
+// An item is one line on its way through a replay.
+type item struct {
+	req    fairshare.Request
+	entry  *accesslog.Entry
+	client uint64 // hash of the address
+	agent  uint64 // hash of the user agent
+	asset  bool   // a style sheet, picture and the like was fetched
+
+	// What the judge found.
+	enforced finding
+	trial    finding // of rules with dry_run
+}
+
+// A finding is what a verdict says, in small.
+type finding struct {
+	wait   time.Duration
+	rule   int32 // place in the policy; noRule when none spoke
+	action fairshare.Action
+	ban    fairshare.BanState
+}
+
+const noRule = -1
+
+// seeds of the hashes of one run, so that nobody can write a log whose lines
+// collide.
+type seeds struct {
+	addr [2]uint64
+	text maphash.Seed
+}
+
+func newSeeds() seeds {
+	return seeds{addr: [2]uint64{rand.Uint64(), rand.Uint64()}, text: maphash.MakeSeed()}
+}
+
+func (s *seeds) hashAddr(addr netip.Addr) uint64 {
+	a := addr.As16()
+	var hi, lo uint64
+	for i := range 8 {
+		hi = hi<<8 | uint64(a[i])
+		lo = lo<<8 | uint64(a[8+i])
+	}
+	// Two rounds of the multiplication that wyhash is made of.
+	h, l := bits.Mul64(hi^s.addr[0], lo^s.addr[1])
+	h, l = bits.Mul64(h^l^s.addr[1], lo^0x9E3779B97F4A7C15)
+	return h ^ l
+}
+
+func (s *seeds) hashText(text string) uint64 { return maphash.String(s.text, text) }
+
+// prepare does for each line what needs no counters.
+func (b *batch) prepare(opts *Options, s *seeds) {
+	entries := b.src.Entries
+	if cap(b.items) < len(entries) {
+		b.items = make([]item, len(entries)+len(entries)/8)
+	}
+	b.items = b.items[:len(entries)]
+	for i := range entries {
+		e, it := &entries[i], &b.items[i]
+		it.entry = e
+		req := &it.req
+		req.Time = e.Time
+		req.Addr, req.Proxy = opts.Client(e.Client, e.Forwarded)
+		req.Method, req.Host, req.UserAgent = e.Method, e.Host, e.UserAgent
+		req.SetTarget(e.Target)
+		addr := req.Addr
+		if !addr.IsValid() {
+			addr = e.Client
+		}
+		it.client = s.hashAddr(addr)
+		it.agent = s.hashText(e.UserAgent)
+		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && asset(req.Path)
+	}
+}
+
+// clientOf returns the address under which a line is reported: the one that
+// was judged or, when that stands for nobody (0.0.0.0), the one logged.
+func (it *item) clientOf() netip.Addr {
+	if it.req.Addr.IsValid() {
+		return it.req.Addr
+	}
+	return it.entry.Client
+}
+
+// asset reports whether a path is of the kind that browsers fetch by
+// themselves for a page.
+func asset(path string) bool {
+	for n := 2; n <= 5 && n < len(path); n++ {
+		if path[len(path)-1-n] != '.' {
+			continue
+		}
+		switch path[len(path)-n:] {
+		case "js", "css", "png", "jpg", "gif", "svg", "ico", "ttf", "webp", "woff", "jpeg", "avif", "woff2":
+			return true
+		}
+		return false
+	}
+	return false
+}
+
+// A feed reads one log ahead of the judge.
+type feed struct {
+	log     *logFile
+	batches chan *batch // closed at the end
+	free    chan *batch
+	err     error // read after batches is closed
+
+	cur  *batch
+	next int   // item of cur that is judged next
+	at   int64 // its time, Unix ns
+}
+
+// ahead is how many batches of one log wait for the judge.
+const ahead = 2
+
+func newFeed(l *logFile) *feed {
+	f := &feed{log: l, batches: make(chan *batch, ahead), free: make(chan *batch, 2*ahead+queued)}
+	if !l.first.IsZero() {
+		f.at = l.first.UnixNano()
+	}
+	return f
+}
+
+// run reads and prepares until the log or ctx ends.
+func (f *feed) run(ctx context.Context, opts *Options, s *seeds) {
+	defer close(f.batches)
+	defer f.log.done()
+	file, err := f.log.open()
+	if err != nil {
+		f.err = err
+		return
+	}
+	for {
+		src, err := file.Next()
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				f.err = err
+			}
+			return
+		}
+		var b *batch
+		select {
+		case b = <-f.free:
+		default:
+			b = &batch{log: f.log}
+		}
+		b.src = src
+		b.prepare(opts, s)
+		select {
+		case f.batches <- b:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// release gives a batch back once nobody looks at it any more.
+func (f *feed) release(b *batch) {
+	b.src.Release()
+	b.src = nil
+	select {
+	case f.free <- b:
+	default:
+	}
+}
+
+// reopens reports whether a file can be read twice.
+func reopens(path string) bool {
+	info, err := os.Stat(path)
+	return path != "-" && err == nil && info.Mode().IsRegular()
+}
+
+// An entryHeader gives the headers that a log holds.
+type entryHeader struct {
+	entry *accesslog.Entry
+	value [1]string
+}
+
+// Values implements fairshare.Header. The result is good until the next call.
+func (h *entryHeader) Values(name string) []string {
+	switch name {
+	case "Cookie":
+		h.value[0] = h.entry.Cookie
+	case "Referer":
+		h.value[0] = h.entry.Referer
+	case "User-Agent":
+		h.value[0] = h.entry.UserAgent
+	case "X-Forwarded-For":
+		h.value[0] = h.entry.Forwarded
+	default:
+		return nil
+	}
+	if h.value[0] == "" {
+		return nil
+	}
+	return h.value[:]
+}

@@ -1,0 +1,339 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"fairshare"
+)
+
+// backAnHour is how much earlier than the latest a line is that starts a
+// fresh guard: more than this. Such lines are of another log, or another day.
+const backAnHour = time.Hour
+
+// A judge runs the policy over the lines of all logs, merged by time.
+type judge struct {
+	opts    *Options
+	lines   interface{ Add(int64) int64 } // of Replay.Progress
+	feeds   []*feed
+	seeds   seeds
+	ruleOf  map[*fairshare.Rule]int32
+	limits  []fairshare.Limit
+	slots   bool // a limit counts requests in progress
+	header  entryHeader
+	guard   *fairshare.Guard
+	held    heldSlots
+	limiter fairshare.Limiter
+	latest  int64 // time the guard judged, Unix ns
+
+	matched  []int64 // of each rule
+	note     func(rule int)
+	restarts Restarts
+
+	out    *chunk
+	unused chan *chunk
+}
+
+// A chunk is some judged lines, in the order of judging.
+type chunk struct {
+	runs []run
+	n    int // lines
+}
+
+// A run is lines of one batch.
+type run struct {
+	feed     *feed
+	b        *batch
+	from, to int
+	last     bool // nobody else looks at the batch
+}
+
+func newJudge(r *Replay) (*judge, error) {
+	j := &judge{
+		opts:    &r.opts,
+		lines:   &r.lines,
+		seeds:   newSeeds(),
+		ruleOf:  map[*fairshare.Rule]int32{},
+		limits:  r.opts.Policy.Limits(),
+		matched: make([]int64, len(r.opts.Policy.Rules)),
+		unused:  make(chan *chunk, queued+2),
+		out:     &chunk{},
+	}
+	for i := range r.opts.Policy.Rules {
+		j.ruleOf[&r.opts.Policy.Rules[i]] = int32(i)
+	}
+	for i := range j.limits {
+		j.slots = j.slots || j.limits[i].Resource == fairshare.Concurrent
+	}
+	j.note = func(rule int) { j.matched[rule]++ }
+	for _, l := range r.logs {
+		j.feeds = append(j.feeds, newFeed(l))
+	}
+	return j, j.fresh()
+}
+
+// fresh begins with a new guard: nothing is counted and nobody is banned.
+func (j *judge) fresh() error {
+	if l, ok := j.limiter.(interface{ Reset() }); ok {
+		l.Reset()
+	} else {
+		j.limiter, j.guard, j.held = nil, nil, heldSlots{} // the old memory goes before the new is taken
+		l, err := j.opts.Limiter(j.limits)
+		if err != nil {
+			return err
+		}
+		j.limiter = l
+	}
+	guard, err := fairshare.NewGuard(j.opts.Policy, j.limiter, nil)
+	j.guard, j.latest, j.held = guard, math.MinInt64, heldSlots{guard: guard}
+	return err
+}
+
+// run judges all lines and sends them on.
+func (j *judge) run(ctx context.Context, chunks chan<- *chunk, wg *sync.WaitGroup) error {
+	heads := make([]*feed, 0, len(j.feeds))
+	started := map[*feed]bool{}
+	start := func(f *feed) {
+		started[f] = true
+		wg.Go(func() { f.run(ctx, j.opts, &j.seeds) })
+	}
+	if len(j.feeds) == 1 {
+		start(j.feeds[0])
+		if err := j.single(ctx, j.feeds[0], chunks); err != nil {
+			return err
+		}
+		return ctx.Err()
+	}
+	for _, f := range j.feeds {
+		if f.log.first.IsZero() { // open already, or nothing to judge in it
+			start(f)
+			if more, err := j.advance(ctx, f, chunks); err != nil {
+				return err
+			} else if !more {
+				continue
+			}
+		}
+		heads = append(heads, f)
+	}
+	for i := len(heads)/2 - 1; i >= 0; i-- {
+		sift(heads, i)
+	}
+	for len(heads) > 0 {
+		f := heads[0]
+		if !started[f] {
+			start(f)
+			if more, err := j.advance(ctx, f, chunks); err != nil {
+				return err
+			} else if !more {
+				heads = drop(heads)
+				continue
+			}
+			sift(heads, 0)
+			continue
+		}
+		more, err := j.stretch(ctx, f, heads, chunks)
+		if err != nil {
+			return err
+		}
+		if more {
+			sift(heads, 0)
+		} else {
+			heads = drop(heads)
+		}
+	}
+	j.send(ctx, chunks)
+	return ctx.Err()
+}
+
+// single judges the lines of the only log.
+func (j *judge) single(ctx context.Context, f *feed, chunks chan<- *chunk) error {
+	for {
+		more, err := j.advance(ctx, f, chunks)
+		if err != nil || !more {
+			return err
+		}
+		b := f.cur
+		for i := range b.items {
+			if err := j.judge(ctx, &b.items[i], f); err != nil {
+				return err
+			}
+		}
+		f.next = len(b.items)
+	}
+}
+
+// stretch judges lines of f, which is on top of heads, as long as it stays
+// there. It returns false when f has no more.
+func (j *judge) stretch(ctx context.Context, f *feed, heads []*feed, chunks chan<- *chunk) (more bool, err error) {
+	var left, right *feed
+	if len(heads) > 1 {
+		left = heads[1]
+	}
+	if len(heads) > 2 {
+		right = heads[2]
+	}
+	for {
+		begin := f.next
+		for {
+			if err := j.judge(ctx, &f.cur.items[f.next], f); err != nil {
+				return false, err
+			}
+			f.next++
+			if f.next == len(f.cur.items) {
+				break
+			}
+			f.at = f.cur.items[f.next].req.Time.UnixNano()
+			if left != nil && left.before(f) || right != nil && right.before(f) {
+				j.pass(f, begin, f.next)
+				if j.out.n >= chunkLines || len(j.out.runs) >= chunkLines {
+					j.send(ctx, chunks)
+				}
+				return true, ctx.Err()
+			}
+		}
+		j.pass(f, begin, f.next)
+		if more, err = j.advance(ctx, f, chunks); err != nil || !more {
+			return more, err
+		}
+		if left != nil && left.before(f) || right != nil && right.before(f) {
+			return true, nil
+		}
+	}
+}
+
+// chunkLines is about how many lines are sent on together.
+const chunkLines = 1024
+
+// pass puts lines that were judged into the present chunk.
+func (j *judge) pass(f *feed, from, to int) {
+	if to > from {
+		j.out.runs = append(j.out.runs, run{feed: f, b: f.cur, from: from, to: to})
+		j.out.n += to - from
+	}
+}
+
+// advance sends on what f had and waits for its next lines. It returns false
+// at the end of the log.
+func (j *judge) advance(ctx context.Context, f *feed, chunks chan<- *chunk) (more bool, err error) {
+	for {
+		if f.cur != nil {
+			if len(j.feeds) == 1 {
+				j.pass(f, 0, f.next)
+			}
+			// The batch's own last run, which is empty, gives it back.
+			j.out.runs = append(j.out.runs, run{feed: f, b: f.cur, last: true})
+			f.cur = nil
+			if len(j.feeds) == 1 || j.out.n >= chunkLines || len(j.out.runs) >= chunkLines {
+				j.send(ctx, chunks)
+			}
+		}
+		b, ok := <-f.batches
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if !ok {
+			if f.err != nil {
+				return false, fmt.Errorf("%s: %w", f.log.path, f.err)
+			}
+			return false, nil
+		}
+		f.cur, f.next = b, 0
+		if len(b.items) > 0 {
+			f.at = b.items[0].req.Time.UnixNano()
+			return true, nil
+		}
+	}
+}
+
+// send hands the present chunk to the recorder.
+func (j *judge) send(ctx context.Context, chunks chan<- *chunk) {
+	if len(j.out.runs) == 0 {
+		return
+	}
+	j.lines.Add(int64(j.out.n))
+	select {
+	case chunks <- j.out:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case j.out = <-j.unused:
+	default:
+		j.out = &chunk{}
+	}
+}
+
+// judge judges one line.
+func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
+	e := it.entry
+	at := e.Time.UnixNano()
+	if j.latest-at > int64(backAnHour) && j.latest != math.MinInt64 {
+		j.restarts.add(f.log.path, e.Line, e.Time, time.Unix(0, j.latest).UTC())
+		if err := j.fresh(); err != nil {
+			return err
+		}
+	}
+	j.latest = max(j.latest, at)
+	if err := j.held.release(ctx, j.latest); err != nil {
+		return err
+	}
+	j.header.entry = e
+	it.req.Header = &j.header
+	v, err := j.guard.Decide(ctx, &it.req)
+	if err != nil {
+		return err
+	}
+	v.Matched(j.note)
+	it.enforced = finding{action: v.Action, rule: noRule}
+	if v.Rule != nil {
+		it.enforced = j.finding(&v.Finding)
+	}
+	it.trial = finding{rule: noRule}
+	if v.Trial.Rule != nil {
+		it.trial = j.finding(&v.Trial)
+	}
+	out := fairshare.Outcome{Time: e.Time, Status: e.Status, Bytes: e.Bytes}
+	if j.slots && e.Duration > 0 && v.Action == fairshare.Allow {
+		out.KeepSlots = true
+		j.held.hold(j.latest+min(int64(e.Duration), math.MaxInt64-max(j.latest, 0)), v)
+	}
+	return j.guard.Settle(ctx, &v, out)
+}
+
+func (j *judge) finding(f *fairshare.Finding) finding {
+	return finding{wait: f.Wait, rule: j.ruleOf[f.Rule], action: f.Action, ban: f.Ban}
+}
+
+// before orders feeds by the time of the line that is next, then as given.
+func (f *feed) before(g *feed) bool {
+	return f.at < g.at || f.at == g.at && f.log.index < g.log.index
+}
+
+// sift restores the heap below place i.
+func sift(heap []*feed, i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(heap); child++ {
+			if heap[child].before(heap[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		heap[i], heap[least] = heap[least], heap[i]
+		i = least
+	}
+}
+
+// drop takes the top off the heap.
+func drop(heap []*feed) []*feed {
+	last := len(heap) - 1
+	heap[0], heap[last] = heap[last], nil
+	heap = heap[:last]
+	sift(heap, 0)
+	return heap
+}

@@ -1,0 +1,461 @@
+package replay
+
+import (
+	"math"
+	"net/netip"
+	"strings"
+	"time"
+
+	"fairshare"
+)
+
+// Bounds of what is remembered about a run.
+const (
+	mostClients  = 1 << 20 // told apart exactly
+	mostAgents   = 1 << 16
+	mostNetworks = 1 << 18 // of clients that lost their place
+	mostSpoken   = 1 << 20 // pairs of a client and a rule that refused it
+	mostReasons  = 64      // why lines were skipped
+	samples      = 3       // skipped lines shown for each reason
+	maxAgent     = 256     // bytes of a user agent that are kept
+	maxText      = 160     // bytes of a skipped line that are kept
+)
+
+// A recorder keeps the figures of a run and writes the verdicts.
+type recorder struct {
+	opts     *Options
+	logs     []*logFile
+	verdicts *verdictWriter // nil when nobody wants them
+	unused   chan *chunk
+
+	judged, skipped         int64
+	allowed, refused, block int64
+	first, last             int64 // earliest and latest time, Unix ns
+	before                  int64 // time of the line before
+	backwards               int64 // lines earlier than the one before
+	furthest                int64 // by how much at most, ns
+	furthestAt              place
+	started                 bool
+
+	rules    []ruleCount
+	clients  *ranking[client]
+	agents   *ranking[agent]
+	networks map[netip.Prefix]networkCount // of clients that lost their place
+	netsFull bool
+	spoken   []spoken // linked from clients; 0 is none
+	free     uint32   // spoken that is not in use
+	crowded  bool     // spoken was full
+	chart    chart
+	reasons  map[string]*reason
+	lastID   uint64 // client of the line before
+	lastOne  *ranked[client]
+}
+
+// A place is a line of a log.
+type place struct {
+	File string `json:"file"`
+	Line int64  `json:"line"`
+}
+
+type ruleCount struct {
+	refused, blocked, banned int64
+	clients                  int64  // while they are counted exactly
+	seen                     sketch // beyond that
+}
+
+// A client is what is kept of one client address.
+type client struct {
+	addr   [16]byte
+	agent  uint64 // hash of the user agent that most of its requests have, if one has more than half
+	spoken uint32 // first of what rules said, a place in recorder.spoken
+	votes  uint16 // for agent, less those against
+	looks  uint16 // what it did that people's browsers do
+}
+
+// What people's browsers do.
+const (
+	looksBrowser = 1 << iota // user agent
+	looksAssets              // fetched style sheets, pictures and the like
+	looksReferer             // said where it came from
+	looksAll     = looksBrowser | looksAssets | looksReferer
+)
+
+// An agent is what is kept of one user agent.
+type agent struct {
+	text    string
+	refused uint32 // or blocked
+	browser bool
+}
+
+// A spoken is how often one rule refused or blocked one client.
+type spoken struct {
+	next  uint32
+	count uint32
+	rule  int32
+}
+
+type networkCount struct{ requests, refused, blocked int64 }
+
+// A reason is why lines were skipped.
+type reason struct {
+	lines   int64
+	samples []sample
+}
+
+type sample struct {
+	place
+	Text string `json:"text"`
+}
+
+func newRecorder(r *Replay) *recorder {
+	rec := &recorder{
+		opts:     &r.opts,
+		logs:     r.logs,
+		rules:    make([]ruleCount, len(r.opts.Policy.Rules)),
+		networks: map[netip.Prefix]networkCount{},
+		spoken:   make([]spoken, 1, 64),
+		reasons:  map[string]*reason{},
+	}
+	rec.clients = newRanking(mostClients, rec.lost)
+	rec.agents = newRanking(mostAgents, func(*ranked[agent]) {})
+	if r.opts.Verdicts != nil {
+		rec.verdicts = newVerdictWriter(r.opts.Verdicts, r.opts.Policy.Rules)
+	}
+	return rec
+}
+
+// run records chunks until there are no more. After an error it goes on
+// without recording.
+func (rec *recorder) run(chunks <-chan *chunk) error {
+	var err error
+	if rec.verdicts != nil {
+		err = rec.verdicts.header()
+	}
+	for c := range chunks {
+		for i := range c.runs {
+			r := &c.runs[i]
+			if r.last {
+				rec.skips(r.b)
+				r.feed.release(r.b)
+				continue
+			}
+			for k := r.from; k < r.to; k++ {
+				rec.line(&r.b.items[k], r.feed.log)
+			}
+			if rec.verdicts != nil && err == nil {
+				err = rec.verdicts.write(r.b.items[r.from:r.to], r.feed.log.path)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		clear(c.runs)
+		c.runs, c.n = c.runs[:0], 0
+		select {
+		case rec.unused <- c:
+		default:
+		}
+	}
+	if rec.verdicts != nil && err == nil {
+		err = rec.verdicts.flush()
+	}
+	return err
+}
+
+func (rec *recorder) line(it *item, log *logFile) {
+	e := it.entry
+	rec.judged++
+	log.entries++
+	log.has |= e.Has
+	at := it.req.Time.UnixNano()
+	if !rec.started {
+		rec.started, rec.first, rec.last, rec.before = true, at, at, at
+	}
+	if back := rec.before - at; back > 0 && back <= int64(backAnHour) { // more is a restart
+		rec.backwards++
+		if back > rec.furthest {
+			rec.furthest, rec.furthestAt = back, place{log.path, e.Line}
+		}
+	}
+	rec.before = at
+	rec.first, rec.last = min(rec.first, at), max(rec.last, at)
+
+	ag := rec.agent(it)
+	cl := rec.client(it)
+	switch {
+	case cl.facts.votes == 0:
+		cl.facts.agent, cl.facts.votes = it.agent, 1
+	case cl.facts.agent != it.agent:
+		cl.facts.votes--
+	case cl.facts.votes != math.MaxUint16:
+		cl.facts.votes++
+	}
+	if ag.facts.browser {
+		cl.facts.looks |= looksBrowser
+	}
+	if it.asset {
+		cl.facts.looks |= looksAssets
+	}
+	if e.Referer != "" {
+		cl.facts.looks |= looksReferer
+	}
+	switch it.enforced.action {
+	case fairshare.Allow:
+		rec.allowed++
+	case fairshare.Refuse:
+		rec.refused++
+	case fairshare.Block:
+		rec.block++
+	}
+	rec.chart.add(at, it.enforced.action != fairshare.Allow)
+	if it.enforced.rule != noRule {
+		ag.facts.refused++
+		rec.speak(cl, &it.enforced)
+	}
+	if it.trial.rule != noRule {
+		rec.speak(cl, &it.trial)
+	}
+}
+
+func (rec *recorder) client(it *item) *ranked[client] {
+	if rec.lastOne != nil && rec.lastID == it.client && rec.lastOne.hash == it.client {
+		if rec.lastOne.count != math.MaxUint32 {
+			rec.lastOne.count++
+		}
+		return rec.lastOne
+	}
+	cl, fresh := rec.clients.count(it.client)
+	if fresh {
+		cl.facts.addr = it.clientOf().As16()
+	}
+	rec.lastID, rec.lastOne = it.client, cl
+	return cl
+}
+
+func (rec *recorder) agent(it *item) *ranked[agent] {
+	ag, fresh := rec.agents.count(it.agent)
+	if fresh {
+		text := it.req.UserAgent
+		ag.facts.browser = browser(text)
+		ag.facts.text = strings.Clone(text[:min(len(text), maxAgent)])
+	}
+	return ag
+}
+
+// speak notes what a rule did to a client.
+func (rec *recorder) speak(cl *ranked[client], f *finding) {
+	r := &rec.rules[f.rule]
+	if f.action == fairshare.Block {
+		r.blocked++
+	} else {
+		r.refused++
+	}
+	if f.ban == fairshare.BanStarted {
+		r.banned++
+	}
+	if r.seen.regs != nil {
+		r.seen.add(cl.hash)
+	}
+	for i := cl.facts.spoken; i != 0; i = rec.spoken[i].next {
+		if s := &rec.spoken[i]; s.rule == f.rule {
+			if s.count != math.MaxUint32 {
+				s.count++
+			}
+			return
+		}
+	}
+	r.clients++
+	i := rec.free
+	switch {
+	case i != 0:
+		rec.free = rec.spoken[i].next
+	case len(rec.spoken) < mostSpoken:
+		i = uint32(len(rec.spoken))
+		rec.spoken = append(rec.spoken, spoken{})
+	default:
+		if !rec.crowded {
+			rec.crowded = true
+			rec.estimate()
+		}
+		r.seen.add(cl.hash)
+		return
+	}
+	rec.spoken[i] = spoken{next: cl.facts.spoken, count: 1, rule: f.rule}
+	cl.facts.spoken = i
+}
+
+// estimate begins to estimate how many clients each rule refused: they can no
+// longer be told apart exactly.
+func (rec *recorder) estimate() {
+	if len(rec.rules) == 0 || rec.rules[0].seen.regs != nil {
+		return
+	}
+	for i := range rec.rules {
+		rec.rules[i].seen = newSketch()
+	}
+	for i := range rec.clients.n {
+		cl := rec.clients.at(i)
+		for k := cl.facts.spoken; k != 0; k = rec.spoken[k].next {
+			rec.rules[rec.spoken[k].rule].seen.add(cl.hash)
+		}
+	}
+}
+
+// lost keeps what is told of networks when a client loses its place.
+func (rec *recorder) lost(cl *ranked[client]) {
+	rec.estimate()
+	rec.lastOne = nil
+	network := networkOf(cl.facts.addr)
+	n, known := rec.networks[network]
+	if !known && len(rec.networks) >= mostNetworks {
+		rec.netsFull = true
+	} else {
+		n.requests += int64(cl.count - cl.over)
+		refused, blocked := rec.spokenTo(cl)
+		n.refused += refused
+		n.blocked += blocked
+		rec.networks[network] = n
+	}
+	for i := cl.facts.spoken; i != 0; {
+		next := rec.spoken[i].next
+		rec.spoken[i].next = rec.free
+		rec.free, i = i, next
+	}
+}
+
+// spokenTo returns how often enforced rules refused and blocked a client.
+func (rec *recorder) spokenTo(cl *ranked[client]) (refused, blocked int64) {
+	for i := cl.facts.spoken; i != 0; i = rec.spoken[i].next {
+		s := &rec.spoken[i]
+		switch rule := &rec.opts.Policy.Rules[s.rule]; {
+		case rule.DryRun:
+		case rule.Action == fairshare.Block:
+			blocked += int64(s.count)
+		default:
+			refused += int64(s.count)
+		}
+	}
+	return refused, blocked
+}
+
+// skips counts the lines of a batch that could not be judged.
+func (rec *recorder) skips(b *batch) {
+	for i := range b.src.Skipped {
+		s := &b.src.Skipped[i]
+		rec.skipped++
+		r := rec.reasons[s.Reason]
+		if r == nil {
+			if len(rec.reasons) >= mostReasons {
+				continue
+			}
+			r = &reason{}
+			rec.reasons[strings.Clone(s.Reason)] = r
+		}
+		r.lines++
+		if len(r.samples) < samples {
+			text := s.Sample[:min(len(s.Sample), maxText)]
+			r.samples = append(r.samples, sample{place{b.log.path, s.Line}, strings.Clone(text)})
+		}
+	}
+}
+
+// networkOf returns the network of a client: IPv4 /24, IPv6 /48.
+func networkOf(a [16]byte) netip.Prefix {
+	addr := netip.AddrFrom16(a).Unmap()
+	bits := 48
+	if addr.Is4() {
+		bits = 24
+	}
+	p, _ := addr.Prefix(bits)
+	return p
+}
+
+// browser reports whether a user agent is one that people's browsers send, as
+// far as the text tells.
+func browser(agent string) bool {
+	if !strings.HasPrefix(agent, "Mozilla/5.0 (") && !strings.HasPrefix(agent, "Opera/9.") && !strings.HasPrefix(agent, "Mozilla/4.0 (compatible; MSIE ") {
+		return false
+	}
+	folded := strings.ToLower(agent)
+	for _, word := range []string{"bot", "crawl", "spider", "slurp", "http:", "https:", "www.", "headless", "phantomjs", "python", "curl", "scan", "monitor", "preview", "fetch", "archive", "checker", "@"} {
+		if strings.Contains(folded, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// A chart counts requests over time in bins of equal width. The width doubles
+// until all times fit.
+type chart struct {
+	width int64 // ns; 0 when nothing is counted
+	base  int64 // number of the first bin, counted from the Unix epoch
+	bins  [chartBins]bin
+}
+
+const chartBins = 1024
+
+type bin struct{ requests, refused int64 }
+
+func (c *chart) add(at int64, refused bool) {
+	if c.width == 0 {
+		c.width = int64(time.Second)
+		c.base = floorDiv(at, c.width)
+	}
+	i := floorDiv(at, c.width) - c.base
+	if uint64(i) >= chartBins {
+		i = c.widen(at)
+	}
+	c.bins[i].requests++
+	if refused {
+		c.bins[i].refused++
+	}
+}
+
+// widen makes room for time at and returns its bin.
+func (c *chart) widen(at int64) int64 {
+	for {
+		n := floorDiv(at, c.width)
+		lowest, highest := c.base, c.base
+		for i := range c.bins {
+			if c.bins[i].requests > 0 {
+				highest = c.base + int64(i)
+			}
+		}
+		for i := range c.bins {
+			if c.bins[i].requests > 0 {
+				lowest = c.base + int64(i)
+				break
+			}
+		}
+		lowest, highest = min(lowest, n), max(highest, n)
+		if highest-lowest < chartBins {
+			c.move(lowest, 1)
+			return n - c.base
+		}
+		c.move(floorDiv(lowest, 2), 2)
+	}
+}
+
+// move makes bins by times as wide, the first of them number base.
+func (c *chart) move(base, by int64) {
+	old, was := c.bins, c.base
+	c.bins = [chartBins]bin{}
+	c.width *= by
+	c.base = base
+	for i, b := range old {
+		if b.requests > 0 {
+			to := &c.bins[floorDiv(was+int64(i), by)-base]
+			to.requests += b.requests
+			to.refused += b.refused
+		}
+	}
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}

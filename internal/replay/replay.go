@@ -1,0 +1,265 @@
+// Package replay runs a policy over access logs at the log's own time and
+// reports what it would have done. Start with [New] and [Replay.Run].
+//
+// Each log is parsed and prepared by goroutines of its own; one goroutine
+// merges the logs and judges, line after line; another one keeps the figures
+// and writes the verdicts. Memory is bounded, however long the logs are.
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/accesslog"
+)
+
+// Options say what is replayed. Policy, Limiter, Client and Logs are needed.
+type Options struct {
+	// Policy is judged as if it were enforced: its DryRun is not looked at.
+	Policy *fairshare.Policy
+
+	// Limiter makes the counters of a guard: once at the start, and again each
+	// time a guard begins afresh. The old ones are no longer used by then. A
+	// limiter with a method Reset() is reset instead.
+	Limiter func([]fairshare.Limit) (fairshare.Limiter, error)
+
+	// Client finds the client behind the peer that a log names. forwarded is
+	// the logged forwarding header, "" when there is none; proxy tells that
+	// the address is a trusted proxy's own. It is called by several goroutines.
+	Client func(peer netip.Addr, forwarded string) (addr netip.Addr, proxy bool)
+
+	Logs     []string          // paths; "-" is standard input
+	Log      accesslog.Options // how they are read; Workers and BlockSize 0 mean what suits the number of logs
+	Verdicts io.Writer         // gets a line for each judged request; nil means none
+	Top      int               // how many clients, networks and user agents are told; 0 means 10
+	Known    []Network         // networks that are no clients: proxies of large providers, private addresses
+}
+
+// A Network is a set of addresses with a name for the report.
+type Network struct {
+	Name  string // as in "most requests come from …"
+	Trust string // what to put into trusted_proxies; "" when nothing helps
+	Addrs fairshare.AddrSet
+}
+
+// A Replay is one run. Progress may be called at any time.
+type Replay struct {
+	opts  Options
+	logs  []*logFile
+	lines atomic.Int64 // judged so far
+}
+
+// New opens the logs and finds out their formats, so that what is wrong with
+// them is known before anything is judged.
+func New(opts Options) (*Replay, error) {
+	if opts.Top <= 0 {
+		opts.Top = 10
+	}
+	policy := *opts.Policy
+	policy.DryRun = false
+	opts.Policy = &policy
+	r := &Replay{opts: opts}
+	r.tune()
+	for i, path := range opts.Logs {
+		l, err := openLog(i, path, r.opts.Log, len(opts.Logs) == 1)
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+		r.logs = append(r.logs, l)
+	}
+	return r, nil
+}
+
+// tune chooses how logs are read: the fewer there are, the more each gets.
+func (r *Replay) tune() {
+	o := &r.opts.Log
+	switch n := len(r.opts.Logs); {
+	case n <= 2:
+	case n <= 16:
+		o.BlockSize = cmp0(o.BlockSize, 64<<10)
+		o.Workers = cmp0(o.Workers, 1)
+	default:
+		o.BlockSize = cmp0(o.BlockSize, 32<<10)
+		o.Workers = cmp0(o.Workers, 1)
+	}
+}
+
+func cmp0(n, otherwise int) int {
+	if n != 0 {
+		return n
+	}
+	return otherwise
+}
+
+// Close ends reading the logs. Run closes them itself.
+func (r *Replay) Close() {
+	for _, l := range r.logs {
+		l.close()
+	}
+}
+
+// Progress tells how far a run is.
+type Progress struct {
+	Lines int64 // judged
+	Read  int64 // bytes of the logs, packed as they are
+	Size  int64 // of all logs in bytes; 0 when not known
+}
+
+// Progress returns how far the run is. It is safe for concurrent use.
+func (r *Replay) Progress() Progress {
+	p := Progress{Lines: r.lines.Load()}
+	known := true
+	for _, l := range r.logs {
+		read, size := l.progress()
+		p.Read += read
+		p.Size += size
+		known = known && size > 0
+	}
+	if !known {
+		p.Size = 0
+	}
+	return p
+}
+
+// queued is how many judged chunks may wait for the recorder.
+const queued = 4
+
+// Run judges all lines. It ends early, with the context's error, when ctx
+// does, and with an error that is not about a line when a log cannot be read
+// or a verdict not be written.
+func (r *Replay) Run(ctx context.Context) (*Report, error) {
+	defer r.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	// A read of a pipe knows no context: closing ends it.
+	defer context.AfterFunc(ctx, r.Close)()
+
+	j, err := newJudge(r)
+	if err != nil {
+		return nil, err
+	}
+	rec := newRecorder(r)
+	rec.unused = j.unused
+	chunks := make(chan *chunk, queued)
+	recorded := make(chan error, 1)
+	wg.Go(func() {
+		err := rec.run(chunks)
+		if err != nil {
+			cancel()
+		}
+		recorded <- err
+	})
+	err = j.run(ctx, chunks, &wg)
+	close(chunks)
+	if recErr := <-recorded; recErr != nil {
+		return nil, recErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newReport(r, j, rec), nil
+}
+
+// A logFile is one log of a run. Logs of which there are several are opened to
+// be looked at, and again when their time has come, so that a year of rotated
+// logs is not open at once.
+type logFile struct {
+	index      int
+	path       string
+	opts       accesslog.Options
+	format     string
+	has        accesslog.Fields // of the lines judged
+	entries    int64            // lines judged
+	resolution time.Duration
+	zoned      bool
+	first      time.Time // of the first line that can be judged; zero when not known
+	note       error     // the file is damaged
+
+	mu         sync.Mutex
+	file       *accesslog.File // nil while it is not open
+	closed     bool
+	read, size int64 // while file is nil
+}
+
+func openLog(index int, path string, opts accesslog.Options, only bool) (*logFile, error) {
+	f, err := accesslog.Open(path, opts)
+	if err != nil {
+		return nil, err
+	}
+	l := &logFile{index: index, path: path, opts: opts, file: f, format: f.Format(), resolution: f.Resolution(), zoned: f.Zoned()}
+	if only || !reopens(path) {
+		return l, nil
+	}
+	defer f.Close()
+	l.file = nil
+	_, l.size = f.Progress()
+	for l.first.IsZero() {
+		b, err := f.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(b.Entries) > 0 {
+			l.first = b.Entries[0].Time
+		}
+		b.Release()
+	}
+	return l, nil
+}
+
+// open returns the file that is read.
+func (l *logFile) open() (*accesslog.File, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, context.Canceled
+	}
+	if l.file == nil {
+		f, err := accesslog.Open(l.path, l.opts)
+		if err != nil {
+			return nil, fmt.Errorf("reading it again: %w", err)
+		}
+		l.file = f
+	}
+	return l.file, nil
+}
+
+// done closes the file at its end.
+func (l *logFile) done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		l.read, l.size = l.file.Progress()
+		l.note = l.file.Note()
+		l.file.Close()
+		l.file = nil
+	}
+}
+
+func (l *logFile) close() {
+	l.done()
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+}
+
+func (l *logFile) progress() (read, size int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		return l.file.Progress()
+	}
+	return l.read, l.size
+}

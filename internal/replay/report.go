@@ -1,0 +1,437 @@
+package replay
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"fairshare/internal/accesslog"
+)
+
+// A Report is what a run found. Its JSON form is a promise: fields are added
+// behind the others, none is renamed.
+type Report struct {
+	Files       []string     `json:"files"`
+	Format      string       `json:"format"` // of all logs, joined by commas if they differ
+	Lines       int64        `json:"lines"`  // judged and skipped
+	Skipped     int64        `json:"skipped"`
+	From        *time.Time   `json:"from"` // earliest time judged, UTC; nil when nothing was
+	To          *time.Time   `json:"to"`
+	Clients     int64        `json:"clients"`               // different addresses
+	Approximate bool         `json:"approximate,omitempty"` // there were too many clients to count exactly: Clients, Top, MostRefused and People are estimates
+	Verdicts    Verdicts     `json:"verdicts"`
+	Rules       []RuleReport `json:"rules"` // all of them, in the policy's order
+	Unmeasured  []Unmeasured `json:"unmeasured"`
+	Top         []TopClient  `json:"top"` // clients with the most requests
+
+	MostRefused []RefusedClient `json:"most_refused"` // clients refused or blocked most
+	Networks    []TopNetwork    `json:"networks"`     // IPv4 /24 and IPv6 /48 with the most requests
+	UserAgents  []TopUserAgent  `json:"user_agents"`  // with the most requests
+	People      People          `json:"people"`
+	OverTime    []Slice         `json:"over_time"`
+	Reasons     []SkipReason    `json:"skip_reasons"`
+	Restarts    Restarts        `json:"restarts"`
+	Backwards   Backwards       `json:"backwards"`
+	Warnings    []Warning       `json:"warnings"`
+}
+
+// Verdicts counts the lines judged, as enforced.
+type Verdicts struct {
+	Allow  int64 `json:"allow"`
+	Refuse int64 `json:"refuse"`
+	Block  int64 `json:"block"`
+}
+
+// A RuleReport tells what one rule did or, with DryRun, would have done.
+type RuleReport struct {
+	Name        string `json:"name"`
+	Matched     int64  `json:"matched"` // requests that came to it and its match held for
+	Refused     int64  `json:"refused"` // a ban's refusals counted
+	Blocked     int64  `json:"blocked"`
+	Banned      int64  `json:"banned"`  // bans started
+	Clients     int64  `json:"clients"` // different clients refused or blocked
+	DryRun      bool   `json:"dry_run"`
+	Approximate bool   `json:"approximate,omitempty"` // Clients is an estimate
+}
+
+// A TopClient is one client and what it got.
+type TopClient struct {
+	Client      string `json:"client"`
+	Requests    int64  `json:"requests"`
+	Refused     int64  `json:"refused"`
+	Blocked     int64  `json:"blocked"`
+	UserAgent   string `json:"user_agent"`            // of most of its requests, "" when none is known; at most 256 bytes
+	Approximate bool   `json:"approximate,omitempty"` // Requests may be too high
+}
+
+// A RefusedClient is a client that was refused or blocked.
+type RefusedClient struct {
+	TopClient
+	Rule   string `json:"rule"`   // that refused or blocked it most
+	Person bool   `json:"person"` // looks like one, see People
+}
+
+// A TopNetwork is the clients of one network.
+type TopNetwork struct {
+	Network     string `json:"network"`
+	Clients     int64  `json:"clients"`
+	Requests    int64  `json:"requests"`
+	Refused     int64  `json:"refused"`
+	Blocked     int64  `json:"blocked"`
+	Approximate bool   `json:"approximate,omitempty"` // Clients is too low
+}
+
+// A TopUserAgent is the requests with one user agent.
+type TopUserAgent struct {
+	UserAgent   string `json:"user_agent"`
+	Requests    int64  `json:"requests"`
+	Refused     int64  `json:"refused"` // or blocked
+	Approximate bool   `json:"approximate,omitempty"`
+}
+
+// People tells of clients that look like people: a browser's user agent, page
+// assets fetched, referers sent.
+type People struct {
+	Known    bool         `json:"known"` // the log holds what it takes to tell
+	Clients  int64        `json:"clients"`
+	Requests int64        `json:"requests"`
+	Refused  int64        `json:"refused"` // or blocked
+	Hurt     int64        `json:"hurt"`    // clients of them that were refused or blocked
+	Rules    []PeopleRule `json:"rules"`   // that did it, most first
+}
+
+// A PeopleRule is what one rule did to clients that look like people.
+type PeopleRule struct {
+	Rule    string `json:"rule"`
+	Clients int64  `json:"clients"`
+	Refused int64  `json:"refused"` // or blocked
+}
+
+// A Slice is the requests of some time.
+type Slice struct {
+	From     time.Time `json:"from"`
+	Requests int64     `json:"requests"`
+	Refused  int64     `json:"refused"` // or blocked
+}
+
+// A SkipReason is why lines were not judged.
+type SkipReason struct {
+	Reason  string   `json:"reason"`
+	Lines   int64    `json:"lines"`
+	Samples []sample `json:"samples"`
+}
+
+// Restarts tells of lines so much earlier than the latest that a fresh guard
+// was started.
+type Restarts struct {
+	Count int64     `json:"count"`
+	At    []Restart `json:"at"` // the first ten
+}
+
+// A Restart is one fresh guard.
+type Restart struct {
+	File   string    `json:"file"`
+	Line   int64     `json:"line"`
+	Time   time.Time `json:"time"`
+	Latest time.Time `json:"latest"` // judged before
+}
+
+func (r *Restarts) add(file string, line int64, at, latest time.Time) {
+	r.Count++
+	if len(r.At) < 10 {
+		r.At = append(r.At, Restart{File: file, Line: line, Time: at.UTC(), Latest: latest})
+	}
+}
+
+// Backwards tells of lines earlier than the one before them.
+type Backwards struct {
+	Lines   int64   `json:"lines"`
+	Seconds float64 `json:"seconds"` // by how much at most
+	place           // where that was
+}
+
+// A Warning is something about the log that makes the result worth less.
+type Warning struct {
+	Text string `json:"text"`
+	Hint string `json:"hint,omitempty"`
+}
+
+// WriteJSON writes the report as one JSON object.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+func newReport(rp *Replay, j *judge, rec *recorder) *Report {
+	r := &Report{
+		Files:       rp.opts.Logs,
+		Format:      formats(rp.logs),
+		Lines:       rec.judged + rec.skipped,
+		Skipped:     rec.skipped,
+		Clients:     rec.clients.distinct(),
+		Approximate: rec.clients.full(),
+		Verdicts:    Verdicts{rec.allowed, rec.refused, rec.block},
+		Unmeasured:  unmeasured(rp.opts.Policy.Rules, rp.logs),
+		Restarts:    j.restarts,
+		Backwards:   Backwards{rec.backwards, time.Duration(rec.furthest).Seconds(), rec.furthestAt},
+		OverTime:    rec.chart.slices(),
+	}
+	if r.Restarts.At == nil {
+		r.Restarts.At = []Restart{}
+	}
+	if rec.started {
+		from, to := time.Unix(0, rec.first).UTC(), time.Unix(0, rec.last).UTC()
+		r.From, r.To = &from, &to
+	}
+	r.Rules = make([]RuleReport, len(rp.opts.Policy.Rules))
+	for i := range r.Rules {
+		rule, count := &rp.opts.Policy.Rules[i], &rec.rules[i]
+		r.Rules[i] = RuleReport{
+			Name: rule.Name, Matched: j.matched[i], DryRun: rule.DryRun,
+			Refused: count.refused, Blocked: count.blocked, Banned: count.banned, Clients: count.clients,
+		}
+		if count.seen.regs != nil {
+			r.Rules[i].Clients, r.Rules[i].Approximate = count.seen.estimate(), true
+		}
+	}
+	rec.tellClients(r)
+	rec.tellNetworks(r)
+	rec.tellAgents(r)
+	rec.tellPeople(r)
+	r.Reasons = make([]SkipReason, 0, len(rec.reasons))
+	for text, reason := range rec.reasons {
+		r.Reasons = append(r.Reasons, SkipReason{Reason: text, Lines: reason.lines, Samples: reason.samples})
+	}
+	slices.SortFunc(r.Reasons, func(a, b SkipReason) int {
+		return cmp.Or(cmp.Compare(b.Lines, a.Lines), strings.Compare(a.Reason, b.Reason))
+	})
+	r.Warnings = rec.warnings(r)
+	return r
+}
+
+func formats(logs []*logFile) string {
+	var names []string
+	for _, l := range logs {
+		if l.format != "" && !slices.Contains(names, l.format) {
+			names = append(names, l.format)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// best returns the places of the n best of all, best first.
+func best(all, n int, better func(a, b int) int) []int {
+	var top []int
+	for i := range all {
+		if len(top) == n && better(i, top[n-1]) >= 0 {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(top, i, better)
+		top = slices.Insert(top, at, i)
+		top = top[:min(len(top), n)]
+	}
+	return top
+}
+
+func (c *client) address() netip.Addr { return netip.AddrFrom16(c.addr).Unmap() }
+
+// compareAddr orders clients: IPv4 first, then by number.
+func (c *client) compare(d *client) int { return c.address().Compare(d.address()) }
+
+func (rec *recorder) top(cl *ranked[client]) TopClient {
+	t := TopClient{Client: cl.facts.address().String(), Requests: int64(cl.count), Approximate: cl.over > 0}
+	t.Refused, t.Blocked = rec.spokenTo(cl)
+	if ag := rec.agents.find(cl.facts.agent); ag != nil {
+		t.UserAgent = strings.ToValidUTF8(ag.facts.text, "\uFFFD")
+	}
+	return t
+}
+
+func (rec *recorder) tellClients(r *Report) {
+	r.Top, r.MostRefused = []TopClient{}, []RefusedClient{}
+	top := best(rec.clients.n, rec.opts.Top, func(a, b int) int {
+		x, y := rec.clients.at(a), rec.clients.at(b)
+		if x.count != y.count {
+			return cmp.Compare(y.count, x.count)
+		}
+		return x.facts.compare(&y.facts)
+	})
+	for _, i := range top {
+		r.Top = append(r.Top, rec.top(rec.clients.at(i)))
+	}
+	top = best(rec.clients.n, rec.opts.Top, func(a, b int) int {
+		x, y := rec.clients.at(a), rec.clients.at(b)
+		xr, xb := rec.spokenTo(x)
+		yr, yb := rec.spokenTo(y)
+		if xr+xb != yr+yb {
+			return cmp.Compare(yr+yb, xr+xb)
+		}
+		return x.facts.compare(&y.facts)
+	})
+	for _, i := range top {
+		cl := rec.clients.at(i)
+		if t := rec.top(cl); t.Refused+t.Blocked > 0 {
+			r.MostRefused = append(r.MostRefused, RefusedClient{TopClient: t, Rule: rec.loudest(cl), Person: cl.facts.looks == looksAll})
+		}
+	}
+}
+
+// loudest returns the enforced rule that refused or blocked a client most.
+func (rec *recorder) loudest(cl *ranked[client]) string {
+	name, most := "", uint32(0)
+	for i := cl.facts.spoken; i != 0; i = rec.spoken[i].next {
+		s := &rec.spoken[i]
+		if rule := &rec.opts.Policy.Rules[s.rule]; !rule.DryRun && s.count >= most {
+			name, most = rule.Name, s.count
+		}
+	}
+	return name
+}
+
+// tellNetworks adds up the clients of each network. Those that still have
+// their place are sorted by address, so that no table is needed.
+func (rec *recorder) tellNetworks(r *Report) {
+	order := make([]uint32, rec.clients.n)
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(a, b uint32) int {
+		return rec.clients.at(int(a)).facts.compare(&rec.clients.at(int(b)).facts)
+	})
+	r.Networks = []TopNetwork{}
+	better := func(a, b TopNetwork) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), strings.Compare(a.Network, b.Network))
+	}
+	add := func(n TopNetwork) {
+		if n.Requests == 0 {
+			return
+		}
+		at, _ := slices.BinarySearchFunc(r.Networks, n, better)
+		if at < rec.opts.Top {
+			r.Networks = slices.Insert(r.Networks, at, n)
+			r.Networks = r.Networks[:min(len(r.Networks), rec.opts.Top)]
+		}
+	}
+	var prefix netip.Prefix
+	var sum TopNetwork
+	end := func() {
+		if !prefix.IsValid() {
+			return
+		}
+		if n, found := rec.networks[prefix]; found {
+			sum.Requests += n.requests
+			sum.Refused += n.refused
+			sum.Blocked += n.blocked
+			sum.Approximate = true
+			delete(rec.networks, prefix)
+		}
+		sum.Network = prefix.String()
+		add(sum)
+	}
+	for _, i := range order {
+		cl := rec.clients.at(int(i))
+		if p := networkOf(cl.facts.addr); p != prefix {
+			end()
+			prefix, sum = p, TopNetwork{}
+		}
+		refused, blocked := rec.spokenTo(cl)
+		sum.Clients++
+		sum.Requests += int64(cl.count - cl.over)
+		sum.Refused += refused
+		sum.Blocked += blocked
+	}
+	end()
+	for p, n := range rec.networks {
+		add(TopNetwork{Network: p.String(), Requests: n.requests, Refused: n.refused, Blocked: n.blocked, Approximate: true})
+	}
+}
+
+func (rec *recorder) tellAgents(r *Report) {
+	r.UserAgents = []TopUserAgent{}
+	top := best(rec.agents.n, rec.opts.Top, func(a, b int) int {
+		x, y := rec.agents.at(a), rec.agents.at(b)
+		return cmp.Or(cmp.Compare(y.count, x.count), strings.Compare(x.facts.text, y.facts.text))
+	})
+	for _, i := range top {
+		ag := rec.agents.at(i)
+		r.UserAgents = append(r.UserAgents, TopUserAgent{
+			UserAgent: strings.ToValidUTF8(ag.facts.text, "\uFFFD"), Requests: int64(ag.count),
+			Refused: int64(ag.facts.refused), Approximate: ag.over > 0,
+		})
+	}
+}
+
+func (rec *recorder) tellPeople(r *Report) {
+	byRule := make([]PeopleRule, len(rec.rules))
+	for i := range rec.clients.n {
+		cl := rec.clients.at(i)
+		if cl.facts.looks != looksAll {
+			continue
+		}
+		r.People.Clients++
+		r.People.Requests += int64(cl.count - cl.over)
+		refused, blocked := rec.spokenTo(cl)
+		r.People.Refused += refused + blocked
+		if refused+blocked > 0 {
+			r.People.Hurt++
+		}
+		for k := cl.facts.spoken; k != 0; k = rec.spoken[k].next {
+			s := &rec.spoken[k]
+			if !rec.opts.Policy.Rules[s.rule].DryRun {
+				byRule[s.rule].Clients++
+				byRule[s.rule].Refused += int64(s.count)
+			}
+		}
+	}
+	r.People.Rules = []PeopleRule{}
+	for i, p := range byRule {
+		if p.Refused > 0 {
+			p.Rule = rec.opts.Policy.Rules[i].Name
+			r.People.Rules = append(r.People.Rules, p)
+		}
+	}
+	slices.SortStableFunc(r.People.Rules, func(a, b PeopleRule) int { return cmp.Compare(b.Refused, a.Refused) })
+	for _, l := range rec.logs {
+		const needed = accesslog.HasReferer | accesslog.HasUserAgent
+		r.People.Known = r.People.Known || l.has&needed == needed
+	}
+}
+
+// slices returns the bins from the first to the last that is not empty.
+func (c *chart) slices() []Slice {
+	out := []Slice{}
+	first, last := -1, -1
+	for i := range c.bins {
+		if c.bins[i].requests > 0 {
+			if first < 0 {
+				first = i
+			}
+			last = i
+		}
+	}
+	if first < 0 {
+		return out
+	}
+	// The report shows about a hundred of them.
+	by, base := int64(1), c.base
+	bins := c.bins[first : last+1]
+	base += int64(first)
+	for int64(len(bins)) > 120*by {
+		by *= 2
+	}
+	for n := floorDiv(base, by); n <= floorDiv(base+int64(len(bins))-1, by); n++ {
+		s := Slice{From: time.Unix(0, n*by*c.width).UTC()}
+		for i := max(n*by-base, 0); i < min((n+1)*by-base, int64(len(bins))); i++ {
+			s.Requests += bins[i].requests
+			s.Refused += bins[i].refused
+		}
+		out = append(out, s)
+	}
+	return out
+}

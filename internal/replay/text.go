@@ -1,0 +1,354 @@
+package replay
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A Style says how a report for people looks.
+type Style struct {
+	Width  int    // columns; 0 means 80, at least 60, at most 100
+	Colour bool   // the writer is a terminal that knows ANSI colours
+	Policy string // the policy file, "" for the built-in policy
+}
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(w io.Writer, style Style) error {
+	if style.Width == 0 {
+		style.Width = 80
+	}
+	style.Width = min(max(style.Width, 60), 100)
+	p := &printer{w: bufio.NewWriter(w), Style: style}
+	p.holds(r)
+	if r.Lines > r.Skipped {
+		p.warnings(r)
+		p.verdicts(r)
+		p.overTime(r)
+		p.rules(r)
+		p.clients(r)
+		p.refused(r)
+		p.people(r)
+		p.unmeasured(r)
+	} else {
+		p.warnings(r)
+	}
+	p.skipped(r)
+	p.next(r)
+	return p.w.Flush()
+}
+
+// A printer writes one report. Errors are those of w, told by Flush.
+type printer struct {
+	w *bufio.Writer
+	Style
+}
+
+func (p *printer) line(format string, args ...any) {
+	p.w.WriteString(strings.TrimRight(fmt.Sprintf(format, args...), " "))
+	p.w.WriteByte('\n')
+}
+
+// heading begins a part of the report.
+func (p *printer) heading(text string) {
+	p.w.WriteByte('\n')
+	p.line("%s", p.paint(bold, text))
+}
+
+// Colours, as ANSI SGR codes.
+const (
+	bold   = "1"
+	red    = "31"
+	yellow = "33"
+)
+
+func (p *printer) paint(code, text string) string {
+	if !p.Colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// text writes a paragraph, its lines behind the first indented further.
+func (p *printer) text(indent, further int, text string) {
+	for i, l := range wrap(text, p.Width-indent-further) {
+		if i == 1 {
+			indent += further
+		}
+		p.line("%*s%s", indent, "", l)
+	}
+}
+
+func (p *printer) holds(r *Report) {
+	name := strings.Join(r.Files, ", ")
+	if len(r.Files) > 3 {
+		name = fmt.Sprintf("%s … %s (%d logs)", r.Files[0], r.Files[len(r.Files)-1], len(r.Files))
+	}
+	p.line("%s", p.paint(bold, cutFront(printable(name), p.Width)))
+	holds := plural(r.Lines, "line")
+	if r.Format != "" {
+		holds += " in format " + r.Format
+	}
+	if r.Skipped > 0 {
+		holds += fmt.Sprintf(", %s of them skipped", count(r.Skipped))
+	}
+	p.line("  %s", holds)
+	if r.From != nil {
+		span := "at once"
+		if d := r.To.Sub(*r.From); d > 0 {
+			span = roughly(d)
+		}
+		about := ""
+		if r.Approximate {
+			about = "about "
+		}
+		p.line("  %s to %s UTC (%s)", r.From.Format(stamp), r.To.Format(stamp), span)
+		p.line("  %s%s, %s user agents and networks below", about, plural(r.Clients, "client"), "their")
+	} else {
+		p.line("  nothing in it could be judged")
+	}
+}
+
+func (p *printer) warnings(r *Report) {
+	for _, w := range r.Warnings {
+		p.w.WriteByte('\n')
+		lines := wrap(w.Text, p.Width-2)
+		for i, l := range lines {
+			mark := "  "
+			if i == 0 {
+				mark = p.paint(yellow, "!") + " "
+			}
+			p.line("%s%s", mark, l)
+		}
+		if w.Hint != "" {
+			p.text(2, 6, "hint: "+w.Hint)
+		}
+	}
+}
+
+func (p *printer) verdicts(r *Report) {
+	all := r.Lines - r.Skipped
+	p.heading("What the policy would have done")
+	for _, v := range []struct {
+		n    int64
+		what string
+	}{
+		{r.Verdicts.Allow, "allowed"},
+		{r.Verdicts.Refuse, "refused (429, come back later)"},
+		{r.Verdicts.Block, "blocked (403, not welcome)"},
+	} {
+		p.line("  %12s  %7s  %s", count(v.n), shareOf(v.n, all), v.what)
+	}
+}
+
+// Bars of one column, from nothing to full.
+var bars = []rune(" ▁▂▃▄▅▆▇█")
+
+func (p *printer) overTime(r *Report) {
+	if len(r.OverTime) < 2 {
+		return
+	}
+	wide := p.Width - 14
+	by := (len(r.OverTime) + wide - 1) / wide
+	var all, refused []int64
+	for i, s := range r.OverTime {
+		if i%by == 0 {
+			all, refused = append(all, 0), append(refused, 0)
+		}
+		all[len(all)-1] += s.Requests
+		refused[len(refused)-1] += s.Refused
+	}
+	most := int64(0)
+	for _, n := range all {
+		most = max(most, n)
+	}
+	step := time.Duration(by) * r.OverTime[1].From.Sub(r.OverTime[0].From)
+	p.heading(fmt.Sprintf("Over time (a column is %s, the highest %s)", roughly(step), plural(most, "request")))
+	p.line("  requests  %s", bar(all, most))
+	p.line("  refused   %s", p.paint(red, bar(refused, most)))
+	from, to := r.OverTime[0].From, r.OverTime[len(r.OverTime)-1].From
+	left, right := from.Format("2006-01-02 15:04"), to.Format("2006-01-02 15:04")
+	if gap := len(all) - utf8.RuneCountInString(left) - utf8.RuneCountInString(right); gap > 0 {
+		p.line("            %s%*s%s", left, gap, "", right)
+	} else {
+		p.line("            %s", left)
+	}
+}
+
+// bar draws numbers as bars; what is not nothing can be seen.
+func bar(numbers []int64, most int64) string {
+	var b strings.Builder
+	for _, n := range numbers {
+		height := 0
+		if n > 0 && most > 0 {
+			height = 1 + int(float64(n)/float64(most)*float64(len(bars)-2)+0.5)
+		}
+		b.WriteRune(bars[min(height, len(bars)-1)])
+	}
+	return b.String()
+}
+
+func (p *printer) rules(r *Report) {
+	p.heading("What each rule did")
+	wide := p.Width - 2 - 5*11
+	p.line("  %-*s%11s%11s%11s%11s%11s", wide, "", "matched", "refused", "blocked", "bans", "clients")
+	dry := false
+	for _, rule := range r.Rules {
+		name := cut(printable(rule.Name), wide-1)
+		if rule.DryRun {
+			name = cut(printable(rule.Name), wide-3) + " *"
+			dry = true
+		}
+		clients := count(rule.Clients)
+		if rule.Approximate {
+			clients = "~" + clients
+		}
+		p.line("  %-*s%11s%11s%11s%11s%11s", wide, name,
+			count(rule.Matched), dash(rule.Refused), dash(rule.Blocked), dash(rule.Banned), dashed(rule.Clients, clients))
+	}
+	if dry {
+		p.text(2, 2, "* dry_run: what it would have done; not part of the sums above")
+	}
+	p.text(2, 2, "matched: requests that came to the rule and that it is about; clients: refused or blocked by it")
+}
+
+func dash(n int64) string { return dashed(n, count(n)) }
+
+func dashed(n int64, text string) string {
+	if n == 0 {
+		return "–"
+	}
+	return text
+}
+
+func (p *printer) clients(r *Report) {
+	all := r.Lines - r.Skipped
+	p.heading("Who takes how much")
+	wide := 0
+	for _, t := range r.Top {
+		wide = max(wide, len(t.Client))
+	}
+	for _, n := range r.Networks {
+		wide = max(wide, len(n.Network))
+	}
+	wide = min(wide, 39)
+	rest := p.Width - 2 - wide - 2*10 - 2
+	p.line("  %-*s%10s%10s  %s", wide, "client", "requests", "share", "user agent")
+	for _, t := range r.Top {
+		p.line("  %-*s%10s%10s  %s", wide, t.Client, count(t.Requests), shareOf(t.Requests, all), p.agent(t.UserAgent, rest))
+	}
+	p.w.WriteByte('\n')
+	p.line("  %-*s%10s%10s  %s", wide, "network", "requests", "share", "clients")
+	for _, n := range r.Networks {
+		p.line("  %-*s%10s%10s  %s", wide, n.Network, count(n.Requests), shareOf(n.Requests, all), count(n.Clients))
+	}
+	if len(r.UserAgents) == 0 || len(r.UserAgents) == 1 && r.UserAgents[0].UserAgent == "" {
+		return
+	}
+	p.w.WriteByte('\n')
+	rest = p.Width - 2 - 3*10 - 2
+	p.line("%12s%10s%10s  %s", "requests", "share", "refused", "user agent")
+	for _, a := range r.UserAgents {
+		p.line("%12s%10s%10s  %s", count(a.Requests), shareOf(a.Requests, all), dash(a.Refused), p.agent(a.UserAgent, rest))
+	}
+}
+
+func (p *printer) agent(text string, width int) string {
+	if text == "" {
+		return "(no user agent)"
+	}
+	return cut(printable(text), width)
+}
+
+func (p *printer) refused(r *Report) {
+	if len(r.MostRefused) == 0 {
+		return
+	}
+	p.heading("Refused or blocked most")
+	wide, rule := 0, 4
+	for _, t := range r.MostRefused {
+		wide = max(wide, len(t.Client))
+		rule = max(rule, utf8.RuneCountInString(printable(t.Rule)))
+	}
+	wide, rule = min(wide, 39), min(rule, 20)
+	rest := p.Width - 2 - wide - 20 - 2 - rule - 2
+	p.line("  %-*s%10s%10s  %-*s  %s", wide, "client", "refused", "of", rule, "rule", "user agent")
+	for _, t := range r.MostRefused {
+		agent := p.agent(t.UserAgent, rest)
+		if t.Person {
+			agent = "+ " + p.agent(t.UserAgent, rest-2)
+		}
+		p.line("  %-*s%10s%10s  %-*s  %s", wide, t.Client, count(t.Refused+t.Blocked), count(t.Requests), rule, cut(printable(t.Rule), rule), agent)
+	}
+}
+
+func (p *printer) people(r *Report) {
+	if r.Verdicts.Refuse+r.Verdicts.Block == 0 {
+		return
+	}
+	p.heading("People who may have been hurt")
+	if !r.People.Known {
+		p.text(2, 0, "This cannot be told: the log does not hold both referers and user agents.")
+		return
+	}
+	const how = "that look like people: a browser's user agent, page assets fetched, referers sent"
+	if r.People.Refused == 0 {
+		p.text(2, 0, fmt.Sprintf("None: no refused or blocked request came from one of the %s %s.", plural(r.People.Clients, "client"), how))
+		return
+	}
+	p.text(2, 0, fmt.Sprintf("%s of %s refused or blocked requests (%s) came from %s of the %s %s (+ above).",
+		count(r.People.Refused), count(r.Verdicts.Refuse+r.Verdicts.Block), shareOf(r.People.Refused, r.Verdicts.Refuse+r.Verdicts.Block),
+		count(r.People.Hurt), plural(r.People.Clients, "client"), how))
+	for _, rule := range r.People.Rules {
+		p.text(2, 2, fmt.Sprintf("by %q: %s from %s", printable(rule.Rule), plural(rule.Refused, "request"), plural(rule.Clients, "client")))
+	}
+}
+
+func (p *printer) unmeasured(r *Report) {
+	if len(r.Unmeasured) == 0 {
+		return
+	}
+	p.heading("Not measured")
+	for _, u := range r.Unmeasured {
+		p.text(2, 2, fmt.Sprintf("%s: %s: %s", printable(u.Rule), printable(u.What), printable(u.Why)))
+	}
+	p.text(2, 0, "What a log does not hold was judged as absent: with live traffic these rules may do less or more.")
+}
+
+func (p *printer) skipped(r *Report) {
+	if r.Skipped == 0 {
+		return
+	}
+	p.heading("Skipped lines")
+	for _, s := range r.Reasons {
+		p.line("%12s  %s", count(s.Lines), printable(s.Reason))
+		for _, sample := range s.Samples {
+			where := fmt.Sprintf("line %d: ", sample.Line)
+			if len(r.Files) > 1 {
+				where = fmt.Sprintf("%s:%d: ", printable(sample.File), sample.Line)
+			}
+			p.line("%14s%s", "", cut(where+printable(sample.Text), p.Width-14))
+		}
+	}
+}
+
+func (p *printer) next(r *Report) {
+	if r.From == nil {
+		return
+	}
+	p.heading("What next")
+	flag := ""
+	if p.Policy != "" {
+		flag = " -c " + printable(p.Policy)
+	}
+	if p.Policy == "" {
+		p.text(2, 2, "This was the built-in policy. To change it: fairshare policy > site.yaml, then fairshare replay -c site.yaml with the same logs.")
+	} else {
+		p.text(2, 2, "Try another limit: edit "+printable(p.Policy)+" and replay again; --verdicts FILE tells what became of each line.")
+	}
+	p.text(2, 2, "Watch it with live traffic, refusing nobody: fairshare serve"+flag+" --dry-run")
+	p.text(2, 2, "Enforce it: fairshare serve"+flag)
+}

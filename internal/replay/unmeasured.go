@@ -1,0 +1,167 @@
+package replay
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/accesslog"
+)
+
+// An Unmeasured is a fact that a rule looked at and the logs do not hold. It
+// was judged as absent.
+type Unmeasured struct {
+	Rule string `json:"rule"`
+	What string `json:"what"` // as the policy spells it
+	Why  string `json:"why"`
+}
+
+// A look is one fact that a rule looks at.
+type look struct {
+	what   string
+	noun   string           // in "the log holds no …"
+	needs  accesslog.Fields // 0 when no log holds it
+	window time.Duration    // needs a clock as fine as this; 0 for facts
+}
+
+// looks returns what a rule looks at and a log may lack, each once.
+func looks(r *fairshare.Rule) []look {
+	var found []look
+	add := func(l look) {
+		if !slices.ContainsFunc(found, func(f look) bool { return f.what == l.what }) {
+			found = append(found, l)
+		}
+	}
+	cookie := func() { add(look{what: "cookie", noun: "cookies", needs: accesslog.HasCookie}) }
+	header := func(name string) {
+		l := look{what: "header " + name, noun: "header " + name}
+		switch strings.ToLower(name) {
+		case "cookie":
+			l.needs = accesslog.HasCookie
+		case "referer":
+			l.needs = accesslog.HasReferer
+		case "user-agent":
+			l.needs = accesslog.HasUserAgent
+		case "x-forwarded-for":
+			l.needs = accesslog.HasForwarded
+		}
+		add(l)
+	}
+	host := func() { add(look{what: "host", noun: "host", needs: accesslog.HasHost}) }
+	agent := func() { add(look{what: "user_agent", noun: "user agent", needs: accesslog.HasUserAgent}) }
+
+	var match func(m *fairshare.Match)
+	match = func(m *fairshare.Match) {
+		if m.Host != nil {
+			host()
+		}
+		if m.UserAgent != nil {
+			agent()
+		}
+		if m.Cookie != nil {
+			cookie()
+		}
+		for _, name := range slices.Sorted(maps.Keys(m.Header)) {
+			header(name)
+		}
+		for i := range m.Not {
+			match(&m.Not[i])
+		}
+	}
+	match(&r.Match)
+	if l := r.Limit; l != nil {
+		for _, part := range l.By {
+			switch part.Kind {
+			case fairshare.ByUserAgent:
+				agent()
+			case fairshare.ByHost:
+				host()
+			case fairshare.ByCookie:
+				cookie()
+			case fairshare.ByHeader:
+				header(part.Name)
+			}
+		}
+		switch l.Resource {
+		case fairshare.Bytes:
+			add(look{what: "bytes", noun: "byte counts", needs: accesslog.HasBytes})
+		case fairshare.Errors:
+			add(look{what: "errors", noun: "status", needs: accesslog.HasStatus})
+		case fairshare.Concurrent:
+			add(look{what: "concurrent", noun: "durations", needs: accesslog.HasDuration})
+		}
+		if !r.Refund.Empty() {
+			add(look{what: "refund", noun: "status", needs: accesslog.HasStatus})
+		}
+		if l.Window > 0 {
+			add(look{what: "window", window: l.Window})
+		}
+	}
+	if r.Ban != nil && r.Ban.Unless != nil {
+		match(r.Ban.Unless)
+	}
+	return found
+}
+
+// unmeasured returns what the rules looked at in vain. A log without a line
+// that could be judged says nothing.
+func unmeasured(rules []fairshare.Rule, logs []*logFile) []Unmeasured {
+	out := []Unmeasured{}
+	var read []*logFile
+	for _, l := range logs {
+		if l.entries > 0 {
+			read = append(read, l)
+		}
+	}
+	for i := range rules {
+		for _, l := range looks(&rules[i]) {
+			var lacking []*logFile
+			for _, log := range read {
+				if l.window > 0 && l.window < log.resolution || l.window == 0 && (l.needs == 0 || log.has&l.needs == 0) {
+					lacking = append(lacking, log)
+				}
+			}
+			if len(lacking) == 0 {
+				continue
+			}
+			subject := "the log"
+			if len(read) > 1 {
+				switch {
+				case len(lacking) == 1:
+					subject = lacking[0].path
+				case len(lacking) < len(read):
+					subject = fmt.Sprintf("%s and %d more", lacking[0].path, len(lacking)-1)
+				default:
+					subject = "no log"
+				}
+			}
+			why := fmt.Sprintf("%s holds no %s", subject, l.noun)
+			if subject == "no log" {
+				why = fmt.Sprintf("no log holds %s", l.noun)
+			}
+			if l.window > 0 {
+				if subject == "no log" {
+					subject = "every log"
+				}
+				why = fmt.Sprintf("%s tells time in steps of %s, the window is %s", subject, span(lacking[0].resolution), span(l.window))
+			}
+			out = append(out, Unmeasured{Rule: rules[i].Name, What: l.what, Why: why})
+		}
+	}
+	return out
+}
+
+// span spells a duration as a policy does: "200ms", "1h30m".
+func span(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}

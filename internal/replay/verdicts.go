@@ -1,0 +1,112 @@
+package replay
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"fairshare"
+)
+
+// A verdictWriter writes one tab-separated line for each judged request:
+// physical line number, time, client, action, rule, Retry-After in seconds,
+// file.
+type verdictWriter struct {
+	w     io.Writer
+	buf   []byte
+	rules []fairshare.Rule
+
+	second int64 // whose text is in stamp
+	stamp  []byte
+	addr   netip.Addr // whose text is in client
+	client []byte
+}
+
+// flushAt is how many bytes are written at once.
+const flushAt = 256 << 10
+
+func newVerdictWriter(w io.Writer, rules []fairshare.Rule) *verdictWriter {
+	return &verdictWriter{w: w, rules: rules, buf: make([]byte, 0, flushAt+64<<10)}
+}
+
+func (w *verdictWriter) header() error {
+	w.buf = append(w.buf, "line\ttime\tclient\taction\trule\tretry_after\tfile\n"...)
+	return nil
+}
+
+func (w *verdictWriter) write(items []item, file string) error {
+	if strings.ContainsFunc(file, func(r rune) bool { return r < 0x20 || r == 0x7F }) {
+		quoted := strconv.Quote(file)
+		file = quoted[1 : len(quoted)-1]
+	}
+	for i := range items {
+		w.line(&items[i], file)
+		if len(w.buf) >= flushAt {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *verdictWriter) line(it *item, file string) {
+	b := strconv.AppendInt(w.buf, it.entry.Line, 10)
+	b = append(b, '\t')
+	b = w.appendTime(b, it.req.Time)
+	b = append(b, '\t')
+	if addr := it.clientOf(); addr != w.addr {
+		w.addr, w.client = addr, addr.AppendTo(w.client[:0])
+	}
+	b = append(b, w.client...)
+	b = append(b, '\t')
+	f := &it.enforced
+	switch f.action {
+	case fairshare.Allow:
+		b = append(b, "allow\t\t\t"...)
+	case fairshare.Refuse:
+		b = append(b, "refuse\t"...)
+		b = append(b, w.rules[f.rule].Name...)
+		b = append(b, '\t')
+		b = strconv.AppendInt(b, retryAfter(f.wait), 10)
+		b = append(b, '\t')
+	case fairshare.Block:
+		b = append(b, "block\t"...)
+		b = append(b, w.rules[f.rule].Name...)
+		b = append(b, "\t\t"...)
+	default:
+		b = append(b, "undecided\t\t\t"...)
+	}
+	b = append(b, file...)
+	w.buf = append(b, '\n')
+}
+
+// appendTime appends a time as RFC 3339 has it, with as many digits behind
+// the second as are needed.
+func (w *verdictWriter) appendTime(b []byte, t time.Time) []byte {
+	if t.Nanosecond() != 0 {
+		return t.UTC().AppendFormat(b, time.RFC3339Nano)
+	}
+	if sec := t.Unix(); sec != w.second || len(w.stamp) == 0 {
+		w.second = sec
+		w.stamp = t.UTC().AppendFormat(w.stamp[:0], time.RFC3339)
+	}
+	return append(b, w.stamp...)
+}
+
+// retryAfter is a wait in whole seconds, rounded up, at least one.
+func retryAfter(wait time.Duration) int64 {
+	return max(int64(wait/time.Second)+min(int64(wait%time.Second), 1), 1)
+}
+
+func (w *verdictWriter) flush() error {
+	_, err := w.w.Write(w.buf)
+	w.buf = w.buf[:0]
+	if err != nil {
+		return fmt.Errorf("writing verdicts: %w", err)
+	}
+	return nil
+}

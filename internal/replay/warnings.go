@@ -1,0 +1,82 @@
+package replay
+
+import (
+	"fmt"
+	"time"
+
+	"fairshare/internal/accesslog"
+)
+
+// warnings returns what makes the report worth less than it looks.
+func (rec *recorder) warnings(r *Report) []Warning {
+	out := []Warning{}
+	if rec.judged == 0 {
+		return out
+	}
+	share := func(n int64) float64 { return float64(n) / float64(rec.judged) }
+	var forwarded bool
+	for _, l := range rec.logs {
+		forwarded = forwarded || l.has&accesslog.HasForwarded != 0
+	}
+	byNetwork := make([]int64, len(rec.opts.Known))
+	var top *ranked[client]
+	for i := range rec.clients.n {
+		cl := rec.clients.at(i)
+		addr := cl.facts.address()
+		for k := range rec.opts.Known {
+			if rec.opts.Known[k].Addrs.Contains(addr) {
+				byNetwork[k] += int64(cl.count - cl.over)
+				break
+			}
+		}
+		if top == nil || cl.count > top.count {
+			top = cl
+		}
+	}
+	proxies := false
+	for k, n := range byNetwork {
+		if share(n) < 0.5 {
+			continue
+		}
+		proxies = true
+		known := &rec.opts.Known[k]
+		w := Warning{Text: fmt.Sprintf("This log holds proxy addresses: %s of the requests come from %s.", percent(share(n)), known.Name)}
+		switch {
+		case forwarded:
+			w.Hint = fmt.Sprintf("the log holds the forwarded address too: set clients.trusted_proxies: [%s] in the policy", known.Trust)
+		default:
+			w.Hint = "log the forwarded address (X-Forwarded-For) as well, and replay that log with clients.trusted_proxies set"
+		}
+		out = append(out, w)
+	}
+	if n := int64(top.count - top.over); !proxies && share(n) > 0.5 && rec.clients.n > 1 {
+		out = append(out, Warning{
+			Text: fmt.Sprintf("One address, %s, sent %s of the requests.", top.facts.address(), percent(share(n))),
+			Hint: "if it is a proxy of yours, name it in clients.trusted_proxies and log the forwarded address; if it is your own monitor or cron job, allow it by addr",
+		})
+	}
+	if r.Restarts.Count > 0 {
+		at := r.Restarts.At[0]
+		out = append(out, Warning{
+			Text: fmt.Sprintf("Time ran back by more than an hour %s, first at %s:%d (%s after %s): counters and bans began afresh there.",
+				times(r.Restarts.Count), printable(at.File), at.Line, at.Time.Format(stamp), at.Latest.Format(stamp)),
+			Hint: "hand over rotated logs as files of their own: they are merged by time",
+		})
+	}
+	if share(rec.backwards) > 0.01 && rec.furthest > int64(2e9) {
+		out = append(out, Warning{Text: fmt.Sprintf("%s lines (%s) are earlier than the line before, by up to %s; each was judged at the latest time so far.",
+			count(rec.backwards), percent(share(rec.backwards)), roughly(time.Duration(rec.furthest)))})
+	}
+	if n := share(rec.skipped); n > 0.05 {
+		out = append(out, Warning{Text: fmt.Sprintf("%s of the lines could not be read.", percent(float64(rec.skipped)/float64(r.Lines))), Hint: "name the format with --format, or give the server's own format string"})
+	}
+	for _, l := range rec.logs {
+		if l.note != nil {
+			out = append(out, Warning{Text: l.note.Error()})
+		}
+		if !l.zoned {
+			out = append(out, Warning{Text: fmt.Sprintf("%s tells no time zone: its times are taken as %s.", printable(l.path), zoneName(l.opts.Zone)), Hint: "--timezone Europe/Berlin says otherwise"})
+		}
+	}
+	return out
+}
