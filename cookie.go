@@ -31,6 +31,42 @@ func cookies(h Header, found func(name, value string) bool) {
 	}
 }
 
+// hasPair reports whether there is a valid cookie pair.
+func hasPair(h Header) bool {
+	if h == nil {
+		return false
+	}
+	for _, line := range h.Values("Cookie") {
+		if plainPair(line) {
+			return true
+		}
+	}
+	found := false
+	cookies(h, func(string, string) bool {
+		found = true
+		return false
+	})
+	return found
+}
+
+// plainPair reports whether line begins with a valid pair that needs no
+// trimming, as nearly every one does.
+func plainPair(line string) bool {
+	i := 0
+	for i < len(line) && byteKinds[line[i]]&tokenByte != 0 {
+		i++
+	}
+	if i == 0 || i == len(line) || line[i] != '=' {
+		return false
+	}
+	for i++; i < len(line) && line[i] != ';'; i++ {
+		if byteKinds[line[i]]&cookieByte == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // token reports whether s is a token (RFC 9110 §5.6.2).
 func token(s string) bool { return s != "" && all(s, tokenByte) }
 

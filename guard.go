@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,8 @@ type Guard struct {
 	bits4, bits6 int
 	latest       atomic.Int64 // the latest time judged, Unix ns
 	decisions    sync.Pool
+	agents       []*condition // user agent conditions that agentCache remembers
+	agentCache   agentCache
 }
 
 // A compiledRule is a rule as the walk needs it.
@@ -86,6 +89,8 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 				g.spares = append(g.spares, c.match)
 			}
 		}
+		g.numberAgents(c.match)
+		g.numberAgents(c.unless)
 		g.rules[i] = c
 	}
 	for i := range g.rules {
@@ -96,6 +101,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 			g.banning = append(g.banning, i)
 		}
 	}
+	g.agentCache.seed = maphash.MakeSeed()
 	g.latest.Store(minTime)
 	g.decisions.New = func() any { return &decision{guard: g} }
 	return g, nil
@@ -132,6 +138,9 @@ type decision struct {
 	agent  []byte // the folded user agent
 	folded bool   // agent is filled in
 	cookie cookieState
+
+	agentHolds uint64 // which of guard.agents hold
+	agentKnown bool   // agentHolds is filled in
 }
 
 type cookieState uint8
@@ -362,7 +371,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.takes, d.tallies, d.takers = d.takes[:0], d.tallies[:0], d.takers[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
 	d.taken, d.tried, d.settled = false, false, false
-	d.keys, d.folded, d.cookie = d.keys[:0], false, cookieUnknown
+	d.keys, d.folded, d.agentKnown, d.cookie = d.keys[:0], false, false, cookieUnknown
 }
 
 // fold returns s in lower case. The text is good until the next call.
@@ -386,10 +395,9 @@ func (d *decision) foldedUserAgent() string {
 func (d *decision) hasCookie() bool {
 	if d.cookie == cookieUnknown {
 		d.cookie = cookieNone
-		cookies(d.req.Header, func(string, string) bool {
+		if hasPair(d.req.Header) {
 			d.cookie = cookieSome
-			return false
-		})
+		}
 	}
 	return d.cookie == cookieSome
 }

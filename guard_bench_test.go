@@ -1,7 +1,6 @@
 package fairshare_test
 
 import (
-	"net/http"
 	"net/netip"
 	"testing"
 	"time"
@@ -28,12 +27,17 @@ func tenRules() fairshare.Policy {
 	}}
 }
 
+// A canonicalHeader is asked with canonical names only, as a Guard does.
+type canonicalHeader map[string][]string
+
+func (h canonicalHeader) Values(name string) []string { return h[name] }
+
 // browsing is a request that meets three of the ten limits and passes.
 func browsing() fairshare.Request {
 	req := fairshare.Request{
 		Time: start, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "www.example.org",
 		UserAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/131.0.0.0 Safari/537.36",
-		Header:    http.Header{"Cookie": {"session=0123456789abcdef; theme=dark"}, "Accept": {"text/html"}},
+		Header:    canonicalHeader{"Cookie": {"session=0123456789abcdef; theme=dark"}, "Accept": {"text/html"}},
 	}
 	req.SetTarget("/wiki/Fair_queuing?page=2")
 	return req

@@ -82,13 +82,9 @@ func appendAddr(b []byte, kind KeyKind, addr netip.Addr, bits4, bits6 int) []byt
 		bits = 96 + bits4
 	}
 	a := addr.As16()
-	for i := range a {
-		switch keep := bits - 8*i; {
-		case keep <= 0:
-			a[i] = 0
-		case keep < 8:
-			a[i] &= ^byte(0) << (8 - keep)
-		}
-	}
-	return append(b, a[:]...)
+	b = binary.BigEndian.AppendUint64(b, binary.BigEndian.Uint64(a[:8])&head(bits))
+	return binary.BigEndian.AppendUint64(b, binary.BigEndian.Uint64(a[8:])&head(bits-64))
 }
+
+// head returns a mask of the first n of 64 bits.
+func head(n int) uint64 { return ^(^uint64(0) >> max(n, 0)) }

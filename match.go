@@ -72,6 +72,7 @@ type condition struct {
 	none     bool // cookie: "none" is among the values
 	any      bool // cookie: "any" is among the values
 	not      matcher
+	bit      int // user agent: place among the conditions that are remembered, from 1; 0: not remembered
 }
 
 // A matcher is a compiled Match: all conditions must hold, the cheap ones
@@ -161,7 +162,7 @@ func (c *condition) holds(d *decision) bool {
 	case cookieField:
 		return c.holdsCookie(d)
 	case userAgentField:
-		return matchAny(c.patterns, req.UserAgent, d.foldedUserAgent())
+		return c.holdsUserAgent(d)
 	case headerField:
 		return c.holdsHeader(d)
 	case queryField:

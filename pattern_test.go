@@ -115,6 +115,9 @@ func TestCookies(t *testing.T) {
 			got.WriteString(name + "=" + value + " ")
 			return true
 		})
+		if has := hasPair(testHeader{"Cookie": {c.line}}); has != (c.want != "") {
+			t.Errorf("%q has a pair: %v", c.line, has)
+		}
 		if got.String() != c.want {
 			t.Errorf("cookies of %q: %q, want %q", c.line, got.String(), c.want)
 		}

@@ -1,0 +1,81 @@
+package fairshare
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+)
+
+// An agentCache remembers which user agent conditions of a policy hold for
+// the user agents seen last: there are few of them among many requests, and
+// looking for every text in each is the dearest part of a walk. Its size is
+// fixed; a user agent is known by its seeded 64-bit hash.
+type agentCache struct {
+	seed   maphash.Seed
+	places [1024]agentPlace
+}
+
+// An agentPlace holds a hash and the conditions that hold. The hash is stored
+// with the conditions mixed in: a torn pair, written by two at once, fits no
+// user agent.
+type agentPlace struct {
+	mixed, holds atomic.Uint64
+}
+
+// cachedConditions is how many conditions of a policy are remembered: one bit
+// each.
+const cachedConditions = 64
+
+// agentMix spreads the bits of holds, so that a torn pair does not fit by
+// chance.
+const agentMix = 0x9E3779B97F4A7C15
+
+func (c *agentCache) get(userAgent string) (hash, holds uint64, known bool) {
+	hash = maphash.String(c.seed, userAgent)
+	p := &c.places[hash%uint64(len(c.places))]
+	holds = p.holds.Load()
+	return hash, holds, p.mixed.Load() == hash^(holds+1)*agentMix
+}
+
+func (c *agentCache) put(hash, holds uint64) {
+	p := &c.places[hash%uint64(len(c.places))]
+	p.holds.Store(holds)
+	p.mixed.Store(hash ^ (holds+1)*agentMix)
+}
+
+// numberAgents gives each user agent condition of the guard its bit.
+func (g *Guard) numberAgents(m matcher) {
+	for i := range m {
+		c := &m[i]
+		switch {
+		case c.field == notField:
+			g.numberAgents(c.not)
+		case c.field == userAgentField && len(g.agents) < cachedConditions:
+			g.agents = append(g.agents, c)
+			c.bit = len(g.agents)
+		}
+	}
+}
+
+// holdsUserAgent reports whether one of the condition's texts is in the
+// request's user agent.
+func (c *condition) holdsUserAgent(d *decision) bool {
+	if c.bit == 0 {
+		return matchAny(c.patterns, d.req.UserAgent, d.foldedUserAgent())
+	}
+	if !d.agentKnown {
+		d.agentKnown = true
+		cache := &d.guard.agentCache
+		var hash uint64
+		var known bool
+		if hash, d.agentHolds, known = cache.get(d.req.UserAgent); !known {
+			d.agentHolds = 0
+			for i, other := range d.guard.agents {
+				if matchAny(other.patterns, d.req.UserAgent, d.foldedUserAgent()) {
+					d.agentHolds |= 1 << i
+				}
+			}
+			cache.put(hash, d.agentHolds)
+		}
+	}
+	return d.agentHolds>>(c.bit-1)&1 == 1
+}
