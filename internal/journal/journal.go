@@ -1,0 +1,192 @@
+// Package journal records refusals and blocks, one JSON line each. Start with
+// [New].
+package journal
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// An Entry is one refusal or block. Method, Host, Path and UserAgent are the
+// client's own texts; they are cut and escaped.
+type Entry struct {
+	Time       time.Time
+	Client     netip.Addr
+	Method     string
+	Host       string
+	Path       string // without the query
+	UserAgent  string
+	Rule       string
+	Action     string
+	DryRun     bool
+	Status     int
+	RetryAfter int64 // seconds; 0 means none
+	Used       int64 // of Allowed, when a limit spoke
+	Allowed    int64 // 0 means that no limit spoke
+	ID         string
+}
+
+// A Journal writes entries from a goroutine of its own. It is safe for
+// concurrent use.
+type Journal struct {
+	w io.Writer
+
+	mu     sync.Mutex
+	wake   *sync.Cond
+	lines  []byte // not yet written, at most maxPending
+	lost   int64  // entries for which there was no room
+	closed bool
+
+	done chan struct{} // the writer ended
+}
+
+const (
+	maxPending = 1 << 20 // bytes; what comes while so much waits is lost
+	maxText    = 512     // bytes of one text of a client
+)
+
+// New returns a journal that writes to w. Close it to have all written.
+func New(w io.Writer) *Journal {
+	j := &Journal{w: w, done: make(chan struct{})}
+	j.wake = sync.NewCond(&j.mu)
+	go j.write()
+	return j
+}
+
+// spaces holds room for lines that are being made.
+var spaces = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+
+// Add records an entry. It never waits for the writer: entries that come
+// faster than they can be written are lost, and the number of them is
+// recorded in their place.
+func (j *Journal) Add(e *Entry) {
+	space := spaces.Get().(*[]byte)
+	line := e.append((*space)[:0])
+	j.mu.Lock()
+	if j.closed || len(j.lines)+len(line) > maxPending {
+		j.lost++
+	} else {
+		j.lines = append(j.lines, line...)
+	}
+	j.mu.Unlock()
+	j.wake.Signal()
+	*space = line
+	spaces.Put(space)
+}
+
+// write writes what was added until the journal is closed.
+func (j *Journal) write() {
+	defer close(j.done)
+	var lines []byte
+	for {
+		j.mu.Lock()
+		for len(j.lines) == 0 && j.lost == 0 && !j.closed {
+			j.wake.Wait()
+		}
+		lines, j.lines = j.lines, lines[:0]
+		lost, closed := j.lost, j.closed
+		j.lost = 0
+		j.mu.Unlock()
+		if lost > 0 {
+			lines = fmt.Appendf(lines, `{"time":%q,"lost":%d}`+"\n", time.Now().UTC().Format(timeFormat), lost)
+		}
+		if len(lines) > 0 {
+			j.w.Write(lines) // there is nobody to tell of an error
+		}
+		if closed && len(lines) == 0 {
+			return
+		}
+	}
+}
+
+// Close waits until all that was added is written. Entries added later are
+// lost.
+func (j *Journal) Close() {
+	j.mu.Lock()
+	j.closed = true
+	j.mu.Unlock()
+	j.wake.Signal()
+	<-j.done
+}
+
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+func (e *Entry) append(b []byte) []byte {
+	b = append(b, `{"time":"`...)
+	b = e.Time.UTC().AppendFormat(b, timeFormat)
+	b = append(b, `","client":"`...)
+	if e.Client.IsValid() {
+		b = e.Client.AppendTo(b)
+	}
+	b = appendText(append(b, `","method":`...), e.Method)
+	b = appendText(append(b, `,"host":`...), e.Host)
+	b = appendText(append(b, `,"path":`...), e.Path)
+	b = appendText(append(b, `,"user_agent":`...), e.UserAgent)
+	b = appendText(append(b, `,"rule":`...), e.Rule)
+	b = appendText(append(b, `,"action":`...), e.Action)
+	b = strconv.AppendBool(append(b, `,"dry_run":`...), e.DryRun)
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(e.Status), 10)
+	if e.RetryAfter > 0 {
+		b = strconv.AppendInt(append(b, `,"retry_after":`...), e.RetryAfter, 10)
+	}
+	if e.Allowed > 0 {
+		b = strconv.AppendInt(append(b, `,"used":`...), e.Used, 10)
+		b = strconv.AppendInt(append(b, `,"allowed":`...), e.Allowed, 10)
+	}
+	b = appendText(append(b, `,"id":`...), e.ID)
+	return append(b, "}\n"...)
+}
+
+// appendText appends s as a JSON string that a terminal, too, shows as what it
+// is: control, format and direction characters are escaped, bytes that are no
+// UTF-8 become U+FFFD, and what is over 512 bytes is cut, with "…" in its
+// place.
+func appendText(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	cut := false
+	if len(s) > maxText {
+		end := maxText
+		for end > maxText-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s, cut = s[:end], true
+	}
+	b = append(b, '"')
+	for i := 0; i < len(s); {
+		if c := s[i]; c < utf8.RuneSelf {
+			i++
+			switch {
+			case c == '"' || c == '\\':
+				b = append(b, '\\', c)
+			case c < 0x20 || c == 0x7F:
+				b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			default:
+				b = append(b, c)
+			}
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		i += n
+		switch {
+		case unicode.IsGraphic(r) && r != 0xA0 && !unicode.Is(unicode.Zs, r):
+			b = utf8.AppendRune(b, r)
+		case r > 0xFFFF: // a surrogate pair
+			r -= 0x10000
+			for _, u := range [...]rune{0xD800 + r>>10, 0xDC00 + r&0x3FF} {
+				b = append(b, '\\', 'u', hex[u>>12&15], hex[u>>8&15], hex[u>>4&15], hex[u&15])
+			}
+		default:
+			b = append(b, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
+		}
+	}
+	if cut {
+		b = append(b, "…"...)
+	}
+	return append(b, '"')
+}

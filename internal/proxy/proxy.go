@@ -1,0 +1,299 @@
+// Package proxy hands requests on to the upstream. Start with [New].
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"fairshare/httpguard"
+)
+
+// Config says where requests go and whose word about them is taken.
+type Config struct {
+	Upstream *url.URL // scheme and host; see ParseUpstream
+
+	// Trusts tells whether a peer, as in http.Request.RemoteAddr, is a proxy
+	// whose forwarding headers are handed on. nil means nobody is.
+	Trusts func(peer string) bool
+
+	// Header is one more header that only trusted proxies may send, the one
+	// that the client's address is taken from. "" means none.
+	Header string
+
+	// Log is told what went wrong with the upstream, a line each; the client
+	// is not. nil means nobody.
+	Log *log.Logger
+
+	// Timeout is how long the upstream may take to begin its answer once it
+	// has the whole request; 0 means DefaultTimeout.
+	Timeout time.Duration
+}
+
+// DefaultTimeout is what a zero Config.Timeout means.
+const DefaultTimeout = 60 * time.Second
+
+// dialTimeout is how long the upstream may take to accept a connection.
+const dialTimeout = 5 * time.Second
+
+// ParseUpstream reads the URL of an upstream: http or https and a host, with
+// or without a port.
+func ParseUpstream(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "":
+		return nil, fmt.Errorf("upstream %q is not a URL like http://127.0.0.1:3000", text)
+	case u.Hostname() == "":
+		return nil, fmt.Errorf("upstream %q names no host", text)
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return nil, fmt.Errorf("upstream %q has more than a scheme, a host and a port", text)
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
+}
+
+// A Proxy is an http.Handler that asks the upstream. It changes the headers of
+// the requests that it is given.
+type Proxy struct {
+	config    Config
+	transport *http.Transport
+	reverse   httputil.ReverseProxy
+}
+
+// New returns a proxy to an upstream.
+func New(c Config) *Proxy {
+	if c.Trusts == nil {
+		c.Trusts = func(string) bool { return false }
+	}
+	if c.Log == nil {
+		c.Log = log.New(discard{}, "", 0)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	c.Header = http.CanonicalHeaderKey(c.Header)
+	p := &Proxy{config: c, transport: newTransport(c.Timeout)}
+	p.reverse = httputil.ReverseProxy{
+		Rewrite:      p.rewrite,
+		Transport:    p.transport,
+		BufferPool:   &buffers{},
+		ErrorHandler: p.failed,
+		ErrorLog:     c.Log,
+	}
+	return p
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+func newTransport(timeout time.Duration) *http.Transport {
+	http1 := new(http.Protocols)
+	http1.SetHTTP1(true)
+	return &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		Protocols:              http1,
+		DisableCompression:     true, // the client says what it takes
+		MaxIdleConnsPerHost:    1024,
+		IdleConnTimeout:        60 * time.Second,
+		TLSHandshakeTimeout:    dialTimeout,
+		ExpectContinueTimeout:  time.Second,
+		ResponseHeaderTimeout:  timeout,
+		MaxResponseHeaderBytes: 256 << 10,
+	}
+}
+
+// Close drops the idle connections to the upstream.
+func (p *Proxy) Close() { p.transport.CloseIdleConnections() }
+
+// Reach tells whether the upstream takes connections.
+func (p *Proxy) Reach(ctx context.Context) error {
+	addr := p.config.Upstream.Host
+	if p.config.Upstream.Port() == "" {
+		addr = net.JoinHostPort(p.config.Upstream.Hostname(), p.config.Upstream.Scheme)
+	}
+	conn, err := p.transport.DialContext(ctx, "tcp", addr)
+	if err == nil {
+		conn.Close()
+	}
+	return err
+}
+
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodConnect, http.MethodTrace:
+		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+		p.answer(w, r, http.StatusMethodNotAllowed, "This site does not know the method.")
+		return
+	}
+	if target(r) == "" {
+		p.answer(w, r, http.StatusBadRequest, "The address of this page cannot be read.")
+		return
+	}
+	// An upgrade to anything but a websocket would be a tunnel to the upstream
+	// through which requests come that nobody judges.
+	if up := r.Header["Upgrade"]; up != nil && !(len(up) == 1 && strings.EqualFold(up[0], "websocket") && r.Method == http.MethodGet) {
+		delete(r.Header, "Upgrade")
+	}
+	delete(r.Header, "Http2-Settings")
+	p.reverse.ServeHTTP(w, r)
+}
+
+// target returns the request target to send, byte for byte as the client sent
+// it, in origin form; "" when that cannot be done.
+func target(r *http.Request) string {
+	t := r.RequestURI
+	if t == "" {
+		return r.URL.RequestURI()
+	}
+	if t[0] != '/' && t != "*" { // absolute form
+		_, rest, found := strings.Cut(t, "://")
+		if !found {
+			return ""
+		}
+		i := strings.IndexAny(rest, "/?")
+		switch {
+		case i < 0:
+			return "/"
+		case rest[i] == '?':
+			return "/" + rest[i:]
+		}
+		t = rest[i:]
+	}
+	// net/url takes an opaque "//" for an authority. It leaves the path as it
+	// was sent unless something in it has to be escaped.
+	if strings.HasPrefix(t, "//") {
+		path, _, _ := strings.Cut(t, "?")
+		if r.URL.EscapedPath() != path {
+			return ""
+		}
+	}
+	return t
+}
+
+func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
+	in, out := pr.In, pr.Out
+	u := out.URL // a copy of In's
+	u.Scheme, u.Host, u.User, u.Fragment, u.RawFragment = p.config.Upstream.Scheme, p.config.Upstream.Host, nil, "", ""
+	if t := target(in); strings.HasPrefix(t, "//") {
+		u.RawQuery, u.ForceQuery = in.URL.RawQuery, in.URL.ForceQuery
+	} else {
+		u.Opaque, u.RawQuery, u.ForceQuery = t, "", false
+	}
+	out.Host = in.Host
+	p.forwarded(in, out.Header)
+}
+
+// forwarded sets what tells the upstream about the client. A trusted proxy's
+// word is kept and added to, anybody else's is replaced.
+func (p *Proxy) forwarded(in *http.Request, h http.Header) {
+	trusted := p.config.Trusts(in.RemoteAddr)
+	for name := range h {
+		// Servers that hand headers on as variables make "_" of "-": under
+		// such a name anybody could set X-Forwarded-For.
+		if strings.IndexByte(name, '_') >= 0 || !trusted && (strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip" || name == p.config.Header) {
+			delete(h, name)
+		}
+	}
+	proto := "http"
+	if in.TLS != nil {
+		proto = "https"
+	}
+	values := []string{peer(in.RemoteAddr), proto, in.Host}
+	if trusted {
+		// ReverseProxy took these off.
+		if prior := in.Header["X-Forwarded-For"]; len(prior) > 0 {
+			if values[0] == "" {
+				values[0] = strings.Join(prior, ", ")
+			} else {
+				values[0] = strings.Join(prior, ", ") + ", " + values[0]
+			}
+		}
+		if prior := in.Header["X-Forwarded-Proto"]; len(prior) > 0 {
+			values[1] = prior[len(prior)-1]
+		}
+		if prior := in.Header["X-Forwarded-Host"]; len(prior) > 0 {
+			values[2] = prior[len(prior)-1]
+		}
+		if prior := in.Header["Forwarded"]; len(prior) > 0 {
+			h["Forwarded"] = prior
+		}
+	}
+	if values[0] != "" {
+		h["X-Forwarded-For"] = values[0:1:1]
+	}
+	h["X-Forwarded-Proto"] = values[1:2:2]
+	h["X-Forwarded-Host"] = values[2:3:3]
+}
+
+// peer returns the address of a peer; "" for a Unix socket.
+func peer(remote string) string {
+	a, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return ""
+	}
+	return a.Addr().Unmap().WithZone("").String()
+}
+
+// failed answers for an upstream that did not.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	var timeout net.Error
+	switch {
+	case r.Context().Err() != nil: // the client is gone, nobody reads this
+		p.answer(w, r, http.StatusBadGateway, "")
+	case errors.As(err, &timeout) && timeout.Timeout():
+		p.config.Log.Printf("upstream %s is too slow: %v", p.config.Upstream.Host, err)
+		p.answer(w, r, http.StatusGatewayTimeout, "This site takes too long to answer. Please try again in a while.")
+	default:
+		p.config.Log.Printf("upstream %s does not answer: %v", p.config.Upstream.Host, err)
+		p.answer(w, r, http.StatusBadGateway, "This site does not answer at the moment. Please try again in a while.")
+	}
+}
+
+// answer writes a page of the proxy's own.
+func (p *Proxy) answer(w http.ResponseWriter, r *http.Request, status int, text string) {
+	httpguard.NotUpstream(w)
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	title := http.StatusText(status)
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		fmt.Fprintf(w, page, title, title, text)
+	}
+}
+
+const page = `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>%s</title>
+<body style="font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto;padding:0 1.2rem">
+<h1>%s</h1>
+<p>%s</p>
+</html>
+`
+
+// buffers lends the space that answers are copied through.
+type buffers struct{ pool sync.Pool }
+
+const bufferSize = 32 << 10
+
+func (b *buffers) Get() []byte {
+	if space, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return space[:]
+	}
+	return make([]byte, bufferSize)
+}
+
+func (b *buffers) Put(space []byte) { b.pool.Put((*[bufferSize]byte)(space)) }
