@@ -174,24 +174,35 @@ func (w *worker) clfTime(b []byte, e *Entry) (rest []byte, reason string) {
 }
 
 // closeRequest returns where the quoted request ends: at a quote with a
-// status behind it, since not every server escapes quotes.
+// status behind it, since not every server escapes quotes; -1 if nowhere.
 func closeRequest(b []byte) int {
-	first := -1
-	for i := 0; i < len(b); {
-		j := closeQuote(b[i:])
+	escaped, other := -1, -1 // second and third choice
+	for i := 0; ; i++ {
+		j := bytes.IndexByte(b[i:], '"')
 		if j < 0 {
 			break
 		}
 		i += j
-		if i+2 < len(b) && (b[i+2]-'0' <= 9 || b[i+2] == '-') {
+		atEnd := i+1 == len(b)
+		if !atEnd && b[i+1] != ' ' {
+			continue
+		}
+		status := i+2 < len(b) && (b[i+2]-'0' <= 9 || b[i+2] == '-')
+		switch {
+		case i > 0 && b[i-1] == '\\' && escapedAt(b, i):
+			if status && escaped < 0 {
+				escaped = i
+			}
+		case status:
 			return i
+		case other < 0:
+			other = i
 		}
-		if first < 0 {
-			first = i
-		}
-		i++
 	}
-	return first
+	if escaped >= 0 {
+		return escaped
+	}
+	return other
 }
 
 // clfStatus reads " status bytes" and returns what is left from the space
@@ -300,8 +311,12 @@ func quoted(b []byte) (text, rest []byte, ok bool) {
 // a bare number with decimals (nginx $request_time), rt= and its kin, a
 // quoted list of addresses, Traefik's last four fields.
 func (p *clfParser) tail(b []byte, e *Entry, w *worker) {
+	const most = 64 // words looked at
 	upstream := time.Duration(0)
-	for len(b) > 0 {
+	for range most {
+		if len(b) == 0 {
+			break
+		}
 		if b[0] == ' ' {
 			b = b[1:]
 			continue

@@ -17,7 +17,7 @@ func (squidParser) parse(line []byte, e *Entry, w *worker) string {
 		f[i], rest = word(rest)
 	}
 	slash := bytes.IndexByte(f[3], '/')
-	if _, _, ok := unixTime(f[0]); !ok || bytes.IndexByte(f[0], '.') != 10 || slash < 0 {
+	if _, _, ok := unixTime(f[0]); !ok || bytes.IndexByte(f[0], '.') < 9 || slash < 0 {
 		return reasonShape
 	}
 	if f[6] == nil || rest == nil {
