@@ -38,23 +38,31 @@ type Journal struct {
 	w io.Writer
 
 	mu     sync.Mutex
-	wake   *sync.Cond
 	lines  []byte // not yet written, at most maxPending
 	lost   int64  // entries for which there was no room
 	closed bool
 
+	some chan struct{} // there are lines where there were none
+	many chan struct{} // there are enough lines not to wait for more
+	quit chan struct{} // no more will come
 	done chan struct{} // the writer ended
 }
 
+// Bounds of a journal.
 const (
-	maxPending = 1 << 20 // bytes; what comes while so much waits is lost
-	maxText    = 512     // bytes of one text of a client
+	maxPending = 1 << 20               // bytes; what comes while so much waits is lost
+	enough     = 64 << 10              // bytes that are written at once
+	delay      = 20 * time.Millisecond // how long fewer bytes wait for more
+	maxText    = 512                   // bytes of one text of a client
 )
 
 // New returns a journal that writes to w. Close it to have all written.
 func New(w io.Writer) *Journal {
-	j := &Journal{w: w, done: make(chan struct{})}
-	j.wake = sync.NewCond(&j.mu)
+	j := &Journal{
+		w:    w,
+		some: make(chan struct{}, 1), many: make(chan struct{}, 1),
+		quit: make(chan struct{}), done: make(chan struct{}),
+	}
 	go j.write()
 	return j
 }
@@ -69,49 +77,80 @@ func (j *Journal) Add(e *Entry) {
 	space := spaces.Get().(*[]byte)
 	line := e.append((*space)[:0])
 	j.mu.Lock()
-	if j.closed || len(j.lines)+len(line) > maxPending {
+	before, after := len(j.lines), len(j.lines)+len(line)
+	if j.closed || after > maxPending {
 		j.lost++
+		after = before
 	} else {
 		j.lines = append(j.lines, line...)
 	}
 	j.mu.Unlock()
-	j.wake.Signal()
+	if before == 0 && after > 0 {
+		signal(j.some)
+	}
+	if before < enough && after >= enough {
+		signal(j.many)
+	}
 	*space = line
 	spaces.Put(space)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // write writes what was added until the journal is closed.
 func (j *Journal) write() {
 	defer close(j.done)
 	var lines []byte
+	wait := time.NewTimer(delay)
 	for {
-		j.mu.Lock()
-		for len(j.lines) == 0 && j.lost == 0 && !j.closed {
-			j.wake.Wait()
-		}
-		lines, j.lines = j.lines, lines[:0]
-		lost, closed := j.lost, j.closed
-		j.lost = 0
-		j.mu.Unlock()
-		if lost > 0 {
-			lines = fmt.Appendf(lines, `{"time":%q,"lost":%d}`+"\n", time.Now().UTC().Format(timeFormat), lost)
-		}
-		if len(lines) > 0 {
-			j.w.Write(lines) // there is nobody to tell of an error
-		}
-		if closed && len(lines) == 0 {
+		select {
+		case <-j.some:
+			wait.Reset(delay)
+			select {
+			case <-wait.C:
+			case <-j.many:
+			case <-j.quit:
+			}
+			lines = j.flush(lines)
+		case <-j.quit:
+			j.flush(lines)
 			return
 		}
 	}
 }
 
+// flush writes what waits. It returns the room that it was in, for the next
+// time; lines is that of the last time.
+func (j *Journal) flush(lines []byte) []byte {
+	j.mu.Lock()
+	lines, j.lines = j.lines, lines[:0]
+	lost := j.lost
+	j.lost = 0
+	j.mu.Unlock()
+	if lost > 0 {
+		lines = fmt.Appendf(lines, `{"time":%q,"lost":%d}`+"\n", time.Now().UTC().Format(timeFormat), lost)
+	}
+	if len(lines) > 0 {
+		j.w.Write(lines) // there is nobody to tell of an error
+	}
+	return lines
+}
+
 // Close waits until all that was added is written. Entries added later are
-// lost.
+// not.
 func (j *Journal) Close() {
 	j.mu.Lock()
+	closed := j.closed
 	j.closed = true
 	j.mu.Unlock()
-	j.wake.Signal()
+	if !closed {
+		close(j.quit)
+	}
 	<-j.done
 }
 
