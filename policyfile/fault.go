@@ -118,6 +118,10 @@ func (r *reader) fault(n *node, hint, format string, args ...any) {
 }
 
 func (r *reader) faultAt(line, column int, hint, format string, args ...any) {
+	if r.full() {
+		r.untold++
+		return
+	}
 	err := fmt.Errorf(format, args...)
 	r.faults = append(r.faults, &ParseError{File: r.file.Name, Line: line, Column: column, Source: r.source(line), Hint: hint, Err: err})
 }
@@ -128,9 +132,18 @@ func (r *reader) warn(n *node, hint, format string, args ...any) {
 	})
 }
 
-// source returns a line of the file, "" when there is no such line.
+// maxFaults is how many faults of a file are told.
+const maxFaults = 200
+
+func (r *reader) full() bool { return len(r.faults) >= maxFaults }
+
+// maxSource bounds the lines that are shown, in bytes.
+const maxSource = 1 << 14
+
+// source returns a line of the file, "" when there is no such line or it is
+// very long.
 func (r *reader) source(line int) string {
-	if line < 1 || line > len(r.lines) {
+	if line < 1 || line > len(r.lines) || len(r.lines[line-1]) > maxSource {
 		return ""
 	}
 	return strings.TrimSuffix(r.lines[line-1], "\r")
@@ -143,6 +156,9 @@ func (r *reader) joined() error {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	faults := slices.CompactFunc(r.faults, func(a, b *ParseError) bool { return a.Error() == b.Error() })
+	if r.untold > 0 {
+		faults = append(faults, &ParseError{File: r.file.Name, Err: fmt.Errorf("and %d faults more", r.untold)})
+	}
 	errs := make([]error, len(faults))
 	for i, f := range faults {
 		errs[i] = f

@@ -72,6 +72,7 @@ func Parse(name string, data []byte) (*File, error) {
 	if err := r.file.Policy.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	r.warnings()
 	return r.file, nil
 }
 
@@ -99,13 +100,11 @@ func (r *reader) read(data []byte) {
 	}
 	text := strings.TrimPrefix(string(data), byteOrderMark)
 	r.lines = strings.Split(text, "\n")
-	root, fault := r.parseTree([]byte(text))
-	if fault != nil {
-		r.broken = true
-		r.faultAt(fault.line, fault.column, "", "%s", fault.message)
-		return
-	}
+	root := r.tree(text)
 	if root == nil {
+		if r.broken {
+			return
+		}
 		r.faultAt(1, 1, "rules: [{use: default}] takes the built-in rules", "the file holds no policy")
 		return
 	}

@@ -132,9 +132,16 @@ var keyKinds = []fairshare.KeyKind{
 	fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath, fairshare.ByEveryone,
 }
 
+// maxParts is how many parts a key may have.
+const maxParts = 8
+
 func (r *reader) keyParts(n *node) []fairshare.KeyPart {
 	var parts []fairshare.KeyPart
-	for _, item := range r.list(n, "by") {
+	for i, item := range r.list(n, "by") {
+		if i == maxParts {
+			r.fault(item, "", "by: more than %d parts", maxParts)
+			break
+		}
 		s, ok := r.text(item, "by")
 		if !ok {
 			parts = append(parts, fairshare.KeyPart{})

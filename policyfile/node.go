@@ -1,10 +1,7 @@
 package policyfile
 
 import (
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
@@ -62,22 +59,14 @@ func (k nodeKind) String() string {
 	return "nothing"
 }
 
-// A syntaxFault is YAML that cannot be read.
-type syntaxFault struct {
-	line, column int
-	message      string
-}
-
-func (f *syntaxFault) Error() string { return f.message }
-
 // parseTree reads YAML. The node is nil when the file holds no value.
-func (r *reader) parseTree(data []byte) (root *node, fault *syntaxFault) {
+func (r *reader) parseTree(text string) (root *node, fault *syntaxFault) {
 	defer func() {
 		if recover() != nil { // the YAML library met what it did not expect
 			root, fault = nil, &syntaxFault{1, 1, "this is not YAML"}
 		}
 	}()
-	tokens := lexer.Tokenize(string(data))
+	tokens := lexer.Tokenize(text)
 	if fault := checkTokens(tokens); fault != nil {
 		return nil, fault
 	}
@@ -97,27 +86,17 @@ func (r *reader) parseTree(data []byte) (root *node, fault *syntaxFault) {
 	b := &builder{r: r, anchors: map[string]*node{}}
 	if len(docs) > 1 {
 		at := docs[1].Body.GetToken().Position
-		r.faultAt(max(at.Line, 1), max(at.Column, 1), "", "a second document: a policy is one")
+		if docs[1].Start != nil {
+			at = docs[1].Start.Position
+		}
+		r.faultAt(max(at.Line, 1), max(at.Column, 1), "", "a second document begins: a policy is one")
+		r.broken = true
 	}
 	root = b.node(docs[0].Body)
+	if b.aliased > maxAliased {
+		return nil, &syntaxFault{1, 1, fmt.Sprintf("aliases stand for more than %d values", maxAliased)}
+	}
 	return root, nil
-}
-
-func newSyntaxFault(err error) *syntaxFault {
-	var at interface {
-		GetMessage() string
-		GetToken() *token.Token
-	}
-	if !errors.As(err, &at) || at.GetToken() == nil || at.GetToken().Position == nil {
-		return &syntaxFault{1, 1, firstLine(err.Error())}
-	}
-	pos := at.GetToken().Position
-	return &syntaxFault{max(pos.Line, 1), max(pos.Column, 1), firstLine(at.GetMessage())}
-}
-
-func firstLine(s string) string {
-	s, _, _ = strings.Cut(s, "\n")
-	return s
 }
 
 // checkTokens refuses what would make the YAML library slow or nest deeply.
@@ -221,9 +200,6 @@ func (b *builder) alias(n *ast.AliasNode, out *node) *node {
 		return out
 	}
 	if b.aliased += target.size; b.aliased > maxAliased {
-		if b.aliased-target.size <= maxAliased {
-			b.r.faultAt(out.line, out.column, "", "aliases that stand for more than %d values", maxAliased)
-		}
 		return out
 	}
 	return target
@@ -257,8 +233,16 @@ func (b *builder) mapping(out *node, values []*ast.MappingValueNode) {
 		}
 		out.entries = append(out.entries, entry{key: key, value: value})
 	}
+	if len(merged) == 0 {
+		return
+	}
+	own := map[string]bool{}
+	for _, e := range out.entries {
+		own[e.key.text] = true
+	}
 	for _, e := range merged {
-		if !slices.ContainsFunc(out.entries, func(o entry) bool { return o.key.text == e.key.text }) {
+		if !own[e.key.text] {
+			own[e.key.text] = true
 			out.entries = append(out.entries, e)
 			out.size += 1 + e.value.size
 		}

@@ -3,11 +3,14 @@ package policyfile
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gaissmai/bart"
 )
 
 // topKeys are the keys of a policy file.
@@ -80,6 +83,7 @@ func (r *reader) policy(root *node) {
 	if got == nil {
 		return
 	}
+	r.root = root
 	if !got.has("rules") {
 		r.missing(root, "rules: [{use: default}] takes the built-in rules", "rules are needed")
 	}
@@ -174,6 +178,7 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 		items = nil
 	}
 	f.TrustedProxies = []string{}
+	var trusted bart.Lite
 	for _, item := range items {
 		s, ok := r.text(item, "trusted_proxies")
 		if !ok {
@@ -188,10 +193,16 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 			continue
 		case prefix.IsSingleIP() && prefix.Addr().IsUnspecified():
 			r.fault(item, "for all addresses write 0.0.0.0/0 and ::/0", "trusted_proxies: no proxy has the address %s", quote(s))
-		case prefix.Bits() == 0:
-			r.warn(item, "name the addresses of your proxies", "trusted_proxies: %s is the whole internet: everybody could claim any address", s)
+		default:
+			trusted.Insert(prefix)
 		}
 		f.TrustedProxies = append(f.TrustedProxies, s)
+	}
+	trusted.Aggregate()
+	for _, whole := range []string{"0.0.0.0/0", "2000::/3"} {
+		if trusted.LookupPrefix(netip.MustParsePrefix(whole)) {
+			r.warn(n, "name the addresses of your proxies", "trusted_proxies hold the whole internet (%s): everybody could claim to be anybody", whole)
+		}
 	}
 }
 

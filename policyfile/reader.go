@@ -15,12 +15,16 @@ import (
 
 // A reader reads one file and gathers its faults.
 type reader struct {
-	file   *File
-	dir    string // files that the policy names are relative to it
-	lines  []string
-	faults []*ParseError
-	broken bool // part of the file could not be read: what is missing is not told
-	rules  []ruleNode
+	file        *File
+	dir         string // files that the policy names are relative to it
+	lines       []string
+	faults      []*ParseError
+	untold      int  // faults beyond maxFaults
+	broken      bool // part of the file could not be read: what is missing is not told
+	rules       []ruleNode
+	usedDefault bool
+	root        *node             // the whole file
+	bodies      map[string]string // files that answers are read from
 }
 
 // A key is one key of a map in a policy file.
@@ -51,8 +55,14 @@ func (g *reading) at(names ...string) *node {
 // readMap reads a map with known keys. It returns nil for what is no map.
 func readMap[T any](r *reader, n *node, what, example string, keys []key[T], into *T) *reading {
 	if n.kind != mapNode {
+		if n.kind == nullNode && r.broken {
+			return nil
+		}
 		hint := ""
-		if example != "" {
+		switch {
+		case n.kind == nullNode:
+			hint = fmt.Sprintf("is what belongs to %s indented further than it?", what)
+		case example != "":
 			hint = fmt.Sprintf("%s: %s", what, example)
 		}
 		r.fault(n, hint, "%s: a map is needed, not %s", what, n.describe())
@@ -63,8 +73,10 @@ func readMap[T any](r *reader, n *node, what, example string, keys []key[T], int
 		name := e.key.text
 		i := slices.IndexFunc(keys, func(k key[T]) bool { return k.name == name })
 		switch {
+		case i < 0 && r.full():
+			r.untold++
 		case i < 0:
-			r.unknownKey(e.key, what, names(keys))
+			r.unknownKey(e, what, names(keys))
 		case got.has(name):
 			r.fault(e.key, "", "%s stands twice in this map, first in line %d", name, got.keys[name].line)
 		default:
@@ -79,10 +91,13 @@ func readMap[T any](r *reader, n *node, what, example string, keys []key[T], int
 	return got
 }
 
+// names returns the keys that this version knows.
 func names[T any](keys []key[T]) []string {
-	list := make([]string, len(keys))
-	for i, k := range keys {
-		list[i] = k.name
+	var list []string
+	for _, k := range keys {
+		if k.read != nil {
+			list = append(list, k.name)
+		}
 	}
 	return list
 }
@@ -100,7 +115,8 @@ func (r *reader) notYet(n *node, what string) {
 }
 
 // unknownKey finds out what was meant.
-func (r *reader) unknownKey(n *node, what string, known []string) {
+func (r *reader) unknownKey(e entry, what string, known []string) {
+	n := e.key
 	hint := didYouMean(n.text, known)
 	switch place := places()[strings.ToLower(n.text)]; {
 	case slices.Contains(known, strings.ToLower(n.text)):
@@ -110,7 +126,14 @@ func (r *reader) unknownKey(n *node, what string, known []string) {
 	case hint == "":
 		hint = slips[strings.ToLower(n.text)]
 	}
-	if hint == "" {
+	if word, value, found := strings.Cut(n.text, ":"); found && slices.Contains(known, word) {
+		hint = fmt.Sprintf("a space is needed after the colon: %s: %s", word, value)
+	}
+	switch {
+	case hint != "":
+	case e.value.kind == nullNode && e.value.line == n.line:
+		hint = "several values stand in brackets: [a, b]"
+	default:
 		hint = "known here: " + strings.Join(known, ", ")
 	}
 	r.fault(n, hint, "unknown key: %q", n.text)
@@ -155,6 +178,9 @@ func (r *reader) text(n *node, what string) (string, bool) {
 	if n.kind != scalarNode {
 		hint := ""
 		if n.kind == nullNode {
+			if r.broken {
+				return "", false
+			}
 			hint = `an empty text is written ""`
 		} else if n.kind == mapNode {
 			hint = "a text with { } or \": \" in it needs quotes"
@@ -175,7 +201,7 @@ func (r *reader) list(n *node, what string) []*node {
 		}
 		return n.items
 	case nullNode:
-		r.fault(n, "", "%s: a value is needed", what)
+		r.missing(n, "", "%s: a value is needed", what)
 		return nil
 	}
 	return []*node{n}
@@ -403,7 +429,7 @@ func FormatDuration(d time.Duration) string {
 		name string
 		unit time.Duration
 	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
-		if n := d / u.unit; n > 0 {
+		if n := d / u.unit; n > 0 && (u.name != "d" || n > 1) { // 24h and 36h read better than 1d
 			fmt.Fprintf(&b, "%d%s", n, u.name)
 			d -= n * u.unit
 		}

@@ -70,10 +70,14 @@ func readRules(r *reader, n *node, f *File) {
 	switch n.kind {
 	case listNode:
 	case nullNode:
-		r.fault(n, "rules: [] is a policy that lets everything through", "rules: a list is needed")
+		r.missing(n, "rules: [] is a policy that lets everything through", "rules: a list is needed")
 		return
 	default:
-		r.fault(n, "each rule begins with \"- name:\"", "rules: a list is needed, not %s", n.describe())
+		hint := "each rule begins with \"- name:\""
+		if n.text == "default" {
+			hint = "rules: [{use: default}]"
+		}
+		r.fault(n, hint, "rules: a list is needed, not %s", n.describe())
 		return
 	}
 	taken := map[string]*node{}
@@ -113,6 +117,11 @@ func (r *reader) add(rule fairshare.Rule, at ruleNode) {
 // useDefault puts the built-in rules at the place of {use: default}.
 func (r *reader) useDefault(d *ruleDraft, taken map[string]*node) {
 	d.at.built = true
+	if r.usedDefault {
+		r.fault(d.at.node, "", "the built-in rules stand twice")
+		return
+	}
+	r.usedDefault = true
 	for _, rule := range BuiltIn().Policy.Rules {
 		if first := taken[rule.Name]; first != nil {
 			r.fault(d.at.node, "", "the name %s stands twice: in line %d and in the built-in rules", quote(rule.Name), first.line)
@@ -349,6 +358,9 @@ func (r *reader) bodyFile(n *node) string {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(r.dir, path)
 	}
+	if body, known := r.bodies[path]; known {
+		return body
+	}
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -359,6 +371,10 @@ func (r *reader) bodyFile(n *node) string {
 	default:
 		var data []byte
 		if data, err = os.ReadFile(path); err == nil {
+			if r.bodies == nil {
+				r.bodies = map[string]string{}
+			}
+			r.bodies[path] = string(data)
 			return string(data)
 		}
 	}

@@ -1,0 +1,313 @@
+package policyfile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"fairshare"
+)
+
+// Sentence says in plain words what a rule of a policy does, without a line
+// end.
+func Sentence(rule *fairshare.Rule) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: ", printable(rule.Name))
+	request := "a request" + matchWords(&rule.Match)
+	if request == "a request" {
+		request = "every request"
+	}
+	switch {
+	case rule.Limit != nil:
+		limitSentence(&b, rule)
+	case rule.Action == fairshare.Allow:
+		fmt.Fprintf(&b, "%s is allowed; the rules below are not asked.", request)
+	default:
+		fmt.Fprintf(&b, "%s is blocked with %s.", request, answerWords(rule, 403))
+	}
+	if rule.DryRun {
+		b.WriteString(" Dry run: it is reported, and nothing is enforced.")
+	}
+	return b.String()
+}
+
+func limitSentence(b *strings.Builder, rule *fairshare.Rule) {
+	lim := rule.Limit
+	asker, asked, but := askerWords(&rule.Match), askedWords(&rule.Match), butWords(&rule.Match)
+	who, per := keyWords(lim.By)+asker, " in "+FormatDuration(lim.Window)
+	answers := ""
+	if asked+but != "" {
+		answers = " to requests" + asked + but
+	}
+	switch lim.Resource {
+	case fairshare.Requests:
+		fmt.Fprintf(b, "%s may send %s%s%s%s", who, count(lim.N, "request"), asked, but, per)
+	case fairshare.Concurrent:
+		fmt.Fprintf(b, "%s may have %s%s%s in progress", who, count(lim.N, "request"), asked, but)
+	case fairshare.Bytes:
+		fmt.Fprintf(b, "%s may get %s in answers%s%s", who, FormatSize(lim.N), answers, per)
+	case fairshare.Errors:
+		statuses := "4xx"
+		if !lim.Statuses.Empty() {
+			statuses = statusWords(lim.Statuses)
+		}
+		fmt.Fprintf(b, "%s may get %s %s%s%s", who, count(lim.N, "answer"), statuses, answers, per)
+	}
+	switch {
+	case lim.Algorithm == fairshare.GCRA && lim.Burst > 0 && lim.Resource == fairshare.Bytes:
+		fmt.Fprintf(b, ", spread evenly, %s at once", FormatSize(lim.Burst))
+	case lim.Algorithm == fairshare.GCRA && lim.Burst > 0:
+		fmt.Fprintf(b, ", spread evenly, %d at once", lim.Burst)
+	case lim.Algorithm == fairshare.GCRA:
+		b.WriteString(", spread evenly")
+	case lim.Algorithm == fairshare.Quiet:
+		fmt.Fprintf(b, ", and more only after a pause of %s", FormatDuration(lim.Window))
+	}
+	fmt.Fprintf(b, "; then %s.", answerWords(rule, 429))
+	if !rule.Refund.Empty() {
+		fmt.Fprintf(b, " Answers %s do not count.", statusWords(rule.Refund))
+	}
+	if rule.Ban != nil {
+		banSentence(b, rule)
+	}
+	if rule.Last {
+		b.WriteString(" The rules below are not asked.")
+	}
+}
+
+func banSentence(b *strings.Builder, rule *fairshare.Rule) {
+	ban := rule.Ban
+	within := "10m"
+	if ban.Within > 0 {
+		within = FormatDuration(ban.Within)
+	}
+	refusals := "refusals"
+	if ban.After == 1 {
+		refusals = "refusal"
+	}
+	fmt.Fprintf(b, " %d %s in %s ban it for %s", ban.After, refusals, within, FormatDuration(ban.For))
+	if ban.Growth > 1 {
+		most := "24h"
+		if ban.Max > 0 {
+			most = FormatDuration(ban.Max)
+		} else if ban.For > defaultBanMax {
+			most = FormatDuration(ban.For)
+		}
+		fmt.Fprintf(b, ", each time %s times as long, up to %s", strconv.FormatFloat(ban.Growth, 'g', -1, 64), most)
+	}
+	if ban.All && matchWords(&rule.Match) != "" {
+		b.WriteString(", from everything")
+	}
+	if ban.Unless != nil {
+		fmt.Fprintf(b, ", except requests%s", matchWords(ban.Unless))
+	}
+	b.WriteString(".")
+}
+
+// defaultBanMax is where the growth of a ban ends that says nothing of it.
+const defaultBanMax = 24 * time.Hour
+
+// answerWords tells what a refused or blocked client gets.
+func answerWords(rule *fairshare.Rule, status int) string {
+	a := rule.Answer
+	if a == nil {
+		return strconv.Itoa(status)
+	}
+	if a.Redirect != "" {
+		status = 303
+	}
+	if a.Status != 0 {
+		status = a.Status
+	}
+	s := strconv.Itoa(status)
+	if a.Redirect != "" {
+		s += " to " + printable(a.Redirect)
+	}
+	if a.Body != "" {
+		s += ", with a text of its own"
+	}
+	switch {
+	case a.RetryAfter < 0:
+		s += ", without Retry-After"
+	case a.RetryAfter > 0:
+		s += ", Retry-After " + FormatDuration(a.RetryAfter)
+	}
+	return s
+}
+
+func count(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// keyWords tells who is counted as one.
+func keyWords(by []fairshare.KeyPart) string {
+	if len(by) == 0 {
+		by = []fairshare.KeyPart{{Kind: fairshare.ByAddr}}
+	}
+	if len(by) == 1 {
+		switch by[0].Kind {
+		case fairshare.ByEveryone:
+			return "all clients together"
+		case fairshare.ByAddr:
+			return "a client (by addr)"
+		case fairshare.ByNetwork:
+			return "a network"
+		}
+	}
+	parts := make([]string, len(by))
+	for i, part := range by {
+		parts[i] = part.String()
+	}
+	return fmt.Sprintf("a client (by %s)", strings.Join(parts, " and "))
+}
+
+// matchWords tells which requests a match holds for, with a space before it;
+// "" for all.
+func matchWords(m *fairshare.Match) string { return askerWords(m) + askedWords(m) + butWords(m) }
+
+// askerWords tells who must ask.
+func askerWords(m *fairshare.Match) string {
+	var parts []string
+	if set, ok := m.Addr.(*AddrSet); ok {
+		parts = append(parts, "from "+addrWords(set))
+	} else if m.Addr != nil {
+		parts = append(parts, "from certain addresses")
+	}
+	if m.Cookie != nil {
+		parts = append(parts, cookieWords(m.Cookie))
+	}
+	if m.UserAgent != nil {
+		parts = append(parts, "with user agent "+containing(m.UserAgent))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Header)) {
+		parts = append(parts, "with header "+printable(name)+" "+containing(m.Header[name]))
+	}
+	return spaced(parts)
+}
+
+// askedWords tells what must be asked for.
+func askedWords(m *fairshare.Match) string {
+	var parts []string
+	if m.Method != nil {
+		parts = append(parts, "with method "+oneOf(m.Method))
+	}
+	if m.Host != nil {
+		parts = append(parts, "to host "+oneOf(m.Host))
+	}
+	if m.Path != nil {
+		parts = append(parts, "to path "+oneOf(m.Path))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Query)) {
+		parts = append(parts, "with query "+printable(name)+" "+containing(m.Query[name]))
+	}
+	return spaced(parts)
+}
+
+// butWords tells what must not be.
+func butWords(m *fairshare.Match) string {
+	var parts []string
+	for i := range m.Not {
+		parts = append(parts, "but not those"+matchWords(&m.Not[i]))
+	}
+	return spaced(parts)
+}
+
+func spaced(parts []string) string {
+	if len(parts) == 0 {
+		return ""
+	}
+	return " " + strings.Join(parts, " ")
+}
+
+func cookieWords(names []string) string {
+	if len(names) == 1 {
+		switch names[0] {
+		case "none":
+			return "without a cookie"
+		case "any":
+			return "with a cookie"
+		}
+	}
+	return "with cookie " + oneOf(names)
+}
+
+func containing(texts []string) string {
+	if len(texts) == 1 {
+		switch texts[0] {
+		case "":
+			return "empty or absent"
+		case "*":
+			return "given"
+		}
+	}
+	return "containing " + oneOf(texts)
+}
+
+// maxWords is how many texts of a field a sentence shows.
+const maxWords = 5
+
+func oneOf(texts []string) string {
+	var list []string
+	for _, s := range texts[:min(len(texts), maxWords)] {
+		switch {
+		case s == "":
+			list = append(list, "nothing")
+		case strings.HasPrefix(s, "re:"):
+			list = append(list, "regexp "+printable(s[len("re:"):]))
+		default:
+			list = append(list, printable(s))
+		}
+	}
+	if more := len(texts) - maxWords; more > 0 {
+		return fmt.Sprintf("%s or %d others", strings.Join(list, ", "), more)
+	}
+	if n := len(list); n > 1 {
+		return strings.Join(list[:n-1], ", ") + " or " + list[n-1]
+	}
+	return strings.Join(list, "")
+}
+
+func addrWords(set *AddrSet) string {
+	var texts []string
+	for _, name := range set.lists {
+		texts = append(texts, "list "+name)
+	}
+	for _, p := range set.prefixes {
+		if p.IsSingleIP() {
+			texts = append(texts, p.Addr().String())
+		} else {
+			texts = append(texts, p.String())
+		}
+	}
+	return oneOf(texts)
+}
+
+// statusWords names codes, whole classes as 4xx.
+func statusWords(set fairshare.StatusSet) string {
+	var list []string
+	for class := 100; class < 600; class += 100 {
+		var codes []string
+		for code := class; code < class+100; code++ {
+			if set.Has(code) {
+				codes = append(codes, strconv.Itoa(code))
+			}
+		}
+		if len(codes) == 100 {
+			codes = []string{fmt.Sprintf("%dxx", class/100)}
+		}
+		list = append(list, codes...)
+	}
+	if len(list) > 8 {
+		list = append(list[:7], fmt.Sprintf("%d others", len(list)-7))
+	}
+	if n := len(list); n > 1 {
+		return strings.Join(list[:n-1], ", ") + " and " + list[n-1]
+	}
+	return strings.Join(list, "")
+}

@@ -1,0 +1,162 @@
+package policyfile
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/token"
+)
+
+// A syntaxFault is YAML that cannot be read.
+type syntaxFault struct {
+	line, column int
+	message      string
+}
+
+// newSyntaxFault takes apart what the YAML library says.
+func newSyntaxFault(err error) *syntaxFault {
+	var at interface {
+		GetMessage() string
+		GetToken() *token.Token
+	}
+	if !errors.As(err, &at) || at.GetToken() == nil || at.GetToken().Position == nil {
+		message, _, _ := strings.Cut(err.Error(), "\n")
+		return &syntaxFault{1, 1, message}
+	}
+	pos := at.GetToken().Position
+	message, _, _ := strings.Cut(at.GetMessage(), "\n")
+	return &syntaxFault{max(pos.Line, 1), max(pos.Column, 1), message}
+}
+
+// maxRepairs is how many places that are no YAML are told of one file.
+const maxRepairs = 10
+
+// tree reads the YAML. Where that fails the fault is told, the rule or value
+// around it is left out, and the rest is read all the same, so that its faults
+// are told too.
+func (r *reader) tree(text string) *node {
+	var left [2]int // the lines left out last, from 1
+	for range maxRepairs {
+		root, fault := r.parseTree(text)
+		if fault == nil {
+			return root
+		}
+		if r.broken && fault.line >= left[0] && fault.line <= left[1]+1 {
+			return nil // what is left does not hold together either
+		}
+		r.broken = true
+		fault.toBracket(text)
+		message, hint := r.syntaxSlip(fault)
+		r.faultAt(fault.line, fault.column, hint, "%s", message)
+		lines := strings.Split(text, "\n")
+		first, last := blockAround(lines, fault)
+		for i := first; i <= last; i++ {
+			lines[i-1] = ""
+		}
+		left = [2]int{first, last}
+		text = strings.Join(lines, "\n")
+	}
+	return nil
+}
+
+// blockAround returns the lines of the list item or top-level key that a fault
+// stands in.
+func blockAround(lines []string, fault *syntaxFault) (first, last int) {
+	for first = min(fault.line, len(lines)); first > 1; first-- {
+		line := lines[first-1]
+		if blank(line) {
+			continue
+		}
+		if i := indent(line); i == 0 || line[i] == '-' {
+			break
+		}
+	}
+	begin := indent(lines[first-1])
+	last = max(first, min(fault.line, len(lines)))
+	for last < len(lines) && (blank(lines[last]) || indent(lines[last]) > begin) {
+		last++
+	}
+	return first, last
+}
+
+func blank(line string) bool {
+	line = strings.TrimSpace(line)
+	return line == "" || line[0] == '#'
+}
+
+func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+
+// toBracket moves a fault of a list or map in one line that lacks its end to
+// where it begins: the library finds out only later.
+func (f *syntaxFault) toBracket(text string) {
+	if !strings.Contains(f.message, "must be specified") && !strings.Contains(f.message, "could not find flow") {
+		return
+	}
+	var open []*token.Token
+	for _, t := range lexer.Tokenize(text) {
+		if at := t.Position; at.Line > f.line || at.Line == f.line && at.Column >= f.column {
+			break
+		}
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			open = append(open, t)
+		case token.SequenceEndType, token.MappingEndType:
+			open = open[:max(len(open)-1, 0)]
+		}
+	}
+	if len(open) == 0 {
+		return
+	}
+	last := open[len(open)-1]
+	f.message = "the " + last.Value + " is not closed, or a comma is missing"
+	f.line, f.column = last.Position.Line, last.Position.Column
+}
+
+// syntaxSlip says a fault of the YAML in our words, with a hint where the
+// line shows a usual slip.
+func (r *reader) syntaxSlip(fault *syntaxFault) (message, hint string) {
+	line := []rune(r.source(fault.line))
+	rest := ""
+	if fault.column <= len(line) {
+		rest = string(line[fault.column-1:])
+	}
+	if strings.HasPrefix(fault.message, "unexpected scalar") && strings.HasSuffix(string(line[:min(fault.column-1, len(line))]), "*") {
+		fault.column--
+		rest = "*"
+	}
+	rest = strings.TrimSpace(rest)
+	word := rest
+	if i := strings.IndexAny(word, ",]}"); i > 0 {
+		word = word[:i]
+	}
+	message = fault.message
+	switch {
+	case strings.HasPrefix(message, "nested deeper"), strings.HasPrefix(message, "more than"):
+		return message, ""
+	case strings.Contains(message, "'\t'"), strings.Contains(message, "tab"), strings.HasPrefix(strings.TrimLeft(string(line), " "), "\t"):
+		return "a tab stands in the indentation", "YAML is indented with spaces"
+	case strings.Contains(message, "alias name"), strings.HasPrefix(rest, "*"):
+		return "a * alone is an alias of YAML", "a text that begins with * needs quotes: " + quote(word)
+	case strings.Contains(message, "reserved character"):
+		return message, "the text needs quotes: " + quote(word)
+	case strings.Contains(message, "directive"):
+		return message, "a text that begins with % needs quotes: " + quote(word)
+	case strings.Contains(message, "escape character"):
+		return message, `in "…" a backslash is written \\; in '…' it is itself: 're:\.php$'`
+	case strings.Contains(message, "end character"):
+		return message, ""
+	case strings.Contains(string(line), "re:") && strings.ContainsAny(string(line), "{}[],"):
+		return message, `a regexp with any of { } [ ] , # : in it needs quotes: 're:^/[a-z]{2}/'`
+	case strings.Contains(message, "mapping value is not allowed"):
+		if strings.Count(string(line), ": ") > 1 {
+			return message, `a text with ": " in it needs quotes; a map in one line needs { }`
+		}
+		return message, "is the line indented as the one above?"
+	case strings.Contains(message, "value is not allowed"):
+		return message, "is it indented as the keys beside it? all keys of a rule begin in one column, two behind its -"
+	case strings.Contains(message, "non-map value"):
+		return message, "rules of a list begin in one column"
+	}
+	return message, ""
+}

@@ -1,0 +1,391 @@
+package policyfile
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"fairshare"
+)
+
+// maxWarned is how many rules are compared with each other.
+const maxWarned = 500
+
+// warnings looks for what is legal and probably wrong.
+func (r *reader) warnings() {
+	rules := r.file.Policy.Rules
+	if len(rules) > maxWarned {
+		return
+	}
+	for i := range rules {
+		at := r.rules[i]
+		if at.built {
+			continue
+		}
+		r.warnUnreachable(i)
+		r.warnMatch(at.match)
+		if rules[i].Ban != nil {
+			r.warnMatch(find(find(at.node, "ban"), "unless"))
+		}
+		switch {
+		case rules[i].Action == fairshare.Allow:
+			r.warnAllow(i)
+		case rules[i].Limit != nil:
+			r.warnLimit(i)
+		}
+	}
+	r.warnRobots()
+	r.warnUnlimited()
+	slices.SortStableFunc(r.file.Warnings, func(a, b Warning) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// find returns the value of a key of a map, nil when there is none.
+func find(n *node, name string) *node {
+	if n != nil {
+		for _, e := range n.entries {
+			if e.key.text == name {
+				return e.value
+			}
+		}
+	}
+	return nil
+}
+
+// place returns the first of the nodes that is there.
+func place(nodes ...*node) *node {
+	for _, n := range nodes {
+		if n != nil {
+			return n
+		}
+	}
+	return &node{line: 1, column: 1}
+}
+
+// warnUnreachable tells when a rule above takes all that rule i could hold
+// for.
+func (r *reader) warnUnreachable(i int) {
+	rules := r.file.Policy.Rules
+	for j := range rules[:i] {
+		above := &rules[j]
+		ends := above.Last || above.Action == fairshare.Allow || above.Action == fairshare.Block && !above.DryRun
+		if !ends || !covers(&above.Match, &rules[i].Match) {
+			continue
+		}
+		only := "no request comes"
+		if above.Action == fairshare.Allow && looksAtPath(&above.Match) {
+			only = "only requests with an odd path come"
+		}
+		r.warn(r.rules[i].node, "put it higher", "%s as far as this rule: %s in line %d takes them all", only, quote(above.Name), r.rules[j].node.line)
+		return
+	}
+}
+
+func looksAtPath(m *fairshare.Match) bool {
+	return m.Path != nil || slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return looksAtPath(&not) })
+}
+
+// browsers are user agents of the usual browsers.
+var browsers = []string{
+	"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/138.0.0.0 Safari/537.36",
+	"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/138.0.0.0 Safari/537.36 Edg/138.0.0.0",
+	"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+	"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.5 Safari/605.1.15",
+	"Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.5 Mobile/15E148 Safari/604.1",
+}
+
+// directories are last words of paths that others usually stand below.
+var directories = strings.Fields(`admin administrator api app assets backend backup backups cache cgi-bin config content css
+	data dist docs download downloads files fonts forum images img include includes internal js lib libs log logs media
+	modules node_modules old phpmyadmin plugins private pub public resources scripts secret secure shop site static
+	storage themes tmp upload uploads user users vendor wiki wp-admin wp-content wp-includes wp-json .git .svn .well-known`)
+
+// warnMatch looks at the texts of a match and of what stands in its nots.
+func (r *reader) warnMatch(n *node) {
+	if n == nil {
+		return
+	}
+	for _, item := range items(find(n, "user_agent")) {
+		if !slices.ContainsFunc(browsers, func(agent string) bool { return !contains(item.text, agent) }) {
+			r.warn(item, "", "user_agent: every browser's contains %s", quote(item.text))
+		}
+	}
+	paths := items(find(n, "path"))
+	for _, item := range paths {
+		path := item.text
+		last := strings.ToLower(strings.TrimSuffix(path[strings.LastIndexByte(strings.TrimSuffix(path, "/"), '/')+1:], "/"))
+		switch {
+		case isRegexp(path):
+		case strings.Contains(path, "?"):
+			r.warn(item, `query: {name: "*"} looks behind the ?`, "path: %s: a path ends before the ?", quote(path))
+		case path != "" && path[0] != '/' && path[0] != '*' && !strings.Contains(path, ":"):
+			r.warn(item, fmt.Sprintf("%q, or %q for any place", "/"+path, "*/"+path), "path: %s: a path begins with /", quote(path))
+		case strings.Contains(path, "*") || !slices.Contains(directories, last):
+		case !slices.ContainsFunc(paths, func(p *node) bool {
+			return isRegexp(p.text) || strings.Contains(p.text, "*") && strings.HasPrefix(p.text, strings.TrimSuffix(path, "/"))
+		}):
+			r.warn(item, "", "path: %s is that page only; %s/* is all below it", quote(path), printable(strings.TrimSuffix(path, "/")))
+		}
+	}
+	for _, item := range items(find(n, "not")) {
+		r.warnMatch(item)
+	}
+}
+
+// items returns the items of a list field.
+func items(n *node) []*node {
+	switch {
+	case n == nil:
+		return nil
+	case n.kind == listNode:
+		return n.items
+	}
+	return []*node{n}
+}
+
+// contains reports whether a text of user_agent holds for a user agent.
+func contains(text, agent string) bool {
+	return holds(fairshare.Match{UserAgent: []string{text}}, &fairshare.Request{UserAgent: agent})
+}
+
+func holds(m fairshare.Match, req *fairshare.Request) bool {
+	p := fairshare.Policy{Rules: []fairshare.Rule{{Name: "x", Match: m, Action: fairshare.Block}}}
+	steps, err := p.Explain(req)
+	return err == nil && steps[0].Holds
+}
+
+// warnAllow tells of an allow that anybody can make use of.
+func (r *reader) warnAllow(i int) {
+	rules := r.file.Policy.Rules
+	m := &rules[i].Match
+	at := place(r.rules[i].match, r.rules[i].node)
+	if m.Addr != nil {
+		return
+	}
+	if m.Path == nil && (m.UserAgent != nil || m.Cookie != nil || m.Header != nil || m.Query != nil) {
+		r.warn(at, "name the addresses: match: {addr: …}", "%s allows by what anybody can send", quote(rules[i].Name))
+		return
+	}
+	for j := range rules[:i] {
+		if rules[j].Limit != nil && !rules[j].DryRun && covers(&rules[j].Match, m) {
+			return
+		}
+	}
+	what := "by path"
+	if m.Path == nil {
+		what = "everybody"
+	}
+	r.warn(at, "put a limit by addr above it: {requests: 1200, per: 1m, by: addr}", "%s allows %s, and no limit above counts what it lets through", quote(rules[i].Name), what)
+}
+
+// warnLimit looks at one limit and at those beside it.
+func (r *reader) warnLimit(i int) {
+	rules := r.file.Policy.Rules
+	rule := &rules[i]
+	lim := rule.Limit
+	by := place(find(r.rules[i].limit, "by"), r.rules[i].limit)
+	// beside reports whether another limit that is enforced wherever this one
+	// is holds for all that this one holds for.
+	beside := func(fits func(*fairshare.Rule) bool) bool {
+		for j := range rules {
+			other := &rules[j]
+			if j != i && other.Limit != nil && (!other.DryRun || rule.DryRun) && fits(other) && covers(&other.Match, &rule.Match) {
+				return true
+			}
+		}
+		return false
+	}
+	if invented(lim.By) && !beside(func(other *fairshare.Rule) bool { return byWho(other.Limit.By) }) {
+		r.warn(by, "put a second limit beside it, by addr or network", "%s counts by what clients invent: with a new one each time nobody meets it", quote(rule.Name))
+	}
+	if shared(lim.By) {
+		r.warn(by, "by: addr counts each client alone", "%s counts all who have the same %s together: one of them can use it up for the others", quote(rule.Name), sharedWord(lim.By))
+	}
+	if !rule.Refund.Empty() && !beside(func(other *fairshare.Rule) bool {
+		return other.Refund.Empty() && other.Limit.Resource == fairshare.Requests && byWho(other.Limit.By)
+	}) {
+		r.warn(place(find(r.rules[i].node, "refund")), "put a wider limit without refund beside it", "%s gives refunds and no limit beside it does without: what is refunded is not limited at all", quote(rule.Name))
+	}
+	if lim.Resource == fairshare.Bytes && !beside(func(other *fairshare.Rule) bool { return other.Limit.Resource == fairshare.Concurrent }) {
+		r.warn(place(r.rules[i].limit), "put a limit of concurrent beside it", "%s counts bytes when an answer ends: many at once all pass before the first is counted", quote(rule.Name))
+	}
+}
+
+// invented reports whether a client can change the whole key as it likes.
+func invented(by []fairshare.KeyPart) bool {
+	for _, part := range by {
+		switch part.Kind {
+		case fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByEveryone:
+			return false
+		}
+	}
+	return len(by) > 0
+}
+
+// byWho reports whether the key is the address or network alone.
+func byWho(by []fairshare.KeyPart) bool {
+	return len(by) == 0 || len(by) == 1 && (by[0].Kind == fairshare.ByAddr || by[0].Kind == fairshare.ByNetwork)
+}
+
+// shared reports whether clients that have nothing to do with each other have
+// the same key.
+func shared(by []fairshare.KeyPart) bool {
+	for _, part := range by {
+		switch part.Kind {
+		case fairshare.ByEveryone, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath:
+		default:
+			return false
+		}
+	}
+	return len(by) > 0
+}
+
+func sharedWord(by []fairshare.KeyPart) string {
+	if len(by) == 1 && by[0].Kind == fairshare.ByEveryone {
+		return "site"
+	}
+	var words []string
+	for _, part := range by {
+		if part.Kind != fairshare.ByEveryone {
+			words = append(words, part.String())
+		}
+	}
+	return strings.Join(words, " and ")
+}
+
+// warnRobots tells of tight limits that a crawler meets when it asks what it
+// may fetch.
+func (r *reader) warnRobots() {
+	p := r.file.Policy
+	told := map[int]bool{}
+	for _, sample := range r.samples() {
+		for _, agent := range []string{"ExampleBot/1.0", "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"} {
+			req := *sample
+			req.UserAgent, req.Method, req.Header = agent, "GET", headers{"Accept": {"*/*"}}
+			req.SetTarget("/robots.txt")
+			steps, err := p.Explain(&req)
+			if err != nil {
+				return
+			}
+			for i, step := range steps {
+				rule := &p.Rules[i]
+				if !step.Holds || rule.Limit == nil || rule.DryRun || r.rules[i].built || told[i] || !tight(rule.Limit) {
+					continue
+				}
+				told[i] = true
+				r.warn(place(r.rules[i].limit), "above it: {name: robots, match: {path: /robots.txt}, allow: true}",
+					"%s catches /robots.txt: crawlers that cannot read it may stay away, or fetch what they should not", quote(rule.Name))
+			}
+		}
+	}
+}
+
+// tight reports whether a crawler at a usual pace could meet the limit.
+func tight(lim *fairshare.Limit) bool {
+	switch lim.Resource {
+	case fairshare.Requests:
+		return lim.N < 300 || lim.N < int64(lim.Window/time.Second)
+	case fairshare.Concurrent, fairshare.Errors:
+		return lim.N < 20
+	}
+	return false
+}
+
+// warnUnlimited tells when a client with some cookie and a browser's user
+// agent meets no limit, wherever it goes.
+func (r *reader) warnUnlimited() {
+	p := r.file.Policy
+	p.Rules = slices.Clone(p.Rules)
+	for i := range p.Rules { // a regexp cannot be turned into a sample: let it fit
+		m := &p.Rules[i].Match
+		if slices.ContainsFunc(m.Path, isRegexp) && p.Rules[i].Limit != nil {
+			m.Path = nil
+		}
+		if slices.ContainsFunc(m.Host, isRegexp) && p.Rules[i].Limit != nil {
+			m.Host = nil
+		}
+		if p.Rules[i].Limit != nil {
+			m.Query = nil
+		}
+	}
+	samples := r.samples()
+	if samples == nil {
+		return
+	}
+	for _, req := range samples {
+		for _, agent := range browsers {
+			req.UserAgent = agent
+			steps, err := p.Explain(req)
+			if err != nil {
+				return
+			}
+			for i, step := range steps {
+				if step.Holds && (p.Rules[i].Limit != nil || p.Rules[i].Action == fairshare.Block) {
+					return
+				}
+			}
+		}
+	}
+	at := place(find(r.root, "rules"))
+	r.warn(at, "put a wide limit first: {requests: 1200, per: 1m, by: addr}", "a client with some cookie and a browser's user agent meets no limit at all")
+}
+
+// headers are a request's headers under their canonical names.
+type headers map[string][]string
+
+func (h headers) Values(name string) []string { return h[name] }
+
+// samples returns requests of a browser with a cookie from nowhere special:
+// one for a page of no rule, and one for each method, host and path that some
+// rule names first. nil when there is no such address.
+func (r *reader) samples() []*fairshare.Request {
+	req := fairshare.Request{Method: "GET", Host: "www.example.net", Header: headers{
+		"Accept":          {"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"},
+		"Accept-Language": {"en-US,en;q=0.5"},
+		"Accept-Encoding": {"gzip, deflate, br"},
+		"Cookie":          {"fairshare-sample=1"},
+		"Sec-Fetch-Site":  {"same-origin"},
+		"Sec-Fetch-Mode":  {"navigate"},
+		"Sec-Fetch-Dest":  {"document"},
+	}}
+	rules := r.file.Policy.Rules
+	for i := range 64 {
+		addr := sampleAddr(i)
+		if !slices.ContainsFunc(rules, func(rule fairshare.Rule) bool { return rule.Match.Addr != nil && rule.Match.Addr.Contains(addr) }) {
+			req.Addr = addr
+			break
+		}
+	}
+	if !req.Addr.IsValid() {
+		return nil
+	}
+	req.SetTarget("/some/page")
+	samples := []*fairshare.Request{&req}
+	for i := range rules {
+		m := &rules[i].Match
+		if m.Path == nil && m.Host == nil && m.Method == nil || rules[i].Limit == nil {
+			continue
+		}
+		s := req
+		if m.Method != nil && !isRegexp(m.Method[0]) {
+			s.Method = m.Method[0]
+		}
+		if m.Host != nil && !isRegexp(m.Host[0]) {
+			s.Host = strings.ReplaceAll(m.Host[0], "*", "www")
+		}
+		if m.Path != nil && !isRegexp(m.Path[0]) {
+			s.Path = strings.ReplaceAll(m.Path[0], "*", "x")
+		}
+		samples = append(samples, &s)
+	}
+	return samples[:min(len(samples), 100)]
+}
+
+// sampleAddr returns some public address, another one for each i.
+func sampleAddr(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{byte(23 + 3*i), 77, byte(i), 9})
+}
