@@ -162,6 +162,9 @@ func (h *handler) write(w http.ResponseWriter, r *http.Request, vis *visit, limi
 		kind := preferred(r.Header["Accept"])
 		b, contentType = f.appendBody(b, kind, limits), kind.contentType()
 	}
+	if f.status == http.StatusNoContent || f.status == http.StatusNotModified { // these have none
+		b = b[:0]
+	}
 	body := len(b)
 
 	b = strconv.AppendInt(b, int64(body), 10)
@@ -201,7 +204,9 @@ func (h *handler) write(w http.ResponseWriter, r *http.Request, vis *visit, limi
 	if body > 0 {
 		set("Content-Type", contentType)
 	}
-	set("Content-Length", cut(body, length))
+	if f.status != http.StatusNoContent && f.status != http.StatusNotModified {
+		set("Content-Length", cut(body, length))
+	}
 	if retry > length {
 		set("Retry-After", cut(length, retry))
 	}
@@ -213,7 +218,7 @@ func (h *handler) write(w http.ResponseWriter, r *http.Request, vis *visit, limi
 		set("Location", cut(left, len(b)))
 	}
 	w.WriteHeader(f.status)
-	if r.Method != http.MethodHead && f.status != http.StatusNoContent && f.status != http.StatusNotModified {
+	if body > 0 && r.Method != http.MethodHead {
 		w.Write(b[:body])
 	}
 }

@@ -111,7 +111,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *handler) fill(req *fairshare.Request, r *http.Request) {
 	req.Time = h.Now()
 	req.Addr, req.Proxy = h.Client(r)
-	req.Method, req.Host, req.UserAgent, req.Header = r.Method, r.Host, r.UserAgent(), r.Header
+	req.Method, req.Host, req.UserAgent, req.Header = r.Method, r.Host, "", r.Header
+	if agents := r.Header["User-Agent"]; len(agents) > 0 {
+		req.UserAgent = agents[0]
+	}
 	target := r.RequestURI
 	if target == "" { // made inside this process
 		target = r.URL.RequestURI()
