@@ -414,27 +414,19 @@ func (c *chart) add(at int64, refused bool) {
 
 // widen makes room for time at and returns its bin.
 func (c *chart) widen(at int64) int64 {
-	for {
-		n := floorDiv(at, c.width)
-		lowest, highest := c.base, c.base
-		for i := range c.bins {
-			if c.bins[i].requests > 0 {
-				highest = c.base + int64(i)
-			}
+	n := floorDiv(at, c.width)
+	lowest, highest := n, n
+	for i := range c.bins {
+		if c.bins[i].requests > 0 {
+			lowest, highest = min(lowest, c.base+int64(i)), max(highest, c.base+int64(i))
 		}
-		for i := range c.bins {
-			if c.bins[i].requests > 0 {
-				lowest = c.base + int64(i)
-				break
-			}
-		}
-		lowest, highest = min(lowest, n), max(highest, n)
-		if highest-lowest < chartBins {
-			c.move(lowest, 1)
-			return n - c.base
-		}
-		c.move(floorDiv(lowest, 2), 2)
 	}
+	by := int64(1)
+	for floorDiv(highest, by)-floorDiv(lowest, by) >= chartBins {
+		by *= 2
+	}
+	c.move(floorDiv(lowest, by), by)
+	return floorDiv(n, by) - c.base
 }
 
 // move makes bins by times as wide, the first of them number base.
