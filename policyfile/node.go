@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -66,7 +65,7 @@ func (r *reader) parseTree(text string) (root *node, fault *syntaxFault) {
 			root, fault = nil, &syntaxFault{1, 1, "this is not YAML"}
 		}
 	}()
-	tokens := lexer.Tokenize(text)
+	tokens := tokenize(text)
 	if fault := checkTokens(tokens); fault != nil {
 		return nil, fault
 	}

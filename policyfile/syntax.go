@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/token"
 )
 
@@ -94,7 +93,7 @@ func (f *syntaxFault) toBracket(text string) {
 		return
 	}
 	var open []*token.Token
-	for _, t := range lexer.Tokenize(text) {
+	for _, t := range tokenize(text) {
 		if at := t.Position; at.Line > f.line || at.Line == f.line && at.Column >= f.column {
 			break
 		}

@@ -1,0 +1,90 @@
+package policyfile
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the expectations in testdata")
+
+// expectMark begins the lines of a test file that say what is expected of the
+// lines above them.
+const expectMark = "#| "
+
+// testCases runs each file below testdata/dir: what tell says of it must be
+// what stands at its end.
+func testCases(t *testing.T, dir string, tell func(t *testing.T, f *File, err error) string) {
+	paths, err := filepath.Glob(filepath.Join("testdata", dir, "*.yaml"))
+	if err != nil || len(paths) == 0 {
+		t.Fatal("no cases", err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".yaml"), func(t *testing.T) {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source, want := data, ""
+			if i := bytes.Index(data, []byte(expectMark)); i >= 0 {
+				source = data[:i]
+				for line := range strings.Lines(string(data[i:])) {
+					want += strings.TrimPrefix(strings.TrimPrefix(line, "#|"), " ")
+				}
+			}
+			f, err := Parse(path, source)
+			got := tell(t, f, err)
+			got = strings.ReplaceAll(got, path, filepath.Base(path))
+			if *update {
+				var out strings.Builder
+				out.Write(source)
+				for line := range strings.Lines(got) {
+					out.WriteString(strings.TrimRight(expectMark+strings.TrimRight(line, "\n"), " ") + "\n")
+				}
+				if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", path, diff)
+			}
+		})
+	}
+}
+
+func TestGoodFilesAreSaidAsSentencesAndWarnings(t *testing.T) {
+	testCases(t, "good", func(t *testing.T, f *File, err error) string {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		for i := range f.Policy.Rules {
+			fmt.Fprintln(&b, Sentence(&f.Policy.Rules[i]))
+		}
+		for i := range f.Warnings {
+			b.WriteString(f.Warnings[i].Long())
+		}
+		return b.String()
+	})
+}
+
+func TestBadFilesHaveAllFaultsTold(t *testing.T) {
+	testCases(t, "bad", func(t *testing.T, f *File, err error) string {
+		faults := Faults(err)
+		if f != nil || len(faults) == 0 {
+			t.Fatalf("file %v, error %v, want faults and no file", f, err)
+		}
+		var b strings.Builder
+		for _, fault := range faults {
+			b.WriteString(fault.Text())
+		}
+		return b.String()
+	})
+}
