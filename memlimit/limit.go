@@ -26,6 +26,7 @@ type limit struct {
 	id      uint16
 	kind    kind
 	wide    bool // two slots
+	fast    bool // for takeFast
 	dry     bool
 	settled bool
 	salt    uint64 // keeps one key's states of several limits apart
@@ -71,6 +72,7 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 	default:
 		c.compileWindow(l.Resource == fairshare.Bytes)
 	}
+	c.fast = !c.settled && (c.kind == windowNarrow || c.kind == gcraNarrow)
 	return c, nil
 }
 
@@ -207,7 +209,6 @@ func (l *limit) ahead(tat int64, frac uint64, now int64) view {
 
 // store writes v to slot i of s. Its ids are set already.
 func (l *limit) store(s *set, i int, tag uint64, v *view) {
-	tag <<= lowBits
 	switch l.kind {
 	case windowNarrow:
 		s.slot[i] = [2]uint64{tag | v.prev, uint64(v.num)<<lowBits | v.cur}

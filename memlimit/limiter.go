@@ -153,16 +153,20 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 	if len(takes) != len(tallies) {
 		return fmt.Errorf("%d takes and %d tallies", len(takes), len(tallies))
 	}
-	clear(tallies)
 	at := now.UnixNano()
 	if len(takes) == 1 {
+		tallies[0] = fairshare.Tally{}
 		lim := &l.limits[takes[0].Limit]
 		if lim.kind != concurrent {
 			hash := maphash.Bytes(l.seed, takes[0].Key) ^ lim.salt
-			l.table.takeOne(lim, hash, at, uint64(max(0, takes[0].Cost)), &tallies[0])
+			cost := uint64(max(0, takes[0].Cost))
+			if !lim.fast || !l.table.takeFast(lim, hash, at, cost, &tallies[0]) {
+				l.table.takeOne(lim, hash, at, cost, &tallies[0])
+			}
 			return nil
 		}
 	}
+	clear(tallies)
 	dry := false
 	for i := range takes {
 		if l.limits[takes[i].Limit].dry {

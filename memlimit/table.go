@@ -128,7 +128,7 @@ func (s *set) overflowed() bool { return atomic.LoadUint64(&s.head)&overflowBit 
 // find returns the slot of the state with that id and tag, or -1.
 func (s *set) find(id uint16, tag uint64) int {
 	for i := range s.slot {
-		if s.slot[i][0]>>lowBits == tag && s.id(i) == id {
+		if s.slot[i][0]^tag <= lowMask && s.id(i) == id {
 			return i
 		}
 	}
@@ -154,7 +154,8 @@ func (t *table) home(hash uint64) int {
 	return int(hi)
 }
 
-func tagOf(hash uint64) uint64 { return hash & (1<<tagBits - 1) }
+// tagOf returns the tag as it stands in a slot, above the low bits.
+func tagOf(hash uint64) uint64 { return hash << lowBits }
 
 // A unit is the smallest thing that can be overwritten: one slot, or the two
 // of a wide state.
