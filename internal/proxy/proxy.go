@@ -49,6 +49,9 @@ const dialTimeout = 5 * time.Second
 // or without a port.
 func ParseUpstream(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		text = "…" + text[i:] // there may be a password before it
+	}
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "":
 		return nil, fmt.Errorf("upstream %q is not a URL like http://127.0.0.1:3000", text)
@@ -147,32 +150,28 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.reverse.ServeHTTP(w, r)
 }
 
-// target returns the request target to send, byte for byte as the client sent
-// it, in origin form; "" when that cannot be done.
+// target returns the request target to send: byte for byte as the client sent
+// it, in origin form. It is "" when that cannot be done or when it is not
+// plain which path the guard judged.
 func target(r *http.Request) string {
 	t := r.RequestURI
-	if t == "" {
+	switch {
+	case t == "":
 		return r.URL.RequestURI()
-	}
-	if t[0] != '/' && t != "*" { // absolute form
-		_, rest, found := strings.Cut(t, "://")
-		if !found {
-			return ""
-		}
+	case t == "*" && r.Method == http.MethodOptions:
+		return t
+	case t[0] != '/': // absolute form; other schemes are not ours to serve
+		scheme, rest, _ := strings.Cut(t, "://")
 		i := strings.IndexAny(rest, "/?")
-		switch {
-		case i < 0:
-			return "/"
-		case rest[i] == '?':
-			return "/" + rest[i:]
+		if !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") || i < 0 || rest[i] != '/' {
+			return ""
 		}
 		t = rest[i:]
 	}
-	// net/url takes an opaque "//" for an authority. It leaves the path as it
-	// was sent unless something in it has to be escaped.
+	// net/url takes an opaque "//" for an authority, so that such a path has
+	// to go as net/url spells it.
 	if strings.HasPrefix(t, "//") {
-		path, _, _ := strings.Cut(t, "?")
-		if r.URL.EscapedPath() != path {
+		if path, _, _ := strings.Cut(t, "?"); r.URL.EscapedPath() != path {
 			return ""
 		}
 	}

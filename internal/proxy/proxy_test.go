@@ -1,0 +1,437 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/httpguard"
+	"fairshare/internal/proxy"
+	"fairshare/limittest"
+)
+
+// serve puts a proxy for upstream behind a guard on a socket, and returns its
+// address.
+func serve(t *testing.T, upstream string, c proxy.Config, rules ...fairshare.Rule) string {
+	t.Helper()
+	var err error
+	if c.Upstream, err = proxy.ParseUpstream(upstream); err != nil {
+		t.Fatal(err)
+	}
+	policy := &fairshare.Policy{Rules: rules}
+	guard, err := fairshare.NewGuard(policy, limittest.NewModel(policy.Limits()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := proxy.New(c)
+	srv := httptest.NewUnstartedServer(httpguard.Middleware(guard, httpguard.Options{})(p))
+	srv.Config.DisableGeneralOptionsHandler = true
+	srv.Start()
+	t.Cleanup(srv.Close)
+	t.Cleanup(p.Close)
+	return srv.Listener.Addr().String()
+}
+
+// exchange sends request, lines ended by "\n", and returns the answer.
+func exchange(t *testing.T, addr, request string) (*http.Response, string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, strings.ReplaceAll(request, "\n", "\r\n"))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	return resp, string(body)
+}
+
+// mirror is an upstream that answers with the head of the request as it came
+// over the wire.
+func mirror(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				var head bytes.Buffer
+				for r := bufio.NewReader(conn); ; {
+					line, err := r.ReadString('\n')
+					if err != nil {
+						return
+					}
+					if line == "\r\n" {
+						break
+					}
+					head.WriteString(line)
+				}
+				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", head.Len(), head.Bytes())
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+func TestTargetTravelsUnchanged(t *testing.T) {
+	addr := serve(t, mirror(t), proxy.Config{})
+	for _, test := range []struct{ sent, want string }{
+		{"GET /", "GET /"},
+		{"GET //a", "GET //a"},
+		{"GET ///a//", "GET ///a//"},
+		{"GET //a%2fb?c", "GET //a%2fb?c"},
+		{"GET /a%2fb%2F", "GET /a%2fb%2F"},
+		{"GET /..;/x/../y/./", "GET /..;/x/../y/./"},
+		{"GET /%41|\"<>^`{}\\ü", "GET /%41|\"<>^`{}\\ü"},
+		{"GET /a%2f|", "GET /a%2f|"},
+		{"GET /a#b", "GET /a#b"},
+		{"GET /a?", "GET /a?"},
+		{"GET //?", "GET //?"},
+		{"GET /a?b=;&%zz&c d=|?//", ""}, // a blank ends the target
+		{"GET /a?b=;&%zz&c=|?//", "GET /a?b=;&%zz&c=|?//"},
+		{"GET /a:b", "GET /a:b"},
+		{"OPTIONS *", "OPTIONS *"},
+		{"GET http://elsewhere/a%2f?b", "GET /a%2f?b"},
+		{"GET HTTP://elsewhere//a", "GET //a"},
+		// net/http answers these itself, and the upstream never hears of them.
+		{"GET /%zz", ""},
+		{"GET a", ""},
+		// These do not say which path is meant, or cannot be sent as they are.
+		{"GET *", ""},
+		{"GET http://elsewhere", ""},
+		{"GET http://elsewhere?/admin", ""},
+		{"GET mailto:x://y/admin", ""},
+		{"GET ftp://elsewhere/admin", ""},
+		{"GET //a|", ""},
+	} {
+		resp, head := exchange(t, addr, test.sent+" HTTP/1.1\nHost: site.example\nConnection: close\n\n")
+		if test.want == "" {
+			if resp.StatusCode != 400 {
+				t.Errorf("%s: %d %q, want 400", test.sent, resp.StatusCode, head)
+			}
+			continue
+		}
+		if line, _, _ := strings.Cut(head, "\r\n"); resp.StatusCode != 200 || line != test.want+" HTTP/1.1" {
+			t.Errorf("%s: %d, and the upstream got %q", test.sent, resp.StatusCode, line)
+		}
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	everybody := func(string) bool { return true }
+	upstream := mirror(t)
+	stranger := serve(t, upstream, proxy.Config{Header: "cf-connecting-ip"})
+	trusted := serve(t, upstream, proxy.Config{Header: "cf-connecting-ip", Trusts: everybody})
+	for _, test := range []struct {
+		name, addr, sent string
+		want             []string // lines that the upstream gets
+		not              []string // beginnings of lines that it does not get
+	}{
+		{"nothing forwarded", stranger, "",
+			[]string{"Host: site.example", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example"},
+			[]string{"User-Agent", "Accept-Encoding", "Connection"}},
+		{"forged", stranger,
+			"X-Forwarded-For: 192.0.2.1\nx-forwarded-for: 192.0.2.2\nX-Forwarded-Proto: https\nX-Forwarded-Host: evil\nX-Forwarded-Port: 1\nX-FORWARDED-PREFIX: /evil\n" +
+				"Forwarded: for=192.0.2.1\nX-Real-IP: 192.0.2.1\nCF-Connecting-IP: 192.0.2.1\nAccept-Language: de\n",
+			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example", "Accept-Language: de"},
+			[]string{"X-Forwarded-For: 192", "X-Forwarded-Port", "X-Forwarded-Prefix", "Forwarded", "X-Real-Ip", "Cf-Connecting-Ip"}},
+		{"forged by underscore", stranger, "X_Forwarded_For: 192.0.2.1\nX-Forwarded_Proto: https\nx_real_ip: 192.0.2.1\n",
+			[]string{"X-Forwarded-For: 127.0.0.1"}, []string{"X_", "X-Forwarded_", "x_"}},
+		{"dropped as a header of the connection", stranger, "Connection: X-Forwarded-For, X-Forwarded-Proto, close\n",
+			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http"}, nil},
+		{"from a trusted proxy", trusted,
+			"X-Forwarded-For: 192.0.2.1\nX-Forwarded-For: 192.0.2.2\nX-Forwarded-Proto: https\nX-Forwarded-Host: shop.example\nX-Forwarded-Port: 443\nForwarded: for=192.0.2.1\nX-Real-IP: 192.0.2.1\nCF-Connecting-IP: 192.0.2.1\n",
+			[]string{"X-Forwarded-For: 192.0.2.1, 192.0.2.2, 127.0.0.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: shop.example", "X-Forwarded-Port: 443",
+				"Forwarded: for=192.0.2.1", "X-Real-Ip: 192.0.2.1", "Cf-Connecting-Ip: 192.0.2.1"}, nil},
+		{"from a trusted proxy that says little", trusted, "",
+			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example"}, nil},
+		{"a tunnel", stranger, "Connection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\n",
+			nil, []string{"Upgrade", "Connection", "Http2-Settings"}},
+		{"a tunnel beside a websocket", stranger, "Connection: Upgrade\nUpgrade: websocket, h2c\n", nil, []string{"Upgrade", "Connection"}},
+		{"a tunnel behind a websocket", stranger, "Connection: Upgrade\nUpgrade: websocket\nUpgrade: h2c\n", nil, []string{"Upgrade", "Connection"}},
+		{"a websocket", stranger, "Connection: keep-alive, Upgrade\nUpgrade: WebSocket\n", []string{"Upgrade: WebSocket", "Connection: Upgrade"}, nil},
+	} {
+		resp, head := exchange(t, test.addr, "GET / HTTP/1.1\nHost: site.example\n"+test.sent+"\n")
+		if resp.StatusCode != 200 {
+			t.Errorf("%s: %d", test.name, resp.StatusCode)
+		}
+		lines := strings.Split(head, "\r\n")
+		for _, want := range test.want {
+			if n := count(lines, want); n != 1 {
+				t.Errorf("%s: %q comes %d times in %q", test.name, want, n, lines)
+			}
+		}
+		for _, not := range test.not {
+			for _, line := range lines {
+				if strings.HasPrefix(strings.ToLower(line), strings.ToLower(not)) {
+					t.Errorf("%s: the upstream gets %q", test.name, line)
+				}
+			}
+		}
+	}
+}
+
+func count(lines []string, want string) (n int) {
+	for _, line := range lines {
+		if line == want {
+			n++
+		}
+	}
+	return n
+}
+
+func TestMethodsThatAreNotHandedOn(t *testing.T) {
+	addr := serve(t, mirror(t), proxy.Config{})
+	for _, line := range []string{"CONNECT evil:443", "TRACE /", "CONNECT /"} {
+		resp, body := exchange(t, addr, line+" HTTP/1.1\nHost: evil:443\nConnection: close\n\n")
+		if resp.StatusCode != 405 || resp.Header.Get("Allow") == "" || strings.Contains(body, line) {
+			t.Errorf("%s: %d %v %q, want 405", line, resp.StatusCode, resp.Header, body)
+		}
+	}
+}
+
+func TestWebsocket(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+		rw.Flush()
+		io.Copy(conn, rw) // an echo
+	}))
+	defer upstream.Close()
+	one := fairshare.Rule{Name: "one", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 1}}
+	addr := serve(t, upstream.URL, proxy.Config{}, one)
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	io.WriteString(conn, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n")
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil || resp.StatusCode != 101 {
+		t.Fatalf("%v %v", resp, err)
+	}
+	for _, text := range []string{"hello\n", "again\n"} {
+		io.WriteString(conn, text)
+		if got, err := r.ReadString('\n'); got != text {
+			t.Errorf("%q came back as %q, %v", text, got, err)
+		}
+	}
+	if resp, _ := exchange(t, addr, "GET / HTTP/1.1\nHost: a\n\n"); resp.StatusCode != 429 {
+		t.Errorf("beside the open websocket: %d, want 429", resp.StatusCode)
+	}
+}
+
+func TestEventStreamPassesAsItComes(t *testing.T) {
+	next := make(chan bool)
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := 0; <-next; i++ {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			w.(http.Flusher).Flush()
+		}
+	}))
+	defer upstream.Close()
+	addr := serve(t, upstream.URL, proxy.Config{})
+	next2 := next
+	go func() { next2 <- true }()
+	resp, err := http.Get("http://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	r := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		if line, err := r.ReadString('\n'); line != fmt.Sprintf("data: %d\n", i) {
+			t.Fatalf("%q, %v", line, err)
+		}
+		r.ReadString('\n')
+		next <- i < 2
+	}
+	if rest, err := io.ReadAll(r); len(rest) > 0 || err != nil {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
+
+func TestBodiesAndTrailers(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		w.WriteHeader(http.StatusEarlyHints)
+		n, err := io.Copy(w, r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("X-Sum", fmt.Sprint(n))
+	}))
+	defer upstream.Close()
+	addr := serve(t, upstream.URL, proxy.Config{})
+	sent := strings.Repeat("x", 3<<20)
+	for _, body := range []io.Reader{strings.NewReader(sent), struct{ io.Reader }{strings.NewReader(sent)}} { // with a length, and chunked
+		req, _ := http.NewRequest("POST", "http://"+addr, body)
+		req.Header.Set("Expect", "100-continue")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || string(got) != sent || resp.Trailer.Get("X-Sum") != fmt.Sprint(len(sent)) {
+			t.Errorf("%d bytes, %v, trailer %v", len(got), err, resp.Trailer)
+		}
+	}
+}
+
+func TestUpstreamDownOrSlow(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	slow, leave := net.Listener(nil), make(chan bool)
+	defer close(leave)
+	if slow, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _, _ := w.(http.Hijacker).Hijack()
+		io.WriteString(conn, "220 mail.internal ESMTP\r\n")
+		conn.Close()
+	}))
+	defer garbage.Close()
+	// The upstream's errors are counted, and the proxy's own are not.
+	errors := fairshare.Rule{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 1, Window: time.Hour}}
+	errors.Limit.Statuses.Add(400, 599)
+	for _, test := range []struct {
+		name, upstream string
+		want           int
+		said           string
+	}{
+		{"down", "http://" + closed.Addr().String(), 502, "refused"},
+		{"slow", "http://" + slow.Addr().String(), 504, "timeout"},
+		{"not HTTP", garbage.URL, 502, "malformed"},
+	} {
+		var out lockedBuffer
+		addr := serve(t, test.upstream, proxy.Config{Log: proxy.NewLog(&out, "fairshare: "), Timeout: time.Millisecond}, errors)
+		for range 3 {
+			resp, body := exchange(t, addr, "GET /<b> HTTP/1.1\nHost: a\n\n")
+			if resp.StatusCode != test.want || resp.Header.Get("Cache-Control") != "no-store" || !strings.Contains(body, "<h1>") {
+				t.Errorf("%s: %d %v %q", test.name, resp.StatusCode, resp.Header, body)
+			}
+			for _, leak := range []string{"127.0.0.1", "tcp", "refused", "timeout", "malformed", "ESMTP", "net/http", "<b>"} {
+				if strings.Contains(body, leak) {
+					t.Errorf("%s: the page says %q", test.name, leak)
+				}
+			}
+		}
+		if !strings.HasPrefix(out.String(), "fairshare: upstream 127.0.0.1:") || !strings.Contains(out.String(), test.said) {
+			t.Errorf("%s: the log says %q", test.name, out.String())
+		}
+	}
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func TestAnswerThatBreaksOffBreaksOff(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "200000")
+		io.WriteString(w, strings.Repeat("half", 25_000))
+	}))
+	defer upstream.Close()
+	upstream.Config.ErrorLog = proxy.NewLog(io.Discard, "")
+	resp, err := http.Get("http://" + serve(t, upstream.URL, proxy.Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("%d bytes came as if they were all", len(body))
+	}
+}
+
+func TestReach(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, _ := proxy.ParseUpstream("http://" + l.Addr().String())
+	p := proxy.New(proxy.Config{Upstream: u})
+	if err := p.Reach(context.Background()); err != nil {
+		t.Error(err)
+	}
+	l.Close()
+	if err := p.Reach(context.Background()); err == nil {
+		t.Error("a closed port was reached")
+	}
+}
+
+func TestParseUpstream(t *testing.T) {
+	for text, want := range map[string]string{
+		"http://127.0.0.1:3000":  "http://127.0.0.1:3000",
+		"https://site.example/":  "https://site.example",
+		"http://[::1]:80":        "http://[::1]:80",
+		"127.0.0.1:3000":         "",
+		"localhost:3000":         "",
+		"site.example":           "",
+		"ftp://site.example":     "",
+		"http://":                "",
+		"http://:3000":           "",
+		"http://site/base":       "",
+		"http://site?x":          "",
+		"http://me:secret@site/": "",
+		"http://site:port":       "",
+		"":                       "",
+	} {
+		u, err := proxy.ParseUpstream(text)
+		if want == "" && err == nil || want != "" && (err != nil || u.String() != want) {
+			t.Errorf("%q: %v, %v; want %q", text, u, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error tells the password: %v", err)
+		}
+	}
+}
