@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"hash/maphash"
 	"io"
@@ -57,11 +58,13 @@ func newSeeds() seeds {
 }
 
 func (s *seeds) hashAddr(addr netip.Addr) uint64 {
-	a := addr.As16()
 	var hi, lo uint64
-	for i := range 8 {
-		hi = hi<<8 | uint64(a[i])
-		lo = lo<<8 | uint64(a[8+i])
+	if addr.Is4() {
+		a := addr.As4()
+		lo = uint64(binary.BigEndian.Uint32(a[:]))
+	} else {
+		a := addr.As16()
+		hi, lo = binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
 	}
 	// Two rounds of the multiplication that wyhash is made of.
 	h, l := bits.Mul64(hi^s.addr[0], lo^s.addr[1])

@@ -1,0 +1,698 @@
+package replay
+
+import (
+	"fmt"
+	"math/big"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/accesslog"
+)
+
+// A model judges lines as the definitions say, word by word: with maps that
+// forget nothing, regexps, and exact arithmetic. It shares no code with the
+// guard and no limiter with the replay.
+type model struct {
+	policy *fairshare.Policy
+	client func(peer netip.Addr, forwarded string) (netip.Addr, bool)
+	latest *big.Int // Unix ns; nil in a fresh guard
+	counts map[string]*modelCount
+	bans   map[string]*modelBan
+	slots  []modelSlot
+	fresh  int64 // guards begun afresh
+}
+
+// A modelCount is what one key has spent of one limit.
+type modelCount struct {
+	window    int64 // number of the present one
+	prev, cur int64
+	tat       *big.Rat // nil is never
+	count     int64
+	last      *big.Int // nil is never
+}
+
+type modelBan struct {
+	until, since int64
+	number       int64
+	dry          bool
+}
+
+type modelSlot struct {
+	until int64
+	key   string
+}
+
+// A modelVerdict is what became of one line.
+type modelVerdict struct {
+	enforced, trial modelFinding
+	matched         []int
+}
+
+type modelFinding struct {
+	action fairshare.Action
+	rule   int // noRule when none spoke
+	wait   time.Duration
+	ban    fairshare.BanState
+}
+
+func newModel(policy *fairshare.Policy, client func(netip.Addr, string) (netip.Addr, bool)) *model {
+	m := &model{policy: policy, client: client}
+	m.begin()
+	return m
+}
+
+func (m *model) begin() {
+	m.latest, m.slots = nil, nil
+	m.counts, m.bans = map[string]*modelCount{}, map[string]*modelBan{}
+}
+
+// A modelRequest is the facts of one line.
+type modelRequest struct {
+	*accesslog.Entry
+	addr  netip.Addr
+	proxy bool
+	path  string
+	query string
+	odd   bool
+}
+
+// judge judges one line. observed is what the replay said: the length of a
+// ban has a jitter that the definition leaves open, so that the model checks
+// its bounds and takes it over.
+func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict, error) {
+	at := big.NewInt(e.Time.UnixNano())
+	if m.latest != nil && new(big.Int).Sub(m.latest, at).Cmp(big.NewInt(int64(time.Hour))) > 0 {
+		m.begin()
+		m.fresh++
+	}
+	if m.latest == nil || m.latest.Cmp(at) < 0 {
+		m.latest = at
+	}
+	now := m.latest.Int64()
+	held := m.slots[:0:0]
+	for _, s := range m.slots {
+		if s.until <= now {
+			m.counts[s.key].count--
+		} else {
+			held = append(held, s)
+		}
+	}
+	m.slots = held
+
+	req := &modelRequest{Entry: e}
+	req.addr, req.proxy = m.client(e.Client, e.Forwarded)
+	req.path, req.query, req.odd = modelTarget(e.Target)
+
+	v := modelVerdict{enforced: modelFinding{rule: noRule}, trial: modelFinding{rule: noRule}}
+	if m.banned(req, now, &v) {
+		return v, nil
+	}
+	var gathered []int
+walk:
+	for i := range m.policy.Rules {
+		r := &m.policy.Rules[i]
+		if !modelMatch(&r.Match, req) || r.Action == fairshare.Allow && req.odd && modelLooksAtPath(&r.Match) {
+			continue
+		}
+		v.matched = append(v.matched, i)
+		switch {
+		case r.Action == fairshare.Allow:
+			break walk
+		case r.Action == fairshare.Block && r.DryRun:
+			if v.trial.rule == noRule {
+				v.trial = modelFinding{action: fairshare.Block, rule: i}
+			}
+		case r.Action == fairshare.Block:
+			v.enforced = modelFinding{action: fairshare.Block, rule: i}
+			return v, nil
+		default:
+			gathered = append(gathered, i)
+			if r.Last {
+				break walk
+			}
+		}
+	}
+	v.enforced.action = fairshare.Allow
+	passed := m.take(req, now, gathered, false, &v.enforced)
+	tried := passed && m.take(req, now, gathered, true, &v.trial)
+	for _, i := range gathered { // every request sets the time of the last
+		if l := m.policy.Rules[i].Limit; l.Algorithm == fairshare.Quiet {
+			c := m.of(i, req)
+			c.count = c.quiet(l, now)
+			c.last = big.NewInt(now)
+		}
+	}
+	if err := m.countRefusal(req, now, &v.enforced, &observed.enforced); err != nil {
+		return v, err
+	}
+	if passed && v.trial.action == fairshare.Refuse {
+		if err := m.countRefusal(req, now, &v.trial, &observed.trial); err != nil {
+			return v, err
+		}
+	}
+	if passed {
+		m.settle(req, now, gathered, tried)
+	}
+	return v, nil
+}
+
+// take tests the gathered limits that are dry, or those that are not, and
+// charges them if none is over.
+func (m *model) take(req *modelRequest, now int64, gathered []int, dry bool, f *modelFinding) bool {
+	over, spoke := false, f.rule != noRule
+	for _, i := range gathered {
+		r := &m.policy.Rules[i]
+		if r.DryRun != dry {
+			continue
+		}
+		c := m.of(i, req)
+		if c.passes(r.Limit, now) {
+			continue
+		}
+		wait := c.wait(r.Limit, now)
+		if !spoke && (!over || wait > f.wait) {
+			*f = modelFinding{action: fairshare.Refuse, rule: i, wait: wait}
+		}
+		over = true
+	}
+	if over {
+		return false
+	}
+	for _, i := range gathered {
+		r := &m.policy.Rules[i]
+		if l := r.Limit; r.DryRun == dry && (l.Resource == fairshare.Requests || l.Resource == fairshare.Concurrent) {
+			m.of(i, req).charge(l, now, 1)
+		}
+	}
+	return true
+}
+
+// settle charges what is known after the answer, at the line's time.
+func (m *model) settle(req *modelRequest, now int64, gathered []int, tried bool) {
+	for _, i := range gathered {
+		r := &m.policy.Rules[i]
+		if r.DryRun && !tried {
+			continue
+		}
+		c, l := m.of(i, req), r.Limit
+		switch l.Resource {
+		case fairshare.Requests:
+			if r.Refund.Has(req.Status) {
+				c.refund(l, now)
+			}
+		case fairshare.Concurrent:
+			if req.Duration > 0 {
+				m.slots = append(m.slots, modelSlot{now + int64(req.Duration), m.key(i, req)})
+			} else {
+				c.count--
+			}
+		case fairshare.Bytes:
+			c.settle(l, now, req.Bytes)
+		case fairshare.Errors:
+			if modelStatuses(l).Has(req.Status) {
+				c.settle(l, now, 1)
+			}
+		}
+	}
+}
+
+func modelStatuses(l *fairshare.Limit) *fairshare.StatusSet {
+	set := l.Statuses
+	if set.Empty() {
+		set.Add(400, 499)
+	}
+	return &set
+}
+
+// banned reports whether a ban in force refuses the request.
+func (m *model) banned(req *modelRequest, now int64, v *modelVerdict) bool {
+	if req.proxy {
+		return false
+	}
+	for i := range m.policy.Rules {
+		if r := &m.policy.Rules[i]; r.Action == fairshare.Allow && modelOnlyAddr(&r.Match) && modelMatch(&r.Match, req) {
+			return false
+		}
+	}
+	for i := range m.policy.Rules {
+		r := &m.policy.Rules[i]
+		if r.Ban == nil || !r.Ban.All && !modelMatch(&r.Match, req) || r.Ban.Unless != nil && modelMatch(r.Ban.Unless, req) {
+			continue
+		}
+		b := m.bans[m.key(i, req)]
+		if b == nil || b.until <= now {
+			continue
+		}
+		f := modelFinding{action: fairshare.Refuse, rule: i, wait: time.Duration(b.until - now), ban: fairshare.BanInForce}
+		most := &v.enforced
+		if r.DryRun {
+			most = &v.trial
+		}
+		if f.wait > most.wait {
+			*most = f
+		}
+	}
+	return v.enforced.rule != noRule
+}
+
+// countRefusal counts a refusal towards the ban of its rule.
+func (m *model) countRefusal(req *modelRequest, now int64, f, observed *modelFinding) error {
+	if f.action != fairshare.Refuse || f.ban != fairshare.NotBanned || m.policy.Rules[f.rule].Ban == nil || req.proxy {
+		return nil
+	}
+	t, key := m.policy.Rules[f.rule].Ban, m.key(f.rule, req)
+	refusals := &fairshare.Limit{Resource: fairshare.Refusals, N: t.After, Window: orIf0(t.Within, 10*time.Minute)}
+	c := m.count("refusals " + key)
+	c.settle(refusals, now, 1)
+	b := m.bans[key]
+	if b != nil && b.until > now {
+		return nil // it was spared, and a ban is not prolonged by knocking
+	}
+	reached := !c.passes(refusals, now)
+	if b == nil {
+		if !reached {
+			return nil
+		}
+		b = &modelBan{since: now}
+		m.bans[key] = b
+	}
+	b.number = max(0, b.number-(now-b.since)/int64(orIf0(t.Forgive, 24*time.Hour)))
+	b.since = max(b.since, now)
+	if !reached {
+		return nil
+	}
+	most := float64(max(orIf0(t.Max, max(24*time.Hour, t.For)), t.For))
+	length := float64(t.For)
+	for range b.number {
+		length = min(length*max(t.Growth, 1), most)
+	}
+	if got := float64(observed.wait); got < length*0.999999 || got > length*1.100001 {
+		return fmt.Errorf("ban number %d lasts %v, want %v and up to a tenth more", b.number+1, observed.wait, time.Duration(length))
+	}
+	b.number++
+	b.until = now + int64(observed.wait)
+	b.since = b.until
+	f.ban, f.wait = fairshare.BanStarted, observed.wait
+	return nil
+}
+
+func orIf0(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}
+
+func (m *model) of(rule int, req *modelRequest) *modelCount { return m.count(m.key(rule, req)) }
+
+func (m *model) count(key string) *modelCount {
+	if m.counts[key] == nil {
+		m.counts[key] = &modelCount{}
+	}
+	return m.counts[key]
+}
+
+// key is what a rule counts a request under.
+func (m *model) key(rule int, req *modelRequest) string {
+	key := fmt.Sprintf("%d", rule)
+	by := m.policy.Rules[rule].Limit.By
+	if len(by) == 0 {
+		by = []fairshare.KeyPart{{Kind: fairshare.ByAddr}}
+	}
+	for _, part := range by {
+		text := ""
+		switch part.Kind {
+		case fairshare.ByEveryone:
+			key += " everyone"
+			continue
+		case fairshare.ByUserAgent:
+			text = req.UserAgent
+		case fairshare.ByHost:
+			text = modelHost(req.Host)
+		case fairshare.ByPath:
+			text = req.path
+		case fairshare.ByCookie:
+			for _, c := range modelCookies(req) {
+				if c[0] == part.Name {
+					text = c[1]
+					break
+				}
+			}
+		case fairshare.ByHeader:
+			text = modelHeader(req, part.Name)
+		}
+		if text != "" {
+			key += fmt.Sprintf(" %v=%q", part, text)
+			continue
+		}
+		bits4, bits6 := orElse(m.policy.IPv4Prefix, 32), orElse(m.policy.IPv6Prefix, 64)
+		name := "addr"
+		if part.Kind == fairshare.ByNetwork {
+			bits4, bits6, name = 24, 48, "network"
+		}
+		if req.addr.Is4() {
+			bits6 = bits4
+		}
+		prefix, _ := req.addr.Prefix(bits6)
+		key += fmt.Sprintf(" %s=%v", name, prefix)
+	}
+	return key
+}
+
+func orElse(n, otherwise int) int {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// Counters.
+
+// at returns the costs of the last and the present window and the time since
+// the present one began.
+func (c *modelCount) at(l *fairshare.Limit, now int64) (prev, cur, e *big.Int) {
+	w := int64(l.Window)
+	window := now / w
+	switch window - c.window {
+	case 0:
+	case 1:
+		c.prev, c.cur = c.cur, 0
+	default:
+		c.prev, c.cur = 0, 0
+	}
+	c.window = window
+	return big.NewInt(c.prev), big.NewInt(c.cur), big.NewInt(now % w)
+}
+
+// passes reports whether a request passes now.
+func (c *modelCount) passes(l *fairshare.Limit, now int64) bool {
+	settled := l.Resource == fairshare.Bytes || l.Resource == fairshare.Errors || l.Resource == fairshare.Refusals
+	switch {
+	case l.Resource == fairshare.Concurrent:
+		return c.count+1 <= l.N
+	case l.Algorithm == fairshare.Quiet:
+		return c.quiet(l, now)+1 <= l.N
+	case l.Algorithm == fairshare.GCRA:
+		burst := new(big.Rat).Mul(modelT(l), ratOf(modelBurst(l)))
+		tat := c.reached(now)
+		if settled { // max(now, tat) − now < burst·T
+			return new(big.Rat).Sub(tat, ratOf(now)).Cmp(burst) < 0
+		}
+		tat.Add(tat, modelT(l)) // tat' − now ≤ burst·T
+		return tat.Sub(tat, ratOf(now)).Cmp(burst) <= 0
+	}
+	prev, cur, e := c.at(l, now)
+	return modelFits(l, prev, cur, e, settled)
+}
+
+// modelFits is prev·(W−e) + (cur+c)·W ≤ N·W, or with < and without c.
+func modelFits(l *fairshare.Limit, prev, cur, e *big.Int, settled bool) bool {
+	w := big.NewInt(int64(l.Window))
+	sum := new(big.Int).Mul(prev, new(big.Int).Sub(w, e))
+	sum.Add(sum, new(big.Int).Mul(cur, w))
+	most := new(big.Int).Mul(big.NewInt(l.N), w)
+	if settled {
+		return sum.Cmp(most) < 0
+	}
+	return sum.Add(sum, w).Cmp(most) <= 0
+}
+
+// wait is the time to the first moment at which the same request passes.
+func (c *modelCount) wait(l *fairshare.Limit, now int64) time.Duration {
+	w := int64(l.Window)
+	switch {
+	case l.Resource == fairshare.Concurrent:
+		return 0
+	case l.Algorithm == fairshare.Quiet:
+		return l.Window
+	case l.Algorithm == fairshare.GCRA:
+		free := c.reached(now)
+		free.Sub(free, new(big.Rat).Mul(modelT(l), ratOf(modelBurst(l))))
+		settled := l.Resource != fairshare.Requests
+		if !settled {
+			free.Add(free, modelT(l)) // passes from here on
+		}
+		free.Sub(free, ratOf(now))
+		whole := new(big.Int).Div(free.Num(), free.Denom())
+		if settled || !free.IsInt() { // passes behind it only
+			whole.Add(whole, big.NewInt(1))
+		}
+		return time.Duration(whole.Int64())
+	}
+	prev, cur, e := c.at(l, now)
+	settled := l.Resource != fairshare.Requests
+	begin := now - now%w
+	for _, window := range []struct{ prev, cur, from, start *big.Int }{
+		{prev, cur, e, big.NewInt(begin)},
+		{cur, new(big.Int), new(big.Int), big.NewInt(begin + w)},
+		{new(big.Int), new(big.Int), new(big.Int), big.NewInt(begin + 2*w)},
+	} {
+		// The first e of this window at which it fits, found by halving: the
+		// older the window, the less counts.
+		low, high := window.from.Int64(), w-1
+		if !modelFits(l, window.prev, window.cur, big.NewInt(high), settled) {
+			continue
+		}
+		for low < high {
+			mid := low + (high-low)/2
+			if modelFits(l, window.prev, window.cur, big.NewInt(mid), settled) {
+				high = mid
+			} else {
+				low = mid + 1
+			}
+		}
+		return time.Duration(window.start.Int64() + low - now)
+	}
+	panic("nothing is left after two windows")
+}
+
+// quiet returns the count since the last pause.
+func (c *modelCount) quiet(l *fairshare.Limit, now int64) int64 {
+	if c.last == nil || now-c.last.Int64() >= int64(l.Window) {
+		c.count = 0
+	}
+	return c.count
+}
+
+// reached is max(now, tat).
+func (c *modelCount) reached(now int64) *big.Rat {
+	if c.tat == nil || c.tat.Cmp(ratOf(now)) < 0 {
+		return ratOf(now)
+	}
+	return new(big.Rat).Set(c.tat)
+}
+
+func (c *modelCount) charge(l *fairshare.Limit, now, cost int64) {
+	switch {
+	case l.Resource == fairshare.Concurrent:
+		c.count++
+	case l.Algorithm == fairshare.Quiet:
+		c.count = c.quiet(l, now) + 1
+		c.last = big.NewInt(now)
+	case l.Algorithm == fairshare.GCRA:
+		c.tat = c.reached(now)
+		c.tat.Add(c.tat, new(big.Rat).Mul(modelT(l), ratOf(cost)))
+	default:
+		c.at(l, now)
+		c.cur += cost
+	}
+}
+
+// settle charges after the answer: GCRA at most to now + 2·burst·T.
+func (c *modelCount) settle(l *fairshare.Limit, now, cost int64) {
+	if cost == 0 {
+		return
+	}
+	c.charge(l, now, cost)
+	if l.Algorithm == fairshare.GCRA {
+		most := new(big.Rat).Mul(modelT(l), ratOf(2*modelBurst(l)))
+		if most.Add(most, ratOf(now)); c.tat.Cmp(most) > 0 {
+			c.tat = most
+		}
+	}
+}
+
+// refund gives back what was charged just now.
+func (c *modelCount) refund(l *fairshare.Limit, now int64) {
+	switch l.Algorithm {
+	case fairshare.Quiet:
+		c.count = max(0, c.count-1)
+	case fairshare.GCRA:
+		c.tat.Sub(c.tat, modelT(l))
+		c.tat = c.reached(now)
+	default:
+		c.cur = max(0, c.cur-1)
+	}
+}
+
+func modelT(l *fairshare.Limit) *big.Rat { return big.NewRat(int64(l.Window), l.N) }
+
+func modelBurst(l *fairshare.Limit) int64 {
+	if l.Burst == 0 {
+		return l.N
+	}
+	return l.Burst
+}
+
+func ratOf(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+// Matching.
+
+func modelMatch(m *fairshare.Match, req *modelRequest) bool {
+	any := func(texts []string, fits func(string) bool) bool {
+		return texts == nil || slices.ContainsFunc(texts, fits)
+	}
+	contains := func(value string) func(string) bool {
+		return func(text string) bool {
+			if re, ok := strings.CutPrefix(text, "re:"); ok {
+				return regexp.MustCompile(re).MatchString(value)
+			}
+			if text == "" {
+				return value == ""
+			}
+			return strings.Contains(strings.ToLower(value), strings.ToLower(text))
+		}
+	}
+	whole := func(value, flags string) func(string) bool {
+		return func(text string) bool {
+			if re, ok := strings.CutPrefix(text, "re:"); ok {
+				return regexp.MustCompile(re).MatchString(value)
+			}
+			return regexp.MustCompile("(?s" + flags + ")^" + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$").MatchString(value)
+		}
+	}
+	cookies := modelCookies(req)
+	if m.Addr != nil && !m.Addr.Contains(req.addr) ||
+		!any(m.Path, whole(req.path, "")) ||
+		!any(m.Host, whole(modelHost(req.Host), "i")) ||
+		!any(m.Method, func(s string) bool { return strings.EqualFold(s, req.Method) }) ||
+		!any(m.UserAgent, contains(req.UserAgent)) ||
+		!any(m.Cookie, func(s string) bool {
+			switch s {
+			case "none":
+				return len(cookies) == 0
+			case "any":
+				return len(cookies) > 0
+			}
+			return slices.ContainsFunc(cookies, func(c [2]string) bool { return whole(c[0], "")(s) })
+		}) {
+		return false
+	}
+	for name, texts := range m.Header {
+		if !any(texts, contains(modelHeader(req, name))) {
+			return false
+		}
+	}
+	for name, texts := range m.Query {
+		found := false
+		for pair := range strings.SplitSeq(req.query, "&") {
+			key, value, _ := strings.Cut(pair, "=")
+			if pair != "" && modelDecode(strings.ReplaceAll(key, "+", " ")) == name {
+				value := modelDecode(strings.ReplaceAll(value, "+", " "))
+				found = found || any(texts, func(s string) bool { return s == "*" || contains(value)(s) })
+			}
+		}
+		if !found {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return modelMatch(&not, req) })
+}
+
+// modelOnlyAddr reports whether a match names clients by address alone.
+func modelOnlyAddr(m *fairshare.Match) bool {
+	return m.Addr != nil && m.Path == nil && m.Host == nil && m.Method == nil && m.UserAgent == nil &&
+		m.Cookie == nil && m.Header == nil && m.Query == nil && m.Not == nil
+}
+
+func modelLooksAtPath(m *fairshare.Match) bool {
+	return m.Path != nil || slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return modelLooksAtPath(&not) })
+}
+
+func modelHost(host string) string {
+	host = regexp.MustCompile(`^(\[[^\]]*\]|[^:]*):\d*$`).ReplaceAllString(host, "$1")
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+func modelHeader(req *modelRequest, name string) string {
+	switch strings.ToLower(name) {
+	case "cookie":
+		return req.Cookie
+	case "referer":
+		return req.Referer
+	case "user-agent":
+		return req.UserAgent
+	case "x-forwarded-for":
+		return req.Forwarded
+	}
+	return ""
+}
+
+// modelCookies returns names and values; the test's cookies are all valid.
+func modelCookies(req *modelRequest) (cookies [][2]string) {
+	for pair := range strings.SplitSeq(req.Cookie, ";") {
+		if name, value, ok := strings.Cut(strings.TrimSpace(pair), "="); ok && name != "" {
+			cookies = append(cookies, [2]string{name, value})
+		}
+	}
+	return cookies
+}
+
+var (
+	modelAuthority = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://[^/]*`)
+	modelHostPort  = regexp.MustCompile(`^[^/\\;%]+:[0-9]+$`)
+	modelEscape    = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+	modelOdd       = regexp.MustCompile(`(?i)[;\\\x00-\x1f\x7f]|%(2f|5c|3f|23|3b|25)`)
+	modelSlashes   = regexp.MustCompile(`/+`)
+)
+
+func modelDecode(s string) string {
+	return modelEscape.ReplaceAllStringFunc(s, func(esc string) string {
+		var c byte
+		fmt.Sscanf(esc, "%%%02x", &c)
+		return string([]byte{c})
+	})
+}
+
+// modelTarget takes a request target apart.
+func modelTarget(target string) (path, query string, odd bool) {
+	path = modelAuthority.ReplaceAllString(target, "")
+	path, query, _ = strings.Cut(path, "?")
+	if path == "" || path == "*" || path == target && modelHostPort.MatchString(path) {
+		return path, query, false
+	}
+	odd = modelOdd.MatchString(path) || strings.Contains(modelEscape.ReplaceAllString(path, ""), "%")
+	path = modelDecode(path)
+	odd = odd || modelOdd.MatchString(strings.ReplaceAll(path, "%", ""))
+	path = modelSlashes.ReplaceAllString(path, "/")
+	path, dots := modelDots(path)
+	return path, query, odd || dots || strings.Contains(path, ".php/")
+}
+
+// modelDots is remove_dot_segments of RFC 3986 §5.2.4 for paths that begin
+// with a slash, by segments.
+func modelDots(path string) (string, bool) {
+	segments := strings.Split(path, "/")
+	var out []string
+	dots := false
+	for i, s := range segments {
+		last := i == len(segments)-1
+		switch s {
+		case ".", "..":
+			dots = true
+			if s == ".." && len(out) > 1 {
+				out = out[:len(out)-1]
+			}
+			if last {
+				out = append(out, "")
+			}
+		default:
+			out = append(out, s)
+		}
+	}
+	return strings.Join(out, "/"), dots
+}

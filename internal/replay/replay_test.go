@@ -1,0 +1,394 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/clientaddr"
+	"fairshare/internal/accesslog"
+	"fairshare/memlimit"
+)
+
+// clientOf finds clients as the command does.
+func clientFunc(t testing.TB, trusted ...string) func(netip.Addr, string) (netip.Addr, bool) {
+	r, err := clientaddr.New(clientaddr.Config{TrustedProxies: trusted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(peer netip.Addr, forwarded string) (netip.Addr, bool) {
+		res := r.ResolveAddr(peer)
+		if forwarded != "" {
+			res = r.ResolveAddr(peer, forwarded)
+		}
+		return res.Addr, res.Proxy
+	}
+}
+
+func memory(size int64) func([]fairshare.Limit) (fairshare.Limiter, error) {
+	return func(limits []fairshare.Limit) (fairshare.Limiter, error) {
+		return memlimit.New(limits, memlimit.Options{Memory: size})
+	}
+}
+
+// A judged is one line and what became of it.
+type judged struct {
+	file  string
+	entry accesslog.Entry
+	modelVerdict
+}
+
+// judgeAll runs the judge and returns each line, with verdicts of full
+// precision.
+func judgeAll(t testing.TB, opts Options) ([]judged, *judge) {
+	t.Helper()
+	r, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	j, err := newJudge(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []judged
+	chunks := make(chan *chunk)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for c := range chunks {
+			for _, run := range c.runs {
+				if run.last {
+					continue // the batch is not given back, so that its texts stay
+				}
+				for _, it := range run.b.items[run.from:run.to] {
+					all = append(all, judged{run.feed.log.path, *it.entry, modelVerdict{enforced: modelOf(it.enforced), trial: modelOf(it.trial)}})
+				}
+			}
+		}
+	})
+	var feeds sync.WaitGroup
+	if err := j.run(context.Background(), chunks, &feeds); err != nil {
+		t.Fatal(err)
+	}
+	close(chunks)
+	wg.Wait()
+	feeds.Wait()
+	return all, j
+}
+
+func modelOf(f finding) modelFinding {
+	return modelFinding{action: f.action, rule: int(f.rule), wait: f.wait, ban: f.ban}
+}
+
+// compare judges all lines with the model and fails at the first that it
+// finds otherwise.
+func compare(t testing.TB, opts Options, lines []judged, j *judge) {
+	t.Helper()
+	policy := *opts.Policy
+	m := newModel(&policy, opts.Client)
+	matched := make([]int64, len(policy.Rules))
+	for i := range lines {
+		got := &lines[i]
+		want, err := m.judge(&got.entry, &got.modelVerdict)
+		if err != nil || want.enforced != got.enforced || want.trial != got.trial {
+			t.Fatalf("%s:%d at %s from %v: enforced %+v, trial %+v; want enforced %+v, trial %+v %v\npolicy:\n%s",
+				got.file, got.entry.Line, got.entry.Time.Format(time.RFC3339Nano), got.entry.Client,
+				got.enforced, got.trial, want.enforced, want.trial, errText(err), policyText(&policy))
+		}
+		for _, r := range want.matched {
+			matched[r]++
+		}
+	}
+	if fmt.Sprint(matched) != fmt.Sprint(j.matched) {
+		t.Errorf("rules matched %v requests, want %v\npolicy:\n%s", j.matched, matched, policyText(&policy))
+	}
+	if m.fresh != j.restarts.Count {
+		t.Errorf("%d fresh guards, want %d", j.restarts.Count, m.fresh)
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return "(" + err.Error() + ")"
+}
+
+func policyText(p *fairshare.Policy) string {
+	var b strings.Builder
+	for _, r := range p.Rules {
+		text, _ := json.Marshal(r)
+		fmt.Fprintf(&b, "%s\n", text)
+	}
+	return b.String()
+}
+
+func one[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
+
+var (
+	testAgents = []string{"Mozilla/5.0 (X11; Linux) Firefox/120.0", "GoodBot/1.0 (+http://good.example)", "curl/8.1", "evilbot", "", strings.Repeat("long ", 30)}
+	testPaths  = []string{"/", "/a", "/a.css", "/b.js?v=1", "/cart?item=7&item=8", "/cart?q=a%20B", "//a///b", "/a/../b.css", "/x%2e%2e/y", "/s;x/a.css", "/p.php/a.css", "/%zz", "/caf%C3%A9", "http://h.example/abs?x", "*", "/wp-login.php"}
+	testPeers  = []string{"192.0.2.1", "192.0.2.2", "198.51.100.7", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::9", "10.0.0.1"}
+)
+
+// randomMatch returns a match that holds for some of the test's requests.
+func randomMatch(rnd *rand.Rand, depth int) (m fairshare.Match) {
+	if rnd.IntN(3) == 0 {
+		m.Addr = fairshare.Prefixes{one(rnd, netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64"), netip.MustParsePrefix("198.51.100.7/32"))}
+	}
+	if rnd.IntN(4) == 0 {
+		m.Path = []string{one(rnd, "/a*", "*.css", "/", "re:^/[ab]", "*"), one(rnd, "/cart", "/b*", "*.php")}
+	}
+	if rnd.IntN(6) == 0 {
+		m.Method = []string{one(rnd, "get", "POST")}
+	}
+	if rnd.IntN(5) == 0 {
+		m.UserAgent = []string{one(rnd, "BOT", "", "firefox", "re:^curl/")}
+	}
+	if rnd.IntN(6) == 0 {
+		m.Cookie = []string{one(rnd, "none", "any", "sid")}
+	}
+	if rnd.IntN(8) == 0 {
+		m.Header = map[string][]string{one(rnd, "Referer", "X-Other", "user-agent"): {one(rnd, "", "example", "bot")}}
+	}
+	if rnd.IntN(8) == 0 {
+		m.Query = map[string][]string{one(rnd, "item", "q", "v"): {one(rnd, "*", "7", "a b", "")}}
+	}
+	if depth > 0 && rnd.IntN(5) == 0 {
+		m.Not = []fairshare.Match{randomMatch(rnd, 0)}
+		if modelEmpty(&m.Not[0]) {
+			m.Not = nil
+		}
+	}
+	return m
+}
+
+func modelEmpty(m *fairshare.Match) bool {
+	return m.Addr == nil && m.Path == nil && m.Method == nil && m.UserAgent == nil && m.Cookie == nil && m.Header == nil && m.Query == nil && m.Not == nil
+}
+
+// randomPolicy returns a policy of up to seven rules with limits that the
+// test's lines reach.
+func randomPolicy(rnd *rand.Rand) *fairshare.Policy {
+	p := &fairshare.Policy{IPv4Prefix: one(rnd, 0, 0, 24), IPv6Prefix: one(rnd, 0, 0, 128, 48)}
+	for i := range 1 + rnd.IntN(7) {
+		r := fairshare.Rule{Name: fmt.Sprintf("rule %d", i), Match: randomMatch(rnd, 1)}
+		switch rnd.IntN(8) {
+		case 0:
+			r.Action = fairshare.Allow
+		case 1:
+			r.Action = fairshare.Block
+			r.DryRun = rnd.IntN(2) == 0
+		default:
+			r.Limit = randomLimit(rnd)
+			r.DryRun = rnd.IntN(5) == 0
+			r.Last = rnd.IntN(10) == 0
+			if r.Limit.Resource == fairshare.Requests && rnd.IntN(4) == 0 {
+				r.Refund.Add(301, 303)
+			}
+			if rnd.IntN(3) == 0 {
+				r.Limit.By = one(rnd, nil, []fairshare.KeyPart{{Kind: fairshare.ByNetwork}})
+				r.Ban = &fairshare.BanTerms{
+					After: 1 + rnd.Int64N(4), Within: one(rnd, 0, 3*time.Second, time.Minute), For: one(rnd, time.Second, 20*time.Second, time.Minute),
+					Growth: one(rnd, 0, 2, 1.5), Max: one(rnd, 0, time.Minute, 5*time.Minute), Forgive: one(rnd, 0, 30*time.Second, 5*time.Minute), All: rnd.IntN(2) == 0,
+				}
+				if rnd.IntN(4) == 0 {
+					if unless := randomMatch(rnd, 1); !modelEmpty(&unless) {
+						r.Ban.Unless = &unless
+					}
+				}
+			}
+		}
+		p.Rules = append(p.Rules, r)
+	}
+	return p
+}
+
+func randomLimit(rnd *rand.Rand) *fairshare.Limit {
+	l := &fairshare.Limit{
+		Resource:  one(rnd, fairshare.Requests, fairshare.Requests, fairshare.Requests, fairshare.Bytes, fairshare.Errors, fairshare.Concurrent),
+		N:         1 + rnd.Int64N(12),
+		Window:    one(rnd, time.Millisecond, 200*time.Millisecond, time.Second, 3*time.Second, 7*time.Second+13, time.Minute, time.Hour, fairshare.MaxWindow),
+		Algorithm: one(rnd, fairshare.Window, fairshare.Window, fairshare.GCRA, fairshare.Quiet),
+		By: one(rnd, nil, []fairshare.KeyPart{{Kind: fairshare.ByAddr}}, []fairshare.KeyPart{{Kind: fairshare.ByNetwork}},
+			[]fairshare.KeyPart{{Kind: fairshare.ByUserAgent}}, []fairshare.KeyPart{{Kind: fairshare.ByEveryone}},
+			[]fairshare.KeyPart{{Kind: fairshare.ByAddr}, {Kind: fairshare.ByPath}},
+			[]fairshare.KeyPart{{Kind: fairshare.ByHeader, Name: "referer"}},
+			[]fairshare.KeyPart{{Kind: fairshare.ByUserAgent}, {Kind: fairshare.ByHost}}),
+	}
+	if l.Resource == fairshare.Bytes {
+		l.N = one(rnd, 1, 1000, 5000, int64(1)<<40)
+	}
+	if l.Resource == fairshare.Errors && rnd.IntN(2) == 0 {
+		l.Statuses.Add(500, 599)
+	}
+	switch {
+	case l.Resource == fairshare.Concurrent:
+		l.Algorithm, l.Window, l.N = fairshare.Window, 0, 1+rnd.Int64N(4)
+	case l.Algorithm == fairshare.Quiet && l.Resource != fairshare.Requests:
+		l.Algorithm = fairshare.Window
+	case l.Algorithm == fairshare.GCRA:
+		l.Burst = one[int64](rnd, 0, 1, 2, 5)
+	}
+	return l
+}
+
+// randomLog returns lines in combined format with a forwarding header and,
+// for some, a duration. Time goes in steps, at times backwards, seldom by
+// hours.
+func randomLog(rnd *rand.Rand, lines int, begin time.Time) []byte {
+	var b bytes.Buffer
+	at := begin
+	for range lines {
+		switch rnd.IntN(60) {
+		case 0:
+			at = at.Add(-time.Duration(rnd.IntN(90)) * time.Second)
+		case 1:
+			at = at.Add(time.Duration(rnd.IntN(20)) * time.Minute)
+		case 2:
+			if rnd.IntN(4) == 0 {
+				at = at.Add(-time.Duration(50+rnd.IntN(100)) * time.Minute)
+			}
+		default:
+			at = at.Add(time.Duration(rnd.IntN(4)) * time.Duration(rnd.IntN(3)) * time.Second)
+		}
+		orDash := func(s string) string {
+			if s == "" {
+				return "-"
+			}
+			return s
+		}
+		forwarded := one(rnd, "", "203.0.113.5", "203.0.113.5, 10.0.0.2", "198.51.100.7, 203.0.113.9")
+		fmt.Fprintf(&b, `%s - - [%s] "%s %s HTTP/1.1" %d %d "%s" "%s" "%s"`,
+			one(rnd, testPeers...), at.UTC().Format("02/Jan/2006:15:04:05 -0700"), one(rnd, "GET", "GET", "POST"), one(rnd, testPaths...),
+			one(rnd, 200, 200, 301, 302, 404, 500), one(rnd, 0, 10, 900, 4000, 1<<24),
+			one(rnd, "-", "http://www.example/"), orDash(one(rnd, testAgents...)), orDash(forwarded))
+		if rnd.IntN(3) > 0 {
+			fmt.Fprintf(&b, " rt=%d.%03d", rnd.IntN(5), rnd.IntN(1000))
+		}
+		b.WriteByte('\n')
+	}
+	return b.Bytes()
+}
+
+// Random policies over random logs, one and several at a time.
+func TestModelAgreesOnRandomLogs(t *testing.T) {
+	dir := t.TempDir()
+	rounds := uint64(150)
+	if testing.Short() {
+		rounds = 20
+	}
+	refused := 0
+	for seed := range rounds {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		var paths []string
+		for i := range one(rnd, 1, 1, 1, 2, 3) {
+			path := filepath.Join(dir, fmt.Sprintf("%d.log", i))
+			begin := time.Unix(1_700_000_000+rnd.Int64N(1000), 0)
+			if err := os.WriteFile(path, randomLog(rnd, 200, begin), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			paths = append(paths, path)
+		}
+		opts := Options{
+			Policy: randomPolicy(rnd), Limiter: memory(1 << 20), Client: clientFunc(t, "10.0.0.0/8"), Logs: paths,
+			Log: accesslog.Options{BlockSize: one(rnd, 0, 700, 5000)},
+		}
+		lines, j := judgeAll(t, opts)
+		if want := 200 * len(paths); len(lines) != want {
+			t.Fatalf("seed %d: %d lines, want %d", seed, len(lines), want)
+		}
+		func() {
+			defer func() {
+				if t.Failed() {
+					t.Logf("seed %d", seed)
+				}
+			}()
+			compare(t, opts, lines, j)
+		}()
+		if t.Failed() {
+			return
+		}
+		for i := range lines {
+			if lines[i].enforced.action == fairshare.Refuse {
+				refused++
+			}
+		}
+	}
+	if share := float64(refused) / float64(rounds*200); share < 0.1 || share > 0.9 {
+		t.Errorf("%.0f %% of the requests were refused: the test shows little", share*100)
+	}
+}
+
+// policies that bite on real logs.
+func realPolicies() map[string]*fairshare.Policy {
+	var redirects, clientErrors fairshare.StatusSet
+	for _, c := range []int{301, 302, 303, 307, 308} {
+		redirects.Add(c, c)
+	}
+	clientErrors.Add(400, 499)
+	network := []fairshare.KeyPart{{Kind: fairshare.ByNetwork}}
+	return map[string]*fairshare.Policy{
+		"windows": {Rules: []fairshare.Rule{
+			{Name: "own", Match: fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}, Action: fairshare.Allow},
+			{Name: "bad bots", Match: fairshare.Match{UserAgent: []string{"80legs", "AhrefsBot", "re:python-(requests|urllib)/", ""}}, Action: fairshare.Block},
+			{Name: "ceiling", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 60, Window: time.Minute}},
+			{Name: "network", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 100, Window: 5 * time.Minute, By: network}, DryRun: true},
+			{Name: "assets", Match: fairshare.Match{Path: []string{"*.css", "*.js", "*.png", "*.jpg", "*.gif", "*.ico"}, Method: []string{"GET", "HEAD"}}, Action: fairshare.Allow},
+			{Name: "rapid", Match: fairshare.Match{Cookie: []string{"none"}}, Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 3, Window: 3 * time.Second}, Refund: redirects,
+				Ban: &fairshare.BanTerms{After: 20, For: 10 * time.Minute, Growth: 2}},
+			{Name: "volume", Limit: &fairshare.Limit{Resource: fairshare.Bytes, N: 5_000_000, Window: time.Hour}},
+		}},
+		"gcra and quiet": {IPv4Prefix: 24, Rules: []fairshare.Rule{
+			{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 10, Window: time.Minute, Algorithm: fairshare.GCRA, Statuses: clientErrors},
+				Ban: &fairshare.BanTerms{After: 3, For: time.Minute, All: true}},
+			{Name: "posts", Match: fairshare.Match{Method: []string{"POST"}, Not: []fairshare.Match{{UserAgent: []string{"WordPress"}}}},
+				Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 5, Window: 20 * time.Second, Algorithm: fairshare.Quiet}},
+			{Name: "steady", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 7, Window: 10 * time.Second, Algorithm: fairshare.GCRA, Burst: 20}},
+			{Name: "agents", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 500, Window: 10 * time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByUserAgent}}}},
+			{Name: "at once", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 2}},
+		}},
+	}
+}
+
+// Real logs, those in testdata and those that FAIRSHARE_LOGS names, a list of
+// patterns as for a shell.
+func TestModelAgreesOnRealLogs(t *testing.T) {
+	logs := []string{"testdata/*.log.gz"}
+	if more := os.Getenv("FAIRSHARE_LOGS"); more != "" {
+		logs = strings.Fields(more)
+	}
+	for _, pattern := range logs {
+		paths, err := filepath.Glob(pattern)
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("no log is called %s: %v", pattern, err)
+		}
+		for _, path := range paths {
+			for name, policy := range realPolicies() {
+				t.Run(filepath.Base(path)+" "+name, func(t *testing.T) {
+					t.Parallel()
+					opts := Options{Policy: policy, Limiter: memory(16 << 20), Client: clientFunc(t), Logs: []string{path}}
+					lines, j := judgeAll(t, opts)
+					compare(t, opts, lines, j)
+					refused := 0
+					for i := range lines {
+						if lines[i].enforced.action != fairshare.Allow {
+							refused++
+						}
+					}
+					t.Logf("%d of %d lines refused or blocked", refused, len(lines))
+				})
+			}
+		}
+	}
+}
