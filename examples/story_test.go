@@ -1,0 +1,374 @@
+package examples
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairshare"
+	"fairshare/clientaddr"
+	"fairshare/httpguard"
+	"fairshare/internal/journal"
+	"fairshare/memlimit"
+	"fairshare/policyfile"
+)
+
+// A story is what some clients ask of a site, and what they get. It stands in
+// the page of an example, in cells with two or more spaces between them:
+//
+//	# a comment
+//	script = 203.0.113.7   User-Agent: curl/8.14.1   Cookie: a=b
+//	12:00:00.4   script   GET /a ×20 every 5ms takes 2s   429   Retry-After: 3   "rapid requests"
+//
+// First a client: its name, the address that its connection comes from, and
+// its headers. Then a step: when, who, what, and the answer. Where no rule is
+// named the request reached the site, and the status is the site's own; "would
+// be 429" tells of a dry run. "×20 every 5ms" is said of requests that all get
+// the same answer, and {n} in a path or a header counts them; "takes" is how
+// long the site works on it.
+type story struct {
+	lines []string
+	steps []*step
+}
+
+// A step is one line of a story.
+type step struct {
+	line     int           // its place in the story
+	head     string        // the line as far as the answer
+	at       time.Duration // since noon
+	client   *client
+	method   string
+	target   string
+	times    int
+	every    time.Duration
+	takes    time.Duration
+	status   int // of the site's answer
+	requests []*request
+}
+
+type client struct {
+	addr    string
+	headers [][2]string
+}
+
+// A request is what one request of a step came to.
+type request struct {
+	*step
+	n       int // from 1
+	answer  *httptest.ResponseRecorder
+	reached bool // the site
+	reports []httpguard.Report
+	logged  []journal.Entry
+}
+
+// noon is when stories begin. Windows of the lengths that the examples use
+// begin there too.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// cells cuts a line where two or more spaces stand.
+func cells(line string) []string {
+	var list []string
+	for cell := range strings.SplitSeq(line, "  ") {
+		if cell = strings.TrimSpace(cell); cell != "" {
+			list = append(list, cell)
+		}
+	}
+	return list
+}
+
+func parseStory(t *testing.T, text string) *story {
+	t.Helper()
+	s := &story{lines: strings.Split(strings.TrimSuffix(text, "\n"), "\n")}
+	clients := map[string]*client{}
+	for i, line := range s.lines {
+		fault := func(what string) { t.Fatalf("story: %s: %q", what, line) }
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		row := cells(line)
+		if name, addr, found := strings.Cut(line, " = "); found && !strings.Contains(name, ":") {
+			row = cells(addr)
+			c := &client{addr: row[0]}
+			for _, header := range row[1:] {
+				key, value, ok := strings.Cut(header, ": ")
+				if !ok {
+					fault("no header")
+				}
+				c.headers = append(c.headers, [2]string{key, value})
+			}
+			clients[strings.TrimSpace(name)] = c
+			continue
+		}
+		if len(row) < 4 {
+			fault("time, client, request and answer are needed")
+		}
+		clock, err := time.Parse("15:04:05", row[0])
+		if err != nil || clients[row[1]] == nil {
+			fault("no time, or a client that nobody knows")
+		}
+		st := &step{line: i, client: clients[row[1]], at: clock.Sub(clock.Truncate(24*time.Hour)) - 12*time.Hour, times: 1}
+		st.parseRequest(t, row[2])
+		st.head = line[:strings.Index(line, row[2])+len(row[2])]
+		if st.status, err = strconv.Atoi(row[3]); err != nil {
+			fault("no status")
+		}
+		if len(row) > 4 {
+			st.status = http.StatusOK // the site would have answered so
+		}
+		s.steps = append(s.steps, st)
+	}
+	return s
+}
+
+// parseRequest reads "GET /a ×20 every 5ms takes 2s".
+func (st *step) parseRequest(t *testing.T, cell string) {
+	t.Helper()
+	words := strings.Fields(cell)
+	if len(words) < 2 {
+		t.Fatalf("story: a method and a path are needed: %q", cell)
+	}
+	st.method, st.target = words[0], words[1]
+	for i := 2; i < len(words); i++ {
+		var err error
+		switch count, isCount := strings.CutPrefix(words[i], "×"); {
+		case isCount:
+			st.times, err = strconv.Atoi(count)
+		case words[i] == "every" && i+1 < len(words):
+			i++
+			st.every, err = time.ParseDuration(words[i])
+		case words[i] == "takes" && i+1 < len(words):
+			i++
+			st.takes, err = time.ParseDuration(words[i])
+		default:
+			t.Fatalf("story: %q is not understood: %q", words[i], cell)
+		}
+		if err != nil {
+			t.Fatalf("story: %q: %v", cell, err)
+		}
+	}
+}
+
+// play runs the story against the middleware, as serve puts it together, and
+// returns the story with the answers that were really given.
+func (s *story) play(t *testing.T, file *policyfile.File) string {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		guard, err := fairshare.NewGuard(&file.Policy, limiter, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients, err := clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now() // of the bubble, whose clock moves when all sleep
+		var current *request
+		handler := httpguard.Middleware(guard, httpguard.Options{
+			Client: func(r *http.Request) (netip.Addr, bool) {
+				found := clients.Resolve(r.RemoteAddr, r.Header)
+				return found.Addr, found.Proxy
+			},
+			Contact: file.Contact,
+			Refused: func(r *httpguard.Report) {
+				current.reports = append(current.reports, *r)
+				current.logged = append(current.logged, logEntry(r))
+			},
+			Failed: func(err error) { t.Error(err) },
+			Now:    func() time.Time { return noon.Add(time.Since(begin)) },
+		})(http.HandlerFunc(site))
+
+		for _, st := range s.steps {
+			for n := 1; n <= st.times; n++ {
+				at := st.at + time.Duration(n-1)*st.every
+				if late := time.Since(begin) - at; late > 0 {
+					t.Fatalf("story: %q begins %v before the step above it ends", st.head, late)
+				}
+				time.Sleep(at - time.Since(begin))
+				current = &request{step: st, n: n, answer: httptest.NewRecorder()}
+				st.requests = append(st.requests, current)
+				go current.send(handler)
+				synctest.Wait() // it was answered, or the site is at work
+			}
+		}
+	})
+	return s.told()
+}
+
+type requestKey struct{}
+
+// send asks as a client on the net would.
+func (q *request) send(handler http.Handler) {
+	count := strconv.Itoa(q.n)
+	r := httptest.NewRequest(q.method, strings.ReplaceAll(q.target, "{n}", count), nil)
+	r.Host = "shop.example"
+	r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(q.client.addr), 40000).String()
+	for _, h := range q.client.headers {
+		if h[0] == "Host" {
+			r.Host = h[1]
+			continue
+		}
+		r.Header.Add(h[0], strings.ReplaceAll(h[1], "{n}", count))
+	}
+	handler.ServeHTTP(q.answer, r.WithContext(context.WithValue(r.Context(), requestKey{}, q)))
+}
+
+// site is the upstream: it answers as the story says.
+func site(w http.ResponseWriter, r *http.Request) {
+	q := r.Context().Value(requestKey{}).(*request)
+	q.reached = true
+	time.Sleep(q.takes)
+	w.Header().Set("Content-Type", "text/plain")
+	w.WriteHeader(q.status)
+	if r.URL.Path == "/robots.txt" {
+		io.WriteString(w, "User-agent: *\nDisallow: /search\n")
+	}
+}
+
+// told returns the story with the answers that were given.
+func (s *story) told() string {
+	lines := slices.Clone(s.lines)
+	for _, st := range s.steps {
+		var answers []string
+		for _, q := range st.requests {
+			if a := q.told(); !slices.Contains(answers, a) {
+				answers = append(answers, a)
+			}
+		}
+		lines[st.line] = st.head + strings.Repeat(" ", s.width()-len([]rune(st.head))) + strings.Join(answers, " | ")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// width is where the answers stand.
+func (s *story) width() int {
+	most := 0
+	for _, st := range s.steps {
+		most = max(most, len([]rune(st.head)))
+	}
+	return most + 3
+}
+
+func (q *request) told() string {
+	told := strconv.Itoa(q.answer.Code)
+	for _, r := range q.reports {
+		retryAfter := q.answer.Header().Get("Retry-After")
+		if r.DryRun {
+			told += fmt.Sprintf("   would be %d", r.Status)
+			if retryAfter = ""; r.RetryAfter > 0 {
+				retryAfter = strconv.FormatInt(r.RetryAfter, 10)
+			}
+		}
+		if retryAfter != "" {
+			told += "   Retry-After: " + retryAfter
+		}
+		told += fmt.Sprintf("   %q", r.Finding.Rule.Name)
+	}
+	return told
+}
+
+// check tests what a story does not tell.
+func (q *request) check(t *testing.T) {
+	t.Helper()
+	enforced := 0
+	for i, r := range q.reports {
+		if !r.DryRun {
+			enforced++
+			header := q.answer.Header()
+			if r.Status != q.answer.Code || header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s: answer %d, Cache-Control %q; want %d, no-store", q.head, q.answer.Code, header.Get("Cache-Control"), r.Status)
+			}
+			if got, want := header.Get("Retry-After"), strconv.FormatInt(r.RetryAfter, 10); got != want && (got != "" || r.RetryAfter != 0) {
+				t.Errorf("%s: Retry-After: %q, the report says %s", q.head, got, want)
+			}
+		}
+		if e := q.logged[i]; e.Rule == "" || e.ID == "" || e.Status != r.Status || !e.Client.IsValid() || !e.Time.Equal(noon.Add(q.at+time.Duration(q.n-1)*q.every)) {
+			t.Errorf("%s: log entry %+v does not tell who got what, and when", q.head, e)
+		}
+	}
+	for _, e := range q.logged { // keys may hold credentials
+		told := fmt.Sprint(e) + q.answer.Body.String()
+		for _, h := range q.client.headers {
+			if value := strings.ReplaceAll(h[1], "{n}", strconv.Itoa(q.n)); (h[0] == "Cookie" || h[0] == "X-Api-Key") && strings.Contains(told, value) {
+				t.Errorf("%s: log or answer holds the %s %q: %s", q.head, h[0], value, told)
+			}
+		}
+	}
+	if q.reached != (enforced == 0) {
+		t.Errorf("%s: reached the site: %v, refused or blocked: %d times", q.head, q.reached, enforced)
+	}
+}
+
+// sampleID stands in a page for the reference of an answer, which is drawn by
+// lot.
+const sampleID = "5w0k2n8qtr"
+
+// http returns the answer as it goes over the wire.
+func (q *request) http() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\n", q.answer.Code, http.StatusText(q.answer.Code))
+	header := q.answer.Header()
+	for _, name := range slices.Sorted(func(yield func(string) bool) {
+		for name := range header {
+			if !yield(name) {
+				return
+			}
+		}
+	}) {
+		fmt.Fprintf(&b, "%s: %s\n", name, strings.Join(header[name], ", "))
+	}
+	body := strings.ReplaceAll(q.answer.Body.String(), q.reports[0].ID, sampleID)
+	return b.String() + "\n" + strings.TrimSuffix(body, "\n") + "\n"
+}
+
+// log returns the request's line in the limiter log.
+func (q *request) log() string {
+	var b bytes.Buffer
+	j := journal.New(&b)
+	e := q.logged[0]
+	e.ID = sampleID
+	j.Add(&e)
+	j.Close()
+	return b.String()
+}
+
+// logEntry is what serve records of a report.
+func logEntry(r *httpguard.Report) journal.Entry {
+	e := journal.Entry{
+		Time: r.Request.Time, Client: r.Request.Addr,
+		Method: r.Request.Method, Host: r.Request.Host, Path: r.Request.Path, UserAgent: r.Request.UserAgent,
+		Action: r.Finding.Action.String(), DryRun: r.DryRun, Status: r.Status, RetryAfter: r.RetryAfter, ID: r.ID,
+	}
+	if rule := r.Finding.Rule; rule != nil {
+		e.Rule = rule.Name
+		if r.Finding.Action == fairshare.Refuse && r.Finding.Ban != fairshare.BanInForce && rule.Limit != nil {
+			e.Used, e.Allowed = r.Finding.Tally.Used, rule.Limit.Allowed()
+		}
+	}
+	return e
+}
+
+// firstReported returns the first request that a rule spoke about.
+func (s *story) firstReported() *request {
+	for _, st := range s.steps {
+		for _, q := range st.requests {
+			if len(q.reports) > 0 {
+				return q
+			}
+		}
+	}
+	return nil
+}
