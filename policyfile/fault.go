@@ -168,8 +168,7 @@ func (r *reader) joined() error {
 
 // didYouMean returns a hint when one of the names is near to word, else "".
 func didYouMean(word string, names []string) string {
-	best, least := "", 1+len(word)/3
-	least = min(least, 3)
+	best, least := "", min(max(1, len(word)/3), 3)
 	for _, name := range names {
 		if d := distance(strings.ToLower(word), strings.ToLower(name)); d < least+1 && (best == "" || d < least) {
 			best, least = name, d

@@ -62,6 +62,11 @@ func (r *reader) limit(n *node) *fairshare.Limit {
 		return (got.keys[a].line-got.keys[b].line)<<16 + got.keys[a].column - got.keys[b].column
 	})
 	if len(given) == 0 {
+		if slices.ContainsFunc(n.entries, func(e entry) bool {
+			return slices.Contains(resources, slips[strings.ToLower(e.key.text)]) || didYouMean(e.key.text, resources) != ""
+		}) {
+			return d // told as an unknown key
+		}
 		r.missing(n, "limit: {requests: 3, per: 3s}", "limit: a resource is needed: requests, concurrent, bytes or errors")
 		return d
 	}

@@ -20,7 +20,7 @@ func matchKeys() []key[fairshare.Match] {
 		{"path", func(r *reader, n *node, m *match) { m.Path = r.patterns(n, "path") }},
 		{"query", func(r *reader, n *node, m *match) { m.Query = r.textMap(n, "query") }},
 		{"host", func(r *reader, n *node, m *match) { m.Host = r.hosts(n) }},
-		{"method", func(r *reader, n *node, m *match) { m.Method = r.patterns(n, "method") }},
+		{"method", func(r *reader, n *node, m *match) { m.Method = r.methods(n) }},
 		{"user_agent", func(r *reader, n *node, m *match) { m.UserAgent = r.patterns(n, "user_agent") }},
 		{"cookie", func(r *reader, n *node, m *match) { m.Cookie = r.cookies(n) }},
 		{"header", func(r *reader, n *node, m *match) { m.Header = r.textMap(n, "header") }},
@@ -97,6 +97,25 @@ func (r *reader) hosts(n *node) []string {
 			}
 		}
 		list = append(list, s)
+	}
+	return list
+}
+
+func (r *reader) methods(n *node) []string {
+	list := []string{}
+	for _, item := range r.list(n, "method") {
+		s, ok := r.pattern(item, "method")
+		if ok && s != "" && !isRegexp(s) && !isToken(s) {
+			hint := ""
+			if strings.ContainsAny(s, ", |") {
+				hint = "several values stand in brackets: [GET, HEAD]"
+			}
+			r.fault(item, hint, "method: %s is no method", quote(s))
+			continue
+		}
+		if ok {
+			list = append(list, s)
+		}
 	}
 	return list
 }

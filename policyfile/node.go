@@ -26,7 +26,8 @@ type node struct {
 	column  int    // from 1, in characters
 	items   []*node
 	entries []entry
-	size    int // nodes below and itself
+	size    int  // nodes below and itself
+	missing bool // an alias of nothing
 }
 
 // An entry is one key of a map. What stands there twice is kept twice.
@@ -62,7 +63,7 @@ func (k nodeKind) String() string {
 func (r *reader) parseTree(text string) (root *node, fault *syntaxFault) {
 	defer func() {
 		if recover() != nil { // the YAML library met what it did not expect
-			root, fault = nil, &syntaxFault{1, 1, "this is not YAML"}
+			root, fault = nil, &syntaxFault{line: 1, column: 1, last: true, message: "this is not YAML"}
 		}
 	}()
 	tokens := tokenize(text)
@@ -93,7 +94,7 @@ func (r *reader) parseTree(text string) (root *node, fault *syntaxFault) {
 	}
 	root = b.node(docs[0].Body)
 	if b.aliased > maxAliased {
-		return nil, &syntaxFault{1, 1, fmt.Sprintf("aliases stand for more than %d values", maxAliased)}
+		return nil, &syntaxFault{line: 1, column: 1, last: true, message: fmt.Sprintf("aliases stand for more than %d values", maxAliased)}
 	}
 	return root, nil
 }
@@ -124,10 +125,10 @@ func checkTokens(tokens token.Tokens) *syntaxFault {
 			marks++
 		}
 		if flow+inline+len(indents) > maxDepth {
-			return &syntaxFault{at.Line, max(at.Column, 1), fmt.Sprintf("nested deeper than %d", maxDepth)}
+			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true, message: fmt.Sprintf("nested deeper than %d", maxDepth)}
 		}
 		if marks > maxMarks {
-			return &syntaxFault{at.Line, max(at.Column, 1), fmt.Sprintf("more than %d anchors, aliases and tags", maxMarks)}
+			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true, message: fmt.Sprintf("more than %d anchors, aliases and tags", maxMarks)}
 		}
 	}
 	return nil
@@ -195,7 +196,7 @@ func (b *builder) alias(n *ast.AliasNode, out *node) *node {
 	if !ok {
 		b.r.faultAt(out.line, out.column, fmt.Sprintf("a text that begins with * needs quotes: %q", "*"+name),
 			"*%s is an alias of YAML, and nothing is called &%s", name, name)
-		out.kind, out.text, out.quoted = scalarNode, "*"+name, true
+		out.kind, out.text, out.quoted, out.missing = scalarNode, "*"+name, true, true
 		return out
 	}
 	if b.aliased += target.size; b.aliased > maxAliased {
@@ -257,6 +258,9 @@ func (b *builder) merge(v ast.Node) []entry {
 	}
 	var entries []entry
 	for _, m := range maps {
+		if m.missing {
+			continue
+		}
 		if m.kind != mapNode {
 			b.r.faultAt(m.line, m.column, "", "<< takes a map, not %s", m.kind)
 			continue

@@ -117,39 +117,42 @@ func (r *reader) notYet(n *node, what string) {
 // unknownKey finds out what was meant.
 func (r *reader) unknownKey(e entry, what string, known []string) {
 	n := e.key
-	hint := didYouMean(n.text, known)
-	switch place := places()[strings.ToLower(n.text)]; {
-	case slices.Contains(known, strings.ToLower(n.text)):
-		hint = fmt.Sprintf("did you mean %q?", strings.ToLower(n.text))
+	word := strings.ToLower(n.text)
+	hint := ""
+	before, after, colon := strings.Cut(n.text, ":")
+	switch place := places()[word]; {
+	case colon && slices.Contains(known, before):
+		hint = fmt.Sprintf("a space is needed after the colon: %s: %s", before, after)
+	case slices.Contains(known, word):
+		hint = fmt.Sprintf("did you mean %q?", word)
+	case slices.Contains(known, slips[word]):
+		hint = fmt.Sprintf("did you mean %q?", slips[word])
 	case place != "" && place != what:
-		hint = fmt.Sprintf("%s belongs into %s", strings.ToLower(n.text), place)
-	case hint == "":
-		hint = slips[strings.ToLower(n.text)]
-	}
-	if word, value, found := strings.Cut(n.text, ":"); found && slices.Contains(known, word) {
-		hint = fmt.Sprintf("a space is needed after the colon: %s: %s", word, value)
-	}
-	switch {
-	case hint != "":
+		hint = fmt.Sprintf("%s belongs into %s", word, place)
+	case didYouMean(word, known) != "":
+		hint = didYouMean(word, known)
+	case word == "enabled" || word == "disabled":
+		hint = "a rule that is out of use is left out, or has dry_run: true"
 	case e.value.kind == nullNode && e.value.line == n.line:
 		hint = "several values stand in brackets: [a, b]"
 	default:
 		hint = "known here: " + strings.Join(known, ", ")
 	}
-	r.fault(n, hint, "unknown key: %q", n.text)
+	r.fault(n, hint, "unknown key: %s", quote(n.text))
 }
 
 // slips are words of other programs for what we know by another.
 var slips = map[string]string{
-	"whitelist": `did you mean "allow"?`, "allowlist": `did you mean "allow"?`, "skip": `did you mean "allow"?`,
-	"deny": `did you mean "block"?`, "reject": `did you mean "block"?`, "drop": `did you mean "block"?`, "blacklist": `did you mean "block"?`,
-	"ip": `did you mean "addr"?`, "client": `did you mean "addr"?`, "cidr": `did you mean "addr"?`, "remote_addr": `did you mean "addr"?`,
-	"url": `did you mean "path"?`, "uri": `did you mean "path"?`, "location": `did you mean "path"?`, "ua": `did you mean "user_agent"?`, "agent": `did you mean "user_agent"?`,
-	"rate": `did you mean "requests"? as in requests: 60, per: 1m`, "max_requests": `did you mean "requests"?`, "hits": `did you mean "requests"?`, "connections": `did you mean "concurrent"?`,
-	"window": `did you mean "per"?`, "period": `did you mean "per"?`, "interval": `did you mean "per"?`, "duration": `did you mean "for"?`, "key": `did you mean "by"?`,
-	"backend": `did you mean "upstream"?`, "target": `did you mean "upstream"?`, "proxy_pass": `did you mean "upstream"?`, "port": `did you mean "listen"?`,
-	"shadow": `did you mean "dry_run"?`, "test": `did you mean "dry_run"?`, "enabled": "a rule that is out of use is left out, or has dry_run: true",
-	"import": `did you mean "use"?`, "include": `did you mean "use"?`, "time": `did you mean "per"?`,
+	"whitelist": "allow", "allowlist": "allow", "skip": "allow", "accept": "allow", "pass": "allow",
+	"deny": "block", "reject": "block", "drop": "block", "blacklist": "block", "forbid": "block",
+	"ip": "addr", "client": "addr", "cidr": "addr", "remote_addr": "addr", "source": "addr",
+	"url": "path", "uri": "path", "location": "path", "ua": "user_agent", "agent": "user_agent", "verb": "method", "domain": "host",
+	"rate": "requests", "max_requests": "requests", "hits": "requests", "quota": "requests", "connections": "concurrent", "codes": "statuses",
+	"window": "per", "period": "per", "interval": "per", "every": "per", "time": "per", "duration": "for", "length": "for", "maxretry": "after", "findtime": "within", "bantime": "for",
+	"key": "by", "group_by": "by", "backend": "upstream", "origin": "upstream", "target": "upstream", "proxy_pass": "upstream",
+	"port": "listen", "bind": "listen", "address": "listen", "shadow": "dry_run", "test": "dry_run", "log_only": "dry_run", "detect_only": "dry_run",
+	"import": "use", "include": "use", "code": "status", "text": "body", "message": "body", "html": "body", "location_header": "redirect",
+	"certificate": "cert", "cert_file": "cert", "key_file": "key", "real_ip_header": "header", "trusted": "trusted_proxies", "proxies": "trusted_proxies",
 }
 
 // describe tells what stands there instead of what is needed.
@@ -181,7 +184,9 @@ func (r *reader) text(n *node, what string) (string, bool) {
 			if r.broken {
 				return "", false
 			}
-			hint = `an empty text is written ""`
+			if what == "user_agent" {
+				hint = `no user agent is written ""`
+			}
 		} else if n.kind == mapNode {
 			hint = "a text with { } or \": \" in it needs quotes"
 		}
@@ -273,11 +278,7 @@ func (r *reader) integer(n *node, what string, least, most int64) int64 {
 func numberHint(s, what string) string {
 	count, window, found := strings.Cut(s, "/")
 	if count = strings.TrimSpace(count); found && plainDigits(count) {
-		window = strings.TrimSpace(window)
-		if words := map[string]string{"s": "1s", "sec": "1s", "second": "1s", "m": "1m", "min": "1m", "minute": "1m", "h": "1h", "hour": "1h", "d": "1d", "day": "1d"}; words[window] != "" {
-			window = words[window]
-		}
-		return fmt.Sprintf("%s: %s, per: %s", what, count, window)
+		return fmt.Sprintf("%s: %s, per: %s", what, count, perWord(window))
 	}
 	if c, ok := strings.CutSuffix(s, "r/s"); ok && plainDigits(strings.TrimSpace(c)) {
 		return fmt.Sprintf("%s: %s, per: 1s", what, strings.TrimSpace(c))
@@ -295,6 +296,22 @@ func numberHint(s, what string) string {
 		return fmt.Sprintf("%s: %s000", what, c)
 	}
 	return ""
+}
+
+// perWord turns what others write behind a slash into a duration.
+func perWord(s string) string {
+	s = strings.TrimSpace(s)
+	switch s {
+	case "s", "sec", "second":
+		return "1s"
+	case "m", "min", "minute":
+		return "1m"
+	case "h", "hour":
+		return "1h"
+	case "d", "day":
+		return "1d"
+	}
+	return shorten(s)
 }
 
 func plainDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
@@ -486,20 +503,24 @@ func parseSize(s string) (int64, bool) {
 
 func sizeHint(s, what string) string {
 	if plainDigits(s) {
-		return fmt.Sprintf("%s needs a unit: %s: %sB", what, what, shorten(s))
+		unit := "B"
+		if len(s) < 6 {
+			unit = "MB"
+		}
+		return fmt.Sprintf("%s needs a unit: %s: %s%s", what, what, shorten(s), unit)
+	}
+	if count, window, ok := strings.Cut(s, "/"); ok {
+		return fmt.Sprintf("%s: %s, per: %s", what, strings.TrimSpace(count), perWord(window))
 	}
 	squeezed := strings.ReplaceAll(s, " ", "")
-	for _, u := range sizeUnits {
-		for _, suffix := range []string{u.name, u.name[:1], u.name[:1] + "b"} {
-			if len(squeezed) > len(suffix) && strings.EqualFold(squeezed[len(squeezed)-len(suffix):], suffix) {
-				if better := squeezed[:len(squeezed)-len(suffix)] + u.name; plainDigits(strings.TrimSuffix(better, u.name)) {
-					return fmt.Sprintf("%s: %s", what, better)
+	for _, suffixes := range [][3]string{{"kB", "kb", "k"}, {"MB", "mb", "m"}, {"GB", "gb", "g"}, {"KiB", "kib", "ki"}, {"MiB", "mib", "mi"}, {"GiB", "gib", "gi"}} {
+		for _, suffix := range suffixes[1:] {
+			if number, ok := strings.CutSuffix(strings.ToLower(squeezed), suffix); ok {
+				if _, ok := parseSize(number + suffixes[0]); ok {
+					return fmt.Sprintf("%s: %s", what, number+suffixes[0])
 				}
 			}
 		}
-	}
-	if count, window, ok := strings.Cut(s, "/"); ok {
-		return fmt.Sprintf("%s: %s, per: %s", what, strings.TrimSpace(count), strings.TrimSpace(window))
 	}
 	return "units are B, kB, MB, GB, KiB, MiB and GiB"
 }
@@ -529,7 +550,7 @@ func (r *reader) addrs(n *node, what string, lists map[string]*AddrSet) *AddrSet
 			set.addList(s, list)
 		} else if prefix, err := parsePrefix(s); err == nil {
 			set.add(prefix)
-		} else if looksLikeAddr(s) {
+		} else if looksLikeAddr(s) && !strings.Contains(s, ",") {
 			r.fault(item, "", "%s: %v", what, err)
 		} else if lists == nil {
 			r.fault(item, "", "%s: %s is no address and no prefix", what, quote(s))
@@ -539,7 +560,11 @@ func (r *reader) addrs(n *node, what string, lists map[string]*AddrSet) *AddrSet
 				known = append(known, name)
 			}
 			slices.Sort(known)
-			r.fault(item, didYouMean(s, known), "%s: %s is no address, no prefix, and no list has this name", what, quote(s))
+			hint := didYouMean(s, known)
+			if strings.Contains(s, ",") {
+				hint = "several values stand in brackets: [a, b]"
+			}
+			r.fault(item, hint, "%s: %s is no address, no prefix, and no list has this name", what, quote(s))
 		}
 	}
 	return set

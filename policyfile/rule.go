@@ -83,6 +83,7 @@ func readRules(r *reader, n *node, f *File) {
 	taken := map[string]*node{}
 	var end *ruleDraft // a rule that ends every walk
 	for _, item := range n.items {
+		faults := len(r.faults)
 		d := r.rule(item)
 		if d == nil {
 			continue
@@ -102,7 +103,7 @@ func readRules(r *reader, n *node, f *File) {
 				taken[d.Name] = item
 			}
 		}
-		if d.Action != fairshare.Undecided && d.Limit == nil && !d.DryRun && (d.at.match == nil || d.at.match.kind == mapNode && len(d.at.match.entries) == 0) {
+		if d.Action != fairshare.Undecided && d.Limit == nil && !d.DryRun && len(r.faults) == faults && (d.at.match == nil || d.at.match.kind == mapNode && len(d.at.match.entries) == 0) {
 			end = d
 		}
 		r.add(d.Rule, d.at)
@@ -213,7 +214,8 @@ func (r *reader) checkActions(got *reading) {
 // that its absence need not be told.
 func (r *reader) unknownAction(n *node) bool {
 	for _, e := range n.entries {
-		if hint := didYouMean(e.key.text, []string{"allow", "block", "limit"}); hint != "" || strings.Contains(slips[strings.ToLower(e.key.text)], `"allow"`) || strings.Contains(slips[strings.ToLower(e.key.text)], `"block"`) {
+		meant := slips[strings.ToLower(e.key.text)]
+		if meant == "allow" || meant == "block" || didYouMean(e.key.text, []string{"allow", "block", "limit"}) != "" {
 			return true
 		}
 	}

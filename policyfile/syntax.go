@@ -11,6 +11,7 @@ import (
 type syntaxFault struct {
 	line, column int
 	message      string
+	last         bool // reading on is of no use
 }
 
 // newSyntaxFault takes apart what the YAML library says.
@@ -21,11 +22,11 @@ func newSyntaxFault(err error) *syntaxFault {
 	}
 	if !errors.As(err, &at) || at.GetToken() == nil || at.GetToken().Position == nil {
 		message, _, _ := strings.Cut(err.Error(), "\n")
-		return &syntaxFault{1, 1, message}
+		return &syntaxFault{line: 1, column: 1, message: message}
 	}
 	pos := at.GetToken().Position
 	message, _, _ := strings.Cut(at.GetMessage(), "\n")
-	return &syntaxFault{max(pos.Line, 1), max(pos.Column, 1), message}
+	return &syntaxFault{line: max(pos.Line, 1), column: max(pos.Column, 1), message: message}
 }
 
 // maxRepairs is how many places that are no YAML are told of one file.
@@ -48,6 +49,9 @@ func (r *reader) tree(text string) *node {
 		fault.toBracket(text)
 		message, hint := r.syntaxSlip(fault)
 		r.faultAt(fault.line, fault.column, hint, "%s", message)
+		if fault.last {
+			return nil
+		}
 		lines := strings.Split(text, "\n")
 		first, last := blockAround(lines, fault)
 		for i := first; i <= last; i++ {
@@ -131,7 +135,7 @@ func (r *reader) syntaxSlip(fault *syntaxFault) (message, hint string) {
 	}
 	message = fault.message
 	switch {
-	case strings.HasPrefix(message, "nested deeper"), strings.HasPrefix(message, "more than"):
+	case fault.last:
 		return message, ""
 	case strings.Contains(message, "'\t'"), strings.Contains(message, "tab"), strings.HasPrefix(strings.TrimLeft(string(line), " "), "\t"):
 		return "a tab stands in the indentation", "YAML is indented with spaces"

@@ -175,9 +175,14 @@ func (r *reader) warnAllow(i int) {
 			return
 		}
 	}
-	what := "by path"
-	if m.Path == nil {
-		what = "everybody"
+	what := "everything"
+	switch {
+	case m.Path != nil:
+		what = "by path"
+	case m.Host != nil:
+		what = "by host"
+	case m.Method != nil:
+		what = "by method"
 	}
 	r.warn(at, "put a limit by addr above it: {requests: 1200, per: 1m, by: addr}", "%s allows %s, and no limit above counts what it lets through", quote(rules[i].Name), what)
 }
@@ -203,7 +208,7 @@ func (r *reader) warnLimit(i int) {
 		r.warn(by, "put a second limit beside it, by addr or network", "%s counts by what clients invent: with a new one each time nobody meets it", quote(rule.Name))
 	}
 	if shared(lim.By) {
-		r.warn(by, "by: addr counts each client alone", "%s counts all who have the same %s together: one of them can use it up for the others", quote(rule.Name), sharedWord(lim.By))
+		r.warn(by, "by: addr counts each client alone", "%s counts %s together: one of them can use it up for the others", quote(rule.Name), sharedWords(lim.By))
 	}
 	if !rule.Refund.Empty() && !beside(func(other *fairshare.Rule) bool {
 		return other.Refund.Empty() && other.Limit.Resource == fairshare.Requests && byWho(other.Limit.By)
@@ -244,17 +249,17 @@ func shared(by []fairshare.KeyPart) bool {
 	return len(by) > 0
 }
 
-func sharedWord(by []fairshare.KeyPart) string {
-	if len(by) == 1 && by[0].Kind == fairshare.ByEveryone {
-		return "site"
-	}
+func sharedWords(by []fairshare.KeyPart) string {
 	var words []string
 	for _, part := range by {
 		if part.Kind != fairshare.ByEveryone {
 			words = append(words, part.String())
 		}
 	}
-	return strings.Join(words, " and ")
+	if words == nil {
+		return "all clients"
+	}
+	return "all who have the same " + strings.Join(words, " and ")
 }
 
 // warnRobots tells of tight limits that a crawler meets when it asks what it
