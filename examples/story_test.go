@@ -163,34 +163,12 @@ func (st *step) parseRequest(t *testing.T, cell string) {
 func (s *story) play(t *testing.T, file *policyfile.File) string {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		limiter, err := memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		guard, err := fairshare.NewGuard(&file.Policy, limiter, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		clients, err := clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header})
-		if err != nil {
-			t.Fatal(err)
-		}
 		begin := time.Now() // of the bubble, whose clock moves when all sleep
 		var current *request
-		handler := httpguard.Middleware(guard, httpguard.Options{
-			Client: func(r *http.Request) (netip.Addr, bool) {
-				found := clients.Resolve(r.RemoteAddr, r.Header)
-				return found.Addr, found.Proxy
-			},
-			Contact: file.Contact,
-			Refused: func(r *httpguard.Report) {
-				current.reports = append(current.reports, *r)
-				current.logged = append(current.logged, logEntry(r))
-			},
-			Failed: func(err error) { t.Error(err) },
-			Now:    func() time.Time { return noon.Add(time.Since(begin)) },
-		})(http.HandlerFunc(site))
-
+		handler := guarded(t, file, func(r *httpguard.Report) {
+			current.reports = append(current.reports, *r)
+			current.logged = append(current.logged, logEntry(r))
+		})
 		for _, st := range s.steps {
 			for n := 1; n <= st.times; n++ {
 				at := st.at + time.Duration(n-1)*st.every
@@ -206,6 +184,35 @@ func (s *story) play(t *testing.T, file *policyfile.File) string {
 		}
 	})
 	return s.told()
+}
+
+// guarded returns the site with the middleware before it, put together as
+// serve does. Its clock begins at noon.
+func guarded(t *testing.T, file *policyfile.File, refused func(*httpguard.Report)) http.Handler {
+	t.Helper()
+	limiter, err := memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := fairshare.NewGuard(&file.Policy, limiter, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	return httpguard.Middleware(guard, httpguard.Options{
+		Client: func(r *http.Request) (netip.Addr, bool) {
+			found := clients.Resolve(r.RemoteAddr, r.Header)
+			return found.Addr, found.Proxy
+		},
+		Contact: file.Contact,
+		Refused: refused,
+		Failed:  func(err error) { t.Error(err) },
+		Now:     func() time.Time { return noon.Add(time.Since(begin)) },
+	})(http.HandlerFunc(site))
 }
 
 type requestKey struct{}
