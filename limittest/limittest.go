@@ -10,5 +10,23 @@ import (
 // [fairshare.Limiter] promises. Each must have nothing spent yet, and room
 // for a few hundred keys.
 func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
-	t.Run("random", func(t *testing.T) { runRandom(t, open) })
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, func(testing.TB, []fairshare.Limit) fairshare.Limiter)
+	}{
+		{"tables", runTables},
+		{"all or none", runAllOrNone},
+		{"dry group", runDryGroup},
+		{"settled", runSettled},
+		{"refunds", runRefunds},
+		{"slots", runSlots},
+		{"no drift", runNoDrift},
+		{"settling is capped", runCap},
+		{"corners", runCorners},
+		{"older times", runOlder},
+		{"random", runRandom},
+		{"at once", runAtOnce},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
+	}
 }
