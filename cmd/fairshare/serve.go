@@ -45,6 +45,7 @@ const (
 	maxHeaderBytes    = 32 << 10
 	maxStreams        = 128 // HTTP/2 requests at once on one connection
 	memoryReports     = time.Minute
+	upstreamTrial     = 2 * time.Second
 )
 
 func (c *serveCmd) Run(env *environment) error {
@@ -191,7 +192,7 @@ func (s *server) record(r *httpguard.Report) {
 
 // serve answers requests until ctx ends, then lets those in progress end.
 func (s *server) serve(ctx context.Context) error {
-	s.introduce(ctx)
+	s.introduce()
 	stopped := make(chan error, 1)
 	go func() {
 		if s.http.TLSConfig != nil {
@@ -200,6 +201,7 @@ func (s *server) serve(ctx context.Context) error {
 			stopped <- s.http.Serve(s.listener)
 		}
 	}()
+	s.tryUpstream(ctx)
 	reports := time.NewTicker(memoryReports)
 	defer reports.Stop()
 	lost := int64(0)
@@ -251,18 +253,27 @@ func (s *server) reportMemory(lost int64) int64 {
 
 // introduce says what is protected, by which policy, whom it believes and
 // where refusals go.
-func (s *server) introduce(ctx context.Context) {
+func (s *server) introduce() {
 	say := func(format string, args ...any) { fmt.Fprintf(s.stderr, "fairshare: "+format+"\n", args...) }
 	scheme := "http"
 	if s.http.TLSConfig != nil {
 		scheme = "https"
 	}
+	dry := 0
+	for i := range s.file.Policy.Rules {
+		if s.file.Policy.Rules[i].DryRun {
+			dry++
+		}
+	}
 	mode := "enforcing"
-	if s.file.Policy.DryRun {
+	switch {
+	case s.file.Policy.DryRun:
 		mode = "dry run: everything is let through"
+	case dry > 0:
+		mode = fmt.Sprintf("enforcing, but %s in dry run", rules(dry))
 	}
 	say("%s://%s protects %s, %s", scheme, s.listener.Addr(), s.upstream, mode)
-	say("policy: %s, %d rules, %s of memory for counters", s.file.Name, len(s.file.Policy.Rules), policyfile.FormatSize(s.limiter.Stats(time.Now()).Memory))
+	say("policy: %s, %s, %s of memory for counters", s.file.Name, rules(len(s.file.Policy.Rules)), policyfile.FormatSize(s.limiter.Stats(time.Now()).Memory))
 	switch proxies := s.file.TrustedProxies; {
 	case len(proxies) == 0:
 		say("clients: the address that connects; no header is believed")
@@ -272,10 +283,20 @@ func (s *server) introduce(ctx context.Context) {
 		say("clients: by %s of %s; from anybody else no header is believed", s.clients.Header(), strings.Join(proxies, ", "))
 	}
 	say("refusals: one line of JSON each, here")
+}
 
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+func rules(n int) string {
+	if n == 1 {
+		return "1 rule"
+	}
+	return fmt.Sprintf("%d rules", n)
+}
+
+// tryUpstream warns if the upstream does not answer: it may come later.
+func (s *server) tryUpstream(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, upstreamTrial)
 	defer cancel()
 	if err := s.proxy.Reach(ctx); err != nil && ctx.Err() != context.Canceled {
-		say("warning: the upstream does not answer yet: %v", err)
+		fmt.Fprintf(s.stderr, "fairshare: warning: the upstream does not answer yet: %v\n", err)
 	}
 }
