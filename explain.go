@@ -65,12 +65,16 @@ func (m *Match) reasons(d *decision) []Reason {
 	}
 	if m.Addr != nil {
 		holds := req.Addr.IsValid() && m.Addr.Contains(req.Addr)
-		text := "address " + req.Addr.String() + " is not in the prefixes"
+		set := "the set"
+		if s, ok := m.Addr.(fmt.Stringer); ok {
+			set = s.String()
+		}
+		text := "address " + req.Addr.String() + " is not in " + set
 		switch {
 		case !req.Addr.IsValid():
 			text = "the address is unknown"
 		case holds:
-			text = "address " + req.Addr.String() + " is in the prefixes"
+			text = "address " + req.Addr.String() + " is in " + set
 		}
 		reasons = append(reasons, Reason{holds, text})
 	}

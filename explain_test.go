@@ -26,7 +26,7 @@ func TestExplainTellsWhyEachRuleHeldOrNot(t *testing.T) {
 	}
 	want := []string{
 		"ceiling: true",
-		`office: false; + method "GET" is "GET"; - address 198.51.100.7 is not in the prefixes`,
+		`office: false; + method "GET" is "GET"; - address 198.51.100.7 is not in the set`,
 		`assets: false; + path "/a;b.css" fits "*.css"; - path "/a;b.css" is odd: servers may read it differently, and an allow by path never holds for such a one`,
 		`tried: true; + user agent "curl/8" contains "curl"`,
 		`cookie: true; + host "www.Example.org" fits "*.example.org"; + no cookie: that is "none"; + query parameter "q" contains "*"`,

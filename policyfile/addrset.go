@@ -39,6 +39,9 @@ func (s *AddrSet) Prefixes() []netip.Prefix {
 // Lists returns the names of the lists that are part of the set.
 func (s *AddrSet) Lists() []string { return slices.Clone(s.lists) }
 
+// String names what the set is made of, shortened.
+func (s *AddrSet) String() string { return addrWords(s) }
+
 // size returns how many prefixes there are in all.
 func (s *AddrSet) size() int {
 	n := 0

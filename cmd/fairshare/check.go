@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -8,23 +9,73 @@ import (
 )
 
 type checkCmd struct {
-	Files []string `arg:"" name:"file" help:"Policy files."`
+	Files     []string `arg:"" name:"file" help:"Policy files."`
+	Try       string   `placeholder:"'GET /x'" help:"Walk one request through: a method and a path."`
+	Addr      string   `placeholder:"ADDR" help:"The client's address; 203.0.113.1 unless given."`
+	UserAgent string   `placeholder:"TEXT" help:"Its user agent."`
+	Cookie    string   `placeholder:"'a=1; b=2'" help:"Its cookies, or the name of one."`
+	Host      string   `placeholder:"NAME" help:"The host it asks for."`
+	Header    []string `sep:"none" placeholder:"'NAME: VALUE'" help:"Another header, any number of times."`
+}
+
+func (c *checkCmd) Help() string {
+	return "Prints each rule as a sentence, then warnings. Exits with 1 after telling every fault."
+}
+
+// Validate is asked by kong.
+func (c *checkCmd) Validate() error {
+	if c.Try == "" {
+		if c.Addr != "" || c.UserAgent != "" || c.Cookie != "" || c.Host != "" || len(c.Header) > 0 {
+			return errors.New("--addr, --user-agent, --cookie, --host and --header belong to --try")
+		}
+		return nil
+	}
+	_, err := c.request()
+	return err
 }
 
 func (c *checkCmd) Run(env *environment) error {
 	failed := false
-	for _, path := range c.Files {
-		file, err := loadPolicy(path, env.stderr)
+	for i, path := range c.Files {
+		file, err := readPolicy(path, env.stderr)
 		if err != nil {
 			failed = true
 			continue
 		}
-		fmt.Fprintf(env.stdout, "%s: ok, %d rules\n", path, len(file.Policy.Rules))
+		if i > 0 {
+			fmt.Fprintln(env.stdout)
+		}
+		describe(env.stdout, file)
+		if c.Try == "" {
+			continue
+		}
+		fmt.Fprintln(env.stdout)
+		if err := c.try(env, file); err != nil {
+			return err
+		}
 	}
 	if failed {
 		return errSilent
 	}
 	return nil
+}
+
+// describe says what a policy does, and what is probably wrong with it.
+func describe(w io.Writer, file *policyfile.File) {
+	fmt.Fprintf(w, "%s: ok\n", file.Name)
+	rules := file.Policy.Rules
+	for i := range rules {
+		fmt.Fprintln(w, policyfile.Sentence(&rules[i]))
+	}
+	if len(rules) == 0 {
+		fmt.Fprintln(w, "There are no rules: everything is let through.")
+	}
+	if file.Policy.DryRun {
+		fmt.Fprintln(w, "The whole policy is dry: it decides and reports, and everything is let through.")
+	}
+	for i := range file.Warnings {
+		fmt.Fprint(w, file.Warnings[i].Long())
+	}
 }
 
 // loadPolicy reads a policy file, "" for the built-in policy. Faults, each
@@ -34,20 +85,28 @@ func loadPolicy(path string, w io.Writer) (*policyfile.File, error) {
 	if path == "" {
 		return policyfile.BuiltIn(), nil
 	}
-	file, err := policyfile.Load(path)
-	faults := policyfile.Faults(err)
-	for _, fault := range faults {
-		fmt.Fprint(w, fault.Text())
-	}
-	switch {
-	case len(faults) > 0:
-		return nil, errSilent
-	case err != nil:
-		fmt.Fprintf(w, "fairshare: %s\n", oneLine(err))
-		return nil, errSilent
+	file, err := readPolicy(path, w)
+	if err != nil {
+		return nil, err
 	}
 	for i := range file.Warnings {
 		fmt.Fprint(w, file.Warnings[i].Long())
 	}
 	return file, nil
+}
+
+// readPolicy is loadPolicy without warnings.
+func readPolicy(path string, w io.Writer) (*policyfile.File, error) {
+	file, err := policyfile.Load(path)
+	if err == nil {
+		return file, nil
+	}
+	faults := policyfile.Faults(err)
+	for _, fault := range faults {
+		fmt.Fprint(w, fault.Text())
+	}
+	if len(faults) == 0 {
+		fmt.Fprintf(w, "fairshare: %s\n", oneLine(err))
+	}
+	return nil, errSilent
 }

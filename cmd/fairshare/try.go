@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"fairshare"
+	"fairshare/memlimit"
+	"fairshare/policyfile"
+)
+
+// request returns the request that --try and its companions describe.
+func (c *checkCmd) request() (*fairshare.Request, error) {
+	req := &fairshare.Request{Method: "GET", Host: c.Host, UserAgent: c.UserAgent, Time: time.Now()}
+	method, target, found := strings.Cut(strings.TrimSpace(c.Try), " ")
+	if found {
+		req.Method = method
+	} else {
+		target = method
+	}
+	target, _, _ = strings.Cut(strings.TrimSpace(target), " ") // a protocol may stand behind it
+	if target == "" || target[0] != '/' && target != "*" && !strings.Contains(target, ":") {
+		return nil, fmt.Errorf("--try: a method and a path are needed, as in --try 'GET /x', not %q", c.Try)
+	}
+	req.SetTarget(target)
+	addr := c.Addr
+	if addr == "" {
+		addr = "203.0.113.1"
+	}
+	var err error
+	if req.Addr, err = netip.ParseAddr(addr); err != nil {
+		return nil, fmt.Errorf("--addr: %q is no address", c.Addr)
+	}
+	req.Addr = req.Addr.Unmap().WithZone("")
+	header := http.Header{}
+	for _, line := range c.Header {
+		name, value, found := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); !found || name == "" {
+			return nil, fmt.Errorf("--header: a name, a colon and a value are needed, not %q", line)
+		}
+		header.Add(name, strings.TrimSpace(value))
+	}
+	if c.UserAgent != "" {
+		header.Set("User-Agent", c.UserAgent)
+	} else {
+		req.UserAgent = header.Get("User-Agent")
+	}
+	if c.Cookie != "" {
+		cookie := c.Cookie
+		if !strings.Contains(cookie, "=") {
+			cookie += "=1"
+		}
+		header.Add("Cookie", cookie)
+	}
+	if c.Host == "" {
+		req.Host = header.Get("Host")
+	}
+	req.Header = header
+	return req, nil
+}
+
+// try walks the request through a fresh guard and tells what each rule said.
+func (c *checkCmd) try(env *environment, file *policyfile.File) error {
+	req, err := c.request()
+	if err != nil {
+		return err
+	}
+	steps, err := file.Policy.Explain(req)
+	if err != nil {
+		return err
+	}
+	limiter, err := memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: 1 << 20})
+	if err != nil {
+		return err
+	}
+	guard, err := fairshare.NewGuard(&file.Policy, limiter, nil)
+	if err != nil {
+		return err
+	}
+	verdict, err := guard.Decide(env.ctx, req)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(env.stdout, "%s %s from %s:\n", req.Method, req.Path, req.Addr)
+	for _, step := range steps {
+		tellStep(env.stdout, &file.Policy.Rules[step.Rule], step)
+	}
+	fmt.Fprintf(env.stdout, "verdict: %s\n", verdictWords(&verdict))
+	return guard.Settle(env.ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
+}
+
+// tellStep writes one rule's part: whether it held, why, and what follows.
+func tellStep(w io.Writer, rule *fairshare.Rule, step fairshare.Step) {
+	if !step.Reached {
+		fmt.Fprintf(w, "  %s: not reached\n", rule.Name)
+		return
+	}
+	var reasons []string
+	for _, r := range step.Reasons {
+		if r.Holds == step.Holds {
+			reasons = append(reasons, r.Text)
+		}
+	}
+	if len(step.Reasons) == 0 {
+		reasons = []string{"every request"}
+	}
+	why := strings.Join(reasons, "; ")
+	if !step.Holds {
+		fmt.Fprintf(w, "  %s: no: %s\n", rule.Name, why)
+		return
+	}
+	what := "blocked"
+	switch {
+	case rule.Limit != nil:
+		what = "counted by " + keyWords(rule.Limit.By)
+	case rule.Action == fairshare.Allow:
+		what = "allowed"
+	}
+	if rule.DryRun {
+		what += " in a dry run"
+	}
+	fmt.Fprintf(w, "  %s: yes, %s: %s\n", rule.Name, what, why)
+}
+
+func keyWords(by []fairshare.KeyPart) string {
+	if len(by) == 0 {
+		return "addr"
+	}
+	parts := make([]string, len(by))
+	for i, part := range by {
+		parts[i] = part.String()
+	}
+	return strings.Join(parts, " and ")
+}
+
+func verdictWords(v *fairshare.Verdict) string {
+	s := v.Action.String()
+	if v.Rule != nil {
+		s += " by " + v.Rule.Name
+	}
+	if v.Trial.Action != fairshare.Undecided {
+		s += fmt.Sprintf(" (%s would %s)", v.Trial.Rule.Name, v.Trial.Action)
+	}
+	if v.DryRun && v.Action != fairshare.Allow {
+		s += " (let through: the whole policy is dry)"
+	}
+	return s
+}
