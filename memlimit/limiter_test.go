@@ -1,7 +1,9 @@
 package memlimit_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"fairshare"
 	"fairshare/limittest"
@@ -21,4 +23,94 @@ func TestLimiter(t *testing.T) {
 	limittest.Run(t, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
 		return open(t, limits, 1<<20)
 	})
+}
+
+var start = time.Unix(1_800_000_000, 0)
+
+func take(t *testing.T, l *memlimit.Limiter, limit int, cost int64) fairshare.Tally {
+	t.Helper()
+	var tallies [1]fairshare.Tally
+	takes := []fairshare.Take{{Limit: limit, Key: []byte("k"), Cost: cost}}
+	if err := l.Take(context.Background(), start, takes, tallies[:]); err != nil {
+		t.Fatal(err)
+	}
+	return tallies[0]
+}
+
+func TestWithKeepsCounters(t *testing.T) {
+	old := []fairshare.Limit{
+		{Name: "rate", Resource: fairshare.Requests, N: 10, Window: time.Minute},
+		{Name: "slots", Resource: fairshare.Concurrent, N: 2},
+		{Name: "bytes", Resource: fairshare.Bytes, N: 1000, Window: time.Minute, Algorithm: fairshare.GCRA},
+		{Name: "large", Resource: fairshare.Bytes, N: 1 << 40, Window: time.Minute},
+	}
+	before := open(t, old, 1<<20)
+	take(t, before, 0, 7)
+	take(t, before, 1, 1)
+	take(t, before, 1, 1)
+	after, err := before.With([]fairshare.Limit{
+		{Name: "large", Resource: fairshare.Bytes, N: 100, Window: time.Minute}, // 32 bytes a state before
+		{Name: "bytes", Resource: fairshare.Bytes, N: 4000, Window: time.Minute, Algorithm: fairshare.GCRA},
+		{Name: "slots", Resource: fairshare.Concurrent, N: 2, DryRun: true},
+		{Name: "rate", Resource: fairshare.Requests, N: 8, Window: time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}}},
+		{Name: "rate", Resource: fairshare.Requests, N: 8, Window: time.Hour},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := take(t, after, 3, 2); !got.Over || got.Used != 7 {
+		t.Errorf("after the reload: %+v, 7 of 8 were spent", got)
+	}
+	if got := take(t, after, 4, 8); got.Over {
+		t.Errorf("another window is another limit: %+v", got)
+	}
+	// Requests in progress settle through the policy that judged them.
+	if err := before.Settle(context.Background(), start, []fairshare.Charge{
+		{Limit: 0, Key: []byte("k"), Cost: -3, At: start},
+		{Limit: 1, Key: []byte("k"), Cost: -1},
+		{Limit: 2, Key: []byte("k"), Cost: 1000},
+		{Limit: 3, Key: []byte("k"), Cost: 300},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := take(t, after, 3, 5); !got.Over || got.Used != 4 {
+		t.Errorf("after the refund: %+v, 4 of 8 are spent", got)
+	}
+	if got := take(t, after, 2, 2); !got.Over || got.Used != 1 {
+		t.Errorf("after a slot came back: %+v, 1 of 2 is taken", got)
+	}
+	if got := take(t, after, 0, 1); !got.Over || got.Used != 300 {
+		t.Errorf("after the answer: %+v, 300 bytes of 100 are spent", got)
+	}
+	if got := take(t, after, 1, 1); !got.Over || got.Wait != 1 {
+		t.Errorf("gcra remembers a time, and this one is a minute ahead: %+v", got)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	good := fairshare.Limit{Name: "a", Resource: fairshare.Requests, N: 1, Window: time.Second}
+	twin := good
+	twin.N, twin.By = 2, []fairshare.KeyPart{{Kind: fairshare.ByAddr}}
+	for name, limits := range map[string][]fairshare.Limit{
+		"no resource": {{Name: "a", N: 1, Window: time.Second}},
+		"no window":   {{Name: "a", Resource: fairshare.Requests, N: 1}},
+		"twins":       {good, twin},
+	} {
+		if _, err := memlimit.New(limits, memlimit.Options{}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := memlimit.New(nil, memlimit.Options{Memory: -1}); err == nil {
+		t.Error("negative memory: no error")
+	}
+	l, err := memlimit.New(nil, memlimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Stats(start); got != (memlimit.Stats{Memory: memlimit.DefaultMemory}) {
+		t.Errorf("no limits: %+v", got)
+	}
+	if err := l.Take(context.Background(), start, nil, make([]fairshare.Tally, 1)); err == nil {
+		t.Error("more tallies than takes: no error")
+	}
 }
