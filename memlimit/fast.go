@@ -1,46 +1,54 @@
 package memlimit
 
 import (
-	"fairshare"
 	"sync/atomic"
+
+	"fairshare"
 )
 
-// takeFast is takeOne for what is by far the most common: a state that is
-// there, at home, in a narrow layout, of a limit charged on arrival. It
-// reports false if the take is not of this kind; then it did nothing.
+// takeFast is takeOne for what is by far the most common: the state is there,
+// at home and of one slot, and nobody else is at its set. Nothing is written,
+// not even a lock, to refuse a request. It reports false if the take is not of
+// this kind; then it did nothing.
 func (t *table) takeFast(l *limit, hash uint64, now int64, cost uint64, tally *fairshare.Tally) bool {
 	s := &t.sets[t.home(hash)]
-	s.lock()
-	head := atomic.LoadUint64(&s.head) &^ lockBit
+	head := atomic.LoadUint64(&s.head)
+	if head&lockBit != 0 {
+		return false
+	}
 	tag := tagOf(hash)
 	for i := range s.slot {
-		low := s.slot[i][0] ^ tag
-		if low > lowMask || s.id(i) != l.id {
+		low := atomic.LoadUint64(&s.slot[i][0]) ^ tag
+		if low > lowMask || s.idAt(head, i) != l.id {
 			continue
 		}
-		high := s.slot[i][1]
+		high := atomic.LoadUint64(&s.slot[i][1])
+		var v view
 		if l.kind == gcraNarrow {
-			v := l.ahead(int64(high), low, now)
-			debt := l.add(span{v.ns, v.prev}, l.spent(cost))
-			if !l.burst.less(debt) && int64(debt.ns) <= int64(^uint64(0)>>1)-max(now, 0) {
-				s.slot[i] = [2]uint64{tag | debt.frac, uint64(now) + debt.ns}
-				atomic.StoreUint64(&s.head, head)
-				return true
+			v = l.ahead(int64(high), low, now)
+		} else {
+			v = l.roll(high>>lowBits, low, high&lowMask, now)
+		}
+		if pass := l.passes(&v, cost); l.settled || !pass {
+			if atomic.LoadUint64(&s.head) != head {
+				return false // it may have been half a state that was read
 			}
-			atomic.StoreUint64(&s.head, head)
-			*tally = l.tally(&v, cost, true, now)
+			if !pass {
+				*tally = l.tally(&v, cost, true, now)
+			}
 			return true
 		}
-		v := l.roll(high>>lowBits, low, high&lowMask, now)
-		if l.passes(&v, cost) {
-			s.slot[i] = [2]uint64{tag | v.prev, uint64(v.num)<<lowBits | (v.cur + cost)}
-			atomic.StoreUint64(&s.head, head)
-			return true
+		l.spend(&v, cost)
+		if !atomic.CompareAndSwapUint64(&s.head, head, head|lockBit) {
+			return false
 		}
-		atomic.StoreUint64(&s.head, head)
-		*tally = l.tally(&v, cost, true, now)
+		if l.kind == gcraNarrow {
+			s.write(i, tag|v.prev, uint64(v.num)+v.ns)
+		} else {
+			s.write(i, tag|v.prev, uint64(v.num)<<lowBits|v.cur)
+		}
+		s.unlockAs(head)
 		return true
 	}
-	atomic.StoreUint64(&s.head, head)
 	return false
 }

@@ -72,7 +72,7 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 	default:
 		c.compileWindow(l.Resource == fairshare.Bytes)
 	}
-	c.fast = !c.settled && (c.kind == windowNarrow || c.kind == gcraNarrow)
+	c.fast = c.kind == windowNarrow || c.kind == gcraNarrow
 	return c, nil
 }
 
@@ -211,23 +211,20 @@ func (l *limit) ahead(tat int64, frac uint64, now int64) view {
 func (l *limit) store(s *set, i int, tag uint64, v *view) {
 	switch l.kind {
 	case windowNarrow:
-		s.slot[i] = [2]uint64{tag | v.prev, uint64(v.num)<<lowBits | v.cur}
+		s.write(i, tag|v.prev, uint64(v.num)<<lowBits|v.cur)
 	case windowPacked:
 		n := l.countLen
-		s.slot[i] = [2]uint64{
-			tag | (uint64(v.num)&l.numMask)<<(2*n-64) | v.prev>>(64-n),
-			v.prev<<n | v.cur,
-		}
+		s.write(i, tag|(uint64(v.num)&l.numMask)<<(2*n-64)|v.prev>>(64-n), v.prev<<n|v.cur)
 	case windowWide:
-		s.slot[i] = [2]uint64{tag, uint64(v.num)}
-		s.slot[i+1] = [2]uint64{v.prev, v.cur}
+		s.write(i, tag, uint64(v.num))
+		s.write(i+1, v.prev, v.cur)
 	case gcraNarrow:
-		s.slot[i] = [2]uint64{tag | v.prev, uint64(v.num) + v.ns}
+		s.write(i, tag|v.prev, uint64(v.num)+v.ns)
 	case gcraWide:
-		s.slot[i] = [2]uint64{tag, uint64(v.num) + v.ns}
-		s.slot[i+1] = [2]uint64{v.prev, 0}
+		s.write(i, tag, uint64(v.num)+v.ns)
+		s.write(i+1, v.prev, 0)
 	case quiet:
-		s.slot[i] = [2]uint64{tag | v.cur, uint64(v.num)}
+		s.write(i, tag|v.cur, uint64(v.num))
 	}
 }
 

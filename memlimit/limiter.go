@@ -111,7 +111,7 @@ func (t *table) register(made []limit, limits []fairshare.Limit) error {
 		}
 		if !found {
 			if len(known) > maxLimits {
-				return errors.New("more than 65534 different limits since the start")
+				return errors.New("more than 4094 different limits since the start")
 			}
 			id = uint16(len(known))
 			known = append(known, nil)

@@ -42,16 +42,22 @@ const (
 	tagBits    = 36 // with the 14 slots that a look-up may see: chance below 2^-32 of meeting another's tag
 	lowBits    = 64 - tagBits
 	lowMask    = 1<<lowBits - 1
-	secondHalf = math.MaxUint16 // id of the second slot of a wide state
+	idBits     = 12
+	idMask     = 1<<idBits - 1
+	secondHalf = idMask // id of the second slot of a wide state
 	maxLimits  = secondHalf - 1
 )
 
 // A set's head holds, from the lowest bit: the lock, the overflow mark, seven
-// bits for slots whose state has its home in the set before, seven bits
-// unused, and the limit ids of slots 0 to 2. ids holds those of slots 3 to 6.
-// Id 0 means empty.
+// bits for slots whose state has its home in the set before, a version of 19
+// bits that each unlocking moves on, and the limit ids of slots 0 to 2. ids
+// holds those of slots 3 to 6. Id 0 means empty.
+//
+// All words are read and written atomically where the lock is not held: who
+// finds head unlocked, reads what it wants and finds the same head again has
+// read one state of the set.
 type set struct {
-	head uint64 // atomic; all but the lock is changed by the lock's holder only
+	head uint64
 	ids  uint64
 	slot [setSlots][2]uint64
 }
@@ -60,7 +66,10 @@ const (
 	lockBit     = 1
 	overflowBit = 2
 	guestBit    = 4 // of slot 0
-	guestBits   = guestBit * (1<<setSlots - 1)
+	versionOne  = guestBit << setSlots
+	versionBits = headIDs - versionOne
+	headIDs     = 1 << headShift
+	headShift   = 64 - 3*idBits
 )
 
 // tryLock locks s if nobody holds it.
@@ -85,16 +94,21 @@ func (s *set) lock() {
 	}
 }
 
-func (s *set) unlock() {
-	atomic.StoreUint64(&s.head, atomic.LoadUint64(&s.head)&^lockBit)
+func (s *set) unlock() { s.unlockAs(atomic.LoadUint64(&s.head)) }
+
+// unlockAs unlocks s with that head in the next version.
+func (s *set) unlockAs(head uint64) {
+	atomic.StoreUint64(&s.head, head&^(versionBits|lockBit)|(head+versionOne)&versionBits)
 }
 
 // id returns the limit id of slot i.
-func (s *set) id(i int) uint16 {
+func (s *set) id(i int) uint16 { return s.idAt(atomic.LoadUint64(&s.head), i) }
+
+func (s *set) idAt(head uint64, i int) uint16 {
 	if i < 3 {
-		return uint16(atomic.LoadUint64(&s.head) >> (16 + 16*i))
+		return uint16(head>>(headShift+idBits*i)) & idMask
 	}
-	return uint16(s.ids >> (16 * (i - 3)))
+	return uint16(atomic.LoadUint64(&s.ids)>>(idBits*(i-3))) & idMask
 }
 
 // own gives slot i to the limit id, whose state is at home in the set before
@@ -105,11 +119,23 @@ func (s *set) own(i int, id uint16, guest bool) {
 		h |= guestBit << i
 	}
 	if i < 3 {
-		h = h&^(0xFFFF<<(16+16*i)) | uint64(id)<<(16+16*i)
+		shift := headShift + idBits*i
+		h = h&^(idMask<<shift) | uint64(id)<<shift
 	} else {
-		s.ids = s.ids&^(0xFFFF<<(16*(i-3))) | uint64(id)<<(16*(i-3))
+		shift := idBits * (i - 3)
+		atomic.StoreUint64(&s.ids, s.ids&^(idMask<<shift)|uint64(id)<<shift)
 	}
 	atomic.StoreUint64(&s.head, h)
+}
+
+// write sets the words of slot i.
+func (s *set) write(i int, low, high uint64) {
+	if s.slot[i][0] != low {
+		atomic.StoreUint64(&s.slot[i][0], low)
+	}
+	if s.slot[i][1] != high {
+		atomic.StoreUint64(&s.slot[i][1], high)
+	}
 }
 
 func (s *set) guest(i int) bool { return atomic.LoadUint64(&s.head)&(guestBit<<i) != 0 }
