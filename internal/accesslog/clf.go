@@ -29,11 +29,8 @@ type clfParser struct {
 
 func (p *clfParser) parse(line []byte, e *Entry, w *worker) string {
 	w.shape = 0
-	if line[0] == '"' { // the whole line in quotes
-		line = line[1:]
-		if n := len(line); n > 0 && line[n-1] == '"' {
-			line = line[:n-1]
-		}
+	if line[0] == '"' {
+		line = w.unquoted(line, e)
 	}
 	rest, found := w.clfClient(line, e)
 	if rest == nil {
@@ -59,11 +56,25 @@ func (p *clfParser) parse(line []byte, e *Entry, w *worker) string {
 		return reasonClient // all else is as it should be
 	}
 	e.setRequest(w.text(request, p.escape))
-	e.Has = HasStatus | HasBytes | w.hostField(e)
+	e.Has = HasStatus | HasBytes | before(e)
 	if len(rest) > 1 {
 		p.behindBytes(rest[1:], e, w)
 	}
 	return ""
+}
+
+// unquoted takes the quotes off a line that stands in them as a whole, or a
+// quoted forwarding header off the start of a line.
+func (w *worker) unquoted(line []byte, e *Entry) []byte {
+	line = line[1:]
+	if end := bytes.IndexByte(line, '"'); end >= 0 && end+2 < len(line) && line[end+1] == ' ' && (isAddrList(line[:end]) || isAbsent(line[:end])) {
+		e.Forwarded = w.text(line[:end], escapeNone)
+		return line[end+2:]
+	}
+	if n := len(line); n > 0 && line[n-1] == '"' {
+		line = line[:n-1]
+	}
+	return line
 }
 
 // unlessFound returns reason for a line whose client was found; without one it
@@ -75,11 +86,15 @@ func unlessFound(found bool, reason string) string {
 	return reasonShape
 }
 
-func (w *worker) hostField(e *Entry) Fields {
+// before returns which facts stood before the client.
+func before(e *Entry) (has Fields) {
 	if e.Host != "" {
-		return HasHost
+		has |= HasHost
 	}
-	return 0
+	if e.Forwarded != "" {
+		has |= HasForwarded
+	}
+	return has
 }
 
 // clfClient reads the client and, if there is one, the host before it. It

@@ -92,6 +92,8 @@ func TestCommonLogLines(t *testing.T) {
 		{"address in the middle", head + ` 198.51.100.1 "-" "curl/8"`, entry(func(e *Entry) { agent(e); e.Host = "198.51.100.1" }), ""},
 		{"whole line in quotes", `"` + head + ` "-" "curl/8""`, entry(agent), ""},
 		{"whole common line in quotes", `"` + head + `"`, entry(nil), ""},
+		{"quoted header first", `"203.0.113.9, 10.0.0.2" ` + head + ` "-" "curl/8"`, entry(func(e *Entry) { agent(e); e.Forwarded = "203.0.113.9, 10.0.0.2" }), ""},
+		{"quoted empty header first", `"-" ` + head, entry(nil), ""},
 		{"behind syslog", `<190>Nov 20 10:00:00 web1 nginx[12]: ` + head, entry(nil), ""},
 		{"behind a container's name", `web-1  | ` + head, entry(nil), ""},
 

@@ -21,9 +21,6 @@ type facts struct {
 	zoneless   bool
 }
 
-// lookAt is how many lines are looked at to tell a format.
-const lookAt = 400
-
 // families are the parsers to choose from; the first wins a tie.
 var families = []struct {
 	parser     parser
@@ -58,55 +55,125 @@ func Formats() []string {
 	return names
 }
 
-// tell finds out the format, from the options or from the lines in first.
-func (f *File) tell(first *block, opts Options) error {
-	lines, all := firstLines(first.text)
+// A teller finds out the format of a file, from the options or from its first
+// lines. When none of the first is of a known format it looks at later ones:
+// programs say much before they serve.
+type teller struct {
+	opts   Options
+	done   bool // enough was seen
+	format format
+	found  facts
+
+	window [][]byte // lines to look at together
+	bytes  int      // of window
+	lines  int      // of window, directives not counted
+	layout *layout  // #Fields before window
+	seen   int      // lines before window
+	text   int      // bytes before window
+	utf16  bool
+}
+
+const (
+	lookAtLines = 400
+	lookAtBytes = 256 << 10
+	giveUpAfter = 8 << 20 // bytes without a line of a known format
+)
+
+func newTeller(opts Options) (*teller, error) {
+	t := &teller{opts: opts}
 	if opts.Format != "" {
-		format, err := parseFormat(opts.Format)
-		if err != nil {
-			return err
+		var err error
+		if t.format, err = parseFormat(opts.Format); err != nil {
+			return nil, err
 		}
-		f.format = format
-		f.found = look(format.parser, lines, opts.Zone).facts
-		return nil
 	}
-	if bytes.HasPrefix(first.text, []byte{0xFF, 0xFE}) || bytes.HasPrefix(first.text, []byte{0xFE, 0xFF}) {
-		return &FormatError{Msg: "the text is UTF-16", Hint: "convert it first: iconv -f UTF-16 -t UTF-8 LOG"}
+	return t, nil
+}
+
+// add looks at the lines of b, which follow those added before.
+func (t *teller) add(b *block) {
+	if b.first == 1 {
+		t.utf16 = bytes.HasPrefix(b.text, []byte{0xFF, 0xFE}) || bytes.HasPrefix(b.text, []byte{0xFE, 0xFF})
+	}
+	t.seen += len(b.batch.Skipped)
+	for text := b.text; len(text) > 0 && !t.done; {
+		line := firstLine(text)
+		text = text[min(len(line)+1, len(text)):]
+		t.bytes += len(line)
+		if line = trim(line); len(line) > 0 {
+			t.window = append(t.window, line)
+			if line[0] != '#' {
+				t.lines++
+			}
+		}
+		if t.lines >= lookAtLines || t.bytes >= lookAtBytes {
+			t.look()
+		}
+	}
+}
+
+// look looks at the window and begins a new one.
+func (t *teller) look() {
+	if t.opts.Format != "" {
+		t.found, t.done = look(t.format.parser, t.window, t.layout, t.opts.Zone).facts, true
+		return
 	}
 	var best sight
 	for _, family := range families {
-		s := look(family.parser, lines, opts.Zone)
-		if s.layout != nil && best.layout == nil {
-			best.layout = s.layout
-		}
+		s := look(family.parser, t.window, t.layout, t.opts.Zone)
 		if s.better(best) {
 			best = s
-			f.format, _ = parseFormat(s.name(family.names))
+			t.format, _ = parseFormat(s.name(family.names))
+			t.found = s.facts
+		}
+		best.layout = s.layout
+	}
+	t.seen += t.lines
+	t.text += t.bytes
+	t.layout = best.layout
+	t.done = best.read > 0 || t.text >= giveUpAfter
+	t.window, t.lines, t.bytes = nil, 0, 0
+}
+
+// answer returns the format.
+func (t *teller) answer() (format, facts, error) {
+	if !t.done {
+		t.look()
+	}
+	switch {
+	case t.format.parser != nil:
+	case t.layout != nil && t.layout.columns != nil:
+		t.format, _ = parseFormat("iis-w3c") // its lines are skipped, with the reason
+	case t.seen == 0:
+		t.format.parser = clf // nothing to read
+	case t.utf16:
+		return format{}, facts{}, &FormatError{Msg: "the text is UTF-16", Hint: "convert it first: iconv -f UTF-16 -t UTF-8 LOG"}
+	default:
+		return format{}, facts{}, &FormatError{
+			Msg: fmt.Sprintf("none of the first %d lines is an access-log line of a format known here", t.seen),
+			Hint: "name the format (" + strings.Join(Formats(), ", ") + "), or give the server's own format string: " +
+				`--format '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"'`,
 		}
 	}
-	if f.format.parser == nil && best.layout != nil {
-		f.format, _ = parseFormat("iis-w3c") // its lines are skipped, with the reason
-	}
-	if f.format.parser != nil {
-		f.found = best.facts
-		return nil
-	}
-	if all == 0 && len(first.batch.Skipped) == 0 {
-		f.format.parser = clf // nothing to read
-		return nil
-	}
-	return &FormatError{
-		Msg: fmt.Sprintf("none of the first %d lines is an access-log line of a format known here", max(all, 1)),
-		Hint: "name the format (" + strings.Join(Formats(), ", ") + "), or give the server's own format string: " +
-			`--format '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"'`,
-	}
+	return t.format, t.found, nil
+}
+
+// alsoCalled are other names that people use.
+var alsoCalled = map[string]string{
+	"nginx": "combined", "apache": "combined", "ncsa": "common", "clf": "common", "vhost": "vhost-combined", "caddy": "caddy-json",
+	"traefik": "traefik-clf", "json": "nginx-json", "iis": "iis-w3c", "w3c": "iis-w3c", "haproxy": "haproxy-http", "alb": "aws-alb",
+	"elb": "aws-elb", "azure": "azure-json",
 }
 
 // parseFormat takes a name or a format string.
 func parseFormat(s string) (format, error) {
+	name := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(s)), "_", "-")
+	if full, ok := alsoCalled[name]; ok {
+		name = full
+	}
 	for _, family := range families {
-		for _, name := range family.names {
-			if strings.EqualFold(name, strings.TrimSpace(s)) {
+		for _, known := range family.names {
+			if known == name {
 				return format{name: name, parser: family.parser, directives: family.directives}, nil
 			}
 		}
@@ -115,23 +182,6 @@ func parseFormat(s string) (format, error) {
 		return compileFormat(s)
 	}
 	return format{}, &FormatError{Format: s, Msg: "no such format", Hint: "known are " + strings.Join(Formats(), ", ") + ", or a server's format string"}
-}
-
-// firstLines returns the first lines of a text, trimmed, directives too, and
-// how many of them are neither blank nor directives.
-func firstLines(text []byte) (lines [][]byte, n int) {
-	for len(text) > 0 && n < lookAt {
-		line := firstLine(text)
-		text = text[min(len(line)+1, len(text)):]
-		if line = trim(line); len(line) == 0 {
-			continue
-		}
-		lines = append(lines, line)
-		if line[0] != '#' {
-			n++
-		}
-	}
-	return lines, n
 }
 
 // A sight is how well a parser reads the first lines of a file.
@@ -145,8 +195,9 @@ type sight struct {
 	layout     *layout // the last #Fields
 }
 
-func look(p parser, lines [][]byte, zone *time.Location) sight {
-	w := &worker{parser: p, clock: clock{zone: zone}}
+// look reads lines with p. layout holds before them.
+func look(p parser, lines [][]byte, layout *layout, zone *time.Location) sight {
+	w := &worker{parser: p, clock: clock{zone: zone}, layout: layout}
 	s := sight{shapes: map[shape]int{}}
 	var batch Batch
 	for _, line := range lines {
@@ -166,9 +217,7 @@ func look(p parser, lines [][]byte, zone *time.Location) sight {
 		}
 	}
 	s.zoneless, s.cloudfront = w.clock.zoneless, w.cloudfront
-	if w.layout != nil && w.layout.columns != nil {
-		s.layout = w.layout
-	}
+	s.layout = w.layout
 	return s
 }
 

@@ -15,7 +15,7 @@ type Options struct {
 	Format    string         // a name of [Formats], an nginx log_format or an Apache LogFormat; "" means tell by looking
 	Zone      *time.Location // of times that are logged without one; nil means UTC
 	Workers   int            // goroutines that parse; 0 means one for each processor
-	BlockSize int            // bytes of text in a batch, about; 0 means 256 KiB. Memory is about 2·BlockSize·(2·Workers+3)
+	BlockSize int            // bytes of text in a batch, about; 0 means 256 KiB. Memory is about 3·BlockSize·(Workers+3)
 }
 
 // A Batch is some neighbouring lines of a file.
@@ -102,13 +102,24 @@ func newFile(src *source, opts Options) (*File, error) {
 		free:  make(chan *block, 2*workers+3),
 		stop:  make(chan struct{}),
 	}
-	first := newBlock()
+	tell, err := newTeller(opts)
+	if err != nil {
+		return nil, err
+	}
 	f.cut.directives = true // until the format is known
-	more := f.cut.next(first)
+	var first []*block
+	more := true
+	for more && !tell.done {
+		b := newBlock()
+		if more = f.cut.next(b); more {
+			first = append(first, b)
+			tell.add(b)
+		}
+	}
 	if err := f.cut.err; err != nil && !ended(err) && !src.damaged(err) {
 		return nil, err
 	}
-	if err := f.tell(first, opts); err != nil {
+	if f.format, f.found, err = tell.answer(); err != nil {
 		return nil, err
 	}
 	f.cut.directives = f.format.directives
@@ -130,28 +141,26 @@ func newFile(src *source, opts Options) (*File, error) {
 
 func newBlock() *block { return &block{done: make(chan struct{}, 1)} }
 
-// read cuts the source into blocks and hands them out, b first.
-func (f *File) read(b *block, more bool) {
+// read hands the first blocks out, then cuts the rest of the source into more.
+func (f *File) read(first []*block, more bool) {
 	defer f.wg.Done()
 	defer close(f.work)
 	defer close(f.order)
+	for _, b := range first {
+		if !f.handOut(b) {
+			return
+		}
+	}
 	for more {
-		select {
-		case f.order <- b:
-		case <-f.stop:
-			return
-		}
-		select {
-		case f.work <- b:
-		case <-f.stop:
-			return
-		}
+		var b *block
 		select {
 		case b = <-f.free:
 		default:
 			b = newBlock()
 		}
-		more = f.cut.next(b)
+		if more = f.cut.next(b); more && !f.handOut(b) {
+			return
+		}
 	}
 	switch err := f.cut.err; {
 	case ended(err):
@@ -161,6 +170,22 @@ func (f *File) read(b *block, more bool) {
 	default:
 		f.err = err
 	}
+}
+
+// handOut gives a block to Next and to the workers. It returns false after
+// Close.
+func (f *File) handOut(b *block) bool {
+	select {
+	case f.order <- b:
+	case <-f.stop:
+		return false
+	}
+	select {
+	case f.work <- b:
+	case <-f.stop:
+		return false
+	}
+	return true
 }
 
 // Next returns the next lines, or io.EOF behind the last. After any error it

@@ -287,11 +287,73 @@ func TestEmptyFilesAreNoError(t *testing.T) {
 }
 
 func TestGarbageFirst(t *testing.T) {
-	text := strings.Repeat("starting up …\n", 100) + lines(200)
-	got := readAll(t, writeFile(t, "log", text), Options{})
-	wantLines(t, got, 200, 101)
-	if got.Format != "combined" || len(got.Skipped) != 100 {
-		t.Errorf("format %q, %d skipped", got.Format, len(got.Skipped))
+	for _, n := range []int{1, 100, 5000} {
+		text := strings.Repeat("starting up …\n", n) + lines(200)
+		for _, size := range []int{0, 1000} {
+			got := readAll(t, writeFile(t, "log", text), Options{BlockSize: size})
+			wantLines(t, got, 200, int64(n)+1)
+			if got.Format != "combined" || len(got.Skipped) != n {
+				t.Errorf("format %q, %d skipped", got.Format, len(got.Skipped))
+			}
+		}
+	}
+}
+
+// A log that was cut while its writer went on begins with a hole of zeros.
+func TestHoleFirst(t *testing.T) {
+	got := readAll(t, writeFile(t, "log", strings.Repeat("\x00", 3<<20)+"\n"+lines(20)), Options{})
+	wantLines(t, got, 20, 2)
+	if len(got.Skipped) != 1 || got.Skipped[0].Reason != reasonLong {
+		t.Errorf("skipped %+v", got.Skipped)
+	}
+}
+
+func TestFormatsAreTold(t *testing.T) {
+	shop := strings.ReplaceAll(lines(5), "192.0.2.", "shop.example.org:443 192.0.2.")
+	for _, c := range []struct{ want, text string }{
+		{"combined", lines(5)},
+		{"combined", seeds[1] + "\n" + lines(2)}, // by majority
+		{"common", seeds[1] + "\n" + seeds[1] + "\n" + lines(1)},
+		{"common", strings.ReplaceAll(seeds[1], "192.0.2.7", "host.example.org")}, // nothing to judge, yet plain
+		{"vhost-combined", shop},
+		{"combined-host", strings.ReplaceAll(lines(5), ` "-" "agent`, ` wiki.example.org "-" "agent`)},
+		{"traefik-clf", strings.ReplaceAll(lines(5), "\\\"\"\n", "\" 7 \"web@file\" \"http://10.0.0.1\" 3ms\n")},
+		{"caddy-json", seeds[5]},
+		{"traefik-json", seeds[6]},
+		{"azure-json", seeds[7]},
+		{"nginx-json", seeds[8]},
+		{"cloudfront", seeds[9]},
+		{"iis-w3c", seeds[10] + "\n" + seeds[11]},
+		{"iis-w3c", "#Fields: date time cs-method\n2000-10-10 20:55:36 GET\n"},
+		{"haproxy-http", seeds[12]},
+		{"aws-alb", seeds[13]},
+		{"aws-elb", seeds[14]},
+		{"squid", seeds[15]},
+		{"atlassian", seeds[16]},
+		{"tsv", seeds[17]},
+	} {
+		f, err := Open(writeFile(t, "log", c.text), Options{})
+		if err != nil {
+			t.Errorf("%s: %v", c.want, err)
+			continue
+		}
+		if f.Format() != c.want {
+			t.Errorf("%q\ntold as %q, want %q", c.text, f.Format(), c.want)
+		}
+		f.Close()
+	}
+}
+
+func TestFormatsByName(t *testing.T) {
+	for name := range alsoCalled {
+		if f, err := parseFormat(strings.ToUpper(name)); err != nil || f.name != alsoCalled[name] {
+			t.Errorf("%s: %q, %v", name, f.name, err)
+		}
+	}
+	for _, name := range Formats() {
+		if f, err := parseFormat(strings.ReplaceAll(name, "-", "_")); err != nil || f.name != name {
+			t.Errorf("%s: %q, %v", name, f.name, err)
+		}
 	}
 }
 
@@ -354,7 +416,7 @@ func TestCloseWhilePipeIsSilent(t *testing.T) {
 	src := &source{name: "pipe", file: r}
 	written := make(chan error, 1)
 	go func() {
-		_, err := io.WriteString(w, lines(100))
+		_, err := io.WriteString(w, lines(600)) // enough to tell the format
 		written <- err
 	}()
 	if err := src.unpack(countingReader{src}); err != nil {

@@ -296,14 +296,13 @@ func (p flatJSONParser) parse(line []byte, e *Entry, w *worker) string {
 	var r record
 	cookies := len(w.arena)
 	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
-		var buf [maxName]byte
-		key = plainName(key, &buf)
-		if name, ok := p.cookies[string(key)]; ok {
-			w.addCookie(cookies, name, bare(value))
+		name := plainName(key, &w.name)
+		if cookie, ok := p.cookies[string(name)]; ok {
+			w.addCookie(cookies, cookie, bare(value))
 			e.Has |= HasCookie
 			continue
 		}
-		n, known := p.names[string(key)]
+		n, known := p.names[string(name)]
 		if !known || len(value) == 0 || value[0] == '{' || value[0] == '[' {
 			continue
 		}

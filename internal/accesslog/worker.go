@@ -20,6 +20,8 @@ type worker struct {
 	shape  shape   // of the last line
 	arena  []byte  // unescaped text of the present block
 
+	name [maxName]byte // of the JSON member at hand
+
 	cloudfront bool // the last line was CloudFront's
 }
 
