@@ -1,0 +1,182 @@
+// Command limiters measures limiters of requests side by side and prints the
+// tables of BENCHMARKS.md.
+//
+//	cd bench && go run ./limiters [-only NAME] [-rounds 5] [-skip-memory]
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	only := flag.String("only", "", "measure subjects whose `name` contains this")
+	rounds := flag.Int("rounds", 5, "rounds, of which the median counts")
+	speed := flag.Bool("speed", true, "measure the time of a decision")
+	memory := flag.Bool("memory", true, "measure memory, collection and stalls at 10 M clients")
+	flag.Parse()
+	var chosen []subject
+	for _, s := range subjects() {
+		if strings.Contains(s.name, *only) {
+			chosen = append(chosen, s)
+		}
+	}
+	if err := run(chosen, *rounds, *speed, *memory); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(chosen []subject, rounds int, speed, memory bool) error {
+	if speed {
+		if err := decisions(chosen, rounds); err != nil {
+			return err
+		}
+	}
+	if memory {
+		return full(chosen)
+	}
+	return nil
+}
+
+// decisions prints ns for one decision, clock included.
+func decisions(chosen []subject, rounds int) error {
+	const small, large = 1 << 20, 1 << 22
+	crowds := []struct {
+		make   func() *crowd
+		memory int64
+		count  int
+	}{
+		{func() *crowd { return newCrowd("1,000", 1000, 0, small) }, 64 << 20, 2 << 20},
+		{func() *crowd { return newCrowd("1 M, Zipf 1.1", 1e6, 1.1, large) }, 64 << 20, 4 << 20},
+		{func() *crowd { return newCrowd("10 M, uniform", 1e7, 0, 3*large) }, 320e6, 2 << 20},
+	}
+	q := quota{n: 10, burst: 20, window: time.Second}
+	head := fmt.Sprintf("One decision, clock included, ns (%v):\n\n| |", q)
+	times := make([][]float64, len(chosen))
+	for _, c := range crowds {
+		crowd := c.make()
+		head += fmt.Sprintf(" %s |", crowd.name)
+		q.memory = c.memory
+		one, err := decide(chosen, crowd, q, rounds, c.count)
+		if err != nil {
+			return err
+		}
+		for i, t := range one {
+			times[i] = append(times[i], t)
+		}
+	}
+	fmt.Printf("%s\n|---|%s\n", head, strings.Repeat("---|", len(crowds)))
+	for i, s := range chosen {
+		fmt.Printf("| %s |", s.name)
+		for _, t := range times[i] {
+			fmt.Printf(" %.0f |", t)
+		}
+		fmt.Println()
+	}
+	fmt.Println()
+	return nil
+}
+
+// decide returns the median ns of each subject. One is open at a time, after
+// all clients of the crowd have come by.
+func decide(chosen []subject, c *crowd, q quota, rounds, count int) ([]float64, error) {
+	times := make([][]float64, len(chosen))
+	for i, s := range chosen {
+		ask, stop, err := s.open(q)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		asked := len(c.keys) / keyLen
+		passed := c.ask(ask, 0, asked)
+		runtime.GC()
+		for round := range rounds {
+			began := cpuTime()
+			passed += c.ask(ask, round*count, count)
+			times[i] = append(times[i], float64(cpuTime()-began)/float64(count))
+			asked += count
+		}
+		stop()
+		if passed < c.n/2 || c.n <= 1000 && passed > asked/2 {
+			return nil, fmt.Errorf("%s: %d of %d passed", s.name, passed, asked)
+		}
+	}
+	medians := make([]float64, len(chosen))
+	for i := range times {
+		medians[i] = median(times[i])
+	}
+	return medians, nil
+}
+
+// cpuTime returns the time that processors worked for this process: on one
+// that is otherwise idle that is the time that passed, and on a busy one it
+// does not count the others.
+func cpuTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func median(of []float64) float64 {
+	slices.Sort(of)
+	return of[len(of)/2]
+}
+
+// full prints what 10 M clients cost that are all seen within their window.
+func full(chosen []subject) error {
+	const n = 10_000_000
+	fmt.Print("10 M clients, each once within an hour's window (1,000 per 1h):\n\n")
+	fmt.Println("| | bytes a client | live states lost | full collection | largest stall while they come |")
+	fmt.Println("|---|---|---|---|---|")
+	for _, s := range slices.Insert(slices.Clone(chosen), min(1, len(chosen)),
+		oursBytes("fairshare, 500 MB", 500e6), oursBytes("fairshare, 5 TB", 5e12)) {
+		last = nil
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		ask, stop, err := s.open(quota{n: 1000, burst: 1000, window: time.Hour, memory: 32 * n})
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		// Each key is allocated as a server would hand it out.
+		var stall time.Duration
+		const batch = 1 << 16
+		for from := 0; from < n; from += batch {
+			keys := make([]byte, keyLen*batch)
+			for i := range batch {
+				key(keys[i*keyLen:], uint64(from+i))
+			}
+			for i := 0; i < batch && from+i < n; i++ {
+				began := time.Now()
+				if !ask(keys[i*keyLen : (i+1)*keyLen : (i+1)*keyLen]) {
+					return fmt.Errorf("%s: client %d was refused", s.name, from+i)
+				}
+				stall = max(stall, time.Since(began))
+			}
+		}
+		lost := "none"
+		if last != nil {
+			lost = fmt.Sprintf("%.2f %%", 100*float64(last.Stats(time.Now()).Lost)/n)
+		}
+		var collections []float64
+		for range 3 {
+			began := time.Now()
+			runtime.GC()
+			collections = append(collections, float64(time.Since(began)))
+		}
+		runtime.ReadMemStats(&after)
+		fmt.Printf("| %s | %.0f | %s | %.1f ms | %.2f ms |\n", s.name,
+			float64(after.HeapAlloc-before.HeapAlloc)/n, lost, median(collections)/1e6, float64(stall)/1e6)
+		runtime.KeepAlive(ask)
+		stop()
+	}
+	return nil
+}
