@@ -137,7 +137,7 @@ type feed struct {
 }
 
 // ahead is how many batches of one log wait for the judge.
-const ahead = 2
+const ahead = 1
 
 func newFeed(l *logFile) *feed {
 	f := &feed{log: l, batches: make(chan *batch, ahead), free: make(chan *batch, 2*ahead+queued)}

@@ -59,6 +59,15 @@ func (r *ranking[T]) find(hash uint64) *ranked[T] {
 	return nil
 }
 
+// touch fetches what count will look at. Between calls for many hashes the
+// processor need not wait for memory, as it must between counts.
+func (r *ranking[T]) touch(hash uint64) uint64 {
+	if place := r.slots[int(hash)&(len(r.slots)-1)]; place != 0 {
+		return r.at(int(place - 1)).hash
+	}
+	return 0
+}
+
 // slot returns where hash stands in slots, or where it would.
 func (r *ranking[T]) slot(hash uint64) int {
 	mask := len(r.slots) - 1

@@ -4,26 +4,31 @@ import (
 	"math"
 	"net/netip"
 	"strings"
-	"time"
 
 	"fairshare"
 )
 
-// Bounds of what is remembered about a run.
+// Bounds of what is remembered about a run: about 80 MB when all are reached.
+type bounds struct {
+	clients  int // told apart exactly
+	agents   int
+	networks int // of clients that lost their place
+	spoken   int // pairs of a client and a rule that refused it
+}
+
+var usualBounds = bounds{clients: 1 << 20, agents: 1 << 15, networks: 1 << 16, spoken: 1 << 20}
+
 const (
-	mostClients  = 1 << 20 // told apart exactly
-	mostAgents   = 1 << 16
-	mostNetworks = 1 << 18 // of clients that lost their place
-	mostSpoken   = 1 << 20 // pairs of a client and a rule that refused it
-	mostReasons  = 64      // why lines were skipped
-	samples      = 3       // skipped lines shown for each reason
-	maxAgent     = 256     // bytes of a user agent that are kept
-	maxText      = 160     // bytes of a skipped line that are kept
+	mostReasons = 64  // why lines were skipped
+	samples     = 3   // skipped lines shown for each reason
+	maxAgent    = 256 // bytes of a user agent that are kept
+	maxText     = 160 // bytes of a skipped line that are kept
 )
 
 // A recorder keeps the figures of a run and writes the verdicts.
 type recorder struct {
 	opts     *Options
+	bounds   bounds
 	logs     []*logFile
 	verdicts *verdictWriter // nil when nobody wants them
 	unused   chan *chunk
@@ -41,7 +46,6 @@ type recorder struct {
 	clients  *ranking[client]
 	agents   *ranking[agent]
 	networks map[netip.Prefix]networkCount // of clients that lost their place
-	netsFull bool
 	spoken   []spoken // linked from clients; 0 is none
 	free     uint32   // spoken that is not in use
 	crowded  bool     // spoken was full
@@ -49,6 +53,7 @@ type recorder struct {
 	reasons  map[string]*reason
 	lastID   uint64 // client of the line before
 	lastOne  *ranked[client]
+	touched  uint64 // keeps touch from being left out
 }
 
 // A place is a line of a log.
@@ -110,14 +115,15 @@ type sample struct {
 func newRecorder(r *Replay) *recorder {
 	rec := &recorder{
 		opts:     &r.opts,
+		bounds:   r.bounds,
 		logs:     r.logs,
 		rules:    make([]ruleCount, len(r.opts.Policy.Rules)),
 		networks: map[netip.Prefix]networkCount{},
 		spoken:   make([]spoken, 1, 64),
 		reasons:  map[string]*reason{},
 	}
-	rec.clients = newRanking(mostClients, rec.lost)
-	rec.agents = newRanking(mostAgents, func(*ranked[agent]) {})
+	rec.clients = newRanking(r.bounds.clients, rec.lost)
+	rec.agents = newRanking(r.bounds.agents, func(*ranked[agent]) {})
 	if r.opts.Verdicts != nil {
 		rec.verdicts = newVerdictWriter(r.opts.Verdicts, r.opts.Policy.Rules)
 	}
@@ -139,9 +145,7 @@ func (rec *recorder) run(chunks <-chan *chunk) error {
 				r.feed.release(r.b)
 				continue
 			}
-			for k := r.from; k < r.to; k++ {
-				rec.line(&r.b.items[k], r.feed.log)
-			}
+			rec.items(r.b.items[r.from:r.to], r.feed.log)
 			if rec.verdicts != nil && err == nil {
 				err = rec.verdicts.write(r.b.items[r.from:r.to], r.feed.log.path)
 			}
@@ -160,6 +164,20 @@ func (rec *recorder) run(chunks <-chan *chunk) error {
 		err = rec.verdicts.flush()
 	}
 	return err
+}
+
+// items records lines, some at a time: see ranking.touch.
+func (rec *recorder) items(items []item, log *logFile) {
+	for len(items) > 0 {
+		some := items[:min(len(items), 32)]
+		items = items[len(some):]
+		for i := range some {
+			rec.touched += rec.clients.touch(some[i].client)
+		}
+		for i := range some {
+			rec.line(&some[i], log)
+		}
+	}
 }
 
 func (rec *recorder) line(it *item, log *logFile) {
@@ -269,7 +287,7 @@ func (rec *recorder) speak(cl *ranked[client], f *finding) {
 	switch {
 	case i != 0:
 		rec.free = rec.spoken[i].next
-	case len(rec.spoken) < mostSpoken:
+	case len(rec.spoken) < rec.bounds.spoken:
 		i = uint32(len(rec.spoken))
 		rec.spoken = append(rec.spoken, spoken{})
 	default:
@@ -307,8 +325,8 @@ func (rec *recorder) lost(cl *ranked[client]) {
 	rec.lastOne = nil
 	network := networkOf(cl.facts.addr)
 	n, known := rec.networks[network]
-	if !known && len(rec.networks) >= mostNetworks {
-		rec.netsFull = true
+	if !known && len(rec.networks) >= rec.bounds.networks {
+		// Its requests are missing in the networks.
 	} else {
 		n.requests += int64(cl.count - cl.over)
 		refused, blocked := rec.spokenTo(cl)
@@ -383,71 +401,4 @@ func browser(agent string) bool {
 		}
 	}
 	return true
-}
-
-// A chart counts requests over time in bins of equal width. The width doubles
-// until all times fit.
-type chart struct {
-	width int64 // ns; 0 when nothing is counted
-	base  int64 // number of the first bin, counted from the Unix epoch
-	bins  [chartBins]bin
-}
-
-const chartBins = 1024
-
-type bin struct{ requests, refused int64 }
-
-func (c *chart) add(at int64, refused bool) {
-	if c.width == 0 {
-		c.width = int64(time.Second)
-		c.base = floorDiv(at, c.width)
-	}
-	i := floorDiv(at, c.width) - c.base
-	if uint64(i) >= chartBins {
-		i = c.widen(at)
-	}
-	c.bins[i].requests++
-	if refused {
-		c.bins[i].refused++
-	}
-}
-
-// widen makes room for time at and returns its bin.
-func (c *chart) widen(at int64) int64 {
-	n := floorDiv(at, c.width)
-	lowest, highest := n, n
-	for i := range c.bins {
-		if c.bins[i].requests > 0 {
-			lowest, highest = min(lowest, c.base+int64(i)), max(highest, c.base+int64(i))
-		}
-	}
-	by := int64(1)
-	for floorDiv(highest, by)-floorDiv(lowest, by) >= chartBins {
-		by *= 2
-	}
-	c.move(floorDiv(lowest, by), by)
-	return floorDiv(n, by) - c.base
-}
-
-// move makes bins by times as wide, the first of them number base.
-func (c *chart) move(base, by int64) {
-	old, was := c.bins, c.base
-	c.bins = [chartBins]bin{}
-	c.width *= by
-	c.base = base
-	for i, b := range old {
-		if b.requests > 0 {
-			to := &c.bins[floorDiv(was+int64(i), by)-base]
-			to.requests += b.requests
-			to.refused += b.refused
-		}
-	}
-}
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
 }

@@ -51,9 +51,10 @@ type Network struct {
 
 // A Replay is one run. Progress may be called at any time.
 type Replay struct {
-	opts  Options
-	logs  []*logFile
-	lines atomic.Int64 // judged so far
+	opts   Options
+	logs   []*logFile
+	bounds bounds
+	lines  atomic.Int64 // judged so far
 }
 
 // New opens the logs and finds out their formats, so that what is wrong with
@@ -65,7 +66,7 @@ func New(opts Options) (*Replay, error) {
 	policy := *opts.Policy
 	policy.DryRun = false
 	opts.Policy = &policy
-	r := &Replay{opts: opts}
+	r := &Replay{opts: opts, bounds: usualBounds}
 	r.tune()
 	for i, path := range opts.Logs {
 		l, err := openLog(i, path, r.opts.Log, len(opts.Logs) == 1)
@@ -130,7 +131,7 @@ func (r *Replay) Progress() Progress {
 }
 
 // queued is how many judged chunks may wait for the recorder.
-const queued = 4
+const queued = 1
 
 // Run judges all lines. It ends early, with the context's error, when ctx
 // does, and with an error that is not about a line when a log cannot be read

@@ -22,21 +22,24 @@ type Report struct {
 	From        *time.Time   `json:"from"` // earliest time judged, UTC; nil when nothing was
 	To          *time.Time   `json:"to"`
 	Clients     int64        `json:"clients"`               // different addresses
-	Approximate bool         `json:"approximate,omitempty"` // there were too many clients to count exactly: Clients, Top, MostRefused and People are estimates
+	Approximate bool         `json:"approximate,omitempty"` // there were too many clients to count exactly: Clients, Top, RefusedClients, BlockedClients, MostRefused and People are estimates
 	Verdicts    Verdicts     `json:"verdicts"`
 	Rules       []RuleReport `json:"rules"` // all of them, in the policy's order
 	Unmeasured  []Unmeasured `json:"unmeasured"`
 	Top         []TopClient  `json:"top"` // clients with the most requests
 
-	MostRefused []RefusedClient `json:"most_refused"` // clients refused or blocked most
-	Networks    []TopNetwork    `json:"networks"`     // IPv4 /24 and IPv6 /48 with the most requests
-	UserAgents  []TopUserAgent  `json:"user_agents"`  // with the most requests
-	People      People          `json:"people"`
-	OverTime    []Slice         `json:"over_time"`
-	Reasons     []SkipReason    `json:"skip_reasons"`
-	Restarts    Restarts        `json:"restarts"`
-	Backwards   Backwards       `json:"backwards"`
-	Warnings    []Warning       `json:"warnings"`
+	RefusedClients int64           `json:"refused_clients"` // different addresses refused at least once
+	BlockedClients int64           `json:"blocked_clients"`
+	Agents         int64           `json:"user_agent_count"` // different ones, none at all counted as one
+	MostRefused    []RefusedClient `json:"most_refused"`     // clients refused or blocked most
+	Networks       []TopNetwork    `json:"networks"`         // IPv4 /24 and IPv6 /48 with the most requests
+	UserAgents     []TopUserAgent  `json:"user_agents"`      // with the most requests
+	People         People          `json:"people"`
+	OverTime       []Slice         `json:"over_time"`
+	Reasons        []SkipReason    `json:"skip_reasons"`
+	Restarts       Restarts        `json:"restarts"`
+	Backwards      Backwards       `json:"backwards"`
+	Warnings       []Warning       `json:"warnings"`
 }
 
 // Verdicts counts the lines judged, as enforced.
@@ -176,11 +179,12 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 		Skipped:     rec.skipped,
 		Clients:     rec.clients.distinct(),
 		Approximate: rec.clients.full(),
+		Agents:      rec.agents.distinct(),
 		Verdicts:    Verdicts{rec.allowed, rec.refused, rec.block},
 		Unmeasured:  unmeasured(rp.opts.Policy.Rules, rp.logs),
 		Restarts:    j.restarts,
 		Backwards:   Backwards{rec.backwards, time.Duration(rec.furthest).Seconds(), rec.furthestAt},
-		OverTime:    rec.chart.slices(),
+		OverTime:    rec.chart.slices(mostSlices),
 	}
 	if r.Restarts.At == nil {
 		r.Restarts.At = []Restart{}
@@ -241,7 +245,7 @@ func best(all, n int, better func(a, b int) int) []int {
 
 func (c *client) address() netip.Addr { return netip.AddrFrom16(c.addr).Unmap() }
 
-// compareAddr orders clients: IPv4 first, then by number.
+// compare orders clients: IPv4 first, then by number.
 func (c *client) compare(d *client) int { return c.address().Compare(d.address()) }
 
 func (rec *recorder) top(cl *ranked[client]) TopClient {
@@ -264,6 +268,15 @@ func (rec *recorder) tellClients(r *Report) {
 	})
 	for _, i := range top {
 		r.Top = append(r.Top, rec.top(rec.clients.at(i)))
+	}
+	for i := range rec.clients.n {
+		refused, blocked := rec.spokenTo(rec.clients.at(i))
+		if refused > 0 {
+			r.RefusedClients++
+		}
+		if blocked > 0 {
+			r.BlockedClients++
+		}
 	}
 	top = best(rec.clients.n, rec.opts.Top, func(a, b int) int {
 		x, y := rec.clients.at(a), rec.clients.at(b)
@@ -401,37 +414,4 @@ func (rec *recorder) tellPeople(r *Report) {
 		const needed = accesslog.HasReferer | accesslog.HasUserAgent
 		r.People.Known = r.People.Known || l.has&needed == needed
 	}
-}
-
-// slices returns the bins from the first to the last that is not empty.
-func (c *chart) slices() []Slice {
-	out := []Slice{}
-	first, last := -1, -1
-	for i := range c.bins {
-		if c.bins[i].requests > 0 {
-			if first < 0 {
-				first = i
-			}
-			last = i
-		}
-	}
-	if first < 0 {
-		return out
-	}
-	// The report shows about a hundred of them.
-	by, base := int64(1), c.base
-	bins := c.bins[first : last+1]
-	base += int64(first)
-	for int64(len(bins)) > 120*by {
-		by *= 2
-	}
-	for n := floorDiv(base, by); n <= floorDiv(base+int64(len(bins))-1, by); n++ {
-		s := Slice{From: time.Unix(0, n*by*c.width).UTC()}
-		for i := max(n*by-base, 0); i < min((n+1)*by-base, int64(len(bins))); i++ {
-			s.Requests += bins[i].requests
-			s.Refused += bins[i].refused
-		}
-		out = append(out, s)
-	}
-	return out
 }

@@ -106,7 +106,7 @@ func (p *printer) holds(r *Report) {
 			about = "about "
 		}
 		p.line("  %s to %s UTC (%s)", r.From.Format(stamp), r.To.Format(stamp), span)
-		p.line("  %s%s, %s user agents and networks below", about, plural(r.Clients, "client"), "their")
+		p.line("  %s%s, %s", about, plural(r.Clients, "client"), plural(r.Agents, "user agent"))
 	} else {
 		p.line("  nothing in it could be judged")
 	}
@@ -132,15 +132,19 @@ func (p *printer) warnings(r *Report) {
 func (p *printer) verdicts(r *Report) {
 	all := r.Lines - r.Skipped
 	p.heading("What the policy would have done")
+	p.line("  %12s  %7s  allowed", count(r.Verdicts.Allow), shareOf(r.Verdicts.Allow, all))
 	for _, v := range []struct {
-		n    int64
-		what string
+		n, clients int64
+		what       string
 	}{
-		{r.Verdicts.Allow, "allowed"},
-		{r.Verdicts.Refuse, "refused (429, come back later)"},
-		{r.Verdicts.Block, "blocked (403, not welcome)"},
+		{r.Verdicts.Refuse, r.RefusedClients, "refused (429, come back later)"},
+		{r.Verdicts.Block, r.BlockedClients, "blocked (403, not welcome)"},
 	} {
-		p.line("  %12s  %7s  %s", count(v.n), shareOf(v.n, all), v.what)
+		of := ""
+		if v.n > 0 {
+			of = ", " + plural(v.clients, "client")
+		}
+		p.line("  %12s  %7s  %s%s", count(v.n), shareOf(v.n, all), v.what, of)
 	}
 }
 
@@ -151,44 +155,42 @@ func (p *printer) overTime(r *Report) {
 	if len(r.OverTime) < 2 {
 		return
 	}
-	wide := p.Width - 14
-	by := (len(r.OverTime) + wide - 1) / wide
-	var all, refused []int64
-	for i, s := range r.OverTime {
-		if i%by == 0 {
-			all, refused = append(all, 0), append(refused, 0)
-		}
-		all[len(all)-1] += s.Requests
-		refused[len(refused)-1] += s.Refused
-	}
 	most := int64(0)
-	for _, n := range all {
-		most = max(most, n)
+	for _, s := range r.OverTime {
+		most = max(most, s.Requests)
 	}
-	step := time.Duration(by) * r.OverTime[1].From.Sub(r.OverTime[0].From)
+	step := r.OverTime[1].From.Sub(r.OverTime[0].From)
 	p.heading(fmt.Sprintf("Over time (a column is %s, the highest %s)", roughly(step), plural(most, "request")))
-	p.line("  requests  %s", bar(all, most))
-	p.line("  refused   %s", p.paint(red, bar(refused, most)))
-	from, to := r.OverTime[0].From, r.OverTime[len(r.OverTime)-1].From
-	left, right := from.Format("2006-01-02 15:04"), to.Format("2006-01-02 15:04")
-	if gap := len(all) - utf8.RuneCountInString(left) - utf8.RuneCountInString(right); gap > 0 {
+	each := max((p.Width-14)/len(r.OverTime), 1)
+	each = min(each, 4)
+	var all, refused strings.Builder
+	for _, s := range r.OverTime {
+		all.WriteString(strings.Repeat(bar(s.Requests, most), each))
+		refused.WriteString(strings.Repeat(bar(s.Refused, most), each))
+	}
+	p.line("  requests  %s", all.String())
+	p.line("  refused   %s", p.paint(red, refused.String()))
+	layout := "2006-01-02"
+	if step < 24*time.Hour {
+		layout = "2006-01-02 15:04"
+	}
+	if step < time.Minute {
+		layout = stamp
+	}
+	left, right := r.OverTime[0].From.Format(layout), r.OverTime[len(r.OverTime)-1].From.Format(layout)
+	if gap := each*len(r.OverTime) - len(left) - len(right); gap > 0 {
 		p.line("            %s%*s%s", left, gap, "", right)
 	} else {
-		p.line("            %s", left)
+		p.line("            %s to %s", left, right)
 	}
 }
 
-// bar draws numbers as bars; what is not nothing can be seen.
-func bar(numbers []int64, most int64) string {
-	var b strings.Builder
-	for _, n := range numbers {
-		height := 0
-		if n > 0 && most > 0 {
-			height = 1 + int(float64(n)/float64(most)*float64(len(bars)-2)+0.5)
-		}
-		b.WriteRune(bars[min(height, len(bars)-1)])
+// bar draws a number as a bar; what is not nothing can be seen.
+func bar(n, most int64) string {
+	if n == 0 || most == 0 {
+		return " "
 	}
-	return b.String()
+	return string(bars[1+int(float64(n)/float64(most)*float64(len(bars)-2)+0.5)])
 }
 
 func (p *printer) rules(r *Report) {
@@ -260,7 +262,7 @@ func (p *printer) agent(text string, width int) string {
 	if text == "" {
 		return "(no user agent)"
 	}
-	return cut(printable(text), width)
+	return cut(gist(printable(text), width), width)
 }
 
 func (p *printer) refused(r *Report) {
@@ -313,7 +315,7 @@ func (p *printer) unmeasured(r *Report) {
 	}
 	p.heading("Not measured")
 	for _, u := range r.Unmeasured {
-		p.text(2, 2, fmt.Sprintf("%s: %s: %s", printable(u.Rule), printable(u.What), printable(u.Why)))
+		p.text(2, 2, fmt.Sprintf("%s (%s): %s", printable(u.Rule), printable(u.What), printable(u.Why)))
 	}
 	p.text(2, 0, "What a log does not hold was judged as absent: with live traffic these rules may do less or more.")
 }

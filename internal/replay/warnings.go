@@ -65,7 +65,8 @@ func (rec *recorder) warnings(r *Report) []Warning {
 	}
 	if share(rec.backwards) > 0.01 && rec.furthest > int64(2e9) {
 		out = append(out, Warning{Text: fmt.Sprintf("%s lines (%s) are earlier than the line before, by up to %s; each was judged at the latest time so far.",
-			count(rec.backwards), percent(share(rec.backwards)), roughly(time.Duration(rec.furthest)))})
+			count(rec.backwards), percent(share(rec.backwards)), roughly(time.Duration(rec.furthest))),
+			Hint: "usual where a line is written when the answer ends and tells when the request came (Apache)"})
 	}
 	if n := share(rec.skipped); n > 0.05 {
 		out = append(out, Warning{Text: fmt.Sprintf("%s of the lines could not be read.", percent(float64(rec.skipped)/float64(r.Lines))), Hint: "name the format with --format, or give the server's own format string"})

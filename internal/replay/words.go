@@ -158,3 +158,28 @@ func wrap(text string, width int) []string {
 	}
 	return append(lines, line)
 }
+
+// gist returns what tells one user agent from others, if the whole does not
+// fit: the name of a bot, or a browser before its system.
+func gist(agent string, width int) string {
+	if utf8.RuneCountInString(agent) <= width {
+		return agent
+	}
+	if _, rest, ok := strings.Cut(agent, "compatible; "); ok {
+		return strings.TrimSuffix(rest, ")")
+	}
+	if i := strings.LastIndex(agent, " ("); i >= 0 && strings.HasSuffix(agent, ")") && strings.Contains(agent[:i], "(") {
+		return agent[i+2 : len(agent)-1] // "Mozilla/5.0 (Macintosh) … Safari/605.1.15 (Applebot/0.1; …)"
+	}
+	system, products, ok := strings.Cut(strings.TrimPrefix(agent, "Mozilla/5.0 ("), ")")
+	if !ok || !strings.HasPrefix(agent, "Mozilla/5.0 (") {
+		return agent
+	}
+	for _, name := range []string{" Edg", " OPR/", " SamsungBrowser/", " CriOS/", " FxiOS/", " Firefox/", " Chrome/", " Version/"} {
+		if i := strings.Index(products, name); i >= 0 {
+			product, _, _ := strings.Cut(products[i+1:], " ")
+			return strings.Replace(product, "Version/", "Safari/", 1) + " (" + system + ")"
+		}
+	}
+	return agent
+}
