@@ -37,7 +37,7 @@ type cutter struct {
 
 // next fills b. It returns false, and sets err, when there is no more.
 func (c *cutter) next(b *block) bool {
-	b.batch.Entries, b.batch.Skipped = b.batch.Entries[:0], b.batch.Skipped[:0]
+	b.batch.Entries, b.batch.Skipped, b.arena = reuse(b.batch.Entries, 1<<13), reuse(b.batch.Skipped, 1<<13), reuse(b.arena, 1<<20)
 	if cap(b.buf) < c.size || cap(b.buf) > 2*c.size && len(c.carry) < c.size {
 		b.buf = make([]byte, c.size)
 	}
@@ -71,6 +71,14 @@ func (c *cutter) next(b *block) bool {
 	c.line += int64(bytes.Count(b.text, []byte{'\n'}))
 	c.follow(b.text)
 	return true
+}
+
+// reuse empties s, and gives its memory back if it once grew beyond most.
+func reuse[T any](s []T, most int) []T {
+	if cap(s) > most {
+		return nil
+	}
+	return s[:0]
 }
 
 // fill reads until buf has limit bytes or the source ends.

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +95,8 @@ func TestCommonLogLines(t *testing.T) {
 		{"whole common line in quotes", `"` + head + `"`, entry(nil), ""},
 		{"quoted header first", `"203.0.113.9, 10.0.0.2" ` + head + ` "-" "curl/8"`, entry(func(e *Entry) { agent(e); e.Forwarded = "203.0.113.9, 10.0.0.2" }), ""},
 		{"quoted empty header first", `"-" ` + head, entry(nil), ""},
+		{"in a container's log", `{"log":"` + strings.ReplaceAll(head, `"`, `\"`) + ` \"-\" \"curl/8\"\n","stream":"stdout","time":"2000-10-10T20:55:37.1Z"}`, entry(agent), ""},
+		{"empty line in a container's log", `{"log":"\n","stream":"stdout","time":"2000-10-10T20:55:37.1Z"}`, Entry{}, reasonShape},
 		{"behind syslog", `<190>Nov 20 10:00:00 web1 nginx[12]: ` + head, entry(nil), ""},
 		{"behind a container's name", `web-1  | ` + head, entry(nil), ""},
 

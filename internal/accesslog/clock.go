@@ -92,8 +92,10 @@ func (c *clock) moment(b []byte) (time.Time, string) {
 	case len(b) < 8:
 		return time.Time{}, reasonTime
 	case len(b) == 26 && b[2] == '/':
-		sec, reason := c.stamp(b)
-		return time.Unix(sec, 0).UTC(), reason
+		if sec, reason := c.stamp(b); reason != reasonTime {
+			return time.Unix(sec, 0).UTC(), reason
+		}
+		return c.namedMonth(b) // as long by chance
 	case b[2] == '/':
 		return c.namedMonth(b)
 	case b[4] == '-' || b[4] == '/':

@@ -80,6 +80,7 @@ func Open(path string, opts Options) (*File, error) {
 	f, err := newFile(src, opts)
 	if err != nil {
 		src.Close()
+		src.free()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, nil
@@ -130,9 +131,17 @@ func newFile(src *source, opts Options) (*File, error) {
 		w := &worker{parser: f.format.parser, clock: clock{zone: opts.Zone}}
 		go func() {
 			defer f.wg.Done()
-			for b := range f.work {
-				w.run(b)
-				b.done <- struct{}{}
+			for {
+				select {
+				case <-f.stop:
+					return
+				case b, more := <-f.work:
+					if !more {
+						return
+					}
+					w.run(b)
+					b.done <- struct{}{}
+				}
 			}
 		}()
 	}

@@ -64,6 +64,7 @@ func (w *worker) line(text []byte, number int64, batch *Batch) {
 		batch.Entries = append(batch.Entries, Entry{})
 	}
 	e := &batch.Entries[n]
+	text = w.unwrapped(text)
 	if reason := w.parser.parse(text, e, w); reason != "" {
 		batch.Entries = batch.Entries[:n]
 		if reason == passOver {
@@ -73,6 +74,33 @@ func (w *worker) line(text []byte, number int64, batch *Batch) {
 		return
 	}
 	e.Line = number
+}
+
+// unwrapped returns what a container's program wrote, of a line of the
+// container engine's log file:
+//
+//	{"log":"192.0.2.7 - - …\n","stream":"stdout","time":"…"}
+func (w *worker) unwrapped(text []byte) []byte {
+	const start = `{"log":"`
+	if len(text) < len(start) || string(text[:len(start)]) != start || !bytes.Contains(text, []byte(`,"stream":"std`)) {
+		return text
+	}
+	inner := text[len(start)-1:]
+	n := stringLen(inner)
+	if n == 0 {
+		return text
+	}
+	begin := len(w.arena)
+	w.jsonText(inner[:n])
+	if len(w.arena) == begin { // no escapes
+		inner = inner[1 : n-1]
+	} else {
+		inner = w.arena[begin:]
+	}
+	if inner = trim(bytes.TrimRight(inner, "\r\n")); len(inner) == 0 {
+		return text
+	}
+	return inner
 }
 
 // trim takes white space at the end and a byte order mark at the start off; a
