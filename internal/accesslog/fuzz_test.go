@@ -89,6 +89,9 @@ func FuzzParse(f *testing.F) {
 		if reason != "" {
 			return
 		}
+		if e.Method != "" && !isTarget(e.Method, e.Target) {
+			t.Errorf("%q: target %q", text, e.Target)
+		}
 		e.Host, e.Forwarded, e.Duration, e.Has = "", "", 0, HasReferer|HasUserAgent|HasStatus|HasBytes
 		printed := combined(&e)
 		again, reason := parseLine(clf, printed)

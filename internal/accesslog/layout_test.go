@@ -90,10 +90,10 @@ func TestW3CLogs(t *testing.T) {
 		{
 			"CloudFront", "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-host-header time-taken x-forwarded-for\n" +
 				"2000-10-10\t20:55:36\tFRA6\t2326\t192.0.2.7\tGET\td1.cloudfront.net\t/a\t200\thttp://x/%2520\tMozilla/5.0%2520(X11)\tb=c%20d\ta=b;%20c=d\tshop.example.org\t0.113\t203.0.113.9,%2010.0.0.2\n" +
-				"2000-10-10\t20:55:36\tFRA6\t2326\t192.0.2.7\tGET\td1.cloudfront.net\t/a\t000\t-\tcurl/8\t-\t-\tshop.example.org\t0.113\t-\n",
+				"2000-10-10\t20:55:36\tFRA6\t2326\t192.0.2.7\tGET\td1.cloudfront.net\ta.html\t000\t-\tcurl/8\t-\t-\tshop.example.org\t0.113\t-\n",
 			[]string{
 				`3 2000-10-10T20:55:36Z 192.0.2.7 GET "/a?b=c%20d" 200 2326 113ms "Mozilla/5.0 (X11)" "http://x/ " "a=b; c=d" "shop.example.org" "203.0.113.9, 10.0.0.2"`,
-				`4 2000-10-10T20:55:36Z 192.0.2.7 GET "/a" 0 2326 113ms "curl/8" "" "" "shop.example.org" ""`,
+				`4 2000-10-10T20:55:36Z 192.0.2.7 GET "a.html" 0 2326 113ms "curl/8" "" "" "shop.example.org" ""`,
 			},
 		},
 		{

@@ -178,7 +178,8 @@ func (r *record) fill(e *Entry, w *worker, c coding) string {
 	return ""
 }
 
-// fillTarget sets method and target from their own facts.
+// fillTarget sets method and target from their own facts. The server has
+// taken the request line apart, so the target is as it logged it.
 func (r *record) fillTarget(e *Entry, w *worker, c coding) {
 	target := r.text(w, factTarget, c)
 	if target == "" {
@@ -197,7 +198,9 @@ func (r *record) fillTarget(e *Entry, w *worker, c coding) {
 			target = str(w.arena[start:])
 		}
 	}
-	e.setTarget(r.text(w, factMethod, c), target)
+	if method := r.text(w, factMethod, c); isToken(method) && target != "" {
+		e.Method, e.Target = method, target
+	}
 }
 
 func isAbsent(b []byte) bool { return len(b) == 0 || string(b) == "-" || string(b) == "null" }

@@ -15,12 +15,7 @@ func (e *Entry) setRequest(line string) {
 	if last := strings.LastIndexByte(target, ' '); strings.HasPrefix(target[last+1:], "HTTP/") {
 		target = target[:max(last, 0)]
 	}
-	e.setTarget(method, strings.Trim(target, " "))
-}
-
-// setTarget takes a method and target if they are HTTP.
-func (e *Entry) setTarget(method, target string) {
-	if isToken(method) && isTarget(method, target) {
+	if target = strings.Trim(target, " "); isTarget(method, target) {
 		e.Method, e.Target = method, target
 	}
 }
