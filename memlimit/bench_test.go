@@ -81,3 +81,29 @@ func BenchmarkTake(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkTakeThree measures a request under three limits by one key.
+func BenchmarkTakeThree(b *testing.B) {
+	limits := []fairshare.Limit{
+		{Name: "second", Resource: fairshare.Requests, N: 1000, Window: time.Second},
+		{Name: "minute", Resource: fairshare.Requests, N: 10_000, Window: time.Minute},
+		{Name: "burst", Resource: fairshare.Requests, N: 1000, Window: time.Second, Algorithm: fairshare.GCRA},
+	}
+	l := open(b, limits, 64<<20)
+	keys := crowd(1000, 0)
+	ctx, now := context.Background(), time.Now()
+	takes, tallies := make([]fairshare.Take, len(limits)), make([]fairshare.Tally, len(limits))
+	n := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		at := n * 16 & (len(keys) - 1)
+		n++
+		now = now.Add(10 * time.Microsecond)
+		for i := range takes {
+			takes[i] = fairshare.Take{Limit: i, Key: keys[at : at+16], Cost: 1}
+		}
+		if err := l.Take(ctx, now, takes, tallies); err != nil || tallies[0].Over {
+			b.Fatal(tallies, err)
+		}
+	}
+}

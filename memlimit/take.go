@@ -23,11 +23,16 @@ type work struct {
 // passed. What it charges is as if requests came one after another: it locks
 // whatever it will look at before it looks, and lets go when it is done.
 func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
-	var few [16]work
-	works := few[:0]
-	if len(takes) > len(few) {
-		works = make([]work, 0, len(takes))
+	if len(takes) <= 4 { // clearing less memory is worth a branch
+		var few [4]work
+		return l.takeWorks(few[:0], now, takes, tallies, dry)
 	}
+	var many [16]work
+	return l.takeWorks(many[:0], now, takes, tallies, dry)
+}
+
+// takeWorks is takeGroup with room for the works of a request.
+func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
 	var key keyHash
 	inProgress := 0
 	for i := range takes {
