@@ -141,94 +141,123 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, vis *visit, v *
 	if v.Action == fairshare.Refuse && v.Ban != fairshare.BanInForce {
 		limits = v
 	}
-	h.write(w, r, vis, limits, &f, retryAfter, page)
+	f.compose(vis, r, limits, retryAfter, page).send(w)
 	if err := h.guard.Settle(r.Context(), v, fairshare.Outcome{Time: vis.req.Time}); err != nil && h.Failed != nil {
 		h.Failed(err)
 	}
 }
 
-// write sends an answer. All header values are cut from one text and all
-// value lists from one array: refusing must be cheap.
-func (h *handler) write(w http.ResponseWriter, r *http.Request, vis *visit, limits *fairshare.Verdict, f *refusal, retryAfter int64, page *robotsCopy) {
+// A reply is an answer as any server can speak it.
+type reply struct {
+	status int
+	fields []field
+	body   []byte
+}
+
+// A field is a header of a reply.
+type field struct {
+	name   string // canonical
+	values []string
+}
+
+// compose makes the reply of a refusal; page is the /robots.txt to hand out
+// instead, if any. The reply is good until vis is used again. Refusing must be
+// cheap: the values of fields that never change are made once, all others are
+// cut from one text.
+func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict, retryAfter int64, page *robotsCopy) reply {
 	b := vis.buf[:0]
-	contentType := textType
+	fields := append(vis.fields[:0], field{"Cache-Control", noStore})
+	var contentType []string
 	switch {
 	case page != nil:
-		b, contentType = append(b, page.body...), page.contentType
+		b, contentType = append(b, page.body...), []string{page.contentType}
 	case len(f.body) > 0:
-		b, contentType = f.appendTemplate(b, f.body, f.kind), f.kind.contentType()
+		b, contentType = f.appendTemplate(b, f.body, f.kind), contentTypes[f.kind]
 	case f.fixed.Redirect != "": // the Location says it all
 	default:
 		kind := preferred(r.Header["Accept"])
-		b, contentType = f.appendBody(b, kind, limits), kind.contentType()
+		b, contentType = f.appendBody(b, kind, limits), contentTypes[kind]
 	}
 	if f.status == http.StatusNoContent || f.status == http.StatusNotModified { // these have none
 		b = b[:0]
 	}
 	body := len(b)
+	if body > 0 {
+		fields = append(fields, field{"Content-Type", contentType})
+	}
 
-	b = strconv.AppendInt(b, int64(body), 10)
-	length := len(b)
 	if retryAfter > 0 {
 		b = strconv.AppendInt(b, retryAfter, 10)
 	}
 	retry := len(b)
-	policies, left := retry, retry
+	var policies []string
 	if limits != nil && page == nil {
-		limits.Limits(func(rule *fairshare.Rule, _ *fairshare.Limit, _ fairshare.Tally) {
-			if item := &h.answers.rule(rule).item; item.name != "" {
-				b = appendMember(b, len(b) > retry, item.policy)
-			}
-		})
-		policies = len(b)
-		limits.Limits(func(rule *fairshare.Rule, l *fairshare.Limit, t fairshare.Tally) {
-			if item := &h.answers.rule(rule).item; item.name != "" {
-				b = item.appendRateLimit(appendMember(b, len(b) > policies, ""), l, t)
-			}
-		})
-		left = len(b)
+		if b, policies = f.appendRateLimits(b, limits); policies != nil {
+			fields = append(fields, field{"Ratelimit-Policy", policies})
+		}
 	}
+	left := len(b)
 	b = f.appendLocation(b, f.location)
+	location := len(b)
+	if r.Method == http.MethodHead || body > 2<<10 { // net/http counts shorter ones by itself
+		b = strconv.AppendInt(b, int64(body), 10)
+	}
 	vis.buf = b
-	text := string(b[body:])
-	cut := func(from, to int) string { return text[from-body : to-body] }
 
-	values := make([]string, 0, 8)
+	text, from := string(b[body:]), 0
+	values := make([]string, 0, 4)
+	for _, part := range [...]struct {
+		name string
+		end  int
+	}{{"Retry-After", retry}, {"Ratelimit", left}, {"Location", location}, {"Content-Length", len(b)}} {
+		if end := part.end - body; end > from {
+			n := len(values)
+			values = append(values, text[from:end])
+			fields = append(fields, field{part.name, values[n : n+1 : n+1]})
+			from = end
+		}
+	}
+	if r.Method == http.MethodHead {
+		body = 0
+	}
+	return reply{status: f.status, fields: fields, body: b[:body]}
+}
+
+// send has net/http speak the reply.
+func (a reply) send(w http.ResponseWriter) {
 	header := w.Header()
-	set := func(name, value string) {
-		values = append(values, value)
-		header[name] = values[len(values)-1 : len(values) : len(values)]
+	for i := range a.fields {
+		header[a.fields[i].name] = a.fields[i].values
 	}
-	set("Cache-Control", "no-store")
-	set("X-Content-Type-Options", "nosniff")
-	if body > 0 {
-		set("Content-Type", contentType)
-	}
-	if f.status != http.StatusNoContent && f.status != http.StatusNotModified {
-		set("Content-Length", cut(body, length))
-	}
-	if retry > length {
-		set("Retry-After", cut(length, retry))
-	}
-	if policies > retry {
-		set("Ratelimit-Policy", cut(retry, policies))
-		set("Ratelimit", cut(policies, left))
-	}
-	if len(b) > left {
-		set("Location", cut(left, len(b)))
-	}
-	w.WriteHeader(f.status)
-	if body > 0 && r.Method != http.MethodHead {
-		w.Write(b[:body])
+	w.WriteHeader(a.status)
+	if len(a.body) > 0 {
+		w.Write(a.body)
 	}
 }
 
-// appendMember begins another member of a structured-field list.
-func appendMember(b []byte, more bool, text string) []byte {
-	if more {
-		b = append(b, ", "...)
-	}
-	return append(b, text...)
+// Values of headers, shared by all answers.
+var (
+	noStore      = []string{"no-store"}
+	contentTypes = [...][]string{textBody: {textType}, htmlBody: {"text/html; charset=utf-8"}, jsonBody: {"application/problem+json"}}
+)
+
+// appendRateLimits appends the value of RateLimit, and returns that of
+// RateLimit-Policy; nil when there is nothing to say.
+func (a *answers) appendRateLimits(b []byte, v *fairshare.Verdict) (_ []byte, policies []string) {
+	v.Limits(func(r *fairshare.Rule, l *fairshare.Limit, t fairshare.Tally) {
+		item := &a.rule(r).item
+		switch {
+		case item.name == "":
+			return
+		case policies == nil: // most often there is no other
+			policies = item.policy
+		default:
+			policies = []string{policies[0] + ", " + item.policy[0]}
+			b = append(b, ", "...)
+		}
+		b = item.appendRateLimit(b, l, t)
+	})
+	return b, policies
 }
 
 // unavailable answers a request that nobody could judge.
@@ -237,7 +266,6 @@ func unavailable(w http.ResponseWriter) {
 	header.Set("Cache-Control", "no-store")
 	header.Set("Retry-After", "5")
 	header.Set("Content-Type", textType)
-	header.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	w.Write([]byte("503 Service unavailable: this site cannot count requests at the moment. Try again in a few seconds.\n"))
 }

@@ -2,6 +2,7 @@ package httpguard_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -45,8 +46,7 @@ func TestAnswerSaysWhatToDo(t *testing.T) {
 	} {
 		w := ask(h, "GET", "/", "Accept", test.accept)
 		body := w.Body.String()
-		if w.Code != 429 || w.Header().Get("Content-Type") != test.contentType || w.Header().Get("Retry-After") != "3600" ||
-			w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Content-Length") == "" {
+		if w.Code != 429 || w.Header().Get("Content-Type") != test.contentType || w.Header().Get("Retry-After") != "3600" || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("Accept %q: %d %v", test.accept, w.Code, w.Header())
 		}
 		for _, text := range test.holds {
@@ -122,7 +122,7 @@ func TestBlockIsForGood(t *testing.T) {
 func TestHeadAndOptions(t *testing.T) {
 	h := refused(t, fairshare.Rule{Name: "a"}, httpguard.Options{})
 	get, head, options := ask(h, "GET", "/"), ask(h, "HEAD", "/"), ask(h, "OPTIONS", "*")
-	if head.Code != 429 || head.Body.Len() != 0 || head.Header().Get("Content-Length") != get.Header().Get("Content-Length") {
+	if head.Code != 429 || head.Body.Len() != 0 || head.Header().Get("Content-Length") != fmt.Sprint(get.Body.Len()) {
 		t.Errorf("HEAD: %d %v %q, but GET: %v", head.Code, head.Header(), head.Body, get.Header())
 	}
 	if options.Code != 429 || options.Body.Len() == 0 {

@@ -79,7 +79,9 @@ type handler struct {
 type visit struct {
 	req    fairshare.Request
 	report Report
-	random [8]byte
+	random [512]byte // what is left of it is at its end
+	left   int       // bytes of random that are left
+	fields [8]field
 	buf    []byte
 }
 
@@ -123,7 +125,7 @@ func (h *handler) fill(req *fairshare.Request, r *http.Request) {
 }
 
 func (h *handler) release(vis *visit) {
-	vis.req, vis.report = fairshare.Request{}, Report{}
+	vis.req, vis.report, vis.fields = fairshare.Request{}, Report{}, [8]field{}
 	if cap(vis.buf) > 64<<10 {
 		vis.buf = nil
 	}

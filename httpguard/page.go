@@ -10,16 +10,6 @@ import (
 
 const textType = "text/plain; charset=utf-8"
 
-func (k bodyKind) contentType() string {
-	switch k {
-	case htmlBody:
-		return "text/html; charset=utf-8"
-	case jsonBody:
-		return "application/problem+json"
-	}
-	return textType
-}
-
 // appendBody appends the usual body: what happened, which rule, how long to
 // wait, whom to ask, and the reference.
 func (f *refusal) appendBody(b []byte, kind bodyKind, limits *fairshare.Verdict) []byte {

@@ -12,8 +12,8 @@ import (
 
 // A policyItem is what the fields say of one rule.
 type policyItem struct {
-	name   string // the serialized name; "" for a rule that is left out
-	policy string // its whole item of RateLimit-Policy
+	name   string   // the serialized name; "" for a rule that is left out
+	policy []string // the value of RateLimit-Policy if this is the only item
 }
 
 // newPolicyItem returns the item of a rule. Rules that the fields have no
@@ -42,7 +42,7 @@ func newPolicyItem(name string, l *fairshare.Limit) policyItem {
 		b = append(b, ";w="...)
 		b = strconv.AppendInt(b, int64(l.Window/time.Second), 10)
 	}
-	item.policy = string(b)
+	item.policy = []string{string(b)}
 	return item
 }
 

@@ -2,6 +2,7 @@ package httpguard
 
 import (
 	"crypto/rand"
+	"encoding/binary"
 
 	"fairshare"
 )
@@ -21,12 +22,13 @@ const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
 // newID returns a reference of ten characters: 50 random bits.
 func (vis *visit) newID() string {
-	rand.Read(vis.random[:])
-	var id [10]byte
-	bits := uint64(0)
-	for _, b := range vis.random {
-		bits = bits<<8 | uint64(b)
+	if vis.left < 8 {
+		rand.Read(vis.random[:])
+		vis.left = len(vis.random)
 	}
+	bits := binary.NativeEndian.Uint64(vis.random[len(vis.random)-vis.left:])
+	vis.left -= 8
+	var id [10]byte
 	for i := range id {
 		id[i] = idAlphabet[bits&31]
 		bits >>= 5

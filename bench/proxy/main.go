@@ -1,0 +1,364 @@
+// Proxy measures what fairshare serve costs: CPU seconds of its process for
+// 100,000 requests, beside the same work done with net/http alone.
+//
+//	go run ./proxy            # in bench/; builds fairshare from the module above
+//
+// Passed requests are compared with a bare, equally tuned
+// httputil.ReverseProxy; refused ones with a handler that writes the same
+// answer. All rivals run at once and take turns, some thousand requests each,
+// so that what else the machine does hits them alike. Client and upstream run
+// in this process and are not counted.
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+var (
+	rounds   = flag.Int("rounds", 40, "turns of each rival")
+	requests = flag.Int("requests", 5_000, "requests a turn")
+	conns    = flag.Int("conns", 16, "connections that ask at once")
+	role     = flag.String("role", "", "what a child process is: bare, plain")
+	upstream = flag.String("upstream", "", "for the child")
+)
+
+func main() {
+	flag.Parse()
+	switch *role {
+	case "bare":
+		serveChild(bareProxy())
+		return
+	case "plain":
+		serveChild(plainAnswer())
+		return
+	}
+	if err := measureAll(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// bareProxy is a ReverseProxy as anybody would write it who cares for speed,
+// and for the Host and X-Forwarded-For.
+func bareProxy() http.Handler {
+	target, err := url.Parse(*upstream)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Host = r.In.Host
+			r.SetXForwarded()
+		},
+		Transport:  &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1024, ResponseHeaderTimeout: time.Minute},
+		BufferPool: &buffers{},
+	}
+}
+
+type buffers struct{ pool sync.Pool }
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[32 << 10]byte); ok {
+		return p[:]
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *buffers) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }
+
+// plainAnswer writes what fairshare answers to a refused request.
+func plainAnswer() http.Handler {
+	body := []byte("429 Too many requests: This site got more requests from you than it can answer fairly. Please wait 60 minutes. Rule: one an hour. Reference: 0123456789.\n")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		h.Set("Retry-After", "3600")
+		h.Set("RateLimit-Policy", `"one an hour";q=1;w=3600`)
+		h.Set("RateLimit", `"one an hour";r=0;t=3600`)
+		w.WriteHeader(http.StatusTooManyRequests)
+		w.Write(body)
+	})
+}
+
+// serveChild serves on a port of the kernel's choice, which it prints.
+func serveChild(h http.Handler) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Fprintf(os.Stderr, "child: http://%s protects\n", l.Addr())
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	log.Fatal(srv.Serve(l))
+}
+
+// A rival is a process to be measured.
+type rival struct {
+	name string
+	args []string
+	want string // beginning of each answer
+}
+
+const (
+	passPolicy    = "rules:\n  - name: ceiling\n    limit: {requests: 100000000, per: 1h, by: addr}\n"
+	builtInPolicy = "clients: {trusted_proxies: loopback}\nrules: [{use: default}]\n"
+	refusePolicy  = "rules:\n  - name: one an hour\n    limit: {requests: 1, per: 1h, by: addr, algorithm: quiet}\n"
+)
+
+func measureAll() error {
+	dir, err := os.MkdirTemp("", "fairshare-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	fairshare := filepath.Join(dir, "fairshare")
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "fairshare").Output()
+	if err != nil {
+		return fmt.Errorf("looking for fairshare: %w", err)
+	}
+	build := exec.Command("go", "build", "-o", fairshare, "./cmd/fairshare")
+	build.Dir = strings.TrimSpace(string(module))
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building fairshare: %w\n%s", err, out)
+	}
+	site, err := startSite()
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	policy := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			log.Fatal(err)
+		}
+		return path
+	}
+	serve := func(args ...string) []string {
+		return append([]string{fairshare, "serve", "--listen", "127.0.0.1:0", "--upstream", site}, args...)
+	}
+	const passed, refused = "HTTP/1.1 200 ", "HTTP/1.1 429 "
+	for _, table := range []struct {
+		name   string
+		rivals []rival // the first is what the others are compared with
+	}{
+		{"passed", []rival{
+			{"bare tuned ReverseProxy", []string{self, "-role", "bare", "-upstream", site}, passed},
+			{"fairshare serve, one limit", serve("-c", policy("pass.yaml", passPolicy)), passed},
+			{"fairshare serve, built-in policy, 10,000 clients", serve("-c", policy("built-in.yaml", builtInPolicy)), passed},
+		}},
+		{"refused", []rival{
+			{"net/http handler, same answer", []string{self, "-role", "plain"}, refused},
+			{"fairshare serve, with its journal", serve("-c", policy("refuse.yaml", refusePolicy)), refused},
+		}},
+	} {
+		if err := compare(dir, table.name, table.rivals); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func compare(dir, title string, rivals []rival) error {
+	children := make([]*child, len(rivals))
+	for i, r := range rivals {
+		c, err := start(dir, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		defer c.stop()
+		if err := load(c.addr, r.want, 2**requests); err != nil { // until it is warm
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		children[i] = c
+	}
+	total := make([]float64, len(rivals))
+	ratio := make([][]float64, len(rivals))
+	for round := range *rounds {
+		turn := make([]float64, len(rivals))
+		for i := range rivals {
+			who := (i + round) % len(rivals)
+			before := cpuOf(children[who].cmd.Process.Pid)
+			if err := load(children[who].addr, rivals[who].want, *requests); err != nil {
+				return fmt.Errorf("%s: %w", rivals[who].name, err)
+			}
+			turn[who] = cpuOf(children[who].cmd.Process.Pid) - before
+		}
+		for i := range rivals {
+			total[i] += turn[i]
+			ratio[i] = append(ratio[i], turn[i]/turn[0])
+		}
+	}
+	fmt.Printf("| %s | CPU s/100 k | ratio | half of the turns |\n|---|---|---|---|\n", title)
+	for i, r := range rivals {
+		slices.Sort(ratio[i])
+		n := len(ratio[i])
+		fmt.Printf("| %s | %.2f | %.2f | %.2f–%.2f |\n", r.name, total[i]*100_000/float64(*rounds**requests), ratio[i][n/2], ratio[i][n/4], ratio[i][n*3/4])
+	}
+	fmt.Println()
+	return nil
+}
+
+// A child is a rival that runs.
+type child struct {
+	cmd  *exec.Cmd
+	addr string
+}
+
+func start(dir string, r rival) (*child, error) {
+	c := &child{cmd: exec.Command(r.args[0], r.args[1:]...)}
+	stderr, err := c.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	journal, err := os.Create(filepath.Join(dir, "journal"))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if c.addr, err = address(stderr, journal); err != nil {
+		c.stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *child) stop() {
+	c.cmd.Process.Kill()
+	c.cmd.Wait()
+}
+
+// address reads where a child listens and goes on reading what it says.
+func address(stderr io.Reader, sink io.Writer) (string, error) {
+	r := bufio.NewReaderSize(stderr, 1<<20)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return "", fmt.Errorf("no address was said: %w", err)
+		}
+		if before, _, found := strings.Cut(line, " protects"); found {
+			go io.Copy(sink, r)
+			_, addr, _ := strings.Cut(before, "http://")
+			return addr, nil
+		}
+	}
+}
+
+// cpuOf returns the CPU seconds that the threads of a process took so far.
+func cpuOf(pid int) float64 {
+	total := 0.0
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, task := range tasks {
+		data, err := os.ReadFile(task)
+		if err != nil {
+			continue
+		}
+		var ns float64
+		fmt.Sscan(string(data), &ns)
+		total += ns / 1e9
+	}
+	return total
+}
+
+// asked counts the requests of all turns.
+var asked int64
+
+// load sends n requests over keep-alive connections and checks each answer.
+func load(addr, want string, n int) error {
+	var left atomic.Int64
+	left.Store(int64(n))
+	failed := make(chan error, *conns)
+	for range *conns {
+		go func() { failed <- client(addr, want, asked, &left) }()
+	}
+	asked += int64(n)
+	var first error
+	for range *conns {
+		if err := <-failed; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func client(addr, want string, clients int64, left *atomic.Int64) error {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	const head = "GET /page?id=7 HTTP/1.1\r\nHost: site.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n" +
+		"Accept: */*\r\nAccept-Language: en\r\nAccept-Encoding: gzip\r\nCookie: session=0123456789abcdef\r\nX-Forwarded-For: "
+	r := bufio.NewReader(conn)
+	var request []byte
+	for {
+		n := left.Add(-1)
+		if n < 0 {
+			return nil
+		}
+		// Ten thousand clients, all over a /8.
+		spread := uint32(n+clients) % 10_000 * 2654435761
+		request = fmt.Appendf(request[:0], "%s10.%d.%d.%d\r\n\r\n", head, spread>>8&255, spread>>16&255, spread>>24)
+		if _, err := conn.Write(request); err != nil {
+			return err
+		}
+		status, err := r.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		// The first request of a client passes before the rest is refused.
+		if !strings.HasPrefix(status, want) && !strings.HasPrefix(status, "HTTP/1.1 200 ") {
+			return fmt.Errorf("answer %q, want %q", status, want)
+		}
+		length := 0
+		for {
+			line, err := r.ReadSlice('\n')
+			if err != nil {
+				return err
+			}
+			if len(line) == 2 {
+				break
+			}
+			if name, value, _ := strings.Cut(string(line), ": "); name == "Content-Length" {
+				fmt.Sscan(value, &length)
+			}
+		}
+		if _, err := r.Discard(length); err != nil {
+			return err
+		}
+	}
+}
+
+// startSite starts the upstream: a small page.
+func startSite() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	page := []byte(strings.Repeat("welcome ", 128))
+	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(page) }))
+	return "http://" + l.Addr().String(), nil
+}
