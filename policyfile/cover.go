@@ -96,9 +96,6 @@ func cookieCovers(a, b string) bool {
 	return a == "any" || b != "any" && globCovers(a, b)
 }
 
-// maxCompared bounds the prefixes that are compared one by one.
-const maxCompared = 1000
-
 func coversAddrs(a, b fairshare.AddrSet) bool {
 	if a == nil {
 		return true

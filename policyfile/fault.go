@@ -122,13 +122,13 @@ func (r *reader) faultAt(line, column int, hint, format string, args ...any) {
 		r.untold++
 		return
 	}
-	err := fmt.Errorf(format, args...)
-	r.faults = append(r.faults, &ParseError{File: r.file.Name, Line: line, Column: column, Source: r.source(line), Hint: hint, Err: err})
+	err := errors.New(printable(fmt.Sprintf(format, args...)))
+	r.faults = append(r.faults, &ParseError{File: r.file.Name, Line: line, Column: column, Source: r.source(line), Hint: printable(hint), Err: err})
 }
 
 func (r *reader) warn(n *node, hint, format string, args ...any) {
 	r.file.Warnings = append(r.file.Warnings, Warning{
-		File: r.file.Name, Line: n.line, Column: n.column, Source: r.source(n.line), Hint: hint, Text: fmt.Sprintf(format, args...),
+		File: r.file.Name, Line: n.line, Column: n.column, Source: r.source(n.line), Hint: printable(hint), Text: printable(fmt.Sprintf(format, args...)),
 	})
 }
 
@@ -146,7 +146,7 @@ func (r *reader) source(line int) string {
 	if line < 1 || line > len(r.lines) || len(r.lines[line-1]) > maxSource {
 		return ""
 	}
-	return strings.TrimSuffix(r.lines[line-1], "\r")
+	return r.lines[line-1]
 }
 
 // joined returns all faults in the order of the file, each once, as one

@@ -99,6 +99,7 @@ func (r *reader) read(data []byte) {
 		return
 	}
 	text := strings.TrimPrefix(string(data), byteOrderMark)
+	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text) // YAML 1.2 §5.4
 	r.lines = strings.Split(text, "\n")
 	root := r.tree(text)
 	if root == nil {
@@ -110,3 +111,10 @@ func (r *reader) read(data []byte) {
 	}
 	r.policy(root)
 }
+
+//go:embed schema.json
+var schema []byte
+
+// Schema returns the JSON Schema (draft 2020-12) of policy files, for
+// editors.
+func Schema() []byte { return schema }

@@ -42,6 +42,9 @@ func (r *reader) match(n *node, what string) fairshare.Match {
 	return m
 }
 
+// maxRegexp bounds a regexp, in bytes.
+const maxRegexp = 16 << 10
+
 // patterns reads texts, some of which may be regexps.
 func (r *reader) patterns(n *node, what string) []string {
 	list := []string{}
@@ -56,6 +59,10 @@ func (r *reader) patterns(n *node, what string) []string {
 func (r *reader) pattern(n *node, what string) (string, bool) {
 	s, ok := r.text(n, what)
 	if !ok {
+		return "", false
+	}
+	if isRegexp(s) && len(s) > maxRegexp {
+		r.fault(n, "make it several", "%s: a regexp longer than %s", what, FormatSize(maxRegexp))
 		return "", false
 	}
 	if err := fairshare.CheckPattern(s); err != nil {

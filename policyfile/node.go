@@ -12,6 +12,7 @@ import (
 const (
 	maxSize    = 4 << 20 // bytes
 	maxDepth   = 64      // lists and maps in each other
+	maxKeys    = 10_000  // of a map
 	maxMarks   = 4096    // anchors, aliases and tags
 	maxAliased = 1 << 18 // nodes that aliases stand for, in all
 )
@@ -99,19 +100,30 @@ func (r *reader) parseTree(text string) (root *node, fault *syntaxFault) {
 	return root, nil
 }
 
+// A block is a run of lines with one indentation.
+type block struct {
+	column int
+	keys   int // lines that are no items of a list
+}
+
 // checkTokens refuses what would make the YAML library slow or nest deeply.
 func checkTokens(tokens token.Tokens) *syntaxFault {
 	var flow, marks, inline, line int
-	var indents []int
+	var blocks []block
 	for _, t := range tokens {
 		at := t.Position
 		if at.Line != line {
 			line, inline = at.Line, 0
 			if flow == 0 {
-				for len(indents) > 0 && indents[len(indents)-1] >= at.Column {
-					indents = indents[:len(indents)-1]
+				for len(blocks) > 0 && blocks[len(blocks)-1].column > at.Column {
+					blocks = blocks[:len(blocks)-1]
 				}
-				indents = append(indents, at.Column)
+				if len(blocks) == 0 || blocks[len(blocks)-1].column < at.Column {
+					blocks = append(blocks, block{column: at.Column})
+				}
+				if t.Type != token.SequenceEntryType {
+					blocks[len(blocks)-1].keys++
+				}
 			}
 		}
 		switch t.Type {
@@ -124,8 +136,11 @@ func checkTokens(tokens token.Tokens) *syntaxFault {
 		case token.AnchorType, token.AliasType, token.TagType:
 			marks++
 		}
-		if flow+inline+len(indents) > maxDepth {
+		if flow+inline+len(blocks) > maxDepth {
 			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true, message: fmt.Sprintf("nested deeper than %d", maxDepth)}
+		}
+		if len(blocks) > 0 && blocks[len(blocks)-1].keys > maxKeys {
+			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true, message: fmt.Sprintf("more than %d keys in a map", maxKeys)}
 		}
 		if marks > maxMarks {
 			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true, message: fmt.Sprintf("more than %d anchors, aliases and tags", maxMarks)}

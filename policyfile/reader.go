@@ -212,17 +212,6 @@ func (r *reader) list(n *node, what string) []*node {
 	return []*node{n}
 }
 
-// texts reads a list of texts.
-func (r *reader) texts(n *node, what string) []string {
-	list := []string{}
-	for _, item := range r.list(n, what) {
-		if s, ok := r.text(item, what); ok {
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
 // boolean reads true or false.
 func (r *reader) boolean(n *node, what string) bool {
 	if n.kind == scalarNode && !n.quoted {

@@ -2,8 +2,11 @@ package policyfile
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"iter"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,25 +14,24 @@ import (
 	"fairshare"
 )
 
-// maxWarned is how many rules are compared with each other.
-const maxWarned = 500
+// maxCompared is how many rules are compared with each other, and prefixes of
+// two sets.
+const maxCompared = 200
 
 // warnings looks for what is legal and probably wrong.
 func (r *reader) warnings() {
 	rules := r.file.Policy.Rules
-	if len(rules) > maxWarned {
-		return
-	}
 	for i := range rules {
 		at := r.rules[i]
 		if at.built {
 			continue
 		}
-		r.warnUnreachable(i)
 		r.warnMatch(at.match)
-		if rules[i].Ban != nil {
-			r.warnMatch(find(find(at.node, "ban"), "unless"))
+		r.warnMatch(find(find(at.node, "ban"), "unless"))
+		if len(rules) > maxCompared {
+			continue
 		}
+		r.warnUnreachable(i)
 		switch {
 		case rules[i].Action == fairshare.Allow:
 			r.warnAllow(i)
@@ -110,7 +112,7 @@ func (r *reader) warnMatch(n *node) {
 		return
 	}
 	for _, item := range items(find(n, "user_agent")) {
-		if !slices.ContainsFunc(browsers, func(agent string) bool { return !contains(item.text, agent) }) {
+		if inEveryBrowser(item.text) {
 			r.warn(item, "", "user_agent: every browser's contains %s", quote(item.text))
 		}
 	}
@@ -147,15 +149,19 @@ func items(n *node) []*node {
 	return []*node{n}
 }
 
-// contains reports whether a text of user_agent holds for a user agent.
-func contains(text, agent string) bool {
-	return holds(fairshare.Match{UserAgent: []string{text}}, &fairshare.Request{UserAgent: agent})
-}
-
-func holds(m fairshare.Match, req *fairshare.Request) bool {
-	p := fairshare.Policy{Rules: []fairshare.Rule{{Name: "x", Match: m, Action: fairshare.Block}}}
-	steps, err := p.Explain(req)
-	return err == nil && steps[0].Holds
+// inEveryBrowser reports whether a text of user_agent holds for all browsers.
+func inEveryBrowser(text string) bool {
+	holds := func(agent string) bool {
+		return text != "" && strings.Contains(strings.ToLower(agent), strings.ToLower(text))
+	}
+	if expr, ok := strings.CutPrefix(text, "re:"); ok {
+		re, err := regexp.Compile(expr)
+		if err != nil {
+			return false
+		}
+		holds = re.MatchString
+	}
+	return !slices.ContainsFunc(browsers, func(agent string) bool { return !holds(agent) })
 }
 
 // warnAllow tells of an allow that anybody can make use of.
@@ -266,19 +272,16 @@ func sharedWords(by []fairshare.KeyPart) string {
 // may fetch.
 func (r *reader) warnRobots() {
 	p := r.file.Policy
+	walk := walker(&p)
 	told := map[int]bool{}
 	for _, sample := range r.samples() {
 		for _, agent := range []string{"ExampleBot/1.0", "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"} {
 			req := *sample
 			req.UserAgent, req.Method, req.Header = agent, "GET", headers{"Accept": {"*/*"}}
 			req.SetTarget("/robots.txt")
-			steps, err := p.Explain(&req)
-			if err != nil {
-				return
-			}
-			for i, step := range steps {
+			for i := range walk(&req) {
 				rule := &p.Rules[i]
-				if !step.Holds || rule.Limit == nil || rule.DryRun || r.rules[i].built || told[i] || !tight(rule.Limit) {
+				if rule.Limit == nil || rule.DryRun || r.rules[i].built || told[i] || !tight(rule.Limit) {
 					continue
 				}
 				told[i] = true
@@ -288,6 +291,37 @@ func (r *reader) warnRobots() {
 		}
 	}
 }
+
+// walker returns a function that walks a request through the rules of a
+// policy and yields those that held, as the guard's walk does.
+func walker(p *fairshare.Policy) func(*fairshare.Request) iter.Seq[int] {
+	guard, err := fairshare.NewGuard(p, unlimited{}, nil)
+	return func(req *fairshare.Request) iter.Seq[int] {
+		return func(yield func(int) bool) {
+			if err != nil {
+				return
+			}
+			v, err := guard.Decide(context.Background(), req)
+			if err != nil {
+				return
+			}
+			more := true
+			v.Matched(func(rule int) { more = more && yield(rule) })
+			guard.Settle(context.Background(), &v, fairshare.Outcome{}) // unlimited has no errors
+		}
+	}
+}
+
+// unlimited is a limiter that lets everything pass.
+type unlimited struct{}
+
+var _ fairshare.Limiter = unlimited{}
+
+func (unlimited) Take(context.Context, time.Time, []fairshare.Take, []fairshare.Tally) error {
+	return nil
+}
+
+func (unlimited) Settle(context.Context, time.Time, []fairshare.Charge) error { return nil }
 
 // tight reports whether a crawler at a usual pace could meet the limit.
 func tight(lim *fairshare.Limit) bool {
@@ -321,15 +355,12 @@ func (r *reader) warnUnlimited() {
 	if samples == nil {
 		return
 	}
+	walk := walker(&p)
 	for _, req := range samples {
 		for _, agent := range browsers {
 			req.UserAgent = agent
-			steps, err := p.Explain(req)
-			if err != nil {
-				return
-			}
-			for i, step := range steps {
-				if step.Holds && (p.Rules[i].Limit != nil || p.Rules[i].Action == fairshare.Block) {
+			for i := range walk(req) {
+				if p.Rules[i].Limit != nil || p.Rules[i].Action == fairshare.Block {
 					return
 				}
 			}
@@ -343,6 +374,8 @@ func (r *reader) warnUnlimited() {
 type headers map[string][]string
 
 func (h headers) Values(name string) []string { return h[name] }
+
+const maxSamples = 50
 
 // samples returns requests of a browser with a cookie from nowhere special:
 // one for a page of no rule, and one for each method, host and path that some
@@ -387,7 +420,7 @@ func (r *reader) samples() []*fairshare.Request {
 		}
 		samples = append(samples, &s)
 	}
-	return samples[:min(len(samples), 100)]
+	return samples[:min(len(samples), maxSamples)]
 }
 
 // sampleAddr returns some public address, another one for each i.

@@ -1,0 +1,68 @@
+package policyfile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Files made to be slow or large are refused, or read, without taking long:
+// each of these would not end here if it cost more than it should.
+func TestLargeFilesAreRead(t *testing.T) {
+	rule := "  - {name: r%d, match: {addr: big, path: \"/%d/*\"}, limit: {requests: 600, per: 1m}}\n"
+	rules := func(n int) string {
+		var b strings.Builder
+		b.WriteString("rules:\n")
+		for i := range n {
+			fmt.Fprintf(&b, rule, i, i)
+		}
+		return b.String()
+	}
+	prefixes := func(n int) string {
+		var b strings.Builder
+		b.WriteString("lists:\n  big:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "    - 10.%d.%d.0/24\n", i>>8&255, i&255)
+		}
+		return b.String()
+	}
+	for _, c := range []struct {
+		name, text string
+		faults     int // at least; 0 when it is a policy
+	}{
+		{"a large list in many rules", prefixes(60_000) + rules(2_000), 0},
+		{"many faults", "rules: [" + strings.Repeat("{nmae: a, b: c}, ", 20_000) + "]", maxFaults},
+		{"many unknown keys", strings.Repeat("unknwon: 1\n", 9_000), maxFaults},
+		{"too many keys", strings.Repeat("unknwon: 1\n", 100_000), 1},
+		{"one name many times in a set", "lists: {big: [192.0.2.1]}\nrules: [{name: a, match: {addr: [" + strings.Repeat("big, ", 50_000) + "]}, block: true}]", 0},
+		{"too large", strings.Repeat("#\n", maxSize/2+1), 1},
+		{"flow", "rules: " + strings.Repeat("[", 300_000), 1},
+		{"dashes", "rules: " + strings.Repeat("- ", 100_000), 1},
+		{"questions", strings.Repeat("? ", 100_000), 1},
+		{"anchors", "rules: " + strings.Repeat("&a ", 100_000), 1},
+		{"merges", "a: &a {" + many("a%d: 1, ", 20_000) + "}\nb: {<<: *a, " + many("b%d: 1, ", 20_000) + "}\nrules: []", 2},
+		{"keys", "rules: [{name: a, limit: {requests: 600, per: 1m, by: [" + many("header:x%d, ", 30_000) + "]}}]", 1},
+		{"nots", "rules: [{name: a, block: true, match: " + strings.Repeat("{not: ", 25) + "{path: /a}" + strings.Repeat("}", 25) + "}]", 0},
+		{"built-in rules", "rules: [" + strings.Repeat("{use: default}, ", 20_000) + "]", maxFaults},
+		{"colons", "rules: [{" + strings.Repeat("a:", 500_000) + "}]", 1},
+		{"quotes", strings.Repeat("'\n", 100_000), 1},
+		{"a long regexp", "rules: [{name: a, match: {path: 're:" + strings.Repeat("(a|b)*", 100_000) + "'}, block: true}]", 1},
+		{"many texts", "rules: [{name: a, match: {user_agent: [" + many("bot%d, ", 50_000) + "]}, block: true}, {name: b, match: {user_agent: [" + many("bat%d, ", 50_000) + "]}, block: true}]", 0},
+		{"many regexps", "rules: [{name: a, match: {user_agent: [" + many("'re:b[o%d]t', ", 1000) + "]}, block: true}]", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := Parse("site.yaml", []byte(c.text))
+			if faults := len(Faults(err)); faults < c.faults || (f == nil) != (c.faults > 0) {
+				t.Errorf("%d faults, policy %v, error %.200v; want at least %d faults", faults, f != nil, err, c.faults)
+			}
+		})
+	}
+}
+
+func many(format string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}

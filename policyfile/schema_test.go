@@ -1,0 +1,141 @@
+package policyfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// An object is the part of the schema that stands for one map of the file.
+type object struct {
+	Properties map[string]json.RawMessage `json:"properties"`
+	Defs       map[string]object          `json:"$defs"`
+	Additional any                        `json:"additionalProperties"`
+}
+
+func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
+	var schema object
+	if err := json.Unmarshal(Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	var clients, upstream, tls object
+	for name, into := range map[string]*object{"clients": &clients, "tls": &tls} {
+		if err := json.Unmarshal(schema.Properties[name], into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var either struct{ AnyOf []object }
+	if err := json.Unmarshal(schema.Properties["upstream"], &either); err != nil {
+		t.Fatal(err)
+	}
+	upstream = either.AnyOf[1]
+	for _, c := range []struct {
+		name   string
+		parser []string
+		schema object
+	}{
+		{"the policy", names(topKeys()), schema},
+		{"clients", names(clientKeys()), clients},
+		{"upstream", names(upstreamKeys()), upstream},
+		{"tls", names(tlsKeys()), tls},
+		{"rule", names(ruleKeys()), schema.Defs["rule"]},
+		{"match", names(matchKeys()), schema.Defs["match"]},
+		{"limit", names(limitKeys()), schema.Defs["limit"]},
+		{"ban", names(banKeys()), schema.Defs["ban"]},
+		{"answer", names(answerKeys()), schema.Defs["answer"]},
+	} {
+		slices.Sort(c.parser)
+		if diff := cmp.Diff(c.parser, slices.Sorted(maps.Keys(c.schema.Properties))); diff != "" {
+			t.Errorf("keys of %s (-parser +schema):\n%s", c.name, diff)
+		}
+		if c.schema.Additional != false {
+			t.Errorf("%s takes other keys", c.name)
+		}
+	}
+}
+
+// typed returns what a node stands for by the rules of YAML's core schema.
+func (n *node) typed() any {
+	switch n.kind {
+	case listNode:
+		list := []any{}
+		for _, item := range n.items {
+			list = append(list, item.typed())
+		}
+		return list
+	case mapNode:
+		m := map[string]any{}
+		for _, e := range n.entries {
+			m[e.key.text] = e.value.typed()
+		}
+		return m
+	case nullNode:
+		return nil
+	}
+	if !n.quoted {
+		switch n.text {
+		case "true", "True", "TRUE":
+			return true
+		case "false", "False", "FALSE":
+			return false
+		}
+		if plainDigits(strings.TrimLeft(n.text, "+-")) {
+			return json.Number(n.text)
+		}
+		if _, err := strconv.ParseFloat(n.text, 64); err == nil && !strings.ContainsAny(n.text, "xXpP_nN") {
+			return json.Number(n.text)
+		}
+	}
+	return n.text
+}
+
+// unseen are the bad files whose faults no schema of this kind can see: names
+// and places of other things, bounds of durations and sizes, regexps.
+var unseen = []string{"default_twice", "documents", "ended"}
+
+func TestSchemaTakesGoodFilesAndRefusesBadOnes(t *testing.T) {
+	compiler := jsonschema.NewCompiler()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := compiler.AddResource("policy.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("policy.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob("testdata/*/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, path := range append(paths, "default.yaml") {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &reader{file: &File{}}
+		root, fault := r.parseTree(strings.TrimPrefix(string(data), byteOrderMark))
+		if fault != nil || root == nil {
+			continue // no YAML, which an editor sees without a schema
+		}
+		err = schema.Validate(root.typed())
+		bad := strings.Contains(path, "bad/") && !slices.Contains(unseen, strings.TrimSuffix(filepath.Base(path), ".yaml"))
+		if bad && err == nil {
+			t.Errorf("%s: the schema has nothing against it", path)
+		}
+		if !bad && err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
