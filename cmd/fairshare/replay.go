@@ -179,10 +179,17 @@ func logError(err error) error {
 		return &hintError{err, format.Hint}
 	case errors.As(err, &path) && errors.Is(err, fs.ErrNotExist):
 		return &hintError{err, "servers keep their logs in /var/log/nginx, /var/log/apache2 or /var/log/caddy; - reads standard input"}
+	case errors.As(err, &path) && isDirectory(path.Path):
+		return &hintError{err, "name the logs in it, as in " + filepath.Join(path.Path, "access.log*")}
 	case errors.As(err, &path) && errors.Is(err, fs.ErrPermission):
 		return &hintError{err, "logs are often readable for root and the group adm only: run it with sudo, or copy the log"}
 	}
 	return err
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // A lazyFile is a file that is created only when all else is well.

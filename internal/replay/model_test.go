@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"fairshare"
@@ -549,7 +550,7 @@ func modelMatch(m *fairshare.Match, req *modelRequest) bool {
 	contains := func(value string) func(string) bool {
 		return func(text string) bool {
 			if re, ok := strings.CutPrefix(text, "re:"); ok {
-				return regexp.MustCompile(re).MatchString(value)
+				return modelRegexp(re).MatchString(value)
 			}
 			if text == "" {
 				return value == ""
@@ -560,9 +561,9 @@ func modelMatch(m *fairshare.Match, req *modelRequest) bool {
 	whole := func(value, flags string) func(string) bool {
 		return func(text string) bool {
 			if re, ok := strings.CutPrefix(text, "re:"); ok {
-				return regexp.MustCompile(re).MatchString(value)
+				return modelRegexp(re).MatchString(value)
 			}
-			return regexp.MustCompile("(?s" + flags + ")^" + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$").MatchString(value)
+			return modelRegexp("(?s" + flags + ")^" + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$").MatchString(value)
 		}
 	}
 	cookies := modelCookies(req)
@@ -603,6 +604,17 @@ func modelMatch(m *fairshare.Match, req *modelRequest) bool {
 	return !slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return modelMatch(&not, req) })
 }
 
+var modelRegexps sync.Map // of compiled ones, by text
+
+func modelRegexp(expr string) *regexp.Regexp {
+	if re, ok := modelRegexps.Load(expr); ok {
+		return re.(*regexp.Regexp)
+	}
+	re := regexp.MustCompile(expr)
+	modelRegexps.Store(expr, re)
+	return re
+}
+
 // modelOnlyAddr reports whether a match names clients by address alone.
 func modelOnlyAddr(m *fairshare.Match) bool {
 	return m.Addr != nil && m.Path == nil && m.Host == nil && m.Method == nil && m.UserAgent == nil &&
@@ -614,7 +626,7 @@ func modelLooksAtPath(m *fairshare.Match) bool {
 }
 
 func modelHost(host string) string {
-	host = regexp.MustCompile(`^(\[[^\]]*\]|[^:]*):\d*$`).ReplaceAllString(host, "$1")
+	host = modelRegexp(`^(\[[^\]]*\]|[^:]*):\d*$`).ReplaceAllString(host, "$1")
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 

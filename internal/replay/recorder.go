@@ -39,16 +39,16 @@ type recorder struct {
 	before                  int64 // time of the line before
 	backwards               int64 // lines earlier than the one before
 	furthest                int64 // by how much at most, ns
-	furthestAt              place
+	furthestAt              Place
 	started                 bool
 
 	rules    []ruleCount
 	clients  *ranking[client]
 	agents   *ranking[agent]
 	networks map[netip.Prefix]networkCount // of clients that lost their place
-	spoken   []spoken // linked from clients; 0 is none
-	free     uint32   // spoken that is not in use
-	crowded  bool     // spoken was full
+	spoken   []spoken                      // linked from clients; 0 is none
+	free     uint32                        // spoken that is not in use
+	crowded  bool                          // spoken was full
 	chart    chart
 	reasons  map[string]*reason
 	lastID   uint64 // client of the line before
@@ -56,8 +56,8 @@ type recorder struct {
 	touched  uint64 // keeps touch from being left out
 }
 
-// A place is a line of a log.
-type place struct {
+// A Place is a line of a log.
+type Place struct {
 	File string `json:"file"`
 	Line int64  `json:"line"`
 }
@@ -104,11 +104,12 @@ type networkCount struct{ requests, refused, blocked int64 }
 // A reason is why lines were skipped.
 type reason struct {
 	lines   int64
-	samples []sample
+	samples []Sample
 }
 
-type sample struct {
-	place
+// A Sample is a line that was skipped, or its beginning.
+type Sample struct {
+	Place
 	Text string `json:"text"`
 }
 
@@ -192,7 +193,7 @@ func (rec *recorder) line(it *item, log *logFile) {
 	if back := rec.before - at; back > 0 && back <= int64(backAnHour) { // more is a restart
 		rec.backwards++
 		if back > rec.furthest {
-			rec.furthest, rec.furthestAt = back, place{log.path, e.Line}
+			rec.furthest, rec.furthestAt = back, Place{log.path, e.Line}
 		}
 	}
 	rec.before = at
@@ -372,7 +373,7 @@ func (rec *recorder) skips(b *batch) {
 		r.lines++
 		if len(r.samples) < samples {
 			text := s.Sample[:min(len(s.Sample), maxText)]
-			r.samples = append(r.samples, sample{place{b.log.path, s.Line}, strings.Clone(text)})
+			r.samples = append(r.samples, Sample{Place{b.log.path, s.Line}, strings.Clone(text)})
 		}
 	}
 }

@@ -284,7 +284,7 @@ func randomLog(rnd *rand.Rand, lines int, begin time.Time) []byte {
 // Random policies over random logs, one and several at a time.
 func TestModelAgreesOnRandomLogs(t *testing.T) {
 	dir := t.TempDir()
-	rounds := uint64(150)
+	rounds := uint64(80)
 	if testing.Short() {
 		rounds = 20
 	}

@@ -125,7 +125,7 @@ type Slice struct {
 type SkipReason struct {
 	Reason  string   `json:"reason"`
 	Lines   int64    `json:"lines"`
-	Samples []sample `json:"samples"`
+	Samples []Sample `json:"samples"`
 }
 
 // Restarts tells of lines so much earlier than the latest that a fresh guard
@@ -154,7 +154,7 @@ func (r *Restarts) add(file string, line int64, at, latest time.Time) {
 type Backwards struct {
 	Lines   int64   `json:"lines"`
 	Seconds float64 `json:"seconds"` // by how much at most
-	place           // where that was
+	Place           // where that was
 }
 
 // A Warning is something about the log that makes the result worth less.

@@ -190,7 +190,7 @@ func bar(n, most int64) string {
 	if n == 0 || most == 0 {
 		return " "
 	}
-	return string(bars[1+int(float64(n)/float64(most)*float64(len(bars)-2)+0.5)])
+	return string(bars[1+int(float64(n)/float64(most)*float64(len(bars)-2))])
 }
 
 func (p *printer) rules(r *Report) {
@@ -298,12 +298,12 @@ func (p *printer) people(r *Report) {
 	}
 	const how = "that look like people: a browser's user agent, page assets fetched, referers sent"
 	if r.People.Refused == 0 {
-		p.text(2, 0, fmt.Sprintf("None: no refused or blocked request came from one of the %s %s.", plural(r.People.Clients, "client"), how))
+		p.text(2, 0, fmt.Sprintf("None: no refused or blocked request came from one of the %s clients %s.", count(r.People.Clients), how))
 		return
 	}
-	p.text(2, 0, fmt.Sprintf("%s of %s refused or blocked requests (%s) came from %s of the %s %s (+ above).",
+	p.text(2, 0, fmt.Sprintf("%s of %s refused or blocked requests (%s) came from %s of the %s clients %s (+ above).",
 		count(r.People.Refused), count(r.Verdicts.Refuse+r.Verdicts.Block), shareOf(r.People.Refused, r.Verdicts.Refuse+r.Verdicts.Block),
-		count(r.People.Hurt), plural(r.People.Clients, "client"), how))
+		count(r.People.Hurt), count(r.People.Clients), how))
 	for _, rule := range r.People.Rules {
 		p.text(2, 2, fmt.Sprintf("by %q: %s from %s", printable(rule.Rule), plural(rule.Refused, "request"), plural(rule.Clients, "client")))
 	}

@@ -41,6 +41,8 @@ func looks(r *fairshare.Rule) []look {
 		switch strings.ToLower(name) {
 		case "cookie":
 			l.needs = accesslog.HasCookie
+		case "host":
+			l.needs = accesslog.HasHost
 		case "referer":
 			l.needs = accesslog.HasReferer
 		case "user-agent":

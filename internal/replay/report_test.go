@@ -1,0 +1,622 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fairshare"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// writeLines writes a log and returns its path.
+func writeLines(t testing.TB, name string, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// entryAt is a combined line of a client at a time of one day.
+func entryAt(client, clock, more string) string {
+	if more == "" {
+		more = `"GET / HTTP/1.1" 200 100 "-" "curl/8.1"`
+	}
+	return fmt.Sprintf("%s - - [17/May/2015:%s +0000] %s", client, clock, more)
+}
+
+func replayAll(t testing.TB, opts Options) *Report {
+	t.Helper()
+	r, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := r.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func requests(n int64, per time.Duration) *fairshare.Limit {
+	return &fairshare.Limit{Resource: fairshare.Requests, N: n, Window: per}
+}
+
+// The file of verdicts says what the judge found, waits rounded up.
+func TestVerdictsFile(t *testing.T) {
+	path := filepath.Join("testdata", "airisdata-2016.log.gz")
+	opts := Options{Policy: realPolicies()["windows"], Limiter: memory(16 << 20), Client: clientFunc(t), Logs: []string{path}}
+	lines, _ := judgeAll(t, opts)
+	var out bytes.Buffer
+	opts.Verdicts = &out
+	report := replayAll(t, opts)
+	got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if want := "line\ttime\tclient\taction\trule\tretry_after\tfile"; got[0] != want {
+		t.Fatalf("the first line is %q, want %q", got[0], want)
+	}
+	got = got[1:]
+	if len(got) != len(lines) || int64(len(got)) != report.Lines-report.Skipped {
+		t.Fatalf("%d verdicts for %d lines, the report says %d", len(got), len(lines), report.Lines-report.Skipped)
+	}
+	for i, l := range lines {
+		rule, wait := "", ""
+		if l.enforced.rule != noRule {
+			rule = opts.Policy.Rules[l.enforced.rule].Name
+		}
+		if l.enforced.action == fairshare.Refuse {
+			wait = strconv.FormatInt(int64(max((l.enforced.wait+time.Second-1)/time.Second, 1)), 10)
+		}
+		want := fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%s\t%s", l.entry.Line, l.entry.Time.Format(time.RFC3339Nano), l.entry.Client, l.enforced.action, rule, wait, path)
+		if got[i] != want {
+			t.Fatalf("verdict %d is\n%q, want\n%q", i, got[i], want)
+		}
+	}
+}
+
+func TestRetryAfterIsRoundedUp(t *testing.T) {
+	for _, test := range []struct {
+		wait time.Duration
+		want int64
+	}{{0, 1}, {1, 1}, {time.Second, 1}, {time.Second + 1, 2}, {90*time.Second - 1, 90}, {1<<63 - 1, 9223372037}} {
+		if got := retryAfter(test.wait); got != test.want {
+			t.Errorf("retryAfter(%v) = %d, want %d", test.wait, got, test.want)
+		}
+	}
+}
+
+// Times with fractions are written with them, the client as it is known.
+func TestVerdictsOfFineTimes(t *testing.T) {
+	path := writeLines(t, "caddy\t.json",
+		`{"level":"info","ts":1431857103.25,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"::ffff:192.0.2.1","remote_port":"1","proto":"HTTP/1.1","method":"GET","host":"a.example","uri":"/","headers":{}},"duration":0.001,"size":5,"status":200}`)
+	var out bytes.Buffer
+	replayAll(t, Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{path}, Verdicts: &out})
+	_, got, _ := strings.Cut(out.String(), "\n")
+	want := "1\t2015-05-17T10:05:03.25Z\t192.0.2.1\tallow\t\t\t" + strings.ReplaceAll(path, "\t", `\t`) + "\n"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Several logs are merged by time, equal times in the order given; each
+// keeps its own order, even where its times run backwards.
+func TestLogsAreMergedByTime(t *testing.T) {
+	a := writeLines(t, "a", entryAt("192.0.2.1", "10:00:00", ""), entryAt("192.0.2.1", "10:00:05", ""), entryAt("192.0.2.1", "10:00:02", ""), entryAt("192.0.2.1", "10:00:09", ""))
+	b := writeLines(t, "b", "garbage", entryAt("192.0.2.2", "10:00:00", ""), entryAt("192.0.2.2", "10:00:03", ""), "", entryAt("192.0.2.2", "10:00:05", ""))
+	c := writeLines(t, "c", entryAt("192.0.2.3", "09:59:59", ""), entryAt("192.0.2.3", "10:00:05", ""), entryAt("192.0.2.3", "10:00:05", ""))
+	empty := writeLines(t, "empty")
+	lines, _ := judgeAll(t, Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{a, b, empty, c}})
+	var got []string
+	for _, l := range lines {
+		got = append(got, fmt.Sprintf("%s%d", filepath.Base(l.file), l.entry.Line))
+	}
+	want := "c1 a1 b2 b3 a2 a3 b5 c2 c3 a4"
+	if strings.Join(got, " ") != want {
+		t.Errorf("judged in the order %v, want %s", got, want)
+	}
+}
+
+// Many logs at once, small blocks: the same verdicts as one log of all lines.
+func TestManyLogsAreAsOne(t *testing.T) {
+	lines := make([][]string, 40)
+	var all []string
+	for i := range 4000 {
+		at := fmt.Sprintf("%02d:%02d:%02d", 10+i/3600, i/60%60, i%60)
+		l := entryAt(fmt.Sprintf("192.0.2.%d", i%7), at, "")
+		lines[i*i%40] = append(lines[i*i%40], l)
+		all = append(all, l)
+	}
+	var paths []string
+	for i, l := range lines {
+		if len(l) > 0 {
+			paths = append(paths, writeLines(t, fmt.Sprintf("%02d", i), l...))
+		}
+	}
+	slices.Reverse(paths) // the order given matters for equal times only
+	opts := Options{
+		Policy:  &fairshare.Policy{Rules: []fairshare.Rule{{Name: "slow", Limit: requests(3, time.Minute), Ban: &fairshare.BanTerms{After: 30, For: time.Minute}}}},
+		Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "all", all...)},
+	}
+	whole := replayAll(t, opts)
+	opts.Logs = paths
+	opts.Log.BlockSize = 600
+	parts := replayAll(t, opts)
+	parts.Files = whole.Files
+	if diff := cmp.Diff(whole, parts); diff != "" {
+		t.Errorf("one log and many differ (-one +many):\n%s", diff)
+	}
+	if whole.Verdicts.Refuse < 1000 {
+		t.Errorf("%+v: the test shows little", whole.Verdicts)
+	}
+}
+
+// More than an hour back starts a fresh guard, an hour does not; a ban is
+// forgotten with it.
+func TestRestarts(t *testing.T) {
+	path := writeLines(t, "access.log",
+		entryAt("192.0.2.1", "12:00:00", ""), // 1
+		entryAt("192.0.2.1", "12:00:01", ""), // refused, banned for a day
+		entryAt("192.0.2.1", "12:00:02", ""), // banned
+		entryAt("192.0.2.1", "11:00:02", ""), // an hour: judged at the latest time, banned
+		entryAt("192.0.2.1", "11:00:01", ""), // over an hour: afresh
+		entryAt("192.0.2.1", "11:00:03", ""), // refused
+		entryAt("192.0.2.1", "10:30:00", ""), // half an hour: banned
+	)
+	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Hour), Ban: &fairshare.BanTerms{After: 1, For: 24 * time.Hour}}}}
+	var out bytes.Buffer
+	report := replayAll(t, Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{path}, Verdicts: &out})
+	var actions []string
+	for _, l := range strings.Split(strings.TrimSpace(out.String()), "\n")[1:] {
+		actions = append(actions, strings.Split(l, "\t")[3])
+	}
+	if got, want := strings.Join(actions, " "), "allow refuse refuse refuse allow refuse refuse"; got != want {
+		t.Errorf("verdicts %s, want %s", got, want)
+	}
+	at := func(clock string) time.Time {
+		at, err := time.Parse(time.DateTime, "2015-05-17 "+clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	want := Restarts{Count: 1, At: []Restart{{File: path, Line: 5, Time: at("11:00:01"), Latest: at("12:00:02")}}}
+	if diff := cmp.Diff(want, report.Restarts); diff != "" {
+		t.Errorf("restarts (-want +got):\n%s", diff)
+	}
+	if len(report.Warnings) == 0 || !strings.Contains(report.Warnings[0].Text, path+":5") {
+		t.Errorf("warnings %+v do not say where", report.Warnings)
+	}
+	if report.Rules[0].Banned != 2 || report.Rules[0].Clients != 1 {
+		t.Errorf("%+v, want two bans of one client", report.Rules[0])
+	}
+}
+
+// A slot is held until the line's time and duration, then given back before
+// the next line is judged.
+func TestSlotsAreHeldAsLongAsTheLogSays(t *testing.T) {
+	line := func(clock, rt string) string {
+		return entryAt("192.0.2.1", clock, `"GET / HTTP/1.1" 200 100 "-" "curl/8.1" rt=`+rt)
+	}
+	path := writeLines(t, "access.log",
+		line("10:00:00", "5.000"), // to 10:00:05
+		line("10:00:01", "2.000"), // to 10:00:03
+		line("10:00:02", "1.000"), // two in progress: refused
+		line("10:00:03", "0.000"), // one has ended; this one at once
+		line("10:00:03", "9.000"), // to 10:00:12
+		line("10:00:04", "1.000"), // refused
+		line("10:00:05", "1.000"),
+	)
+	policy := &fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "two", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 2}},
+		{Name: "bytes", Limit: &fairshare.Limit{Resource: fairshare.Bytes, N: 450, Window: time.Hour}},
+	}}
+	lines, j := judgeAll(t, Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{path}})
+	var got []string
+	for _, l := range lines {
+		got = append(got, l.enforced.action.String())
+	}
+	if got, want := strings.Join(got, " "), "allow allow refuse allow allow refuse allow"; got != want {
+		t.Errorf("verdicts %s, want %s", got, want)
+	}
+	compare(t, Options{Policy: policy, Client: clientFunc(t)}, lines, j)
+}
+
+// The client is looked for as in serve: a header counts only from a trusted
+// proxy; NAT64 and mapped addresses are taken apart.
+func TestClients(t *testing.T) {
+	tail := func(forwarded string) string { return `"GET / HTTP/1.1" 200 1 "-" "-" "` + forwarded + `"` }
+	path := writeLines(t, "access.log",
+		entryAt("10.0.0.1", "10:00:00", tail("203.0.113.9, 198.51.100.7")),
+		entryAt("10.0.0.1", "10:00:00", tail("198.51.100.7, 10.0.0.2")),
+		entryAt("192.0.2.1", "10:00:00", tail("198.51.100.7")), // not trusted
+		entryAt("10.0.0.1", "10:00:00", tail("-")),
+		entryAt("::ffff:192.0.2.1", "10:00:00", tail("-")),
+		entryAt("64:ff9b::c000:207", "10:00:00", tail("-")),
+		entryAt("2001:db8::1%eth0", "10:00:00", tail("-")),
+		entryAt("0.0.0.0", "10:00:00", tail("-")),
+		entryAt("www.example.org", "10:00:00", tail("-")), // skipped
+	)
+	var out bytes.Buffer
+	report := replayAll(t, Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t, "10.0.0.0/8"), Logs: []string{path}, Verdicts: &out})
+	var got []string
+	for _, l := range strings.Split(strings.TrimSpace(out.String()), "\n")[1:] {
+		got = append(got, strings.Split(l, "\t")[2])
+	}
+	want := []string{"198.51.100.7", "198.51.100.7", "192.0.2.1", "10.0.0.1", "192.0.2.1", "192.0.2.7", "2001:db8::1", "0.0.0.0"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("clients (-want +got):\n%s", diff)
+	}
+	if report.Clients != 6 || report.Lines != 9 || report.Skipped != 1 {
+		t.Errorf("%d clients in %d lines, %d skipped; want 6, 9 and 1", report.Clients, report.Lines, report.Skipped)
+	}
+}
+
+// What a log does not hold is told for each rule that looked at it.
+func TestUnmeasured(t *testing.T) {
+	common := `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`
+	var redirects fairshare.StatusSet
+	redirects.Add(301, 301)
+	rules := []fairshare.Rule{
+		{Name: "plain", Match: fairshare.Match{Path: []string{"/x"}, Method: []string{"GET"}}, Limit: requests(1, time.Minute), Refund: redirects},
+		{Name: "match", Match: fairshare.Match{Cookie: []string{"any"}, UserAgent: []string{"x"}, Host: []string{"h"}, Header: map[string][]string{"x-api": {""}, "referer": {"a"}}}, Action: fairshare.Block},
+		{Name: "not", Match: fairshare.Match{Not: []fairshare.Match{{Not: []fairshare.Match{{Cookie: []string{"none"}}}}}}, Action: fairshare.Block},
+		{Name: "keys", Limit: &fairshare.Limit{Resource: fairshare.Bytes, N: 9, Window: 200 * time.Millisecond, By: []fairshare.KeyPart{{Kind: fairshare.ByUserAgent}, {Kind: fairshare.ByCookie, Name: "sid"}, {Kind: fairshare.ByHeader, Name: "Authorization"}, {Kind: fairshare.ByHost}}}},
+		{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 9}},
+		{Name: "ban", Limit: requests(1, time.Minute), Ban: &fairshare.BanTerms{After: 1, For: time.Second, Unless: &fairshare.Match{Cookie: []string{"any"}}}},
+	}
+	report := replayAll(t, Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", common)}})
+	var got []string
+	for _, u := range report.Unmeasured {
+		got = append(got, u.Rule+": "+u.What+": "+u.Why)
+	}
+	want := []string{
+		"match: host: the log holds no host",
+		"match: user_agent: the log holds no user agent",
+		"match: cookie: the log holds no cookies",
+		"match: header referer: the log holds no header referer",
+		"match: header x-api: the log holds no header x-api",
+		"not: cookie: the log holds no cookies",
+		"keys: user_agent: the log holds no user agent",
+		"keys: cookie: the log holds no cookies",
+		"keys: header Authorization: the log holds no header Authorization",
+		"keys: host: the log holds no host",
+		"keys: window: the log tells time in steps of 1s, the window is 200ms",
+		"slots: concurrent: the log holds no durations",
+		"ban: cookie: the log holds no cookies",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Of several logs, those that lack a fact are named; a log without lines
+// lacks nothing.
+func TestUnmeasuredOfSeveralLogs(t *testing.T) {
+	a := writeLines(t, "a", entryAt("192.0.2.1", "10:00:00", ""))
+	b := writeLines(t, "b", `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`)
+	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "r", Match: fairshare.Match{UserAgent: []string{"x"}, Cookie: []string{"none"}}, Action: fairshare.Block}}}
+	report := replayAll(t, Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{a, b, writeLines(t, "empty")}})
+	want := []Unmeasured{{"r", "user_agent", b + " holds no user agent"}, {"r", "cookie", "no log holds cookies"}}
+	if diff := cmp.Diff(want, report.Unmeasured); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	report = replayAll(t, Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "empty")}})
+	if len(report.Unmeasured) != 0 || report.Lines != 0 || report.From != nil {
+		t.Errorf("an empty log: %+v", report)
+	}
+}
+
+// storyLog is a small log with people, bots and garbage.
+func storyLog(t testing.TB) string {
+	person := `"Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0"`
+	bot := `"Mozilla/5.0 (compatible; Somebot/2.1; +http://bot.example/)"`
+	lines := []string{"\x1b[31mred\x1b[0m \u202Egnp.exe", ""}
+	for i := range 30 {
+		clock := fmt.Sprintf("10:%02d:%02d", i/6, i%6)
+		lines = append(lines,
+			entryAt("192.0.2.1", clock, `"GET /page HTTP/1.1" 200 900 "http://www.example/" `+person),
+			entryAt("198.51.100.7", clock, `"GET /item HTTP/1.1" 404 90 "-" `+bot))
+		if i%10 == 0 {
+			lines = append(lines, entryAt("192.0.2.1", clock, `"GET /style.css HTTP/1.1" 200 90 "http://www.example/page" `+person))
+		}
+	}
+	lines = append(lines, entryAt("2001:db8::7", "10:09:00", `"GET / HTTP/1.1" 200 90 "-" "evilbot/1"`))
+	return writeLines(t, "access.log", lines...)
+}
+
+func storyPolicy() *fairshare.Policy {
+	return &fairshare.Policy{DryRun: true, Rules: []fairshare.Rule{
+		{Name: "evil", Match: fairshare.Match{UserAgent: []string{"evilbot"}}, Action: fairshare.Block},
+		{Name: "dry block", Match: fairshare.Match{UserAgent: []string{"somebot"}}, Action: fairshare.Block, DryRun: true},
+		{Name: "rapid", Limit: requests(3, 10*time.Second), Ban: &fairshare.BanTerms{After: 12, For: time.Minute}},
+		{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 5, Window: time.Minute}, DryRun: true},
+	}}
+}
+
+// The fields that are promised, in their order, with figures that add up; the
+// policy's own dry_run is not looked at.
+func TestReportJSON(t *testing.T) {
+	path := storyLog(t)
+	report := replayAll(t, Options{Policy: storyPolicy(), Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{path}, Top: 2})
+	report.Files = []string{"access.log"}
+	var out bytes.Buffer
+	if err := report.WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(out.Bytes(), &fields); err != nil {
+		t.Fatal(err)
+	}
+	last := 0
+	for _, name := range []string{"files", "format", "lines", "skipped", "from", "to", "clients", "verdicts", "rules", "unmeasured", "top"} {
+		at := strings.Index(out.String(), "\n  \""+name+"\":")
+		if at < last {
+			t.Errorf("field %s is missing or not in its place", name)
+		}
+		last = at
+	}
+	if sum := report.Verdicts.Allow + report.Verdicts.Refuse + report.Verdicts.Block; sum != report.Lines-report.Skipped {
+		t.Errorf("verdicts %+v are %d, lines − skipped is %d", report.Verdicts, sum, report.Lines-report.Skipped)
+	}
+	checkGolden(t, "story.json", strings.ReplaceAll(out.String(), path, "access.log"))
+}
+
+func TestReportText(t *testing.T) {
+	report := replayAll(t, Options{Policy: storyPolicy(), Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{storyLog(t)}, Top: 5})
+	report.Files = []string{"access.log"}
+	var out bytes.Buffer
+	if err := report.WriteText(&out, Style{Policy: "site.yaml"}); err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range strings.Split(out.String(), "\n") {
+		if len([]rune(l)) > 80 || strings.TrimRight(l, " ") != l || printable(l) != l {
+			t.Errorf("line %d is too long, ends with a space, or is not printable: %q", i+1, l)
+		}
+	}
+	checkGolden(t, "story.txt", out.String())
+}
+
+func checkGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got, -update rewrites it):\n%s", path, diff)
+	}
+}
+
+// More clients than there are places: what is heavy is found, sums hold, and
+// what is estimated says so.
+func TestFloodOfClients(t *testing.T) {
+	var lines []string
+	const flood = 3000
+	for i := range flood {
+		lines = append(lines, entryAt(fmt.Sprintf("10.%d.%d.%d", i%3, i/200, i%200), fmt.Sprintf("10:%02d:%02d", i/60, i%60), ""))
+		if i%4 == 0 {
+			lines = append(lines, entryAt("192.0.2.1", fmt.Sprintf("10:%02d:%02d", i/60, i%60), `"GET / HTTP/1.1" 200 1 "-" "heavy"`))
+		}
+	}
+	policy := &fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "all", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour, By: []fairshare.KeyPart{{Kind: fairshare.ByEveryone}}}},
+	}}
+	r, err := New(Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)}, Top: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.bounds = bounds{clients: 200, agents: 10, networks: 1000, spoken: 150}
+	report, err := r.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	near := func(what string, got, want int64) {
+		if got < want*95/100 || got > want*105/100 {
+			t.Errorf("%s is %d, want about %d", what, got, want)
+		}
+	}
+	near("clients", report.Clients, flood+1)
+	near("clients of the rule", report.Rules[0].Clients, flood+1)
+	if !report.Approximate || !report.Rules[0].Approximate {
+		t.Error("estimates are not marked")
+	}
+	if top := report.Top[0]; top.Client != "192.0.2.1" || top.Requests != flood/4 || top.UserAgent != "heavy" {
+		t.Errorf("the top is %+v, want 192.0.2.1 with %d requests", top, flood/4)
+	}
+	var sum int64
+	for _, n := range report.Networks {
+		sum += n.Requests
+	}
+	if sum != report.Lines {
+		t.Errorf("the networks have %d requests, the log %d lines", sum, report.Lines)
+	}
+	if got, want := report.Rules[0].Refused, report.Verdicts.Refuse; got != want || want < flood {
+		t.Errorf("the rule refused %d, the verdicts say %d", got, want)
+	}
+}
+
+// Most lines from addresses that are no clients: the report warns and says
+// what to do.
+func TestWarnings(t *testing.T) {
+	known := []Network{{Name: "private addresses", Trust: "private", Addrs: fairshare.Prefixes{netip.MustParsePrefix("10.0.0.0/8")}}}
+	warn := func(lines ...string) []Warning {
+		return replayAll(t, Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)}, Known: known}).Warnings
+	}
+	got := warn(entryAt("10.0.0.1", "10:00:00", ""), entryAt("10.0.0.2", "10:00:00", ""), entryAt("192.0.2.1", "10:00:00", ""))
+	if len(got) != 1 || !strings.Contains(got[0].Text, "67 % of the requests come from private addresses") || !strings.Contains(got[0].Hint, "log the forwarded address") {
+		t.Errorf("proxies: %+v", got)
+	}
+	forwarded := `"GET / HTTP/1.1" 200 1 "-" "-" "198.51.100.7"`
+	got = warn(entryAt("10.0.0.1", "10:00:00", forwarded), entryAt("10.0.0.1", "10:00:00", forwarded))
+	if len(got) != 1 || !strings.Contains(got[0].Hint, "trusted_proxies: [private]") {
+		t.Errorf("proxies with a header: %+v", got)
+	}
+	got = warn(entryAt("192.0.2.9", "10:00:00", ""), entryAt("192.0.2.9", "10:00:00", ""), entryAt("192.0.2.1", "10:00:00", ""))
+	if len(got) != 1 || !strings.Contains(got[0].Text, "One address, 192.0.2.9, sent 67 % of the requests") {
+		t.Errorf("one address: %+v", got)
+	}
+}
+
+// A full disk ends the run with an error.
+func TestVerdictsThatCannotBeWritten(t *testing.T) {
+	r, err := New(Options{
+		Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t),
+		Logs: []string{"testdata/airisdata-2016.log.gz"}, Verdicts: brokenWriter{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Run(context.Background()); !errors.Is(err, errFull) {
+		t.Errorf("error %v, want %v", err, errFull)
+	}
+}
+
+var errFull = errors.New("no space left")
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errFull }
+
+// An end of the context ends a run, one that waits for a pipe too.
+func TestRunEndsWithItsContext(t *testing.T) {
+	for _, logs := range [][]string{{"testdata/airisdata-2016.log.gz"}, {"testdata/airisdata-2016.log.gz", "testdata/semicomplete-2015.log.gz"}} {
+		ctx, cancel := context.WithCancel(context.Background())
+		r, err := New(Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: logs, Verdicts: writerFunc(func([]byte) { cancel() })})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if _, err := r.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want %v", err, context.Canceled)
+		}
+	}
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
+
+func TestRankingIsExactUntilItIsFull(t *testing.T) {
+	r := newRanking[string](1000, func(*ranked[string]) { t.Fatal("a place was lost") })
+	want := map[uint64]uint32{}
+	for i := range uint64(20_000) {
+		hash := i * i % 997 * 0x9E3779B97F4A7C15
+		want[hash]++
+		r.count(hash)
+	}
+	if int(r.distinct()) != len(want) || r.full() {
+		t.Errorf("%d different, want %d", r.distinct(), len(want))
+	}
+	for hash, n := range want {
+		if it := r.find(hash); it == nil || it.count != n || it.over != 0 {
+			t.Fatalf("%x counts %+v, want %d", hash, it, n)
+		}
+	}
+}
+
+// A full ranking keeps its places findable and never counts too little.
+func TestRankingBeyondItsPlaces(t *testing.T) {
+	lost, seeds := 0, newSeeds()
+	r := newRanking[struct{}](64, func(*ranked[struct{}]) { lost++ })
+	want := map[uint64]uint32{}
+	x := uint64(1)
+	for range 50_000 {
+		x = x*6364136223846793005 + 1442695040888963407
+		hash := seeds.hashAddr(netip.AddrFrom4([4]byte{byte(x >> 33), byte(x >> 40 % (1 + x>>50%20))}))
+		want[hash]++
+		it, _ := r.count(hash)
+		if it.hash != hash || r.find(hash) != it {
+			t.Fatalf("%x was counted as %x", hash, it.hash)
+		}
+		if it.count < want[hash] || it.count-it.over > want[hash] {
+			t.Fatalf("%x counts %d, at most %d too many, came %d times", hash, it.count, it.over, want[hash])
+		}
+	}
+	if lost == 0 || r.n != 64 {
+		t.Errorf("%d lost their place, %d have one", lost, r.n)
+	}
+	if got := r.distinct(); got < int64(len(want))*97/100 || got > int64(len(want))*103/100 {
+		t.Errorf("%d different, want about %d", got, len(want))
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for _, test := range []struct{ in, want string }{
+		{"plain", "plain"},
+		{"café ✓", "café ✓"},
+		{"\x1b[31mred\x07", `\x1b[31mred\x07`},
+		{"a\u202Egnp.exe", `a\u202egnp.exe`},
+		{"\u2066x\u200f\u200b\ufeff", `\u2066x\u200f\u200b\ufeff`},
+		{"a\xffb\u0301", `a\xffb\u0301`},
+		{"tab\tline\nnbsp\u00a0c1\u009b", `tab\x09line\x0anbsp\u00a0c1\u009b`},
+	} {
+		if got := printable(test.in); got != test.want {
+			t.Errorf("printable(%q) = %q, want %q", test.in, got, test.want)
+		}
+	}
+}
+
+func TestGist(t *testing.T) {
+	for _, test := range []struct{ in, want string }{
+		{"curl/8.1", "curl/8.1"},
+		{"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)", "GPTBot/1.2; +https://openai.com/gptbot"},
+		{"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/109.0.0.0 Safari/537.36", "Chrome/109.0.0.0 (Windows NT 10.0; Win64; x64)"},
+		{"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.4 Safari/605.1.15 (Applebot/0.1; +http://www.apple.com/go/applebot)", "Applebot/0.1; +http://www.apple.com/go/applebot"},
+		{"something else that is long", "something else that is long"},
+	} {
+		if got := gist(test.in, 20); got != test.want {
+			t.Errorf("gist(%q) = %q, want %q", test.in, got, test.want)
+		}
+	}
+}
+
+func TestBrowser(t *testing.T) {
+	for agent, want := range map[string]bool{
+		"Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0":                                      true,
+		"Mozilla/4.0 (compatible; MSIE 8.0; Windows NT 6.1; Trident/4.0)":                                             true,
+		"Opera/9.80 (Windows NT 6.1) Presto/2.12 Version/12.16":                                                       true,
+		"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)":                                    false,
+		"Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/109.0.0.0 Safari/537.36": false,
+		"curl/8.1": false,
+		"":         false,
+	} {
+		if got := browser(agent); got != want {
+			t.Errorf("browser(%q) = %v, want %v", agent, got, want)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	for _, test := range []struct{ got, want string }{
+		{count(0), "0"}, {count(999), "999"}, {count(1000), "1,000"}, {count(-1234567), "-1,234,567"},
+		{percent(0), "0.0 %"}, {percent(1e-9), "<0.1 %"}, {percent(0.0123), "1.2 %"}, {percent(0.99999), "99.9 %"}, {percent(1), "100 %"}, {percent(0.456), "46 %"},
+		{roughly(83 * time.Hour), "3 d 11 h"}, {roughly(24 * time.Hour), "1 d"}, {roughly(90 * time.Second), "1 min 30 s"}, {roughly(time.Hour + time.Second), "1 h"},
+		{span(90 * time.Minute), "1h30m"}, {span(200 * time.Millisecond), "200ms"}, {span(24 * time.Hour), "24h"},
+		{cut("abcdef", 4), "abc…"}, {cutFront("abcdef", 4), "…def"}, {times(1), "once"}, {plural(1, "line"), "1 line"}, {plural(2000, "line"), "2,000 lines"},
+	} {
+		if test.got != test.want {
+			t.Errorf("got %q, want %q", test.got, test.want)
+		}
+	}
+}
