@@ -85,7 +85,7 @@ func (l *limit) compileWindow(bytes bool) {
 	case !bytes && number <= 64-lowBits:
 		l.kind, l.most = windowNarrow, lowMask
 		l.numMask = 1<<(64-lowBits) - 1
-	case bytes && number <= 28 && 16*l.allowed < 1<<((64+lowBits-number)/2):
+	case bytes && number <= 28 && 4*l.allowed < 1<<((64+lowBits-number)/2):
 		l.kind = windowPacked
 		l.countLen = (64 + lowBits - number) / 2 // 32 to 42: a second and a month
 		l.most = 1<<l.countLen - 1

@@ -24,7 +24,8 @@ const DefaultMemory = 64 << 20
 type Options struct {
 	// Memory is the size of the table in bytes, for all limits together;
 	// 0 means DefaultMemory. A client and limit takes 16 bytes (32 if
-	// windows are below 6 ms or amounts of bytes very large); the table
+	// windows are below 6 ms, or more than about 4 GiB a minute, 32 GiB an hour
+	// or 256 GiB a day are allowed); the table
 	// should have room for twice as many as are live at once. Requests in
 	// progress under a concurrent limit are held beside it.
 	Memory int64
@@ -33,7 +34,7 @@ type Options struct {
 // A Limiter is a [fairshare.Limiter] in memory. It is safe for concurrent use.
 //
 // Counters saturate well above what is allowed, at 2^28 and for bytes at
-// least at 16 times N. Of several clients whose states are equally near to
+// least at 4 times N. Of several clients whose states are equally near to
 // fresh the one not seen for longest is forgotten first.
 type Limiter struct {
 	table  *table
