@@ -1,7 +1,7 @@
 // Command limiters measures limiters of requests side by side and prints the
 // tables of BENCHMARKS.md.
 //
-//	cd bench && go run ./limiters [-only NAME] [-rounds 5] [-skip-memory]
+//	cd bench && go run ./limiters [-only NAME] [-rounds 5] [-speed CROWD] [-memory=false]
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 func main() {
 	only := flag.String("only", "", "measure subjects whose `name` contains this")
 	rounds := flag.Int("rounds", 5, "rounds, of which the median counts")
-	speed := flag.Bool("speed", true, "measure the time of a decision")
+	speed := flag.String("speed", ",", "measure the time of a decision with crowds whose `name` contains this (1,000; 1 M; 10 M); - for none")
 	memory := flag.Bool("memory", true, "measure memory, collection and stalls at 10 M clients")
 	flag.Parse()
 	var chosen []subject
@@ -33,9 +33,9 @@ func main() {
 	}
 }
 
-func run(chosen []subject, rounds int, speed, memory bool) error {
-	if speed {
-		if err := decisions(chosen, rounds); err != nil {
+func run(chosen []subject, rounds int, speed string, memory bool) error {
+	if speed != "-" {
+		if err := decisions(chosen, rounds, speed); err != nil {
 			return err
 		}
 	}
@@ -46,22 +46,26 @@ func run(chosen []subject, rounds int, speed, memory bool) error {
 }
 
 // decisions prints ns for one decision, clock included.
-func decisions(chosen []subject, rounds int) error {
+func decisions(chosen []subject, rounds int, which string) error {
 	const small, large = 1 << 20, 1 << 22
 	crowds := []struct {
-		make   func() *crowd
+		name   string
+		make   func(name string) *crowd
 		memory int64
 		count  int
 	}{
-		{func() *crowd { return newCrowd("1,000", 1000, 0, small) }, 64 << 20, 2 << 20},
-		{func() *crowd { return newCrowd("1 M, Zipf 1.1", 1e6, 1.1, large) }, 64 << 20, 4 << 20},
-		{func() *crowd { return newCrowd("10 M, uniform", 1e7, 0, 3*large) }, 320e6, 2 << 20},
+		{"1,000", func(name string) *crowd { return newCrowd(name, 1000, 0, small) }, 64 << 20, 2 << 20},
+		{"1 M, Zipf 1.1", func(name string) *crowd { return newCrowd(name, 1e6, 1.1, large) }, 64 << 20, 4 << 20},
+		{"10 M, uniform", func(name string) *crowd { return newCrowd(name, 1e7, 0, 3*large) }, 320e6, 1 << 20},
 	}
 	q := quota{n: 10, burst: 20, window: time.Second}
 	head := fmt.Sprintf("One decision, clock included, ns (%v):\n\n| |", q)
 	times := make([][]float64, len(chosen))
 	for _, c := range crowds {
-		crowd := c.make()
+		if !strings.Contains(c.name, which) {
+			continue
+		}
+		crowd := c.make(c.name)
 		head += fmt.Sprintf(" %s |", crowd.name)
 		q.memory = c.memory
 		one, err := decide(chosen, crowd, q, rounds, c.count)
@@ -72,7 +76,10 @@ func decisions(chosen []subject, rounds int) error {
 			times[i] = append(times[i], t)
 		}
 	}
-	fmt.Printf("%s\n|---|%s\n", head, strings.Repeat("---|", len(crowds)))
+	if len(chosen) == 0 {
+		return nil
+	}
+	fmt.Printf("%s\n|---|%s\n", head, strings.Repeat("---|", len(times[0])))
 	for i, s := range chosen {
 		fmt.Printf("| %s |", s.name)
 		for _, t := range times[i] {
@@ -97,9 +104,9 @@ func decide(chosen []subject, c *crowd, q quota, rounds, count int) ([]float64, 
 		passed := c.ask(ask, 0, asked)
 		runtime.GC()
 		for round := range rounds {
-			began := cpuTime()
+			began := cpuTime(syscall.RUSAGE_SELF)
 			passed += c.ask(ask, round*count, count)
-			times[i] = append(times[i], float64(cpuTime()-began)/float64(count))
+			times[i] = append(times[i], float64(cpuTime(syscall.RUSAGE_SELF)-began)/float64(count))
 			asked += count
 		}
 		stop()
@@ -114,16 +121,18 @@ func decide(chosen []subject, c *crowd, q quota, rounds, count int) ([]float64, 
 	return medians, nil
 }
 
-// cpuTime returns the time that processors worked for this process: on one
-// that is otherwise idle that is the time that passed, and on a busy one it
-// does not count the others.
-func cpuTime() time.Duration {
+// cpuTime returns the time that processors worked for this process or thread:
+// where nothing else runs that is the time that passed, and elsewhere it does
+// not count the others.
+func cpuTime(who int) time.Duration {
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+	if err := syscall.Getrusage(who, &usage); err != nil {
 		panic(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
+
+const thisThread = 1 // RUSAGE_THREAD of Linux
 
 func median(of []float64) float64 {
 	slices.Sort(of)
@@ -133,11 +142,16 @@ func median(of []float64) float64 {
 // full prints what 10 M clients cost that are all seen within their window.
 func full(chosen []subject) error {
 	const n = 10_000_000
+	runtime.LockOSThread() // so that a stall is this thread's
+	defer runtime.UnlockOSThread()
 	fmt.Print("10 M clients, each once within an hour's window (1,000 per 1h):\n\n")
 	fmt.Println("| | bytes a client | live states lost | full collection | largest stall while they come |")
 	fmt.Println("|---|---|---|---|---|")
+	idle := subject{"nothing at all: the machine's own pauses", func(quota) (func([]byte) bool, func(), error) {
+		return func([]byte) bool { return true }, nothing, nil
+	}}
 	for _, s := range slices.Insert(slices.Clone(chosen), min(1, len(chosen)),
-		oursBytes("fairshare, 500 MB", 500e6), oursBytes("fairshare, 5 TB", 5e12)) {
+		oursBytes("fairshare, 500 MB", 500e6), oursBytes("fairshare, 5 TB", 5e12), idle) {
 		last = nil
 		runtime.GC()
 		var before, after runtime.MemStats
@@ -155,11 +169,11 @@ func full(chosen []subject) error {
 				key(keys[i*keyLen:], uint64(from+i))
 			}
 			for i := 0; i < batch && from+i < n; i++ {
-				began := time.Now()
+				began := cpuTime(thisThread)
 				if !ask(keys[i*keyLen : (i+1)*keyLen : (i+1)*keyLen]) {
 					return fmt.Errorf("%s: client %d was refused", s.name, from+i)
 				}
-				stall = max(stall, time.Since(began))
+				stall = max(stall, cpuTime(thisThread)-began)
 			}
 		}
 		lost := "none"
