@@ -173,6 +173,9 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 		b, contentType = append(b, page.body...), []string{page.contentType}
 	case len(f.body) > 0:
 		b, contentType = f.appendTemplate(b, f.body, f.kind), contentTypes[f.kind]
+		if f.kind == jsonBody { // the operator's own, and maybe no problem of RFC 9457
+			contentType = plainJSON
+		}
 	case f.fixed.Redirect != "": // the Location says it all
 	default:
 		kind := preferred(r.Header["Accept"])
@@ -238,6 +241,7 @@ func (a reply) send(w http.ResponseWriter) {
 // Values of headers, shared by all answers.
 var (
 	noStore      = []string{"no-store"}
+	plainJSON    = []string{"application/json"}
 	contentTypes = [...][]string{textBody: {textType}, htmlBody: {"text/html; charset=utf-8"}, jsonBody: {"application/problem+json"}}
 )
 

@@ -142,7 +142,7 @@ func TestRuleChangesTheAnswer(t *testing.T) {
 		{"text", fairshare.Answer{Body: "Wait {wait} seconds, until {until}, {client}. {rule} {nothing} {contact}", RetryAfter: 3 * time.Second},
 			429, "text/plain; charset=utf-8", "3", "Wait 3 seconds, until 2026-11-20T12:00:03Z, 192.0.2.1. a<&b {nothing} me & you"},
 		{"html", fairshare.Answer{Body: "<p title='{rule}'>{contact}", Status: 503}, 503, "text/html; charset=utf-8", "3600", "<p title='a&lt;&amp;b'>me &amp; you"},
-		{"json", fairshare.Answer{Body: ` {"wait":{wait},"rule":"{rule}","id":"{id}"}`, RetryAfter: -1}, 429, "application/problem+json", "", ` {"wait":3600,"rule":"a\u003c\u0026b","id":"ID"}`},
+		{"json", fairshare.Answer{Body: ` {"wait":{wait},"rule":"{rule}","id":"{id}"}`, RetryAfter: -1}, 429, "application/json", "", ` {"wait":3600,"rule":"a\u003c\u0026b","id":"ID"}`},
 		{"brace", fairshare.Answer{Body: `{rule}: no`}, 429, "text/plain; charset=utf-8", "3600", "a<&b: no"},
 		{"redirect", fairshare.Answer{Redirect: "https://example.org/busy?r={rule}&w={wait}#{id}"}, 303, "", "3600", ""},
 		{"temporary redirect", fairshare.Answer{Redirect: "/busy", Status: 307, RetryAfter: -1}, 307, "", "", ""},
