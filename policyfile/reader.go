@@ -202,7 +202,7 @@ func (r *reader) list(n *node, what string) []*node {
 	switch n.kind {
 	case listNode:
 		if len(n.items) == 0 {
-			r.fault(n, "", "%s: the list is empty, so nothing would ever fit", what)
+			r.fault(n, "leave the key out", "%s: the list is empty", what)
 		}
 		return n.items
 	case nullNode:

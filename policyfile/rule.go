@@ -166,7 +166,7 @@ func (r *reader) rule(n *node) *ruleDraft {
 	if !got.has("name") {
 		r.missing(n, "", "a rule needs a name")
 	}
-	r.checkActions(got)
+	r.checkActions(got, d)
 	if got.has("limit") {
 		r.checkLimitRule(got, d)
 	}
@@ -174,7 +174,7 @@ func (r *reader) rule(n *node) *ruleDraft {
 }
 
 // checkActions tells of keys that do not go together.
-func (r *reader) checkActions(got *reading) {
+func (r *reader) checkActions(got *reading, d *ruleDraft) {
 	var actions []string
 	for _, e := range got.node.entries {
 		switch e.key.text {
@@ -201,7 +201,7 @@ func (r *reader) checkActions(got *reading) {
 		}
 	}
 	if actions[0] == "allow" && len(actions) == 1 {
-		if got.has("dry_run") {
+		if d.DryRun {
 			r.fault(got.at("dry_run"), "leave the rule out, or make the policy dry as a whole", "an allow cannot be tried dry")
 		}
 		if got.has("answer") {

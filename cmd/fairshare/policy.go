@@ -2,13 +2,19 @@ package main
 
 import "fairshare/policyfile"
 
-type policyCmd struct{}
+type policyCmd struct {
+	Schema bool `help:"Print the JSON Schema of policy files instead, for editors."`
+}
 
 func (c *policyCmd) Help() string {
 	return "It is what serve and replay use without a file, and what {use: default} stands for."
 }
 
 func (c *policyCmd) Run(env *environment) error {
-	_, err := env.stdout.Write(policyfile.BuiltInSource())
+	out := policyfile.BuiltInSource()
+	if c.Schema {
+		out = policyfile.Schema()
+	}
+	_, err := env.stdout.Write(out)
 	return err
 }

@@ -1,0 +1,170 @@
+package policyfile
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"fairshare"
+
+	"pgregory.net/rapid"
+)
+
+func TestParseDuration(t *testing.T) {
+	for s, want := range map[string]time.Duration{
+		"3s": 3 * time.Second, "1h30m": 90 * time.Minute, "200ms": 200 * time.Millisecond, "31d": 31 * 24 * time.Hour,
+		"1d1h1m1s1ms": 25*time.Hour + time.Minute + time.Second + time.Millisecond, "0s": 0, "1.5s": 1500 * time.Millisecond,
+		"0.0005ms": 500 * time.Nanosecond, "30m1h": 90 * time.Minute, "9999999999999999d": maxDuration + 1, "36501d": maxDuration + 1,
+		"1m1m": 2 * time.Minute, "600000ms": 10 * time.Minute,
+	} {
+		if got, ok := parseDuration(s); !ok || got != want {
+			t.Errorf("parseDuration(%q) = %v, %v, want %v", s, got, ok, want)
+		}
+	}
+	for _, s := range []string{"", "60", "s", "1x", "1 s", "-1s", "+1s", "1.s", ".5s", "1s1", "1us", "1e3s", "1M", "1S", "0x1s", "1..5s", "99999999999999999999s"} {
+		if got, ok := parseDuration(s); ok {
+			t.Errorf("parseDuration(%q) = %v, want none", s, got)
+		}
+	}
+}
+
+func TestFormattedDurationsAndSizesAreReadAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := time.Duration(rapid.Int64Range(1, int64(maxDuration/time.Millisecond)).Draw(t, "ms")) * time.Millisecond
+		if got, ok := parseDuration(FormatDuration(d)); !ok || got != d {
+			t.Fatalf("%v is written %s, read %v", d, FormatDuration(d), got)
+		}
+		n := rapid.Int64Min(0).Draw(t, "bytes")
+		if got, ok := parseSize(FormatSize(n)); !ok || got != n {
+			t.Fatalf("%d bytes are written %s, read %d", n, FormatSize(n), got)
+		}
+	})
+	for d, want := range map[time.Duration]string{0: "0s", 1: "1ms", time.Minute: "1m", 24 * time.Hour: "24h", 48 * time.Hour: "2d", 36 * time.Hour: "36h"} {
+		if got := FormatDuration(d); got != want {
+			t.Errorf("FormatDuration(%d) = %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for s, want := range map[string]int64{
+		"0B": 0, "1B": 1, "1kB": 1000, "500MB": 5e8, "1GB": 1e9, "1KiB": 1024, "64MiB": 64 << 20, "1GiB": 1 << 30, "1.5GB": 15e8, "0.5KiB": 512,
+		"99999999999999999999B": 1<<63 - 1, "9999999999GiB": 1<<63 - 1,
+	} {
+		if got, ok := parseSize(s); !ok || got != want {
+			t.Errorf("parseSize(%q) = %d, %v, want %d", s, got, ok, want)
+		}
+	}
+	for _, s := range []string{"", "1", "B", "1b", "1KB", "1mb", "-1B", "1.5B", "1 MB", "1.MB", ".5MB", "1e3B", "1TB"} {
+		if got, ok := parseSize(s); ok {
+			t.Errorf("parseSize(%q) = %d, want none", s, got)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"alow", "allow", 1}, {"nmae", "name", 1}, {"per", "for", 2}, {"é", "e", 1}, {"kitten", "sitting", 3}, {strings.Repeat("a", 65), "a", 64}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+func TestAddrSetHoldsPrefixesAndLists(t *testing.T) {
+	f, err := Parse("site.yaml", []byte(`
+lists: {office: [192.0.2.0/24, "::ffff:198.51.100.0/120"], v6: 2001:db8::/32, empty: []}
+rules:
+  - {name: a, match: {addr: [office, v6, 203.0.113.9, 10.1.2.3/8, empty, office]}, block: true}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := f.Policy.Rules[0].Match.Addr
+	for s, want := range map[string]bool{
+		"192.0.2.255": true, "192.0.3.0": false, "198.51.100.7": true, "2001:db8:ffff::1": true, "2001:db9::": false,
+		"203.0.113.9": true, "203.0.113.8": false, "10.255.0.1": true, "::": false, "0.0.0.0": false,
+	} {
+		if got := set.Contains(netip.MustParseAddr(s)); got != want {
+			t.Errorf("Contains(%s) = %v, want %v", s, got, want)
+		}
+	}
+	addr := netip.MustParseAddr("203.0.113.8")
+	if n := testing.AllocsPerRun(100, func() { set.Contains(addr) }); n != 0 {
+		t.Errorf("%v allocations a look-up", n)
+	}
+	if got := set.(*AddrSet).String(); got != "list office, list v6, list empty, 203.0.113.9 or 10.0.0.0/8" {
+		t.Errorf("String() = %q", got)
+	}
+}
+
+func BenchmarkAddrSetContains(b *testing.B) {
+	set := &AddrSet{}
+	for i := range 10_000 {
+		set.add(netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(i >> 8), byte(i), 0, 0}), 24))
+	}
+	addr := netip.MustParseAddr("20.30.1.1")
+	b.ReportAllocs()
+	for b.Loop() {
+		if set.Contains(addr) {
+			b.Fatal("it is not in the set")
+		}
+	}
+}
+
+func TestLoadTellsOfFilesThatCannotBeRead(t *testing.T) {
+	if _, err := Load("testdata/nowhere.yaml"); !errors.Is(err, fs.ErrNotExist) || Faults(err) != nil {
+		t.Errorf("a missing file: %v, faults %v", err, Faults(err))
+	}
+	if _, err := Load("testdata"); err == nil || Faults(err) != nil {
+		t.Errorf("a directory: %v, faults %v", err, Faults(err))
+	}
+}
+
+func TestBodyFileStandsBesideThePolicy(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"slow.html": "<p>slow {wait}</p>", "big.html": strings.Repeat("x", maxBody+1),
+		"site.yaml": "rules:\n" +
+			"  - {name: a, limit: {requests: 600, per: 1m}, answer: {body_file: slow.html}}\n" +
+			"  - {name: b, limit: {requests: 600, per: 1m}, answer: {body_file: " + filepath.Join(dir, "slow.html") + "}}\n",
+		"big.yaml": "rules:\n  - {name: a, limit: {requests: 600, per: 1m}, answer: {body_file: big.html}}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := Load(filepath.Join(dir, "site.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.Policy.Rules {
+		if got := f.Policy.Rules[i].Answer.Body; got != "<p>slow {wait}</p>" {
+			t.Errorf("body %d: %q", i, got)
+		}
+	}
+	if _, err := Load(filepath.Join(dir, "big.yaml")); len(Faults(err)) != 1 {
+		t.Errorf("a body of over %d bytes: %v", maxBody, err)
+	}
+}
+
+func TestDefaultsOfAFile(t *testing.T) {
+	f, err := Parse("site.yaml", []byte("rules: [{name: a, limit: {errors: 50, per: 1m}, ban: {after: 3, for: 30h}}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Memory != 64<<20 || f.Grace != 0 || f.Header != "" || f.TLS != nil || f.TrustedProxies != nil {
+		t.Errorf("defaults: %+v", f)
+	}
+	lim := f.Policy.Limits()[0]
+	if !lim.Statuses.Has(499) || lim.Statuses.Has(500) || lim.By[0].Kind != fairshare.ByAddr {
+		t.Errorf("default statuses and key: %+v", lim)
+	}
+}
