@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -156,9 +157,29 @@ func (j *Journal) Close() {
 
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
+// lastSecond is the text of a second, which many entries share.
+var lastSecond atomic.Pointer[second]
+
+type second struct {
+	unix int64
+	text string // "2006-01-02T15:04:05."
+}
+
+// appendTime appends t in timeFormat.
+func appendTime(b []byte, t time.Time) []byte {
+	s := lastSecond.Load()
+	if unix := t.Unix(); s == nil || s.unix != unix {
+		s = &second{unix, t.UTC().Format("2006-01-02T15:04:05.")}
+		lastSecond.Store(s)
+	}
+	ms := t.Nanosecond() / 1e6
+	b = append(b, s.text...)
+	return append(b, byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
+}
+
 func (e *Entry) append(b []byte) []byte {
 	b = append(b, `{"time":"`...)
-	b = e.Time.UTC().AppendFormat(b, timeFormat)
+	b = appendTime(b, e.Time)
 	b = append(b, `","client":"`...)
 	if e.Client.IsValid() {
 		b = e.Client.AppendTo(b)
@@ -182,6 +203,14 @@ func (e *Entry) append(b []byte) []byte {
 	return append(b, "}\n"...)
 }
 
+// plainByte holds the bytes that stand for themselves.
+var plainByte = func() (plain [256]bool) {
+	for c := 0x20; c < 0x7F; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()
+
 // appendText appends s as a JSON string that a terminal, too, shows as what it
 // is: control, format and direction characters are escaped, bytes that are no
 // UTF-8 become U+FFFD, and what is over 512 bytes is cut, with "…" in its
@@ -198,15 +227,19 @@ func appendText(b []byte, s string) []byte {
 	}
 	b = append(b, '"')
 	for i := 0; i < len(s); {
+		plain := i
+		for i < len(s) && plainByte[s[i]] {
+			i++
+		}
+		if b = append(b, s[plain:i]...); i == len(s) {
+			break
+		}
 		if c := s[i]; c < utf8.RuneSelf {
 			i++
-			switch {
-			case c == '"' || c == '\\':
+			if c == '"' || c == '\\' {
 				b = append(b, '\\', c)
-			case c < 0x20 || c == 0x7F:
+			} else {
 				b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-			default:
-				b = append(b, c)
 			}
 			continue
 		}
