@@ -105,6 +105,56 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
+// The judge alone, over lines that are parsed already.
+func BenchmarkJudge(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "access.log")
+	f, err := os.Create(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	const lines = 200_000
+	if err := writeLog(f, lines); err != nil {
+		b.Fatal(err)
+	}
+	f.Close()
+	r, err := New(Options{Policy: fivePolicy(), Limiter: memory(64 << 20), Client: clientFunc(b), Logs: []string{path}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	j, err := newJudge(r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	go j.feeds[0].run(ctx, j.opts, &j.seeds)
+	var all []*batch
+	for prepared := range j.feeds[0].batches {
+		all = append(all, prepared)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	n := 0
+	for n < b.N {
+		b.StopTimer()
+		if err := j.fresh(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		for _, prepared := range all {
+			for i := range prepared.items {
+				if err := j.judge(ctx, &prepared.items[i], j.feeds[0]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if n += len(prepared.items); n >= b.N {
+				break
+			}
+		}
+	}
+	b.ReportMetric(b.Elapsed().Seconds()/float64(n)*1e9, "ns/line")
+}
+
 // peakMemory returns the largest resident size of this process so far in
 // bytes, where the system tells it.
 func peakMemory() int64 {

@@ -39,7 +39,6 @@ type modelCount struct {
 type modelBan struct {
 	until, since int64
 	number       int64
-	dry          bool
 }
 
 type modelSlot struct {

@@ -79,10 +79,9 @@ type client struct {
 
 // What people's browsers do.
 const (
-	looksBrowser = 1 << iota // user agent
-	looksAssets              // fetched style sheets, pictures and the like
+	looksAssets  = 1 << iota // fetched style sheets, pictures and the like
 	looksReferer             // said where it came from
-	looksAll     = looksBrowser | looksAssets | looksReferer
+	looksAll     = looksAssets | looksReferer
 )
 
 // An agent is what is kept of one user agent.
@@ -208,9 +207,6 @@ func (rec *recorder) line(it *item, log *logFile) {
 		cl.facts.votes--
 	case cl.facts.votes != math.MaxUint16:
 		cl.facts.votes++
-	}
-	if ag.facts.browser {
-		cl.facts.looks |= looksBrowser
 	}
 	if it.asset {
 		cl.facts.looks |= looksAssets

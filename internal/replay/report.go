@@ -290,7 +290,7 @@ func (rec *recorder) tellClients(r *Report) {
 	for _, i := range top {
 		cl := rec.clients.at(i)
 		if t := rec.top(cl); t.Refused+t.Blocked > 0 {
-			r.MostRefused = append(r.MostRefused, RefusedClient{TopClient: t, Rule: rec.loudest(cl), Person: cl.facts.looks == looksAll})
+			r.MostRefused = append(r.MostRefused, RefusedClient{TopClient: t, Rule: rec.loudest(cl), Person: rec.person(cl)})
 		}
 	}
 }
@@ -380,11 +380,20 @@ func (rec *recorder) tellAgents(r *Report) {
 	}
 }
 
+// person reports whether a client looks like one.
+func (rec *recorder) person(cl *ranked[client]) bool {
+	if cl.facts.looks != looksAll {
+		return false
+	}
+	ag := rec.agents.find(cl.facts.agent)
+	return ag != nil && ag.facts.browser
+}
+
 func (rec *recorder) tellPeople(r *Report) {
 	byRule := make([]PeopleRule, len(rec.rules))
 	for i := range rec.clients.n {
 		cl := rec.clients.at(i)
-		if cl.facts.looks != looksAll {
+		if !rec.person(cl) {
 			continue
 		}
 		r.People.Clients++

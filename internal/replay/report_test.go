@@ -311,7 +311,7 @@ func TestUnmeasuredOfSeveralLogs(t *testing.T) {
 	b := writeLines(t, "b", `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`)
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "r", Match: fairshare.Match{UserAgent: []string{"x"}, Cookie: []string{"none"}}, Action: fairshare.Block}}}
 	report := replayAll(t, Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{a, b, writeLines(t, "empty")}})
-	want := []Unmeasured{{"r", "user_agent", b + " holds no user agent"}, {"r", "cookie", "no log holds cookies"}}
+	want := []Unmeasured{{"r", "user_agent", b + " holds no user agent"}, {"r", "cookie", "the logs hold no cookies"}}
 	if diff := cmp.Diff(want, report.Unmeasured); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -471,6 +471,9 @@ func TestWarnings(t *testing.T) {
 	got = warn(entryAt("10.0.0.1", "10:00:00", forwarded), entryAt("10.0.0.1", "10:00:00", forwarded))
 	if len(got) != 1 || !strings.Contains(got[0].Hint, "trusted_proxies: [private]") {
 		t.Errorf("proxies with a header: %+v", got)
+	}
+	if got = warn(`www.example.org - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 1`, entryAt("192.0.2.1", "10:00:00", "")); len(got) != 1 || !strings.Contains(got[0].Hint, "HostnameLookups") {
+		t.Errorf("host names: %+v", got)
 	}
 	got = warn(entryAt("192.0.2.9", "10:00:00", ""), entryAt("192.0.2.9", "10:00:00", ""), entryAt("192.0.2.1", "10:00:00", ""))
 	if len(got) != 1 || !strings.Contains(got[0].Text, "One address, 192.0.2.9, sent 67 % of the requests") {

@@ -95,7 +95,7 @@ func (p *printer) holds(r *Report) {
 	if r.Skipped > 0 {
 		holds += fmt.Sprintf(", %s of them skipped", count(r.Skipped))
 	}
-	p.line("  %s", holds)
+	p.text(2, 2, holds)
 	if r.From != nil {
 		span := "at once"
 		if d := r.To.Sub(*r.From); d > 0 {
@@ -330,7 +330,7 @@ func (p *printer) skipped(r *Report) {
 		for _, sample := range s.Samples {
 			where := fmt.Sprintf("line %d: ", sample.Line)
 			if len(r.Files) > 1 {
-				where = fmt.Sprintf("%s:%d: ", printable(sample.File), sample.Line)
+				where = fmt.Sprintf("%s:%d: ", cutFront(printable(sample.File), 24), sample.Line)
 			}
 			p.line("%14s%s", "", cut(where+printable(sample.Text), p.Width-14))
 		}

@@ -129,26 +129,19 @@ func unmeasured(rules []fairshare.Rule, logs []*logFile) []Unmeasured {
 			if len(lacking) == 0 {
 				continue
 			}
-			subject := "the log"
-			if len(read) > 1 {
-				switch {
-				case len(lacking) == 1:
-					subject = lacking[0].path
-				case len(lacking) < len(read):
-					subject = fmt.Sprintf("%s and %d more", lacking[0].path, len(lacking)-1)
-				default:
-					subject = "no log"
-				}
+			subject, s := "the log", "s" // it holds
+			switch {
+			case len(read) == 1:
+			case len(lacking) == len(read):
+				subject, s = "the logs", ""
+			case len(lacking) == 1:
+				subject = lacking[0].path
+			default:
+				subject, s = fmt.Sprintf("%s and %d more", lacking[0].path, len(lacking)-1), ""
 			}
-			why := fmt.Sprintf("%s holds no %s", subject, l.noun)
-			if subject == "no log" {
-				why = fmt.Sprintf("no log holds %s", l.noun)
-			}
+			why := fmt.Sprintf("%s hold%s no %s", subject, s, l.noun)
 			if l.window > 0 {
-				if subject == "no log" {
-					subject = "every log"
-				}
-				why = fmt.Sprintf("%s tells time in steps of %s, the window is %s", subject, span(lacking[0].resolution), span(l.window))
+				why = fmt.Sprintf("%s tell%s time in steps of %s, the window is %s", subject, s, span(lacking[0].resolution), span(l.window))
 			}
 			out = append(out, Unmeasured{Rule: rules[i].Name, What: l.what, Why: why})
 		}

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"fairshare/internal/accesslog"
@@ -9,7 +10,7 @@ import (
 
 // warnings returns what makes the report worth less than it looks.
 func (rec *recorder) warnings(r *Report) []Warning {
-	out := []Warning{}
+	out := skipWarnings(r)
 	if rec.judged == 0 {
 		return out
 	}
@@ -66,18 +67,36 @@ func (rec *recorder) warnings(r *Report) []Warning {
 	if share(rec.backwards) > 0.01 && rec.furthest > int64(2e9) {
 		out = append(out, Warning{Text: fmt.Sprintf("%s lines (%s) are earlier than the line before, by up to %s; each was judged at the latest time so far.",
 			count(rec.backwards), percent(share(rec.backwards)), roughly(time.Duration(rec.furthest))),
-			Hint: "usual where a line is written when the answer ends and tells when the request came (Apache)"})
+			Hint: "usual where a line is written when the answer ends and tells when the request came, as with Apache and HAProxy"})
 	}
-	if n := share(rec.skipped); n > 0.05 {
-		out = append(out, Warning{Text: fmt.Sprintf("%s of the lines could not be read.", percent(float64(rec.skipped)/float64(r.Lines))), Hint: "name the format with --format, or give the server's own format string"})
-	}
+	var zoneless []string
 	for _, l := range rec.logs {
 		if l.note != nil {
 			out = append(out, Warning{Text: l.note.Error()})
 		}
-		if !l.zoned {
-			out = append(out, Warning{Text: fmt.Sprintf("%s tells no time zone: its times are taken as %s.", printable(l.path), zoneName(l.opts.Zone)), Hint: "--timezone Europe/Berlin says otherwise"})
+		if !l.zoned && l.entries > 0 {
+			zoneless = append(zoneless, printable(l.path))
 		}
+	}
+	if n := len(zoneless); n > 0 {
+		w := Warning{Text: fmt.Sprintf("%s tells no time zone: its times are taken as %s.", zoneless[0], zoneName(rec.opts.Log.Zone)), Hint: "--timezone says otherwise, as in --timezone Europe/Berlin"}
+		if n > 1 {
+			w.Text = fmt.Sprintf("%s and %d more tell no time zone: their times are taken as %s.", zoneless[0], n-1, zoneName(rec.opts.Log.Zone))
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+func skipWarnings(r *Report) []Warning {
+	out := []Warning{}
+	n := float64(r.Skipped) / float64(r.Lines)
+	if r.Lines > 0 && n > 0.05 {
+		w := Warning{Text: fmt.Sprintf("%s of the lines could not be judged; the reasons are below.", percent(n)), Hint: "if the format was not recognised, name it with --format, or give the server's own format string"}
+		if strings.HasPrefix(r.Reasons[0].Reason, "client is no address") {
+			w.Hint = "have the server log addresses, not host names (Apache: HostnameLookups Off)"
+		}
+		out = append(out, w)
 	}
 	return out
 }
