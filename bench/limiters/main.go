@@ -188,7 +188,7 @@ func full(chosen []subject) error {
 		}
 		runtime.ReadMemStats(&after)
 		fmt.Printf("| %s | %.0f | %s | %.1f ms | %.2f ms |\n", s.name,
-			float64(after.HeapAlloc-before.HeapAlloc)/n, lost, median(collections)/1e6, float64(stall)/1e6)
+			max(0, float64(int64(after.HeapAlloc-before.HeapAlloc)))/n, lost, median(collections)/1e6, float64(stall)/1e6)
 		runtime.KeepAlive(ask)
 		stop()
 	}
