@@ -223,7 +223,7 @@ func spent(t *testing.T, limiter fairshare.Limiter, limits []fairshare.Limit, li
 	l := limits[limit]
 	ctx, tallies := context.Background(), make([]fairshare.Tally, 1)
 	now := start.Add(7 * time.Nanosecond) // no earlier than any charge
-	if l.Resource.Settled() { // charge until it is over
+	if l.Resource.Settled() {             // charge until it is over
 		if err := limiter.Settle(ctx, now, []fairshare.Charge{{Limit: limit, Key: key, Cost: l.N}}); err != nil {
 			t.Fatal(err)
 		}

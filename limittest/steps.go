@@ -83,7 +83,7 @@ func runTables(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.
 			{30*s - 1, 4, over(1, 1, 1)}, // what is left of the last window is less than one, and too much
 			{30 * s, 4, pass},            // two windows later: fresh
 			{40 * s, 1, over(4, 2500*ms, 10*s)},
-			{49 * s, 3, pass}, // 4·0.1 + 3 ≤ 4
+			{49 * s, 3, pass},               // 4·0.1 + 3 ≤ 4
 			{49 * s, 1, over(4, 1*s, 11*s)}, // 3 of the next window's 4
 		}},
 		{"window of one", fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: 3 * s}, []step{
