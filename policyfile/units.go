@@ -1,0 +1,210 @@
+package policyfile
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxDuration is longer than anything here may last.
+const maxDuration = 100 * 365 * 24 * time.Hour
+
+// units of durations, the longest names first.
+var durationUnits = []struct {
+	name string
+	unit time.Duration
+}{{"ms", time.Millisecond}, {"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour}}
+
+// duration reads a duration from least to most. What is out of bounds, or no
+// duration, is a fault, and 0 is returned.
+func (r *reader) duration(n *node, what string, least, most time.Duration) time.Duration {
+	if n.kind != scalarNode {
+		r.fault(n, "", "%s: a duration is needed, as 10s or 1h30m, not %s", what, n.describe())
+		return 0
+	}
+	d, ok := parseDuration(n.text)
+	if !ok {
+		r.fault(n, durationHint(n.text, what), "%s: a duration is needed, as 10s or 1h30m, not %s", what, n.describe())
+		return 0
+	}
+	if d < least || d > most {
+		r.fault(n, "", "%s: %s is not between %s and %s", what, shorten(n.text), FormatDuration(least), FormatDuration(most))
+		return 0
+	}
+	return d
+}
+
+// parseDuration reads numbers with units ms, s, m, h, d, joined. A fraction is
+// allowed. More than maxDuration is cut to just above it.
+func parseDuration(s string) (time.Duration, bool) {
+	var sum float64
+	var whole time.Duration // exact, unless there are fractions
+	exact := true
+	if s == "" {
+		return 0, false
+	}
+	for s != "" {
+		i := 0
+		for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '.') {
+			i++
+		}
+		number := s[:i]
+		v, err := strconv.ParseFloat(number, 64)
+		if i == 0 || i > 18 || err != nil || number[0] == '.' || number[i-1] == '.' {
+			return 0, false
+		}
+		var unit time.Duration
+		for _, u := range durationUnits {
+			if rest, ok := strings.CutPrefix(s[i:], u.name); ok && (rest == "" || rest[0] >= '0' && rest[0] <= '9') {
+				unit, s = u.unit, rest
+				break
+			}
+		}
+		if unit == 0 {
+			return 0, false
+		}
+		if sum += v * float64(unit); sum > float64(maxDuration) {
+			return maxDuration + 1, true
+		}
+		if strings.Contains(number, ".") {
+			exact = false
+		} else if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+			whole += time.Duration(n) * unit
+		}
+	}
+	if exact {
+		return whole, true
+	}
+	return time.Duration(math.Round(sum)), true
+}
+
+func durationHint(s, what string) string {
+	if plainDigits(s) {
+		return fmt.Sprintf("%s needs a unit: %s: %ss", what, what, shorten(s))
+	}
+	words := strings.NewReplacer("seconds", "s", "second", "s", "secs", "s", "sec", "s", "minutes", "m", "minute", "m", "mins", "m", "min", "m",
+		"hours", "h", "hour", "h", "hrs", "h", "days", "d", "day", "d", " ", "").Replace(strings.ToLower(s))
+	if plain := strings.Trim(words, "0123456789."); plain == words && words != "" && slices.ContainsFunc(durationUnits, func(u struct {
+		name string
+		unit time.Duration
+	}) bool {
+		return u.name == words
+	}) {
+		words = "1" + words
+	}
+	if weeks, ok := strings.CutSuffix(strings.TrimRight(strings.ReplaceAll(strings.ToLower(s), " ", ""), "eks"), "w"); ok && plainDigits(weeks) && len(weeks) < 4 {
+		n, _ := strconv.Atoi(weeks)
+		words = fmt.Sprintf("%dd", 7*n)
+	}
+	if _, ok := parseDuration(words); ok {
+		return fmt.Sprintf("%s: %s", what, words)
+	}
+	return "units are ms, s, m, h and d, joined: 1h30m"
+}
+
+// FormatDuration returns a duration as a policy file spells it: "1h30m".
+// Fractions of a millisecond are rounded up.
+func FormatDuration(d time.Duration) string {
+	if d <= 0 {
+		return "0s"
+	}
+	d = (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond
+	var b strings.Builder
+	for _, u := range []struct {
+		name string
+		unit time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
+		if n := d / u.unit; n > 0 && (u.name != "d" || n > 1) { // 24h and 36h read better than 1d
+			fmt.Fprintf(&b, "%d%s", n, u.name)
+			d -= n * u.unit
+		}
+	}
+	return b.String()
+}
+
+var sizeUnits = []struct {
+	name string
+	unit int64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
+
+// bytes reads a size from least to most.
+func (r *reader) bytes(n *node, what string, least, most int64) int64 {
+	if n.kind != scalarNode {
+		r.fault(n, "", "%s: a size is needed, as 500MB or 1GiB, not %s", what, n.describe())
+		return 0
+	}
+	v, ok := parseSize(n.text)
+	if !ok {
+		r.fault(n, sizeHint(n.text, what), "%s: a size is needed, as 500MB or 1GiB, not %s", what, n.describe())
+		return 0
+	}
+	if v < least || v > most {
+		r.fault(n, "", "%s: %s is not between %s and %s", what, shorten(n.text), FormatSize(least), FormatSize(most))
+		return 0
+	}
+	return v
+}
+
+// parseSize reads a number with a unit. What is larger than an int64 is cut
+// to the largest.
+func parseSize(s string) (int64, bool) {
+	for _, u := range sizeUnits {
+		number, ok := strings.CutSuffix(s, u.name)
+		if !ok {
+			continue
+		}
+		whole, fraction, dotted := strings.Cut(number, ".")
+		if !plainDigits(whole) || dotted && !plainDigits(fraction) || dotted && u.unit == 1 {
+			return 0, false
+		}
+		if n, err := strconv.ParseInt(whole, 10, 64); !dotted && err == nil && n <= math.MaxInt64/u.unit {
+			return n * u.unit, true
+		}
+		v, err := strconv.ParseFloat(number, 64)
+		if v *= float64(u.unit); err != nil || v >= math.MaxInt64 {
+			return math.MaxInt64, true
+		}
+		return int64(v), true
+	}
+	return 0, false
+}
+
+func sizeHint(s, what string) string {
+	if plainDigits(s) {
+		unit := "B"
+		if len(s) < 6 {
+			unit = "MB"
+		}
+		return fmt.Sprintf("%s needs a unit: %s: %s%s", what, what, shorten(s), unit)
+	}
+	if count, window, ok := strings.Cut(s, "/"); ok {
+		return fmt.Sprintf("%s: %s, per: %s", what, strings.TrimSpace(count), perWord(window))
+	}
+	squeezed := strings.ReplaceAll(s, " ", "")
+	for _, suffixes := range [][3]string{{"kB", "kb", "k"}, {"MB", "mb", "m"}, {"GB", "gb", "g"}, {"KiB", "kib", "ki"}, {"MiB", "mib", "mi"}, {"GiB", "gib", "gi"}} {
+		for _, suffix := range suffixes[1:] {
+			if number, ok := strings.CutSuffix(strings.ToLower(squeezed), suffix); ok {
+				if _, ok := parseSize(number + suffixes[0]); ok {
+					return fmt.Sprintf("%s: %s", what, number+suffixes[0])
+				}
+			}
+		}
+	}
+	return "units are B, kB, MB, GB, KiB, MiB and GiB"
+}
+
+// FormatSize returns a size as a policy file spells it: "64MiB".
+func FormatSize(n int64) string {
+	for _, u := range []struct {
+		name string
+		unit int64
+	}{{"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"kB", 1e3}} {
+		if n >= u.unit && n%u.unit == 0 {
+			return fmt.Sprintf("%d%s", n/u.unit, u.name)
+		}
+	}
+	return fmt.Sprintf("%dB", n)
+}
