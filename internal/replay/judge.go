@@ -14,6 +14,9 @@ import (
 // fresh guard: more than this. Such lines are of another log, or another day.
 const backAnHour = time.Hour
 
+// mostBans is how many bans and former bans are remembered: about 50 MB.
+const mostBans = 1 << 18
+
 // A judge runs the policy over the lines of all logs, merged by time.
 type judge struct {
 	opts    *Options
@@ -87,7 +90,7 @@ func (j *judge) fresh() error {
 		}
 		j.limiter = l
 	}
-	guard, err := fairshare.NewGuard(j.opts.Policy, j.limiter, nil)
+	guard, err := fairshare.NewGuard(j.opts.Policy, j.limiter, fairshare.NewBans(mostBans))
 	j.guard, j.latest, j.held = guard, math.MinInt64, heldSlots{guard: guard}
 	return err
 }

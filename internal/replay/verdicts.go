@@ -19,6 +19,8 @@ type verdictWriter struct {
 	buf   []byte
 	rules []fairshare.Rule
 
+	last   int64 // line whose text is in digits
+	digits []byte
 	second int64 // whose text is in stamp
 	stamp  []byte
 	addr   netip.Addr // whose text is in client
@@ -54,7 +56,7 @@ func (w *verdictWriter) write(items []item, file string) error {
 }
 
 func (w *verdictWriter) line(it *item, file string) {
-	b := strconv.AppendInt(w.buf, it.entry.Line, 10)
+	b := append(w.buf, w.number(it.entry.Line)...)
 	b = append(b, '\t')
 	b = w.appendTime(b, it.req.Time)
 	b = append(b, '\t')
@@ -82,6 +84,17 @@ func (w *verdictWriter) line(it *item, file string) {
 	}
 	b = append(b, file...)
 	w.buf = append(b, '\n')
+}
+
+// number returns the text of a line number. Most follow the one before.
+func (w *verdictWriter) number(n int64) []byte {
+	if last := len(w.digits) - 1; n == w.last+1 && last >= 0 && w.digits[last] != '9' {
+		w.digits[last]++
+	} else {
+		w.digits = strconv.AppendInt(w.digits[:0], n, 10)
+	}
+	w.last = n
+	return w.digits
 }
 
 // appendTime appends a time as RFC 3339 has it, with as many digits behind
