@@ -252,6 +252,9 @@ func banKeys() []key[fairshare.BanTerms] {
 		}},
 		{"all", func(r *reader, n *node, t *terms) { t.All = r.boolean(n, "all") }},
 		{"unless", func(r *reader, n *node, t *terms) {
+			if n.kind == mapNode && len(n.entries) == 1 && n.entries[0].key.text == "match" {
+				n = n.entries[0].value // unless: {match: {…}} says the same
+			}
 			m := r.match(n, "unless")
 			t.Unless = &m
 		}},
