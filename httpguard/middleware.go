@@ -35,7 +35,7 @@ type Options struct {
 	// error of its limiter. Otherwise they are answered 503.
 	FailOpen bool
 
-	// Now is the clock. nil means the time at which Middleware was called plus
+	// Now is the clock. nil means a [Clock]: the time at which Middleware was called plus
 	// what a monotonic clock counted since: steps of the system's clock do not
 	// reach the guard.
 	Now func() time.Time
@@ -50,8 +50,7 @@ func Middleware(guard *fairshare.Guard, opts Options) func(http.Handler) http.Ha
 		opts.Client = peer
 	}
 	if opts.Now == nil {
-		start := time.Now()
-		opts.Now = func() time.Time { return start.Add(time.Since(start)) }
+		opts.Now = NewClock().Now
 	}
 	return func(next http.Handler) http.Handler {
 		h := &handler{Options: opts, guard: guard, next: next, answers: newAnswers(guard.Policy(), opts.Contact)}
@@ -123,6 +122,12 @@ func (h *handler) fill(req *fairshare.Request, r *http.Request) {
 	}
 	req.SetTarget(target)
 }
+
+// canonical is a header that is asked with canonical names only, as a Guard
+// asks: http.Header would look at the spelling again.
+type canonical http.Header
+
+func (h canonical) Values(name string) []string { return h[name] }
 
 func (h *handler) release(vis *visit) {
 	vis.req, vis.report, vis.fields = fairshare.Request{}, Report{}, [8]field{}
