@@ -52,7 +52,7 @@ type Journal struct {
 // Bounds of a journal.
 const (
 	maxPending = 1 << 20               // bytes; what comes while so much waits is lost
-	enough     = 64 << 10              // bytes that are written at once
+	enough     = 32 << 10              // bytes that are written at once; half of what a pipe holds
 	delay      = 20 * time.Millisecond // how long fewer bytes wait for more
 	maxText    = 512                   // bytes of one text of a client
 )
