@@ -7,7 +7,7 @@ import (
 
 // A Clock tells the time of its making plus what a monotonic clock counted
 // since: steps of the system's clock do not reach a guard. The zero Clock is
-// not ready; NewClock makes one. It is safe for concurrent use.
+// not ready: NewClock makes one. It is safe for concurrent use.
 //
 // Reading a processor's clock costs as much as counting a request. So with
 // more than a quarter of a million calls a second a timer reads it for all,

@@ -35,9 +35,8 @@ type Options struct {
 	// error of its limiter. Otherwise they are answered 503.
 	FailOpen bool
 
-	// Now is the clock. nil means a [Clock]: the time at which Middleware was called plus
-	// what a monotonic clock counted since: steps of the system's clock do not
-	// reach the guard.
+	// Now is the clock. nil means that of [NewClock], which steps of the
+	// system's clock do not reach.
 	Now func() time.Time
 }
 
