@@ -111,7 +111,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *handler) fill(req *fairshare.Request, r *http.Request) {
 	req.Time = h.Now()
 	req.Addr, req.Proxy = h.Client(r)
-	req.Method, req.Host, req.UserAgent, req.Header = r.Method, r.Host, "", r.Header
+	req.Method, req.Host, req.UserAgent, req.Header = r.Method, r.Host, "", canonical(r.Header)
 	if agents := r.Header["User-Agent"]; len(agents) > 0 {
 		req.UserAgent = agents[0]
 	}

@@ -87,7 +87,7 @@ func gcPercent(memory int64) int {
 // A server stands in front of one upstream.
 type server struct {
 	file     *policyfile.File
-	start    time.Time
+	clock    *httpguard.Clock
 	upstream *url.URL
 	clients  *clientaddr.Resolver
 	limiter  *memlimit.Limiter
@@ -102,7 +102,7 @@ type server struct {
 // newServer puts everything together and takes the address, but serves nobody
 // yet.
 func newServer(file *policyfile.File, stderr io.Writer) (*server, error) {
-	s := &server{file: file, start: time.Now(), stderr: stderr, log: proxy.NewLog(stderr, "fairshare: ")}
+	s := &server{file: file, clock: httpguard.NewClock(), stderr: stderr, log: proxy.NewLog(stderr, "fairshare: ")}
 	if file.Upstream == "" {
 		return nil, &hintError{errors.New("no upstream is given"), "fairshare serve --upstream http://127.0.0.1:3000, or upstream: in the policy file"}
 	}
@@ -143,7 +143,7 @@ func newServer(file *policyfile.File, stderr io.Writer) (*server, error) {
 		Contact: file.Contact,
 		Refused: s.record,
 		Failed:  func(err error) { s.log.Print(err) },
-		Now:     s.now,
+		Now:     s.clock.Now,
 	})(s.proxy)
 	s.http.ReadHeaderTimeout = readHeaderTimeout
 	s.http.IdleTimeout = idleTimeout
@@ -172,10 +172,6 @@ func listen(addr string) (net.Listener, error) {
 	}
 	return nil, &hintError{err, hint}
 }
-
-// now is the start plus what a monotonic clock counted since, so that steps of
-// the system's clock never reach the guard.
-func (s *server) now() time.Time { return s.start.Add(time.Since(s.start)) }
 
 // client finds who asks.
 func (s *server) client(r *http.Request) (netip.Addr, bool) {
@@ -261,7 +257,7 @@ func (s *server) close() {
 
 // reportMemory says when counters had to be forgotten since lost of them were.
 func (s *server) reportMemory(lost int64) int64 {
-	stats := s.limiter.Stats(s.now())
+	stats := s.limiter.Stats(s.clock.Now())
 	if stats.Lost > lost {
 		s.log.Printf("the memory for counters is too small: %d were forgotten in the last minute; memory: %s would do", stats.Lost-lost, policyfile.FormatSize(stats.Needed))
 	}
@@ -290,7 +286,7 @@ func (s *server) introduce() {
 		mode = fmt.Sprintf("enforcing, but %s in dry run", rules(dry))
 	}
 	say("%s://%s protects %s, %s", scheme, s.listener.Addr(), s.upstream, mode)
-	say("policy: %s, %s, %s of memory for counters", s.file.Name, rules(len(s.file.Policy.Rules)), policyfile.FormatSize(s.limiter.Stats(s.now()).Memory))
+	say("policy: %s, %s, %s of memory for counters", s.file.Name, rules(len(s.file.Policy.Rules)), policyfile.FormatSize(s.limiter.Stats(s.clock.Now()).Memory))
 	switch proxies := s.file.TrustedProxies; {
 	case len(proxies) == 0:
 		say("clients: the address that connects; no header is believed")
