@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -115,7 +116,7 @@ func (c *replayCmd) Run(env *environment) error {
 	if c.Verdicts != "" {
 		opts.Verdicts = verdicts
 	}
-	run, err := replay.New(opts)
+	run, err := openReplay(env.ctx, opts)
 	if err != nil {
 		return logError(err)
 	}
@@ -143,6 +144,27 @@ func (c *replayCmd) Run(env *environment) error {
 	}
 	width, colour := terminal(env.stdout)
 	return report.WriteText(env.stdout, replay.Style{Width: width, Colour: colour, Policy: c.Config})
+}
+
+// openReplay is replay.New that ends with ctx. The first lines of a pipe may
+// be long in coming and a read of it cannot be stopped: it is left to the end
+// of the process.
+func openReplay(ctx context.Context, opts replay.Options) (*replay.Replay, error) {
+	type opened struct {
+		run *replay.Replay
+		err error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		run, err := replay.New(opts)
+		done <- opened{run, err}
+	}()
+	select {
+	case o := <-done:
+		return o.run, o.err
+	case <-ctx.Done():
+		return nil, errors.New("stopped while waiting for the first lines")
+	}
 }
 
 // limiterOf returns what makes the counters of a policy.
