@@ -69,6 +69,7 @@ type condition struct {
 	name     string // of the header or query parameter
 	patterns []pattern
 	addrs    AddrSet
+	paths    *pathSet
 	none     bool // cookie: "none" is among the values
 	any      bool // cookie: "any" is among the values
 	not      matcher
@@ -97,7 +98,13 @@ func newMatcher(m *Match) (matcher, error) {
 		conds = append(conds, condition{field: addrField, addrs: m.Addr})
 	}
 	add(hostField, "", m.Host, globFold)
-	add(pathField, "", m.Path, glob)
+	if m.Path != nil {
+		paths, err := newPathSet(m.Path)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: pathField, paths: paths})
+	}
 	if m.Cookie != nil {
 		c := condition{field: cookieField}
 		var names []string
@@ -158,7 +165,7 @@ func (c *condition) holds(d *decision) bool {
 		host := plainHost(req.Host)
 		return matchAny(c.patterns, host, d.fold(host))
 	case pathField:
-		return matchAny(c.patterns, req.Path, "")
+		return c.paths.match(req.Path)
 	case cookieField:
 		return c.holdsCookie(d)
 	case userAgentField:

@@ -51,11 +51,14 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// The fast glob agrees with the obvious one.
+// The fast glob, alone and in a set, agrees with the obvious one.
 func FuzzGlob(f *testing.F) {
 	f.Add("/a*b*c", "/abXc")
 	f.Add("*.css", "/a.css")
 	f.Add("a**b", "ab")
+	f.Add("*.", "a.")
+	f.Add("*.a.b", "x.a.b")
+	f.Add("*.css", "a.b.css")
 	f.Fuzz(func(t *testing.T, glob, s string) {
 		if strings.HasPrefix(glob, regexpMark) || len(glob) > 20 || len(s) > 40 {
 			return
@@ -64,8 +67,13 @@ func FuzzGlob(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := p.match(s, ""), obviousGlob(glob, s); got != want {
-			t.Errorf("%q fits %q: %v, want %v", s, glob, got, want)
+		set, err := newPathSet([]string{glob})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := obviousGlob(glob, s)
+		if got, inSet := p.match(s, ""), set.match(s); got != want || inSet != want {
+			t.Errorf("%q fits %q: %v, in a set %v, want %v", s, glob, got, inSet, want)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package memlimit
 
 import (
 	"math/bits"
+	"sync/atomic"
 
 	"fairshare"
 )
@@ -50,6 +51,11 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 			w.home = -1
 		} else {
 			w.home = l.table.home(w.hash)
+			// Locking waits for memory, one set after the other; looking at all
+			// of them first lets the processor fetch them side by side.
+			s := &l.table.sets[w.home]
+			atomic.LoadUint64(&s.head)
+			atomic.LoadUint64(&s.slot[setSlots-1][1])
 		}
 		works = append(works, w)
 	}
@@ -82,7 +88,7 @@ func (t *table) open(works []work, now int64) bool {
 		w.in, w.slot = home, home.find(w.l.id, tag)
 		if w.slot < 0 {
 			overflowed := home.overflowed()
-			if overflowed || !t.roomFor(w.l, len(works), home, now) {
+			if overflowed || !w.l.settled && !t.roomFor(w.l, len(works), home, now) {
 				if locked == w.home {
 					next.lock()
 					locked++

@@ -1,0 +1,42 @@
+package fairshare
+
+import "strings"
+
+// A pathSet is the compiled patterns of a path. Most of them are whole paths
+// or name an extension, "*.css": both are found at once, however many there
+// are.
+type pathSet struct {
+	exact      map[string]bool
+	extensions map[string]bool // what stands behind the last dot
+	rest       []pattern
+}
+
+func newPathSet(texts []string) (*pathSet, error) {
+	set := &pathSet{exact: map[string]bool{}, extensions: map[string]bool{}}
+	for _, s := range texts {
+		switch extension, found := strings.CutPrefix(s, "*."); {
+		case strings.HasPrefix(s, regexpMark):
+		case found && !strings.ContainsAny(extension, "*."):
+			set.extensions[extension] = true
+			continue
+		case !strings.Contains(s, "*"):
+			set.exact[s] = true
+			continue
+		}
+		p, err := newPattern(s, glob)
+		if err != nil {
+			return nil, err
+		}
+		set.rest = append(set.rest, p)
+	}
+	return set, nil
+}
+
+func (set *pathSet) match(path string) bool {
+	if len(set.extensions) > 0 {
+		if dot := strings.LastIndexByte(path, '.'); dot >= 0 && set.extensions[path[dot+1:]] {
+			return true
+		}
+	}
+	return len(set.exact) > 0 && set.exact[path] || matchAny(set.rest, path, "")
+}
