@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"fairshare"
@@ -293,4 +294,19 @@ func (t *table) live(now int64) (states int64, share float64) {
 		s.unlock()
 	}
 	return int64(float64(live) / float64(sample) * float64(len(t.sets))), float64(taken) / float64(sample*setSlots)
+}
+
+// Reset forgets everything, as if the limiter were new. Requests in progress
+// must not be settled afterwards.
+func (l *Limiter) Reset() {
+	for i := range l.table.sets {
+		s := &l.table.sets[i]
+		s.lock()
+		for j := range s.slot {
+			s.write(j, 0, 0)
+		}
+		atomic.StoreUint64(&s.ids, 0)
+		s.unlockAs(atomic.LoadUint64(&s.head) & versionBits)
+	}
+	l.slots.forget()
 }

@@ -114,3 +114,30 @@ func TestNewRefuses(t *testing.T) {
 		t.Error("more tallies than takes: no error")
 	}
 }
+
+func TestResetForgetsEverything(t *testing.T) {
+	limits := []fairshare.Limit{
+		{Name: "rate", Resource: fairshare.Requests, N: 10, Window: time.Minute},
+		{Name: "steady", Resource: fairshare.Requests, N: 10, Window: time.Minute, Algorithm: fairshare.GCRA},
+		{Name: "pause", Resource: fairshare.Requests, N: 10, Window: time.Minute, Algorithm: fairshare.Quiet},
+		{Name: "slots", Resource: fairshare.Concurrent, N: 10},
+	}
+	l := open(t, limits, 0)
+	for range 2 {
+		for i := range limits {
+			if tally := take(t, l, i, 10); tally.Over {
+				t.Errorf("%s: %+v at first", limits[i].Name, tally)
+			}
+			if tally := take(t, l, i, 1); !tally.Over {
+				t.Errorf("%s: all was taken, one more fits", limits[i].Name)
+			}
+		}
+		if s := l.Stats(start); s.InProgress != 10 {
+			t.Errorf("%d slots in progress, want 10", s.InProgress)
+		}
+		l.Reset()
+		if s := l.Stats(start); s.InProgress != 0 {
+			t.Errorf("after a reset %d slots are in progress", s.InProgress)
+		}
+	}
+}

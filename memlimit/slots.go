@@ -64,3 +64,13 @@ func (s *slots) inProgress() int64 {
 	}
 	return sum
 }
+
+// forget gives all slots back.
+func (s *slots) forget() {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		clear(sh.taken)
+		sh.mu.Unlock()
+	}
+}
