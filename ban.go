@@ -52,7 +52,7 @@ func (g *Guard) spared(d *decision, r *compiledRule) bool {
 
 // banKey returns the key that r bans.
 func (d *decision) banKey(r *compiledRule) (key banKey) {
-	copy(key[:], d.appendKey(key[:0], d.guard.limits[r.limit].By))
+	copy(key[:], d.key(r.limit))
 	return key
 }
 

@@ -133,7 +133,8 @@ type decision struct {
 		tally  [1]Tally
 	} // of countRefusal
 
-	keys   []byte // memory of the takes' keys
+	keys   []byte // memory of the keys
+	known  []knownKey
 	buf    []byte // of fold
 	agent  []byte // the folded user agent
 	folded bool   // agent is filled in
@@ -239,15 +240,23 @@ func (d *decision) gather(rule int, r *compiledRule) {
 
 // key returns the request's key of a limit; limits by the same parts share it.
 func (d *decision) key(limit int) []byte {
-	keyOf := d.guard.keyOf
-	for i := range d.takes {
-		if keyOf[d.takes[i].Limit] == keyOf[limit] {
-			return d.takes[i].Key
+	of := d.guard.keyOf[limit]
+	for i := range d.known {
+		if d.known[i].of == of {
+			return d.known[i].key
 		}
 	}
 	begin := len(d.keys)
 	d.keys = d.appendKey(d.keys, d.guard.limits[limit].By)
-	return d.keys[begin:len(d.keys):len(d.keys)]
+	key := d.keys[begin:len(d.keys):len(d.keys)]
+	d.known = append(d.known, knownKey{of, key})
+	return key
+}
+
+// A knownKey is a key that was made for one of the limits that share it.
+type knownKey struct {
+	of  int // keyOf of these limits
+	key []byte
 }
 
 // loudest returns the takes with the longest wait among the enforced and
@@ -371,7 +380,8 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.takes, d.tallies, d.takers = d.takes[:0], d.tallies[:0], d.takers[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
 	d.taken, d.tried, d.settled = false, false, false
-	d.keys, d.folded, d.agentKnown, d.cookie = d.keys[:0], false, false, cookieUnknown
+	d.keys, d.known = d.keys[:0], d.known[:0]
+	d.folded, d.agentKnown, d.cookie = false, false, cookieUnknown
 }
 
 // fold returns s in lower case. The text is good until the next call.
