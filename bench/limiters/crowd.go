@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/binary"
 	"math/rand"
-	"sync/atomic"
-	"time"
 )
 
 // A crowd is a sequence of requests of n clients. The keys stand one after
@@ -51,23 +49,4 @@ func (c *crowd) ask(ask func([]byte) bool, from, count int) int {
 		}
 	}
 	return passed
-}
-
-// tick returns a clock that a goroutine sets each millisecond, and what stops it.
-func tick(start time.Time) (now func() time.Time, stop func()) {
-	var elapsed atomic.Int64
-	done := make(chan struct{})
-	go func() {
-		t := time.NewTicker(time.Millisecond)
-		defer t.Stop()
-		for {
-			select {
-			case <-t.C:
-				elapsed.Store(int64(time.Since(start)))
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() time.Time { return start.Add(time.Duration(elapsed.Load())) }, func() { close(done) }
 }

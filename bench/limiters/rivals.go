@@ -20,6 +20,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"fairshare"
+	"fairshare/httpguard"
 	"fairshare/memlimit"
 )
 
@@ -43,7 +44,9 @@ func text(key []byte) string { return unsafe.String(&key[0], len(key)) }
 
 func nothing() {}
 
-func ours(name string, algorithm fairshare.Algorithm, coarse bool) subject {
+// ours asks with the clock of serve or, if exact is set, reads the processor's
+// clock each time.
+func ours(name string, algorithm fairshare.Algorithm, exact bool) subject {
 	return subject{name, func(q quota) (func([]byte) bool, func(), error) {
 		limits := []fairshare.Limit{{
 			Name: "rate", Resource: fairshare.Requests, N: int64(q.n), Window: q.window, Algorithm: algorithm,
@@ -58,10 +61,9 @@ func ours(name string, algorithm fairshare.Algorithm, coarse bool) subject {
 		last = l
 		ctx, start := context.Background(), time.Now()
 		takes, tallies := []fairshare.Take{{Cost: 1}}, make([]fairshare.Tally, 1)
-		now := func() time.Time { return start.Add(time.Since(start)) }
-		stop := nothing
-		if coarse {
-			now, stop = tick(start)
+		now := httpguard.NewClock().Now
+		if exact {
+			now = func() time.Time { return start.Add(time.Since(start)) }
 		}
 		return func(key []byte) bool {
 			takes[0].Key = key
@@ -69,7 +71,7 @@ func ours(name string, algorithm fairshare.Algorithm, coarse bool) subject {
 				panic(err)
 			}
 			return !tallies[0].Over
-		}, stop, nil
+		}, nothing, nil
 	}}
 }
 
@@ -107,7 +109,7 @@ func subjects() []subject {
 	return []subject{
 		ours("fairshare window", fairshare.Window, false),
 		ours("fairshare gcra", fairshare.GCRA, false),
-		ours("fairshare gcra, coarse clock", fairshare.GCRA, true),
+		ours("fairshare gcra, clock read each time", fairshare.GCRA, true),
 		{"throttled v2 memstore", func(q quota) (func([]byte) bool, func(), error) {
 			store, err := memstore.NewCtx(0)
 			if err != nil {
