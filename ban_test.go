@@ -22,7 +22,10 @@ func banPolicy(change func(*fairshare.Rule)) fairshare.Policy {
 	}
 	return fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "ceiling", Limit: requests(100, time.Minute)},
-		{Name: "office", Match: fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("192.0.2.99/32")}}, Action: fairshare.Allow},
+		{Name: "office", Match: fairshare.Match{
+			Addr: fairshare.Prefixes{netip.MustParsePrefix("192.0.2.99/32")},
+			Not:  []fairshare.Match{{Addr: fairshare.Prefixes{netip.MustParsePrefix("192.0.2.100/32")}}},
+		}, Action: fairshare.Allow},
 		{Name: "bots", Match: fairshare.Match{UserAgent: []string{"goodbot"}}, Action: fairshare.Allow},
 		rapid,
 	}}
@@ -157,6 +160,32 @@ func TestATrustedProxyIsNeverBanned(t *testing.T) {
 	req.Proxy = true
 	if v := knock(t, g, 0, req, 30); v.Action != fairshare.Refuse || v.Ban != fairshare.NotBanned {
 		t.Errorf("30 requests of a proxy: %s", say(v.Finding))
+	}
+}
+
+// Bans that a dry policy only wrote down do not begin when it is enforced.
+func TestTrialBansEndWithTheTrial(t *testing.T) {
+	bans := fairshare.NewBans(0)
+	guard := func(dry bool) *fairshare.Guard {
+		policy := banPolicy(nil)
+		policy.DryRun = dry
+		g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), bans)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	if v := knock(t, guard(true), 0, from(alice), 5); v.Ban != fairshare.BanInForce {
+		t.Errorf("dry: %s, want a trial ban in force", say(v.Finding))
+	}
+	enforced := guard(false)
+	for i := range 3 {
+		if v := knock(t, enforced, time.Second, from(alice), 1); v.Ban != fairshare.NotBanned {
+			t.Errorf("enforced, request %d: %s", i, say(v.Finding))
+		}
+	}
+	if v := knock(t, enforced, time.Second, from(alice), 1); v.Ban != fairshare.BanStarted || !around(v.Wait, time.Minute) {
+		t.Errorf("the third refusal: %s, want a first ban", say(v.Finding))
 	}
 }
 

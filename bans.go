@@ -130,8 +130,9 @@ func (b *Bans) refused(key banKey, rule uint32, dry bool, terms *BanTerms, now t
 			e.number -= int32(min(steps, int64(e.number)))
 		}
 	}
-	if e.dry != dry { // a trial teaches nothing
-		e.number, e.dry = 0, dry
+	if e.dry != dry { // a trial teaches nothing and bans nobody
+		e.number, e.dry, e.until, e.since = 0, dry, min(e.until, t), t
+		heap.Fix(&b.ends, int(e.end))
 	}
 	e.since = max(t, e.since)
 	if !reached {

@@ -157,8 +157,11 @@ const (
 //
 // A ban speaks first, then the rules from top to bottom: allow and block end
 // the walk, the limits gathered on the way are taken together. A time earlier
-// than the latest one judged counts as that one. With an error, which is about
-// the limiter, the verdict is Undecided.
+// than the latest one judged counts as that one.
+//
+// Errors are about the limiter. When the limits could not be taken the verdict
+// is Undecided; when only refusals could not be counted towards a ban, it
+// stands.
 //
 // The request is not kept. Every verdict is to be handed to [Guard.Settle].
 func (g *Guard) Decide(ctx context.Context, req *Request) (Verdict, error) {
@@ -167,11 +170,11 @@ func (g *Guard) Decide(ctx context.Context, req *Request) (Verdict, error) {
 	v := Verdict{DryRun: g.policy.DryRun, d: d, gen: d.gen.Load()}
 	err := g.decide(ctx, d, &v)
 	d.req = nil
-	if err != nil {
+	if v.Action == Undecided {
 		g.release(d, v.gen)
 		return Verdict{}, err
 	}
-	return v, nil
+	return v, err
 }
 
 func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
@@ -182,26 +185,26 @@ func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
 		v.Finding = Finding{Action: Block, Rule: block}
 		return nil
 	}
-	v.Action = Allow
 	if len(d.takes) == 0 {
+		v.Action = Allow
 		return nil
 	}
 	if err := g.limiter.Take(ctx, d.now, d.takes, d.tallies); err != nil {
 		return fmt.Errorf("limits of client %s: %w", d.req.Addr, err)
 	}
+	v.Action = Allow
 	over, dry := d.loudest()
 	d.taken, d.tried = over < 0, over < 0 && dry < 0
+	var err error
 	if over >= 0 {
 		v.Finding = d.refusal(over)
-		if err := g.countRefusal(ctx, d, over, &v.Finding); err != nil {
-			return err
-		}
+		err = g.countRefusal(ctx, d, over, &v.Finding)
 	}
 	if dry >= 0 && v.Trial.Action == Undecided {
 		v.Trial = d.refusal(dry)
-		return g.countRefusal(ctx, d, dry, &v.Trial)
+		err = errors.Join(err, g.countRefusal(ctx, d, dry, &v.Trial))
 	}
-	return nil
+	return err
 }
 
 // walk goes through the rules and gathers the takes. It returns the rule that

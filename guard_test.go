@@ -415,6 +415,42 @@ func TestBrokenLimiterDecidesNothing(t *testing.T) {
 	}
 }
 
+// A forgetfulLimiter cannot charge what is settled.
+type forgetfulLimiter struct{ fairshare.Limiter }
+
+func (l forgetfulLimiter) Settle(ctx context.Context, now time.Time, charges []fairshare.Charge) error {
+	if charges[0].Cost > 0 {
+		return errOutOfReach
+	}
+	return l.Limiter.Settle(ctx, now, charges)
+}
+
+// When refusals cannot be counted towards a ban, verdicts stand and slots are
+// given back.
+func TestVerdictStandsWhenRefusalsAreNotCounted(t *testing.T) {
+	ban := &fairshare.BanTerms{After: 2, For: time.Minute}
+	policy := fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 1}},
+		{Name: "trial", Limit: requests(1, time.Hour), DryRun: true, Ban: ban},
+		{Name: "rapid", Limit: requests(3, time.Hour), Ban: ban},
+	}}
+	g, err := fairshare.NewGuard(&policy, forgetfulLimiter{limittest.NewModel(policy.Limits())}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"allow", "allow", "allow", "refuse rapid 2h0m0s"} {
+		req := from(alice)
+		req.Time = start
+		v, err := g.Decide(t.Context(), &req)
+		if !strings.HasPrefix(say(v.Finding), want[:5]) || (err != nil) != (i > 0) || err != nil && !errors.Is(err, errOutOfReach) {
+			t.Errorf("request %d: %s, %v; want %s", i, say(v.Finding), err, want)
+		}
+		if err := g.Settle(t.Context(), &v, fairshare.Outcome{Time: start, Status: 200}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestVerdictTellsWhatMatchedAndWasCounted(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "posts", Match: fairshare.Match{Method: []string{"post"}}, Limit: requests(9, time.Second)},

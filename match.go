@@ -246,10 +246,14 @@ func (m matcher) looksAt(f field) bool {
 
 // onlyWho reports whether m names clients by who they are alone.
 func (m matcher) onlyWho() bool {
+	named := false
 	for i := range m {
-		if m[i].field != addrField {
+		switch {
+		case m[i].field == addrField:
+			named = true
+		case m[i].field != notField || !m[i].not.onlyWho():
 			return false
 		}
 	}
-	return len(m) > 0
+	return named
 }

@@ -87,7 +87,7 @@ func (l *limit) compileWindow(bytes bool) {
 		l.numMask = 1<<(64-lowBits) - 1
 	case bytes && number <= 28 && 4*l.allowed < 1<<((64+lowBits-number)/2):
 		l.kind = windowPacked
-		l.countLen = (64 + lowBits - number) / 2 // 32 to 42: a second and a month
+		l.countLen = (64 + lowBits - number) / 2 // 32 to 42: two seconds and a month
 		l.most = 1<<l.countLen - 1
 		l.numMask = 1<<(64+lowBits-2*l.countLen) - 1
 	default:

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"math"
 	"sync/atomic"
 	"time"
@@ -24,9 +25,9 @@ const DefaultMemory = 64 << 20
 // Options of a Limiter.
 type Options struct {
 	// Memory is the size of the table in bytes, for all limits together;
-	// 0 means DefaultMemory. A client and limit takes 16 bytes (32 if
-	// windows are below 6 ms, or more than about 4 GiB a minute, 32 GiB an hour
-	// or 256 GiB a day are allowed); the table
+	// 0 means DefaultMemory. A client and limit takes 16 bytes; 32 if windows
+	// are below 6 ms, or for bytes if windows are below 2 s or more than about
+	// 4 GiB a minute, 32 GiB an hour or 256 GiB a day are allowed. The table
 	// should have room for twice as many as are live at once. Requests in
 	// progress under a concurrent limit are held beside it.
 	Memory int64
@@ -105,6 +106,7 @@ func (t *table) register(made []limit, limits []fairshare.Limit) error {
 		seen[name] = true
 	}
 	known := append([]*limit(nil), *t.limits.Load()...)
+	fresh := map[string]uint16{} // named only when all of them fit
 	for i := range limits {
 		name := identity(&limits[i])
 		id, found := t.names[name]
@@ -117,12 +119,13 @@ func (t *table) register(made []limit, limits []fairshare.Limit) error {
 			}
 			id = uint16(len(known))
 			known = append(known, nil)
-			t.names[name] = id
+			fresh[name] = id
 		}
 		made[i].id, made[i].salt = id, maphash.Comparable(t.seed, id)
 		known[id] = &made[i]
 	}
 	t.limits.Store(&known)
+	maps.Copy(t.names, fresh)
 	return nil
 }
 
@@ -144,7 +147,7 @@ func (l *limit) keepLayout(old *limit) bool {
 	case old.kind == gcraNarrow || old.kind <= windowPacked && 2*l.allowed > old.most:
 		return false
 	}
-	l.kind, l.wide = old.kind, old.wide
+	l.kind, l.wide, l.fast = old.kind, old.wide, old.fast
 	l.numMask, l.older, l.countLen, l.most = old.numMask, old.older, old.countLen, old.most
 	return true
 }

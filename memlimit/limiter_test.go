@@ -2,6 +2,7 @@ package memlimit_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -139,5 +140,57 @@ func TestResetForgetsEverything(t *testing.T) {
 		if s := l.Stats(start); s.InProgress != 0 {
 			t.Errorf("after a reset %d slots are in progress", s.InProgress)
 		}
+	}
+}
+
+// Whatever layout its states have, a limit counts after N has changed.
+func TestWithGoesOnLimiting(t *testing.T) {
+	for _, lim := range []fairshare.Limit{
+		{Resource: fairshare.Bytes, Window: time.Minute, Algorithm: fairshare.GCRA},
+		{Resource: fairshare.Bytes, Window: time.Minute},
+		{Resource: fairshare.Requests, Window: time.Minute, Algorithm: fairshare.GCRA},
+		{Resource: fairshare.Requests, Window: time.Minute},
+		{Resource: fairshare.Requests, Window: time.Minute, Algorithm: fairshare.Quiet},
+	} {
+		for _, ns := range [][2]int64{{1234567891, 1000}, {1000, 1234567891}, {7, 1000}, {1 << 43, 1000}, {1000, 1 << 43}} {
+			lim.Name = "of " + lim.Resource.String()
+			most := int64(fairshare.MaxN)
+			if lim.Resource == fairshare.Bytes {
+				most = fairshare.MaxBytes
+			}
+			lim.N = min(ns[0], most)
+			before := open(t, []fairshare.Limit{lim}, 1<<20)
+			lim.N = min(ns[1], most)
+			after, err := before.With([]fairshare.Limit{lim})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lim.Resource.Settled() {
+				if err := after.Settle(t.Context(), start, []fairshare.Charge{{Key: []byte("k"), Cost: lim.N}}); err != nil {
+					t.Fatal(err)
+				}
+			} else if tally := take(t, after, 0, lim.N); tally.Over {
+				t.Errorf("%s %s, N from %d to %d: %+v", lim.Algorithm, lim.Resource, ns[0], ns[1], tally)
+			}
+			if tally := take(t, after, 0, 1); !tally.Over {
+				t.Errorf("%s %s, N from %d to %d: all is spent, and more passes", lim.Algorithm, lim.Resource, ns[0], ns[1])
+			}
+		}
+	}
+}
+
+func TestTooManyLimitsAreRefusedEachTime(t *testing.T) {
+	limits := make([]fairshare.Limit, 5000)
+	for i := range limits {
+		limits[i] = fairshare.Limit{Name: fmt.Sprint("rule ", i), Resource: fairshare.Requests, N: 1, Window: time.Second}
+	}
+	l := open(t, limits[:1], 1<<20)
+	for range 2 {
+		if _, err := l.With(limits); err == nil {
+			t.Error("5000 limits are taken")
+		}
+	}
+	if _, err := l.With(limits[:4000]); err != nil {
+		t.Errorf("4000 limits after that: %v", err)
 	}
 }

@@ -1,0 +1,46 @@
+package fairshare
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+func BenchmarkFindNoBan(b *testing.B) { benchmarkFind(b, 2_000_000, 1_000_000) }
+func BenchmarkFindBan(b *testing.B)   { benchmarkFind(b, 0, 1_000_000) }
+
+// A few banned clients that knock all the time are what an attack looks like.
+func BenchmarkFindBanOfFew(b *testing.B) { benchmarkFind(b, 0, 1000) }
+
+// benchmarkFind looks for n clients, from number first on, among a million
+// bans.
+func benchmarkFind(b *testing.B, first, n uint32) {
+	bans := NewBans(0)
+	rule := bans.ruleID("rapid")
+	now := time.Unix(1_800_000_000, 0)
+	terms := &BanTerms{After: 1, For: 24 * time.Hour}
+	key := func(i uint32) (k banKey) {
+		copy(k[:], appendAddr(k[:0], ByAddr, netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}), 32, 64))
+		return k
+	}
+	for i := range uint32(1_000_000) {
+		bans.refused(key(i), rule, false, terms, now, true)
+	}
+	keys := make([]banKey, 1<<16)
+	r := uint32(0)
+	for i := range keys {
+		r = r*1664525 + 1013904223
+		keys[i] = key(first + r%n)
+	}
+	b.ReportAllocs()
+	i, found := 0, 0
+	for b.Loop() {
+		if until, _ := bans.find(keys[i&(len(keys)-1)], rule, now); !until.IsZero() {
+			found++
+		}
+		i++
+	}
+	if found > 0 != (first == 0) {
+		b.Fatalf("%d of %d found", found, i)
+	}
+}
