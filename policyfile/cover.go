@@ -18,7 +18,7 @@ func covers(a, b *fairshare.Match) bool {
 		}
 	}
 	for name, texts := range a.Query {
-		if !coversTexts(texts, b.Query[name], containsCovers) {
+		if !coversTexts(texts, b.Query[name], valueCovers) {
 			return false
 		}
 	}
@@ -86,8 +86,11 @@ func globCovers(a, b string) bool {
 func foldedGlobCovers(a, b string) bool { return globCovers(strings.ToLower(a), strings.ToLower(b)) }
 
 func containsCovers(a, b string) bool {
-	return a == "*" || a != "" && strings.Contains(strings.ToLower(b), strings.ToLower(a))
+	return a != "" && strings.Contains(strings.ToLower(b), strings.ToLower(a))
 }
+
+// valueCovers is containsCovers for query, where "*" is any value.
+func valueCovers(a, b string) bool { return a == "*" || containsCovers(a, b) }
 
 func cookieCovers(a, b string) bool {
 	if a == "none" || b == "none" {

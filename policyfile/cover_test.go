@@ -25,7 +25,7 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 		return rapid.OneOf(rapid.Just([]string(nil)), rapid.SliceOfN(rapid.SampledFrom(values), 1, 2))
 	}
 	path, host := texts("/a", "/a*", "*", "/a/b", "*b", "/*/b", "re:^/a"), texts("a.example", "*.example", "A.example", "*", "re:A")
-	agent, cookie := texts("", "bot", "Bot/1", "b", "re:b"), texts("none", "any", "sid", "s*", "*")
+	agent, cookie := texts("", "*", "bot", "Bot/1", "b", "re:b"), texts("none", "any", "sid", "s*", "*")
 	method, value := texts("GET", "get", "POST"), texts("*", "", "x", "XY")
 	asMap := func(name string, v []string) map[string][]string {
 		if v == nil {
@@ -53,7 +53,7 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 			case 6:
 				m.Query = asMap("q", value.Draw(t, "query"))
 			case 7:
-				m.Header = asMap(rapid.SampledFrom([]string{"X-A", "x-a"}).Draw(t, "name"), texts("", "x", "XY").Draw(t, "header"))
+				m.Header = asMap(rapid.SampledFrom([]string{"X-A", "x-a"}).Draw(t, "name"), texts("", "*", "x", "XY").Draw(t, "header"))
 			}
 			if depth > 0 && rapid.Bool().Draw(t, "more") {
 				m.Not = rapid.SliceOfN(match(depth-1), 1, 2).Draw(t, "not")
@@ -79,10 +79,10 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 				Addr:      netip.MustParseAddr(rapid.SampledFrom([]string{"192.0.2.7", "192.0.2.200", "198.51.100.1", "::1"}).Draw(t, "from")),
 				Method:    rapid.SampledFrom([]string{"GET", "POST", ""}).Draw(t, "verb"),
 				Host:      rapid.SampledFrom([]string{"a.example", "A.EXAMPLE:80", "b.example", ""}).Draw(t, "to"),
-				UserAgent: rapid.SampledFrom([]string{"", "bot", "BOT/1.0", "x"}).Draw(t, "says"),
+				UserAgent: rapid.SampledFrom([]string{"", "bot", "BOT/1.0", "x", "*"}).Draw(t, "says"),
 				Path:      rapid.SampledFrom([]string{"/a", "/a/b", "/b", "/x/b", ""}).Draw(t, "target"),
 				Query:     rapid.SampledFrom([]string{"", "q=", "q=x", "q=xyz&q=", "p=1"}).Draw(t, "behind"),
-				Header: rapid.SampledFrom([]headers{nil, {"Cookie": {"sid=1"}}, {"Cookie": {"a=1; s=2"}, "X-A": {"x"}}, {"X-A": {"xyz"}}, {"X-A": {""}}}).
+				Header: rapid.SampledFrom([]headers{nil, {"Cookie": {"sid=1"}}, {"Cookie": {"a=1; s=2"}, "X-A": {"x"}}, {"X-A": {"xyz"}}, {"X-A": {""}}, {"X-A": {"*/*"}}}).
 					Draw(t, "headers"),
 			}
 			if holds(t, b, req) && !holds(t, a, req) {

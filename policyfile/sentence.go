@@ -204,7 +204,7 @@ func askedWords(m *fairshare.Match) string {
 		parts = append(parts, "to path "+oneOf(m.Path))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Query)) {
-		parts = append(parts, "with query "+printable(name)+" "+containing(m.Query[name]))
+		parts = append(parts, "with query "+printable(name)+" "+valueWords(m.Query[name]))
 	}
 	return spaced(parts)
 }
@@ -238,13 +238,20 @@ func cookieWords(names []string) string {
 }
 
 func containing(texts []string) string {
-	if len(texts) == 1 {
-		switch texts[0] {
-		case "":
-			return "empty or absent"
-		case "*":
-			return "given"
-		}
+	if len(texts) == 1 && texts[0] == "" {
+		return "empty or absent"
+	}
+	return "containing " + oneOf(texts)
+}
+
+// valueWords is containing for query: "*" is any value, and an absent
+// parameter has none.
+func valueWords(texts []string) string {
+	switch {
+	case slices.Contains(texts, "*"):
+		return "given"
+	case len(texts) == 1 && texts[0] == "":
+		return "empty"
 	}
 	return "containing " + oneOf(texts)
 }

@@ -115,6 +115,14 @@ func (r *reader) warnMatch(n *node) {
 		if inEveryBrowser(item.text) {
 			r.warn(item, "", "user_agent: every browser's contains %s", quote(item.text))
 		}
+		r.warnStar(item, "user_agent", `""`)
+	}
+	if header := find(n, "header"); header != nil {
+		for _, e := range header.entries {
+			for _, item := range items(e.value) {
+				r.warnStar(item, "header", "{"+e.key.text+`: ""}`)
+			}
+		}
 	}
 	paths := items(find(n, "path"))
 	for _, item := range paths {
@@ -135,6 +143,14 @@ func (r *reader) warnMatch(n *node) {
 	}
 	for _, item := range items(find(n, "not")) {
 		r.warnMatch(item)
+	}
+}
+
+// warnStar tells of "*" where it is no wildcard; absent is the field's value
+// for what is not sent.
+func (r *reader) warnStar(item *node, what, absent string) {
+	if item.text == "*" {
+		r.warn(item, fmt.Sprintf("leave the field out to match any; not: {%s: %s} is any that is sent", what, absent), `%s: "*" is a literal star`, what)
 	}
 }
 
