@@ -35,6 +35,48 @@ func covers(a, b *fairshare.Match) bool {
 		(a.UserAgent == nil || coversTexts(a.UserAgent, b.UserAgent, containsCovers))
 }
 
+// overlap reports whether some request may fit both a and b. Only that none
+// can is sure.
+func overlap(a, b *fairshare.Match) bool {
+	excludes := func(m, other *fairshare.Match) bool {
+		return slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return covers(&not, other) })
+	}
+	return !excludes(a, b) && !excludes(b, a) &&
+		addrsOverlap(a.Addr, b.Addr) &&
+		textsOverlap(a.Path, b.Path, globsOverlap) &&
+		textsOverlap(a.Host, b.Host, func(a, b string) bool { return globsOverlap(strings.ToLower(a), strings.ToLower(b)) }) &&
+		textsOverlap(a.Method, b.Method, strings.EqualFold) &&
+		textsOverlap(a.Cookie, b.Cookie, func(a, b string) bool { return (a == "none") == (b == "none") }) &&
+		textsOverlap(a.UserAgent, b.UserAgent, func(a, b string) bool { return (a == "") == (b == "") })
+}
+
+func textsOverlap(a, b []string, overlap func(a, b string) bool) bool {
+	return a == nil || b == nil || slices.ContainsFunc(a, func(s string) bool {
+		return slices.ContainsFunc(b, func(t string) bool { return isRegexp(s) || isRegexp(t) || overlap(s, t) })
+	})
+}
+
+func globsOverlap(a, b string) bool {
+	headA, _, globA := strings.Cut(a, "*")
+	headB, _, globB := strings.Cut(b, "*")
+	if !globA || !globB {
+		return globCovers(a, b) || globCovers(b, a)
+	}
+	tailA, tailB := a[strings.LastIndexByte(a, '*')+1:], b[strings.LastIndexByte(b, '*')+1:]
+	return (strings.HasPrefix(headA, headB) || strings.HasPrefix(headB, headA)) &&
+		(strings.HasSuffix(tailA, tailB) || strings.HasSuffix(tailB, tailA))
+}
+
+func addrsOverlap(a, b fairshare.AddrSet) bool {
+	s, ok := a.(*AddrSet)
+	t, ok2 := b.(*AddrSet)
+	if !ok || !ok2 || s.size() > maxCompared || t.size() > maxCompared {
+		return true
+	}
+	of := t.Prefixes()
+	return slices.ContainsFunc(s.Prefixes(), func(p netip.Prefix) bool { return slices.ContainsFunc(of, p.Overlaps) })
+}
+
 func headerTexts(m *fairshare.Match, name string) []string {
 	for n, texts := range m.Header {
 		if strings.EqualFold(n, name) {

@@ -216,18 +216,33 @@ func (r *reader) warnLimit(i int) {
 	lim := rule.Limit
 	by := place(find(r.rules[i].limit, "by"), r.rules[i].limit)
 	// beside reports whether another limit that is enforced wherever this one
-	// is holds for all that this one holds for.
+	// is counts all that this one counts. No request with rule.Last comes
+	// farther; below an allow or last, only those that it does not hold for.
 	beside := func(fits func(*fairshare.Rule) bool) bool {
 		for j := range rules {
 			other := &rules[j]
-			if j != i && other.Limit != nil && (!other.DryRun || rule.DryRun) && fits(other) && covers(&other.Match, &rule.Match) {
+			if j == i {
+				if rule.Last {
+					return false
+				}
+				continue
+			}
+			counts := other.Limit != nil && (!other.DryRun || rule.DryRun) && fits(other)
+			if counts && covers(&other.Match, &rule.Match) {
 				return true
+			}
+			trusted := other.Action == fairshare.Allow && other.Match.Addr != nil
+			leaves := other.Last || other.Action == fairshare.Allow
+			if j > i && leaves && !trusted && !counts && overlap(&other.Match, &rule.Match) {
+				return false
 			}
 		}
 		return false
 	}
-	if invented(lim.By) && !beside(func(other *fairshare.Rule) bool { return byWho(other.Limit.By) }) {
-		r.warn(by, "put a second limit beside it, by addr or network", "%s counts by what clients invent: with a new one each time nobody meets it", quote(rule.Name))
+	if invented(lim.By) && !beside(func(other *fairshare.Rule) bool {
+		return byWho(other.Limit.By) && (other.Limit.Resource == fairshare.Requests || other.Limit.Resource == lim.Resource)
+	}) {
+		r.warn(by, "put a second limit above it, by addr or network", "%s counts by what clients invent: with a new one each time nobody meets it", quote(rule.Name))
 	}
 	if shared(lim.By) {
 		r.warn(by, "by: addr counts each client alone", "%s counts %s together: one of them can use it up for the others", quote(rule.Name), sharedWords(lim.By))
@@ -235,22 +250,26 @@ func (r *reader) warnLimit(i int) {
 	if !rule.Refund.Empty() && !beside(func(other *fairshare.Rule) bool {
 		return other.Refund.Empty() && other.Limit.Resource == fairshare.Requests && byWho(other.Limit.By)
 	}) {
-		r.warn(place(find(r.rules[i].node, "refund")), "put a wider limit without refund beside it", "%s gives refunds and no limit beside it does without: what is refunded is not limited at all", quote(rule.Name))
+		r.warn(place(find(r.rules[i].node, "refund")), "put a wider limit without refund above it", "%s gives refunds and no limit beside it does without: what is refunded is not limited at all", quote(rule.Name))
 	}
 	if lim.Resource == fairshare.Bytes && !beside(func(other *fairshare.Rule) bool { return other.Limit.Resource == fairshare.Concurrent }) {
-		r.warn(place(r.rules[i].limit), "put a limit of concurrent beside it", "%s counts bytes when an answer ends: many at once all pass before the first is counted", quote(rule.Name))
+		r.warn(place(r.rules[i].limit), "put a limit of concurrent above it", "%s counts bytes when an answer ends: many at once all pass before the first is counted", quote(rule.Name))
 	}
 }
 
 // invented reports whether a client can change the whole key as it likes.
 func invented(by []fairshare.KeyPart) bool {
+	found := false
 	for _, part := range by {
 		switch part.Kind {
-		case fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByEveryone:
+		case fairshare.ByAddr, fairshare.ByNetwork:
 			return false
+		case fairshare.ByEveryone: // always the same
+		default:
+			found = true
 		}
 	}
-	return len(by) > 0
+	return found
 }
 
 // byWho reports whether the key is the address or network alone.
