@@ -56,7 +56,7 @@ func (p *clfParser) parse(line []byte, e *Entry, w *worker) string {
 		return reasonClient // all else is as it should be
 	}
 	e.setRequest(w.text(request, p.escape))
-	e.Has = HasStatus | HasBytes | before(e)
+	e.Has = hasRequest | HasStatus | HasBytes | before(e)
 	if len(rest) > 1 {
 		p.behindBytes(rest[1:], e, w)
 	}

@@ -58,6 +58,7 @@ func (elbParser) parse(line []byte, e *Entry, w *worker) string {
 	if !ok {
 		return ""
 	}
+	e.Has |= hasRequest
 	if text := w.text(request, escapeBackslash); !strings.HasPrefix(text, "- ") { // "- http://host:80- -" is malformed
 		e.setRequest(text)
 		if n := schemeLen(e.Target); n > 0 {
@@ -140,6 +141,7 @@ func (haproxyParser) parse(line []byte, e *Entry, w *worker) string {
 			request = request[:j]
 		}
 		e.setRequest(w.text(request, escapeHash))
+		e.Has |= hasRequest
 	}
 	return ""
 }

@@ -19,8 +19,8 @@ type Entry struct {
 	Time      time.Time     // the log's own time, UTC
 	Client    netip.Addr    // the client field: for most servers the peer; unmapped, no zone
 	Forwarded string        // a logged forwarding header as it stood, "" if none
-	Method    string        // "" when the request line is not HTTP
-	Target    string        // request target: path with query, or absolute form; "" when the request line is not HTTP
+	Method    string        // "" when absent, or the request line is not HTTP
+	Target    string        // request target: path with query, or absolute form; "" when absent, or the request line is not HTTP
 	Host      string        // host the client asked for, port included if logged
 	Referer   string        // "" when absent or "-"
 	UserAgent string        // "" when absent or "-"
@@ -44,6 +44,11 @@ const (
 	HasStatus
 	HasBytes
 	HasDuration
+	HasMethod
+	HasPath
+	HasQuery
+
+	hasRequest = HasMethod | HasPath | HasQuery
 )
 
 // A Skip is a line that could not be judged.

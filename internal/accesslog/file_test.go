@@ -453,7 +453,7 @@ func TestWhatAFileHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if want := HasReferer | HasUserAgent | HasStatus | HasBytes | HasDuration; f.Has() != want {
+	if want := HasMethod | HasPath | HasQuery | HasReferer | HasUserAgent | HasStatus | HasBytes | HasDuration; f.Has() != want {
 		t.Errorf("has %b, want %b", f.Has(), want)
 	}
 	if f.Resolution() != time.Second || !f.Zoned() || f.Format() != "combined" {
@@ -463,5 +463,59 @@ func TestWhatAFileHolds(t *testing.T) {
 	read, size := f.Progress()
 	if read == 0 || read != size {
 		t.Errorf("read %d of %d bytes", read, size)
+	}
+}
+
+// What a log holds of the request line is told, and what it holds is read
+// without the rest.
+func TestWhatIsHeldOfTheRequestLine(t *testing.T) {
+	const w3c = "#Fields: date time c-ip sc-status"
+	for _, c := range []struct {
+		name, format, lines string
+		want                Fields
+		method, target      string
+	}{
+		{"nothing", `$remote_addr [$time_local] $status`, `192.0.2.1 [17/May/2015:10:00:00 +0000] 200`, 0, "", ""},
+		{"Apache, nothing", `%h %t %>s`, `192.0.2.1 [17/May/2015:10:00:00 +0000] 200`, 0, "", ""},
+		{"request line", `$remote_addr [$time_local] "$request"`, `192.0.2.1 [17/May/2015:10:00:00 +0000] "GET /a HTTP/1.1"`, hasRequest, "GET", "/a"},
+		{"request line, none sent", `$remote_addr [$time_local] "$request"`, `192.0.2.1 [17/May/2015:10:00:00 +0000] ""`, hasRequest, "", ""},
+		{"target", `$remote_addr [$time_local] $request_uri`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a`, HasPath | HasQuery, "", "/a"},
+		{"path", `$remote_addr [$time_local] $uri $status`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a 200`, HasPath, "", "/a"},
+		{"path and query", `$remote_addr [$time_local] $uri$is_args$args $status`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a 200`, HasPath | HasQuery, "", "/a"},
+		{"path and query apart", `%h %t %U %q %>s`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a ?b=c 200`, HasPath | HasQuery, "", "/a?b=c"},
+		{"method", `%h %t %m %>s`, `192.0.2.1 [17/May/2015:10:00:00 +0000] POST 200`, HasMethod, "POST", ""},
+		{"method and path", `%h %t %m %U`, `192.0.2.1 [17/May/2015:10:00:00 +0000] POST /a`, HasMethod | HasPath, "POST", "/a"},
+		{"JSON format", `{"t":"$msec","a":"$remote_addr","u":"$uri"}`, `{"t":"1431856800.000","a":"192.0.2.1","u":"/a"}`, HasPath, "", "/a"},
+		{"JSON, nothing", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","status":200}`, 0, "", ""},
+		{"JSON, request line", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","request_line":"GET /a HTTP/1.1"}`, hasRequest, "GET", "/a"},
+		{"JSON, some URI", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","uri":"/a"}`, HasMethod | HasPath, "GET", "/a"},
+		{"JSON, some URI with a query", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","uri":"/a?b"}`, hasRequest, "GET", "/a?b"},
+		{"JSON, URI as sent", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","request_uri":"/a"}`, hasRequest, "GET", "/a"},
+		{"W3C, nothing", "", w3c + "\n2015-05-17 10:00:00 192.0.2.1 200", 0, "", ""},
+		{"W3C, method and path", "", w3c + " cs-method cs-uri-stem\n2015-05-17 10:00:00 192.0.2.1 200 GET /a", HasMethod | HasPath, "GET", "/a"},
+		{"W3C, all", "", w3c + " cs-method cs-uri-stem cs-uri-query\n2015-05-17 10:00:00 192.0.2.1 200 GET /a -", hasRequest, "GET", "/a"},
+		{"Squid", "", "1431856800.123 12 192.0.2.1 TCP_MISS/200 512 GET http://a.example/b? - HIER_DIRECT/203.0.113.1 text/html", HasMethod | HasPath, "GET", "http://a.example/b?"},
+		{"common", "", `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "-" 408 -`, hasRequest, "", ""},
+		{"HAProxy", "", `192.0.2.1:80 [17/May/2015:10:00:00.000] f b/s 0/0/0/1/1 200 12 - - ---- 1/1/0/0/0 0/0 "GET /a HTTP/1.1"`, hasRequest, "GET", "/a"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := Open(writeFile(t, "log", c.lines+"\n"), Options{Format: c.format})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			b, err := f.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Release()
+			if len(b.Entries) != 1 {
+				t.Fatalf("skipped: %+v", b.Skipped)
+			}
+			e := b.Entries[0]
+			if got := e.Has & hasRequest; got != c.want || f.Has()&hasRequest != c.want || e.Method != c.method || e.Target != c.target {
+				t.Errorf("%s: has %b, method %q, target %q; want %b, %q, %q", f.Format(), got, e.Method, e.Target, c.want, c.method, c.target)
+			}
+		})
 	}
 }

@@ -30,7 +30,7 @@ func (squidParser) parse(line []byte, e *Entry, w *worker) string {
 	r.put(factStatus, 0, f[3][slash+1:])
 	r.put(factBytes, 0, f[4])
 	r.put(factMethod, 0, f[5])
-	r.put(factTarget, 0, f[6])
+	r.put(factTarget, vagueTarget, f[6]) // strip_query_terms is on unless told otherwise
 	return r.fill(e, w, codedNot)
 }
 

@@ -135,12 +135,13 @@ func (r *record) fill(e *Entry, w *worker, c coding) string {
 		return reasonClient
 	}
 
-	if r.has(factRequest) && r.rank[factRequest] <= r.rank[factTarget] {
+	if r.has(factRequest) && (!r.has(factMethod) || !r.has(factTarget) || r.rank[factRequest] <= r.rank[factTarget]) {
 		e.setRequest(r.text(w, factRequest, c))
 	}
 	if e.Method == "" {
 		r.fillTarget(e, w, c)
 	}
+	e.Has |= r.request(e)
 	for _, t := range [...]struct {
 		f    fact
 		text *string
@@ -198,10 +199,41 @@ func (r *record) fillTarget(e *Entry, w *worker, c coding) {
 			target = str(w.arena[start:])
 		}
 	}
-	if method := r.text(w, factMethod, c); isToken(method) && target != "" {
+	method := r.text(w, factMethod, c)
+	switch {
+	case !r.has(factMethod):
+		e.Target = target
+	case !isToken(method): // not HTTP
+	case target != "" || !r.has(factTarget) && !r.has(factPath):
 		e.Method, e.Target = method, target
 	}
 }
+
+// request returns which parts of the request line are logged.
+func (r *record) request(e *Entry) (has Fields) {
+	if r.has(factRequest) {
+		return hasRequest
+	}
+	if r.has(factMethod) {
+		has = HasMethod
+	}
+	if r.has(factTarget) || r.has(factPath) {
+		has |= HasPath
+	}
+	switch {
+	case r.has(factQuery), r.has(factTarget) && r.rank[factTarget] < vagueTarget:
+		has |= HasQuery
+	case r.has(factTarget):
+		if i := indexByte(e.Target, '?'); i >= 0 && i+1 < len(e.Target) {
+			has |= HasQuery
+		}
+	}
+	return has
+}
+
+// vagueTarget is the rank from which on names are of targets that may have
+// lost their query: such a log holds queries if one of its lines has one.
+const vagueTarget = 2
 
 func isAbsent(b []byte) bool { return len(b) == 0 || string(b) == "-" || string(b) == "null" }
 

@@ -420,7 +420,7 @@ func (rec *recorder) tellPeople(r *Report) {
 	}
 	slices.SortStableFunc(r.People.Rules, func(a, b PeopleRule) int { return cmp.Compare(b.Refused, a.Refused) })
 	for _, l := range rec.logs {
-		const needed = accesslog.HasReferer | accesslog.HasUserAgent
+		const needed = accesslog.HasPath | accesslog.HasStatus | accesslog.HasReferer | accesslog.HasUserAgent
 		r.People.Known = r.People.Known || l.has&needed == needed
 	}
 }

@@ -304,6 +304,65 @@ func TestUnmeasured(t *testing.T) {
 	}
 }
 
+// Rules that look at the request line are told of what a log lacks of it: in
+// what matches, in not, in what bans spare, and in whose budget it is.
+func TestUnmeasuredRequestLine(t *testing.T) {
+	rules := []fairshare.Rule{
+		{Name: "match", Match: fairshare.Match{Path: []string{"/x"}, Method: []string{"GET"}, Query: map[string][]string{"q": {"*"}}}, Action: fairshare.Block},
+		{Name: "not", Match: fairshare.Match{Not: []fairshare.Match{{Path: []string{"/x"}, Query: map[string][]string{"q": {"*"}}}}}, Action: fairshare.Block},
+		{Name: "key", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 9, Window: time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}, {Kind: fairshare.ByPath}}}},
+		{Name: "ban", Limit: requests(1, time.Minute), Ban: &fairshare.BanTerms{After: 1, For: time.Second, Unless: &fairshare.Match{Method: []string{"GET"}}}},
+		{Name: "none", Match: fairshare.Match{Addr: fairshare.Prefixes{}}, Limit: requests(1, time.Minute)},
+	}
+	for _, c := range []struct {
+		name, format string
+		lines        []string
+		want         string
+	}{
+		{"nothing", `$remote_addr [$time_local] $status`, []string{`192.0.2.1 [17/May/2015:10:00:00 +0000] 200`},
+			"match method, match path, match query, not path, not query, key path, ban method"},
+		{"path alone", `$remote_addr [$time_local] $uri`, []string{`192.0.2.1 [17/May/2015:10:00:00 +0000] /x`}, "match method, match query, not query, ban method"},
+		{"W3C without a query", "", []string{"#Fields: date time c-ip cs-method cs-uri-stem sc-status", "2015-05-17 10:00:00 192.0.2.1 GET /x 200"}, "match query, not query"},
+		{"JSON without a URI", "", []string{`{"msec":"1431856800.000","remote_addr":"192.0.2.1","request_method":"GET","status":200}`},
+			"match path, match query, not path, not query, key path"},
+		{"combined", "", []string{entryAt("192.0.2.1", "10:00:00", "")}, ""},
+		{"combined, no request line was sent", "", []string{entryAt("192.0.2.1", "10:00:00", `"-" 408 0 "-" "-"`)}, ""},
+	} {
+		opts := Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", c.lines...)}}
+		opts.Log.Format = c.format
+		var got []string
+		for _, u := range replayAll(t, opts).Unmeasured {
+			if u.Why != "the log holds no "+u.What {
+				t.Errorf("%s: %+v", c.name, u)
+			}
+			got = append(got, u.Rule+" "+u.What)
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: unmeasured %s; want %s", c.name, strings.Join(got, ", "), c.want)
+		}
+	}
+}
+
+// Whether people were hurt cannot be told when a log does not say what
+// people's browsers do.
+func TestPeopleCannotBeToldWithoutPaths(t *testing.T) {
+	for format, known := range map[string]bool{
+		`$remote_addr [$time_local] $status "$http_referer" "$http_user_agent"`:            false,
+		`$remote_addr [$time_local] $uri "$http_referer" "$http_user_agent"`:               false,
+		`$remote_addr [$time_local] $status $uri "$http_user_agent"`:                       false,
+		`$remote_addr [$time_local] $status $uri "$http_referer" "$http_user_agent"`:       true,
+		`$remote_addr [$time_local] "$request" $status "$http_referer" "$http_user_agent"`: true,
+	} {
+		line := strings.NewReplacer("$remote_addr", "192.0.2.1", "$time_local", "17/May/2015:10:00:00 +0000", "$status", "200", "$uri", "/x",
+			"$request", "GET /x HTTP/1.1", "$http_referer", "-", "$http_user_agent", "curl").Replace(format)
+		opts := Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", line)}}
+		opts.Log.Format = format
+		if got := replayAll(t, opts).People.Known; got != known {
+			t.Errorf("%s: known %v, want %v", format, got, known)
+		}
+	}
+}
+
 // Of several logs, those that lack a fact are named; a log without lines
 // lacks nothing.
 func TestUnmeasuredOfSeveralLogs(t *testing.T) {

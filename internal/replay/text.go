@@ -293,7 +293,7 @@ func (p *printer) people(r *Report) {
 	}
 	p.heading("People who may have been hurt")
 	if !r.People.Known {
-		p.text(2, 0, "This cannot be told: the log does not hold both referers and user agents.")
+		p.text(2, 0, "This cannot be told: it takes a log that holds paths, status, referers and user agents.")
 		return
 	}
 	const how = "that look like people: a browser's user agent, page assets fetched, referers sent"

@@ -53,12 +53,22 @@ func looks(r *fairshare.Rule) []look {
 		add(l)
 	}
 	host := func() { add(look{what: "host", noun: "host", needs: accesslog.HasHost}) }
+	path := func() { add(look{what: "path", noun: "path", needs: accesslog.HasPath}) }
 	agent := func() { add(look{what: "user_agent", noun: "user agent", needs: accesslog.HasUserAgent}) }
 
 	var match func(m *fairshare.Match)
 	match = func(m *fairshare.Match) {
+		if m.Method != nil {
+			add(look{what: "method", noun: "method", needs: accesslog.HasMethod})
+		}
 		if m.Host != nil {
 			host()
+		}
+		if m.Path != nil {
+			path()
+		}
+		if m.Query != nil {
+			add(look{what: "query", noun: "query", needs: accesslog.HasQuery})
 		}
 		if m.UserAgent != nil {
 			agent()
@@ -81,6 +91,8 @@ func looks(r *fairshare.Rule) []look {
 				agent()
 			case fairshare.ByHost:
 				host()
+			case fairshare.ByPath:
+				path()
 			case fairshare.ByCookie:
 				cookie()
 			case fairshare.ByHeader:
