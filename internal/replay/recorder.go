@@ -130,12 +130,12 @@ func newRecorder(r *Replay) *recorder {
 	return rec
 }
 
-// run records chunks until there are no more. After an error it goes on
-// without recording.
+// run records chunks until there are no more or a verdict cannot be written.
 func (rec *recorder) run(chunks <-chan *chunk) error {
-	var err error
 	if rec.verdicts != nil {
-		err = rec.verdicts.header()
+		if err := rec.verdicts.header(); err != nil {
+			return err
+		}
 	}
 	for c := range chunks {
 		for i := range c.runs {
@@ -146,10 +146,10 @@ func (rec *recorder) run(chunks <-chan *chunk) error {
 				continue
 			}
 			rec.items(r.b.items[r.from:r.to], r.feed.log)
-			if rec.verdicts != nil && err == nil {
-				err = rec.verdicts.write(r.b.items[r.from:r.to], r.feed.log.path)
+			if rec.verdicts == nil {
+				continue
 			}
-			if err != nil {
+			if err := rec.verdicts.write(r.b.items[r.from:r.to], r.feed.log.path); err != nil {
 				return err
 			}
 		}
@@ -160,10 +160,10 @@ func (rec *recorder) run(chunks <-chan *chunk) error {
 		default:
 		}
 	}
-	if rec.verdicts != nil && err == nil {
-		err = rec.verdicts.flush()
+	if rec.verdicts != nil {
+		return rec.verdicts.flush()
 	}
-	return err
+	return nil
 }
 
 // items records lines, some at a time: see ranking.touch.
