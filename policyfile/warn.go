@@ -21,6 +21,9 @@ const maxCompared = 200
 // warnings looks for what is legal and probably wrong.
 func (r *reader) warnings() {
 	rules := r.file.Policy.Rules
+	if len(rules) > maxCompared {
+		r.warn(place(find(r.root, "rules")), "", "%d rules are more than %d: which of them cannot be reached, and what is wrong with an allow or a limit, is not looked for", len(rules), maxCompared)
+	}
 	for i := range rules {
 		at := r.rules[i]
 		if at.built {
@@ -89,6 +92,12 @@ func (r *reader) warnUnreachable(i int) {
 
 func looksAtPath(m *fairshare.Match) bool {
 	return m.Path != nil || slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return looksAtPath(&not) })
+}
+
+// looksAtSent reports whether m looks at what anybody can send.
+func looksAtSent(m *fairshare.Match) bool {
+	return m.UserAgent != nil || m.Cookie != nil || m.Header != nil || m.Query != nil ||
+		slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return looksAtSent(&not) })
 }
 
 // browsers are user agents of the usual browsers.
@@ -188,12 +197,13 @@ func (r *reader) warnAllow(i int) {
 	if m.Addr != nil {
 		return
 	}
-	if m.Path == nil && (m.UserAgent != nil || m.Cookie != nil || m.Header != nil || m.Query != nil) {
+	if m.Path == nil && looksAtSent(m) {
 		r.warn(at, "name the addresses: match: {addr: …}", "%s allows by what anybody can send", quote(rules[i].Name))
 		return
 	}
 	for j := range rules[:i] {
-		if rules[j].Limit != nil && !rules[j].DryRun && covers(&rules[j].Match, m) {
+		lim := rules[j].Limit
+		if lim != nil && lim.Resource == fairshare.Requests && byWho(lim.By) && !rules[j].DryRun && covers(&rules[j].Match, m) {
 			return
 		}
 	}
@@ -307,6 +317,9 @@ func sharedWords(by []fairshare.KeyPart) string {
 // may fetch.
 func (r *reader) warnRobots() {
 	p := r.file.Policy
+	if p.DryRun {
+		return
+	}
 	walk := walker(&p)
 	told := map[int]bool{}
 	for _, sample := range r.samples() {
@@ -320,7 +333,7 @@ func (r *reader) warnRobots() {
 					continue
 				}
 				told[i] = true
-				r.warn(place(r.rules[i].limit), "above it: {name: robots, match: {path: /robots.txt}, allow: true}",
+				r.warn(place(r.rules[i].limit), "below a wide limit by addr, above this one: {name: robots, match: {path: /robots.txt}, allow: true}",
 					"%s catches /robots.txt: crawlers that cannot read it may stay away, or fetch what they should not", quote(rule.Name))
 			}
 		}

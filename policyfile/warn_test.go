@@ -1,0 +1,31 @@
+package policyfile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// What is not looked for in a long policy is said once.
+func TestManyRulesAreNotComparedAndThatIsSaid(t *testing.T) {
+	for _, n := range []int{maxCompared - 1, maxCompared} {
+		var b strings.Builder
+		b.WriteString("rules:\n  - {name: ceiling, limit: {requests: 1200, per: 1m}}\n")
+		for i := range n {
+			fmt.Fprintf(&b, "  - {name: n%d, match: {path: /%d}, block: true}\n", i, i/2)
+		}
+		f, err := Parse("long.yaml", []byte(b.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rules := n + 1; rules <= maxCompared {
+			if len(f.Warnings) != n/2 {
+				t.Errorf("%d rules, of which %d cannot be reached: %d warnings", rules, n/2, len(f.Warnings))
+			}
+			continue
+		}
+		if len(f.Warnings) != 1 || f.Warnings[0].Line != 2 || !strings.Contains(f.Warnings[0].Text, "201 rules are more than 200") {
+			t.Errorf("%d rules: warnings %v", n+1, f.Warnings)
+		}
+	}
+}
