@@ -31,6 +31,9 @@ func (r *reader) warnings() {
 		}
 		r.warnMatch(at.match)
 		r.warnMatch(find(find(at.node, "ban"), "unless"))
+		if rules[i].Limit != nil && !rules[i].DryRun && !r.file.Policy.DryRun {
+			r.warnOdd(i)
+		}
 		if len(rules) > maxCompared {
 			continue
 		}
@@ -161,6 +164,49 @@ func (r *reader) warnStar(item *node, what, absent string) {
 	if item.text == "*" {
 		r.warn(item, fmt.Sprintf("leave the field out to match any; not: {%s: %s} is any that is sent", what, absent), `%s: "*" is a literal star`, what)
 	}
+}
+
+// warnOdd tells when odd paths pass by a limit, since they fit what stands in
+// a not.
+func (r *reader) warnOdd(i int) {
+	for _, not := range items(find(r.rules[i].match, "not")) {
+		if find(not, "addr") != nil {
+			continue
+		}
+		for _, item := range items(find(not, "path")) {
+			such := ""
+			if target := oddTarget(item.text); target != "" {
+				such = " such as " + quote(target)
+			} else if !isRegexp(item.text) {
+				continue
+			}
+			r.warn(item, "below a wide limit by addr, above this one: {name: …, match: {path: …}, allow: true}; it never holds for odd paths",
+				"odd paths%s fit %s too, and %s does not count them", such, quote(item.text), quote(r.file.Policy.Rules[i].Name))
+			return
+		}
+	}
+}
+
+// oddTarget returns a request target with an odd path that fits a pattern; ""
+// when none comes to mind.
+func oddTarget(pattern string) string {
+	filled := strings.ReplaceAll(pattern, "*", "x")
+	targets := []string{"/page.php/x.css", "/page.php/x.js", "/page.php/" + strings.TrimPrefix(filled, "/"), "/page/..%2F.." + filled}
+	fits := func(path string) bool { return globCovers(pattern, path) }
+	if expr, ok := strings.CutPrefix(pattern, "re:"); ok {
+		re, err := regexp.Compile(expr)
+		if err != nil {
+			return ""
+		}
+		targets, fits = targets[:2], re.MatchString
+	}
+	for _, target := range targets {
+		var req fairshare.Request
+		if req.SetTarget(target); req.OddPath && fits(req.Path) {
+			return target
+		}
+	}
+	return ""
 }
 
 // items returns the items of a list field.
