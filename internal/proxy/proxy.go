@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"fairshare/httpguard"
@@ -137,7 +139,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.answer(w, r, http.StatusMethodNotAllowed, "This site does not know the method.")
 		return
 	}
-	if target(r) == "" {
+	if target(r) == "" || !validHost(r.Host) || !validMethod(r.Method) {
 		p.answer(w, r, http.StatusBadRequest, "The address of this page cannot be read.")
 		return
 	}
@@ -158,6 +160,8 @@ func target(r *http.Request) string {
 	switch {
 	case t == "":
 		return r.URL.RequestURI()
+	case strings.IndexByte(t, '#') >= 0: // no target holds one (RFC 9112 §3.2), and many upstreams cut there
+		return ""
 	case t == "*" && r.Method == http.MethodOptions:
 		return t
 	case t[0] != '/': // absolute form; other schemes are not ours to serve
@@ -178,6 +182,47 @@ func target(r *http.Request) string {
 	return t
 }
 
+// validHost reports whether host goes to the upstream as it is. net/http
+// looks at it in HTTP/1 only, and would send another one than was judged: in
+// ASCII, without a zone, or none. An empty one is the upstream's own name.
+func validHost(host string) bool {
+	for i := 0; i < len(host); i++ {
+		c := host[i]
+		if !alphanumeric(c) && strings.IndexByte("-._~!$&'()*+,;=:[]", c) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func validMethod(method string) bool {
+	for i := 0; i < len(method); i++ {
+		if !alphanumeric(method[i]) && strings.IndexByte("!#$%&'*+-.^_`|~", method[i]) < 0 {
+			return false
+		}
+	}
+	return method != ""
+}
+
+func alphanumeric(c byte) bool {
+	return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9'
+}
+
+// A notedBody remembers that it could not be read: that is the client's
+// fault, not the upstream's.
+type notedBody struct {
+	io.ReadCloser
+	broken atomic.Bool
+}
+
+func (b *notedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.broken.Store(true)
+	}
+	return n, err
+}
+
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	u := out.URL // a copy of In's
@@ -188,6 +233,9 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 		u.Opaque, u.RawQuery, u.ForceQuery = t, "", false
 	}
 	out.Host = in.Host
+	if out.Body != nil && out.Body != http.NoBody {
+		out.Body = &notedBody{ReadCloser: out.Body}
+	}
 	p.forwarded(in, out.Header)
 }
 
@@ -196,9 +244,9 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 func (p *Proxy) forwarded(in *http.Request, h http.Header) {
 	trusted := p.config.Trusts(in.RemoteAddr)
 	for name := range h {
-		// Servers that hand headers on as variables make "_" of "-": under
-		// such a name anybody could set X-Forwarded-For.
-		if strings.IndexByte(name, '_') >= 0 || !trusted && (strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip" || name == p.config.Header) {
+		// Servers that hand headers on as variables make "_" of "-" and of much
+		// else: under such a name anybody could set X-Forwarded-For.
+		if !plainName(name) || !trusted && (strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip" || name == p.config.Header) {
 			delete(h, name)
 		}
 	}
@@ -222,7 +270,8 @@ func (p *Proxy) forwarded(in *http.Request, h http.Header) {
 		if prior := in.Header["X-Forwarded-Host"]; len(prior) > 0 {
 			values[2] = prior[len(prior)-1]
 		}
-		if prior := in.Header["Forwarded"]; len(prior) > 0 {
+		// A proxy that sends another header may hand on what its client sent.
+		if prior := in.Header["Forwarded"]; len(prior) > 0 && p.config.Header == "Forwarded" {
 			h["Forwarded"] = prior
 		}
 	}
@@ -231,6 +280,16 @@ func (p *Proxy) forwarded(in *http.Request, h http.Header) {
 	}
 	h["X-Forwarded-Proto"] = values[1:2:2]
 	h["X-Forwarded-Host"] = values[2:3:3]
+}
+
+// plainName reports whether a header's name is of letters, digits and "-".
+func plainName(name string) bool {
+	for i := 0; i < len(name); i++ {
+		if !alphanumeric(name[i]) && name[i] != '-' {
+			return false
+		}
+	}
+	return true
 }
 
 // peer returns the address of a peer; "" for a Unix socket.
@@ -248,6 +307,8 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case r.Context().Err() != nil: // the client is gone, nobody reads this
 		p.answer(w, r, http.StatusBadGateway, "")
+	case brokenBody(r):
+		p.answer(w, r, http.StatusBadRequest, "What was sent with this request cannot be read.")
 	case errors.As(err, &timeout) && timeout.Timeout():
 		p.config.Log.Printf("upstream %s is too slow: %v", p.config.Upstream.Host, err)
 		p.answer(w, r, http.StatusGatewayTimeout, "This site takes too long to answer. Please try again in a while.")
@@ -255,6 +316,11 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		p.config.Log.Printf("upstream %s does not answer: %v", p.config.Upstream.Host, err)
 		p.answer(w, r, http.StatusBadGateway, "This site does not answer at the moment. Please try again in a while.")
 	}
+}
+
+func brokenBody(r *http.Request) bool {
+	body, ok := r.Body.(*notedBody)
+	return ok && body.broken.Load()
 }
 
 // answer writes a page of the proxy's own.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -108,7 +109,6 @@ func TestTargetTravelsUnchanged(t *testing.T) {
 		{"GET /..;/x/../y/./", "GET /..;/x/../y/./"},
 		{"GET /%41|\"<>^`{}\\ü", "GET /%41|\"<>^`{}\\ü"},
 		{"GET /a%2f|", "GET /a%2f|"},
-		{"GET /a#b", "GET /a#b"},
 		{"GET /a?", "GET /a?"},
 		{"GET //?", "GET //?"},
 		{"GET /a?b=;&%zz&c d=|?//", ""}, // a blank ends the target
@@ -127,6 +127,10 @@ func TestTargetTravelsUnchanged(t *testing.T) {
 		{"GET mailto:x://y/admin", ""},
 		{"GET ftp://elsewhere/admin", ""},
 		{"GET //a|", ""},
+		// Upstreams cut at "#", and would see another path than was judged.
+		{"GET /a#b", ""},
+		{"GET /dear.php#.css", ""},
+		{"GET http://elsewhere/a#b", ""},
 	} {
 		resp, head := exchange(t, addr, test.sent+" HTTP/1.1\nHost: site.example\nConnection: close\n\n")
 		if test.want == "" {
@@ -166,7 +170,10 @@ func TestHeaders(t *testing.T) {
 		{"from a trusted proxy", trusted,
 			"X-Forwarded-For: 192.0.2.1\nX-Forwarded-For: 192.0.2.2\nX-Forwarded-Proto: https\nX-Forwarded-Host: shop.example\nX-Forwarded-Port: 443\nForwarded: for=192.0.2.1\nX-Real-IP: 192.0.2.1\nCF-Connecting-IP: 192.0.2.1\n",
 			[]string{"X-Forwarded-For: 192.0.2.1, 192.0.2.2, 127.0.0.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: shop.example", "X-Forwarded-Port: 443",
-				"Forwarded: for=192.0.2.1", "X-Real-Ip: 192.0.2.1", "Cf-Connecting-Ip: 192.0.2.1"}, nil},
+				"X-Real-Ip: 192.0.2.1", "Cf-Connecting-Ip: 192.0.2.1"}, []string{"Forwarded"}}, // that may be the client's own
+		{"from a trusted proxy that sends Forwarded", serve(t, upstream, proxy.Config{Header: "Forwarded", Trusts: everybody}),
+			"Forwarded: for=192.0.2.1\n", []string{"Forwarded: for=192.0.2.1"}, nil},
+		{"forged by a dot", stranger, "X.Forwarded.For: 192.0.2.1\nX~Real~IP: 192.0.2.1\n", nil, []string{"X.", "X~"}},
 		{"from a trusted proxy that says little", trusted, "",
 			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example"}, nil},
 		{"a tunnel", stranger, "Connection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\n",
@@ -192,6 +199,42 @@ func TestHeaders(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What the client sent wrong is not the upstream's fault.
+func TestBodiesThatCannotBeRead(t *testing.T) {
+	var out bytes.Buffer
+	addr := serve(t, mirror(t), proxy.Config{Log: log.New(&out, "", 0)})
+	resp, _ := exchange(t, addr, "POST / HTTP/1.1\nHost: site.example\nTransfer-Encoding: chunked\nConnection: close\n\nzz\n")
+	if resp.StatusCode != 400 || out.Len() > 0 {
+		t.Errorf("a broken chunk: %d, and the log says %q; want 400 and nothing", resp.StatusCode, &out)
+	}
+}
+
+// HTTP/2 lets more through than HTTP/1 does: what cannot be sent as it was
+// judged is not sent.
+func TestHostsThatCannotBeSent(t *testing.T) {
+	u, err := proxy.ParseUpstream(mirror(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := proxy.New(proxy.Config{Upstream: u})
+	defer p.Close()
+	for host, want := range map[string]int{"site.example:80": 200, "[::1]:80": 200, "": 200, "b\u00fccher.example": 400, "a/b": 400, "A B": 400, "[fe80::1%25en0]": 400} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("host %q: %d, want %d", host, w.Code, want)
+		}
+	}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Method = "G T"
+	w := httptest.NewRecorder()
+	if p.ServeHTTP(w, r); w.Code != 400 {
+		t.Errorf("method %q: %d, want 400", r.Method, w.Code)
 	}
 }
 
