@@ -92,18 +92,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch v.Enforced() {
 	case fairshare.Allow:
-		h.tell(vis, &v)
-		h.release(vis)
-		h.pass(w, r, &v)
+		h.pass(w, r, vis, &v)
 	case fairshare.Refuse, fairshare.Block:
 		h.refuse(w, r, vis, &v)
 		h.release(vis)
 	default:
-		h.release(vis)
 		if err != nil && h.FailOpen {
-			h.pass(w, r, &v)
+			h.pass(w, r, vis, &v)
 			return
 		}
+		h.release(vis)
 		unavailable(w)
 	}
 }
@@ -137,12 +135,9 @@ func (h *handler) release(vis *visit) {
 }
 
 // pass hands the request to the handler and settles it afterwards, whatever
-// the handler does.
-func (h *handler) pass(w http.ResponseWriter, r *http.Request, v *fairshare.Verdict) {
+// the handler does, or who is told before it.
+func (h *handler) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict) {
 	x := &exchange{w: w, head: r.Method == http.MethodHead}
-	if r.URL.Path == robotsPath {
-		r = h.robots.watch(x, r, h.Now())
-	}
 	defer func() {
 		out := fairshare.Outcome{Time: h.Now(), Status: x.outcome(), Bytes: x.bytes}
 		// The client may be gone and its context with it; what it spent stays spent.
@@ -150,6 +145,11 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, v *fairshare.Verd
 			h.Failed(err)
 		}
 	}()
+	h.tell(vis, v)
+	h.release(vis)
+	if r.URL.Path == robotsPath {
+		r = h.robots.watch(x, r, h.Now())
+	}
 	h.next.ServeHTTP(x.writer(), r)
 	x.returned = true
 	if x.copy != nil {

@@ -472,3 +472,29 @@ func TestTargetComesFromTheRequestLine(t *testing.T) {
 		t.Errorf("request without a request line: %d, want 403", w.Code)
 	}
 }
+
+// Who listens for refusals and panics takes no slot with him.
+func TestAPanicOfTheListenerSettles(t *testing.T) {
+	dry := limit("dry", fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour})
+	dry.DryRun = true
+	slots := limit("slots", fairshare.Limit{Resource: fairshare.Concurrent, N: 1})
+	h := httpguard.Middleware(newGuard(t, dry, slots), httpguard.Options{Refused: func(r *httpguard.Report) {
+		if r.DryRun {
+			panic("listener")
+		}
+	}})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for i := range 4 {
+		w := httptest.NewRecorder()
+		func() {
+			defer func() {
+				if recovered := recover(); (recovered != nil) != (i > 0) {
+					t.Errorf("request %d: panic %v", i, recovered)
+				}
+			}()
+			h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		}()
+		if w.Code != 200 {
+			t.Errorf("request %d: %d: the slot was not given back", i, w.Code)
+		}
+	}
+}

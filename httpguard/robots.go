@@ -1,7 +1,6 @@
 package httpguard
 
 import (
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -38,6 +37,7 @@ type robotsCopy struct {
 	body        []byte
 	contentType string
 	at          time.Time
+	renewals    int
 	tooLong     bool
 }
 
@@ -50,8 +50,8 @@ func (c *robotsCopy) add(p []byte) {
 // watch has the exchange keep the answer if it is worth it, and returns the
 // request to pass on: one that asks for the answer as it is.
 func (c *robots) watch(x *exchange, r *http.Request, now time.Time) *http.Request {
-	if r.Method != http.MethodGet || r.URL.RawQuery != "" {
-		return r
+	if r.Method != http.MethodGet || r.URL.RawQuery != "" || r.Header["Cookie"] != nil || r.Header["Authorization"] != nil {
+		return r // what it gets may be for it alone
 	}
 	if old := c.find(r.Host, now); old != nil && now.Sub(old.at) < robotsFresh {
 		return r
@@ -90,15 +90,19 @@ func (c *robots) learn(x *exchange, host string, now time.Time) {
 	if c.copies == nil {
 		c.copies = map[string]*robotsCopy{}
 	}
-	c.drop(key)
+	if old := c.copies[key]; old != nil {
+		kept.renewals = old.renewals + 1
+		c.drop(key)
+	}
+	// Anybody can invent hosts: those that are asked for again stay longest.
 	for len(c.copies) > 0 && (len(c.copies) >= robotsHosts || c.total+len(kept.body) > robotsTotal) {
-		oldest := ""
+		victim := ""
 		for k, old := range c.copies {
-			if oldest == "" || old.at.Before(c.copies[oldest].at) {
-				oldest = k
+			if v := c.copies[victim]; v == nil || old.renewals < v.renewals || old.renewals == v.renewals && old.at.Before(v.at) {
+				victim = k
 			}
 		}
-		c.drop(oldest)
+		c.drop(victim)
 	}
 	c.copies[key] = kept
 	c.total += len(kept.body)
@@ -135,14 +139,12 @@ func (c *robots) answer(req *fairshare.Request, wait int64) (page *robotsCopy, s
 	return nil, http.StatusServiceUnavailable, wait
 }
 
-// hostKey returns a host in lower case without port and final dot; "" for
-// what is none.
+// hostKey returns a host in lower case without final dot and usual port; ""
+// for what is none. Another port stays: another site may answer there.
 func hostKey(host string) string {
 	if len(host) > 255 {
 		return ""
 	}
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
+	host = strings.TrimSuffix(strings.TrimSuffix(host, ":80"), ":443")
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }

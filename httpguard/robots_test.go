@@ -177,3 +177,26 @@ func TestCopiesAreBounded(t *testing.T) {
 		t.Errorf("%d hosts are kept, want 64", kept)
 	}
 }
+
+// Neither invented hosts nor what a site answers to one client alone become
+// what refused crawlers get.
+func TestNobodyChoosesTheKeptCopy(t *testing.T) {
+	s := newRobotSite(t, 1000)
+	for range 2 { // asked for again: the site's own
+		s.get("192.0.2.9", "http://a.example/robots.txt")
+		s.now = s.now.Add(2 * time.Minute)
+	}
+	want := fmt.Sprintf("Disallow: /%d\n", s.asked)
+	for i := range 200 {
+		s.get("192.0.2.66", fmt.Sprintf("http://%d.example/robots.txt", i))
+	}
+	s.get("192.0.2.66", "http://a.example:666/robots.txt")
+	s.get("192.0.2.66", "http://a.example/robots.txt", "Cookie", "evil=1")
+	s.get("192.0.2.66", "http://a.example/robots.txt", "Authorization", "Basic evil")
+	for range 1001 {
+		s.get("192.0.2.1", "/")
+	}
+	if w := s.get("192.0.2.1", "http://a.example/robots.txt"); w.Code != 200 || w.Body.String() != want {
+		t.Errorf("%d %q, want 200 %q", w.Code, w.Body, want)
+	}
+}
