@@ -99,6 +99,7 @@ func (c *replayCmd) Run(env *environment) error {
 	opts := replay.Options{
 		Policy:  &file.Policy,
 		Limiter: limiterOf(file),
+		Memory:  file.Memory,
 		Client: func(peer netip.Addr, forwarded string) (netip.Addr, bool) {
 			res := clientaddr.Result{}
 			if forwarded == "" {

@@ -30,7 +30,9 @@ type judge struct {
 	guard   *fairshare.Guard
 	held    heldSlots
 	limiter fairshare.Limiter
-	latest  int64 // time the guard judged, Unix ns
+	age     uint32 // restarts since limiter was empty
+	since   int64  // lines since then
+	latest  int64  // time the guard judged, Unix ns
 
 	matched  []int64 // of each rule
 	note     func(rule int)
@@ -80,17 +82,26 @@ func newJudge(r *Replay) (*judge, error) {
 
 // fresh begins with a new guard: nothing is counted and nobody is banned.
 func (j *judge) fresh() error {
-	if l, ok := j.limiter.(interface{ Reset() }); ok {
+	l, ok := j.limiter.(resetter)
+	switch {
+	case ok && j.since <= leftover(j.opts.Memory)/int64(max(1, len(j.limits))):
+		j.age++
+	case ok:
 		l.Reset()
-	} else {
+		j.age, j.since = 0, 0
+	default:
 		j.limiter, j.guard, j.held = nil, nil, heldSlots{} // the old memory goes before the new is taken
 		l, err := j.opts.Limiter(j.limits)
 		if err != nil {
 			return err
 		}
-		j.limiter = l
+		j.limiter, j.since = l, 0
 	}
-	guard, err := fairshare.NewGuard(j.opts.Policy, j.limiter, fairshare.NewBans(mostBans))
+	limiter := j.limiter
+	if j.age > 0 {
+		limiter = &aged{limiter: limiter, age: j.age}
+	}
+	guard, err := fairshare.NewGuard(j.opts.Policy, limiter, fairshare.NewBans(mostBans))
 	j.guard, j.latest, j.held = guard, math.MinInt64, heldSlots{guard: guard}
 	return err
 }
@@ -279,6 +290,7 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 			return err
 		}
 	}
+	j.since++
 	j.latest = max(j.latest, at)
 	if err := j.held.release(ctx, j.latest); err != nil {
 		return err

@@ -27,8 +27,13 @@ type Options struct {
 
 	// Limiter makes the counters of a guard: once at the start, and again each
 	// time a guard begins afresh. The old ones are no longer used by then. A
-	// limiter with a method Reset() is reset instead.
+	// limiter with a method Reset() is kept: what it counted is reset, or left
+	// under keys that are not used any more.
 	Limiter func([]fairshare.Limit) (fairshare.Limiter, error)
+
+	// Memory is how large a table Limiter makes, in bytes; 0 means not known.
+	// The larger it is, the less often it is reset.
+	Memory int64
 
 	// Client finds the client behind the peer that a log names. forwarded is
 	// the logged forwarding header, "" when there is none; proxy tells that
