@@ -365,6 +365,12 @@ func logEntry(r *httpguard.Report) journal.Entry {
 			e.Used, e.Allowed = r.Finding.Tally.Used, rule.Limit.Allowed()
 		}
 	}
+	switch r.Finding.Ban {
+	case fairshare.BanStarted:
+		e.Ban = journal.BanStarted
+	case fairshare.BanInForce:
+		e.Ban = journal.BanInForce
+	}
 	return e
 }
 
