@@ -543,6 +543,21 @@ func TestGist(t *testing.T) {
 	}
 }
 
+// In the narrowest column of the report bots are still told apart.
+func TestUserAgentsInNarrowColumns(t *testing.T) {
+	p := &printer{}
+	for agent, want := range map[string]string{
+		"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)":                                                              "GPTBot/1.2; +https…",
+		"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; bingbot/2.0; +http://www.bing.com/bingbot.htm) Chrome/116.0.1938.76 Safari/537.36":                    "bingbot/2.0; +http…",
+		"Mozilla/5.0 (Linux; Android 6.0.1; Nexus 5X) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/99.0 Mobile Safari/537.36 (compatible; Googlebot/2.1; +http://g.example)": "Googlebot/2.1; +ht…",
+		"": "(no user agent)",
+	} {
+		if got := p.agent(agent, 19); got != want {
+			t.Errorf("%q is shown as %q, want %q", agent, got, want)
+		}
+	}
+}
+
 func TestBrowser(t *testing.T) {
 	for agent, want := range map[string]bool{
 		"Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0":                                      true,
