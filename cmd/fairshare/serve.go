@@ -200,6 +200,12 @@ func (s *server) record(r *httpguard.Report) {
 			e.Used, e.Allowed = r.Finding.Tally.Used, rule.Limit.Allowed()
 		}
 	}
+	switch r.Finding.Ban {
+	case fairshare.BanStarted:
+		e.Ban = journal.BanStarted
+	case fairshare.BanInForce:
+		e.Ban = journal.BanInForce
+	}
 	s.journal.Add(&e)
 }
 

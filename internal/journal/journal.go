@@ -1,8 +1,9 @@
-// Package journal records refusals and blocks, one JSON line each. Start with
-// [New].
+// Package journal records refusals and blocks, one JSON line each, among other
+// lines. Start with [New].
 package journal
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/netip"
@@ -30,20 +31,34 @@ type Entry struct {
 	RetryAfter int64 // seconds; 0 means none
 	Used       int64 // of Allowed, when a limit spoke
 	Allowed    int64 // 0 means that no limit spoke
+	Ban        Ban
 	ID         string
 }
 
-// A Journal writes entries from a goroutine of its own. It is safe for
-// concurrent use.
+// A Ban says what a ban had to do with a refusal; "" means nothing.
+type Ban string
+
+const (
+	BanStarted Ban = "started"  // the refusal began it
+	BanInForce Ban = "in force" // it was the reason
+)
+
+// A Journal writes lines from a goroutine of its own, so that nobody waits for
+// whoever reads them. It is safe for concurrent use.
 type Journal struct {
 	w io.Writer
 
+	taken atomic.Int64 // entries of the newest second: unix seconds << secondShift | number
+	over  atomic.Int64 // entries beyond maxRate
+
 	mu     sync.Mutex
 	lines  []byte // not yet written, at most maxPending
-	lost   int64  // entries for which there was no room
+	lost   int64  // lines for which there was no room, or that could not be written
 	closed bool
 
-	some chan struct{} // there are lines where there were none
+	torn bool // the last write ended within a line; the writer's own
+
+	some chan struct{} // there are lines, or losses, where there were none
 	many chan struct{} // there are enough lines not to wait for more
 	quit chan struct{} // no more will come
 	done chan struct{} // the writer ended
@@ -51,10 +66,14 @@ type Journal struct {
 
 // Bounds of a journal.
 const (
-	maxPending = 1 << 20               // bytes; what comes while so much waits is lost
-	enough     = 32 << 10              // bytes that are written at once; half of what a pipe holds
-	delay      = 20 * time.Millisecond // how long fewer bytes wait for more
-	maxText    = 512                   // bytes of one text of a client
+	maxRate     = 1000                  // entries a second; more are counted, not written
+	secondShift = 20                    // bits of Journal.taken for the number
+	maxPending  = 1 << 20               // bytes; what comes while so much waits is lost
+	enough      = 32 << 10              // bytes that are written at once; half of what a pipe holds
+	delay       = 20 * time.Millisecond // how long fewer bytes wait for more
+	lossDelay   = time.Second           // between two words about what was lost
+	closeDelay  = 2 * time.Second       // how long Close waits for a stalled writer
+	maxText     = 512                   // bytes of one text of a client
 )
 
 // New returns a journal that writes to w. Close it to have all written.
@@ -71,30 +90,68 @@ func New(w io.Writer) *Journal {
 // spaces holds room for lines that are being made.
 var spaces = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
-// Add records an entry. It never waits for the writer: entries that come
-// faster than they can be written are lost, and the number of them is
-// recorded in their place.
+// Add records an entry. It never waits for the writer: entries beyond 1000 a
+// second, and those that come faster than they can be written, are lost. How
+// many were is recorded once a second.
 func (j *Journal) Add(e *Entry) {
+	if !j.take(e.Time.Unix()) {
+		if j.over.Add(1) == 1 {
+			signal(j.some)
+		}
+		return
+	}
 	space := spaces.Get().(*[]byte)
 	line := e.append((*space)[:0])
+	j.add(line)
+	*space = line
+	spaces.Put(space)
+}
+
+// take tells whether another entry may be written in a second. Entries of
+// earlier seconds count in the newest one.
+func (j *Journal) take(second int64) bool {
+	for {
+		old := j.taken.Load()
+		next := old + 1
+		if old>>secondShift < second {
+			next = second<<secondShift | 1
+		} else if old&(1<<secondShift-1) >= maxRate {
+			return false
+		}
+		if j.taken.CompareAndSwap(old, next) {
+			return true
+		}
+	}
+}
+
+// Write records whole lines that are no entries, without a bound on their
+// number. It never waits and never fails; lines may be lost as entries are.
+func (j *Journal) Write(lines []byte) (int, error) {
+	j.add(lines)
+	return len(lines), nil
+}
+
+func (j *Journal) add(lines []byte) {
 	j.mu.Lock()
-	before, after := len(j.lines), len(j.lines)+len(line)
+	before, after := len(j.lines), len(j.lines)+len(lines)
+	first := before == 0
 	if j.closed || after > maxPending {
-		j.lost++
+		first = first && j.lost == 0
+		j.lost += countLines(lines)
 		after = before
 	} else {
-		j.lines = append(j.lines, line...)
+		j.lines = append(j.lines, lines...)
 	}
 	j.mu.Unlock()
-	if before == 0 && after > 0 {
+	if first {
 		signal(j.some)
 	}
 	if before < enough && after >= enough {
 		signal(j.many)
 	}
-	*space = line
-	spaces.Put(space)
 }
+
+func countLines(b []byte) int64 { return int64(bytes.Count(b, []byte("\n"))) }
 
 func signal(c chan struct{}) {
 	select {
@@ -108,6 +165,7 @@ func (j *Journal) write() {
 	defer close(j.done)
 	var lines []byte
 	wait := time.NewTimer(delay)
+	var losses <-chan time.Time // when to tell of them
 	for {
 		select {
 		case <-j.some:
@@ -118,8 +176,15 @@ func (j *Journal) write() {
 			case <-j.quit:
 			}
 			lines = j.flush(lines)
+			if losses == nil && j.hasLost() {
+				losses = time.After(lossDelay)
+			}
+		case <-losses:
+			losses = nil
+			j.tellLosses()
 		case <-j.quit:
 			j.flush(lines)
+			j.tellLosses()
 			return
 		}
 	}
@@ -130,20 +195,68 @@ func (j *Journal) write() {
 func (j *Journal) flush(lines []byte) []byte {
 	j.mu.Lock()
 	lines, j.lines = j.lines, lines[:0]
-	lost := j.lost
-	j.lost = 0
 	j.mu.Unlock()
-	if lost > 0 {
-		lines = fmt.Appendf(lines, `{"time":%q,"lost":%d}`+"\n", time.Now().UTC().Format(timeFormat), lost)
-	}
-	if len(lines) > 0 {
-		j.w.Write(lines) // there is nobody to tell of an error
+	if lost := j.put(lines); lost > 0 {
+		j.lose(lost)
 	}
 	return lines
 }
 
-// Close waits until all that was added is written. Entries added later are
-// not.
+// put writes lines and returns how many of them were not written whole.
+func (j *Journal) put(lines []byte) (lost int64) {
+	if len(lines) == 0 {
+		return 0
+	}
+	if j.torn {
+		if _, err := j.w.Write([]byte("\n")); err != nil {
+			return countLines(lines)
+		}
+		j.torn = false
+	}
+	n, err := j.w.Write(lines)
+	if err == nil {
+		return 0
+	}
+	if n = min(max(n, 0), len(lines)); n > 0 {
+		j.torn = lines[n-1] != '\n'
+	}
+	return countLines(lines[n:])
+}
+
+func (j *Journal) lose(n int64) {
+	j.mu.Lock()
+	j.lost += n
+	j.mu.Unlock()
+}
+
+func (j *Journal) hasLost() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lost > 0 || j.over.Load() > 0
+}
+
+// tellLosses records how many lines were lost and why. What cannot be told is
+// told the next time.
+func (j *Journal) tellLosses() {
+	if n := j.over.Swap(0); n > 0 && j.put(lossLine(n, "more than 1000 lines a second")) > 0 {
+		j.over.Add(n)
+	}
+	j.mu.Lock()
+	n := j.lost
+	j.lost = 0
+	j.mu.Unlock()
+	if n > 0 && j.put(lossLine(n, "could not be written in time")) > 0 {
+		j.lose(n)
+	}
+}
+
+func lossLine(n int64, why string) []byte {
+	return fmt.Appendf(nil, `{"time":%q,"lost":%d,"why":%q}`+"\n", time.Now().UTC().Format(timeFormat), n, why)
+}
+
+// Close waits until all that was added is written, but not longer than two
+// seconds: a reader that takes nothing holds nobody up. Lines added later are
+// lost.
 func (j *Journal) Close() {
 	j.mu.Lock()
 	closed := j.closed
@@ -152,7 +265,12 @@ func (j *Journal) Close() {
 	if !closed {
 		close(j.quit)
 	}
-	<-j.done
+	late := time.NewTimer(closeDelay)
+	defer late.Stop()
+	select {
+	case <-j.done:
+	case <-late.C:
+	}
 }
 
 const timeFormat = "2006-01-02T15:04:05.000Z"
@@ -198,6 +316,9 @@ func (e *Entry) append(b []byte) []byte {
 	if e.Allowed > 0 {
 		b = strconv.AppendInt(append(b, `,"used":`...), e.Used, 10)
 		b = strconv.AppendInt(append(b, `,"allowed":`...), e.Allowed, 10)
+	}
+	if e.Ban != "" {
+		b = appendText(append(b, `,"ban":`...), string(e.Ban))
 	}
 	b = appendText(append(b, `,"id":`...), e.ID)
 	return append(b, "}\n"...)
