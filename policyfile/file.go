@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"fairshare"
 )
@@ -98,6 +99,10 @@ func (r *reader) read(data []byte) {
 		r.faultAt(0, 0, "", "larger than %s", FormatSize(maxSize))
 		return
 	}
+	if line, ok := readable(data); !ok {
+		r.faultAt(line, 1, "save it as UTF-8 (UTF-16 is what some editors call Unicode)", "the file is no UTF-8 text")
+		return
+	}
 	text := strings.TrimPrefix(string(data), byteOrderMark)
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text) // YAML 1.2 §5.4
 	r.lines = strings.Split(text, "\n")
@@ -118,3 +123,19 @@ var schema []byte
 // Schema returns the JSON Schema (draft 2020-12) of policy files, for
 // editors.
 func Schema() []byte { return schema }
+
+// readable reports whether data is UTF-8 text, else the line that is not.
+func readable(data []byte) (line int, ok bool) {
+	line = 1
+	for i := 0; i < len(data); {
+		c, size := utf8.DecodeRune(data[i:])
+		switch {
+		case c == utf8.RuneError && size == 1, c == 0:
+			return line, false
+		case c == '\n':
+			line++
+		}
+		i += size
+	}
+	return line, true
+}

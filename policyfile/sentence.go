@@ -39,14 +39,14 @@ func limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	asker, asked, but := askerWords(&rule.Match), askedWords(&rule.Match), butWords(&rule.Match)
 	who, per := keyWords(lim.By)+asker, " in "+FormatDuration(lim.Window)
 	answers := ""
-	if asked+but != "" {
-		answers = " to requests" + asked + but
+	if asked != "" {
+		answers = " to requests" + asked
 	}
 	switch lim.Resource {
 	case fairshare.Requests:
-		fmt.Fprintf(b, "%s may send %s%s%s%s", who, count(lim.N, "request"), asked, but, per)
+		fmt.Fprintf(b, "%s may send %s%s%s", who, count(lim.N, "request"), asked, per)
 	case fairshare.Concurrent:
-		fmt.Fprintf(b, "%s may have %s%s%s in progress", who, count(lim.N, "request"), asked, but)
+		fmt.Fprintf(b, "%s may have %s%s in progress", who, count(lim.N, "request"), asked)
 	case fairshare.Bytes:
 		fmt.Fprintf(b, "%s may get %s in answers%s%s", who, FormatSize(lim.N), answers, per)
 	case fairshare.Errors:
@@ -65,6 +65,9 @@ func limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 		b.WriteString(", spread evenly")
 	case lim.Algorithm == fairshare.Quiet:
 		fmt.Fprintf(b, ", and more only after a pause of %s", FormatDuration(lim.Window))
+	}
+	if but != "" {
+		b.WriteString("," + strings.ReplaceAll(but, "but not those", "not counting those"))
 	}
 	fmt.Fprintf(b, "; then %s.", answerWords(rule, 429))
 	if !rule.Refund.Empty() {
@@ -272,7 +275,7 @@ func oneOf(texts []string) string {
 		}
 	}
 	if more := len(texts) - maxWords; more > 0 {
-		return fmt.Sprintf("%s or %d others", strings.Join(list, ", "), more)
+		return fmt.Sprintf("%s or %s", strings.Join(list, ", "), others(more))
 	}
 	if n := len(list); n > 1 {
 		return strings.Join(list[:n-1], ", ") + " or " + list[n-1]
@@ -311,10 +314,17 @@ func statusWords(set fairshare.StatusSet) string {
 		list = append(list, codes...)
 	}
 	if len(list) > 8 {
-		list = append(list[:7], fmt.Sprintf("%d others", len(list)-7))
+		list = append(list[:7], others(len(list)-7))
 	}
 	if n := len(list); n > 1 {
 		return strings.Join(list[:n-1], ", ") + " and " + list[n-1]
 	}
 	return strings.Join(list, "")
+}
+
+func others(n int) string {
+	if n == 1 {
+		return "1 other"
+	}
+	return fmt.Sprintf("%d others", n)
 }

@@ -158,6 +158,11 @@ func (r *reader) syntaxSlip(fault *syntaxFault) (message, hint string) {
 		return message, "is the line indented as the one above?"
 	case strings.Contains(message, "value is not allowed"):
 		return message, "is it indented as the keys beside it? all keys of a rule begin in one column, two behind its -"
+	case strings.Contains(message, "unexpected key name"):
+		if key, value, found := strings.Cut(strings.TrimLeft(strings.TrimSpace(string(line)), "- "), ":"); found && value != "" && value[0] != ' ' && !strings.ContainsAny(key, " {[\"'") {
+			return message, "a blank is needed behind the colon: " + key + ": " + value
+		}
+		return message, "is it indented as the keys beside it?"
 	case strings.Contains(message, "non-map value"):
 		return message, "rules of a list begin in one column"
 	}

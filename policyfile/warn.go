@@ -24,6 +24,9 @@ func (r *reader) warnings() {
 	if len(rules) > maxCompared {
 		r.warn(place(find(r.root, "rules")), "", "%d rules are more than %d: which of them cannot be reached, and what is wrong with an allow or a limit, is not looked for", len(rules), maxCompared)
 	}
+	if r.file.ProxyProtocol && len(r.file.TrustedProxies) == 0 {
+		r.warn(place(find(r.root, "proxy_protocol")), "name the balancer: clients: {trusted_proxies: [192.0.2.10]}", "proxy_protocol without trusted_proxies: nobody is trusted to send it, and what a balancer sends is answered 400")
+	}
 	for i := range rules {
 		at := r.rules[i]
 		if at.built {
