@@ -488,6 +488,7 @@ func TestWhatIsHeldOfTheRequestLine(t *testing.T) {
 		{"JSON format", `{"t":"$msec","a":"$remote_addr","u":"$uri"}`, `{"t":"1431856800.000","a":"192.0.2.1","u":"/a"}`, HasPath, "", "/a"},
 		{"JSON, nothing", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","status":200}`, 0, "", ""},
 		{"JSON, request line", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","request_line":"GET /a HTTP/1.1"}`, hasRequest, "GET", "/a"},
+		{"JSON, request line that is not HTTP", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","request":"junk","method":"GET"}`, hasRequest, "", ""},
 		{"JSON, some URI", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","uri":"/a"}`, HasMethod | HasPath, "GET", "/a"},
 		{"JSON, some URI with a query", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","uri":"/a?b"}`, hasRequest, "GET", "/a?b"},
 		{"JSON, URI as sent", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","request_uri":"/a"}`, hasRequest, "GET", "/a"},

@@ -32,6 +32,9 @@ var seeds = []string{
 	`971211336.129     12 192.0.2.7 TCP_MISS/200 2326 GET http://x/ - HIER_DIRECT/10.0.0.1 text/html`,
 	`[10/Oct/2000:13:55:36 -0700] ann http-6 192.0.2.7 GET /a HTTP/1.1 200 20ms 2326 http://x/ Mozilla/5.0 (X11)`,
 	"192.0.2.7\t-\t971211336\tGET\t/a\t200\t2326\t\t",
+	`{"ClientAddr":"192.0.2.7","RequestMethod":"GET","DownstreamStatus":200,"StartUTC":"2000-10-10T20:55:36Z"}`,
+	`{"time":"2000-10-10T20:55:36Z","ip":"192.0.2.7","request":"junk","method":"GET"}`,
+	`{"time":"2000-10-10T20:55:36Z","ip":"192.0.2.7","request":"junk","path":"/a","query":"b"}`,
 }
 
 // formatSeeds are format strings.

@@ -126,8 +126,10 @@ func checkEntry(t *testing.T, e *Entry) {
 		t.Errorf("line %d: client %v", e.Line, e.Client)
 	case e.Time.Year() < minYear || e.Time.Year() > maxYear || e.Time.Location() != e.Time.UTC().Location():
 		t.Errorf("line %d: time %v", e.Line, e.Time)
-	case (e.Method == "") != (e.Target == ""):
+	case e.Has&HasMethod != 0 && e.Has&HasPath != 0 && (e.Method == "") != (e.Target == ""):
 		t.Errorf("line %d: method %q, target %q", e.Line, e.Method, e.Target)
+	case e.Has&HasMethod == 0 && e.Method != "" || e.Has&HasPath == 0 && e.Target != "":
+		t.Errorf("line %d: method %q, target %q, has %b", e.Line, e.Method, e.Target, e.Has)
 	case e.Method != "" && !isToken(e.Method):
 		t.Errorf("line %d: method %q, target %q", e.Line, e.Method, e.Target)
 	case e.Status < 0 || e.Status > 999 || e.Bytes < 0 || e.Duration < 0:

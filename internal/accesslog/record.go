@@ -200,11 +200,12 @@ func (r *record) fillTarget(e *Entry, w *worker, c coding) {
 		}
 	}
 	method := r.text(w, factMethod, c)
+	alone := !r.has(factRequest) // a request line that says nothing is not HTTP
 	switch {
-	case !r.has(factMethod):
+	case alone && !r.has(factMethod):
 		e.Target = target
 	case !isToken(method): // not HTTP
-	case target != "" || !r.has(factTarget) && !r.has(factPath):
+	case target != "" || alone && !r.has(factTarget) && !r.has(factPath):
 		e.Method, e.Target = method, target
 	}
 }
