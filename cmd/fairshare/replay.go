@@ -23,7 +23,7 @@ import (
 )
 
 type replayCmd struct {
-	Config   string   `short:"c" name:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy."`
+	Policy   string   `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy."`
 	Format   string   `placeholder:"F" help:"Log format: a name as in combined (a wrong one lists them all), or an nginx log_format or Apache LogFormat string; without it, told by looking."`
 	Timezone string   `placeholder:"TZ" help:"Zone of times logged without one, as in Europe/Berlin or +02:00 (default UTC)."`
 	JSON     bool     `name:"json" help:"Print the report as one JSON object."`
@@ -82,7 +82,7 @@ func (c *replayCmd) Run(env *environment) error {
 		// pointers, must not make the collector wait for as much garbage.
 		defer debug.SetGCPercent(debug.SetGCPercent(25))
 	}
-	file, err := loadPolicy(c.Config, env.stderr)
+	file, err := loadPolicy(c.Policy, env.stderr)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (c *replayCmd) Run(env *environment) error {
 		return report.WriteJSON(env.stdout)
 	}
 	width, colour := terminal(env.stdout)
-	return report.WriteText(env.stdout, replay.Style{Width: width, Colour: colour, Policy: c.Config})
+	return report.WriteText(env.stdout, replay.Style{Width: width, Colour: colour, Policy: c.Policy, NoUpstream: file.Upstream == ""})
 }
 
 // openReplay is replay.New that ends with ctx. The first lines of a pipe may

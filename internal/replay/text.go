@@ -14,6 +14,9 @@ type Style struct {
 	Width  int    // columns; 0 means 80, at least 60, at most 100
 	Colour bool   // the writer is a terminal that knows ANSI colours
 	Policy string // the policy file, "" for the built-in policy
+
+	// NoUpstream says that the policy names no upstream: serve has to be told.
+	NoUpstream bool
 }
 
 // WriteText writes the report for people.
@@ -214,7 +217,7 @@ func (p *printer) rules(r *Report) {
 	if dry {
 		p.text(2, 2, "* dry_run: what it would have done; not part of the sums above")
 	}
-	p.text(2, 2, "matched: requests that came to the rule and that it is about; clients: refused or blocked by it")
+	p.text(2, 2, "matched: requests that came to the rule and that it is about (a banned one comes to none); clients: refused or blocked by it")
 }
 
 func dash(n int64) string { return dashed(n, count(n)) }
@@ -345,6 +348,9 @@ func (p *printer) next(r *Report) {
 	flag := ""
 	if p.Policy != "" {
 		flag = " -c " + printable(p.Policy)
+	}
+	if p.NoUpstream {
+		flag += " --upstream http://127.0.0.1:3000"
 	}
 	if p.Policy == "" {
 		p.text(2, 2, "This was the built-in policy. To change it: fairshare policy > site.yaml, then fairshare replay -c site.yaml with the same logs.")
