@@ -22,6 +22,24 @@ type commands struct {
 	Policy  policyCmd  `cmd:"" help:"Print the built-in policy."`
 	Replay  replayCmd  `cmd:"" help:"Run a policy over access logs and report what it would have done."`
 	Version versionCmd `cmd:"" help:"Print the version."`
+	Help    helpCmd    `cmd:"" help:"Print what a command does."`
+
+	ShowVersion kong.VersionFlag `name:"version" short:"V" help:"Print the version."`
+}
+
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command; none means the whole."`
+}
+
+func (c *helpCmd) Run(parsed *kong.Context) error {
+	command, err := kong.Trace(parsed.Kong, c.Command)
+	if err == nil {
+		err = command.Error
+	}
+	if err != nil {
+		return &hintError{err, "fairshare help lists the commands"}
+	}
+	return command.PrintUsage(false)
 }
 
 // Exit codes.
@@ -35,6 +53,7 @@ const (
 // stdout, everything else to stderr.
 type environment struct {
 	ctx    context.Context // ends with SIGINT and SIGTERM
+	again  <-chan struct{} // closed by the second of them: stop at once
 	stdin  io.Reader
 	stdout io.Writer
 	stderr io.Writer
@@ -51,10 +70,23 @@ func (e *hintError) Unwrap() error { return e.error }
 // errSilent fails without a word: what there is to say has been said.
 var errSilent = errors.New("")
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(os.Args[1:], &environment{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+func main() { os.Exit(run(os.Args[1:], process())) }
+
+// process returns the environment that is this process. A third SIGINT or
+// SIGTERM kills it.
+func process() *environment {
+	ctx, cancel := context.WithCancel(context.Background())
+	again := make(chan struct{})
+	stops := make(chan os.Signal, 2)
+	signal.Notify(stops, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-stops
+		cancel()
+		<-stops
+		signal.Stop(stops)
+		close(again)
+	}()
+	return &environment{ctx: ctx, again: again, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 }
 
 // run is main without the process: it returns the exit code.
@@ -65,6 +97,7 @@ func run(args []string, env *environment) int {
 		kong.Name("fairshare"),
 		kong.Description("Keeps any one visitor from taking more than its share of a web server."),
 		kong.Writers(env.stdout, env.stderr),
+		kong.Vars{"version": versionText()},
 		kong.Exit(func(code int) { exit = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
@@ -72,7 +105,7 @@ func run(args []string, env *environment) int {
 		panic(err) // the structs above are wrong
 	}
 	parsed, err := parser.Parse(args)
-	if exit >= 0 { // --help was asked for and has been printed
+	if exit >= 0 { // --help or --version was asked for and has been printed
 		return exit
 	}
 	if err != nil {

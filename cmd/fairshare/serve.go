@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -28,14 +30,14 @@ import (
 )
 
 type serveCmd struct {
-	Policy   string `short:"c" name:"policy" placeholder:"FILE" help:"Policy file; without one the built-in policy holds."`
-	Listen   string `placeholder:"ADDR" help:"Address to listen on, as 127.0.0.1:8080 or :80; the policy's own, or 127.0.0.1:8080."`
+	Policy   string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy holds."`
+	Listen   string `placeholder:"ADDR" help:"Address to listen on, as 127.0.0.1:8080, :80 or unix:/run/fairshare.sock; the policy's own, or 127.0.0.1:8080."`
 	Upstream string `placeholder:"URL" help:"The site to stand in front of, as http://127.0.0.1:3000; the policy's own."`
 	DryRun   bool   `help:"Let everything through, and report what would have been refused."`
 }
 
 func (c *serveCmd) Help() string {
-	return "Each refusal and block is one line of JSON on stderr. SIGTERM and SIGINT let requests in progress end."
+	return "Each refusal and block is one line of JSON on stderr. SIGTERM and SIGINT let requests in progress end; the second stops at once."
 }
 
 // Bounds of the server.
@@ -50,6 +52,11 @@ const (
 )
 
 func (c *serveCmd) Run(env *environment) error {
+	// Whoever reads stderr may go away without taking the site along.
+	signal.Ignore(syscall.SIGPIPE)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	file, err := loadPolicy(c.Policy, env.stderr)
 	if err != nil {
 		return err
@@ -74,6 +81,7 @@ func (c *serveCmd) Run(env *environment) error {
 		return err
 	}
 	defer s.close()
+	s.again, s.hangups = env.again, hangups
 	return s.serve(env.ctx)
 }
 
@@ -94,15 +102,17 @@ type server struct {
 	proxy    *proxy.Proxy
 	journal  *journal.Journal
 	log      *log.Logger
-	stderr   io.Writer
+	stderr   io.Writer // until serving begins; then all goes through the journal
 	listener net.Listener
 	http     http.Server
+	again    <-chan struct{}  // closed: stop at once
+	hangups  <-chan os.Signal // SIGHUP
 }
 
 // newServer puts everything together and takes the address, but serves nobody
 // yet.
 func newServer(file *policyfile.File, stderr io.Writer) (*server, error) {
-	s := &server{file: file, clock: httpguard.NewClock(), stderr: stderr, log: proxy.NewLog(stderr, "fairshare: ")}
+	s := &server{file: file, clock: httpguard.NewClock(), stderr: stderr}
 	if file.Upstream == "" {
 		return nil, &hintError{errors.New("no upstream is given"), "fairshare serve --upstream http://127.0.0.1:3000, or upstream: in the policy file"}
 	}
@@ -121,15 +131,22 @@ func newServer(file *policyfile.File, stderr io.Writer) (*server, error) {
 		return nil, err
 	}
 	if file.TLS != nil {
-		cert, err := tls.LoadX509KeyPair(file.TLS.Cert, file.TLS.Key)
+		certFile, keyFile := beside(file.Name, file.TLS.Cert), beside(file.Name, file.TLS.Key)
+		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 		if err != nil {
-			return nil, &hintError{fmt.Errorf("certificate %s with key %s: %w", file.TLS.Cert, file.TLS.Key, err), "both are PEM files; the certificate comes first in its file, then those that signed it"}
+			return nil, &hintError{fmt.Errorf("certificate %s with key %s: %w", certFile, keyFile, err), "both are PEM files; the certificate comes first in its file, then those that signed it"}
 		}
 		s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	}
 	if s.listener, err = listen(file.Listen); err != nil {
 		return nil, err
 	}
+	if isItself(s.listener.Addr(), s.upstream) {
+		s.listener.Close()
+		return nil, &hintError{fmt.Errorf("upstream %s is where fairshare itself listens", s.upstream), "the site has to listen elsewhere, as on 127.0.0.1:3000: --upstream http://127.0.0.1:3000; --listen says where fairshare does"}
+	}
+	s.journal = journal.New(stderr)
+	s.log = proxy.NewLog(s.journal, wordsPrefix)
 	if file.ProxyProtocol {
 		s.listener = proxyprotocol.Listener(s.listener, s.clients.TrustsPeer, func(peer net.Addr, err error) {
 			s.log.Printf("connection of %s: %v", peer, err)
@@ -137,7 +154,6 @@ func newServer(file *policyfile.File, stderr io.Writer) (*server, error) {
 	}
 
 	s.proxy = proxy.New(proxy.Config{Upstream: s.upstream, Trusts: s.clients.TrustsPeer, Header: s.clients.Header(), Log: s.log})
-	s.journal = journal.New(stderr)
 	s.http.Handler = httpguard.Middleware(guard, httpguard.Options{
 		Client:  s.client,
 		Contact: file.Contact,
@@ -154,23 +170,12 @@ func newServer(file *policyfile.File, stderr io.Writer) (*server, error) {
 	return s, nil
 }
 
-// listen takes an address, and says what to do when that fails.
-func listen(addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
-	hint := "an address is a host and a port: 127.0.0.1:8080, or :80 for every address of this machine"
-	switch {
-	case err == nil:
-		return l, nil
-	case errors.Is(err, syscall.EADDRINUSE):
-		err, hint = fmt.Errorf("%s is in use", addr), "another program listens there (ss -ltnp shows which); stop it, or take another port with --listen"
-	case errors.Is(err, os.ErrPermission):
-		err, hint = fmt.Errorf("%s may not be listened on", addr), "ports below 1024 need a privilege: AmbientCapabilities=CAP_NET_BIND_SERVICE in systemd, or a port above"
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		err, hint = fmt.Errorf("%s is no address of this machine", addr), "ip address shows which there are"
-	default:
-		err = fmt.Errorf("listen: %w", err)
+// beside returns where a file that a policy names is, as beside the policy.
+func beside(policy, path string) string {
+	if filepath.IsAbs(path) {
+		return path
 	}
-	return nil, &hintError{err, hint}
+	return filepath.Join(filepath.Dir(policy), path)
 }
 
 // client finds who asks.
@@ -227,9 +232,12 @@ func (s *server) serve(ctx context.Context) error {
 	for {
 		select {
 		case err := <-stopped:
-			return fmt.Errorf("listen: %w", err)
+			s.say("listen: %v", err)
+			return errSilent
 		case <-reports.C:
 			lost = s.reportMemory(lost)
+		case <-s.hangups:
+			s.say("SIGHUP: this version does not reload; restart to read the policy anew")
 		case <-ctx.Done():
 			err := s.drain()
 			<-stopped
@@ -239,20 +247,40 @@ func (s *server) serve(ctx context.Context) error {
 }
 
 // drain takes no new connections and waits for requests in progress, at most
-// for the grace period.
+// for the grace period, or until it is told again to stop.
 func (s *server) drain() error {
 	grace := s.file.Grace
 	if grace == 0 {
 		grace = policyfile.DefaultGrace
 	}
-	fmt.Fprintf(s.stderr, "fairshare: stopping; requests in progress have %v to end\n", grace)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	if err := s.http.Shutdown(ctx); err != nil {
-		fmt.Fprintln(s.stderr, "fairshare: some requests were still in progress and have been cut off")
-		s.http.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- s.http.Shutdown(ctx) }()
+	s.say("stopping; requests in progress have %v to end; again to stop at once", grace)
+	const cut = "some requests were still in progress and have been cut off"
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				s.http.Close()
+				s.say(cut)
+			}
+			return nil
+		case <-s.again:
+			s.http.Close()
+			s.say(cut)
+			return errSilent
+		case <-s.hangups: // nothing left to say
+		}
 	}
-	return nil
+}
+
+const wordsPrefix = "fairshare: "
+
+// say writes a line without waiting for whoever reads it.
+func (s *server) say(format string, args ...any) {
+	fmt.Fprintf(s.journal, wordsPrefix+format+"\n", args...)
 }
 
 // close ends what newServer began.
@@ -273,10 +301,18 @@ func (s *server) reportMemory(lost int64) int64 {
 // introduce says what is protected, by which policy, whom it believes and
 // where refusals go.
 func (s *server) introduce() {
-	say := func(format string, args ...any) { fmt.Fprintf(s.stderr, "fairshare: "+format+"\n", args...) }
-	scheme := "http"
-	if s.http.TLSConfig != nil {
-		scheme = "https"
+	say := func(format string, args ...any) { fmt.Fprintf(s.stderr, wordsPrefix+format+"\n", args...) }
+	encrypted, unix := s.http.TLSConfig != nil, s.listener.Addr().Network() == "unix"
+	at := s.listener.Addr().String()
+	switch {
+	case unix && encrypted:
+		at = unixPrefix + at + " (TLS)"
+	case unix:
+		at = unixPrefix + at
+	case encrypted:
+		at = "https://" + at
+	default:
+		at = "http://" + at
 	}
 	dry := 0
 	for i := range s.file.Policy.Rules {
@@ -291,7 +327,7 @@ func (s *server) introduce() {
 	case dry > 0:
 		mode = fmt.Sprintf("enforcing, but %s in dry run", rules(dry))
 	}
-	say("%s://%s protects %s, %s", scheme, s.listener.Addr(), s.upstream, mode)
+	say("%s protects %s, %s", at, s.upstream, mode)
 	say("policy: %s, %s, %s of memory for counters", s.file.Name, rules(len(s.file.Policy.Rules)), policyfile.FormatSize(s.limiter.Stats(s.clock.Now()).Memory))
 	switch proxies := s.file.TrustedProxies; {
 	case len(proxies) == 0:
@@ -300,6 +336,9 @@ func (s *server) introduce() {
 		say("clients: by the PROXY protocol, then %s, of %s; from anybody else no header is believed", s.clients.Header(), strings.Join(proxies, ", "))
 	default:
 		say("clients: by %s of %s; from anybody else no header is believed", s.clients.Header(), strings.Join(proxies, ", "))
+	}
+	if unix && !s.clients.TrustsPeer("@") {
+		say("warning: all who come by the Unix socket count as one client; trusted_proxies: unix believes the header of the proxy in front")
 	}
 	say("refusals: one line of JSON each, here")
 }
@@ -316,6 +355,6 @@ func (s *server) tryUpstream(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, upstreamTrial)
 	defer cancel()
 	if err := s.proxy.Reach(ctx); err != nil && ctx.Err() != context.Canceled {
-		fmt.Fprintf(s.stderr, "fairshare: warning: the upstream does not answer yet: %v\n", err)
+		s.say("warning: %v", err)
 	}
 }

@@ -87,7 +87,7 @@ func startServe(t *testing.T, policy string, args ...string) *running {
 		return <-exit
 	})
 	t.Cleanup(func() { s.stop() })
-	s.addr = s.stderr.wait(`https?://(\S+) protects`)
+	s.addr = s.stderr.wait(`(?:https?://)?(\S+) protects`)
 	return s
 }
 
@@ -151,7 +151,7 @@ func TestServeSlowsOneAndPassesTheOther(t *testing.T) {
 		"site.yaml, 1 rule, 64MiB of memory for counters\n",
 		"fairshare: clients: by X-Forwarded-For of loopback; from anybody else no header is believed\n",
 		"fairshare: refusals: one line of JSON each, here\n",
-		"fairshare: stopping; requests in progress have 10s to end\n",
+		"fairshare: stopping; requests in progress have 10s to end; again to stop at once\n",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("not said: %s", want)
@@ -284,7 +284,7 @@ func TestServeWithoutItsUpstream(t *testing.T) {
 	site := httptest.NewServer(http.NotFoundHandler())
 	site.Close()
 	s := startServe(t, "", "--upstream", site.URL)
-	s.stderr.wait(`(warning: the upstream does not answer yet)`)
+	s.stderr.wait(`(warning: upstream \S+ does not answer: .*refused)`)
 	if resp := askFrom(t, "http://"+s.addr, "203.0.113.1"); resp.StatusCode != 502 {
 		t.Errorf("%d, want 502", resp.StatusCode)
 	}
@@ -340,7 +340,8 @@ func TestServeTLS(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen <- r }))
 	defer site.Close()
 	certFile, keyFile, roots := newCertificate(t)
-	s := startServe(t, fmt.Sprintf("tls: {cert: %s, key: %s}\nrules: [{use: default}]\n", certFile, keyFile), "--upstream", site.URL)
+	policy := writeFile(t, "site.yaml", fmt.Sprintf("tls: {cert: %s, key: %s}\nrules: [{use: default}]\n", certFile, filepath.Join("..", filepath.Base(filepath.Dir(keyFile)), "key.pem")))
+	s := startServe(t, "", "--upstream", site.URL, "-c", policy) // the key's path begins at the policy
 	for _, http2 := range []bool{false, true} {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: http2}
 		resp, err := (&http.Client{Transport: transport}).Get("https://" + s.addr + "/a%2f|b")

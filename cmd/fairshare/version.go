@@ -12,6 +12,11 @@ var version = ""
 type versionCmd struct{}
 
 func (c *versionCmd) Run(env *environment) error {
+	_, err := fmt.Fprintln(env.stdout, versionText())
+	return err
+}
+
+func versionText() string {
 	v := version
 	if v == "" {
 		v = "development"
@@ -19,6 +24,5 @@ func (c *versionCmd) Run(env *environment) error {
 			v = info.Main.Version
 		}
 	}
-	_, err := fmt.Fprintf(env.stdout, "fairshare %s %s %s/%s\n", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
+	return fmt.Sprintf("fairshare %s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -3,6 +3,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ func New(c Config) *Proxy {
 		c.Trusts = func(string) bool { return false }
 	}
 	if c.Log == nil {
-		c.Log = log.New(discard{}, "", 0)
+		c.Log = log.New(io.Discard, "", 0)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
@@ -91,14 +92,10 @@ func New(c Config) *Proxy {
 		Transport:    p.transport,
 		BufferPool:   &buffers{},
 		ErrorHandler: p.failed,
-		ErrorLog:     c.Log,
+		ErrorLog:     log.New(breaks{c.Log, c.Upstream.Host}, "", 0),
 	}
 	return p
 }
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 func newTransport(timeout time.Duration) *http.Transport {
 	http1 := new(http.Protocols)
@@ -119,17 +116,24 @@ func newTransport(timeout time.Duration) *http.Transport {
 // Close drops the idle connections to the upstream.
 func (p *Proxy) Close() { p.transport.CloseIdleConnections() }
 
-// Reach tells whether the upstream takes connections.
+// Reach tells whether the upstream takes connections, with TLS if it is to.
 func (p *Proxy) Reach(ctx context.Context) error {
-	addr := p.config.Upstream.Host
-	if p.config.Upstream.Port() == "" {
-		addr = net.JoinHostPort(p.config.Upstream.Hostname(), p.config.Upstream.Scheme)
+	u := p.config.Upstream
+	addr := u.Host
+	if u.Port() == "" {
+		addr = net.JoinHostPort(u.Hostname(), u.Scheme)
 	}
 	conn, err := p.transport.DialContext(ctx, "tcp", addr)
 	if err == nil {
-		conn.Close()
+		defer conn.Close()
+		if u.Scheme == "https" {
+			err = tls.Client(conn, &tls.Config{ServerName: u.Hostname()}).HandshakeContext(ctx)
+		}
 	}
-	return err
+	if err != nil {
+		return errors.New(p.problem(err))
+	}
+	return nil
 }
 
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -313,7 +317,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		p.config.Log.Printf("upstream %s is too slow: %v", p.config.Upstream.Host, err)
 		p.answer(w, r, http.StatusGatewayTimeout, "This site takes too long to answer. Please try again in a while.")
 	default:
-		p.config.Log.Printf("upstream %s does not answer: %v", p.config.Upstream.Host, err)
+		p.config.Log.Print(p.problem(err))
 		p.answer(w, r, http.StatusBadGateway, "This site does not answer at the moment. Please try again in a while.")
 	}
 }

@@ -1,0 +1,152 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A serving process is serve as it is run for real, with a pipe for stderr.
+type serving struct {
+	*exec.Cmd
+	addr   string
+	stderr *os.File // the reader's end
+	lines  *bufio.Reader
+}
+
+// startProcess runs serve until its start lines have been read.
+func startProcess(t *testing.T, policy string, args ...string) *serving {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"fairshare", "serve", "--listen", "127.0.0.1:0", "-c", writeFile(t, "site.yaml", policy)}, args...)
+	p := &serving{Cmd: &exec.Cmd{Path: self, Args: args, Stderr: write}, stderr: read, lines: bufio.NewReader(read)}
+	err = p.Start()
+	write.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Process.Kill()
+		read.Close()
+	})
+	p.addr = p.read(t, `http://(\S+) protects`)
+	p.read(t, `(refusals: one line)`)
+	return p
+}
+
+// read reads lines until one fits, and returns what pattern's group fits.
+func (p *serving) read(t *testing.T, pattern string) string {
+	t.Helper()
+	for re := regexp.MustCompile(pattern); ; {
+		line, err := p.lines.ReadString('\n')
+		if m := re.FindStringSubmatch(line); m != nil {
+			return m[1]
+		}
+		if err != nil {
+			t.Fatalf("stderr ended before %s", pattern)
+		}
+	}
+}
+
+func (p *serving) exitCode(t *testing.T) int {
+	t.Helper()
+	var failed *exec.ExitError
+	if err := p.Wait(); err != nil && !errors.As(err, &failed) {
+		t.Fatal(err)
+	}
+	if !p.ProcessState.Exited() {
+		t.Errorf("ended by %v", p.ProcessState)
+	}
+	return p.ProcessState.ExitCode()
+}
+
+func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+	defer site.Close()
+	p := startProcess(t, threeInAnHour, "--upstream", site.URL)
+	p.stderr.Close()
+	for i := range 6 {
+		want := 200
+		if i >= 3 {
+			want = 429
+		}
+		if resp := askFrom(t, "http://"+p.addr, "203.0.113.1"); resp.StatusCode != want {
+			t.Errorf("request %d: %d, want %d", i, resp.StatusCode, want)
+		}
+	}
+	p.Process.Signal(syscall.SIGTERM) // the last lines are written before it ends
+	if code := p.exitCode(t); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// More is written than a pipe holds, and nobody reads it.
+func TestServeOutlivesAStuckReaderOfItsLog(t *testing.T) {
+	t.Parallel()
+	site := httptest.NewServer(http.NotFoundHandler())
+	site.Close()
+	p := startProcess(t, threeInAnHour, "--upstream", site.URL)
+	for i := range 400 {
+		want := 502
+		if i >= 3 {
+			want = 429
+		}
+		if resp := askFrom(t, "http://"+p.addr+"/"+strings.Repeat("x", 600), "203.0.113.1"); resp.StatusCode != want {
+			t.Fatalf("request %d: %d, want %d", i, resp.StatusCode, want)
+		}
+	}
+	if resp := askFrom(t, "http://"+p.addr, "203.0.113.2"); resp.StatusCode != 502 {
+		t.Errorf("with the upstream down: %d, want 502", resp.StatusCode)
+	}
+	p.Process.Signal(syscall.SIGTERM)
+	if code := p.exitCode(t); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestServeSignals(t *testing.T) {
+	arrived, leave := make(chan bool), make(chan bool)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- true
+		<-leave
+	}))
+	defer site.Close()
+	defer close(leave)
+	p := startProcess(t, "grace: 1h\n"+threeInAnHour, "--upstream", site.URL)
+	p.Process.Signal(syscall.SIGHUP)
+	p.read(t, `(SIGHUP: this version does not reload)`)
+	failed := make(chan error)
+	go func() {
+		_, err := http.Get("http://" + p.addr)
+		failed <- err
+	}()
+	<-arrived
+	p.Process.Signal(syscall.SIGTERM)
+	p.read(t, `stopping; requests in progress have 1h0m0s to end; (again) to stop at once`)
+	p.Process.Signal(os.Interrupt)
+	p.read(t, `(have been cut off)`)
+	if err := <-failed; err == nil {
+		t.Error("the request got an answer")
+	}
+	io.Copy(io.Discard, p.lines)
+	if code := p.exitCode(t); code != exitFailed {
+		t.Errorf("exit code %d, want %d", code, exitFailed)
+	}
+}
