@@ -426,13 +426,17 @@ func TestAnswerThatBreaksOffBreaksOff(t *testing.T) {
 	}))
 	defer upstream.Close()
 	upstream.Config.ErrorLog = proxy.NewLog(io.Discard, "")
-	resp, err := http.Get("http://" + serve(t, upstream.URL, proxy.Config{}))
+	var out lockedBuffer
+	resp, err := http.Get("http://" + serve(t, upstream.URL, proxy.Config{Log: proxy.NewLog(&out, "fairshare: ")}) + "/secret")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err == nil {
 		t.Errorf("%d bytes came as if they were all", len(body))
+	}
+	if want := "fairshare: upstream " + upstream.Listener.Addr().String() + " broke off in the middle of an answer: unexpected EOF\n"; out.String() != want {
+		t.Errorf("logged %q, want %q", out.String(), want)
 	}
 }
 
