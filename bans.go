@@ -17,6 +17,7 @@ type Bans struct {
 	n      atomic.Int64 // entries
 	seed   maphash.Seed
 	filter atomic.Pointer[banFilter] // nil until the first ban
+	cache  atomic.Pointer[banCache]  // likewise, and made before it
 
 	mu     sync.RWMutex
 	rules  []string          // names; a banID's rule is a place in it
@@ -88,13 +89,27 @@ func (b *Bans) find(key banKey, rule uint32, now time.Time) (until time.Time, dr
 	if !filter.has(hash) {
 		return time.Time{}, false
 	}
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	e := b.entry(hash, banID{key, rule})
-	if e == nil || e.until <= now.UnixNano() {
+	id := banID{key, rule}
+	cache, idHash := b.cache.Load(), id.hash(hash)
+	end, known := cache.get(idHash)
+	if !known {
+		b.mu.RLock()
+		e := b.entry(hash, id)
+		if e != nil {
+			end, dry = e.until, e.dry
+			if !dry {
+				cache.put(idHash, end)
+			}
+		}
+		b.mu.RUnlock()
+		if e == nil {
+			return time.Time{}, false
+		}
+	}
+	if end <= now.UnixNano() {
 		return time.Time{}, false
 	}
-	return time.Unix(0, e.until), e.dry
+	return time.Unix(0, end), dry
 }
 
 // entry returns the entry of id, whose key has that hash, or nil.
@@ -130,6 +145,7 @@ func (b *Bans) refused(key banKey, rule uint32, dry bool, terms *BanTerms, now t
 			e.number -= int32(min(steps, int64(e.number)))
 		}
 	}
+	b.cache.Load().drop(id.hash(hash))
 	if e.dry != dry { // a trial teaches nothing and bans nobody
 		e.number, e.dry, e.until, e.since = 0, dry, min(e.until, t), t
 		heap.Fix(&b.ends, int(e.end))
@@ -152,6 +168,7 @@ func (b *Bans) add(hash uint64, id banID) *banEntry {
 	filter := b.filter.Load()
 	if filter == nil {
 		filter = newBanFilter(b.most)
+		b.cache.Store(new(banCache))
 		b.filter.Store(filter)
 	}
 	place := uint32(b.Len())
@@ -165,6 +182,7 @@ func (b *Bans) add(hash uint64, id banID) *banEntry {
 		old := b.at(place).id
 		oldHash := maphash.Bytes(b.seed, old.key[:])
 		delete(b.places, old.hash(oldHash))
+		b.cache.Load().drop(old.hash(oldHash))
 		filter.remove(oldHash)
 	}
 	// Two ids with one 64-bit hash: the later takes the place of the earlier,

@@ -44,8 +44,8 @@ type File struct {
 	Warnings []Warning
 }
 
-// TLS names the files of a certificate and its key, relative to the working
-// directory.
+// TLS names the files of a certificate and its key, as the policy does: serve
+// looks for them beside it.
 type TLS struct{ Cert, Key string }
 
 // Load reads a policy file. Files that it names are looked for beside it.
