@@ -228,6 +228,9 @@ func (c *condition) holdsQuery(d *decision) bool {
 }
 
 func unescape(s string) string {
+	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
+		return s
+	}
 	if u, err := url.QueryUnescape(s); err == nil {
 		return u
 	}
