@@ -7,7 +7,6 @@ import (
 
 	"fairshare"
 	"fairshare/memlimit"
-	"fairshare/policyfile"
 )
 
 // tenRules is a policy of ten rules, three of them limits that hold for
@@ -95,21 +94,6 @@ func BenchmarkDecideOneLimit(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		req.Time = start.Add(time.Since(began))
-		pass(b, g, &req)
-	}
-}
-
-// BenchmarkDecideBuiltIn is one page each of ten thousand clients, judged by
-// the built-in policy.
-func BenchmarkDecideBuiltIn(b *testing.B) {
-	g, req := memGuard(b, policyfile.BuiltIn().Policy), browsing()
-	b.ReportAllocs()
-	i := uint32(0)
-	for b.Loop() {
-		i++
-		n := i * 2654435761 % 10_000
-		req.Addr = netip.AddrFrom4([4]byte{198, byte(18 + n>>16), byte(n >> 8), byte(n)})
-		req.Time = start.Add(time.Duration(i) * 10 * time.Millisecond)
 		pass(b, g, &req)
 	}
 }

@@ -1,0 +1,48 @@
+package policyfile_test
+
+import (
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/memlimit"
+	"fairshare/policyfile"
+)
+
+// BenchmarkDecideBuiltIn is one page each of ten thousand clients, judged by
+// the built-in policy and settled.
+func BenchmarkDecideBuiltIn(b *testing.B) {
+	policy := policyfile.BuiltIn().Policy
+	limiter, err := memlimit.New(policy.Limits(), memlimit.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	g, err := fairshare.NewGuard(&policy, limiter, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	req := fairshare.Request{
+		Method: "GET", Host: "www.example.org",
+		UserAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/131.0.0.0 Safari/537.36",
+		Header:    http.Header{"Cookie": {"session=0123456789abcdef; theme=dark"}, "Accept": {"text/html"}},
+	}
+	req.SetTarget("/wiki/Fair_queuing?page=2")
+	start := time.Unix(1_800_000_000, 0)
+	b.ReportAllocs()
+	i := uint32(0)
+	for b.Loop() {
+		i++
+		n := i * 2654435761 % 10_000
+		req.Addr = netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)})
+		req.Time = start.Add(time.Duration(i) * 10 * time.Millisecond)
+		v, err := g.Decide(b.Context(), &req)
+		if err != nil || v.Action != fairshare.Allow {
+			b.Fatalf("%s, %v; want allow", v.Action, err)
+		}
+		if err := g.Settle(b.Context(), &v, fairshare.Outcome{Time: req.Time, Status: 200, Bytes: 1000}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
