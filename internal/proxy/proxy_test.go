@@ -376,15 +376,16 @@ func TestUpstreamDownOrSlow(t *testing.T) {
 	errors.Limit.Statuses.Add(400, 599)
 	for _, test := range []struct {
 		name, upstream string
+		timeout        time.Duration
 		want           int
 		said           string
 	}{
-		{"down", "http://" + closed.Addr().String(), 502, "refused"},
-		{"slow", "http://" + slow.Addr().String(), 504, "timeout"},
-		{"not HTTP", garbage.URL, 502, "malformed"},
+		{"down", "http://" + closed.Addr().String(), time.Minute, 502, "refused"},
+		{"slow", "http://" + slow.Addr().String(), time.Millisecond, 504, "timeout"},
+		{"not HTTP", garbage.URL, time.Minute, 502, "malformed"},
 	} {
 		var out lockedBuffer
-		addr := serve(t, test.upstream, proxy.Config{Log: proxy.NewLog(&out, "fairshare: "), Timeout: time.Millisecond}, errors)
+		addr := serve(t, test.upstream, proxy.Config{Log: proxy.NewLog(&out, "fairshare: "), Timeout: test.timeout}, errors)
 		for range 3 {
 			resp, body := exchange(t, addr, "GET /<b> HTTP/1.1\nHost: a\n\n")
 			if resp.StatusCode != test.want || resp.Header.Get("Cache-Control") != "no-store" || !strings.Contains(body, "<h1>") {
