@@ -51,6 +51,8 @@ type Journal struct {
 	taken atomic.Int64 // entries of the newest second: unix seconds << secondShift | number
 	over  atomic.Int64 // entries beyond maxRate
 
+	stamps stamps
+
 	mu     sync.Mutex
 	lines  []byte // not yet written, at most maxPending
 	lost   int64  // lines for which there was no room, or that could not be written
@@ -101,7 +103,7 @@ func (j *Journal) Add(e *Entry) {
 		return
 	}
 	space := spaces.Get().(*[]byte)
-	line := e.append((*space)[:0])
+	line := e.append((*space)[:0], &j.stamps)
 	j.add(line)
 	*space = line
 	spaces.Put(space)
@@ -275,29 +277,29 @@ func (j *Journal) Close() {
 
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// lastSecond is the text of a second, which many entries share.
-var lastSecond atomic.Pointer[second]
+// stamps holds the text of the last second, which many entries share.
+type stamps struct{ last atomic.Pointer[second] }
 
 type second struct {
 	unix int64
 	text string // "2006-01-02T15:04:05."
 }
 
-// appendTime appends t in timeFormat.
-func appendTime(b []byte, t time.Time) []byte {
-	s := lastSecond.Load()
+// append appends t in timeFormat.
+func (st *stamps) append(b []byte, t time.Time) []byte {
+	s := st.last.Load()
 	if unix := t.Unix(); s == nil || s.unix != unix {
 		s = &second{unix, t.UTC().Format("2006-01-02T15:04:05.")}
-		lastSecond.Store(s)
+		st.last.Store(s)
 	}
 	ms := t.Nanosecond() / 1e6
 	b = append(b, s.text...)
 	return append(b, byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
 }
 
-func (e *Entry) append(b []byte) []byte {
+func (e *Entry) append(b []byte, st *stamps) []byte {
 	b = append(b, `{"time":"`...)
-	b = appendTime(b, e.Time)
+	b = st.append(b, e.Time)
 	b = append(b, `","client":"`...)
 	if e.Client.IsValid() {
 		b = e.Client.AppendTo(b)

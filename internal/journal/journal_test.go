@@ -36,7 +36,7 @@ func TestLine(t *testing.T) {
 		{Entry{Action: "block", Status: 403}, `{"time":"0001-01-01T00:00:00.000Z","client":"","method":"","host":"","path":"","user_agent":"",` +
 			`"rule":"","action":"block","dry_run":false,"status":403,"id":""}`},
 	} {
-		if got := string(test.entry.append(nil)); got != test.want+"\n" {
+		if got := string(test.entry.append(nil, new(stamps))); got != test.want+"\n" {
 			t.Errorf("got  %swant %s", got, test.want)
 		}
 	}
