@@ -12,7 +12,7 @@ import (
 // findBan looks for a ban in force that holds for the request; it fills v and
 // returns true if an enforced one does. Of several the longest speaks.
 func (g *Guard) findBan(d *decision, v *Verdict) bool {
-	if g.bans.Len() == 0 || d.req.Proxy {
+	if g.bans.Len() == 0 || d.req.Proxy || d.req.Suspect {
 		return false
 	}
 	var longest, trial Finding
@@ -60,7 +60,7 @@ func (d *decision) banKey(r *compiledRule) (key banKey) {
 // one that reaches After starts the ban and carries its wait.
 func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Finding) error {
 	r := &g.rules[d.takers[take]]
-	if r.Ban == nil || d.req.Proxy || d.elsewhere() {
+	if r.Ban == nil || d.req.Proxy || d.req.Suspect || d.elsewhere() {
 		return nil
 	}
 	c := &d.count

@@ -126,7 +126,7 @@ type decision struct {
 	charges []Charge
 	taken   bool // the enforced takes were charged
 	tried   bool // the dry takes were charged
-	settled bool // all but the slots was settled
+	freed   bool // the slots were given back
 	count   struct {
 		charge [1]Charge
 		take   [1]Take
@@ -236,7 +236,8 @@ func (g *Guard) walk(d *decision, v *Verdict) *Rule {
 }
 
 func (d *decision) gather(rule int, r *compiledRule) {
-	d.takes = append(d.takes, Take{Limit: r.limit, Key: d.key(r.limit), Cost: 1})
+	dry := d.guard.limits[r.limit].DryRun || d.req.Suspect && d.byClient(r.limit)
+	d.takes = append(d.takes, Take{Limit: r.limit, Key: d.key(r.limit), Cost: 1, DryRun: dry})
 	d.tallies = append(d.tallies, Tally{})
 	d.takers = append(d.takers, int32(rule))
 }
@@ -256,6 +257,17 @@ func (d *decision) key(limit int) []byte {
 	return key
 }
 
+// byClient reports whether the request's key of a limit tells its address, or
+// stands for it.
+func (d *decision) byClient(limit int) bool {
+	for _, part := range d.guard.limits[limit].By {
+		if part.Kind != ByEveryone && d.keyValue(part) == "" {
+			return true
+		}
+	}
+	return false
+}
+
 // A knownKey is a key that was made for one of the limits that share it.
 type knownKey struct {
 	of  int // keyOf of these limits
@@ -272,7 +284,7 @@ func (d *decision) loudest() (enforced, dry int) {
 			continue
 		}
 		most := &enforced
-		if d.guard.limits[d.takes[i].Limit].DryRun {
+		if d.takes[i].DryRun {
 			most = &dry
 		}
 		if *most < 0 || d.tallies[i].Wait > d.tallies[*most].Wait {
@@ -292,8 +304,8 @@ func (d *decision) refusal(take int) Finding {
 // whatever out says; out.Status and out.Bytes are the upstream's, not those of
 // an answer of fairshare's own.
 //
-// With out.KeepSlots only the slots are left, for one more Settle. A verdict
-// is settled by one goroutine at a time.
+// With out.SlotsOnly only slots are given back, and all else is left for one
+// more Settle. A verdict is settled by one goroutine at a time.
 func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	d := v.d
 	if d == nil {
@@ -302,7 +314,7 @@ func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	if d.guard != g {
 		return errors.New("settle: the verdict is another guard's")
 	}
-	if out.KeepSlots {
+	if out.SlotsOnly {
 		if d.gen.Load() != v.gen {
 			return nil
 		}
@@ -331,7 +343,7 @@ func (d *decision) gatherCharges(out Outcome) {
 	g := d.guard
 	for i := range d.takes {
 		lim := &g.limits[d.takes[i].Limit]
-		if lim.DryRun && !d.tried || lim.Resource == Concurrent && out.KeepSlots || lim.Resource != Concurrent && d.settled {
+		if d.takes[i].DryRun && !d.tried || lim.Resource == Concurrent && d.freed || lim.Resource != Concurrent && out.SlotsOnly {
 			continue
 		}
 		charge := Charge{Limit: d.takes[i].Limit, Key: d.takes[i].Key}
@@ -353,7 +365,7 @@ func (d *decision) gatherCharges(out Outcome) {
 			d.charges = append(d.charges, charge)
 		}
 	}
-	d.settled = true
+	d.freed = true
 }
 
 // release gives a decision back without settling it.
@@ -382,7 +394,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.req, d.now = req, now
 	d.takes, d.tallies, d.takers = d.takes[:0], d.tallies[:0], d.takers[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
-	d.taken, d.tried, d.settled = false, false, false
+	d.taken, d.tried, d.freed = false, false, false
 	d.keys, d.known = d.keys[:0], d.known[:0]
 	d.folded, d.agentKnown, d.cookie = false, false, cookieUnknown
 }

@@ -354,7 +354,7 @@ func TestConcurrentSlotsAreGivenBackOnce(t *testing.T) {
 	}
 }
 
-func TestSlotsMayBeKeptLonger(t *testing.T) {
+func TestSlotsMayBeGivenBackFirst(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 1}},
 		{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 2, Window: time.Minute}},
@@ -368,25 +368,81 @@ func TestSlotsMayBeKeptLonger(t *testing.T) {
 		}
 		return v
 	}
-	settle := func(v *fairshare.Verdict, keep bool) {
-		if err := g.Settle(t.Context(), v, fairshare.Outcome{Time: start, Status: 404, KeepSlots: keep}); err != nil {
+	settle := func(v *fairshare.Verdict, slots bool) {
+		if err := g.Settle(t.Context(), v, fairshare.Outcome{Time: start, Status: 404, SlotsOnly: slots}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	v := decide()
-	settle(&v, true)
-	settle(&v, true) // the error is charged once
 	if other := decide(); say(other.Finding) != "refuse slots 0s" {
-		t.Errorf("while the slot is kept: %s", say(other.Finding))
+		t.Errorf("while the slot is taken: %s", say(other.Finding))
 	}
-	settle(&v, false)
-	v = decide()
-	if v.Action != fairshare.Allow {
-		t.Errorf("after the slot was given back: %s", say(v.Finding))
+	settle(&v, true)
+	settle(&v, true) // the slot is given back once
+	second := decide()
+	if second.Action != fairshare.Allow {
+		t.Errorf("after the slot was given back: %s", say(second.Finding))
 	}
-	settle(&v, false)
+	if other := decide(); say(other.Finding) != "refuse slots 0s" {
+		t.Errorf("while the second has the slot: %s", say(other.Finding))
+	}
+	settle(&v, false) // its error, and no other slot
+	settle(&v, true)  // it has ended
+	if other := decide(); say(other.Finding) != "refuse slots 0s" {
+		t.Errorf("after the first ended: %s", say(other.Finding))
+	}
+	settle(&second, false)
 	if v = decide(); say(v.Finding) != "refuse errors 1m0.000000001s" {
 		t.Errorf("after two errors: %s", say(v.Finding))
+	}
+}
+
+// Whoever stands behind a proxy that nobody named must not pay for its others.
+func TestSuspectedProxyIsOnlyReported(t *testing.T) {
+	header := fairshare.KeyPart{Kind: fairshare.ByHeader, Name: "X-Token"}
+	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "addr", Limit: requests(1, time.Hour), Ban: &fairshare.BanTerms{After: 1, For: time.Hour}},
+		{Name: "quiet network", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Minute, Algorithm: fairshare.Quiet, By: []fairshare.KeyPart{{Kind: fairshare.ByNetwork}}}},
+		{Name: "token", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: time.Hour, By: []fairshare.KeyPart{header}}},
+		{Name: "everyone", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 5, Window: time.Hour, By: []fairshare.KeyPart{{Kind: fairshare.ByEveryone}}}},
+	}})
+	ask := func(suspect bool, token string) fairshare.Verdict {
+		req := from(alice)
+		req.Time, req.Suspect = start, suspect
+		if token != "" {
+			req.Header = http.Header{"X-Token": {token}}
+		}
+		v, err := g.Decide(t.Context(), &req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Settle(t.Context(), &v, fairshare.Outcome{Time: start}); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for i, step := range []struct {
+		token       string
+		want, trial string
+	}{
+		{"", "allow", "undecided"},
+		{"", "allow", "refuse addr 2h0m0s"},       // and no ban
+		{"a", "allow", "refuse addr 2h0m0s"},      // its own key is counted
+		{"a", "allow", "refuse addr 2h0m0s"},      //
+		{"a", "refuse token 1h30m0s", "undecided"}, // and holds
+		{"b", "allow", "refuse addr 2h0m0s"},
+		{"c", "refuse everyone 1h12m0s", "undecided"},
+	} {
+		v := ask(true, step.token)
+		if got, trial := say(v.Finding), say(v.Trial); got != step.want || trial != step.trial {
+			t.Errorf("request %d: %q, dry %q, want %q and %q", i, got, trial, step.want, step.trial)
+		}
+	}
+	if v := ask(false, ""); v.Ban != fairshare.BanStarted {
+		t.Errorf("once it is no suspect: %s", say(v.Finding))
+	}
+	if v := ask(true, "d"); say(v.Finding) != "refuse everyone 1h12m0s" {
+		t.Errorf("the ban of a suspect: %s", say(v.Finding))
 	}
 }
 

@@ -16,9 +16,8 @@ type Limiter interface {
 	// over, charges them all. tallies[i] answers takes[i]; both have the same
 	// length.
 	//
-	// Takes of limits with DryRun form a group of their own: the others are
-	// taken first; only if these pass are the dry ones taken, among
-	// themselves. A dry take that was not asked has a zero Tally.
+	// Takes with DryRun form a group of their own: the others are taken first;
+	// only if these pass are the dry ones taken, among themselves. A dry take that was not asked has a zero Tally.
 	//
 	// A Quiet limit notes the time of every request, refused or not. A limit
 	// whose resource is settled is tested and not charged; its Cost is not
@@ -38,6 +37,10 @@ type Take struct {
 	Limit int    // place in the limits that the Limiter was made for
 	Key   []byte // who spends; takes of one request with equal keys may share the slice
 	Cost  int64  // 1 for Requests and Concurrent; 1 to the limit's N
+
+	// DryRun keeps the take from deciding about others: the limit is in dry
+	// run, or only reports for this request.
+	DryRun bool
 }
 
 // A Charge settles one limit. Key is not kept after the call.

@@ -14,6 +14,7 @@ type Request struct {
 	Time      time.Time  // arrival; the log's own time during a replay
 	Addr      netip.Addr // of the client, once trusted proxies are peeled off: unmapped, no zone; invalid when unknown
 	Proxy     bool       // Addr is a trusted proxy's own: it is never banned
+	Suspect   bool       // Addr is likely to be a proxy's that nobody named: it is never banned, and limits keyed by it only report
 	Method    string     // "" when the request line was not HTTP
 	Host      string     // as sent; port and final dot are passed over by the rules
 	UserAgent string     // "" when absent
@@ -38,9 +39,9 @@ type Outcome struct {
 	Status int       // 0 when none was sent
 	Bytes  int64     // of the response body
 
-	// KeepSlots leaves the slots of concurrent limits taken: they are given
-	// back when the verdict is settled once more, without it.
-	KeepSlots bool
+	// SlotsOnly gives the slots of concurrent limits back and leaves the rest
+	// for one more Settle: the upstream is done, the client not yet.
+	SlotsOnly bool
 }
 
 // values returns the values of the header called name, in canonical form.

@@ -76,9 +76,8 @@ func (v *Verdict) Limits(found func(*Rule, *Limit, Tally)) {
 		return
 	}
 	for i := range v.d.takes {
-		lim := &v.d.guard.limits[v.d.takes[i].Limit]
-		if !lim.DryRun {
-			found(v.d.guard.limitRule[v.d.takes[i].Limit], lim, v.d.tallies[i])
+		if t := &v.d.takes[i]; !t.DryRun {
+			found(v.d.guard.limitRule[t.Limit], &v.d.guard.limits[t.Limit], v.d.tallies[i])
 		}
 	}
 }

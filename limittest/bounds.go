@@ -150,7 +150,8 @@ func runAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.
 				k := (g + i) % keys
 				key := []byte{byte(k)}
 				for l := range takes {
-					takes[l] = fairshare.Take{Limit: (l + g) % len(limits), Key: key, Cost: 1}
+					limit := (l + g) % len(limits)
+					takes[l] = fairshare.Take{Limit: limit, Key: key, Cost: 1, DryRun: limits[limit].DryRun}
 					if takes[l].Limit == 2 {
 						takes[l].Key = []byte("everyone")
 					}
@@ -164,7 +165,7 @@ func runAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.
 				refused, dryRefused := false, false
 				for l, tally := range tallies {
 					if tally.Over {
-						if limits[takes[l].Limit].DryRun {
+						if takes[l].DryRun {
 							dryRefused = true
 						} else {
 							refused = true

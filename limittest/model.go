@@ -78,14 +78,14 @@ func (m *Model) Take(_ context.Context, now time.Time, takes []fairshare.Take, t
 	return nil
 }
 
-// takeGroup takes the dry limits or the others, and reports whether all passed.
+// takeGroup takes the dry takes or the others, and reports whether all passed.
 func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
 	pass := true
 	for i, t := range takes {
-		l := &m.limits[t.Limit]
-		if l.DryRun != dry {
+		if t.DryRun != dry {
 			continue
 		}
+		l := &m.limits[t.Limit]
 		st := m.state(t.Limit, t.Key)
 		tally := fairshare.Tally{
 			Over: !passes(l, st, at, t.Cost),
@@ -114,10 +114,10 @@ func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairsha
 		tallies[i] = tally
 	}
 	for i, t := range takes {
-		l := &m.limits[t.Limit]
-		if l.DryRun != dry {
+		if t.DryRun != dry {
 			continue
 		}
+		l := &m.limits[t.Limit]
 		if pass {
 			tallies[i] = fairshare.Tally{}
 			if !l.Resource.Settled() {

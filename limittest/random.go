@@ -111,7 +111,7 @@ func (s *script) takes() []fairshare.Take {
 	var takes []fairshare.Take
 	for _, i := range r.Perm(len(s.limits))[:1+r.IntN(len(s.limits))] {
 		l := &s.limits[i]
-		t := fairshare.Take{Limit: i, Key: []byte(s.keys[r.IntN(len(s.keys))]), Cost: 1}
+		t := fairshare.Take{Limit: i, Key: []byte(s.keys[r.IntN(len(s.keys))]), Cost: 1, DryRun: l.DryRun || r.IntN(8) == 0}
 		if r.IntN(5) == 0 && l.Resource != fairshare.Concurrent {
 			t.Cost = 1 + r.Int64N(l.N)
 		}
@@ -192,7 +192,7 @@ func runScript(t *testing.T, seed uint64, open func(testing.TB, []fairshare.Limi
 					seed, n, s.now.UnixNano(), i, take.Key, take.Cost, l, got[i], want[i])
 			}
 			if want[i].Over {
-				pass[l.DryRun] = false
+				pass[take.DryRun] = false
 			}
 		}
 		if t.Failed() {
@@ -200,7 +200,7 @@ func runScript(t *testing.T, seed uint64, open func(testing.TB, []fairshare.Limi
 		}
 		for _, take := range takes {
 			l := &s.limits[take.Limit]
-			if !l.Resource.Settled() && pass[false] && pass[l.DryRun] {
+			if !l.Resource.Settled() && pass[false] && pass[take.DryRun] {
 				s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: s.now})
 			}
 		}

@@ -21,9 +21,18 @@ type seat struct {
 // take takes cost of each limit in turn for the key "k" at start + at.
 func (s seat) take(at time.Duration, costs ...int64) []fairshare.Tally {
 	s.Helper()
-	takes, tallies := make([]fairshare.Take, len(costs)), make([]fairshare.Tally, len(costs))
+	takes := make([]fairshare.Take, len(costs))
 	for i, c := range costs {
 		takes[i] = fairshare.Take{Limit: i, Key: []byte("k"), Cost: c}
+	}
+	return s.ask(at, takes...)
+}
+
+// ask takes at start + at.
+func (s seat) ask(at time.Duration, takes ...fairshare.Take) []fairshare.Tally {
+	s.Helper()
+	tallies := make([]fairshare.Tally, len(takes))
+	for i := range tallies {
 		tallies[i] = fairshare.Tally{Over: true, Used: -1} // must be overwritten
 	}
 	if err := s.limiter.Take(context.Background(), start.Add(at), takes, tallies); err != nil {
@@ -170,9 +179,9 @@ func runAllOrNone(t *testing.T, open func(testing.TB, []fairshare.Limit) fairsha
 
 func runDryGroup(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
 	seat := seat{t, open(t, []fairshare.Limit{
-		{Name: "dry two", Resource: fairshare.Requests, N: 2, Window: 10 * s, DryRun: true},
+		{Name: "dry two", Resource: fairshare.Requests, N: 2, Window: 10 * s},
 		{Name: "three", Resource: fairshare.Requests, N: 3, Window: 10 * s},
-		{Name: "dry nine", Resource: fairshare.Requests, N: 9, Window: 10 * s, DryRun: true},
+		{Name: "dry nine", Resource: fairshare.Requests, N: 9, Window: 10 * s},
 	})}
 	for i, want := range [][]fairshare.Tally{
 		{pass, pass, pass},
@@ -180,7 +189,12 @@ func runDryGroup(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshar
 		{over(2, 15*s, 20*s), pass, {Used: 2, Reset: 20 * s}}, // the dry ones stop one another only
 		{pass, over(3, 13333333334, 20*s), pass},              // the dry ones were not asked
 	} {
-		for n, got := range seat.take(0, 1, 1, 1) {
+		k := []byte("k")
+		for n, got := range seat.ask(0,
+			fairshare.Take{Limit: 0, Key: k, Cost: 1, DryRun: true},
+			fairshare.Take{Limit: 1, Key: k, Cost: 1},
+			fairshare.Take{Limit: 2, Key: k, Cost: 1, DryRun: true},
+		) {
 			if got != want[n] {
 				t.Errorf("request %d, limit %d: got %+v, want %+v", i, n, got, want[n])
 			}

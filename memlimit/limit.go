@@ -27,7 +27,6 @@ type limit struct {
 	kind    kind
 	wide    bool // two slots
 	fast    bool // for takeFast
-	dry     bool
 	settled bool
 	salt    uint64 // keeps one key's states of several limits apart
 	allowed uint64 // N, or the burst
@@ -59,7 +58,7 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 		return nil, fmt.Errorf("limit %q: %w", l.Name, err)
 	}
 	c := &limit{
-		dry: l.DryRun, settled: l.Resource.Settled(),
+		settled: l.Resource.Settled(),
 		allowed: uint64(l.Allowed()), w: uint64(l.Window),
 	}
 	switch {

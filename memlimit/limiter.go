@@ -174,9 +174,7 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 	clear(tallies)
 	dry := false
 	for i := range takes {
-		if l.limits[takes[i].Limit].dry {
-			dry = true
-		}
+		dry = dry || takes[i].DryRun
 	}
 	pass := l.takeGroup(at, takes, tallies, false)
 	if dry {

@@ -331,7 +331,7 @@ func TestCrowdInOneSet(t *testing.T) {
 					now := start.Add(time.Duration(n)*100*time.Microsecond + time.Duration(r.IntN(1000)))
 					takes = takes[:0]
 					for _, i := range r.Perm(len(limits))[:1+r.IntN(len(limits))] {
-						takes = append(takes, fairshare.Take{Limit: i, Key: number(r.IntN(30)), Cost: 1})
+						takes = append(takes, fairshare.Take{Limit: i, Key: number(r.IntN(30)), Cost: 1, DryRun: limits[i].DryRun})
 					}
 					if err := l.Take(ctx, now, takes, tallies[:len(takes)]); err != nil {
 						t.Error(err)

@@ -20,7 +20,7 @@ type work struct {
 	view
 }
 
-// takeGroup takes the dry limits or the others, and reports whether all
+// takeGroup takes the dry takes or the others, and reports whether all
 // passed. What it charges is as if requests came one after another: it locks
 // whatever it will look at before it looks, and lets go when it is done.
 func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
@@ -37,10 +37,10 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 	var key keyHash
 	inProgress := 0
 	for i := range takes {
-		lim := &l.limits[takes[i].Limit]
-		if lim.dry != dry {
+		if takes[i].DryRun != dry {
 			continue
 		}
+		lim := &l.limits[takes[i].Limit]
 		w := work{
 			spot: spot{slot: -1}, l: lim, take: i,
 			hash: key.of(l.seed, takes[i].Key) ^ lim.salt,
@@ -186,12 +186,12 @@ func (l *Limiter) takeWithSlots(now int64, slots, works []work, tallies []fairsh
 	return pass
 }
 
-// note sets the time of quiet limits in dry run that were not asked: every
+// note sets the time of dry takes of quiet limits that were not asked: every
 // request breaks the pause.
 func (l *Limiter) note(now int64, takes []fairshare.Take) {
 	var key keyHash
 	for i := range takes {
-		if lim := &l.limits[takes[i].Limit]; lim.dry && lim.kind == quiet {
+		if lim := &l.limits[takes[i].Limit]; takes[i].DryRun && lim.kind == quiet {
 			l.table.change(lim, key.of(l.seed, takes[i].Key)^lim.salt, now, 0, 0)
 		}
 	}
