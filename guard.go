@@ -53,13 +53,8 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 	if bans == nil {
 		bans = NewBans(0)
 	}
-	g := &Guard{policy: policy, limiter: limiter, bans: bans, limits: policy.Limits(), bits4: policy.IPv4Prefix, bits6: policy.IPv6Prefix}
-	if g.bits4 == 0 {
-		g.bits4 = 32
-	}
-	if g.bits6 == 0 {
-		g.bits6 = 64
-	}
+	g := &Guard{policy: policy, limiter: limiter, bans: bans, limits: policy.Limits()}
+	g.bits4, g.bits6 = policy.prefixes()
 	for i := range g.limits {
 		for j, part := range g.limits[i].By {
 			if part.Kind == ByHeader {
@@ -127,6 +122,7 @@ type decision struct {
 	taken   bool // the enforced takes were charged
 	tried   bool // the dry takes were charged
 	freed   bool // the slots were given back
+	settled bool // all but the slots was settled
 	count   struct {
 		charge [1]Charge
 		take   [1]Take
@@ -304,8 +300,9 @@ func (d *decision) refusal(take int) Finding {
 // whatever out says; out.Status and out.Bytes are the upstream's, not those of
 // an answer of fairshare's own.
 //
-// With out.SlotsOnly only slots are given back, and all else is left for one
-// more Settle. A verdict is settled by one goroutine at a time.
+// With out.Part the verdict stays open: what was not asked for is left for one
+// more Settle, what was is settled once. A verdict is settled by one goroutine
+// at a time.
 func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	d := v.d
 	if d == nil {
@@ -314,7 +311,7 @@ func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	if d.guard != g {
 		return errors.New("settle: the verdict is another guard's")
 	}
-	if out.SlotsOnly {
+	if out.Part != Rest {
 		if d.gen.Load() != v.gen {
 			return nil
 		}
@@ -341,9 +338,10 @@ func (d *decision) gatherCharges(out Outcome) {
 		return
 	}
 	g := d.guard
+	slots, costs := out.Part != CostsOnly && !d.freed, out.Part != SlotsOnly && !d.settled
 	for i := range d.takes {
 		lim := &g.limits[d.takes[i].Limit]
-		if d.takes[i].DryRun && !d.tried || lim.Resource == Concurrent && d.freed || lim.Resource != Concurrent && out.SlotsOnly {
+		if d.takes[i].DryRun && !d.tried || lim.Resource == Concurrent && !slots || lim.Resource != Concurrent && !costs {
 			continue
 		}
 		charge := Charge{Limit: d.takes[i].Limit, Key: d.takes[i].Key}
@@ -365,7 +363,7 @@ func (d *decision) gatherCharges(out Outcome) {
 			d.charges = append(d.charges, charge)
 		}
 	}
-	d.freed = true
+	d.freed, d.settled = d.freed || slots, d.settled || costs
 }
 
 // release gives a decision back without settling it.
@@ -394,7 +392,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.req, d.now = req, now
 	d.takes, d.tallies, d.takers = d.takes[:0], d.tallies[:0], d.takers[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
-	d.taken, d.tried, d.freed = false, false, false
+	d.taken, d.tried, d.freed, d.settled = false, false, false, false
 	d.keys, d.known = d.keys[:0], d.known[:0]
 	d.folded, d.agentKnown, d.cookie = false, false, cookieUnknown
 }

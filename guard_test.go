@@ -354,7 +354,7 @@ func TestConcurrentSlotsAreGivenBackOnce(t *testing.T) {
 	}
 }
 
-func TestSlotsMayBeGivenBackFirst(t *testing.T) {
+func TestPartsAreSettledOnce(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 1}},
 		{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 2, Window: time.Minute}},
@@ -368,33 +368,35 @@ func TestSlotsMayBeGivenBackFirst(t *testing.T) {
 		}
 		return v
 	}
-	settle := func(v *fairshare.Verdict, slots bool) {
-		if err := g.Settle(t.Context(), v, fairshare.Outcome{Time: start, Status: 404, SlotsOnly: slots}); err != nil {
+	settle := func(v *fairshare.Verdict, part fairshare.Part) {
+		if err := g.Settle(t.Context(), v, fairshare.Outcome{Time: start, Status: 404, Part: part}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	v := decide()
-	if other := decide(); say(other.Finding) != "refuse slots 0s" {
-		t.Errorf("while the slot is taken: %s", say(other.Finding))
+	want := func(when, want string) {
+		t.Helper()
+		v := decide()
+		if got := say(v.Finding); got != want {
+			t.Errorf("%s: %s, want %s", when, got, want)
+		}
+		g.Settle(t.Context(), &v, fairshare.Outcome{Time: start})
 	}
-	settle(&v, true)
-	settle(&v, true) // the slot is given back once
+	first := decide()
+	want("while the slot is taken", "refuse slots 0s")
+	settle(&first, fairshare.CostsOnly)
+	settle(&first, fairshare.CostsOnly) // the error is charged once
+	want("while the slot is kept", "refuse slots 0s")
+	settle(&first, fairshare.SlotsOnly)
+	want("after the slot was given back", "allow")
 	second := decide()
-	if second.Action != fairshare.Allow {
-		t.Errorf("after the slot was given back: %s", say(second.Finding))
-	}
-	if other := decide(); say(other.Finding) != "refuse slots 0s" {
-		t.Errorf("while the second has the slot: %s", say(other.Finding))
-	}
-	settle(&v, false) // its error, and no other slot
-	settle(&v, true)  // it has ended
-	if other := decide(); say(other.Finding) != "refuse slots 0s" {
-		t.Errorf("after the first ended: %s", say(other.Finding))
-	}
-	settle(&second, false)
-	if v = decide(); say(v.Finding) != "refuse errors 1m0.000000001s" {
-		t.Errorf("after two errors: %s", say(v.Finding))
-	}
+	settle(&first, fairshare.SlotsOnly) // it has none any more
+	settle(&first, fairshare.Rest)
+	want("while another has the slot", "refuse slots 0s")
+	settle(&second, fairshare.SlotsOnly)
+	want("after one error", "allow")
+	settle(&second, fairshare.Rest)
+	settle(&first, fairshare.Rest)
+	want("after two errors", "refuse errors 1m0.000000001s")
 }
 
 // Whoever stands behind a proxy that nobody named must not pay for its others.
@@ -426,9 +428,9 @@ func TestSuspectedProxyIsOnlyReported(t *testing.T) {
 		want, trial string
 	}{
 		{"", "allow", "undecided"},
-		{"", "allow", "refuse addr 2h0m0s"},       // and no ban
-		{"a", "allow", "refuse addr 2h0m0s"},      // its own key is counted
-		{"a", "allow", "refuse addr 2h0m0s"},      //
+		{"", "allow", "refuse addr 2h0m0s"},        // and no ban
+		{"a", "allow", "refuse addr 2h0m0s"},       // its own key is counted
+		{"a", "allow", "refuse addr 2h0m0s"},       //
 		{"a", "refuse token 1h30m0s", "undecided"}, // and holds
 		{"b", "allow", "refuse addr 2h0m0s"},
 		{"c", "refuse everyone 1h12m0s", "undecided"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -89,6 +90,29 @@ func (p *Policy) Limits() []Limit {
 		}
 	}
 	return append(limits, bans...)
+}
+
+// prefixes returns IPv4Prefix and IPv6Prefix, or what they mean if zero.
+func (p *Policy) prefixes() (bits4, bits6 int) {
+	bits4, bits6 = p.IPv4Prefix, p.IPv6Prefix
+	if bits4 == 0 {
+		bits4 = 32
+	}
+	if bits6 == 0 {
+		bits6 = 64
+	}
+	return bits4, bits6
+}
+
+// Client returns the addresses that count as one client with addr; the zero
+// Prefix if addr is invalid.
+func (p *Policy) Client(addr netip.Addr) netip.Prefix {
+	bits4, bits6 := p.prefixes()
+	if addr.Is4() {
+		bits6 = bits4
+	}
+	client, _ := addr.Prefix(bits6) // Check bounds it
+	return client
 }
 
 // Check returns what is wrong with the policy, all of it joined, or nil. The

@@ -39,10 +39,18 @@ type Outcome struct {
 	Status int       // 0 when none was sent
 	Bytes  int64     // of the response body
 
-	// SlotsOnly gives the slots of concurrent limits back and leaves the rest
-	// for one more Settle: the upstream is done, the client not yet.
-	SlotsOnly bool
+	// Part leaves some of what there is to settle for a later Settle.
+	Part Part
 }
+
+// A Part of what is settled.
+type Part uint8
+
+const (
+	Rest      Part = iota // all that is left
+	CostsOnly             // all but the slots of concurrent limits
+	SlotsOnly             // only these: the upstream is done, the client not yet
+)
 
 // values returns the values of the header called name, in canonical form.
 func (r *Request) values(name string) []string {

@@ -204,9 +204,9 @@ func guarded(t *testing.T, file *policyfile.File, refused func(*httpguard.Report
 	}
 	begin := time.Now()
 	return httpguard.Middleware(guard, httpguard.Options{
-		Client: func(r *http.Request) (netip.Addr, bool) {
+		Client: func(r *http.Request) httpguard.Client {
 			found := clients.Resolve(r.RemoteAddr, r.Header)
-			return found.Addr, found.Proxy
+			return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy}
 		},
 		Contact: file.Contact,
 		Refused: refused,

@@ -115,7 +115,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, vis *visit, v *
 		action: v.Action, ban: v.Ban != fairshare.NotBanned,
 		status: rule.status(&v.Finding),
 		wait:   rule.retryAfter(&v.Finding),
-		id:     vis.newID(), client: vis.req.Addr,
+		id:     h.reference(&vis.req, v.Rule), client: vis.req.Addr,
 	}
 	retryAfter := f.wait
 	if v.Action == fairshare.Refuse && f.wait == 0 {

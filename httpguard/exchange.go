@@ -2,9 +2,12 @@ package httpguard
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
+
+	"fairshare"
 )
 
 // An exchange notes what a handler answers. One is made for each request and
@@ -19,6 +22,9 @@ type exchange struct {
 	returned bool  // the handler returned and did not panic
 	hijacked bool
 	copy     *robotsCopy // the body is kept here; nil for almost all
+
+	h       *handler
+	verdict fairshare.Verdict
 }
 
 // writer returns the exchange with the optional methods that the writer below
@@ -182,3 +188,33 @@ func NotUpstream(w http.ResponseWriter) {
 }
 
 func (x *exchange) notUpstream() { x.own = true }
+
+// UpstreamDone gives the slots of concurrent limits back before the handler
+// returns: the upstream's work is done, the client still takes the answer. It
+// may be called from any goroutine, but not after the handler returned. Other
+// writers are left alone.
+func UpstreamDone(w http.ResponseWriter) {
+	for w != nil {
+		switch x := w.(type) {
+		case interface{ upstreamDone() }:
+			x.upstreamDone()
+			return
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = x.Unwrap()
+		default:
+			return
+		}
+	}
+}
+
+func (x *exchange) upstreamDone() {
+	x.settle(fairshare.Outcome{Time: x.h.Now(), Part: fairshare.SlotsOnly})
+}
+
+// settle settles the verdict. The client may be gone and its context with it;
+// what it spent stays spent.
+func (x *exchange) settle(out fairshare.Outcome) {
+	if err := x.h.guard.Settle(context.Background(), &x.verdict, out); err != nil && x.h.Failed != nil {
+		x.h.Failed(err)
+	}
+}

@@ -1,12 +1,14 @@
 // Package httpguard puts a [fairshare.Guard] in front of an [http.Handler].
-// Start with [Middleware]. It needs nothing beside the standard library.
+// Start with [Middleware], or with [New] where the policy changes while
+// requests are in progress. It needs nothing beside the standard library.
 package httpguard
 
 import (
-	"context"
+	"hash/maphash"
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"fairshare"
@@ -15,9 +17,8 @@ import (
 // Options change what Middleware does. The zero Options are good for a server
 // that faces its clients directly.
 type Options struct {
-	// Client tells who asks. Proxy says that addr is a trusted proxy's own,
-	// which is never banned. nil means the peer's address, never a header.
-	Client func(r *http.Request) (addr netip.Addr, proxy bool)
+	// Client tells who asks. nil means the peer's address, never a header.
+	Client func(r *http.Request) Client
 
 	// Contact is shown to whoever is refused: an address, a URL, a sentence.
 	// "" means none.
@@ -40,50 +41,78 @@ type Options struct {
 	Now func() time.Time
 }
 
+// A Client is who sent a request.
+type Client struct {
+	Addr    netip.Addr // unmapped, no zone; invalid when unknown
+	Proxy   bool       // Addr is a trusted proxy's own
+	Suspect bool       // Addr is likely to be a proxy's that nobody named; see fairshare.Request
+}
+
 // Middleware returns what wraps a handler so that guard judges each request
 // first: those refused or blocked are answered at once, all others reach the
 // handler and are settled when it returns or panics. It is safe for
 // concurrent use.
 func Middleware(guard *fairshare.Guard, opts Options) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler { return New(guard, opts, next) }
+}
+
+// A Handler judges each request before the handler that it wraps gets it. It
+// is safe for concurrent use.
+type Handler struct {
+	next    http.Handler
+	current atomic.Pointer[handler]
+	robots  robots
+	visits  sync.Pool
+	seed    maphash.Seed // of references
+}
+
+// New returns a Handler around next, as Middleware does.
+func New(guard *fairshare.Guard, opts Options, next http.Handler) *Handler {
+	h := &Handler{next: next, seed: maphash.MakeSeed()}
+	h.visits.New = func() any { return new(visit) }
+	h.Replace(guard, opts)
+	return h
+}
+
+// Replace has another guard judge the requests that come from now on. Those
+// in progress are settled by the guard that judged them.
+func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 	if opts.Client == nil {
 		opts.Client = peer
 	}
 	if opts.Now == nil {
 		opts.Now = NewClock().Now
 	}
-	return func(next http.Handler) http.Handler {
-		h := &handler{Options: opts, guard: guard, next: next, answers: newAnswers(guard.Policy(), opts.Contact)}
-		h.visits.New = func() any { return new(visit) }
-		return h
-	}
+	h.current.Store(&handler{Handler: h, Options: opts, guard: guard, answers: newAnswers(guard.Policy(), opts.Contact)})
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.current.Load().serve(w, r)
 }
 
 // peer is the client when no proxy is trusted.
-func peer(r *http.Request) (netip.Addr, bool) {
+func peer(r *http.Request) Client {
 	a, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return a.Addr().Unmap().WithZone(""), false
+	return Client{Addr: a.Addr().Unmap().WithZone("")}
 }
 
+// A handler is what a Handler has of one policy.
 type handler struct {
+	*Handler
 	Options
 	guard   *fairshare.Guard
-	next    http.Handler
 	answers *answers
-	robots  robots
-	visits  sync.Pool
 }
 
 // A visit is what judging and answering one request needs. It is used again.
 type visit struct {
 	req    fairshare.Request
 	report Report
-	random [512]byte // what is left of it is at its end
-	left   int       // bytes of random that are left
 	fields [8]field
 	buf    []byte
 }
 
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	vis := h.visits.Get().(*visit)
 	h.fill(&vis.req, r)
 	v, err := h.guard.Decide(r.Context(), &vis.req)
@@ -108,7 +137,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *handler) fill(req *fairshare.Request, r *http.Request) {
 	req.Time = h.Now()
-	req.Addr, req.Proxy = h.Client(r)
+	client := h.Client(r)
+	req.Addr, req.Proxy, req.Suspect = client.Addr, client.Proxy, client.Suspect
 	req.Method, req.Host, req.UserAgent, req.Header = r.Method, r.Host, "", canonical(r.Header)
 	if agents := r.Header["User-Agent"]; len(agents) > 0 {
 		req.UserAgent = agents[0]
@@ -137,13 +167,9 @@ func (h *handler) release(vis *visit) {
 // pass hands the request to the handler and settles it afterwards, whatever
 // the handler does, or who is told before it.
 func (h *handler) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict) {
-	x := &exchange{w: w, head: r.Method == http.MethodHead}
+	x := &exchange{w: w, head: r.Method == http.MethodHead, h: h, verdict: *v}
 	defer func() {
-		out := fairshare.Outcome{Time: h.Now(), Status: x.outcome(), Bytes: x.bytes}
-		// The client may be gone and its context with it; what it spent stays spent.
-		if err := h.guard.Settle(context.Background(), v, out); err != nil && h.Failed != nil {
-			h.Failed(err)
-		}
+		x.settle(fairshare.Outcome{Time: h.Now(), Status: x.outcome(), Bytes: x.bytes})
 	}()
 	h.tell(vis, v)
 	h.release(vis)
@@ -172,6 +198,6 @@ func (h *handler) tell(vis *visit, v *fairshare.Verdict) {
 
 func (h *handler) reportDry(vis *visit, f *fairshare.Finding) {
 	rule := h.answers.rule(f.Rule)
-	vis.report = Report{Request: &vis.req, Finding: *f, DryRun: true, Status: rule.status(f), RetryAfter: rule.retryAfter(f), ID: vis.newID()}
+	vis.report = Report{Request: &vis.req, Finding: *f, DryRun: true, Status: rule.status(f), RetryAfter: rule.retryAfter(f), ID: h.reference(&vis.req, f.Rule)}
 	h.Refused(&vis.report)
 }

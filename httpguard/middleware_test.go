@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -113,8 +114,8 @@ func TestClientsAreCountedApart(t *testing.T) {
 		got.Request.Path != "/a" || got.Request.Addr != netip.MustParseAddr("192.0.2.1") || len(got.ID) != 10 {
 		t.Errorf("report %+v of %+v", got, got.Request)
 	}
-	if reports[0].ID == reports[1].ID {
-		t.Errorf("both refusals have the reference %s", got.ID)
+	if reports[0].ID != reports[1].ID { // one recorded refusal leads to all of them
+		t.Errorf("the refusals have the references %s and %s", got.ID, reports[1].ID)
 	}
 }
 
@@ -232,6 +233,70 @@ func TestHandlerHoldsItsSlotUntilItReturns(t *testing.T) {
 	done.Wait()
 	done.Go(func() { ask(h, "GET", "/") })
 	<-inside // the slot was free again
+	leave <- true
+	done.Wait()
+}
+
+// The upstream is done long before a slow client has the answer.
+func TestSlotEndsWithTheUpstream(t *testing.T) {
+	inside, leave := make(chan bool), make(chan bool)
+	h := oneAtOnce(t, func(w http.ResponseWriter, r *http.Request) {
+		httpguard.UpstreamDone(http.ResponseWriter(wrapped{w}))
+		httpguard.UpstreamDone(w) // gives nothing more
+		inside <- true
+		<-leave
+	})
+	var done sync.WaitGroup
+	for range 2 {
+		done.Go(func() { ask(h, "GET", "/") })
+		<-inside
+	}
+	leave <- true
+	leave <- true
+	done.Wait()
+	httpguard.UpstreamDone(httptest.NewRecorder()) // no guard stands before it
+
+	held := oneAtOnce(t, func(w http.ResponseWriter, r *http.Request) {
+		inside <- true
+		<-leave
+	})
+	done.Go(func() { ask(held, "GET", "/") })
+	<-inside
+	if w := ask(held, "GET", "/"); w.Code != 429 {
+		t.Errorf("while a slot is taken: %d", w.Code)
+	}
+	leave <- true
+	done.Wait()
+}
+
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A reload: whom the old guard let in is settled by it, who comes later meets
+// the new one, and the copies of /robots.txt stay.
+func TestReplace(t *testing.T) {
+	inside, leave := make(chan bool), make(chan bool)
+	h := httpguard.New(newGuard(t, limit("slot", fairshare.Limit{Resource: fairshare.Concurrent, N: 1})), httpguard.Options{},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				inside <- true
+				<-leave
+			}
+			fmt.Fprint(w, "Disallow: /slow")
+		}))
+	ask(h, "GET", "/robots.txt")
+	var done sync.WaitGroup
+	done.Go(func() { ask(h, "GET", "/slow") })
+	<-inside
+	old := newGuard(t, block("no", "/a"), block("robots", "/robots.txt"))
+	h.Replace(old, httpguard.Options{Contact: "new@example.org"})
+	if w := ask(h, "GET", "/a"); w.Code != 403 || !strings.Contains(w.Body.String(), "new@example.org") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := ask(h, "GET", "/robots.txt"); w.Code != 200 || w.Body.String() != "Disallow: /slow" {
+		t.Errorf("robots.txt: %d %s", w.Code, w.Body)
+	}
 	leave <- true
 	done.Wait()
 }

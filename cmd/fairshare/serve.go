@@ -9,7 +9,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"os/signal"
@@ -179,9 +178,9 @@ func beside(policy, path string) string {
 }
 
 // client finds who asks.
-func (s *server) client(r *http.Request) (netip.Addr, bool) {
+func (s *server) client(r *http.Request) httpguard.Client {
 	found := s.clients.Resolve(r.RemoteAddr, r.Header)
-	return found.Addr, found.Proxy
+	return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy}
 }
 
 // record puts a refusal into the journal.

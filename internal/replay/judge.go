@@ -312,7 +312,7 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	}
 	out := fairshare.Outcome{Time: e.Time, Status: e.Status, Bytes: e.Bytes}
 	if j.slots && e.Duration > 0 && v.Action == fairshare.Allow {
-		out.KeepSlots = true
+		out.Part = fairshare.CostsOnly
 		j.held.hold(j.latest+min(int64(e.Duration), math.MaxInt64-max(j.latest, 0)), v)
 	}
 	return j.guard.Settle(ctx, &v, out)
