@@ -37,7 +37,8 @@ func TestReferenceIsTrue(t *testing.T) {
 	}
 	for what, keys := range map[string][]string{
 		"the file": names(topKeys()), "clients": names(clientKeys()), "a rule": names(ruleKeys()), "match": names(matchKeys()),
-		"limit": names(limitKeys()), "ban": names(banKeys()), "answer": names(answerKeys()),
+		"limit":    names(limitKeys()),
+		"upstream": names(upstreamKeys()), "journal": names(journalKeys()), "bounds": names(boundsKeys()), "ban": names(banKeys()), "answer": names(answerKeys()),
 	} {
 		for _, key := range keys {
 			if !strings.Contains(doc, "`"+key+"`") && !strings.Contains(doc, "`"+key+": ") && !strings.Contains(doc, "`{"+key+": ") {

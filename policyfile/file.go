@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,10 +20,11 @@ import (
 
 // Defaults and bounds of a file's settings.
 const (
-	DefaultGrace  = 10 * time.Second
-	DefaultMemory = 64 << 20
-	minMemory     = 1 << 20
-	maxMemory     = 1 << 40
+	DefaultGrace   = 10 * time.Second
+	DefaultMemory  = 64 << 20
+	DefaultAbandon = 60 * time.Second
+	minMemory      = 1 << 20
+	maxMemory      = 1 << 40
 )
 
 // A File is one policy file.
@@ -30,15 +32,27 @@ type File struct {
 	Name   string
 	Policy fairshare.Policy
 
-	Listen         string        // "" when not given
-	Upstream       string        // a URL; "" when not given
-	TLS            *TLS          // nil means plain HTTP
-	Contact        string        // whom to ask; "" when not given
-	Grace          time.Duration // how long requests in progress may end; 0 means DefaultGrace
-	ProxyProtocol  bool          // trusted peers send the PROXY protocol
-	TrustedProxies []string      // prefixes, addresses and names
-	Header         string        // that trusted proxies tell the client in; "" means X-Forwarded-For
-	Memory         int64         // for the counters, in bytes
+	Listen  string        // "" when not given
+	TLS     *TLS          // nil means plain HTTP
+	H2C     bool          // HTTP/2 without TLS, by prior knowledge
+	Contact string        // whom to ask; "" when not given
+	Grace   time.Duration // how long requests in progress may end; 0 means DefaultGrace
+	Bounds  Bounds
+	Journal Journal
+
+	Upstream string        // a URL; "" when not given
+	Cancels  bool          // the upstream stops by itself when its client hangs up
+	Timeout  time.Duration // how long it may take to begin its answer; 0 means the default of serve
+	Abandon  time.Duration // how long the answer to a client that is gone is read on; 0 means not at all
+
+	Hosts           []string // names in lower case, "*." before some, IPv6 in brackets; nil means any host
+	KeepUnderscores bool     // headers with "_" in their names are handed on
+
+	ProxyProtocol   bool     // trusted peers send the PROXY protocol
+	TrustedProxies  []string // prefixes, addresses, names of lists and other names
+	Header          string   // that trusted proxies tell the client in; "" means X-Forwarded-For
+	EnforceSuspects bool     // rules hold for suspected proxies too
+	Memory          int64    // for the counters, in bytes
 
 	Lists    map[string]*AddrSet
 	Warnings []Warning
@@ -47,6 +61,18 @@ type File struct {
 // TLS names the files of a certificate and its key, as the policy does: serve
 // looks for them beside it.
 type TLS struct{ Cert, Key string }
+
+// ProxyLists returns the prefixes of the lists that TrustedProxies names. A
+// list goes before what else its name stands for.
+func (f *File) ProxyLists() map[string][]netip.Prefix {
+	lists := map[string][]netip.Prefix{}
+	for _, name := range f.TrustedProxies {
+		if list := f.Lists[name]; list != nil {
+			lists[name] = list.Prefixes()
+		}
+	}
+	return lists
+}
 
 // Load reads a policy file. Files that it names are looked for beside it.
 func Load(path string) (*File, error) {
@@ -65,7 +91,7 @@ func Load(path string) (*File, error) {
 // Parse reads a policy that is the content of the file called name. The
 // error joins all faults; [Faults] takes it apart.
 func Parse(name string, data []byte) (*File, error) {
-	r := &reader{file: &File{Name: name, Memory: DefaultMemory}, dir: filepath.Dir(name)}
+	r := &reader{file: &File{Name: name, Memory: DefaultMemory, Abandon: DefaultAbandon, Journal: defaultJournal()}, dir: filepath.Dir(name)}
 	r.read(data)
 	if len(r.faults) > 0 {
 		return nil, r.joined()

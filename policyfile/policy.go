@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -28,10 +29,12 @@ func topKeys() []key[File] {
 		}},
 		{"lists", readLists},
 		{"rules", readRules},
-		{"hosts", nil},
-		{"underscores", nil},
-		{"abandon", nil},
-		{"journal", nil},
+		{"hosts", readHosts},
+		{"underscores", func(r *reader, n *node, f *File) { f.KeepUnderscores = r.underscores(n) }},
+		{"h2c", func(r *reader, n *node, f *File) { f.H2C = r.boolean(n, "h2c") }},
+		{"abandon", func(r *reader, n *node, f *File) { f.Abandon = r.duration(n, "abandon", 0, 10*time.Minute) }},
+		{"journal", readJournal},
+		{"bounds", readBounds},
 		{"sessions", nil},
 		{"share", nil},
 	}
@@ -44,15 +47,20 @@ func clientKeys() []key[File] {
 		{"ipv4_prefix", func(r *reader, n *node, f *File) { f.Policy.IPv4Prefix = int(r.integer(n, "ipv4_prefix", 1, 32)) }},
 		{"ipv6_prefix", func(r *reader, n *node, f *File) { f.Policy.IPv6Prefix = int(r.integer(n, "ipv6_prefix", 1, 128)) }},
 		{"memory", func(r *reader, n *node, f *File) { f.Memory = r.bytes(n, "memory", minMemory, maxMemory) }},
-		{"suspected_proxies", nil},
+		{"suspected_proxies", func(r *reader, n *node, f *File) {
+			f.EnforceSuspects = r.word(n, "suspected_proxies", []string{"report", "enforce"}, map[string]string{
+				"true": "report", "on": "report", "dry_run": "report", "false": "enforce", "off": "enforce", "refuse": "enforce",
+			}) == "enforce"
+		}},
 	}
 }
 
 func upstreamKeys() []key[File] {
 	return []key[File]{
 		{"url", func(r *reader, n *node, f *File) { f.Upstream = r.url(n, "url") }},
+		{"cancels", func(r *reader, n *node, f *File) { f.Cancels = r.boolean(n, "cancels") }},
+		{"timeout", func(r *reader, n *node, f *File) { f.Timeout = r.duration(n, "timeout", time.Second, time.Hour) }},
 		{"cpu", nil},
-		{"cancels", nil},
 	}
 }
 
@@ -84,6 +92,10 @@ func (r *reader) policy(root *node) {
 		return
 	}
 	r.root = root
+	if r.file.H2C && r.file.TLS != nil {
+		r.fault(got.at("h2c"), "leave h2c out: with tls, HTTP/2 is spoken without it", "h2c beside tls: it is HTTP/2 without TLS")
+	}
+	r.checkJournal(got)
 	if !got.has("rules") {
 		r.missing(root, "rules: [{use: default}] takes the built-in rules", "rules are needed")
 	}
@@ -169,6 +181,9 @@ func readTLS(r *reader, n *node, f *File) {
 // proxyNames are the words that trusted_proxies knows beside addresses.
 var proxyNames = []string{"loopback", "private", "unix", "cloudflare", "fastly", "cloudfront"}
 
+// fixedNames are those of them that no list replaces.
+var fixedNames = []string{"loopback", "private", "unix"}
+
 func readTrustedProxies(r *reader, n *node, f *File) {
 	items := []*node{n}
 	switch n.kind {
@@ -177,6 +192,7 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 	case nullNode:
 		items = nil
 	}
+	known := append(slices.Sorted(maps.Keys(f.Lists)), proxyNames...)
 	f.TrustedProxies = []string{}
 	var trusted bart.Lite
 	for _, item := range items {
@@ -185,11 +201,15 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 			continue
 		}
 		switch prefix, err := parsePrefix(s); {
+		case f.Lists[s] != nil: // before the built-in names: it replaces them
+			for _, prefix := range f.Lists[s].Prefixes() {
+				trusted.Insert(prefix)
+			}
 		case s == "cloudfront":
 			r.fault(item, "list the prefixes of CLOUDFRONT_ORIGIN_FACING in https://ip-ranges.amazonaws.com/ip-ranges.json", "trusted_proxies: cloudfront is not yet in this version")
 		case slices.Contains(proxyNames, s):
 		case err != nil:
-			r.fault(item, didYouMean(s, proxyNames), "trusted_proxies: %s is no address, no prefix, and none of %s", quote(s), strings.Join(proxyNames, ", "))
+			r.fault(item, didYouMean(s, known), "trusted_proxies: %s is no address, no prefix, no list, and none of %s", quote(s), strings.Join(proxyNames, ", "))
 			continue
 		case prefix.IsSingleIP() && prefix.Addr().IsUnspecified():
 			r.fault(item, "for all addresses write 0.0.0.0/0 and ::/0", "trusted_proxies: no proxy has the address %s", quote(s))
@@ -213,6 +233,30 @@ func readClientHeader(r *reader, n *node, f *File) {
 		return
 	}
 	f.Header = s
+}
+
+// underscores reports whether headers with "_" in their names are kept.
+func (r *reader) underscores(n *node) bool {
+	return r.word(n, "underscores", []string{"drop", "keep"}, map[string]string{
+		"true": "keep", "on": "keep", "yes": "keep", "allow": "keep", "pass": "keep",
+		"false": "drop", "off": "drop", "no": "drop", "block": "drop", "remove": "drop",
+	}) == "keep"
+}
+
+// word reads one of the known words; slips are what else may be written for
+// them. What is none of them is a fault, and "" is returned.
+func (r *reader) word(n *node, what string, known []string, slips map[string]string) string {
+	if n.kind == scalarNode && slices.Contains(known, n.text) {
+		return n.text
+	}
+	hint := ""
+	if n.kind == scalarNode {
+		if hint = didYouMean(n.text, known); slips[strings.ToLower(n.text)] != "" {
+			hint = fmt.Sprintf("did you mean %q?", slips[strings.ToLower(n.text)])
+		}
+	}
+	r.fault(n, hint, "%s: one of %s is needed, not %s", what, strings.Join(known, ", "), n.describe())
+	return ""
 }
 
 // isToken reports whether s is a token (RFC 9110 §5.6.2).
@@ -243,6 +287,9 @@ func readLists(r *reader, n *node, f *File) {
 			continue
 		case name == "" || strings.ContainsFunc(name, control):
 			r.fault(e.key, "", "a list needs a name, without control characters")
+			continue
+		case slices.Contains(fixedNames, name):
+			r.fault(e.key, "", "lists: the name %s means the same everywhere, and is not replaced", quote(name))
 			continue
 		case looksLikeAddr(name):
 			r.fault(e.key, "", "lists: %s cannot be told from an address", quote(name))
@@ -277,6 +324,9 @@ func places() map[string]string {
 		}
 	}
 	add("clients: {…}", names(clientKeys()))
+	add("upstream: {…}", names(upstreamKeys()))
+	add("journal: {…}", names(journalKeys()))
+	add("bounds: {…}", names(boundsKeys()))
 	add("a rule", names(ruleKeys()))
 	add("a rule's match: {…}", names(matchKeys()))
 	add("a rule's limit: {…}", names(limitKeys()))

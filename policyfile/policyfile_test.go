@@ -52,6 +52,7 @@ func TestLoadReadsEveryKindOfRule(t *testing.T) {
 	want := &File{
 		Name: "testdata/good/shop.yaml", Listen: "127.0.0.1:8080", Upstream: "http://127.0.0.1:3000",
 		Contact: "shop@example.org", TrustedProxies: []string{}, Header: "X-Forwarded-For", Memory: 64 << 20,
+		Abandon: time.Minute, Journal: Journal{Format: "json", Max: 256e6, Keep: 4},
 		Lists: map[string]*AddrSet{"office": office},
 		Policy: fairshare.Policy{IPv4Prefix: 32, IPv6Prefix: 64, Rules: []fairshare.Rule{
 			{Name: "our own", Match: fairshare.Match{Addr: own}, Action: fairshare.Allow},

@@ -148,6 +148,10 @@ var slips = map[string]string{
 	"key": "by", "group_by": "by", "backend": "upstream", "origin": "upstream", "target": "upstream", "proxy_pass": "upstream",
 	"port": "listen", "bind": "listen", "address": "listen", "shadow": "dry_run", "test": "dry_run", "log_only": "dry_run", "detect_only": "dry_run",
 	"import": "use", "include": "use", "code": "status", "text": "body", "message": "body", "html": "body", "location_header": "redirect",
+	"log": "journal", "access_log": "journal", "logging": "journal", "filename": "file", "max_size": "max", "rotate": "keep", "backups": "keep", "queries": "query",
+	"server_name": "hosts", "domains": "hosts", "vhosts": "hosts", "underscores_in_headers": "underscores", "http2": "h2c",
+	"read_timeout": "timeout", "proxy_read_timeout": "timeout", "response_timeout": "timeout", "max_connections": "connections",
+	"connections_per_ip": "connections_per_addr", "per_addr": "connections_per_addr", "headers": "fields", "header_size": "header", "max_streams": "streams",
 	"certificate": "cert", "cert_file": "cert", "key_file": "key", "real_ip_header": "header", "trusted": "trusted_proxies", "proxies": "trusted_proxies",
 }
 

@@ -27,8 +27,8 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 	if err := json.Unmarshal(Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
-	var clients, upstream, tls object
-	for name, into := range map[string]*object{"clients": &clients, "tls": &tls} {
+	var clients, upstream, tls, journal, bounds object
+	for name, into := range map[string]*object{"clients": &clients, "tls": &tls, "journal": &journal, "bounds": &bounds} {
 		if err := json.Unmarshal(schema.Properties[name], into); err != nil {
 			t.Fatal(err)
 		}
@@ -47,6 +47,8 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"clients", names(clientKeys()), clients},
 		{"upstream", names(upstreamKeys()), upstream},
 		{"tls", names(tlsKeys()), tls},
+		{"journal", names(journalKeys()), journal},
+		{"bounds", names(boundsKeys()), bounds},
 		{"rule", names(ruleKeys()), schema.Defs["rule"]},
 		{"match", names(matchKeys()), schema.Defs["match"]},
 		{"limit", names(limitKeys()), schema.Defs["limit"]},

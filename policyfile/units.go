@@ -138,7 +138,7 @@ func (r *reader) bytes(n *node, what string, least, most int64) int64 {
 	}
 	v, ok := parseSize(n.text)
 	if !ok {
-		r.fault(n, sizeHint(n.text, what), "%s: a size is needed, as 500MB or 1GiB, not %s", what, n.describe())
+		r.fault(n, sizeHint(n.text, what, most), "%s: a size is needed, as 500MB or 1GiB, not %s", what, n.describe())
 		return 0
 	}
 	if v < least || v > most {
@@ -172,11 +172,14 @@ func parseSize(s string) (int64, bool) {
 	return 0, false
 }
 
-func sizeHint(s, what string) string {
+func sizeHint(s, what string, most int64) string {
 	if plainDigits(s) {
 		unit := "B"
-		if len(s) < 6 {
+		switch {
+		case len(s) < 6 && most >= 1<<30:
 			unit = "MB"
+		case len(s) < 4:
+			unit = "KiB"
 		}
 		return fmt.Sprintf("%s needs a unit: %s: %s%s", what, what, shorten(s), unit)
 	}

@@ -27,6 +27,8 @@ func (r *reader) warnings() {
 	if r.file.ProxyProtocol && len(r.file.TrustedProxies) == 0 {
 		r.warn(place(find(r.root, "proxy_protocol")), "name the balancer: clients: {trusted_proxies: [192.0.2.10]}", "proxy_protocol without trusted_proxies: nobody is trusted to send it, and what a balancer sends is answered 400")
 	}
+	r.warnJournal()
+	r.warnAbandon()
 	for i := range rules {
 		at := r.rules[i]
 		if at.built {
@@ -41,6 +43,7 @@ func (r *reader) warnings() {
 			continue
 		}
 		r.warnUnreachable(i)
+		r.warnHosts(i)
 		switch {
 		case rules[i].Action == fairshare.Allow:
 			r.warnAllow(i)
@@ -53,6 +56,27 @@ func (r *reader) warnings() {
 	slices.SortStableFunc(r.file.Warnings, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
+}
+
+// warnAbandon tells when the slot of who hangs up is given back while the
+// upstream works on.
+func (r *reader) warnAbandon() {
+	at := find(r.root, "abandon")
+	if r.file.Cancels {
+		if at != nil && r.file.Abandon > 0 {
+			r.warn(at, "leave it out", "abandon changes nothing beside cancels: true: the upstream is told at once")
+		}
+		return
+	}
+	if r.file.Abandon > 0 {
+		return
+	}
+	for i := range r.file.Policy.Rules {
+		if rule := &r.file.Policy.Rules[i]; rule.Limit != nil && rule.Limit.Resource == fairshare.Concurrent {
+			r.warn(place(at), "upstream: {cancels: true} says that it stops by itself", "abandon: 0s: who asks and hangs up again and again passes by %s, if the upstream works on", quote(rule.Name))
+			return
+		}
+	}
 }
 
 // find returns the value of a key of a map, nil when there is none.

@@ -1,0 +1,116 @@
+package policyfile
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// A Journal says how refusals are logged.
+type Journal struct {
+	Format string // "json" or "text"
+	File   string // as the policy names it; "" means stderr
+	Max    int64  // bytes after which a new file is begun
+	Keep   int    // how many full files are kept; 0 means none
+	Query  bool   // query strings are logged too
+}
+
+// Defaults and bounds of a journal.
+const (
+	defaultJournalMax  = 256e6
+	minJournalMax      = 1e6
+	maxJournalMax      = 1e12
+	defaultJournalKeep = 4
+	maxJournalKeep     = 1000
+)
+
+// defaultJournal is one JSON line each on stderr.
+func defaultJournal() Journal {
+	return Journal{Format: "json", Max: defaultJournalMax, Keep: defaultJournalKeep}
+}
+
+func journalKeys() []key[Journal] {
+	return []key[Journal]{
+		{"format", func(r *reader, n *node, j *Journal) {
+			j.Format = r.word(n, "format", []string{"json", "text"}, map[string]string{
+				"jsonl": "json", "ndjson": "json", "logfmt": "text", "plain": "text", "combined": "text", "common": "text",
+			})
+		}},
+		{"file", func(r *reader, n *node, j *Journal) { j.File = r.journalFile(n) }},
+		{"max", func(r *reader, n *node, j *Journal) { j.Max = r.bytes(n, "max", minJournalMax, maxJournalMax) }},
+		{"keep", func(r *reader, n *node, j *Journal) { j.Keep = int(r.integer(n, "keep", 0, maxJournalKeep)) }},
+		{"query", func(r *reader, n *node, j *Journal) { j.Query = r.boolean(n, "query") }},
+	}
+}
+
+func readJournal(r *reader, n *node, f *File) {
+	example := "{file: refusals.log}"
+	if n.kind == scalarNode && strings.ContainsAny(n.text, "/.") {
+		example = "{file: " + shorten(n.text) + "}"
+	} else if n.kind == scalarNode && (n.text == "json" || n.text == "text") {
+		example = "{format: " + n.text + "}"
+	}
+	readMap(r, n, "journal", example, journalKeys(), &f.Journal)
+}
+
+// journalFile reads where the journal goes.
+func (r *reader) journalFile(n *node) string {
+	s := r.line(n, "file")
+	switch {
+	case s == "":
+	case s == "-" || s == "stderr" || s == "stdout" || s == "/dev/stderr" || s == "/dev/stdout":
+		r.fault(n, "leave the key out: then it goes to stderr", "file: %s is no file", quote(s))
+	case strings.HasSuffix(s, "/") || s == "." || s == "..":
+		r.fault(n, "file: "+strings.TrimRight(s, "/")+"/refusals.log", "file: %s is a directory", quote(s))
+	case strings.Contains(s, "://") || strings.HasPrefix(s, "syslog"):
+		r.fault(n, "to a service: leave the key out, and have it read stderr", "file: %s is no file", quote(s))
+	case r.samePlace(s, filepath.Base(r.file.Name)):
+		r.fault(n, "", "file: the journal would be written into the policy")
+	default:
+		return s
+	}
+	return ""
+}
+
+// samePlace reports whether two names, beside the policy if relative, are
+// spelled for the same file.
+func (r *reader) samePlace(a, b string) bool {
+	absolute := func(name string) string {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(r.dir, name)
+		}
+		if abs, err := filepath.Abs(name); err == nil {
+			return abs
+		}
+		return filepath.Clean(name)
+	}
+	return absolute(a) == absolute(b)
+}
+
+// checkJournal tells when the journal would be written into another file of
+// the policy.
+func (r *reader) checkJournal(got *reading) {
+	file, tls := find(got.values["journal"], "file"), r.file.TLS
+	if r.file.Journal.File == "" || file == nil || tls == nil {
+		return
+	}
+	for _, other := range []string{tls.Cert, tls.Key} {
+		if other != "" && r.samePlace(r.file.Journal.File, other) {
+			r.fault(file, "", "file: the journal would be written into %s", quote(other))
+		}
+	}
+}
+
+func (r *reader) warnJournal() {
+	n := find(r.root, "journal")
+	if r.file.Journal.Query {
+		r.warn(place(find(n, "query")), "", "query strings may hold passwords, tokens and names: they will stand in the journal")
+	}
+	if r.file.Journal.File == "" {
+		for _, name := range []string{"max", "keep"} {
+			if at := find(n, name); at != nil {
+				r.warn(at, "journal: {file: refusals.log}", "%s is for a file, and the journal goes to stderr", name)
+				return
+			}
+		}
+	}
+}

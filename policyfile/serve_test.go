@@ -1,0 +1,92 @@
+package policyfile
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"fairshare"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func parsed(t *testing.T, text string) *File {
+	t.Helper()
+	f, err := Parse("site.yaml", []byte(text))
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return f
+}
+
+// What serve takes stands in the file's own fields, names of hosts as they
+// are compared.
+func TestParseReadsWhatServeTakes(t *testing.T) {
+	got := parsed(t, `
+upstream: {url: http://127.0.0.1:3000, cancels: true, timeout: 1h}
+hosts: [Shop.Example., "*.SHOP.example", shop.example, 192.0.2.1, "::1", "[2001:DB8::0]", xn--bcher-kva.example]
+underscores: keep
+h2c: true
+abandon: 10m
+journal: {format: text, file: log/refusals.log, max: 1000GB, keep: 0, query: true}
+bounds: {connections: 16, connections_per_addr: 6, fields: 1000, header: 1MiB, streams: 8}
+clients: {suspected_proxies: enforce}
+rules: []
+`)
+	want := &File{
+		Name: "site.yaml", Memory: DefaultMemory, Policy: fairshare.Policy{},
+		Upstream: "http://127.0.0.1:3000", Cancels: true, Timeout: time.Hour, Abandon: 10 * time.Minute,
+		Hosts:           []string{"shop.example", "*.shop.example", "192.0.2.1", "[::1]", "[2001:db8::]", "xn--bcher-kva.example"},
+		KeepUnderscores: true, H2C: true, EnforceSuspects: true,
+		Journal: Journal{Format: "text", File: "log/refusals.log", Max: 1e12, Query: true},
+		Bounds:  Bounds{Connections: 16, PerAddr: 6, Fields: 1000, Header: 1 << 20, Streams: 8},
+	}
+	if diff := cmp.Diff(want, got, compareFiles, cmpopts.IgnoreFields(File{}, "Warnings")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What is left out has its default, also inside a map of which some is given.
+func TestParseFillsDefaultsIn(t *testing.T) {
+	for _, text := range []string{"rules: []", "journal: {keep: 4}\nbounds: {}\nunderscores: drop\nclients: {suspected_proxies: report}\nrules: []"} {
+		f := parsed(t, text)
+		if want := (Journal{Format: "json", Max: 256e6, Keep: 4}); f.Journal != want {
+			t.Errorf("%s: journal %+v, want %+v", text, f.Journal, want)
+		}
+		if f.Abandon != time.Minute || f.Timeout != 0 || f.Hosts != nil || f.Bounds != (Bounds{}) || f.KeepUnderscores || f.EnforceSuspects || f.H2C || f.Cancels {
+			t.Errorf("%s: %+v", text, f)
+		}
+	}
+	if f := parsed(t, "abandon: 0s\nrules: []"); f.Abandon != 0 {
+		t.Errorf("abandon: 0s is %v", f.Abandon)
+	}
+}
+
+// Only lists that trusted_proxies names are handed over, wherever in the file
+// they stand.
+func TestProxyListsAreThoseOfTrustedProxies(t *testing.T) {
+	f := parsed(t, `
+clients: {trusted_proxies: [loopback, cloudflare, nobody, 192.0.2.1]}
+rules: []
+lists: {cloudflare: [198.51.100.7/24, "::ffff:203.0.113.9"], nobody: [], office: 192.0.2.0/24}
+`)
+	want := map[string][]netip.Prefix{
+		"cloudflare": {netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.9/32")},
+		"nobody":     nil,
+	}
+	if diff := cmp.Diff(want, f.ProxyLists(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := f.TrustedProxies; len(got) != 4 || got[1] != "cloudflare" {
+		t.Errorf("trusted proxies %v", got)
+	}
+}
+
+// A list may hold the whole internet as a prefix may.
+func TestListsCountAsTrustedProxies(t *testing.T) {
+	f := parsed(t, "clients: {trusted_proxies: [all]}\nlists: {all: [0.0.0.0/0]}\nrules: [{use: default}]")
+	if len(f.Warnings) != 1 {
+		t.Errorf("warnings %v, want one", f.Warnings)
+	}
+}
