@@ -48,6 +48,9 @@ func TestLargeFilesAreRead(t *testing.T) {
 		{"quotes", strings.Repeat("'\n", 100_000), 1},
 		{"a long regexp", "rules: [{name: a, match: {path: 're:" + strings.Repeat("(a|b)*", 100_000) + "'}, block: true}]", 1},
 		{"many texts", "rules: [{name: a, match: {user_agent: [" + many("bot%d, ", 20_000) + "]}, block: true}, {name: b, match: {user_agent: [" + many("bat%d, ", 20_000) + "]}, block: true}]", 0},
+		{"many hosts", "hosts: [" + many("h%d.example, ", 10_000) + "]\nrules: [" + many("{name: r%d, match: {host: ["+strings.Repeat("a.example, ", 100)+"]}, block: true}, ", 150) + "]", 0},
+		{"too many hosts", "hosts: [" + many("h%d.example, ", 10_001) + "]\nrules: []", 1},
+		{"a large list many times", prefixes(20_000) + "clients: {trusted_proxies: [" + strings.Repeat("big, ", 20_000) + "]}\nrules: []", 0},
 		{"many regexps", "rules: [{name: a, match: {user_agent: [" + many("'re:b[o%d]t', ", 1000) + "]}, block: true}]", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -8,14 +8,21 @@ import (
 	"fairshare"
 )
 
-// maxHost is how long a name may be (RFC 1035 §2.3.4).
-const maxHost = 253
+const (
+	maxHost  = 253 // how long a name may be (RFC 1035 §2.3.4)
+	maxHosts = 10_000
+)
 
 // readHosts reads the names that the site is asked by.
 func readHosts(r *reader, n *node, f *File) {
 	f.Hosts = []string{}
 	seen := map[string]bool{}
-	for _, item := range r.list(n, "hosts") {
+	items := r.list(n, "hosts")
+	if len(items) > maxHosts {
+		r.fault(n, "", "hosts: more than %d names", maxHosts)
+		return
+	}
+	for _, item := range items {
 		host, ok := r.host(item)
 		if ok && !seen[host] {
 			seen[host] = true
@@ -95,11 +102,11 @@ func hostName(s string) bool {
 // warnHosts tells of a rule whose hosts are all answered 421 before it is
 // asked.
 func (r *reader) warnHosts(i int) {
-	hosts := r.file.Hosts
-	if len(hosts) == 0 || r.file.Policy.Rules[i].Match.Host == nil {
+	hosts, only := r.file.Hosts, r.file.Policy.Rules[i].Match.Host
+	if len(hosts) == 0 || only == nil || len(hosts)*len(only) > maxCompared*maxCompared {
 		return
 	}
-	if overlap(&fairshare.Match{Host: hosts}, &fairshare.Match{Host: r.file.Policy.Rules[i].Match.Host}) {
+	if overlap(&fairshare.Match{Host: hosts}, &fairshare.Match{Host: only}) {
 		return
 	}
 	at := place(find(r.rules[i].match, "host"), r.rules[i].node)

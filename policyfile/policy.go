@@ -202,8 +202,11 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 		}
 		switch prefix, err := parsePrefix(s); {
 		case f.Lists[s] != nil: // before the built-in names: it replaces them
-			for _, prefix := range f.Lists[s].Prefixes() {
-				trusted.Insert(prefix)
+			if slices.Contains(f.TrustedProxies, s) {
+				continue
+			}
+			for _, t := range f.Lists[s].tables {
+				trusted.Union(t)
 			}
 		case s == "cloudfront":
 			r.fault(item, "list the prefixes of CLOUDFRONT_ORIGIN_FACING in https://ip-ranges.amazonaws.com/ip-ranges.json", "trusted_proxies: cloudfront is not yet in this version")
