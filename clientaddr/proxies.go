@@ -19,6 +19,9 @@ func Names() []string {
 	return []string{"loopback", "private", "unix", "cloudflare", "fastly", "cloudfront"}
 }
 
+// FixedNames are those of [Names] that no list can replace.
+func FixedNames() []string { return []string{"loopback", "private", "unix"} }
+
 // ParseProxies reads one word of trusted_proxies: a prefix, an address, or one
 // of [Names]:
 //
@@ -52,6 +55,8 @@ func ParseProxies(word string) (Proxies, error) {
 var (
 	errNoProxy     = errors.New("neither a prefix, an address, nor a known name")
 	errZone        = errors.New("an address with a zone is no prefix: leave out all from % on")
+	errFixed       = errors.New("a list of this name cannot replace what the name stands for: call the list something else")
+	errEmptyList   = errors.New("the list of this name is empty")
 	errUnspecified = errors.New("no proxy has this address; for all addresses write 0.0.0.0/0 and ::/0")
 )
 
@@ -77,11 +82,19 @@ func parsePrefix(word string) (netip.Prefix, error) {
 		}
 		return netip.Prefix{}, errNoProxy
 	}
+	return canonicalPrefix(prefix)
+}
+
+// canonicalPrefix masks a prefix and takes IPv4-mapped ones as IPv4.
+func canonicalPrefix(prefix netip.Prefix) (netip.Prefix, error) {
 	if prefix.Addr().Is4In6() {
 		if prefix.Bits() < 96 {
 			return netip.Prefix{}, fmt.Errorf("/%d is too short for an IPv4-mapped prefix: at least /96", prefix.Bits())
 		}
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+	}
+	if !prefix.IsValid() {
+		return netip.Prefix{}, errNoProxy
 	}
 	return prefix.Masked(), nil
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/textproto"
+	"slices"
 
 	"github.com/gaissmai/bart"
 )
@@ -22,8 +23,13 @@ const maxElements = 32
 // Config says whom to believe. The zero Config believes nobody: the client is
 // the peer.
 type Config struct {
-	// TrustedProxies are prefixes, addresses, or the names that [Names] lists.
+	// TrustedProxies are prefixes, addresses, names of Lists, or the names that
+	// [Names] lists.
 	TrustedProxies []string
+
+	// Lists are the operator's own. A list goes before the published addresses
+	// of the same name, and so replaces them; [FixedNames] cannot be replaced.
+	Lists map[string][]netip.Prefix
 
 	// Header is the one header that trusted proxies send: X-Forwarded-For,
 	// Forwarded, or any other, which then holds a single address. "" means
@@ -75,6 +81,7 @@ type Header interface {
 // A Resolver finds client addresses. It does not change once made, and is
 // safe for concurrent use.
 type Resolver struct {
+	words   []string    // as configured
 	trusted *bart.Lite // unmapped prefixes; nil when none
 	unix    bool       // peers on Unix sockets are trusted
 	header  string     // canonical; "" when nobody is trusted
@@ -93,9 +100,9 @@ const (
 // holds every fault.
 func New(c Config) (*Resolver, error) {
 	var faults ConfigErrors
-	r := new(Resolver)
+	r := &Resolver{words: slices.Clone(c.TrustedProxies)}
 	for i, word := range c.TrustedProxies {
-		proxies, err := ParseProxies(word)
+		proxies, err := c.proxies(word)
 		if err != nil {
 			faults = append(faults, &ConfigError{Index: i, Word: word, Err: err})
 			continue
@@ -131,6 +138,27 @@ func New(c Config) (*Resolver, error) {
 		}
 	}
 	return r, nil
+}
+
+// proxies reads one word of TrustedProxies.
+func (c *Config) proxies(word string) (Proxies, error) {
+	list, found := c.Lists[word]
+	switch {
+	case !found:
+		return ParseProxies(word)
+	case slices.Contains(FixedNames(), word):
+		return Proxies{}, errFixed
+	case len(list) == 0:
+		return Proxies{}, errEmptyList
+	}
+	proxies := Proxies{Prefixes: make([]netip.Prefix, len(list))}
+	for i, prefix := range list {
+		var err error
+		if proxies.Prefixes[i], err = canonicalPrefix(prefix); err != nil {
+			return Proxies{}, fmt.Errorf("%v in the list: %w", prefix, err)
+		}
+	}
+	return proxies, nil
 }
 
 // CheckHeader reports why a header name cannot be a [Config]'s Header. "" can.
