@@ -3,97 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
-
-// need returns the path of a program that a test works with, and skips the
-// test where there is none. CI sets FAIRSHARE_REQUIRE_SERVICES=1: there it
-// fails.
-func need(t *testing.T, program, debian string) string {
-	t.Helper()
-	for _, name := range []string{program, "/usr/sbin/" + program} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	why := fmt.Sprintf("%s is not installed: apt-get install %s", program, debian)
-	if os.Getenv("FAIRSHARE_REQUIRE_SERVICES") == "1" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
-	return ""
-}
-
-// freeAddr returns an address of this machine that nobody listens on.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// startNginx runs nginx with the server block until the test ends.
-func startNginx(t *testing.T, listen, server string) {
-	t.Helper()
-	nginx := need(t, "nginx", "nginx-light")
-	dir := t.TempDir()
-	config := filepath.Join(dir, "nginx.conf")
-	user := ""
-	if os.Geteuid() == 0 { // else its workers cannot write to the folder
-		user = "user root;"
-	}
-	text := fmt.Sprintf(`%[4]s
-daemon off;
-worker_processes 1;
-pid %[1]s/pid;
-error_log stderr;
-events { worker_connections 64; }
-http {
-	access_log off;
-	client_body_temp_path %[1]s/body;
-	proxy_temp_path %[1]s/proxy;
-	fastcgi_temp_path %[1]s/fastcgi;
-	uwsgi_temp_path %[1]s/uwsgi;
-	scgi_temp_path %[1]s/scgi;
-	server {
-		listen %[2]s;
-		%[3]s
-	}
-}
-`, dir, listen, server, user)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(nginx, "-c", config, "-p", dir, "-e", "stderr")
-	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Signal(os.Interrupt)
-		cmd.Wait()
-	})
-	for range 100 { // a real server: there is nothing to wait for but that it answers
-		conn, err := net.Dial("tcp", listen)
-		if err == nil {
-			conn.Close()
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatal("nginx does not listen")
-}
 
 // A real nginx in front and a real curl as client: clients are told apart by
 // the address that nginx appends, whatever they claim, and what refused ones
