@@ -1,0 +1,79 @@
+package census
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// A tally is what rules did in some time, by one kind of refusal. The zero
+// tally is empty. It is safe for concurrent use.
+type tally struct {
+	count
+	mu    sync.Mutex                        // held to add a rule
+	rules atomic.Pointer[map[string]*count] // by name; copied on writing
+}
+
+// A count is requests refused or blocked, and of whom.
+type count struct {
+	requests atomic.Int64
+	clients  sample
+}
+
+func (t *tally) rule(name string) *count {
+	if rules := t.rules.Load(); rules != nil {
+		if c := (*rules)[name]; c != nil {
+			return c
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rules := map[string]*count{}
+	if old := t.rules.Load(); old != nil {
+		maps.Copy(rules, *old)
+	}
+	if rules[name] == nil {
+		rules[name] = &count{}
+	}
+	t.rules.Store(&rules)
+	return rules[name]
+}
+
+// join adds another tally.
+func (t *tally) join(other *tally) {
+	t.count.join(&other.count)
+	if rules := other.rules.Load(); rules != nil {
+		for name, c := range *rules {
+			t.rule(name).join(c)
+		}
+	}
+}
+
+func (c *count) join(other *count) {
+	c.requests.Add(other.requests.Load())
+	c.clients.join(&other.clients)
+}
+
+// A ruleSum is what one rule did.
+type ruleSum struct {
+	name     string
+	requests int64
+	amount
+}
+
+// sums returns what each rule did, the one with most clients first.
+func (t *tally) sums() []ruleSum {
+	var sums []ruleSum
+	if rules := t.rules.Load(); rules != nil {
+		for name, c := range *rules {
+			sums = append(sums, ruleSum{name, c.requests.Load(), c.clients.amount()})
+		}
+	}
+	slices.SortFunc(sums, func(a, b ruleSum) int {
+		return cmp.Or(cmp.Compare(b.clients, a.clients), cmp.Compare(b.requests, a.requests), strings.Compare(a.name, b.name))
+	})
+	return sums
+}

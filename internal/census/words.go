@@ -1,0 +1,233 @@
+package census
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of the warning that many clients are refused.
+const (
+	manyOf      = 5  // warned of if more than one of so many is refused,
+	fewOf       = 7  // until fewer than one of so many is
+	fewestSeen  = 20 // of so many clients
+	fewestGone  = 5  // refused ones
+	warnAgainIn = 5 * time.Minute
+	mostRules   = 8 // told of in one line
+)
+
+// A warning is one that was said.
+type warning struct {
+	lasts bool      // it was not taken back yet
+	at    time.Time // when it was said last
+}
+
+// warnings returns those that are to be said now, of enforced rules and of
+// those in dry run.
+func (c *Census) warnings(now time.Time) []string {
+	var lines []string
+	s := c.state.Load()
+	saw := int64(-1)
+	for k := range kinds {
+		w, last, present := &c.spoken[k], &c.last.tallies[k], &s.tallies[k]
+		if !w.lasts && last.requests.Load()+present.requests.Load() < fewestGone {
+			continue // as mostly
+		}
+		if saw < 0 {
+			saw = estimate(&c.last.seen, &s.seen)
+		}
+		var all sample
+		all.join(&last.clients)
+		all.join(&present.clients)
+		gone := all.amount()
+		of := max(saw, gone.clients)
+		switch {
+		case of >= fewestSeen && gone.clients >= fewestGone && gone.clients*manyOf > of:
+			if w.at.IsZero() || now.Sub(w.at) >= warnAgainIn {
+				var both tally
+				both.join(last)
+				both.join(present)
+				lines = append(lines, warningText(k, gone, of, now.Sub(c.lastAt), both.sums()))
+				w.lasts, w.at = true, now
+			}
+		case w.lasts && gone.clients*fewOf <= of:
+			lines = append(lines, fmt.Sprintf("no longer so many: %s of the clients of %s %s",
+				percent(gone.clients, of), lastly(now.Sub(c.lastAt)), k.outcome()))
+			w.lasts = false
+		}
+	}
+	return lines
+}
+
+func (k kind) outcome() string {
+	if k == enforced {
+		return "were refused or blocked"
+	}
+	return "would have been refused or blocked"
+}
+
+// warningText makes one line. It is loud, as it may be about a site that
+// turns its visitors away.
+func warningText(k kind, gone amount, of int64, since time.Duration, rules []ruleSum) string {
+	var b strings.Builder
+	switch k {
+	case enforced:
+		b.WriteString("WARNING: MANY CLIENTS ARE BEING TURNED AWAY: ")
+	case dryPolicy:
+		b.WriteString("WARNING: MANY CLIENTS WOULD BE TURNED AWAY without dry run: ")
+	case dryRules:
+		b.WriteString("WARNING: MANY CLIENTS WOULD BE TURNED AWAY by rules in dry run: ")
+	}
+	fmt.Fprintf(&b, "%s of %s of %s (%s) %s, ", gone.text(gone.clients), clients(of, of > surelySeen), lastly(since), percent(gone.clients, of), k.outcome())
+	top := rules[0]
+	if len(rules) == 1 {
+		fmt.Fprintf(&b, "all by rule %q. ", top.name)
+	} else {
+		fmt.Fprintf(&b, "most by rule %q (%s). ", top.name, clients(top.clients, top.about))
+	}
+	switch {
+	case gone.people == 0:
+		b.WriteString("None of them looks like a person. ")
+	case gone.people*2 > gone.clients:
+		fmt.Fprintf(&b, "MOST OF THEM LOOK LIKE PEOPLE (%s). ", gone.text(gone.people))
+	default:
+		fmt.Fprintf(&b, "%s like people. ", verb(gone.text(gone.people), gone.people))
+	}
+	switch k {
+	case enforced:
+		b.WriteString("If this is no attack, the rule is too tight: raise its limit or set dry_run: true in it, and send SIGHUP")
+	default:
+		b.WriteString("If this is no attack, the rule is too tight to be enforced: raise its limit, and send SIGHUP")
+	}
+	b.WriteString("; fairshare check FILE --try shows what it does to a request, fairshare replay to a whole log")
+	return b.String()
+}
+
+// summaries returns what the dry run did in some time: of the whole policy,
+// and of single rules. If nothing, one line says so.
+func (c *Census) summaries(p *period, when string) []string {
+	var lines []string
+	for _, k := range []kind{dryPolicy, dryRules} {
+		t := &p.tallies[k]
+		if t.requests.Load() == 0 && (!c.state.Load().dry[k] || len(lines) > 0) {
+			continue
+		}
+		what := "dry run"
+		if k == dryRules {
+			what = "rules in dry run"
+		}
+		lines = append(lines, fmt.Sprintf("%s, %s: %s", what, when, summaryText(t, estimate(&p.seen))))
+	}
+	return lines
+}
+
+func summaryText(t *tally, saw int64) string {
+	requests, gone := t.requests.Load(), t.clients.amount()
+	if requests == 0 {
+		return fmt.Sprintf("nobody would have been refused or blocked; %s seen", clients(saw, saw > surelySeen))
+	}
+	saw = max(saw, gone.clients)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s of %s (%s of %s) would have been refused or blocked; ",
+		plural(requests, "request"), clients(gone.clients, gone.about), percent(gone.clients, saw), about(saw, saw > surelySeen))
+	if gone.people == 0 {
+		b.WriteString("none of these clients looks like a person")
+	} else {
+		fmt.Fprintf(&b, "%s like people", verb(gone.text(gone.people)+" of these clients", gone.people))
+	}
+	rules := t.sums()
+	if len(rules) == 1 {
+		fmt.Fprintf(&b, "; all by rule %q", rules[0].name)
+		return b.String()
+	}
+	b.WriteString("; by rule")
+	for i, r := range rules {
+		if i > 0 {
+			b.WriteByte(';')
+		}
+		if i == mostRules {
+			fmt.Fprintf(&b, " and %s more", plural(int64(len(rules)-i), "rule"))
+			break
+		}
+		fmt.Fprintf(&b, " %q: %s of %s", r.name, plural(r.requests, "request"), clients(r.clients, r.about))
+		if r.people > 0 {
+			fmt.Fprintf(&b, ", %s like people", r.text(r.people))
+		}
+	}
+	return b.String()
+}
+
+// surelySeen is how many clients a seen tells apart: beyond that its estimate
+// is often one off.
+const surelySeen = 500
+
+func (a amount) text(n int64) string { return about(n, a.about) }
+
+func about(n int64, estimated bool) string {
+	if estimated {
+		return "about " + number(n)
+	}
+	return number(n)
+}
+
+func clients(n int64, estimated bool) string {
+	if n == 1 {
+		return about(n, estimated) + " client"
+	}
+	return about(n, estimated) + " clients"
+}
+
+func verb(who string, n int64) string {
+	if n == 1 {
+		return who + " looks"
+	}
+	return who + " look"
+}
+
+func plural(n int64, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return number(n) + " " + one + "s"
+}
+
+// number writes a number with commas: 12,345.
+func number(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// percent writes a share without decimals; what is not nothing is not 0 %,
+// what is not all not 100 %.
+func percent(n, of int64) string {
+	switch p := 100 * float64(n) / float64(max(of, 1)); {
+	case n > 0 && p < 1:
+		return "under 1 %"
+	case n < of && p > 99:
+		return "over 99 %"
+	default:
+		return strconv.FormatFloat(p, 'f', 0, 64) + " %"
+	}
+}
+
+// lastly writes a time until now: "the last 10 minutes".
+func lastly(d time.Duration) string { return "the last " + strings.TrimPrefix(span(d), "1 ") }
+
+// span writes a time in the largest unit of which there are two, or just one.
+func span(d time.Duration) string {
+	for _, u := range []struct {
+		name string
+		d    time.Duration
+	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
+		n := int64(math.Round(float64(d) / float64(u.d)))
+		if near := d - time.Duration(n)*u.d; n >= 2 && d >= 2*u.d-u.d/100 || n == 1 && near.Abs() < u.d/100 {
+			return plural(n, u.name)
+		}
+	}
+	return plural(int64(math.Ceil(d.Seconds())), "second")
+}
