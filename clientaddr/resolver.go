@@ -81,7 +81,7 @@ type Header interface {
 // A Resolver finds client addresses. It does not change once made, and is
 // safe for concurrent use.
 type Resolver struct {
-	words   []string    // as configured
+	words   []string   // as configured
 	trusted *bart.Lite // unmapped prefixes; nil when none
 	unix    bool       // peers on Unix sockets are trusted
 	header  string     // canonical; "" when nobody is trusted

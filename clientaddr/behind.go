@@ -1,0 +1,158 @@
+package clientaddr
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Preset is what stands between the clients and us, told by name.
+type Preset struct {
+	Name   string
+	Config Config // without Lists
+	Setup  string // what the proxy's own configuration must say, in one line
+	Why    string // why a client cannot forge its address
+}
+
+// near is where a server of one's own stands: on this machine or its private
+// network.
+var near = []string{"loopback", "private", "unix"}
+
+const (
+	appends = "it appends the address it was asked from; what the client sent stands left of that and is not read"
+	sets    = "it sets the header itself, whatever the client sent"
+)
+
+// presets are all there are. What each proxy does is in its own documentation.
+func presets() []Preset {
+	own := func(name, setup, why string) Preset {
+		return Preset{Name: name, Config: Config{TrustedProxies: slices.Clone(near), Header: "X-Forwarded-For"}, Setup: setup, Why: why}
+	}
+	cdn := func(name, header, setup, why string) Preset {
+		return Preset{Name: name, Config: Config{TrustedProxies: []string{name}, Header: header}, Setup: setup, Why: why}
+	}
+	return []Preset{
+		own("nginx", "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;", appends),
+		own("apache", "nothing: mod_proxy_http sends it, unless ProxyAddHeaders is Off", appends),
+		own("caddy", "nothing: reverse_proxy sends it (if a CDN is in front of Caddy: trusted_proxies and trusted_proxies_strict there)", sets+", unless trusted_proxies there holds the client"),
+		own("haproxy", "option forwardfor (without if-none)", appends),
+		own("traefik", "nothing: it sends it (if a CDN is in front of Traefik: forwardedHeaders.trustedIPs there)", sets+", unless forwardedHeaders there trusts the client; then it appends"),
+		own("varnish", "nothing: it sends it since version 4.0", appends),
+		own("envoy", "use_remote_address: true (HTTP connection manager)", appends),
+		own("alb", "nothing: routing.http.xff_header_processing.mode is append unless changed (AWS Application Load Balancer)", appends),
+		cdn("cloudflare", "CF-Connecting-IP", "nothing, but keep the transform \"Remove visitor IP headers\" off", sets),
+		cdn("fastly", "X-Forwarded-For", "in vcl_recv: if (fastly.ff.visits_this_service == 0 && req.restarts == 0) { set req.http.X-Forwarded-For = client.ip; }",
+			"your VCL sets the header; by itself Fastly appends to it over TLS only"),
+		cdn("cloudfront", "X-Forwarded-For", "nothing: it sends it", appends),
+	}
+}
+
+// byHand are known, but need what only the operator knows.
+var byHand = map[string]string{
+	"google": "a Google Cloud load balancer appends its own address behind the client's: clients: {trusted_proxies: [130.211.0.0/22, 35.191.0.0/16, and the load balancer's address]}",
+	"akamai": "Akamai tells its customers the addresses (Site Shield): clients: {trusted_proxies: [those], header: X-Forwarded-For}",
+	"azure":  "the prefixes of the service tag AzureFrontDoor.Backend have to be listed: clients: {trusted_proxies: [those], header: X-Forwarded-For}",
+}
+
+// BehindNames returns the names that [Behind] knows.
+func BehindNames() []string {
+	var names []string
+	for _, p := range presets() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Behind returns the preset of a name, or of several joined by commas, as in
+// "cloudflare,nginx": requests pass through all of them, in any order. Then
+// all are trusted, and the header is X-Forwarded-For, to which all append.
+//
+// The error is a [*BehindError].
+func Behind(names string) (Preset, error) {
+	var joined Preset
+	for i, name := range strings.Split(names, ",") {
+		p, err := behind(strings.ToLower(strings.TrimSpace(name)))
+		if err != nil {
+			return Preset{}, err
+		}
+		if i == 0 {
+			joined = p
+			continue
+		}
+		if i == 1 {
+			joined.Setup, joined.Why = joined.Name+": "+joined.Setup, joined.Name+": "+joined.Why
+		}
+		joined.Name += "," + p.Name
+		joined.Setup += "; " + p.Name + ": " + p.Setup
+		joined.Why += "; " + p.Name + ": " + p.Why
+		if p.Config.Header != joined.Config.Header {
+			joined.Config.Header = "X-Forwarded-For"
+		}
+		for _, word := range p.Config.TrustedProxies {
+			if !slices.Contains(joined.Config.TrustedProxies, word) {
+				joined.Config.TrustedProxies = append(joined.Config.TrustedProxies, word)
+			}
+		}
+	}
+	return joined, nil
+}
+
+func behind(name string) (Preset, error) {
+	all := presets()
+	if i := slices.IndexFunc(all, func(p Preset) bool { return p.Name == name }); i >= 0 {
+		return all[i], nil
+	}
+	return Preset{}, &BehindError{Name: name}
+}
+
+// A BehindError is about a name that is no preset's.
+type BehindError struct{ Name string }
+
+func (e *BehindError) Error() string {
+	if byHand[e.Name] != "" {
+		return fmt.Sprintf("%s has no preset", e.Name)
+	}
+	return fmt.Sprintf("%q is none of %s", e.Name, strings.Join(BehindNames(), ", "))
+}
+
+// Hint says what to do, in one line.
+func (e *BehindError) Hint() string {
+	if hint := byHand[e.Name]; hint != "" {
+		return hint
+	}
+	best, least := "", 3
+	for _, name := range BehindNames() {
+		if d := distance(e.Name, name); d < least {
+			best, least = name, d
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("did you mean %q?", best)
+	}
+	return "name the proxy's addresses in the policy: clients: {trusted_proxies: [192.0.2.10], header: X-Forwarded-For}"
+}
+
+// distance is how many bytes have to be added, dropped or changed to make b of
+// a; for long texts at least 3.
+func distance(a, b string) int {
+	if len(a) > len(b)+2 || len(b) > len(a)+2 {
+		return 3
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := last
+			if a[i] != b[j] {
+				cost++
+			}
+			last = row[j+1]
+			row[j+1] = min(cost, row[j]+1, last+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,289 @@
+package clientaddr
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of what is said.
+const (
+	namedPeers = 8  // more are said as "private"
+	isLoud     = 60 // missing headers since the last call: more than health checks would be
+)
+
+// Lines returns what the operator should be told of the time since the last
+// call, one text each; to be called once a minute, with the present Resolver.
+// A text may end with lines for the policy file, so that it has newlines
+// within, and none at its end. Texts hold addresses, numbers and names from
+// the policy, nothing that a client sent.
+//
+//   - Suspected proxies that sent requests, with the lines to add.
+//   - Peers that send no forwarding header for many different user agents:
+//     probably proxies too. Said once an hour.
+//   - Trusted proxies that did not name a client. When it may be but their
+//     health checks, it is said once an hour.
+//
+// now may come from any clock that does not run backwards. Calls must not
+// overlap each other; they may overlap Look.
+func (w *Watch) Lines(now time.Time, r *Resolver) []string {
+	lines := w.peerLines(now, r)
+	return append(lines, w.proxyLines(now, r)...)
+}
+
+func (w *Watch) peerLines(now time.Time, r *Resolver) []string {
+	var suspects, hiding []netip.Addr
+	var idle []netip.Addr
+	all := w.peers.all()
+	full := len(all) >= maxSilent
+	for addr, p := range all {
+		requests := p.requests.Load()
+		asked := requests > p.told
+		p.told = requests
+		if asked {
+			p.askedAt = now
+		}
+		if p.seen.Swap(false) || p.headerAt.IsZero() {
+			p.headerAt = now
+		}
+		suspect := p.suspect.Load()
+		switch {
+		case suspect && now.Sub(p.headerAt) >= forgetAfter,
+			!suspect && now.Sub(p.askedAt) >= forgetAfter,
+			!suspect && !asked && full:
+			idle = append(idle, addr)
+		case !asked:
+		case suspect:
+			suspects = append(suspects, addr)
+		case p.hiding.Load() && (p.saidAt.IsZero() || now.Sub(p.saidAt) >= forgetAfter):
+			p.saidAt = now
+			hiding = append(hiding, addr)
+		}
+	}
+	w.peers.drop(idle)
+	var lines []string
+	if len(suspects) > 0 {
+		lines = append(lines, suspectLine(r, all, suspects))
+	}
+	if len(hiding) > 0 {
+		lines = append(lines, hidingLine(r, hiding))
+	}
+	return lines
+}
+
+// suspectLine says what suspected proxies did, and what to add to the policy.
+func suspectLine(r *Resolver, all map[netip.Addr]*peer, suspects []netip.Addr) string {
+	slices.SortFunc(suspects, netip.Addr.Compare)
+	var checked int64
+	var by [len(forwarding)]int64
+	for _, addr := range suspects {
+		p := all[addr]
+		checked += p.checked.Load()
+		for i := range by {
+			by[i] += p.by[i].Load()
+		}
+	}
+	// The header that nearly all requests carry is the proxies' own. One that
+	// some carry is what clients sent.
+	best, kept := 0, -1
+	for i := range by {
+		switch {
+		case by[best] >= checked*9/10:
+		case by[i] > by[best]:
+			best = i
+		}
+		if forwarding[i].key == r.header && by[i] >= checked*9/10 {
+			kept = i
+		}
+	}
+	if kept >= 0 && best != 0 {
+		best = kept
+	}
+	name := forwarding[best].name
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s in %d of %d requests, for %d or more clients, who all count as one. "+
+		"Limits that count by client only report for %s, and %s never banned. ",
+		some(suspects, "looks like a proxy that nobody named", "look like proxies that nobody named"),
+		name, by[best], checked, suspectClients, it(suspects), itIs(suspects))
+	if by[best] >= checked*9/10 {
+		fmt.Fprintf(&b, "If %s, add to the policy:", isYours(suspects))
+	} else {
+		// Trusting it as it is would let clients name themselves.
+		fmt.Fprintf(&b, "Not all requests carry it: clients may have sent it. Have the proxy set it always%s, then add to the policy:", setting(name))
+	}
+	b.WriteString(policyLines(r, suspects, name))
+	return b.String()
+}
+
+// hidingLine says that proxies do not name their clients.
+func hidingLine(r *Resolver, hiding []netip.Addr) string {
+	slices.SortFunc(hiding, netip.Addr.Compare)
+	name := "X-Forwarded-For"
+	if r.header != "" {
+		name = headerName(r.header)
+	}
+	return fmt.Sprintf("%s: no header names a client, and there are %d or more user agents, who all count as one client. "+
+		"If %s, have the proxy send %s%s, and add to the policy:%s",
+		some(hiding, "may be a proxy", "may be proxies"), hidingAgents, isYours(hiding), name, setting(name), policyLines(r, hiding, name))
+}
+
+// policyLines are what makes peers trusted, as they stand in a policy file.
+func policyLines(r *Resolver, peers []netip.Addr, header string) string {
+	words := slices.Clone(r.words)
+	for _, addr := range peers {
+		word := "unix"
+		if addr.IsValid() {
+			word = addr.String()
+		}
+		words = append(words, word)
+	}
+	if len(peers) > namedPeers {
+		words = append(slices.Clone(r.words), "loopback", "private", "unix")
+	}
+	for i, word := range words {
+		if strings.Contains(word, ":") {
+			words[i] = `"` + word + `"` // ::1 is not plain in all of YAML
+		}
+	}
+	return fmt.Sprintf("\nclients:\n  trusted_proxies: [%s]\n  header: %s", strings.Join(words, ", "), header)
+}
+
+func (w *Watch) proxyLines(now time.Time, r *Resolver) []string {
+	type failure struct {
+		addr              netip.Addr
+		failed, requests  int64
+		instead, proxies  int
+		insteadOf, others int64
+	}
+	var missing, malformed failure
+	var idle []netip.Addr
+	all := w.proxies.all()
+	for _, addr := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
+		p := all[addr]
+		absent, bad, requests := p.missing.Swap(0), p.malformed.Swap(0), p.requests.Swap(0)
+		var instead [len(forwarding)]int64
+		for i := range instead {
+			instead[i] = p.instead[i].Swap(0)
+		}
+		if absent+bad > 0 || p.failedAt.IsZero() {
+			p.failedAt = now
+		}
+		if now.Sub(p.failedAt) >= forgetAfter {
+			idle = append(idle, addr)
+		}
+		if absent+bad == 0 {
+			continue
+		}
+		loud := (absent+bad)*10 >= requests && (absent+bad >= isLoud || p.agents.len() > 1)
+		if !loud && !p.saidAt.IsZero() && now.Sub(p.saidAt) < forgetAfter {
+			continue
+		}
+		p.saidAt = now
+		if absent > 0 {
+			missing.proxies++
+			if absent > missing.failed {
+				missing.addr, missing.failed, missing.requests = addr, absent, requests
+				missing.instead, missing.insteadOf = 0, 0
+				for i, n := range instead {
+					if n > missing.insteadOf {
+						missing.instead, missing.insteadOf = i, n
+					}
+				}
+			}
+		}
+		if bad > 0 {
+			malformed.proxies++
+			if bad > malformed.failed {
+				malformed.addr, malformed.failed, malformed.requests = addr, bad, requests
+			}
+		}
+	}
+	w.proxies.drop(idle)
+	var lines []string
+	name := headerName(r.header)
+	if f := missing; f.failed > 0 && name != "" {
+		line := fmt.Sprintf("the trusted proxy %s sent no %s with %d of its %d requests in the last minute: they all count as one client%s%s",
+			peerName(f.addr), name, f.failed, f.requests, more(f.proxies), setting(name))
+		if f.insteadOf*10 >= f.failed*9 && forwarding[f.instead].key != r.header {
+			other := forwarding[f.instead].name
+			line += fmt.Sprintf("; %d of them carried %s: if the proxy sets that itself, say header: %s", f.insteadOf, other, other)
+		}
+		lines = append(lines, line)
+	}
+	if f := malformed; f.failed > 0 && name != "" {
+		lines = append(lines, fmt.Sprintf("the trusted proxy %s sent a %s that cannot be read to its end with %d of its %d requests in the last minute: "+
+			"they count as the last address that could be read, or as the proxy%s", peerName(f.addr), name, f.failed, f.requests, more(f.proxies)))
+	}
+	return lines
+}
+
+// setting says how to have nginx send a header, "" when it has no word for it.
+func setting(name string) string {
+	switch name {
+	case "X-Forwarded-For":
+		return " (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;)"
+	case "X-Real-IP":
+		return " (nginx: proxy_set_header X-Real-IP $remote_addr;)"
+	}
+	return ""
+}
+
+// headerName returns a canonical name as it is usually written.
+func headerName(key string) string {
+	for i := range forwarding {
+		if forwarding[i].key == key {
+			return forwarding[i].name
+		}
+	}
+	return key
+}
+
+func peerName(addr netip.Addr) string {
+	if !addr.IsValid() {
+		return "on the Unix socket"
+	}
+	return addr.String()
+}
+
+// some names the first of peers and counts the others.
+func some(peers []netip.Addr, one, many string) string {
+	name := peerName(peers[0])
+	if !peers[0].IsValid() {
+		name = "who asks on the Unix socket"
+	}
+	if len(peers) == 1 {
+		return name + " " + one
+	}
+	return fmt.Sprintf("%s and %d more %s", name, len(peers)-1, many)
+}
+
+func more(proxies int) string {
+	if proxies < 2 {
+		return ""
+	}
+	return fmt.Sprintf("; %d more trusted proxies do so too", proxies-1)
+}
+
+func it(peers []netip.Addr) string {
+	if len(peers) == 1 {
+		return "it"
+	}
+	return "them"
+}
+
+func itIs(peers []netip.Addr) string {
+	if len(peers) == 1 {
+		return "it is"
+	}
+	return "they are"
+}
+
+func isYours(peers []netip.Addr) string {
+	if len(peers) == 1 {
+		return "it is yours"
+	}
+	return "they are yours"
+}
