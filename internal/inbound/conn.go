@@ -1,0 +1,156 @@
+package inbound
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// errSlow is what a Write gets whose client takes too little.
+var errSlow = errors.New("the client takes less than 1 kB/s")
+
+// A conn is a connection of a client, as it was accepted.
+type conn struct {
+	net.Conn
+	l     *Listener
+	entry entry // guarded by l.mu
+	raw   syscall.RawConn
+	began time.Time
+	sent  atomic.Int64 // bytes the kernel accepted
+	h2    atomic.Pointer[streams]
+
+	closing sync.Once
+	closed  error
+
+	// One Write at a time: TLS and net/http see to it for their own, and
+	// closing must not wait for a blocked one.
+	writing sync.Mutex
+	pace    pace
+
+	deadlines sync.Mutex
+	asked     time.Time // the write deadline that the server asked for; zero: none
+	lease     time.Time // the one that the pace needs
+}
+
+func newConn(l *Listener, inner net.Conn) *conn {
+	c := &conn{Conn: inner, l: l, began: time.Now()}
+	c.entry.conn = c
+	if sc, ok := inner.(syscall.Conn); ok {
+		c.raw, _ = sc.SyscallConn()
+	}
+	return c
+}
+
+// NetConn returns the connection as the kernel knows it.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
+// Write writes all of b, as long as the client takes it fast enough.
+func (c *conn) Write(b []byte) (n int, err error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	now := time.Since(c.began)
+	for {
+		if err := c.renew(now); err != nil {
+			return n, err
+		}
+		m, err := c.Conn.Write(b[n:])
+		n += m
+		c.sent.Add(int64(m))
+		before := now
+		now = time.Since(c.began)
+		slow := c.pace.wrote(m, now-before, c.confirmed)
+		if err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || c.pastAsked()) {
+			return n, err
+		}
+		if slow {
+			c.l.notices.closedSlow()
+			c.reset()
+			return n, errSlow
+		}
+		if err == nil {
+			return n, nil
+		}
+		c.pace.blocked(c.confirmed)
+	}
+}
+
+// confirmed returns how many bytes the client has acknowledged.
+func (c *conn) confirmed() (int64, bool) {
+	waiting, ok := unacknowledged(c.raw)
+	return c.sent.Load() - int64(waiting), ok
+}
+
+// renew sees to it that a Write that begins now, since c.began, is looked at
+// in time. A deadline with enough left stays.
+func (c *conn) renew(now time.Duration) error {
+	c.deadlines.Lock()
+	defer c.deadlines.Unlock()
+	left := min(leaseTime, max(runTime-c.pace.spent, time.Second))
+	at := c.began.Add(now)
+	if d := c.lease.Sub(at); d > left/2 && d <= left {
+		return nil
+	}
+	c.lease = at.Add(left)
+	return c.apply()
+}
+
+// apply sets the nearer of both deadlines.
+func (c *conn) apply() error {
+	d := c.lease
+	if !c.asked.IsZero() && (d.IsZero() || c.asked.Before(d)) {
+		d = c.asked
+	}
+	return c.Conn.SetWriteDeadline(d)
+}
+
+// pastAsked reports whether the server's own deadline is over.
+func (c *conn) pastAsked() bool {
+	c.deadlines.Lock()
+	defer c.deadlines.Unlock()
+	return !c.asked.IsZero() && !time.Now().Before(c.asked)
+}
+
+// SetWriteDeadline sets a deadline beside the pace's own.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.deadlines.Lock()
+	defer c.deadlines.Unlock()
+	if t.IsZero() && c.asked.IsZero() {
+		return nil // net/http takes it away after each request
+	}
+	c.asked = t
+	return c.apply()
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.Conn.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// CloseWrite lets net/http end its half so that an early answer is not lost.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// Close closes the connection without waiting for anything.
+func (c *conn) Close() error {
+	c.closing.Do(func() {
+		c.l.forget(c)
+		c.closed = c.Conn.Close()
+	})
+	return c.closed
+}
+
+// reset closes the connection, and has the kernel drop what the client has
+// not taken.
+func (c *conn) reset() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	c.Close()
+}

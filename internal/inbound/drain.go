@@ -1,0 +1,128 @@
+package inbound
+
+import (
+	"context"
+	"net"
+	"syscall"
+	"time"
+)
+
+const (
+	// lameDuck is how long idle connections still get answers while clients
+	// are told with each answer that it is the last.
+	lameDuck = time.Second
+	// quiet is how long nothing may come before nobody is waited for.
+	quiet = 100 * time.Millisecond
+	// lateRequests bounds the wait for requests that came, unread, at the end.
+	lateRequests = 500 * time.Millisecond
+)
+
+// Drain prepares for http.Server.Shutdown, which its caller calls next, so
+// that no request that reached us is lost. It keeps new connections from
+// coming where the system allows that (Linux), while those that wait are still
+// accepted and served; each HTTP/1 answer from now on ends its connection, and
+// HTTP/2 clients are asked to open no more streams; idle connections stay open
+// for a second, or a third of what is left of ctx if that is less. Then it
+// stops listening and closes connections that are idle still. It returns
+// earlier if there is no connection left, or ctx ends.
+//
+// http.Server.Serve keeps running, and returns http.ErrServerClosed once
+// Shutdown or Close is called.
+func (l *Listener) Drain(ctx context.Context) {
+	l.drainOnce.Do(func() {
+		l.lastAccept.Store(time.Now().UnixNano())
+		l.draining.Store(true)
+		turnAway(l.inner)
+		l.each(func(c *conn) {
+			if s := c.h2.Load(); s != nil {
+				s.goAway()
+			}
+		})
+		l.limp(ctx)
+		l.closeInner()
+		l.closeIdle(ctx)
+	})
+}
+
+// limp goes on accepting and answering, as a lame duck.
+func (l *Listener) limp(ctx context.Context) {
+	span := lameDuck
+	if deadline, ok := ctx.Deadline(); ok {
+		span = min(span, time.Until(deadline)/3)
+	}
+	end := time.NewTimer(span)
+	defer end.Stop()
+	for over := false; !over; {
+		wait := time.Minute // until something changes
+		if l.Open() == 0 {
+			if wait = quiet - time.Since(time.Unix(0, l.lastAccept.Load())); wait <= 0 {
+				break
+			}
+		}
+		alone := time.NewTimer(wait)
+		select {
+		case <-end.C:
+			over = true
+		case <-alone.C:
+		case <-l.changed:
+		case <-l.closed:
+			over = true
+		case <-ctx.Done():
+			over = true
+		}
+		alone.Stop()
+	}
+	// What has been accepted by the kernel is ours.
+	for late := time.Now().Add(lateRequests); someoneWaits(l.inner) && time.Now().Before(late) && ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// closeIdle closes HTTP/1 connections that wait for a request. One whose
+// request has come, but has not been read yet, gets time for that. HTTP/2 has
+// its own way to say goodbye.
+func (l *Listener) closeIdle(ctx context.Context) {
+	for late := time.Now().Add(lateRequests); ; time.Sleep(time.Millisecond) {
+		var idle []*conn
+		waiting := false
+		l.mu.Lock()
+		for e := l.book.idle.first; e != nil; e = e.links[ofAll].next {
+			if e.conn.h2.Load() == nil && time.Since(e.conn.began) > lameDuck/2 {
+				idle = append(idle, e.conn)
+			}
+		}
+		l.mu.Unlock()
+		for _, c := range idle {
+			if n, ok := unread(c.raw); ok && n > 0 {
+				waiting = true
+				continue
+			}
+			c.Close()
+		}
+		if !waiting || time.Now().After(late) || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// each calls do for each connection, without a lock.
+func (l *Listener) each(do func(*conn)) {
+	l.mu.Lock()
+	all := make([]*conn, 0, l.book.open)
+	for e := l.book.all.first; e != nil; e = e.links[ofOpen].next {
+		all = append(all, e.conn)
+	}
+	l.mu.Unlock()
+	for _, c := range all {
+		do(c)
+	}
+}
+
+// control calls do with the descriptor of a listening socket.
+func control(l net.Listener, do func(fd int)) {
+	if sc, ok := l.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			raw.Control(func(fd uintptr) { do(int(fd)) })
+		}
+	}
+}

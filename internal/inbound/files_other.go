@@ -1,0 +1,5 @@
+//go:build !unix
+
+package inbound
+
+func openFiles() uint64 { return 0 }

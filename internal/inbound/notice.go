@@ -1,0 +1,162 @@
+package inbound
+
+import (
+	"fmt"
+	"log"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	noticeEvery  = time.Minute
+	noticeDelay  = time.Second // to gather what comes at once
+	maxOffenders = 256         // addresses counted apart between two notices
+)
+
+// notices says what was closed, and why, at most once a minute.
+type notices struct {
+	mu      sync.Mutex
+	log     *log.Logger
+	timer   *time.Timer // nil: nothing to say
+	said    time.Time
+	perAddr map[netip.Addr]int // keys of peers; invalid: all that did not fit
+	inAll   int
+	slow    int
+	abusive map[string]int // by why
+	failed  int            // accepts
+	failure error
+	bounds  [2]int // per address and in all, as they were met last
+}
+
+func (n *notices) setLog(l *log.Logger) {
+	n.mu.Lock()
+	n.log = l
+	n.mu.Unlock()
+}
+
+// note lets change count something, and has it said.
+func (n *notices) note(change func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.log == nil {
+		return
+	}
+	change()
+	if n.timer == nil {
+		delay := noticeDelay
+		if !n.said.IsZero() {
+			delay = max(delay, noticeEvery-time.Since(n.said))
+		}
+		n.timer = time.AfterFunc(delay, n.say)
+	}
+}
+
+func (n *notices) closedPerAddr(key netip.Addr, bound int) {
+	n.note(func() {
+		n.bounds[0] = bound
+		if n.perAddr == nil {
+			n.perAddr = make(map[netip.Addr]int)
+		}
+		if _, known := n.perAddr[key]; !known && len(n.perAddr) >= maxOffenders {
+			key = netip.Addr{}
+		}
+		n.perAddr[key]++
+	})
+}
+
+func (n *notices) closedInAll(bound int) {
+	n.note(func() { n.inAll++; n.bounds[1] = bound })
+}
+
+func (n *notices) closedSlow() {
+	n.note(func() { n.slow++ })
+}
+
+// closedFor counts a connection closed for what its client did. Why is one of
+// few constants.
+func (n *notices) closedFor(why string) {
+	n.note(func() {
+		if n.abusive == nil {
+			n.abusive = make(map[string]int)
+		}
+		n.abusive[why]++
+	})
+}
+
+func (n *notices) acceptFailed(err error) {
+	n.note(func() { n.failed++; n.failure = err })
+}
+
+// say says and forgets what was counted.
+func (n *notices) say() {
+	n.mu.Lock()
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	if len(n.perAddr) > 0 {
+		most, all := netip.Addr{}, 0
+		for key, times := range n.perAddr {
+			all += times
+			if key.IsValid() && (!most.IsValid() || times > n.perAddr[most] || times == n.perAddr[most] && key.Less(most)) {
+				most = key
+			}
+		}
+		others := ""
+		if rest := all - n.perAddr[most]; rest > 0 {
+			others = fmt.Sprintf(", and %d of other addresses", rest)
+		}
+		add("%s of %s%s %s closed: more than %d at once", connections(n.perAddr[most]), printKey(most), others, were(all), n.bounds[0])
+	}
+	if n.inAll > 0 {
+		add("%s %s closed: more than %d at once in all", connections(n.inAll), were(n.inAll), n.bounds[1])
+	}
+	if n.slow > 0 {
+		add("%s %s closed: the client took less than 1 kB/s for %v", connections(n.slow), were(n.slow), runTime)
+	}
+	for _, why := range abuses {
+		if times := n.abusive[why]; times > 0 {
+			add("%s %s closed: %s", connections(times), were(times), why)
+		}
+	}
+	if n.failed > 0 {
+		add("accepting failed %d times, and is tried again: %v", n.failed, n.failure)
+	}
+	n.timer, n.said = nil, time.Now()
+	n.perAddr, n.inAll, n.slow, n.abusive, n.failed, n.failure = nil, 0, 0, nil, 0, nil
+	l := n.log
+	n.mu.Unlock()
+	for _, line := range lines {
+		l.Print(line)
+	}
+}
+
+// flush says what is left, and stops the timer.
+func (n *notices) flush() {
+	n.mu.Lock()
+	waiting := n.timer != nil && n.timer.Stop()
+	n.mu.Unlock()
+	if waiting {
+		n.say()
+	}
+}
+
+func printKey(key netip.Addr) string {
+	if key.Is4() {
+		return key.String()
+	}
+	return key.String() + "/64"
+}
+
+func connections(n int) string {
+	if n == 1 {
+		return "1 connection"
+	}
+	return fmt.Sprintf("%d connections", n)
+}
+
+func were(n int) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}

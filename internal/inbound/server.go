@@ -1,0 +1,124 @@
+package inbound
+
+import (
+	"context"
+	"net"
+	"net/http"
+)
+
+// Attach has srv tell l about its connections, and l watch over what srv
+// answers: it sets ConnState, ConnContext and BaseContext, and wraps Handler.
+// It is called once, when srv has its Handler and TLS, and before srv serves l
+// or what wraps l. WriteTimeout must stay 0: l paces writes itself.
+func (l *Listener) Attach(srv *http.Server) {
+	srv.ConnState = l.connState
+	srv.ConnContext = func(ctx context.Context, outer net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, connOf(outer))
+	}
+	srv.BaseContext = func(net.Listener) context.Context {
+		// By now net/http has put in its HTTP/2, and serves nobody yet.
+		watchHTTP2(srv)
+		return context.Background()
+	}
+	next := srv.Handler
+	if next == nil {
+		next = http.DefaultServeMux
+	}
+	srv.Handler = &handler{l, next}
+}
+
+type connKey struct{}
+
+// connOfRequest returns the connection by which a request came, or nil.
+func connOfRequest(r *http.Request) *conn {
+	c, _ := r.Context().Value(connKey{}).(*conn)
+	return c
+}
+
+// connState follows which connections are idle.
+func (l *Listener) connState(outer net.Conn, state http.ConnState) {
+	c := connOf(outer)
+	if c == nil || c.l != l {
+		return
+	}
+	switch state {
+	case http.StateActive, http.StateHijacked:
+		l.setIdle(c, false)
+	case http.StateIdle:
+		l.setIdle(c, true)
+	case http.StateClosed:
+		c.Close()
+	}
+}
+
+// connOf finds the accepted connection below those that wrap it.
+func connOf(outer net.Conn) *conn {
+	for {
+		switch c := outer.(type) {
+		case *conn:
+			return c
+		case interface{ NetConn() net.Conn }:
+			outer = c.NetConn()
+		case interface{ Raw() net.Conn }:
+			outer = c.Raw()
+		default:
+			return nil
+		}
+	}
+}
+
+// A handler sees to what answers need of their connections.
+type handler struct {
+	l    *Listener
+	next http.Handler
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 {
+		a := answer{ResponseWriter: w, l: h.l}
+		h.next.ServeHTTP(&a, r)
+		a.begin(http.StatusOK)
+		return
+	}
+	h.next.ServeHTTP(w, r)
+}
+
+// An answer is HTTP/1. It ends its connection once draining has begun.
+type answer struct {
+	http.ResponseWriter
+	l     *Listener
+	begun bool
+}
+
+// begin is called before the header is written.
+func (a *answer) begin(status int) {
+	if a.begun {
+		return
+	}
+	if status >= 200 {
+		a.begun = true
+		if a.l.draining.Load() {
+			a.Header().Set("Connection", "close")
+		}
+	}
+}
+
+func (a *answer) WriteHeader(status int) {
+	a.begin(status)
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.begin(http.StatusOK)
+	return a.ResponseWriter.Write(b)
+}
+
+func (a *answer) Flush() { a.FlushError() }
+
+func (a *answer) FlushError() error {
+	a.begin(http.StatusOK)
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
