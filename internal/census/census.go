@@ -19,8 +19,9 @@ import (
 // It keeps no address, only hashes with a secret seed. It is safe for
 // concurrent use.
 //
-// Its memory is bounded whoever asks: 200 KiB, and for each rule that refuses
-// or blocks at most 256 KiB, when thousands of its clients were.
+// Its memory is bounded whoever asks: 130 KiB to begin with; when thousands of
+// clients are refused or blocked at most 1 MiB, and 256 KiB for each rule that
+// does it.
 type Census struct {
 	state atomic.Pointer[state] // what requests are noted in
 

@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"fairshare"
 )
@@ -112,8 +114,442 @@ func TestSummaryOfADryRun(t *testing.T) {
 		`end dry run, the last 30 minutes: 2 requests of 2 clients (100 % of 2) would have been refused or blocked; none of these clients looks like a person; all by rule "bad bots"`,
 		`end dry run, from start to end, 90 minutes: 1,183 requests of 38 clients (11 % of 338) would have been refused or blocked; 2 of these clients look like people; by rule "pages": 1,157 requests of 35 clients, 2 like people; "bad bots": 26 requests of 3 clients`,
 	}
-	got := tr.end()
+	compare(t, "an hour and a half", tr.end(), want)
+}
+
+func TestDryRunOfNobody(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		policy *fairshare.Policy
+		want   []string
+	}{
+		{"the policy", policyOf(true), []string{
+			"1h0m5s dry run, the last hour: nobody would have been refused or blocked; 1 client seen",
+			"end dry run, the last 15 minutes: nobody would have been refused or blocked; 0 clients seen",
+			"end dry run, from start to end, 75 minutes: nobody would have been refused or blocked; 1 client seen",
+		}},
+		{"one rule", policyOf(false), []string{
+			"1h0m5s rules in dry run, the last hour: nobody would have been refused or blocked; 1 client seen",
+			"end rules in dry run, the last 15 minutes: nobody would have been refused or blocked; 0 clients seen",
+			"end rules in dry run, from start to end, 75 minutes: nobody would have been refused or blocked; 1 client seen",
+		}},
+		{"nothing", &fairshare.Policy{}, nil},
+	} {
+		tr := newTraffic(c.policy)
+		tr.saw(0, 1)
+		tr.wait(75 * time.Minute)
+		compare(t, c.name, tr.end(), c.want)
+	}
+}
+
+func TestSummaryOfShortAndOfSingleRules(t *testing.T) {
+	tr := newTraffic(policyOf(false))
+	tr.saw(0, 600)
+	tr.refused(0, 3, tried, 2, false)
+	tr.refused(4, 5, tried, 1, true)
+	tr.refused(0, 9, pages, 5, false) // these were refused
+	tr.wait(12*time.Minute + 10*time.Second)
+	compare(t, "one rule", tr.end(), []string{
+		`end rules in dry run, from start to end, 12 minutes: 7 requests of 4 clients (under 1 % of about 600) would have been refused or blocked; 1 of these clients looks like a person; all by rule "tried"`,
+	})
+
+	// With the whole policy in dry run a rule's own speaks apart: enforcing the
+	// policy would not enforce the rule.
+	tr = newTraffic(policyOf(true))
+	tr.refused(0, 4, tried, 1, false)
+	tr.refused(0, 4, pages, 1, true)
+	tr.now = start.Add(40 * time.Second)
+	compare(t, "both", tr.end(), []string{
+		`end dry run, from start to end, 40 seconds: 4 requests of 4 clients (100 % of 4) would have been refused or blocked; 4 of these clients look like people; all by rule "pages"`,
+		`end rules in dry run, from start to end, 40 seconds: 4 requests of 4 clients (100 % of 4) would have been refused or blocked; none of these clients looks like a person; all by rule "tried"`,
+	})
+}
+
+func TestSummaryTellsSomeRulesOnly(t *testing.T) {
+	p := &fairshare.Policy{DryRun: true}
+	for i := range 11 {
+		p.Rules = append(p.Rules, fairshare.Rule{Name: string(rune('a' + i)), Action: fairshare.Block})
+	}
+	tr := newTraffic(p)
+	for i := range p.Rules {
+		tr.refused(0, 1, i, 1+i, false)
+	}
+	compare(t, "eleven rules", tr.end(), []string{
+		`end dry run, from start to end, 0 seconds: 66 requests of 1 client (100 % of 1) would have been refused or blocked; none of these clients looks like a person; by rule "k": 11 requests of 1 client; "j": 10 requests of 1 client; "i": 9 requests of 1 client; "h": 8 requests of 1 client; "g": 7 requests of 1 client; "f": 6 requests of 1 client; "e": 5 requests of 1 client; "d": 4 requests of 1 client; and 3 rules more`,
+	})
+}
+
+// For limits a suspected proxy is only reported, also when they are enforced.
+func TestSuspectedProxyIsNoDryRun(t *testing.T) {
+	p := policyOf(false)
+	tr := newTraffic(p)
+	req := request(1, false)
+	req.Suspect = true
+	tr.Refused(req, finding(p, pages), true)
+	tr.Refused(req, finding(p, tried), true)
+	compare(t, "a suspect", tr.end(), []string{
+		"end rules in dry run, from start to end, 0 seconds: nobody would have been refused or blocked; 0 clients seen",
+	})
+	tr = newTraffic(policyOf(true))
+	tr.Refused(req, finding(tr.policy, badBots), true)
+	tr.Refused(req, &fairshare.Finding{}, true) // no rule spoke
+	compare(t, "a blocked suspect", tr.end(), []string{
+		`end dry run, from start to end, 0 seconds: 1 request of 1 client (100 % of 1) would have been refused or blocked; none of these clients looks like a person; all by rule "bad bots"`,
+	})
+}
+
+func TestWarning(t *testing.T) {
+	const hint = "; fairshare check FILE --try shows what it does to a request, fairshare replay to a whole log"
+	const tight = "If this is no attack, the rule is too tight: raise its limit or set dry_run: true in it, and send SIGHUP" + hint
+	const tooTight = "If this is no attack, the rule is too tight to be enforced: raise its limit, and send SIGHUP" + hint
+	for _, c := range []struct {
+		name string
+		dry  bool
+		do   func(*traffic)
+		want []string
+	}{
+		{"nobody is refused", false, func(tr *traffic) {
+			tr.saw(0, 1000)
+		}, nil},
+		{"a fifth", false, func(tr *traffic) {
+			tr.saw(0, 100)
+			tr.refused(0, 20, pages, 9, true)
+		}, nil},
+		{"one more", false, func(tr *traffic) {
+			tr.saw(0, 100)
+			tr.refused(0, 21, pages, 1, false)
+		}, []string{`5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 21 of 100 clients of the last 5 seconds (21 %) were refused or blocked, all by rule "pages". None of them looks like a person. ` + tight}},
+		{"all of a few", false, func(tr *traffic) {
+			tr.refused(0, 19, pages, 9, true)
+		}, nil},
+		{"all of a few more", false, func(tr *traffic) {
+			tr.refused(0, 20, pages, 9, true)
+		}, []string{`5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 20 of 20 clients of the last 5 seconds (100 %) were refused or blocked, all by rule "pages". MOST OF THEM LOOK LIKE PEOPLE (20). ` + tight}},
+		{"few are refused, and often", false, func(tr *traffic) {
+			tr.saw(0, 20)
+			tr.refused(0, 4, pages, 1000, false)
+		}, nil},
+		{"by two rules", false, func(tr *traffic) {
+			tr.saw(0, 1280)
+			tr.refused(0, 391, pages, 1, false)
+			tr.refused(390, 400, badBots, 50, false)
+			tr.refused(400, 410, badBots, 50, true)
+		}, []string{`5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 410 of about 1,280 clients of the last 5 seconds (32 %) were refused or blocked, most by rule "pages" (391 clients). 10 of them look like people. ` + tight}},
+		{"dry run", true, func(tr *traffic) {
+			tr.refused(0, 50, pages, 1, true)
+			tr.refused(50, 110, badBots, 1, false)
+		}, []string{`5s WARNING: MANY CLIENTS WOULD BE TURNED AWAY without dry run: 110 of 110 clients of the last 5 seconds (100 %) would have been refused or blocked, most by rule "bad bots" (60 clients). 50 of them look like people. ` + tooTight}},
+		{"a rule in dry run", false, func(tr *traffic) {
+			tr.saw(0, 100)
+			tr.refused(0, 20, badBots, 1, false)
+			tr.refused(0, 30, tried, 1, false)
+			tr.refused(30, 31, tried, 1, true)
+		}, []string{`5s WARNING: MANY CLIENTS WOULD BE TURNED AWAY by rules in dry run: 31 of 100 clients of the last 5 seconds (31 %) would have been refused or blocked, all by rule "tried". 1 of them looks like a person. ` + tooTight}},
+	} {
+		tr := newTraffic(policyOf(c.dry))
+		c.do(tr)
+		tr.wait(20 * time.Second)
+		compare(t, c.name, tr.said, c.want)
+	}
+}
+
+// While it lasts, a warning is repeated each five minutes, and taken back at
+// its end. Recent are the present five minutes and those before them.
+func TestWarningLasts(t *testing.T) {
+	tr := newTraffic(&fairshare.Policy{Rules: policyOf(false).Rules[:1]})
+	minute := func(seen, refused int) {
+		tr.saw(0, seen)
+		tr.refused(0, refused, pages, 1, false)
+		tr.wait(time.Minute)
+	}
+	for range 3 {
+		minute(100, 3)
+	}
+	for range 12 {
+		minute(100, 50)
+	}
+	for range 30 {
+		minute(100, 17) // above the share at which it ends
+	}
+	for range 12 {
+		minute(100, 14)
+	}
+	got := []string{}
+	for _, line := range tr.said {
+		line, _, _ = strings.Cut(line, ", all by rule")
+		got = append(got, line)
+	}
+	compare(t, "a long attack", got, []string{
+		"3m5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 50 of 100 clients of the last 3 minutes (50 %) were refused or blocked",
+		"8m5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 50 of 100 clients of the last 8 minutes (50 %) were refused or blocked",
+		"13m5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 50 of 100 clients of the last 8 minutes (50 %) were refused or blocked",
+		"18m5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 50 of 100 clients of the last 8 minutes (50 %) were refused or blocked",
+		"50m5s no longer so many: 14 % of the clients of the last 5 minutes were refused or blocked",
+	})
+}
+
+// An end and a beginning soon after it are not said again and again.
+func TestWarningThatComesAndGoes(t *testing.T) {
+	tr := newTraffic(&fairshare.Policy{Rules: policyOf(false).Rules[:1]})
+	for i := range 40 {
+		tr.saw(i*1000, i*1000+100)
+		if i%4 < 2 {
+			tr.refused(i*1000, i*1000+90, pages, 1, false)
+		} else {
+			tr.saw(i*1000, i*1000+900)
+		}
+		tr.wait(time.Minute)
+	}
+	if loud := len(tr.said); loud > 2*40/5 {
+		t.Errorf("%d lines in 40 minutes:\n%s", loud, strings.Join(tr.said, "\n"))
+	}
+}
+
+func TestClientsAreCutToThePrefixes(t *testing.T) {
+	seenBy := func(p *fairshare.Policy, addrs ...string) int64 {
+		c := newTraffic(p)
+		for _, a := range addrs {
+			if a == "" {
+				c.Saw(netip.Addr{})
+			} else {
+				c.Saw(netip.MustParseAddr(a))
+			}
+		}
+		return estimate(&c.state.Load().seen)
+	}
+	for _, c := range []struct {
+		bits4, bits6 int
+		addrs        []string
+		want         int64
+	}{
+		{0, 0, []string{"192.0.2.1", "192.0.2.2", "192.0.2.1", "0.0.0.0"}, 3},
+		{24, 0, []string{"192.0.2.1", "192.0.2.255", "192.0.3.1"}, 2},
+		{1, 0, []string{"1.0.0.0", "127.0.0.1", "128.0.0.1"}, 2},
+		{0, 0, []string{"2001:db8::1", "2001:db8::ffff:0:0:1", "2001:db8:0:1::1"}, 2},
+		{0, 128, []string{"2001:db8::1", "2001:db8::2", "2001:db8::1"}, 2},
+		{0, 72, []string{"2001:db8::1", "2001:db8:0:0:1::", "2001:db8:0:0:100::"}, 2},
+		{0, 48, []string{"2001:db8::1", "2001:db8:0:9::1", "2001:db8:1::1"}, 2},
+		{0, 1, []string{"::1", "7fff::", "8000::"}, 2},
+		{0, 0, []string{"", "", "192.0.2.1"}, 2},
+	} {
+		if got := seenBy(&fairshare.Policy{IPv4Prefix: c.bits4, IPv6Prefix: c.bits6}, c.addrs...); got != c.want {
+			t.Errorf("/%d and /%d: %d clients of %v, want %d", c.bits4, c.bits6, got, c.addrs, c.want)
+		}
+	}
+}
+
+// After a reload all goes on; what is no longer in dry run is still summed up
+// once.
+func TestReplace(t *testing.T) {
+	tr := newTraffic(policyOf(true))
+	tr.refused(0, 2, pages, 3, false)
+	tr.wait(30 * time.Minute)
+	tr.policy = &fairshare.Policy{Rules: policyOf(false).Rules[:1]}
+	tr.Replace(tr.policy)
+	tr.refused(0, 1, pages, 3, false)
+	tr.wait(2 * time.Hour)
+	compare(t, "from dry to enforced", tr.end(), []string{
+		`1h0m5s dry run, the last hour: 6 requests of 2 clients (100 % of 2) would have been refused or blocked; none of these clients looks like a person; all by rule "pages"`,
+		`end dry run, from start to end, 3 hours: 6 requests of 2 clients (100 % of 2) would have been refused or blocked; none of these clients looks like a person; all by rule "pages"`,
+	})
+}
+
+// The clock may stand still, run backwards, or jump.
+func TestOddClocks(t *testing.T) {
+	tr := newTraffic(policyOf(true))
+	tr.refused(0, 1, pages, 1, false)
+	tell := func(at time.Duration) {
+		for _, line := range tr.Tick(start.Add(at)) {
+			tr.said = append(tr.said, fmt.Sprintf("%v %s", at, line))
+		}
+	}
+	tell(0)
+	tell(-time.Hour)
+	tell(5 * time.Hour) // the machine slept
+	tell(5 * time.Hour)
+	tell(3 * time.Hour)
+	tr.refused(0, 1, badBots, 1, false)
+	tell(6*time.Hour + time.Second)
+	tell(6*time.Hour + 6*time.Second)
+	tr.now = start
+	compare(t, "odd clock", tr.end(), []string{
+		`5h0m0s dry run, the last 5 hours: 1 request of 1 client (100 % of 1) would have been refused or blocked; none of these clients looks like a person; all by rule "pages"`,
+		`6h0m6s dry run, the last hour: 1 request of 1 client (100 % of 1) would have been refused or blocked; none of these clients looks like a person; all by rule "bad bots"`,
+		`end dry run, the last 6 seconds: nobody would have been refused or blocked; 0 clients seen`,
+		`end dry run, from start to end, 6 hours: 2 requests of 1 client (100 % of 1) would have been refused or blocked; none of these clients looks like a person; by rule "bad bots": 1 request of 1 client; "pages": 1 request of 1 client`,
+	})
+}
+
+// A request that was being noted while a period ended counts all the same.
+func TestLateNotesCount(t *testing.T) {
+	tr := newTraffic(policyOf(true))
+	before := tr.state.Load()
+	tr.wait(periodLength)
+	if tr.state.Load() == before {
+		t.Fatal("the period has not ended")
+	}
+	late := &tr.Census.last.tallies[dryPolicy]
+	late.requests.Add(1)
+	late.clients.add(1<<63, false)
+	rule := late.rule("pages")
+	rule.requests.Add(1)
+	rule.clients.add(1<<63, false)
+	tr.wait(time.Minute)
+	compare(t, "late", tr.end(), []string{
+		`end dry run, from start to end, 6 minutes: 1 request of 1 client (100 % of 1) would have been refused or blocked; none of these clients looks like a person; all by rule "pages"`,
+	})
+}
+
+// Lines go to terminals: names are the operator's, and yet quoted.
+func TestNamesAreQuoted(t *testing.T) {
+	p := &fairshare.Policy{DryRun: true, Rules: []fairshare.Rule{{Name: "a \"b\" \u202E grün", Action: fairshare.Block}}}
+	tr := newTraffic(p)
+	tr.refused(0, 30, 0, 1, false)
+	tr.wait(10 * time.Second)
+	for _, line := range tr.end() {
+		if !strings.Contains(line, `by rule "a \"b\" \u202e grün"`) {
+			t.Error(line)
+		}
+	}
+	if len(tr.said) != 2 {
+		t.Errorf("%d lines", len(tr.said))
+	}
+}
+
+// A million addresses, each refused by two rules, take no more than a table of
+// fixed size, and are about counted.
+func TestFlood(t *testing.T) {
+	tr := newTraffic(policyOf(true))
+	const clients, minutes = 1_000_000, 75
+	for n := range clients {
+		tr.Saw(addr6(n))
+		req := fairshare.Request{Addr: addr6(n), UserAgent: firefox}
+		tr.Refused(&req, finding(tr.policy, n%2), true)
+		if n%(clients/minutes) == 0 {
+			tr.wait(time.Minute)
+		}
+	}
+	tr.refused(0, 3, tried, 1, true) // is not lost among them
+	tr.end()
+
+	if got := tr.memory(); got > 1<<20+3*256<<10 {
+		t.Errorf("%d bytes", got)
+	}
+	sums := tr.run.tallies[dryPolicy].sums()
+	all := tr.run.tallies[dryPolicy].clients.amount()
+	if !near(all.clients, clients, 2) || !near(estimate(&tr.run.seen), clients, 0.4) || !near(sums[0].clients, clients/2, 2) || sums[0].requests+sums[1].requests != clients {
+		t.Errorf("all %+v, by rule %+v", all, sums)
+	}
+	if got := tr.run.tallies[dryRules].clients.amount(); got != (amount{clients: 3, people: 3}) {
+		t.Errorf("of the others: %+v", got)
+	}
+	warnings := 0
+	for _, line := range tr.said {
+		if strings.Contains(line, "WARNING: MANY CLIENTS WOULD BE") {
+			warnings++
+		}
+	}
+	if warnings < minutes/5 || warnings > minutes/5+2 {
+		t.Errorf("%d warnings", warnings)
+	}
+}
+
+// memory returns how many bytes a census takes, all but its rules' names.
+func (c *Census) memory() (n uint64) {
+	n = uint64(unsafe.Sizeof(*c) + unsafe.Sizeof(state{}))
+	for _, p := range []*period{c.last, c.state.Load().period, c.hour, c.run} {
+		n += uint64(unsafe.Sizeof(*p))
+		for k := range p.tallies {
+			counts := []*count{&p.tallies[k].count}
+			if rules := p.tallies[k].rules.Load(); rules != nil {
+				for _, c := range *rules {
+					counts = append(counts, c)
+					n += uint64(unsafe.Sizeof(*c))
+				}
+			}
+			for _, c := range counts {
+				if slots := c.clients.slots.Load(); slots != nil {
+					n += uint64(len(*slots)) * 8
+				}
+			}
+		}
+	}
+	return n
+}
+
+// Requests of all kinds at once, while periods end and policies change: each
+// is counted.
+func TestManyAtOnce(t *testing.T) {
+	p := policyOf(true)
+	tr := newTraffic(p)
+	const workers, each = 8, 5000
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range each {
+				n := w%2*each + i
+				tr.Saw(addr(n))
+				tr.Refused(request(n, w == 0), finding(p, i%3), true)
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 50 {
+			tr.Tick(start.Add(time.Minute))
+			tr.Replace(p)
+		}
+	})
+	wg.Wait()
+	tr.end()
+	requests := int64(0)
+	for k := range kinds {
+		requests += tr.run.tallies[k].requests.Load()
+		for _, s := range tr.run.tallies[k].sums() {
+			if !near(s.clients, 2*each/3, 2) || s.requests < workers*each/3-workers || s.requests > workers*each/3+workers {
+				t.Errorf("%+v", s)
+			}
+		}
+	}
+	if all := tr.run.tallies[dryPolicy].clients.amount(); requests != workers*each || !near(all.clients, 2*each*2/3, 2) || !near(all.people, each*2/3, 3) || !near(estimate(&tr.run.seen), 2*each, 0.4) {
+		t.Errorf("%d requests, %+v", requests, all)
+	}
+}
+
+func TestHotPathAllocatesNothing(t *testing.T) {
+	p := policyOf(false)
+	tr := newTraffic(p)
+	req, person, f := request(1, false), request(1, true), finding(p, pages)
+	if n := testing.AllocsPerRun(100, func() { tr.Saw(req.Addr); tr.Refused(req, f, false); tr.Refused(person, f, false) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestWords(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{number(0), "0"}, {number(999), "999"}, {number(1000), "1,000"}, {number(1234567), "1,234,567"},
+		{percent(0, 0), "0 %"}, {percent(0, 9), "0 %"}, {percent(1, 1000), "under 1 %"}, {percent(999, 1000), "over 99 %"}, {percent(9, 9), "100 %"}, {percent(1, 3), "33 %"},
+		{span(0), "0 seconds"}, {span(500 * time.Millisecond), "1 second"}, {span(59 * time.Second), "59 seconds"}, {span(time.Minute), "1 minute"}, {span(90 * time.Second), "90 seconds"},
+		{span(2 * time.Minute), "2 minutes"}, {span(10*time.Minute - 2*time.Second), "10 minutes"}, {span(time.Hour + 5*time.Second), "1 hour"}, {span(90 * time.Minute), "90 minutes"},
+		{span(26 * time.Hour), "26 hours"}, {span(24 * time.Hour), "1 day"}, {span(72 * time.Hour), "3 days"},
+		{lastly(time.Hour), "the last hour"}, {lastly(time.Minute), "the last minute"}, {lastly(11 * time.Second), "the last 11 seconds"},
+		{clients(1, false), "1 client"}, {clients(2004, true), "about 2,000 clients"}, {about(999_600, true), "about 1,000,000"}, {about(12, true), "about 12"}, {plural(1, "rule"), "1 rule"},
+		{looks("1", 1), "1 looks like a person"}, {looks("2", 2), "2 look like people"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+func compare(t *testing.T, what string, got, want []string) {
+	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("said\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("%s: said\n\t%s\nwant\n\t%s", what, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+func TestMemoryToBeginWith(t *testing.T) {
+	if got := newTraffic(policyOf(false)).memory(); got > 130<<10 || got < 128<<10 {
+		t.Errorf("%d bytes", got)
 	}
 }

@@ -1,7 +1,9 @@
 package census
 
 import (
+	"bytes"
 	"strings"
+	"unicode/utf8"
 
 	"fairshare"
 )
@@ -12,14 +14,29 @@ func Browser(agent string) bool {
 	if !strings.HasPrefix(agent, "Mozilla/5.0 (") && !strings.HasPrefix(agent, "Opera/9.") && !strings.HasPrefix(agent, "Mozilla/4.0 (compatible; MSIE ") {
 		return false
 	}
-	folded := strings.ToLower(agent)
-	for _, word := range []string{"bot", "crawl", "spider", "slurp", "http:", "https:", "www.", "headless", "phantomjs", "python", "curl", "scan", "monitor", "preview", "fetch", "archive", "checker", "@"} {
-		if strings.Contains(folded, word) {
+	var space [256]byte // where most fit
+	folded := space[:0]
+	for i := range len(agent) {
+		c := agent[i]
+		if c >= utf8.RuneSelf {
+			folded = []byte(strings.ToLower(agent))
+			break
+		}
+		if c >= 'A' && c <= 'Z' {
+			c |= 0x20
+		}
+		folded = append(folded, c)
+	}
+	for _, word := range robotWords {
+		if bytes.Contains(folded, word) {
 			return false
 		}
 	}
 	return true
 }
+
+// robotWords are in the user agents of robots that look like a browser's else.
+var robotWords = bytes.Fields([]byte("bot crawl spider slurp http: https: www. headless phantomjs python curl scan monitor preview fetch archive checker @"))
 
 // mostAgent is how many bytes of a user agent people's browsers send at most.
 const mostAgent = 512

@@ -93,7 +93,7 @@ func warningText(k kind, gone amount, of int64, since time.Duration, rules []rul
 	case gone.people*2 > gone.clients:
 		fmt.Fprintf(&b, "MOST OF THEM LOOK LIKE PEOPLE (%s). ", gone.text(gone.people))
 	default:
-		fmt.Fprintf(&b, "%s like people. ", verb(gone.text(gone.people), gone.people))
+		b.WriteString(looks(gone.text(gone.people)+" of them", gone.people) + ". ")
 	}
 	switch k {
 	case enforced:
@@ -135,7 +135,7 @@ func summaryText(t *tally, saw int64) string {
 	if gone.people == 0 {
 		b.WriteString("none of these clients looks like a person")
 	} else {
-		fmt.Fprintf(&b, "%s like people", verb(gone.text(gone.people)+" of these clients", gone.people))
+		b.WriteString(looks(gone.text(gone.people)+" of these clients", gone.people))
 	}
 	rules := t.sums()
 	if len(rules) == 1 {
@@ -165,11 +165,16 @@ const surelySeen = 500
 
 func (a amount) text(n int64) string { return about(n, a.about) }
 
+// about writes a number; of an estimate, three digits.
 func about(n int64, estimated bool) string {
-	if estimated {
-		return "about " + number(n)
+	if !estimated {
+		return number(n)
 	}
-	return number(n)
+	unit := int64(1)
+	for n/unit >= 1000 {
+		unit *= 10
+	}
+	return "about " + number((n+unit/2)/unit*unit)
 }
 
 func clients(n int64, estimated bool) string {
@@ -179,11 +184,11 @@ func clients(n int64, estimated bool) string {
 	return about(n, estimated) + " clients"
 }
 
-func verb(who string, n int64) string {
+func looks(who string, n int64) string {
 	if n == 1 {
-		return who + " looks"
+		return who + " looks like a person"
 	}
-	return who + " look"
+	return who + " look like people"
 }
 
 func plural(n int64, one string) string {
