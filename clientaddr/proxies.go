@@ -29,7 +29,7 @@ func FixedNames() []string { return []string{"loopback", "private", "unix"} }
 //	private     RFC 1918, fc00::/7, and link-local addresses; not loopback, and
 //	            not the carriers' 100.64.0.0/10, where clients may sit
 //	unix        peers on Unix sockets
-//	cloudflare, fastly    as published; the files in ranges say when
+//	cloudflare, fastly, cloudfront    as published; the files in ranges say when
 //
 // Bits behind a prefix's length are dropped.
 func ParseProxies(word string) (Proxies, error) {
@@ -40,10 +40,8 @@ func ParseProxies(word string) (Proxies, error) {
 		return Proxies{Prefixes: mustPrefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10")}, nil
 	case "unix":
 		return Proxies{Unix: true}, nil
-	case "cloudflare", "fastly":
+	case "cloudflare", "fastly", "cloudfront":
 		return Proxies{Prefixes: mustPrefixes(publishedRanges(word)...)}, nil
-	case "cloudfront":
-		return Proxies{}, errors.New("not yet in this version: list the prefixes of CLOUDFRONT_ORIGIN_FACING in https://ip-ranges.amazonaws.com/ip-ranges.json yourself")
 	}
 	prefix, err := parsePrefix(word)
 	if err != nil {
