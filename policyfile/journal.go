@@ -10,7 +10,7 @@ type Journal struct {
 	Format string // "json" or "text"
 	File   string // as the policy names it; "" means stderr
 	Max    int64  // bytes after which a new file is begun
-	Keep   int    // how many full files are kept; 0 means none
+	Keep   int    // how many full files are kept; below 0 none
 	Query  bool   // query strings are logged too
 }
 
@@ -37,7 +37,11 @@ func journalKeys() []key[Journal] {
 		}},
 		{"file", func(r *reader, n *node, j *Journal) { j.File = r.journalFile(n) }},
 		{"max", func(r *reader, n *node, j *Journal) { j.Max = r.bytes(n, "max", minJournalMax, maxJournalMax) }},
-		{"keep", func(r *reader, n *node, j *Journal) { j.Keep = int(r.integer(n, "keep", 0, maxJournalKeep)) }},
+		{"keep", func(r *reader, n *node, j *Journal) {
+			if j.Keep = int(r.integer(n, "keep", 0, maxJournalKeep)); j.Keep == 0 {
+				j.Keep = -1
+			}
+		}},
 		{"query", func(r *reader, n *node, j *Journal) { j.Query = r.boolean(n, "query") }},
 	}
 }

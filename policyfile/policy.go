@@ -149,14 +149,19 @@ func (r *reader) url(n *node, what string) string {
 		return ""
 	}
 	u, err := url.Parse(s)
-	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" && u.Fragment == "" && u.User == nil {
+	if err == nil && (u.Scheme == "http" || u.Scheme == "https" || u.Scheme == "h2c") && u.Hostname() != "" && (u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == "" && u.User == nil {
 		return s
 	}
 	hint := ""
-	if !strings.Contains(s, "://") {
+	switch {
+	case !strings.Contains(s, "://"):
 		hint = what + ": http://" + s
+	case err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"):
+		hint = fmt.Sprintf("%s: %s://%s", what, u.Scheme, u.Host)
+	case err == nil && (u.Scheme == "unix" || u.Scheme == "fastcgi" || u.Scheme == "tcp"):
+		hint = "it has to speak HTTP at a TCP address"
 	}
-	r.fault(n, hint, "%s: an http:// or https:// URL is needed, without user and query, not %s", what, quote(s))
+	r.fault(n, hint, "%s: a URL of http, https or h2c is needed, with host and port alone, not %s", what, quote(s))
 	return ""
 }
 
@@ -208,8 +213,6 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 			for _, t := range f.Lists[s].tables {
 				trusted.Union(t)
 			}
-		case s == "cloudfront":
-			r.fault(item, "list the prefixes of CLOUDFRONT_ORIGIN_FACING in https://ip-ranges.amazonaws.com/ip-ranges.json", "trusted_proxies: cloudfront is not yet in this version")
 		case slices.Contains(proxyNames, s):
 		case err != nil:
 			r.fault(item, didYouMean(s, known), "trusted_proxies: %s is no address, no prefix, no list, and none of %s", quote(s), strings.Join(proxyNames, ", "))

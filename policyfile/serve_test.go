@@ -24,7 +24,7 @@ func parsed(t *testing.T, text string) *File {
 // are compared.
 func TestParseReadsWhatServeTakes(t *testing.T) {
 	got := parsed(t, `
-upstream: {url: http://127.0.0.1:3000, cancels: true, timeout: 1h}
+upstream: {url: "h2c://127.0.0.1:3000", cancels: true, timeout: 1h}
 hosts: [Shop.Example., "*.SHOP.example", shop.example, 192.0.2.1, "::1", "[2001:DB8::0]", xn--bcher-kva.example]
 underscores: keep
 h2c: true
@@ -36,10 +36,10 @@ rules: []
 `)
 	want := &File{
 		Name: "site.yaml", Memory: DefaultMemory, Policy: fairshare.Policy{},
-		Upstream: "http://127.0.0.1:3000", Cancels: true, Timeout: time.Hour, Abandon: 10 * time.Minute,
+		Upstream: "h2c://127.0.0.1:3000", Cancels: true, Timeout: time.Hour, Abandon: 10 * time.Minute,
 		Hosts:           []string{"shop.example", "*.shop.example", "192.0.2.1", "[::1]", "[2001:db8::]", "xn--bcher-kva.example"},
 		KeepUnderscores: true, H2C: true, EnforceSuspects: true,
-		Journal: Journal{Format: "text", File: "log/refusals.log", Max: 1e12, Query: true},
+		Journal: Journal{Format: "text", File: "log/refusals.log", Max: 1e12, Keep: -1, Query: true},
 		Bounds:  Bounds{Connections: 16, PerAddr: 6, Fields: 1000, Header: 1 << 20, Streams: 8},
 	}
 	if diff := cmp.Diff(want, got, compareFiles, cmpopts.IgnoreFields(File{}, "Warnings")); diff != "" {
