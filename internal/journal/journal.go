@@ -1,387 +1,332 @@
-// Package journal records refusals and blocks, one JSON line each, among other
-// lines. Start with [New].
+// Package journal is the log of refusals and blocks: the limiter log. Start
+// with [Open].
+//
+// Each refusal is in exactly one line. The first of a client by a rule has a
+// line of its own at once. Those that follow within a minute are counted, and
+// told in one line at its end:
+//
+//	{"time":"…","since":"…","client":"192.0.2.1","path":"/last","rule":"…","action":"refuse","dry_run":false,"repeated":41,"id":"…"}
+//
+// Beyond a hundred lines a second the rest is summed up for ten seconds by rule
+// and network, an IPv4 /24 or an IPv6 /48, and what is beyond 40 networks by
+// rule alone; what is beyond 9 rules has no rule:
+//
+//	{"time":"…","since":"…","network":"192.0.2.0/24","rule":"…","action":"refuse","dry_run":false,"summed":5120,"clients":12}
+//	{"time":"…","since":"…","rule":"…","action":"refuse","dry_run":false,"summed":90210}
+//
+// So refusals are the number of lines with a status, plus all that was
+// repeated, summed and lost.
+//
+// In a file of text a line begins with its time; the rest are the same fields
+// as name=value, quoted as in JSON where a value is empty or holds more than
+// plain letters:
+//
+//	2026-11-20T12:00:00.123Z client=192.0.2.1 method=GET host=example.org path=/ user_agent="a b" … id=0123456789
 package journal
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
-	"net/netip"
-	"strconv"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
-// An Entry is one refusal or block. Method, Host, Path and UserAgent are the
-// client's own texts; they are cut and escaped.
-type Entry struct {
-	Time       time.Time
-	Client     netip.Addr
-	Method     string
-	Host       string
-	Path       string // without the query
-	UserAgent  string
-	Rule       string
-	Action     string
-	DryRun     bool
-	Status     int
-	RetryAfter int64 // seconds; 0 means none
-	Used       int64 // of Allowed, when a limit spoke
-	Allowed    int64 // 0 means that no limit spoke
-	Ban        Ban
-	ID         string
+// Options say how a journal is written. The zero Options are JSON on stderr.
+type Options struct {
+	Format     string                 // json or text; "" means json
+	File       string                 // "" means stderr
+	Max        int64                  // bytes after which the file is rotated; 0 means 256 MB
+	Keep       int                    // how many older files are kept, File.1 being the newest; 0 means 4, below 0 none
+	Query      bool                   // queries may be written
+	IPv4Prefix int                    // bits of an address that make one client; 0 means 32
+	IPv6Prefix int                    // 0 means 64
+	Load       func() (float64, bool) // the load average, asked once a second; nil means the system's
 }
 
-// A Ban says what a ban had to do with a refusal; "" means nothing.
-type Ban string
-
 const (
-	BanStarted Ban = "started"  // the refusal began it
-	BanInForce Ban = "in force" // it was the reason
+	defaultMax  = 256_000_000
+	defaultKeep = 4
 )
 
-// A Journal writes lines from a goroutine of its own, so that nobody waits for
-// whoever reads them. It is safe for concurrent use.
-type Journal struct {
-	w io.Writer
+// keep returns how many older files are kept.
+func (o *Options) keep() int {
+	if o.Keep == 0 {
+		return defaultKeep
+	}
+	return max(o.Keep, 0)
+}
 
-	taken atomic.Int64 // entries of the newest second: unix seconds << secondShift | number
-	over  atomic.Int64 // entries beyond maxRate
-
-	stamps stamps
-
-	mu     sync.Mutex
-	lines  []byte // not yet written, at most maxPending
-	lost   int64  // lines for which there was no room, or that could not be written
-	closed bool
-
-	torn bool // the last write ended within a line; the writer's own
-
-	some chan struct{} // there are lines, or losses, where there were none
-	many chan struct{} // there are enough lines not to wait for more
-	quit chan struct{} // no more will come
-	done chan struct{} // the writer ended
+// max returns how large a file may be.
+func (o *Options) max() int64 {
+	if o.Max <= 0 {
+		return defaultMax
+	}
+	return o.Max
 }
 
 // Bounds of a journal.
 const (
-	maxRate     = 1000                  // entries a second; more are counted, not written
-	secondShift = 20                    // bits of Journal.taken for the number
-	maxPending  = 1 << 20               // bytes; what comes while so much waits is lost
-	enough      = 32 << 10              // bytes that are written at once; half of what a pipe holds
-	delay       = 20 * time.Millisecond // how long fewer bytes wait for more
-	lossDelay   = time.Second           // between two words about what was lost
-	closeDelay  = 2 * time.Second       // how long Close waits for a stalled writer
-	maxText     = 512                   // bytes of one text of a client
+	maxLines   = 100             // a second, of all kinds
+	maxTold    = 60              // of these, for repeats and sums
+	minute     = 60              // seconds for which repeats are counted
+	sumEvery   = 10              // seconds
+	closeDelay = 2 * time.Second // how long Close waits for whoever reads
+	warnDelay  = closeDelay / 4  // of this, for its last words
 )
 
-// New returns a journal that writes to w. Close it to have all written.
-func New(w io.Writer) *Journal {
+// A Journal writes lines from goroutines of its own, so that nobody waits for
+// a disk or for whoever reads them. It is safe for concurrent use.
+type Journal struct {
+	seed     maphash.Seed
+	settings atomic.Pointer[settings]
+	stamps   stamps
+	load     atomic.Int64 // average times 100; -1 means unknown
+	left     atomic.Int64 // lines that entries may still take in this second
+	lost     atomic.Int64 // entries that are in no line
+	second   atomic.Int64 // since the start
+	shards   *[shards]shard
+	births   births
+
+	words *outlet
+	quit  chan struct{}
+	kept  chan struct{} // the goroutine that counts seconds ended
+
+	mu     sync.Mutex // of Replace and Close
+	closed bool
+}
+
+// settings are what Replace replaces.
+type settings struct {
+	Options
+	layout layout
+	masks  masks
+	out    *outlet
+	sink   *fileSink // nil means stderr
+}
+
+// Open returns a journal. Lines of the server and, unless Options name a file,
+// entries go to stderr. The error may be an [*OpenError]. Close it to have all
+// written.
+func Open(o Options, stderr io.Writer) (*Journal, error) {
 	j := &Journal{
-		w:    w,
-		some: make(chan struct{}, 1), many: make(chan struct{}, 1),
-		quit: make(chan struct{}), done: make(chan struct{}),
+		seed: maphash.MakeSeed(), shards: new([shards]shard),
+		words: newOutlet(&stream{w: stderr}),
+		quit:  make(chan struct{}), kept: make(chan struct{}),
 	}
-	go j.write()
+	j.words.lostWords = func(n int64) []byte {
+		return fmt.Appendf(nil, "fairshare: %d lines were lost here: nobody read them in time\n", n)
+	}
+	s, err := j.set(o, &settings{})
+	if err != nil {
+		return nil, err
+	}
+	j.settings.Store(s)
+	j.left.Store(maxLines)
+	j.noteLoad()
+	go j.words.run()
+	if s.out != j.words {
+		go s.out.run()
+	}
+	go j.keep()
+	return j, nil
+}
+
+// New is Open without options.
+func New(stderr io.Writer) *Journal {
+	j, err := Open(Options{Load: func() (float64, bool) { return 0, false }}, stderr)
+	if err != nil {
+		panic(err) // there is no file to open
+	}
 	return j
+}
+
+// set returns settings for o that follow old. Nothing has changed if there is
+// an error.
+func (j *Journal) set(o Options, old *settings) (*settings, error) {
+	switch o.Format {
+	case "", "json", "text":
+	default:
+		return nil, fmt.Errorf("journal: unknown format %q; there are json and text", o.Format)
+	}
+	if o.Load == nil {
+		o.Load = loadAverage
+	}
+	s := &settings{Options: o, layout: layout{text: o.Format == "text"}, masks: newMasks(o.IPv4Prefix, o.IPv6Prefix), out: j.words}
+	if o.File == "" {
+		return s, nil
+	}
+	out, sink := old.out, old.sink
+	if sink == nil {
+		sink = &fileSink{faults: faults{words: j}}
+		out = newOutlet(sink)
+	}
+	f, err := openFile(o, func(err error) { sink.faults.say(err, "") })
+	if err != nil {
+		return nil, err
+	}
+	if s.out, s.sink = out, sink; sink == old.sink {
+		sink.replace(f)
+	} else {
+		sink.file = f
+	}
+	return s, nil
 }
 
 // spaces holds room for lines that are being made.
 var spaces = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
-// Add records an entry. It never waits for the writer: entries beyond 1000 a
-// second, and those that come faster than they can be written, are lost. How
-// many were is recorded once a second.
+// Add records an entry. It never waits for a writer.
 func (j *Journal) Add(e *Entry) {
-	if !j.take(e.Time.Unix()) {
-		if j.over.Add(1) == 1 {
-			signal(j.some)
-		}
+	s := j.settings.Load()
+	p := newPlace(j.seed, e, &s.masks)
+	if !j.count(&p, e, true) {
 		return
 	}
 	space := spaces.Get().(*[]byte)
-	line := e.append((*space)[:0], &j.stamps)
-	j.add(line)
+	line := s.layout.entry((*space)[:0], &j.stamps, e, s.Query, j.load.Load())
+	if !s.out.add(line, 1) {
+		j.count(&p, e, false)
+	}
 	*space = line
 	spaces.Put(space)
 }
 
-// take tells whether another entry may be written in a second. Entries of
-// earlier seconds count in the newest one.
-func (j *Journal) take(second int64) bool {
+// count counts an entry, unless it may have a line of its own and there is
+// room for it.
+func (j *Journal) count(p *place, e *Entry, mayWrite bool) (write bool) {
+	s := &j.shards[p.shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		j.lost.Add(1)
+		return false
+	}
+	done, free := s.repeat(p, e)
+	switch {
+	case done:
+	case mayWrite && free >= 0 && j.take():
+		s.begin(free, p, e)
+		j.births.push(int(p.shard)*len(s.slots)+free, j.second.Load())
+		return true
+	default:
+		s.sum(p, e)
+	}
+	return false
+}
+
+// take takes one of the lines that are left in this second.
+func (j *Journal) take() bool {
 	for {
-		old := j.taken.Load()
-		next := old + 1
-		if old>>secondShift < second {
-			next = second<<secondShift | 1
-		} else if old&(1<<secondShift-1) >= maxRate {
+		n := j.left.Load()
+		if n <= 0 {
 			return false
 		}
-		if j.taken.CompareAndSwap(old, next) {
+		if j.left.CompareAndSwap(n, n-1) {
 			return true
 		}
 	}
 }
 
-// Write records whole lines that are no entries, without a bound on their
-// number. It never waits and never fails; lines may be lost as entries are.
+// Write has whole lines of the server written to stderr. It never waits and
+// never fails; what has no room is lost and counted.
 func (j *Journal) Write(lines []byte) (int, error) {
-	j.add(lines)
+	j.words.addWords(lines)
 	return len(lines), nil
 }
 
-func (j *Journal) add(lines []byte) {
+// Reopen opens the file anew, for whoever has moved it. If it cannot be
+// opened, the journal goes on as before.
+func (j *Journal) Reopen() error {
+	return j.Replace(j.settings.Load().Options)
+}
+
+// Replace goes on with other options; the file is opened anew. With an error
+// the journal goes on as before. What was recorded before may be written either
+// way.
+func (j *Journal) Replace(o Options) error {
 	j.mu.Lock()
-	before, after := len(j.lines), len(j.lines)+len(lines)
-	first := before == 0
-	if j.closed || after > maxPending {
-		first = first && j.lost == 0
-		j.lost += countLines(lines)
-		after = before
-	} else {
-		j.lines = append(j.lines, lines...)
+	defer j.mu.Unlock()
+	if j.closed {
+		return errors.New("journal: closed")
 	}
-	j.mu.Unlock()
-	if first {
-		signal(j.some)
+	old := j.settings.Load()
+	s, err := j.set(o, old)
+	if err != nil {
+		return err
 	}
-	if before < enough && after >= enough {
-		signal(j.many)
+	j.settings.Store(s)
+	if s.out != j.words && s.out != old.out {
+		go s.out.run()
 	}
+	if old.out != j.words && old.out != s.out {
+		j.lost.Add(old.out.close(time.After(closeDelay)))
+	}
+	return nil
 }
 
-func countLines(b []byte) int64 { return int64(bytes.Count(b, []byte("\n"))) }
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+// Close tells what was counted and waits until all is written, but not longer
+// than two seconds: a reader that takes nothing holds nobody up. What is added
+// later is lost.
+func (j *Journal) Close() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return
 	}
+	j.closed = true
+	close(j.quit)
+	<-j.kept
+	end := time.Now().Add(closeDelay)
+	s := j.settings.Load()
+	if s.out != j.words {
+		if j.lost.Add(s.out.close(time.After(closeDelay-warnDelay))) > 0 {
+			fmt.Fprintf(j, "fairshare: journal %s: %d refusals could not be written\n", s.File, j.lost.Load())
+		}
+	}
+	j.lost.Add(j.words.close(time.After(time.Until(end))))
 }
 
-// write writes what was added until the journal is closed.
-func (j *Journal) write() {
-	defer close(j.done)
-	var lines []byte
-	wait := time.NewTimer(delay)
-	var losses <-chan time.Time // when to tell of them
+// keep counts seconds until the journal is closed.
+func (j *Journal) keep() {
+	defer close(j.kept)
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
 	for {
 		select {
-		case <-j.some:
-			wait.Reset(delay)
-			select {
-			case <-wait.C:
-			case <-j.many:
-			case <-j.quit:
-			}
-			lines = j.flush(lines)
-			if losses == nil && j.hasLost() {
-				losses = time.After(lossDelay)
-			}
-		case <-losses:
-			losses = nil
-			j.tellLosses()
+		case <-second.C:
+			j.turn()
 		case <-j.quit:
-			j.flush(lines)
-			j.tellLosses()
+			j.tellAll()
 			return
 		}
 	}
 }
 
-// flush writes what waits. It returns the room that it was in, for the next
-// time; lines is that of the last time.
-func (j *Journal) flush(lines []byte) []byte {
-	j.mu.Lock()
-	lines, j.lines = j.lines, lines[:0]
-	j.mu.Unlock()
-	if lost := j.put(lines); lost > 0 {
-		j.lose(lost)
+// turn begins another second. As long as what was said a second ago is not
+// written yet, there is none: all is counted until there is room again.
+func (j *Journal) turn() {
+	now := j.second.Add(1)
+	j.noteLoad()
+	s := j.settings.Load()
+	if s.out.behind() {
+		return
 	}
-	return lines
+	told := j.tellLost(s)
+	if now%sumEvery == 0 {
+		told += j.tellSums(s)
+	}
+	told += j.tellRepeats(s, now-minute, maxTold-told)
+	j.left.Store(int64(maxLines - told))
 }
 
-// put writes lines and returns how many of them were not written whole.
-func (j *Journal) put(lines []byte) (lost int64) {
-	if len(lines) == 0 {
-		return 0
+func (j *Journal) noteLoad() {
+	load, known := j.settings.Load().Load()
+	if !known || !(load >= 0 && load < 1e9) {
+		load = -0.01
 	}
-	if j.torn {
-		if _, err := j.w.Write([]byte("\n")); err != nil {
-			return countLines(lines)
-		}
-		j.torn = false
-	}
-	n, err := j.w.Write(lines)
-	if err == nil {
-		return 0
-	}
-	if n = min(max(n, 0), len(lines)); n > 0 {
-		j.torn = lines[n-1] != '\n'
-	}
-	return countLines(lines[n:])
-}
-
-func (j *Journal) lose(n int64) {
-	j.mu.Lock()
-	j.lost += n
-	j.mu.Unlock()
-}
-
-func (j *Journal) hasLost() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.lost > 0 || j.over.Load() > 0
-}
-
-// tellLosses records how many lines were lost and why. What cannot be told is
-// told the next time.
-func (j *Journal) tellLosses() {
-	if n := j.over.Swap(0); n > 0 && j.put(lossLine(n, "more than 1000 lines a second")) > 0 {
-		j.over.Add(n)
-	}
-	j.mu.Lock()
-	n := j.lost
-	j.lost = 0
-	j.mu.Unlock()
-	if n > 0 && j.put(lossLine(n, "could not be written in time")) > 0 {
-		j.lose(n)
-	}
-}
-
-func lossLine(n int64, why string) []byte {
-	return fmt.Appendf(nil, `{"time":%q,"lost":%d,"why":%q}`+"\n", time.Now().UTC().Format(timeFormat), n, why)
-}
-
-// Close waits until all that was added is written, but not longer than two
-// seconds: a reader that takes nothing holds nobody up. Lines added later are
-// lost.
-func (j *Journal) Close() {
-	j.mu.Lock()
-	closed := j.closed
-	j.closed = true
-	j.mu.Unlock()
-	if !closed {
-		close(j.quit)
-	}
-	late := time.NewTimer(closeDelay)
-	defer late.Stop()
-	select {
-	case <-j.done:
-	case <-late.C:
-	}
-}
-
-const timeFormat = "2006-01-02T15:04:05.000Z"
-
-// stamps holds the text of the last second, which many entries share.
-type stamps struct{ last atomic.Pointer[second] }
-
-type second struct {
-	unix int64
-	text string // "2006-01-02T15:04:05."
-}
-
-// append appends t in timeFormat.
-func (st *stamps) append(b []byte, t time.Time) []byte {
-	s := st.last.Load()
-	if unix := t.Unix(); s == nil || s.unix != unix {
-		s = &second{unix, t.UTC().Format("2006-01-02T15:04:05.")}
-		st.last.Store(s)
-	}
-	ms := t.Nanosecond() / 1e6
-	b = append(b, s.text...)
-	return append(b, byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
-}
-
-func (e *Entry) append(b []byte, st *stamps) []byte {
-	b = append(b, `{"time":"`...)
-	b = st.append(b, e.Time)
-	b = append(b, `","client":"`...)
-	if e.Client.IsValid() {
-		b = e.Client.AppendTo(b)
-	}
-	b = appendText(append(b, `","method":`...), e.Method)
-	b = appendText(append(b, `,"host":`...), e.Host)
-	b = appendText(append(b, `,"path":`...), e.Path)
-	b = appendText(append(b, `,"user_agent":`...), e.UserAgent)
-	b = appendText(append(b, `,"rule":`...), e.Rule)
-	b = appendText(append(b, `,"action":`...), e.Action)
-	b = strconv.AppendBool(append(b, `,"dry_run":`...), e.DryRun)
-	b = strconv.AppendInt(append(b, `,"status":`...), int64(e.Status), 10)
-	if e.RetryAfter > 0 {
-		b = strconv.AppendInt(append(b, `,"retry_after":`...), e.RetryAfter, 10)
-	}
-	if e.Allowed > 0 {
-		b = strconv.AppendInt(append(b, `,"used":`...), e.Used, 10)
-		b = strconv.AppendInt(append(b, `,"allowed":`...), e.Allowed, 10)
-	}
-	if e.Ban != "" {
-		b = appendText(append(b, `,"ban":`...), string(e.Ban))
-	}
-	b = appendText(append(b, `,"id":`...), e.ID)
-	return append(b, "}\n"...)
-}
-
-// plainByte holds the bytes that stand for themselves.
-var plainByte = func() (plain [256]bool) {
-	for c := 0x20; c < 0x7F; c++ {
-		plain[c] = c != '"' && c != '\\'
-	}
-	return plain
-}()
-
-// appendText appends s as a JSON string that a terminal, too, shows as what it
-// is: control, format and direction characters are escaped, bytes that are no
-// UTF-8 become U+FFFD, and what is over 512 bytes is cut, with "…" in its
-// place.
-func appendText(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	cut := false
-	if len(s) > maxText {
-		end := maxText
-		for end > maxText-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-			end--
-		}
-		s, cut = s[:end], true
-	}
-	b = append(b, '"')
-	for i := 0; i < len(s); {
-		plain := i
-		for i < len(s) && plainByte[s[i]] {
-			i++
-		}
-		if b = append(b, s[plain:i]...); i == len(s) {
-			break
-		}
-		if c := s[i]; c < utf8.RuneSelf {
-			i++
-			if c == '"' || c == '\\' {
-				b = append(b, '\\', c)
-			} else {
-				b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-			}
-			continue
-		}
-		r, n := utf8.DecodeRuneInString(s[i:])
-		i += n
-		switch {
-		case unicode.IsGraphic(r) && r != 0xA0 && !unicode.Is(unicode.Zs, r):
-			b = utf8.AppendRune(b, r)
-		case r > 0xFFFF: // a surrogate pair
-			r -= 0x10000
-			for _, u := range [...]rune{0xD800 + r>>10, 0xDC00 + r&0x3FF} {
-				b = append(b, '\\', 'u', hex[u>>12&15], hex[u>>8&15], hex[u>>4&15], hex[u&15])
-			}
-		default:
-			b = append(b, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
-		}
-	}
-	if cut {
-		b = append(b, "…"...)
-	}
-	return append(b, '"')
+	j.load.Store(int64(math.Round(load * 100)))
 }

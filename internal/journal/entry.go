@@ -1,0 +1,162 @@
+package journal
+
+import (
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// An Entry is one refusal or block. Method, Host, Path, Query and UserAgent
+// are the client's own texts; they are cut and escaped.
+type Entry struct {
+	Time       time.Time
+	Client     netip.Addr // unmapped; invalid when there is none
+	Method     string
+	Host       string
+	Path       string // without the query
+	Query      string // written only if Options ask for it
+	UserAgent  string
+	Cookies    int // how many came
+	Rule       string
+	Action     string // refuse or block
+	DryRun     bool
+	Status     int
+	RetryAfter int64 // seconds; 0 means none
+	Used       int64 // of Allowed, when a limit spoke
+	Allowed    int64 // 0 means that no limit spoke
+	Ban        Ban
+	ID         string // the same for all refusals of a client by a rule
+}
+
+// A Ban says what a ban had to do with a refusal; "" means nothing.
+type Ban string
+
+const (
+	BanStarted Ban = "started"  // the refusal began it
+	BanInForce Ban = "in force" // it was the reason
+)
+
+// A layout makes lines: of JSON, or of text for people.
+type layout struct{ text bool }
+
+func (l layout) begin(b []byte, st *stamps, t time.Time) []byte {
+	if l.text {
+		return st.append(b, t)
+	}
+	b = append(b, `{"time":"`...)
+	return append(st.append(b, t), '"')
+}
+
+func (l layout) name(b []byte, name string) []byte {
+	if l.text {
+		b = append(append(b, ' '), name...)
+		return append(b, '=')
+	}
+	b = append(append(b, ',', '"'), name...)
+	return append(b, '"', ':')
+}
+
+func (l layout) string(b []byte, name, value string) []byte {
+	b = l.name(b, name)
+	if l.text && isBare(value) {
+		return append(b, value...)
+	}
+	return appendText(b, value)
+}
+
+func (l layout) int(b []byte, name string, value int64) []byte {
+	return strconv.AppendInt(l.name(b, name), value, 10)
+}
+
+func (l layout) bool(b []byte, name string, value bool) []byte {
+	return strconv.AppendBool(l.name(b, name), value)
+}
+
+func (l layout) addr(b []byte, name string, addr netip.Addr) []byte {
+	b = append(l.name(b, name), '"')
+	if l.text {
+		b = b[:len(b)-1]
+	}
+	if addr.IsValid() {
+		b = addr.WithZone("").AppendTo(b)
+	} else if l.text {
+		b = append(b, '"', '"')
+	}
+	if l.text {
+		return b
+	}
+	return append(b, '"')
+}
+
+// time appends a time that is not the line's own.
+func (l layout) time(b []byte, name string, st *stamps, t time.Time) []byte {
+	b = l.name(b, name)
+	if l.text {
+		return st.append(b, t)
+	}
+	return append(st.append(append(b, '"'), t), '"')
+}
+
+func (l layout) end(b []byte) []byte {
+	if l.text {
+		return append(b, '\n')
+	}
+	return append(b, '}', '\n')
+}
+
+// entry appends the line of an entry; load is the load average times 100, or
+// below 0.
+func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []byte {
+	b = l.begin(b, st, e.Time)
+	b = l.addr(b, "client", e.Client)
+	b = l.string(b, "method", e.Method)
+	b = l.string(b, "host", e.Host)
+	b = l.string(b, "path", e.Path)
+	if query && e.Query != "" {
+		b = l.string(b, "query", e.Query)
+	}
+	b = l.string(b, "user_agent", e.UserAgent)
+	b = l.int(b, "cookies", int64(e.Cookies))
+	b = l.string(b, "rule", e.Rule)
+	b = l.string(b, "action", e.Action)
+	b = l.bool(b, "dry_run", e.DryRun)
+	b = l.int(b, "status", int64(e.Status))
+	if e.RetryAfter > 0 {
+		b = l.int(b, "retry_after", e.RetryAfter)
+	}
+	if e.Allowed > 0 {
+		b = l.int(b, "used", e.Used)
+		b = l.int(b, "allowed", e.Allowed)
+	}
+	if e.Ban != "" {
+		b = l.string(b, "ban", string(e.Ban))
+	}
+	if load >= 0 {
+		b = l.name(b, "load")
+		b = strconv.AppendInt(b, load/100, 10)
+		b = append(b, '.', byte('0'+load/10%10), byte('0'+load%10))
+	}
+	b = l.string(b, "id", e.ID)
+	return l.end(b)
+}
+
+// stamps holds the text of the last second, which many lines share.
+type stamps struct{ last atomic.Pointer[second] }
+
+type second struct {
+	unix int64
+	text string // "2006-01-02T15:04:05."
+}
+
+// append appends t in RFC 3339, UTC, with milliseconds.
+func (st *stamps) append(b []byte, t time.Time) []byte {
+	s := st.last.Load()
+	if unix := t.Unix(); s == nil || s.unix != unix {
+		s = &second{unix, t.UTC().Format("2006-01-02T15:04:05.")}
+		st.last.Store(s)
+	}
+	ms := t.Nanosecond() / 1e6
+	b = append(b, s.text...)
+	return append(b, byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
+}

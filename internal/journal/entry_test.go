@@ -1,0 +1,63 @@
+package journal
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+var example = Entry{
+	Time:   time.Date(2026, 11, 20, 12, 0, 0, 123456789, time.UTC),
+	Client: netip.MustParseAddr("2001:db8::1"),
+	Method: "GET", Host: "example.org", Path: "/a", Query: "q=secret", UserAgent: "Mozilla/5.0 (X11)", Cookies: 2,
+	Rule: "rapid requests", Action: "refuse", Status: 429, RetryAfter: 3, Used: 5, Allowed: 5, ID: "0123456789",
+}
+
+// with returns the example, changed.
+func with(change func(*Entry)) Entry {
+	e := example
+	change(&e)
+	return e
+}
+
+func TestLine(t *testing.T) {
+	for _, test := range []struct {
+		entry      Entry
+		query      bool
+		load       int64
+		json, text string
+	}{
+		{
+			example, false, 52,
+			`{"time":"2026-11-20T12:00:00.123Z","client":"2001:db8::1","method":"GET","host":"example.org","path":"/a","user_agent":"Mozilla/5.0 (X11)","cookies":2,` +
+				`"rule":"rapid requests","action":"refuse","dry_run":false,"status":429,"retry_after":3,"used":5,"allowed":5,"load":0.52,"id":"0123456789"}`,
+			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" cookies=2 ` +
+				`rule="rapid requests" action=refuse dry_run=false status=429 retry_after=3 used=5 allowed=5 load=0.52 id=0123456789`,
+		},
+		{
+			with(func(e *Entry) { e.Used, e.Allowed, e.DryRun, e.Ban, e.Path = 0, 0, true, BanInForce, "/a b\x1b[2J" }), true, 1205,
+			`{"time":"2026-11-20T12:00:00.123Z","client":"2001:db8::1","method":"GET","host":"example.org","path":"/a b\u001b[2J","query":"q=secret","user_agent":"Mozilla/5.0 (X11)","cookies":2,` +
+				`"rule":"rapid requests","action":"refuse","dry_run":true,"status":429,"retry_after":3,"ban":"in force","load":12.05,"id":"0123456789"}`,
+			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path="/a b\u001b[2J" query="q=secret" user_agent="Mozilla/5.0 (X11)" cookies=2 ` +
+				`rule="rapid requests" action=refuse dry_run=true status=429 retry_after=3 ban="in force" load=12.05 id=0123456789`,
+		},
+		{
+			Entry{Action: "block", Status: 403}, true, -1,
+			`{"time":"0001-01-01T00:00:00.000Z","client":"","method":"","host":"","path":"","user_agent":"","cookies":0,"rule":"","action":"block","dry_run":false,"status":403,"id":""}`,
+			`0001-01-01T00:00:00.000Z client="" method="" host="" path="" user_agent="" cookies=0 rule="" action=block dry_run=false status=403 id=""`,
+		},
+		{ // a zone is a text of the network's, and no address
+			Entry{Client: netip.MustParseAddr("fe80::1").WithZone("\x1b"), Action: "block", Status: 403}, true, 0,
+			`{"time":"0001-01-01T00:00:00.000Z","client":"fe80::1","method":"","host":"","path":"","user_agent":"","cookies":0,"rule":"","action":"block","dry_run":false,"status":403,"load":0.00,"id":""}`,
+			`0001-01-01T00:00:00.000Z client=fe80::1 method="" host="" path="" user_agent="" cookies=0 rule="" action=block dry_run=false status=403 load=0.00 id=""`,
+		},
+	} {
+		var st stamps
+		if got := string(layout{}.entry(nil, &st, &test.entry, test.query, test.load)); got != test.json+"\n" {
+			t.Errorf("got  %swant %s", got, test.json)
+		}
+		if got := string(layout{text: true}.entry(nil, &st, &test.entry, test.query, test.load)); got != test.text+"\n" {
+			t.Errorf("got  %swant %s", got, test.text)
+		}
+	}
+}
