@@ -41,7 +41,7 @@ type File struct {
 	Journal Journal
 
 	Upstream string        // a URL; "" when not given
-	Cancels  bool          // the upstream stops by itself when its client hangs up
+	Cancels  bool          // a request ends with its client: the upstream stops by itself, or Abandon is 0
 	Timeout  time.Duration // how long it may take to begin its answer; 0 means the default of serve
 	Abandon  time.Duration // how long the answer to a client that is gone is read on; 0 means not at all
 
@@ -100,6 +100,7 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	r.warnings()
+	r.file.Cancels = r.file.Cancels || r.file.Abandon == 0
 	return r.file, nil
 }
 

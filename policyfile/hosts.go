@@ -99,8 +99,8 @@ func hostName(s string) bool {
 	return true
 }
 
-// warnHosts tells of a rule whose hosts are all answered 421 before it is
-// asked.
+// warnHosts tells of a rule whose hosts are all answered 421 if it lets them
+// through.
 func (r *reader) warnHosts(i int) {
 	hosts, only := r.file.Hosts, r.file.Policy.Rules[i].Match.Host
 	if len(hosts) == 0 || only == nil || len(hosts)*len(only) > maxCompared*maxCompared {
@@ -110,5 +110,5 @@ func (r *reader) warnHosts(i int) {
 		return
 	}
 	at := place(find(r.rules[i].match, "host"), r.rules[i].node)
-	r.warn(at, "add it to hosts, or leave the rule out", "no request comes to this rule: its host is not among hosts, and is answered 421")
+	r.warn(at, "add it to hosts, or leave the rule out", "host: none of these is among hosts: what comes through is answered 421")
 }

@@ -58,8 +58,8 @@ func TestParseFillsDefaultsIn(t *testing.T) {
 			t.Errorf("%s: %+v", text, f)
 		}
 	}
-	if f := parsed(t, "abandon: 0s\nrules: []"); f.Abandon != 0 {
-		t.Errorf("abandon: 0s is %v", f.Abandon)
+	if f := parsed(t, "abandon: 0s\nrules: []"); f.Abandon != 0 || !f.Cancels {
+		t.Errorf("abandon: 0s is %v, and a request ends with its client: %v", f.Abandon, f.Cancels)
 	}
 }
 
