@@ -331,6 +331,7 @@ func TestEventStreamPassesAsItComes(t *testing.T) {
 
 func TestBodiesAndTrailers(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
 		w.Header().Set("Trailer", "X-Sum")
 		w.WriteHeader(http.StatusEarlyHints)
 		n, err := io.Copy(w, r.Body)

@@ -1,0 +1,361 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"fairshare/httpguard"
+)
+
+const (
+	// headDelay is how long the head of an answer without a length waits for
+	// the first of its body, so that both travel together.
+	headDelay = 2 * time.Millisecond
+
+	// smallAnswer is what fits into net/http's own buffer, so that writing it
+	// does not wait for the client.
+	smallAnswer = 2 << 10
+
+	// maxHints is how many interim answers (103 and the like) one request may
+	// get.
+	maxHints = 16
+)
+
+// A passage is one request on its way to the upstream, and its answer on the
+// way back. It is used once.
+type passage struct {
+	*setup
+	proxy *Proxy
+	w     http.ResponseWriter
+	r     *http.Request // the client's
+	ctx   context.Context
+	trace httptrace.ClientTrace
+	body  *body // nil: none
+
+	patience patience
+
+	mu     sync.Mutex // of what follows, and of w until the answer is there
+	hints  int
+	begun  bool // the answer is there: no more hints
+	headed bool // its head is written
+}
+
+// forward asks the upstream and hands its answer on. It returns when the
+// upstream is done, even if the client is not there any more, and panics with
+// http.ErrAbortHandler where the client must see that the answer is not whole.
+func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
+	q := &passage{setup: s, proxy: p, w: w, r: r}
+	upgrade := s.websocket(r)
+	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
+		q.body = p.newBody(w, r, s.bothAtOnce(r))
+		defer q.body.end()
+		if err := q.body.readAhead(); err != nil {
+			q.refuseBody(err)
+			return
+		}
+	}
+
+	ctx, cancel := context.WithCancelCause(context.Background())
+	q.patience.cancel, q.patience.abandoned, q.patience.time = cancel, &p.abandoned, s.patience
+	defer q.patience.end()
+	stop := context.AfterFunc(r.Context(), q.patience.left)
+	defer stop()
+	q.ctx = ctx
+	if r.ProtoAtLeast(1, 1) {
+		q.trace.Got1xxResponse = q.hint
+		ctx = httptrace.WithClientTrace(ctx, &q.trace)
+	}
+	resp, err := s.transport.RoundTrip(q.request(ctx, upgrade))
+	q.mu.Lock()
+	q.begun = true
+	q.mu.Unlock()
+	if q.body != nil {
+		q.body.asked()
+	}
+	switch {
+	case err != nil:
+		q.failed(err)
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		q.switched(resp, upgrade, stop)
+	default:
+		q.answer(resp)
+	}
+}
+
+// request returns what the upstream is asked. The header is the client's own,
+// changed.
+func (q *passage) request(ctx context.Context, upgrade bool) *http.Request {
+	r := q.r
+	out := r.WithContext(ctx)
+	u := &url.URL{Scheme: q.scheme, Host: q.Upstream.Host}
+	if t := target(r); strings.HasPrefix(t, "//") {
+		u.Path, u.RawPath, u.RawQuery, u.ForceQuery = r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.URL.ForceQuery
+	} else {
+		u.Opaque = t
+	}
+	q.onward(r, upgrade)
+	out.URL, out.RequestURI, out.Close, out.Body, out.Trailer = u, "", false, nil, nil
+	if q.body != nil {
+		if !q.body.whole && q.body.http1 {
+			// The upstream may answer before it has all.
+			q.body.client.EnableFullDuplex()
+		}
+		q.body.tell(out)
+	}
+	return out
+}
+
+// hint hands an interim answer on. It is called by the transport's goroutine,
+// maybe even after RoundTrip returned.
+func (q *passage) hint(code int, header textproto.MIMEHeader) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.begun || code == http.StatusContinue {
+		return nil
+	}
+	if q.hints++; q.hints > maxHints {
+		return fmt.Errorf("malformed HTTP response: more than %d interim answers", maxHints)
+	}
+	h := q.w.Header()
+	own := h.Clone()
+	back(h, http.Header(header))
+	q.w.WriteHeader(code)
+	clear(h)
+	add(h, own)
+	return nil
+}
+
+// answer hands the upstream's answer on.
+func (q *passage) answer(resp *http.Response) {
+	defer resp.Body.Close()
+	h := q.w.Header()
+	back(h, resp.Header)
+	announced := len(resp.Trailer)
+	if announced > 0 {
+		names := make([]string, 0, announced)
+		for name := range resp.Trailer {
+			names = append(names, name)
+		}
+		h["Trailer"] = append(h["Trailer"], strings.Join(names, ", "))
+	}
+	if resp.Body == http.NoBody || resp.ContentLength == 0 {
+		q.head(resp)
+		q.trailer(resp, announced)
+		return
+	}
+	if err := q.copy(resp); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	q.trailer(resp, announced)
+}
+
+// head writes the head of the answer once.
+func (q *passage) head(resp *http.Response) {
+	if !q.headed {
+		q.headed = true
+		q.w.WriteHeader(resp.StatusCode)
+	}
+}
+
+// trailer hands on what the upstream sent behind the body.
+func (q *passage) trailer(resp *http.Response, announced int) {
+	if len(resp.Trailer) == 0 {
+		return
+	}
+	// net/http then does not count the length of a short body itself.
+	http.NewResponseController(q.w).Flush()
+	h := q.w.Header()
+	for name, values := range resp.Trailer {
+		if len(resp.Trailer) != announced {
+			name = http.TrailerPrefix + name
+		}
+		h[name] = values
+	}
+}
+
+// copy hands the body on. The error is that of either side; it is logged.
+func (q *passage) copy(resp *http.Response) error {
+	to := sink{w: q.w, flush: resp.ContentLength < 0, http2: q.r.ProtoMajor == 2}
+	c := q.proxy.chunks.get()
+	if eventStream(resp.Header) {
+		defer q.proxy.chunks.put(c)
+		return q.stream(resp, c, &to)
+	}
+	n, err := q.first(resp, c)
+	if err == nil && int64(n) != resp.ContentLength {
+		q.head(resp)
+		c.to = n
+		return q.ahead(resp, c, &to)
+	}
+	defer q.proxy.chunks.put(c)
+	if err == io.EOF {
+		err = nil
+	}
+	if err == nil && n > smallAnswer {
+		httpguard.UpstreamDone(q.w)
+	}
+	q.head(resp)
+	if err != nil {
+		q.brokeOff(err)
+	}
+	to.flush = to.flush && err != nil
+	if n > 0 {
+		if werr := to.write(c.space[:n]); err == nil {
+			err = werr
+		}
+	}
+	return err
+}
+
+// first reads the first of a body: all of it where that is known to be
+// short.
+func (q *passage) first(resp *http.Response, c *chunk) (int, error) {
+	if n := resp.ContentLength; n > 0 && n <= chunkSize {
+		n, err := io.ReadFull(resp.Body, c.space[:n])
+		return n, err
+	} else if n > 0 {
+		return resp.Body.Read(c.space)
+	}
+	// Who waits for a line now and then is not to wait for the head.
+	early := time.AfterFunc(headDelay, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if !q.headed {
+			q.head(resp)
+			http.NewResponseController(q.w).Flush()
+		}
+	})
+	n, err := resp.Body.Read(c.space)
+	early.Stop()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.headed {
+		return n, err
+	}
+	q.headed = true
+	q.w.WriteHeader(resp.StatusCode)
+	return n, err
+}
+
+// ahead hands a longer body on, and reads on while the client takes it.
+func (q *passage) ahead(resp *http.Response, first *chunk, to *sink) error {
+	a := q.proxy.newAhead(resp.Body, first, func() { httpguard.UpstreamDone(q.w) })
+	go a.run()
+	defer a.end()
+	for {
+		if !a.ready() {
+			to.idle()
+		}
+		p, err := a.take()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			q.brokeOff(err)
+			return err
+		}
+		if err := to.write(p); err != nil {
+			q.patience.left()
+			a.leave()
+			return err
+		}
+		a.took(len(p))
+	}
+}
+
+// stream hands events on as they come, as long as there is somebody to take
+// them.
+func (q *passage) stream(resp *http.Response, c *chunk, to *sink) error {
+	q.patience.goesOn()
+	q.proxy.live.add(&q.patience, func() { q.patience.cancel(errStopped) })
+	defer q.proxy.live.remove(&q.patience)
+	q.head(resp)
+	to.flush = true
+	http.NewResponseController(q.w).Flush()
+	for {
+		n, err := resp.Body.Read(c.space)
+		if n > 0 {
+			if err := to.write(c.space[:n]); err != nil {
+				return err
+			}
+			to.idle()
+		}
+		switch {
+		case err == io.EOF || err != nil && context.Cause(q.ctx) == errStopped:
+			return nil
+		case err != nil:
+			q.brokeOff(err)
+			return err
+		}
+	}
+}
+
+func (q *passage) brokeOff(err error) {
+	if q.ctx.Err() == nil && !errors.Is(err, errAbandoned) {
+		q.Log.Printf("upstream %s broke off in the middle of an answer: %v", q.Upstream.Host, err)
+	}
+}
+
+func eventStream(h http.Header) bool {
+	const kind = "text/event-stream"
+	v := h["Content-Type"]
+	return len(v) > 0 && len(v[0]) >= len(kind) && strings.EqualFold(v[0][:len(kind)], kind) &&
+		(len(v[0]) == len(kind) || strings.IndexByte("; \t,", v[0][len(kind)]) >= 0)
+}
+
+// A sink is where a body is written to: the client.
+type sink struct {
+	w     http.ResponseWriter
+	flush bool // what is written is to arrive at once
+	http2 bool // whose streams nobody else paces
+	pace  pace
+}
+
+func (s *sink) write(p []byte) error {
+	if !s.http2 {
+		return s.put(p)
+	}
+	for len(p) > 0 {
+		n := min(len(p), paceBytes)
+		if until, set := s.pace.begin(time.Now()); set {
+			http.NewResponseController(s.w).SetWriteDeadline(until)
+		}
+		err := s.put(p[:n])
+		s.pace.end(time.Now(), n)
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+func (s *sink) put(p []byte) error {
+	if n, err := s.w.Write(p); err != nil {
+		return err
+	} else if n < len(p) {
+		return io.ErrShortWrite
+	}
+	if s.flush {
+		return http.NewResponseController(s.w).Flush()
+	}
+	return nil
+}
+
+// idle is called before waiting for the upstream: the client has no fault in
+// that.
+func (s *sink) idle() {
+	if !s.pace.until.IsZero() {
+		s.pace.until = time.Time{}
+		http.NewResponseController(s.w).SetWriteDeadline(time.Time{})
+	}
+}

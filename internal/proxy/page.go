@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"fairshare/httpguard"
+)
+
+// failed answers for an upstream that did not.
+func (q *passage) failed(err error) {
+	var timeout net.Error
+	switch {
+	case q.body != nil && q.body.failed() != nil:
+		q.refuseBody(q.body.failed())
+	case q.ctx.Err() != nil: // nobody reads this
+		answer(q.w, q.r, http.StatusBadGateway, "")
+	case errors.As(err, &timeout) && timeout.Timeout():
+		q.Log.Printf("upstream %s is too slow: %v", q.Upstream.Host, err)
+		answer(q.w, q.r, http.StatusGatewayTimeout, "This site takes too long to answer. Please try again in a while.")
+	default:
+		q.Log.Print(q.problem(err))
+		answer(q.w, q.r, http.StatusBadGateway, "This site does not answer at the moment. Please try again in a while.")
+	}
+}
+
+// refuseBody answers for a body that could not be read.
+func (q *passage) refuseBody(err error) {
+	q.w.Header().Set("Connection", "close")
+	switch {
+	case errors.Is(err, errNoSpace):
+		q.Log.Printf("request bodies take all of the %d MiB that are theirs; another is answered 503", bodyBudget>>20)
+		q.w.Header().Set("Retry-After", "10")
+		answer(q.w, q.r, http.StatusServiceUnavailable, "This site is too busy to take what was sent. Please try again in a while.")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		answer(q.w, q.r, http.StatusRequestTimeout, "What was sent with this request came too slowly.")
+	default:
+		answer(q.w, q.r, http.StatusBadRequest, "What was sent with this request cannot be read.")
+	}
+}
+
+// answer writes a page of the proxy's own.
+func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
+	httpguard.NotUpstream(w)
+	if r.ContentLength != 0 && r.ProtoMajor == 1 { // net/http reads on in the body first
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(linger))
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	title := http.StatusText(status)
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		fmt.Fprintf(w, page, title, title, text)
+	}
+}
+
+const page = `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>%s</title>
+<body style="font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto;padding:0 1.2rem">
+<h1>%s</h1>
+<p>%s</p>
+</html>
+`

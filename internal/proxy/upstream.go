@@ -1,0 +1,81 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// dialTimeout is how long the upstream may take to accept a connection.
+const dialTimeout = 5 * time.Second
+
+// ParseUpstream reads the URL of an upstream: http, https or h2c and a host,
+// with or without a port. h2c is HTTP/2 by prior knowledge, as gRPC wants it;
+// websockets cannot pass to such an upstream.
+func ParseUpstream(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		text = "…" + text[i:] // there may be a password before it
+	}
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c" || u.Opaque != "":
+		return nil, fmt.Errorf("upstream %q is not a URL like http://127.0.0.1:3000", text)
+	case u.Hostname() == "":
+		return nil, fmt.Errorf("upstream %q names no host", text)
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return nil, fmt.Errorf("upstream %q has more than a scheme, a host and a port", text)
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
+}
+
+// urlScheme is what net/http calls the scheme of an upstream.
+func urlScheme(u *url.URL) string {
+	if u.Scheme == "h2c" {
+		return "http"
+	}
+	return u.Scheme
+}
+
+func newTransport(u *url.URL, timeout time.Duration) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(u.Scheme != "h2c")
+	protocols.SetUnencryptedHTTP2(u.Scheme == "h2c")
+	return &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		Protocols:              protocols,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second},
+		DisableCompression:     true, // the client says what it takes
+		MaxIdleConnsPerHost:    1024,
+		IdleConnTimeout:        60 * time.Second,
+		TLSHandshakeTimeout:    dialTimeout,
+		ResponseHeaderTimeout:  timeout,
+		MaxResponseHeaderBytes: 256 << 10,
+	}
+}
+
+// Reach tells whether the upstream takes connections, with TLS if it is to.
+func (p *Proxy) Reach(ctx context.Context) error {
+	s := p.setup.Load()
+	u := s.Upstream
+	addr := u.Host
+	if u.Port() == "" {
+		addr = net.JoinHostPort(u.Hostname(), urlScheme(u))
+	}
+	conn, err := s.transport.DialContext(ctx, "tcp", addr)
+	if err == nil {
+		defer conn.Close()
+		if u.Scheme == "https" {
+			err = tls.Client(conn, &tls.Config{ServerName: u.Hostname()}).HandshakeContext(ctx)
+		}
+	}
+	if err != nil {
+		return errors.New(s.problem(err))
+	}
+	return nil
+}
