@@ -49,8 +49,8 @@ const mostAgent = 512
 // scripts send none, or "*" as Node does; and one of those that a browser adds
 // by itself: where the request came from (Sec-Fetch-Site, which browsers send
 // by HTTPS alone, or Referer), a cookie it was given, or the wish for an
-// encrypted page that goes with each page. A browser without a window says so
-// in its brand, whatever its user agent.
+// encrypted page that goes with each page. Some browsers without a window say
+// so in their brand, whatever their user agent.
 func Person(req *fairshare.Request) bool {
 	if req.Header == nil || len(req.UserAgent) > mostAgent || !language(first(req, "Accept-Language")) {
 		return false

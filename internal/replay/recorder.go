@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"fairshare"
+	"fairshare/internal/census"
 )
 
 // Bounds of what is remembered about a run: about 80 MB when all are reached.
@@ -251,7 +252,7 @@ func (rec *recorder) agent(it *item) *ranked[agent] {
 	ag, fresh := rec.agents.count(it.agent)
 	if fresh {
 		text := it.req.UserAgent
-		ag.facts.browser = browser(text)
+		ag.facts.browser = census.Browser(text)
 		ag.facts.text = strings.Clone(text[:min(len(text), maxAgent)])
 	}
 	return ag
@@ -383,19 +384,4 @@ func networkOf(a [16]byte) netip.Prefix {
 	}
 	p, _ := addr.Prefix(bits)
 	return p
-}
-
-// browser reports whether a user agent is one that people's browsers send, as
-// far as the text tells.
-func browser(agent string) bool {
-	if !strings.HasPrefix(agent, "Mozilla/5.0 (") && !strings.HasPrefix(agent, "Opera/9.") && !strings.HasPrefix(agent, "Mozilla/4.0 (compatible; MSIE ") {
-		return false
-	}
-	folded := strings.ToLower(agent)
-	for _, word := range []string{"bot", "crawl", "spider", "slurp", "http:", "https:", "www.", "headless", "phantomjs", "python", "curl", "scan", "monitor", "preview", "fetch", "archive", "checker", "@"} {
-		if strings.Contains(folded, word) {
-			return false
-		}
-	}
-	return true
 }

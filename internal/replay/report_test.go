@@ -558,22 +558,6 @@ func TestUserAgentsInNarrowColumns(t *testing.T) {
 	}
 }
 
-func TestBrowser(t *testing.T) {
-	for agent, want := range map[string]bool{
-		"Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0":                                      true,
-		"Mozilla/4.0 (compatible; MSIE 8.0; Windows NT 6.1; Trident/4.0)":                                             true,
-		"Opera/9.80 (Windows NT 6.1) Presto/2.12 Version/12.16":                                                       true,
-		"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)":                                    false,
-		"Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/109.0.0.0 Safari/537.36": false,
-		"curl/8.1": false,
-		"":         false,
-	} {
-		if got := browser(agent); got != want {
-			t.Errorf("browser(%q) = %v, want %v", agent, got, want)
-		}
-	}
-}
-
 func TestWords(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
 		{count(0), "0"}, {count(999), "999"}, {count(1000), "1,000"}, {count(-1234567), "-1,234,567"},
