@@ -31,6 +31,16 @@ func cookies(h Header, found func(name, value string) bool) {
 	}
 }
 
+// Cookies returns how many valid cookie pairs the Cookie headers of a request
+// hold.
+func Cookies(h Header) (n int) {
+	cookies(h, func(string, string) bool {
+		n++
+		return true
+	})
+	return n
+}
+
 // hasPair reports whether there is a valid cookie pair.
 func hasPair(h Header) bool {
 	if h == nil {

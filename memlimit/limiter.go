@@ -43,6 +43,7 @@ type Limiter struct {
 	slots  *slots
 	seed   maphash.Seed
 	limits []limit
+	fresh  []string
 }
 
 var _ fairshare.Limiter = (*Limiter)(nil)
@@ -86,22 +87,32 @@ func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if err := l.table.register(next.limits, limits); err != nil {
+	known, err := l.table.register(next.limits, limits)
+	if err != nil {
 		return nil, err
+	}
+	for i := range limits {
+		if !known[i] && limits[i].Resource != fairshare.Refusals {
+			next.fresh = append(next.fresh, limits[i].Name)
+		}
 	}
 	return next, nil
 }
 
+// Fresh returns the names of the limits that began anew with this Limiter;
+// after New, of all.
+func (l *Limiter) Fresh() []string { return l.fresh }
+
 // register gives each limit its id. It keeps the layout of a limit that is
-// known and fits.
-func (t *table) register(made []limit, limits []fairshare.Limit) error {
+// known and fits, and reports which ones do.
+func (t *table) register(made []limit, limits []fairshare.Limit) (knew []bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	seen := map[string]bool{}
 	for i := range limits {
 		name := identity(&limits[i])
 		if seen[name] {
-			return fmt.Errorf("limit %q of %s stands there twice", limits[i].Name, limits[i].Resource)
+			return nil, fmt.Errorf("limit %q of %s stands there twice", limits[i].Name, limits[i].Resource)
 		}
 		seen[name] = true
 	}
@@ -115,18 +126,19 @@ func (t *table) register(made []limit, limits []fairshare.Limit) error {
 		}
 		if !found {
 			if len(known) > maxLimits {
-				return errors.New("more than 4094 different limits since the start")
+				return nil, errors.New("more than 4094 different limits since the start")
 			}
 			id = uint16(len(known))
 			known = append(known, nil)
 			fresh[name] = id
 		}
+		knew = append(knew, found)
 		made[i].id, made[i].salt = id, maphash.Comparable(t.seed, id)
 		known[id] = &made[i]
 	}
 	t.limits.Store(&known)
 	maps.Copy(t.names, fresh)
-	return nil
+	return knew, nil
 }
 
 // identity says what makes a limit the limit it is.

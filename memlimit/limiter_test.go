@@ -3,6 +3,7 @@ package memlimit_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -192,5 +193,23 @@ func TestTooManyLimitsAreRefusedEachTime(t *testing.T) {
 	}
 	if _, err := l.With(limits[:4000]); err != nil {
 		t.Errorf("4000 limits after that: %v", err)
+	}
+}
+
+func TestFreshLimits(t *testing.T) {
+	pages := fairshare.Limit{Name: "pages", Resource: fairshare.Requests, N: 10, Window: time.Minute}
+	ban := fairshare.Limit{Name: "pages", Resource: fairshare.Refusals, N: 3, Window: time.Minute}
+	l := open(t, []fairshare.Limit{pages, ban}, 1<<20)
+	wider, renamed := pages, pages
+	wider.N, renamed.Name = 20, "articles"
+	next, err := l.With([]fairshare.Limit{wider, renamed, ban})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Fresh(); !slices.Equal(got, []string{"pages"}) {
+		t.Errorf("at first: %q", got)
+	}
+	if got := next.Fresh(); !slices.Equal(got, []string{"articles"}) {
+		t.Errorf("after the change: %q", got)
 	}
 }
