@@ -154,3 +154,51 @@ func BenchmarkHostile(b *testing.B) {
 		})
 	}
 }
+
+// What a watch costs on top of Resolve, for all kinds of peers.
+var watched = []struct {
+	name, peer string
+	trusted    []string
+	headers    []string
+	before     int // requests for three clients
+	suspect    bool
+}{
+	{"public", "192.0.2.1:4711", nil, []string{"X-Forwarded-For: 6.6.6.6"}, 0, false},
+	{"public-v6", "[2001:db8::1]:4711", nil, nil, 0, false},
+	{"trusted", "127.0.0.1:4711", []string{"loopback"}, []string{"X-Forwarded-For: 192.0.2.1"}, 0, false},
+	{"trusted-missing", "127.0.0.1:4711", []string{"loopback"}, nil, 0, false},
+	{"suspected", "127.0.0.1:4711", nil, []string{"X-Forwarded-For: 192.0.2.1"}, 200, true},
+	{"suspected-unix", "@", nil, []string{"X-Forwarded-For: 192.0.2.1"}, 200, true},
+	{"one-client", "127.0.0.1:4711", nil, []string{"X-Forwarded-For: 192.0.2.1"}, 0, false},
+	{"silent", "10.0.0.1:4711", nil, []string{"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"}, 0, false},
+}
+
+func TestLookMakesNoAllocation(t *testing.T) {
+	for _, test := range watched {
+		w, r, h := clientaddr.NewWatch(), newResolver(t, "", test.trusted...), headers(test.headers...)
+		forward(w, r, test.peer, xff, test.before)
+		suspect := false
+		if n := testing.AllocsPerRun(200, func() { suspect = w.Look(r, r.Resolve(test.peer, h), h) }); n != 0 {
+			t.Errorf("%s: %v allocations", test.name, n)
+		}
+		if suspect != test.suspect {
+			t.Errorf("%s: suspect %v", test.name, suspect)
+		}
+	}
+}
+
+func BenchmarkLook(b *testing.B) {
+	for _, test := range watched {
+		w, r, h := clientaddr.NewWatch(), newResolver(b, "", test.trusted...), headers(append(test.headers, "Accept: */*", "Accept-Language: de", "Accept-Encoding: gzip")...)
+		forward(w, r, test.peer, xff, test.before)
+		res := r.Resolve(test.peer, h)
+		b.Run(test.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if w.Look(r, res, h) != test.suspect {
+					b.Fatal("suspected or not")
+				}
+			}
+		})
+	}
+}

@@ -5,13 +5,14 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
 // Bounds of what is said.
 const (
-	namedPeers = 8  // more are said as "private"
+	namedPeers = 8  // in trusted_proxies; more are said as loopback and private
 	isLoud     = 60 // missing headers since the last call: more than health checks would be
 )
 
@@ -55,7 +56,7 @@ func (w *Watch) peerLines(now time.Time, r *Resolver) []string {
 			!suspect && now.Sub(p.askedAt) >= forgetAfter,
 			!suspect && !asked && full:
 			idle = append(idle, addr)
-		case !asked:
+		case !asked, r.start(addr, !addr.IsValid()).PeerTrusted: // by now
 		case suspect:
 			suspects = append(suspects, addr)
 		case p.hiding.Load() && (p.saidAt.IsZero() || now.Sub(p.saidAt) >= forgetAfter):
@@ -105,14 +106,17 @@ func suspectLine(r *Resolver, all map[netip.Addr]*peer, suspects []netip.Addr) s
 	name := forwarding[best].name
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s in %d of %d requests, for %d or more clients, who all count as one. "+
-		"Limits that count by client only report for %s, and %s never banned. ",
+		"Unless suspected_proxies is enforce, %s never banned and limits that count by client only report for %s. ",
 		some(suspects, "looks like a proxy that nobody named", "look like proxies that nobody named"),
-		name, by[best], checked, suspectClients, it(suspects), itIs(suspects))
+		name, by[best], checked, suspectClients, one(suspects, "it is", "they are"), one(suspects, "it", "them"))
+	if r.header != "" && r.header != forwarding[best].key {
+		fmt.Fprintf(&b, "There is one header for all trusted proxies: the others have to send %s too. ", name)
+	}
 	if by[best] >= checked*9/10 {
-		fmt.Fprintf(&b, "If %s, add to the policy:", isYours(suspects))
+		fmt.Fprintf(&b, "If %s yours, add to the policy:", one(suspects, "it is", "they are"))
 	} else {
 		// Trusting it as it is would let clients name themselves.
-		fmt.Fprintf(&b, "Not all requests carry it: clients may have sent it. Have the proxy set it always%s, then add to the policy:", setting(name))
+		fmt.Fprintf(&b, "Requests without it show that clients may have sent it: have the proxy set it always%s, then add to the policy:", setting(name))
 	}
 	b.WriteString(policyLines(r, suspects, name))
 	return b.String()
@@ -126,26 +130,34 @@ func hidingLine(r *Resolver, hiding []netip.Addr) string {
 		name = headerName(r.header)
 	}
 	return fmt.Sprintf("%s: no header names a client, and there are %d or more user agents, who all count as one client. "+
-		"If %s, have the proxy send %s%s, and add to the policy:%s",
-		some(hiding, "may be a proxy", "may be proxies"), hidingAgents, isYours(hiding), name, setting(name), policyLines(r, hiding, name))
+		"If %s yours, and no NAT, have the proxy send %s%s and add to the policy:%s",
+		some(hiding, "may be a proxy", "may be proxies"), hidingAgents, one(hiding, "it is", "they are"), name, setting(name), policyLines(r, hiding, name))
 }
 
 // policyLines are what makes peers trusted, as they stand in a policy file.
 func policyLines(r *Resolver, peers []netip.Addr, header string) string {
-	words := slices.Clone(r.words)
-	for _, addr := range peers {
-		word := "unix"
-		if addr.IsValid() {
-			word = addr.String()
+	var words []string
+	add := func(word string) {
+		if strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789./") != "" {
+			word = strconv.Quote(word) // as ::1, which YAML may take for something else
 		}
-		words = append(words, word)
+		if !slices.Contains(words, word) {
+			words = append(words, word)
+		}
 	}
-	if len(peers) > namedPeers {
-		words = append(slices.Clone(r.words), "loopback", "private", "unix")
+	for _, word := range r.words {
+		add(word)
 	}
-	for i, word := range words {
-		if strings.Contains(word, ":") {
-			words[i] = `"` + word + `"` // ::1 is not plain in all of YAML
+	for _, addr := range peers {
+		switch {
+		case !addr.IsValid():
+			add("unix")
+		case len(peers) <= namedPeers:
+			add(addr.String())
+		case addr.IsLoopback():
+			add("loopback")
+		default:
+			add("private")
 		}
 	}
 	return fmt.Sprintf("\nclients:\n  trusted_proxies: [%s]\n  header: %s", strings.Join(words, ", "), header)
@@ -214,7 +226,7 @@ func (w *Watch) proxyLines(now time.Time, r *Resolver) []string {
 		lines = append(lines, line)
 	}
 	if f := malformed; f.failed > 0 && name != "" {
-		lines = append(lines, fmt.Sprintf("the trusted proxy %s sent a %s that cannot be read to its end with %d of its %d requests in the last minute: "+
+		lines = append(lines, fmt.Sprintf("the trusted proxy %s sent %s that cannot be read to its end with %d of its %d requests in the last minute: "+
 			"they count as the last address that could be read, or as the proxy%s", peerName(f.addr), name, f.failed, f.requests, more(f.proxies)))
 	}
 	return lines
@@ -267,23 +279,10 @@ func more(proxies int) string {
 	return fmt.Sprintf("; %d more trusted proxies do so too", proxies-1)
 }
 
-func it(peers []netip.Addr) string {
+// one picks the word for one peer or for many.
+func one(peers []netip.Addr, one, many string) string {
 	if len(peers) == 1 {
-		return "it"
+		return one
 	}
-	return "them"
-}
-
-func itIs(peers []netip.Addr) string {
-	if len(peers) == 1 {
-		return "it is"
-	}
-	return "they are"
-}
-
-func isYours(peers []netip.Addr) string {
-	if len(peers) == 1 {
-		return "it is yours"
-	}
-	return "they are yours"
+	return many
 }

@@ -62,7 +62,7 @@ type proxy struct {
 	missing   atomic.Int64
 	malformed atomic.Int64
 	instead   [len(forwarding)]atomic.Int64 // missing, but with this header
-	agents    distinct                      // when missing
+	agents    distinct                      // of those that failed
 
 	// Of Lines.
 	failedAt time.Time // the last call that found a failure
@@ -168,9 +168,11 @@ func (w *Watch) lookAtProxy(r *Resolver, res Result, h Header) {
 				p.instead[i].Add(1)
 			}
 		}
-		p.agents.add(w.hash(agentOf(h)))
 	case res.Malformed:
 		p.malformed.Add(1)
+	}
+	if failed {
+		p.agents.add(w.hash(agentOf(h)))
 	}
 }
 
