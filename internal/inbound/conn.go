@@ -129,6 +129,15 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.Conn.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
+// isExempt reports whether others speak through the client: it is an exempt
+// address, or a process of this machine on a Unix socket.
+func (c *conn) isExempt() bool {
+	addr := addrOf(c.RemoteAddr())
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	return !addr.IsValid() || c.l.book.isExempt(addr)
+}
+
 // CloseWrite lets net/http end its half so that an early answer is not lost.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {

@@ -35,7 +35,7 @@ func (l *Listener) Drain(ctx context.Context) {
 		turnAway(l.inner)
 		l.each(func(c *conn) {
 			if s := c.h2.Load(); s != nil {
-				s.goAway()
+				go s.goAway() // ends at the latest when the connection does
 			}
 		})
 		l.limp(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync"
 )
 
 // Attach has srv tell l about its connections, and l watch over what srv
@@ -15,9 +16,10 @@ func (l *Listener) Attach(srv *http.Server) {
 	srv.ConnContext = func(ctx context.Context, outer net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, connOf(outer))
 	}
+	var once sync.Once
 	srv.BaseContext = func(net.Listener) context.Context {
 		// By now net/http has put in its HTTP/2, and serves nobody yet.
-		watchHTTP2(srv)
+		once.Do(func() { watchHTTP2(srv) })
 		return context.Background()
 	}
 	next := srv.Handler
@@ -79,6 +81,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(&a, r)
 		a.begin(http.StatusOK)
 		return
+	}
+	if c := connOfRequest(r); c != nil {
+		if s := c.h2.Load(); s != nil {
+			h.serveStream(w, r, s)
+			return
+		}
 	}
 	h.next.ServeHTTP(w, r)
 }

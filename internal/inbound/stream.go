@@ -1,0 +1,148 @@
+package inbound
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+// pieceBytes is how much of an answer is written to a stream at once.
+const pieceBytes = 32 << 10
+
+// unpacedBytes of an answer cannot block while its handler runs: net/http
+// keeps them.
+const unpacedBytes = 4 << 10
+
+// A streamAnswer is an answer on a stream of HTTP/2, whose client must take it
+// at the pace of a connection: a stream may stand still, by its flow control,
+// while others of the same connection flow. Those share what the connection
+// carries, so a stream whose connection keeps its pace gets as many times 20 s
+// as there are streams that wait.
+type streamAnswer struct {
+	http.ResponseWriter
+	s     *streams
+	total int64
+
+	mu    sync.Mutex
+	timer *time.Timer // nil: not needed yet
+	armed bool
+	over  bool
+	run   pace
+	base  int64         // sent by the connection when the run began
+	since time.Duration // of the Write that is blocked; 0: none is
+}
+
+func (h *handler) serveStream(w http.ResponseWriter, r *http.Request, s *streams) {
+	s.mu.Lock()
+	s.handlers++
+	s.mu.Unlock()
+	a := streamAnswer{ResponseWriter: w, s: s}
+	defer a.end()
+	h.next.ServeHTTP(&a, r)
+}
+
+// end gives the rest, which net/http writes now, its time.
+func (a *streamAnswer) end() {
+	a.s.mu.Lock()
+	a.s.handlers--
+	others := a.s.handlers
+	a.s.mu.Unlock()
+	a.mu.Lock()
+	a.over = true
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	a.mu.Unlock()
+	http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(runTime * time.Duration(1+others)))
+}
+
+func (a *streamAnswer) Write(b []byte) (n int, err error) {
+	for {
+		piece := b[n:min(len(b), n+pieceBytes)]
+		a.total += int64(len(piece))
+		paced := a.total > unpacedBytes
+		if paced {
+			a.enter()
+		}
+		m, err := a.ResponseWriter.Write(piece)
+		if paced {
+			a.leave(m)
+		}
+		n += m
+		if err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
+
+func (a *streamAnswer) Flush() { a.FlushError() }
+
+func (a *streamAnswer) FlushError() error {
+	a.enter()
+	defer a.leave(0)
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (a *streamAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// enter begins to count time. A timer that runs is left alone: it looks at
+// what has become of the Write.
+func (a *streamAnswer) enter() {
+	a.s.mu.Lock()
+	a.s.writers++
+	a.s.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.since = max(1, time.Since(a.s.began))
+	if a.run == (pace{}) {
+		a.base = a.s.conn.sent.Load()
+	}
+	switch {
+	case a.timer == nil:
+		a.timer, a.armed = time.AfterFunc(runTime, a.look), true
+	case !a.armed:
+		a.timer.Reset(max(1, runTime-a.run.spent))
+		a.armed = true
+	}
+}
+
+func (a *streamAnswer) leave(n int) {
+	a.s.mu.Lock()
+	a.s.writers--
+	a.s.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.run.bytes += int64(n)
+	a.run.spent += time.Since(a.s.began) - a.since
+	a.since = 0
+	if a.run.bytes >= runBytes {
+		a.run = pace{}
+	}
+}
+
+// look is called by the timer.
+func (a *streamAnswer) look() {
+	a.s.mu.Lock()
+	writers := max(1, a.s.writers)
+	a.s.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.armed = false
+	if a.over || a.since == 0 {
+		return
+	}
+	spent := a.run.spent + time.Since(a.s.began) - a.since
+	left := runTime - spent
+	if left <= 0 {
+		flowed := a.s.conn.sent.Load() - a.base
+		if flowed < minRate*int64(spent/time.Second) || spent >= runTime*time.Duration(writers) {
+			a.s.conn.l.notices.closedSlow()
+			http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(-time.Second))
+			return
+		}
+		left = runTime
+	}
+	a.timer.Reset(left)
+	a.armed = true
+}
