@@ -79,7 +79,7 @@ func (w *Watch) peerLines(now time.Time, r *Resolver) []string {
 func suspectLine(r *Resolver, all map[netip.Addr]*peer, suspects []netip.Addr) string {
 	slices.SortFunc(suspects, netip.Addr.Compare)
 	var checked int64
-	var by [len(forwarding)]int64
+	var by headerCounts
 	for _, addr := range suspects {
 		p := all[addr]
 		checked += p.checked.Load()
@@ -113,7 +113,7 @@ func suspectLine(r *Resolver, all map[netip.Addr]*peer, suspects []netip.Addr) s
 		fmt.Fprintf(&b, "There is one header for all trusted proxies: the others have to send %s too. ", name)
 	}
 	if by[best] >= checked*9/10 {
-		fmt.Fprintf(&b, "If %s yours, add to the policy:", one(suspects, "it is", "they are"))
+		fmt.Fprintf(&b, "If %s yours and %s the header itself%s, add to the policy:", one(suspects, "it is", "they are"), one(suspects, "sets", "set"), setting(name))
 	} else {
 		// Trusting it as it is would let clients name themselves.
 		fmt.Fprintf(&b, "Requests without it show that clients may have sent it: have the proxy set it always%s, then add to the policy:", setting(name))
@@ -163,69 +163,72 @@ func policyLines(r *Resolver, peers []netip.Addr, header string) string {
 	return fmt.Sprintf("\nclients:\n  trusted_proxies: [%s]\n  header: %s", strings.Join(words, ", "), header)
 }
 
-func (w *Watch) proxyLines(now time.Time, r *Resolver) []string {
-	type failure struct {
-		addr              netip.Addr
-		failed, requests  int64
-		instead, proxies  int
-		insteadOf, others int64
+// A failure is what trusted proxies did not tell since the last call.
+type failure struct {
+	proxies  int          // that failed so
+	addr     netip.Addr   // of the one that did most often
+	failed   int64        // its requests without a client
+	requests int64        // all of its
+	instead  headerCounts // what they carried
+}
+
+// count adds what one more proxy did.
+func (f *failure) count(addr netip.Addr, failed, requests int64, instead headerCounts) {
+	if failed == 0 {
+		return
 	}
+	f.proxies++
+	if failed > f.failed {
+		f.addr, f.failed, f.requests, f.instead = addr, failed, requests, instead
+	}
+}
+
+type headerCounts [len(forwarding)]int64
+
+func (w *Watch) proxyLines(now time.Time, r *Resolver) []string {
 	var missing, malformed failure
 	var idle []netip.Addr
 	all := w.proxies.all()
 	for _, addr := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
 		p := all[addr]
 		absent, bad, requests := p.missing.Swap(0), p.malformed.Swap(0), p.requests.Swap(0)
-		var instead [len(forwarding)]int64
+		var instead headerCounts
 		for i := range instead {
 			instead[i] = p.instead[i].Swap(0)
 		}
-		if absent+bad > 0 || p.failedAt.IsZero() {
+		failed := absent + bad
+		if failed > 0 || p.failedAt.IsZero() {
 			p.failedAt = now
 		}
 		if now.Sub(p.failedAt) >= forgetAfter {
 			idle = append(idle, addr)
 		}
-		if absent+bad == 0 {
-			continue
-		}
-		loud := (absent+bad)*10 >= requests && (absent+bad >= isLoud || p.agents.len() > 1)
-		if !loud && !p.saidAt.IsZero() && now.Sub(p.saidAt) < forgetAfter {
+		loud := failed*10 >= requests && (failed >= isLoud || p.agents.len() > 1)
+		if failed == 0 || !loud && !p.saidAt.IsZero() && now.Sub(p.saidAt) < forgetAfter {
 			continue
 		}
 		p.saidAt = now
-		if absent > 0 {
-			missing.proxies++
-			if absent > missing.failed {
-				missing.addr, missing.failed, missing.requests = addr, absent, requests
-				missing.instead, missing.insteadOf = 0, 0
-				for i, n := range instead {
-					if n > missing.insteadOf {
-						missing.instead, missing.insteadOf = i, n
-					}
-				}
-			}
-		}
-		if bad > 0 {
-			malformed.proxies++
-			if bad > malformed.failed {
-				malformed.addr, malformed.failed, malformed.requests = addr, bad, requests
-			}
-		}
+		missing.count(addr, absent, requests, instead)
+		malformed.count(addr, bad, requests, instead)
 	}
 	w.proxies.drop(idle)
-	var lines []string
 	name := headerName(r.header)
-	if f := missing; f.failed > 0 && name != "" {
+	if name == "" {
+		return nil // nobody is trusted any more
+	}
+	var lines []string
+	if f := missing; f.failed > 0 {
 		line := fmt.Sprintf("the trusted proxy %s sent no %s with %d of its %d requests in the last minute: they all count as one client%s%s",
 			peerName(f.addr), name, f.failed, f.requests, more(f.proxies), setting(name))
-		if f.insteadOf*10 >= f.failed*9 && forwarding[f.instead].key != r.header {
-			other := forwarding[f.instead].name
-			line += fmt.Sprintf("; %d of them carried %s: if the proxy sets that itself, say header: %s", f.insteadOf, other, other)
+		for i, n := range f.instead {
+			if n*10 >= f.failed*9 {
+				line += fmt.Sprintf("; %d of them carried %s: if the proxy sets that itself, say header: %s", n, forwarding[i].name, forwarding[i].name)
+				break
+			}
 		}
 		lines = append(lines, line)
 	}
-	if f := malformed; f.failed > 0 && name != "" {
+	if f := malformed; f.failed > 0 {
 		lines = append(lines, fmt.Sprintf("the trusted proxy %s sent %s that cannot be read to its end with %d of its %d requests in the last minute: "+
 			"they count as the last address that could be read, or as the proxy%s", peerName(f.addr), name, f.failed, f.requests, more(f.proxies)))
 	}

@@ -6,6 +6,9 @@
 // the right: each proxy appends the address it was asked from, so everything
 // left of the first address that is not a trusted proxy is the client's own
 // invention.
+//
+// [Behind] knows what the usual servers and CDNs need. A [Watch] finds out when
+// a proxy is there that nobody named, or one that does not name its clients.
 package clientaddr
 
 import (

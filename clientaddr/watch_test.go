@@ -154,7 +154,7 @@ func TestSuspectedProxyIsSaidWithTheLinesToAdd(t *testing.T) {
 	}{
 		{"nginx on this machine", nil, "", func(w *clientaddr.Watch, r *clientaddr.Resolver) {
 			forward(w, r, "127.0.0.1:1", xff, 340)
-		}, []string{"127.0.0.1 looks like a proxy", "X-Forwarded-For in ", "If it is yours, add to the policy:"}, []string{"127.0.0.1"}, xff},
+		}, []string{"127.0.0.1 looks like a proxy", "X-Forwarded-For in ", "If it is yours and sets the header itself"}, []string{"127.0.0.1"}, xff},
 		{"IPv6", nil, "", func(w *clientaddr.Watch, r *clientaddr.Resolver) {
 			forward(w, r, "[::1]:1", xff, 100)
 		}, []string{"::1 looks", "in 100 of 100 requests"}, []string{"::1"}, xff},
@@ -177,6 +177,15 @@ func TestSuspectedProxyIsSaidWithTheLinesToAdd(t *testing.T) {
 				ask(w, r, "10.0.0.5:1", fmt.Sprintf("X-Real-IP: 192.0.2.%d", i), fmt.Sprintf("X-Forwarded-For: 192.0.2.%d", i))
 			}
 		}, nil, []string{"10.0.0.5"}, xff},
+		{"both, but for health checks", nil, "", func(w *clientaddr.Watch, r *clientaddr.Resolver) {
+			for i := range 100 {
+				h := []string{fmt.Sprintf("X-Real-IP: 192.0.2.%d", i)}
+				if i%20 != 0 {
+					h = append(h, fmt.Sprintf("X-Forwarded-For: 192.0.2.%d", i))
+				}
+				ask(w, r, "10.0.0.5:1", h...)
+			}
+		}, []string{"in 95 of 100"}, []string{"10.0.0.5"}, xff},
 		{"clients' own lists alone", nil, "", func(w *clientaddr.Watch, r *clientaddr.Resolver) {
 			for i := range 400 {
 				if ask(w, r, "127.0.0.1:1"); i < 150 {
@@ -199,7 +208,7 @@ func TestSuspectedProxyIsSaidWithTheLinesToAdd(t *testing.T) {
 			for _, peer := range []string{"10.0.0.9:1", "127.0.0.1:1", "10.0.0.8:1"} {
 				forward(w, r, peer, xff, 100)
 			}
-		}, []string{"10.0.0.8 and 2 more look like proxies", "they are never banned", "If they are yours"}, []string{"10.0.0.8", "10.0.0.9", "127.0.0.1"}, xff},
+		}, []string{"10.0.0.8 and 2 more look like proxies", "they are never banned", "If they are yours and set"}, []string{"10.0.0.8", "10.0.0.9", "127.0.0.1"}, xff},
 		{"many", []string{"private"}, "", func(w *clientaddr.Watch, r *clientaddr.Resolver) {
 			for i := range 9 {
 				forward(w, r, fmt.Sprintf("127.0.0.%d:1", i+1), xff, 100)
@@ -235,7 +244,7 @@ func TestSuspectedProxyText(t *testing.T) {
 	forward(w, r, "127.0.0.1:1", xff, 100)
 	want := "127.0.0.1 looks like a proxy that nobody named: X-Forwarded-For in 100 of 100 requests, for 3 or more clients, who all count as one. " +
 		"Unless suspected_proxies is enforce, it is never banned and limits that count by client only report for it. " +
-		"If it is yours, add to the policy:\nclients:\n  trusted_proxies: [127.0.0.1]\n  header: X-Forwarded-For"
+		"If it is yours and sets the header itself (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;), add to the policy:\nclients:\n  trusted_proxies: [127.0.0.1]\n  header: X-Forwarded-For"
 	if got := w.Lines(noon, r); !slices.Equal(got, []string{want}) {
 		t.Errorf("%q", got)
 	}
@@ -312,6 +321,9 @@ func TestWatchIsBounded(t *testing.T) {
 	}
 	w.Lines(noon, r)
 	w.Lines(noon.Add(time.Minute), r) // those who ask no more make room
+	if !ask(w, r, "192.168.0.1:1") {
+		t.Error("a suspected peer is forgotten after a minute")
+	}
 	if !forward(w, r, "192.168.0.2:1", xff, 100) {
 		t.Error("idle peers are not forgotten")
 	}
@@ -436,6 +448,38 @@ func TestHealthChecksAreSaidOnceAnHour(t *testing.T) {
 	ask(w, r, "127.0.0.1:1", "User-Agent: Firefox")
 	if got := w.Lines(noon.Add(130*time.Minute), r); len(got) != 1 {
 		t.Errorf("with another client: %q", got)
+	}
+}
+
+// What the proxy names a client in nine of ten requests is no trouble.
+func TestFewMissingHeadersAreSaidOnceAnHour(t *testing.T) {
+	w, r := clientaddr.NewWatch(), newResolver(t, "", "loopback")
+	for i := range 60 {
+		for j := range 1000 {
+			if j < 70 {
+				ask(w, r, "127.0.0.1:1", fmt.Sprintf("User-Agent: %d", j))
+			} else {
+				ask(w, r, "127.0.0.1:1", "X-Forwarded-For: 192.0.2.1")
+			}
+		}
+		if got := w.Lines(noon.Add(time.Duration(i)*time.Minute), r); len(got) != 0 != (i == 0) {
+			t.Fatalf("minute %d: %q", i, got)
+		}
+	}
+}
+
+func TestTrustedProxiesAreForgottenAnHourAfterTheLastFailure(t *testing.T) {
+	w, r := clientaddr.NewWatch(), newResolver(t, "", "private")
+	for i := range 300 {
+		ask(w, r, fmt.Sprintf("10.0.%d.%d:1", i>>8, i&255))
+	}
+	if got := w.Lines(noon, r); len(got) != 1 || !strings.Contains(got[0], "; 255 more trusted proxies do so too") {
+		t.Errorf("%q", got)
+	}
+	w.Lines(noon.Add(time.Hour), r)
+	ask(w, r, "192.168.0.1:1")
+	if got := w.Lines(noon.Add(61*time.Minute), r); len(got) != 1 || !strings.HasPrefix(got[0], "the trusted proxy 192.168.0.1 sent no") {
+		t.Errorf("%q", got)
 	}
 }
 
