@@ -80,8 +80,9 @@ func (p *patience) end() {
 
 // abandoned are the requests whose clients are gone, the oldest first.
 type abandoned struct {
-	mu   sync.Mutex
-	list list.List
+	mu      sync.Mutex
+	list    list.List
+	stopped bool
 }
 
 func (a *abandoned) add(p *patience) *list.Element {
@@ -91,6 +92,9 @@ func (a *abandoned) add(p *patience) *list.Element {
 		oldest := a.list.Front()
 		oldest.Value.(*patience).cancel(errAbandoned)
 		a.list.Remove(oldest)
+	}
+	if a.stopped {
+		p.cancel(errStopped)
 	}
 	return a.list.PushBack(p)
 }
@@ -104,6 +108,7 @@ func (a *abandoned) remove(e *list.Element) {
 func (a *abandoned) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.stopped = true
 	for e := a.list.Front(); e != nil; e = e.Next() {
 		e.Value.(*patience).cancel(errStopped)
 	}

@@ -80,13 +80,6 @@ func (a *ahead) room() *chunk {
 	}
 }
 
-// ready reports whether take would return at once.
-func (a *ahead) ready() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.err != nil || len(a.queue) > 1 || a.queue[0].from < a.queue[0].to
-}
-
 // take waits for a part of the answer and returns it. It stays good until it
 // is told to took. The error comes after the last part.
 func (a *ahead) take() ([]byte, error) {

@@ -184,7 +184,7 @@ func (q *passage) trailer(resp *http.Response, announced int) {
 
 // copy hands the body on. The error is that of either side; it is logged.
 func (q *passage) copy(resp *http.Response) error {
-	to := sink{w: q.w, flush: resp.ContentLength < 0, http2: q.r.ProtoMajor == 2}
+	to := sink{w: q.w, flush: resp.ContentLength < 0}
 	c := q.proxy.chunks.get()
 	if eventStream(resp.Header) {
 		defer q.proxy.chunks.put(c)
@@ -252,9 +252,6 @@ func (q *passage) ahead(resp *http.Response, first *chunk, to *sink) error {
 	go a.run()
 	defer a.end()
 	for {
-		if !a.ready() {
-			to.idle()
-		}
 		p, err := a.take()
 		if err == io.EOF {
 			return nil
@@ -287,7 +284,6 @@ func (q *passage) stream(resp *http.Response, c *chunk, to *sink) error {
 			if err := to.write(c.space[:n]); err != nil {
 				return err
 			}
-			to.idle()
 		}
 		switch {
 		case err == io.EOF || err != nil && context.Cause(q.ctx) == errStopped:
@@ -312,34 +308,14 @@ func eventStream(h http.Header) bool {
 		(len(v[0]) == len(kind) || strings.IndexByte("; \t,", v[0][len(kind)]) >= 0)
 }
 
-// A sink is where a body is written to: the client.
+// A sink is where a body is written to: the client. How fast it is to take
+// what is written is the listener's business.
 type sink struct {
 	w     http.ResponseWriter
 	flush bool // what is written is to arrive at once
-	http2 bool // whose streams nobody else paces
-	pace  pace
 }
 
 func (s *sink) write(p []byte) error {
-	if !s.http2 {
-		return s.put(p)
-	}
-	for len(p) > 0 {
-		n := min(len(p), paceBytes)
-		if until, set := s.pace.begin(time.Now()); set {
-			http.NewResponseController(s.w).SetWriteDeadline(until)
-		}
-		err := s.put(p[:n])
-		s.pace.end(time.Now(), n)
-		if err != nil {
-			return err
-		}
-		p = p[n:]
-	}
-	return nil
-}
-
-func (s *sink) put(p []byte) error {
 	if n, err := s.w.Write(p); err != nil {
 		return err
 	} else if n < len(p) {
@@ -349,13 +325,4 @@ func (s *sink) put(p []byte) error {
 		return http.NewResponseController(s.w).Flush()
 	}
 	return nil
-}
-
-// idle is called before waiting for the upstream: the client has no fault in
-// that.
-func (s *sink) idle() {
-	if !s.pace.until.IsZero() {
-		s.pace.until = time.Time{}
-		http.NewResponseController(s.w).SetWriteDeadline(time.Time{})
-	}
 }

@@ -2,14 +2,14 @@ package proxy
 
 import "time"
 
-// A client that moves fewer bytes than paceBytes while it is waited for
+// A client that sends fewer bytes than paceBytes while it is waited for
 // paceTime is cut: 1 kB/s.
 const (
 	paceBytes = 20_000
 	paceTime  = 20 * time.Second
 )
 
-// A pace measures how fast a client takes or sends. Only time spent waiting
+// A pace measures how fast a client sends. Only time spent waiting
 // for the client counts: paceTime for each run of paceBytes.
 type pace struct {
 	left    int           // bytes of this run that are still to come

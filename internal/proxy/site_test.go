@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"fairshare"
+	"fairshare/httpguard"
+	"fairshare/limittest"
+)
+
+// pipes is a listener whose connections are pipes, for bubbles.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipes() *pipes {
+	return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-p.closed:
+		return nil, errors.New("connection refused")
+	}
+}
+
+// A site is a proxy behind a guard, between pipes: net/http's server in front
+// of it and behind it. It can live in a bubble.
+type site struct {
+	t           *testing.T
+	proxy       *Proxy
+	front, back *pipes
+	log         lines
+}
+
+// lines is a log that is read in tests.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func newSite(t *testing.T, upstream http.HandlerFunc, c Config, rules ...fairshare.Rule) *site {
+	t.Helper()
+	s := &site{t: t, front: newPipes(), back: newPipes()}
+	if c.Upstream == nil {
+		c.Upstream = &url.URL{Scheme: "http", Host: "upstream"}
+	}
+	c.Log = log.New(&s.log, "", 0)
+	s.proxy = New(c)
+	s.proxy.setup.Load().transport.DialContext = s.back.dial
+	policy := &fairshare.Policy{Rules: rules}
+	guard, err := fairshare.NewGuard(policy, limittest.NewModel(policy.Limits()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := new(http.Protocols)
+	both.SetHTTP1(true)
+	both.SetUnencryptedHTTP2(true)
+	quiet := log.New(io.Discard, "", 0)
+	front := &http.Server{Handler: httpguard.Middleware(guard, httpguard.Options{})(s.proxy), Protocols: both, ErrorLog: quiet, DisableGeneralOptionsHandler: true}
+	back := &http.Server{Handler: upstream, Protocols: both, ErrorLog: quiet}
+	go front.Serve(s.front)
+	go back.Serve(s.back)
+	t.Cleanup(func() {
+		front.Close()
+		s.proxy.Stop()
+		s.proxy.Wait(context.Background())
+		s.proxy.Close()
+		back.Close()
+		if n := s.proxy.bodies.used.Load(); n != 0 {
+			t.Errorf("%d bytes of the budget of bodies were not given back", n)
+		}
+		if n := s.proxy.answers.used.Load(); n != 0 {
+			t.Errorf("%d bytes of the budget of answers were not given back", n)
+		}
+		if n := s.proxy.abandoned.list.Len(); n != 0 {
+			t.Errorf("%d requests are still among the abandoned", n)
+		}
+	})
+	return s
+}
+
+// A visitor is a connection to a site that speaks HTTP/1 as the test writes
+// it.
+type visitor struct {
+	net.Conn
+	t *testing.T
+	r *bufio.Reader
+}
+
+func (s *site) visitor() *visitor {
+	s.t.Helper()
+	conn, err := s.front.dial(context.Background(), "", "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { conn.Close() })
+	return &visitor{conn, s.t, bufio.NewReader(conn)}
+}
+
+// send writes text, lines ended by "\n".
+func (v *visitor) send(text string) {
+	v.t.Helper()
+	if _, err := io.WriteString(v, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
+		v.t.Errorf("sending %.60q: %v", text, err)
+	}
+}
+
+// head reads the head of an answer.
+func (v *visitor) head() *http.Response {
+	v.t.Helper()
+	resp, err := http.ReadResponse(v.r, nil)
+	if err != nil {
+		v.t.Fatalf("reading an answer: %v", err)
+	}
+	return resp
+}
+
+// get asks for path on a connection of its own and returns status and body.
+func (s *site) get(path string) (int, string) {
+	s.t.Helper()
+	v := s.visitor()
+	defer v.Close()
+	v.send("GET " + path + " HTTP/1.1\nHost: site.example\n\n")
+	resp := v.head()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Errorf("reading the answer to %s: %v", path, err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// http2 is a client that speaks HTTP/2 with the site.
+func (s *site) http2() *http.Client {
+	only := new(http.Protocols)
+	only.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{DialContext: s.front.dial, Protocols: only, DisableCompression: true}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// slots lets n requests of a client be in progress at once.
+func slots(n int64) fairshare.Rule {
+	return fairshare.Rule{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: n}}
+}
