@@ -78,10 +78,11 @@ func (w *Watch) peerLines(now time.Time, r *Resolver) []string {
 // suspectLine says what suspected proxies did, and what to add to the policy.
 func suspectLine(r *Resolver, all map[netip.Addr]*peer, suspects []netip.Addr) string {
 	slices.SortFunc(suspects, netip.Addr.Compare)
-	var checked int64
+	var requests, checked int64
 	var by headerCounts
 	for _, addr := range suspects {
 		p := all[addr]
+		requests += p.requests.Load()
 		checked += p.checked.Load()
 		for i := range by {
 			by[i] += p.by[i].Load()
@@ -105,10 +106,10 @@ func suspectLine(r *Resolver, all map[netip.Addr]*peer, suspects []netip.Addr) s
 	}
 	name := forwarding[best].name
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s in %d of %d requests, for %d or more clients, who all count as one. "+
+	fmt.Fprintf(&b, "%s: %s in %d of %d requests looked at, of %d in all, for %d or more clients, who all count as one. "+
 		"Unless suspected_proxies is enforce, %s never banned and limits that count by client only report for %s. ",
 		some(suspects, "looks like a proxy that nobody named", "look like proxies that nobody named"),
-		name, by[best], checked, suspectClients, one(suspects, "it is", "they are"), one(suspects, "it", "them"))
+		name, by[best], checked, requests, suspectClients, one(suspects, "it is", "they are"), one(suspects, "it", "them"))
 	if r.header != "" && r.header != forwarding[best].key {
 		fmt.Fprintf(&b, "There is one header for all trusted proxies: the others have to send %s too. ", name)
 	}

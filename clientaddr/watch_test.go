@@ -242,7 +242,7 @@ func TestSuspectedProxyIsSaidWithTheLinesToAdd(t *testing.T) {
 func TestSuspectedProxyText(t *testing.T) {
 	w, r := clientaddr.NewWatch(), newResolver(t, "")
 	forward(w, r, "127.0.0.1:1", xff, 100)
-	want := "127.0.0.1 looks like a proxy that nobody named: X-Forwarded-For in 100 of 100 requests, for 3 or more clients, who all count as one. " +
+	want := "127.0.0.1 looks like a proxy that nobody named: X-Forwarded-For in 100 of 100 requests looked at, of 100 in all, for 3 or more clients, who all count as one. " +
 		"Unless suspected_proxies is enforce, it is never banned and limits that count by client only report for it. " +
 		"If it is yours and sets the header itself (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;), add to the policy:\nclients:\n  trusted_proxies: [127.0.0.1]\n  header: X-Forwarded-For"
 	if got := w.Lines(noon, r); !slices.Equal(got, []string{want}) {
