@@ -18,6 +18,8 @@ const (
 	fileMode   = 0o640
 	checkEvery = time.Second // whether the file is still where it was
 	sayEvery   = time.Minute // of a fault that lasts
+	tearDelay  = 10 * time.Millisecond
+	lockDelay  = 10 * time.Millisecond // 20 times at most
 )
 
 // An OpenError says why the journal's file could not be opened, and what to
@@ -80,6 +82,10 @@ func openFile(o Options, warn func(error)) (*file, error) {
 	if err := w.open(); err != nil {
 		return nil, newOpenError(o.File, err)
 	}
+	if w.isTorn() { // by a crash, or another process is about to end it
+		time.Sleep(tearDelay)
+		w.mend()
+	}
 	return w, nil
 }
 
@@ -99,23 +105,31 @@ func (w *file) open() error {
 		w.f.Close()
 	}
 	w.f, w.plain, w.size, w.part, w.checked = f, st.Mode().IsRegular(), st.Size(), 0, time.Now()
-	w.mend()
 	return nil
 }
 
-// mend ends a line that was left torn, by a crash or a full disk. If it cannot
-// now, the size is -1, and it is tried again before anything is written.
-func (w *file) mend() error {
-	if !w.plain || w.size == 0 {
-		return nil
+// isTorn tells whether the file ends within a line.
+func (w *file) isTorn() bool {
+	if !w.plain {
+		return false
 	}
 	f, err := os.Open(w.path)
 	if err != nil {
-		return nil // it may not be ours to read
+		return false // it may not be ours to read
 	}
 	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
 	last := []byte{'\n'}
-	if _, err := f.ReadAt(last, w.size-1); err != nil || last[0] == '\n' {
+	if err == nil && size > 0 {
+		f.ReadAt(last, size-1)
+	}
+	return last[0] != '\n'
+}
+
+// mend ends a line that was left torn. If it cannot now, the size is -1, and
+// it is tried again before anything is written.
+func (w *file) mend() error {
+	if !w.isTorn() {
 		return nil
 	}
 	if _, err := w.f.Write([]byte("\n")); err != nil {
@@ -141,8 +155,10 @@ func (w *file) check() error {
 		return w.open()
 	}
 	if size := there.Size(); size != w.size { // somebody else appended, or emptied it
-		w.size, w.part = size, 0
-		return w.mend()
+		torn := w.part > 0 || w.size < 0
+		if w.size, w.part = size, 0; torn {
+			return w.mend()
+		}
 	}
 	return nil
 }
@@ -195,6 +211,10 @@ func (w *file) fit(lines []byte) int {
 // rotate renames the file and those before it, and opens a new one. Another
 // process may have done so just now.
 func (w *file) rotate() error {
+	err := w.lock()
+	if err != nil {
+		return w.grow(err)
+	}
 	there, err := os.Stat(w.path)
 	ours, err2 := w.f.Stat()
 	if err != nil || err2 != nil || !os.SameFile(there, ours) {
@@ -213,12 +233,31 @@ func (w *file) rotate() error {
 			err = os.Rename(w.path, older(1))
 		}
 	}
-	if err != nil { // its directory is often not ours: one long file is better than none
-		w.unable = time.Now()
-		w.warn(fmt.Errorf("%s is over %d bytes and cannot be rotated: %w", w.path, w.max, err))
-		return nil
+	if err != nil {
+		syscall.Flock(int(w.f.Fd()), syscall.LOCK_UN)
+		return w.grow(err)
 	}
 	return w.open()
+}
+
+// grow has the file grow for a while: one that is too long is better than none.
+// Its directory is often not ours to write to.
+func (w *file) grow(why error) error {
+	w.unable = time.Now()
+	w.warn(fmt.Errorf("%s is over %d bytes and cannot be rotated: %w", w.path, w.max, why))
+	return nil
+}
+
+// lock has no other process rotate the file, until it is unlocked or closed.
+func (w *file) lock() (err error) {
+	for range 20 {
+		err = syscall.Flock(int(w.f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil // some file systems have no locks
+		}
+		time.Sleep(lockDelay)
+	}
+	return errors.New("another process has locked it")
 }
 
 // A fileSink is a sink whose file can be replaced.

@@ -37,13 +37,14 @@ func newMasks(v4, v6 int) masks {
 type hashed struct{ hi, lo, rule, kind uint64 }
 
 func newPlace(seed maphash.Seed, e *Entry, m *masks) place {
-	addr := e.Client.As16()
+	from := e.Client.Unmap()
+	addr := from.As16()
 	var client, network hashed
 	for i := range 8 {
 		client.hi = client.hi<<8 | uint64(addr[i])
 		client.lo = client.lo<<8 | uint64(addr[8+i])
 	}
-	p := place{v4: e.Client.Is4(), valid: e.Client.IsValid()}
+	p := place{v4: from.Is4(), valid: from.IsValid()}
 	if p.v4 {
 		client.lo &= m.v4
 		network.hi, network.lo = client.hi, client.lo&^0xFF

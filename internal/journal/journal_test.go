@@ -1,0 +1,439 @@
+package journal
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRepeatsOfAMinuteAreOneLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // from midnight on
+		var out recorder
+		j := open(t, Options{}, &out)
+		add := func(n int, change func(*Entry)) {
+			for range n {
+				j.Add(now(func(e *Entry) { e.Client = netip.MustParseAddr("192.0.2.1"); change(e) }))
+			}
+		}
+		written := func(want string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if got := out.String(); got != want {
+				t.Fatalf("%v\ngot  %q\nwant %q", time.Now(), got, want)
+			}
+			out.out.Reset()
+		}
+		first := func(time, rest string) string {
+			return `{"time":"2000-01-01T` + time + `Z","client":"192.0.2.1","method":"GET","host":"example.org","path":"/a","user_agent":"Mozilla/5.0 (X11)","cookies":2,` +
+				`"rule":"rapid requests","action":"refuse","dry_run":` + rest + "\n"
+		}
+		const plain = `false,"status":429,"retry_after":3,"used":5,"allowed":5,"id":"0123456789"}`
+		add(3, func(*Entry) {})
+		written(first("00:00:00.000", plain)) // the first at once
+		time.Sleep(9 * time.Second)
+		add(1, func(e *Entry) { e.Path = "/last/" + strings.Repeat("é", 30) })
+		written("")
+		add(1, func(e *Entry) { e.Ban = BanStarted; e.ID = "" }) // not to be missed
+		add(2, func(e *Entry) { e.DryRun = true })               // of another kind
+		written(first("00:00:11.000", `false,"status":429,"retry_after":3,"used":5,"allowed":5,"ban":"started","id":""}`) +
+			first("00:00:11.000", `true,"status":429,"retry_after":3,"used":5,"allowed":5,"id":"0123456789"}`))
+		time.Sleep(47 * time.Second)
+		written("")
+		written(`{"time":"2000-01-01T00:00:10.000Z","since":"2000-01-01T00:00:00.000Z","client":"192.0.2.1","path":"/last/` + strings.Repeat("é", 29) + `…",` +
+			`"rule":"rapid requests","action":"refuse","dry_run":false,"repeated":3,"id":"0123456789"}` + "\n")
+		add(2, func(*Entry) {}) // a new minute
+		written(first("00:01:01.000", plain))
+		j.Close()
+		written(`{"time":"2000-01-01T00:00:11.000Z","since":"2000-01-01T00:00:11.000Z","client":"192.0.2.1","path":"/a","rule":"rapid requests","action":"refuse","dry_run":true,"repeated":1,"id":"0123456789"}` + "\n" +
+			`{"time":"2000-01-01T00:01:01.000Z","since":"2000-01-01T00:01:01.000Z","client":"192.0.2.1","path":"/a","rule":"rapid requests","action":"refuse","dry_run":false,"repeated":1,"id":"0123456789"}` + "\n")
+		add(1, func(*Entry) {})
+		j.Close() // does no harm
+		written("")
+	})
+}
+
+func TestClientIsANetworkOfItsOwn(t *testing.T) {
+	for _, test := range []struct {
+		options Options
+		addrs   string
+		lines   int
+	}{
+		{Options{}, "2001:db8::1 2001:db8::2 2001:db8:0:1::1", 3}, // one and its repeat, and one
+		{Options{IPv6Prefix: 56}, "2001:db8::1 2001:db8::2 2001:db8:0:1::1", 2},
+		{Options{IPv6Prefix: 128}, "2001:db8::1 2001:db8::2 2001:db8::1", 3},
+		{Options{}, "192.0.2.1 192.0.2.2 ::ffff:192.0.2.1", 3},
+		{Options{IPv4Prefix: 24}, "192.0.2.1 192.0.2.2 192.0.3.1", 3},
+		{Options{IPv4Prefix: 1}, "192.0.2.1 192.0.2.2 ::", 3},
+	} {
+		var out recorder
+		j := open(t, test.options, &out)
+		for addr := range strings.FieldsSeq(test.addrs) {
+			j.Add(now(func(e *Entry) { e.Client = netip.MustParseAddr(addr) }))
+		}
+		j.Close()
+		if lines := parse(t, out.String()); len(lines) != test.lines || total(lines) != 3 {
+			t.Errorf("%+v: %s", test.options, out.String())
+		}
+	}
+}
+
+// A hundred thousand addresses that come without end are a hundred lines a
+// second, in memory that was taken at the start, and none is forgotten.
+func TestFloodIsBounded(t *testing.T) {
+	const addrs, seconds, each = 100_000, 130, 5000
+	for name, addr := range map[string]func(n int) netip.Addr{
+		"IPv4":                v4,
+		"IPv4, many networks": func(n int) netip.Addr { return v4(n << 8) },
+		"IPv6": func(n int) netip.Addr {
+			return netip.AddrFrom16([16]byte{0x20, 1, 0xd, byte(n >> 16), byte(n >> 8), 6: byte(n), 15: 1})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out recorder
+				j := open(t, Options{}, &out)
+				time.Sleep(time.Second / 2)
+				n := 0
+				for range seconds {
+					for range each {
+						n++
+						j.Add(now(func(e *Entry) { e.Client = addr(n % addrs) }))
+					}
+					time.Sleep(time.Second)
+				}
+				j.Close()
+				lines := parse(t, out.String())
+				if got := total(lines); got != int64(n) {
+					t.Errorf("%d of %d entries", got, n)
+				}
+				// at the end, what waits comes besides
+				if most := out.most(); most > 2*maxLines+toldNetworks+toldRules {
+					t.Errorf("%d lines in a second", most)
+				}
+				delete(out.lines, time.Now().Unix())
+				if most := out.most(); most > maxLines {
+					t.Errorf("%d lines in a second", most)
+				}
+				kinds := map[string]int{}
+				for _, l := range lines {
+					switch {
+					case l.Status != 0:
+						kinds["first"]++
+					case l.Repeated != 0:
+						kinds["repeated"]++
+					case l.Network != "":
+						kinds["network"]++
+					default:
+						kinds["rule"]++
+					}
+				}
+				t.Log(kinds)
+				if kinds["first"] < 30*seconds || kinds["repeated"] == 0 || kinds["network"] < toldNetworks*seconds/sumEvery || kinds["rule"] == 0 {
+					t.Errorf("lines: %v", kinds)
+				}
+			})
+		})
+	}
+}
+
+// Whatever comes, each entry is in exactly one line, and under its own rule.
+func TestEachEntryIsInOneLine(t *testing.T) {
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			var out recorder
+			j := open(t, Options{}, &out)
+			kinds := map[string]int64{}    // what was added, by rule, action and dry run
+			networks := map[string]int64{} // … and network
+			clients := map[string]int64{}  // … and client
+			rules := 1 + random.IntN(30)
+			n := int64(0)
+			for range 300 {
+				spread := 1 << random.IntN(20)
+				for range random.IntN(150) {
+					e := now(func(e *Entry) {
+						e.Client = v4(random.IntN(spread) << random.IntN(12))
+						e.Rule = fmt.Sprint("rule ", random.IntN(rules))
+						e.Action = []string{"refuse", "block"}[random.IntN(2)]
+						e.DryRun = random.IntN(2) == 0
+					})
+					j.Add(e)
+					l := line{Rule: e.Rule, Action: e.Action, DryRun: e.DryRun}
+					network, _ := e.Client.Prefix(24)
+					kinds[l.kind()]++
+					networks[l.kind()+network.String()]++
+					clients[l.kind()+e.Client.String()]++
+					n++
+				}
+				time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+			}
+			j.Close()
+			lines := parse(t, out.String())
+			if got := total(lines); got != n {
+				t.Errorf("seed %d: %d entries in lines, want %d", seed, got, n)
+			}
+			for i := range lines {
+				l := &lines[i]
+				if l.Action == "" { // of the rules that are too many
+					continue
+				}
+				kinds[l.kind()] -= l.entries()
+				switch {
+				case l.Network != "":
+					if networks[l.kind()+l.Network] -= l.entries(); networks[l.kind()+l.Network] < 0 || l.Clients < 1 || l.Clients > min(256, l.Summed) {
+						t.Errorf("seed %d: too much: %+v", seed, *l)
+					}
+				case l.Client.IsValid():
+					if clients[l.kind()+l.Client.String()] -= l.entries(); clients[l.kind()+l.Client.String()] < 0 {
+						t.Errorf("seed %d: too much: %+v", seed, *l)
+					}
+				}
+			}
+			for kind, n := range kinds {
+				if n < 0 || n > 0 && rules*4 < maxRules-1 {
+					t.Errorf("seed %d: %d of %s are missing", seed, n, kind)
+				}
+			}
+		})
+	}
+}
+
+// A reference that somebody was shown is in the journal, as long as there are
+// not too many.
+func TestReferencesAreFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 1))
+		var out recorder
+		j := open(t, Options{}, &out)
+		shown := map[string]bool{}
+		for range 300 {
+			time.Sleep(time.Second)
+			for range maxLines - maxTold {
+				j.Add(now(func(e *Entry) {
+					e.Client = v4(random.IntN(3000) * 12345)
+					e.ID = e.Client.String()
+					shown[e.ID] = true
+				}))
+			}
+		}
+		j.Close()
+		for _, l := range parse(t, out.String()) {
+			delete(shown, l.ID)
+		}
+		if len(shown) > 0 {
+			t.Errorf("%d references are not in the journal", len(shown))
+		}
+	})
+}
+
+// One network cannot take the room of others.
+func TestNetworkTakesItsShareOfTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out recorder
+		j := open(t, Options{}, &out)
+		for n := range 30 {
+			for i := range 1000 {
+				j.Add(now(func(e *Entry) {
+					e.Client = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 6: byte((n*1000 + i) >> 8), 7: byte(i), 15: 1})
+				}))
+			}
+			time.Sleep(time.Second)
+		}
+		out.out.Reset()
+		time.Sleep(20 * time.Second)
+		for range 2 {
+			j.Add(now(func(e *Entry) { e.Client = netip.MustParseAddr("192.0.2.1") }))
+		}
+		j.Close()
+		found := 0
+		for _, l := range parse(t, out.String()) {
+			if l.Client == netip.MustParseAddr("192.0.2.1") {
+				found++
+			}
+		}
+		if found != 2 {
+			t.Errorf("%d lines of a client that came later, want 2", found)
+		}
+	})
+}
+
+func TestQueriesAreWrittenOnlyIfAsked(t *testing.T) {
+	var out recorder
+	j := open(t, Options{}, &out)
+	j.Add(now(func(*Entry) {}))
+	if err := j.Replace(Options{Query: true, Format: "text"}); err != nil {
+		t.Fatal(err)
+	}
+	j.Add(now(func(e *Entry) { e.Client = v4(1) }))
+	j.Close()
+	first, second, _ := strings.Cut(out.String(), "\n")
+	if strings.Contains(first, "secret") || !strings.Contains(second, ` query="q=secret" `) {
+		t.Error(out.String())
+	}
+}
+
+func TestLoadIsAskedOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out recorder
+		asked := 0
+		j := open(t, Options{Load: func() (float64, bool) { asked++; return float64(asked), asked != 3 }}, &out)
+		time.Sleep(time.Second / 2)
+		for i := range 4 {
+			for k := range 20 {
+				j.Add(now(func(e *Entry) { e.Client = v4(100*i + k) }))
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		j.Close()
+		for i, want := range []string{`"load":1.00`, `"load":2.00`, `"allowed":5,"id"`, `"load":4.00`} {
+			if got := strings.Count(out.String(), want); got != 20 {
+				t.Errorf("second %d: %d lines with %s", i, got, want)
+			}
+		}
+		if asked != 5 {
+			t.Errorf("asked %d times", asked)
+		}
+	})
+}
+
+func TestSystemHasALoadAverage(t *testing.T) {
+	load, known := loadAverage()
+	if !known || load < 0 {
+		t.Skipf("load average %v, %v", load, known)
+	}
+}
+
+// A reader that takes nothing, as of a full pipe, holds up nobody, and what
+// comes meanwhile is counted.
+func TestStuckReaderLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read, write := io.Pipe()
+		j := open(t, Options{}, write)
+		n := 0
+		add := func(seconds int) {
+			for range seconds {
+				for range 1000 {
+					n++
+					j.Add(now(func(e *Entry) { e.Client = v4(n % 5000) }))
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		add(300)
+		if j.words.waiting > 2*maxLines*400 {
+			t.Errorf("%d bytes wait", j.words.waiting)
+		}
+		var out recorder
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			io.Copy(&out, read)
+		}()
+		add(30)
+		j.Close()
+		write.Close()
+		<-ended
+		if got := total(parse(t, out.String())); got != int64(n) {
+			t.Errorf("%d of %d entries", got, n)
+		}
+	})
+}
+
+func TestCloseGivesUpOnAStuckReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read, write := io.Pipe()
+		j := open(t, Options{}, write)
+		j.Add(&example)
+		start := time.Now()
+		j.Close()
+		if waited := time.Since(start); waited != closeDelay {
+			t.Errorf("waited %v, want %v", waited, closeDelay)
+		}
+		if lost := j.lost.Load(); lost != 1 {
+			t.Errorf("%d lost, want 1", lost)
+		}
+		read.Close()
+		synctest.Wait()
+	})
+}
+
+// Words that nobody reads are lost at some point, and that is said.
+func TestWordsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read, write := io.Pipe()
+		j := open(t, Options{}, write)
+		words := "fairshare: " + strings.Repeat("x", 1000) + "\n"
+		const n = 5000
+		for range n {
+			io.WriteString(j, words)
+		}
+		j.Add(&example) // there is no room: it is told as a repeat of itself
+		if j.words.waiting > maxWaiting {
+			t.Errorf("%d bytes wait", j.words.waiting)
+		}
+		var out recorder
+		go io.Copy(&out, read)
+		time.Sleep(10 * time.Second)
+		j.Close()
+		write.Close()
+		synctest.Wait()
+		kept := strings.Count(out.String(), words)
+		if kept == 0 || !strings.Contains(out.String(), fmt.Sprintf("fairshare: %d lines were lost here: nobody read them in time\n", n-kept)) {
+			t.Errorf("%d kept, then: %s", kept, out.String()[kept*len(words):])
+		}
+		if lines := parse(t, out.String()); len(lines) != 1 || lines[0].Repeated != 1 {
+			t.Errorf("%+v", lines)
+		}
+	})
+}
+
+func TestManyAtOnce(t *testing.T) {
+	var out recorder
+	dir := t.TempDir()
+	j := open(t, Options{}, &out)
+	const adders, each = 8, 2000
+	var wg sync.WaitGroup
+	for i := range adders {
+		wg.Go(func() {
+			for k := range each {
+				j.Add(now(func(e *Entry) { e.Client = v4(k / 2 << i) }))
+				io.WriteString(j, "fairshare: words\n")
+			}
+		})
+	}
+	for i := range 4 {
+		wg.Go(func() {
+			for k := range 20 {
+				var err error
+				if k%2 == i%2 {
+					err = j.Replace(Options{File: dir + "/log", Max: 50_000, Keep: 10, Load: noLoad})
+				} else {
+					err = j.Replace(Options{Load: noLoad})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	j.Close()
+	if err := j.Reopen(); err == nil {
+		t.Error("a closed journal was opened anew")
+	}
+	all := out.String() + readAll(t, dir)
+	if got := total(parse(t, all)); got != adders*each {
+		t.Errorf("%d of %d entries", got, adders*each)
+	}
+	if got := strings.Count(all, "fairshare: words\n"); got != adders*each {
+		t.Errorf("%d of %d lines of words", got, adders*each)
+	}
+}

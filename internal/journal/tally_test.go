@@ -1,0 +1,125 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A recorder is a writer that keeps what came, and when.
+type recorder struct {
+	mu    sync.Mutex
+	out   bytes.Buffer
+	lines map[int64]int // by second
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lines == nil {
+		r.lines = map[int64]int{}
+	}
+	r.lines[time.Now().Unix()] += bytes.Count(p, []byte("\n"))
+	return r.out.Write(p)
+}
+
+func (r *recorder) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.String()
+}
+
+// most returns how many lines the busiest second had.
+func (r *recorder) most() (lines int) {
+	for _, n := range r.lines {
+		lines = max(lines, n)
+	}
+	return lines
+}
+
+// A line is one of any kind.
+type line struct {
+	Time, Since time.Time
+	Client      netip.Addr
+	Network     string
+	Path, Rule  string
+	Action      string
+	DryRun      bool `json:"dry_run"`
+	Ban         Ban
+	Status      int
+	Repeated    int64
+	Summed      int64
+	Clients     int64
+	Lost        int64
+	ID          string
+}
+
+// entries returns how many a line stands for.
+func (l *line) entries() int64 {
+	n := l.Repeated + l.Summed + l.Lost
+	if l.Status != 0 {
+		n++
+	}
+	return n
+}
+
+// kind is what sums tell apart.
+func (l *line) kind() string { return fmt.Sprint(l.Rule, " ", l.Action, " ", l.DryRun) }
+
+// parse returns the lines of entries in out; words are left out.
+func parse(t *testing.T, out string) (lines []line) {
+	t.Helper()
+	for text := range strings.Lines(out) {
+		if strings.HasPrefix(text, "fairshare: ") {
+			continue
+		}
+		var l line
+		if err := json.Unmarshal([]byte(text), &l); err != nil || !strings.HasSuffix(text, "}\n") {
+			t.Fatalf("%q: %v", text, err)
+		}
+		if l.entries() == 0 || l.Status != 0 && l.entries() != 1 {
+			t.Fatalf("stands for nothing or too much: %s", text)
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+func total(lines []line) (n int64) {
+	for i := range lines {
+		n += lines[i].entries()
+	}
+	return n
+}
+
+func noLoad() (float64, bool) { return 0, false }
+
+// open returns a journal without a load average.
+func open(t testing.TB, o Options, stderr interface{ Write([]byte) (int, error) }) *Journal {
+	t.Helper()
+	if o.Load == nil {
+		o.Load = noLoad
+	}
+	j, err := Open(o, stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// now returns the example, changed, at the present time.
+func now(change func(*Entry)) *Entry {
+	e := example
+	e.Time = time.Now()
+	change(&e)
+	return &e
+}
+
+func v4(n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+}
