@@ -187,3 +187,5 @@ func (s *site) http2() *http.Client {
 func slots(n int64) fairshare.Rule {
 	return fairshare.Rule{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: n}}
 }
+
+var urlOfNobody = url.URL{Scheme: "http", Host: "nobody"}
