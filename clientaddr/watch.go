@@ -2,6 +2,7 @@ package clientaddr
 
 import (
 	"hash/maphash"
+	"net/http"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -84,6 +85,16 @@ func (w *Watch) Look(r *Resolver, res Result, h Header) (suspect bool) {
 		return false
 	}
 	return local(res.Peer) && w.lookAtPeer(r, res.Peer, h)
+}
+
+// Suspects reports whether a peer is a suspected proxy now, without noting
+// anything. The address is as [Canonical] gives it, invalid for Unix sockets.
+func (w *Watch) Suspects(peer netip.Addr) bool {
+	if !local(peer) {
+		return false
+	}
+	p := w.peers.get(peer)
+	return p != nil && p.suspect.Load()
 }
 
 // local reports whether an address is of the names loopback and private, or
@@ -182,18 +193,27 @@ func (w *Watch) lookAtProxy(r *Resolver, res Result, h Header) {
 func (r *Resolver) named(i int, h Header) (client netip.Addr, ok bool) {
 	reader := Resolver{trusted: r.trusted, kind: forwarding[i].kind}
 	var res Result
-	reader.walk(&res, h.Values(forwarding[i].key))
+	reader.walk(&res, valuesOf(h, forwarding[i].key))
 	return res.Addr, res.Addr.IsValid() && !res.Proxy && !res.Malformed
+}
+
+// valuesOf returns all values of a header; key is canonical.
+func valuesOf(h Header, key string) []string {
+	switch h := h.(type) {
+	case nil:
+		return nil
+	case http.Header:
+		return h[key] // Values would spell the key anew
+	}
+	return h.Values(key)
 }
 
 func (w *Watch) hash(s string) uint64 { return maphash.String(w.seed, s) }
 
 // agentOf returns the first User-Agent, "" when there is none.
 func agentOf(h Header) string {
-	if h != nil {
-		if values := h.Values("User-Agent"); len(values) > 0 {
-			return values[0]
-		}
+	if values := valuesOf(h, "User-Agent"); len(values) > 0 {
+		return values[0]
 	}
 	return ""
 }
@@ -224,11 +244,8 @@ func (s headerSet) has(i int) bool { return s>>i&1 != 0 }
 
 func headersOf(h Header) headerSet {
 	var set headerSet
-	if h == nil {
-		return 0
-	}
 	for i := range forwarding {
-		if values := h.Values(forwarding[i].key); len(values) > 1 || len(values) == 1 && trim(values[0]) != "" {
+		if values := valuesOf(h, forwarding[i].key); len(values) > 1 || len(values) == 1 && trim(values[0]) != "" {
 			set |= 1 << i
 		}
 	}
