@@ -32,7 +32,8 @@ const (
 	smallData            = 16                    // bytes; DATA up to this length counts too
 
 	readAhead = 1 << 10
-	endedKept = 128 // streams, ended by errCodeEnded
+	endedKept = 128  // streams, ended by errCodeEnded
+	openKept  = 1024 // streams that are not answered yet
 
 	errCodeProtocol = 0x1 // RFC 9113 §7: PROTOCOL_ERROR
 	errCodeFlow     = 0x3 // FLOW_CONTROL_ERROR
@@ -135,12 +136,11 @@ type streams struct {
 	asked    int64 // requests in all
 	tokens   int   // idle frames that may still come
 	tokensAt time.Duration
-	handlers int // requests in progress
-	writers  int // of these, blocked in Write
+	open     map[uint32]struct{} // streams that are not answered yet
 }
 
 func newStreams(outer net.Conn, c *conn) *streams {
-	s := &streams{Conn: outer, conn: c, began: time.Now(), buffer: make([]byte, readAhead), tokens: maxIdleFrames}
+	s := &streams{Conn: outer, conn: c, began: time.Now(), buffer: make([]byte, readAhead), tokens: maxIdleFrames, open: make(map[uint32]struct{})}
 	s.goingOff = c.l.draining.Load()
 	c.h2.Store(s)
 	return s
@@ -261,6 +261,9 @@ func (s *streams) note(f *frame, now time.Duration) (why string) {
 			s.turn(now)
 			s.requests++
 			s.asked++
+			if len(s.open) < openKept { // net/http allows fewer
+				s.open[f.stream] = struct{}{}
+			}
 		}
 		s.block, s.blockBegan = true, s.frameBegan
 		s.noteBlock(f)
@@ -271,6 +274,7 @@ func (s *streams) note(f *frame, now time.Duration) (why string) {
 			return ""
 		}
 	case frameReset:
+		delete(s.open, f.stream)
 		return s.noteReset(now)
 	case frameData:
 		if f.length > smallData || f.flags&flagEndStream != 0 {
@@ -318,20 +322,27 @@ func (s *streams) noteIdle(now time.Duration) string {
 	return ""
 }
 
+// unanswered returns the number of streams that wait for their answers' ends.
+func (s *streams) unanswered() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
+}
+
 // Write writes for net/http, and between its frames what is ours to say.
 func (s *streams) Write(b []byte) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	n, err := s.Conn.Write(b)
 	why := ""
+	s.mu.Lock()
 	s.out.scan(b[:n], func(f *frame) {
 		s.greeted = true
-		if f.kind == frameReset {
-			if fault := s.noteRefusal(f); fault != "" {
-				why = fault
-			}
+		if fault := s.noteOurs(f); why == "" {
+			why = fault
 		}
 	})
+	s.mu.Unlock()
 	if err == nil && s.goingOff {
 		err = s.sayGoAway()
 	}
@@ -341,11 +352,16 @@ func (s *streams) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// noteRefusal looks at a stream that net/http resets. It counts if the client
-// made it do so by breaking a rule.
-func (s *streams) noteRefusal(f *frame) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// noteOurs looks at one frame of net/http. A stream that it resets counts if
+// the client made it do so by breaking a rule.
+func (s *streams) noteOurs(f *frame) (why string) {
+	if f.kind != frameReset {
+		if (f.kind == frameData || f.kind == frameHeaders) && f.flags&flagEndStream != 0 {
+			delete(s.open, f.stream)
+		}
+		return ""
+	}
+	delete(s.open, f.stream)
 	switch f.first {
 	case errCodeProtocol, errCodeFlow, errCodeRefused:
 	case errCodeEnded:

@@ -17,7 +17,7 @@ const unpacedBytes = 4 << 10
 // at the pace of a connection: a stream may stand still, by its flow control,
 // while others of the same connection flow. Those share what the connection
 // carries, so a stream whose connection keeps its pace gets as many times 20 s
-// as there are streams that wait.
+// as it has streams that are not answered yet.
 type streamAnswer struct {
 	http.ResponseWriter
 	s     *streams
@@ -33,27 +33,22 @@ type streamAnswer struct {
 }
 
 func (h *handler) serveStream(w http.ResponseWriter, r *http.Request, s *streams) {
-	s.mu.Lock()
-	s.handlers++
-	s.mu.Unlock()
 	a := streamAnswer{ResponseWriter: w, s: s}
 	defer a.end()
 	h.next.ServeHTTP(&a, r)
 }
 
-// end gives the rest, which net/http writes now, its time.
+// end gives the rest, which net/http writes now, its time: as long as a
+// connection may take for what is left of all its streams.
 func (a *streamAnswer) end() {
-	a.s.mu.Lock()
-	a.s.handlers--
-	others := a.s.handlers
-	a.s.mu.Unlock()
 	a.mu.Lock()
 	a.over = true
 	if a.timer != nil {
 		a.timer.Stop()
 	}
 	a.mu.Unlock()
-	http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(runTime * time.Duration(1+others)))
+	rests := time.Duration(a.s.unanswered()) * unpacedBytes * time.Second / time.Duration(minRate)
+	http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(runTime + rests))
 }
 
 func (a *streamAnswer) Write(b []byte) (n int, err error) {
@@ -89,9 +84,6 @@ func (a *streamAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 // enter begins to count time. A timer that runs is left alone: it looks at
 // what has become of the Write.
 func (a *streamAnswer) enter() {
-	a.s.mu.Lock()
-	a.s.writers++
-	a.s.mu.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.since = max(1, time.Since(a.s.began))
@@ -108,9 +100,6 @@ func (a *streamAnswer) enter() {
 }
 
 func (a *streamAnswer) leave(n int) {
-	a.s.mu.Lock()
-	a.s.writers--
-	a.s.mu.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.run.bytes += int64(n)
@@ -123,9 +112,7 @@ func (a *streamAnswer) leave(n int) {
 
 // look is called by the timer.
 func (a *streamAnswer) look() {
-	a.s.mu.Lock()
-	writers := max(1, a.s.writers)
-	a.s.mu.Unlock()
+	sharers := max(1, a.s.unanswered())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.armed = false
@@ -136,7 +123,7 @@ func (a *streamAnswer) look() {
 	left := runTime - spent
 	if left <= 0 {
 		flowed := a.s.conn.sent.Load() - a.base
-		if flowed < minRate*int64(spent/time.Second) || spent >= runTime*time.Duration(writers) {
+		if flowed < minRate*int64(spent/time.Second) || spent >= runTime*time.Duration(sharers) {
 			a.s.conn.l.notices.closedSlow()
 			http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(-time.Second))
 			return
