@@ -1,0 +1,364 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A site that takes what is posted and says how much it was.
+func taking(asked *atomic.Int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprintf(w, "%d, announced %d, expect %q", n, r.ContentLength, r.Header.Get("Expect"))
+	}
+}
+
+func TestUpstreamIsAskedWhenTheBodyIsThere(t *testing.T) {
+	for _, test := range []struct {
+		name, head string
+		parts      []int // bytes, a second apart
+		asked      int   // after so many of them the upstream is asked
+		want       string
+	}{
+		{"short", "Content-Length: 3\n", []int{1, 1, 1}, 3, "3, announced 3"},
+		{"longer", "Content-Length: 40000\n", []int{20_000, 19_999, 1}, 3, "40000, announced 40000"},
+		{"as much as is read ahead", "Content-Length: 65536\n", []int{65_535, 1}, 2, "65536, announced 65536"},
+		{"more than is read ahead", "Content-Length: 100000\n", []int{65_535, 1, 34_464}, 2, "100000, announced 100000"},
+		{"in chunks", "Transfer-Encoding: chunked\n", []int{10, 20_000, 0}, 3, "20010, announced 20010"},
+		{"more in chunks", "Transfer-Encoding: chunked\n", []int{60_000, 60_000, 0}, 2, "120000, announced -1"},
+		{"empty in chunks", "Transfer-Encoding: chunked\n", []int{0}, 1, "0, announced 0"},
+		{"expecting", "Content-Length: 3\nExpect: 100-continue\n", []int{2, 1}, 2, "3, announced 3"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked atomic.Int64
+				s := newSite(t, taking(&asked), Config{}, slots(1))
+				v := s.visitor()
+				v.send("POST / HTTP/1.1\nHost: a\n" + test.head + "\n")
+				if strings.Contains(test.head, "Expect") {
+					if line, err := v.r.ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 100") {
+						t.Fatalf("%q, %v", line, err)
+					}
+					v.r.ReadString('\n')
+				}
+				for i, n := range test.parts {
+					synctest.Wait()
+					if got := asked.Load() > 0; got != (i >= test.asked) {
+						t.Errorf("before part %d: asked %v", i, got)
+					}
+					time.Sleep(time.Second)
+					part := strings.Repeat("x", n)
+					if strings.Contains(test.head, "chunked") {
+						part = fmt.Sprintf("%x\n%s\n", n, part)
+					}
+					v.send(part)
+				}
+				resp := v.head()
+				body, err := io.ReadAll(resp.Body)
+				if want := test.want + `, expect ""`; resp.StatusCode != 200 || string(body) != want || err != nil {
+					t.Errorf("%s %q, %v; want %q", resp.Status, body, err, want)
+				}
+				// The connection goes on as if nothing had been.
+				time.Sleep(time.Minute)
+				v.send("GET / HTTP/1.1\nHost: a\n\n")
+				if resp := v.head(); resp.StatusCode != 200 {
+					t.Errorf("the next request: %s", resp.Status)
+				}
+			})
+		})
+	}
+}
+
+func TestSlowPostIsCut(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		bytes  int // each second
+		length int
+		status int           // 0: the connection breaks
+		after  time.Duration // from the beginning
+		asked  int64
+	}{
+		{"nothing comes", 0, 100, 408, 20 * time.Second, 0},
+		{"a byte a second", 1, 1000, 408, 20 * time.Second, 0},
+		{"too slow", 990, 60_000, 408, 20 * time.Second, 0},
+		{"fast enough", 1060, 63_600, 200, 60 * time.Second, 1},
+		{"fast enough for long", 1060, 636_000, 200, 600 * time.Second, 1},
+	} {
+		for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+			t.Run(test.name+" "+proto, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var asked atomic.Int64
+					s := newSite(t, taking(&asked), Config{}, slots(1))
+					client := s.http2()
+					if proto == "HTTP/1.1" {
+						client = &http.Client{Transport: &http.Transport{DialContext: s.front.dial, DisableKeepAlives: true}}
+					}
+					pr, pw := io.Pipe()
+					req, _ := http.NewRequest("POST", "http://a/", pr)
+					req.ContentLength = int64(test.length)
+					sent := make(chan struct{})
+					go func() {
+						defer close(sent)
+						for n := 0; n < test.length; n += max(1, test.bytes) {
+							time.Sleep(time.Second)
+							if _, err := pw.Write(make([]byte, test.bytes)); err != nil {
+								return
+							}
+						}
+						pw.Close()
+					}()
+					defer func() {
+						pr.Close()
+						<-sent
+					}()
+					began := time.Now()
+					resp, err := client.Do(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer resp.Body.Close()
+					if resp.StatusCode != test.status || time.Since(began).Round(time.Second) != test.after || asked.Load() != test.asked || resp.Proto != proto {
+						t.Errorf("%s %s after %v, the upstream was asked %d times; want %d after %v, %d", resp.Proto, resp.Status, time.Since(began), asked.Load(), test.status, test.after, test.asked)
+					}
+					if resp.StatusCode == 408 && proto == "HTTP/1.1" && !resp.Close {
+						t.Error("the connection stays")
+					}
+					resp.Body.Close()
+					if status, _ := s.get("/"); status != 200 {
+						t.Errorf("afterwards: %d", status)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What the upstream is slow in is not the client's fault.
+func TestSlowUpstreamDoesNotCutAPost(t *testing.T) {
+	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		synctest.Test(t, func(t *testing.T) {
+			const size = 300_000
+			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+				n, buf := 0, make([]byte, 10_000)
+				for {
+					m, err := io.ReadFull(r.Body, buf)
+					n += m
+					if err != nil {
+						break
+					}
+					time.Sleep(15 * time.Second)
+				}
+				time.Sleep(50 * time.Second)
+				fmt.Fprint(w, n)
+			}, Config{Timeout: time.Hour})
+			client := s.http2()
+			if proto == "HTTP/1.1" {
+				client = &http.Client{Transport: &http.Transport{DialContext: s.front.dial, DisableKeepAlives: true}}
+			}
+			resp, err := client.Post("http://a/", "", bytes.NewReader(make([]byte, size)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(body) != fmt.Sprint(size) || err != nil {
+				t.Errorf("%s: %s %q %v", proto, resp.Status, body, err)
+			}
+		})
+	}
+}
+
+// A client that breaks off does not leave the upstream waiting for the rest,
+// and one that is slow with the rest is cut.
+func TestBrokenPostIsBrokenForTheUpstream(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		leave func(*visitor)
+		after time.Duration
+	}{
+		{"hangs up", func(v *visitor) { v.Close() }, 0},
+		{"sends no more", func(*visitor) {}, 20 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ended := make(chan time.Time, 1)
+				s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+					if _, err := io.Copy(io.Discard, r.Body); err == nil {
+						t.Error("the body came to an end")
+					}
+					ended <- time.Now()
+				}, Config{}, slots(1))
+				v := s.visitor()
+				v.send("POST / HTTP/1.1\nHost: a\nContent-Length: 200000\n\n" + strings.Repeat("x", 100_000))
+				synctest.Wait()
+				began := time.Now()
+				test.leave(v)
+				if at := <-ended; at.Sub(began) != test.after {
+					t.Errorf("the upstream heard of it after %v, want %v", at.Sub(began), test.after)
+				}
+				synctest.Wait()
+				if n := s.proxy.inside.Load(); n != 0 {
+					t.Errorf("%d requests are in progress", n)
+				}
+				if s.log.String() != "" {
+					t.Errorf("logged: %s", s.log.String())
+				}
+			})
+		})
+	}
+}
+
+// An upstream that answers before it has all is heard at once.
+func TestEarlyAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Connection", "close")
+			http.Error(w, "too much", 413)
+		}, Config{})
+		v := s.visitor()
+		began := time.Now()
+		v.send("POST / HTTP/1.1\nHost: a\nContent-Length: 20000000\n\n" + strings.Repeat("x", bodyAhead))
+		resp := v.head()
+		if body, err := io.ReadAll(resp.Body); resp.StatusCode != 413 || string(body) != "too much\n" || err != nil || time.Since(began) > 0 {
+			t.Errorf("%s %q %v after %v", resp.Status, body, err, time.Since(began))
+		}
+		io.Copy(io.Discard, v.r) // until the connection is closed
+		if waited := time.Since(began); waited > 2*linger {
+			t.Errorf("the rest was awaited for %v", waited)
+		}
+	})
+}
+
+// Many slow posts cost little, and more than is there for them are refused.
+func TestBudgetOfBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		s := newSite(t, taking(&asked), Config{})
+		s.proxy.bodies.max = 100_000
+		for range 100 {
+			v := s.visitor()
+			v.send("POST / HTTP/1.1\nHost: a\nContent-Length: 65536\n\nx")
+		}
+		synctest.Wait()
+		if used := s.proxy.bodies.used.Load(); used != 0 {
+			t.Errorf("a hundred posts of a byte took %d bytes of the budget", used)
+		}
+		large := func() *visitor {
+			v := s.visitor()
+			go v.Write([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 65536\r\n\r\n" + strings.Repeat("x", 20_000)))
+			synctest.Wait()
+			return v
+		}
+		first := large()
+		refused := large()
+		resp := refused.head()
+		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !resp.Close || asked.Load() != 0 {
+			t.Errorf("over the budget: %s %v", resp.Status, resp.Header)
+		}
+		if !strings.Contains(s.log.String(), "request bodies take all") {
+			t.Errorf("logged %q", s.log.String())
+		}
+		first.send(strings.Repeat("x", 45_536))
+		if resp := first.head(); resp.StatusCode != 200 {
+			t.Errorf("within the budget: %s", resp.Status)
+		}
+		synctest.Wait()
+		if used := s.proxy.bodies.used.Load(); used != 0 {
+			t.Errorf("%d bytes were not given back", used)
+		}
+	})
+}
+
+// An upstream that closes its connection instead of answering is asked again
+// where that does no harm: the body is still there.
+func TestPostIsSentAgainOnAnotherConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for i := 0; ; i++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r := bufio.NewReader(conn)
+			for n := 0; ; n++ {
+				req, err := http.ReadRequest(r)
+				if err != nil {
+					break
+				}
+				body, _ := io.ReadAll(req.Body)
+				if i == 0 && n == 1 { // the second request of the first connection
+					break
+				}
+				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			}
+			conn.Close()
+		}
+	}()
+	u, _ := url.Parse("http://" + l.Addr().String())
+	p := New(Config{Upstream: u})
+	defer p.Close()
+	for i := range 3 {
+		r := httptest.NewRequest("POST", "/", strings.NewReader("hello"))
+		r.Header.Set("Idempotency-Key", "1")
+		w := httptest.NewRecorder()
+		if p.ServeHTTP(w, r); w.Code != 200 || w.Body.String() != "hello" {
+			t.Errorf("post %d: %d %q", i, w.Code, w.Body)
+		}
+	}
+}
+
+// The transport may read from a body that is over, in any order.
+func TestBodyIsSafeWhenItIsOver(t *testing.T) {
+	p := New(Config{Upstream: &urlOfNobody})
+	var all sync.WaitGroup
+	for i := range 200 {
+		r := httptest.NewRequest("POST", "/", struct{ io.Reader }{bytes.NewReader(noise(i * 1000))})
+		b := p.newBody(httptest.NewRecorder(), r, false)
+		if err := b.readAhead(); err != nil {
+			t.Fatal(err)
+		}
+		out := new(http.Request)
+		b.tell(out)
+		if out.Body == nil {
+			continue
+		}
+		all.Add(2)
+		go func() {
+			defer all.Done()
+			io.Copy(io.Discard, out.Body)
+			out.Body.Close()
+		}()
+		go func() {
+			defer all.Done()
+			b.asked()
+			b.end()
+			if _, err := out.Body.Read(make([]byte, 1)); !errors.Is(err, errEnded) {
+				t.Errorf("a body that is over is read: %v", err)
+			}
+		}()
+	}
+	all.Wait()
+	if used := p.bodies.used.Load(); used != 0 {
+		t.Errorf("%d bytes were not given back", used)
+	}
+}
