@@ -323,6 +323,9 @@ func (q *request) check(t *testing.T) {
 // lot.
 const sampleID = "5w0k2n8qtr"
 
+// sampleLoad stands in a page for the load average of the moment.
+const sampleLoad = 0.42
+
 // http returns the answer as it goes over the wire.
 func (q *request) http() string {
 	var b strings.Builder
@@ -344,7 +347,10 @@ func (q *request) http() string {
 // log returns the request's line in the limiter log.
 func (q *request) log() string {
 	var b bytes.Buffer
-	j := journal.New(&b)
+	j, err := journal.Open(journal.Options{Load: func() (float64, bool) { return sampleLoad, true }}, &b)
+	if err != nil {
+		panic(err) // there is no file to open
+	}
 	e := q.logged[0]
 	e.ID = sampleID
 	j.Add(&e)
@@ -357,6 +363,7 @@ func logEntry(r *httpguard.Report) journal.Entry {
 	e := journal.Entry{
 		Time: r.Request.Time, Client: r.Request.Addr,
 		Method: r.Request.Method, Host: r.Request.Host, Path: r.Request.Path, UserAgent: r.Request.UserAgent,
+		Cookies: fairshare.Cookies(r.Request.Header),
 		Action: r.Finding.Action.String(), DryRun: r.DryRun, Status: r.Status, RetryAfter: r.RetryAfter, ID: r.ID,
 	}
 	if rule := r.Finding.Rule; rule != nil {

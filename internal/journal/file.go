@@ -234,7 +234,7 @@ func (w *file) rotate() error {
 		}
 	}
 	if err != nil {
-		syscall.Flock(int(w.f.Fd()), syscall.LOCK_UN)
+		unlock(w.f)
 		return w.grow(err)
 	}
 	return w.open()
@@ -249,11 +249,10 @@ func (w *file) grow(why error) error {
 }
 
 // lock has no other process rotate the file, until it is unlocked or closed.
-func (w *file) lock() (err error) {
+func (w *file) lock() error {
 	for range 20 {
-		err = syscall.Flock(int(w.f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil // some file systems have no locks
+		if tryLock(w.f) {
+			return nil
 		}
 		time.Sleep(lockDelay)
 	}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package journal
 
 import (
@@ -15,37 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 )
-
-// readAll returns all files of a directory, one after another.
-func readAll(t testing.TB, dir string) string {
-	t.Helper()
-	var all strings.Builder
-	for _, name := range names(t, dir) {
-		all.WriteString(read(t, filepath.Join(dir, name)))
-	}
-	return all.String()
-}
-
-func read(t testing.TB, path string) string {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-func names(t testing.TB, dir string) (names []string) {
-	t.Helper()
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		names = append(names, f.Name())
-	}
-	return names
-}
 
 // adder returns a function that adds entries of ever new clients at a pace that
 // leaves none to be summed up.
@@ -217,7 +188,7 @@ func TestMissingDirectoryIsWaitedFor(t *testing.T) {
 			t.Error("a file was made in a directory that is missing")
 		}
 		add(10_000) // for 200 s
-		if waiting := j.settings.Load().out.waiting; waiting > 2*maxLines*400 {
+		if waiting := bytesWaiting(j); waiting > 2*maxLines*400 {
 			t.Errorf("%d bytes wait", waiting)
 		}
 		fault := "fairshare: journal: open " + path + ": no such file or directory; until it can be written again, refusals are only counted\n"
@@ -333,60 +304,6 @@ func TestFileThatCannotBeRotatedGrows(t *testing.T) {
 	})
 }
 
-// tmpfs mounts a file system of its own, of the given size.
-func tmpfs(t *testing.T, size int) string {
-	dir := t.TempDir()
-	if err := syscall.Mount("fairshare", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
-func TestFullDisk(t *testing.T) {
-	dir := tmpfs(t, 4<<20)
-	synctest.Test(t, func(t *testing.T) {
-		var stderr recorder
-		path := dir + "/log"
-		j := open(t, Options{File: path}, &stderr)
-		if err := os.WriteFile(dir+"/filler", make([]byte, 4<<20-100_000), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		n := 0
-		add := func(seconds int) {
-			for range seconds * 50 {
-				n += 3
-				for i := range 3 {
-					j.Add(now(func(e *Entry) { e.Client = v4((n - i%2) << 8) }))
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
-		}
-		add(90)
-		if text := stderr.String(); strings.Count(text, "\n") < 1 || strings.Count(text, "\n") > 2 || !strings.HasPrefix(text, "fairshare: journal: write "+path+": no space left on device; ") {
-			t.Errorf("said %s", text)
-		}
-		if text := read(t, path); strings.HasSuffix(text, "\n") {
-			t.Error("no line is torn: nothing to see here")
-		}
-		if err := os.Remove(dir + "/filler"); err != nil {
-			t.Fatal(err)
-		}
-		add(10)
-		if !strings.HasSuffix(stderr.String(), "fairshare: journal: it can be written again\n") {
-			t.Errorf("said %s", stderr.String())
-		}
-		j.Close()
-		if got := total(parse(t, read(t, path))); got != int64(n) {
-			t.Errorf("%d of %d entries", got, n)
-		}
-	})
-}
-
 func TestTornLineOfACrashIsEnded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	if err := os.WriteFile(path, []byte("{}\n{\"ti"), 0o600); err != nil {
@@ -398,63 +315,6 @@ func TestTornLineOfACrashIsEnded(t *testing.T) {
 	if rest, found := strings.CutPrefix(read(t, path), "{}\n{\"ti\n"); !found || len(parse(t, rest)) != 1 {
 		t.Error(read(t, path))
 	}
-}
-
-// What another process appended to a torn line is not torn as well.
-func TestTornLineIsEndedIfSomebodyElseWrote(t *testing.T) {
-	dir := tmpfs(t, 64<<10)
-	w, err := openFile(Options{File: dir + "/log"}, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.f.Close()
-	long := "ours" + strings.Repeat("x", 40_000) + "\n"
-	if n, err := w.put([]byte(long + long)); n != len(long) || !errors.Is(err, syscall.ENOSPC) || w.part == 0 {
-		t.Fatalf("%d bytes: %v", n, err)
-	}
-	torn := w.part
-	if err := os.Truncate(dir+"/log", int64(len(long)+4)); err != nil { // the other has made room, by some means
-		t.Fatal(err)
-	}
-	other, err := openFile(Options{File: dir + "/log"}, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.f.Close()
-	for _, w := range []*file{other, w} {
-		if n, err := w.put([]byte("whole\n")); n != 6 || err != nil {
-			t.Fatalf("%d bytes: %v (%d were torn)", n, err, torn)
-		}
-	}
-	if got, want := read(t, dir+"/log"), long+"ours\nwhole\nwhole\n"; got != want {
-		t.Errorf("got …%q", got[len(long):])
-	}
-}
-
-func TestCloseSaysWhatIsLost(t *testing.T) {
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		var stderr recorder
-		j := open(t, Options{File: "/dev/full"}, &stderr)
-		for range 250 {
-			for range 2 {
-				j.Add(now(func(e *Entry) { e.Client = v4(1) }))
-			}
-			j.Add(now(func(e *Entry) { e.Client = v4(2) }))
-			time.Sleep(time.Second)
-		}
-		start := time.Now()
-		j.Close()
-		if waited := time.Since(start); waited > closeDelay {
-			t.Errorf("waited %v", waited)
-		}
-		fault := "fairshare: journal: write /dev/full: no space left on device; until it can be written again, refusals are only counted\n"
-		if got, want := stderr.String(), strings.Repeat(fault, 5)+"fairshare: journal /dev/full: 750 refusals could not be written\n"; got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
-	})
 }
 
 // A stream takes a part of what is written, and then nothing for a while.

@@ -135,15 +135,6 @@ func Open(o Options, stderr io.Writer) (*Journal, error) {
 	return j, nil
 }
 
-// New is Open without options.
-func New(stderr io.Writer) *Journal {
-	j, err := Open(Options{Load: func() (float64, bool) { return 0, false }}, stderr)
-	if err != nil {
-		panic(err) // there is no file to open
-	}
-	return j
-}
-
 // set returns settings for o that follow old. Nothing has changed if there is
 // an error.
 func (j *Journal) set(o Options, old *settings) (*settings, error) {

@@ -28,7 +28,7 @@ func TestRepeatsOfAMinuteAreOneLine(t *testing.T) {
 			if got := out.String(); got != want {
 				t.Fatalf("%v\ngot  %q\nwant %q", time.Now(), got, want)
 			}
-			out.out.Reset()
+			out.reset()
 		}
 		first := func(time, rest string) string {
 			return `{"time":"2000-01-01T` + time + `Z","client":"192.0.2.1","method":"GET","host":"example.org","path":"/a","user_agent":"Mozilla/5.0 (X11)","cookies":2,` +
@@ -87,7 +87,7 @@ func TestClientIsANetworkOfItsOwn(t *testing.T) {
 // A hundred thousand addresses that come without end are a hundred lines a
 // second, in memory that was taken at the start, and none is forgotten.
 func TestFloodIsBounded(t *testing.T) {
-	const addrs, seconds, each = 100_000, 130, 5000
+	const addrs, seconds, each = 100_000, 130, 2000
 	for name, addr := range map[string]func(n int) netip.Addr{
 		"IPv4":                v4,
 		"IPv4, many networks": func(n int) netip.Addr { return v4(n << 8) },
@@ -145,7 +145,7 @@ func TestFloodIsBounded(t *testing.T) {
 
 // Whatever comes, each entry is in exactly one line, and under its own rule.
 func TestEachEntryIsInOneLine(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			var out recorder
@@ -155,7 +155,7 @@ func TestEachEntryIsInOneLine(t *testing.T) {
 			clients := map[string]int64{}  // … and client
 			rules := 1 + random.IntN(30)
 			n := int64(0)
-			for range 300 {
+			for range 150 {
 				spread := 1 << random.IntN(20)
 				for range random.IntN(150) {
 					e := now(func(e *Entry) {
@@ -246,7 +246,7 @@ func TestNetworkTakesItsShareOfTheTable(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		out.out.Reset()
+		out.reset()
 		time.Sleep(20 * time.Second)
 		for range 2 {
 			j.Add(now(func(e *Entry) { e.Client = netip.MustParseAddr("192.0.2.1") }))
@@ -328,8 +328,8 @@ func TestStuckReaderLosesNothing(t *testing.T) {
 			}
 		}
 		add(300)
-		if j.words.waiting > 2*maxLines*400 {
-			t.Errorf("%d bytes wait", j.words.waiting)
+		if waiting := bytesWaiting(j); waiting > 2*maxLines*400 {
+			t.Errorf("%d bytes wait", waiting)
 		}
 		var out recorder
 		ended := make(chan struct{})
@@ -376,8 +376,8 @@ func TestWordsAreBounded(t *testing.T) {
 			io.WriteString(j, words)
 		}
 		j.Add(&example) // there is no room: it is told as a repeat of itself
-		if j.words.waiting > maxWaiting {
-			t.Errorf("%d bytes wait", j.words.waiting)
+		if waiting := bytesWaiting(j); waiting > maxWaiting {
+			t.Errorf("%d bytes wait", waiting)
 		}
 		var out recorder
 		go io.Copy(&out, read)
@@ -436,4 +436,66 @@ func TestManyAtOnce(t *testing.T) {
 	if got := strings.Count(all, "fairshare: words\n"); got != adders*each {
 		t.Errorf("%d of %d lines of words", got, adders*each)
 	}
+}
+
+// stuck is a sink, of a file on a disk that answers no more.
+type stuck struct{ free chan struct{} }
+
+func (s *stuck) put(lines []byte) (int, error) {
+	<-s.free
+	return len(lines), nil
+}
+
+func TestCloseGivesUpOnAStuckDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stderr recorder
+		j := open(t, Options{}, &stderr)
+		disk := &stuck{make(chan struct{})}
+		s := *j.settings.Load()
+		s.File, s.out = "/var/log/fairshare.log", newOutlet(disk)
+		go s.out.run()
+		j.settings.Store(&s)
+		for range 5 {
+			j.Add(&example)
+		}
+		start := time.Now()
+		j.Close()
+		if waited := time.Since(start); waited > closeDelay {
+			t.Errorf("waited %v, want %v", waited, closeDelay)
+		}
+		if got, want := stderr.String(), "fairshare: journal /var/log/fairshare.log: 5 refusals could not be written\n"; got != want {
+			t.Errorf("said %q, want %q", got, want)
+		}
+		close(disk.free)
+	})
+}
+
+// A disk that answers no more holds up a reload for two seconds, and what it
+// did not take is told in the journal that follows.
+func TestReplaceGivesUpOnAStuckDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stderr recorder
+		j := open(t, Options{}, &stderr)
+		disk := &stuck{make(chan struct{})}
+		s := *j.settings.Load()
+		s.File, s.out, s.sink = "/var/log/fairshare.log", newOutlet(disk), &fileSink{}
+		go s.out.run()
+		j.settings.Store(&s)
+		for range 5 {
+			j.Add(&example)
+		}
+		start := time.Now()
+		if err := j.Replace(Options{Load: noLoad}); err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(start); waited != closeDelay {
+			t.Errorf("waited %v, want %v", waited, closeDelay)
+		}
+		time.Sleep(2 * time.Second)
+		j.Close()
+		if lines := parse(t, stderr.String()); len(lines) != 2 || lines[0].Lost != 1 || lines[1].Repeated != 4 {
+			t.Error(stderr.String())
+		}
+		close(disk.free)
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -32,6 +34,20 @@ func (r *recorder) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.out.String()
+}
+
+func (r *recorder) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.out.Reset()
+}
+
+// bytesWaiting returns how much waits to be written where entries go.
+func bytesWaiting(j *Journal) int {
+	o := j.settings.Load().out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.waiting
 }
 
 // most returns how many lines the busiest second had.
@@ -122,4 +138,35 @@ func now(change func(*Entry)) *Entry {
 
 func v4(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// readAll returns all files of a directory, one after another.
+func readAll(t testing.TB, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, name := range names(t, dir) {
+		all.WriteString(read(t, filepath.Join(dir, name)))
+	}
+	return all.String()
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func names(t testing.TB, dir string) (names []string) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names
 }

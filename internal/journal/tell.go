@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // Bounds of what is told of sums at a time.
@@ -198,7 +199,15 @@ func (sl *slot) lastPath() string {
 		return string(sl.path[:sl.pathLen])
 	}
 	path := string(sl.path[:])
-	return path[:wholeTo(path+"x", pathRoom)] + "…"
+	for i := len(path) - 1; i > len(path)-utf8.UTFMax; i-- { // no half a character
+		if utf8.RuneStart(path[i]) {
+			if !utf8.FullRuneInString(path[i:]) {
+				path = path[:i]
+			}
+			break
+		}
+	}
+	return path + "…"
 }
 
 // summed appends the line of a sum, of a network if there is one.
