@@ -229,7 +229,7 @@ func TestEarlyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Connection", "close")
-			http.Error(w, "too much", 413)
+			http.Error(w, "too much", http.StatusRequestEntityTooLarge)
 		}, Config{})
 		v := s.visitor()
 		began := time.Now()

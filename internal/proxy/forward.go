@@ -119,11 +119,11 @@ func (q *passage) request(ctx context.Context, upgrade bool) *http.Request {
 func (q *passage) hint(code int, header textproto.MIMEHeader) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.begun || code == http.StatusContinue {
-		return nil
-	}
 	if q.hints++; q.hints > maxHints {
 		return fmt.Errorf("malformed HTTP response: more than %d interim answers", maxHints)
+	}
+	if q.begun || code == http.StatusContinue {
+		return nil
 	}
 	h := q.w.Header()
 	own := h.Clone()

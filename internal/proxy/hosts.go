@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// longestHost is a DNS name's 253 characters (RFC 1035 §2.3.4), a final dot
-// and a port.
-const longestHost = 253 + len(".:65535")
+// longestHost is a DNS name's length at most (RFC 1035 §2.3.4), without the
+// final dot.
+const longestHost = 253
 
 // hosts are the names that a site is asked by.
 type hosts struct {
@@ -59,12 +59,13 @@ func hostName(host string) (name string, ok bool) {
 		a, err := netip.ParseAddr(addr)
 		return a.String(), found && err == nil && a.Is6() && (port == "" || port[0] == ':' && digits(port[1:]))
 	}
-	if len(host) > longestHost {
+	name, port, _ := strings.Cut(host, ":")
+	name = strings.TrimSuffix(name, ".")
+	if len(name) > longestHost {
 		return "", false
 	}
-	name, port, _ := strings.Cut(host, ":")
-	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	return name, name != "" && digits(port)
+	name = strings.ToLower(name)
+	return name, name != "" && name[len(name)-1] != '.' && digits(port)
 }
 
 func digits(s string) bool {
