@@ -14,7 +14,8 @@
 //	{"time":"…","since":"…","network":"192.0.2.0/24","rule":"…","action":"refuse","dry_run":false,"summed":5120,"clients":12}
 //	{"time":"…","since":"…","rule":"…","action":"refuse","dry_run":false,"summed":90210}
 //
-// So refusals are the number of lines with a status, plus all that was
+// Their time is that of the latest refusal that they stand for, since that of
+// the first. So refusals are the number of lines with a status, plus all that was
 // repeated, summed and lost.
 //
 // In a file of text a line begins with its time; the rest are the same fields

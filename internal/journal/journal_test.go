@@ -365,6 +365,20 @@ func TestCloseGivesUpOnAStuckReader(t *testing.T) {
 	})
 }
 
+func TestWordsAreWholeLines(t *testing.T) {
+	var out recorder
+	j := open(t, Options{}, &out)
+	for _, words := range []string{"one\ntwo\n", "", "three", "\n", "four\n"} {
+		if n, err := io.WriteString(j, words); n != len(words) || err != nil {
+			t.Errorf("%q: %d, %v", words, n, err)
+		}
+	}
+	j.Close()
+	if got, want := out.String(), "one\ntwo\nthree\n\nfour\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // Words that nobody reads are lost at some point, and that is said.
 func TestWordsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -498,4 +512,28 @@ func TestReplaceGivesUpOnAStuckDisk(t *testing.T) {
 		}
 		close(disk.free)
 	})
+}
+
+func TestCloseAmidEntriesCountsAll(t *testing.T) {
+	var out recorder
+	j := open(t, Options{}, &out)
+	const adders, each = 4, 5000
+	begun := make(chan struct{}, adders)
+	var wg sync.WaitGroup
+	for i := range adders {
+		wg.Go(func() {
+			for k := range each {
+				j.Add(now(func(e *Entry) { e.Client = v4(k << i) }))
+				if k == each/2 {
+					begun <- struct{}{}
+				}
+			}
+		})
+	}
+	<-begun
+	j.Close()
+	wg.Wait()
+	if written, lost := total(parse(t, out.String())), j.lost.Load(); written+lost != adders*each || written == 0 {
+		t.Errorf("%d written and %d lost of %d", written, lost, adders*each)
+	}
 }

@@ -75,6 +75,9 @@ func (o *outlet) addWords(lines []byte) {
 		return
 	}
 	for line := range bytes.Lines(lines) {
+		if line[len(line)-1] != '\n' {
+			line = append(bytes.Clone(line), '\n')
+		}
 		o.accept(line, 0)
 	}
 	o.mu.Unlock()
@@ -138,10 +141,7 @@ func (o *outlet) run() {
 		case <-o.quit:
 			open = false
 		}
-		o.mu.Lock()
-		lines := o.lines
-		o.lines = room[:0]
-		o.mu.Unlock()
+		lines := o.take(room[:0])
 		room = lines
 		for len(lines) > 0 {
 			n, err := o.put(lines)
@@ -156,14 +156,24 @@ func (o *outlet) run() {
 			case <-wait.C:
 			case <-o.quit:
 				open = false
-				o.mu.Lock()
-				lines = append(bytes.Clone(lines), o.lines...)
-				o.lines = nil
-				o.mu.Unlock()
+				lines = append(bytes.Clone(lines), o.take(nil)...)
 			}
 		}
-		o.tellLost()
 	}
+}
+
+// take returns the lines that came and, after them, how many words were lost.
+// What comes next has its place in room.
+func (o *outlet) take(room []byte) []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.lost > 0 {
+		o.accept(o.lostWords(o.lost), 0)
+		o.lost = 0
+	}
+	lines := o.lines
+	o.lines = room
+	return lines
 }
 
 // put writes lines and takes note of how many of them are written.
@@ -177,25 +187,13 @@ func (o *outlet) put(lines []byte) (n int, err error) {
 		o.counts = append(o.counts[:0], o.counts[k:]...)
 		o.waiting -= n
 		o.written += int64(k)
-		again := o.waiting > 0
+		again := o.waiting > 0 || o.lost > 0
 		o.mu.Unlock()
 		if again {
 			signal(o.some)
 		}
 	}
 	return n, err
-}
-
-// tellLost has it said how many words were lost.
-func (o *outlet) tellLost() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.lost == 0 {
-		return
-	}
-	o.accept(o.lostWords(o.lost), 0)
-	o.lost = 0
-	signal(o.some)
 }
 
 // close has all that waits written until late. It returns how many entries
