@@ -16,7 +16,7 @@ import (
 // the root alone; cmd may import all.
 var mayImport = map[string][]string{
 	"internal/proxy":  {"httpguard"},
-	"internal/replay": {"internal/accesslog"},
+	"internal/replay": {"internal/accesslog", "internal/census"},
 }
 
 // standardOnly may be imported by other programs, which then need nothing

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"fairshare/internal/inbound"
 )
 
 // unixPrefix begins an address that is a Unix socket's path.
@@ -23,7 +25,7 @@ func listen(addr string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
 		return listenUnix(path)
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := inbound.Listen(addr)
 	hint := "an address is a host and a port: 127.0.0.1:8080, or :80 for every address of this machine; or a Unix socket: unix:/run/fairshare.sock"
 	switch {
 	case err == nil:
@@ -70,6 +72,10 @@ func listenUnix(path string) (net.Listener, error) {
 		l.Close()
 	}
 	return nil, &hintError{fmt.Errorf("listen: %w", err), "the directory of the socket has to be there and to be ours to write to; a path is at most 107 bytes"}
+}
+
+func itselfError(upstream *url.URL) error {
+	return &hintError{fmt.Errorf("upstream %s is where fairshare itself listens", upstream), "the site has to listen elsewhere, as on 127.0.0.1:3000: --upstream http://127.0.0.1:3000; --listen says where fairshare does"}
 }
 
 // isItself reports whether an upstream is plainly what a listener listens on:

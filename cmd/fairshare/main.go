@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"fairshare/clientaddr"
 )
 
 // commands are the subcommands, each in a file of its own.
@@ -97,7 +99,7 @@ func run(args []string, env *environment) int {
 		kong.Name("fairshare"),
 		kong.Description("Keeps any one visitor from taking more than its share of a web server."),
 		kong.Writers(env.stdout, env.stderr),
-		kong.Vars{"version": versionText()},
+		kong.Vars{"version": versionText(), "behind": strings.Join(clientaddr.BehindNames(), ", ")},
 		kong.Exit(func(code int) { exit = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)

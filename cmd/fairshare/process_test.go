@@ -24,8 +24,14 @@ type serving struct {
 	lines  *bufio.Reader
 }
 
-// startProcess runs serve until its start lines have been read.
+// startProcess runs serve with a policy until its start lines have been read.
 func startProcess(t *testing.T, policy string, args ...string) *serving {
+	t.Helper()
+	return startServing(t, append(args, "-c", writeFile(t, "site.yaml", policy))...)
+}
+
+// startServing runs serve until its start lines have been read.
+func startServing(t *testing.T, args ...string) *serving {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -35,7 +41,7 @@ func startProcess(t *testing.T, policy string, args ...string) *serving {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"fairshare", "serve", "--listen", "127.0.0.1:0", "-c", writeFile(t, "site.yaml", policy)}, args...)
+	args = append([]string{"fairshare", "serve", "--listen", "127.0.0.1:0"}, args...)
 	p := &serving{Cmd: &exec.Cmd{Path: self, Args: args, Stderr: write}, stderr: read, lines: bufio.NewReader(read)}
 	err = p.Start()
 	write.Close()
@@ -47,7 +53,7 @@ func startProcess(t *testing.T, policy string, args ...string) *serving {
 		read.Close()
 	})
 	p.addr = p.read(t, `http://(\S+) protects`)
-	p.read(t, `(refusals: one line)`)
+	p.read(t, `(journal: refusals)`)
 	return p
 }
 
@@ -131,7 +137,7 @@ func TestServeSignals(t *testing.T) {
 	defer close(leave)
 	p := startProcess(t, "grace: 1h\n"+threeInAnHour, "--upstream", site.URL)
 	p.Process.Signal(syscall.SIGHUP)
-	p.read(t, `(SIGHUP: this version does not reload)`)
+	p.read(t, `(SIGHUP: \S+ was read anew: 1 rule, enforcing; all counters and bans are kept)`)
 	failed := make(chan error)
 	go func() {
 		_, err := http.Get("http://" + p.addr)

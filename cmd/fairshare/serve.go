@@ -4,17 +4,17 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
-	"net/url"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,9 +22,10 @@ import (
 	"fairshare/clientaddr"
 	"fairshare/clientaddr/proxyprotocol"
 	"fairshare/httpguard"
+	"fairshare/internal/census"
+	"fairshare/internal/inbound"
 	"fairshare/internal/journal"
 	"fairshare/internal/proxy"
-	"fairshare/memlimit"
 	"fairshare/policyfile"
 )
 
@@ -32,33 +33,20 @@ type serveCmd struct {
 	Policy   string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy holds."`
 	Listen   string `placeholder:"ADDR" help:"Address to listen on, as 127.0.0.1:8080, :80 or unix:/run/fairshare.sock; the policy's own, or 127.0.0.1:8080."`
 	Upstream string `placeholder:"URL" help:"The site to stand in front of, as http://127.0.0.1:3000; the policy's own."`
+	Behind   string `placeholder:"NAME" help:"What stands in front: ${behind}; sets the trusted proxies and their header."`
 	DryRun   bool   `help:"Let everything through, and report what would have been refused."`
 }
 
 func (c *serveCmd) Help() string {
-	return "Each refusal and block is one line of JSON on stderr. SIGTERM and SIGINT let requests in progress end; the second stops at once."
+	return "Each refusal and block is one line of JSON on stderr. SIGHUP reads the policy and certificates anew. SIGTERM and SIGINT let requests in progress end; the second stops at once."
 }
 
-// Bounds of the server.
-const (
-	defaultListen     = "127.0.0.1:8080"
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 32 << 10
-	maxStreams        = 128 // HTTP/2 requests at once on one connection
-	memoryReports     = time.Minute
-	upstreamTrial     = 2 * time.Second
-)
-
-func (c *serveCmd) Run(env *environment) error {
-	// Whoever reads stderr may go away without taking the site along.
-	signal.Ignore(syscall.SIGPIPE)
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
-	file, err := loadPolicy(c.Policy, env.stderr)
+// load reads the policy file, and what the command line says instead of it.
+// Faults and warnings go to w.
+func (c *serveCmd) load(w io.Writer) (*policyfile.File, error) {
+	file, err := loadPolicy(c.Policy, w)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.Listen != "" {
 		file.Listen = c.Listen
@@ -69,8 +57,48 @@ func (c *serveCmd) Run(env *environment) error {
 	if c.Upstream != "" {
 		file.Upstream = c.Upstream
 	}
+	if c.Behind != "" {
+		preset, err := clientaddr.Behind(c.Behind)
+		if err != nil {
+			var unknown *clientaddr.BehindError
+			if errors.As(err, &unknown) {
+				err = &hintError{err, unknown.Hint()}
+			}
+			return nil, err
+		}
+		file.TrustedProxies, file.Header = preset.Config.TrustedProxies, preset.Config.Header
+	}
 	if c.DryRun {
 		file.Policy.DryRun = true
+	}
+	return file, nil
+}
+
+// Bounds of the server.
+const (
+	defaultListen     = "127.0.0.1:8080"
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 32 << 10
+	maxStreams        = 128 // HTTP/2 requests at once on one connection
+	upstreamTrial     = 2 * time.Second
+)
+
+// How often the server looks after itself.
+const (
+	often  = 5 * time.Second // certificates, and who is refused
+	seldom = time.Minute     // memory, and the proxies in front
+)
+
+func (c *serveCmd) Run(env *environment) error {
+	// Whoever reads stderr may go away without taking the site along.
+	signal.Ignore(syscall.SIGPIPE)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	file, err := c.load(env.stderr)
+	if err != nil {
+		return err
 	}
 	if os.Getenv("GOGC") == "" {
 		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent(file.Memory)))
@@ -80,7 +108,7 @@ func (c *serveCmd) Run(env *environment) error {
 		return err
 	}
 	defer s.close()
-	s.again, s.hangups = env.again, hangups
+	s.load, s.again, s.hangups = c.load, env.again, hangups
 	return s.serve(env.ctx)
 }
 
@@ -93,80 +121,104 @@ func gcPercent(memory int64) int {
 
 // A server stands in front of one upstream.
 type server struct {
-	file     *policyfile.File
-	clock    *httpguard.Clock
-	upstream *url.URL
-	clients  *clientaddr.Resolver
-	limiter  *memlimit.Limiter
-	proxy    *proxy.Proxy
-	journal  *journal.Journal
-	log      *log.Logger
-	stderr   io.Writer // until serving begins; then all goes through the journal
-	listener net.Listener
+	site    atomic.Pointer[site]         // what holds now
+	certs   atomic.Pointer[certificates] // nil without TLS
+	load    func(io.Writer) (*policyfile.File, error)
+	bans    *fairshare.Bans
+	clock   *httpguard.Clock
+	watch   *clientaddr.Watch
+	census  *census.Census
+	journal *journal.Journal
+	log     *log.Logger
+	stderr  io.Writer // until serving begins; then all goes through the journal
+
+	inbound  *inbound.Listener
+	listener net.Listener // the same, or what takes the PROXY protocol from it
 	http     http.Server
-	again    <-chan struct{}  // closed: stop at once
-	hangups  <-chan os.Signal // SIGHUP
+	guard    *httpguard.Handler
+	proxy    *proxy.Proxy
+
+	lost    int64            // counters that were forgotten, as last told
+	found   sync.Once        // the first suspected proxy
+	urgent  chan struct{}    // closed with the first suspected proxy
+	again   <-chan struct{}  // closed: stop at once
+	hangups <-chan os.Signal // SIGHUP
 }
 
 // newServer puts everything together and takes the address, but serves nobody
 // yet.
 func newServer(file *policyfile.File, stderr io.Writer) (*server, error) {
-	s := &server{file: file, clock: httpguard.NewClock(), stderr: stderr}
-	if file.Upstream == "" {
-		return nil, &hintError{errors.New("no upstream is given"), "fairshare serve --upstream http://127.0.0.1:3000, or upstream: in the policy file"}
-	}
-	var err error
-	if s.upstream, err = proxy.ParseUpstream(file.Upstream); err != nil {
-		return nil, &hintError{err, "give the site's own scheme, host and port: http://127.0.0.1:3000"}
-	}
-	if s.clients, err = clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header}); err != nil {
-		return nil, err
-	}
-	if s.limiter, err = memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: file.Memory}); err != nil {
-		return nil, err
-	}
-	guard, err := fairshare.NewGuard(&file.Policy, s.limiter, nil)
+	s := &server{clock: httpguard.NewClock(), bans: fairshare.NewBans(0), watch: clientaddr.NewWatch(), urgent: make(chan struct{}), stderr: stderr}
+	st, err := newSite(file, s.bans, nil)
 	if err != nil {
 		return nil, err
 	}
-	if file.TLS != nil {
-		certFile, keyFile := beside(file.Name, file.TLS.Cert), beside(file.Name, file.TLS.Key)
-		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
-			return nil, &hintError{fmt.Errorf("certificate %s with key %s: %w", certFile, keyFile, err), "both are PEM files; the certificate comes first in its file, then those that signed it"}
-		}
-		s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	}
-	if s.listener, err = listen(file.Listen); err != nil {
+	s.site.Store(st)
+	if err := s.encrypt(file); err != nil {
 		return nil, err
 	}
-	if isItself(s.listener.Addr(), s.upstream) {
-		s.listener.Close()
-		return nil, &hintError{fmt.Errorf("upstream %s is where fairshare itself listens", s.upstream), "the site has to listen elsewhere, as on 127.0.0.1:3000: --upstream http://127.0.0.1:3000; --listen says where fairshare does"}
+	taken, err := listen(file.Listen)
+	if err != nil {
+		return nil, err
 	}
-	s.journal = journal.New(stderr)
+	if isItself(taken.Addr(), st.upstream) {
+		taken.Close()
+		return nil, itselfError(st.upstream)
+	}
+	if s.journal, err = openJournal(file, stderr); err != nil {
+		taken.Close()
+		return nil, err
+	}
 	s.log = proxy.NewLog(s.journal, wordsPrefix)
+	s.census = census.New(&file.Policy, s.clock.Now())
+	s.proxy = proxy.New(s.proxyConfig(st))
+	s.guard = httpguard.New(st.guard, s.guardOptions(st), s.proxy)
+
+	streams, header := maxStreams, maxHeaderBytes
+	if file.Bounds.Streams > 0 {
+		streams = file.Bounds.Streams
+	}
+	if file.Bounds.Header > 0 {
+		header = int(file.Bounds.Header)
+	}
+	s.http.Handler = s.guard
+	s.http.ReadHeaderTimeout = readHeaderTimeout
+	s.http.IdleTimeout = idleTimeout
+	s.http.MaxHeaderBytes = header
+	s.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
+	s.http.Protocols = new(http.Protocols)
+	s.http.Protocols.SetHTTP1(true)
+	s.http.Protocols.SetHTTP2(true)
+	s.http.Protocols.SetUnencryptedHTTP2(file.H2C)
+	s.http.DisableGeneralOptionsHandler = true
+	s.http.ErrorLog = s.log
+
+	s.inbound = inbound.New(taken, s.inboundConfig(st))
+	s.inbound.Attach(&s.http)
+	s.listener = s.inbound
 	if file.ProxyProtocol {
-		s.listener = proxyprotocol.Listener(s.listener, s.clients.TrustsPeer, func(peer net.Addr, err error) {
+		s.listener = proxyprotocol.Listener(s.inbound, func(peer string) bool { return s.site.Load().clients.TrustsPeer(peer) }, func(peer net.Addr, err error) {
 			s.log.Printf("connection of %s: %v", peer, err)
 		})
 	}
-
-	s.proxy = proxy.New(proxy.Config{Upstream: s.upstream, Trusts: s.clients.TrustsPeer, Header: s.clients.Header(), Log: s.log})
-	s.http.Handler = httpguard.Middleware(guard, httpguard.Options{
-		Client:  s.client,
-		Contact: file.Contact,
-		Refused: s.record,
-		Failed:  func(err error) { s.log.Print(err) },
-		Now:     s.clock.Now,
-	})(s.proxy)
-	s.http.ReadHeaderTimeout = readHeaderTimeout
-	s.http.IdleTimeout = idleTimeout
-	s.http.MaxHeaderBytes = maxHeaderBytes
-	s.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams}
-	s.http.DisableGeneralOptionsHandler = true
-	s.http.ErrorLog = s.log
 	return s, nil
+}
+
+// encrypt takes up the certificate that a policy names.
+func (s *server) encrypt(file *policyfile.File) error {
+	if file.TLS == nil {
+		return nil
+	}
+	certs, err := loadCertificates(beside(file.Name, file.TLS.Cert), beside(file.Name, file.TLS.Key))
+	if err != nil {
+		return err
+	}
+	s.certs.Store(certs)
+	s.http.TLSConfig = &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certs.Load().get(hello) },
+	}
+	return nil
 }
 
 // beside returns where a file that a policy names is, as beside the policy.
@@ -177,40 +229,48 @@ func beside(policy, path string) string {
 	return filepath.Join(filepath.Dir(policy), path)
 }
 
-// client finds who asks.
-func (s *server) client(r *http.Request) httpguard.Client {
-	found := s.clients.Resolve(r.RemoteAddr, r.Header)
-	return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy}
+func (s *server) inboundConfig(st *site) inbound.Config {
+	return inbound.Config{
+		Connections: st.file.Bounds.Connections,
+		PerAddr:     st.file.Bounds.PerAddr,
+		Exempt:      func(addr netip.Addr) bool { return st.clients.Trusts(addr) || s.watch.Suspects(addr) },
+		Log:         s.log,
+	}
 }
 
-// record puts a refusal into the journal.
-func (s *server) record(r *httpguard.Report) {
-	e := journal.Entry{
-		Time:       r.Request.Time,
-		Client:     r.Request.Addr,
-		Method:     r.Request.Method,
-		Host:       r.Request.Host,
-		Path:       r.Request.Path,
-		UserAgent:  r.Request.UserAgent,
-		Action:     r.Finding.Action.String(),
-		DryRun:     r.DryRun,
-		Status:     r.Status,
-		RetryAfter: r.RetryAfter,
-		ID:         r.ID,
+func (s *server) proxyConfig(st *site) proxy.Config {
+	return proxy.Config{
+		Upstream:        st.upstream,
+		Trusts:          st.clients.TrustsPeer,
+		Header:          st.clients.Header(),
+		Log:             s.log,
+		Timeout:         st.file.Timeout,
+		Abandon:         st.file.Abandon,
+		Cancels:         st.file.Cancels || st.file.Abandon == 0,
+		Hosts:           st.file.Hosts,
+		KeepUnderscores: st.file.KeepUnderscores,
+		Fields:          st.file.Bounds.Fields,
+		HeaderBytes:     int(st.file.Bounds.Header),
 	}
-	if rule := r.Finding.Rule; rule != nil {
-		e.Rule = rule.Name
-		if r.Finding.Action == fairshare.Refuse && r.Finding.Ban != fairshare.BanInForce && rule.Limit != nil {
-			e.Used, e.Allowed = r.Finding.Tally.Used, rule.Limit.Allowed()
-		}
+}
+
+func (s *server) guardOptions(st *site) httpguard.Options {
+	return httpguard.Options{
+		Client: func(r *http.Request) httpguard.Client {
+			found := st.clients.Resolve(r.RemoteAddr, r.Header)
+			suspect := s.watch.Look(st.clients, found, r.Header)
+			if suspect {
+				s.found.Do(func() { close(s.urgent) })
+				suspect = !st.file.EnforceSuspects
+			}
+			s.census.Saw(found.Addr)
+			return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy, Suspect: suspect}
+		},
+		Contact: st.file.Contact,
+		Refused: s.record,
+		Failed:  func(err error) { s.log.Print(err) },
+		Now:     s.clock.Now,
 	}
-	switch r.Finding.Ban {
-	case fairshare.BanStarted:
-		e.Ban = journal.BanStarted
-	case fairshare.BanInForce:
-		e.Ban = journal.BanInForce
-	}
-	s.journal.Add(&e)
 }
 
 // serve answers requests until ctx ends, then lets those in progress end.
@@ -225,21 +285,31 @@ func (s *server) serve(ctx context.Context) error {
 		}
 	}()
 	s.tryUpstream(ctx)
-	reports := time.NewTicker(memoryReports)
-	defer reports.Stop()
-	lost := int64(0)
+	oftenTicks, seldomTicks := time.NewTicker(often), time.NewTicker(seldom)
+	defer oftenTicks.Stop()
+	defer seldomTicks.Stop()
+	urgent := s.urgent
 	for {
 		select {
 		case err := <-stopped:
 			s.say("listen: %v", err)
 			return errSilent
-		case <-reports.C:
-			lost = s.reportMemory(lost)
+		case <-oftenTicks.C:
+			s.refreshCertificates()
+			s.sayAll(s.census.Tick(s.clock.Now()))
+		case <-seldomTicks.C:
+			s.reportMemory()
+			s.reportProxies()
+		case <-urgent:
+			s.reportProxies()
+			urgent = nil
 		case <-s.hangups:
-			s.say("SIGHUP: this version does not reload; restart to read the policy anew")
+			s.reload()
 		case <-ctx.Done():
 			err := s.drain()
 			<-stopped
+			s.reportProxies()
+			s.sayAll(s.census.End(s.clock.Now()))
 			return err
 		}
 	}
@@ -248,25 +318,34 @@ func (s *server) serve(ctx context.Context) error {
 // drain takes no new connections and waits for requests in progress, at most
 // for the grace period, or until it is told again to stop.
 func (s *server) drain() error {
-	grace := s.file.Grace
+	grace := s.site.Load().file.Grace
 	if grace == 0 {
 		grace = policyfile.DefaultGrace
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- s.http.Shutdown(ctx) }()
+	go func() {
+		s.inbound.Drain(ctx)
+		err := s.http.Shutdown(ctx)
+		if err == nil { // it knows nothing of websockets
+			err = s.proxy.Wait(ctx)
+		}
+		ended <- err
+	}()
 	s.say("stopping; requests in progress have %v to end; again to stop at once", grace)
 	const cut = "some requests were still in progress and have been cut off"
 	for {
 		select {
 		case err := <-ended:
 			if err != nil {
+				s.proxy.Stop()
 				s.http.Close()
 				s.say(cut)
 			}
 			return nil
 		case <-s.again:
+			s.proxy.Stop()
 			s.http.Close()
 			s.say(cut)
 			return errSilent
@@ -275,85 +354,8 @@ func (s *server) drain() error {
 	}
 }
 
-const wordsPrefix = "fairshare: "
-
-// say writes a line without waiting for whoever reads it.
-func (s *server) say(format string, args ...any) {
-	fmt.Fprintf(s.journal, wordsPrefix+format+"\n", args...)
-}
-
 // close ends what newServer began.
 func (s *server) close() {
 	s.proxy.Close()
 	s.journal.Close()
-}
-
-// reportMemory says when counters had to be forgotten since lost of them were.
-func (s *server) reportMemory(lost int64) int64 {
-	stats := s.limiter.Stats(s.clock.Now())
-	if stats.Lost > lost {
-		s.log.Printf("the memory for counters is too small: %d were forgotten in the last minute; memory: %s would do", stats.Lost-lost, policyfile.FormatSize(stats.Needed))
-	}
-	return stats.Lost
-}
-
-// introduce says what is protected, by which policy, whom it believes and
-// where refusals go.
-func (s *server) introduce() {
-	say := func(format string, args ...any) { fmt.Fprintf(s.stderr, wordsPrefix+format+"\n", args...) }
-	encrypted, unix := s.http.TLSConfig != nil, s.listener.Addr().Network() == "unix"
-	at := s.listener.Addr().String()
-	switch {
-	case unix && encrypted:
-		at = unixPrefix + at + " (TLS)"
-	case unix:
-		at = unixPrefix + at
-	case encrypted:
-		at = "https://" + at
-	default:
-		at = "http://" + at
-	}
-	dry := 0
-	for i := range s.file.Policy.Rules {
-		if s.file.Policy.Rules[i].DryRun {
-			dry++
-		}
-	}
-	mode := "enforcing"
-	switch {
-	case s.file.Policy.DryRun:
-		mode = "dry run: everything is let through"
-	case dry > 0:
-		mode = fmt.Sprintf("enforcing, but %s in dry run", rules(dry))
-	}
-	say("%s protects %s, %s", at, s.upstream, mode)
-	say("policy: %s, %s, %s of memory for counters", s.file.Name, rules(len(s.file.Policy.Rules)), policyfile.FormatSize(s.limiter.Stats(s.clock.Now()).Memory))
-	switch proxies := s.file.TrustedProxies; {
-	case len(proxies) == 0:
-		say("clients: the address that connects; no header is believed")
-	case s.file.ProxyProtocol:
-		say("clients: by the PROXY protocol, then %s, of %s; from anybody else no header is believed", s.clients.Header(), strings.Join(proxies, ", "))
-	default:
-		say("clients: by %s of %s; from anybody else no header is believed", s.clients.Header(), strings.Join(proxies, ", "))
-	}
-	if unix && !s.clients.TrustsPeer("@") {
-		say("warning: all who come by the Unix socket count as one client; trusted_proxies: unix believes the header of the proxy in front")
-	}
-	say("refusals: one line of JSON each, here")
-}
-
-func rules(n int) string {
-	if n == 1 {
-		return "1 rule"
-	}
-	return fmt.Sprintf("%d rules", n)
-}
-
-// tryUpstream warns if the upstream does not answer: it may come later.
-func (s *server) tryUpstream(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, upstreamTrial)
-	defer cancel()
-	if err := s.proxy.Reach(ctx); err != nil && ctx.Err() != context.Canceled {
-		s.say("warning: %v", err)
-	}
 }

@@ -1,0 +1,248 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// writeOver replaces a file at once, as editors do.
+func writeOver(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serveFile runs serve as a process with a policy file that a test may edit.
+func serveFile(t *testing.T, policy string, args ...string) (p *serving, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "edited.yaml")
+	writeOver(t, path, policy)
+	return startServing(t, append(args, "-c", path)...), path
+}
+
+func (p *serving) reload(t *testing.T, pattern string) string {
+	t.Helper()
+	if err := p.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	return p.read(t, pattern)
+}
+
+func TestReloadKeepsWhatIsTheSame(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Header.Get("X-Forwarded-For"))
+	}))
+	defer site.Close()
+	const policy = `
+clients: {trusted_proxies: loopback}
+contact: %s
+rules:
+  - name: three
+    limit: {requests: %d, per: 1h, algorithm: quiet}
+    ban: {after: 2, for: 1h}
+  - name: %s
+    limit: {requests: 4, per: 1h, algorithm: quiet}
+`
+	p, path := serveFile(t, fmt.Sprintf(policy, "old@example.org", 3, "four"), "--upstream", site.URL)
+	ask := func(client string, want int) string {
+		t.Helper()
+		resp, err := http.DefaultClient.Do(newRequest(t, "http://"+p.addr, client))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d: %s", client, resp.StatusCode, want, body)
+		}
+		return string(body)
+	}
+	for range 3 {
+		ask("203.0.113.1", 200)
+		ask("203.0.113.2", 200)
+		ask("203.0.113.3", 200)
+	}
+	ask("203.0.113.1", 429)
+	if body := ask("203.0.113.1", 429); !strings.Contains(body, "old@example.org") { // and is banned
+		t.Error(body)
+	}
+
+	// The counters of a limit stay when its number changes, those of another
+	// name begin anew, and bans stay.
+	writeOver(t, path, fmt.Sprintf(policy, "new@example.org", 4, "renamed"))
+	p.reload(t, `SIGHUP: \S+ was read anew: 2 rules, enforcing; (counted anew: renamed; other counters and all bans are kept)`)
+	ask("203.0.113.2", 200)
+	ask("203.0.113.2", 429)
+	if body := ask("203.0.113.1", 429); !strings.Contains(body, "new@example.org") {
+		t.Error(body)
+	}
+	for range 4 {
+		ask("203.0.113.4", 200)
+	}
+
+	// A faulty policy changes nothing.
+	writeOver(t, path, "rules:\n  - {name: three, alow: true}\n")
+	p.reload(t, `edited.yaml:2:\d+: (unknown key: "alow")`)
+	p.read(t, `SIGHUP: (nothing was changed; the old policy goes on)`)
+	ask("203.0.113.1", 429)
+
+	// Whom serve believes changes with the policy, and what cannot is said.
+	writeOver(t, path, "listen: 127.0.0.1:1\nclients: {memory: 1MiB}\nrules: [{use: default}]\n")
+	p.reload(t, `warning: what has changed of (clients.memory) holds from a restart on`)
+	if got := ask("203.0.113.1", 200); got != "127.0.0.1" {
+		t.Errorf("without trusted proxies the upstream is told of %q", got)
+	}
+}
+
+func newRequest(t *testing.T, url, client string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequest("GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Forwarded-For", client)
+	return req
+}
+
+// A slot that was taken under the old policy is given back under it.
+func TestReloadSettlesWithThePolicyThatJudged(t *testing.T) {
+	arrived, leave := make(chan bool), make(chan bool)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- true
+		<-leave
+	}))
+	defer site.Close()
+	const policy = "rules:\n  - name: one\n    limit: {concurrent: 1}\n"
+	p, path := serveFile(t, policy, "--upstream", site.URL)
+	done := make(chan int)
+	ask := func() {
+		resp, err := http.Get("http://" + p.addr)
+		if err != nil {
+			t.Error(err)
+			done <- 0
+			return
+		}
+		resp.Body.Close()
+		done <- resp.StatusCode
+	}
+	go ask()
+	<-arrived
+	writeOver(t, path, "contact: a@example.org\n"+policy)
+	p.reload(t, `(all counters and bans are kept)`)
+	go ask()
+	if code := <-done; code != 429 {
+		t.Errorf("while the slot is taken: %d", code)
+	}
+	leave <- true
+	if code := <-done; code != 200 {
+		t.Errorf("the first request: %d", code)
+	}
+	go ask()
+	<-arrived
+	leave <- true
+	if code := <-done; code != 200 {
+		t.Errorf("after the slot was given back: %d", code)
+	}
+}
+
+func TestReloadReopensTheJournal(t *testing.T) {
+	site := httptest.NewServer(http.NotFoundHandler())
+	defer site.Close()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "fairshare.log")
+	policy := "journal: {file: " + file + "}\nrules: [{name: all, block: true}]\n"
+	p, path := serveFile(t, policy, "--upstream", site.URL)
+	ask := func() {
+		t.Helper()
+		resp, err := http.Get("http://" + p.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	ask()
+	p.Process.Signal(syscall.SIGHUP) // all that was recorded is written before the file is left
+	p.read(t, `(was read anew)`)
+	if err := os.Rename(file, file+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	p.reload(t, `(was read anew)`)
+	writeOver(t, path, strings.Replace(policy, file, filepath.Join(dir, "nowhere", "log"), 1))
+	p.reload(t, `nowhere.*(no such file|does not exist)`)
+	p.read(t, `(nothing was changed)`)
+	p.Process.Signal(syscall.SIGTERM)
+	if code := p.exitCode(t); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	moved, err := os.ReadFile(file + ".moved")
+	if err != nil || strings.Count(string(moved), `"status":403`) != 1 {
+		t.Errorf("the moved file holds %q, %v", moved, err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}
+
+// Policies change and the server ends while hundreds of requests a second
+// come; not one of those that were taken is lost.
+func TestNoRequestIsLostUnderLoad(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(w, r.Body)
+	}))
+	defer site.Close()
+	const policy = "rules:\n  - name: many\n    limit: {requests: %d, per: 1m}\n"
+	p, path := serveFile(t, fmt.Sprintf(policy, 10_000_000), "--upstream", site.URL)
+	var answered atomic.Int64
+	var clients sync.WaitGroup
+	for i := range 20 {
+		clients.Go(func() {
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: i%2 == 0}}
+			defer client.CloseIdleConnections()
+			for {
+				resp, err := client.Post("http://"+p.addr, "text/plain", strings.NewReader("here"))
+				if err != nil {
+					if !strings.Contains(err.Error(), "connection refused") {
+						t.Error(err)
+					}
+					return
+				}
+				body, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if resp.StatusCode != 200 || string(body) != "here" || err != nil {
+					t.Errorf("%s %q %v", resp.Status, body, err)
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	for i := range 20 {
+		for before := answered.Load(); answered.Load() < before+50 && !t.Failed(); {
+			time.Sleep(time.Millisecond)
+		}
+		writeOver(t, path, fmt.Sprintf(policy, 10_000_000+i))
+		p.reload(t, `(was read anew)`)
+	}
+	p.Process.Signal(syscall.SIGTERM)
+	clients.Wait()
+	io.Copy(io.Discard, p.lines)
+	if code := p.exitCode(t); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"fairshare"
+	"fairshare/httpguard"
+	"fairshare/internal/journal"
+	"fairshare/policyfile"
+)
+
+const wordsPrefix = "fairshare: "
+
+// say writes a line without waiting for whoever reads it.
+func (s *server) say(format string, args ...any) {
+	fmt.Fprintf(s.journal, wordsPrefix+format+"\n", args...)
+}
+
+func (s *server) sayAll(lines []string) {
+	for _, line := range lines {
+		s.say("%s", line)
+	}
+}
+
+// introduce says what is protected and how far, by which policy, whom it
+// believes, where the journal goes and how to reload.
+func (s *server) introduce() {
+	st := s.site.Load()
+	say := func(format string, args ...any) { fmt.Fprintf(s.stderr, wordsPrefix+format+"\n", args...) }
+	say("%s protects %s, %s", s.at(), st.upstream, st.mode())
+	say("policy: %s, %s, %s of memory for counters", st.file.Name, rules(len(st.file.Policy.Rules)), policyfile.FormatSize(st.limiter.Stats(s.clock.Now()).Memory))
+	say("clients: %s", st.believes())
+	say("journal: %s; to read the policy anew: kill -HUP %d", st.journals(), os.Getpid())
+	for _, warning := range s.warnings(st) {
+		say("warning: %s", warning)
+	}
+}
+
+// at returns where the server listens, as a URL where it has one.
+func (s *server) at() string {
+	encrypted, unix := s.http.TLSConfig != nil, s.listener.Addr().Network() == "unix"
+	at := s.listener.Addr().String()
+	switch {
+	case unix && encrypted:
+		return unixPrefix + at + " (TLS)"
+	case unix:
+		return unixPrefix + at
+	case encrypted:
+		return "https://" + at
+	}
+	return "http://" + at
+}
+
+// warnings are what may be wrong with a site where the server listens.
+func (s *server) warnings(st *site) (all []string) {
+	if s.listener.Addr().Network() == "unix" && !st.clients.TrustsPeer("@") {
+		all = append(all, "all who come by the Unix socket count as one client; trusted_proxies: unix believes the header of the proxy in front")
+	}
+	return all
+}
+
+// mode tells whether a site enforces its policy.
+func (st *site) mode() string {
+	dry := 0
+	for i := range st.file.Policy.Rules {
+		if st.file.Policy.Rules[i].DryRun {
+			dry++
+		}
+	}
+	switch {
+	case st.file.Policy.DryRun:
+		return "dry run: everything is let through"
+	case dry > 0:
+		return fmt.Sprintf("enforcing, but %s in dry run", rules(dry))
+	}
+	return "enforcing"
+}
+
+// believes tells whom a site believes about its clients' addresses.
+func (st *site) believes() string {
+	proxies := strings.Join(st.file.TrustedProxies, ", ")
+	switch {
+	case proxies == "":
+		return "the address that connects; no header is believed"
+	case st.file.ProxyProtocol:
+		return fmt.Sprintf("by the PROXY protocol, then %s, of %s; from anybody else no header is believed", st.clients.Header(), proxies)
+	}
+	return fmt.Sprintf("by %s of %s; from anybody else no header is believed", st.clients.Header(), proxies)
+}
+
+// journals tells where a site's refusals are written.
+func (st *site) journals() string {
+	j := &st.file.Journal
+	if j.File == "" {
+		return fmt.Sprintf("refusals, as lines of %s, here", j.Format)
+	}
+	return fmt.Sprintf("refusals, as lines of %s, in %s", j.Format, beside(st.file.Name, j.File))
+}
+
+func rules(n int) string {
+	if n == 1 {
+		return "1 rule"
+	}
+	return fmt.Sprintf("%d rules", n)
+}
+
+// tryUpstream warns if the upstream does not answer: it may come later.
+func (s *server) tryUpstream(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, upstreamTrial)
+	defer cancel()
+	if err := s.proxy.Reach(ctx); err != nil && ctx.Err() != context.Canceled {
+		s.say("warning: %v", err)
+	}
+}
+
+// reportMemory says when counters had to be forgotten since it was last
+// called.
+func (s *server) reportMemory() {
+	stats := s.site.Load().limiter.Stats(s.clock.Now())
+	if stats.Lost > s.lost {
+		s.log.Printf("the memory for counters is too small: %d were forgotten in the last minute; memory: %s would do", stats.Lost-s.lost, policyfile.FormatSize(stats.Needed))
+	}
+	s.lost = stats.Lost
+}
+
+// reportProxies says what is wrong with the proxies in front.
+func (s *server) reportProxies() {
+	s.sayAll(s.watch.Lines(s.clock.Now(), s.site.Load().clients))
+}
+
+// record puts a refusal into the journal.
+func (s *server) record(r *httpguard.Report) {
+	s.census.Refused(r.Request, &r.Finding, r.DryRun)
+	e := journal.Entry{
+		Time:       r.Request.Time,
+		Client:     r.Request.Addr,
+		Method:     r.Request.Method,
+		Host:       r.Request.Host,
+		Path:       r.Request.Path,
+		Query:      r.Request.Query,
+		UserAgent:  r.Request.UserAgent,
+		Cookies:    fairshare.Cookies(r.Request.Header),
+		Action:     r.Finding.Action.String(),
+		DryRun:     r.DryRun,
+		Status:     r.Status,
+		RetryAfter: r.RetryAfter,
+		ID:         r.ID,
+	}
+	if rule := r.Finding.Rule; rule != nil {
+		e.Rule = rule.Name
+		if r.Finding.Action == fairshare.Refuse && r.Finding.Ban != fairshare.BanInForce && rule.Limit != nil {
+			e.Used, e.Allowed = r.Finding.Tally.Used, rule.Limit.Allowed()
+		}
+	}
+	switch r.Finding.Ban {
+	case fairshare.BanStarted:
+		e.Ban = journal.BanStarted
+	case fairshare.BanInForce:
+		e.Ban = journal.BanInForce
+	}
+	s.journal.Add(&e)
+}
+
+// refreshCertificates reads the certificate anew if its files have changed.
+func (s *server) refreshCertificates() {
+	certs := s.certs.Load()
+	if certs == nil {
+		return
+	}
+	switch changed, err := certs.refresh(); {
+	case err != nil:
+		s.say("the certificate stays what it was: %s", oneLine(err))
+	case changed:
+		s.say("certificate %s was read anew; it is good until %s", certs.certFile, certs.until().Format(time.DateTime+" MST"))
+	}
+}
