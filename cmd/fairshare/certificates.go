@@ -19,9 +19,6 @@ type certificates struct {
 	read              [2]stamp // of the files that current, or a failure, was read from
 }
 
-// certificateChecks is how often the files are looked at.
-const certificateChecks = 5 * time.Second
-
 // A stamp tells one content of a file from another, most often.
 type stamp struct {
 	changed time.Time
