@@ -11,6 +11,18 @@ import (
 	"fairshare/internal/proxy"
 )
 
+// An upstream that speaks another HTTP than the policy says is told with what
+// to write there.
+func TestUpstreamThatDoesNotSpeakHTTP2(t *testing.T) {
+	upstream := httptest.NewServer(http.NotFoundHandler())
+	defer upstream.Close()
+	var out lockedBuffer
+	resp, _ := exchange(t, serve(t, strings.Replace(upstream.URL, "http:", "h2c:", 1), proxy.Config{Log: proxy.NewLog(&out, "")}), "GET / HTTP/1.1\nHost: a\n\n")
+	if resp.StatusCode != 502 || !strings.Contains(out.String(), "not as HTTP/2 is") || !strings.HasSuffix(out.String(), "hint: upstream: "+upstream.URL+"\n") {
+		t.Errorf("%d, logged %q", resp.StatusCode, out.String())
+	}
+}
+
 // What is wrong with an upstream is told by its log and when it is reached
 // for, each time with what to do about it.
 func TestProblemsWithTLSAreToldWithARemedy(t *testing.T) {

@@ -467,6 +467,7 @@ func TestParseUpstream(t *testing.T) {
 		"http://127.0.0.1:3000":  "http://127.0.0.1:3000",
 		"https://site.example/":  "https://site.example",
 		"http://[::1]:80":        "http://[::1]:80",
+		"h2c://127.0.0.1:50051":  "h2c://127.0.0.1:50051",
 		"127.0.0.1:3000":         "",
 		"localhost:3000":         "",
 		"site.example":           "",
