@@ -160,7 +160,7 @@ func (b *body) end() {
 			b.quiet.Wait()
 		}
 	}
-	if b.err == nil && b.http1 {
+	if b.err != io.EOF && b.http1 {
 		b.client.SetReadDeadline(time.Now().Add(linger))
 	}
 	b.drop()
@@ -173,6 +173,13 @@ func (b *body) asked() {
 	if b.answered = true; b.told {
 		b.drop()
 	}
+}
+
+// over reports whether the client has sent all.
+func (b *body) over() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err == io.EOF
 }
 
 // failed returns what was wrong with the client's sending; nil for nothing.

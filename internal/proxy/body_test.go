@@ -209,6 +209,11 @@ func TestBrokenPostIsBrokenForTheUpstream(t *testing.T) {
 				synctest.Wait()
 				began := time.Now()
 				test.leave(v)
+				if test.after > 0 {
+					if resp := v.head(); resp.StatusCode != 408 || !resp.Close {
+						t.Errorf("the client is told %s", resp.Status)
+					}
+				}
 				if at := <-ended; at.Sub(began) != test.after {
 					t.Errorf("the upstream heard of it after %v, want %v", at.Sub(began), test.after)
 				}
@@ -243,6 +248,39 @@ func TestEarlyAnswer(t *testing.T) {
 			t.Errorf("the rest was awaited for %v", waited)
 		}
 	})
+}
+
+// What is left of a body after an early answer is not another request.
+func TestRestOfABodyIsNoRequest(t *testing.T) {
+	for _, test := range []struct{ head, first, rest string }{
+		{"Content-Length: 66000", strings.Repeat("x", bodyAhead), strings.Repeat("x", 66_000-bodyAhead-50)},
+		{"Content-Length: 66000", strings.Repeat("x", bodyAhead), ""},
+		{"Transfer-Encoding: chunked", "10100\r\n" + strings.Repeat("x", bodyAhead), ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked atomic.Int64
+			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+				asked.Add(1)
+				if r.URL.Path != "/" {
+					t.Errorf("the upstream is asked for %s", r.URL)
+				}
+				http.NewResponseController(w).EnableFullDuplex()
+				io.WriteString(w, "early")
+			}, Config{})
+			v := s.visitor()
+			v.send("POST / HTTP/1.1\nHost: a\n" + test.head + "\n\n")
+			io.WriteString(v, test.first)
+			resp := v.head()
+			if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || !resp.Close || string(body) != "early" || err != nil {
+				t.Errorf("%s, closes %v, %q, %v", resp.Status, resp.Close, body, err)
+			}
+			go io.WriteString(v, test.rest+strings.Repeat("GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n", 20))
+			if rest, err := io.ReadAll(v.r); len(rest) > 0 || asked.Load() != 1 {
+				t.Errorf("another answer: %q, %v", rest, err)
+			}
+			v.Close()
+		})
+	}
 }
 
 // Many slow posts cost little, and more than is there for them are refused.

@@ -158,12 +158,18 @@ func (q *passage) answer(resp *http.Response) {
 	q.trailer(resp, announced)
 }
 
-// head writes the head of the answer once.
+// head writes the head of the answer once. A connection of HTTP/1 whose
+// client still sends is closed afterwards: the rest of a body must not be
+// taken for another request.
 func (q *passage) head(resp *http.Response) {
-	if !q.headed {
-		q.headed = true
-		q.w.WriteHeader(resp.StatusCode)
+	if q.headed {
+		return
 	}
+	q.headed = true
+	if q.body != nil && q.body.http1 && !q.body.over() {
+		q.w.Header()["Connection"] = connectionClose
+	}
+	q.w.WriteHeader(resp.StatusCode)
 }
 
 // trailer hands on what the upstream sent behind the body.
@@ -185,11 +191,10 @@ func (q *passage) trailer(resp *http.Response, announced int) {
 // copy hands the body on. The error is that of either side; it is logged.
 func (q *passage) copy(resp *http.Response) error {
 	to := sink{w: q.w, flush: resp.ContentLength < 0}
-	c := q.proxy.chunks.get()
 	if eventStream(resp.Header) {
-		defer q.proxy.chunks.put(c)
-		return q.stream(resp, c, &to)
+		return q.stream(resp, &to)
 	}
+	c := q.proxy.chunks.get()
 	n, err := q.first(resp, c)
 	if err == nil && int64(n) != resp.ContentLength {
 		q.head(resp)
@@ -238,11 +243,7 @@ func (q *passage) first(resp *http.Response, c *chunk) (int, error) {
 	early.Stop()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.headed {
-		return n, err
-	}
-	q.headed = true
-	q.w.WriteHeader(resp.StatusCode)
+	q.head(resp)
 	return n, err
 }
 
@@ -271,7 +272,9 @@ func (q *passage) ahead(resp *http.Response, first *chunk, to *sink) error {
 
 // stream hands events on as they come, as long as there is somebody to take
 // them.
-func (q *passage) stream(resp *http.Response, c *chunk, to *sink) error {
+func (q *passage) stream(resp *http.Response, to *sink) error {
+	space := q.proxy.spaces.get(0)
+	defer q.proxy.spaces.put(0, space)
 	q.patience.goesOn()
 	q.proxy.live.add(&q.patience, func() { q.patience.cancel(errStopped) })
 	defer q.proxy.live.remove(&q.patience)
@@ -279,9 +282,9 @@ func (q *passage) stream(resp *http.Response, c *chunk, to *sink) error {
 	to.flush = true
 	http.NewResponseController(q.w).Flush()
 	for {
-		n, err := resp.Body.Read(c.space)
+		n, err := resp.Body.Read(*space)
 		if n > 0 {
-			if err := to.write(c.space[:n]); err != nil {
+			if err := to.write((*space)[:n]); err != nil {
 				return err
 			}
 		}

@@ -69,6 +69,7 @@ var (
 
 	teTrailers        = []string{"trailers"}
 	connectionUpgrade = []string{"Upgrade"}
+	connectionClose   = []string{"close"}
 )
 
 // passes reports whether a header goes to the upstream.
