@@ -119,7 +119,7 @@ const (
 	passPolicy    = "clients: {suspected_proxies: enforce}\nrules:\n  - name: ceiling\n    limit: {requests: 100000000, per: 1h, by: addr}\n"
 	builtInPolicy = "clients: {trusted_proxies: loopback}\nrules: [{use: default}]\n"
 	// The client of this table is no proxy, whatever it claims.
-	refusePolicy  = "clients: {suspected_proxies: enforce}\nrules:\n  - name: one an hour\n    limit: {requests: 1, per: 1h, by: addr, algorithm: quiet}\n"
+	refusePolicy = "clients: {suspected_proxies: enforce}\nrules:\n  - name: one an hour\n    limit: {requests: 1, per: 1h, by: addr, algorithm: quiet}\n"
 )
 
 func measureAll() error {

@@ -1,7 +1,9 @@
 package inbound
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -128,5 +130,21 @@ func (a *answer) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(a.ResponseWriter).Hijack()
+}
+
+// ReadFrom lets the kernel send files.
+func (a *answer) ReadFrom(src io.Reader) (int64, error) {
+	a.begin(http.StatusOK)
+	return io.Copy(a.ResponseWriter, src)
+}
+
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+var _ interface { // what an HTTP/1 answer of net/http can do
+	http.Flusher
+	http.Hijacker
+	io.ReaderFrom
+} = (*answer)(nil)
