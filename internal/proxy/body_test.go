@@ -252,26 +252,36 @@ func TestEarlyAnswer(t *testing.T) {
 
 // What is left of a body after an early answer is not another request.
 func TestRestOfABodyIsNoRequest(t *testing.T) {
-	for _, test := range []struct{ head, first, rest string }{
-		{"Content-Length: 66000", strings.Repeat("x", bodyAhead), strings.Repeat("x", 66_000-bodyAhead-50)},
-		{"Content-Length: 66000", strings.Repeat("x", bodyAhead), ""},
-		{"Transfer-Encoding: chunked", "10100\r\n" + strings.Repeat("x", bodyAhead), ""},
+	for _, test := range []struct {
+		path, head, first, rest string
+		status                  int
+		more                    string // that makes the transport look up from waiting for it
+	}{
+		{"/", "Content-Length: 66000", strings.Repeat("x", bodyAhead), strings.Repeat("x", 66_000-bodyAhead-50), 200, ""},
+		{"/", "Content-Length: 66000", strings.Repeat("x", bodyAhead), "", 200, ""},
+		{"/", "Transfer-Encoding: chunked", "10100\r\n" + strings.Repeat("x", bodyAhead), "", 200, ""},
+		{"/broken", "Content-Length: 66000", strings.Repeat("x", bodyAhead), "", 502, "x"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var asked atomic.Int64
 			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 				asked.Add(1)
-				if r.URL.Path != "/" {
+				if r.URL.Path != test.path {
 					t.Errorf("the upstream is asked for %s", r.URL)
+				}
+				if test.status != 200 {
+					panic(http.ErrAbortHandler)
 				}
 				http.NewResponseController(w).EnableFullDuplex()
 				io.WriteString(w, "early")
 			}, Config{})
 			v := s.visitor()
-			v.send("POST / HTTP/1.1\nHost: a\n" + test.head + "\n\n")
+			v.send("POST " + test.path + " HTTP/1.1\nHost: a\n" + test.head + "\n\n")
 			io.WriteString(v, test.first)
+			synctest.Wait()
+			io.WriteString(v, test.more)
 			resp := v.head()
-			if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || !resp.Close || string(body) != "early" || err != nil {
+			if body, err := io.ReadAll(resp.Body); resp.StatusCode != test.status || !resp.Close || test.status == 200 && string(body) != "early" || err != nil {
 				t.Errorf("%s, closes %v, %q, %v", resp.Status, resp.Close, body, err)
 			}
 			go io.WriteString(v, test.rest+strings.Repeat("GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n", 20))

@@ -158,17 +158,21 @@ func (q *passage) answer(resp *http.Response) {
 	q.trailer(resp, announced)
 }
 
-// head writes the head of the answer once. A connection of HTTP/1 whose
-// client still sends is closed afterwards: the rest of a body must not be
-// taken for another request.
+// closeEarly has a connection of HTTP/1 whose client still sends closed after
+// the answer: the rest of a body must not be taken for another request.
+func (q *passage) closeEarly() {
+	if q.body != nil && q.body.http1 && !q.body.over() {
+		q.w.Header()["Connection"] = connectionClose
+	}
+}
+
+// head writes the head of the answer once.
 func (q *passage) head(resp *http.Response) {
 	if q.headed {
 		return
 	}
 	q.headed = true
-	if q.body != nil && q.body.http1 && !q.body.over() {
-		q.w.Header()["Connection"] = connectionClose
-	}
+	q.closeEarly()
 	q.w.WriteHeader(resp.StatusCode)
 }
 

@@ -13,6 +13,7 @@ import (
 
 // failed answers for an upstream that did not.
 func (q *passage) failed(err error) {
+	q.closeEarly()
 	var timeout net.Error
 	switch {
 	case q.body != nil && q.body.failed() != nil:
