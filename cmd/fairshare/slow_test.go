@@ -1,0 +1,285 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startUnbuffered runs a PHP site whose nginx holds nothing back: a request is
+// a worker of php-fpm from its first byte to the last byte of its answer.
+func startUnbuffered(t *testing.T, workers int) (addr, root string) {
+	t.Helper()
+	addr, root = freeAddr(t), phpSite(t)
+	startNginx(t, addr, fmt.Sprintf(`root %s;
+		client_max_body_size 0;
+		keepalive_timeout 5m;
+		location ~ \.php$ {
+			include fastcgi_params;
+			fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+			fastcgi_request_buffering off;
+			fastcgi_buffering off;
+			fastcgi_read_timeout 5m;
+			fastcgi_send_timeout 5m;
+			fastcgi_pass unix:%s;
+		}`, root, startPHP(t, workers)))
+	return addr, root
+}
+
+// slowConn opens a connection on which little is on the way at a time.
+func slowConn(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	small := func(_, _ string, c syscall.RawConn) (err error) {
+		c.Control(func(fd uintptr) {
+			if err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096); err == nil {
+				err = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 536)
+			}
+		})
+		return err
+	}
+	conn, err := (&net.Dialer{Control: small}).Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// answers tells whether a page comes within a time.
+func answers(addr string, within time.Duration) bool {
+	client := http.Client{Timeout: within, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + addr + "/asked.php")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err == nil && resp.StatusCode == 200
+}
+
+const (
+	soon     = 300 * time.Millisecond // a page that does not come by then waits for a worker
+	patience = 20 * time.Second       // of a person
+)
+
+// Twenty who post slowly hold no worker of PHP, where two would hold both.
+func TestSlowPostsHoldNoWorker(t *testing.T) {
+	t.Parallel()
+	const post = "POST /asked.php HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlog="
+	direct, _ := startUnbuffered(t, 2)
+	for range 2 {
+		io.WriteString(slowConn(t, direct), post)
+	}
+	if answers(direct, soon) {
+		t.Error("without fairshare slow posts hold no worker either: this test shows nothing")
+	}
+
+	addr, _ := startUnbuffered(t, 2)
+	s := startServe(t, "", "--upstream", "http://"+addr)
+	conns := make([]net.Conn, 20)
+	for i := range conns {
+		conns[i] = slowConn(t, s.addr)
+		io.WriteString(conns[i], post)
+	}
+	for range 5 {
+		for _, conn := range conns {
+			io.WriteString(conn, "x")
+		}
+		if !answers(s.addr, patience) {
+			t.Error("a person waits for a page while others post slowly")
+		}
+	}
+	// One of them goes on, and is answered in the end.
+	rest := strings.Repeat("x", 60000-len("log=")-5)
+	io.WriteString(conns[0], rest)
+	conns[0].SetDeadline(time.Now().Add(patience))
+	if answer, _ := io.ReadAll(io.LimitReader(conns[0], 15)); string(answer) != "HTTP/1.1 200 OK" {
+		t.Errorf("a slow post that ends: %q", answer)
+	}
+}
+
+// Twenty who read slowly hold no worker of PHP, where two would hold both.
+func TestSlowReadersHoldNoWorker(t *testing.T) {
+	t.Parallel()
+	const get = "GET /large.php?kb=900 HTTP/1.1\r\nHost: a\r\n\r\n"
+	direct, _ := startUnbuffered(t, 2)
+	for range 2 {
+		io.WriteString(slowConn(t, direct), get)
+	}
+	if answers(direct, soon) {
+		t.Error("without fairshare slow readers hold no worker either: this test shows nothing")
+	}
+
+	addr, _ := startUnbuffered(t, 2)
+	s := startServe(t, "", "--upstream", "http://"+addr)
+	var last net.Conn
+	for range 20 {
+		last = slowConn(t, s.addr)
+		io.WriteString(last, get)
+	}
+	for range 5 {
+		if !answers(s.addr, patience) {
+			t.Error("a person waits for a page while others read slowly")
+		}
+	}
+	last.SetDeadline(time.Now().Add(patience))
+	io.WriteString(last, strings.Replace(get, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+	if got, err := io.ReadAll(last); err != nil || len(got) < 2*900<<10 {
+		t.Errorf("a slow reader got %d bytes: %v", len(got), err)
+	}
+}
+
+// Those who would hold a worker after all, with more than is read ahead, are
+// cut after twenty seconds.
+func TestStalledClientsAreCut(t *testing.T) {
+	t.Parallel()
+	if !required() {
+		t.Skip("takes half a minute: FAIRSHARE_REQUIRE_SERVICES=1")
+	}
+	for _, test := range []struct {
+		name    string
+		clients int
+		request string
+	}{
+		{"post", 20, "POST /asked.php HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n" + strings.Repeat("x", 100000)},
+		{"reader", 2, "GET /large.php?kb=20000 HTTP/1.1\r\nHost: a\r\n\r\n"},
+		{"header", 20, "GET /asked.php HTTP/1.1\r\nHost: a\r\nX-Slow: "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			addr, _ := startUnbuffered(t, 2)
+			s := startServe(t, "", "--upstream", "http://"+addr)
+			conns := make([]net.Conn, test.clients)
+			for i := range conns {
+				conns[i] = slowConn(t, s.addr)
+				io.WriteString(conns[i], test.request)
+			}
+			if held := !answers(s.addr, soon); held != (test.name != "header") {
+				t.Errorf("workers are held: %v", held)
+			}
+			if !answers(s.addr, time.Minute) {
+				t.Error("a person waits for a page a minute after the others stalled")
+			}
+			for _, conn := range conns {
+				conn.SetDeadline(time.Now().Add(time.Minute))
+				if _, err := io.Copy(io.Discard, conn); os.IsTimeout(err) {
+					t.Error("a connection is still open a minute later")
+					break
+				}
+			}
+		})
+	}
+}
+
+// runs reads what slow.php counted: how many run now, the most at once, all.
+func runs(t *testing.T, root string) (now, most, all int) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, "running"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	fmt.Sscan(string(b), &now, &most, &all)
+	return now, most, all
+}
+
+// Who asks for a slow page and hangs up has no more of them running than who
+// waits, over HTTP/1.1 and HTTP/2.
+func TestAskAndHangUpBuysNothing(t *testing.T) {
+	t.Parallel()
+	const waves, each = 15, 4
+	hangUp := map[string]func(t *testing.T, addr string){
+		"close": func(t *testing.T, addr string) {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			io.WriteString(conn, "GET /slow.php?ms=150 HTTP/1.1\r\nHost: a\r\n\r\n")
+			time.Sleep(20 * time.Millisecond) // as one who hangs up does
+			conn.Close()
+		},
+		"reset": func(t *testing.T, addr string) {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			io.WriteString(conn, "GET /slow.php?ms=150 HTTP/1.1\r\nHost: a\r\n\r\n")
+			time.Sleep(20 * time.Millisecond)
+			conn.(*net.TCPConn).SetLinger(0)
+			conn.Close()
+		},
+	}
+	http2 := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+	t.Cleanup(http2.CloseIdleConnections)
+	hangUp["stream"] = func(t *testing.T, addr string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) {
+			time.AfterFunc(20*time.Millisecond, cancel)
+		}})
+		req, err := http.NewRequestWithContext(ctx, "GET", "https://"+addr+"/slow.php?ms=150", nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if resp, err := http2.RoundTrip(req); err == nil {
+			resp.Body.Close()
+		}
+	}
+	for _, test := range []struct {
+		how, upstream string
+		bought        bool
+	}{
+		{"close", "upstream: http://%s", false},
+		{"reset", "upstream: http://%s", false},
+		{"stream", "upstream: http://%s", false},
+		// This upstream does not stop by itself, and its operator said that it does.
+		{"close", "upstream: {url: http://%s, cancels: true}", true},
+	} {
+		t.Run(fmt.Sprint(test.how, test.bought), func(t *testing.T) {
+			t.Parallel()
+			addr, root := startUnbuffered(t, 12)
+			policy := fmt.Sprintf(test.upstream, addr) + "\nrules: [{name: at once, limit: {concurrent: 2}}]\n"
+			if test.how == "stream" {
+				cert, key, _ := newCertificate(t)
+				policy += fmt.Sprintf("tls: {cert: %s, key: %s}\n", cert, key)
+			}
+			s := startServe(t, policy)
+			for range waves {
+				done := make(chan bool, each)
+				for range each {
+					go func() {
+						hangUp[test.how](t, s.addr)
+						done <- true
+					}()
+				}
+				for range each {
+					<-done
+				}
+			}
+			now, most, all := runs(t, root)
+			for deadline := time.Now().Add(patience); now > 0 && time.Now().Before(deadline); now, most, all = runs(t, root) {
+				time.Sleep(20 * time.Millisecond)
+			}
+			if now != 0 || all < 2 || (most > 2) != test.bought {
+				t.Errorf("%d run now, at most %d ran at once, %d in all", now, most, all)
+			}
+			if test.how != "stream" && !answers(s.addr, patience) {
+				t.Error("its slots were not given back")
+			}
+		})
+	}
+}
