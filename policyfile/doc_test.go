@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"encoding/json"
 	"os"
 	"regexp"
 	"strings"
@@ -66,4 +67,39 @@ func laterNames[T any](keys []key[T]) []string {
 		}
 	}
 	return list
+}
+
+// The lines of the journal on the page for operators are JSON, and each of
+// their fields is told there.
+func TestOperatorsPageTellsFields(t *testing.T) {
+	data, err := os.ReadFile("../docs/serve.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(data)
+	_, lines, _ := strings.Cut(doc, "```json\n")
+	lines, text, _ := strings.Cut(lines, "```")
+	n := 0
+	for line := range strings.Lines(lines) {
+		n++
+		fields := map[string]any{}
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		for name := range fields {
+			if !strings.Contains(text, "`"+name+"`") {
+				t.Errorf("the page does not tell what %s is", name)
+			}
+		}
+	}
+	if n < 3 {
+		t.Errorf("%d lines", n)
+	}
+	for _, keys := range [][]string{names(boundsKeys()), names(journalKeys()), {"hosts", "underscores", "abandon", "grace", "h2c"}} {
+		for _, key := range keys {
+			if !strings.Contains(doc, key) {
+				t.Errorf("the page does not name %s", key)
+			}
+		}
+	}
 }
