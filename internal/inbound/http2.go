@@ -43,8 +43,8 @@ const (
 
 // Why a connection is closed for what its client did.
 const (
-	tooManyResets     = "their clients reset too many HTTP/2 streams"
-	tooManyIdleFrames = "their clients sent too many HTTP/2 frames that ask for nothing"
+	tooManyResets     = "its client had too many HTTP/2 streams reset"
+	tooManyIdleFrames = "its client sent too many HTTP/2 frames that ask for nothing"
 )
 
 var abuses = []string{tooManyResets, tooManyIdleFrames}

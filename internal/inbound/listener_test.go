@@ -1,0 +1,314 @@
+package inbound
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairshare/clientaddr/proxyprotocol"
+)
+
+// isOpen reports whether the server has not closed a connection.
+func isOpen(c net.Conn) bool {
+	c.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, err := c.Read(make([]byte, 1))
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// ask has one request answered on a connection.
+func ask(t *testing.T, c net.Conn) {
+	t.Helper()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, answer.Body)
+	c.SetDeadline(time.Time{})
+}
+
+// TestAddressAtItsBound gives the place of the connection that has been idle
+// longest to a new one.
+func TestAddressAtItsBound(t *testing.T) {
+	var said words
+	var busy chan struct{}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/busy" {
+			<-busy
+		}
+	})}
+	exempt := func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.9") }
+	inBubble(t, Config{PerAddr: 4, Exempt: exempt, Log: said.log()}, srv, func(t *testing.T, p *pipes, l *Listener) {
+		busy = make(chan struct{})
+		var all []net.Conn
+		dial := func(from string) net.Conn {
+			c := p.dial(from)
+			all = append(all, c)
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+			return c
+		}
+		first, second, third, fourth := dial("192.0.2.1"), dial("192.0.2.1"), dial("192.0.2.1"), dial("192.0.2.1")
+		ask(t, first) // idle since now
+		io.WriteString(third, "GET /busy HTTP/1.1\r\nHost: here\r\n\r\n")
+		synctest.Wait()
+		other := dial("192.0.2.2")
+		for i, gone := range []net.Conn{second, fourth, first} {
+			dial("192.0.2.1")
+			if isOpen(gone) {
+				t.Fatalf("new connection %d: the longest idle one is still open", i)
+			}
+		}
+		if !isOpen(third) || !isOpen(other) {
+			t.Error("a connection in use, or one of another address, was closed")
+		}
+		for range 10 {
+			dial("192.0.2.9")
+		}
+		if n := l.Open(); n != 4+1+10 {
+			t.Errorf("%d connections are open, want 15", n)
+		}
+		// All are busy: the new one goes.
+		for _, c := range all[len(all)-13 : len(all)-10] {
+			io.WriteString(c, "GET /busy HTTP/1.1\r\nHost: here\r\n\r\n")
+		}
+		synctest.Wait()
+		if c := dial("192.0.2.1"); isOpen(c) {
+			t.Error("a fifth connection stayed beside four busy ones")
+		}
+		close(busy)
+		for _, c := range all {
+			c.Close()
+		}
+		time.Sleep(2 * noticeEvery)
+	})
+	if got, want := said.String(), "4 connections of 192.0.2.1 were closed: more than 4 at once\n"; got != want {
+		t.Errorf("said %q, want %q", got, want)
+	}
+}
+
+// TestAllConnectionsAtTheBound takes the place from the address that has most.
+func TestAllConnectionsAtTheBound(t *testing.T) {
+	var said words
+	inBubble(t, Config{Connections: 6, PerAddr: 5, Log: said.log()}, &http.Server{}, func(t *testing.T, p *pipes, l *Listener) {
+		var all []net.Conn
+		dial := func(from string) net.Conn {
+			c := p.dial(from)
+			all = append(all, c)
+			time.Sleep(time.Millisecond)
+			return c
+		}
+		eldest := dial("192.0.2.1")
+		greedy := []net.Conn{dial("192.0.2.2"), dial("192.0.2.2"), dial("192.0.2.2"), dial("192.0.2.2")}
+		dial("192.0.2.3")
+		for i := range 3 {
+			dial(fmt.Sprintf("192.0.2.%d", 10+i))
+			if isOpen(greedy[i]) || !isOpen(eldest) {
+				t.Fatal("the address with the most connections lost none")
+			}
+		}
+		dial("192.0.2.20")
+		if isOpen(eldest) {
+			t.Error("all have one, and the longest idle is still open")
+		}
+		time.Sleep(2 * noticeEvery)
+		for _, c := range all {
+			c.Close()
+		}
+	})
+	if got, want := said.String(), "4 connections were closed: more than 6 at once in all\n"; got != want {
+		t.Errorf("said %q, want %q", got, want)
+	}
+}
+
+// TestNoticesAreFew has bounds met all the time, by ever more addresses.
+func TestNoticesAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said words
+		var n notices
+		n.setLog(said.log())
+		for i := range 5 * 60 * 1000 / 11 {
+			n.closedPerAddr(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 512)
+			n.closedPerAddr(netip.MustParseAddr("2001:db8::"), 512)
+			n.acceptFailed(syscall.EMFILE)
+			n.mu.Lock()
+			apart := len(n.perAddr)
+			n.mu.Unlock()
+			if apart > maxOffenders+1 {
+				t.Fatalf("%d addresses are counted apart", apart)
+			}
+			time.Sleep(11 * time.Millisecond) // not at the moments at which it speaks
+		}
+		n.flush()
+		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		if len(lines) != 2*6 {
+			t.Errorf("%d lines in five minutes and at their end, want 12:\n%s", len(lines), said.String())
+		}
+		if want := "91 connections of 2001:db8::/64, and 91 of other addresses were closed: more than 512 at once"; lines[0] != want {
+			t.Errorf("said %q, want %q", lines[0], want)
+		}
+		if want := "accepting failed 91 times, and is tried again: too many open files"; lines[1] != want {
+			t.Errorf("said %q, want %q", lines[1], want)
+		}
+	})
+}
+
+// failing fails to accept some times first.
+type failing struct {
+	*pipes
+	times atomic.Int64
+	err   error
+}
+
+func (f *failing) Accept() (net.Conn, error) {
+	if f.times.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", f.err)}
+	}
+	return f.pipes.Accept()
+}
+
+func TestAcceptingGoesOn(t *testing.T) {
+	for _, err := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ECONNABORTED, syscall.EPERM} {
+		synctest.Test(t, func(t *testing.T) {
+			var said words
+			f := &failing{pipes: newPipes(), err: err}
+			l := New(f, Config{Log: said.log()})
+			idle := make(chan net.Conn, 1)
+			go func() { idle <- f.dial("192.0.2.1") }()
+			if _, err := l.Accept(); err != nil {
+				t.Fatal(err)
+			}
+			f.times.Store(200)
+			go f.dial("192.0.2.2")
+			c, failure := l.Accept()
+			if failure != nil || addrOf(c.RemoteAddr()) != netip.MustParseAddr("192.0.2.2") {
+				t.Fatalf("%v: after 200 failures %v, %v", err, c, failure)
+			}
+			// Descriptors are short: an idle connection gives its own.
+			if short := err == syscall.EMFILE || err == syscall.ENFILE; isOpen(<-idle) == short {
+				t.Errorf("%v: the idle connection is open: %v", err, !short)
+			}
+			c.Close()
+			l.Close()
+			if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("accepting from a closed listener: %v", err)
+			}
+			if n := strings.Count(said.String(), "\n"); n > 5 || n < 2 {
+				t.Errorf("%v: said %d times in over three minutes:\n%s", err, n, said.String())
+			}
+		})
+	}
+}
+
+// TestBoundsCountWhoConnects has addresses named by the PROXY protocol, and
+// TLS, above the listener.
+func TestBoundsCountWhoConnects(t *testing.T) {
+	in := New(listenTCP(t, "127.0.0.1:0"), Config{PerAddr: 3})
+	srv := &http.Server{TLSConfig: certificate(t), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.RemoteAddr)
+	})}
+	in.Attach(srv)
+	outer := proxyprotocol.Listener(in, func(string) bool { return true }, nil)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.ServeTLS(outer, "", "") }()
+	var all []*tls.Conn
+	for i := range 5 {
+		raw, err := net.Dial("tcp", in.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(raw, "PROXY TCP4 203.0.113.%d 192.0.2.1 1024 443\r\n", i)
+		c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+		all = append(all, c)
+		ask(t, c)
+		// The answer comes before the connection is idle.
+		for isBusy(in) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for i, c := range all {
+		c.SetReadDeadline(time.Now().Add(time.Minute))
+		if i < 2 {
+			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("connection %d is open: %v", i, err)
+			}
+		} else {
+			ask(t, c)
+		}
+	}
+	srv.Close()
+	<-ended
+	if n := in.Open(); n != 0 {
+		t.Errorf("%d connections are in the book of a closed server", n)
+	}
+}
+
+// isBusy reports whether a connection is not idle.
+func isBusy(l *Listener) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for e := l.book.all.first; e != nil; e = e.links[ofOpen].next {
+		if !e.isIdle {
+			return true
+		}
+	}
+	return false
+}
+
+// TestHijackedConnectionsAreBusy until they are closed.
+func TestHijackedConnectionsAreBusy(t *testing.T) {
+	taken := make(chan net.Conn, 1)
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+		}
+		taken <- c
+	})}
+	in := serve(t, listenTCP(t, "127.0.0.1:0"), Config{PerAddr: 1}, srv)
+	client, err := net.Dial("tcp", in.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	io.WriteString(client, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+	c := <-taken
+	if !isBusy(in) || in.Open() != 1 {
+		t.Error("a hijacked connection is idle or forgotten")
+	}
+	c.Close()
+	if in.Open() != 0 {
+		t.Error("a closed connection is in the book")
+	}
+}
+
+func TestConfigHasDefaults(t *testing.T) {
+	var c Config
+	c.fill()
+	if c.PerAddr != defaultPerAddr && c.PerAddr != c.Connections || c.Connections < minConnections || c.Connections > maxConnections {
+		t.Errorf("defaults are %+v", c)
+	}
+	if files := openFiles(); files > 0 && files < 2*maxConnections && files > 1000 && c.Connections != int(files-otherDescriptors)/2 {
+		t.Errorf("%d files make %d connections", files, c.Connections)
+	}
+	c = Config{Connections: 10, PerAddr: 20}
+	c.fill()
+	if c.Connections != 10 || c.PerAddr != 10 {
+		t.Errorf("bounds are %+v", c)
+	}
+}
