@@ -86,7 +86,7 @@ func (c *replayCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	resolver, err := clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header})
+	resolver, err := newResolver(file)
 	if err != nil {
 		return err
 	}
@@ -183,6 +183,7 @@ func knownNetworks() ([]replay.Network, error) {
 		{"private", "private addresses"},
 		{"cloudflare", "Cloudflare"},
 		{"fastly", "Fastly"},
+		{"cloudfront", "CloudFront"},
 	} {
 		proxies, err := clientaddr.ParseProxies(n.word)
 		if err != nil {

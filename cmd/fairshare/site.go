@@ -31,7 +31,7 @@ func newSite(file *policyfile.File, bans *fairshare.Bans, old *site) (*site, err
 	if st.upstream, err = proxy.ParseUpstream(file.Upstream); err != nil {
 		return nil, &hintError{err, "give the site's own scheme, host and port: http://127.0.0.1:3000"}
 	}
-	if st.clients, err = clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header, Lists: file.ProxyLists()}); err != nil {
+	if st.clients, err = newResolver(file); err != nil {
 		return nil, err
 	}
 	if old == nil {
@@ -44,4 +44,9 @@ func newSite(file *policyfile.File, bans *fairshare.Bans, old *site) (*site, err
 	}
 	st.guard, err = fairshare.NewGuard(&file.Policy, st.limiter, bans)
 	return st, err
+}
+
+// newResolver returns what finds the clients of a policy's site.
+func newResolver(file *policyfile.File) (*clientaddr.Resolver, error) {
+	return clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header, Lists: file.ProxyLists()})
 }
