@@ -229,6 +229,25 @@ func TestBrokenPostIsBrokenForTheUpstream(t *testing.T) {
 	}
 }
 
+// A client that leaves before its body is read ahead was never there for the
+// upstream.
+func TestHalfAPostIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		s := newSite(t, taking(&asked), Config{}, slots(1))
+		for _, head := range []string{"Content-Length: 60000", "Transfer-Encoding: chunked"} {
+			v := s.visitor()
+			v.send("POST / HTTP/1.1\nHost: a\n" + head + "\n\nabc")
+			synctest.Wait()
+			v.Close()
+			synctest.Wait()
+		}
+		if asked.Load() != 0 || s.proxy.inside.Load() != 0 {
+			t.Errorf("the upstream was asked %d times, %d requests are in progress", asked.Load(), s.proxy.inside.Load())
+		}
+	})
+}
+
 // An upstream that answers before it has all is heard at once.
 func TestEarlyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -119,3 +119,13 @@ func TestWhoMaySpeakAtOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestSlowHTTP2Upstream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, Config{Upstream: &h2cUpstream})
+		began := time.Now()
+		if status, _ := s.get("/"); status != 504 || time.Since(began) != DefaultTimeout {
+			t.Errorf("%d after %v, want 504 after %v", status, time.Since(began), DefaultTimeout)
+		}
+	})
+}
