@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux
 
 package main
 
@@ -97,6 +97,30 @@ func TestReloadsAndRestartsBehindNginxLoseNothing(t *testing.T) {
 		served(50)
 	}
 	visitors.stop()
+}
+
+// A post that fairshare had when it was killed is not sent to the site again,
+// where nginx may go around it.
+func TestFailingOpenRepeatsNoPost(t *testing.T) {
+	t.Parallel()
+	s := startSandwich(t, 4, map[string]string{"# server 127.0.0.1:8081 backup;": "server 127.0.0.1:8081 backup;"})
+	s.stop()
+	text := deployed(t, map[string]string{"127.0.0.1:8080": s.addr, "127.0.0.1:8081": s.inner}, "nginx/fairshare.yaml")
+	p := startProgram(t, writeFile(t, "fairshare.yaml", text))
+	v := s.visitor(t, "127.0.0.2")
+	answer := make(chan string)
+	go func() { answer <- v.do("/slow.php?ms=1000", "-i", "-d", "order=1") }()
+	for now := 0; now == 0; now, _, _ = runs(t, s.root) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	p.Kill()
+	if got := <-answer; statusOf(got) != 502 {
+		t.Errorf("the post: %s", got)
+	}
+	v.get(200, "done", "/slow.php?ms=1", "-d", "order=2")
+	if _, _, all := runs(t, s.root); all != 2 {
+		t.Errorf("two posts ran %d times", all)
+	}
 }
 
 // nginx, as both the public and the inner server, reloads while visitors ask

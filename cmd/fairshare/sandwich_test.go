@@ -246,7 +246,7 @@ func TestSandwichFailsClosed(t *testing.T) {
 }
 
 // Where the operator wrote so, the site answers without fairshare, and knows
-// its visitors still. What the site was asked once is not asked twice.
+// its visitors still.
 func TestSandwichFailsOpenWhereChosen(t *testing.T) {
 	t.Parallel()
 	s := startSandwich(t, 2, map[string]string{"# server 127.0.0.1:8081 backup;": "server 127.0.0.1:8081 backup;"})
