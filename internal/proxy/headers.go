@@ -3,7 +3,6 @@ package proxy
 import (
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -48,9 +47,6 @@ func (s *setup) onward(r *http.Request, upgrade bool) {
 			delete(h, name)
 		}
 	}
-	for _, name := range hopByHop {
-		delete(h, name)
-	}
 	if trailers {
 		h["Te"] = teTrailers
 	}
@@ -63,10 +59,17 @@ func (s *setup) onward(r *http.Request, upgrade bool) {
 	s.forwarded(r, trusted)
 }
 
-var (
-	hopByHop = [...]string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
-		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings", "Expect"}
+// hopByHop reports whether a header is of one connection only.
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings", "Expect":
+		return true
+	}
+	return false
+}
 
+var (
 	teTrailers        = []string{"trailers"}
 	connectionUpgrade = []string{"Upgrade"}
 	connectionClose   = []string{"close"}
@@ -86,7 +89,7 @@ func (s *setup) passes(name string, trusted bool) bool {
 		}
 	}
 	switch {
-	case !plain:
+	case !plain || hopByHop(name):
 		return false
 	case under:
 		return s.KeepUnderscores && !s.reserved(http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")))
@@ -105,7 +108,7 @@ func (s *setup) forwards(name string) bool {
 // reserved reports whether a header is set, judged or taken off before the
 // upstream sees it, so that it must not come under another spelling.
 func (s *setup) reserved(name string) bool {
-	return s.forwards(name) || name == "User-Agent" || name == "Content-Length" || slices.Contains(hopByHop[:], name)
+	return s.forwards(name) || name == "User-Agent" || name == "Content-Length" || hopByHop(name)
 }
 
 // forwarded sets what tells the upstream about the client.
@@ -173,8 +176,10 @@ func back(to, from http.Header) {
 			}
 		}
 	}
-	for _, name := range hopByHop {
-		delete(from, name)
+	for name := range from {
+		if hopByHop(name) {
+			delete(from, name)
+		}
 	}
 	add(to, from)
 }

@@ -20,7 +20,7 @@ func (s *setup) problem(err error) string {
 		return fmt.Sprintf("upstream %s has a certificate that is not to be trusted: %v; hint: name the upstream as its certificate does, and have this machine trust who signed it", host, certificate.Err)
 	case strings.Contains(err.Error(), "malformed HTTP"):
 		return fmt.Sprintf("upstream %s answers, but not as HTTP/1 is: %v; hint: is that the site's own port, and has it no TLS?", host, err)
-	case s.Upstream.Scheme == "h2c" && strings.Contains(err.Error(), "HTTP/1.1 header"):
+	case s.Upstream.Scheme == "h2c" && (strings.Contains(err.Error(), "HTTP/1.1 header") || strings.Contains(err.Error(), "could not be established")):
 		return fmt.Sprintf("upstream %s answers, but not as HTTP/2 is: %v; hint: upstream: http://%s", host, err, host)
 	}
 	return fmt.Sprintf("upstream %s does not answer: %v", host, err)
