@@ -148,7 +148,7 @@ func (b *slowBook) setIdle(e *entry, idle bool) {
 
 // TestBookIsTheSlowOne has the book and the slow one do the same.
 func TestBookIsTheSlowOne(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		exempt := func(a netip.Addr) bool { return a.AsSlice()[len(a.AsSlice())-1]%5 == 0 }
 		connections, perAddr := 1+r.IntN(20), 1+r.IntN(6)

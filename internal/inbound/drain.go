@@ -55,7 +55,7 @@ func (l *Listener) limp(ctx context.Context) {
 	for over := false; !over; {
 		wait := time.Minute // until something changes
 		if l.Open() == 0 {
-			if wait = quiet - time.Since(time.Unix(0, l.lastAccept.Load())); wait <= 0 {
+			if wait = quiet - l.sinceAccept(); wait <= 0 {
 				break
 			}
 		}
@@ -73,9 +73,13 @@ func (l *Listener) limp(ctx context.Context) {
 		alone.Stop()
 	}
 	// What has been accepted by the kernel is ours.
-	for late := time.Now().Add(lateRequests); someoneWaits(l.inner) && time.Now().Before(late) && ctx.Err() == nil; {
+	for late := time.Now().Add(lateRequests); (someoneWaits(l.inner) || l.sinceAccept() < quiet/2) && time.Now().Before(late) && ctx.Err() == nil; {
 		time.Sleep(time.Millisecond)
 	}
+}
+
+func (l *Listener) sinceAccept() time.Duration {
+	return time.Since(time.Unix(0, l.lastAccept.Load()))
 }
 
 // closeIdle closes HTTP/1 connections that wait for a request. One whose

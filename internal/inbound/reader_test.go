@@ -336,3 +336,57 @@ func (r slowReader) Read(b []byte) (int, error) {
 	time.Sleep(time.Duration(n) * time.Second / 10_000)
 	return n, err
 }
+
+// BenchmarkWrite writes 4 kB to a socket whose peer takes all, bare and paced.
+func BenchmarkWrite(b *testing.B) {
+	for _, paced := range []bool{false, true} {
+		b.Run(fmt.Sprintf("paced=%v", paced), func(b *testing.B) {
+			inner, err := Listen("127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			l := New(inner, Config{})
+			defer l.Close()
+			client, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer client.Close()
+			go io.Copy(io.Discard, client)
+			c, err := l.Accept()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer c.Close()
+			if !paced {
+				c = c.(*conn).Conn
+			}
+			piece := make([]byte, 4<<10)
+			b.SetBytes(int64(len(piece)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.Write(piece); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkPace is what a paced Write costs beside the system call.
+func BenchmarkPace(b *testing.B) {
+	c := newConn(New(newPipes(), Config{}), taker{})
+	piece := make([]byte, 4<<10)
+	b.ReportAllocs()
+	for b.Loop() {
+		if n, err := c.Write(piece); n != len(piece) || err != nil {
+			b.Fatal(n, err)
+		}
+	}
+}
+
+// A taker takes all at once.
+type taker struct{ net.Conn }
+
+func (taker) Write(b []byte) (int, error)      { return len(b), nil }
+func (taker) SetWriteDeadline(time.Time) error { return nil }

@@ -30,8 +30,12 @@ func turnAway(l net.Listener) {
 	}
 }
 
-// someoneWaits reports whether a connection waits to be accepted.
+// someoneWaits reports whether a connection waits to be accepted, of a TCP
+// socket: one that refuses always says so.
 func someoneWaits(l net.Listener) (waits bool) {
+	if _, ok := l.(*net.TCPListener); !ok {
+		return false
+	}
 	control(l, func(fd int) {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, err := unix.Poll(poll, 0)
