@@ -121,8 +121,8 @@ type live struct {
 	ends    map[*patience]func()
 }
 
-// add notes how p is to be ended when all are. When that was already, it is
-// ended at once.
+// add notes how p is to be ended when all are; end must not wait for anybody.
+// When all were ended already, p is at once.
 func (l *live) add(p *patience, end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

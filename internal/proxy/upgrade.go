@@ -33,7 +33,10 @@ func (q *passage) switched(resp *http.Response, asked bool, stop func() bool) {
 		conn.Close()
 		upstream.Close()
 	}
-	q.proxy.live.add(&q.patience, both)
+	q.proxy.live.add(&q.patience, func() {
+		conn.SetDeadline(longAgo) // closing may wait for the client, with TLS
+		upstream.Close()
+	})
 	defer q.proxy.live.remove(&q.patience)
 	if err := agree(rw, q.w.Header()); err != nil {
 		return
