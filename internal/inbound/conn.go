@@ -21,6 +21,7 @@ type conn struct {
 	raw   syscall.RawConn
 	began time.Time
 	sent  atomic.Int64 // bytes the kernel accepted
+	heard atomic.Bool  // something was read since it is idle
 	h2    atomic.Pointer[streams]
 
 	closing sync.Once
@@ -47,6 +48,14 @@ func newConn(l *Listener, inner net.Conn) *conn {
 
 // NetConn returns the connection as the kernel knows it.
 func (c *conn) NetConn() net.Conn { return c.Conn }
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.heard.Load() {
+		c.heard.Store(true)
+	}
+	return n, err
+}
 
 // Write writes all of b, as long as the client takes it fast enough.
 func (c *conn) Write(b []byte) (n int, err error) {

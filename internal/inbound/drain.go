@@ -13,8 +13,10 @@ const (
 	lameDuck = time.Second
 	// quiet is how long nothing may come before nobody is waited for.
 	quiet = 100 * time.Millisecond
-	// lateRequests bounds the wait for requests that came, unread, at the end.
+	// lateRequests bounds the wait for requests that come at the end.
 	lateRequests = 500 * time.Millisecond
+	// settling is time for requests that have been read to be handled.
+	settling = 50 * time.Millisecond
 )
 
 // Drain prepares for http.Server.Shutdown, which its caller calls next, so
@@ -82,30 +84,37 @@ func (l *Listener) sinceAccept() time.Duration {
 	return time.Since(time.Unix(0, l.lastAccept.Load()))
 }
 
-// closeIdle closes HTTP/1 connections that wait for a request. One whose
-// request has come, but has not been read yet, gets time for that. HTTP/2 has
-// its own way to say goodbye.
+// closeIdle closes HTTP/1 connections that wait for a request. One that is new,
+// or whose request is coming in, gets time for it first: http.Server drops
+// what it has not begun to handle when Shutdown is called. HTTP/2 has its own
+// way to say goodbye.
 func (l *Listener) closeIdle(ctx context.Context) {
 	for late := time.Now().Add(lateRequests); ; time.Sleep(time.Millisecond) {
+		last := time.Now().After(late) || ctx.Err() != nil
 		var idle []*conn
-		waiting := false
 		l.mu.Lock()
 		for e := l.book.idle.first; e != nil; e = e.links[ofAll].next {
-			if e.conn.h2.Load() == nil && time.Since(e.conn.began) > lameDuck/2 {
+			if e.conn.h2.Load() == nil {
 				idle = append(idle, e.conn)
 			}
 		}
 		l.mu.Unlock()
+		waiting := false
 		for _, c := range idle {
-			if n, ok := unread(c.raw); ok && n > 0 {
+			n, _ := unread(c.raw)
+			switch {
+			case !last && (n > 0 || c.heard.Load() || time.Since(c.began) < lateRequests):
 				waiting = true
-				continue
+			case n == 0:
+				c.Close()
 			}
-			c.Close()
 		}
-		if !waiting || time.Now().After(late) || ctx.Err() != nil {
-			return
+		if !waiting || last {
+			break
 		}
+	}
+	if l.Open() > 0 && ctx.Err() == nil {
+		time.Sleep(settling)
 	}
 }
 

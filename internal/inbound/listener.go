@@ -240,6 +240,9 @@ func addrOf(a net.Addr) netip.Addr {
 }
 
 func (l *Listener) setIdle(c *conn, idle bool) {
+	if idle {
+		c.heard.Store(false)
+	}
 	l.mu.Lock()
 	l.book.setIdle(&c.entry, idle)
 	l.mu.Unlock()

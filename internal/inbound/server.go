@@ -134,7 +134,6 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(a.ResponseWriter).Hijack()
 }
 
-// ReadFrom lets the kernel send files.
 func (a *answer) ReadFrom(src io.Reader) (int64, error) {
 	a.begin(http.StatusOK)
 	return io.Copy(a.ResponseWriter, src)
