@@ -1,0 +1,109 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Clients come and go in the middle of everything, and so does the upstream:
+// who stays gets what is due, and nothing is left behind.
+func TestNothingIsLeftBehind(t *testing.T) {
+	all := noise(2 << 20)
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+				query := r.URL.Query()
+				n, _ := strconv.Atoi(query.Get("n"))
+				wait, _ := time.ParseDuration(query.Get("wait"))
+				sent, err := io.ReadAll(r.Body)
+				time.Sleep(wait)
+				if err != nil {
+					return
+				}
+				w.Header().Set("X-Sent", fmt.Sprint(len(sent)))
+				if query.Has("length") {
+					w.Header().Set("Content-Length", fmt.Sprint(n))
+				}
+				if query.Has("break") {
+					w.Write(all[:n/2])
+					panic(http.ErrAbortHandler)
+				}
+				w.Write(all[:n/2])
+				time.Sleep(wait)
+				w.Write(all[n/2 : n])
+			}, Config{})
+			s.proxy.answers.max, s.proxy.bodies.max = 20*chunkSize, 20*bodyAhead
+			client := s.http2()
+			if seed%2 == 0 {
+				client = &http.Client{Transport: &http.Transport{DialContext: s.front.dial, DisableKeepAlives: true}}
+			}
+			var visitors sync.WaitGroup
+			for i := range uint64(60) {
+				visitors.Go(func() {
+					rnd := rand.New(rand.NewPCG(seed, i))
+					n, sends := rnd.IntN(1<<rnd.IntN(22)), 0
+					if rnd.IntN(2) == 0 {
+						sends = rnd.IntN(1 << rnd.IntN(19))
+					}
+					path := fmt.Sprintf("/?n=%d&wait=%v", n, time.Duration(rnd.IntN(29_000))*time.Millisecond)
+					path += [...]string{"", "&length"}[rnd.IntN(2)]
+					breaks, leaves := rnd.IntN(8) == 0, rnd.IntN(2) == 0
+					if breaks {
+						path += "&break"
+					}
+					ctx, leave := context.WithCancel(context.Background())
+					defer leave()
+					if leaves {
+						time.AfterFunc(time.Duration(rnd.IntN(60_000))*time.Millisecond, leave)
+					}
+					req, _ := http.NewRequestWithContext(ctx, "POST", "http://a"+path, bytes.NewReader(all[:sends]))
+					resp, err := client.Do(req)
+					var got []byte
+					if err == nil {
+						var part []byte
+						defer resp.Body.Close()
+						for err == nil { // a part now and then
+							part, err = readPart(resp.Body, 1+rnd.IntN(500_000))
+							got = append(got, part...)
+							if rnd.IntN(3) == 0 {
+								time.Sleep(time.Duration(rnd.IntN(5_000)) * time.Millisecond)
+							}
+						}
+					}
+					switch {
+					case leaves && err != io.EOF:
+					case err == io.EOF && resp.StatusCode == 503 && sends > 4<<10: // the budget
+					case breaks && (err != io.EOF || resp.StatusCode == 502):
+					case breaks && n < 2 && err == io.EOF:
+						// A half of nothing is all.
+					case err != io.EOF || resp.StatusCode != 200 || resp.Header.Get("X-Sent") != fmt.Sprint(sends) || !bytes.Equal(got, all[:n]):
+						t.Errorf("seed %d, visitor %d, %s, %d sent: %v, %d bytes, %v", seed, i, path, sends, resp, len(got), err)
+					}
+				})
+			}
+			visitors.Wait()
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if n := s.proxy.inside.Load(); n != 0 {
+				t.Errorf("seed %d: %d requests are in progress", seed, n)
+			}
+		})
+	}
+}
+
+func readPart(r io.Reader, n int) ([]byte, error) {
+	part, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	if err == nil && len(part) < n {
+		err = io.EOF
+	}
+	return part, err
+}
