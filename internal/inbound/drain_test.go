@@ -45,7 +45,7 @@ func serve(t *testing.T, l net.Listener, c Config, srv *http.Server) *Listener {
 
 // drainable says where the tests listen.
 var drainable = map[string]func(t *testing.T) net.Listener{
-	"TCP": func(t *testing.T) net.Listener { return listenTCP(t, "127.0.0.1:0") },
+	"TCP": func(t *testing.T) net.Listener { return listenTCP(t, ":0") }, // IPv4 and IPv6
 	"Unix": func(t *testing.T) net.Listener {
 		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 		if err != nil {

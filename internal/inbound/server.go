@@ -12,7 +12,8 @@ import (
 // Attach has srv tell l about its connections, and l watch over what srv
 // answers: it sets ConnState, ConnContext and BaseContext, and wraps Handler.
 // It is called once, when srv has its Handler and TLS, and before srv serves l
-// or what wraps l. WriteTimeout must stay 0: l paces writes itself.
+// or what wraps l. WriteTimeout and ReadTimeout must stay 0: l sets deadlines
+// itself.
 func (l *Listener) Attach(srv *http.Server) {
 	srv.ConnState = l.connState
 	srv.ConnContext = func(ctx context.Context, outer net.Conn) context.Context {
