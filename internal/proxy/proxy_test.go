@@ -359,14 +359,8 @@ func TestBodiesAndTrailers(t *testing.T) {
 }
 
 func TestUpstreamDownOrSlow(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	slow, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
-	slow, leave := net.Listener(nil), make(chan bool)
-	defer close(leave)
-	if slow, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
 	defer slow.Close()
@@ -376,6 +370,11 @@ func TestUpstreamDownOrSlow(t *testing.T) {
 		conn.Close()
 	}))
 	defer garbage.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0") // the last, so that none of them gets its port
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
 	// The upstream's errors are counted, and the proxy's own are not.
 	errors := fairshare.Rule{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 1, Window: time.Hour}}
 	errors.Limit.Statuses.Add(400, 599)
