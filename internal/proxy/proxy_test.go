@@ -370,11 +370,6 @@ func TestUpstreamDownOrSlow(t *testing.T) {
 		conn.Close()
 	}))
 	defer garbage.Close()
-	closed, err := net.Listen("tcp", "127.0.0.1:0") // the last, so that none of them gets its port
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	// The upstream's errors are counted, and the proxy's own are not.
 	errors := fairshare.Rule{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 1, Window: time.Hour}}
 	errors.Limit.Statuses.Add(400, 599)
@@ -384,7 +379,7 @@ func TestUpstreamDownOrSlow(t *testing.T) {
 		want           int
 		said           string
 	}{
-		{"down", "http://" + closed.Addr().String(), time.Minute, 502, "refused"},
+		{"down", "http://127.0.0.1:1", time.Minute, 502, "refused"},
 		{"slow", "http://" + slow.Addr().String(), time.Millisecond, 504, "timeout"},
 		{"not HTTP", garbage.URL, time.Minute, 502, "malformed"},
 	} {
