@@ -141,6 +141,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, vis *visit, v *
 	if v.Action == fairshare.Refuse && v.Ban != fairshare.BanInForce {
 		limits = v
 	}
+	letGo(w, r)
 	f.compose(vis, r, limits, retryAfter, page).send(w)
 	if err := h.guard.Settle(r.Context(), v, fairshare.Outcome{Time: vis.req.Time}); err != nil && h.Failed != nil {
 		h.Failed(err)
@@ -264,8 +265,20 @@ func (a *answers) appendRateLimits(b []byte, v *fairshare.Verdict) (_ []byte, po
 	return b, policies
 }
 
+// unreadTime is how long a refused client may still take to send its body.
+const unreadTime = 5 * time.Second
+
+// letGo bounds the time for which net/http reads the body of a request that is
+// answered without it.
+func letGo(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 && r.ProtoMajor == 1 {
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTime)) // an error: no connection below
+	}
+}
+
 // unavailable answers a request that nobody could judge.
-func unavailable(w http.ResponseWriter) {
+func unavailable(w http.ResponseWriter, r *http.Request) {
+	letGo(w, r)
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("Retry-After", "5")

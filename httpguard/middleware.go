@@ -131,7 +131,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		h.release(vis)
-		unavailable(w)
+		unavailable(w, r)
 	}
 }
 

@@ -563,3 +563,34 @@ func TestAPanicOfTheListenerSettles(t *testing.T) {
 		}
 	}
 }
+
+// A hasty writer notes until when the rest of a body may come.
+type hasty struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (w *hasty) SetReadDeadline(t time.Time) error {
+	w.until = t
+	return nil
+}
+
+// A refused client does not hold its connection by sending its body for ever.
+func TestRefusedBodyIsNotWaitedFor(t *testing.T) {
+	for _, guard := range []*fairshare.Guard{
+		newGuard(t, block("all", "*")),
+		guardFor(t, &fairshare.Policy{Rules: []fairshare.Rule{limit("lost", requests(1, time.Second))}}, func(l fairshare.Limiter) fairshare.Limiter { return &faulty{Limiter: l, take: true} }),
+	} {
+		h := httpguard.Middleware(guard, httpguard.Options{})(welcome)
+		for body, want := range map[string]bool{"": false, "a=1": true} {
+			w := &hasty{ResponseRecorder: httptest.NewRecorder()}
+			h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(body)))
+			if w.Code != 403 && w.Code != 503 {
+				t.Errorf("status %d", w.Code)
+			}
+			if got := time.Until(w.until); (got > 0 && got <= 5*time.Second) != want {
+				t.Errorf("status %d, body %q: the read deadline is in %v", w.Code, body, got)
+			}
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -62,7 +63,7 @@ func (c *serveCmd) load(w io.Writer) (*policyfile.File, error) {
 		if err != nil {
 			var unknown *clientaddr.BehindError
 			if errors.As(err, &unknown) {
-				err = &hintError{err, unknown.Hint()}
+				return nil, &hintError{fmt.Errorf("--behind: %w", err), unknown.Hint()}
 			}
 			return nil, err
 		}
@@ -324,6 +325,9 @@ func (s *server) drain() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
+	// What has no end of its own, as event streams, goes a little before the rest.
+	endless := time.AfterFunc(grace-grace/10, s.proxy.Stop)
+	defer endless.Stop()
 	ended := make(chan error, 1)
 	go func() {
 		s.inbound.Drain(ctx)
