@@ -109,8 +109,12 @@ func TestFailingOpenRepeatsNoPost(t *testing.T) {
 	p := startProgram(t, writeFile(t, "fairshare.yaml", text))
 	v := s.visitor(t, "127.0.0.2")
 	answer := make(chan string)
-	go func() { answer <- v.do("/slow.php?ms=1000", "-i", "-d", "order=1") }()
-	for now := 0; now == 0; now, _, _ = runs(t, s.root) {
+	go func() {
+		defer close(answer)
+		answer <- v.do("/slow.php?ms=1000", "-i", "-d", "order=1")
+	}()
+	deadline := time.Now().Add(patience)
+	for now := 0; now == 0 && time.Now().Before(deadline); now, _, _ = runs(t, s.root) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	p.Kill()
@@ -186,7 +190,11 @@ func startVisitors(t *testing.T, s *sandwich) *visitors {
 
 // served waits until so many more were answered.
 func (v *visitors) served(n int64) {
+	deadline := time.Now().Add(patience)
 	for until := v.asked.Load() + n; v.asked.Load() < until && !v.t.Failed(); {
+		if time.Now().After(deadline) {
+			v.t.Error("nobody is answered any more")
+		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
