@@ -246,3 +246,32 @@ func TestNoRequestIsLostUnderLoad(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 }
+
+// What has no end of its own ends with the grace, and counts as no loss.
+func TestEventStreamsEndWithTheGrace(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, "data: 1\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer site.Close()
+	p := startProcess(t, "grace: 500ms\nrules: []\n", "--upstream", site.URL)
+	resp, err := http.Get("http://" + p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.ReadFull(resp.Body, make([]byte, len("data: 1\n\n"))); err != nil {
+		t.Fatal(err)
+	}
+	p.Process.Signal(syscall.SIGTERM)
+	io.Copy(io.Discard, resp.Body) // ends
+	said, err := io.ReadAll(p.lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exitCode(t); code != exitOK || strings.Contains(string(said), "cut off") {
+		t.Errorf("exit code %d; said:\n%s", code, said)
+	}
+}
