@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -74,6 +75,10 @@ var errSilent = errors.New("")
 
 func main() { os.Exit(run(os.Args[1:], process())) }
 
+// oneStop is how long the same signal to stop counts once: timeout(1), and
+// others who start a program, signal it and then its group.
+const oneStop = 500 * time.Millisecond
+
 // process returns the environment that is this process. A third SIGINT or
 // SIGTERM kills it.
 func process() *environment {
@@ -82,9 +87,13 @@ func process() *environment {
 	stops := make(chan os.Signal, 2)
 	signal.Notify(stops, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-stops
+		first, at := <-stops, time.Now()
 		cancel()
-		<-stops
+		for next := range stops {
+			if next != first || time.Since(at) >= oneStop {
+				break
+			}
+		}
 		signal.Stop(stops)
 		close(again)
 	}()

@@ -56,6 +56,9 @@ func (s *server) tryReload() error {
 	s.proxy.Replace(s.proxyConfig(st))
 	s.guard.Replace(st.guard, s.guardOptions(st))
 	s.say("SIGHUP: %s was read anew: %s, %s; %s", file.Name, rules(len(file.Policy.Rules)), st.mode(), kept(st.limiter.Fresh()))
+	for _, now := range changes(old, st) {
+		s.say("%s", now)
+	}
 	if len(later) > 0 {
 		s.say("warning: what has changed of %s holds from a restart on", strings.Join(later, ", "))
 	}
@@ -63,6 +66,19 @@ func (s *server) tryReload() error {
 		s.say("warning: %s", warning)
 	}
 	return nil
+}
+
+// changes tells what else a reload has changed of what was said at start.
+func changes(old, now *site) (lines []string) {
+	tell := func(what, was, is string) {
+		if is != was {
+			lines = append(lines, what+": "+is)
+		}
+	}
+	tell("upstream", old.upstream.String(), now.upstream.String())
+	tell("clients", old.believes(), now.believes())
+	tell("journal", old.journals(), now.journals())
+	return lines
 }
 
 // untilRestart names what a new file has changed that a running server cannot

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -82,14 +83,14 @@ func (st *site) mode() string {
 
 // believes tells whom a site believes about its clients' addresses.
 func (st *site) believes() string {
-	proxies := strings.Join(st.file.TrustedProxies, ", ")
+	proxies, header := strings.Join(st.file.TrustedProxies, ", "), cmp.Or(st.file.Header, st.clients.Header())
 	switch {
 	case proxies == "":
 		return "the address that connects; no header is believed"
 	case st.file.ProxyProtocol:
-		return fmt.Sprintf("by the PROXY protocol, then %s, of %s; from anybody else no header is believed", st.clients.Header(), proxies)
+		return fmt.Sprintf("by the PROXY protocol, then %s, of %s; from anybody else no header is believed", header, proxies)
 	}
-	return fmt.Sprintf("by %s of %s; from anybody else no header is believed", st.clients.Header(), proxies)
+	return fmt.Sprintf("by %s of %s; from anybody else no header is believed", header, proxies)
 }
 
 // journals tells where a site's refusals are written.
@@ -113,7 +114,7 @@ func (s *server) tryUpstream(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, upstreamTrial)
 	defer cancel()
 	if err := s.proxy.Reach(ctx); err != nil && ctx.Err() != context.Canceled {
-		s.say("warning: %v", err)
+		s.say("warning: %v; until it does, requests are answered 502", err)
 	}
 }
 
