@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/proxy"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 )
@@ -90,6 +91,9 @@ func (c *checkCmd) try(env *environment, file *policyfile.File) error {
 		tellStep(env.stdout, &file.Policy.Rules[step.Rule], step)
 	}
 	fmt.Fprintf(env.stdout, "verdict: %s\n", verdictWords(&verdict))
+	if verdict.Enforced() == fairshare.Allow && !proxy.HasHost(file.Hosts, req.Host) {
+		fmt.Fprintf(env.stdout, "then 421: %q is not among hosts\n", req.Host)
+	}
 	return guard.Settle(env.ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
 }
 

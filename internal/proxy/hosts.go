@@ -33,6 +33,13 @@ func newHosts(list []string) *hosts {
 	return h
 }
 
+// HasHost reports whether a request for host reaches a site with these
+// Config.Hosts.
+func HasHost(list []string, host string) bool {
+	h := newHosts(list)
+	return h == nil || h.have(host)
+}
+
 // have reports whether host, as a request names it, is one of them. Case, port
 // and final dot are passed over.
 func (h *hosts) have(host string) bool {
