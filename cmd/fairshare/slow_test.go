@@ -160,17 +160,17 @@ func TestStalledClientsAreCut(t *testing.T) {
 		t.Skip("takes half a minute: FAIRSHARE_REQUIRE_SERVICES=1")
 	}
 	for _, test := range []struct {
-		name    string
-		clients int
-		request string
+		name             string
+		clients, workers int
+		request          string
 	}{
-		{"post", 20, "POST /asked.php HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n" + strings.Repeat("x", 100000)},
-		{"reader", 2, "GET /large.php?kb=20000 HTTP/1.1\r\nHost: a\r\n\r\n"},
-		{"header", 20, "GET /asked.php HTTP/1.1\r\nHost: a\r\nX-Slow: "},
+		{"post", 20, 2, "POST /asked.php HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n" + strings.Repeat("x", 100000)},
+		{"reader", 1, 1, "GET /large.php?kb=20000 HTTP/1.1\r\nHost: a\r\n\r\n"},
+		{"header", 20, 2, "GET /asked.php HTTP/1.1\r\nHost: a\r\nX-Slow: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			addr, _ := startUnbuffered(t, 2)
+			addr, _ := startUnbuffered(t, test.workers)
 			s := startServe(t, "", "--upstream", "http://"+addr)
 			conns := make([]net.Conn, test.clients)
 			for i := range conns {
