@@ -12,6 +12,11 @@ import (
 	"time"
 )
 
+// idleTime is how long a connection to the upstream is kept without a request.
+// Many servers close theirs after five seconds; a POST that meets that moment
+// cannot be sent again, and would be answered 502.
+const idleTime = 4 * time.Second
+
 // dialTimeout is how long the upstream may take to accept a connection.
 const dialTimeout = 5 * time.Second
 
@@ -52,7 +57,7 @@ func newTransport(u *url.URL, timeout time.Duration) *http.Transport {
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second},
 		DisableCompression:     true, // the client says what it takes
 		MaxIdleConnsPerHost:    1024,
-		IdleConnTimeout:        60 * time.Second,
+		IdleConnTimeout:        idleTime,
 		TLSHandshakeTimeout:    dialTimeout,
 		ResponseHeaderTimeout:  timeout,
 		MaxResponseHeaderBytes: 256 << 10,
