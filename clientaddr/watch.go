@@ -97,6 +97,17 @@ func (w *Watch) Suspects(peer netip.Addr) bool {
 	return p != nil && p.suspect.Load()
 }
 
+// Hides reports whether a peer is likely to be a proxy that does not name its
+// clients: a hundred requests with ten or more user agents and without a
+// forwarding header. The address is as for Suspects.
+func (w *Watch) Hides(peer netip.Addr) bool {
+	if !local(peer) {
+		return false
+	}
+	p := w.peers.get(peer)
+	return p != nil && p.hiding.Load() && p.requests.Load() >= suspectAfter
+}
+
 // local reports whether an address is of the names loopback and private, or
 // the one that stands for Unix sockets.
 func local(addr netip.Addr) bool {

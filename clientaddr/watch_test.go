@@ -568,3 +568,21 @@ func FuzzLook(f *testing.F) {
 		}
 	})
 }
+
+func TestPeerThatHidesItsClients(t *testing.T) {
+	w, r := clientaddr.NewWatch(), newResolver(t, "")
+	for i := range 100 {
+		if w.Hides(addr("127.0.0.1")) || w.Hides(addr("192.0.2.1")) {
+			t.Fatalf("after %d requests", i)
+		}
+		ask(w, r, "127.0.0.1:1", fmt.Sprint("User-Agent: ", i%10))
+		ask(w, r, "192.0.2.1:1", fmt.Sprint("User-Agent: ", i%10))
+		ask(w, r, "127.0.0.2:1", fmt.Sprint("User-Agent: ", i%9))
+	}
+	if !w.Hides(addr("127.0.0.1")) {
+		t.Error("ten user agents in a hundred requests are those of several clients")
+	}
+	if w.Hides(addr("127.0.0.2")) || w.Hides(addr("192.0.2.1")) {
+		t.Error("nine user agents, or a public address, are nothing special")
+	}
+}

@@ -260,6 +260,10 @@ func (s *server) guardOptions(st *site) httpguard.Options {
 		Client: func(r *http.Request) httpguard.Client {
 			found := st.clients.Resolve(r.RemoteAddr, r.Header)
 			suspect := s.watch.Look(st.clients, found, r.Header)
+			if !found.PeerTrusted && !r.ProtoAtLeast(1, 1) {
+				// nginx asks so when it is told nothing but proxy_pass.
+				suspect = suspect || s.watch.Hides(found.Peer)
+			}
 			if suspect {
 				s.found.Do(func() { close(s.urgent) })
 				suspect = !st.file.EnforceSuspects
