@@ -296,7 +296,7 @@ func TestLoadIsAskedOnceASecond(t *testing.T) {
 		time.Sleep(time.Second / 2)
 		for i := range 4 {
 			for k := range 20 {
-				j.Add(now(func(e *Entry) { e.Client = v4(100*i + k) }))
+				j.Add(now(func(e *Entry) { e.Client = v4((100*i + k) << 8) })) // each a network of its own: all have room
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
