@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -75,6 +76,74 @@ func TestResetOfAStreamKeepsTheSlot(t *testing.T) {
 			t.Errorf("the upstream was cancelled after %d s", at)
 		}
 	})
+}
+
+// Nor has who sends half of a request and hangs up, where the upstream works
+// without the rest.
+func TestHalfAPostKeepsTheSlot(t *testing.T) {
+	for _, upstream := range []*url.URL{nil, &h2cUpstream} {
+		for _, rest := range []string{"", "\nthis is no chunk\n"} {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+					io.CopyN(io.Discard, r.Body, 0x11000)
+					time.Sleep(30 * time.Second)
+					io.WriteString(w, "done")
+				}, Config{Upstream: upstream}, slots(1))
+				v := s.visitor()
+				v.send("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n11000\n" + strings.Repeat("x", 0x11000) + rest)
+				synctest.Wait()
+				v.Close()
+				for _, step := range []struct {
+					after time.Duration
+					want  int
+				}{{0, 429}, {29 * time.Second, 429}, {2 * time.Second, 200}} {
+					time.Sleep(step.after)
+					synctest.Wait()
+					if status, body := s.get("/"); status != step.want {
+						t.Errorf("%v %q: after %v more: %d %q, want %d", upstream, rest, step.after, status, body, step.want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// An upstream that works on for longer than it is waited for, or that just
+// closes its connection, does not keep the slot of half a request.
+func TestHalfAPostIsNotAwaitedForever(t *testing.T) {
+	for _, test := range []struct {
+		path  string
+		after time.Duration
+	}{{"/slow", DefaultAbandon}, {"/closes", 10 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+				io.CopyN(io.Discard, r.Body, 0x11000)
+				time.Sleep(10 * time.Second)
+				switch r.URL.Path {
+				case "/slow":
+					time.Sleep(10 * time.Minute)
+				case "/closes":
+					conn, _, _ := w.(http.Hijacker).Hijack()
+					conn.Close()
+				}
+			}, Config{Timeout: time.Hour}, slots(1))
+			v := s.visitor()
+			v.send("POST " + test.path + " HTTP/1.1\nHost: a\nContent-Length: 100000\n\n" + strings.Repeat("x", 0x11000))
+			synctest.Wait()
+			v.Close()
+			for _, step := range []struct {
+				after time.Duration
+				want  int
+			}{{test.after - time.Second, 429}, {2 * time.Second, 200}} {
+				time.Sleep(step.after)
+				synctest.Wait()
+				if status, body := s.get("/"); status != step.want {
+					t.Errorf("%s: after %v more: %d %q, want %d", test.path, step.after, status, body, step.want)
+				}
+			}
+			time.Sleep(10 * time.Minute) // until the upstream is done
+		})
+	}
 }
 
 func TestAbandonedRequestIsCancelledInTheEnd(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"time"
@@ -33,14 +34,17 @@ type body struct {
 	src    io.Reader
 	client *http.ResponseController
 	http1  bool
-	free   bool // as slow as it likes: both sides speak at once
+	free   bool   // as slow as it likes: both sides speak at once
+	gone   func() // called when the client does not send the rest
 
 	mu       sync.Mutex
-	quiet    sync.Cond // reading or ended changed
-	space    *[]byte   // nil: nothing is held
-	class    int       // of space, in bodySizes
-	n        int       // bytes of space that were read
-	whole    bool      // that is all
+	quiet    sync.Cond     // reading changed
+	upstream *conn         // nil: shared by other requests, or not known
+	over     chan struct{} // closed when the upstream is done; nil: it is, or the body is whole
+	space    *[]byte       // nil: nothing is held
+	class    int           // of space, in bodySizes
+	n        int           // bytes of space that were read
+	whole    bool          // that is all
 	pace     pace
 	err      error // of reading from the client; io.EOF at its end
 	reading  bool  // from the client, with mu free
@@ -160,6 +164,7 @@ func (b *body) end() {
 			b.quiet.Wait()
 		}
 	}
+	b.letGo()
 	if b.err != io.EOF && b.http1 {
 		b.client.SetReadDeadline(time.Now().Add(linger))
 	}
@@ -175,8 +180,8 @@ func (b *body) asked() {
 	}
 }
 
-// over reports whether the client has sent all.
-func (b *body) over() bool {
+// sent reports whether the client has sent all.
+func (b *body) sent() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err == io.EOF
@@ -227,18 +232,68 @@ func (t *telling) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	t.mu.Unlock()
-	return t.read(p)
+	n, err := t.read(p)
+	switch {
+	case err == nil || err == io.EOF:
+		return n, err
+	case n > 0:
+		return n, nil // the error comes again
+	}
+	t.breakOff()
+	return 0, err
+}
+
+// breakOff is called when the client does not send the rest. The upstream may
+// be at work already, and if its connection were closed nobody would know when
+// it is done. So it hears that no more comes by a half close, and is waited
+// for as long as for any answer to a client that is gone. On a connection that
+// other requests share it hears nothing.
+func (t *telling) breakOff() {
+	t.mu.Lock()
+	upstream, over := t.upstream, t.over
+	t.mu.Unlock()
+	if over == nil {
+		return
+	}
+	t.gone()
+	var closed chan struct{}
+	if upstream != nil {
+		upstream.CloseWrite()
+		closed = upstream.closed
+	}
+	select {
+	case <-over:
+	case <-closed:
+	}
 }
 
 func (t *telling) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
+	t.letGo()
 	return nil
 }
 
-// tell gives the body to the request for the upstream.
-func (b *body) tell(out *http.Request) {
+// letGo ends the wait for the upstream. mu is held.
+func (b *body) letGo() {
+	if b.over != nil {
+		close(b.over)
+		b.over = nil
+	}
+}
+
+// sentOver tells by which connection the upstream is asked.
+func (b *body) sentOver(c httptrace.GotConnInfo) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.upstream = connOf(c.Conn)
+}
+
+// tell gives the body to the request for the upstream. gone is called when the
+// client does not send all of it.
+func (b *body) tell(out *http.Request, gone func()) {
+	b.gone = gone
 	out.TransferEncoding = nil
 	if b.whole {
 		out.ContentLength = int64(b.n)
@@ -248,6 +303,9 @@ func (b *body) tell(out *http.Request) {
 		}
 		// The transport may begin again on another connection.
 		out.GetBody = func() (io.ReadCloser, error) { return &telling{body: b}, nil }
+	}
+	if !b.whole {
+		b.over = make(chan struct{})
 	}
 	out.Body = &telling{body: b}
 }

@@ -72,8 +72,11 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	q.ctx = ctx
 	if r.ProtoAtLeast(1, 1) {
 		q.trace.Got1xxResponse = q.hint
-		ctx = httptrace.WithClientTrace(ctx, &q.trace)
 	}
+	if q.body != nil && !q.body.whole && s.Upstream.Scheme != "h2c" {
+		q.trace.GotConn = q.body.sentOver
+	}
+	ctx = httptrace.WithClientTrace(ctx, &q.trace)
 	resp, err := s.transport.RoundTrip(q.request(ctx, upgrade))
 	q.mu.Lock()
 	q.begun = true
@@ -84,6 +87,10 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		q.failed(err)
+	case q.body != nil && q.body.failed() != nil: // it answers to half a request
+		io.CopyN(io.Discard, resp.Body, maxDropped)
+		resp.Body.Close()
+		q.refuseBody(q.body.failed())
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		q.switched(resp, upgrade, stop)
 	default:
@@ -109,7 +116,7 @@ func (q *passage) request(ctx context.Context, upgrade bool) *http.Request {
 			// The upstream may answer before it has all.
 			q.body.client.EnableFullDuplex()
 		}
-		q.body.tell(out)
+		q.body.tell(out, q.patience.left)
 	}
 	return out
 }
@@ -161,7 +168,7 @@ func (q *passage) answer(resp *http.Response) {
 // closeEarly has a connection of HTTP/1 whose client still sends closed after
 // the answer: the rest of a body must not be taken for another request.
 func (q *passage) closeEarly() {
-	if q.body != nil && q.body.http1 && !q.body.over() {
+	if q.body != nil && q.body.http1 && !q.body.sent() {
 		q.w.Header()["Connection"] = connectionClose
 	}
 }

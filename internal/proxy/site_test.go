@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"fairshare"
@@ -48,12 +49,38 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"
 
 func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
+	half := &halfPipe{Conn: server}
 	select {
-	case p.conns <- server:
-		return client, nil
+	case p.conns <- half:
+		return &pipe{client, half}, nil
 	case <-p.closed:
 		return nil, errors.New("connection refused")
 	}
+}
+
+// A pipe can be closed for writing alone.
+type pipe struct {
+	net.Conn
+	to *halfPipe
+}
+
+func (p *pipe) CloseWrite() error {
+	p.to.ended.Store(true)
+	return p.to.Conn.SetReadDeadline(longAgo)
+}
+
+type halfPipe struct {
+	net.Conn
+	ended atomic.Bool
+}
+
+func (p *halfPipe) Read(b []byte) (int, error) {
+	if !p.ended.Load() {
+		if n, err := p.Conn.Read(b); !p.ended.Load() {
+			return n, err
+		}
+	}
+	return 0, io.EOF
 }
 
 // A site is a proxy behind a guard, between pipes: net/http's server in front
@@ -91,7 +118,7 @@ func newSite(t *testing.T, upstream http.HandlerFunc, c Config, rules ...fairsha
 	}
 	c.Log = log.New(&s.log, "", 0)
 	s.proxy = New(c)
-	s.proxy.setup.Load().transport.DialContext = s.back.dial
+	s.proxy.setup.Load().transport.DialContext = noting(s.back.dial)
 	policy := &fairshare.Policy{Rules: rules}
 	guard, err := fairshare.NewGuard(policy, limittest.NewModel(policy.Limits()), nil)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -52,7 +53,7 @@ func newTransport(u *url.URL, timeout time.Duration) *http.Transport {
 	protocols.SetHTTP1(u.Scheme != "h2c")
 	protocols.SetUnencryptedHTTP2(u.Scheme == "h2c")
 	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:            noting((&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext),
 		Protocols:              protocols,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second},
 		DisableCompression:     true, // the client says what it takes
@@ -62,6 +63,49 @@ func newTransport(u *url.URL, timeout time.Duration) *http.Transport {
 		ResponseHeaderTimeout:  timeout,
 		MaxResponseHeaderBytes: 256 << 10,
 	}
+}
+
+type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// noting has a dial make conns.
+func noting(d dial) dial {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := d(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &conn{Conn: c, closed: make(chan struct{})}, nil
+	}
+}
+
+// A conn is a connection to the upstream. It tells when it is closed on this
+// side.
+type conn struct {
+	net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *conn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// CloseWrite tells the upstream that no more comes.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// connOf returns the conn that outer is, with TLS or without, or nil.
+func connOf(outer net.Conn) *conn {
+	if c, ok := outer.(*tls.Conn); ok {
+		outer = c.NetConn()
+	}
+	c, _ := outer.(*conn)
+	return c
 }
 
 // Reach tells whether the upstream takes connections, with TLS if it is to.
