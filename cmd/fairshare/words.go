@@ -61,6 +61,9 @@ func (s *server) warnings(st *site) (all []string) {
 	if s.listener.Addr().Network() == "unix" && !st.clients.TrustsPeer("@") {
 		all = append(all, "all who come by the Unix socket count as one client; trusted_proxies: unix believes the header of the proxy in front")
 	}
+	if certs := s.certs.Load(); certs != nil && !time.Now().Before(certs.until()) {
+		all = append(all, fmt.Sprintf("certificate %s was good until %s: browsers refuse it", certs.certFile, certs.until().Format(time.DateTime+" MST")))
+	}
 	return all
 }
 
@@ -130,7 +133,9 @@ func (s *server) reportMemory() {
 
 // reportProxies says what is wrong with the proxies in front.
 func (s *server) reportProxies() {
-	s.sayAll(s.watch.Lines(s.clock.Now(), s.site.Load().clients))
+	for _, line := range s.watch.Lines(s.clock.Now(), s.site.Load().clients) {
+		s.say("error: %s", line)
+	}
 }
 
 // record puts a refusal into the journal.

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"fairshare"
 	"fairshare/policyfile"
@@ -35,5 +40,24 @@ func TestReloadTellsWhatElseChanged(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestExpiredCertificateIsSaid(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, test := range []struct {
+		until time.Duration // from now
+		want  int
+	}{{-time.Hour, 1}, {time.Hour, 0}} {
+		s, certs := &server{listener: l}, &certificates{certFile: "site.pem"}
+		certs.current.Store(&tls.Certificate{Leaf: &x509.Certificate{NotAfter: time.Now().Add(test.until)}})
+		s.certs.Store(certs)
+		if got := s.warnings(nil); len(got) != test.want || test.want > 0 && !strings.Contains(got[0], "site.pem was good until ") {
+			t.Errorf("%v: %q", test.until, got)
+		}
 	}
 }

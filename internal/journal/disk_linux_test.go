@@ -116,7 +116,7 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 			t.Errorf("waited %v", waited)
 		}
 		fault := "fairshare: journal: write /dev/full: no space left on device; until it can be written again, refusals are only counted\n"
-		if got, want := stderr.String(), strings.Repeat(fault, 5)+"fairshare: journal /dev/full: 750 refusals could not be written\n"; got != want {
+		if got, want := stderr.String(), strings.Repeat(fault, 5)+"fairshare: journal /dev/full: refusals that could not be written: 750\n"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	})

@@ -276,7 +276,7 @@ func (j *Journal) Close() {
 	s := j.settings.Load()
 	if s.out != j.words {
 		if j.lost.Add(s.out.close(time.After(closeDelay-warnDelay))) > 0 {
-			fmt.Fprintf(j, "fairshare: journal %s: %d refusals could not be written\n", s.File, j.lost.Load())
+			fmt.Fprintf(j, "fairshare: journal %s: refusals that could not be written: %d\n", s.File, j.lost.Load())
 		}
 	}
 	j.lost.Add(j.words.close(time.After(time.Until(end))))

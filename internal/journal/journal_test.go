@@ -492,7 +492,7 @@ func TestCloseGivesUpOnAStuckDisk(t *testing.T) {
 		if waited := time.Since(start); waited > closeDelay {
 			t.Errorf("waited %v, want %v", waited, closeDelay)
 		}
-		if got, want := stderr.String(), "fairshare: journal /var/log/fairshare.log: 5 refusals could not be written\n"; got != want {
+		if got, want := stderr.String(), "fairshare: journal /var/log/fairshare.log: refusals that could not be written: 5\n"; got != want {
 			t.Errorf("said %q, want %q", got, want)
 		}
 		close(disk.free)
