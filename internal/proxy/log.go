@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 // Bounds of a Log: whoever makes something fail must not fill the disk with
@@ -48,10 +49,10 @@ func (l *boundedLog) Write(p []byte) (int, error) {
 		line = line[:logWidth] + "…"
 	}
 	line = strings.Map(func(r rune) rune {
-		if r < 0x20 || r >= 0x7F && r < 0xA0 || r == 0x2028 || r == 0x2029 {
-			return ' '
+		if unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return ' ' // control, format and direction characters
 	}, line)
 	if l.lost > 0 {
 		line += fmt.Sprintf(" (%d lines before this one were left out)", l.lost)
