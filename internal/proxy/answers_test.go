@@ -54,6 +54,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"half a head":                  "HTTP/1.1 200 OK\r\nX-Secret: 1",
 		"no colon":                     "HTTP/1.1 200 OK\r\nsecret\r\n\r\n",
 		"status of letters":            "HTTP/1.1 two OK\r\n\r\n",
+		"a status below 100":           "HTTP/1.1 099 OK\r\nContent-Length: 6\r\n\r\nsecret",
 		"two lengths":                  "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
 		"a length that is none":        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
 		"an unknown coding":            "HTTP/1.1 200 OK\r\nTransfer-Encoding: secret\r\n\r\n",
@@ -101,7 +102,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 func TestAnswersOwnHeadersStay(t *testing.T) {
 	addr := serve(t, says(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x-own\r\nX-Own: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: x\r\nX-Other: 1\r\nX-Other: 2\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n\r\nhi"), proxy.Config{})
 	resp, body := exchange(t, addr, "GET / HTTP/1.1\nHost: a\n\n")
-	for name, want := range map[string]string{"X-Own": "", "Keep-Alive": "", "Proxy-Connection": "", "X-Other": "1|2", "Set-Cookie": "a=b|c=d", "Content-Length": "2"} {
+	for name, want := range map[string]string{"X-Own": "", "Keep-Alive": "", "Proxy-Connection": "", "X-Other": "1|2", "Set-Cookie": "a=b|c=d", "Content-Length": "2", "Content-Type": ""} {
 		if got := strings.Join(resp.Header[name], "|"); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -137,6 +138,21 @@ func TestAnswersWithoutABody(t *testing.T) {
 		if resp.StatusCode != test.status || resp.Header.Get("Content-Length") != test.length || len(body) > 0 || err != nil {
 			t.Errorf("%s %q: %s %v %q %v", test.method, test.answer, resp.Status, resp.Header, body, err)
 		}
+	}
+}
+
+// A trailer cannot say what only a header may.
+func TestTrailersFrameNothing(t *testing.T) {
+	addr := serve(t, says(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nX-Sum: 1\r\n\r\n"), proxy.Config{})
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	got, err := io.ReadAll(conn)
+	if _, rest, _ := strings.Cut(string(got), "\r\n\r\n"); rest != "2\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n" || err != nil {
+		t.Errorf("got %q %v", got, err)
 	}
 }
 

@@ -87,6 +87,9 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		q.failed(err)
+	case resp.StatusCode < 100: // net/http's server would panic
+		resp.Body.Close()
+		q.failed(fmt.Errorf("malformed HTTP response: status %q", resp.Status))
 	case q.body != nil && q.body.failed() != nil: // it answers to half a request
 		io.CopyN(io.Discard, resp.Body, maxDropped)
 		resp.Body.Close()
@@ -146,6 +149,9 @@ func (q *passage) answer(resp *http.Response) {
 	defer resp.Body.Close()
 	h := q.w.Header()
 	back(h, resp.Header)
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // else net/http guesses one
+	}
 	announced := len(resp.Trailer)
 	if announced > 0 {
 		names := make([]string, 0, announced)
@@ -192,6 +198,9 @@ func (q *passage) trailer(resp *http.Response, announced int) {
 	http.NewResponseController(q.w).Flush()
 	h := q.w.Header()
 	for name, values := range resp.Trailer {
+		if hopByHop(name) || name == "Content-Length" {
+			continue // not the business of a trailer (RFC 9110 §6.5.1)
+		}
 		if len(resp.Trailer) != announced {
 			name = http.TrailerPrefix + name
 		}

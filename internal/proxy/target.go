@@ -10,6 +10,11 @@ import (
 // plain which path the guard judged.
 func target(r *http.Request) string {
 	t := r.RequestURI
+	for i := 0; i < len(t); i++ {
+		if t[i] <= ' ' || t[i] == 0x7F { // HTTP/2 may carry them, a request line may not
+			return ""
+		}
+	}
 	switch {
 	case t == "":
 		return r.URL.RequestURI()

@@ -3,11 +3,22 @@ package proxy
 import (
 	"bufio"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
 	"fairshare"
 )
+
+// HTTP/2 carries what would end a request line early.
+func TestTargetIsOneWord(t *testing.T) {
+	for _, sent := range []string{"/a b", "/a HTTP/1.0", "/a?b c", "/\t", "/a\x7f"} {
+		r := &http.Request{Method: "GET", RequestURI: sent, URL: &url.URL{Path: sent}}
+		if got := target(r); got != "" {
+			t.Errorf("%q goes out as %q", sent, got)
+		}
+	}
+}
 
 // The upstream is asked for the path that the guard judged.
 func FuzzTarget(f *testing.F) {
