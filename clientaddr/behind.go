@@ -11,39 +11,37 @@ type Preset struct {
 	Name   string
 	Config Config // without Lists
 	Setup  string // what the proxy's own configuration must say, in one line
-	Why    string // why a client cannot forge its address
 }
 
 // near is where a server of one's own stands: on this machine or its private
 // network.
 var near = []string{"loopback", "private", "unix"}
 
-const (
-	appends = "it appends the address it was asked from; what the client sent stands left of that and is not read"
-	sets    = "it sets the header itself, whatever the client sent"
-)
-
 // presets are all there are. What each proxy does is in its own documentation.
+//
+// No client can forge its address through them. Most append the address they
+// were asked from to the header; what the client sent stands left of that and
+// is not read. Caddy, Traefik, Cloudflare and the VCL for Fastly set the header
+// themselves, whatever the client sent, unless they are told to trust it.
 func presets() []Preset {
-	own := func(name, setup, why string) Preset {
-		return Preset{Name: name, Config: Config{TrustedProxies: slices.Clone(near), Header: "X-Forwarded-For"}, Setup: setup, Why: why}
+	own := func(name, setup string) Preset {
+		return Preset{Name: name, Config: Config{TrustedProxies: slices.Clone(near), Header: "X-Forwarded-For"}, Setup: setup}
 	}
-	cdn := func(name, header, setup, why string) Preset {
-		return Preset{Name: name, Config: Config{TrustedProxies: []string{name}, Header: header}, Setup: setup, Why: why}
+	cdn := func(name, header, setup string) Preset {
+		return Preset{Name: name, Config: Config{TrustedProxies: []string{name}, Header: header}, Setup: setup}
 	}
 	return []Preset{
-		own("nginx", "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;", appends),
-		own("apache", "nothing: mod_proxy_http sends it, unless ProxyAddHeaders is Off", appends),
-		own("caddy", "nothing: reverse_proxy sends it (if a CDN is in front of Caddy: trusted_proxies and trusted_proxies_strict there)", sets+", unless trusted_proxies there holds the client"),
-		own("haproxy", "option forwardfor (without if-none)", appends),
-		own("traefik", "nothing: it sends it (if a CDN is in front of Traefik: forwardedHeaders.trustedIPs there)", sets+", unless forwardedHeaders there trusts the client; then it appends"),
-		own("varnish", "nothing: it sends it since version 4.0", appends),
-		own("envoy", "use_remote_address: true (HTTP connection manager)", appends),
-		own("alb", "nothing: routing.http.xff_header_processing.mode is append unless changed (AWS Application Load Balancer)", appends),
-		cdn("cloudflare", "CF-Connecting-IP", "nothing, but keep the transform \"Remove visitor IP headers\" off", sets),
-		cdn("fastly", "X-Forwarded-For", "in vcl_recv: if (fastly.ff.visits_this_service == 0 && req.restarts == 0) { set req.http.X-Forwarded-For = client.ip; }",
-			"your VCL sets the header; by itself Fastly appends to it over TLS only"),
-		cdn("cloudfront", "X-Forwarded-For", "nothing: it sends it", appends),
+		own("nginx", "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"),
+		own("apache", "nothing: mod_proxy_http sends it, unless ProxyAddHeaders is Off"),
+		own("caddy", "nothing: reverse_proxy sends it (if a CDN is in front of Caddy: trusted_proxies and trusted_proxies_strict there)"),
+		own("haproxy", "option forwardfor (without if-none)"),
+		own("traefik", "nothing: it sends it (if a CDN is in front of Traefik: forwardedHeaders.trustedIPs there)"),
+		own("varnish", "nothing: it sends it since version 4.0"),
+		own("envoy", "use_remote_address: true (HTTP connection manager)"),
+		own("alb", "nothing: routing.http.xff_header_processing.mode is append unless changed (AWS Application Load Balancer)"),
+		cdn("cloudflare", "CF-Connecting-IP", "nothing, but keep the transform \"Remove visitor IP headers\" off"),
+		cdn("fastly", "X-Forwarded-For", "in vcl_recv: if (fastly.ff.visits_this_service == 0 && req.restarts == 0) { set req.http.X-Forwarded-For = client.ip; } (by itself Fastly appends over TLS only)"),
+		cdn("cloudfront", "X-Forwarded-For", "nothing: it sends it"),
 	}
 }
 
@@ -80,11 +78,10 @@ func Behind(names string) (Preset, error) {
 			continue
 		}
 		if i == 1 {
-			joined.Setup, joined.Why = joined.Name+": "+joined.Setup, joined.Name+": "+joined.Why
+			joined.Setup = joined.Name + ": " + joined.Setup
 		}
 		joined.Name += "," + p.Name
 		joined.Setup += "; " + p.Name + ": " + p.Setup
-		joined.Why += "; " + p.Name + ": " + p.Why
 		if p.Config.Header != joined.Config.Header {
 			joined.Config.Header = "X-Forwarded-For"
 		}

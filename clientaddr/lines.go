@@ -59,7 +59,7 @@ func (w *Watch) peerLines(now time.Time, r *Resolver) []string {
 		case !asked, r.start(addr, !addr.IsValid()).PeerTrusted: // by now
 		case suspect:
 			suspects = append(suspects, addr)
-		case p.hiding.Load() && (p.saidAt.IsZero() || now.Sub(p.saidAt) >= forgetAfter):
+		case p.hiding.Load() && (p.spared.Swap(false) || p.saidAt.IsZero() || now.Sub(p.saidAt) >= forgetAfter):
 			p.saidAt = now
 			hiding = append(hiding, addr)
 		}
@@ -131,6 +131,7 @@ func hidingLine(r *Resolver, hiding []netip.Addr) string {
 		name = headerName(r.header)
 	}
 	return fmt.Sprintf("%s: no header names a client, and there are %d or more user agents, who all count as one client. "+
+		"Unless suspected_proxies is enforce, limits that count by client only report for its requests by HTTP/1.0, as nginx sends them that was told no more than proxy_pass. "+
 		"If %s yours, and no NAT, have the proxy send %s%s and add to the policy:%s",
 		some(hiding, "may be a proxy", "may be proxies"), hidingAgents, one(hiding, "it is", "they are"), name, setting(name), policyLines(r, hiding, name))
 }

@@ -48,6 +48,7 @@ type peer struct {
 	agents    distinct
 	suspect   atomic.Bool
 	hiding    atomic.Bool // many user agents, no header
+	spared    atomic.Bool // Hides said so since Lines was called
 	seen      atomic.Bool // a forwarding header since Lines was called
 
 	// Of Lines.
@@ -99,13 +100,20 @@ func (w *Watch) Suspects(peer netip.Addr) bool {
 
 // Hides reports whether a peer is likely to be a proxy that does not name its
 // clients: a hundred requests with ten or more user agents and without a
-// forwarding header. The address is as for Suspects.
+// forwarding header. The address is as for Suspects. While it does, Lines tells
+// of it each time.
 func (w *Watch) Hides(peer netip.Addr) bool {
 	if !local(peer) {
 		return false
 	}
 	p := w.peers.get(peer)
-	return p != nil && p.hiding.Load() && p.requests.Load() >= suspectAfter
+	if p == nil || !p.hiding.Load() || p.requests.Load() < suspectAfter {
+		return false
+	}
+	if !p.spared.Load() {
+		p.spared.Store(true)
+	}
+	return true
 }
 
 // local reports whether an address is of the names loopback and private, or

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -89,9 +90,16 @@ func excerpt(source string, column int) string {
 	return "    " + string(line) + "\n    " + strings.Repeat(" ", at) + "^\n"
 }
 
-// printable returns s with each control character and invalid byte as one
-// sign, so that columns stay and a terminal is not steered.
+// userinfo is what stands in a URL before its host: a name, maybe a password.
+var userinfo = regexp.MustCompile(`://[^/\s@]+@`)
+
+// printable returns s with each control character, invalid byte, and character
+// before a URL's host as one sign, so that columns stay, a terminal is not
+// steered, and no password is told.
 func printable(s string) string {
+	s = userinfo.ReplaceAllStringFunc(s, func(found string) string {
+		return "://" + strings.Repeat("*", utf8.RuneCountInString(found)-len("://@")) + "@"
+	})
 	return strings.Map(func(c rune) rune {
 		switch {
 		case c == '\t':

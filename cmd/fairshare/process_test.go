@@ -145,7 +145,7 @@ func TestServeSignals(t *testing.T) {
 	}()
 	<-arrived
 	p.Process.Signal(syscall.SIGTERM)
-	p.read(t, `stopping; requests in progress have 1h0m0s to end; (again) to stop at once`)
+	p.read(t, `stopping; requests in progress have 1h0m0s to end; a (second) SIGTERM or SIGINT stops at once`)
 	p.Process.Signal(os.Interrupt)
 	p.read(t, `(have been cut off)`)
 	if err := <-failed; err == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +14,8 @@ import (
 // reload reads the policy and the certificates anew and reopens the journal.
 // Counters of limits that stay, and bans, are kept; requests in progress are
 // settled by the policy that judged them. With a fault nothing changes.
-func (s *server) reload() {
-	if err := s.tryReload(); err != nil {
+func (s *server) reload(ctx context.Context) {
+	if err := s.tryReload(ctx); err != nil {
 		if text := oneLine(err); text != "" {
 			s.say("%s", text)
 		}
@@ -26,7 +27,7 @@ func (s *server) reload() {
 	}
 }
 
-func (s *server) tryReload() error {
+func (s *server) tryReload(ctx context.Context) error {
 	file, err := s.load(s.journal)
 	if err != nil {
 		return err
@@ -64,6 +65,9 @@ func (s *server) tryReload() error {
 	}
 	for _, warning := range s.warnings(st) {
 		s.say("warning: %s", warning)
+	}
+	if *st.upstream != *old.upstream {
+		s.tryUpstream(ctx)
 	}
 	return nil
 }

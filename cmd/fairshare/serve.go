@@ -36,6 +36,8 @@ type serveCmd struct {
 	Upstream string `placeholder:"URL" help:"The site to stand in front of, as http://127.0.0.1:3000; the policy's own."`
 	Behind   string `placeholder:"NAME" help:"What stands in front: ${behind}; sets the trusted proxies and their header."`
 	DryRun   bool   `help:"Let everything through, and report what would have been refused."`
+
+	setup string // of Behind
 }
 
 func (c *serveCmd) Help() string {
@@ -68,6 +70,7 @@ func (c *serveCmd) load(w io.Writer) (*policyfile.File, error) {
 			return nil, err
 		}
 		file.TrustedProxies, file.Header = preset.Config.TrustedProxies, preset.Config.Header
+		c.setup = preset.Setup
 	}
 	if c.DryRun {
 		file.Policy.DryRun = true
@@ -109,7 +112,7 @@ func (c *serveCmd) Run(env *environment) error {
 		return err
 	}
 	defer s.close()
-	s.load, s.again, s.hangups = c.load, env.again, hangups
+	s.load, s.setup, s.again, s.hangups = c.load, c.setup, env.again, hangups
 	return s.serve(env.ctx)
 }
 
@@ -138,6 +141,9 @@ type server struct {
 	http     http.Server
 	guard    *httpguard.Handler
 	proxy    *proxy.Proxy
+
+	setup           string    // what the proxy in front has to be told; "" if it has no name
+	certificateSaid time.Time // that it ends
 
 	lost    int64            // counters that were forgotten, as last told
 	found   sync.Once        // the first suspected proxy
@@ -305,11 +311,12 @@ func (s *server) serve(ctx context.Context) error {
 		case <-seldomTicks.C:
 			s.reportMemory()
 			s.reportProxies()
+			s.reportCertificate(time.Now())
 		case <-urgent:
 			s.reportProxies()
 			urgent = nil
 		case <-s.hangups:
-			s.reload()
+			s.reload(ctx)
 		case <-ctx.Done():
 			err := s.drain()
 			<-stopped
@@ -341,7 +348,7 @@ func (s *server) drain() error {
 		}
 		ended <- err
 	}()
-	s.say("stopping; requests in progress have %v to end; again to stop at once", grace)
+	s.say("stopping; requests in progress have %v to end; a second SIGTERM or SIGINT stops at once", grace)
 	const cut = "some requests were still in progress and have been cut off"
 	for {
 		select {

@@ -151,7 +151,7 @@ func TestServeSlowsOneAndPassesTheOther(t *testing.T) {
 		"site.yaml, 1 rule, 64MiB of memory for counters\n",
 		"fairshare: clients: by X-Forwarded-For of loopback; from anybody else no header is believed\n",
 		"fairshare: journal: refusals, as lines of json, here; to read the policy anew: kill -HUP ",
-		"fairshare: stopping; requests in progress have 10s to end; again to stop at once\n",
+		"fairshare: stopping; requests in progress have 10s to end; a second SIGTERM or SIGINT stops at once\n",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("not said: %s", want)

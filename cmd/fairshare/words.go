@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -34,7 +35,11 @@ func (s *server) introduce() {
 	say := func(format string, args ...any) { fmt.Fprintf(s.stderr, wordsPrefix+format+"\n", args...) }
 	say("%s protects %s, %s", s.at(), st.upstream, st.mode())
 	say("policy: %s, %s, %s of memory for counters", st.file.Name, rules(len(st.file.Policy.Rules)), policyfile.FormatSize(st.limiter.Stats(s.clock.Now()).Memory))
-	say("clients: %s", st.believes())
+	clients := st.believes()
+	if s.setup != "" {
+		clients += "; what it has to be told: " + s.setup
+	}
+	say("clients: %s", clients)
 	say("journal: %s; to read the policy anew: kill -HUP %d", st.journals(), os.Getpid())
 	for _, warning := range s.warnings(st) {
 		say("warning: %s", warning)
@@ -61,10 +66,41 @@ func (s *server) warnings(st *site) (all []string) {
 	if s.listener.Addr().Network() == "unix" && !st.clients.TrustsPeer("@") {
 		all = append(all, "all who come by the Unix socket count as one client; trusted_proxies: unix believes the header of the proxy in front")
 	}
-	if certs := s.certs.Load(); certs != nil && !time.Now().Before(certs.until()) {
-		all = append(all, fmt.Sprintf("certificate %s was good until %s: browsers refuse it", certs.certFile, certs.until().Format(time.DateTime+" MST")))
+	if warning := s.certificateWarning(time.Now()); warning != "" {
+		all = append(all, warning)
 	}
 	return all
+}
+
+// renewBefore is how long before its end somebody should have renewed a
+// certificate: those who renew by themselves do it a month before.
+const renewBefore = 7 * 24 * time.Hour
+
+// certificateWarning says that the certificate ends, or has ended.
+func (s *server) certificateWarning(now time.Time) string {
+	certs := s.certs.Load()
+	if certs == nil {
+		return ""
+	}
+	until := certs.until().Format(time.DateTime + " MST")
+	switch left := certs.until().Sub(now); {
+	case left <= 0:
+		return fmt.Sprintf("certificate %s was good until %s: browsers refuse it", certs.certFile, until)
+	case left < renewBefore:
+		return fmt.Sprintf("certificate %s is good until %s only; a new one is taken up by itself", certs.certFile, until)
+	}
+	return ""
+}
+
+// reportCertificate warns once a day while the certificate ends.
+func (s *server) reportCertificate(now time.Time) {
+	if now.Sub(s.certificateSaid) < 24*time.Hour {
+		return
+	}
+	if warning := s.certificateWarning(now); warning != "" {
+		s.certificateSaid = now
+		s.say("warning: %s", warning)
+	}
 }
 
 // mode tells whether a site enforces its policy.
@@ -138,6 +174,15 @@ func (s *server) reportProxies() {
 	}
 }
 
+// withoutUserinfo returns the path of a request. That of CONNECT is a host and
+// a port, and some send a password before it.
+func withoutUserinfo(req *fairshare.Request) string {
+	if req.Method == http.MethodConnect {
+		return req.Path[strings.LastIndexByte(req.Path, '@')+1:]
+	}
+	return req.Path
+}
+
 // record puts a refusal into the journal.
 func (s *server) record(r *httpguard.Report) {
 	s.census.Refused(r.Request, &r.Finding, r.DryRun)
@@ -146,7 +191,7 @@ func (s *server) record(r *httpguard.Report) {
 		Client:     r.Request.Addr,
 		Method:     r.Request.Method,
 		Host:       r.Request.Host,
-		Path:       r.Request.Path,
+		Path:       withoutUserinfo(r.Request),
 		Query:      r.Request.Query,
 		UserAgent:  r.Request.UserAgent,
 		Cookies:    fairshare.Cookies(r.Request.Header),
