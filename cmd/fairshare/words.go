@@ -37,7 +37,7 @@ func (s *server) introduce() {
 	say("policy: %s, %s, %s of memory for counters", st.file.Name, rules(len(st.file.Policy.Rules)), policyfile.FormatSize(st.limiter.Stats(s.clock.Now()).Memory))
 	clients := st.believes()
 	if s.setup != "" {
-		clients += "; what it has to be told: " + s.setup
+		clients += "; " + s.setup
 	}
 	say("clients: %s", clients)
 	say("journal: %s; to read the policy anew: kill -HUP %d", st.journals(), os.Getpid())
