@@ -1,6 +1,9 @@
 package inbound
 
-import "net/netip"
+import (
+	"net/netip"
+	"sync/atomic"
+)
 
 // A book holds the open connections: how many each address has, and which of
 // them are idle, longest first. All it does takes constant time, but for
@@ -26,6 +29,7 @@ type peer struct {
 	last       netip.Addr // the address that connected last
 	open       int
 	idle       queue
+	streams    atomic.Int64 // of HTTP/2 that are not answered yet
 	exempt     bool
 	rank       int
 	prev, next *peer

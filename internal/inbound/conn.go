@@ -25,6 +25,7 @@ type conn struct {
 	h2    atomic.Pointer[streams]
 
 	closing sync.Once
+	gone    atomic.Bool // closing has begun
 	closed  error
 
 	// One Write at a time: TLS and net/http see to it for their own, and
@@ -159,6 +160,10 @@ func (c *conn) CloseWrite() error {
 func (c *conn) Close() error {
 	c.closing.Do(func() {
 		c.l.forget(c)
+		c.gone.Store(true)
+		if s := c.h2.Load(); s != nil {
+			s.end()
+		}
 		c.closed = c.Conn.Close()
 	})
 	return c.closed

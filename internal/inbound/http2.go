@@ -137,12 +137,16 @@ type streams struct {
 	tokens   int   // idle frames that may still come
 	tokensAt time.Duration
 	open     map[uint32]struct{} // streams that are not answered yet
+	closed   bool
 }
 
 func newStreams(outer net.Conn, c *conn) *streams {
 	s := &streams{Conn: outer, conn: c, began: time.Now(), buffer: make([]byte, readAhead), tokens: maxIdleFrames, open: make(map[uint32]struct{})}
 	s.goingOff = c.l.draining.Load()
 	c.h2.Store(s)
+	if c.gone.Load() {
+		s.end()
+	}
 	return s
 }
 
@@ -261,8 +265,9 @@ func (s *streams) note(f *frame, now time.Duration) (why string) {
 			s.turn(now)
 			s.requests++
 			s.asked++
-			if len(s.open) < openKept { // net/http allows fewer
+			if len(s.open) < openKept && !s.closed { // net/http allows fewer
 				s.open[f.stream] = struct{}{}
+				s.conn.countStreams(1)
 			}
 		}
 		s.block, s.blockBegan = true, s.frameBegan
@@ -274,7 +279,7 @@ func (s *streams) note(f *frame, now time.Duration) (why string) {
 			return ""
 		}
 	case frameReset:
-		delete(s.open, f.stream)
+		s.answered(f.stream)
 		return s.noteReset(now)
 	case frameData:
 		if f.length > smallData || f.flags&flagEndStream != 0 {
@@ -322,6 +327,23 @@ func (s *streams) noteIdle(now time.Duration) string {
 	return ""
 }
 
+// answered forgets a stream. mu is held.
+func (s *streams) answered(stream uint32) {
+	if _, ok := s.open[stream]; ok {
+		delete(s.open, stream)
+		s.conn.countStreams(-1)
+	}
+}
+
+// end forgets all streams: the connection is closed.
+func (s *streams) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn.countStreams(-len(s.open))
+	clear(s.open)
+	s.closed = true
+}
+
 // unanswered returns the number of streams that wait for their answers' ends.
 func (s *streams) unanswered() int {
 	s.mu.Lock()
@@ -357,11 +379,11 @@ func (s *streams) Write(b []byte) (int, error) {
 func (s *streams) noteOurs(f *frame) (why string) {
 	if f.kind != frameReset {
 		if (f.kind == frameData || f.kind == frameHeaders) && f.flags&flagEndStream != 0 {
-			delete(s.open, f.stream)
+			s.answered(f.stream)
 		}
 		return ""
 	}
-	delete(s.open, f.stream)
+	s.answered(f.stream)
 	switch f.first {
 	case errCodeProtocol, errCodeFlow, errCodeRefused:
 	case errCodeEnded:

@@ -158,6 +158,12 @@ func TestRefusedStreamsCount(t *testing.T) {
 // dialHTTP2 connects as a client of HTTP/2 that reads and forgets.
 func dialHTTP2(t *testing.T, addr string, secure bool) net.Conn {
 	t.Helper()
+	return dialHTTP2To(t, addr, secure, io.Discard)
+}
+
+// dialHTTP2To has what the client reads written to w.
+func dialHTTP2To(t *testing.T, addr string, secure bool, w io.Writer) net.Conn {
+	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +175,7 @@ func dialHTTP2(t *testing.T, addr string, secure bool) net.Conn {
 	if _, err := c.Write(hello()); err != nil {
 		t.Fatal(err)
 	}
-	go io.Copy(io.Discard, c)
+	go io.Copy(w, c)
 	return c
 }
 
@@ -289,4 +295,72 @@ func TestHTTP2IsServed(t *testing.T) {
 		})
 		transport.CloseIdleConnections()
 	}
+}
+
+// TestStreamsOfOneAddressAreBounded: answers that are not taken cost memory,
+// however short they are.
+func TestStreamsOfOneAddressAreBounded(t *testing.T) {
+	const perConn, conns = 100, 3
+	for _, test := range []struct {
+		config Config
+		exempt bool
+		stay   int64
+	}{
+		{Config{PerAddr: 8}, false, leastStreams},
+		{Config{PerAddr: 8}, true, conns * perConn},
+		{Config{PerAddr: 70, Connections: 70}, false, 70},
+	} {
+		for _, secure := range []bool{false, true} {
+			srv := &http.Server{Protocols: allProtocols(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				io.WriteString(w, "this waits for a window")
+			})}
+			if secure {
+				srv.TLSConfig = certificate(t)
+			}
+			var said words
+			test.config.Log = said.log()
+			test.config.Exempt = func(netip.Addr) bool { return test.exempt }
+			in := serve(t, listenTCP(t, "127.0.0.1:0"), test.config, srv)
+			var resets atomic.Int64
+			var all []net.Conn
+			for range conns {
+				c := dialHTTP2To(t, in.Addr().String(), secure, &resetCounter{n: &resets})
+				all = append(all, c)
+				c.Write(encode(kindSettings, 0, 0, noWindow...))
+				for i := range uint32(perConn) {
+					c.Write(get(2*i + 1))
+				}
+			}
+			for late := time.Now().Add(10 * time.Second); resets.Load()+in.streams.Load() < conns*perConn || in.streams.Load() > test.stay; time.Sleep(time.Millisecond) {
+				if time.Now().After(late) {
+					t.Fatalf("%+v: %d streams are open and %d were reset, want %d open", test, in.streams.Load(), resets.Load(), test.stay)
+				}
+			}
+			in.notices.flush()
+			if n := resets.Load(); n < conns*perConn-test.stay || (n > 0) != strings.Contains(said.String(), "HTTP/2 requests were reset") {
+				t.Errorf("%+v: %d streams were reset, said %q", test, n, said.String())
+			}
+			for _, c := range all {
+				c.Close()
+			}
+			for in.Open() > 0 || in.streams.Load() != 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+}
+
+// A resetCounter counts the frames written to it that reset a stream.
+type resetCounter struct {
+	scanner
+	n *atomic.Int64
+}
+
+func (c *resetCounter) Write(b []byte) (int, error) {
+	c.scan(b, func(f *frame) {
+		if f.kind == frameReset {
+			c.n.Add(1)
+		}
+	})
+	return len(b), nil
 }

@@ -31,6 +31,7 @@ type Config struct {
 	Connections int
 	// PerAddr bounds those of one IPv4 address or IPv6 /64; 0 means 512.
 	// Unix sockets have no addresses, and so no bound but the one in all.
+	// HTTP/2 streams are bounded with them, see streamsPerConn.
 	PerAddr int
 	// Exempt names addresses without a bound of their own, as trusted
 	// proxies; nil means none. It is asked when a bound is met, with a lock
@@ -68,6 +69,10 @@ type Listener struct {
 	mu   sync.Mutex // held for moments, never while reading, writing or closing
 	book *book
 
+	streams        atomic.Int64 // of HTTP/2 that are not answered yet
+	streamsPerAddr atomic.Int64 // bounds
+	streamsInAll   atomic.Int64
+
 	draining   atomic.Bool
 	drainOnce  sync.Once
 	lastAccept atomic.Int64  // Unix nanoseconds
@@ -98,6 +103,7 @@ func New(l net.Listener, c Config) *Listener {
 		closeInner: sync.OnceValue(l.Close),
 	}
 	n.notices.setLog(c.Log)
+	n.boundStreams(c)
 	return n
 }
 
@@ -106,9 +112,15 @@ func New(l net.Listener, c Config) *Listener {
 func (l *Listener) Replace(c Config) {
 	c.fill()
 	l.notices.setLog(c.Log)
+	l.boundStreams(c)
 	l.mu.Lock()
 	l.book.setBounds(c.Connections, c.PerAddr, c.Exempt)
 	l.mu.Unlock()
+}
+
+func (l *Listener) boundStreams(c Config) {
+	l.streamsPerAddr.Store(int64(max(leastStreams, streamsPerConn*c.PerAddr)))
+	l.streamsInAll.Store(int64(c.Connections))
 }
 
 // Open returns the number of connections now.

@@ -23,6 +23,7 @@ type notices struct {
 	perAddr map[netip.Addr]int // keys of peers; invalid: all that did not fit
 	inAll   int
 	slow    int
+	streams int            // reset for a bound
 	abusive map[string]int // by why
 	failed  int            // accepts
 	failure error
@@ -73,6 +74,10 @@ func (n *notices) closedSlow() {
 	n.note(func() { n.slow++ })
 }
 
+func (n *notices) resetStream() {
+	n.note(func() { n.streams++ })
+}
+
 // closedFor counts a connection closed for what its client did. Why is one of
 // few constants.
 func (n *notices) closedFor(why string) {
@@ -113,6 +118,9 @@ func (n *notices) say() {
 	if n.slow > 0 {
 		add("%s %s closed: the client took less than 1 kB/s for %v", connections(n.slow), were(n.slow), runTime)
 	}
+	if n.streams > 0 {
+		add("%d HTTP/2 requests were reset: too many at once of one address, or in all", n.streams)
+	}
 	for _, why := range abuses {
 		if times := n.abusive[why]; times > 0 {
 			add("%s %s closed: %s", connections(times), were(times), why)
@@ -122,7 +130,7 @@ func (n *notices) say() {
 		add("accepting failed %d times, and is tried again: %v", n.failed, n.failure)
 	}
 	n.timer, n.said = nil, time.Now()
-	n.perAddr, n.inAll, n.slow, n.abusive, n.failed, n.failure = nil, 0, 0, nil, 0, nil
+	n.perAddr, n.inAll, n.slow, n.streams, n.abusive, n.failed, n.failure = nil, 0, 0, 0, nil, 0, nil
 	l := n.log
 	n.mu.Unlock()
 	for _, line := range lines {

@@ -87,6 +87,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if c := connOfRequest(r); c != nil {
 		if s := c.h2.Load(); s != nil {
+			if !c.mayAsk() {
+				h.l.notices.resetStream()
+				panic(http.ErrAbortHandler) // resets the stream
+			}
 			h.serveStream(w, r, s)
 			return
 		}

@@ -13,6 +13,36 @@ const pieceBytes = 32 << 10
 // keeps them.
 const unpacedBytes = 4 << 10
 
+// Streams of HTTP/2 cost memory whether their answers are taken or not: of one
+// address, as of PerAddr, there may be four for each of its connections; beyond
+// as many as there may be connections in all, none may have more than 16.
+const (
+	streamsPerConn = 4
+	leastStreams   = 256 // of an address, so that a single connection may have all of its own
+	freeStreams    = 16
+)
+
+// countStreams counts streams that were opened, or answered.
+func (c *conn) countStreams(n int) {
+	c.l.streams.Add(int64(n))
+	if p := c.entry.peer; p != nil {
+		p.streams.Add(int64(n))
+	}
+}
+
+// mayAsk reports whether a stream that was counted may stay open.
+func (c *conn) mayAsk() bool {
+	p := c.entry.peer
+	if p == nil {
+		return true
+	}
+	n := p.streams.Load()
+	if n <= freeStreams || n <= c.l.streamsPerAddr.Load() && c.l.streams.Load() <= c.l.streamsInAll.Load() {
+		return true
+	}
+	return c.isExempt()
+}
+
 // A streamAnswer is an answer on a stream of HTTP/2, whose client must take it
 // at the pace of a connection: a stream may stand still, by its flow control,
 // while others of the same connection flow. Those share what the connection
