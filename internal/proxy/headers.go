@@ -91,6 +91,8 @@ func (s *setup) passes(name string, trusted bool) bool {
 	switch {
 	case !plain || hopByHop(name):
 		return false
+	case name == "Proxy": // a CGI's HTTP_PROXY, by which clients of its own go (CVE-2016-5385)
+		return false
 	case under:
 		return s.KeepUnderscores && !s.reserved(http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")))
 	case name == "Forwarded": // a proxy that sends another header may hand on what its client sent

@@ -98,6 +98,7 @@ func TestConnectionTakesNothingAwayThatIsSetHere(t *testing.T) {
 		{"a trusted proxy that hands on what it got", proxy.Config{Trusts: all, Header: "X-Client"}, "Connection: X-Client, X-Forwarded-For\nX-Client: 192.0.2.1\nX-Forwarded-For: 192.0.2.1\n",
 			[]string{"X-Client: 192.0.2.1\r\n", "X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\n"}, []string{"Connection"}},
 		{"empty names", proxy.Config{}, "Connection: , ,,\n", []string{"X-Forwarded-For: 127.0.0.1\r\n"}, []string{"Connection"}},
+		{"what a CGI takes for its environment's", proxy.Config{}, "Proxy: http://a\n", nil, []string{"Proxy"}},
 		{"what is of a connection only", proxy.Config{}, "Keep-Alive: 1\nProxy-Connection: x\nProxy-Authenticate: x\nProxy-Authorization: x\nTE: gzip\nTrailer: X-A\nExpect: 100-continue\n",
 			nil, []string{"Keep-Alive", "Proxy-", "Te:", "Trailer", "Expect"}},
 		{"trailers are understood", proxy.Config{}, "Connection: TE\nTE: deflate, trailers;q=0.5\n", []string{"Te: trailers\r\n"}, []string{"Connection"}},
