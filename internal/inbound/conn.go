@@ -21,8 +21,10 @@ type conn struct {
 	raw   syscall.RawConn
 	began time.Time
 	sent  atomic.Int64 // bytes the kernel accepted
-	heard atomic.Bool  // something was read since it is idle
-	h2    atomic.Pointer[streams]
+
+	waiting atomic.Bool // in use, and idle in the book: see Listener.wait
+	heard   atomic.Bool // something was read since it is idle
+	h2      atomic.Pointer[streams]
 
 	closing sync.Once
 	gone    atomic.Bool // closing has begun
@@ -82,9 +84,15 @@ func (c *conn) Write(b []byte) (n int, err error) {
 			return n, errSlow
 		}
 		if err == nil {
+			if c.waiting.Load() {
+				c.l.wait(c, false)
+			}
 			return n, nil
 		}
 		c.pace.blocked(c.confirmed)
+		if !c.waiting.Load() {
+			c.l.wait(c, true)
+		}
 	}
 }
 

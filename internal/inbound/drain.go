@@ -94,7 +94,7 @@ func (l *Listener) closeIdle(ctx context.Context) {
 		var idle []*conn
 		l.mu.Lock()
 		for e := l.book.idle.first; e != nil; e = e.links[ofAll].next {
-			if e.conn.h2.Load() == nil {
+			if e.conn.h2.Load() == nil && !e.conn.waiting.Load() {
 				idle = append(idle, e.conn)
 			}
 		}

@@ -252,10 +252,24 @@ func addrOf(a net.Addr) netip.Addr {
 }
 
 func (l *Listener) setIdle(c *conn, idle bool) {
+	c.waiting.Store(false)
 	if idle {
 		c.heard.Store(false)
 	}
 	l.mu.Lock()
 	l.book.setIdle(&c.entry, idle)
+	l.mu.Unlock()
+}
+
+// wait notes that a connection in use waits for its client, or that it does no
+// more. While it waits it may give way to a new connection, as an idle one may;
+// with each call it is the last to do so.
+func (l *Listener) wait(c *conn, waits bool) {
+	c.waiting.Store(waits)
+	l.mu.Lock()
+	l.book.setIdle(&c.entry, false)
+	if waits {
+		l.book.setIdle(&c.entry, true)
+	}
 	l.mu.Unlock()
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // Attach has srv tell l about its connections, and l watch over what srv
@@ -80,6 +81,14 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
+		if r.ContentLength != 0 {
+			if c := connOfRequest(r); c != nil {
+				b := &incoming{ReadCloser: r.Body, c: c}
+				r.Body = b
+				h.l.wait(c, true)
+				defer b.end()
+			}
+		}
 		a := answer{ResponseWriter: w, l: h.l}
 		h.next.ServeHTTP(&a, r)
 		a.begin(http.StatusOK)
@@ -96,6 +105,36 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	h.next.ServeHTTP(w, r)
+}
+
+// An incoming body has its connection wait for its client until all of it is
+// there. Some kB are a sign of life, a byte now and then is none.
+type incoming struct {
+	io.ReadCloser
+	c    *conn
+	n    int // bytes since the last sign
+	over atomic.Bool
+}
+
+const signOfLife = 4 << 10
+
+func (b *incoming) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch b.n += n; {
+	case err != nil:
+		b.end()
+	case b.n >= signOfLife && !b.over.Load():
+		b.n = 0
+		b.c.l.wait(b.c, true)
+	}
+	return n, err
+}
+
+// end is called when the body is over, or the handler returns.
+func (b *incoming) end() {
+	if !b.over.Swap(true) {
+		b.c.l.wait(b.c, false)
+	}
 }
 
 // An answer is HTTP/1. It ends its connection once draining has begun.

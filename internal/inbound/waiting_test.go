@@ -1,0 +1,101 @@
+package inbound
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Slow posts are no idle connections, and still do not keep others out: the
+// one whose client has been silent longest gives way.
+func TestSlowPostsGiveWay(t *testing.T) {
+	var work chan struct{}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			<-work
+		}
+	})}
+	inBubble(t, Config{PerAddr: 3}, srv, func(t *testing.T, p *pipes, l *Listener) {
+		work = make(chan struct{})
+		post := func(body string) net.Conn {
+			c := p.dial("192.0.2.1")
+			fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 10000\r\n\r\n%s", body)
+			synctest.Wait()
+			time.Sleep(time.Second)
+			return c
+		}
+		whole := post(strings.Repeat("x", 10000)) // the handler works on it
+		lively, silent := post("a"), post("a")
+		io.WriteString(lively, strings.Repeat("x", signOfLife))
+		synctest.Wait()
+		time.Sleep(time.Second)
+		dripping := post("a") // in the place of the silent one
+		if isOpen(silent) || !isOpen(lively) || !isOpen(whole) {
+			t.Error("the client that has been silent longest did not give way")
+		}
+		for range 3 {
+			io.WriteString(dripping, "x")
+			time.Sleep(time.Second)
+		}
+		io.WriteString(lively, strings.Repeat("x", signOfLife))
+		synctest.Wait()
+		other := post("a")
+		if isOpen(dripping) || !isOpen(lively) || !isOpen(whole) {
+			t.Error("a byte now and then passes for a sign of life")
+		}
+
+		// Draining waits for those that still send.
+		drained := make(chan struct{})
+		go func() {
+			l.Drain(context.Background())
+			close(drained)
+		}()
+		<-drained
+		io.WriteString(lively, strings.Repeat("x", 10000-1-2*signOfLife))
+		io.WriteString(other, strings.Repeat("x", 9999))
+		close(work)
+		for _, c := range []net.Conn{whole, lively, other} {
+			c.SetReadDeadline(time.Time{})
+			if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+				t.Errorf("a post in progress was cut: %v", err)
+			}
+			c.Close()
+		}
+	})
+}
+
+// A client that takes its answer slowly gives way too, before it is cut.
+func TestSlowReadersGiveWay(t *testing.T) {
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Write(make([]byte, 100_000))
+	})}
+	inBubble(t, Config{PerAddr: 2}, srv, func(t *testing.T, p *pipes, l *Listener) {
+		dial := func() net.Conn {
+			c := p.dial("192.0.2.1")
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+			synctest.Wait()
+			time.Sleep(time.Second)
+			return c
+		}
+		first, second := dial(), dial()
+		if third := dial(); isOpen(third) {
+			t.Error("nobody has been slow yet, and somebody gave way")
+		}
+		time.Sleep(leaseTime + time.Second)
+		third := dial()
+		for c, want := range map[net.Conn]bool{first: false, second: true, third: true} {
+			c.SetReadDeadline(time.Now().Add(time.Second))
+			if _, err := io.ReadFull(c, make([]byte, 50_000)); (err == nil) != want {
+				t.Errorf("a connection that should be served (%v): %v", want, err)
+			}
+			c.Close()
+		}
+	})
+}
