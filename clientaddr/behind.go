@@ -10,7 +10,7 @@ import (
 type Preset struct {
 	Name   string
 	Config Config // without Lists
-	Setup  string // what the proxy's own configuration must say, in one line
+	Setup  string // what the proxy has to be told, a sentence; "" when there is nothing
 }
 
 // near is where a server of one's own stands: on this machine or its private
@@ -23,26 +23,34 @@ var near = []string{"loopback", "private", "unix"}
 // were asked from to the header; what the client sent stands left of that and
 // is not read. Caddy, Traefik, Cloudflare and the VCL for Fastly set the header
 // themselves, whatever the client sent, unless they are told to trust it.
+// docs/serve.md says what keeps it so.
 func presets() []Preset {
 	own := func(name, setup string) Preset {
-		return Preset{Name: name, Config: Config{TrustedProxies: slices.Clone(near), Header: "X-Forwarded-For"}, Setup: setup}
+		return Preset{Name: name, Config: Config{TrustedProxies: slices.Clone(near), Header: "X-Forwarded-For"}, Setup: told(name, setup)}
 	}
 	cdn := func(name, header, setup string) Preset {
-		return Preset{Name: name, Config: Config{TrustedProxies: []string{name}, Header: header}, Setup: setup}
+		return Preset{Name: name, Config: Config{TrustedProxies: []string{name}, Header: header}, Setup: told(name, setup)}
 	}
 	return []Preset{
 		own("nginx", "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"),
-		own("apache", "nothing: mod_proxy_http sends it, unless ProxyAddHeaders is Off"),
-		own("caddy", "nothing: reverse_proxy sends it (if a CDN is in front of Caddy: trusted_proxies and trusted_proxies_strict there)"),
+		own("apache", ""),
+		own("caddy", ""),
 		own("haproxy", "option forwardfor (without if-none)"),
-		own("traefik", "nothing: it sends it (if a CDN is in front of Traefik: forwardedHeaders.trustedIPs there)"),
-		own("varnish", "nothing: it sends it since version 4.0"),
+		own("traefik", ""),
+		own("varnish", ""),
 		own("envoy", "use_remote_address: true (HTTP connection manager)"),
-		own("alb", "nothing: routing.http.xff_header_processing.mode is append unless changed (AWS Application Load Balancer)"),
-		cdn("cloudflare", "CF-Connecting-IP", "nothing, but keep the transform \"Remove visitor IP headers\" off"),
+		own("alb", ""),
+		cdn("cloudflare", "CF-Connecting-IP", ""),
 		cdn("fastly", "X-Forwarded-For", "in vcl_recv: if (fastly.ff.visits_this_service == 0 && req.restarts == 0) { set req.http.X-Forwarded-For = client.ip; } (by itself Fastly appends over TLS only)"),
-		cdn("cloudfront", "X-Forwarded-For", "nothing: it sends it"),
+		cdn("cloudfront", "X-Forwarded-For", ""),
 	}
+}
+
+func told(name, setup string) string {
+	if setup == "" {
+		return ""
+	}
+	return name + " has to be told: " + setup
 }
 
 // byHand are known, but need what only the operator knows.
@@ -77,11 +85,11 @@ func Behind(names string) (Preset, error) {
 			joined = p
 			continue
 		}
-		if i == 1 {
-			joined.Setup = joined.Name + ": " + joined.Setup
-		}
 		joined.Name += "," + p.Name
-		joined.Setup += "; " + p.Name + ": " + p.Setup
+		if joined.Setup != "" && p.Setup != "" {
+			joined.Setup += " and "
+		}
+		joined.Setup += p.Setup
 		if p.Config.Header != joined.Config.Header {
 			joined.Config.Header = "X-Forwarded-For"
 		}

@@ -50,7 +50,7 @@ func TestBehindFindsTheClientThatForgesHeaders(t *testing.T) {
 				t.Errorf("%s is called %s", test.name, preset.Name)
 			}
 		}
-		if preset.Setup == "" || strings.Contains(preset.Setup, "\n") {
+		if preset.Setup != "" && !strings.Contains(preset.Setup, " has to be told: ") || strings.Contains(preset.Setup, "\n") {
 			t.Errorf("%s: %+v", test.name, preset)
 		}
 		r, err := clientaddr.New(preset.Config)
@@ -74,10 +74,10 @@ func TestBehindFindsTheClientThatForgesHeaders(t *testing.T) {
 }
 
 func TestBehindSeveralTrustsAll(t *testing.T) {
-	got, err := clientaddr.Behind("cloudflare,nginx")
+	got, err := clientaddr.Behind("cloudflare,nginx,haproxy")
 	if err != nil || !slices.Equal(got.Config.TrustedProxies, []string{"cloudflare", "loopback", "private", "unix"}) ||
-		got.Config.Header != "X-Forwarded-For" || got.Name != "cloudflare,nginx" ||
-		!strings.HasPrefix(got.Setup, "cloudflare: nothing") || !strings.Contains(got.Setup, "; nginx: proxy_set_header ") {
+		got.Config.Header != "X-Forwarded-For" || got.Name != "cloudflare,nginx,haproxy" ||
+		!strings.HasPrefix(got.Setup, "nginx has to be told: proxy_set_header ") || !strings.Contains(got.Setup, "; and haproxy has to be told: ") {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// Presets share nothing that one of them could change.

@@ -36,7 +36,7 @@ func ExampleBehind() {
 	fmt.Println(preset.Setup)
 	// Output:
 	// [loopback private unix] X-Forwarded-For
-	// proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+	// nginx has to be told: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
 }
 
 func ExampleWatch() {

@@ -120,7 +120,11 @@ func run(args []string, env *environment) int {
 		return exit
 	}
 	if err != nil {
-		fmt.Fprintf(env.stderr, "fairshare: %s\nhint: fairshare --help\n", oneLine(err))
+		hint := "fairshare --help"
+		if len(args) > 1 && args[0] == "serve" && strings.HasPrefix(err.Error(), "unexpected argument") {
+			hint = "a policy file is given with -c: fairshare serve -c site.yaml"
+		}
+		fmt.Fprintf(env.stderr, "fairshare: %s\nhint: %s\n", oneLine(err), hint)
 		return exitUsage
 	}
 	err = parsed.Run(env)

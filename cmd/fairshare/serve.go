@@ -14,7 +14,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -71,9 +70,7 @@ func (c *serveCmd) load(w io.Writer) (*policyfile.File, error) {
 			return nil, err
 		}
 		file.TrustedProxies, file.Header = preset.Config.TrustedProxies, preset.Config.Header
-		if c.setup = preset.Setup; !strings.Contains(preset.Name, ",") { // else each begins with its name
-			c.setup = preset.Name + ": " + c.setup
-		}
+		c.setup = preset.Setup
 	}
 	if c.DryRun {
 		file.Policy.DryRun = true
