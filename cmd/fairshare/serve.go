@@ -112,6 +112,10 @@ func (c *serveCmd) Run(env *environment) error {
 		return err
 	}
 	defer s.close()
+	// What net/http says by the way has no other door.
+	log.SetFlags(0)
+	log.SetOutput(s.log.Writer())
+	defer log.SetOutput(os.Stderr)
 	s.load, s.setup, s.again, s.hangups = c.load, c.setup, env.again, hangups
 	return s.serve(env.ctx)
 }

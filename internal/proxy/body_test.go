@@ -116,8 +116,10 @@ func TestSlowPostIsCut(t *testing.T) {
 					sent := make(chan struct{})
 					go func() {
 						defer close(sent)
-						for n := 0; n < test.length; n += max(1, test.bytes) {
-							time.Sleep(time.Second)
+						// Never at the very moment at which the post is cut: what the
+						// client then sees first is left to chance.
+						for n, pause := 0, time.Second/2; n < test.length; n, pause = n+max(1, test.bytes), time.Second {
+							time.Sleep(pause)
 							if _, err := pw.Write(make([]byte, test.bytes)); err != nil {
 								return
 							}

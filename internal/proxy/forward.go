@@ -84,6 +84,9 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	if q.body != nil {
 		q.body.asked()
 	}
+	if err == nil && p.ailing.Load() && p.ailing.Swap(false) {
+		s.Log.Printf("upstream %s answers again", s.Upstream.Host)
+	}
 	switch {
 	case err != nil:
 		q.failed(err)

@@ -21,9 +21,10 @@ func (q *passage) failed(err error) {
 	case q.ctx.Err() != nil: // nobody reads this
 		answer(q.w, q.r, http.StatusBadGateway, "")
 	case errors.As(err, &timeout) && timeout.Timeout():
-		q.Log.Printf("upstream %s is too slow: %v", q.Upstream.Host, err)
+		q.Log.Print(q.slow(err))
 		answer(q.w, q.r, http.StatusGatewayTimeout, "This site takes too long to answer. Please try again in a while.")
 	default:
+		q.proxy.ailing.Store(true)
 		q.Log.Print(q.problem(err))
 		answer(q.w, q.r, http.StatusBadGateway, "This site does not answer at the moment. Please try again in a while.")
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 )
 
@@ -24,4 +25,13 @@ func (s *setup) problem(err error) string {
 		return fmt.Sprintf("upstream %s answers, but not as HTTP/2 is: %v; hint: upstream: http://%s", host, err, host)
 	}
 	return fmt.Sprintf("upstream %s does not answer: %v", host, err)
+}
+
+// slow says which time was up.
+func (s *setup) slow(err error) string {
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return fmt.Sprintf("upstream %s takes no connection within %v: is it too busy, or behind a firewall?", s.Upstream.Host, dialTimeout)
+	}
+	return fmt.Sprintf("upstream %s took longer than %v to begin an answer, which became a 504; upstream: {timeout: …} gives it more", s.Upstream.Host, s.Timeout)
 }

@@ -78,6 +78,7 @@ type Proxy struct {
 	abandoned abandoned
 	live      live
 
+	ailing atomic.Bool   // the upstream did not answer; nobody said yet that it does again
 	inside atomic.Int64  // requests in progress
 	empty  chan struct{} // has one while nobody is known to be inside
 }

@@ -380,7 +380,7 @@ func TestUpstreamDownOrSlow(t *testing.T) {
 		said           string
 	}{
 		{"down", "http://127.0.0.1:1", time.Minute, 502, "refused"},
-		{"slow", "http://" + slow.Addr().String(), time.Millisecond, 504, "timeout"},
+		{"slow", "http://" + slow.Addr().String(), time.Millisecond, 504, "took longer than 1ms to begin an answer"},
 		{"not HTTP", garbage.URL, time.Minute, 502, "malformed"},
 	} {
 		var out lockedBuffer
@@ -399,6 +399,34 @@ func TestUpstreamDownOrSlow(t *testing.T) {
 		if !strings.HasPrefix(out.String(), "fairshare: upstream 127.0.0.1:") || !strings.Contains(out.String(), test.said) {
 			t.Errorf("%s: the log says %q", test.name, out.String())
 		}
+	}
+}
+
+func TestUpstreamThatComesBack(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	var out lockedBuffer
+	addr := serve(t, "http://"+l.Addr().String(), proxy.Config{Log: proxy.NewLog(&out, "")})
+	ask := func(want int) {
+		t.Helper()
+		if resp, _ := exchange(t, addr, "GET / HTTP/1.1\nHost: a\n\n"); resp.StatusCode != want {
+			t.Errorf("%d, want %d", resp.StatusCode, want)
+		}
+	}
+	ask(502)
+	if l, err = net.Listen("tcp", l.Addr().String()); err != nil {
+		t.Skip(err) // somebody else has the port
+	}
+	site := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.NotFoundHandler()}}
+	site.Start()
+	defer site.Close()
+	ask(404)
+	ask(404)
+	if got := strings.Count(out.String(), "answers again"); got != 1 {
+		t.Errorf("it was said %d times that the upstream answers again:\n%s", got, out.String())
 	}
 }
 
