@@ -101,10 +101,18 @@ func (s *setup) passes(name string, trusted bool) bool {
 	return trusted || !s.forwards(name)
 }
 
-// forwards reports whether a header tells the upstream about the client, so
-// that only a trusted proxy and this one may send it.
+// forwards reports whether a header tells the upstream about the client, or
+// which path it asks for in place of the one that was judged, so that only a
+// trusted proxy and this one may send it. These are what proxies, CDNs and the
+// frameworks behind them know.
 func (s *setup) forwards(name string) bool {
-	return strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip" || name == "Forwarded" || name == s.Header && name != ""
+	switch name {
+	case "Forwarded", "X-Real-Ip", "Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip",
+		"Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Fastly-Client-Ip", "X-Azure-Clientip",
+		"X-Original-Url", "X-Rewrite-Url":
+		return true
+	}
+	return strings.HasPrefix(name, "X-Forwarded-") || name == s.Header && name != ""
 }
 
 // reserved reports whether a header is set, judged or taken off before the

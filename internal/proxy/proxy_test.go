@@ -163,6 +163,8 @@ func TestHeaders(t *testing.T) {
 				"Forwarded: for=192.0.2.1\nX-Real-IP: 192.0.2.1\nCF-Connecting-IP: 192.0.2.1\nAccept-Language: de\n",
 			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example", "Accept-Language: de"},
 			[]string{"X-Forwarded-For: 192", "X-Forwarded-Port", "X-Forwarded-Prefix", "Forwarded", "X-Real-Ip", "Cf-Connecting-Ip"}},
+		{"forged for a framework", stranger, "Client-IP: 192.0.2.1\nTrue-Client-IP: 192.0.2.1\nX-Client-IP: 192.0.2.1\nX-Cluster-Client-IP: 192.0.2.1\nFastly-Client-IP: 192.0.2.1\nX-Azure-ClientIP: 192.0.2.1\nCF-Connecting-IPv6: 2001:db8::1\nX-Original-URL: /admin\nX-Rewrite-URL: /admin\nX-HTTP-Method-Override: PUT\n",
+			[]string{"X-Http-Method-Override: PUT"}, []string{"Client-IP", "True-Client-IP", "X-Client-IP", "X-Cluster", "Fastly-Client-IP", "X-Azure", "CF-Connecting", "X-Original-URL", "X-Rewrite-URL"}},
 		{"forged by underscore", stranger, "X_Forwarded_For: 192.0.2.1\nX-Forwarded_Proto: https\nx_real_ip: 192.0.2.1\n",
 			[]string{"X-Forwarded-For: 127.0.0.1"}, []string{"X_", "X-Forwarded_", "x_"}},
 		{"dropped as a header of the connection", stranger, "Connection: X-Forwarded-For, X-Forwarded-Proto, close\n",
