@@ -364,7 +364,7 @@ func logEntry(r *httpguard.Report) journal.Entry {
 		Time: r.Request.Time, Client: r.Request.Addr,
 		Method: r.Request.Method, Host: r.Request.Host, Path: r.Request.Path, UserAgent: r.Request.UserAgent,
 		Cookies: fairshare.Cookies(r.Request.Header),
-		Action: r.Finding.Action.String(), DryRun: r.DryRun, Status: r.Status, RetryAfter: r.RetryAfter, ID: r.ID,
+		Action:  r.Finding.Action.String(), DryRun: r.DryRun, Status: r.Status, RetryAfter: r.RetryAfter, ID: r.ID,
 	}
 	if rule := r.Finding.Rule; rule != nil {
 		e.Rule = rule.Name
