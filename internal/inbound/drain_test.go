@@ -66,7 +66,8 @@ func listenTCP(t *testing.T, addr string) net.Listener {
 
 // refused reports whether a connection was never accepted by the kernel.
 func refused(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, os.ErrNotExist) // a Unix socket goes with its listener
 }
 
 func TestDrainLosesNoRequest(t *testing.T) {
