@@ -36,8 +36,8 @@ func (p *Policy) Explain(req *Request) ([]Step, error) {
 		if ended {
 			continue
 		}
-		m, _ := newMatcher(&r.Match) // checked above
-		steps[i].Reasons = r.Match.reasons(d)
+		m, _ := newMatcher(&r.Match, r.kind()) // checked above
+		steps[i].Reasons = r.Match.reasons(d, r.kind())
 		steps[i].Holds = m.holds(d)
 		if r.Action == Allow && req.OddPath && m.looksAt(pathField) {
 			steps[i].Holds = false
@@ -49,14 +49,14 @@ func (p *Policy) Explain(req *Request) ([]Step, error) {
 }
 
 // reasons tells for each field of m whether it holds, the cheap ones first.
-func (m *Match) reasons(d *decision) []Reason {
+func (m *Match) reasons(d *decision, kind bool) []Reason {
 	var reasons []Reason
 	req := d.req
 	tell := func(only Match, what string, verb verb, texts []string) {
-		compiled, _ := newMatcher(&only)
+		compiled, _ := newMatcher(&only, kind)
 		holds := compiled.holds(d)
 		reasons = append(reasons, Reason{Holds: holds, Text: what + " " + verb.among(holds, texts, func(text string) bool {
-			one, _ := newMatcher(only.with(text))
+			one, _ := newMatcher(only.with(text), kind)
 			return one.holds(d)
 		})})
 	}
@@ -77,6 +77,9 @@ func (m *Match) reasons(d *decision) []Reason {
 			text = "address " + req.Addr.String() + " is in " + set
 		}
 		reasons = append(reasons, Reason{holds, text})
+	}
+	if m.Bot != nil {
+		tell(Match{Bot: m.Bot}, botWords(&req.Bot, kind), is, m.Bot)
 	}
 	if m.Host != nil {
 		tell(Match{Host: m.Host}, "host "+quoted(plainHost(req.Host)), fits, m.Host)
@@ -105,11 +108,23 @@ func (m *Match) reasons(d *decision) []Reason {
 	for _, name := range sortedKeys(m.Query) {
 		tell(Match{Query: map[string][]string{name: m.Query[name]}}, "query parameter "+quoted(name), contain, m.Query[name])
 	}
+	if m.Hostname != nil {
+		what := "no hostname is known: that"
+		if req.Lookups != nil && req.Addr.IsValid() {
+			if names := req.Lookups.Hostnames(req.Addr); len(names) > 0 {
+				what = "hostname " + strings.Join(names, ", ")
+			}
+		}
+		tell(Match{Hostname: m.Hostname}, what, fits, m.Hostname)
+	}
+	if m.Listed != nil {
+		reasons = append(reasons, m.listedReason(d))
+	}
 	for i := range m.Not {
-		not, _ := newMatcher(&m.Not[i])
+		not, _ := newMatcher(&m.Not[i], !kind)
 		spared := not.holds(d)
 		var because []string
-		for _, inner := range m.Not[i].reasons(d) {
+		for _, inner := range m.Not[i].reasons(d, !kind) {
 			if inner.Holds == spared {
 				because = append(because, inner.Text)
 			}
@@ -124,6 +139,39 @@ func (m *Match) reasons(d *decision) []Reason {
 	return reasons
 }
 
+// botWords tells what a client is taken for, and why that may not be enough.
+func botWords(b *Bot, kind bool) string {
+	if b.State == NoBot {
+		return "no bot: that"
+	}
+	s := "bot " + b.Name
+	if len(b.Categories) > 0 {
+		s += " (" + strings.Join(b.Categories, ", ") + ")"
+	}
+	s += ", " + b.State.String()
+	if kind && b.Steered {
+		return s + ", whom anybody can send, so that it is treated as any other client: that"
+	}
+	if kind && b.State != Verified {
+		return s + ", where only a verified one counts: that"
+	}
+	return s + ": that"
+}
+
+// listedReason tells which DNS list an address is on.
+func (m *Match) listedReason(d *decision) Reason {
+	one := condition{field: listedField}
+	var names []string
+	for i := range m.Listed {
+		one.listed = m.Listed[i : i+1]
+		if one.holds(d) {
+			return Reason{true, "address " + d.req.Addr.String() + " is listed by " + quoted(m.Listed[i].List)}
+		}
+		names = append(names, quoted(m.Listed[i].List))
+	}
+	return Reason{false, "address " + d.req.Addr.String() + " is not known to be listed as asked for by " + strings.Join(names, ", ")}
+}
+
 // with returns m, which has one field, with a single text in it.
 func (m Match) with(text string) *Match {
 	one := []string{text}
@@ -132,6 +180,10 @@ func (m Match) with(text string) *Match {
 		m.Method = one
 	case m.Host != nil:
 		m.Host = one
+	case m.Bot != nil:
+		m.Bot = one
+	case m.Hostname != nil:
+		m.Hostname = one
 	case m.Path != nil:
 		m.Path = one
 	case m.Cookie != nil:

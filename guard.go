@@ -70,13 +70,13 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 	for i := range policy.Rules {
 		r := &policy.Rules[i]
 		c := compiledRule{Rule: r, limit: -1, banLimit: -1}
-		c.match, _ = newMatcher(&r.Match) // checked above
+		c.match, _ = newMatcher(&r.Match, r.kind()) // checked above
 		if r.Limit != nil {
 			c.limit = len(g.limitRule)
 			g.limitRule = append(g.limitRule, r)
 		}
 		if r.Ban != nil && r.Ban.Unless != nil {
-			c.unless, _ = newMatcher(r.Ban.Unless)
+			c.unless, _ = newMatcher(r.Ban.Unless, true)
 		}
 		if r.Action == Allow {
 			c.sober = c.match.looksAt(pathField)

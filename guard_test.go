@@ -590,7 +590,7 @@ func TestPolicyCheckNamesEveryFault(t *testing.T) {
 		t.Fatal("no fault was found")
 	}
 	for _, want := range []string{"a name is needed", "one of allow, block or limit", "0 is not between 1 and", "window 0s", "stands twice", "tried dry",
-		"belong to a limit", "regexp", "must be addr or network", "after: 0", "for, max and forgive", "only requests are refunded", "prefix length"} {
+		"belong to a limit", "regexp", "must be addr, network or bot", "after: 0", "for, max and forgive", "only requests are refunded", "prefix length"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no word of %q in:\n%v", want, err)
 		}

@@ -17,6 +17,7 @@ import (
 var mayImport = map[string][]string{
 	"internal/proxy":  {"httpguard"},
 	"internal/replay": {"internal/accesslog", "internal/census"},
+	"bots":            {"internal/prefixes"},
 }
 
 // standardOnly may be imported by other programs, which then need nothing

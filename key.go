@@ -23,7 +23,12 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 			b = append(b, byte(ByEveryone))
 			continue
 		}
-		if value := d.keyValue(part); value != "" {
+		value := d.keyValue(part)
+		if value != "" && part.Kind == ByBot {
+			b = appendBot(b, value)
+			continue
+		}
+		if value != "" {
 			b = appendValue(b, part, value)
 			continue
 		}
@@ -43,6 +48,10 @@ func (d *decision) keyValue(part KeyPart) string {
 	switch req := d.req; part.Kind {
 	case ByUserAgent:
 		return req.UserAgent
+	case ByBot:
+		if req.Bot.State == Verified {
+			return req.Bot.Name
+		}
 	case ByHost:
 		return d.fold(plainHost(req.Host))
 	case ByPath:
@@ -68,6 +77,18 @@ func appendValue(b []byte, part KeyPart, value string) []byte {
 	b = append(b, byte(part.Kind))
 	b = binary.AppendUvarint(b, uint64(len(value)))
 	return append(b, value...)
+}
+
+// appendBot appends the name of a bot, in as many bytes as an address takes:
+// both are banned.
+func appendBot(b []byte, name string) []byte {
+	b = append(b, byte(ByBot))
+	var fixed [addrKey - 1]byte
+	if copy(fixed[:], name) < len(name) {
+		sum := sha256.Sum256([]byte(name))
+		copy(fixed[:], sum[:])
+	}
+	return append(b, fixed[:]...)
 }
 
 // appendAddr appends an address cut to its first bits; an invalid one counts

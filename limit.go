@@ -83,6 +83,7 @@ const (
 	ByEveryone                     // one key for all
 	ByCookie                       // the value of the cookie Name
 	ByHeader                       // the value of the header Name
+	ByBot                          // a verified bot, whatever its address; all others by their address
 )
 
 // String returns the part as a policy file spells it.
@@ -104,9 +105,14 @@ func (p KeyPart) String() string {
 		return "cookie:" + p.Name
 	case ByHeader:
 		return "header:" + p.Name
+	case ByBot:
+		return "bot"
 	}
 	return fmt.Sprintf("key part %d", uint8(p.Kind))
 }
+
+// bans reports whether a client may be banned under a key of this kind.
+func (k KeyKind) bans() bool { return k == ByAddr || k == ByNetwork || k == ByBot }
 
 // Bounds of a limit.
 const (

@@ -19,7 +19,17 @@ type Match struct {
 	UserAgent []string            // contains one of the texts, any case; "" means absent or empty
 	Cookie    []string            // "none": no valid cookie pair; "any"; else a cookie's name; "*" as in Path
 	Header    map[string][]string // header → texts, as UserAgent
-	Not       []Match             // none of which may hold
+	Hostname  []string            // a name that leads back to the address fits, as Host
+	Listed    []Listing           // the address is on one of these DNS lists
+
+	// Bot holds "known", "verified", "forged", names and categories of bots.
+	// Where it does a client good to fit (in an allow, in what a ban spares,
+	// in Not of a limit or block) only a verified bot does, and none that is
+	// steered. Elsewhere "known" is every bot, and names and categories are
+	// those of bots that are verified or cannot be checked.
+	Bot []string
+
+	Not []Match // none of which may hold
 }
 
 // An AddrSet is a set of addresses.
@@ -54,12 +64,15 @@ type field uint8
 const (
 	methodField field = iota
 	addrField
+	botField
 	hostField
 	pathField
 	cookieField
 	userAgentField
 	headerField
 	queryField
+	hostnameField
+	listedField
 	notField
 )
 
@@ -70,6 +83,8 @@ type condition struct {
 	patterns []pattern
 	addrs    AddrSet
 	paths    *pathSet
+	bot      *botTest
+	listed   []Listing
 	none     bool // cookie: "none" is among the values
 	any      bool // cookie: "any" is among the values
 	not      matcher
@@ -80,7 +95,8 @@ type condition struct {
 // first.
 type matcher []condition
 
-func newMatcher(m *Match) (matcher, error) {
+// newMatcher compiles a match. kind says that it does a client good to fit.
+func newMatcher(m *Match, kind bool) (matcher, error) {
 	var conds matcher
 	var errs []error
 	add := func(f field, name string, texts []string, kind patternKind) {
@@ -96,6 +112,13 @@ func newMatcher(m *Match) (matcher, error) {
 	add(methodField, "", m.Method, equalFold)
 	if m.Addr != nil {
 		conds = append(conds, condition{field: addrField, addrs: m.Addr})
+	}
+	if m.Bot != nil {
+		bot, err := newBotTest(m.Bot, kind)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: botField, bot: bot})
 	}
 	add(hostField, "", m.Host, globFold)
 	if m.Path != nil {
@@ -131,8 +154,12 @@ func newMatcher(m *Match) (matcher, error) {
 	for _, name := range sortedKeys(m.Query) {
 		add(queryField, name, m.Query[name], anyValue)
 	}
+	add(hostnameField, "", m.Hostname, globFold)
+	if m.Listed != nil {
+		conds = append(conds, condition{field: listedField, listed: m.Listed})
+	}
 	for i := range m.Not {
-		not, err := newMatcher(&m.Not[i])
+		not, err := newMatcher(&m.Not[i], !kind)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -161,6 +188,8 @@ func (c *condition) holds(d *decision) bool {
 		return matchAny(c.patterns, req.Method, "")
 	case addrField:
 		return req.Addr.IsValid() && c.addrs.Contains(req.Addr)
+	case botField:
+		return c.bot.holds(&req.Bot)
 	case hostField:
 		host := plainHost(req.Host)
 		return matchAny(c.patterns, host, d.fold(host))
@@ -174,8 +203,38 @@ func (c *condition) holds(d *decision) bool {
 		return c.holdsHeader(d)
 	case queryField:
 		return c.holdsQuery(d)
+	case hostnameField:
+		return c.holdsHostname(d)
+	case listedField:
+		return c.holdsListed(d)
 	case notField:
 		return !c.not.holds(d)
+	}
+	return false
+}
+
+func (c *condition) holdsHostname(d *decision) bool {
+	req := d.req
+	if req.Lookups == nil || !req.Addr.IsValid() || req.Proxy || req.Suspect {
+		return false
+	}
+	for _, name := range req.Lookups.Hostnames(req.Addr) {
+		if matchAny(c.patterns, name, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *condition) holdsListed(d *decision) bool {
+	req := d.req
+	if req.Lookups == nil || !req.Addr.IsValid() || req.Proxy || req.Suspect {
+		return false
+	}
+	for i := range c.listed {
+		if l := &c.listed[i]; l.holds(req.Lookups.Listed(l.List, req.Addr)) {
+			return true
+		}
 	}
 	return false
 }
@@ -252,7 +311,7 @@ func (m matcher) onlyWho() bool {
 	named := false
 	for i := range m {
 		switch {
-		case m[i].field == addrField:
+		case m[i].field == addrField, m[i].field == botField, m[i].field == hostnameField:
 			named = true
 		case m[i].field != notField || !m[i].not.onlyWho():
 			return false

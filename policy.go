@@ -28,7 +28,7 @@ type Rule struct {
 	Limit  *Limit    // its Name and DryRun are the rule's, whatever stands there
 	Last   bool      // limit only: it is gathered and the walk ends
 	Refund StatusSet // answers after which the limit gives back what it charged on arrival
-	Ban    *BanTerms // limit only; its key must be one ByAddr or ByNetwork
+	Ban    *BanTerms // limit only; its key must be one ByAddr, ByNetwork or ByBot
 	Answer *Answer   // nil means the usual answer
 	DryRun bool      // decide and report, enforce nothing; not with Allow
 }
@@ -65,6 +65,9 @@ type RuleError struct {
 func (e *RuleError) Error() string { return fmt.Sprintf("rule %d (%s): %v", e.Rule+1, e.Name, e.Err) }
 
 func (e *RuleError) Unwrap() error { return e.Err }
+
+// kind reports whether it does a client good that the match holds.
+func (r *Rule) kind() bool { return r.Action == Allow }
 
 // Limits returns the limits of the policy as a [Limiter] is made for them: one
 // for each rule with a limit, in order, then one for each ban, which counts
@@ -153,7 +156,7 @@ func (p *Policy) Check() error {
 				}
 			}
 		}
-		if _, err := newMatcher(&r.Match); err != nil {
+		if _, err := newMatcher(&r.Match, r.kind()); err != nil {
 			fault("%w", err)
 		}
 	}
@@ -165,8 +168,8 @@ func (p *Policy) Check() error {
 
 func (t *BanTerms) check(l *Limit) error {
 	var errs []error
-	if len(l.By) > 1 || len(l.By) == 1 && l.By[0].Kind != ByAddr && l.By[0].Kind != ByNetwork {
-		errs = append(errs, errors.New("ban: the limit's key must be addr or network"))
+	if len(l.By) > 1 || len(l.By) == 1 && !l.By[0].Kind.bans() {
+		errs = append(errs, errors.New("ban: the limit's key must be addr, network or bot"))
 	}
 	if t.After < 1 || t.After > MaxN {
 		errs = append(errs, fmt.Errorf("ban: after: %d is not between 1 and %d", t.After, MaxN))
@@ -181,7 +184,7 @@ func (t *BanTerms) check(l *Limit) error {
 		errs = append(errs, fmt.Errorf("ban: growth: %v is not between 1 and 1000", t.Growth))
 	}
 	if t.Unless != nil {
-		if _, err := newMatcher(t.Unless); err != nil {
+		if _, err := newMatcher(t.Unless, true); err != nil {
 			errs = append(errs, fmt.Errorf("ban: unless: %w", err))
 		}
 	}

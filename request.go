@@ -19,6 +19,8 @@ type Request struct {
 	Host      string     // as sent; port and final dot are passed over by the rules
 	UserAgent string     // "" when absent
 	Header    Header     // nil when none is known
+	Bot       Bot        // what it is taken for; see SetBot
+	Lookups   Lookups    // what others know of Addr; nil when nothing is known
 
 	// The request target, taken apart by SetTarget.
 	Path    string // decoded, dot segments resolved; "" when the request line was not HTTP

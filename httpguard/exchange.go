@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 
 	"fairshare"
 )
@@ -25,6 +26,7 @@ type exchange struct {
 
 	h       *handler
 	verdict fairshare.Verdict
+	asker   Asker
 }
 
 // writer returns the exchange with the optional methods that the writer below
@@ -206,6 +208,30 @@ func UpstreamDone(w http.ResponseWriter) {
 		}
 	}
 }
+
+// An Asker is who sent a request, as it was judged.
+type Asker struct {
+	Addr netip.Addr // of the client; invalid when unknown
+	Bot  fairshare.Bot
+}
+
+// Who tells the handler that a guard let w through to who asks; false when no
+// guard did.
+func Who(w http.ResponseWriter) (Asker, bool) {
+	for w != nil {
+		switch x := w.(type) {
+		case interface{ who() Asker }:
+			return x.who(), true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = x.Unwrap()
+		default:
+			return Asker{}, false
+		}
+	}
+	return Asker{}, false
+}
+
+func (x *exchange) who() Asker { return x.asker }
 
 func (x *exchange) upstreamDone() {
 	x.settle(fairshare.Outcome{Time: x.h.Now(), Part: fairshare.SlotsOnly})

@@ -20,6 +20,14 @@ type Options struct {
 	// Client tells who asks. nil means the peer's address, never a header.
 	Client func(r *http.Request) Client
 
+	// Bot tells what a client is taken for. It must not wait. nil means that
+	// nobody is taken for a bot.
+	Bot func(addr netip.Addr, userAgent string) fairshare.Bot
+
+	// Lookups tells what others know of an address, for rules that ask. nil
+	// means that nothing is known.
+	Lookups fairshare.Lookups
+
 	// Contact is shown to whoever is refused: an address, a URL, a sentence.
 	// "" means none.
 	Contact string
@@ -148,6 +156,10 @@ func (h *handler) fill(req *fairshare.Request, r *http.Request) {
 		target = r.URL.RequestURI()
 	}
 	req.SetTarget(target)
+	req.Lookups = h.Lookups
+	if h.Bot != nil {
+		req.SetBot(h.Bot(req.Addr, req.UserAgent))
+	}
 }
 
 // canonical is a header that is asked with canonical names only, as a Guard
@@ -167,7 +179,7 @@ func (h *handler) release(vis *visit) {
 // pass hands the request to the handler and settles it afterwards, whatever
 // the handler does, or who is told before it.
 func (h *handler) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict) {
-	x := &exchange{w: w, head: r.Method == http.MethodHead, h: h, verdict: *v}
+	x := &exchange{w: w, head: r.Method == http.MethodHead, h: h, verdict: *v, asker: Asker{Addr: vis.req.Addr, Bot: vis.req.Bot}}
 	defer func() {
 		x.settle(fairshare.Outcome{Time: h.Now(), Status: x.outcome(), Bytes: x.bytes})
 	}()

@@ -1,0 +1,69 @@
+package httpguard_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/httpguard"
+)
+
+type noLookups struct{}
+
+func (noLookups) Hostnames(netip.Addr) []string          { return []string{"host.example.org"} }
+func (noLookups) Listed(string, netip.Addr) []netip.Addr { return nil }
+
+// byAgent takes whoever says so for a bot, verified at one address.
+func byAgent(addr netip.Addr, userAgent string) fairshare.Bot {
+	switch {
+	case userAgent != "crawler/1":
+		return fairshare.Bot{}
+	case addr == netip.MustParseAddr("192.0.2.1"):
+		return fairshare.Bot{Name: "crawler", State: fairshare.Verified}
+	}
+	return fairshare.Bot{Name: "crawler", State: fairshare.Forged}
+}
+
+func TestRulesSeeWhoAsks(t *testing.T) {
+	guard := newGuard(t,
+		fairshare.Rule{Name: "ours", Match: fairshare.Match{Hostname: []string{"*.example.org"}, Path: []string{"/ours"}}, Action: fairshare.Allow},
+		fairshare.Rule{Name: "crawlers", Match: fairshare.Match{Bot: []string{"verified"}}, Action: fairshare.Allow},
+		fairshare.Rule{Name: "all", Action: fairshare.Block})
+	var reports []httpguard.Report
+	opts := atNoon(&reports)
+	opts.Bot, opts.Lookups = byAgent, noLookups{}
+	client := httpguard.Client{Addr: netip.MustParseAddr("192.0.2.1")}
+	opts.Client = func(*http.Request) httpguard.Client { return client }
+	var asker httpguard.Asker
+	var known bool
+	h := httpguard.New(guard, opts, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asker, known = httpguard.Who(http.ResponseWriter(wrapped{w}))
+	}))
+	if w := ask(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 200 || !known || asker.Addr != client.Addr || asker.Bot.Name != "crawler" || asker.Bot.State != fairshare.Verified {
+		t.Errorf("the verified one: %d, who: %+v, %v", w.Code, asker, known)
+	}
+	if w := ask(h, "GET", "/", "User-Agent", "browser"); w.Code != 403 {
+		t.Errorf("nobody known: %d", w.Code)
+	}
+	if w := ask(h, "GET", "/ours"); w.Code != 200 || asker.Bot.Name != "" {
+		t.Errorf("by hostname: %d, who: %+v", w.Code, asker)
+	}
+	client.Addr = netip.MustParseAddr("192.0.2.2")
+	if w := ask(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 || reports[len(reports)-1].Request.Bot.State != fairshare.Forged {
+		t.Errorf("the forged one: %d, reported as %+v", w.Code, reports[len(reports)-1].Request.Bot)
+	}
+	client.Suspect = true // its address tells nothing
+	if w := ask(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 || reports[len(reports)-1].Request.Bot.State != fairshare.Pending {
+		t.Errorf("behind a proxy nobody named: %d, reported as %+v", w.Code, reports[len(reports)-1].Request.Bot)
+	}
+	if _, known := httpguard.Who(httptest.NewRecorder()); known {
+		t.Error("somebody asks where no guard stands")
+	}
+	h.Replace(guard, httpguard.Options{Now: func() time.Time { return noon }})
+	if w := ask(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 {
+		t.Errorf("without Bot: %d", w.Code)
+	}
+}
