@@ -331,3 +331,43 @@ func explained(t *testing.T, policy *fairshare.Policy, req *fairshare.Request) s
 	}
 	return b.String()
 }
+
+// asked notes who was looked up.
+type asked struct{ addrs []string }
+
+func (a *asked) Hostnames(addr netip.Addr) []string {
+	a.addrs = append(a.addrs, addr.String())
+	return nil
+}
+
+func (a *asked) Listed(_ string, addr netip.Addr) []netip.Addr {
+	a.Hostnames(addr)
+	return nil
+}
+
+// Nobody is told of a client whom the rest of the match does not hold for.
+func TestOthersAreAskedLast(t *testing.T) {
+	for _, m := range []fairshare.Match{{Listed: []fairshare.Listing{{List: "bl"}}}, {Hostname: []string{"*.example.org"}}} {
+		m.Method, m.Path, m.Not = []string{"POST"}, []string{"/wp-*"}, []fairshare.Match{{Bot: []string{"search"}}}
+		for _, c := range []struct {
+			method, target string
+			state          fairshare.BotState
+			want           int
+		}{
+			{"POST", "/wp-login.php", fairshare.NoBot, 1},
+			{"GET", "/wp-login.php", fairshare.NoBot, 0},
+			{"POST", "/", fairshare.NoBot, 0},
+			{"POST", "/wp-login.php", fairshare.Verified, 0},
+			{"POST", "/wp-login.php", fairshare.Forged, 1},
+		} {
+			var a asked
+			req := claim(alice, "googlebot", "search", c.state)
+			req.SetTarget(c.target)
+			req.Method, req.Lookups = c.method, &a
+			holdsFor(t, m, req)
+			if len(a.addrs) != c.want {
+				t.Errorf("%s %s (%s): asked about %v, want %d", c.method, c.target, c.state, a.addrs, c.want)
+			}
+		}
+	}
+}

@@ -63,6 +63,9 @@ func (m *Match) reasons(d *decision, kind bool) []Reason {
 	if m.Method != nil {
 		tell(Match{Method: m.Method}, "method "+quoted(req.Method), is, m.Method)
 	}
+	if m.Bot != nil {
+		tell(Match{Bot: m.Bot}, botWords(&req.Bot, kind), is, m.Bot)
+	}
 	if m.Addr != nil {
 		holds := req.Addr.IsValid() && m.Addr.Contains(req.Addr)
 		set := "the set"
@@ -77,9 +80,6 @@ func (m *Match) reasons(d *decision, kind bool) []Reason {
 			text = "address " + req.Addr.String() + " is in " + set
 		}
 		reasons = append(reasons, Reason{holds, text})
-	}
-	if m.Bot != nil {
-		tell(Match{Bot: m.Bot}, botWords(&req.Bot, kind), is, m.Bot)
 	}
 	if m.Host != nil {
 		tell(Match{Host: m.Host}, "host "+quoted(plainHost(req.Host)), fits, m.Host)
@@ -108,18 +108,6 @@ func (m *Match) reasons(d *decision, kind bool) []Reason {
 	for _, name := range sortedKeys(m.Query) {
 		tell(Match{Query: map[string][]string{name: m.Query[name]}}, "query parameter "+quoted(name), contain, m.Query[name])
 	}
-	if m.Hostname != nil {
-		what := "no hostname is known: that"
-		if req.Lookups != nil && req.Addr.IsValid() {
-			if names := req.Lookups.Hostnames(req.Addr); len(names) > 0 {
-				what = "hostname " + strings.Join(names, ", ")
-			}
-		}
-		tell(Match{Hostname: m.Hostname}, what, fits, m.Hostname)
-	}
-	if m.Listed != nil {
-		reasons = append(reasons, m.listedReason(d))
-	}
 	for i := range m.Not {
 		not, _ := newMatcher(&m.Not[i], !kind)
 		spared := not.holds(d)
@@ -135,6 +123,18 @@ func (m *Match) reasons(d *decision, kind bool) []Reason {
 		}
 		r.Text += strings.Join(because, ", ")
 		reasons = append(reasons, r)
+	}
+	if m.Hostname != nil {
+		what := "no hostname is known: that"
+		if req.Lookups != nil && req.Addr.IsValid() {
+			if names := req.Lookups.Hostnames(req.Addr); len(names) > 0 {
+				what = "hostname " + strings.Join(names, ", ")
+			}
+		}
+		tell(Match{Hostname: m.Hostname}, what, fits, m.Hostname)
+	}
+	if m.Listed != nil {
+		reasons = append(reasons, m.listedReason(d))
 	}
 	return reasons
 }

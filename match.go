@@ -63,17 +63,17 @@ type field uint8
 
 const (
 	methodField field = iota
-	addrField
 	botField
+	addrField
 	hostField
 	pathField
 	cookieField
 	userAgentField
 	headerField
 	queryField
+	notField
 	hostnameField
 	listedField
-	notField
 )
 
 // A condition is one compiled field of a match.
@@ -110,15 +110,15 @@ func newMatcher(m *Match, kind bool) (matcher, error) {
 		conds = append(conds, condition{field: f, name: name, patterns: patterns})
 	}
 	add(methodField, "", m.Method, equalFold)
-	if m.Addr != nil {
-		conds = append(conds, condition{field: addrField, addrs: m.Addr})
-	}
 	if m.Bot != nil {
 		bot, err := newBotTest(m.Bot, kind)
 		if err != nil {
 			errs = append(errs, err)
 		}
 		conds = append(conds, condition{field: botField, bot: bot})
+	}
+	if m.Addr != nil {
+		conds = append(conds, condition{field: addrField, addrs: m.Addr})
 	}
 	add(hostField, "", m.Host, globFold)
 	if m.Path != nil {
@@ -154,16 +154,17 @@ func newMatcher(m *Match, kind bool) (matcher, error) {
 	for _, name := range sortedKeys(m.Query) {
 		add(queryField, name, m.Query[name], anyValue)
 	}
-	add(hostnameField, "", m.Hostname, globFold)
-	if m.Listed != nil {
-		conds = append(conds, condition{field: listedField, listed: m.Listed})
-	}
 	for i := range m.Not {
 		not, err := newMatcher(&m.Not[i], !kind)
 		if err != nil {
 			errs = append(errs, err)
 		}
 		conds = append(conds, condition{field: notField, not: not})
+	}
+	// Last, so that others are asked only about whom all else holds for.
+	add(hostnameField, "", m.Hostname, globFold)
+	if m.Listed != nil {
+		conds = append(conds, condition{field: listedField, listed: m.Listed})
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("match: %w", errs[0])
