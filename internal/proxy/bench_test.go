@@ -21,14 +21,13 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 
-// BenchmarkPass is one small GET of a browser through the proxy and a real
-// connection to an upstream that does next to nothing.
-func BenchmarkPass(b *testing.B) {
+// quick is an upstream that does next to nothing.
+func quick(b *testing.B) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer l.Close()
+	b.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -50,25 +49,35 @@ func BenchmarkPass(b *testing.B) {
 			}()
 		}
 	}()
-	u, err := proxy.ParseUpstream("http://" + l.Addr().String())
+	return "http://" + l.Addr().String()
+}
+
+// visit is one small GET of a browser. done ends it, as net/http does.
+func visit() (r *http.Request, done func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r, _ = http.NewRequestWithContext(ctx, "GET", "/index.html?a=b", nil)
+	r.RequestURI, r.RemoteAddr, r.Host = "/index.html?a=b", "192.0.2.1:4711", "site.example"
+	for _, field := range [...][2]string{{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"}, {"Accept", "text/html"}, {"Accept-Language", "de"}, {"Accept-Encoding", "gzip, br"}, {"Cookie", "session=0123456789"}, {"Connection", "keep-alive"}, {"Sec-Fetch-Mode", "navigate"}} {
+		r.Header[field[0]] = []string{field[1]}
+	}
+	return r, cancel
+}
+
+// BenchmarkPass is one small GET of a browser through the proxy and a real
+// connection to the upstream.
+func BenchmarkPass(b *testing.B) {
+	u, err := proxy.ParseUpstream(quick(b))
 	if err != nil {
 		b.Fatal(err)
 	}
 	p := proxy.New(proxy.Config{Upstream: u})
 	defer p.Close()
-	base, stop := context.WithCancel(context.Background())
-	defer stop()
 	b.ReportAllocs()
 	for b.Loop() {
-		ctx, cancel := context.WithCancel(base) // as net/http does
-		r, _ := http.NewRequestWithContext(ctx, "GET", "/index.html?a=b", nil)
-		r.RequestURI, r.RemoteAddr, r.Host = "/index.html?a=b", "192.0.2.1:4711", "site.example"
-		for _, field := range [...][2]string{{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"}, {"Accept", "text/html"}, {"Accept-Language", "de"}, {"Accept-Encoding", "gzip, br"}, {"Cookie", "session=0123456789"}, {"Connection", "keep-alive"}, {"Sec-Fetch-Mode", "navigate"}} {
-			r.Header[field[0]] = []string{field[1]}
-		}
+		r, done := visit()
 		w := &discard{header: make(http.Header)}
 		p.ServeHTTP(w, r)
-		cancel()
+		done()
 		if w.status != 200 {
 			b.Fatalf("status %d", w.status)
 		}

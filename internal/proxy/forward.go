@@ -115,7 +115,7 @@ func (q *passage) request(ctx context.Context, upgrade bool) *http.Request {
 	} else {
 		u.Opaque = t
 	}
-	q.onward(r, upgrade)
+	q.onward(q.w, r, upgrade)
 	out.URL, out.RequestURI, out.Close, out.Body, out.Trailer = u, "", false, nil, nil
 	if q.body != nil {
 		if !q.body.whole && q.body.http1 {

@@ -31,8 +31,9 @@ func (s *setup) bounded(r *http.Request) bool {
 //
 // A trusted proxy's word about the client is kept and added to, anybody else's
 // is replaced. What is of one connection only goes (RFC 9110 §7.6.1); nothing
-// that the client lists under Connection takes away what is set here.
-func (s *setup) onward(r *http.Request, upgrade bool) {
+// that the client lists under Connection takes away what is set here. Who asks,
+// as the guard of w judged it, is this proxy's word alone.
+func (s *setup) onward(w http.ResponseWriter, r *http.Request, upgrade bool) {
 	h, trusted := r.Header, s.Trusts(r.RemoteAddr)
 	trailers, up := listed(h["Te"], "trailers"), h["Upgrade"]
 	for _, list := range h["Connection"] {
@@ -56,7 +57,7 @@ func (s *setup) onward(r *http.Request, upgrade bool) {
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // else net/http sends its own
 	}
-	s.forwarded(r, trusted)
+	s.forwarded(w, r, trusted)
 }
 
 // hopByHop reports whether a header is of one connection only.
@@ -91,6 +92,8 @@ func (s *setup) passes(name string, trusted bool) bool {
 	switch {
 	case !plain || hopByHop(name):
 		return false
+	case strings.HasPrefix(name, ours): // from trusted proxies too
+		return false
 	case name == "Proxy": // a CGI's HTTP_PROXY, by which clients of its own go (CVE-2016-5385)
 		return false
 	case under:
@@ -118,19 +121,21 @@ func (s *setup) forwards(name string) bool {
 // reserved reports whether a header is set, judged or taken off before the
 // upstream sees it, so that it must not come under another spelling.
 func (s *setup) reserved(name string) bool {
-	return s.forwards(name) || name == "User-Agent" || name == "Content-Length" || hopByHop(name)
+	return s.forwards(name) || strings.HasPrefix(name, ours) || name == "User-Agent" || name == "Content-Length" || hopByHop(name)
 }
 
 // forwarded sets what tells the upstream about the client.
-func (s *setup) forwarded(r *http.Request, trusted bool) {
+func (s *setup) forwarded(w http.ResponseWriter, r *http.Request, trusted bool) {
 	h := r.Header
 	proto := "http"
 	if r.TLS != nil {
 		proto = "https"
 	}
-	values := []string{peer(r.RemoteAddr), proto, r.Host}
+	values := []string{peer(r.RemoteAddr), proto, r.Host, "", ""}
+	nearest := values[0]
 	if trusted {
 		if prior := h["X-Forwarded-For"]; len(prior) > 0 {
+			nearest = last(prior[len(prior)-1])
 			if values[0] == "" {
 				values[0] = strings.Join(prior, ", ")
 			} else {
@@ -151,6 +156,7 @@ func (s *setup) forwarded(r *http.Request, trusted bool) {
 	}
 	h["X-Forwarded-Proto"] = values[1:2:2]
 	h["X-Forwarded-Host"] = values[2:3:3]
+	s.who(h, w, nearest, values[3:])
 }
 
 // peer returns the address of a peer; "" for a Unix socket.

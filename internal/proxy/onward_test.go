@@ -6,9 +6,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	"fairshare"
+	"fairshare/httpguard"
+	"fairshare/limittest"
 )
 
 // Whatever a stranger sends, the upstream hears about it from the proxy alone,
@@ -17,10 +22,12 @@ func FuzzOnward(f *testing.F) {
 	for _, s := range []string{
 		"X_Forwarded-For: 1\r\nConnection: x-forwarded-for, Upgrade\r\nUpgrade: websocket\r\n",
 		"Forwarded: for=1\r\nTE: trailers\r\nX.Forwarded.For: 1\r\n", "cf_connecting_ip: 1\r\nConnection: ,\r\n", "Upgrade: h2c\r\n",
+		"Fairshare-Client: 1\r\nfairshare_bot: a\r\nFAIRSHARE-Bot_State: verified\r\nfairshare.session.ttl: 9\r\nConnection: Fairshare-Bot, fairshare-session-ttl\r\n",
 	} {
 		f.Add(s, true)
 		f.Add(s, false)
 	}
+	bot := fairshare.Bot{Name: "some bot", State: fairshare.Forged}
 	f.Fuzz(func(t *testing.T, sent string, keep bool) {
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET / HTTP/1.1\r\nHost: site\r\n" + sent + "\r\n")))
 		if err != nil {
@@ -29,9 +36,11 @@ func FuzzOnward(f *testing.F) {
 		r.RemoteAddr = "192.0.2.7:1"
 		s := New(Config{Upstream: &urlOfNobody, Header: "CF-Connecting-IP", KeepUnderscores: keep}).setup.Load()
 		upgrade := s.websocket(r)
-		s.onward(r, upgrade)
+		judged(t, bot, r, func(w http.ResponseWriter) { s.onward(w, r, upgrade) })
 		h := r.Header
-		for name, want := range map[string]string{"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "http", "X-Forwarded-Host": r.Host} {
+		set := map[string]string{"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "http", "X-Forwarded-Host": r.Host,
+			"Fairshare-Client": "192.0.2.7", "Fairshare-Bot": "some bot", "Fairshare-Bot-State": "forged", "Fairshare-Session-Ttl": "120"}
+		for name, want := range set {
 			if got := h[name]; len(got) != 1 || got[0] != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
@@ -44,10 +53,10 @@ func FuzzOnward(f *testing.F) {
 				return c
 			}, name))
 			switch {
-			case slices.Contains([]string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"}, name):
+			case set[name] != "":
 			case upgrade && (name == "Connection" || name == "Upgrade"):
 			case name == "Te" && len(h[name]) == 1 && h[name][0] == "trailers":
-			case strings.HasPrefix(folded, "x-forwarded-"), slices.Contains([]string{"forwarded", "x-real-ip", "cf-connecting-ip", "connection", "upgrade", "te", "http2-settings", "keep-alive", "transfer-encoding", "expect", "trailer"}, folded):
+			case strings.HasPrefix(folded, "x-forwarded-"), strings.HasPrefix(folded, "fairshare-"), slices.Contains([]string{"forwarded", "x-real-ip", "cf-connecting-ip", "connection", "upgrade", "te", "http2-settings", "keep-alive", "transfer-encoding", "expect", "trailer"}, folded):
 				t.Errorf("%q passes", name)
 			case !keep && strings.Contains(name, "_"):
 				t.Errorf("%q passes", name)
@@ -59,6 +68,16 @@ func FuzzOnward(f *testing.F) {
 			}
 		}
 	})
+}
+
+// judged calls handle with what a guard hands on that takes everybody for bot.
+func judged(t testing.TB, bot fairshare.Bot, r *http.Request, handle func(http.ResponseWriter)) {
+	guard, err := fairshare.NewGuard(&fairshare.Policy{}, limittest.NewModel(nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := httpguard.Options{Bot: func(netip.Addr, string) fairshare.Bot { return bot }}
+	httpguard.New(guard, opts, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { handle(w) })).ServeHTTP(httptest.NewRecorder(), r)
 }
 
 // HTTP/2 with TLS, as browsers speak it.

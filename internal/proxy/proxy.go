@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,11 @@ type Config struct {
 	// closed: a request ends with its client. Abandon means nothing then.
 	Cancels bool
 
+	// Session is how long a session is worth keeping, and BotSession one of a
+	// bot, as the upstream is told in whole seconds. 0 means DefaultSession and
+	// DefaultBotSession.
+	Session, BotSession time.Duration
+
 	// Log is told what went wrong with the upstream, a line each; the client
 	// is not. nil means nobody.
 	Log *log.Logger
@@ -86,10 +92,12 @@ type Proxy struct {
 // A setup is a Config that is in use.
 type setup struct {
 	Config
-	hosts     *hosts
-	patience  time.Duration // Abandon, or 0
-	scheme    string        // of URLs
-	transport *http.Transport
+	hosts      *hosts
+	patience   time.Duration // Abandon, or 0
+	scheme     string        // of URLs
+	session    []string      // Session and BotSession as values of a header
+	botSession []string
+	transport  *http.Transport
 }
 
 // New returns a proxy to an upstream.
@@ -115,6 +123,8 @@ func (p *Proxy) Replace(c Config) {
 	c.HeaderBytes = nonZero(c.HeaderBytes, DefaultHeaderBytes)
 	c.Header = http.CanonicalHeaderKey(c.Header)
 	s := &setup{Config: c, hosts: newHosts(c.Hosts), patience: c.Abandon, scheme: urlScheme(c.Upstream)}
+	s.session = seconds(nonZero(c.Session, DefaultSession))
+	s.botSession = seconds(nonZero(c.BotSession, DefaultBotSession))
 	if c.Cancels {
 		s.patience = 0
 	}
@@ -132,6 +142,11 @@ func (p *Proxy) Replace(c Config) {
 	if old != nil {
 		old.transport.CloseIdleConnections()
 	}
+}
+
+// seconds returns a time in whole seconds as a header's value.
+func seconds(d time.Duration) []string {
+	return []string{strconv.FormatInt(int64(d/time.Second), 10)}
 }
 
 func nonZero[T comparable](v, otherwise T) T {
