@@ -37,6 +37,8 @@ type Census struct {
 	hourAt time.Time
 	run    *period // the sum of all
 	spoken [kinds]warning
+
+	engines engines // that were turned away
 }
 
 // How time is cut. The last and the present period together are recent.
@@ -88,6 +90,7 @@ func newCensus(policy *fairshare.Policy, now time.Time, seed [2]uint64) *Census 
 		seed: seed, start: now, latest: now,
 		at: now, last: &period{}, lastAt: now,
 		hour: &period{}, hourAt: now, run: &period{},
+		engines: engines{idle: now},
 	}
 	c.state.Store(c.stateOf(policy, &period{}))
 	return c
@@ -163,6 +166,10 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 	all := &s.tallies[k]
 	rule := all.rule(found.Rule.Name)
 	all.requests.Add(1)
+	all.bots.add(&req.Bot)
+	if engine(&req.Bot) {
+		c.engines.add(away{bot: req.Bot.Name, rule: found.Rule.Name, action: found.Action, dry: k != enforced})
+	}
 	rule.requests.Add(1)
 	hash := s.hash(req.Addr)
 	if rule.clients.knows(hash, true) {
@@ -182,7 +189,7 @@ func (c *Census) Tick(now time.Time) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now = c.clamp(now)
-	lines := c.warnings(now)
+	lines := append(c.warnings(now), c.engines.warnings(now)...)
 	c.fold()
 	if c.at.Sub(c.hourAt) >= hourLength {
 		lines = append(lines, c.summaries(c.hour, lastly(c.at.Sub(c.hourAt)))...)

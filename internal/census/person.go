@@ -50,9 +50,9 @@ const mostAgent = 512
 // by itself: where the request came from (Sec-Fetch-Site, which browsers send
 // by HTTPS alone, or Referer), a cookie it was given, or the wish for an
 // encrypted page that goes with each page. Some browsers without a window say
-// so in their brand, whatever their user agent.
+// so in their brand, whatever their user agent. A known bot is none.
 func Person(req *fairshare.Request) bool {
-	if req.Header == nil || len(req.UserAgent) > mostAgent || !language(first(req, "Accept-Language")) {
+	if req.Bot.Name != "" || req.Header == nil || len(req.UserAgent) > mostAgent || !language(first(req, "Accept-Language")) {
 		return false
 	}
 	switch first(req, "Sec-Fetch-Site") {

@@ -7,12 +7,15 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"fairshare"
 )
 
 // A tally is what rules did in some time, by one kind of refusal. The zero
 // tally is empty. It is safe for concurrent use.
 type tally struct {
 	count
+	bots
 	mu    sync.Mutex                        // held to add a rule
 	rules atomic.Pointer[map[string]*count] // by name; copied on writing
 }
@@ -21,6 +24,26 @@ type tally struct {
 type count struct {
 	requests atomic.Int64
 	clients  sample
+}
+
+// bots are requests of bots among those refused or blocked.
+type bots struct {
+	known   atomic.Int64 // all that say they are one
+	forged  atomic.Int64
+	engines atomic.Int64 // verified search engines
+}
+
+func (b *bots) add(of *fairshare.Bot) {
+	if of.Name == "" {
+		return
+	}
+	b.known.Add(1)
+	switch {
+	case of.State == fairshare.Forged:
+		b.forged.Add(1)
+	case engine(of):
+		b.engines.Add(1)
+	}
 }
 
 func (t *tally) rule(name string) *count {
@@ -45,6 +68,9 @@ func (t *tally) rule(name string) *count {
 // join adds another tally.
 func (t *tally) join(other *tally) {
 	t.count.join(&other.count)
+	t.known.Add(other.known.Load())
+	t.forged.Add(other.forged.Load())
+	t.engines.Add(other.engines.Load())
 	if rules := other.rules.Load(); rules != nil {
 		for name, c := range *rules {
 			t.rule(name).join(c)

@@ -49,7 +49,7 @@ func (c *Census) warnings(now time.Time) []string {
 				var both tally
 				both.join(last)
 				both.join(present)
-				lines = append(lines, warningText(k, gone, of, now.Sub(c.lastAt), both.sums()))
+				lines = append(lines, warningText(k, gone, of, now.Sub(c.lastAt), &both))
 				w.lasts, w.at = true, now
 			}
 		case w.lasts && gone.clients*fewOf <= of:
@@ -70,8 +70,9 @@ func (k kind) outcome() string {
 
 // warningText makes one line. It is loud, as it may be about a site that
 // turns its visitors away.
-func warningText(k kind, gone amount, of int64, since time.Duration, rules []ruleSum) string {
+func warningText(k kind, gone amount, of int64, since time.Duration, t *tally) string {
 	var b strings.Builder
+	rules := t.sums()
 	switch k {
 	case enforced:
 		b.WriteString("WARNING: MANY CLIENTS ARE BEING TURNED AWAY: ")
@@ -94,6 +95,9 @@ func warningText(k kind, gone amount, of int64, since time.Duration, rules []rul
 		fmt.Fprintf(&b, "MOST OF THEM LOOK LIKE PEOPLE (%s). ", gone.text(gone.people))
 	default:
 		b.WriteString(looks(gone.text(gone.people)+" of them", gone.people) + ". ")
+	}
+	if bots := t.botsText(); bots != "" {
+		b.WriteString(bots + ". ")
 	}
 	switch k {
 	case enforced:
@@ -136,6 +140,9 @@ func summaryText(t *tally, saw int64) string {
 		b.WriteString("none of these clients looks like a person")
 	} else {
 		b.WriteString(looks(gone.text(gone.people)+" of these clients", gone.people))
+	}
+	if bots := t.botsText(); bots != "" {
+		b.WriteString("; " + bots)
 	}
 	rules := t.sums()
 	if len(rules) == 1 {

@@ -17,7 +17,9 @@ type Entry struct {
 	Path       string // without the query
 	Query      string // written only if Options ask for it
 	UserAgent  string
-	Cookies    int // how many came
+	Bot        string // what the client was taken for; "" means nobody known
+	BotState   string // known, pending, verified or forged; looked at with Bot only
+	Cookies    int    // how many came
 	Rule       string
 	Action     string // refuse or block
 	DryRun     bool
@@ -117,6 +119,10 @@ func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []
 		b = l.string(b, "query", e.Query)
 	}
 	b = l.string(b, "user_agent", e.UserAgent)
+	if e.Bot != "" {
+		b = l.string(b, "bot", e.Bot)
+		b = l.string(b, "bot_state", e.BotState)
+	}
 	b = l.int(b, "cookies", int64(e.Cookies))
 	b = l.string(b, "rule", e.Rule)
 	b = l.string(b, "action", e.Action)

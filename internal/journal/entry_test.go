@@ -42,7 +42,21 @@ func TestLine(t *testing.T) {
 				`rule="rapid requests" action=refuse dry_run=true status=429 retry_after=3 ban="in force" load=12.05 id=0123456789`,
 		},
 		{
-			Entry{Action: "block", Status: 403}, true, -1,
+			with(func(e *Entry) { e.Bot, e.BotState = "googlebot", "forged" }), false, -1,
+			`{"time":"2026-11-20T12:00:00.123Z","client":"2001:db8::1","method":"GET","host":"example.org","path":"/a","user_agent":"Mozilla/5.0 (X11)","bot":"googlebot","bot_state":"forged","cookies":2,` +
+				`"rule":"rapid requests","action":"refuse","dry_run":false,"status":429,"retry_after":3,"used":5,"allowed":5,"id":"0123456789"}`,
+			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" bot=googlebot bot_state=forged cookies=2 ` +
+				`rule="rapid requests" action=refuse dry_run=false status=429 retry_after=3 used=5 allowed=5 id=0123456789`,
+		},
+		{ // the name is from a table of the operator's own
+			with(func(e *Entry) { e.Bot, e.BotState, e.UserAgent = "my bot\x1b", "known", "" }), false, -1,
+			`{"time":"2026-11-20T12:00:00.123Z","client":"2001:db8::1","method":"GET","host":"example.org","path":"/a","user_agent":"","bot":"my bot\u001b","bot_state":"known","cookies":2,` +
+				`"rule":"rapid requests","action":"refuse","dry_run":false,"status":429,"retry_after":3,"used":5,"allowed":5,"id":"0123456789"}`,
+			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="" bot="my bot\u001b" bot_state=known cookies=2 ` +
+				`rule="rapid requests" action=refuse dry_run=false status=429 retry_after=3 used=5 allowed=5 id=0123456789`,
+		},
+		{
+			Entry{Action: "block", Status: 403, BotState: "pending"}, true, -1,
 			`{"time":"0001-01-01T00:00:00.000Z","client":"","method":"","host":"","path":"","user_agent":"","cookies":0,"rule":"","action":"block","dry_run":false,"status":403,"id":""}`,
 			`0001-01-01T00:00:00.000Z client="" method="" host="" path="" user_agent="" cookies=0 rule="" action=block dry_run=false status=403 id=""`,
 		},

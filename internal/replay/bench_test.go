@@ -36,7 +36,7 @@ func BenchmarkJudge(b *testing.B) {
 	ctx := context.Background()
 	var all []*batch
 	for _, f := range j.feeds {
-		go f.run(ctx, j.opts, &j.seeds)
+		go f.run(ctx, j.preparer())
 		for prepared := range f.batches {
 			all = append(all, prepared)
 		}

@@ -20,7 +20,8 @@ import (
 type batch struct {
 	log   *logFile
 	src   *accesslog.Batch
-	items []item // one for each of src.Entries
+	items []item    // one for each of src.Entries
+	waits []*answer // that are needed before it is judged
 }
 
 // An item is one line on its way through a replay.
@@ -29,6 +30,7 @@ type item struct {
 	entry  *accesslog.Entry
 	client uint64 // hash of the address
 	agent  uint64 // hash of the user agent
+	bot    botID  // what it is taken for, as Request.Bot
 	asset  bool   // a style sheet, picture and the like was fetched
 
 	// What the judge found.
@@ -74,8 +76,28 @@ func (s *seeds) hashAddr(addr netip.Addr) uint64 {
 
 func (s *seeds) hashText(text string) uint64 { return maphash.String(s.text, text) }
 
-// prepare does for each line what needs no counters.
-func (b *batch) prepare(opts *Options, s *seeds) {
+// A preparer does for the lines of one log what needs no counters. It is for
+// one goroutine.
+type preparer struct {
+	opts  *Options
+	seeds *seeds
+	bots  *botList
+	asks  *asks // nil when the DNS is not asked
+	seen  [1 << seenBits]seenBot
+}
+
+// A seenBot is what a client with some user agent was taken for. Most lines
+// are by one that was seen a moment ago.
+type seenBot struct {
+	client, agent uint64
+	bot           fairshare.Bot
+	id            botID // 0 when not known yet
+}
+
+const seenBits = 10
+
+// prepare fills in the items of a batch.
+func (p *preparer) prepare(b *batch) {
 	entries := b.src.Entries
 	if cap(b.items) < len(entries) {
 		b.items = make([]item, len(entries)+len(entries)/8)
@@ -86,17 +108,47 @@ func (b *batch) prepare(opts *Options, s *seeds) {
 		it.entry = e
 		req := &it.req
 		req.Time = e.Time
-		req.Addr, req.Proxy = opts.Client(e.Client, e.Forwarded)
+		req.Addr, req.Proxy = p.opts.Client(e.Client, e.Forwarded)
 		req.Method, req.Host, req.UserAgent = e.Method, e.Host, e.UserAgent
 		req.SetTarget(e.Target)
+		req.Lookups = p.opts.Lookups
 		addr := req.Addr
 		if !addr.IsValid() {
 			addr = e.Client
 		}
-		it.client = s.hashAddr(addr)
-		it.agent = s.hashText(e.UserAgent)
+		it.client = p.seeds.hashAddr(addr)
+		it.agent = p.seeds.hashText(e.UserAgent)
 		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && asset(req.Path)
+		if p.opts.Bot != nil {
+			p.recognise(it)
+		}
 	}
+}
+
+// recognise fills in what the client of a line is taken for.
+func (p *preparer) recognise(it *item) {
+	req := &it.req
+	seen := &p.seen[(it.client^it.agent)>>(64-seenBits)]
+	if seen.client != it.client || seen.agent != it.agent {
+		*seen = seenBot{client: it.client, agent: it.agent, bot: p.opts.Bot(req.Addr, req.UserAgent)}
+	}
+	p.set(it, &seen.bot, &seen.id)
+}
+
+// set makes bot the one of a line. id is that of bot, once it is known.
+func (p *preparer) set(it *item, bot *fairshare.Bot, id *botID) {
+	it.req.SetBot(*bot)
+	if it.bot = 0; bot.Name == "" {
+		return
+	}
+	if it.req.Bot.State != bot.State { // as behind a proxy
+		it.bot = p.bots.id(&it.req.Bot)
+		return
+	}
+	if *id == 0 {
+		*id = p.bots.id(bot)
+	}
+	it.bot = *id
 }
 
 // clientOf returns the address under which a line is reported: the one that
@@ -148,7 +200,7 @@ func newFeed(l *logFile) *feed {
 }
 
 // run reads and prepares until the log or ctx ends.
-func (f *feed) run(ctx context.Context, opts *Options, s *seeds) {
+func (f *feed) run(ctx context.Context, p *preparer) {
 	defer close(f.batches)
 	defer f.log.done()
 	file, err := f.log.open()
@@ -156,13 +208,51 @@ func (f *feed) run(ctx context.Context, opts *Options, s *seeds) {
 		f.err = err
 		return
 	}
+	if p.asks == nil {
+		f.err = f.read(file, p, func(b *batch) error { return f.pass(ctx, b) })
+		return
+	}
+	// Batches wait here for the DNS, in order, while further ones are read.
+	waiting := make(chan *batch, p.asks.ahead)
+	passed := make(chan error, 1)
+	go func() {
+		var err error
+		for b := range waiting {
+			if err == nil {
+				err = p.asks.answer(ctx, p, b)
+			}
+			if err == nil {
+				err = f.pass(ctx, b)
+			}
+		}
+		passed <- err
+	}()
+	f.err = f.read(file, p, func(b *batch) error {
+		if err := p.asks.ask(ctx, b); err != nil {
+			return err
+		}
+		select {
+		case waiting <- b:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	close(waiting)
+	if err := <-passed; f.err == nil {
+		f.err = err
+	}
+}
+
+// read prepares all batches of a file.
+func (f *feed) read(file *accesslog.File, p *preparer, next func(*batch) error) error {
 	for {
 		src, err := file.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				f.err = err
-			}
-			return
+			return err
 		}
 		var b *batch
 		select {
@@ -171,12 +261,20 @@ func (f *feed) run(ctx context.Context, opts *Options, s *seeds) {
 			b = &batch{log: f.log}
 		}
 		b.src = src
-		b.prepare(opts, s)
-		select {
-		case f.batches <- b:
-		case <-ctx.Done():
-			return
+		p.prepare(b)
+		if err := next(b); err != nil {
+			return err
 		}
+	}
+}
+
+// pass hands a batch to the judge.
+func (f *feed) pass(ctx context.Context, b *batch) error {
+	select {
+	case f.batches <- b:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

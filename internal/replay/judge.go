@@ -23,6 +23,8 @@ type judge struct {
 	lines   interface{ Add(int64) int64 } // of Replay.Progress
 	feeds   []*feed
 	seeds   seeds
+	bots    botList
+	asks    *asks // nil when the DNS is not asked
 	ruleOf  map[*fairshare.Rule]int32
 	limits  []fairshare.Limit
 	slots   bool // a limit counts requests in progress
@@ -61,6 +63,7 @@ func newJudge(r *Replay) (*judge, error) {
 		opts:    &r.opts,
 		lines:   &r.lines,
 		seeds:   newSeeds(),
+		asks:    r.asks,
 		ruleOf:  map[*fairshare.Rule]int32{},
 		limits:  r.opts.Policy.Limits(),
 		matched: make([]int64, len(r.opts.Policy.Rules)),
@@ -78,6 +81,10 @@ func newJudge(r *Replay) (*judge, error) {
 		j.feeds = append(j.feeds, newFeed(l))
 	}
 	return j, j.fresh()
+}
+
+func (j *judge) preparer() *preparer {
+	return &preparer{opts: j.opts, seeds: &j.seeds, bots: &j.bots, asks: j.asks}
 }
 
 // fresh begins with a new guard: nothing is counted and nobody is banned.
@@ -112,7 +119,7 @@ func (j *judge) run(ctx context.Context, chunks chan<- *chunk, wg *sync.WaitGrou
 	started := map[*feed]bool{}
 	start := func(f *feed) {
 		started[f] = true
-		wg.Go(func() { f.run(ctx, j.opts, &j.seeds) })
+		wg.Go(func() { f.run(ctx, j.preparer()) })
 	}
 	if len(j.feeds) == 1 {
 		start(j.feeds[0])

@@ -9,15 +9,16 @@ import (
 	"fairshare/internal/census"
 )
 
-// Bounds of what is remembered about a run: about 80 MB when all are reached.
+// Bounds of what is remembered about a run: about 100 MB when all are reached.
 type bounds struct {
 	clients  int // told apart exactly
 	agents   int
 	networks int // of clients that lost their place
 	spoken   int // pairs of a client and a rule that refused it
+	members  int // pairs of a client and a bot that it was taken for
 }
 
-var usualBounds = bounds{clients: 1 << 20, agents: 1 << 15, networks: 1 << 16, spoken: 1 << 20}
+var usualBounds = bounds{clients: 1 << 20, agents: 1 << 15, networks: 1 << 16, spoken: 1 << 20, members: 1 << 18}
 
 const (
 	mostReasons = 64  // why lines were skipped
@@ -31,6 +32,7 @@ type recorder struct {
 	opts     *Options
 	bounds   bounds
 	logs     []*logFile
+	asks     *asks          // nil when the DNS is not asked
 	verdicts *verdictWriter // nil when nobody wants them
 	unused   chan *chunk
 
@@ -55,6 +57,12 @@ type recorder struct {
 	lastID   uint64 // client of the line before
 	lastOne  *ranked[client]
 	touched  uint64 // keeps touch from being left out
+
+	bots      *botList
+	botCounts []botCount          // by botID−1
+	members   map[member]struct{} // clients of bots; nil once there were too many
+	pending   int64               // lines of bots that the DNS could verify, and did not
+	bytes     int64               // of all lines
 }
 
 // A Place is a line of a log.
@@ -76,6 +84,9 @@ type client struct {
 	spoken uint32 // first of what rules said, a place in recorder.spoken
 	votes  uint16 // for agent, less those against
 	looks  uint16 // what it did that people's browsers do
+
+	bot     botID // what agent is taken for
+	counted botID // that the client was counted for last
 }
 
 // What people's browsers do.
@@ -90,6 +101,7 @@ type agent struct {
 	text    string
 	refused uint32 // or blocked
 	browser bool
+	bot     botID // what the first client with it was taken for
 }
 
 // A spoken is how often one rule refused or blocked one client.
@@ -118,10 +130,13 @@ func newRecorder(r *Replay) *recorder {
 		opts:     &r.opts,
 		bounds:   r.bounds,
 		logs:     r.logs,
+		asks:     r.asks,
 		rules:    make([]ruleCount, len(r.opts.Policy.Rules)),
 		networks: map[netip.Prefix]networkCount{},
 		spoken:   make([]spoken, 1, 64),
 		reasons:  map[string]*reason{},
+		bots:     &botList{},
+		members:  map[member]struct{}{},
 	}
 	rec.clients = newRanking(r.bounds.clients, rec.lost)
 	rec.agents = newRanking(r.bounds.agents, func(*ranked[agent]) {})
@@ -203,7 +218,7 @@ func (rec *recorder) line(it *item, log *logFile) {
 	cl := rec.client(it)
 	switch {
 	case cl.facts.votes == 0:
-		cl.facts.agent, cl.facts.votes = it.agent, 1
+		cl.facts.agent, cl.facts.votes, cl.facts.bot = it.agent, 1, it.bot
 	case cl.facts.agent != it.agent:
 		cl.facts.votes--
 	case cl.facts.votes != math.MaxUint16:
@@ -222,6 +237,10 @@ func (rec *recorder) line(it *item, log *logFile) {
 		rec.refused++
 	case fairshare.Block:
 		rec.block++
+	}
+	rec.bytes = addBytes(rec.bytes, e.Bytes)
+	if it.bot != 0 {
+		rec.bot(it, cl)
 	}
 	rec.chart.add(at, it.enforced.action != fairshare.Allow)
 	if it.enforced.rule != noRule {
@@ -252,7 +271,7 @@ func (rec *recorder) agent(it *item) *ranked[agent] {
 	ag, fresh := rec.agents.count(it.agent)
 	if fresh {
 		text := it.req.UserAgent
-		ag.facts.browser = census.Browser(text)
+		ag.facts.browser, ag.facts.bot = census.Browser(text), it.bot
 		ag.facts.text = strings.Clone(text[:min(len(text), maxAgent)])
 	}
 	return ag

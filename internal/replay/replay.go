@@ -40,6 +40,19 @@ type Options struct {
 	// the address is a trusted proxy's own. It is called by several goroutines.
 	Client func(peer netip.Addr, forwarded string) (addr netip.Addr, proxy bool)
 
+	// Bot tells what a client with that user agent is taken for; nil: nobody is
+	// known. It is called by several goroutines and must not wait.
+	Bot func(addr netip.Addr, userAgent string) fairshare.Bot
+
+	// Lookups is what hostname and listed in the policy ask; nil: nothing is known.
+	Lookups fairshare.Lookups
+
+	// Resolve asks the DNS what an address is called or, with a list of the
+	// policy, whether that has it, so that Bot and Lookups know afterwards; nil:
+	// the DNS is not asked. It waits for an answer or the end of ctx. Up to 256
+	// calls go on at once; each question is asked once, and 131,072 in all.
+	Resolve func(ctx context.Context, addr netip.Addr, list string)
+
 	Logs     []string          // paths; "-" is standard input
 	Log      accesslog.Options // how they are read; Workers and BlockSize 0 mean what suits the number of logs
 	Verdicts io.Writer         // gets a line for each judged request; nil means none
@@ -58,6 +71,7 @@ type Network struct {
 type Replay struct {
 	opts   Options
 	logs   []*logFile
+	asks   *asks // nil when the DNS is not asked
 	bounds bounds
 	lines  atomic.Int64 // judged so far
 }
@@ -73,6 +87,10 @@ func New(opts Options) (*Replay, error) {
 	opts.Policy = &policy
 	r := &Replay{opts: opts, bounds: usualBounds}
 	r.tune()
+	var err error
+	if r.asks, err = newAsks(&r.opts); err != nil {
+		return nil, err
+	}
 	for i, path := range opts.Logs {
 		l, err := openLog(i, path, r.opts.Log, len(opts.Logs) == 1)
 		if err != nil {
@@ -117,6 +135,9 @@ type Progress struct {
 	Lines int64 // judged
 	Read  int64 // bytes of the logs, packed as they are
 	Size  int64 // of all logs in bytes; 0 when not known
+
+	// Of questions to the DNS. Lines wait for answers.
+	Asked, Answered int64
 }
 
 // Progress returns how far the run is. It is safe for concurrent use.
@@ -132,6 +153,10 @@ func (r *Replay) Progress() Progress {
 	if !known {
 		p.Size = 0
 	}
+	if r.asks != nil {
+		p.Answered = r.asks.answered.Load()
+		p.Asked = r.asks.asked.Load()
+	}
 	return p
 }
 
@@ -146,6 +171,9 @@ func (r *Replay) Run(ctx context.Context) (*Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	if r.asks != nil {
+		defer r.asks.wg.Wait()
+	}
 	defer cancel()
 	// A read of a pipe knows no context: closing ends it.
 	defer context.AfterFunc(ctx, r.Close)()
@@ -155,7 +183,7 @@ func (r *Replay) Run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	rec := newRecorder(r)
-	rec.unused = j.unused
+	rec.unused, rec.bots = j.unused, &j.bots
 	chunks := make(chan *chunk, queued)
 	recorded := make(chan error, 1)
 	wg.Go(func() {

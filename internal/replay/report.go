@@ -40,6 +40,10 @@ type Report struct {
 	Restarts       Restarts        `json:"restarts"`
 	Backwards      Backwards       `json:"backwards"`
 	Warnings       []Warning       `json:"warnings"`
+
+	Bots       []BotReport `json:"bots"` // with the most requests, at most 1000
+	BotSummary BotSummary  `json:"bot_summary"`
+	Fleets     []Fleet     `json:"fleets"`
 }
 
 // Verdicts counts the lines judged, as enforced.
@@ -69,6 +73,8 @@ type TopClient struct {
 	Blocked     int64  `json:"blocked"`
 	UserAgent   string `json:"user_agent"`            // of most of its requests, "" when none is known; at most 256 bytes
 	Approximate bool   `json:"approximate,omitempty"` // Requests may be too high
+	Bot         string `json:"bot,omitempty"`         // what that user agent is taken for
+	BotState    string `json:"bot_state,omitempty"`   // as BotReport.State
 }
 
 // A RefusedClient is a client that was refused or blocked.
@@ -97,7 +103,7 @@ type TopUserAgent struct {
 }
 
 // People tells of clients that look like people: a browser's user agent, page
-// assets fetched, referers sent.
+// assets fetched, referers sent, and no known bot.
 type People struct {
 	Known    bool         `json:"known"` // the log holds what it takes to tell
 	Clients  int64        `json:"clients"`
@@ -181,7 +187,7 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 		Approximate: rec.clients.full(),
 		Agents:      rec.agents.distinct(),
 		Verdicts:    Verdicts{rec.allowed, rec.refused, rec.block},
-		Unmeasured:  unmeasured(rp.opts.Policy.Rules, rp.logs),
+		Unmeasured:  rec.unmeasured(),
 		Restarts:    j.restarts,
 		Backwards:   Backwards{rec.backwards, time.Duration(rec.furthest).Seconds(), rec.furthestAt},
 		OverTime:    rec.chart.slices(mostSlices),
@@ -205,7 +211,10 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 		}
 	}
 	rec.tellClients(r)
-	rec.tellNetworks(r)
+	order := rec.byAddress()
+	rec.tellNetworks(r, order)
+	rec.tellFleets(r, order)
+	rec.tellBots(r)
 	rec.tellAgents(r)
 	rec.tellPeople(r)
 	r.Reasons = make([]SkipReason, 0, len(rec.reasons))
@@ -253,6 +262,9 @@ func (rec *recorder) top(cl *ranked[client]) TopClient {
 	t.Refused, t.Blocked = rec.spokenTo(cl)
 	if ag := rec.agents.find(cl.facts.agent); ag != nil {
 		t.UserAgent = strings.ToValidUTF8(ag.facts.text, "\uFFFD")
+	}
+	if b := rec.bots.bot(cl.facts.bot); b.Name != "" {
+		t.Bot, t.BotState = b.Name, b.State.String()
 	}
 	return t
 }
@@ -307,9 +319,9 @@ func (rec *recorder) loudest(cl *ranked[client]) string {
 	return name
 }
 
-// tellNetworks adds up the clients of each network. Those that still have
-// their place are sorted by address, so that no table is needed.
-func (rec *recorder) tellNetworks(r *Report) {
+// byAddress returns the places of clients sorted by address, so that no table
+// of networks is needed.
+func (rec *recorder) byAddress() []uint32 {
 	order := make([]uint32, rec.clients.n)
 	for i := range order {
 		order[i] = uint32(i)
@@ -317,6 +329,11 @@ func (rec *recorder) tellNetworks(r *Report) {
 	slices.SortFunc(order, func(a, b uint32) int {
 		return rec.clients.at(int(a)).facts.compare(&rec.clients.at(int(b)).facts)
 	})
+	return order
+}
+
+// tellNetworks adds up the clients of each network.
+func (rec *recorder) tellNetworks(r *Report, order []uint32) {
 	r.Networks = []TopNetwork{}
 	better := func(a, b TopNetwork) int {
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), strings.Compare(a.Network, b.Network))
@@ -382,7 +399,7 @@ func (rec *recorder) tellAgents(r *Report) {
 
 // person reports whether a client looks like one.
 func (rec *recorder) person(cl *ranked[client]) bool {
-	if cl.facts.looks != looksAll {
+	if cl.facts.looks != looksAll || cl.facts.bot != 0 {
 		return false
 	}
 	ag := rec.agents.find(cl.facts.agent)

@@ -33,6 +33,8 @@ func (r *Report) WriteText(w io.Writer, style Style) error {
 		p.overTime(r)
 		p.rules(r)
 		p.clients(r)
+		p.bots(r)
+		p.fleets(r)
 		p.refused(r)
 		p.people(r)
 		p.unmeasured(r)
@@ -243,7 +245,7 @@ func (p *printer) clients(r *Report) {
 	rest := p.Width - 2 - wide - 2*10 - 2
 	p.line("  %-*s%10s%10s  %s", wide, "client", "requests", "share", "user agent")
 	for _, t := range r.Top {
-		p.line("  %-*s%10s%10s  %s", wide, t.Client, count(t.Requests), shareOf(t.Requests, all), p.agent(t.UserAgent, rest))
+		p.line("  %-*s%10s%10s  %s", wide, t.Client, count(t.Requests), shareOf(t.Requests, all), p.who(&t, rest))
 	}
 	p.w.WriteByte('\n')
 	p.line("  %-*s%10s%10s  %s", wide, "network", "requests", "share", "clients")
@@ -268,6 +270,21 @@ func (p *printer) agent(text string, width int) string {
 	return cut(gist(printable(text), width), width)
 }
 
+// who writes what a client is taken for, and as much of its user agent as
+// there is room for.
+func (p *printer) who(t *TopClient, width int) string {
+	const least = 12 // characters of a user agent that say something
+	bot := printable(t.bot())
+	room := width - utf8.RuneCountInString(bot) - 2
+	switch {
+	case bot == "":
+		return p.agent(t.UserAgent, width)
+	case t.UserAgent == "" || room < least:
+		return cut(bot, width)
+	}
+	return bot + ", " + p.agent(t.UserAgent, room)
+}
+
 func (p *printer) refused(r *Report) {
 	if len(r.MostRefused) == 0 {
 		return
@@ -282,9 +299,9 @@ func (p *printer) refused(r *Report) {
 	rest := p.Width - 2 - wide - 20 - 2 - rule - 2
 	p.line("  %-*s%10s%10s  %-*s  %s", wide, "client", "refused", "of", rule, "rule", "user agent")
 	for _, t := range r.MostRefused {
-		agent := p.agent(t.UserAgent, rest)
+		agent := p.who(&t.TopClient, rest)
 		if t.Person {
-			agent = "+ " + p.agent(t.UserAgent, rest-2)
+			agent = "+ " + p.who(&t.TopClient, rest-2)
 		}
 		p.line("  %-*s%10s%10s  %-*s  %s", wide, t.Client, count(t.Refused+t.Blocked), count(t.Requests), rule, cut(printable(t.Rule), rule), agent)
 	}

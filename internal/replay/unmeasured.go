@@ -25,10 +25,11 @@ type look struct {
 	noun   string           // in "the log holds no …"
 	needs  accesslog.Fields // 0 when no log holds it
 	window time.Duration    // needs a clock as fine as this; 0 for facts
+	why    string           // no log holds it: what to do
 }
 
 // looks returns what a rule looks at and a log may lack, each once.
-func looks(r *fairshare.Rule) []look {
+func looks(r *fairshare.Rule, opts *Options) []look {
 	var found []look
 	add := func(l look) {
 		if !slices.ContainsFunc(found, func(f look) bool { return f.what == l.what }) {
@@ -54,6 +55,18 @@ func looks(r *fairshare.Rule) []look {
 	}
 	host := func() { add(look{what: "host", noun: "host", needs: accesslog.HasHost}) }
 	path := func() { add(look{what: "path", noun: "path", needs: accesslog.HasPath}) }
+	bot := func() {
+		l := look{what: "bot", noun: "user agent", needs: accesslog.HasUserAgent}
+		if opts.Bot == nil {
+			l.why = "nobody was asked who is a bot"
+		}
+		add(l)
+	}
+	dns := func(what string) {
+		if opts.Resolve == nil {
+			add(look{what: what, why: "only the DNS knows: --resolve asks it"})
+		}
+	}
 	agent := func() { add(look{what: "user_agent", noun: "user agent", needs: accesslog.HasUserAgent}) }
 
 	var match func(m *fairshare.Match)
@@ -79,6 +92,15 @@ func looks(r *fairshare.Rule) []look {
 		for _, name := range slices.Sorted(maps.Keys(m.Header)) {
 			header(name)
 		}
+		if m.Bot != nil {
+			bot()
+		}
+		if m.Hostname != nil {
+			dns("hostname")
+		}
+		if m.Listed != nil {
+			dns("listed")
+		}
 		for i := range m.Not {
 			match(&m.Not[i])
 		}
@@ -89,6 +111,8 @@ func looks(r *fairshare.Rule) []look {
 			switch part.Kind {
 			case fairshare.ByUserAgent:
 				agent()
+			case fairshare.ByBot:
+				bot()
 			case fairshare.ByHost:
 				host()
 			case fairshare.ByPath:
@@ -122,7 +146,8 @@ func looks(r *fairshare.Rule) []look {
 
 // unmeasured returns what the rules looked at in vain. A log without a line
 // that could be judged says nothing.
-func unmeasured(rules []fairshare.Rule, logs []*logFile) []Unmeasured {
+func (rec *recorder) unmeasured() []Unmeasured {
+	rules, logs := rec.opts.Policy.Rules, rec.logs
 	out := []Unmeasured{}
 	var read []*logFile
 	for _, l := range logs {
@@ -131,7 +156,14 @@ func unmeasured(rules []fairshare.Rule, logs []*logFile) []Unmeasured {
 		}
 	}
 	for i := range rules {
-		for _, l := range looks(&rules[i]) {
+		for _, l := range looks(&rules[i], rec.opts) {
+			if l.why != "" && len(read) > 0 {
+				out = append(out, Unmeasured{Rule: rules[i].Name, What: l.what, Why: l.why})
+				continue
+			}
+			if l.what == "bot" && rec.pending > 0 {
+				out = append(out, Unmeasured{Rule: rules[i].Name, What: l.what, Why: rec.pendingWhy()})
+			}
 			var lacking []*logFile
 			for _, log := range read {
 				if l.window > 0 && l.window < log.resolution || l.window == 0 && (l.needs == 0 || log.has&l.needs == 0) {
@@ -159,6 +191,15 @@ func unmeasured(rules []fairshare.Rule, logs []*logFile) []Unmeasured {
 		}
 	}
 	return out
+}
+
+// pendingWhy says why it is not known whether some bots are what they say.
+func (rec *recorder) pendingWhy() string {
+	claims := plural(rec.pending, "request")
+	if rec.opts.Resolve != nil {
+		return claims + " of claimed bots could not be verified: no answer from the DNS"
+	}
+	return claims + " of claimed bots could be verified by the DNS only: --resolve asks it"
 }
 
 // span spells a duration as a policy does: "200ms", "1h30m".

@@ -69,6 +69,12 @@ func (rec *recorder) warnings(r *Report) []Warning {
 			count(rec.backwards), percent(share(rec.backwards)), roughly(time.Duration(rec.furthest))),
 			Hint: "usual where a line is written when the answer ends and tells when the request came, as with Apache and HAProxy"})
 	}
+	if rec.asks != nil && rec.asks.full.Load() {
+		out = append(out, Warning{
+			Text: fmt.Sprintf("More than %s questions to the DNS came up: what came later was not asked.", count(mostAsked)),
+			Hint: "replay a part of the log",
+		})
+	}
 	var zoneless []string
 	for _, l := range rec.logs {
 		if l.note != nil {

@@ -1,0 +1,138 @@
+package replay
+
+import (
+	"math"
+	"sync"
+
+	"fairshare"
+)
+
+// A botID stands for a name and a state in the figures of a run; 0 is nobody.
+type botID uint16
+
+// A botList knows the bots of a run. It is safe for concurrent use.
+type botList struct {
+	mu    sync.RWMutex
+	ids   map[botName]botID
+	named []fairshare.Bot // by botID−1
+}
+
+type botName struct {
+	name  string
+	state fairshare.BotState
+}
+
+const (
+	mostBots = 1024        // names and states told apart
+	manyBots = "all other" // the name of those beyond
+)
+
+// id returns what stands for a bot, which has a name.
+func (l *botList) id(b *fairshare.Bot) botID {
+	key := botName{b.Name, b.State}
+	l.mu.RLock()
+	id := l.ids[key]
+	l.mu.RUnlock()
+	if id != 0 {
+		return id
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if id := l.ids[key]; id != 0 {
+		return id
+	}
+	if len(l.named) >= mostBots {
+		key.name = manyBots
+		if id := l.ids[key]; id != 0 {
+			return id
+		}
+		b = &fairshare.Bot{Name: manyBots, State: b.State}
+	}
+	if l.ids == nil {
+		l.ids = map[botName]botID{}
+	}
+	l.named = append(l.named, *b)
+	l.ids[key] = botID(len(l.named))
+	return botID(len(l.named))
+}
+
+// bot returns what id stands for.
+func (l *botList) bot(id botID) fairshare.Bot {
+	if id == 0 {
+		return fairshare.Bot{}
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.named[id-1]
+}
+
+// A botCount is what bots of one name and state did.
+type botCount struct {
+	requests, bytes  int64
+	refused, blocked int64
+	clients          int64  // while they are counted exactly
+	seen             sketch // beyond that
+}
+
+// A member is a client that was taken for a bot.
+type member struct {
+	client uint64
+	bot    botID
+}
+
+// bot counts a line of a bot.
+func (rec *recorder) bot(it *item, cl *ranked[client]) {
+	for int(it.bot) > len(rec.botCounts) {
+		rec.botCounts = append(rec.botCounts, botCount{})
+	}
+	c := &rec.botCounts[it.bot-1]
+	c.requests++
+	c.bytes = addBytes(c.bytes, it.entry.Bytes)
+	switch it.enforced.action {
+	case fairshare.Refuse:
+		c.refused++
+	case fairshare.Block:
+		c.blocked++
+	}
+	if it.decidable() {
+		rec.pending++
+	}
+	if cl.facts.counted != it.bot {
+		cl.facts.counted = it.bot
+		rec.join(member{it.client, it.bot})
+	}
+}
+
+// join counts a client of a bot, once as long as there is room to remember it.
+func (rec *recorder) join(m member) {
+	if rec.members != nil {
+		if _, known := rec.members[m]; known {
+			return
+		}
+		if len(rec.members) < rec.bounds.members {
+			rec.members[m] = struct{}{}
+			rec.botCounts[m.bot-1].clients++
+			return
+		}
+		for other := range rec.members {
+			rec.botCounts[other.bot-1].see(other.client)
+		}
+		rec.members = nil
+	}
+	rec.botCounts[m.bot-1].see(m.client)
+}
+
+func (c *botCount) see(client uint64) {
+	if c.seen.regs == nil {
+		c.seen = newSketch()
+	}
+	c.seen.add(client)
+}
+
+// addBytes adds byte counts, as large as a log may claim they are.
+func addBytes(a, b int64) int64 {
+	if b > math.MaxInt64-a {
+		return math.MaxInt64
+	}
+	return a + max(b, 0)
+}
