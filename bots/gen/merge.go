@@ -1,0 +1,273 @@
+package main
+
+import (
+	"fmt"
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// A merger gathers bots: first our own, then those of the lists that none of
+// ours covers, one for each name.
+type merger struct {
+	add      additions
+	bots     []bot
+	byName   map[string]int // index in bots plus one
+	owner    map[string]int // pattern: index in bots
+	replaced map[string]bool
+	renamed  map[string]bool
+}
+
+func newMerger(add additions) *merger {
+	m := &merger{add: add, byName: map[string]int{}, owner: map[string]int{}, replaced: map[string]bool{}, renamed: map[string]bool{}}
+	for _, b := range add.Bots {
+		m.bots = append(m.bots, b)
+		m.byName[b.Name] = len(m.bots)
+		for _, p := range b.Patterns {
+			m.owner[p] = len(m.bots) - 1
+		}
+	}
+	return m
+}
+
+func (m *merger) merge(e entry) error {
+	var patterns []string
+	for _, expr := range e.patterns {
+		if ours, found := m.add.Replace[expr]; found {
+			m.replaced[expr] = true
+			patterns = append(patterns, ours...)
+			continue
+		}
+		texts, err := literals(expr)
+		if err != nil {
+			return fmt.Errorf("pattern %q: %w: give one in \"replace\"", expr, err)
+		}
+		patterns = append(patterns, texts...)
+	}
+	patterns = slices.DeleteFunc(patterns, func(p string) bool { return m.covered(p) })
+	if len(patterns) == 0 {
+		return nil
+	}
+	if i, found := m.owner[patterns[0]]; found {
+		m.join(i, e, patterns)
+		return nil
+	}
+	name := e.name
+	if name == "" {
+		name = nameOf(patterns[0])
+	}
+	if ours, found := m.add.Names[name]; found {
+		m.renamed[name] = true
+		name = ours
+	}
+	if i, found := m.byName[name]; found {
+		m.join(i-1, e, patterns)
+		return nil
+	}
+	b := bot{Name: name, Categories: e.categories, Operator: e.operator, URL: e.url, Domains: e.domains}
+	if ours, found := m.add.Categories[name]; found {
+		b.Categories = ours
+	}
+	b.Steered = steered(b.Categories)
+	m.bots = append(m.bots, b)
+	m.byName[name] = len(m.bots)
+	m.join(len(m.bots)-1, e, patterns)
+	return nil
+}
+
+// covered reports whether one of our own patterns, not a general one, is found
+// wherever p is.
+func (m *merger) covered(p string) bool {
+	text := strings.TrimRight(strings.TrimLeft(p, "^<"), "$>")
+	for _, b := range m.add.Bots {
+		if b.General {
+			continue
+		}
+		for _, ours := range b.Patterns {
+			t := strings.TrimRight(strings.TrimLeft(ours, "^<"), "$>")
+			i := strings.Index(text, t)
+			if i < 0 {
+				continue
+			}
+			begins := ours[0] != '^' && (ours[0] != '<' || i > 0 && !isAlnum(text[i-1])) || i == 0 && (p[0] == ours[0] || p[0] == '^')
+			last := ours[len(ours)-1]
+			ends := last != '$' && last != '>' || i+len(t) < len(text) && last == '>' && !isAlnum(text[i+len(t)]) ||
+				i+len(t) == len(text) && p[len(p)-1] == last
+			if begins && ends {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// join adds patterns, and what bot i does not know of itself.
+func (m *merger) join(i int, e entry, patterns []string) {
+	b := &m.bots[i]
+	for _, p := range patterns {
+		if _, taken := m.owner[p]; !taken {
+			m.owner[p] = i
+			b.Patterns = append(b.Patterns, p)
+		}
+	}
+	if i < len(m.add.Bots) {
+		return // ours says all there is to say
+	}
+	if b.URL == "" {
+		b.URL = e.url
+	}
+	if b.Operator == "" {
+		b.Operator = e.operator
+	}
+	if len(b.Domains) == 0 {
+		b.Domains = e.domains
+	}
+	if _, ours := m.add.Categories[b.Name]; ours {
+		return
+	}
+	if b.Categories[0] == "other" && e.categories[0] != "other" {
+		b.Categories = e.categories
+		b.Steered = steered(b.Categories)
+	}
+	for _, c := range e.categories {
+		if c != "other" && !slices.Contains(b.Categories, c) {
+			b.Categories = append(slices.Clip(b.Categories), c)
+		}
+	}
+	b.Steered = steered(b.Categories)
+}
+
+// nameOf makes a name of a pattern.
+func nameOf(p string) string {
+	var b strings.Builder
+	gap := false
+	for _, r := range strings.TrimRight(strings.TrimLeft(p, "^<"), "$>/ ") {
+		if r > unicode.MaxASCII || !isAlnum(byte(r)) && r != '.' && r != '_' {
+			gap = b.Len() > 0
+			continue
+		}
+		if gap {
+			b.WriteByte('-')
+			gap = false
+		}
+		b.WriteRune(r)
+	}
+	name := strings.Trim(b.String(), "-._")
+	return strings.TrimRight(name[:min(len(name), 40)], "-._")
+}
+
+func isAlnum(c byte) bool { return c-'0' < 10 || c|0x20-'a' < 26 }
+
+// literals turns a regexp of a list into the texts that it stands for, as
+// patterns of the table: in lower case, and at the beginning of a word when
+// they begin with a letter or digit.
+func literals(expr string) ([]string, error) {
+	re, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	texts, err := expand(re.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	var patterns []string
+	for _, t := range texts {
+		t = strings.ToLower(t)
+		t = strings.ReplaceAll(t, "$^", "")
+		if isAlnum(t[0]) {
+			t = "<" + t
+		}
+		if plainWord(t) {
+			t += ">>"
+		}
+		if strings.Trim(t, "^<>") == "" || slices.Contains(patterns, t) {
+			continue
+		}
+		patterns = append(patterns, t)
+	}
+	return patterns, nil
+}
+
+// plainWord reports whether t is a word that telephones and apps may have in
+// their names, too.
+func plainWord(t string) bool {
+	t, _ = strings.CutPrefix(t, "<")
+	return len(t) <= 12 && !strings.ContainsFunc(t, func(r rune) bool { return r < 'a' || r > 'z' }) &&
+		!slices.ContainsFunc(telling, func(part string) bool { return strings.Contains(t, part) })
+}
+
+// telling are parts of words that no telephone has in its name.
+var telling = []string{
+	"bot", "crawl", "spider", "spyder", "feed", "rss", "check", "monitor", "http", "link", "scan", "uptime", "seo", "proxy",
+	"preview", "archiv", "index", "search", "synthetic",
+}
+
+const maxExpansion = 64
+
+// expand lists the texts that re matches, with "^" and "$" for its edges.
+func expand(re *syntax.Regexp) ([]string, error) {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return []string{string(re.Rune)}, nil
+	case syntax.OpEmptyMatch:
+		return []string{""}, nil
+	case syntax.OpBeginText, syntax.OpBeginLine:
+		return []string{"^"}, nil
+	case syntax.OpEndText, syntax.OpEndLine:
+		return []string{"$"}, nil
+	case syntax.OpCapture:
+		return expand(re.Sub[0])
+	case syntax.OpQuest:
+		texts, err := expand(re.Sub[0])
+		return append([]string{""}, texts...), err
+	case syntax.OpCharClass:
+		var texts []string
+		for i := 0; i < len(re.Rune); i += 2 {
+			if re.Rune[i+1]-re.Rune[i] > 8 {
+				// A class that only says where a word ends.
+				return []string{""}, nil
+			}
+			for r := max(re.Rune[i], ' '); r <= re.Rune[i+1]; r++ {
+				texts = append(texts, string(unicode.ToLower(r)))
+			}
+		}
+		slices.Sort(texts)
+		return slices.Compact(texts), nil
+	case syntax.OpAlternate:
+		var all []string
+		for _, sub := range re.Sub {
+			texts, err := expand(sub)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, texts...)
+		}
+		return all, nil
+	case syntax.OpConcat:
+		all := []string{""}
+		for _, sub := range re.Sub {
+			texts, err := expand(sub)
+			if err != nil {
+				return nil, err
+			}
+			var longer []string
+			for _, a := range all {
+				for _, t := range texts {
+					longer = append(longer, a+t)
+				}
+			}
+			if all = longer; len(all) > maxExpansion {
+				return nil, fmt.Errorf("stands for over %d texts", maxExpansion)
+			}
+		}
+		return all, nil
+	}
+	return nil, fmt.Errorf("%v cannot be told as texts", re)
+}
+
+// steered reports whether somebody else says what a bot of these categories
+// fetches.
+func steered(categories []string) bool {
+	return slices.Contains(categories, "preview") || slices.Contains(categories, "fetcher")
+}

@@ -1,0 +1,443 @@
+package bots
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A Table is a list of bots with the texts that tell them. It is never changed
+// once made, but for its cache, and safe for concurrent use.
+type Table struct {
+	Version string // of the list, as its file says
+	Sources []Source
+
+	bots             []Bot
+	byName           map[string]int
+	automaton        *automaton
+	cache            cache
+	empty, noBrowser int32
+	oversized        *Bot
+}
+
+// A Source is a list that a table was built from.
+type Source struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	URL     string `json:"url,omitempty"`
+	Licence string `json:"licence,omitempty"`
+}
+
+// Bounds of a table's file.
+const (
+	maxTableBytes = 8 << 20
+	maxBots       = 20_000
+	maxList       = 200 // patterns, domains, … of one bot
+	maxText       = 400 // bytes of an operator or URL
+	maxFaults     = 50  // told of one file
+)
+
+// A tableFile is a table as it stands in a file: a JSON object.
+//
+//	{
+//	  "version": "2026-11-20",
+//	  "extends": "built-in",
+//	  "bots": [
+//	    {"name": "examplebot", "categories": ["monitor"], "patterns": ["<examplebot/"],
+//	     "domains": ["crawl.example.org"]}
+//	  ]
+//	}
+//
+// Patterns are written as parsePattern says. With "extends": "built-in" the
+// file adds to the built-in table, and a bot replaces the one of the same name
+// there.
+type tableFile struct {
+	Version  string
+	Extends  string
+	Sources  []Source
+	Bots     []tableBot
+	People   []string // patterns: what browsers, phones and their apps say
+	Innocent []string // patterns: nothing that begins inside these tells a bot
+}
+
+// A tableBot is one bot in a tableFile.
+type tableBot struct {
+	Name       string   `json:"name"`
+	Categories []string `json:"categories"`
+	Operator   string   `json:"operator,omitempty"`
+	URL        string   `json:"url,omitempty"`
+	Steered    bool     `json:"steered,omitempty"`
+	General    bool     `json:"general,omitempty"` // a kind of bots: any bot with a name of its own goes before it
+	Patterns   []string `json:"patterns"`
+	Ranges     []string `json:"ranges,omitempty"`
+	Domains    []string `json:"domains,omitempty"`
+	Networks   []string `json:"networks,omitempty"`
+
+	line int
+}
+
+//go:generate go run ./gen -lists $BOT_LISTS -o table.json
+
+//go:embed table.json
+var builtIn []byte
+
+var builtInTable = sync.OnceValue(func() *Table {
+	file, err := readTable(builtIn)
+	if err != nil {
+		panic(fmt.Sprintf("bots: the built-in table: %v", err))
+	}
+	table, err := file.compile()
+	if err != nil {
+		panic(fmt.Sprintf("bots: the built-in table: %v", err))
+	}
+	return table
+})
+
+// BuiltIn is the table that the program carries. It is made at the first call.
+func BuiltIn() *Table { return builtInTable() }
+
+// LoadTable reads a table from a file. The error joins all faults, each with
+// the file and the line.
+func LoadTable(path string) (*Table, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxTableBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	table, err := parseTable(data)
+	if err != nil {
+		return nil, nameFile(path, err)
+	}
+	return table, nil
+}
+
+func parseTable(data []byte) (*Table, error) {
+	if len(data) > maxTableBytes {
+		return nil, errors.New("is over 8 MiB")
+	}
+	file, err := readTable(data)
+	if err != nil {
+		return nil, err
+	}
+	switch file.Extends {
+	case "":
+	case "built-in":
+		base, err := readTable(builtIn)
+		if err != nil {
+			return nil, err
+		}
+		file = base.extendedBy(file)
+	}
+	return file.compile()
+}
+
+// A lineError is a fault on a line of a table's file.
+type lineError struct {
+	line int
+	err  error
+}
+
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
+func (e *lineError) Unwrap() error { return e.err }
+
+// nameFile puts the name of the file before each fault in err.
+func nameFile(path string, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nameFault(path, err)
+	}
+	faults := slices.Clone(joined.Unwrap())
+	for i, f := range faults {
+		faults[i] = nameFault(path, f)
+	}
+	return errors.Join(faults...)
+}
+
+func nameFault(path string, err error) error {
+	var at *lineError
+	if errors.As(err, &at) {
+		return fmt.Errorf("%s:%d: %w", path, at.line, at.err)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// readTable reads the JSON; it checks what each value is, not what it means.
+func readTable(data []byte) (*tableFile, error) {
+	file := &tableFile{}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	lineAt := func(offset int64) int { return 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n")) }
+	fault := func(err error) error {
+		offset := d.InputOffset()
+		var syntax *json.SyntaxError
+		var kind *json.UnmarshalTypeError
+		switch {
+		case errors.As(err, &syntax):
+			offset = syntax.Offset
+		case errors.As(err, &kind):
+			offset = max(offset, kind.Offset)
+			err = fmt.Errorf("%q cannot be a %s", kind.Field, kind.Value)
+		case err == io.EOF, err == io.ErrUnexpectedEOF:
+			offset, err = int64(len(data)), errors.New("ends too early")
+		}
+		return &lineError{lineAt(offset), errors.New(strings.TrimPrefix(err.Error(), "json: "))}
+	}
+	expect := func(want json.Delim) error {
+		got, err := d.Token()
+		if err != nil {
+			return fault(err)
+		}
+		if got != want {
+			return fault(fmt.Errorf("a %q is wanted", want))
+		}
+		return nil
+	}
+
+	if err := expect('{'); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	line := 1
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, fault(err)
+		}
+		name, _ := key.(string)
+		if seen[name] {
+			return nil, fault(fmt.Errorf("%q stands here twice", name))
+		}
+		seen[name] = true
+		switch name {
+		case "version":
+			err = d.Decode(&file.Version)
+		case "extends":
+			if err = d.Decode(&file.Extends); err == nil && file.Extends != "" && file.Extends != "built-in" {
+				err = fmt.Errorf("extends %q: only \"built-in\" can be extended", file.Extends)
+			}
+		case "sources":
+			err = d.Decode(&file.Sources)
+		case "people":
+			err = d.Decode(&file.People)
+		case "innocent":
+			err = d.Decode(&file.Innocent)
+		case "bots":
+			if err := expect('['); err != nil {
+				return nil, err
+			}
+			counted := int64(0) // line is that of data[counted]
+			line = 1
+			for d.More() {
+				if len(file.Bots) == maxBots {
+					return nil, fault(fmt.Errorf("over %d bots", maxBots))
+				}
+				start := d.InputOffset()
+				for start < int64(len(data)) && bytes.IndexByte([]byte(" \t\r\n,"), data[start]) >= 0 {
+					start++
+				}
+				line += bytes.Count(data[counted:start], []byte("\n"))
+				counted = start
+				bot := tableBot{line: line}
+				if err := d.Decode(&bot); err != nil {
+					return nil, fault(err)
+				}
+				file.Bots = append(file.Bots, bot)
+			}
+			err = expect(']')
+			if err != nil {
+				return nil, err
+			}
+		default:
+			err = fmt.Errorf("unknown key %q", name)
+		}
+		if err != nil {
+			return nil, fault(err)
+		}
+	}
+	if err := expect('}'); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, fault(errors.New("something stands after the table"))
+	}
+	return file, nil
+}
+
+// extendedBy is the table with another's bots and signs before its own; a bot
+// of the same name is replaced. Faults keep their line in the other.
+func (f *tableFile) extendedBy(other *tableFile) *tableFile {
+	replaced := map[string]bool{}
+	for _, b := range other.Bots {
+		replaced[b.Name] = true
+	}
+	both := &tableFile{
+		Version:  strings.TrimSpace(f.Version + " " + other.Version),
+		Sources:  slices.Concat(f.Sources, other.Sources),
+		Bots:     slices.Clone(other.Bots),
+		People:   slices.Concat(f.People, other.People),
+		Innocent: slices.Concat(f.Innocent, other.Innocent),
+	}
+	for _, b := range f.Bots {
+		if !replaced[b.Name] {
+			both.Bots = append(both.Bots, b)
+		}
+	}
+	return both
+}
+
+// compile checks everything and makes the table, or tells all faults.
+func (f *tableFile) compile() (*Table, error) {
+	t := &Table{Version: f.Version, Sources: f.Sources, byName: make(map[string]int, len(f.Bots)+3)}
+	t.cache.seed = maphash.MakeSeed()
+	var faults []error
+	fault := func(line int, format string, args ...any) {
+		if len(faults) < maxFaults {
+			faults = append(faults, &lineError{line, fmt.Errorf(format, args...)})
+		}
+	}
+	var patterns []pattern
+	owner := map[string]string{}
+	add := func(line int, who, text string, bot int32, rank uint8) {
+		p, err := parsePattern(text)
+		if err != nil {
+			fault(line, "%s: pattern %q %w", who, text, err)
+			return
+		}
+		p.bot, p.rank = bot, rank
+		key := p.String()
+		if bot < 0 {
+			key = who + key // a sign of people may tell a bot, too: the bot goes before it
+		}
+		if other, taken := owner[key]; taken {
+			fault(line, "%s: pattern %q tells %s already", who, text, other)
+			return
+		}
+		owner[key] = who
+		patterns = append(patterns, p)
+	}
+	for _, b := range f.Bots {
+		who := fmt.Sprintf("bot %q", b.Name)
+		if err := b.check(); err != nil {
+			fault(b.line, "%s: %w", who, err)
+		}
+		if _, taken := t.byName[b.Name]; taken {
+			fault(b.line, "%s stands here twice", who)
+			continue
+		}
+		t.byName[b.Name] = len(t.bots)
+		rank := rankNamed
+		switch {
+		case b.General:
+			rank = rankGeneral
+		case len(b.Categories) > 0 && slices.Contains([]string{"library", "headless", "tool"}, b.Categories[0]):
+			rank = rankMeans
+		}
+		for _, text := range b.Patterns {
+			add(b.line, who, text, int32(len(t.bots)), rank)
+		}
+		t.bots = append(t.bots, Bot{
+			Name: b.Name, Categories: b.Categories, Operator: b.Operator, URL: b.URL, Steered: b.Steered,
+			Ranges: b.Ranges, Domains: b.Domains, Networks: b.Networks,
+		})
+	}
+	for _, text := range f.People {
+		add(1, "people", text, peopleSign, rankNone)
+	}
+	for _, text := range f.Innocent {
+		add(1, "innocent", text, innocentSign, rankNone)
+	}
+	if faults != nil {
+		return nil, errors.Join(faults...)
+	}
+	kind := func(name, category string) int32 {
+		if i, found := t.byName[name]; found {
+			return int32(i)
+		}
+		t.byName[name] = len(t.bots)
+		t.bots = append(t.bots, Bot{Name: name, Categories: []string{category}})
+		return int32(len(t.bots) - 1)
+	}
+	t.empty, t.noBrowser = kind(Empty, Empty), kind(NoBrowser, "other")
+	oversized := kind(Oversized, Oversized)
+	t.oversized = &t.bots[oversized]
+	var err error
+	t.automaton, err = newAutomaton(patterns)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// unsafeDomains are no proof of a crawler: anybody can rent an address there.
+var unsafeDomains = []string{"googleusercontent.com", "1e100.net", "amazonaws.com"}
+
+func (b *tableBot) check() error {
+	switch {
+	case !isName(b.Name):
+		return errors.New("a name has 1 to 40 of a-z, 0-9, \".\", \"-\" and \"_\"")
+	case slices.Contains([]string{"known", "verified", "forged"}, b.Name):
+		return errors.New("this name is a word of policies")
+	case len(b.Categories) == 0:
+		return errors.New("has no categories")
+	case len(b.Categories) > 5:
+		return errors.New("has over 5 categories")
+	case isCategory(b.Name) && !slices.Contains(b.Categories, b.Name):
+		return errors.New("has the name of a category that it is not in")
+	case len(b.Operator) > maxText || len(b.URL) > maxText:
+		return errors.New("its operator or URL is over 400 bytes")
+	case len(b.Patterns) > maxList || len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList:
+		return errors.New("a list of it has over 200 entries")
+	}
+	for _, c := range b.Categories {
+		if !isCategory(c) {
+			return fmt.Errorf("%q is no category", c)
+		}
+	}
+	for _, n := range slices.Concat(b.Ranges, b.Networks) {
+		if !isName(n) {
+			return fmt.Errorf("%q is no name of an address set", n)
+		}
+	}
+	for _, d := range b.Domains {
+		if !isDomain(d) {
+			return fmt.Errorf("%q is no domain of two labels or more in lower case", d)
+		}
+		for _, u := range unsafeDomains {
+			if d == u || strings.HasSuffix(d, "."+u) {
+				return fmt.Errorf("domain %q proves nothing: anybody can rent an address there", d)
+			}
+		}
+	}
+	return nil
+}
+
+func isName(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c-'a' >= 26 && c-'0' >= 10 && c != '.' && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return 1 <= len(s) && len(s) <= 40
+}
+
+func isDomain(s string) bool {
+	labels := strings.Split(s, ".")
+	for _, l := range labels {
+		if !isName(l) || strings.Contains(l, "_") || l[0] == '-' || l[len(l)-1] == '-' {
+			return false
+		}
+	}
+	return len(labels) >= 2 && len(s) <= 253
+}
