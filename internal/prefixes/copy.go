@@ -1,0 +1,171 @@
+package prefixes
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A copy of what a URL answered is a file: a line of JSON that describes it,
+// then the answer as it came. The time of the file says when the URL was asked
+// last.
+const (
+	copyEnding = ".copy"
+	tempPrefix = ".new-"
+	tempKept   = time.Hour // what a write that was cut short leaves behind
+	maxHeader  = 4 << 10
+)
+
+type copyHeader struct {
+	Copy    int       `json:"fairshare_copy"` // the format: 1
+	URL     string    `json:"url"`            // its SHA-256: it may hold a password
+	Fetched time.Time `json:"fetched"`
+	Bytes   int       `json:"bytes"`
+	SHA256  string    `json:"sha256"` // of the answer
+	validators
+}
+
+// copyFile names the file for a source. Names that differ only in characters
+// that a file system may not know, or in case, get different files.
+func (k *Keeper) copyFile(s *source) string {
+	safe := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '_'
+	}, s.Name)
+	if safe != s.Name || len(safe) > 64 {
+		safe = fmt.Sprintf("%.64s-%s", safe, digest([]byte(s.Name))[:12])
+	}
+	return filepath.Join(k.folder, safe+copyEnding)
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// readCopy takes over the copy that is kept of a URL's answer, and reports
+// whether there was a good one.
+func (k *Keeper) readCopy(s *source, now time.Time) bool {
+	if k.folder == "" {
+		return false
+	}
+	file := k.copyFile(s)
+	data, stamp, err := load(file, k.options.MaxSize+maxHeader)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	var header copyHeader
+	var body []byte
+	if err == nil {
+		header, body, err = splitCopy(data)
+	}
+	if err == nil && header.URL != digest([]byte(s.URL)) {
+		return false // of the URL that stood in the policy before
+	}
+	u := Update{Name: s.Name, At: header.Fetched}
+	if err == nil {
+		if asked := stamp.info.ModTime(); asked.After(u.At) && !asked.After(now) {
+			u.At = asked
+		}
+		u.Prefixes, err = Parse(body)
+	}
+	if err == nil {
+		err = k.take(s, u, body)
+	}
+	if err != nil {
+		k.log(s, fmt.Sprintf("its copy %s is not used: %v", file, err))
+		return false
+	}
+	s.validators = header.validators
+	asked := stamp.info.ModTime()
+	if s.due = asked.Add(s.pause()); asked.After(now) {
+		s.due = now // a clock was wrong, then or now
+	}
+	return true
+}
+
+var errDamaged = errors.New("it is damaged")
+
+func splitCopy(data []byte) (header copyHeader, body []byte, err error) {
+	line, body, found := bytes.Cut(data, []byte("\n"))
+	if !found || json.Unmarshal(line, &header) != nil || header.Copy != 1 || header.Bytes != len(body) || header.SHA256 != digest(body) {
+		return copyHeader{}, nil, errDamaged
+	}
+	header.ETag, header.LastModified = usable(header.ETag), usable(header.LastModified)
+	return header, body, nil
+}
+
+// writeCopy keeps an answer: whole under its name, or not at all.
+func (k *Keeper) writeCopy(s *source, body []byte, now time.Time) (err error) {
+	if k.folder == "" {
+		return nil
+	}
+	line, err := json.Marshal(copyHeader{1, digest([]byte(s.URL)), now.UTC(), len(body), digest(body), s.validators})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(k.folder, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(k.folder, tempPrefix+"*") // 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+			err = fmt.Errorf("%s: %w", k.folder, bare(err))
+		}
+	}()
+	if _, err := f.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	if _, err := f.Write(body); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), k.copyFile(s)); err != nil {
+		return err
+	}
+	return syncFolder(k.folder)
+}
+
+// touchCopy notes that the URL was asked and has nothing new. A copy that went
+// missing is not made anew: the next answer does that.
+func (k *Keeper) touchCopy(s *source, now time.Time) error {
+	if k.folder == "" {
+		return nil
+	}
+	err := os.Chtimes(k.copyFile(s), now, now)
+	if errors.Is(err, fs.ErrNotExist) {
+		s.validators = validators{} // have it sent in full next time
+		return nil
+	}
+	return err
+}
+
+// sweep removes what writes that were cut short have left.
+func (k *Keeper) sweep() {
+	left, _ := filepath.Glob(filepath.Join(k.folder, tempPrefix+"*"))
+	for _, file := range left {
+		if info, err := os.Lstat(file); err == nil && time.Since(info.ModTime()) > tempKept {
+			os.Remove(file)
+		}
+	}
+}

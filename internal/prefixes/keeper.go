@@ -1,0 +1,377 @@
+package prefixes
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// DefaultEvery is how often a URL is asked when its source does not say.
+	DefaultEvery = 24 * time.Hour
+	// LeastEvery is how often it is asked at most.
+	LeastEvery = time.Minute
+
+	pollEvery  = 2 * time.Second // how often files are looked at
+	firstRetry = time.Minute     // after a fetch that failed; doubled
+	lastRetry  = time.Hour       // up to this, or Every
+)
+
+// A Source is where the prefixes of one list come from: a file or a URL.
+type Source struct {
+	Name  string
+	File  string
+	URL   string        // http or https; a name and password in it are never told
+	Every time.Duration // between two fetches, and up to a tenth more; 0: DefaultEvery; at least LeastEvery
+}
+
+// An Update is a new version of a list.
+type Update struct {
+	Name     string
+	Prefixes []netip.Prefix // the receiver's to keep; empty when the list is
+	At       time.Time      // when the URL last said so; when the file was changed
+}
+
+// Options are how a Keeper works.
+type Options struct {
+	Sources []Source
+
+	// Change is called with each version, the first one from Open; by one
+	// goroutine at a time.
+	Change func(Update)
+	// Check may refuse a version; nil: none. Versions that cannot be parsed, and
+	// those that are empty while the one in use is not, are refused anyway.
+	Check func(Update) error
+
+	Folder string // where answers of URLs are kept, made when missing; "": nowhere
+	Later  bool   // Open asks no URL; Run does, at once where there is no copy
+
+	What      string            // what messages call a source; "": list
+	Log       func(string)      // one line for each problem, and one when it is over; nil: nobody
+	Agent     string            // User-Agent of fetches; "": fairshare
+	MaxSize   int               // of a list in bytes, unpacked; 0: MaxSize
+	Transport http.RoundTripper // nil: one of its own
+}
+
+// A Status is what is known of a source.
+type Status struct {
+	Name     string
+	From     string    // the file, or scheme and host of the URL
+	Prefixes int       // in use
+	At       time.Time // as in Update; zero: there is no version yet
+	Problem  string    // the newest that is not over; "": none
+}
+
+// A Keeper keeps lists up to date. It is safe for concurrent use.
+type Keeper struct {
+	options Options
+	client  *http.Client
+	folder  string // "": copies cannot be kept
+
+	mu      sync.Mutex // held while a version is taken over, and for Status
+	sources []*source
+}
+
+// A source is one list at work. Run's goroutine for it, or Open, or Reload
+// under Keeper.mu, touch its fields.
+type source struct {
+	Source
+	from     string // for messages
+	prefixes int
+	at       time.Time
+	sum      [sha256.Size]byte // of the version in use
+	held     bool              // there is one
+	problems []problem         // that are not over
+
+	file, seen fileStamp // of the version that was read last; of the last look
+
+	validators           // of the version in use
+	due        time.Time // when the URL is to be asked next
+	failures   int       // in a row
+}
+
+// A problem is told once, until it is over or its text is another.
+type problem struct{ kind, text string }
+
+// Open loads all lists: files, and copies of what URLs answered before. A URL
+// without a copy is asked now (all at once, ten seconds at most) unless
+// Options.Later is set; its list is empty if that fails, which is logged.
+//
+// The error joins all files that are missing or broken, and sources that make
+// no sense. Close is not needed; Run keeps the lists up to date.
+func Open(ctx context.Context, o Options) (*Keeper, error) {
+	k := &Keeper{options: o, client: newClient(o.Transport)}
+	if k.options.What == "" {
+		k.options.What = "list"
+	}
+	if k.options.MaxSize == 0 {
+		k.options.MaxSize = MaxSize
+	}
+	var errs []error
+	names := map[string]bool{}
+	for _, given := range o.Sources {
+		s := &source{Source: given, from: given.File}
+		err := s.check()
+		if err == nil && names[s.Name] {
+			err = errors.New("there are two of this name")
+		}
+		if err != nil {
+			errs = append(errs, k.named(s, err))
+			continue
+		}
+		names[s.Name] = true
+		k.sources = append(k.sources, s)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	k.openFolder()
+	now := time.Now()
+	var missing []*source
+	for _, s := range k.sources {
+		switch {
+		case s.File != "":
+			if err := k.readFile(s, now); err != nil {
+				errs = append(errs, k.named(s, fmt.Errorf("file %s: %w", s.File, err)))
+			}
+		case !k.readCopy(s, now):
+			s.due = now
+			missing = append(missing, s)
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if !o.Later {
+		ctx, cancel := context.WithTimeoutCause(ctx, answerWithin, errSlow)
+		defer cancel()
+		var all sync.WaitGroup
+		for _, s := range missing {
+			all.Go(func() { k.fetch(ctx, s) })
+		}
+		all.Wait()
+	}
+	return k, nil
+}
+
+// named says which list an error is about.
+func (k *Keeper) named(s *source, err error) error {
+	return fmt.Errorf("%s %s: %w", k.options.What, s.Name, err)
+}
+
+// check reports what makes no sense, and fills in what is left to us.
+func (s *source) check() error {
+	switch {
+	case s.Name == "":
+		return errors.New("it has no name")
+	case (s.File == "") == (s.URL == ""):
+		return errors.New("it needs either a file or a URL")
+	case s.File != "":
+		return nil
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return errors.New("its URL has to begin with https:// or http://, and a host") // never the URL: it may hold a password
+	}
+	s.from = u.Scheme + "://" + u.Host
+	if s.Every <= 0 {
+		s.Every = DefaultEvery
+	}
+	s.Every = max(s.Every, LeastEvery)
+	return nil
+}
+
+// Run keeps the lists up to date until ctx ends: it looks at files every two
+// seconds, and asks each URL when its time has come. It returns when all its
+// goroutines have ended. It is to run once at a time.
+func (k *Keeper) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	files := false
+	for _, s := range k.sources {
+		if s.File != "" {
+			files = true
+			continue
+		}
+		all.Go(func() { k.follow(ctx, s) })
+	}
+	if files {
+		all.Go(func() { k.poll(ctx) })
+	}
+	all.Wait()
+}
+
+// follow asks one URL again and again.
+func (k *Keeper) follow(ctx context.Context, s *source) {
+	timer := time.NewTimer(time.Until(s.due))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		k.fetch(ctx, s)
+		timer.Reset(time.Until(s.due))
+	}
+}
+
+// fetch asks a URL once and takes over what it answers.
+func (k *Keeper) fetch(ctx context.Context, s *source) {
+	got, err := k.get(ctx, s)
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errSlow) {
+		return // we are told to stop: that is no problem of the URL's
+	}
+	now := time.Now()
+	var prefixes []netip.Prefix
+	if err == nil && !got.unchanged {
+		if prefixes, err = Parse(got.body); err == nil && len(prefixes) == 0 {
+			err = errEmpty
+		}
+	}
+	k.mu.Lock()
+	switch {
+	case err == nil && got.unchanged:
+		s.at = now
+	case err == nil:
+		err = k.take(s, Update{Name: s.Name, Prefixes: prefixes, At: now}, got.body)
+	}
+	if err != nil {
+		s.due = now.Add(max(s.retry(), min(got.retryAfter, s.Every)))
+		k.trouble(s, "fetch", fmt.Sprintf("%s: %v; %s", s.from, err, s.stays()))
+		k.mu.Unlock()
+		return
+	}
+	s.failures = 0
+	s.due = now.Add(s.pause())
+	k.over(s, "fetch", s.from+" answers again")
+	k.mu.Unlock()
+	if got.unchanged {
+		err = k.touchCopy(s, now)
+	} else {
+		s.validators = got.validators
+		err = k.writeCopy(s, got.body, now)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil {
+		k.trouble(s, "copy", fmt.Sprintf("no copy can be kept: %v; the list is in use all the same, but a start that cannot reach %s would not have it", err, s.from))
+		return
+	}
+	k.over(s, "copy", "a copy is kept again")
+}
+
+// pause is how long to wait after a fetch that went well: a crowd of machines
+// that were started at once shall not stay one.
+func (s *source) pause() time.Duration {
+	return s.Every + time.Duration(rand.Int64N(int64(s.Every/10)))
+}
+
+// retry is how long to wait after one that did not.
+func (s *source) retry() time.Duration {
+	wait := min(firstRetry<<min(s.failures, 10), lastRetry, s.Every)
+	s.failures++
+	return wait + time.Duration(rand.Int64N(int64(wait/10)))
+}
+
+var errEmpty = errors.New("it holds no address")
+
+// take makes a version the one in use, if nothing speaks against it. With
+// k.mu held.
+func (k *Keeper) take(s *source, u Update, raw []byte) error {
+	sum := sha256.Sum256(raw)
+	if s.held && sum == s.sum {
+		s.at = u.At
+		return nil
+	}
+	if k.options.Check != nil {
+		if err := k.options.Check(u); err != nil {
+			return err
+		}
+	}
+	s.held, s.sum, s.prefixes, s.at = true, sum, len(u.Prefixes), u.At
+	if k.options.Change != nil {
+		k.options.Change(u)
+	}
+	return nil
+}
+
+// stays says what goes on in spite of a problem.
+func (s *source) stays() string {
+	if !s.held {
+		return "it is empty until then"
+	}
+	return fmt.Sprintf("the %s of %s stay in use", count(s.prefixes), s.at.UTC().Format("2006-01-02 15:04 UTC"))
+}
+
+func count(n int) string {
+	if n == 1 {
+		return "1 prefix"
+	}
+	return fmt.Sprintf("%d prefixes", n)
+}
+
+// trouble tells a problem, unless it has been told. With k.mu held, or before
+// the Keeper is shared.
+func (k *Keeper) trouble(s *source, kind, text string) {
+	for i, p := range s.problems {
+		if p.kind != kind {
+			continue
+		}
+		if p.text != text {
+			s.problems[i].text = text
+			k.log(s, text)
+		}
+		return
+	}
+	s.problems = append(s.problems, problem{kind, text})
+	k.log(s, text)
+}
+
+// over tells that a problem has ended, if there was one.
+func (k *Keeper) over(s *source, kind, text string) {
+	for i, p := range s.problems {
+		if p.kind == kind {
+			s.problems = append(s.problems[:i], s.problems[i+1:]...)
+			k.log(s, fmt.Sprintf("%s: %s", text, count(s.prefixes)))
+			return
+		}
+	}
+}
+
+func (k *Keeper) log(s *source, text string) {
+	if k.options.Log != nil {
+		k.options.Log(fmt.Sprintf("%s %s: %s", k.options.What, s.Name, text))
+	}
+}
+
+// Status tells how each source is, in the order given.
+func (k *Keeper) Status() []Status {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := make([]Status, len(k.sources))
+	for i, s := range k.sources {
+		all[i] = Status{Name: s.Name, From: s.from, Prefixes: s.prefixes, At: s.at}
+		if n := len(s.problems); n > 0 {
+			all[i].Problem = s.problems[n-1].text
+		}
+	}
+	return all
+}
+
+func (k *Keeper) openFolder() {
+	if k.options.Folder == "" {
+		return
+	}
+	k.folder = k.options.Folder
+	if err := os.MkdirAll(k.folder, 0o700); err == nil {
+		k.sweep()
+	} // else: the first copy says so
+}

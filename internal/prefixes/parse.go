@@ -1,0 +1,217 @@
+// Package prefixes reads lists of addresses, as files hold them and as
+// operators publish them, and keeps them up to date.
+//
+// Parse reads one list. A Keeper holds many, from files and URLs: it notices
+// what has changed, keeps the last good version of each, and says what went
+// wrong.
+package prefixes
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// MaxSize is how many bytes a list may have, unpacked.
+	MaxSize = 64 << 20
+	// MaxPrefixes is how many prefixes a list may have; each takes 32 bytes
+	// here, and about as much in a table.
+	MaxPrefixes = 2_000_000
+
+	maxFaults = 3 // of a list are told in full
+)
+
+// A Fault is one place of a list that cannot be read.
+type Fault struct {
+	Line int // from 1
+	Text string
+}
+
+// A ParseError says why a list was refused as a whole. One broken line is
+// enough: it may be the sign of a page of HTML, of half a file, of another
+// format, and a list that is silently shorter than its file helps nobody.
+type ParseError struct {
+	Faults []Fault // the first few
+	More   int     // faults that are not told
+}
+
+func (e *ParseError) Error() string {
+	var b strings.Builder
+	for i, fault := range e.Faults {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "line %d: %s", fault.Line, fault.Text)
+	}
+	switch {
+	case e.More == 1:
+		b.WriteString("; and 1 more line")
+	case e.More > 1:
+		fmt.Fprintf(&b, "; and %d more lines", e.More)
+	}
+	return b.String()
+}
+
+// Hint says what to do about it.
+func (e *ParseError) Hint() string {
+	return "a list holds one address, prefix or FIRST-LAST a line, comments behind # or ;, or it is JSON as operators publish it"
+}
+
+var (
+	errHTML  = errors.New("a page of HTML or XML, not a list of addresses")
+	errUTF16 = errors.New("it is UTF-16: save it as UTF-8")
+)
+
+// Parse reads a list: text, or JSON when it begins with { or [, either of
+// them packed with gzip or not. Prefixes come as they stand, unmapped and
+// masked, some perhaps twice. A list without any is no error here.
+//
+// Text holds one address, prefix or range (FIRST-LAST) a line. What follows
+// # or ; is a comment; words and columns behind the first are ignored, so that
+// geofeeds (RFC 8805), DROP lists and the columns of other feeds can be read.
+//
+// Refused as a whole (*ParseError, or another error) is a list with a broken
+// line, one beyond MaxSize or MaxPrefixes, and one with a prefix shorter than
+// /8 that covers addresses of the open Internet: nobody means those.
+func Parse(data []byte) ([]netip.Prefix, error) {
+	data, err := unpack(data, MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
+		return nil, errUTF16
+	}
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	var l list
+	switch first := bytes.TrimLeft(data, "\xef\xbb\xbf\x00 \t\r\n"); {
+	case len(first) == 0:
+	case first[0] == '<':
+		return nil, errHTML
+	case first[0] == '{', first[0] == '[':
+		err = l.json(data)
+	default:
+		err = l.text(string(data))
+	}
+	if err == nil && len(l.faults) > 0 {
+		err = &ParseError{Faults: l.faults, More: l.more}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.prefixes, nil
+}
+
+// unpack undoes gzip, which is told by its first bytes.
+func unpack(data []byte, most int) ([]byte, error) {
+	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		r, err := gzip.NewReader(bytes.NewReader(data))
+		if err == nil {
+			data, err = io.ReadAll(io.LimitReader(r, int64(most)+1))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("gzip: %v", err)
+		}
+	}
+	if len(data) > most {
+		return nil, errSize(most)
+	}
+	return data, nil
+}
+
+func errSize(most int) error { return fmt.Errorf("it is larger than %d MiB", most>>20) }
+
+// A list is what Parse has read so far.
+type list struct {
+	prefixes []netip.Prefix
+	faults   []Fault
+	more     int
+}
+
+func (l *list) fault(line int, format string, args ...any) {
+	if len(l.faults) == maxFaults {
+		l.more++
+		return
+	}
+	l.faults = append(l.faults, Fault{line, fmt.Sprintf(format, args...)})
+}
+
+var errMany = fmt.Errorf("it holds more than %d prefixes", MaxPrefixes)
+
+// add takes a masked prefix.
+func (l *list) add(line int, p netip.Prefix) error {
+	if tooWide(p) {
+		l.fault(line, "%s is shorter than /8: that is a good part of the Internet, and surely not meant", p)
+		return nil
+	}
+	if len(l.prefixes) == MaxPrefixes {
+		return errMany
+	}
+	l.prefixes = append(l.prefixes, p)
+	return nil
+}
+
+var globalUnicast = netip.MustParsePrefix("2000::/3")
+
+// tooWide reports whether p is shorter than /8 and covers addresses that
+// clients have. Lists of reserved space ("bogons") hold 224.0.0.0/3 and
+// fc00::/7, which harm nobody.
+func tooWide(p netip.Prefix) bool {
+	switch {
+	case p.Bits() >= 8:
+		return false
+	case p.Addr().Is4():
+		return p.Addr().As4()[0] < 224
+	}
+	return p.Overlaps(globalUnicast)
+}
+
+// parsePrefix reads an address or a prefix. An IPv4-mapped one is IPv4, and
+// bits behind the length are dropped.
+func parsePrefix(s string) (netip.Prefix, bool) {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		if addr.Zone() != "" {
+			return netip.Prefix{}, false
+		}
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), true
+	}
+	if strings.IndexByte(s, '/') < 0 {
+		return netip.Prefix{}, false
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	if p.Addr().Is4In6() {
+		if p.Bits() < 96 {
+			return netip.Prefix{}, false
+		}
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), true
+}
+
+// parseAddr reads an address without zone, unmapped.
+func parseAddr(s string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(s)
+	return addr.Unmap(), err == nil && addr.Zone() == ""
+}
+
+// quote shortens what stands in a list, for a message.
+func quote(s string) string {
+	const most = 40
+	if len(s) > most {
+		cut := most
+		for cut > 0 && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		return fmt.Sprintf("%q…", s[:cut])
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -1,0 +1,15 @@
+//go:build unix
+
+package prefixes
+
+import "os"
+
+// syncFolder has a rename reach the disk.
+func syncFolder(folder string) error {
+	d, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
