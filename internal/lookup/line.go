@@ -1,0 +1,270 @@
+package lookup
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// terms are the times and sizes of a line.
+type terms struct {
+	positive time.Duration // how long values hold
+	renew    time.Duration // a request renews them from then on
+	hold     time.Duration // how long they hold, in all, while renewals fail
+	negative time.Duration // how long it holds that there are none
+	places   int           // addresses that are remembered
+	limits   [lanes]int    // look-ups at once
+}
+
+const (
+	patience   = 2 * time.Second        // a look-up takes at most
+	impatience = 500 * time.Millisecond // when others wait
+	maxCalls   = 1024                   // calls of wait at once; more wait for these
+)
+
+// backoff is how long an address is left alone after a look-up that failed,
+// the nth in a row.
+func backoff(n uint8) time.Duration {
+	return min(time.Minute<<min(n-1, 3), 5*time.Minute)
+}
+
+// A line looks one kind of thing up about addresses, in the background, and
+// remembers it.
+type line[T any] struct {
+	terms terms
+	look  func(context.Context, netip.Addr) ([]T, error) // values with an error: not all of them
+	rate  func([]T) rank
+	mute  func() bool // DNS does not answer at all: no network's fault
+	began time.Time
+	table *table[T]
+	calls chan struct{}
+
+	ctx    context.Context // its end is the line's
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+
+	mu     sync.Mutex
+	queue  queue
+	closed bool
+	looked uint64 // look-ups that ended
+	failed uint64 // those without an answer
+}
+
+func newLine[T any](t terms, look func(context.Context, netip.Addr) ([]T, error), rate func([]T) rank, mute func() bool) *line[T] {
+	l := &line[T]{
+		terms: t, look: look, rate: rate, mute: mute,
+		began: time.Now(),
+		table: newTable[T](t.places),
+		calls: make(chan struct{}, maxCalls),
+		queue: newQueue(t.limits),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+func (l *line[T]) now() int64 { return int64(time.Since(l.began)) }
+
+// get returns what is known of an address, and has it looked up when it is
+// time to. It never waits.
+func (l *line[T]) get(addr netip.Addr) (values []T, known bool) {
+	now := l.now()
+	e := l.table.find(addr)
+	if e == nil || now >= e.askAt {
+		l.request(addr)
+	}
+	if e == nil || now >= e.until {
+		return nil, false
+	}
+	return e.values, e.known
+}
+
+func (l *line[T]) request(addr netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.enqueue(addr, false)
+}
+
+// enqueue returns the item of an address, a new one if need be, and nil when
+// there is nothing to look up: the line is closed, the queue full, or
+// somebody was faster.
+func (l *line[T]) enqueue(addr netip.Addr, must bool) *item {
+	if l.closed {
+		return nil
+	}
+	if it := l.queue.items[addr]; it != nil {
+		return it
+	}
+	e, now := l.table.find(addr), l.now()
+	if e != nil && now < e.askAt {
+		return nil
+	}
+	renew := e != nil && len(e.values) > 0 && now < e.until
+	it := l.queue.push(addr, renew, must)
+	l.start()
+	return it
+}
+
+// start begins the look-ups for which there are places.
+func (l *line[T]) start() {
+	for k := range lanes {
+		for {
+			it := l.queue.next(k)
+			if it == nil {
+				break
+			}
+			var ctx context.Context
+			ctx, it.cancel = context.WithTimeout(l.ctx, patience)
+			if k != doubtful {
+				it.hurry = time.AfterFunc(impatience, func() { l.hurry(it) })
+			}
+			l.ended.Add(1)
+			go l.run(ctx, it)
+		}
+	}
+}
+
+func (l *line[T]) run(ctx context.Context, it *item) {
+	defer l.ended.Done()
+	values, err := l.look(ctx, it.addr)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue.ended(it)
+	switch {
+	case l.closed:
+		l.abandon(it)
+		return
+	case err != nil && it.hurried:
+		l.queue.again(it)
+	default:
+		e := l.remember(it.addr, values, err)
+		l.queue.finished(it, e.rank, err == nil, !l.mute())
+		if it.done != nil {
+			it.result = e
+			close(it.done)
+		}
+	}
+	l.start()
+}
+
+// hurry ends a look-up that is slow while others wait for its place.
+func (l *line[T]) hurry(it *item) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !it.running, it.hurry == nil:
+	case l.queue.crowded(it.lane):
+		it.hurried = true
+		it.cancel()
+	default:
+		it.hurry.Reset(impatience)
+	}
+}
+
+// remember makes an entry of what a look-up found.
+func (l *line[T]) remember(addr netip.Addr, values []T, err error) *entry[T] {
+	now := l.now()
+	l.looked++
+	old := l.table.find(addr)
+	e := &entry[T]{addr: addr, values: values, known: err == nil, rank: l.rate(values), since: now}
+	switch {
+	case err == nil && len(values) > 0:
+		e.until, e.askAt = now+int64(l.terms.positive), now+int64(l.terms.renew)
+	case err == nil:
+		e.until = now + int64(l.terms.negative)
+		e.askAt = e.until
+	default:
+		l.failed++
+		e.failures = 1
+		if old != nil {
+			e.failures = min(old.failures, 100) + 1
+		}
+		e.askAt = now + int64(backoff(e.failures))
+		e.until = e.askAt
+		if old != nil && old.known && len(old.values) > 0 && now < old.until {
+			// Silence is no reason to doubt what was confirmed.
+			e.values, e.known, e.rank, e.since = old.values, true, old.rank, old.since
+			e.until = max(old.until, old.since+int64(l.terms.hold))
+		}
+	}
+	l.table.put(now, e)
+	return e
+}
+
+// wait returns what is known of an address, once it has been looked up. It
+// returns early, with known false, when the context or the line ends.
+func (l *line[T]) wait(ctx context.Context, addr netip.Addr) (values []T, known bool) {
+	select {
+	case l.calls <- struct{}{}:
+		defer func() { <-l.calls }()
+	case <-ctx.Done():
+		return nil, false
+	case <-l.ctx.Done():
+		return nil, false
+	}
+	if e := l.table.find(addr); e != nil && l.now() < e.until {
+		l.get(addr) // renew it, maybe
+		return e.values, e.known
+	}
+	l.mu.Lock()
+	it := l.enqueue(addr, true)
+	if it == nil {
+		l.mu.Unlock()
+		if e := l.table.find(addr); e != nil && l.now() < e.until {
+			return e.values, e.known
+		}
+		return nil, false
+	}
+	if it.done == nil {
+		it.done = make(chan struct{})
+	}
+	it.waiters++
+	l.mu.Unlock()
+
+	select {
+	case <-it.done:
+		if e, ok := it.result.(*entry[T]); ok {
+			return e.values, e.known
+		}
+	case <-ctx.Done():
+		l.mu.Lock()
+		it.waiters--
+		l.mu.Unlock()
+	}
+	return nil, false
+}
+
+// abandon ends an item that will not be looked up.
+func (l *line[T]) abandon(it *item) {
+	delete(l.queue.items, it.addr)
+	if it.done != nil {
+		close(it.done)
+	}
+}
+
+// close ends all look-ups and awaits their end.
+func (l *line[T]) close() {
+	l.mu.Lock()
+	l.closed = true
+	for _, it := range l.queue.waiting {
+		l.abandon(it)
+	}
+	l.queue.waiting = nil
+	l.mu.Unlock()
+	l.cancel()
+	l.ended.Wait()
+}
+
+// stats adds the line's counts.
+func (l *line[T]) stats(s *Stats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.LookedUp += l.looked
+	s.Failed += l.failed
+	s.Dropped += l.queue.dropped
+	s.Waiting += len(l.queue.waiting)
+	for _, k := range l.queue.lanes {
+		s.Running += k.running
+	}
+}

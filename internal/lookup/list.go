@@ -1,0 +1,262 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// A List is a DNS list of addresses: a DNSBL (RFC 5782), or with a Key
+// Project Honey Pot's http:BL.
+type List struct {
+	Zone string // such as "dnsbl.dronebl.org"; "" with a Key: "dnsbl.httpbl.org"
+	Key  string // access key of http:BL: twelve letters a to z; never logged
+}
+
+const (
+	httpblZone = "dnsbl.httpbl.org"
+	maxZone    = 180 // bytes: with 32 nibbles before it, it is a name still
+	maxCodes   = 16  // answers that are kept for one address
+)
+
+// listTerms: what a list says holds for an hour, and no longer while it is
+// silent.
+var listTerms = terms{
+	positive: time.Hour,
+	renew:    45 * time.Minute,
+	hold:     time.Hour,
+	negative: time.Hour,
+	places:   1 << 15,
+	limits:   [lanes]int{proven: 4, untried: 16, doubtful: 8},
+}
+
+// When a list is tested again, if somebody asks for it.
+const (
+	retestGood   = time.Hour
+	retestFaulty = 10 * time.Minute
+	retestSilent = time.Minute
+)
+
+// A dnsList is one list, its look-ups and its self-test.
+type dnsList struct {
+	name   string // in the policy
+	suffix string // of every question: the zone, with its final dot
+	prefix string // of every question: the key of http:BL, with a dot
+	line   *line[netip.Addr]
+	ask    askFunc
+	log    func(string)
+
+	holds  atomic.Bool  // false: untested, or it lists everything
+	testAt atomic.Int64 // in the line's time: a request tests it from then on
+	tested chan struct{}
+	once   sync.Once
+	mu     sync.Mutex
+	said   string // the fault that was told last; "" none
+}
+
+var errKey = errors.New("the access key of http:BL has twelve letters a to z")
+
+func newList(name string, l List, h *health) (*dnsList, error) {
+	zone := l.Zone
+	if zone == "" && l.Key != "" {
+		zone = httpblZone
+	}
+	zone, ok := hostname(strings.ToLower(zone))
+	if !ok || len(zone) > maxZone {
+		return nil, fmt.Errorf("DNS list %s: zone %q is no host name of at most %d bytes", name, l.Zone, maxZone)
+	}
+	d := &dnsList{name: name, suffix: zone + ".", ask: h.watched, log: h.log, tested: make(chan struct{})}
+	if l.Key != "" {
+		if len(l.Key) != 12 || strings.Trim(l.Key, "abcdefghijklmnopqrstuvwxyz") != "" {
+			return nil, fmt.Errorf("DNS list %s: %w", name, errKey)
+		}
+		d.prefix = l.Key + "."
+	}
+	rate := func(codes []netip.Addr) rank {
+		if len(codes) > 0 {
+			return preferred
+		}
+		return unconfirmed
+	}
+	d.line = newLine(listTerms, d.codes, rate, h.silent.Load)
+	return d, nil
+}
+
+// question is the name to ask for.
+func (d *dnsList) question(addr netip.Addr) string {
+	b := make([]byte, 0, 255)
+	b = append(b, d.prefix...)
+	b = appendReversed(b, addr)
+	return string(append(b, d.suffix...))
+}
+
+var (
+	errRefused = errors.New("it refuses our questions (127.255.255.x): it does so for open resolvers, or to who asks too much")
+	errNoList  = errors.New("its answer is not in 127.0.0.0/8: is the zone a DNS list?")
+)
+
+// codes asks the list about one address. 127.255.255.x says that the list
+// does not answer us, which is an error; so is an answer outside of
+// 127.0.0.0/8.
+func (d *dnsList) codes(ctx context.Context, addr netip.Addr) ([]netip.Addr, error) {
+	found, err := d.ask(ctx, d.question(addr), dnsmessage.TypeA)
+	if err != nil {
+		return nil, err
+	}
+	return listCodes(found.addrs)
+}
+
+func listCodes(answers []netip.Addr) (codes []netip.Addr, err error) {
+	for _, a := range answers {
+		octets := a.As4()
+		switch {
+		case octets[0] != 127:
+			err = errNoList
+		case octets[1] == 255 && octets[2] == 255:
+			err = errRefused
+		case len(codes) < maxCodes:
+			codes = append(codes, a)
+		}
+	}
+	if len(codes) > 0 {
+		return codes, nil
+	}
+	return nil, err
+}
+
+// asks reports whether the list may be asked about an address: it is told to
+// a third party, who knows nothing of private ones.
+func (d *dnsList) asks(addr netip.Addr) bool {
+	if addr.Is4() {
+		octets := addr.As4()
+		shared := octets[0] == 100 && octets[1]&0xC0 == 64 // RFC 6598
+		if shared || octets[0] == 0 || octets[0] >= 240 {
+			return false
+		}
+	} else if d.prefix != "" {
+		return false // http:BL knows IPv4 only
+	}
+	return addr.IsGlobalUnicast() && !addr.IsPrivate()
+}
+
+func (d *dnsList) get(addr netip.Addr) []netip.Addr {
+	if !d.asks(addr) {
+		return nil
+	}
+	holds := d.holds.Load()
+	if now := d.line.now(); now >= d.testAt.Load() {
+		d.test()
+	}
+	if !holds {
+		return nil
+	}
+	codes, _ := d.line.get(addr)
+	return codes
+}
+
+func (d *dnsList) wait(ctx context.Context, addr netip.Addr) (codes []netip.Addr, known bool) {
+	if !d.asks(addr) {
+		return nil, false
+	}
+	select {
+	case <-d.tested:
+	case <-ctx.Done():
+		return nil, false
+	case <-d.line.ctx.Done():
+		return nil, false
+	}
+	if !d.holds.Load() {
+		return nil, false
+	}
+	return d.line.wait(ctx, addr)
+}
+
+// test begins the self-test of RFC 5782 §5, unless one is in progress.
+func (d *dnsList) test() {
+	at := d.testAt.Load()
+	if d.line.now() < at || !d.testAt.CompareAndSwap(at, d.line.now()+int64(retestSilent)) {
+		return
+	}
+	l := d.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.ended.Add(1)
+	go func() {
+		defer l.ended.Done()
+		ctx, cancel := context.WithTimeout(l.ctx, 2*patience)
+		defer cancel()
+		fault, again := d.fault(ctx)
+		if l.ctx.Err() == nil {
+			d.testAt.Store(l.now() + int64(again))
+			d.tell(fault)
+			d.once.Do(func() { close(d.tested) })
+		}
+	}()
+}
+
+// fault is what the self-test finds wrong, and when to test again. A list
+// that lists what it must not holds for nobody; any other fault is said, and
+// what the list answers is taken as it is.
+func (d *dnsList) fault(ctx context.Context) (fault string, again time.Duration) {
+	nobody, somebody := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.AddrFrom4([4]byte{127, 0, 0, 2})
+	if d.prefix != "" {
+		somebody = netip.AddrFrom4([4]byte{127, 1, 1, 1}) // http:BL API specification, Testing
+	}
+	no, err := d.codes(ctx, nobody)
+	if err == nil && len(no) > 0 {
+		d.holds.Store(false)
+		return fmt.Sprintf("lists %v, and so everybody: its answers hold for nobody until that ends (tested again every %v)", nobody, retestFaulty), retestFaulty
+	}
+	if err == nil || !d.tainted() {
+		d.holds.Store(true)
+	}
+	if err != nil {
+		return "could not be tested: " + err.Error(), retestSilent
+	}
+	yes, err := d.codes(ctx, somebody)
+	switch {
+	case err != nil:
+		return "could not be tested: " + err.Error(), retestSilent
+	case len(yes) == 0 && d.prefix != "":
+		return fmt.Sprintf("does not list its test entry %v: the access key may be wrong or no longer active; its answers are used as they are", somebody), retestFaulty
+	case len(yes) == 0:
+		return fmt.Sprintf("does not list its test entry %v: the zone may be wrong or gone; its answers are used as they are", somebody), retestFaulty
+	}
+	return "", retestGood
+}
+
+// tainted reports whether a test found that the list lists everybody, and
+// none since found otherwise.
+func (d *dnsList) tainted() bool {
+	select {
+	case <-d.tested:
+		return !d.holds.Load()
+	default:
+		return false
+	}
+}
+
+// tell says what is wrong with the list once, and once when it is right
+// again.
+func (d *dnsList) tell(fault string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if fault == d.said {
+		return
+	}
+	d.said = fault
+	if fault == "" {
+		fault = "is in order again"
+	}
+	d.log("DNS list " + d.name + " " + fault)
+}

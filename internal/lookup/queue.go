@@ -1,0 +1,363 @@
+package lookup
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Bounds of a queue.
+const (
+	maxWaiting  = 4096 // addresses that wait for their look-up
+	maxNetworks = 8192 // networks that are remembered
+	samples     = 8    // of those who wait, to find one that gives way
+)
+
+// A queue says which address is looked up next. Whoever sends forged claims
+// from many addresses, or has a reverse zone that does not answer, must not
+// keep a crawler waiting:
+//
+//   - Of a network (/24, /48) one address is looked up at a time.
+//   - Networks wait in one of three lanes, each with places of its own: those
+//     in which something was confirmed, those nothing is known of, and those
+//     that were refused or did not answer. None takes a place of another.
+//   - In a lane it is the turn of wide prefixes (/16, /32) in a circle; within
+//     one, of its networks in a circle; within a network chance decides,
+//     after confirmed addresses that are to be renewed.
+//   - In the first two lanes a look-up that is slow gives its place up when
+//     others wait, and waits again in the third (see line.hurry).
+//   - When too many wait, one of those goes whose prefix has the most waiting.
+//
+// A queue is guarded by the lock of its line.
+type queue struct {
+	items    map[netip.Addr]*item // waiting or running: single-flight
+	waiting  []*item
+	networks map[netip.Prefix]*network
+	wides    map[netip.Prefix]*wide // those with something waiting
+	lanes    [lanes]laneState
+	dropped  uint64
+}
+
+// A lane is what is known of a network.
+type lane uint8
+
+const (
+	proven   lane = iota // something was confirmed there
+	untried              // nothing is known
+	doubtful             // it was refused, or its DNS did not answer
+	lanes
+)
+
+type laneState struct {
+	limit, running int
+	ring           []*wide
+}
+
+// An item is an address that waits for its look-up or has it.
+type item struct {
+	addr    netip.Addr
+	network *network
+	renew   bool // it is confirmed already
+	at, all int  // where it stands in its network's slice, in waiting
+	lane    lane // in which it runs
+	running bool
+	hurried bool // told to give its place up
+	cancel  context.CancelFunc
+	hurry   *time.Timer   // tells it so; nil in the lane where nobody is hurried
+	waiters int           // calls that wait for it: it is not dropped
+	done    chan struct{} // closed at the end; nil: nobody waits
+	result  any           // an *entry, for those who wait
+}
+
+type network struct {
+	prefix       netip.Prefix
+	wide         *wide   // while something waits
+	renew, fresh []*item // waiting
+	running      bool
+	ready        bool // it stands in a list of its wide prefix
+	rank         rank // the highest that was found
+	failing      bool // the last look-up had no answer
+	refused      bool // something was not confirmed
+}
+
+func (n *network) lane() lane {
+	switch {
+	case n.failing:
+		return doubtful
+	case n.rank == preferred:
+		return proven
+	case n.refused:
+		return doubtful
+	}
+	return untried
+}
+
+func (n *network) waiting() int { return len(n.renew) + len(n.fresh) }
+
+type wide struct {
+	prefix  netip.Prefix
+	waiting int
+	ready   [lanes][]*network
+	inRing  [lanes]bool
+}
+
+func newQueue(limits [lanes]int) queue {
+	q := queue{
+		items:    make(map[netip.Addr]*item),
+		networks: make(map[netip.Prefix]*network),
+		wides:    make(map[netip.Prefix]*wide),
+	}
+	for i, limit := range limits {
+		q.lanes[i].limit = limit
+	}
+	return q
+}
+
+// prefixes returns the network of an address and the wide prefix around it.
+func prefixes(addr netip.Addr) (narrow, wide netip.Prefix) {
+	if addr.Is4() {
+		narrow, _ = addr.Prefix(24)
+		wide, _ = addr.Prefix(16)
+	} else {
+		narrow, _ = addr.Prefix(48)
+		wide, _ = addr.Prefix(32)
+	}
+	return narrow, wide
+}
+
+// push lets an address wait that is not in the queue. It returns nil when
+// there is no room; must makes room in any case.
+func (q *queue) push(addr netip.Addr, renew, must bool) *item {
+	narrow, _ := prefixes(addr)
+	if len(q.waiting) >= maxWaiting && !q.makeRoom(addr, renew) && !must {
+		q.dropped++
+		return nil
+	}
+	n := q.networks[narrow]
+	if n == nil {
+		if len(q.networks) >= maxNetworks {
+			q.forgetOne()
+		}
+		n = &network{prefix: narrow}
+		q.networks[narrow] = n
+	}
+	it := &item{addr: addr, network: n, renew: renew}
+	q.items[addr] = it
+	q.add(it)
+	return it
+}
+
+// makeRoom drops one that waits in a prefix with more waiting than that of
+// addr has. A renewal takes the place of anything new.
+func (q *queue) makeRoom(addr netip.Addr, renew bool) bool {
+	narrow, around := prefixes(addr)
+	inWide, inNetwork := 0, 0
+	if w := q.wides[around]; w != nil {
+		inWide = w.waiting
+	}
+	if n := q.networks[narrow]; n != nil {
+		inNetwork = n.waiting()
+	}
+	if renew {
+		inWide, inNetwork = -1, -1
+	}
+	var victim *item
+	for range samples {
+		it := q.waiting[rand.IntN(len(q.waiting))]
+		w, n := it.network.wide.waiting, it.network.waiting()
+		if it.waiters == 0 && !it.renew && it.network.lane() != proven &&
+			(w > inWide || w == inWide && n > inNetwork) {
+			victim, inWide, inNetwork = it, w, n
+		}
+	}
+	if victim == nil {
+		return false
+	}
+	q.remove(victim)
+	delete(q.items, victim.addr)
+	q.dropped++
+	return true
+}
+
+// forgetOne forgets a network in which nothing happens: of a few that come by
+// chance, the one that is lowest in rank.
+func (q *queue) forgetOne() {
+	var victim *network
+	seen := 0
+	for _, n := range q.networks {
+		if n.running || n.waiting() > 0 {
+			continue
+		}
+		if victim == nil || n.rank < victim.rank {
+			victim = n
+		}
+		if seen++; seen == samples {
+			break
+		}
+	}
+	if victim != nil {
+		delete(q.networks, victim.prefix)
+	}
+}
+
+// add puts an item among those who wait.
+func (q *queue) add(it *item) {
+	n := it.network
+	if n.wide == nil {
+		_, around := prefixes(it.addr)
+		w := q.wides[around]
+		if w == nil {
+			w = &wide{prefix: around}
+			q.wides[around] = w
+		}
+		n.wide = w
+	}
+	list := n.list(it)
+	it.at = len(*list)
+	*list = append(*list, it)
+	it.all = len(q.waiting)
+	q.waiting = append(q.waiting, it)
+	n.wide.waiting++
+	q.makeReady(n)
+}
+
+func (n *network) list(it *item) *[]*item {
+	if it.renew {
+		return &n.renew
+	}
+	return &n.fresh
+}
+
+// makeReady gives a network its turn in the circle, if it has something to
+// look up and no look-up in progress.
+func (q *queue) makeReady(n *network) {
+	if n.ready || n.running || n.waiting() == 0 {
+		return
+	}
+	n.ready = true
+	k := n.lane()
+	n.wide.ready[k] = append(n.wide.ready[k], n)
+	q.makeTurn(n.wide, k)
+}
+
+func (q *queue) makeTurn(w *wide, k lane) {
+	if w.inRing[k] || len(w.ready[k]) == 0 {
+		return
+	}
+	l := &q.lanes[k]
+	if len(l.ring) > 2*len(q.wides)+64 { // most have nothing any more: they were dropped
+		l.ring = slices.DeleteFunc(l.ring, func(w *wide) bool {
+			w.inRing[k] = len(w.ready[k]) > 0
+			return !w.inRing[k]
+		})
+	}
+	w.inRing[k] = true
+	l.ring = append(l.ring, w)
+}
+
+// remove takes an item out from among those who wait.
+func (q *queue) remove(it *item) {
+	n := it.network
+	list := n.list(it)
+	last := len(*list) - 1
+	(*list)[it.at] = (*list)[last]
+	(*list)[it.at].at = it.at
+	(*list)[last] = nil
+	*list = (*list)[:last]
+
+	last = len(q.waiting) - 1
+	q.waiting[it.all] = q.waiting[last]
+	q.waiting[it.all].all = it.all
+	q.waiting[last] = nil
+	q.waiting = q.waiting[:last]
+
+	w := n.wide
+	if n.waiting() == 0 {
+		n.wide = nil
+		n.renew, n.fresh = nil, nil
+		if n.ready {
+			n.ready = false
+			for k := range w.ready {
+				w.ready[k] = slices.DeleteFunc(w.ready[k], func(other *network) bool { return other == n })
+			}
+		}
+	}
+	if w.waiting--; w.waiting == 0 {
+		delete(q.wides, w.prefix)
+	}
+}
+
+// next takes the item whose turn it is in a lane that has a free place, and
+// nil without one. The item runs from then on.
+func (q *queue) next(k lane) *item {
+	l := &q.lanes[k]
+	if l.running >= l.limit {
+		return nil
+	}
+	for len(l.ring) > 0 {
+		w := l.ring[0]
+		l.ring[0] = nil
+		l.ring = l.ring[1:]
+		w.inRing[k] = false
+		if len(w.ready[k]) == 0 {
+			continue
+		}
+		n := w.ready[k][0]
+		w.ready[k] = slices.Delete(w.ready[k], 0, 1)
+		n.ready = false
+		q.makeTurn(w, k)
+
+		from := n.renew
+		if len(from) == 0 {
+			from = n.fresh
+		}
+		it := from[rand.IntN(len(from))]
+		q.remove(it)
+		it.running, it.hurried, it.lane = true, false, k
+		n.running = true
+		l.running++
+		return it
+	}
+	return nil
+}
+
+// crowded reports whether somebody waits for a place in a full lane.
+func (q *queue) crowded(k lane) bool {
+	l := &q.lanes[k]
+	return l.running >= l.limit && slices.ContainsFunc(l.ring, func(w *wide) bool { return len(w.ready[k]) > 0 })
+}
+
+// ended takes note that an item runs no more.
+func (q *queue) ended(it *item) {
+	it.cancel()
+	if it.hurry != nil {
+		it.hurry.Stop()
+	}
+	it.running, it.cancel, it.hurry = false, nil, nil
+	it.network.running = false
+	q.lanes[it.lane].running--
+}
+
+// again lets an item wait once more, which was too slow for others who wait.
+func (q *queue) again(it *item) {
+	it.network.failing = true
+	q.add(it)
+}
+
+// finished takes note of what became of an item: r is what was found,
+// silence that there was no answer.
+func (q *queue) finished(it *item, r rank, answered, silence bool) {
+	n := it.network
+	delete(q.items, it.addr)
+	n.rank = max(n.rank, r)
+	switch {
+	case answered:
+		n.failing = false
+		n.refused = n.refused || r == unconfirmed
+	case silence:
+		n.failing = true
+	}
+	q.makeReady(n)
+}
