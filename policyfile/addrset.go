@@ -2,9 +2,11 @@ package policyfile
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"fairshare"
 
@@ -12,65 +14,103 @@ import (
 )
 
 // An AddrSet is a set of prefixes, looked up by longest match without
-// allocating. It does not change once its file is read.
+// allocating. It is safe for concurrent use.
 type AddrSet struct {
-	own    bart.Lite
-	tables []*bart.Lite // own, unless it is empty, and those of the lists
+	table    atomic.Pointer[bart.Lite] // its own prefixes, never changed once it stands here; nil means none
+	prefixes []netip.Prefix            // as written
 
-	prefixes []netip.Prefix // its own, as written
-	lists    []string       // names of lists that are part of it
+	lists []*AddrSet // that are part of it, and have none themselves
+	names []string   // of lists
+
+	elsewhere bool // its prefixes are not in the policy: see Replace
 }
 
 var _ fairshare.AddrSet = (*AddrSet)(nil)
 
 // Contains reports whether an unmapped address without zone is in the set.
 func (s *AddrSet) Contains(addr netip.Addr) bool {
-	for _, t := range s.tables {
-		if t.Contains(addr) {
+	if t := s.table.Load(); t != nil && t.Contains(addr) {
+		return true
+	}
+	for _, list := range s.lists {
+		if t := list.table.Load(); t != nil && t.Contains(addr) {
 			return true
 		}
 	}
 	return false
 }
 
+// Replace puts prefixes in place of the set's own, at once for everybody who
+// asks it or a set that has it as a list. It is for the sets of
+// [File.Sources]. Of IPv4-mapped prefixes IPv4 is meant; invalid ones are passed over.
+func (s *AddrSet) Replace(prefixes []netip.Prefix) {
+	t := &bart.Lite{}
+	for _, p := range prefixes {
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		t.Insert(p)
+	}
+	s.table.Store(t)
+}
+
 // Prefixes returns the prefixes of the set, masked and in order, each once.
 func (s *AddrSet) Prefixes() []netip.Prefix {
 	var all bart.Lite
-	for _, t := range s.tables {
+	for _, t := range s.tables() {
 		all.Union(t)
 	}
 	return slices.AppendSeq([]netip.Prefix(nil), all.AllSorted())
 }
 
 // Lists returns the names of the lists that are part of the set.
-func (s *AddrSet) Lists() []string { return slices.Clone(s.lists) }
+func (s *AddrSet) Lists() []string { return slices.Clone(s.names) }
 
 // String names what the set is made of, shortened.
 func (s *AddrSet) String() string { return addrWords(s) }
 
+// tables returns what the set is made of now.
+func (s *AddrSet) tables() []*bart.Lite {
+	var tables []*bart.Lite
+	for _, part := range append([]*AddrSet{s}, s.lists...) {
+		if t := part.table.Load(); t != nil {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
 // size returns how many prefixes there are in all.
 func (s *AddrSet) size() int {
 	n := 0
-	for _, t := range s.tables {
+	for _, t := range s.tables() {
 		n += t.Size()
 	}
 	return n
 }
 
+// changes reports whether some of its prefixes are not in the policy.
+func (s *AddrSet) changes() bool {
+	return s.elsewhere || slices.ContainsFunc(s.lists, (*AddrSet).changes)
+}
+
+// add is for a set that nobody asks yet.
 func (s *AddrSet) add(p netip.Prefix) {
-	if len(s.prefixes) == 0 {
-		s.tables = append(s.tables, &s.own)
+	t := s.table.Load()
+	if t == nil {
+		t = &bart.Lite{}
+		s.table.Store(t)
 	}
-	s.own.Insert(p)
+	t.Insert(p)
 	s.prefixes = append(s.prefixes, p)
 }
 
 func (s *AddrSet) addList(name string, list *AddrSet) {
-	if slices.Contains(s.lists, name) {
+	if slices.Contains(s.names, name) {
 		return
 	}
-	s.tables = append(s.tables, list.tables...)
-	s.lists = append(s.lists, name)
+	s.lists = append(s.lists, list)
+	s.names = append(s.names, name)
 }
 
 // addrs reads prefixes and addresses, and names of lists when lists is given.
@@ -90,13 +130,12 @@ func (r *reader) addrs(n *node, what string, lists map[string]*AddrSet) *AddrSet
 		} else if lists == nil {
 			r.fault(item, "", "%s: %s is no address and no prefix", what, quote(s))
 		} else if !r.broken {
-			known := make([]string, 0, len(lists))
-			for name := range lists {
-				known = append(known, name)
-			}
-			slices.Sort(known)
-			hint := didYouMean(s, known)
-			if strings.Contains(s, ",") {
+			hint := didYouMean(s, slices.Sorted(maps.Keys(lists)))
+			if _, dns := r.file.DNS.Lists[s]; dns {
+				hint = "listed: " + s
+			} else if listFile(s) {
+				hint = "lists: {NAME: {file: " + shorten(s) + "}}, then addr: NAME"
+			} else if strings.Contains(s, ",") {
 				hint = "several values stand in brackets: [a, b]"
 			}
 			r.fault(item, hint, "%s: %s is no address, no prefix, and no list has this name", what, quote(s))

@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,6 +18,25 @@ var update = flag.Bool("update", false, "rewrite the expectations in testdata")
 // expectMark begins the lines of a test file that say what is expected of the
 // lines above them.
 const expectMark = "#| "
+
+// someBots is a table of bots; one that is called broken.json cannot be read.
+func someBots(table string) ([]BotName, error) {
+	if filepath.Base(table) == "broken.json" {
+		return nil, errors.New(filepath.Base(table) + ": line 3: a name is needed")
+	}
+	search, ai := []string{"search"}, []string{"ai"}
+	return []BotName{
+		{Name: "googlebot", Categories: search, Checked: true},
+		{Name: "bingbot", Categories: search, Checked: true},
+		{Name: "google-extended", Categories: ai},
+		{Name: "google-read-aloud", Categories: []string{"fetcher"}, Checked: true, Steered: true},
+		{Name: "gptbot", Categories: ai, Checked: true},
+		{Name: "80legs", Categories: []string{"seo"}},
+		{Name: "facebookexternalhit", Categories: []string{"preview"}, Checked: true, Steered: true},
+		{Name: "archiver", Categories: []string{"archive"}},
+		{Name: "oversized", Category: true},
+	}, nil
+}
 
 // testCases runs each file below testdata/dir: what tell says of it must be
 // what stands at its end.
@@ -38,7 +58,7 @@ func testCases(t *testing.T, dir string, tell func(t *testing.T, f *File, err er
 					want += strings.TrimPrefix(strings.TrimPrefix(line, "#|"), " ")
 				}
 			}
-			f, err := Parse(path, source)
+			f, err := Options{Bots: someBots}.Parse(path, source)
 			got := tell(t, f, err)
 			got = strings.ReplaceAll(got, path, filepath.Base(path))
 			if *update {

@@ -10,10 +10,28 @@ import (
 	"github.com/gaissmai/bart"
 )
 
+// A test is a match, and whether it does a client good to fit, as it does in
+// an allow: bots fit fewer of these, see [fairshare.Match].
+type test struct {
+	*fairshare.Match
+	kind bool
+}
+
+func testOf(rule *fairshare.Rule) test { return test{&rule.Match, rule.Action == fairshare.Allow} }
+
+// nots returns what stands in the nots of t.
+func (t test) nots() []test {
+	list := make([]test, len(t.Not))
+	for i := range t.Not {
+		list[i] = test{&t.Not[i], !t.kind}
+	}
+	return list
+}
+
 // covers reports whether a surely holds for every request that b holds for.
-func covers(a, b *fairshare.Match) bool {
+func covers(a, b test) bool {
 	for name, texts := range a.Header {
-		if !coversTexts(texts, headerTexts(b, name), containsCovers) {
+		if !coversTexts(texts, headerTexts(b.Match, name), containsCovers) {
 			return false
 		}
 	}
@@ -22,8 +40,8 @@ func covers(a, b *fairshare.Match) bool {
 			return false
 		}
 	}
-	for i := range a.Not {
-		if !slices.ContainsFunc(b.Not, func(not fairshare.Match) bool { return covers(&not, &a.Not[i]) }) {
+	for _, not := range a.nots() {
+		if !slices.ContainsFunc(b.nots(), func(t test) bool { return covers(t, not) }) {
 			return false
 		}
 	}
@@ -32,16 +50,76 @@ func covers(a, b *fairshare.Match) bool {
 		(a.Host == nil || coversTexts(a.Host, b.Host, foldedGlobCovers)) &&
 		(a.Method == nil || coversTexts(a.Method, b.Method, strings.EqualFold)) &&
 		(a.Cookie == nil || coversTexts(a.Cookie, b.Cookie, cookieCovers)) &&
-		(a.UserAgent == nil || coversTexts(a.UserAgent, b.UserAgent, containsCovers))
+		(a.UserAgent == nil || coversTexts(a.UserAgent, b.UserAgent, containsCovers)) &&
+		(a.Hostname == nil || coversTexts(a.Hostname, b.Hostname, globCovers)) &&
+		(a.Bot == nil || coversBots(a, b)) &&
+		(a.Listed == nil || coversListed(a.Listed, b.Listed))
+}
+
+// coversBots compares words of bots. Where it does good to fit, each of them
+// holds for some verified bots only, and forged for nobody.
+func coversBots(a, b test) bool {
+	if b.Bot == nil {
+		return false
+	}
+	covers := func(s, t string) bool {
+		switch {
+		case s == "known", s == "verified" && a.kind:
+			return !a.kind || b.kind
+		case s == "verified":
+			return b.kind || t == "verified"
+		case s == "forged":
+			return !a.kind && !b.kind && t == "forged"
+		}
+		return s == t && (!a.kind || b.kind)
+	}
+	for _, t := range b.Bot {
+		if !slices.ContainsFunc(a.Bot, func(s string) bool { return covers(s, t) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// botsOverlap reports whether some bot may fit both.
+func botsOverlap(a, b test) bool {
+	if a.Bot == nil || b.Bot == nil {
+		return true
+	}
+	// Forged bots have nothing in common with those of other words but known.
+	overlap := func(s, t string) bool {
+		if s == "forged" && a.kind || t == "forged" && b.kind {
+			return false
+		}
+		return (s == "forged") == (t == "forged") || s == "known" && !a.kind || t == "known" && !b.kind
+	}
+	return slices.ContainsFunc(a.Bot, func(s string) bool {
+		return slices.ContainsFunc(b.Bot, func(t string) bool { return overlap(s, t) })
+	})
+}
+
+// coversListed reports whether each condition of b is one of a, or narrower.
+func coversListed(a, b []fairshare.Listing) bool {
+	covers := func(s, t fairshare.Listing) bool {
+		codes := s.Codes == nil || t.Codes != nil && !slices.ContainsFunc(t.Codes, func(code netip.Prefix) bool {
+			return !slices.ContainsFunc(s.Codes, func(p netip.Prefix) bool { return p.Bits() <= code.Bits() && p.Contains(code.Addr()) })
+		})
+		return s.List == t.List && codes && s.Threat <= t.Threat &&
+			(s.Types == 0 || t.Types != 0 && t.Types&^s.Types == 0) &&
+			(s.Days == 0 || t.Days != 0 && t.Days <= s.Days)
+	}
+	return b != nil && !slices.ContainsFunc(b, func(t fairshare.Listing) bool {
+		return !slices.ContainsFunc(a, func(s fairshare.Listing) bool { return covers(s, t) })
+	})
 }
 
 // overlap reports whether some request may fit both a and b. Only that none
 // can is sure.
-func overlap(a, b *fairshare.Match) bool {
-	excludes := func(m, other *fairshare.Match) bool {
-		return slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return covers(&not, other) })
+func overlap(a, b test) bool {
+	excludes := func(t, other test) bool {
+		return slices.ContainsFunc(t.nots(), func(not test) bool { return covers(not, other) })
 	}
-	return !excludes(a, b) && !excludes(b, a) &&
+	return !excludes(a, b) && !excludes(b, a) && botsOverlap(a, b) &&
 		addrsOverlap(a.Addr, b.Addr) &&
 		textsOverlap(a.Path, b.Path, globsOverlap) &&
 		textsOverlap(a.Host, b.Host, func(a, b string) bool { return globsOverlap(strings.ToLower(a), strings.ToLower(b)) }) &&
@@ -70,7 +148,7 @@ func globsOverlap(a, b string) bool {
 func addrsOverlap(a, b fairshare.AddrSet) bool {
 	s, ok := a.(*AddrSet)
 	t, ok2 := b.(*AddrSet)
-	if !ok || !ok2 || s.size() > maxCompared || t.size() > maxCompared {
+	if !ok || !ok2 || s.changes() || t.changes() || s.size() > maxCompared || t.size() > maxCompared {
 		return true
 	}
 	of := t.Prefixes()
@@ -150,10 +228,13 @@ func coversAddrs(a, b fairshare.AddrSet) bool {
 	if !ok || !ok2 {
 		return false
 	}
-	if narrow.size() > maxCompared {
+	if narrow.size() > maxCompared || slices.ContainsFunc(narrow.lists, func(list *AddrSet) bool {
+		return list.elsewhere && !slices.Contains(wide.lists, list)
+	}) {
 		return false
 	}
+	tables := wide.tables()
 	return !slices.ContainsFunc(narrow.Prefixes(), func(p netip.Prefix) bool {
-		return !slices.ContainsFunc(wide.tables, func(t *bart.Lite) bool { return t.LookupPrefix(p) })
+		return !slices.ContainsFunc(tables, func(t *bart.Lite) bool { return t.LookupPrefix(p) })
 	})
 }

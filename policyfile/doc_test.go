@@ -23,7 +23,7 @@ func TestReferenceIsTrue(t *testing.T) {
 	for _, at := range examples {
 		first := strings.Count(doc[:at[2]], "\n")
 		// As many empty lines before it make the line numbers those of the page.
-		f, err := Parse("policy.md", []byte(strings.Repeat("\n", first)+doc[at[2]:at[3]]))
+		f, err := Options{Bots: someBots}.Parse("policy.md", []byte(strings.Repeat("\n", first)+doc[at[2]:at[3]]))
 		for _, fault := range Faults(err) {
 			t.Error(fault.Text())
 		}
@@ -38,7 +38,8 @@ func TestReferenceIsTrue(t *testing.T) {
 	}
 	for what, keys := range map[string][]string{
 		"the file": names(topKeys()), "clients": names(clientKeys()), "a rule": names(ruleKeys()), "match": names(matchKeys()),
-		"limit":    names(limitKeys()),
+		"limit": names(limitKeys()), "a list": names(listKeys()), "bots": names(botsKeys()), "dns": names(dnsKeys()),
+		"a DNS list": names(dnsListKeys()), "sessions": names(sessionKeys()), "listed": names(listingKeys()),
 		"upstream": names(upstreamKeys()), "journal": names(journalKeys()), "bounds": names(boundsKeys()), "ban": names(banKeys()), "answer": names(answerKeys()),
 	} {
 		for _, key := range keys {

@@ -169,6 +169,9 @@ func (r *reader) joined() error {
 	}
 	errs := make([]error, len(faults))
 	for i, f := range faults {
+		for _, secret := range r.secrets {
+			f.Source = strings.ReplaceAll(f.Source, secret, strings.Repeat("*", utf8.RuneCountInString(secret)))
+		}
 		errs[i] = f
 	}
 	return errors.Join(errs...)

@@ -55,15 +55,22 @@ type File struct {
 	Memory          int64    // for the counters, in bytes
 
 	Lists    map[string]*AddrSet
+	Sources  []Source // where the lists come from that are not in the file; their sets are empty at first
+	Bots     Bots
+	DNS      DNS
+	Sessions *Sessions // nil means that no sessions are kept
 	Warnings []Warning
+
+	named []mention // the files that the policy names and Parse does not read
 }
 
 // TLS names the files of a certificate and its key, as the policy does: serve
 // looks for them beside it.
 type TLS struct{ Cert, Key string }
 
-// ProxyLists returns the prefixes of the lists that TrustedProxies names. A
-// list goes before what else its name stands for.
+// ProxyLists returns the prefixes that the lists which TrustedProxies names
+// hold now. A list goes before what else its name stands for. A list from a
+// file may be among them, never one from a URL.
 func (f *File) ProxyLists() map[string][]netip.Prefix {
 	lists := map[string][]netip.Prefix{}
 	for _, name := range f.TrustedProxies {
@@ -74,8 +81,50 @@ func (f *File) ProxyLists() map[string][]netip.Prefix {
 	return lists
 }
 
+// Beside returns where a file is that the policy names: beside it, unless the
+// name is absolute.
+func (f *File) Beside(name string) string {
+	if name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(f.Name), name)
+}
+
+// A mention is a place that names a file.
+type mention struct {
+	name         string
+	line, column int
+	source       string
+}
+
+// Fault returns what is wrong with a file that the policy names (of Bots,
+// Sources and DNS, spelled as there) as a fault of the policy where it stands.
+func (f *File) Fault(name string, err error, hint string) *ParseError {
+	fault := &ParseError{File: f.Name, Hint: hint, Err: err}
+	for _, m := range f.named {
+		if m.name == name {
+			fault.Line, fault.Column, fault.Source = m.line, m.column, m.source
+			break
+		}
+	}
+	return fault
+}
+
+// Options say how a policy file is read. The zero Options are fine.
+type Options struct {
+	// Bots returns the bots of a table, a file, or of the built-in one when
+	// table is "". nil means that names of bots are not checked.
+	Bots func(table string) ([]BotName, error)
+}
+
+// Load is [Options.Load] without options: names of bots are not checked.
+func Load(path string) (*File, error) { return Options{}.Load(path) }
+
+// Parse is [Options.Parse] without options: names of bots are not checked.
+func Parse(name string, data []byte) (*File, error) { return Options{}.Parse(name, data) }
+
 // Load reads a policy file. Files that it names are looked for beside it.
-func Load(path string) (*File, error) {
+func (o Options) Load(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -85,13 +134,13 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data)
+	return o.Parse(path, data)
 }
 
 // Parse reads a policy that is the content of the file called name. The
 // error joins all faults; [Faults] takes it apart.
-func Parse(name string, data []byte) (*File, error) {
-	r := &reader{file: &File{Name: name, Memory: DefaultMemory, Abandon: DefaultAbandon, Journal: defaultJournal()}, dir: filepath.Dir(name)}
+func (o Options) Parse(name string, data []byte) (*File, error) {
+	r := &reader{options: o, file: &File{Name: name, Memory: DefaultMemory, Abandon: DefaultAbandon, Journal: defaultJournal()}, dir: filepath.Dir(name)}
 	r.read(data)
 	if len(r.faults) > 0 {
 		return nil, r.joined()

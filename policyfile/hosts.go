@@ -106,7 +106,7 @@ func (r *reader) warnHosts(i int) {
 	if len(hosts) == 0 || only == nil || len(hosts)*len(only) > maxCompared*maxCompared {
 		return
 	}
-	if overlap(&fairshare.Match{Host: hosts}, &fairshare.Match{Host: only}) {
+	if overlap(test{Match: &fairshare.Match{Host: hosts}}, test{Match: &fairshare.Match{Host: only}}) {
 		return
 	}
 	at := place(find(r.rules[i].match, "host"), r.rules[i].node)

@@ -134,7 +134,7 @@ func readAlgorithm(r *reader, n *node, d *fairshare.Limit) {
 
 // keyKinds are the words of by, in the order of the kinds.
 var keyKinds = []fairshare.KeyKind{
-	fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath, fairshare.ByEveryone,
+	fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath, fairshare.ByEveryone,
 }
 
 // maxParts is how many parts a key may have.
@@ -181,11 +181,7 @@ func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
 		}
 		return fairshare.KeyPart{Kind: kind, Name: name}
 	}
-	if s == "bot" {
-		r.notYet(n, "by: bot")
-		return fairshare.KeyPart{}
-	}
-	hint := didYouMean(s, append(known, "bot", "cookie:NAME", "header:NAME"))
+	hint := didYouMean(s, append(known, "cookie:NAME", "header:NAME"))
 	switch strings.ToLower(s) {
 	case "ip", "client", "remote_addr", "source":
 		hint = `did you mean "addr"?`

@@ -25,10 +25,10 @@ func matchKeys() []key[fairshare.Match] {
 		{"cookie", func(r *reader, n *node, m *match) { m.Cookie = r.cookies(n) }},
 		{"header", func(r *reader, n *node, m *match) { m.Header = r.textMap(n, "header") }},
 		{"not", func(r *reader, n *node, m *match) { m.Not = r.nots(n) }},
-		{"bot", nil},
-		{"hostname", nil},
+		{"bot", func(r *reader, n *node, m *match) { m.Bot = r.botWords(n) }},
+		{"hostname", func(r *reader, n *node, m *match) { m.Hostname = r.hostnames(n) }},
+		{"listed", func(r *reader, n *node, m *match) { m.Listed = r.listings(n) }},
 		{"label", nil},
-		{"listed", nil},
 	}
 }
 

@@ -35,7 +35,9 @@ func topKeys() []key[File] {
 		{"abandon", func(r *reader, n *node, f *File) { f.Abandon = r.duration(n, "abandon", 0, 10*time.Minute) }},
 		{"journal", readJournal},
 		{"bounds", readBounds},
-		{"sessions", nil},
+		{"bots", readBots},
+		{"dns", readDNS},
+		{"sessions", readSessions},
 		{"share", nil},
 	}
 }
@@ -71,17 +73,19 @@ func tlsKeys() []key[TLS] {
 	}
 }
 
-// policy reads the whole file. Lists come first, wherever they stand.
+// policy reads the whole file. What rules name comes first, wherever it
+// stands.
 func (r *reader) policy(root *node) {
 	keys := topKeys()
-	lists := func(e entry) int {
-		if e.key.text == "lists" {
+	rank := func(e entry) int {
+		switch e.key.text {
+		case "lists", "dns", "bots":
 			return 0
 		}
 		return 1
 	}
 	if root.kind == mapNode {
-		slices.SortStableFunc(root.entries, func(a, b entry) int { return lists(a) - lists(b) })
+		slices.SortStableFunc(root.entries, func(a, b entry) int { return rank(a) - rank(b) })
 	}
 	if root.kind == listNode {
 		r.fault(root, "rules: is the key that the list of rules belongs to", "a map is needed, not a list")
@@ -210,7 +214,11 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 			if slices.Contains(f.TrustedProxies, s) {
 				continue
 			}
-			for _, t := range f.Lists[s].tables {
+			if r.fetched(s) {
+				r.fault(item, "fetch it into a file yourself, look at it, and name the file", "trusted_proxies: the list %s comes from a URL: whoever changes what is there could claim to be anybody", quote(s))
+				continue
+			}
+			for _, t := range f.Lists[s].tables() {
 				trusted.Union(t)
 			}
 		case slices.Contains(proxyNames, s):
@@ -276,47 +284,6 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// listKeys are what a later version knows in place of the addresses.
-func listKeys() []key[AddrSet] { return []key[AddrSet]{{"file", nil}, {"url", nil}, {"every", nil}} }
-
-func readLists(r *reader, n *node, f *File) {
-	if n.kind != mapNode {
-		r.fault(n, "lists: {office: [192.0.2.0/24]}", "lists: a map of names and addresses is needed, not %s", n.describe())
-		return
-	}
-	f.Lists = map[string]*AddrSet{}
-	for _, e := range n.entries {
-		name := e.key.text
-		switch {
-		case f.Lists[name] != nil:
-			r.fault(e.key, "", "the list %s stands twice", quote(name))
-			continue
-		case name == "" || strings.ContainsFunc(name, control):
-			r.fault(e.key, "", "a list needs a name, without control characters")
-			continue
-		case slices.Contains(fixedNames, name):
-			r.fault(e.key, "", "lists: the name %s means the same everywhere, and is not replaced", quote(name))
-			continue
-		case looksLikeAddr(name):
-			r.fault(e.key, "", "lists: %s cannot be told from an address", quote(name))
-			continue
-		}
-		if e.value.kind == mapNode {
-			f.Lists[name] = &AddrSet{}
-			readMap(r, e.value, "a list", "", listKeys(), f.Lists[name])
-			if len(e.value.entries) == 0 {
-				r.fault(e.value, "", "lists: addresses and prefixes are needed")
-			}
-			continue
-		}
-		if e.value.kind == listNode && len(e.value.items) == 0 {
-			f.Lists[name] = &AddrSet{} // a list may wait for its first address
-			continue
-		}
-		f.Lists[name] = r.addrs(e.value, "lists", nil)
-	}
-}
-
 // places tells for each key which maps know it, as "limit" for "per"; keys of
 // the policy itself and of several places are left out.
 func places() map[string]string {
@@ -333,6 +300,11 @@ func places() map[string]string {
 	add("upstream: {…}", names(upstreamKeys()))
 	add("journal: {…}", names(journalKeys()))
 	add("bounds: {…}", names(boundsKeys()))
+	add("bots: {…}", names(botsKeys()))
+	add("dns: {…}", []string{"server"})
+	add("dns: {lists: {NAME: {…}}}", names(dnsListKeys()))
+	add("sessions: {…}", []string{"cookies", "person"})
+	add("a rule's match: {listed: {NAME: {…}}}", names(listingKeys()))
 	add("a rule", names(ruleKeys()))
 	add("a rule's match: {…}", names(matchKeys()))
 	add("a rule's limit: {…}", names(limitKeys()))

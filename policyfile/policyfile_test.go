@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ var compareFiles = cmp.Options{
 		return list
 	}),
 	cmpopts.EquateEmpty(),
+	cmpopts.IgnoreUnexported(File{}),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 }
 
 func statuses(codes ...int) (s fairshare.StatusSet) {

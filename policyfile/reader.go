@@ -21,6 +21,11 @@ type reader struct {
 	usedDefault bool
 	root        *node             // the whole file
 	bodies      map[string]string // files that answers are read from
+
+	options    Options
+	bots       botWords // nil: names of bots are not checked
+	botsLoaded bool
+	secrets    []string // what must not be shown with a fault
 }
 
 // A key is one key of a map in a policy file.
@@ -152,6 +157,9 @@ var slips = map[string]string{
 	"server_name": "hosts", "domains": "hosts", "vhosts": "hosts", "underscores_in_headers": "underscores", "http2": "h2c",
 	"read_timeout": "timeout", "proxy_read_timeout": "timeout", "response_timeout": "timeout", "max_connections": "connections",
 	"connections_per_ip": "connections_per_addr", "per_addr": "connections_per_addr", "headers": "fields", "header_size": "header", "max_streams": "streams",
+	"path": "file", "refresh": "every", "update": "every", "reload": "every", "dnsbl": "listed", "rbl": "listed", "blocklist": "listed",
+	"crawler": "bot", "crawlers": "bot", "robot": "bot", "rdns": "hostname", "ptr": "hostname", "reverse_dns": "hostname", "resolver": "dns", "nameserver": "server",
+	"score": "threat", "days": "age", "types": "type", "database": "table", "session": "sessions", "ranges": "refresh",
 	"certificate": "cert", "cert_file": "cert", "key_file": "key", "real_ip_header": "header", "trusted": "trusted_proxies", "proxies": "trusted_proxies",
 }
 

@@ -231,9 +231,9 @@ func (r *reader) checkLimitRule(got *reading, d *ruleDraft) {
 		r.fault(got.at("refund"), "", "only requests are refunded, not %s", d.Limit.Resource)
 	}
 	by := d.Limit.By
-	if got.has("ban") && (len(by) > 1 || len(by) == 1 && by[0].Kind != fairshare.ByAddr && by[0].Kind != fairshare.ByNetwork && by[0].Kind != 0) {
+	if got.has("ban") && (len(by) > 1 || len(by) == 1 && by[0].Kind != fairshare.ByAddr && by[0].Kind != fairshare.ByNetwork && by[0].Kind != fairshare.ByBot && by[0].Kind != 0) {
 		at := got.at("ban")
-		r.fault(at, "by: addr, or a second rule that is counted by addr", "a ban needs a limit by addr or network: others could be made to pay for what they did not do")
+		r.fault(at, "by: addr, or a second rule that is counted by addr", "a ban needs a limit by addr, network or bot: others could be made to pay for what they did not do")
 	}
 }
 

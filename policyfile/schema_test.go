@@ -20,6 +20,7 @@ type object struct {
 	Properties map[string]json.RawMessage `json:"properties"`
 	Defs       map[string]object          `json:"$defs"`
 	Additional any                        `json:"additionalProperties"`
+	AnyOf      json.RawMessage            `json:"anyOf"`
 }
 
 func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
@@ -27,8 +28,10 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 	if err := json.Unmarshal(Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
-	var clients, upstream, tls, journal, bounds object
-	for name, into := range map[string]*object{"clients": &clients, "tls": &tls, "journal": &journal, "bounds": &bounds} {
+	var clients, upstream, tls, journal, bounds, bots, dns, sessions object
+	for name, into := range map[string]*object{
+		"clients": &clients, "tls": &tls, "journal": &journal, "bounds": &bounds, "bots": &bots, "dns": &dns, "sessions": &sessions,
+	} {
 		if err := json.Unmarshal(schema.Properties[name], into); err != nil {
 			t.Fatal(err)
 		}
@@ -38,6 +41,10 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		t.Fatal(err)
 	}
 	upstream = either.AnyOf[1]
+	var listing []object
+	if err := json.Unmarshal(schema.Defs["listing"].AnyOf, &listing); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name   string
 		parser []string
@@ -49,6 +56,12 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"tls", names(tlsKeys()), tls},
 		{"journal", names(journalKeys()), journal},
 		{"bounds", names(boundsKeys()), bounds},
+		{"bots", names(botsKeys()), bots},
+		{"dns", names(dnsKeys()), dns},
+		{"a DNS list", names(dnsListKeys()), schema.Defs["dnslist"]},
+		{"sessions", names(sessionKeys()), sessions},
+		{"a list", names(listKeys()), schema.Defs["source"]},
+		{"listed", names(listingKeys()), listing[1]},
 		{"rule", names(ruleKeys()), schema.Defs["rule"]},
 		{"match", names(matchKeys()), schema.Defs["match"]},
 		{"limit", names(limitKeys()), schema.Defs["limit"]},
@@ -102,7 +115,7 @@ func (n *node) typed() any {
 
 // unseen are the bad files whose faults no schema of this kind can see: names
 // and places of other things, bounds of durations and sizes, regexps.
-var unseen = []string{"latin1", "default_twice", "documents", "ended"}
+var unseen = []string{"latin1", "default_twice", "documents", "ended", "listed_nowhere"}
 
 func TestSchemaTakesGoodFilesAndRefusesBadOnes(t *testing.T) {
 	compiler := jsonschema.NewCompiler()

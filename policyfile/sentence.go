@@ -3,6 +3,7 @@ package policyfile
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 func Sentence(rule *fairshare.Rule) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", printable(rule.Name))
-	request := "a request" + matchWords(&rule.Match)
+	request := "a request" + matchWords(testOf(rule))
 	if request == "a request" {
 		request = "every request"
 	}
@@ -36,7 +37,7 @@ func Sentence(rule *fairshare.Rule) string {
 
 func limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	lim := rule.Limit
-	asker, asked, but := askerWords(&rule.Match), askedWords(&rule.Match), butWords(&rule.Match)
+	asker, asked, but := askerWords(testOf(rule)), askedWords(&rule.Match), butWords(testOf(rule))
 	who, per := keyWords(lim.By)+asker, " in "+FormatDuration(lim.Window)
 	answers := ""
 	if asked != "" {
@@ -101,11 +102,11 @@ func banSentence(b *strings.Builder, rule *fairshare.Rule) {
 		}
 		fmt.Fprintf(b, ", each time %s times as long, up to %s", strconv.FormatFloat(ban.Growth, 'g', -1, 64), most)
 	}
-	if ban.All && matchWords(&rule.Match) != "" {
+	if ban.All && matchWords(testOf(rule)) != "" {
 		b.WriteString(", from everything")
 	}
 	if ban.Unless != nil {
-		fmt.Fprintf(b, ", except requests%s", matchWords(ban.Unless))
+		fmt.Fprintf(b, ", except requests%s", matchWords(test{ban.Unless, true}))
 	}
 	b.WriteString(".")
 }
@@ -161,6 +162,8 @@ func keyWords(by []fairshare.KeyPart) string {
 			return "a client (by addr)"
 		case fairshare.ByNetwork:
 			return "a network"
+		case fairshare.ByBot:
+			return "a verified bot as a whole, or a client (by addr)"
 		}
 	}
 	parts := make([]string, len(by))
@@ -172,15 +175,24 @@ func keyWords(by []fairshare.KeyPart) string {
 
 // matchWords tells which requests a match holds for, with a space before it;
 // "" for all.
-func matchWords(m *fairshare.Match) string { return askerWords(m) + askedWords(m) + butWords(m) }
+func matchWords(t test) string { return askerWords(t) + askedWords(t.Match) + butWords(t) }
 
 // askerWords tells who must ask.
-func askerWords(m *fairshare.Match) string {
+func askerWords(m test) string {
 	var parts []string
 	if set, ok := m.Addr.(*AddrSet); ok {
 		parts = append(parts, "from "+addrWords(set))
 	} else if m.Addr != nil {
 		parts = append(parts, "from certain addresses")
+	}
+	if m.Bot != nil {
+		parts = append(parts, "of "+botPhrase(m))
+	}
+	if m.Hostname != nil {
+		parts = append(parts, "from hostname "+oneOf(m.Hostname))
+	}
+	if m.Listed != nil {
+		parts = append(parts, "listed by "+listedWords(m.Listed))
 	}
 	if m.Cookie != nil {
 		parts = append(parts, cookieWords(m.Cookie))
@@ -213,12 +225,72 @@ func askedWords(m *fairshare.Match) string {
 }
 
 // butWords tells what must not be.
-func butWords(m *fairshare.Match) string {
+func butWords(t test) string {
 	var parts []string
-	for i := range m.Not {
-		parts = append(parts, "but not those"+matchWords(&m.Not[i]))
+	for _, not := range t.nots() {
+		parts = append(parts, "but not those"+matchWords(not))
 	}
 	return spaced(parts)
+}
+
+// botPhrase names bots as they fit there.
+func botPhrase(t test) string {
+	var states, names []string
+	for _, word := range t.Bot {
+		switch {
+		case word == "known" && !t.kind:
+			states = append(states, "any bot")
+		case word == "known", word == "verified":
+			states = append(states, "a verified bot")
+		case word == "forged":
+			states = append(states, "a forged bot")
+		default:
+			names = append(names, word)
+		}
+	}
+	states = slices.Compact(states)
+	if names != nil && t.kind {
+		states = append(states, "a verified bot ("+oneOf(names)+")")
+	} else if names != nil {
+		states = append(states, "a bot ("+oneOf(names)+")")
+	}
+	return strings.Join(states, " or ")
+}
+
+// listedWords names DNS lists and which of their answers count.
+func listedWords(listings []fairshare.Listing) string {
+	var list []string
+	for i, l := range listings {
+		if i == maxWords {
+			list = append(list, others(len(listings)-i))
+			break
+		}
+		s := printable(l.List)
+		if l.Codes != nil {
+			var codes []string
+			for _, p := range l.Codes {
+				codes = append(codes, prefixWords(p))
+			}
+			s += " as " + oneOf(codes)
+		}
+		var types []string
+		for _, name := range []string{"suspicious", "harvester", "spammer"} {
+			if l.Types&listingBits[name] != 0 {
+				types = append(types, name)
+			}
+		}
+		if types != nil {
+			s += " as " + oneOf(types)
+		}
+		if l.Threat > 0 {
+			s += fmt.Sprintf(" with threat %d or more", l.Threat)
+		}
+		if l.Days > 0 {
+			s += fmt.Sprintf(" in the last %s", FormatDuration(time.Duration(l.Days)*24*time.Hour))
+		}
+		list = append(list, s)
+	}
+	return strings.Join(list, " or ")
 }
 
 func spaced(parts []string) string {
@@ -285,17 +357,20 @@ func oneOf(texts []string) string {
 
 func addrWords(set *AddrSet) string {
 	var texts []string
-	for _, name := range set.lists {
+	for _, name := range set.names {
 		texts = append(texts, "list "+name)
 	}
 	for _, p := range set.prefixes {
-		if p.IsSingleIP() {
-			texts = append(texts, p.Addr().String())
-		} else {
-			texts = append(texts, p.String())
-		}
+		texts = append(texts, prefixWords(p))
 	}
 	return oneOf(texts)
+}
+
+func prefixWords(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
 }
 
 // statusWords names codes, whole classes as 4xx.

@@ -29,13 +29,26 @@ func (r *reader) warnings() {
 	}
 	r.warnJournal()
 	r.warnAbandon()
+	r.warnSources()
+	r.warnDNS()
+	r.warnSessions()
 	for i := range rules {
 		at := r.rules[i]
 		if at.built {
 			continue
 		}
+		unless := find(find(at.node, "ban"), "unless")
 		r.warnMatch(at.match)
-		r.warnMatch(find(find(at.node, "ban"), "unless"))
+		r.warnMatch(unless)
+		r.warnBots(at.match, rules[i].Action == fairshare.Allow)
+		r.warnBots(unless, true)
+		r.warnListed(at.match, &rules[i].Match)
+		if rules[i].Action != fairshare.Allow {
+			r.warnBotBlock(i)
+		}
+		if rules[i].Limit != nil {
+			r.warnByBot(i)
+		}
 		if rules[i].Limit != nil && !rules[i].DryRun && !r.file.Policy.DryRun {
 			r.warnOdd(i)
 		}
@@ -56,6 +69,7 @@ func (r *reader) warnings() {
 	slices.SortStableFunc(r.file.Warnings, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
+	r.file.Warnings = slices.Compact(r.file.Warnings) // rules may share a match
 }
 
 // warnAbandon tells when the slot of who hangs up is given back while the
@@ -108,7 +122,7 @@ func (r *reader) warnUnreachable(i int) {
 	for j := range rules[:i] {
 		above := &rules[j]
 		ends := above.Last || above.Action == fairshare.Allow || above.Action == fairshare.Block && !above.DryRun
-		if !ends || !covers(&above.Match, &rules[i].Match) {
+		if !ends || !covers(testOf(above), testOf(&rules[i])) {
 			continue
 		}
 		only := "no request comes"
@@ -267,16 +281,20 @@ func (r *reader) warnAllow(i int) {
 	rules := r.file.Policy.Rules
 	m := &rules[i].Match
 	at := place(r.rules[i].match, r.rules[i].node)
-	if m.Addr != nil {
+	if byIdentity(m) {
 		return
 	}
 	if m.Path == nil && looksAtSent(m) {
-		r.warn(at, "name the addresses: match: {addr: …}", "%s allows by what anybody can send", quote(rules[i].Name))
+		hint := "name the addresses: match: {addr: …}"
+		if bot := r.botOf(m.UserAgent); bot != "" {
+			hint = "match: {bot: " + bot + "} holds only for the real one"
+		}
+		r.warn(at, hint, "%s allows by what anybody can send", quote(rules[i].Name))
 		return
 	}
 	for j := range rules[:i] {
 		lim := rules[j].Limit
-		if lim != nil && lim.Resource == fairshare.Requests && byWho(lim.By) && !rules[j].DryRun && covers(&rules[j].Match, m) {
+		if lim != nil && lim.Resource == fairshare.Requests && byWho(lim.By) && !rules[j].DryRun && covers(testOf(&rules[j]), testOf(&rules[i])) {
 			return
 		}
 	}
@@ -311,12 +329,12 @@ func (r *reader) warnLimit(i int) {
 				continue
 			}
 			counts := other.Limit != nil && (!other.DryRun || rule.DryRun) && fits(other)
-			if counts && covers(&other.Match, &rule.Match) {
+			if counts && covers(testOf(other), testOf(rule)) {
 				return true
 			}
-			trusted := other.Action == fairshare.Allow && other.Match.Addr != nil
+			trusted := other.Action == fairshare.Allow && byIdentity(&other.Match)
 			leaves := other.Last || other.Action == fairshare.Allow
-			if j > i && leaves && !trusted && !counts && overlap(&other.Match, &rule.Match) {
+			if j > i && leaves && !trusted && !counts && overlap(testOf(other), testOf(rule)) {
 				return false
 			}
 		}
@@ -327,7 +345,8 @@ func (r *reader) warnLimit(i int) {
 	}) {
 		r.warn(by, "put a second limit above it, by addr or network", "%s counts by what clients invent: with a new one each time nobody meets it", quote(rule.Name))
 	}
-	if shared(lim.By) {
+	fleet := slices.Contains(lim.By, fairshare.KeyPart{Kind: fairshare.ByUserAgent}) && (rule.Match.UserAgent != nil || rule.Match.Bot != nil)
+	if shared(lim.By) && !fleet {
 		r.warn(by, "by: addr counts each client alone", "%s counts %s together: one of them can use it up for the others", quote(rule.Name), sharedWords(lim.By))
 	}
 	if !rule.Refund.Empty() && !beside(func(other *fairshare.Rule) bool {
@@ -340,12 +359,28 @@ func (r *reader) warnLimit(i int) {
 	}
 }
 
+// byIdentity reports whether m names clients by who they are, which nobody can
+// feign where it does them good.
+func byIdentity(m *fairshare.Match) bool { return m.Addr != nil || m.Bot != nil || m.Hostname != nil }
+
+// botOf returns the bot that one of the texts of user_agent is about; "" when
+// none is.
+func (r *reader) botOf(texts []string) string {
+	for _, text := range texts {
+		word, _, _ := strings.Cut(strings.ToLower(text), "/") // of Googlebot/2.1
+		if r.bots[word].kind || r.bots == nil && slices.Contains(crawlers, word) {
+			return word
+		}
+	}
+	return ""
+}
+
 // invented reports whether a client can change the whole key as it likes.
 func invented(by []fairshare.KeyPart) bool {
 	found := false
 	for _, part := range by {
 		switch part.Kind {
-		case fairshare.ByAddr, fairshare.ByNetwork:
+		case fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot:
 			return false
 		case fairshare.ByEveryone: // always the same
 		default:
@@ -355,9 +390,9 @@ func invented(by []fairshare.KeyPart) bool {
 	return found
 }
 
-// byWho reports whether the key is the address or network alone.
+// byWho reports whether the key is the address, network or bot alone.
 func byWho(by []fairshare.KeyPart) bool {
-	return len(by) == 0 || len(by) == 1 && (by[0].Kind == fairshare.ByAddr || by[0].Kind == fairshare.ByNetwork)
+	return len(by) == 0 || len(by) == 1 && slices.Contains([]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot}, by[0].Kind)
 }
 
 // shared reports whether clients that have nothing to do with each other have
@@ -395,10 +430,12 @@ func (r *reader) warnRobots() {
 	}
 	walk := walker(&p)
 	told := map[int]bool{}
+	crawlers := r.sampleBots()
 	for _, sample := range r.samples() {
-		for _, agent := range []string{"ExampleBot/1.0", "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"} {
+		for _, crawler := range crawlers {
 			req := *sample
-			req.UserAgent, req.Method, req.Header = agent, "GET", headers{"Accept": {"*/*"}}
+			req.UserAgent, req.Bot = crawler.agent, crawler.Bot
+			req.Method, req.Header = "GET", headers{"Accept": {"*/*"}}
 			req.SetTarget("/robots.txt")
 			for i := range walk(&req) {
 				rule := &p.Rules[i]
@@ -411,6 +448,33 @@ func (r *reader) warnRobots() {
 			}
 		}
 	}
+}
+
+// A sampleBot is a crawler that asks for something.
+type sampleBot struct {
+	agent string
+	fairshare.Bot
+}
+
+// sampleBots returns crawlers that nobody knows, and one for each name and
+// category of a rule, up to a bound.
+func (r *reader) sampleBots() []sampleBot {
+	const google = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
+	list := []sampleBot{
+		{agent: "ExampleBot/1.0"},
+		{agent: google},
+		{google, fairshare.Bot{Name: "googlebot", Categories: []string{"search"}, State: fairshare.Verified}},
+	}
+	seen := map[string]bool{"known": true, "verified": true, "forged": true, "googlebot": true, "search": true}
+	for i := range r.file.Policy.Rules {
+		for _, word := range r.file.Policy.Rules[i].Match.Bot {
+			if !seen[word] && !isRegexp(word) && len(list) < maxSamples {
+				seen[word] = true
+				list = append(list, sampleBot{word, fairshare.Bot{Name: word, Categories: []string{word}, State: fairshare.Verified}})
+			}
+		}
+	}
+	return list
 }
 
 // walker returns a function that walks a request through the rules of a

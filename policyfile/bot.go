@@ -1,0 +1,289 @@
+package policyfile
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"fairshare"
+)
+
+// Bots say how bots are known.
+type Bots struct {
+	Table   string        // file, see File.Beside; "" means the built-in table
+	Refresh time.Duration // how often published ranges are fetched; 0 means never: those of the program are used
+}
+
+// Bounds of refresh: operators publish new ranges every few days.
+const (
+	minRefresh = time.Hour
+	maxRefresh = 31 * 24 * time.Hour
+)
+
+// A BotName is what a table of bots knows by one name, all in lower case.
+type BotName struct {
+	Name       string
+	Categories []string
+	Checked    bool // there is a way to verify it
+	Steered    bool // anybody can have it fetch a page
+	Category   bool // Name is a category; those of bots need not be told apart
+}
+
+func botsKeys() []key[Bots] {
+	return []key[Bots]{
+		{"table", func(r *reader, n *node, b *Bots) { b.Table = r.fileName(n, "table", "") }},
+		{"refresh", func(r *reader, n *node, b *Bots) {
+			if n.kind == scalarNode && slices.Contains([]string{"false", "off", "no", "never", "none"}, strings.ToLower(n.text)) {
+				r.fault(n, "leave the key out", "refresh: a duration is needed, as 24h, not %s", n.describe())
+				return
+			}
+			if n.kind == scalarNode && (plainDigits(n.text) || strings.EqualFold(n.text, "true") || strings.EqualFold(n.text, "daily")) {
+				r.fault(n, "refresh: 24h", "refresh: a duration is needed, as 24h, not %s", n.describe())
+				return
+			}
+			b.Refresh = r.duration(n, "refresh", minRefresh, maxRefresh)
+		}},
+	}
+}
+
+func readBots(r *reader, n *node, f *File) {
+	example := "{refresh: 24h}"
+	if n.kind == scalarNode && (n.text == "share" || n.text == "shared") {
+		r.fault(n, "sessions: "+sessionsExample, "bots: a map is needed, not %s", n.describe())
+		return
+	}
+	got := readMap(r, n, "bots", example, botsKeys(), &f.Bots)
+	if got != nil && len(n.entries) == 0 {
+		r.fault(n, "bots: "+example, "bots: an empty map says nothing")
+	}
+	if table := find(n, "table"); table != nil {
+		if f.Bots.Table == "" {
+			r.botsLoaded = true // a fault already: what stands in it is not known
+		}
+		r.loadBots(table)
+	}
+}
+
+// botWords are the words of a bot condition that a table knows.
+type botWords map[string]botWord
+
+// A botWord is a name, a category, or both.
+type botWord struct {
+	kind    bool // some bot of it can be verified, and is not steered
+	steered bool // some bot of it can be verified, but is steered
+	search  bool // a search engine is among them
+}
+
+// loadBots asks the table for its names, once. at is where its file is named.
+func (r *reader) loadBots(at *node) {
+	if r.botsLoaded || r.options.Bots == nil {
+		return
+	}
+	r.botsLoaded = true
+	list, err := r.options.Bots(r.file.Beside(r.file.Bots.Table))
+	if err != nil {
+		r.fault(place(at), "", "bots: table: %v", err)
+		return
+	}
+	r.bots = botWords{}
+	for _, b := range list {
+		search := !b.Steered && slices.Contains(b.Categories, "search")
+		for _, word := range append([]string{b.Name}, b.Categories...) {
+			w := r.bots[word]
+			if !b.Category {
+				w.kind = w.kind || b.Checked && !b.Steered
+				w.steered = w.steered || b.Checked && b.Steered
+				w.search = w.search || search && (word == b.Name || word == "search")
+			}
+			r.bots[word] = w
+		}
+	}
+}
+
+// states are the words of a bot condition that are no names.
+var states = []string{"known", "verified", "forged"}
+
+// maxBotName bounds a name, in bytes.
+const maxBotName = 40
+
+// botWords reads states, names and categories of bots, in lower case.
+func (r *reader) botWords(n *node) []string {
+	r.loadBots(nil)
+	list := []string{}
+	for _, item := range r.list(n, "bot") {
+		s, ok := r.pattern(item, "bot")
+		if !ok {
+			continue
+		}
+		if isRegexp(s) {
+			list = append(list, s)
+			continue
+		}
+		word := strings.ToLower(s)
+		_, known := r.bots[word]
+		if slices.Contains(states, word) || known {
+			list = append(list, word)
+			continue
+		}
+		hint := r.botHint(word)
+		if r.bots == nil && hint == "" && botName(word) {
+			list = append(list, word)
+			continue
+		}
+		if word == "pending" {
+			r.fault(item, hint, "bot: who is not verified yet is an ordinary client")
+			continue
+		}
+		r.fault(item, hint, "bot: %s is none of %s, and no name or category of a bot", quote(s), strings.Join(states, ", "))
+	}
+	return list
+}
+
+// botName reports whether s can be the name of a bot.
+func botName(s string) bool {
+	return s != "" && len(s) <= maxBotName && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789.-_ ") == ""
+}
+
+// crawlers are names that are known without a table.
+var crawlers = []string{"googlebot", "bingbot", "applebot", "duckduckbot", "yandexbot", "baiduspider", "gptbot", "claudebot"}
+
+// botSlips are words of others for states.
+var botSlips = map[string]string{
+	"good": "verified", "verify": "verified", "real": "verified", "genuine": "verified", "trusted": "verified", "true": "known", "yes": "known",
+	"bad": "forged", "fake": "forged", "faked": "forged", "spoofed": "forged", "forge": "forged", "impostor": "forged",
+	"any": "known", "all": "known", "*": "known", "bot": "known", "bots": "known", "crawler": "known", "crawlers": "known", "claimed": "known",
+}
+
+// botHint finds out which word was meant.
+func (r *reader) botHint(word string) string {
+	switch {
+	case botSlips[word] != "":
+		return `did you mean "` + botSlips[word] + `"?`
+	case slices.Contains([]string{"none", "no", "false", "human", "humans", "person", "people", "browser", ""}, word):
+		return "a rule for bot: known above it, and this one without bot"
+	case word == "unverified":
+		return "a rule for bot: verified above it, and this one for bot: known"
+	case word == "pending":
+		return "leave it out; a limit by addr holds for it"
+	case word == "steered" || word == "user-triggered":
+		return "nothing is needed: they are ordinary clients"
+	case strings.Contains(word, "*"):
+		return "a category, as search, ai or seo, or names in brackets: [a, b]"
+	case strings.ContainsAny(word, ",;"):
+		return "several values stand in brackets: [a, b]"
+	}
+	names := slices.Sorted(maps.Keys(r.bots))
+	name, _, _ := strings.Cut(word, "/")          // Googlebot/2.1
+	host, domain, _ := strings.Cut(name, ".")     // googlebot.com
+	squeezed := strings.ReplaceAll(name, " ", "") // google bot
+	for _, s := range []string{name, squeezed, host, squeezed + "bot", host + "bot"} {
+		if _, known := r.bots[s]; known && s != word {
+			return `did you mean "` + s + `"?`
+		}
+	}
+	if strings.Contains(domain, ".") || domain == "com" || domain == "org" || domain == "net" {
+		return `hostname: "*.` + shorten(word) + `" looks at names of addresses`
+	}
+	if hint := didYouMean(name, append(slices.Clone(states), names...)); hint != "" {
+		return hint
+	}
+	var near []string
+	for _, known := range names {
+		if len(name) > 2 && strings.HasPrefix(known, name) {
+			near = append(near, known)
+		}
+	}
+	slices.SortStableFunc(near, func(a, b string) int { return len(a) - len(b) })
+	for i := range near {
+		near[i] = `"` + near[i] + `"`
+	}
+	switch len(near) {
+	case 0:
+		return ""
+	case 1:
+		return "did you mean " + near[0] + "?"
+	}
+	return "did you mean one of " + strings.Join(near[:min(len(near), maxWords)], ", ") + "?"
+}
+
+// searches reports whether a search engine is among those whom a word of a
+// bot condition stands for.
+func (r *reader) searches(word string) bool {
+	switch word {
+	case "known", "verified", "search":
+		return true
+	}
+	return r.bots[word].search
+}
+
+// warnBots looks at the bot conditions of a match; kind says that it does a
+// client good to fit.
+func (r *reader) warnBots(n *node, kind bool) {
+	if n == nil {
+		return
+	}
+	values := items(find(n, "bot"))
+	for _, item := range values {
+		word := strings.ToLower(item.text)
+		w, known := r.bots[word]
+		switch {
+		case word == "forged" && kind:
+			r.warn(item, "a block or a limit of its own is for them", "bot: forged never holds here: whoever it does good must be verified")
+		case word == "known" && kind:
+			r.warn(item, "bot: verified; for the others a rule of its own", "bot: known holds here only for those that are verified, and for none that anybody can steer")
+		case slices.Contains(states, word):
+			if len(values) > 1 && word != "forged" {
+				r.warn(item, "one of them alone", "bot: %s beside other values: any of them is enough, and %s holds for every such bot", word, word)
+			}
+		case kind && known && !w.kind && w.steered:
+			r.warn(item, "it is an ordinary client: a limit by addr is for it", "bot: %s never holds here: anybody can have it fetch a page", quote(word))
+		case kind && known && !w.kind:
+			r.warn(item, "name its addresses: addr, or its hostname", "bot: %s never holds here: there is no way to verify it", quote(word))
+		}
+	}
+	if kind {
+		r.warnHostnames(n)
+	}
+	for _, not := range items(find(n, "not")) {
+		r.warnBots(not, !kind)
+	}
+}
+
+// warnBotBlock tells when search engines are sent away for good.
+func (r *reader) warnBotBlock(i int) {
+	rule := &r.file.Policy.Rules[i]
+	status := 429
+	if rule.Limit == nil {
+		status = 403
+	}
+	if rule.Answer != nil && rule.Answer.Status != 0 {
+		status = rule.Answer.Status
+	}
+	m := &rule.Match
+	if rule.DryRun || status < 400 || status > 499 || status == 429 || rule.Answer != nil && rule.Answer.Redirect != "" ||
+		m.Path != nil || m.Query != nil || m.Method != nil || m.Addr != nil {
+		return
+	}
+	for _, item := range items(find(r.rules[i].match, "bot")) {
+		if word := strings.ToLower(item.text); r.searches(word) {
+			r.warn(item, "a limit, which answers 429; or answer: {status: 503}", "search engines drop pages that are answered %d, and do not slow down: bot: %s holds for some", status, word)
+			return
+		}
+	}
+}
+
+// warnByBot tells when by: bot does not do what it seems to.
+func (r *reader) warnByBot(i int) {
+	rule := &r.file.Policy.Rules[i]
+	if !slices.ContainsFunc(rule.Limit.By, func(p fairshare.KeyPart) bool { return p.Kind == fairshare.ByBot }) {
+		return
+	}
+	at := place(find(r.rules[i].limit, "by"), r.rules[i].limit)
+	switch bots := rule.Match.Bot; {
+	case bots == nil:
+		r.warn(at, "match: {bot: known}, and a limit by addr for all others", "%s counts by bot and is not for bots: a verified bot has no more for all its addresses than a person for one", quote(rule.Name))
+	case len(bots) == 1 && bots[0] == "forged":
+		r.warn(at, "by: network, or by: user_agent for a fleet", "%s counts forged bots by bot: only verified ones are counted so, these by address", quote(rule.Name))
+	}
+}

@@ -1,0 +1,188 @@
+package policyfile
+
+import (
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Source is where a list comes from that is not in the policy.
+type Source struct {
+	Name  string
+	File  string        // as the policy names it: see File.Beside; "" when it comes from URL
+	URL   string        // http or https
+	Every time.Duration // how often the URL is asked; 0 for a file, which is read again when it changes
+	Set   *AddrSet      // the list: AddrSet.Replace gives it its prefixes
+}
+
+// DefaultEvery is how often a URL is asked for a list.
+const DefaultEvery = 24 * time.Hour
+
+// Bounds of it.
+const (
+	minEvery = time.Minute
+	maxEvery = 31 * 24 * time.Hour
+)
+
+func listKeys() []key[Source] {
+	return []key[Source]{
+		{"file", func(r *reader, n *node, s *Source) { s.File = r.fileName(n, "file", "url") }},
+		{"url", func(r *reader, n *node, s *Source) { s.URL = r.sourceURL(n) }},
+		{"every", func(r *reader, n *node, s *Source) { s.Every = r.duration(n, "every", minEvery, maxEvery) }},
+	}
+}
+
+func readLists(r *reader, n *node, f *File) {
+	if n.kind != mapNode {
+		r.fault(n, "lists: {office: [192.0.2.0/24]}", "lists: a map of names and addresses is needed, not %s", n.describe())
+		return
+	}
+	f.Lists = map[string]*AddrSet{}
+	for _, e := range n.entries {
+		name := e.key.text
+		switch {
+		case f.Lists[name] != nil:
+			r.fault(e.key, "", "the list %s stands twice", quote(name))
+			continue
+		case name == "" || strings.ContainsFunc(name, control):
+			r.fault(e.key, "", "a list needs a name, without control characters")
+			continue
+		case slices.Contains(fixedNames, name):
+			r.fault(e.key, "", "lists: the name %s means the same everywhere, and is not replaced", quote(name))
+			continue
+		case looksLikeAddr(name):
+			r.fault(e.key, "", "lists: %s cannot be told from an address", quote(name))
+			continue
+		}
+		if e.value.kind == mapNode {
+			f.Lists[name] = r.listSource(name, e.value)
+			continue
+		}
+		if e.value.kind == listNode && len(e.value.items) == 0 {
+			f.Lists[name] = &AddrSet{} // a list may wait for its first address
+			continue
+		}
+		if e.value.kind == scalarNode {
+			if s := e.value.text; strings.Contains(s, "://") {
+				r.fault(e.value, "{url: "+shorten(s)+"}", "lists: %s is no address and no prefix", quote(s))
+				f.Lists[name] = &AddrSet{}
+				continue
+			} else if listFile(s) {
+				r.fault(e.value, "{file: "+shorten(s)+"}", "lists: %s is no address and no prefix", quote(s))
+				f.Lists[name] = &AddrSet{}
+				continue
+			}
+		}
+		f.Lists[name] = r.addrs(e.value, "lists", nil)
+	}
+}
+
+// listFile reports whether s looks like a file with a list.
+func listFile(s string) bool {
+	return slices.Contains([]string{".txt", ".json", ".list", ".netset", ".ipset", ".zone"}, filepath.Ext(s))
+}
+
+// listSource reads where a list comes from.
+func (r *reader) listSource(name string, n *node) *AddrSet {
+	s := Source{Name: name, Set: &AddrSet{elsewhere: true}}
+	got := readMap(r, n, "a list", "", listKeys(), &s)
+	switch {
+	case got.has("file") && got.has("url"):
+		r.fault(got.at("url"), "two lists: a rule names both", "lists: url beside file: a list comes from one place")
+	case !got.has("file") && !got.has("url"):
+		if got.has("every") || len(n.entries) == 0 {
+			r.fault(n, "{file: drop.txt}, {url: https://…, every: 1h}, or the addresses themselves: [192.0.2.0/24]", "lists: a file or url is needed")
+		}
+	case got.has("every") && got.has("file"):
+		r.fault(got.at("every"), "leave it out: a file is read again when it changes", "every belongs to a url")
+	case got.has("url") && s.Every == 0:
+		s.Every = DefaultEvery
+	}
+	r.file.Sources = append(r.file.Sources, s)
+	return s.Set
+}
+
+// fetched reports whether the list of that name comes from a URL.
+func (r *reader) fetched(name string) bool {
+	return slices.ContainsFunc(r.file.Sources, func(s Source) bool { return s.Name == name && s.URL != "" })
+}
+
+// fileName reads the name of a file that somebody else reads. urlKey is the
+// key that takes a URL instead, "" when none does.
+func (r *reader) fileName(n *node, what, urlKey string) string {
+	s := r.line(n, what)
+	switch {
+	case s == "":
+	case strings.Contains(s, "://"):
+		hint := "fetch it into a file yourself"
+		if urlKey != "" {
+			hint = urlKey + ": " + shorten(s)
+		}
+		if rest, ok := strings.CutPrefix(s, "file://"); ok {
+			hint = what + ": " + shorten(rest)
+		}
+		r.fault(n, hint, "%s: a file is needed, not a URL", what)
+	case s == "-" || strings.HasSuffix(s, "/") || s == "." || s == "..":
+		r.fault(n, "", "%s: %s is no file", what, quote(s))
+	case strings.HasPrefix(s, "~"):
+		r.fault(n, "the path as a whole", "%s: ~ means nothing here", what)
+	case strings.ContainsAny(s, "*?"):
+		r.fault(n, "", "%s: one file is needed, not the pattern %s", what, quote(s))
+	case r.samePlace(s, filepath.Base(r.file.Name)):
+		r.fault(n, "", "%s: that is the policy itself", what)
+	default:
+		r.file.named = append(r.file.named, mention{s, n.line, n.column, r.source(n.line)})
+		return s
+	}
+	return ""
+}
+
+// sourceURL reads where a list is fetched from.
+func (r *reader) sourceURL(n *node) string {
+	s := r.line(n, "url")
+	if s == "" {
+		return ""
+	}
+	u, err := url.Parse(s)
+	hint := ""
+	switch {
+	case err == nil && u.User != nil:
+		r.fault(n, "fetch it into a file yourself", "url: a name or password in it would stand in logs")
+		return ""
+	case err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Fragment == "":
+		return s
+	case err == nil && u.Fragment != "":
+		hint = "url: " + shorten(strings.TrimSuffix(s, "#"+u.EscapedFragment()))
+	case strings.HasPrefix(s, "file://"):
+		hint = "file: " + shorten(strings.TrimPrefix(s, "file://"))
+	case !strings.Contains(s, "://") && strings.HasPrefix(s, "/"), strings.HasPrefix(s, "./"), listFile(s) && !strings.Contains(s, "/"):
+		hint = "file: " + shorten(s)
+	case !strings.Contains(s, "://"):
+		hint = "url: https://" + shorten(s)
+	}
+	r.fault(n, hint, "url: http or https, a host and a path are needed, not %s", quote(s))
+	return ""
+}
+
+// warnSources tells of lists that others can change, or that are none.
+func (r *reader) warnSources() {
+	lists := find(r.root, "lists")
+	for _, s := range r.file.Sources {
+		at := find(find(lists, s.Name), "url")
+		if at == nil {
+			continue
+		}
+		u, err := url.Parse(s.URL)
+		if err != nil {
+			continue
+		}
+		switch host := strings.ToLower(u.Hostname()); {
+		case host == "github.com" && strings.Contains(u.Path, "/blob/"):
+			r.warn(at, "url: https://raw.githubusercontent.com"+strings.Replace(u.Path, "/blob/", "/", 1), "url: that is a page about the file, not the file")
+		case u.Scheme == "http" && host != "localhost" && !strings.HasPrefix(host, "127.") && host != "::1":
+			r.warn(at, "https, if the site speaks it", "url: with http anybody on the way can change the list %s", quote(s.Name))
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package policyfile
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Sessions say how sessions of bots are shared.
+type Sessions struct {
+	Cookies []string      // that name a session of the upstream
+	Share   bool          // the cookie-less requests of one bot share a session
+	Bot     time.Duration // how long a bot's session is worth keeping
+	Person  time.Duration // the same for everybody else
+}
+
+// Defaults and bounds of sessions.
+const (
+	DefaultBotSession    = 2 * time.Minute
+	DefaultPersonSession = 30 * time.Minute
+	maxSession           = 31 * 24 * time.Hour
+	maxSessionCookies    = 16
+)
+
+func sessionKeys() []key[Sessions] {
+	return []key[Sessions]{
+		{"cookies", func(r *reader, n *node, s *Sessions) { s.Cookies = r.sessionCookies(n) }},
+		{"bots", func(r *reader, n *node, s *Sessions) { s.Share = r.share(n) }},
+		{"bot", func(r *reader, n *node, s *Sessions) { s.Bot = r.duration(n, "bot", time.Second, maxSession) }},
+		{"person", func(r *reader, n *node, s *Sessions) { s.Person = r.duration(n, "person", time.Second, maxSession) }},
+	}
+}
+
+const sessionsExample = "{cookies: [PHPSESSID], bots: share}"
+
+func readSessions(r *reader, n *node, f *File) {
+	f.Sessions = &Sessions{Bot: DefaultBotSession, Person: DefaultPersonSession}
+	got := readMap(r, n, "sessions", sessionsExample, sessionKeys(), f.Sessions)
+	switch {
+	case got == nil:
+	case len(n.entries) == 0:
+		r.fault(n, "sessions: "+sessionsExample, "sessions: an empty map says nothing")
+	case f.Sessions.Share && !got.has("cookies"):
+		r.missing(n, "sessions: "+sessionsExample, "sessions: cookies are needed: those that name a session of the site")
+	}
+}
+
+// share reads the only word that can stand there.
+func (r *reader) share(n *node) bool {
+	if n.kind == scalarNode && n.text == "share" {
+		return true
+	}
+	hint := `did you mean "share"?`
+	if n.kind != scalarNode || slices.Contains([]string{"false", "off", "no", "none", "own", "keep"}, strings.ToLower(n.text)) {
+		hint = "leave the key out, or bots: share"
+	}
+	r.fault(n, hint, "bots: only share can stand here, not %s", n.describe())
+	return false
+}
+
+// sessionCookies reads names of cookies.
+func (r *reader) sessionCookies(n *node) []string {
+	list := []string{}
+	for i, item := range r.list(n, "cookies") {
+		if i == maxSessionCookies {
+			r.fault(item, "", "cookies: more than %d names", maxSessionCookies)
+			break
+		}
+		s, ok := r.text(item, "cookies")
+		hint := ""
+		name, _, pair := strings.Cut(s, "=")
+		switch {
+		case !ok:
+			continue
+		case slices.Contains(list, s):
+			r.fault(item, "", "cookies: %s stands twice", quote(s))
+			continue
+		case pair && isToken(name):
+			hint = "only the name is needed: cookies: " + name
+		case strings.ContainsAny(s, ", ;"):
+			hint = "several values stand in brackets: [a, b]"
+		case strings.ContainsAny(s, "*") || isRegexp(s):
+			hint = "each by its whole name"
+		case isToken(s):
+			list = append(list, s)
+			continue
+		}
+		r.fault(item, hint, "cookies: %s is no name of a cookie", quote(s))
+	}
+	return list
+}
+
+// notSessions are parts of names of cookies that hold something else than a
+// session: who has it shared is logged in as another, or cannot send a form.
+var notSessions = []string{"csrf", "xsrf", "token", "auth", "logged", "login", "remember", "jwt"}
+
+func (r *reader) warnSessions() {
+	n := find(r.root, "sessions")
+	s := r.file.Sessions
+	if s == nil {
+		return
+	}
+	if len(s.Cookies) > 0 && !s.Share {
+		r.warn(place(find(n, "cookies")), "bots: share", "cookies do nothing without bots: share")
+	}
+	if s.Share {
+		for _, item := range items(find(n, "cookies")) {
+			if i := slices.IndexFunc(notSessions, func(part string) bool { return strings.Contains(strings.ToLower(item.text), part) }); i >= 0 {
+				r.warn(item, "name only the cookie that the site keeps a session under", "cookies: %s looks like a login or a form's token, not like a session", quote(item.text))
+			}
+		}
+	}
+	if s.Bot > s.Person {
+		r.warn(place(find(n, "bot"), find(n, "person"), n), "", "a bot's session is worth keeping for %s, longer than a person's for %s", FormatDuration(s.Bot), FormatDuration(s.Person))
+	}
+}
