@@ -1,0 +1,206 @@
+package sessions
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// A cookie is one that the upstream set. Domain is passed over: it goes to the
+// host that set it alone.
+type cookie struct {
+	name, value string // the value as it was set
+	path        string // of requests that it goes with
+	expires     time.Time
+	secure      bool // it was set over TLS, and goes over TLS only
+}
+
+// gone reports whether a cookie has expired: it never does with a zero time.
+func (c cookie) gone(now time.Time) bool { return !c.expires.IsZero() && !c.expires.After(now) }
+
+// same reports whether one cookie takes the other's place (RFC 6265 §5.3).
+func (c cookie) same(d cookie) bool { return c.name == d.name && c.path == d.path }
+
+// parseSetCookie reads a value of Set-Cookie in answer to a request for path.
+// It is not ok when the cookie has no value or one that browsers may read
+// differently; such a one is no session.
+func parseSetCookie(line, path string, secure bool, now time.Time) (c cookie, ok bool) {
+	set, err := http.ParseSetCookie(line)
+	if err != nil || set.Name == "" {
+		return cookie{}, false
+	}
+	c = cookie{name: set.Name, value: set.Value, path: set.Path, expires: set.Expires, secure: set.Secure && secure}
+	if set.Quoted {
+		c.value = `"` + set.Value + `"`
+	}
+	if !strings.HasPrefix(c.path, "/") {
+		c.path = defaultPath(path)
+	}
+	switch {
+	case set.MaxAge < 0, set.Value == "":
+		c.expires = now
+	case set.MaxAge > 0:
+		const longest = 400 * 24 * 60 * 60 // seconds, as browsers do
+		c.expires = now.Add(time.Duration(min(set.MaxAge, longest)) * time.Second)
+	}
+	return c, true
+}
+
+// defaultPath is that of a cookie without one (RFC 6265 §5.1.4).
+func defaultPath(path string) string {
+	if i := strings.LastIndexByte(path, '/'); i > 0 && path[0] == '/' {
+		return path[:i]
+	}
+	return "/"
+}
+
+// goes reports whether the cookie goes with a request for path.
+func (c *cookie) goes(path string, secure bool) bool {
+	if c.secure && !secure {
+		return false
+	}
+	rest, found := strings.CutPrefix(path, c.path)
+	return found && (rest == "" || rest[0] == '/' || c.path[len(c.path)-1] == '/')
+}
+
+// header returns cookies as a value of Cookie.
+func header(cookies []cookie) string {
+	n := 0
+	for i := range cookies {
+		n += len(cookies[i].name) + len(cookies[i].value) + len("=; ")
+	}
+	var b strings.Builder
+	b.Grow(n)
+	for i := range cookies {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(cookies[i].name)
+		b.WriteByte('=')
+		b.WriteString(cookies[i].value)
+	}
+	return b.String()
+}
+
+// pairs calls found with each name and value of a value of Cookie. It is
+// lenient, as upstreams are.
+func pairs(line string, found func(name, value string)) {
+	for pair := range strings.SplitSeq(line, ";") {
+		if name, value, ok := strings.Cut(pair, "="); ok {
+			found(strings.Trim(name, " \t"), strings.Trim(value, " \t"))
+		}
+	}
+}
+
+// parameters calls found with each name and value in a request target, in its
+// query and behind ";" in its path, as they stand there.
+func parameters(target string, found func(name, value string)) {
+	path, query, _ := strings.Cut(target, "?")
+	if strings.IndexByte(path, ';') >= 0 {
+		for segment := range strings.SplitSeq(path, "/") {
+			_, params, _ := strings.Cut(segment, ";")
+			pairs(params, found)
+		}
+	}
+	for query != "" {
+		var pair string
+		if i := strings.IndexAny(query, "&;"); i >= 0 {
+			pair, query = query[:i], query[i+1:]
+		} else {
+			pair, query = query, ""
+		}
+		if name, value, ok := strings.Cut(pair, "="); ok {
+			found(name, value)
+		}
+	}
+}
+
+// A mark is what a session is known again by: the value of one of its cookies,
+// with its name in lower case if many could have the same value.
+type mark struct{ name, value string }
+
+// Lengths of values: telling is one that nobody else has under any name, and
+// slight one that may be all the same for all, as long as another cookie of the
+// session is longer (Lucee's CFTOKEN is always 0).
+const (
+	telling = 16
+	slight  = 4
+)
+
+// markOf returns the mark of a cookie's value, in whatever way a client spells
+// it.
+func markOf(name, value string) mark {
+	if value = plain(value); len(value) >= telling {
+		return mark{value: value}
+	}
+	return mark{strings.ToLower(name), value}
+}
+
+// plain returns a value without quotes and percent escapes.
+func plain(value string) string {
+	if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
+		value = value[1 : len(value)-1]
+	}
+	if strings.IndexByte(value, '%') >= 0 {
+		if v, err := url.PathUnescape(value); err == nil {
+			return v
+		}
+	}
+	return value
+}
+
+// marks calls found with the marks of a session until it returns false.
+func marks(cookies []cookie, found func(mark) bool) {
+	longest := 0
+	for i := range cookies {
+		longest = max(longest, len(plain(cookies[i].value)))
+	}
+	for i := range cookies {
+		m := markOf(cookies[i].name, cookies[i].value)
+		if (len(m.value) >= slight || longest < slight) && !found(m) {
+			return
+		}
+	}
+}
+
+// names are patterns of cookies' names, each split at its "*".
+type names [][]string
+
+func newNames(patterns []string) names {
+	n := make(names, len(patterns))
+	for i, p := range patterns {
+		n[i] = strings.Split(p, "*")
+	}
+	return n
+}
+
+// have reports whether a name fits one of the patterns.
+func (n names) have(name string) bool {
+	for _, parts := range n {
+		if fits(parts, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// fits reports whether s is the parts with anything between them.
+func fits(parts []string, s string) bool {
+	first, last := parts[0], parts[len(parts)-1]
+	if len(parts) == 1 {
+		return s == first
+	}
+	if len(s) < len(first)+len(last) || !strings.HasPrefix(s, first) || !strings.HasSuffix(s, last) {
+		return false
+	}
+	s = s[len(first) : len(s)-len(last)]
+	for _, part := range parts[1 : len(parts)-1] {
+		_, after, found := strings.Cut(s, part)
+		if !found {
+			return false
+		}
+		s = after
+	}
+	return true
+}

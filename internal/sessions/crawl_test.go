@@ -1,0 +1,63 @@
+package sessions_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"fairshare/internal/sessions"
+)
+
+// crawl has n requests of a bot come from addresses in turn, some at once.
+func crawl(t *testing.T, s *site, agent string, n, atOnce int, address func(i int) string) {
+	var all sync.WaitGroup
+	for first := range atOnce {
+		all.Go(func() {
+			for i := first; i < n; i += atOnce {
+				if said, _ := s.ask(t, asking{agent: agent, client: address(i), path: fmt.Sprint("/page/", i)}); !strings.HasPrefix(said, "id=") {
+					t.Errorf("the upstream says %q", said)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A crawl of 10,000 requests leaves a handful of sessions, while people come
+// and go.
+func TestACrawlLeavesAHandfulOfSessions(t *testing.T) {
+	for _, kind := range []string{"java", "php", "coldfusion"} {
+		for _, test := range []struct {
+			agent   string
+			address func(i int) string
+			groups  int
+		}{
+			{"verified", func(i int) string { return fmt.Sprintf("66.249.%d.%d", i%50, i%50) }, 1},
+			{"known", func(i int) string { return fmt.Sprintf("192.0.%d.%d", i%3, i%50) }, 3},
+			{"forged", func(i int) string { return fmt.Sprintf("2001:db8:%d:%x::1", i%2, i%50) }, 2},
+			{"pending", func(i int) string { return fmt.Sprintf("192.0.2.%d", i%50) }, 1},
+		} {
+			t.Run(kind+" "+test.agent, func(t *testing.T) {
+				const atOnce = 4
+				s := newSite(t, newUpstream(kind), named)
+				crawl(t, s, test.agent, 10_000, atOnce, test.address)
+				if n := s.count(); n > test.groups*atOnce {
+					t.Errorf("%d sessions, want at most %d: what came before the first answer", n, test.groups*atOnce)
+				}
+			})
+		}
+	}
+}
+
+// Off, nothing is shared, and nothing is looked at.
+func TestOffLeavesAllAsItIs(t *testing.T) {
+	for name, c := range map[string]sessions.Config{"no names": {Who: who}, "other names": {Cookies: []string{"SESSION", "jsessionid"}}} {
+		s := newSite(t, newUpstream("java"), c)
+		crawl(t, s, "verified", 20, 1, func(int) string { return "192.0.2.1" })
+		if n := s.count(); n != 20 {
+			t.Errorf("%s: %d sessions, want one for each of 20 requests", name, n)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package sessions_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"fairshare/internal/sessions"
+)
+
+const (
+	here  = "192.0.2.1"
+	near  = "192.0.2.200"
+	there = "198.51.100.1"
+)
+
+func id(said string) string {
+	said, _, _ = strings.Cut(said, " ")
+	return strings.TrimPrefix(said, "id=")
+}
+
+// Two requests of a crawler share a session, unless what comes between ends
+// that, or the second is not the crawler's.
+func TestWhoSharesASession(t *testing.T) {
+	usual := asking{agent: "known", client: here}
+	for _, test := range []struct {
+		name          string
+		first, second asking
+		between       *asking
+		shares        bool
+	}{
+		{"the same", usual, usual, nil, true},
+		{"HEAD", usual, asking{agent: "known", client: here, method: "HEAD"}, nil, true},
+		{"a neighbour", usual, asking{agent: "known", client: near}, nil, true},
+		{"far away", usual, asking{agent: "known", client: there}, nil, false},
+		{"an IPv6 network", asking{agent: "known", client: "2001:db8:1:2::1"}, asking{agent: "known", client: "2001:db8:1:3::9"}, nil, true},
+		{"another IPv6 network", asking{agent: "known", client: "2001:db8:1:2::1"}, asking{agent: "known", client: "2001:db8:2:2::1"}, nil, false},
+		{"IPv4 in IPv6", usual, asking{agent: "known", client: "::ffff:192.0.2.9"}, nil, true},
+		{"nobody knows where", asking{agent: "known"}, asking{agent: "known"}, nil, false},
+		{"another bot", usual, asking{agent: "forged", client: here}, nil, false},
+		{"who pretends, and who is not checked yet", asking{agent: "forged", client: here}, asking{agent: "pending", client: near}, nil, true},
+		{"verified, far away", asking{agent: "verified", client: here}, asking{agent: "verified", client: there}, nil, true},
+		{"verified, and who pretends to be", asking{agent: "verified", client: here}, asking{agent: "forged", client: here}, nil, false},
+		{"verified, and not yet", asking{agent: "pending", client: here}, asking{agent: "verified", client: here}, nil, false},
+		{"anybody's", asking{agent: "steered", client: here}, asking{agent: "steered", client: here}, nil, false},
+		{"a person", asking{agent: "person", client: here}, asking{agent: "person", client: here}, nil, false},
+		{"a person, then a bot", asking{agent: "person", client: here}, usual, nil, false},
+		{"a bot, then a person", usual, asking{agent: "person", client: here}, nil, false},
+		{"another site", asking{agent: "known", client: here, host: "a.example"}, asking{agent: "known", client: here, host: "b.example"}, nil, false},
+		{"the same site", asking{agent: "known", client: here, host: "a.example:80"}, asking{agent: "known", client: here, host: "A.example."}, nil, true},
+		{"one site by two names, as a proxy in front says", asking{agent: "known", client: here, header: map[string]string{"X-Forwarded-Host": "a"}}, asking{agent: "known", client: here, header: map[string]string{"X-Forwarded-Host": "b"}}, nil, false},
+		{"an empty Cookie", usual, asking{agent: "known", client: here, cookies: []string{" ; "}}, nil, true},
+		{"with any cookie", usual, asking{agent: "known", client: here, cookies: []string{"theme=dark"}}, nil, false},
+		{"with what is no cookie", usual, asking{agent: "known", client: here, cookies: []string{"x"}}, nil, false},
+		{"POST", usual, asking{agent: "known", client: here, method: "POST", body: "a=b"}, nil, false},
+		{"a POST opens none", asking{agent: "known", client: here, method: "POST", body: "a=b"}, usual, nil, false},
+		{"GET with a body", usual, asking{agent: "known", client: here, body: "a=b"}, nil, false},
+		{"OPTIONS", usual, asking{agent: "known", client: here, method: "OPTIONS"}, nil, false},
+		{"a log-in opens none", asking{agent: "known", client: here, header: map[string]string{"Authorization": "Basic eDp4"}}, usual, nil, false},
+		{"a log-in by the address opens none", asking{agent: "known", client: here, path: "/?user=a&password=b"}, usual, nil, false},
+		{"nor is it offered one", usual, asking{agent: "known", client: here, path: "/in?acces%73_token=a"}, nil, false},
+		{"OAuth", usual, asking{agent: "known", client: here, path: "/back?state=1&code=2"}, nil, false},
+		{"an author", usual, asking{agent: "known", client: here, path: "/?author=1&code=2&passage=3&token="}, nil, true},
+
+		{"a POST between", usual, usual, &asking{agent: "known", client: near, method: "POST", body: "a=b"}, false},
+		{"a DELETE between", usual, usual, &asking{agent: "known", client: here, method: "DELETE"}, false},
+		{"Authorization between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"Authorization": "x"}}, false},
+		{"a key between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"X-Api-Key": "x"}}, false},
+		{"another method in disguise between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"X-HTTP-Method-Override": "DELETE"}}, false},
+		{"a cookie between", usual, usual, &asking{agent: "known", client: here, cookies: []string{"theme=dark"}}, false},
+		{"a verified bot's POST between", asking{agent: "verified", client: here}, asking{agent: "verified", client: here}, &asking{agent: "verified", client: there, method: "POST", body: "a=b"}, false},
+		{"OPTIONS between", usual, usual, &asking{agent: "known", client: here, method: "OPTIONS"}, true},
+		{"a POST of another bot between", usual, usual, &asking{agent: "forged", client: here, method: "POST", body: "a=b"}, true},
+		{"a POST from far between", usual, usual, &asking{agent: "known", client: there, method: "POST", body: "a=b"}, true},
+		{"a person's POST between", usual, usual, &asking{agent: "person", client: here, method: "POST", body: "a=b"}, true},
+		{"a POST to another site between", usual, usual, &asking{agent: "known", client: here, host: "b", method: "POST", body: "a=b"}, true},
+		{"a person's cookie between", usual, usual, &asking{agent: "person", client: here, cookies: []string{"JSESSIONID=abcdefghijklmnopqrst"}}, true},
+		{"another front between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"Fairshare-Session-Ttl": "120"}}, true},
+	} {
+		for _, kind := range []string{"java", "php", "coldfusion"} {
+			s := newSite(t, newUpstream(kind), named)
+			first, set := s.ask(t, test.first)
+			if len(set) == 0 {
+				t.Errorf("%s, %s: the session that was opened is not told", test.name, kind)
+			}
+			if test.between != nil {
+				s.ask(t, *test.between)
+			}
+			before := s.count()
+			second, set := s.ask(t, test.second)
+			shares := before == s.count() && len(set) == 0
+			if shares != test.shares || test.second.method != "HEAD" && test.shares != (id(first) == id(second)) {
+				t.Errorf("%s, %s: the second shares %v, want %v: %q, %q, cookies %q", test.name, kind, shares, test.shares, first, second, set)
+			}
+		}
+	}
+}
+
+// A session that its opener, or anybody else, uses as its own is shared no
+// more, and is not shared again.
+func TestASessionThatIsUsedIsSharedNoMore(t *testing.T) {
+	usual := asking{agent: "known", client: here}
+	for _, kind := range []string{"java", "php", "coldfusion"} {
+		for name, use := range map[string]func(set []string) asking{
+			"the bot":               func(set []string) asking { return asking{agent: "known", client: here, cookies: set} },
+			"in one line":           func(set []string) asking { return asking{agent: "person", cookies: []string{strings.Join(set, "; ")}} },
+			"another bot":           func(set []string) asking { return asking{agent: "forged", client: there, cookies: set} },
+			"as a person":           func(set []string) asking { return asking{agent: "person", client: there, cookies: set} },
+			"with another one, too": func(set []string) asking { return asking{agent: "person", cookies: append(set, "a=b")} },
+			"a person, to log in": func(set []string) asking {
+				return asking{agent: "person", client: there, cookies: set, method: "POST", path: "/login", body: "name=joe"}
+			},
+			"in quotes": func(set []string) asking {
+				for i, pair := range set {
+					name, value, _ := strings.Cut(pair, "=")
+					set[i] = name + `="` + value + `"`
+				}
+				return asking{agent: "person", cookies: set}
+			},
+			"with escapes": func(set []string) asking {
+				for i, pair := range set {
+					name, value, _ := strings.Cut(pair, "=")
+					set[i] = name + "=%" + strings.ToUpper(hex(value[0])) + value[1:]
+				}
+				return asking{agent: "person", cookies: set}
+			},
+			"in the query": func(set []string) asking { return asking{agent: "person", path: "/?a=b&" + strings.Join(set, "&")} },
+			"in the path": func(set []string) asking {
+				return asking{agent: "person", path: "/a;" + strings.ToLower(set[0][:4]) + set[0][4:] + ";" + set[len(set)-1] + "/b"}
+			},
+		} {
+			s := newSite(t, newUpstream(kind), named)
+			first, set := s.ask(t, usual)
+			set = slices.DeleteFunc(set, func(pair string) bool { return pair == "theme=dark" })
+			s.ask(t, use(set))
+			second, _ := s.ask(t, usual)
+			third, _ := s.ask(t, usual)
+			if id(second) == id(first) || id(second) != id(third) {
+				t.Errorf("%s, %s: then %q, %q and %q", kind, name, first, second, third)
+			}
+		}
+	}
+}
+
+func hex(c byte) string { return string("0123456789abcdef"[c>>4]) + string("0123456789abcdef"[c&15]) }
+
+// The bot's own links, with its session in them, do not end the sharing.
+func TestABotMayFollowItsOwnLinks(t *testing.T) {
+	s := newSite(t, newUpstream("java"), named)
+	usual := asking{agent: "known", client: here}
+	first, set := s.ask(t, usual)
+	second, _ := s.ask(t, asking{agent: "known", client: near, path: "/a;jsessionid=" + strings.TrimPrefix(set[0], "JSESSIONID=")})
+	if third, _ := s.ask(t, usual); id(first) != id(second) || id(first) != id(third) {
+		t.Errorf("%q, %q, %q", first, second, third)
+	}
+}
+
+// What a person brings is never shared, even if the upstream hands it to a bot.
+func TestASessionOfAPersonIsNeverLearnt(t *testing.T) {
+	const value = "abcdefghijklmnopqrstuvwxyz"
+	for name, bring := range map[string]struct{ first, bot asking }{
+		"in a cookie, before":   {asking{agent: "person", client: here, cookies: []string{"PHPSESSID=" + value}}, asking{}},
+		"by the bot's address":  {asking{}, asking{path: "/?sid=" + value}},
+		"escaped":               {asking{}, asking{path: "/?sid=%61" + value[1:]}},
+		"in the path":           {asking{}, asking{path: "/magic/" + value}},
+		"behind the path":       {asking{}, asking{path: "/a;phpsessid=" + value}},
+		"in a header":           {asking{}, asking{header: map[string]string{"X-Link": "a " + value}}},
+		"in the referring page": {asking{}, asking{header: map[string]string{"Referer": "http://a/?sid=" + value}}},
+	} {
+		var got []string
+		h := sessions.New(sessions.Config{Cookies: named.Cookies, Who: who}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got = r.Header["Cookie"]
+			w.Header().Add("Set-Cookie", "PHPSESSID="+value+"; Path=/")
+		}))
+		ask := func(a asking) {
+			r := httptest.NewRequest("GET", "http://a"+max(a.path, "/"), nil)
+			for name, value := range a.header {
+				r.Header.Set(name, value)
+			}
+			for _, pair := range a.cookies {
+				r.Header.Add("Cookie", pair)
+			}
+			h.ServeHTTP(known{httptest.NewRecorder(), addr(here), bots[a.agent]}, r)
+		}
+		if bring.first.agent != "" {
+			ask(bring.first)
+		}
+		bring.bot.agent = "known"
+		ask(bring.bot)
+		if ask(asking{agent: "known"}); got != nil {
+			t.Errorf("%s: the upstream is offered %q", name, got)
+		}
+	}
+}
+
+// When the upstream forgets a session it opens another, for all.
+func TestASessionThatTheUpstreamForgotIsReplaced(t *testing.T) {
+	for _, kind := range []string{"java", "php", "coldfusion"} {
+		s := newSite(t, newUpstream(kind), named)
+		usual := asking{agent: "verified", client: here}
+		s.ask(t, usual)
+		s.forget()
+		second, set := s.ask(t, usual)
+		third, again := s.ask(t, usual)
+		if id(second) != id(third) || len(set) == 0 || len(again) != 0 || s.count() != 2 {
+			t.Errorf("%s: %q with %q, then %q with %q, %d sessions", kind, second, set, third, again, s.count())
+		}
+	}
+}
