@@ -46,6 +46,7 @@ type askedBot struct {
 type asks struct {
 	opts  *Options
 	ahead int              // batches of a log that may wait
+	most  int              // questions
 	probe *fairshare.Guard // tells what the rules would look up; nil when nothing
 	slots chan struct{}    // a place for each call
 	wg    sync.WaitGroup   // of the calls
@@ -63,7 +64,7 @@ func newAsks(opts *Options) (*asks, error) {
 		return nil, nil
 	}
 	a := &asks{
-		opts: opts, ahead: max(aheadOfDNS/max(len(opts.Logs), 1), 1),
+		opts: opts, ahead: max(aheadOfDNS/max(len(opts.Logs), 1), 1), most: mostAsked,
 		slots: make(chan struct{}, atOnce), known: map[question]*answer{},
 	}
 	var err error
@@ -257,7 +258,7 @@ func (p *prober) want(q question) {
 	a := p.asks
 	a.mu.Lock()
 	w := a.known[q]
-	fresh := w == nil && len(a.known) < mostAsked
+	fresh := w == nil && len(a.known) < a.most
 	if fresh {
 		w = &answer{done: make(chan struct{})}
 		a.known[q] = w

@@ -18,8 +18,8 @@ import (
 // forget nothing, regexps, and exact arithmetic. It shares no code with the
 // guard and no limiter with the replay.
 type model struct {
+	*Options
 	policy *fairshare.Policy
-	client func(peer netip.Addr, forwarded string) (netip.Addr, bool)
 	latest *big.Int // Unix ns; nil in a fresh guard
 	counts map[string]*modelCount
 	bans   map[string]*modelBan
@@ -59,8 +59,10 @@ type modelFinding struct {
 	ban    fairshare.BanState
 }
 
-func newModel(policy *fairshare.Policy, client func(netip.Addr, string) (netip.Addr, bool)) *model {
-	m := &model{policy: policy, client: client}
+// newModel returns a model of what opts say. Bot and Lookups know from the
+// start what Resolve finds out.
+func newModel(opts *Options) *model {
+	m := &model{Options: opts, policy: opts.Policy}
 	m.begin()
 	return m
 }
@@ -78,6 +80,9 @@ type modelRequest struct {
 	path  string
 	query string
 	odd   bool
+	bot   fairshare.Bot
+	names []string                       // hostnames
+	on    func(list string) []netip.Addr // answers of a DNS list
 }
 
 // judge judges one line. observed is what the replay said: the length of a
@@ -103,8 +108,18 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 	}
 	m.slots = held
 
-	req := &modelRequest{Entry: e}
-	req.addr, req.proxy = m.client(e.Client, e.Forwarded)
+	req := &modelRequest{Entry: e, on: func(string) []netip.Addr { return nil }}
+	req.addr, req.proxy = m.Client(e.Client, e.Forwarded)
+	if m.Bot != nil {
+		req.bot = m.Bot(req.addr, e.UserAgent)
+	}
+	if s := req.bot.State; req.proxy && (s == fairshare.Verified || s == fairshare.Forged) {
+		req.bot.State = fairshare.Pending
+	}
+	if m.Lookups != nil && !req.proxy {
+		req.names = m.Lookups.Hostnames(req.addr)
+		req.on = func(list string) []netip.Addr { return m.Lookups.Listed(list, req.addr) }
+	}
 	req.path, req.query, req.odd = modelTarget(e.Target)
 
 	v := modelVerdict{enforced: modelFinding{rule: noRule}, trial: modelFinding{rule: noRule}}
@@ -115,7 +130,7 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 walk:
 	for i := range m.policy.Rules {
 		r := &m.policy.Rules[i]
-		if !modelMatch(&r.Match, req) || r.Action == fairshare.Allow && req.odd && modelLooksAtPath(&r.Match) {
+		if !modelMatch(&r.Match, req, r.Action == fairshare.Allow) || r.Action == fairshare.Allow && req.odd && modelLooksAtPath(&r.Match) {
 			continue
 		}
 		v.matched = append(v.matched, i)
@@ -234,13 +249,13 @@ func (m *model) banned(req *modelRequest, now int64, v *modelVerdict) bool {
 		return false
 	}
 	for i := range m.policy.Rules {
-		if r := &m.policy.Rules[i]; r.Action == fairshare.Allow && modelOnlyAddr(&r.Match) && modelMatch(&r.Match, req) {
+		if r := &m.policy.Rules[i]; r.Action == fairshare.Allow && modelOnlyWho(&r.Match) && modelMatch(&r.Match, req, true) {
 			return false
 		}
 	}
 	for i := range m.policy.Rules {
 		r := &m.policy.Rules[i]
-		if r.Ban == nil || !r.Ban.All && !modelMatch(&r.Match, req) || r.Ban.Unless != nil && modelMatch(r.Ban.Unless, req) {
+		if r.Ban == nil || !r.Ban.All && !modelMatch(&r.Match, req, false) || r.Ban.Unless != nil && modelMatch(r.Ban.Unless, req, true) {
 			continue
 		}
 		b := m.bans[m.key(i, req)]
@@ -331,6 +346,10 @@ func (m *model) key(rule int, req *modelRequest) string {
 			continue
 		case fairshare.ByUserAgent:
 			text = req.UserAgent
+		case fairshare.ByBot:
+			if req.bot.State == fairshare.Verified {
+				text = req.bot.Name
+			}
 		case fairshare.ByHost:
 			text = modelHost(req.Host)
 		case fairshare.ByPath:
@@ -542,7 +561,9 @@ func ratOf(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
 // Matching.
 
-func modelMatch(m *fairshare.Match, req *modelRequest) bool {
+// modelMatch reports whether a match holds. kind says that this is good for
+// the client.
+func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 	any := func(texts []string, fits func(string) bool) bool {
 		return texts == nil || slices.ContainsFunc(texts, fits)
 	}
@@ -567,6 +588,11 @@ func modelMatch(m *fairshare.Match, req *modelRequest) bool {
 	}
 	cookies := modelCookies(req)
 	if m.Addr != nil && !m.Addr.Contains(req.addr) ||
+		!any(m.Bot, func(s string) bool { return modelBot(s, &req.bot, kind) }) ||
+		m.Hostname != nil && !slices.ContainsFunc(req.names, func(name string) bool { return any(m.Hostname, whole(name, "i")) }) ||
+		m.Listed != nil && !slices.ContainsFunc(m.Listed, func(l fairshare.Listing) bool {
+			return slices.ContainsFunc(req.on(l.List), func(answer netip.Addr) bool { return modelListed(&l, answer) })
+		}) ||
 		!any(m.Path, whole(req.path, "")) ||
 		!any(m.Host, whole(modelHost(req.Host), "i")) ||
 		!any(m.Method, func(s string) bool { return strings.EqualFold(s, req.Method) }) ||
@@ -600,7 +626,42 @@ func modelMatch(m *fairshare.Match, req *modelRequest) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return modelMatch(&not, req) })
+	return !slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return modelMatch(&not, req, !kind) })
+}
+
+// modelBot reports whether one text of a match is about a bot.
+func modelBot(text string, b *fairshare.Bot, kind bool) bool {
+	verified, checkable := b.State == fairshare.Verified, b.State != fairshare.Claimed
+	if b.Name == "" || kind && (!verified || b.Steered) {
+		return false
+	}
+	switch text {
+	case "known":
+		return true
+	case "verified":
+		return verified
+	case "forged":
+		return b.State == fairshare.Forged
+	}
+	return (verified || !checkable) && slices.ContainsFunc(append([]string{b.Name}, b.Categories...), func(name string) bool {
+		if re, ok := strings.CutPrefix(text, "re:"); ok {
+			return modelRegexp(re).MatchString(name)
+		}
+		return strings.EqualFold(name, text)
+	})
+}
+
+// modelListed reports whether an answer of a DNS list counts.
+func modelListed(l *fairshare.Listing, answer netip.Addr) bool {
+	a := answer.As4()
+	if l.HTTPBL {
+		days, threat, kind := a[1], a[2], a[3]
+		return kind != 0 && (l.Types == 0 || l.Types&kind != 0) && threat >= l.Threat && (l.Days == 0 || days <= l.Days)
+	}
+	if a[1] == 255 && a[2] == 255 {
+		return false // the list says that it does not answer
+	}
+	return l.Codes == nil || slices.ContainsFunc(l.Codes, func(p netip.Prefix) bool { return p.Contains(answer) })
 }
 
 var modelRegexps sync.Map // of compiled ones, by text
@@ -614,10 +675,11 @@ func modelRegexp(expr string) *regexp.Regexp {
 	return re
 }
 
-// modelOnlyAddr reports whether a match names clients by address alone.
-func modelOnlyAddr(m *fairshare.Match) bool {
-	return m.Addr != nil && m.Path == nil && m.Host == nil && m.Method == nil && m.UserAgent == nil &&
-		m.Cookie == nil && m.Header == nil && m.Query == nil && m.Not == nil
+// modelOnlyWho reports whether a match names clients by who they are alone.
+func modelOnlyWho(m *fairshare.Match) bool {
+	return (m.Addr != nil || m.Bot != nil || m.Hostname != nil) && m.Path == nil && m.Host == nil && m.Method == nil && m.UserAgent == nil &&
+		m.Cookie == nil && m.Header == nil && m.Query == nil && m.Listed == nil &&
+		!slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return !modelOnlyWho(&not) })
 }
 
 func modelLooksAtPath(m *fairshare.Match) bool {

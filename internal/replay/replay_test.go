@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -95,7 +96,8 @@ func modelOf(f finding) modelFinding {
 func compare(t testing.TB, opts Options, lines []judged, j *judge) {
 	t.Helper()
 	policy := *opts.Policy
-	m := newModel(&policy, opts.Client)
+	opts.Policy = &policy
+	m := newModel(&opts)
 	matched := make([]int64, len(policy.Rules))
 	for i := range lines {
 		got := &lines[i]
@@ -124,6 +126,115 @@ func errText(err error) string {
 	return "(" + err.Error() + ")"
 }
 
+// testBot tells what a client is taken for by a DNS that knows all.
+func testBot(addr netip.Addr, userAgent string) fairshare.Bot {
+	names := testDNS{}.Hostnames(addr)
+	by := func(suffix string) fairshare.BotState {
+		switch {
+		case len(names) == 0:
+			return fairshare.Pending
+		case strings.HasSuffix(names[0], suffix):
+			return fairshare.Verified
+		}
+		return fairshare.Forged
+	}
+	switch {
+	case strings.Contains(userAgent, "GoodBot"):
+		return fairshare.Bot{Name: "goodbot", Categories: []string{"search", "ai"}, State: by(".good.example")}
+	case strings.Contains(userAgent, "Preview"):
+		return fairshare.Bot{Name: "previewer", Categories: []string{"preview"}, State: by(".good.example"), Steered: true}
+	case strings.Contains(userAgent, "evilbot"):
+		return fairshare.Bot{Name: "evilbot", Categories: []string{"scanner"}, State: fairshare.Claimed}
+	case strings.HasPrefix(userAgent, "curl/"):
+		return fairshare.Bot{Name: "curl", Categories: []string{"tool"}, State: fairshare.Claimed}
+	case userAgent == "":
+		return fairshare.Bot{Name: "empty", Categories: []string{"empty"}, State: fairshare.Claimed}
+	}
+	return fairshare.Bot{}
+}
+
+// testDNS is a DNS that answers at once.
+type testDNS struct{}
+
+func (testDNS) Hostnames(addr netip.Addr) []string {
+	switch addr.String() {
+	case "192.0.2.1", "192.0.2.3", "2001:db8::1":
+		return []string{"crawl-1.good.example", "other.example"}
+	case "192.0.2.2", "203.0.113.5":
+		return []string{"office.example.org"}
+	}
+	return nil
+}
+
+func (testDNS) Listed(list string, addr netip.Addr) []netip.Addr {
+	switch list + " " + addr.String() {
+	case "drone 198.51.100.7":
+		return []netip.Addr{netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.9")}
+	case "drone 192.0.2.1":
+		return []netip.Addr{netip.MustParseAddr("127.0.0.17")}
+	case "drone 203.0.113.5":
+		return []netip.Addr{netip.MustParseAddr("127.255.255.254")}
+	case "pot 192.0.2.2":
+		return []netip.Addr{netip.MustParseAddr("127.40.60.5")}
+	case "pot 2001:db8::2":
+		return []netip.Addr{netip.MustParseAddr("127.3.20.4")}
+	case "pot 192.0.2.1":
+		return []netip.Addr{netip.MustParseAddr("127.0.99.0")}
+	}
+	return nil
+}
+
+// A slowDNS knows only what it was asked before.
+type slowDNS struct {
+	mu    sync.Mutex
+	asked map[question]int
+	most  int // asked at a time
+	now   int
+}
+
+func (d *slowDNS) resolve(ctx context.Context, addr netip.Addr, list string) {
+	d.mu.Lock()
+	d.now++
+	d.most = max(d.most, d.now)
+	d.mu.Unlock()
+	runtime.Gosched()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.now--
+	if d.asked == nil {
+		d.asked = map[question]int{}
+	}
+	d.asked[question{addr, list}]++
+}
+
+func (d *slowDNS) knows(addr netip.Addr, list string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.asked[question{addr, list}] > 0
+}
+
+func (d *slowDNS) Hostnames(addr netip.Addr) []string {
+	if !d.knows(addr, "") {
+		return nil
+	}
+	return testDNS{}.Hostnames(addr)
+}
+
+func (d *slowDNS) Listed(list string, addr netip.Addr) []netip.Addr {
+	if !d.knows(addr, list) {
+		return nil
+	}
+	return testDNS{}.Listed(list, addr)
+}
+
+func (d *slowDNS) bot(addr netip.Addr, userAgent string) fairshare.Bot {
+	b := testBot(addr, userAgent)
+	if b.State != fairshare.NoBot && b.State != fairshare.Claimed && !d.knows(addr, "") {
+		b.State = fairshare.Pending
+	}
+	return b
+}
+
 func policyText(p *fairshare.Policy) string {
 	var b strings.Builder
 	for _, r := range p.Rules {
@@ -136,7 +247,7 @@ func policyText(p *fairshare.Policy) string {
 func one[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
 
 var (
-	testAgents = []string{"Mozilla/5.0 (X11; Linux) Firefox/120.0", "GoodBot/1.0 (+http://good.example)", "curl/8.1", "evilbot", "", strings.Repeat("long ", 30)}
+	testAgents = []string{"Mozilla/5.0 (X11; Linux) Firefox/120.0", "GoodBot/1.0 (+http://good.example)", "curl/8.1", "evilbot", "", "Mozilla/5.0 (compatible; Previewer/2)", strings.Repeat("long ", 30)}
 	testPaths  = []string{"/", "/a", "/a.css", "/b.js?v=1", "/cart?item=7&item=8", "/cart?q=a%20B", "//a///b", "/a/../b.css", "/x%2e%2e/y", "/s;x/a.css", "/p.php/a.css", "/%zz", "/caf%C3%A9", "http://h.example/abs?x", "*", "/wp-login.php"}
 	testPeers  = []string{"192.0.2.1", "192.0.2.2", "198.51.100.7", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::9", "10.0.0.1"}
 )
@@ -158,6 +269,18 @@ func randomMatch(rnd *rand.Rand, depth int) (m fairshare.Match) {
 	if rnd.IntN(6) == 0 {
 		m.Cookie = []string{one(rnd, "none", "any", "sid")}
 	}
+	if rnd.IntN(5) == 0 {
+		m.Bot = []string{one(rnd, "known", "verified", "forged", "GoodBot", "search", "tool", "re:^(evil|curl)"), one(rnd, "ai", "forged", "verified", "empty")}
+	}
+	if rnd.IntN(10) == 0 {
+		m.Hostname = []string{one(rnd, "*.good.example", "*", "Office.example.org", "re:^crawl-[0-9]+")}
+	}
+	if rnd.IntN(10) == 0 {
+		m.Listed = []fairshare.Listing{one(rnd, fairshare.Listing{List: "drone"},
+			fairshare.Listing{List: "drone", Codes: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32"), netip.MustParsePrefix("127.0.0.8/29")}},
+			fairshare.Listing{List: "pot", HTTPBL: true, Threat: 25}, fairshare.Listing{List: "pot", HTTPBL: true, Types: 4, Days: 30}),
+			{List: "none"}}
+	}
 	if rnd.IntN(8) == 0 {
 		m.Header = map[string][]string{one(rnd, "Referer", "X-Other", "user-agent"): {one(rnd, "", "example", "bot")}}
 	}
@@ -174,7 +297,8 @@ func randomMatch(rnd *rand.Rand, depth int) (m fairshare.Match) {
 }
 
 func modelEmpty(m *fairshare.Match) bool {
-	return m.Addr == nil && m.Path == nil && m.Method == nil && m.UserAgent == nil && m.Cookie == nil && m.Header == nil && m.Query == nil && m.Not == nil
+	return m.Addr == nil && m.Path == nil && m.Method == nil && m.UserAgent == nil && m.Cookie == nil && m.Header == nil && m.Query == nil && m.Not == nil &&
+		m.Bot == nil && m.Hostname == nil && m.Listed == nil
 }
 
 // randomPolicy returns a policy of up to seven rules with limits that the
@@ -197,7 +321,7 @@ func randomPolicy(rnd *rand.Rand) *fairshare.Policy {
 				r.Refund.Add(301, 303)
 			}
 			if rnd.IntN(3) == 0 {
-				r.Limit.By = one(rnd, nil, []fairshare.KeyPart{{Kind: fairshare.ByNetwork}})
+				r.Limit.By = one(rnd, nil, []fairshare.KeyPart{{Kind: fairshare.ByNetwork}}, []fairshare.KeyPart{{Kind: fairshare.ByBot}})
 				r.Ban = &fairshare.BanTerms{
 					After: 1 + rnd.Int64N(4), Within: one(rnd, 0, 3*time.Second, time.Minute), For: one(rnd, time.Second, 20*time.Second, time.Minute),
 					Growth: one(rnd, 0, 2, 1.5), Max: one(rnd, 0, time.Minute, 5*time.Minute), Forgive: one(rnd, 0, 30*time.Second, 5*time.Minute), All: rnd.IntN(2) == 0,
@@ -221,7 +345,7 @@ func randomLimit(rnd *rand.Rand) *fairshare.Limit {
 		Window:    one(rnd, time.Millisecond, 200*time.Millisecond, time.Second, 3*time.Second, 7*time.Second+13, time.Minute, time.Hour, fairshare.MaxWindow),
 		Algorithm: one(rnd, fairshare.Window, fairshare.Window, fairshare.GCRA, fairshare.Quiet),
 		By: one(rnd, nil, []fairshare.KeyPart{{Kind: fairshare.ByAddr}}, []fairshare.KeyPart{{Kind: fairshare.ByNetwork}},
-			[]fairshare.KeyPart{{Kind: fairshare.ByUserAgent}}, []fairshare.KeyPart{{Kind: fairshare.ByEveryone}},
+			[]fairshare.KeyPart{{Kind: fairshare.ByUserAgent}}, []fairshare.KeyPart{{Kind: fairshare.ByBot}}, []fairshare.KeyPart{{Kind: fairshare.ByBot}, {Kind: fairshare.ByPath}}, []fairshare.KeyPart{{Kind: fairshare.ByEveryone}},
 			[]fairshare.KeyPart{{Kind: fairshare.ByAddr}, {Kind: fairshare.ByPath}},
 			[]fairshare.KeyPart{{Kind: fairshare.ByHeader, Name: "referer"}},
 			[]fairshare.KeyPart{{Kind: fairshare.ByUserAgent}, {Kind: fairshare.ByHost}}),
@@ -302,7 +426,16 @@ func TestModelAgreesOnRandomLogs(t *testing.T) {
 		}
 		opts := Options{
 			Policy: randomPolicy(rnd), Limiter: memory(1 << 20), Client: clientFunc(t, "10.0.0.0/8"), Logs: paths,
-			Log: accesslog.Options{BlockSize: one(rnd, 0, 700, 5000)},
+			Log: accesslog.Options{BlockSize: one(rnd, 0, 700, 5000)}, Bot: testBot, Lookups: testDNS{},
+		}
+		knowing := opts
+		switch seed % 3 { // nobody is known, all is known at once, the DNS is asked
+		case 0:
+			opts.Bot, opts.Lookups = nil, nil
+			knowing = opts
+		case 1:
+			slow := &slowDNS{}
+			opts.Bot, opts.Lookups, opts.Resolve = slow.bot, slow, slow.resolve
 		}
 		lines, j := judgeAll(t, opts)
 		if want := 200 * len(paths); len(lines) != want {
@@ -314,7 +447,7 @@ func TestModelAgreesOnRandomLogs(t *testing.T) {
 					t.Logf("seed %d", seed)
 				}
 			}()
-			compare(t, opts, lines, j)
+			compare(t, knowing, lines, j)
 		}()
 		if t.Failed() {
 			return

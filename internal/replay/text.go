@@ -140,14 +140,17 @@ func (p *printer) verdicts(r *Report) {
 	p.line("  %12s  %7s  allowed", count(r.Verdicts.Allow), shareOf(r.Verdicts.Allow, all))
 	for _, v := range []struct {
 		n, clients int64
-		what       string
+		what, that string
 	}{
-		{r.Verdicts.Refuse, r.RefusedClients, "refused (429, come back later)"},
-		{r.Verdicts.Block, r.BlockedClients, "blocked (403, not welcome)"},
+		{r.Verdicts.Refuse, r.RefusedClients, "refused", " (429, come back later)"},
+		{r.Verdicts.Block, r.BlockedClients, "blocked", " (403, not welcome)"},
 	} {
-		of := ""
+		of := v.that
+		if p.Width < 72 {
+			of = ""
+		}
 		if v.n > 0 {
-			of = ", " + plural(v.clients, "client")
+			of += ", " + plural(v.clients, "client")
 		}
 		p.line("  %12s  %7s  %s%s", count(v.n), shareOf(v.n, all), v.what, of)
 	}

@@ -71,7 +71,7 @@ func (rec *recorder) warnings(r *Report) []Warning {
 	}
 	if rec.asks != nil && rec.asks.full.Load() {
 		out = append(out, Warning{
-			Text: fmt.Sprintf("More than %s questions to the DNS came up: what came later was not asked.", count(mostAsked)),
+			Text: fmt.Sprintf("More than %s questions to the DNS came up: what came later was not asked.", count(int64(rec.asks.most))),
 			Hint: "replay a part of the log",
 		})
 	}
