@@ -83,18 +83,18 @@ type preparer struct {
 	seeds *seeds
 	bots  *botList
 	asks  *asks // nil when the DNS is not asked
-	seen  [1 << seenBits]seenBot
+
+	// What was found a moment ago, which holds for most lines.
+	nobody [1 << 9]uint64 // user agents of no bot, by the hash
+	seen   [1 << 9]seenBot
 }
 
-// A seenBot is what a client with some user agent was taken for. Most lines
-// are by one that was seen a moment ago.
+// A seenBot is what a client with some user agent was taken for.
 type seenBot struct {
 	client, agent uint64
 	bot           fairshare.Bot
 	id            botID // 0 when not known yet
 }
-
-const seenBits = 10
 
 // prepare fills in the items of a batch.
 func (p *preparer) prepare(b *batch) {
@@ -127,20 +127,30 @@ func (p *preparer) prepare(b *batch) {
 
 // recognise fills in what the client of a line is taken for.
 func (p *preparer) recognise(it *item) {
-	req := &it.req
-	seen := &p.seen[(it.client^it.agent)>>(64-seenBits)]
+	nobody := &p.nobody[it.agent%uint64(len(p.nobody))]
+	if *nobody == it.agent {
+		p.set(it, &fairshare.Bot{}, nil)
+		return
+	}
+	seen := &p.seen[(it.client^it.agent)%uint64(len(p.seen))]
 	if seen.client != it.client || seen.agent != it.agent {
-		*seen = seenBot{client: it.client, agent: it.agent, bot: p.opts.Bot(req.Addr, req.UserAgent)}
+		*seen = seenBot{client: it.client, agent: it.agent, bot: p.opts.Bot(it.req.Addr, it.req.UserAgent)}
+		if seen.bot.Name == "" {
+			*nobody = it.agent
+		}
 	}
 	p.set(it, &seen.bot, &seen.id)
 }
 
 // set makes bot the one of a line. id is that of bot, once it is known.
 func (p *preparer) set(it *item, bot *fairshare.Bot, id *botID) {
-	it.req.SetBot(*bot)
-	if it.bot = 0; bot.Name == "" {
+	if bot.Name == "" {
+		if it.bot != 0 { // of the line that was here before
+			it.bot, it.req.Bot = 0, fairshare.Bot{}
+		}
 		return
 	}
+	it.req.SetBot(*bot)
 	if it.req.Bot.State != bot.State { // as behind a proxy
 		it.bot = p.bots.id(&it.req.Bot)
 		return

@@ -41,7 +41,8 @@ type Options struct {
 	Client func(peer netip.Addr, forwarded string) (addr netip.Addr, proxy bool)
 
 	// Bot tells what a client with that user agent is taken for; nil: nobody is
-	// known. It is called by several goroutines and must not wait.
+	// known. A user agent that is no bot's from one address is none from any.
+	// It is called by several goroutines and must not wait.
 	Bot func(addr netip.Addr, userAgent string) fairshare.Bot
 
 	// Lookups is what hostname and listed in the policy ask; nil: nothing is known.
