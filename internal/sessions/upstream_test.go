@@ -1,6 +1,7 @@
 package sessions_test
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -230,3 +231,9 @@ func (s *site) ask(t testing.TB, a asking) (said string, set []string) {
 var named = sessions.Config{Cookies: []string{"JSESSIONID", "CFID", "CFTOKEN", "PHPSESSID"}}
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+type moveKey struct{}
+
+func withMove(ctx context.Context, q *move) context.Context {
+	return context.WithValue(ctx, moveKey{}, q)
+}
