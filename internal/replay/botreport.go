@@ -217,7 +217,7 @@ func (p *printer) bots(r *Report) {
 	rows := min(len(r.Bots), max(len(r.Top), shownBots))
 	for _, b := range r.Bots[:rows] {
 		name := printable(b.Name)
-		if b.Category != "" {
+		if b.Category != "" && b.Category != b.Name {
 			name += ", " + printable(b.Category)
 		}
 		clients := count(b.Clients)

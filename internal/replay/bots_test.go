@@ -163,6 +163,19 @@ func TestUnmeasuredBots(t *testing.T) {
 	}
 }
 
+// A log without user agents knows no bots; in one that has them, a client may
+// have sent none.
+func TestNoUserAgentInALogIsNoBot(t *testing.T) {
+	const common = `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`
+	opts := Options{Policy: botPolicy(), Limiter: memory(1 << 20), Client: clientFunc(t), Bot: testBot}
+	for line, want := range map[string]int{common: 0, common + ` "-" "-"`: 1} {
+		opts.Logs = []string{writeLines(t, "log", line)}
+		if r := replayAll(t, opts); len(r.Bots) != want || r.BotSummary.Known != (want == 1) {
+			t.Errorf("%s: %+v, want %d bots", line, r.Bots, want)
+		}
+	}
+}
+
 // More bots and more of their clients than are told apart: requests stay
 // exact, clients are estimated and marked.
 func TestFloodOfBots(t *testing.T) {
@@ -232,5 +245,39 @@ func TestFleets(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, report.Fleets); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Of verified search engines that are turned away the report warns; of others
+// it does not.
+func TestWarningOfRefusedEngines(t *testing.T) {
+	var lines []string
+	for i := range 8 {
+		clock := fmt.Sprintf("10:00:%02d", i)
+		lines = append(lines,
+			entryAt("192.0.2.1", clock, `"GET / HTTP/1.1" 200 1 "-" "GoodBot"`),   // verified
+			entryAt("192.0.2.2", clock, `"GET / HTTP/1.1" 200 1 "-" "GoodBot"`),   // forged
+			entryAt("192.0.2.3", clock, `"GET / HTTP/1.1" 200 1 "-" "Previewer"`), // verified, no engine
+		)
+	}
+	opts := Options{Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)}, Bot: testBot}
+	for _, c := range []struct {
+		name string
+		rule fairshare.Rule
+		want []Warning
+	}{
+		{"limit", fairshare.Rule{Name: "slow", Limit: requests(3, time.Minute)}, []Warning{{
+			"Verified search engines would be turned away: goodbot 5 of 8 requests.",
+			"refused, they come less often: if that is not meant, put a rule with match: {bot: search} and allow: true above"}}},
+		{"block", fairshare.Rule{Name: "all", Action: fairshare.Block}, []Warning{{
+			"Verified search engines would be turned away: goodbot 8 of 8 requests.",
+			"refused, they come less often; blocked, they drop the pages: if that is not meant, put a rule with match: {bot: search} and allow: true above"}}},
+		{"others", fairshare.Rule{Name: "forged", Match: fairshare.Match{Bot: []string{"forged", "preview"}}, Action: fairshare.Block}, []Warning{}},
+		{"dry", fairshare.Rule{Name: "all", Action: fairshare.Block, DryRun: true}, []Warning{}},
+	} {
+		opts.Policy = &fairshare.Policy{Rules: []fairshare.Rule{c.rule}}
+		if diff := cmp.Diff(c.want, replayAll(t, opts).Warnings); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
 	}
 }

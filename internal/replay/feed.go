@@ -128,7 +128,7 @@ func (p *preparer) prepare(b *batch) {
 // recognise fills in what the client of a line is taken for.
 func (p *preparer) recognise(it *item) {
 	nobody := &p.nobody[it.agent%uint64(len(p.nobody))]
-	if *nobody == it.agent {
+	if *nobody == it.agent || it.entry.Has&accesslog.HasUserAgent == 0 { // not told is not none
 		p.set(it, &fairshare.Bot{}, nil)
 		return
 	}

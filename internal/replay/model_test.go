@@ -110,7 +110,7 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 
 	req := &modelRequest{Entry: e, on: func(string) []netip.Addr { return nil }}
 	req.addr, req.proxy = m.Client(e.Client, e.Forwarded)
-	if m.Bot != nil {
+	if m.Bot != nil && e.Has&accesslog.HasUserAgent != 0 {
 		req.bot = m.Bot(req.addr, e.UserAgent)
 	}
 	if s := req.bot.State; req.proxy && (s == fairshare.Verified || s == fairshare.Forged) {

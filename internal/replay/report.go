@@ -100,6 +100,7 @@ type TopUserAgent struct {
 	Requests    int64  `json:"requests"`
 	Refused     int64  `json:"refused"` // or blocked
 	Approximate bool   `json:"approximate,omitempty"`
+	Bot         string `json:"bot,omitempty"` // what it is taken for
 }
 
 // People tells of clients that look like people: a browser's user agent, page
@@ -392,7 +393,7 @@ func (rec *recorder) tellAgents(r *Report) {
 		ag := rec.agents.at(i)
 		r.UserAgents = append(r.UserAgents, TopUserAgent{
 			UserAgent: strings.ToValidUTF8(ag.facts.text, "\uFFFD"), Requests: int64(ag.count),
-			Refused: int64(ag.facts.refused), Approximate: ag.over > 0,
+			Refused: int64(ag.facts.refused), Approximate: ag.over > 0, Bot: rec.bots.bot(ag.facts.bot).Name,
 		})
 	}
 }

@@ -280,9 +280,9 @@ func (p *printer) who(t *TopClient, width int) string {
 	bot := printable(t.bot())
 	room := width - utf8.RuneCountInString(bot) - 2
 	switch {
-	case bot == "":
+	case bot == "", t.UserAgent == "":
 		return p.agent(t.UserAgent, width)
-	case t.UserAgent == "" || room < least:
+	case room < least:
 		return cut(bot, width)
 	}
 	return bot + ", " + p.agent(t.UserAgent, room)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"fairshare"
 	"fairshare/internal/accesslog"
 )
 
@@ -69,6 +70,9 @@ func (rec *recorder) warnings(r *Report) []Warning {
 			count(rec.backwards), percent(share(rec.backwards)), roughly(time.Duration(rec.furthest))),
 			Hint: "usual where a line is written when the answer ends and tells when the request came, as with Apache and HAProxy"})
 	}
+	if w, needed := enginesWarning(r); needed {
+		out = append(out, w)
+	}
 	if rec.asks != nil && rec.asks.full.Load() {
 		out = append(out, Warning{
 			Text: fmt.Sprintf("More than %s questions to the DNS came up: what came later was not asked.", count(int64(rec.asks.most))),
@@ -92,6 +96,31 @@ func (rec *recorder) warnings(r *Report) []Warning {
 		out = append(out, w)
 	}
 	return out
+}
+
+// enginesWarning tells of verified search engines that are turned away.
+func enginesWarning(r *Report) (w Warning, needed bool) {
+	var gone []string
+	blocked := false
+	for _, b := range r.Bots {
+		if n := b.Refused + b.Blocked; n > 0 && b.Category == "search" && b.State == fairshare.Verified.String() {
+			gone = append(gone, fmt.Sprintf("%s %s of %s", printable(b.Name), count(n), plural(b.Requests, "request")))
+			blocked = blocked || b.Blocked > 0
+		}
+	}
+	if gone == nil {
+		return w, false
+	}
+	if more := len(gone) - 3; more > 0 {
+		gone = append(gone[:3], fmt.Sprintf("and %d more", more))
+	}
+	w.Text = fmt.Sprintf("Verified search engines would be turned away: %s.", strings.Join(gone, ", "))
+	w.Hint = "refused, they come less often"
+	if blocked {
+		w.Hint += "; blocked, they drop the pages"
+	}
+	w.Hint += ": if that is not meant, put a rule with match: {bot: search} and allow: true above"
+	return w, true
 }
 
 func skipWarnings(r *Report) []Warning {
