@@ -87,11 +87,16 @@ func (h *health) say(silent bool, err error) {
 		return
 	}
 	if silent {
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("nothing in %v", patience)
-		}
-		h.log(fmt.Sprintf("%s does not answer (%v): no bot can be verified by its host name, no DNS list asked", h.server, err))
+		h.log(fmt.Sprintf("%s does not answer (%s): no bot can be verified by its host name, no DNS list asked", h.server, reason(err)))
 		return
 	}
 	h.log(h.server + " answers again")
+}
+
+// reason is an error for people.
+func reason(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("nothing in %v", patience)
+	}
+	return err.Error()
 }

@@ -99,8 +99,15 @@ func (l *line[T]) enqueue(addr netip.Addr, must bool) *item {
 	if e != nil && now < e.askAt {
 		return nil
 	}
-	renew := e != nil && len(e.values) > 0 && now < e.until
-	it := l.queue.push(addr, renew, must)
+	as := fresh
+	switch {
+	case e == nil:
+	case e.known && len(e.values) > 0 && now < e.until:
+		as = renewal
+	case e.failures > 0:
+		as = retrial
+	}
+	it := l.queue.push(addr, as, must)
 	l.start()
 	return it
 }
@@ -108,7 +115,7 @@ func (l *line[T]) enqueue(addr netip.Addr, must bool) *item {
 // start begins the look-ups for which there are places.
 func (l *line[T]) start() {
 	for k := range lanes {
-		for {
+		for !l.closed {
 			it := l.queue.next(k)
 			if it == nil {
 				break
@@ -148,13 +155,18 @@ func (l *line[T]) run(ctx context.Context, it *item) {
 	l.start()
 }
 
-// hurry ends a look-up that is slow while others wait for its place.
+// hurry takes the place of a look-up that is slow while others wait for it.
+// The look-up goes on in the doubtful lane, or ends when that is full.
 func (l *line[T]) hurry(it *item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case !it.running, it.hurry == nil:
 	case l.queue.crowded(it.lane):
+		if l.queue.moveOver(it) {
+			l.start()
+			return
+		}
 		it.hurried = true
 		it.cancel()
 	default:

@@ -193,9 +193,7 @@ func (d *dnsList) test() {
 	l.ended.Add(1)
 	go func() {
 		defer l.ended.Done()
-		ctx, cancel := context.WithTimeout(l.ctx, 2*patience)
-		defer cancel()
-		fault, again := d.fault(ctx)
+		fault, again := d.fault(l.ctx)
 		if l.ctx.Err() == nil {
 			d.testAt.Store(l.now() + int64(again))
 			d.tell(fault)
@@ -212,7 +210,7 @@ func (d *dnsList) fault(ctx context.Context) (fault string, again time.Duration)
 	if d.prefix != "" {
 		somebody = netip.AddrFrom4([4]byte{127, 1, 1, 1}) // http:BL API specification, Testing
 	}
-	no, err := d.codes(ctx, nobody)
+	no, err := d.probe(ctx, nobody)
 	if err == nil && len(no) > 0 {
 		d.holds.Store(false)
 		return fmt.Sprintf("lists %v, and so everybody: its answers hold for nobody until that ends (tested again every %v)", nobody, retestFaulty), retestFaulty
@@ -221,18 +219,24 @@ func (d *dnsList) fault(ctx context.Context) (fault string, again time.Duration)
 		d.holds.Store(true)
 	}
 	if err != nil {
-		return "could not be tested: " + err.Error(), retestSilent
+		return "could not be tested: " + reason(err), retestSilent
 	}
-	yes, err := d.codes(ctx, somebody)
+	yes, err := d.probe(ctx, somebody)
 	switch {
 	case err != nil:
-		return "could not be tested: " + err.Error(), retestSilent
+		return "could not be tested: " + reason(err), retestSilent
 	case len(yes) == 0 && d.prefix != "":
 		return fmt.Sprintf("does not list its test entry %v: the access key may be wrong or no longer active; its answers are used as they are", somebody), retestFaulty
 	case len(yes) == 0:
 		return fmt.Sprintf("does not list its test entry %v: the zone may be wrong or gone; its answers are used as they are", somebody), retestFaulty
 	}
 	return "", retestGood
+}
+
+func (d *dnsList) probe(ctx context.Context, addr netip.Addr) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return d.codes(ctx, addr)
 }
 
 // tainted reports whether a test found that the list lists everybody, and

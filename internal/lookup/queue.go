@@ -24,10 +24,11 @@ const (
 //     in which something was confirmed, those nothing is known of, and those
 //     that were refused or did not answer. None takes a place of another.
 //   - In a lane it is the turn of wide prefixes (/16, /32) in a circle; within
-//     one, of its networks in a circle; within a network chance decides,
-//     after confirmed addresses that are to be renewed.
+//     one, of its networks in a circle; within a network chance decides:
+//     among confirmed addresses that are to be renewed, then among those never
+//     looked up, then among those that had no answer.
 //   - In the first two lanes a look-up that is slow gives its place up when
-//     others wait, and waits again in the third (see line.hurry).
+//     others wait, and goes on, or waits again, in the third (see line.hurry).
 //   - When too many wait, one of those goes whose prefix has the most waiting.
 //
 // A queue is guarded by the lock of its line.
@@ -55,11 +56,21 @@ type laneState struct {
 	ring           []*wide
 }
 
+// A turn says who comes first within a network.
+type turn uint8
+
+const (
+	renewal turn = iota // it is confirmed already
+	fresh               // it was never looked up, or had an answer long ago
+	retrial             // its last look-up had no answer
+	turns
+)
+
 // An item is an address that waits for its look-up or has it.
 type item struct {
 	addr    netip.Addr
 	network *network
-	renew   bool // it is confirmed already
+	turn    turn
 	at, all int  // where it stands in its network's slice, in waiting
 	lane    lane // in which it runs
 	running bool
@@ -72,14 +83,14 @@ type item struct {
 }
 
 type network struct {
-	prefix       netip.Prefix
-	wide         *wide   // while something waits
-	renew, fresh []*item // waiting
-	running      bool
-	ready        bool // it stands in a list of its wide prefix
-	rank         rank // the highest that was found
-	failing      bool // the last look-up had no answer
-	refused      bool // something was not confirmed
+	prefix  netip.Prefix
+	wide    *wide // while something waits
+	waiting [turns][]*item
+	running bool
+	ready   bool // it stands in a list of its wide prefix
+	rank    rank // the highest that was found
+	failing bool // the last look-up had no answer
+	refused bool // something was not confirmed
 }
 
 func (n *network) lane() lane {
@@ -94,7 +105,9 @@ func (n *network) lane() lane {
 	return untried
 }
 
-func (n *network) waiting() int { return len(n.renew) + len(n.fresh) }
+func (n *network) load() int {
+	return len(n.waiting[renewal]) + len(n.waiting[fresh]) + len(n.waiting[retrial])
+}
 
 type wide struct {
 	prefix  netip.Prefix
@@ -129,9 +142,9 @@ func prefixes(addr netip.Addr) (narrow, wide netip.Prefix) {
 
 // push lets an address wait that is not in the queue. It returns nil when
 // there is no room; must makes room in any case.
-func (q *queue) push(addr netip.Addr, renew, must bool) *item {
+func (q *queue) push(addr netip.Addr, as turn, must bool) *item {
 	narrow, _ := prefixes(addr)
-	if len(q.waiting) >= maxWaiting && !q.makeRoom(addr, renew) && !must {
+	if len(q.waiting) >= maxWaiting && !q.makeRoom(addr, as) && !must {
 		q.dropped++
 		return nil
 	}
@@ -143,7 +156,7 @@ func (q *queue) push(addr netip.Addr, renew, must bool) *item {
 		n = &network{prefix: narrow}
 		q.networks[narrow] = n
 	}
-	it := &item{addr: addr, network: n, renew: renew}
+	it := &item{addr: addr, network: n, turn: as}
 	q.items[addr] = it
 	q.add(it)
 	return it
@@ -151,23 +164,23 @@ func (q *queue) push(addr netip.Addr, renew, must bool) *item {
 
 // makeRoom drops one that waits in a prefix with more waiting than that of
 // addr has. A renewal takes the place of anything new.
-func (q *queue) makeRoom(addr netip.Addr, renew bool) bool {
+func (q *queue) makeRoom(addr netip.Addr, as turn) bool {
 	narrow, around := prefixes(addr)
 	inWide, inNetwork := 0, 0
 	if w := q.wides[around]; w != nil {
 		inWide = w.waiting
 	}
 	if n := q.networks[narrow]; n != nil {
-		inNetwork = n.waiting()
+		inNetwork = n.load()
 	}
-	if renew {
+	if as == renewal {
 		inWide, inNetwork = -1, -1
 	}
 	var victim *item
 	for range samples {
 		it := q.waiting[rand.IntN(len(q.waiting))]
-		w, n := it.network.wide.waiting, it.network.waiting()
-		if it.waiters == 0 && !it.renew && it.network.lane() != proven &&
+		w, n := it.network.wide.waiting, it.network.load()
+		if it.waiters == 0 && it.turn != renewal && it.network.lane() != proven &&
 			(w > inWide || w == inWide && n > inNetwork) {
 			victim, inWide, inNetwork = it, w, n
 		}
@@ -187,7 +200,7 @@ func (q *queue) forgetOne() {
 	var victim *network
 	seen := 0
 	for _, n := range q.networks {
-		if n.running || n.waiting() > 0 {
+		if n.running || n.load() > 0 {
 			continue
 		}
 		if victim == nil || n.rank < victim.rank {
@@ -214,7 +227,7 @@ func (q *queue) add(it *item) {
 		}
 		n.wide = w
 	}
-	list := n.list(it)
+	list := &n.waiting[it.turn]
 	it.at = len(*list)
 	*list = append(*list, it)
 	it.all = len(q.waiting)
@@ -223,17 +236,10 @@ func (q *queue) add(it *item) {
 	q.makeReady(n)
 }
 
-func (n *network) list(it *item) *[]*item {
-	if it.renew {
-		return &n.renew
-	}
-	return &n.fresh
-}
-
 // makeReady gives a network its turn in the circle, if it has something to
 // look up and no look-up in progress.
 func (q *queue) makeReady(n *network) {
-	if n.ready || n.running || n.waiting() == 0 {
+	if n.ready || n.running || n.load() == 0 {
 		return
 	}
 	n.ready = true
@@ -260,7 +266,7 @@ func (q *queue) makeTurn(w *wide, k lane) {
 // remove takes an item out from among those who wait.
 func (q *queue) remove(it *item) {
 	n := it.network
-	list := n.list(it)
+	list := &n.waiting[it.turn]
 	last := len(*list) - 1
 	(*list)[it.at] = (*list)[last]
 	(*list)[it.at].at = it.at
@@ -274,9 +280,9 @@ func (q *queue) remove(it *item) {
 	q.waiting = q.waiting[:last]
 
 	w := n.wide
-	if n.waiting() == 0 {
+	if n.load() == 0 {
 		n.wide = nil
-		n.renew, n.fresh = nil, nil
+		n.waiting = [turns][]*item{}
 		if n.ready {
 			n.ready = false
 			for k := range w.ready {
@@ -309,10 +315,11 @@ func (q *queue) next(k lane) *item {
 		n.ready = false
 		q.makeTurn(w, k)
 
-		from := n.renew
-		if len(from) == 0 {
-			from = n.fresh
+		first := renewal
+		for len(n.waiting[first]) == 0 {
+			first++
 		}
+		from := n.waiting[first]
 		it := from[rand.IntN(len(from))]
 		q.remove(it)
 		it.running, it.hurried, it.lane = true, false, k
@@ -329,6 +336,18 @@ func (q *queue) crowded(k lane) bool {
 	return l.running >= l.limit && slices.ContainsFunc(l.ring, func(w *wide) bool { return len(w.ready[k]) > 0 })
 }
 
+// moveOver gives a running item a place in the doubtful lane, if one is free.
+func (q *queue) moveOver(it *item) bool {
+	from, to := &q.lanes[it.lane], &q.lanes[doubtful]
+	if to.running >= to.limit {
+		return false
+	}
+	from.running--
+	to.running++
+	it.lane, it.hurry = doubtful, nil
+	return true
+}
+
 // ended takes note that an item runs no more.
 func (q *queue) ended(it *item) {
 	it.cancel()
@@ -343,6 +362,9 @@ func (q *queue) ended(it *item) {
 // again lets an item wait once more, which was too slow for others who wait.
 func (q *queue) again(it *item) {
 	it.network.failing = true
+	if it.turn == fresh {
+		it.turn = retrial
+	}
 	q.add(it)
 }
 
