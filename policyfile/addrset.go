@@ -121,6 +121,10 @@ func (r *reader) addrs(n *node, what string, lists map[string]*AddrSet) *AddrSet
 		if !ok {
 			continue
 		}
+		if r.full() && lists[s] == nil {
+			r.untold++ // what was meant is not looked for
+			continue
+		}
 		if list := lists[s]; list != nil {
 			set.addList(s, list)
 		} else if prefix, err := parsePrefix(s); err == nil {

@@ -52,14 +52,34 @@ func TestLargeFilesAreRead(t *testing.T) {
 		{"too many hosts", "hosts: [" + many("h%d.example, ", 10_001) + "]\nrules: []", 1},
 		{"a large list many times", prefixes(20_000) + "clients: {trusted_proxies: [" + strings.Repeat("big, ", 20_000) + "]}\nrules: []", 0},
 		{"many regexps", "rules: [{name: a, match: {user_agent: [" + many("'re:b[o%d]t', ", 1000) + "]}, block: true}]", 0},
+		{"many names of bots", "rules: [{name: a, match: {bot: [" + many("googelbot%d, ", 900) + "]}, block: true}]", maxFaults},
+		{"too many names of bots", "rules: [{name: a, match: {bot: [" + strings.Repeat("googlebot, ", 10_000) + "]}, block: true}]", 1},
+		{"many rules for many bots", "rules: [" + many("{name: r%d, match: {bot: ["+strings.Repeat("googlebot, ", 1000)+"]}, limit: {requests: 600, per: 1m, by: bot}}, ", 150) + "]", 0},
+		{"many nots of bots", "rules: [{name: a, block: true, match: " + strings.Repeat("{bot: ai, not: ", 25) + "{bot: ai}" + strings.Repeat("}", 25) + "}]", 0},
+		{"many conditions on a list", "dns: {lists: {a: {zone: dnsbl.example.org}}}\nrules: [{name: a, match: {method: POST, listed: [" + strings.Repeat("a, ", 10_000) + "]}, block: true}]", 1},
+		{"many codes", "dns: {lists: {a: {zone: dnsbl.example.org}}}\nrules: [{name: a, match: {method: POST, listed: {a: {codes: [" + strings.Repeat("3, ", 10_000) + "]}}}, block: true}]", 1},
+		{"many lists that are none", "dns: {lists: {a: {zone: dnsbl.example.org}}}\nrules: [{name: a, match: {listed: [" + many("b%d, ", 10_000) + "]}, block: true}]", maxFaults},
+		{"many DNS lists", "dns: {lists: {" + many("l%d: {zone: dnsbl.example.org}, ", 1000) + "}}\nrules: []", 1},
+		{"many lists from elsewhere", "lists: {" + many("l%d: {url: https://example.org/}, ", 1000) + "}\nrules: []", 1},
+		{"many lists that nobody has", "lists: {" + many("l%d: [192.0.2.1], ", 5000) + "}\nrules: [{name: a, match: {addr: [" + many("m%d, ", 10_000) + "]}, block: true}]", maxFaults},
+		{"many cookies", "sessions: {bots: share, cookies: [" + many("c%d, ", 10_000) + "]}\nrules: []", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f, err := Parse("site.yaml", []byte(c.text))
+			f, err := Options{Bots: manyBots}.Parse("site.yaml", []byte(c.text))
 			if faults := len(Faults(err)); faults < c.faults || (f == nil) != (c.faults > 0) {
 				t.Errorf("%d faults, policy %v, error %.200v; want at least %d faults", faults, f != nil, err, c.faults)
 			}
 		})
 	}
+}
+
+// manyBots is a table as large as the largest, and the usual names.
+func manyBots(table string) ([]BotName, error) {
+	list, err := someBots(table)
+	for i := range 2000 {
+		list = append(list, BotName{Name: fmt.Sprintf("examplebot-%d", i), Categories: []string{"other"}})
+	}
+	return list, err
 }
 
 func many(format string, n int) string {

@@ -104,14 +104,20 @@ func (r *reader) loadBots(at *node) {
 // states are the words of a bot condition that are no names.
 var states = []string{"known", "verified", "forged"}
 
-// maxBotName bounds a name, in bytes.
-const maxBotName = 40
+const (
+	maxBots    = 1000 // of one condition
+	maxBotName = 40   // bytes
+)
 
 // botWords reads states, names and categories of bots, in lower case.
 func (r *reader) botWords(n *node) []string {
 	r.loadBots(nil)
 	list := []string{}
-	for _, item := range r.list(n, "bot") {
+	for i, item := range r.list(n, "bot") {
+		if i == maxBots {
+			r.fault(item, "a category, as search, ai or seo", "bot: more than %d values", maxBots)
+			break
+		}
 		s, ok := r.pattern(item, "bot")
 		if !ok {
 			continue
@@ -124,6 +130,10 @@ func (r *reader) botWords(n *node) []string {
 		_, known := r.bots[word]
 		if slices.Contains(states, word) || known {
 			list = append(list, word)
+			continue
+		}
+		if r.full() {
+			r.untold++
 			continue
 		}
 		hint := r.botHint(word)

@@ -27,7 +27,11 @@ type DNSList struct {
 	KeyFile string // see File.Beside
 }
 
-const maxDNSLists = 16
+const (
+	maxDNSLists = 16
+	maxListings = 64  // of one match
+	maxCodes    = 256 // of one condition
+)
 
 func dnsKeys() []key[DNS] {
 	return []key[DNS]{
@@ -229,6 +233,8 @@ func (r *reader) warnHostnames(n *node) {
 		below := func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }
 		bot := crawlerDomains[domain]
 		switch {
+		case domain == "":
+			r.warn(item, "", "hostname: %s fits every address that has a name", quote(item.text))
 		case bot != "":
 			r.warn(item, "bot: "+bot, "hostname: %s is told from all that is below a domain: a bot is verified by the crawlers' addresses alone", quote(item.text))
 		case slices.ContainsFunc(rented, below):
@@ -255,6 +261,10 @@ func listingKeys() []key[fairshare.Listing] {
 func (r *reader) listings(n *node) []fairshare.Listing {
 	list := []fairshare.Listing{}
 	for _, item := range r.list(n, "listed") {
+		if len(list) > maxListings {
+			r.fault(item, "", "listed: more than %d conditions", maxListings)
+			break
+		}
 		if item.kind != mapNode {
 			if s, ok := r.text(item, "listed"); ok {
 				list = r.listing(list, item, s, nil)
@@ -264,7 +274,13 @@ func (r *reader) listings(n *node) []fairshare.Listing {
 		if len(item.entries) == 0 {
 			r.fault(item, "listed: dronebl", "listed: the name of a DNS list is needed")
 		}
+		seen := map[string]bool{}
 		for _, e := range item.entries {
+			if seen[e.key.text] {
+				r.fault(e.key, "a list of maps can name it twice: [{…}, {…}]", "listed: %s stands twice in this map", quote(e.key.text))
+				continue
+			}
+			seen[e.key.text] = true
 			value := e.value
 			if value.kind == nullNode {
 				value = nil // {dronebl: } is dronebl
@@ -279,6 +295,10 @@ func (r *reader) listings(n *node) []fairshare.Listing {
 // none.
 func (r *reader) listing(list []fairshare.Listing, at *node, name string, terms *node) []fairshare.Listing {
 	from, known := r.file.DNS.Lists[name]
+	if !known && r.full() {
+		r.untold++
+		return list
+	}
 	if !known {
 		hint := didYouMean(name, slices.Sorted(maps.Keys(r.file.DNS.Lists)))
 		switch {
@@ -362,6 +382,10 @@ func (r *reader) days(n *node) uint8 {
 func (r *reader) codes(n *node) []netip.Prefix {
 	list := []netip.Prefix{}
 	for _, item := range r.list(n, "codes") {
+		if len(list) > maxCodes {
+			r.fault(item, "a prefix, as 127.0.0.0/28", "codes: more than %d", maxCodes)
+			break
+		}
 		s, ok := r.text(item, "codes")
 		if !ok {
 			continue

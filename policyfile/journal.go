@@ -93,11 +93,18 @@ func (r *reader) samePlace(a, b string) bool {
 // checkJournal tells when the journal would be written into another file of
 // the policy.
 func (r *reader) checkJournal(got *reading) {
-	file, tls := find(got.values["journal"], "file"), r.file.TLS
-	if r.file.Journal.File == "" || file == nil || tls == nil {
+	file := find(got.values["journal"], "file")
+	if r.file.Journal.File == "" || file == nil {
 		return
 	}
-	for _, other := range []string{tls.Cert, tls.Key} {
+	var others []string
+	if tls := r.file.TLS; tls != nil {
+		others = append(others, tls.Cert, tls.Key)
+	}
+	for _, m := range r.file.named {
+		others = append(others, m.name)
+	}
+	for _, other := range others {
 		if other != "" && r.samePlace(r.file.Journal.File, other) {
 			r.fault(file, "", "file: the journal would be written into %s", quote(other))
 		}

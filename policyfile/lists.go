@@ -20,10 +20,10 @@ type Source struct {
 // DefaultEvery is how often a URL is asked for a list.
 const DefaultEvery = 24 * time.Hour
 
-// Bounds of it.
 const (
-	minEvery = time.Minute
-	maxEvery = 31 * 24 * time.Hour
+	maxSources = 100 // each is looked after by itself
+	minEvery   = time.Minute
+	maxEvery   = 31 * 24 * time.Hour
 )
 
 func listKeys() []key[Source] {
@@ -55,6 +55,10 @@ func readLists(r *reader, n *node, f *File) {
 		case looksLikeAddr(name):
 			r.fault(e.key, "", "lists: %s cannot be told from an address", quote(name))
 			continue
+		}
+		if e.value.kind == mapNode && len(f.Sources) == maxSources {
+			r.fault(e.key, "", "lists: more than %d come from elsewhere", maxSources)
+			return
 		}
 		if e.value.kind == mapNode {
 			f.Lists[name] = r.listSource(name, e.value)

@@ -8,7 +8,7 @@ import (
 
 // Sessions say how sessions of bots are shared.
 type Sessions struct {
-	Cookies []string      // that name a session of the upstream
+	Cookies []string      // that name a session of the upstream; "*" for any run of characters
 	Share   bool          // the cookie-less requests of one bot share a session
 	Bot     time.Duration // how long a bot's session is worth keeping
 	Person  time.Duration // the same for everybody else
@@ -79,8 +79,10 @@ func (r *reader) sessionCookies(n *node) []string {
 			hint = "only the name is needed: cookies: " + name
 		case strings.ContainsAny(s, ", ;"):
 			hint = "several values stand in brackets: [a, b]"
-		case strings.ContainsAny(s, "*") || isRegexp(s):
-			hint = "each by its whole name"
+		case isRegexp(s):
+			hint = "* stands for any run of characters: ASPSESSIONID*"
+		case s != "" && strings.Trim(s, "*") == "":
+			hint = "a cookie that is no session must not be shared: name those that are"
 		case isToken(s):
 			list = append(list, s)
 			continue

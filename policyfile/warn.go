@@ -211,7 +211,7 @@ func (r *reader) warnStar(item *node, what, absent string) {
 // a not.
 func (r *reader) warnOdd(i int) {
 	for _, not := range items(find(r.rules[i].match, "not")) {
-		if find(not, "addr") != nil {
+		if find(not, "addr") != nil || find(not, "bot") != nil || find(not, "hostname") != nil {
 			continue
 		}
 		for _, item := range items(find(not, "path")) {
