@@ -1,0 +1,389 @@
+package bots
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"fairshare"
+)
+
+const (
+	googlebotUA = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
+	bingbotUA   = "Mozilla/5.0 (compatible; bingbot/2.0; +http://www.bing.com/bingbot.htm)"
+	yandexUA    = "Mozilla/5.0 (compatible; YandexBot/3.0; +http://yandex.com/bots)"
+	baiduUA     = "Mozilla/5.0 (compatible; Baiduspider/2.0; +http://www.baidu.com/search/spider.html)"
+	gptbotUA    = "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)"
+	chatgptUA   = "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko); compatible; ChatGPT-User/1.0; +https://openai.com/bot"
+	claudebotUA = "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; ClaudeBot/1.0; +claudebot@anthropic.com)"
+	ahrefsUA    = "Mozilla/5.0 (compatible; AhrefsBot/7.0; +http://ahrefs.com/robot/)"
+	facebookUA  = "facebookexternalhit/1.1 (+http://www.facebook.com/externalhit_uatext.php)"
+	mj12UA      = "Mozilla/5.0 (compatible; MJ12bot/v1.4.8; http://mj12bot.com/)"
+	firefoxUA   = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
+)
+
+// dns is a Names with answers; who is not in it is not known yet.
+type dns struct {
+	names map[netip.Addr][]string
+	asked []netip.Addr
+}
+
+func (d *dns) Confirmed(addr netip.Addr) ([]string, bool) {
+	d.asked = append(d.asked, addr)
+	names, known := d.names[addr]
+	return names, known
+}
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+var snapshot = NewRanges()
+
+func TestRangesAnswerFirst(t *testing.T) {
+	asked := &dns{}
+	v := NewVerifier(Options{Ranges: snapshot, Names: asked})
+	for _, c := range []struct {
+		userAgent, addr, name string
+		steered               bool
+	}{
+		{googlebotUA, "66.249.64.1", "googlebot", false},
+		{googlebotUA, "::ffff:66.249.64.1", "googlebot", false},
+		{googlebotUA, "2001:4860:4801:10::1", "googlebot", false},
+		{googlebotUA, "2001:4860:4801:10::1%eth0", "googlebot", false},
+		{bingbotUA, "40.77.167.9", "bingbot", false},
+		{yandexUA, "5.255.253.9", "yandexbot", false},
+		{gptbotUA, "20.171.206.7", "gptbot", false},
+		{claudebotUA, "216.73.216.9", "claudebot", false},
+		{facebookUA, "31.13.64.1", "facebookexternalhit", true}, // steered all the same
+	} {
+		got := v.Look(addr(c.addr), c.userAgent)
+		if got.Name != c.name || got.State != fairshare.Verified || got.Steered != c.steered || len(got.Categories) == 0 {
+			t.Errorf("%s from %s: %+v", c.userAgent, c.addr, got)
+		}
+	}
+	if len(asked.asked) > 0 {
+		t.Errorf("the DNS was asked about %v", asked.asked)
+	}
+}
+
+func TestNamesAnswerWhereRangesDoNot(t *testing.T) {
+	names := &dns{names: map[netip.Addr][]string{
+		addr("192.0.2.1"):  {"crawl-192-0-2-1.googlebot.com"},
+		addr("192.0.2.2"):  {"googlebot.com"},
+		addr("192.0.2.3"):  {"host.example.org", "geo-crawl-1.geo.googlebot.com"},
+		addr("192.0.2.10"): {"evilgooglebot.com"},
+		addr("192.0.2.11"): {"googlebot.com.evil.org"},
+		addr("192.0.2.12"): {"crawl.googlebot.comm", "googlebot.com-x.org", "xgooglebot.com", "googlebot.co"},
+		addr("192.0.2.13"): {".googlebot.com"},
+		addr("192.0.2.14"): {""},
+		addr("192.0.2.15"): {}, // it has names, and none leads back: a lie, or none at all
+		addr("192.0.2.16"): {"1.2.3.4.bc.googleusercontent.com", "x.1e100.net"},
+		addr("66.249.1.1"): {}, // in a network of Google's, but the DNS knows better
+		addr("192.0.2.20"): {"baiduspider-1.crawl.baidu.com"},
+	}}
+	v := NewVerifier(Options{Ranges: snapshot, Names: names})
+	for _, c := range []struct {
+		userAgent, addr string
+		want            fairshare.BotState
+	}{
+		{googlebotUA, "192.0.2.1", fairshare.Verified},
+		{googlebotUA, "192.0.2.2", fairshare.Verified},
+		{googlebotUA, "192.0.2.3", fairshare.Verified},
+		{googlebotUA, "192.0.2.10", fairshare.Forged},
+		{googlebotUA, "192.0.2.11", fairshare.Forged},
+		{googlebotUA, "192.0.2.12", fairshare.Forged},
+		{googlebotUA, "192.0.2.13", fairshare.Forged},
+		{googlebotUA, "192.0.2.14", fairshare.Forged},
+		{googlebotUA, "192.0.2.15", fairshare.Forged},
+		{googlebotUA, "192.0.2.16", fairshare.Forged},
+		{googlebotUA, "66.249.1.1", fairshare.Forged},
+		{googlebotUA, "192.0.2.99", fairshare.Pending}, // no answer is no proof
+		{baiduUA, "192.0.2.20", fairshare.Verified},
+		{baiduUA, "192.0.2.1", fairshare.Forged}, // Google's name does not make it Baidu's
+		{baiduUA, "192.0.2.98", fairshare.Pending},
+		{yandexUA, "192.0.2.1", fairshare.Forged},
+		{bingbotUA, "66.249.64.1", fairshare.Pending}, // Googlebot's addresses are not bingbot's
+	} {
+		if got := v.Look(addr(c.addr), c.userAgent); got.State != c.want {
+			t.Errorf("%s from %s: %v, want %v", got.Name, c.addr, got.State, c.want)
+		}
+	}
+}
+
+func TestOnlyClaimsThatNeedItAreAskedAbout(t *testing.T) {
+	names := &dns{}
+	v := NewVerifier(Options{Ranges: snapshot, Names: names})
+	for _, userAgent := range []string{firefoxUA, mj12UA, gptbotUA, chatgptUA, ahrefsUA, "", "curl/8.5.0", strings.Repeat("Googlebot ", 200)} {
+		v.Look(addr("192.0.2.1"), userAgent)
+	}
+	v.Look(addr("66.249.64.1"), googlebotUA) // its ranges know
+	v.Look(netip.Addr{}, googlebotUA)
+	if len(names.asked) > 0 {
+		t.Errorf("asked about %v", names.asked)
+	}
+	v.Look(addr("::ffff:192.0.2.1"), googlebotUA)
+	if want := []netip.Addr{addr("192.0.2.1")}; !slices.Equal(names.asked, want) {
+		t.Errorf("asked about %v, want %v", names.asked, want)
+	}
+}
+
+// In a replay nobody asks the DNS: then only ranges that are whole prove
+// anything, and not in networks where the operator may be as well.
+func TestWithoutDNS(t *testing.T) {
+	v := NewVerifier(Options{Ranges: snapshot})
+	for _, c := range []struct {
+		userAgent, addr string
+		want            fairshare.BotState
+	}{
+		{googlebotUA, "177.37.188.215", fairshare.Forged},
+		{googlebotUA, "221.231.6.195", fairshare.Forged},
+		{googlebotUA, "34.1.2.3", fairshare.Pending},       // Google's cloud
+		{googlebotUA, "203.208.60.105", fairshare.Pending}, // Google in China
+		{googlebotUA, "2001:db8::1", fairshare.Forged},
+		{bingbotUA, "157.56.92.151", fairshare.Pending}, // Microsoft's, in 2015 bingbot's
+		{bingbotUA, "63.141.245.74", fairshare.Forged},
+		{yandexUA, "192.0.2.1", fairshare.Pending}, // its list is not said to be whole
+		{baiduUA, "192.0.2.1", fairshare.Pending},  // only its name could tell
+		{gptbotUA, "192.0.2.1", fairshare.Forged},
+		{claudebotUA, "192.0.2.1", fairshare.Forged},
+		{claudebotUA, "3.128.204.151", fairshare.Pending}, // in 2025 it came from there
+		{ahrefsUA, "192.0.2.1", fairshare.Forged},
+		{ahrefsUA, "51.255.65.46", fairshare.Pending},                                                            // in 2018 it came from there
+		{facebookUA, "192.0.2.1", fairshare.Pending},                                                             // a phone that makes a preview says so too
+		{mj12UA, "192.0.2.1", fairshare.Claimed},                                                                 // nobody can tell
+		{"curl/8.5.0", "192.0.2.1", fairshare.Claimed},                                                           //
+		{firefoxUA, "66.249.64.1", fairshare.NoBot},                                                              // whoever sits there
+		{"Mozilla/5.0 (compatible; Qwantbot/1.0; +https://help.qwant.com/bot/)", "192.0.2.1", fairshare.Pending}, // its list is not here
+	} {
+		if got := v.Look(addr(c.addr), c.userAgent); got.State != c.want {
+			t.Errorf("%s from %s: %v, want %v", got.Name, c.addr, got.State, c.want)
+		}
+	}
+	if got := v.Look(netip.Addr{}, googlebotUA); got.State != fairshare.Pending || got.Name != "googlebot" {
+		t.Errorf("without address: %+v", got)
+	}
+	if got := v.Look(netip.Addr{}, mj12UA); got.State != fairshare.Claimed {
+		t.Errorf("without address: %+v", got)
+	}
+}
+
+// Thousands of addresses say they are Googlebot while the real one comes from
+// an address that is in no list yet: nobody but the real one is ever verified,
+// and it becomes so with its own answer, whatever the others get.
+func TestForgedOnesDoNotTouchTheRealOne(t *testing.T) {
+	names := &dns{names: map[netip.Addr][]string{}}
+	v := NewVerifier(Options{Ranges: snapshot, Names: names})
+	actual := addr("192.0.2.1")
+	check := func(when string, want fairshare.BotState) {
+		t.Helper()
+		if got := v.Look(actual, googlebotUA); got.State != want {
+			t.Errorf("%s: the real one is %v, want %v", when, got.State, want)
+		}
+	}
+	check("at first", fairshare.Pending)
+	forged := addr("198.18.0.0")
+	for i := range 5000 {
+		forged = forged.Next()
+		want := fairshare.Pending
+		switch i % 3 {
+		case 1: // its own reverse zone says googlebot.com; the forward look-up does not
+			names.names[forged] = nil
+			want = fairshare.Forged
+		case 2:
+			names.names[forged] = []string{"crawl.googlebot.com.example.net"}
+			want = fairshare.Forged
+		}
+		if got := v.Look(forged, googlebotUA); got.State != want {
+			t.Fatalf("%s: %v, want %v", forged, got.State, want)
+		}
+	}
+	check("after the flood", fairshare.Pending)
+	names.names[actual] = []string{"crawl-192-0-2-1.googlebot.com"}
+	check("once the DNS has answered", fairshare.Verified)
+}
+
+func TestUnderDomain(t *testing.T) {
+	for _, c := range []struct {
+		name, domain string
+		want         bool
+	}{
+		{"googlebot.com", "googlebot.com", true},
+		{"a.googlebot.com", "googlebot.com", true},
+		{"a.b.googlebot.com", "googlebot.com", true},
+		{"evilgooglebot.com", "googlebot.com", false},
+		{"-googlebot.com", "googlebot.com", false},
+		{".googlebot.com", "googlebot.com", false},
+		{"googlebot.com.evil.org", "googlebot.com", false},
+		{"com", "googlebot.com", false},
+		{"", "googlebot.com", false},
+	} {
+		if got := underDomain(c.name, c.domain); got != c.want {
+			t.Errorf("%q under %q: %v", c.name, c.domain, got)
+		}
+	}
+}
+
+// Whatever an address is called, only whole labels count.
+func FuzzUnderDomain(f *testing.F) {
+	f.Add("crawl.googlebot.com", "googlebot.com")
+	f.Add("evilgooglebot.com", "googlebot.com")
+	f.Fuzz(func(t *testing.T, name, domain string) {
+		if domain == "" || strings.Trim(domain, ".") != domain {
+			t.Skip()
+		}
+		labels, want := strings.Split(name, "."), strings.Split(domain, ".")
+		fits := len(labels) >= len(want) && slices.Equal(labels[len(labels)-len(want):], want) && (len(labels) == len(want) || name[:len(name)-len(domain)] != ".")
+		if got := underDomain(name, domain); got != fits {
+			t.Errorf("%q under %q: %v", name, domain, got)
+		}
+	})
+}
+
+// What is verified is in the ranges or confirmed by name; and the look never
+// panics.
+func FuzzLook(f *testing.F) {
+	f.Add([]byte{66, 249, 64, 1}, googlebotUA, "crawl.googlebot.com")
+	f.Add([]byte{192, 0, 2, 1}, bingbotUA, "a.search.msn.com")
+	f.Add([]byte{}, "", "")
+	f.Fuzz(func(t *testing.T, ip []byte, userAgent, name string) {
+		from, _ := netip.AddrFromSlice(ip)
+		names := &dns{names: map[netip.Addr][]string{plain(from): {name}}}
+		v := Verifier{table: BuiltIn(), ranges: snapshot, names: names, checks: checksOfBuiltIn}
+		got := v.Look(from, userAgent)
+		b := v.table.Bot(got.Name)
+		if got.State == fairshare.NoBot != (b == nil) {
+			t.Fatalf("%+v", got)
+		}
+		if got.State != fairshare.Verified {
+			return
+		}
+		fits := slices.ContainsFunc(b.Domains, func(domain string) bool { return underDomain(name, domain) })
+		in := slices.ContainsFunc(b.Ranges, func(set string) bool { in, _ := snapshot.Contains(set, from); return in })
+		if !in && !fits {
+			t.Errorf("%s from %s (%s): %+v", userAgent, from, name, got)
+		}
+	})
+}
+
+var checksOfBuiltIn = NewVerifier(Options{Ranges: snapshot}).checks
+
+// waiter is a Names whose answers take a while.
+type waiter struct {
+	dns
+	later map[netip.Addr][]string
+}
+
+func (w *waiter) Wait(_ context.Context, addr netip.Addr) ([]string, bool) {
+	names, known := w.later[addr]
+	return names, known
+}
+
+func TestExplain(t *testing.T) {
+	names := &waiter{later: map[netip.Addr][]string{
+		addr("192.0.2.1"): {"crawl-1.googlebot.com"},
+		addr("192.0.2.2"): {"dsl-2.example.net"},
+		addr("192.0.2.3"): {},
+	}}
+	with, without := NewVerifier(Options{Ranges: snapshot, Names: names}), NewVerifier(Options{Ranges: snapshot})
+	for _, c := range []struct {
+		v               *Verifier
+		userAgent, addr string
+		want            fairshare.BotState
+		steps           string
+	}{
+		{with, googlebotUA, "66.249.64.1", fairshare.Verified,
+			`it claims to be googlebot (search), by "Googlebot"; 66.249.64.1 is in the published ranges of googlebot (66.249.64.0/23; snapshot of 2026-08-22); verified`},
+		{with, googlebotUA, "192.0.2.1", fairshare.Verified,
+			`…; 192.0.2.1 is in none of the 65 published ranges of googlebot (snapshot of 2026-08-22); its name crawl-1.googlebot.com leads back to 192.0.2.1, and is under googlebot.com; verified`},
+		{with, googlebotUA, "192.0.2.2", fairshare.Forged,
+			`…; …; its name dsl-2.example.net leads back to 192.0.2.2, but is not under googlebot.com; forged: somebody else says so`},
+		{with, googlebotUA, "192.0.2.3", fairshare.Forged,
+			`…; …; 192.0.2.3 has no name that leads back to it; one under googlebot.com would; forged: somebody else says so`},
+		{with, googlebotUA, "192.0.2.4", fairshare.Pending,
+			`…; …; the DNS has not said what the name of 192.0.2.4 is, which proves nothing; pending: an ordinary client until more is known`},
+		{without, googlebotUA, "192.0.2.1", fairshare.Forged,
+			`…; 192.0.2.1 is in none of the 65 published ranges of googlebot (snapshot of 2026-08-22); forged: somebody else says so`},
+		{without, googlebotUA, "34.1.2.3", fairshare.Pending,
+			`…; …; 34.1.2.3 is in a network of google: its operator may come from there before its list says so; pending: an ordinary client until more is known`},
+		{without, yandexUA, "192.0.2.1", fairshare.Pending,
+			`…; …; the list may not be all that yandexbot has, so an address outside proves nothing; pending: an ordinary client until more is known`},
+		{without, baiduUA, "192.0.2.1", fairshare.Pending,
+			`…; the name of 192.0.2.1 would tell (crawl.baidu.com or crawl.baidu.jp), but the DNS is not asked; pending: an ordinary client until more is known`},
+		{without, chatgptUA, "192.0.2.1", fairshare.Forged,
+			`…; …; forged: somebody else says so; anybody can make chatgpt-user fetch a page, so that it is treated as an ordinary client in any case`},
+		{without, mj12UA, "192.0.2.1", fairshare.Claimed,
+			`…; we know of no ranges and no names of mj12bot to check that by; known by its claim alone`},
+		{without, "", "192.0.2.1", fairshare.Claimed, `it has no user agent; …; known by its claim alone`},
+		{without, firefoxUA, "192.0.2.1", fairshare.NoBot, `its user agent is no bot's that we know`},
+	} {
+		got := c.v.Explain(context.Background(), addr(c.addr), c.userAgent)
+		if got.Bot.State != c.want || !fitsSteps(got.Steps, c.steps) {
+			t.Errorf("%.60s from %s: %v\n got %s\nwant %s", c.userAgent, c.addr, got.Bot.State, strings.Join(got.Steps, "; "), c.steps)
+		}
+	}
+	if got := without.Explain(context.Background(), netip.Addr{}, googlebotUA); got.Bot.State != fairshare.Pending || !slices.Contains(got.Steps, "no address is given to check that by") {
+		t.Errorf("without address: %+v", got)
+	}
+}
+
+// fitsSteps compares steps with those wanted; … stands for any one of them.
+func fitsSteps(steps []string, want string) bool {
+	for _, step := range steps {
+		if rest, found := strings.CutPrefix(want, step); found {
+			want = strings.TrimPrefix(rest, "; ")
+		} else if rest, found := strings.CutPrefix(want, "…"); found {
+			want = strings.TrimPrefix(rest, "; ")
+		} else {
+			return false
+		}
+	}
+	return want == ""
+}
+
+func TestLookDoesNotAllocate(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector allocates")
+	}
+	names := fixed{"crawl.googlebot.com"}
+	v := NewVerifier(Options{Ranges: snapshot, Names: names})
+	inside, outside := addr("66.249.64.1"), addr("192.0.2.1")
+	v.Look(inside, googlebotUA)
+	v.Look(inside, firefoxUA)
+	for name, look := range map[string]func() fairshare.Bot{
+		"ranges": func() fairshare.Bot { return v.Look(inside, googlebotUA) },
+		"names":  func() fairshare.Bot { return v.Look(outside, googlebotUA) },
+		"no bot": func() fairshare.Bot { return v.Look(inside, firefoxUA) },
+	} {
+		if n := testing.AllocsPerRun(100, func() { look() }); n > 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// fixed is a Names with one answer.
+type fixed []string
+
+func (f fixed) Confirmed(netip.Addr) ([]string, bool) { return f, true }
+
+func BenchmarkLook(b *testing.B) {
+	v := NewVerifier(Options{Ranges: snapshot, Names: fixed{"crawl.googlebot.com"}})
+	for _, c := range []struct {
+		name, userAgent, addr string
+		want                  fairshare.BotState
+	}{
+		{"ranges", googlebotUA, "66.249.64.1", fairshare.Verified},
+		{"names", googlebotUA, "192.0.2.1", fairshare.Verified},
+		{"browser", firefoxUA, "192.0.2.1", fairshare.NoBot},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			from := addr(c.addr)
+			b.ReportAllocs()
+			for b.Loop() {
+				if got := v.Look(from, c.userAgent); got.State != c.want {
+					b.Fatal(got.State)
+				}
+			}
+		})
+	}
+}
