@@ -216,7 +216,7 @@ func TestOnlyWhatRulesNeedIsAsked(t *testing.T) {
 		t.Errorf("bots %s, want %s", got, want)
 	}
 	// Of two, the DNS knows nothing of one; the other is a proxy's own.
-	if report.BotSummary.Pending != 1 || len(report.Unmeasured) != 1 || report.Unmeasured[0].Why != "1 request of claimed bots could not be verified: no answer from the DNS" {
+	if report.BotSummary.Pending != 1 || len(report.Unmeasured) != 1 || report.Unmeasured[0].Why != "1 request of bots could not be verified or found forged" {
 		t.Errorf("%d pending, unmeasured %+v", report.BotSummary.Pending, report.Unmeasured)
 	}
 }

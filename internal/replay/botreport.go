@@ -43,7 +43,7 @@ type BotSummary struct {
 	Resolved bool `json:"resolved"` // the DNS was asked
 	BotShare
 	Rows       int           `json:"rows"`       // of Report.Bots, those that were left off too
-	Pending    int64         `json:"pending"`    // requests of bots that the DNS could verify, and did not
+	Pending    int64         `json:"pending"`    // requests whose claim could be checked, and was not decided
 	Categories []BotCategory `json:"categories"` // without forged bots, those with most requests first
 	Forged     BotCategory   `json:"forged"`
 }
@@ -244,8 +244,8 @@ func (p *printer) bots(r *Report) {
 	}
 	p.text(2, 2, "state: verified or forged by published addresses or the DNS; pending: not decided; known: cannot be checked")
 	if s.Pending > 0 && !s.Resolved {
-		p.text(2, 2, plural(s.Pending, "request")+" of claimed bots could be verified by the DNS only.")
-		p.text(2, 6, "hint: --resolve asks it")
+		p.text(2, 2, plural(s.Pending, "request")+" of bots could not be verified by published addresses.")
+		p.text(2, 6, "hint: --resolve asks the DNS")
 	}
 }
 

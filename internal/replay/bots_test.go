@@ -140,7 +140,7 @@ func TestUnmeasuredBots(t *testing.T) {
 		{Name: "list", Match: fairshare.Match{Listed: []fairshare.Listing{{List: "drone"}}}, Action: fairshare.Block},
 	}
 	const common, pending = `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`, `"GET / HTTP/1.1" 200 1 "-" "GoodBot"`
-	const dns, claims, agent = "only the DNS knows: --resolve asks it", "1 request of claimed bots could be verified by the DNS only: --resolve asks it", "the log holds no user agent"
+	const dns, claims, agent = "only the DNS knows: --resolve asks it", "1 request of bots could not be verified by published addresses: --resolve asks the DNS", "the log holds no user agent"
 	slow := &slowDNS{}
 	for _, c := range []struct {
 		name, line string

@@ -61,7 +61,7 @@ type recorder struct {
 	bots      *botList
 	botCounts []botCount          // by botID−1
 	members   map[member]struct{} // clients of bots; nil once there were too many
-	pending   int64               // lines of bots that the DNS could verify, and did not
+	pending   int64               // lines of bots that could be checked, and were neither verified nor forged
 	bytes     int64               // of all lines
 }
 

@@ -195,11 +195,11 @@ func (rec *recorder) unmeasured() []Unmeasured {
 
 // pendingWhy says why it is not known whether some bots are what they say.
 func (rec *recorder) pendingWhy() string {
-	claims := plural(rec.pending, "request")
+	claims := plural(rec.pending, "request") + " of bots could not be verified "
 	if rec.opts.Resolve != nil {
-		return claims + " of claimed bots could not be verified: no answer from the DNS"
+		return claims + "or found forged"
 	}
-	return claims + " of claimed bots could be verified by the DNS only: --resolve asks it"
+	return claims + "by published addresses: --resolve asks the DNS"
 }
 
 // span spells a duration as a policy does: "200ms", "1h30m".
