@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -97,6 +98,10 @@ func (h *health) say(silent bool, err error) {
 func reason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Sprintf("nothing in %v", patience)
+	}
+	var code syscall.Errno // without the ports, which differ each time
+	if errors.As(err, &code) {
+		return code.Error()
 	}
 	return err.Error()
 }

@@ -52,6 +52,13 @@ func (m *modelDNS) askedFor(addr netip.Addr) int {
 	return m.asked[addr]
 }
 
+// peak is the greatest number of questions at once.
+func (m *modelDNS) peak() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.most
+}
+
 // modelName is the name of an address in the model, and back.
 func modelName(addr netip.Addr) string {
 	return "h" + strings.NewReplacer(".", "-", ":", "z").Replace(addr.String()) + ".real.example"
