@@ -50,7 +50,7 @@ type Options struct {
 
 	// Resolve asks the DNS what an address is called or, with a list of the
 	// policy, whether that has it, so that Bot and Lookups know afterwards; nil:
-	// the DNS is not asked. It waits for an answer or the end of ctx. Up to 256
+	// the DNS is not asked. It waits for an answer or the end of ctx. Up to 1024
 	// calls go on at once; each question is asked once, and 131,072 in all.
 	Resolve func(ctx context.Context, addr netip.Addr, list string)
 
