@@ -30,6 +30,7 @@ func parseSetCookie(line, path string, secure bool, now time.Time) (c cookie, ok
 	if err != nil || set.Name == "" {
 		return cookie{}, false
 	}
+	set.Value = strings.Trim(set.Value, " \t")
 	c = cookie{name: set.Name, value: set.Value, path: set.Path, expires: set.Expires, secure: set.Secure && secure}
 	if set.Quoted {
 		c.value = `"` + set.Value + `"`

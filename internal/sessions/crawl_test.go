@@ -25,8 +25,7 @@ func crawl(t *testing.T, s *site, agent string, n, atOnce int, address func(i in
 	all.Wait()
 }
 
-// A crawl of 10,000 requests leaves a handful of sessions, while people come
-// and go.
+// A crawl of 10,000 requests from 50 addresses leaves a handful of sessions.
 func TestACrawlLeavesAHandfulOfSessions(t *testing.T) {
 	for _, kind := range []string{"java", "php", "coldfusion"} {
 		for _, test := range []struct {
@@ -41,12 +40,61 @@ func TestACrawlLeavesAHandfulOfSessions(t *testing.T) {
 		} {
 			t.Run(kind+" "+test.agent, func(t *testing.T) {
 				const atOnce = 4
+				requests := 10_000
+				if kind != "java" || testing.Short() {
+					requests = 1000
+				}
 				s := newSite(t, newUpstream(kind), named)
-				crawl(t, s, test.agent, 10_000, atOnce, test.address)
+				crawl(t, s, test.agent, requests, atOnce, test.address)
 				if n := s.count(); n > test.groups*atOnce {
 					t.Errorf("%d sessions, want at most %d: what came before the first answer", n, test.groups*atOnce)
 				}
 			})
+		}
+	}
+}
+
+// People who come meanwhile, from the crawler's own networks too, have sessions
+// of their own, in which nobody else is.
+func TestPeopleDuringACrawl(t *testing.T) {
+	for _, kind := range []string{"java", "php", "coldfusion"} {
+		s := newSite(t, newUpstream(kind), named)
+		address := func(i int) string { return fmt.Sprintf("192.0.2.%d", i%50) }
+		var people sync.WaitGroup
+		for person := range 8 {
+			people.Go(func() {
+				name := fmt.Sprint("person", person)
+				a := asking{agent: "Mozilla/5.0", client: address(person)}
+				said, set := s.ask(t, a)
+				a.cookies = []string{strings.Join(set, "; ")}
+				own := id(said)
+				for i := range 50 {
+					a.method, a.path, a.body = "GET", "/cart", ""
+					if i%10 == 0 {
+						a.method, a.path, a.body = "POST", "/login", "name="+name
+					}
+					if said, set := s.ask(t, a); said != "id="+own+" name="+name || len(set) > 0 {
+						t.Errorf("%s: %s in session %s gets %q, and the cookies %q", kind, name, own, said, set)
+						return
+					}
+				}
+			})
+		}
+		var bots sync.WaitGroup
+		for _, agent := range []string{"verified", "known", "forged"} {
+			bots.Go(func() {
+				for i := range 500 {
+					if said, _ := s.ask(t, asking{agent: agent, client: address(i)}); !strings.HasSuffix(said, "name=") {
+						t.Errorf("%s: a bot gets %q", kind, said)
+						return
+					}
+				}
+			})
+		}
+		people.Wait()
+		bots.Wait()
+		if n := s.count(); n > 8+3*3 {
+			t.Errorf("%s: %d sessions for 8 people and 3 crawlers", kind, n)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func runModel(t *testing.T, seed uint64) (offers int) {
 	openers := make(map[string]string) // who opened a session: the key, or the client of a person
 	private := make(map[string]bool)   // somebody is logged in
 	var values []string                // all sessions
-	got := make(map[string][]string)  // sessions that a client got
+	got := make(map[string][]string)   // sessions that a client got
 	for range 120 {
 		if len(open) == 0 || len(open) < 6 && rnd.IntN(2) == 0 {
 			q := &move{visitor: everybody[rnd.IntN(len(everybody))], begun: m.steps, answered: -1, done: make(chan []string, 1)}

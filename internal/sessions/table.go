@@ -164,14 +164,11 @@ func (t *table) learn(e *entry, offered, set []cookie, now time.Time) {
 		if !t.setup.names.have(c.name) {
 			continue
 		}
-		at, was := slices.IndexFunc(cookies, c.same), slices.IndexFunc(offered, c.same)
-		if at >= 0 && (was < 0 || offered[was].value != cookies[at].value) {
+		at, was := slices.IndexFunc(e.cookies, c.same), slices.IndexFunc(offered, c.same)
+		if at >= 0 && (was < 0 || offered[was].value != e.cookies[at].value) {
 			return
 		}
-		// It is new again behind the others, for a set that sets it twice.
-		if at >= 0 {
-			cookies = slices.Delete(cookies, at, at+1)
-		}
+		cookies = slices.DeleteFunc(cookies, c.same)
 		if !c.gone(now) {
 			cookies = append(cookies, c)
 		}

@@ -1,6 +1,7 @@
 package sessions_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -124,7 +125,17 @@ type known struct {
 
 func (k known) Unwrap() http.ResponseWriter { return k.ResponseWriter }
 
+// A hijackKnown can be hijacked.
+type hijackKnown struct{ known }
+
+func (hijackKnown) Flush() {}
+
+func (hijackKnown) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
+
 func who(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
+	if h, ok := w.(hijackKnown); ok {
+		w = h.known
+	}
 	k, ok := w.(known)
 	return k.client, k.bot, ok
 }

@@ -1,0 +1,500 @@
+package sessions_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/sessions"
+)
+
+// A far is an upstream that answers the next request with what a test says, and
+// tells which cookies came with it.
+type far struct {
+	status int
+	set    []string // Set-Cookie
+	got    string   // Cookie
+	hold   chan struct{}
+	h      *sessions.Handler
+}
+
+func newFar(c sessions.Config) *far {
+	f := &far{status: 200}
+	if c.Cookies == nil {
+		c.Cookies = []string{"sid", "tok*"}
+	}
+	c.Who = who
+	f.h = sessions.New(c, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.got = strings.Join(r.Header["Cookie"], " | ")
+		status, set, hold := f.status, f.set, f.hold
+		if hold != nil {
+			<-hold
+		}
+		w.Header()["Set-Cookie"] = slices.Clone(set)
+		w.WriteHeader(status)
+	}))
+	return f
+}
+
+// ask sends a request of a bot for a URL, is answered with set, and returns the
+// Cookie that the upstream got, and the cookies that the bot gets.
+func (f *far) ask(url string, set ...string) (got string, answered []string) {
+	f.set = set
+	w := httptest.NewRecorder()
+	f.h.ServeHTTP(known{w, addr(here), bots["known"]}, httptest.NewRequest("GET", url, nil))
+	return f.got, w.Header()["Set-Cookie"]
+}
+
+// Each step: a request for a URL, the Cookie that it is to have, and what it is
+// answered.
+func TestCookiesAsBrowsersKeepThem(t *testing.T) {
+	type step struct {
+		url, want string
+		status    int
+		set       []string
+	}
+	none := []string(nil)
+	for name, steps := range map[string][]step{
+		"two are one session": {
+			{"http://a/", "", 200, []string{"sid=1", "tok1=x", "other=y"}},
+			{"http://a/b/c", "sid=1; tok1=x", 200, none},
+		},
+		"one joins later": {
+			{"http://a/", "", 200, []string{"sid=1"}},
+			{"http://a/", "sid=1", 200, []string{"tok1=x"}},
+			{"http://a/", "sid=1; tok1=x", 200, []string{"sid=2"}},
+			{"http://a/", "tok1=x; sid=2", 200, none},
+		},
+		"paths": {
+			{"http://a/shop/x", "", 200, []string{"sid=1; Path=/shop", "tok1=r; Path=/"}},
+			{"http://a/shop", "sid=1; tok1=r", 200, none},
+			{"http://a/shopping", "tok1=r", 200, []string{"sid=2; Path=/shopping"}},
+			{"http://a/shopping/x?y=/shop", "sid=2; tok1=r", 200, none},
+			{"http://a/shop/y", "sid=1; tok1=r", 200, []string{"sid=3; Path=/shop/y"}},
+			{"http://a/shop/y/z", "sid=3; sid=1; tok1=r", 200, none},
+			{"http://a/", "tok1=r", 200, none},
+		},
+		"the path where it was set": {
+			{"http://a/x/y?z", "", 200, []string{"sid=1"}},
+			{"http://a/x/z", "sid=1", 200, none},
+			{"http://a/z", "", 200, none},
+		},
+		"over TLS": {
+			{"https://a/", "", 200, []string{"sid=1; Secure", "tok1=x"}},
+			{"http://a/", "tok1=x", 200, none},
+			{"https://a/", "sid=1; tok1=x", 200, none},
+		},
+		"deleted": {
+			{"http://a/", "", 200, []string{"sid=1", "tok1=x"}},
+			{"http://a/", "sid=1; tok1=x", 200, []string{"sid=deleted; Max-Age=0"}},
+			{"http://a/", "tok1=x", 200, []string{"tok1=; Path=/"}},
+			{"http://a/", "", 200, none},
+		},
+		"deleted with an error": {
+			{"http://a/", "", 200, []string{"sid=1"}},
+			{"http://a/", "sid=1", 500, []string{"sid=; expires=Thu, 01-Jan-1970 00:00:01 GMT", "tok1=x"}},
+			{"http://a/", "", 200, none},
+		},
+		"deleted and set anew at once": {
+			{"http://a/", "", 200, []string{"sid=1"}},
+			{"http://a/", "sid=1", 200, []string{"sid=deleted; Max-Age=0", "sid=2"}},
+			{"http://a/", "sid=2", 200, none},
+		},
+		"deleted before it is there": {
+			{"http://a/", "", 200, []string{"sid=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT", "sid=1; path=/", "sid=2; path=/"}},
+			{"http://a/", "sid=2", 200, none},
+		},
+		"redirected":          {{"http://a/", "", 302, []string{"sid=1"}}, {"http://a/", "sid=1", 200, none}},
+		"not changed":         {{"http://a/", "", 304, []string{"sid=1"}}, {"http://a/", "sid=1", 200, none}},
+		"not found":           {{"http://a/", "", 404, []string{"sid=1"}}, {"http://a/", "sid=1", 200, none}},
+		"not allowed":         {{"http://a/", "", 403, []string{"sid=1"}}, {"http://a/", "", 200, none}},
+		"to log in":           {{"http://a/", "", 401, []string{"sid=1"}}, {"http://a/", "", 200, none}},
+		"too many":            {{"http://a/", "", 429, []string{"sid=1"}}, {"http://a/", "", 200, none}},
+		"an error":            {{"http://a/", "", 500, []string{"sid=1"}}, {"http://a/", "", 200, none}},
+		"a bad one":           {{"http://a/", "", 200, []string{"sid=a\x01b"}}, {"http://a/", "", 200, none}},
+		"a huge one":          {{"http://a/", "", 200, []string{"sid=" + strings.Repeat("x", 4096)}}, {"http://a/", "", 200, none}},
+		"many":                {{"http://a/", "", 200, many(17)}, {"http://a/", "", 200, none}},
+		"its value in quotes": {{"http://a/", "", 200, []string{`sid="x y"`}}, {"http://a/", `sid="x y"`, 200, none}},
+	} {
+		f := newFar(sessions.Config{})
+		for i, step := range steps {
+			f.status = step.status
+			if got, _ := f.ask(step.url, step.set...); got != step.want {
+				t.Errorf("%s, step %d: the upstream gets %q, want %q", name, i, got, step.want)
+			}
+		}
+	}
+}
+
+func many(n int) (set []string) {
+	for i := range n {
+		set = append(set, fmt.Sprintf("tok%d=x", i))
+	}
+	return set
+}
+
+// The bot that opens a session is told; those who share it are not, also when
+// it is set again.
+func TestWhoIsToldASession(t *testing.T) {
+	f := newFar(sessions.Config{})
+	for i, step := range []struct{ set, want []string }{
+		{[]string{"theme=dark", "sid=1; Path=/"}, []string{"theme=dark", "sid=1; Path=/"}},
+		{nil, nil},
+		{[]string{"theme=dark", "sid=1; Max-Age=60"}, []string{"theme=dark"}},
+		{[]string{"sid=1; Path=/deep"}, []string{}},
+		{[]string{"sid=2; Path=/"}, []string{"sid=2; Path=/"}},
+		{[]string{"sid=2; Path=/"}, []string{}},
+	} {
+		if _, got := f.ask("http://a/", step.set...); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: the bot gets %q, want %q", i, got, step.want)
+		}
+	}
+}
+
+// held begins to ask, and returns what has it answered. It is called in a
+// bubble.
+func (f *far) held(url string, set ...string) (release func()) {
+	hold, done := make(chan struct{}), make(chan struct{})
+	f.hold = hold
+	go func() {
+		defer close(done)
+		f.ask(url, set...)
+	}()
+	synctest.Wait()
+	f.hold = nil
+	return func() {
+		close(hold)
+		<-done
+	}
+}
+
+// Answers come in any order; what was ended meanwhile stays ended.
+func TestAnswersThatComeLate(t *testing.T) {
+	own := func(f *far, change func(*http.Request)) {
+		r := httptest.NewRequest("GET", "http://a/", nil)
+		change(r)
+		f.set = nil
+		f.h.ServeHTTP(known{httptest.NewRecorder(), addr(near), bots["known"]}, r)
+	}
+	for name, test := range map[string]func(f *far) (want string){
+		"two open at once, the first answer is kept": func(f *far) string {
+			one, two := f.held("http://a/", "sid=1", "tok1=1"), f.held("http://a/", "sid=2", "tok1=2")
+			two()
+			one()
+			return "sid=2; tok1=2"
+		},
+		"half of another's is not": func(f *far) string {
+			one, two := f.held("http://a/", "sid=1", "tok1=1"), f.held("http://a/", "tok1=2", "tok2=2")
+			one()
+			two()
+			return "sid=1; tok1=1"
+		},
+		"two applications": func(f *far) string {
+			one, two := f.held("http://a/", "sid=1"), f.held("http://a/", "tok1=2")
+			one()
+			two()
+			return "sid=1; tok1=2"
+		},
+		"opened before a POST": func(f *far) string {
+			one := f.held("http://a/", "sid=1")
+			own(f, func(r *http.Request) { r.Method = "POST" })
+			one()
+			return ""
+		},
+		"opened before a cookie, with another request between": func(f *far) string {
+			one := f.held("http://a/", "sid=1")
+			own(f, func(r *http.Request) { r.Header.Set("Cookie", "a=b") })
+			two := f.held("http://a/", "sid=2")
+			one()
+			two()
+			return "sid=2"
+		},
+		"set again after it was used": func(f *far) string {
+			f.ask("http://a/", "sid=1")
+			one := f.held("http://a/", "sid=1")
+			own(f, func(r *http.Request) { r.Header.Set("Cookie", "sid=1") })
+			one()
+			return ""
+		},
+		"set again for the next, after it was used": func(f *far) string {
+			f.ask("http://a/", "sid=1")
+			own(f, func(r *http.Request) { r.Header.Set("Cookie", "sid=1") })
+			f.ask("http://a/", "sid=1")
+			return ""
+		},
+		"replaced by two at once": func(f *far) string {
+			f.ask("http://a/", "sid=1")
+			one, two := f.held("http://a/", "sid=2"), f.held("http://a/", "sid=3")
+			two()
+			one()
+			return "sid=3"
+		},
+		"deleted after it was replaced": func(f *far) string {
+			f.ask("http://a/", "sid=1")
+			one := f.held("http://a/", "sid=gone; Max-Age=0")
+			f.ask("http://a/", "sid=2")
+			one()
+			return "sid=2"
+		},
+		"after sharing was turned off and on": func(f *far) string {
+			one := f.held("http://a/", "sid=1")
+			f.h.Replace(sessions.Config{})
+			f.h.Replace(sessions.Config{Cookies: []string{"sid"}, Who: who})
+			one()
+			return ""
+		},
+		"after its name was taken away": func(f *far) string {
+			one := f.held("http://a/", "sid=1", "tok1=2")
+			f.h.Replace(sessions.Config{Cookies: []string{"sid"}, Who: who})
+			one()
+			return "sid=1"
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFar(sessions.Config{})
+			want := test(f)
+			if got, _ := f.ask("http://a/"); got != want {
+				t.Errorf("%s: the upstream is offered %q, want %q", name, got, want)
+			}
+		})
+	}
+}
+
+func TestSessionsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFar(sessions.Config{Idle: 10 * time.Minute, Age: time.Hour})
+		expect := func(after time.Duration, want string, set ...string) {
+			t.Helper()
+			time.Sleep(after)
+			if got, _ := f.ask("http://a/", set...); got != want {
+				t.Errorf("%v later the upstream is offered %q, want %q", after, got, want)
+			}
+		}
+		expect(0, "", "sid=1")
+		for range 6 {
+			expect(10*time.Minute-time.Second, "sid=1")
+		}
+		expect(6*time.Second, "", "sid=2") // an hour old
+		expect(10*time.Minute, "", "sid=3")
+		expect(0, "sid=3", "tok1=x; Max-Age=60")
+		expect(59*time.Second, "sid=3; tok1=x")
+		expect(time.Second, "sid=3", "tok1=x; Max-Age=60")
+		expect(50*time.Second, "sid=3; tok1=x", "tok1=x; Max-Age=60") // and the bot uses it on
+		expect(50*time.Second, "sid=3; tok1=x")
+	})
+}
+
+// A session with which the upstream fails is given up, but not for each error
+// of a page.
+func TestASessionThatFailsIsGivenUp(t *testing.T) {
+	for status, want := range map[int]string{400: "", 401: "", 403: "", 404: "sid=1", 419: "", 429: "sid=1", 440: "", 500: "", 503: ""} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFar(sessions.Config{})
+			f.ask("http://a/", "sid=1")
+			f.status = status
+			f.ask("http://a/")
+			if got, _ := f.ask("http://a/"); got != "sid=1" {
+				t.Errorf("after a %d at once: %q is offered", status, got)
+			}
+			time.Sleep(time.Minute)
+			f.ask("http://a/")
+			if got, _ := f.ask("http://a/"); got != want {
+				t.Errorf("after a %d of an old session: %q is offered, want %q", status, got, want)
+			}
+		})
+	}
+}
+
+// A reload keeps the sessions of cookies that are still named.
+func TestReplaceKeepsWhatIsStillNamed(t *testing.T) {
+	f := newFar(sessions.Config{})
+	f.ask("http://a/", "sid=1", "tok1=x")
+	for _, step := range []struct {
+		cookies []string
+		want    string
+	}{{[]string{"tok1", "sid"}, "sid=1; tok1=x"}, {[]string{"tok*"}, "tok1=x"}, {[]string{"sid", "tok*"}, "tok1=x"}, {nil, ""}, {[]string{"tok*"}, ""}} {
+		f.h.Replace(sessions.Config{Cookies: step.cookies, Who: who})
+		if got, _ := f.ask("http://a/"); got != step.want {
+			t.Errorf("with %q: %q is offered, want %q", step.cookies, got, step.want)
+		}
+	}
+	f.ask("http://a/", "tok1=y")
+	f.h.Replace(sessions.Config{Cookies: []string{"tok1"}, Who: who, Memory: 1})
+	if got, _ := f.ask("http://a/"); got != "" {
+		t.Errorf("without memory: %q is offered", got)
+	}
+}
+
+// Floods of networks, sites and cookies take no more memory than there is to
+// be, and leave the sessions of verified bots alone.
+func TestFloodsAreBounded(t *testing.T) {
+	const memory = 2 << 20
+	for name, flood := range map[string]func(i int) (client, host string, set []string){
+		"networks": func(i int) (string, string, []string) {
+			return fmt.Sprintf("%d.%d.%d.1", 1+i>>16, i>>8&255, i&255), "a", []string{fmt.Sprintf("sid=session-number-%d", i)}
+		},
+		"sites": func(i int) (string, string, []string) {
+			return here, fmt.Sprintf("%d.%s", i, strings.Repeat("x", 100)), []string{fmt.Sprintf("sid=%d", i)}
+		},
+		"nothing opened": func(i int) (string, string, []string) { return fmt.Sprintf("2001:db8:%x::1", i&0xFFFF), "a", nil },
+		"huge cookies": func(i int) (string, string, []string) {
+			return fmt.Sprintf("%d.%d.%d.1", 1+i>>16, i>>8&255, i&255), "a", []string{fmt.Sprintf("sid=%d", i) + strings.Repeat("x", 3000+i%2000)}
+		},
+		"many cookies": func(i int) (string, string, []string) {
+			set := many(20)
+			for j := range set {
+				set[j] += fmt.Sprint(i)
+			}
+			return here, fmt.Sprint(i), set[:10+i%11]
+		},
+	} {
+		var set []string
+		h := sessions.New(sessions.Config{Cookies: []string{"sid", "tok*"}, Who: who, Memory: memory}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Set-Cookie"] = set
+			w.Header()["Got"] = r.Header["Cookie"]
+		}))
+		ask := func(agent, client, host string) []string {
+			r := httptest.NewRequest("GET", "http://a/", nil)
+			r.Host = host
+			w := httptest.NewRecorder()
+			h.ServeHTTP(known{w, addr(client), bots[agent]}, r)
+			return w.Header()["Got"]
+		}
+		set = []string{"sid=of-the-real-crawler"}
+		ask("verified", here, "a")
+		before := heap()
+		for i := range 40_000 {
+			var client, host string
+			client, host, set = flood(i)
+			ask("known", client, host)
+		}
+		if grown := heap() - before; grown > memory*3/2 {
+			t.Errorf("%s: %d KiB are taken, want at most about %d", name, grown>>10, memory>>10)
+		}
+		set = nil
+		if got := ask("verified", there, "a"); !slices.Equal(got, []string{"sid=of-the-real-crawler"}) {
+			t.Errorf("%s: the verified bot's session is gone: %q", name, got)
+		}
+		runtime.KeepAlive(h)
+	}
+}
+
+// heap returns how much memory is in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Writers of what net/http's have.
+type (
+	plainWriter  struct{ http.ResponseWriter }
+	flushWriter  struct{ *httptest.ResponseRecorder }
+	hijackWriter struct{ flushWriter }
+	http1Writer  struct{ hijackWriter }
+	http2Writer  struct{ flushWriter }
+)
+
+var errHijacked = errors.New("hijacked")
+
+func (hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, errHijacked }
+func (w http1Writer) ReadFrom(src io.Reader) (int64, error)       { return io.Copy(w.ResponseRecorder, src) }
+func (http2Writer) Push(string, *http.PushOptions) error          { return errHijacked }
+
+// The writer that a handler gets has what the one below it has, and a session
+// is learnt whichever way it answers.
+func TestWriters(t *testing.T) {
+	for name, below := range map[string]func(*httptest.ResponseRecorder) http.ResponseWriter{
+		"plain":  func(r *httptest.ResponseRecorder) http.ResponseWriter { return plainWriter{r} },
+		"flush":  func(r *httptest.ResponseRecorder) http.ResponseWriter { return flushWriter{r} },
+		"hijack": func(r *httptest.ResponseRecorder) http.ResponseWriter { return hijackWriter{flushWriter{r}} },
+		"http/1": func(r *httptest.ResponseRecorder) http.ResponseWriter {
+			return http1Writer{hijackWriter{flushWriter{r}}}
+		},
+		"http/2": func(r *httptest.ResponseRecorder) http.ResponseWriter { return http2Writer{flushWriter{r}} },
+	} {
+		for how, answer := range map[string]func(http.ResponseWriter){
+			"nothing":     func(http.ResponseWriter) {},
+			"WriteHeader": func(w http.ResponseWriter) { w.WriteHeader(201) },
+			"hints":       func(w http.ResponseWriter) { w.WriteHeader(103); w.WriteHeader(200) },
+			"Write":       func(w http.ResponseWriter) { w.Write([]byte("x")) },
+			"WriteString": func(w http.ResponseWriter) { io.WriteString(w, "x") },
+			"Flush":       func(w http.ResponseWriter) { http.NewResponseController(w).Flush(); w.Write([]byte("x")) },
+			"ReadFrom":    func(w http.ResponseWriter) { io.Copy(w, strings.NewReader("x")) },
+		} {
+			var has, want [4]bool
+			var got string
+			var set []string
+			c := sessions.Config{Cookies: []string{"sid"}, Who: func(http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
+				return addr(here), bots["known"], true
+			}}
+			h := sessions.New(c, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				got, has = r.Header.Get("Cookie"), optional(w)
+				w.Header()["Set-Cookie"] = set
+				answer(w)
+				if how != "nothing" {
+					w.Header()["Set-Cookie"] = []string{"sid=2"} // too late
+				}
+			}))
+			set = []string{"sid=1"}
+			w := below(httptest.NewRecorder())
+			want = optional(w)
+			h.ServeHTTP(w, httptest.NewRequest("GET", "http://a/", nil))
+			if set = nil; has != want {
+				t.Errorf("%s: flush, hijack, read, push: %v, want %v", name, has, want)
+			}
+			if h.ServeHTTP(w, httptest.NewRequest("GET", "http://a/", nil)); got != "sid=1" {
+				t.Errorf("%s, %s: %q is offered, want sid=1", name, how, got)
+			}
+		}
+	}
+}
+
+// optional tells which optional methods a writer has.
+func optional(w http.ResponseWriter) (has [4]bool) {
+	_, has[0] = w.(http.Flusher)
+	_, has[1] = w.(http.Hijacker)
+	_, has[2] = w.(io.ReaderFrom)
+	_, has[3] = w.(http.Pusher)
+	return has
+}
+
+// What is hijacked, or breaks off, opens nothing.
+func TestAnswersThatAreNone(t *testing.T) {
+	var answer func(http.ResponseWriter)
+	var got string
+	h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: who}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Get("Cookie")
+		w.Header().Set("Set-Cookie", "sid=1")
+		answer(w)
+	}))
+	ask := func() {
+		defer func() { recover() }()
+		w := known{httptest.NewRecorder(), addr(here), bots["known"]}
+		h.ServeHTTP(hijackKnown{w}, httptest.NewRequest("GET", "http://a/", nil))
+	}
+	for name, answer1 := range map[string]func(http.ResponseWriter){
+		"hijacked": func(w http.ResponseWriter) { http.NewResponseController(w).Hijack() },
+		"broken":   func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+	} {
+		answer = answer1
+		ask()
+		if ask(); got != "" {
+			t.Errorf("%s: %q is offered", name, got)
+		}
+	}
+}
