@@ -42,6 +42,14 @@ func (c *checkCmd) Run(env *environment) error {
 			failed = true
 			continue
 		}
+		who, err := c.files(env, file)
+		if err != nil {
+			failed = true
+			if err = tellFaults(env.stderr, err); err != errSilent {
+				tellError(env.stderr, err)
+			}
+			continue
+		}
 		if i > 0 {
 			fmt.Fprintln(env.stdout)
 		}
@@ -50,7 +58,7 @@ func (c *checkCmd) Run(env *environment) error {
 			continue
 		}
 		fmt.Fprintln(env.stdout)
-		if err := c.try(env, file); err != nil {
+		if err := c.try(env, file, who); err != nil {
 			return err
 		}
 	}
@@ -58,6 +66,28 @@ func (c *checkCmd) Run(env *environment) error {
 		return errSilent
 	}
 	return nil
+}
+
+// files reads what a policy names beside itself. It asks nobody: lists from
+// URLs are empty.
+func (c *checkCmd) files(env *environment, file *policyfile.File) (*who, error) {
+	_, err := openLists(env.ctx, file, listing{later: true})
+	if err != nil {
+		return nil, err
+	}
+	return newWho(file, false, nil, nil)
+}
+
+// tellFaults writes err if it is about places in a policy file.
+func tellFaults(w io.Writer, err error) error {
+	faults := policyfile.Faults(err)
+	for _, fault := range faults {
+		fmt.Fprint(w, fault.Text())
+	}
+	if len(faults) > 0 {
+		return errSilent
+	}
+	return err
 }
 
 // describe says what a policy does, and what is probably wrong with it.
@@ -97,7 +127,7 @@ func loadPolicy(path string, w io.Writer) (*policyfile.File, error) {
 
 // readPolicy is loadPolicy without warnings.
 func readPolicy(path string, w io.Writer) (*policyfile.File, error) {
-	file, err := policyfile.Load(path)
+	file, err := policyfile.Options{Bots: botNames}.Load(path)
 	if err == nil {
 		return file, nil
 	}

@@ -22,6 +22,7 @@ import (
 type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Stand in front of a site as a reverse proxy."`
 	Check   checkCmd   `cmd:"" help:"Check policy files; walk one request through."`
+	Bot     botCmd     `cmd:"" help:"Tell what bot a user agent is taken for, and whether that is true."`
 	Policy  policyCmd  `cmd:"" help:"Print the built-in policy."`
 	Replay  replayCmd  `cmd:"" help:"Run a policy over access logs and report what it would have done."`
 	Version versionCmd `cmd:"" help:"Print the version."`
@@ -134,12 +135,17 @@ func run(args []string, env *environment) int {
 	case errors.Is(err, errSilent):
 		return exitFailed
 	}
-	fmt.Fprintf(env.stderr, "fairshare: %s\n", oneLine(err))
+	tellError(env.stderr, err)
+	return exitFailed
+}
+
+// tellError writes an error, and what to do about it.
+func tellError(w io.Writer, err error) {
+	fmt.Fprintf(w, "fairshare: %s\n", oneLine(err))
 	var hinted *hintError
 	if errors.As(err, &hinted) {
-		fmt.Fprintf(env.stderr, "hint: %s\n", hinted.hint)
+		fmt.Fprintf(w, "hint: %s\n", hinted.hint)
 	}
-	return exitFailed
 }
 
 func oneLine(err error) string {

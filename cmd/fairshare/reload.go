@@ -15,7 +15,7 @@ import (
 // Counters of limits that stay, and bans, are kept; requests in progress are
 // settled by the policy that judged them. With a fault nothing changes.
 func (s *server) reload(ctx context.Context) {
-	if err := s.tryReload(ctx); err != nil {
+	if err := tellFaults(s.journal, s.tryReload(ctx)); err != nil {
 		if text := oneLine(err); text != "" {
 			s.say("%s", text)
 		}
@@ -34,10 +34,15 @@ func (s *server) tryReload(ctx context.Context) error {
 	}
 	old := s.site.Load()
 	later := untilRestart(old.file, file)
-	st, err := newSite(file, s.bans, old)
+	st, err := newSite(ctx, file, s.terms, old)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if s.site.Load() != st {
+			st.who.close(old.who)
+		}
+	}()
 	if isItself(s.inbound.Addr(), st.upstream) {
 		return itselfError(st.upstream)
 	}
@@ -55,7 +60,11 @@ func (s *server) tryReload(ctx context.Context) error {
 	s.census.Replace(&file.Policy)
 	s.inbound.Replace(s.inboundConfig(st))
 	s.proxy.Replace(s.proxyConfig(st))
+	s.sessions.Replace(sessionsConfig(file))
 	s.guard.Replace(st.guard, s.guardOptions(st))
+	old.stop()
+	old.who.close(st.who)
+	st.start(s.terms)
 	s.say("SIGHUP: %s was read anew: %s, %s; %s", file.Name, rules(len(file.Policy.Rules)), st.mode(), kept(st.limiter.Fresh()))
 	for _, now := range changes(old, st) {
 		s.say("%s", now)

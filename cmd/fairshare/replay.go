@@ -15,6 +15,7 @@ import (
 	_ "time/tzdata" // --timezone works on machines without a zone database
 
 	"fairshare"
+	"fairshare/bots"
 	"fairshare/clientaddr"
 	"fairshare/internal/accesslog"
 	"fairshare/internal/replay"
@@ -29,6 +30,8 @@ type replayCmd struct {
 	JSON     bool     `name:"json" help:"Print the report as one JSON object."`
 	Verdicts string   `placeholder:"FILE" help:"Write what became of each line to a tab-separated file."`
 	Top      int      `default:"10" placeholder:"N" help:"How many clients, networks and user agents to list (default 10)."`
+	Resolve  bool     `help:"Ask the DNS about bots that only it can verify, and for what the policy asks of it: names and DNS lists as they are now."`
+	State    string   `placeholder:"DIR" help:"Folder of serve, with copies of lists from URLs."`
 	Logs     []string `arg:"" name:"log" help:"Access logs, plain or packed with gzip or zstd; - is standard input."`
 
 	zone *time.Location
@@ -86,6 +89,21 @@ func (c *replayCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	say := func(line string) { fmt.Fprintf(env.stderr, wordsPrefix+"%s\n", line) }
+	state, _ := stateDir(c.State) // without one, URLs are asked
+	if _, err := openLists(env.ctx, file, listing{state: state, log: say}); err != nil {
+		return tellFaults(env.stderr, err)
+	}
+	who, err := newWho(file, c.Resolve, say, nil)
+	if err != nil {
+		return tellFaults(env.stderr, err)
+	}
+	defer who.close(nil)
+	if file.Bots.Refresh > 0 && state != "" {
+		if err := who.ranges.Load(bots.Refresh{Folder: beneath(state, "ranges"), Log: say}); err != nil {
+			say(err.Error())
+		}
+	}
 	resolver, err := newResolver(file)
 	if err != nil {
 		return err
@@ -113,6 +131,17 @@ func (c *replayCmd) Run(env *environment) error {
 		Log:   accesslog.Options{Format: c.Format, Zone: c.zone},
 		Top:   c.Top,
 		Known: known,
+		Bot:   who.verifier.Look,
+	}
+	if c.Resolve {
+		opts.Lookups = who.lookups
+		opts.Resolve = func(ctx context.Context, addr netip.Addr, list string) {
+			if list == "" {
+				who.lookups.Wait(ctx, addr)
+			} else {
+				who.lookups.WaitListed(ctx, list, addr)
+			}
+		}
 	}
 	if c.Verdicts != "" {
 		opts.Verdicts = verdicts

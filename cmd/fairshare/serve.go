@@ -27,6 +27,7 @@ import (
 	"fairshare/internal/inbound"
 	"fairshare/internal/journal"
 	"fairshare/internal/proxy"
+	"fairshare/internal/sessions"
 	"fairshare/policyfile"
 )
 
@@ -35,6 +36,7 @@ type serveCmd struct {
 	Listen   string `placeholder:"ADDR" help:"Address to listen on, as 127.0.0.1:8080, :80 or unix:/run/fairshare.sock; the policy's own, or 127.0.0.1:8080."`
 	Upstream string `placeholder:"URL" help:"The site to stand in front of, as http://127.0.0.1:3000; the policy's own."`
 	Behind   string `placeholder:"NAME" help:"What stands in front: ${behind}; sets the trusted proxies and their header."`
+	State    string `placeholder:"DIR" help:"Folder for what outlives the process, as copies of lists; systemd's, or the one of whoever runs it."`
 	DryRun   bool   `help:"Let everything through, and report what would have been refused."`
 
 	setup string // of Behind
@@ -107,9 +109,13 @@ func (c *serveCmd) Run(env *environment) error {
 	if os.Getenv("GOGC") == "" {
 		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent(file.Memory)))
 	}
-	s, err := newServer(file, env.stderr)
-	if err != nil {
+	state, err := stateDir(c.State)
+	if err != nil && remembers(file) {
 		return err
+	}
+	s, err := newServer(env.ctx, file, state, env.stderr)
+	if err != nil {
+		return tellFaults(env.stderr, err)
 	}
 	defer s.close()
 	// What net/http says by the way has no other door.
@@ -132,7 +138,6 @@ type server struct {
 	site    atomic.Pointer[site]         // what holds now
 	certs   atomic.Pointer[certificates] // nil without TLS
 	load    func(io.Writer) (*policyfile.File, error)
-	bans    *fairshare.Bans
 	clock   *httpguard.Clock
 	watch   *clientaddr.Watch
 	census  *census.Census
@@ -144,10 +149,14 @@ type server struct {
 	listener net.Listener // the same, or what takes the PROXY protocol from it
 	http     http.Server
 	guard    *httpguard.Handler
+	sessions *sessions.Handler
 	proxy    *proxy.Proxy
 
-	setup           string    // what the proxy in front has to be told; "" if it has no name
-	certificateSaid time.Time // that it ends
+	terms           siteTerms
+	relist          chan string                // has the name of a list of trusted proxies that has another version
+	loud            atomic.Pointer[log.Logger] // log, once it is there
+	setup           string                     // what the proxy in front has to be told; "" if it has no name
+	certificateSaid time.Time                  // that it ends
 
 	lost    int64            // counters that were forgotten, as last told
 	found   sync.Once        // the first suspected proxy
@@ -158,12 +167,18 @@ type server struct {
 
 // newServer puts everything together and takes the address, but serves nobody
 // yet.
-func newServer(file *policyfile.File, stderr io.Writer) (*server, error) {
-	s := &server{clock: httpguard.NewClock(), bans: fairshare.NewBans(0), watch: clientaddr.NewWatch(), urgent: make(chan struct{}), stderr: stderr}
-	st, err := newSite(file, s.bans, nil)
+func newServer(ctx context.Context, file *policyfile.File, state string, stderr io.Writer) (s *server, err error) {
+	s = &server{clock: httpguard.NewClock(), watch: clientaddr.NewWatch(), urgent: make(chan struct{}), relist: make(chan string, 1), stderr: stderr}
+	s.terms = siteTerms{bans: fairshare.NewBans(0), state: state, log: s.note, list: s.relisted}
+	st, err := newSite(ctx, file, s.terms, nil)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			st.who.close(nil)
+		}
+	}()
 	s.site.Store(st)
 	if err := s.encrypt(file); err != nil {
 		return nil, err
@@ -181,9 +196,11 @@ func newServer(file *policyfile.File, stderr io.Writer) (*server, error) {
 		return nil, err
 	}
 	s.log = proxy.NewLog(s.journal, wordsPrefix)
+	s.loud.Store(s.log)
 	s.census = census.New(&file.Policy, s.clock.Now())
 	s.proxy = proxy.New(s.proxyConfig(st))
-	s.guard = httpguard.New(st.guard, s.guardOptions(st), s.proxy)
+	s.sessions = sessions.New(sessionsConfig(st.file), s.proxy)
+	s.guard = httpguard.New(st.guard, s.guardOptions(st), s.sessions)
 
 	streams, header := maxStreams, maxHeaderBytes
 	if file.Bounds.Streams > 0 {
@@ -249,8 +266,28 @@ func (s *server) inboundConfig(st *site) inbound.Config {
 	}
 }
 
+// sessionsConfig says which sessions bots share.
+func sessionsConfig(file *policyfile.File) sessions.Config {
+	if file.Sessions == nil || !file.Sessions.Share {
+		return sessions.Config{}
+	}
+	return sessions.Config{
+		Cookies: file.Sessions.Cookies,
+		Who: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
+			asker, known := httpguard.Who(w)
+			return asker.Addr, asker.Bot, known
+		},
+	}
+}
+
 func (s *server) proxyConfig(st *site) proxy.Config {
+	var worth policyfile.Sessions
+	if st.file.Sessions != nil {
+		worth = *st.file.Sessions
+	}
 	return proxy.Config{
+		Session:         worth.Person,
+		BotSession:      worth.Bot,
 		Upstream:        st.upstream,
 		Trusts:          st.clients.TrustsPeer,
 		Header:          st.clients.Header(),
@@ -281,6 +318,8 @@ func (s *server) guardOptions(st *site) httpguard.Options {
 			s.census.Saw(found.Addr)
 			return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy, Suspect: suspect}
 		},
+		Bot:     st.who.verifier.Look,
+		Lookups: st.who.asks(),
 		Contact: st.file.Contact,
 		Refused: s.record,
 		Failed:  func(err error) { s.log.Print(err) },
@@ -291,6 +330,8 @@ func (s *server) guardOptions(st *site) httpguard.Options {
 // serve answers requests until ctx ends, then lets those in progress end.
 func (s *server) serve(ctx context.Context) error {
 	s.introduce()
+	s.site.Load().start(s.terms)
+	defer func() { s.site.Load().stop() }()
 	stopped := make(chan error, 1)
 	go func() {
 		if s.http.TLSConfig != nil {
@@ -320,6 +361,9 @@ func (s *server) serve(ctx context.Context) error {
 			s.reportProxies()
 			urgent = nil
 		case <-s.hangups:
+			s.reload(ctx)
+		case name := <-s.relist:
+			s.say("list %s has changed, and trusted_proxies name it: the policy is read anew", name)
 			s.reload(ctx)
 		case <-ctx.Done():
 			err := s.drain()
@@ -376,5 +420,6 @@ func (s *server) drain() error {
 // close ends what newServer began.
 func (s *server) close() {
 	s.proxy.Close()
+	s.site.Load().who.close(nil)
 	s.journal.Close()
 }

@@ -65,11 +65,12 @@ func (c *checkCmd) request() (*fairshare.Request, error) {
 }
 
 // try walks the request through a fresh guard and tells what each rule said.
-func (c *checkCmd) try(env *environment, file *policyfile.File) error {
+func (c *checkCmd) try(env *environment, file *policyfile.File, who *who) error {
 	req, err := c.request()
 	if err != nil {
 		return err
 	}
+	req.SetBot(who.verifier.Look(req.Addr, req.UserAgent))
 	steps, err := file.Policy.Explain(req)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,27 @@ const wordsPrefix = "fairshare: "
 // say writes a line without waiting for whoever reads it.
 func (s *server) say(format string, args ...any) {
 	fmt.Fprintf(s.journal, wordsPrefix+format+"\n", args...)
+}
+
+// note is a line about what goes on beside requests. It may be called from any
+// goroutine, at start too.
+func (s *server) note(line string) {
+	if log := s.loud.Load(); log != nil {
+		log.Print(line)
+		return
+	}
+	fmt.Fprintf(s.stderr, wordsPrefix+"%s\n", line)
+}
+
+// relisted hears that a list has another version.
+func (s *server) relisted(file *policyfile.File, name string) {
+	if st := s.site.Load(); st == nil || st.file != file || !slices.Contains(file.TrustedProxies, name) {
+		return
+	}
+	select {
+	case s.relist <- name:
+	default:
+	}
 }
 
 func (s *server) sayAll(lines []string) {
@@ -194,6 +216,8 @@ func (s *server) record(r *httpguard.Report) {
 		Path:       withoutUserinfo(r.Request),
 		Query:      r.Request.Query,
 		UserAgent:  r.Request.UserAgent,
+		Bot:        r.Request.Bot.Name,
+		BotState:   r.Request.Bot.State.String(),
 		Cookies:    fairshare.Cookies(r.Request.Header),
 		Action:     r.Finding.Action.String(),
 		DryRun:     r.DryRun,

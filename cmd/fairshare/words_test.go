@@ -21,7 +21,7 @@ func TestReloadTellsWhatElseChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st, err := newSite(file, fairshare.NewBans(0), nil)
+		st, err := newSite(t.Context(), file, siteTerms{bans: fairshare.NewBans(0)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

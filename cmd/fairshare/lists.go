@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"fairshare/internal/prefixes"
+	"fairshare/policyfile"
+)
+
+// agent is what URLs of lists and ranges are asked as.
+func agent() string { return "fairshare/" + versionText() }
+
+// A listing is how lists from files and URLs are opened.
+type listing struct {
+	state   string       // folder for copies of what URLs answer; "": none are kept
+	later   bool         // URLs without a copy are not asked now
+	log     func(string) // one line for each problem
+	changed func(name string)
+}
+
+// openLists loads the lists of a policy that come from files and URLs; nil
+// when there are none.
+func openLists(ctx context.Context, file *policyfile.File, how listing) (*prefixes.Keeper, error) {
+	if len(file.Sources) == 0 {
+		return nil, nil
+	}
+	sets := map[string]*policyfile.AddrSet{}
+	sources := make([]prefixes.Source, 0, len(file.Sources))
+	for _, s := range file.Sources {
+		sets[s.Name] = s.Set
+		sources = append(sources, prefixes.Source{Name: s.Name, File: file.Beside(s.File), URL: s.URL, Every: s.Every})
+	}
+	keeper, err := prefixes.Open(ctx, prefixes.Options{
+		Sources: sources,
+		Folder:  beneath(how.state, "lists"),
+		Later:   how.later,
+		Log:     how.log,
+		Agent:   agent(),
+		Change: func(u prefixes.Update) {
+			sets[u.Name].Replace(u.Prefixes)
+			if how.changed != nil {
+				how.changed(u.Name)
+			}
+		},
+	})
+	if err == nil {
+		return keeper, nil
+	}
+	err = fmt.Errorf("%s: %w", file.Name, err)
+	if broken := (*prefixes.ParseError)(nil); errors.As(err, &broken) {
+		return nil, &hintError{err, broken.Hint()}
+	}
+	return nil, err
+}
+
+// beneath returns a folder in the state directory, "" when there is none.
+func beneath(state, folder string) string {
+	if state == "" {
+		return ""
+	}
+	return filepath.Join(state, folder)
+}
+
+// remembers reports whether a policy has something to keep in the state
+// directory.
+func remembers(file *policyfile.File) bool {
+	for _, s := range file.Sources {
+		if s.URL != "" {
+			return true
+		}
+	}
+	return file.Bots.Refresh > 0
+}
