@@ -25,9 +25,10 @@ const (
 type BotName struct {
 	Name       string
 	Categories []string
-	Checked    bool // there is a way to verify it
-	Steered    bool // anybody can have it fetch a page
-	Category   bool // Name is a category; those of bots need not be told apart
+	Operator   string // for hints, in any case; "" when not known
+	Checked    bool   // there is a way to verify it
+	Steered    bool   // anybody can have it fetch a page
+	Category   bool   // Name is a category; those of bots need not be told apart
 }
 
 func botsKeys() []key[Bots] {
@@ -73,6 +74,9 @@ type botWord struct {
 	kind    bool // some bot of it can be verified, and is not steered
 	steered bool // some bot of it can be verified, but is steered
 	search  bool // a search engine is among them
+
+	category bool
+	operator string // in lower case
 }
 
 // loadBots asks the table for its names, once. at is where its file is named.
@@ -91,7 +95,10 @@ func (r *reader) loadBots(at *node) {
 		search := !b.Steered && slices.Contains(b.Categories, "search")
 		for _, word := range append([]string{b.Name}, b.Categories...) {
 			w := r.bots[word]
-			if !b.Category {
+			if w.category = w.category || b.Category || slices.Contains(b.Categories, word); !b.Category {
+				if word == b.Name {
+					w.operator = strings.ToLower(b.Operator)
+				}
 				w.kind = w.kind || b.Checked && !b.Steered
 				w.steered = w.steered || b.Checked && b.Steered
 				w.search = w.search || search && (word == b.Name || word == "search")
@@ -107,6 +114,8 @@ var states = []string{"known", "verified", "forged"}
 const (
 	maxBots    = 1000 // of one condition
 	maxBotName = 40   // bytes
+
+	maxCategories = 30 // that a hint names
 )
 
 // botWords reads states, names and categories of bots, in lower case.
@@ -161,6 +170,7 @@ var crawlers = []string{"googlebot", "bingbot", "applebot", "duckduckbot", "yand
 // botSlips are words of others for states.
 var botSlips = map[string]string{
 	"good": "verified", "verify": "verified", "real": "verified", "genuine": "verified", "trusted": "verified", "true": "known", "yes": "known",
+	"searchengine": "search", "searchengines": "search", "search engine": "search", "search engines": "search", "engines": "search",
 	"bad": "forged", "fake": "forged", "faked": "forged", "spoofed": "forged", "forge": "forged", "impostor": "forged",
 	"any": "known", "all": "known", "*": "known", "bot": "known", "bots": "known", "crawler": "known", "crawlers": "known", "claimed": "known",
 }
@@ -183,6 +193,9 @@ func (r *reader) botHint(word string) string {
 	case strings.ContainsAny(word, ",;"):
 		return "several values stand in brackets: [a, b]"
 	}
+	if r.bots == nil {
+		return didYouMean(word, states)
+	}
 	names := slices.Sorted(maps.Keys(r.bots))
 	name, _, _ := strings.Cut(word, "/")          // Googlebot/2.1
 	host, domain, _ := strings.Cut(name, ".")     // googlebot.com
@@ -198,23 +211,25 @@ func (r *reader) botHint(word string) string {
 	if hint := didYouMean(name, append(slices.Clone(states), names...)); hint != "" {
 		return hint
 	}
-	var near []string
+	var near, categories []string
 	for _, known := range names {
-		if len(name) > 2 && strings.HasPrefix(known, name) {
-			near = append(near, known)
+		if len(name) > 2 && (strings.HasPrefix(known, name) || r.bots[known].operator == name) {
+			near = append(near, `"`+known+`"`)
+		}
+		if r.bots[known].category {
+			categories = append(categories, known)
 		}
 	}
 	slices.SortStableFunc(near, func(a, b string) int { return len(a) - len(b) })
-	for i := range near {
-		near[i] = `"` + near[i] + `"`
-	}
-	switch len(near) {
-	case 0:
-		return ""
-	case 1:
+	switch {
+	case len(near) == 1:
 		return "did you mean " + near[0] + "?"
+	case near != nil:
+		return "did you mean one of " + strings.Join(near[:min(len(near), maxWords)], ", ") + "?"
+	case categories != nil:
+		return "fairshare bot 'USER AGENT' tells names; categories are " + strings.Join(categories[:min(len(categories), maxCategories)], ", ")
 	}
-	return "did you mean one of " + strings.Join(near[:min(len(near), maxWords)], ", ") + "?"
+	return ""
 }
 
 // searches reports whether a search engine is among those whom a word of a

@@ -80,7 +80,7 @@ lists: {drop: {file: /etc/drop.txt}, scanners: {url: "https://example.org/scanne
 // is meant as a state is told all the same.
 func TestNamesAreNotCheckedWithoutATable(t *testing.T) {
 	for word, fault := range map[string]bool{
-		"nobody-knows-it": false, "Google Favicon": false, "x.y_z-1": false, "re:^google": false,
+		"nobody-knows-it": false, "Google Favicon": false, "x.y_z-1": false, "example.com": false, "re:^google": false,
 		"good": true, "pending": true, "": true, "a/b": true, "é": true, strings.Repeat("a", 41): true,
 	} {
 		_, err := Parse("site.yaml", []byte("rules: [{name: a, match: {bot: \""+word+"\"}, block: true}]"))

@@ -30,7 +30,7 @@ func someBots(table string) ([]BotName, error) {
 		{Name: "bingbot", Categories: search, Checked: true},
 		{Name: "google-extended", Categories: ai},
 		{Name: "google-read-aloud", Categories: []string{"fetcher"}, Checked: true, Steered: true},
-		{Name: "gptbot", Categories: ai, Checked: true},
+		{Name: "gptbot", Categories: ai, Operator: "OpenAI", Checked: true},
 		{Name: "80legs", Categories: []string{"seo"}},
 		{Name: "facebookexternalhit", Categories: []string{"preview"}, Checked: true, Steered: true},
 		{Name: "archiver", Categories: []string{"archive"}},

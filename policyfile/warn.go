@@ -2,10 +2,7 @@ package policyfile
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"iter"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -450,64 +447,6 @@ func (r *reader) warnRobots() {
 	}
 }
 
-// A sampleBot is a crawler that asks for something.
-type sampleBot struct {
-	agent string
-	fairshare.Bot
-}
-
-// sampleBots returns crawlers that nobody knows, and one for each name and
-// category of a rule, up to a bound.
-func (r *reader) sampleBots() []sampleBot {
-	const google = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
-	list := []sampleBot{
-		{agent: "ExampleBot/1.0"},
-		{agent: google},
-		{google, fairshare.Bot{Name: "googlebot", Categories: []string{"search"}, State: fairshare.Verified}},
-	}
-	seen := map[string]bool{"known": true, "verified": true, "forged": true, "googlebot": true, "search": true}
-	for i := range r.file.Policy.Rules {
-		for _, word := range r.file.Policy.Rules[i].Match.Bot {
-			if !seen[word] && !isRegexp(word) && len(list) < maxSamples {
-				seen[word] = true
-				list = append(list, sampleBot{word, fairshare.Bot{Name: word, Categories: []string{word}, State: fairshare.Verified}})
-			}
-		}
-	}
-	return list
-}
-
-// walker returns a function that walks a request through the rules of a
-// policy and yields those that held, as the guard's walk does.
-func walker(p *fairshare.Policy) func(*fairshare.Request) iter.Seq[int] {
-	guard, err := fairshare.NewGuard(p, unlimited{}, nil)
-	return func(req *fairshare.Request) iter.Seq[int] {
-		return func(yield func(int) bool) {
-			if err != nil {
-				return
-			}
-			v, err := guard.Decide(context.Background(), req)
-			if err != nil {
-				return
-			}
-			more := true
-			v.Matched(func(rule int) { more = more && yield(rule) })
-			guard.Settle(context.Background(), &v, fairshare.Outcome{}) // unlimited has no errors
-		}
-	}
-}
-
-// unlimited is a limiter that lets everything pass.
-type unlimited struct{}
-
-var _ fairshare.Limiter = unlimited{}
-
-func (unlimited) Take(context.Context, time.Time, []fairshare.Take, []fairshare.Tally) error {
-	return nil
-}
-
-func (unlimited) Settle(context.Context, time.Time, []fairshare.Charge) error { return nil }
-
 // tight reports whether a crawler at a usual pace could meet the limit.
 func tight(lim *fairshare.Limit) bool {
 	switch lim.Resource {
@@ -553,62 +492,4 @@ func (r *reader) warnUnlimited() {
 	}
 	at := place(find(r.root, "rules"))
 	r.warn(at, "put a wide limit first: {requests: 1200, per: 1m, by: addr}", "a client with some cookie and a browser's user agent meets no limit at all")
-}
-
-// headers are a request's headers under their canonical names.
-type headers map[string][]string
-
-func (h headers) Values(name string) []string { return h[name] }
-
-const maxSamples = 50
-
-// samples returns requests of a browser with a cookie from nowhere special:
-// one for a page of no rule, and one for each method, host and path that some
-// rule names first. nil when there is no such address.
-func (r *reader) samples() []*fairshare.Request {
-	req := fairshare.Request{Method: "GET", Host: "www.example.net", Header: headers{
-		"Accept":          {"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"},
-		"Accept-Language": {"en-US,en;q=0.5"},
-		"Accept-Encoding": {"gzip, deflate, br"},
-		"Cookie":          {"fairshare-sample=1"},
-		"Sec-Fetch-Site":  {"same-origin"},
-		"Sec-Fetch-Mode":  {"navigate"},
-		"Sec-Fetch-Dest":  {"document"},
-	}}
-	rules := r.file.Policy.Rules
-	for i := range 64 {
-		addr := sampleAddr(i)
-		if !slices.ContainsFunc(rules, func(rule fairshare.Rule) bool { return rule.Match.Addr != nil && rule.Match.Addr.Contains(addr) }) {
-			req.Addr = addr
-			break
-		}
-	}
-	if !req.Addr.IsValid() {
-		return nil
-	}
-	req.SetTarget("/some/page")
-	samples := []*fairshare.Request{&req}
-	for i := range rules {
-		m := &rules[i].Match
-		if m.Path == nil && m.Host == nil && m.Method == nil || rules[i].Limit == nil {
-			continue
-		}
-		s := req
-		if m.Method != nil && !isRegexp(m.Method[0]) {
-			s.Method = m.Method[0]
-		}
-		if m.Host != nil && !isRegexp(m.Host[0]) {
-			s.Host = strings.ReplaceAll(m.Host[0], "*", "www")
-		}
-		if m.Path != nil && !isRegexp(m.Path[0]) {
-			s.Path = strings.ReplaceAll(m.Path[0], "*", "x")
-		}
-		samples = append(samples, &s)
-	}
-	return samples[:min(len(samples), maxSamples)]
-}
-
-// sampleAddr returns some public address, another one for each i.
-func sampleAddr(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{byte(23 + 3*i), 77, byte(i), 9})
 }

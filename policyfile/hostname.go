@@ -1,0 +1,79 @@
+package policyfile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// hostnames reads patterns for the names of addresses.
+func (r *reader) hostnames(n *node) []string {
+	list := []string{}
+	for _, item := range r.list(n, "hostname") {
+		s, ok := r.pattern(item, "hostname")
+		if !ok {
+			continue
+		}
+		name := strings.ToLower(strings.TrimSuffix(s, "."))
+		hint := ""
+		switch {
+		case isRegexp(s):
+			list = append(list, s)
+			continue
+		case strings.Contains(s, "://"):
+			_, rest, _ := strings.Cut(s, "://")
+			rest, _, _ = strings.Cut(rest, "/")
+			hint = "hostname: " + shorten(rest)
+		case looksLikeAddr(s):
+			hint = "addr: " + shorten(s)
+		case strings.HasPrefix(s, "."):
+			hint = fmt.Sprintf("%q is all below it", "*"+shorten(s))
+		case strings.ContainsAny(s, ", "):
+			hint = "several values stand in brackets: [a, b]"
+		}
+		if hint != "" || !hostName(strings.ReplaceAll(name, "*", "x")) {
+			r.fault(item, hint, "hostname: %s is no name of a host", quote(s))
+			continue
+		}
+		list = append(list, name)
+	}
+	return list
+}
+
+// Domains whose names tell nothing of who is there: their addresses are let
+// to anybody.
+var rented = []string{"googleusercontent.com", "1e100.net", "amazonaws.com", "your-server.de", "linode.com", "vultr.com", "digitalocean.com", "cloudapp.azure.com"}
+
+// crawlerDomains are the domains of addresses that a bot is verified by.
+var crawlerDomains = map[string]string{
+	"googlebot.com": "googlebot", "google.com": "googlebot", "search.msn.com": "bingbot", "applebot.apple.com": "applebot",
+	"yandex.com": "yandexbot", "yandex.ru": "yandexbot", "yandex.net": "yandexbot", "crawl.baidu.com": "baiduspider", "crawl.baidu.jp": "baiduspider",
+}
+
+// warnHostnames looks at the hostnames of a match that does good.
+func (r *reader) warnHostnames(n *node) {
+	for _, item := range items(find(n, "hostname")) {
+		s := strings.ToLower(item.text)
+		if isRegexp(s) {
+			if !strings.HasSuffix(s, "$") && !strings.HasSuffix(s, `\z`) {
+				r.warn(item, "end it with $", `hostname: %s has no end: it fits names below other domains too, as example.org.example.net`, quote(item.text))
+			}
+			continue
+		}
+		domain := strings.TrimLeft(s, "*.")
+		below := func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }
+		bot := crawlerDomains[domain]
+		switch {
+		case domain == "":
+			r.warn(item, "", "hostname: %s fits every address that has a name", quote(item.text))
+		case bot != "":
+			r.warn(item, "bot: "+bot, "hostname: %s is told from all that is below a domain: a bot is verified by the crawlers' addresses alone", quote(item.text))
+		case slices.ContainsFunc(rented, below):
+			r.warn(item, "", "hostname: %s: anybody can rent a machine with such a name", quote(item.text))
+		case strings.HasPrefix(s, "*") && !strings.HasPrefix(s, "*."):
+			r.warn(item, fmt.Sprintf("%q", "*."+domain), "hostname: %s fits the domains of others that end so", quote(item.text))
+		case strings.HasSuffix(s, "*"):
+			r.warn(item, "", "hostname: %s fits the domains of others that begin so", quote(item.text))
+		}
+	}
+}
