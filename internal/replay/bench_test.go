@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/bots"
 )
 
 // fivePolicy is the policy of the benchmark: lists of addresses, user agents
@@ -62,4 +63,50 @@ func BenchmarkJudge(b *testing.B) {
 		}
 	}
 	b.ReportMetric(b.Elapsed().Seconds()/float64(n)*1e9, "ns/line")
+}
+
+// What is done for each line beside the judge, nobody being known and bots
+// being looked for.
+func BenchmarkPrepare(b *testing.B) {
+	for _, bm := range []struct {
+		name string
+		bot  func(netip.Addr, string) fairshare.Bot
+	}{{"nobody", nil}, {"bots", bots.NewVerifier(bots.Options{}).Look}} {
+		b.Run(bm.name, func(b *testing.B) {
+			r, err := New(Options{Policy: fivePolicy(), Limiter: memory(4 << 20), Client: clientFunc(b), Logs: []string{"testdata/semicomplete-2015.log.gz"}, Bot: bm.bot})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer r.Close()
+			j, err := newJudge(r)
+			if err != nil {
+				b.Fatal(err)
+			}
+			f := j.feeds[0]
+			go f.run(b.Context(), j.preparer())
+			var all []*batch
+			for prepared := range f.batches {
+				all = append(all, prepared)
+			}
+			p, n := j.preparer(), 0
+			b.ReportAllocs()
+			for b.Loop() {
+				p.prepare(all[n%len(all)])
+				n++
+			}
+			lines, known := 0, 0
+			for i := range n {
+				lines += len(all[i%len(all)].items)
+			}
+			for i := range all[0].items {
+				if all[0].items[i].bot != 0 {
+					known++
+				}
+			}
+			if (known > 0) != (bm.bot != nil) {
+				b.Errorf("%d of %d lines are of bots", known, len(all[0].items))
+			}
+			b.ReportMetric(b.Elapsed().Seconds()/float64(lines)*1e9, "ns/line")
+		})
+	}
 }

@@ -63,6 +63,8 @@ type Fleet struct {
 	Networks  int64  `json:"networks"` // IPv4 /24 and IPv6 /48 of these
 	Requests  int64  `json:"requests"` // with it
 	Refused   int64  `json:"refused"`  // or blocked
+
+	Approximate bool `json:"approximate,omitempty"` // Clients and Networks may be too low, Requests too high
 }
 
 // A fleet has at least so many clients, in so many networks.
@@ -157,7 +159,8 @@ func (rec *recorder) tellBots(r *Report) {
 }
 
 // tellFleets looks for user agents that many clients send, order being the
-// places of clients sorted by address.
+// places of clients sorted by address. Bots that can be checked are none: a
+// limit by bot counts them as one.
 func (rec *recorder) tellFleets(r *Report, order []uint32) {
 	type fleet struct {
 		clients, networks int64
@@ -166,6 +169,9 @@ func (rec *recorder) tellFleets(r *Report, order []uint32) {
 	fleets := map[uint64]*fleet{}
 	for _, i := range order {
 		cl := &rec.clients.at(int(i)).facts
+		if s := rec.bots.bot(cl.bot).State; s == fairshare.Verified || s == fairshare.Pending {
+			continue
+		}
 		f := fleets[cl.agent]
 		if f == nil {
 			ag := rec.agents.find(cl.agent)
@@ -190,7 +196,7 @@ func (rec *recorder) tellFleets(r *Report, order []uint32) {
 		bot := rec.bots.bot(ag.facts.bot)
 		r.Fleets = append(r.Fleets, Fleet{
 			UserAgent: strings.ToValidUTF8(ag.facts.text, "\uFFFD"), Bot: bot.Name, Clients: f.clients, Networks: f.networks,
-			Requests: int64(ag.count), Refused: int64(ag.facts.refused),
+			Requests: int64(ag.count), Refused: int64(ag.facts.refused), Approximate: rec.clients.full() || ag.over > 0,
 		})
 	}
 	slices.SortFunc(r.Fleets, func(a, b Fleet) int {
@@ -242,7 +248,7 @@ func (p *printer) bots(r *Report) {
 	if s.Forged.Requests > 0 {
 		tell("(forged)", &s.Forged)
 	}
-	p.text(2, 2, "state: verified or forged by published addresses or the DNS; pending: not decided; known: cannot be checked")
+	p.text(2, 2, "state: verified or forged by the addresses and names of today, which an old log may differ from; pending: not decided; known: cannot be checked")
 	if s.Pending > 0 && !s.Resolved {
 		p.text(2, 2, plural(s.Pending, "request")+" of bots could not be verified by published addresses.")
 		p.text(2, 6, "hint: --resolve asks the DNS")

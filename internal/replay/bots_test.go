@@ -216,8 +216,8 @@ func TestFloodOfBots(t *testing.T) {
 	}
 }
 
-// One user agent of many addresses in many networks is a fleet; a browser, or
-// many addresses of one network, are none.
+// One user agent of many addresses in many networks is a fleet; a browser,
+// many addresses of one network, or a bot that can be checked are none.
 func TestFleets(t *testing.T) {
 	var lines []string
 	add := func(n int, addr func(int) string, agent string) {
@@ -232,15 +232,20 @@ func TestFleets(t *testing.T) {
 	add(90, func(i int) string { return fmt.Sprintf("2001:db8:%x::1", i) }, "six")
 	add(90, func(i int) string { return fmt.Sprintf("10.3.%d.1", i) }, "Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0")
 	add(90, func(i int) string { return fmt.Sprintf("10.4.%d.1", i) }, "-")
+	add(90, func(i int) string { return fmt.Sprintf("10.5.%d.1", i) }, "true")
+	add(90, func(i int) string { return fmt.Sprintf("10.6.%d.1", i) }, "untold")
+	add(60, func(i int) string { return fmt.Sprintf("10.7.%d.1", i) }, "lie")
+	states := map[string]fairshare.BotState{"six": fairshare.Claimed, "true": fairshare.Verified, "untold": fairshare.Pending, "lie": fairshare.Forged}
 	report := replayAll(t, Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)},
 		Bot: func(_ netip.Addr, agent string) fairshare.Bot {
-			if agent == "six" {
-				return fairshare.Bot{Name: "six", State: fairshare.Claimed}
+			if s := states[agent]; s != fairshare.NoBot {
+				return fairshare.Bot{Name: agent, State: s}
 			}
 			return fairshare.Bot{}
 		}})
 	want := []Fleet{
 		{UserAgent: "six", Bot: "six", Clients: 90, Networks: 90, Requests: 90},
+		{UserAgent: "lie", Bot: "lie", Clients: 60, Networks: 60, Requests: 60},
 		{UserAgent: "enough", Clients: 50, Networks: 10, Requests: 50},
 	}
 	if diff := cmp.Diff(want, report.Fleets); diff != "" {
