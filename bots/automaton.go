@@ -10,7 +10,8 @@ import (
 //
 // In a table it is written as the text itself, with "^" before it when it must
 // begin the user agent, "<" when it must begin a word (no letter or digit
-// before it); with ">" behind it when it must end a word, ">>" when it must end
+// before it), "<<" when it must begin a product (nothing, a blank or one of
+// ([{;,"'+ before it); with ">" behind it when it must end a word, ">>" when it must end
 // a product (one of /();:, or nothing behind it) and "$" when it must end the
 // user agent. "@" stands for a mail address.
 type pattern struct {
@@ -24,10 +25,10 @@ type pattern struct {
 type place uint8
 
 const (
-	anywhere place = iota
-	atWord         // at an edge of a word
-	atProduct      // at the end of a product's name
-	atText         // at an edge of the user agent
+	anywhere  place = iota
+	atWord          // at an edge of a word
+	atProduct       // at the end of a product's name
+	atText          // at an edge of the user agent
 )
 
 // What a pattern tells that names no bot.
@@ -56,6 +57,8 @@ func parsePattern(s string) (pattern, error) {
 	switch {
 	case strings.HasPrefix(s, "^"):
 		p.begins, s = atText, s[1:]
+	case strings.HasPrefix(s, "<<"):
+		p.begins, s = atProduct, s[2:]
 	case strings.HasPrefix(s, "<"):
 		p.begins, s = atWord, s[1:]
 	}
@@ -84,7 +87,7 @@ func parsePattern(s string) (pattern, error) {
 
 // String writes p as a table does.
 func (p pattern) String() string {
-	return [...]string{"", "<", "", "^"}[p.begins] + p.text + [...]string{"", ">", ">>", "$"}[p.ends]
+	return [...]string{"", "<", "<<", "^"}[p.begins] + p.text + [...]string{"", ">", ">>", "$"}[p.ends]
 }
 
 // stands reports whether p may stand at text[start:end], where its text was
@@ -93,6 +96,10 @@ func (p *pattern) stands(text string, start, end int) bool {
 	switch p.begins {
 	case atWord:
 		if start > 0 && isAlnum(text[start-1]) {
+			return false
+		}
+	case atProduct:
+		if start > 0 && strings.IndexByte(" ([{;,\"'+", text[start-1]) < 0 {
 			return false
 		}
 	case atText:
@@ -111,10 +118,14 @@ func (p *pattern) stands(text string, start, end int) bool {
 	return p.text != "@" || isMail(text, start)
 }
 
-// isMail reports whether the "@" at text[i] is that of a mail address: a letter
-// or digit before it, a domain that ends in letters behind it.
+// isMail reports whether the "@" at text[i] is that of the mail address of an
+// operator: a letter or digit before it, a domain that ends in letters behind
+// it. Addresses at Gmail are those of people, whose apps give them away.
 func isMail(text string, i int) bool {
 	if i == 0 || !isAlnum(text[i-1]) {
+		return false
+	}
+	if rest := text[i+1:]; strings.HasPrefix(rest, "gmail.") || strings.HasPrefix(rest, "googlemail.") {
 		return false
 	}
 	label, labels := 0, 0

@@ -27,7 +27,7 @@ type Bot struct {
 	Networks []string // names of wider sets: all networks of its operator
 }
 
-// BotNames of the kinds that are told by more than a text.
+// Names of the kinds that are told by more than a text.
 const (
 	Empty     = "empty"      // no user agent, or nothing but blanks, or "-"
 	Oversized = "oversized"  // longer than MaxUserAgent

@@ -49,8 +49,8 @@ func (m *merger) merge(e entry) error {
 	if len(patterns) == 0 {
 		return nil
 	}
-	if i, found := m.owner[patterns[0]]; found {
-		m.join(i, e, patterns)
+	if i, found := m.variant(patterns[0]); found {
+		m.join(i, e, slices.DeleteFunc(patterns, func(p string) bool { _, found := m.variant(p); return found }))
 		return nil
 	}
 	name := e.name
@@ -100,6 +100,25 @@ func (m *merger) covered(p string) bool {
 		}
 	}
 	return false
+}
+
+// variant finds the bot of which a pattern tells no more than a version or a
+// kind: one of its patterns is the pattern, or a whole word at its beginning.
+func (m *merger) variant(p string) (i int, found bool) {
+	if i, found := m.owner[p]; found {
+		return i, true
+	}
+	for end := len(p) - 1; end > 5; end-- {
+		if isAlnum(p[end]) {
+			continue
+		}
+		for _, q := range []string{p[:end], p[:end] + "/"} {
+			if i, found := m.owner[q]; found && !m.bots[i].General && strings.HasPrefix(p, q) {
+				return i, true
+			}
+		}
+	}
+	return 0, false
 }
 
 // join adds patterns, and what bot i does not know of itself.
@@ -179,7 +198,11 @@ func literals(expr string) ([]string, error) {
 			t = "<" + t
 		}
 		if plainWord(t) {
-			t += ">>"
+			if word := t[1:]; !strings.HasSuffix(t, "/") {
+				t += ">>"
+				patterns = append(patterns, "^"+word+">")
+			}
+			t = "<" + t
 		}
 		if strings.Trim(t, "^<>") == "" || slices.Contains(patterns, t) {
 			continue
@@ -192,8 +215,9 @@ func literals(expr string) ([]string, error) {
 // plainWord reports whether t is a word that telephones and apps may have in
 // their names, too.
 func plainWord(t string) bool {
-	t, _ = strings.CutPrefix(t, "<")
-	return len(t) <= 12 && !strings.ContainsFunc(t, func(r rune) bool { return r < 'a' || r > 'z' }) &&
+	t, word := strings.CutPrefix(t, "<")
+	t, _ = strings.CutSuffix(t, "/")
+	return word && len(t) <= 12 && !strings.ContainsFunc(t, func(r rune) bool { return r < 'a' || r > 'z' }) &&
 		!slices.ContainsFunc(telling, func(part string) bool { return strings.Contains(t, part) })
 }
 
