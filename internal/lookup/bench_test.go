@@ -66,14 +66,28 @@ func BenchmarkNeverSeen(b *testing.B) {
 		<-ctx.Done()
 		return records{}, ctx.Err()
 	}})
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		i++
-		r.Confirmed(netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}))
-	}
-	if s := r.Stats(); s.Waiting > maxWaiting || i > 2*maxWaiting && s.Waiting < maxWaiting {
-		b.Errorf("%d asked: %+v", i, s)
+	for name, address := range map[string]func(i int) netip.Addr{
+		"IPv4": func(i int) netip.Addr {
+			return netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)})
+		},
+		"one IPv6 prefix": func(i int) netip.Addr { // a network each
+			return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, byte(i >> 8), byte(i), byte(i >> 24), byte(i >> 16)})
+		},
+		"many IPv6 prefixes": func(i int) netip.Addr {
+			return netip.AddrFrom16([16]byte{0x24, byte(i >> 16), byte(i >> 8), byte(i)})
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				i++
+				r.Confirmed(address(i))
+			}
+			if s := r.Stats(); s.Waiting > maxWaiting || i > 2*maxWaiting && s.Waiting < maxWaiting {
+				b.Errorf("%d asked: %+v", i, s)
+			}
+		})
 	}
 }
 

@@ -51,7 +51,7 @@ func (h *health) watched(ctx context.Context, name string, kind dnsmessage.Type)
 // replied reports whether it was the server that said no.
 func replied(err error) bool {
 	var code rcodeError
-	return err == nil || errors.As(err, &code) || err == errReferral || err == errMalformed || err == errAliases
+	return err == nil || errors.As(err, &code) || err == errReferral || err == errMalformed || err == errAliases || err == errTruncated
 }
 
 // suspect asks for the root of all names, unless there is no need to.

@@ -67,8 +67,7 @@ func (l *line[T]) now() int64 { return int64(time.Since(l.began)) }
 
 // get returns what is known of an address, and has it looked up when it is
 // time to. It never waits.
-func (l *line[T]) get(addr netip.Addr) (values []T, known bool) {
-	now := l.now()
+func (l *line[T]) get(addr netip.Addr, now int64) (values []T, known bool) {
 	e := l.table.find(addr)
 	if e == nil || now >= e.askAt {
 		l.request(addr)
@@ -134,6 +133,7 @@ func (l *line[T]) start() {
 func (l *line[T]) run(ctx context.Context, it *item) {
 	defer l.ended.Done()
 	values, err := l.look(ctx, it.addr)
+	found := &entry[T]{addr: it.addr, values: values, known: err == nil, rank: l.rate(values)}
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,10 +142,10 @@ func (l *line[T]) run(ctx context.Context, it *item) {
 	case l.closed:
 		l.abandon(it)
 		return
-	case err != nil && it.hurried:
+	case err != nil && it.hurried && !l.mute():
 		l.queue.again(it)
 	default:
-		e := l.remember(it.addr, values, err)
+		e := l.remember(found)
 		l.queue.finished(it, e.rank, err == nil, !l.mute())
 		if it.done != nil {
 			it.result = e
@@ -174,16 +174,17 @@ func (l *line[T]) hurry(it *item) {
 	}
 }
 
-// remember makes an entry of what a look-up found.
-func (l *line[T]) remember(addr netip.Addr, values []T, err error) *entry[T] {
+// remember puts what a look-up found into the table, with the times for which
+// it holds.
+func (l *line[T]) remember(e *entry[T]) *entry[T] {
 	now := l.now()
 	l.looked++
-	old := l.table.find(addr)
-	e := &entry[T]{addr: addr, values: values, known: err == nil, rank: l.rate(values), since: now}
+	old := l.table.find(e.addr)
+	e.since = now
 	switch {
-	case err == nil && len(values) > 0:
+	case e.known && len(e.values) > 0:
 		e.until, e.askAt = now+int64(l.terms.positive), now+int64(l.terms.renew)
-	case err == nil:
+	case e.known:
 		e.until = now + int64(l.terms.negative)
 		e.askAt = e.until
 	default:
@@ -216,7 +217,7 @@ func (l *line[T]) wait(ctx context.Context, addr netip.Addr) (values []T, known 
 		return nil, false
 	}
 	if e := l.table.find(addr); e != nil && l.now() < e.until {
-		l.get(addr) // renew it, maybe
+		l.get(addr, l.now()) // renew it, maybe
 		return e.values, e.known
 	}
 	l.mu.Lock()

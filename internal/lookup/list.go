@@ -20,6 +20,17 @@ type List struct {
 	Key  string // access key of http:BL: twelve letters a to z; never logged
 }
 
+// String leaves the key out.
+func (l List) String() string {
+	if l.Key != "" {
+		return "http:BL " + l.Zone
+	}
+	return "DNSBL " + l.Zone
+}
+
+// GoString leaves the key out.
+func (l List) GoString() string { return l.String() }
+
 const (
 	httpblZone = "dnsbl.httpbl.org"
 	maxZone    = 180 // bytes: with 32 nibbles before it, it is a name still
@@ -150,14 +161,14 @@ func (d *dnsList) get(addr netip.Addr) []netip.Addr {
 	if !d.asks(addr) {
 		return nil
 	}
-	holds := d.holds.Load()
-	if now := d.line.now(); now >= d.testAt.Load() {
+	now := d.line.now()
+	if now >= d.testAt.Load() {
 		d.test()
 	}
-	if !holds {
+	if !d.holds.Load() {
 		return nil
 	}
-	codes, _ := d.line.get(addr)
+	codes, _ := d.line.get(addr, now)
 	return codes
 }
 

@@ -112,7 +112,7 @@ func (r *Resolver) Confirmed(addr netip.Addr) (names []string, known bool) {
 	if addr = plain(addr); !addr.IsValid() {
 		return nil, false
 	}
-	return r.names.get(addr)
+	return r.names.get(addr, r.names.now())
 }
 
 // Hostnames returns the names of Confirmed.

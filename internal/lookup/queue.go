@@ -84,10 +84,10 @@ type item struct {
 
 type network struct {
 	prefix  netip.Prefix
-	wide    *wide // while something waits
+	wide    *wide // while something waits, or it is ready
 	waiting [turns][]*item
 	running bool
-	ready   bool // it stands in a list of its wide prefix
+	ready   bool // it stands in a list of its wide prefix, maybe with nothing waiting any more
 	rank    rank // the highest that was found
 	failing bool // the last look-up had no answer
 	refused bool // something was not confirmed
@@ -191,6 +191,9 @@ func (q *queue) makeRoom(addr netip.Addr, as turn) bool {
 	q.remove(victim)
 	delete(q.items, victim.addr)
 	q.dropped++
+	if n := victim.network; n.load() == 0 && !n.running && n.rank == unconfirmed && !n.failing && !n.refused {
+		delete(q.networks, n.prefix) // nothing is known of it
+	}
 	return true
 }
 
@@ -243,9 +246,19 @@ func (q *queue) makeReady(n *network) {
 		return
 	}
 	n.ready = true
-	k := n.lane()
-	n.wide.ready[k] = append(n.wide.ready[k], n)
-	q.makeTurn(n.wide, k)
+	k, w := n.lane(), n.wide
+	if len(w.ready[k]) > 2*w.waiting+64 { // most have nothing any more: it was dropped
+		w.ready[k] = slices.DeleteFunc(w.ready[k], func(n *network) bool { return n.load() == 0 && n.unready() })
+	}
+	w.ready[k] = append(w.ready[k], n)
+	q.makeTurn(w, k)
+}
+
+// unready notes that a network with nothing waiting left the list of its wide
+// prefix.
+func (n *network) unready() bool {
+	n.ready, n.wide = false, nil
+	return true
 }
 
 func (q *queue) makeTurn(w *wide, k lane) {
@@ -281,17 +294,19 @@ func (q *queue) remove(it *item) {
 
 	w := n.wide
 	if n.load() == 0 {
-		n.wide = nil
 		n.waiting = [turns][]*item{}
-		if n.ready {
-			n.ready = false
-			for k := range w.ready {
-				w.ready[k] = slices.DeleteFunc(w.ready[k], func(other *network) bool { return other == n })
-			}
+		if !n.ready {
+			n.wide = nil
 		}
 	}
 	if w.waiting--; w.waiting == 0 {
 		delete(q.wides, w.prefix)
+		for k, list := range w.ready {
+			for _, n := range list {
+				n.unready()
+			}
+			w.ready[k] = nil
+		}
 	}
 }
 
@@ -307,12 +322,10 @@ func (q *queue) next(k lane) *item {
 		l.ring[0] = nil
 		l.ring = l.ring[1:]
 		w.inRing[k] = false
-		if len(w.ready[k]) == 0 {
+		n := w.pop(k)
+		if n == nil {
 			continue
 		}
-		n := w.ready[k][0]
-		w.ready[k] = slices.Delete(w.ready[k], 0, 1)
-		n.ready = false
 		q.makeTurn(w, k)
 
 		first := renewal
@@ -326,6 +339,21 @@ func (q *queue) next(k lane) *item {
 		n.running = true
 		l.running++
 		return it
+	}
+	return nil
+}
+
+// pop takes the network whose turn it is, nil if nothing waits in any.
+func (w *wide) pop(k lane) *network {
+	for len(w.ready[k]) > 0 {
+		n := w.ready[k][0]
+		w.ready[k][0] = nil
+		w.ready[k] = w.ready[k][1:]
+		if n.load() > 0 {
+			n.ready = false
+			return n
+		}
+		n.unready()
 	}
 	return nil
 }
