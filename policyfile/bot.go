@@ -74,6 +74,7 @@ type botWord struct {
 	kind    bool // some bot of it can be verified, and is not steered
 	steered bool // some bot of it can be verified, but is steered
 	search  bool // a search engine is among them
+	claimed bool // some bot of it cannot be verified, or is steered: anybody can be that
 
 	category bool
 	operator string // in lower case
@@ -101,6 +102,7 @@ func (r *reader) loadBots(at *node) {
 				}
 				w.kind = w.kind || b.Checked && !b.Steered
 				w.steered = w.steered || b.Checked && b.Steered
+				w.claimed = w.claimed || !b.Checked || b.Steered
 				w.search = w.search || search && (word == b.Name || word == "search")
 			}
 			r.bots[word] = w
@@ -293,6 +295,29 @@ func (r *reader) warnBotBlock(i int) {
 	for _, item := range items(find(r.rules[i].match, "bot")) {
 		if word := strings.ToLower(item.text); r.searches(word) {
 			r.warn(item, "a limit, which answers 429; or answer: {status: 503}", "search engines drop pages that are answered %d, and do not slow down: bot: %s holds for some", status, word)
+			return
+		}
+	}
+}
+
+const allowBelow = "in its place, below, which holds for the verified alone: {name: …, match: "
+
+// warnBotLast tells when claims end the walk.
+func (r *reader) warnBotLast(i int) {
+	if rules := r.file.Policy.Rules; !rules[i].Last || i == len(rules)-1 {
+		return
+	}
+	for _, item := range items(find(r.rules[i].match, "bot")) {
+		word := strings.ToLower(item.text)
+		state, w := slices.Contains(states, word), r.bots[word]
+		if state || w.claimed {
+			hint := "leave it out"
+			if state && word != "forged" {
+				hint = allowBelow + "{bot: verified}, allow: true}"
+			} else if w.kind {
+				hint = allowBelow + "{bot: " + shorten(word) + "}, allow: true}"
+			}
+			r.warn(place(find(r.rules[i].node, "last"), item), hint, "last: anybody can say to be such a bot, or send one (bot: %s), and so pass by the rules below", word)
 			return
 		}
 	}

@@ -45,6 +45,7 @@ func (r *reader) warnings() {
 		}
 		if rules[i].Limit != nil {
 			r.warnByBot(i)
+			r.warnBotLast(i)
 		}
 		if rules[i].Limit != nil && !rules[i].DryRun && !r.file.Policy.DryRun {
 			r.warnOdd(i)
