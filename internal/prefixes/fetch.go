@@ -23,6 +23,7 @@ const (
 var (
 	errSlow     = fmt.Errorf("no answer within %v", answerWithin)
 	errStalled  = fmt.Errorf("the answer stood still for %v", answerWithin)
+	errLate     = fmt.Errorf("no whole answer within %v, and a start waits no longer", answerWithin)
 	errEndless  = fmt.Errorf("the answer did not end within %v", wholeWithin)
 	errRedirect = fmt.Errorf("more than %d redirects", maxRedirects)
 	errScheme   = errors.New("it redirects to a URL that is neither https nor http")

@@ -151,7 +151,7 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 		return nil, errors.Join(errs...)
 	}
 	if !o.Later {
-		ctx, cancel := context.WithTimeoutCause(ctx, answerWithin, errSlow)
+		ctx, cancel := context.WithTimeoutCause(ctx, answerWithin, errLate)
 		defer cancel()
 		var all sync.WaitGroup
 		for _, s := range missing {
@@ -226,7 +226,7 @@ func (k *Keeper) follow(ctx context.Context, s *source) {
 // fetch asks a URL once and takes over what it answers.
 func (k *Keeper) fetch(ctx context.Context, s *source) {
 	got, err := k.get(ctx, s)
-	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errSlow) {
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errLate) {
 		return // we are told to stop: that is no problem of the URL's
 	}
 	now := time.Now()

@@ -113,14 +113,17 @@ func (l *list) span(number int, from, to string) error {
 		l.fault(number, "%s is no range of addresses", quote(from+"-"+to))
 		return nil
 	}
-	for {
-		// The longest prefix that begins at first and does not go beyond last.
-		bits := first.BitLen()
-		for bits > 0 {
-			p, _ := first.Prefix(bits - 1)
-			if p.Addr() != first || last.Less(lastOf(p)) {
-				break
-			}
+	fits := func(bits int) bool {
+		p, _ := first.Prefix(bits)
+		return p.Addr() == first && !last.Less(lastOf(p))
+	}
+	for bits := first.BitLen(); ; {
+		// The shortest prefix that begins at first and does not go beyond last
+		// is about as long as the one before.
+		for !fits(bits) {
+			bits++
+		}
+		for bits > 0 && fits(bits-1) {
 			bits--
 		}
 		p := netip.PrefixFrom(first, bits)

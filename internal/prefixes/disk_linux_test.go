@@ -1,0 +1,56 @@
+package prefixes
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A full disk is told, the new version is in use, and the old copy is whole.
+func TestFullDisk(t *testing.T) {
+	const size = 1 << 20
+	folder := t.TempDir()
+	if err := syscall.Mount("fairshare", folder, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	defer func() {
+		if err := syscall.Unmount(folder, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	large := strings.Repeat("# as long as can be\n", size/20)
+	synctest.Test(t, func(t *testing.T) {
+		server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n"), text("192.0.2.2\n" + large), text("192.0.2.2\n# again\n" + large), text("192.0.2.3\n")}}
+		source := Source{Name: "drop", URL: "https://lists.example/", Every: time.Hour}
+		var n notebook
+		k, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder, Transport: server}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		running(t, k)
+		n.expect(t, "at start", "192.0.2.1/32")
+		time.Sleep(3 * time.Hour)
+		n.expect(t, "full", "192.0.2.2/32",
+			"list drop: no copy can be kept: "+folder+": no space left on device; the list is in use all the same, but a start that cannot reach https://lists.example would not have it")
+		files, err := os.ReadDir(folder)
+		if err != nil || len(files) != 1 {
+			t.Errorf("left behind: %v, %v", files, err)
+		}
+		var again notebook
+		if _, err := Open(t.Context(), again.options(Options{Sources: []Source{source}, Folder: folder, Later: true})); err != nil {
+			t.Fatal(err)
+		}
+		again.expect(t, "the old copy", "192.0.2.1/32")
+		time.Sleep(2 * time.Hour)
+		n.expect(t, "room again", "192.0.2.3/32", "list drop: a copy is kept again: 1 prefix")
+		if data, err := os.ReadFile(filepath.Join(folder, "drop.copy")); err != nil || !strings.HasSuffix(string(data), "\n192.0.2.3\n") {
+			t.Errorf("%s, %v", data, err)
+		}
+	})
+}
