@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/bots"
 	"fairshare/clientaddr"
 	"fairshare/internal/accesslog"
 	"fairshare/memlimit"
@@ -491,6 +492,15 @@ func realPolicies() map[string]*fairshare.Policy {
 			{Name: "agents", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 500, Window: 10 * time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByUserAgent}}}},
 			{Name: "at once", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 2}},
 		}},
+		"bots": {Rules: []fairshare.Rule{
+			{Name: "feeds", Match: fairshare.Match{Bot: []string{"feed", "re:^archive"}, Path: []string{"*.xml", "/blog*", "/"}}, Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 3, Window: time.Minute}, Last: true},
+			{Name: "engines", Match: fairshare.Match{Bot: []string{"search", "twitterbot"}}, Action: fairshare.Allow},
+			{Name: "forged", Match: fairshare.Match{Bot: []string{"forged"}}, Action: fairshare.Block},
+			{Name: "one by one", Match: fairshare.Match{Bot: []string{"known"}}, Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 20, Window: 5 * time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}},
+				Ban: &fairshare.BanTerms{After: 5, For: time.Minute, All: true, Unless: &fairshare.Match{Bot: []string{"verified"}}}},
+			{Name: "libraries", Match: fairshare.Match{Bot: []string{"library", "empty", "seo"}}, Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: 10 * time.Second, Algorithm: fairshare.GCRA}},
+			{Name: "others", Match: fairshare.Match{Not: []fairshare.Match{{Bot: []string{"verified"}}}}, Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 15, Window: 20 * time.Second}},
+		}},
 	}
 }
 
@@ -501,6 +511,7 @@ func TestModelAgreesOnRealLogs(t *testing.T) {
 	if more := os.Getenv("FAIRSHARE_LOGS"); more != "" {
 		logs = strings.Fields(more)
 	}
+	look := bots.NewVerifier(bots.Options{}).Look // by published addresses
 	for _, pattern := range logs {
 		paths, err := filepath.Glob(pattern)
 		if err != nil || len(paths) == 0 {
@@ -510,7 +521,7 @@ func TestModelAgreesOnRealLogs(t *testing.T) {
 			for name, policy := range realPolicies() {
 				t.Run(filepath.Base(path)+" "+name, func(t *testing.T) {
 					t.Parallel()
-					opts := Options{Policy: policy, Limiter: memory(16 << 20), Client: clientFunc(t), Logs: []string{path}}
+					opts := Options{Policy: policy, Limiter: memory(16 << 20), Client: clientFunc(t), Logs: []string{path}, Bot: look}
 					lines, j := judgeAll(t, opts)
 					compare(t, opts, lines, j)
 					refused := 0
