@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -45,9 +46,6 @@ func (c *checkCmd) Run(env *environment) error {
 		who, err := c.files(env, file)
 		if err != nil {
 			failed = true
-			if err = tellFaults(env.stderr, err); err != errSilent {
-				tellError(env.stderr, err)
-			}
 			continue
 		}
 		if i > 0 {
@@ -68,14 +66,17 @@ func (c *checkCmd) Run(env *environment) error {
 	return nil
 }
 
-// files reads what a policy names beside itself. It asks nobody: lists from
-// URLs are empty.
+// files reads what a policy names beside itself, and tells what is wrong with
+// it. It asks nobody: lists from URLs are empty.
 func (c *checkCmd) files(env *environment, file *policyfile.File) (*who, error) {
 	_, err := openLists(env.ctx, file, listing{later: true})
-	if err != nil {
-		return nil, err
+	who, whoErr := newWho(file, false, nil, nil)
+	for _, err := range []error{err, whoErr} {
+		if err = tellFaults(env.stderr, err); err != nil && err != errSilent {
+			tellError(env.stderr, err)
+		}
 	}
-	return newWho(file, false, nil, nil)
+	return who, cmp.Or(err, whoErr)
 }
 
 // tellFaults writes err if it is about places in a policy file.
