@@ -218,35 +218,46 @@ func (p *printer) bots(r *Report) {
 		return percent(b.BytesShare)
 	}
 	p.heading(fmt.Sprintf("Bots: %s of the requests, %s of the bytes", percent(s.RequestsShare), bytes(&s.BotShare)))
+	// A narrow terminal has room for the names, and not for all figures.
 	wide := p.Width - 2 - 9 - 9 - 10 - 9 - 9 - 9
-	p.line("  %-*s %-8s%9s%10s%9s%9s%9s", wide, "bot", "state", "clients", "requests", "share", "bytes", "refused")
+	tail := func(share, bytes, refused string) string { return fmt.Sprintf("%9s%9s%9s", share, bytes, refused) }
+	clients := func(n string) string { return fmt.Sprintf("%9s", n) }
+	if p.Width < 76 {
+		wide += 18
+		tail = func(share, _, refused string) string { return fmt.Sprintf("%9s%9s", share, refused) }
+		clients = func(string) string { return "" }
+	}
+	p.line("  %-*s %-8s%s%10s%s", wide, "bot", "state", clients("clients"), "requests", tail("share", "bytes", "refused"))
 	rows := min(len(r.Bots), max(len(r.Top), shownBots))
-	for _, b := range r.Bots[:rows] {
+	for i := range r.Bots[:rows] {
+		b := &r.Bots[i]
 		name := printable(b.Name)
 		if b.Category != "" && b.Category != b.Name {
 			name += ", " + printable(b.Category)
 		}
-		clients := count(b.Clients)
+		n := count(b.Clients)
 		if b.Approximate {
-			clients = "~" + clients
+			n = "~" + n
 		}
-		p.line("  %-*s %-8s%9s%10s%9s%9s%9s", wide, cut(name, wide), b.State, clients, count(b.Requests), percent(b.RequestsShare), bytes(&b.BotShare), dash(b.Refused+b.Blocked))
+		p.line("  %-*s %-8s%s%10s%s", wide, cut(name, wide), b.State, clients(n), count(b.Requests),
+			tail(percent(b.RequestsShare), bytes(&b.BotShare), dash(b.Refused+b.Blocked)))
 	}
 	if more := s.Rows - rows; more > 0 {
 		p.line("  and %d more: --json tells them", more)
 	}
 	p.w.WriteByte('\n')
-	p.line("  %-12s%10s%9s%9s%9s  %s", "category", "requests", "share", "bytes", "refused", "bots")
-	rest := p.Width - 2 - 12 - 10 - 3*9 - 2
-	tell := func(name string, c *BotCategory) {
-		p.line("  %-12s%10s%9s%9s%9s  %s", cut(printable(name), 12), count(c.Requests), percent(c.RequestsShare), bytes(&c.BotShare), dash(c.Refused+c.Blocked),
+	head := fmt.Sprintf("  %-12s%10s%s  ", "category", "requests", tail("share", "bytes", "refused"))
+	p.line("%sbots", head)
+	rest := p.Width - len(head)
+	row := func(name string, c *BotCategory) {
+		p.line("  %-12s%10s%s  %s", cut(printable(name), 12), count(c.Requests), tail(percent(c.RequestsShare), bytes(&c.BotShare), dash(c.Refused+c.Blocked)),
 			cut(printable(strings.Join(c.Bots, ", ")), rest))
 	}
 	for i := range s.Categories {
-		tell(cmp.Or(s.Categories[i].Category, "(none)"), &s.Categories[i])
+		row(cmp.Or(s.Categories[i].Category, "(none)"), &s.Categories[i])
 	}
 	if s.Forged.Requests > 0 {
-		tell("(forged)", &s.Forged)
+		row("(forged)", &s.Forged)
 	}
 	p.text(2, 2, "state: verified or forged by the addresses and names of today, which an old log may differ from; pending: not decided; known: cannot be checked")
 	if s.Pending > 0 && !s.Resolved {
