@@ -84,7 +84,7 @@ type rangeMask uint64
 // A rangeIndex finds all sets that an address is in, at one go. It is never
 // changed.
 type rangeIndex struct {
-	table bart.Table[rangeMask] // a prefix has the bits of those that cover it too
+	table bart.Fast[rangeMask] // a prefix has the bits of those that cover it too
 	known rangeMask             // sets that hold something
 }
 
