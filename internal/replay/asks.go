@@ -13,7 +13,7 @@ import (
 
 // Bounds of what the DNS is asked.
 const (
-	mostAsked  = 1 << 17 // questions of one run; what is beyond is not asked
+	mostAsked  = 1 << 17 // questions of one run, about 40 MB; what is beyond is not asked
 	atOnce     = 1024    // calls of Options.Resolve
 	aheadOfDNS = 32      // batches of all logs together that wait for answers
 	mostAgents = 8       // user agents of an address whose bot is remembered
