@@ -47,6 +47,7 @@ type line[T any] struct {
 	mu     sync.Mutex
 	queue  queue
 	closed bool
+	tryAt  int64  // while the server is silent a call of wait tries it again from then on
 	looked uint64 // look-ups that ended
 	failed uint64 // those without an answer
 }
@@ -142,7 +143,7 @@ func (l *line[T]) run(ctx context.Context, it *item) {
 	case l.closed:
 		l.abandon(it)
 		return
-	case err != nil && it.hurried && !l.mute():
+	case err != nil && it.hurried:
 		l.queue.again(it)
 	default:
 		e := l.remember(found)
@@ -206,7 +207,9 @@ func (l *line[T]) remember(e *entry[T]) *entry[T] {
 }
 
 // wait returns what is known of an address, once it has been looked up. It
-// returns early, with known false, when the context or the line ends.
+// returns early, with known false, when the context or the line ends, and
+// while the server is known to be silent: then one call in ten seconds finds
+// out whether it still is.
 func (l *line[T]) wait(ctx context.Context, addr netip.Addr) (values []T, known bool) {
 	select {
 	case l.calls <- struct{}{}:
@@ -221,7 +224,11 @@ func (l *line[T]) wait(ctx context.Context, addr netip.Addr) (values []T, known 
 		return e.values, e.known
 	}
 	l.mu.Lock()
-	it := l.enqueue(addr, true)
+	var it *item
+	if now := l.now(); !l.mute() || now >= l.tryAt {
+		l.tryAt = now + int64(lately)
+		it = l.enqueue(addr, true)
+	}
 	if it == nil {
 		l.mu.Unlock()
 		if e := l.table.find(addr); e != nil && l.now() < e.until {
@@ -277,7 +284,5 @@ func (l *line[T]) stats(s *Stats) {
 	s.Failed += l.failed
 	s.Dropped += l.queue.dropped
 	s.Waiting += len(l.queue.waiting)
-	for _, k := range l.queue.lanes {
-		s.Running += k.running
-	}
+	s.Running += l.queue.running()
 }

@@ -201,6 +201,38 @@ func TestWaitForMany(t *testing.T) {
 	})
 }
 
+// A replay of a hundred thousand addresses does not wait for each of them when
+// nobody answers.
+func TestNobodyWaitsForASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel(t, func(netip.Addr) behaviour { return behaviour{name: true} })
+		m.kill(true)
+		r := open(t, Options{ask: m.ask})
+		defer r.Close()
+		start := time.Now()
+		var all sync.WaitGroup
+		for part := range 50 {
+			all.Go(func() {
+				for n := range 2000 {
+					if _, known := r.Wait(t.Context(), v4(part*2000+n, 1000, 50)); known {
+						t.Error("an answer")
+					}
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("it took %v: %+v", took, r.Stats())
+		}
+		m.kill(false)
+		time.Sleep(lately)
+		addr := netip.MustParseAddr("192.0.2.1")
+		if _, known := r.Wait(t.Context(), addr); !known {
+			t.Errorf("no answer once the server is back: %+v", r.Stats())
+		}
+	})
+}
+
 func TestWaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, func(netip.Addr) behaviour { return behaviour{hangs: true} })

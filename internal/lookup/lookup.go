@@ -108,6 +108,7 @@ func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 // in lower case without the final dot. known says that these are all: without
 // names, nothing is confirmed. It is false while a look-up is due or has
 // failed, in part maybe: names that are there are confirmed all the same.
+// Private addresses are looked up too: they may be one's own hosts.
 func (r *Resolver) Confirmed(addr netip.Addr) (names []string, known bool) {
 	if addr = plain(addr); !addr.IsValid() {
 		return nil, false
@@ -134,7 +135,8 @@ func (r *Resolver) Listed(list string, addr netip.Addr) []netip.Addr {
 }
 
 // Wait is Confirmed once addr has been looked up, or ctx has ended. After a
-// look-up that failed it does not wait for the next.
+// look-up that failed it does not wait for the next, nor for a server that is
+// known to be silent. Any number of calls may wait at once.
 func (r *Resolver) Wait(ctx context.Context, addr netip.Addr) (names []string, known bool) {
 	if addr = plain(addr); !addr.IsValid() {
 		return nil, false

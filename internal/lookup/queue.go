@@ -247,7 +247,7 @@ func (q *queue) makeReady(n *network) {
 	}
 	n.ready = true
 	k, w := n.lane(), n.wide
-	if len(w.ready[k]) > 2*w.waiting+64 { // most have nothing any more: it was dropped
+	if len(w.ready[k]) > 2*w.waiting+4 { // most have nothing any more: it was dropped
 		w.ready[k] = slices.DeleteFunc(w.ready[k], func(n *network) bool { return n.load() == 0 && n.unready() })
 	}
 	w.ready[k] = append(w.ready[k], n)
@@ -364,6 +364,14 @@ func (q *queue) crowded(k lane) bool {
 	return l.running >= l.limit && slices.ContainsFunc(l.ring, func(w *wide) bool { return len(w.ready[k]) > 0 })
 }
 
+// running is how many items run.
+func (q *queue) running() (n int) {
+	for i := range q.lanes {
+		n += q.lanes[i].running
+	}
+	return n
+}
+
 // moveOver gives a running item a place in the doubtful lane, if one is free.
 func (q *queue) moveOver(it *item) bool {
 	from, to := &q.lanes[it.lane], &q.lanes[doubtful]
@@ -396,18 +404,13 @@ func (q *queue) again(it *item) {
 	q.add(it)
 }
 
-// finished takes note of what became of an item: r is what was found,
-// silence that there was no answer.
+// finished takes note of what became of an item: r is what was found, silence
+// that an answer failed to come for which its network is to blame.
 func (q *queue) finished(it *item, r rank, answered, silence bool) {
 	n := it.network
 	delete(q.items, it.addr)
 	n.rank = max(n.rank, r)
-	switch {
-	case answered:
-		n.failing = false
-		n.refused = n.refused || r == unconfirmed
-	case silence:
-		n.failing = true
-	}
+	n.failing = !answered && silence
+	n.refused = n.refused || answered && r == unconfirmed
 	q.makeReady(n)
 }

@@ -1,9 +1,14 @@
 package lookup
 
 import (
+	"context"
 	"net/netip"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 // No flood of addresses pushes out one that is confirmed, nor addresses that
@@ -56,4 +61,37 @@ func TestTableReplacesItsOwn(t *testing.T) {
 			t.Errorf("%d: %+v", n, e)
 		}
 	}
+}
+
+// A flood of addresses, each with names as long as they may be, takes no more
+// memory than the package says.
+func TestMemoryIsBounded(t *testing.T) {
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what was found dead by the first is swept
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	r := open(t, Options{ask: func(ctx context.Context, _ string, _ dnsmessage.Type) (records, error) {
+		<-ctx.Done()
+		return records{}, ctx.Err()
+	}})
+	for n := range 80_000 {
+		names := []string{strings.Repeat("n", maxNamed/2), strings.Repeat("m", maxNamed/2)}
+		r.names.mu.Lock()
+		r.names.remember(&entry[string]{addr: v4(n, 2000, 250), values: names, known: true, rank: preferred})
+		r.names.mu.Unlock()
+		r.Confirmed(v6(n, 2000, 250))
+	}
+	if s := r.Stats(); s.Waiting < maxWaiting || s.LookedUp < 80_000 {
+		t.Errorf("%+v", s)
+	}
+	if grown := heap() - before; grown > 30<<20 {
+		t.Errorf("%d bytes", grown)
+	} else {
+		t.Logf("%d bytes", grown)
+	}
+	runtime.KeepAlive(r)
 }
