@@ -15,11 +15,10 @@ import (
 // a product (one of /();:, or nothing behind it) and "$" when it must end the
 // user agent. "@" stands for a mail address.
 type pattern struct {
-	text   string
-	begins place
-	ends   place
-	bot    int32 // index in Table.bots, or peopleSign, or innocentSign
-	rank   uint8
+	text         string
+	bot          int32 // index in Table.bots, or peopleSign, or innocentSign
+	rank         uint8
+	begins, ends place
 }
 
 type place uint8
@@ -27,7 +26,7 @@ type place uint8
 const (
 	anywhere  place = iota
 	atWord          // at an edge of a word
-	atProduct       // at the end of a product's name
+	atProduct       // at an edge of a product's name
 	atText          // at an edge of the user agent
 )
 
@@ -168,7 +167,8 @@ func foldASCII(s string) string {
 type automaton struct {
 	class    [256]uint8
 	shift    uint8
-	ending   uint16   // states from here on end at least one pattern
+	ending   uint16   // states from here on end a pattern
+	telling  uint16   // states from here on end one that is no sign of people
 	next     []uint16 // state<<shift | class: the next state
 	from     []uint32 // state-ending: its patterns are found[from[i]:from[i+1]]
 	found    []uint32 // indices of patterns, longest first
@@ -243,24 +243,32 @@ func newAutomaton(patterns []pattern) (*automaton, error) {
 		}
 	}
 
-	// States that end something get the highest numbers, the others stay in
-	// breadth-first order, so that the busy ones lie together.
+	// Numbers: first the states that end nothing, in breadth-first order, so
+	// that the busy ones lie together; then those that end signs of people only.
+	group := func(s int32) int {
+		switch {
+		case ends[s] == nil:
+			return 0
+		case slices.ContainsFunc(ends[s], func(i uint32) bool { return patterns[i].bot != peopleSign }):
+			return 2
+		}
+		return 1
+	}
 	number := make([]uint16, states)
 	n := uint16(0)
-	for _, s := range queue {
-		if ends[s] == nil {
-			number[s] = n
-			n++
-		}
-	}
-	a.ending = n
 	a.from = append(a.from, 0)
-	for _, s := range queue {
-		if ends[s] != nil {
+	for g, first := range []*uint16{new(uint16), &a.ending, &a.telling} {
+		*first = n
+		for _, s := range queue {
+			if group(s) != g {
+				continue
+			}
 			number[s] = n
 			n++
-			a.found = append(a.found, ends[s]...)
-			a.from = append(a.from, uint32(len(a.found)))
+			if g > 0 {
+				a.found = append(a.found, ends[s]...)
+				a.from = append(a.from, uint32(len(a.found)))
+			}
 		}
 	}
 	a.next = make([]uint16, states*stride)
@@ -274,5 +282,5 @@ func newAutomaton(patterns []pattern) (*automaton, error) {
 
 // size is the memory of the automaton in bytes.
 func (a *automaton) size() int {
-	return len(a.next)*2 + (len(a.from)+len(a.found))*4 + len(a.patterns)*56
+	return len(a.next)*2 + (len(a.from)+len(a.found))*4 + len(a.patterns)*24
 }

@@ -9,9 +9,8 @@ import (
 // fixed: 16 bytes a place. Nothing is locked.
 //
 // Each set of places has two halves. What is new goes to the first half, what
-// is asked for again there changes places with one of the second: a flood of
-// user agents that never come again turns over the first half only, and the
-// common ones stay.
+// is asked for again there goes on to the second: a flood of user agents that
+// never come again turns over the first half only, and the common ones stay.
 type cache struct {
 	seed maphash.Seed
 	sets [cacheSets]cacheSet
@@ -47,27 +46,36 @@ func (c *cache) get(userAgent string) (hash uint64, f finding, known bool) {
 		p := &set.fresh[i]
 		found := p.found.Load()
 		if p.mixed.Load() == hash^mix(found) {
-			p.swap(&set.often[hash>>32%cacheWays], hash, found)
+			set.promote(p, hash, found)
 			return hash, finding(found), true
 		}
 	}
 	return hash, 0, false
 }
 
-// swap lets p and q change places; p holds hash and found. Of two that swap at
-// once one may be lost, and is then looked at anew.
-func (p *cachePlace) swap(q *cachePlace, hash, found uint64) {
-	oldMixed, oldFound := q.mixed.Load(), q.found.Load()
-	q.put(hash, found)
-	p.found.Store(oldFound)
-	p.mixed.Store(oldMixed)
+// promote puts what stands in a fresh place at the head of those asked for
+// often; the last of them takes its place. Of two promoted at once one may be
+// lost, and is then looked at anew.
+func (set *cacheSet) promote(fresh *cachePlace, hash, found uint64) {
+	fresh.copy(&set.often[cacheWays-1])
+	push(&set.often, hash, found)
 }
 
-func (p *cachePlace) put(hash, found uint64) {
+// push puts a user agent at the head, and lets the last one go.
+func push(half *[cacheWays]cachePlace, hash, found uint64) {
+	for i := cacheWays - 1; i > 0; i-- {
+		half[i].copy(&half[i-1])
+	}
+	half[0].found.Store(found)
+	half[0].mixed.Store(hash ^ mix(found))
+}
+
+func (p *cachePlace) copy(q *cachePlace) {
+	mixed, found := q.mixed.Load(), q.found.Load()
 	p.found.Store(found)
-	p.mixed.Store(hash ^ mix(found))
+	p.mixed.Store(mixed)
 }
 
 func (c *cache) put(hash uint64, f finding) {
-	c.sets[hash%cacheSets].fresh[hash>>34%cacheWays].put(hash, uint64(f))
+	push(&c.sets[hash%cacheSets].fresh, hash, uint64(f))
 }

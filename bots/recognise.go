@@ -35,7 +35,7 @@ func newFinding(bot int32, start, end int) finding {
 
 func (t *Table) answer(f finding, userAgent string) (*Bot, string) {
 	bot, start, end := int(f&0xFFFF), int(f>>16&0x7FF), int(f>>27&0x7FF)
-	if bot == 0 || end > len(userAgent) {
+	if bot == 0 || start > end || end > len(userAgent) {
 		return nil, ""
 	}
 	return &t.bots[bot-1], userAgent[start:end]
@@ -51,14 +51,14 @@ func (t *Table) look(userAgent string) finding {
 	var best *pattern
 	var bestEnd int
 	people, innocent := false, false
-	shift, ending := a.shift&15, a.ending
+	shift, floor := a.shift&15, a.ending
 	state := uint16(0)
 	for i := range len(userAgent) {
 		state = a.next[uint(state)<<shift|uint(a.class[userAgent[i]])]
-		if state < ending {
+		if state < floor {
 			continue
 		}
-		from := a.from[state-ending:]
+		from := a.from[state-a.ending:]
 		for _, n := range a.found[from[0]:from[1]] {
 			p := &a.patterns[n]
 			if !p.stands(userAgent, i+1-len(p.text), i+1) {
@@ -66,7 +66,7 @@ func (t *Table) look(userAgent string) finding {
 			}
 			switch {
 			case p.bot == peopleSign:
-				people = true
+				people, floor = true, a.telling
 			case p.bot == innocentSign:
 				innocent = true
 			case best == nil || p.beats(best):

@@ -1,0 +1,249 @@
+package bots
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What a policy may ask for, and what the verifier relies on.
+func TestBuiltInTable(t *testing.T) {
+	table := BuiltIn()
+	names := table.Names()
+	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
+		t.Error("Names() is not sorted, or names one twice")
+	}
+	for _, name := range []string{
+		"googlebot", "bingbot", "applebot", "duckduckbot", "yandexbot", "baiduspider", "gptbot", "oai-searchbot", "chatgpt-user",
+		"claudebot", "perplexitybot", "ccbot", "bytespider", "amazonbot", "meta-externalagent", "facebookexternalhit",
+		"ahrefsbot", "semrushbot", "mj12bot", "uptimerobot", "pingdom", "curl", "wget", "python", "scrapy",
+	} {
+		if _, found := slices.BinarySearch(names, name); !found || table.Bot(name) == nil {
+			t.Errorf("%s is not in the table", name)
+		}
+	}
+	for _, c := range Categories() {
+		if _, found := slices.BinarySearch(names, c.Name); !found {
+			t.Errorf("category %s is not among the names", c.Name)
+		}
+	}
+	spoken := regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,39}$`)
+	used := map[string]bool{}
+	count := 0
+	for b := range table.Bots {
+		count++
+		if !spoken.MatchString(b.Name) {
+			t.Errorf("%q is no name for a policy", b.Name)
+		}
+		for _, c := range b.Categories {
+			used[c] = true
+			if !isCategory(c) {
+				t.Errorf("%s: %s is no category", b.Name, c)
+			}
+		}
+		for _, d := range b.Domains {
+			if slices.Contains([]string{"google.com", "googleusercontent.com", "1e100.net", "amazonaws.com", "microsoft.com"}, d) {
+				t.Errorf("%s: %s is wider than its crawler", b.Name, d)
+			}
+		}
+	}
+	if count < 1000 {
+		t.Errorf("%d bots, want over 1000", count)
+	}
+	for _, c := range categories {
+		if !used[c.Name] {
+			t.Errorf("no bot is in category %s", c.Name)
+		}
+	}
+	if table.Bot("GoogleBot") != table.Bot("googlebot") {
+		t.Error("Bot() heeds upper and lower case")
+	}
+	if table.Bot("nobody-in-particular") != nil {
+		t.Error("Bot() finds a bot that is not there")
+	}
+	if len(table.Sources) < 3 || table.Version == "" {
+		t.Errorf("version %q, sources %v: where does the table come from?", table.Version, table.Sources)
+	}
+	for _, s := range table.Sources {
+		if s.Licence == "" || s.URL == "" {
+			t.Errorf("source %s without a licence or URL", s.Name)
+		}
+	}
+}
+
+// Crawlers have ranges or names of their own; what anybody can steer is marked.
+func TestWhoIsSteered(t *testing.T) {
+	for name, steered := range map[string]bool{
+		"googlebot": false, "bingbot": false, "applebot": false, "gptbot": false, "claudebot": false, "ccbot": false,
+		"adsbot-google": false, "ahrefsbot": false, "uptimerobot": false, "meta-externalagent": false,
+		"feedfetcher-google": true, "google-read-aloud": true, "google-translate": true, "googleimageproxy": true, "bingpreview": true,
+		"chatgpt-user": true, "claude-user": true, "perplexity-user": true, "facebookexternalhit": true, "twitterbot": true,
+		"slackbot": true, "telegrambot": true, "google-site-verification": true, "yandex-translate": true,
+	} {
+		b := BuiltIn().Bot(name)
+		if b == nil || b.Steered != steered {
+			t.Errorf("%s: %+v, want steered %v", name, b, steered)
+		}
+	}
+	for b := range BuiltIn().Bots {
+		if (slices.Contains(b.Categories, "preview") || slices.Contains(b.Categories, "fetcher")) && !b.Steered &&
+			len(b.Ranges)+len(b.Domains) > 0 && !slices.Contains([]string{"apis-google", "stripe"}, b.Name) {
+			t.Errorf("%s fetches for others, can be verified, and is not marked as steered", b.Name)
+		}
+	}
+}
+
+func TestTableIsSmall(t *testing.T) {
+	if size := BuiltIn().automaton.size(); size > 4<<20 {
+		t.Errorf("the automaton takes %d bytes, want at most 4 MiB", size)
+	}
+	if len(builtIn) > 400<<10 {
+		t.Errorf("table.json has %d bytes, want at most 400 KiB", len(builtIn))
+	}
+}
+
+func writeTable(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bots.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A newer table is a file: the built-in one with a line more knows a bot more.
+func TestEditedTableAddsABot(t *testing.T) {
+	const ours = `{"name":"shopwatch","categories":["monitor"],"operator":"Example","patterns":["<shopwatch/"],"domains":["probe.example.net"]},`
+	table, err := LoadTable(writeTable(t, strings.Replace(string(builtIn), `"bots": [`, "\"bots\": [\n"+ours, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const userAgent = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/145.0.0.0 Safari/537.36 ShopWatch/2.0"
+	b, token := table.Recognise(userAgent)
+	if b == nil || b.Name != "shopwatch" || token != "ShopWatch/" || b.Domains[0] != "probe.example.net" {
+		t.Errorf("Recognise = %+v by %q, want shopwatch", b, token)
+	}
+	if b, _ := BuiltIn().Recognise(userAgent); b != nil {
+		t.Errorf("the built-in table knows %s", b.Name)
+	}
+	if len(table.Names()) != len(BuiltIn().Names())+1 {
+		t.Errorf("%d names, want one more than %d", len(table.Names()), len(BuiltIn().Names()))
+	}
+}
+
+func TestTableExtendsTheBuiltIn(t *testing.T) {
+	table, err := LoadTable(writeTable(t, `{
+  "version": "ours",
+  "extends": "built-in",
+  "bots": [
+    {"name": "shopwatch", "categories": ["monitor"], "patterns": ["<shopwatch/"]},
+    {"name": "gptbot", "categories": ["other"], "patterns": ["<gptbot"]}
+  ],
+  "innocent": ["my own crawler"]
+}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const browser = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+	for _, test := range []struct{ userAgent, name, main string }{
+		{"ShopWatch/2.0", "shopwatch", "monitor"},
+		{"GPTBot/1.2", "gptbot", "other"}, // ours, not the one built in
+		{"Mozilla/5.0 (compatible; Googlebot/2.1)", "googlebot", "search"},
+		{browser + " a crawler", "other-bot", "other"},
+		{browser + " my own crawler", "", ""},
+	} {
+		b, _ := table.Recognise(test.userAgent)
+		if b == nil {
+			b = &Bot{Categories: []string{""}}
+		}
+		if b.Name != test.name || b.Main() != test.main {
+			t.Errorf("Recognise(%q) = %s, %s, want %s, %s", test.userAgent, b.Name, b.Main(), test.name, test.main)
+		}
+	}
+}
+
+func TestTableTellsEveryFaultWithItsLine(t *testing.T) {
+	bot := `{"name": "a", "categories": ["seo"], "patterns": ["abc"]}`
+	for _, test := range []struct{ text, want string }{
+		{"", "bots.json:1: ends too early"},
+		{"[]", `bots.json:1: a "{" is wanted`},
+		{"{\n\"bots\": [\n" + bot, "bots.json:3: ends too early"},
+		{"{\n\"bots\": [\n{\"name\": 7}]}", `bots.json:3: "name" cannot be a number`},
+		{"{\n\"bots\": [\n{\"nam\": \"a\"}]}", `bots.json:3: unknown field "nam"`},
+		{"{\n\n\"bot\": []}", `bots.json:3: unknown key "bot"`},
+		{"{\"bots\": [],\n\"bots\": []}", `bots.json:2: "bots" stands here twice`},
+		{"{\"bots\": []}\n{}", "bots.json:2: something stands after the table"},
+		{"{\n\"extends\": \"theirs\"}", `bots.json:2: extends "theirs": only "built-in" can be extended`},
+		{"{\"bots\": [\n" + bot + ",\n" + bot + "]}", `bots.json:3: bot "a" stands here twice`},
+		{"{\"bots\": [\n" + bot + ",\n" + strings.Replace(bot, `"a"`, `"b"`, 1) + "]}", `bots.json:3: bot "b": pattern "abc" tells bot "a" already`},
+		{`{"bots": [{"name": "A", "categories": ["seo"]}]}`, `bots.json:1: bot "A": a name has 1 to 40 of`},
+		{`{"bots": [{"name": "verified", "categories": ["seo"]}]}`, `bots.json:1: bot "verified": this name is a word of policies`},
+		{`{"bots": [{"name": "seo", "categories": ["ai"]}]}`, `bots.json:1: bot "seo": has the name of a category that it is not in`},
+		{`{"bots": [{"name": "a"}]}`, `bots.json:1: bot "a": has no categories`},
+		{`{"bots": [{"name": "a", "categories": ["spam"]}]}`, `bots.json:1: bot "a": "spam" is no category`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": [""]}]}`, `bots.json:1: bot "a": pattern "" is too short to tell anything`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": ["<x>"]}]}`, `pattern "<x>" is too short`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": ["a\u0007b"]}]}`, `holds a control character`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": ["` + strings.Repeat("x", 65) + `"]}]}`, `is over 64 bytes`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "domains": ["amazonaws.com"]}]}`, `domain "amazonaws.com" proves nothing`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "domains": ["x.googleusercontent.com"]}]}`, `proves nothing`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "domains": ["com"]}]}`, `"com" is no domain`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "ranges": ["A B"]}]}`, `"A B" is no name of an address set`},
+		{"{\"bots\": [\n{\"name\": \"a\"},\n{\"name\": \"b\"}]}", "bots.json:3: bot \"b\": has no categories"}, // and line 2, too
+	} {
+		_, err := LoadTable(writeTable(t, test.text))
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s\ngot  %v\nwant %s", test.text, err, test.want)
+		}
+	}
+	if _, err := LoadTable(filepath.Join(t.TempDir(), "none.json")); err == nil {
+		t.Error("a file that is not there is loaded")
+	}
+}
+
+func TestTableIsBounded(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(`{"bots": [`)
+	for i := range 1500 {
+		if i > 0 {
+			b.WriteString(",\n")
+		}
+		fmt.Fprintf(&b, `{"name": "b%d", "categories": ["ai"], "patterns": ["%d%s"]}`, i, i, strings.Repeat("x", 60))
+	}
+	b.WriteString("]}")
+	if _, err := LoadTable(writeTable(t, b.String())); err == nil || !strings.Contains(err.Error(), "over 65535 states") {
+		t.Errorf("patterns of 90,000 states: %v", err)
+	}
+	if _, err := LoadTable(writeTable(t, strings.Repeat(" ", maxTableBytes+1))); err == nil || !strings.Contains(err.Error(), "is over 8 MiB") {
+		t.Errorf("a file of over 8 MiB: %v", err)
+	}
+}
+
+func FuzzLoadTable(f *testing.F) {
+	f.Add([]byte(`{"version": "1", "extends": "built-in", "bots": [{"name": "a", "categories": ["seo"], "patterns": ["<abc>"], "domains": ["a.b"]}]}`))
+	f.Add([]byte(`{"bots": [{"name": "a", "categories": ["seo"], "patterns": ["^a$", "b>>", "<<c"]}], "people": ["x y"], "innocent": ["@"]}`))
+	f.Add([]byte(`{"bots": [null, {}], "sources": [{"name": "x"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := readTable(data)
+		if err != nil {
+			return
+		}
+		table, err := file.compile()
+		if err != nil {
+			return
+		}
+		for _, userAgent := range []string{"", "abc", "Mozilla/5.0 (compatible; Googlebot/2.1)", string(data[:min(len(data), 200)])} {
+			b, token := table.Recognise(userAgent)
+			if b != nil && table.Bot(b.Name) != b || !strings.Contains(userAgent, token) {
+				t.Errorf("Recognise(%q) = %v by %q", userAgent, b, token)
+			}
+			if got, want := table.look(userAgent), slowLook(table, userAgent); got != want {
+				t.Errorf("look(%q) = %x, the loop says %x", userAgent, got, want)
+			}
+		}
+	})
+}
