@@ -19,11 +19,12 @@ const googleRanges = "https://developers.google.com/static/crawling/ipranges/"
 var rangeDefs = []rangeDef{
 	{name: "googlebot", whole: true, near: []string{"google"}, urls: []string{googleRanges + "common-crawlers.json"}},
 	{name: "google-special", whole: true, near: []string{"google"}, urls: []string{googleRanges + "special-crawlers.json"}},
-	{name: "google-user-triggered", whole: true, near: []string{"google"}, urls: []string{
+	// Feed readers say that they are "like FeedFetcher-Google".
+	{name: "google-user-triggered", near: []string{"google"}, urls: []string{
 		googleRanges + "user-triggered-fetchers.json", googleRanges + "user-triggered-fetchers-google.json", googleRanges + "user-triggered-agents.json"}},
 	{name: "bingbot", whole: true, near: []string{"microsoft"}, urls: []string{"https://www.bing.com/toolbox/bingbot.json"}},
 	{name: "applebot", whole: true, near: []string{"apple"}, urls: []string{"https://search.developer.apple.com/applebot.json"}},
-	{name: "duckduckbot", whole: true, near: []string{"microsoft", "former"}, urls: []string{"https://duckduckgo.com/duckduckbot.json"}},
+	{name: "duckduckbot", whole: true, near: []string{"microsoft", "amazon", "former"}, urls: []string{"https://duckduckgo.com/duckduckbot.json"}},
 	{name: "duckassistbot", whole: true, near: []string{"microsoft"}, urls: []string{"https://duckduckgo.com/duckassistbot.json"}},
 	{name: "qwantbot", whole: true, urls: []string{"https://help.qwant.com/wp-content/uploads/sites/latest/qwantbot.json"}},
 	{name: "mojeekbot", whole: true, urls: []string{"https://www.mojeek.com/mojeekbot.json"}},

@@ -3,11 +3,15 @@ package bots
 import (
 	"context"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"fairshare"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -201,6 +205,34 @@ func TestForgedOnesDoNotTouchTheRealOne(t *testing.T) {
 	check("after the flood", fairshare.Pending)
 	names.names[actual] = []string{"crawl-192-0-2-1.googlebot.com"}
 	check("once the DNS has answered", fairshare.Verified)
+}
+
+// Those who claimed to be crawlers in a log of May 2015: the ranges of 2026
+// know all of Googlebot but the three that were not it, and call none of the
+// others forged that came from where they were then.
+func TestClaimsOfALog(t *testing.T) {
+	data, err := os.ReadFile("ranges/testdata/claims.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := NewVerifier(Options{Ranges: snapshot})
+	got := map[string]int{}
+	for line := range strings.Lines(string(data)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(strings.TrimSpace(line), "\t")
+		n, err := strconv.Atoi(fields[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		bot := v.Look(addr(fields[1]), "Mozilla/5.0 (compatible; "+fields[0]+"/2.0)")
+		got[bot.Name+" "+bot.State.String()] += n
+	}
+	want := map[string]int{"googlebot verified": 539, "googlebot forged": 3, "bingbot pending": 58, "ahrefsbot pending": 34, "facebookexternalhit verified": 14}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestUnderDomain(t *testing.T) {
