@@ -1,0 +1,202 @@
+// Command policy measures what a policy does to the clients of access logs:
+// to visitors, crawlers and machines, who are to pass, and to scanners,
+// guessers, spammers and forgers, who are to be stopped. It runs `fairshare
+// replay --verdicts` over each log alone, labels each client from all that it
+// did, and prints a table.
+//
+//	go run ./policy [-c POLICY] [-labels FILE] [-show LABEL] LOG…
+//
+// The labels are made by rules of thumb (label.go). A file may set them right:
+// lines of LOG-NAME, CLIENT and LABEL with tabs between; a client "*" is all
+// clients of that log that no other line names.
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"fairshare/internal/accesslog"
+)
+
+func main() {
+	log.SetFlags(0)
+	policy := flag.String("c", "", "policy file; the built-in policy without one")
+	known := flag.String("labels", "", "file of labels that are known")
+	show := flag.String("show", "", "list the clients of this label that were stopped, or that were not if they should be")
+	program := flag.String("fairshare", "", "the program; built from the folder above without")
+	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	dir, err := os.MkdirTemp("", "fairshare-policy")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if *program == "" {
+		*program = filepath.Join(dir, "fairshare")
+		build := exec.Command("go", "build", "-C", "..", "-o", *program, "./cmd/fairshare")
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	told, err := readLabels(*known)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("| log | clients | who | requests | stopped | clients it happened to |\n|---|---:|---|---:|---:|---:|")
+	var all totals
+	for _, path := range flag.Args() {
+		clients, logged, err := measure(*program, *policy, path, filepath.Join(dir, "verdicts.tsv"))
+		if err != nil {
+			log.Fatalf("%s: %v", path, err)
+		}
+		name, _, _ := strings.Cut(filepath.Base(path), ".")
+		var sums totals
+		for addr, c := range clients {
+			l, ok := told[[2]string{name, addr}]
+			if !ok {
+				if l, ok = told[[2]string{name, "*"}]; !ok {
+					l = c.label(logged)
+				}
+			}
+			sums.add(l, c)
+			all.add(l, c)
+			if *show == string(l) && (l.bad() && c.stopped < c.requests*95/100 || !l.bad() && c.stopped > 0) {
+				fmt.Printf("%s\t%s\t%d of %d stopped\t%v\tpages %d assets %d referers %d posts %d lost %d probes %d logins %d−%d writes %d paths %d sittings %d\t%.80s\n", name, addr, c.stopped, c.requests,
+					c.rules, c.pages, c.assets, c.referers, c.posts, c.lost, c.probes, c.logins, c.entered, c.writes, len(c.paths), c.sittings, c.agent)
+			}
+		}
+		sums.print(name)
+	}
+	all.print("all")
+}
+
+// totals are sums of the clients of each label.
+type totals map[label]*struct{ clients, hurt, requests, stopped int }
+
+func (t *totals) add(l label, c *client) {
+	if *t == nil {
+		*t = totals{}
+	}
+	if (*t)[l] == nil {
+		(*t)[l] = &struct{ clients, hurt, requests, stopped int }{}
+	}
+	s := (*t)[l]
+	s.clients++
+	s.requests += c.requests
+	s.stopped += c.stopped
+	if c.stopped > 0 {
+		s.hurt++
+	}
+}
+
+func (t totals) print(name string) {
+	for _, l := range labels {
+		if s := t[l]; s != nil {
+			fmt.Printf("| %s | %d | %s | %d | %s | %d |\n", name, s.clients, l, s.requests, percent(s.stopped, s.requests), s.hurt)
+		}
+	}
+}
+
+func percent(part, whole int) string {
+	switch p := 100 * float64(part) / float64(whole); {
+	case part == 0:
+		return "0"
+	case p < 0.1:
+		return fmt.Sprintf("%.4f %%", p)
+	default:
+		return fmt.Sprintf("%.1f %%", p)
+	}
+}
+
+// measure replays one log and returns its clients.
+func measure(program, policy, path, verdicts string) (map[string]*client, accesslog.Fields, error) {
+	args := []string{"replay", "--verdicts", verdicts, "--json", path}
+	if policy != "" {
+		args = slices.Insert(args, 1, "-c", policy)
+	}
+	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+		return nil, 0, fmt.Errorf("%w\n%s", err, out)
+	}
+	judged, err := os.Open(verdicts)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer judged.Close()
+	lines := bufio.NewScanner(judged)
+	lines.Scan() // the heading
+	file, err := accesslog.Open(path, accesslog.Options{})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer file.Close()
+	clients := map[string]*client{}
+	for {
+		batch, err := file.Next()
+		if errors.Is(err, io.EOF) {
+			return clients, file.Has(), lines.Err()
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := range batch.Entries {
+			e := &batch.Entries[i]
+			if !lines.Scan() {
+				return nil, 0, errors.New("fewer verdicts than lines")
+			}
+			cells := strings.Split(lines.Text(), "\t")
+			if n, err := strconv.ParseInt(cells[0], 10, 64); err != nil || n != e.Line || len(cells) < 5 {
+				return nil, 0, fmt.Errorf("line %d: verdict %q", e.Line, lines.Text())
+			}
+			c := clients[cells[2]]
+			if c == nil {
+				c = &client{paths: map[string]bool{}, agents: map[string]bool{}, rules: map[string]int{}}
+				clients[strings.Clone(cells[2])] = c
+			}
+			e.Target, e.UserAgent = strings.Clone(e.Target), strings.Clone(e.UserAgent)
+			c.add(e, false)
+			if cells[3] != "allow" {
+				c.stopped++
+				c.rules[cells[4]]++
+			}
+		}
+		batch.Release()
+	}
+}
+
+// readLabels reads labels that are known, by log and client.
+func readLabels(path string) (map[[2]string]label, error) {
+	told := map[[2]string]label{}
+	if path == "" {
+		return told, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		cells := strings.Split(line, "\t")
+		if len(cells) < 3 || !slices.Contains(labels, label(cells[2])) {
+			return nil, fmt.Errorf("%s: %q: log, client and one of %v are needed", path, line, labels)
+		}
+		told[[2]string{cells[0], cells[1]}] = label(cells[2])
+	}
+	return told, nil
+}
