@@ -22,10 +22,11 @@ const (
 )
 
 // keyOf returns the key of a request. It is not ok for who is no bot, and for
-// bots that anybody can steer: they ask for people, whose sessions must not be
-// one.
+// bots that anybody can steer: they follow links that log people in, and what
+// they get is shown to whoever steers them. Who only pretends to be one is a
+// bot like others.
 func keyOf(r *http.Request, client netip.Addr, bot fairshare.Bot) (k key, ok bool) {
-	if bot.State == fairshare.NoBot || bot.Name == "" || bot.Steered {
+	if bot.State == fairshare.NoBot || bot.Name == "" || bot.Steered && bot.State != fairshare.Forged {
 		return key{}, false
 	}
 	k.bot = bot.Name

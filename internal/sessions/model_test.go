@@ -22,7 +22,7 @@ type visitor struct {
 
 func (v visitor) key() string {
 	switch {
-	case v.bot.State == fairshare.NoBot || v.bot.Steered:
+	case v.bot.State == fairshare.NoBot || v.bot.Steered && v.bot.State != fairshare.Forged:
 		return ""
 	case v.bot.State == fairshare.Verified:
 		return v.host + " " + v.bot.Name

@@ -45,6 +45,7 @@ func TestWhoSharesASession(t *testing.T) {
 		{"verified, and who pretends to be", asking{agent: "verified", client: here}, asking{agent: "forged", client: here}, nil, false},
 		{"verified, and not yet", asking{agent: "pending", client: here}, asking{agent: "verified", client: here}, nil, false},
 		{"anybody's", asking{agent: "steered", client: here}, asking{agent: "steered", client: here}, nil, false},
+		{"who pretends to be that", asking{agent: "feigned", client: here}, asking{agent: "feigned", client: near}, nil, true},
 		{"a person", asking{agent: "person", client: here}, asking{agent: "person", client: here}, nil, false},
 		{"a person, then a bot", asking{agent: "person", client: here}, usual, nil, false},
 		{"a bot, then a person", usual, asking{agent: "person", client: here}, nil, false},

@@ -146,6 +146,7 @@ var bots = map[string]fairshare.Bot{
 	"forged":   {Name: "crawler", State: fairshare.Forged},
 	"known":    {Name: "tool", State: fairshare.Claimed},
 	"steered":  {Name: "preview", State: fairshare.Verified, Steered: true},
+	"feigned":  {Name: "preview", State: fairshare.Forged, Steered: true},
 }
 
 // A site is sessions before a proxy before an upstream, on sockets. The header
