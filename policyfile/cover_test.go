@@ -53,11 +53,16 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 		}
 		return map[string][]string{name: v}
 	}
+	focus := -1 // the field of most matches, so that they have something in common
 	var match func(depth int) *rapid.Generator[fairshare.Match]
 	match = func(depth int) *rapid.Generator[fairshare.Match] {
 		return rapid.Custom(func(t *rapid.T) fairshare.Match {
 			var m fairshare.Match
-			switch rapid.IntRange(0, 12).Draw(t, "field") { // few fields, so that coverage is not rare
+			field := rapid.IntRange(0, 10).Draw(t, "field")
+			if focus >= 0 && rapid.IntRange(0, 9).Draw(t, "focused") > 0 {
+				field = focus
+			}
+			switch field { // few fields, so that coverage is not rare
 			case 0:
 				m.Addr = sets[rapid.SampledFrom([]string{"192.0.2.0/24", "192.0.2.7", "192.0.2.128/25", "0.0.0.0/0", "list", "list and more"}).Draw(t, "addr")]
 			case 1:
@@ -74,11 +79,11 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 				m.Query = asMap("q", value.Draw(t, "query"))
 			case 7:
 				m.Header = asMap(rapid.SampledFrom([]string{"X-A", "x-a"}).Draw(t, "name"), texts("", "*", "x", "XY").Draw(t, "header"))
-			case 8, 9, 10:
+			case 8:
 				m.Bot = bot.Draw(t, "bot")
-			case 11:
+			case 9:
 				m.Hostname = host.Draw(t, "hostname")
-			case 12:
+			case 10:
 				if m.Listed = rapid.SliceOfN(listing, 0, 2).Draw(t, "listed"); len(m.Listed) == 0 {
 					m.Listed = nil
 				}
@@ -89,19 +94,9 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 			return m
 		})
 	}
-	holds := func(t *rapid.T, m test, req *fairshare.Request) bool {
-		p := fairshare.Policy{Rules: []fairshare.Rule{{Name: "x", Match: *m.Match, Action: fairshare.Block}}}
-		if m.kind {
-			p.Rules[0].Action = fairshare.Allow
-		}
-		steps, err := p.Explain(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return steps[0].Holds
-	}
 	rapid.Check(t, func(t *rapid.T) {
 		list.Replace(nil)
+		focus = rapid.IntRange(-1, 10).Draw(t, "focus")
 		of := func(name string) test {
 			m := match(2).Draw(t, name)
 			return test{&m, rapid.Bool().Draw(t, name+" is kind")}
@@ -127,7 +122,9 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 				Bot: rapid.SampledFrom([]fairshare.Bot{
 					{}, {Name: "googlebot", Categories: []string{"search"}}, {Name: "bingbot", Categories: []string{"search"}}, {Name: "curl", Categories: []string{"tool"}},
 				}).Draw(t, "is"),
-				Lookups: rapid.SampledFrom([]lookups{{}, {"a.example", netip.MustParseAddr("127.0.0.3")}, {"b.example", netip.MustParseAddr("127.9.30.2")}}).Draw(t, "looked up"),
+				Lookups: rapid.SampledFrom([]lookups{
+					{}, {name: "a.example", answer: netip.MustParseAddr("127.0.0.3")}, {name: "b.example", list: "honeypot", answer: netip.MustParseAddr("127.9.30.2")},
+				}).Draw(t, "looked up"),
 			}
 			if req.Bot.Name != "" {
 				req.Bot.State = rapid.SampledFrom([]fairshare.BotState{fairshare.Claimed, fairshare.Pending, fairshare.Verified, fairshare.Forged}).Draw(t, "state")
@@ -145,9 +142,107 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 	})
 }
 
+// holds asks the guard's own code.
+func holds(t interface{ Fatal(...any) }, m test, req *fairshare.Request) bool {
+	p := fairshare.Policy{Rules: []fairshare.Rule{{Name: "x", Match: *m.Match, Action: fairshare.Block}}}
+	if m.kind {
+		p.Rules[0].Action = fairshare.Allow
+	}
+	steps, err := p.Explain(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps[0].Holds
+}
+
+// Of bots and DNS lists all pairs of conditions are tried, with all that can
+// be known of a client.
+func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
+	try := func(tests []test, clients []*fairshare.Request) (covered, apart int) {
+		fits := make([][]bool, len(tests))
+		for i, m := range tests {
+			for _, req := range clients {
+				fits[i] = append(fits[i], holds(t, m, req))
+			}
+		}
+		for i, a := range tests {
+			for j, b := range tests {
+				inside, outside := covers(a, b), !overlap(a, b)
+				if inside {
+					covered++
+				}
+				if outside {
+					apart++
+				}
+				for k, req := range clients {
+					if inside && fits[j][k] && !fits[i][k] || outside && fits[j][k] && fits[i][k] {
+						t.Fatalf("%+v (good: %v) and %+v (good: %v): covers %v, apart %v; but %+v fits %v and %v",
+							*a.Match, a.kind, *b.Match, b.kind, inside, outside, req, fits[i][k], fits[j][k])
+					}
+				}
+			}
+		}
+		return covered, apart
+	}
+
+	words := []string{"known", "verified", "forged", "googlebot", "search", "re:^goo"}
+	var ofBots []test
+	for i := range words {
+		for j := range words[:i+1] {
+			for _, kind := range []bool{false, true} {
+				ofBots = append(ofBots, test{&fairshare.Match{Bot: []string{words[i], words[j]}}, kind})
+				ofBots = append(ofBots, test{&fairshare.Match{Bot: []string{words[i]}, Not: []fairshare.Match{{Bot: []string{words[j]}}}}, kind})
+			}
+		}
+	}
+	clients := []*fairshare.Request{{}}
+	for _, bot := range []fairshare.Bot{{Name: "googlebot", Categories: []string{"search"}}, {Name: "bingbot", Categories: []string{"search"}}, {Name: "curl", Categories: []string{"tool"}}} {
+		for bot.State = fairshare.Claimed; bot.State <= fairshare.Forged; bot.State++ {
+			for _, bot.Steered = range []bool{false, true} {
+				clients = append(clients, &fairshare.Request{Bot: bot})
+			}
+		}
+	}
+	if covered, apart := try(ofBots, clients); covered < 1000 || apart < 500 {
+		t.Errorf("of bots %d cover, %d are apart", covered, apart)
+	}
+
+	var ofLists []test
+	add := func(l fairshare.Listing) {
+		ofLists = append(ofLists, test{&fairshare.Match{Listed: []fairshare.Listing{l}}, false})
+	}
+	for types := range uint8(8) {
+		for _, threat := range []uint8{0, 25} {
+			for _, days := range []uint8{0, 9, 30} {
+				add(fairshare.Listing{List: "honeypot", HTTPBL: true, Types: types, Threat: threat, Days: days})
+			}
+		}
+	}
+	for _, codes := range [][]string{nil, {"127.0.0.3/32"}, {"127.0.0.0/30"}, {"127.0.0.3/32", "127.0.0.9/32"}} {
+		for _, list := range []string{"dronebl", "other"} {
+			l := fairshare.Listing{List: list}
+			for _, code := range codes {
+				l.Codes = append(l.Codes, netip.MustParsePrefix(code))
+			}
+			add(l)
+		}
+	}
+	ofLists = append(ofLists, test{&fairshare.Match{Listed: []fairshare.Listing{ofLists[0].Listed[0], ofLists[len(ofLists)-1].Listed[0]}}, false})
+	clients = []*fairshare.Request{{}}
+	for _, list := range []string{"honeypot", "dronebl", "other"} {
+		for _, answer := range []string{"127.0.0.1", "127.0.0.3", "127.0.0.9", "127.9.30.2", "127.20.25.4", "127.40.9.5", "127.30.200.7", "127.1.255.0"} {
+			clients = append(clients, &fairshare.Request{Addr: netip.MustParseAddr("192.0.2.7"), Lookups: lookups{list: list, answer: netip.MustParseAddr(answer)}})
+		}
+	}
+	if covered, _ := try(ofLists, clients); covered < 300 {
+		t.Errorf("of DNS lists %d cover", covered)
+	}
+}
+
 // lookups is what is known of every address.
 type lookups struct {
 	name   string
+	list   string // that it is on; "" means all
 	answer netip.Addr
 }
 
@@ -158,8 +253,8 @@ func (l lookups) Hostnames(netip.Addr) []string {
 	return []string{l.name}
 }
 
-func (l lookups) Listed(string, netip.Addr) []netip.Addr {
-	if !l.answer.IsValid() {
+func (l lookups) Listed(list string, _ netip.Addr) []netip.Addr {
+	if !l.answer.IsValid() || l.list != "" && l.list != list {
 		return nil
 	}
 	return []netip.Addr{l.answer}
