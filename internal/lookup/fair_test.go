@@ -39,7 +39,7 @@ func TestForgedClaimsDoNotKeepACrawlerWaiting(t *testing.T) {
 		{"many networks with names of their own", func(n int) netip.Addr { return v4(n, 1250, 2) }, 5000, own, 100 * time.Millisecond, 4 * time.Second, time.Second},
 		{"one IPv6 /32, hanging", func(n int) netip.Addr { return v6(n, 1, 5000) }, 5000, hangs, 100 * time.Millisecond, time.Second, time.Second},
 		{"many IPv6 networks, hanging", func(n int) netip.Addr { return v6(n, 1000, 5) }, 5000, hangs, 100 * time.Millisecond, 15 * time.Second, time.Second},
-		{"more than can wait", func(n int) netip.Addr { return v4(n, 200, 100) }, 20000, hangs, 100 * time.Millisecond, 10 * time.Second, time.Second},
+		{"more than can wait", func(n int) netip.Addr { return v4(n, 200, 50) }, 10000, hangs, 100 * time.Millisecond, 10 * time.Second, time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

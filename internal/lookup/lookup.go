@@ -8,8 +8,9 @@
 //   - An address is looked up once at a time, of a network (IPv4 /24, IPv6 /48)
 //     one address at a time, each within two seconds; 96 at once for names,
 //     28 for each list.
-//   - 4,096 addresses wait for names, as many for each list; 8,192 networks are
-//     remembered. What finds no room is dropped and may ask again.
+//   - 4,096 addresses wait for names, as many for each list (and 1,024 more for
+//     which a call waits); 8,192 networks are remembered. What finds no room is
+//     dropped and may ask again.
 //   - The results of 32,768 addresses are kept for names, and as many for each
 //     list: some 4 MB, and 25 MB when an attacker's zone names each of them
 //     at the greatest length. Confirmed addresses never give way to others.

@@ -90,7 +90,7 @@ type network struct {
 	ready   bool // it stands in a list of its wide prefix, maybe with nothing waiting any more
 	rank    rank // the highest that was found
 	failing bool // the last look-up had no answer
-	refused bool // something was not confirmed
+	refused bool // an answer was not what the site looks for
 }
 
 func (n *network) lane() lane {
@@ -411,6 +411,6 @@ func (q *queue) finished(it *item, r rank, answered, silence bool) {
 	delete(q.items, it.addr)
 	n.rank = max(n.rank, r)
 	n.failing = !answered && silence
-	n.refused = n.refused || answered && r == unconfirmed
+	n.refused = n.refused || answered && r < preferred
 	q.makeReady(n)
 }
