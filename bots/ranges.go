@@ -85,7 +85,7 @@ type rangeMask uint64
 // changed.
 type rangeIndex struct {
 	table bart.Fast[rangeMask] // a prefix has the bits of those that cover it too
-	known rangeMask             // sets that hold something
+	known rangeMask            // sets that hold something
 }
 
 func (x *rangeIndex) lookup(addr netip.Addr) rangeMask {

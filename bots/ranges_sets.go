@@ -47,7 +47,7 @@ var rangeDefs = []rangeDef{
 	{name: "telegrambot", urls: []string{"https://core.telegram.org/resources/cidr.txt"}},
 
 	// Monitors and scanners move often.
-	{name: "uptimerobot"},
+	{name: "uptimerobot", urls: []string{"https://uptimerobot.com/inc/files/ips/IPv4.txt", "https://uptimerobot.com/inc/files/ips/IPv6.txt"}},
 	{name: "pingdom", urls: []string{"https://my.pingdom.com/probes/ipv4", "https://my.pingdom.com/probes/ipv6"}},
 	{name: "statuscake", urls: []string{"https://app.statuscake.com/Workfloor/Locations.php?format=json"}},
 	{name: "betterstack", urls: []string{"https://uptime.betterstack.com/ips-by-cluster.json"}},

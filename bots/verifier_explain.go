@@ -71,7 +71,7 @@ func (v *Verifier) Explain(ctx context.Context, addr netip.Addr, userAgent strin
 		e.say("pending: an ordinary client until more is known")
 	}
 	if b.Steered {
-		e.say("anybody can make %s fetch a page, so that it is treated as an ordinary client in any case", b.Name)
+		e.say("nothing kind is done for it: anybody can make %s fetch a page", b.Name)
 	}
 	return e
 }

@@ -343,7 +343,7 @@ func TestExplain(t *testing.T) {
 		{without, baiduUA, "192.0.2.1", fairshare.Pending,
 			`…; the name of 192.0.2.1 would tell (crawl.baidu.com or crawl.baidu.jp), but the DNS is not asked; pending: an ordinary client until more is known`},
 		{without, chatgptUA, "192.0.2.1", fairshare.Forged,
-			`…; …; forged: somebody else says so; anybody can make chatgpt-user fetch a page, so that it is treated as an ordinary client in any case`},
+			`…; …; forged: somebody else says so; nothing kind is done for it: anybody can make chatgpt-user fetch a page`},
 		{without, mj12UA, "192.0.2.1", fairshare.Claimed,
 			`…; we know of no ranges and no names of mj12bot to check that by; known by its claim alone`},
 		{without, "", "192.0.2.1", fairshare.Claimed, `it has no user agent; …; known by its claim alone`},

@@ -2,6 +2,7 @@ package prefixes
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,7 +27,14 @@ func TestFullDisk(t *testing.T) {
 	}()
 	large := strings.Repeat("# as long as can be\n", size/20)
 	synctest.Test(t, func(t *testing.T) {
-		server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n"), text("192.0.2.2\n" + large), text("192.0.2.2\n# again\n" + large), text("192.0.2.3\n")}}
+		server := &serving{steps: []func(http.ResponseWriter, *http.Request){
+			text("192.0.2.1\n"),
+			func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("ETag", `"large"`)
+				io.WriteString(w, "192.0.2.2\n"+large)
+			},
+			text("192.0.2.2\n# again\n" + large), text("192.0.2.3\n"),
+		}}
 		source := Source{Name: "drop", URL: "https://lists.example/", Every: time.Hour}
 		var n notebook
 		k, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder, Transport: server}))
@@ -38,6 +46,9 @@ func TestFullDisk(t *testing.T) {
 		time.Sleep(3 * time.Hour)
 		n.expect(t, "full", "192.0.2.2/32",
 			"list drop: no copy can be kept: "+folder+": no space left on device; the list is in use all the same, but a start that cannot reach https://lists.example would not have it")
+		if etag := server.asked()[2].Header.Get("If-None-Match"); etag != "" {
+			t.Errorf("what is not kept is asked for with %s: 304 would leave the copy as it is", etag)
+		}
 		files, err := os.ReadDir(folder)
 		if err != nil || len(files) != 1 {
 			t.Errorf("left behind: %v, %v", files, err)

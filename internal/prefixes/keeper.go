@@ -262,6 +262,7 @@ func (k *Keeper) fetch(ctx context.Context, s *source) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
+		s.validators = validators{} // have it sent in full, until it can be kept
 		k.trouble(s, "copy", fmt.Sprintf("no copy can be kept: %v; the list is in use all the same, but a start that cannot reach %s would not have it", err, s.from))
 		return
 	}
