@@ -110,6 +110,12 @@ func (r *reader) loadBots(at *node) {
 	}
 }
 
+// has reports whether the table knows a name or category.
+func (r *reader) has(word string) bool {
+	_, known := r.bots[word]
+	return known
+}
+
 // states are the words of a bot condition that are no names.
 var states = []string{"known", "verified", "forged"}
 
@@ -138,8 +144,7 @@ func (r *reader) botWords(n *node) []string {
 			continue
 		}
 		word := strings.ToLower(s)
-		_, known := r.bots[word]
-		if slices.Contains(states, word) || known {
+		if slices.Contains(states, word) || r.has(word) {
 			list = append(list, word)
 			continue
 		}
@@ -198,12 +203,18 @@ func (r *reader) botHint(word string) string {
 	if r.bots == nil {
 		return didYouMean(word, states)
 	}
+	if state, rest, found := strings.Cut(word, " "); found && slices.Contains(states, state) && r.has(rest) {
+		if state == "forged" {
+			return "forged ones of one name cannot be told apart: bot: forged"
+		}
+		return `did you mean "` + rest + `"? where it does good only a verified one is meant`
+	}
 	names := slices.Sorted(maps.Keys(r.bots))
 	name, _, _ := strings.Cut(word, "/")          // Googlebot/2.1
 	host, domain, _ := strings.Cut(name, ".")     // googlebot.com
 	squeezed := strings.ReplaceAll(name, " ", "") // google bot
 	for _, s := range []string{name, squeezed, host, squeezed + "bot", host + "bot"} {
-		if _, known := r.bots[s]; known && s != word {
+		if r.has(s) && s != word {
 			return `did you mean "` + s + `"?`
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"fairshare"
 )
 
 // A Source is where a list comes from that is not in the policy.
@@ -116,6 +118,10 @@ func (r *reader) fetched(name string) bool {
 // fileName reads the name of a file that somebody else reads. urlKey is the
 // key that takes a URL instead, "" when none does.
 func (r *reader) fileName(n *node, what, urlKey string) string {
+	if n.kind == listNode {
+		r.fault(n, "one each, under names of their own", "%s: one file is needed, not a list", what)
+		return ""
+	}
 	s := r.line(n, what)
 	switch {
 	case s == "":
@@ -170,11 +176,48 @@ func (r *reader) sourceURL(n *node) string {
 	return ""
 }
 
-// warnSources tells of lists that others can change, or that are none.
+// asked returns the sets of lists, and the DNS lists, that rules ask.
+func (r *reader) asked() (sets map[*AddrSet]bool, dns map[string]bool) {
+	sets, dns = map[*AddrSet]bool{}, map[string]bool{}
+	var look func(m *fairshare.Match)
+	look = func(m *fairshare.Match) {
+		if set, ok := m.Addr.(*AddrSet); ok {
+			for _, list := range set.lists {
+				sets[list] = true
+			}
+		}
+		for _, l := range m.Listed {
+			dns[l.List] = true
+		}
+		for i := range m.Not {
+			look(&m.Not[i])
+		}
+	}
+	for i := range r.file.Policy.Rules {
+		rule := &r.file.Policy.Rules[i]
+		look(&rule.Match)
+		if rule.Ban != nil && rule.Ban.Unless != nil {
+			look(rule.Ban.Unless)
+		}
+	}
+	return sets, dns
+}
+
+// warnSources tells of lists that nobody asks, that others can change, or that
+// are none.
 func (r *reader) warnSources() {
+	sets, dns := r.asked()
+	for name := range r.file.DNS.Lists {
+		if !dns[name] {
+			r.warn(place(find(find(find(r.root, "dns"), "lists"), name)), "match: {method: POST, listed: "+name+"}", "dns: no rule asks the list %s", quote(name))
+		}
+	}
 	lists := find(r.root, "lists")
 	for _, s := range r.file.Sources {
 		at := find(find(lists, s.Name), "url")
+		if !sets[s.Set] && !slices.Contains(r.file.TrustedProxies, s.Name) {
+			r.warn(place(at, find(find(lists, s.Name), "file")), "match: {addr: "+s.Name+"}", "lists: no rule asks the list %s", quote(s.Name))
+		}
 		if at == nil {
 			continue
 		}
