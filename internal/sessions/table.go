@@ -241,7 +241,9 @@ func (t *table) wasSent(m mark) bool {
 // put gives an entry other cookies.
 func (t *table) put(e *entry, cookies []cookie) {
 	marks(e.cookies, func(m mark) bool {
-		delete(t.marks, m)
+		if t.marks[m] == e {
+			delete(t.marks, m)
+		}
 		return true
 	})
 	cost := entrySize + len(e.key.host)
