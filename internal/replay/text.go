@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -337,7 +338,16 @@ func (p *printer) unmeasured(r *Report) {
 		return
 	}
 	p.heading("Not measured")
+	var told []Unmeasured
 	for _, u := range r.Unmeasured {
+		same := func(t Unmeasured) bool { return t.What == u.What && t.Why == u.Why }
+		if i := slices.IndexFunc(told, same); i >= 0 {
+			told[i].Rule += ", " + u.Rule
+		} else {
+			told = append(told, u)
+		}
+	}
+	for _, u := range told {
 		p.text(2, 2, fmt.Sprintf("%s (%s): %s", printable(u.Rule), printable(u.What), printable(u.Why)))
 	}
 	p.text(2, 0, "What a log does not hold was judged as absent: with live traffic these rules may do less or more.")
