@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -21,6 +22,15 @@ func wellListed(s *lookuptest.Server) map[string]List {
 	s.List("bl.example.", "127.0.0.2", "127.0.0.2")
 	s.HTTPBL(testKey, "dnsbl.httpbl.org.", "127.1.1.1", "127.1.1.1")
 	return map[string]List{"bl": {Zone: "BL.example."}, "honeypot": {Key: testKey}}
+}
+
+func TestListIsPrintedWithoutItsKey(t *testing.T) {
+	o := Options{Lists: map[string]List{"honeypot": {Key: testKey}, "bl": {Zone: "bl.example"}}}
+	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+		if got := fmt.Sprintf(format, o.Lists); strings.Contains(got, testKey) || !strings.Contains(got, "bl.example") {
+			t.Errorf("%s: %s", format, got)
+		}
+	}
 }
 
 func TestListed(t *testing.T) {

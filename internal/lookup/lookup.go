@@ -12,8 +12,8 @@
 //     which a call waits); 8,192 networks are remembered. What finds no room is
 //     dropped and may ask again.
 //   - The results of 32,768 addresses are kept for names, and as many for each
-//     list: some 4 MB, and 25 MB when an attacker's zone names each of them
-//     at the greatest length. Confirmed addresses never give way to others.
+//     list: some 6 MB all told, and 25 MB when somebody's zone names each of
+//     them at the greatest length. Confirmed addresses never give way to others.
 //
 // Confirmed names hold for 24 hours and are renewed by the first request after
 // 18; while renewals fail they hold on, for 48 hours in all. That nothing is
