@@ -51,8 +51,15 @@ type bot struct {
 	Networks   []string `json:"networks,omitempty"`
 }
 
+// An ownBot is one of ours. With AfterLists it only gets what no bot of the
+// lists tells: it gathers those that have no name of their own.
+type ownBot struct {
+	bot
+	AfterLists bool `json:"after_lists"`
+}
+
 type additions struct {
-	Bots       []bot               `json:"bots"`
+	Bots       []ownBot            `json:"bots"`
 	People     []string            `json:"people"`
 	Innocent   []string            `json:"innocent"`
 	Replace    map[string][]string `json:"replace"`    // a list's pattern: ours instead; none: without it
@@ -84,6 +91,7 @@ func main() {
 			log.Fatal(err)
 		}
 	}
+	m.addGroups()
 	if err := m.unused(); err != nil {
 		log.Fatal(err)
 	}

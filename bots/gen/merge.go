@@ -13,6 +13,7 @@ import (
 type merger struct {
 	add      additions
 	bots     []bot
+	own      int            // so many of bots are ours
 	byName   map[string]int // index in bots plus one
 	owner    map[string]int // pattern: index in bots
 	replaced map[string]bool
@@ -22,13 +23,30 @@ type merger struct {
 func newMerger(add additions) *merger {
 	m := &merger{add: add, byName: map[string]int{}, owner: map[string]int{}, replaced: map[string]bool{}, renamed: map[string]bool{}}
 	for _, b := range add.Bots {
-		m.bots = append(m.bots, b)
-		m.byName[b.Name] = len(m.bots)
-		for _, p := range b.Patterns {
-			m.owner[p] = len(m.bots) - 1
+		if !b.AfterLists {
+			m.addOwn(b.bot)
 		}
 	}
+	m.own = len(m.bots)
 	return m
+}
+
+func (m *merger) addOwn(b bot) {
+	m.bots = append(m.bots, b)
+	m.byName[b.Name] = len(m.bots)
+	for _, p := range b.Patterns {
+		m.owner[p] = len(m.bots) - 1
+	}
+}
+
+// addGroups adds our bots that come after the lists, without what they tell.
+func (m *merger) addGroups() {
+	for _, b := range m.add.Bots {
+		if b.AfterLists {
+			b.Patterns = slices.DeleteFunc(b.Patterns, func(p string) bool { return covered(p, m.bots) })
+			m.addOwn(b.bot)
+		}
+	}
 }
 
 func (m *merger) merge(e entry) error {
@@ -45,7 +63,7 @@ func (m *merger) merge(e entry) error {
 		}
 		patterns = append(patterns, texts...)
 	}
-	patterns = slices.DeleteFunc(patterns, func(p string) bool { return m.covered(p) })
+	patterns = slices.DeleteFunc(patterns, func(p string) bool { return covered(p, m.bots[:m.own]) })
 	if len(patterns) == 0 {
 		return nil
 	}
@@ -76,11 +94,11 @@ func (m *merger) merge(e entry) error {
 	return nil
 }
 
-// covered reports whether one of our own patterns, not a general one, is found
-// wherever p is.
-func (m *merger) covered(p string) bool {
+// covered reports whether a pattern of one of the bots, not a general one, is
+// found wherever p is.
+func covered(p string, bots []bot) bool {
 	text := strings.TrimRight(strings.TrimLeft(p, "^<"), "$>")
-	for _, b := range m.add.Bots {
+	for _, b := range bots {
 		if b.General {
 			continue
 		}
@@ -130,7 +148,7 @@ func (m *merger) join(i int, e entry, patterns []string) {
 			b.Patterns = append(b.Patterns, p)
 		}
 	}
-	if i < len(m.add.Bots) {
+	if i < m.own {
 		return // ours says all there is to say
 	}
 	if b.URL == "" {
@@ -200,7 +218,7 @@ func literals(expr string) ([]string, error) {
 		if plainWord(t) {
 			if word := t[1:]; !strings.HasSuffix(t, "/") {
 				t += ">>"
-				patterns = append(patterns, "^"+word+">")
+				patterns = append(patterns, "^"+word, "compatible; "+word)
 			}
 			t = "<" + t
 		}
