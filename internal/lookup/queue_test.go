@@ -136,11 +136,11 @@ func TestQueueLosesNothing(t *testing.T) {
 func TestWhoGivesWay(t *testing.T) {
 	q := newQueue([lanes]int{})
 	for n := range maxWaiting {
-		if q.push(v4(n, 4, 250), fresh, false) == nil {
+		if q.push(v6(n, 4, 1), fresh, false) == nil {
 			t.Fatalf("no room for number %d", n)
 		}
 	}
-	if q.push(v4(maxWaiting+1, 4, 250), fresh, false) != nil {
+	if q.push(v6(maxWaiting+1, 4, 1), fresh, false) != nil {
 		t.Error("one of the many made the many give way")
 	}
 	lonely := netip.MustParseAddr("66.249.66.1")
@@ -148,10 +148,13 @@ func TestWhoGivesWay(t *testing.T) {
 		t.Error("no room for somebody alone")
 	}
 	for n := range 3000 {
-		q.push(v6(n, 2, 3000), renewal, false)
+		if n == 500 && q.items[lonely] == nil {
+			t.Error("somebody alone gave way while many waited")
+		}
+		q.push(v4(n, 2, 250), renewal, false)
 	}
-	if len(q.waiting) != maxWaiting || q.items[lonely] == nil {
-		t.Errorf("%d wait; %+v", len(q.waiting), q.items[lonely])
+	if len(q.waiting) != maxWaiting {
+		t.Errorf("%d wait", len(q.waiting))
 	}
 	renewals := 0
 	for _, it := range q.waiting {
@@ -161,5 +164,23 @@ func TestWhoGivesWay(t *testing.T) {
 	}
 	if renewals < 2900 {
 		t.Errorf("%d of 3000 renewals found room", renewals)
+	}
+}
+
+// What is dropped leaves no more behind than waits, while nothing ends.
+func TestDroppedLeaveLittleBehind(t *testing.T) {
+	q := newQueue([lanes]int{})
+	for n := range 60_000 {
+		q.push(v6(n, 60_000, 1), fresh, false)
+		q.push(v6(n, 1, 60_000), fresh, false)
+	}
+	stand := 0
+	for _, w := range q.wides {
+		for k := range lanes {
+			stand += len(w.ready[k])
+		}
+	}
+	if ring := len(q.lanes[untried].ring); len(q.waiting) != maxWaiting || ring > 2*len(q.wides)+65 || stand > 7*maxWaiting || len(q.networks) > maxNetworks {
+		t.Errorf("%d wait, %d in the ring, %d in lists, %d networks", len(q.waiting), ring, stand, len(q.networks))
 	}
 }
