@@ -44,6 +44,9 @@ func blank(values []string) bool {
 // credential reports whether a header is one by which clients show who they
 // are, or with which a GET is meant to be another method.
 func credential(name string) bool {
+	if strings.IndexByte(name, '_') >= 0 { // which many upstreams read as "-"
+		name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	}
 	switch name {
 	case "X-Http-Method", "X-Http-Method-Override", "X-Method-Override":
 		return true

@@ -70,6 +70,8 @@ func TestWhoSharesASession(t *testing.T) {
 		{"Authorization between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"Authorization": "x"}}, false},
 		{"a key between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"X-Api-Key": "x"}}, false},
 		{"another method in disguise between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"X-HTTP-Method-Override": "DELETE"}}, false},
+		{"the same with underscores between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"X_HTTP_Method_Override": "DELETE"}}, false},
+		{"a key with underscores between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"api_key": "x"}}, false},
 		{"a cookie between", usual, usual, &asking{agent: "known", client: here, cookies: []string{"theme=dark"}}, false},
 		{"a verified bot's POST between", asking{agent: "verified", client: here}, asking{agent: "verified", client: here}, &asking{agent: "verified", client: there, method: "POST", body: "a=b"}, false},
 		{"OPTIONS between", usual, usual, &asking{agent: "known", client: here, method: "OPTIONS"}, true},
