@@ -108,7 +108,7 @@ func TestCopiesThatAreNoGood(t *testing.T) {
 			if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder, Transport: dead})); err != nil {
 				t.Fatal(err)
 			}
-			want := []string{"list drop: " + host + ": status 500; it is empty until then"}
+			want := []string{"list drop: " + host + ": status 500; it is empty until it answers"}
 			if c.said != "" {
 				want = append([]string{"list drop: its copy " + file + " is not used: " + c.said}, want...)
 			}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"time"
@@ -189,6 +190,10 @@ func reason(ctx context.Context, err error) error {
 	case errors.As(err, &certificate):
 		return fmt.Errorf("its certificate is not good: %v", certificate.Err)
 	case errors.As(err, &op):
+		var call *os.SyscallError
+		if errors.As(op.Err, &call) {
+			return call.Err // without the name of the call
+		}
 		return op.Err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the answer breaks off")

@@ -307,7 +307,7 @@ func (k *Keeper) take(s *source, u Update, raw []byte) error {
 // stays says what goes on in spite of a problem.
 func (s *source) stays() string {
 	if !s.held {
-		return "it is empty until then"
+		return "it is empty until it answers"
 	}
 	return fmt.Sprintf("the %s of %s stay in use", count(s.prefixes), s.at.UTC().Format("2006-01-02 15:04 UTC"))
 }

@@ -334,7 +334,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.expect(t, "at start", "", "list drop: https://lists.example: status 429; it is empty until then")
+		n.expect(t, "at start", "", "list drop: https://lists.example: status 429; it is empty until it answers")
 		running(t, k)
 		time.Sleep(29 * time.Minute)
 		n.expect(t, "before that", "")
@@ -424,7 +424,7 @@ func TestStartDoesNotHang(t *testing.T) {
 		if err != nil || time.Since(began) != 10*time.Second || len(n.said) != 20 {
 			t.Errorf("%v after %v: %q", err, time.Since(began), n.said)
 		}
-		if !strings.HasSuffix(n.said[0], ": https://lists.example: no whole answer within 10s, and a start waits no longer; it is empty until then") {
+		if !strings.HasSuffix(n.said[0], ": https://lists.example: no whole answer within 10s, and a start waits no longer; it is empty until it answers") {
 			t.Errorf("said %s", n.said[0])
 		}
 		// And ends at once, in the midst of a fetch.
@@ -558,7 +558,7 @@ func TestFetchFromRealServers(t *testing.T) {
 		{plain.URL + "/unchanged", "", "status 304"}, // nothing was there to be unchanged
 		{plain.URL + "/validators", "192.0.2.1\n", ""},
 		{plain.URL + "/hang-up", "", "the answer breaks off"},
-		{closed.URL, "", "connect: connection refused"},
+		{closed.URL, "", "connection refused"},
 	} {
 		got, err := fetched(t, trusting, c.url)
 		if c.fault == "" && (err != nil || string(got.body) != c.want) || c.fault != "" && (err == nil || err.Error() != c.fault) {

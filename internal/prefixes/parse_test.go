@@ -211,8 +211,8 @@ func many() []byte {
 	return b.Bytes()
 }
 
-// Half a million prefixes, from the bytes of a file to a table: 0.2 s of the 2
-// that are allowed.
+// Half a million prefixes, from the bytes of a file to a table: 0.24 s as
+// text and 0.36 s as JSON, of the two that are allowed.
 func BenchmarkLoadHalfAMillion(b *testing.B) {
 	for name, data := range map[string][]byte{"text": many(), "json": asJSON(many())} {
 		b.Run(name, func(b *testing.B) {
@@ -231,6 +231,34 @@ func BenchmarkLoadHalfAMillion(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// One address in half a million prefixes, mostly none of them.
+func BenchmarkMatchHalfAMillion(b *testing.B) {
+	all, err := Parse(many())
+	if err != nil {
+		b.Fatal(err)
+	}
+	var table bart.Lite
+	for _, p := range all {
+		table.Insert(p)
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	addrs := make([]netip.Addr, 1<<16)
+	for i := range addrs {
+		addrs[i] = netip.AddrFrom4([4]byte{byte(1 + random.IntN(223)), byte(random.IntN(256)), byte(random.IntN(256)), byte(random.IntN(256))})
+	}
+	b.ReportAllocs()
+	i, in := 0, 0
+	for b.Loop() {
+		if table.Contains(addrs[i&(1<<16-1)]) {
+			in++
+		}
+		i++
+	}
+	if in == 0 || in == i {
+		b.Fatal(in, i)
 	}
 }
 
