@@ -199,20 +199,21 @@ func newAutomaton(patterns []pattern) (*automaton, error) {
 	}
 	stride := 1 << a.shift
 
-	// A trie of all texts; -1: no such branch.
-	trie := slices.Repeat([]int32{-1}, stride)
+	// A trie of all texts; 0: no such branch, since none leads to the root.
+	row := make([]int32, stride)
+	trie := slices.Clone(row)
 	ends := [][]uint32{nil}
 	for i, p := range patterns {
 		s := 0
 		for j := range len(p.text) {
 			at := s*stride + int(a.class[p.text[j]])
-			if trie[at] < 0 {
+			if trie[at] == 0 {
 				if len(ends) == maxStates {
 					return nil, errTooManyStates
 				}
 				trie[at] = int32(len(ends))
 				ends = append(ends, nil)
-				trie = append(trie, slices.Repeat([]int32{-1}, stride)...)
+				trie = append(trie, row...)
 			}
 			s = int(trie[at])
 		}
@@ -233,7 +234,7 @@ func newAutomaton(patterns []pattern) (*automaton, error) {
 			if s != 0 {
 				fallback = trie[int(suffix[s])*stride+c]
 			}
-			if child := trie[at]; child < 0 {
+			if child := trie[at]; child == 0 {
 				trie[at] = fallback
 			} else {
 				suffix[child] = fallback
