@@ -148,6 +148,29 @@ func TestNobodyTellsWithoutAGuard(t *testing.T) {
 	}
 }
 
+// HTTP/2 spells names in lower case.
+func TestNobodyTellsByHTTP2(t *testing.T) {
+	front := httptest.NewUnstartedServer(judged(t, mirror(t), proxy.Config{KeepUnderscores: true}))
+	front.EnableHTTP2 = true
+	front.StartTLS()
+	defer front.Close()
+	r, err := http.NewRequest("GET", front.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"User-Agent": {"pending"}, "X-Client": {"192.0.2.1"}, "Fairshare-Bot-State": {"verified"}, "fairshare_bot_state": {"verified"}, "fairshare-client": {"192.0.2.2"}}
+	resp, err := front.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	head, err := io.ReadAll(resp.Body)
+	if err != nil || resp.ProtoMajor != 2 || !strings.Contains(string(head), "Fairshare-Bot-State: pending\r\n") ||
+		strings.Contains(string(head), "verified") || strings.Contains(string(head), "192.0.2.2") {
+		t.Errorf("%s: the upstream gets %q, %v", resp.Proto, head, err)
+	}
+}
+
 // A trailer is as good as a header to some upstreams.
 func TestNobodyTellsInTrailers(t *testing.T) {
 	got := make(chan http.Header, 1)
