@@ -309,11 +309,15 @@ func showProgress(w io.Writer, run *replay.Replay) (stop func()) {
 	}
 }
 
-// ofBytes tells how much of the logs was read.
+// ofBytes tells how much of the logs was read, and how long the DNS is in
+// answering.
 func ofBytes(p replay.Progress) string {
 	text := fmt.Sprintf(", %.1f MB", float64(p.Read)/1e6)
 	if p.Size > 0 {
 		text += fmt.Sprintf(" of %.1f MB (%d %%)", float64(p.Size)/1e6, p.Read*100/p.Size)
+	}
+	if p.Asked > 0 {
+		text += fmt.Sprintf(", %d of %d questions to the DNS answered", p.Answered, p.Asked)
 	}
 	return strings.TrimSpace(text)
 }
