@@ -85,7 +85,13 @@ func TestGoodFilesAreSaidAsSentencesAndWarnings(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b strings.Builder
-		for i := range f.Policy.Rules {
+		built := BuiltIn().Policy.Rules
+		for i := 0; i < len(f.Policy.Rules); i++ {
+			if rules := f.Policy.Rules[i:]; rules[0].Name == built[0].Name && len(rules) >= len(built) && rules[len(built)-1].Name == built[len(built)-1].Name && filepath.Base(f.Name) != "default.yaml" {
+				fmt.Fprintln(&b, "(the built-in rules)")
+				i += len(built) - 1
+				continue
+			}
 			fmt.Fprintln(&b, Sentence(&f.Policy.Rules[i]))
 		}
 		for i := range f.Warnings {

@@ -68,7 +68,7 @@ func limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 		fmt.Fprintf(b, ", and more only after a pause of %s", FormatDuration(lim.Window))
 	}
 	if but != "" {
-		b.WriteString("," + strings.ReplaceAll(but, "but not those", "not counting those"))
+		b.WriteString("," + strings.Replace(but, "but not", "not counting", 1))
 	}
 	fmt.Fprintf(b, "; then %s.", answerWords(rule, 429))
 	if !rule.Refund.Empty() {
@@ -228,9 +228,24 @@ func askedWords(m *fairshare.Match) string {
 func butWords(t test) string {
 	var parts []string
 	for _, not := range t.nots() {
-		parts = append(parts, "but not those"+matchWords(not))
+		s := "those" + askerWords(not) + askedWords(not.Match)
+		if but := butWords(not); but != "" {
+			s += " (" + but[1:] + ")"
+		}
+		parts = append(parts, s)
 	}
-	return spaced(parts)
+	if parts == nil {
+		return ""
+	}
+	return " but not " + joinOr(parts)
+}
+
+// joinOr lists what any of will do.
+func joinOr(parts []string) string {
+	if n := len(parts); n > 1 {
+		return strings.Join(parts[:n-1], ", ") + " or " + parts[n-1]
+	}
+	return strings.Join(parts, "")
 }
 
 // botPhrase names bots as they fit there.
@@ -254,7 +269,7 @@ func botPhrase(t test) string {
 	} else if names != nil {
 		states = append(states, "a bot ("+oneOf(names)+")")
 	}
-	return strings.Join(states, " or ")
+	return joinOr(states)
 }
 
 // listedWords names DNS lists and which of their answers count.
@@ -290,7 +305,7 @@ func listedWords(listings []fairshare.Listing) string {
 		}
 		list = append(list, s)
 	}
-	return strings.Join(list, " or ")
+	return joinOr(list)
 }
 
 func spaced(parts []string) string {
@@ -349,10 +364,7 @@ func oneOf(texts []string) string {
 	if more := len(texts) - maxWords; more > 0 {
 		return fmt.Sprintf("%s or %s", strings.Join(list, ", "), others(more))
 	}
-	if n := len(list); n > 1 {
-		return strings.Join(list[:n-1], ", ") + " or " + list[n-1]
-	}
-	return strings.Join(list, "")
+	return joinOr(list)
 }
 
 func addrWords(set *AddrSet) string {
