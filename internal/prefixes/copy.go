@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -61,7 +62,7 @@ func (k *Keeper) readCopy(s *source, now time.Time) bool {
 	}
 	file := k.copyFile(s)
 	data, stamp, err := load(file, k.options.MaxSize+maxHeader)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return false
 	}
 	var header copyHeader

@@ -162,17 +162,23 @@ func TestLeftoversAreSwept(t *testing.T) {
 	}
 }
 
-// A folder that cannot be written to is said, and the list is in use.
+// That a folder cannot be written to is said once for all lists, and they are
+// in use.
 func TestFolderThatCannotBe(t *testing.T) {
 	inTheWay := filepath.Join(t.TempDir(), "file")
 	write(t, inTheWay, "", 0)
 	var n notebook
 	server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n")}}
-	if _, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop", URL: "https://lists.example/"}}, Folder: filepath.Join(inTheWay, "lists"), Transport: server})); err != nil {
+	sources := []Source{{Name: "drop", URL: "https://lists.example/"}, {Name: "drop2", URL: "https://lists.example/2"}}
+	k, err := Open(t.Context(), n.options(Options{Sources: sources, Folder: filepath.Join(inTheWay, "lists"), Transport: server}))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if len(n.said) != 2 || !strings.HasSuffix(n.said[0], "is not used: not a directory") || !strings.HasPrefix(n.said[1], "list drop: no copy can be kept: ") || n.lists["drop"] != "192.0.2.1/32" {
-		t.Errorf("%q, %q", n.said, n.lists)
+	n.expect(t, "at start", "192.0.2.1/32", "what URLs answer is in use, but no copy can be kept: mkdir "+inTheWay+": not a directory; a start that cannot reach them would not have it")
+	for _, s := range k.Status() {
+		if s.Prefixes != 1 || !strings.Contains(s.Problem, "not a directory") {
+			t.Errorf("%+v", s)
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func TestFullDisk(t *testing.T) {
 		n.expect(t, "at start", "192.0.2.1/32")
 		time.Sleep(3 * time.Hour)
 		n.expect(t, "full", "192.0.2.2/32",
-			"list drop: no copy can be kept: "+folder+": no space left on device; the list is in use all the same, but a start that cannot reach https://lists.example would not have it")
+			"what URLs answer is in use, but no copy can be kept: "+folder+": no space left on device; a start that cannot reach them would not have it")
 		if etag := server.asked()[2].Header.Get("If-None-Match"); etag != "" {
 			t.Errorf("what is not kept is asked for with %s: 304 would leave the copy as it is", etag)
 		}
@@ -59,7 +59,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		again.expect(t, "the old copy", "192.0.2.1/32")
 		time.Sleep(2 * time.Hour)
-		n.expect(t, "room again", "192.0.2.3/32", "list drop: a copy is kept again: 1 prefix")
+		n.expect(t, "room again", "192.0.2.3/32", "copies of what URLs answer are kept again")
 		if data, err := os.ReadFile(filepath.Join(folder, "drop.copy")); err != nil || !strings.HasSuffix(string(data), "\n192.0.2.3\n") {
 			t.Errorf("%s, %v", data, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -263,10 +264,25 @@ func (k *Keeper) fetch(ctx context.Context, s *source) {
 	defer k.mu.Unlock()
 	if err != nil {
 		s.validators = validators{} // have it sent in full, until it can be kept
-		k.trouble(s, "copy", fmt.Sprintf("no copy can be kept: %v; the list is in use all the same, but a start that cannot reach %s would not have it", err, s.from))
+		k.unkept(s, err)
 		return
 	}
-	k.over(s, "copy", "a copy is kept again")
+	k.kept(s)
+}
+
+// unkept tells that copies cannot be kept, once for all sources.
+func (k *Keeper) unkept(s *source, err error) {
+	text := fmt.Sprintf("no copy can be kept: %v", err)
+	told := slices.ContainsFunc(k.sources, func(s *source) bool { return s.problem("copy") == text })
+	if s.note("copy", text) && !told {
+		k.say("what URLs answer is in use, but " + text + "; a start that cannot reach them would not have it")
+	}
+}
+
+func (k *Keeper) kept(s *source) {
+	if s.clear("copy") && !slices.ContainsFunc(k.sources, func(s *source) bool { return s.problem("copy") != "" }) {
+		k.say("copies of what URLs answer are kept again")
+	}
 }
 
 // pause is how long to wait after a fetch that went well: a crowd of machines
@@ -319,37 +335,54 @@ func count(n int) string {
 	return fmt.Sprintf("%d prefixes", n)
 }
 
-// trouble tells a problem, unless it has been told. With k.mu held, or before
-// the Keeper is shared.
-func (k *Keeper) trouble(s *source, kind, text string) {
-	for i, p := range s.problems {
-		if p.kind != kind {
-			continue
+// problem returns the text of one that is not over; "": there is none.
+func (s *source) problem(kind string) string {
+	for _, p := range s.problems {
+		if p.kind == kind {
+			return p.text
 		}
-		if p.text != text {
-			s.problems[i].text = text
-			k.log(s, text)
-		}
-		return
 	}
-	s.problems = append(s.problems, problem{kind, text})
-	k.log(s, text)
+	return ""
 }
 
-// over tells that a problem has ended, if there was one.
+// note takes down a problem, and reports whether that is new.
+func (s *source) note(kind, text string) bool {
+	if s.problem(kind) == text {
+		return false
+	}
+	s.clear(kind)
+	s.problems = append(s.problems, problem{kind, text})
+	return true
+}
+
+// clear strikes out a problem, and reports whether there was one.
+func (s *source) clear(kind string) bool {
+	before := len(s.problems)
+	s.problems = slices.DeleteFunc(s.problems, func(p problem) bool { return p.kind == kind })
+	return len(s.problems) < before
+}
+
+// trouble tells a problem, unless it has been told. With k.mu held.
+func (k *Keeper) trouble(s *source, kind, text string) {
+	if s.note(kind, text) {
+		k.log(s, text)
+	}
+}
+
+// over tells that a problem has ended, if there was one. With k.mu held.
 func (k *Keeper) over(s *source, kind, text string) {
-	for i, p := range s.problems {
-		if p.kind == kind {
-			s.problems = append(s.problems[:i], s.problems[i+1:]...)
-			k.log(s, fmt.Sprintf("%s: %s", text, count(s.prefixes)))
-			return
-		}
+	if s.clear(kind) {
+		k.log(s, fmt.Sprintf("%s: %s", text, count(s.prefixes)))
 	}
 }
 
 func (k *Keeper) log(s *source, text string) {
+	k.say(fmt.Sprintf("%s %s: %s", k.options.What, s.Name, text))
+}
+
+func (k *Keeper) say(text string) {
 	if k.options.Log != nil {
-		k.options.Log(fmt.Sprintf("%s %s: %s", k.options.What, s.Name, text))
+		k.options.Log(text)
 	}
 }
 
