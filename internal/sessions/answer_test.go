@@ -308,7 +308,7 @@ func TestASessionThatFailsIsGivenUp(t *testing.T) {
 			if got, _ := f.ask("http://a/"); got != "sid=1" {
 				t.Errorf("after a %d at once: %q is offered", status, got)
 			}
-			time.Sleep(time.Minute)
+			time.Sleep(5 * time.Minute)
 			f.ask("http://a/")
 			if got, _ := f.ask("http://a/"); got != want {
 				t.Errorf("after a %d of an old session: %q is offered, want %q", status, got, want)

@@ -18,7 +18,7 @@ const (
 
 	// trial is how long a session is kept at least that the upstream fails
 	// with: not every error is the session's fault.
-	trial = time.Minute
+	trial = 5 * time.Minute
 
 	// entrySize and cookieSize are about what an entry and a cookie take
 	// beside their texts: they and their places in maps.
