@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"fairshare/internal/prefixes"
 	"fairshare/policyfile"
@@ -39,6 +41,12 @@ func openLists(ctx context.Context, file *policyfile.File, how listing) (*prefix
 		Later:   how.later,
 		Log:     how.log,
 		Agent:   agent(),
+		Check: func(u prefixes.Update) error {
+			if slices.Contains(file.TrustedProxies, u.Name) && slices.ContainsFunc(u.Prefixes, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+				return errors.New("it holds all addresses, and trusted_proxies name it: everybody could claim to be anybody")
+			}
+			return nil
+		},
 		Change: func(u prefixes.Update) {
 			sets[u.Name].Replace(u.Prefixes)
 			if how.changed != nil {

@@ -99,7 +99,7 @@ func botNames(path string) ([]policyfile.BotName, error) {
 	}
 	for b := range table.Bots {
 		names = append(names, policyfile.BotName{
-			Name: b.Name, Categories: b.Categories, Steered: b.Steered, Checked: len(b.Ranges)+len(b.Domains) > 0,
+			Name: b.Name, Categories: b.Categories, Operator: b.Operator, Steered: b.Steered, Checked: len(b.Ranges)+len(b.Domains) > 0,
 		})
 	}
 	return names, nil
