@@ -1,6 +1,7 @@
 package prefixes
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"os"
@@ -179,6 +180,22 @@ func TestFolderThatCannotBe(t *testing.T) {
 		if s.Prefixes != 1 || !strings.Contains(s.Problem, "not a directory") {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+func TestCopyKeepsBytesAsTheyCame(t *testing.T) {
+	body := []byte("\xef\xbb\xbf192.0.2.1\r\n\x00\n")
+	k := &Keeper{folder: t.TempDir(), options: Options{MaxSize: 1 << 20}}
+	s := &source{Source: Source{Name: "a/b", URL: "https://a.example"}}
+	if err := k.writeCopy(s, body, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(k.copyFile(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, got, err := splitCopy(data); err != nil || !bytes.Equal(got, body) {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 
