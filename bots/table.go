@@ -66,6 +66,8 @@ type tableFile struct {
 	Bots     []tableBot
 	People   []string // patterns: what browsers, phones and their apps say
 	Innocent []string // patterns: nothing that begins inside these tells a bot
+
+	peopleLine, innocentLine int
 }
 
 // A tableBot is one bot in a tableFile.
@@ -230,8 +232,10 @@ func readTable(data []byte) (*tableFile, error) {
 		case "sources":
 			err = d.Decode(&file.Sources)
 		case "people":
+			file.peopleLine = lineAt(d.InputOffset())
 			err = d.Decode(&file.People)
 		case "innocent":
+			file.innocentLine = lineAt(d.InputOffset())
 			err = d.Decode(&file.Innocent)
 		case "bots":
 			if err := expect('['); err != nil {
@@ -275,26 +279,42 @@ func readTable(data []byte) (*tableFile, error) {
 	return file, nil
 }
 
-// extendedBy is the table with another's bots and signs before its own; a bot
-// of the same name is replaced. Faults keep their line in the other.
+// extendedBy is the table with another's bots and signs before its own. A bot
+// of the same name is replaced, and a pattern that stands in both is the
+// other's: faults are the other's, too.
 func (f *tableFile) extendedBy(other *tableFile) *tableFile {
-	replaced := map[string]bool{}
+	names, patterns := map[string]bool{}, map[string]bool{}
 	for _, b := range other.Bots {
-		replaced[b.Name] = true
+		names[b.Name] = true
+		for _, p := range b.Patterns {
+			patterns[foldASCII(p)] = true
+		}
 	}
 	both := &tableFile{
 		Version:  strings.TrimSpace(f.Version + " " + other.Version),
 		Sources:  slices.Concat(f.Sources, other.Sources),
 		Bots:     slices.Clone(other.Bots),
-		People:   slices.Concat(f.People, other.People),
-		Innocent: slices.Concat(f.Innocent, other.Innocent),
+		People:   withAll(other.People, f.People),
+		Innocent: withAll(other.Innocent, f.Innocent),
+
+		peopleLine: other.peopleLine, innocentLine: other.innocentLine,
 	}
 	for _, b := range f.Bots {
-		if !replaced[b.Name] {
+		if !names[b.Name] {
+			b.Patterns = slices.DeleteFunc(b.Patterns, func(p string) bool { return patterns[p] })
 			both.Bots = append(both.Bots, b)
 		}
 	}
 	return both
+}
+
+// withAll is list with those of more that it lacks.
+func withAll(list, more []string) []string {
+	has := map[string]bool{}
+	for _, p := range list {
+		has[foldASCII(p)] = true
+	}
+	return slices.Concat(list, slices.DeleteFunc(slices.Clone(more), func(p string) bool { return has[p] }))
 }
 
 // compile checks everything and makes the table, or tells all faults.
@@ -353,10 +373,10 @@ func (f *tableFile) compile() (*Table, error) {
 		})
 	}
 	for _, text := range f.People {
-		add(1, "people", text, peopleSign, rankNone)
+		add(f.peopleLine, "people", text, peopleSign, rankNone)
 	}
 	for _, text := range f.Innocent {
-		add(1, "innocent", text, innocentSign, rankNone)
+		add(f.innocentLine, "innocent", text, innocentSign, rankNone)
 	}
 	if faults != nil {
 		return nil, errors.Join(faults...)

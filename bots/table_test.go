@@ -141,8 +141,10 @@ func TestTableExtendsTheBuiltIn(t *testing.T) {
   "extends": "built-in",
   "bots": [
     {"name": "shopwatch", "categories": ["monitor"], "patterns": ["<shopwatch/"]},
-    {"name": "gptbot", "categories": ["other"], "patterns": ["<gptbot"]}
+    {"name": "gptbot", "categories": ["other"], "patterns": ["<gptbot"]},
+    {"name": "both-claudes", "categories": ["ai"], "patterns": ["<ClaudeBot", "<claude-user"]}
   ],
+  "people": ["applewebkit"],
   "innocent": ["my own crawler"]
 }`))
 	if err != nil {
@@ -151,7 +153,8 @@ func TestTableExtendsTheBuiltIn(t *testing.T) {
 	const browser = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 	for _, test := range []struct{ userAgent, name, main string }{
 		{"ShopWatch/2.0", "shopwatch", "monitor"},
-		{"GPTBot/1.2", "gptbot", "other"}, // ours, not the one built in
+		{"GPTBot/1.2", "gptbot", "other"},                                 // ours, not the one built in
+		{"Mozilla/5.0 (compatible; ClaudeBot/1.0)", "both-claudes", "ai"}, // ours takes the pattern over
 		{"Mozilla/5.0 (compatible; Googlebot/2.1)", "googlebot", "search"},
 		{browser + " a crawler", "other-bot", "other"},
 		{browser + " my own crawler", "", ""},
@@ -193,6 +196,7 @@ func TestTableTellsEveryFaultWithItsLine(t *testing.T) {
 		{`{"bots": [{"name": "a", "categories": ["ai"], "domains": ["x.googleusercontent.com"]}]}`, `proves nothing`},
 		{`{"bots": [{"name": "a", "categories": ["ai"], "domains": ["com"]}]}`, `"com" is no domain`},
 		{`{"bots": [{"name": "a", "categories": ["ai"], "ranges": ["A B"]}]}`, `"A B" is no name of an address set`},
+		{"{\"bots\": [],\n\"people\": [\"\"]}", `bots.json:2: people: pattern "" is too short`},
 		{"{\"bots\": [\n{\"name\": \"a\"},\n{\"name\": \"b\"}]}", "bots.json:3: bot \"b\": has no categories"}, // and line 2, too
 	} {
 		_, err := LoadTable(writeTable(t, test.text))
