@@ -55,6 +55,15 @@ func TestRulesSeeWhoAsks(t *testing.T) {
 	if w := ask(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 || reports[len(reports)-1].Request.Bot.State != fairshare.Forged {
 		t.Errorf("the forged one: %d, reported as %+v", w.Code, reports[len(reports)-1].Request.Bot)
 	}
+	guard2 := newGuard(t)
+	for _, proxy := range []httpguard.Client{{Addr: client.Addr}, {Addr: client.Addr, Proxy: true}, {Addr: client.Addr, Suspect: true}} {
+		client = proxy
+		h.Replace(guard2, opts)
+		if ask(h, "GET", "/"); asker.Proxy != (proxy.Proxy || proxy.Suspect) {
+			t.Errorf("behind %+v: %+v", proxy, asker)
+		}
+	}
+	h.Replace(guard, opts)
 	client.Suspect = true // its address tells nothing
 	if w := ask(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 || reports[len(reports)-1].Request.Bot.State != fairshare.Pending {
 		t.Errorf("behind a proxy nobody named: %d, reported as %+v", w.Code, reports[len(reports)-1].Request.Bot)

@@ -211,8 +211,9 @@ func UpstreamDone(w http.ResponseWriter) {
 
 // An Asker is who sent a request, as it was judged.
 type Asker struct {
-	Addr netip.Addr // of the client; invalid when unknown
-	Bot  fairshare.Bot
+	Addr  netip.Addr // of the client; invalid when unknown
+	Proxy bool       // Addr is a proxy's, or likely to be one's: many may stand behind it
+	Bot   fairshare.Bot
 }
 
 // Who tells the handler that a guard let w through to who asks; false when no

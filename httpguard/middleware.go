@@ -179,7 +179,7 @@ func (h *handler) release(vis *visit) {
 // pass hands the request to the handler and settles it afterwards, whatever
 // the handler does, or who is told before it.
 func (h *handler) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict) {
-	x := &exchange{w: w, head: r.Method == http.MethodHead, h: h, verdict: *v, asker: Asker{Addr: vis.req.Addr, Bot: vis.req.Bot}}
+	x := &exchange{w: w, head: r.Method == http.MethodHead, h: h, verdict: *v, asker: Asker{Addr: vis.req.Addr, Proxy: vis.req.Proxy || vis.req.Suspect, Bot: vis.req.Bot}}
 	defer func() {
 		x.settle(fairshare.Outcome{Time: h.Now(), Status: x.outcome(), Bytes: x.bytes})
 	}()

@@ -275,7 +275,7 @@ func sessionsConfig(file *policyfile.File) sessions.Config {
 		Cookies: file.Sessions.Cookies,
 		Who: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
 			asker, known := httpguard.Who(w)
-			return asker.Addr, asker.Bot, known
+			return asker.Addr, asker.Bot, known && !asker.Proxy
 		},
 	}
 }
