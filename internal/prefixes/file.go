@@ -124,7 +124,7 @@ func (k *Keeper) look(s *source, now time.Time) {
 	info, err := os.Stat(s.File)
 	if err != nil {
 		s.file, s.seen = fileStamp{}, fileStamp{}
-		k.trouble(s, "file", fmt.Sprintf("file %s: %v; %s", s.File, bare(err), s.stays()))
+		k.trouble(s, problem{kind: "file", text: fmt.Sprintf("file %s: %v; %s", s.File, bare(err), s.stays())})
 		return
 	}
 	stamp := fileStamp{info}
@@ -155,7 +155,7 @@ func (k *Keeper) look(s *source, now time.Time) {
 		}
 	}
 	if err != nil {
-		k.trouble(s, "file", fmt.Sprintf("file %s: %v; %s", s.File, err, s.stays()))
+		k.trouble(s, problem{kind: "file", text: fmt.Sprintf("file %s: %v; %s", s.File, err, s.stays())})
 		return
 	}
 	if len(s.problems) == 0 && s.sum != before {

@@ -100,7 +100,15 @@ type source struct {
 }
 
 // A problem is told once, until it is over or its text is another.
-type problem struct{ kind, text string }
+type problem struct {
+	kind, text string
+	reason     string // the same for all sources that suffer from one cause; "": its own
+	silent     bool   // others were told of that have the same reason
+}
+
+// maxAlike is how many sources are told of with the same reason: a machine
+// that reaches nobody shall not say so for each of fifty lists.
+const maxAlike = 3
 
 // Open loads all lists: files, and copies of what URLs answered before. A URL
 // without a copy is asked now (all at once, ten seconds at most) unless
@@ -246,7 +254,7 @@ func (k *Keeper) fetch(ctx context.Context, s *source) {
 	}
 	if err != nil {
 		s.due = now.Add(max(s.retry(), min(got.retryAfter, s.Every)))
-		k.trouble(s, "fetch", fmt.Sprintf("%s: %v; %s", s.from, err, s.stays()))
+		k.trouble(s, problem{kind: "fetch", text: fmt.Sprintf("%s: %v; %s", s.from, err, s.stays()), reason: err.Error()})
 		k.mu.Unlock()
 		return
 	}
@@ -274,13 +282,13 @@ func (k *Keeper) fetch(ctx context.Context, s *source) {
 func (k *Keeper) unkept(s *source, err error) {
 	text := fmt.Sprintf("no copy can be kept: %v", err)
 	told := slices.ContainsFunc(k.sources, func(s *source) bool { return s.problem("copy") == text })
-	if s.note("copy", text) && !told {
+	if s.note(problem{kind: "copy", text: text}) && !told {
 		k.say("what URLs answer is in use, but " + text + "; a start that cannot reach them would not have it")
 	}
 }
 
 func (k *Keeper) kept(s *source) {
-	if s.clear("copy") && !slices.ContainsFunc(k.sources, func(s *source) bool { return s.problem("copy") != "" }) {
+	if _, was := s.clear("copy"); was && !slices.ContainsFunc(k.sources, func(s *source) bool { return s.problem("copy") != "" }) {
 		k.say("copies of what URLs answer are kept again")
 	}
 }
@@ -346,32 +354,47 @@ func (s *source) problem(kind string) string {
 }
 
 // note takes down a problem, and reports whether that is new.
-func (s *source) note(kind, text string) bool {
-	if s.problem(kind) == text {
+func (s *source) note(p problem) bool {
+	if s.problem(p.kind) == p.text {
 		return false
 	}
-	s.clear(kind)
-	s.problems = append(s.problems, problem{kind, text})
+	s.clear(p.kind)
+	s.problems = append(s.problems, p)
 	return true
 }
 
-// clear strikes out a problem, and reports whether there was one.
-func (s *source) clear(kind string) bool {
-	before := len(s.problems)
-	s.problems = slices.DeleteFunc(s.problems, func(p problem) bool { return p.kind == kind })
-	return len(s.problems) < before
+// clear strikes out a problem, and returns it if there was one.
+func (s *source) clear(kind string) (p problem, was bool) {
+	i := slices.IndexFunc(s.problems, func(p problem) bool { return p.kind == kind })
+	if i < 0 {
+		return problem{}, false
+	}
+	p = s.problems[i]
+	s.problems = slices.Delete(s.problems, i, i+1)
+	return p, true
 }
 
 // trouble tells a problem, unless it has been told. With k.mu held.
-func (k *Keeper) trouble(s *source, kind, text string) {
-	if s.note(kind, text) {
-		k.log(s, text)
+func (k *Keeper) trouble(s *source, p problem) {
+	alike := 0
+	for _, other := range k.sources {
+		if p.reason != "" && other != s && slices.ContainsFunc(other.problems, func(o problem) bool { return o.kind == p.kind && o.reason == p.reason }) {
+			alike++
+		}
+	}
+	p.silent = alike >= maxAlike
+	switch news := s.note(p); {
+	case !news:
+	case !p.silent:
+		k.log(s, p.text)
+	case alike == maxAlike:
+		k.say(fmt.Sprintf("%s %s, and perhaps more, for the same reason: %s", k.options.What, s.Name, p.reason))
 	}
 }
 
-// over tells that a problem has ended, if there was one. With k.mu held.
+// over tells that a problem has ended, if it was told. With k.mu held.
 func (k *Keeper) over(s *source, kind, text string) {
-	if s.clear(kind) {
+	if p, was := s.clear(kind); was && !p.silent {
 		k.log(s, fmt.Sprintf("%s: %s", text, count(s.prefixes)))
 	}
 }
