@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +28,217 @@ func TestBuiltInPolicyGivesNoWarnings(t *testing.T) {
 	}
 }
 
+// Each limit by address has one by network, for the same requests and eight
+// times as wide.
+func TestBuiltInPolicyCountsNetworksToo(t *testing.T) {
+	rules := BuiltIn().Policy.Rules
+	by := func(r *fairshare.Rule, kind fairshare.KeyKind) bool {
+		return r.Limit != nil && (len(r.Limit.By) == 0 && kind == fairshare.ByAddr || len(r.Limit.By) == 1 && r.Limit.By[0].Kind == kind)
+	}
+	pairs := 0
+	for i := range rules {
+		one := &rules[i]
+		if !by(one, fairshare.ByAddr) {
+			continue
+		}
+		pairs++
+		if !slices.ContainsFunc(rules, func(r fairshare.Rule) bool {
+			return by(&r, fairshare.ByNetwork) && r.Limit.Resource == one.Limit.Resource && r.Limit.Window == one.Limit.Window &&
+				r.Limit.N == 8*one.Limit.N && r.Limit.Burst == 8*one.Limit.Burst && reflect.DeepEqual(r.Match, one.Match) && r.Refund == one.Refund
+		}) {
+			t.Errorf("%s has none by network", one.Name)
+		}
+	}
+	if pairs < 10 {
+		t.Errorf("only %d limits by address", pairs)
+	}
+}
+
+// A site is guarded by the built-in policy.
+type site struct {
+	t     *testing.T
+	guard *fairshare.Guard
+	rule  string // that spoke last
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	policy := &BuiltIn().Policy
+	limiter, err := memlimit.New(policy.Limits(), memlimit.Options{Memory: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := fairshare.NewGuard(policy, limiter, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &site{t: t, guard: guard}
+}
+
+func (s *site) ask(req fairshare.Request, target string, status int) fairshare.Action {
+	s.t.Helper()
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	req.SetTarget(target)
+	verdict, err := s.guard.Decide(context.Background(), &req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.rule = ""
+	if verdict.Rule != nil {
+		s.rule = verdict.Rule.Name
+	}
+	action := verdict.Action
+	if err := s.guard.Settle(context.Background(), &verdict, fairshare.Outcome{Time: req.Time.Add(50 * time.Millisecond), Status: status}); err != nil {
+		s.t.Fatal(err)
+	}
+	return action
+}
+
+var begin = time.Date(2026, 1, 5, 9, 0, 0, 0, time.UTC)
+
+const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+
+func TestBuiltInPolicyNeverRefusesCertificates(t *testing.T) {
+	s := newSite(t)
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org", UserAgent: firefox}
+	challenge := func(when string) {
+		t.Helper()
+		for i := range 2000 {
+			if got := s.ask(req, fmt.Sprintf("/.well-known/acme-challenge/token_%d-x", i), 404); got != fairshare.Allow {
+				t.Fatalf("%s: challenge %d: %v by %q", when, i, got, s.rule)
+			}
+		}
+	}
+	challenge("at first")
+	for range 3 {
+		s.ask(req, "/.env", 404)
+	}
+	if got := s.ask(req, "/", 200); got != fairshare.Refuse {
+		t.Fatalf("after /.env three times: %v", got)
+	}
+	challenge("banned")
+	for _, odd := range []string{"/.well-known/acme-challenge/../../admin", "/.well-known/acme-challenge/x/../../../admin", `/.well-known/acme-challenge/..\..\admin`, "/.well-known/acme-challenge/..%2f..%2fadmin", "/.well-known/acme-challenge/a;b", "/.well-known/acme-challenge/"} {
+		if got := s.ask(req, odd, 200); got != fairshare.Refuse {
+			t.Errorf("%s passes by a ban: %v", odd, got)
+		}
+	}
+	post := req
+	post.Method = "POST"
+	if got := s.ask(post, "/.well-known/acme-challenge/x", 200); got != fairshare.Refuse {
+		t.Errorf("POST passes by a ban: %v", got)
+	}
+	req.Addr = netip.MustParseAddr("192.0.2.2") // not banned, but far over the ceiling
+	for range 3000 {
+		s.ask(req, "/a.css", 200)
+	}
+	if got := s.ask(req, "/a.css", 200); got != fairshare.Refuse {
+		t.Fatalf("after 3000 assets at once: %v", got)
+	}
+	challenge("over the ceiling")
+}
+
+func TestNothingLiftsTheCeiling(t *testing.T) {
+	for _, header := range []http.Header{{}, {"Cookie": {"wordpress_logged_in_1=admin; session=1"}, "Referer": {"https://example.org/"}, "Authorization": {"Bearer x"}}} {
+		for _, ask := range [][2]string{{"GET", "/"}, {"GET", "/a.css"}, {"GET", "/robots.txt"}, {"GET", "/feed.xml"}, {"POST", "/inbox"}, {"GET", "/.well-known/security.txt"}, {"GET", "/favicon.ico"}, {"PROPFIND", "/dav/"}} {
+			for _, bot := range []fairshare.Bot{{}, {Name: "googlebot", Categories: []string{"search"}, State: fairshare.Verified}, {Name: "mj12bot", Categories: []string{"seo"}, State: fairshare.Claimed}} {
+				s, passed := newSite(t), 0
+				for i := range 4000 {
+					req := fairshare.Request{Time: begin.Add(time.Duration(i) * 10 * time.Millisecond), Addr: netip.MustParseAddr("192.0.2.1"), Method: ask[0], Host: "example.org", UserAgent: firefox, Header: header}
+					req.SetBot(bot)
+					if s.ask(req, ask[1], 200) == fairshare.Allow {
+						passed++
+					}
+				}
+				if passed > 1200 {
+					t.Errorf("%s %s as %q: %d in 40 seconds", ask[0], ask[1], bot.Name, passed)
+				}
+			}
+		}
+	}
+}
+
+func TestBuiltInPolicyIsKindToVerifiedSearchEngines(t *testing.T) {
+	google := "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
+	crawl := func(state fairshare.BotState) map[fairshare.Action]int {
+		s, got := newSite(t), map[fairshare.Action]int{}
+		for i := range 2000 { // dead links, one a second, from fifty addresses
+			req := fairshare.Request{Time: begin.Add(time.Duration(i) * time.Second), Addr: netip.AddrFrom4([4]byte{66, 249, 66, byte(i % 50)}), Method: "GET", Host: "example.org", UserAgent: google}
+			req.SetBot(fairshare.Bot{Name: "googlebot", Categories: []string{"search"}, State: state})
+			got[s.ask(req, fmt.Sprintf("/old/page-%d.php", i), 404)]++
+		}
+		return got
+	}
+	if got := crawl(fairshare.Verified); got[fairshare.Allow] != 2000 {
+		t.Errorf("verified: %v", got)
+	}
+	if got := crawl(fairshare.Forged); got[fairshare.Block] != 2000 {
+		t.Errorf("forged: %v", got)
+	}
+	// Pending is no more than an ordinary client.
+	pending, nobody := crawl(fairshare.Pending), crawl(fairshare.NoBot)
+	if pending[fairshare.Allow] > nobody[fairshare.Allow] || pending[fairshare.Block] > 0 {
+		t.Errorf("pending: %v, nobody: %v", pending, nobody)
+	}
+	// Whatever it does, it is never told to go away for good.
+	s := newSite(t)
+	for i := range 6000 {
+		req := fairshare.Request{Time: begin.Add(time.Duration(i) * 10 * time.Millisecond), Addr: netip.MustParseAddr("66.249.66.1"), Method: "GET", Host: "example.org", UserAgent: google}
+		req.SetBot(fairshare.Bot{Name: "googlebot", Categories: []string{"search"}, State: fairshare.Verified})
+		if got := s.ask(req, []string{"/", "/.env", "/robots.txt", "/wp-login.php"}[i%4], 404); got == fairshare.Block {
+			t.Fatalf("request %d: %v by %q", i, got, s.rule)
+		}
+	}
+}
+
+// Who guesses or forges from thousands of addresses is one client by its user
+// agent; who has a cookie is not counted with it.
+func TestBuiltInPolicyStopsManyAsOne(t *testing.T) {
+	s, refused, people := newSite(t), 0, 0
+	for i := range 2000 {
+		req := fairshare.Request{Time: begin.Add(time.Duration(i) * time.Minute), Addr: netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 7}), Method: "POST", Host: "example.org", UserAgent: firefox}
+		if s.ask(req, "/wp-login.php", 200) == fairshare.Refuse {
+			refused++
+		}
+		req.Addr = netip.AddrFrom4([4]byte{12, byte(i >> 8), byte(i), 7})
+		req.Header = http.Header{"Cookie": {"wordpress_test_cookie=WP+Cookie+check"}, "Referer": {"https://example.org/wp-login.php"}}
+		if s.ask(req, "/wp-login.php", []int{200, 302}[i%2]) != fairshare.Allow {
+			people++
+		}
+	}
+	if refused < 1900 || people > 0 {
+		t.Errorf("guesses from 2000 addresses: %d refused; people with the same browser: %d refused", refused, people)
+	}
+	refused = 0
+	for i := range 3000 {
+		req := fairshare.Request{Time: begin.AddDate(0, 0, 9).Add(time.Duration(i) * 20 * time.Millisecond), Addr: netip.AddrFrom4([4]byte{13, byte(i >> 8), byte(i), 7}), Method: "GET", Host: "example.org", UserAgent: "ClaudeBot/1.0"}
+		req.SetBot(fairshare.Bot{Name: "claudebot", Categories: []string{"ai"}, State: fairshare.Forged})
+		if s.ask(req, fmt.Sprintf("/page/%d", i), 200) == fairshare.Refuse {
+			refused++
+		}
+	}
+	if refused < 2850 {
+		t.Errorf("a forged crawler of 3000 addresses: %d requests refused", refused)
+	}
+}
+
+// An offence of one address is not its neighbours'.
+func TestBuiltInPolicyBansTheOffenderAlone(t *testing.T) {
+	s := newSite(t)
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org", UserAgent: firefox}
+	for _, target := range strings.Fields("/.env /.git/config /wp-config.php.bak /vendor/phpunit/phpunit/src/Util/PHP/eval-stdin.php /cgi-bin/.%2e/.%2e/.%2e/bin/sh") {
+		s.ask(req, target, 404)
+	}
+	if got := s.ask(req, "/", 200); got != fairshare.Refuse || s.rule != "secrets" {
+		t.Errorf("a scanner: %v by %q", got, s.rule)
+	}
+	req.Addr = netip.MustParseAddr("192.0.2.2")
+	if got := s.ask(req, "/", 200); got != fairshare.Allow {
+		t.Errorf("its neighbour: %v by %q", got, s.rule)
+	}
+}
+
 // A visit is one client's part of a story: count requests, one every so often.
 type visit struct {
 	what    string
@@ -40,7 +254,6 @@ type visit struct {
 func always(target string) func(int) string { return func(int) string { return target } }
 
 func TestBuiltInPolicyStopsHammeringAndSparesPeople(t *testing.T) {
-	start := time.Date(2026, 1, 5, 9, 0, 0, 0, time.UTC)
 	page := func(i int) string { // each page brings 40 assets
 		if i%41 == 0 {
 			return fmt.Sprintf("/page/%d", i)
@@ -56,35 +269,25 @@ func TestBuiltInPolicyStopsHammeringAndSparesPeople(t *testing.T) {
 		{"a feed reader", "192.0.2.1", "GET", always("/feed.xml"), 304, time.Minute, 500, [2]int{0, 0}},
 		{"a webhook", "192.0.2.1", "POST", always("/pay/callback"), 200, time.Second, 1000, [2]int{0, 0}},
 		{"a certificate authority", "192.0.2.1", "GET", always("/.well-known/acme-challenge/x"), 200, time.Second, 100, [2]int{0, 0}},
-		{"who mistypes a password", "192.0.2.1", "POST", always("/wp-login.php"), 200, 10 * time.Second, 10, [2]int{0, 0}},
+		{"payments", "192.0.2.1", "POST", always("/ipn.php"), 200, 150 * time.Millisecond, 3000, [2]int{0, 0}},
+		{"who mistypes a password", "192.0.2.1", "POST", always("/login"), 401, 10 * time.Second, 10, [2]int{0, 0}},
+		{"an office that logs in", "192.0.2.1", "POST", always("/login"), 302, 12 * time.Second, 50, [2]int{0, 0}},
+		{"map tiles", "192.0.2.1", "GET", func(i int) string { return fmt.Sprintf("/tiles/9/%d.png", i) }, 200, 60 * time.Millisecond, 3000, [2]int{0, 0}},
+		{"a file that is synchronised", "192.0.2.1", "PROPFIND", always("/remote.php/dav/files/anna/"), 207, 150 * time.Millisecond, 3000, [2]int{0, 0}},
+		{"who guesses slowly", "192.0.2.1", "POST", always("/wp-login.php"), 200, 2 * time.Hour, 300, [2]int{280, 300}},
+		{"a guesser by XML-RPC", "192.0.2.1", "POST", always("//xmlrpc.php"), 200, time.Second, 1000, [2]int{950, 1000}},
+		{"a spammer", "192.0.2.1", "POST", always("/index.php?title=User:X&action=submit"), 200, 3 * time.Second, 1000, [2]int{950, 1000}},
+		{"a spammer whose edits fail", "192.0.2.1", "POST", always("/index.php?title=User:X&action=submit"), 500, time.Minute, 300, [2]int{285, 300}},
 		{"a guesser", "192.0.2.1", "POST", always("/wp-login.php"), 200, 2 * time.Second, 1000, [2]int{950, 1000}},
 		{"a scanner", "192.0.2.1", "GET", func(i int) string { return fmt.Sprintf("/old-%d.php", i) }, 404, 300 * time.Millisecond, 2000, [2]int{1800, 2000}},
 	} {
-		file := BuiltIn()
-		limiter, err := memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		guard, err := fairshare.NewGuard(&file.Policy, limiter, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newSite(t)
 		ask := func(now time.Time, addr, method, target string, status int) fairshare.Action {
-			req := &fairshare.Request{Time: now, Addr: netip.MustParseAddr(addr), Method: method, Host: "example.org", UserAgent: "curl/8", Header: http.Header{}}
-			req.SetTarget(target)
-			verdict, err := guard.Decide(context.Background(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			action := verdict.Action
-			if err := guard.Settle(context.Background(), &verdict, fairshare.Outcome{Time: now.Add(50 * time.Millisecond), Status: status}); err != nil {
-				t.Fatal(err)
-			}
-			return action
+			return s.ask(fairshare.Request{Time: now, Addr: netip.MustParseAddr(addr), Method: method, Host: "example.org", UserAgent: "curl/8"}, target, status)
 		}
 		refused := 0
 		for i := range v.count {
-			now := start.Add(time.Duration(i) * v.every)
+			now := begin.Add(time.Duration(i) * v.every)
 			if ask(now, v.addr, v.method, v.target(i), v.status) == fairshare.Refuse {
 				refused++
 			}
