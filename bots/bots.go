@@ -58,6 +58,7 @@ var categories = []Category{
 	{"archive", "web archives and site copiers"},
 	{"academic", "research"},
 	{"scanner", "security scanners and censuses of hosts, wanted or not"},
+	{"exploit", "tools that look for holes and say so, and attacks that stand in the user agent itself"},
 	{"fetcher", "one page at a time because somebody asked: webhooks, tools, translators"},
 	{"tool", "programs for the command line and developers' tools: curl, wget, git, Postman"},
 	{"library", "HTTP libraries and language runtimes that name nobody"},

@@ -97,6 +97,22 @@ func TestWhoIsSteered(t *testing.T) {
 	}
 }
 
+// The tools of an attack have one category to be blocked by, what only counts
+// hosts is in another.
+func TestExploitIsACategory(t *testing.T) {
+	for userAgent, want := range map[string]bool{
+		"Mozilla/5.00 (Nikto/2.1.6)": true, "sqlmap/1.7": true, "WPScan v3.8": true, "Mozilla/5.0 zgrab/0.x": true, "Hello, World": true,
+		"gobuster/3.1": true, "Mozilla/5.0 (compatible; Nmap Scripting Engine; https://nmap.org/book/nse.html)": true,
+		"() { :;}; /bin/sh": true, "${jndi:ldap://x}": true,
+		"Mozilla/5.0 (compatible; CensysInspect/1.1; +https://about.censys.io/)": false, "SSL Labs": false, "curl/8.5.0": false,
+	} {
+		b, _ := BuiltIn().Recognise(userAgent)
+		if b == nil || slices.Contains(b.Categories, "exploit") != want {
+			t.Errorf("Recognise(%q) = %+v, want exploit %v", userAgent, b, want)
+		}
+	}
+}
+
 func TestTableIsSmall(t *testing.T) {
 	if size := BuiltIn().automaton.size(); size > 4<<20 {
 		t.Errorf("the automaton takes %d bytes, want at most 4 MiB", size)
