@@ -2,17 +2,18 @@ package fairshare
 
 import "strings"
 
-// A pathSet is the compiled patterns of a path. Most of them are whole paths
-// or name an extension, "*.css": both are found at once, however many there
-// are.
+// A pathSet is the compiled patterns of a path. Most of them are whole paths,
+// name an extension, "*.css", or how a path ends, "*/login.php": these are
+// found at once, however many there are.
 type pathSet struct {
 	exact      map[string]bool
-	extensions map[string]bool // what stands behind the last dot
+	extensions map[string]bool     // what stands behind the last dot
+	ends       map[string][]string // what stands behind the last slash → ends with at least that slash
 	rest       []pattern
 }
 
 func newPathSet(texts []string) (*pathSet, error) {
-	set := &pathSet{exact: map[string]bool{}, extensions: map[string]bool{}}
+	set := &pathSet{exact: map[string]bool{}, extensions: map[string]bool{}, ends: map[string][]string{}}
 	for _, s := range texts {
 		switch extension, found := strings.CutPrefix(s, "*."); {
 		case strings.HasPrefix(s, regexpMark):
@@ -21,6 +22,10 @@ func newPathSet(texts []string) (*pathSet, error) {
 			continue
 		case !strings.Contains(s, "*"):
 			set.exact[s] = true
+			continue
+		case strings.LastIndexByte(s, '*') == 0 && strings.Contains(s, "/"):
+			name := s[strings.LastIndexByte(s, '/')+1:]
+			set.ends[name] = append(set.ends[name], s[1:])
 			continue
 		}
 		p, err := newPattern(s, glob)
@@ -36,6 +41,13 @@ func (set *pathSet) match(path string) bool {
 	if len(set.extensions) > 0 {
 		if dot := strings.LastIndexByte(path, '.'); dot >= 0 && set.extensions[path[dot+1:]] {
 			return true
+		}
+	}
+	if len(set.ends) > 0 {
+		for _, end := range set.ends[path[strings.LastIndexByte(path, '/')+1:]] {
+			if strings.HasSuffix(path, end) {
+				return true
+			}
 		}
 	}
 	return len(set.exact) > 0 && set.exact[path] || matchAny(set.rest, path, "")

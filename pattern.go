@@ -86,7 +86,7 @@ func (p *pattern) match(s, folded string) bool {
 	case globFold:
 		return p.fits(folded)
 	case equalFold:
-		return strings.EqualFold(s, p.parts[0])
+		return s == p.parts[0] || !differ(s, p.parts[0]) && strings.EqualFold(s, p.parts[0])
 	case anyValue:
 		if p.parts[0] == "*" {
 			return true
@@ -96,6 +96,12 @@ func (p *pattern) match(s, folded string) bool {
 		return s == ""
 	}
 	return strings.Contains(folded, p.parts[0])
+}
+
+// differ reports whether the first letters of two texts are of ASCII and not
+// the same in any case: most methods and names are told apart by that.
+func differ(s, t string) bool {
+	return s != "" && t != "" && s[0] < 0x80 && t[0] < 0x80 && s[0]|0x20 != t[0]|0x20
 }
 
 // fits matches a glob. Taking the first place for each part is enough, since

@@ -59,6 +59,9 @@ func FuzzGlob(f *testing.F) {
 	f.Add("*.", "a.")
 	f.Add("*.a.b", "x.a.b")
 	f.Add("*.css", "a.b.css")
+	f.Add("*/b.php", "/a/b.php")
+	f.Add("*.git/x", "/a.git/x")
+	f.Add("*/", "/a/")
 	f.Fuzz(func(t *testing.T, glob, s string) {
 		if strings.HasPrefix(glob, regexpMark) || len(glob) > 20 || len(s) > 40 {
 			return
