@@ -12,8 +12,8 @@ import (
 type Names interface {
 	// Confirmed returns the names of an address that lead back to it, lower
 	// case, without a final dot. It never waits: not known means that nobody has
-	// asked yet, or that the DNS has not answered. Known without names means
-	// that it has, and none is confirmed.
+	// asked yet, or that the DNS has not answered, at least about other names.
+	// Known without names means that it has, and none is confirmed.
 	Confirmed(addr netip.Addr) (names []string, known bool)
 }
 
@@ -137,10 +137,10 @@ func (v *Verifier) verify(b *Bot, addr netip.Addr, names Names) (fairshare.BotSt
 	}
 	if len(c.domains) > 0 && names != nil {
 		switch confirmed, known := names.Confirmed(addr); {
-		case !known:
-			return fairshare.Pending, nameUnknown
 		case c.fits(confirmed):
 			return fairshare.Verified, nameFits
+		case !known: // not all of them
+			return fairshare.Pending, nameUnknown
 		}
 		return fairshare.Forged, nameDiffers
 	}

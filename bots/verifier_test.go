@@ -115,6 +115,20 @@ func TestNamesAnswerWhereRangesDoNot(t *testing.T) {
 	}
 }
 
+// partly has confirmed one name and waits for others.
+type partly string
+
+func (p partly) Confirmed(netip.Addr) ([]string, bool) { return []string{string(p)}, false }
+
+func TestOneConfirmedNameIsEnough(t *testing.T) {
+	for name, want := range map[string]fairshare.BotState{"crawl-1.googlebot.com": fairshare.Verified, "host.example.org": fairshare.Pending} {
+		v := NewVerifier(Options{Ranges: snapshot, Names: partly(name)})
+		if got := v.Look(addr("192.0.2.1"), googlebotUA); got.State != want {
+			t.Errorf("with %s, and others unknown: %v, want %v", name, got.State, want)
+		}
+	}
+}
+
 func TestOnlyClaimsThatNeedItAreAskedAbout(t *testing.T) {
 	names := &dns{}
 	v := NewVerifier(Options{Ranges: snapshot, Names: names})

@@ -57,11 +57,29 @@ func openLists(ctx context.Context, file *policyfile.File, how listing) (*prefix
 	if err == nil {
 		return keeper, nil
 	}
-	err = fmt.Errorf("%s: %w", file.Name, err)
-	if broken := (*prefixes.ParseError)(nil); errors.As(err, &broken) {
-		return nil, &hintError{err, broken.Hint()}
+	return nil, listFaults(file, err)
+}
+
+// listFaults returns what is wrong with lists as faults of the policy, each
+// where the list is named.
+func listFaults(file *policyfile.File, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return fmt.Errorf("%s: %w", file.Name, err)
 	}
-	return nil, err
+	var faults []error
+	for _, err := range joined.Unwrap() {
+		where, hint := "", ""
+		if source := (*prefixes.SourceError)(nil); errors.As(err, &source) {
+			i := slices.IndexFunc(file.Sources, func(s policyfile.Source) bool { return s.Name == source.Name })
+			where = file.Sources[i].File
+		}
+		if broken := (*prefixes.ParseError)(nil); errors.As(err, &broken) {
+			hint = broken.Hint()
+		}
+		faults = append(faults, file.Fault(where, err, hint))
+	}
+	return errors.Join(faults...)
 }
 
 // beneath returns a folder in the state directory, "" when there is none.

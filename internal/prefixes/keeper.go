@@ -173,8 +173,19 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 
 // named says which list an error is about.
 func (k *Keeper) named(s *source, err error) error {
-	return fmt.Errorf("%s %s: %w", k.options.What, s.Name, err)
+	return &SourceError{Name: s.Name, What: k.options.What, Err: err}
 }
+
+// A SourceError is about one source.
+type SourceError struct {
+	Name string
+	What string // Options.What
+	Err  error
+}
+
+func (e *SourceError) Error() string { return fmt.Sprintf("%s %s: %v", e.What, e.Name, e.Err) }
+
+func (e *SourceError) Unwrap() error { return e.Err }
 
 // check reports what makes no sense, and fills in what is left to us.
 func (s *source) check() error {
