@@ -273,7 +273,7 @@ func (r *Ranges) open(ctx context.Context, o Refresh) (*prefixes.Keeper, error) 
 	loading := true
 	keeper, err := prefixes.Open(ctx, prefixes.Options{
 		Sources: sources, Folder: o.Folder, Later: true,
-		What: "ranges of", Log: o.Log, Agent: o.Agent, Transport: o.Transport, MaxSize: maxRangesSize,
+		What: "ranges of", Without: "what is built in stays in use", Log: o.Log, Agent: o.Agent, Transport: o.Transport, MaxSize: maxRangesSize,
 		Check: checkRanges,
 		Change: func(u prefixes.Update) {
 			r.mu.Lock()

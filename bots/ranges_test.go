@@ -226,7 +226,7 @@ func TestRefresh(t *testing.T) {
 		if set := setNamed(t, r, "gptbot"); !set.Refreshed || set.Prefixes != 1 || !set.At.Equal(time.Now()) || set.Problem != "" {
 			t.Errorf("%+v", set)
 		}
-		if set := setNamed(t, r, "googlebot"); set.Refreshed || set.Prefixes != 65 || set.At.Year() != 2026 || !strings.Contains(set.Problem, "status 500") {
+		if set := setNamed(t, r, "googlebot"); set.Refreshed || set.Prefixes != 65 || set.At.Year() != 2026 || !strings.HasSuffix(set.Problem, ": status 500; what is built in stays in use") {
 			t.Errorf("%+v", set)
 		}
 

@@ -90,7 +90,7 @@ func (k *Keeper) Reload() error {
 			continue
 		}
 		if err := k.readFile(s, now); err != nil {
-			errs = append(errs, k.named(s, fmt.Errorf("file %s: %w; %s", s.File, err, s.stays())))
+			errs = append(errs, k.named(s, fmt.Errorf("file %s: %w; %s", s.File, err, k.stays(s))))
 			continue
 		}
 		k.over(s, "file", s.File+" is well again")
@@ -124,7 +124,7 @@ func (k *Keeper) look(s *source, now time.Time) {
 	info, err := os.Stat(s.File)
 	if err != nil {
 		s.file, s.seen = fileStamp{}, fileStamp{}
-		k.trouble(s, problem{kind: "file", text: fmt.Sprintf("file %s: %v; %s", s.File, bare(err), s.stays())})
+		k.trouble(s, problem{kind: "file", text: fmt.Sprintf("file %s: %v; %s", s.File, bare(err), k.stays(s))})
 		return
 	}
 	stamp := fileStamp{info}
@@ -155,7 +155,7 @@ func (k *Keeper) look(s *source, now time.Time) {
 		}
 	}
 	if err != nil {
-		k.trouble(s, problem{kind: "file", text: fmt.Sprintf("file %s: %v; %s", s.File, err, s.stays())})
+		k.trouble(s, problem{kind: "file", text: fmt.Sprintf("file %s: %v; %s", s.File, err, k.stays(s))})
 		return
 	}
 	if len(s.problems) == 0 && s.sum != before {

@@ -56,6 +56,7 @@ type Options struct {
 	Later  bool   // Open asks no URL; Run does, at once where there is no copy
 
 	What      string            // what messages call a source; "": list
+	Without   string            // what they say of one without a version; "": it is empty until it answers
 	Log       func(string)      // one line for each problem, and one when it is over; nil: nobody
 	Agent     string            // User-Agent of fetches; "": fairshare
 	MaxSize   int               // of a list in bytes, unpacked; 0: MaxSize
@@ -120,6 +121,9 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 	k := &Keeper{options: o, client: newClient(o.Transport)}
 	if k.options.What == "" {
 		k.options.What = "list"
+	}
+	if k.options.Without == "" {
+		k.options.Without = "it is empty until it answers"
 	}
 	if k.options.MaxSize == 0 {
 		k.options.MaxSize = MaxSize
@@ -265,7 +269,7 @@ func (k *Keeper) fetch(ctx context.Context, s *source) {
 	}
 	if err != nil {
 		s.due = now.Add(max(s.retry(), min(got.retryAfter, s.Every)))
-		k.trouble(s, problem{kind: "fetch", text: fmt.Sprintf("%s: %v; %s", s.from, err, s.stays()), reason: err.Error()})
+		k.trouble(s, problem{kind: "fetch", text: fmt.Sprintf("%s: %v; %s", s.from, err, k.stays(s)), reason: err.Error()})
 		k.mu.Unlock()
 		return
 	}
@@ -340,9 +344,9 @@ func (k *Keeper) take(s *source, u Update, raw []byte) error {
 }
 
 // stays says what goes on in spite of a problem.
-func (s *source) stays() string {
+func (k *Keeper) stays(s *source) string {
 	if !s.held {
-		return "it is empty until it answers"
+		return k.options.Without
 	}
 	return fmt.Sprintf("the %s of %s stay in use", count(s.prefixes), s.at.UTC().Format("2006-01-02 15:04 UTC"))
 }
