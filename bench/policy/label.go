@@ -59,7 +59,7 @@ var (
 	feedPath  = regexp.MustCompile(`(?i)(feed|rss|atom|\.xml$|robots\.txt$|ads\.txt$)`)
 	// injection is what is tried on parameters.
 	injection  = regexp.MustCompile(`union[\s+/*]+(all[\s+/*]+)?select|\b(or|and)[\s+]+['"]?\w+['"]?[\s+]*=[\s+]*['"]?\w+['"]?($|[\s+]*(--|#))|/plugins/[^/]+/[^/]*(upload|ajax|download|destination|fm)[^/]*\.php`)
-	tools      = regexp.MustCompile(`(?i)sqlmap|nikto|nmap|masscan|zgrab|nuclei|wpscan|w3af|acunetix|netsparker|nessus|openvas|dirbuster|gobuster|feroxbuster|wfuzz|ffuf|zmeu|muieblackcat|jorgee|morfeus|havij|arachni|skipfish|fimap|whatweb|l9explore|l9tcpid|leakix|xfa1|hello,? world`)
+	tools      = regexp.MustCompile(`(?i)sqlmap|nikto|nmap|masscan|zgrab|nuclei|wpscan|w3af|acunetix|netsparker|nessus|openvas|dirbuster|gobuster|feroxbuster|wfuzz|ffuf|zmeu|muieblackcat|jorgee|morfeus|havij|arachni|skipfish|fimap|whatweb|l9explore|l9tcpid|leakix|xfa1|hello,? world|netsystemsresearch|censys|expanse`)
 	claims     = regexp.MustCompile(`(?i)bot\b|bot[/_;-]|crawl|spider|slurp|archiv|https?://|@|fetch|scrapy|preview|facebookexternal|whatsapp|wordpress|java/|http|curl|wget|python|libwww|perl|ruby|go-|okhttp|axios|node|synapse`)
 	crawls     = regexp.MustCompile(`(?i)bot\b|bot[/_;-]|crawl|spider|slurp|archiver|https?://`)
 	readers    = regexp.MustCompile(`(?i)feed|rss|reader|jetmon|jetpack|uptime|monitor|pingdom|wordpress/|internal dummy|statuscake|newrelic|site24|icinga|nagios|check_http|mastodon|activitypub|podcast`)
@@ -175,7 +175,7 @@ func (c *client) label(logged accesslog.Fields) label {
 	switch {
 	case c.own > 0 && part(c.own) > 0.3 || strings.Contains(c.agent, "internal dummy"):
 		return machine
-	case c.forged > 0 && part(c.forged) > 0.5:
+	case c.forged > 0:
 		return forger
 	case c.writes+c.logins >= 5 && c.writes >= 2 && c.assets == 0 && part(c.posts) > 0.05 && len(c.paths) < 50:
 		return spammer
@@ -189,7 +189,9 @@ func (c *client) label(logged accesslog.Fields) label {
 		return guesser
 	case failed >= 1 && c.assets == 0 && part(c.logins) >= 0.3 && !readers.MatchString(c.agent):
 		return guesser
-	case c.writes >= 5 && c.assets == 0 && part(c.writes) > 0.2 && len(c.paths) < 20:
+	case failed >= 1 && c.assets < 5 && part(c.logins) >= 0.15 && !readers.MatchString(c.agent):
+		return guesser
+	case c.writes >= 5 && c.assets <= 1 && part(c.writes) > 0.2 && len(c.paths) < 20:
 		return spammer
 	case readers.MatchString(c.agent):
 		return machine

@@ -2,7 +2,8 @@
 // to visitors, crawlers and machines, who are to pass, and to scanners,
 // guessers, spammers and forgers, who are to be stopped. It runs `fairshare
 // replay --verdicts` over each log alone, labels each client from all that it
-// did, and prints a table.
+// did, and prints a table: of each log and label how many requests there were,
+// which part of them was stopped, and of how many clients some were.
 //
 //	go run ./policy [-c POLICY] [-labels FILE] [-show LABEL] LOG…
 //
@@ -18,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +27,8 @@ import (
 	"strconv"
 	"strings"
 
+	"fairshare"
+	"fairshare/bots"
 	"fairshare/internal/accesslog"
 )
 
@@ -56,10 +60,15 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("| log | clients | who | requests | stopped | clients it happened to |\n|---|---:|---|---:|---:|---:|")
+	fmt.Print("| log |")
+	for _, l := range labels {
+		fmt.Printf(" %ss |", l)
+	}
+	fmt.Println("\n|---|" + strings.Repeat("---:|", len(labels)))
+	verifier := bots.NewVerifier(bots.Options{})
 	var all totals
 	for _, path := range flag.Args() {
-		clients, logged, err := measure(*program, *policy, path, filepath.Join(dir, "verdicts.tsv"))
+		clients, logged, err := measure(verifier, *program, *policy, path, filepath.Join(dir, "verdicts.tsv"))
 		if err != nil {
 			log.Fatalf("%s: %v", path, err)
 		}
@@ -103,18 +112,24 @@ func (t *totals) add(l label, c *client) {
 	}
 }
 
+// print writes a row: of each label how many requests there were, which part
+// of them was stopped, and of how many clients some were.
 func (t totals) print(name string) {
+	fmt.Printf("| %s |", name)
 	for _, l := range labels {
-		if s := t[l]; s != nil {
-			fmt.Printf("| %s | %d | %s | %d | %s | %d |\n", name, s.clients, l, s.requests, percent(s.stopped, s.requests), s.hurt)
+		if s := t[l]; s == nil {
+			fmt.Print(" |")
+		} else if s.stopped == 0 {
+			fmt.Printf(" %d: 0 |", s.requests)
+		} else {
+			fmt.Printf(" %d: %s, %d of %d |", s.requests, percent(s.stopped, s.requests), s.hurt, s.clients)
 		}
 	}
+	fmt.Println()
 }
 
 func percent(part, whole int) string {
 	switch p := 100 * float64(part) / float64(whole); {
-	case part == 0:
-		return "0"
 	case p < 0.1:
 		return fmt.Sprintf("%.4f %%", p)
 	default:
@@ -122,8 +137,19 @@ func percent(part, whole int) string {
 	}
 }
 
+// forged reports whether a client says to be a crawler of a search engine whose
+// addresses are published, and has another.
+func forged(verifier *bots.Verifier, client, userAgent string) bool {
+	addr, err := netip.ParseAddr(client)
+	if err != nil {
+		return false
+	}
+	bot := verifier.Look(addr, userAgent)
+	return bot.State == fairshare.Forged && slices.Contains(bot.Categories, "search")
+}
+
 // measure replays one log and returns its clients.
-func measure(program, policy, path, verdicts string) (map[string]*client, accesslog.Fields, error) {
+func measure(verifier *bots.Verifier, program, policy, path, verdicts string) (map[string]*client, accesslog.Fields, error) {
 	args := []string{"replay", "--verdicts", verdicts, "--json", path}
 	if policy != "" {
 		args = slices.Insert(args, 1, "-c", policy)
@@ -167,7 +193,7 @@ func measure(program, policy, path, verdicts string) (map[string]*client, access
 				clients[strings.Clone(cells[2])] = c
 			}
 			e.Target, e.UserAgent = strings.Clone(e.Target), strings.Clone(e.UserAgent)
-			c.add(e, false)
+			c.add(e, forged(verifier, cells[2], e.UserAgent))
 			if cells[3] != "allow" {
 				c.stopped++
 				c.rules[cells[4]]++
