@@ -17,6 +17,7 @@ import (
 type botCmd struct {
 	Policy    string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file whose bots and DNS server are used."`
 	Addr      string `placeholder:"ADDR" help:"The client's address: is it what it claims to be? The DNS may be asked."`
+	State     string `placeholder:"DIR" help:"Folder of serve, with copies of published ranges."`
 	UserAgent string `arg:"" name:"user-agent" help:"The user agent; - reads one a line from standard input and writes its name, its category and itself, with tabs between."`
 
 	addr netip.Addr
@@ -65,7 +66,7 @@ func (c *botCmd) Run(env *environment) error {
 		return tellFaults(env.stderr, err)
 	}
 	defer who.close(nil)
-	if state, err := stateDir(""); err == nil && file.Bots.Refresh > 0 {
+	if state, err := stateDir(c.State); err == nil && file.Bots.Refresh > 0 {
 		if err := who.ranges.Load(bots.Refresh{Folder: beneath(state, "ranges")}); err != nil {
 			fmt.Fprintf(env.stderr, wordsPrefix+"%v\n", err)
 		}
@@ -123,8 +124,10 @@ func tellBots(w io.Writer, r io.Reader, table *bots.Table) error {
 			}
 			fmt.Fprintf(out, "%s\t%s\t%s\n", name, category, userAgent) // out keeps its first error
 		}
-		if err != nil {
-			return out.Flush()
+		if err != nil || in.Buffered() == 0 { // whoever writes the lines one by one waits for this
+			if failed := out.Flush(); err != nil || failed != nil {
+				return failed
+			}
 		}
 	}
 }

@@ -80,6 +80,7 @@ func newSite(ctx context.Context, file *policyfile.File, terms siteTerms, old *s
 
 // start keeps lists and ranges up to date until stop.
 func (st *site) start(terms siteTerms) {
+	st.who.use()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	if st.lists != nil {

@@ -83,6 +83,8 @@ func (c *checkCmd) try(env *environment, file *policyfile.File, who *who) error 
 	if err != nil {
 		return err
 	}
+	var asked unasked
+	req.Lookups = &asked
 	verdict, err := guard.Decide(env.ctx, req)
 	if err != nil {
 		return err
@@ -95,8 +97,18 @@ func (c *checkCmd) try(env *environment, file *policyfile.File, who *who) error 
 	if verdict.Enforced() == fairshare.Allow && !proxy.HasHost(file.Hosts, req.Host) {
 		fmt.Fprintf(env.stdout, "then 421: %q is not among hosts\n", req.Host)
 	}
+	if bool(asked) || req.Bot.State == fairshare.Pending {
+		fmt.Fprintf(env.stdout, "the DNS was not asked about %s: what it alone can tell does not hold here\n", req.Addr)
+	}
 	return guard.Settle(env.ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
 }
+
+// An unasked is Lookups that know nothing. It tells whether they were asked.
+type unasked bool
+
+func (u *unasked) Hostnames(netip.Addr) []string { *u = true; return nil }
+
+func (u *unasked) Listed(string, netip.Addr) []netip.Addr { *u = true; return nil }
 
 // tellStep writes one rule's part: whether it held, why, and what follows.
 func tellStep(w io.Writer, rule *fairshare.Rule, step fairshare.Step) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync/atomic"
 
 	"fairshare"
 	"fairshare/bots"
@@ -21,7 +22,13 @@ type who struct {
 	lookups  *lookup.Resolver // nil: the DNS is not asked
 	terms    lookup.Options   // of lookups
 	verifier *bots.Verifier
+
+	wanted hostTest                  // which host names the site looks for
+	prefer *atomic.Pointer[hostTest] // those that lookups prefers; shared with lookups
 }
+
+// A hostTest tells some host names from all others.
+type hostTest func(host string) bool
 
 // newWho returns what a policy file asks for. With dns, names and lists are
 // asked of the DNS; log is told of it, a line at a time. What an older one
@@ -32,6 +39,7 @@ func newWho(file *policyfile.File, dns bool, log func(string), old *who) (*who, 
 	if w.table, err = botTable(file.Beside(file.Bots.Table)); err != nil {
 		return nil, err
 	}
+	w.wanted = wanted(w.table, &file.Policy)
 	if old != nil {
 		w.ranges = old.ranges
 	} else {
@@ -45,10 +53,13 @@ func newWho(file *policyfile.File, dns bool, log func(string), old *who) (*who, 
 	switch {
 	case !dns:
 	case old != nil && old.lookups != nil && reflect.DeepEqual(old.terms, w.terms):
-		w.lookups = old.lookups
+		w.lookups, w.prefer = old.lookups, old.prefer
 	default:
+		prefer := new(atomic.Pointer[hostTest])
+		prefer.Store(&w.wanted)
+		w.prefer = prefer
 		terms := w.terms
-		terms.Log, terms.Prefer = log, wanted(w.table, &file.Policy)
+		terms.Log, terms.Prefer = log, func(host string) bool { return (*prefer.Load())(host) }
 		if w.lookups, err = lookup.New(terms); err != nil {
 			return nil, fmt.Errorf("dns: %w", err)
 		}
@@ -58,6 +69,14 @@ func newWho(file *policyfile.File, dns bool, log func(string), old *who) (*who, 
 	}
 	w.verifier = bots.NewVerifier(opts)
 	return w, nil
+}
+
+// use has the look-ups prefer the host names that the site looks for, if they
+// were begun for another one.
+func (w *who) use() {
+	if w.prefer != nil {
+		w.prefer.Store(&w.wanted)
+	}
 }
 
 // asks returns what rules ask about addresses, nil when the DNS is not asked.
@@ -142,7 +161,7 @@ func readKey(path string) (string, error) {
 
 // wanted tells the host names that a site looks for, those of verified bots
 // and of its policy, from all others.
-func wanted(table *bots.Table, policy *fairshare.Policy) func(host string) bool {
+func wanted(table *bots.Table, policy *fairshare.Policy) hostTest {
 	domains := map[string]bool{}
 	for b := range table.Bots {
 		for _, d := range b.Domains {

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"fairshare/bots"
+	"fairshare/policyfile"
+)
+
+// A published answers for one URL; all others cannot be reached.
+type published struct{ url, body string }
+
+func (p published) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.String() != p.url {
+		return nil, errors.New("nobody is reached")
+	}
+	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Body: io.NopCloser(strings.NewReader(p.body)), Request: r}, nil
+}
+
+// The bot command knows the ranges that serve has kept in its folder.
+func TestBotReadsTheFolderOfServe(t *testing.T) {
+	state := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	refresh := bots.Refresh{
+		Folder:    filepath.Join(state, "ranges"),
+		Transport: published{"https://openai.com/gptbot.json", `{"prefixes":[{"ipv4Prefix":"192.0.2.0/24"}]}`},
+	}
+	ranges, done := bots.NewRanges(), make(chan error, 1)
+	go func() { done <- ranges.Run(ctx, refresh) }()
+	kept := func() bool {
+		files, err := filepath.Glob(filepath.Join(refresh.Folder, "gptbot.copy"))
+		return err == nil && len(files) == 1
+	}
+	for !kept() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond) // nothing tells when a copy is kept
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	policy := writeFile(t, "site.yaml", "bots: {refresh: 24h}\ndns: {server: 127.0.0.1:1}\nrules: []\n")
+	for folder, want := range map[string]string{state: "gptbot (ai): verified\n", t.TempDir(): "gptbot (ai): forged\n"} {
+		var stdout, stderr bytes.Buffer
+		env := &environment{ctx: t.Context(), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
+		if code := run([]string{"bot", "-c", policy, "--state", folder, "GPTBot/1.2", "--addr", "192.0.2.1"}, env); code != 0 || !strings.HasPrefix(stdout.String(), want) {
+			t.Errorf("%d\n%s%s", code, stdout.String(), stderr.String())
+		}
+	}
+}
+
+// Who writes user agents one by one has each answer before the next.
+func TestBotAnswersEachLine(t *testing.T) {
+	in, ask := io.Pipe()
+	answers, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- tellBots(out, in, bots.BuiltIn()) }()
+	buf := make([]byte, 100)
+	for range 2 {
+		if _, err := io.WriteString(ask, "curl/8\n"); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := answers.Read(buf); err != nil || string(buf[:n]) != "curl\ttool\tcurl/8\n" {
+			t.Fatalf("%q, %v", buf[:n], err)
+		}
+	}
+	ask.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// Look-ups that outlive a reload prefer the host names of the new policy, and
+// go on with those of the old one while the new one is not in use.
+func TestReloadPrefersTheHostsOfTheNewPolicy(t *testing.T) {
+	parse := func(text string) *policyfile.File {
+		t.Helper()
+		file, err := policyfile.Parse("site.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	old, err := newWho(parse("dns: {server: 127.0.0.1:1}\nrules: []\n"), true, func(string) {}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.close(nil)
+	now, err := newWho(parse("dns: {server: 127.0.0.1:1}\nrules:\n  - {name: ours, match: {addr: 192.0.2.0/24, not: {hostname: '*.example.org'}}, block: true}\n"), true, func(string) {}, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now.lookups != old.lookups {
+		t.Fatal("what is known was forgotten")
+	}
+	check := func(when string, host string, want bool) {
+		t.Helper()
+		if got := (*now.prefer.Load())(host); got != want {
+			t.Errorf("%s: %s is preferred: %v", when, host, got)
+		}
+	}
+	check("before", "a.example.org", false)
+	check("before", "crawl-1.googlebot.com", true)
+	now.use()
+	check("in use", "a.example.org", true)
+	check("in use", "a.example.net", false)
+	check("in use", "crawl-1.googlebot.com", true)
+}
