@@ -54,16 +54,16 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// readCopy takes over the copy that is kept of a URL's answer, and reports
-// whether there was a good one.
-func (k *Keeper) readCopy(s *source, now time.Time) bool {
+// readCopy takes over the copy that is kept of a URL's answer, if there is a
+// good one.
+func (k *Keeper) readCopy(s *source, now time.Time) {
 	if k.folder == "" {
-		return false
+		return
 	}
 	file := k.copyFile(s)
 	data, stamp, err := load(file, k.options.MaxSize+maxHeader)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return false
+		return
 	}
 	var header copyHeader
 	var body []byte
@@ -71,7 +71,7 @@ func (k *Keeper) readCopy(s *source, now time.Time) bool {
 		header, body, err = splitCopy(data)
 	}
 	if err == nil && header.URL != digest([]byte(s.URL)) {
-		return false // of the URL that stood in the policy before
+		return // of the URL that stood in the policy before
 	}
 	u := Update{Name: s.Name, At: header.Fetched}
 	if err == nil {
@@ -85,14 +85,13 @@ func (k *Keeper) readCopy(s *source, now time.Time) bool {
 	}
 	if err != nil {
 		k.log(s, fmt.Sprintf("its copy %s is not used: %v", file, err))
-		return false
+		return
 	}
 	s.validators = header.validators
 	asked := stamp.info.ModTime()
 	if s.due = asked.Add(s.pause()); asked.After(now) {
 		s.due = now // a clock was wrong, then or now
 	}
-	return true
 }
 
 var errDamaged = errors.New("it is damaged")

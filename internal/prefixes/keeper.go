@@ -52,6 +52,10 @@ type Options struct {
 	// those that are empty while the one in use is not, are refused anyway.
 	Check func(Update) error
 
+	// Had is what was in use of a URL before. Where no copy is as new, it stays
+	// until the URL answers. nil: nothing.
+	Had func(Source) (u Update, had bool)
+
 	Folder string // where answers of URLs are kept, made when missing; "": nowhere
 	Later  bool   // Open asks no URL; Run does, at once where there is no copy
 
@@ -111,9 +115,10 @@ type problem struct {
 // that reaches nobody shall not say so for each of fifty lists.
 const maxAlike = 3
 
-// Open loads all lists: files, and copies of what URLs answered before. A URL
-// without a copy is asked now (all at once, ten seconds at most) unless
-// Options.Later is set; its list is empty if that fails, which is logged.
+// Open loads all lists: files, and copies of what URLs answered before, or what
+// Options.Had knows of these. A URL of which there is neither is asked now (all
+// at once, ten seconds at most) unless Options.Later is set; its list is empty
+// if that fails, which is logged.
 //
 // The error joins all files that are missing or broken, and sources that make
 // no sense. Close is not needed; Run keeps the lists up to date.
@@ -155,9 +160,12 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 			if err := k.readFile(s, now); err != nil {
 				errs = append(errs, k.named(s, fmt.Errorf("file %s: %w", s.File, err)))
 			}
-		case !k.readCopy(s, now):
-			s.due = now
-			missing = append(missing, s)
+		default:
+			k.readCopy(s, now)
+			if !k.takeOver(s, now) {
+				s.due = now
+				missing = append(missing, s)
+			}
 		}
 	}
 	if len(errs) > 0 {
@@ -341,6 +349,18 @@ func (k *Keeper) take(s *source, u Update, raw []byte) error {
 		k.options.Change(u)
 	}
 	return nil
+}
+
+// takeOver goes on with what was in use before if that is newer than what the
+// source has, and reports whether the source has something.
+func (k *Keeper) takeOver(s *source, now time.Time) bool {
+	if k.options.Had == nil {
+		return s.held
+	}
+	if u, had := k.options.Had(s.Source); had && u.At.After(s.at) && k.take(s, u, nil) == nil {
+		s.validators, s.due = validators{}, now
+	}
+	return s.held
 }
 
 // stays says what goes on in spite of a problem.

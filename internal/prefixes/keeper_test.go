@@ -388,6 +388,43 @@ func TestLaterAsksNobodyAtStart(t *testing.T) {
 	})
 }
 
+// What was in use before stays where no copy could be kept, and goes before an
+// older copy; the URL is asked at once, but not waited for.
+func TestWhatWasInUseStaysWithoutACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		folder := t.TempDir()
+		source := Source{Name: "drop", URL: "https://lists.example/"}
+		server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n"), status(500), status(500), text("192.0.2.3\n")}}
+		var n notebook
+		options := n.options(Options{Sources: []Source{source}, Transport: server, Folder: folder})
+		if _, err := Open(t.Context(), options); err != nil {
+			t.Fatal(err)
+		}
+		n.expect(t, "first", "192.0.2.1/32")
+
+		time.Sleep(time.Hour)
+		at := time.Now()
+		options.Had = func(s Source) (Update, bool) {
+			return Update{Name: s.Name, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/32")}, At: at}, s.URL == source.URL
+		}
+		for _, options.Folder = range []string{folder, ""} {
+			if _, err := Open(t.Context(), options); err != nil {
+				t.Fatal(err)
+			}
+			n.expect(t, "folder "+options.Folder, "192.0.2.2/32")
+		}
+		k, err := Open(t.Context(), options)
+		if err != nil || len(server.asked()) != 1 {
+			t.Errorf("%v, asked %d times", err, len(server.asked()))
+		}
+		running(t, k)
+		synctest.Wait()
+		n.expect(t, "dead", "192.0.2.2/32", "list drop: https://lists.example: status 500; the 1 prefix of 2000-01-01 01:00 UTC stay in use")
+		time.Sleep(time.Hour)
+		n.expect(t, "alive", "192.0.2.3/32", "list drop: https://lists.example answers again: 1 prefix")
+	})
+}
+
 func TestCheckCanRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n"), text("192.0.2.66\n")}}
