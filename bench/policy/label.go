@@ -180,7 +180,7 @@ func (c *client) label(logged accesslog.Fields) label {
 	case c.writes+c.logins >= 5 && c.writes >= 2 && c.assets == 0 && part(c.posts) > 0.05 && len(c.paths) < 50:
 		return spammer
 	case c.probes >= 3 && part(c.probes) > 0.03, c.probes >= 1 && part(c.probes) >= 0.5,
-		c.lost >= 8 && part(c.lost) > 0.5 && !says && len(c.paths) >= 5:
+		c.lost >= 8 && part(c.lost) > 0.5 && !says && len(c.paths) >= 10:
 		if failed > 5 && part(c.logins) > 0.5 {
 			return guesser
 		}

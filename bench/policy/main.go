@@ -35,7 +35,7 @@ import (
 func main() {
 	log.SetFlags(0)
 	policy := flag.String("c", "", "policy file; the built-in policy without one")
-	known := flag.String("labels", "", "file of labels that are known")
+	known := flag.String("labels", filepath.Join("policy", "labels.tsv"), "file of labels that are known")
 	show := flag.String("show", "", "list the clients of this label that were stopped, or that were not if they should be")
 	program := flag.String("fairshare", "", "the program; built from the folder above without")
 	flag.Parse()
@@ -62,7 +62,11 @@ func main() {
 	}
 	fmt.Print("| log |")
 	for _, l := range labels {
-		fmt.Printf(" %ss |", l)
+		if l == unclear {
+			fmt.Print(" unclear |")
+		} else {
+			fmt.Printf(" %ss |", l)
+		}
 	}
 	fmt.Println("\n|---|" + strings.Repeat("---:|", len(labels)))
 	verifier := bots.NewVerifier(bots.Options{})
