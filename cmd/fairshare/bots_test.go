@@ -277,6 +277,25 @@ lists: {drop: {file: %q}, fetched: {url: %q, every: 1h}}
 	}
 }
 
+// A reload while a URL does not answer keeps its list, though no copy of it
+// could be kept.
+func TestReloadKeepsListsWithoutCopies(t *testing.T) {
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "198.51.100.0/24\n") }))
+	defer source.Close()
+	policy := fmt.Sprintf("upstream: %s\nlists: {fetched: {url: %q, every: 1h}}\n%srules:\n  - {name: listed, match: {addr: fetched}, block: true}\n", echo(t).URL, source.URL, behindLoopback)
+	p := startProcess(t, policy, "--state", writeFile(t, "file", "no folder"))
+	for _, when := range []string{"before", "after"} {
+		if got := askFrom(t, "http://"+p.addr+"/", "198.51.100.9").StatusCode; got != 403 {
+			t.Errorf("%s: %d", when, got)
+		}
+		source.Close()
+		p.reload(t, `SIGHUP: \S+ (was read anew): 1 rule`)
+	}
+	if got := askFrom(t, "http://"+p.addr+"/", "198.51.100.9").StatusCode; got != 403 {
+		t.Errorf("after the second reload: %d", got)
+	}
+}
+
 // A session as session.php tells of it.
 type phpSession struct {
 	Session, Person, Client, Bot, State, TTL string

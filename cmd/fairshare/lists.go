@@ -21,6 +21,7 @@ type listing struct {
 	later   bool         // URLs without a copy are not asked now
 	log     func(string) // one line for each problem
 	changed func(name string)
+	old     *site // what its lists hold goes on where there is no copy; nil: none
 }
 
 // openLists loads the lists of a policy that come from files and URLs; nil
@@ -41,6 +42,7 @@ func openLists(ctx context.Context, file *policyfile.File, how listing) (*prefix
 		Later:   how.later,
 		Log:     how.log,
 		Agent:   agent(),
+		Had:     how.old.had,
 		Check: func(u prefixes.Update) error {
 			if slices.Contains(file.TrustedProxies, u.Name) && slices.ContainsFunc(u.Prefixes, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
 				return errors.New("it holds all addresses, and trusted_proxies name it: everybody could claim to be anybody")
@@ -80,6 +82,20 @@ func listFaults(file *policyfile.File, err error) error {
 		faults = append(faults, file.Fault(where, err, hint))
 	}
 	return errors.Join(faults...)
+}
+
+// had returns what the site has in use of a URL.
+func (st *site) had(s prefixes.Source) (prefixes.Update, bool) {
+	if st == nil || st.lists == nil {
+		return prefixes.Update{}, false
+	}
+	same := func(o policyfile.Source) bool { return o.Name == s.Name && o.URL == s.URL }
+	i := slices.IndexFunc(st.file.Sources, same)
+	if i < 0 {
+		return prefixes.Update{}, false
+	}
+	at := st.lists.Status()[i].At // sources are as in the file
+	return prefixes.Update{Name: s.Name, Prefixes: st.file.Sources[i].Set.Prefixes(), At: at}, !at.IsZero()
 }
 
 // beneath returns a folder in the state directory, "" when there is none.

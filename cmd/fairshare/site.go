@@ -47,7 +47,7 @@ func newSite(ctx context.Context, file *policyfile.File, terms siteTerms, old *s
 		return nil, &hintError{err, "give the site's own scheme, host and port: http://127.0.0.1:3000"}
 	}
 	// First the lists, which trusted proxies may be among.
-	st.lists, err = openLists(ctx, file, listing{state: terms.state, log: terms.log, changed: func(name string) { terms.list(file, name) }})
+	st.lists, err = openLists(ctx, file, listing{state: terms.state, log: terms.log, old: old, changed: func(name string) { terms.list(file, name) }})
 	if err != nil {
 		return nil, err
 	}
