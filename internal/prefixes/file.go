@@ -33,6 +33,9 @@ func load(name string, most int) ([]byte, fileStamp, error) {
 	if err != nil {
 		return nil, fileStamp{}, bare(err)
 	}
+	if info.Size() > int64(most) {
+		return nil, fileStamp{info}, errSize(most)
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, fileStamp{}, bare(err)
