@@ -74,8 +74,10 @@ func (t *Table) look(userAgent string) finding {
 			}
 		}
 	}
-	if best != nil && innocent {
-		best, bestEnd = t.guilty(userAgent)
+	if best != nil {
+		if from, to := deviceName(userAgent); innocent || from < to {
+			best, bestEnd = t.guilty(userAgent, from, to)
+		}
 	}
 	switch {
 	case best != nil:
@@ -99,9 +101,32 @@ func (p *pattern) beats(q *pattern) bool {
 	return len(p.text) > len(q.text)
 }
 
-// guilty is the best pattern that does not begin inside an innocent text.
-func (t *Table) guilty(userAgent string) (best *pattern, bestEnd int) {
+// deviceName is where an Android client names its device: in userAgent[from:to],
+// behind "Android 4.4.2; de-de; " and before " Build/". What is called a CUBOT
+// or a DROID SPYDER there is a telephone.
+func deviceName(userAgent string) (from, to int) {
+	to = strings.Index(userAgent, " Build/")
+	if to < 0 {
+		return 0, 0
+	}
+	android := strings.LastIndex(userAgent[:to], "Android ")
+	if android < 0 {
+		return 0, 0
+	}
+	from = strings.LastIndexAny(userAgent[:to], ";(") + 1
+	if from < android {
+		return 0, 0
+	}
+	return from, to
+}
+
+// guilty is the best pattern that begins neither inside an innocent text nor in
+// userAgent[from:to].
+func (t *Table) guilty(userAgent string, from, to int) (best *pattern, bestEnd int) {
 	var reach [MaxUserAgent]uint16 // how far innocent texts that begin here go
+	if from < to {
+		reach[from] = uint16(to)
+	}
 	t.each(userAgent, func(p *pattern, start, end int) {
 		if p.bot == innocentSign {
 			reach[start] = max(reach[start], uint16(end))

@@ -56,6 +56,8 @@ func TestRecognise(t *testing.T) {
 		{"Mozilla/5.0 (Linux; U; Android 2.3.3; de-de; HUAWEI SONIC Build/HuaweiU8650) AppleWebKit/533.1 (KHTML, like Gecko) Version/4.0 Mobile Safari/533.1", "", "", ""},
 		{"Dalvik/2.1.0 (Linux; U; Android 6.0.1; Sparkle V Build/MOB31E)", "", "", ""},
 		{"Dalvik/2.1.0 (Linux; U; Android 6.0.1; M BOT TAB 100 Build/MOB30R)", "", "", ""},
+		{"Mozilla/5.0 (Linux; U; Android 2.3.5; de-de; DROID SPYDER by crawler.example Build/GRJ90) AppleWebKit/533.1 (KHTML, like Gecko) Version/4.0 Mobile Safari/533.1", "", "", ""},
+		{"Mozilla/5.0 (Linux; Android 6.0.1; Nexus 5X Build/MMB29P; Foobot/1.0) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/145.0.0.0 Mobile Safari/537.36", "other-bot", "other", "bot/"},
 		{"Dalvik/2.1.0 (Linux; U; Android 6.0; Apollo X Build/MRA58K)", "", "", ""},
 		{"Dalvik/2.1.0 (Linux; U; Android 6.0; HYUNDAI_Seoul Build/MRA58K)", "", "", ""},
 		{"Mozilla/5.0 (Linux; U; Android 4.4.2; zh-cn; GT-I9500 Build/KOT49H) AppleWebKit/537.36 (KHTML, like Gecko)Version/4.0 MQQBrowser/5.0 QQ-URL-Manager Mobile Safari/537.36", "", "", ""},
@@ -86,6 +88,9 @@ func slowLook(t *Table, userAgent string) finding {
 	folded := foldASCII(userAgent)
 	people := false
 	innocent := map[int]bool{}
+	for i, to := deviceName(userAgent); i < to; i++ {
+		innocent[i] = true
+	}
 	type hit struct {
 		p          *pattern
 		start, end int
