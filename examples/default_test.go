@@ -164,6 +164,14 @@ var passing = []struct {
 			}
 		}
 	}},
+	{"classes", "thirty pupils behind one address sign up and log in within ten minutes, where any answer is 200", func(l *accessLog) {
+		for i := range 30 {
+			at := float64(i) * 18
+			l.visit(at, "203.0.113.2", []string{chrome, safari}[i%2], 12)
+			l.line(at+4, "203.0.113.2", "POST", "/signup", 200, 900, "https://www.example.org/signup", chrome)
+			l.line(at+9, "203.0.113.2", "POST", "/api/login", 200, 900, "https://www.example.org/", chrome)
+		}
+	}},
 	{"crowds", "a hundred and fifty visitors within two minutes, from a link that many follow", func(l *accessLog) {
 		for i := range 150 {
 			l.visit(float64(i)*0.8, fmt.Sprintf("203.0.%d.%d", 100+i%8, 1+i), []string{chrome, safari}[i%2], 12)
