@@ -99,11 +99,7 @@ func botTable(path string) (*bots.Table, error) {
 	if path == "" {
 		return bots.BuiltIn(), nil
 	}
-	table, err := bots.LoadTable(path)
-	if err != nil {
-		return nil, fmt.Errorf("bots: %w", err)
-	}
-	return table, nil
+	return bots.LoadTable(path)
 }
 
 // botNames are the bots of a table as a policy file is checked with them.
