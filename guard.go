@@ -36,6 +36,7 @@ type compiledRule struct {
 	*Rule
 	match    matcher
 	unless   matcher
+	again    bool // the match is that of the rule above, as of a limit by addr and one by network
 	sober    bool // an allow that looks at the path: never for an odd one
 	limit    int  // place in limits, or −1
 	banLimit int  // place of the limit that counts refusals towards the ban, or −1
@@ -78,6 +79,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 		if r.Ban != nil && r.Ban.Unless != nil {
 			c.unless, _ = newMatcher(r.Ban.Unless, true)
 		}
+		c.again = i > 0 && r.kind() == policy.Rules[i-1].kind() && same(&r.Match, &policy.Rules[i-1].Match)
 		if r.Action == Allow {
 			c.sober = c.match.looksAt(pathField)
 			if c.match.onlyWho() {
@@ -206,9 +208,13 @@ func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
 // walk goes through the rules and gathers the takes. It returns the rule that
 // blocks, if one does.
 func (g *Guard) walk(d *decision, v *Verdict) *Rule {
+	held := false
 	for i := range g.rules {
 		r := &g.rules[i]
-		if r.sober && d.req.OddPath || !r.match.holds(d) {
+		if !r.again {
+			held = !(r.sober && d.req.OddPath) && r.match.holds(d)
+		}
+		if !held {
 			continue
 		}
 		d.matched = append(d.matched, int32(i))

@@ -324,6 +324,30 @@ func TestKeyPartsAreTagged(t *testing.T) {
 	})
 }
 
+// Rules with one match share its answer; each counts for itself.
+func TestRulesWithOneMatch(t *testing.T) {
+	login := fairshare.Match{Path: []string{"/login"}}
+	office := fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("192.0.2.1/32")}}
+	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "login", Match: login, Limit: requests(2, time.Minute)},
+		{Name: "login of a network", Match: login, Limit: requests(3, time.Minute, fairshare.KeyPart{Kind: fairshare.ByNetwork})},
+		{Name: "office", Match: office, Limit: requests(1, time.Minute)},
+		{Name: "office again", Match: office, Limit: requests(1, time.Hour)},
+		{Name: "login again", Match: login, Action: fairshare.Block, DryRun: true},
+		{Name: "login blocked", Match: login, Action: fairshare.Block, DryRun: true},
+	}})
+	play(t, g, []step{
+		{0, asking(alice, "/"), 0, 0, "allow"},
+		{0, asking(alice, "/"), 0, 0, "refuse office again 2h0m0s"},
+		{0, asking(bob, "/login"), 0, 0, "allow try block login again"},
+		{0, asking(bob, "/login"), 0, 0, "allow try block login again"},
+		{0, asking(bob, "/login"), 0, 0, "refuse login 1m30s try block login again"},
+		{0, asking("192.0.2.3", "/login"), 0, 0, "allow try block login again"},
+		{0, asking("192.0.2.4", "/login"), 0, 0, "refuse login of a network 1m20s try block login again"},
+		{0, asking(bob, "/"), 0, 0, "allow"},
+	})
+}
+
 func TestConcurrentSlotsAreGivenBackOnce(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 2}},
@@ -560,6 +584,8 @@ func TestMatch(t *testing.T) {
 		"no header":   {fairshare.Match{Header: map[string][]string{"Accept": {""}}}, []fairshare.Request{from(alice), with(from(alice), "Accept", "")}, []fairshare.Request{with(from(alice), "Accept", "*/*")}},
 		"query": {fairshare.Match{Query: map[string][]string{"do": {"Export", "x y"}}},
 			[]fairshare.Request{asking(alice, "/?a=b&do=my%20export"), asking(alice, "/?do=1&do=x+y"), asking(alice, "/?d%6f=export")}, []fairshare.Request{asking(alice, "/?to=export"), asking(alice, "/")}},
+		"any name": {fairshare.Match{Query: map[string][]string{"*": {"union select"}}},
+			[]fairshare.Request{asking(alice, "/?id=1+UNION%20SELECT+2"), asking(alice, "/?a=b&x=union%20select")}, []fairshare.Request{asking(alice, "/?union%20select=1"), asking(alice, "/union select")}},
 		"any query":  {fairshare.Match{Query: map[string][]string{"do": {"*"}}}, []fairshare.Request{asking(alice, "/?do")}, []fairshare.Request{asking(alice, "/?doo")}},
 		"not":        {fairshare.Match{Path: []string{"/*"}, Not: []fairshare.Match{{Path: []string{"/a"}}, {Method: []string{"POST"}}}}, []fairshare.Request{{Path: "/b"}}, []fairshare.Request{{Path: "/a"}, {Path: "/b", Method: "POST"}}},
 		"everything": {fairshare.Match{}, []fairshare.Request{{}}, nil},

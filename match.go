@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"strings"
 )
 
@@ -13,7 +14,7 @@ import (
 type Match struct {
 	Addr      AddrSet             // the client address is in the set; nil means any
 	Path      []string            // the path fits as a whole; "*" for any run of characters
-	Query     map[string][]string // parameter → texts that its decoded value contains, any case; "*" means any value
+	Query     map[string][]string // parameter ("*" means any) → texts that its decoded value contains, any case; "*" means any value
 	Host      []string            // the host without port and final dot, any case; "*" as in Path
 	Method    []string            // equal, any case
 	UserAgent []string            // contains one of the texts, any case; "" means absent or empty
@@ -269,14 +270,14 @@ func (c *condition) holdsHeader(d *decision) bool {
 	return false
 }
 
-// holdsQuery looks at every value of the parameter, wherever it stands. What
-// does not decode is compared as it stands.
+// holdsQuery looks at every value of the parameter, wherever it stands, or of
+// all of them. What does not decode is compared as it stands.
 func (c *condition) holdsQuery(d *decision) bool {
 	for query := d.req.Query; query != ""; {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
 		key, value, _ := strings.Cut(pair, "=")
-		if unescape(key) != c.name {
+		if c.name != "*" && unescape(key) != c.name {
 			continue
 		}
 		value = unescape(value)
@@ -295,6 +296,20 @@ func unescape(s string) string {
 		return u
 	}
 	return s
+}
+
+// same reports whether two matches are certain to hold for the same requests.
+func same(m, n *Match) bool { return !m.setOfAddrs() && !n.setOfAddrs() && reflect.DeepEqual(m, n) }
+
+// setOfAddrs reports whether m looks at an AddrSet, which may change, and
+// cannot be compared.
+func (m *Match) setOfAddrs() bool {
+	for i := range m.Not {
+		if m.Not[i].setOfAddrs() {
+			return true
+		}
+	}
+	return m.Addr != nil
 }
 
 // looksAt reports whether f is asked for anywhere in m.

@@ -219,7 +219,11 @@ func askedWords(m *fairshare.Match) string {
 		parts = append(parts, "to path "+oneOf(m.Path))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Query)) {
-		parts = append(parts, "with query "+printable(name)+" "+valueWords(m.Query[name]))
+		what := "query " + printable(name)
+		if name == "*" {
+			what = "any query parameter"
+		}
+		parts = append(parts, "with "+what+" "+valueWords(m.Query[name]))
 	}
 	return spaced(parts)
 }
