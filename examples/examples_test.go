@@ -24,6 +24,7 @@ var all = []string{
 	"cookie-filter",
 	"redirects-counted-once",
 	"bad-user-agents",
+	"one-crawler",
 	"page-and-site",
 	"request-volume",
 	"quiet",

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/bots"
 	"fairshare/clientaddr"
 	"fairshare/httpguard"
 	"fairshare/internal/journal"
@@ -208,6 +209,7 @@ func guarded(t *testing.T, file *policyfile.File, refused func(*httpguard.Report
 			found := clients.Resolve(r.RemoteAddr, r.Header)
 			return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy}
 		},
+		Bot:     bots.NewVerifier(bots.Options{}).Look,
 		Contact: file.Contact,
 		Refused: refused,
 		Failed:  func(err error) { t.Error(err) },
@@ -363,6 +365,7 @@ func logEntry(r *httpguard.Report) journal.Entry {
 	e := journal.Entry{
 		Time: r.Request.Time, Client: r.Request.Addr,
 		Method: r.Request.Method, Host: r.Request.Host, Path: r.Request.Path, UserAgent: r.Request.UserAgent,
+		Bot: r.Request.Bot.Name, BotState: r.Request.Bot.State.String(),
 		Cookies: fairshare.Cookies(r.Request.Header),
 		Action:  r.Finding.Action.String(), DryRun: r.DryRun, Status: r.Status, RetryAfter: r.RetryAfter, ID: r.ID,
 	}
