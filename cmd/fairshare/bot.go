@@ -59,7 +59,14 @@ func (c *botCmd) Run(env *environment) error {
 		if err != nil {
 			return err
 		}
-		return tellBots(env.stdout, env.stdin, table)
+		told := make(chan error, 1)
+		go func() { told <- tellBots(env.stdout, env.stdin, table) }()
+		select {
+		case err := <-told:
+			return err
+		case <-env.ctx.Done(): // whoever writes may never end
+			return errSilent
+		}
 	}
 	who, err := newWho(file, c.addr.IsValid(), func(string) {}, nil)
 	if err != nil {

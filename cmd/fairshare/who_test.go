@@ -78,6 +78,17 @@ func TestBotAnswersEachLine(t *testing.T) {
 	}
 }
 
+// A signal ends the reading of user agents, whoever writes them.
+func TestBotStops(t *testing.T) {
+	in, silent := io.Pipe()
+	defer silent.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := run([]string{"bot", "-"}, &environment{ctx: ctx, stdin: in, stdout: io.Discard, stderr: io.Discard}); code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // Look-ups that outlive a reload prefer the host names of the new policy, and
 // go on with those of the old one while the new one is not in use.
 func TestReloadPrefersTheHostsOfTheNewPolicy(t *testing.T) {
