@@ -42,6 +42,8 @@ func TestReadmeShowsWhatIsPrinted(t *testing.T) {
 		to   string // to before this one; "" means to the end
 	}{
 		{".", "replay|access.log.gz", exitOK, "access.log.gz\n", "\nOver time"},
+		{".", "replay|access.log.gz", exitOK, "Bots: ", "\n  category"},
+		{".", "bot|Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)|--addr|66.249.66.1", exitOK, "googlebot (search)", ""},
 		{".", "check|site.yaml", exitOK, "site.yaml: ok\n", ""},
 		{"slip", "check|site.yaml", exitFailed, "site.yaml:11:5", ""},
 		{".", "replay|-c|site.yaml|access.log.gz", exitOK, "What each rule did\n", "  matched: "},
