@@ -88,6 +88,7 @@ const (
 	maxHeaderBytes    = 32 << 10
 	maxStreams        = 128 // HTTP/2 requests at once on one connection
 	upstreamTrial     = 2 * time.Second
+	sessionWait       = time.Second
 )
 
 // How often the server looks after itself.
@@ -273,6 +274,7 @@ func sessionsConfig(file *policyfile.File) sessions.Config {
 	}
 	return sessions.Config{
 		Cookies: file.Sessions.Cookies,
+		Wait:    sessionWait,
 		Who: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
 			asker, known := httpguard.Who(w)
 			return asker.Addr, asker.Bot, known && !asker.Proxy

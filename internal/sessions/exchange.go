@@ -20,7 +20,24 @@ type exchange struct {
 	offered  []cookie
 	path     string
 	secure   bool
+	opens    chan struct{} // closed once it is answered; nil when nobody waits for that
 	answered bool
+}
+
+// begin takes up the key's session, and returns the text of its cookies. opener
+// is closed once another one is answered that may open it; nil when there is
+// none.
+func (x *exchange) begin(k key) (text string, opener <-chan struct{}) {
+	x.entry, x.offered, text, x.opens, opener = x.table.begin(k, x.path, x.secure, time.Now())
+	return text, opener
+}
+
+// opened has those go on who wait for what the answer opens.
+func (x *exchange) opened() {
+	if x.opens != nil {
+		x.table.opened(x.entry, x.opens)
+		x.opens = nil
+	}
 }
 
 // answer learns from the head of the final answer.
@@ -29,6 +46,7 @@ func (x *exchange) answer(status int) {
 		return
 	}
 	x.answered = true
+	defer x.opened()
 	now := time.Now()
 	if len(x.offered) > 0 && fails(status) {
 		x.table.fails(x.entry, now)

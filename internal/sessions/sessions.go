@@ -27,6 +27,10 @@ type Config struct {
 	// long one is kept at all. 0 means DefaultIdle and DefaultAge.
 	Idle, Age time.Duration
 
+	// Wait is how long a bot's request waits at most for another one's answer,
+	// which may open the session that both are to share. 0 means not at all.
+	Wait time.Duration
+
 	// Memory bounds what the sessions of verified bots take, and once more what
 	// those of the others take, in bytes: the one that was not asked with for
 	// longest goes first. 0 means DefaultMemory.
@@ -103,6 +107,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
+	defer x.opened()
 	h.next.ServeHTTP(x.writer(), r)
 	x.answer(http.StatusOK) // if it did not panic and wrote nothing
 }
@@ -128,8 +133,17 @@ func (s *setup) begin(w http.ResponseWriter, r *http.Request) *exchange {
 		return nil
 	}
 	x := &exchange{w: w, r: r, names: s.names, table: s.table, path: targetPath(r), secure: secure(r)}
-	var text string
-	x.entry, x.offered, text = s.table.begin(k, x.path, x.secure, time.Now())
+	text, opener := x.begin(k)
+	if opener != nil {
+		patience := time.NewTimer(s.Wait)
+		defer patience.Stop()
+		select {
+		case <-opener:
+		case <-patience.C:
+		case <-r.Context().Done():
+		}
+		text, _ = x.begin(k)
+	}
 	if text != "" {
 		r.Header["Cookie"] = []string{text}
 	}

@@ -24,6 +24,10 @@ const (
 	// beside their texts: they and their places in maps.
 	entrySize, cookieSize = 480, 320
 
+	// maxOpeners is how many requests others wait for, one after the other,
+	// until one opens a session: many pages, as /robots.txt, open none.
+	maxOpeners = 8
+
 	// sentPlaces is how many cookies that clients sent are remembered, or fewer
 	// where two share a place.
 	sentPlaces = 1 << 16
@@ -55,6 +59,9 @@ type entry struct {
 	cost    int      // bytes
 	opened  time.Time
 	used    time.Time
+
+	opener  chan struct{} // closed once the request is answered that others wait for; nil: there is none
+	openers int           // so far, without a session
 
 	older, newer *entry
 }
@@ -107,12 +114,13 @@ func (t *table) clear() {
 func (t *table) empty() bool { return t.marked.Load() == 0 }
 
 // begin returns the entry of a key, the cookies of it that go with a request
-// for path, and their text.
-func (t *table) begin(k key, path string, secure bool, now time.Time) (*entry, []cookie, string) {
+// for path, and their text. Without a session, either others wait for this
+// request until opens is handed to opened, or it may wait for opener.
+func (t *table) begin(k key, path string, secure bool, now time.Time) (e *entry, offered []cookie, text string, opens chan struct{}, opener <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.ring(k)
-	e := t.entries[k]
+	e = t.entries[k]
 	if e != nil && (now.Sub(e.used) >= t.setup.Idle || len(e.cookies) > 0 && now.Sub(e.opened) >= t.setup.Age) {
 		t.drop(e)
 		e = nil
@@ -132,20 +140,39 @@ func (t *table) begin(k key, path string, secure bool, now time.Time) (*entry, [
 	if slices.ContainsFunc(e.cookies, func(c cookie) bool { return c.gone(now) }) {
 		t.put(e, slices.DeleteFunc(slices.Clone(e.cookies), func(c cookie) bool { return c.gone(now) }))
 	}
+	if len(e.cookies) == 0 && t.setup.Wait > 0 && e.live {
+		if e.opener == nil && e.openers < maxOpeners {
+			opens = make(chan struct{})
+			e.opener = opens
+			e.openers++
+		} else {
+			opener = e.opener
+		}
+		return e, nil, "", opens, opener
+	}
 	all := true
 	for i := range e.cookies {
 		all = all && e.cookies[i].goes(path, secure)
 	}
 	if all {
-		return e, e.cookies, e.text
+		return e, e.cookies, e.text, nil, nil
 	}
-	var offered []cookie
 	for _, c := range e.cookies {
 		if c.goes(path, secure) {
 			offered = append(offered, c)
 		}
 	}
-	return e, offered, header(offered)
+	return e, offered, header(offered), nil, nil
+}
+
+// opened has those go on who wait for e's opener, if that is the one.
+func (t *table) opened(e *entry, opens chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.opener == opens {
+		close(opens)
+		e.opener = nil
+	}
 }
 
 // learn keeps what the upstream set with the answer to a request that began
@@ -191,7 +218,7 @@ func (t *table) learn(e *entry, offered, set []cookie, now time.Time) {
 	}
 	slices.SortStableFunc(cookies, func(a, b cookie) int { return len(b.path) - len(a.path) })
 	if len(e.cookies) == 0 {
-		e.opened = now
+		e.opened, e.openers = now, 0
 	}
 	t.put(e, cookies)
 	t.evict(t.ring(e.key))
@@ -265,6 +292,10 @@ func (t *table) put(e *entry, cookies []cookie) {
 // drop ends the sharing of an entry's session.
 func (t *table) drop(e *entry) {
 	t.put(e, nil)
+	if e.opener != nil {
+		close(e.opener)
+		e.opener = nil
+	}
 	e.live = false
 	e.unlink()
 	t.ring(e.key).cost -= e.cost
