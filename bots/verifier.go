@@ -109,6 +109,7 @@ type because uint8
 const (
 	noCheck      because = iota // the bot's operator offers none that we know
 	noAddr                      // the client has no address
+	localAddr                   // the address is of this machine or a private network
 	inRanges                    // published
 	nameFits                    // confirmed, and of the bot's domain
 	nameDiffers                 // the DNS answered, and no confirmed name is of the bot's domain
@@ -141,10 +142,14 @@ func (v *Verifier) verify(b *Bot, addr netip.Addr, names Names) (fairshare.BotSt
 			return fairshare.Verified, nameFits
 		case !known: // not all of them
 			return fairshare.Pending, nameUnknown
+		case isLocal(addr):
+			return fairshare.Pending, localAddr
 		}
 		return fairshare.Forged, nameDiffers
 	}
 	switch {
+	case isLocal(addr):
+		return fairshare.Pending, localAddr
 	case ranges == 0:
 		return fairshare.Pending, namesUnasked
 	case ranges&^c.whole != 0:
@@ -155,6 +160,12 @@ func (v *Verifier) verify(b *Bot, addr netip.Addr, names Names) (fairshare.BotSt
 		return fairshare.Pending, namesUnasked
 	}
 	return fairshare.Forged, outside
+}
+
+// isLocal reports whether an address is of this machine or a private network.
+// No crawler comes from there, but all clients do of a proxy that nobody named.
+func isLocal(addr netip.Addr) bool {
+	return addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast()
 }
 
 // fits reports whether a name is one of the domains or ends in one, by whole

@@ -55,6 +55,8 @@ func (v *Verifier) Explain(ctx context.Context, addr netip.Addr, userAgent strin
 		e.sayNames(&c, addr, names)
 	case inNetworks:
 		e.say("%s is in a network of %s: its operator may come from there before its list says so", addr, v.around(&c, addr))
+	case localAddr:
+		e.say("%s is of this machine or a private network: it may be a proxy's, and proves nothing", addr)
 	case notWhole:
 		e.say("the list may not be all that %s has, so an address outside proves nothing", b.Name)
 	case namesUnasked:

@@ -189,6 +189,32 @@ func TestWithoutDNS(t *testing.T) {
 // Thousands of addresses say they are Googlebot while the real one comes from
 // an address that is in no list yet: nobody but the real one is ever verified,
 // and it becomes so with its own answer, whatever the others get.
+// Through a proxy that nobody named all clients come from one address of this
+// machine or its network: nobody is forged there, but one's own may be verified.
+func TestLocalAddressesProveNoForgery(t *testing.T) {
+	names := &dns{names: map[netip.Addr][]string{}}
+	v := NewVerifier(Options{Ranges: snapshot, Names: names})
+	without := NewVerifier(Options{Ranges: snapshot})
+	for _, s := range []string{"127.0.0.1", "::1", "10.1.2.3", "::ffff:192.168.0.1", "172.17.0.1", "fd00::1", "fe80::1%eth0", "169.254.1.1"} {
+		names.names[plain(addr(s))] = nil
+		for _, ua := range []string{googlebotUA, gptbotUA, baiduUA} {
+			for _, v := range []*Verifier{v, without} {
+				if got := v.Look(addr(s), ua); got.State != fairshare.Pending {
+					t.Errorf("%s from %s: %v", ua, s, got.State)
+				}
+			}
+		}
+	}
+	e := v.Explain(t.Context(), addr("10.1.2.3"), googlebotUA)
+	if text := strings.Join(e.Steps, "\n"); !strings.Contains(text, "10.1.2.3 is of this machine or a private network") || !strings.HasSuffix(text, "pending: an ordinary client until more is known") {
+		t.Errorf("explained as\n%s", text)
+	}
+	names.names[addr("10.1.2.3")] = []string{"crawl.googlebot.com"}
+	if got := v.Look(addr("10.1.2.3"), googlebotUA); got.State != fairshare.Verified {
+		t.Errorf("named by one's own DNS: %v", got.State)
+	}
+}
+
 func TestForgedOnesDoNotTouchTheRealOne(t *testing.T) {
 	names := &dns{names: map[netip.Addr][]string{}}
 	v := NewVerifier(Options{Ranges: snapshot, Names: names})
