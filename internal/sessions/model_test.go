@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"fairshare"
 	"fairshare/internal/sessions"
@@ -246,7 +247,7 @@ func TestSessionsOfManyAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	openers, sent := make(map[string]string), make(map[string]bool)
 	n := 0
-	h := sessions.New(sessions.Config{Cookies: []string{"SID"}, Who: who}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := sessions.New(sessions.Config{Cookies: []string{"SID"}, Who: who, Wait: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.Context().Value(moveKey{}).(*move)
 		mu.Lock()
 		defer mu.Unlock()
