@@ -12,7 +12,8 @@ import (
 // browsers, tools), this before general signs such as "crawler" or the address
 // of a page; among equals the longest pattern wins, then the one that ends
 // first. Where nothing of the kind is found, what holds nothing that browsers,
-// phones and their apps say is [NoBrowser].
+// phones and their apps say is [NoBrowser], and so is a desktop browser with
+// more behind it than browsers say.
 func (t *Table) Recognise(userAgent string) (b *Bot, token string) {
 	if len(userAgent) > MaxUserAgent {
 		return t.oversized, ""
@@ -90,7 +91,64 @@ func (t *Table) look(userAgent string) finding {
 		}
 		return newFinding(t.noBrowser, start, start+end)
 	}
+	if start, end := stranger(userAgent); start < end && !(innocent && t.inside(userAgent, start)) {
+		return newFinding(t.noBrowser, start, end)
+	}
 	return 0
+}
+
+// stranger is a word without a version where desktop browsers have products
+// with one: right behind Safari/537.36 or, in Firefox 4 and later,
+// Firefox/120.0, and before Safari/537.36. Telephones say there what they like.
+func stranger(userAgent string) (start, end int) {
+	rest, found := strings.CutPrefix(userAgent, "Mozilla/5.0 (")
+	if !found || !strings.HasPrefix(rest, "Windows NT ") && !strings.HasPrefix(rest, "Macintosh; ") &&
+		!strings.HasPrefix(rest, "X11; Linux ") && !strings.HasPrefix(rest, "X11; Ubuntu; ") {
+		return 0, 0
+	}
+	const like, safari, firefox = " (KHTML, like Gecko) ", " Safari/", " Gecko/20100101 Firefox/"
+	if i := strings.Index(userAgent, like); i >= 0 {
+		start, end = word(userAgent, i+len(like))
+		if userAgent[start:end] == "Mobile" || userAgent[start:end] == "Safari" {
+			return 0, 0
+		}
+	}
+	if start == end {
+		i := strings.LastIndex(userAgent, safari) + 1
+		if i == 0 {
+			if i = strings.LastIndex(userAgent, firefox); i < 0 {
+				return 0, 0
+			}
+			i += len(" Gecko/20100101 ")
+		}
+		if n := strings.IndexByte(userAgent[i:], ' '); n >= 0 {
+			start, end = word(userAgent, i+n)
+		}
+	}
+	return start, end
+}
+
+// word is what stands at userAgent[i:] up to the next blank when it is no
+// product with a version; start is end when it is.
+func word(userAgent string, i int) (start, end int) {
+	text := strings.TrimLeft(userAgent[i:], " ")
+	start = len(userAgent) - len(text)
+	if n := strings.IndexByte(text, ' '); n >= 0 {
+		text = text[:n]
+	}
+	if text == "" || text[0] != '(' && strings.ContainsAny(text, "/=") {
+		return 0, 0
+	}
+	return start, start + len(text)
+}
+
+// inside reports whether what begins at userAgent[at] stands in an innocent
+// text.
+func (t *Table) inside(userAgent string, at int) (innocent bool) {
+	t.each(userAgent, func(p *pattern, start, end int) {
+		innocent = innocent || p.bot == innocentSign && start <= at && at < end
+	})
+	return innocent
 }
 
 // beats reports whether p, found later, says more than q.

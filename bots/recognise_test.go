@@ -51,6 +51,18 @@ func TestRecognise(t *testing.T) {
 		{"\x00\xff\x80 \n", NoBrowser, "other", "\x00\xff\x80"},
 
 		{safari, "", "", ""},
+		{safari + " Viber", "", "", ""},
+		{safari + " OPR/45.0.2552.812 (Edition Yx)", "", "", ""},
+		{safari + " Vivaldi/6.7 Config/1.2.3", "", "", ""},
+		{safari + " ", "", "", ""},
+		{safari + " Wonderer 1.0", NoBrowser, "other", "Wonderer"},
+		{"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Wonderer Safari/537.36", NoBrowser, "other", "Wonderer"},
+		{"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Brave Chrome/80.0.3987.132 Safari/537.36", "", "", ""},
+		{"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) ", "", "", ""},
+		{"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_4) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148 DuckDuckGo/7", "", "", ""},
+		{safari + " (Wonderer)", NoBrowser, "other", "(Wonderer)"},
+		{"Mozilla/5.0 (X11; Ubuntu; Linux x86_64; rv:109.0) Gecko/20100101 Firefox/115.0 Wonderer", NoBrowser, "other", "Wonderer"},
+		{"Mozilla/5.0 (X11; U; Linux i686; de; rv:1.9.1.6) Gecko/20091215 Ubuntu/9.10 (karmic) Firefox/3.5.6 GTB6", "", "", ""},
 		{android, "", "", ""},
 		{"Mozilla/5.0 (Linux; Android 8.0.0; CUBOT_P20) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/70.0.3538.110 Mobile Safari/537.36", "", "", ""},
 		{"Mozilla/5.0 (Linux; U; Android 2.3.3; de-de; HUAWEI SONIC Build/HuaweiU8650) AppleWebKit/533.1 (KHTML, like Gecko) Version/4.0 Mobile Safari/533.1", "", "", ""},
@@ -138,6 +150,9 @@ func slowLook(t *Table, userAgent string) finding {
 			end = len(word)
 		}
 		return newFinding(t.noBrowser, start, start+end)
+	}
+	if start, end := stranger(userAgent); start < end && !innocent[start] {
+		return newFinding(t.noBrowser, start, end)
 	}
 	return 0
 }
