@@ -22,6 +22,12 @@ type Options struct {
 	Table  *Table  // nil: BuiltIn
 	Ranges *Ranges // nil: NewRanges
 	Names  Names   // nil: no DNS
+
+	// LocalNames says that Names knows one's own networks: without a name there,
+	// an address of this machine or a private network proves a claim wrong, too.
+	// Otherwise it proves nothing: it may be a proxy's that nobody named, and most
+	// DNS servers answer for such addresses that they have no name (RFC 6303).
+	LocalNames bool
 }
 
 // A Verifier tells what bot a client is, and whether that is true. It is safe
@@ -30,6 +36,7 @@ type Verifier struct {
 	table  *Table
 	ranges *Ranges
 	names  Names
+	local  bool           // names knows one's own networks
 	checks map[*Bot]check // of those that can be checked, or are steered
 }
 
@@ -43,7 +50,7 @@ type check struct {
 
 // NewVerifier returns a Verifier for all bots of a table.
 func NewVerifier(o Options) *Verifier {
-	v := &Verifier{table: o.Table, ranges: o.Ranges, names: o.Names, checks: map[*Bot]check{}}
+	v := &Verifier{table: o.Table, ranges: o.Ranges, names: o.Names, local: o.LocalNames, checks: map[*Bot]check{}}
 	if v.table == nil {
 		v.table = BuiltIn()
 	}
@@ -142,7 +149,7 @@ func (v *Verifier) verify(b *Bot, addr netip.Addr, names Names) (fairshare.BotSt
 			return fairshare.Verified, nameFits
 		case !known: // not all of them
 			return fairshare.Pending, nameUnknown
-		case isLocal(addr):
+		case isLocal(addr) && !v.local:
 			return fairshare.Pending, localAddr
 		}
 		return fairshare.Forged, nameDiffers

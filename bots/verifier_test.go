@@ -209,6 +209,10 @@ func TestLocalAddressesProveNoForgery(t *testing.T) {
 	if text := strings.Join(e.Steps, "\n"); !strings.Contains(text, "10.1.2.3 is of this machine or a private network") || !strings.HasSuffix(text, "pending: an ordinary client until more is known") {
 		t.Errorf("explained as\n%s", text)
 	}
+	known := NewVerifier(Options{Ranges: snapshot, Names: names, LocalNames: true})
+	if got := known.Look(addr("127.0.0.1"), googlebotUA); got.State != fairshare.Forged {
+		t.Errorf("without a name in a DNS that knows one's networks: %v", got.State)
+	}
 	names.names[addr("10.1.2.3")] = []string{"crawl.googlebot.com"}
 	if got := v.Look(addr("10.1.2.3"), googlebotUA); got.State != fairshare.Verified {
 		t.Errorf("named by one's own DNS: %v", got.State)

@@ -17,7 +17,7 @@ import (
 type botCmd struct {
 	Policy    string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file whose bots and DNS server are used."`
 	Addr      string `placeholder:"ADDR" help:"The client's address: is it what it claims to be? The DNS may be asked."`
-	State     string `placeholder:"DIR" help:"Folder of serve, with copies of published ranges."`
+	State     string `placeholder:"DIR" help:"Folder of serve, with copies of published ranges; read if the policy has bots: {refresh}."`
 	UserAgent string `arg:"" name:"user-agent" help:"The user agent; - reads one a line from standard input and writes its name, its category and itself, with tabs between."`
 
 	addr netip.Addr
@@ -29,6 +29,9 @@ func (c *botCmd) Help() string {
 
 // Validate is asked by kong.
 func (c *botCmd) Validate() error {
+	if _, err := netip.ParseAddr(c.UserAgent); err == nil {
+		return fmt.Errorf("%s is an address, and a user agent is needed: fairshare bot 'USER AGENT' --addr %[1]s", c.UserAgent)
+	}
 	if c.Addr == "" {
 		return nil
 	}

@@ -148,6 +148,7 @@ dns: {server: %q}
 	if n := dns.Asked(lookuptest.Reverse("66.249.66.1"), dnsmessage.TypePTR); n != 0 {
 		t.Errorf("the DNS was asked %d times about an address in published ranges", n)
 	}
+	eventually(t, 403, status("10.1.2.3", googlebot)) // of a private network: the DNS that the policy names would know
 	if resp, body := askAs(t, "GET", home, "192.0.2.1", firefox); resp.StatusCode != 200 || body != "[192.0.2.1] [] [] [1800]" {
 		t.Errorf("a person: %d %s", resp.StatusCode, body)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"fairshare/internal/prefixes"
 	"fairshare/policyfile"
 )
 
@@ -43,7 +44,7 @@ func (c *checkCmd) Run(env *environment) error {
 			failed = true
 			continue
 		}
-		who, err := c.files(env, file)
+		lists, who, err := c.files(env, file)
 		if err != nil {
 			failed = true
 			continue
@@ -51,7 +52,7 @@ func (c *checkCmd) Run(env *environment) error {
 		if i > 0 {
 			fmt.Fprintln(env.stdout)
 		}
-		describe(env.stdout, file)
+		describe(env.stdout, file, lists)
 		if c.Try == "" {
 			continue
 		}
@@ -68,15 +69,15 @@ func (c *checkCmd) Run(env *environment) error {
 
 // files reads what a policy names beside itself, and tells what is wrong with
 // it. It asks nobody: lists from URLs are empty.
-func (c *checkCmd) files(env *environment, file *policyfile.File) (*who, error) {
-	_, err := openLists(env.ctx, file, listing{later: true})
+func (c *checkCmd) files(env *environment, file *policyfile.File) (*prefixes.Keeper, *who, error) {
+	lists, err := openLists(env.ctx, file, listing{later: true})
 	who, whoErr := newWho(file, false, nil, nil)
 	for _, err := range []error{err, whoErr} {
 		if err = tellFaults(env.stderr, err); err != nil && err != errSilent {
 			tellError(env.stderr, err)
 		}
 	}
-	return who, cmp.Or(err, whoErr)
+	return lists, who, cmp.Or(err, whoErr)
 }
 
 // tellFaults writes err if it is about places in a policy file.
@@ -92,7 +93,7 @@ func tellFaults(w io.Writer, err error) error {
 }
 
 // describe says what a policy does, and what is probably wrong with it.
-func describe(w io.Writer, file *policyfile.File) {
+func describe(w io.Writer, file *policyfile.File, lists *prefixes.Keeper) {
 	fmt.Fprintf(w, "%s: ok\n", file.Name)
 	rules := file.Policy.Rules
 	for i := range rules {
@@ -103,6 +104,19 @@ func describe(w io.Writer, file *policyfile.File) {
 	}
 	if file.Policy.DryRun {
 		fmt.Fprintln(w, "The whole policy is dry: it decides and reports, and everything is let through.")
+	}
+	for i, s := range status(lists) { // as in the file
+		switch source := file.Sources[i]; {
+		case source.URL != "":
+			fmt.Fprintf(w, "list %s: serve asks %s for it every %s.\n", s.Name, s.From, policyfile.FormatDuration(source.Every))
+		case s.Prefixes == 0:
+			fmt.Fprintf(w, "list %s: %s holds no address: nobody is on it.\n", s.Name, source.File)
+		default:
+			fmt.Fprintf(w, "list %s: %s in %s.\n", s.Name, prefixCount(s.Prefixes), source.File)
+		}
+	}
+	if cookies := sharedCookies(file); cookies != "" {
+		fmt.Fprintf(w, "sessions: requests of a bot without cookies share the session of %s.\n", cookies)
 	}
 	for i := range file.Warnings {
 		fmt.Fprint(w, file.Warnings[i].Long())

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"fairshare/internal/prefixes"
 	"fairshare/policyfile"
@@ -82,6 +83,33 @@ func listFaults(file *policyfile.File, err error) error {
 		faults = append(faults, file.Fault(where, err, hint))
 	}
 	return errors.Join(faults...)
+}
+
+// status tells how each list from files and URLs is; keeper may be nil.
+func status(keeper *prefixes.Keeper) []prefixes.Status {
+	if keeper == nil {
+		return nil
+	}
+	return keeper.Status()
+}
+
+// holdings tells how much each list holds, "" when there are none.
+func holdings(keeper *prefixes.Keeper) string {
+	var all []string
+	for _, s := range status(keeper) {
+		all = append(all, s.Name+" "+prefixCount(s.Prefixes))
+	}
+	return strings.Join(all, ", ")
+}
+
+func prefixCount(n int) string {
+	switch n {
+	case 0:
+		return "no prefix"
+	case 1:
+		return "1 prefix"
+	}
+	return fmt.Sprintf("%d prefixes", n)
 }
 
 // had returns what the site has in use of a URL.

@@ -45,7 +45,7 @@ func newWho(file *policyfile.File, dns bool, log func(string), old *who) (*who, 
 	} else {
 		w.ranges = bots.NewRanges()
 	}
-	opts := bots.Options{Table: w.table, Ranges: w.ranges}
+	opts := bots.Options{Table: w.table, Ranges: w.ranges, LocalNames: file.DNS.Server != ""}
 	w.terms = lookup.Options{Server: file.DNS.Server}
 	if w.terms.Lists, err = dnsLists(file); err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func (s *server) sayAll(lines []string) {
 }
 
 // introduce says what is protected and how far, by which policy, whom it
-// believes, where the journal goes and how to reload.
+// believes, what lists hold, which sessions are shared, where the journal goes and how to reload.
 func (s *server) introduce() {
 	st := s.site.Load()
 	say := func(format string, args ...any) { fmt.Fprintf(s.stderr, wordsPrefix+format+"\n", args...) }
@@ -62,6 +62,12 @@ func (s *server) introduce() {
 		clients += "; " + s.setup
 	}
 	say("clients: %s", clients)
+	if lists := holdings(st.lists); lists != "" {
+		say("lists: %s", lists)
+	}
+	if cookies := sharedCookies(st.file); cookies != "" {
+		say("sessions: bots share those of %s", cookies)
+	}
 	say("journal: %s; to read the policy anew: kill -HUP %d", st.journals(), os.Getpid())
 	for _, warning := range s.warnings(st) {
 		say("warning: %s", warning)
@@ -161,6 +167,15 @@ func (st *site) journals() string {
 		return fmt.Sprintf("refusals, as lines of %s, here", j.Format)
 	}
 	return fmt.Sprintf("refusals, as lines of %s, in %s", j.Format, beside(st.file.Name, j.File))
+}
+
+// sharedCookies names the cookies of sessions that bots share, "" when they
+// share none.
+func sharedCookies(file *policyfile.File) string {
+	if file.Sessions == nil || !file.Sessions.Share {
+		return ""
+	}
+	return strings.Join(file.Sessions.Cookies, ", ")
 }
 
 func rules(n int) string {
