@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,8 @@ func changes(old, now *site) (lines []string) {
 	}
 	tell("upstream", old.upstream.String(), now.upstream.String())
 	tell("clients", old.believes(), now.believes())
+	tell("lists", cmp.Or(holdings(old.lists), "none"), cmp.Or(holdings(now.lists), "none"))
+	tell("sessions", old.shares(), now.shares())
 	tell("journal", old.journals(), now.journals())
 	return lines
 }

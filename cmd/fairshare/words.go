@@ -65,8 +65,8 @@ func (s *server) introduce() {
 	if lists := holdings(st.lists); lists != "" {
 		say("lists: %s", lists)
 	}
-	if cookies := sharedCookies(st.file); cookies != "" {
-		say("sessions: bots share those of %s", cookies)
+	if sharedCookies(st.file) != "" {
+		say("sessions: %s", st.shares())
 	}
 	say("journal: %s; to read the policy anew: kill -HUP %d", st.journals(), os.Getpid())
 	for _, warning := range s.warnings(st) {
@@ -176,6 +176,14 @@ func sharedCookies(file *policyfile.File) string {
 		return ""
 	}
 	return strings.Join(file.Sessions.Cookies, ", ")
+}
+
+// shares tells which sessions bots share.
+func (st *site) shares() string {
+	if cookies := sharedCookies(st.file); cookies != "" {
+		return "bots share those of " + cookies
+	}
+	return "none are shared"
 }
 
 func rules(n int) string {

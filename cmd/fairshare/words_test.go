@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ func TestReloadTellsWhatElseChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st, err := newSite(t.Context(), file, siteTerms{bans: fairshare.NewBans(0)}, nil)
+		st, err := newSite(t.Context(), file, siteTerms{bans: fairshare.NewBans(0), list: func(*policyfile.File, string) {}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,6 +41,26 @@ func TestReloadTellsWhatElseChanged(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+
+	listed := siteOf(fmt.Sprintf("upstream: http://127.0.0.1:3000\nlists: {drop: {file: %q}}\nsessions: {cookies: [PHPSESSID], bots: share}", writeFile(t, "drop.txt", "192.0.2.1\n")) + rest)
+	if got, want := changes(old, listed), []string{"lists: drop 1 prefix", "sessions: bots share those of PHPSESSID"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := changes(listed, old), []string{"lists: none", "sessions: none are shared"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What lists hold and whose sessions are shared is said at start.
+func TestListsAndSessionsAreSaidAtStart(t *testing.T) {
+	s := startServe(t, fmt.Sprintf("upstream: %s\nlists: {drop: {file: %q}, none: {file: %q}}\nsessions: {cookies: [JSESSIONID, PHPSESSID], bots: share}\nrules: [{use: default}]\n",
+		echo(t).URL, writeFile(t, "drop.txt", "192.0.2.1\n198.51.100.0/24\n"), writeFile(t, "none.txt", "")))
+	s.stop()
+	for _, want := range []string{"fairshare: lists: drop 2 prefixes, none no prefix\n", "fairshare: sessions: bots share those of JSESSIONID, PHPSESSID\n"} {
+		if said := s.stderr.String(); !strings.Contains(said, want) {
+			t.Errorf("not said: %s\n%s", want, said)
+		}
 	}
 }
 
