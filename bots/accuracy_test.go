@@ -117,8 +117,8 @@ func TestGeneralSignsAlone(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d bots found, %d of %d people mistaken", found, bots, mistaken, people)
-	if found*100 < bots*90 {
-		t.Errorf("%d of %d bots found, want 90 %%", found, bots)
+	if found*100 < bots*95 {
+		t.Errorf("%d of %d bots found, want 95 %%", found, bots)
 	}
 	if mistaken*1000 > people {
 		t.Errorf("%d of %d people mistaken, want at most 0.1 %%", mistaken, people)

@@ -31,7 +31,7 @@ type Bot struct {
 const (
 	Empty     = "empty"      // no user agent, or nothing but blanks, or "-"
 	Oversized = "oversized"  // longer than MaxUserAgent
-	NoBrowser = "no-browser" // nothing in it that browsers, phones or their apps say
+	NoBrowser = "no-browser" // nothing in it that browsers, phones or their apps say, or a word that desktop browsers do not
 )
 
 // MaxUserAgent is the length in bytes of the longest user agent that is read.

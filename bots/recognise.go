@@ -103,7 +103,7 @@ func (t *Table) look(userAgent string) finding {
 func stranger(userAgent string) (start, end int) {
 	rest, found := strings.CutPrefix(userAgent, "Mozilla/5.0 (")
 	if !found || !strings.HasPrefix(rest, "Windows NT ") && !strings.HasPrefix(rest, "Macintosh; ") &&
-		!strings.HasPrefix(rest, "X11; Linux ") && !strings.HasPrefix(rest, "X11; Ubuntu; ") {
+		!strings.HasPrefix(rest, "X11; Linux ") && !strings.HasPrefix(rest, "X11; Ubuntu; ") && !strings.HasPrefix(rest, "Linux x86_64) ") {
 		return 0, 0
 	}
 	const like, safari, firefox = " (KHTML, like Gecko) ", " Safari/", " Gecko/20100101 Firefox/"
