@@ -1,13 +1,50 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"fairshare/clientaddr"
+	"fairshare/internal/lookup/lookuptest"
+	"fairshare/policyfile"
 )
+
+// What the page about bots shows is what the program prints, and its policy is
+// one that nothing is to be said against.
+func TestBotsPageShowsWhatIsPrinted(t *testing.T) {
+	page, err := os.ReadFile("../../docs/bots.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
+	if policy == nil {
+		t.Fatal("the page shows no policy")
+	}
+	file, err := policyfile.Options{Bots: botNames}.Parse("site.yaml", policy[1])
+	if err != nil || len(file.Warnings) > 0 {
+		t.Fatalf("%v, warnings %v", err, file.Warnings)
+	}
+
+	const agent, addr = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)", "192.0.2.1"
+	if !strings.Contains(string(page), fmt.Sprintf("    $ fairshare bot '%s' --addr %s\n    googlebot (search): forged\n", agent, addr)) {
+		t.Fatal("the page does not say how to ask")
+	}
+	dns := lookuptest.Start(t) // on it nobody has a name
+	site := writeFile(t, "site.yaml", fmt.Sprintf("dns: {server: %q}\nrules: []\n", dns.Addr()))
+	var out bytes.Buffer
+	if exit := run([]string{"bot", "-c", site, agent, "--addr", addr}, &environment{ctx: t.Context(), stdout: &out, stderr: &out}); exit != exitOK {
+		t.Fatalf("exit %d:\n%s", exit, &out)
+	}
+	for line := range strings.Lines(out.String()) {
+		if !strings.HasPrefix(line, "  of ") && !strings.Contains(string(page), "\n    "+line) {
+			t.Errorf("docs/bots.md does not show %q", line)
+		}
+	}
+}
 
 // The page for operators lists what --behind knows, and what it sets.
 func TestServePageListsWhatMayStandInFront(t *testing.T) {
