@@ -156,6 +156,11 @@ func (r *reader) sourceURL(n *node) string {
 		return ""
 	}
 	u, err := url.Parse(s)
+	told, query, found := strings.Cut(s, "?")
+	if found && query != "" {
+		r.secret(query) // it may hold a key
+		told += "?…"
+	}
 	hint := ""
 	switch {
 	case err == nil && u.User != nil:
@@ -164,15 +169,15 @@ func (r *reader) sourceURL(n *node) string {
 	case err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Fragment == "":
 		return s
 	case err == nil && u.Fragment != "":
-		hint = "url: " + shorten(strings.TrimSuffix(s, "#"+u.EscapedFragment()))
+		hint = "url: " + shorten(strings.TrimSuffix(told, "#"+u.EscapedFragment()))
 	case strings.HasPrefix(s, "file://"):
-		hint = "file: " + shorten(strings.TrimPrefix(s, "file://"))
+		hint = "file: " + shorten(strings.TrimPrefix(told, "file://"))
 	case !strings.Contains(s, "://") && strings.HasPrefix(s, "/"), strings.HasPrefix(s, "./"), listFile(s) && !strings.Contains(s, "/"):
-		hint = "file: " + shorten(s)
+		hint = "file: " + shorten(told)
 	case !strings.Contains(s, "://"):
-		hint = "url: https://" + shorten(s)
+		hint = "url: https://" + shorten(told)
 	}
-	r.fault(n, hint, "url: http or https, a host and a path are needed, not %s", quote(s))
+	r.fault(n, hint, "url: http or https, a host and a path are needed, not %s", quote(told))
 	return ""
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"fairshare/internal/prefixes"
 	"fairshare/policyfile"
@@ -151,7 +152,10 @@ func readPolicy(path string, w io.Writer) (*policyfile.File, error) {
 		fmt.Fprint(w, fault.Text())
 	}
 	if len(faults) == 0 {
-		fmt.Fprintf(w, "fairshare: %s\n", oneLine(err))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = &hintError{err, "fairshare policy > site.yaml writes the built-in policy, for you to change"}
+		}
+		tellError(w, err)
 	}
 	return nil, errSilent
 }

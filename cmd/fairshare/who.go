@@ -99,6 +99,9 @@ func botTable(path string) (*bots.Table, error) {
 	if path == "" {
 		return bots.BuiltIn(), nil
 	}
+	if err := regular(path); err != nil {
+		return nil, err
+	}
 	return bots.LoadTable(path)
 }
 
@@ -137,8 +140,21 @@ func dnsLists(file *policyfile.File) (map[string]lookup.List, error) {
 	return lists, nil
 }
 
+// regular returns why a file cannot be read as a whole: opening a pipe would
+// wait for whoever writes to it.
+func regular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", path)
+	}
+	return err
+}
+
 // readKey reads an access key. No error shows what is in the file.
 func readKey(path string) (string, error) {
+	if err := regular(path); err != nil {
+		return "", err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
