@@ -36,6 +36,8 @@ func TestRecognise(t *testing.T) {
 		{"Go-http-client/2.0", "go", "library", "Go-http-client"},
 		{"okhttp/4.9.0", "java", "library", "okhttp"},
 		{"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/145.0.0.0 Safari/537.36", "headless", "headless", "HeadlessChrome"},
+		{"Mozilla/5.0 (Linux; Android 7.0; Moto G (4)) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/145.0.0.0 Mobile Safari/537.36 Chrome-Lighthouse", "google-pagespeed", "monitor", "Chrome-Lighthouse"},
+		{"Akkoma 3.13.2; https://social.example <admin@social.example>", "fediverse", "preview", "Akkoma"},
 		// A name goes before what it is made with.
 		{"python-requests/2.31.0 GPTBot/1.2", "gptbot", "ai", "GPTBot"},
 		{"Mozilla/5.0 (compatible; somethingnew-crawler/0.1)", "other-bot", "other", "compatible; "},
