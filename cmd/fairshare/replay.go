@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 	_ "time/tzdata" // --timezone works on machines without a zone database
 
@@ -133,13 +134,19 @@ func (c *replayCmd) Run(env *environment) error {
 		Known: known,
 		Bot:   who.verifier.Look,
 	}
+	var asked, open atomic.Int64 // questions to the DNS; those without an answer
 	if c.Resolve {
 		opts.Lookups = who.lookups
 		opts.Resolve = func(ctx context.Context, addr netip.Addr, list string) {
+			asked.Add(1)
+			var answered bool
 			if list == "" {
-				who.lookups.Wait(ctx, addr)
+				_, answered = who.lookups.Wait(ctx, addr)
 			} else {
-				who.lookups.WaitListed(ctx, list, addr)
+				_, answered = who.lookups.WaitListed(ctx, list, addr)
+			}
+			if !answered {
+				open.Add(1)
 			}
 		}
 	}
@@ -168,6 +175,13 @@ func (c *replayCmd) Run(env *environment) error {
 	}
 	if err := verdicts.Close(); err != nil {
 		return err
+	}
+	if n, all := open.Load(), asked.Load(); n > 0 && n*10 >= all { // some names are always out of order
+		w := replay.Warning{Text: fmt.Sprintf("The DNS left %d of %d questions open: host names and lists that it did not tell were judged as absent.", n, all)}
+		if n*2 > all {
+			w.Hint = "dns: {server: ADDRESS} in the policy names another server"
+		}
+		report.Warnings = append(report.Warnings, w)
 	}
 	if c.JSON {
 		return report.WriteJSON(env.stdout)
