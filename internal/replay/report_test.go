@@ -571,3 +571,33 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// Of many rules only those that did something are told, and no name is cut.
+func TestManyRulesAreToldShort(t *testing.T) {
+	r := &Report{Lines: 100}
+	for i := range fewRules + 1 {
+		r.Rules = append(r.Rules, RuleReport{Name: fmt.Sprintf("rule %d", i), Matched: 7})
+	}
+	r.Rules[3].Refused, r.Rules[5].Banned = 1, 1
+	r.Rules[5].Name = "one with a name that is longer than there is room"
+	var b strings.Builder
+	if err := r.WriteText(&b, Style{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"  rule 3   ", "\n  one with a name that is longer than there is room\n", "\n  15 more rules refused and blocked nobody: --json tells which\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
+	}
+	if strings.Contains(b.String(), "rule 4") {
+		t.Errorf("a rule that did nothing is told:\n%s", &b)
+	}
+	r.Rules = r.Rules[:fewRules]
+	b.Reset()
+	if err := r.WriteText(&b, Style{}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "rule 4") || strings.Contains(b.String(), "more rules") {
+		t.Errorf("not all of a few rules are told:\n%s", &b)
+	}
+}

@@ -202,16 +202,27 @@ func bar(n, most int64) string {
 	return string(bars[1+int(float64(n)/float64(most)*float64(len(bars)-2))])
 }
 
+// fewRules are told one by one; of more than that only those that did something.
+const fewRules = 16
+
 func (p *printer) rules(r *Report) {
 	p.heading("What each rule did")
 	wide := p.Width - 2 - 5*11
 	p.line("  %-*s%11s%11s%11s%11s%11s", wide, "", "matched", "refused", "blocked", "bans", "clients")
-	dry := false
+	dry, quiet := false, 0
 	for _, rule := range r.Rules {
-		name := cut(printable(rule.Name), wide-1)
+		if len(r.Rules) > fewRules && rule.Refused+rule.Blocked+rule.Banned == 0 {
+			quiet++
+			continue
+		}
+		name := printable(rule.Name)
 		if rule.DryRun {
-			name = cut(printable(rule.Name), wide-3) + " *"
+			name += " *"
 			dry = true
+		}
+		if utf8.RuneCountInString(name) >= wide {
+			p.line("  %s", cut(name, p.Width-2))
+			name = ""
 		}
 		clients := count(rule.Clients)
 		if rule.Approximate {
@@ -219,6 +230,12 @@ func (p *printer) rules(r *Report) {
 		}
 		p.line("  %-*s%11s%11s%11s%11s%11s", wide, name,
 			count(rule.Matched), dash(rule.Refused), dash(rule.Blocked), dash(rule.Banned), dashed(rule.Clients, clients))
+	}
+	switch {
+	case quiet == 1:
+		p.text(2, 2, "1 more rule refused and blocked nobody: --json tells which")
+	case quiet > 1:
+		p.text(2, 2, fmt.Sprintf("%d more rules refused and blocked nobody: --json tells which", quiet))
 	}
 	if dry {
 		p.text(2, 2, "* dry_run: what it would have done; not part of the sums above")
