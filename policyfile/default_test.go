@@ -300,3 +300,54 @@ func TestBuiltInPolicyStopsHammeringAndSparesPeople(t *testing.T) {
 		}
 	}
 }
+
+// A botnet that guesses without cookies and referers is stopped however many
+// addresses and user agents it has; who was shown the form logs in meanwhile.
+func TestBotnetsLockNobodyOut(t *testing.T) {
+	s, passed := newSite(t), 0
+	guess := func(i int, header http.Header) fairshare.Action {
+		return s.ask(fairshare.Request{Time: begin.Add(time.Duration(i) * time.Minute), Addr: netip.AddrFrom4([4]byte{198, byte(i), 100, 7}), Method: "POST", Host: "example.org",
+			UserAgent: fmt.Sprintf("Mozilla/5.0 (Windows NT 6.1; rv:%d.0) Gecko/20100101 Firefox/%d.0", i, i), Header: header}, "/wp-login.php", 200)
+	}
+	for i := range 200 {
+		if guess(i, nil) == fairshare.Allow {
+			passed++
+		}
+	}
+	if passed != 3 {
+		t.Errorf("%d guesses of the botnet pass, want 3", passed)
+	}
+	for _, header := range []http.Header{{"Cookie": {"wordpress_test_cookie=1"}}, {"Referer": {"https://example.org/wp-login.php"}}} {
+		for i := range 3 {
+			if got := guess(200+i, header); got != fairshare.Allow {
+				t.Errorf("a person with %v: %v by %q", header, got, s.rule)
+			}
+		}
+	}
+}
+
+// Who looks up an attack in a forum has its cookie, or comes from its search
+// form; a link to such a search may be opened twice.
+func TestInjectionsAreNotSearches(t *testing.T) {
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org", UserAgent: firefox}
+	for _, header := range []http.Header{{"Cookie": {"session=1"}}, {"Referer": {"https://example.org/search"}}} {
+		s := newSite(t)
+		req.Header = header
+		for range 30 {
+			if got := s.ask(req, "/search?q=UNION+select+from+information_schema", 200); got != fairshare.Allow {
+				t.Fatalf("a search with %v: %v by %q", header, got, s.rule)
+			}
+		}
+	}
+	s := newSite(t)
+	req.Header = nil
+	for i := range 5 {
+		want := fairshare.Allow
+		if i >= 2 {
+			want = fairshare.Refuse
+		}
+		if got := s.ask(req, "/article?id=1%20UNION%20SELECT%201", 200); got != want {
+			t.Errorf("attack %d: %v by %q, want %v", i, got, s.rule, want)
+		}
+	}
+}
