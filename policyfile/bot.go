@@ -221,11 +221,12 @@ func (r *reader) botHint(word string) string {
 	if strings.Contains(domain, ".") || domain == "com" || domain == "org" || domain == "net" {
 		return `hostname: "*.` + shorten(word) + `" looks at names of addresses`
 	}
-	if hint := didYouMean(name, append(slices.Clone(states), names...)); hint != "" {
-		return hint
-	}
+	typo := didYouMean(name, append(slices.Clone(states), names...))
 	var near, categories []string
 	for _, known := range names {
+		if r.bots[known].operator == name {
+			typo = ""
+		}
 		if len(name) > 2 && (strings.HasPrefix(known, name) || r.bots[known].operator == name) {
 			near = append(near, `"`+known+`"`)
 		}
@@ -235,6 +236,8 @@ func (r *reader) botHint(word string) string {
 	}
 	slices.SortStableFunc(near, func(a, b string) int { return len(a) - len(b) })
 	switch {
+	case typo != "":
+		return typo
 	case len(near) == 1:
 		return "did you mean " + near[0] + "?"
 	case near != nil:

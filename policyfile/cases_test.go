@@ -31,6 +31,7 @@ func someBots(table string) ([]BotName, error) {
 		{Name: "google-extended", Categories: ai},
 		{Name: "google-read-aloud", Categories: []string{"fetcher"}, Checked: true, Steered: true},
 		{Name: "gptbot", Categories: ai, Operator: "OpenAI", Checked: true},
+		{Name: "openvas", Categories: ai, Operator: "Greenbone"},
 		{Name: "80legs", Categories: []string{"seo"}},
 		{Name: "facebookexternalhit", Categories: []string{"preview"}, Checked: true, Steered: true},
 		{Name: "archiver", Categories: []string{"archive"}},
