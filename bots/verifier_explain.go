@@ -66,7 +66,7 @@ func (v *Verifier) Explain(ctx context.Context, addr netip.Addr, userAgent strin
 	case fairshare.Verified:
 		e.say("verified")
 	case fairshare.Forged:
-		e.say("forged: somebody else says so")
+		e.say("forged: it is somebody else")
 	case fairshare.Claimed:
 		e.say("known by its claim alone")
 	default:
