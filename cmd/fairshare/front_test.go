@@ -66,6 +66,7 @@ func TestNginxInFrontWithoutConfiguration(t *testing.T) {
 							return
 						}
 						req.Header.Set("User-Agent", fmt.Sprintf("Mozilla/5.0 (X11; Linux x86_64; rv:%d.0) Gecko/20100101 Firefox/%[1]d.0", 100+i))
+						req.Header.Set("Referer", "http://example.org/wp-login.php") // as a browser does with a form
 						resp, err := client.Do(req)
 						if err != nil {
 							t.Error(err)
