@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,11 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"fairshare"
-	"fairshare/bots"
-	"fairshare/clientaddr"
 	"fairshare/internal/replay"
-	"fairshare/memlimit"
 	"fairshare/policyfile"
 
 	"github.com/google/go-cmp/cmp"
@@ -320,31 +315,7 @@ func replayBuiltIn(t *testing.T, path string, write func(*accessLog)) *replay.Re
 	if data := unpacked(t, path); !bytes.Equal(data, made) {
 		t.Errorf("%s is not what the test writes (go test ./examples -update)", path)
 	}
-	file := policyfile.BuiltIn()
-	resolver, err := clientaddr.New(clientaddr.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	run, err := replay.New(replay.Options{
-		Policy: &file.Policy,
-		Limiter: func(limits []fairshare.Limit) (fairshare.Limiter, error) {
-			return memlimit.New(limits, memlimit.Options{Memory: 1 << 22})
-		},
-		Client: func(peer netip.Addr, _ string) (netip.Addr, bool) {
-			found := resolver.ResolveAddr(peer)
-			return found.Addr, found.Proxy
-		},
-		Bot:  bots.NewVerifier(bots.Options{}).Look,
-		Logs: []string{path},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer run.Close()
-	report, err := run.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := replayLog(t, policyfile.BuiltIn(), path, nil)
 	if report.Skipped != 0 || report.Lines != int64(len(l.lines)) {
 		t.Errorf("%s: %d lines, %d skipped, want %d", path, report.Lines, report.Skipped, len(l.lines))
 	}

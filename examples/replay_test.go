@@ -2,12 +2,14 @@ package examples
 
 import (
 	"bytes"
+	"io"
 	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"fairshare"
+	"fairshare/bots"
 	"fairshare/clientaddr"
 	"fairshare/internal/replay"
 	"fairshare/memlimit"
@@ -18,23 +20,35 @@ import (
 // and returns the verdicts.
 func replayed(t *testing.T, name string, file *policyfile.File) string {
 	t.Helper()
+	path := filepath.Join(name, "access.log")
+	var verdicts bytes.Buffer
+	report := replayLog(t, file, path, &verdicts)
+	if report.Skipped != 0 || report.Verdicts.Allow+report.Verdicts.Refuse+report.Verdicts.Block != report.Lines {
+		t.Errorf("%s: %d lines, %d skipped, verdicts %+v", path, report.Lines, report.Skipped, report.Verdicts)
+	}
+	return strings.ReplaceAll(verdicts.String(), "\t"+filepath.Join(name, "access.log")+"\n", "\taccess.log\n")
+}
+
+// replayLog runs a policy over a log as fairshare replay does; verdicts may be
+// nil.
+func replayLog(t *testing.T, file *policyfile.File, path string, verdicts io.Writer) *replay.Report {
+	t.Helper()
 	resolver, err := clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header})
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(name, "access.log")
-	var verdicts bytes.Buffer
 	run, err := replay.New(replay.Options{
 		Policy: &file.Policy,
 		Limiter: func(limits []fairshare.Limit) (fairshare.Limiter, error) {
-			return memlimit.New(limits, memlimit.Options{Memory: 1 << 20})
+			return memlimit.New(limits, memlimit.Options{Memory: 1 << 22})
 		},
 		Client: func(peer netip.Addr, _ string) (netip.Addr, bool) {
 			found := resolver.ResolveAddr(peer)
 			return found.Addr, found.Proxy
 		},
+		Bot:      bots.NewVerifier(bots.Options{}).Look,
 		Logs:     []string{path},
-		Verdicts: &verdicts,
+		Verdicts: verdicts,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,8 +58,5 @@ func replayed(t *testing.T, name string, file *policyfile.File) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Skipped != 0 || report.Verdicts.Allow+report.Verdicts.Refuse+report.Verdicts.Block != report.Lines {
-		t.Errorf("%s: %d lines, %d skipped, verdicts %+v", path, report.Lines, report.Skipped, report.Verdicts)
-	}
-	return strings.ReplaceAll(verdicts.String(), "\t"+filepath.Join(name, "access.log")+"\n", "\taccess.log\n")
+	return report
 }
