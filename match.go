@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +23,7 @@ type Match struct {
 	Header    map[string][]string // header → texts, as UserAgent
 	Hostname  []string            // a name that leads back to the address fits, as Host
 	Listed    []Listing           // the address is on one of these DNS lists
+	Label     []string            // the registry holds one of these labels for the client, any case
 
 	// Bot holds "known", "verified", "forged", names and categories of bots.
 	// Where it does a client good to fit (in an allow, in what a ban spares,
@@ -75,6 +77,7 @@ const (
 	notField
 	hostnameField
 	listedField
+	labelField
 )
 
 // A condition is one compiled field of a match.
@@ -121,6 +124,7 @@ func newMatcher(m *Match, kind bool) (matcher, error) {
 	if m.Addr != nil {
 		conds = append(conds, condition{field: addrField, addrs: m.Addr})
 	}
+	add(labelField, "", m.Label, equalFold)
 	add(hostField, "", m.Host, globFold)
 	if m.Path != nil {
 		paths, err := newPathSet(m.Path)
@@ -192,6 +196,8 @@ func (c *condition) holds(d *decision) bool {
 		return req.Addr.IsValid() && c.addrs.Contains(req.Addr)
 	case botField:
 		return c.bot.holds(&req.Bot)
+	case labelField:
+		return slices.ContainsFunc(req.Word.Labels, func(label string) bool { return matchAny(c.patterns, label, "") })
 	case hostField:
 		host := plainHost(req.Host)
 		return matchAny(c.patterns, host, d.fold(host))
@@ -327,7 +333,7 @@ func (m matcher) onlyWho() bool {
 	named := false
 	for i := range m {
 		switch {
-		case m[i].field == addrField, m[i].field == botField, m[i].field == hostnameField:
+		case m[i].field == addrField, m[i].field == botField, m[i].field == hostnameField, m[i].field == labelField:
 			named = true
 		case m[i].field != notField || !m[i].not.onlyWho():
 			return false

@@ -21,6 +21,7 @@ type Request struct {
 	Header    Header     // nil when none is known
 	Bot       Bot        // what it is taken for; see SetBot
 	Lookups   Lookups    // what others know of Addr; nil when nothing is known
+	Word      Word       // what operators have said of the client
 
 	// The request target, taken apart by SetTarget.
 	Path    string // decoded, dot segments resolved; "" when the request line was not HTTP
