@@ -81,10 +81,55 @@ func parseDuration(s string) (time.Duration, bool) {
 	return time.Duration(math.Round(sum)), true
 }
 
+// ParseDuration reads a duration as policy files have it: "90s", "2h30m",
+// "7d", from "0s" to 100 years. An error is a [*DurationError].
+func ParseDuration(s string) (time.Duration, error) {
+	d, ok := parseDuration(s)
+	if !ok || d > maxDuration {
+		return 0, &DurationError{Text: s}
+	}
+	return d, nil
+}
+
+// A DurationError is about a text that is no duration, or too long a one.
+type DurationError struct{ Text string }
+
+func (e *DurationError) Error() string {
+	if _, ok := parseDuration(e.Text); ok {
+		return fmt.Sprintf("%s is longer than %s", printable(shorten(e.Text)), FormatDuration(maxDuration))
+	}
+	return "a duration is needed, as 10s or 1h30m, not " + printable(quote(e.Text))
+}
+
+// Hint says what to do about it.
+func (e *DurationError) Hint() string {
+	if _, ok := parseDuration(e.Text); ok {
+		return ""
+	}
+	if plainDigits(e.Text) {
+		return fmt.Sprintf("a unit is needed: %ss, %sm, %sh or %sd", shorten(e.Text), shorten(e.Text), shorten(e.Text), shorten(e.Text))
+	}
+	if meant := meantDuration(e.Text); meant != "" {
+		return fmt.Sprintf("did you mean %s?", meant)
+	}
+	return durationUnitsHint
+}
+
+const durationUnitsHint = "units are ms, s, m, h and d, joined: 1h30m"
+
 func durationHint(s, what string) string {
 	if plainDigits(s) {
 		return fmt.Sprintf("%s needs a unit: %s: %ss", what, what, shorten(s))
 	}
+	if meant := meantDuration(s); meant != "" {
+		return fmt.Sprintf("%s: %s", what, meant)
+	}
+	return durationUnitsHint
+}
+
+// meantDuration returns what is probably meant by a text that is no duration,
+// "" when nothing comes to mind.
+func meantDuration(s string) string {
 	words := strings.NewReplacer("seconds", "s", "second", "s", "secs", "s", "sec", "s", "minutes", "m", "minute", "m", "mins", "m", "min", "m",
 		"hours", "h", "hour", "h", "hrs", "h", "days", "d", "day", "d", " ", "").Replace(strings.ToLower(s))
 	if plain := strings.Trim(words, "0123456789."); plain == words && words != "" && slices.ContainsFunc(durationUnits, func(u struct {
@@ -99,10 +144,10 @@ func durationHint(s, what string) string {
 		n, _ := strconv.Atoi(weeks)
 		words = fmt.Sprintf("%dd", 7*n)
 	}
-	if _, ok := parseDuration(words); ok {
-		return fmt.Sprintf("%s: %s", what, words)
+	if _, ok := parseDuration(words); !ok {
+		return ""
 	}
-	return "units are ms, s, m, h and d, joined: 1h30m"
+	return words
 }
 
 // FormatDuration returns a duration as a policy file spells it: "1h30m".
@@ -111,7 +156,7 @@ func FormatDuration(d time.Duration) string {
 	if d <= 0 {
 		return "0s"
 	}
-	d = (d + time.Millisecond - 1) / time.Millisecond * time.Millisecond
+	d = (min(d, math.MaxInt64-time.Millisecond) + time.Millisecond - 1) / time.Millisecond * time.Millisecond
 	var b strings.Builder
 	for _, u := range []struct {
 		name string

@@ -33,6 +33,33 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
+// What a flag says is read as in a policy, and what is wrong is told with what
+// to do.
+func TestDurationsOfFlags(t *testing.T) {
+	for s, want := range map[string]time.Duration{"2h": 2 * time.Hour, "7d": 168 * time.Hour, "0s": 0, "36500d": maxDuration} {
+		if got, err := ParseDuration(s); err != nil || got != want {
+			t.Errorf("ParseDuration(%q) = %v, %v, want %v", s, got, err, want)
+		}
+	}
+	for s, want := range map[string]string{
+		"":              `a duration is needed, as 10s or 1h30m, not ""; units are ms, s, m, h and d, joined: 1h30m`,
+		"7":             `a duration is needed, as 10s or 1h30m, not "7"; a unit is needed: 7s, 7m, 7h or 7d`,
+		"-2h":           `a duration is needed, as 10s or 1h30m, not "-2h"; units are ms, s, m, h and d, joined: 1h30m`,
+		"2 hours":       `a duration is needed, as 10s or 1h30m, not "2 hours"; did you mean 2h?`,
+		"1w":            `a duration is needed, as 10s or 1h30m, not "1w"; did you mean 7d?`,
+		"36501d":        `36501d is longer than 36500d; `,
+		"\x1b[2J\u202e": `a duration is needed, as 10s or 1h30m, not "\x1b[2J\u202e"; units are ms, s, m, h and d, joined: 1h30m`,
+	} {
+		got, err := ParseDuration(s)
+		var fault *DurationError
+		if !errors.As(err, &fault) || got != 0 {
+			t.Errorf("ParseDuration(%q) = %v, %v, want an error", s, got, err)
+		} else if told := fault.Error() + "; " + fault.Hint(); told != want {
+			t.Errorf("ParseDuration(%q): %s, want %s", s, told, want)
+		}
+	}
+}
+
 func TestFormattedDurationsAndSizesAreReadAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(1, int64(maxDuration/time.Millisecond)).Draw(t, "ms")) * time.Millisecond
@@ -44,7 +71,7 @@ func TestFormattedDurationsAndSizesAreReadAgain(t *testing.T) {
 			t.Fatalf("%d bytes are written %s, read %d", n, FormatSize(n), got)
 		}
 	})
-	for d, want := range map[time.Duration]string{0: "0s", 1: "1ms", time.Minute: "1m", 24 * time.Hour: "24h", 48 * time.Hour: "2d", 36 * time.Hour: "36h"} {
+	for d, want := range map[time.Duration]string{0: "0s", 1: "1ms", time.Minute: "1m", 24 * time.Hour: "24h", 48 * time.Hour: "2d", 36 * time.Hour: "36h", 1<<63 - 1: "106751d23h47m16s854ms"} {
 		if got := FormatDuration(d); got != want {
 			t.Errorf("FormatDuration(%d) = %s, want %s", d, got, want)
 		}
