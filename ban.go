@@ -18,11 +18,16 @@ func (g *Guard) findBan(d *decision, v *Verdict) bool {
 	var longest, trial Finding
 	for _, i := range g.banning {
 		r := &g.rules[i]
-		until, dry := g.bans.find(d.banKey(r), r.banID, d.now)
-		if until.IsZero() || dry != g.dry(r) || !r.Ban.All && !r.match.holds(d) || g.spared(d, r) {
+		key := d.banKey(r)
+		wait := g.bans.find(&key, r.banID, d.now, g.dry(r))
+		if g.bans.networks.Load() && key.crowds() {
+			network := key.network()
+			wait = max(wait, g.bans.find(&network, r.banID, d.now, g.dry(r)))
+		}
+		if wait == 0 || !r.Ban.All && !r.match.holds(d) || g.spared(d, r) {
 			continue
 		}
-		f := Finding{Action: Refuse, Rule: r.Rule, Wait: until.Sub(d.now), Ban: BanInForce}
+		f := Finding{Action: Refuse, Rule: r.Rule, Wait: wait, Ban: BanInForce}
 		most := &longest
 		if r.DryRun {
 			most = &trial
@@ -73,7 +78,10 @@ func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Find
 	if err != nil {
 		return fmt.Errorf("refusals of client %s: %w", d.req.Addr, err)
 	}
-	length := g.bans.refused(d.banKey(r), r.banID, g.dry(r), r.Ban, d.now, c.tally[0].Over)
+	length := g.bans.refused(&refused{
+		key: d.banKey(r), rule: r.banID, dry: g.dry(r), terms: r.Ban, at: d.now.UnixNano(),
+		bot: d.req.Bot.Name, bits4: g.bits4, bits6: g.bits6,
+	}, c.tally[0].Over)
 	if length > 0 {
 		f.Ban, f.Wait = BanStarted, length
 	}

@@ -13,17 +13,21 @@ import (
 // repeat offender's next ban is longer. Its size is bounded; when it is full,
 // what ends soonest is forgotten first. It is safe for concurrent use.
 type Bans struct {
-	most   int
-	n      atomic.Int64 // entries
-	seed   maphash.Seed
-	filter atomic.Pointer[banFilter] // nil until the first ban
-	cache  atomic.Pointer[banCache]  // likewise, and made before it
+	most     int
+	n        atomic.Int64 // entries
+	seed     maphash.Seed
+	filter   atomic.Pointer[banFilter] // nil until the first ban
+	cache    atomic.Pointer[banCache]  // likewise, and made before it
+	networks atomic.Bool               // a network was banned for its clients
 
 	mu     sync.RWMutex
-	rules  []string          // names; a banID's rule is a place in it
+	tell   func(Banned)      // nil: nobody listens
+	names  []string          // of rules; a banID's rule is a place in it
+	rules  map[string]uint32 // these places
 	places map[uint64]uint32 // banID's hash → place in chunks
 	chunks [][]banEntry      // in pieces: growing moves nothing; without pointers: the collector need not look
 	ends   banHeap
+	crowds map[crowdID]crowd
 }
 
 const chunkBits = 12
@@ -33,9 +37,6 @@ func (b *Bans) at(place uint32) *banEntry {
 	return &b.chunks[place>>chunkBits][place&(1<<chunkBits-1)]
 }
 
-// A banKey is an appendAddr key.
-type banKey [addrKey]byte
-
 type banID struct {
 	key  banKey
 	rule uint32
@@ -43,7 +44,8 @@ type banID struct {
 
 // A banEntry is a ban in force, or the memory of one.
 type banEntry struct {
-	until  int64 // Unix ns
+	began  int64 // Unix ns
+	until  int64
 	since  int64 // from when forgiveness counts
 	id     banID
 	number int32 // bans so far, less the steps forgiven
@@ -52,14 +54,24 @@ type banEntry struct {
 }
 
 // NewBans returns an empty Bans that remembers at most that many bans and
-// former bans; 0 means 1,048,576. Each takes about 100 bytes.
+// former bans; 0 means 1,048,576. Each takes about 110 bytes.
 func NewBans(most int) *Bans {
 	if most <= 0 {
 		most = 1 << 20
 	}
-	b := &Bans{most: most, seed: maphash.MakeSeed(), places: map[uint64]uint32{}}
+	b := &Bans{most: most, seed: maphash.MakeSeed(), rules: map[string]uint32{}, places: map[uint64]uint32{}, crowds: map[crowdID]crowd{}}
 	b.ends.bans = b
 	return b
+}
+
+// Observe has tell hear of each ban that begins, and once in a minute of each
+// former one that is remembered longer for another refusal. It is called with
+// a lock held, before the request that it is about is answered: it must not
+// wait, nor use b.
+func (b *Bans) Observe(tell func(Banned)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tell = tell
 }
 
 // Len returns how many bans and former bans are remembered.
@@ -69,47 +81,48 @@ func (b *Bans) Len() int { return int(b.n.Load()) }
 func (b *Bans) ruleID(name string) uint32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, known := range b.rules {
-		if known == name {
-			return uint32(i)
-		}
-	}
-	b.rules = append(b.rules, name)
-	return uint32(len(b.rules) - 1)
+	return b.numberOf(name)
 }
 
-// find returns until when a ban of rule holds for key; the zero time when
-// there is none.
-func (b *Bans) find(key banKey, rule uint32, now time.Time) (until time.Time, dry bool) {
+func (b *Bans) numberOf(name string) uint32 {
+	id, known := b.rules[name]
+	if !known {
+		id = uint32(len(b.names))
+		b.rules[name], b.names = id, append(b.names, name)
+	}
+	return id
+}
+
+// find returns how long a ban of rule still holds for key, 0 when there is
+// none.
+func (b *Bans) find(key *banKey, rule uint32, now time.Time, dry bool) time.Duration {
 	filter := b.filter.Load()
 	if filter == nil {
-		return time.Time{}, false
+		return 0
 	}
 	hash := maphash.Bytes(b.seed, key[:])
 	if !filter.has(hash) {
-		return time.Time{}, false
+		return 0
 	}
-	id := banID{key, rule}
+	id := banID{*key, rule}
 	cache, idHash := b.cache.Load(), id.hash(hash)
-	end, known := cache.get(idHash)
+	until, known := cache.get(idHash) // none of a dry run is in there
+	if known && dry {
+		return 0
+	}
 	if !known {
+		until = 0
 		b.mu.RLock()
 		e := b.entry(hash, id)
-		if e != nil {
-			end, dry = e.until, e.dry
+		if e != nil && e.dry == dry {
+			until = e.until
 			if !dry {
-				cache.put(idHash, end)
+				cache.put(idHash, until)
 			}
 		}
 		b.mu.RUnlock()
-		if e == nil {
-			return time.Time{}, false
-		}
 	}
-	if end <= now.UnixNano() {
-		return time.Time{}, false
-	}
-	return time.Unix(0, end), dry
+	return time.Duration(max(0, until-now.UnixNano()))
 }
 
 // entry returns the entry of id, whose key has that hash, or nil.
@@ -123,43 +136,136 @@ func (b *Bans) entry(hash uint64, id banID) *banEntry {
 
 func (id *banID) hash(ofKey uint64) uint64 { return ofKey + uint64(id.rule)*0x9E3779B97F4A7C15 }
 
-// refused notes a refusal of key by rule at time now. If reached is set and
-// no ban is in force it starts one and returns its length, else 0.
-func (b *Bans) refused(key banKey, rule uint32, dry bool, terms *BanTerms, now time.Time, reached bool) time.Duration {
+// A refused is a refusal that counts towards a ban.
+type refused struct {
+	key          banKey
+	rule         uint32
+	dry          bool
+	terms        *BanTerms
+	at           int64  // Unix ns
+	bot          string // what the client is taken for
+	bits4, bits6 int    // of an address that make one client
+}
+
+// refused notes a refusal. If reached is set and no ban is in force it starts
+// one, and returns how long the client is banned from now on, else 0.
+func (b *Bans) refused(r *refused, reached bool) time.Duration {
 	if !reached && b.Len() == 0 {
 		return 0
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	id, hash, t := banID{key, rule}, maphash.Bytes(b.seed, key[:]), now.UnixNano()
+	length := b.count(r, reached)
+	if length == 0 || r.bits6 <= crowdBits || !r.key.crowds() || !b.joins(r, r.at+int64(length)) {
+		return length
+	}
+	network := *r
+	network.key = r.key.network()
+	b.networks.Store(true)
+	return max(length, b.count(&network, true))
+}
+
+func (b *Bans) count(r *refused, reached bool) time.Duration {
+	id, hash := banID{r.key, r.rule}, maphash.Bytes(b.seed, r.key[:])
 	e := b.entry(hash, id)
 	switch {
 	case e == nil && !reached:
 		return 0
 	case e == nil:
 		e = b.add(hash, id)
-	case e.dry == dry && e.until > t: // another request was faster
+	case e.dry == r.dry && e.until > r.at: // another request was faster
 		return 0
 	default:
-		if steps := (t - e.since) / int64(terms.forgive()); steps > 0 {
+		if steps := (r.at - e.since) / int64(r.terms.forgive()); steps > 0 {
 			e.number -= int32(min(steps, int64(e.number)))
 		}
 	}
 	b.cache.Load().drop(id.hash(hash))
-	if e.dry != dry { // a trial teaches nothing and bans nobody
-		e.number, e.dry, e.until, e.since = 0, dry, min(e.until, t), t
+	if e.dry != r.dry { // a trial teaches nothing and bans nobody
+		e.number, e.dry, e.until, e.since = 0, r.dry, min(e.until, r.at), r.at
 		heap.Fix(&b.ends, int(e.end))
 	}
-	e.since = max(t, e.since)
+	before := e.since
+	e.since = max(r.at, e.since)
 	if !reached {
+		if e.number > 0 && e.since/int64(time.Minute) != before/int64(time.Minute) {
+			b.say(e, r)
+		}
 		return 0
 	}
-	length := terms.length(key, b.rules[rule], int(e.number))
+	length := r.terms.length(r.key, b.names[r.rule], int(e.number))
 	e.number++
-	e.until = t + int64(length)
+	e.began, e.until = r.at, r.at+int64(length)
 	e.since = e.until
 	heap.Fix(&b.ends, int(e.end))
+	b.say(e, r)
 	return length
+}
+
+// say tells whoever listens of a ban.
+func (b *Bans) say(e *banEntry, r *refused) {
+	if b.tell == nil {
+		return
+	}
+	b.tell(Banned{
+		Client: e.id.key.client(r.bot, r.bits4, r.bits6), Kind: e.id.key.kind(), Rule: b.names[e.id.rule],
+		Number: int(e.number), DryRun: e.dry,
+		Began: time.Unix(0, e.began), Until: time.Unix(0, e.until), Since: time.Unix(0, e.since),
+	})
+}
+
+// Restore puts a ban back that Observe told of, unless a later one is known.
+// It is for the time before the first request.
+func (b *Bans) Restore(was Banned) {
+	key, ok := keyOf(was.Kind, was.Client)
+	if !ok {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	id, hash := banID{key, b.numberOf(was.Rule)}, maphash.Bytes(b.seed, key[:])
+	e := b.entry(hash, id)
+	if e == nil {
+		e = b.add(hash, id)
+	} else if e.began >= was.Began.UnixNano() {
+		return
+	}
+	b.cache.Load().drop(id.hash(hash))
+	e.began, e.until, e.since = was.Began.UnixNano(), was.Until.UnixNano(), was.Since.UnixNano()
+	e.number, e.dry = int32(min(max(was.Number, 0), math.MaxInt32)), was.DryRun
+	heap.Fix(&b.ends, int(e.end))
+	if was.Kind == ByNetwork {
+		b.networks.Store(true)
+	} else if key.crowds() && was.Client.Prefix.Bits() > crowdBits {
+		b.joins(&refused{key: key, rule: id.rule, dry: e.dry, at: e.began}, e.until)
+	}
+}
+
+// Lift ends the bans of all addresses within a client's prefix, or of a bot,
+// that began at a time or before, and forgets that there were any. It returns
+// how many were in force at that time.
+func (b *Bans) Lift(client ClientID, at time.Time) (lifted int) {
+	ns := at.UnixNano()
+	for begin := 0; begin < b.Len(); begin += 1 << chunkBits { // others wait for one chunk
+		b.mu.Lock()
+		for place := begin; place < min(b.Len(), begin+1<<chunkBits); place++ {
+			e := b.at(uint32(place))
+			if e.began > ns || e.number == 0 && e.until <= ns || !e.id.key.within(client) {
+				continue
+			}
+			if e.until > ns {
+				if !e.dry {
+					lifted++
+				}
+				b.leaves(e)
+			}
+			b.cache.Load().drop(e.id.hash(maphash.Bytes(b.seed, e.id.key[:])))
+			e.number, e.until, e.since = 0, min(e.until, ns), ns
+			heap.Fix(&b.ends, int(e.end))
+		}
+		b.mu.Unlock()
+	}
+	return lifted
 }
 
 // add makes an entry; when there are too many, the one that ends soonest

@@ -24,7 +24,7 @@ func benchmarkFind(b *testing.B, first, n uint32) {
 		return k
 	}
 	for i := range uint32(1_000_000) {
-		bans.refused(key(i), rule, false, terms, now, true)
+		bans.refused(&refused{key: key(i), rule: rule, terms: terms, at: now.UnixNano(), bits4: 32, bits6: 64}, true)
 	}
 	keys := make([]banKey, 1<<16)
 	r := uint32(0)
@@ -35,7 +35,7 @@ func benchmarkFind(b *testing.B, first, n uint32) {
 	b.ReportAllocs()
 	i, found := 0, 0
 	for b.Loop() {
-		if until, _ := bans.find(keys[i&(len(keys)-1)], rule, now); !until.IsZero() {
+		if bans.find(&keys[i&(len(keys)-1)], rule, now, false) > 0 {
 			found++
 		}
 		i++

@@ -153,9 +153,9 @@ const (
 // Decide judges one request on arrival. The proxy, the middleware,
 // forward-auth and replay all come through here.
 //
-// A ban speaks first, then the rules from top to bottom: allow and block end
-// the walk, the limits gathered on the way are taken together. A time earlier
-// than the latest one judged counts as that one.
+// An operator's word speaks first, then a ban, then the rules from top to
+// bottom: allow and block end the walk, the limits gathered on the way are
+// taken together. A time earlier than the latest one judged counts as that one.
 //
 // Errors are about the limiter. When the limits could not be taken the verdict
 // is Undecided; when only refusals could not be counted towards a ban, it
@@ -176,6 +176,10 @@ func (g *Guard) Decide(ctx context.Context, req *Request) (Verdict, error) {
 }
 
 func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
+	if word := &d.req.Word; word.Action != Undecided {
+		v.Finding = word.finding()
+		return nil
+	}
 	if len(g.banning) > 0 && g.findBan(d, v) {
 		return nil
 	}

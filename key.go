@@ -13,6 +13,8 @@ const (
 	longValue = 64
 	hashed    = 0x80 // added to the kind of a hashed value
 	addrKey   = 1 + 16
+
+	networkBits4, networkBits6 = 24, 48 // of ByNetwork
 )
 
 // appendKey appends the key of one request under the parts of by. A part that
@@ -35,7 +37,7 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 		bits4, bits6 := d.guard.bits4, d.guard.bits6
 		kind := ByAddr
 		if part.Kind == ByNetwork {
-			bits4, bits6, kind = 24, 48, ByNetwork
+			bits4, bits6, kind = networkBits4, networkBits6, ByNetwork
 		}
 		b = appendAddr(b, kind, d.req.Addr, bits4, bits6)
 	}
@@ -77,18 +79,6 @@ func appendValue(b []byte, part KeyPart, value string) []byte {
 	b = append(b, byte(part.Kind))
 	b = binary.AppendUvarint(b, uint64(len(value)))
 	return append(b, value...)
-}
-
-// appendBot appends the name of a bot, in as many bytes as an address takes:
-// both are banned.
-func appendBot(b []byte, name string) []byte {
-	b = append(b, byte(ByBot))
-	var fixed [addrKey - 1]byte
-	if copy(fixed[:], name) < len(name) {
-		sum := sha256.Sum256([]byte(name))
-		copy(fixed[:], sum[:])
-	}
-	return append(b, fixed[:]...)
 }
 
 // appendAddr appends an address cut to its first bits; an invalid one counts

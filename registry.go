@@ -89,6 +89,21 @@ type Word struct {
 	Labels []string      // of the client; shared, not to be changed
 }
 
+// OperatorBan is the rule that verdicts name for clients whom an operator has
+// banned. It must not be changed.
+var OperatorBan = &Rule{Name: "ban by an operator", Action: Block}
+
+// finding returns what a word other than nothing has a guard answer.
+func (w *Word) finding() Finding {
+	switch w.Action {
+	case Allow:
+		return Finding{Action: Allow}
+	case Refuse:
+		return Finding{Action: Refuse, Rule: OperatorBan, Wait: max(w.Wait, 1), Ban: BanInForce}
+	}
+	return Finding{Action: Block, Rule: OperatorBan, Ban: BanInForce}
+}
+
 // A Banned is a ban that a rule's refusals brought about, or the memory of one.
 type Banned struct {
 	Client ClientID

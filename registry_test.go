@@ -1,0 +1,377 @@
+package fairshare_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/limittest"
+	"fairshare/memlimit"
+)
+
+func TestParseClientID(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"203.0.113.9", "203.0.113.9"},
+		{"203.0.113.9/24", "203.0.113.0/24"},
+		{"::ffff:203.0.113.9", "203.0.113.9"},
+		{"::ffff:203.0.113.9/120", "203.0.113.0/24"},
+		{"2001:db8::1", "2001:db8::1"},
+		{"2001:db8::1/64", "2001:db8::/64"},
+		{"fe80::1%eth0", "fe80::1"},
+		{"Googlebot", "googlebot"},
+		{"yahoo! slurp", "yahoo! slurp"},
+		{"203.0.113.999", ""},
+		{"203.0.113.0/33", ""},
+		{"2001:db8:::/64", ""},
+		{"google/24", ""},
+		{"", ""},
+		{"a\nb", ""},
+	} {
+		id, err := fairshare.ParseClientID(c.in)
+		if (err != nil) != (c.want == "") || id.String() != c.want {
+			t.Errorf("ParseClientID(%q) = %q, %v; want %q", c.in, id, err, c.want)
+		}
+		if again, err := fairshare.ParseClientID(id.String()); c.want != "" && (err != nil || again != id) {
+			t.Errorf("%q read again: %v, %v", id, again, err)
+		}
+	}
+}
+
+// An operator's word stands before everything else.
+func TestOperatorsWordOutweighsTheRules(t *testing.T) {
+	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
+	policy.Rules = append(policy.Rules, fairshare.Rule{Name: "no", Match: fairshare.Match{Path: []string{"/no"}}, Action: fairshare.Block})
+	with := func(path string, w fairshare.Word) fairshare.Request {
+		req := from(alice)
+		req.Path, req.Word = path, w
+		return req
+	}
+	g := newGuard(t, policy)
+	knock(t, g, 0, from(alice), 2)
+	if v := knock(t, g, 0, from(alice), 1); v.Ban != fairshare.BanInForce {
+		t.Fatalf("before the word: %s, want a ban", say(v.Finding))
+	}
+	for _, c := range []struct {
+		path string
+		word fairshare.Word
+		want string
+	}{
+		{"/", fairshare.Word{Action: fairshare.Allow}, "allow"},
+		{"/no", fairshare.Word{Action: fairshare.Allow}, "allow"},
+		{"/", fairshare.Word{Action: fairshare.Refuse, Wait: 90 * time.Minute}, "refuse ban by an operator 1h30m0s banned"},
+		{"/", fairshare.Word{Action: fairshare.Block}, "block ban by an operator"},
+		{"/", fairshare.Word{Labels: []string{"partner"}}, "refuse rapid"},
+	} {
+		v := knock(t, g, 0, with(c.path, c.word), 1)
+		got := say(v.Finding)
+		if c.want == "refuse rapid" {
+			got = v.Action.String() + " " + v.Rule.Name
+		}
+		if got != c.want {
+			t.Errorf("%s with %v: %s, want %s", c.path, c.word, got, c.want)
+		}
+	}
+	// It costs nothing: the ceiling has not counted who is allowed.
+	for range 300 {
+		knock(t, g, 0, with("/", fairshare.Word{Action: fairshare.Allow}), 1)
+	}
+	if v := knock(t, g, time.Hour, from(alice), 1); v.Action != fairshare.Allow {
+		t.Errorf("an hour later: %s", say(v.Finding))
+	}
+}
+
+func TestLabel(t *testing.T) {
+	limiter := func(p *fairshare.Policy) fairshare.Limiter { return limittest.NewModel(p.Limits()) }
+	for _, c := range []struct {
+		match  fairshare.Match
+		labels []string
+		want   bool
+	}{
+		{fairshare.Match{Label: []string{"good-partner"}}, nil, false},
+		{fairshare.Match{Label: []string{"good-partner"}}, []string{"a", "good-partner"}, true},
+		{fairshare.Match{Label: []string{"Good-Partner"}}, []string{"good-partner"}, true},
+		{fairshare.Match{Label: []string{"good"}}, []string{"good-partner"}, false},
+		{fairshare.Match{Label: []string{"re:^good"}}, []string{"good-partner"}, true},
+		{fairshare.Match{Not: []fairshare.Match{{Label: []string{"known"}}}}, []string{"known"}, false},
+		{fairshare.Match{Not: []fairshare.Match{{Label: []string{"known"}}}}, nil, true},
+	} {
+		policy := fairshare.Policy{Rules: []fairshare.Rule{{Name: "it", Match: c.match, Action: fairshare.Block}}}
+		g, err := fairshare.NewGuard(&policy, limiter(&policy), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := from(alice)
+		req.Word.Labels = c.labels
+		if v := knock(t, g, 0, req, 1); (v.Action == fairshare.Block) != c.want {
+			t.Errorf("%+v for %q: %s, want it to hold: %v", c.match, c.labels, v.Action, c.want)
+		}
+	}
+}
+
+// A label names clients by who they are: an allow by it spares their bans.
+func TestLabelSparesBans(t *testing.T) {
+	policy := banPolicy(nil)
+	policy.Rules = slices.Insert(policy.Rules, 1, fairshare.Rule{Name: "partners", Match: fairshare.Match{Label: []string{"partner"}}, Action: fairshare.Allow})
+	g := newGuard(t, policy)
+	knock(t, g, 0, from(alice), 4)
+	req := from(alice)
+	req.Word.Labels = []string{"partner"}
+	if v := knock(t, g, 0, req, 1); v.Action != fairshare.Allow {
+		t.Errorf("with the label: %s", say(v.Finding))
+	}
+	if v := knock(t, g, 0, from(alice), 1); v.Ban != fairshare.BanInForce {
+		t.Errorf("without: %s, want the ban", say(v.Finding))
+	}
+}
+
+// watched returns a guard whose bans are noted.
+func watched(t *testing.T, p fairshare.Policy) (g *fairshare.Guard, bans *fairshare.Bans, told *[]fairshare.Banned) {
+	t.Helper()
+	limiter, err := memlimit.New(p.Limits(), memlimit.Options{Memory: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bans, told = fairshare.NewBans(0), new([]fairshare.Banned)
+	bans.Observe(func(b fairshare.Banned) { *told = append(*told, b) })
+	if g, err = fairshare.NewGuard(&p, limiter, bans); err != nil {
+		t.Fatal(err)
+	}
+	return g, bans, told
+}
+
+func at(addr string) fairshare.Request {
+	return fairshare.Request{Addr: netip.MustParseAddr(addr), Path: "/x", Host: "h", Method: "GET"}
+}
+
+func describe(b fairshare.Banned) string {
+	return fmt.Sprintf("%s by %s, number %d, kind %d, dry %v", b.Client, b.Rule, b.Number, b.Kind, b.DryRun)
+}
+
+func TestBansAreToldAndRestored(t *testing.T) {
+	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
+	g, _, told := watched(t, policy)
+	first := knock(t, g, 0, from(alice), 2).Wait
+	if len(*told) != 1 || describe((*told)[0]) != "192.0.2.1 by rapid, number 1, kind 1, dry false" ||
+		!(*told)[0].Began.Equal(start) || !(*told)[0].Until.Equal(start.Add(first)) {
+		t.Fatalf("told: %+v", *told)
+	}
+	// Another guard, of another process, goes on where this one stopped.
+	again, bans, more := watched(t, policy)
+	bans.Restore((*told)[0])
+	if v := knock(t, again, first-1, from(alice), 1); say(v.Finding) != "refuse rapid 1ns banned" {
+		t.Errorf("after a restart: %s", say(v.Finding))
+	}
+	if v := knock(t, again, first, from(alice), 1); v.Action != fairshare.Allow {
+		t.Errorf("after the ban: %s", say(v.Finding))
+	}
+	// The offender is known: the next ban is twice as long.
+	if v := knock(t, again, first, from(alice), 1); v.Ban != fairshare.BanStarted || !around(v.Wait, 2*time.Minute) {
+		t.Errorf("the next ban: %s", say(v.Finding))
+	}
+	if len(*more) != 1 || describe((*more)[0]) != "192.0.2.1 by rapid, number 2, kind 1, dry false" {
+		t.Errorf("told: %+v", *more)
+	}
+	// What is older than what is known is passed over.
+	bans.Restore((*told)[0])
+	if v := knock(t, again, first, from(alice), 1); v.Ban != fairshare.BanInForce || !around(v.Wait, 2*time.Minute) {
+		t.Errorf("after the older was restored: %s", say(v.Finding))
+	}
+}
+
+// A former offender who is refused again is remembered longer; that is told
+// once a minute.
+func TestForgivenessIsTold(t *testing.T) {
+	g, _, told := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.Within = 2 * time.Second }))
+	knock(t, g, 0, from(alice), 4)
+	for i := range 5 {
+		knock(t, g, 10*time.Minute+time.Duration(i)*3*time.Second, from(alice), 2) // the second is refused
+	}
+	if len(*told) != 2 || !(*told)[1].Since.Equal(start.Add(10*time.Minute)) || (*told)[1].Number != 1 {
+		t.Errorf("told: %+v; want the ban, and one refusal ten minutes later", *told)
+	}
+}
+
+func TestEightClientsBanTheirNetwork(t *testing.T) {
+	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
+	client := func(i int) fairshare.Request { return at(fmt.Sprintf("2001:db8:1:%x::%x", i, i+1)) }
+	g, bans, told := watched(t, policy)
+	for i := range 7 {
+		knock(t, g, 0, client(i), 2)
+	}
+	// The same client again, after its ban: it is still one of seven.
+	if v := knock(t, g, 0, client(100), 1); v.Action != fairshare.Allow {
+		t.Fatalf("seven are banned, and an eighth: %s", say(v.Finding))
+	}
+	v := knock(t, g, 0, client(7), 2)
+	if len(*told) != 9 || describe((*told)[8]) != fmt.Sprintf("2001:db8:1::/48 by rapid, number 1, kind %d, dry false", fairshare.ByNetwork) {
+		t.Fatalf("told: %+v; want eight clients and their network", *told)
+	}
+	longer := slices.MaxFunc((*told)[7:], func(a, b fairshare.Banned) int { return a.Until.Compare(b.Until) }).Until.Sub(start)
+	if v.Ban != fairshare.BanStarted || v.Wait != longer {
+		t.Errorf("the eighth: %s, want the longer wait %v", say(v.Finding), longer)
+	}
+	if v = knock(t, g, time.Second, client(1000), 1); say(v.Finding) != fmt.Sprintf("refuse rapid %v banned", (*told)[8].Until.Sub(start)-time.Second) {
+		t.Errorf("another client of the network: %s", say(v.Finding))
+	}
+	if v = knock(t, g, time.Second, at("2001:db8:2::1"), 1); v.Action != fairshare.Allow {
+		t.Errorf("another network: %s", say(v.Finding))
+	}
+	req := client(1000)
+	req.Path = ""
+	if v = knock(t, g, time.Second, req, 1); v.Action != fairshare.Allow {
+		t.Errorf("a request that the rule does not match: %s", say(v.Finding))
+	}
+
+	// A restart in between changes nothing.
+	again, restored, more := watched(t, policy)
+	for _, b := range (*told)[:7] {
+		restored.Restore(b)
+	}
+	knock(t, again, 0, client(7), 2)
+	if len(*more) != 2 || (*more)[1].Kind != fairshare.ByNetwork {
+		t.Errorf("after a restart with seven banned: %+v; want the eighth and the network", *more)
+	}
+
+	// An operator lifts the network's ban, and those of its clients.
+	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("2001:db8:1::/48")), start.Add(time.Second)); n != 9 {
+		t.Errorf("lifted %d, want 9", n)
+	}
+	if v = knock(t, g, 2*time.Second, client(1000), 1); v.Action != fairshare.Allow {
+		t.Errorf("after it was lifted: %s", say(v.Finding))
+	}
+	knock(t, g, 2*time.Second, client(1000), 1)
+	if last := (*told)[len(*told)-1]; last.Kind != fairshare.ByAddr {
+		t.Errorf("one banned client after all was lifted bans the network: %+v", last)
+	}
+}
+
+func TestNetworksOfIPv4AreNotBannedForTheirClients(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*fairshare.Policy)
+		client func(i int) string
+	}{
+		{"IPv4", func(*fairshare.Policy) {}, func(i int) string { return fmt.Sprintf("192.0.2.%d", 150+i) }},
+		{"a client is a /48", func(p *fairshare.Policy) { p.IPv6Prefix = 48 }, func(i int) string { return fmt.Sprintf("2001:db8:%x::1", i) }},
+		{"eight networks", func(*fairshare.Policy) {}, func(i int) string { return fmt.Sprintf("2001:db8:%x::1", i) }},
+		{"seven clients", func(*fairshare.Policy) {}, func(i int) string { return fmt.Sprintf("2001:db8:1:%x::1", min(i, 6)) }},
+	} {
+		policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
+		c.change(&policy)
+		g, _, told := watched(t, policy)
+		for i := range 20 {
+			knock(t, g, 0, at(c.client(i)), 2)
+		}
+		for _, b := range *told {
+			if b.Kind == fairshare.ByNetwork {
+				t.Errorf("%s: %s", c.name, describe(b))
+			}
+		}
+	}
+}
+
+func TestNetworkIsBannedForBansInForceOnly(t *testing.T) {
+	g, _, told := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 }))
+	for i := range 12 { // a minute each, seven at a time
+		knock(t, g, time.Duration(i)*10*time.Second, at(fmt.Sprintf("2001:db8:1:%x::1", i)), 2)
+	}
+	if len(*told) != 12 {
+		t.Errorf("told: %d bans, want those of twelve clients", len(*told))
+	}
+}
+
+func TestDryRunBansNobodyAndTellsWhom(t *testing.T) {
+	g, bans, told := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.After, r.DryRun = 1, true }))
+	for i := range 8 {
+		if v := knock(t, g, 0, at(fmt.Sprintf("2001:db8:1:%x::1", i)), 3); v.Action != fairshare.Allow {
+			t.Errorf("client %d: %s", i, say(v.Finding))
+		}
+	}
+	if len(*told) != 9 || slices.ContainsFunc(*told, func(b fairshare.Banned) bool { return !b.DryRun }) {
+		t.Errorf("told: %+v; want eight clients and a network, all in dry run", *told)
+	}
+	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("::/0")), start); n != 0 {
+		t.Errorf("%d were lifted that banned nobody", n)
+	}
+}
+
+func TestLift(t *testing.T) {
+	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
+	policy.Rules = append(policy.Rules, fairshare.Rule{
+		Name: "of networks", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: time.Second, By: []fairshare.KeyPart{{Kind: fairshare.ByNetwork}}},
+		Ban: &fairshare.BanTerms{After: 1, For: time.Hour},
+	}, fairshare.Rule{
+		Name: "of bots", Match: fairshare.Match{Bot: []string{"verified"}},
+		Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Second, By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}},
+		Ban:   &fairshare.BanTerms{After: 1, For: time.Hour},
+	})
+	long := "a-bot-whose-name-is-longer-than-an-address"
+	bot := func(name string) fairshare.Request {
+		req := at("198.51.100.7")
+		req.Path = ""
+		req.Bot = fairshare.Bot{Name: name, State: fairshare.Verified}
+		return req
+	}
+	for _, c := range []struct {
+		lift string
+		want string // who is let in again
+	}{
+		{"203.0.113.9", "alice "},
+		{"203.0.113.0/24", "alice "},
+		{"203.0.114.0/24", "net "},
+		{"203.0.114.50", ""}, // the ban is its network's
+		{"203.0.0.0/16", "alice net "},
+		{"0.0.0.0/0", "alice net "},
+		{"::/0", ""},
+		{"203.0.113.10", ""},
+		{"googlebot", "googlebot "},
+		{long, "long "},
+		{"bingbot", ""},
+	} {
+		g, bans, _ := watched(t, policy)
+		off := func(path, addr string) fairshare.Request {
+			req := at(addr)
+			req.Path = path
+			return req
+		}
+		knock(t, g, 0, off("/x", "203.0.113.9"), 2)
+		knock(t, g, 0, off("", "203.0.114.50"), 3)
+		knock(t, g, 0, bot("googlebot"), 2)
+		knock(t, g, 2*time.Second, bot(long), 2)
+		id, err := fairshare.ParseClientID(c.lift)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bans.Lift(id, start.Add(4*time.Second))
+		got := ""
+		for _, who := range []struct {
+			name string
+			req  fairshare.Request
+		}{{"alice", off("/x", "203.0.113.9")}, {"net", off("", "203.0.114.77")}, {"googlebot", bot("googlebot")}, {"long", bot(long)}} {
+			v := knock(t, g, 10*time.Second, who.req, 1)
+			if v.Action == fairshare.Allow {
+				got += who.name + " "
+			}
+		}
+		if got != c.want {
+			t.Errorf("lift %s: let in %q, want %q", c.lift, got, c.want)
+		}
+	}
+	// A ban that begins later is not lifted.
+	g, bans, _ := watched(t, policy)
+	knock(t, g, 10*time.Second, at("203.0.113.9"), 2)
+	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), start); n != 0 {
+		t.Errorf("lifted %d that began later", n)
+	}
+	if v := knock(t, g, 11*time.Second, at("203.0.113.9"), 1); v.Ban != fairshare.BanInForce {
+		t.Errorf("a ban that began after it was lifted: %s", say(v.Finding))
+	}
+	// History goes with it: the next ban is a first one.
+	bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), start.Add(12*time.Second))
+	if v := knock(t, g, 13*time.Second, at("203.0.113.9"), 2); v.Ban != fairshare.BanStarted || !around(v.Wait, time.Minute) {
+		t.Errorf("the ban after it was lifted: %s", say(v.Finding))
+	}
+}
