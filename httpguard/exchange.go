@@ -26,7 +26,7 @@ type exchange struct {
 
 	h       *handler
 	verdict fairshare.Verdict
-	asker   Asker
+	passage Passage
 }
 
 // writer returns the exchange with the optional methods that the writer below
@@ -232,10 +232,27 @@ func Who(w http.ResponseWriter) (Asker, bool) {
 	return Asker{}, false
 }
 
-func (x *exchange) who() Asker { return x.asker }
+func (x *exchange) who() Asker { return x.passage.Asker }
 
 func (x *exchange) upstreamDone() {
-	x.settle(fairshare.Outcome{Time: x.h.Now(), Part: fairshare.SlotsOnly})
+	now := x.h.Now()
+	x.passage.Took = now.Sub(x.passage.Time)
+	x.settle(fairshare.Outcome{Time: now, Part: fairshare.SlotsOnly})
+}
+
+// end settles all that is left, and tells whoever listens.
+func (x *exchange) end() {
+	out := fairshare.Outcome{Time: x.h.Now(), Status: x.outcome(), Bytes: x.bytes}
+	x.settle(out)
+	if x.h.Passed == nil {
+		return
+	}
+	p := &x.passage
+	if p.Took == 0 {
+		p.Took = out.Time.Sub(p.Time)
+	}
+	p.Status, p.Bytes = out.Status, out.Bytes
+	x.h.Passed(p)
 }
 
 // settle settles the verdict. The client may be gone and its context with it;

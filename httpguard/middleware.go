@@ -4,7 +4,7 @@
 package httpguard
 
 import (
-	"hash/maphash"
+	"crypto/rand"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -28,6 +28,10 @@ type Options struct {
 	// means that nothing is known.
 	Lookups fairshare.Lookups
 
+	// Word tells what operators have said of a client. It must not wait. nil
+	// means that they have said nothing.
+	Word func(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Word
+
 	// Contact is shown to whoever is refused: an address, a URL, a sentence.
 	// "" means none.
 	Contact string
@@ -36,6 +40,15 @@ type Options struct {
 	// answered. It is called by many goroutines at once and is to be quick.
 	// The report is good during the call only. nil means nobody listens.
 	Refused func(*Report)
+
+	// Passed hears of each request that was let through when it has ended. It is
+	// called by many goroutines at once and is to be quick. The passage is good
+	// during the call only. nil means nobody listens.
+	Passed func(*Passage)
+
+	// ReferenceKey makes the references that refused clients are shown: with the
+	// same secret key they are the same after a restart. nil means a random one.
+	ReferenceKey []byte
 
 	// Failed hears of each error of the guard's limiter. nil means nobody.
 	Failed func(error)
@@ -71,12 +84,13 @@ type Handler struct {
 	current atomic.Pointer[handler]
 	robots  robots
 	visits  sync.Pool
-	seed    maphash.Seed // of references
+	key     [32]byte // of references, unless Options have one
 }
 
 // New returns a Handler around next, as Middleware does.
 func New(guard *fairshare.Guard, opts Options, next http.Handler) *Handler {
-	h := &Handler{next: next, seed: maphash.MakeSeed()}
+	h := &Handler{next: next}
+	rand.Read(h.key[:]) // it never fails
 	h.visits.New = func() any { return new(visit) }
 	h.Replace(guard, opts)
 	return h
@@ -90,6 +104,9 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 	}
 	if opts.Now == nil {
 		opts.Now = NewClock().Now
+	}
+	if opts.ReferenceKey == nil {
+		opts.ReferenceKey = h.key[:]
 	}
 	h.current.Store(&handler{Handler: h, Options: opts, guard: guard, answers: newAnswers(guard.Policy(), opts.Contact)})
 }
@@ -160,6 +177,10 @@ func (h *handler) fill(req *fairshare.Request, r *http.Request) {
 	if h.Bot != nil {
 		req.SetBot(h.Bot(req.Addr, req.UserAgent))
 	}
+	req.Word = fairshare.Word{}
+	if h.Word != nil && req.Addr.IsValid() {
+		req.Word = h.Word(req.Addr, req.Bot, req.Time)
+	}
 }
 
 // canonical is a header that is asked with canonical names only, as a Guard
@@ -179,10 +200,11 @@ func (h *handler) release(vis *visit) {
 // pass hands the request to the handler and settles it afterwards, whatever
 // the handler does, or who is told before it.
 func (h *handler) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict) {
-	x := &exchange{w: w, head: r.Method == http.MethodHead, h: h, verdict: *v, asker: Asker{Addr: vis.req.Addr, Proxy: vis.req.Proxy || vis.req.Suspect, Bot: vis.req.Bot}}
-	defer func() {
-		x.settle(fairshare.Outcome{Time: h.Now(), Status: x.outcome(), Bytes: x.bytes})
-	}()
+	x := &exchange{w: w, head: r.Method == http.MethodHead, h: h, verdict: *v, passage: Passage{
+		Asker: Asker{Addr: vis.req.Addr, Proxy: vis.req.Proxy || vis.req.Suspect, Bot: vis.req.Bot},
+		Time:  vis.req.Time, UserAgent: vis.req.UserAgent,
+	}}
+	defer x.end()
 	h.tell(vis, v)
 	h.release(vis)
 	if r.URL.Path == robotsPath {

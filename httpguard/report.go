@@ -1,7 +1,9 @@
 package httpguard
 
 import (
-	"hash/maphash"
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
 
 	"fairshare"
 )
@@ -16,23 +18,34 @@ type Report struct {
 	ID         string            // the reference that the client was shown; one for all refusals of a client by a rule
 }
 
+// A Passage tells of one request that was let through.
+type Passage struct {
+	Asker
+	UserAgent string        // "" when absent
+	Time      time.Time     // of arrival
+	Took      time.Duration // until the upstream was done
+	Status    int           // that the upstream answered with; 0 when none did
+	Bytes     int64         // of the response body
+}
+
 // idAlphabet is Crockford's base32: nothing in it is read for something else.
 const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
 // reference returns a reference of ten characters. It is the same for all
-// refusals of one client by one rule as long as the process runs, so that the
-// one that a client was shown is found even if not each refusal was recorded.
+// refusals of one client by one rule, so that the one that a client was shown
+// is found even if not each refusal was recorded.
 func (h *handler) reference(req *fairshare.Request, rule *fairshare.Rule) string {
-	var hash maphash.Hash
-	hash.SetSeed(h.seed)
+	var space [128]byte
+	text := append(space[:0], h.ReferenceKey...)
 	if client := h.guard.Policy().Client(req.Addr); client.IsValid() {
 		addr := client.Addr().As16()
-		hash.Write(addr[:])
+		text = append(text, addr[:]...)
 	}
 	if rule != nil {
-		hash.WriteString(rule.Name)
+		text = append(text, rule.Name...)
 	}
-	sum := hash.Sum64()
+	hash := sha256.Sum256(text)
+	sum := binary.LittleEndian.Uint64(hash[:])
 	var id [10]byte
 	for i := range id {
 		id[i] = idAlphabet[sum&31]
