@@ -15,9 +15,11 @@ import (
 // import: imports point at the root. A package that is not listed may import
 // the root alone; cmd may import all.
 var mayImport = map[string][]string{
-	"internal/proxy":  {"httpguard"},
-	"internal/replay": {"internal/accesslog", "internal/census"},
-	"bots":            {"internal/prefixes"},
+	"internal/proxy":     {"httpguard"},
+	"internal/replay":    {"internal/accesslog", "internal/census"},
+	"internal/registrar": {"sqlregistry"},
+	"internal/journal":   {"internal/lockfile"},
+	"bots":               {"internal/prefixes"},
 }
 
 // standardOnly may be imported by other programs, which then need nothing

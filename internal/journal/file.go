@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"fairshare/internal/lockfile"
 )
 
 const (
@@ -234,7 +236,7 @@ func (w *file) rotate() error {
 		}
 	}
 	if err != nil {
-		unlock(w.f)
+		lockfile.Unlock(w.f)
 		return w.grow(err)
 	}
 	return w.open()
@@ -251,7 +253,7 @@ func (w *file) grow(why error) error {
 // lock has no other process rotate the file, until it is unlocked or closed.
 func (w *file) lock() error {
 	for range 20 {
-		if tryLock(w.f) {
+		if lockfile.TryLock(w.f) {
 			return nil
 		}
 		time.Sleep(lockDelay)
