@@ -151,6 +151,9 @@ func (a *asks) answer(ctx context.Context, p *preparer, b *batch) error {
 			it.req.Lookups = a
 			if it.decidable() {
 				a.decide(p, it)
+				if p.opts.Word != nil {
+					p.word(it)
+				}
 			}
 		}
 		// A rule may look up more now that it knows this.
@@ -231,7 +234,10 @@ func (p *prober) probe() error {
 		it := &p.batch.items[i]
 		header.entry = it.entry
 		req := it.req
-		req.Header, req.Lookups = &header, p
+		if surely(&req.Word) {
+			continue
+		}
+		req.Header, req.Lookups, req.Word.Action = &header, p, fairshare.Undecided
 		v, err := p.asks.probe.Decide(p.ctx, &req)
 		if err == nil {
 			err = p.asks.probe.Settle(p.ctx, &v, fairshare.Outcome{Time: req.Time})
@@ -241,6 +247,12 @@ func (p *prober) probe() error {
 		}
 	}
 	return p.ctx.Err()
+}
+
+// surely reports whether an operator's ban holds still when a line is judged:
+// no rule looks anything up then.
+func surely(w *fairshare.Word) bool {
+	return w.Action == fairshare.Block || w.Action == fairshare.Refuse && w.Wait > backAnHour
 }
 
 func (p *prober) Hostnames(addr netip.Addr) []string {

@@ -25,6 +25,8 @@ type BotReport struct {
 	Clients  int64  `json:"clients"`
 	BotShare
 	Approximate bool `json:"approximate,omitempty"` // Clients is an estimate
+
+	meant int64 // refused or blocked by an operator's ban
 }
 
 // A BotShare is what some bots took.
@@ -127,7 +129,7 @@ func (rec *recorder) tellBots(r *Report) {
 		}
 		r.BotSummary.Rows++
 		if len(r.Bots) < mostBotRows {
-			row := BotReport{Name: b.Name, Category: category, State: b.State.String(), Clients: c.clients, BotShare: rec.share(c)}
+			row := BotReport{Name: b.Name, Category: category, State: b.State.String(), Clients: c.clients, BotShare: rec.share(c), meant: c.meant}
 			if c.seen.regs != nil {
 				row.Clients, row.Approximate = c.seen.estimate(), true
 			}

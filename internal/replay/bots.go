@@ -70,6 +70,7 @@ func (l *botList) bot(id botID) fairshare.Bot {
 type botCount struct {
 	requests, bytes  int64
 	refused, blocked int64
+	meant            int64  // of these, by an operator's ban
 	clients          int64  // while they are counted exactly
 	seen             sketch // beyond that
 }
@@ -93,6 +94,9 @@ func (rec *recorder) bot(it *item, cl *ranked[client]) {
 		c.refused++
 	case fairshare.Block:
 		c.blocked++
+	}
+	if it.enforced.rule == rec.operator {
+		c.meant++
 	}
 	if it.decidable() {
 		rec.pending++

@@ -41,7 +41,7 @@ type item struct {
 // A finding is what a verdict says, in small.
 type finding struct {
 	wait   time.Duration
-	rule   int32 // place in the policy; noRule when none spoke
+	rule   int32 // place in the policy; Options.operator for an operator's ban; noRule when none spoke
 	action fairshare.Action
 	ban    fairshare.BanState
 }
@@ -122,7 +122,15 @@ func (p *preparer) prepare(b *batch) {
 		if p.opts.Bot != nil {
 			p.recognise(it)
 		}
+		if p.opts.Word != nil {
+			p.word(it)
+		}
 	}
+}
+
+// word fills in what operators have said, as of the line's time.
+func (p *preparer) word(it *item) {
+	it.req.Word = p.opts.Word(it.req.Addr, it.req.Bot, it.req.Time)
 }
 
 // recognise fills in what the client of a line is taken for.

@@ -37,6 +37,8 @@ type judge struct {
 	latest  int64  // time the guard judged, Unix ns
 
 	matched  []int64 // of each rule
+	networks []int64 // bans of an IPv6 /48 for its clients, of each rule
+	observe  func(fairshare.Banned)
 	note     func(rule int)
 	restarts Restarts
 
@@ -69,10 +71,14 @@ func newJudge(r *Replay) (*judge, error) {
 		matched: make([]int64, len(r.opts.Policy.Rules)),
 		unused:  make(chan *chunk, queued+2),
 		out:     &chunk{},
+
+		networks: make([]int64, len(r.opts.Policy.Rules)),
 	}
+	j.observe = j.begins
 	for i := range r.opts.Policy.Rules {
 		j.ruleOf[&r.opts.Policy.Rules[i]] = int32(i)
 	}
+	j.ruleOf[fairshare.OperatorBan] = r.opts.operator()
 	for i := range j.limits {
 		j.slots = j.slots || j.limits[i].Resource == fairshare.Concurrent
 	}
@@ -108,7 +114,9 @@ func (j *judge) fresh() error {
 	if j.age > 0 {
 		limiter = &aged{limiter: limiter, age: j.age}
 	}
-	guard, err := fairshare.NewGuard(j.opts.Policy, limiter, fairshare.NewBans(mostBans))
+	bans := fairshare.NewBans(mostBans)
+	bans.Observe(func(b fairshare.Banned) { j.observe(b) })
+	guard, err := fairshare.NewGuard(j.opts.Policy, limiter, bans)
 	j.guard, j.latest, j.held = guard, math.MinInt64, heldSlots{guard: guard}
 	return err
 }
@@ -304,6 +312,9 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	}
 	j.header.entry = e
 	it.req.Header = &j.header
+	if it.req.Word.Action != fairshare.Undecided && at < j.latest {
+		it.req.Word = j.opts.Word(it.req.Addr, it.req.Bot, time.Unix(0, j.latest)) // it may be over
+	}
 	v, err := j.guard.Decide(ctx, &it.req)
 	if err != nil {
 		return err
@@ -323,6 +334,20 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 		j.held.hold(j.latest+min(int64(e.Duration), math.MaxInt64-max(j.latest, 0)), v)
 	}
 	return j.guard.Settle(ctx, &v, out)
+}
+
+// begins counts a ban that a /48 got for its clients. (Of those that clients get
+// verdicts tell.)
+func (j *judge) begins(b fairshare.Banned) {
+	if b.Kind != fairshare.ByNetwork || b.Began.UnixNano() != j.latest {
+		return
+	}
+	for i := range j.opts.Policy.Rules {
+		r := &j.opts.Policy.Rules[i]
+		if r.Name == b.Rule && !(len(r.Limit.By) == 1 && r.Limit.By[0].Kind == fairshare.ByNetwork) {
+			j.networks[i]++
+		}
+	}
 }
 
 func (j *judge) finding(f *fairshare.Finding) finding {

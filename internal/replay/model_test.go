@@ -37,8 +37,16 @@ type modelCount struct {
 }
 
 type modelBan struct {
+	modelBanned
+	rule         int
 	until, since int64
 	number       int64
+}
+
+// A modelBanned is who is banned.
+type modelBanned struct {
+	kind   fairshare.KeyKind
+	client fairshare.ClientID
 }
 
 type modelSlot struct {
@@ -50,6 +58,7 @@ type modelSlot struct {
 type modelVerdict struct {
 	enforced, trial modelFinding
 	matched         []int
+	begun           []fairshare.Banned // bans
 }
 
 type modelFinding struct {
@@ -81,6 +90,7 @@ type modelRequest struct {
 	query string
 	odd   bool
 	bot   fairshare.Bot
+	word  fairshare.Word
 	names []string                       // hostnames
 	on    func(list string) []netip.Addr // answers of a DNS list
 }
@@ -121,8 +131,19 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 		req.on = func(list string) []netip.Addr { return m.Lookups.Listed(list, req.addr) }
 	}
 	req.path, req.query, req.odd = modelTarget(e.Target)
+	if m.Word != nil {
+		req.word = m.Word(req.addr, req.bot, time.Unix(0, now))
+	}
 
 	v := modelVerdict{enforced: modelFinding{rule: noRule}, trial: modelFinding{rule: noRule}}
+	switch req.word.Action {
+	case fairshare.Allow:
+		v.enforced.action = fairshare.Allow
+		return v, nil
+	case fairshare.Refuse, fairshare.Block:
+		v.enforced = modelFinding{action: req.word.Action, rule: len(m.policy.Rules), wait: req.word.Wait, ban: fairshare.BanInForce}
+		return v, nil
+	}
 	if m.banned(req, now, &v) {
 		return v, nil
 	}
@@ -161,11 +182,11 @@ walk:
 			c.last = big.NewInt(now)
 		}
 	}
-	if err := m.countRefusal(req, now, &v.enforced, &observed.enforced); err != nil {
+	if err := m.countRefusal(req, now, &v.enforced, &v, observed); err != nil {
 		return v, err
 	}
 	if passed && v.trial.action == fairshare.Refuse {
-		if err := m.countRefusal(req, now, &v.trial, &observed.trial); err != nil {
+		if err := m.countRefusal(req, now, &v.trial, &v, observed); err != nil {
 			return v, err
 		}
 	}
@@ -258,11 +279,16 @@ func (m *model) banned(req *modelRequest, now int64, v *modelVerdict) bool {
 		if r.Ban == nil || !r.Ban.All && !modelMatch(&r.Match, req, false) || r.Ban.Unless != nil && modelMatch(r.Ban.Unless, req, true) {
 			continue
 		}
-		b := m.bans[m.key(i, req)]
-		if b == nil || b.until <= now {
+		until := now
+		for _, key := range []string{m.key(i, req), m.crowdKey(i, req)} {
+			if b := m.bans[key]; b != nil {
+				until = max(until, b.until)
+			}
+		}
+		if until == now {
 			continue
 		}
-		f := modelFinding{action: fairshare.Refuse, rule: i, wait: time.Duration(b.until - now), ban: fairshare.BanInForce}
+		f := modelFinding{action: fairshare.Refuse, rule: i, wait: time.Duration(until - now), ban: fairshare.BanInForce}
 		most := &v.enforced
 		if r.DryRun {
 			most = &v.trial
@@ -275,7 +301,7 @@ func (m *model) banned(req *modelRequest, now int64, v *modelVerdict) bool {
 }
 
 // countRefusal counts a refusal towards the ban of its rule.
-func (m *model) countRefusal(req *modelRequest, now int64, f, observed *modelFinding) error {
+func (m *model) countRefusal(req *modelRequest, now int64, f *modelFinding, v, observed *modelVerdict) error {
 	if f.action != fairshare.Refuse || f.ban != fairshare.NotBanned || m.policy.Rules[f.rule].Ban == nil || req.proxy {
 		return nil
 	}
@@ -283,36 +309,103 @@ func (m *model) countRefusal(req *modelRequest, now int64, f, observed *modelFin
 	refusals := &fairshare.Limit{Resource: fairshare.Refusals, N: t.After, Window: orIf0(t.Within, 10*time.Minute)}
 	c := m.count("refusals " + key)
 	c.settle(refusals, now, 1)
-	b := m.bans[key]
-	if b != nil && b.until > now {
-		return nil // it was spared, and a ban is not prolonged by knocking
+	wait, err := m.ban(f.rule, key, m.who(f.rule, req), now, !c.passes(refusals, now), v, observed)
+	if wait == 0 || err != nil {
+		return err
 	}
-	reached := !c.passes(refusals, now)
+	if network := m.crowdKey(f.rule, req); network != "" {
+		prefix, _ := req.addr.Prefix(48)
+		together := 0 // clients of the /48 that the rule has banned
+		for _, b := range m.bans {
+			if b.rule == f.rule && b.kind == fairshare.ByAddr && b.until > now && b.client.Prefix.Addr().Is6() && prefix.Contains(b.client.Prefix.Addr()) {
+				together++
+			}
+		}
+		if together >= 8 {
+			longer, err := m.ban(f.rule, network, modelBanned{fairshare.ByNetwork, fairshare.ClientID{Prefix: prefix}}, now, true, v, observed)
+			if err != nil {
+				return err
+			}
+			wait = max(wait, longer)
+		}
+	}
+	f.ban, f.wait = fairshare.BanStarted, wait
+	return nil
+}
+
+// ban notes a refusal. If there were enough it bans, and returns how long.
+func (m *model) ban(rule int, key string, who modelBanned, now int64, reached bool, v, observed *modelVerdict) (time.Duration, error) {
+	r := &m.policy.Rules[rule]
+	t, b := r.Ban, m.bans[key]
+	if b != nil && b.until > now {
+		return 0, nil // it was spared, and a ban is not prolonged by knocking
+	}
 	if b == nil {
 		if !reached {
-			return nil
+			return 0, nil
 		}
-		b = &modelBan{since: now}
+		b = &modelBan{modelBanned: who, rule: rule, since: now}
 		m.bans[key] = b
 	}
 	b.number = max(0, b.number-(now-b.since)/int64(orIf0(t.Forgive, 24*time.Hour)))
 	b.since = max(b.since, now)
 	if !reached {
-		return nil
+		return 0, nil
 	}
 	most := float64(max(orIf0(t.Max, max(24*time.Hour, t.For)), t.For))
 	length := float64(t.For)
 	for range b.number {
 		length = min(length*max(t.Growth, 1), most)
 	}
-	if got := float64(observed.wait); got < length*0.999999 || got > length*1.100001 {
-		return fmt.Errorf("ban number %d lasts %v, want %v and up to a tenth more", b.number+1, observed.wait, time.Duration(length))
-	}
 	b.number++
-	b.until = now + int64(observed.wait)
+	if len(v.begun) == len(observed.begun) {
+		return 0, fmt.Errorf("no ban of %v began, want number %d", who.client, b.number)
+	}
+	got := observed.begun[len(v.begun)]
+	v.begun = append(v.begun, got)
+	want := fairshare.Banned{
+		Client: who.client, Kind: who.kind, Rule: r.Name, Number: int(b.number), DryRun: r.DryRun,
+		Began: time.Unix(0, now), Until: got.Until, Since: got.Until,
+	}
+	took := got.Until.Sub(got.Began)
+	if got != want || float64(took) < length*0.999999 || float64(took) > length*1.100001 {
+		return 0, fmt.Errorf("ban %+v began, want %+v and %v or up to a tenth more", got, want, time.Duration(length))
+	}
+	b.until = now + int64(took)
 	b.since = b.until
-	f.ban, f.wait = fairshare.BanStarted, observed.wait
-	return nil
+	return took, nil
+}
+
+// who returns whom a ban of a rule is about.
+func (m *model) who(rule int, req *modelRequest) modelBanned {
+	kind := fairshare.ByAddr
+	if by := m.policy.Rules[rule].Limit.By; len(by) > 0 {
+		kind = by[0].Kind
+	}
+	bits4, bits6 := orElse(m.policy.IPv4Prefix, 32), orElse(m.policy.IPv6Prefix, 64)
+	switch {
+	case kind == fairshare.ByBot && req.bot.State == fairshare.Verified:
+		return modelBanned{kind, fairshare.ClientID{Bot: req.bot.Name}}
+	case kind == fairshare.ByBot:
+		kind = fairshare.ByAddr
+	case kind == fairshare.ByNetwork:
+		bits4, bits6 = 24, 48
+	}
+	if req.addr.Is4() {
+		bits6 = bits4
+	}
+	prefix, _ := req.addr.Prefix(bits6)
+	return modelBanned{kind, fairshare.ClientID{Prefix: prefix}}
+}
+
+// crowdKey is what a rule bans when it has banned many clients of one IPv6
+// /48; "" when it never does.
+func (m *model) crowdKey(rule int, req *modelRequest) string {
+	if m.who(rule, req).kind != fairshare.ByAddr || !req.addr.Is6() || orElse(m.policy.IPv6Prefix, 64) <= 48 {
+		return ""
+	}
+	prefix, _ := req.addr.Prefix(48)
+	return fmt.Sprintf("%d crowd of %v", rule, prefix)
 }
 
 func orIf0(d, otherwise time.Duration) time.Duration {
@@ -589,6 +682,14 @@ func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 	cookies := modelCookies(req)
 	if m.Addr != nil && !m.Addr.Contains(req.addr) ||
 		!any(m.Bot, func(s string) bool { return modelBot(s, &req.bot, kind) }) ||
+		m.Label != nil && !slices.ContainsFunc(req.word.Labels, func(label string) bool {
+			return any(m.Label, func(s string) bool {
+				if re, ok := strings.CutPrefix(s, "re:"); ok {
+					return modelRegexp(re).MatchString(label)
+				}
+				return strings.EqualFold(s, label)
+			})
+		}) ||
 		m.Hostname != nil && !slices.ContainsFunc(req.names, func(name string) bool { return any(m.Hostname, whole(name, "i")) }) ||
 		m.Listed != nil && !slices.ContainsFunc(m.Listed, func(l fairshare.Listing) bool {
 			return slices.ContainsFunc(req.on(l.List), func(answer netip.Addr) bool { return modelListed(&l, answer) })
@@ -677,7 +778,7 @@ func modelRegexp(expr string) *regexp.Regexp {
 
 // modelOnlyWho reports whether a match names clients by who they are alone.
 func modelOnlyWho(m *fairshare.Match) bool {
-	return (m.Addr != nil || m.Bot != nil || m.Hostname != nil) && m.Path == nil && m.Host == nil && m.Method == nil && m.UserAgent == nil &&
+	return (m.Addr != nil || m.Bot != nil || m.Hostname != nil || m.Label != nil) && m.Path == nil && m.Host == nil && m.Method == nil && m.UserAgent == nil &&
 		m.Cookie == nil && m.Header == nil && m.Query == nil && m.Listed == nil &&
 		!slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return !modelOnlyWho(&not) })
 }

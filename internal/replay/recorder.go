@@ -30,6 +30,7 @@ const (
 // A recorder keeps the figures of a run and writes the verdicts.
 type recorder struct {
 	opts     *Options
+	operator int32 // opts.operator()
 	bounds   bounds
 	logs     []*logFile
 	asks     *asks          // nil when the DNS is not asked
@@ -73,8 +74,17 @@ type Place struct {
 
 type ruleCount struct {
 	refused, blocked, banned int64
+	passed                   int64  // by an operator's word
 	clients                  int64  // while they are counted exactly
 	seen                     sketch // beyond that
+}
+
+// distinct returns how many different clients it refused, blocked or spared.
+func (c *ruleCount) distinct() (n int64, approximate bool) {
+	if c.seen.regs != nil {
+		return c.seen.estimate(), true
+	}
+	return c.clients, false
 }
 
 // A client is what is kept of one client address.
@@ -108,7 +118,7 @@ type agent struct {
 type spoken struct {
 	next  uint32
 	count uint32
-	rule  int32
+	place int32
 }
 
 type networkCount struct{ requests, refused, blocked int64 }
@@ -128,10 +138,11 @@ type Sample struct {
 func newRecorder(r *Replay) *recorder {
 	rec := &recorder{
 		opts:     &r.opts,
+		operator: r.opts.operator(),
 		bounds:   r.bounds,
 		logs:     r.logs,
 		asks:     r.asks,
-		rules:    make([]ruleCount, len(r.opts.Policy.Rules)),
+		rules:    make([]ruleCount, len(r.opts.Policy.Rules)+operatorPlaces),
 		networks: map[netip.Prefix]networkCount{},
 		spoken:   make([]spoken, 1, 64),
 		reasons:  map[string]*reason{},
@@ -141,7 +152,7 @@ func newRecorder(r *Replay) *recorder {
 	rec.clients = newRanking(r.bounds.clients, rec.lost)
 	rec.agents = newRanking(r.bounds.agents, func(*ranked[agent]) {})
 	if r.opts.Verdicts != nil {
-		rec.verdicts = newVerdictWriter(r.opts.Verdicts, r.opts.Policy.Rules)
+		rec.verdicts = newVerdictWriter(r.opts.Verdicts, &r.opts)
 	}
 	return rec
 }
@@ -246,6 +257,8 @@ func (rec *recorder) line(it *item, log *logFile) {
 	if it.enforced.rule != noRule {
 		ag.facts.refused++
 		rec.speak(cl, &it.enforced)
+	} else if it.req.Word.Action == fairshare.Allow {
+		rec.speak(cl, &finding{action: fairshare.Allow, rule: rec.operator})
 	}
 	if it.trial.rule != noRule {
 		rec.speak(cl, &it.trial)
@@ -277,12 +290,17 @@ func (rec *recorder) agent(it *item) *ranked[agent] {
 	return ag
 }
 
-// speak notes what a rule did to a client.
+// speak notes what a rule, or an operator's word, did to a client.
 func (rec *recorder) speak(cl *ranked[client], f *finding) {
-	r := &rec.rules[f.rule]
-	if f.action == fairshare.Block {
+	place := rec.place(f)
+	rule := rec.ruleOf(place)
+	r := &rec.rules[rule]
+	switch f.action {
+	case fairshare.Allow:
+		r.passed++
+	case fairshare.Block:
 		r.blocked++
-	} else {
+	default:
 		r.refused++
 	}
 	if f.ban == fairshare.BanStarted {
@@ -291,15 +309,20 @@ func (rec *recorder) speak(cl *ranked[client], f *finding) {
 	if r.seen.regs != nil {
 		r.seen.add(cl.hash)
 	}
+	known := false
 	for i := cl.facts.spoken; i != 0; i = rec.spoken[i].next {
-		if s := &rec.spoken[i]; s.rule == f.rule {
+		s := &rec.spoken[i]
+		if s.place == place {
 			if s.count != math.MaxUint32 {
 				s.count++
 			}
 			return
 		}
+		known = known || rec.ruleOf(s.place) == rule
 	}
-	r.clients++
+	if !known {
+		r.clients++
+	}
 	i := rec.free
 	switch {
 	case i != 0:
@@ -315,14 +338,14 @@ func (rec *recorder) speak(cl *ranked[client], f *finding) {
 		r.seen.add(cl.hash)
 		return
 	}
-	rec.spoken[i] = spoken{next: cl.facts.spoken, count: 1, rule: f.rule}
+	rec.spoken[i] = spoken{next: cl.facts.spoken, count: 1, place: place}
 	cl.facts.spoken = i
 }
 
 // estimate begins to estimate how many clients each rule refused: they can no
 // longer be told apart exactly.
 func (rec *recorder) estimate() {
-	if len(rec.rules) == 0 || rec.rules[0].seen.regs != nil {
+	if rec.rules[0].seen.regs != nil {
 		return
 	}
 	for i := range rec.rules {
@@ -331,7 +354,7 @@ func (rec *recorder) estimate() {
 	for i := range rec.clients.n {
 		cl := rec.clients.at(i)
 		for k := cl.facts.spoken; k != 0; k = rec.spoken[k].next {
-			rec.rules[rec.spoken[k].rule].seen.add(cl.hash)
+			rec.rules[rec.ruleOf(rec.spoken[k].place)].seen.add(cl.hash)
 		}
 	}
 }
@@ -362,11 +385,10 @@ func (rec *recorder) lost(cl *ranked[client]) {
 func (rec *recorder) spokenTo(cl *ranked[client]) (refused, blocked int64) {
 	for i := cl.facts.spoken; i != 0; i = rec.spoken[i].next {
 		s := &rec.spoken[i]
-		switch rule := &rec.opts.Policy.Rules[s.rule]; {
-		case rule.DryRun:
-		case rule.Action == fairshare.Block:
+		switch rec.turns(s.place) {
+		case fairshare.Block:
 			blocked += int64(s.count)
-		default:
+		case fairshare.Refuse:
 			refused += int64(s.count)
 		}
 	}

@@ -48,6 +48,12 @@ type Options struct {
 	// Lookups is what hostname and listed in the policy ask; nil: nothing is known.
 	Lookups fairshare.Lookups
 
+	// Word tells what operators have said of an address, and of the bot that its
+	// client is taken for, as it holds at that time; nil: nothing was said. What
+	// is over must not begin again, and labels have no end: later there is
+	// nothing that was not there before. It is called by several goroutines.
+	Word func(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Word
+
 	// Resolve asks the DNS what an address is called or, with a list of the
 	// policy, whether that has it, so that Bot and Lookups know afterwards; nil:
 	// the DNS is not asked. It waits for an answer or the end of ctx. Up to 1024

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,6 +64,14 @@ func judgeAll(t testing.TB, opts Options) ([]judged, *judge) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	begun := map[*accesslog.Entry][]fairshare.Banned{}
+	j.observe = func(b fairshare.Banned) {
+		if b.Began.UnixNano() == j.latest {
+			begun[j.header.entry] = append(begun[j.header.entry], b)
+		}
+		j.begins(b)
+	}
+	var kept []*item
 	var all []judged
 	chunks := make(chan *chunk)
 	var wg sync.WaitGroup
@@ -72,7 +81,9 @@ func judgeAll(t testing.TB, opts Options) ([]judged, *judge) {
 				if run.last {
 					continue // the batch is not given back, so that its texts stay
 				}
-				for _, it := range run.b.items[run.from:run.to] {
+				for i := range run.b.items[run.from:run.to] {
+					it := &run.b.items[run.from+i]
+					kept = append(kept, it)
 					all = append(all, judged{run.feed.log.path, *it.entry, modelVerdict{enforced: modelOf(it.enforced), trial: modelOf(it.trial)}})
 				}
 			}
@@ -85,6 +96,9 @@ func judgeAll(t testing.TB, opts Options) ([]judged, *judge) {
 	close(chunks)
 	wg.Wait()
 	feeds.Wait()
+	for i, it := range kept {
+		all[i].begun = begun[it.entry]
+	}
 	return all, j
 }
 
@@ -103,7 +117,7 @@ func compare(t testing.TB, opts Options, lines []judged, j *judge) {
 	for i := range lines {
 		got := &lines[i]
 		want, err := m.judge(&got.entry, &got.modelVerdict)
-		if err != nil || want.enforced != got.enforced || want.trial != got.trial {
+		if err != nil || want.enforced != got.enforced || want.trial != got.trial || len(want.begun) != len(got.begun) {
 			t.Fatalf("%s:%d at %s from %v: enforced %+v, trial %+v; want enforced %+v, trial %+v %v\npolicy:\n%s",
 				got.file, got.entry.Line, got.entry.Time.Format(time.RFC3339Nano), got.entry.Client,
 				got.enforced, got.trial, want.enforced, want.trial, errText(err), policyText(&policy))
@@ -250,6 +264,7 @@ func one[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
 var (
 	testAgents = []string{"Mozilla/5.0 (X11; Linux) Firefox/120.0", "GoodBot/1.0 (+http://good.example)", "curl/8.1", "evilbot", "", "Mozilla/5.0 (compatible; Previewer/2)", strings.Repeat("long ", 30)}
 	testPaths  = []string{"/", "/a", "/a.css", "/b.js?v=1", "/cart?item=7&item=8", "/cart?q=a%20B", "//a///b", "/a/../b.css", "/x%2e%2e/y", "/s;x/a.css", "/p.php/a.css", "/%zz", "/caf%C3%A9", "http://h.example/abs?x", "*", "/wp-login.php"}
+	testCrowd  = strings.Fields("2001:db8:7::1 2001:db8:7:1::1 2001:db8:7:2::1 2001:db8:7:3::1 2001:db8:7:4::1 2001:db8:7:5::1 2001:db8:7:6::1 2001:db8:7:7::1 2001:db8:7:8::1 2001:db8:7:9::1 2001:db8:7:a::1 2001:db8:8::1 192.0.2.1")
 	testPeers  = []string{"192.0.2.1", "192.0.2.2", "198.51.100.7", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::9", "10.0.0.1"}
 )
 
@@ -272,6 +287,9 @@ func randomMatch(rnd *rand.Rand, depth int) (m fairshare.Match) {
 	}
 	if rnd.IntN(5) == 0 {
 		m.Bot = []string{one(rnd, "known", "verified", "forged", "GoodBot", "search", "tool", "re:^(evil|curl)"), one(rnd, "ai", "forged", "verified", "empty")}
+	}
+	if rnd.IntN(8) == 0 {
+		m.Label = []string{one(rnd, "partner", "Good-Partner", "re:^go+d", "nobody"), one(rnd, "slow", "nobody")}
 	}
 	if rnd.IntN(10) == 0 {
 		m.Hostname = []string{one(rnd, "*.good.example", "*", "Office.example.org", "re:^crawl-[0-9]+")}
@@ -299,7 +317,7 @@ func randomMatch(rnd *rand.Rand, depth int) (m fairshare.Match) {
 
 func modelEmpty(m *fairshare.Match) bool {
 	return m.Addr == nil && m.Path == nil && m.Method == nil && m.UserAgent == nil && m.Cookie == nil && m.Header == nil && m.Query == nil && m.Not == nil &&
-		m.Bot == nil && m.Hostname == nil && m.Listed == nil
+		m.Bot == nil && m.Hostname == nil && m.Listed == nil && m.Label == nil
 }
 
 // randomPolicy returns a policy of up to seven rules with limits that the
@@ -371,7 +389,7 @@ func randomLimit(rnd *rand.Rand) *fairshare.Limit {
 // randomLog returns lines in combined format with a forwarding header and,
 // for some, a duration. Time goes in steps, at times backwards, seldom by
 // hours.
-func randomLog(rnd *rand.Rand, lines int, begin time.Time) []byte {
+func randomLog(rnd *rand.Rand, peers []string, lines int, begin time.Time) []byte {
 	var b bytes.Buffer
 	at := begin
 	for range lines {
@@ -395,7 +413,7 @@ func randomLog(rnd *rand.Rand, lines int, begin time.Time) []byte {
 		}
 		forwarded := one(rnd, "", "203.0.113.5", "203.0.113.5, 10.0.0.2", "198.51.100.7, 203.0.113.9")
 		fmt.Fprintf(&b, `%s - - [%s] "%s %s HTTP/1.1" %d %d "%s" "%s" "%s"`,
-			one(rnd, testPeers...), at.UTC().Format("02/Jan/2006:15:04:05 -0700"), one(rnd, "GET", "GET", "POST"), one(rnd, testPaths...),
+			one(rnd, peers...), at.UTC().Format("02/Jan/2006:15:04:05 -0700"), one(rnd, "GET", "GET", "POST"), one(rnd, testPaths...),
 			one(rnd, 200, 200, 301, 302, 404, 500), one(rnd, 0, 10, 900, 4000, 1<<24),
 			one(rnd, "-", "http://www.example/"), orDash(one(rnd, testAgents...)), orDash(forwarded))
 		if rnd.IntN(3) > 0 {
@@ -413,14 +431,18 @@ func TestModelAgreesOnRandomLogs(t *testing.T) {
 	if testing.Short() {
 		rounds = 20
 	}
-	refused := 0
+	refused, said, networks := 0, map[fairshare.Action]int{}, int64(0)
 	for seed := range rounds {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		var paths []string
+		peers := testPeers
+		if seed%4 == 3 {
+			peers = testCrowd
+		}
 		for i := range one(rnd, 1, 1, 1, 2, 3) {
 			path := filepath.Join(dir, fmt.Sprintf("%d.log", i))
 			begin := time.Unix(1_700_000_000+rnd.Int64N(1000), 0)
-			if err := os.WriteFile(path, randomLog(rnd, 200, begin), 0o600); err != nil {
+			if err := os.WriteFile(path, randomLog(rnd, peers, 200, begin), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			paths = append(paths, path)
@@ -428,6 +450,15 @@ func TestModelAgreesOnRandomLogs(t *testing.T) {
 		opts := Options{
 			Policy: randomPolicy(rnd), Limiter: memory(1 << 20), Client: clientFunc(t, "10.0.0.0/8"), Logs: paths,
 			Log: accesslog.Options{BlockSize: one(rnd, 0, 700, 5000)}, Bot: testBot, Lookups: testDNS{},
+		}
+		if seed%4 == 3 {
+			opts.Policy.Rules = slices.Insert(opts.Policy.Rules, 0, fairshare.Rule{
+				Name: "crowd", Limit: requests(1, time.Minute), DryRun: rnd.IntN(4) == 0,
+				Ban: &fairshare.BanTerms{After: one[int64](rnd, 1, 1, 2), For: one(rnd, 40*time.Second, 2*time.Minute), Growth: one[float64](rnd, 0, 2), Forgive: one(rnd, 0, 30*time.Second), All: rnd.IntN(2) == 0},
+			})
+		}
+		if seed%4 == 0 || seed%8 == 3 {
+			opts.Word = randomWords(t, rnd, time.Unix(1_700_000_500, 0)).word
 		}
 		knowing := opts
 		switch seed % 3 { // nobody is known, all is known at once, the DNS is asked
@@ -454,11 +485,22 @@ func TestModelAgreesOnRandomLogs(t *testing.T) {
 			return
 		}
 		for i := range lines {
-			if lines[i].enforced.action == fairshare.Refuse {
+			f := &lines[i].enforced
+			if f.action == fairshare.Refuse {
 				refused++
 			}
+			if f.rule == len(opts.Policy.Rules) {
+				said[f.action]++
+			}
+		}
+		for _, n := range j.networks {
+			networks += n
 		}
 	}
+	if said[fairshare.Refuse] < 100 || said[fairshare.Block] < 100 || networks < 5 {
+		t.Errorf("operators' bans %v, networks banned %d: the test shows little", said, networks)
+	}
+	t.Logf("refused %d, operators %v, networks %d", refused, said, networks)
 	if share := float64(refused) / float64(rounds*200); share < 0.1 || share > 0.9 {
 		t.Errorf("%.0f %% of the requests were refused: the test shows little", share*100)
 	}

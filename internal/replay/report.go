@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"fairshare"
 	"fairshare/internal/accesslog"
 )
 
@@ -24,7 +25,7 @@ type Report struct {
 	Clients     int64        `json:"clients"`               // different addresses
 	Approximate bool         `json:"approximate,omitempty"` // there were too many clients to count exactly: Clients, Top, RefusedClients, BlockedClients, MostRefused and People are estimates
 	Verdicts    Verdicts     `json:"verdicts"`
-	Rules       []RuleReport `json:"rules"` // all of them, in the policy's order
+	Rules       []RuleReport `json:"rules"` // all of them, in the policy's order; then operators' bans, if they did something
 	Unmeasured  []Unmeasured `json:"unmeasured"`
 	Top         []TopClient  `json:"top"` // clients with the most requests
 
@@ -44,6 +45,8 @@ type Report struct {
 	Bots       []BotReport `json:"bots"` // with the most requests, at most 1000
 	BotSummary BotSummary  `json:"bot_summary"`
 	Fleets     []Fleet     `json:"fleets"`
+
+	Spared Spared `json:"operator_allowed"`
 }
 
 // Verdicts counts the lines judged, as enforced.
@@ -63,6 +66,7 @@ type RuleReport struct {
 	Clients     int64  `json:"clients"` // different clients refused or blocked
 	DryRun      bool   `json:"dry_run"`
 	Approximate bool   `json:"approximate,omitempty"` // Clients is an estimate
+	Networks    int64  `json:"banned_networks"`       // of Banned: an IPv6 /48 of which eight clients were banned
 }
 
 // A TopClient is one client and what it got.
@@ -205,12 +209,11 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 		rule, count := &rp.opts.Policy.Rules[i], &rec.rules[i]
 		r.Rules[i] = RuleReport{
 			Name: rule.Name, Matched: j.matched[i], DryRun: rule.DryRun,
-			Refused: count.refused, Blocked: count.blocked, Banned: count.banned, Clients: count.clients,
+			Refused: count.refused, Blocked: count.blocked, Banned: count.banned + j.networks[i], Networks: j.networks[i],
 		}
-		if count.seen.regs != nil {
-			r.Rules[i].Clients, r.Rules[i].Approximate = count.seen.estimate(), true
-		}
+		r.Rules[i].Clients, r.Rules[i].Approximate = count.distinct()
 	}
+	rec.tellOperators(r)
 	rec.tellClients(r)
 	order := rec.byAddress()
 	rec.tellNetworks(r, order)
@@ -313,8 +316,8 @@ func (rec *recorder) loudest(cl *ranked[client]) string {
 	name, most := "", uint32(0)
 	for i := cl.facts.spoken; i != 0; i = rec.spoken[i].next {
 		s := &rec.spoken[i]
-		if rule := &rec.opts.Policy.Rules[s.rule]; !rule.DryRun && s.count >= most {
-			name, most = rule.Name, s.count
+		if rec.turns(s.place) != fairshare.Allow && s.count >= most {
+			name, most = rec.opts.nameOf(s.place), s.count
 		}
 	}
 	return name
@@ -421,18 +424,24 @@ func (rec *recorder) tellPeople(r *Report) {
 		if refused+blocked > 0 {
 			r.People.Hurt++
 		}
+		operator := false // has banned it, for a time or for ever
 		for k := cl.facts.spoken; k != 0; k = rec.spoken[k].next {
 			s := &rec.spoken[k]
-			if !rec.opts.Policy.Rules[s.rule].DryRun {
-				byRule[s.rule].Clients++
-				byRule[s.rule].Refused += int64(s.count)
+			if rec.turns(s.place) == fairshare.Allow {
+				continue
 			}
+			rule := rec.ruleOf(s.place)
+			if rule != rec.operator || !operator {
+				byRule[rule].Clients++
+			}
+			operator = operator || rule == rec.operator
+			byRule[rule].Refused += int64(s.count)
 		}
 	}
 	r.People.Rules = []PeopleRule{}
 	for i, p := range byRule {
 		if p.Refused > 0 {
-			p.Rule = rec.opts.Policy.Rules[i].Name
+			p.Rule = rec.opts.nameOf(int32(i))
 			r.People.Rules = append(r.People.Rules, p)
 		}
 	}

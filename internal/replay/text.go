@@ -209,12 +209,13 @@ func (p *printer) rules(r *Report) {
 	p.heading("What each rule did")
 	wide := p.Width - 2 - 5*11
 	p.line("  %-*s%11s%11s%11s%11s%11s", wide, "", "matched", "refused", "blocked", "bans", "clients")
-	dry, quiet := false, 0
+	dry, quiet, networks := false, 0, int64(0)
 	for _, rule := range r.Rules {
 		if len(r.Rules) > fewRules && rule.Refused+rule.Blocked+rule.Banned == 0 {
 			quiet++
 			continue
 		}
+		networks += rule.Networks
 		name := printable(rule.Name)
 		if rule.DryRun {
 			name += " *"
@@ -237,6 +238,10 @@ func (p *printer) rules(r *Report) {
 	case quiet > 1:
 		p.text(2, 2, fmt.Sprintf("%d more rules refused and blocked nobody: --json tells which", quiet))
 	}
+	if networks > 0 {
+		p.text(2, 2, fmt.Sprintf("%s of an IPv6 /48: eight clients of it were banned by that rule at a time", plural(networks, "ban")))
+	}
+	p.spared(r)
 	if dry {
 		p.text(2, 2, "* dry_run: what it would have done; not part of the sums above")
 	}

@@ -67,6 +67,11 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 			add(look{what: what, why: "only the DNS knows: --resolve asks it"})
 		}
 	}
+	label := func() {
+		if opts.Word == nil {
+			add(look{what: "label", why: "labels are in the registry of serve: --state DIR names its folder"})
+		}
+	}
 	agent := func() { add(look{what: "user_agent", noun: "user agent", needs: accesslog.HasUserAgent}) }
 
 	var match func(m *fairshare.Match)
@@ -100,6 +105,9 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 		}
 		if m.Listed != nil {
 			dns("listed")
+		}
+		if m.Label != nil {
+			label()
 		}
 		for i := range m.Not {
 			match(&m.Not[i])

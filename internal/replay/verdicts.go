@@ -15,9 +15,9 @@ import (
 // physical line number, time, client, action, rule, Retry-After in seconds,
 // file.
 type verdictWriter struct {
-	w     io.Writer
-	buf   []byte
-	rules []fairshare.Rule
+	w    io.Writer
+	buf  []byte
+	opts *Options
 
 	last   int64 // line whose text is in digits
 	digits []byte
@@ -30,8 +30,8 @@ type verdictWriter struct {
 // flushAt is how many bytes are written at once.
 const flushAt = 256 << 10
 
-func newVerdictWriter(w io.Writer, rules []fairshare.Rule) *verdictWriter {
-	return &verdictWriter{w: w, rules: rules, buf: make([]byte, 0, flushAt+64<<10)}
+func newVerdictWriter(w io.Writer, opts *Options) *verdictWriter {
+	return &verdictWriter{w: w, opts: opts, buf: make([]byte, 0, flushAt+64<<10)}
 }
 
 func (w *verdictWriter) header() error {
@@ -71,13 +71,13 @@ func (w *verdictWriter) line(it *item, file string) {
 		b = append(b, "allow\t\t\t"...)
 	case fairshare.Refuse:
 		b = append(b, "refuse\t"...)
-		b = append(b, w.rules[f.rule].Name...)
+		b = append(b, w.opts.nameOf(f.rule)...)
 		b = append(b, '\t')
 		b = strconv.AppendInt(b, retryAfter(f.wait), 10)
 		b = append(b, '\t')
 	case fairshare.Block:
 		b = append(b, "block\t"...)
-		b = append(b, w.rules[f.rule].Name...)
+		b = append(b, w.opts.nameOf(f.rule)...)
 		b = append(b, "\t\t"...)
 	default:
 		b = append(b, "undecided\t\t\t"...)

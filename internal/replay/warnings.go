@@ -98,12 +98,13 @@ func (rec *recorder) warnings(r *Report) []Warning {
 	return out
 }
 
-// enginesWarning tells of verified search engines that are turned away.
+// enginesWarning tells of verified search engines that rules turn away. What an
+// operator has banned is meant.
 func enginesWarning(r *Report) (w Warning, needed bool) {
 	var gone []string
 	blocked := false
 	for _, b := range r.Bots {
-		if n := b.Refused + b.Blocked; n > 0 && b.Category == "search" && b.State == fairshare.Verified.String() {
+		if n := b.Refused + b.Blocked - b.meant; n > 0 && b.Category == "search" && b.State == fairshare.Verified.String() {
 			gone = append(gone, fmt.Sprintf("%s %s of %s", printable(b.Name), count(n), plural(b.Requests, "request")))
 			blocked = blocked || b.Blocked > 0
 		}
