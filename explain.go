@@ -81,6 +81,17 @@ func (m *Match) reasons(d *decision, kind bool) []Reason {
 		}
 		reasons = append(reasons, Reason{holds, text})
 	}
+	if m.Label != nil {
+		what := "no label: that"
+		if len(req.Word.Labels) > 0 {
+			var labels []string
+			for _, label := range req.Word.Labels {
+				labels = append(labels, quoted(label))
+			}
+			what = "label " + strings.Join(labels, ", ") + ": that"
+		}
+		tell(Match{Label: m.Label}, what, is, m.Label)
+	}
 	if m.Host != nil {
 		tell(Match{Host: m.Host}, "host "+quoted(plainHost(req.Host)), fits, m.Host)
 	}
@@ -182,6 +193,8 @@ func (m Match) with(text string) *Match {
 		m.Host = one
 	case m.Bot != nil:
 		m.Bot = one
+	case m.Label != nil:
+		m.Label = one
 	case m.Hostname != nil:
 		m.Hostname = one
 	case m.Path != nil:

@@ -1,11 +1,46 @@
 package fairshare
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 )
+
+// Labels are told, in whatever case they are asked for.
+func TestExplainTellsLabels(t *testing.T) {
+	p := &Policy{Rules: []Rule{
+		{Name: "one", Match: Match{Label: []string{"Good-Partner"}}, Action: Allow},
+		{Name: "several", Match: Match{Label: []string{"vip", "re:^w"}, Not: []Match{{Label: []string{"re:."}}}}, Action: Block, DryRun: true},
+		{Name: "below", Match: Match{Not: []Match{{Label: []string{"vip"}}}}, Action: Block},
+	}}
+	for _, c := range []struct {
+		labels []string
+		want   string
+	}{
+		{nil, `one: false, no label: that is not "Good-Partner"; several: false, no label: that is none of "vip", "re:^w", not does not hold: no label: that is not "re:."; below: true, not does not hold: no label: that is not "vip"`},
+		{[]string{"good-partner"}, `one: true, label "good-partner": that is "Good-Partner"; several: false; below: false`},
+		{[]string{"watched", "vip"}, `one: false, label "watched", "vip": that is not "Good-Partner"; several: false, label "watched", "vip": that is "vip", not holds: label "watched", "vip": that is "re:."; below: false, not holds: label "watched", "vip": that is "vip"`},
+		{[]string{"wild"}, `one: false, label "wild": that is not "Good-Partner"; several: false, label "wild": that is "re:^w", not holds: label "wild": that is "re:."; below: true, not does not hold: label "wild": that is not "vip"`},
+	} {
+		steps, err := p.Explain(&Request{Word: Word{Labels: c.labels}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, step := range steps {
+			text := fmt.Sprintf("%s: %v", p.Rules[step.Rule].Name, step.Holds)
+			for _, r := range step.Reasons {
+				text += ", " + r.Text
+			}
+			got = append(got, text)
+		}
+		if got := strings.Join(got, "; "); got != c.want {
+			t.Errorf("labels %q:\n got %s\nwant %s", c.labels, got, c.want)
+		}
+	}
+}
 
 func TestExplainTellsWhyEachRuleHeldOrNot(t *testing.T) {
 	limit := func() *Limit { return &Limit{Resource: Requests, N: 1, Window: MinWindow} }

@@ -303,7 +303,7 @@ func (r *reader) warnBotBlock(i int) {
 	}
 	m := &rule.Match
 	if rule.DryRun || status < 400 || status > 499 || status == 429 || rule.Answer != nil && rule.Answer.Redirect != "" ||
-		m.Path != nil || m.Query != nil || m.Method != nil || m.Addr != nil {
+		m.Path != nil || m.Query != nil || m.Method != nil || m.Addr != nil || m.Label != nil {
 		return
 	}
 	for _, item := range items(find(r.rules[i].match, "bot")) {

@@ -51,6 +51,7 @@ func covers(a, b test) bool {
 		(a.Method == nil || coversTexts(a.Method, b.Method, strings.EqualFold)) &&
 		(a.Cookie == nil || coversTexts(a.Cookie, b.Cookie, cookieCovers)) &&
 		(a.UserAgent == nil || coversTexts(a.UserAgent, b.UserAgent, containsCovers)) &&
+		(a.Label == nil || coversTexts(a.Label, b.Label, strings.EqualFold)) &&
 		(a.Hostname == nil || coversTexts(a.Hostname, b.Hostname, globCovers)) &&
 		(a.Bot == nil || coversBots(a, b)) &&
 		(a.Listed == nil || coversListed(a.Listed, b.Listed))

@@ -33,6 +33,7 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 	path, host := texts("/a", "/a*", "*", "/a/b", "*b", "/*/b", "re:^/a"), texts("a.example", "*.example", "A.example", "*", "re:A")
 	agent, cookie := texts("", "*", "bot", "Bot/1", "b", "re:b"), texts("none", "any", "sid", "s*", "*")
 	method, value := texts("GET", "get", "POST"), texts("*", "", "x", "XY")
+	label := texts("good", "GOOD", "bad", "re:^g", "re:.")
 	bot := texts("known", "verified", "forged", "googlebot", "search", "re:^g")
 	listing := rapid.Custom(func(t *rapid.T) fairshare.Listing {
 		if rapid.Bool().Draw(t, "http:BL") {
@@ -58,7 +59,7 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 	match = func(depth int) *rapid.Generator[fairshare.Match] {
 		return rapid.Custom(func(t *rapid.T) fairshare.Match {
 			var m fairshare.Match
-			field := rapid.IntRange(0, 10).Draw(t, "field")
+			field := rapid.IntRange(0, 11).Draw(t, "field")
 			if focus >= 0 && rapid.IntRange(0, 9).Draw(t, "focused") > 0 {
 				field = focus
 			}
@@ -87,6 +88,8 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 				if m.Listed = rapid.SliceOfN(listing, 0, 2).Draw(t, "listed"); len(m.Listed) == 0 {
 					m.Listed = nil
 				}
+			case 11:
+				m.Label = label.Draw(t, "label")
 			}
 			if depth > 0 && rapid.Bool().Draw(t, "more") {
 				m.Not = rapid.SliceOfN(match(depth-1), 1, 2).Draw(t, "not")
@@ -96,7 +99,7 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		list.Replace(nil)
-		focus = rapid.IntRange(-1, 10).Draw(t, "focus")
+		focus = rapid.IntRange(-1, 11).Draw(t, "focus")
 		of := func(name string) test {
 			m := match(2).Draw(t, name)
 			return test{&m, rapid.Bool().Draw(t, name+" is kind")}
@@ -125,6 +128,7 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 				Lookups: rapid.SampledFrom([]lookups{
 					{}, {name: "a.example", answer: netip.MustParseAddr("127.0.0.3")}, {name: "b.example", list: "honeypot", answer: netip.MustParseAddr("127.9.30.2")},
 				}).Draw(t, "looked up"),
+				Word: fairshare.Word{Labels: rapid.SampledFrom([][]string{nil, {"good"}, {"bad"}, {"bad", "good"}, {"other"}}).Draw(t, "labels")},
 			}
 			if req.Bot.Name != "" {
 				req.Bot.State = rapid.SampledFrom([]fairshare.BotState{fairshare.Claimed, fairshare.Pending, fairshare.Verified, fairshare.Forged}).Draw(t, "state")

@@ -39,7 +39,7 @@ func TestReferenceIsTrue(t *testing.T) {
 	for what, keys := range map[string][]string{
 		"the file": names(topKeys()), "clients": names(clientKeys()), "a rule": names(ruleKeys()), "match": names(matchKeys()),
 		"limit": names(limitKeys()), "a list": names(listKeys()), "bots": names(botsKeys()), "dns": names(dnsKeys()),
-		"a DNS list": names(dnsListKeys()), "sessions": names(sessionKeys()), "listed": names(listingKeys()),
+		"a DNS list": names(dnsListKeys()), "sessions": names(sessionKeys()), "registry": names(registryKeys()), "listed": names(listingKeys()),
 		"upstream": names(upstreamKeys()), "journal": names(journalKeys()), "bounds": names(boundsKeys()), "ban": names(banKeys()), "answer": names(answerKeys()),
 	} {
 		for _, key := range keys {

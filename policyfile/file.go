@@ -59,6 +59,7 @@ type File struct {
 	Bots     Bots
 	DNS      DNS
 	Sessions *Sessions // nil means that no sessions are kept
+	Registry Registry
 	Warnings []Warning
 
 	named []mention // the files that the policy names and Parse does not read

@@ -197,7 +197,7 @@ func (r *reader) warnListed(n *node, m *fairshare.Match) {
 		return isRegexp(s) || strings.EqualFold(s, "GET") || strings.EqualFold(s, "HEAD")
 	})
 	everywhere := m.Path == nil || slices.ContainsFunc(m.Path, func(s string) bool { return isRegexp(s) || globCovers(s, "/some/page") })
-	if reads && everywhere && m.Addr == nil && m.Bot == nil {
+	if reads && everywhere && m.Addr == nil && m.Bot == nil && m.Label == nil {
 		r.warn(at, "method: POST, for those alone who send something", "listed: the address of every visitor is told to whoever runs the list")
 	}
 }

@@ -38,6 +38,7 @@ func topKeys() []key[File] {
 		{"bots", readBots},
 		{"dns", readDNS},
 		{"sessions", readSessions},
+		{"registry", readRegistry},
 		{"share", nil},
 	}
 }
@@ -291,9 +292,10 @@ func places() map[string]string {
 	add := func(place string, keys []string) {
 		for _, k := range keys {
 			if _, twice := found[k]; twice {
-				place = ""
+				found[k] = ""
+			} else {
+				found[k] = place
 			}
-			found[k] = place
 		}
 	}
 	add("clients: {…}", names(clientKeys()))
@@ -304,6 +306,7 @@ func places() map[string]string {
 	add("dns: {…}", []string{"server"})
 	add("dns: {lists: {NAME: {…}}}", names(dnsListKeys()))
 	add("sessions: {…}", []string{"cookies", "person"})
+	add("registry: {…}", []string{"stories"})
 	add("a rule's match: {listed: {NAME: {…}}}", names(listingKeys()))
 	add("a rule", names(ruleKeys()))
 	add("a rule's match: {…}", names(matchKeys()))

@@ -159,7 +159,8 @@ var slips = map[string]string{
 	"connections_per_ip": "connections_per_addr", "per_addr": "connections_per_addr", "headers": "fields", "header_size": "header", "max_streams": "streams",
 	"path": "file", "refresh": "every", "update": "every", "reload": "every", "dnsbl": "listed", "rbl": "listed", "blocklist": "listed",
 	"crawler": "bot", "crawlers": "bot", "robot": "bot", "rdns": "hostname", "ptr": "hostname", "reverse_dns": "hostname", "resolver": "dns", "nameserver": "server",
-	"score": "threat", "days": "age", "types": "type", "database": "table", "session": "sessions", "ranges": "refresh",
+	"store": "registry", "db": "registry", "storage": "registry", "ttl": "age", "max_age": "age", "retention": "age", "labels": "label", "tag": "label", "tags": "label",
+	"score": "threat", "days": "age", "types": "type", "database": "table", "session": "sessions", "cookie": "cookies", "ranges": "refresh",
 	"certificate": "cert", "cert_file": "cert", "key_file": "key", "real_ip_header": "header", "trusted": "trusted_proxies", "proxies": "trusted_proxies",
 }
 

@@ -62,6 +62,8 @@ func (r *reader) ruleName(n *node) string {
 		r.fault(n, "", "name: a rule needs a name")
 	case strings.ContainsFunc(s, control):
 		r.fault(n, "", "name: control characters are not allowed")
+	case s == fairshare.OperatorBan.Name:
+		r.fault(n, "", "name: %s is the name of what operators ban", quote(s))
 	}
 	return s
 }

@@ -28,9 +28,9 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 	if err := json.Unmarshal(Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
-	var clients, upstream, tls, journal, bounds, bots, dns, sessions object
+	var clients, upstream, tls, journal, bounds, bots, dns, sessions, registry object
 	for name, into := range map[string]*object{
-		"clients": &clients, "tls": &tls, "journal": &journal, "bounds": &bounds, "bots": &bots, "dns": &dns, "sessions": &sessions,
+		"clients": &clients, "tls": &tls, "journal": &journal, "bounds": &bounds, "bots": &bots, "dns": &dns, "sessions": &sessions, "registry": &registry,
 	} {
 		if err := json.Unmarshal(schema.Properties[name], into); err != nil {
 			t.Fatal(err)
@@ -60,6 +60,7 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"dns", names(dnsKeys()), dns},
 		{"a DNS list", names(dnsListKeys()), schema.Defs["dnslist"]},
 		{"sessions", names(sessionKeys()), sessions},
+		{"registry", names(registryKeys()), registry},
 		{"a list", names(listKeys()), schema.Defs["source"]},
 		{"listed", names(listingKeys()), listing[1]},
 		{"rule", names(ruleKeys()), schema.Defs["rule"]},

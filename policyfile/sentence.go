@@ -188,6 +188,9 @@ func askerWords(m test) string {
 	if m.Bot != nil {
 		parts = append(parts, "of "+botPhrase(m))
 	}
+	if m.Label != nil {
+		parts = append(parts, "with the label "+oneOf(m.Label))
+	}
 	if m.Hostname != nil {
 		parts = append(parts, "from hostname "+oneOf(m.Hostname))
 	}

@@ -63,6 +63,35 @@ func TestParseFillsDefaultsIn(t *testing.T) {
 	}
 }
 
+// Of the registry the file says what it has said, and nothing else.
+func TestParseReadsTheRegistrysBounds(t *testing.T) {
+	for text, want := range map[string]Registry{
+		"": {},
+		"registry: {clients: 1000, stories: 100, age: 1h}":              {1000, 100, time.Hour},
+		"registry: {clients: 100000000, stories: 10000000, age: 3650d}": {100_000_000, 10_000_000, 3650 * 24 * time.Hour},
+		"registry: {age: 30d}": {Age: 30 * 24 * time.Hour},
+	} {
+		if got := parsed(t, text+"\nrules: []").Registry; got != want {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+// Labels are compared in lower case, as the registry holds them.
+func TestParseReadsLabels(t *testing.T) {
+	rules := parsed(t, `
+rules:
+  - {name: a, match: {label: Good-Partner, not: [{label: [VIP, "re:^[A-Z]"]}]}, limit: {requests: 600, per: 1m}, ban: {after: 3, for: 1m, unless: {label: x}}}
+`).Policy.Rules
+	want := fairshare.Match{Label: []string{"good-partner"}, Not: []fairshare.Match{{Label: []string{"vip", "re:^[A-Z]"}}}}
+	if diff := cmp.Diff(want, rules[0].Match); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := rules[0].Ban.Unless.Label; len(got) != 1 || got[0] != "x" {
+		t.Errorf("unless: %q", got)
+	}
+}
+
 // Only lists that trusted_proxies names are handed over, wherever in the file
 // they stand.
 func TestProxyListsAreThoseOfTrustedProxies(t *testing.T) {

@@ -60,6 +60,31 @@ func TestDurationsOfFlags(t *testing.T) {
 	}
 }
 
+func TestParseLabel(t *testing.T) {
+	longest := strings.Repeat("a", maxLabel)
+	for s, want := range map[string]string{"good-partner": "good-partner", "VIP_2.0": "vip_2.0", "-": "-", longest: longest} {
+		if got, err := ParseLabel(s); err != nil || got != want {
+			t.Errorf("ParseLabel(%q) = %q, %v, want %q", s, got, err, want)
+		}
+	}
+	for s, want := range map[string]string{
+		"":             `"" is no name of a label; up to 40 letters a to z, digits, dots, _ and -`,
+		"Good Partner": `"Good Partner" is no name of a label; did you mean "good-partner"?`,
+		longest + "a":  `"` + longest + `a" is longer than 40 letters; up to 40 letters a to z, digits, dots, _ and -`,
+		"a/b":          `"a/b" is no name of a label; up to 40 letters a to z, digits, dots, _ and -`,
+		"\u212ael":     "\"\u212ael\"" + ` is no name of a label; up to 40 letters a to z, digits, dots, _ and -`,
+		"\x1b[2J":      `"\x1b[2J" is no name of a label; up to 40 letters a to z, digits, dots, _ and -`,
+	} {
+		got, err := ParseLabel(s)
+		var fault *LabelError
+		if !errors.As(err, &fault) || got != "" {
+			t.Errorf("ParseLabel(%q) = %q, %v, want an error", s, got, err)
+		} else if told := fault.Error() + "; " + fault.Hint(); told != want {
+			t.Errorf("ParseLabel(%q): %s, want %s", s, told, want)
+		}
+	}
+}
+
 func TestFormattedDurationsAndSizesAreReadAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(1, int64(maxDuration/time.Millisecond)).Draw(t, "ms")) * time.Millisecond

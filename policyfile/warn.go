@@ -192,6 +192,7 @@ func (r *reader) warnMatch(n *node) {
 			r.warn(item, "", "path: %s is that page only; %s/* is all below it", quote(path), printable(strings.TrimSuffix(path, "/")))
 		}
 	}
+	r.warnLabels(n)
 	for _, item := range items(find(n, "not")) {
 		r.warnMatch(item)
 	}
@@ -209,7 +210,7 @@ func (r *reader) warnStar(item *node, what, absent string) {
 // a not.
 func (r *reader) warnOdd(i int) {
 	for _, not := range items(find(r.rules[i].match, "not")) {
-		if find(not, "addr") != nil || find(not, "bot") != nil || find(not, "hostname") != nil {
+		if slices.ContainsFunc([]string{"addr", "bot", "hostname", "label"}, func(who string) bool { return find(not, who) != nil }) {
 			continue
 		}
 		for _, item := range items(find(not, "path")) {
@@ -359,7 +360,9 @@ func (r *reader) warnLimit(i int) {
 
 // byIdentity reports whether m names clients by who they are, which nobody can
 // feign where it does them good.
-func byIdentity(m *fairshare.Match) bool { return m.Addr != nil || m.Bot != nil || m.Hostname != nil }
+func byIdentity(m *fairshare.Match) bool {
+	return m.Addr != nil || m.Bot != nil || m.Hostname != nil || m.Label != nil
+}
 
 // botOf returns the bot that one of the texts of user_agent is about; "" when
 // none is.

@@ -19,6 +19,7 @@ type checkCmd struct {
 	Cookie    string   `placeholder:"'a=1; b=2'" help:"Its cookies, or the name of one."`
 	Host      string   `placeholder:"NAME" help:"The host it asks for."`
 	Header    []string `sep:"none" placeholder:"'NAME: VALUE'" help:"Another header, any number of times."`
+	Label     []string `sep:"none" placeholder:"NAME" help:"A label that the registry has for it, any number of times."`
 }
 
 func (c *checkCmd) Help() string {
@@ -28,8 +29,8 @@ func (c *checkCmd) Help() string {
 // Validate is asked by kong.
 func (c *checkCmd) Validate() error {
 	if c.Try == "" {
-		if c.Addr != "" || c.UserAgent != "" || c.Cookie != "" || c.Host != "" || len(c.Header) > 0 {
-			return errors.New("--addr, --user-agent, --cookie, --host and --header belong to --try")
+		if c.Addr != "" || c.UserAgent != "" || c.Cookie != "" || c.Host != "" || len(c.Header) > 0 || len(c.Label) > 0 {
+			return errors.New("--addr, --user-agent, --cookie, --host, --header and --label belong to --try")
 		}
 		return nil
 	}
@@ -118,6 +119,10 @@ func describe(w io.Writer, file *policyfile.File, lists *prefixes.Keeper) {
 	}
 	if cookies := sharedCookies(file); cookies != "" {
 		fmt.Fprintf(w, "sessions: requests of a bot without cookies share the session of %s.\n", cookies)
+	}
+	if g := file.Registry; g != (policyfile.Registry{}) {
+		fmt.Fprintf(w, "registry: remembers %d clients and %d stories of refusals at most, for %s.\n", cmp.Or(g.Clients, policyfile.DefaultRegistryClients),
+			cmp.Or(g.Stories, policyfile.DefaultRegistryStories), policyfile.FormatDuration(cmp.Or(g.Age, policyfile.DefaultRegistryAge)))
 	}
 	for i := range file.Warnings {
 		fmt.Fprint(w, file.Warnings[i].Long())

@@ -61,6 +61,13 @@ func (c *checkCmd) request() (*fairshare.Request, error) {
 		req.Host = header.Get("Host")
 	}
 	req.Header = header
+	for _, s := range c.Label {
+		label, err := policyfile.ParseLabel(s)
+		if err != nil {
+			return nil, fmt.Errorf("--label: %w: %s", err, err.(*policyfile.LabelError).Hint())
+		}
+		req.Word.Labels = append(req.Word.Labels, label)
+	}
 	return req, nil
 }
 

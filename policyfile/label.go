@@ -1,0 +1,94 @@
+package policyfile
+
+import (
+	"fmt"
+	"strings"
+)
+
+const maxLabel = 40 // bytes
+
+// labelLetters reports whether s has none but the letters of labels.
+func labelLetters(s string) bool {
+	return strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
+}
+
+// ParseLabel reads the name of a label, in any case, and returns it in lower
+// case: 1 to 40 letters a to z, digits, dots, "_" and "-". An error is a
+// [*LabelError].
+func ParseLabel(s string) (string, error) {
+	if s == "" || len(s) > maxLabel || !labelLetters(s) {
+		return "", &LabelError{Text: s}
+	}
+	return strings.ToLower(s), nil
+}
+
+// A LabelError is about a text that cannot be the name of a label.
+type LabelError struct{ Text string }
+
+func (e *LabelError) Error() string {
+	if len(e.Text) > maxLabel && labelLetters(e.Text) {
+		return fmt.Sprintf("%s is longer than %d letters", printable(quote(e.Text)), maxLabel)
+	}
+	return printable(quote(e.Text)) + " is no name of a label"
+}
+
+// Hint says what to do about it.
+func (e *LabelError) Hint() string {
+	name := strings.Join(strings.Fields(e.Text), "-")
+	if meant, err := ParseLabel(name); err == nil {
+		return fmt.Sprintf("did you mean %q?", meant)
+	}
+	return fmt.Sprintf("up to %d letters a to z, digits, dots, _ and -", maxLabel)
+}
+
+// labels reads names of labels, in lower case, and regexps.
+func (r *reader) labels(n *node) []string {
+	list := []string{}
+	for _, item := range r.list(n, "label") {
+		s, ok := r.pattern(item, "label")
+		if !ok {
+			continue
+		}
+		if isRegexp(s) {
+			list = append(list, s)
+			continue
+		}
+		name, err := ParseLabel(s)
+		if err != nil {
+			r.fault(item, labelHint(s, err.(*LabelError)), "label: %v", err)
+			continue
+		}
+		list = append(list, name)
+	}
+	return list
+}
+
+// labelHint knows what is meant by what is no name.
+func labelHint(s string, err *LabelError) string {
+	begin, _, star := strings.Cut(s, "*")
+	switch {
+	case s == "":
+		return noLabelHint
+	case s == "*":
+		return `"re:." is any label`
+	case star && begin != "" && len(begin) < maxLabel && labelLetters(begin):
+		return fmt.Sprintf("%q is all that begin so", "re:^"+strings.ReplaceAll(strings.ToLower(begin), ".", `\.`))
+	case strings.ContainsAny(s, ",;"):
+		return "several values stand in brackets: [a, b]"
+	}
+	return err.Hint()
+}
+
+const noLabelHint = `not: {label: "re:."} holds for clients without one`
+
+// warnLabels tells of words that mean something else for cookies.
+func (r *reader) warnLabels(n *node) {
+	for _, item := range items(find(n, "label")) {
+		switch strings.ToLower(item.text) {
+		case "none":
+			r.warn(item, noLabelHint, "label: none is a label that is called so")
+		case "any":
+			r.warn(item, `"re:." is any label`, "label: any is a label that is called so")
+		}
+	}
+}
