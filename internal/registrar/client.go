@@ -1,0 +1,124 @@
+package registrar
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"net/netip"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"fairshare"
+	"fairshare/sqlregistry"
+)
+
+// A Passage is a request that was let through and has ended.
+type Passage struct {
+	Addr      netip.Addr
+	Bot       fairshare.Bot
+	UserAgent string
+	At        time.Time     // arrival
+	Took      time.Duration // of the upstream
+	CPU       time.Duration // of the upstream; 0 when it is not known
+	Bytes     int64         // of the response body
+	Status    int           // of the upstream; 0 when it gave no answer
+}
+
+// maxAgent bounds a user agent, in bytes.
+const maxAgent = 256
+
+// A client is what is counted of one client and was not written yet.
+type client struct {
+	first, last int64 // Unix ns
+	spent       fairshare.Spent
+	agent       []byte // a copy, in memory that is used again
+	bot         string
+	botState    fairshare.BotState
+}
+
+// key returns the key of a client, and whether it is one: an invalid address
+// is nobody's.
+func (g *Registrar) key(addr netip.Addr, bot *fairshare.Bot) (k key, known bool) {
+	if bot.State == fairshare.Verified && !bot.Steered && bot.Name != "" {
+		return key{hash: ^maphash.String(g.seed, bot.Name), id: fairshare.ClientID{Bot: bot.Name}}, true
+	}
+	p := (*g.prefix.Load())(addr.Unmap())
+	if !p.IsValid() {
+		return key{}, false
+	}
+	a := p.Addr().As16()
+	var b [18]byte
+	copy(b[:], a[:])
+	b[16] = byte(p.Bits())
+	k.id.Prefix = p
+	if p.Addr().Is4() {
+		b[17] = 4
+		k.network = 1<<32 | uint64(a[12])<<8 | uint64(a[13])
+	} else {
+		k.network = 2<<32 | uint64(binary.BigEndian.Uint32(a[:]))
+	}
+	k.hash = maphash.Bytes(g.seed, b[:])
+	return k, true
+}
+
+// Passed counts a request that was let through and has ended. It is quick,
+// and safe for concurrent use.
+func (g *Registrar) Passed(p Passage) {
+	spent := fairshare.Spent{Requests: 1, CPU: max(p.CPU, 0), Time: max(p.Took, 0), Bytes: max(p.Bytes, 0)}
+	if p.Status >= 400 && p.Status <= 499 {
+		spent.Errors = 1
+	}
+	if k, known := g.key(p.Addr, &p.Bot); known {
+		g.spend(&k, &p, &spent, true)
+	}
+}
+
+// spend adds what a client has had.
+func (g *Registrar) spend(k *key, p *Passage, spent *fairshare.Spent, passes bool) {
+	at := p.At.UnixNano()
+	s := g.clients.lock(k.hash)
+	e, isNew := g.clients.find(s, k, passes)
+	if e != nil {
+		c := &e.record
+		if isNew || at < c.first {
+			c.first = at
+		}
+		c.spent.Add(*spent)
+		if at >= c.last {
+			c.last, c.bot, c.botState = at, p.Bot.Name, p.Bot.State
+			if agent := cut(p.UserAgent, maxAgent); agent != string(c.agent) {
+				c.agent = append(c.agent[:0], agent...)
+			}
+		}
+		s.touch(e)
+	}
+	s.mu.Unlock()
+}
+
+// cut returns at most the first n bytes of s, and no half a character.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for i := n; i > n-utf8.UTFMax; i-- {
+		if utf8.RuneStart(s[i]) {
+			return s[:i]
+		}
+	}
+	return s[:n]
+}
+
+// text returns a copy of a client's own bytes that is valid UTF-8.
+func text(b []byte) string { return strings.ToValidUTF8(string(b), "?") }
+
+// takeClients takes at most n clients to be written.
+func (g *Registrar) takeClients(b *batch, from where, n int) {
+	b.clients = g.clients.take(b.clients, from, n, func(e *entry[client]) {
+		c := &e.record
+		b.Clients = append(b.Clients, sqlregistry.Dirty{
+			Client: e.key.id, FirstSeen: time.Unix(0, c.first), LastSeen: time.Unix(0, c.last),
+			Spent: c.spent, UserAgent: text(c.agent), Bot: c.bot, BotState: c.botState,
+		})
+		c.spent = fairshare.Spent{}
+	})
+}

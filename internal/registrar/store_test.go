@@ -1,0 +1,237 @@
+package registrar_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/registrar"
+	"fairshare/sqlregistry"
+)
+
+// A fakeStore is a registry in memory that can be made to fail, to be slow and
+// to hang.
+type fakeStore struct {
+	mu      sync.Mutex
+	clients map[fairshare.ClientID]fairshare.ClientRecord
+	stories map[string]fairshare.Story
+	bans    map[string]fairshare.Banned
+	batches []sqlregistry.Batch // in order, those that were written
+	ends    []time.Time         // when each was
+	tries   int                 // calls of Write
+	prunes  int
+
+	said    []fairshare.Said
+	labels  []fairshare.Label
+	changes sqlregistry.Changes // what the next call returns once
+
+	fault      error                         // of writes and prunes
+	readFault  error                         // of Changes and Words
+	take       time.Duration                 // of each write
+	hang       chan struct{}                 // until it is closed writes hang, whatever their ctx says
+	faultAfter func(sqlregistry.Batch) error // asked when a batch has happened
+	morePrune  int
+}
+
+func newFakeStore() *fakeStore {
+	return &fakeStore{
+		clients: map[fairshare.ClientID]fairshare.ClientRecord{}, stories: map[string]fairshare.Story{}, bans: map[string]fairshare.Banned{},
+	}
+}
+
+func banName(b *fairshare.Banned) string { return b.Client.String() + " " + b.Rule }
+
+func (f *fakeStore) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fakeStore) Write(ctx context.Context, b sqlregistry.Batch) error {
+	f.mu.Lock()
+	f.tries++
+	fault, take, hang := f.fault, f.take, f.hang
+	f.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	if take > 0 {
+		select {
+		case <-time.After(take):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if fault != nil {
+		return fault
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.batches, f.ends = append(f.batches, b), append(f.ends, time.Now())
+	for _, d := range b.Clients {
+		r, found := f.clients[d.Client]
+		if !found || d.FirstSeen.Before(r.FirstSeen) {
+			r.FirstSeen = d.FirstSeen
+		}
+		r.Client, r.LastSeen, r.UserAgent, r.Bot, r.BotState = d.Client, d.LastSeen, d.UserAgent, d.Bot, d.BotState
+		r.Spent.Add(d.Spent)
+		f.clients[d.Client] = r
+	}
+	for _, s := range b.Stories {
+		if was, found := f.stories[s.ID]; found {
+			s.Count += was.Count
+			s.First = was.First
+		}
+		f.stories[s.ID] = s
+	}
+	for _, ban := range b.Bans {
+		f.bans[banName(&ban)] = ban
+	}
+	return nil
+}
+
+func (f *fakeStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.readFault != nil {
+		return sqlregistry.Changes{}, f.readFault
+	}
+	c := f.changes
+	f.changes = sqlregistry.Changes{}
+	return c, nil
+}
+
+func (f *fakeStore) Words(context.Context) ([]fairshare.Said, []fairshare.Label, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.said, f.labels, f.readFault
+}
+
+func (f *fakeStore) Prune(context.Context, time.Time, int) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.prunes++
+	if f.fault != nil {
+		return false, f.fault
+	}
+	f.morePrune--
+	return f.morePrune >= 0, nil
+}
+
+// client returns what is written of an address.
+func (f *fakeStore) client(addr string) fairshare.ClientRecord {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.clients[id(addr)]
+}
+
+func (f *fakeStore) story(id string) fairshare.Story {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stories[id]
+}
+
+func (f *fakeStore) nBans() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.bans)
+}
+
+// A hinted is an error with a hint.
+type hinted struct{ error }
+
+func (hinted) Hint() string { return "make room" }
+
+var errDisk = hinted{errors.New("disk on fire")}
+
+// logged is what was said.
+type logged struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logged) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+}
+
+// holds checks that there are just that many lines and that each holds its
+// text.
+func (l *logged) holds(t *testing.T, texts ...string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ok := len(l.lines) == len(texts)
+	for i := 0; ok && i < len(texts); i++ {
+		ok = strings.Contains(l.lines[i], texts[i])
+	}
+	if !ok {
+		t.Errorf("said:\n%s\nwant:\n%s", strings.Join(l.lines, "\n"), strings.Join(texts, "\n"))
+	}
+}
+
+func id(s string) fairshare.ClientID {
+	id, err := fairshare.ParseClientID(s)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+var policy fairshare.Policy
+
+// A running registrar runs until its test ends it.
+type running struct {
+	*registrar.Registrar
+	store *fakeStore
+	log   *logged
+	stop  func() error
+}
+
+// run starts a registrar within a bubble.
+func run(t *testing.T, store *fakeStore, o registrar.Options) *running {
+	t.Helper()
+	r := &running{store: store, log: &logged{}}
+	o.Store, o.Log = store, r.log.add
+	if o.Prefix == nil {
+		o.Prefix = policy.Client
+	}
+	r.Registrar = registrar.New(o)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	r.stop = sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+	return r
+}
+
+func (r *running) pass(addr string, n int) {
+	for range n {
+		r.Passed(registrar.Passage{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now(), Took: time.Millisecond, Bytes: 10, Status: 200})
+	}
+}
+
+func (r *running) refuse(addr, ref string) {
+	r.Refused(registrar.Refusal{
+		Passage: registrar.Passage{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now()},
+		Story:   fairshare.Story{ID: ref, Rule: "rule", Action: fairshare.Refuse, Status: 429, Method: "GET", Host: "example.org", Path: "/"},
+	})
+}
+
+func (r *running) ban(addr string) {
+	r.Banned(fairshare.Banned{Client: id(addr), Rule: "rule", Kind: fairshare.ByAddr, Number: 1, Began: time.Now(), Until: time.Now().Add(time.Hour)})
+}
+
+func addr(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255) }

@@ -1,0 +1,110 @@
+package registrar
+
+import (
+	"hash/maphash"
+	"time"
+
+	"fairshare"
+)
+
+// A Refusal is a request that was refused or blocked, or would have been but
+// for a dry run.
+type Refusal struct {
+	Passage // Took, CPU, Bytes and Status are not looked at
+
+	// Story is what is to be remembered of it. Client, Addr, Bot, BotState,
+	// UserAgent, First, Last and Count are filled in. Without an ID it is
+	// counted only.
+	Story fairshare.Story
+}
+
+// Bounds of the texts of a story, in bytes.
+const (
+	maxMethod = 32
+	maxHost   = 256
+	maxPath   = 512
+)
+
+// A story is what is to be written of a Story. Its texts stand one behind the
+// other in memory that is used again.
+type story struct {
+	fairshare.Story // Count is what was not written yet; without texts
+	texts           []byte
+	ends            [4]int
+}
+
+// Refused counts a refusal or block, and begins or continues its story. It is
+// quick, and safe for concurrent use.
+func (g *Registrar) Refused(r Refusal) {
+	k, known := g.key(r.Addr, &r.Bot)
+	if !known {
+		return
+	}
+	var spent fairshare.Spent
+	switch {
+	case r.Story.DryRun:
+		spent.Trial = 1
+	case r.Story.Action == fairshare.Block:
+		spent = fairshare.Spent{Requests: 1, Blocked: 1}
+	default:
+		spent = fairshare.Spent{Requests: 1, Refused: 1}
+	}
+	g.spend(&k, &r.Passage, &spent, false)
+	if r.Story.ID == "" {
+		return
+	}
+	k.hash, k.ref = maphash.String(g.seed, r.Story.ID), r.Story.ID
+	s := g.stories.lock(k.hash)
+	e, isNew := g.stories.find(s, &k, false)
+	if e != nil {
+		e.key.id = k.id
+		e.record.add(&r, isNew)
+		if s.touch(e); isNew {
+			s.move(e, urgent)
+		}
+	}
+	s.mu.Unlock()
+	if isNew && !g.storyWaits.Swap(true) {
+		g.wake()
+	}
+}
+
+// add adds a refusal.
+func (s *story) add(r *Refusal, isNew bool) {
+	first, last, count := s.First, s.Last, s.Count+1
+	if isNew || r.At.Before(first) {
+		first = r.At
+	}
+	if isNew || !r.At.Before(last) {
+		s.Story, last = r.Story, r.At
+		s.Addr, s.Bot, s.BotState = r.Addr.Unmap(), r.Bot.Name, r.Bot.State
+		s.texts = s.texts[:0]
+		for i, part := range [...]string{
+			cut(r.Story.Method, maxMethod), cut(r.Story.Host, maxHost), cut(r.Story.Path, maxPath), cut(r.UserAgent, maxAgent),
+		} {
+			s.texts = append(s.texts, part...)
+			s.ends[i] = len(s.texts)
+		}
+		s.Method, s.Host, s.Path, s.UserAgent = "", "", "", ""
+	}
+	s.First, s.Last, s.Count = first, last, count
+}
+
+// takeStories takes at most n stories to be written.
+func (g *Registrar) takeStories(b *batch, from where, n int) {
+	b.stories = g.stories.take(b.stories, from, n, func(e *entry[story]) {
+		s := &e.record
+		told := s.Story
+		told.Client = e.key.id
+		begin := 0
+		for i, to := range [...]*string{&told.Method, &told.Host, &told.Path, &told.UserAgent} {
+			*to = text(s.texts[begin:s.ends[i]])
+			begin = s.ends[i]
+		}
+		b.Stories = append(b.Stories, told)
+		s.Count = 0
+	})
+}
+
+// storyDelay is how long a new story waits for others to be written with it.
+const storyDelay = 100 * time.Millisecond

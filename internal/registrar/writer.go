@@ -1,0 +1,339 @@
+package registrar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"fairshare/sqlregistry"
+)
+
+// Bounds of what is written. Each transaction is followed by a pause of
+// restShare times its length, so that writing takes at most one part in
+// restShare+1 of a core. Bans do not wait for its end, nor do new stories
+// unless too much of it has gathered.
+const (
+	rowsAtOnce = 250
+	bansAtOnce = 1000
+	cutEvery   = 5 * time.Second
+	keptCuts   = 60 // for which a client that was written is remembered
+	restShare  = 40
+	maxRest    = time.Minute
+	storyRest  = 5 * time.Second // the pause that a new story still breaks
+	pruneAfter = time.Minute     // from the start
+	pruneEvery = time.Minute
+	pruneRows  = 250
+	endTime    = 5 * time.Second // for the last writes
+	endPause   = 200 * time.Millisecond
+)
+
+// A batch is a transaction, and where its rows came from.
+type batch struct {
+	sqlregistry.Batch
+	clients []*entry[client]
+	stories []*entry[story]
+}
+
+// A writer is the one goroutine that writes.
+type writer struct {
+	*Registrar
+	end     chan struct{} // closed when the time for the last writes is over
+	restEnd time.Time     // of the pause
+	retryAt time.Time
+	cutAt   time.Time
+	pruneAt time.Time
+	storyAt time.Time // when new stories are due; zero when there are none
+	more    bool      // there may be rows that are due
+
+	lostBefore int64 // when it began to fail
+}
+
+func newWriter(g *Registrar) *writer {
+	now := time.Now()
+	return &writer{Registrar: g, end: make(chan struct{}), cutAt: now.Add(cutEvery), pruneAt: now.Add(pruneAfter)}
+}
+
+// run writes until ctx is done, and then what is left.
+func (w *writer) run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(endTime-2*callGrace, func() { close(w.end) }) })
+	defer stop()
+	for ctx.Err() == nil {
+		if wait := w.step(time.Now()); wait > 0 {
+			w.wait(ctx, wait)
+		}
+	}
+	return w.finish()
+}
+
+// wait waits; while it does not fail, less if it is woken.
+func (w *writer) wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	awake := w.awake
+	if w.writing.failing.Load() {
+		awake = nil
+	}
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-awake:
+	}
+}
+
+// step does what is to be done first, or returns how long to wait.
+func (w *writer) step(now time.Time) time.Duration {
+	if !now.Before(w.cutAt) {
+		w.clients.cut(keptCuts)
+		w.stories.cut(keptCuts)
+		w.cutAt, w.more = now.Add(cutEvery), true
+	}
+	if w.storyAt.IsZero() && w.storyWaits.Load() {
+		w.storyAt = now.Add(storyDelay)
+	}
+	switch {
+	case now.Before(w.retryAt):
+		return w.retryAt.Sub(now)
+	case w.bans.pending.Load() > 0:
+		w.writeBans()
+		return 0
+	case !w.storyAt.IsZero() && !now.Before(w.storyAt) && w.restEnd.Sub(now) <= storyRest:
+		w.writeRows(urgent)
+		return 0
+	}
+	next := w.cutAt
+	if !w.storyAt.IsZero() {
+		next = earlier(next, later(w.storyAt, w.restEnd.Add(-storyRest)))
+	}
+	if w.more {
+		next = earlier(next, w.restEnd)
+		if !now.Before(w.restEnd) {
+			w.more = w.writeRows(due)
+			return 0
+		}
+	}
+	pruneAt := later(w.pruneAt, w.restEnd)
+	if !now.Before(pruneAt) {
+		w.prune(now)
+		return 0
+	}
+	return earlier(next, pruneAt).Sub(now)
+}
+
+func earlier(t, u time.Time) time.Time {
+	if u.Before(t) {
+		return u
+	}
+	return t
+}
+
+func later(t, u time.Time) time.Time {
+	if u.After(t) {
+		return u
+	}
+	return t
+}
+
+// writeBans writes what is queued of bans.
+func (w *writer) writeBans() error {
+	var b batch
+	b.Bans = w.bans.take(bansAtOnce)
+	var err error
+	if len(b.Bans) > 0 {
+		err = w.write(&b)
+	}
+	w.bans.done(err == nil)
+	return err
+}
+
+// writeRows writes stories and clients of a list, and returns whether there
+// may be more.
+func (w *writer) writeRows(from where) (more bool) {
+	b := w.gather(from)
+	if len(b.clients)+len(b.stories) == 0 {
+		return false
+	}
+	return w.writeBatch(b) != nil || len(b.clients)+len(b.stories) >= rowsAtOnce
+}
+
+// gather takes rows to be written.
+func (w *writer) gather(from where) *batch {
+	b := &batch{}
+	if from == urgent {
+		w.storyWaits.Store(false)
+		w.takeStories(b, urgent, rowsAtOnce)
+		w.storyAt = time.Time{}
+		if len(b.stories) == rowsAtOnce {
+			w.storyWaits.Store(true)
+		}
+		return b
+	}
+	w.takeStories(b, from, rowsAtOnce/2)
+	w.takeClients(b, from, rowsAtOnce-len(b.stories))
+	if len(b.clients)+len(b.stories) < rowsAtOnce {
+		w.takeStories(b, from, rowsAtOnce-len(b.stories)-len(b.clients))
+	}
+	return b
+}
+
+// writeBatch writes stories and clients; when that fails they wait for the
+// next try.
+func (w *writer) writeBatch(b *batch) error {
+	err := w.write(b)
+	if err != nil {
+		w.more = true
+		w.clients.failed(b.clients, func(i int, e *entry[client]) { e.record.spent.Add(b.Clients[i].Spent) })
+		w.stories.failed(b.stories, func(i int, e *entry[story]) { e.record.Count += b.Stories[i].Count })
+		return err
+	}
+	w.clients.written(b.clients)
+	w.stories.written(b.stories)
+	return nil
+}
+
+// write makes one transaction, and learns from how it went.
+func (w *writer) write(b *batch) error {
+	begin := time.Now()
+	_, err := call(w.end, w.hangs, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, w.store.Write(ctx, b.Batch)
+	})
+	took := w.rest(begin)
+	switch {
+	case err != nil:
+		w.bans.slow.Store(true)
+		w.fails(err)
+		return err
+	case len(b.Bans) > 0 || took <= maxWait:
+		w.bans.slow.Store(took > maxWait)
+	}
+	w.written.clients.Add(int64(len(b.Clients)))
+	w.written.stories.Add(int64(len(b.Stories)))
+	w.written.bans.Add(int64(len(b.Bans)))
+	w.worked()
+	return nil
+}
+
+// rest adds a pause for what began at begin and is over.
+func (w *writer) rest(begin time.Time) (took time.Duration) {
+	now := time.Now()
+	took = now.Sub(begin)
+	w.restEnd = earlier(later(w.restEnd, now).Add(restShare*took), now.Add(maxRest))
+	return took
+}
+
+// fails says that the registry is not written, if that is news.
+func (w *writer) fails(err error) {
+	lost := w.lost()
+	if !w.writing.failing.Load() {
+		w.lostBefore = lost
+	}
+	pause, news := w.writing.failed(err)
+	w.retryAt = time.Now().Add(pause)
+	switch {
+	case !news:
+	case errors.Is(err, sqlregistry.ErrDamaged):
+		w.log(fmt.Sprintf("THE REGISTRY IS DAMAGED: %s; nothing more is written to it, and bans will not outlive a restart; the server goes on", withHint(err)))
+	default:
+		w.log(fmt.Sprintf("the registry is not written: %s; what is to be written is kept in memory, and it is tried again", withHint(err)))
+	}
+}
+
+// hangs says that a write does not come back.
+func (w *writer) hangs() {
+	w.bans.slow.Store(true)
+	w.fails(errHangs)
+}
+
+// worked says that the registry is written again, if that is news.
+func (w *writer) worked() {
+	if !w.writing.worked() {
+		return
+	}
+	s := w.Stats()
+	w.log(fmt.Sprintf("the registry is written again: %d clients, %d stories and %d bans were kept, %d were lost",
+		s.DirtyClients, s.DirtyStories, s.QueuedBans, w.lost()-w.lostBefore))
+}
+
+// lost returns how much found no place so far.
+func (w *writer) lost() int64 {
+	s := w.Stats()
+	return s.LeftOut + s.LostBans
+}
+
+// prune has the registry kept in its bounds, a portion at a time.
+func (w *writer) prune(now time.Time) {
+	begin := time.Now()
+	more, err := call(w.end, w.hangs, func(ctx context.Context) (bool, error) { return w.store.Prune(ctx, w.now(), pruneRows) })
+	w.rest(begin)
+	switch {
+	case err != nil:
+		w.bans.slow.Store(true)
+		w.fails(err)
+	case more:
+		w.worked()
+		return
+	default:
+		w.worked()
+	}
+	w.pruneAt = now.Add(pruneEvery)
+}
+
+// finish writes all that is left.
+func (w *writer) finish() (err error) {
+	defer w.bans.slow.Store(true) // nobody writes any more
+	for {
+		w.clients.cut(keptCuts)
+		w.stories.cut(keptCuts)
+		err = w.writeAll()
+		if s := w.Stats(); s.QueuedBans+s.DirtyClients+s.DirtyStories == 0 {
+			return nil
+		}
+		timer := time.NewTimer(endPause)
+		if err == nil {
+			timer.Reset(0)
+		}
+		select {
+		case <-w.end:
+		case <-timer.C:
+			if !errors.Is(err, sqlregistry.ErrDamaged) {
+				continue
+			}
+		}
+		s := w.Stats()
+		if err == nil {
+			err = errors.New("there was not enough time")
+		}
+		return fmt.Errorf("%d bans, %d stories and the counts of %d clients were not written: %w", s.QueuedBans, s.DirtyStories, s.DirtyClients, err)
+	}
+}
+
+// writeAll writes until nothing is left, the first error or the end.
+func (w *writer) writeAll() error {
+	for !w.over() && w.bans.pending.Load() > 0 {
+		if err := w.writeBans(); err != nil {
+			return err
+		}
+	}
+	for _, from := range []where{urgent, due} {
+		for !w.over() {
+			b := w.gather(from)
+			if len(b.clients)+len(b.stories) == 0 {
+				break
+			}
+			if err := w.writeBatch(b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// over reports whether the time for the last writes is.
+func (w *writer) over() bool {
+	select {
+	case <-w.end:
+		return true
+	default:
+		return false
+	}
+}
