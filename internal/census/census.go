@@ -68,13 +68,15 @@ type state struct {
 
 // A period is what was seen in some time.
 type period struct {
-	seen    seen
-	tallies [kinds]tally
+	seen      seen
+	tallies   [kinds]tally
+	operators count // bans of theirs in a policy in dry run
 }
 
 // join adds what was seen in another period.
 func (p *period) join(other *period) {
 	p.seen.join(&other.seen)
+	p.operators.join(&other.operators)
 	for k := range p.tallies {
 		p.tallies[k].join(&other.tallies[k])
 	}
@@ -147,12 +149,20 @@ func (c *Census) Saw(addr netip.Addr) {
 
 // Refused notes that a rule refused or blocked a request, or would have if
 // dry. Of a suspected proxy, for which limits only report, a refusal in dry
-// run does not count. Nothing of the request is kept.
+// run does not count. Bans by operators are meant, however many they turn away:
+// only that they would have is summed up. Nothing of the request is kept.
 func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry bool) {
 	if found.Rule == nil {
 		return
 	}
 	s := c.state.Load()
+	if found.Rule == fairshare.OperatorBan {
+		if dry {
+			s.operators.requests.Add(1)
+			s.operators.clients.add(s.hash(req.Addr), false)
+		}
+		return
+	}
 	k := enforced
 	switch {
 	case !dry:

@@ -52,6 +52,41 @@ func TestEnginesThatAreTurnedAway(t *testing.T) {
 	})
 }
 
+// What an operator has banned is meant to be turned away: nobody is warned, not
+// of many clients, not of search engines. A dry run sums it up.
+func TestOperatorsBansAreMeant(t *testing.T) {
+	for _, dry := range []bool{false, true} {
+		tr := newTraffic(policyOf(dry))
+		for n := range 200 {
+			tr.Saw(addr(n))
+			tr.Refused(request(n, true), &fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.OperatorBan, Wait: time.Hour, Ban: fairshare.BanInForce}, dry)
+		}
+		for n := range 50 {
+			tr.Saw(addr(n))
+			tr.Refused(bot(n, "googlebot", "search", fairshare.Verified), &fairshare.Finding{Action: fairshare.Block, Rule: fairshare.OperatorBan, Ban: fairshare.BanInForce}, dry)
+		}
+		tr.refused(0, 2, pages, 1, false)
+		tr.wait(65 * time.Minute)
+		got := tr.end()
+		if !dry {
+			const nobody = ": nobody would have been refused or blocked; "
+			compare(t, "enforced", got, []string{
+				"1h0m5s rules in dry run, the last hour" + nobody + "200 clients seen",
+				"end rules in dry run, the last 5 minutes" + nobody + "0 clients seen",
+				"end rules in dry run, from start to end, 65 minutes" + nobody + "200 clients seen",
+			})
+			continue
+		}
+		const would = `2 requests of 2 clients (1 % of 200) would have been refused or blocked; none of these clients looks like a person; all by rule "pages"`
+		const more = "; bans by operators are not counted in this: 250 requests of 200 clients"
+		compare(t, "dry", got, []string{
+			"1h0m5s dry run, the last hour: " + would + more,
+			"end dry run, the last 5 minutes: nobody would have been refused or blocked; 0 clients seen",
+			"end dry run, from start to end, 65 minutes: " + would + more,
+		})
+	}
+}
+
 // What is told apart is bounded, and what one line tells.
 func TestManyEngines(t *testing.T) {
 	tr := newTraffic(policyOf(true))

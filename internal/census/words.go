@@ -122,7 +122,12 @@ func (c *Census) summaries(p *period, when string) []string {
 		if k == dryRules {
 			what = "rules in dry run"
 		}
-		lines = append(lines, fmt.Sprintf("%s, %s: %s", what, when, summaryText(t, estimate(&p.seen))))
+		line := fmt.Sprintf("%s, %s: %s", what, when, summaryText(t, estimate(&p.seen)))
+		if n := p.operators.requests.Load(); n > 0 && k == dryPolicy {
+			of := p.operators.clients.amount()
+			line += fmt.Sprintf("; bans by operators are not counted in this: %s of %s", plural(n, "request"), clients(of.clients, of.about))
+		}
+		lines = append(lines, line)
 	}
 	return lines
 }

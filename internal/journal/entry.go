@@ -36,7 +36,7 @@ type Ban string
 
 const (
 	BanStarted Ban = "started"  // the refusal began it
-	BanInForce Ban = "in force" // it was the reason
+	BanInForce Ban = "in force" // it was the reason: one that a rule brought about or, if Rule says so, an operator's
 )
 
 // A layout makes lines: of JSON, or of text for people.

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"fairshare"
 )
 
 var example = Entry{
@@ -47,6 +49,24 @@ func TestLine(t *testing.T) {
 				`"rule":"rapid requests","action":"refuse","dry_run":false,"status":429,"retry_after":3,"used":5,"allowed":5,"id":"0123456789"}`,
 			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" bot=googlebot bot_state=forged cookies=2 ` +
 				`rule="rapid requests" action=refuse dry_run=false status=429 retry_after=3 used=5 allowed=5 id=0123456789`,
+		},
+		{ // an operator's ban for a time
+			with(func(e *Entry) {
+				e.Rule, e.Ban, e.RetryAfter, e.Used, e.Allowed = fairshare.OperatorBan.Name, BanInForce, 7200, 0, 0
+			}), false, -1,
+			`{"time":"2026-11-20T12:00:00.123Z","client":"2001:db8::1","method":"GET","host":"example.org","path":"/a","user_agent":"Mozilla/5.0 (X11)","cookies":2,` +
+				`"rule":"ban by an operator","action":"refuse","dry_run":false,"status":429,"retry_after":7200,"ban":"in force","id":"0123456789"}`,
+			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" cookies=2 ` +
+				`rule="ban by an operator" action=refuse dry_run=false status=429 retry_after=7200 ban="in force" id=0123456789`,
+		},
+		{ // and for ever
+			with(func(e *Entry) {
+				e.Rule, e.Ban, e.Action, e.Status, e.RetryAfter, e.Used, e.Allowed = fairshare.OperatorBan.Name, BanInForce, "block", 403, 0, 0, 0
+			}), false, -1,
+			`{"time":"2026-11-20T12:00:00.123Z","client":"2001:db8::1","method":"GET","host":"example.org","path":"/a","user_agent":"Mozilla/5.0 (X11)","cookies":2,` +
+				`"rule":"ban by an operator","action":"block","dry_run":false,"status":403,"ban":"in force","id":"0123456789"}`,
+			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" cookies=2 ` +
+				`rule="ban by an operator" action=block dry_run=false status=403 ban="in force" id=0123456789`,
 		},
 		{ // the name is from a table of the operator's own
 			with(func(e *Entry) { e.Bot, e.BotState, e.UserAgent = "my bot\x1b", "known", "" }), false, -1,

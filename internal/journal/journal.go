@@ -18,6 +18,9 @@
 // the first. So refusals are the number of lines with a status, plus all that was
 // repeated, summed and lost.
 //
+// A ban that spoke has "ban":"in force" in its line and nothing counted; one of
+// an operator is known by its rule, "ban by an operator".
+//
 // In a file of text a line begins with its time; the rest are the same fields
 // as name=value, quoted as in JSON where a value is empty or holds more than
 // plain letters:
