@@ -24,24 +24,50 @@ const (
 // A limit is a fairshare.Limit made ready.
 type limit struct {
 	id      uint16
-	kind    kind
-	wide    bool // two slots
-	fast    bool // for takeFast
 	settled bool
+	layout
 	salt    uint64 // keeps one key's states of several limits apart
 	allowed uint64 // N, or the burst
 	w       uint64 // window in ns; 0 of concurrent
-
-	// Window.
-	numMask  uint64 // of a window number
-	older    uint64 // a distance between numbers above this one is a step back
-	countLen uint   // bits of a count; windowPacked only
-	most     uint64 // where counts saturate
 
 	// GCRA: times in ns and a fraction in units of 1/den ns.
 	wg, den        uint64 // W and N without their common divisor: T = wg/den
 	interval       span   // T
 	burst, ceiling span   // burst·T; 2·burst·T, to which settling goes
+
+	name     string
+	resource fairshare.Resource
+	identity string // what makes it the limit it is
+}
+
+// A layout is how the states of a limit are stored. It follows from kind and
+// countLen.
+type layout struct {
+	kind     kind
+	wide     bool   // two slots
+	fast     bool   // for takeFast
+	countLen uint   // bits of a count; windowPacked only
+	numMask  uint64 // of a window number
+	older    uint64 // a distance between numbers above this one is a step back
+	most     uint64 // where counts saturate
+}
+
+func newLayout(k kind, countLen uint) layout {
+	l := layout{kind: k, countLen: countLen, fast: k == windowNarrow || k == gcraNarrow}
+	switch k {
+	case windowNarrow:
+		l.most, l.numMask = lowMask, 1<<(64-lowBits)-1
+	case windowPacked:
+		l.most, l.numMask = 1<<countLen-1, 1<<(64+lowBits-2*countLen)-1
+	case windowWide:
+		l.wide, l.most, l.numMask = true, 1<<61, math.MaxUint64
+	case gcraWide:
+		l.wide = true
+	case quiet:
+		l.most = lowMask
+	}
+	l.older = l.numMask - l.numMask>>2
+	return l
 }
 
 // A span is a length of time.
@@ -60,48 +86,42 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 	c := &limit{
 		settled: l.Resource.Settled(),
 		allowed: uint64(l.Allowed()), w: uint64(l.Window),
+		name: l.Name, resource: l.Resource, identity: identity(l),
 	}
 	switch {
 	case l.Resource == fairshare.Concurrent:
-		c.kind = concurrent
+		c.layout = newLayout(concurrent, 0)
 	case l.Algorithm == fairshare.Quiet:
-		c.kind, c.most = quiet, lowMask
+		c.layout = newLayout(quiet, 0)
 	case l.Algorithm == fairshare.GCRA:
 		c.compileGCRA(uint64(l.N))
 	default:
-		c.compileWindow(l.Resource == fairshare.Bytes)
+		c.layout = c.windowLayout(l.Resource == fairshare.Bytes)
 	}
-	c.fast = c.kind == windowNarrow || c.kind == gcraNarrow
 	return c, nil
 }
 
-// compileWindow chooses the smallest layout that holds the window's number
-// for ten years and counts well above what is allowed.
-func (l *limit) compileWindow(bytes bool) {
+// windowLayout chooses the smallest layout that holds the window's number for
+// ten years and counts well above what is allowed.
+func (l *limit) windowLayout(bytes bool) layout {
 	// A quarter of the numbers is left for steps back, so 4/3 of ten years.
 	number := uint(bits.Len64(tenYears / 3 * 4 / l.w))
+	countLen := (64 + lowBits - number) / 2 // 32 to 42: two seconds and a month
 	switch {
 	case !bytes && number <= 64-lowBits:
-		l.kind, l.most = windowNarrow, lowMask
-		l.numMask = 1<<(64-lowBits) - 1
-	case bytes && number <= 28 && 4*l.allowed < 1<<((64+lowBits-number)/2):
-		l.kind = windowPacked
-		l.countLen = (64 + lowBits - number) / 2 // 32 to 42: two seconds and a month
-		l.most = 1<<l.countLen - 1
-		l.numMask = 1<<(64+lowBits-2*l.countLen) - 1
-	default:
-		l.kind, l.wide, l.most = windowWide, true, 1<<61
-		l.numMask = math.MaxUint64
+		return newLayout(windowNarrow, 0)
+	case bytes && number <= 28 && 4*l.allowed < 1<<countLen:
+		return newLayout(windowPacked, countLen)
 	}
-	l.older = l.numMask - l.numMask>>2
+	return newLayout(windowWide, 0)
 }
 
 func (l *limit) compileGCRA(n uint64) {
 	g := gcd(l.w, n)
 	l.wg, l.den = l.w/g, n/g
-	l.kind = gcraNarrow
+	l.layout = newLayout(gcraNarrow, 0)
 	if l.den > lowMask {
-		l.kind, l.wide = gcraWide, true
+		l.layout = newLayout(gcraWide, 0)
 	}
 	l.interval = l.times(1)
 	l.burst = l.times(l.allowed)

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"math"
 	"sync/atomic"
@@ -41,7 +40,6 @@ type Options struct {
 type Limiter struct {
 	table  *table
 	slots  *slots
-	seed   maphash.Seed
 	limits []limit
 	fresh  []string
 }
@@ -59,7 +57,7 @@ func New(limits []fairshare.Limit, opts Options) (*Limiter, error) {
 	}
 	// The limits are looked at before the memory is taken.
 	t := newTable()
-	l, err := (&Limiter{table: t, slots: newSlots(), seed: t.seed}).With(limits)
+	l, err := (&Limiter{table: t, slots: newSlots()}).With(limits)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +72,7 @@ func New(limits []fairshare.Limit, opts Options) (*Limiter, error) {
 // A limit of bytes or with GCRA whose N grows so much that its counters need
 // more room starts anew.
 func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
-	next := &Limiter{table: l.table, slots: l.slots, seed: l.seed, limits: make([]limit, 0, len(limits))}
+	next := &Limiter{table: l.table, slots: l.slots, limits: make([]limit, 0, len(limits))}
 	var errs []error
 	for i := range limits {
 		c, err := newLimit(&limits[i])
@@ -87,13 +85,13 @@ func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	known, err := l.table.register(next.limits, limits)
+	known, err := l.table.register(next.limits)
 	if err != nil {
 		return nil, err
 	}
-	for i := range limits {
-		if !known[i] && limits[i].Resource != fairshare.Refusals {
-			next.fresh = append(next.fresh, limits[i].Name)
+	for i := range known {
+		if lim := &next.limits[i]; !known[i] && lim.resource != fairshare.Refusals {
+			next.fresh = append(next.fresh, lim.name)
 		}
 	}
 	return next, nil
@@ -105,23 +103,22 @@ func (l *Limiter) Fresh() []string { return l.fresh }
 
 // register gives each limit its id. It keeps the layout of a limit that is
 // known and fits, and reports which ones do.
-func (t *table) register(made []limit, limits []fairshare.Limit) (knew []bool, err error) {
+func (t *table) register(made []limit) (knew []bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	seen := map[string]bool{}
-	for i := range limits {
-		name := identity(&limits[i])
-		if seen[name] {
-			return nil, fmt.Errorf("limit %q of %s stands there twice", limits[i].Name, limits[i].Resource)
+	for i := range made {
+		m := &made[i]
+		if seen[m.identity] {
+			return nil, fmt.Errorf("limit %q of %s stands there twice", m.name, m.resource)
 		}
-		seen[name] = true
+		seen[m.identity] = true
 	}
 	known := append([]*limit(nil), *t.limits.Load()...)
 	fresh := map[string]uint16{} // named only when all of them fit
-	for i := range limits {
-		name := identity(&limits[i])
-		id, found := t.names[name]
-		if found && !made[i].keepLayout(known[id]) {
+	for i := range made {
+		id, found := t.names[made[i].identity]
+		if found && !made[i].keepLayout(known[id].layout) {
 			found = false
 		}
 		if !found {
@@ -130,10 +127,10 @@ func (t *table) register(made []limit, limits []fairshare.Limit) (knew []bool, e
 			}
 			id = uint16(len(known))
 			known = append(known, nil)
-			fresh[name] = id
+			fresh[made[i].identity] = id
 		}
 		knew = append(knew, found)
-		made[i].id, made[i].salt = id, maphash.Comparable(t.seed, id)
+		made[i].id, made[i].salt = id, t.seed.salt(made[i].identity)
 		known[id] = &made[i]
 	}
 	t.limits.Store(&known)
@@ -141,26 +138,26 @@ func (t *table) register(made []limit, limits []fairshare.Limit) (knew []bool, e
 	return knew, nil
 }
 
-// identity says what makes a limit the limit it is.
+// identity says what makes a limit the limit it is. It outlives a restart, so
+// it holds names and no numbers.
 func identity(l *fairshare.Limit) string {
 	by := l.By
 	if len(by) == 0 {
 		by = []fairshare.KeyPart{{Kind: fairshare.ByAddr}}
 	}
-	return fmt.Sprintf("%q %q %d %d %d", l.Name, by, l.Resource, l.Window, l.Algorithm)
+	return fmt.Sprintf("%q %q %s %d %s", l.Name, by, l.Resource, l.Window, l.Algorithm)
 }
 
 // keepLayout gives l the layout of old, under which its states are stored,
 // and reports whether l fits into it.
-func (l *limit) keepLayout(old *limit) bool {
+func (l *limit) keepLayout(old layout) bool {
 	switch {
-	case l.kind == old.kind && l.countLen == old.countLen:
+	case l.layout == old:
 		return true
 	case old.kind == gcraNarrow || old.kind <= windowPacked && 2*l.allowed > old.most:
 		return false
 	}
-	l.kind, l.wide, l.fast = old.kind, old.wide, old.fast
-	l.numMask, l.older, l.countLen, l.most = old.numMask, old.older, old.countLen, old.most
+	l.layout = old
 	return true
 }
 
@@ -175,7 +172,7 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 		tallies[0] = fairshare.Tally{}
 		lim := &l.limits[takes[0].Limit]
 		if lim.kind != concurrent {
-			hash := maphash.Bytes(l.seed, takes[0].Key) ^ lim.salt
+			hash := l.table.secret.hash(takes[0].Key) ^ lim.salt
 			cost := uint64(max(0, takes[0].Cost))
 			if !lim.fast || !l.table.takeFast(lim, hash, at, cost, &tallies[0]) {
 				l.table.takeOne(lim, hash, at, cost, &tallies[0])
@@ -206,7 +203,7 @@ func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.C
 	for i := range charges {
 		c := &charges[i]
 		lim := &l.limits[c.Limit]
-		hash := key.of(l.seed, c.Key) ^ lim.salt
+		hash := key.of(&l.table.secret, c.Key) ^ lim.salt
 		switch {
 		case c.Cost == 0:
 		case lim.kind == concurrent:
@@ -228,11 +225,11 @@ type keyHash struct {
 	set  bool
 }
 
-func (k *keyHash) of(seed maphash.Seed, key []byte) uint64 {
+func (k *keyHash) of(secret *secret, key []byte) uint64 {
 	if len(key) > 0 && k.set && k.key == &key[0] && k.len == len(key) {
 		return k.hash
 	}
-	k.hash = maphash.Bytes(seed, key)
+	k.hash = secret.hash(key)
 	if k.set = len(key) > 0; k.set {
 		k.key, k.len = &key[0], len(key)
 	}

@@ -1,7 +1,6 @@
 package memlimit
 
 import (
-	"hash/maphash"
 	"math"
 	"math/bits"
 	"runtime"
@@ -25,10 +24,10 @@ import (
 type table struct {
 	sets   []set
 	limits atomic.Pointer[[]*limit] // by id, as last configured; id 0 is nobody's
+	secret secret                   // made from seed
+	seed   seed
 
 	lost [64]atomic.Int64 // live states overwritten, by the bit length of the ns that they had left
-
-	seed maphash.Seed
 
 	mu    sync.Mutex        // guards what follows, and is not taken on a request
 	names map[string]uint16 // ids of all limits there ever were
@@ -162,9 +161,20 @@ func (s *set) find(id uint16, tag uint64) int {
 }
 
 func newTable() *table {
-	t := &table{seed: maphash.MakeSeed(), names: map[string]uint16{}}
+	t := &table{names: map[string]uint16{}}
 	t.limits.Store(&[]*limit{nil})
+	t.plant(newSeed())
 	return t
+}
+
+// plant has all hashes depend on s, before the first request.
+func (t *table) plant(s seed) {
+	t.seed, t.secret = s, s.secret()
+	for _, l := range *t.limits.Load() {
+		if l != nil {
+			l.salt = s.salt(l.identity)
+		}
+	}
 }
 
 // fill takes the memory, before the first request.

@@ -263,7 +263,7 @@ func TestTagsAreIndependentOfSets(t *testing.T) {
 	pairs := 0
 	for i := range keys {
 		var key keyHash
-		hash := key.of(l.seed, number(i)) ^ l.limits[0].salt
+		hash := key.of(&l.table.secret, number(i)) ^ l.limits[0].salt
 		for _, tag := range []uint64{tagOf(hash) >> (64 - bits), 1<<bits + tagOf(hash)>>lowBits&(1<<bits-1)} {
 			p := place{l.table.home(hash), tag}
 			pairs += seen[p]

@@ -43,7 +43,7 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 		lim := &l.limits[takes[i].Limit]
 		w := work{
 			spot: spot{slot: -1}, l: lim, take: i,
-			hash: key.of(l.seed, takes[i].Key) ^ lim.salt,
+			hash: key.of(&l.table.secret, takes[i].Key) ^ lim.salt,
 			cost: uint64(max(0, takes[i].Cost)),
 		}
 		if lim.kind == concurrent {
@@ -192,7 +192,7 @@ func (l *Limiter) note(now int64, takes []fairshare.Take) {
 	var key keyHash
 	for i := range takes {
 		if lim := &l.limits[takes[i].Limit]; takes[i].DryRun && lim.kind == quiet {
-			l.table.change(lim, key.of(l.seed, takes[i].Key)^lim.salt, now, 0, 0)
+			l.table.change(lim, key.of(&l.table.secret, takes[i].Key)^lim.salt, now, 0, 0)
 		}
 	}
 }
