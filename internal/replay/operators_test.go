@@ -1,10 +1,18 @@
 package replay
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
+	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"fairshare"
 )
@@ -45,7 +53,7 @@ func (w *testWords) word(addr netip.Addr, bot fairshare.Bot, now time.Time) (wor
 	return word
 }
 
-func clientID(t interface{ Fatal(...any) }, text string) fairshare.ClientID {
+func clientID(t testing.TB, text string) fairshare.ClientID {
 	id, err := fairshare.ParseClientID(text)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +63,7 @@ func clientID(t interface{ Fatal(...any) }, text string) fairshare.ClientID {
 
 // randomWords returns words about some of the test's clients. Their ends are
 // in the time of the test's logs.
-func randomWords(t interface{ Fatal(...any) }, rnd *rand.Rand, begin time.Time) *testWords {
+func randomWords(t testing.TB, rnd *rand.Rand, begin time.Time) *testWords {
 	w := &testWords{}
 	for _, text := range []string{"192.0.2.1", "192.0.2.0/24", "198.51.100.7", "203.0.113.5", "2001:db8::/64", "2001:db8::/47", "2001:db8:7::/49", "10.0.0.0/8", "goodbot", "curl"} {
 		id := clientID(t, text)
@@ -77,4 +85,244 @@ func randomWords(t interface{ Fatal(...any) }, rnd *rand.Rand, begin time.Time) 
 		}
 	}
 	return w
+}
+
+// story of operators: who is banned for a time or for ever, allowed, or has a
+// label.
+func operatorsStory(t testing.TB) (lines []string, words *testWords, policy *fairshare.Policy) {
+	at := func(clock string) time.Time {
+		at, err := time.Parse(time.DateTime, "2015-05-17 "+clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	const person = `"GET /a.css HTTP/1.1" 200 90 "http://www.example/" "Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0"`
+	const engine = `"GET / HTTP/1.1" 200 90 "-" "GoodBot/1.0"`
+	for i := range 4 {
+		clock := fmt.Sprintf("10:00:%02d", i*10)
+		lines = append(lines,
+			entryAt("198.51.100.1", clock, ""),     // banned for ever
+			entryAt("198.51.100.2", clock, person), // banned until 10:00:20.5
+			entryAt("198.51.100.3", clock, ""),     // banned for ever as of a /24, for a time as itself
+			entryAt("203.0.113.9", clock, ""),      // allowed
+			entryAt("203.0.113.8", clock, ""),      // allowed until 10:00:15
+			entryAt("203.0.113.7", clock, ""),      // a partner
+			entryAt("192.0.2.1", clock, engine),    // verified, banned by name
+			entryAt("203.0.113.6", clock, ""))
+	}
+	lines = append(lines, entryAt("198.51.100.2", "10:00:00", person)) // late: its time counts as 10:00:30
+	ban := func(who, since, until string) fairshare.Said {
+		s := fairshare.Said{Client: clientID(t, who), Since: at(since), Action: fairshare.Block}
+		if until != "" {
+			s.Action, s.Until = fairshare.Refuse, at(until)
+		}
+		return s
+	}
+	words = &testWords{
+		said: []fairshare.Said{
+			ban("198.51.100.0/24", "09:00:00", ""),
+			{Client: clientID(t, "198.51.100.2"), Action: fairshare.Refuse, Since: at("09:00:00"), Until: at("10:00:20").Add(500 * time.Millisecond)},
+			ban("198.51.100.3", "10:00:25", "10:00:40"), // said later: it is played, and never longer than it is
+			{Client: clientID(t, "203.0.113.9"), Action: fairshare.Allow, Since: at("09:00:00")},
+			{Client: clientID(t, "203.0.113.8"), Action: fairshare.Allow, Since: at("09:00:00"), Until: at("10:00:15")},
+			ban("goodbot", "09:00:00", ""),
+		},
+		labels: []fairshare.Label{{Client: clientID(t, "203.0.113.7"), Name: "partner"}},
+	}
+	policy = &fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "partners", Match: fairshare.Match{Label: []string{"Partner"}}, Action: fairshare.Allow},
+		{Name: "one an hour", Limit: requests(1, time.Hour)},
+	}}
+	return lines, words, policy
+}
+
+// Words are played at the log's own time, and what they do is told: as a rule
+// among the rules, in the verdicts, and as one line about those who passed.
+func TestOperatorsWordsInTheReport(t *testing.T) {
+	lines, words, policy := operatorsStory(t)
+	var verdicts bytes.Buffer
+	opts := Options{
+		Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)},
+		Bot: testBot, Word: words.word, Verdicts: &verdicts, Top: 3,
+	}
+	report := replayAll(t, opts)
+	byClient := map[string][]string{}
+	for _, l := range strings.Split(strings.TrimSpace(verdicts.String()), "\n")[1:] {
+		f := strings.Split(l, "\t")
+		byClient[f[2]] = append(byClient[f[2]], strings.TrimSpace(f[3]+" "+f[4]+" "+f[5]))
+	}
+	const forEver = "block ban by an operator"
+	refused := func(wait string) string { return "refuse ban by an operator " + wait }
+	for who, want := range map[string][]string{
+		"198.51.100.1": {forEver, forEver, forEver, forEver},
+		"198.51.100.2": {refused("21"), refused("11"), refused("1"), forEver, forEver},
+		"198.51.100.3": {refused("15"), refused("15"), refused("15"), refused("10")},
+		"203.0.113.9":  {"allow", "allow", "allow", "allow"},
+		"203.0.113.8":  {"allow", "allow", "allow", "refuse one an hour 7170"},
+		"203.0.113.7":  {"allow", "allow", "allow", "allow"},
+		"192.0.2.1":    {forEver, forEver, forEver, forEver},
+	} {
+		if !slices.Equal(byClient[who], want) {
+			t.Errorf("%s: verdicts %q, want %q", who, byClient[who], want)
+		}
+	}
+	wantRules := []RuleReport{
+		{Name: "partners", Matched: 4},
+		{Name: "one an hour", Matched: 6, Refused: 4, Clients: 2},
+		{Name: "ban by an operator", Matched: 17, Refused: 7, Blocked: 10, Clients: 4},
+	}
+	if diff := cmp.Diff(wantRules, report.Rules); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	if want := (Spared{Requests: 6, Clients: 2}); report.Spared != want {
+		t.Errorf("spared %+v, want %+v", report.Spared, want)
+	}
+	if want := (Verdicts{Allow: 12, Refuse: 11, Block: 10}); report.Verdicts != want || report.RefusedClients != 4 || report.BlockedClients != 3 {
+		t.Errorf("verdicts %+v of %d and %d clients, want %+v of 4 and 3", report.Verdicts, report.RefusedClients, report.BlockedClients, want)
+	}
+	if diff := cmp.Diff([]PeopleRule{{Rule: "ban by an operator", Clients: 1, Refused: 5}}, report.People.Rules); diff != "" {
+		t.Errorf("people (-want +got):\n%s", diff)
+	}
+	for _, m := range report.MostRefused {
+		if m.Rule != "ban by an operator" {
+			t.Errorf("%s was refused most by %q", m.Client, m.Rule)
+		}
+	}
+	for _, w := range report.Warnings {
+		if strings.Contains(w.Text, "search engines") {
+			t.Errorf("an engine that an operator has banned is warned of: %s", w.Text)
+		}
+	}
+	if len(report.Unmeasured) != 0 {
+		t.Errorf("unmeasured: %+v", report.Unmeasured)
+	}
+	var text, json bytes.Buffer
+	if err := errors.Join(report.WriteText(&text, Style{}), report.WriteJSON(&json)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"ban by an operator              17          7         10          –          4",
+		"6 requests of 2 clients passed by an operator's word (fairshare allow)",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, text.String())
+		}
+	}
+	for _, want := range []string{`"name": "ban by an operator"`, `"operator_allowed": {`} {
+		if !strings.Contains(json.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, json.String())
+		}
+	}
+	all, j := judgeAll(t, opts)
+	compare(t, opts, all, j)
+
+	// Without words none of this is there, and labels were not measured.
+	opts.Word, opts.Verdicts = nil, nil
+	report = replayAll(t, opts)
+	if len(report.Rules) != 2 || report.Spared.Requests != 0 || report.Rules[0].Matched != 0 {
+		t.Errorf("without words: %+v, spared %+v", report.Rules, report.Spared)
+	}
+	if diff := cmp.Diff([]Unmeasured{{"partners", "label", "labels are in the registry of serve: --state DIR names its folder"}}, report.Unmeasured); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	text.Reset()
+	if err := report.WriteText(&text, Style{}); err != nil || strings.Contains(text.String(), "operator") {
+		t.Errorf("without words (%v):\n%s", err, text.String())
+	}
+}
+
+// With the DNS: what it says of a bot is known when the word of its bot is
+// asked for, and nothing is looked up for rules that are not asked.
+func TestOperatorsWordsAndTheDNS(t *testing.T) {
+	dns := &slowDNS{}
+	words := &testWords{
+		said:   []fairshare.Said{{Client: clientID(t, "203.0.113.0/24"), Action: fairshare.Block}},
+		labels: []fairshare.Label{{Client: clientID(t, "goodbot"), Name: "partner"}},
+	}
+	policy := &fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "partners", Match: fairshare.Match{Label: []string{"partner"}, Hostname: []string{"crawl-1.good.example"}}, Action: fairshare.Allow},
+		{Name: "office", Match: fairshare.Match{Hostname: []string{"office.example.org"}}, Action: fairshare.Block},
+	}}
+	const engine = `"GET / HTTP/1.1" 200 90 "-" "GoodBot/1.0"`
+	report := replayAll(t, Options{
+		Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Bot: dns.bot, Lookups: dns, Resolve: dns.resolve, Word: words.word,
+		Logs: []string{writeLines(t, "log", entryAt("192.0.2.1", "10:00:00", engine), entryAt("198.51.100.7", "10:00:01", engine), entryAt("203.0.113.5", "10:00:02", ""))},
+	})
+	if r := report.Rules; len(r) != 3 || r[0].Matched != 1 || r[1].Matched != 0 || r[2].Blocked != 1 {
+		t.Errorf("rules %+v", r)
+	}
+	if n := dns.asked[question{addr: netip.MustParseAddr("203.0.113.5")}]; n != 0 {
+		t.Errorf("the name of a banned address was asked for %d times", n)
+	}
+}
+
+// More clients than are told apart, and all of them spoken of by operators:
+// what is heavy is found and sums hold.
+func TestFloodOfOperatorsWords(t *testing.T) {
+	begin := time.Date(2015, 5, 17, 10, 0, 0, 0, time.UTC)
+	words := &testWords{said: []fairshare.Said{
+		{Client: clientID(t, "10.0.0.0/16"), Action: fairshare.Refuse, Since: begin, Until: begin.Add(20 * time.Minute)},
+		{Client: clientID(t, "10.0.0.0/15"), Action: fairshare.Block},
+		{Client: clientID(t, "10.2.0.0/16"), Action: fairshare.Allow},
+	}}
+	var lines []string
+	for i := range 6000 {
+		n := i * i % 3001
+		lines = append(lines, entryAt(fmt.Sprintf("10.%d.%d.%d", n%3, n/200, n%200), fmt.Sprintf("10:%02d:%02d", i/100%60, i%100*60/100), ""))
+	}
+	r, err := New(Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)}, Word: words.word})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.bounds = bounds{clients: 100, agents: 10, networks: 1000, spoken: 70}
+	report, err := r.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Rules) != 1 {
+		t.Fatalf("rules %+v", report.Rules)
+	}
+	row := report.Rules[0]
+	if row.Refused != report.Verdicts.Refuse || row.Blocked != report.Verdicts.Block || row.Refused < 500 || row.Blocked < 2000 || !row.Approximate || !report.Spared.Approximate ||
+		report.Spared.Requests != report.Verdicts.Allow {
+		t.Errorf("verdicts %+v, the operators' %+v, spared %+v", report.Verdicts, row, report.Spared)
+	}
+	clients := map[string]int64{}
+	for _, l := range lines {
+		addr, _, _ := strings.Cut(l, " ")
+		clients[addr]++
+	}
+	spared := int64(0)
+	for addr := range clients {
+		if strings.HasPrefix(addr, "10.2.") {
+			spared++
+		}
+	}
+	if all := int64(len(clients)); row.Clients < (all-spared)*95/100 || row.Clients > (all-spared)*105/100 || report.Spared.Clients < spared*95/100 || report.Spared.Clients > spared*105/100 {
+		t.Errorf("about %d banned, %d spared; want %d and %d", row.Clients, report.Spared.Clients, all-spared, spared)
+	}
+}
+
+// Bans of networks are bans of their rule, and told.
+func TestBansOfNetworksAreTold(t *testing.T) {
+	var lines []string
+	for i := range 10 {
+		for k := range 2 {
+			lines = append(lines, entryAt(fmt.Sprintf("2001:db8:0:%x::1", i), fmt.Sprintf("10:%02d:%02d", i, k), ""))
+		}
+	}
+	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Hour), Ban: &fairshare.BanTerms{After: 1, For: time.Hour}}}}
+	opts := Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)}}
+	report := replayAll(t, opts)
+	want := RuleReport{Name: "one", Matched: 16, Refused: 12, Banned: 9, Clients: 10, Networks: 1}
+	if report.Rules[0] != want {
+		t.Errorf("%+v, want %+v", report.Rules[0], want)
+	}
+	var text bytes.Buffer
+	if err := report.WriteText(&text, Style{}); err != nil || !strings.Contains(text.String(), "1 ban of an IPv6 /48") {
+		t.Errorf("the report (%v) does not tell of the network:\n%s", err, text.String())
+	}
+	all, j := judgeAll(t, opts)
+	compare(t, opts, all, j)
 }
