@@ -28,6 +28,8 @@ type commands struct {
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Help    helpCmd    `cmd:"" help:"Print what a command does."`
 
+	Operators operatorCommands `embed:"" group:"What is remembered, and what operators say:"`
+
 	ShowVersion kong.VersionFlag `name:"version" short:"V" help:"Print the version."`
 }
 

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+
+	"fairshare"
+)
+
+type allowCmd struct {
+	registryFlag
+	For    period `placeholder:"TIME" help:"How long, as 7d; without it for ever."`
+	Reason string `placeholder:"TEXT" help:"Why: for operators, no client is told."`
+	Force  bool   `help:"Even if that lets in everybody."`
+	Client string `arg:"" name:"ADDR|PREFIX" help:"Whom: an address or a prefix."`
+}
+
+func (c *allowCmd) Help() string {
+	return "It is spared bans, limits and blocks, whatever it does. A running server follows within a second."
+}
+
+// Validate is asked by kong.
+func (c *allowCmd) Validate() error { return ownText("--reason", c.Reason) }
+
+func (c *allowCmd) Run(env *environment) error {
+	o, err := c.say(env)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	id, err := o.knownClient(c.Client)
+	if err != nil {
+		return err
+	}
+	if id.Bot != "" {
+		return &hintError{fmt.Errorf("%s is a bot, and anybody can say to be one: an address is needed", id),
+			fmt.Sprintf("a rule lets it in where its addresses prove it: {name: %s, match: {bot: %[1]s}, allow: true}", id)}
+	}
+	if whom := tooWide(id.ClientID); whom != "" && !c.Force {
+		return &hintError{fmt.Errorf("%s is %s: nothing would be protected from them", id, whom), "--force does it all the same"}
+	}
+	return o.sayIt(id, fairshare.Said{Client: id.ClientID, Action: fairshare.Allow, Since: o.now, Until: c.For.until(o.now), Reason: c.Reason}, "allowed", "unallow")
+}
+
+type unallowCmd struct {
+	registryFlag
+	Client string `arg:"" name:"ADDR|PREFIX" help:"Whom."`
+}
+
+func (c *unallowCmd) Help() string {
+	return "The rules hold for it again. A ban stays: unban takes that back."
+}
+
+func (c *unallowCmd) Run(env *environment) error {
+	o, err := c.change(env)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	id, err := o.client(c.Client)
+	if err != nil {
+		return err
+	}
+	near, err := o.near(id.ClientID)
+	if err != nil {
+		return err
+	}
+	if own := near.own; own == nil || own.Action != fairshare.Allow {
+		err, hint := fmt.Errorf("%s is not allowed", id), o.command("bans")+" lists all words of operators"
+		switch {
+		case own != nil:
+			err, hint = fmt.Errorf("%s is not allowed: it is %s", id, o.word(own)), o.command("unban "+id.word)+" takes that back"
+		case len(near.wider) > 0 && near.wider[0].Action == fairshare.Allow:
+			err = fmt.Errorf("%s itself is not allowed: %s is, %s", id, near.wider[0].Client, o.until(near.wider[0].Until))
+			hint = o.command("unallow "+near.wider[0].Client.String()) + " takes that back"
+		}
+		return &hintError{err, hint}
+	}
+	was, err := o.Unsay(o.ctx, id.ClientID)
+	if err != nil {
+		return o.failed(err)
+	}
+	if was != nil && was.Action != fairshare.Allow { // said by somebody else meanwhile
+		if err := o.Say(o.ctx, *was); err != nil {
+			return o.failed(err)
+		}
+		return fmt.Errorf("%s is not allowed any more: it is %s", id, o.word(was))
+	}
+	o.printf("not allowed any more: %s, %s", id, o.word(near.own))
+	if len(near.wider) > 0 {
+		s := near.wider[0]
+		o.printf("  %s is %s: that speaks now", s.Client, o.word(&s))
+	}
+	return nil
+}

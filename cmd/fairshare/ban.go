@@ -1,0 +1,300 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"fairshare"
+)
+
+type banCmd struct {
+	registryFlag
+	For    period `placeholder:"TIME" help:"How long, as 2h or 7d (429 until then); without it for ever (403)."`
+	Reason string `placeholder:"TEXT" help:"Why: for operators, no client is told."`
+	Force  bool   `help:"Even if it hits oneself, a proxy in front, or everybody."`
+	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"Whom: an address, a prefix, or the name of a bot (whoever says to be it)."`
+}
+
+func (c *banCmd) Help() string {
+	return "It speaks before all rules, and stays until it ends or unban takes it back. A running server follows within a second."
+}
+
+// Validate is asked by kong.
+func (c *banCmd) Validate() error { return ownText("--reason", c.Reason) }
+
+func (c *banCmd) Run(env *environment) error {
+	o, err := c.say(env)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	id, err := o.knownClient(c.Client)
+	if err != nil {
+		return err
+	}
+	if whom := o.hitsSelf(id.ClientID); whom != "" && !c.Force {
+		return &hintError{fmt.Errorf("a ban of %s would hit %s", id, whom), "--force does it all the same"}
+	}
+	said := fairshare.Said{Client: id.ClientID, Action: fairshare.Block, Since: o.now, Until: c.For.until(o.now), Reason: c.Reason}
+	if c.For != 0 {
+		said.Action = fairshare.Refuse
+	}
+	return o.sayIt(id, said, "banned", "unban")
+}
+
+// sayIt puts a word into the registry, and tells what that changes.
+func (o *operator) sayIt(id named, said fairshare.Said, done, undo string) error {
+	near, err := o.near(id.ClientID)
+	if err != nil {
+		return err
+	}
+	if err := o.Say(o.ctx, said); err != nil {
+		return o.failed(err)
+	}
+	o.printf("%s: %s %s%s", done, id, o.until(said.Until), because(said.Reason))
+	if near.own != nil {
+		o.printf("  in place of: %s", o.word(near.own))
+	}
+	for _, s := range near.wider {
+		o.printf("  %s is %s; for %s this word speaks", s.Client, o.word(&s), said.Client)
+	}
+	if other := near.against(said.Action); len(other) > 0 {
+		o.printf("  not for %s", o.list(other))
+	}
+	o.takeBack(undo + " " + id.word)
+	return nil
+}
+
+// nearWords are operators' words that have to do with those about a client.
+// All of them hold.
+type nearWords struct {
+	own    *fairshare.Said
+	wider  []fairshare.Said // on prefixes around it, the longest first
+	within []fairshare.Said // on longer ones, sorted
+}
+
+func (o *operator) near(id fairshare.ClientID) (near nearWords, err error) {
+	words, _, err := o.Words(o.ctx)
+	if err != nil {
+		return near, o.failed(err)
+	}
+	for _, s := range words {
+		switch p := s.Client.Prefix; {
+		case !o.holds(s.Until):
+		case s.Client == id:
+			near.own = &s
+		case !p.IsValid() || !p.Overlaps(id.Prefix):
+		case p.Bits() < id.Prefix.Bits():
+			near.wider = append(near.wider, s)
+		default:
+			near.within = append(near.within, s)
+		}
+	}
+	slices.SortFunc(near.wider, func(a, b fairshare.Said) int { return b.Client.Prefix.Bits() - a.Client.Prefix.Bits() })
+	slices.SortFunc(near.within, func(a, b fairshare.Said) int { return a.Client.Prefix.Compare(b.Client.Prefix) })
+	return near, nil
+}
+
+// speaks returns the word that holds for the client.
+func (n *nearWords) speaks() *fairshare.Said {
+	switch {
+	case n.own != nil:
+		return n.own
+	case len(n.wider) > 0:
+		return &n.wider[0]
+	}
+	return nil
+}
+
+// against returns the words within that say the contrary of an action.
+func (n *nearWords) against(action fairshare.Action) (other []fairshare.Said) {
+	for _, s := range n.within {
+		if (s.Action == fairshare.Allow) != (action == fairshare.Allow) {
+			other = append(other, s)
+		}
+	}
+	return other
+}
+
+// fewWords are told one by one.
+const fewWords = 3
+
+// list tells of words within a prefix.
+func (o *operator) list(words []fairshare.Said) (text string) {
+	for i, s := range words {
+		switch {
+		case i == fewWords:
+			return text + fmt.Sprintf(" and %s more", count(int64(len(words)-i)))
+		case i > 0:
+			text += ", "
+		}
+		text += fmt.Sprintf("%s (%s)", s.Client, o.word(&s))
+	}
+	return text
+}
+
+type unbanCmd struct {
+	registryFlag
+	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"Whom."`
+}
+
+func (c *unbanCmd) Help() string {
+	return "Takes an operator's ban back, and ends the rules' bans of the client and of all within a prefix; they are forgotten, so that the next one is a first one. A word of allow stays."
+}
+
+func (c *unbanCmd) Run(env *environment) error {
+	o, err := c.change(env)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	id, err := o.client(c.Client)
+	if err != nil {
+		return err
+	}
+	near, err := o.near(id.ClientID)
+	if err != nil {
+		return err
+	}
+	did := false
+	if own := near.own; own == nil || own.Action != fairshare.Allow {
+		was, err := o.Unsay(o.ctx, id.ClientID)
+		if err != nil {
+			return o.failed(err)
+		}
+		switch {
+		case was == nil:
+		case was.Action == fairshare.Allow && o.holds(was.Until): // said by somebody else meanwhile
+			if err := o.Say(o.ctx, *was); err != nil {
+				return o.failed(err)
+			}
+		case was.Action != fairshare.Allow:
+			did = true
+			o.printf("unbanned: %s, %s by an operator", id, o.word(was))
+		}
+	}
+	lifted, err := o.Lift(o.ctx, id.ClientID, o.now)
+	if err != nil {
+		return o.failed(err)
+	}
+	o.tellLifted(lifted)
+	return o.stillBanned(id, near, did || len(lifted) > 0)
+}
+
+// fewBans are told one by one.
+const fewBans = 10
+
+func (o *operator) tellLifted(lifted []fairshare.Banned) {
+	slices.SortStableFunc(lifted, func(a, b fairshare.Banned) int { return b.Until.Compare(a.Until) })
+	for i, b := range lifted {
+		if i == fewBans {
+			o.printf("and %s more", counted(len(lifted)-i, "ban", "bans"))
+			break
+		}
+		if o.holds(b.Until) {
+			o.printf("unbanned: %s, banned %s", b.Client, o.ban(&b))
+		} else {
+			o.printf("forgotten: a former ban of %s %s", b.Client, o.ban(&b))
+		}
+	}
+}
+
+// stillBanned tells by what a client is banned yet, and what would help.
+func (o *operator) stillBanned(id named, near nearWords, did bool) error {
+	if near.own != nil && near.own.Action == fairshare.Allow {
+		if !did {
+			return &hintError{fmt.Errorf("%s is not banned: it is %s", id, o.word(near.own)), o.command("unallow "+id.word) + " takes that back"}
+		}
+		o.printf("it stays %s", o.word(near.own))
+		return nil
+	}
+	var by []string // sentences
+	var help string
+	if len(near.wider) > 0 && near.wider[0].Action == fairshare.Allow { // it spares rules' bans too
+		by = nil
+	} else {
+		if len(near.wider) > 0 {
+			s := near.wider[0]
+			by = append(by, fmt.Sprintf("%s is %s", s.Client, o.word(&s)))
+			help = s.Client.String()
+		}
+		found, err := o.bansAround(id.ClientID)
+		if err != nil {
+			return err
+		}
+		for _, b := range found {
+			by = append(by, fmt.Sprintf("%s is banned %s", b.Client, o.ban(&b)))
+			if help == "" {
+				help = b.Client.String()
+			}
+		}
+	}
+	if bot, err := o.bannedAs(id.ClientID, near); err != nil {
+		return err
+	} else if bot != nil {
+		by = append(by, fmt.Sprintf("it is taken for %s, which is %s", bot.Client, o.word(bot)))
+		help = bot.Client.String()
+	}
+	hint := ""
+	if help != "" {
+		hint = o.command("unban " + help)
+		if id.Prefix.IsValid() {
+			hint += ", or for it alone: " + o.command("allow "+id.word)
+		}
+	}
+	switch {
+	case !did && len(by) > 0:
+		return &hintError{fmt.Errorf("%s itself is not banned, but %s", id, by[0]), hint}
+	case !did:
+		err := fmt.Errorf("%s is not banned", id)
+		if id.err != nil {
+			return errors.Join(err, id.err)
+		}
+		return err
+	}
+	for _, sentence := range by {
+		o.printf("still banned: %s", sentence)
+	}
+	if len(by) > 0 {
+		o.printf("to let it in: %s", hint)
+	}
+	if other := near.against(fairshare.Allow); len(other) > 0 {
+		o.printf("within it stay: %s", o.list(other))
+	}
+	return nil
+}
+
+// bansAround returns rules' bans in force of prefixes around a client.
+func (o *operator) bansAround(id fairshare.ClientID) (around []fairshare.Banned, err error) {
+	if !id.Prefix.IsValid() {
+		return nil, nil
+	}
+	found, err := o.Client(o.ctx, id)
+	if err != nil || found == nil {
+		return nil, o.failed(err)
+	}
+	for _, b := range found.Bans {
+		if p := b.Client.Prefix; p.IsValid() && !b.DryRun && o.holds(b.Until) && p.Bits() < id.Prefix.Bits() {
+			around = append(around, b)
+		}
+	}
+	return around, nil
+}
+
+// bannedAs returns the ban of the bot that a client was last taken for, if it
+// speaks.
+func (o *operator) bannedAs(id fairshare.ClientID, near nearWords) (*fairshare.Said, error) {
+	if !id.Prefix.IsValid() || len(near.wider) > 0 {
+		return nil, nil
+	}
+	found, err := o.Client(o.ctx, id)
+	if err != nil || found == nil || found.Record.Bot == "" {
+		return nil, o.failed(err)
+	}
+	of, err := o.near(fairshare.ClientID{Bot: found.Record.Bot})
+	if err != nil || of.own == nil || of.own.Action == fairshare.Allow {
+		return nil, err
+	}
+	return of.own, nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"fairshare"
+	"fairshare/sqlregistry"
+)
+
+type clientsCmd struct {
+	registryFlag
+	Sort  string `enum:"requests,refused,cpu,last-seen" default:"requests" placeholder:"BY" help:"Those with most first: requests, refused, cpu or last-seen (default requests)."`
+	Bot   string `placeholder:"NAME" help:"Only those that are taken for this bot."`
+	Label string `placeholder:"LABEL" help:"Only those with this label of their own."`
+	Top   int    `default:"20" placeholder:"N" help:"How many at most; 0 for all (default 20)."`
+	JSON  bool   `name:"json" help:"Print one JSON object a line."`
+}
+
+// Validate is asked by kong.
+func (c *clientsCmd) Validate() (err error) {
+	if c.Top < 0 {
+		return fmt.Errorf("--top: %d is below 0", c.Top)
+	}
+	c.Bot = strings.ToLower(c.Bot)
+	if c.Label != "" {
+		c.Label, err = labelName(c.Label)
+	}
+	return err
+}
+
+func (c *clientsCmd) Run(env *environment) error {
+	o, err := c.read(env)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	top := c.Top
+	if top == 0 {
+		top = math.MaxInt32
+	}
+	records, err := o.Clients(o.ctx, sqlregistry.Query{Sort: c.Sort, Bot: c.Bot, Label: c.Label, Limit: top})
+	if err != nil {
+		return o.failed(err)
+	}
+	if c.JSON {
+		out := bufio.NewWriter(o.stdout)
+		for i := range records {
+			if err := writeJSON(out, jsonClient(&records[i])); err != nil {
+				return err
+			}
+		}
+		return out.Flush()
+	}
+	if len(records) == 0 {
+		if c.Bot+c.Label != "" {
+			return errors.New("no such client is known")
+		}
+		o.printf("no client is known yet")
+		return nil
+	}
+	return o.table(records, c.Sort)
+}
+
+// table writes clients for people. Columns of what nobody had are left out.
+func (o *operator) table(records []fairshare.ClientRecord, sort string) error {
+	cpu, took := sort == "cpu", false
+	for i := range records {
+		cpu = cpu || records[i].Spent.CPU > 0
+		took = took || records[i].Spent.Time > 0
+	}
+	head := []string{"client", ">requests", ">refused", ">blocked"}
+	if cpu {
+		head = append(head, ">cpu")
+	}
+	if took {
+		head = append(head, ">time")
+	}
+	t := o.newTable(append(head, ">last seen", "")...)
+	t.fit = true
+	for i := range records {
+		r := &records[i]
+		row := []string{r.Client.String(), orDash(r.Spent.Requests), orDash(r.Spent.Refused), orDash(r.Spent.Blocked)}
+		if cpu {
+			row = append(row, spent(r.Spent.CPU))
+		}
+		if took {
+			row = append(row, spent(r.Spent.Time))
+		}
+		if err := t.row(append(row, o.ago(r.LastSeen), o.who(r))...); err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+// who tells what is known of a client besides numbers.
+func (o *operator) who(r *fairshare.ClientRecord) string {
+	var parts []string
+	if r.Said != nil && o.holds(r.Said.Until) {
+		word := "banned"
+		if r.Said.Action == fairshare.Allow {
+			word = "allowed"
+		}
+		parts = append(parts, word)
+	}
+	if r.Bot != "" {
+		parts = append(parts, fmt.Sprintf("%s (%s)", printable(r.Bot), r.BotState))
+	}
+	for _, l := range r.Labels {
+		parts = append(parts, "["+l+"]")
+	}
+	if r.UserAgent != "" {
+		parts = append(parts, printable(r.UserAgent))
+	}
+	return strings.Join(parts, " ")
+}
+
+func orDash(n int64) string {
+	if n == 0 {
+		return "–"
+	}
+	return count(n)
+}
+
+// spent writes a time that was used up.
+func spent(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "–"
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.2fs", d.Seconds())
+	}
+	return span(d)
+}

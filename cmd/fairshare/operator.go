@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"fairshare"
+	"fairshare/bots"
+	"fairshare/clientaddr"
+	"fairshare/policyfile"
+	"fairshare/sqlregistry"
+)
+
+// operatorCommands work on the registry, whether a server runs or not.
+type operatorCommands struct {
+	Ban     banCmd     `cmd:"" help:"Ban an address, a prefix or a bot, for a time or for ever."`
+	Unban   unbanCmd   `cmd:"" help:"End a ban, an operator's or a rule's."`
+	Allow   allowCmd   `cmd:"" help:"Spare an address or a prefix bans, limits and blocks."`
+	Unallow unallowCmd `cmd:"" help:"Take that back."`
+	Label   labelCmd   `cmd:"" help:"Mark a client, for match: {label: …}."`
+	Unlabel unlabelCmd `cmd:"" help:"Take a mark away."`
+	Note    noteCmd    `cmd:"" help:"Write a note on a client."`
+	Bans    bansCmd    `cmd:"" help:"List who is banned."`
+	Clients clientsCmd `cmd:"" help:"List who comes, and what they had."`
+	Client  clientCmd  `cmd:"" help:"Tell everything that is known of one."`
+	Why     whyCmd     `cmd:"" help:"Tell why a client was refused, and how to let it in."`
+	Forget  forgetCmd  `cmd:"" help:"Forget all about a client."`
+}
+
+// registryFlag is what all commands of operators have.
+type registryFlag struct {
+	State string `placeholder:"DIR" help:"Folder of serve, in which the registry is."`
+}
+
+// registryName is the registry's name in the state folder.
+const registryName = "registry.db"
+
+// serviceState is the state folder of the systemd unit.
+const serviceState = "/var/lib/fairshare"
+
+// An operator is one command at work on the registry.
+type operator struct {
+	*environment
+	*sqlregistry.Registry
+	named    string // --state, as given
+	dir      string
+	settings sqlregistry.Settings
+	now      time.Time // of the command: one for all that it says
+	made     bool      // the registry was not there before
+}
+
+// read opens the registry to look into it.
+func (f *registryFlag) read(env *environment) (*operator, error) {
+	return f.open(env, sqlregistry.Options{ReadOnly: true, MustExist: true})
+}
+
+// change opens the registry to change what is in it.
+func (f *registryFlag) change(env *environment) (*operator, error) {
+	return f.open(env, sqlregistry.Options{MustExist: true})
+}
+
+// say opens the registry to put something into it; it is made if it is not
+// there, so that words can be set before the first start.
+func (f *registryFlag) say(env *environment) (*operator, error) {
+	return f.open(env, sqlregistry.Options{})
+}
+
+func (f *registryFlag) open(env *environment, opts sqlregistry.Options) (*operator, error) {
+	dir, err := registryDir(f.State, serviceState)
+	if err != nil {
+		return nil, err
+	}
+	o := &operator{environment: env, named: f.State, dir: dir, now: time.Now()}
+	if f.State == "" && dir == serviceState {
+		fmt.Fprintf(env.stderr, wordsPrefix+"the registry in %s is used\n", dir)
+	}
+	path := filepath.Join(dir, registryName)
+	if !opts.MustExist {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			o.made = true
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				return nil, openError(err, dir)
+			}
+		}
+	}
+	opts.Log = func(line string) { fmt.Fprintf(env.stderr, wordsPrefix+"%s\n", line) }
+	if o.Registry, err = sqlregistry.Open(env.ctx, path, opts); err != nil {
+		return nil, openError(err, dir)
+	}
+	if o.settings, err = o.Settings(env.ctx); err != nil {
+		o.close()
+		return nil, openError(err, dir)
+	}
+	if o.made {
+		fmt.Fprintf(env.stderr, wordsPrefix+"a new registry was made in %s: serve has to use that folder\n", dir)
+	}
+	return o, nil
+}
+
+// close ends the work. What was made belongs to whom the folder belongs to:
+// root may speak for a server that is not root.
+func (o *operator) close() {
+	o.Registry.Close()
+	if o.made {
+		for _, end := range []string{"", "-wal", "-shm"} {
+			giveTo(o.dir, filepath.Join(o.dir, registryName+end))
+		}
+	}
+}
+
+// registryDir returns the state folder; when none is named, and the default
+// one has no registry, that of the systemd unit if it has one.
+func registryDir(named, service string) (string, error) {
+	dir, err := stateDir(named)
+	if named != "" || os.Getenv("STATE_DIRECTORY") != "" {
+		return dir, err
+	}
+	if err == nil {
+		if _, err := os.Stat(filepath.Join(dir, registryName)); err == nil {
+			return dir, nil
+		}
+	}
+	if _, there := os.Stat(filepath.Join(service, registryName)); there == nil || errors.Is(there, fs.ErrPermission) {
+		return service, nil
+	}
+	return dir, err
+}
+
+// openError says what to do about a registry that cannot be used.
+func openError(err error, dir string) error {
+	var told *sqlregistry.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errSilent
+	case errors.Is(err, sqlregistry.ErrNotThere):
+		return &hintError{fmt.Errorf("no registry in %s", dir), "serve --state DIR makes one there; name that folder: --state DIR"}
+	case errors.Is(err, fs.ErrPermission):
+		return &hintError{err, "the registry belongs to whoever runs serve: put sudo before the command, or name another folder: --state DIR"}
+	case errors.As(err, &told) && told.Hint() != "":
+		return &hintError{err, told.Hint()}
+	}
+	return err
+}
+
+// failed says what to do about an error of the registry.
+func (o *operator) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return openError(err, o.dir)
+}
+
+// printf writes a line of the command's result.
+func (o *operator) printf(format string, args ...any) {
+	fmt.Fprintf(o.stdout, format+"\n", args...)
+}
+
+// command returns a command line for the same registry.
+func (o *operator) command(words string) string {
+	if o.named == "" {
+		return "fairshare " + words
+	}
+	return "fairshare " + words + " --state " + shellWord(o.named)
+}
+
+// takeBack says how to undo what was done.
+func (o *operator) takeBack(words string) { o.printf("take it back: %s", o.command(words)) }
+
+// A named is a client as an operator names it.
+type named struct {
+	fairshare.ClientID
+	addr netip.Addr // that was given without a length; else invalid
+	word string     // what to write to name it again
+	err  error      // a bot that is not in the table
+}
+
+// String tells a client whole: "2001:db8::/64 (the client of 2001:db8::1)".
+func (n named) String() string {
+	if n.addr.IsValid() && !n.Prefix.IsSingleIP() {
+		return fmt.Sprintf("%s (the client of %s)", n.ClientID, n.addr)
+	}
+	return n.ClientID.String()
+}
+
+// client reads ADDR, PREFIX or BOT. An address alone means its client. A bot
+// that is not in the table may still be in the registry: its err says so.
+func (o *operator) client(text string) (named, error) {
+	id, err := fairshare.ParseClientID(text)
+	if err != nil {
+		return named{}, &hintError{err, addressHint(text)}
+	}
+	n := named{ClientID: id, word: id.String()}
+	switch {
+	case id.Bot != "":
+		n.err = o.unknownBot(text)
+		if n.err != nil && looksLikeAddress(text) {
+			return named{}, &hintError{fmt.Errorf("%q is no address and no prefix", text), addressHint(text)}
+		}
+	case !strings.Contains(text, "/"):
+		n.addr = clientaddr.Canonical(id.Prefix.Addr())
+		if !n.addr.IsValid() {
+			return named{}, &hintError{fmt.Errorf("%s stands for nobody", text), "everybody is 0.0.0.0/0 or ::/0"}
+		}
+		n.ClientID = fairshare.PrefixID(netip.PrefixFrom(n.addr, o.clientBits(n.addr)))
+		n.word = n.ClientID.String()
+	}
+	return n, nil
+}
+
+// knownClient is client for those who are put into the registry: bots must be
+// in the table.
+func (o *operator) knownClient(text string) (named, error) {
+	n, err := o.client(text)
+	if err == nil {
+		err = n.err
+	}
+	return n, err
+}
+
+// clientBits is how many bits of an address tell a client.
+func (o *operator) clientBits(addr netip.Addr) int {
+	bits, usual := o.settings.IPv6Prefix, 64
+	if addr.Is4() {
+		bits, usual = o.settings.IPv4Prefix, 32
+	}
+	if bits < 1 || bits > addr.BitLen() {
+		return usual
+	}
+	return bits
+}
+
+// looksLikeAddress reports whether a text was rather meant as an address than
+// as the name of a bot.
+func looksLikeAddress(text string) bool {
+	return strings.Trim(text, "0123456789abcdefABCDEFxX.:/*-%[]") == "" && strings.ContainsAny(text, ".:/")
+}
+
+func addressHint(text string) string {
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return "without the port: " + at.Addr().String()
+	}
+	return "an address as 203.0.113.9, a prefix as 203.0.113.0/24, or a bot as googlebot"
+}
+
+// unknownBot returns why a name is none of a bot's; nil when it is one of
+// those that the server knows.
+func (o *operator) unknownBot(name string) error {
+	name = strings.ToLower(name)
+	if slices.Contains(o.settings.Bots, name) || o.settings.Bots == nil && bots.BuiltIn().Bot(name) != nil {
+		return nil
+	}
+	var names []policyfile.BotName
+	for _, c := range bots.Categories() {
+		if c.Name == name {
+			return &hintError{fmt.Errorf("%s is a category of bots, and one bot is needed", name),
+				fmt.Sprintf("a rule of the policy speaks of all of them: {name: no %s, match: {bot: %[1]s}, block: true}", name)}
+		}
+	}
+	for _, s := range o.settings.Bots {
+		names = append(names, policyfile.BotName{Name: s})
+	}
+	if names == nil {
+		for b := range bots.BuiltIn().Bots {
+			names = append(names, policyfile.BotName{Name: b.Name, Operator: b.Operator})
+		}
+	}
+	return &hintError{fmt.Errorf("no bot is called %q", name), botHint(name, names)}
+}
+
+// botHint is the hint that a policy file with that name gets.
+func botHint(name string, names []policyfile.BotName) string {
+	if strings.Contains(name, ".") {
+		return fmt.Sprintf("a host name is a matter of the policy: {name: not them, match: {hostname: %q}, block: true}", name)
+	}
+	known := policyfile.Options{Bots: func(string) ([]policyfile.BotName, error) { return names, nil }}
+	_, err := known.Parse("", fmt.Appendf(nil, "rules: [{name: a, match: {bot: %q}, block: true}]", name))
+	for _, fault := range policyfile.Faults(err) {
+		if fault.Hint != "" {
+			return fault.Hint
+		}
+	}
+	return "fairshare bot 'USER AGENT' tells names"
+}

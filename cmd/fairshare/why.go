@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"fairshare"
+	"fairshare/policyfile"
+)
+
+type whyCmd struct {
+	registryFlag
+	JSON bool   `name:"json" help:"Print one JSON object a line."`
+	What string `arg:"" name:"ID|ADDR" help:"The reference on the page that a client was shown, or its address."`
+}
+
+func (c *whyCmd) Help() string {
+	return "Tells which rule refused a client, what was counted, until when, whether that still holds, and how to let it in."
+}
+
+// storyWait is how long a reference that is not there is waited for: a server
+// writes new stories within 200 ms.
+const storyWait = 1500 * time.Millisecond
+
+// fewStories of one client are told whole.
+const fewStories = 5
+
+func (c *whyCmd) Run(env *environment) error {
+	o, err := c.read(env)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	ref := reference(c.What)
+	id, notClient := o.client(c.What)
+	if ref != "" && (notClient != nil || id.Bot != "") {
+		wait := storyWait
+		if notClient == nil && id.err == nil {
+			wait = 0 // it may as well be the name of a bot
+		}
+		stories, err := o.await(ref, wait)
+		if err != nil {
+			return err
+		}
+		if len(stories) > 0 {
+			return o.tell(stories, c.JSON)
+		}
+		if wait > 0 {
+			return &hintError{fmt.Errorf("no story has the reference %s", ref),
+				"stories are kept for 90 days (registry: {age} in the policy), of a flood not all; look with the address: " + o.command("why 203.0.113.9")}
+		}
+	}
+	if notClient == nil && id.err != nil {
+		return &hintError{fmt.Errorf("%q is no reference, no address and no bot", c.What), "a reference is ten letters and digits, as 7k3m9x2abc, on the page that the client was shown"}
+	}
+	if notClient != nil {
+		return notClient
+	}
+	stories, err := o.Stories(o.ctx, id.ClientID, 0)
+	if err != nil {
+		return o.failed(err)
+	}
+	if len(stories) == 0 {
+		return o.noStory(id, c.JSON)
+	}
+	return o.tell(stories, c.JSON)
+}
+
+// reference reads a reference of httpguard: ten characters of Crockford's
+// base32, in which letters that look like a digit mean it. It returns "" for
+// what is none.
+func reference(s string) string {
+	s = strings.NewReplacer("o", "0", "i", "1", "l", "1", "-", "", " ", "").Replace(strings.ToLower(s))
+	if len(s) != 10 || strings.Trim(s, "0123456789abcdefghjkmnpqrstvwxyz") != "" {
+		return ""
+	}
+	return s
+}
+
+// await returns the stories of a reference, as soon as there are any.
+func (o *operator) await(ref string, wait time.Duration) ([]fairshare.Story, error) {
+	tick := time.NewTicker(storyWait / 15)
+	defer tick.Stop()
+	end := time.After(wait)
+	for {
+		stories, err := o.Story(o.ctx, ref)
+		if err != nil || len(stories) > 0 || wait == 0 {
+			return stories, o.failed(err)
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			wait = 0 // once more
+		case <-o.ctx.Done():
+			return nil, errSilent
+		}
+	}
+}
+
+// noStory tells of a client that no rule refused.
+func (o *operator) noStory(id named, json bool) error {
+	near, err := o.near(id.ClientID)
+	if err != nil {
+		return err
+	}
+	word := near.speaks()
+	if word == nil {
+		return &hintError{fmt.Errorf("no refusal of %s is remembered", id), o.command("client "+id.word) + " tells what is known of it"}
+	}
+	if json {
+		return writeJSON(o.stdout, jsonWord(word))
+	}
+	o.printf("%s: %s is %s, by an operator", id, word.Client, o.word(word))
+	if word.Action != fairshare.Allow {
+		o.printf("let them in: %s", o.command("unban "+word.Client.String()))
+	}
+	return nil
+}
+
+// A told is a story as it stands now.
+type told struct {
+	*fairshare.Story
+	word  *fairshare.Said   // that speaks of its client; nil: none
+	ban   *fairshare.Banned // by its rule, in force; nil: none
+	holds bool              // it would be refused again, as far as is known
+	now   string            // whether that is so, and why
+	letIn string            // a command; "" when nothing is needed
+}
+
+// told finds out how a story stands now.
+func (o *operator) told(s *fairshare.Story) (*told, error) {
+	t := &told{Story: s}
+	near, err := o.near(s.Client)
+	if err != nil {
+		return nil, err
+	}
+	t.word = near.speaks()
+	if t.word == nil && s.Bot != "" {
+		of, err := o.near(fairshare.ClientID{Bot: s.Bot})
+		if err != nil {
+			return nil, err
+		}
+		t.word = of.speaks()
+	}
+	found, err := o.Client(o.ctx, s.Client)
+	if err != nil {
+		return nil, o.failed(err)
+	}
+	if found != nil {
+		for i := range found.Bans {
+			b := &found.Bans[i]
+			around := b.Client == s.Client || b.Client.Prefix.IsValid() && s.Client.Prefix.IsValid() && b.Client.Prefix.Bits() <= s.Client.Prefix.Bits()
+			if b.Rule == s.Rule && !b.DryRun && around && o.holds(b.Until) {
+				t.ban = b
+			}
+		}
+	}
+	switch {
+	case t.word != nil && t.word.Action == fairshare.Allow:
+		t.now = fmt.Sprintf("no: an operator allows %s %s", t.word.Client, o.until(t.word.Until))
+	case t.word != nil:
+		t.holds, t.now = true, fmt.Sprintf("yes: %s is %s, by an operator", t.word.Client, o.word(t.word))
+	case s.DryRun:
+		t.now = "no: it was let through, the rule is in dry run"
+	case s.Rule == fairshare.OperatorBan.Name:
+		t.now = "no: the operator's ban is over"
+	case t.ban != nil:
+		t.holds, t.now = true, fmt.Sprintf("yes: %s is banned %s", t.ban.Client, o.ban(t.ban))
+	case s.Action == fairshare.Block:
+		t.holds, t.now = true, "yes: the rule blocks each request that it matches"
+	case s.Ban != fairshare.NotBanned:
+		t.now = "no: the ban is over"
+	case o.holds(s.Until):
+		t.holds, t.now = true, "yes, until "+moment(s.Until)+", if it asks as much"
+	default:
+		t.now = "no: the wait is over"
+	}
+	if !s.DryRun && (t.word == nil || t.word.Action != fairshare.Allow) {
+		t.letIn = o.command("allow " + s.Client.String() + " --for 7d")
+		if s.Client.Bot != "" {
+			t.letIn = o.command("unban " + s.Client.String())
+		}
+	}
+	return t, nil
+}
+
+// tell tells stories, the first few of them whole.
+func (o *operator) tell(stories []fairshare.Story, json bool) error {
+	out := bufio.NewWriter(o.stdout)
+	for i := range stories {
+		t, err := o.told(&stories[i])
+		switch {
+		case err != nil:
+			return err
+		case json:
+			if err := writeJSON(out, jsonStory(t)); err != nil {
+				return err
+			}
+			continue
+		case i == fewStories:
+			fmt.Fprintf(out, "\nand %s: --json tells all\n", counted(len(stories)-i, "older story", "older stories"))
+			return out.Flush()
+		case i > 0:
+			fmt.Fprintln(out)
+		}
+		o.story(out, t)
+	}
+	return out.Flush()
+}
+
+// story tells one story.
+func (o *operator) story(w *bufio.Writer, t *told) {
+	s := t.Story
+	line := func(head, format string, args ...any) {
+		fmt.Fprintf(w, "  %-9s %s\n", head, fmt.Sprintf(format, args...))
+	}
+	did := "refused"
+	if s.Action == fairshare.Block {
+		did = "blocked"
+	}
+	if s.DryRun {
+		did = "let through; it would have been " + did
+	}
+	by := fmt.Sprintf("the rule %q", printable(s.Rule))
+	if s.Rule == fairshare.OperatorBan.Name {
+		by = "an operator's ban"
+	}
+	who := s.Client.String()
+	if s.Addr.IsValid() && s.Addr.String() != who {
+		who += " (" + s.Addr.String() + ")"
+	}
+	fmt.Fprintf(w, "%s: %s was %s by %s\n", s.ID, who, did, by)
+	line("when", "%s, last %s (%s), first %s", times(s.Count), moment(s.Last), o.ago(s.Last), moment(s.First))
+	if s.Window > 0 || s.Allowed > 0 {
+		line("counted", "%s", countedOf(s))
+	}
+	switch s.Ban {
+	case fairshare.BanStarted:
+		line("ban", "that refusal began one, until %s", moment(s.Until))
+	case fairshare.BanInForce:
+		if s.Until.IsZero() {
+			line("ban", "in force then, for ever")
+		} else {
+			line("ban", "in force then, until %s", moment(s.Until))
+		}
+	default:
+		if s.Action == fairshare.Refuse && !s.Until.IsZero() {
+			line("wait", "until %s", moment(s.Until))
+		}
+	}
+	line("answer", "%d", s.Status)
+	line("request", "%s", printable(strings.TrimSpace(cmp.Or(s.Method, "–")+" "+s.Host+s.Path)))
+	line("agent", "%s", cmp.Or(printable(s.UserAgent), "–"))
+	if s.Bot != "" {
+		line("taken for", "%s (%s)", printable(s.Bot), s.BotState)
+	}
+	line("still?", "%s", t.now)
+	if t.letIn != "" {
+		fmt.Fprintf(w, "let them in: %s\n", t.letIn)
+	}
+}
+
+// countedOf tells what a limit had counted.
+func countedOf(s *fairshare.Story) string {
+	text := fmt.Sprintf("%s of %s", count(s.Used), counted(s.Allowed, strings.TrimSuffix(s.Resource, "s"), s.Resource))
+	if s.Resource == "concurrent" {
+		text = fmt.Sprintf("%s of %s in progress", count(s.Used), counted(s.Allowed, "request", "requests"))
+	}
+	if s.Window > 0 {
+		text += " in " + policyfile.FormatDuration(s.Window)
+	}
+	if s.By != "" {
+		text += ", by " + printable(s.By)
+	}
+	return text
+}
