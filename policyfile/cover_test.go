@@ -33,7 +33,7 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 	path, host := texts("/a", "/a*", "*", "/a/b", "*b", "/*/b", "re:^/a"), texts("a.example", "*.example", "A.example", "*", "re:A")
 	agent, cookie := texts("", "*", "bot", "Bot/1", "b", "re:b"), texts("none", "any", "sid", "s*", "*")
 	method, value := texts("GET", "get", "POST"), texts("*", "", "x", "XY")
-	label := texts("good", "GOOD", "bad", "re:^g", "re:.")
+	label := texts("good", "GOOD", "oo", "bad", "re:^g", "re:.")
 	bot := texts("known", "verified", "forged", "googlebot", "search", "re:^g")
 	listing := rapid.Custom(func(t *rapid.T) fairshare.Listing {
 		if rapid.Bool().Draw(t, "http:BL") {

@@ -70,7 +70,7 @@ func labelHint(s string, err *LabelError) string {
 	case s == "":
 		return noLabelHint
 	case s == "*":
-		return `"re:." is any label`
+		return anyLabelHint
 	case star && begin != "" && len(begin) < maxLabel && labelLetters(begin):
 		return fmt.Sprintf("%q is all that begin so", "re:^"+strings.ReplaceAll(strings.ToLower(begin), ".", `\.`))
 	case strings.ContainsAny(s, ",;"):
@@ -79,7 +79,11 @@ func labelHint(s string, err *LabelError) string {
 	return err.Hint()
 }
 
-const noLabelHint = `not: {label: "re:."} holds for clients without one`
+const (
+	anyLabel     = "re:."
+	anyLabelHint = `"re:." is any label`
+	noLabelHint  = `not: {label: "re:."} holds for clients without one`
+)
 
 // warnLabels tells of words that mean something else for cookies.
 func (r *reader) warnLabels(n *node) {
@@ -88,7 +92,7 @@ func (r *reader) warnLabels(n *node) {
 		case "none":
 			r.warn(item, noLabelHint, "label: none is a label that is called so")
 		case "any":
-			r.warn(item, `"re:." is any label`, "label: any is a label that is called so")
+			r.warn(item, anyLabelHint, "label: any is a label that is called so")
 		}
 	}
 }

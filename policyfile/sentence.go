@@ -189,7 +189,7 @@ func askerWords(m test) string {
 		parts = append(parts, "of "+botPhrase(m))
 	}
 	if m.Label != nil {
-		parts = append(parts, "with the label "+oneOf(m.Label))
+		parts = append(parts, labelWords(m.Label))
 	}
 	if m.Hostname != nil {
 		parts = append(parts, "from hostname "+oneOf(m.Hostname))
@@ -332,6 +332,13 @@ func cookieWords(names []string) string {
 		}
 	}
 	return "with cookie " + oneOf(names)
+}
+
+func labelWords(names []string) string {
+	if len(names) == 1 && names[0] == anyLabel {
+		return "with a label"
+	}
+	return "with the label " + oneOf(names)
 }
 
 func containing(texts []string) string {
