@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairshare/internal/inbound"
+	"fairshare/internal/systemd"
 )
 
 // unixPrefix begins an address that is a Unix socket's path.
@@ -20,8 +21,20 @@ const unixPrefix = "unix:"
 // socketMode lets the owner and the group of a Unix socket connect.
 const socketMode = 0o660
 
-// listen takes an address, and says what to do when that fails.
+// listen takes the socket that systemd handed over, or else an address, and says
+// what to do when that fails.
 func listen(addr string) (net.Listener, error) {
+	handed, err := systemd.Listener()
+	if err != nil {
+		var socket *systemd.SocketError
+		if errors.As(err, &socket) {
+			err = &hintError{err, socket.Hint}
+		}
+		return nil, err
+	}
+	if handed != nil {
+		return inbound.Shared(handed), nil
+	}
 	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
 		return listenUnix(path)
 	}

@@ -9,8 +9,10 @@ import (
 
 const (
 	// lameDuck is how long idle connections still get answers while clients
-	// are told with each answer that it is the last.
-	lameDuck = time.Second
+	// are told with each answer that it is the last; lameDuckShared if new
+	// clients wait for a successor meanwhile.
+	lameDuck       = time.Second
+	lameDuckShared = 250 * time.Millisecond
 	// quiet is how long nothing may come before nobody is waited for.
 	quiet = 100 * time.Millisecond
 	// lateRequests bounds the wait for requests that come at the end.
@@ -28,13 +30,21 @@ const (
 // stops listening and closes connections that are idle still. It returns
 // earlier if there is no connection left, or ctx ends.
 //
+// A socket that is shared stays as it is: nobody is turned away, and who waits
+// to be accepted waits on, for the successor. It is let go at once, and idle
+// connections stay open for a quarter of a second only.
+//
 // http.Server.Serve keeps running, and returns http.ErrServerClosed once
 // Shutdown or Close is called.
 func (l *Listener) Drain(ctx context.Context) {
 	l.drainOnce.Do(func() {
 		l.lastAccept.Store(time.Now().UnixNano())
 		l.draining.Store(true)
-		turnAway(l.inner)
+		if l.shared {
+			l.letGo(ctx)
+		} else {
+			turnAway(l.inner)
+		}
 		l.each(func(c *conn) {
 			if s := c.h2.Load(); s != nil {
 				go s.goAway() // ends at the latest when the connection does
@@ -46,9 +56,28 @@ func (l *Listener) Drain(ctx context.Context) {
 	})
 }
 
-// limp goes on accepting and answering, as a lame duck.
+// letGo stops accepting, and waits until whoever calls Accept has taken up all
+// that was accepted: http.Server.Shutdown overlooks a connection that comes
+// later.
+func (l *Listener) letGo(ctx context.Context) {
+	l.closeInner()
+	late := time.NewTimer(lateRequests) // nobody may call Accept
+	defer late.Stop()
+	select {
+	case <-l.ended:
+	case <-late.C:
+	case <-l.closed:
+	case <-ctx.Done():
+	}
+}
+
+// limp goes on accepting, unless the socket is shared, and answering, as a lame
+// duck.
 func (l *Listener) limp(ctx context.Context) {
 	span := lameDuck
+	if l.shared {
+		span = lameDuckShared
+	}
 	if deadline, ok := ctx.Deadline(); ok {
 		span = min(span, time.Until(deadline)/3)
 	}
@@ -57,7 +86,7 @@ func (l *Listener) limp(ctx context.Context) {
 	for over := false; !over; {
 		wait := time.Minute // until something changes
 		if l.Open() == 0 {
-			if wait = quiet - l.sinceAccept(); wait <= 0 {
+			if wait = quiet - l.sinceAccept(); wait <= 0 || l.shared {
 				break
 			}
 		}
@@ -73,6 +102,9 @@ func (l *Listener) limp(ctx context.Context) {
 			over = true
 		}
 		alone.Stop()
+	}
+	if l.shared {
+		return
 	}
 	// What has been accepted by the kernel is ours.
 	for late := time.Now().Add(lateRequests); (someoneWaits(l.inner) || l.sinceAccept() < quiet/2) && time.Now().Before(late) && ctx.Err() == nil; {

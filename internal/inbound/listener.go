@@ -64,6 +64,7 @@ func (c *Config) fill() {
 // protocol do: its bounds count those who really connect.
 type Listener struct {
 	inner   net.Listener
+	shared  bool // see Shared
 	notices notices
 
 	mu   sync.Mutex // held for moments, never while reading, writing or closing
@@ -75,7 +76,10 @@ type Listener struct {
 
 	draining   atomic.Bool
 	drainOnce  sync.Once
-	lastAccept atomic.Int64  // Unix nanoseconds
+	accepting  atomic.Bool   // Accept is being called
+	lastAccept atomic.Int64  // Unix nanoseconds; at first, when the Listener was made
+	ended      chan struct{} // closed when Accept has met the end of a socket that is drained
+	endOnce    sync.Once
 	changed    chan struct{} // a connection was accepted or closed; holds one
 	closed     chan struct{}
 	closeOnce  sync.Once
@@ -92,16 +96,26 @@ func Listen(addr string) (net.Listener, error) {
 	return c.Listen(context.Background(), "tcp", addr)
 }
 
+// Shared marks a listener whose socket others hold too, as systemd does, and
+// will listen on after us: Drain leaves those who wait to be accepted to them.
+func Shared(l net.Listener) net.Listener { return sharedListener{l} }
+
+type sharedListener struct{ net.Listener }
+
 // New wraps l. The result has to be closed instead of l.
 func New(l net.Listener, c Config) *Listener {
 	c.fill()
+	_, shared := l.(sharedListener)
 	n := &Listener{
 		inner:      l,
+		shared:     shared,
+		ended:      make(chan struct{}),
 		book:       newBook(c.Connections, c.PerAddr, c.Exempt),
 		changed:    make(chan struct{}, 1),
 		closed:     make(chan struct{}),
 		closeInner: sync.OnceValue(l.Close),
 	}
+	n.lastAccept.Store(time.Now().UnixNano())
 	n.notices.setLog(c.Log)
 	n.boundStreams(c)
 	return n
@@ -130,6 +144,21 @@ func (l *Listener) Open() int {
 	return l.book.open
 }
 
+// IsShared reports whether others hold the socket too, see Shared.
+func (l *Listener) IsShared() bool { return l.shared }
+
+// mayWork is how long whoever calls Accept may do something else in between.
+const mayWork = 10 * time.Second
+
+// Accepts reports whether connections are accepted: Accept waits for one, or
+// has returned one within ten seconds. It takes the lock that accepting takes,
+// and hangs where that does.
+func (l *Listener) Accepts() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.accepting.Load() || l.sinceAccept() < mayWork
+}
+
 // Addr returns the address that is listened on.
 func (l *Listener) Addr() net.Addr { return l.inner.Addr() }
 
@@ -138,6 +167,8 @@ func (l *Listener) Addr() net.Addr { return l.inner.Addr() }
 // connection is closed for a descriptor. Once the Listener has been drained,
 // it waits to be closed.
 func (l *Listener) Accept() (net.Conn, error) {
+	l.accepting.Store(true)
+	defer l.accepting.Store(false)
 	pause := time.Duration(0)
 	for {
 		raw, err := l.inner.Accept()
@@ -150,6 +181,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			continue
 		case !isTransient(err):
 			if l.draining.Load() {
+				l.endOnce.Do(func() { close(l.ended) })
 				<-l.closed // so that Serve goes on until Shutdown
 			}
 			return nil, err

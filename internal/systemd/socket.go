@@ -1,0 +1,91 @@
+package systemd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/coreos/go-systemd/v22/activation"
+)
+
+// socketName is the FileDescriptorName of the socket that is meant, where
+// several are handed over.
+const socketName = "fairshare"
+
+// A SocketError is about what the service manager handed over.
+type SocketError struct {
+	Err  error
+	Hint string // what to do
+}
+
+func (e *SocketError) Error() string { return "the socket of systemd: " + e.Err.Error() }
+
+func (e *SocketError) Unwrap() error { return e.Err }
+
+// maxSockets is more than anybody hands over.
+const maxSockets = 64
+
+// Listener returns the listening socket that the service manager handed over
+// (sd_listen_fds(3)), nil if there is none. It is taken once: the environment
+// says no more of it. An error is a *SocketError.
+func Listener() (net.Listener, error) {
+	if n, err := strconv.Atoi(os.Getenv("LISTEN_FDS")); err == nil && n > maxSockets {
+		return nil, &SocketError{fmt.Errorf("LISTEN_FDS says that there are %d", n), "serve takes one: a single ListenStream= in the socket unit"}
+	}
+	files := activation.Files(true)
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	file, err := choose(files)
+	if file == nil || err != nil {
+		return nil, err
+	}
+	return listenOn(file)
+}
+
+// choose returns the only file, or the only one that has our name.
+func choose(files []*os.File) (*os.File, error) {
+	if len(files) <= 1 {
+		for _, only := range files {
+			return only, nil
+		}
+		return nil, nil
+	}
+	var ours []*os.File
+	for _, f := range files {
+		if f.Name() == socketName {
+			ours = append(ours, f)
+		}
+	}
+	if len(ours) != 1 {
+		return nil, &SocketError{
+			fmt.Errorf("%d were handed over, %d of them named %s", len(files), len(ours), socketName),
+			"serve takes one: a single ListenStream= in the socket unit (ListenStream=80 takes IPv4 and IPv6 alike), or FileDescriptorName=" + socketName + " for one of several units",
+		}
+	}
+	return ours[0], nil
+}
+
+func listenOn(file *os.File) (net.Listener, error) {
+	accepts, err := isListening(file)
+	if err != nil {
+		return nil, &SocketError{fmt.Errorf("%s is none: %w", file.Name(), err), "ListenStream= in the socket unit"}
+	}
+	l, err := net.FileListener(file)
+	if err == nil && l.Addr().Network() != "tcp" && l.Addr().Network() != "unix" {
+		l.Close()
+		err = fmt.Errorf("it is one of %s", l.Addr().Network())
+	}
+	if err != nil {
+		return nil, &SocketError{fmt.Errorf("it takes no streams: %w", err), "ListenStream= in the socket unit, with a port, an address and a port, or a path"}
+	}
+	if !accepts {
+		l.Close()
+		return nil, &SocketError{errors.New("it is a connection, not a socket that listens"), "Accept=no in the socket unit, which is the default"}
+	}
+	return l, nil
+}
