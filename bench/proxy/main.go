@@ -34,6 +34,7 @@ var (
 	rounds   = flag.Int("rounds", 40, "turns of each rival")
 	requests = flag.Int("requests", 5_000, "requests a turn")
 	conns    = flag.Int("conns", 16, "connections that ask at once")
+	only     = flag.String("only", "", "tables to measure: those whose name holds this")
 	role     = flag.String("role", "", "what a child process is: bare, plain")
 	upstream = flag.String("upstream", "", "for the child")
 )
@@ -119,6 +120,7 @@ type rival struct {
 
 const (
 	passPolicy    = "rules:\n  - name: ceiling\n    limit: {requests: 100000000, per: 1h, by: addr}\n"
+	manyPolicy    = "clients: {trusted_proxies: loopback}\n" + passPolicy
 	builtInPolicy = "clients: {trusted_proxies: loopback}\nrules: [{use: default}]\n"
 	refusePolicy  = "rules:\n  - name: one an hour\n    limit: {requests: 1, per: 1h, by: addr, algorithm: quiet}\n"
 )
@@ -154,8 +156,10 @@ func measureAll() error {
 		}
 		return path
 	}
+	states := 0
 	serve := func(args ...string) []string {
-		return append([]string{fairshare, "serve", "--listen", "127.0.0.1:0", "--upstream", site}, args...)
+		states++
+		return append([]string{fairshare, "serve", "--listen", "127.0.0.1:0", "--upstream", site, "--state", filepath.Join(dir, fmt.Sprint("state", states))}, args...)
 	}
 	const passed, refused = "HTTP/1.1 200 ", "HTTP/1.1 429 "
 	for _, table := range []struct {
@@ -174,7 +178,18 @@ func measureAll() error {
 			{"net/http handler, same answer", []string{self, "-role", "plain"}, refused, false},
 			{"fairshare serve, with its journal", serve("-c", policy("refuse.yaml", refusePolicy)), refused, false},
 		}},
+		{"the registry, one client", []rival{
+			{"fairshare serve --registry none", serve("-c", policy("pass.yaml", passPolicy), "--registry", "none"), passed, false},
+			{"fairshare serve", serve("-c", policy("pass.yaml", passPolicy)), passed, false},
+		}},
+		{"the registry, 10,000 clients", []rival{
+			{"fairshare serve --registry none", serve("-c", policy("many.yaml", manyPolicy), "--registry", "none"), passed, true},
+			{"fairshare serve", serve("-c", policy("many.yaml", manyPolicy)), passed, true},
+		}},
 	} {
+		if *only != "" && !strings.Contains(table.name, *only) {
+			continue
+		}
 		if err := compare(dir, table.name, table.rivals); err != nil {
 			return err
 		}
@@ -195,7 +210,10 @@ func compare(dir, title string, rivals []rival) error {
 		}
 		children[i] = c
 	}
-	total := make([]float64, len(rivals))
+	total := make([]float64, len(rivals)) // with what is done behind the requests, in others' turns too
+	for i, c := range children {
+		total[i] = -cpuOf(c.cmd.Process.Pid)
+	}
 	ratio := make([][]float64, len(rivals))
 	for round := range *rounds {
 		turn := make([]float64, len(rivals))
@@ -208,9 +226,11 @@ func compare(dir, title string, rivals []rival) error {
 			turn[who] = cpuOf(children[who].cmd.Process.Pid) - before
 		}
 		for i := range rivals {
-			total[i] += turn[i]
 			ratio[i] = append(ratio[i], turn[i]/turn[0])
 		}
+	}
+	for i, c := range children {
+		total[i] += cpuOf(c.cmd.Process.Pid)
 	}
 	fmt.Printf("| %s | CPU s/100 k | ratio | half of the turns |\n|---|---|---|---|\n", title)
 	for i, r := range rivals {
