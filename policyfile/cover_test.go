@@ -159,7 +159,7 @@ func holds(t interface{ Fatal(...any) }, m test, req *fairshare.Request) bool {
 	return steps[0].Holds
 }
 
-// Of bots and DNS lists all pairs of conditions are tried, with all that can
+// Of bots, DNS lists and labels all pairs of conditions are tried, with all that can
 // be known of a client.
 func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 	try := func(tests []test, clients []*fairshare.Request) (covered, apart int) {
@@ -240,6 +240,22 @@ func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 	}
 	if covered, _ := try(ofLists, clients); covered < 300 {
 		t.Errorf("of DNS lists %d cover", covered)
+	}
+
+	names := []string{"good", "GOOD", "oo", "bad", "re:^g", "re:."}
+	var ofLabels []test
+	for i := range names {
+		for j := range names[:i+1] {
+			ofLabels = append(ofLabels, test{&fairshare.Match{Label: []string{names[i], names[j]}}, false})
+			ofLabels = append(ofLabels, test{&fairshare.Match{Label: []string{names[i]}, Not: []fairshare.Match{{Label: []string{names[j]}}}}, false})
+		}
+	}
+	clients = []*fairshare.Request{{}}
+	for _, labels := range [][]string{{"good"}, {"bad"}, {"oo"}, {"bad", "good"}, {"other"}} {
+		clients = append(clients, &fairshare.Request{Word: fairshare.Word{Labels: labels}})
+	}
+	if covered, apart := try(ofLabels, clients); covered < 250 || apart < 200 {
+		t.Errorf("of labels %d cover, %d are apart", covered, apart)
 	}
 }
 
