@@ -14,20 +14,24 @@
 //     dirty pages, as a rule the last half minute; never more than that, and
 //     never the file.
 //   - Reading never waits for writing, nor writing for reading.
-//   - It is bounded ([Options]); [Registry.Prune] keeps it so.
+//   - It is bounded ([Options]); [Registry.Prune] keeps it so. Room that became
+//     free in the file is used again, not given back.
 //   - A fault is an [*Error] that names the file and says what to do.
 //
 // Time is an argument everywhere.
+//
+// Nothing else in a process that has a registry open may open and close its
+// file: POSIX drops all locks of a process then.
 package sqlregistry
 
 import (
 	"context"
 	"errors"
-	"iter"
-	"net/netip"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
 	"time"
-
-	"fairshare"
 )
 
 // Options says how to open a registry. The zero Options is for writing.
@@ -37,210 +41,274 @@ type Options struct {
 
 	// Bounds that Prune keeps; 0 stands for the default.
 	Clients int           // 1,000,000
-	Stories int           // 100,000; a network holds at most a tenth
+	Stories int           // 100,000; a network (IPv4 /16, IPv6 /32) holds at most a tenth
 	Bans    int           // 1,048,576, former ones too
 	Age     time.Duration // 90 days; what was not seen for longer goes
 
 	Log func(string) // nil: nothing is said
+
+	busy time.Duration // how long to wait for another process; 0: 5 s
 }
 
-// A Registry is an open registry. It is safe for concurrent use.
-type Registry struct{}
+const (
+	readers = 4       // connections that read
+	maxWAL  = 4 << 20 // bytes that the -wal file keeps when all of it was taken over
 
-// Open opens the registry in a file and, unless told otherwise, makes it if
-// there is none. A registry of an older version is copied beside itself
-// ("registry.db.v1") and brought up to date.
-func Open(ctx context.Context, path string, o Options) (*Registry, error) {
-	return nil, errors.New("not yet")
-}
-
-// Close waits for calls in progress and closes the file.
-func (r *Registry) Close() error { return nil }
-
-// The kinds of an [Error].
-var (
-	ErrDamaged  = errors.New("damaged")
-	ErrNewer    = errors.New("written by a newer version")
-	ErrNotThere = errors.New("not there")
-	ErrBusy     = errors.New("locked by another process")
-	ErrFull     = errors.New("no space left")
-	ErrReadOnly = errors.New("may not be written")
+	bigCache, smallCache = 16 << 10, 2 << 10 // KiB
 )
 
-// An Error is a fault of a registry's file. errors.Is tells its kind.
-type Error struct {
-	Path string
-	Kind error  // ErrDamaged, …; nil for any other
-	What string // "" when Kind says it all
-	hint string
+var errClosed = errors.New("closed")
+
+// A Registry is an open registry. It is safe for concurrent use.
+type Registry struct {
+	path string
+	o    Options
+	mode mode // of those that read
+
+	writer chan *writer // holds the one that writes; empty while it is used, and when it may not be
+	read   chan *link   // those that read; nil: not open yet
+	poll   chan *link   // the one that asks for changes; may be read
+
+	closing   chan struct{}
+	closed    sync.Once
+	closeErr  error
+	check     chan struct{} // asks for a checkpoint
+	checkDone chan struct{}
 }
 
-func (e *Error) Error() string { return "registry " + e.Path }
-
-// Hint says what to do; "" when there is nothing to say.
-func (e *Error) Hint() string { return e.hint }
-
-func (e *Error) Unwrap() error { return e.Kind }
-
-// Say sets an operator's word about a client, in place of an earlier one.
-func (r *Registry) Say(ctx context.Context, said fairshare.Said) error { return nil }
-
-// Unsay takes the word about a client back and returns what it was, nil when
-// there was none.
-func (r *Registry) Unsay(ctx context.Context, id fairshare.ClientID) (was *fairshare.Said, err error) {
-	return nil, nil
+// Open opens the registry in a file and, unless told otherwise, makes it if
+// there is none; its folder must be there. A registry of an older version is
+// copied beside itself ("registry.db.v1") and brought up to date.
+//
+// Read-only it opens a registry that others write, and also one on a full or
+// read-only disk; there it may lock others out until it is closed.
+func Open(ctx context.Context, path string, o Options) (*Registry, error) {
+	return open(ctx, path, o, migrations)
 }
 
-// Label sets a label.
-func (r *Registry) Label(ctx context.Context, label fairshare.Label) error { return nil }
-
-// Unlabel removes a label of a client, "" all of them, and returns those that
-// it had.
-func (r *Registry) Unlabel(ctx context.Context, id fairshare.ClientID, name string) (removed []string, err error) {
-	return nil, nil
+func open(ctx context.Context, path string, o Options, migrations []string) (*Registry, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, &Error{Path: path, What: err.Error()}
+	}
+	defaults(&o)
+	r := &Registry{path: abs, o: o, closing: make(chan struct{}), writer: make(chan *writer, 1)}
+	info, err := os.Stat(abs)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && (o.ReadOnly || o.MustExist):
+		return nil, &Error{Path: abs, Kind: ErrNotThere}
+	case errors.Is(err, fs.ErrNotExist):
+		if err := create(ctx, abs, o.busy, migrations); err != nil {
+			return nil, fault(ctx, abs, err)
+		}
+	case errors.Is(err, fs.ErrPermission):
+		return nil, &Error{Path: abs, Kind: ErrReadOnly, What: "nor read"}
+	case err != nil:
+		return nil, &Error{Path: abs, What: err.Error()}
+	case !info.Mode().IsRegular():
+		return nil, &Error{Path: abs, What: "it is no file"}
+	case info.Size() == 0: // one is never made in place
+		return nil, &Error{Path: abs, Kind: ErrDamaged, What: "it is empty"}
+	}
+	if o.ReadOnly {
+		err = r.openReading(ctx, len(migrations))
+	} else {
+		err = r.openWriting(ctx, migrations)
+	}
+	if err != nil {
+		return nil, fault(ctx, abs, err)
+	}
+	return r, nil
 }
 
-// Note sets the note on a client; "" removes it.
-func (r *Registry) Note(ctx context.Context, id fairshare.ClientID, text string) error { return nil }
-
-// Lift ends and forgets the bans by rules of every client within a prefix, or
-// of a bot, and returns what was forgotten. Bans that began at that time or
-// before are not written any more.
-func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time) (lifted []fairshare.Banned, err error) {
-	return nil, nil
+func defaults(o *Options) {
+	if o.Clients <= 0 {
+		o.Clients = 1_000_000
+	}
+	if o.Stories <= 0 {
+		o.Stories = 100_000
+	}
+	if o.Bans <= 0 {
+		o.Bans = 1 << 20
+	}
+	if o.Age <= 0 {
+		o.Age = 90 * 24 * time.Hour
+	}
+	if o.busy <= 0 {
+		o.busy = 5 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = func(string) {}
+	}
 }
 
-// Forgotten says how much Forget forgot.
-type Forgotten struct {
-	Clients, Bans, Stories, Labels int
-	Said                           bool // there was a word
-}
-
-// Forget forgets everything of every client within a prefix, or of a bot.
-func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Time) (Forgotten, error) {
-	return Forgotten{}, nil
-}
-
-// Words returns all words and labels of operators. A word may have ended.
-func (r *Registry) Words(ctx context.Context) (words []fairshare.Said, labels []fairshare.Label, err error) {
-	return nil, nil, nil
-}
-
-// A Query selects clients.
-type Query struct {
-	Sort  string // "requests" (also ""), "refused", "cpu" or "last-seen"; the most first
-	Bot   string // only those taken for that bot; "" for all
-	Label string // only those that have it themselves; "" for all
-	Limit int    // 0 means 50
-}
-
-// Clients returns the clients that a query selects.
-func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientRecord, error) {
-	return nil, nil
-}
-
-// Found is what is known of a client.
-type Found struct {
-	Record  fairshare.ClientRecord // of just this client; its FirstSeen is zero when it was never seen
-	Within  []fairshare.Said       // words on wider prefixes that hold it, the longest first
-	Labels  []fairshare.Label      // of wider prefixes that hold it
-	Bans    []fairshare.Banned     // its own, those of networks that hold it, and those within; at most 100
-	Stories []fairshare.Story      // its own and those within, the latest first; at most 100
-	Inside  int                    // clients seen within it beside itself, counted up to 1,000
-}
-
-// Client returns what is known of a client, nil when nothing is.
-func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*Found, error) {
-	return nil, nil
-}
-
-// Bans yields the bans that are in force at a time, or all that are remembered,
-// in the order of clients. It holds no lock while it yields: a ban that begins
-// meanwhile may be missed.
-func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.Banned, error] {
+func (r *Registry) openWriting(ctx context.Context, migrations []string) error {
+	l, err := connect(ctx, r.path, mode{mode: "rw", pragmas: []string{"synchronous(1)"}}, r.o.busy, bigCache)
+	if err != nil {
+		return err
+	}
+	err = r.migrate(ctx, l, migrations)
+	if err == nil {
+		_, err = l.conn.ExecContext(ctx, "PRAGMA journal_mode = WAL") // as it was made
+	}
+	if err == nil {
+		err = look(ctx, l)
+	}
+	if err == nil {
+		// What is asked first of the writer must find that it may write.
+		_, err = l.conn.ExecContext(ctx, "BEGIN IMMEDIATE; ROLLBACK")
+	}
+	if err != nil {
+		return errors.Join(err, l.close())
+	}
+	r.mode = mode{mode: "rw", pragmas: []string{"query_only(1)"}}
+	r.writer <- &writer{link: l}
+	r.read, r.poll = make(chan *link, readers), make(chan *link, 1)
+	for range readers {
+		r.read <- nil
+	}
+	r.poll <- nil
+	r.check, r.checkDone = make(chan struct{}, 1), make(chan struct{})
+	go r.checkpoints()
 	return nil
 }
 
-// Story returns the stories that a reference leads to: as a rule one or none.
-func (r *Registry) Story(ctx context.Context, id string) ([]fairshare.Story, error) { return nil, nil }
-
-// Stories returns the latest stories of the clients within a prefix, or of a
-// bot, the latest first. A limit of 0 means 50.
-func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int) ([]fairshare.Story, error) {
-	return nil, nil
+// openReading tries the ways to read a file, the best first. When the index
+// of the -wal file cannot be made beside it, for want of room or of
+// permission, it is made in memory, which takes that nobody else uses the
+// file; where not even a lock can be had, the file is read as it stands,
+// which takes that there is nothing in its -wal file.
+func (r *Registry) openReading(ctx context.Context, version int) error {
+	modes := []mode{
+		{mode: "ro"},
+		{mode: "rw", pragmas: []string{"locking_mode(EXCLUSIVE)", "query_only(1)"}},
+	}
+	if wal, err := os.Stat(r.path + "-wal"); errors.Is(err, fs.ErrNotExist) || err == nil && wal.Size() == 0 {
+		modes = append(modes, mode{mode: "immutable"})
+	}
+	var first error
+	for i, m := range modes {
+		err := r.tryReading(ctx, m, version, i == 0)
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = fault(ctx, r.path, err)
+		}
+		if errors.Is(first, ErrDamaged) || errors.Is(first, ErrNewer) || errors.Is(first, ErrBusy) || ctx.Err() != nil {
+			break
+		}
+	}
+	return first
 }
 
-// A Batch is written whole or not at all.
-type Batch struct {
-	Clients []Dirty
-	Stories []fairshare.Story
-	Bans    []fairshare.Banned
+func (r *Registry) tryReading(ctx context.Context, m mode, version int, shared bool) error {
+	l, err := connect(ctx, r.path, m, r.o.busy, smallCache)
+	if err != nil {
+		return err
+	}
+	found, err := versionOf(ctx, l, r.path, version)
+	if err == nil && found < version {
+		err = &Error{Path: r.path, What: "written by an older version of fairshare; start the server once, or say something to it, to bring it up to date"}
+	}
+	if err == nil {
+		err = look(ctx, l)
+	}
+	if err != nil {
+		return errors.Join(err, l.close())
+	}
+	r.mode, r.read = m, make(chan *link, readers)
+	r.read <- l
+	r.poll = r.read
+	if shared {
+		for range readers - 1 {
+			r.read <- nil
+		}
+		r.poll = make(chan *link, 1)
+		r.poll <- nil
+	}
+	return nil
 }
 
-// A Dirty is what is new of a client: its Spent is added to what is known,
-// FirstSeen and LastSeen widen it, and UserAgent, Bot and BotState take the
-// place of what was known. What operators set is not looked at.
-type Dirty = fairshare.ClientRecord
-
-// Write writes a batch.
-func (r *Registry) Write(ctx context.Context, b Batch) error { return nil }
-
-// A Version is a state of operators' words, and of what they lifted and
-// forgot. The zero Version is before all.
-type Version struct{ words, lifted int64 }
-
-// Changes is what operators did since a version.
-type Changes struct {
-	Version Version        // ask with it the next time
-	Words   bool           // words or labels: read them again
-	Lifted  []LiftedClient // in the order in which it was done; none since the zero Version
+// look reads a little of each table and index: what a file that was cut, or
+// overwritten at its beginning, does not outlive. To read all of a large file
+// takes too long; other damage is found when it is met.
+func look(ctx context.Context, l *link) error {
+	for _, query := range []string{
+		"SELECT clients FROM counts WHERE id = 1",
+		"SELECT length(value) FROM settings WHERE name = 'reference key'",
+	} {
+		if _, err := l.integer(ctx, query); err != nil {
+			return err
+		}
+	}
+	for _, edge := range []string{
+		"clients ORDER BY client", "clients ORDER BY kept, last", "words ORDER BY client", "labels ORDER BY client, name", "labels ORDER BY name",
+		"notes ORDER BY client", "bans ORDER BY client", "bans ORDER BY until", "stories ORDER BY rowid", "stories ORDER BY client, rule",
+		"stories ORDER BY id", "stories ORDER BY last", "networks ORDER BY stories", "changes ORDER BY id",
+	} {
+		for _, order := range []string{"", " DESC"} {
+			if _, err := l.conn.ExecContext(ctx, "SELECT * FROM "+edge+order+" LIMIT 1"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
-// A LiftedClient is a client whose bans were lifted, or all of whom was
-// forgotten. It is remembered for a day.
-type LiftedClient struct {
-	Client fairshare.ClientID
-	At     time.Time // bans that began then or before are meant
-	Forget bool
+// reading calls do with a connection that reads.
+func (r *Registry) reading(ctx context.Context, do func(*link) error) error {
+	return r.readingFrom(ctx, r.read, do)
 }
 
-// Changes tells what operators did since a version. When that is nothing it
-// costs some µs.
-func (r *Registry) Changes(ctx context.Context, since Version) (Changes, error) {
-	return Changes{}, nil
+func (r *Registry) readingFrom(ctx context.Context, links chan *link, do func(*link) error) (err error) {
+	var l *link
+	select {
+	case <-r.closing:
+		return fault(ctx, r.path, errClosed)
+	default:
+	}
+	select {
+	case <-r.closing:
+		return fault(ctx, r.path, errClosed)
+	case <-ctx.Done():
+		return fault(ctx, r.path, ctx.Err())
+	case l = <-links:
+	}
+	defer func() { links <- l }()
+	if l == nil {
+		if l, err = connect(ctx, r.path, r.mode, r.o.busy, smallCache); err != nil {
+			return fault(ctx, r.path, err)
+		}
+	}
+	return fault(ctx, r.path, do(l))
 }
 
-// Prune removes at most that many rows: what is too old, then what is over
-// the bounds. It reports whether there may be more to do.
-func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more bool, err error) {
-	return false, nil
+// Close waits for calls in progress and closes the file.
+func (r *Registry) Close() error {
+	r.closed.Do(func() {
+		close(r.closing)
+		var errs []error
+		if r.check != nil {
+			<-r.checkDone
+			errs = append(errs, (<-r.writer).close())
+		}
+		links := []chan *link{r.read}
+		if r.poll != r.read {
+			links = append(links, r.poll)
+		}
+		for _, links := range links {
+			n := cap(links)
+			if r.poll == r.read {
+				n = 1
+			}
+			for range n {
+				if l := <-links; l != nil {
+					errs = append(errs, l.close())
+				}
+			}
+		}
+		r.closeErr = fault(context.Background(), r.path, errors.Join(errs...))
+	})
+	return r.closeErr
 }
-
-// Settings is what a server tells the commands that work on its registry.
-type Settings struct {
-	Policy         string // its file; "" for the built-in one
-	Contact        string
-	TrustedProxies []netip.Prefix
-	IPv4Prefix     int      // bits that make one client; 0: not known
-	IPv6Prefix     int      // likewise
-	Bots           []string // names of bots that it knows
-}
-
-// Settings returns what SetSettings wrote last, the zero Settings when nothing.
-func (r *Registry) Settings(ctx context.Context) (Settings, error) { return Settings{}, nil }
-
-// SetSettings writes a server's settings.
-func (r *Registry) SetSettings(ctx context.Context, s Settings) error { return nil }
-
-// ReferenceKey returns the key of references: 32 random bytes, made once with
-// the file.
-func (r *Registry) ReferenceKey(ctx context.Context) ([]byte, error) { return nil, nil }
-
-// Stats says how much a registry holds.
-type Stats struct {
-	Clients, Bans, Stories, Labels, Words int64
-	Bytes                                 int64 // of the files
-}
-
-// Stats returns how much the registry holds.
-func (r *Registry) Stats(ctx context.Context) (Stats, error) { return Stats{}, nil }

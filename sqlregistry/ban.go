@@ -1,0 +1,138 @@
+package sqlregistry
+
+import (
+	"context"
+	"database/sql"
+	"iter"
+	"math"
+	"time"
+
+	"fairshare"
+)
+
+const banColumns = "client, kind, rule, number, began, until, since, dry"
+
+func scanBan(rows *sql.Rows) (b fairshare.Banned, k key, err error) {
+	var number, began, until, since int64
+	if err = rows.Scan(&k, &b.Kind, &b.Rule, &number, &began, &until, &since, &b.DryRun); err != nil {
+		return b, k, err
+	}
+	b.Client, err = idOf(k)
+	b.Number = int(number)
+	b.Began, b.Until, b.Since = timeOf(began), timeOf(until), timeOf(since)
+	return b, k, err
+}
+
+// bansPage is how many bans are read at once.
+const bansPage = 1000
+
+// Bans yields the bans that are in force at a time, or all that are remembered,
+// in the order of clients. It holds no lock while it yields: a ban that is
+// written meanwhile may be missed. After an error it ends.
+func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.Banned, error] {
+	after := int64(math.MinInt64)
+	if !all {
+		after = nanoseconds(now)
+	}
+	return func(yield func(fairshare.Banned, error) bool) {
+		page := make([]fairshare.Banned, 0, bansPage)
+		client, kind, rule := key{}, int64(0), ""
+		for more := true; more; {
+			page = page[:0]
+			err := r.reading(ctx, func(l *link) error {
+				return l.rows(ctx, "SELECT "+banColumns+" FROM bans WHERE (client, kind, rule) > (?, ?, ?) AND until > ? ORDER BY client, kind, rule LIMIT ?",
+					[]any{client, kind, rule, after, bansPage}, func(rows *sql.Rows) error {
+						b, k, err := scanBan(rows)
+						client, kind, rule = k, int64(b.Kind), b.Rule
+						page = append(page, b)
+						return err
+					})
+			})
+			if err != nil {
+				yield(fairshare.Banned{}, err)
+				return
+			}
+			for _, b := range page {
+				if !yield(b, nil) {
+					return
+				}
+			}
+			more = len(page) == bansPage
+		}
+	}
+}
+
+// bansWithin appends the bans of the clients from first to last, some thousands
+// at most.
+func bansWithin(ctx context.Context, l *link, first, last key, limit int, bans []fairshare.Banned) ([]fairshare.Banned, error) {
+	err := l.rows(ctx, "SELECT "+banColumns+" FROM bans WHERE client BETWEEN ? AND ? ORDER BY client, kind, rule LIMIT ?", []any{first, last, limit}, func(rows *sql.Rows) error {
+		b, _, err := scanBan(rows)
+		bans = append(bans, b)
+		return err
+	})
+	return bans, err
+}
+
+// Lift ends and forgets the bans by rules of every client within a prefix, or
+// of a bot, and returns what was forgotten. Only bans that began at that time
+// or before are meant; none of those is written any more.
+func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time) (lifted []fairshare.Banned, err error) {
+	k, err := keyOf(id)
+	if err != nil {
+		return nil, err
+	}
+	said := false
+	first, last := within(k)
+	err = r.steps(ctx, true, func(t *tx) (bool, error) {
+		if !said {
+			if err := t.tell(k, at, false); err != nil {
+				return false, err
+			}
+			said = true
+		}
+		removed, err := t.unban(first, last, at)
+		lifted = append(lifted, removed...)
+		return len(removed) == stepRows, err
+	})
+	return lifted, err
+}
+
+// unban removes some of the bans of the clients from first to last that began
+// at a time or before: stepRows, or all that are left.
+func (t *tx) unban(first, last key, at time.Time) (removed []fairshare.Banned, err error) {
+	var keys []key
+	err = t.link.rows(t.ctx, "SELECT "+banColumns+" FROM bans WHERE client BETWEEN ? AND ? AND began <= ? ORDER BY client, kind, rule LIMIT ?",
+		[]any{first, last, nanoseconds(at), stepRows}, func(rows *sql.Rows) error {
+			b, k, err := scanBan(rows)
+			removed, keys = append(removed, b), append(keys, k)
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	for i, b := range removed {
+		if err := t.dropBan(keys[i], int64(b.Kind), b.Rule); err != nil {
+			return nil, err
+		}
+	}
+	return removed, nil
+}
+
+func (t *tx) dropBan(k key, kind int64, rule string) error {
+	n, err := t.exec("DELETE FROM bans WHERE client = ? AND kind = ? AND rule = ?", k, kind, rule)
+	if err != nil {
+		return err
+	}
+	t.bans -= n
+	return t.unkeep(k)
+}
+
+// tell leaves a change for servers to hear of.
+func (t *tx) tell(k key, at time.Time, forget bool) error {
+	if _, err := t.exec("INSERT INTO changes (client, at, forget) VALUES (?, ?, ?)", k, nanoseconds(at), forget); err != nil {
+		return err
+	}
+	id, err := t.integer(t.ctx, "SELECT max(id) FROM changes")
+	t.lifted = id
+	return err
+}

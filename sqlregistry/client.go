@@ -1,0 +1,261 @@
+package sqlregistry
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"fairshare"
+)
+
+// A Query selects clients.
+type Query struct {
+	Sort  string // "requests" (also ""), "refused", "cpu" or "last-seen"; the most first
+	Bot   string // only those taken for that bot; "" for all
+	Label string // only those that have it themselves; "" for all
+	Limit int    // 0 means 50
+}
+
+const usualLimit = 50
+
+const clientColumns = "client, kept, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent"
+
+// A sorting is a way to sort clients. Keeping all of them in order would make
+// each write dear; so only those that had much are in an index, and all are
+// looked at when those are too few.
+type sorting struct {
+	column string
+	heavy  string // the condition of the index
+	value  func(*fairshare.ClientRecord) int64
+}
+
+func sortingOf(name string) (sorting, error) {
+	switch name {
+	case "", "requests":
+		return sorting{"requests", "requests >= 100", func(r *fairshare.ClientRecord) int64 { return r.Spent.Requests }}, nil
+	case "refused":
+		return sorting{"refused", "refused >= 100", func(r *fairshare.ClientRecord) int64 { return r.Spent.Refused }}, nil
+	case "cpu":
+		return sorting{"cpu", "cpu >= 10000000000", func(r *fairshare.ClientRecord) int64 { return int64(r.Spent.CPU) }}, nil
+	case "last-seen":
+		return sorting{column: "last", value: func(r *fairshare.ClientRecord) int64 { return nanoseconds(r.LastSeen) }}, nil
+	}
+	return sorting{}, fmt.Errorf("sorting by %q is %w: requests, refused, cpu and last-seen are", name, errArgument)
+}
+
+// A clientRow is a row of clients.
+type clientRow struct {
+	fairshare.ClientRecord
+	key  key
+	kept int
+}
+
+// Clients returns the clients that a query selects; of equal ones the latter
+// by address come first.
+func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientRecord, error) {
+	by, err := sortingOf(q.Sort)
+	if err != nil {
+		return nil, err
+	}
+	if q.Limit <= 0 {
+		q.Limit = usualLimit
+	}
+	var records []fairshare.ClientRecord
+	err = r.reading(ctx, func(l *link) error {
+		rows, err := selected(ctx, l, q, by)
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(rows, func(a, b clientRow) int {
+			return cmp.Or(cmp.Compare(by.value(&b.ClientRecord), by.value(&a.ClientRecord)), slices.Compare(b.key, a.key))
+		})
+		rows = rows[:min(len(rows), q.Limit)]
+		records = make([]fairshare.ClientRecord, len(rows))
+		for i := range rows {
+			if err := rows[i].said(ctx, l); err != nil {
+				return err
+			}
+			records[i] = rows[i].ClientRecord
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return records, nil
+}
+
+// selected returns the rows that a query selects, and maybe more, in any order.
+func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, error) {
+	order := " ORDER BY " + by.column + " DESC, client DESC LIMIT ?"
+	switch {
+	case q.Label != "":
+		where, args := "client IN (SELECT client FROM labels WHERE name = ?)", []any{q.Label}
+		if q.Bot != "" {
+			where, args = where+" AND (bot = ? OR client = ?)", append(args, q.Bot, append(key{keyBot}, q.Bot...))
+		}
+		return clientRows(ctx, l, where+order, append(args, q.Limit)...)
+	case q.Bot != "":
+		rows, err := clientRows(ctx, l, "bot = ? AND bot <> ''"+order, q.Bot, q.Limit)
+		if err != nil {
+			return nil, err
+		}
+		itself, err := clientRows(ctx, l, "client = ? AND bot <> ?", append(key{keyBot}, q.Bot...), q.Bot)
+		return append(rows, itself...), err
+	case by.heavy == "":
+		var all []clientRow
+		for kept := range keptByOperator + 1 {
+			rows, err := clientRows(ctx, l, "kept = ?"+order, kept, q.Limit)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, rows...)
+		}
+		return all, nil
+	}
+	rows, err := clientRows(ctx, l, by.heavy+order, q.Limit)
+	if err != nil || len(rows) == q.Limit {
+		return rows, err
+	}
+	return clientRows(ctx, l, "1 ORDER BY +"+by.column+" DESC, client DESC LIMIT ?", q.Limit)
+}
+
+func clientRows(ctx context.Context, l *link, where string, args ...any) (all []clientRow, err error) {
+	err = l.rows(ctx, "SELECT "+clientColumns+" FROM clients WHERE "+where, args, func(rows *sql.Rows) error {
+		var c clientRow
+		var first, last, cpu, took int64
+		s := &c.Spent
+		err := rows.Scan(&c.key, &c.kept, &first, &last, &s.Requests, &s.Refused, &s.Blocked, &s.Trial, &cpu, &took, &s.Bytes, &s.Errors, &c.Bot, &c.BotState, &c.UserAgent)
+		if err != nil {
+			return err
+		}
+		s.CPU, s.Time = time.Duration(cpu), time.Duration(took)
+		c.FirstSeen, c.LastSeen = timeOf(first), timeOf(last)
+		c.Client, err = idOf(c.key)
+		all = append(all, c)
+		return err
+	})
+	return all, err
+}
+
+// said fills in what operators said.
+func (c *clientRow) said(ctx context.Context, l *link) (err error) {
+	if c.kept != keptByOperator {
+		return nil
+	}
+	if c.Said, err = wordOf(ctx, l, c.key); err != nil {
+		return err
+	}
+	if c.Labels, err = labelsOf(ctx, l, c.key); err != nil {
+		return err
+	}
+	if _, err = l.row(ctx, "SELECT text FROM notes WHERE client = ?", []any{c.key}, &c.Note); err != nil {
+		return err
+	}
+	c.Sticky = c.Said != nil || c.Labels != nil || c.Note != ""
+	return nil
+}
+
+// Found is what is known of a client.
+type Found struct {
+	Record  fairshare.ClientRecord // of just this client; its FirstSeen is zero when it was never seen
+	Within  []fairshare.Said       // words on wider prefixes that hold it, the longest first
+	Labels  []fairshare.Label      // of wider prefixes that hold it, the longest first
+	Bans    []fairshare.Banned     // of wider prefixes that hold it, its own, and those within; at most 100
+	Stories []fairshare.Story      // its own and those within, the latest first; at most 100
+	Inside  int                    // other clients within it, counted up to 1,000
+}
+
+const (
+	mostFound  = 100
+	mostInside = 1000
+)
+
+// Client returns what is known of a client, nil when nothing is.
+func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*Found, error) {
+	k, err := keyOf(id)
+	if err != nil {
+		return nil, err
+	}
+	var found *Found
+	err = r.reading(ctx, func(l *link) error {
+		rows, err := clientRows(ctx, l, "client = ?", k)
+		if err != nil {
+			return err
+		}
+		f := &Found{}
+		if len(rows) > 0 {
+			if err := rows[0].said(ctx, l); err != nil {
+				return err
+			}
+			f.Record = rows[0].ClientRecord
+		} else if f.Record.Client, err = idOf(k); err != nil {
+			return err
+		}
+		if err := f.wider(ctx, l, k); err != nil {
+			return err
+		}
+		first, last := within(k)
+		if f.Bans, err = bansWithin(ctx, l, first, last, mostFound-min(len(f.Bans), mostFound), f.Bans); err != nil {
+			return err
+		}
+		if f.Stories, err = storiesWithin(ctx, l, k, mostFound); err != nil {
+			return err
+		}
+		inside, err := l.integer(ctx, "SELECT count(*) FROM (SELECT 1 FROM clients WHERE client BETWEEN ? AND ? AND client <> ? LIMIT ?)", first, last, k, mostInside)
+		if err != nil {
+			return err
+		}
+		f.Inside = int(inside)
+		if len(rows)+len(f.Within)+len(f.Labels)+len(f.Bans)+len(f.Stories)+f.Inside > 0 {
+			found = f
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// wider fills in what is known of the prefixes that hold k.
+func (f *Found) wider(ctx context.Context, l *link, k key) error {
+	if k[0] == keyBot {
+		return nil
+	}
+	args := make([]any, 128)
+	for i, w := range wider(k) {
+		args[i] = w
+	}
+	in := " WHERE client IN (?" + strings.Repeat(", ?", len(args)-1) + ") ORDER BY client DESC" // of these keys the longer prefix is the greater
+	err := l.rows(ctx, "SELECT client, action, since, until, reason FROM words"+in, args, func(rows *sql.Rows) error {
+		said, err := scanWord(rows)
+		f.Within = append(f.Within, said)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = l.rows(ctx, "SELECT client, name FROM labels"+in+", name", args, func(rows *sql.Rows) error {
+		var k key
+		var name string
+		if err := rows.Scan(&k, &name); err != nil {
+			return err
+		}
+		id, err := idOf(k)
+		f.Labels = append(f.Labels, fairshare.Label{Client: id, Name: name})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return l.rows(ctx, "SELECT "+banColumns+" FROM bans"+in, args, func(rows *sql.Rows) error {
+		b, _, err := scanBan(rows)
+		f.Bans = append(f.Bans, b)
+		return err
+	})
+}

@@ -1,0 +1,135 @@
+package sqlregistry
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// The kinds of an [Error].
+var (
+	ErrDamaged  = errors.New("damaged")
+	ErrNewer    = errors.New("written by a newer version of fairshare")
+	ErrNotThere = errors.New("not there")
+	ErrBusy     = errors.New("locked by another process")
+	ErrFull     = errors.New("no space left on the disk")
+	ErrReadOnly = errors.New("may not be written")
+)
+
+// errRow is a row that no version has written.
+var errRow = errors.New("a row makes no sense")
+
+// errArgument is wrapped by what is the caller's mistake.
+var errArgument = errors.New("not possible")
+
+// An Error is a fault of a registry's file. errors.Is tells its kind.
+type Error struct {
+	Path string
+	Kind error  // one of those above; nil for any other
+	What string // more of it, or all when there is no kind
+}
+
+func (e *Error) Error() string {
+	switch {
+	case e.Kind == nil:
+		return fmt.Sprintf("registry %s: %s", e.Path, e.What)
+	case e.What == "":
+		return fmt.Sprintf("registry %s: %v", e.Path, e.Kind)
+	}
+	return fmt.Sprintf("registry %s: %v: %s", e.Path, e.Kind, e.What)
+}
+
+func (e *Error) Unwrap() error { return e.Kind }
+
+// Hint says what to do; "" when there is nothing to say.
+func (e *Error) Hint() string {
+	switch e.Kind {
+	case ErrDamaged:
+		return fmt.Sprintf("stop the server, move %s away with %s-wal and %s-shm and start again (bans and operators' words are lost), or put a copy in its place; --registry none runs without", e.Path, filepath.Base(e.Path), filepath.Base(e.Path))
+	case ErrNewer:
+		return fmt.Sprintf("run the newer fairshare, or put the copy that it made (%s.v…) in its place; --registry none runs without", e.Path)
+	case ErrNotThere:
+		return "run the server first, or name its state folder with --state"
+	case ErrBusy:
+		return "try again; if it lasts, another program holds the file open"
+	case ErrFull:
+		return "make room on the disk"
+	case ErrReadOnly:
+		return "run this as the one that owns the file, and look whether the disk is mounted read-only"
+	}
+	return ""
+}
+
+// fault returns err as an *Error; one that the context brought about stays
+// what it is.
+func fault(ctx context.Context, path string, err error) error {
+	var known *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known) || errors.Is(err, errNobody) || errors.Is(err, errArgument):
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("registry %s: %w", path, ctx.Err())
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("registry %s: %w", path, err)
+	case errors.Is(err, sql.ErrConnDone) || errors.Is(err, errClosed):
+		return &Error{Path: path, What: "closed"}
+	case errors.Is(err, sql.ErrNoRows):
+		return &Error{Path: path, Kind: ErrDamaged, What: "a row is missing"}
+	}
+	var s *sqlite.Error
+	if !errors.As(err, &s) { // a value is not of its column's type
+		return &Error{Path: path, Kind: ErrDamaged, What: err.Error()}
+	}
+	switch code := s.Code(); code & 0xff {
+	case sqlite3.SQLITE_CORRUPT:
+		return &Error{Path: path, Kind: ErrDamaged}
+	case sqlite3.SQLITE_NOTADB:
+		return &Error{Path: path, Kind: ErrDamaged, What: "it is no SQLite file"}
+	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE:
+		return &Error{Path: path, Kind: ErrDamaged, What: s.Error()}
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL:
+		return &Error{Path: path, Kind: ErrBusy}
+	case sqlite3.SQLITE_FULL:
+		return &Error{Path: path, Kind: ErrFull}
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
+		return &Error{Path: path, Kind: ErrReadOnly}
+	case sqlite3.SQLITE_CANTOPEN:
+		return &Error{Path: path, Kind: ErrReadOnly, What: "it, or a file beside it, cannot be opened"}
+	case sqlite3.SQLITE_IOERR:
+		switch code {
+		case sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE:
+			return &Error{Path: path, Kind: ErrFull}
+		case sqlite3.SQLITE_IOERR_CORRUPTFS, sqlite3.SQLITE_IOERR_DATA:
+			return &Error{Path: path, Kind: ErrDamaged}
+		}
+		return &Error{Path: path, What: fmt.Sprintf("the disk fails (%v)", s)}
+	}
+	return &Error{Path: path, What: s.Error()}
+}
+
+// folderFault returns what went wrong with a file beside the registry.
+func folderFault(path string, err error) error {
+	var p *fs.PathError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return &Error{Path: path, Kind: ErrFull}
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return &Error{Path: path, Kind: ErrReadOnly, What: "nor can a file in its folder"}
+	case errors.Is(err, fs.ErrNotExist):
+		return &Error{Path: path, Kind: ErrNotThere, What: "nor is its folder"}
+	case errors.As(err, &p):
+		return &Error{Path: path, What: err.Error()}
+	}
+	return err
+}

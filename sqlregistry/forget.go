@@ -1,0 +1,96 @@
+package sqlregistry
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"fairshare"
+)
+
+// Forgotten says how much Forget forgot.
+type Forgotten struct {
+	Clients, Bans, Stories, Labels int
+	Said                           bool // there was a word
+}
+
+// Forget forgets everything of every client within a prefix, or of a bot. A
+// ban that began at that time or before is not written any more.
+func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Time) (Forgotten, error) {
+	var f Forgotten
+	k, err := keyOf(id)
+	if err != nil {
+		return f, err
+	}
+	first, last := within(k)
+	err = r.writing(ctx, true, func(t *tx) error {
+		f = Forgotten{}
+		if err := t.tell(k, at, true); err != nil {
+			return err
+		}
+		said, err := t.exec("DELETE FROM words WHERE client BETWEEN ? AND ?", first, last)
+		if err != nil {
+			return err
+		}
+		labels, err := t.exec("DELETE FROM labels WHERE client BETWEEN ? AND ?", first, last)
+		if err != nil {
+			return err
+		}
+		f.Said, f.Labels = said > 0, int(labels)
+		t.words = said+labels > 0
+		_, err = t.exec("DELETE FROM notes WHERE client BETWEEN ? AND ?", first, last)
+		return err
+	})
+	if err != nil {
+		return f, err
+	}
+	for _, step := range []func(*tx) (int, error){
+		func(t *tx) (int, error) {
+			n, err := t.exec("DELETE FROM bans WHERE (client, kind, rule) IN (SELECT client, kind, rule FROM bans WHERE client BETWEEN ? AND ? LIMIT ?)", first, last, stepRows)
+			t.bans -= n
+			f.Bans += int(n)
+			return int(n), err
+		},
+		func(t *tx) (int, error) {
+			n, err := t.dropStories("client BETWEEN ? AND ?", first, last, stepRows)
+			f.Stories += n
+			return n, err
+		},
+		func(t *tx) (int, error) {
+			n, err := t.exec("DELETE FROM clients WHERE client IN (SELECT client FROM clients WHERE client BETWEEN ? AND ? LIMIT ?)", first, last, stepRows)
+			t.clients -= n
+			f.Clients += int(n)
+			return int(n), err
+		},
+	} {
+		if err := r.steps(ctx, true, func(t *tx) (bool, error) {
+			n, err := step(t)
+			return n == stepRows, err
+		}); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// dropStories removes stories; the last of args is how many at most.
+func (t *tx) dropStories(where string, args ...any) (int, error) {
+	var rowids []int64
+	var networks [][]byte
+	err := t.link.rows(t.ctx, "SELECT rowid, network FROM stories WHERE "+where+" LIMIT ?", args, func(rows *sql.Rows) error {
+		var row int64
+		var network []byte
+		err := rows.Scan(&row, &network)
+		rowids, networks = append(rowids, row), append(networks, network)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for i := range rowids {
+		if err := t.dropStory(rowids[i], networks[i]); err != nil {
+			return 0, err
+		}
+	}
+	return len(rowids), nil
+}

@@ -1,0 +1,150 @@
+package sqlregistry
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"strconv"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver
+)
+
+// A link is one connection with the statements that it has prepared. One
+// goroutine uses it at a time.
+type link struct {
+	db    *sql.DB
+	conn  *sql.Conn
+	stmts map[string]*sql.Stmt
+}
+
+// A mode is a way to open a file.
+type mode struct {
+	mode    string // SQLite's: "rw" or "ro"; "immutable" takes no locks and looks for no changes
+	pragmas []string
+}
+
+// connect opens a connection. Memory is what it may hold of the file, in KiB.
+func connect(ctx context.Context, path string, m mode, busy time.Duration, memory int) (*link, error) {
+	q := url.Values{
+		"_pragma": append([]string{
+			"busy_timeout(" + strconv.FormatInt(busy.Milliseconds(), 10) + ")",
+			"cache_size(-" + strconv.Itoa(memory) + ")",
+			"cell_size_check(1)", // damage is an error, not a wrong answer
+			"trusted_schema(0)",
+			"wal_autocheckpoint(0)", // see checkpoints
+			"journal_size_limit(" + strconv.Itoa(maxWAL) + ")",
+			"temp_store(2)", // in memory
+		}, m.pragmas...),
+		"mode": {m.mode},
+		"_dqs": {"0"},
+	}
+	if m.mode == "immutable" {
+		q.Set("mode", "ro")
+		q.Set("immutable", "1")
+	}
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: q.Encode()}).String())
+	if err != nil {
+		return nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &link{db: db, conn: conn, stmts: map[string]*sql.Stmt{}}, nil
+}
+
+func (l *link) close() error {
+	var errs []error
+	for _, s := range l.stmts {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(append(errs, l.conn.Close(), l.db.Close())...)
+}
+
+// prepare returns a statement, which is prepared once.
+func (l *link) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	s := l.stmts[query]
+	if s == nil {
+		var err error
+		if s, err = l.conn.PrepareContext(ctx, query); err != nil {
+			return nil, err
+		}
+		l.stmts[query] = s
+	}
+	return s, nil
+}
+
+// exec runs a statement and returns how many rows it changed.
+func (l *link) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	s, err := l.prepare(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	result, err := s.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// row reads one row into to, and reports whether there is one.
+func (l *link) row(ctx context.Context, query string, args []any, to ...any) (found bool, err error) {
+	err = l.rows(ctx, query, args, func(rows *sql.Rows) error {
+		if found {
+			return nil
+		}
+		found = true
+		return rows.Scan(to...)
+	})
+	return found, err
+}
+
+// rows calls each for each row.
+func (l *link) rows(ctx context.Context, query string, args []any, each func(*sql.Rows) error) error {
+	s, err := l.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	rows, err := s.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	for err == nil && rows.Next() {
+		err = each(rows)
+	}
+	return errors.Join(err, rows.Err(), rows.Close())
+}
+
+// integer reads one integer; a missing row is an error.
+func (l *link) integer(ctx context.Context, query string, args ...any) (n int64, err error) {
+	found, err := l.row(ctx, query, args, &n)
+	if err == nil && !found {
+		err = sql.ErrNoRows
+	}
+	return n, err
+}
+
+// nanoseconds returns a time as the file has it. Times out of its range stand
+// for the nearest in it.
+func nanoseconds(t time.Time) int64 {
+	switch {
+	case t.IsZero():
+		return 0
+	case t.Unix() < 0:
+		return 1
+	case t.Unix() >= maxSeconds:
+		return maxSeconds * 1e9
+	}
+	return max(t.UnixNano(), 1)
+}
+
+const maxSeconds = 9_223_372_036 // in the year 2262
+
+func timeOf(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}

@@ -1,0 +1,140 @@
+package sqlregistry
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// create makes a registry. It is made under another name and takes its own
+// when it is whole, so that one that was made halfway is never seen.
+func create(ctx context.Context, path string, busy time.Duration, migrations []string) (err error) {
+	made := path + ".new-" + strings.ToLower(rand.Text()[:8])
+	if err := touch(made); err != nil {
+		return folderFault(path, err)
+	}
+	defer func() {
+		for _, suffix := range []string{"", "-journal", "-wal", "-shm"} {
+			if e := os.Remove(made + suffix); e != nil && !errors.Is(e, fs.ErrNotExist) && err == nil {
+				err = folderFault(path, e)
+			}
+		}
+	}()
+	l, err := connect(ctx, made, mode{mode: "rw", pragmas: []string{"synchronous(2)"}}, busy, smallCache)
+	if err != nil {
+		return err
+	}
+	_, err = l.conn.ExecContext(ctx, fmt.Sprintf("BEGIN; PRAGMA application_id = %d; %s PRAGMA user_version = %d; COMMIT; PRAGMA journal_mode = WAL",
+		applicationID, strings.Join(migrations, ""), len(migrations)))
+	if err := errors.Join(err, l.close()); err != nil {
+		return err
+	}
+	if err = os.Link(made, path); err != nil && !errors.Is(err, fs.ErrExist) { // not every file system can
+		if _, there := os.Lstat(path); errors.Is(there, fs.ErrNotExist) {
+			err = os.Rename(made, path)
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) { // another process may have been faster
+		return folderFault(path, err)
+	}
+	return syncFolder(path)
+}
+
+// touch makes an empty file that nobody else may read.
+func touch(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// syncFolder makes the names in a file's folder last.
+func syncFolder(path string) error {
+	f, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil // it may be written but not read
+	}
+	_ = f.Sync() // not every file system can
+	return f.Close()
+}
+
+// versionOf returns the version of a registry.
+func versionOf(ctx context.Context, l *link, path string, known int) (int, error) {
+	id, err := l.integer(ctx, "PRAGMA application_id")
+	if err != nil {
+		return 0, err
+	}
+	version, err := l.integer(ctx, "PRAGMA user_version")
+	switch {
+	case err != nil:
+		return 0, err
+	case id != applicationID || version < 1:
+		return 0, &Error{Path: path, Kind: ErrDamaged, What: "it is no registry"}
+	case int(version) > known:
+		return 0, &Error{Path: path, Kind: ErrNewer, What: fmt.Sprintf("it has version %d, this one knows %d", version, known)}
+	}
+	return int(version), nil
+}
+
+// migrate brings a registry up to date, after a copy.
+func (r *Registry) migrate(ctx context.Context, l *link, migrations []string) error {
+	from, err := versionOf(ctx, l, r.path, len(migrations))
+	if err != nil || from == len(migrations) {
+		return err
+	}
+	copied := fmt.Sprintf("%s.v%d", r.path, from)
+	if err := r.copyTo(ctx, l, copied); err != nil {
+		return err
+	}
+	if _, err := l.conn.ExecContext(ctx, "PRAGMA synchronous = FULL; BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	now, err := versionOf(ctx, l, r.path, len(migrations)) // another process may have been faster
+	if err == nil && now < len(migrations) {
+		_, err = l.conn.ExecContext(ctx, fmt.Sprintf("%s; PRAGMA user_version = %d", strings.Join(migrations[now:], ";"), len(migrations)))
+	}
+	if err == nil {
+		_, err = l.conn.ExecContext(ctx, "COMMIT; PRAGMA synchronous = NORMAL")
+	}
+	if err != nil {
+		_, _ = l.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		return err
+	}
+	r.o.Log(fmt.Sprintf("registry %s: brought from version %d to %d; a copy of the old one is %s", r.path, from, len(migrations), copied))
+	return nil
+}
+
+// copyTo writes a copy of the registry, in place of an earlier one.
+func (r *Registry) copyTo(ctx context.Context, l *link, path string) error {
+	made := path + ".new-" + strings.ToLower(rand.Text()[:8])
+	if err := touch(made); err != nil {
+		return folderFault(r.path, err)
+	}
+	_, err := l.conn.ExecContext(ctx, "VACUUM INTO ?", made)
+	if err == nil {
+		err = syncFile(made)
+	}
+	if err == nil {
+		err = os.Rename(made, path)
+	}
+	if err != nil {
+		_ = os.Remove(made)
+		return folderFault(r.path, err)
+	}
+	return syncFolder(path)
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,207 @@
+package sqlregistry
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+const (
+	wordsStay   = 7 * 24 * time.Hour // after their end
+	changesStay = 24 * time.Hour
+)
+
+// Prune removes at most that many rows: what is too old, then what is over
+// the bounds. It reports whether there may be more to do. When there is
+// nothing to do it only reads.
+//
+// Words stay for a week after their end. Of clients over the bound those go
+// first of whom there is no ban, nor the memory of one, and of these those
+// not seen for the longest; those go last whose ban is in force; those about
+// whom an operator has set something stay. Of bans those go that ended the
+// longest ago. Of stories the oldest goes of the network that has most, while
+// it has more than a tenth of the bound, or all together have too many.
+func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more bool, err error) {
+	if rows <= 0 {
+		return false, fmt.Errorf("pruning %d rows is %w", rows, errArgument)
+	}
+	p := pruning{
+		now: nanoseconds(now), old: nanoseconds(now.Add(-r.o.Age)), week: nanoseconds(now.Add(-wordsStay)), day: nanoseconds(now.Add(-changesStay)),
+		clients: int64(r.o.Clients), bans: int64(r.o.Bans), stories: int64(r.o.Stories), tenth: max(int64(r.o.Stories)/10, 1),
+	}
+	todo := false
+	err = r.reading(ctx, func(l *link) error {
+		todo, err = p.todo(ctx, l)
+		return err
+	})
+	if err != nil || !todo {
+		return false, err
+	}
+	left := 0
+	err = r.writing(ctx, false, func(t *tx) error {
+		left = rows
+		for _, step := range []func(*tx, int) (int, error){p.words, p.changes, p.oldBans, p.manyBans, p.oldStories, p.manyStories, p.oldClients, p.manyClients} {
+			if left == 0 {
+				break
+			}
+			n, err := step(t, left)
+			if err != nil {
+				return err
+			}
+			left -= n
+		}
+		return nil
+	})
+	return left == 0 && err == nil, err
+}
+
+// A pruning has the times before which things go, in Unix ns, and the bounds.
+type pruning struct {
+	now, old, week, day           int64
+	clients, bans, stories, tenth int64
+}
+
+const ofCounts = " FROM counts WHERE id = 1"
+
+// todo reports whether there is anything to remove.
+func (p *pruning) todo(ctx context.Context, l *link) (bool, error) {
+	n, err := l.integer(ctx, `SELECT bans > ?1 OR stories > ?2 OR clients > ?3 AND EXISTS (SELECT 1 FROM clients WHERE kept < 2)
+		OR EXISTS (SELECT 1 FROM words WHERE until <> 0 AND until < ?4)
+		OR (SELECT at FROM changes ORDER BY id LIMIT 1) < ?5
+		OR EXISTS (SELECT 1 FROM bans WHERE until < ?6)
+		OR EXISTS (SELECT 1 FROM stories WHERE last < ?6)
+		OR EXISTS (SELECT 1 FROM networks WHERE stories > ?7)
+		OR EXISTS (SELECT 1 FROM clients WHERE kept = 0 AND last < ?6)`+ofCounts,
+		p.bans, p.stories, p.clients, p.week, p.day, p.old, p.tenth)
+	return n != 0, err
+}
+
+func (p *pruning) words(t *tx, rows int) (int, error) {
+	keys, err := keys(t, "SELECT client FROM words WHERE until <> 0 AND until < ? LIMIT ?", p.week, rows)
+	for _, k := range keys {
+		t.words = true
+		if _, err := t.exec("DELETE FROM words WHERE client = ?", k); err != nil {
+			return 0, err
+		}
+		if err := t.unkeep(k); err != nil {
+			return 0, err
+		}
+	}
+	return len(keys), err
+}
+
+// changes go in the order in which they were made.
+func (p *pruning) changes(t *tx, rows int) (int, error) {
+	n, err := t.exec("DELETE FROM changes WHERE id IN (SELECT id FROM (SELECT id, at FROM changes ORDER BY id LIMIT ?) WHERE at < ?)", rows, p.day)
+	if n > 0 {
+		t.lifts = lifts{}
+	}
+	return int(n), err
+}
+
+func (p *pruning) oldBans(t *tx, rows int) (int, error) {
+	return t.dropBans(rows, "WHERE until < ?", p.old)
+}
+
+func (p *pruning) manyBans(t *tx, rows int) (int, error) {
+	over, err := t.integer(t.ctx, "SELECT bans - ?"+ofCounts, p.bans)
+	if over += t.bans; err != nil || over <= 0 {
+		return 0, err
+	}
+	return t.dropBans(min(rows, int(over)), "WHERE until > ?", -1)
+}
+
+// dropBans removes the bans that ended, or end, first.
+func (t *tx) dropBans(rows int, where string, arg int64) (int, error) {
+	type banKey struct {
+		client key
+		kind   int64
+		rule   string
+	}
+	var bans []banKey
+	err := t.link.rows(t.ctx, "SELECT client, kind, rule FROM bans "+where+" ORDER BY until, client, kind, rule LIMIT ?", []any{arg, rows}, func(rows *sql.Rows) error {
+		var b banKey
+		err := rows.Scan(&b.client, &b.kind, &b.rule)
+		bans = append(bans, b)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, b := range bans {
+		if err := t.dropBan(b.client, b.kind, b.rule); err != nil {
+			return 0, err
+		}
+	}
+	return len(bans), nil
+}
+
+func (p *pruning) oldStories(t *tx, rows int) (int, error) {
+	return t.dropStories("last < ? ORDER BY last", p.old, rows)
+}
+
+func (p *pruning) manyStories(t *tx, rows int) (int, error) {
+	all, err := t.integer(t.ctx, "SELECT stories"+ofCounts)
+	if err != nil {
+		return 0, err
+	}
+	for n := range rows {
+		var network []byte
+		var most int64
+		found, err := t.row(t.ctx, "SELECT network, stories FROM networks ORDER BY stories DESC, network DESC LIMIT 1", nil, &network, &most)
+		if err != nil || !found || most <= p.tenth && all+t.stories <= p.stories {
+			return n, err
+		}
+		dropped, err := t.dropStories("network = ? ORDER BY last", network, 1)
+		if err == nil && dropped == 0 {
+			err = errRow // the count of a network is wrong
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return rows, nil
+}
+
+func (p *pruning) oldClients(t *tx, rows int) (int, error) {
+	n, err := t.exec("DELETE FROM clients WHERE client IN (SELECT client FROM clients WHERE kept = 0 AND last < ? ORDER BY last, client LIMIT ?)", p.old, rows)
+	t.clients -= n
+	return int(n), err
+}
+
+// manyClients looks for bans that are not in force among some of the clients
+// only, so that a step takes no longer when all are.
+func (p *pruning) manyClients(t *tx, rows int) (removed int, err error) {
+	over, err := t.integer(t.ctx, "SELECT clients - ?"+ofCounts, p.clients)
+	if err != nil {
+		return 0, err
+	}
+	over += t.clients
+	for _, query := range []string{
+		"SELECT client FROM clients WHERE kept = 0 ORDER BY last, client LIMIT ?2",
+		"SELECT client FROM (SELECT client FROM clients WHERE kept = 1 ORDER BY last, client LIMIT 10 * ?2) AS c WHERE NOT EXISTS (SELECT 1 FROM bans WHERE bans.client = c.client AND until > ?1) LIMIT ?2",
+		"SELECT client FROM clients WHERE kept = 1 ORDER BY last, client LIMIT ?2",
+	} {
+		if n := min(int64(rows-removed), over); n > 0 {
+			deleted, err := t.exec("DELETE FROM clients WHERE client IN ("+query+")", p.now, n)
+			if err != nil {
+				return removed, err
+			}
+			t.clients -= deleted
+			over -= deleted
+			removed += int(deleted)
+		}
+	}
+	return removed, nil
+}
+
+func keys(t *tx, query string, args ...any) (keys []key, err error) {
+	err = t.link.rows(t.ctx, query, args, func(rows *sql.Rows) error {
+		var k key
+		err := rows.Scan(&k)
+		keys = append(keys, k)
+		return err
+	})
+	return keys, err
+}

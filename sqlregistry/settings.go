@@ -1,0 +1,92 @@
+package sqlregistry
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"os"
+)
+
+// Settings is what a server tells the commands that work on its registry.
+type Settings struct {
+	Policy         string // its file; "" for the built-in one
+	Contact        string
+	TrustedProxies []netip.Prefix
+	IPv4Prefix     int      // bits that make one client; 0: not known
+	IPv6Prefix     int      // likewise
+	Bots           []string // names of bots that it knows
+}
+
+// Settings returns what SetSettings wrote last, the zero Settings when nothing.
+func (r *Registry) Settings(ctx context.Context) (Settings, error) {
+	var s Settings
+	err := r.reading(ctx, func(l *link) error {
+		var text []byte
+		found, err := l.row(ctx, "SELECT value FROM settings WHERE name = 'server'", nil, &text)
+		if err != nil || !found {
+			return err
+		}
+		s = Settings{}
+		return json.Unmarshal(text, &s)
+	})
+	if err != nil {
+		return Settings{}, err
+	}
+	return s, nil
+}
+
+// SetSettings writes a server's settings.
+func (r *Registry) SetSettings(ctx context.Context, s Settings) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return r.writing(ctx, false, func(t *tx) error {
+		_, err := t.exec("INSERT INTO settings (name, value) VALUES ('server', ?1) ON CONFLICT DO UPDATE SET value = ?1 WHERE value <> ?1", text)
+		return err
+	})
+}
+
+// ReferenceKey returns the key of references: 32 random bytes, made once with
+// the file.
+func (r *Registry) ReferenceKey(ctx context.Context) ([]byte, error) {
+	var key []byte
+	err := r.reading(ctx, func(l *link) error {
+		if _, err := l.row(ctx, "SELECT value FROM settings WHERE name = 'reference key'", nil, &key); err != nil {
+			return err
+		}
+		if len(key) != 32 {
+			return errRow
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return key, nil
+}
+
+// Stats says how much a registry holds.
+type Stats struct {
+	Clients, Bans, Stories, Labels, Words int64
+	Bytes                                 int64 // of its files
+}
+
+// Stats returns how much the registry holds.
+func (r *Registry) Stats(ctx context.Context) (Stats, error) {
+	var s Stats
+	err := r.reading(ctx, func(l *link) error {
+		_, err := l.row(ctx, "SELECT clients, bans, stories, (SELECT count(*) FROM labels), (SELECT count(*) FROM words) FROM counts WHERE id = 1", nil,
+			&s.Clients, &s.Bans, &s.Stories, &s.Labels, &s.Words)
+		return err
+	})
+	if err != nil {
+		return Stats{}, err
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if info, err := os.Stat(r.path + suffix); err == nil {
+			s.Bytes += info.Size()
+		}
+	}
+	return s, nil
+}

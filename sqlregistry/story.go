@@ -1,0 +1,119 @@
+package sqlregistry
+
+import (
+	"context"
+	"database/sql"
+	"net/netip"
+	"time"
+
+	"fairshare"
+)
+
+const storyColumns = "client, rule, id, addr, bot, state, action, ban, dry, status, first, last, count, until, counted, resource, used, allowed, span, method, host, path, agent"
+
+// story writes a story in place of the one of its client and rule.
+func (t *tx) story(s *fairshare.Story) error {
+	k, err := keyOf(s.Client)
+	if err != nil {
+		return nil
+	}
+	args := []any{
+		k, s.Rule, s.ID, s.Addr.AsSlice(), s.Bot, int64(s.BotState), int64(s.Action), int64(s.Ban), s.DryRun, int64(s.Status),
+		nanoseconds(s.First), nanoseconds(s.Last), s.Count, nanoseconds(s.Until), s.By, s.Resource, s.Used, s.Allowed, int64(s.Window),
+		s.Method, s.Host, s.Path, s.UserAgent,
+	}
+	if !s.Addr.IsValid() {
+		args[3] = []byte{}
+	}
+	n, err := t.exec(`UPDATE stories SET id = ?3, addr = ?4, bot = ?5, state = ?6, action = ?7, ban = ?8, dry = ?9, status = ?10, first = ?11, last = ?12, count = ?13,
+		until = ?14, counted = ?15, resource = ?16, used = ?17, allowed = ?18, span = ?19, method = ?20, host = ?21, path = ?22, agent = ?23
+		WHERE client = ?1 AND rule = ?2`, args...)
+	if err != nil || n > 0 {
+		return err
+	}
+	network := networkOf(k)
+	_, err = t.exec("INSERT INTO stories ("+storyColumns+", network) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", append(args, network)...)
+	if err != nil {
+		return err
+	}
+	t.stories++
+	_, err = t.exec("INSERT INTO networks (network, stories) VALUES (?, 1) ON CONFLICT DO UPDATE SET stories = stories + 1", network)
+	return err
+}
+
+// dropStory removes a story.
+func (t *tx) dropStory(row int64, network []byte) error {
+	n, err := t.exec("DELETE FROM stories WHERE rowid = ?", row)
+	if err != nil || n == 0 {
+		return err
+	}
+	t.stories--
+	if _, err = t.exec("UPDATE networks SET stories = stories - 1 WHERE network = ?", network); err != nil {
+		return err
+	}
+	_, err = t.exec("DELETE FROM networks WHERE network = ? AND stories <= 0", network)
+	return err
+}
+
+func scanStory(rows *sql.Rows) (s fairshare.Story, err error) {
+	var k key
+	var addr []byte
+	var status, first, last, until, span int64
+	err = rows.Scan(&k, &s.Rule, &s.ID, &addr, &s.Bot, &s.BotState, &s.Action, &s.Ban, &s.DryRun, &status, &first, &last, &s.Count, &until,
+		&s.By, &s.Resource, &s.Used, &s.Allowed, &span, &s.Method, &s.Host, &s.Path, &s.UserAgent)
+	if err != nil {
+		return s, err
+	}
+	s.Addr, _ = netip.AddrFromSlice(addr)
+	s.Status, s.Window = int(status), time.Duration(span)
+	s.First, s.Last, s.Until = timeOf(first), timeOf(last), timeOf(until)
+	s.Client, err = idOf(k)
+	return s, err
+}
+
+func stories(ctx context.Context, l *link, where string, args ...any) (stories []fairshare.Story, err error) {
+	err = l.rows(ctx, "SELECT "+storyColumns+" FROM stories WHERE "+where, args, func(rows *sql.Rows) error {
+		s, err := scanStory(rows)
+		stories = append(stories, s)
+		return err
+	})
+	return stories, err
+}
+
+// Story returns the stories that a reference leads to, the latest first: as a
+// rule one or none, 100 at most.
+func (r *Registry) Story(ctx context.Context, id string) (found []fairshare.Story, err error) {
+	err = r.reading(ctx, func(l *link) error {
+		found, err = stories(ctx, l, "id = ? ORDER BY last DESC, client, rule LIMIT 100", id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// Stories returns the latest stories of the clients within a prefix, or of a
+// bot, the latest first. A limit of 0 means 50.
+func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int) (found []fairshare.Story, err error) {
+	k, err := keyOf(id)
+	if err != nil {
+		return nil, err
+	}
+	err = r.reading(ctx, func(l *link) error {
+		found, err = storiesWithin(ctx, l, k, limit)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+func storiesWithin(ctx context.Context, l *link, k key, limit int) ([]fairshare.Story, error) {
+	if limit <= 0 {
+		limit = usualLimit
+	}
+	first, last := within(k)
+	return stories(ctx, l, "client BETWEEN ? AND ? ORDER BY last DESC, client, rule LIMIT ?", first, last, limit)
+}

@@ -1,0 +1,201 @@
+package sqlregistry
+
+import (
+	"context"
+	"fmt"
+)
+
+// A writer is the connection that writes.
+type writer struct {
+	*link
+	synced    bool // it syncs each commit
+	unchecked int  // rows since the last checkpoint was asked for
+	lifts     lifts
+}
+
+// A tx is a transaction that writes. What it says of counts is written at its
+// end.
+type tx struct {
+	*writer
+	ctx                    context.Context // never done: a transaction is short
+	clients, bans, stories int64           // rows more
+	words                  bool            // words or labels changed
+	lifted                 int64           // the last of changes; 0: none was added
+	rows                   int             // written, about
+	liftsRead              bool            // lifts is up to date
+}
+
+// writing runs do in a transaction, which others see whole or not at all.
+// With synced it is on the disk when writing returns.
+func (r *Registry) writing(ctx context.Context, synced bool, do func(*tx) error) error {
+	if r.o.ReadOnly {
+		return &Error{Path: r.path, Kind: ErrReadOnly, What: "it was opened to be read"}
+	}
+	var w *writer
+	select {
+	case <-r.closing:
+		return fault(ctx, r.path, errClosed)
+	default:
+	}
+	select {
+	case <-r.closing:
+		return fault(ctx, r.path, errClosed)
+	case <-ctx.Done():
+		return fault(ctx, r.path, ctx.Err())
+	case w = <-r.writer:
+	}
+	defer func() { r.writer <- w }()
+	if err := w.run(ctx, synced, do); err != nil {
+		return fault(ctx, r.path, err)
+	}
+	if w.unchecked >= checkEvery {
+		w.unchecked = 0
+		select {
+		case r.check <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+func (w *writer) run(ctx context.Context, synced bool, do func(*tx) error) error {
+	if synced != w.synced {
+		level := map[bool]string{false: "NORMAL", true: "FULL"}[synced]
+		if _, err := w.conn.ExecContext(ctx, "PRAGMA synchronous = "+level); err != nil {
+			return err
+		}
+		w.synced = synced
+	}
+	if _, err := w.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	t := &tx{writer: w, ctx: context.WithoutCancel(ctx)}
+	err := do(t)
+	if err == nil {
+		err = t.count()
+	}
+	if err == nil {
+		_, err = w.exec(ctx, "COMMIT")
+	}
+	if err != nil {
+		_, rollback := w.exec(t.ctx, "ROLLBACK") // a full disk has done so already
+		w.lifts = lifts{}
+		_ = rollback
+		return err
+	}
+	w.unchecked += max(t.rows, 1)
+	return nil
+}
+
+// exec runs a statement and returns how many rows it changed.
+func (t *tx) exec(query string, args ...any) (int64, error) {
+	n, err := t.link.exec(t.ctx, query, args...)
+	t.rows += int(n)
+	return n, err
+}
+
+// count writes how much more there is.
+func (t *tx) count() error {
+	if t.clients|t.bans|t.stories|t.lifted == 0 && !t.words {
+		return nil
+	}
+	words := 0
+	if t.words {
+		words = 1
+	}
+	_, err := t.exec(`UPDATE counts SET clients = clients + ?, bans = bans + ?, stories = stories + ?, words = words + ?, lifted = max(lifted, ?) WHERE id = 1`,
+		t.clients, t.bans, t.stories, words, t.lifted)
+	return err
+}
+
+// keep makes sure that a client has a row, which is kept for a reason at
+// least that good.
+func (t *tx) keep(k key, kept int) error {
+	n, err := t.exec("INSERT INTO clients (client, kept) VALUES (?, ?) ON CONFLICT DO NOTHING", k, kept)
+	t.clients += n
+	if n == 0 && err == nil {
+		_, err = t.exec("UPDATE clients SET kept = ?2 WHERE client = ?1 AND kept < ?2", k, kept)
+	}
+	return err
+}
+
+// unkeep finds out anew what keeps a client's row. It removes one that was
+// only there to be kept.
+func (t *tx) unkeep(k key) error {
+	_, err := t.exec(`UPDATE clients SET kept = CASE
+		WHEN EXISTS (SELECT 1 FROM words WHERE client = ?1) OR EXISTS (SELECT 1 FROM labels WHERE client = ?1) OR EXISTS (SELECT 1 FROM notes WHERE client = ?1) THEN 2
+		WHEN EXISTS (SELECT 1 FROM bans WHERE client = ?1) THEN 1
+		ELSE 0 END WHERE client = ?1`, k)
+	if err != nil {
+		return err
+	}
+	n, err := t.exec("DELETE FROM clients WHERE client = ? AND kept = 0 AND last = 0", k)
+	t.clients -= n
+	return err
+}
+
+// checkEvery is after how many rows written a checkpoint is asked for: they
+// are 4 to 12 MB of the -wal file.
+const checkEvery = 1000
+
+// checkpoints takes over into the file what is in the -wal file, until the
+// registry is closed. It does so on a connection of its own, since it syncs
+// the disk: no commit waits for that, and neither readers nor writers wait for
+// a passive checkpoint.
+func (r *Registry) checkpoints() {
+	defer close(r.checkDone)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-r.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	var l *link
+	for {
+		select {
+		case <-r.closing:
+			if l != nil {
+				if err := l.close(); err != nil {
+					r.o.Log(fault(context.Background(), r.path, err).Error())
+				}
+			}
+			return
+		case <-r.check:
+		}
+		err := error(nil)
+		if l == nil {
+			l, err = connect(ctx, r.path, mode{mode: "rw", pragmas: []string{"synchronous(1)"}}, r.o.busy, smallCache)
+		}
+		// Only when all was taken over does the -wal file begin anew.
+		for tries, left := 0, true; err == nil && left && tries < 8; tries++ {
+			var busy, log, done int64
+			if _, err = l.row(ctx, "PRAGMA wal_checkpoint(PASSIVE)", nil, &busy, &log, &done); err == nil {
+				left = busy != 0 || done < log
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			r.o.Log(fmt.Sprintf("%v; its -wal file grows until this can be done", fault(ctx, r.path, err)))
+		}
+	}
+}
+
+// steps runs do in transactions of its own until it reports that there is no
+// more to do: others need not wait for all of it.
+func (r *Registry) steps(ctx context.Context, synced bool, do func(*tx) (more bool, err error)) error {
+	for more := true; more; {
+		err := r.writing(ctx, synced, func(t *tx) (err error) {
+			more, err = do(t)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stepRows bounds a step, in rows.
+const stepRows = 1000
