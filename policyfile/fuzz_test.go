@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -56,6 +57,56 @@ func FuzzParse(f *testing.F) {
 		}
 		if diff := cmp.Diff(got, again, compareFiles); diff != "" {
 			t.Errorf("parsed twice (-first +second):\n%s", diff)
+		}
+	})
+}
+
+// What a flag holds is read, or its fault is told in one harmless line with
+// what to do; what is meant is a duration or a label then.
+func FuzzFlags(f *testing.F) {
+	for _, s := range []string{"2h", "1h30m", "0.5ms", "7", "2 weeks", "36501d", "good-partner", "Good Partner", "re:x", "\x1b[2J", "\u212a"} {
+		f.Add(s)
+	}
+	harmless := func(t *testing.T, texts ...string) {
+		for _, s := range texts {
+			if strings.ContainsFunc(s, control) {
+				t.Errorf("control characters in %q", s)
+			}
+		}
+	}
+	meant := func(hint string) string {
+		s, found := strings.CutPrefix(hint, "did you mean ")
+		if !found {
+			return ""
+		}
+		return strings.Trim(strings.TrimSuffix(s, "?"), `"`)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if d, err := ParseDuration(s); err == nil {
+			if again, err := ParseDuration(FormatDuration(d)); err != nil || again < d || again-d >= time.Millisecond {
+				t.Errorf("%q is %v, written %s and read %v, %v", s, d, FormatDuration(d), again, err)
+			}
+		} else {
+			hint := err.(*DurationError).Hint()
+			harmless(t, err.Error(), hint)
+			if m := meant(hint); m != "" {
+				if _, ok := parseDuration(m); !ok {
+					t.Errorf("%q: the hint %s is none", s, hint)
+				}
+			}
+		}
+		if label, err := ParseLabel(s); err == nil {
+			if again, err := ParseLabel(label); err != nil || again != label || !strings.EqualFold(label, s) {
+				t.Errorf("%q is %q, read %q, %v", s, label, again, err)
+			}
+		} else {
+			hint := err.(*LabelError).Hint()
+			harmless(t, err.Error(), hint)
+			if m := meant(hint); m != "" {
+				if _, err := ParseLabel(m); err != nil {
+					t.Errorf("%q: the hint %s is none", s, hint)
+				}
+			}
 		}
 	})
 }
