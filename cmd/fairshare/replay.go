@@ -19,9 +19,11 @@ import (
 	"fairshare/bots"
 	"fairshare/clientaddr"
 	"fairshare/internal/accesslog"
+	"fairshare/internal/registrar"
 	"fairshare/internal/replay"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
+	"fairshare/sqlregistry"
 )
 
 type replayCmd struct {
@@ -32,7 +34,7 @@ type replayCmd struct {
 	Verdicts string   `placeholder:"FILE" help:"Write what became of each line to a tab-separated file."`
 	Top      int      `default:"10" placeholder:"N" help:"How many clients, networks and user agents to list (default 10)."`
 	Resolve  bool     `help:"Ask the DNS about bots that only it can verify, and for what the policy asks of it: names and DNS lists as they are now."`
-	State    string   `placeholder:"DIR" help:"Folder of serve, with copies of lists from URLs."`
+	State    string   `placeholder:"DIR" help:"Folder of serve: labels and what operators banned or allowed are played from its registry (bans by rules are not: a replay makes its own), copies of lists are used."`
 	Logs     []string `arg:"" name:"log" help:"Access logs, plain or packed with gzip or zstd; - is standard input."`
 
 	zone *time.Location
@@ -134,6 +136,10 @@ func (c *replayCmd) Run(env *environment) error {
 		Known: known,
 		Bot:   who.verifier.Look,
 	}
+	warnings, err := c.playWords(env, &opts, say)
+	if err != nil {
+		return err
+	}
 	var asked, open atomic.Int64 // questions to the DNS; those without an answer
 	if c.Resolve {
 		opts.Lookups = who.lookups
@@ -183,11 +189,70 @@ func (c *replayCmd) Run(env *environment) error {
 		}
 		report.Warnings = append(report.Warnings, w)
 	}
+	report.Warnings = append(report.Warnings, warnings...)
 	if c.JSON {
 		return report.WriteJSON(env.stdout)
 	}
 	width, colour := terminal(env.stdout)
 	return report.WriteText(env.stdout, replay.Style{Width: width, Colour: colour, Policy: c.Policy, NoUpstream: file.Upstream == ""})
+}
+
+// playWords has what operators have said played, if a folder was named and has
+// a registry. It warns of labels that nobody has.
+func (c *replayCmd) playWords(env *environment, opts *replay.Options, say func(string)) ([]replay.Warning, error) {
+	if c.State == "" {
+		return nil, nil
+	}
+	dir, err := stateDir(c.State)
+	if err != nil {
+		return nil, err
+	}
+	registry, err := sqlregistry.Open(env.ctx, filepath.Join(dir, registryName), sqlregistry.Options{ReadOnly: true, MustExist: true, Log: say})
+	if errors.Is(err, sqlregistry.ErrNotThere) {
+		say(fmt.Sprintf("no registry in %s: no label and nothing that operators said is played", c.State))
+		return nil, nil
+	}
+	if err != nil {
+		return nil, openError(err, dir)
+	}
+	defer registry.Close()
+	said, labels, err := registry.Words(env.ctx)
+	if err != nil {
+		return nil, openError(err, dir)
+	}
+	opts.Word = registrar.NewWords(said, labels).Word
+	return unknownLabels(opts.Policy, labels), nil
+}
+
+// unknownLabels warns of labels that rules look at and no client has.
+func unknownLabels(policy *fairshare.Policy, labels []fairshare.Label) (warnings []replay.Warning) {
+	known := map[string]bool{}
+	for _, l := range labels {
+		known[l.Name] = true
+	}
+	var look func(rule string, m *fairshare.Match)
+	look = func(rule string, m *fairshare.Match) {
+		for _, text := range m.Label {
+			if name := strings.ToLower(text); !known[name] && !strings.HasPrefix(text, "re:") {
+				known[name] = true // told
+				warnings = append(warnings, replay.Warning{
+					Text: fmt.Sprintf("No client has the label %s, which rule %q looks at.", name, rule),
+					Hint: "fairshare label ADDR " + name + " gives it to one",
+				})
+			}
+		}
+		for i := range m.Not {
+			look(rule, &m.Not[i])
+		}
+	}
+	for i := range policy.Rules {
+		r := &policy.Rules[i]
+		look(r.Name, &r.Match)
+		if r.Ban != nil && r.Ban.Unless != nil {
+			look(r.Name, r.Ban.Unless)
+		}
+	}
+	return warnings
 }
 
 // openReplay is replay.New that ends with ctx. The first lines of a pipe may
