@@ -7,4 +7,6 @@ import (
 	"os"
 )
 
-func isListening(*os.File) (bool, error) { return false, errors.ErrUnsupported }
+func isListening(*os.File) (listens, streams bool, err error) {
+	return false, false, errors.ErrUnsupported
+}

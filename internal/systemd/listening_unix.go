@@ -8,17 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isListening reports whether a socket takes connections.
-func isListening(file *os.File) (bool, error) {
+// isListening reports whether a socket takes connections, and whether these are
+// streams.
+func isListening(file *os.File) (listens, streams bool, err error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	n := 0
-	if failed := raw.Control(func(fd uintptr) {
-		n, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	}); failed != nil {
-		return false, failed
+	ask := func(option int) (answer int) {
+		failed := raw.Control(func(fd uintptr) {
+			if err == nil {
+				answer, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, option)
+			}
+		})
+		if err == nil {
+			err = failed
+		}
+		return answer
 	}
-	return n != 0, err
+	listens, streams = ask(unix.SO_ACCEPTCONN) != 0, ask(unix.SO_TYPE) == unix.SOCK_STREAM
+	return listens, streams, err
 }

@@ -71,21 +71,22 @@ func choose(files []*os.File) (*os.File, error) {
 }
 
 func listenOn(file *os.File) (net.Listener, error) {
-	accepts, err := isListening(file)
-	if err != nil {
+	listens, streams, err := isListening(file)
+	switch {
+	case err != nil:
 		return nil, &SocketError{fmt.Errorf("%s is none: %w", file.Name(), err), "ListenStream= in the socket unit"}
+	case !streams:
+		return nil, &SocketError{errors.New("it is for datagrams"), "ListenStream= in the socket unit"}
+	case !listens:
+		return nil, &SocketError{errors.New("it is a connection, not a socket that listens"), "Accept=no in the socket unit, which is the default"}
 	}
 	l, err := net.FileListener(file)
 	if err == nil && l.Addr().Network() != "tcp" && l.Addr().Network() != "unix" {
 		l.Close()
-		err = fmt.Errorf("it is one of %s", l.Addr().Network())
+		err = fmt.Errorf("it is of %s", l.Addr().Network())
 	}
 	if err != nil {
-		return nil, &SocketError{fmt.Errorf("it takes no streams: %w", err), "ListenStream= in the socket unit, with a port, an address and a port, or a path"}
-	}
-	if !accepts {
-		l.Close()
-		return nil, &SocketError{errors.New("it is a connection, not a socket that listens"), "Accept=no in the socket unit, which is the default"}
+		return nil, &SocketError{err, "ListenStream= in the socket unit, with a port, an address and a port, or a path"}
 	}
 	return l, nil
 }
