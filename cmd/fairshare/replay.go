@@ -213,15 +213,25 @@ func (c *replayCmd) playWords(env *environment, opts *replay.Options, say func(s
 		return nil, nil
 	}
 	if err != nil {
-		return nil, openError(err, dir)
+		return nil, c.registryError(err, dir)
 	}
 	defer registry.Close()
 	said, labels, err := registry.Words(env.ctx)
 	if err != nil {
-		return nil, openError(err, dir)
+		return nil, c.registryError(err, dir)
 	}
 	opts.Word = registrar.NewWords(said, labels).Word
 	return unknownLabels(opts.Policy, labels), nil
+}
+
+// registryError says what to do about a registry that cannot be read.
+func (c *replayCmd) registryError(err error, dir string) error {
+	err = openError(err, dir)
+	var told *hintError
+	if errors.As(err, &told) {
+		told.hint += "; a replay without --state does without it"
+	}
+	return err
 }
 
 // unknownLabels warns of labels that rules look at and no client has.
