@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"fairshare"
+	"fairshare/bots"
 )
 
 type allowCmd struct {
@@ -11,7 +12,7 @@ type allowCmd struct {
 	For    period `placeholder:"TIME" help:"How long, as 7d; without it for ever."`
 	Reason string `placeholder:"TEXT" help:"Why: for operators, no client is told."`
 	Force  bool   `help:"Even if that lets in everybody."`
-	Client string `arg:"" name:"ADDR|PREFIX" help:"Whom: an address or a prefix."`
+	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"Whom: an address, a prefix, or a bot (where its addresses prove that it is one)."`
 }
 
 func (c *allowCmd) Help() string {
@@ -31,9 +32,12 @@ func (c *allowCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if id.Bot != "" {
-		return &hintError{fmt.Errorf("%s is a bot, and anybody can say to be one: an address is needed", id),
-			fmt.Sprintf("a rule lets it in where its addresses prove it: {name: %s, match: {bot: %[1]s}, allow: true}", id)}
+	if bot := bots.BuiltIn().Bot(id.Bot); bot != nil && (bot.Steered || len(bot.Ranges)+len(bot.Domains) == 0) {
+		why := "its addresses are not known"
+		if bot.Steered {
+			why = "anybody can have it fetch a page"
+		}
+		return &hintError{fmt.Errorf("%s cannot be allowed by its name: %s", id, why), "an address or a prefix is needed, as 203.0.113.9"}
 	}
 	if whom := tooWide(id.ClientID); whom != "" && !c.Force {
 		return &hintError{fmt.Errorf("%s is %s: nothing would be protected from them", id, whom), "--force does it all the same"}
@@ -43,7 +47,7 @@ func (c *allowCmd) Run(env *environment) error {
 
 type unallowCmd struct {
 	registryFlag
-	Client string `arg:"" name:"ADDR|PREFIX" help:"Whom."`
+	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"Whom."`
 }
 
 func (c *unallowCmd) Help() string {
@@ -71,7 +75,7 @@ func (c *unallowCmd) Run(env *environment) error {
 			err, hint = fmt.Errorf("%s is not allowed: it is %s", id, o.word(own)), o.command("unban "+id.word)+" takes that back"
 		case len(near.wider) > 0 && near.wider[0].Action == fairshare.Allow:
 			err = fmt.Errorf("%s itself is not allowed: %s is, %s", id, near.wider[0].Client, o.until(near.wider[0].Until))
-			hint = o.command("unallow "+near.wider[0].Client.String()) + " takes that back"
+			hint = o.command("unallow "+o.argument(near.wider[0].Client)) + " takes that back"
 		}
 		return &hintError{err, hint}
 	}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
 	"fairshare"
+	"fairshare/bots"
 )
 
 type banCmd struct {
@@ -40,11 +42,20 @@ func (c *banCmd) Run(env *environment) error {
 	if c.For != 0 {
 		said.Action = fairshare.Refuse
 	}
-	return o.sayIt(id, said, "banned", "unban")
+	if err := o.sayIt(id, said, "banned", "unban"); err != nil {
+		return err
+	}
+	if bot := bots.BuiltIn().Bot(id.Bot); bot != nil && c.For == 0 && bot.Main() == "search" {
+		o.printf("what it is refused for ever (403) drops out of that search engine; --for would have it come back later (429)")
+	}
+	return nil
 }
 
 // sayIt puts a word into the registry, and tells what that changes.
 func (o *operator) sayIt(id named, said fairshare.Said, done, undo string) error {
+	if err := o.make(); err != nil {
+		return err
+	}
 	near, err := o.near(id.ClientID)
 	if err != nil {
 		return err
@@ -209,39 +220,14 @@ func (o *operator) stillBanned(id named, near nearWords, did bool) error {
 		o.printf("it stays %s", o.word(near.own))
 		return nil
 	}
-	var by []string // sentences
-	var help string
-	if len(near.wider) > 0 && near.wider[0].Action == fairshare.Allow { // it spares rules' bans too
-		by = nil
-	} else {
-		if len(near.wider) > 0 {
-			s := near.wider[0]
-			by = append(by, fmt.Sprintf("%s is %s", s.Client, o.word(&s)))
-			help = s.Client.String()
-		}
-		found, err := o.bansAround(id.ClientID)
-		if err != nil {
-			return err
-		}
-		for _, b := range found {
-			by = append(by, fmt.Sprintf("%s is banned %s", b.Client, o.ban(&b)))
-			if help == "" {
-				help = b.Client.String()
-			}
-		}
-	}
-	if bot, err := o.bannedAs(id.ClientID, near); err != nil {
+	by, help, err := o.bannedBy(id.ClientID, near)
+	if err != nil {
 		return err
-	} else if bot != nil {
-		by = append(by, fmt.Sprintf("it is taken for %s, which is %s", bot.Client, o.word(bot)))
-		help = bot.Client.String()
 	}
 	hint := ""
 	if help != "" {
 		hint = o.command("unban " + help)
-		if id.Prefix.IsValid() {
-			hint += ", or for it alone: " + o.command("allow "+id.word)
-		}
+		hint += ", or for it alone: " + o.command("allow "+id.word)
 	}
 	switch {
 	case !did && len(by) > 0:
@@ -265,36 +251,37 @@ func (o *operator) stillBanned(id named, near nearWords, did bool) error {
 	return nil
 }
 
-// bansAround returns rules' bans in force of prefixes around a client.
-func (o *operator) bansAround(id fairshare.ClientID) (around []fairshare.Banned, err error) {
+// bannedBy tells, in sentences, by what a client is banned that has no word of
+// its own, and whose ban would have to end first.
+func (o *operator) bannedBy(id fairshare.ClientID, near nearWords) (by []string, help string, err error) {
 	if !id.Prefix.IsValid() {
-		return nil, nil
+		return nil, "", nil
+	}
+	if len(near.wider) > 0 {
+		s := &near.wider[0]
+		if s.Action == fairshare.Allow { // it spares rules' bans too
+			return nil, "", nil
+		}
+		by, help = append(by, fmt.Sprintf("%s is %s", s.Client, o.word(s))), o.argument(s.Client)
 	}
 	found, err := o.Client(o.ctx, id)
 	if err != nil || found == nil {
-		return nil, o.failed(err)
+		return by, help, o.failed(err)
 	}
-	for _, b := range found.Bans {
+	for i := range found.Bans {
+		b := &found.Bans[i]
 		if p := b.Client.Prefix; p.IsValid() && !b.DryRun && o.holds(b.Until) && p.Bits() < id.Prefix.Bits() {
-			around = append(around, b)
+			by, help = append(by, fmt.Sprintf("%s is banned %s", b.Client, o.ban(b))), cmp.Or(help, o.argument(b.Client))
 		}
 	}
-	return around, nil
-}
-
-// bannedAs returns the ban of the bot that a client was last taken for, if it
-// speaks.
-func (o *operator) bannedAs(id fairshare.ClientID, near nearWords) (*fairshare.Said, error) {
-	if !id.Prefix.IsValid() || len(near.wider) > 0 {
-		return nil, nil
+	if bot := found.Record.Bot; bot != "" && len(near.wider) == 0 {
+		of, err := o.near(fairshare.ClientID{Bot: bot})
+		if err != nil {
+			return nil, "", err
+		}
+		if s := of.own; s != nil && s.Action != fairshare.Allow {
+			by, help = append(by, fmt.Sprintf("it is taken for %s, which is %s", bot, o.word(s))), cmp.Or(help, bot)
+		}
 	}
-	found, err := o.Client(o.ctx, id)
-	if err != nil || found == nil || found.Record.Bot == "" {
-		return nil, o.failed(err)
-	}
-	of, err := o.near(fairshare.ClientID{Bot: found.Record.Bot})
-	if err != nil || of.own == nil || of.own.Action == fairshare.Allow {
-		return nil, err
-	}
-	return of.own, nil
+	return by, help, nil
 }

@@ -44,6 +44,9 @@ func (c *labelCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	if err := o.make(); err != nil {
+		return err
+	}
 	if err := o.Label(o.ctx, fairshare.Label{Client: id.ClientID, Name: c.Label}); err != nil {
 		return o.failed(err)
 	}

@@ -27,6 +27,9 @@ func (c *noteCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	if err := o.make(); err != nil {
+		return err
+	}
 	if err := o.Note(o.ctx, id.ClientID, c.text()); err != nil {
 		return o.failed(err)
 	}

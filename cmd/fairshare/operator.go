@@ -49,12 +49,11 @@ const serviceState = "/var/lib/fairshare"
 // An operator is one command at work on the registry.
 type operator struct {
 	*environment
-	*sqlregistry.Registry
+	*sqlregistry.Registry // nil until make, if there is none
 	named    string // --state, as given
 	dir      string
 	settings sqlregistry.Settings
 	now      time.Time // of the command: one for all that it says
-	made     bool      // the registry was not there before
 }
 
 // read opens the registry to look into it.
@@ -67,8 +66,8 @@ func (f *registryFlag) change(env *environment) (*operator, error) {
 	return f.open(env, sqlregistry.Options{MustExist: true})
 }
 
-// say opens the registry to put something into it; it is made if it is not
-// there, so that words can be set before the first start.
+// say opens the registry to put something into it. If there is none, make
+// makes it: words can be set before the first start.
 func (f *registryFlag) say(env *environment) (*operator, error) {
 	return f.open(env, sqlregistry.Options{})
 }
@@ -82,37 +81,55 @@ func (f *registryFlag) open(env *environment, opts sqlregistry.Options) (*operat
 	if f.State == "" && dir == serviceState {
 		fmt.Fprintf(env.stderr, wordsPrefix+"the registry in %s is used\n", dir)
 	}
-	path := filepath.Join(dir, registryName)
-	if !opts.MustExist {
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			o.made = true
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				return nil, openError(err, dir)
-			}
-		}
+	if _, err := os.Stat(o.path()); !opts.MustExist && errors.Is(err, fs.ErrNotExist) {
+		return o, nil
 	}
-	opts.Log = func(line string) { fmt.Fprintf(env.stderr, wordsPrefix+"%s\n", line) }
-	if o.Registry, err = sqlregistry.Open(env.ctx, path, opts); err != nil {
-		return nil, openError(err, dir)
-	}
-	if o.settings, err = o.Settings(env.ctx); err != nil {
-		o.close()
-		return nil, openError(err, dir)
-	}
-	if o.made {
-		fmt.Fprintf(env.stderr, wordsPrefix+"a new registry was made in %s: serve has to use that folder\n", dir)
+	if err := o.use(opts); err != nil {
+		return nil, err
 	}
 	return o, nil
 }
 
-// close ends the work. What was made belongs to whom the folder belongs to:
-// root may speak for a server that is not root.
+func (o *operator) path() string { return filepath.Join(o.dir, registryName) }
+
+// use opens the registry.
+func (o *operator) use(opts sqlregistry.Options) error {
+	opts.Log = func(line string) { fmt.Fprintf(o.stderr, wordsPrefix+"%s\n", line) }
+	r, err := sqlregistry.Open(o.ctx, o.path(), opts)
+	if err != nil {
+		return o.failed(err)
+	}
+	o.Registry = r
+	if o.settings, err = o.Settings(o.ctx); err != nil {
+		o.close()
+		return o.failed(err)
+	}
+	return nil
+}
+
+// make makes the registry if it is not there. What root makes belongs to whom
+// the folder belongs to: a server that is not root has to write it.
+func (o *operator) make() error {
+	if o.Registry != nil {
+		return nil
+	}
+	if err := os.MkdirAll(o.dir, 0o700); err != nil {
+		return o.failed(err)
+	}
+	if err := o.use(sqlregistry.Options{}); err != nil {
+		return err
+	}
+	for _, end := range []string{"", "-wal", "-shm"} {
+		giveTo(o.dir, o.path()+end)
+	}
+	fmt.Fprintf(o.stderr, wordsPrefix+"a new registry was made in %s: serve has to use that folder\n", o.dir)
+	return nil
+}
+
+// close ends the work.
 func (o *operator) close() {
-	o.Registry.Close()
-	if o.made {
-		for _, end := range []string{"", "-wal", "-shm"} {
-			giveTo(o.dir, filepath.Join(o.dir, registryName+end))
-		}
+	if o.Registry != nil {
+		o.Registry.Close()
 	}
 }
 
@@ -134,28 +151,22 @@ func registryDir(named, service string) (string, error) {
 	return dir, err
 }
 
-// openError says what to do about a registry that cannot be used.
-func openError(err error, dir string) error {
+// failed says what to do about an error of the registry.
+func (o *operator) failed(err error) error {
 	var told *sqlregistry.Error
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, context.Canceled):
 		return errSilent
 	case errors.Is(err, sqlregistry.ErrNotThere):
-		return &hintError{fmt.Errorf("no registry in %s", dir), "serve --state DIR makes one there; name that folder: --state DIR"}
-	case errors.Is(err, fs.ErrPermission):
+		return &hintError{fmt.Errorf("no registry in %s", o.dir), "serve --state DIR makes one there; name that folder: --state DIR"}
+	case os.Geteuid() != 0 && (errors.Is(err, fs.ErrPermission) || errors.Is(err, sqlregistry.ErrReadOnly)):
 		return &hintError{err, "the registry belongs to whoever runs serve: put sudo before the command, or name another folder: --state DIR"}
 	case errors.As(err, &told) && told.Hint() != "":
 		return &hintError{err, told.Hint()}
 	}
 	return err
-}
-
-// failed says what to do about an error of the registry.
-func (o *operator) failed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return openError(err, o.dir)
 }
 
 // printf writes a line of the command's result.
@@ -171,6 +182,14 @@ func (o *operator) command(words string) string {
 	return "fairshare " + words + " --state " + shellWord(o.named)
 }
 
+// argument returns what names a client on the command line.
+func (o *operator) argument(id fairshare.ClientID) string {
+	if p := id.Prefix; p.IsValid() && p.IsSingleIP() && o.clientBits(p.Addr()) < p.Bits() {
+		return p.String() // the address alone would mean its client
+	}
+	return id.String()
+}
+
 // takeBack says how to undo what was done.
 func (o *operator) takeBack(words string) { o.printf("take it back: %s", o.command(words)) }
 
@@ -178,7 +197,7 @@ func (o *operator) takeBack(words string) { o.printf("take it back: %s", o.comma
 type named struct {
 	fairshare.ClientID
 	addr netip.Addr // that was given without a length; else invalid
-	word string     // what to write to name it again
+	word string     // its argument
 	err  error      // a bot that is not in the table
 }
 
@@ -197,7 +216,7 @@ func (o *operator) client(text string) (named, error) {
 	if err != nil {
 		return named{}, &hintError{err, addressHint(text)}
 	}
-	n := named{ClientID: id, word: id.String()}
+	n := named{ClientID: id}
 	switch {
 	case id.Bot != "":
 		n.err = o.unknownBot(text)
@@ -210,8 +229,8 @@ func (o *operator) client(text string) (named, error) {
 			return named{}, &hintError{fmt.Errorf("%s stands for nobody", text), "everybody is 0.0.0.0/0 or ::/0"}
 		}
 		n.ClientID = fairshare.PrefixID(netip.PrefixFrom(n.addr, o.clientBits(n.addr)))
-		n.word = n.ClientID.String()
 	}
+	n.word = o.argument(n.ClientID)
 	return n, nil
 }
 

@@ -115,7 +115,7 @@ func (o *operator) noStory(id named, json bool) error {
 	}
 	o.printf("%s: %s is %s, by an operator", id, word.Client, o.word(word))
 	if word.Action != fairshare.Allow {
-		o.printf("let them in: %s", o.command("unban "+word.Client.String()))
+		o.printf("let them in: %s", o.command("unban "+o.argument(word.Client)))
 	}
 	return nil
 }
@@ -179,10 +179,7 @@ func (o *operator) told(s *fairshare.Story) (*told, error) {
 		t.now = "no: the wait is over"
 	}
 	if !s.DryRun && (t.word == nil || t.word.Action != fairshare.Allow) {
-		t.letIn = o.command("allow " + s.Client.String() + " --for 7d")
-		if s.Client.Bot != "" {
-			t.letIn = o.command("unban " + s.Client.String())
-		}
+		t.letIn = o.command("allow " + o.argument(s.Client) + " --for 7d")
 	}
 	return t, nil
 }
