@@ -61,6 +61,21 @@ func (m *Model) With(limits []fairshare.Limit) *Model {
 	return next
 }
 
+// Restart returns a Model of another policy that goes on after a restart: the
+// same limit keeps what is spent of it, but for slots, since no request is in
+// progress. All else is forgotten.
+func (m *Model) Restart(limits []fairshare.Limit) *Model {
+	next := NewModel(limits)
+	for i, l := range limits {
+		for key, st := range m.kept.states {
+			if key.limit == next.names[i] && l.Resource != fairshare.Concurrent {
+				next.kept.states[key] = st
+			}
+		}
+	}
+	return next
+}
+
 // Take implements [fairshare.Limiter].
 func (m *Model) Take(_ context.Context, now time.Time, takes []fairshare.Take, tallies []fairshare.Tally) error {
 	m.kept.mu.Lock()

@@ -165,44 +165,46 @@ func runRandom(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.
 func runScript(t *testing.T, seed uint64, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
 	s := newScript(seed)
 	model, subject := NewModel(s.limits), open(t, s.limits)
-	ctx := context.Background()
 	for n := range 120 {
 		s.step()
-		if charges := s.charges(); len(charges) > 0 {
-			if err := subject.Settle(ctx, s.now, charges); err != nil {
-				t.Fatalf("seed %d, step %d: Settle: %v", seed, n, err)
-			}
-			if err := model.Settle(ctx, s.now, charges); err != nil {
-				t.Fatal(err)
-			}
-		}
-		takes := s.takes()
-		got, want := make([]fairshare.Tally, len(takes)), make([]fairshare.Tally, len(takes))
-		if err := subject.Take(ctx, s.now, takes, got); err != nil {
-			t.Fatalf("seed %d, step %d: Take: %v", seed, n, err)
-		}
-		if err := model.Take(ctx, s.now, takes, want); err != nil {
-			t.Fatal(err)
-		}
-		pass := map[bool]bool{false: true, true: true}
-		for i, take := range takes {
-			l := s.limits[take.Limit]
-			if got[i] != want[i] {
-				t.Errorf("seed %d, step %d at %d ns: take %d of %q at cost %d under %+v:\n got  %+v\n want %+v",
-					seed, n, s.now.UnixNano(), i, take.Key, take.Cost, l, got[i], want[i])
-			}
-			if want[i].Over {
-				pass[take.DryRun] = false
-			}
-		}
-		if t.Failed() {
+		if s.play(t, fmt.Sprintf("seed %d, step %d", seed, n), model, subject); t.Failed() {
 			return
 		}
-		for _, take := range takes {
-			l := &s.limits[take.Limit]
-			if !l.Resource.Settled() && pass[false] && pass[take.DryRun] {
-				s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: s.now})
-			}
+	}
+}
+
+// play makes one request of both, which must agree.
+func (s *script) play(t *testing.T, where string, model, subject fairshare.Limiter) {
+	ctx := context.Background()
+	if charges := s.charges(); len(charges) > 0 {
+		if err := subject.Settle(ctx, s.now, charges); err != nil {
+			t.Fatalf("%s: Settle: %v", where, err)
+		}
+		if err := model.Settle(ctx, s.now, charges); err != nil {
+			t.Fatal(err)
+		}
+	}
+	takes := s.takes()
+	got, want := make([]fairshare.Tally, len(takes)), make([]fairshare.Tally, len(takes))
+	if err := subject.Take(ctx, s.now, takes, got); err != nil {
+		t.Fatalf("%s: Take: %v", where, err)
+	}
+	if err := model.Take(ctx, s.now, takes, want); err != nil {
+		t.Fatal(err)
+	}
+	pass := map[bool]bool{false: true, true: true}
+	for i, take := range takes {
+		if got[i] != want[i] {
+			t.Errorf("%s at %d ns: take %d of %q at cost %d under %+v:\n got  %+v\n want %+v",
+				where, s.now.UnixNano(), i, take.Key, take.Cost, s.limits[take.Limit], got[i], want[i])
+		}
+		if want[i].Over {
+			pass[take.DryRun] = false
+		}
+	}
+	for _, take := range takes {
+		if !s.limits[take.Limit].Resource.Settled() && pass[false] && pass[take.DryRun] {
+			s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: s.now})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package memlimit_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -25,6 +26,32 @@ func TestLimiter(t *testing.T) {
 	limittest.Run(t, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
 		return open(t, limits, 1<<20)
 	})
+}
+
+// A restart forgives nobody, whether the table is of the same size or not.
+func TestRestart(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		memory []int64
+	}{{"same memory", []int64{1 << 20}}, {"other memory", []int64{1 << 20, 1 << 18, 3 << 18, 3<<18 + 128}}} {
+		t.Run(c.name, func(t *testing.T) {
+			restarts := 0
+			limittest.RunRestart(t, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
+				return open(t, limits, c.memory[0])
+			}, func(t testing.TB, before fairshare.Limiter, limits []fairshare.Limit, saved, loaded time.Time) fairshare.Limiter {
+				var snapshot bytes.Buffer
+				if err := before.(*memlimit.Limiter).Save(&snapshot, saved); err != nil {
+					t.Fatal(err)
+				}
+				restarts++
+				after := open(t, limits, c.memory[restarts%len(c.memory)])
+				if _, err := after.Load(&snapshot, loaded); err != nil {
+					t.Fatal(err)
+				}
+				return after
+			})
+		})
+	}
 }
 
 var start = time.Unix(1_800_000_000, 0)

@@ -39,8 +39,8 @@ var (
 )
 
 const (
-	clockStep = time.Minute    // that a clock may be set back between Save and Load
-	ahead     = 24 * time.Hour // that a state's own time may be after the snapshot's: Save may be slow
+	clockStep = time.Minute         // that a clock may be set back between Save and Load
+	ahead     = fairshare.MaxWindow // that a state's own time may be after the snapshot's: far more than Save takes
 )
 
 // Load takes over the states that [Limiter.Save] wrote. It comes right after
@@ -59,6 +59,9 @@ func (l *Limiter) Load(r io.Reader, now time.Time) (loaded Loaded, err error) {
 		if err != nil {
 			loaded = Loaded{}
 			l.Reset()
+			for i := range t.lost {
+				t.lost[i].Store(0)
+			}
 			copy(l.limits, limits)
 			t.plant(was)
 		}
@@ -286,17 +289,17 @@ func (in *snapshot) state(l *limit, s *set, i int, guest bool) error {
 	if l == nil {
 		return nil
 	}
-	v := l.load(s, i, in.now)
-	if l.fresh(&v) {
-		return nil
-	}
-	if !l.plausible(&v, in.now) {
+	v := l.load(s, i, in.at)
+	if !l.plausible(&v, in.at) {
 		return errDamaged
+	}
+	if later := l.load(s, i, in.now); l.fresh(&later) {
+		return nil
 	}
 	in.loaded.States++
 	tag := s.slot[i][0] &^ lowMask
 	if in.sets != uint64(len(in.table.sets)) {
-		in.table.spread(l, home, in.sets-1, tag, &v, in.now)
+		in.table.spread(l, home, in.sets-1, tag, &v, in.at, in.now)
 		return nil
 	}
 	to := &in.table.sets[n]
@@ -313,14 +316,14 @@ func (in *snapshot) state(l *limit, s *set, i int, guest bool) error {
 
 // plausible reports whether v can have come about. All others could lead the
 // arithmetic astray.
-func (l *limit) plausible(v *view, now int64) bool {
+func (l *limit) plausible(v *view, at int64) bool {
 	switch l.kind {
 	case gcraNarrow, gcraWide:
 		return v.ns <= farthest+uint64(ahead)
 	case quiet:
-		return v.num <= now || uint64(v.num)-uint64(now) <= uint64(ahead)
+		return v.num <= at || uint64(v.num)-uint64(at) <= uint64(ahead)
 	}
-	windows := v.num - l.blank(now).num
+	windows := v.num - l.blank(at).num
 	return v.prev <= l.most && v.cur <= l.most && uint64(windows) <= uint64(ahead)/l.w+1
 }
 
@@ -328,7 +331,7 @@ func (l *limit) plausible(v *view, now int64) bool {
 // be looked for: the lower bits of its hash are its tag, of the upper ones no
 // more is known than its home there. Where it is not looked for it is one
 // state more, until it is fresh.
-func (t *table) spread(l *limit, home, homes, tag uint64, v *view, now int64) {
+func (t *table) spread(l *limit, home, homes, tag uint64, v *view, at, now int64) {
 	tag >>= lowBits
 	lowest, highest := homeHashes(home, homes)
 	for n := t.home(lowest); n <= t.home(highest); n++ {
@@ -342,9 +345,21 @@ func (t *table) spread(l *limit, home, homes, tag uint64, v *view, now int64) {
 			continue // no hash with that tag has both homes
 		}
 		p := t.reach(l, hash, now)
-		t.keep(&p, l, hash, v, now)
+		if p.slot < 0 || l.newer(v, p.in, p.slot, at) {
+			t.keep(&p, l, hash, v, now)
+		}
 		p.release()
 	}
+}
+
+// newer reports whether v came about after the state at slot i of s: of the
+// places where a state was put, only one has been looked at since.
+func (l *limit) newer(v *view, s *set, i int, at int64) bool {
+	old := l.load(s, i, at)
+	if a, b := l.stamp(v), l.stamp(&old); a != b {
+		return a > b
+	}
+	return l.debt(v) > l.debt(&old)
 }
 
 // homeHashes returns the least and the greatest hash whose home is that of so
