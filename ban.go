@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -86,6 +87,28 @@ func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Find
 		f.Ban, f.Wait = BanStarted, length
 	}
 	return nil
+}
+
+// Lift does what [Bans.Lift] does, and forgets the refusals that led to these
+// bans, as counted at time now: the next one would begin them anew.
+func (g *Guard) Lift(ctx context.Context, client ClientID, at, now time.Time) (lifted int, err error) {
+	type counted struct {
+		key  banKey
+		rule string
+	}
+	var all []counted
+	lifted = g.bans.lift(client, at, func(key banKey, rule string) { all = append(all, counted{key, rule}) })
+	for _, c := range all {
+		for _, i := range g.banning {
+			if r := &g.rules[i]; r.Name == c.rule {
+				last := Charge{Limit: r.banLimit, Key: c.key[:], Cost: -MaxN, At: now}
+				before := last
+				before.At = now.Add(-g.limits[r.banLimit].Window)
+				err = errors.Join(err, g.limiter.Settle(ctx, g.forward(now), []Charge{last, before}))
+			}
+		}
+	}
+	return lifted, err
 }
 
 // elsewhere reports whether a page of another site may have caused the

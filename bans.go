@@ -244,7 +244,14 @@ func (b *Bans) Restore(was Banned) {
 // Lift ends the bans of all addresses within a client's prefix, or of a bot,
 // that began at a time or before, and forgets that there were any. It returns
 // how many were in force at that time.
+//
+// [Guard.Lift] also forgets the refusals that led to them.
 func (b *Bans) Lift(client ClientID, at time.Time) (lifted int) {
+	return b.lift(client, at, func(banKey, string) {})
+}
+
+// lift does what Lift says, and names each ban, with a lock held.
+func (b *Bans) lift(client ClientID, at time.Time, each func(key banKey, rule string)) (lifted int) {
 	ns := at.UnixNano()
 	for begin := 0; begin < b.Len(); begin += 1 << chunkBits { // others wait for one chunk
 		b.mu.Lock()
@@ -259,6 +266,7 @@ func (b *Bans) Lift(client ClientID, at time.Time) (lifted int) {
 				}
 				b.leaves(e)
 			}
+			each(e.id.key, b.names[e.id.rule])
 			b.cache.Load().drop(e.id.hash(maphash.Bytes(b.seed, e.id.key[:])))
 			e.number, e.until, e.since = 0, min(e.until, ns), ns
 			heap.Fix(&b.ends, int(e.end))

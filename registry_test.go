@@ -369,6 +369,26 @@ func TestLift(t *testing.T) {
 	if v := knock(t, g, 11*time.Second, at("203.0.113.9"), 1); v.Ban != fairshare.BanInForce {
 		t.Errorf("a ban that began after it was lifted: %s", say(v.Finding))
 	}
+	// The refusals that led to a ban are forgotten with it: as many are needed
+	// for the next.
+	policy = banPolicy(nil)
+	g, _, _ = watched(t, policy)
+	knock(t, g, 0, at("203.0.113.9"), 4)
+	if n, err := g.Lift(t.Context(), fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), start.Add(time.Second), start.Add(time.Second)); n != 1 || err != nil {
+		t.Errorf("lifted %d, %v; want one", n, err)
+	}
+	if v := knock(t, g, 5*time.Second, at("203.0.113.9"), 3); v.Action != fairshare.Refuse || v.Ban != fairshare.NotBanned {
+		t.Errorf("the second refusal after the ban was lifted: %s", say(v.Finding))
+	}
+	if v := knock(t, g, 5*time.Second, at("203.0.113.9"), 1); v.Ban != fairshare.BanStarted {
+		t.Errorf("the third: %s", say(v.Finding))
+	}
+}
+
+func TestLiftForgetsWhoWasBanned(t *testing.T) {
+	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
+	g, bans, _ := watched(t, policy)
+	knock(t, g, 10*time.Second, at("203.0.113.9"), 2)
 	// History goes with it: the next ban is a first one.
 	bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), start.Add(12*time.Second))
 	if v := knock(t, g, 13*time.Second, at("203.0.113.9"), 2); v.Ban != fairshare.BanStarted || !around(v.Wait, time.Minute) {

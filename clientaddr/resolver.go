@@ -320,3 +320,12 @@ func (r *Resolver) step(res *Result, addr netip.Addr) bool {
 	res.Proxy = r.holds(addr, res.Addr)
 	return res.Proxy
 }
+
+// Trusted returns the addresses of the trusted proxies, as few prefixes as
+// hold them.
+func (r *Resolver) Trusted() []netip.Prefix {
+	if r.trusted == nil {
+		return nil
+	}
+	return slices.Collect(r.trusted.All())
+}

@@ -55,7 +55,7 @@ func askAs(t *testing.T, method, url, client, userAgent string, header ...string
 
 // eventually asks until the status is the one wanted: what is found out off
 // the path of a request is there a little later.
-func eventually(t *testing.T, want int, ask func() int) {
+func eventually[T comparable](t *testing.T, want T, ask func() T) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
@@ -64,7 +64,7 @@ func eventually(t *testing.T, want int, ask func() int) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d in the end, want %d", got, want)
+			t.Fatalf("%v in the end, want %v", got, want)
 		}
 		time.Sleep(10 * time.Millisecond) // nothing tells when the DNS has answered
 	}

@@ -41,7 +41,7 @@ func startServing(t *testing.T, args ...string) *serving {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"fairshare", "serve", "--listen", "127.0.0.1:0"}, args...)
+	args = append([]string{"fairshare", "serve", "--listen", "127.0.0.1:0"}, ownState(t, args)...)
 	p := &serving{Cmd: &exec.Cmd{Path: self, Args: args, Stderr: write}, stderr: read, lines: bufio.NewReader(read)}
 	err = p.Start()
 	write.Close()
@@ -50,6 +50,7 @@ func startServing(t *testing.T, args ...string) *serving {
 	}
 	t.Cleanup(func() {
 		p.Process.Kill()
+		p.Wait() // or its files would be in the way of those who clean up
 		read.Close()
 	})
 	p.addr = p.read(t, `http://(\S+) protects`)

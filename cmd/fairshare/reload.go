@@ -16,6 +16,8 @@ import (
 // Counters of limits that stay, and bans, are kept; requests in progress are
 // settled by the policy that judged them. With a fault nothing changes.
 func (s *server) reload(ctx context.Context) {
+	s.manager.Reloading()
+	defer func() { s.manager.Ready(s.status()) }()
 	if err := tellFaults(s.journal, s.tryReload(ctx)); err != nil {
 		if text := oneLine(err); text != "" {
 			s.say("%s", text)
@@ -66,6 +68,7 @@ func (s *server) tryReload(ctx context.Context) error {
 	old.stop()
 	old.who.close(st.who)
 	st.start(s.terms)
+	s.memory.tellCommands(ctx, st)
 	s.say("SIGHUP: %s was read anew: %s, %s; %s", file.Name, rules(len(file.Policy.Rules)), st.mode(), kept(st.limiter.Fresh()))
 	for _, now := range changes(old, st) {
 		s.say("%s", now)
@@ -111,6 +114,9 @@ func untilRestart(old, file *policyfile.File) (names []string) {
 	}
 	if file.H2C != old.H2C {
 		names, file.H2C = append(names, "h2c"), old.H2C
+	}
+	if file.Registry != old.Registry {
+		names, file.Registry = append(names, "registry"), old.Registry
 	}
 	if (file.TLS == nil) != (old.TLS == nil) {
 		names, file.TLS = append(names, "tls"), old.TLS

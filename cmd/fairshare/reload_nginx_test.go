@@ -34,7 +34,7 @@ func startProgram(t *testing.T, policy string) *program {
 		t.Fatal(err)
 	}
 	p := &program{stderr: newWatched(), ended: make(chan error, 1)}
-	cmd := &exec.Cmd{Path: self, Args: []string{"fairshare", "serve", "-c", policy}, Stderr: p.stderr}
+	cmd := &exec.Cmd{Path: self, Args: []string{"fairshare", "serve", "-c", policy, "--state", filepath.Join(filepath.Dir(policy), "state")}, Stderr: p.stderr}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

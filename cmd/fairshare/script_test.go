@@ -8,7 +8,21 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"fairshare": func() { os.Exit(run(os.Args[1:], process())) }})
+	testscript.Main(stateless{m}, map[string]func(){"fairshare": func() { os.Exit(run(os.Args[1:], process())) }})
+}
+
+// A stateless run of tests remembers nothing in the folder of whoever runs it.
+type stateless struct{ *testing.M }
+
+func (s stateless) Run() int {
+	state, err := os.MkdirTemp("", "fairshare-state")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(state)
+	os.Unsetenv("STATE_DIRECTORY")
+	os.Setenv("XDG_STATE_HOME", state)
+	return s.M.Run()
 }
 
 // TestScripts runs the command as a process of its own, one promise a file.

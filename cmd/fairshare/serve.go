@@ -28,6 +28,8 @@ import (
 	"fairshare/internal/journal"
 	"fairshare/internal/proxy"
 	"fairshare/internal/sessions"
+	"fairshare/internal/systemd"
+	"fairshare/memlimit"
 	"fairshare/policyfile"
 )
 
@@ -36,7 +38,8 @@ type serveCmd struct {
 	Listen   string `placeholder:"ADDR" help:"Address to listen on, as 127.0.0.1:8080, :80 or unix:/run/fairshare.sock; the policy's own, or 127.0.0.1:8080."`
 	Upstream string `placeholder:"URL" help:"The site to stand in front of, as http://127.0.0.1:3000; the policy's own."`
 	Behind   string `placeholder:"NAME" help:"What stands in front: ${behind}; sets the trusted proxies and their header."`
-	State    string `placeholder:"DIR" help:"Folder for what outlives the process, as copies of lists; systemd's, or the one of whoever runs it."`
+	State    string `placeholder:"DIR" help:"Folder for what outlives the process: the registry, counters, copies of lists; systemd's, or the one of whoever runs it."`
+	Registry string `placeholder:"none" help:"With none no client, ban or reference is remembered, and operators' commands reach nobody."`
 	DryRun   bool   `help:"Let everything through, and report what would have been refused."`
 
 	setup string // of Behind
@@ -74,6 +77,9 @@ func (c *serveCmd) load(w io.Writer) (*policyfile.File, error) {
 		file.TrustedProxies, file.Header = preset.Config.TrustedProxies, preset.Config.Header
 		c.setup = preset.Setup
 	}
+	if c.Registry != "" && c.Registry != "none" {
+		return nil, &hintError{fmt.Errorf("--registry: %q is not known", c.Registry), "--registry none goes without; where it is kept is said by --state DIR"}
+	}
 	if c.DryRun {
 		file.Policy.DryRun = true
 	}
@@ -89,6 +95,7 @@ const (
 	maxStreams        = 128 // HTTP/2 requests at once on one connection
 	upstreamTrial     = 2 * time.Second
 	sessionWait       = time.Second
+	afterGrace        = 15 * time.Second // to write down what is remembered
 )
 
 // How often the server looks after itself.
@@ -114,7 +121,7 @@ func (c *serveCmd) Run(env *environment) error {
 	if err != nil && remembers(file) {
 		return err
 	}
-	s, err := newServer(env.ctx, file, state, env.stderr)
+	s, err := newServer(env.ctx, file, memoryTerms{dir: state, named: c.State != "" || os.Getenv("STATE_DIRECTORY") != "", registry: c.Registry == ""}, env.stderr)
 	if err != nil {
 		return tellFaults(env.stderr, err)
 	}
@@ -142,8 +149,10 @@ type server struct {
 	clock   *httpguard.Clock
 	watch   *clientaddr.Watch
 	census  *census.Census
+	memory  *memory
 	journal *journal.Journal
 	log     *log.Logger
+	manager *systemd.Notifier
 	stderr  io.Writer // until serving begins; then all goes through the journal
 
 	inbound  *inbound.Listener
@@ -168,9 +177,10 @@ type server struct {
 
 // newServer puts everything together and takes the address, but serves nobody
 // yet.
-func newServer(ctx context.Context, file *policyfile.File, state string, stderr io.Writer) (s *server, err error) {
+func newServer(ctx context.Context, file *policyfile.File, remember memoryTerms, stderr io.Writer) (s *server, err error) {
 	s = &server{clock: httpguard.NewClock(), watch: clientaddr.NewWatch(), urgent: make(chan struct{}), relist: make(chan string, 1), stderr: stderr}
-	s.terms = siteTerms{bans: fairshare.NewBans(0), state: state, log: s.note, list: s.relisted}
+	s.manager = systemd.NewNotifier(s.note)
+	s.terms = siteTerms{bans: fairshare.NewBans(0), state: remember.dir, log: s.note, list: s.relisted}
 	st, err := newSite(ctx, file, s.terms, nil)
 	if err != nil {
 		return nil, err
@@ -196,6 +206,19 @@ func newServer(ctx context.Context, file *policyfile.File, state string, stderr 
 		taken.Close()
 		return nil, err
 	}
+	remember.file, remember.bans, remember.now, remember.log = file, s.terms.bans, s.clock.Now, s.note
+	remember.client = func(addr netip.Addr) netip.Prefix { return s.site.Load().file.Policy.Client(addr) }
+	remember.lift = func(id fairshare.ClientID, at time.Time) {
+		if _, err := s.site.Load().guard.Lift(context.Background(), id, at, s.clock.Now()); err != nil {
+			s.note(err.Error())
+		}
+	}
+	if s.memory, err = openMemory(ctx, remember); err != nil {
+		taken.Close()
+		s.journal.Close()
+		return nil, err
+	}
+	s.memory.recall(st.limiter, s.clock.Now())
 	s.log = proxy.NewLog(s.journal, wordsPrefix)
 	s.loud.Store(s.log)
 	s.census = census.New(&file.Policy, s.clock.Now())
@@ -322,18 +345,34 @@ func (s *server) guardOptions(st *site) httpguard.Options {
 		},
 		Bot:     st.who.verifier.Look,
 		Lookups: st.who.asks(),
+		Word:    s.memory.word(),
 		Contact: st.file.Contact,
 		Refused: s.record,
-		Failed:  func(err error) { s.log.Print(err) },
-		Now:     s.clock.Now,
+		Passed:  s.memory.passed(),
+
+		ReferenceKey: s.memory.key,
+
+		Failed: func(err error) { s.log.Print(err) },
+		Now:    s.clock.Now,
 	}
 }
 
 // serve answers requests until ctx ends, then lets those in progress end.
 func (s *server) serve(ctx context.Context) error {
 	s.introduce()
+	s.memory.tellCommands(ctx, s.site.Load())
 	s.site.Load().start(s.terms)
 	defer func() { s.site.Load().stop() }()
+	remembering, end := context.WithCancel(context.Background())
+	remembered := make(chan struct{})
+	go func() {
+		defer close(remembered)
+		s.memory.run(remembering, s.counters)
+	}()
+	defer func() {
+		end()
+		<-remembered
+	}()
 	stopped := make(chan error, 1)
 	go func() {
 		if s.http.TLSConfig != nil {
@@ -342,6 +381,9 @@ func (s *server) serve(ctx context.Context) error {
 			stopped <- s.http.Serve(s.listener)
 		}
 	}()
+	s.manager.Ready(s.status())
+	beats, still := s.manager.Beats()
+	defer still()
 	s.tryUpstream(ctx)
 	oftenTicks, seldomTicks := time.NewTicker(often), time.NewTicker(seldom)
 	defer oftenTicks.Stop()
@@ -352,6 +394,10 @@ func (s *server) serve(ctx context.Context) error {
 		case err := <-stopped:
 			s.say("listen: %v", err)
 			return errSilent
+		case <-beats:
+			if s.inbound.Accepts() {
+				s.manager.Beat()
+			}
 		case <-oftenTicks.C:
 			s.refreshCertificates()
 			s.sayAll(s.census.Tick(s.clock.Now()))
@@ -384,6 +430,7 @@ func (s *server) drain() error {
 	if grace == 0 {
 		grace = policyfile.DefaultGrace
 	}
+	s.manager.Stopping(grace + afterGrace)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	// What has no end of its own, as event streams, goes a little before the rest.
@@ -392,6 +439,7 @@ func (s *server) drain() error {
 	ended := make(chan error, 1)
 	go func() {
 		s.inbound.Drain(ctx)
+		s.memory.handOver(s.counters()) // a successor may come now
 		err := s.http.Shutdown(ctx)
 		if err == nil { // it knows nothing of websockets
 			err = s.proxy.Wait(ctx)
@@ -423,5 +471,11 @@ func (s *server) drain() error {
 func (s *server) close() {
 	s.proxy.Close()
 	s.site.Load().who.close(nil)
+	s.memory.close()
 	s.journal.Close()
+}
+
+// counters returns the limiter that counts now, and the time that it goes by.
+func (s *server) counters() (*memlimit.Limiter, time.Time) {
+	return s.site.Load().limiter, s.clock.Now()
 }

@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,7 +77,7 @@ func startServe(t *testing.T, policy string, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &running{stderr: newWatched()}
-	args = append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)
+	args = append([]string{"serve", "--listen", "127.0.0.1:0"}, ownState(t, args)...)
 	if policy != "" {
 		args = append(args, "-c", writeFile(t, "site.yaml", policy))
 	}
@@ -89,6 +90,15 @@ func startServe(t *testing.T, policy string, args ...string) *running {
 	t.Cleanup(func() { s.stop() })
 	s.addr = s.stderr.wait(`(?:https?://)?(\S+) protects`)
 	return s
+}
+
+// ownState adds a state folder to the arguments of a serve that has none, so
+// that tests do not remember each other's clients.
+func ownState(t *testing.T, args []string) []string {
+	if slices.Contains(args, "--state") {
+		return args
+	}
+	return append([]string{"--state", filepath.Join(t.TempDir(), "state")}, args...)
 }
 
 func writeFile(t *testing.T, name, content string) string {

@@ -56,6 +56,9 @@ func (s *server) introduce() {
 	st := s.site.Load()
 	say := func(format string, args ...any) { fmt.Fprintf(s.stderr, wordsPrefix+format+"\n", args...) }
 	say("%s protects %s, %s", s.at(), st.upstream, st.mode())
+	if s.inbound.IsShared() {
+		say("listens on the socket that systemd handed over; listen and --listen are not looked at")
+	}
 	say("policy: %s, %s, %s of memory for counters", st.file.Name, rules(len(st.file.Policy.Rules)), policyfile.FormatSize(st.limiter.Stats(s.clock.Now()).Memory))
 	clients := st.believes()
 	if s.setup != "" {
@@ -68,10 +71,17 @@ func (s *server) introduce() {
 	if sharedCookies(st.file) != "" {
 		say("sessions: %s", st.shares())
 	}
+	say("state: %s", s.memory.where())
 	say("journal: %s; to read the policy anew: kill -HUP %d", st.journals(), os.Getpid())
 	for _, warning := range s.warnings(st) {
 		say("warning: %s", warning)
 	}
+}
+
+// status is what systemctl status shows.
+func (s *server) status() string {
+	st := s.site.Load()
+	return fmt.Sprintf("%s protects %s by %s, %s", s.at(), st.upstream, rules(len(st.file.Policy.Rules)), st.mode())
 }
 
 // at returns where the server listens, as a URL where it has one.
@@ -261,6 +271,7 @@ func (s *server) record(r *httpguard.Report) {
 		e.Ban = journal.BanInForce
 	}
 	s.journal.Add(&e)
+	s.memory.refused(r, e.Path)
 }
 
 // refreshCertificates reads the certificate anew if its files have changed.

@@ -1,0 +1,400 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// operate runs an operator's command on a state folder and returns what it
+// prints.
+func operate(t *testing.T, state string, args ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	args = append([]string{args[0], "--state", state}, args[1:]...)
+	if code := run(args, &environment{ctx: t.Context(), stdout: &stdout, stderr: &stderr}); code != exitOK {
+		t.Fatalf("%q: exit code %d\n%s%s", args, code, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+// end stops a process as an operator does, and waits for it.
+func (p *serving) end(t *testing.T) {
+	t.Helper()
+	p.Process.Signal(syscall.SIGTERM)
+	go io.Copy(io.Discard, p.lines)
+	if code := p.exitCode(t); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+const remembered = behindLoopback + `
+rules:
+  - name: partners
+    match: {label: good-partner}
+    allow: true
+  - name: two
+    match: {path: /two}
+    limit: {requests: 2, per: 1h, by: addr}
+  - name: three
+    match: {path: /three}
+    limit: {requests: 3, per: 1h, by: addr}
+  - name: guess
+    match: {path: /guess}
+    limit: {requests: 1, per: 1m, by: addr}
+    ban: {after: 2, for: 1h, growth: 2}
+`
+
+// A restart is no amnesty: counters, bans and their history, and references
+// are what they were. A rule that was edited begins anew, alone.
+func TestARestartForgivesNobody(t *testing.T) {
+	t.Parallel()
+	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
+	start := func(policy string) *serving {
+		return startProcess(t, policy, "--state", state, "--upstream", site.URL)
+	}
+	ask := func(p *serving, path, client string) *http.Response {
+		return askFrom(t, "http://"+p.addr+path, client)
+	}
+	p := start(remembered)
+	for range 3 {
+		ask(p, "/two", "203.0.113.1")
+		ask(p, "/three", "203.0.113.1")
+		ask(p, "/guess", "203.0.113.2")
+	}
+	banned := ask(p, "/guess", "203.0.113.2")
+	reference := p.reference(t, "/two", "203.0.113.1")
+	p.end(t)
+	if info, err := os.Stat(state); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the state folder: %v, %v", info, err)
+	}
+	for _, name := range []string{registryFile, countersFile} {
+		if info, err := os.Stat(filepath.Join(state, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+
+	p = start(remembered)
+	for path, want := range map[string]int{"/two": 429, "/three": 429} {
+		if got := ask(p, path, "203.0.113.1"); got.StatusCode != want {
+			t.Errorf("%s after a restart: %d, want %d", path, got.StatusCode, want)
+		}
+	}
+	if got := ask(p, "/guess", "203.0.113.2"); got.StatusCode != 429 || seconds(t, got) < 3500 || seconds(t, got) > seconds(t, banned) {
+		t.Errorf("banned before the restart: %d, Retry-After %d; it was %d", got.StatusCode, seconds(t, got), seconds(t, banned))
+	}
+	if got := ask(p, "/two", "203.0.113.3"); got.StatusCode != 200 {
+		t.Errorf("somebody else: %d", got.StatusCode)
+	}
+	if got := p.reference(t, "/two", "203.0.113.1"); got != reference {
+		t.Errorf("the reference was %s and is %s", reference, got)
+	}
+	p.end(t)
+
+	// Another N is the same limit; another window is another limit.
+	p = start(strings.NewReplacer("requests: 2, per: 1h", "requests: 2, per: 2h", "requests: 3, per: 1h", "requests: 4, per: 1h").Replace(remembered))
+	for _, c := range []struct {
+		path, client string
+		want         int
+	}{{"/two", "203.0.113.1", 200}, {"/guess", "203.0.113.2", 429}} {
+		if got := ask(p, c.path, c.client); got.StatusCode != c.want {
+			t.Errorf("%s after an edit: %d, want %d", c.path, got.StatusCode, c.want)
+		}
+	}
+	passed := 0
+	for range 4 {
+		if ask(p, "/three", "203.0.113.1").StatusCode == 200 {
+			passed++
+		}
+	}
+	if passed != 1 { // three of four were spent
+		t.Errorf("of the limit that now allows four %d passed, want 1", passed)
+	}
+
+	// An operator ends a ban that an earlier process began.
+	operate(t, state, "unban", "203.0.113.2")
+	eventually(t, true, func() bool { return seconds(t, ask(p, "/guess", "203.0.113.2")) <= 120 }) // of the limit alone
+}
+
+// reference has a client refused and returns the reference that it is shown.
+func (p *serving) reference(t *testing.T, path, client string) string {
+	t.Helper()
+	req, err := http.NewRequest("GET", "http://"+p.addr+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Forwarded-For", client)
+	req.Header.Set("Accept", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var problem struct{ Reference string }
+	if err := json.NewDecoder(resp.Body).Decode(&problem); err != nil || problem.Reference == "" {
+		t.Fatalf("%d, reference %q, %v", resp.StatusCode, problem.Reference, err)
+	}
+	return problem.Reference
+}
+
+func seconds(t *testing.T, resp *http.Response) int {
+	t.Helper()
+	n, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil && resp.Header.Get("Retry-After") != "" {
+		t.Error(err)
+	}
+	return n
+}
+
+// What operators say reaches a running server, and those that start later.
+func TestOperatorsHaveTheLastWord(t *testing.T) {
+	t.Parallel()
+	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
+	operate(t, state, "ban", "203.0.113.7", "--reason", "before the first start")
+	p := startProcess(t, remembered, "--state", state, "--upstream", site.URL)
+	status := func(path, client string) func() int {
+		return func() int { return askFrom(t, "http://"+p.addr+path, client).StatusCode }
+	}
+	if got := status("/", "203.0.113.7")(); got != 403 {
+		t.Errorf("banned before the first start: %d", got)
+	}
+	operate(t, state, "ban", "203.0.113.9", "--for", "2h", "--reason", "scrapes")
+	eventually(t, 429, status("/", "203.0.113.9"))
+	if got := seconds(t, askFrom(t, "http://"+p.addr+"/", "203.0.113.9")); got < 7100 || got > 7200 {
+		t.Errorf("Retry-After %d, want what is left of two hours", got)
+	}
+	operate(t, state, "ban", "198.51.100.0/24")
+	eventually(t, 403, status("/", "198.51.100.200"))
+	operate(t, state, "allow", "198.51.100.9", "--for", "7d")
+	eventually(t, 200, status("/", "198.51.100.9"))
+	operate(t, state, "unban", "198.51.100.0/24")
+	eventually(t, 200, status("/", "198.51.100.200"))
+	operate(t, state, "ban", "curl")
+	eventually(t, 403, func() int {
+		req, _ := http.NewRequest("GET", "http://"+p.addr+"/", nil)
+		req.Header.Set("User-Agent", "curl/8.5.0")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	})
+
+	// Whoever is refused is let in by the words that the story ends with.
+	for range 4 {
+		status("/guess", "203.0.113.20")()
+	}
+	reference := p.reference(t, "/guess", "203.0.113.20")
+	story := operate(t, state, "why", reference)
+	const remedy = "fairshare allow 203.0.113.20 --for 7d"
+	if !strings.Contains(story, "guess") || !strings.Contains(story, remedy) {
+		t.Errorf("the story of %s:\n%s", reference, story)
+	}
+	operate(t, state, strings.Fields(remedy)[1:]...)
+	eventually(t, 200, status("/guess", "203.0.113.20"))
+
+	operate(t, state, "label", "203.0.113.30", "good-partner")
+	for range 3 {
+		status("/two", "203.0.113.30")()
+	}
+	eventually(t, 200, status("/two", "203.0.113.30"))
+	operate(t, state, "unlabel", "203.0.113.30", "good-partner")
+	eventually(t, 429, status("/two", "203.0.113.30"))
+
+	// A proxy that the policy trusts is not banned by mistake.
+	var stderr bytes.Buffer
+	if code := run([]string{"ban", "--state", state, "127.0.0.1"}, &environment{ctx: t.Context(), stdout: io.Discard, stderr: &stderr}); code != exitFailed || !strings.Contains(stderr.String(), "--force") {
+		t.Errorf("ban of loopback: exit code %d, %s", code, &stderr)
+	}
+
+	// A reload keeps it all, and so does a restart.
+	p.reload(t, `SIGHUP: \S+ (was read anew)`)
+	if got := status("/", "203.0.113.7")(); got != 403 {
+		t.Errorf("after a reload: %d", got)
+	}
+	p.end(t)
+	p = startProcess(t, remembered, "--state", state, "--upstream", site.URL)
+	for client, want := range map[string]int{"203.0.113.7": 403, "203.0.113.9": 429, "198.51.100.200": 200} {
+		if got := status("/", client)(); got != want {
+			t.Errorf("%s after a restart: %d, want %d", client, got, want)
+		}
+	}
+}
+
+// kill -9 at any moment, again and again, under load: whoever was told of a ban
+// is banned afterwards, and what operators said holds.
+func TestKillNeverLosesABanOrAWord(t *testing.T) {
+	t.Parallel()
+	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
+	rounds := 3
+	if required() {
+		rounds = 12
+	}
+	var mu sync.Mutex
+	told := map[string]bool{}  // clients who heard of their ban
+	words := map[string]bool{} // banned by an operator, when the command returned
+	for round := range rounds {
+		p := startProcess(t, remembered, "--state", state, "--upstream", site.URL)
+		mu.Lock()
+		for client := range told {
+			if got := askFrom(t, "http://"+p.addr+"/guess", client); got.StatusCode != 429 || seconds(t, got) < 60 {
+				t.Errorf("round %d: %s was banned: %d, Retry-After %d", round, client, got.StatusCode, seconds(t, got))
+			}
+		}
+		for client := range words {
+			if got := askFrom(t, "http://"+p.addr+"/", client); got.StatusCode != 403 {
+				t.Errorf("round %d: an operator banned %s: %d", round, client, got.StatusCode)
+			}
+		}
+		mu.Unlock()
+		var load sync.WaitGroup
+		for worker := range 4 {
+			load.Go(func() {
+				for n := 0; ; n++ {
+					client := fmt.Sprintf("10.%d.%d.%d", round, worker, n%250)
+					for range 3 {
+						ban, err := knockGuess(p.addr, client)
+						if err != nil {
+							return // it was killed
+						}
+						if ban {
+							mu.Lock()
+							told[client] = true
+							mu.Unlock()
+						}
+					}
+				}
+			})
+		}
+		load.Go(func() {
+			for n := range 3 {
+				client := fmt.Sprintf("198.51.100.%d", 10*round+n)
+				operate(t, state, "ban", client)
+				mu.Lock()
+				words[client] = true
+				mu.Unlock()
+			}
+		})
+		time.Sleep(time.Duration(200+rand.IntN(400)) * time.Millisecond) // of load; nothing is waited for
+		p.Process.Kill()
+		load.Wait()
+		p.Wait()
+	}
+	if len(told) < 10*rounds || len(words) != 3*rounds {
+		t.Errorf("%d bans and %d words were put to the test", len(told), len(words))
+	}
+}
+
+// knockGuess asks for what guessers ask for, and tells whether the client was
+// told of a ban.
+func knockGuess(addr, client string) (ban bool, err error) {
+	req, err := http.NewRequest("GET", "http://"+addr+"/guess", nil)
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("X-Forwarded-For", client)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+	return wait > 1800, err
+}
+
+// Two servers may share a folder: both remember, the first keeps its counters.
+func TestTwoServersInOneStateFolder(t *testing.T) {
+	t.Parallel()
+	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
+	startProcess(t, remembered, "--state", state, "--upstream", site.URL)
+	second := startServe(t, remembered, "--state", state, "--upstream", site.URL)
+	if !strings.Contains(second.stderr.String(), "warning: another fairshare serve keeps its counters in "+state) {
+		t.Errorf("the second says\n%s", second.stderr)
+	}
+	operate(t, state, "ban", "203.0.113.9")
+	eventually(t, 403, func() int { return askFrom(t, "http://"+second.addr+"/", "203.0.113.9").StatusCode })
+}
+
+// What was damaged stops no start for long: the counters are set aside, and
+// for the registry there is a word to do without.
+func TestDamagedState(t *testing.T) {
+	t.Parallel()
+	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
+	policy := writeFile(t, "site.yaml", remembered)
+	args := []string{"-c", policy, "--state", state, "--upstream", site.URL}
+	p := startServing(t, args...)
+	askFrom(t, "http://"+p.addr+"/two", "203.0.113.1")
+	p.end(t)
+	damage := func(name string) {
+		t.Helper()
+		path := filepath.Join(state, name)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(data[20:], bytes.Repeat([]byte("broken "), 20))
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damage(countersFile)
+	s := startServe(t, "", args...)
+	if !strings.Contains(s.stderr.String(), "warning: counters: ") || !strings.Contains(s.stderr.String(), countersFile+".bad") {
+		t.Errorf("with damaged counters:\n%s", s.stderr)
+	}
+	s.stop()
+
+	damage(registryFile)
+	var stderr bytes.Buffer
+	if code := run(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), &environment{ctx: t.Context(), stdout: io.Discard, stderr: &stderr}); code != exitFailed ||
+		!strings.Contains(stderr.String(), registryFile) || !strings.Contains(stderr.String(), "hint: ") || !strings.Contains(stderr.String(), "--registry none") {
+		t.Errorf("with a damaged registry: exit code %d\n%s", code, &stderr)
+	}
+	s = startServe(t, "", append(args, "--registry", "none")...)
+	if got := askFrom(t, "http://"+s.addr+"/", "203.0.113.1").StatusCode; got != 200 || !strings.Contains(s.stderr.String(), "no registry") {
+		t.Errorf("with --registry none: %d\n%s", got, s.stderr)
+	}
+}
+
+// A folder that nobody chose and that cannot be made is said; one that somebody
+// chose is an error.
+func TestStateThatCannotBeKept(t *testing.T) {
+	site := httptest.NewServer(http.NotFoundHandler())
+	defer site.Close()
+	in := writeFile(t, "file", "no folder")
+	t.Setenv("XDG_STATE_HOME", in)
+	log := newWatched()
+	ctx, stop := context.WithCancel(t.Context())
+	exit := make(chan int, 1)
+	go func() {
+		exit <- run([]string{"serve", "--listen", "127.0.0.1:0", "--upstream", site.URL}, &environment{ctx: ctx, stdout: io.Discard, stderr: log})
+	}()
+	log.wait(`(protects)`)
+	log.wait(`(warning: nothing is remembered over a restart: )`)
+	stop()
+	if code := <-exit; code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	var stderr bytes.Buffer
+	code := run([]string{"serve", "--listen", "127.0.0.1:0", "--upstream", site.URL, "--state", in + "/state"}, &environment{ctx: t.Context(), stdout: io.Discard, stderr: &stderr})
+	if code != exitFailed || !strings.Contains(stderr.String(), "fairshare: state folder: ") || !strings.Contains(stderr.String(), "hint: name a folder") {
+		t.Errorf("with --state: exit code %d, %s", code, &stderr)
+	}
+}
