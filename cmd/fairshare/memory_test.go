@@ -21,9 +21,9 @@ import (
 	"time"
 )
 
-// operate runs an operator's command on a state folder and returns what it
+// asOperator runs an operator's command on a state folder and returns what it
 // prints.
-func operate(t *testing.T, state string, args ...string) string {
+func asOperator(t *testing.T, state string, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	args = append([]string{args[0], "--state", state}, args[1:]...)
@@ -127,7 +127,7 @@ func TestARestartForgivesNobody(t *testing.T) {
 	}
 
 	// An operator ends a ban that an earlier process began.
-	operate(t, state, "unban", "203.0.113.2")
+	asOperator(t, state, "unban", "203.0.113.2")
 	eventually(t, true, func() bool { return seconds(t, ask(p, "/guess", "203.0.113.2")) <= 120 }) // of the limit alone
 }
 
@@ -165,7 +165,7 @@ func seconds(t *testing.T, resp *http.Response) int {
 func TestOperatorsHaveTheLastWord(t *testing.T) {
 	t.Parallel()
 	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
-	operate(t, state, "ban", "203.0.113.7", "--reason", "before the first start")
+	asOperator(t, state, "ban", "203.0.113.7", "--reason", "before the first start")
 	p := startProcess(t, remembered, "--state", state, "--upstream", site.URL)
 	status := func(path, client string) func() int {
 		return func() int { return askFrom(t, "http://"+p.addr+path, client).StatusCode }
@@ -173,18 +173,18 @@ func TestOperatorsHaveTheLastWord(t *testing.T) {
 	if got := status("/", "203.0.113.7")(); got != 403 {
 		t.Errorf("banned before the first start: %d", got)
 	}
-	operate(t, state, "ban", "203.0.113.9", "--for", "2h", "--reason", "scrapes")
+	asOperator(t, state, "ban", "203.0.113.9", "--for", "2h", "--reason", "scrapes")
 	eventually(t, 429, status("/", "203.0.113.9"))
 	if got := seconds(t, askFrom(t, "http://"+p.addr+"/", "203.0.113.9")); got < 7100 || got > 7200 {
 		t.Errorf("Retry-After %d, want what is left of two hours", got)
 	}
-	operate(t, state, "ban", "198.51.100.0/24")
+	asOperator(t, state, "ban", "198.51.100.0/24")
 	eventually(t, 403, status("/", "198.51.100.200"))
-	operate(t, state, "allow", "198.51.100.9", "--for", "7d")
+	asOperator(t, state, "allow", "198.51.100.9", "--for", "7d")
 	eventually(t, 200, status("/", "198.51.100.9"))
-	operate(t, state, "unban", "198.51.100.0/24")
+	asOperator(t, state, "unban", "198.51.100.0/24")
 	eventually(t, 200, status("/", "198.51.100.200"))
-	operate(t, state, "ban", "curl")
+	asOperator(t, state, "ban", "curl")
 	eventually(t, 403, func() int {
 		req, _ := http.NewRequest("GET", "http://"+p.addr+"/", nil)
 		req.Header.Set("User-Agent", "curl/8.5.0")
@@ -201,20 +201,20 @@ func TestOperatorsHaveTheLastWord(t *testing.T) {
 		status("/guess", "203.0.113.20")()
 	}
 	reference := p.reference(t, "/guess", "203.0.113.20")
-	story := operate(t, state, "why", reference)
+	story := asOperator(t, state, "why", reference)
 	const remedy = "fairshare allow 203.0.113.20 --for 7d"
 	if !strings.Contains(story, "guess") || !strings.Contains(story, remedy) {
 		t.Errorf("the story of %s:\n%s", reference, story)
 	}
-	operate(t, state, strings.Fields(remedy)[1:]...)
+	asOperator(t, state, strings.Fields(remedy)[1:]...)
 	eventually(t, 200, status("/guess", "203.0.113.20"))
 
-	operate(t, state, "label", "203.0.113.30", "good-partner")
+	asOperator(t, state, "label", "203.0.113.30", "good-partner")
 	for range 3 {
 		status("/two", "203.0.113.30")()
 	}
 	eventually(t, 200, status("/two", "203.0.113.30"))
-	operate(t, state, "unlabel", "203.0.113.30", "good-partner")
+	asOperator(t, state, "unlabel", "203.0.113.30", "good-partner")
 	eventually(t, 429, status("/two", "203.0.113.30"))
 
 	// A proxy that the policy trusts is not banned by mistake.
@@ -285,7 +285,7 @@ func TestKillNeverLosesABanOrAWord(t *testing.T) {
 		load.Go(func() {
 			for n := range 3 {
 				client := fmt.Sprintf("198.51.100.%d", 10*round+n)
-				operate(t, state, "ban", client)
+				asOperator(t, state, "ban", client)
 				mu.Lock()
 				words[client] = true
 				mu.Unlock()
@@ -328,7 +328,7 @@ func TestTwoServersInOneStateFolder(t *testing.T) {
 	if !strings.Contains(second.stderr.String(), "warning: another fairshare serve keeps its counters in "+state) {
 		t.Errorf("the second says\n%s", second.stderr)
 	}
-	operate(t, state, "ban", "203.0.113.9")
+	asOperator(t, state, "ban", "203.0.113.9")
 	eventually(t, 403, func() int { return askFrom(t, "http://"+second.addr+"/", "203.0.113.9").StatusCode })
 }
 
