@@ -33,7 +33,7 @@ type banQueue struct {
 	writing  uint64               // number of the first that is not being written; first when none is
 	latest   map[uint64]uint64    // hash of key and rule → number
 	lost     int64                // there was no place
-	progress chan struct{}        // closed when some were written
+	progress chan struct{}        // closed when a write has ended
 }
 
 func newBanQueue(seed maphash.Seed, most int) *banQueue {
@@ -58,13 +58,16 @@ func (q *banQueue) add(b fairshare.Banned) {
 	hash := q.hash(&b)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if number, found := q.latest[hash]; found && number >= q.writing {
-		if earlier := q.at(number); earlier.Client == b.Client && earlier.Rule == b.Rule {
+	number, found := q.latest[hash]
+	if found {
+		earlier := q.at(number)
+		found = earlier.Client == b.Client && earlier.Rule == b.Rule
+		if found && number >= q.writing {
 			*earlier = b
 			return
 		}
 	}
-	if q.next-q.first >= uint64(q.most) {
+	if !found && q.next-q.first >= uint64(q.most) {
 		q.lost++
 		return
 	}
@@ -87,9 +90,9 @@ func (q *banQueue) take(n int) (bans []fairshare.Banned) {
 		if b.Client.IsZero() {
 			continue
 		}
-		if later := q.latest[q.hash(b)]; later != q.writing {
+		if later, found := q.latest[q.hash(b)]; found && later > q.writing {
 			if l := q.at(later); l.Client == b.Client && l.Rule == b.Rule {
-				*b = fairshare.Banned{} // it came while this one was not written
+				*b = fairshare.Banned{} // that one came while this one was being written, in vain
 				continue
 			}
 		}
@@ -102,6 +105,8 @@ func (q *banQueue) take(n int) (bans []fairshare.Banned) {
 func (q *banQueue) done(written bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	close(q.progress)
+	q.progress = make(chan struct{})
 	if !written {
 		q.writing = q.first
 		return
@@ -122,8 +127,6 @@ func (q *banQueue) done(written bool) {
 	if q.first == q.next { // give memory back
 		q.chunks, q.base, q.latest = nil, q.first, map[uint64]uint64{}
 	}
-	close(q.progress)
-	q.progress = make(chan struct{})
 }
 
 // lift drops the bans of a client that began until at and are not being

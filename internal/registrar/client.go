@@ -39,7 +39,7 @@ type client struct {
 // key returns the key of a client, and whether it is one: an invalid address
 // is nobody's.
 func (g *Registrar) key(addr netip.Addr, bot *fairshare.Bot) (k key, known bool) {
-	if bot.State == fairshare.Verified && !bot.Steered && bot.Name != "" {
+	if bot.Name != "" && trusted(bot) {
 		return key{hash: ^maphash.String(g.seed, bot.Name), id: fairshare.ClientID{Bot: bot.Name}}, true
 	}
 	p := (*g.prefix.Load())(addr.Unmap())

@@ -11,6 +11,8 @@ import (
 
 const (
 	pollEvery = 250 * time.Millisecond
+	pollRest  = 10 // times as long as a poll took: many words take long to sort
+	pollLate  = 700 * time.Millisecond
 	tellEvery = time.Minute
 )
 
@@ -23,12 +25,14 @@ func (g *Registrar) follow(ctx context.Context) {
 			return
 		case <-time.After(pause):
 		}
+		begin := time.Now()
 		err := g.poll(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			if pause = pollEvery; g.following.worked() {
+			pause = min(max(pollEvery, pollRest*time.Since(begin)), pollLate)
+			if g.following.worked() {
 				g.log("the registry can be read again: what operators say is followed")
 			}
 		default:
@@ -66,8 +70,8 @@ func (g *Registrar) poll(ctx context.Context) error {
 	}
 	for i := range changes.Lifted {
 		l := &changes.Lifted[i]
+		g.lift(l.Client, l.At) // first: then no such ban begins any more
 		g.bans.lift(func(id fairshare.ClientID) bool { return within(id, l.Client) }, l.At)
-		g.lift(l.Client, l.At)
 		if l.Forget {
 			g.forget(l.Client)
 		}
@@ -103,11 +107,11 @@ func (g *Registrar) tellLeftOut(ctx context.Context) {
 		case <-ticker.C:
 		}
 		s := g.Stats()
-		if n := s.LeftOut - told.LeftOut; n > 0 {
-			g.log(fmt.Sprintf("the registry has no place for all clients at once: %d requests of new ones were not recorded; they were judged as ever", n))
+		if n, m := s.LeftOut-told.LeftOut, s.LeftOutStories-told.LeftOutStories; n+m > 0 {
+			g.log(fmt.Sprintf("the registry has no place for so many new clients at once: of %d requests and the stories of %d refusals there is no record; they were judged as ever", n, m))
 		}
 		if n := s.LostBans - told.LostBans; n > 0 {
-			g.log(fmt.Sprintf("the registry has no place for all bans at once: %d will be forgotten at a restart", n))
+			g.log(fmt.Sprintf("the registry has no place for so many bans at once: %d will be forgotten at a restart", n))
 		}
 		told = s
 	}

@@ -99,7 +99,10 @@ func (g *Registrar) Replace(prefix func(netip.Addr) netip.Prefix) { g.prefix.Sto
 
 // Word returns what operators have said of who sends a request.
 func (g *Registrar) Word(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Word {
-	return g.words.Load().Word(addr, bot, now)
+	if w := g.words.Load(); !w.none {
+		return w.find(addr, bot.Name, trusted(&bot), now)
+	}
+	return fairshare.Word{}
 }
 
 // wake has the writer look what there is to do.
@@ -146,7 +149,8 @@ type Stats struct {
 	WrittenClients             int64 // rows
 	WrittenStories             int64
 	WrittenBans                int64
-	LeftOut                    int64 // requests that were not counted, as there was no place
+	LeftOut                    int64 // requests of clients for which there was no place
+	LeftOutStories             int64 // refusals that are in no story, likewise
 	LostBans                   int64 // not queued, as there was no place
 	WriteErrors, ReadErrors    int64
 	Failing                    bool // the last write failed
@@ -155,10 +159,8 @@ type Stats struct {
 // Stats returns figures as they are now.
 func (g *Registrar) Stats() Stats {
 	var s Stats
-	var clients, stories int64
-	s.Clients, s.DirtyClients, clients = g.clients.count()
-	s.Stories, s.DirtyStories, stories = g.stories.count()
-	s.LeftOut = clients + stories
+	s.Clients, s.DirtyClients, s.LeftOut = g.clients.count()
+	s.Stories, s.DirtyStories, s.LeftOutStories = g.stories.count()
 	s.QueuedBans = int(g.bans.pending.Load())
 	g.bans.mu.Lock()
 	s.LostBans = g.bans.lost

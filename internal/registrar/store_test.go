@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"fairshare"
@@ -31,12 +33,11 @@ type fakeStore struct {
 	labels  []fairshare.Label
 	changes sqlregistry.Changes // what the next call returns once
 
-	fault      error                         // of writes and prunes
-	readFault  error                         // of Changes and Words
-	take       time.Duration                 // of each write
-	hang       chan struct{}                 // until it is closed writes hang, whatever their ctx says
-	faultAfter func(sqlregistry.Batch) error // asked when a batch has happened
-	morePrune  int
+	fault     error         // of writes and prunes
+	readFault error         // of Changes and Words
+	take      time.Duration // of each write
+	hang      chan struct{} // until it is closed writes hang, whatever their ctx says
+	morePrune int
 }
 
 func newFakeStore() *fakeStore {
@@ -124,6 +125,19 @@ func (f *fakeStore) Prune(context.Context, time.Time, int) (bool, error) {
 	return f.morePrune >= 0, nil
 }
 
+// A seen is what a store has seen.
+type seen struct {
+	tries, prunes, clients, stories, bans int
+	batches                               []sqlregistry.Batch
+	ends                                  []time.Time
+}
+
+func (f *fakeStore) seen() seen {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return seen{f.tries, f.prunes, len(f.clients), len(f.stories), len(f.bans), slices.Clone(f.batches), slices.Clone(f.ends)}
+}
+
 // client returns what is written of an address.
 func (f *fakeStore) client(addr string) fairshare.ClientRecord {
 	f.mu.Lock()
@@ -135,6 +149,12 @@ func (f *fakeStore) story(id string) fairshare.Story {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stories[id]
+}
+
+func (f *fakeStore) ban(addr string) fairshare.Banned {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.bans[addr+" rule"]
 }
 
 func (f *fakeStore) nBans() int {
@@ -232,6 +252,12 @@ func (r *running) refuse(addr, ref string) {
 
 func (r *running) ban(addr string) {
 	r.Banned(fairshare.Banned{Client: id(addr), Rule: "rule", Kind: fairshare.ByAddr, Number: 1, Began: time.Now(), Until: time.Now().Add(time.Hour)})
+}
+
+// sleep sleeps in a bubble until all has happened that is due then.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 func addr(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255) }

@@ -19,7 +19,7 @@ type table[R any] struct {
 type shard[R any] struct {
 	mu       sync.Mutex
 	entries  map[uint64]*entry[R] // by hash
-	networks map[uint64]int       // how many are of each
+	networks map[uint64]*network
 	lists    [taken]list[R]
 	round    uint32 // cuts so far
 	leftOut  int64  // requests of clients that found no place
@@ -27,10 +27,14 @@ type shard[R any] struct {
 	_ [64]byte // no two locks in one cache line
 }
 
+// A network is what of a shard's entries are one network's.
+type network struct{ n, idle int }
+
 // An entry is a record and its place. Its shard's lock guards it.
 type entry[R any] struct {
 	record     R
 	key        key
+	network    *network
 	where      where
 	again      bool // it was changed while it is being written
 	gone       bool // it was forgotten while it is being written
@@ -73,7 +77,7 @@ func newTable[R any](most int) *table[R] {
 	t.share = max(t.most/10, 1)
 	for i := range t.shards {
 		t.shards[i].entries = map[uint64]*entry[R]{}
-		t.shards[i].networks = map[uint64]int{}
+		t.shards[i].networks = map[uint64]*network{}
 	}
 	return t
 }
@@ -100,25 +104,41 @@ func (t *table[R]) find(s *shard[R], k *key, passes bool) (e *entry[R], isNew bo
 	if passes {
 		most, share = most-most/8, share-share/8
 	}
-	if k.network != 0 && s.networks[k.network] >= share {
+	if !s.makePlace(k.network, most, share) {
 		s.leftOut++
 		return nil, false
 	}
-	if len(s.entries) >= most {
-		oldest := s.lists[idle].first
-		if oldest == nil {
-			s.leftOut++
-			return nil, false
-		}
-		s.remove(oldest)
+	of := s.networks[k.network]
+	if of == nil {
+		of = new(network)
+		s.networks[k.network] = of
 	}
-	e = &entry[R]{key: *k, where: fresh}
+	of.n++
+	e = &entry[R]{key: *k, network: of, where: fresh}
 	s.entries[k.hash] = e
-	if k.network != 0 {
-		s.networks[k.network]++
-	}
 	s.lists[fresh].push(e)
 	return e, true
+}
+
+// makePlace reports whether there is a place for one more of a network; one
+// that is idle may have to go.
+func (s *shard[R]) makePlace(of uint64, most, share int) bool {
+	oldest := s.lists[idle].first
+	switch n := s.networks[of]; {
+	case of != 0 && n != nil && n.n >= share:
+		if n.idle == 0 {
+			return false
+		}
+		for oldest.network != n { // rare: of a crowded network few are idle, see written
+			oldest = oldest.next
+		}
+	case len(s.entries) < most:
+		return true
+	case oldest == nil:
+		return false
+	}
+	s.remove(oldest)
+	return true
 }
 
 // touch notes that an entry was changed.
@@ -132,25 +152,31 @@ func (s *shard[R]) touch(e *entry[R]) {
 }
 
 func (s *shard[R]) move(e *entry[R], to where) {
-	if e.where != taken {
+	switch e.where {
+	case taken:
+	case idle:
+		e.network.idle--
+		fallthrough
+	default:
 		s.lists[e.where].remove(e)
 	}
-	if e.where = to; to != taken {
+	switch e.where = to; to {
+	case taken:
+	case idle:
+		e.network.idle++
+		e.round = s.round
+		fallthrough
+	default:
 		s.lists[to].push(e)
 	}
 }
 
 // remove takes an entry out of the table.
 func (s *shard[R]) remove(e *entry[R]) {
-	if e.where == taken {
-		e.gone = true
-	} else {
-		s.lists[e.where].remove(e)
-	}
+	e.gone = e.where == taken
+	s.move(e, taken)
 	delete(s.entries, e.key.hash)
-	if n := s.networks[e.key.network]; n > 1 {
-		s.networks[e.key.network] = n - 1
-	} else {
+	if e.network.n--; e.network.n == 0 {
 		delete(s.networks, e.key.network)
 	}
 }
@@ -202,13 +228,10 @@ func (t *table[R]) written(entries []*entry[R]) {
 		case e.gone:
 		case e.again:
 			s.move(e, fresh)
-		case e.key.network != 0 && s.networks[e.key.network] > t.share/2: // others of it wait for a place
-			e.where = idle
-			s.lists[idle].push(e)
+		case e.key.network != 0 && e.network.n > t.share/2: // others of it wait for a place
 			s.remove(e)
 		default:
 			s.move(e, idle)
-			e.round = s.round
 		}
 		s.mu.Unlock()
 	}
@@ -256,20 +279,6 @@ func (t *table[R]) count() (n, dirty int, leftOut int64) {
 		s.mu.Unlock()
 	}
 	return n, dirty, leftOut
-}
-
-// has reports whether a list holds something.
-func (t *table[R]) has(w where) bool {
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.Lock()
-		n := s.lists[w].n
-		s.mu.Unlock()
-		if n > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // A list is of entries in the order in which they came.

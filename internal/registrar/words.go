@@ -16,7 +16,7 @@ import (
 // not change.
 type Words struct {
 	none  bool
-	addrs bart.Table[*word]
+	addrs bart.Fast[*word]
 	bots  map[string]*word
 }
 
@@ -108,10 +108,16 @@ func (w *Words) Word(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshar
 	if w.none {
 		return fairshare.Word{}
 	}
-	return w.find(addr, &bot, now)
+	return w.find(addr, bot.Name, trusted(&bot), now)
 }
 
-func (w *Words) find(addr netip.Addr, bot *fairshare.Bot, now time.Time) (found fairshare.Word) {
+// trusted reports whether a client is the bot that it is taken for, and nobody
+// steers it.
+func trusted(bot *fairshare.Bot) bool { return bot.State == fairshare.Verified && !bot.Steered }
+
+// find finds the word about an address, and about a bot if it has a name; sure
+// says that it is trusted.
+func (w *Words) find(addr netip.Addr, bot string, sure bool, now time.Time) (found fairshare.Word) {
 	if of, known := w.addrs.Lookup(addr.Unmap()); known {
 		found.Labels = of.labels
 		for ; of != nil && !of.speaks(now); of = of.wider {
@@ -120,18 +126,17 @@ func (w *Words) find(addr netip.Addr, bot *fairshare.Bot, now time.Time) (found 
 			found.Action, found.Wait = of.Action, of.wait(now)
 		}
 	}
-	if bot.Name == "" || len(w.bots) == 0 {
+	if bot == "" || len(w.bots) == 0 {
 		return found
 	}
-	of := w.bots[bot.Name]
+	of := w.bots[bot]
 	if of == nil {
 		return found
 	}
-	trusted := bot.State == fairshare.Verified && !bot.Steered
-	if found.Action == fairshare.Undecided && of.speaks(now) && (trusted || of.Action != fairshare.Allow) {
+	if found.Action == fairshare.Undecided && of.speaks(now) && (sure || of.Action != fairshare.Allow) {
 		found.Action, found.Wait = of.Action, of.wait(now)
 	}
-	if trusted && len(of.labels) > 0 {
+	if sure && len(of.labels) > 0 {
 		if len(found.Labels) == 0 {
 			found.Labels = of.labels
 		} else {

@@ -11,11 +11,14 @@ import (
 
 // Bounds of what is written. Each transaction is followed by a pause of
 // restShare times its length, so that writing takes at most one part in
-// restShare+1 of a core. Bans do not wait for its end, nor do new stories
-// unless too much of it has gathered.
+// restShare+1 of a core. Bans do not wait for its end and do not prolong it;
+// new stories do not wait for it unless too much has gathered.
 const (
 	rowsAtOnce = 250
+	fewRows    = 16                    // of a slow disk
+	longWrite  = 50 * time.Millisecond // after which fewer rows are written at once: bans wait for them
 	bansAtOnce = 1000
+	banGap     = 2 * time.Millisecond // between two transactions of bans: many are cheaper together
 	cutEvery   = 5 * time.Second
 	keptCuts   = 60 // for which a client that was written is remembered
 	restShare  = 40
@@ -23,7 +26,6 @@ const (
 	storyRest  = 5 * time.Second // the pause that a new story still breaks
 	pruneAfter = time.Minute     // from the start
 	pruneEvery = time.Minute
-	pruneRows  = 250
 	endTime    = 5 * time.Second // for the last writes
 	endPause   = 200 * time.Millisecond
 )
@@ -45,13 +47,16 @@ type writer struct {
 	pruneAt time.Time
 	storyAt time.Time // when new stories are due; zero when there are none
 	more    bool      // there may be rows that are due
+	banAt   time.Time // when bans may be written again
+	rows    int       // to be written at once
+	pruned  bool      // that was the last thing done
 
 	lostBefore int64 // when it began to fail
 }
 
 func newWriter(g *Registrar) *writer {
 	now := time.Now()
-	return &writer{Registrar: g, end: make(chan struct{}), cutAt: now.Add(cutEvery), pruneAt: now.Add(pruneAfter)}
+	return &writer{Registrar: g, end: make(chan struct{}), cutAt: now.Add(cutEvery), pruneAt: now.Add(pruneAfter), rows: rowsAtOnce}
 }
 
 // run writes until ctx is done, and then what is left.
@@ -95,6 +100,9 @@ func (w *writer) step(now time.Time) time.Duration {
 	case now.Before(w.retryAt):
 		return w.retryAt.Sub(now)
 	case w.bans.pending.Load() > 0:
+		if wait := w.banAt.Sub(now); wait > 0 {
+			return wait
+		}
 		w.writeBans()
 		return 0
 	case !w.storyAt.IsZero() && !now.Before(w.storyAt) && w.restEnd.Sub(now) <= storyRest:
@@ -105,19 +113,19 @@ func (w *writer) step(now time.Time) time.Duration {
 	if !w.storyAt.IsZero() {
 		next = earlier(next, later(w.storyAt, w.restEnd.Add(-storyRest)))
 	}
-	if w.more {
-		next = earlier(next, w.restEnd)
-		if !now.Before(w.restEnd) {
-			w.more = w.writeRows(due)
-			return 0
-		}
-	}
-	pruneAt := later(w.pruneAt, w.restEnd)
-	if !now.Before(pruneAt) {
+	rows, prune := w.more, !now.Before(w.pruneAt)
+	switch {
+	case !rows && !prune:
+		return earlier(next, w.pruneAt).Sub(now)
+	case now.Before(w.restEnd):
+		return earlier(next, w.restEnd).Sub(now)
+	case rows && (!prune || w.pruned):
+		w.more, w.pruned = w.writeRows(due), false
+	default:
 		w.prune(now)
-		return 0
+		w.pruned = true
 	}
-	return earlier(next, pruneAt).Sub(now)
+	return 0
 }
 
 func earlier(t, u time.Time) time.Time {
@@ -150,10 +158,12 @@ func (w *writer) writeBans() error {
 // may be more.
 func (w *writer) writeRows(from where) (more bool) {
 	b := w.gather(from)
-	if len(b.clients)+len(b.stories) == 0 {
+	n := len(b.clients) + len(b.stories)
+	if n == 0 {
 		return false
 	}
-	return w.writeBatch(b) != nil || len(b.clients)+len(b.stories) >= rowsAtOnce
+	full := n >= w.rows
+	return w.writeBatch(b) != nil || full
 }
 
 // gather takes rows to be written.
@@ -161,18 +171,16 @@ func (w *writer) gather(from where) *batch {
 	b := &batch{}
 	if from == urgent {
 		w.storyWaits.Store(false)
-		w.takeStories(b, urgent, rowsAtOnce)
+		w.takeStories(b, urgent, w.rows)
 		w.storyAt = time.Time{}
-		if len(b.stories) == rowsAtOnce {
+		if len(b.stories) == w.rows {
 			w.storyWaits.Store(true)
 		}
 		return b
 	}
-	w.takeStories(b, from, rowsAtOnce/2)
-	w.takeClients(b, from, rowsAtOnce-len(b.stories))
-	if len(b.clients)+len(b.stories) < rowsAtOnce {
-		w.takeStories(b, from, rowsAtOnce-len(b.stories)-len(b.clients))
-	}
+	w.takeStories(b, from, w.rows/2)
+	w.takeClients(b, from, w.rows-len(b.stories))
+	w.takeStories(b, from, w.rows-len(b.stories)-len(b.clients))
 	return b
 }
 
@@ -197,7 +205,12 @@ func (w *writer) write(b *batch) error {
 	_, err := call(w.end, w.hangs, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, w.store.Write(ctx, b.Batch)
 	})
-	took := w.rest(begin)
+	took := time.Since(begin)
+	if len(b.Bans) > 0 {
+		w.banAt = time.Now().Add(banGap)
+	} else {
+		w.rest(took)
+	}
 	switch {
 	case err != nil:
 		w.bans.slow.Store(true)
@@ -213,12 +226,16 @@ func (w *writer) write(b *batch) error {
 	return nil
 }
 
-// rest adds a pause for what began at begin and is over.
-func (w *writer) rest(begin time.Time) (took time.Duration) {
+// rest adds a pause for a transaction of rows that took so long.
+func (w *writer) rest(took time.Duration) {
 	now := time.Now()
-	took = now.Sub(begin)
 	w.restEnd = earlier(later(w.restEnd, now).Add(restShare*took), now.Add(maxRest))
-	return took
+	switch {
+	case took > longWrite:
+		w.rows = max(w.rows/2, fewRows)
+	case took < longWrite/4:
+		w.rows = min(w.rows*2, rowsAtOnce)
+	}
 }
 
 // fails says that the registry is not written, if that is news.
@@ -250,21 +267,21 @@ func (w *writer) worked() {
 		return
 	}
 	s := w.Stats()
-	w.log(fmt.Sprintf("the registry is written again: %d clients, %d stories and %d bans were kept, %d were lost",
+	w.log(fmt.Sprintf("the registry is written again: %d clients, %d stories and %d bans were kept, %d requests, stories and bans were lost",
 		s.DirtyClients, s.DirtyStories, s.QueuedBans, w.lost()-w.lostBefore))
 }
 
 // lost returns how much found no place so far.
 func (w *writer) lost() int64 {
 	s := w.Stats()
-	return s.LeftOut + s.LostBans
+	return s.LeftOut + s.LeftOutStories + s.LostBans
 }
 
 // prune has the registry kept in its bounds, a portion at a time.
 func (w *writer) prune(now time.Time) {
 	begin := time.Now()
-	more, err := call(w.end, w.hangs, func(ctx context.Context) (bool, error) { return w.store.Prune(ctx, w.now(), pruneRows) })
-	w.rest(begin)
+	more, err := call(w.end, w.hangs, func(ctx context.Context) (bool, error) { return w.store.Prune(ctx, w.now(), w.rows) })
+	w.rest(time.Since(begin))
 	switch {
 	case err != nil:
 		w.bans.slow.Store(true)
@@ -278,28 +295,29 @@ func (w *writer) prune(now time.Time) {
 	w.pruneAt = now.Add(pruneEvery)
 }
 
-// finish writes all that is left.
-func (w *writer) finish() (err error) {
+// finish writes all that is left. A damaged registry is left alone.
+func (w *writer) finish() error {
 	defer w.bans.slow.Store(true) // nobody writes any more
 	for {
 		w.clients.cut(keptCuts)
 		w.stories.cut(keptCuts)
-		err = w.writeAll()
-		if s := w.Stats(); s.QueuedBans+s.DirtyClients+s.DirtyStories == 0 {
-			return nil
-		}
-		timer := time.NewTimer(endPause)
-		if err == nil {
-			timer.Reset(0)
-		}
-		select {
-		case <-w.end:
-		case <-timer.C:
-			if !errors.Is(err, sqlregistry.ErrDamaged) {
-				continue
-			}
+		err := error(sqlregistry.ErrDamaged)
+		if !w.writing.damaged {
+			err = w.writeAll()
 		}
 		s := w.Stats()
+		if s.QueuedBans+s.DirtyClients+s.DirtyStories == 0 {
+			return nil
+		}
+		if !w.over() && !errors.Is(err, sqlregistry.ErrDamaged) {
+			if err != nil {
+				select {
+				case <-w.end:
+				case <-time.After(endPause):
+				}
+			}
+			continue
+		}
 		if err == nil {
 			err = errors.New("there was not enough time")
 		}
@@ -316,6 +334,7 @@ func (w *writer) writeAll() error {
 	}
 	for _, from := range []where{urgent, due} {
 		for !w.over() {
+			w.rows = rowsAtOnce // nobody waits for a short one now
 			b := w.gather(from)
 			if len(b.clients)+len(b.stories) == 0 {
 				break

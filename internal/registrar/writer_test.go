@@ -1,28 +1,519 @@
 package registrar_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"fairshare"
 	"fairshare/internal/registrar"
+	"fairshare/sqlregistry"
 )
 
 func TestClientsAreWrittenBehindTheRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, newFakeStore(), registrar.Options{})
-		r.pass("192.0.2.1", 3)
-		time.Sleep(6 * time.Second)
-		if got := r.store.client("192.0.2.1").Spent.Requests; got != 3 {
-			t.Errorf("%d requests are written, want 3", got)
+		begin := time.Now()
+		r.pass("192.0.2.1", 2)
+		sleep(time.Second)
+		r.Passed(registrar.Passage{Addr: netip.MustParseAddr("::ffff:192.0.2.1"), At: time.Now(), UserAgent: "newer", Status: 404,
+			Took: 2 * time.Second, CPU: time.Second, Bytes: 1000, Bot: fairshare.Bot{Name: "bingbot", State: fairshare.Forged}})
+		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin}, Story: fairshare.Story{Action: fairshare.Refuse}})
+		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin}, Story: fairshare.Story{Action: fairshare.Block}})
+		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin}, Story: fairshare.Story{Action: fairshare.Block, DryRun: true}})
+		if n := len(r.store.seen().batches); n > 0 {
+			t.Errorf("%d batches at once", n)
+		}
+		sleep(5 * time.Second)
+		got := r.store.client("192.0.2.1")
+		want := fairshare.ClientRecord{
+			Client: id("192.0.2.1"), FirstSeen: begin, LastSeen: begin.Add(time.Second), UserAgent: "newer", Bot: "bingbot", BotState: fairshare.Forged,
+			Spent: fairshare.Spent{Requests: 5, Refused: 1, Blocked: 1, Trial: 1, CPU: time.Second, Time: 2*time.Second + 2*time.Millisecond, Bytes: 1020, Errors: 1},
+		}
+		if !got.FirstSeen.Equal(want.FirstSeen) || !got.LastSeen.Equal(want.LastSeen) || got.Spent != want.Spent || got.UserAgent != want.UserAgent || got.Bot != want.Bot || got.BotState != want.BotState {
+			t.Errorf("written: %+v\nwant:    %+v", got, want)
 		}
 		r.pass("192.0.2.1", 2)
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
-		if got := r.store.client("192.0.2.1").Spent.Requests; got != 5 {
-			t.Errorf("%d requests are written at the end, want 5", got)
+		if got := r.store.client("192.0.2.1").Spent.Requests; got != 7 {
+			t.Errorf("%d requests are written at the end, want 7", got)
 		}
 		r.log.holds(t)
 	})
+}
+
+func TestWhoAClientIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, newFakeStore(), registrar.Options{})
+		for _, p := range []registrar.Passage{
+			{Addr: netip.MustParseAddr("2001:db8::1")},
+			{Addr: netip.MustParseAddr("2001:db8::2")},
+			{Addr: netip.MustParseAddr("fe80::1%eth0")},
+			{Addr: netip.MustParseAddr("192.0.2.1"), Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Verified}},
+			{Addr: netip.MustParseAddr("192.0.2.2"), Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Verified}},
+			{Addr: netip.MustParseAddr("192.0.2.3"), Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Claimed}},
+			{Addr: netip.MustParseAddr("192.0.2.4"), Bot: fairshare.Bot{Name: "preview", State: fairshare.Verified, Steered: true}},
+			{Bot: fairshare.Bot{Name: "nobody", State: fairshare.Claimed}}, // no address
+			{Addr: netip.MustParseAddr("192.0.2.5"), UserAgent: strings.Repeat("é", 200), At: time.Now()},
+			{Addr: netip.MustParseAddr("192.0.2.6"), UserAgent: "a\xffb" + strings.Repeat("x", 300)},
+		} {
+			p.At = time.Now()
+			r.Passed(p)
+		}
+		r.Replace((&fairshare.Policy{IPv4Prefix: 24}).Client)
+		r.pass("203.0.113.9", 1)
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		var got []string
+		for id, c := range r.store.clients {
+			got = append(got, fmt.Sprintf("%s %d", id, c.Spent.Requests))
+		}
+		want := map[string]bool{"2001:db8::/64 2": true, "fe80::/64 1": true, "googlebot 2": true, "192.0.2.3 1": true, "192.0.2.4 1": true, "192.0.2.5 1": true, "192.0.2.6 1": true, "203.0.113.0/24 1": true}
+		if len(got) != len(want) {
+			t.Errorf("clients %q", got)
+		}
+		for _, c := range got {
+			if !want[c] {
+				t.Errorf("client %q", c)
+			}
+		}
+		if got := r.store.client("192.0.2.5").UserAgent; got != strings.Repeat("é", 128) {
+			t.Errorf("a user agent of %d bytes: %q", len(got), got)
+		}
+		if got := r.store.client("192.0.2.6").UserAgent; len(got) != 256 || !strings.HasPrefix(got, "a?bx") {
+			t.Errorf("a user agent of %d bytes: %q", len(got), got)
+		}
+	})
+}
+
+// Whatever the disk does, all that was counted is written in the end, and
+// nothing twice.
+func TestNothingIsLostOrDoubled(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			store := newFakeStore()
+			r := run(t, store, registrar.Options{})
+			clients, stories, bans := map[string]fairshare.Spent{}, map[string]int64{}, map[string]time.Time{}
+			for range 2000 {
+				a := addr(rnd.IntN(300) * 7919)
+				switch rnd.IntN(12) {
+				case 0:
+					ref := "ref-" + a
+					r.refuse(a, ref)
+					stories[ref]++
+					s := clients[a]
+					s.Add(fairshare.Spent{Requests: 1, Refused: 1})
+					clients[a] = s
+				case 1:
+					r.ban(a)
+					bans[a] = time.Now()
+				case 2:
+					sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
+				case 3:
+					store.set(func() {
+						store.fault, store.take = nil, time.Duration(rnd.IntN(300))*time.Millisecond
+						if rnd.IntN(3) == 0 {
+							store.fault = errDisk
+						}
+						if store.hang != nil {
+							close(store.hang)
+							store.hang = nil
+						} else if rnd.IntN(20) == 0 {
+							store.hang = make(chan struct{})
+						}
+					})
+				default:
+					r.pass(a, 1)
+					s := clients[a]
+					s.Add(fairshare.Spent{Requests: 1, Time: time.Millisecond, Bytes: 10})
+					clients[a] = s
+				}
+			}
+			store.set(func() {
+				store.fault, store.take = nil, 0
+				if store.hang != nil {
+					close(store.hang)
+				}
+				store.hang = nil
+			})
+			if err := r.stop(); err != nil {
+				t.Error(err)
+			}
+			for a, want := range clients {
+				if got := store.client(a).Spent; got != want {
+					t.Errorf("seed %d: of %s %+v is written, want %+v", seed, a, got, want)
+				}
+			}
+			for ref, want := range stories {
+				if got := store.story(ref).Count; got != want {
+					t.Errorf("seed %d: story %s has %d refusals, want %d", seed, ref, got, want)
+				}
+			}
+			for a, want := range bans {
+				if got := store.ban(a).Began; !got.Equal(want) {
+					t.Errorf("seed %d: the ban of %s began at %v, want %v", seed, a, got, want)
+				}
+			}
+			if store.seen().clients != len(clients) || store.seen().stories != len(stories) || store.seen().bans != len(bans) {
+				t.Errorf("seed %d: %d clients, %d stories, %d bans; want %d, %d, %d", seed,
+					store.seen().clients, store.seen().stories, store.seen().bans, len(clients), len(stories), len(bans))
+			}
+			if s := r.Stats(); s.DirtyClients+s.DirtyStories+s.QueuedBans > 0 || s.LeftOut+s.LeftOutStories+s.LostBans > 0 {
+				t.Errorf("seed %d: %+v", seed, s)
+			}
+		})
+	}
+}
+
+func TestNewStoryIsWrittenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		r := run(t, store, registrar.Options{})
+		for i := range 200 { // a pause is on
+			r.pass(addr(i*7919), 1)
+		}
+		store.set(func() { store.take = 10 * time.Millisecond })
+		sleep(5010 * time.Millisecond)
+		begin := time.Now()
+		r.Refused(registrar.Refusal{
+			Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), UserAgent: "curl/8", At: begin, Bot: fairshare.Bot{Name: "curl", State: fairshare.Claimed}},
+			Story: fairshare.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, Until: begin.Add(time.Hour),
+				By: "addr", Resource: "requests", Used: 10, Allowed: 10, Window: time.Minute,
+				Method: strings.Repeat("M", 100), Host: "example.org", Path: "/" + strings.Repeat("p", 1000)},
+		})
+		sleep(200 * time.Millisecond)
+		want := fairshare.Story{
+			ID: "0123456789", Client: id("192.0.2.1"), Addr: netip.MustParseAddr("192.0.2.1"), Bot: "curl", BotState: fairshare.Claimed,
+			Rule: "rapid", Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, First: begin, Last: begin, Count: 1, Until: begin.Add(time.Hour),
+			By: "addr", Resource: "requests", Used: 10, Allowed: 10, Window: time.Minute,
+			Method: strings.Repeat("M", 32), Host: "example.org", Path: "/" + strings.Repeat("p", 511), UserAgent: "curl/8",
+		}
+		if got := store.story("0123456789"); got != want {
+			t.Errorf("written: %+v\nwant:    %+v", got, want)
+		}
+
+		// Repeats come with the batches, and add up.
+		tries := store.seen().tries
+		for range 40 {
+			sleep(100 * time.Millisecond)
+			r.refuse("192.0.2.1", "0123456789")
+		}
+		if store.seen().tries > tries+2 {
+			t.Errorf("%d transactions for repeats", store.seen().tries-tries)
+		}
+		last := time.Now()
+		sleep(6 * time.Second)
+		if got := store.story("0123456789"); got.Count != 41 || !got.First.Equal(begin) || !got.Last.Equal(last) || got.Path != "/" || got.UserAgent != "ua" {
+			t.Errorf("written: %+v", got)
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWritingTakesLittleOfOneCore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.take = 10 * time.Millisecond
+		r := run(t, store, registrar.Options{})
+		for i := range 5000 {
+			r.pass(addr(i*7919), 1)
+		}
+		sleep(30 * time.Second)
+		rows := 0
+		for i, b := range store.seen().batches {
+			n := len(b.Clients) + len(b.Stories) + len(b.Bans)
+			rows += n
+			if n > 250 {
+				t.Errorf("batch %d has %d rows", i, n)
+			}
+			if i > 0 && store.seen().ends[i].Sub(store.seen().ends[i-1]) < 41*store.take {
+				t.Errorf("batch %d came %v after the one before", i, store.seen().ends[i].Sub(store.seen().ends[i-1]))
+			}
+		}
+		if rows != 5000 {
+			t.Errorf("%d rows after half a minute", rows)
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A transaction that is long because the disk is slow holds bans up: the next
+// ones are smaller.
+func TestBatchesOfASlowDiskAreSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.take = 80 * time.Millisecond
+		r := run(t, store, registrar.Options{})
+		for i := range 1000 {
+			r.pass(addr(i*7919), 1)
+		}
+		sleep(time.Minute)
+		last := len(store.seen().batches[len(store.seen().batches)-1].Clients)
+		if last != 16 {
+			t.Errorf("the last batch has %d rows", last)
+		}
+		store.set(func() { store.take = time.Millisecond })
+		sleep(time.Minute)
+		r.stop()
+		if store.seen().clients != 1000 {
+			t.Errorf("%d clients", store.seen().clients)
+		}
+	})
+}
+
+func TestDiskFailsAndWorksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.fault = errDisk
+		r := run(t, store, registrar.Options{Clients: 64})
+		for i := range 200 {
+			r.pass(addr(i*7919), 1)
+		}
+		r.ban("192.0.2.1")
+		r.ban("192.0.2.2")
+		sleep(10*time.Minute + time.Second)
+		if store.seen().tries < 20 || store.seen().tries > 30 {
+			t.Errorf("%d tries in ten minutes", store.seen().tries)
+		}
+		s := r.Stats()
+		if !s.Failing || s.QueuedBans != 2 || s.DirtyClients != 56 || s.LeftOut != 144 || int(s.WriteErrors) != store.seen().tries+store.seen().prunes {
+			t.Errorf("%+v", s)
+		}
+		r.pass("198.51.100.1", 3) // one more that finds no place
+		store.set(func() { store.fault = nil })
+		sleep(2 * time.Minute)
+		if store.seen().clients != 56 || store.nBans() != 2 || r.Stats().Failing {
+			t.Errorf("%d clients and %d bans are written: %+v", store.seen().clients, store.nBans(), r.Stats())
+		}
+		r.log.holds(t,
+			"the registry is not written: disk on fire (make room); what is to be written is kept in memory, and it is tried again",
+			"of 144 requests and the stories of 0 refusals there is no record",
+			"the registry is written again: 56 clients, 0 stories and 2 bans were kept, 3 requests, stories and bans were lost",
+			"of 3 requests and the stories of 0",
+		)
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestDamagedRegistryIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.fault = fmt.Errorf("page 7: %w", sqlregistry.ErrDamaged)
+		r := run(t, store, registrar.Options{})
+		r.ban("192.0.2.1")
+		r.pass("192.0.2.1", 1)
+		sleep(59 * time.Minute)
+		if n := store.seen().tries + store.seen().prunes; n > 6 {
+			t.Errorf("%d tries in an hour", n)
+		}
+		tries := store.seen().tries
+		err := r.stop()
+		if !errors.Is(err, sqlregistry.ErrDamaged) || !strings.Contains(err.Error(), "1 bans, 0 stories and the counts of 1 clients") || store.seen().tries != tries {
+			t.Errorf("at the end after %d tries more: %v", store.seen().tries-tries, err)
+		}
+		r.log.holds(t, "THE REGISTRY IS DAMAGED")
+	})
+}
+
+func TestHangingStoreHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		r := run(t, store, registrar.Options{})
+		hang := make(chan struct{})
+		store.set(func() { store.hang = hang })
+		begin := time.Now()
+		r.ban("192.0.2.1")
+		r.Settle(t.Context())
+		if took := time.Since(begin); took != 100*time.Millisecond {
+			t.Errorf("the first waits %v", took)
+		}
+		begin = time.Now()
+		for i := range 1000 {
+			a := addr(i * 7919)
+			r.ban(a)
+			r.pass(a, 1)
+			r.refuse(a, a)
+			r.Settle(t.Context())
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("the others wait %v", took)
+		}
+		sleep(time.Minute)
+		if store.seen().tries != 1 {
+			t.Errorf("%d calls while the first hangs", store.seen().tries)
+		}
+		begin = time.Now()
+		err := r.stop()
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("Run ends after %v", took)
+		}
+		if err == nil || !strings.Contains(err.Error(), "1001 bans") {
+			t.Errorf("at the end: %v", err)
+		}
+		r.log.holds(t, "the registry is not written: it does not answer")
+		close(hang) // the call that was left behind ends
+	})
+}
+
+// A call that hangs and then happens after all is not made again.
+func TestHangingWriteThatHappensCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		hang := make(chan struct{})
+		store.hang = hang
+		r := run(t, store, registrar.Options{})
+		r.pass("192.0.2.1", 5)
+		sleep(time.Minute)
+		r.pass("192.0.2.1", 5)
+		store.set(func() { store.hang = nil })
+		close(hang)
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		if got := store.client("192.0.2.1").Spent.Requests; got != 10 {
+			t.Errorf("%d requests are written, want 10", got)
+		}
+		r.log.holds(t, "the registry is not written: it does not answer", "the registry is written again")
+	})
+}
+
+func TestLastWritesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		r := run(t, store, registrar.Options{})
+		for i := range 10_000 {
+			r.pass(addr(i*7919), 1)
+		}
+		r.refuse("192.0.2.1", "0123456789")
+		r.ban("192.0.2.1")
+		synctest.Wait()
+		store.set(func() { store.take = time.Second })
+		begin := time.Now()
+		err := r.stop()
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if err == nil || !strings.Contains(err.Error(), "0 bans, 0 stories and the counts of ") {
+			t.Errorf("at the end: %v", err)
+		}
+		if n := store.seen().clients; n < 500 || n > 1250 {
+			t.Errorf("%d clients are written", n)
+		}
+	})
+}
+
+// A command that holds the lock just when the server ends costs nothing.
+func TestLastWritesAreTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		r := run(t, store, registrar.Options{})
+		r.pass("192.0.2.1", 1)
+		store.set(func() { store.fault = sqlregistry.ErrBusy })
+		time.AfterFunc(3*time.Second, func() { store.set(func() { store.fault = nil }) })
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		if got := store.client("192.0.2.1").Spent.Requests; got != 1 {
+			t.Errorf("%d requests are written", got)
+		}
+	})
+}
+
+func TestRegistryIsPruned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.morePrune = 10
+		r := run(t, store, registrar.Options{})
+		sleep(59 * time.Second)
+		if store.seen().prunes != 0 {
+			t.Errorf("pruned %d times in the first minute", store.seen().prunes)
+		}
+		sleep(2 * time.Second)
+		if store.seen().prunes != 11 {
+			t.Errorf("pruned %d times, want 11", store.seen().prunes)
+		}
+		sleep(time.Minute)
+		if store.seen().prunes != 12 {
+			t.Errorf("pruned %d times, want 12", store.seen().prunes)
+		}
+
+		// In a flood, too: rows and pruning take turns.
+		store.set(func() { store.take, store.morePrune = 10*time.Millisecond, 1<<20 })
+		for i := range 60_000 {
+			r.pass(addr(i*7919), 1)
+		}
+		sleep(90 * time.Second)
+		prunes, batches := store.seen().prunes-12, len(store.seen().batches)
+		if batches < 50 || prunes < batches/3 {
+			t.Errorf("pruned %d times beside %d batches", prunes, batches)
+		}
+		store.set(func() { store.take = 0 })
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Requests on all cores, while batches fail and words change.
+func TestAllAtOnce(t *testing.T) {
+	store := newFakeStore()
+	r := run(t, store, registrar.Options{Lift: func(fairshare.ClientID, time.Time) {}})
+	var wg sync.WaitGroup
+	const n, each = 8, 2000
+	for w := range n {
+		wg.Go(func() {
+			for i := range each {
+				a := addr(i % 100 * 7919)
+				switch i % 4 {
+				case 0:
+					r.refuse(a, a)
+				case 1:
+					r.ban(a)
+					r.Settle(context.Background())
+				default:
+					r.pass(a, 1)
+				}
+				r.Word(netip.MustParseAddr(a), fairshare.Bot{}, time.Now())
+				if i%100 == 0 {
+					r.Stats()
+					store.set(func() {
+						store.fault = nil
+						if i%200 == 0 && w == 0 {
+							store.fault = errDisk
+						}
+						store.changes = sqlregistry.Changes{Words: true, Lifted: []sqlregistry.LiftedClient{{Client: id("192.0.2.0/24"), Forget: true}}}
+					})
+				}
+			}
+		})
+	}
+	wg.Wait()
+	store.set(func() { store.fault = nil })
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	var sum fairshare.Spent
+	for _, c := range store.clients {
+		sum.Add(c.Spent)
+	}
+	if sum.Requests != n*each*3/4 || sum.Refused != n*each/4 || store.nBans() != 25 {
+		t.Errorf("written: %+v, %d bans", sum, store.nBans())
+	}
 }

@@ -1,0 +1,5 @@
+//go:build !race
+
+package registrar_test
+
+const raceEnabled = false

@@ -1,0 +1,160 @@
+package registrar_test
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/registrar"
+)
+
+// A million clients of the whole internet, each of which is refused, and named
+// differently.
+func TestFloodIsBounded(t *testing.T) {
+	n := 1_000_000
+	if raceEnabled {
+		n = 200_000
+	}
+	store := newFakeStore()
+	g := registrar.New(registrar.Options{Store: store, Prefix: policy.Client})
+	all, at := addrs(n), time.Now()
+	memory := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := memory()
+	agent := make([]byte, 400)
+	for i, a := range all {
+		copy(agent, fmt.Sprint(i))
+		p := registrar.Passage{Addr: a, At: at, UserAgent: string(agent)}
+		if i%2 == 0 {
+			g.Passed(p)
+			continue
+		}
+		g.Refused(registrar.Refusal{Passage: p, Story: fairshare.Story{ID: fmt.Sprintf("%010d", i), Rule: "rule", Action: fairshare.Refuse, Path: "/" + string(agent[:100])}})
+	}
+	grown := memory() - before
+	s := g.Stats()
+	t.Logf("%d clients: %d in memory, %d stories, %d requests left out; %.1f MB", n, s.Clients, s.Stories, s.LeftOut, float64(grown)/1e6)
+	if s.Clients > 1<<16 || s.Clients < 1<<16*9/10 || s.Stories > 1<<14 || s.Stories < 1<<14*9/10 {
+		t.Errorf("%+v", s)
+	}
+	if grown > 64<<20 {
+		t.Errorf("%d MB are held", grown>>20)
+	}
+	runtime.KeepAlive(g)
+	runtime.KeepAlive(all)
+}
+
+func TestNetworkHasAtMostATenth(t *testing.T) {
+	for _, networks := range [][]string{{"10.1.0.0", "10.2.0.0", "192.0.2.1"}, {"2001:db8::", "2001:db9::", "2001:dba::"}} {
+		g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client, Clients: 1 << 14})
+		pass := func(network string, n int) {
+			a := netip.MustParseAddr(network)
+			for i := range n {
+				b := a.AsSlice()
+				at := len(b) - 2
+				if a.Is6() {
+					at = 6
+				}
+				b[at], b[at+1] = byte(i>>8), byte(i)
+				addr, _ := netip.AddrFromSlice(b)
+				g.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: addr, At: time.Now()}})
+			}
+		}
+		pass(networks[0], 10_000)
+		if n := g.Stats().Clients; n > 1<<14/10 || n < 1<<14/11 {
+			t.Errorf("%d clients of one network", n)
+		}
+		before := g.Stats().Clients
+		pass(networks[1], 10_000)
+		if n := g.Stats().Clients - before; n != before {
+			t.Errorf("%d clients of another, %d of the first", n, before)
+		}
+		before = g.Stats().Clients
+		pass(networks[2], 1)
+		if n := g.Stats().Clients - before; n != 1 {
+			t.Error("a third finds no place")
+		}
+	}
+}
+
+// Those that pass leave a part to those that are refused.
+func TestRefusedClientsFindAPlace(t *testing.T) {
+	g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
+	all := addrs(200_000)
+	for _, a := range all[:100_000] {
+		g.Passed(registrar.Passage{Addr: a, At: time.Now()})
+	}
+	before := g.Stats().Clients
+	for _, a := range all[100_000:106_000] {
+		g.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: a, At: time.Now()}})
+	}
+	if n := g.Stats().Clients - before; n < 5900 {
+		t.Errorf("of 6000 refused clients %d find a place", n)
+	}
+}
+
+func TestIdleClientsLeaveFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		r := run(t, store, registrar.Options{Clients: 400})
+		all := addrs(1200)
+		pass := func(from, to int) {
+			for _, a := range all[from:to] {
+				r.Passed(registrar.Passage{Addr: a, At: time.Now()})
+			}
+		}
+		pass(0, 350)
+		sleep(6 * time.Second)
+		if s := r.Stats(); s.Clients != 350 || s.DirtyClients != 0 {
+			t.Errorf("%+v", s)
+		}
+		pass(0, 100) // come again: 250 are idle
+		pass(350, 600)
+		if s := r.Stats(); s.LeftOut != 0 || s.DirtyClients != 350 {
+			t.Errorf("%+v", s)
+		}
+		pass(600, 601)
+		if s := r.Stats(); s.LeftOut != 1 {
+			t.Errorf("%+v", s)
+		}
+		sleep(6 * time.Second)
+		if store.seen().clients != 600 {
+			t.Errorf("%d clients are written", store.seen().clients)
+		}
+		sleep(10 * time.Minute)
+		if s := r.Stats(); s.Clients != 0 {
+			t.Errorf("%d clients are remembered for ten minutes", s.Clients)
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The place of a network that is full is free as soon as it was written.
+func TestCrowdedNetworkIsNotStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		r := run(t, store, registrar.Options{Clients: 400}) // 40 of a network, 35 that pass
+		for round := range 5 {
+			for i := range 35 {
+				r.pass(fmt.Sprintf("192.0.2.%d", round*35+i), 1)
+			}
+			sleep(6 * time.Second)
+		}
+		if n := store.seen().clients; n < 100 {
+			t.Errorf("%d clients are written", n)
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
