@@ -226,7 +226,7 @@ func (c *replayCmd) playWords(env *environment, opts *replay.Options, say func(s
 
 // registryError says what to do about a registry that cannot be read.
 func (c *replayCmd) registryError(err error, dir string) error {
-	err = openError(err, dir)
+	err = (&operator{dir: dir}).failed(err)
 	var told *hintError
 	if errors.As(err, &told) {
 		told.hint += "; a replay without --state does without it"

@@ -209,6 +209,17 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 			t.Errorf("the report lacks %q:\n%s", want, text.String())
 		}
 	}
+	for _, width := range []int{60, 80, 100} {
+		var wrapped bytes.Buffer
+		if err := report.WriteText(&wrapped, Style{Width: width}); err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range strings.Split(wrapped.String(), "\n") {
+			if len([]rune(l)) > width {
+				t.Errorf("line %d is too long for %d columns: %q", i+1, width, l)
+			}
+		}
+	}
 	for _, want := range []string{`"name": "ban by an operator"`, `"operator_allowed": {`} {
 		if !strings.Contains(json.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, json.String())

@@ -321,7 +321,8 @@ func (p *printer) refused(r *Report) {
 		wide = max(wide, len(t.Client))
 		rule = max(rule, utf8.RuneCountInString(printable(t.Rule)))
 	}
-	wide, rule = min(wide, 39), min(rule, 20)
+	wide = min(wide, 39)
+	rule = min(rule, 20, max(p.Width-wide-38, 6)) // 12 are left for the user agent
 	rest := p.Width - 2 - wide - 20 - 2 - rule - 2
 	p.line("  %-*s%10s%10s  %-*s  %s", wide, "client", "refused", "of", rule, "rule", "user agent")
 	for _, t := range r.MostRefused {
