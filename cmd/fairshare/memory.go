@@ -24,7 +24,6 @@ import (
 
 // Files in the state folder.
 const (
-	registryFile = "registry.db"
 	countersFile = "counters"
 	lockFile     = "serve.lock" // held by the serve whose counters are kept
 )
@@ -120,7 +119,7 @@ func (m *memory) takeLock(ctx context.Context, log func(string)) (err error) {
 func (m *memory) openRegistry(ctx context.Context, t *memoryTerms) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	path := filepath.Join(m.dir, registryFile)
+	path := filepath.Join(m.dir, registryName)
 	opts := sqlregistry.Options{Clients: t.file.Registry.Clients, Stories: t.file.Registry.Stories, Age: t.file.Registry.Age, Log: t.log}
 	m.store, err = openLate(ctx, path, opts, t.log)
 	if err != nil {

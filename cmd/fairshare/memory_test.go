@@ -83,7 +83,7 @@ func TestARestartForgivesNobody(t *testing.T) {
 	if info, err := os.Stat(state); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the state folder: %v, %v", info, err)
 	}
-	for _, name := range []string{registryFile, countersFile} {
+	for _, name := range []string{registryName, countersFile} {
 		if info, err := os.Stat(filepath.Join(state, name)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
@@ -361,10 +361,10 @@ func TestDamagedState(t *testing.T) {
 	}
 	s.stop()
 
-	damage(registryFile)
+	damage(registryName)
 	var stderr bytes.Buffer
 	if code := run(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), &environment{ctx: t.Context(), stdout: io.Discard, stderr: &stderr}); code != exitFailed ||
-		!strings.Contains(stderr.String(), registryFile) || !strings.Contains(stderr.String(), "hint: ") || !strings.Contains(stderr.String(), "--registry none") {
+		!strings.Contains(stderr.String(), registryName) || !strings.Contains(stderr.String(), "hint: ") || !strings.Contains(stderr.String(), "--registry none") {
 		t.Errorf("with a damaged registry: exit code %d\n%s", code, &stderr)
 	}
 	s = startServe(t, "", append(args, "--registry", "none")...)
