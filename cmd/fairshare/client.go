@@ -53,10 +53,10 @@ func (c *clientCmd) Run(env *environment) error {
 		if i > 0 {
 			o.printf("")
 		}
-		if i == 0 {
+		if f.Record.Client == id.ClientID {
 			o.found(id.String(), f)
 		} else {
-			o.found(f.Record.Client.String()+", which it is in", f)
+			o.found(fmt.Sprintf("%s, which %s is in", f.Record.Client, c.Client), f)
 		}
 	}
 	return nil
@@ -87,9 +87,14 @@ func (o *operator) find(id named) (all []*sqlregistry.Found, err error) {
 		if err != nil {
 			return nil, o.failed(err)
 		}
-		if f == nil || at != id.ClientID && f.Record.FirstSeen.IsZero() && !f.Record.Sticky {
+		if f == nil || at != id.ClientID && f.Record.FirstSeen.IsZero() && f.Record.Note == "" {
 			continue
 		}
+		if at != id.ClientID { // the rest has been told, or is of others
+			f.Within, f.Labels, f.Stories = nil, nil, nil
+			f.Bans = slices.DeleteFunc(f.Bans, func(b fairshare.Banned) bool { return b.Client != at })
+		}
+		slices.SortStableFunc(f.Bans, func(a, b fairshare.Banned) int { return b.Until.Compare(a.Until) }) // in force first
 		f.Record.Client = at
 		all = append(all, f)
 	}

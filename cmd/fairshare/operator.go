@@ -50,6 +50,7 @@ const serviceState = "/var/lib/fairshare"
 type operator struct {
 	*environment
 	*sqlregistry.Registry // nil until make, if there is none
+
 	named    string // --state, as given
 	dir      string
 	settings sqlregistry.Settings
@@ -80,6 +81,9 @@ func (f *registryFlag) open(env *environment, opts sqlregistry.Options) (*operat
 	o := &operator{environment: env, named: f.State, dir: dir, now: time.Now()}
 	if f.State == "" && dir == serviceState {
 		fmt.Fprintf(env.stderr, wordsPrefix+"the registry in %s is used\n", dir)
+	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, &hintError{fmt.Errorf("%s is no folder", dir), "name the folder in which serve keeps its registry: --state DIR"}
 	}
 	if _, err := os.Stat(o.path()); !opts.MustExist && errors.Is(err, fs.ErrNotExist) {
 		return o, nil

@@ -120,7 +120,7 @@ func checkJSON(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // operate runs a command in this process.
-func operate(t *testing.T, args ...string) (exit int, stdout, stderr string) {
+func tryCommand(t *testing.T, args ...string) (exit int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	exit = run(args, &environment{ctx: t.Context(), stdout: &out, stderr: &errs})
@@ -136,7 +136,7 @@ func TestBanOfThisMachineNeedsForce(t *testing.T) {
 	}
 	for _, a := range addrs {
 		own := a.(*net.IPNet).IP.String()
-		exit, out, errs := operate(t, "ban", own, "--state", t.TempDir())
+		exit, out, errs := tryCommand(t, "ban", own, "--state", t.TempDir())
 		if exit != exitFailed || out != "" || !strings.Contains(errs, "this machine itself") || !strings.Contains(errs, "hint: --force") {
 			t.Errorf("ban %s: exit %d, %q, %q", own, exit, out, errs)
 		}
@@ -236,7 +236,7 @@ func TestWhyWaitsForAStory(t *testing.T) {
 			ID: "7k3m9x2abc", Client: client, Rule: "pages", Action: fairshare.Refuse, Status: 429, First: now, Last: now, Count: 1, Until: now.Add(time.Hour),
 		}}})
 	}()
-	exit, out, errs := operate(t, "why", "7k3m9x2abc", "--state", dir)
+	exit, out, errs := tryCommand(t, "why", "7k3m9x2abc", "--state", dir)
 	if err := <-written; err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestCommandsAtOnce(t *testing.T) {
 			t.Error(problem)
 		}
 	}
-	_, out, _ := operate(t, "bans", "--json", "--state", dir)
+	_, out, _ := tryCommand(t, "bans", "--json", "--state", dir)
 	if got := strings.Count(out, "\n"); got != n {
 		t.Errorf("%d bans are kept, want %d:\n%s", got, n, out)
 	}

@@ -131,12 +131,22 @@ func span(d time.Duration) string {
 	return policyfile.FormatDuration(d)
 }
 
-// ago writes how long since.
+// ago writes how long since, in one unit.
 func (o *operator) ago(t time.Time) string {
-	if d := o.now.Sub(t); d >= time.Second {
-		return span(d) + " ago"
+	d, unit := o.now.Sub(t), time.Second
+	switch {
+	case t.IsZero():
+		return "never"
+	case d < time.Second:
+		return "now"
+	case d >= 48*time.Hour:
+		unit = 24 * time.Hour
+	case d >= time.Hour:
+		unit = time.Hour
+	case d >= time.Minute:
+		unit = time.Minute
 	}
-	return "now"
+	return policyfile.FormatDuration(d.Truncate(unit)) + " ago"
 }
 
 // until writes when something ends: "for ever", "until 2026-11-21 06:00:00 UTC (2h)".
