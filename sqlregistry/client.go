@@ -54,8 +54,7 @@ type clientRow struct {
 	kept int
 }
 
-// Clients returns the clients that a query selects; of equal ones the latter
-// by address come first.
+// Clients returns the clients that a query selects.
 func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientRecord, error) {
 	by, err := sortingOf(q.Sort)
 	if err != nil {
@@ -71,7 +70,7 @@ func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientReco
 			return err
 		}
 		slices.SortFunc(rows, func(a, b clientRow) int {
-			return cmp.Or(cmp.Compare(by.value(&b.ClientRecord), by.value(&a.ClientRecord)), slices.Compare(b.key, a.key))
+			return cmp.Or(cmp.Compare(by.value(&b.ClientRecord), by.value(&a.ClientRecord)), slices.Compare(a.key, b.key))
 		})
 		rows = rows[:min(len(rows), q.Limit)]
 		records = make([]fairshare.ClientRecord, len(rows))
@@ -91,7 +90,7 @@ func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientReco
 
 // selected returns the rows that a query selects, and maybe more, in any order.
 func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, error) {
-	order := " ORDER BY " + by.column + " DESC, client DESC LIMIT ?"
+	order := " ORDER BY " + by.column + " DESC LIMIT ?"
 	switch {
 	case q.Label != "":
 		where, args := "client IN (SELECT client FROM labels WHERE name = ?)", []any{q.Label}
@@ -121,7 +120,7 @@ func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, e
 	if err != nil || len(rows) == q.Limit {
 		return rows, err
 	}
-	return clientRows(ctx, l, "1 ORDER BY +"+by.column+" DESC, client DESC LIMIT ?", q.Limit)
+	return clientRows(ctx, l, "1 ORDER BY +"+by.column+" DESC LIMIT ?", q.Limit)
 }
 
 func clientRows(ctx context.Context, l *link, where string, args ...any) (all []clientRow, err error) {

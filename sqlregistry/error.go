@@ -87,7 +87,7 @@ func fault(ctx context.Context, path string, err error) error {
 	}
 	var s *sqlite.Error
 	if !errors.As(err, &s) { // a value is not of its column's type
-		return &Error{Path: path, Kind: ErrDamaged, What: err.Error()}
+		return &Error{Path: path, Kind: ErrDamaged, What: "a row makes no sense"}
 	}
 	switch code := s.Code(); code & 0xff {
 	case sqlite3.SQLITE_CORRUPT:
@@ -95,7 +95,7 @@ func fault(ctx context.Context, path string, err error) error {
 	case sqlite3.SQLITE_NOTADB:
 		return &Error{Path: path, Kind: ErrDamaged, What: "it is no SQLite file"}
 	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE:
-		return &Error{Path: path, Kind: ErrDamaged, What: s.Error()}
+		return &Error{Path: path, Kind: ErrDamaged, What: "its tables are not those of a registry"}
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL:
 		return &Error{Path: path, Kind: ErrBusy}
 	case sqlite3.SQLITE_FULL:

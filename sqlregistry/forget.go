@@ -57,7 +57,7 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 			return n, err
 		},
 		func(t *tx) (int, error) {
-			n, err := t.exec("DELETE FROM clients WHERE client IN (SELECT client FROM clients WHERE client BETWEEN ? AND ? LIMIT ?)", first, last, stepRows)
+			n, err := t.exec("DELETE FROM clients WHERE rowid IN (SELECT rowid FROM clients WHERE client BETWEEN ? AND ? LIMIT ?)", first, last, stepRows)
 			t.clients -= n
 			f.Clients += int(n)
 			return int(n), err

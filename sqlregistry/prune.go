@@ -68,7 +68,7 @@ const ofCounts = " FROM counts WHERE id = 1"
 func (p *pruning) todo(ctx context.Context, l *link) (bool, error) {
 	n, err := l.integer(ctx, `SELECT bans > ?1 OR stories > ?2 OR clients > ?3 AND EXISTS (SELECT 1 FROM clients WHERE kept < 2)
 		OR EXISTS (SELECT 1 FROM words WHERE until <> 0 AND until < ?4)
-		OR (SELECT at FROM changes ORDER BY id LIMIT 1) < ?5
+		OR coalesce((SELECT at FROM changes ORDER BY id LIMIT 1) < ?5, 0)
 		OR EXISTS (SELECT 1 FROM bans WHERE until < ?6)
 		OR EXISTS (SELECT 1 FROM stories WHERE last < ?6)
 		OR EXISTS (SELECT 1 FROM networks WHERE stories > ?7)
@@ -165,7 +165,7 @@ func (p *pruning) manyStories(t *tx, rows int) (int, error) {
 }
 
 func (p *pruning) oldClients(t *tx, rows int) (int, error) {
-	n, err := t.exec("DELETE FROM clients WHERE client IN (SELECT client FROM clients WHERE kept = 0 AND last < ? ORDER BY last, client LIMIT ?)", p.old, rows)
+	n, err := t.exec("DELETE FROM clients WHERE rowid IN (SELECT rowid FROM clients WHERE kept = 0 AND last < ? ORDER BY last LIMIT ?)", p.old, rows)
 	t.clients -= n
 	return int(n), err
 }
@@ -179,12 +179,12 @@ func (p *pruning) manyClients(t *tx, rows int) (removed int, err error) {
 	}
 	over += t.clients
 	for _, query := range []string{
-		"SELECT client FROM clients WHERE kept = 0 ORDER BY last, client LIMIT ?2",
-		"SELECT client FROM (SELECT client FROM clients WHERE kept = 1 ORDER BY last, client LIMIT 10 * ?2) AS c WHERE NOT EXISTS (SELECT 1 FROM bans WHERE bans.client = c.client AND until > ?1) LIMIT ?2",
-		"SELECT client FROM clients WHERE kept = 1 ORDER BY last, client LIMIT ?2",
+		"SELECT rowid FROM clients WHERE kept = 0 ORDER BY last LIMIT ?2",
+		"SELECT id FROM (SELECT rowid AS id, client FROM clients WHERE kept = 1 ORDER BY last LIMIT 10 * ?2) AS c WHERE NOT EXISTS (SELECT 1 FROM bans WHERE bans.client = c.client AND until > ?1) LIMIT ?2",
+		"SELECT rowid FROM clients WHERE kept = 1 ORDER BY last LIMIT ?2",
 	} {
 		if n := min(int64(rows-removed), over); n > 0 {
-			deleted, err := t.exec("DELETE FROM clients WHERE client IN ("+query+")", p.now, n)
+			deleted, err := t.exec("DELETE FROM clients WHERE rowid IN ("+query+")", p.now, n)
 			if err != nil {
 				return removed, err
 			}

@@ -30,6 +30,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -243,12 +244,12 @@ func look(ctx context.Context, l *link) error {
 		}
 	}
 	for _, edge := range []string{
-		"clients ORDER BY client", "clients ORDER BY kept, last", "words ORDER BY client", "labels ORDER BY client, name", "labels ORDER BY name",
-		"notes ORDER BY client", "bans ORDER BY client", "bans ORDER BY until", "stories ORDER BY rowid", "stories ORDER BY client, rule",
-		"stories ORDER BY id", "stories ORDER BY last", "networks ORDER BY stories", "changes ORDER BY id",
+		"clients ORDER BY client", "clients INDEXED BY clients_last ORDER BY kept, last", "words ORDER BY client", "labels ORDER BY client", "notes ORDER BY client",
+		"bans ORDER BY client", "bans INDEXED BY bans_until ORDER BY until", "stories ORDER BY rowid", "stories INDEXED BY stories_id ORDER BY id",
+		"stories INDEXED BY stories_last ORDER BY last", "networks INDEXED BY networks_stories ORDER BY stories", "changes ORDER BY id",
 	} {
-		for _, order := range []string{"", " DESC"} {
-			if _, err := l.conn.ExecContext(ctx, "SELECT * FROM "+edge+order+" LIMIT 1"); err != nil {
+		for _, query := range []string{"SELECT 1 FROM " + edge + " LIMIT 1", "SELECT 1 FROM " + strings.ReplaceAll(edge, ",", " DESC,") + " DESC LIMIT 1"} {
+			if _, err := l.conn.ExecContext(ctx, query); err != nil {
 				return err
 			}
 		}

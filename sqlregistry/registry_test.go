@@ -157,10 +157,10 @@ func TestClientsAreSorted(t *testing.T) {
 		want []string
 	}{
 		{Query{Limit: 2}, []string{"2001:db8::/64", "192.0.2.2"}}, // from the index
-		{Query{}, []string{"2001:db8::/64", "192.0.2.2", "googlebot", "192.0.2.3", "192.0.2.1", "203.0.113.7", "198.51.100.0/24"}},
+		{Query{}, []string{"2001:db8::/64", "192.0.2.2", "googlebot", "192.0.2.3", "192.0.2.1", "198.51.100.0/24", "203.0.113.7"}},
 		{Query{Sort: "refused", Limit: 3}, []string{"googlebot", "2001:db8::/64", "192.0.2.3"}},
 		{Query{Sort: "cpu", Limit: 4}, []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::/64"}},
-		{Query{Sort: "last-seen", Limit: 3}, []string{"192.0.2.3", "googlebot", "192.0.2.2"}},
+		{Query{Sort: "last-seen", Limit: 3}, []string{"192.0.2.3", "192.0.2.2", "googlebot"}},
 		{Query{Bot: "googlebot"}, []string{"googlebot", "192.0.2.3", "192.0.2.1"}},
 		{Query{Label: "x"}, []string{"192.0.2.2", "192.0.2.3", "203.0.113.7"}},
 		{Query{Label: "x", Bot: "googlebot"}, []string{"192.0.2.3"}},

@@ -10,16 +10,19 @@ const applicationID = 0x66736872
 // nanoseconds. A client is a key (key.go).
 var migrations = []string{schema1}
 
-// clients has WITHOUT ROWID and an index on what changes with each request
-// only for the few that had much (Registry.Clients). kept says what keeps a
-// row: 0 nothing, 1 a ban or the memory of one, 2 what an operator set.
+// clients is in the order in which they came, so that those of today are near
+// each other: a flood of new ones dirties few pages (measured at a million rows:
+// a third of the time of a table in the order of keys). What changes with each
+// request is in an index only for the few that had much (Registry.Clients).
+// kept says what keeps a row: 0 nothing, 1 a ban or the memory of one, 2 what
+// an operator set.
 //
 // counts has the number of rows of the large tables, and the version that
 // servers ask for: words counts changes of words and labels, lifted is the
 // last of changes.
 const schema1 = `
 CREATE TABLE clients (
-	client BLOB PRIMARY KEY,
+	client BLOB NOT NULL UNIQUE,
 	kept INTEGER NOT NULL DEFAULT 0,
 	first INTEGER NOT NULL DEFAULT 0,
 	last INTEGER NOT NULL DEFAULT 0,
@@ -34,7 +37,7 @@ CREATE TABLE clients (
 	bot TEXT NOT NULL DEFAULT '',
 	state INTEGER NOT NULL DEFAULT 0,
 	agent TEXT NOT NULL DEFAULT ''
-) WITHOUT ROWID;
+);
 CREATE INDEX clients_last ON clients (kept, last);
 CREATE INDEX clients_requests ON clients (requests) WHERE requests >= 100;
 CREATE INDEX clients_refused ON clients (refused) WHERE refused >= 100;

@@ -138,48 +138,58 @@ func (t *tx) unkeep(k key) error {
 // are 4 to 12 MB of the -wal file.
 const checkEvery = 1000
 
+// mostWAL is how many pages of 4 KiB the -wal file may have before writing
+// waits for a checkpoint.
+const mostWAL = 16 << 10
+
 // checkpoints takes over into the file what is in the -wal file, until the
 // registry is closed. It does so on a connection of its own, since it syncs
 // the disk: no commit waits for that, and neither readers nor writers wait for
-// a passive checkpoint.
+// a passive checkpoint. Only one that took over all lets the -wal file begin
+// anew; when writers have not let that happen for long, they wait for it.
 func (r *Registry) checkpoints() {
 	defer close(r.checkDone)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-r.closing:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	ctx := context.Background()
 	var l *link
 	for {
 		select {
 		case <-r.closing:
 			if l != nil {
 				if err := l.close(); err != nil {
-					r.o.Log(fault(context.Background(), r.path, err).Error())
+					r.o.Log(fault(ctx, r.path, err).Error())
 				}
 			}
 			return
 		case <-r.check:
 		}
-		err := error(nil)
+		var err error
 		if l == nil {
 			l, err = connect(ctx, r.path, mode{mode: "rw", pragmas: []string{"synchronous(1)"}}, r.o.busy, smallCache)
 		}
-		// Only when all was taken over does the -wal file begin anew.
-		for tries, left := 0, true; err == nil && left && tries < 8; tries++ {
-			var busy, log, done int64
-			if _, err = l.row(ctx, "PRAGMA wal_checkpoint(PASSIVE)", nil, &busy, &log, &done); err == nil {
-				left = busy != 0 || done < log
+		pages, all := int64(0), false
+		for tries := 0; err == nil && !all && tries < 8; tries++ {
+			pages, all, err = checkpoint(ctx, l)
+		}
+		if err == nil && !all && pages > mostWAL {
+			select {
+			case <-r.closing:
+			case w := <-r.writer:
+				_, _, err = checkpoint(ctx, l)
+				r.writer <- w
 			}
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil {
 			r.o.Log(fmt.Sprintf("%v; its -wal file grows until this can be done", fault(ctx, r.path, err)))
 		}
 	}
+}
+
+// checkpoint takes over what it can, and tells how many pages the -wal file
+// has and whether that was all.
+func checkpoint(ctx context.Context, l *link) (pages int64, all bool, err error) {
+	var busy, done int64
+	_, err = l.row(ctx, "PRAGMA wal_checkpoint(PASSIVE)", nil, &busy, &pages, &done)
+	return pages, busy == 0 && done == pages, err
 }
 
 // steps runs do in transactions of its own until it reports that there is no
