@@ -284,7 +284,7 @@ func TestReloadKeepsListsWithoutCopies(t *testing.T) {
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "198.51.100.0/24\n") }))
 	defer source.Close()
 	policy := fmt.Sprintf("upstream: %s\nlists: {fetched: {url: %q, every: 1h}}\n%srules:\n  - {name: listed, match: {addr: fetched}, block: true}\n", echo(t).URL, source.URL, behindLoopback)
-	p := startProcess(t, policy, "--state", writeFile(t, "file", "no folder"))
+	p := startProcess(t, policy, "--state", filepath.Dir(writeFile(t, "lists", "no folder")))
 	for _, when := range []string{"before", "after"} {
 		if got := askFrom(t, "http://"+p.addr+"/", "198.51.100.9").StatusCode; got != 403 {
 			t.Errorf("%s: %d", when, got)
