@@ -252,7 +252,7 @@ func (f *Found) wider(ctx context.Context, l *link, k key) error {
 	if err != nil {
 		return err
 	}
-	return l.rows(ctx, "SELECT "+banColumns+" FROM bans"+in, args, func(rows *sql.Rows) error {
+	return l.rows(ctx, "SELECT "+banColumns+" FROM bans"+in+", kind, rule", args, func(rows *sql.Rows) error {
 		b, _, err := scanBan(rows)
 		f.Bans = append(f.Bans, b)
 		return err

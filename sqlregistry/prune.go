@@ -78,7 +78,7 @@ func (p *pruning) todo(ctx context.Context, l *link) (bool, error) {
 }
 
 func (p *pruning) words(t *tx, rows int) (int, error) {
-	keys, err := keys(t, "SELECT client FROM words WHERE until <> 0 AND until < ? LIMIT ?", p.week, rows)
+	keys, err := keys(t, "SELECT client FROM words WHERE until <> 0 AND until < ? ORDER BY until, client LIMIT ?", p.week, rows)
 	for _, k := range keys {
 		t.words = true
 		if _, err := t.exec("DELETE FROM words WHERE client = ?", k); err != nil {

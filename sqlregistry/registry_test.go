@@ -63,12 +63,16 @@ func check(t testing.TB, what string, err error) {
 // same reports a difference; nil and empty are the same.
 func same(t testing.TB, what string, got, want any) {
 	t.Helper()
-	if d := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.AllowUnexported(Version{})); d != "" {
+	if d := diff(got, want); d != "" {
 		t.Errorf("%s (-want +got):\n%s", what, d)
 	}
 }
 
-// mode and bans of everything that is remembered.
+func diff(got, want any) string {
+	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }))
+}
+
+// allBans returns what Bans yields.
 func allBans(t testing.TB, r *Registry, now time.Time, all bool) (bans []fairshare.Banned) {
 	t.Helper()
 	for b, err := range r.Bans(ctx, now, all) {

@@ -70,8 +70,8 @@ func (t *tx) client(d *Dirty) error {
 		return err
 	}
 	t.clients++
-	_, err = t.exec(`INSERT INTO clients (client, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, args...)
+	_, err = t.exec(`INSERT INTO clients (client, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent, kept)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, EXISTS (SELECT 1 FROM bans WHERE client = ?1))`, args...)
 	return err
 }
 

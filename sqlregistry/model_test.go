@@ -1,0 +1,610 @@
+package sqlregistry
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"fairshare"
+
+	"pgregory.net/rapid"
+)
+
+// A model is a registry that is slow and plain.
+type model struct {
+	o       Options
+	rows    map[fairshare.ClientID]*modelRow
+	made    int // rows so far
+	words   map[fairshare.ClientID]fairshare.Said
+	labels  map[fairshare.Label]bool
+	notes   map[fairshare.ClientID]string
+	bans    map[banName]fairshare.Banned
+	stories map[storyName]fairshare.Story
+	lifted  []LiftedClient // not yet pruned
+	changed int            // of words
+	tell    []LiftedClient // since it was asked the last time
+}
+
+type modelRow struct {
+	made int
+	rec  fairshare.ClientRecord
+}
+
+type banName struct {
+	client fairshare.ClientID
+	kind   fairshare.KeyKind
+	rule   string
+}
+
+type storyName struct {
+	client fairshare.ClientID
+	rule   string
+}
+
+func newModel(o Options) *model {
+	return &model{
+		o: o, rows: map[fairshare.ClientID]*modelRow{}, words: map[fairshare.ClientID]fairshare.Said{}, labels: map[fairshare.Label]bool{},
+		notes: map[fairshare.ClientID]string{}, bans: map[banName]fairshare.Banned{}, stories: map[storyName]fairshare.Story{},
+	}
+}
+
+// holds reports whether a is b, or a wider prefix.
+func holds(a, b fairshare.ClientID) bool {
+	return a == b || a.Bot == "" && b.Bot == "" && a.Prefix.Bits() <= b.Prefix.Bits() && a.Prefix.Contains(b.Prefix.Addr())
+}
+
+func less(a, b fairshare.ClientID) int {
+	if c := cmp.Compare(min(len(a.Bot), 1), min(len(b.Bot), 1)); c != 0 || a.Bot != "" {
+		return cmp.Or(c, cmp.Compare(a.Bot, b.Bot))
+	}
+	return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
+}
+
+func (m *model) row(id fairshare.ClientID) *modelRow {
+	r := m.rows[id]
+	if r == nil {
+		m.made++
+		r = &modelRow{made: m.made, rec: fairshare.ClientRecord{Client: id}}
+		m.rows[id] = r
+	}
+	return r
+}
+
+// kept says what keeps a client: an operator 2, a ban 1, nothing 0.
+func (m *model) kept(id fairshare.ClientID) int {
+	_, said := m.words[id]
+	if said || m.notes[id] != "" || len(m.labelsOf(id)) > 0 {
+		return 2
+	}
+	for name := range m.bans {
+		if name.client == id {
+			return 1
+		}
+	}
+	return 0
+}
+
+// unkeep forgets a client that was only there for what an operator or a ban
+// had to say.
+func (m *model) unkeep(id fairshare.ClientID) {
+	if r := m.rows[id]; r != nil && r.rec.LastSeen.IsZero() && m.kept(id) == 0 {
+		delete(m.rows, id)
+	}
+}
+
+func (m *model) labelsOf(id fairshare.ClientID) (names []string) {
+	for l := range m.labels {
+		if l.Client == id {
+			names = append(names, l.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (m *model) write(b Batch) {
+	for _, ban := range b.Bans {
+		name := banName{ban.Client, ban.Kind, ban.Rule}
+		if slices.ContainsFunc(m.lifted, func(l LiftedClient) bool { return holds(l.Client, ban.Client) && !ban.Began.After(l.At) }) || ban.Began.Before(m.bans[name].Began) {
+			continue
+		}
+		if _, known := m.bans[name]; !known {
+			m.row(ban.Client)
+		}
+		m.bans[name] = ban
+	}
+	for _, d := range b.Clients {
+		rec := &m.row(d.Client).rec
+		if rec.FirstSeen.IsZero() || d.FirstSeen.Before(rec.FirstSeen) {
+			rec.FirstSeen = d.FirstSeen
+		}
+		if d.LastSeen.After(rec.LastSeen) {
+			rec.LastSeen = d.LastSeen
+		}
+		rec.Spent.Add(d.Spent)
+		rec.UserAgent, rec.Bot, rec.BotState = d.UserAgent, d.Bot, d.BotState
+	}
+	for _, s := range b.Stories {
+		m.stories[storyName{s.Client, s.Rule}] = s
+	}
+}
+
+func (m *model) tells(l LiftedClient) {
+	m.lifted, m.tell = append(m.lifted, l), append(m.tell, l)
+}
+
+func (m *model) lift(id fairshare.ClientID, at time.Time) (lifted []fairshare.Banned) {
+	m.tells(LiftedClient{Client: id, At: at})
+	for _, b := range m.sortedBans() {
+		if holds(id, b.Client) && !b.Began.After(at) {
+			lifted = append(lifted, b)
+			delete(m.bans, banName{b.Client, b.Kind, b.Rule})
+			m.unkeep(b.Client)
+		}
+	}
+	return lifted
+}
+
+func (m *model) forget(id fairshare.ClientID, at time.Time) (f Forgotten) {
+	m.tells(LiftedClient{Client: id, At: at, Forget: true})
+	drop := func(client fairshare.ClientID) bool { return holds(id, client) }
+	words, labels := len(m.words), len(m.labels)
+	maps.DeleteFunc(m.words, func(c fairshare.ClientID, _ fairshare.Said) bool { return drop(c) })
+	maps.DeleteFunc(m.labels, func(l fairshare.Label, _ bool) bool { return drop(l.Client) })
+	maps.DeleteFunc(m.notes, func(c fairshare.ClientID, _ string) bool { return drop(c) })
+	f.Said, f.Labels = words > len(m.words), labels-len(m.labels)
+	if f.Said || f.Labels > 0 {
+		m.changed++
+	}
+	f.Clients, f.Bans, f.Stories = len(m.rows), len(m.bans), len(m.stories)
+	maps.DeleteFunc(m.rows, func(c fairshare.ClientID, _ *modelRow) bool { return drop(c) })
+	maps.DeleteFunc(m.bans, func(n banName, _ fairshare.Banned) bool { return drop(n.client) })
+	maps.DeleteFunc(m.stories, func(n storyName, _ fairshare.Story) bool { return drop(n.client) })
+	f.Clients, f.Bans, f.Stories = f.Clients-len(m.rows), f.Bans-len(m.bans), f.Stories-len(m.stories)
+	return f
+}
+
+func (m *model) sortedBans() []fairshare.Banned {
+	return slices.SortedFunc(maps.Values(m.bans), func(a, b fairshare.Banned) int {
+		return cmp.Or(less(a.Client, b.Client), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Rule, b.Rule))
+	})
+}
+
+// record returns a client's record with what operators said.
+func (m *model) record(id fairshare.ClientID) fairshare.ClientRecord {
+	rec := fairshare.ClientRecord{Client: id}
+	if r := m.rows[id]; r != nil {
+		rec = r.rec
+	}
+	if said, found := m.words[id]; found {
+		rec.Said = &said
+	}
+	rec.Labels, rec.Note = m.labelsOf(id), m.notes[id]
+	rec.Sticky = rec.Said != nil || rec.Labels != nil || rec.Note != ""
+	return rec
+}
+
+func (m *model) client(id fairshare.ClientID) *Found {
+	f := &Found{Record: m.record(id)}
+	for c := range m.rows {
+		if c != id && holds(id, c) {
+			f.Inside++
+		}
+	}
+	wider := func(c fairshare.ClientID) bool { return c != id && holds(c, id) }
+	for c, said := range m.words {
+		if wider(c) {
+			f.Within = append(f.Within, said)
+		}
+	}
+	for l := range m.labels {
+		if wider(l.Client) {
+			f.Labels = append(f.Labels, l)
+		}
+	}
+	bits := func(a, b fairshare.ClientID) int { return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits()) }
+	slices.SortFunc(f.Within, func(a, b fairshare.Said) int { return bits(a.Client, b.Client) })
+	slices.SortFunc(f.Labels, func(a, b fairshare.Label) int { return cmp.Or(bits(a.Client, b.Client), cmp.Compare(a.Name, b.Name)) })
+	var inside []fairshare.Banned
+	for _, b := range m.sortedBans() {
+		if wider(b.Client) {
+			f.Bans = append(f.Bans, b)
+		} else if holds(id, b.Client) {
+			inside = append(inside, b)
+		}
+	}
+	slices.SortStableFunc(f.Bans, func(a, b fairshare.Banned) int { return bits(a.Client, b.Client) })
+	f.Bans = append(f.Bans, inside...)
+	f.Stories = m.storiesOf(func(s fairshare.Story) bool { return holds(id, s.Client) })
+	if m.rows[id] == nil && len(f.Within)+len(f.Labels)+len(f.Bans)+len(f.Stories)+f.Inside == 0 {
+		return nil
+	}
+	return f
+}
+
+func (m *model) storiesOf(is func(fairshare.Story) bool) (found []fairshare.Story) {
+	for _, s := range m.stories {
+		if is(s) {
+			found = append(found, s)
+		}
+	}
+	slices.SortFunc(found, func(a, b fairshare.Story) int {
+		return cmp.Or(b.Last.Compare(a.Last), less(a.Client, b.Client), cmp.Compare(a.Rule, b.Rule))
+	})
+	return found
+}
+
+// clients returns all clients that a query selects, in its order.
+func (m *model) clients(q Query) (found []fairshare.ClientRecord) {
+	for id := range m.rows {
+		rec := m.record(id)
+		if (q.Bot == "" || rec.Bot == q.Bot || id.Bot == q.Bot) && (q.Label == "" || slices.Contains(rec.Labels, q.Label)) {
+			found = append(found, rec)
+		}
+	}
+	by, _ := sortingOf(q.Sort)
+	slices.SortFunc(found, func(a, b fairshare.ClientRecord) int {
+		return cmp.Or(cmp.Compare(by.value(&b), by.value(&a)), less(a.Client, b.Client))
+	})
+	return found
+}
+
+// prune does what Registry.Prune promises, one row after the other.
+func (m *model) prune(now time.Time, rows int) (more bool) {
+	words := len(m.words)
+	defer func() {
+		if len(m.words) < words {
+			m.changed++
+		}
+	}()
+	for range rows {
+		if !m.pruneWord(now) && !m.pruneChange(now) && !m.pruneBan(now) && !m.pruneStory(now) && !m.pruneClient(now) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *model) pruneWord(now time.Time) bool {
+	for _, said := range slices.SortedFunc(maps.Values(m.words), func(a, b fairshare.Said) int {
+		return cmp.Or(a.Until.Compare(b.Until), less(a.Client, b.Client))
+	}) {
+		if !said.Until.IsZero() && said.Until.Before(now.Add(-wordsStay)) {
+			delete(m.words, said.Client)
+			m.unkeep(said.Client)
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) pruneChange(now time.Time) bool {
+	if len(m.lifted) == 0 || !m.lifted[0].At.Before(now.Add(-changesStay)) {
+		return false
+	}
+	m.lifted = m.lifted[1:]
+	return true
+}
+
+func (m *model) pruneBan(now time.Time) bool {
+	bans := m.sortedBans()
+	slices.SortStableFunc(bans, func(a, b fairshare.Banned) int { return a.Until.Compare(b.Until) })
+	if len(bans) == 0 || len(bans) <= m.o.Bans && !bans[0].Until.Before(now.Add(-m.o.Age)) {
+		return false
+	}
+	delete(m.bans, banName{bans[0].Client, bans[0].Kind, bans[0].Rule})
+	m.unkeep(bans[0].Client)
+	return true
+}
+
+func (m *model) pruneStory(now time.Time) bool {
+	all := m.storiesOf(func(fairshare.Story) bool { return true })
+	if len(all) == 0 {
+		return false
+	}
+	if oldest := all[len(all)-1]; oldest.Last.Before(now.Add(-m.o.Age)) {
+		delete(m.stories, storyName{oldest.Client, oldest.Rule})
+		return true
+	}
+	network := func(s fairshare.Story) string {
+		k, _ := keyOf(s.Client)
+		return string(networkOf(k))
+	}
+	many := map[string]int{}
+	for _, s := range all {
+		many[network(s)]++
+	}
+	most := slices.MaxFunc(slices.Collect(maps.Keys(many)), func(a, b string) int { return cmp.Or(cmp.Compare(many[a], many[b]), cmp.Compare(a, b)) })
+	if many[most] <= m.o.Stories/10 && len(all) <= m.o.Stories {
+		return false
+	}
+	for _, s := range slices.Backward(all) {
+		if network(s) == most {
+			delete(m.stories, storyName{s.Client, s.Rule})
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) pruneClient(now time.Time) bool {
+	grade := func(id fairshare.ClientID) int {
+		if m.kept(id) != 1 {
+			return m.kept(id) * 2
+		}
+		for name, b := range m.bans {
+			if name.client == id && b.Until.After(now) {
+				return 2
+			}
+		}
+		return 1
+	}
+	ids := slices.SortedFunc(maps.Keys(m.rows), func(a, b fairshare.ClientID) int {
+		return cmp.Or(cmp.Compare(grade(a), grade(b)), m.rows[a].rec.LastSeen.Compare(m.rows[b].rec.LastSeen), cmp.Compare(m.rows[a].made, m.rows[b].made))
+	})
+	if len(ids) == 0 || grade(ids[0]) == 4 {
+		return false
+	}
+	if old := grade(ids[0]) == 0 && m.rows[ids[0]].rec.LastSeen.Before(now.Add(-m.o.Age)); !old && len(ids) <= m.o.Clients {
+		return false
+	}
+	delete(m.rows, ids[0])
+	return true
+}
+
+// TestModel does anything at all to a registry and to the model.
+func TestModel(t *testing.T) {
+	clients := ids("192.0.2.1", "192.0.2.2", "192.0.2.0/24", "192.0.0.0/16", "198.51.100.7", "198.51.100.0/24", "0.0.0.0/0", "203.0.113.128/25", "255.255.255.255",
+		"2001:db8::/64", "2001:db8:0:1::/64", "2001:db8::/48", "2001:db8::/32", "2001:db8:ffff:ffff::/64", "::/0", "::/64", "::1", "c000:201::/32", "googlebot", "bing bot", "b")
+	rapid.Check(t, func(rt *rapid.T) {
+		o := Options{Clients: 8, Stories: 20, Bans: 6, Age: 90 * 24 * time.Hour}
+		path := filepath.Join(t.TempDir(), "registry.db")
+		r, err := Open(ctx, path, o)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer func() { r.Close() }()
+		m, now := newModel(o), start
+		version := Version{}
+		ok := func(what string, err error) {
+			if err != nil {
+				rt.Fatalf("%s: %v", what, err)
+			}
+		}
+		equal := func(what string, got, want any) {
+			rt.Helper()
+			if d := diff(got, want); d != "" {
+				rt.Fatalf("%s (-want +got):\n%s", what, d)
+			}
+		}
+		client := func() fairshare.ClientID { return rapid.SampledFrom(clients).Draw(rt, "client") }
+		tick := func() time.Time { // no two times are the same
+			now = now.Add(time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(rt, "ns")))
+			return now
+		}
+		rule := rapid.SampledFrom([]string{"rapid", "", "long\x00rule \xff"})
+		text := rapid.SampledFrom([]string{"", "agent", "\xff\x00'"})
+		seen, err := r.Changes(ctx, version)
+		ok("Changes", err)
+		version = seen.Version
+		changed := m.changed
+		do := map[string]func(){
+			"write": func() {
+				var b Batch
+				for range rapid.IntRange(0, 4).Draw(rt, "clients") {
+					at := tick()
+					b.Clients = append(b.Clients, Dirty{Client: client(), FirstSeen: at, LastSeen: at, UserAgent: text.Draw(rt, "agent"), BotState: fairshare.Forged,
+						Bot:   rapid.SampledFrom([]string{"", "googlebot", "b"}).Draw(rt, "bot"),
+						Spent: fairshare.Spent{Requests: rapid.Int64Range(0, 150).Draw(rt, "requests"), Refused: rapid.Int64Range(0, 150).Draw(rt, "refused"), CPU: time.Duration(rapid.Int64Range(0, 15e9).Draw(rt, "cpu")), Bytes: 7}})
+				}
+				for range rapid.IntRange(0, 3).Draw(rt, "stories") {
+					at := tick()
+					b.Stories = append(b.Stories, fairshare.Story{ID: rapid.StringMatching("[a-c]").Draw(rt, "id"), Client: client(), Rule: rule.Draw(rt, "rule"), Addr: rapid.SampledFrom(clients).Draw(rt, "addr").Prefix.Addr(),
+						Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, First: at, Last: at, Count: 3, Until: at.Add(time.Hour), By: "addr", Resource: "requests", Used: 5, Allowed: 4, Window: time.Minute,
+						Method: "GET", Host: "example.org", Path: text.Draw(rt, "path"), UserAgent: text.Draw(rt, "agent")})
+				}
+				for range rapid.IntRange(0, 3).Draw(rt, "bans") {
+					began := tick().Add(-time.Duration(rapid.IntRange(0, 2).Draw(rt, "ago")) * time.Minute)
+					b.Bans = append(b.Bans, fairshare.Banned{Client: client(), Rule: rule.Draw(rt, "rule"), Kind: rapid.SampledFrom([]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork}).Draw(rt, "kind"), Number: 2,
+						Began: began, Until: began.Add(time.Duration(rapid.IntRange(1, 100).Draw(rt, "hours")) * time.Hour), DryRun: rapid.Bool().Draw(rt, "dry")})
+				}
+				m.write(b)
+				ok("Write", r.Write(ctx, b))
+			},
+			"say": func() {
+				said := fairshare.Said{Client: client(), Action: rapid.SampledFrom([]fairshare.Action{fairshare.Allow, fairshare.Refuse, fairshare.Block}).Draw(rt, "action"), Since: tick(), Reason: text.Draw(rt, "reason")}
+				if rapid.Bool().Draw(rt, "ends") {
+					said.Until = now.Add(time.Duration(rapid.IntRange(1, 100).Draw(rt, "hours")) * time.Hour)
+				}
+				m.row(said.Client)
+				m.words[said.Client] = said
+				m.changed++
+				ok("Say", r.Say(ctx, said))
+			},
+			"unsay": func() {
+				id := client()
+				var want *fairshare.Said
+				if said, found := m.words[id]; found {
+					want = &said
+					m.changed++
+				}
+				delete(m.words, id)
+				m.unkeep(id)
+				was, err := r.Unsay(ctx, id)
+				ok("Unsay", err)
+				equal("Unsay", was, want)
+			},
+			"label": func() {
+				l := fairshare.Label{Client: client(), Name: rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "name")}
+				if !m.labels[l] {
+					m.changed++
+				}
+				m.row(l.Client)
+				m.labels[l] = true
+				ok("Label", r.Label(ctx, l))
+			},
+			"unlabel": func() {
+				id, name := client(), rapid.SampledFrom([]string{"x", "y", ""}).Draw(rt, "name")
+				var want []string
+				for _, l := range m.labelsOf(id) {
+					if name == "" || name == l {
+						want = append(want, l)
+						delete(m.labels, fairshare.Label{Client: id, Name: l})
+					}
+				}
+				if want != nil {
+					m.changed++
+				}
+				m.unkeep(id)
+				removed, err := r.Unlabel(ctx, id, name)
+				ok("Unlabel", err)
+				equal("Unlabel", removed, want)
+			},
+			"note": func() {
+				id, note := client(), text.Draw(rt, "note")
+				delete(m.notes, id)
+				if note != "" {
+					m.notes[id] = note
+					m.row(id)
+				}
+				m.unkeep(id)
+				ok("Note", r.Note(ctx, id, note))
+			},
+			"lift": func() {
+				id, at := client(), tick()
+				want := m.lift(id, at)
+				lifted, err := r.Lift(ctx, id, at)
+				ok("Lift", err)
+				equal("Lift", lifted, want)
+			},
+			"forget": func() {
+				id, at := client(), tick()
+				want := m.forget(id, at)
+				forgotten, err := r.Forget(ctx, id, at)
+				ok("Forget", err)
+				equal("Forget", forgotten, want)
+			},
+			"prune": func() {
+				rows := rapid.IntRange(1, 10).Draw(rt, "rows")
+				want := m.prune(now, rows)
+				more, err := r.Prune(ctx, now, rows)
+				ok("Prune", err)
+				equal("Prune", more, want)
+			},
+			"wait": func() { now = now.Add(time.Duration(rapid.IntRange(1, 40*24).Draw(rt, "hours")) * time.Hour) },
+			"reopen": func() {
+				ok("Close", r.Close())
+				r, err = Open(ctx, path, o)
+				ok("Open", err)
+			},
+			"changes": func() {
+				c, err := r.Changes(ctx, version)
+				ok("Changes", err)
+				for len(m.tell) > len(m.lifted) { // those pruned before they were asked for
+					m.tell = m.tell[1:]
+				}
+				equal("Lifted", c.Lifted, m.tell)
+				equal("Words changed", c.Words, changed != m.changed)
+				version, changed, m.tell = c.Version, m.changed, nil
+			},
+			"": func() {
+				id := client()
+				found, err := r.Client(ctx, id)
+				ok("Client", err)
+				equal("Client "+id.String(), found, m.client(id))
+				words, labels, err := r.Words(ctx)
+				ok("Words", err)
+				equal("Words", words, slices.SortedFunc(maps.Values(m.words), func(a, b fairshare.Said) int { return less(a.Client, b.Client) }))
+				equal("labels", labels, slices.SortedFunc(maps.Keys(m.labels), func(a, b fairshare.Label) int { return cmp.Or(less(a.Client, b.Client), cmp.Compare(a.Name, b.Name)) }))
+				for _, all := range []bool{true, false} {
+					var bans []fairshare.Banned
+					for b, err := range r.Bans(ctx, now, all) {
+						ok("Bans", err)
+						bans = append(bans, b)
+					}
+					equal("Bans", bans, slices.DeleteFunc(m.sortedBans(), func(b fairshare.Banned) bool { return !all && !b.Until.After(now) }))
+				}
+				for _, ref := range []string{"a", "b"} {
+					s, err := r.Story(ctx, ref)
+					ok("Story", err)
+					equal("Story", s, m.storiesOf(func(s fairshare.Story) bool { return s.ID == ref }))
+				}
+				s, err := r.Stories(ctx, id, 0)
+				ok("Stories", err)
+				equal("Stories", s, m.storiesOf(func(s fairshare.Story) bool { return holds(id, s.Client) }))
+				stats, err := r.Stats(ctx)
+				ok("Stats", err)
+				stats.Bytes = 0
+				equal("Stats", stats, Stats{Clients: int64(len(m.rows)), Bans: int64(len(m.bans)), Stories: int64(len(m.stories)), Labels: int64(len(m.labels)), Words: int64(len(m.words))})
+				q := Query{Sort: rapid.SampledFrom([]string{"requests", "refused", "cpu", "last-seen"}).Draw(rt, "sort"), Bot: rapid.SampledFrom([]string{"", "", "googlebot"}).Draw(rt, "bot"),
+					Label: rapid.SampledFrom([]string{"", "", "x"}).Draw(rt, "label"), Limit: rapid.IntRange(1, 25).Draw(rt, "limit")}
+				got, err := r.Clients(ctx, q)
+				ok("Clients", err)
+				want := m.clients(q)
+				want = want[:min(len(want), q.Limit)]
+				by, _ := sortingOf(q.Sort)
+				value := func(records []fairshare.ClientRecord) (values []int64) {
+					for i := range records {
+						values = append(values, by.value(&records[i]))
+					}
+					return values
+				}
+				equal(fmt.Sprintf("values of %+v", q), value(got), value(want)) // of equal ones any
+				for _, g := range got {
+					equal("record", g, m.record(g.Client))
+				}
+			},
+		}
+		rt.Repeat(actions(do))
+	})
+}
+
+func actions(do map[string]func()) map[string]func(*rapid.T) {
+	all := map[string]func(*rapid.T){}
+	for name, f := range do {
+		all[name] = func(*rapid.T) { f() }
+	}
+	return all
+}
+
+// The keys of the clients within a prefix are one range, and no other's are in
+// there.
+func TestKeysOfAPrefixAreOneRange(t *testing.T) {
+	prefix := rapid.Custom(func(t *rapid.T) fairshare.ClientID {
+		addr := rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.255", "0.0.0.0", "255.255.255.255", "::", "2001:db8::", "2001:db8::ffff", "::ffff:0:0:1"}).Draw(t, "addr")
+		c := id(addr)
+		p, _ := c.Prefix.Addr().Prefix(rapid.IntRange(0, c.Prefix.Bits()).Draw(t, "bits"))
+		return fairshare.PrefixID(p)
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := prefix.Draw(t, "a"), prefix.Draw(t, "b")
+		ka, err := keyOf(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kb, err := keyOf(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := idOf(ka); err != nil || back != a {
+			t.Fatalf("%v became %v: %v", a, back, err)
+		}
+		first, last := within(ka)
+		inside := bytes.Compare(first, kb) <= 0 && bytes.Compare(kb, last) <= 0
+		if want := holds(a, b) && a.Prefix.Addr().Is4() == b.Prefix.Addr().Is4(); inside != want {
+			t.Fatalf("%v in the range of %v: %v, want %v", b, a, inside, want)
+		}
+		listed := slices.ContainsFunc(wider(kb), func(k key) bool { return bytes.Equal(k, ka) })
+		if want := a != b && holds(a, b); listed != want {
+			t.Fatalf("%v among those wider than %v: %v, want %v", a, b, listed, want)
+		}
+		if c := bytes.Compare(ka, kb); c != less(a, b) {
+			t.Fatalf("keys of %v and %v compare as %d", a, b, c)
+		}
+	})
+}
