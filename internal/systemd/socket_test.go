@@ -63,7 +63,7 @@ func handOver(t *testing.T, mode string, env []string, files ...*os.File) string
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(append(os.Environ(), "FAIRSHARE_TEST_SERVICE="+mode), env...)
+	cmd.Env = append(append(os.Environ(), "FAIRSHARE_TEST_SERVICE="+mode, "GORACE=atexit_sleep_ms=0"), env...)
 	cmd.ExtraFiles = files
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
