@@ -49,8 +49,14 @@ func (q *banQueue) at(number uint64) *fairshare.Banned {
 func (q *banQueue) hash(b *fairshare.Banned) uint64 {
 	return maphash.Comparable(q.seed, struct {
 		id   fairshare.ClientID
+		kind fairshare.KeyKind
 		rule string
-	}{b.Client, b.Rule})
+	}{b.Client, b.Kind, b.Rule})
+}
+
+// sameBan reports whether two bans are of one key and rule.
+func sameBan(b, c *fairshare.Banned) bool {
+	return b.Client == c.Client && b.Kind == c.Kind && b.Rule == c.Rule
 }
 
 // add queues a ban.
@@ -61,7 +67,7 @@ func (q *banQueue) add(b fairshare.Banned) {
 	number, found := q.latest[hash]
 	if found {
 		earlier := q.at(number)
-		found = earlier.Client == b.Client && earlier.Rule == b.Rule
+		found = sameBan(earlier, &b)
 		if found && number >= q.writing {
 			*earlier = b
 			return
@@ -91,7 +97,7 @@ func (q *banQueue) take(n int) (bans []fairshare.Banned) {
 			continue
 		}
 		if later, found := q.latest[q.hash(b)]; found && later > q.writing {
-			if l := q.at(later); l.Client == b.Client && l.Rule == b.Rule {
+			if sameBan(q.at(later), b) {
 				*b = fairshare.Banned{} // that one came while this one was being written, in vain
 				continue
 			}

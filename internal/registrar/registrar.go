@@ -19,7 +19,9 @@ import (
 // A Store is the part of a [sqlregistry.Registry] that is needed.
 //
 // A Write happens whole or not at all. One that fails is done again: if it
-// happened nevertheless, what it counted counts twice.
+// happened nevertheless, what it counted of clients counts twice. A Story is
+// written in place of the one that is known; a Store that has
+// [sqlregistry.Registry.Story] is asked for that one before, so that it goes on.
 type Store interface {
 	Write(context.Context, sqlregistry.Batch) error
 	Changes(ctx context.Context, since sqlregistry.Version) (sqlregistry.Changes, error)

@@ -85,16 +85,21 @@ func (f *fakeStore) Write(ctx context.Context, b sqlregistry.Batch) error {
 		f.clients[d.Client] = r
 	}
 	for _, s := range b.Stories {
-		if was, found := f.stories[s.ID]; found {
-			s.Count += was.Count
-			s.First = was.First
-		}
 		f.stories[s.ID] = s
 	}
 	for _, ban := range b.Bans {
 		f.bans[banName(&ban)] = ban
 	}
 	return nil
+}
+
+func (f *fakeStore) Story(_ context.Context, id string) ([]fairshare.Story, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s, found := f.stories[id]; found && f.fault == nil {
+		return []fairshare.Story{s}, nil
+	}
+	return nil, f.fault
 }
 
 func (f *fakeStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
@@ -246,7 +251,7 @@ func (r *running) pass(addr string, n int) {
 func (r *running) refuse(addr, ref string) {
 	r.Refused(registrar.Refusal{
 		Passage: registrar.Passage{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now()},
-		Story:   fairshare.Story{ID: ref, Rule: "rule", Action: fairshare.Refuse, Status: 429, Method: "GET", Host: "example.org", Path: "/"},
+		Story:   fairshare.Story{ID: ref, Rule: "rapid", Action: fairshare.Refuse, Status: 429, Method: "GET", Host: "example.org", Path: "/"},
 	})
 }
 

@@ -1,10 +1,12 @@
 package registrar
 
 import (
+	"context"
 	"hash/maphash"
 	"time"
 
 	"fairshare"
+	"fairshare/sqlregistry"
 )
 
 // A Refusal is a request that was refused or blocked, or would have been but
@@ -25,12 +27,13 @@ const (
 	maxPath   = 512
 )
 
-// A story is what is to be written of a Story. Its texts stand one behind the
-// other in memory that is used again.
+// A story is a Story whose texts stand one behind the other in memory that is
+// used again.
 type story struct {
-	fairshare.Story // Count is what was not written yet; without texts
-	texts           []byte
-	ends            [4]int
+	fairshare.Story
+	recalled bool // what the registry knew of it is in there
+	texts    []byte
+	ends     [4]int
 }
 
 // Refused counts a refusal or block, and begins or continues its story. It is
@@ -53,11 +56,11 @@ func (g *Registrar) Refused(r Refusal) {
 	if r.Story.ID == "" {
 		return
 	}
-	k.hash, k.ref = maphash.String(g.seed, r.Story.ID), r.Story.ID
+	k.rule = r.Story.Rule
+	k.hash += maphash.String(g.seed, k.rule) * 0x9E3779B97F4A7C15
 	s := g.stories.lock(k.hash)
 	e, isNew := g.stories.find(s, &k, false)
 	if e != nil {
-		e.key.id = k.id
 		e.record.add(&r, isNew)
 		if s.touch(e); isNew {
 			s.move(e, urgent)
@@ -101,9 +104,62 @@ func (g *Registrar) takeStories(b *batch, from where, n int) {
 			*to = text(s.texts[begin:s.ends[i]])
 			begin = s.ends[i]
 		}
+		if !s.recalled {
+			b.unknown = append(b.unknown, len(b.Stories))
+		}
 		b.Stories = append(b.Stories, told)
-		s.Count = 0
 	})
+}
+
+// A recaller is a Store that tells what it knows of a story. A story is
+// written in place of what was known of it: one that was begun in an earlier
+// life of the server goes on only in such a Store.
+type recaller interface {
+	Story(ctx context.Context, id string) ([]fairshare.Story, error)
+}
+
+var _ recaller = (*sqlregistry.Registry)(nil)
+
+// recall returns what is known of the stories of a batch that are unknown.
+func (g *Registrar) recall(ctx context.Context, b *batch) (known []fairshare.Story, err error) {
+	from, ok := g.store.(recaller)
+	if !ok {
+		return make([]fairshare.Story, len(b.unknown)), nil
+	}
+	for _, i := range b.unknown {
+		var same fairshare.Story
+		stories, err := from.Story(ctx, b.Stories[i].ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range stories {
+			if s.Client == b.Stories[i].Client && s.Rule == b.Stories[i].Rule {
+				same = s
+			}
+		}
+		known = append(known, same)
+	}
+	return known, nil
+}
+
+// goOn adds what is known of the stories of a batch that were unknown.
+func (g *Registrar) goOn(b *batch, known []fairshare.Story) {
+	for i := range known {
+		e := b.stories[b.unknown[i]]
+		s := g.stories.lock(e.key.hash)
+		e.record.Story = following(known[i], e.record.Story)
+		e.record.recalled = true
+		s.mu.Unlock()
+	}
+}
+
+// following returns a story that goes on with what was known before.
+func following(before, s fairshare.Story) fairshare.Story {
+	s.Count += before.Count
+	if before.Count > 0 && before.First.Before(s.First) {
+		s.First = before.First
+	}
+	return s
 }
 
 // storyDelay is how long a new story waits for others to be written with it.

@@ -47,12 +47,10 @@ type key struct {
 	hash    uint64
 	network uint64 // 0: of none, and not bounded by its share
 	id      fairshare.ClientID
-	ref     string // the reference of a story; it alone is compared
+	rule    string // of a story
 }
 
-func (k *key) same(l *key) bool {
-	return k.ref == l.ref && (k.ref != "" || k.id == l.id)
-}
+func (k *key) same(l *key) bool { return k.id == l.id && k.rule == l.rule }
 
 // where tells in which list an entry stands.
 type where uint8

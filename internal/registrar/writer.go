@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"fairshare"
 	"fairshare/sqlregistry"
 )
 
@@ -35,6 +37,7 @@ type batch struct {
 	sqlregistry.Batch
 	clients []*entry[client]
 	stories []*entry[story]
+	unknown []int // places of stories of which the registry may know more
 }
 
 // A writer is the one goroutine that writes.
@@ -191,7 +194,7 @@ func (w *writer) writeBatch(b *batch) error {
 	if err != nil {
 		w.more = true
 		w.clients.failed(b.clients, func(i int, e *entry[client]) { e.record.spent.Add(b.Clients[i].Spent) })
-		w.stories.failed(b.stories, func(i int, e *entry[story]) { e.record.Count += b.Stories[i].Count })
+		w.stories.failed(b.stories, func(int, *entry[story]) {})
 		return err
 	}
 	w.clients.written(b.clients)
@@ -202,9 +205,19 @@ func (w *writer) writeBatch(b *batch) error {
 // write makes one transaction, and learns from how it went.
 func (w *writer) write(b *batch) error {
 	begin := time.Now()
-	_, err := call(w.end, w.hangs, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, w.store.Write(ctx, b.Batch)
+	known, err := call(w.end, w.hangs, func(ctx context.Context) ([]fairshare.Story, error) {
+		known, err := w.recall(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		rows := b.Batch
+		rows.Stories = slices.Clone(rows.Stories)
+		for i, at := range b.unknown {
+			rows.Stories[at] = following(known[i], rows.Stories[at])
+		}
+		return known, w.store.Write(ctx, rows)
 	})
+	w.goOn(b, known)
 	took := time.Since(begin)
 	if len(b.Bans) > 0 {
 		w.banAt = time.Now().Add(banGap)

@@ -120,6 +120,9 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 					bans[a] = time.Now()
 				case 2:
 					sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
+					if rnd.IntN(30) == 0 { // what was written leaves memory
+						sleep(6 * time.Minute)
+					}
 				case 3:
 					store.set(func() {
 						store.fault, store.take = nil, time.Duration(rnd.IntN(300))*time.Millisecond

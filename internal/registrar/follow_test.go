@@ -1,0 +1,167 @@
+package registrar_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/registrar"
+	"fairshare/sqlregistry"
+)
+
+func TestOperatorsAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.said = []fairshare.Said{{Client: id("192.0.2.1"), Action: fairshare.Block}}
+		r := run(t, store, registrar.Options{})
+		word := func(addr string) fairshare.Action {
+			return r.Word(netip.MustParseAddr(addr), fairshare.Bot{}, time.Now()).Action
+		}
+		if word("192.0.2.1") != fairshare.Block {
+			t.Error("what was said before the start is not known")
+		}
+		say := func(said ...fairshare.Said) {
+			store.set(func() { store.said, store.changes = said, sqlregistry.Changes{Words: true} })
+		}
+		say(fairshare.Said{Client: id("192.0.2.2"), Action: fairshare.Allow})
+		sleep(pollTime)
+		if word("192.0.2.1") != fairshare.Undecided || word("192.0.2.2") != fairshare.Allow {
+			t.Error("a new word is not known after a second")
+		}
+
+		// While the registry cannot be read the words that are known hold.
+		store.set(func() { store.readFault = errDisk })
+		say()
+		sleep(10 * time.Minute)
+		if word("192.0.2.2") != fairshare.Allow {
+			t.Error("the words are gone")
+		}
+		if n := r.Stats().ReadErrors; n < 15 || n > 30 {
+			t.Errorf("%d errors in ten minutes", n)
+		}
+		store.set(func() { store.readFault = nil })
+		sleep(31 * time.Second)
+		if word("192.0.2.2") != fairshare.Undecided {
+			t.Error("a word that was taken back holds")
+		}
+		r.log.holds(t, "the registry cannot be read: disk on fire (make room)", "the registry can be read again")
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A change that could not be read whole is read again.
+func TestWordsThatCannotBeReadAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &halfStore{fakeStore: newFakeStore()}
+		g := registrar.New(registrar.Options{Store: store, Prefix: policy.Client})
+		if err := g.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { ended <- g.Run(ctx) }()
+		store.set(func() {
+			store.readFault, store.said = errDisk, []fairshare.Said{{Client: id("192.0.2.2"), Action: fairshare.Allow}}
+		})
+		sleep(time.Second)
+		store.set(func() { store.readFault = nil })
+		sleep(2 * time.Second)
+		if g.Word(netip.MustParseAddr("192.0.2.2"), fairshare.Bot{}, time.Now()).Action != fairshare.Allow {
+			t.Error("the word is not known")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A halfStore always tells of new words, and fails to hand them out.
+type halfStore struct{ *fakeStore }
+
+func (s *halfStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
+	return sqlregistry.Changes{Words: true}, nil
+}
+
+func TestStartNeedsTheWords(t *testing.T) {
+	store := newFakeStore()
+	store.readFault = errDisk
+	g := registrar.New(registrar.Options{Store: store, Prefix: policy.Client})
+	if err := g.Start(t.Context()); !errors.Is(err, errDisk) {
+		t.Errorf("it starts: %v", err)
+	}
+}
+
+func TestForgottenClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		r := run(t, store, registrar.Options{})
+		for _, a := range []string{"192.0.2.1", "192.0.2.2", "198.51.100.1"} {
+			r.pass(a, 1)
+			r.refuse(a, "ref-"+a)
+		}
+		r.Passed(registrar.Passage{Addr: netip.MustParseAddr("198.51.100.1"), At: time.Now(), Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Verified}})
+		synctest.Wait()
+		store.set(func() {
+			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{
+				{Client: id("192.0.2.0/24"), At: time.Now(), Forget: true}, {Client: id("googlebot"), At: time.Now(), Forget: true},
+				{Client: id("198.51.100.1"), At: time.Now()}, // its bans alone
+			}}
+			store.take = time.Second // the stories are being written
+		})
+		sleep(pollTime)
+		if s := r.Stats(); s.Clients != 1 || s.Stories != 1 {
+			t.Errorf("%+v", s)
+		}
+		store.set(func() { store.take, store.fault = 0, errDisk })
+		sleep(10 * time.Second)
+		store.set(func() { store.fault = nil })
+		r.pass("192.0.2.1", 1) // anew
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		if store.seen().clients != 2 || store.client("192.0.2.1").Spent.Requests != 1 || store.client("198.51.100.1").Spent.Requests != 2 {
+			t.Errorf("written: %+v", store.clients)
+		}
+	})
+}
+
+// A store that hangs while it is read keeps Run from nothing.
+func TestHangingReadHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hangingStore{fakeStore: newFakeStore(), hang: make(chan struct{})}
+		log := &logged{}
+		g := registrar.New(registrar.Options{Store: store, Prefix: policy.Client, Log: log.add})
+		ended := make(chan error)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { ended <- g.Run(ctx) }()
+		g.Passed(registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: time.Now()})
+		sleep(time.Minute)
+		if store.client("192.0.2.1").Spent.Requests != 1 {
+			t.Error("nothing is written")
+		}
+		log.holds(t, "the registry cannot be read: it does not answer")
+		begin := time.Now()
+		cancel()
+		if err := <-ended; err != nil || time.Since(begin) > time.Second {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+		close(store.hang)
+	})
+}
+
+type hangingStore struct {
+	*fakeStore
+	hang chan struct{}
+}
+
+func (s *hangingStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
+	<-s.hang
+	return sqlregistry.Changes{}, nil
+}

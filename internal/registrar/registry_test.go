@@ -1,0 +1,105 @@
+package registrar_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/registrar"
+	"fairshare/sqlregistry"
+)
+
+// With a real registry, which operators write at the same time.
+func TestRealRegistry(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "registry.db")
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		open := func() *sqlregistry.Registry {
+			r, err := sqlregistry.Open(ctx, path, sqlregistry.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		check := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		bans := func(r *sqlregistry.Registry) (all []string) {
+			for b, err := range r.Bans(ctx, time.Now(), true) {
+				check(err)
+				all = append(all, fmt.Sprintf("%s %d", b.Client, b.Number))
+			}
+			return all
+		}
+		operator := open()
+		defer operator.Close()
+		a := netip.MustParseAddr("192.0.2.1")
+		begin := time.Now()
+
+		// Two lives of a server: what the second adds is added to the first.
+		for life := range 2 {
+			store := open()
+			log := &logged{}
+			var lifted []string
+			g := registrar.New(registrar.Options{Store: store, Prefix: policy.Client, Log: log.add,
+				Lift: func(id fairshare.ClientID, at time.Time) { lifted = append(lifted, id.String()) }})
+			check(g.Start(ctx))
+			running, stop := context.WithCancel(ctx)
+			ended := make(chan error)
+			go func() { ended <- g.Run(running) }()
+
+			for range 10 {
+				g.Passed(registrar.Passage{Addr: a, At: time.Now(), UserAgent: "browser", Took: time.Millisecond, Status: 404})
+				g.Refused(registrar.Refusal{
+					Passage: registrar.Passage{Addr: a, At: time.Now(), UserAgent: "browser"},
+					Story:   fairshare.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse, Status: 429, Method: "GET", Host: "example.org", Path: "/x"},
+				})
+			}
+			g.Banned(fairshare.Banned{Client: id("192.0.2.1"), Rule: "rapid", Kind: fairshare.ByAddr, Number: life + 1, Began: time.Now(), Until: time.Now().Add(time.Hour)})
+			g.Settle(ctx)
+			if got, want := fmt.Sprint(bans(operator)), fmt.Sprintf("[192.0.2.1 %d]", life+1); got != want {
+				t.Errorf("life %d: after Settle the bans are %s, want %s", life, got, want)
+			}
+			sleep(200 * time.Millisecond)
+			if stories, err := operator.Story(ctx, "0123456789"); err != nil || len(stories) != 1 || stories[0].Count != int64(10*life+10) || !stories[0].First.Equal(begin) {
+				t.Errorf("life %d: stories %+v, %v", life, stories, err)
+			}
+
+			check(operator.Say(ctx, fairshare.Said{Client: id("198.51.100.0/24"), Action: fairshare.Refuse, Since: time.Now(), Until: time.Now().Add(time.Minute)}))
+			check(operator.Label(ctx, fairshare.Label{Client: id("192.0.2.1"), Name: "good-partner"}))
+			sleep(time.Second)
+			if w := g.Word(netip.MustParseAddr("198.51.100.7"), fairshare.Bot{}, time.Now()); w.Action != fairshare.Refuse || w.Wait <= 0 {
+				t.Errorf("life %d: %+v", life, w)
+			}
+			if w := g.Word(a, fairshare.Bot{}, time.Now()); fmt.Sprint(w.Labels) != "[good-partner]" {
+				t.Errorf("life %d: %+v", life, w)
+			}
+			if life == 1 {
+				_, err := operator.Lift(ctx, id("192.0.2.0/24"), time.Now())
+				check(err)
+				sleep(time.Second)
+				if len(lifted) != 1 || len(bans(operator)) != 0 {
+					t.Errorf("lifted %q; bans %q", lifted, bans(operator))
+				}
+			}
+			stop()
+			check(<-ended)
+			found, err := operator.Client(ctx, id("192.0.2.1"))
+			check(err)
+			n := int64(life + 1)
+			if want := (fairshare.Spent{Requests: 20 * n, Refused: 10 * n, Time: time.Duration(n) * 10 * time.Millisecond, Errors: 10 * n}); found == nil || found.Record.Spent != want || !found.Record.FirstSeen.Equal(begin) {
+				t.Errorf("life %d: %+v, want %+v", life, found, want)
+			}
+			log.holds(t)
+			check(store.Close())
+		}
+	})
+}
