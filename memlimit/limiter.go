@@ -3,7 +3,8 @@
 // All limits share one table whose memory is taken at the start and never
 // grows. It holds no pointers, needs no sweeping, and allocates nothing on a
 // request. When it is full, the state nearest to fresh is given up for a new
-// one, see [Stats].
+// one, see [Stats]. [Limiter.SaveFile] and [Limiter.LoadFile] carry what is
+// counted over a restart.
 package memlimit
 
 import (
@@ -98,7 +99,8 @@ func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
 }
 
 // Fresh returns the names of the limits that began anew with this Limiter;
-// after New, of all.
+// after New, of all, and after Load, of those that the snapshot brought
+// nothing for. A rule's count of refusals is not named.
 func (l *Limiter) Fresh() []string { return l.fresh }
 
 // register gives each limit its id. It keeps the layout of a limit that is

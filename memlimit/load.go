@@ -41,6 +41,11 @@ var (
 const (
 	clockStep = time.Minute         // that a clock may be set back between Save and Load
 	ahead     = fairshare.MaxWindow // that a state's own time may be after the snapshot's: far more than Save takes
+
+	// mostGrowth bounds how much larger the table may be than the snapshot's:
+	// beyond that a state might be in so many places that to put it there
+	// takes longer than it is worth.
+	mostGrowth = 4
 )
 
 // Load takes over the states that [Limiter.Save] wrote. It comes right after
@@ -48,8 +53,10 @@ const (
 //
 // As with [Limiter.With], a limit that is in both, whatever its N, goes on
 // with what was counted, unless its counters need more room now; all others
-// begin anew. The memory may be of another size than it was: a state whose
-// place depends on more of its hash than is kept is put wherever it may belong.
+// begin anew. The memory may be of another size than it was, up to four times
+// as large. Where a state lies depends on more of its key's hash than is kept,
+// so it is put wherever it may belong; where that is too crowded, those nearest
+// to fresh are lost.
 //
 // After an error the Limiter is as New made it.
 func (l *Limiter) Load(r io.Reader, now time.Time) (loaded Loaded, err error) {
@@ -130,6 +137,8 @@ func (in *snapshot) pass(n int) {
 	in.r.Discard(n)
 }
 
+func mebibytes(sets uint64) float64 { return float64(sets) * setBytes / (1 << 20) }
+
 func cutShort(err error) error {
 	if err == io.EOF {
 		return errCutShort
@@ -161,6 +170,9 @@ func (in *snapshot) header(l *Limiter) error {
 	n := int(binary.LittleEndian.Uint16(b[16:]))
 	if in.sets < 2 || in.sets > math.MaxInt64/setBytes || n > maxLimits {
 		return errDamaged
+	}
+	if mine := uint64(len(in.table.sets)); mine/mostGrowth > in.sets {
+		return unusable("it is of a table of %.4g MiB, too small for one of %.4g MiB", mebibytes(in.sets), mebibytes(mine))
 	}
 	mine := map[[identityBytes]byte]*limit{}
 	for i := range l.limits {

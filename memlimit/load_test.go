@@ -133,7 +133,7 @@ func TestLoadIntoOtherMemory(t *testing.T) {
 		}
 	}
 	snapshot := snapshotOf(t, before, start)
-	for _, sets := range []int64{2048, 2049, 2050, 2047, 1900, 1025, 4096, 5000, 20_000} {
+	for _, sets := range []int64{2048, 2049, 2050, 2047, 1900, 1025, 4096, 5000, 8191} {
 		after := opened(t, sets*setBytes, allKinds...)
 		loaded, err := after.Load(bytes.NewReader(snapshot), start)
 		if err != nil || loaded.States < (clients+large)*99/100 {
@@ -155,6 +155,17 @@ func TestLoadIntoOtherMemory(t *testing.T) {
 			t.Errorf("%d sets: %d counts are wrong, %d states are lost", sets, wrong, lost)
 		}
 	}
+}
+
+func TestLoadIntoFarMoreMemory(t *testing.T) {
+	before := opened(t, 1<<18, allKinds...)
+	take(t, before, 0, number(1), 1, start)
+	l, twin := twins(t, 5<<18, allKinds...)
+	_, err := l.Load(bytes.NewReader(snapshotOf(t, before, start)), start)
+	if !errors.Is(err, ErrUnusable) || !strings.HasSuffix(err.Error(), ": it is of a table of 0.25 MiB, too small for one of 1.25 MiB") {
+		t.Errorf("%v", err)
+	}
+	asNew(t, l, twin, "too small")
 }
 
 // stateOf returns where the state of number i is, or an empty place.
