@@ -1,12 +1,312 @@
 package sqlregistry
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
+	"testing"
+	"time"
+
+	"fairshare"
 )
 
 // is reports whether err is a fault of that kind that says what to do.
 func is(err, kind error) bool {
 	var e *Error
-	return errors.Is(err, kind) && errors.As(err, &e) && e.Hint() != "" && strings.Contains(e.Error(), e.Path) && !strings.Contains(e.Error(), "SQL logic")
+	return errors.Is(err, kind) && errors.As(err, &e) && e.Hint() != "" && strings.Contains(e.Error(), e.Path) && !strings.Contains(e.Error(), "SQL ")
+}
+
+// filled makes a registry with something in every table and returns its path;
+// it is closed.
+func filled(t testing.TB, clients int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "registry.db")
+	r, err := Open(ctx, path, Options{})
+	check(t, "Open", err)
+	var b Batch
+	for i := range clients {
+		name := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
+		d := dirty(name, start.Add(time.Duration(i)), int64(i))
+		d.Spent.Refused, d.Bot = int64(i), "bot"
+		b.Clients = append(b.Clients, d)
+		if i%4 == 0 {
+			b.Bans = append(b.Bans, banned(name, start, time.Hour))
+			b.Stories = append(b.Stories, fairshare.Story{ID: name, Client: id(name), Rule: "rapid", Last: start, Path: strings.Repeat("/x", 100)})
+		}
+	}
+	check(t, "Write", r.Write(ctx, b))
+	for i := range min(5, clients/3) {
+		client := b.Clients[i*3].Client
+		check(t, "Say", r.Say(ctx, fairshare.Said{Client: client, Action: fairshare.Block, Since: start}))
+		check(t, "Label", r.Label(ctx, fairshare.Label{Client: client, Name: "x"}))
+		check(t, "Note", r.Note(ctx, client, "y"))
+	}
+	_, err = r.Lift(ctx, id("10.0.0.0"), start)
+	check(t, "Lift", err)
+	check(t, "Close", r.Close())
+	return path
+}
+
+// useAll calls everything and returns what went wrong.
+func useAll(r *Registry) (errs []error) {
+	add := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	_, _, err := r.Words(ctx)
+	add(err)
+	for _, sort := range []string{"requests", "refused", "cpu", "last-seen"} {
+		_, err = r.Clients(ctx, Query{Sort: sort, Limit: 1000})
+		add(err)
+	}
+	_, err = r.Clients(ctx, Query{Bot: "bot"})
+	add(err)
+	_, err = r.Client(ctx, id("10.0.0.0/24"))
+	add(err)
+	_, err = r.Client(ctx, id("10.0.0.4"))
+	add(err)
+	for _, err := range r.Bans(ctx, start, true) {
+		add(err)
+	}
+	_, err = r.Story(ctx, "10.0.0.4")
+	add(err)
+	_, err = r.Stories(ctx, id("10.0.0.0/8"), 1000)
+	add(err)
+	_, err = r.Stats(ctx)
+	add(err)
+	_, err = r.Settings(ctx)
+	add(err)
+	_, err = r.ReferenceKey(ctx)
+	add(err)
+	_, err = r.Changes(ctx, Version{1, 0})
+	add(err)
+	if r.o.ReadOnly {
+		return errs
+	}
+	add(r.Write(ctx, Batch{Clients: []Dirty{dirty("10.0.0.9", start, 1), dirty("10.9.0.9", start, 1)}, Bans: []fairshare.Banned{banned("10.0.0.9", start.Add(1), time.Hour)},
+		Stories: []fairshare.Story{{ID: "a", Client: id("10.0.0.4"), Rule: "rapid"}, {ID: "b", Client: id("10.0.0.5"), Rule: "rapid"}}}))
+	add(r.Say(ctx, fairshare.Said{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}))
+	_, err = r.Unsay(ctx, id("10.0.0.3"))
+	add(err)
+	_, err = r.Lift(ctx, id("10.0.0.16/28"), start)
+	add(err)
+	_, err = r.Prune(ctx, start.Add(91*24*time.Hour), 20)
+	add(err)
+	_, err = r.Forget(ctx, id("10.0.0.32/27"), start)
+	add(err)
+	return errs
+}
+
+func TestWhatIsNoRegistryIsSaidToBeDamaged(t *testing.T) {
+	good, err := os.ReadFile(filled(t, 300))
+	check(t, "ReadFile", err)
+	other := filepath.Join(t.TempDir(), "other.db")
+	check(t, "touch", touch(other))
+	l, err := connect(ctx, other, mode{mode: "rw"}, time.Second, smallCache)
+	check(t, "connect", err)
+	_, err = l.conn.ExecContext(ctx, "CREATE TABLE t (a)")
+	check(t, "CREATE", err)
+	check(t, "close", l.close())
+	text, err := os.ReadFile(other)
+	check(t, "ReadFile", err)
+	for what, content := range map[string][]byte{
+		"empty":                    {},
+		"a text":                   []byte(strings.Repeat("no registry\n", 1000)),
+		"another program's":        text,
+		"garbage at its beginning": append([]byte(strings.Repeat("x", 100)), good[100:]...),
+		"cut to a page":            good[:4096],
+		"cut to the half":          good[:len(good)/8192*4096],
+		"cut within a page":        good[:len(good)-1000],
+	} {
+		path := filepath.Join(t.TempDir(), "registry.db")
+		for _, o := range []Options{{}, {ReadOnly: true}} {
+			check(t, "WriteFile", os.WriteFile(path, content, 0o600))
+			r, err := Open(ctx, path, o)
+			if !is(err, ErrDamaged) {
+				t.Errorf("%s, %+v: %v", what, o, err)
+			}
+			if err == nil {
+				r.Close()
+			}
+			if after, _ := os.ReadFile(path); len(after) != len(content) {
+				t.Errorf("%s: it has %d bytes, not %d", what, len(after), len(content))
+			}
+		}
+		if !strings.Contains((&Error{Path: path, Kind: ErrDamaged}).Hint(), path) {
+			t.Error("the hint does not name the file")
+		}
+	}
+}
+
+// Whatever byte is wrong: what comes out is data or ErrDamaged.
+func TestFlippedBytes(t *testing.T) {
+	good, err := os.ReadFile(filled(t, 300))
+	check(t, "ReadFile", err)
+	path := filepath.Join(t.TempDir(), "registry.db")
+	found, random := 0, rand.New(rand.NewPCG(1, 2))
+	for n := range 400 {
+		bad := append([]byte(nil), good...)
+		at := random.IntN(len(bad))
+		switch n % 3 {
+		case 0:
+			bad[at] ^= 1 << random.IntN(8)
+		case 1: // the head of a page
+			at = at/4096*4096 + random.IntN(40)
+			bad[at] = byte(random.Uint32())
+		case 2:
+			for i := at; i < min(at+300, len(bad)); i++ {
+				bad[i] = byte(random.Uint32())
+			}
+		}
+		check(t, "WriteFile", os.WriteFile(path, bad, 0o600))
+		r, err := Open(ctx, path, Options{busy: time.Millisecond})
+		errs := []error{err}
+		if err == nil {
+			errs = useAll(r)
+			if err := r.Close(); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		for _, err := range errs {
+			if !is(err, ErrDamaged) && !is(err, ErrNewer) {
+				t.Errorf("byte %d: %v", at, err)
+			}
+		}
+		if len(errs) > 0 {
+			found++
+		}
+		for _, suffix := range []string{"-wal", "-shm", "-journal", ".v1"} {
+			_ = os.Remove(path + suffix)
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d were found: nothing to see here", found)
+	}
+}
+
+func TestNewerVersionIsLeftAlone(t *testing.T) {
+	path := filled(t, 20)
+	more := append(append([]string{}, migrations...), "CREATE TABLE later (a);")
+	r, err := open(ctx, path, Options{}, more)
+	check(t, "open", err)
+	check(t, "Close", r.Close())
+	for _, o := range []Options{{}, {ReadOnly: true}} {
+		if _, err := Open(ctx, path, o); !is(err, ErrNewer) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+func TestMigrationKeepsACopy(t *testing.T) {
+	path := filled(t, 300)
+	var said []string
+	o := Options{Log: func(s string) { said = append(said, s) }}
+	more := append(append([]string{}, migrations...), "ALTER TABLE notes ADD COLUMN by TEXT NOT NULL DEFAULT 'x';", "CREATE TABLE later (a);")
+	if _, err := open(ctx, path, Options{ReadOnly: true}, more); err == nil || errors.Is(err, ErrDamaged) {
+		t.Errorf("read-only: %v", err)
+	}
+	bad := append(append([]string{}, migrations...), "CREATE TABLE later (a); CREATE TABLE words (a);")
+	if _, err := open(ctx, path, o, bad); err == nil {
+		t.Error("a migration that fails is passed over")
+	}
+	r, err := open(ctx, path, o, more)
+	check(t, "open", err)
+	if errs := useAll(r); errs != nil {
+		t.Error(errs)
+	}
+	check(t, "Close", r.Close())
+	if len(said) != 1 || !strings.Contains(said[0], path+".v1") {
+		t.Errorf("said %q", said)
+	}
+	info, err := os.Stat(path + ".v1")
+	check(t, "Stat", err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the copy has mode %v", info.Mode())
+	}
+	old := opened(t, path+".v1", Options{})
+	if stats, err := old.Stats(ctx); err != nil || stats.Clients != 300 || stats.Words != 5 {
+		t.Errorf("the copy has %+v: %v", stats, err)
+	}
+	if left, _ := filepath.Glob(path + "*new*"); left != nil {
+		t.Errorf("left are %q", left)
+	}
+}
+
+func TestLockedByAnother(t *testing.T) {
+	path := filled(t, 10)
+	r := opened(t, path, Options{busy: 10 * time.Millisecond})
+	l, err := connect(ctx, path, mode{mode: "rw"}, time.Second, smallCache)
+	check(t, "connect", err)
+	_, err = l.conn.ExecContext(ctx, "BEGIN EXCLUSIVE")
+	check(t, "BEGIN", err)
+	said := fairshare.Said{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}
+	if err := r.Say(ctx, said); !is(err, ErrBusy) {
+		t.Errorf("Say: %v", err)
+	}
+	if _, err := Open(ctx, path, Options{busy: 10 * time.Millisecond}); !is(err, ErrBusy) {
+		t.Errorf("Open: %v", err)
+	}
+	if _, err := r.Client(ctx, said.Client); err != nil {
+		t.Errorf("a reader waits for a writer: %v", err)
+	}
+	patient := opened(t, path, Options{ReadOnly: true})
+	if _, _, err := patient.Words(ctx); err != nil {
+		t.Errorf("read-only: %v", err)
+	}
+	done, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := r.Say(done, said); !errors.Is(err, context.Canceled) {
+		t.Errorf("Say: %v", err)
+	}
+	check(t, "close", l.close())
+	check(t, "Say", r.Say(ctx, said))
+}
+
+func TestClosedAndReadOnly(t *testing.T) {
+	path := filled(t, 10)
+	r := opened(t, path, Options{ReadOnly: true})
+	if errs := useAll(r); errs != nil {
+		t.Error(errs)
+	}
+	if err := r.Note(ctx, id("10.0.0.1"), "x"); !is(err, ErrReadOnly) {
+		t.Errorf("Note: %v", err)
+	}
+	check(t, "Close", r.Close())
+	w := opened(t, path, Options{})
+	check(t, "Close", w.Close())
+	for _, r := range []*Registry{r, w} {
+		for _, err := range useAll(r) {
+			var e *Error
+			if !errors.As(err, &e) || e.What != "closed" && !is(err, ErrReadOnly) {
+				t.Error(err)
+			}
+		}
+	}
+	if _, err := Open(ctx, filepath.Join(t.TempDir(), "no", "registry.db"), Options{}); !is(err, ErrNotThere) {
+		t.Errorf("no folder: %v", err)
+	}
+	if _, err := Open(ctx, t.TempDir(), Options{}); err == nil {
+		t.Error("a folder was opened")
+	}
+}
+
+func TestNobodyIsNoClient(t *testing.T) {
+	r := opened(t, "", Options{})
+	var none fairshare.ClientID
+	_, unsay := r.Unsay(ctx, none)
+	_, lift := r.Lift(ctx, none, start)
+	_, client := r.Client(ctx, none)
+	for i, err := range []error{r.Say(ctx, fairshare.Said{Action: fairshare.Allow}), unsay, lift, client, r.Note(ctx, none, "x"), r.Label(ctx, fairshare.Label{Name: "x"})} {
+		if !errors.Is(err, errNobody) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if err := r.Say(ctx, fairshare.Said{Client: id("192.0.2.1")}); !errors.Is(err, errArgument) {
+		t.Errorf("a word that says nothing: %v", err)
+	}
 }

@@ -52,8 +52,9 @@ type Options struct {
 }
 
 const (
-	readers = 4       // connections that read
-	maxWAL  = 4 << 20 // bytes that the -wal file keeps when all of it was taken over
+	readers  = 4 // connections that read
+	pageSize = 4096
+	maxWAL   = 4 << 20 // bytes that the -wal file keeps when all of it was taken over
 
 	bigCache, smallCache = 16 << 10, 2 << 10 // KiB
 )
@@ -110,6 +111,8 @@ func open(ctx context.Context, path string, o Options, migrations []string) (*Re
 		return nil, &Error{Path: abs, What: "it is no file"}
 	case info.Size() == 0: // one is never made in place
 		return nil, &Error{Path: abs, Kind: ErrDamaged, What: "it is empty"}
+	case info.Size()%pageSize != 0 && r.noWAL(): // else the -wal file has that page
+		return nil, &Error{Path: abs, Kind: ErrDamaged, What: "it was cut"}
 	}
 	if o.ReadOnly {
 		err = r.openReading(ctx, len(migrations))
@@ -184,7 +187,7 @@ func (r *Registry) openReading(ctx context.Context, version int) error {
 		{mode: "ro"},
 		{mode: "rw", pragmas: []string{"locking_mode(EXCLUSIVE)", "query_only(1)"}},
 	}
-	if wal, err := os.Stat(r.path + "-wal"); errors.Is(err, fs.ErrNotExist) || err == nil && wal.Size() == 0 {
+	if r.noWAL() {
 		modes = append(modes, mode{mode: "immutable"})
 	}
 	var first error
@@ -201,6 +204,12 @@ func (r *Registry) openReading(ctx context.Context, version int) error {
 		}
 	}
 	return first
+}
+
+// noWAL reports whether all that was written is in the file itself.
+func (r *Registry) noWAL() bool {
+	info, err := os.Stat(r.path + "-wal")
+	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
 }
 
 func (r *Registry) tryReading(ctx context.Context, m mode, version int, shared bool) error {

@@ -138,7 +138,7 @@ func (t *tx) unkeep(k key) error {
 // are 4 to 12 MB of the -wal file.
 const checkEvery = 1000
 
-// mostWAL is how many pages of 4 KiB the -wal file may have before writing
+// mostWAL is how many pages the -wal file may have before writing
 // waits for a checkpoint.
 const mostWAL = 16 << 10
 
