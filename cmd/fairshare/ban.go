@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -233,11 +232,10 @@ func (o *operator) stillBanned(id named, near nearWords, did bool) error {
 	case !did && len(by) > 0:
 		return &hintError{fmt.Errorf("%s itself is not banned, but %s", id, by[0]), hint}
 	case !did:
-		err := fmt.Errorf("%s is not banned", id)
 		if id.err != nil {
-			return errors.Join(err, id.err)
+			return id.err
 		}
-		return err
+		return &hintError{fmt.Errorf("%s is not banned", id), o.command("why "+id.word) + " tells what refuses it"}
 	}
 	for _, sentence := range by {
 		o.printf("still banned: %s", sentence)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/policyfile"
 	"fairshare/sqlregistry"
 )
 
@@ -132,6 +133,8 @@ func spent(d time.Duration) string {
 	switch {
 	case d == 0:
 		return "–"
+	case d < time.Second:
+		return policyfile.FormatDuration(d)
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.2fs", d.Seconds())
 	}

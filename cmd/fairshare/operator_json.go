@@ -16,7 +16,7 @@ type clientJSON struct {
 	Requests   int64      `json:"requests"`
 	Refused    int64      `json:"refused"`
 	Blocked    int64      `json:"blocked"`
-	DryRun     int64      `json:"dry_run"` // refusals and blocks, let through
+	DryRun     int64      `json:"refused_in_dry_run"` // or blocked: let through
 	CPUSeconds float64    `json:"cpu_seconds"`
 	Seconds    float64    `json:"time_seconds"`
 	Bytes      int64      `json:"bytes"`

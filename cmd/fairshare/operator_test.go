@@ -17,9 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"fairshare"
+	"fairshare/policyfile"
 	"fairshare/sqlregistry"
 )
 
@@ -335,5 +337,53 @@ func TestJSONDoesNotSteerATerminal(t *testing.T) {
 	var back string
 	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back != text {
 		t.Errorf("read again: %q, %v", back, err)
+	}
+}
+
+// Each command on the page about the registry is one, and its policy has no
+// faults.
+func TestRegistryPageShowsCommands(t *testing.T) {
+	page, err := os.ReadFile("../../docs/registry.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parser, err := kong.New(&commands{}, kong.Vars{"version": "", "behind": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile(`(?:(?m:^)    (?:\$ )?|take it back: |let them in: |hint: |`+"`"+`)fairshare ([a-z]+ [^\n`+"`"+`|,]*)`).FindAllSubmatch(page, -1)
+	if len(shown) < 15 {
+		t.Fatalf("%d commands are shown", len(shown))
+	}
+	word := regexp.MustCompile(`'[^']*'|\S+`)
+	for _, s := range shown {
+		args := word.FindAllString(string(s[1]), -1)
+		for i := range args {
+			args[i] = strings.Trim(args[i], "'")
+		}
+		if _, err := parser.Parse(args); err != nil {
+			t.Errorf("fairshare %s: %v", s[1], err)
+		}
+	}
+	for _, policy := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1) {
+		if _, err := policyfile.Parse("site.yaml", policy[1]); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOwnText(t *testing.T) {
+	for text, fine := range map[string]bool{
+		"":                       true,
+		"Herr Öl, 5 €":           true,
+		"two\nlines":             false,
+		"\x1b[2J":                false,
+		"\xff":                   false,
+		strings.Repeat("a", 500): true,
+		strings.Repeat("a", 501): false,
+	} {
+		if err := ownText("--reason", text); (err == nil) != fine {
+			t.Errorf("ownText(%.20q): %v", text, err)
+		}
 	}
 }
