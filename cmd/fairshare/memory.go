@@ -174,11 +174,14 @@ func (m *memory) recall(limiter *memlimit.Limiter, now time.Time) {
 	case errors.Is(err, fs.ErrNotExist):
 		return
 	case err != nil:
-		aside := "could not be set aside"
-		if to, err := memlimit.SetAside(path); err == nil {
-			aside = "is " + to + " now"
+		aside := ""
+		if errors.Is(err, memlimit.ErrUnusable) {
+			aside = ", and the file could not be set aside"
+			if to, err := memlimit.SetAside(path); err == nil {
+				aside = ", and the file is " + to + " now"
+			}
 		}
-		m.log(fmt.Sprintf("warning: counters: %v; all begin anew, and the file %s", err, aside))
+		m.log(fmt.Sprintf("warning: counters: %v; all begin anew%s", err, aside))
 		return
 	}
 	said := fmt.Sprintf("counters of %v ago", max(0, now.Sub(loaded.At)).Round(time.Second))
