@@ -17,9 +17,6 @@ import (
 // A period is a duration on the command line, spelt as in a policy.
 type period time.Duration
 
-// maxPeriod is what no word is said for: longer is for ever.
-const maxPeriod = 100 * 365 * 24 * time.Hour
-
 // UnmarshalText is asked by kong.
 func (p *period) UnmarshalText(text []byte) error {
 	d, err := policyfile.ParseDuration(string(text))
