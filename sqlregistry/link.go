@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver
@@ -21,25 +23,13 @@ type link struct {
 
 // A mode is a way to open a file.
 type mode struct {
-	mode    string // SQLite's: "rw" or "ro"; "immutable" takes no locks and looks for no changes
-	pragmas []string
+	mode    string   // SQLite's: "rw" or "ro"; "immutable" takes no locks and looks for no changes
+	pragmas []string // set in this order, before all others
 }
 
 // connect opens a connection. Memory is what it may hold of the file, in KiB.
 func connect(ctx context.Context, path string, m mode, busy time.Duration, memory int) (*link, error) {
-	q := url.Values{
-		"_pragma": append([]string{
-			"busy_timeout(" + strconv.FormatInt(busy.Milliseconds(), 10) + ")",
-			"cache_size(-" + strconv.Itoa(memory) + ")",
-			"cell_size_check(1)", // damage is an error, not a wrong answer
-			"trusted_schema(0)",
-			"wal_autocheckpoint(0)", // see checkpoints
-			"journal_size_limit(" + strconv.Itoa(maxWAL) + ")",
-			"temp_store(2)", // in memory
-		}, m.pragmas...),
-		"mode": {m.mode},
-		"_dqs": {"0"},
-	}
+	q := url.Values{"mode": {m.mode}, "_dqs": {"0"}, "_busy_timeout": {strconv.FormatInt(busy.Milliseconds(), 10)}}
 	if m.mode == "immutable" {
 		q.Set("mode", "ro")
 		q.Set("immutable", "1")
@@ -51,6 +41,17 @@ func connect(ctx context.Context, path string, m mode, busy time.Duration, memor
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
+	}
+	// The driver would set them in the order of their names.
+	pragmas := append(slices.Clone(m.pragmas),
+		"cache_size = -"+strconv.Itoa(memory),
+		"cell_size_check = 1", // damage is an error, not a wrong answer
+		"trusted_schema = 0",
+		"wal_autocheckpoint = 0", // see checkpoints
+		"journal_size_limit = "+strconv.Itoa(maxWAL),
+		"temp_store = MEMORY")
+	if _, err = conn.ExecContext(ctx, "PRAGMA "+strings.Join(pragmas, "; PRAGMA ")); err != nil {
+		return nil, errors.Join(err, conn.Close(), db.Close())
 	}
 	return &link{db: db, conn: conn, stmts: map[string]*sql.Stmt{}}, nil
 }

@@ -26,7 +26,7 @@ func create(ctx context.Context, path string, busy time.Duration, migrations []s
 			}
 		}
 	}()
-	l, err := connect(ctx, made, mode{mode: "rw", pragmas: []string{fmt.Sprintf("page_size(%d)", pageSize), "synchronous(2)"}}, busy, smallCache)
+	l, err := connect(ctx, made, mode{mode: "rw", pragmas: []string{fmt.Sprintf("page_size = %d", pageSize), "synchronous = FULL"}}, busy, smallCache)
 	if err != nil {
 		return err
 	}

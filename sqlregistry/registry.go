@@ -147,7 +147,7 @@ func defaults(o *Options) {
 }
 
 func (r *Registry) openWriting(ctx context.Context, migrations []string) error {
-	l, err := connect(ctx, r.path, mode{mode: "rw", pragmas: []string{"synchronous(1)"}}, r.o.busy, bigCache)
+	l, err := connect(ctx, r.path, mode{mode: "rw", pragmas: []string{"synchronous = NORMAL"}}, r.o.busy, bigCache)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (r *Registry) openWriting(ctx context.Context, migrations []string) error {
 	if err != nil {
 		return errors.Join(err, l.close())
 	}
-	r.mode = mode{mode: "rw", pragmas: []string{"query_only(1)"}}
+	r.mode = mode{mode: "rw", pragmas: []string{"query_only = 1"}}
 	r.writer <- &writer{link: l}
 	r.read, r.poll = make(chan *link, readers), make(chan *link, 1)
 	for range readers {
@@ -185,7 +185,7 @@ func (r *Registry) openWriting(ctx context.Context, migrations []string) error {
 func (r *Registry) openReading(ctx context.Context, version int) error {
 	modes := []mode{
 		{mode: "ro"},
-		{mode: "rw", pragmas: []string{"locking_mode(EXCLUSIVE)", "query_only(1)"}},
+		{mode: "rw", pragmas: []string{"locking_mode = EXCLUSIVE", "query_only = 1"}},
 	}
 	if r.noWAL() {
 		modes = append(modes, mode{mode: "immutable"})

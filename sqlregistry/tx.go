@@ -164,7 +164,7 @@ func (r *Registry) checkpoints() {
 		}
 		var err error
 		if l == nil {
-			l, err = connect(ctx, r.path, mode{mode: "rw", pragmas: []string{"synchronous(1)"}}, r.o.busy, smallCache)
+			l, err = connect(ctx, r.path, mode{mode: "rw", pragmas: []string{"synchronous = NORMAL"}}, r.o.busy, smallCache)
 		}
 		pages, all := int64(0), false
 		for tries := 0; err == nil && !all && tries < 8; tries++ {

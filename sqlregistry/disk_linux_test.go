@@ -1,0 +1,195 @@
+package sqlregistry
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"fairshare"
+)
+
+// tmpfs mounts a file system of its own, of the given size.
+func tmpfs(t *testing.T, size int) string {
+	dir := t.TempDir()
+	if err := syscall.Mount("fairshare", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fillUp leaves no byte on the disk, until what it returns is called.
+func fillUp(t *testing.T, dir string) (makeRoom func()) {
+	filler := filepath.Join(dir, "filler")
+	f, err := os.Create(filler)
+	check(t, "Create", err)
+	defer f.Close()
+	for _, piece := range []int{64 << 10, 1} {
+		for {
+			if _, err := f.Write(make([]byte, piece)); err != nil {
+				break
+			}
+		}
+	}
+	return func() { check(t, "Remove", os.Remove(filler)) }
+}
+
+// crashed puts a registry into dir as a process that was killed leaves it: most
+// of it is in the -wal file. It has a word and a ban.
+func crashed(t *testing.T, dir string) (path string) {
+	from := filled(t, 20)
+	r, err := Open(ctx, from, Options{})
+	check(t, "Open", err)
+	check(t, "Say", r.Say(ctx, fairshare.Said{Client: id("192.0.2.7"), Action: fairshare.Block, Since: start}))
+	check(t, "Write", r.Write(ctx, Batch{Bans: []fairshare.Banned{banned("192.0.2.8", start, time.Hour)}}))
+	for _, suffix := range []string{"", "-wal"} {
+		content, err := os.ReadFile(from + suffix)
+		check(t, "ReadFile", err)
+		check(t, "WriteFile", os.WriteFile(filepath.Join(dir, "registry.db"+suffix), content, 0o600))
+	}
+	check(t, "Close", r.Close())
+	return filepath.Join(dir, "registry.db")
+}
+
+// remembered reports whether the word and the ban of crashed are there.
+func remembered(t *testing.T, r *Registry) {
+	t.Helper()
+	found, err := r.Client(ctx, id("192.0.2.7"))
+	check(t, "Client", err)
+	if found == nil || found.Record.Said == nil || found.Record.Said.Action != fairshare.Block {
+		t.Errorf("the word is lost: %+v", found)
+	}
+	found, err = r.Client(ctx, id("192.0.2.8"))
+	check(t, "Client", err)
+	if found == nil || len(found.Bans) != 1 {
+		t.Errorf("the ban is lost: %+v", found)
+	}
+	words, _, err := r.Words(ctx)
+	check(t, "Words", err)
+	if len(words) != 6 || len(allBans(t, r, start, true)) != 5 {
+		t.Errorf("%d words, %d bans", len(words), len(allBans(t, r, start, true)))
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	dir := tmpfs(t, 4<<20)
+	r := opened(t, filepath.Join(dir, "registry.db"), Options{})
+	check(t, "Say", r.Say(ctx, fairshare.Said{Client: id("192.0.2.7"), Action: fairshare.Block, Since: start}))
+	makeRoom := fillUp(t, dir)
+	write := func(n int) error {
+		var b Batch
+		for i := range 100 {
+			b.Clients = append(b.Clients, dirty(fmt.Sprintf("10.0.%d.%d", n, i), start, 1))
+		}
+		return r.Write(ctx, b)
+	}
+	written := 0
+	var err error
+	for ; written < 100 && err == nil; written++ {
+		err = write(written)
+	}
+	if !is(err, ErrFull) || strings.Contains(err.Error(), "(") {
+		t.Fatalf("after %d batches: %v", written, err)
+	}
+	if err := r.Say(ctx, fairshare.Said{Client: id("192.0.2.9"), Action: fairshare.Block, Since: start}); err != nil && !is(err, ErrFull) {
+		t.Errorf("Say: %v", err)
+	}
+	found, err := r.Client(ctx, id("192.0.2.7"))
+	if err != nil || found == nil || found.Record.Said == nil {
+		t.Errorf("%+v: %v", found, err)
+	}
+	makeRoom()
+	check(t, "Write", write(written-1))
+	stats, err := r.Stats(ctx)
+	check(t, "Stats", err)
+	if want := int64(written*100) + 1; stats.Clients != want && stats.Clients != want+1 {
+		t.Errorf("%d clients, want %d", stats.Clients, want)
+	}
+	l, err := connect(ctx, r.path, mode{mode: "ro"}, time.Second, smallCache)
+	check(t, "connect", err)
+	var ok string
+	_, err = l.row(ctx, "PRAGMA integrity_check", nil, &ok)
+	check(t, "integrity_check", err)
+	check(t, "close", l.close())
+	if ok != "ok" {
+		t.Error(ok)
+	}
+}
+
+// Words and bans can be read when there is no room for a byte: after a crash,
+// and after a good end.
+func TestFullDiskIsRead(t *testing.T) {
+	for _, end := range []string{"crash", "good"} {
+		t.Run(end, func(t *testing.T) {
+			dir := tmpfs(t, 4<<20)
+			path := crashed(t, dir)
+			if end == "good" {
+				r, err := Open(ctx, path, Options{})
+				check(t, "Open", err)
+				check(t, "Close", r.Close())
+			}
+			makeRoom := fillUp(t, dir)
+			if r, err := Open(ctx, path, Options{}); err == nil { // then it can be read, too
+				remembered(t, r)
+				check(t, "Close", r.Close())
+			} else if !is(err, ErrFull) {
+				t.Errorf("Open: %v", err)
+			}
+			for range 2 {
+				r, err := Open(ctx, path, Options{ReadOnly: true})
+				check(t, "Open", err)
+				remembered(t, r)
+				if _, err := r.Changes(ctx, Version{}); err != nil {
+					t.Error(err)
+				}
+				check(t, "Close", r.Close())
+			}
+			makeRoom()
+			remembered(t, opened(t, path, Options{}))
+		})
+	}
+	dir := tmpfs(t, 1<<20)
+	defer fillUp(t, dir)()
+	if _, err := Open(ctx, filepath.Join(dir, "registry.db"), Options{}); !is(err, ErrFull) {
+		t.Errorf("new: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "registry*")); left != nil {
+		t.Errorf("left are %q", left)
+	}
+}
+
+func TestReadOnlyDisk(t *testing.T) {
+	for _, end := range []string{"crash", "good"} {
+		t.Run(end, func(t *testing.T) {
+			dir := tmpfs(t, 4<<20)
+			path := crashed(t, dir)
+			if end == "good" {
+				r, err := Open(ctx, path, Options{})
+				check(t, "Open", err)
+				check(t, "Close", r.Close())
+			}
+			check(t, "Mount", syscall.Mount("fairshare", dir, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+			if _, err := Open(ctx, path, Options{}); !is(err, ErrReadOnly) {
+				t.Errorf("Open: %v", err)
+			}
+			r, err := Open(ctx, path, Options{ReadOnly: true})
+			if end == "crash" { // what is in the -wal file cannot be read without writing
+				if !is(err, ErrReadOnly) {
+					t.Errorf("Open read-only: %v", err)
+				}
+				return
+			}
+			check(t, "Open", err)
+			remembered(t, r)
+			check(t, "Close", r.Close())
+		})
+	}
+}
