@@ -16,7 +16,7 @@ import (
 // not change.
 type Words struct {
 	none  bool
-	addrs bart.Fast[*word]
+	addrs bart.Table[*word]
 	bots  map[string]*word
 }
 

@@ -13,8 +13,8 @@ import (
 
 // Bounds of what is written. Each transaction is followed by a pause of
 // restShare times its length, so that writing takes at most one part in
-// restShare+1 of a core. Bans do not wait for its end and do not prolong it;
-// new stories do not wait for it unless too much has gathered.
+// restShare+1 of a core. Bans do not wait for its end and do not prolong it.
+// New stories prolong it, and do not wait for its end unless too many came.
 const (
 	rowsAtOnce = 250
 	fewRows    = 16                    // of a slow disk
@@ -25,8 +25,9 @@ const (
 	keptCuts   = 60 // for which a client that was written is remembered
 	restShare  = 40
 	maxRest    = time.Minute
-	storyRest  = 5 * time.Second // the pause that a new story still breaks
-	pruneAfter = time.Minute     // from the start
+	storyRest  = time.Second // the pause that new stories still break
+	storyTurns = 3           // of them, before other rows that wait for its end
+	pruneAfter = time.Minute // from the start
 	pruneEvery = time.Minute
 	endTime    = 5 * time.Second // for the last writes
 	endPause   = 200 * time.Millisecond
@@ -52,7 +53,8 @@ type writer struct {
 	more    bool      // there may be rows that are due
 	banAt   time.Time // when bans may be written again
 	rows    int       // to be written at once
-	pruned  bool      // that was the last thing done
+	pruned  bool      // that was done after the last rows
+	turns   int       // of new stories since then, while rows waited
 
 	lostBefore int64 // when it began to fail
 }
@@ -99,36 +101,46 @@ func (w *writer) step(now time.Time) time.Duration {
 	if w.storyAt.IsZero() && w.storyWaits.Load() {
 		w.storyAt = now.Add(storyDelay)
 	}
-	switch {
-	case now.Before(w.retryAt):
+	if now.Before(w.retryAt) {
 		return w.retryAt.Sub(now)
-	case w.bans.pending.Load() > 0:
-		if wait := w.banAt.Sub(now); wait > 0 {
-			return wait
+	}
+	next := earlier(w.cutAt, later(w.pruneAt, w.restEnd))
+	if w.bans.pending.Load() > 0 {
+		if !now.Before(w.banAt) {
+			w.writeBans()
+			return 0
 		}
-		w.writeBans()
-		return 0
-	case !w.storyAt.IsZero() && !now.Before(w.storyAt) && w.restEnd.Sub(now) <= storyRest:
-		w.writeRows(urgent)
-		return 0
+		next = earlier(next, w.banAt)
 	}
-	next := w.cutAt
 	if !w.storyAt.IsZero() {
-		next = earlier(next, later(w.storyAt, w.restEnd.Add(-storyRest)))
+		at, theirs := later(w.storyAt, w.restEnd.Add(-storyRest)), w.more && w.turns >= storyTurns
+		switch {
+		case theirs: // the other rows' turn
+		case now.Before(at):
+			next = earlier(next, at)
+		default:
+			w.turns++
+			w.writeRows(urgent)
+			return 0
+		}
 	}
-	rows, prune := w.more, !now.Before(w.pruneAt)
+	if now.Before(w.restEnd) {
+		if w.more {
+			next = earlier(next, w.restEnd)
+		}
+		return next.Sub(now)
+	}
+	prune := !now.Before(w.pruneAt)
 	switch {
-	case !rows && !prune:
-		return earlier(next, w.pruneAt).Sub(now)
-	case now.Before(w.restEnd):
-		return earlier(next, w.restEnd).Sub(now)
-	case rows && (!prune || w.pruned):
-		w.more, w.pruned = w.writeRows(due), false
-	default:
+	case w.more && (!prune || w.pruned):
+		w.more, w.pruned, w.turns = w.writeRows(due), false, 0
+		return 0
+	case prune:
 		w.prune(now)
 		w.pruned = true
+		return 0
 	}
-	return 0
+	return next.Sub(now)
 }
 
 func earlier(t, u time.Time) time.Time {

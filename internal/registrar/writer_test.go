@@ -255,6 +255,57 @@ func TestWritingTakesLittleOfOneCore(t *testing.T) {
 	})
 }
 
+// Neither new stories nor bans, however many, keep the rest from being
+// written.
+func TestFloodsLeaveTurnsToOthers(t *testing.T) {
+	for _, flood := range []string{"stories", "bans"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFakeStore()
+			store.take = 5 * time.Millisecond
+			r := run(t, store, registrar.Options{})
+			for i := range 500 {
+				r.pass(addr(i*7919), 1)
+			}
+			for i := range 30_000 { // a minute
+				time.Sleep(2 * time.Millisecond)
+				if a := addr(i * 104_729); flood == "bans" {
+					r.ban(a)
+				} else {
+					r.Refused(registrar.Refusal{
+						Passage: registrar.Passage{Addr: netip.MustParseAddr(a), At: time.Now()},
+						Story:   fairshare.Story{ID: a, Rule: "rule", Action: fairshare.Refuse},
+					})
+				}
+			}
+			seen, writing := store.seen(), time.Duration(0)
+			for _, b := range seen.batches {
+				if len(b.Bans) == 0 {
+					writing += store.take
+				}
+			}
+			old := 0
+			for i := range 500 {
+				if store.client(addr(i*7919)).Spent.Requests > 0 {
+					old++
+				}
+			}
+			if old != 500 {
+				t.Errorf("in a flood of %s %d of 500 clients are written after a minute", flood, old)
+			}
+			if flood == "stories" && seen.stories < 10_000 || flood == "bans" && seen.bans < 29_000 {
+				t.Errorf("%d stories, %d bans", seen.stories, seen.bans)
+			}
+			if writing > time.Minute/40 {
+				t.Errorf("in a flood of %s %v of a minute go into writing", flood, writing)
+			}
+			store.set(func() { store.take = 0 })
+			if err := r.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A transaction that is long because the disk is slow holds bans up: the next
 // ones are smaller.
 func TestBatchesOfASlowDiskAreSmall(t *testing.T) {
