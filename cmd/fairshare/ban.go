@@ -85,11 +85,12 @@ type nearWords struct {
 }
 
 func (o *operator) near(id fairshare.ClientID) (near nearWords, err error) {
-	words, _, err := o.Words(o.ctx)
-	if err != nil {
-		return near, o.failed(err)
+	if o.said == nil {
+		if o.said, _, err = o.Words(o.ctx); err != nil {
+			return near, o.failed(err)
+		}
 	}
-	for _, s := range words {
+	for _, s := range o.said {
 		switch p := s.Client.Prefix; {
 		case !o.holds(s.Until):
 		case s.Client == id:
@@ -234,6 +235,9 @@ func (o *operator) stillBanned(id named, near nearWords, did bool) error {
 	case !did:
 		if id.err != nil {
 			return id.err
+		}
+		if within := near.against(fairshare.Allow); len(within) > 0 {
+			return &hintError{fmt.Errorf("%s itself is not banned, but within it %s", id, o.list(within)), o.command("unban " + o.argument(within[0].Client))}
 		}
 		return &hintError{fmt.Errorf("%s is not banned", id), o.command("why "+id.word) + " tells what refuses it"}
 	}

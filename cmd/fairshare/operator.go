@@ -54,7 +54,8 @@ type operator struct {
 	named    string // --state, as given
 	dir      string
 	settings sqlregistry.Settings
-	now      time.Time // of the command: one for all that it says
+	now      time.Time        // of the command: one for all that it says
+	said     []fairshare.Said // all words before the command; nil: not yet read
 }
 
 // read opens the registry to look into it.

@@ -387,3 +387,41 @@ func TestOwnText(t *testing.T) {
 		}
 	}
 }
+
+// Whoever interrupts a command hears nothing more of it.
+func TestInterruptedCommandIsSilent(t *testing.T) {
+	dir := t.TempDir()
+	if exit, _, errs := tryCommand(t, "ban", "203.0.113.9", "--state", dir); exit != exitOK {
+		t.Fatal(errs)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, args := range []string{"bans", "bans --json", "clients", "client 203.0.113.9", "why 7k3m9x2abc", "unban 203.0.113.9", "forget 203.0.113.9"} {
+		var out bytes.Buffer
+		if exit := run(append(strings.Fields(args), "--state", dir), &environment{ctx: ctx, stdout: &out, stderr: &out}); exit != exitFailed || out.Len() > 0 {
+			t.Errorf("%s: exit %d, %q", args, exit, &out)
+		}
+	}
+	if _, out, _ := tryCommand(t, "bans", "--json", "--state", dir); strings.Count(out, "\n") != 1 {
+		t.Errorf("the ban is gone: %q", out)
+	}
+}
+
+// A table of any length is written in pieces, each as wide as the one before
+// at least.
+func TestTableInPieces(t *testing.T) {
+	var out bytes.Buffer
+	table := (&operator{environment: &environment{ctx: t.Context(), stdout: &out}}).newTable("name", ">n")
+	for i := range 2*tablePiece + 1 {
+		if err := table.row(strings.Repeat("x", 1+i/tablePiece), strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.flush(); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	if len(lines) != 2*tablePiece+3 || lines[0] != "name    n" || lines[1] != "x       0" || lines[tablePiece] != "x     999" || lines[2*tablePiece+1] != "xxx   2000" {
+		t.Errorf("%d lines, %q, %q, %q, %q", len(lines), lines[0], lines[1], lines[tablePiece], lines[2*tablePiece+1])
+	}
+}

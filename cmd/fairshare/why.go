@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -133,17 +134,9 @@ type told struct {
 // told finds out how a story stands now.
 func (o *operator) told(s *fairshare.Story) (*told, error) {
 	t := &told{Story: s}
-	near, err := o.near(s.Client)
-	if err != nil {
+	var err error
+	if t.word, err = o.wordOn(s); err != nil {
 		return nil, err
-	}
-	t.word = near.speaks()
-	if t.word == nil && s.Bot != "" {
-		of, err := o.near(fairshare.ClientID{Bot: s.Bot})
-		if err != nil {
-			return nil, err
-		}
-		t.word = of.speaks()
 	}
 	found, err := o.Client(o.ctx, s.Client)
 	if err != nil {
@@ -182,6 +175,23 @@ func (o *operator) told(s *fairshare.Story) (*told, error) {
 		t.letIn = o.command("allow " + o.argument(s.Client) + " --for 7d")
 	}
 	return t, nil
+}
+
+// wordOn returns the word that speaks of who a story is about, nil for none.
+func (o *operator) wordOn(s *fairshare.Story) (*fairshare.Said, error) {
+	id := s.Client
+	if s.Addr.IsValid() {
+		id = fairshare.PrefixID(netip.PrefixFrom(s.Addr, s.Addr.BitLen()))
+	}
+	near, err := o.near(id)
+	if word := near.speaks(); err != nil || word != nil || s.Bot == "" {
+		return word, err
+	}
+	of, err := o.near(fairshare.ClientID{Bot: s.Bot})
+	if word := of.own; err != nil || word == nil || word.Action != fairshare.Allow || s.Client.Bot != "" {
+		return word, err
+	}
+	return nil, nil // a good word is for those whose addresses prove it
 }
 
 // tell tells stories, the first few of them whole.
