@@ -1,0 +1,425 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A unit is what systemd is to serve: it holds the socket, hears how serve is,
+// and starts it again and again.
+type unit struct {
+	socket  *os.File // handed over; nil: none is
+	heard   *net.UnixConn
+	env     []string
+	program string
+	state   string
+}
+
+func newUnit(t *testing.T, socket net.Listener) *unit {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := shortDir(t)
+	u := &unit{program: filepath.Join(dir, "fairshare"), state: t.TempDir()}
+	if err := os.Symlink(self, u.program); err != nil {
+		t.Fatal(err)
+	}
+	notify := filepath.Join(dir, "notify")
+	if u.heard, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { u.heard.Close() })
+	u.env = append(os.Environ(), "NOTIFY_SOCKET="+notify, "GORACE=atexit_sleep_ms=0")
+	if socket != nil {
+		if u.socket, err = socket.(interface{ File() (*os.File, error) }).File(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { u.socket.Close() })
+		u.env = append(u.env, "LISTEN_FDS=1", "LISTEN_FDNAMES=fairshare")
+	}
+	return u
+}
+
+// start runs serve until it says that it is ready, and returns all that it has
+// told by then.
+func (u *unit) start(t *testing.T, args ...string) (*serving, []string) {
+	t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// LISTEN_PID is known when the process is there.
+	cmd := exec.Command("/bin/sh", append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`, u.program, "serve", "--state", u.state}, args...)...)
+	cmd.Env, cmd.Stderr = u.env, write
+	if u.socket != nil {
+		cmd.ExtraFiles = []*os.File{u.socket}
+	}
+	p := &serving{Cmd: cmd, stderr: read, lines: bufio.NewReader(read)}
+	err = p.Start()
+	write.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Process.Kill()
+		read.Close()
+	})
+	return p, u.hear(t, p, "READY=1")
+}
+
+// hear returns what serve tells until it tells what, which is the last.
+func (u *unit) hear(t *testing.T, p *serving, what string) (all []string) {
+	t.Helper()
+	b := make([]byte, 8192)
+	for u.heard.SetReadDeadline(time.Now().Add(30 * time.Second)); ; {
+		n, err := u.heard.Read(b)
+		if err != nil {
+			p.Process.Kill()
+			said, _ := io.ReadAll(p.lines)
+			t.Fatalf("serve did not tell %s, but %q; it said:\n%s", what, all, said)
+		}
+		all = append(all, string(b[:n]))
+		if strings.HasPrefix(all[len(all)-1], what) {
+			return all
+		}
+	}
+}
+
+// stop ends serve, and returns what it said since it was last read.
+func (p *serving) stop(t *testing.T) string {
+	t.Helper()
+	p.Process.Signal(syscall.SIGTERM)
+	said, err := io.ReadAll(p.lines)
+	if err != nil {
+		t.Error(err)
+	}
+	if code := p.exitCode(t); code != exitOK || strings.Contains(string(said), "cut off") {
+		t.Errorf("exit code %d; said:\n%s", code, said)
+	}
+	return string(said)
+}
+
+func TestServeTellsSystemdHowItIs(t *testing.T) {
+	site := httptest.NewServer(http.NotFoundHandler())
+	defer site.Close()
+	policy := "listen: " + freeAddr(t) + "\nupstream: " + site.URL + "\n" + threeInAnHour
+	path := writeFile(t, "site.yaml", policy)
+	u := newUnit(t, nil)
+	u.env = append(u.env, "WATCHDOG_USEC=100000")
+	p, first := u.start(t, "-c", path)
+	if len(first) != 1 || !regexp.MustCompile(`^READY=1\nSTATUS=http://127\.0\.0\.1:\d+ protects `+site.URL+` by 1 rule, enforcing$`).MatchString(first[0]) {
+		t.Errorf("at first it told %q", first)
+	}
+	reload := func(signal syscall.Signal, want string) {
+		t.Helper()
+		p.Process.Signal(signal)
+		told := slices.DeleteFunc(u.hear(t, p, "READY=1"), func(m string) bool { return m == "WATCHDOG=1" })
+		if len(told) != 2 || !regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=[1-9]\d+$`).MatchString(told[0]) ||
+			!strings.HasSuffix(told[1], want) {
+			t.Errorf("it told %q, want %s", told, want)
+		}
+	}
+	writeOver(t, path, "dry_run: true\n"+policy)
+	reload(syscall.SIGHUP, ", dry run: everything is let through")
+	writeOver(t, path, "rules: nonsense")
+	reload(syscall.SIGHUP, ", dry run: everything is let through") // the old policy goes on
+	p.read(t, `(nothing was changed)`)
+	writeOver(t, path, policy)
+	reload(syscall.SIGHUP, ", enforcing")
+
+	for range 3 {
+		if told := u.hear(t, p, "WATCHDOG=1"); len(told) != 1 {
+			t.Errorf("between two beats it told %q", told)
+		}
+	}
+	p.stop(t)
+	told := slices.DeleteFunc(u.hear(t, p, "STOPPING=1"), func(m string) bool { return m == "WATCHDOG=1" })
+	if len(told) != 1 || !strings.Contains(told[0], "\nEXTEND_TIMEOUT_USEC=") {
+		t.Errorf("at the end it told %q", told)
+	}
+}
+
+// A restart under load loses nothing: every request is answered, and the site
+// asked once, while one serve after the other takes the same socket.
+func TestRestartUnderLoadLosesNothing(t *testing.T) {
+	var asked atomic.Int64
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		io.Copy(w, r.Body)
+	}))
+	defer site.Close()
+	cert, key, _ := newCertificate(t)
+	for _, test := range []struct {
+		name, network, policy string
+		restarts              int
+	}{
+		{"TCP", "tcp", "", 10},
+		{"Unix", "unix", "", 3},
+		{"TLS", "tcp", fmt.Sprintf("tls: {cert: %s, key: %s}\n", cert, key), 3},
+		{"PROXY", "tcp", "proxy_protocol: true\nclients: {trusted_proxies: loopback}\n", 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			addr := "127.0.0.1:0"
+			if test.network == "unix" {
+				addr = filepath.Join(shortDir(t), "s")
+			}
+			socket, err := net.Listen(test.network, addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer socket.Close()
+			u := newUnit(t, socket)
+			policy := writeFile(t, "site.yaml", "upstream: "+site.URL+"\n"+test.policy+"rules:\n  - name: many\n    limit: {requests: 10000000, per: 1m}\n")
+			at := "http://site.example/"
+			if strings.HasPrefix(test.policy, "tls") {
+				at = "https://site.example/"
+			}
+			dial := func(context.Context, string, string) (net.Conn, error) {
+				conn, err := net.Dial(test.network, socket.Addr().String())
+				if err == nil && test.name == "PROXY" {
+					_, err = io.WriteString(conn, "PROXY TCP4 192.0.2.7 192.0.2.1 7 80\r\n")
+				}
+				return conn, err
+			}
+			asked.Store(0)
+			var answered atomic.Int64
+			var clients sync.WaitGroup
+			over := make(chan struct{})
+			for i := range 8 {
+				// One that keeps its connection asks anew, on another, when it
+				// ends without a byte of an answer: http.Transport does as
+				// browsers do.
+				client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+					DialContext: dial, DisableKeepAlives: i%2 == 0,
+					TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+				}}
+				clients.Go(func() {
+					defer client.CloseIdleConnections()
+					for n := 0; ; n++ {
+						select {
+						case <-over:
+							return
+						default:
+						}
+						want := fmt.Sprintf("%d of %d", n, i)
+						req, _ := http.NewRequest("PUT", at, strings.NewReader(want)) // may be repeated, as GET
+						req.Header["Idempotency-Key"] = nil                           // says so to http.Transport, and is not sent
+						resp, err := client.Do(req)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						body, err := io.ReadAll(resp.Body)
+						resp.Body.Close()
+						if resp.StatusCode != 200 || string(body) != want || err != nil {
+							t.Errorf("%s %q %v, want %q", resp.Status, body, err, want)
+							return
+						}
+						answered.Add(1)
+					}
+				})
+			}
+			for n := range test.restarts + 1 {
+				p, _ := u.start(t, "-c", policy)
+				if n == 0 {
+					p.read(t, `(listens on the socket that systemd handed over)`)
+				}
+				for before := answered.Load(); answered.Load() < before+100 && !t.Failed(); {
+					time.Sleep(time.Millisecond)
+				}
+				if n == test.restarts {
+					close(over)
+					clients.Wait()
+				}
+				p.stop(t)
+				u.hear(t, p, "STOPPING=1")
+			}
+			if asked.Load() != answered.Load() {
+				t.Errorf("%d requests were answered, the site had %d", answered.Load(), asked.Load())
+			}
+			t.Logf("%d restarts, %d requests, all answered", test.restarts, answered.Load())
+		})
+	}
+}
+
+// systemd's own program to try activation starts serve, at the first
+// connection.
+func TestServeByItsSocket(t *testing.T) {
+	activate := need(t, "systemd-socket-activate", "systemd")
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "here") }))
+	defer site.Close()
+	u := newUnit(t, nil)
+	for _, listen := range []string{freeAddr(t), filepath.Join(shortDir(t), "s")} {
+		network := "tcp"
+		if strings.HasPrefix(listen, "/") {
+			network = "unix"
+		}
+		startServer(t, syscall.SIGTERM, []string{activate, "--listen", listen, "--fdname", "fairshare", u.program, "serve", "--state", u.state, "--upstream", site.URL}, listen)
+		client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial(network, listen) }}}
+		defer client.CloseIdleConnections()
+		resp, err := client.Get("http://site.example/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(body) != "here" || err != nil {
+			t.Errorf("at %s: %s %q, %v", listen, resp.Status, body, err)
+		}
+	}
+}
+
+func TestServeRefusesSocketsThatAreNoUse(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	datagrams, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	u := newUnit(t, nil)
+	for _, test := range []struct {
+		of       any
+		fds      int
+		upstream string
+		want     string
+	}{
+		{listener, 2, "http://127.0.0.1:1", "2 were handed over, 0 of them named fairshare\nhint: serve takes one"},
+		{datagrams, 1, "http://127.0.0.1:1", "it is for datagrams\nhint: ListenStream="},
+		{listener, 1, "http://" + listener.Addr().String(), "is where fairshare itself listens\nhint: "},
+	} {
+		file, err := test.of.(interface{ File() (*os.File, error) }).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		cmd := exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, u.program, "serve", "--state", u.state, "--upstream", test.upstream)
+		cmd.Env = append(os.Environ(), fmt.Sprintf("LISTEN_FDS=%d", test.fds))
+		cmd.ExtraFiles = []*os.File{file, file}
+		said, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(string(said), test.want) {
+			t.Errorf("%v: %s, want %s", err, said, test.want)
+		}
+	}
+}
+
+// The units are sound, say systemd's own tools, and leave a service little that
+// it could do.
+func TestUnits(t *testing.T) {
+	analyze := need(t, "systemd-analyze", "systemd")
+	const program = "/usr/local/bin/fairshare"
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lowPort := map[string]string{
+		program:                          self,
+		"#AmbientCapabilities=":          "AmbientCapabilities=",
+		"#CapabilityBoundingSet=CAP_NET": "CapabilityBoundingSet=CAP_NET",
+		"PrivateUsers=yes\nCapabilityBoundingSet=\n": "",
+	}
+	for _, test := range []struct {
+		file     string
+		changes  map[string]string
+		exposure string // tenths, of 100
+	}{
+		{"systemd/fairshare.service", map[string]string{program: self}, "11"},
+		{"systemd/one-file.service", map[string]string{program: self}, "11"},
+		{"systemd/one-file.service", lowPort, "15"},
+		{"nginx/fairshare.service", map[string]string{program: self}, "11"},
+	} {
+		dir := t.TempDir()
+		unit := filepath.Join(dir, "fairshare.service")
+		write := func(name, text string) {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		verify := func() string {
+			cmd := exec.Command(analyze, "verify", "--man=no", unit)
+			cmd.Env = append(os.Environ(), "SYSTEMD_LOG_TARGET=console", "SYSTEMD_UNIT_PATH="+dir+":")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				return fmt.Sprintf("%v: %s", err, out)
+			}
+			return string(out)
+		}
+		text := deployed(t, test.changes, test.file)
+		write("fairshare.socket", deployed(t, nil, "systemd/fairshare.socket"))
+		write("fairshare.service", text)
+		if said := verify(); said != "" {
+			t.Errorf("%s: %s", test.file, said)
+		}
+		out, err := exec.Command(analyze, "security", "--no-pager", "--offline=true", "--threshold="+test.exposure, unit).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s is exposed more than %s of 100: %v\n%s", test.file, test.exposure, err, out)
+		}
+		write("fairshare.service", strings.Replace(text, "Type=notify", "Type=notified", 1))
+		if said := verify(); !strings.Contains(said, "notified") {
+			t.Errorf("of a faulty unit it is said: %q", said)
+		}
+	}
+}
+
+// The command of the one-file example is one that serve takes, and what it
+// says is what systemctl status shows.
+func TestOneFileExampleServes(t *testing.T) {
+	site := httptest.NewServer(http.NotFoundHandler())
+	defer site.Close()
+	addr := freeAddr(t)
+	text := deployed(t, map[string]string{"127.0.0.1:8080": addr, "http://127.0.0.1:3000": site.URL}, "systemd/one-file.service")
+	line := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/fairshare serve (.*)$`).FindStringSubmatch(text)
+	if line == nil {
+		t.Fatal("it starts nothing")
+	}
+	u := newUnit(t, nil)
+	p, told := u.start(t, strings.Fields(line[1])...)
+	if !strings.Contains(told[len(told)-1], "STATUS=http://"+addr+" protects "+site.URL+" by ") {
+		t.Errorf("it told %q", told)
+	}
+	p.stop(t)
+}
+
+func TestSysusersMakesTheUser(t *testing.T) {
+	sysusers := need(t, "systemd-sysusers", "systemd")
+	root := t.TempDir()
+	folder := filepath.Join(root, "etc", "sysusers.d")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "fairshare.conf"), []byte(deployed(t, nil, "systemd/sysusers.conf")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(sysusers, "--root="+root).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	made, err := os.ReadFile(filepath.Join(root, "etc", "passwd"))
+	if err != nil || !regexp.MustCompile(`(?m)^fairshare:.*:/var/lib/fairshare:/usr/sbin/nologin$`).Match(made) {
+		t.Errorf("%v: %s", err, made)
+	}
+}
