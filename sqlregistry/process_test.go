@@ -1,0 +1,313 @@
+package sqlregistry
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"fairshare"
+)
+
+// childVar makes this program a child that uses the registry that it names.
+const childVar = "FAIRSHARE_REGISTRY_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	kind, path, child := strings.Cut(os.Getenv(childVar), ":")
+	if !child {
+		os.Exit(m.Run())
+	}
+	if err := map[string]func(string) error{"hammer": hammer, "share": share}[kind](path); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// child starts a process; what it prints is read from out.
+func child(t *testing.T, kind, path string) (c *exec.Cmd, out *bufio.Reader) {
+	t.Helper()
+	c = exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), childVar+"="+kind+":"+path)
+	c.Stderr = os.Stderr
+	pipe, err := c.StdoutPipe()
+	check(t, "StdoutPipe", err)
+	check(t, "Start", c.Start())
+	return c, bufio.NewReader(pipe)
+}
+
+// numbered returns a client for a number.
+func numbered(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16, n>>8&255, n&255) }
+
+// hammer writes until it is killed, and prints each number once what it stands
+// for has been written: a ban, and for each fifth a word.
+func hammer(path string) error {
+	r, err := Open(ctx, path, Options{Clients: 2000})
+	if err != nil {
+		return err
+	}
+	stats, err := r.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	var b Batch
+	for i := range 200 {
+		b.Clients = append(b.Clients, dirty(fmt.Sprintf("11.0.0.%d", i), start, 1))
+	}
+	for n := int(stats.Bans); ; n++ {
+		b.Bans = []fairshare.Banned{banned(numbered(n), start, time.Hour)}
+		if err := r.Write(ctx, b); err != nil {
+			return err
+		}
+		if n%5 == 0 {
+			if err := r.Say(ctx, fairshare.Said{Client: id(numbered(n)), Action: fairshare.Block, Since: start}); err != nil {
+				return err
+			}
+		}
+		if n%7 == 0 {
+			if _, err := r.Prune(ctx, start, 100); err != nil {
+				return err
+			}
+		}
+		fmt.Println(n)
+	}
+}
+
+func TestKillLosesNothingThatWasWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "registry.db")
+	last, written := -1, -1
+	for round := range 12 {
+		c, out := child(t, "hammer", path)
+		for range 1 + rand.IntN(60) {
+			if _, err := fmt.Fscanln(out, &last); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+		}
+		check(t, "Kill", c.Process.Kill())
+		for { // what it had printed before it was killed
+			if _, err := fmt.Fscanln(out, &last); err != nil {
+				break
+			}
+		}
+		if err := c.Wait(); err == nil {
+			t.Fatal("it ended by itself")
+		}
+		if last <= written {
+			t.Fatalf("round %d: %d after %d", round, last, written)
+		}
+		written = last
+		r, err := Open(ctx, path, Options{})
+		check(t, "Open", err)
+		bans, words := map[string]bool{}, map[string]bool{}
+		for _, b := range allBans(t, r, start, true) {
+			bans[b.Client.String()] = true
+		}
+		said, _, err := r.Words(ctx)
+		check(t, "Words", err)
+		for _, s := range said {
+			words[s.Client.String()] = true
+		}
+		for n := range last + 1 {
+			if !bans[numbered(n)] || n%5 == 0 && !words[numbered(n)] {
+				t.Errorf("round %d: of %d, number %d is lost", round, last, n)
+			}
+		}
+		stats, err := r.Stats(ctx)
+		check(t, "Stats", err)
+		if stats.Bans != int64(len(bans)) || stats.Clients < 200 {
+			t.Errorf("%+v with %d bans", stats, len(bans))
+		}
+		sound(t, r)
+		check(t, "Close", r.Close())
+	}
+}
+
+// sound fails if the file is damaged anywhere, or counts what is not there.
+func sound(t *testing.T, r *Registry) {
+	t.Helper()
+	check(t, "reading", r.reading(ctx, func(l *link) error {
+		var ok string
+		if _, err := l.row(ctx, "PRAGMA integrity_check", nil, &ok); err != nil || ok != "ok" {
+			t.Errorf("integrity_check: %s: %v", ok, err)
+		}
+		wrong, err := l.integer(ctx, `SELECT clients <> (SELECT count(*) FROM clients) OR bans <> (SELECT count(*) FROM bans) OR stories <> (SELECT count(*) FROM stories)
+			OR stories <> (SELECT total(stories) FROM networks)`+ofCounts)
+		if wrong != 0 {
+			t.Error("the counts are wrong")
+		}
+		return err
+	}))
+}
+
+const shares = 150
+
+// share uses a registry beside others and prints its reference key.
+func share(path string) error {
+	r, err := Open(ctx, path, Options{})
+	if err != nil {
+		return err
+	}
+	key, err := r.ReferenceKey(ctx)
+	if err != nil {
+		return err
+	}
+	seen := 0
+	var version Version
+	for n := range shares {
+		own := fmt.Sprintf("10.%d.%d.%d", os.Getpid()>>8&255, os.Getpid()&255, n)
+		if err := r.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1), dirty(own, start, 1)}, Bans: []fairshare.Banned{banned(own, start, time.Hour)}}); err != nil {
+			return err
+		}
+		if err := r.Say(ctx, fairshare.Said{Client: id(own), Action: fairshare.Block, Since: start}); err != nil {
+			return err
+		}
+		c, err := r.Changes(ctx, version)
+		if err != nil {
+			return err
+		}
+		if c.Words {
+			seen++
+		}
+		version = c.Version
+		if n%10 == 9 {
+			if _, err := r.Lift(ctx, id(own), start); err != nil {
+				return err
+			}
+		}
+	}
+	if seen != shares {
+		return fmt.Errorf("%d changes were seen, not %d", seen, shares)
+	}
+	fmt.Printf("%x\n", key)
+	return r.Close()
+}
+
+// Several processes make a registry at once, and use it at once.
+func TestProcessesShareARegistry(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "registry.db")
+	const processes = 3
+	keys := make(chan string, processes)
+	var all sync.WaitGroup
+	for range processes {
+		c, out := child(t, "share", path)
+		all.Go(func() {
+			text, err := io.ReadAll(out)
+			if err == nil {
+				err = c.Wait()
+			}
+			if err != nil {
+				t.Errorf("a child: %v", err)
+			}
+			keys <- string(text)
+		})
+	}
+	r := opened(t, path, Options{})
+	all.Wait()
+	key, err := r.ReferenceKey(ctx)
+	check(t, "ReferenceKey", err)
+	for range processes {
+		if got := <-keys; got != fmt.Sprintf("%x\n", key) {
+			t.Errorf("a child has the key %s", got)
+		}
+	}
+	found, err := r.Client(ctx, id("192.0.2.1"))
+	check(t, "Client", err)
+	if found.Record.Spent.Requests != processes*shares {
+		t.Errorf("%d requests", found.Record.Spent.Requests)
+	}
+	stats, err := r.Stats(ctx)
+	check(t, "Stats", err)
+	if stats.Words != processes*shares || stats.Clients != processes*shares+1 || stats.Bans != processes*shares*9/10 {
+		t.Errorf("%+v", stats)
+	}
+	sound(t, r)
+}
+
+// Many goroutines use one registry, and one of them closes it.
+func TestGoroutinesShareARegistry(t *testing.T) {
+	path := filled(t, 300)
+	r := opened(t, path, Options{})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 3 {
+				for _, err := range useAll(r) {
+					if !strings.Contains(err.Error(), "closed") {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	all.Go(func() { check(t, "Close", r.Close()) })
+	all.Wait()
+	sound(t, opened(t, path, Options{}))
+}
+
+// Somebody who reads a listing slowly, or stops, hinders nobody.
+func TestReadingHindersNobody(t *testing.T) {
+	r := opened(t, "", Options{})
+	b := Batch{}
+	for n := range 3 * bansPage {
+		b.Bans = append(b.Bans, banned(numbered(n), start, time.Hour))
+	}
+	check(t, "Write", r.Write(ctx, b))
+	seen := 0
+	for _, err := range r.Bans(ctx, start, false) {
+		check(t, "Bans", err)
+		if seen++; seen%bansPage == 0 {
+			check(t, "Note", r.Note(ctx, id("192.0.2.1"), fmt.Sprint(seen)))
+			_, err := r.Changes(ctx, Version{})
+			check(t, "Changes", err)
+			pages, all, err := checkpointOnce(r)
+			check(t, "checkpoint", err)
+			if !all {
+				t.Errorf("%d pages wait for a reader", pages)
+			}
+		}
+		if seen == 2*bansPage {
+			break
+		}
+	}
+}
+
+func checkpointOnce(r *Registry) (pages int64, all bool, err error) {
+	l, err := connect(ctx, r.path, mode{mode: "rw"}, time.Second, smallCache)
+	if err != nil {
+		return 0, false, err
+	}
+	defer l.close()
+	for pages = -1; pages < 0 && err == nil; { // the registry's own may be under way
+		pages, all, err = checkpoint(ctx, l)
+	}
+	return pages, all, err
+}
+
+// The -wal file does not grow with all that is ever written.
+func TestWALIsBounded(t *testing.T) {
+	r := opened(t, "", Options{})
+	most := int64(0)
+	for n := range 300 {
+		var b Batch
+		for i := range 250 {
+			b.Clients = append(b.Clients, dirty(numbered(rand.IntN(1<<24)|i), start, 1))
+		}
+		check(t, "Write", r.Write(ctx, b))
+		info, err := os.Stat(r.path + "-wal")
+		check(t, "Stat", err)
+		most = max(most, info.Size())
+		if n%10 == 0 {
+			_, err := r.Prune(ctx, start, 1000)
+			check(t, "Prune", err)
+		}
+	}
+	if most > 200<<20 {
+		t.Errorf("it had %d MB", most>>20)
+	}
+}
