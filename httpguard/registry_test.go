@@ -104,10 +104,12 @@ func TestPassed(t *testing.T) {
 
 // With the same key a client keeps its references over a restart.
 func TestReferencesOutliveARestart(t *testing.T) {
+	bot := fairshare.Bot{}
 	reference := func(key []byte) string {
 		var reports []httpguard.Report
 		opts := atNoon(&reports)
 		opts.ReferenceKey = key
+		opts.Bot = func(netip.Addr, string) fairshare.Bot { return bot }
 		ask(httpguard.Middleware(newGuard(t, block("no", "/no")), opts)(welcome), "GET", "/no")
 		if len(reports) != 1 || len(reports[0].ID) != 10 {
 			t.Fatalf("reports: %+v", reports)
@@ -119,6 +121,15 @@ func TestReferencesOutliveARestart(t *testing.T) {
 	}
 	if a, b := reference([]byte("secret")), reference([]byte("Secret")); a == b {
 		t.Errorf("with two keys both times %s", a)
+	}
+	nobody := reference([]byte("secret"))
+	bot = fairshare.Bot{Name: "googlebot", State: fairshare.Verified}
+	if a := reference([]byte("secret")); a == nobody {
+		t.Errorf("a verified bot has the reference %s of its address", a)
+	}
+	bot.State = fairshare.Forged
+	if a := reference([]byte("secret")); a != nobody {
+		t.Errorf("a forger has the reference %s, and its address %s", a, nobody)
 	}
 	if a, b := reference(nil), reference(nil); a == b {
 		t.Errorf("with random keys both times %s", a)

@@ -37,12 +37,14 @@ const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 func (h *handler) reference(req *fairshare.Request, rule *fairshare.Rule) string {
 	var space [128]byte
 	text := append(space[:0], h.ReferenceKey...)
-	if client := h.guard.Policy().Client(req.Addr); client.IsValid() {
+	if bot := &req.Bot; bot.State == fairshare.Verified && !bot.Steered {
+		text = append(text, bot.Name...) // one client, whatever its address
+	} else if client := h.guard.Policy().Client(req.Addr); client.IsValid() {
 		addr := client.Addr().As16()
 		text = append(text, addr[:]...)
 	}
 	if rule != nil {
-		text = append(text, rule.Name...)
+		text = append(append(text, 0), rule.Name...)
 	}
 	hash := sha256.Sum256(text)
 	sum := binary.LittleEndian.Uint64(hash[:])

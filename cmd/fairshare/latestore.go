@@ -110,6 +110,13 @@ func (s *lateStore) Words(ctx context.Context) ([]fairshare.Said, []fairshare.La
 	return nil, nil, nil
 }
 
+func (s *lateStore) Story(ctx context.Context, id string) ([]fairshare.Story, error) {
+	if r := s.reading(); r != nil {
+		return r.Story(ctx, id)
+	}
+	return nil, nil
+}
+
 // ReferenceKey returns nil when there is no registry yet.
 func (s *lateStore) ReferenceKey(ctx context.Context) ([]byte, error) {
 	if r := s.reading(); r != nil {
