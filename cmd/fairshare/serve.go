@@ -95,7 +95,9 @@ const (
 	maxStreams        = 128 // HTTP/2 requests at once on one connection
 	upstreamTrial     = 2 * time.Second
 	sessionWait       = time.Second
-	afterGrace        = 15 * time.Second // to write down what is remembered
+	sharedPatience    = time.Second            // with what has no end of its own
+	shutdownLooks     = 600 * time.Millisecond // http.Server.Shutdown looks every half second, and a tenth more, whether all has ended
+	afterGrace        = 15 * time.Second       // to write down what is remembered
 )
 
 // How often the server looks after itself.
@@ -434,7 +436,13 @@ func (s *server) drain() error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	// What has no end of its own, as event streams, goes a little before the rest.
-	endless := time.AfterFunc(grace-grace/10, s.proxy.Stop)
+	// With a shared socket new clients wait meanwhile, and the successor takes
+	// up who comes again.
+	patience := grace - max(grace/10, shutdownLooks)
+	if s.inbound.IsShared() {
+		patience = min(patience, sharedPatience)
+	}
+	endless := time.AfterFunc(patience, s.proxy.Stop)
 	defer endless.Stop()
 	ended := make(chan error, 1)
 	go func() {

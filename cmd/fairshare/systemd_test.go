@@ -136,7 +136,7 @@ func TestServeTellsSystemdHowItIs(t *testing.T) {
 		p.Process.Signal(signal)
 		told := slices.DeleteFunc(u.hear(t, p, "READY=1"), func(m string) bool { return m == "WATCHDOG=1" })
 		if len(told) != 2 || !regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=[1-9]\d+$`).MatchString(told[0]) ||
-			!strings.HasSuffix(told[1], want) {
+			!strings.HasPrefix(told[1], "READY=1\nSTATUS=http://") || !strings.HasSuffix(told[1], want) {
 			t.Errorf("it told %q, want %s", told, want)
 		}
 	}
@@ -260,6 +260,38 @@ func TestRestartUnderLoadLosesNothing(t *testing.T) {
 			}
 			t.Logf("%d restarts, %d requests, all answered", test.restarts, answered.Load())
 		})
+	}
+}
+
+// What has no end of its own does not keep those waiting who come meanwhile: its
+// client comes again, to the successor.
+func TestRestartDoesNotWaitForEventStreams(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, "data: 1\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer site.Close()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	u := newUnit(t, socket)
+	policy := writeFile(t, "site.yaml", "grace: 1h\nupstream: "+site.URL+"\nrules: []\n")
+	for range 2 {
+		p, _ := u.start(t, "-c", policy)
+		resp, err := http.Get("http://" + socket.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.ReadFull(resp.Body, make([]byte, len("data: 1\n\n"))); err != nil {
+			t.Fatal(err)
+		}
+		p.stop(t)
+		u.hear(t, p, "STOPPING=1")
 	}
 }
 

@@ -86,7 +86,7 @@ func (s *server) status() string {
 
 // at returns where the server listens, as a URL where it has one.
 func (s *server) at() string {
-	encrypted, unix := s.http.TLSConfig != nil, s.listener.Addr().Network() == "unix"
+	encrypted, unix := s.certs.Load() != nil, s.listener.Addr().Network() == "unix"
 	at := s.listener.Addr().String()
 	switch {
 	case unix && encrypted:
