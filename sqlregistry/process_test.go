@@ -2,6 +2,7 @@ package sqlregistry
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -22,6 +23,10 @@ const childVar = "FAIRSHARE_REGISTRY_TEST_CHILD"
 func TestMain(m *testing.M) {
 	kind, path, child := strings.Cut(os.Getenv(childVar), ":")
 	if !child {
+		flag.Parse()
+		if checks := flag.Lookup("rapid.checks"); slower > 1 && checks.Value.String() == checks.DefValue {
+			_ = checks.Value.Set("10")
+		}
 		os.Exit(m.Run())
 	}
 	if err := map[string]func(string) error{"hammer": hammer, "share": share}[kind](path); err != nil {
@@ -82,9 +87,9 @@ func hammer(path string) error {
 func TestKillLosesNothingThatWasWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	last, written := -1, -1
-	for round := range 12 {
+	for round := range 12/slower + 3 {
 		c, out := child(t, "hammer", path)
-		for range 1 + rand.IntN(60) {
+		for range 1 + rand.IntN(60/slower) {
 			if _, err := fmt.Fscanln(out, &last); err != nil {
 				t.Fatalf("round %d: %v", round, err)
 			}
@@ -145,7 +150,7 @@ func sound(t *testing.T, r *Registry) {
 	}))
 }
 
-const shares = 150
+const shares = 200 / slower
 
 // share uses a registry beside others and prints its reference key.
 func share(path string) error {
@@ -293,7 +298,7 @@ func checkpointOnce(r *Registry) (pages int64, all bool, err error) {
 func TestWALIsBounded(t *testing.T) {
 	r := opened(t, "", Options{})
 	most := int64(0)
-	for n := range 300 {
+	for n := range 300 / slower {
 		var b Batch
 		for i := range 250 {
 			b.Clients = append(b.Clients, dirty(numbered(rand.IntN(1<<24)|i), start, 1))

@@ -2,6 +2,8 @@ package sqlregistry
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -182,5 +184,196 @@ func TestClientsAreSorted(t *testing.T) {
 	}
 	if _, err := r.Clients(ctx, Query{Sort: "beauty"}); err == nil {
 		t.Error("sorted by beauty")
+	}
+}
+
+func TestLiftAndForgetGoInSteps(t *testing.T) {
+	r := opened(t, "", Options{})
+	var b Batch
+	for n := range 2*stepRows + 10 {
+		name := numbered(n)
+		b.Clients = append(b.Clients, dirty(name, start, 1))
+		b.Bans = append(b.Bans, banned(name, start, time.Hour))
+		b.Stories = append(b.Stories, fairshare.Story{ID: name, Client: id(name), Rule: "rapid", Last: start})
+	}
+	later := banned("10.0.0.200", start.Add(time.Minute), time.Hour)
+	later.Rule = "later"
+	b.Bans = append(b.Bans, later)
+	check(t, "Write", r.Write(ctx, b))
+	lifted, err := r.Lift(ctx, id("10.0.0.0/8"), start)
+	check(t, "Lift", err)
+	if len(lifted) != 2*stepRows+10 {
+		t.Errorf("%d were lifted", len(lifted))
+	}
+	same(t, "what began later", allBans(t, r, start, true), []fairshare.Banned{later})
+	check(t, "Say", r.Say(ctx, fairshare.Said{Client: id("10.0.0.7"), Action: fairshare.Allow, Since: start}))
+	check(t, "Label", r.Label(ctx, fairshare.Label{Client: id("10.0.0.7"), Name: "x"}))
+	forgotten, err := r.Forget(ctx, id("10.0.0.0/8"), start.Add(time.Hour))
+	check(t, "Forget", err)
+	same(t, "Forget", forgotten, Forgotten{Clients: 2*stepRows + 10, Bans: 1, Stories: 2*stepRows + 10, Labels: 1, Said: true})
+	if found, err := r.Client(ctx, id("10.0.0.0/8")); found != nil || err != nil {
+		t.Errorf("%+v is left: %v", found, err)
+	}
+	sound(t, r)
+}
+
+// A ban on its way to the disk does not undo what an operator did meanwhile.
+func TestWriteDoesNotUndoALift(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "registry.db")
+	server, operator := opened(t, path, Options{}), opened(t, path, Options{})
+	for _, c := range []struct {
+		lift, ban string
+		after     time.Duration // of the ban's begin
+		kept      bool
+	}{
+		{"192.0.2.1", "192.0.2.1", 0, false},
+		{"192.0.2.0/24", "192.0.2.2", time.Second, false},
+		{"203.0.113.3", "203.0.113.3", -time.Nanosecond, true},
+		{"203.0.113.4", "203.0.113.5", time.Second, true},
+		{"198.51.100.1", "198.51.100.0/24", time.Second, true},
+		{"2001:db8::/32", "2001:db8:1:2::/64", 0, false},
+		{"googlebot", "googlebot", 0, false},
+		{"::/0", "203.0.113.1", time.Second, true}, // IPv4 is not within
+	} {
+		ban := banned(c.ban, start, time.Hour)
+		if ban.Client.Bot != "" {
+			ban.Kind = fairshare.ByBot
+		}
+		_, err := operator.Lift(ctx, id(c.lift), start.Add(c.after))
+		check(t, "Lift", err)
+		check(t, "Write", server.Write(ctx, Batch{Bans: []fairshare.Banned{ban}}))
+		found, err := server.Client(ctx, ban.Client)
+		check(t, "Client", err)
+		if kept := found != nil && len(found.Bans) > 0; kept != c.kept {
+			t.Errorf("%s lifted %v after the begin of a ban of %s: kept %v", c.lift, c.after, c.ban, kept)
+		}
+	}
+}
+
+func TestServersHearOfOperators(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "registry.db")
+	server, operator := opened(t, path, Options{}), opened(t, path, Options{})
+	hear := func(since Version) Changes {
+		t.Helper()
+		c, err := server.Changes(ctx, since)
+		check(t, "Changes", err)
+		return c
+	}
+	_, err := operator.Lift(ctx, id("192.0.2.9"), start)
+	check(t, "Lift", err)
+	first := hear(Version{})
+	if !first.Words || first.Lifted != nil {
+		t.Errorf("the first time: %+v", first)
+	}
+	if c := hear(first.Version); c.Words || c.Lifted != nil || c.Version != first.Version {
+		t.Errorf("nothing was done: %+v", c)
+	}
+	check(t, "Write", operator.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1)}, Bans: []fairshare.Banned{banned("192.0.2.1", start, time.Hour)}}))
+	if c := hear(first.Version); c.Words || c.Lifted != nil {
+		t.Errorf("another server wrote: %+v", c)
+	}
+	check(t, "Say", operator.Say(ctx, fairshare.Said{Client: id("192.0.2.1"), Action: fairshare.Block, Since: start}))
+	if c := hear(first.Version); !c.Words || c.Lifted != nil {
+		t.Errorf("a word: %+v", c)
+	}
+	second := hear(first.Version)
+	_, err = operator.Lift(ctx, id("192.0.2.0/24"), start)
+	check(t, "Lift", err)
+	_, err = operator.Forget(ctx, id("googlebot"), start)
+	check(t, "Forget", err)
+	c := hear(second.Version)
+	same(t, "lifted", c.Lifted, []LiftedClient{{id("192.0.2.0/24"), start, false}, {id("googlebot"), start, true}})
+	if c.Words {
+		t.Error("words, which nobody changed")
+	}
+	_, err = operator.Prune(ctx, start.Add(changesStay+time.Second), 10)
+	check(t, "Prune", err)
+	if c := hear(second.Version); c.Lifted != nil {
+		t.Errorf("a day later: %+v", c.Lifted)
+	}
+}
+
+// A flood of stories from one network does not push out those of others.
+func TestStoriesOfANetworkAreBounded(t *testing.T) {
+	r := opened(t, "", Options{Stories: 100})
+	write := func(name string, n int, at time.Time) {
+		var b Batch
+		for i := range n {
+			b.Stories = append(b.Stories, fairshare.Story{ID: name, Client: id(fmt.Sprintf(name, i/250, i%250)), Rule: "rapid", Last: at.Add(time.Duration(i))})
+		}
+		check(t, "Write", r.Write(ctx, b))
+	}
+	prune := func(want int64) {
+		t.Helper()
+		for more := true; more; {
+			var err error
+			more, err = r.Prune(ctx, start, 100)
+			check(t, "Prune", err)
+		}
+		stats, err := r.Stats(ctx)
+		check(t, "Stats", err)
+		if stats.Stories != want {
+			t.Errorf("%d stories, want %d", stats.Stories, want)
+		}
+	}
+	write("10.1.%d.%d", 1, start) // the customer who calls
+	write("10.2.%d.%d", 1000, start.Add(time.Hour))
+	write("2001:db8:%x:%x::/64", 1000, start.Add(time.Hour))
+	prune(21)
+	for i := range 50 {
+		write(fmt.Sprintf("10.%d.%%d.%%d", 3+i), 3, start.Add(2*time.Hour))
+	}
+	prune(100)
+	for _, c := range []struct {
+		within string
+		want   int
+	}{{"10.1.0.0", 1}, {"10.0.0.0/8", 99}, {"::/0", 1}} {
+		found, err := r.Stories(ctx, id(c.within), 1000)
+		check(t, "Stories", err)
+		if len(found) != c.want {
+			t.Errorf("%d within %s, want %d", len(found), c.within, c.want)
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "registry.db")
+	r := opened(t, path, Options{})
+	s, err := r.Settings(ctx)
+	check(t, "Settings", err)
+	same(t, "Settings", s, Settings{})
+	want := Settings{Policy: "/etc/site.yaml", Contact: "shop@example.org", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, IPv4Prefix: 32, IPv6Prefix: 64, Bots: []string{"googlebot"}}
+	for _, s := range []Settings{{Policy: "other", Contact: "c"}, want, want} {
+		check(t, "SetSettings", r.SetSettings(ctx, s))
+	}
+	key, err := r.ReferenceKey(ctx)
+	check(t, "ReferenceKey", err)
+	check(t, "Close", r.Close())
+	r = opened(t, path, Options{ReadOnly: true})
+	s, err = r.Settings(ctx)
+	check(t, "Settings", err)
+	same(t, "Settings", s, want)
+	again, err := r.ReferenceKey(ctx)
+	check(t, "ReferenceKey", err)
+	other, err := opened(t, "", Options{}).ReferenceKey(ctx)
+	check(t, "ReferenceKey", err)
+	if len(key) != 32 || string(key) != string(again) || string(key) == string(other) {
+		t.Errorf("keys %x, %x and another's %x", key, again, other)
+	}
+}
+
+// What is added is bounded, so that no sum ever overflows; times are kept as
+// far as they can be.
+func TestExtremes(t *testing.T) {
+	r := opened(t, "", Options{})
+	d := dirty("192.0.2.1", time.Unix(-1, 0), math.MaxInt64)
+	d.LastSeen, d.Spent.Bytes = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), -1
+	for range 3 {
+		check(t, "Write", r.Write(ctx, Batch{Clients: []Dirty{d}}))
+	}
+	found, err := r.Client(ctx, d.Client)
+	check(t, "Client", err)
+	if got := found.Record; got.Spent.Requests != 3*mostSpent || got.Spent.Bytes != 0 || got.FirstSeen.Year() != 1970 || got.LastSeen.Year() != 2262 {
+		t.Errorf("%+v", got)
 	}
 }

@@ -22,6 +22,11 @@ type Dirty = fairshare.ClientRecord
 // Write writes a batch. What names no client is passed over, and so is a ban
 // that began when the bans of its client were lifted, or before, and one
 // older than the one that is known.
+//
+// It does not sync the disk, bans or not: an attack that brings about a
+// thousand bans would cost the site's own disk a thousand syncs. So a power
+// failure may cost what was written last (see the package); a killed process
+// costs nothing.
 func (r *Registry) Write(ctx context.Context, b Batch) error {
 	if len(b.Clients)+len(b.Stories)+len(b.Bans) == 0 {
 		return nil

@@ -1,0 +1,5 @@
+//go:build !race
+
+package sqlregistry
+
+const slower = 1
