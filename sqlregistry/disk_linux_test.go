@@ -150,10 +150,24 @@ func TestFullDiskIsRead(t *testing.T) {
 				if _, err := r.Changes(ctx, Version{}); err != nil {
 					t.Error(err)
 				}
+				again, err := Open(ctx, path, Options{ReadOnly: true}) // it locks nobody out
+				check(t, "Open", err)
+				remembered(t, again)
+				check(t, "Close", again.Close())
 				check(t, "Close", r.Close())
 			}
+			read, err := Open(ctx, path, Options{ReadOnly: true})
+			check(t, "Open", err)
 			makeRoom()
-			remembered(t, opened(t, path, Options{}))
+			written := opened(t, path, Options{})
+			remembered(t, written)
+			check(t, "Say", written.Say(ctx, fairshare.Said{Client: id("192.0.2.7"), Action: fairshare.Block, Since: start, Reason: "again"}))
+			found, err := read.Client(ctx, id("192.0.2.7"))
+			check(t, "Client", err)
+			if found.Record.Said.Reason != "again" {
+				t.Errorf("it reads what was: %+v", found.Record.Said)
+			}
+			check(t, "Close", read.Close())
 		})
 	}
 	dir := tmpfs(t, 1<<20)

@@ -63,13 +63,14 @@ var errClosed = errors.New("closed")
 
 // A Registry is an open registry. It is safe for concurrent use.
 type Registry struct {
-	path string
-	o    Options
-	mode mode // of those that read
+	path    string
+	o       Options
+	version int // that it knows
 
-	writer chan *writer // holds the one that writes; empty while it is used, and when it may not be
-	read   chan *link   // those that read; nil: not open yet
-	poll   chan *link   // the one that asks for changes; may be read
+	writer chan *writer  // holds the one that writes; empty while it is used, and when it may not be
+	read   chan *link    // those that read; nil: not open yet
+	poll   chan *link    // the one that asks for changes
+	alone  chan struct{} // holds one; who takes it may lock others out
 
 	closing   chan struct{}
 	closed    sync.Once
@@ -83,7 +84,7 @@ type Registry struct {
 // copied beside itself ("registry.db.v1") and brought up to date.
 //
 // Read-only it opens a registry that others write, and also one on a full or
-// read-only disk; there it may lock others out until it is closed.
+// read-only disk; there each call may lock others out while it lasts.
 func Open(ctx context.Context, path string, o Options) (*Registry, error) {
 	return open(ctx, path, o, migrations)
 }
@@ -94,7 +95,15 @@ func open(ctx context.Context, path string, o Options, migrations []string) (*Re
 		return nil, &Error{Path: path, What: err.Error()}
 	}
 	defaults(&o)
-	r := &Registry{path: abs, o: o, closing: make(chan struct{}), writer: make(chan *writer, 1)}
+	r := &Registry{
+		path: abs, o: o, version: len(migrations), writer: make(chan *writer, 1), read: make(chan *link, readers), poll: make(chan *link, 1),
+		alone: make(chan struct{}, 1), closing: make(chan struct{}),
+	}
+	for range readers {
+		r.read <- nil
+	}
+	r.poll <- nil
+	r.alone <- struct{}{}
 	info, err := os.Stat(abs)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && (o.ReadOnly || o.MustExist):
@@ -115,7 +124,7 @@ func open(ctx context.Context, path string, o Options, migrations []string) (*Re
 		return nil, &Error{Path: abs, Kind: ErrDamaged, What: "it was cut"}
 	}
 	if o.ReadOnly {
-		err = r.openReading(ctx, len(migrations))
+		err = r.reading(ctx, func(*link) error { return nil })
 	} else {
 		err = r.openWriting(ctx, migrations)
 	}
@@ -165,78 +174,9 @@ func (r *Registry) openWriting(ctx context.Context, migrations []string) error {
 	if err != nil {
 		return errors.Join(err, l.close())
 	}
-	r.mode = mode{mode: "rw", pragmas: []string{"query_only = 1"}}
 	r.writer <- &writer{link: l}
-	r.read, r.poll = make(chan *link, readers), make(chan *link, 1)
-	for range readers {
-		r.read <- nil
-	}
-	r.poll <- nil
 	r.check, r.checkDone = make(chan struct{}, 1), make(chan struct{})
 	go r.checkpoints()
-	return nil
-}
-
-// openReading tries the ways to read a file, the best first. When the index
-// of the -wal file cannot be made beside it, for want of room or of
-// permission, it is made in memory, which takes that nobody else uses the
-// file; where not even a lock can be had, the file is read as it stands,
-// which takes that there is nothing in its -wal file.
-func (r *Registry) openReading(ctx context.Context, version int) error {
-	modes := []mode{
-		{mode: "ro"},
-		{mode: "rw", pragmas: []string{"locking_mode = EXCLUSIVE", "query_only = 1"}},
-	}
-	if r.noWAL() {
-		modes = append(modes, mode{mode: "immutable"})
-	}
-	var first error
-	for i, m := range modes {
-		err := r.tryReading(ctx, m, version, i == 0)
-		if err == nil {
-			return nil
-		}
-		if first == nil {
-			first = fault(ctx, r.path, err)
-		}
-		if errors.Is(first, ErrDamaged) || errors.Is(first, ErrNewer) || errors.Is(first, ErrBusy) || ctx.Err() != nil {
-			break
-		}
-	}
-	return first
-}
-
-// noWAL reports whether all that was written is in the file itself.
-func (r *Registry) noWAL() bool {
-	info, err := os.Stat(r.path + "-wal")
-	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
-}
-
-func (r *Registry) tryReading(ctx context.Context, m mode, version int, shared bool) error {
-	l, err := connect(ctx, r.path, m, r.o.busy, smallCache)
-	if err != nil {
-		return err
-	}
-	found, err := versionOf(ctx, l, r.path, version)
-	if err == nil && found < version {
-		err = &Error{Path: r.path, What: "written by an older version of fairshare; start the server once, or say something to it, to bring it up to date"}
-	}
-	if err == nil {
-		err = look(ctx, l)
-	}
-	if err != nil {
-		return errors.Join(err, l.close())
-	}
-	r.mode, r.read = m, make(chan *link, readers)
-	r.read <- l
-	r.poll = r.read
-	if shared {
-		for range readers - 1 {
-			r.read <- nil
-		}
-		r.poll = make(chan *link, 1)
-		r.poll <- nil
-	}
 	return nil
 }
 
@@ -266,34 +206,6 @@ func look(ctx context.Context, l *link) error {
 	return nil
 }
 
-// reading calls do with a connection that reads.
-func (r *Registry) reading(ctx context.Context, do func(*link) error) error {
-	return r.readingFrom(ctx, r.read, do)
-}
-
-func (r *Registry) readingFrom(ctx context.Context, links chan *link, do func(*link) error) (err error) {
-	var l *link
-	select {
-	case <-r.closing:
-		return fault(ctx, r.path, errClosed)
-	default:
-	}
-	select {
-	case <-r.closing:
-		return fault(ctx, r.path, errClosed)
-	case <-ctx.Done():
-		return fault(ctx, r.path, ctx.Err())
-	case l = <-links:
-	}
-	defer func() { links <- l }()
-	if l == nil {
-		if l, err = connect(ctx, r.path, r.mode, r.o.busy, smallCache); err != nil {
-			return fault(ctx, r.path, err)
-		}
-	}
-	return fault(ctx, r.path, do(l))
-}
-
 // Close waits for calls in progress and closes the file.
 func (r *Registry) Close() error {
 	r.closed.Do(func() {
@@ -303,16 +215,8 @@ func (r *Registry) Close() error {
 			<-r.checkDone
 			errs = append(errs, (<-r.writer).close())
 		}
-		links := []chan *link{r.read}
-		if r.poll != r.read {
-			links = append(links, r.poll)
-		}
-		for _, links := range links {
-			n := cap(links)
-			if r.poll == r.read {
-				n = 1
-			}
-			for range n {
+		for _, links := range []chan *link{r.read, r.poll} {
+			for range cap(links) {
 				if l := <-links; l != nil {
 					errs = append(errs, l.close())
 				}
