@@ -46,13 +46,17 @@ func create(ctx context.Context, path string, busy time.Duration, migrations []s
 	return syncFolder(path)
 }
 
-// touch makes an empty file that nobody else may read.
+// touch makes an empty file that only the owner of its folder may read.
 func touch(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	return f.Close()
+	if err := errors.Join(give(path), f.Close()); err != nil {
+		_ = os.Remove(path)
+		return err
+	}
+	return nil
 }
 
 // syncFolder makes the names in a file's folder last.
