@@ -135,7 +135,8 @@ type Story struct {
 	Count  int64     // refusals
 	Until  time.Time // when the last wait ends; zero for a block
 
-	// What was counted when it was last refused; zero for a block and a ban in force.
+	// What was counted when it was last refused by the limit, before a ban was
+	// in force; zero for a block.
 	By       string // the limit's key, as a policy spells it: "addr"
 	Resource string // as a policy spells it: "requests"
 	Used     int64

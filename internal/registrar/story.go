@@ -60,14 +60,15 @@ func (g *Registrar) Refused(r Refusal) {
 	k.hash += maphash.String(g.seed, k.rule) * 0x9E3779B97F4A7C15
 	s := g.stories.lock(k.hash)
 	e, isNew := g.stories.find(s, &k, false)
+	news := isNew || e != nil && r.Story.Ban == fairshare.BanStarted
 	if e != nil {
 		e.record.add(&r, isNew)
-		if s.touch(e); isNew {
+		if s.touch(e); news && e.where != taken {
 			s.move(e, urgent)
 		}
 	}
 	s.mu.Unlock()
-	if isNew && !g.storyWaits.Swap(true) {
+	if news && !g.storyWaits.Swap(true) {
 		g.wake()
 	}
 }
@@ -79,7 +80,7 @@ func (s *story) add(r *Refusal, isNew bool) {
 		first = r.At
 	}
 	if isNew || !r.At.Before(last) {
-		s.Story, last = r.Story, r.At
+		s.Story, last = after(r.Story, &s.Story), r.At
 		s.Addr, s.Bot, s.BotState = r.Addr.Unmap(), r.Bot.Name, r.Bot.State
 		s.texts = s.texts[:0]
 		for i, part := range [...]string{
@@ -155,9 +156,19 @@ func (g *Registrar) goOn(b *batch, known []fairshare.Story) {
 
 // following returns a story that goes on with what was known before.
 func following(before, s fairshare.Story) fairshare.Story {
+	s = after(s, &before)
 	s.Count += before.Count
 	if before.Count > 0 && before.First.Before(s.First) {
 		s.First = before.First
+	}
+	return s
+}
+
+// after returns s with what was counted before, if s tells nothing of that: a
+// ban in force counts nothing.
+func after(s fairshare.Story, before *fairshare.Story) fairshare.Story {
+	if s.Ban == fairshare.BanInForce && s.By == "" {
+		s.By, s.Resource, s.Used, s.Allowed, s.Window = before.By, before.Resource, before.Used, before.Allowed, before.Window
 	}
 	return s
 }

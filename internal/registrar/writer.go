@@ -23,7 +23,7 @@ const (
 	banGap     = 2 * time.Millisecond // between two transactions of bans: many are cheaper together
 	cutEvery   = 5 * time.Second
 	keptCuts   = 60 // for which a client that was written is remembered
-	restShare  = 40
+	restShare  = 100
 	maxRest    = time.Minute
 	storyRest  = time.Second // the pause that new stories still break
 	storyTurns = 3           // of them, before other rows that wait for its end
