@@ -135,7 +135,9 @@ func TestLarge(t *testing.T) {
 		}
 		s, err := r.Stats(ctx)
 		check(t, "Stats", err)
-		t.Logf("%d rows more in %s; the file has %d MB for %d rows, %d B a row", have-from, round(time.Since(begin)), s.Bytes>>20, s.Clients, s.Bytes/s.Clients)
+		info, err := os.Stat(path)
+		check(t, "Stat", err)
+		t.Logf("%d rows more in %s; the file has %d MB for %d rows, %d B a row; with -wal %d MB", have-from, round(time.Since(begin)), info.Size()>>20, s.Clients, info.Size()/s.Clients, s.Bytes>>20)
 	}
 	fill(1000)
 	writes()

@@ -167,7 +167,7 @@ func (r *Registry) checkpoints() {
 			l, err = connect(ctx, r.path, mode{mode: "rw", pragmas: []string{"synchronous = NORMAL"}}, r.o.busy, smallCache)
 		}
 		pages, all := int64(0), false
-		for tries := 0; err == nil && !all && tries < 8; tries++ {
+		for tries := 0; err == nil && !all && pages <= mostWAL && tries < 8; tries++ {
 			pages, all, err = checkpoint(ctx, l)
 		}
 		if err == nil && !all && pages > mostWAL {
