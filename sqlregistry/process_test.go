@@ -312,7 +312,7 @@ func TestWALIsBounded(t *testing.T) {
 			check(t, "Prune", err)
 		}
 	}
-	if most > 300<<20 { // all that is written here is some 900 MB
+	if most > 200<<20 {
 		t.Errorf("it had %d MB", most>>20)
 	}
 }
