@@ -31,9 +31,9 @@ const (
 // How long what is remembered may take, where serve waits for it.
 const (
 	saveEvery   = time.Minute
-	openTime    = 10 * time.Second // at start
-	settingTime = time.Second      // to tell commands what the policy says
-	overlapTime = 3 * time.Second  // for a serve that is about to end
+	openTime    = time.Minute     // at start: a million bans take some seconds
+	settingTime = time.Second     // to tell commands what the policy says
+	overlapTime = 3 * time.Second // for a serve that is about to end
 )
 
 // A memory is what outlives serve: the registry of clients, bans and
