@@ -104,6 +104,9 @@ func (s *server) warnings(st *site) (all []string) {
 	if s.listener.Addr().Network() == "unix" && !st.clients.TrustsPeer("@") {
 		all = append(all, "all who come by the Unix socket count as one client; trusted_proxies: unix believes the header of the proxy in front")
 	}
+	if s.memory.registrar == nil && len(unknownLabels(&st.file.Policy, nil)) > 0 {
+		all = append(all, "rules look at labels, and without a registry nobody has one")
+	}
 	if warning := s.certificateWarning(time.Now()); warning != "" {
 		all = append(all, warning)
 	}
