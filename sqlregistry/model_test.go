@@ -118,7 +118,23 @@ func (m *model) write(b Batch) {
 		}
 		m.bans[name] = ban
 	}
+	remembered := func(id fairshare.ClientID, first *time.Time, last time.Time) bool {
+		for _, l := range m.lifted {
+			if l.Forget && holds(l.Client, id) {
+				if !last.After(l.At) {
+					return false
+				}
+				if !first.After(l.At) {
+					*first = l.At.Add(1)
+				}
+			}
+		}
+		return true
+	}
 	for _, d := range b.Clients {
+		if !remembered(d.Client, &d.FirstSeen, d.LastSeen) {
+			continue
+		}
 		rec := &m.row(d.Client).rec
 		if rec.FirstSeen.IsZero() || d.FirstSeen.Before(rec.FirstSeen) {
 			rec.FirstSeen = d.FirstSeen
@@ -130,7 +146,9 @@ func (m *model) write(b Batch) {
 		rec.UserAgent, rec.Bot, rec.BotState = d.UserAgent, d.Bot, d.BotState
 	}
 	for _, s := range b.Stories {
-		m.stories[storyName{s.Client, s.Rule}] = s
+		if remembered(s.Client, &s.First, s.Last) {
+			m.stories[storyName{s.Client, s.Rule}] = s
+		}
 	}
 }
 

@@ -250,6 +250,43 @@ func TestWriteDoesNotUndoALift(t *testing.T) {
 	}
 }
 
+// What a server still has of a client that was forgotten does not bring it back.
+func TestWriteDoesNotUndoAForget(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "registry.db")
+	server, operator := opened(t, path, Options{}), opened(t, path, Options{})
+	begin := start.Add(-time.Hour)
+	for _, c := range []struct {
+		forget, client string
+		after          time.Duration // of the last request that was counted
+		kept           bool
+	}{
+		{"192.0.2.1", "192.0.2.1", 0, false},
+		{"192.0.2.0/24", "192.0.2.2", time.Second, false},
+		{"203.0.113.3", "203.0.113.3", -time.Nanosecond, true},
+		{"203.0.113.4", "203.0.113.5", time.Second, true},
+		{"2001:db8::/32", "2001:db8:1:2::/64", 0, false},
+		{"googlebot", "googlebot", time.Second, false},
+	} {
+		_, err := operator.Forget(ctx, id(c.forget), start.Add(c.after))
+		check(t, "Forget", err)
+		check(t, "Write", server.Write(ctx, Batch{
+			Clients: []Dirty{{Client: id(c.client), FirstSeen: begin, LastSeen: start}},
+			Stories: []fairshare.Story{{ID: "x" + c.client, Client: id(c.client), Rule: "rapid", First: begin, Last: start, Count: 2}},
+		}))
+		found, err := server.Client(ctx, id(c.client))
+		check(t, "Client", err)
+		stories, err := server.Stories(ctx, id(c.client), 0)
+		check(t, "Stories", err)
+		if kept := found != nil; kept != c.kept || len(stories) > 0 != c.kept {
+			t.Errorf("%s forgotten %v after the last request of %s: kept %v, stories %v", c.forget, c.after, c.client, kept, stories)
+		}
+		if c.kept && c.forget == c.client && (!found.Record.FirstSeen.Equal(start) || !stories[0].First.Equal(start)) {
+			t.Errorf("%s forgotten %v after its last request begins at %v, its story at %v", c.forget, c.after, found.Record.FirstSeen, stories[0].First)
+		}
+	}
+	sound(t, server)
+}
+
 func TestServersHearOfOperators(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	server, operator := opened(t, path, Options{}), opened(t, path, Options{})

@@ -17,9 +17,13 @@ func (t *tx) story(s *fairshare.Story) error {
 	if err != nil {
 		return nil
 	}
+	first, forgotten, err := t.remembered(k, s.First, s.Last)
+	if err != nil || forgotten {
+		return err
+	}
 	args := []any{
 		k, s.Rule, s.ID, s.Addr.AsSlice(), s.Bot, int64(s.BotState), int64(s.Action), int64(s.Ban), s.DryRun, int64(s.Status),
-		nanoseconds(s.First), nanoseconds(s.Last), s.Count, nanoseconds(s.Until), s.By, s.Resource, s.Used, s.Allowed, int64(s.Window),
+		first, nanoseconds(s.Last), s.Count, nanoseconds(s.Until), s.By, s.Resource, s.Used, s.Allowed, int64(s.Window),
 		s.Method, s.Host, s.Path, s.UserAgent,
 	}
 	if !s.Addr.IsValid() {

@@ -3,6 +3,7 @@ package sqlregistry
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"fairshare"
 )
@@ -20,8 +21,9 @@ type Batch struct {
 type Dirty = fairshare.ClientRecord
 
 // Write writes a batch. What names no client is passed over, and so is a ban
-// that began when the bans of its client were lifted, or before, and one
-// older than the one that is known.
+// that began when the bans of its client were lifted, or before, one older
+// than the one that is known, and what is of a client last seen when it was
+// forgotten, or before; FirstSeen and First of what came later are later, too.
 //
 // It does not sync the disk, bans or not: an attack that brings about a
 // thousand bans would cost the site's own disk a thousand syncs. So a power
@@ -61,9 +63,13 @@ func (t *tx) client(d *Dirty) error {
 	if err != nil {
 		return nil
 	}
+	first, forgotten, err := t.remembered(k, d.FirstSeen, d.LastSeen)
+	if err != nil || forgotten {
+		return err
+	}
 	s := &d.Spent
 	args := []any{
-		k, nanoseconds(d.FirstSeen), nanoseconds(d.LastSeen),
+		k, first, nanoseconds(d.LastSeen),
 		bounded(s.Requests), bounded(s.Refused), bounded(s.Blocked), bounded(s.Trial),
 		bounded(int64(s.CPU)), bounded(int64(s.Time)), bounded(s.Bytes), bounded(s.Errors),
 		d.Bot, int64(d.BotState), d.UserAgent,
@@ -111,46 +117,71 @@ const (
 // liftedSince reports whether the bans of a client were lifted at a time or
 // later.
 func (t *tx) liftedSince(k key, began int64) (bool, error) {
-	l := &t.lifts
-	if !t.liftsRead {
-		if err := l.readOn(t.ctx, t.link); err != nil {
-			return false, err
-		}
-		t.liftsRead = true
+	if err := t.readLifts(); err != nil {
+		return false, err
 	}
-	if len(l.at) == 0 {
-		return false, nil
+	at, found := t.lifts.latest(t.lifts.at, k)
+	return found && at >= began, nil
+}
+
+// remembered returns when what was seen of a client begins, Unix ns: not
+// before it was last forgotten. It reports whether all of it is forgotten.
+func (t *tx) remembered(k key, first, last time.Time) (from int64, forgotten bool, err error) {
+	if err := t.readLifts(); err != nil {
+		return 0, false, err
 	}
-	if at, found := l.at[string(k)]; found && at >= began {
-		return true, nil
+	from = nanoseconds(first)
+	if at, found := t.lifts.latest(t.lifts.forgot, k); found {
+		return max(from, at+1), nanoseconds(last) <= at, nil
 	}
-	for _, w := range wider(k) {
-		if l.bits[w[len(w)-1]] {
-			if at, found := l.at[string(w)]; found && at >= began {
-				return true, nil
-			}
-		}
+	return from, false, nil
+}
+
+func (t *tx) readLifts() error {
+	if t.liftsRead {
+		return nil
 	}
-	return false, nil
+	err := t.lifts.readOn(t.ctx, t.link)
+	t.liftsRead = err == nil
+	return err
 }
 
 // lifts is what was lifted and forgotten in the last day or so, as far as it
 // was read: when it was last done, by the clients' keys.
 type lifts struct {
-	read int64 // the last of changes
-	at   map[string]int64
-	bits [256]bool // of prefixes in there
+	read   int64 // the last of changes
+	at     map[string]int64
+	forgot map[string]int64 // of these, what was forgotten
+	bits   [256]bool        // of prefixes in there
+}
+
+// latest returns when something was last done to k, or to a prefix that holds
+// it.
+func (l *lifts) latest(done map[string]int64, k key) (at int64, found bool) {
+	if len(done) == 0 {
+		return 0, false
+	}
+	at, found = done[string(k)]
+	for _, w := range wider(k) {
+		if l.bits[w[len(w)-1]] {
+			if of, known := done[string(w)]; known && (!found || of > at) {
+				at, found = of, true
+			}
+		}
+	}
+	return at, found
 }
 
 // readOn reads what was not read yet.
 func (l *lifts) readOn(ctx context.Context, from *link) error {
 	if l.at == nil {
-		l.at = map[string]int64{}
+		l.at, l.forgot = map[string]int64{}, map[string]int64{}
 	}
-	return from.rows(ctx, "SELECT id, client, at FROM changes WHERE id > ? ORDER BY id", []any{l.read}, func(rows *sql.Rows) error {
+	return from.rows(ctx, "SELECT id, client, at, forget FROM changes WHERE id > ? ORDER BY id", []any{l.read}, func(rows *sql.Rows) error {
 		var k key
 		var at int64
-		if err := rows.Scan(&l.read, &k, &at); err != nil {
+		var forget bool
+		if err := rows.Scan(&l.read, &k, &at, &forget); err != nil {
 			return err
 		}
 		if _, err := idOf(k); err != nil {
@@ -160,6 +191,9 @@ func (l *lifts) readOn(ctx context.Context, from *link) error {
 			l.bits[k[len(k)-1]] = true
 		}
 		l.at[string(k)] = max(at, l.at[string(k)])
+		if forget {
+			l.forgot[string(k)] = max(at, l.forgot[string(k)])
+		}
 		return nil
 	})
 }
