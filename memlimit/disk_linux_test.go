@@ -6,19 +6,13 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"fairshare/internal/smalldisk"
 )
 
 // A full disk is told, and the old file is whole.
 func TestFullDisk(t *testing.T) {
-	folder := t.TempDir()
-	if err := syscall.Mount("fairshare", folder, "tmpfs", 0, "size=65536"); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
-	}
-	defer func() {
-		if err := syscall.Unmount(folder, 0); err != nil {
-			t.Error(err)
-		}
-	}()
+	folder := smalldisk.New(t, 65536)
 	path := filepath.Join(folder, "counters")
 	l := opened(t, 1<<20, perMinute(10))
 	take(t, l, 0, number(0), 7, start)

@@ -10,21 +10,8 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/smalldisk"
 )
-
-// tmpfs mounts a file system of its own, of the given size.
-func tmpfs(t *testing.T, size int) string {
-	dir := t.TempDir()
-	if err := syscall.Mount("fairshare", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
 
 // fillUp leaves no byte on the disk, until what it returns is called.
 func fillUp(t *testing.T, dir string) (makeRoom func()) {
@@ -80,7 +67,7 @@ func remembered(t *testing.T, r *Registry) {
 }
 
 func TestFullDisk(t *testing.T) {
-	dir := tmpfs(t, 4<<20)
+	dir := smalldisk.New(t, 4<<20)
 	r := opened(t, filepath.Join(dir, "registry.db"), Options{})
 	check(t, "Say", r.Say(ctx, fairshare.Said{Client: id("192.0.2.7"), Action: fairshare.Block, Since: start}))
 	makeRoom := fillUp(t, dir)
@@ -129,7 +116,7 @@ func TestFullDisk(t *testing.T) {
 func TestFullDiskIsRead(t *testing.T) {
 	for _, end := range []string{"crash", "good"} {
 		t.Run(end, func(t *testing.T) {
-			dir := tmpfs(t, 4<<20)
+			dir := smalldisk.New(t, 4<<20)
 			path := crashed(t, dir)
 			if end == "good" {
 				r, err := Open(ctx, path, Options{})
@@ -170,7 +157,7 @@ func TestFullDiskIsRead(t *testing.T) {
 			check(t, "Close", read.Close())
 		})
 	}
-	dir := tmpfs(t, 1<<20)
+	dir := smalldisk.New(t, 1<<20)
 	defer fillUp(t, dir)()
 	if _, err := Open(ctx, filepath.Join(dir, "registry.db"), Options{}); !is(err, ErrFull) {
 		t.Errorf("new: %v", err)
@@ -183,7 +170,7 @@ func TestFullDiskIsRead(t *testing.T) {
 func TestReadOnlyDisk(t *testing.T) {
 	for _, end := range []string{"crash", "good"} {
 		t.Run(end, func(t *testing.T) {
-			dir := tmpfs(t, 4<<20)
+			dir := smalldisk.New(t, 4<<20)
 			path := crashed(t, dir)
 			if end == "good" {
 				r, err := Open(ctx, path, Options{})

@@ -6,27 +6,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
-)
 
-// tmpfs mounts a file system of its own, of the given size.
-func tmpfs(t *testing.T, size int) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("fairshare", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		if required() && os.Geteuid() == 0 {
-			t.Fatal(err)
-		}
-		t.Skipf("a small file system cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
+	"fairshare/internal/smalldisk"
+)
 
 // A full disk slows no request and stops no server, at the start as little as
 // later; what was remembered is read, and what is new is written when there is
@@ -34,7 +17,7 @@ func tmpfs(t *testing.T, size int) string {
 func TestServeOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	const size = 4 << 20
-	disk, site := tmpfs(t, size), echo(t)
+	disk, site := smalldisk.New(t, size), echo(t)
 	state, filler := filepath.Join(disk, "state"), filepath.Join(disk, "filler")
 	fill := func() {
 		t.Helper()

@@ -2,31 +2,18 @@ package journal
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"fairshare/internal/smalldisk"
 )
 
-// tmpfs mounts a file system of its own, of the given size.
-func tmpfs(t *testing.T, size int) string {
-	dir := t.TempDir()
-	if err := syscall.Mount("fairshare", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 func TestFullDisk(t *testing.T) {
-	dir := tmpfs(t, 4<<20)
+	dir := smalldisk.New(t, 4<<20)
 	synctest.Test(t, func(t *testing.T) {
 		var stderr recorder
 		path := dir + "/log"
@@ -67,7 +54,7 @@ func TestFullDisk(t *testing.T) {
 
 // What another process appended to a torn line is not torn as well.
 func TestTornLineIsEndedIfSomebodyElseWrote(t *testing.T) {
-	dir := tmpfs(t, 64<<10)
+	dir := smalldisk.New(t, 64<<10)
 	w, err := openFile(Options{File: dir + "/log"}, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)

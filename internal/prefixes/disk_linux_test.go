@@ -1,30 +1,22 @@
 package prefixes
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"fairshare/internal/smalldisk"
 )
 
 // A full disk is told, the new version is in use, and the old copy is whole.
 func TestFullDisk(t *testing.T) {
 	const size = 1 << 20
-	folder := t.TempDir()
-	if err := syscall.Mount("fairshare", folder, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
-	}
-	defer func() {
-		if err := syscall.Unmount(folder, 0); err != nil {
-			t.Error(err)
-		}
-	}()
+	folder := smalldisk.New(t, size)
 	large := strings.Repeat("# as long as can be\n", size/20)
 	synctest.Test(t, func(t *testing.T) {
 		server := &serving{steps: []func(http.ResponseWriter, *http.Request){

@@ -2,15 +2,14 @@ package registrar_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"fairshare/internal/registrar"
+	"fairshare/internal/smalldisk"
 	"fairshare/sqlregistry"
 )
 
@@ -18,15 +17,7 @@ import (
 // waits, and nothing is lost.
 func TestFullDisk(t *testing.T) {
 	const size = 4 << 20
-	folder := t.TempDir()
-	if err := syscall.Mount("fairshare", folder, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
-	}
-	defer func() {
-		if err := syscall.Unmount(folder, 0); err != nil {
-			t.Error(err)
-		}
-	}()
+	folder := smalldisk.New(t, size)
 	synctest.Test(t, func(t *testing.T) {
 		store, err := sqlregistry.Open(t.Context(), filepath.Join(folder, "registry.db"), sqlregistry.Options{})
 		if err != nil {
