@@ -90,7 +90,8 @@ func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Find
 }
 
 // Lift does what [Bans.Lift] does, and forgets the refusals that led to these
-// bans, as counted at time now: the next one would begin them anew.
+// bans, and those of the client itself, as counted at time now: the next ban
+// takes as many as the first.
 func (g *Guard) Lift(ctx context.Context, client ClientID, at, now time.Time) (lifted int, err error) {
 	type counted struct {
 		key  banKey
@@ -101,14 +102,33 @@ func (g *Guard) Lift(ctx context.Context, client ClientID, at, now time.Time) (l
 	for _, c := range all {
 		for _, i := range g.banning {
 			if r := &g.rules[i]; r.Name == c.rule {
-				last := Charge{Limit: r.banLimit, Key: c.key[:], Cost: -MaxN, At: now}
-				before := last
-				before.At = now.Add(-g.limits[r.banLimit].Window)
-				err = errors.Join(err, g.limiter.Settle(ctx, g.forward(now), []Charge{last, before}))
+				err = errors.Join(err, g.forgive(ctx, r, c.key, now))
 			}
 		}
 	}
-	return lifted, err
+	return lifted, errors.Join(err, g.Forgive(ctx, client, now))
+}
+
+// Forgive forgets the refusals of a client that count towards bans, as counted
+// at time now: not those of other clients within its prefix.
+func (g *Guard) Forgive(ctx context.Context, client ClientID, now time.Time) (err error) {
+	for _, kind := range [...]KeyKind{ByAddr, ByNetwork, ByBot} {
+		key, ok := keyOf(kind, client)
+		if !ok || key.client(client.Bot, g.bits4, g.bits6) != client {
+			continue
+		}
+		for _, i := range g.banning {
+			err = errors.Join(err, g.forgive(ctx, &g.rules[i], key, now))
+		}
+	}
+	return err
+}
+
+func (g *Guard) forgive(ctx context.Context, r *compiledRule, key banKey, now time.Time) error {
+	last := Charge{Limit: r.banLimit, Key: key[:], Cost: -MaxN, At: now}
+	before := last
+	before.At = now.Add(-g.limits[r.banLimit].Window)
+	return g.limiter.Settle(ctx, g.forward(now), []Charge{last, before})
 }
 
 // elsewhere reports whether a page of another site may have caused the

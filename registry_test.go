@@ -385,6 +385,34 @@ func TestLift(t *testing.T) {
 	}
 }
 
+// The refusals of a client are forgotten where no ban is known, as after a
+// restart; not those of others.
+func TestForgive(t *testing.T) {
+	for _, c := range []struct {
+		client, prefix string
+		forgiven       bool
+	}{
+		{"203.0.113.9", "203.0.113.9/32", true},
+		{"203.0.113.9", "203.0.113.0/24", false},
+		{"203.0.113.9", "203.0.113.10/32", false},
+		{"2001:db8:1:2::9", "2001:db8:1:2::/64", true},
+		{"2001:db8:1:2::9", "2001:db8:1:2::9/128", false}, // a client is a /64
+	} {
+		g, _, _ := watched(t, banPolicy(nil))
+		knock(t, g, 0, at(c.client), 3)
+		if err := g.Forgive(t.Context(), fairshare.PrefixID(netip.MustParsePrefix(c.prefix)), start.Add(time.Second)); err != nil {
+			t.Error(err)
+		}
+		want := fairshare.BanStarted
+		if c.forgiven {
+			want = fairshare.NotBanned
+		}
+		if v := knock(t, g, 5*time.Second, at(c.client), 2); v.Action != fairshare.Refuse || v.Ban != want {
+			t.Errorf("%s forgiven: the next refusal of %s: %s", c.prefix, c.client, say(v.Finding))
+		}
+	}
+}
+
 func TestLiftForgetsWhoWasBanned(t *testing.T) {
 	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
 	g, bans, _ := watched(t, policy)

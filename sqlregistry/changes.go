@@ -49,22 +49,40 @@ func (r *Registry) Changes(ctx context.Context, since Version) (Changes, error) 
 		if after > now.lifted { // an older copy was put in its place
 			after = 0
 		}
-		return l.rows(ctx, "SELECT client, at, forget FROM changes WHERE id > ? AND id <= ? ORDER BY id", []any{after, now.lifted}, func(rows *sql.Rows) error {
-			var k key
-			var at int64
-			var lifted LiftedClient
-			if err := rows.Scan(&k, &at, &lifted.Forget); err != nil {
-				return err
-			}
-			var err error
-			lifted.Client, err = idOf(k)
-			lifted.At = timeOf(at)
-			c.Lifted = append(c.Lifted, lifted)
-			return err
-		})
+		c.Lifted, err = lifted(ctx, l, "id > ? AND id <= ?", after, now.lifted)
+		return err
 	})
 	if err != nil {
 		return Changes{}, err
 	}
 	return c, nil
+}
+
+// Lifted returns what was lifted and forgotten at a time or later, of the last
+// day, in the order in which it was done.
+func (r *Registry) Lifted(ctx context.Context, since time.Time) (clients []LiftedClient, err error) {
+	err = r.reading(ctx, func(l *link) error {
+		clients, err = lifted(ctx, l, "at >= ?", nanoseconds(since))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return clients, nil
+}
+
+func lifted(ctx context.Context, l *link, where string, args ...any) (clients []LiftedClient, err error) {
+	err = l.rows(ctx, "SELECT client, at, forget FROM changes WHERE "+where+" ORDER BY id", args, func(rows *sql.Rows) error {
+		var k key
+		var at int64
+		var c LiftedClient
+		if err := rows.Scan(&k, &at, &c.Forget); err != nil {
+			return err
+		}
+		id, err := idOf(k)
+		c.Client, c.At = id, timeOf(at)
+		clients = append(clients, c)
+		return err
+	})
+	return clients, err
 }

@@ -320,10 +320,15 @@ func TestServersHearOfOperators(t *testing.T) {
 	check(t, "Forget", err)
 	c := hear(second.Version)
 	same(t, "lifted", c.Lifted, []LiftedClient{{id("192.0.2.0/24"), start, false}, {id("googlebot"), start, true}})
+	_, err = operator.Lift(ctx, id("192.0.2.7"), start.Add(time.Second))
+	check(t, "Lift", err)
+	late, err := server.Lifted(ctx, start.Add(time.Second))
+	check(t, "Lifted", err)
+	same(t, "lifted late", late, []LiftedClient{{id("192.0.2.7"), start.Add(time.Second), false}})
 	if c.Words {
 		t.Error("words, which nobody changed")
 	}
-	_, err = operator.Prune(ctx, start.Add(changesStay+time.Second), 10)
+	_, err = operator.Prune(ctx, start.Add(changesStay+2*time.Second), 10)
 	check(t, "Prune", err)
 	if c := hear(second.Version); c.Lifted != nil {
 		t.Errorf("a day later: %+v", c.Lifted)

@@ -32,7 +32,7 @@ func TestCountersAreWrittenEveryMinute(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.recall(limiter, time.Now())
+			m.recall(t.Context(), limiter, nil, time.Now())
 			return m, limiter
 		}
 		over := func(l *memlimit.Limiter) bool {

@@ -103,6 +103,13 @@ func (s *lateStore) Changes(ctx context.Context, since sqlregistry.Version) (sql
 	return sqlregistry.Changes{Version: since}, nil
 }
 
+func (s *lateStore) Lifted(ctx context.Context, since time.Time) ([]sqlregistry.LiftedClient, error) {
+	if r := s.reading(); r != nil {
+		return r.Lifted(ctx, since)
+	}
+	return nil, nil
+}
+
 func (s *lateStore) Words(ctx context.Context) ([]fairshare.Said, []fairshare.Label, error) {
 	if r := s.reading(); r != nil {
 		return r.Words(ctx)

@@ -34,6 +34,7 @@ const (
 	openTime    = time.Minute     // at start: a million bans take some seconds
 	settingTime = time.Second     // to tell commands what the policy says
 	overlapTime = 3 * time.Second // for a serve that is about to end
+	heardIn     = 5 * time.Second // after which counters have what operators said before
 )
 
 // A memory is what outlives serve: the registry of clients, bans and
@@ -163,8 +164,9 @@ func registryError(err error) error {
 	return err
 }
 
-// recall takes up the counters that an earlier serve has left.
-func (m *memory) recall(limiter *memlimit.Limiter, now time.Time) {
+// recall takes up the counters that an earlier serve has left, less the
+// refusals of those whom operators have let in since.
+func (m *memory) recall(ctx context.Context, limiter *memlimit.Limiter, guard *fairshare.Guard, now time.Time) {
 	if m.dir == "" || m.lock == nil {
 		return
 	}
@@ -189,6 +191,16 @@ func (m *memory) recall(limiter *memlimit.Limiter, now time.Time) {
 		said += ", but anew of " + strings.Join(loaded.Fresh, ", ")
 	}
 	m.said = append(m.said, said)
+	if m.store == nil {
+		return
+	}
+	lifted, err := m.store.Lifted(ctx, loaded.At.Add(-heardIn))
+	for _, l := range lifted {
+		err = errors.Join(err, guard.Forgive(ctx, l.Client, now))
+	}
+	if err != nil {
+		m.log(fmt.Sprintf("warning: refusals of those who are banned no more count on: %v", err))
+	}
 }
 
 // save writes a snapshot of the counters. What goes wrong is said once.

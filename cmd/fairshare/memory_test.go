@@ -131,6 +131,32 @@ func TestARestartForgivesNobody(t *testing.T) {
 	eventually(t, true, func() bool { return seconds(t, ask(p, "/guess", "203.0.113.2")) <= 120 }) // of the limit alone
 }
 
+// Who is let in while no server runs is not banned again at the next refusal:
+// the counters that led to the ban are forgiven.
+func TestUnbannedWhileNobodyServes(t *testing.T) {
+	t.Parallel()
+	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
+	ban := func(p *serving) (resp *http.Response) {
+		for range 4 {
+			resp = askFrom(t, "http://"+p.addr+"/guess", "203.0.113.2")
+		}
+		return resp
+	}
+	p := startProcess(t, remembered, "--state", state, "--upstream", site.URL)
+	if got := ban(p); seconds(t, got) < 3500 {
+		t.Fatalf("Retry-After %d: not banned", seconds(t, got))
+	}
+	p.end(t)
+	asOperator(t, state, "unban", "203.0.113.2")
+	p = startProcess(t, remembered, "--state", state, "--upstream", site.URL)
+	if got := askFrom(t, "http://"+p.addr+"/guess", "203.0.113.2"); got.StatusCode == 429 && seconds(t, got) > 120 {
+		t.Errorf("the first request after unban: %d, Retry-After %d", got.StatusCode, seconds(t, got))
+	}
+	if got := ban(p); seconds(t, got) < 3500 {
+		t.Errorf("Retry-After %d: not banned for more of it", seconds(t, got))
+	}
+}
+
 // reference has a client refused and returns the reference that it is shown.
 func (p *serving) reference(t *testing.T, path, client string) string {
 	t.Helper()

@@ -220,7 +220,7 @@ func newServer(ctx context.Context, file *policyfile.File, remember memoryTerms,
 		s.journal.Close()
 		return nil, err
 	}
-	s.memory.recall(st.limiter, s.clock.Now())
+	s.memory.recall(ctx, st.limiter, st.guard, s.clock.Now())
 	s.log = proxy.NewLog(s.journal, wordsPrefix)
 	s.loud.Store(s.log)
 	s.census = census.New(&file.Policy, s.clock.Now())
