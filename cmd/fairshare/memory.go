@@ -75,16 +75,19 @@ func openMemory(ctx context.Context, t memoryTerms) (*memory, error) {
 		m.said = append(m.said, "nothing: no folder is known to keep it in")
 		return m, nil
 	}
-	if err := os.MkdirAll(t.dir, 0o700); err != nil {
-		if t.named {
-			return nil, &hintError{fmt.Errorf("state folder: %w", err), "name a folder that can be written: --state DIR"}
-		}
-		t.log(fmt.Sprintf("warning: nothing is remembered over a restart: %v; --state DIR names another folder", err))
-		return m, nil
-	}
 	m.dir = t.dir
-	if err := m.takeLock(ctx, t.log); err != nil {
+	err := os.MkdirAll(t.dir, 0o700)
+	if err == nil {
+		err = m.takeLock(ctx, t.log)
+	}
+	switch {
+	case err == nil:
+	case t.named:
 		return nil, &hintError{fmt.Errorf("state folder: %w", err), "name a folder that can be written: --state DIR"}
+	default:
+		t.log(fmt.Sprintf("warning: nothing is remembered over a restart: %v; --state DIR names another folder", err))
+		m.dir = ""
+		return m, nil
 	}
 	if !t.registry {
 		m.said = append(m.said, "no registry")

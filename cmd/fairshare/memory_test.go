@@ -400,24 +400,30 @@ func TestDamagedState(t *testing.T) {
 	}
 }
 
-// A folder that nobody chose and that cannot be made is said; one that somebody
-// chose is an error.
+// A folder that nobody chose and that cannot be made, or written, is said; one
+// that somebody chose is an error.
 func TestStateThatCannotBeKept(t *testing.T) {
 	site := httptest.NewServer(http.NotFoundHandler())
 	defer site.Close()
 	in := writeFile(t, "file", "no folder")
-	t.Setenv("XDG_STATE_HOME", in)
-	log := newWatched()
-	ctx, stop := context.WithCancel(t.Context())
-	exit := make(chan int, 1)
-	go func() {
-		exit <- run([]string{"serve", "--listen", "127.0.0.1:0", "--upstream", site.URL}, &environment{ctx: ctx, stdout: io.Discard, stderr: log})
-	}()
-	log.wait(`(protects)`)
-	log.wait(`(warning: nothing is remembered over a restart: )`)
-	stop()
-	if code := <-exit; code != exitOK {
-		t.Errorf("exit code %d", code)
+	locked := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(locked, "fairshare", lockFile), 0o700); err != nil { // no file can have that name
+		t.Fatal(err)
+	}
+	for _, home := range []string{in, locked} {
+		t.Setenv("XDG_STATE_HOME", home)
+		log := newWatched()
+		ctx, stop := context.WithCancel(t.Context())
+		exit := make(chan int, 1)
+		go func() {
+			exit <- run([]string{"serve", "--listen", "127.0.0.1:0", "--upstream", site.URL}, &environment{ctx: ctx, stdout: io.Discard, stderr: log})
+		}()
+		log.wait(`(protects)`)
+		log.wait(`(warning: nothing is remembered over a restart: )`)
+		stop()
+		if code := <-exit; code != exitOK {
+			t.Errorf("in %s: exit code %d", home, code)
+		}
 	}
 	var stderr bytes.Buffer
 	code := run([]string{"serve", "--listen", "127.0.0.1:0", "--upstream", site.URL, "--state", in + "/state"}, &environment{ctx: t.Context(), stdout: io.Discard, stderr: &stderr})
