@@ -234,6 +234,11 @@ func TestEightClientsBanTheirNetwork(t *testing.T) {
 	if len(*more) != 2 || (*more)[1].Kind != fairshare.ByNetwork {
 		t.Errorf("after a restart with seven banned: %+v; want the eighth and the network", *more)
 	}
+	again, restored, _ = watched(t, policy)
+	restored.Restore((*told)[8])
+	if v = knock(t, again, time.Second, client(1000), 1); v.Ban != fairshare.BanInForce {
+		t.Errorf("after a restart with the network banned: %s", say(v.Finding))
+	}
 
 	// An operator lifts the network's ban, and those of its clients.
 	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("2001:db8:1::/48")), start.Add(time.Second)); n != 9 {

@@ -115,6 +115,38 @@ func TestFileIsPrivateAndOneIsMadeOnlyWhenAsked(t *testing.T) {
 	}
 }
 
+// What operators say is synced, what a server writes is not.
+func TestOperatorsWordsAreSynced(t *testing.T) {
+	r := opened(t, "", Options{})
+	level := func() int64 {
+		w := <-r.writer
+		defer func() { r.writer <- w }()
+		n, err := w.integer(ctx, "PRAGMA synchronous")
+		check(t, "synchronous", err)
+		return n
+	}
+	const normal, full = 1, 2
+	client := id("192.0.2.1")
+	for name, call := range map[string]func() error{
+		"Say":     func() error { return r.Say(ctx, fairshare.Said{Client: client, Action: fairshare.Block}) },
+		"Unsay":   func() error { _, err := r.Unsay(ctx, client); return err },
+		"Lift":    func() error { _, err := r.Lift(ctx, client, start); return err },
+		"Label":   func() error { return r.Label(ctx, fairshare.Label{Client: client, Name: "good-partner"}) },
+		"Unlabel": func() error { _, err := r.Unlabel(ctx, client, ""); return err },
+		"Note":    func() error { return r.Note(ctx, client, "n") },
+		"Forget":  func() error { _, err := r.Forget(ctx, client, start); return err },
+	} {
+		check(t, "Write", r.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.2", start, 1)}}))
+		if n := level(); n != normal {
+			t.Errorf("Write: %d, want %d", n, normal)
+		}
+		check(t, name, call())
+		if n := level(); n != full {
+			t.Errorf("%s: %d, want %d", name, n, full)
+		}
+	}
+}
+
 func TestClientsAddUpAndStickyFieldsStay(t *testing.T) {
 	r := opened(t, "", Options{})
 	text := "bad\x00agent \xff\xfe 'quoted\""

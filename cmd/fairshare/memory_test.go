@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,7 +19,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"fairshare"
+	"fairshare/httpguard"
+	"fairshare/internal/registrar"
+	"fairshare/sqlregistry"
 )
 
 // asOperator runs an operator's command on a state folder and returns what it
@@ -124,6 +131,16 @@ func TestARestartForgivesNobody(t *testing.T) {
 	}
 	if passed != 1 { // three of four were spent
 		t.Errorf("of the limit that now allows four %d passed, want 1", passed)
+	}
+
+	// Bans do not hang on the counters.
+	p.end(t)
+	if err := os.Remove(filepath.Join(state, countersFile)); err != nil {
+		t.Fatal(err)
+	}
+	p = start(remembered)
+	if got := ask(p, "/guess", "203.0.113.2"); got.StatusCode != 429 || seconds(t, got) < 3400 {
+		t.Errorf("banned, and the counters are gone: %d, Retry-After %d", got.StatusCode, seconds(t, got))
 	}
 
 	// An operator ends a ban that an earlier process began.
@@ -343,6 +360,56 @@ func knockGuess(addr, client string) (ban bool, err error) {
 	_, err = io.Copy(io.Discard, resp.Body)
 	wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 	return wait > 1800, err
+}
+
+// A lazyStore takes a while to write. Nothing is in it.
+type lazyStore struct {
+	registrar.Store
+	written []fairshare.Banned
+}
+
+func (s *lazyStore) Write(_ context.Context, b sqlregistry.Batch) error {
+	time.Sleep(50 * time.Millisecond)
+	s.written = append(s.written, b.Bans...)
+	return nil
+}
+
+func (*lazyStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
+	return sqlregistry.Changes{}, nil
+}
+
+// Whoever is told of a ban is told when it is on the disk.
+func TestBannedAreAnsweredWhenItIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "rapid"}}}
+		client := netip.MustParseAddr("203.0.113.9")
+		for _, c := range []struct {
+			report httpguard.Report
+			waits  bool
+		}{
+			{httpguard.Report{Finding: fairshare.Finding{Ban: fairshare.BanStarted}}, true},
+			{httpguard.Report{Finding: fairshare.Finding{Ban: fairshare.BanInForce}}, true},
+			{httpguard.Report{Finding: fairshare.Finding{Ban: fairshare.BanStarted}, DryRun: true}, false},
+			{httpguard.Report{}, false},
+		} {
+			store := &lazyStore{}
+			m := &memory{registrar: registrar.New(registrar.Options{Store: store, Prefix: policy.Client})}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- m.registrar.Run(ctx) }()
+			m.registrar.Banned(fairshare.Banned{Client: fairshare.PrefixID(policy.Client(client)), Rule: "rapid", Kind: fairshare.ByAddr, Began: time.Now(), Until: time.Now().Add(time.Hour)})
+			c.report.Request = &fairshare.Request{Addr: client, Time: time.Now()}
+			c.report.Finding.Action, c.report.Finding.Rule = fairshare.Refuse, &policy.Rules[0]
+			m.refused(&c.report, "/")
+			if waited := len(store.written) > 0; waited != c.waits {
+				t.Errorf("ban %v, dry run %v: waited %v", c.report.Finding.Ban, c.report.DryRun, waited)
+			}
+			stop()
+			if err := <-ended; err != nil || len(store.written) == 0 {
+				t.Errorf("written in the end: %v, %v", store.written, err)
+			}
+		}
+	})
 }
 
 // Two servers may share a folder: both remember, the first keeps its counters.
