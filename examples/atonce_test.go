@@ -33,7 +33,7 @@ func TestAtOnce(t *testing.T) {
 			}
 			file.Policy.DryRun = false
 			synctest.Test(t, func(t *testing.T) {
-				handler := guarded(t, file, nil)
+				handler := newProcess(t, file, nil, time.Now(), nil).handler
 				ask := test.ask
 				ask.method, ask.status, ask.client = "GET", 200, &client{addr: "203.0.113.7"}
 				// Twice: what the first round held is given back by the second.

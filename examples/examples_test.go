@@ -29,6 +29,7 @@ var all = []string{
 	"request-volume",
 	"quiet",
 	"token-as-key",
+	"last-word",
 }
 
 // Every page shows its policy whole, what happens in each of its stories, and

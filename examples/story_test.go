@@ -30,13 +30,17 @@ import (
 //	# a comment
 //	script = 203.0.113.7   User-Agent: curl/8.14.1   Cookie: a=b
 //	12:00:00.4   script   GET /a ×20 every 5ms takes 2s   429   Retry-After: 3   "rapid requests"
+//	12:00:10.0   operator   fairshare label 203.0.113.9 good-partner
+//	12:05:00.0   operator   restarts fairshare
 //
 // First a client: its name, the address that its connection comes from, and
 // its headers. Then a step: when, who, what, and the answer. Where no rule is
 // named the request reached the site, and the status is the site's own; "would
 // be 429" tells of a dry run. "×20 every 5ms" is said of requests that all get
 // the same answer, and {n} in a path or a header counts them; "takes" is how
-// long the site works on it.
+// long the site works on it. An operator's commands need no answer. A restart
+// ends the process; the next one knows what the registry and the counters'
+// snapshot hold.
 type story struct {
 	lines []string
 	steps []*step
@@ -47,6 +51,7 @@ type step struct {
 	line     int           // its place in the story
 	head     string        // the line as far as the answer
 	at       time.Duration // since noon
+	command  string        // of an operator; "" for requests
 	client   *client
 	method   string
 	target   string
@@ -110,14 +115,22 @@ func parseStory(t *testing.T, text string) *story {
 			clients[strings.TrimSpace(name)] = c
 			continue
 		}
-		if len(row) < 4 {
+		if len(row) < 3 {
 			fault("time, client, request and answer are needed")
 		}
 		clock, err := time.Parse("15:04:05", row[0])
-		if err != nil || clients[row[1]] == nil {
-			fault("no time, or a client that nobody knows")
+		if err != nil {
+			fault("no time")
 		}
 		st := &step{line: i, client: clients[row[1]], at: clock.Sub(clock.Truncate(24*time.Hour)) - 12*time.Hour, times: 1}
+		if row[1] == operatorName && len(row) == 3 {
+			st.head, st.command, st.times = line, row[2], 0
+			s.steps = append(s.steps, st)
+			continue
+		}
+		if st.client == nil || len(row) < 4 {
+			fault("a client that nobody knows, or no answer")
+		}
 		st.parseRequest(t, row[2])
 		st.head = line[:strings.Index(line, row[2])+len(row[2])]
 		if st.status, err = strconv.Atoi(row[3]); err != nil {
@@ -165,21 +178,40 @@ func (s *story) play(t *testing.T, file *policyfile.File) string {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now() // of the bubble, whose clock moves when all sleep
+		var kept *memory
+		if slices.ContainsFunc(s.steps, func(st *step) bool { return st.command != "" }) {
+			kept = remember(t)
+		}
 		var current *request
-		handler := guarded(t, file, func(r *httpguard.Report) {
-			current.reports = append(current.reports, *r)
-			current.logged = append(current.logged, logEntry(r))
-		})
+		start := func() *process {
+			return newProcess(t, file, kept, begin, func(r *httpguard.Report) {
+				current.reports = append(current.reports, *r)
+				current.logged = append(current.logged, logEntry(r))
+			})
+		}
+		p := start()
+		wait := func(st *step, at time.Duration) {
+			if late := time.Since(begin) - at; late > 0 {
+				t.Fatalf("story: %q begins %v before the step above it ends", st.head, late)
+			}
+			time.Sleep(at - time.Since(begin))
+		}
 		for _, st := range s.steps {
-			for n := 1; n <= st.times; n++ {
-				at := st.at + time.Duration(n-1)*st.every
-				if late := time.Since(begin) - at; late > 0 {
-					t.Fatalf("story: %q begins %v before the step above it ends", st.head, late)
+			if st.command != "" {
+				wait(st, st.at)
+				if st.command == restart {
+					kept.save(p.limiter, p.now())
+					p = start()
+				} else {
+					kept.carryOut(st.command, p, &file.Policy, p.now())
 				}
-				time.Sleep(at - time.Since(begin))
+				continue
+			}
+			for n := 1; n <= st.times; n++ {
+				wait(st, st.at+time.Duration(n-1)*st.every)
 				current = &request{step: st, n: n, answer: httptest.NewRecorder()}
 				st.requests = append(st.requests, current)
-				go current.send(handler)
+				go current.send(p.handler)
 				synctest.Wait() // it was answered, or the site is at work
 			}
 		}
@@ -187,24 +219,32 @@ func (s *story) play(t *testing.T, file *policyfile.File) string {
 	return s.told()
 }
 
-// guarded returns the site with the middleware before it, put together as
-// serve does. Its clock begins at noon.
-func guarded(t *testing.T, file *policyfile.File, refused func(*httpguard.Report)) http.Handler {
+// A process is the site with the middleware before it.
+type process struct {
+	handler http.Handler
+	guard   *fairshare.Guard
+	limiter *memlimit.Limiter
+	now     func() time.Time // noon when the story begins
+}
+
+// newProcess puts a process together as serve does. What it finds in the
+// memory, which may be nil, it goes on with.
+func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Time, refused func(*httpguard.Report)) *process {
 	t.Helper()
-	limiter, err := memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: 1 << 20})
-	if err != nil {
+	p := &process{now: func() time.Time { return noon.Add(time.Since(begin)) }}
+	var err error
+	if p.limiter, err = memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	guard, err := fairshare.NewGuard(&file.Policy, limiter, nil)
-	if err != nil {
+	bans := fairshare.NewBans(0)
+	if p.guard, err = fairshare.NewGuard(&file.Policy, p.limiter, bans); err != nil {
 		t.Fatal(err)
 	}
 	clients, err := clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header})
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
-	return httpguard.Middleware(guard, httpguard.Options{
+	opts := httpguard.Options{
 		Client: func(r *http.Request) httpguard.Client {
 			found := clients.Resolve(r.RemoteAddr, r.Header)
 			return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy}
@@ -213,8 +253,18 @@ func guarded(t *testing.T, file *policyfile.File, refused func(*httpguard.Report
 		Contact: file.Contact,
 		Refused: refused,
 		Failed:  func(err error) { t.Error(err) },
-		Now:     func() time.Time { return noon.Add(time.Since(begin)) },
-	})(http.HandlerFunc(site))
+		Now:     p.now,
+	}
+	if kept != nil {
+		kept.recall(p.limiter, bans, p.now())
+		opts.Word, opts.ReferenceKey = kept.word, kept.key
+		opts.Refused = func(r *httpguard.Report) {
+			kept.refused(r)
+			refused(r)
+		}
+	}
+	p.handler = httpguard.Middleware(p.guard, opts)(http.HandlerFunc(site))
+	return p
 }
 
 type requestKey struct{}
@@ -251,6 +301,9 @@ func site(w http.ResponseWriter, r *http.Request) {
 func (s *story) told() string {
 	lines := slices.Clone(s.lines)
 	for _, st := range s.steps {
+		if st.command != "" {
+			continue
+		}
 		var answers []string
 		for _, q := range st.requests {
 			if a := q.told(); !slices.Contains(answers, a) {
@@ -266,7 +319,9 @@ func (s *story) told() string {
 func (s *story) width() int {
 	most := 0
 	for _, st := range s.steps {
-		most = max(most, len([]rune(st.head)))
+		if st.command == "" {
+			most = max(most, len([]rune(st.head)))
+		}
 	}
 	return most + 3
 }
@@ -315,6 +370,9 @@ func (q *request) check(t *testing.T) {
 				t.Errorf("%s: log or answer holds the %s %q: %s", q.head, h[0], value, told)
 			}
 		}
+	}
+	if q.reached && q.status == http.StatusTooManyRequests {
+		t.Errorf("%s: no rule refused it, the site itself did", q.head)
 	}
 	if q.reached != (enforced == 0) {
 		t.Errorf("%s: reached the site: %v, refused or blocked: %d times", q.head, q.reached, enforced)
