@@ -113,7 +113,7 @@ func open(ctx context.Context, path string, o Options, migrations []string) (*Re
 			return nil, fault(ctx, abs, err)
 		}
 	case errors.Is(err, fs.ErrPermission):
-		return nil, &Error{Path: abs, Kind: ErrReadOnly, What: "nor read"}
+		return nil, &Error{Path: abs, Kind: ErrReadOnly, What: "nor may it be read"}
 	case err != nil:
 		return nil, &Error{Path: abs, What: err.Error()}
 	case !info.Mode().IsRegular():

@@ -16,7 +16,7 @@ type allowCmd struct {
 }
 
 func (c *allowCmd) Help() string {
-	return "It is spared bans, limits and blocks, whatever it does. A running server follows within a second."
+	return "It is spared bans, limits and blocks, those of prefixes around it too. A running server follows within a second."
 }
 
 // Validate is asked by kong.

@@ -17,7 +17,7 @@ type clientCmd struct {
 }
 
 func (c *clientCmd) Help() string {
-	return "Tells everything that is known of one client: numbers, words and labels of operators, bans and stories."
+	return "Numbers, words and labels of operators, bans, and stories of refusals."
 }
 
 func (c *clientCmd) Run(env *environment) error {
@@ -37,7 +37,7 @@ func (c *clientCmd) Run(env *environment) error {
 	case len(all) == 0 && id.err != nil:
 		return id.err
 	case len(all) == 0:
-		return &hintError{fmt.Errorf("nothing is known of %s", id), o.command("clients") + " lists who is; a server writes new ones within some seconds"}
+		return &hintError{fmt.Errorf("nothing is known of %s", id), o.command("clients") + " lists who is known, a verified bot by its name; serve writes new ones within some seconds"}
 	}
 	if c.JSON {
 		list := make([]*foundJSON, len(all))
@@ -109,7 +109,11 @@ func (o *operator) found(title string, f *sqlregistry.Found) {
 	}
 	o.printf("%s", title)
 	if r.FirstSeen.IsZero() {
-		line("seen", "never")
+		seen := "never"
+		if slices.ContainsFunc(f.Stories, func(s fairshare.Story) bool { return s.Client == r.Client }) {
+			seen = "not yet written, or forgotten"
+		}
+		line("seen", "%s", seen)
 	} else {
 		line("seen", "last %s (%s), first %s (%s)", moment(r.LastSeen), o.ago(r.LastSeen), moment(r.FirstSeen), o.ago(r.FirstSeen))
 		line("requests", "%s, %s refused, %s blocked", count(r.Spent.Requests), count(r.Spent.Refused), count(r.Spent.Blocked))
@@ -168,7 +172,7 @@ func (o *operator) found(title string, f *sqlregistry.Found) {
 		line("note", "%s", printable(r.Note))
 	}
 	if r.Sticky {
-		line("sticky", "yes: it stays, whatever is found out about it")
+		line("sticky", "yes: what operators said stays, whatever it does")
 	}
 	head = "bans"
 	for i := range f.Bans {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -15,10 +14,10 @@ import (
 
 type clientsCmd struct {
 	registryFlag
-	Sort  string `enum:"requests,refused,cpu,last-seen" default:"requests" placeholder:"BY" help:"Those with most first: requests, refused, cpu or last-seen (default requests)."`
+	Sort  string `enum:"requests,refused,cpu,last-seen" default:"requests" placeholder:"BY" help:"By what, the most or latest first: requests, refused, cpu or last-seen (default requests)."`
 	Bot   string `placeholder:"NAME" help:"Only those that are taken for this bot."`
 	Label string `placeholder:"LABEL" help:"Only those with this label of their own."`
-	Top   int    `default:"20" placeholder:"N" help:"How many at most; 0 for all (default 20)."`
+	Top   int    `default:"20" placeholder:"N" help:"How many at most, also with --json; 0 for all (default 20)."`
 	JSON  bool   `name:"json" help:"Print one JSON object a line."`
 }
 
@@ -42,12 +41,14 @@ func (c *clientsCmd) Run(env *environment) error {
 	defer o.close()
 	top := c.Top
 	if top == 0 {
-		top = math.MaxInt32
+		top = math.MaxInt32 - 1
 	}
-	records, err := o.Clients(o.ctx, sqlregistry.Query{Sort: c.Sort, Bot: c.Bot, Label: c.Label, Limit: top})
+	records, err := o.Clients(o.ctx, sqlregistry.Query{Sort: c.Sort, Bot: c.Bot, Label: c.Label, Limit: top + 1})
 	if err != nil {
 		return o.failed(err)
 	}
+	more := len(records) > top
+	records = records[:min(len(records), top)]
 	if c.JSON {
 		out := bufio.NewWriter(o.stdout)
 		for i := range records {
@@ -59,12 +60,17 @@ func (c *clientsCmd) Run(env *environment) error {
 	}
 	if len(records) == 0 {
 		if c.Bot+c.Label != "" {
-			return errors.New("no such client is known")
+			o.printf("no such client is known")
+		} else {
+			o.printf("no client is known yet; serve writes new ones within some seconds")
 		}
-		o.printf("no client is known yet")
 		return nil
 	}
-	return o.table(records, c.Sort)
+	if err := o.table(records, c.Sort); err != nil || !more {
+		return err
+	}
+	o.printf("and more: --top 100 shows a hundred, --top 0 all")
+	return nil
 }
 
 // table writes clients for people. Columns of what nobody had are left out.

@@ -123,11 +123,7 @@ func run(args []string, env *environment) int {
 		return exit
 	}
 	if err != nil {
-		hint := "fairshare --help"
-		if len(args) > 1 && args[0] == "serve" && strings.HasPrefix(err.Error(), "unexpected argument") {
-			hint = "a policy file is given with -c: fairshare serve -c site.yaml"
-		}
-		fmt.Fprintf(env.stderr, "fairshare: %s\nhint: %s\n", oneLine(err), hint)
+		fmt.Fprintf(env.stderr, "fairshare: %s\nhint: %s\n", usageError(err), usageHint(parser, args, err))
 		return exitUsage
 	}
 	err = parsed.Run(env)
@@ -139,6 +135,32 @@ func run(args []string, env *environment) int {
 	}
 	tellError(env.stderr, err)
 	return exitFailed
+}
+
+// usageError tells what is wrong with a command line.
+func usageError(err error) string {
+	text := oneLine(err)
+	if flag, _, missing := strings.Cut(text, ": expected "); missing && strings.HasSuffix(text, `but got "EOL" (<EOL>)`) {
+		return flag + ": a value is needed"
+	}
+	return strings.Replace(text, "expected value value", "expected a value", 1)
+}
+
+// usageHint tells what may help with a command line.
+func usageHint(parser *kong.Kong, args []string, err error) string {
+	odd := strings.HasPrefix(err.Error(), "unexpected argument")
+	for _, command := range parser.Model.Children {
+		switch help := "fairshare " + command.Name + " --help"; {
+		case len(args) == 0 || args[0] != command.Name:
+		case odd && command.Name == "serve":
+			return "a policy file is given with -c: fairshare serve -c site.yaml"
+		case odd && len(command.Positional) > 0:
+			return "one at a time, and several words in quotes; " + help
+		default:
+			return help
+		}
+	}
+	return "fairshare --help"
 }
 
 // tellError writes an error, and what to do about it.

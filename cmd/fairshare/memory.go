@@ -72,7 +72,7 @@ type memoryTerms struct {
 func openMemory(ctx context.Context, t memoryTerms) (*memory, error) {
 	m := &memory{log: t.log}
 	if t.dir == "" {
-		m.said = append(m.said, "nothing: no folder is known to keep it in")
+		m.said = append(m.said, "$HOME is not set; --state DIR names a folder")
 		return m, nil
 	}
 	m.dir = t.dir

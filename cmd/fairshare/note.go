@@ -5,7 +5,7 @@ import "strings"
 type noteCmd struct {
 	registryFlag
 	Client string   `arg:"" name:"ADDR|PREFIX|BOT" help:"Whom it is about."`
-	Text   []string `arg:"" name:"TEXT" help:"For operators; '' takes the note away."`
+	Text   []string `arg:"" name:"TEXT" help:"For operators; an empty text takes the note away."`
 }
 
 func (c *noteCmd) Help() string {

@@ -23,21 +23,21 @@ import (
 type operatorCommands struct {
 	Ban     banCmd     `cmd:"" help:"Ban an address, a prefix or a bot, for a time or for ever."`
 	Unban   unbanCmd   `cmd:"" help:"End a ban, an operator's or a rule's."`
-	Allow   allowCmd   `cmd:"" help:"Spare an address or a prefix bans, limits and blocks."`
-	Unallow unallowCmd `cmd:"" help:"Take that back."`
-	Label   labelCmd   `cmd:"" help:"Mark a client, for match: {label: …}."`
-	Unlabel unlabelCmd `cmd:"" help:"Take a mark away."`
+	Allow   allowCmd   `cmd:"" help:"Let an address, a prefix or a bot in, whatever it does."`
+	Unallow unallowCmd `cmd:"" help:"Take an allow back."`
+	Label   labelCmd   `cmd:"" help:"Label a client, for match: {label: …} in rules."`
+	Unlabel unlabelCmd `cmd:"" help:"Take a label away."`
 	Note    noteCmd    `cmd:"" help:"Write a note on a client."`
 	Bans    bansCmd    `cmd:"" help:"List who is banned."`
-	Clients clientsCmd `cmd:"" help:"List who comes, and what they had."`
-	Client  clientCmd  `cmd:"" help:"Tell everything that is known of one."`
+	Clients clientsCmd `cmd:"" help:"List who comes, and how much they had."`
+	Client  clientCmd  `cmd:"" help:"Tell everything that is known of one client."`
 	Why     whyCmd     `cmd:"" help:"Tell why a client was refused, and how to let it in."`
 	Forget  forgetCmd  `cmd:"" help:"Forget all about a client."`
 }
 
 // registryFlag is what all commands of operators have.
 type registryFlag struct {
-	State string `placeholder:"DIR" help:"Folder of serve, in which the registry is."`
+	State string `placeholder:"DIR" help:"Folder in which serve keeps the registry."`
 }
 
 // registryName is the registry's name in the state folder.
@@ -165,7 +165,7 @@ func (o *operator) failed(err error) error {
 	case errors.Is(err, context.Canceled):
 		return errSilent
 	case errors.Is(err, sqlregistry.ErrNotThere):
-		return &hintError{fmt.Errorf("no registry in %s", o.dir), "serve --state DIR makes one there; name that folder: --state DIR"}
+		return &hintError{fmt.Errorf("no registry in %s", o.dir), "fairshare serve makes it when it starts; if it runs with another folder, name that: --state DIR"}
 	case os.Geteuid() != 0 && (errors.Is(err, fs.ErrPermission) || errors.Is(err, sqlregistry.ErrReadOnly)):
 		return &hintError{err, "the registry belongs to whoever runs serve: put sudo before the command, or name another folder: --state DIR"}
 	case errors.As(err, &told) && told.Hint() != "":

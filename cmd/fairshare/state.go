@@ -22,7 +22,7 @@ func stateDir(named string) (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil || !filepath.IsAbs(home) {
-		return "", &hintError{errors.New("no folder is known in which to keep copies of lists"), "name one: --state /var/lib/fairshare"}
+		return "", &hintError{errors.New("no state folder is known: $HOME is not set"), "name one: --state /var/lib/fairshare"}
 	}
 	return filepath.Join(home, ".local", "state", "fairshare"), nil
 }

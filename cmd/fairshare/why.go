@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+	"unicode"
 
 	"fairshare"
 	"fairshare/policyfile"
@@ -51,11 +52,11 @@ func (c *whyCmd) Run(env *environment) error {
 		}
 		if wait > 0 {
 			return &hintError{fmt.Errorf("no story has the reference %s", ref),
-				"stories are kept for 90 days (registry: {age} in the policy), of a flood not all; look with the address: " + o.command("why 203.0.113.9")}
+				"stories are kept for 90 days (registry: {age} in the policy), in a flood not all of them; look with the address: " + o.command("why 203.0.113.9")}
 		}
 	}
-	if notClient == nil && id.err != nil {
-		return &hintError{fmt.Errorf("%q is no reference, no address and no bot", c.What), "a reference is ten letters and digits, as 7k3m9x2abc, on the page that the client was shown"}
+	if notClient == nil && id.err != nil || notClient != nil && !looksLikeAddress(c.What) {
+		return &hintError{fmt.Errorf("%q is no reference, no address and no bot", c.What), "a reference is ten letters and digits, as 7k3m9x2abc; it stands at the end of the page that the client was shown"}
 	}
 	if notClient != nil {
 		return notClient
@@ -71,10 +72,17 @@ func (c *whyCmd) Run(env *environment) error {
 }
 
 // reference reads a reference of httpguard: ten characters of Crockford's
-// base32, in which letters that look like a digit mean it. It returns "" for
-// what is none.
+// base32, in which letters that look like a digit mean it; also out of the whole
+// that a client was shown. It returns "" for what is none.
 func reference(s string) string {
-	s = strings.NewReplacer("o", "0", "i", "1", "l", "1", "-", "", " ", "").Replace(strings.ToLower(s))
+	between := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	s = strings.TrimFunc(strings.ToLower(s), between)
+	if at := strings.LastIndex(s, "reference"); at >= 0 {
+		if words := strings.FieldsFunc(s[at+len("reference"):], between); len(words) > 0 {
+			s = words[0]
+		}
+	}
+	s = strings.NewReplacer("o", "0", "i", "1", "l", "1", "-", "", " ", "").Replace(s)
 	if len(s) != 10 || strings.Trim(s, "0123456789abcdefghjkmnpqrstvwxyz") != "" {
 		return ""
 	}
@@ -115,8 +123,12 @@ func (o *operator) noStory(id named, json bool) error {
 		return writeJSON(o.stdout, jsonWord(word))
 	}
 	o.printf("%s: %s is %s, by an operator", id, word.Client, o.word(word))
-	if word.Action != fairshare.Allow {
-		o.printf("let them in: %s", o.command("unban "+o.argument(word.Client)))
+	switch {
+	case word.Action == fairshare.Allow:
+	case word.Client == id.ClientID:
+		o.printf("let them in: %s", o.command("unban "+id.word))
+	default: // the others within stay banned
+		o.printf("let them in: %s", o.command("allow "+id.word+" --for 7d"))
 	}
 	return nil
 }
