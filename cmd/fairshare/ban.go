@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"fairshare"
 	"fairshare/bots"
@@ -185,12 +186,33 @@ func (c *unbanCmd) Run(env *environment) error {
 			o.printf("unbanned: %s, %s by an operator", id, o.word(was))
 		}
 	}
-	lifted, err := o.Lift(o.ctx, id.ClientID, o.now)
+	at, err := o.latestBan(id.ClientID)
+	if err != nil {
+		return err
+	}
+	lifted, err := o.Lift(o.ctx, id.ClientID, at)
 	if err != nil {
 		return o.failed(err)
 	}
 	o.tellLifted(lifted)
 	return o.stillBanned(id, near, did || len(lifted) > 0)
+}
+
+// latestBan returns when the latest ban within a client began, at least now:
+// a server that was started before its machine's clock was right has begun it
+// in times to come.
+func (o *operator) latestBan(id fairshare.ClientID) (time.Time, error) {
+	at := o.now
+	found, err := o.Client(o.ctx, id)
+	if err != nil || found == nil {
+		return at, o.failed(err)
+	}
+	for _, b := range found.Bans {
+		if (b.Client == id || b.Client.Prefix.Bits() >= id.Prefix.Bits()) && b.Began.After(at) {
+			at = b.Began
+		}
+	}
+	return at, nil
 }
 
 // fewBans are told one by one.
