@@ -42,6 +42,7 @@ func newAnswers(p *fairshare.Policy, contact string) *answers {
 	for i := range p.Rules {
 		a.rules[&p.Rules[i]] = newRuleAnswer(&p.Rules[i])
 	}
+	a.rules[fairshare.OperatorBan] = newRuleAnswer(fairshare.OperatorBan)
 	return a
 }
 

@@ -26,11 +26,18 @@ func (f *refusal) title() string {
 	if f.action == fairshare.Block {
 		return "Request blocked"
 	}
+	if f.name == fairshare.OperatorBan.Name {
+		return "Not now"
+	}
 	return "Too many requests"
 }
 
 func (f *refusal) lead() string {
 	switch {
+	case f.name == fairshare.OperatorBan.Name && f.action == fairshare.Block:
+		return "Those who run this site take no requests from you."
+	case f.name == fairshare.OperatorBan.Name:
+		return "Those who run this site take no requests from you for a while."
 	case f.action == fairshare.Block:
 		return "This site does not answer requests like this one."
 	case f.ban:

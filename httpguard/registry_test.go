@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,18 @@ func TestOperatorsWord(t *testing.T) {
 		h.ServeHTTP(w, r)
 		if got := w.Header().Get("Retry-After"); w.Code != c.want || got != c.retryAfter {
 			t.Errorf("%s: %d, Retry-After %q; want %d, %q", c.addr, w.Code, got, c.want, c.retryAfter)
+		}
+		if c.want == 200 || c.retryAfter == "3600" || c.retryAfter == "7200" {
+			continue
+		}
+		for accept, name := range map[string]string{"text/plain": "Rule: ban by an operator.", "text/html": "<dd>ban by an operator</dd>", "application/json": `["ban by an operator"]`} {
+			r.Header.Set("Accept", accept)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if body := w.Body.String(); !strings.Contains(body, name) || !strings.Contains(body, "Those who run this site take no requests from you") || strings.Contains(body, "oo many requests") {
+				t.Errorf("%s, %s:\n%s", c.addr, accept, body)
+			}
+			reports = reports[:len(reports)-1]
 		}
 	}
 	if len(reports) != 3 || reports[0].Finding.Rule != fairshare.OperatorBan || reports[0].Finding.Ban != fairshare.BanInForce {
