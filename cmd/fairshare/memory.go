@@ -150,10 +150,25 @@ func (m *memory) openRegistry(ctx context.Context, t *memoryTerms) (err error) {
 		}
 	}
 	t.bans.Observe(m.registrar.Banned)
-	if bans == 1 {
-		m.said = append(m.said, "1 ban in force")
-	} else if bans > 1 {
-		m.said = append(m.said, fmt.Sprintf("%d bans in force", bans))
+	words, _, err := m.store.Words(ctx)
+	if err != nil {
+		return registryError(err)
+	}
+	allowed := 0
+	for i := range words {
+		switch word := &words[i]; {
+		case !word.Until.IsZero() && !word.Until.After(now):
+		case word.Action == fairshare.Allow:
+			allowed++
+		default:
+			bans++
+		}
+	}
+	if bans > 0 {
+		m.said = append(m.said, counted(bans, "ban", "bans")+" in force")
+	}
+	if allowed > 0 {
+		m.said = append(m.said, counted(allowed, "word", "words")+" of allow")
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"fairshare"
 	"fairshare/httpguard"
 	"fairshare/internal/registrar"
+	"fairshare/policyfile"
 	"fairshare/sqlregistry"
 )
 
@@ -146,6 +147,37 @@ func TestARestartForgivesNobody(t *testing.T) {
 	// An operator ends a ban that an earlier process began.
 	asOperator(t, state, "unban", "203.0.113.2")
 	eventually(t, true, func() bool { return seconds(t, ask(p, "/guess", "203.0.113.2")) <= 120 }) // of the limit alone
+}
+
+// What operators have said counts in what serve says of its state at its start,
+// as long as it holds.
+func TestOperatorsWordsAreSaidAtStart(t *testing.T) {
+	t.Parallel()
+	state := filepath.Join(t.TempDir(), "state")
+	asOperator(t, state, "ban", "203.0.113.0/24")
+	asOperator(t, state, "ban", "gptbot", "--for", "2h")
+	asOperator(t, state, "ban", "203.0.113.9", "--for", "1h")
+	asOperator(t, state, "allow", "198.51.100.7")
+	file, err := policyfile.Parse("", []byte("rules: [{use: default}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for later, want := range map[time.Duration]string{
+		0:             state + ", 3 bans in force, 1 word of allow",
+		3 * time.Hour: state + ", 1 ban in force, 1 word of allow",
+	} {
+		m, err := openMemory(t.Context(), memoryTerms{
+			dir: state, registry: true, file: file, bans: fairshare.NewBans(0),
+			now: func() time.Time { return time.Now().Add(later) }, log: func(line string) { t.Log(line) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.where(); got != want {
+			t.Errorf("%v later: %q, want %q", later, got, want)
+		}
+		m.close()
+	}
 }
 
 // Who is let in while no server runs is not banned again at the next refusal:
