@@ -53,9 +53,12 @@ func (c *clientCmd) Run(env *environment) error {
 		if i > 0 {
 			o.printf("")
 		}
-		if f.Record.Client == id.ClientID {
+		switch at := f.Record.Client; {
+		case at == id.ClientID:
 			o.found(id.String(), f)
-		} else {
+		case at.Prefix.IsSingleIP():
+			o.found(at.Prefix.String(), f)
+		default:
 			o.found(fmt.Sprintf("%s, which %s is in", f.Record.Client, c.Client), f)
 		}
 	}
@@ -87,7 +90,11 @@ func (o *operator) find(id named) (all []*sqlregistry.Found, err error) {
 		if err != nil {
 			return nil, o.failed(err)
 		}
-		if f == nil || at != id.ClientID && f.Record.FirstSeen.IsZero() && f.Record.Note == "" {
+		if f == nil {
+			continue
+		}
+		own := at == id.ClientID || at.Prefix.IsSingleIP() && f.Record.Sticky // what operators said of wider ones is told with the client
+		if !own && f.Record.FirstSeen.IsZero() && f.Record.Note == "" {
 			continue
 		}
 		if at != id.ClientID { // the rest has been told, or is of others
