@@ -19,6 +19,7 @@ var mayImport = map[string][]string{
 	"internal/replay":    {"internal/accesslog", "internal/census"},
 	"internal/registrar": {"sqlregistry"},
 	"internal/journal":   {"internal/lockfile"},
+	"sqlregistry":        {"internal/lockfile"},
 	"bots":               {"internal/prefixes"},
 }
 

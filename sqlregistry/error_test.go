@@ -310,3 +310,27 @@ func TestNobodyIsNoClient(t *testing.T) {
 		t.Errorf("a word that says nothing: %v", err)
 	}
 }
+
+// Whoever removes a registry and leaves its -wal file gets an empty one, not
+// one mixed of both.
+func TestWhatARemovedOneLeftIsNotTakenOver(t *testing.T) {
+	path := filled(t, 500)
+	r := opened(t, path, Options{})
+	check(t, "Write", r.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1)}}))
+	left, err := os.ReadFile(path + "-wal")
+	check(t, "reading the -wal file", err)
+	check(t, "Close", r.Close())
+	check(t, "Remove", os.Remove(path))
+	check(t, "WriteFile", os.WriteFile(path+"-wal", left, 0o600))
+
+	r = opened(t, path, Options{})
+	stats, err := r.Stats(ctx)
+	check(t, "Stats", err)
+	same(t, "clients", stats.Clients, int64(0))
+	result := ""
+	l := <-r.writer
+	_, err = l.row(ctx, "PRAGMA integrity_check", nil, &result)
+	r.writer <- l
+	check(t, "integrity_check", err)
+	same(t, "integrity_check", result, "ok")
+}

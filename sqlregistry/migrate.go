@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"fairshare/internal/lockfile"
 )
 
 // create makes a registry. It is made under another name and takes its own
@@ -35,15 +37,45 @@ func create(ctx context.Context, path string, busy time.Duration, migrations []s
 	if err := errors.Join(err, l.close()); err != nil {
 		return err
 	}
-	if err = os.Link(made, path); err != nil && !errors.Is(err, fs.ErrExist) { // not every file system can
-		if _, there := os.Lstat(path); errors.Is(there, fs.ErrNotExist) {
-			err = os.Rename(made, path)
-		}
-	}
-	if err != nil && !errors.Is(err, fs.ErrExist) { // another process may have been faster
+	if err := place(ctx, made, path); err != nil {
 		return folderFault(path, err)
 	}
 	return syncFolder(path)
+}
+
+// place gives a registry that was made its name, unless another process was
+// faster. What a file that was removed has left beside it goes first: SQLite
+// would take it for the new one's, and mix them. The folder is locked, so that
+// it is not the faster one's.
+func place(ctx context.Context, made, path string) error {
+	if folder, err := os.Open(filepath.Dir(path)); err == nil { // it may be written but not read
+		defer folder.Close()
+		for !lockfile.TryLock(folder) {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	for _, suffix := range []string{"-journal", "-wal", "-shm"} {
+		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	err := os.Link(made, path)
+	switch {
+	case err == nil || errors.Is(err, fs.ErrExist):
+		return nil
+	default: // not every file system can
+		if _, there := os.Lstat(path); errors.Is(there, fs.ErrNotExist) {
+			err = os.Rename(made, path)
+		}
+		return err
+	}
 }
 
 // touch makes an empty file that only the owner of its folder may read.
