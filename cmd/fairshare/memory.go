@@ -90,7 +90,7 @@ func openMemory(ctx context.Context, t memoryTerms) (*memory, error) {
 		return m, nil
 	}
 	if !t.registry {
-		m.said = append(m.said, "no registry")
+		m.said = append(m.said, "no registry (bans end with it, operators are not heard)")
 		return m, nil
 	}
 	if err := m.openRegistry(ctx, &t); err != nil {

@@ -494,7 +494,7 @@ func TestDamagedState(t *testing.T) {
 	}
 	s = startServe(t, "", append(args, "--registry", "none")...)
 	s.stderr.wait(`(warning: rules look at labels, and without a registry nobody has one)`)
-	if got := askFrom(t, "http://"+s.addr+"/", "203.0.113.1").StatusCode; got != 200 || !strings.Contains(s.stderr.String(), "no registry") {
+	if got := askFrom(t, "http://"+s.addr+"/", "203.0.113.1").StatusCode; got != 200 || !strings.Contains(s.stderr.String(), "no registry (bans end with it, operators are not heard)") {
 		t.Errorf("with --registry none: %d\n%s", got, s.stderr)
 	}
 }
