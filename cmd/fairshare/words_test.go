@@ -74,10 +74,10 @@ func TestEndingCertificateIsSaid(t *testing.T) {
 		until time.Duration // from now
 		want  string
 	}{{-time.Hour, "site.pem was good until "}, {time.Hour, "site.pem is good until "}, {30 * 24 * time.Hour, ""}} {
-		s, certs := &server{listener: l}, &certificates{certFile: "site.pem"}
+		s, certs := &server{listener: l, memory: &memory{}}, &certificates{certFile: "site.pem"}
 		certs.current.Store(&tls.Certificate{Leaf: &x509.Certificate{NotAfter: time.Now().Add(test.until)}})
 		s.certs.Store(certs)
-		if got := s.warnings(nil); (len(got) > 0) != (test.want != "") || len(got) > 0 && !strings.Contains(got[0], test.want) {
+		if got := s.warnings(&site{file: &policyfile.File{}}); (len(got) > 0) != (test.want != "") || len(got) > 0 && !strings.Contains(got[0], test.want) {
 			t.Errorf("%v: %q", test.until, got)
 		}
 	}
