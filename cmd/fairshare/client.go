@@ -201,7 +201,11 @@ func (o *operator) found(title string, f *sqlregistry.Found) {
 			break
 		}
 		s := &f.Stories[i]
-		line(head, "%s  rule %q, %s, last %s", s.ID, printable(s.Rule), times(s.Count), o.ago(s.Last))
+		of := ""
+		if s.Client != r.Client {
+			of = s.Client.String() + " by "
+		}
+		line(head, "%s  %srule %q, %s, last %s", s.ID, of, printable(s.Rule), times(s.Count), o.ago(s.Last))
 		head = ""
 	}
 }
