@@ -83,14 +83,19 @@ func wider(k key) []key {
 	if k[0] == keyBot {
 		return nil
 	}
-	end := len(k) - 1
-	addr, _ := netip.AddrFromSlice(k[1:end])
-	keys := make([]key, 0, k[end])
-	for bits := int(k[end]) - 1; bits >= 0; bits-- {
-		p, _ := addr.Prefix(bits)
-		keys = append(keys, append(append(key{k[0]}, p.Addr().AsSlice()...), byte(bits)))
+	keys := make([]key, 0, k[len(k)-1])
+	for bits := int(k[len(k)-1]) - 1; bits >= 0; bits-- {
+		keys = append(keys, cutTo(k, bits))
 	}
 	return keys
+}
+
+// cutTo returns the key of the prefix of that many bits that holds k.
+func cutTo(k key, bits int) key {
+	end := len(k) - 1
+	addr, _ := netip.AddrFromSlice(k[1:end])
+	p, _ := addr.Prefix(bits)
+	return append(append(key{k[0]}, p.Addr().AsSlice()...), byte(bits))
 }
 
 // networkOf returns what of the stories of k's network may be a tenth at most:

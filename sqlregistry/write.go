@@ -162,9 +162,12 @@ func (l *lifts) latest(done map[string]int64, k key) (at int64, found bool) {
 		return 0, false
 	}
 	at, found = done[string(k)]
-	for _, w := range wider(k) {
-		if l.bits[w[len(w)-1]] {
-			if of, known := done[string(w)]; known && (!found || of > at) {
+	if k[0] == keyBot {
+		return at, found
+	}
+	for bits := range int(k[len(k)-1]) {
+		if l.bits[bits] {
+			if of, known := done[string(cutTo(k, bits))]; known && (!found || of > at) {
 				at, found = of, true
 			}
 		}
