@@ -33,6 +33,10 @@ type health struct {
 // lately is how long an answer shows that the server is there.
 const lately = 10 * time.Second
 
+// lastWord is how long a server that is suspected still has when the Resolver
+// is closed: who ends early wants to know, too, why nothing was answered.
+const lastWord = 100 * time.Millisecond
+
 // watched asks, and takes note of whether there was an answer of any kind.
 func (h *health) watched(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
 	found, err := h.ask(ctx, name, kind)
@@ -69,12 +73,14 @@ func (h *health) suspect() {
 	h.ended.Add(1)
 	go func() {
 		defer h.ended.Done()
-		ctx, cancel := context.WithTimeout(h.ctx, patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), patience)
 		defer cancel()
+		stop := context.AfterFunc(h.ctx, func() { time.AfterFunc(lastWord, cancel) })
+		defer stop()
 		_, err := h.ask(ctx, ".", dnsmessage.TypeNS)
 		if replied(err) {
 			h.heard.Store(int64(time.Since(h.began)))
-		} else if h.ctx.Err() == nil {
+		} else if ctx.Err() != context.Canceled {
 			h.say(true, err)
 		}
 		h.mu.Lock()
