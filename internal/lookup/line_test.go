@@ -5,9 +5,12 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 // How long an answer holds, when it is renewed, and what silence changes: a
@@ -349,6 +352,25 @@ func TestSilenceIsSaidOnce(t *testing.T) {
 		}
 		if failing > 15 { // those of the first seconds
 			t.Errorf("%d networks are doubted for the server's silence", failing)
+		}
+	})
+}
+
+// Who ends as soon as a look-up has failed is told too that the server is not
+// there.
+func TestSilenceIsSaidAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var notes notebook
+		r := open(t, Options{Log: notes.log, Server: "192.0.2.53", ask: func(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
+			time.Sleep(20 * time.Millisecond)
+			return records{}, syscall.ECONNREFUSED
+		}})
+		if _, answered := r.Wait(t.Context(), netip.MustParseAddr("203.0.113.1")); answered {
+			t.Error("an answer came from nowhere")
+		}
+		r.Close()
+		if got := notes.all(); len(got) != 1 || !strings.HasPrefix(got[0], "the DNS server 192.0.2.53:53 does not answer (connection refused)") {
+			t.Errorf("said: %q", got)
 		}
 	})
 }
