@@ -47,6 +47,7 @@ type memory struct {
 	key       []byte   // of references; nil: a random one
 	said      []string // how it was found
 	log       func(string)
+	untold    bool           // commands do not know yet what tellCommands tells; serve's
 
 	mu     sync.Mutex     // of what follows
 	lock   *lockfile.Lock // nil: another serve keeps its counters in dir
@@ -287,7 +288,8 @@ func (m *memory) where() string {
 	return strings.Join(append([]string{cmp.Or(m.dir, "none")}, m.said...), ", ")
 }
 
-// tellCommands writes what operators' commands have to know of a site.
+// tellCommands writes what operators' commands have to know of a site. What
+// goes wrong is said once; call it again then.
 func (m *memory) tellCommands(ctx context.Context, st *site) {
 	if m.registrar == nil {
 		return
@@ -302,9 +304,10 @@ func (m *memory) tellCommands(ctx context.Context, st *site) {
 		Policy: st.file.Name, Contact: st.file.Contact, TrustedProxies: st.clients.Trusted(),
 		IPv4Prefix: cmp.Or(st.file.Policy.IPv4Prefix, 32), IPv6Prefix: cmp.Or(st.file.Policy.IPv6Prefix, 64), Bots: names,
 	})
-	if err != nil {
-		m.log(fmt.Sprintf("warning: commands as fairshare ban do not know of this policy's trusted proxies: %v", err))
+	if err != nil && !m.untold {
+		m.log(fmt.Sprintf("warning: commands as fairshare ban do not know of this policy's trusted proxies: %v; it is tried again every minute", err))
 	}
+	m.untold = err != nil
 }
 
 // word is what operators have said of a client; nil when nothing is known.

@@ -406,6 +406,9 @@ func (s *server) serve(ctx context.Context) error {
 		case <-seldomTicks.C:
 			s.reportMemory()
 			s.reportProxies()
+			if s.memory.untold {
+				s.memory.tellCommands(ctx, s.site.Load())
+			}
 			s.reportCertificate(time.Now())
 		case <-urgent:
 			s.reportProxies()
