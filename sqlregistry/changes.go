@@ -31,6 +31,9 @@ type LiftedClient struct {
 // costs some µs.
 func (r *Registry) Changes(ctx context.Context, since Version) (Changes, error) {
 	var c Changes
+	if err := r.there(); err != nil {
+		return c, err
+	}
 	err := r.readingFrom(ctx, r.poll, func(l *link) error {
 		c = Changes{}
 		now := &c.Version

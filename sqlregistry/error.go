@@ -21,6 +21,7 @@ var (
 	ErrBusy     = errors.New("locked by another process")
 	ErrFull     = errors.New("no space left on the disk")
 	ErrReadOnly = errors.New("may not be written")
+	ErrGone     = errors.New("moved, removed or replaced while it was in use")
 )
 
 // errRow is a row that no version has written.
@@ -61,6 +62,8 @@ func (e *Error) Hint() string {
 		return "try again; if it lasts, another program holds the file open"
 	case ErrFull:
 		return "make room on the disk"
+	case ErrGone:
+		return "put it back, or start the server again: where there is none it makes a new one"
 	case ErrReadOnly:
 		return "run this as the one that owns the file, and look whether the disk is mounted read-only"
 	}

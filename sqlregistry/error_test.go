@@ -334,3 +334,34 @@ func TestWhatARemovedOneLeftIsNotTakenOver(t *testing.T) {
 	check(t, "integrity_check", err)
 	same(t, "integrity_check", result, "ok")
 }
+
+// What is written to a file that nobody can find any more would be lost.
+func TestFileIsTakenAway(t *testing.T) {
+	path := filled(t, 10)
+	r := opened(t, path, Options{})
+	_, err := r.Changes(ctx, Version{})
+	check(t, "Changes", err)
+
+	gone := func(when string) {
+		t.Helper()
+		_, err := r.Changes(ctx, Version{})
+		if !is(err, ErrGone) {
+			t.Errorf("%s: Changes: %v", when, err)
+		}
+		if err := r.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1)}}); !is(err, ErrGone) {
+			t.Errorf("%s: Write: %v", when, err)
+		}
+		if err := r.Note(ctx, id("192.0.2.1"), "x"); !is(err, ErrGone) {
+			t.Errorf("%s: Note: %v", when, err)
+		}
+	}
+	check(t, "Rename", os.Rename(path, path+".away"))
+	gone("moved")
+	check(t, "Rename", os.Rename(path+".away", path))
+	check(t, "Write to the one put back", r.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1)}}))
+
+	check(t, "Rename", os.Rename(path, path+".away"))
+	other := opened(t, path, Options{})
+	gone("replaced")
+	check(t, "Say to the other", other.Say(ctx, fairshare.Said{Client: id("192.0.2.2"), Action: fairshare.Block, Since: start}))
+}

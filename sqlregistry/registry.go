@@ -64,6 +64,7 @@ var errClosed = errors.New("closed")
 // A Registry is an open registry. It is safe for concurrent use.
 type Registry struct {
 	path    string
+	file    os.FileInfo // that is open
 	o       Options
 	version int // that it knows
 
@@ -128,10 +129,25 @@ func open(ctx context.Context, path string, o Options, migrations []string) (*Re
 	} else {
 		err = r.openWriting(ctx, migrations)
 	}
+	if err == nil {
+		if r.file, err = os.Stat(abs); err != nil {
+			r.Close()
+		}
+	}
 	if err != nil {
 		return nil, fault(ctx, abs, err)
 	}
 	return r, nil
+}
+
+// there returns an error when the file that is open is not the one of that
+// name any more: SQLite would go on with it, and nobody else would see it.
+func (r *Registry) there() error {
+	now, err := os.Stat(r.path)
+	if err == nil && !os.SameFile(now, r.file) || errors.Is(err, fs.ErrNotExist) {
+		return &Error{Path: r.path, Kind: ErrGone}
+	}
+	return nil
 }
 
 func defaults(o *Options) {

@@ -45,6 +45,9 @@ func (r *Registry) writing(ctx context.Context, synced bool, do func(*tx) error)
 	case w = <-r.writer:
 	}
 	defer func() { r.writer <- w }()
+	if err := r.there(); err != nil {
+		return err
+	}
 	if err := w.run(ctx, synced, do); err != nil {
 		return fault(ctx, r.path, err)
 	}

@@ -20,6 +20,7 @@ type lateStore struct {
 	opts sqlregistry.Options
 
 	mu   sync.Mutex
+	anew bool                  // all took the place of another: its words were not read yet
 	all  *sqlregistry.Registry // nil: it cannot be written yet
 	read *sqlregistry.Registry // meanwhile; nil: there is nothing to read
 }
@@ -72,12 +73,32 @@ func (s *lateStore) writing(ctx context.Context) (*sqlregistry.Registry, error) 
 	return all, nil
 }
 
+// follow goes on with the registry that took the place of r, if err says that
+// r is gone and there is one. It returns err: the next try finds it.
+func (s *lateStore) follow(ctx context.Context, r *sqlregistry.Registry, err error) error {
+	if !errors.Is(err, sqlregistry.ErrGone) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all != r {
+		return err
+	}
+	opts := s.opts
+	opts.MustExist = true // whoever took it away may be about to put another there
+	if all, failed := sqlregistry.Open(ctx, s.path, opts); failed == nil {
+		s.all, s.anew = all, true
+		go r.Close() // when its calls have ended
+	}
+	return err
+}
+
 func (s *lateStore) Write(ctx context.Context, b sqlregistry.Batch) error {
 	r, err := s.writing(ctx)
 	if err != nil {
 		return err
 	}
-	return r.Write(ctx, b)
+	return s.follow(ctx, r, r.Write(ctx, b))
 }
 
 func (s *lateStore) Prune(ctx context.Context, now time.Time, rows int) (more bool, err error) {
@@ -97,10 +118,23 @@ func (s *lateStore) SetSettings(ctx context.Context, settings sqlregistry.Settin
 }
 
 func (s *lateStore) Changes(ctx context.Context, since sqlregistry.Version) (sqlregistry.Changes, error) {
-	if r := s.reading(); r != nil {
-		return r.Changes(ctx, since)
+	r := s.reading()
+	if r == nil {
+		return sqlregistry.Changes{Version: since}, nil
 	}
-	return sqlregistry.Changes{Version: since}, nil
+	s.mu.Lock()
+	anew := s.anew
+	s.mu.Unlock()
+	if anew {
+		since = sqlregistry.Version{}
+	}
+	changes, err := r.Changes(ctx, since)
+	if err == nil && anew {
+		s.mu.Lock()
+		s.anew = s.all != r
+		s.mu.Unlock()
+	}
+	return changes, s.follow(ctx, r, err)
 }
 
 func (s *lateStore) Lifted(ctx context.Context, since time.Time) ([]sqlregistry.LiftedClient, error) {
