@@ -416,7 +416,7 @@ func TestSettings(t *testing.T) {
 	s, err := r.Settings(ctx)
 	check(t, "Settings", err)
 	same(t, "Settings", s, Settings{})
-	want := Settings{Policy: "/etc/site.yaml", Contact: "shop@example.org", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, IPv4Prefix: 32, IPv6Prefix: 64, Bots: []string{"googlebot"}}
+	want := Settings{Policy: "/etc/site.yaml", Contact: "shop@example.org", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, IPv4Prefix: 32, IPv6Prefix: 64, Bots: []string{"googlebot"}, DryRun: true}
 	for _, s := range []Settings{{Policy: "other", Contact: "c"}, want, want} {
 		check(t, "SetSettings", r.SetSettings(ctx, s))
 	}

@@ -15,6 +15,7 @@ type Settings struct {
 	IPv4Prefix     int      // bits that make one client; 0: not known
 	IPv6Prefix     int      // likewise
 	Bots           []string // names of bots that it knows
+	DryRun         bool     // it lets everything through
 }
 
 // Settings returns what SetSettings wrote last, the zero Settings when nothing.

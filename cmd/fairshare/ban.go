@@ -45,6 +45,7 @@ func (c *banCmd) Run(env *environment) error {
 	if err := o.sayIt(id, said, "banned", "unban"); err != nil {
 		return err
 	}
+	o.tellDryRun()
 	if bot := bots.BuiltIn().Bot(id.Bot); bot != nil && c.For == 0 && bot.Main() == "search" {
 		o.printf("what it is refused for ever (403) drops out of that search engine; --for would have it come back later (429)")
 	}
@@ -144,6 +145,13 @@ func (o *operator) list(words []fairshare.Said) (text string) {
 		text += fmt.Sprintf("%s (%s)", s.Client, o.word(&s))
 	}
 	return text
+}
+
+// tellDryRun says that bans do nothing yet where serve is in dry run.
+func (o *operator) tellDryRun() {
+	if o.settings.DryRun {
+		o.printf("serve is in dry run: it lets through even whom operators ban, until the policy enforces")
+	}
 }
 
 type unbanCmd struct {

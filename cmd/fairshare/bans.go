@@ -36,9 +36,12 @@ func (c *bansCmd) Run(env *environment) error {
 	for i := range words {
 		switch s := &words[i]; {
 		case s.Action == fairshare.Allow && o.holds(s.Until):
-			allowed.row(s.Client.String(), o.ago(s.Since), o.end(s), o.left(s), "an operator"+because(s.Reason))
+			err = allowed.row(s.Client.String(), o.ago(s.Since), o.end(s), o.left(s), "an operator"+because(s.Reason))
 		case s.Action != fairshare.Allow && (c.All || o.holds(s.Until)):
-			t.row(s.Client.String(), o.ago(s.Since), o.end(s), o.left(s), "", "an operator"+because(s.Reason))
+			err = t.row(s.Client.String(), o.ago(s.Since), o.end(s), o.left(s), "", "an operator"+because(s.Reason))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	for b, err := range o.Bans(o.ctx, o.now, c.All) {
@@ -59,6 +62,8 @@ func (c *bansCmd) Run(env *environment) error {
 		o.printf("nobody is banned")
 	} else if err := t.flush(); err != nil {
 		return err
+	} else {
+		o.tellDryRun()
 	}
 	if allowed.n > 0 {
 		o.printf("")

@@ -47,7 +47,7 @@ type memory struct {
 	key       []byte   // of references; nil: a random one
 	said      []string // how it was found
 	log       func(string)
-	untold    bool           // commands do not know yet what tellCommands tells; serve's
+	untold    bool // commands do not know yet what tellCommands tells; serve's
 
 	mu     sync.Mutex     // of what follows
 	lock   *lockfile.Lock // nil: another serve keeps its counters in dir
@@ -303,6 +303,7 @@ func (m *memory) tellCommands(ctx context.Context, st *site) {
 	err := m.store.SetSettings(ctx, sqlregistry.Settings{
 		Policy: st.file.Name, Contact: st.file.Contact, TrustedProxies: st.clients.Trusted(),
 		IPv4Prefix: cmp.Or(st.file.Policy.IPv4Prefix, 32), IPv6Prefix: cmp.Or(st.file.Policy.IPv6Prefix, 64), Bots: names,
+		DryRun: st.file.Policy.DryRun,
 	})
 	if err != nil && !m.untold {
 		m.log(fmt.Sprintf("warning: commands as fairshare ban do not know of this policy's trusted proxies: %v; it is tried again every minute", err))

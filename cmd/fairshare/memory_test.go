@@ -312,6 +312,31 @@ func TestOperatorsHaveTheLastWord(t *testing.T) {
 	}
 }
 
+// In dry run nobody is banned, and whoever bans is told so.
+func TestBanInDryRunSaysSo(t *testing.T) {
+	t.Parallel()
+	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
+	p := startProcess(t, remembered, "--dry-run", "--state", state, "--upstream", site.URL)
+	answered := func(want int) {
+		t.Helper()
+		if got := askFrom(t, "http://"+p.addr+"/", "203.0.113.7").StatusCode; got != want {
+			t.Errorf("answered %d, want %d", got, want)
+		}
+	}
+	answered(200)
+	const dry = "serve is in dry run: "
+	if said := asOperator(t, state, "ban", "203.0.113.7"); !strings.Contains(said, dry) {
+		t.Errorf("in dry run: %s", said)
+	}
+	answered(200)
+	p.end(t)
+	p = startProcess(t, remembered, "--state", state, "--upstream", site.URL)
+	answered(403)
+	if said := asOperator(t, state, "ban", "203.0.113.8"); strings.Contains(said, dry) {
+		t.Errorf("when it enforces: %s", said)
+	}
+}
+
 // kill -9 at any moment, again and again, under load: whoever was told of a ban
 // is banned afterwards, and what operators said holds.
 func TestKillNeverLosesABanOrAWord(t *testing.T) {
