@@ -63,6 +63,7 @@ type environment struct {
 	stdin  io.Reader
 	stdout io.Writer
 	stderr io.Writer
+	lost   error // the first of writing to stdout that a command did not return
 }
 
 // A hintError adds what to do about an error.
@@ -126,7 +127,9 @@ func run(args []string, env *environment) int {
 		fmt.Fprintf(env.stderr, "fairshare: %s\nhint: %s\n", usageError(err), usageHint(parser, args, err))
 		return exitUsage
 	}
-	err = parsed.Run(env)
+	if err = parsed.Run(env); err == nil {
+		err = env.lost
+	}
 	switch {
 	case err == nil:
 		return exitOK

@@ -174,9 +174,12 @@ func (o *operator) failed(err error) error {
 	return err
 }
 
-// printf writes a line of the command's result.
+// printf writes a line of the command's result. An error ends the command with
+// exit code 1, when all is done.
 func (o *operator) printf(format string, args ...any) {
-	fmt.Fprintf(o.stdout, format+"\n", args...)
+	if _, err := fmt.Fprintf(o.stdout, format+"\n", args...); err != nil && o.lost == nil {
+		o.lost = err
+	}
 }
 
 // command returns a command line for the same registry.

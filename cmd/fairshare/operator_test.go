@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -404,6 +405,28 @@ func TestInterruptedCommandIsSilent(t *testing.T) {
 	}
 	if _, out, _ := tryCommand(t, "bans", "--json", "--state", dir); strings.Count(out, "\n") != 1 {
 		t.Errorf("the ban is gone: %q", out)
+	}
+}
+
+// full is a disk on which there is no space left.
+type full struct{}
+
+var errFull = errors.New("no space left on device")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+// What could not be told is no success.
+func TestResultThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range []string{
+		"ban 203.0.113.9", "label 203.0.113.9 x", "note 203.0.113.9 x", "allow 198.51.100.7", "clients", "clients --json", "client 203.0.113.9", "client 203.0.113.9 --json",
+		"why 203.0.113.9", "bans", "bans --json", "unlabel 203.0.113.9 x", "unban 203.0.113.9", "bans", "unallow 198.51.100.7", "forget 203.0.113.9",
+	} {
+		var errs bytes.Buffer
+		exit := run(append(strings.Fields(args), "--state", dir), &environment{ctx: t.Context(), stdout: full{}, stderr: &errs})
+		if exit != exitFailed || !strings.HasSuffix(errs.String(), "fairshare: no space left on device\n") {
+			t.Errorf("%s: exit %d, %q", args, exit, &errs)
+		}
 	}
 }
 
