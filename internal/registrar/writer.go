@@ -323,12 +323,16 @@ func (w *writer) prune(now time.Time) {
 // finish writes all that is left. A damaged registry is left alone.
 func (w *writer) finish() error {
 	defer w.bans.slow.Store(true) // nobody writes any more
+	fault := errors.New("there was not enough time")
 	for {
 		w.clients.cut(keptCuts)
 		w.stories.cut(keptCuts)
 		err := error(sqlregistry.ErrDamaged)
 		if !w.writing.damaged {
 			err = w.writeAll()
+		}
+		if err != nil {
+			fault = err
 		}
 		s := w.Stats()
 		if s.QueuedBans+s.DirtyClients+s.DirtyStories == 0 {
@@ -343,10 +347,7 @@ func (w *writer) finish() error {
 			}
 			continue
 		}
-		if err == nil {
-			err = errors.New("there was not enough time")
-		}
-		return fmt.Errorf("%d bans, %d stories and the counts of %d clients were not written: %w", s.QueuedBans, s.DirtyStories, s.DirtyClients, err)
+		return fmt.Errorf("%d bans, %d stories and the counts of %d clients were not written: %w", s.QueuedBans, s.DirtyStories, s.DirtyClients, fault)
 	}
 }
 

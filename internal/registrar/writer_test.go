@@ -448,6 +448,20 @@ func TestHangingWriteThatHappensCountsOnce(t *testing.T) {
 	})
 }
 
+// When the time is over, what was in the way is told, not that it is over.
+func TestWhatFailsAtTheEndIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.fault = &sqlregistry.Error{Path: "registry.db", Kind: sqlregistry.ErrFull}
+		r := run(t, store, registrar.Options{})
+		r.ban("192.0.2.1")
+		sleep(time.Minute)
+		if err := r.stop(); !errors.Is(err, sqlregistry.ErrFull) || !strings.Contains(err.Error(), "1 bans") {
+			t.Errorf("at the end: %v", err)
+		}
+	})
+}
+
 func TestLastWritesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
