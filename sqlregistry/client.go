@@ -14,10 +14,11 @@ import (
 
 // A Query selects clients.
 type Query struct {
-	Sort  string // "requests" (also ""), "refused", "cpu" or "last-seen"; the most first
-	Bot   string // only those taken for that bot; "" for all
-	Label string // only those that have it themselves; "" for all
-	Limit int    // 0 means 50
+	Sort   string // "requests" (also ""), "refused" (then in dry run), "cpu" (then requests) or "last-seen"; the most first
+	Bot    string // only those taken for that bot; "" for all
+	Label  string // only those that have it themselves; "" for all
+	Sticky bool   // only those that an operator has set something on
+	Limit  int    // 0 means 50
 }
 
 const usualLimit = 50
@@ -31,16 +32,39 @@ type sorting struct {
 	column string
 	heavy  string // the condition of the index
 	value  func(*fairshare.ClientRecord) int64
+
+	next string // a column that orders those of equal value; "": none does
+	then func(*fairshare.ClientRecord) int64
+}
+
+// order returns the end of a statement that sorts.
+func (by *sorting) order(column string) string {
+	if by.next != "" {
+		column += " DESC, " + by.next
+	}
+	return " ORDER BY " + column + " DESC LIMIT ?"
+}
+
+// compare says which of two comes first, 0 where that is not told.
+func (by *sorting) compare(a, b *fairshare.ClientRecord) int {
+	c := cmp.Compare(by.value(b), by.value(a))
+	if c == 0 && by.then != nil {
+		c = cmp.Compare(by.then(b), by.then(a))
+	}
+	return c
 }
 
 func sortingOf(name string) (sorting, error) {
+	requests := func(r *fairshare.ClientRecord) int64 { return r.Spent.Requests }
 	switch name {
 	case "", "requests":
-		return sorting{"requests", "requests >= 100", func(r *fairshare.ClientRecord) int64 { return r.Spent.Requests }}, nil
+		return sorting{column: "requests", heavy: "requests >= 100", value: requests}, nil
 	case "refused":
-		return sorting{"refused", "refused >= 100", func(r *fairshare.ClientRecord) int64 { return r.Spent.Refused }}, nil
+		return sorting{column: "refused", heavy: "refused >= 100", value: func(r *fairshare.ClientRecord) int64 { return r.Spent.Refused },
+			next: "trial", then: func(r *fairshare.ClientRecord) int64 { return r.Spent.Trial }}, nil
 	case "cpu":
-		return sorting{"cpu", "cpu >= 10000000000", func(r *fairshare.ClientRecord) int64 { return int64(r.Spent.CPU) }}, nil
+		return sorting{column: "cpu", heavy: "cpu >= 10000000000", value: func(r *fairshare.ClientRecord) int64 { return int64(r.Spent.CPU) },
+			next: "requests", then: requests}, nil
 	case "last-seen":
 		return sorting{column: "last", value: func(r *fairshare.ClientRecord) int64 { return nanoseconds(r.LastSeen) }}, nil
 	}
@@ -70,7 +94,7 @@ func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientReco
 			return err
 		}
 		slices.SortFunc(rows, func(a, b clientRow) int {
-			return cmp.Or(cmp.Compare(by.value(&b.ClientRecord), by.value(&a.ClientRecord)), slices.Compare(a.key, b.key))
+			return cmp.Or(by.compare(&a.ClientRecord, &b.ClientRecord), slices.Compare(a.key, b.key))
 		})
 		rows = rows[:min(len(rows), q.Limit)]
 		records = make([]fairshare.ClientRecord, len(rows))
@@ -90,7 +114,11 @@ func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientReco
 
 // selected returns the rows that a query selects, and maybe more, in any order.
 func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, error) {
-	order := " ORDER BY " + by.column + " DESC LIMIT ?"
+	order := by.order(by.column)
+	sticky := fmt.Sprintf("kept = %d", keptByOperator)
+	if q.Sticky {
+		order = " AND " + sticky + order
+	}
 	switch {
 	case q.Label != "":
 		where, args := "client IN (SELECT client FROM labels WHERE name = ?)", []any{q.Label}
@@ -103,8 +131,10 @@ func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, e
 		if err != nil {
 			return nil, err
 		}
-		itself, err := clientRows(ctx, l, "client = ? AND bot <> ?", append(key{keyBot}, q.Bot...), q.Bot)
+		itself, err := clientRows(ctx, l, "client = ? AND bot <> ?"+order, append(key{keyBot}, q.Bot...), q.Bot, q.Limit)
 		return append(rows, itself...), err
+	case q.Sticky:
+		return clientRows(ctx, l, sticky+by.order(by.column), q.Limit)
 	case by.heavy == "":
 		var all []clientRow
 		for kept := range keptByOperator + 1 {
@@ -120,7 +150,7 @@ func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, e
 	if err != nil || len(rows) == q.Limit {
 		return rows, err
 	}
-	return clientRows(ctx, l, "1 ORDER BY +"+by.column+" DESC LIMIT ?", q.Limit)
+	return clientRows(ctx, l, "1"+by.order("+"+by.column), q.Limit)
 }
 
 func clientRows(ctx context.Context, l *link, where string, args ...any) (all []clientRow, err error) {

@@ -261,13 +261,13 @@ func (m *model) storiesOf(is func(fairshare.Story) bool) (found []fairshare.Stor
 func (m *model) clients(q Query) (found []fairshare.ClientRecord) {
 	for id := range m.rows {
 		rec := m.record(id)
-		if (q.Bot == "" || rec.Bot == q.Bot || id.Bot == q.Bot) && (q.Label == "" || slices.Contains(rec.Labels, q.Label)) {
+		if (q.Bot == "" || rec.Bot == q.Bot || id.Bot == q.Bot) && (q.Label == "" || slices.Contains(rec.Labels, q.Label)) && (rec.Sticky || !q.Sticky) {
 			found = append(found, rec)
 		}
 	}
 	by, _ := sortingOf(q.Sort)
 	slices.SortFunc(found, func(a, b fairshare.ClientRecord) int {
-		return cmp.Or(cmp.Compare(by.value(&b), by.value(&a)), less(a.Client, b.Client))
+		return cmp.Or(by.compare(&a, &b), less(a.Client, b.Client))
 	})
 	return found
 }
@@ -560,15 +560,19 @@ func TestModel(t *testing.T) {
 				stats.Bytes = 0
 				equal("Stats", stats, Stats{Clients: int64(len(m.rows)), Bans: int64(len(m.bans)), Stories: int64(len(m.stories)), Labels: int64(len(m.labels)), Words: int64(len(m.words))})
 				q := Query{Sort: rapid.SampledFrom([]string{"requests", "refused", "cpu", "last-seen"}).Draw(rt, "sort"), Bot: rapid.SampledFrom([]string{"", "", "googlebot"}).Draw(rt, "bot"),
-					Label: rapid.SampledFrom([]string{"", "", "x"}).Draw(rt, "label"), Limit: rapid.IntRange(1, 25).Draw(rt, "limit")}
+					Label: rapid.SampledFrom([]string{"", "", "x"}).Draw(rt, "label"), Sticky: rapid.Bool().Draw(rt, "sticky"), Limit: rapid.IntRange(1, 25).Draw(rt, "limit")}
 				got, err := r.Clients(ctx, q)
 				ok("Clients", err)
 				want := m.clients(q)
 				want = want[:min(len(want), q.Limit)]
 				by, _ := sortingOf(q.Sort)
-				value := func(records []fairshare.ClientRecord) (values []int64) {
+				value := func(records []fairshare.ClientRecord) (values [][2]int64) {
 					for i := range records {
-						values = append(values, by.value(&records[i]))
+						v := [2]int64{by.value(&records[i])}
+						if by.then != nil {
+							v[1] = by.then(&records[i])
+						}
+						values = append(values, v)
 					}
 					return values
 				}

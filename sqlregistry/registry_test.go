@@ -174,6 +174,38 @@ func TestClientsAddUpAndStickyFieldsStay(t *testing.T) {
 	}
 }
 
+// Of those that are equal, the more interesting come first; also where the
+// index suffices.
+func TestEqualClientsAreSorted(t *testing.T) {
+	r := opened(t, "", Options{})
+	var batch Batch
+	for i, name := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"} {
+		d := dirty(name, start, []int64{5, 7, 6, 8}[i])
+		d.Spent.Refused, d.Spent.Trial = []int64{0, 0, 200, 200}[i], []int64{30, 40, 1, 2}[i]
+		batch.Clients = append(batch.Clients, d)
+	}
+	check(t, "Write", r.Write(ctx, batch))
+	for _, c := range []struct {
+		q    Query
+		want []string
+	}{
+		{Query{Sort: "refused", Limit: 1}, []string{"192.0.2.4"}},
+		{Query{Sort: "refused", Limit: 2}, []string{"192.0.2.4", "192.0.2.3"}},
+		{Query{Sort: "refused"}, []string{"192.0.2.4", "192.0.2.3", "192.0.2.2", "192.0.2.1"}},
+		{Query{Sort: "cpu"}, []string{"192.0.2.4", "192.0.2.2", "192.0.2.3", "192.0.2.1"}},
+	} {
+		got, err := r.Clients(ctx, c.q)
+		check(t, "Clients", err)
+		var names []string
+		for _, g := range got {
+			names = append(names, g.Client.String())
+		}
+		if !slices.Equal(names, c.want) {
+			t.Errorf("%+v: got %q, want %q", c.q, names, c.want)
+		}
+	}
+}
+
 func TestClientsAreSorted(t *testing.T) {
 	r := opened(t, "", Options{})
 	var batch Batch
@@ -203,6 +235,10 @@ func TestClientsAreSorted(t *testing.T) {
 		{Query{Label: "x"}, []string{"192.0.2.2", "192.0.2.3", "203.0.113.7"}},
 		{Query{Label: "x", Bot: "googlebot"}, []string{"192.0.2.3"}},
 		{Query{Label: "y"}, nil},
+		{Query{Sticky: true}, []string{"192.0.2.2", "192.0.2.3", "198.51.100.0/24", "203.0.113.7"}},
+		{Query{Sticky: true, Sort: "last-seen", Limit: 2}, []string{"192.0.2.3", "192.0.2.2"}},
+		{Query{Sticky: true, Bot: "googlebot"}, []string{"192.0.2.3"}},
+		{Query{Sticky: true, Label: "x"}, []string{"192.0.2.2", "192.0.2.3", "203.0.113.7"}},
 	} {
 		got, err := r.Clients(ctx, c.q)
 		check(t, "Clients", err)

@@ -69,7 +69,7 @@ func (c *unallowCmd) Run(env *environment) error {
 		return err
 	}
 	if own := near.own; own == nil || own.Action != fairshare.Allow {
-		err, hint := fmt.Errorf("%s is not allowed", id), o.command("bans")+" lists all words of operators"
+		err, hint := fmt.Errorf("%s is not allowed", id), o.command("bans")+" lists whom operators ban and allow"
 		switch {
 		case own != nil:
 			err, hint = fmt.Errorf("%s is not allowed: it is %s", id, o.word(own)), o.command("unban "+id.word)+" takes that back"

@@ -14,11 +14,12 @@ import (
 
 type clientsCmd struct {
 	registryFlag
-	Sort  string `enum:"requests,refused,cpu,last-seen" default:"requests" placeholder:"BY" help:"By what, the most or latest first: requests, refused, cpu or last-seen (default requests)."`
-	Bot   string `placeholder:"NAME" help:"Only those that are taken for this bot."`
-	Label string `placeholder:"LABEL" help:"Only those with this label of their own."`
-	Top   int    `default:"20" placeholder:"N" help:"How many at most, also with --json; 0 for all (default 20)."`
-	JSON  bool   `name:"json" help:"Print one JSON object a line."`
+	Sort   string `enum:"requests,refused,cpu,last-seen" default:"requests" placeholder:"BY" help:"By what, the most or latest first: requests, refused (then in dry run), cpu or last-seen (default requests)."`
+	Bot    string `placeholder:"NAME" help:"Only those that are taken for this bot."`
+	Label  string `placeholder:"LABEL" help:"Only those with this label of their own."`
+	Sticky bool   `help:"Only those that operators have set something on: a word, a label or a note."`
+	Top    int    `default:"20" placeholder:"N" help:"How many at most, also with --json; 0 for all (default 20)."`
+	JSON   bool   `name:"json" help:"Print one JSON object a line."`
 }
 
 // Validate is asked by kong.
@@ -43,7 +44,7 @@ func (c *clientsCmd) Run(env *environment) error {
 	if top == 0 {
 		top = math.MaxInt32 - 1
 	}
-	records, err := o.Clients(o.ctx, sqlregistry.Query{Sort: c.Sort, Bot: c.Bot, Label: c.Label, Limit: top + 1})
+	records, err := o.Clients(o.ctx, sqlregistry.Query{Sort: c.Sort, Bot: c.Bot, Label: c.Label, Sticky: c.Sticky, Limit: top + 1})
 	if err != nil {
 		return o.failed(err)
 	}
@@ -59,7 +60,7 @@ func (c *clientsCmd) Run(env *environment) error {
 		return out.Flush()
 	}
 	if len(records) == 0 {
-		if c.Bot+c.Label != "" {
+		if c.Bot+c.Label != "" || c.Sticky {
 			o.printf("no such client is known")
 		} else {
 			o.printf("no client is known yet; serve writes new ones within some seconds")
@@ -75,12 +76,16 @@ func (c *clientsCmd) Run(env *environment) error {
 
 // table writes clients for people. Columns of what nobody had are left out.
 func (o *operator) table(records []fairshare.ClientRecord, sort string) error {
-	cpu, took := sort == "cpu", false
+	trial, cpu, took := false, sort == "cpu", false
 	for i := range records {
+		trial = trial || records[i].Spent.Trial > 0
 		cpu = cpu || records[i].Spent.CPU > 0
 		took = took || records[i].Spent.Time > 0
 	}
 	head := []string{"client", ">requests", ">refused", ">blocked"}
+	if trial {
+		head = append(head, ">dry run")
+	}
 	if cpu {
 		head = append(head, ">cpu")
 	}
@@ -92,6 +97,9 @@ func (o *operator) table(records []fairshare.ClientRecord, sort string) error {
 	for i := range records {
 		r := &records[i]
 		row := []string{r.Client.String(), orDash(r.Spent.Requests), orDash(r.Spent.Refused), orDash(r.Spent.Blocked)}
+		if trial {
+			row = append(row, orDash(r.Spent.Trial))
+		}
 		if cpu {
 			row = append(row, spent(r.Spent.CPU))
 		}
@@ -120,6 +128,9 @@ func (o *operator) who(r *fairshare.ClientRecord) string {
 	}
 	for _, l := range r.Labels {
 		parts = append(parts, "["+l+"]")
+	}
+	if r.Note != "" {
+		parts = append(parts, "(note: "+printable(r.Note)+")")
 	}
 	if r.UserAgent != "" {
 		parts = append(parts, printable(r.UserAgent))
