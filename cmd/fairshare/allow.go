@@ -11,7 +11,7 @@ type allowCmd struct {
 	registryFlag
 	For    period `placeholder:"TIME" help:"How long, as 7d; without it for ever."`
 	Reason string `placeholder:"TEXT" help:"Why: for operators, no client is told."`
-	Force  bool   `help:"Even if that lets in everybody."`
+	Force  bool   `help:"Even if that lets in everybody, or more than a /16 (IPv6: a /32)."`
 	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"Whom: an address, a prefix, or a bot (where its addresses prove that it is one)."`
 }
 
@@ -39,10 +39,31 @@ func (c *allowCmd) Run(env *environment) error {
 		}
 		return &hintError{fmt.Errorf("%s cannot be allowed by its name: %s", id, why), "an address or a prefix is needed, as 203.0.113.9"}
 	}
-	if whom := tooWide(id.ClientID); whom != "" && !c.Force {
+	if whom := tooWideToAllow(id.ClientID); whom != "" && !c.Force {
 		return &hintError{fmt.Errorf("%s is %s: nothing would be protected from them", id, whom), "--force does it all the same"}
 	}
 	return o.sayIt(id, fairshare.Said{Client: id.ClientID, Action: fairshare.Allow, Since: o.now, Until: c.For.until(o.now), Reason: c.Reason}, "allowed", "unallow")
+}
+
+// Prefixes that are shorter let in more than a client: nobody means that by
+// mistake.
+const (
+	widestAllowed4 = 16
+	widestAllowed6 = 32 // what a provider is given
+)
+
+// tooWideToAllow says how wide a prefix is; "" when it is not too wide.
+func tooWideToAllow(id fairshare.ClientID) string {
+	p, whom := id.Prefix, tooWide(id)
+	switch {
+	case whom != "" || !p.IsValid():
+		return whom
+	case p.Addr().Is4() && p.Bits() < widestAllowed4:
+		return count(1<<(32-p.Bits())) + " addresses"
+	case p.Addr().Is6() && p.Bits() < widestAllowed6:
+		return count(1<<(48-p.Bits())) + " networks of /48"
+	}
+	return ""
 }
 
 type unallowCmd struct {

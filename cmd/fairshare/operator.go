@@ -274,7 +274,37 @@ func addressHint(text string) string {
 	if at, err := netip.ParseAddrPort(text); err == nil {
 		return "without the port: " + at.Addr().String()
 	}
+	if p := meantPrefix(text); p.IsValid() {
+		return "a prefix holds them all: " + p.String()
+	}
 	return "an address as 203.0.113.9, a prefix as 203.0.113.0/24, or a bot as googlebot"
+}
+
+// meantPrefix returns the prefix that holds what is written as 203.0.113.* or
+// 203.0.113.0-255; an invalid one for any other text.
+func meantPrefix(text string) netip.Prefix {
+	if from, to, ok := strings.Cut(text, "-"); ok {
+		if !strings.ContainsAny(to, ".:") {
+			to = from[:strings.LastIndexByte(from, '.')+1] + to
+		}
+		first, err := netip.ParseAddr(from)
+		last, err2 := netip.ParseAddr(to)
+		if err != nil || err2 != nil || first.BitLen() != last.BitLen() || first.Zone()+last.Zone() != "" || last.Less(first) {
+			return netip.Prefix{}
+		}
+		bits := first.BitLen()
+		for !netip.PrefixFrom(first, bits).Contains(last) {
+			bits--
+		}
+		return netip.PrefixFrom(first, bits).Masked()
+	}
+	fixed := strings.TrimRight(text, ".*xX")
+	n := strings.Count(fixed, ".") + 1
+	addr, err := netip.ParseAddr(fixed + strings.Repeat(".0", max(0, 4-n)))
+	if err != nil || !addr.Is4() || n > 3 {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(addr, 8*n)
 }
 
 // unknownBot returns why a name is none of a bot's; nil when it is one of

@@ -19,6 +19,9 @@ type period time.Duration
 
 // UnmarshalText is asked by kong.
 func (p *period) UnmarshalText(text []byte) error {
+	if n := string(text); n != "" && strings.Trim(n, "0") == "" {
+		return fmt.Errorf("%s is not between 1s and 100 years; without --for it has no end", n)
+	}
 	d, err := policyfile.ParseDuration(string(text))
 	if err != nil {
 		if told, ok := err.(interface{ Hint() string }); ok && told.Hint() != "" {
