@@ -268,7 +268,7 @@ func (b *Bans) lift(client ClientID, at time.Time, each func(key banKey, rule st
 			}
 			each(e.id.key, b.names[e.id.rule])
 			b.cache.Load().drop(e.id.hash(maphash.Bytes(b.seed, e.id.key[:])))
-			e.number, e.until, e.since = 0, min(e.until, ns), ns
+			e.number, e.until, e.since = 0, 0, ns // at may be ahead of the clock by which requests are judged
 			heap.Fix(&b.ends, int(e.end))
 		}
 		b.mu.Unlock()

@@ -44,3 +44,22 @@ func benchmarkFind(b *testing.B, first, n uint32) {
 		b.Fatalf("%d of %d found", found, i)
 	}
 }
+
+// A ban of a time when the clock was ahead is over once it is lifted.
+func TestLiftEndsABanOfTheFuture(t *testing.T) {
+	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC)
+	client, ahead := PrefixID(netip.MustParsePrefix("192.0.2.1/32")), now.Add(30*24*time.Hour)
+	bans := NewBans(0)
+	bans.Restore(Banned{Client: client, Kind: ByAddr, Rule: "a", Number: 1, Began: ahead, Until: ahead.Add(time.Hour), Since: ahead.Add(time.Hour)})
+	key, _ := keyOf(ByAddr, client)
+	rule := bans.ruleID("a")
+	if bans.find(&key, rule, now, false) == 0 {
+		t.Fatal("it is not restored")
+	}
+	if n := bans.Lift(client, ahead); n != 1 {
+		t.Errorf("%d are lifted, want 1", n)
+	}
+	if wait := bans.find(&key, rule, now, false); wait != 0 {
+		t.Errorf("it holds for another %v", wait)
+	}
+}
