@@ -16,12 +16,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"fairshare"
+	"fairshare/internal/lockfile"
 	"fairshare/policyfile"
 	"fairshare/sqlregistry"
 )
@@ -246,6 +248,54 @@ func TestWhyWaitsForAStory(t *testing.T) {
 	if exit != exitOK || !strings.HasPrefix(out, "7k3m9x2abc: 203.0.113.9 was refused by the rule \"pages\"\n") {
 		t.Errorf("exit %d, %q, %q", exit, out, errs)
 	}
+}
+
+// Who asks with an address, while a server runs, gets the story of just now
+// too; who was refused before, or where no server runs, is told at once.
+func TestWhyOfAnAddressWaitsForANewerStory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r, err := sqlregistry.Open(t.Context(), filepath.Join(dir, registryName), sqlregistry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		write := func(id, rule string) {
+			now := time.Now()
+			if err := r.Write(t.Context(), sqlregistry.Batch{Stories: []fairshare.Story{{
+				ID: id, Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), Rule: rule, Action: fairshare.Refuse,
+				Status: 429, First: now, Last: now, Count: 1, Until: now.Add(time.Hour),
+			}}}); err != nil {
+				t.Error(err)
+			}
+		}
+		why := func(want string, within time.Duration) {
+			t.Helper()
+			began := time.Now()
+			_, out, errs := tryCommand(t, "why", "203.0.113.9", "--state", dir)
+			if took := time.Since(began); !strings.HasPrefix(out+errs, want) || took > within {
+				t.Errorf("after %v: %q, %q; want %s within %v", took, out, errs, want, within)
+			}
+		}
+		why("fairshare: no refusal of 203.0.113.9 is remembered", 0)
+		lock, err := lockfile.Take(filepath.Join(dir, lockFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !lockfile.Held(filepath.Join(dir, lockFile)) {
+			t.Skip("there are no locks")
+		}
+		time.AfterFunc(250*time.Millisecond, func() { write("7k3m9x2abc", "pages") })
+		why("7k3m9x2abc: ", 300*time.Millisecond)
+		why("7k3m9x2abc: ", 0) // it is of just now
+		time.Sleep(time.Minute)
+		time.AfterFunc(250*time.Millisecond, func() { write("7k3m9x2abd", "guesses") })
+		why("7k3m9x2abd: ", 300*time.Millisecond)
+		time.Sleep(time.Minute)
+		why("7k3m9x2abd: ", newStoryWait)
+		lock.Release()
+		why("7k3m9x2abd: ", 0)
+	})
 }
 
 // Two operators at once: both words are kept.

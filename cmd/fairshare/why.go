@@ -5,11 +5,13 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
 
 	"fairshare"
+	"fairshare/internal/lockfile"
 	"fairshare/policyfile"
 )
 
@@ -27,6 +29,13 @@ func (c *whyCmd) Help() string {
 // writes new stories within 200 ms.
 const storyWait = 1500 * time.Millisecond
 
+// Where a server runs, one who was refused just now has a new story soon: who
+// asks with the address gets no older one alone.
+const (
+	newStoryWait = 400 * time.Millisecond
+	newStory     = 5 * time.Second // at this age it is not waited for another
+)
+
 // fewStories of one client are told whole.
 const fewStories = 5
 
@@ -43,7 +52,10 @@ func (c *whyCmd) Run(env *environment) error {
 		if notClient == nil && id.err == nil {
 			wait = 0 // it may as well be the name of a bot
 		}
-		stories, err := o.await(ref, wait)
+		stories, err := o.await(wait, func() ([]fairshare.Story, bool, error) {
+			stories, err := o.Story(o.ctx, ref)
+			return stories, len(stories) > 0, err
+		})
 		if err != nil {
 			return err
 		}
@@ -61,9 +73,9 @@ func (c *whyCmd) Run(env *environment) error {
 	if notClient != nil {
 		return notClient
 	}
-	stories, err := o.Stories(o.ctx, id.ClientID, 0)
+	stories, err := o.stories(id.ClientID)
 	if err != nil {
-		return o.failed(err)
+		return err
 	}
 	if len(stories) == 0 {
 		return o.noStory(id, c.JSON)
@@ -89,14 +101,26 @@ func reference(s string) string {
 	return s
 }
 
-// await returns the stories of a reference, as soon as there are any.
-func (o *operator) await(ref string, wait time.Duration) ([]fairshare.Story, error) {
-	tick := time.NewTicker(storyWait / 15)
+// stories returns those of a client, the latest first.
+func (o *operator) stories(id fairshare.ClientID) ([]fairshare.Story, error) {
+	wait := time.Duration(0)
+	if lockfile.Held(filepath.Join(o.dir, lockFile)) {
+		wait = newStoryWait
+	}
+	return o.await(wait, func() ([]fairshare.Story, bool, error) {
+		stories, err := o.Stories(o.ctx, id, 0)
+		return stories, len(stories) > 0 && o.now.Sub(stories[0].Last) < newStory, err
+	})
+}
+
+// await reads stories until they are enough, or for so long.
+func (o *operator) await(wait time.Duration, read func() (stories []fairshare.Story, enough bool, err error)) ([]fairshare.Story, error) {
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	end := time.After(wait)
 	for {
-		stories, err := o.Story(o.ctx, ref)
-		if err != nil || len(stories) > 0 || wait == 0 {
+		stories, enough, err := read()
+		if err != nil || enough || wait == 0 {
 			return stories, o.failed(err)
 		}
 		select {

@@ -27,6 +27,17 @@ func Take(path string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
+// Held reports whether somebody holds the lock that a file stands for. It makes
+// no file; where that cannot be told, nobody does.
+func Held(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return !TryLock(f)
+}
+
 // Release lets others have the lock. The file stays: whoever waits for it
 // holds it open.
 func (l *Lock) Release() {

@@ -5,6 +5,7 @@ package lockfile_test
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,14 +25,26 @@ func TestTake(t *testing.T) {
 		io.ReadAll(os.Stdin)
 		return
 	}
+	held := func(want bool) {
+		t.Helper()
+		if got := lockfile.Held(path); got != want {
+			t.Errorf("held: %t, want %t", got, want)
+		}
+	}
+	held(false)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("looking made a file: %v", err)
+	}
 	mine, err := lockfile.Take(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	held(true)
 	if _, err := lockfile.Take(path); !errors.Is(err, lockfile.ErrHeld) {
 		t.Errorf("a second time: %v, want ErrHeld", err)
 	}
 	mine.Release()
+	held(false)
 
 	self, err := os.Executable()
 	if err != nil {
@@ -56,6 +69,7 @@ func TestTake(t *testing.T) {
 	if _, err := lockfile.Take(path); !errors.Is(err, lockfile.ErrHeld) {
 		t.Errorf("while another process holds it: %v, want ErrHeld", err)
 	}
+	held(true)
 	other.Process.Kill()
 	other.Wait()
 	again, err := lockfile.Take(path)
