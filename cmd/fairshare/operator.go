@@ -167,7 +167,7 @@ func (o *operator) failed(err error) error {
 	case errors.Is(err, sqlregistry.ErrNotThere):
 		return &hintError{fmt.Errorf("no registry in %s", o.dir), "fairshare serve makes it when it starts; if it runs with another folder, name that: --state DIR"}
 	case os.Geteuid() != 0 && (errors.Is(err, fs.ErrPermission) || errors.Is(err, sqlregistry.ErrReadOnly)):
-		return &hintError{err, "the registry belongs to whoever runs serve: put sudo before the command, or name another folder: --state DIR"}
+		return &hintError{err, "the registry belongs to whoever runs serve: put " + sudoFor(o.dir) + " before the command, or name another folder: --state DIR"}
 	case errors.As(err, &told) && told.Hint() != "":
 		return &hintError{err, told.Hint()}
 	}

@@ -4,6 +4,8 @@ package main
 
 import (
 	"os"
+	"os/user"
+	"strconv"
 	"syscall"
 )
 
@@ -16,4 +18,23 @@ func giveTo(dir, path string) {
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 {
 		_ = os.Lchown(path, int(owner.Uid), int(owner.Gid)) // a folder of another filesystem may have no owners
 	}
+}
+
+// sudoFor returns what makes a command that of a folder's owner: "sudo -u
+// fairshare", or "sudo" where that is root or not to be seen, as with systemd's
+// DynamicUser=.
+func sudoFor(dir string) string {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "sudo"
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || owner.Uid == 0 {
+		return "sudo"
+	}
+	id := strconv.FormatUint(uint64(owner.Uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return "sudo -u " + shellWord(u.Username)
+	}
+	return "sudo -u '#" + id + "'"
 }
