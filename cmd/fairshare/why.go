@@ -149,6 +149,8 @@ func (o *operator) noStory(id named, json bool) error {
 	o.printf("%s: %s is %s, by an operator", id, word.Client, o.word(word))
 	switch {
 	case word.Action == fairshare.Allow:
+	case o.settings.DryRun:
+		o.tellDryRun()
 	case word.Client == id.ClientID:
 		o.printf("let them in: %s", o.command("unban "+id.word))
 	default: // the others within stay banned
@@ -206,6 +208,9 @@ func (o *operator) told(s *fairshare.Story) (*told, error) {
 		t.holds, t.now = true, "yes, until "+moment(s.Until)+", if it asks as much"
 	default:
 		t.now = "no: the wait is over"
+	}
+	if t.holds && o.settings.DryRun {
+		t.holds, t.now = false, "no: serve is in dry run; else "+t.now
 	}
 	if !s.DryRun && (t.word == nil || t.word.Action != fairshare.Allow) {
 		t.letIn = o.command("allow " + o.argument(s.Client) + " --for 7d")
