@@ -119,10 +119,15 @@ func (t *table[R]) find(s *shard[R], k *key, passes bool) (e *entry[R], isNew bo
 }
 
 // makePlace reports whether there is a place for one more of a network; one
-// that is idle may have to go.
+// that is idle may have to go. The fewer places are left, the fewer may wait
+// of one network: a flood from many of them leaves some to others (dynamic
+// thresholds: Choudhury and Hahne, 1998).
 func (s *shard[R]) makePlace(of uint64, most, share int) bool {
 	oldest := s.lists[idle].first
+	left := most - len(s.entries) + s.lists[idle].n
 	switch n := s.networks[of]; {
+	case of != 0 && n != nil && n.n-n.idle > left/8:
+		return false
 	case of != 0 && n != nil && n.n >= share:
 		if n.idle == 0 {
 			return false

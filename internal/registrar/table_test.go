@@ -158,3 +158,41 @@ func TestCrowdedNetworkIsNotStuck(t *testing.T) {
 		}
 	})
 }
+
+// A flood of refused clients of a hundred networks, more than can be written,
+// leaves places to those who call in the middle of it and just after.
+func TestFloodLeavesPlacesForStories(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.take = 30 * time.Millisecond
+		r := run(t, store, registrar.Options{})
+		refuse := func(addr, id string) {
+			r.Refused(registrar.Refusal{
+				Passage: registrar.Passage{Addr: netip.MustParseAddr(addr), At: time.Now()},
+				Story:   fairshare.Story{ID: id, Rule: "rule", Action: fairshare.Refuse},
+			})
+		}
+		var customers []string
+		for i := range 120_000 { // a minute
+			time.Sleep(500 * time.Microsecond)
+			refuse(fmt.Sprintf("10.%d.%d.%d", i%100, i/100>>8, i/100&255), fmt.Sprint("flood", i))
+			if i%10_000 == 9_999 {
+				customers = append(customers, fmt.Sprintf("192.%d.2.1", len(customers)))
+				refuse(customers[len(customers)-1], customers[len(customers)-1])
+			}
+		}
+		sleep(3 * time.Minute)
+		for _, c := range customers {
+			if store.story(c).Count != 1 {
+				t.Errorf("the story of %s is lost", c)
+			}
+		}
+		if n := store.seen().stories; n > 100_000 {
+			t.Errorf("%d stories were written: that was no flood", n)
+		}
+		store.set(func() { store.take = 0 })
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

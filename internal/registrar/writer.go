@@ -24,6 +24,8 @@ const (
 	cutEvery   = 5 * time.Second
 	keptCuts   = 60 // for which a client that was written is remembered
 	restShare  = 100
+	floodShare = 20 // while more than a crowd of stories wait: a customer's may be among them
+	crowd      = 1000
 	maxRest    = time.Minute
 	storyRest  = time.Second // the pause that new stories still break
 	storyTurns = 3           // of them, before other rows that wait for its end
@@ -254,7 +256,11 @@ func (w *writer) write(b *batch) error {
 // rest adds a pause for a transaction of rows that took so long.
 func (w *writer) rest(took time.Duration) {
 	now := time.Now()
-	w.restEnd = earlier(later(w.restEnd, now).Add(restShare*took), now.Add(maxRest))
+	share := time.Duration(restShare)
+	if _, waiting, _ := w.stories.count(); waiting > crowd {
+		share = floodShare
+	}
+	w.restEnd = earlier(later(w.restEnd, now).Add(share*took), now.Add(maxRest))
 	switch {
 	case took > longWrite:
 		w.rows = max(w.rows/2, fewRows)
