@@ -83,8 +83,8 @@ func New(o Options) *Registrar {
 	}
 	g.Replace(o.Prefix)
 	g.words.Store(NewWords(nil, nil))
-	g.clients = newTable[client](or(o.Clients, 1<<16))
-	g.stories = newTable[story](or(o.Stories, 1<<14))
+	g.clients = newTable[client](or(o.Clients, 1<<16), 8)
+	g.stories = newTable[story](or(o.Stories, 1<<14), 32) // they are written at once: few wait, but in a flood
 	g.bans = newBanQueue(g.seed, or(o.Bans, 1<<20))
 	return g
 }

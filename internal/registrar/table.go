@@ -13,6 +13,7 @@ type table[R any] struct {
 	shards []shard[R]
 	most   int // records of a shard
 	share  int // of these, of one network
+	part   int // what is left, divided by it, is what may wait of one network
 	cursor int // the shard to take from next; the writer's
 }
 
@@ -66,12 +67,12 @@ const (
 const maxShards = 64
 
 // newTable returns a table for that many records.
-func newTable[R any](most int) *table[R] {
+func newTable[R any](most, part int) *table[R] {
 	n := 1
 	for n < maxShards && most/n >= 512 {
 		n *= 2
 	}
-	t := &table[R]{shards: make([]shard[R], n), most: max(most/n, 1)}
+	t := &table[R]{shards: make([]shard[R], n), most: max(most/n, 1), part: part}
 	t.share = max(t.most/10, 1)
 	for i := range t.shards {
 		t.shards[i].entries = map[uint64]*entry[R]{}
@@ -102,7 +103,7 @@ func (t *table[R]) find(s *shard[R], k *key, passes bool) (e *entry[R], isNew bo
 	if passes {
 		most, share = most-most/8, share-share/8
 	}
-	if !s.makePlace(k.network, most, share) {
+	if !s.makePlace(k.network, most, share, t.part) {
 		s.leftOut++
 		return nil, false
 	}
@@ -120,13 +121,13 @@ func (t *table[R]) find(s *shard[R], k *key, passes bool) (e *entry[R], isNew bo
 
 // makePlace reports whether there is a place for one more of a network; one
 // that is idle may have to go. The fewer places are left, the fewer may wait
-// of one network: a flood from many of them leaves some to others (dynamic
-// thresholds: Choudhury and Hahne, 1998).
-func (s *shard[R]) makePlace(of uint64, most, share int) bool {
+// of one network: a part of those left. A flood from many of them leaves some to
+// others (dynamic thresholds: Choudhury and Hahne, 1998).
+func (s *shard[R]) makePlace(of uint64, most, share, part int) bool {
 	oldest := s.lists[idle].first
 	left := most - len(s.entries) + s.lists[idle].n
 	switch n := s.networks[of]; {
-	case of != 0 && n != nil && n.n-n.idle > left/8:
+	case of != 0 && n != nil && n.n-n.idle > left/part:
 		return false
 	case of != 0 && n != nil && n.n >= share:
 		if n.idle == 0 {
