@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"fairshare"
@@ -47,6 +48,7 @@ type memory struct {
 	key       []byte   // of references; nil: a random one
 	said      []string // how it was found
 	log       func(string)
+	readOnly  bool // the folder cannot be written, at the start
 	untold    bool // commands do not know yet what tellCommands tells; serve's
 
 	mu     sync.Mutex     // of what follows
@@ -83,6 +85,9 @@ func openMemory(ctx context.Context, t memoryTerms) (*memory, error) {
 	}
 	switch {
 	case err == nil:
+	case m.there() && brokenDisk(err):
+		t.log(fmt.Sprintf("warning: state folder: %v: what is there is read, and nothing new remembered until it can be written", err))
+		m.readOnly = true
 	case t.named:
 		return nil, &hintError{fmt.Errorf("state folder: %w", err), "name a folder that can be written: --state DIR"}
 	default:
@@ -99,6 +104,18 @@ func openMemory(ctx context.Context, t memoryTerms) (*memory, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// there reports whether the state folder is.
+func (m *memory) there() bool {
+	info, err := os.Stat(m.dir)
+	return err == nil && info.IsDir()
+}
+
+// brokenDisk reports whether it is the disk that keeps a file from being made,
+// and not what somebody has set.
+func brokenDisk(err error) bool {
+	return errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO)
 }
 
 // takeLock makes this the serve whose counters are kept in the folder, unless
@@ -141,12 +158,19 @@ func (m *memory) openRegistry(ctx context.Context, t *memoryTerms) (err error) {
 		return registryError(err)
 	}
 	bans, now := 0, t.now()
+	banning := map[string]bool{}
+	for i := range t.file.Policy.Rules {
+		banning[t.file.Policy.Rules[i].Name] = t.file.Policy.Rules[i].Ban != nil
+	}
 	for ban, err := range m.store.Bans(ctx, now, true) {
 		if err != nil {
 			return registryError(err)
 		}
+		if ahead := ban.Began.Sub(now); ahead > 0 { // a clock was: none is longer than it was when it began
+			ban.Began, ban.Until, ban.Since = now, ban.Until.Add(-ahead), ban.Since.Add(-ahead)
+		}
 		t.bans.Restore(ban)
-		if ban.Until.After(now) && !ban.DryRun {
+		if ban.Until.After(now) && !ban.DryRun && banning[ban.Rule] {
 			bans++
 		}
 	}
@@ -186,7 +210,7 @@ func registryError(err error) error {
 // recall takes up the counters that an earlier serve has left, less the
 // refusals of those whom operators have let in since.
 func (m *memory) recall(ctx context.Context, limiter *memlimit.Limiter, guard *fairshare.Guard, now time.Time) {
-	if m.dir == "" || m.lock == nil {
+	if m.dir == "" || m.lock == nil && !m.readOnly {
 		return
 	}
 	path := filepath.Join(m.dir, countersFile)

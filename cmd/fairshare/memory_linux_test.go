@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
+	"fairshare"
 	"fairshare/internal/smalldisk"
+	"fairshare/sqlregistry"
 )
 
 // A full disk slows no request and stops no server, at the start as little as
@@ -72,4 +77,61 @@ func TestServeOnAFullDisk(t *testing.T) {
 			t.Errorf("%s is forgotten", client)
 		}
 	}
+}
+
+// A disk that comes back read-only after a fault: what is on it is read, and
+// the site is served.
+func TestServeOnAReadOnlyDisk(t *testing.T) {
+	t.Parallel()
+	disk, site := smalldisk.New(t, 4<<20), echo(t)
+	state := filepath.Join(disk, "state")
+	s := startServe(t, remembered, "--state", state, "--upstream", site.URL)
+	for range 4 {
+		askFrom(t, "http://"+s.addr+"/two", "203.0.113.1")
+		askFrom(t, "http://"+s.addr+"/guess", "203.0.113.2")
+	}
+	asOperator(t, state, "ban", "203.0.113.3")
+	s.stop()
+	if err := syscall.Mount("fairshare", disk, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	s = startServe(t, remembered, "--state", state, "--upstream", site.URL)
+	for _, c := range []struct {
+		path, client string
+		want         int
+	}{{"/two", "203.0.113.1", 429}, {"/guess", "203.0.113.2", 429}, {"/", "203.0.113.3", 403}, {"/", "203.0.113.4", 200}} {
+		if got := askFrom(t, "http://"+s.addr+c.path, c.client).StatusCode; got != c.want {
+			t.Errorf("%s from %s: %d, want %d", c.path, c.client, got, c.want)
+		}
+	}
+	s.stderr.wait(`(warning: state folder: .*read-only file system)`)
+}
+
+// A ban that began when a clock was ahead is not longer than it was.
+func TestBansOfAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sqlregistry.Open(t.Context(), filepath.Join(state, registryName), sqlregistry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now().Add(30 * 24 * time.Hour)
+	err = r.Write(t.Context(), sqlregistry.Batch{Bans: []fairshare.Banned{
+		{Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.1/32")), Rule: "guess", Kind: fairshare.ByAddr, Number: 1, Began: began, Until: began.Add(time.Hour), Since: began.Add(time.Hour)},
+		{Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.2/32")), Rule: "of another policy", Kind: fairshare.ByAddr, Number: 1, Began: began, Until: began.Add(time.Hour), Since: began.Add(time.Hour)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := startServe(t, remembered, "--state", state, "--upstream", site.URL)
+	if got := seconds(t, askFrom(t, "http://"+s.addr+"/guess", "203.0.113.1")); got < 3500 || got > 3600 {
+		t.Errorf("Retry-After %d, want what is left of an hour", got)
+	}
+	s.stderr.wait(`(state: \S+, 1 ban in force)`)
 }
