@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -108,6 +109,55 @@ func TestFullDisk(t *testing.T) {
 	check(t, "close", l.close())
 	if ok != "ok" {
 		t.Error(ok)
+	}
+}
+
+// A disk that only the -wal file fills has room again without anybody's help:
+// what is in there goes into the file, which has the room already.
+func TestDiskFilledByItsOwnWAL(t *testing.T) {
+	dir := smalldisk.New(t, 4<<20)
+	var said atomic.Int64
+	path := filepath.Join(dir, "registry.db")
+	r := opened(t, path, Options{Log: func(string) { said.Add(1) }})
+	var known Batch
+	for i := range 200 { // no row becomes longer
+		known.Clients = append(known.Clients, dirty(fmt.Sprintf("10.%d.0.1", i), start, 50))
+	}
+	check(t, "Write", r.Write(ctx, known))
+	check(t, "Close", r.Close())
+	r = opened(t, path, Options{Log: r.o.Log})
+	writes := 0 // of one row each, so that the disk is full before a checkpoint is due
+	write := func() error {
+		err := r.Write(ctx, Batch{Clients: []Dirty{dirty(fmt.Sprintf("10.%d.0.1", writes%200), start, 1)}})
+		if err == nil {
+			writes++
+		}
+		return err
+	}
+	var err error
+	for err == nil && writes < checkEvery {
+		err = write()
+	}
+	size := func(suffix string) int64 {
+		info, err := os.Stat(path + suffix)
+		check(t, "Stat", err)
+		return info.Size()
+	}
+	if !is(err, ErrFull) || size("-wal") < 3<<20 || size("") > 1<<20 {
+		t.Fatalf("after %d writes: %v; the file has %d bytes, -wal %d", writes, err, size(""), size("-wal"))
+	}
+	for end := time.Now().Add(time.Minute); writes < 3*checkEvery; { // it fills and becomes free again
+		if err := write(); err != nil && !is(err, ErrFull) || time.Now().After(end) {
+			t.Fatalf("after %d writes: %v", writes, err)
+		}
+	}
+	found, err := r.Client(ctx, id("10.0.0.1"))
+	check(t, "Client", err)
+	if want := int64(50 + 3*checkEvery/200); found == nil || found.Record.Spent.Requests != want {
+		t.Errorf("%+v, want %d requests", found, want)
+	}
+	if said.Load() != 0 {
+		t.Errorf("%d messages", said.Load())
 	}
 }
 

@@ -135,6 +135,9 @@ func (m *model) write(b Batch) {
 		if !remembered(d.Client, &d.FirstSeen, d.LastSeen) {
 			continue
 		}
+		if m.rows[d.Client] == nil && len(m.rows) >= m.o.Clients+m.o.Clients/16 {
+			continue
+		}
 		rec := &m.row(d.Client).rec
 		if rec.FirstSeen.IsZero() || d.FirstSeen.Before(rec.FirstSeen) {
 			rec.FirstSeen = d.FirstSeen
@@ -147,7 +150,12 @@ func (m *model) write(b Batch) {
 	}
 	for _, s := range b.Stories {
 		if remembered(s.Client, &s.First, s.Last) {
-			m.stories[storyName{s.Client, s.Rule}] = s
+			name := storyName{s.Client, s.Rule}
+			_, known := m.stories[name]
+			m.stories[name] = s
+			if !known && len(m.stories) > m.o.Stories+m.o.Stories/16 {
+				m.dropStory(0)
+			}
 		}
 	}
 }
@@ -329,6 +337,16 @@ func (m *model) pruneStory(now time.Time) bool {
 		delete(m.stories, storyName{oldest.Client, oldest.Rule})
 		return true
 	}
+	if len(all) > m.o.Stories {
+		return m.dropStory(0)
+	}
+	return m.dropStory(m.o.Stories / 10)
+}
+
+// dropStory drops the oldest story of the network that has most, if it has
+// more than that many.
+func (m *model) dropStory(more int) bool {
+	all := m.storiesOf(func(fairshare.Story) bool { return true })
 	network := func(s fairshare.Story) string {
 		k, _ := keyOf(s.Client)
 		return string(networkOf(k))
@@ -338,11 +356,11 @@ func (m *model) pruneStory(now time.Time) bool {
 		many[network(s)]++
 	}
 	most := slices.MaxFunc(slices.Collect(maps.Keys(many)), func(a, b string) int { return cmp.Or(cmp.Compare(many[a], many[b]), cmp.Compare(a, b)) })
-	if many[most] <= m.o.Stories/10 && len(all) <= m.o.Stories {
+	if many[most] <= more {
 		return false
 	}
 	for _, s := range slices.Backward(all) {
-		if network(s) == most {
+		if network(s) == most || many[most] == 1 {
 			delete(m.stories, storyName{s.Client, s.Rule})
 			return true
 		}
@@ -380,7 +398,7 @@ func TestModel(t *testing.T) {
 	clients := ids("192.0.2.1", "192.0.2.2", "192.0.2.0/24", "192.0.0.0/16", "198.51.100.7", "198.51.100.0/24", "0.0.0.0/0", "203.0.113.128/25", "255.255.255.255",
 		"2001:db8::/64", "2001:db8:0:1::/64", "2001:db8::/48", "2001:db8::/32", "2001:db8:ffff:ffff::/64", "::/0", "::/64", "::1", "c000:201::/32", "googlebot", "bing bot", "b")
 	rapid.Check(t, func(rt *rapid.T) {
-		o := Options{Clients: 8, Stories: 20, Bans: 6, Age: 90 * 24 * time.Hour}
+		o := Options{Clients: 16, Stories: 16, Bans: 6, Age: 90 * 24 * time.Hour}
 		path := filepath.Join(t.TempDir(), "registry.db")
 		r, err := Open(ctx, path, o)
 		if err != nil {

@@ -21,7 +21,8 @@ const (
 // not seen for the longest; those go last whose ban is in force; those about
 // whom an operator has set something stay. Of bans those go that ended the
 // longest ago. Of stories the oldest goes of the network that has most, while
-// it has more than a tenth of the bound, or all together have too many.
+// it has more than a tenth of the bound, or all together have too many; when
+// each network has one, the oldest of all.
 func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more bool, err error) {
 	if rows <= 0 {
 		return false, fmt.Errorf("pruning %d rows is %w", rows, errArgument)
@@ -142,22 +143,16 @@ func (p *pruning) oldStories(t *tx, rows int) (int, error) {
 }
 
 func (p *pruning) manyStories(t *tx, rows int) (int, error) {
-	all, err := t.integer(t.ctx, "SELECT stories"+ofCounts)
-	if err != nil {
-		return 0, err
-	}
 	for n := range rows {
-		var network []byte
-		var most int64
-		found, err := t.row(t.ctx, "SELECT network, stories FROM networks ORDER BY stories DESC, network DESC LIMIT 1", nil, &network, &most)
-		if err != nil || !found || most <= p.tenth && all+t.stories <= p.stories {
+		_, all, err := t.held()
+		if err != nil {
 			return n, err
 		}
-		dropped, err := t.dropStories("network = ? ORDER BY last", network, 1)
-		if err == nil && dropped == 0 {
-			err = errRow // the count of a network is wrong
+		many := p.tenth
+		if all > p.stories {
+			many = 0
 		}
-		if err != nil {
+		if dropped, err := t.dropOfMost(many); err != nil || !dropped {
 			return n, err
 		}
 	}
@@ -173,11 +168,11 @@ func (p *pruning) oldClients(t *tx, rows int) (int, error) {
 // manyClients looks for bans that are not in force among some of the clients
 // only, so that a step takes no longer when all are.
 func (p *pruning) manyClients(t *tx, rows int) (removed int, err error) {
-	over, err := t.integer(t.ctx, "SELECT clients - ?"+ofCounts, p.clients)
+	over, _, err := t.held()
 	if err != nil {
 		return 0, err
 	}
-	over += t.clients
+	over -= p.clients
 	for _, query := range []string{
 		"SELECT rowid FROM clients WHERE kept = 0 ORDER BY last LIMIT ?2",
 		"SELECT id FROM (SELECT rowid AS id, client FROM clients WHERE kept = 1 ORDER BY last LIMIT 10 * ?2) AS c WHERE NOT EXISTS (SELECT 1 FROM bans WHERE bans.client = c.client AND until > ?1) LIMIT ?2",

@@ -14,8 +14,9 @@
 //     dirty pages, as a rule the last half minute; never more than that, and
 //     never the file.
 //   - Reading never waits for writing, nor writing for reading.
-//   - It is bounded ([Options]); [Registry.Prune] keeps it so. Room that became
-//     free in the file is used again, not given back.
+//   - It is bounded ([Options]); [Registry.Prune] keeps it so, and Write where
+//     Prune comes too late. Room that became free in the file is used again,
+//     not given back.
 //   - A fault is an [*Error] that names the file and says what to do.
 //
 // Time is an argument everywhere.
@@ -40,8 +41,9 @@ type Options struct {
 	ReadOnly  bool // never creates, never migrates, never writes
 	MustExist bool // never creates
 
-	// Bounds that Prune keeps; 0 stands for the default.
-	Clients int           // 1,000,000
+	// Bounds that Prune keeps; 0 stands for the default. Write keeps to those
+	// of clients and stories, too, and a sixteenth of them more.
+	Clients int           // 1,000,000; Write lets bans and words go beyond
 	Stories int           // 100,000; a network (IPv4 /16, IPv6 /32) holds at most a tenth
 	Bans    int           // 1,048,576, former ones too
 	Age     time.Duration // 90 days; what was not seen for longer goes

@@ -11,8 +11,9 @@ import (
 
 const storyColumns = "client, rule, id, addr, bot, state, action, ban, dry, status, first, last, count, until, counted, resource, used, allowed, span, method, host, path, agent"
 
-// story writes a story in place of the one of its client and rule.
-func (t *tx) story(s *fairshare.Story) error {
+// story writes a story in place of the one of its client and rule. If there
+// are more than most then, one goes.
+func (t *tx) story(s *fairshare.Story, most int64) error {
 	k, err := keyOf(s.Client)
 	if err != nil {
 		return nil
@@ -42,7 +43,35 @@ func (t *tx) story(s *fairshare.Story) error {
 	}
 	t.stories++
 	_, err = t.exec("INSERT INTO networks (network, stories) VALUES (?, 1) ON CONFLICT DO UPDATE SET stories = stories + 1", network)
+	if err != nil {
+		return err
+	}
+	if _, stories, err := t.held(); err != nil || stories <= most {
+		return err
+	}
+	_, err = t.dropOfMost(0)
 	return err
+}
+
+// dropOfMost removes the oldest story of the network that has most of them, if
+// it has more than that many. When each has one that is the oldest of all.
+func (t *tx) dropOfMost(many int64) (dropped bool, err error) {
+	var network []byte
+	var most int64
+	found, err := t.row(t.ctx, "SELECT network, stories FROM networks ORDER BY stories DESC, network DESC LIMIT 1", nil, &network, &most)
+	if err != nil || !found || most <= many {
+		return false, err
+	}
+	n := 0
+	if most > 1 {
+		n, err = t.dropStories("network = ? ORDER BY last", network, 1)
+	} else {
+		n, err = t.dropStories("1 ORDER BY last", 1)
+	}
+	if err == nil && n == 0 {
+		err = errRow // the count of a network is wrong
+	}
+	return err == nil, err
 }
 
 // dropStory removes a story.

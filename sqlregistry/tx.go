@@ -2,6 +2,8 @@ package sqlregistry
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 )
 
@@ -23,7 +25,11 @@ type tx struct {
 	lifted                 int64           // the last of changes; 0: none was added
 	rows                   int             // written, about
 	liftsRead              bool            // lifts is up to date
+	had                    *held           // nil: not read yet
 }
+
+// held is how many rows there were when a transaction began.
+type held struct{ clients, stories int64 }
 
 // writing runs do in a transaction, which others see whole or not at all.
 // With synced it is on the disk when writing returns.
@@ -48,17 +54,17 @@ func (r *Registry) writing(ctx context.Context, synced bool, do func(*tx) error)
 	if err := r.there(); err != nil {
 		return err
 	}
-	if err := w.run(ctx, synced, do); err != nil {
-		return fault(ctx, r.path, err)
-	}
-	if w.unchecked >= checkEvery {
+	err := fault(ctx, r.path, w.run(ctx, synced, do))
+	// It may be the -wal file that fills the disk: once it is taken over it
+	// begins anew.
+	if w.unchecked >= checkEvery || errors.Is(err, ErrFull) {
 		w.unchecked = 0
 		select {
 		case r.check <- struct{}{}:
 		default:
 		}
 	}
-	return nil
+	return err
 }
 
 func (w *writer) run(ctx context.Context, synced bool, do func(*tx) error) error {
@@ -95,6 +101,22 @@ func (t *tx) exec(query string, args ...any) (int64, error) {
 	n, err := t.link.exec(t.ctx, query, args...)
 	t.rows += int(n)
 	return n, err
+}
+
+// held returns how many rows there are.
+func (t *tx) held() (clients, stories int64, err error) {
+	if t.had == nil {
+		var had held
+		found, err := t.row(t.ctx, "SELECT clients, stories"+ofCounts, nil, &had.clients, &had.stories)
+		if err == nil && !found {
+			err = sql.ErrNoRows
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		t.had = &had
+	}
+	return t.had.clients + t.clients, t.had.stories + t.stories, nil
 }
 
 // count writes how much more there is.
@@ -154,6 +176,7 @@ func (r *Registry) checkpoints() {
 	defer close(r.checkDone)
 	ctx := context.Background()
 	var l *link
+	said := ""
 	for {
 		select {
 		case <-r.closing:
@@ -181,9 +204,14 @@ func (r *Registry) checkpoints() {
 				r.writer <- w
 			}
 		}
+		now := ""
 		if err != nil {
-			r.o.Log(fmt.Sprintf("%v; its -wal file grows until this can be done", fault(ctx, r.path, err)))
+			now = fmt.Sprintf("%v; its -wal file grows until this can be done", fault(ctx, r.path, err))
 		}
+		if now != "" && now != said { // while a disk is full each write asks
+			r.o.Log(now)
+		}
+		said = now
 	}
 }
 

@@ -25,6 +25,13 @@ type Dirty = fairshare.ClientRecord
 // than the one that is known, and what is of a client last seen when it was
 // forgotten, or before; FirstSeen and First of what came later are later, too.
 //
+// In a flood that outruns Prune the file does not grow without end. While
+// there are a sixteenth more clients than their bound, what is of one not yet
+// known is passed over; those known go on adding up, and one that is banned,
+// or that an operator speaks of, becomes known all the same. While there are a
+// sixteenth more stories than theirs, one goes for each that comes: the one
+// that Prune would take.
+//
 // It does not sync the disk, bans or not: an attack that brings about a
 // thousand bans would cost the site's own disk a thousand syncs. So a power
 // failure may cost what was written last (see the package); a killed process
@@ -40,12 +47,12 @@ func (r *Registry) Write(ctx context.Context, b Batch) error {
 			}
 		}
 		for i := range b.Clients {
-			if err := t.client(&b.Clients[i]); err != nil {
+			if err := t.client(&b.Clients[i], most(r.o.Clients)); err != nil {
 				return err
 			}
 		}
 		for i := range b.Stories {
-			if err := t.story(&b.Stories[i]); err != nil {
+			if err := t.story(&b.Stories[i], most(r.o.Stories)); err != nil {
 				return err
 			}
 		}
@@ -58,7 +65,12 @@ const mostSpent = 1 << 50
 
 func bounded(n int64) int64 { return min(max(n, 0), mostSpent) }
 
-func (t *tx) client(d *Dirty) error {
+// most is how many rows Write leaves of those that have a bound.
+func most(bound int) int64 { return int64(bound) + int64(bound)/16 }
+
+// client writes what is new of a client; one that is not known only if there
+// are fewer than most.
+func (t *tx) client(d *Dirty, most int64) error {
 	k, err := keyOf(d.Client)
 	if err != nil {
 		return nil
@@ -78,6 +90,9 @@ func (t *tx) client(d *Dirty) error {
 		requests = requests + ?4, refused = refused + ?5, blocked = blocked + ?6, trial = trial + ?7,
 		cpu = cpu + ?8, took = took + ?9, bytes = bytes + ?10, errors = errors + ?11, bot = ?12, state = ?13, agent = ?14 WHERE client = ?1`, args...)
 	if err != nil || n > 0 {
+		return err
+	}
+	if clients, _, err := t.held(); err != nil || clients >= most {
 		return err
 	}
 	t.clients++
