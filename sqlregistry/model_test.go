@@ -398,7 +398,7 @@ func TestModel(t *testing.T) {
 	clients := ids("192.0.2.1", "192.0.2.2", "192.0.2.0/24", "192.0.0.0/16", "198.51.100.7", "198.51.100.0/24", "0.0.0.0/0", "203.0.113.128/25", "255.255.255.255",
 		"2001:db8::/64", "2001:db8:0:1::/64", "2001:db8::/48", "2001:db8::/32", "2001:db8:ffff:ffff::/64", "::/0", "::/64", "::1", "c000:201::/32", "googlebot", "bing bot", "b")
 	rapid.Check(t, func(rt *rapid.T) {
-		o := Options{Clients: 16, Stories: 16, Bans: 6, Age: 90 * 24 * time.Hour}
+		o := Options{Clients: 16, Stories: rapid.SampledFrom([]int{10, 16}).Draw(rt, "bound"), Bans: 6, Age: 90 * 24 * time.Hour}
 		path := filepath.Join(t.TempDir(), "registry.db")
 		r, err := Open(ctx, path, o)
 		if err != nil {
@@ -438,7 +438,7 @@ func TestModel(t *testing.T) {
 						Bot:   rapid.SampledFrom([]string{"", "googlebot", "b"}).Draw(rt, "bot"),
 						Spent: fairshare.Spent{Requests: rapid.Int64Range(0, 150).Draw(rt, "requests"), Refused: rapid.Int64Range(0, 150).Draw(rt, "refused"), CPU: time.Duration(rapid.Int64Range(0, 15e9).Draw(rt, "cpu")), Bytes: 7}})
 				}
-				for range rapid.IntRange(0, 3).Draw(rt, "stories") {
+				for range rapid.IntRange(0, 8).Draw(rt, "stories") {
 					at := tick()
 					b.Stories = append(b.Stories, fairshare.Story{ID: rapid.StringMatching("[a-c]").Draw(rt, "id"), Client: client(), Rule: rule.Draw(rt, "rule"), Addr: rapid.SampledFrom(clients).Draw(rt, "addr").Prefix.Addr(),
 						Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, First: at, Last: at, Count: 3, Until: at.Add(time.Hour), By: "addr", Resource: "requests", Used: 5, Allowed: 4, Window: time.Minute,
