@@ -31,9 +31,10 @@ const maxAgent = 256
 type client struct {
 	first, last int64 // Unix ns
 	spent       fairshare.Spent
-	agent       []byte // a copy, in memory that is used again
+	agentHash   uint64 // of agent, which is far away
 	bot         string
 	botState    fairshare.BotState
+	agent       []byte // a copy, in memory that is used again
 }
 
 // key returns the key of a client, and whether it is one: an invalid address
@@ -75,7 +76,8 @@ func (g *Registrar) Passed(p Passage) {
 
 // spend adds what a client has had.
 func (g *Registrar) spend(k *key, p *Passage, spent *fairshare.Spent, passes bool) {
-	at := p.At.UnixNano()
+	at, agent := p.At.UnixNano(), cut(p.UserAgent, maxAgent)
+	agentHash := maphash.String(g.seed, agent)
 	s := g.clients.lock(k.hash)
 	e, isNew := g.clients.find(s, k, passes)
 	if e != nil {
@@ -86,8 +88,8 @@ func (g *Registrar) spend(k *key, p *Passage, spent *fairshare.Spent, passes boo
 		c.spent.Add(*spent)
 		if at >= c.last {
 			c.last, c.bot, c.botState = at, p.Bot.Name, p.Bot.State
-			if agent := cut(p.UserAgent, maxAgent); agent != string(c.agent) {
-				c.agent = append(c.agent[:0], agent...)
+			if agentHash != c.agentHash {
+				c.agentHash, c.agent = agentHash, append(c.agent[:0], agent...)
 			}
 		}
 		s.touch(e)
