@@ -136,10 +136,10 @@ func (c *serveCmd) Run(env *environment) error {
 	return s.serve(env.ctx)
 }
 
-// gcPercent has the process take about 32 MiB beside the counters' memory
+// gcPercent has the process take about 64 MiB beside the counters' memory
 // before garbage is collected. Go would double it.
 func gcPercent(memory int64) int {
-	const beside = 32 << 20
+	const beside = 64 << 20
 	return int(min(max(100*beside/(memory+4<<20), 1), 100))
 }
 
