@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -68,20 +67,6 @@ func eventually[T comparable](t *testing.T, want T, ask func() T) {
 		}
 		time.Sleep(10 * time.Millisecond) // nothing tells when the DNS has answered
 	}
-}
-
-// echo answers with the headers that tell who asks.
-func echo(t *testing.T) *httptest.Server {
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for name := range r.Header {
-			if strings.Contains(strings.ToLower(name), "fairshare") && !slices.Contains([]string{"Fairshare-Client", "Fairshare-Bot", "Fairshare-Bot-State", "Fairshare-Session-Ttl"}, name) {
-				fmt.Fprintf(w, "strange header %s ", name)
-			}
-		}
-		fmt.Fprint(w, r.Header["Fairshare-Client"], r.Header["Fairshare-Bot"], r.Header["Fairshare-Bot-State"], r.Header["Fairshare-Session-Ttl"])
-	}))
-	t.Cleanup(site.Close)
-	return site
 }
 
 const behindLoopback = "clients: {trusted_proxies: [loopback]}\n"

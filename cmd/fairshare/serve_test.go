@@ -436,3 +436,17 @@ func TestServePROXYProtocol(t *testing.T) {
 		t.Errorf("without the header: %q", status)
 	}
 }
+
+// echo answers with the headers that tell who asks.
+func echo(t *testing.T) *httptest.Server {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			if strings.Contains(strings.ToLower(name), "fairshare") && !slices.Contains([]string{"Fairshare-Client", "Fairshare-Bot", "Fairshare-Bot-State", "Fairshare-Session-Ttl"}, name) {
+				fmt.Fprintf(w, "strange header %s ", name)
+			}
+		}
+		fmt.Fprint(w, r.Header["Fairshare-Client"], r.Header["Fairshare-Bot"], r.Header["Fairshare-Bot-State"], r.Header["Fairshare-Session-Ttl"])
+	}))
+	t.Cleanup(site.Close)
+	return site
+}
