@@ -12,7 +12,7 @@ import (
 
 const (
 	banChunk = 1024                   // of a banQueue
-	maxWait  = 100 * time.Millisecond // of a request for bans to be written
+	maxWait  = 500 * time.Millisecond // of a request for bans to be written
 )
 
 // A banQueue holds bans until they are written: in the order in which they
@@ -195,6 +195,6 @@ func (g *Registrar) Banned(b fairshare.Banned) {
 }
 
 // Settle waits until all bans that were begun so far are on disk: then not
-// even kill -9 loses them. It returns at once when there are none, after 100 ms
-// at most, and does not wait for a disk that is known to be slow or broken.
+// even kill -9 loses them. It returns at once when there are none, after half a
+// second at most, and does not wait for a disk that is known to be slow or broken.
 func (g *Registrar) Settle(ctx context.Context) { g.bans.wait(ctx) }

@@ -59,8 +59,8 @@ func TestSettle(t *testing.T) {
 			sleep(time.Minute)
 		}
 		step("a good disk", 30*time.Millisecond, nil, 30*time.Millisecond)
-		step("it becomes slow", 300*time.Millisecond, nil, 100*time.Millisecond)
-		step("it is known to be slow", 300*time.Millisecond, nil, 0)
+		step("it becomes slow", 900*time.Millisecond, nil, 500*time.Millisecond)
+		step("it is known to be slow", 900*time.Millisecond, nil, 0)
 		step("it is good again, which is not known", 10*time.Millisecond, nil, 0)
 		step("it is known", 10*time.Millisecond, nil, 10*time.Millisecond)
 		step("it fails", 20*time.Millisecond, errDisk, 20*time.Millisecond)
