@@ -19,6 +19,8 @@ type lateStore struct {
 	path string
 	opts sqlregistry.Options
 
+	closing sync.WaitGroup // of those that others took the place of
+
 	mu   sync.Mutex
 	anew bool                  // all took the place of another: its words were not read yet
 	all  *sqlregistry.Registry // nil: it cannot be written yet
@@ -88,7 +90,7 @@ func (s *lateStore) follow(ctx context.Context, r *sqlregistry.Registry, err err
 	opts.MustExist = true // whoever took it away may be about to put another there
 	if all, failed := sqlregistry.Open(ctx, s.path, opts); failed == nil {
 		s.all, s.anew = all, true
-		go r.Close() // when its calls have ended
+		s.closing.Go(func() { r.Close() }) // when its calls have ended
 	}
 	return err
 }
@@ -174,6 +176,7 @@ func (s *lateStore) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2
 }
 
 func (s *lateStore) Close() {
+	defer s.closing.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range []*sqlregistry.Registry{s.all, s.read} {
