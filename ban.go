@@ -69,6 +69,9 @@ func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Find
 	if r.Ban == nil || d.req.Proxy || d.req.Suspect || d.elsewhere() {
 		return nil
 	}
+	if d.tallies[take].Wait == 0 && r.Limit.Resource.Held() {
+		return nil // what its requests in progress may cost is in the way, not what they did
+	}
 	c := &d.count
 	c.charge[0] = Charge{Limit: r.banLimit, Key: d.takes[take].Key, Cost: 1}
 	c.take[0], c.tally[0] = Take{Limit: r.banLimit, Key: d.takes[take].Key}, Tally{}

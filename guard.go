@@ -118,13 +118,12 @@ type decision struct {
 	now     time.Time
 	takes   []Take
 	tallies []Tally
+	paid    []paid  // what is settled of each take
 	takers  []int32 // the rule of each take
 	matched []int32 // rules whose match held
 	charges []Charge
 	taken   bool // the enforced takes were charged
 	tried   bool // the dry takes were charged
-	freed   bool // the slots were given back
-	settled bool // all but the slots was settled
 	count   struct {
 		charge [1]Charge
 		take   [1]Take
@@ -140,6 +139,12 @@ type decision struct {
 
 	agentHolds uint64 // which of guard.agents hold
 	agentKnown bool   // agentHolds is filled in
+}
+
+// paid is what is settled of a take.
+type paid struct {
+	charged int64 // while the request was in progress
+	settled bool  // for good
 }
 
 type cookieState uint8
@@ -245,6 +250,7 @@ func (d *decision) gather(rule int, r *compiledRule) {
 	dry := d.guard.limits[r.limit].DryRun || d.req.Suspect && d.byClient(r.limit)
 	d.takes = append(d.takes, Take{Limit: r.limit, Key: d.key(r.limit), Cost: 1, DryRun: dry})
 	d.tallies = append(d.tallies, Tally{})
+	d.paid = append(d.paid, paid{})
 	d.takers = append(d.takers, int32(rule))
 }
 
@@ -310,9 +316,9 @@ func (d *decision) refusal(take int) Finding {
 // whatever out says; out.Status and out.Bytes are the upstream's, not those of
 // an answer of fairshare's own.
 //
-// With out.Part the verdict stays open: what was not asked for is left for one
-// more Settle, what was is settled once. A verdict is settled by one goroutine
-// at a time.
+// With out.Part the verdict stays open, but for [Undone]: what was not asked
+// for is left for one more Settle, what was is settled once. A verdict is
+// settled by one goroutine at a time.
 func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	d := v.d
 	if d == nil {
@@ -321,7 +327,7 @@ func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	if d.guard != g {
 		return errors.New("settle: the verdict is another guard's")
 	}
-	if out.Part != Rest {
+	if out.Part != Rest && out.Part != Undone {
 		if d.gen.Load() != v.gen {
 			return nil
 		}
@@ -341,39 +347,113 @@ func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	return nil
 }
 
-// gatherCharges fills in what is to be charged after the answer.
+// Metered reports whether v has a limit that is to be charged while the
+// request is in progress, with [SoFar]. It may be asked until the verdict is
+// settled.
+func (g *Guard) Metered(v *Verdict) bool {
+	if v.d == nil || !v.d.taken {
+		return false
+	}
+	for i := range v.d.takes {
+		if g.limits[v.d.takes[i].Limit].Resource.Metered() {
+			return true
+		}
+	}
+	return false
+}
+
+// gatherCharges fills in what is to be charged for a part of what is left.
 func (d *decision) gatherCharges(out Outcome) {
 	d.charges = d.charges[:0]
 	if !d.taken {
 		return
 	}
-	g := d.guard
-	slots, costs := out.Part != CostsOnly && !d.freed, out.Part != SlotsOnly && !d.settled
 	for i := range d.takes {
-		lim := &g.limits[d.takes[i].Limit]
-		if d.takes[i].DryRun && !d.tried || lim.Resource == Concurrent && !slots || lim.Resource != Concurrent && !costs {
+		if d.takes[i].DryRun && !d.tried || d.paid[i].settled {
 			continue
 		}
+		lim := &d.guard.limits[d.takes[i].Limit]
 		charge := Charge{Limit: d.takes[i].Limit, Key: d.takes[i].Key}
-		switch lim.Resource {
-		case Requests:
-			if g.rules[d.takers[i]].Refund.Has(out.Status) {
+		if lim.Resource.Held() {
+			if !d.chargeHeld(i, lim, &out, &charge) {
+				continue
+			}
+		} else {
+			d.paid[i].settled = out.Part.ends(lim.Resource)
+			switch {
+			case !d.paid[i].settled:
+			case lim.Resource == Concurrent:
+				charge.Cost = -1
+			case lim.Resource == Requests && (out.Part == Undone || d.guard.rules[d.takers[i]].Refund.Has(out.Status)):
 				charge.Cost, charge.At = -d.takes[i].Cost, d.now
 			}
-		case Concurrent:
-			charge.Cost = -1
-		case Bytes:
-			charge.Cost = max(out.Bytes, 0)
-		case Errors:
-			if lim.Statuses.Has(out.Status) {
-				charge.Cost = 1
+			if charge.Cost == 0 {
+				continue
 			}
 		}
-		if charge.Cost != 0 {
-			d.charges = append(d.charges, charge)
+		d.charges = append(d.charges, charge)
+	}
+}
+
+// chargeHeld fills in the charge of a limit that holds something for the take
+// i, and reports whether there is one.
+func (d *decision) chargeHeld(i int, lim *Limit, out *Outcome, charge *Charge) bool {
+	p, held := &d.paid[i], &d.tallies[i].Held
+	ends := out.Part.ends(lim.Resource)
+	if !ends && !(out.Part == SoFar && lim.Resource.Metered()) {
+		return false
+	}
+	if p.settled = ends; out.Part == Undone {
+		charge.Held = *held
+		return *held != 0
+	}
+	charge.Cost = max(lim.costOf(out, *held)-p.charged, 0)
+	p.charged += charge.Cost
+	if charge.Held = *held; !ends {
+		charge.Held = min(*held, charge.Cost)
+		*held -= charge.Held
+		return charge.Cost > 0
+	}
+	charge.Ends, charge.Total = true, p.charged
+	return true
+}
+
+// costOf returns what a request has cost of the limit's resource; held is what
+// is held for it.
+func (l *Limit) costOf(out *Outcome, held int64) int64 {
+	switch l.Resource {
+	case Bytes:
+		return max(out.Bytes, 0)
+	case CPU:
+		return max(out.CPU.Microseconds(), 0)
+	case Time:
+		return max(out.Took.Microseconds(), 0)
+	case Cost:
+		if out.Cost < 0 {
+			return max((held+255)>>8, 1)
+		}
+		return min(out.Cost, MaxBytes)
+	case Errors:
+		if l.Statuses.Has(out.Status) {
+			return 1
 		}
 	}
-	d.freed, d.settled = d.freed || slots, d.settled || costs
+	return 0
+}
+
+// ends reports whether a resource is settled for good with a part.
+func (p Part) ends(r Resource) bool {
+	switch p {
+	case SlotsOnly:
+		return r == Concurrent
+	case CostsOnly:
+		return r != Concurrent
+	case AllButCPU:
+		return r != CPU
+	case SoFar:
+		return false
+	}
+	return true
 }
 
 // release gives a decision back without settling it.
@@ -400,9 +480,9 @@ func (g *Guard) forward(t time.Time) time.Time {
 
 func (d *decision) reset(req *Request, now time.Time) {
 	d.req, d.now = req, now
-	d.takes, d.tallies, d.takers = d.takes[:0], d.tallies[:0], d.takers[:0]
+	d.takes, d.tallies, d.paid, d.takers = d.takes[:0], d.tallies[:0], d.paid[:0], d.takers[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
-	d.taken, d.tried, d.freed, d.settled = false, false, false, false
+	d.taken, d.tried = false, false
 	d.keys, d.known = d.keys[:0], d.known[:0]
 	d.folded, d.agentKnown, d.cookie = false, false, cookieUnknown
 }

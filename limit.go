@@ -15,6 +15,9 @@ const (
 	Bytes                          // response body bytes, charged at settle
 	Errors                         // answers whose status is in Limit.Statuses, charged at settle
 	Refusals                       // refusals of a rule, counted towards its ban; never written in a policy
+	CPU                            // CPU time of the upstream in µs, charged at settle and while a request is in progress
+	Time                           // time that the upstream took in µs, charged like CPU
+	Cost                           // units that the upstream tells with its answer, charged at settle
 )
 
 // String returns the resource's name in a policy file.
@@ -30,13 +33,29 @@ func (r Resource) String() string {
 		return "errors"
 	case Refusals:
 		return "refusals"
+	case CPU:
+		return "cpu"
+	case Time:
+		return "time"
+	case Cost:
+		return "cost"
 	}
 	return fmt.Sprintf("resource %d", uint8(r))
 }
 
 // Settled reports whether the cost is known only after the answer: such a
 // limit is tested on arrival and charged at settle.
-func (r Resource) Settled() bool { return r == Bytes || r == Errors || r == Refusals }
+func (r Resource) Settled() bool { return r.Held() || r == Refusals }
+
+// Held reports whether requests in progress count too, before anything of
+// theirs is settled: each as what it is expected to cost.
+func (r Resource) Held() bool {
+	return r == Bytes || r == Errors || r == CPU || r == Time || r == Cost
+}
+
+// Metered reports whether the cost grows while a request is in progress and is
+// charged meanwhile.
+func (r Resource) Metered() bool { return r == Bytes || r == CPU || r == Time }
 
 // An Algorithm says how a limit looks back in time.
 type Algorithm uint8
@@ -119,7 +138,8 @@ const (
 	MinWindow = time.Millisecond
 	MaxWindow = 31 * 24 * time.Hour
 	MaxN      = 1 << 27 // of requests, concurrent, errors, and of a burst
-	MaxBytes  = 1 << 43 // of bytes
+	MaxBytes  = 1 << 43 // of bytes and cost
+	MaxMicros = 1 << 50 // of CPU and time, in µs: 35 years
 )
 
 // A Limit is an allowance of one resource per window and key. Two limits with
@@ -128,7 +148,7 @@ const (
 type Limit struct {
 	Name      string        // of its rule
 	Resource  Resource      //
-	N         int64         // allowance, in the resource's unit; 1 to MaxN or MaxBytes
+	N         int64         // allowance, in the resource's unit; 1 to MaxN, MaxBytes or MaxMicros
 	Window    time.Duration // MinWindow to MaxWindow; 0 for Concurrent
 	Algorithm Algorithm     // Quiet with Requests only
 	Burst     int64         // GCRA: what may come at once; 0 means N
@@ -152,8 +172,10 @@ func (l *Limit) Check() error {
 	most := int64(MaxN)
 	switch l.Resource {
 	case Requests, Concurrent, Errors, Refusals:
-	case Bytes:
+	case Bytes, Cost:
 		most = MaxBytes
+	case CPU, Time:
+		most = MaxMicros
 	default:
 		fault("unknown %s", l.Resource)
 	}

@@ -21,10 +21,15 @@ type Limiter interface {
 	//
 	// A Quiet limit notes the time of every request, refused or not. A limit
 	// whose resource is settled is tested and not charged; its Cost is not
-	// looked at.
+	// looked at. If the resource is held ([Resource.Held]), it is tested as if
+	// all that is held for the key were spent now, and when its group passes,
+	// what the request is expected to cost is held until it is given back with
+	// Charge.Held: the recent mean of the key's requests, of the limit's if the
+	// key has none, at most what the limit allows at once.
 	//
-	// The tallies of a group that passes are zero. When one of a group is
-	// over, the tallies of the whole group are filled in.
+	// The tallies of a group that passes are zero but for Held. When one of a
+	// group is over, the tallies of the whole group are filled in and nothing
+	// is held.
 	Take(ctx context.Context, now time.Time, takes []Take, tallies []Tally) error
 
 	// Settle charges at time now what is known only after the answer, makes
@@ -53,13 +58,24 @@ type Charge struct {
 	// fresh. A Concurrent limit takes only −1: one slot given back.
 	Cost int64
 	At   time.Time // of the take that is refunded; not looked at for charges
+
+	// Held is what is given back of what a take held, beside any Cost.
+	Held int64
+	// Ends says that the request is over and cost Total in all, which the means
+	// learn from. Total is at least 0 and looked at with Ends only.
+	Ends  bool
+	Total int64
 }
 
 // A Tally is a limiter's answer for one take. All figures are as of just
 // before the take.
 type Tally struct {
 	Over  bool          // the cost does not fit
-	Used  int64         // what counts against the limit now, rounded up
-	Wait  time.Duration // to the first nanosecond at which the same request, alone, would pass; 0 if not Over and for Concurrent
+	Used  int64         // what counts against the limit now, rounded up; with what is held
+	Wait  time.Duration // to the first nanosecond at which the same request, alone, would pass; 0 if not Over, for Concurrent, and if only what is held is in the way
 	Reset time.Duration // until nothing is counted any more if nobody asks again, rounded up; 0 for Concurrent
+
+	// Held is what a take that passed holds until it is given back, in units
+	// of 1/256 for Errors and Cost, else of 1. 0 for resources that are not held.
+	Held int64
 }

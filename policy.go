@@ -133,8 +133,8 @@ func (p *Policy) Check() error {
 			fault("a name is needed, without control characters")
 		case names[r.Name]:
 			fault("the name stands twice")
-		case r.Name == OperatorBan.Name:
-			fault("the name is kept for what operators say")
+		case Reserved(r.Name):
+			fault("the name is kept for what no policy says")
 		}
 		names[r.Name] = true
 		switch {

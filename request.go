@@ -40,7 +40,11 @@ type Header interface {
 type Outcome struct {
 	Time   time.Time // when the answer ended
 	Status int       // 0 when none was sent
-	Bytes  int64     // of the response body
+	Bytes  int64     // of the response body, so far or in all; so are those below
+
+	CPU  time.Duration // of the upstream; what is not known is to be told as Took, never as nothing
+	Took time.Duration // that the upstream was at work, or waited for others
+	Cost int64         // units that the upstream told; below 0 it told none: then it is what the request was expected to cost, at least 1
 
 	// Part leaves some of what there is to settle for a later Settle.
 	Part Part
@@ -53,6 +57,9 @@ const (
 	Rest      Part = iota // all that is left
 	CostsOnly             // all but the slots of concurrent limits
 	SlotsOnly             // only these: the upstream is done, the client not yet
+	SoFar                 // Bytes, CPU and Took so far are charged, everything stays open; may come many times
+	AllButCPU             // CPU is known later
+	Undone                // the request did not reach the upstream: all is given back, nothing is left
 )
 
 // values returns the values of the header called name, in canonical form.

@@ -1,0 +1,22 @@
+package fairshare
+
+// BusyUpstream is the rule that refusals name which a busy upstream has no turn
+// for. It must not be changed.
+var BusyUpstream = &Rule{Name: "share of a busy upstream"}
+
+// Reserved reports whether a rule's name is kept for what no policy says.
+func Reserved(name string) bool { return name == OperatorBan.Name || name == BusyUpstream.Name }
+
+// AppendKey appends the key of a request under one part, as a limit counts by
+// it: tagged with its kind, and by the address if the client lacks the part.
+func (g *Guard) AppendKey(b []byte, req *Request, part KeyPart) []byte {
+	d := g.decisions.Get().(*decision)
+	d.reset(req, req.Time)
+	if part.Kind == ByHeader {
+		part.Name = canonicalHeader(part.Name)
+	}
+	b = d.appendKey(b, []KeyPart{part})
+	d.req = nil
+	g.decisions.Put(d)
+	return b
+}
