@@ -2,7 +2,7 @@ package fairshare
 
 // BusyUpstream is the rule that refusals name which a busy upstream has no turn
 // for. It must not be changed.
-var BusyUpstream = &Rule{Name: "share of a busy upstream"}
+var BusyUpstream = &Rule{Name: "share of a busy upstream", Answer: &Answer{Status: 503}}
 
 // Reserved reports whether a rule's name is kept for what no policy says.
 func Reserved(name string) bool { return name == OperatorBan.Name || name == BusyUpstream.Name }
