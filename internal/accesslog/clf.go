@@ -327,7 +327,6 @@ func quoted(b []byte) (text, rest []byte, ok bool) {
 // quoted list of addresses, Traefik's last four fields.
 func (p *clfParser) tail(b []byte, e *Entry, w *worker) {
 	const most = 64 // words looked at
-	upstream := time.Duration(0)
 	for range most {
 		if len(b) == 0 {
 			break
@@ -366,7 +365,7 @@ func (p *clfParser) tail(b []byte, e *Entry, w *worker) {
 					e.Has |= HasDuration
 				}
 			case "urt", "upstream_response_time":
-				upstream, _ = secondsSum(value)
+				e.setUpstream(value, time.Second)
 			}
 			continue
 		}
@@ -384,10 +383,6 @@ func (p *clfParser) tail(b []byte, e *Entry, w *worker) {
 				e.Has |= HasDuration
 			}
 		}
-	}
-	if e.Has&HasDuration == 0 && upstream > 0 {
-		e.Duration = upstream
-		e.Has |= HasDuration
 	}
 }
 
@@ -412,8 +407,7 @@ func secondsSum(b []byte) (sum time.Duration, ok bool) {
 			b = nil
 		}
 		if d, good := seconds(item); good {
-			sum += d
-			ok = true
+			sum, ok = min(sum+d, maxDuration), true
 		}
 	}
 	return sum, ok

@@ -134,8 +134,14 @@ func TestCommonLogLines(t *testing.T) {
 		{"request time", head + ` "-" "curl/8" 0.123`, entry(func(e *Entry) { agent(e); e.Duration = 123 * time.Millisecond }), ""},
 		{"request and upstream time", head + ` "-" "curl/8" 0.123 0.100 .`, entry(func(e *Entry) { agent(e); e.Duration = 123 * time.Millisecond }), ""},
 		{"number of unknown unit", head + ` "-" "curl/8" 12345`, entry(agent), ""},
-		{"rt and kin", head + ` "-" "curl/8" "-" rt=1.5 uct="0.000" uht="0.100" urt="0.100, 0.200"`, entry(func(e *Entry) { agent(e); e.Duration = 1500 * time.Millisecond }), ""},
-		{"urt alone, summed", head + ` "-" "curl/8" urt="0.100, 0.200 : 0.005" ua="10.0.0.1:80"`, entry(func(e *Entry) { agent(e); e.Duration = 305 * time.Millisecond }), ""},
+		{"rt and kin", head + ` "-" "curl/8" "-" rt=1.5 uct="0.000" uht="0.100" urt="0.100, 0.200"`, entry(func(e *Entry) {
+			agent(e)
+			e.Duration, e.Upstream = 1500*time.Millisecond, 300*time.Millisecond
+		}), ""},
+		{"urt alone, summed", head + ` "-" "curl/8" urt="0.100, 0.200 : 0.005" ua="10.0.0.1:80"`, entry(func(e *Entry) {
+			agent(e)
+			e.Duration, e.Upstream = 305*time.Millisecond, 305*time.Millisecond
+		}), ""},
 		{"forwarded", head + ` "-" "curl/8" "203.0.113.9, 2001:db8::1"`, entry(func(e *Entry) { agent(e); e.Forwarded = "203.0.113.9, 2001:db8::1" }), ""},
 		{"first of two lists", head + ` "-" "curl/8" "2.5" "203.0.113.9" "203.0.113.10"`, entry(func(e *Entry) { agent(e); e.Forwarded = "203.0.113.9" }), ""},
 		{"upstream address is no header", head + ` "-" "curl/8" "10.0.0.3:8080"`, entry(agent), ""},

@@ -46,7 +46,7 @@ func TestNginxFormats(t *testing.T) {
 				"plain", `971211336.250 192.0.2.7 "203.0.113.9, 198.51.100.2" shop.example.org "GET https://shop.example.org/a?b=c" 200 2326 0.100 0.020, 0.030 : 0.010 "sid=1; x=2" "curl/8" TLSv1.3`,
 				entry(func(e *Entry) {
 					e.Time, e.Forwarded, e.Host, e.Cookie, e.UserAgent = at("2000-10-10T20:55:36.25Z"), "203.0.113.9, 198.51.100.2", "shop.example.org", "sid=1; x=2", "curl/8"
-					e.Duration = 100 * time.Millisecond
+					e.Duration, e.Upstream = 100*time.Millisecond, 60*time.Millisecond
 				}), "",
 			}},
 		},
@@ -57,7 +57,7 @@ func TestNginxFormats(t *testing.T) {
 					"plain", "[2000-10-10T13:55:36-07:00]\tshop.example.org:443\t2001:db8::1\tGET\t/a?b=c\t200\t0.020, 0.030\tabc\t-",
 					entry(func(e *Entry) {
 						e.Client, e.Host, e.Bytes = netip.MustParseAddr("2001:db8::1"), "shop.example.org:443", 0
-						e.Duration, e.Cookie = 50*time.Millisecond, "sid=abc"
+						e.Duration, e.Upstream, e.Cookie = 50*time.Millisecond, 50*time.Millisecond, "sid=abc"
 					}), "",
 				},
 				{

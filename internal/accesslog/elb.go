@@ -54,6 +54,7 @@ func (elbParser) parse(line []byte, e *Entry, w *worker) string {
 			e.Duration += d
 		}
 	}
+	e.setUpstream(f[5], time.Second)
 	request, rest, ok := quoted(rest)
 	if !ok {
 		return ""
@@ -130,11 +131,8 @@ func (haproxyParser) parse(line []byte, e *Entry, w *worker) string {
 	if e.Bytes, ok = bytesOf(bytes.TrimPrefix(sent, []byte{'+'})); !ok {
 		return reasonBytes
 	}
-	e.Has = HasStatus | HasBytes | HasDuration
-	total := times[bytes.LastIndexByte(times, '/')+1:]
-	if ms, ok := digits(bytes.TrimPrefix(total, []byte{'+'})); ok {
-		e.Duration = time.Duration(min(ms, 1e12)) * time.Millisecond
-	}
+	e.Has = HasStatus | HasBytes
+	e.setTimes(times)
 	if i := bytes.Index(rest, []byte(` "`)); i >= 0 {
 		request := rest[i+2:] // may be cut
 		if j := bytes.LastIndexByte(request, '"'); j >= 0 {
@@ -144,6 +142,26 @@ func (haproxyParser) parse(line []byte, e *Entry, w *worker) string {
 		e.Has |= hasRequest
 	}
 	return ""
+}
+
+// setTimes reads TR/Tw/Tc/Tr/Ta, all in ms: until the request was whole, in the
+// queue, to connect, until the server's headers came, and all; −1 is never. A
+// server that was asked and never answered was at work to the end.
+func (e *Entry) setTimes(times []byte) {
+	var t [5]time.Duration
+	for i := range t {
+		text, rest, _ := bytes.Cut(times, []byte{'/'})
+		times = rest
+		t[i] = -time.Millisecond
+		if ms, ok := digits(bytes.TrimPrefix(text, []byte{'+'})); ok {
+			t[i] = time.Duration(min(ms, 1e12)) * time.Millisecond
+		}
+	}
+	e.Duration, e.Upstream = max(t[4], 0), max(t[3], 0)
+	if t[3] < 0 && t[2] >= 0 {
+		e.Upstream = max(e.Duration-max(t[0], 0)-max(t[1], 0)-t[2], 0)
+	}
+	e.Has |= HasDuration | HasUpstream
 }
 
 // acceptTime returns where "[06/Feb/2009:12:14:14.655]" begins, -1 if nowhere.

@@ -28,6 +28,8 @@ type Entry struct {
 	Status    int           // 0 when absent
 	Bytes     int64         // body (or sent) bytes; 0 when absent or "-"
 	Duration  time.Duration // whole request; 0 when absent
+	Upstream  time.Duration // of that the upstream's own, of all that were asked; 0 when absent, or none was asked
+	CPU       time.Duration // of the upstream, as its Server-Timing told; 0 when absent
 	Has       Fields        // which facts this line holds at all
 	Line      int64         // physical line number in its file, from 1
 }
@@ -47,6 +49,8 @@ const (
 	HasMethod
 	HasPath
 	HasQuery
+	HasUpstream
+	HasCPU
 
 	hasRequest = HasMethod | HasPath | HasQuery
 )

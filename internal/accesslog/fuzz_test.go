@@ -95,7 +95,7 @@ func FuzzParse(f *testing.F) {
 		if e.Method != "" && !isTarget(e.Method, e.Target) {
 			t.Errorf("%q: target %q", text, e.Target)
 		}
-		e.Host, e.Forwarded, e.Duration, e.Has = "", "", 0, hasRequest|HasReferer|HasUserAgent|HasStatus|HasBytes
+		e.Host, e.Forwarded, e.Duration, e.Upstream, e.Has = "", "", 0, 0, hasRequest|HasReferer|HasUserAgent|HasStatus|HasBytes
 		printed := combined(&e)
 		again, reason := parseLine(clf, printed)
 		if reason != "" || again != e {

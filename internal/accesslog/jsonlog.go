@@ -38,6 +38,8 @@ func (caddyParser) parse(line []byte, e *Entry, w *worker) string {
 			}
 		case "request":
 			request = value
+		case "resp_headers":
+			w.caddyTiming(value, e)
 		case "status":
 			r.put(factStatus, 0, value)
 		case "size":
@@ -97,6 +99,16 @@ func (w *worker) caddyHeaders(headers []byte, e *Entry) {
 			if e.Cookie = w.joined(value, "; "); e.Cookie == "" || e.Cookie == "REDACTED" {
 				e.Cookie = loggedCookie
 			}
+		}
+	}
+}
+
+// caddyTiming takes the Server-Timing of the headers of the answer.
+func (w *worker) caddyTiming(headers []byte, e *Entry) {
+	o := object{rest: headers}
+	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
+		if isName(key, "server-timing") {
+			e.setTiming(w.joined(value, ", "))
 		}
 	}
 }
@@ -189,6 +201,12 @@ func (traefikParser) parse(line []byte, e *Entry, w *worker) string {
 			r.put(factBytes, 0, value)
 		case "Duration":
 			r.put(factDuration, 0, value)
+		case "OriginDuration":
+			r.put(factUpstream, 0, value)
+		case "origin_Server-Timing":
+			r.put(factTiming, 0, value)
+		case "downstream_Server-Timing":
+			r.put(factTiming, 1, value)
 		default:
 			if name, isHeader := bytes.CutPrefix(key, []byte("request_")); isHeader {
 				r.header(name, value)
@@ -266,6 +284,8 @@ func (azureParser) parse(line []byte, e *Entry, w *worker) string {
 			r.put(factHost, 1, value)
 		case "timeTaken":
 			r.put(factDuration, 0, value)
+		case "serverResponseLatency":
+			r.put(factUpstream, 0, value)
 		}
 	}
 	if !r.has(factClient) || !r.has(factStatus) {
@@ -306,7 +326,7 @@ func (p flatJSONParser) parse(line []byte, e *Entry, w *worker) string {
 		if !known || len(value) == 0 || value[0] == '{' || value[0] == '[' {
 			continue
 		}
-		if n.fact == factDuration && n.rank > 0 && bytes.IndexByte(value, '.') < 0 {
+		if (n.fact == factDuration || n.fact == factUpstream) && n.rank > 0 && bytes.IndexByte(value, '.') < 0 {
 			continue // a whole number, of unknown unit
 		}
 		r.put(n.fact, n.rank, value)
@@ -358,7 +378,9 @@ var flatNames = ranked(map[fact][]string{
 	factCookie:    {"http_cookie", "cookie", "cookies"},
 	factStatus:    {"status", "status_code", "response_status", "response_code", "http_status", "code", "response"},
 	factBytes:     {"body_bytes_sent", "bytes_sent", "bytes", "size", "body_bytes", "response_size", "length", "bytes_out"},
-	factDuration:  {"request_time", "duration", "response_time", "rt", "elapsed", "request_duration", "upstream_response_time", "upstream_time"},
+	factDuration:  {"request_time", "duration", "response_time", "rt", "elapsed", "request_duration"},
+	factUpstream:  {"upstream_response_time", "upstream_time", "upstream_duration", "urt"},
+	factTiming:    {"upstream_http_server_timing", "sent_http_server_timing", "server_timing"},
 })
 
 func ranked(names map[fact][]string) map[string]namedFact {

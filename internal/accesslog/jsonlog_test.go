@@ -2,12 +2,14 @@ package accesslog
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
 
 func TestCaddyLines(t *testing.T) {
 	const start = `{"level":"info","ts":971211336.25,"logger":"http.log.access.log0","msg":"handled request","request":`
+	const timing = `"Server-Timing":["db;dur=3, cpu;dur=12.5","cpu;desc=\"a, b\";dur=1"]`
 	const end = `,"bytes_read":0,"user_id":"","duration":0.000034,"size":2326,"status":200,"resp_headers":{"Server":["Caddy"],"X":["a\"}"]}}`
 	caddy := func(change func(*Entry)) Entry {
 		return entry(func(e *Entry) {
@@ -47,6 +49,8 @@ func TestCaddyLines(t *testing.T) {
 		{"RFC 3339", withTime(`"2000-10-10T13:55:36-07:00"`), second, ""},
 		{"wall clock", withTime(`"2000/10/10 20:55:36"`), second, ""},
 		{"common log", withTime(`"10/Oct/2000:13:55:36 -0700"`), second, ""},
+		{"CPU time in the answer's headers", strings.Replace(request(`"remote_ip":"192.0.2.7",`), `"resp_headers":{`, `"resp_headers":{`+timing+`,`, 1),
+			caddy(func(e *Entry) { e.CPU = 13500 * time.Microsecond }), ""},
 		{"milliseconds", withTime(`971211336000.5`), caddy(func(e *Entry) { e.Time = at("2000-10-10T20:55:36.0005Z") }), ""},
 		{"nanoseconds", withTime(`971211336000000000`), second, ""},
 		{"no time", withTime(`"noon"`), Entry{}, reasonTime},
@@ -91,6 +95,8 @@ func TestTraefikJSONLines(t *testing.T) {
 			want(func(e *Entry) { e.UserAgent, e.Cookie = "curl/8", "a=b" }), ""},
 		{"client by a believed header", `{"ClientAddr":"10.0.0.1:39496","ClientHost":"192.0.2.7",` + tail + `}`, want(nil), ""},
 		{"header with a list", `{"ClientAddr":"192.0.2.7:39496","ClientHost":"203.0.113.9,10.0.0.50",` + tail + `}`, want(func(e *Entry) { e.Forwarded = "203.0.113.9,10.0.0.50" }), ""},
+		{"origin", `{"ClientAddr":"192.0.2.7:39496","ClientHost":"192.0.2.7","OriginDuration":300000,` + tail + `,"downstream_Server-Timing":"cpu;dur=9","origin_Server-Timing":"cpu;dur=0.125"}`,
+			want(func(e *Entry) { e.Upstream, e.CPU = 300*time.Microsecond, 125*time.Microsecond }), ""},
 		{"another message", `{"level":"info","msg":"Starting","time":"2000-10-10T20:55:37Z"}`, Entry{}, reasonMessage},
 		{"cut", `{"ClientAddr":"192.0.2.7:39496","Cli`, Entry{}, reasonJSON},
 	})
@@ -105,6 +111,13 @@ func TestNginxJSONLines(t *testing.T) {
 			entry(func(e *Entry) {
 				e.UserAgent, e.Host, e.Forwarded, e.Cookie, e.Duration = "curl/8", "shop.example.org", "203.0.113.9", "a=b", 250*time.Millisecond
 			}), ""},
+		{"upstream", `{"time":"2000-10-10T20:55:36Z","ip":"192.0.2.7","request":"GET /a?b=c HTTP/1.1","status":200,"bytes":2326,"request_time":0.5,"upstream_response_time":"0.100, 0.200 : -","upstream_http_server_timing":"cpu;dur=12.5"}`,
+			entry(func(e *Entry) {
+				e.Duration, e.Upstream, e.CPU = 500*time.Millisecond, 300*time.Millisecond, 12500*time.Microsecond
+			}), ""},
+		{"upstream alone", `{"time":"2000-10-10T20:55:36Z","ip":"192.0.2.7","request":"GET /a?b=c HTTP/1.1","status":200,"bytes":2326,"upstream_time":0.5}`,
+			entry(func(e *Entry) { e.Duration, e.Upstream = 500*time.Millisecond, 500*time.Millisecond }), ""},
+		{"upstream in an unknown unit", `{"time":"2000-10-10T20:55:36Z","ip":"192.0.2.7","request":"GET /a?b=c HTTP/1.1","status":200,"bytes":2326,"upstream_time":5}`, entry(nil), ""},
 		{"msec before a coarser time", `{"time_local":"10/Oct/2000:13:55:36 -0700","msec":"971211336.250","remote_addr":"192.0.2.7","request_method":"GET","request_uri":"/a?b=c","status":200,"bytes_sent":1,"body_bytes_sent":2326,"duration":17}`,
 			entry(func(e *Entry) { e.Time = at("2000-10-10T20:55:36.25Z") }), ""},
 		{"not HTTP", `{"time":"2000-10-10T20:55:36Z","ip":"192.0.2.7","request":"\u0016\u0003\u0001","status":400,"bytes":0}`,
@@ -123,9 +136,9 @@ func TestNginxJSONLines(t *testing.T) {
 
 func TestAzureLines(t *testing.T) {
 	runLines(t, azureParser{}, []lineCase{{
-		"plain", `{"timeStamp": "2000-10-10T20:55:36+00:00","resourceId": "x","properties": {"instanceId": "appgw_2","clientIP": "192.0.2.7","clientPort": 45057,"httpMethod": "GET","originalRequestUriWithArgs": "\/a?b=c","requestUri": "\/a","requestQuery": "b=c","userAgent": "curl\/8","httpStatus": 200,"sentBytes": 2326,"timeTaken": 0.034,"host": "10.0.0.1","originalHost": "shop.example.org"}}`,
+		"plain", `{"timeStamp": "2000-10-10T20:55:36+00:00","resourceId": "x","properties": {"instanceId": "appgw_2","clientIP": "192.0.2.7","clientPort": 45057,"httpMethod": "GET","originalRequestUriWithArgs": "\/a?b=c","requestUri": "\/a","requestQuery": "b=c","userAgent": "curl\/8","httpStatus": 200,"sentBytes": 2326,"timeTaken": 0.034,"serverResponseLatency":"0.030","host": "10.0.0.1","originalHost": "shop.example.org"}}`,
 		entry(func(e *Entry) {
-			e.UserAgent, e.Host, e.Duration = "curl/8", "shop.example.org", 34*time.Millisecond
+			e.UserAgent, e.Host, e.Duration, e.Upstream = "curl/8", "shop.example.org", 34*time.Millisecond, 30*time.Millisecond
 		}), "",
 	}, {
 		"older", `{"time": "2000-10-10T20:55:36Z","properties": {"clientIP": "192.0.2.7","httpMethod": "GET","requestUri": "/a","requestQuery": "b=c","httpStatus": 200,"sentBytes": 2326}}`, entry(nil), "",

@@ -239,7 +239,7 @@ func (p *customParser) addValues(tokens []token) *placedError {
 		v.stop = []byte(after)
 		v.quoted = strings.HasSuffix(before, `"`) && strings.HasPrefix(after, `"`)
 		v.words = t.fact == factRequest && !v.quoted
-		v.list = strings.HasPrefix(after, " ") && (t.fact == factForwarded || t.fact == factDuration && t.unit == 0)
+		v.list = strings.HasPrefix(after, " ") && (t.fact == factForwarded || t.fact == factUpstream)
 		switch t.kind {
 		case localToken:
 			v.spaces = 1

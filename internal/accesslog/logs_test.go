@@ -132,7 +132,7 @@ func checkEntry(t *testing.T, e *Entry) {
 		t.Errorf("line %d: method %q, target %q, has %b", e.Line, e.Method, e.Target, e.Has)
 	case e.Method != "" && !isToken(e.Method):
 		t.Errorf("line %d: method %q, target %q", e.Line, e.Method, e.Target)
-	case e.Status < 0 || e.Status > 999 || e.Bytes < 0 || e.Duration < 0:
-		t.Errorf("line %d: status %d, bytes %d, duration %v", e.Line, e.Status, e.Bytes, e.Duration)
+	case e.Status < 0 || e.Status > 999 || e.Bytes < 0 || e.Duration < 0 || e.Upstream < 0 || e.CPU < 0:
+		t.Errorf("line %d: status %d, bytes %d, duration %v, upstream %v, CPU %v", e.Line, e.Status, e.Bytes, e.Duration, e.Upstream, e.CPU)
 	}
 }

@@ -12,7 +12,7 @@ func TestHAProxyLines(t *testing.T) {
 	const prefix = `Oct 10 20:55:36 lb1 haproxy[14389]: `
 	want := func(change func(*Entry)) Entry {
 		return entry(func(e *Entry) {
-			e.Time, e.Duration = at("2000-10-10T20:55:36.143Z"), 109*time.Millisecond
+			e.Time, e.Duration, e.Upstream = at("2000-10-10T20:55:36.143Z"), 109*time.Millisecond, 69*time.Millisecond
 			if change != nil {
 				change(e)
 			}
@@ -28,9 +28,13 @@ func TestHAProxyLines(t *testing.T) {
 		{"cut before the request", prefix + `192.0.2.7:33317` + strings.TrimRight(rest, " "), want(func(e *Entry) { e.Method, e.Target = "", "" }), ""},
 		{"logasap", prefix + `192.0.2.7:33317 [10/Oct/2000:20:55:36.143] in back/s 10/0/30/69/+109 200 +2326 - - ---- 1/1/1/1/0 0/0 "GET /a?b=c HTTP/1.1"`, want(nil), ""},
 		{"bad request", prefix + `192.0.2.7:33317 [10/Oct/2000:20:55:36.143] in in/<NOSRV> -1/-1/-1/-1/0 400 0 - - PR-- 1/1/0/0/0 0/0 "<BADREQ>"`,
-			want(func(e *Entry) { e.Method, e.Target, e.Status, e.Bytes, e.Duration = "", "", 400, 0, 0 }), ""},
+			want(func(e *Entry) { e.Method, e.Target, e.Status, e.Bytes, e.Duration, e.Upstream = "", "", 400, 0, 0, 0 }), ""},
 		{"no status", prefix + `192.0.2.7:33317 [10/Oct/2000:20:55:36.143] in in/<NOSRV> 10/-1/-1/-1/109 -1 0 - - CR-- 1/1/0/0/0 0/0 "GET /a?b=c HTTP/1.1"`,
-			want(func(e *Entry) { e.Status, e.Bytes = 0, 0 }), ""},
+			want(func(e *Entry) { e.Status, e.Bytes, e.Upstream = 0, 0, 0 }), ""},
+		{"the server timed out", prefix + `192.0.2.7:33317 [10/Oct/2000:20:55:36.143] in back/s 10/3/30/-1/50043 504 2326 - - sH-- 1/1/1/1/0 0/0 "GET /a?b=c HTTP/1.1"`,
+			want(func(e *Entry) { e.Status, e.Duration, e.Upstream = 504, 50043*time.Millisecond, 50000*time.Millisecond }), ""},
+		{"no server to be had", prefix + `192.0.2.7:33317 [10/Oct/2000:20:55:36.143] in back/s 10/99/-1/-1/109 503 2326 - - SC-- 1/1/1/1/0 0/0 "GET /a?b=c HTTP/1.1"`,
+			want(func(e *Entry) { e.Status, e.Upstream = 503, 0 }), ""},
 		{"TCP log", prefix + `192.0.2.7:33317 [10/Oct/2000:20:55:36.143] in back/s 0/0/5007 212 -- 0/0/0/0/3 0/0`, Entry{}, reasonMessage},
 		{"handshake", prefix + `192.0.2.7:33317 [10/Oct/2000:20:55:36.143] in/1: SSL handshake failure`, Entry{}, reasonMessage},
 		{"connect", prefix + `Connect from 192.0.2.7:43288 to 10.0.0.1:443 (https-in/HTTP)`, Entry{}, reasonMessage},
@@ -65,7 +69,7 @@ func TestLoadBalancerLines(t *testing.T) {
 	const times = ` 10.0.0.1:80 0.000036 0.001035 0.000025 200 201 34 2326 `
 	want := func(change func(*Entry)) Entry {
 		return entry(func(e *Entry) {
-			e.Time, e.Duration = at("2000-10-10T20:55:36.559871Z"), 1096*time.Microsecond
+			e.Time, e.Duration, e.Upstream = at("2000-10-10T20:55:36.559871Z"), 1096*time.Microsecond, 1035*time.Microsecond
 			e.Target, e.Host, e.UserAgent = "https://shop.example.org:443/a?b=c", "shop.example.org:443", "curl/8 \"x\""
 			if change != nil {
 				change(e)
@@ -80,10 +84,11 @@ func TestLoadBalancerLines(t *testing.T) {
 		{"application", alb, want(nil), ""},
 		{"IPv6", strings.Replace(alb, "192.0.2.7:4586", "2001:db8::7:4586", 1), want(func(e *Entry) { e.Client = netip.MustParseAddr("2001:db8::7") }), ""},
 		{"IPv6 in brackets", strings.Replace(alb, "192.0.2.7:4586", "[2001:db8::7]:4586", 1), want(func(e *Entry) { e.Client = netip.MustParseAddr("2001:db8::7") }), ""},
-		{"not dispatched", strings.Replace(classic, times, ` - -1 -1 -1 504 0 0 0 `, 1), want(func(e *Entry) { e.Status, e.Bytes, e.Duration = 504, 0, 0 }), ""},
+		{"not dispatched", strings.Replace(classic, times, ` - -1 -1 -1 504 0 0 0 `, 1), want(func(e *Entry) { e.Status, e.Bytes, e.Duration, e.Upstream = 504, 0, 0, 0 }), ""},
 		{"TCP listener", `2000-10-10T20:55:36.559871Z elb1 192.0.2.7:4586 10.0.0.1:80 0.001 0.002 0.003 - - 82 305 "- - - " "-" - -`,
 			want(func(e *Entry) {
-				e.Method, e.Target, e.Host, e.UserAgent, e.Status, e.Bytes, e.Duration = "", "", "", "", 0, 305, 6*time.Millisecond
+				e.Method, e.Target, e.Host, e.UserAgent, e.Status, e.Bytes = "", "", "", "", 0, 305
+				e.Duration, e.Upstream = 6*time.Millisecond, 2*time.Millisecond
 			}), ""},
 		{"malformed request", strings.Replace(alb, "GET https://shop.example.org:443/a?b=c HTTP/1.1", "- http://shop.example.org:80- -", 1),
 			want(func(e *Entry) { e.Method, e.Target, e.Host = "", "", "" }), ""},

@@ -25,7 +25,9 @@ const (
 	factCookie
 	factStatus
 	factBytes
-	factDuration // of unit record.unit
+	factDuration // of unit record.unit, as is
+	factUpstream
+	factTiming // Server-Timing
 	nFacts
 	noFact = nFacts
 )
@@ -175,6 +177,12 @@ func (r *record) fill(e *Entry, w *worker, c coding) string {
 			e.Duration = d
 		}
 		e.Has |= HasDuration
+	}
+	if r.has(factUpstream) {
+		e.setUpstream(plain(factUpstream), r.unit)
+	}
+	if r.has(factTiming) {
+		e.setTiming(r.text(w, factTiming, c))
 	}
 	return ""
 }

@@ -83,7 +83,9 @@ var nginxNames = ranked(map[fact][]string{
 	factCookie:    {"http_cookie"},
 	factStatus:    {"status"},
 	factBytes:     {"body_bytes_sent", "bytes_sent"},
-	factDuration:  {"request_time", "upstream_response_time"},
+	factDuration:  {"request_time"},
+	factUpstream:  {"upstream_response_time"},
+	factTiming:    {"upstream_http_server_timing", "sent_http_server_timing"},
 })
 
 // compileJSON makes a parser of a log_format that is a JSON object. A member
@@ -236,11 +238,16 @@ func apacheDirective(s string) (t token, n int, msg string) {
 		return none, n, ""
 	case 'i':
 		return apacheHeader(arg), n, ""
+	case 'o':
+		if strings.EqualFold(arg, "server-timing") {
+			return of(factTiming, 0), n, ""
+		}
+		return none, n, ""
 	case 'C':
 		none.cookie = arg
 		return none, n, ""
 	}
-	if strings.IndexByte("AefHIklLnoPRSuXx", letter) >= 0 {
+	if strings.IndexByte("AefHIklLnPRSuXx", letter) >= 0 {
 		return none, n, ""
 	}
 	return t, 0, fmt.Sprintf("no such directive: %%%c", letter)
