@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"net/netip"
 	"strconv"
 	"sync/atomic"
@@ -24,9 +25,10 @@ type Entry struct {
 	Action     string // refuse or block
 	DryRun     bool
 	Status     int
-	RetryAfter int64 // seconds; 0 means none
-	Used       int64 // of Allowed, when a limit spoke
-	Allowed    int64 // 0 means that no limit spoke
+	RetryAfter int64  // seconds; 0 means none
+	Resource   string // what the limit that spoke counts, as a policy spells it
+	Used       int64  // of Allowed, when a limit spoke; in the resource's unit: of cpu and time µs
+	Allowed    int64  // 0 means that no limit spoke
 	Ban        Ban
 	ID         string // the same for all refusals of a client by a rule
 }
@@ -69,6 +71,20 @@ func (l layout) string(b []byte, name, value string) []byte {
 
 func (l layout) int(b []byte, name string, value int64) []byte {
 	return strconv.AppendInt(l.name(b, name), value, 10)
+}
+
+// amount appends an amount of a resource: cpu and time in seconds.
+func (l layout) amount(b []byte, name, resource string, n int64) []byte {
+	if resource != "cpu" && resource != "time" {
+		return l.int(b, name, n)
+	}
+	b = strconv.AppendInt(l.name(b, name), n/1e6, 10)
+	if micros := n % 1e6; micros > 0 {
+		var buf [8]byte
+		digits := strconv.AppendInt(buf[:0], 1e6+micros, 10) // "1" before six digits
+		b = append(append(b, '.'), bytes.TrimRight(digits[1:], "0")...)
+	}
+	return b
 }
 
 func (l layout) bool(b []byte, name string, value bool) []byte {
@@ -132,8 +148,11 @@ func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []
 		b = l.int(b, "retry_after", e.RetryAfter)
 	}
 	if e.Allowed > 0 {
-		b = l.int(b, "used", e.Used)
-		b = l.int(b, "allowed", e.Allowed)
+		if e.Resource != "" {
+			b = l.string(b, "resource", e.Resource)
+		}
+		b = l.amount(b, "used", e.Resource, e.Used)
+		b = l.amount(b, "allowed", e.Resource, e.Allowed)
 	}
 	if e.Ban != "" {
 		b = l.string(b, "ban", string(e.Ban))

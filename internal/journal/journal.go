@@ -18,6 +18,9 @@
 // the first. So refusals are the number of lines with a status, plus all that was
 // repeated, summed and lost.
 //
+// Where a limit spoke, "resource" is what it counts, and "used" of "allowed" is in
+// its unit: of cpu and time seconds, of bytes bytes, else whole numbers.
+//
 // A ban that spoke has "ban":"in force" in its line and nothing counted; one of
 // an operator is known by its rule, "ban by an operator".
 //

@@ -34,7 +34,7 @@ func TestRepeatsOfAMinuteAreOneLine(t *testing.T) {
 			return `{"time":"2000-01-01T` + time + `Z","client":"192.0.2.1","method":"GET","host":"example.org","path":"/a","user_agent":"Mozilla/5.0 (X11)","cookies":2,` +
 				`"rule":"rapid requests","action":"refuse","dry_run":` + rest + "\n"
 		}
-		const plain = `false,"status":429,"retry_after":3,"used":5,"allowed":5,"id":"0123456789"}`
+		const plain = `false,"status":429,"retry_after":3,"resource":"requests","used":5,"allowed":5,"id":"0123456789"}`
 		add(3, func(*Entry) {})
 		written(first("00:00:00.000", plain)) // the first at once
 		time.Sleep(9 * time.Second)
@@ -42,8 +42,8 @@ func TestRepeatsOfAMinuteAreOneLine(t *testing.T) {
 		written("")
 		add(1, func(e *Entry) { e.Ban = BanStarted; e.ID = "" }) // not to be missed
 		add(2, func(e *Entry) { e.DryRun = true })               // of another kind
-		written(first("00:00:11.000", `false,"status":429,"retry_after":3,"used":5,"allowed":5,"ban":"started","id":""}`) +
-			first("00:00:11.000", `true,"status":429,"retry_after":3,"used":5,"allowed":5,"id":"0123456789"}`))
+		written(first("00:00:11.000", `false,"status":429,"retry_after":3,"resource":"requests","used":5,"allowed":5,"ban":"started","id":""}`) +
+			first("00:00:11.000", `true,"status":429,"retry_after":3,"resource":"requests","used":5,"allowed":5,"id":"0123456789"}`))
 		time.Sleep(47 * time.Second)
 		written("")
 		written(`{"time":"2000-01-01T00:00:10.000Z","since":"2000-01-01T00:00:00.000Z","client":"192.0.2.1","path":"/last/` + strings.Repeat("é", 29) + `…",` +

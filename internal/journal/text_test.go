@@ -88,7 +88,7 @@ func FuzzLine(f *testing.F) {
 			}
 			rest = rest[end+1:]
 		}
-		want := "client method host path query user_agent cookies rule action dry_run status retry_after used allowed load id "
+		want := "client method host path query user_agent cookies rule action dry_run status retry_after resource used allowed load id "
 		if query == "" {
 			want = strings.Replace(want, "query ", "", 1)
 		}
