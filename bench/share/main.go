@@ -1,0 +1,494 @@
+//go:build linux
+
+// Share shows what people get of a busy upstream, with fairshare before it and
+// without: clients with real addresses of 127.0.0.0/8, some of whom ask all the
+// time.
+//
+//	go run ./share            # in bench/; builds fairshare from the module above
+//
+// The upstream has 8 workers of 20 ms: each works on one request at a time,
+// the others wait, first come first served. Twenty people ask once a second in
+// the mean (Poisson), each from a /24 of its own, whether their answer before
+// is here or not; they are known for some seconds when others come. Those keep
+// 400 requests open; who is refused (429, 503) asks again after a pause of
+// 100 ms. What people got is measured at their end; what the upstream did, it
+// tells itself.
+//
+// Each row is a run of some seconds with everything started anew; -only takes
+// the runs whose name holds a text, -rivals those who stand before the upstream.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"maps"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"fairshare/bench/internal/stand"
+)
+
+var (
+	workers  = flag.Int("workers", 8, "of the upstream")
+	work     = flag.Duration("work", 20*time.Millisecond, "that a request takes one of them")
+	capacity = flag.Int("capacity", 0, "that share is told; 0: as many as there are workers")
+	persons  = flag.Int("people", 20, "polite clients")
+	every    = flag.Duration("every", time.Second, "how often one of them asks, in the mean")
+	split    = flag.String("split", "50,50,50,50", "addresses of the greedy fleet, in each of its networks")
+	open     = flag.Int("open", 400, "requests of the fleet that are open all the time")
+	strange  = flag.Int("networks", 2000, "networks of the clients that were never seen")
+	crowd    = flag.Int("crowd", 10_000, "addresses at once, in a hundredth as many networks, at least one")
+	pause    = flag.Duration("pause", 100*time.Millisecond, "after a refusal, before the next request")
+	dear     = flag.Duration("dear", 400*time.Millisecond, "what a dear page takes; a cheap one takes a hundredth of it")
+	slowdown = flag.Int("slower", 4, "how many times as long all takes, in the run where the upstream slows down")
+	length   = flag.Duration("length", 8*time.Second, "of a run")
+	only     = flag.String("only", "", "runs: those whose name holds this")
+	rivals   = flag.String("rivals", "", "before the upstream: those whose name holds this")
+	program  = flag.String("fairshare", "", "the program; else it is built")
+	keep     = flag.Bool("keep", false, "keep the folder with policies and what was said, and tell where")
+	role     = flag.String("role", "", "what a child process is: upstream")
+)
+
+func main() {
+	flag.Parse()
+	if *role == "upstream" {
+		log.Fatal(serveUpstream(*workers))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := measure(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A bench is what all runs need.
+type bench struct {
+	dir, fairshare string
+	stages         int
+}
+
+func measure(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "fairshare-share")
+	if err != nil {
+		return err
+	}
+	if *keep {
+		fmt.Fprintln(os.Stderr, "policies and logs:", dir)
+	} else {
+		defer os.RemoveAll(dir)
+	}
+	b := &bench{dir: dir, fairshare: *program}
+	if b.fairshare == "" {
+		if b.fairshare, err = stand.Build(ctx, dir); err != nil {
+			return err
+		}
+	}
+	if *capacity == 0 {
+		*capacity = *workers
+	}
+	known := *length + time.Second // fleets are new in one run, and known in the next
+	shared := func(capacity string) string {
+		return fmt.Sprintf("{capacity: %s, by: [network, addr], wait: 10s, queue: 1024, known_after: %v}", capacity, known)
+	}
+	fixed := rival{name: fmt.Sprintf("share, capacity %d", *capacity), share: shared(strconv.Itoa(*capacity))}
+	auto := rival{name: "share, capacity auto", share: shared("auto")}
+	all := []rival{
+		{name: "nginx", nginx: plainNginx},
+		{name: "nginx, limit_req, limit_conn", nginx: limitedNginx},
+		{name: "serve without share"},
+		fixed, auto,
+	}
+	mine := []rival{fixed, auto}
+
+	fmt.Printf("%d workers of %v; %d people; fleets of %s addresses, %d requests open; each run %v\n\n", *workers, *work, *persons, *split, *open, *length)
+	fmt.Println("| run | before the upstream | people asked | answered | p50 ms | p99 ms | p99, times alone | upstream busy | answers a second | fleet's networks, Jain | fleet refused a second |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
+	fleets := []run{
+		{name: "1 a fleet, new", fleet: splitFleet},
+		{name: "1 a fleet, known", fleet: splitFleet, later: known + time.Second - *length},
+		{name: "2 never seen", fleet: strangers()},
+	}
+	steps := []func() error{
+		func() error { return b.table(ctx, all, known, "", nil, fleets...) },
+		func() error {
+			return b.table(ctx, mine, known, "", nil, run{name: "a fleet that hangs up after 100 ms", fleet: hangingUp})
+		},
+		func() error {
+			more := fmt.Sprintf("bounds: {connections: %d}\n", *crowd+1000)
+			return b.table(ctx, mine, known, more, nil, run{name: fmt.Sprintf("%d addresses at once", *crowd), fleet: manyAddresses})
+		},
+		func() error {
+			return b.table(ctx, mine, known, "", nil, run{name: "reloads", fleet: splitFleet, meanwhile: reloads})
+		},
+		func() error {
+			socket, err := listenHere()
+			if err != nil {
+				return err
+			}
+			defer socket.Close()
+			return b.table(ctx, mine, known, "", socket, run{name: "a restart", fleet: splitFleet, meanwhile: restart})
+		},
+		func() error { return b.costs(ctx, []rival{all[0], all[2], fixed}) },
+		func() error { return b.slows(ctx, mine) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	b.commands(all)
+	return nil
+}
+
+// A run is one row for each rival.
+type run struct {
+	name      string
+	fleet     func() *fleet
+	later     time.Duration // a pause before
+	meanwhile func(*bench, *stage, *rival) func(context.Context)
+}
+
+func chosen(name, by string) bool { return strings.Contains(name, by) }
+
+// open starts a stage. socket is nil, or what serve shall listen on.
+func (b *bench) open(ctx context.Context, r *rival, more string, socket *os.File) (*stage, error) {
+	b.stages++
+	dir := filepath.Join(b.dir, fmt.Sprint(b.stages))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	site, err := startSite(dir, *workers)
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{site: site, dir: dir, more: more, socket: socket}
+	if s.front, err = b.front(ctx, s, r); err != nil {
+		site.Stop()
+		return nil, fmt.Errorf("%s: %w", r.name, err)
+	}
+	for i := range *persons {
+		s.people = append(s.people, &person{from: addrIn(peopleAt+i, 10), path: page(*work)})
+	}
+	return s, nil
+}
+
+func page(d time.Duration) string { return "/work/" + d.String() }
+
+// table runs what is chosen on one stage for each rival, and prints the rows.
+func (b *bench) table(ctx context.Context, rs []rival, known time.Duration, more string, socket *os.File, runs ...run) error {
+	runs = slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return !chosen(r.name, *only) })
+	if len(runs) == 0 {
+		return nil
+	}
+	for i := range rs {
+		r := &rs[i]
+		if !chosen(r.name, *rivals) {
+			continue
+		}
+		s, err := b.open(ctx, r, more, socket)
+		if err != nil {
+			return err
+		}
+		err = b.rows(ctx, s, r, known, runs)
+		s.stop()
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) rows(ctx context.Context, s *stage, r *rival, known time.Duration, runs []run) error {
+	s.greet(ctx)
+	alone, err := s.phase(ctx, known, nil, nil)
+	if err != nil {
+		return err
+	}
+	row("people alone", r, alone, nil, nil)
+	for _, run := range runs {
+		sleep(ctx, run.later)
+		f := run.fleet()
+		var meanwhile func(context.Context)
+		if run.meanwhile != nil {
+			meanwhile = run.meanwhile(b, s, r)
+		}
+		res, err := s.phase(ctx, *length, f, meanwhile)
+		if err != nil {
+			return err
+		}
+		row(run.name, r, res, alone, f)
+	}
+	return nil
+}
+
+func row(name string, r *rival, res, alone *result, f *fleet) {
+	p50, p99 := quantile(res.people.took, 0.5), quantile(res.people.took, 0.99)
+	times, fair, refused := "", "", ""
+	if alone != nil {
+		times = fmt.Sprintf("%.1f", float64(p99)/float64(quantile(alone.people.took, 0.99)))
+		refused = fmt.Sprintf("%.0f", float64(res.fleet.refused)/length.Seconds())
+		if f.networks > 0 {
+			fair = fmt.Sprintf("%.3f", jain(res.byNetwork(f.first, f.networks)))
+		}
+	}
+	fmt.Printf("| %s | %s | %d | %d | %s | %s | %s | %.1f %% | %.0f | %s | %s |\n", name, r.name, res.people.asked(), res.people.answered,
+		ms(p50), ms(p99), times, 100*res.busy, res.rate, fair, refused)
+	tellFaults("people", &res.people)
+	if f != nil && f.hangUp == 0 {
+		tellFaults("fleet", &res.fleet)
+	}
+	if f != nil && f.hangUp > 0 {
+		fmt.Fprintf(os.Stderr, "  fleet: asked %d, hung up %d, answered %d\n", res.fleet.asked(), res.fleet.failed, res.fleet.answered)
+	}
+}
+
+func tellFaults(who string, c *counts) {
+	if c.failed == 0 && (who == "fleet" || c.refused == 0) {
+		return
+	}
+	fmt.Fprintf(os.Stderr, "  %s: asked %d, answered %d, refused %d, failed %d", who, c.asked(), c.answered, c.refused, c.failed)
+	for _, what := range slices.Sorted(maps.Keys(c.faults)) {
+		fmt.Fprintf(os.Stderr, "; %d: %s", c.faults[what], what)
+	}
+	fmt.Fprintln(os.Stderr)
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/1e6) }
+
+// splitFleet is the greedy fleet: its requests are spread over its addresses.
+func splitFleet() *fleet {
+	f := &fleet{pause: *pause, first: fleetAt}
+	var addrs []netip.Addr
+	for network, n := range strings.Split(*split, ",") {
+		many, err := strconv.Atoi(n)
+		if err != nil || many < 1 || many > 254 {
+			log.Fatalf("-split: %q is not between 1 and 254", n)
+		}
+		for host := range many {
+			addrs = append(addrs, addrIn(fleetAt+network, host+1))
+		}
+		f.networks++
+	}
+	for i := range *open {
+		addr := addrs[i%len(addrs)]
+		f.slots = append(f.slots, slot{next: func() netip.Addr { return addr }, path: page(*work)})
+	}
+	return f
+}
+
+func hangingUp() *fleet {
+	f := splitFleet()
+	f.hangUp = 100 * time.Millisecond
+	return f
+}
+
+// strangers makes fleets whose every request comes from another address; the
+// networks come again in turn.
+func strangers() func() *fleet {
+	asked := make(chan int, 1)
+	asked <- 0
+	next := func() netip.Addr {
+		n := <-asked
+		asked <- n + 1
+		return addrIn(newAt+n%*strange, 1 + n / *strange % 254)
+	}
+	return func() *fleet {
+		f := &fleet{pause: *pause}
+		for range *open {
+			f.slots = append(f.slots, slot{next: next, fresh: true, path: page(*work)})
+		}
+		return f
+	}
+}
+
+// manyAddresses asks once from each address at a time. Their pause is longer:
+// else the machine would be busy with refusals alone.
+func manyAddresses() *fleet {
+	f := &fleet{pause: 20 * *pause, first: newAt, networks: max(*crowd/100, 1)}
+	for i := range *crowd {
+		addr := addrIn(newAt+i%f.networks, 1+i/f.networks%254)
+		f.slots = append(f.slots, slot{next: func() netip.Addr { return addr }, path: page(*work)})
+	}
+	return f
+}
+
+// costs lets two clients ask for dear pages and two for cheap ones, all of them
+// all the time, and tells what each of them got.
+func (b *bench) costs(ctx context.Context, rs []rival) error {
+	const name = "3 dear and cheap pages"
+	if !chosen(name, *only) {
+		return nil
+	}
+	cheap := *dear / 100
+	fmt.Printf("\n| %s | before the upstream | asks for | answers | of a cheap one's | upstream's time, s |\n|---|---|---|---|---|---|\n", name)
+	for i := range rs {
+		r := &rs[i]
+		if !chosen(r.name, *rivals) {
+			continue
+		}
+		s, err := b.open(ctx, r, "", nil)
+		if err != nil {
+			return err
+		}
+		s.people = nil
+		f := &fleet{pause: *pause}
+		clients := []string{page(*dear), page(*dear), page(cheap), page(cheap)}
+		for client, path := range clients {
+			addr := addrIn(fleetAt+client, 1)
+			for range 4 * *workers {
+				f.slots = append(f.slots, slot{next: func() netip.Addr { return addr }, path: path})
+			}
+		}
+		res, err := s.phase(ctx, *length, f, nil)
+		s.stop()
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		got := func(client int) served { return res.spent[addrIn(fleetAt+client, 1)] }
+		mean := float64(got(2).Answers+got(3).Answers) / 2
+		for client, path := range clients {
+			fmt.Printf("| | %s | %s | %d | 1/%.0f | %.1f |\n", r.name, path, got(client).Answers,
+				mean/max(float64(got(client).Answers), 1), got(client).Took.Seconds())
+		}
+		tellFaults("fleet", &res.fleet)
+	}
+	return nil
+}
+
+// slows tells, each second, what people get while a fleet asks and the
+// upstream slows down and recovers.
+func (b *bench) slows(ctx context.Context, rs []rival) error {
+	name := fmt.Sprintf("the upstream slows down to 1/%d", *slowdown)
+	if !chosen(name, *only) {
+		return nil
+	}
+	const parts = 3
+	for i := range rs {
+		r := &rs[i]
+		if !chosen(r.name, *rivals) {
+			continue
+		}
+		s, err := b.open(ctx, r, "", nil)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("\n| %s, %s: second | work takes | people asked | answered | p50 ms | p99 ms | inside the upstream, mean | most |\n|---|---|---|---|---|---|---|---|\n", name, r.name)
+		err = b.seconds(ctx, s, parts)
+		s.stop()
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) seconds(ctx context.Context, s *stage, parts int) error {
+	s.greet(ctx)
+	sleep(ctx, *length+time.Second) // until people are known
+	began := time.Now()
+	type second struct {
+		inside, most, looks int64
+		times               int
+		counts
+	}
+	all := make([]second, parts*int(length.Seconds())+int(patience.Seconds()))
+	at := func(t time.Time) *second { return &all[min(max(int(t.Sub(began).Seconds()), 0), len(all)-1)] }
+	part := *length
+	res, err := s.phase(ctx, time.Duration(parts)*part, splitFleet(), func(during context.Context) {
+		times := 1
+		for sleep(during, 20*time.Millisecond) {
+			if now := 1 + (*slowdown-1)*(int(time.Since(began)/part)%2); now != times {
+				times = now
+				if s.site.slower(times) != nil {
+					return
+				}
+			}
+			st, err := s.site.state(false)
+			if err != nil {
+				return
+			}
+			sec := at(st.At)
+			sec.times = times
+			sec.inside += st.Inside
+			sec.looks++
+			sec.most = max(sec.most, st.Inside)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range res.events {
+		at(e.at).note(e.status, e.took, e.err)
+	}
+	for i := range all {
+		sec := &all[i]
+		if sec.looks == 0 {
+			break
+		}
+		fmt.Printf("| %d | %v | %d | %d | %s | %s | %.1f | %d |\n", i, *work*time.Duration(sec.times), sec.asked(), sec.answered,
+			ms(quantile(sec.took, 0.5)), ms(quantile(sec.took, 0.99)), float64(sec.inside)/float64(sec.looks), sec.most)
+	}
+	return nil
+}
+
+// reloads has serve read its policy anew, changed, four times.
+func reloads(b *bench, s *stage, r *rival) func(context.Context) {
+	return func(during context.Context) {
+		for i := range 4 {
+			if !sleep(during, *length/5) {
+				return
+			}
+			changed := *r
+			changed.share = strings.Replace(r.share, "wait: 10s", fmt.Sprintf("wait: %ds", 11+i), 1)
+			if _, err := stand.Write(s.dir, "serve/site.yaml", changed.policy(s.site.Addr, s.more)); err != nil {
+				log.Print(err)
+			}
+			s.front.Signal(syscall.SIGHUP)
+		}
+	}
+}
+
+// restart ends serve and starts it anew on the same socket.
+func restart(b *bench, s *stage, r *rival) func(context.Context) {
+	return func(during context.Context) {
+		if !sleep(during, *length/2) {
+			return
+		}
+		began := time.Now()
+		s.front.Stop()
+		ended := time.Since(began)
+		front, err := b.front(during, s, r)
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		s.front = front
+		fmt.Fprintf(os.Stderr, "  the old one ended within %v, the new one was there after %v\n", ended.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	}
+}
+
+// commands prints what was run.
+func (b *bench) commands(rs []rival) {
+	fmt.Println("\nWhat stood before the upstream:")
+	for i := range rs {
+		r := &rs[i]
+		if !chosen(r.name, *rivals) {
+			continue
+		}
+		if r.nginx != "" {
+			fmt.Printf("\n%s:\n\n\t%s\n", r.name, r.nginx)
+			continue
+		}
+		fmt.Printf("\n%s: fairshare serve -c site.yaml --listen 127.0.0.1:0\n\n\t%s", r.name, strings.ReplaceAll(strings.TrimSpace(r.policy("UPSTREAM", "")), "\n", "\n\t"))
+		fmt.Println()
+	}
+}

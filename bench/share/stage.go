@@ -1,0 +1,148 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"fairshare/bench/internal/stand"
+)
+
+// A stage is an upstream, what stands before it, and its people.
+type stage struct {
+	site   *site
+	front  *stand.Process
+	people []*person
+
+	dir    string   // with what the front writes
+	more   string   // of its policy
+	socket *os.File // that it is handed; nil: it listens by itself
+}
+
+// result is what came of a phase on a stage.
+type result struct {
+	events []event // of the people
+	people counts
+	fleet  counts
+	busy   float64 // part of all workers' time, without the first half second
+	rate   float64 // answers of the upstream a second
+	most   int64   // requests inside the upstream at once
+	spent  map[netip.Addr]served
+}
+
+// settling is how long a fleet takes to be there with all its requests.
+const settling = 500 * time.Millisecond
+
+// phase lets people, and a fleet if there is one, ask for some time. meanwhile
+// runs beside them.
+func (s *stage) phase(ctx context.Context, length time.Duration, f *fleet, meanwhile func(context.Context)) (*result, error) {
+	for _, p := range s.people {
+		p.to = s.front.Addr
+	}
+	during, stop := context.WithTimeout(ctx, length)
+	defer stop()
+	res := &result{}
+	var all sync.WaitGroup
+	all.Go(func() { res.events = polite(during, s.people, *every) })
+	if f != nil {
+		all.Go(func() { res.fleet = *f.run(during, s.front.Addr) })
+	}
+	if meanwhile != nil {
+		all.Go(func() { meanwhile(during) })
+	}
+	sleep(during, settling)
+	from, err := s.site.state(true)
+	if err != nil {
+		return nil, err
+	}
+	sleep(during, time.Until(from.At.Add(length-settling-50*time.Millisecond)))
+	to, err := s.site.state(true)
+	if err != nil {
+		return nil, err
+	}
+	all.Wait()
+	for _, e := range res.events {
+		res.people.note(e.status, e.took, e.err)
+	}
+	took := to.At.Sub(from.At)
+	res.busy = float64(to.Busy-from.Busy) / float64(took) / float64(*workers)
+	res.most = to.Most
+	res.spent = map[netip.Addr]served{}
+	answers := int64(0)
+	for addr, c := range to.Clients {
+		before := from.Clients[addr]
+		if c.Answers > before.Answers {
+			res.spent[addr] = served{c.Answers - before.Answers, c.Took - before.Took}
+			answers += c.Answers - before.Answers
+		}
+	}
+	res.rate = float64(answers) / took.Seconds()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return res, s.drain(ctx)
+}
+
+// drain waits until the upstream has nothing to do.
+func (s *stage) drain(ctx context.Context) error {
+	for range 300 {
+		st, err := s.site.state(false)
+		if err != nil {
+			return err
+		}
+		if st.Inside == 0 {
+			return nil
+		}
+		sleep(ctx, 100*time.Millisecond)
+	}
+	return nil
+}
+
+// greet has each of the people ask once, so that all of them were seen.
+func (s *stage) greet(ctx context.Context) {
+	for _, p := range s.people {
+		p.to = s.front.Addr
+		p.ask()
+	}
+}
+
+func (s *stage) stop() {
+	s.front.Stop()
+	s.site.Stop()
+}
+
+// jain is Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 when all have the
+// same, 1/n when one of n has all.
+func jain(shares []float64) float64 {
+	sum, squares := 0.0, 0.0
+	for _, x := range shares {
+		sum += x
+		squares += x * x
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}
+
+// networkOf returns the number of an address's /24 below 127.0.0.0/8.
+func networkOf(addr netip.Addr) int {
+	b := addr.As4()
+	return int(b[1])<<8 | int(b[2])
+}
+
+// byNetwork returns the upstream's time that each of n networks from the first
+// on had.
+func (r *result) byNetwork(first, n int) []float64 {
+	shares := make([]float64, n)
+	for addr, c := range r.spent {
+		if i := networkOf(addr) - first; i >= 0 && i < n {
+			shares[i] += c.Took.Seconds()
+		}
+	}
+	return shares
+}

@@ -1,0 +1,139 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// An upstream has some workers, each of which works on one request at a time.
+// Who finds none free waits, first come first served. To work is to sleep as
+// long as the path says, "/work/20ms": the machine may have few cores. As most
+// sites it does not notice when a client hangs up.
+type upstream struct {
+	free   chan struct{} // one token for each worker that works; Go serves those who wait in order
+	inside atomic.Int64  // requests, those that wait too
+	slower atomic.Int64  // how many times as long the work takes
+
+	mu      sync.Mutex
+	busy    time.Duration // of all workers
+	most    int64         // inside, since it was asked last
+	clients map[netip.Addr]*served
+	begun   map[int64]time.Time // what is being worked on
+	number  int64
+}
+
+// served is what a client got.
+type served struct {
+	Answers int64
+	Took    time.Duration // of the workers
+}
+
+// state is what an upstream tells of itself.
+type state struct {
+	At      time.Time
+	Busy    time.Duration // of all workers, since the start
+	Inside  int64
+	Most    int64 // inside, since the last time
+	Clients map[netip.Addr]served
+}
+
+// serveUpstream runs an upstream until it is killed: the site on one port, and
+// the word about itself on another.
+func serveUpstream(workers int) error {
+	u := &upstream{free: make(chan struct{}, workers), clients: map[netip.Addr]*served{}, begun: map[int64]time.Time{}}
+	u.slower.Store(1)
+	site, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	control, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("control http://%s http://%s protects\n", control.Addr(), site.Addr())
+	words := http.NewServeMux()
+	words.HandleFunc("GET /state", u.tell)
+	words.HandleFunc("POST /slower", func(_ http.ResponseWriter, r *http.Request) {
+		if n, err := strconv.ParseInt(r.FormValue("times"), 10, 64); err == nil {
+			u.slower.Store(n)
+		}
+	})
+	go http.Serve(control, words)
+	return http.Serve(site, http.HandlerFunc(u.work))
+}
+
+func (u *upstream) work(w http.ResponseWriter, r *http.Request) {
+	long, err := time.ParseDuration(strings.TrimPrefix(r.URL.Path, "/work/"))
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	client := r.RemoteAddr
+	if forwarded := r.Header.Get("X-Forwarded-For"); forwarded != "" {
+		client = forwarded[strings.LastIndexByte(forwarded, ' ')+1:]
+	}
+	addr, err := netip.ParseAddr(client)
+	if err != nil {
+		if port, err := netip.ParseAddrPort(client); err == nil {
+			addr = port.Addr()
+		}
+	}
+	inside := u.inside.Add(1)
+	u.mu.Lock()
+	u.most = max(u.most, inside)
+	u.mu.Unlock()
+
+	u.free <- struct{}{}
+	began := time.Now()
+	u.mu.Lock()
+	u.number++
+	number := u.number
+	u.begun[number] = began
+	u.mu.Unlock()
+	time.Sleep(long * time.Duration(u.slower.Load()))
+	took := time.Since(began)
+	u.mu.Lock()
+	delete(u.begun, number)
+	u.busy += took
+	c := u.clients[addr]
+	if c == nil {
+		c = &served{}
+		u.clients[addr] = c
+	}
+	c.Answers++
+	c.Took += took
+	u.mu.Unlock()
+	<-u.free
+	u.inside.Add(-1)
+
+	w.Header().Set("Content-Type", "text/plain")
+	w.Write([]byte("here is your page\n"))
+}
+
+func (u *upstream) tell(w http.ResponseWriter, r *http.Request) {
+	u.mu.Lock()
+	now := time.Now()
+	s := state{At: now, Busy: u.busy, Inside: u.inside.Load(), Most: u.most}
+	u.most = s.Inside
+	for _, began := range u.begun {
+		s.Busy += now.Sub(began)
+	}
+	if r.FormValue("clients") != "" {
+		s.Clients = make(map[netip.Addr]served, len(u.clients))
+		for addr, c := range u.clients {
+			s.Clients[addr] = *c
+		}
+	}
+	u.mu.Unlock()
+	json.NewEncoder(w).Encode(s)
+}
