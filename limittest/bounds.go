@@ -45,13 +45,10 @@ func runCap(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Lim
 // runCorners holds limits at their bounds against a Model.
 func runCorners(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
 	ctx := context.Background()
-	for _, resource := range []fairshare.Resource{fairshare.Requests, fairshare.Bytes, fairshare.Errors} {
+	for _, resource := range []fairshare.Resource{fairshare.Requests, fairshare.Bytes, fairshare.Errors, fairshare.CPU, fairshare.Time, fairshare.Cost} {
 		for _, algorithm := range []fairshare.Algorithm{fairshare.Window, fairshare.GCRA} {
 			for _, window := range []time.Duration{fairshare.MinWindow, 6 * ms, 7 * ms, fairshare.MaxWindow - 1, fairshare.MaxWindow} {
-				most := int64(fairshare.MaxN)
-				if resource == fairshare.Bytes {
-					most = fairshare.MaxBytes
-				}
+				most := most(resource)
 				for _, n := range []int64{1, 2, most - 1, most} {
 					limits := []fairshare.Limit{{Resource: resource, N: n, Window: window, Algorithm: algorithm}}
 					name := fmt.Sprintf("%v %v %v %d", resource, algorithm, window, n)
@@ -64,7 +61,7 @@ func runCorners(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare
 						if err := subject.Take(ctx, at, takes, got); err != nil {
 							t.Fatalf("%s: %v", name, err)
 						}
-						_ = model.Take(ctx, at, takes, want)
+						model.take(at, takes, want, got)
 						if got[0] != want[0] {
 							t.Errorf("%s, take %d of %d: got %+v, want %+v", name, i, cost, got[0], want[0])
 						}
@@ -162,8 +159,9 @@ func runAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.
 					t.Error(err)
 					return
 				}
-				refused, dryRefused := false, false
+				refused, dryRefused, held := false, false, int64(0)
 				for l, tally := range tallies {
+					held += tally.Held // of the bytes
 					if tally.Over {
 						if takes[l].DryRun {
 							dryRefused = true
@@ -183,7 +181,7 @@ func runAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.
 					dryPassed[k].Add(1)
 				}
 				inProgress[k].Add(-1)
-				if err := limiter.Settle(ctx, now, []fairshare.Charge{{Limit: 3, Key: key, Cost: -1}, {Limit: 4, Key: key, Cost: 10}}); err != nil {
+				if err := limiter.Settle(ctx, now, []fairshare.Charge{{Limit: 3, Key: key, Cost: -1}, {Limit: 4, Key: key, Cost: 10, Held: held, Ends: true, Total: 10}}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -26,6 +26,16 @@ type Model struct {
 type kept struct {
 	mu     sync.Mutex
 	states map[stateKey]*state
+	means  map[stateKey]*mean // of a key's requests
+	rates  map[string]*mean   // of a limit's requests
+}
+
+// A mean is what requests cost: of the first few the mean, then moving.
+type mean struct{ n, cost float64 }
+
+func (m *mean) learn(cost, few float64) {
+	m.n = min(m.n+1, few)
+	m.cost += (cost - m.cost) / m.n
 }
 
 type stateKey struct{ limit, key string }
@@ -38,13 +48,16 @@ type state struct {
 	tat       *big.Rat // GCRA: theoretical arrival time, ns since the Unix epoch
 	count     int64    // Quiet: requests since the last pause; Concurrent: slots taken
 	last      *big.Int // Quiet: time of the last request, ns since the Unix epoch
+	held      int64    // for requests in progress, in units of Tally.Held
 }
 
 var _ fairshare.Limiter = (*Model)(nil)
 
 // NewModel returns a Model in which nothing is spent.
 func NewModel(limits []fairshare.Limit) *Model {
-	return (&Model{kept: &kept{states: map[stateKey]*state{}}}).With(limits)
+	return (&Model{kept: &kept{
+		states: map[stateKey]*state{}, means: map[stateKey]*mean{}, rates: map[string]*mean{},
+	}}).With(limits)
 }
 
 // With returns a Model of another policy that shares the counters of m: the
@@ -62,14 +75,16 @@ func (m *Model) With(limits []fairshare.Limit) *Model {
 }
 
 // Restart returns a Model of another policy that goes on after a restart: the
-// same limit keeps what is spent of it, but for slots, since no request is in
-// progress. All else is forgotten.
+// same limit keeps what is spent of it, but for slots and what is held, since
+// no request is in progress. All else is forgotten.
 func (m *Model) Restart(limits []fairshare.Limit) *Model {
 	next := NewModel(limits)
 	for i, l := range limits {
 		for key, st := range m.kept.states {
 			if key.limit == next.names[i] && l.Resource != fairshare.Concurrent {
-				next.kept.states[key] = st
+				saved := *st
+				saved.held = 0
+				next.kept.states[key] = &saved
 			}
 		}
 	}
@@ -78,30 +93,41 @@ func (m *Model) Restart(limits []fairshare.Limit) *Model {
 
 // Take implements [fairshare.Limiter].
 func (m *Model) Take(_ context.Context, now time.Time, takes []fairshare.Take, tallies []fairshare.Tally) error {
+	m.take(now, takes, tallies, nil)
+	return nil
+}
+
+// take is Take that holds what it is told to, if told is not nil.
+func (m *Model) take(now time.Time, takes []fairshare.Take, tallies, told []fairshare.Tally) {
 	m.kept.mu.Lock()
 	defer m.kept.mu.Unlock()
 	at := big.NewInt(now.UnixNano())
 	clear(tallies)
-	if m.takeGroup(at, takes, tallies, false) {
-		m.takeGroup(at, takes, tallies, true)
+	if m.takeGroup(at, takes, tallies, told, false) {
+		m.takeGroup(at, takes, tallies, told, true)
 	}
 	for _, t := range takes {
 		if l := &m.limits[t.Limit]; l.Algorithm == fairshare.Quiet {
 			knock(l, m.state(t.Limit, t.Key), at)
 		}
 	}
-	return nil
 }
 
 // takeGroup takes the dry takes or the others, and reports whether all passed.
-func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
+func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies, told []fairshare.Tally, dry bool) bool {
 	pass := true
 	for i, t := range takes {
 		if t.DryRun != dry {
 			continue
 		}
 		l := &m.limits[t.Limit]
-		st := m.state(t.Limit, t.Key)
+		alone := m.state(t.Limit, t.Key)
+		st := alone // as if all that is held were spent now
+		if l.Resource.Held() {
+			with := *alone
+			settle(l, &with, at, alone.held/unit(l))
+			st = &with
+		}
 		tally := fairshare.Tally{
 			Over: !passes(l, st, at, t.Cost),
 			Used: ceil(used(l, st, at)),
@@ -110,7 +136,7 @@ func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairsha
 			}, at),
 		}
 		if tally.Over {
-			tally.Wait = first(func(ns *big.Int) bool { return passes(l, st, ns, t.Cost) }, at)
+			tally.Wait = first(func(ns *big.Int) bool { return passes(l, alone, ns, t.Cost) }, at)
 			pass = false
 		}
 		switch {
@@ -135,8 +161,15 @@ func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairsha
 		l := &m.limits[t.Limit]
 		if pass {
 			tallies[i] = fairshare.Tally{}
-			if !l.Resource.Settled() {
-				charge(l, m.state(t.Limit, t.Key), at, t.Cost)
+			switch st := m.state(t.Limit, t.Key); {
+			case !l.Resource.Settled():
+				charge(l, st, at, t.Cost)
+			case l.Resource.Held():
+				tallies[i].Held = m.expected(t.Limit, t.Key)
+				if told != nil {
+					tallies[i].Held = told[i].Held
+				}
+				st.held += tallies[i].Held
 			}
 		}
 	}
@@ -152,24 +185,67 @@ func (m *Model) Settle(_ context.Context, now time.Time, charges []fairshare.Cha
 		l := &m.limits[c.Limit]
 		st := m.state(c.Limit, c.Key)
 		switch {
-		case c.Cost > 0 && l.Algorithm == fairshare.GCRA:
-			before := new(big.Rat).Set(st.tat)
-			charge(l, st, at, c.Cost)
-			most := new(big.Rat).SetInt64(2 * l.Allowed())
-			most.Add(most.Mul(most, interval(l)), new(big.Rat).SetInt(at))
-			if st.tat.Cmp(most) > 0 {
-				st.tat = most
-			}
-			if st.tat.Cmp(before) < 0 {
-				st.tat = before
-			}
 		case c.Cost > 0:
-			charge(l, st, at, c.Cost)
+			settle(l, st, at, c.Cost)
 		case c.Cost < 0:
 			refund(l, st, at, -c.Cost, big.NewInt(c.At.UnixNano()))
 		}
+		st.held = max(0, st.held-max(0, c.Held))
+		if c.Ends && l.Resource.Held() {
+			m.learn(c.Limit, c.Key, float64(max(0, c.Total)))
+		}
 	}
 	return nil
+}
+
+// settle charges without asking.
+func settle(l *fairshare.Limit, st *state, at *big.Int, cost int64) {
+	before := new(big.Rat).Set(st.tat)
+	charge(l, st, at, cost)
+	if l.Algorithm != fairshare.GCRA {
+		return
+	}
+	most := new(big.Rat).SetInt64(2 * l.Allowed())
+	most.Add(most.Mul(most, interval(l)), new(big.Rat).SetInt(at))
+	if st.tat.Cmp(most) > 0 {
+		st.tat = most
+	}
+	if st.tat.Cmp(before) < 0 {
+		st.tat = before
+	}
+}
+
+// unit returns how many units of Tally.Held are one of the resource's.
+func unit(l *fairshare.Limit) int64 {
+	if l.Resource == fairshare.Errors || l.Resource == fairshare.Cost {
+		return 256
+	}
+	return 1
+}
+
+// learn notes what a request cost in all.
+func (m *Model) learn(limit int, key []byte, cost float64) {
+	k, name := stateKey{m.names[limit], string(key)}, m.names[limit]
+	if m.kept.means[k] == nil {
+		m.kept.means[k] = &mean{n: 7, cost: cost} // the first is the mean
+	}
+	if m.kept.rates[name] == nil {
+		m.kept.rates[name] = &mean{}
+	}
+	m.kept.means[k].learn(cost, 8)
+	m.kept.rates[name].learn(cost, 256)
+}
+
+// expected returns what is held for a request.
+func (m *Model) expected(limit int, key []byte) int64 {
+	l := &m.limits[limit]
+	cost := float64(l.Allowed()) / 64
+	if of := m.kept.means[stateKey{m.names[limit], string(key)}]; of != nil {
+		cost = of.cost
+	} else if of := m.kept.rates[m.names[limit]]; of != nil {
+		cost = of.cost
+	}
+	return int64(math.Round(min(cost, float64(l.Allowed())) * float64(unit(l))))
 }
 
 // state returns what is spent, fresh if nothing is.

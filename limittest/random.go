@@ -3,6 +3,7 @@ package limittest
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -38,17 +39,25 @@ func newScript(seed uint64) *script {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
+// most returns the largest allowance of a resource.
+func most(r fairshare.Resource) int64 {
+	switch r {
+	case fairshare.Bytes, fairshare.Cost:
+		return fairshare.MaxBytes
+	case fairshare.CPU, fairshare.Time:
+		return fairshare.MaxMicros
+	}
+	return fairshare.MaxN
+}
+
 func (s *script) limit(i int) fairshare.Limit {
 	r := s.rand
 	l := fairshare.Limit{
 		Name:     fmt.Sprintf("rule %d", i),
-		Resource: pick(r, fairshare.Requests, fairshare.Requests, fairshare.Requests, fairshare.Concurrent, fairshare.Bytes, fairshare.Errors, fairshare.Refusals),
+		Resource: pick(r, fairshare.Requests, fairshare.Requests, fairshare.Requests, fairshare.Concurrent, fairshare.Bytes, fairshare.Errors, fairshare.Refusals, fairshare.CPU, fairshare.Time, fairshare.Cost),
 		DryRun:   r.IntN(4) == 0,
 	}
-	most := int64(fairshare.MaxN)
-	if l.Resource == fairshare.Bytes {
-		most = fairshare.MaxBytes
-	}
+	most := most(l.Resource)
 	n := func() int64 {
 		switch r.IntN(6) {
 		case 0:
@@ -127,8 +136,14 @@ func (s *script) charges() []fairshare.Charge {
 	for range r.IntN(3) {
 		if len(s.taken) > 0 && r.IntN(2) == 0 {
 			i := r.IntN(len(s.taken))
-			charges = append(charges, s.taken[i])
-			s.taken = slices.Delete(s.taken, i, i+1)
+			c, done := s.settle(s.taken[i])
+			charges = append(charges, c)
+			if done {
+				s.taken = slices.Delete(s.taken, i, i+1)
+			} else {
+				s.taken[i].Held -= c.Held
+				s.taken[i].Total += c.Cost
+			}
 			continue
 		}
 		i := r.IntN(len(s.limits))
@@ -136,16 +151,45 @@ func (s *script) charges() []fairshare.Charge {
 		if l.Resource == fairshare.Concurrent {
 			continue
 		}
-		c := fairshare.Charge{Limit: i, Key: []byte(s.keys[r.IntN(len(s.keys))]), Cost: 1 + r.Int64N(3)}
-		if r.IntN(3) == 0 {
-			c.Cost = 1 + r.Int64N(l.N/64+1) // counts may saturate, but not near N
-			if l.Algorithm == fairshare.GCRA {
-				c.Cost = 1 + r.Int64N(3*l.N) // beyond the most that settling does
-			}
-		}
-		charges = append(charges, c)
+		charges = append(charges, fairshare.Charge{Limit: i, Key: []byte(s.keys[r.IntN(len(s.keys))]), Cost: s.cost(l)})
 	}
 	return charges
+}
+
+// cost returns what a request may cost.
+func (s *script) cost(l *fairshare.Limit) int64 {
+	r := s.rand
+	switch {
+	case r.IntN(3) > 0:
+		return 1 + r.Int64N(3)
+	case l.Algorithm == fairshare.GCRA:
+		return 1 + r.Int64N(3*l.N) // beyond the most that settling does
+	}
+	return 1 + r.Int64N(l.N/64+1) // counts may saturate, but not near N
+}
+
+// settle returns how a request in progress goes on, and whether it is over.
+// Its Total is what it has cost so far.
+func (s *script) settle(c fairshare.Charge) (next fairshare.Charge, done bool) {
+	r, l := s.rand, &s.limits[c.Limit]
+	if !l.Resource.Held() {
+		return c, true
+	}
+	switch r.IntN(6) {
+	case 0: // so far
+		next = fairshare.Charge{Limit: c.Limit, Key: c.Key, Cost: s.cost(l)}
+		next.Held = min(c.Held, next.Cost)
+		return next, false
+	case 1: // undone
+		return fairshare.Charge{Limit: c.Limit, Key: c.Key, Held: c.Held}, true
+	case 2: // more than it holds
+		c.Held += r.Int64N(math.MaxInt64 - c.Held)
+	}
+	if r.IntN(4) > 0 {
+		c.Cost = s.cost(l)
+	}
+	c.Ends, c.Total = true, c.Total+c.Cost
+	return c, true
 }
 
 // runRandom drives a limiter and a Model side by side.
@@ -174,7 +218,7 @@ func runScript(t *testing.T, seed uint64, open func(testing.TB, []fairshare.Limi
 }
 
 // play makes one request of both, which must agree.
-func (s *script) play(t *testing.T, where string, model, subject fairshare.Limiter) {
+func (s *script) play(t *testing.T, where string, model *Model, subject fairshare.Limiter) {
 	ctx := context.Background()
 	if charges := s.charges(); len(charges) > 0 {
 		if err := subject.Settle(ctx, s.now, charges); err != nil {
@@ -189,9 +233,7 @@ func (s *script) play(t *testing.T, where string, model, subject fairshare.Limit
 	if err := subject.Take(ctx, s.now, takes, got); err != nil {
 		t.Fatalf("%s: Take: %v", where, err)
 	}
-	if err := model.Take(ctx, s.now, takes, want); err != nil {
-		t.Fatal(err)
-	}
+	model.take(s.now, takes, want, got)
 	pass := map[bool]bool{false: true, true: true}
 	for i, take := range takes {
 		if got[i] != want[i] {
@@ -201,9 +243,18 @@ func (s *script) play(t *testing.T, where string, model, subject fairshare.Limit
 		if want[i].Over {
 			pass[take.DryRun] = false
 		}
+		if l := &s.limits[take.Limit]; got[i].Held < 0 || got[i].Held > l.Allowed()*unit(l) {
+			t.Errorf("%s: %d are held under %+v", where, got[i].Held, *l)
+		}
 	}
-	for _, take := range takes {
-		if !s.limits[take.Limit].Resource.Settled() && pass[false] && pass[take.DryRun] {
+	for i, take := range takes {
+		if !pass[false] || !pass[take.DryRun] {
+			continue
+		}
+		switch l := &s.limits[take.Limit]; {
+		case l.Resource.Held():
+			s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Held: got[i].Held})
+		case !l.Resource.Settled():
 			s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: s.now})
 		}
 	}

@@ -28,7 +28,7 @@ func (s seat) take(at time.Duration, costs ...int64) []fairshare.Tally {
 	return s.ask(at, takes...)
 }
 
-// ask takes at start + at.
+// ask takes at start + at, and gives back at once what is held then.
 func (s seat) ask(at time.Duration, takes ...fairshare.Take) []fairshare.Tally {
 	s.Helper()
 	tallies := make([]fairshare.Tally, len(takes))
@@ -37,6 +37,12 @@ func (s seat) ask(at time.Duration, takes ...fairshare.Take) []fairshare.Tally {
 	}
 	if err := s.limiter.Take(context.Background(), start.Add(at), takes, tallies); err != nil {
 		s.Fatalf("Take at %v: %v", at, err)
+	}
+	for i := range tallies {
+		if held := tallies[i].Held; held != 0 {
+			s.charge(at, fairshare.Charge{Limit: takes[i].Limit, Key: takes[i].Key, Held: held})
+			tallies[i].Held = 0
+		}
 	}
 	return tallies
 }
@@ -52,9 +58,14 @@ func (s seat) want(at time.Duration, cost int64, want fairshare.Tally) {
 // settle charges the first limit, or refunds what was taken at start + of.
 func (s seat) settle(at time.Duration, cost int64, of time.Duration) {
 	s.Helper()
-	charge := fairshare.Charge{Key: []byte("k"), Cost: cost, At: start.Add(of)}
-	if err := s.limiter.Settle(context.Background(), start.Add(at), []fairshare.Charge{charge}); err != nil {
-		s.Fatalf("Settle of %d at %v: %v", cost, at, err)
+	s.charge(at, fairshare.Charge{Key: []byte("k"), Cost: cost, At: start.Add(of)})
+}
+
+// charge settles at start + at.
+func (s seat) charge(at time.Duration, charges ...fairshare.Charge) {
+	s.Helper()
+	if err := s.limiter.Settle(context.Background(), start.Add(at), charges); err != nil {
+		s.Fatalf("Settle of %+v at %v: %v", charges, at, err)
 	}
 }
 
@@ -203,7 +214,7 @@ func runDryGroup(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshar
 }
 
 func runSettled(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
-	for _, resource := range []fairshare.Resource{fairshare.Bytes, fairshare.Errors, fairshare.Refusals} {
+	for _, resource := range []fairshare.Resource{fairshare.Bytes, fairshare.Errors, fairshare.Refusals, fairshare.CPU, fairshare.Time, fairshare.Cost} {
 		t.Run(resource.String(), func(t *testing.T) {
 			seat := seat{t, open(t, []fairshare.Limit{{Resource: resource, N: 100, Window: 10 * s}})}
 			seat.want(0, 1e6, pass) // its cost is not looked at, and nothing is charged

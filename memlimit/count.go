@@ -33,6 +33,21 @@ func (l *limit) passes(v *view, cost uint64) bool {
 	return ok && (hi < roomHi || hi == roomHi && lo <= roomLo)
 }
 
+// passesWith is passes of a held limit as if what is held were spent now.
+func (l *limit) passesWith(v view, held uint64) bool {
+	l.hold(&v, held)
+	return l.passes(&v, 0)
+}
+
+// hold charges what is held to a view that is not stored.
+func (l *limit) hold(v *view, held uint64) {
+	if l.kind <= windowWide {
+		v.cur += held // there is room for more than counts saturate at
+		return
+	}
+	l.settle(v, held)
+}
+
 // room returns the most that prev·(W−e) + cur·W may be for cost to pass, and
 // false if it never passes.
 func (l *limit) room(cost uint64) (hi, lo uint64, ok bool) {
@@ -146,6 +161,16 @@ func (l *limit) tally(v *view, cost uint64, over bool, now int64) fairshare.Tall
 	if over {
 		tally.Wait = time.Duration(l.wait(v, cost) + late)
 	}
+	return tally
+}
+
+// tallyHeld is tally of a held limit: what is held counts as used, but nobody
+// knows how long it will be in the way.
+func (l *limit) tallyHeld(v view, held uint64, over bool, now int64) fairshare.Tally {
+	alone := l.tally(&v, 0, over && !l.passes(&v, 0), now)
+	l.hold(&v, held)
+	tally := l.tally(&v, 0, false, now)
+	tally.Over, tally.Wait = over, alone.Wait
 	return tally
 }
 

@@ -23,8 +23,11 @@ const (
 
 // A limit is a fairshare.Limit made ready.
 type limit struct {
-	id      uint16
-	settled bool
+	id       uint16
+	settled  bool
+	beside   bool  // requests in progress have something of it, see slots
+	held     bool  // that is what they are expected to cost
+	fraction uint8 // held: bits of a unit in what is held
 	layout
 	salt    uint64 // keeps one key's states of several limits apart
 	allowed uint64 // N, or the burst
@@ -37,7 +40,8 @@ type limit struct {
 
 	name     string
 	resource fairshare.Resource
-	identity string // what makes it the limit it is
+	identity string     // what makes it the limit it is
+	mean     *limitMean // held only
 }
 
 // A layout is how the states of a limit are stored. It follows from kind and
@@ -84,9 +88,13 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 		return nil, fmt.Errorf("limit %q: %w", l.Name, err)
 	}
 	c := &limit{
-		settled: l.Resource.Settled(),
+		settled: l.Resource.Settled(), held: l.Resource.Held(),
+		beside:  l.Resource.Held() || l.Resource == fairshare.Concurrent,
 		allowed: uint64(l.Allowed()), w: uint64(l.Window),
 		name: l.Name, resource: l.Resource, identity: identity(l),
+	}
+	if l.Resource == fairshare.Errors || l.Resource == fairshare.Cost {
+		c.fraction = 8
 	}
 	switch {
 	case l.Resource == fairshare.Concurrent:
@@ -96,21 +104,21 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 	case l.Algorithm == fairshare.GCRA:
 		c.compileGCRA(uint64(l.N))
 	default:
-		c.layout = c.windowLayout(l.Resource == fairshare.Bytes)
+		c.layout = c.windowLayout(l.Resource != fairshare.Requests && l.Resource != fairshare.Errors && l.Resource != fairshare.Refusals)
 	}
 	return c, nil
 }
 
 // windowLayout chooses the smallest layout that holds the window's number for
 // ten years and counts well above what is allowed.
-func (l *limit) windowLayout(bytes bool) layout {
+func (l *limit) windowLayout(large bool) layout {
 	// A quarter of the numbers is left for steps back, so 4/3 of ten years.
 	number := uint(bits.Len64(tenYears / 3 * 4 / l.w))
 	countLen := (64 + lowBits - number) / 2 // 32 to 42: two seconds and a month
 	switch {
-	case !bytes && number <= 64-lowBits:
+	case !large && number <= 64-lowBits:
 		return newLayout(windowNarrow, 0)
-	case bytes && number <= 28 && 4*l.allowed < 1<<countLen:
+	case large && number <= 28 && 4*l.allowed < 1<<countLen:
 		return newLayout(windowPacked, countLen)
 	}
 	return newLayout(windowWide, 0)

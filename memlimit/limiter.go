@@ -63,6 +63,7 @@ func New(limits []fairshare.Limit, opts Options) (*Limiter, error) {
 		return nil, err
 	}
 	l.table.fill(opts.Memory)
+	l.slots.means = meansFor(opts.Memory)
 	return l, nil
 }
 
@@ -123,13 +124,18 @@ func (t *table) register(made []limit) (knew []bool, err error) {
 		if found && !made[i].keepLayout(known[id].layout) {
 			found = false
 		}
-		if !found {
+		if found {
+			made[i].mean = known[id].mean
+		} else {
 			if len(known) > maxLimits {
 				return nil, errors.New("more than 4094 different limits since the start")
 			}
 			id = uint16(len(known))
 			known = append(known, nil)
 			fresh[made[i].identity] = id
+			if made[i].held {
+				made[i].mean = newLimitMean()
+			}
 		}
 		knew = append(knew, found)
 		made[i].id, made[i].salt = id, t.seed.salt(made[i].identity)
@@ -173,7 +179,7 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 	if len(takes) == 1 {
 		tallies[0] = fairshare.Tally{}
 		lim := &l.limits[takes[0].Limit]
-		if lim.kind != concurrent {
+		if !lim.beside {
 			hash := l.table.secret.hash(takes[0].Key) ^ lim.salt
 			cost := uint64(max(0, takes[0].Cost))
 			if !lim.fast || !l.table.takeFast(lim, hash, at, cost, &tallies[0]) {
@@ -207,16 +213,46 @@ func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.C
 		lim := &l.limits[c.Limit]
 		hash := key.of(&l.table.secret, c.Key) ^ lim.salt
 		switch {
+		case lim.held:
+			l.settleHeld(lim, hash, at, c)
 		case c.Cost == 0:
 		case lim.kind == concurrent:
 			if c.Cost < 0 {
-				l.slots.giveBack(l.slots.key(lim, hash, c.Key))
+				k, sh := l.slots.key(lim, hash, c.Key)
+				sh.mu.Lock()
+				sh.giveBack(k, 1)
+				sh.mu.Unlock()
 			}
 		default:
 			l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())
 		}
 	}
 	return nil
+}
+
+// settleHeld charges a cost and gives back what was held for it, so that
+// nobody finds both or neither.
+func (l *Limiter) settleHeld(lim *limit, hash uint64, at int64, c *fairshare.Charge) {
+	if c.Held <= 0 && !c.Ends {
+		if c.Cost != 0 {
+			l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())
+		}
+		return
+	}
+	k, sh := l.slots.key(lim, hash, c.Key)
+	sh.mu.Lock()
+	if c.Cost != 0 {
+		l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())
+	}
+	sh.giveBack(k, c.Held)
+	total := float64(max(0, c.Total))
+	if c.Ends {
+		sh.learn(lim, *l.table.limits.Load(), hash, total, at, l.slots.means)
+	}
+	sh.mu.Unlock()
+	if c.Ends {
+		lim.mean.learn(total)
+	}
 }
 
 // A keyHash hashes equal slices in a row once.
@@ -257,7 +293,7 @@ type demand struct {
 // Stats returns how the memory fares at time now.
 func (l *Limiter) Stats(now time.Time) Stats {
 	t, at := l.table, now.UnixNano()
-	s := Stats{Memory: int64(len(t.sets)) * setBytes, InProgress: l.slots.inProgress()}
+	s := Stats{Memory: int64(len(t.sets)) * setBytes, InProgress: l.inProgress()}
 	var share float64
 	s.Live, share = t.live(at)
 
@@ -321,4 +357,9 @@ func (l *Limiter) Reset() {
 		s.unlockAs(atomic.LoadUint64(&s.head) & versionBits)
 	}
 	l.slots.forget()
+	for _, lim := range *l.table.limits.Load() {
+		if lim != nil && lim.mean != nil {
+			lim.mean.forget()
+		}
+	}
 }

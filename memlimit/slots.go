@@ -3,19 +3,27 @@ package memlimit
 import (
 	"hash/maphash"
 	"sync"
+
+	"fairshare"
 )
 
-// slots counts the requests in progress of each key, exactly. It grows with
-// what is in progress and with nothing else.
+// slots counts exactly what the requests in progress have of each key: slots
+// of a concurrent limit, or what is held of a limit that is settled. It grows
+// with what is in progress and with nothing else. What keys cost lately is
+// remembered beside it.
+//
+// A shard is locked before any set of the table, several in ascending order.
 type slots struct {
 	second maphash.Seed // the second half of a key's 128 bits
 	shards [64]shard
+	means  int // that each shard remembers
 }
 
 type shard struct {
 	mu    sync.Mutex
-	taken map[slotKey]int64
-	_     [48]byte // a cache line of its own
+	taken map[slotKey]int64 // slots, or what is held; above zero
+	means []mean            // nil until there is one
+	_     [24]byte          // a cache line of its own
 }
 
 // A slotKey names a key under a limit. It holds a hash of 128 bits in place
@@ -34,43 +42,58 @@ func newSlots() *slots {
 }
 
 // key returns the key's name and the shard that it is in. hash is salted.
-func (s *slots) key(l *limit, hash uint64, key []byte) (slotKey, int) {
-	return slotKey{hash, maphash.Bytes(s.second, key), l.id}, int(hash >> 58)
+func (s *slots) key(l *limit, hash uint64, key []byte) (slotKey, *shard) {
+	return slotKey{hash, maphash.Bytes(s.second, key), l.id}, &s.shards[shardOf(hash)]
 }
 
-// giveBack frees one slot, if one is taken.
-func (s *slots) giveBack(k slotKey, shard int) {
-	sh := &s.shards[shard]
-	sh.mu.Lock()
-	switch n := sh.taken[k]; {
-	case n > 1:
-		sh.taken[k] = n - 1
-	case n == 1:
+func shardOf(hash uint64) int { return int(hash >> 58) }
+
+// mostTaken is where what is held of a key saturates: far above twice what
+// any limit allows.
+const mostTaken = 1 << 61
+
+// take adds n, which is not below zero. The shard is locked.
+func (sh *shard) take(k slotKey, n int64) {
+	if n > 0 {
+		sh.taken[k] = min(sh.taken[k]+min(n, mostTaken), mostTaken)
+	}
+}
+
+// giveBack takes n off, as far as there is so much. The shard is locked.
+func (sh *shard) giveBack(k slotKey, n int64) {
+	switch taken := sh.taken[k]; {
+	case n <= 0:
+	case taken > n:
+		sh.taken[k] = taken - n
+	case taken > 0:
 		delete(sh.taken, k)
 	}
-	sh.mu.Unlock()
 }
 
-// inProgress returns how many slots are taken.
-func (s *slots) inProgress() int64 {
+// inProgress returns how many slots of concurrent limits are taken.
+func (l *Limiter) inProgress() int64 {
+	limits := *l.table.limits.Load()
 	var sum int64
-	for i := range s.shards {
-		sh := &s.shards[i]
+	for i := range l.slots.shards {
+		sh := &l.slots.shards[i]
 		sh.mu.Lock()
-		for _, n := range sh.taken {
-			sum += n
+		for k, n := range sh.taken {
+			if int(k.id) < len(limits) && limits[k.id].resource == fairshare.Concurrent {
+				sum += n
+			}
 		}
 		sh.mu.Unlock()
 	}
 	return sum
 }
 
-// forget gives all slots back.
+// forget gives everything back and forgets all means.
 func (s *slots) forget() {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		clear(sh.taken)
+		sh.means = nil
 		sh.mu.Unlock()
 	}
 }

@@ -14,7 +14,7 @@ type work struct {
 	take   int // its place among the takes
 	home   int // its home set
 	hash   uint64
-	cost   uint64
+	cost   uint64 // of a held limit: what is held for the key
 	over   bool
 	second bool // the set after home is locked too
 	view
@@ -35,7 +35,7 @@ func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairsha
 // takeWorks is takeGroup with room for the works of a request.
 func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
 	var key keyHash
-	inProgress := 0
+	concurrents, beside := 0, false
 	for i := range takes {
 		if takes[i].DryRun != dry {
 			continue
@@ -46,8 +46,9 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 			hash: key.of(&l.table.secret, takes[i].Key) ^ lim.salt,
 			cost: uint64(max(0, takes[i].Cost)),
 		}
+		beside = beside || lim.beside
 		if lim.kind == concurrent {
-			inProgress++
+			concurrents++
 			w.home = -1
 		} else {
 			w.home = l.table.home(w.hash)
@@ -64,8 +65,8 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 			works[j], works[j-1] = works[j-1], works[j]
 		}
 	}
-	if inProgress > 0 {
-		return l.takeWithSlots(now, works[:inProgress], works[inProgress:], tallies, takes)
+	if beside {
+		return l.takeBeside(now, works, concurrents, tallies, takes)
 	}
 	pass := l.table.open(works, now)
 	l.table.closeAll(works, now, pass, tallies)
@@ -105,7 +106,11 @@ func (t *table) open(works []work, now int64) bool {
 		} else {
 			w.view = w.l.blank(now)
 		}
-		if w.over = !w.l.passes(&w.view, w.cost); w.over {
+		w.over = !w.l.passes(&w.view, w.cost)
+		if w.l.held && w.cost > 0 && !w.over {
+			w.over = !w.l.passesWith(w.view, w.cost)
+		}
+		if w.over {
 			pass = false
 		}
 	}
@@ -126,6 +131,8 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 				next = &t.sets[w.home+1]
 			}
 			t.put(&w.spot, &t.sets[w.home], next, w.l, tagOf(w.hash), &w.view, now, works)
+		case w.l.held:
+			tallies[w.take] = w.l.tallyHeld(w.view, w.cost, w.over, now)
 		default:
 			tallies[w.take] = w.l.tally(&w.view, w.cost, w.over, now)
 			if w.l.kind == quiet && w.cur > 0 {
@@ -148,35 +155,51 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 	}
 }
 
-// takeWithSlots is takeGroup with limits of requests in progress among works.
-func (l *Limiter) takeWithSlots(now int64, slots, works []work, tallies []fairshare.Tally, takes []fairshare.Take) bool {
+// takeBeside is takeGroup with limits among works that requests in progress
+// have something of; the first of them are concurrent.
+func (l *Limiter) takeBeside(now int64, works []work, concurrents int, tallies []fairshare.Tally, takes []fairshare.Take) bool {
 	var wanted uint64 // shards, one bit each
-	for i := range slots {
-		_, shard := l.slots.key(slots[i].l, slots[i].hash, nil)
-		wanted |= 1 << shard
+	for i := range works {
+		if works[i].l.beside {
+			wanted |= 1 << shardOf(works[i].hash)
+		}
 	}
 	for rest := wanted; rest != 0; rest &= rest - 1 {
 		l.slots.shards[bits.TrailingZeros64(rest)].mu.Lock()
 	}
 	pass := true
-	for i := range slots {
-		w := &slots[i]
-		k, shard := l.slots.key(w.l, w.hash, takes[w.take].Key)
-		w.cur = uint64(l.slots.shards[shard].taken[k])
+	for i := range works {
+		w := &works[i]
+		if !w.l.beside {
+			continue
+		}
+		k, sh := l.slots.key(w.l, w.hash, takes[w.take].Key)
+		taken := uint64(sh.taken[k])
+		if w.l.held {
+			w.cost = taken >> w.l.fraction
+			continue
+		}
+		w.cur = taken
 		if w.over = w.cur+w.cost > w.l.allowed; w.over {
 			pass = false
 		}
 	}
-	if !l.table.open(works, now) {
+	if !l.table.open(works[concurrents:], now) {
 		pass = false
 	}
-	l.table.closeAll(works, now, pass, tallies)
-	for i := range slots {
-		w := &slots[i]
-		if pass {
-			k, shard := l.slots.key(w.l, w.hash, takes[w.take].Key)
-			l.slots.shards[shard].taken[k] += int64(w.cost)
-		} else {
+	l.table.closeAll(works[concurrents:], now, pass, tallies)
+	for i := range works {
+		w := &works[i]
+		switch {
+		case pass && w.l.beside:
+			k, sh := l.slots.key(w.l, w.hash, takes[w.take].Key)
+			cost := int64(w.cost)
+			if w.l.held {
+				cost = w.l.expected(sh, w.hash)
+				tallies[w.take].Held = cost
+			}
+			sh.take(k, cost)
+		case !pass && w.l.kind == concurrent:
 			tallies[w.take] = fairshare.Tally{Over: w.over, Used: int64(w.cur)}
 		}
 	}
