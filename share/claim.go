@@ -1,0 +1,159 @@
+package share
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairshare"
+)
+
+// A Claim is what a request waits with. It keeps nothing of the request.
+type Claim struct {
+	keys   [MaxParts]uint64 // of the nodes from the top down
+	depth  uint8
+	side   uint8
+	weight float64 // of the topmost
+	wait   time.Duration
+
+	path, network uint64 // for the capacity, if that is to be found
+}
+
+// terms are what a claim is made by.
+type terms struct {
+	Options
+	seed       maphash.Seed
+	generation uint16 // counts the changes of By: keys of different ones are different
+}
+
+func newTerms(opts Options, last *terms) *terms {
+	t := &terms{Options: opts}
+	if last == nil {
+		t.seed = maphash.MakeSeed()
+		return t
+	}
+	t.seed, t.generation = last.seed, last.generation
+	if !slices.Equal(opts.By, last.By) {
+		t.generation++
+	}
+	return t
+}
+
+// Tags of what is hashed, besides the kinds of key parts.
+const (
+	tagClient = 0xF0 + iota
+	tagBot
+	tagLabel
+	tagNetwork
+)
+
+// Claim reads who asks, on arrival, and notes that the client was seen.
+func (q *Queue) Claim(req *fairshare.Request) Claim {
+	t := q.terms.Load()
+	c := Claim{depth: uint8(len(t.By)), weight: 1, wait: t.Wait, side: newcomers}
+	client := t.Client(req.Addr)
+	known := t.known(client)
+	bot := req.Bot.State == fairshare.Verified && !req.Bot.Steered
+	weight, labelled := t.labelWeight(req.Word.Labels)
+	if q.known.seen(known, req.Time, t.KnownAfter) || bot || len(req.Word.Labels) > 0 {
+		c.side = standing
+	}
+
+	var room [256]byte
+	b := append(room[:0], byte(t.generation), byte(t.generation>>8), c.side)
+	switch {
+	case bot:
+		c.weight = t.botWeight(&req.Bot)
+		b = append(b, tagBot)
+		b = append(b, req.Bot.Name...)
+	case labelled:
+		b = append(b, tagLabel)
+		b = binary.LittleEndian.AppendUint64(b, known)
+	}
+	if labelled {
+		c.weight = weight
+	}
+	for i, part := range t.By {
+		switch {
+		case bot:
+			b = append(b, byte(i))
+		case labelled && i == 0:
+		default:
+			b = t.Key(b, req, part)
+		}
+		c.keys[i] = maphash.Bytes(t.seed, b)
+		b = append(b, 0xFF)
+	}
+	if t.Capacity == 0 {
+		c.path = maphash.String(t.seed, req.Path)
+		if c.network = c.keys[0]; !bot && !labelled && t.By[0].Kind != fairshare.ByNetwork {
+			c.network = maphash.Bytes(t.seed, appendAddr(append(room[:0], tagNetwork), req, fairshare.KeyPart{Kind: fairshare.ByNetwork}))
+		}
+	}
+	return c
+}
+
+// labelWeight returns the greatest weight of the labels, and whether any has
+// one.
+func (t *terms) labelWeight(labels []string) (weight float64, found bool) {
+	for _, label := range labels {
+		if w, ok := t.Labels[label]; ok {
+			weight, found = max(weight, bounded(w)), true
+		}
+	}
+	return weight, found
+}
+
+func (t *terms) botWeight(bot *fairshare.Bot) float64 {
+	if w, ok := t.Bots[bot.Name]; ok {
+		return bounded(w)
+	}
+	for _, category := range bot.Categories {
+		if w, ok := t.Bots[category]; ok {
+			return bounded(w)
+		}
+	}
+	return 1
+}
+
+func bounded(weight float64) float64 {
+	if weight != weight {
+		return 1
+	}
+	return min(max(weight, 1./1024), 1024)
+}
+
+// known returns what a client is remembered under.
+func (t *terms) known(client netip.Prefix) uint64 {
+	client = fairshare.PrefixID(client).Prefix
+	a := client.Addr().As16()
+	var b [18]byte
+	copy(b[2:], a[:])
+	b[0], b[1] = tagClient, byte(client.Bits())
+	if client.Addr().Is4() {
+		b[1] = 96 + byte(client.Bits())
+	}
+	return maphash.Bytes(t.seed, b[:])
+}
+
+// appendAddr is what a nil Options.Key means.
+func appendAddr(b []byte, req *fairshare.Request, part fairshare.KeyPart) []byte {
+	bits4, bits6 := 32, 64
+	if part.Kind == fairshare.ByNetwork {
+		bits4, bits6 = 24, 48
+	}
+	b = append(b, byte(part.Kind))
+	if !req.Addr.IsValid() {
+		return append(b, make([]byte, 16)...)
+	}
+	addr := req.Addr.Unmap()
+	bits := bits6
+	if addr.Is4() {
+		bits = bits4
+	}
+	p, _ := addr.WithZone("").Prefix(bits)
+	a := p.Addr().As16()
+	return append(b, a[:]...)
+}

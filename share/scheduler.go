@@ -1,0 +1,457 @@
+package share
+
+import (
+	"math"
+	"time"
+)
+
+// A scheduler says whose request the upstream works on next. It is arithmetic:
+// time is an argument of every call, in ns, and nothing waits. It is not safe
+// for concurrent use.
+//
+// Below the root are two sides, clients with standing and newcomers; below
+// each the levels of Options.By; a client's requests are served as they came.
+// At each level the waiting child with the least start tag is next. A request
+// is charged on each level as it begins, with what it is expected to cost;
+// while it runs longer; and at its end, when the measured time corrects that.
+//
+// The virtual time of a node is the start tag of the latest request that began
+// below it, and never goes back. Who had nothing to wait for starts at it, or
+// at its own finish tag if that is later; and what the finish tag is ahead
+// fades, so that nobody pays for ever. So nothing is forgotten at the end of a
+// busy period but by fading.
+type scheduler struct {
+	slots int
+	queue int
+	dry   bool // nobody waits
+
+	now     int64
+	root    node
+	sides   [2]node
+	nodes   map[uint64]*node
+	spare   []*node
+	idle    idle
+	order   uint64
+	inside  int
+	waiting int
+	waited  int64 // when somebody waited last
+
+	running struct{ oldest, youngest *Turn } // by when they are charged next
+
+	tally  [2]Tally
+	lately struct {
+		at              int64
+		served, refused float64
+	}
+	longest struct {
+		minute    int64
+		this, ago int64
+	}
+}
+
+// The sides.
+const (
+	standing  = 0
+	newcomers = 1
+)
+
+const (
+	chargeEvery  = 125e6 // ns: what runs is charged so often
+	chargeAtOnce = 64    // requests in one call, at most
+	latelyStep   = 1e9   // ns
+	latelyHalf   = 10e9  // ns: half-life of lately
+)
+
+func newScheduler() *scheduler {
+	s := &scheduler{nodes: map[uint64]*node{}}
+	s.root.weight = 1
+	for i := range s.sides {
+		s.sides[i] = node{parent: &s.root, weight: 1}
+	}
+	return s
+}
+
+// arrive has a request wait for its turn, which may come, or be refused, at
+// once: see t.state.
+func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
+	s.pass(now)
+	leaf := s.find(c)
+	for n := leaf; n != &s.root; n = n.parent {
+		n.fade(s.now)
+	}
+	t.leaf, t.side, t.arrived = leaf, c.side, s.now
+	t.expected = leaf.expected()
+	if s.dry {
+		over := s.inside - s.slots
+		if over >= s.queue {
+			s.tally[c.side].Refused++
+		} else if over >= 0 {
+			s.tally[c.side].Waited++
+		}
+	}
+	if s.dry || s.waiting == 0 && s.inside < s.slots {
+		for n := leaf; n != &s.root; n = n.parent {
+			n.tag = max(n.tag, n.parent.virtual)
+			n.begins(t.expected)
+		}
+		s.begin(t)
+		return
+	}
+	t.state, t.waited = waits, true
+	s.order++
+	s.append(t)
+	for n := leaf; n != &s.root; n = n.parent {
+		n.joins(t.expected, s.order)
+	}
+	s.waiting++
+	s.waited = s.now
+	s.dispatch()
+	s.bound()
+}
+
+// done ends a request that the upstream worked on.
+func (s *scheduler) done(t *Turn, now int64) {
+	s.pass(now)
+	cost := float64(s.now - t.began)
+	for n := t.leaf; n != &s.root; n = n.parent {
+		n.charge(cost - t.charged)
+		n.learn(cost)
+	}
+	s.root.learn(cost)
+	s.end(t)
+}
+
+// leave ends a request that waits, or whose turn has come just now, because
+// its client is gone: it costs nothing.
+func (s *scheduler) leave(t *Turn, now int64) {
+	s.pass(now)
+	s.tally[t.side].Left++
+	switch t.state {
+	case waits:
+		s.withdraw(t)
+		t.state = ended
+	case inside:
+		for n := t.leaf; n != &s.root; n = n.parent {
+			n.charge(-t.charged)
+		}
+		s.end(t)
+	}
+}
+
+// expire refuses a request that has waited for as long as it may.
+func (s *scheduler) expire(t *Turn, now int64) {
+	s.pass(now)
+	s.withdraw(t)
+	s.refuse(t, true)
+}
+
+// set changes the bounds.
+func (s *scheduler) set(slots, queue int, dry bool, now int64) {
+	s.pass(now)
+	s.slots, s.queue, s.dry = slots, queue, dry
+	s.dispatch()
+	s.bound()
+}
+
+// pass notes what time it is, and charges what has run for long.
+func (s *scheduler) pass(now int64) {
+	s.now = max(s.now, now)
+	for range chargeAtOnce {
+		t := s.running.oldest
+		if t == nil || t.due > s.now {
+			break
+		}
+		if so := float64(s.now - t.began); so > t.charged {
+			for n := t.leaf; n != &s.root; n = n.parent {
+				n.charge(so - t.charged)
+			}
+			t.charged = so
+		}
+		s.unlist(t)
+		s.list(t)
+	}
+	for range 2 {
+		n := s.idle.stale(s.now)
+		if n == nil {
+			break
+		}
+		s.forget(n)
+	}
+	if passed := s.now - s.lately.at; passed >= latelyStep {
+		keep := math.Exp2(-float64(passed) / latelyHalf)
+		s.lately.served *= keep
+		s.lately.refused *= keep
+		s.lately.at = s.now
+	}
+	if s.waiting > 0 {
+		s.waited = s.now
+	}
+}
+
+// dispatch gives free slots to who is next.
+func (s *scheduler) dispatch() {
+	for s.waiting > 0 && (s.dry || s.inside < s.slots) {
+		n := s.side()
+		for n.head == nil {
+			n = n.least[0]
+		}
+		t := n.head
+		s.remove(t)
+		s.order++
+		cost := n.expected()
+		for ; n != &s.root; n = n.parent {
+			n.begins(cost)
+			n.order = s.order
+			n.leaves(t.expected)
+		}
+		s.waiting--
+		t.expected = cost
+		s.begin(t)
+	}
+}
+
+// side returns the side whose turn it is. One that holds fewer than half of
+// the slots goes first, else the one with less virtual time.
+func (s *scheduler) side() *node {
+	a, b := &s.sides[standing], &s.sides[newcomers]
+	switch half := s.slots / 2; {
+	case a.waiting == 0:
+		return b
+	case b.waiting == 0:
+		return a
+	case a.inside < half && b.inside >= half:
+		return a
+	case b.inside < half && a.inside >= half:
+		return b
+	case b.tag < a.tag:
+		return b
+	}
+	return a
+}
+
+// bound refuses who waits beyond the length of the queue: of the side that has
+// more than its half, the newest request of the heaviest client in the
+// heaviest network.
+func (s *scheduler) bound() {
+	for s.waiting > s.queue {
+		n := &s.sides[newcomers]
+		if 2*n.waiting <= s.queue && 2*s.sides[standing].waiting > s.queue {
+			n = &s.sides[standing]
+		}
+		for n.tail == nil {
+			n = n.heaviest[0]
+		}
+		t := n.tail
+		s.withdraw(t)
+		s.refuse(t, false)
+	}
+}
+
+// begin notes that a request begins, which the nodes above it know already.
+func (s *scheduler) begin(t *Turn) {
+	s.inside++
+	t.began, t.charged, t.state = s.now, t.expected, inside
+	t.insideThen = s.inside
+	s.list(t)
+	tally := &s.tally[t.side]
+	tally.Turns++
+	s.lately.served++
+	if t.waited {
+		tally.Waited++
+		s.waitedFor(t)
+		t.wake()
+	}
+}
+
+// end takes a request from the upstream.
+func (s *scheduler) end(t *Turn) {
+	s.unlist(t)
+	t.state = ended
+	s.inside--
+	for n := t.leaf; n != &s.root; n = n.parent {
+		n.inside--
+	}
+	s.rest(t.leaf)
+	s.dispatch()
+}
+
+// withdraw takes a request from those that wait.
+func (s *scheduler) withdraw(t *Turn) {
+	s.remove(t)
+	for n := t.leaf; n != &s.root; n = n.parent {
+		n.leaves(t.expected)
+	}
+	s.waiting--
+	s.waitedFor(t)
+	s.rest(t.leaf)
+}
+
+// refuse answers a request that was withdrawn.
+func (s *scheduler) refuse(t *Turn, late bool) {
+	tally := &s.tally[t.side]
+	if late {
+		tally.Expired++
+	} else {
+		tally.Refused++
+	}
+	s.lately.refused++
+	t.state = refused
+	t.busy = &Busy{RetryAfter: s.retryAfter(t), Waited: late}
+	t.wake()
+}
+
+// Bounds of Busy.RetryAfter.
+const (
+	minRetry = time.Second
+	maxRetry = 5 * time.Minute
+)
+
+// retryAfter returns the time that the queue needs to drain, times how many
+// come for one who was served lately, and up to a quarter more by client.
+func (s *scheduler) retryAfter(t *Turn) time.Duration {
+	drain := (s.sides[standing].backlog + s.sides[newcomers].backlog) / float64(max(s.slots, 1))
+	after := max(drain*(1+s.lately.refused/max(s.lately.served, 1)), float64(minRetry))
+	after *= 1 + float64(t.leaf.key>>54)/(1<<12)
+	return time.Duration(min(after, float64(maxRetry)))
+}
+
+// waitedFor keeps the longest wait of this minute and of the last.
+func (s *scheduler) waitedFor(t *Turn) {
+	s.turnMinute()
+	s.longest.this = max(s.longest.this, s.now-t.arrived)
+}
+
+func (s *scheduler) turnMinute() {
+	switch minute := s.now / 60e9; minute - s.longest.minute {
+	case 0:
+	case 1:
+		s.longest.minute, s.longest.ago, s.longest.this = minute, s.longest.this, 0
+	default:
+		s.longest.minute, s.longest.ago, s.longest.this = minute, 0, 0
+	}
+}
+
+// find returns a claim's client, and makes it and the nodes above it if they
+// are not there. One that has standing starts at the virtual time, a newcomer
+// one mean request behind it.
+func (s *scheduler) find(c *Claim) *node {
+	n := s.nodes[c.keys[c.depth-1]]
+	if n == nil {
+		n = &s.sides[c.side]
+		for _, key := range c.keys[:c.depth] {
+			child := s.nodes[key]
+			if child == nil {
+				child = s.grow(n, key)
+				if c.side == newcomers {
+					child.tag += n.expected()
+				}
+			}
+			n = child
+		}
+	}
+	if n.resting {
+		s.idle.remove(n)
+	}
+	top := n
+	for top.parent.parent != &s.root {
+		top = top.parent
+	}
+	if top.weight != c.weight {
+		top.weight = c.weight
+		top.fix()
+	}
+	return n
+}
+
+func (s *scheduler) grow(parent *node, key uint64) *node {
+	var n *node
+	if last := len(s.spare) - 1; last >= 0 {
+		n = s.spare[last]
+		s.spare[last] = nil
+		s.spare = s.spare[:last]
+	} else {
+		n = new(node)
+	}
+	n.parent, n.key, n.weight, n.tag, n.touched = parent, key, 1, parent.virtual, s.now
+	s.nodes[key] = n
+	parent.children++
+	if parent.resting {
+		s.idle.remove(parent)
+	}
+	return n
+}
+
+// rest notes that a node may have nothing to do any more.
+func (s *scheduler) rest(n *node) {
+	if n.parent != &s.root && n.waiting == 0 && n.inside == 0 && n.children == 0 && !n.resting {
+		s.idle.add(n, s.now)
+	}
+}
+
+// forget drops an idle node.
+func (s *scheduler) forget(n *node) {
+	s.idle.remove(n)
+	delete(s.nodes, n.key)
+	parent := n.parent
+	parent.children--
+	if len(s.spare) < maxSpare && cap(n.least) <= 16 {
+		*n = node{least: n.least, heaviest: n.heaviest}
+		s.spare = append(s.spare, n)
+	}
+	s.rest(parent)
+}
+
+// append puts a request at the end of its client's.
+func (s *scheduler) append(t *Turn) {
+	n := t.leaf
+	t.before, t.behind = n.tail, nil
+	if n.tail != nil {
+		n.tail.behind = t
+	} else {
+		n.head = t
+	}
+	n.tail = t
+}
+
+// remove takes a request from its client's.
+func (s *scheduler) remove(t *Turn) {
+	n := t.leaf
+	if t.before != nil {
+		t.before.behind = t.behind
+	} else {
+		n.head = t.behind
+	}
+	if t.behind != nil {
+		t.behind.before = t.before
+	} else {
+		n.tail = t.before
+	}
+	t.before, t.behind = nil, nil
+}
+
+// list puts a request at the end of those that run.
+func (s *scheduler) list(t *Turn) {
+	t.due = s.now + chargeEvery
+	t.before, t.behind = s.running.youngest, nil
+	if t.before != nil {
+		t.before.behind = t
+	} else {
+		s.running.oldest = t
+	}
+	s.running.youngest = t
+}
+
+// unlist takes a request from those that run.
+func (s *scheduler) unlist(t *Turn) {
+	if t.before != nil {
+		t.before.behind = t.behind
+	} else {
+		s.running.oldest = t.behind
+	}
+	if t.behind != nil {
+		t.behind.before = t.before
+	} else {
+		s.running.youngest = t.before
+	}
+	t.before, t.behind = nil, nil
+}
