@@ -17,7 +17,7 @@ var seeds = []string{
 	line(1),
 	`192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 2326`,
 	`"192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] "GET /\"x\" HTTP/1.1" 200 2326 "-" "a\x22b\\""`,
-	`shop:443 192.0.2.7 - a b [10/Oct/2000:13:55:36 -0700] "-" 408 - "-" "-" "203.0.113.9, ::1" 0.5 rt=1.0 urt="0.1, 0.2"`,
+	`shop:443 192.0.2.7 - a b [10/Oct/2000:13:55:36 -0700] "-" 408 - "-" "-" "203.0.113.9, ::1" 0.5 rt=1.0 urt="0.1, 0.2" server_timing="cpu;dur=3"`,
 	`192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 5 wiki "-" "-" 1 "a@b" "http://c" 12ms`,
 	`{"ts":971211336.25,"logger":"http.log.access","request":{"client_ip":"192.0.2.7","method":"GET","uri":"/","headers":{"Cookie":["REDACTED"],"User-Agent":["\u00e9\ud83d\ude00"]}},"duration":1e-3,"size":1,"status":200}`,
 	`{"ClientAddr":"192.0.2.7:1","ClientHost":"1.2.3.4,5.6.7.8","RequestMethod":"GET","RequestPath":"/","DownstreamStatus":200,"StartUTC":"2000-10-10T20:55:36.1Z","Duration":12}`,
@@ -95,7 +95,7 @@ func FuzzParse(f *testing.F) {
 		if e.Method != "" && !isTarget(e.Method, e.Target) {
 			t.Errorf("%q: target %q", text, e.Target)
 		}
-		e.Host, e.Forwarded, e.Duration, e.Upstream, e.Has = "", "", 0, 0, hasRequest|HasReferer|HasUserAgent|HasStatus|HasBytes
+		e.Host, e.Forwarded, e.Duration, e.Upstream, e.CPU, e.Has = "", "", 0, 0, 0, hasRequest|HasReferer|HasUserAgent|HasStatus|HasBytes
 		printed := combined(&e)
 		again, reason := parseLine(clf, printed)
 		if reason != "" || again != e {

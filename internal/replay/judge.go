@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/accesslog"
 )
 
 // backAnHour is how much earlier than the latest a line is that starts a
@@ -328,7 +329,10 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	if v.Trial.Rule != nil {
 		it.trial = j.finding(&v.Trial)
 	}
-	out := fairshare.Outcome{Time: e.Time, Status: e.Status, Bytes: e.Bytes}
+	out := fairshare.Outcome{Time: e.Time, Status: e.Status, Bytes: e.Bytes, Took: e.Duration, CPU: e.CPU}
+	if e.Has&accesslog.HasUpstream != 0 {
+		out.Took = e.Upstream
+	}
 	if j.slots && e.Duration > 0 && v.Action == fairshare.Allow {
 		out.Part = fairshare.CostsOnly
 		j.held.hold(j.latest+min(int64(e.Duration), math.MaxInt64-max(j.latest, 0)), v)

@@ -248,6 +248,15 @@ func (m *model) settle(req *modelRequest, now int64, gathered []int, tried bool)
 			}
 		case fairshare.Bytes:
 			c.settle(l, now, req.Bytes)
+		case fairshare.CPU:
+			c.settle(l, now, req.CPU.Microseconds())
+		case fairshare.Time:
+			took := req.Duration
+			if req.Has&accesslog.HasUpstream != 0 {
+				took = req.Upstream
+			}
+			c.settle(l, now, took.Microseconds())
+		case fairshare.Cost: // no log holds it
 		case fairshare.Errors:
 			if modelStatuses(l).Has(req.Status) {
 				c.settle(l, now, 1)
@@ -502,7 +511,7 @@ func (c *modelCount) at(l *fairshare.Limit, now int64) (prev, cur, e *big.Int) {
 
 // passes reports whether a request passes now.
 func (c *modelCount) passes(l *fairshare.Limit, now int64) bool {
-	settled := l.Resource == fairshare.Bytes || l.Resource == fairshare.Errors || l.Resource == fairshare.Refusals
+	settled := l.Resource != fairshare.Requests
 	switch {
 	case l.Resource == fairshare.Concurrent:
 		return c.count+1 <= l.N

@@ -169,7 +169,7 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 	}
 	wantRules := []RuleReport{
 		{Name: "partners", Matched: 4},
-		{Name: "one an hour", Matched: 6, Refused: 4, Clients: 2},
+		{Name: "one an hour", Matched: 6, Refused: 4, Clients: 2, Resource: "requests"},
 		{Name: "ban by an operator", Matched: 17, Refused: 7, Blocked: 10, Clients: 4},
 	}
 	if diff := cmp.Diff(wantRules, report.Rules); diff != "" {
@@ -326,7 +326,7 @@ func TestBansOfNetworksAreTold(t *testing.T) {
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Hour), Ban: &fairshare.BanTerms{After: 1, For: time.Hour}}}}
 	opts := Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)}}
 	report := replayAll(t, opts)
-	want := RuleReport{Name: "one", Matched: 16, Refused: 12, Banned: 9, Clients: 10, Networks: 1}
+	want := RuleReport{Name: "one", Matched: 16, Refused: 12, Banned: 9, Clients: 10, Networks: 1, Resource: "requests"}
 	if report.Rules[0] != want {
 		t.Errorf("%+v, want %+v", report.Rules[0], want)
 	}

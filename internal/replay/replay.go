@@ -60,6 +60,14 @@ type Options struct {
 	// calls go on at once; each question is asked once, and 131,072 in all.
 	Resolve func(ctx context.Context, addr netip.Addr, list string)
 
+	// Share says that busy upstreams are shared out, which a replay cannot: the
+	// report says so.
+	Share bool
+
+	// Allowance spells what a limit allows: "1.05 s of CPU in 15s"; nil: the
+	// report does not tell.
+	Allowance func(*fairshare.Limit) string
+
 	Logs     []string          // paths; "-" is standard input
 	Log      accesslog.Options // how they are read; Workers and BlockSize 0 mean what suits the number of logs
 	Verdicts io.Writer         // gets a line for each judged request; nil means none

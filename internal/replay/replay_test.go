@@ -359,7 +359,8 @@ func randomPolicy(rnd *rand.Rand) *fairshare.Policy {
 
 func randomLimit(rnd *rand.Rand) *fairshare.Limit {
 	l := &fairshare.Limit{
-		Resource:  one(rnd, fairshare.Requests, fairshare.Requests, fairshare.Requests, fairshare.Bytes, fairshare.Errors, fairshare.Concurrent),
+		Resource: one(rnd, fairshare.Requests, fairshare.Requests, fairshare.Requests, fairshare.Bytes, fairshare.Errors, fairshare.Concurrent,
+			fairshare.CPU, fairshare.Time, fairshare.Cost),
 		N:         1 + rnd.Int64N(12),
 		Window:    one(rnd, time.Millisecond, 200*time.Millisecond, time.Second, 3*time.Second, 7*time.Second+13, time.Minute, time.Hour, fairshare.MaxWindow),
 		Algorithm: one(rnd, fairshare.Window, fairshare.Window, fairshare.GCRA, fairshare.Quiet),
@@ -371,6 +372,9 @@ func randomLimit(rnd *rand.Rand) *fairshare.Limit {
 	}
 	if l.Resource == fairshare.Bytes {
 		l.N = one(rnd, 1, 1000, 5000, int64(1)<<40)
+	}
+	if l.Resource == fairshare.CPU || l.Resource == fairshare.Time {
+		l.N = one(rnd, 1, 50_000, 700_000, 5_000_000, int64(1)<<40)
 	}
 	if l.Resource == fairshare.Errors && rnd.IntN(2) == 0 {
 		l.Statuses.Add(500, 599)
@@ -387,7 +391,7 @@ func randomLimit(rnd *rand.Rand) *fairshare.Limit {
 }
 
 // randomLog returns lines in combined format with a forwarding header and,
-// for some, a duration. Time goes in steps, at times backwards, seldom by
+// for some, a duration, the upstream's own, and its CPU time. Time goes in steps, at times backwards, seldom by
 // hours.
 func randomLog(rnd *rand.Rand, peers []string, lines int, begin time.Time) []byte {
 	var b bytes.Buffer
@@ -418,6 +422,15 @@ func randomLog(rnd *rand.Rand, peers []string, lines int, begin time.Time) []byt
 			one(rnd, "-", "http://www.example/"), orDash(one(rnd, testAgents...)), orDash(forwarded))
 		if rnd.IntN(3) > 0 {
 			fmt.Fprintf(&b, " rt=%d.%03d", rnd.IntN(5), rnd.IntN(1000))
+		}
+		switch rnd.IntN(6) {
+		case 0:
+			b.WriteString(" urt=-")
+		case 1, 2:
+			fmt.Fprintf(&b, ` urt="0.%03d, %d.%03d"`, rnd.IntN(1000), rnd.IntN(2), rnd.IntN(1000))
+		}
+		if rnd.IntN(2) == 0 {
+			fmt.Fprintf(&b, ` server_timing="db;dur=3, cpu;dur=%d.%d"`, rnd.IntN(200), rnd.IntN(10))
 		}
 		b.WriteByte('\n')
 	}

@@ -67,6 +67,8 @@ type RuleReport struct {
 	DryRun      bool   `json:"dry_run"`
 	Approximate bool   `json:"approximate,omitempty"` // Clients is an estimate
 	Networks    int64  `json:"banned_networks"`       // of Banned: an IPv6 /48 of which eight clients were banned
+	Resource    string `json:"resource,omitempty"`    // that its limit counts, as a policy spells it
+	Allowance   string `json:"allowance,omitempty"`   // what that allows, in words
 }
 
 // A TopClient is one client and what it got.
@@ -212,6 +214,12 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 			Refused: count.refused, Blocked: count.blocked, Banned: count.banned + j.networks[i], Networks: j.networks[i],
 		}
 		r.Rules[i].Clients, r.Rules[i].Approximate = count.distinct()
+		if lim := rule.Limit; lim != nil {
+			r.Rules[i].Resource = lim.Resource.String()
+			if rp.opts.Allowance != nil {
+				r.Rules[i].Allowance = rp.opts.Allowance(lim)
+			}
+		}
 	}
 	rec.tellOperators(r)
 	rec.tellClients(r)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"fairshare"
 )
 
 // A Style says how a report for people looks.
@@ -231,6 +233,9 @@ func (p *printer) rules(r *Report) {
 		}
 		p.line("  %-*s%11s%11s%11s%11s%11s", wide, name,
 			count(rule.Matched), dash(rule.Refused), dash(rule.Blocked), dash(rule.Banned), dashed(rule.Clients, clients))
+		if rule.Allowance != "" && rule.Resource != fairshare.Requests.String() && rule.Resource != fairshare.Concurrent.String() {
+			p.text(4, 2, printable(rule.Allowance))
+		}
 	}
 	switch {
 	case quiet == 1:

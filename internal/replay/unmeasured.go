@@ -136,6 +136,12 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 			add(look{what: "bytes", noun: "byte counts", needs: accesslog.HasBytes})
 		case fairshare.Errors:
 			add(look{what: "errors", noun: "status", needs: accesslog.HasStatus})
+		case fairshare.CPU:
+			add(look{what: "cpu", noun: "CPU time", needs: accesslog.HasCPU})
+		case fairshare.Time:
+			add(look{what: "time", noun: "durations", needs: accesslog.HasDuration})
+		case fairshare.Cost:
+			add(look{what: "cost", noun: "cost"})
 		case fairshare.Concurrent:
 			add(look{what: "concurrent", noun: "durations", needs: accesslog.HasDuration})
 		}
@@ -197,6 +203,9 @@ func (rec *recorder) unmeasured() []Unmeasured {
 			}
 			out = append(out, Unmeasured{Rule: rules[i].Name, What: l.what, Why: why})
 		}
+	}
+	if rec.opts.Share && len(read) > 0 {
+		out = append(out, Unmeasured{Rule: fairshare.BusyUpstream.Name, What: "share", Why: "a log does not tell how busy the upstream was: nobody waits for a turn, and nobody is refused for want of one"})
 	}
 	return out
 }
