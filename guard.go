@@ -407,7 +407,7 @@ func (d *decision) chargeHeld(i int, lim *Limit, out *Outcome, charge *Charge) b
 		charge.Held = *held
 		return *held != 0
 	}
-	charge.Cost = max(lim.costOf(out, *held)-p.charged, 0)
+	charge.Cost = max(lim.costOf(out)-p.charged, 0)
 	p.charged += charge.Cost
 	if charge.Held = *held; !ends {
 		charge.Held = min(*held, charge.Cost)
@@ -418,9 +418,8 @@ func (d *decision) chargeHeld(i int, lim *Limit, out *Outcome, charge *Charge) b
 	return true
 }
 
-// costOf returns what a request has cost of the limit's resource; held is what
-// is held for it.
-func (l *Limit) costOf(out *Outcome, held int64) int64 {
+// costOf returns what a request has cost of the limit's resource.
+func (l *Limit) costOf(out *Outcome) int64 {
 	switch l.Resource {
 	case Bytes:
 		return max(out.Bytes, 0)
@@ -430,7 +429,7 @@ func (l *Limit) costOf(out *Outcome, held int64) int64 {
 		return max(out.Took.Microseconds(), 0)
 	case Cost:
 		if out.Cost < 0 {
-			return max((held+255)>>8, 1)
+			return 1
 		}
 		return min(out.Cost, MaxBytes)
 	case Errors:

@@ -44,7 +44,7 @@ type Outcome struct {
 
 	CPU  time.Duration // of the upstream; what is not known is to be told as Took, never as nothing
 	Took time.Duration // that the upstream was at work, or waited for others
-	Cost int64         // units that the upstream told; below 0 it told none: then it is what the request was expected to cost, at least 1
+	Cost int64         // units that the upstream told; below 0 it told none, which counts as 1
 
 	// Part leaves some of what there is to settle for a later Settle.
 	Part Part

@@ -43,6 +43,7 @@ func newAnswers(p *fairshare.Policy, contact string) *answers {
 		a.rules[&p.Rules[i]] = newRuleAnswer(&p.Rules[i])
 	}
 	a.rules[fairshare.OperatorBan] = newRuleAnswer(fairshare.OperatorBan)
+	a.rules[fairshare.BusyUpstream] = newRuleAnswer(fairshare.BusyUpstream)
 	return a
 }
 

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
+	"sync/atomic"
 
 	"fairshare"
 )
@@ -16,17 +18,18 @@ import (
 // another client's answer.
 type exchange struct {
 	w        http.ResponseWriter
-	bytes    int64 // of the body, as written
-	status   int   // the final one; 0 before it is written
-	head     bool  // a HEAD request: what is written goes nowhere
-	own      bool  // the answer is not the upstream's
-	returned bool  // the handler returned and did not panic
+	bytes    atomic.Int64 // of the body, as written
+	status   int          // the final one; 0 before it is written
+	head     bool         // a HEAD request: what is written goes nowhere
+	own      bool         // the answer is not the upstream's
+	returned bool         // the handler returned and did not panic
 	hijacked bool
 	copy     *robotsCopy // the body is kept here; nil for almost all
 
 	h       *handler
 	verdict fairshare.Verdict
 	passage Passage
+	work    work
 }
 
 // writer returns the exchange with the optional methods that the writer below
@@ -75,7 +78,7 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
 
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		x.status = status
+		x.begins(status)
 	}
 	x.w.WriteHeader(status)
 }
@@ -102,16 +105,31 @@ func (x *exchange) WriteString(s string) (int, error) {
 // given.
 func (x *exchange) wrote(n int64) {
 	if x.status == 0 {
-		x.status = http.StatusOK
+		x.begins(http.StatusOK)
 	}
 	if !x.head {
-		x.bytes += n
+		x.bytes.Add(n)
 	}
+}
+
+// begins notes the final status of the answer. One that has no end of its own
+// needs no turn any more.
+func (x *exchange) begins(status int) {
+	x.status = status
+	if kind := x.w.Header()["Content-Type"]; len(kind) == 1 && !x.own && isEventStream(kind[0]) {
+		x.endless()
+	}
+}
+
+func isEventStream(kind string) bool {
+	const stream = "text/event-stream"
+	return len(kind) >= len(stream) && strings.EqualFold(kind[:len(stream)], stream) &&
+		(len(kind) == len(stream) || strings.IndexByte("; \t,", kind[len(stream)]) >= 0)
 }
 
 func (x *exchange) flush() error {
 	if x.status == 0 {
-		x.status = http.StatusOK
+		x.begins(http.StatusOK)
 	}
 	if f, ok := x.w.(interface{ FlushError() error }); ok {
 		return f.FlushError()
@@ -122,7 +140,10 @@ func (x *exchange) flush() error {
 
 func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := x.w.(http.Hijacker).Hijack()
-	x.hijacked = x.hijacked || err == nil
+	if err == nil {
+		x.hijacked = true
+		x.endless()
+	}
 	return conn, rw, err
 }
 
@@ -176,38 +197,12 @@ func (w flushWriter) FlushError() error { return w.flush() }
 // is not the upstream's word: a gateway's own 502 must not count among the
 // client's errors. Other writers are left alone.
 func NotUpstream(w http.ResponseWriter) {
-	for w != nil {
-		switch x := w.(type) {
-		case interface{ notUpstream() }:
-			x.notUpstream()
-			return
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = x.Unwrap()
-		default:
-			return
-		}
+	if x, ok := outermost[interface{ notUpstream() }](w); ok {
+		x.notUpstream()
 	}
 }
 
 func (x *exchange) notUpstream() { x.own = true }
-
-// UpstreamDone gives the slots of concurrent limits back before the handler
-// returns: the upstream's work is done, the client still takes the answer. It
-// may be called from any goroutine, but not after the handler returned. Other
-// writers are left alone.
-func UpstreamDone(w http.ResponseWriter) {
-	for w != nil {
-		switch x := w.(type) {
-		case interface{ upstreamDone() }:
-			x.upstreamDone()
-			return
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = x.Unwrap()
-		default:
-			return
-		}
-	}
-}
 
 // An Asker is who sent a request, as it was judged.
 type Asker struct {
@@ -219,40 +214,28 @@ type Asker struct {
 // Who tells the handler that a guard let w through to who asks; false when no
 // guard did.
 func Who(w http.ResponseWriter) (Asker, bool) {
-	for w != nil {
-		switch x := w.(type) {
-		case interface{ who() Asker }:
-			return x.who(), true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = x.Unwrap()
-		default:
-			return Asker{}, false
-		}
+	x, ok := outermost[interface{ who() Asker }](w)
+	if !ok {
+		return Asker{}, false
 	}
-	return Asker{}, false
+	return x.who(), true
 }
 
 func (x *exchange) who() Asker { return x.passage.Asker }
 
-func (x *exchange) upstreamDone() {
-	now := x.h.Now()
-	x.passage.Took = now.Sub(x.passage.Time)
-	x.settle(fairshare.Outcome{Time: now, Part: fairshare.SlotsOnly})
-}
-
 // end settles all that is left, and tells whoever listens.
 func (x *exchange) end() {
-	out := fairshare.Outcome{Time: x.h.Now(), Status: x.outcome(), Bytes: x.bytes}
-	x.settle(out)
+	x.upstreamDone()
+	x.settleAll()
+}
+
+// tell tells whoever listens, when all is known.
+func (x *exchange) tell() {
 	if x.h.Passed == nil {
 		return
 	}
-	p := &x.passage
-	if p.Took == 0 {
-		p.Took = out.Time.Sub(p.Time)
-	}
-	p.Status, p.Bytes = out.Status, out.Bytes
-	x.h.Passed(p)
+	x.passage.Status, x.passage.Bytes = x.outcome(), x.bytes.Load()
+	x.h.Passed(&x.passage)
 }
 
 // settle settles the verdict. The client may be gone and its context with it;

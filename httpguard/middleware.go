@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/share"
 )
 
 // Options change what Middleware does. The zero Options are good for a server
@@ -45,6 +46,29 @@ type Options struct {
 	// called by many goroutines at once and is to be quick. The passage is good
 	// during the call only. nil means nobody listens.
 	Passed func(*Passage)
+
+	// Share hands out turns at the upstream while it is busy. nil means that
+	// nobody waits.
+	Share *share.Queue
+
+	// HandlerAwaits says that the handler calls AwaitTurn itself, just before it
+	// asks the upstream. Otherwise the turn is awaited before the handler is
+	// called.
+	HandlerAwaits bool
+
+	// Meter measures the CPU time of the upstream. nil means that the handler
+	// tells it, see SpentCPU.
+	Meter fairshare.Meter
+
+	// ThreadCPU measures the CPU time of the handler's own goroutine, which has a
+	// thread for itself meanwhile, and what MeasureCPU adds to it. That makes
+	// switching between goroutines dearer: some µs each. It works on Linux;
+	// elsewhere a request counts as the time that it took.
+	ThreadCPU bool
+
+	// TellsCPU says that the handler tells CPU time by SpentCPU as a rule. Then
+	// a request counts nothing before it ends or CPU time is told.
+	TellsCPU bool
 
 	// ReferenceKey makes the references that refused clients are shown: with the
 	// same secret key they are the same after a restart. nil means a random one.
@@ -84,6 +108,7 @@ type Handler struct {
 	current atomic.Pointer[handler]
 	robots  robots
 	visits  sync.Pool
+	running running
 	key     [32]byte // of references, unless Options have one
 }
 
@@ -206,11 +231,18 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fa
 	}}
 	defer x.end()
 	h.tell(vis, v)
-	h.release(vis)
+	x.prepare(vis)
 	if r.URL.Path == robotsPath {
 		r = h.robots.watch(x, r, h.Now())
 	}
-	h.next.ServeHTTP(x.writer(), r)
+	if h.ThreadCPU {
+		x.work.thread = new(threadCPU)
+		r = r.WithContext(x.work.thread.context(r.Context()))
+	}
+	w = x.writer()
+	if h.HandlerAwaits || x.await(w, r) {
+		h.next.ServeHTTP(w, r)
+	}
 	x.returned = true
 	if x.copy != nil {
 		h.robots.learn(x, r.Host, h.Now())

@@ -26,8 +26,11 @@ func (f *refusal) title() string {
 	if f.action == fairshare.Block {
 		return "Request blocked"
 	}
-	if f.name == fairshare.OperatorBan.Name {
+	switch f.name {
+	case fairshare.OperatorBan.Name:
 		return "Not now"
+	case fairshare.BusyUpstream.Name:
+		return "This site is busy"
 	}
 	return "Too many requests"
 }
@@ -40,6 +43,8 @@ func (f *refusal) lead() string {
 		return "Those who run this site take no requests from you for a while."
 	case f.action == fairshare.Block:
 		return "This site does not answer requests like this one."
+	case f.name == fairshare.BusyUpstream.Name:
+		return "More people ask for pages than this site can answer at once."
 	case f.ban:
 		return "After too many requests this site takes none from you for a while."
 	}

@@ -23,7 +23,8 @@ type Passage struct {
 	Asker
 	UserAgent string        // "" when absent
 	Time      time.Time     // of arrival
-	Took      time.Duration // until the upstream was done
+	Took      time.Duration // from when the upstream was asked until it was done; 0 if it was not asked
+	CPU       time.Duration // of the upstream; 0 when nobody measures it
 	Status    int           // that the upstream answered with; 0 when none did
 	Bytes     int64         // of the response body
 }

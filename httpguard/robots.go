@@ -68,7 +68,7 @@ func (c *robots) watch(x *exchange, r *http.Request, now time.Time) *http.Reques
 // compressed.
 func (c *robots) learn(x *exchange, host string, now time.Time) {
 	kept, header := x.copy, x.w.Header()
-	if x.outcome() != http.StatusOK || x.hijacked || kept.tooLong || int64(len(kept.body)) != x.bytes {
+	if x.outcome() != http.StatusOK || x.hijacked || kept.tooLong || int64(len(kept.body)) != x.bytes.Load() {
 		return
 	}
 	if e := header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {

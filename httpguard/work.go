@@ -1,0 +1,311 @@
+package httpguard
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"fairshare"
+	"fairshare/share"
+)
+
+// work is what the upstream does for one request: whether it has begun and
+// is done, what it costs, and the turn that it takes.
+type work struct {
+	mu      sync.Mutex // of what follows, and of settling
+	began   time.Time  // zero: the upstream was not asked
+	headed  time.Time  // an answer without end began; zero for others
+	done    bool       // the upstream is
+	ended   bool       // the handler returned
+	away    bool       // the request was turned away, or left while it waited
+	told    bool       // cpu is known
+	cpu     time.Duration
+	cost    int64 // units; below 0: not told
+	visit   *visit
+	claim   *share.Claim
+	turn    *share.Turn
+	meter   fairshare.Metering
+	thread  *threadCPU // nil unless the handler's thread is measured
+	path    string
+	running place // among the requests in progress
+}
+
+// outermost returns what find finds in w or the writers below it.
+func outermost[T any](w http.ResponseWriter) (found T, ok bool) {
+	for w != nil {
+		if found, ok = w.(T); ok {
+			return found, true
+		}
+		below, wraps := w.(interface{ Unwrap() http.ResponseWriter })
+		if !wraps {
+			break
+		}
+		w = below.Unwrap()
+	}
+	return found, false
+}
+
+// AwaitTurn is called by a handler just before it asks the upstream, if
+// Options.HandlerAwaits says so: it waits for a turn where there is a share,
+// and has the upstream's time begin. When it returns false, the request is
+// answered already or its client is gone, and the handler must return. With
+// no guard around the handler it returns true at once.
+func AwaitTurn(w http.ResponseWriter, r *http.Request) bool {
+	x, ok := outermost[interface {
+		await(http.ResponseWriter, *http.Request) bool
+	}](w)
+	return !ok || x.await(w, r)
+}
+
+// UpstreamDone tells that the upstream's work is done, though the client still
+// takes the answer: slots of concurrent limits are given back and the turn
+// ends before the handler returns. It may be called from any goroutine, but
+// not after the handler returned. Other writers are left alone.
+func UpstreamDone(w http.ResponseWriter) {
+	if x, ok := outermost[interface{ upstreamDone() }](w); ok {
+		x.upstreamDone()
+	}
+}
+
+// SpentCPU tells the CPU time that the upstream has spent on the request in
+// all; a later word replaces an earlier one. Without any, a request counts as
+// the time that it took. It may be called from any goroutine, but not after
+// the handler returned.
+func SpentCPU(w http.ResponseWriter, cpu time.Duration) {
+	if x, ok := outermost[interface{ spentCPU(time.Duration) }](w); ok {
+		x.spentCPU(cpu)
+	}
+}
+
+// SpentCost tells the units that the request has cost, at least 0; a later word
+// replaces an earlier one. Without any, a request counts as 1. It may be called
+// from any goroutine, but not after the handler returned.
+func SpentCost(w http.ResponseWriter, units int64) {
+	if x, ok := outermost[interface{ spentCost(int64) }](w); ok {
+		x.spentCost(units)
+	}
+}
+
+func (x *exchange) spentCPU(cpu time.Duration) {
+	x.work.mu.Lock()
+	defer x.work.mu.Unlock()
+	x.work.cpu, x.work.told = max(cpu, 0), true
+}
+
+func (x *exchange) spentCost(units int64) {
+	x.work.mu.Lock()
+	defer x.work.mu.Unlock()
+	x.work.cost = max(units, 0)
+}
+
+// prepare notes what is needed when the upstream begins; vis is kept until
+// then if there is a share.
+func (x *exchange) prepare(vis *visit) {
+	x.work.cost = -1
+	if x.h.Meter != nil {
+		x.work.path = vis.req.Path
+	}
+	if x.h.Share == nil {
+		x.h.release(vis)
+		return
+	}
+	claim := x.h.Share.Claim(&vis.req)
+	x.work.claim, x.work.visit = &claim, vis
+}
+
+// await waits for a turn and notes that the upstream begins. It is called by
+// the goroutine of the handler.
+func (x *exchange) await(w http.ResponseWriter, r *http.Request) bool {
+	k := &x.work
+	if !k.began.IsZero() {
+		return true
+	}
+	if k.away {
+		return false
+	}
+	if k.claim != nil {
+		turn, err := x.h.Share.Wait(r.Context(), k.claim)
+		if err != nil {
+			x.turnAway(w, r, err)
+			return false
+		}
+		x.h.release(k.visit)
+		k.visit = nil
+		k.mu.Lock()
+		k.turn = turn
+		k.mu.Unlock()
+	}
+	thread := k.thread
+	if thread != nil && !thread.begin() {
+		thread = nil
+	}
+	k.mu.Lock()
+	k.thread = thread
+	k.began = x.h.Now()
+	if x.h.Meter != nil {
+		k.meter = x.h.Meter.Begin(k.path)
+	}
+	k.mu.Unlock()
+	if x.h.guard.Metered(&x.verdict) {
+		x.h.running.add(x)
+	}
+	return true
+}
+
+// turnAway answers a request that gets no turn. One whose client has left is
+// not answered.
+func (x *exchange) turnAway(w http.ResponseWriter, r *http.Request, err error) {
+	x.work.away, x.own = true, true
+	busy := (*share.Busy)(nil)
+	if !errors.As(err, &busy) {
+		return
+	}
+	v := fairshare.Verdict{Finding: fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream, Wait: busy.RetryAfter}}
+	x.h.refuse(w, r, x.work.visit, &v)
+}
+
+// endless notes that the answer has no end of its own: the turn is free, and
+// what nobody measures ends here.
+func (x *exchange) endless() {
+	k := &x.work
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.began.IsZero() || k.done || !k.headed.IsZero() {
+		return
+	}
+	k.headed = x.h.Now()
+	if k.turn != nil {
+		k.turn.Headed()
+	}
+}
+
+// upstreamDone ends the turn and the slots, once.
+func (x *exchange) upstreamDone() {
+	k := &x.work
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.done {
+		return
+	}
+	k.done = true
+	now := x.h.Now()
+	if !k.began.IsZero() {
+		x.passage.Took = now.Sub(k.began)
+	}
+	if k.turn != nil {
+		if x.own {
+			k.turn.Failed()
+		}
+		k.turn.Done()
+	}
+	if !k.away {
+		x.settle(fairshare.Outcome{Time: now, Part: fairshare.SlotsOnly})
+	}
+	if k.meter != nil {
+		k.mu.Unlock()
+		k.meter.End(x.metered)
+		k.mu.Lock()
+	}
+}
+
+// metered hears from the meter, maybe when the handler has returned.
+func (x *exchange) metered(cpu time.Duration) {
+	k := &x.work
+	k.mu.Lock()
+	k.cpu, k.told = cpu, true
+	if k.ended {
+		x.finish()
+		return
+	}
+	k.mu.Unlock()
+}
+
+// settleAll settles what is left when the handler has returned. Where CPU time
+// is sampled it is known a little later.
+func (x *exchange) settleAll() {
+	k := &x.work
+	if k.visit != nil {
+		x.h.release(k.visit)
+		k.visit = nil
+	}
+	x.h.running.remove(x)
+	k.mu.Lock()
+	k.ended = true
+	if k.thread != nil && !k.began.IsZero() {
+		if cpu := k.thread.end(); !k.told {
+			k.cpu, k.told = cpu, true
+		}
+	}
+	if k.away {
+		x.settle(fairshare.Outcome{Time: x.h.Now(), Part: fairshare.Undone})
+		k.mu.Unlock()
+		return
+	}
+	if k.meter == nil || k.told {
+		x.finish()
+		return
+	}
+	out := x.spent(x.h.Now())
+	out.Part = fairshare.AllButCPU
+	x.settle(out)
+	k.mu.Unlock()
+}
+
+// finish settles what is left and tells. It is called with the lock held and
+// gives it back.
+func (x *exchange) finish() {
+	out := x.spent(x.h.Now())
+	x.settle(out)
+	x.work.mu.Unlock()
+	if x.work.told || x.h.TellsCPU {
+		x.passage.CPU = out.CPU
+	}
+	x.tell()
+}
+
+// spent returns what the request has cost at time now. The lock is held.
+func (x *exchange) spent(now time.Time) fairshare.Outcome {
+	k := &x.work
+	out := fairshare.Outcome{Time: now, Status: x.outcome(), Bytes: x.bytes.Load(), Took: x.passage.Took, CPU: k.cpu, Cost: k.cost}
+	if k.began.IsZero() { // answered without the upstream
+		out.Cost = max(out.Cost, 0)
+		return out
+	}
+	if !k.told {
+		out.CPU = out.Took
+		if !k.headed.IsZero() {
+			out.CPU = k.headed.Sub(k.began)
+		}
+	}
+	return out
+}
+
+// soFar charges what the request has cost until now, while it runs.
+func (x *exchange) soFar(now time.Time) {
+	k := &x.work
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended || k.began.IsZero() {
+		return
+	}
+	out := fairshare.Outcome{Time: now, Bytes: x.bytes.Load(), Took: x.passage.Took, Part: fairshare.SoFar}
+	if !k.done {
+		out.Took = now.Sub(k.began)
+	}
+	switch {
+	case k.told:
+		out.CPU = k.cpu
+	case k.thread != nil:
+		out.CPU = k.thread.soFar()
+	case k.meter != nil && k.done: // the last word is about to come
+	case k.meter != nil:
+		out.CPU = k.meter.Spent()
+	case x.h.TellsCPU: // it will, at the end
+	case !k.headed.IsZero():
+		out.CPU = k.headed.Sub(k.began)
+	default:
+		out.CPU = out.Took
+	}
+	x.settle(out)
+}
