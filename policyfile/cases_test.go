@@ -59,7 +59,7 @@ func testCases(t *testing.T, dir string, tell func(t *testing.T, f *File, err er
 					want += strings.TrimPrefix(strings.TrimPrefix(line, "#|"), " ")
 				}
 			}
-			f, err := Options{Bots: someBots}.Parse(path, source)
+			f, err := Options{Bots: someBots, Cores: 4}.Parse(path, source)
 			got := tell(t, f, err)
 			got = strings.ReplaceAll(got, path, filepath.Base(path))
 			if *update {
@@ -93,7 +93,7 @@ func TestGoodFilesAreSaidAsSentencesAndWarnings(t *testing.T) {
 				i += len(built) - 1
 				continue
 			}
-			fmt.Fprintln(&b, Sentence(&f.Policy.Rules[i]))
+			fmt.Fprintln(&b, f.Sentence(&f.Policy.Rules[i]))
 		}
 		for i := range f.Warnings {
 			b.WriteString(f.Warnings[i].Long())

@@ -48,26 +48,6 @@ func TestReferenceIsTrue(t *testing.T) {
 			}
 		}
 	}
-	_, later, _ := strings.Cut(doc, "## Not yet in this version")
-	for _, keys := range [][]string{
-		laterNames(topKeys()), laterNames(clientKeys()), laterNames(upstreamKeys()), laterNames(matchKeys()), laterNames(limitKeys()),
-	} {
-		for _, key := range keys {
-			if !strings.Contains(later, key) {
-				t.Errorf("the later key %s is not in the reference", key)
-			}
-		}
-	}
-}
-
-func laterNames[T any](keys []key[T]) []string {
-	var list []string
-	for _, k := range keys {
-		if k.read == nil {
-			list = append(list, k.name)
-		}
-	}
-	return list
 }
 
 // The lines of the journal on the page for operators are JSON, and each of

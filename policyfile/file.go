@@ -40,10 +40,13 @@ type File struct {
 	Bounds  Bounds
 	Journal Journal
 
-	Upstream string        // a URL; "" when not given
-	Cancels  bool          // a request ends with its client: the upstream stops by itself, or Abandon is 0
-	Timeout  time.Duration // how long it may take to begin its answer; 0 means the default of serve
-	Abandon  time.Duration // how long the answer to a client that is gone is read on; 0 means not at all
+	Upstream     string        // a URL; "" when not given
+	Cancels      bool          // a request ends with its client: the upstream stops by itself, or Abandon is 0
+	Timeout      time.Duration // how long it may take to begin its answer; 0 means the default of serve
+	Abandon      time.Duration // how long the answer to a client that is gone is read on; 0 means not at all
+	UpstreamCPU  UpstreamCPU
+	UpstreamCost UpstreamCost
+	Share        *Share // nil: nobody waits
 
 	Hosts           []string // names in lower case, "*." before some, IPv6 in brackets; nil means any host
 	KeepUnderscores bool     // headers with "_" in their names are handed on
@@ -62,7 +65,9 @@ type File struct {
 	Registry Registry
 	Warnings []Warning
 
-	named []mention // the files that the policy names and Parse does not read
+	named    []mention                   // the files that the policy names and Parse does not read
+	percents map[*fairshare.Limit]string // limits that are a share of a window, as written
+	cores    float64                     // that shares of CPU are of
 }
 
 // TLS names the files of a certificate and its key, as the policy does: serve
@@ -116,6 +121,10 @@ type Options struct {
 	// Bots returns the bots of a table, a file, or of the built-in one when
 	// table is "". nil means that names of bots are not checked.
 	Bots func(table string) ([]BotName, error)
+
+	// Cores is how many CPU cores the upstream has if the policy does not say;
+	// 0 means as many as this machine.
+	Cores int
 }
 
 // Load is [Options.Load] without options: names of bots are not checked.

@@ -44,7 +44,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for i := range got.Policy.Rules {
-			if s := Sentence(&got.Policy.Rules[i]); strings.ContainsFunc(s, control) || !strings.HasSuffix(s, ".") {
+			if s := got.Sentence(&got.Policy.Rules[i]); strings.ContainsFunc(s, control) || !strings.HasSuffix(s, ".") {
 				t.Errorf("sentence %q", s)
 			}
 		}

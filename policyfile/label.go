@@ -88,11 +88,15 @@ const (
 // warnLabels tells of words that mean something else for cookies.
 func (r *reader) warnLabels(n *node) {
 	for _, item := range items(find(n, "label")) {
-		switch strings.ToLower(item.text) {
-		case "none":
-			r.warn(item, noLabelHint, "label: none is a label that is called so")
-		case "any":
-			r.warn(item, anyLabelHint, "label: any is a label that is called so")
-		}
+		r.warnLabel(item, noLabelHint, anyLabelHint)
+	}
+}
+
+func (r *reader) warnLabel(item *node, none, any string) {
+	switch strings.ToLower(item.text) {
+	case "none":
+		r.warn(item, none, "label: none is a label that is called so")
+	case "any":
+		r.warn(item, any, "label: any is a label that is called so")
 	}
 }

@@ -16,8 +16,8 @@ func limitKeys() []key[fairshare.Limit] {
 			d.N = r.integer(n, res.String(), 1, fairshare.MaxN)
 		}
 	}
-	later := func(name string) key[fairshare.Limit] {
-		return key[fairshare.Limit]{name: name}
+	amount := func(res fairshare.Resource) func(*reader, *node, *fairshare.Limit) {
+		return func(r *reader, n *node, d *fairshare.Limit) { d.Resource = res } // checkLimit reads it: it may be a share of per
 	}
 	return []key[fairshare.Limit]{
 		{"requests", count(fairshare.Requests)},
@@ -27,9 +27,12 @@ func limitKeys() []key[fairshare.Limit] {
 			d.N = r.bytes(n, "bytes", 1, fairshare.MaxBytes)
 		}},
 		{"errors", count(fairshare.Errors)},
-		later("cpu"),
-		later("time"),
-		later("cost"),
+		{"cpu", amount(fairshare.CPU)},
+		{"time", amount(fairshare.Time)},
+		{"cost", func(r *reader, n *node, d *fairshare.Limit) {
+			d.Resource = fairshare.Cost
+			d.N = r.integer(n, "cost", 1, fairshare.MaxBytes)
+		}},
 		{"per", func(r *reader, n *node, d *fairshare.Limit) {
 			d.Window = r.duration(n, "per", fairshare.MinWindow, fairshare.MaxWindow)
 		}},
@@ -67,7 +70,7 @@ func (r *reader) limit(n *node) *fairshare.Limit {
 		}) {
 			return d // told as an unknown key
 		}
-		r.missing(n, "limit: {requests: 3, per: 3s}", "limit: a resource is needed: requests, concurrent, bytes or errors")
+		r.missing(n, "limit: {requests: 3, per: 3s}", "limit: a resource is needed: requests, concurrent, bytes, errors, cpu, time or cost")
 		return d
 	}
 	for _, more := range given[1:] {
@@ -96,10 +99,20 @@ func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 			r.missing(got.node, fmt.Sprintf("%s: %s, per: 1m", resource, shorten(value.text)), "limit: per is needed: the window that %s are counted in", resource)
 		}
 	}
+	if d.Resource == fairshare.CPU || d.Resource == fairshare.Time {
+		if n := got.values[d.Resource.String()]; n != nil {
+			d.N = r.micros(n, d.Resource.String(), d)
+		}
+	}
 	if n := got.values["burst"]; n != nil {
-		if resource == "bytes" {
+		switch resource {
+		case "bytes":
 			d.Burst = r.bytes(n, "burst", 1, fairshare.MaxBytes)
-		} else {
+		case "cost":
+			d.Burst = r.integer(n, "burst", 1, fairshare.MaxBytes)
+		case "cpu", "time":
+			d.Burst = r.micros(n, "burst", d)
+		default:
 			d.Burst = r.integer(n, "burst", 1, fairshare.MaxN)
 		}
 		if d.Algorithm != fairshare.GCRA {

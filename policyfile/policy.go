@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +38,7 @@ func topKeys() []key[File] {
 		{"dns", readDNS},
 		{"sessions", readSessions},
 		{"registry", readRegistry},
-		{"share", nil},
+		{"share", readShare},
 	}
 }
 
@@ -58,15 +57,6 @@ func clientKeys() []key[File] {
 	}
 }
 
-func upstreamKeys() []key[File] {
-	return []key[File]{
-		{"url", func(r *reader, n *node, f *File) { f.Upstream = r.url(n, "url") }},
-		{"cancels", func(r *reader, n *node, f *File) { f.Cancels = r.boolean(n, "cancels") }},
-		{"timeout", func(r *reader, n *node, f *File) { f.Timeout = r.duration(n, "timeout", time.Second, time.Hour) }},
-		{"cpu", nil},
-	}
-}
-
 func tlsKeys() []key[TLS] {
 	return []key[TLS]{
 		{"cert", func(r *reader, n *node, t *TLS) { t.Cert = r.line(n, "cert") }},
@@ -80,7 +70,7 @@ func (r *reader) policy(root *node) {
 	keys := topKeys()
 	rank := func(e entry) int {
 		switch e.key.text {
-		case "lists", "dns", "bots":
+		case "lists", "dns", "bots", "upstream":
 			return 0
 		}
 		return 1
@@ -100,7 +90,9 @@ func (r *reader) policy(root *node) {
 	if r.file.H2C && r.file.TLS != nil {
 		r.fault(got.at("h2c"), "leave h2c out: with tls, HTTP/2 is spoken without it", "h2c beside tls: it is HTTP/2 without TLS")
 	}
+	r.file.cores = r.cores()
 	r.checkJournal(got)
+	r.checkCostHeader()
 	if !got.has("rules") {
 		r.missing(root, "rules: [{use: default}] takes the built-in rules", "rules are needed")
 	}
@@ -145,39 +137,6 @@ func (r *reader) listen(n *node) string {
 		return ""
 	}
 	return s
-}
-
-// url reads the address of an upstream.
-func (r *reader) url(n *node, what string) string {
-	s := r.line(n, what)
-	if s == "" {
-		return ""
-	}
-	u, err := url.Parse(s)
-	if err == nil && (u.Scheme == "http" || u.Scheme == "https" || u.Scheme == "h2c") && u.Hostname() != "" && (u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == "" && u.User == nil {
-		return s
-	}
-	hint := ""
-	switch {
-	case !strings.Contains(s, "://"):
-		hint = what + ": http://" + s
-	case err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"):
-		hint = fmt.Sprintf("%s: %s://%s", what, u.Scheme, u.Host)
-	case err == nil && (u.Scheme == "unix" || u.Scheme == "fastcgi" || u.Scheme == "tcp"):
-		hint = "it has to speak HTTP at a TCP address"
-	}
-	r.fault(n, hint, "%s: a URL of http, https or h2c is needed, with host and port alone, not %s", what, quote(s))
-	return ""
-}
-
-func readUpstream(r *reader, n *node, f *File) {
-	if n.kind != mapNode {
-		f.Upstream = r.url(n, "upstream")
-		return
-	}
-	if got := readMap(r, n, "upstream", "", upstreamKeys(), f); got != nil && !got.has("url") {
-		r.missing(n, "upstream: {url: http://127.0.0.1:3000}", "upstream: a url is needed")
-	}
 }
 
 func readTLS(r *reader, n *node, f *File) {
@@ -299,7 +258,9 @@ func places() map[string]string {
 		}
 	}
 	add("clients: {…}", names(clientKeys()))
-	add("upstream: {…}", names(upstreamKeys()))
+	add("upstream: {…}", []string{"url", "cancels", "timeout"})
+	add("upstream: {cpu: {…}}", []string{"from", "metric", "pid_file", "service", "cgroup", "cores"})
+	add("share: {…}", []string{"capacity", "wait", "queue", "known_after", "weights"})
 	add("journal: {…}", names(journalKeys()))
 	add("bounds: {…}", names(boundsKeys()))
 	add("bots: {…}", names(botsKeys()))

@@ -31,7 +31,7 @@ type reader struct {
 // A key is one key of a map in a policy file.
 type key[T any] struct {
 	name string
-	read func(r *reader, n *node, into *T) // nil: a later version knows it
+	read func(r *reader, n *node, into *T)
 }
 
 // A reading is what readMap has seen.
@@ -82,23 +82,16 @@ func readMap[T any](r *reader, n *node, what, example string, keys []key[T], int
 			r.fault(e.key, "", "%s stands twice in this map, first in line %d", name, got.keys[name].line)
 		default:
 			got.values[name], got.keys[name] = e.value, e.key
-			if keys[i].read == nil {
-				r.notYet(e.key, name)
-			} else {
-				keys[i].read(r, e.value, into)
-			}
+			keys[i].read(r, e.value, into)
 		}
 	}
 	return got
 }
 
-// names returns the keys that this version knows.
 func names[T any](keys []key[T]) []string {
 	var list []string
 	for _, k := range keys {
-		if k.read != nil {
-			list = append(list, k.name)
-		}
+		list = append(list, k.name)
 	}
 	return list
 }
@@ -109,10 +102,6 @@ func (r *reader) missing(n *node, hint, format string, args ...any) {
 	if !r.broken {
 		r.fault(n, hint, format, args...)
 	}
-}
-
-func (r *reader) notYet(n *node, what string) {
-	r.fault(n, "", "%s is not yet in this version", what)
 }
 
 // unknownKey finds out what was meant.
@@ -161,6 +150,8 @@ var slips = map[string]string{
 	"crawler": "bot", "crawlers": "bot", "robot": "bot", "rdns": "hostname", "ptr": "hostname", "reverse_dns": "hostname", "resolver": "dns", "nameserver": "server",
 	"store": "registry", "db": "registry", "storage": "registry", "ttl": "age", "max_age": "age", "retention": "age", "labels": "label", "tag": "label", "tags": "label",
 	"score": "threat", "days": "age", "types": "type", "database": "table", "session": "sessions", "cookie": "cookies", "ranges": "refresh",
+	"cpus": "cores", "processors": "cores", "pidfile": "pid_file", "pid": "pid_file", "unit": "service", "sample": "every", "header_name": "header",
+	"cpu_time": "cpu", "units": "cost", "complexity": "cost", "slots": "capacity", "workers": "capacity", "max_wait": "wait", "queue_size": "queue", "weight": "weights", "fair": "share", "fairness": "share",
 	"certificate": "cert", "cert_file": "cert", "key_file": "key", "real_ip_header": "header", "trusted": "trusted_proxies", "proxies": "trusted_proxies",
 }
 

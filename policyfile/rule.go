@@ -64,6 +64,8 @@ func (r *reader) ruleName(n *node) string {
 		r.fault(n, "", "name: control characters are not allowed")
 	case s == fairshare.OperatorBan.Name:
 		r.fault(n, "", "name: %s is the name of what operators ban", quote(s))
+	case fairshare.Reserved(s):
+		r.fault(n, "", "name: %s is the name of what a busy upstream has no turn for", quote(s))
 	}
 	return s
 }

@@ -41,6 +41,12 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		t.Fatal(err)
 	}
 	upstream = either.AnyOf[1]
+	var cost, weights object
+	for raw, into := range map[*json.RawMessage]*object{new(upstream.Properties["cost"]): &cost, new(schema.Defs["share"].Properties["weights"]): &weights} {
+		if err := json.Unmarshal(*raw, into); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var listing []object
 	if err := json.Unmarshal(schema.Defs["listing"].AnyOf, &listing); err != nil {
 		t.Fatal(err)
@@ -66,6 +72,10 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"rule", names(ruleKeys()), schema.Defs["rule"]},
 		{"match", names(matchKeys()), schema.Defs["match"]},
 		{"limit", names(limitKeys()), schema.Defs["limit"]},
+		{"the upstream's cpu", names(upstreamCPUKeys()), schema.Defs["upstreamcpu"]},
+		{"the upstream's cost", names(upstreamCostKeys()), cost},
+		{"share", names(shareKeys()), schema.Defs["share"]},
+		{"weights", names(weightKeys()), weights},
 		{"ban", names(banKeys()), schema.Defs["ban"]},
 		{"answer", names(answerKeys()), schema.Defs["answer"]},
 	} {

@@ -12,9 +12,9 @@ import (
 	"fairshare"
 )
 
-// Sentence says in plain words what a rule of a policy does, without a line
+// Sentence says in plain words what a rule of the policy does, without a line
 // end.
-func Sentence(rule *fairshare.Rule) string {
+func (f *File) Sentence(rule *fairshare.Rule) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", printable(rule.Name))
 	request := "a request" + matchWords(testOf(rule))
@@ -23,7 +23,7 @@ func Sentence(rule *fairshare.Rule) string {
 	}
 	switch {
 	case rule.Limit != nil:
-		limitSentence(&b, rule)
+		f.limitSentence(&b, rule)
 	case rule.Action == fairshare.Allow:
 		fmt.Fprintf(&b, "%s is allowed; the rules below are not asked.", request)
 	default:
@@ -35,13 +35,13 @@ func Sentence(rule *fairshare.Rule) string {
 	return b.String()
 }
 
-func limitSentence(b *strings.Builder, rule *fairshare.Rule) {
+func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	lim := rule.Limit
 	asker, asked, but := askerWords(testOf(rule)), askedWords(&rule.Match), butWords(testOf(rule))
 	who, per := keyWords(lim.By)+asker, " in "+FormatDuration(lim.Window)
-	answers := ""
+	answers, work := "", ""
 	if asked != "" {
-		answers = " to requests" + asked
+		answers, work = " to requests"+asked, " for requests"+asked
 	}
 	switch lim.Resource {
 	case fairshare.Requests:
@@ -56,12 +56,24 @@ func limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 			statuses = statusWords(lim.Statuses)
 		}
 		fmt.Fprintf(b, "%s may get %s %s%s%s", who, count(lim.N, "answer"), statuses, answers, per)
+	case fairshare.CPU:
+		if share := f.percents[lim]; share != "" {
+			fmt.Fprintf(b, "%s may use %s of the CPU of %s%s over %s (%s)", who, share, coreWords(f.cores), work, FormatDuration(lim.Window), formatMicros(lim.N))
+		} else {
+			fmt.Fprintf(b, "%s may use %s of CPU time%s%s", who, formatMicros(lim.N), work, per)
+		}
+	case fairshare.Time:
+		if share := f.percents[lim]; share != "" {
+			fmt.Fprintf(b, "%s may keep the upstream at work%s for %s of %s (%s)", who, work, share, FormatDuration(lim.Window), formatMicros(lim.N))
+		} else {
+			fmt.Fprintf(b, "%s may keep the upstream at work%s for %s%s", who, work, formatMicros(lim.N), per)
+		}
+	case fairshare.Cost:
+		fmt.Fprintf(b, "%s may cost %s%s%s", who, count(lim.N, "unit"), work, per)
 	}
 	switch {
-	case lim.Algorithm == fairshare.GCRA && lim.Burst > 0 && lim.Resource == fairshare.Bytes:
-		fmt.Fprintf(b, ", spread evenly, %s at once", FormatSize(lim.Burst))
 	case lim.Algorithm == fairshare.GCRA && lim.Burst > 0:
-		fmt.Fprintf(b, ", spread evenly, %d at once", lim.Burst)
+		fmt.Fprintf(b, ", spread evenly, %s at once", amountWords(lim.Resource, lim.Burst))
 	case lim.Algorithm == fairshare.GCRA:
 		b.WriteString(", spread evenly")
 	case lim.Algorithm == fairshare.Quiet:
@@ -140,6 +152,17 @@ func answerWords(rule *fairshare.Rule, status int) string {
 		s += ", Retry-After " + FormatDuration(a.RetryAfter)
 	}
 	return s
+}
+
+// amountWords writes so much of a resource.
+func amountWords(res fairshare.Resource, n int64) string {
+	switch res {
+	case fairshare.Bytes:
+		return FormatSize(n)
+	case fairshare.CPU, fairshare.Time:
+		return formatMicros(n)
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 func count(n int64, what string) string {

@@ -3,6 +3,7 @@ package policyfile
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,22 +39,24 @@ func (r *reader) duration(n *node, what string, least, most time.Duration) time.
 }
 
 // parseDuration reads numbers with units ms, s, m, h, d, joined. A fraction is
-// allowed. More than maxDuration is cut to just above it.
+// allowed; what is less than a nanosecond is left out. More than maxDuration is
+// cut to just above it.
 func parseDuration(s string) (time.Duration, bool) {
-	var sum float64
-	var whole time.Duration // exact, unless there are fractions
-	exact := true
 	if s == "" {
 		return 0, false
 	}
+	sum := new(big.Rat)
 	for s != "" {
 		i := 0
 		for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '.') {
 			i++
 		}
 		number := s[:i]
-		v, err := strconv.ParseFloat(number, 64)
-		if i == 0 || i > 18 || err != nil || number[0] == '.' || number[i-1] == '.' {
+		if i == 0 || i > 18 || number[0] == '.' || number[i-1] == '.' {
+			return 0, false
+		}
+		v, ok := new(big.Rat).SetString(number)
+		if !ok {
 			return 0, false
 		}
 		var unit time.Duration
@@ -66,19 +69,11 @@ func parseDuration(s string) (time.Duration, bool) {
 		if unit == 0 {
 			return 0, false
 		}
-		if sum += v * float64(unit); sum > float64(maxDuration) {
+		if sum.Add(sum, v.Mul(v, big.NewRat(int64(unit), 1))); sum.Cmp(big.NewRat(int64(maxDuration), 1)) > 0 {
 			return maxDuration + 1, true
 		}
-		if strings.Contains(number, ".") {
-			exact = false
-		} else if n, err := strconv.ParseInt(number, 10, 64); err == nil {
-			whole += time.Duration(n) * unit
-		}
 	}
-	if exact {
-		return whole, true
-	}
-	return time.Duration(math.Round(sum)), true
+	return time.Duration(new(big.Int).Quo(sum.Num(), sum.Denom()).Int64()), true
 }
 
 // ParseDuration reads a duration as policy files have it: "90s", "2h30m",

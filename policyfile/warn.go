@@ -29,6 +29,8 @@ func (r *reader) warnings() {
 	r.warnSources()
 	r.warnDNS()
 	r.warnSessions()
+	r.warnUpstream()
+	r.warnShare()
 	for i := range rules {
 		at := r.rules[i]
 		if at.built {
@@ -46,6 +48,7 @@ func (r *reader) warnings() {
 		if rules[i].Limit != nil {
 			r.warnByBot(i)
 			r.warnBotLast(i)
+			r.warnCosts(i)
 		}
 		if rules[i].Limit != nil && !rules[i].DryRun && !r.file.Policy.DryRun {
 			r.warnOdd(i)
@@ -352,9 +355,6 @@ func (r *reader) warnLimit(i int) {
 		return other.Refund.Empty() && other.Limit.Resource == fairshare.Requests && byWho(other.Limit.By)
 	}) {
 		r.warn(place(find(r.rules[i].node, "refund")), "put a wider limit without refund above it", "%s gives refunds and no limit beside it does without: what is refunded is not limited at all", quote(rule.Name))
-	}
-	if lim.Resource == fairshare.Bytes && !beside(func(other *fairshare.Rule) bool { return other.Limit.Resource == fairshare.Concurrent }) {
-		r.warn(place(r.rules[i].limit), "put a limit of concurrent above it", "%s counts bytes when an answer ends: many at once all pass before the first is counted", quote(rule.Name))
 	}
 }
 

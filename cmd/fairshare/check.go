@@ -99,7 +99,7 @@ func describe(w io.Writer, file *policyfile.File, lists *prefixes.Keeper) {
 	fmt.Fprintf(w, "%s: ok\n", file.Name)
 	rules := file.Policy.Rules
 	for i := range rules {
-		fmt.Fprintln(w, policyfile.Sentence(&rules[i]))
+		fmt.Fprintln(w, file.Sentence(&rules[i]))
 	}
 	if len(rules) == 0 {
 		fmt.Fprintln(w, "There are no rules: everything is let through.")

@@ -1,0 +1,254 @@
+package policyfile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"fairshare"
+)
+
+// A Share says how a busy upstream is shared out.
+type Share struct {
+	Capacity   int // requests that the upstream works on at once; 0 means that it is found by its latency
+	Min, Max   int // of a capacity that is found
+	By         []fairshare.KeyPart
+	Wait       time.Duration // the longest that a request waits for its turn; 0: nobody waits
+	Queue      int           // waiting requests in all
+	KnownAfter time.Duration // a client first seen so long ago has standing
+
+	Labels, Bots map[string]float64 // weights, of labels and of bots by name or category; 1 where none is given
+}
+
+// Defaults and bounds of a share.
+const (
+	DefaultShareWait  = 10 * time.Second
+	DefaultShareQueue = 1024
+	DefaultKnownAfter = 10 * time.Minute
+	defaultMinSlots   = 1
+	defaultMaxSlots   = 1024
+
+	maxSlots      = 1 << 16
+	maxShareWait  = 10 * time.Minute
+	maxShareQueue = 1 << 20
+	maxKnownAfter = 31 * 24 * time.Hour
+	maxShareParts = 4
+	maxWeights    = 1000
+	minWeight     = 0.01
+	maxWeight     = 100
+)
+
+const shareExample = "{capacity: auto}"
+
+func shareKeys() []key[Share] {
+	return []key[Share]{
+		{"capacity", func(r *reader, n *node, s *Share) { s.Capacity = r.capacity(n) }},
+		{"min", func(r *reader, n *node, s *Share) { s.Min = int(r.integer(n, "min", 1, maxSlots)) }},
+		{"max", func(r *reader, n *node, s *Share) { s.Max = int(r.integer(n, "max", 1, maxSlots)) }},
+		{"by", func(r *reader, n *node, s *Share) { s.By = r.shareParts(n) }},
+		{"wait", func(r *reader, n *node, s *Share) { s.Wait = r.duration(n, "wait", 0, maxShareWait) }},
+		{"queue", func(r *reader, n *node, s *Share) { s.Queue = int(r.integer(n, "queue", 0, maxShareQueue)) }},
+		{"known_after", func(r *reader, n *node, s *Share) {
+			s.KnownAfter = r.duration(n, "known_after", 0, maxKnownAfter)
+		}},
+		{"weights", func(r *reader, n *node, s *Share) {
+			if got := readMap(r, n, "weights", "{labels: {partner: 4}}", weightKeys(), s); got != nil && len(n.entries) == 0 {
+				r.fault(n, "weights: {labels: {partner: 4}}", "weights: an empty map says nothing")
+			}
+		}},
+	}
+}
+
+func weightKeys() []key[Share] {
+	return []key[Share]{
+		{"labels", func(r *reader, n *node, s *Share) {
+			s.Labels = r.weights(n, "labels", "{partner: 4}", r.weightedLabel)
+		}},
+		{"bots", func(r *reader, n *node, s *Share) {
+			s.Bots = r.weights(n, "bots", "{googlebot: 2}", r.weightedBot)
+		}},
+	}
+}
+
+func readShare(r *reader, n *node, f *File) {
+	f.Share = &Share{
+		By:   []fairshare.KeyPart{{Kind: fairshare.ByNetwork}, {Kind: fairshare.ByAddr}},
+		Wait: DefaultShareWait, Queue: DefaultShareQueue, KnownAfter: DefaultKnownAfter,
+	}
+	if n.kind == scalarNode { // a capacity alone
+		if n.text != "auto" && !plainDigits(n.text) {
+			r.fault(n, "share: "+shareExample, "share: a map, a number of requests or auto is needed, not %s", n.describe())
+			return
+		}
+		f.Share.Capacity = r.capacity(n)
+		f.Share.bounds()
+		return
+	}
+	got := readMap(r, n, "share", shareExample, shareKeys(), f.Share)
+	if got == nil {
+		return
+	}
+	if !got.has("capacity") {
+		r.missing(n, "share: "+shareExample, "share: a capacity is needed: how many requests the upstream works on at once, or auto")
+		return
+	}
+	if f.Share.Capacity > 0 {
+		for _, k := range []string{"min", "max"} {
+			if got.has(k) {
+				r.fault(got.at(k), "capacity: auto", "%s belongs to capacity: auto", k)
+			}
+		}
+		return
+	}
+	f.Share.bounds()
+	if f.Share.Min > f.Share.Max {
+		r.fault(got.at("min", "max"), "", "min: %d is more than max: %d", f.Share.Min, f.Share.Max)
+	}
+}
+
+// bounds fills in between what a capacity is found.
+func (s *Share) bounds() {
+	if s.Capacity > 0 {
+		return
+	}
+	if s.Min == 0 {
+		s.Min = defaultMinSlots
+	}
+	if s.Max == 0 {
+		s.Max = max(defaultMaxSlots, s.Min)
+	}
+}
+
+// capacity reads a number of requests at once; 0 means auto.
+func (r *reader) capacity(n *node) int {
+	if n.kind == scalarNode {
+		switch word := strings.ToLower(n.text); {
+		case n.text == "auto":
+			return 0
+		case slices.Contains([]string{"automatic", "adaptive", "dynamic", "auto", "true", "on"}, word):
+			r.fault(n, "capacity: auto", "capacity: a number of requests or auto is needed, not %s", n.describe())
+			return 0
+		case strings.HasSuffix(word, "%"), strings.HasSuffix(word, "/s"), strings.HasSuffix(word, "r/s"):
+			r.fault(n, "capacity: 32", "capacity: a number of requests at once or auto is needed, not %s", n.describe())
+			return 0
+		}
+	}
+	return int(r.integer(n, "capacity", 1, maxSlots))
+}
+
+// shareParts reads what the upstream is shared by, the widest first.
+func (r *reader) shareParts(n *node) []fairshare.KeyPart {
+	parts := r.keyParts(n)
+	list := items(n)
+	if len(parts) > maxShareParts {
+		r.fault(list[maxShareParts], "", "by: more than %d parts", maxShareParts)
+	}
+	for i, part := range parts {
+		switch part.Kind {
+		case fairshare.ByPath:
+			r.fault(list[i], "by: [network, addr]; dear pages are paid for by who asks for them", "by: path: the upstream is shared by clients, not by pages")
+		case fairshare.ByEveryone:
+			r.fault(list[i], "by: [network, addr]", "by: everyone: all clients would be one, and nothing be shared")
+		}
+	}
+	return parts
+}
+
+// weights reads a map of names to weights.
+func (r *reader) weights(n *node, what, example string, name func(*node) string) map[string]float64 {
+	if n.kind != mapNode || len(n.entries) == 0 {
+		r.fault(n, what+": "+example, "%s: a map of names and weights is needed, not %s", what, n.describe())
+		return nil
+	}
+	weights := map[string]float64{}
+	for i, e := range n.entries {
+		if i == maxWeights {
+			r.fault(e.key, "", "%s: more than %d weights", what, maxWeights)
+			break
+		}
+		word := name(e.key)
+		if _, twice := weights[word]; twice && word != "" {
+			r.fault(e.key, "", "%s: %s stands twice", what, quote(word))
+			continue
+		}
+		weight := r.number(e.value, "the weight of "+quote(e.key.text), minWeight, maxWeight)
+		if word != "" {
+			weights[word] = weight
+		}
+	}
+	return weights
+}
+
+// weightedLabel reads the name of a label, "" when it is none.
+func (r *reader) weightedLabel(n *node) string {
+	if isRegexp(n.text) {
+		r.fault(n, "one line for each label", "labels: a weight is for one label, not for a regexp")
+		return ""
+	}
+	name, err := ParseLabel(n.text)
+	if err != nil {
+		r.fault(n, err.(*LabelError).Hint(), "labels: %v", err)
+	}
+	return name
+}
+
+// weightedBot reads the name or category of a bot, "" when it is none.
+func (r *reader) weightedBot(n *node) string {
+	r.loadBots(nil)
+	word := strings.ToLower(n.text)
+	switch {
+	case isRegexp(n.text):
+		r.fault(n, "one line for each name or category", "bots: a weight is for one name or category, not for a regexp")
+		return ""
+	case slices.Contains(states, word):
+		r.fault(n, "a name or category, as googlebot or ai", "bots: %s is no name or category of a bot; only verified bots have weights", quote(n.text))
+		return ""
+	case r.has(word), r.bots == nil && botName(word):
+		return word
+	}
+	r.fault(n, r.botHint(word), "bots: %s is no name or category of a bot", quote(n.text))
+	return ""
+}
+
+// warnShare tells what is probably wrong with a share.
+func (r *reader) warnShare() {
+	s := r.file.Share
+	if s == nil {
+		return
+	}
+	n := find(r.root, "share")
+	if cores := r.cores(); s.Capacity > 0 && float64(s.Capacity) <= cores/4 && (r.file.UpstreamCPU.Cores > 0 || !r.elsewhere()) {
+		r.warn(place(find(n, "capacity"), n), fmt.Sprintf("capacity: %d, or auto", int(cores)), "capacity: %s at once leave most of %s idle", count(int64(s.Capacity), "request"), coreWords(cores))
+	}
+	timeout := r.file.Timeout
+	if timeout == 0 {
+		timeout = defaultTimeout
+	}
+	if s.Wait > timeout {
+		r.warn(place(find(n, "wait")), "", "wait: %s is longer than the upstream's timeout of %s: a client waits longer for its turn than for its answer", FormatDuration(s.Wait), FormatDuration(timeout))
+	}
+	if s.Queue == 0 && s.Wait > 0 && find(n, "queue") != nil {
+		r.warn(find(n, "queue"), "wait: 0s says so", "queue: 0: nobody waits, whatever wait says")
+	}
+	if len(s.By) > 0 && (s.By[0].Kind == fairshare.ByCookie || s.By[0].Kind == fairshare.ByHeader || s.By[0].Kind == fairshare.ByUserAgent) {
+		r.warn(place(find(n, "by")), "by: [network, "+s.By[0].String()+"]", "by: %s comes first, which clients invent: with several of them a client gets several shares", s.By[0])
+	}
+	weights := find(n, "weights")
+	if labels := find(weights, "labels"); labels != nil {
+		for _, e := range labels.entries {
+			r.warnLabel(e.key, "who has no label has the weight 1", "")
+		}
+	}
+	if bots := find(weights, "bots"); bots != nil {
+		for _, e := range bots.entries {
+			if w, known := r.bots[strings.ToLower(e.key.text)]; known && !w.kind {
+				why := "there is no way to verify it"
+				if w.steered {
+					why = "anybody can have it fetch a page"
+				}
+				r.warn(e.key, "", "bots: %s never has this weight: only verified bots have one, and %s", quote(e.key.text), why)
+			}
+		}
+	}
+}

@@ -1,0 +1,331 @@
+package policyfile
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"fairshare"
+)
+
+// UpstreamCPU says where CPU time of the upstream is learnt from.
+type UpstreamCPU struct {
+	From    string        // "server-timing", "process" or "cgroup"; "" when nobody tells
+	Metric  string        // server-timing: its name in Server-Timing
+	Keep    bool          // server-timing: the header reaches the client
+	PIDFile string        // process: see File.Beside; "" means what listens at the upstream's port
+	Cgroup  string        // cgroup: a path below /sys/fs/cgroup that begins with "/", or the name of a systemd service
+	Every   time.Duration // process, cgroup: how often it is sampled; 0 means the default
+	Cores   float64       // 0 means this machine's
+}
+
+// UpstreamCost says which header the upstream tells a request's cost in.
+type UpstreamCost struct {
+	Header string // "" when it tells none
+	Max    int64  // units of one answer; what is above is cut
+}
+
+// Defaults and bounds of what an upstream tells.
+const (
+	DefaultMetric  = "cpu"
+	DefaultMaxCost = 1_000_000
+
+	defaultTimeout = 60 * time.Second // of serve
+
+	minSampling = 10 * time.Millisecond
+	maxSampling = time.Second
+	minCores    = 0.1
+	maxCores    = 4096
+)
+
+func upstreamKeys() []key[File] {
+	return []key[File]{
+		{"url", func(r *reader, n *node, f *File) { f.Upstream = r.url(n, "url") }},
+		{"cancels", func(r *reader, n *node, f *File) { f.Cancels = r.boolean(n, "cancels") }},
+		{"timeout", func(r *reader, n *node, f *File) { f.Timeout = r.duration(n, "timeout", time.Second, time.Hour) }},
+		{"cpu", readUpstreamCPU},
+		{"cost", readUpstreamCost},
+	}
+}
+
+func readUpstream(r *reader, n *node, f *File) {
+	if n.kind != mapNode {
+		f.Upstream = r.url(n, "upstream")
+		return
+	}
+	if got := readMap(r, n, "upstream", "", upstreamKeys(), f); got != nil && !got.has("url") && !got.has("cpu") && !got.has("cost") {
+		r.missing(n, "upstream: {url: http://127.0.0.1:3000}", "upstream: a url is needed")
+	}
+}
+
+func upstreamCPUKeys() []key[UpstreamCPU] {
+	return []key[UpstreamCPU]{
+		{"from", func(r *reader, n *node, c *UpstreamCPU) { c.From = r.cpuSource(n) }},
+		{"metric", func(r *reader, n *node, c *UpstreamCPU) {
+			if c.Metric = r.line(n, "metric"); c.Metric != "" && !isToken(c.Metric) {
+				hint := ""
+				if name, _, found := strings.Cut(c.Metric, ";"); found && isToken(name) {
+					hint = "metric: " + name
+				}
+				r.fault(n, hint, "metric: %s is no name of a metric in Server-Timing", quote(c.Metric))
+			}
+		}},
+		{"keep", func(r *reader, n *node, c *UpstreamCPU) { c.Keep = r.boolean(n, "keep") }},
+		{"pid_file", func(r *reader, n *node, c *UpstreamCPU) { c.PIDFile = r.pidFile(n) }},
+		{"service", func(r *reader, n *node, c *UpstreamCPU) { c.Cgroup = r.service(n) }},
+		{"cgroup", func(r *reader, n *node, c *UpstreamCPU) { c.Cgroup = r.cgroup(n) }},
+		{"every", func(r *reader, n *node, c *UpstreamCPU) { c.Every = r.duration(n, "every", minSampling, maxSampling) }},
+		{"cores", func(r *reader, n *node, c *UpstreamCPU) { c.Cores = r.number(n, "cores", minCores, maxCores) }},
+	}
+}
+
+// cpuSources are the words of from, each with the keys that belong to it.
+var cpuSources = []struct {
+	name string
+	keys []string
+}{
+	{"server-timing", []string{"metric", "keep"}},
+	{"process", []string{"pid_file", "every"}},
+	{"cgroup", []string{"service", "cgroup", "every"}},
+}
+
+func readUpstreamCPU(r *reader, n *node, f *File) {
+	example := "{from: server-timing}"
+	if n.kind == scalarNode && r.sourceMeant(n.text) != "" {
+		example = "{from: " + r.sourceMeant(n.text) + "}"
+	} else if n.kind == scalarNode && plainDigits(n.text) {
+		example = "{cores: " + shorten(n.text) + "}"
+	}
+	c := &f.UpstreamCPU
+	got := readMap(r, n, "cpu", example, upstreamCPUKeys(), c)
+	if got == nil {
+		return
+	}
+	if len(n.entries) == 0 {
+		r.fault(n, "cpu: "+example, "cpu: an empty map says nothing")
+	}
+	for _, k := range []string{"metric", "keep", "pid_file", "service", "cgroup", "every"} {
+		var of []string
+		for _, source := range cpuSources {
+			if slices.Contains(source.keys, k) {
+				of = append(of, source.name)
+			}
+		}
+		if got.has(k) && !slices.Contains(of, c.From) && (c.From != "" || !got.has("from")) {
+			r.fault(got.at(k), "from: "+of[0], "%s belongs to from: %s", k, strings.Join(of, " and from: "))
+		}
+	}
+	switch {
+	case got.has("service") && got.has("cgroup"):
+		r.fault(got.at("cgroup"), "", "cgroup beside service: one of them")
+	case c.From == "cgroup" && !got.has("service") && !got.has("cgroup"):
+		r.missing(n, "cpu: {from: cgroup, service: php8.2-fpm}", "cpu: from: cgroup needs a service, or the path of a cgroup")
+	}
+	if c.From == "server-timing" && c.Metric == "" {
+		c.Metric = DefaultMetric
+	}
+}
+
+// cpuSource reads where CPU time is learnt from.
+func (r *reader) cpuSource(n *node) string {
+	var known []string
+	for _, source := range cpuSources {
+		known = append(known, source.name)
+		if n.kind == scalarNode && n.text == source.name {
+			return source.name
+		}
+	}
+	hint := ""
+	if n.kind == scalarNode {
+		switch meant := r.sourceMeant(n.text); {
+		case meant != "":
+			hint = fmt.Sprintf("did you mean %q?", meant)
+		case slices.Contains([]string{"none", "off", "no", "false", "time"}, strings.ToLower(n.text)):
+			hint = "leave the key out: then the time that the upstream took counts"
+		case slices.Contains([]string{"middleware", "thread", "handler"}, strings.ToLower(n.text)):
+			hint = "leave the key out: the middleware measures its own handlers where its program says so"
+		default:
+			hint = didYouMean(n.text, known)
+		}
+	}
+	r.fault(n, hint, "from: one of %s is needed, not %s", strings.Join(known, ", "), n.describe())
+	return ""
+}
+
+// sourceMeant knows other words for sources of CPU time.
+func (r *reader) sourceMeant(s string) string {
+	switch strings.ReplaceAll(strings.ToLower(s), "_", "-") {
+	case "server-timing", "servertiming", "header", "timing", "upstream":
+		return "server-timing"
+	case "process", "processes", "pid", "pid-file", "pidfile", "proc", "port", "children":
+		return "process"
+	case "cgroup", "cgroups", "cgroup2", "systemd", "service", "unit", "container", "docker":
+		return "cgroup"
+	}
+	return ""
+}
+
+// pidFile reads the name of a file with a process's number.
+func (r *reader) pidFile(n *node) string {
+	if n.kind == scalarNode && plainDigits(n.text) {
+		r.fault(n, "pid_file: /run/php-fpm.pid; without it, the process that listens at the upstream's port", "pid_file: the name of a file is needed, not the number of a process, which changes with each start")
+		return ""
+	}
+	return r.fileName(n, "pid_file", "")
+}
+
+// service reads the name of a systemd service.
+func (r *reader) service(n *node) string {
+	s := r.line(n, "service")
+	switch {
+	case s == "":
+	case strings.Contains(s, "/"):
+		r.fault(n, "cgroup: "+shorten(s), "service: the name of a systemd service is needed, not %s", quote(s))
+	case len(s) > 255 || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-") != "" || strings.Trim(s, ".") == "":
+		r.fault(n, "service: php8.2-fpm", "service: %s is no name of a systemd service", quote(s))
+	default:
+		return s
+	}
+	return ""
+}
+
+// cgroup reads the path of a control group.
+func (r *reader) cgroup(n *node) string {
+	s := r.line(n, "cgroup")
+	path := strings.TrimPrefix(s, "/sys/fs/cgroup")
+	switch {
+	case s == "":
+	case !strings.HasPrefix(s, "/") && !strings.Contains(s, "/"):
+		r.fault(n, "service: "+shorten(s), "cgroup: a path below /sys/fs/cgroup is needed, as /system.slice/x.service, not %s", quote(s))
+	case !strings.HasPrefix(path, "/"):
+		r.fault(n, "cgroup: /"+shorten(s), "cgroup: a path below /sys/fs/cgroup is needed, as /system.slice/x.service, not %s", quote(s))
+	case len(path) > 4096 || slices.Contains(strings.Split(path, "/"), ".."):
+		r.fault(n, "", "cgroup: %s is no path below /sys/fs/cgroup", quote(s))
+	case strings.Trim(path, "/") == "":
+		r.fault(n, "cgroup: /system.slice/x.service", "cgroup: %s is the whole machine", quote(s))
+	default:
+		return path
+	}
+	return ""
+}
+
+func upstreamCostKeys() []key[UpstreamCost] {
+	return []key[UpstreamCost]{
+		{"header", func(r *reader, n *node, c *UpstreamCost) { c.Header = r.costHeader(n) }},
+		{"max", func(r *reader, n *node, c *UpstreamCost) { c.Max = r.integer(n, "max", 1, fairshare.MaxBytes) }},
+	}
+}
+
+func readUpstreamCost(r *reader, n *node, f *File) {
+	example := "{header: X-Cost}"
+	if n.kind == scalarNode && isToken(n.text) && !plainDigits(n.text) {
+		example = "{header: " + shorten(n.text) + "}"
+	}
+	f.UpstreamCost = UpstreamCost{Max: DefaultMaxCost}
+	if got := readMap(r, n, "cost", example, upstreamCostKeys(), &f.UpstreamCost); got != nil && !got.has("header") {
+		r.missing(n, "cost: "+example, "cost: a header is needed: which the upstream tells the cost in")
+	}
+}
+
+// keptHeaders have a meaning of their own: whoever took a cost out of one, and
+// the header away from clients and upstream, would break something.
+var keptHeaders = strings.Fields(`connection proxy-connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade
+	http2-settings expect host content-length content-type content-encoding content-range content-location content-disposition content-language
+	content-security-policy content-security-policy-report-only cookie set-cookie authorization www-authenticate server-timing date location
+	cache-control expires etag last-modified vary age pragma allow accept accept-encoding accept-language accept-ranges range if-match
+	if-none-match if-modified-since if-unmodified-since if-range user-agent referer origin link refresh retry-after ratelimit ratelimit-policy
+	strict-transport-security alt-svc forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-forwarded-port x-real-ip x-requested-with
+	x-frame-options x-content-type-options via server warning`)
+
+// costHeader reads the name of the header that a cost is told in.
+func (r *reader) costHeader(n *node) string {
+	s := r.line(n, "header")
+	word := strings.ToLower(s)
+	switch {
+	case s == "":
+	case !isToken(s):
+		hint := ""
+		if name, _, found := strings.Cut(s, ":"); found && isToken(name) {
+			hint = "header: " + name
+		}
+		r.fault(n, hint, "header: %s is no header name", quote(s))
+	case word == "server-timing":
+		r.fault(n, "cpu: {from: server-timing}", "header: %s tells CPU time, not a cost", quote(s))
+	case slices.Contains(keptHeaders, word) || strings.HasPrefix(word, "sec-") || strings.HasPrefix(word, "access-control-") || strings.HasPrefix(word, "fairshare-"):
+		r.fault(n, "header: X-Cost", "header: %s has a meaning of its own, and the cost's is taken off both ways", quote(s))
+	default:
+		return s
+	}
+	return ""
+}
+
+// checkCostHeader tells when the header of the cost is the one that trusted
+// proxies tell the client in.
+func (r *reader) checkCostHeader() {
+	client := r.file.Header
+	if cost := r.file.UpstreamCost.Header; cost != "" && strings.EqualFold(cost, client) {
+		r.fault(find(find(find(r.root, "upstream"), "cost"), "header"), "header: X-Cost", "header: %s tells the client's address", quote(cost))
+	}
+}
+
+// url reads the address of an upstream.
+func (r *reader) url(n *node, what string) string {
+	s := r.line(n, what)
+	if s == "" {
+		return ""
+	}
+	u, err := url.Parse(s)
+	if err == nil && (u.Scheme == "http" || u.Scheme == "https" || u.Scheme == "h2c") && u.Hostname() != "" && (u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == "" && u.User == nil {
+		return s
+	}
+	hint := ""
+	switch {
+	case !strings.Contains(s, "://"):
+		hint = what + ": http://" + s
+	case err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"):
+		hint = fmt.Sprintf("%s: %s://%s", what, u.Scheme, u.Host)
+	case err == nil && (u.Scheme == "unix" || u.Scheme == "fastcgi" || u.Scheme == "tcp"):
+		hint = "it has to speak HTTP at a TCP address"
+	}
+	r.fault(n, hint, "%s: a URL of http, https or h2c is needed, with host and port alone, not %s", what, quote(s))
+	return ""
+}
+
+// elsewhere reports whether the upstream seems to be on another machine.
+func (r *reader) elsewhere() bool {
+	u, err := url.Parse(r.file.Upstream)
+	if r.file.Upstream == "" || err != nil || strings.EqualFold(strings.TrimSuffix(u.Hostname(), "."), "localhost") {
+		return false
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	return err != nil || !addr.Unmap().IsLoopback()
+}
+
+func (r *reader) warnUpstream() {
+	from := r.file.UpstreamCPU.From
+	if (from == "process" || from == "cgroup") && r.elsewhere() {
+		r.warn(find(find(find(r.root, "upstream"), "cpu"), "from"), "from: server-timing, if the site tells its CPU time", "from: %s looks at processes of this machine, and the upstream seems to be on another", from)
+	}
+}
+
+// warnCosts tells of a limit that counts what nobody tells.
+func (r *reader) warnCosts(i int) {
+	lim := r.file.Policy.Rules[i].Limit
+	name, at := quote(r.file.Policy.Rules[i].Name), place(r.rules[i].limit)
+	switch lim.Resource {
+	case fairshare.CPU:
+		if r.file.UpstreamCPU.From == "" {
+			r.warn(at, "upstream: {cpu: {from: …}} measures it: server-timing, process or cgroup", "%s counts the time that the upstream took, at most one core each: nobody tells CPU time", name)
+		}
+		if r.file.percents[lim] != "" && r.file.UpstreamCPU.Cores == 0 && r.elsewhere() {
+			r.warn(at, "upstream: {cpu: {cores: 4}} says how many it has", "%s is a share of the %s of this machine, and the upstream seems to be on another", name, coreWords(r.cores()))
+		}
+	case fairshare.Cost:
+		if r.file.UpstreamCost.Header == "" {
+			r.warn(at, "upstream: {cost: {header: X-Cost}}, which the site sets", "%s counts a cost that nobody tells: a guess is charged for each request", name)
+		}
+	}
+}
