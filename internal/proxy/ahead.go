@@ -18,7 +18,7 @@ const (
 type ahead struct {
 	src    io.Reader
 	proxy  *Proxy
-	finish func() // called when src was read to its end, before take says so
+	finish func() // called when src ended, well or not, before take says so
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -41,7 +41,7 @@ func (a *ahead) run() {
 	for {
 		c := a.room()
 		n, err := a.src.Read(c.space[c.to:])
-		if err == io.EOF {
+		if err != nil {
 			a.finish()
 		}
 		a.mu.Lock()

@@ -150,7 +150,7 @@ func TestAheadKeepsTheOrder(t *testing.T) {
 				break
 			}
 		}
-		if err != src.err || finished != (err == io.EOF) || !bytes.HasPrefix(all, got) || !a.drop && len(got) != len(all) {
+		if err != src.err || !finished || !bytes.HasPrefix(all, got) || !a.drop && len(got) != len(all) {
 			t.Fatalf("%v, want %v; finished %v; %d bytes of %d", err, src.err, finished, len(got), len(all))
 		}
 		a.end()

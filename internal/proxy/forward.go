@@ -12,18 +12,12 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"fairshare/httpguard"
 )
 
 const (
 	// headDelay is how long the head of an answer without a length waits for
 	// the first of its body, so that both travel together.
 	headDelay = 2 * time.Millisecond
-
-	// smallAnswer is what fits into net/http's own buffer, so that writing it
-	// does not wait for the client.
-	smallAnswer = 2 << 10
 
 	// maxHints is how many interim answers (103 and the like) one request may
 	// get.
@@ -47,6 +41,8 @@ type passage struct {
 	hints  int
 	begun  bool // the answer is there: no more hints
 	headed bool // its head is written
+
+	over bool // done was called; by one goroutine after the other
 }
 
 // forward asks the upstream and hands its answer on. It returns when the
@@ -62,6 +58,9 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 			q.refuseBody(err)
 			return
 		}
+	}
+	if !q.turn() {
+		return
 	}
 
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -87,6 +86,9 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	if err == nil && p.ailing.Load() && p.ailing.Swap(false) {
 		s.Log.Printf("upstream %s answers again", s.Upstream.Host)
 	}
+	if err == nil && s.listens() {
+		q.told(resp.Header)
+	}
 	switch {
 	case err != nil:
 		q.failed(err)
@@ -96,6 +98,7 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	case q.body != nil && q.body.failed() != nil: // it answers to half a request
 		io.CopyN(io.Discard, resp.Body, maxDropped)
 		resp.Body.Close()
+		q.done(resp)
 		q.refuseBody(q.body.failed())
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		q.switched(resp, upgrade, stop)
@@ -140,6 +143,7 @@ func (q *passage) hint(code int, header textproto.MIMEHeader) error {
 	}
 	h := q.w.Header()
 	own := h.Clone()
+	q.keep(http.Header(header))
 	back(h, http.Header(header))
 	q.w.WriteHeader(code)
 	clear(h)
@@ -155,15 +159,9 @@ func (q *passage) answer(resp *http.Response) {
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // else net/http guesses one
 	}
-	announced := len(resp.Trailer)
-	if announced > 0 {
-		names := make([]string, 0, announced)
-		for name := range resp.Trailer {
-			names = append(names, name)
-		}
-		h["Trailer"] = append(h["Trailer"], strings.Join(names, ", "))
-	}
-	if resp.Body == http.NoBody || resp.ContentLength == 0 {
+	announced := q.announce(resp)
+	if resp.Body == http.NoBody {
+		q.done(resp)
 		q.head(resp)
 		q.trailer(resp, announced)
 		return
@@ -172,6 +170,25 @@ func (q *passage) answer(resp *http.Response) {
 		panic(http.ErrAbortHandler)
 	}
 	q.trailer(resp, announced)
+}
+
+// announce tells the client which trailers are to come, and returns how many.
+// Those that it may not get are not among them.
+func (q *passage) announce(resp *http.Response) int {
+	if len(resp.Trailer) == 0 {
+		return 0
+	}
+	names := make([]string, 0, len(resp.Trailer))
+	for name := range resp.Trailer {
+		if name != q.CostHeader && !(name == timingHeader && q.takesTiming()) {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		h := q.w.Header()
+		h["Trailer"] = append(h["Trailer"], strings.Join(names, ", "))
+	}
+	return len(names)
 }
 
 // closeEarly has a connection of HTTP/1 whose client still sends closed after
@@ -228,9 +245,7 @@ func (q *passage) copy(resp *http.Response) error {
 	if err == io.EOF {
 		err = nil
 	}
-	if err == nil && n > smallAnswer {
-		httpguard.UpstreamDone(q.w)
-	}
+	q.done(resp)
 	q.head(resp)
 	if err != nil {
 		q.brokeOff(err)
@@ -249,6 +264,11 @@ func (q *passage) copy(resp *http.Response) error {
 func (q *passage) first(resp *http.Response, c *chunk) (int, error) {
 	if n := resp.ContentLength; n > 0 && n <= chunkSize {
 		n, err := io.ReadFull(resp.Body, c.space[:n])
+		if err == nil && resp.ProtoMajor == 2 && (len(resp.Trailer) > 0 || q.listens()) {
+			if _, err = resp.Body.Read(nil); err == io.EOF { // the trailer comes behind what is counted
+				err = nil
+			}
+		}
 		return n, err
 	} else if n > 0 {
 		return resp.Body.Read(c.space)
@@ -263,6 +283,9 @@ func (q *passage) first(resp *http.Response, c *chunk) (int, error) {
 		}
 	})
 	n, err := resp.Body.Read(c.space)
+	if err != nil {
+		q.done(resp)
+	}
 	early.Stop()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -272,7 +295,7 @@ func (q *passage) first(resp *http.Response, c *chunk) (int, error) {
 
 // ahead hands a longer body on, and reads on while the client takes it.
 func (q *passage) ahead(resp *http.Response, first *chunk, to *sink) error {
-	a := q.proxy.newAhead(resp.Body, first, func() { httpguard.UpstreamDone(q.w) })
+	a := q.proxy.newAhead(resp.Body, first, func() { q.done(resp) })
 	go a.run()
 	defer a.end()
 	for {
@@ -306,6 +329,9 @@ func (q *passage) stream(resp *http.Response, to *sink) error {
 	http.NewResponseController(q.w).Flush()
 	for {
 		n, err := resp.Body.Read(*space)
+		if err != nil {
+			q.done(resp)
+		}
 		if n > 0 {
 			if err := to.write((*space)[:n]); err != nil {
 				return err

@@ -48,7 +48,7 @@ func (s *setup) onward(w http.ResponseWriter, r *http.Request, upgrade bool) {
 			delete(h, name)
 		}
 	}
-	if trailers {
+	if trailers || s.listens() {
 		h["Te"] = teTrailers
 	}
 	if upgrade {
@@ -92,12 +92,12 @@ func (s *setup) passes(name string, trusted bool) bool {
 	switch {
 	case !plain || hopByHop(name):
 		return false
-	case strings.HasPrefix(name, ours): // from trusted proxies too
+	case strings.HasPrefix(name, ours) || s.tells(name): // from trusted proxies too
 		return false
 	case name == "Proxy": // a CGI's HTTP_PROXY, by which clients of its own go (CVE-2016-5385)
 		return false
 	case under:
-		return s.KeepUnderscores && !s.reserved(http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")))
+		return s.KeepUnderscores && !s.reserved(fold(name))
 	case name == "Forwarded": // a proxy that sends another header may hand on what its client sent
 		return trusted && s.Header == name
 	}
@@ -121,7 +121,7 @@ func (s *setup) forwards(name string) bool {
 // reserved reports whether a header is set, judged or taken off before the
 // upstream sees it, so that it must not come under another spelling.
 func (s *setup) reserved(name string) bool {
-	return s.forwards(name) || strings.HasPrefix(name, ours) || name == "User-Agent" || name == "Content-Length" || hopByHop(name)
+	return s.forwards(name) || s.tells(name) || strings.HasPrefix(name, ours) || name == "User-Agent" || name == "Content-Length" || hopByHop(name)
 }
 
 // forwarded sets what tells the upstream about the client.

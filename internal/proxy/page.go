@@ -13,6 +13,8 @@ import (
 
 // failed answers for an upstream that did not.
 func (q *passage) failed(err error) {
+	httpguard.NotUpstream(q.w) // before the turn ends
+	q.done(nil)
 	q.closeEarly()
 	var timeout net.Error
 	switch {

@@ -55,6 +55,25 @@ type Config struct {
 	// closed: a request ends with its client. Abandon means nothing then.
 	Cancels bool
 
+	// Timing is the metric of Server-Timing by which the upstream tells CPU time:
+	// "cpu" in "Server-Timing: cpu;dur=12.5", in milliseconds, in the header of an
+	// answer or its trailer. Letters count as they are. "" means that it does not.
+	Timing string
+
+	// KeepTiming hands the entries of that metric on to the client. Otherwise
+	// they are taken out.
+	KeepTiming bool
+
+	// CostHeader is a header, or a trailer, by which the upstream tells what a
+	// request has cost, in units of its own: a number, rounded up. It is taken out
+	// of requests and answers. "" means none, and so does one that
+	// CheckCostHeader finds fault with.
+	CostHeader string
+
+	// MaxCost is what one answer may tell at most; what is more counts as this.
+	// 0 means DefaultMaxCost.
+	MaxCost int64
+
 	// Session is how long a session is worth keeping, and BotSession one of a
 	// bot, as the upstream is told in whole seconds. 0 means DefaultSession and
 	// DefaultBotSession.
@@ -97,6 +116,7 @@ type setup struct {
 	scheme     string        // of URLs
 	session    []string      // Session and BotSession as values of a header
 	botSession []string
+	costFolded string // CostHeader, see fold
 	transport  *http.Transport
 }
 
@@ -122,9 +142,18 @@ func (p *Proxy) Replace(c Config) {
 	c.Fields = nonZero(c.Fields, DefaultFields)
 	c.HeaderBytes = nonZero(c.HeaderBytes, DefaultHeaderBytes)
 	c.Header = http.CanonicalHeaderKey(c.Header)
+	c.MaxCost = nonZero(c.MaxCost, DefaultMaxCost)
+	c.CostHeader = http.CanonicalHeaderKey(c.CostHeader)
+	if c.CostHeader != "" {
+		if err := CheckCostHeader(c.CostHeader); err != nil {
+			c.Log.Printf("costs are not read: %v", err)
+			c.CostHeader = ""
+		}
+	}
 	s := &setup{Config: c, hosts: newHosts(c.Hosts), patience: c.Abandon, scheme: urlScheme(c.Upstream)}
 	s.session = seconds(nonZero(c.Session, DefaultSession))
 	s.botSession = seconds(nonZero(c.BotSession, DefaultBotSession))
+	s.costFolded = fold(c.CostHeader)
 	if c.Cancels {
 		s.patience = 0
 	}

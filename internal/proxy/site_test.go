@@ -14,10 +14,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"fairshare"
 	"fairshare/httpguard"
 	"fairshare/limittest"
+	"fairshare/share"
 )
 
 // pipes is a listener whose connections are pipes, for bubbles.
@@ -90,6 +92,45 @@ type site struct {
 	proxy       *Proxy
 	front, back *pipes
 	log         lines
+	charged     *ledger
+}
+
+// A ledger notes what is charged in the end of settled limits.
+type ledger struct {
+	fairshare.Limiter
+	limits []fairshare.Limit
+
+	mu  sync.Mutex
+	sum map[fairshare.Resource]map[string]int64 // by key
+	n   map[fairshare.Resource]int              // requests
+}
+
+func (l *ledger) Settle(ctx context.Context, now time.Time, charges []fairshare.Charge) error {
+	l.mu.Lock()
+	for _, c := range charges {
+		if resource := l.limits[c.Limit].Resource; resource.Settled() && resource != fairshare.Bytes {
+			if l.sum[resource] == nil {
+				l.sum[resource] = make(map[string]int64)
+			}
+			l.sum[resource][string(c.Key)] += c.Cost
+			if c.Ends {
+				l.n[resource]++
+			}
+		}
+	}
+	l.mu.Unlock()
+	return l.Limiter.Settle(ctx, now, charges)
+}
+
+// total returns what was charged of a resource in all, and forgets it.
+func (l *ledger) total(r fairshare.Resource) (sum int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.sum[r] {
+		sum += n
+	}
+	delete(l.sum, r)
+	return sum
 }
 
 // lines is a log that is read in tests.
@@ -112,6 +153,12 @@ func (l *lines) String() string {
 
 func newSite(t *testing.T, upstream http.HandlerFunc, c Config, rules ...fairshare.Rule) *site {
 	t.Helper()
+	return newSharedSite(t, upstream, c, nil, rules...)
+}
+
+// newSharedSite makes a site whose upstream is shared by q.
+func newSharedSite(t *testing.T, upstream http.HandlerFunc, c Config, q *share.Queue, rules ...fairshare.Rule) *site {
+	t.Helper()
 	s := &site{t: t, front: newPipes(), back: newPipes()}
 	if c.Upstream == nil {
 		c.Upstream = &url.URL{Scheme: "http", Host: "upstream"}
@@ -120,7 +167,9 @@ func newSite(t *testing.T, upstream http.HandlerFunc, c Config, rules ...fairsha
 	s.proxy = New(c)
 	s.proxy.setup.Load().transport.DialContext = noting(s.back.dial)
 	policy := &fairshare.Policy{Rules: rules}
-	guard, err := fairshare.NewGuard(policy, limittest.NewModel(policy.Limits()), nil)
+	s.charged = &ledger{Limiter: limittest.NewModel(policy.Limits()), limits: policy.Limits(),
+		sum: make(map[fairshare.Resource]map[string]int64), n: make(map[fairshare.Resource]int)}
+	guard, err := fairshare.NewGuard(policy, s.charged, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +177,7 @@ func newSite(t *testing.T, upstream http.HandlerFunc, c Config, rules ...fairsha
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)
 	quiet := log.New(io.Discard, "", 0)
-	front := &http.Server{Handler: httpguard.Middleware(guard, httpguard.Options{})(s.proxy), Protocols: both, ErrorLog: quiet, DisableGeneralOptionsHandler: true}
+	front := &http.Server{Handler: httpguard.Middleware(guard, httpguard.Options{Share: q, HandlerAwaits: true, TellsCPU: c.Timing != ""})(s.proxy), Protocols: both, ErrorLog: quiet, DisableGeneralOptionsHandler: true}
 	back := &http.Server{Handler: upstream, Protocols: both, ErrorLog: quiet}
 	go front.Serve(s.front)
 	go back.Serve(s.back)

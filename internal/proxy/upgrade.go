@@ -24,6 +24,7 @@ func (q *passage) switched(resp *http.Response, asked bool, stop func() bool) {
 	back(q.w.Header(), resp.Header)
 	conn, rw, err := http.NewResponseController(q.w).Hijack()
 	if err != nil {
+		q.done(nil)
 		clear(q.w.Header())
 		answer(q.w, q.r, http.StatusBadGateway, "This connection cannot become a websocket.")
 		return
