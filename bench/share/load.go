@@ -3,11 +3,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -16,80 +14,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"fairshare/bench/internal/stand"
 )
-
-// A caller is one connection of a client, from an address of its own.
-type caller struct {
-	from netip.Addr
-	to   string
-
-	conn net.Conn
-	r    *bufio.Reader
-}
-
-var errGone = errors.New("the connection was closed before an answer began")
-
-// ask asks once and reads the answer. A connection that was closed while it was
-// idle is opened anew, as every client does. The connection is closed when the
-// answer is not here within the given time, or when ctx is done.
-func (c *caller) ask(ctx context.Context, path string, within time.Duration) (status int, err error) {
-	kept := c.conn != nil
-	status, err = c.once(ctx, path, within)
-	if kept && errors.Is(err, errGone) && ctx.Err() == nil {
-		c.close()
-		status, err = c.once(ctx, path, within)
-	}
-	if err != nil {
-		c.close()
-	}
-	return status, err
-}
-
-func (c *caller) once(ctx context.Context, path string, within time.Duration) (int, error) {
-	deadline := time.Now().Add(within)
-	if c.conn == nil {
-		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.from, 0)), Deadline: deadline}
-		conn, err := dialer.Dial("tcp", c.to)
-		if err != nil {
-			return 0, err
-		}
-		c.conn = conn
-		if c.r == nil {
-			c.r = bufio.NewReaderSize(conn, 1024)
-		} else {
-			c.r.Reset(conn)
-		}
-	}
-	conn := c.conn
-	conn.SetDeadline(deadline)
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	if _, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: site.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\nAccept: */*\r\n\r\n", path); err != nil {
-		return 0, errGone
-	}
-	if _, err := c.r.Peek(1); err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return 0, err
-		}
-		return 0, errGone
-	}
-	resp, err := http.ReadResponse(c.r, nil)
-	if err != nil {
-		return 0, err
-	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
-	if resp.Close {
-		c.close()
-	}
-	return resp.StatusCode, err
-}
-
-func (c *caller) close() {
-	if c.conn != nil {
-		c.conn.Close()
-		c.conn = nil
-	}
-}
 
 // patience is how long anybody waits for an answer.
 const patience = 30 * time.Second
@@ -159,7 +86,7 @@ type person struct {
 	path string
 
 	mu   sync.Mutex
-	idle []*caller
+	idle []*stand.Caller
 }
 
 // An event is one request of a person.
@@ -192,7 +119,7 @@ func polite(ctx context.Context, people []*person, every time.Duration) []event 
 	all.Wait()
 	for _, p := range people {
 		for _, c := range p.idle {
-			c.close()
+			c.Close()
 		}
 		p.idle = nil
 	}
@@ -201,17 +128,17 @@ func polite(ctx context.Context, people []*person, every time.Duration) []event 
 
 func (p *person) ask() event {
 	p.mu.Lock()
-	var c *caller
+	var c *stand.Caller
 	if n := len(p.idle); n > 0 {
 		c, p.idle = p.idle[n-1], p.idle[:n-1]
 	}
 	p.mu.Unlock()
 	if c == nil {
-		c = &caller{from: p.from, to: p.to}
+		c = &stand.Caller{From: p.from, To: p.to}
 	}
 	at := time.Now()
-	status, err := c.ask(context.Background(), p.path, patience)
-	e := event{at, time.Since(at), status, err}
+	answer, err := c.Ask(context.Background(), p.path, patience)
+	e := event{at, time.Since(at), answer.Status, err}
 	p.mu.Lock()
 	p.idle = append(p.idle, c)
 	p.mu.Unlock()
@@ -247,27 +174,27 @@ func (f *fleet) run(ctx context.Context, to string) *counts {
 	for _, s := range f.slots {
 		all.Go(func() {
 			var own counts
-			c := &caller{from: s.next(), to: to}
+			c := &stand.Caller{From: s.next(), To: to}
 			sleep(ctx, rand.N(50*time.Millisecond)) // not all at the same moment
 			for ctx.Err() == nil {
 				began := time.Now()
-				status, err := c.ask(ctx, s.path, within)
+				answer, err := c.Ask(ctx, s.path, within)
 				if ctx.Err() != nil {
 					break
 				}
-				own.note(status, time.Since(began), err)
+				own.note(answer.Status, time.Since(began), err)
 				if s.fresh || err != nil {
-					c.close()
+					c.Close()
 				}
 				if s.fresh {
-					c = &caller{from: s.next(), to: to}
+					c = &stand.Caller{From: s.next(), To: to}
 				}
 				hungUp := f.hangUp > 0 && errors.Is(err, os.ErrDeadlineExceeded)
-				if err != nil && !hungUp || err == nil && status != http.StatusOK {
+				if err != nil && !hungUp || err == nil && answer.Status != http.StatusOK {
 					sleep(ctx, f.pause)
 				}
 			}
-			c.close()
+			c.Close()
 			mu.Lock()
 			total.add(&own)
 			mu.Unlock()

@@ -44,6 +44,7 @@ var (
 	persons  = flag.Int("people", 20, "polite clients")
 	every    = flag.Duration("every", time.Second, "how often one of them asks, in the mean")
 	split    = flag.String("split", "50,50,50,50", "addresses of the greedy fleet, in each of its networks")
+	uneven   = flag.String("uneven", "170,20,8,2", "the same in a further run")
 	open     = flag.Int("open", 400, "requests of the fleet that are open all the time")
 	strange  = flag.Int("networks", 2000, "networks of the clients that were never seen")
 	crowd    = flag.Int("crowd", 10_000, "addresses at once, in a hundredth as many networks, at least one")
@@ -55,13 +56,19 @@ var (
 	rivals   = flag.String("rivals", "", "before the upstream: those whose name holds this")
 	program  = flag.String("fairshare", "", "the program; else it is built")
 	keep     = flag.Bool("keep", false, "keep the folder with policies and what was said, and tell where")
-	role     = flag.String("role", "", "what a child process is: upstream")
+	role     = flag.String("role", "", "what a child process is: upstream, middleware")
+
+	upstreamAt = flag.String("upstream", "", "for the child")
+	knownAfter = flag.Duration("known-after", 0, "for the child")
 )
 
 func main() {
 	flag.Parse()
 	if *role == "upstream" {
 		log.Fatal(serveUpstream(*workers))
+	}
+	if *role == "middleware" {
+		log.Fatal(serveMiddleware(*upstreamAt, *capacity, *knownAfter))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -74,6 +81,7 @@ func main() {
 type bench struct {
 	dir, fairshare string
 	stages         int
+	headed         bool
 }
 
 func measure(ctx context.Context) error {
@@ -101,33 +109,33 @@ func measure(ctx context.Context) error {
 	}
 	fixed := rival{name: fmt.Sprintf("share, capacity %d", *capacity), share: shared(strconv.Itoa(*capacity))}
 	auto := rival{name: "share, capacity auto", share: shared("auto")}
+	inside := rival{name: fmt.Sprintf("middleware, capacity %d", *capacity), inside: known}
 	all := []rival{
 		{name: "nginx", nginx: plainNginx},
 		{name: "nginx, limit_req, limit_conn", nginx: limitedNginx},
 		{name: "serve without share"},
-		fixed, auto,
+		fixed, auto, inside,
 	}
 	mine := []rival{fixed, auto}
 
-	fmt.Printf("%d workers of %v; %d people; fleets of %s addresses, %d requests open; each run %v\n\n", *workers, *work, *persons, *split, *open, *length)
-	fmt.Println("| run | before the upstream | people asked | answered | p50 ms | p99 ms | p99, times alone | upstream busy | answers a second | fleet's networks, Jain | fleet refused a second |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Printf("%d workers of %v; %d people, one request each in %v; fleets with %d requests open; each run %v\n\n", *workers, *work, *persons, *every, *open, *length)
 	fleets := []run{
-		{name: "1 a fleet, new", fleet: splitFleet},
-		{name: "1 a fleet, known", fleet: splitFleet, later: known + time.Second - *length},
+		{name: "1 a fleet, new", fleet: splitFleet(*split)},
+		{name: "1 a fleet, known", fleet: splitFleet(*split), later: known + time.Second - *length},
+		{name: "1 a fleet of " + *uneven, fleet: splitFleet(*uneven)},
 		{name: "2 never seen", fleet: strangers()},
 	}
 	steps := []func() error{
 		func() error { return b.table(ctx, all, known, "", nil, fleets...) },
 		func() error {
-			return b.table(ctx, mine, known, "", nil, run{name: "a fleet that hangs up after 100 ms", fleet: hangingUp})
+			return b.table(ctx, mine, known, "", nil, run{name: fmt.Sprintf("a fleet that hangs up after %v", 5**work), fleet: hangingUp})
 		},
 		func() error {
 			more := fmt.Sprintf("bounds: {connections: %d}\n", *crowd+1000)
 			return b.table(ctx, mine, known, more, nil, run{name: fmt.Sprintf("%d addresses at once", *crowd), fleet: manyAddresses})
 		},
 		func() error {
-			return b.table(ctx, mine, known, "", nil, run{name: "reloads", fleet: splitFleet, meanwhile: reloads})
+			return b.table(ctx, mine, known, "", nil, run{name: "reloads", fleet: splitFleet(*split), meanwhile: reloads})
 		},
 		func() error {
 			socket, err := listenHere()
@@ -135,9 +143,9 @@ func measure(ctx context.Context) error {
 				return err
 			}
 			defer socket.Close()
-			return b.table(ctx, mine, known, "", socket, run{name: "a restart", fleet: splitFleet, meanwhile: restart})
+			return b.table(ctx, mine, known, "", socket, run{name: "a restart", fleet: splitFleet(*split), meanwhile: restart})
 		},
-		func() error { return b.costs(ctx, []rival{all[0], all[2], fixed}) },
+		func() error { return b.costs(ctx, []rival{all[0], all[2], fixed, inside}) },
 		func() error { return b.slows(ctx, mine) },
 	}
 	for _, step := range steps {
@@ -213,6 +221,10 @@ func (b *bench) rows(ctx context.Context, s *stage, r *rival, known time.Duratio
 	if err != nil {
 		return err
 	}
+	if !b.headed {
+		b.headed = true
+		fmt.Println("| run | before the upstream | people asked | answered | p50 ms | p99 ms | p99, times alone | upstream busy | answers a second | fleet's networks, Jain | fleet refused a second |\n|---|---|---|---|---|---|---|---|---|---|---|")
+	}
 	row("people alone", r, alone, nil, nil)
 	for _, run := range runs {
 		sleep(ctx, run.later)
@@ -264,14 +276,15 @@ func tellFaults(who string, c *counts) {
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/1e6) }
 
-// splitFleet is the greedy fleet: its requests are spread over its addresses.
-func splitFleet() *fleet {
-	f := &fleet{pause: *pause, first: fleetAt}
+// splitFleet makes greedy fleets of so many addresses in each network, over
+// which their requests are spread.
+func splitFleet(split string) func() *fleet {
+	f := fleet{pause: *pause, first: fleetAt}
 	var addrs []netip.Addr
-	for network, n := range strings.Split(*split, ",") {
+	for network, n := range strings.Split(split, ",") {
 		many, err := strconv.Atoi(n)
 		if err != nil || many < 1 || many > 254 {
-			log.Fatalf("-split: %q is not between 1 and 254", n)
+			log.Fatalf("addresses in a network: %q is not between 1 and 254", n)
 		}
 		for host := range many {
 			addrs = append(addrs, addrIn(fleetAt+network, host+1))
@@ -282,12 +295,12 @@ func splitFleet() *fleet {
 		addr := addrs[i%len(addrs)]
 		f.slots = append(f.slots, slot{next: func() netip.Addr { return addr }, path: page(*work)})
 	}
-	return f
+	return func() *fleet { return &f }
 }
 
 func hangingUp() *fleet {
-	f := splitFleet()
-	f.hangUp = 100 * time.Millisecond
+	f := splitFleet(*split)()
+	f.hangUp = 5 * *work
 	return f
 }
 
@@ -403,7 +416,7 @@ func (b *bench) seconds(ctx context.Context, s *stage, parts int) error {
 	all := make([]second, parts*int(length.Seconds())+int(patience.Seconds()))
 	at := func(t time.Time) *second { return &all[min(max(int(t.Sub(began).Seconds()), 0), len(all)-1)] }
 	part := *length
-	res, err := s.phase(ctx, time.Duration(parts)*part, splitFleet(), func(during context.Context) {
+	res, err := s.phase(ctx, time.Duration(parts)*part, splitFleet(*split)(), func(during context.Context) {
 		times := 1
 		for sleep(during, 20*time.Millisecond) {
 			if now := 1 + (*slowdown-1)*(int(time.Since(began)/part)%2); now != times {
@@ -484,11 +497,14 @@ func (b *bench) commands(rs []rival) {
 		if !chosen(r.name, *rivals) {
 			continue
 		}
-		if r.nginx != "" {
+		switch {
+		case r.nginx != "":
 			fmt.Printf("\n%s:\n\n\t%s\n", r.name, r.nginx)
-			continue
+		case r.inside > 0:
+			fmt.Printf("\n%s: share.Options{Capacity: %d, KnownAfter: %v} in httpguard.Options, around a ReverseProxy\n", r.name, *capacity, r.inside)
+		default:
+			text := strings.TrimSpace(r.policy("UPSTREAM", ""))
+			fmt.Printf("\n%s: fairshare serve -c site.yaml --listen 127.0.0.1:0\n\n\t%s\n", r.name, strings.ReplaceAll(text, "\n", "\n\t"))
 		}
-		fmt.Printf("\n%s: fairshare serve -c site.yaml --listen 127.0.0.1:0\n\n\t%s", r.name, strings.ReplaceAll(strings.TrimSpace(r.policy("UPSTREAM", "")), "\n", "\n\t"))
-		fmt.Println()
 	}
 }

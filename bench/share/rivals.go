@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"fairshare/bench/internal/stand"
 )
@@ -21,8 +22,10 @@ import (
 // A rival stands between clients and the upstream.
 type rival struct {
 	name  string
-	nginx string // what its http block holds beside the upstream; else it is fairshare serve
-	share string // of the policy; empty: no share
+	nginx string // what its http block holds beside the upstream
+	share string // of the policy of fairshare serve; empty: no share
+
+	inside time.Duration // a Go program with a share; when its clients are known
 }
 
 const plainNginx = "client_header_timeout 60s;" // any word: no limits
@@ -110,6 +113,14 @@ func (b *bench) front(ctx context.Context, s *stage, r *rival) (*stand.Process, 
 			proxy_set_header X-Forwarded-For $remote_addr;
 		}
 	}`, r.nginx, s.site.Addr))
+	}
+	if r.inside > 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		return stand.Fairshare(s.dir, "middleware", []string{self, "-role", "middleware", "-upstream", s.site.Addr,
+			"-capacity", strconv.Itoa(*capacity), "-known-after", r.inside.String()})
 	}
 	file, err := stand.Write(s.dir, "serve/site.yaml", r.policy(s.site.Addr, s.more))
 	if err != nil {

@@ -79,7 +79,7 @@ func copyTo(sink *os.File, r io.Reader) {
 func start(dir, name string, args []string, files []*os.File) (*Process, io.Reader, error) {
 	p := &Process{Log: filepath.Join(dir, name+".log"), cmd: exec.Command(args[0], args[1:]...), ended: make(chan error, 1)}
 	p.cmd.ExtraFiles = files
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -199,7 +199,7 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
 // Stop asks the process to end, waits up to ten seconds for that, and then
-// kills it. A second call does nothing.
+// kills it, and what it left behind. A second call does nothing.
 func (p *Process) Stop() {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -209,6 +209,7 @@ func (p *Process) Stop() {
 		p.cmd.Process.Kill()
 		p.ended <- <-p.ended
 	}
+	syscall.Kill(-p.Pid(), syscall.SIGKILL) // its group: php -S leaves its workers behind
 }
 
 // Find returns the path of a program of the system, by a pattern of names.

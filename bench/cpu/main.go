@@ -1,0 +1,345 @@
+//go:build linux
+
+// Cpu shows how exact the CPU time is that fairshare charges each client, for
+// each source that it may come from: beside what the site itself measured with
+// getrusage, request by request, while one heavy client and several light ones
+// ask at once.
+//
+//	go run ./cpu            # in bench/; builds fairshare from the module above
+//
+// The site tells with each answer what getrusage says; the clients, each from
+// an address of 127.0.0.0/8, add that up. What fairshare charged is what
+// "fairshare clients --json" says afterwards; for the middleware, what its hook
+// Passed heard.
+//
+// The last table has the policy enforced that nobody uses more than 7 % of the
+// CPU over 15 seconds, else 503.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"fairshare/bench/internal/stand"
+)
+
+var (
+	length   = flag.Duration("length", 10*time.Second, "how long clients ask each source")
+	enforced = flag.Duration("enforced", 20*time.Second, "the same with the policy enforced")
+	heavy    = flag.Int("heavy", 2, "requests that the heavy client has open all the time")
+	burn     = flag.Int("burn", 200, "CPU time of a heavy request, ms")
+	light    = flag.Int("light", 5, "CPU time of a light request, ms")
+	every    = flag.Duration("every", 200*time.Millisecond, "how often a light client asks, in the mean")
+	only     = flag.String("only", "", "sources: those whose name, with that of their site, holds this")
+	what     = flag.String("table", "", "tables: those whose name holds this; exact, same path, seven percent")
+	program  = flag.String("fairshare", "", "the program; else it is built")
+	keep     = flag.Bool("keep", false, "keep the folder with policies and what was said, and tell where")
+	role     = flag.String("role", "", "what a child process is: site, middleware")
+	sums     = flag.String("sums", "", "for the child: where it writes what clients were charged")
+	limit    = flag.Int64("limit", 0, "for the child: CPU time in 15 s, in µs")
+)
+
+func main() {
+	flag.Parse()
+	var err error
+	switch *role {
+	case "site":
+		err = serveSite(site(true))
+	case "middleware":
+		err = serveGuarded(*limit, *sums)
+	default:
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		err = measure(ctx)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// sevenPercent of all cores over 15 s.
+func sevenPercent() time.Duration {
+	return time.Duration(runtime.NumCPU()) * 15 * time.Second * 7 / 100
+}
+
+// A bench is what all runs need.
+type bench struct {
+	dir, fairshare string
+	enforce        bool
+	runs           int
+}
+
+func measure(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "fairshare-cpu")
+	if err != nil {
+		return err
+	}
+	if *keep {
+		fmt.Fprintln(os.Stderr, "policies and logs:", dir)
+	} else {
+		defer os.RemoveAll(dir)
+	}
+	b := &bench{dir: dir, fairshare: *program}
+	if b.fairshare == "" {
+		if b.fairshare, err = stand.Build(ctx, dir); err != nil {
+			return err
+		}
+	}
+	own := []*client{
+		{name: "heavy", addr: netip.MustParseAddr("127.3.0.1"), path: ask("report", *burn, 0), open: *heavy},
+		{name: "light", addr: netip.MustParseAddr("127.3.1.1"), path: ask("page", *light, 0)},
+		{name: "light", addr: netip.MustParseAddr("127.3.2.1"), path: ask("page", *light, 0)},
+		{name: "waits 100 ms", addr: netip.MustParseAddr("127.3.3.1"), path: ask("feed", *light/2, 100)},
+	}
+	same := []*client{
+		{name: "heavy", addr: netip.MustParseAddr("127.3.0.1"), path: ask("page", *burn, 0), open: *heavy},
+		{name: "light", addr: netip.MustParseAddr("127.3.1.1"), path: ask("page", *light, 0)},
+		{name: "light", addr: netip.MustParseAddr("127.3.2.1"), path: ask("page", *light, 0)},
+		{name: "waits 100 ms", addr: netip.MustParseAddr("127.3.3.1"), path: ask("page", *light/2, 100)},
+	}
+	if strings.Contains("exact", *what) {
+		if err := b.exact(ctx, "exact", own, *length); err != nil {
+			return err
+		}
+	}
+	if strings.Contains("same path", *what) {
+		if err := b.exact(ctx, "same path", same, *length); err != nil {
+			return err
+		}
+	}
+	if strings.Contains("seven percent", *what) {
+		b.enforce = true
+		return b.limited(ctx, own)
+	}
+	return nil
+}
+
+// ask returns a target that takes so many ms of CPU time and of waiting.
+func ask(path string, burn, wait int) string {
+	return fmt.Sprintf("/%s?burn=%d&wait=%d", path, burn, wait)
+}
+
+// exact prints what each client was charged beside what it used.
+func (b *bench) exact(ctx context.Context, title string, clients []*client, length time.Duration) error {
+	fmt.Printf("| %s: source | site | client | answers | getrusage, s | fairshare, s | off |\n|---|---|---|---|---|---|---|\n", title)
+	return b.each(func(src *source) error {
+		charged, err := b.run(ctx, src, clients, length)
+		if err != nil {
+			return err
+		}
+		for _, c := range clients {
+			used := float64(c.used) / 1e6
+			fmt.Printf("| %s | %s | %s | %d | %.3f | %.3f | %+.1f %% |\n", src.name, src.site, c.name, c.answered, used, charged[c.addr], 100*(charged[c.addr]/used-1))
+			c.fault()
+		}
+		return nil
+	})
+}
+
+// limited prints what came of the policy.
+func (b *bench) limited(ctx context.Context, clients []*client) error {
+	clients[0].open *= 2
+	fmt.Printf("| seven percent: source | site | client | asked | answered | refused | CPU of all cores, getrusage |\n|---|---|---|---|---|---|---|\n")
+	return b.each(func(src *source) error {
+		if _, err := b.run(ctx, src, clients, *enforced); err != nil {
+			return err
+		}
+		for _, c := range clients {
+			fmt.Printf("| %s | %s | %s | %d | %d | %d | %.1f %% |\n", src.name, src.site, c.name, c.answered+c.refused+c.failed, c.answered, c.refused,
+				float64(c.used)/1e4/enforced.Seconds()/float64(runtime.NumCPU()))
+			c.fault()
+		}
+		return nil
+	})
+}
+
+// each calls a function for each source that is chosen and on this machine.
+func (b *bench) each(do func(*source) error) error {
+	for i := range sources {
+		src := &sources[i]
+		if !strings.Contains(src.name+" "+src.site, *only) {
+			continue
+		}
+		if err := do(src); errors.Is(err, errNotHere) {
+			fmt.Printf("| %s | %s | %v |\n", src.name, src.site, err)
+		} else if err != nil {
+			return fmt.Errorf("%s, %s: %w", src.name, src.site, err)
+		}
+	}
+	fmt.Println()
+	return nil
+}
+
+// run has clients ask a source's site, and returns what fairshare charged each
+// of them, in s.
+func (b *bench) run(ctx context.Context, src *source, clients []*client, length time.Duration) (map[netip.Addr]float64, error) {
+	b.runs++
+	dir := filepath.Join(b.dir, strconv.Itoa(b.runs))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	s, err := src.start(b, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	if err := s.serve(b, dir); err != nil {
+		return nil, err
+	}
+	during, stop := context.WithTimeout(ctx, length)
+	defer stop()
+	var all sync.WaitGroup
+	for i, c := range clients {
+		c.counts = counts{}
+		all.Go(func() { c.run(during, s.front.Addr, uint64(i)) })
+	}
+	all.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.front.Stop() // all is written then
+	return b.charged(dir)
+}
+
+// charged reads what each client was charged.
+func (b *bench) charged(dir string) (map[netip.Addr]float64, error) {
+	charged := map[netip.Addr]float64{}
+	data, err := os.ReadFile(filepath.Join(dir, "sums"))
+	if err == nil {
+		return charged, json.Unmarshal(data, &charged)
+	}
+	list := exec.Command(b.fairshare, "clients", "--json", "--sort", "cpu", "--top", "0", "--state", filepath.Join(dir, "state"))
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("fairshare clients: %w", err)
+	}
+	lines := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var c struct {
+			Client netip.Addr
+			CPU    float64 `json:"cpu_seconds"`
+		}
+		if err := lines.Decode(&c); errors.Is(err, io.EOF) {
+			return charged, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("what fairshare clients printed: %w", err)
+		}
+		charged[c.Client] = c.CPU
+	}
+}
+
+// A client asks for one page: all the time with so many requests open, or, with
+// none, every now and then (Poisson).
+type client struct {
+	name string
+	addr netip.Addr
+	path string
+	open int
+
+	counts
+}
+
+// counts is what came of a client's requests.
+type counts struct {
+	mu                        sync.Mutex
+	answered, refused, failed int
+	used                      int64 // µs, as the site measured
+	faults                    map[string]int
+}
+
+// run asks until ctx is done, and waits for all answers.
+func (c *client) run(ctx context.Context, to string, seed uint64) {
+	var all sync.WaitGroup
+	for range c.open {
+		all.Go(func() {
+			caller := &stand.Caller{From: c.addr, To: to}
+			defer caller.Close()
+			for ctx.Err() == nil {
+				if !c.ask(caller) {
+					pause(ctx, 100*time.Millisecond)
+				}
+			}
+		})
+	}
+	random := rand.New(rand.NewPCG(seed, 0))
+	for c.open == 0 && pause(ctx, time.Duration(random.ExpFloat64()*float64(*every))) {
+		all.Go(func() {
+			caller := &stand.Caller{From: c.addr, To: to}
+			defer caller.Close()
+			c.ask(caller)
+		})
+	}
+	all.Wait()
+}
+
+// ask asks once and reports whether there was a page.
+func (c *client) ask(caller *stand.Caller) bool {
+	answer, err := caller.Ask(context.Background(), c.path, time.Minute)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil && answer.Status == http.StatusOK:
+		used, err := strconv.ParseInt(answer.Header.Get("Used"), 10, 64)
+		if err != nil {
+			c.note("an answer without Used")
+			return false
+		}
+		c.answered++
+		c.used += used
+		return true
+	case err == nil && (answer.Status == http.StatusTooManyRequests || answer.Status == http.StatusServiceUnavailable):
+		c.refused++
+	case err == nil:
+		c.note(fmt.Sprint("status ", answer.Status))
+	default:
+		c.note(err.Error())
+	}
+	return false
+}
+
+func (c *client) note(fault string) {
+	c.failed++
+	if c.faults == nil {
+		c.faults = map[string]int{}
+	}
+	c.faults[fault]++
+}
+
+// fault tells what went wrong.
+func (c *client) fault() {
+	if c.failed > 0 {
+		fmt.Fprintln(os.Stderr, " ", c.name, c.addr, c.faults)
+	}
+}
+
+// pause waits and reports whether ctx is not done.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
