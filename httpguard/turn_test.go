@@ -1,0 +1,247 @@
+package httpguard_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairshare"
+	"fairshare/httpguard"
+	"fairshare/memlimit"
+	"fairshare/share"
+)
+
+// A busySite is a handler behind a guard and a share. All its requests come
+// and go in a synctest bubble.
+type busySite struct {
+	handler http.Handler
+	queue   *share.Queue
+	limiter *memlimit.Limiter
+	all     sync.WaitGroup
+
+	mu      sync.Mutex
+	worked  []string // whom the upstream worked for, in order
+	reports []string
+	answers map[string]*httptest.ResponseRecorder
+}
+
+func newBusySite(t *testing.T, opts share.Options, guarded httpguard.Options, handler http.HandlerFunc, rules ...fairshare.Rule) *busySite {
+	t.Helper()
+	p := &fairshare.Policy{Rules: rules}
+	limiter, err := memlimit.New(p.Limits(), memlimit.Options{Memory: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := fairshare.NewGuard(p, limiter, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Key = guard.AppendKey
+	s := &busySite{queue: share.New(opts), limiter: limiter, answers: map[string]*httptest.ResponseRecorder{}}
+	guarded.Share = s.queue
+	guarded.Refused = func(r *httpguard.Report) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.reports = append(s.reports, fmt.Sprintf("%s %s %s %d %d", r.Request.Path, r.Finding.Action, r.Finding.Rule.Name, r.Status, r.RetryAfter))
+	}
+	s.handler = httpguard.Middleware(guard, guarded)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if guarded.HandlerAwaits && !httpguard.AwaitTurn(w, r) {
+			return
+		}
+		s.mu.Lock()
+		s.worked = append(s.worked, r.URL.Path)
+		s.mu.Unlock()
+		handler(w, r)
+	}))
+	return s
+}
+
+// ask has a client ask for a path and goes on once nothing moves any more.
+func (s *busySite) ask(ctx context.Context, client, path string) {
+	r := httptest.NewRequestWithContext(ctx, "GET", path, nil)
+	r.RemoteAddr = client + ":1234"
+	w := httptest.NewRecorder()
+	s.mu.Lock()
+	s.answers[path] = w
+	s.mu.Unlock()
+	s.all.Go(func() { s.handler.ServeHTTP(w, r) })
+	synctest.Wait()
+}
+
+func (s *busySite) order() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.worked, " ")
+}
+
+func work(time_ time.Duration) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { time.Sleep(time_) }
+}
+
+func TestWhoHadLessOfABusyUpstreamGoesFirst(t *testing.T) {
+	for _, awaits := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{HandlerAwaits: awaits}, work(time.Second))
+			ctx := t.Context()
+			for i := range 4 {
+				s.ask(ctx, "192.0.2.1", fmt.Sprint("/greedy", i))
+			}
+			s.ask(ctx, "198.51.100.1", "/other0")
+			s.ask(ctx, "203.0.113.1", "/third0")
+			s.all.Wait()
+			if got, want := s.order(), "/greedy0 /other0 /third0 /greedy1 /greedy2 /greedy3"; got != want {
+				t.Errorf("awaits %v: the upstream worked for %s, want %s", awaits, got, want)
+			}
+			if stats := s.queue.Stats(); stats.Inside != 0 || stats.Waiting != 0 {
+				t.Errorf("left behind: %+v", stats)
+			}
+		})
+	}
+}
+
+func TestNobodyWaitsWhileThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBusySite(t, share.Options{Capacity: 3}, httpguard.Options{}, work(time.Second))
+		began := time.Now()
+		for i := range 3 {
+			s.ask(t.Context(), "192.0.2.1", fmt.Sprint("/", i))
+		}
+		s.all.Wait()
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestWhomABusyUpstreamHasNoTurnForIsToldSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := fairshare.Rule{Name: "three", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 3, Window: time.Hour}}
+		slots := fairshare.Rule{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 3}}
+		s := newBusySite(t, share.Options{Capacity: 1, Queue: 1, Wait: 5 * time.Second}, httpguard.Options{Contact: "shop@example.org"}, work(20*time.Second), limit, slots)
+		s.ask(t.Context(), "192.0.2.1", "/works")
+		s.ask(t.Context(), "192.0.2.1", "/waits")
+		s.ask(t.Context(), "192.0.2.1", "/full")
+		w := s.answers["/full"]
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "no-store" ||
+			!strings.Contains(w.Body.String(), "More people ask for pages than this site can answer at once.") || !strings.Contains(w.Body.String(), "shop@example.org") {
+			t.Errorf("answered %d %v %s", w.Code, w.Header(), w.Body)
+		}
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		if w := s.answers["/waits"]; w.Code != 503 {
+			t.Errorf("after its wait: %d", w.Code)
+		}
+		// Neither has cost anything: two more may come.
+		s.ask(t.Context(), "192.0.2.1", "/again1")
+		s.ask(t.Context(), "192.0.2.1", "/again2")
+		time.Sleep(time.Minute)
+		s.ask(t.Context(), "192.0.2.1", "/again3")
+		s.all.Wait()
+		if got := s.order(); got != "/works /again3" { // again1 waited for too long, again2 found the queue full
+			t.Errorf("the upstream worked for %s", got)
+		}
+		s.ask(t.Context(), "192.0.2.1", "/third")
+		s.ask(t.Context(), "192.0.2.1", "/fourth")
+		s.all.Wait()
+		if s.answers["/third"].Code != 200 || s.answers["/fourth"].Code != 429 {
+			t.Errorf("then answered %d, %d", s.answers["/third"].Code, s.answers["/fourth"].Code)
+		}
+		for i, report := range s.reports {
+			s.reports[i] = report[:strings.LastIndexByte(report, ' ')]
+		}
+		busy := " refuse share of a busy upstream 503"
+		if want := []string{"/full" + busy, "/waits" + busy, "/again2" + busy, "/again1" + busy, "/fourth refuse three 429"}; !slices.Equal(s.reports, want) {
+			t.Errorf("reported %q, want %q", s.reports, want)
+		}
+		if n := s.limiter.Stats(time.Now()).InProgress; n != 0 {
+			t.Errorf("%d slots are taken at the end", n)
+		}
+	})
+}
+
+func TestWhoLeavesWhileWaitingCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := fairshare.Rule{Name: "two", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: time.Hour}}
+		s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{}, work(time.Second), limit)
+		s.ask(t.Context(), "192.0.2.1", "/works")
+		ctx, leave := context.WithCancel(t.Context())
+		s.ask(ctx, "192.0.2.1", "/leaves")
+		leave()
+		synctest.Wait()
+		if stats := s.queue.Stats(); stats.Waiting != 0 {
+			t.Errorf("%d wait", stats.Waiting)
+		}
+		s.ask(t.Context(), "192.0.2.1", "/stays")
+		s.all.Wait()
+		if got := s.order(); got != "/works /stays" || len(s.reports) > 0 {
+			t.Errorf("the upstream worked for %s; reported %q", got, s.reports)
+		}
+	})
+}
+
+func TestAnswersWithoutEndFreeTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/events" {
+				time.Sleep(time.Second)
+				w.Header().Set("Content-Type", "text/event-stream")
+				w.(http.Flusher).Flush()
+				time.Sleep(time.Hour)
+			}
+		})
+		began := time.Now()
+		s.ask(t.Context(), "192.0.2.1", "/events")
+		s.ask(t.Context(), "192.0.2.1", "/next")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := s.order(); got != "/events /next" || time.Since(began) != time.Second {
+			t.Errorf("after %v the upstream worked for %s", time.Since(began), got)
+		}
+		s.all.Wait()
+		if stats := s.queue.Stats(); stats.Inside != 0 {
+			t.Errorf("left behind: %+v", stats)
+		}
+	})
+}
+
+func TestWaitingIsNoWorkOfTheUpstream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var took []time.Duration
+		s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{Passed: func(p *httpguard.Passage) {
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, p.Took)
+		}}, work(time.Second))
+		for i := range 3 {
+			s.ask(t.Context(), "192.0.2.1", fmt.Sprint("/", i))
+		}
+		s.all.Wait()
+		if want := []time.Duration{time.Second, time.Second, time.Second}; !slices.Equal(took, want) {
+			t.Errorf("took %v, want %v", took, want)
+		}
+	})
+}
+
+func TestInDryRunNobodyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBusySite(t, share.Options{Capacity: 1, DryRun: true}, httpguard.Options{}, work(time.Second))
+		for i := range 3 {
+			s.ask(t.Context(), "192.0.2.1", fmt.Sprint("/", i))
+		}
+		if got := s.order(); got != "/0 /1 /2" {
+			t.Errorf("the upstream works for %s", got)
+		}
+		s.all.Wait()
+		if stats := s.queue.Stats(); stats.Standing.Waited != 2 {
+			t.Errorf("%d would have waited", stats.Standing.Waited)
+		}
+	})
+}
