@@ -351,7 +351,7 @@ func (m *memory) passed() func(*httpguard.Passage) {
 	return func(p *httpguard.Passage) {
 		m.registrar.Passed(registrar.Passage{
 			Addr: p.Addr, Bot: p.Bot, UserAgent: p.UserAgent, At: p.Time,
-			Took: p.Took, Bytes: p.Bytes, Status: p.Status,
+			Took: p.Took, CPU: p.CPU, Bytes: p.Bytes, Status: p.Status,
 		})
 	}
 }

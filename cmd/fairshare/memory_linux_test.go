@@ -35,7 +35,7 @@ func TestServeOnAFullDisk(t *testing.T) {
 	}
 	banned := func(s *running, client string) bool {
 		resp := askFrom(t, "http://"+s.addr+"/guess", client)
-		return resp.StatusCode == http.StatusTooManyRequests && seconds(t, resp) > 1800
+		return resp.StatusCode == http.StatusTooManyRequests && retrySeconds(t, resp) > 1800
 	}
 	guess := func(s *running, client string) {
 		t.Helper()
@@ -130,7 +130,7 @@ func TestBansOfAClockThatWasAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startServe(t, remembered, "--state", state, "--upstream", site.URL)
-	if got := seconds(t, askFrom(t, "http://"+s.addr+"/guess", "203.0.113.1")); got < 3500 || got > 3600 {
+	if got := retrySeconds(t, askFrom(t, "http://"+s.addr+"/guess", "203.0.113.1")); got < 3500 || got > 3600 {
 		t.Errorf("Retry-After %d, want what is left of an hour", got)
 	}
 	s.stderr.wait(`(state: \S+, 1 ban in force)`)

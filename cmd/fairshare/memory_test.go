@@ -103,8 +103,8 @@ func TestARestartForgivesNobody(t *testing.T) {
 			t.Errorf("%s after a restart: %d, want %d", path, got.StatusCode, want)
 		}
 	}
-	if got := ask(p, "/guess", "203.0.113.2"); got.StatusCode != 429 || seconds(t, got) < 3500 || seconds(t, got) > seconds(t, banned) {
-		t.Errorf("banned before the restart: %d, Retry-After %d; it was %d", got.StatusCode, seconds(t, got), seconds(t, banned))
+	if got := ask(p, "/guess", "203.0.113.2"); got.StatusCode != 429 || retrySeconds(t, got) < 3500 || retrySeconds(t, got) > retrySeconds(t, banned) {
+		t.Errorf("banned before the restart: %d, Retry-After %d; it was %d", got.StatusCode, retrySeconds(t, got), retrySeconds(t, banned))
 	}
 	if got := ask(p, "/two", "203.0.113.3"); got.StatusCode != 200 {
 		t.Errorf("somebody else: %d", got.StatusCode)
@@ -140,13 +140,13 @@ func TestARestartForgivesNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = start(remembered)
-	if got := ask(p, "/guess", "203.0.113.2"); got.StatusCode != 429 || seconds(t, got) < 3400 {
-		t.Errorf("banned, and the counters are gone: %d, Retry-After %d", got.StatusCode, seconds(t, got))
+	if got := ask(p, "/guess", "203.0.113.2"); got.StatusCode != 429 || retrySeconds(t, got) < 3400 {
+		t.Errorf("banned, and the counters are gone: %d, Retry-After %d", got.StatusCode, retrySeconds(t, got))
 	}
 
 	// An operator ends a ban that an earlier process began.
 	asOperator(t, state, "unban", "203.0.113.2")
-	eventually(t, true, func() bool { return seconds(t, ask(p, "/guess", "203.0.113.2")) <= 120 }) // of the limit alone
+	eventually(t, true, func() bool { return retrySeconds(t, ask(p, "/guess", "203.0.113.2")) <= 120 }) // of the limit alone
 }
 
 // What operators have said counts in what serve says of its state at its start,
@@ -192,17 +192,17 @@ func TestUnbannedWhileNobodyServes(t *testing.T) {
 		return resp
 	}
 	p := startProcess(t, remembered, "--state", state, "--upstream", site.URL)
-	if got := ban(p); seconds(t, got) < 3500 {
-		t.Fatalf("Retry-After %d: not banned", seconds(t, got))
+	if got := ban(p); retrySeconds(t, got) < 3500 {
+		t.Fatalf("Retry-After %d: not banned", retrySeconds(t, got))
 	}
 	p.end(t)
 	asOperator(t, state, "unban", "203.0.113.2")
 	p = startProcess(t, remembered, "--state", state, "--upstream", site.URL)
-	if got := askFrom(t, "http://"+p.addr+"/guess", "203.0.113.2"); got.StatusCode == 429 && seconds(t, got) > 120 {
-		t.Errorf("the first request after unban: %d, Retry-After %d", got.StatusCode, seconds(t, got))
+	if got := askFrom(t, "http://"+p.addr+"/guess", "203.0.113.2"); got.StatusCode == 429 && retrySeconds(t, got) > 120 {
+		t.Errorf("the first request after unban: %d, Retry-After %d", got.StatusCode, retrySeconds(t, got))
 	}
-	if got := ban(p); seconds(t, got) < 3500 {
-		t.Errorf("Retry-After %d: not banned for more of it", seconds(t, got))
+	if got := ban(p); retrySeconds(t, got) < 3500 {
+		t.Errorf("Retry-After %d: not banned for more of it", retrySeconds(t, got))
 	}
 }
 
@@ -227,7 +227,7 @@ func (p *serving) reference(t *testing.T, path, client string) string {
 	return problem.Reference
 }
 
-func seconds(t *testing.T, resp *http.Response) int {
+func retrySeconds(t *testing.T, resp *http.Response) int {
 	t.Helper()
 	n, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 	if err != nil && resp.Header.Get("Retry-After") != "" {
@@ -250,7 +250,7 @@ func TestOperatorsHaveTheLastWord(t *testing.T) {
 	}
 	asOperator(t, state, "ban", "203.0.113.9", "--for", "2h", "--reason", "scrapes")
 	eventually(t, 429, status("/", "203.0.113.9"))
-	if got := seconds(t, askFrom(t, "http://"+p.addr+"/", "203.0.113.9")); got < 7100 || got > 7200 {
+	if got := retrySeconds(t, askFrom(t, "http://"+p.addr+"/", "203.0.113.9")); got < 7100 || got > 7200 {
 		t.Errorf("Retry-After %d, want what is left of two hours", got)
 	}
 	asOperator(t, state, "ban", "198.51.100.0/24")
@@ -353,8 +353,8 @@ func TestKillNeverLosesABanOrAWord(t *testing.T) {
 		p := startProcess(t, remembered, "--state", state, "--upstream", site.URL)
 		mu.Lock()
 		for client := range told {
-			if got := askFrom(t, "http://"+p.addr+"/guess", client); got.StatusCode != 429 || seconds(t, got) < 60 {
-				t.Errorf("round %d: %s was banned: %d, Retry-After %d", round, client, got.StatusCode, seconds(t, got))
+			if got := askFrom(t, "http://"+p.addr+"/guess", client); got.StatusCode != 429 || retrySeconds(t, got) < 60 {
+				t.Errorf("round %d: %s was banned: %d, Retry-After %d", round, client, got.StatusCode, retrySeconds(t, got))
 			}
 		}
 		for client := range words {

@@ -31,6 +31,7 @@ import (
 	"fairshare/internal/systemd"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
+	"fairshare/share"
 )
 
 type serveCmd struct {
@@ -164,6 +165,12 @@ type server struct {
 	sessions *sessions.Handler
 	proxy    *proxy.Proxy
 
+	share   *share.Queue   // nil: nobody waits for the upstream
+	shared  share.Stats    // as last told
+	meeting sync.WaitGroup // of what tells a share who is known
+	ending  context.Context
+	end     context.CancelFunc
+
 	terms           siteTerms
 	relist          chan string                // has the name of a list of trusted proxies that has another version
 	loud            atomic.Pointer[log.Logger] // log, once it is there
@@ -182,6 +189,7 @@ type server struct {
 func newServer(ctx context.Context, file *policyfile.File, remember memoryTerms, stderr io.Writer) (s *server, err error) {
 	s = &server{clock: httpguard.NewClock(), watch: clientaddr.NewWatch(), urgent: make(chan struct{}), relist: make(chan string, 1), stderr: stderr}
 	s.manager = systemd.NewNotifier(s.note)
+	s.ending, s.end = context.WithCancel(context.Background())
 	s.terms = siteTerms{bans: fairshare.NewBans(0), state: remember.dir, log: s.note, list: s.relisted}
 	st, err := newSite(ctx, file, s.terms, nil)
 	if err != nil {
@@ -189,6 +197,7 @@ func newServer(ctx context.Context, file *policyfile.File, remember memoryTerms,
 	}
 	defer func() {
 		if err != nil {
+			s.end()
 			st.who.close(nil)
 		}
 	}()
@@ -352,6 +361,9 @@ func (s *server) guardOptions(st *site) httpguard.Options {
 		Refused: s.record,
 		Passed:  s.memory.passed(),
 
+		Share:         s.shareOf(st),
+		HandlerAwaits: true,
+
 		ReferenceKey: s.memory.key,
 
 		Failed: func(err error) { s.log.Print(err) },
@@ -406,6 +418,7 @@ func (s *server) serve(ctx context.Context) error {
 		case <-seldomTicks.C:
 			s.reportMemory()
 			s.reportProxies()
+			s.tellShare()
 			if s.memory.untold {
 				s.memory.tellCommands(ctx, s.site.Load())
 			}
@@ -422,6 +435,7 @@ func (s *server) serve(ctx context.Context) error {
 			err := s.drain()
 			<-stopped
 			s.reportProxies()
+			s.tellShare()
 			s.sayAll(s.census.End(s.clock.Now()))
 			return err
 		}
@@ -480,6 +494,8 @@ func (s *server) drain() error {
 
 // close ends what newServer began.
 func (s *server) close() {
+	s.end()
+	s.meeting.Wait()
 	s.proxy.Close()
 	s.site.Load().who.close(nil)
 	s.memory.close()

@@ -71,6 +71,9 @@ func (s *server) introduce() {
 	if sharedCookies(st.file) != "" {
 		say("sessions: %s", st.shares())
 	}
+	if sharing := st.sharing(); sharing != "" {
+		say("share: %s", sharing)
+	}
 	say("state: %s", s.memory.where())
 	say("journal: %s; to read the policy anew: kill -HUP %d", st.journals(), os.Getpid())
 	for _, warning := range s.warnings(st) {
@@ -264,7 +267,7 @@ func (s *server) record(r *httpguard.Report) {
 	if rule := r.Finding.Rule; rule != nil {
 		e.Rule = rule.Name
 		if r.Finding.Action == fairshare.Refuse && r.Finding.Ban != fairshare.BanInForce && rule.Limit != nil {
-			e.Used, e.Allowed = r.Finding.Tally.Used, rule.Limit.Allowed()
+			e.Resource, e.Used, e.Allowed = rule.Limit.Resource.String(), r.Finding.Tally.Used, rule.Limit.Allowed()
 		}
 	}
 	switch r.Finding.Ban {
