@@ -19,7 +19,7 @@ import (
 // It keeps no address, only hashes with a secret seed. It is safe for
 // concurrent use.
 //
-// Its memory is bounded whoever asks: 130 KiB to begin with; when thousands of
+// Its memory is bounded whoever asks: 131 KiB to begin with; when thousands of
 // clients are refused or blocked at most 1 MiB, and 256 KiB for each rule that
 // does it.
 type Census struct {
@@ -54,6 +54,8 @@ const (
 	enforced  kind = iota // refused or blocked
 	dryPolicy             // let through, as the whole policy is in dry run
 	dryRules              // let through, as the rule is
+	busy                  // refused, as a busy upstream had no turn for it
+	dryBusy               // let through, as the whole policy is in dry run
 	kinds
 )
 
@@ -150,7 +152,8 @@ func (c *Census) Saw(addr netip.Addr) {
 // Refused notes that a rule refused or blocked a request, or would have if
 // dry. Of a suspected proxy, for which limits only report, a refusal in dry
 // run does not count. Bans by operators are meant, however many they turn away:
-// only that they would have is summed up. Nothing of the request is kept.
+// only that they would have is summed up. Refusals of a busy upstream are told
+// apart: no rule is too tight then. Nothing of the request is kept.
 func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry bool) {
 	if found.Rule == nil {
 		return
@@ -165,6 +168,10 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 	}
 	k := enforced
 	switch {
+	case found.Rule == fairshare.BusyUpstream && dry:
+		k = dryBusy
+	case found.Rule == fairshare.BusyUpstream:
+		k = busy
 	case !dry:
 	case req.Suspect && found.Action == fairshare.Refuse:
 		return
@@ -178,7 +185,7 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 	all.requests.Add(1)
 	all.bots.add(&req.Bot)
 	if engine(&req.Bot) {
-		c.engines.add(away{bot: req.Bot.Name, rule: found.Rule.Name, action: found.Action, dry: k != enforced})
+		c.engines.add(away{bot: req.Bot.Name, rule: found.Rule.Name, action: found.Action, dry: dry})
 	}
 	rule.requests.Add(1)
 	hash := s.hash(req.Addr)

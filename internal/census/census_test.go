@@ -553,7 +553,7 @@ func compare(t *testing.T, what string, got, want []string) {
 }
 
 func TestMemoryToBeginWith(t *testing.T) {
-	if got := newTraffic(policyOf(false)).memory(); got > 130<<10 || got < 128<<10 {
+	if got := newTraffic(policyOf(false)).memory(); got > 131<<10 || got < 128<<10 {
 		t.Errorf("%d bytes", got)
 	}
 }

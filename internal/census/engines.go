@@ -86,7 +86,7 @@ func (e *engines) warnings(now time.Time) []string {
 func enginesText(all []away, gone map[away]int64, since string) string {
 	var b strings.Builder
 	b.WriteString("WARNING: ")
-	blocked, dry := false, all[0].dry
+	blocked, dry, turns := false, all[0].dry, 0
 	were := " was "
 	if dry {
 		were = " would have been "
@@ -106,7 +106,11 @@ func enginesText(all []away, gone map[away]int64, since string) string {
 		if a.action == fairshare.Block {
 			did = "blocked"
 		}
-		fmt.Fprintf(&b, "%s (verified)%s%s %s by rule %q", a.bot, were, did, times(gone[a]), a.rule)
+		by := fmt.Sprintf("by rule %q", a.rule)
+		if a.rule == fairshare.BusyUpstream.Name {
+			by, turns = "for want of a turn", turns+1
+		}
+		fmt.Fprintf(&b, "%s (verified)%s%s %s %s", a.bot, were, did, times(gone[a]), by)
 	}
 	fmt.Fprintf(&b, " in %s: ", since)
 	if blocked {
@@ -114,7 +118,12 @@ func enginesText(all []away, gone map[away]int64, since string) string {
 	} else {
 		b.WriteString("a search engine that is refused comes less often")
 	}
-	b.WriteString("; if that is not meant, put a rule with match: {bot: search} and allow: true above, and send SIGHUP")
+	if turns < min(len(all), toldAway) {
+		b.WriteString("; if that is not meant, put a rule with match: {bot: search} and allow: true above, and send SIGHUP")
+	}
+	if turns > 0 {
+		b.WriteString("; share: {weights: {bots: {search: 4}}} gives search engines a larger part of a busy upstream")
+	}
 	return b.String()
 }
 

@@ -53,8 +53,11 @@ func (c *Census) warnings(now time.Time) []string {
 				w.lasts, w.at = true, now
 			}
 		case w.lasts && gone.clients*fewOf <= of:
-			lines = append(lines, fmt.Sprintf("no longer so many: %s of the clients of %s %s",
-				percent(gone.clients, of), lastly(now.Sub(c.lastAt)), k.outcome()))
+			again := "no longer so many"
+			if k.busy() {
+				again = "the upstream has room again"
+			}
+			lines = append(lines, fmt.Sprintf("%s: %s of the clients of %s %s", again, percent(gone.clients, of), lastly(now.Sub(c.lastAt)), k.outcome()))
 			w.lasts = false
 		}
 	}
@@ -62,11 +65,19 @@ func (c *Census) warnings(now time.Time) []string {
 }
 
 func (k kind) outcome() string {
-	if k == enforced {
+	switch k {
+	case enforced:
 		return "were refused or blocked"
+	case busy:
+		return "were refused for want of a turn"
+	case dryBusy:
+		return "would have been refused for want of a turn"
 	}
 	return "would have been refused or blocked"
 }
+
+// busy reports whether it was for a busy upstream, not for a rule.
+func (k kind) busy() bool { return k == busy || k == dryBusy }
 
 // warningText makes one line. It is loud, as it may be about a site that
 // turns its visitors away.
@@ -80,10 +91,14 @@ func warningText(k kind, gone amount, of int64, since time.Duration, t *tally) s
 		b.WriteString("WARNING: MANY CLIENTS WOULD BE TURNED AWAY without dry run: ")
 	case dryRules:
 		b.WriteString("WARNING: MANY CLIENTS WOULD BE TURNED AWAY by rules in dry run: ")
+	case busy, dryBusy:
+		b.WriteString("WARNING: THE UPSTREAM IS OVERLOADED: ")
 	}
 	fmt.Fprintf(&b, "%s of %s of %s (%s) %s, ", gone.text(gone.clients), clients(of, of > surelySeen), lastly(since), percent(gone.clients, of), k.outcome())
 	top := rules[0]
-	if len(rules) == 1 {
+	if k.busy() {
+		fmt.Fprintf(&b, "%s. ", plural(t.requests.Load(), "request"))
+	} else if len(rules) == 1 {
 		fmt.Fprintf(&b, "all by rule %q. ", top.name)
 	} else {
 		fmt.Fprintf(&b, "most by rule %q (%s). ", top.name, clients(top.clients, top.about))
@@ -100,6 +115,10 @@ func warningText(k kind, gone amount, of int64, since time.Duration, t *tally) s
 		b.WriteString(bots + ". ")
 	}
 	switch k {
+	case busy, dryBusy:
+		b.WriteString("No rule is at fault, and to edit none helps by itself: the upstream needs room (more workers, faster pages; a larger capacity in share: if that is set too low)," +
+			" or a tighter policy for who takes most of it, which fairshare clients --sort cpu tells")
+		return b.String()
 	case enforced:
 		b.WriteString("If this is no attack, the rule is too tight: raise its limit or set dry_run: true in it, and send SIGHUP")
 	default:
@@ -126,6 +145,10 @@ func (c *Census) summaries(p *period, when string) []string {
 		if n := p.operators.requests.Load(); n > 0 && k == dryPolicy {
 			of := p.operators.clients.amount()
 			line += fmt.Sprintf("; bans by operators are not counted in this: %s of %s", plural(n, "request"), clients(of.clients, of.about))
+		}
+		if n := p.tallies[dryBusy].requests.Load(); n > 0 && k == dryPolicy {
+			of := p.tallies[dryBusy].clients.amount()
+			line += fmt.Sprintf("; a busy upstream would have had no turn for %s of %s", plural(n, "further request"), clients(of.clients, of.about))
 		}
 		lines = append(lines, line)
 	}
