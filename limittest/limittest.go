@@ -26,6 +26,11 @@ func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limite
 		{"older times", runOlder},
 		{"random", runRandom},
 		{"at once", runAtOnce},
+		{"expected", runExpected},
+		{"five hundred", runFiveHundred},
+		{"holds", runHolds},
+		{"settled at once", runSettledAtOnce},
+		{"held at once", runHeldAtOnce},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
 	}

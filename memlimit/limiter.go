@@ -218,7 +218,7 @@ func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.C
 		case c.Cost == 0:
 		case lim.kind == concurrent:
 			if c.Cost < 0 {
-				k, sh := l.slots.key(lim, hash, c.Key)
+				k, sh := l.slots.name(lim, hash, c.Key), l.slots.of(hash)
 				sh.mu.Lock()
 				sh.giveBack(k, 1)
 				sh.mu.Unlock()
@@ -239,7 +239,7 @@ func (l *Limiter) settleHeld(lim *limit, hash uint64, at int64, c *fairshare.Cha
 		}
 		return
 	}
-	k, sh := l.slots.key(lim, hash, c.Key)
+	k, sh := l.slots.name(lim, hash, c.Key), l.slots.of(hash)
 	sh.mu.Lock()
 	if c.Cost != 0 {
 		l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())

@@ -21,7 +21,7 @@ type slots struct {
 
 type shard struct {
 	mu    sync.Mutex
-	taken map[slotKey]int64 // slots, or what is held; above zero
+	taken map[slotKey]int64 // slots, or what is held; above zero, and at most twice what a limit allows
 	means []mean            // nil until there is one
 	_     [24]byte          // a cache line of its own
 }
@@ -33,6 +33,11 @@ type slotKey struct {
 	id            uint16
 }
 
+// name returns a key's name. hash is salted.
+func (s *slots) name(l *limit, hash uint64, key []byte) slotKey {
+	return slotKey{hash, maphash.Bytes(s.second, key), l.id}
+}
+
 func newSlots() *slots {
 	s := &slots{second: maphash.MakeSeed()}
 	for i := range s.shards {
@@ -41,23 +46,10 @@ func newSlots() *slots {
 	return s
 }
 
-// key returns the key's name and the shard that it is in. hash is salted.
-func (s *slots) key(l *limit, hash uint64, key []byte) (slotKey, *shard) {
-	return slotKey{hash, maphash.Bytes(s.second, key), l.id}, &s.shards[shardOf(hash)]
-}
+// of returns the shard that a key is in. hash is salted.
+func (s *slots) of(hash uint64) *shard { return &s.shards[shardOf(hash)] }
 
 func shardOf(hash uint64) int { return int(hash >> 58) }
-
-// mostTaken is where what is held of a key saturates: far above twice what
-// any limit allows.
-const mostTaken = 1 << 61
-
-// take adds n, which is not below zero. The shard is locked.
-func (sh *shard) take(k slotKey, n int64) {
-	if n > 0 {
-		sh.taken[k] = min(sh.taken[k]+min(n, mostTaken), mostTaken)
-	}
-}
 
 // giveBack takes n off, as far as there is so much. The shard is locked.
 func (sh *shard) giveBack(k slotKey, n int64) {

@@ -11,14 +11,18 @@ import (
 type work struct {
 	spot   // where its state is, if there is one
 	l      *limit
-	take   int // its place among the takes
 	home   int // its home set
 	hash   uint64
+	other  uint64 // second half of its name in slots, if it has one
 	cost   uint64 // of a held limit: what is held for the key
+	take   int32  // its place among the takes
 	over   bool
 	second bool // the set after home is locked too
 	view
 }
+
+// name returns the name in slots.
+func (w *work) name() slotKey { return slotKey{w.hash, w.other, w.l.id} }
 
 // takeGroup takes the dry takes or the others, and reports whether all
 // passed. What it charges is as if requests came one after another: it locks
@@ -42,22 +46,26 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 		}
 		lim := &l.limits[takes[i].Limit]
 		w := work{
-			spot: spot{slot: -1}, l: lim, take: i,
+			spot: spot{slot: -1}, l: lim, take: int32(i),
 			hash: key.of(&l.table.secret, takes[i].Key) ^ lim.salt,
 			cost: uint64(max(0, takes[i].Cost)),
 		}
-		beside = beside || lim.beside
-		if lim.kind == concurrent {
-			concurrents++
-			w.home = -1
-		} else {
-			w.home = l.table.home(w.hash)
-			// Locking waits for memory, one set after the other; looking at all
-			// of them first lets the processor fetch them side by side.
-			s := &l.table.sets[w.home]
-			atomic.LoadUint64(&s.head)
-			atomic.LoadUint64(&s.slot[setSlots-1][1])
+		if lim.beside {
+			beside = true
+			w.other = l.slots.name(lim, 0, takes[i].Key).second
+			if lim.kind == concurrent {
+				concurrents++
+				w.home = -1
+				works = append(works, w)
+				continue
+			}
 		}
+		w.home = l.table.home(w.hash)
+		// Locking waits for memory, one set after the other; looking at all
+		// of them first lets the processor fetch them side by side.
+		s := &l.table.sets[w.home]
+		atomic.LoadUint64(&s.head)
+		atomic.LoadUint64(&s.slot[setSlots-1][1])
 		works = append(works, w)
 	}
 	for i := 1; i < len(works); i++ { // by home
@@ -66,7 +74,7 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 		}
 	}
 	if beside {
-		return l.takeBeside(now, works, concurrents, tallies, takes)
+		return l.takeBeside(now, works, concurrents, tallies)
 	}
 	pass := l.table.open(works, now)
 	l.table.closeAll(works, now, pass, tallies)
@@ -106,11 +114,7 @@ func (t *table) open(works []work, now int64) bool {
 		} else {
 			w.view = w.l.blank(now)
 		}
-		w.over = !w.l.passes(&w.view, w.cost)
-		if w.l.held && w.cost > 0 && !w.over {
-			w.over = !w.l.passesWith(w.view, w.cost)
-		}
-		if w.over {
+		if w.over = !w.l.passes(&w.view, w.cost); w.over {
 			pass = false
 		}
 	}
@@ -157,7 +161,7 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 
 // takeBeside is takeGroup with limits among works that requests in progress
 // have something of; the first of them are concurrent.
-func (l *Limiter) takeBeside(now int64, works []work, concurrents int, tallies []fairshare.Tally, takes []fairshare.Take) bool {
+func (l *Limiter) takeBeside(now int64, works []work, concurrents int, tallies []fairshare.Tally) bool {
 	var wanted uint64 // shards, one bit each
 	for i := range works {
 		if works[i].l.beside {
@@ -173,8 +177,7 @@ func (l *Limiter) takeBeside(now int64, works []work, concurrents int, tallies [
 		if !w.l.beside {
 			continue
 		}
-		k, sh := l.slots.key(w.l, w.hash, takes[w.take].Key)
-		taken := uint64(sh.taken[k])
+		taken := uint64(l.slots.of(w.hash).taken[w.name()])
 		if w.l.held {
 			w.cost = taken >> w.l.fraction
 			continue
@@ -187,18 +190,24 @@ func (l *Limiter) takeBeside(now int64, works []work, concurrents int, tallies [
 	if !l.table.open(works[concurrents:], now) {
 		pass = false
 	}
+	for i := range works {
+		if w := &works[i]; w.l.held && w.cost > 0 && !w.over && !w.l.passesWith(w.view, w.cost) {
+			w.over, pass = true, false
+		}
+	}
 	l.table.closeAll(works[concurrents:], now, pass, tallies)
 	for i := range works {
 		w := &works[i]
 		switch {
 		case pass && w.l.beside:
-			k, sh := l.slots.key(w.l, w.hash, takes[w.take].Key)
-			cost := int64(w.cost)
+			sh, cost := l.slots.of(w.hash), int64(w.cost)
 			if w.l.held {
 				cost = w.l.expected(sh, w.hash)
 				tallies[w.take].Held = cost
 			}
-			sh.take(k, cost)
+			if cost > 0 {
+				sh.taken[w.name()] += cost
+			}
 		case !pass && w.l.kind == concurrent:
 			tallies[w.take] = fairshare.Tally{Over: w.over, Used: int64(w.cur)}
 		}
