@@ -90,6 +90,47 @@ func counted[N int | int64](n N, one, more string) string {
 	return count(int64(n)) + " " + more
 }
 
+// amount writes an amount of a resource in its unit: "1.05 s of CPU", "3 requests".
+func amount(resource string, n int64) string {
+	switch resource {
+	case "cpu":
+		return inSeconds(n) + " of CPU"
+	case "time":
+		return inSeconds(n) + " of the site's time"
+	case "bytes":
+		return size(n)
+	case "cost":
+		return counted(n, "unit of cost", "units of cost")
+	case "concurrent":
+		return counted(n, "request", "requests") + " in progress"
+	}
+	return counted(n, strings.TrimSuffix(resource, "s"), resource)
+}
+
+// inSeconds writes so many microseconds in seconds, to the millisecond unless
+// there are few.
+func inSeconds(micros int64) string {
+	decimals := 3
+	if micros < 10_000 {
+		decimals = 6
+	}
+	text := strconv.FormatFloat(float64(micros)/1e6, 'f', decimals, 64)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " s"
+}
+
+// allowance writes what a limit allows: "1.05 s of CPU in 15s, by addr".
+func allowance(l *fairshare.Limit) string {
+	resource := l.Resource.String()
+	text := amount(resource, l.N)
+	if l.Window > 0 {
+		text += " in " + policyfile.FormatDuration(l.Window)
+	}
+	if l.Allowed() != l.N {
+		text += ", " + amount(resource, l.Allowed()) + " at once"
+	}
+	return text + ", by " + keyWords(l.By)
+}
+
 // times writes how often.
 func times(n int64) string {
 	switch n {

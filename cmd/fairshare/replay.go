@@ -135,6 +135,9 @@ func (c *replayCmd) Run(env *environment) error {
 		Top:   c.Top,
 		Known: known,
 		Bot:   who.verifier.Look,
+		Share: file.Share != nil,
+
+		Allowance: allowance,
 	}
 	warnings, err := c.playWords(env, &opts, say)
 	if err != nil {

@@ -189,15 +189,18 @@ func (o *operator) told(s *fairshare.Story) (*told, error) {
 			}
 		}
 	}
+	busy := s.Rule == fairshare.BusyUpstream.Name // who is allowed waits for a turn too
 	switch {
-	case t.word != nil && t.word.Action == fairshare.Allow:
+	case t.word != nil && t.word.Action == fairshare.Allow && !busy:
 		t.now = fmt.Sprintf("no: an operator allows %s %s", t.word.Client, o.until(t.word.Until))
-	case t.word != nil:
+	case t.word != nil && t.word.Action != fairshare.Allow:
 		t.holds, t.now = true, fmt.Sprintf("yes: %s is %s, by an operator", t.word.Client, o.word(t.word))
 	case s.DryRun:
 		t.now = "no: it was let through, the rule is in dry run"
 	case s.Rule == fairshare.OperatorBan.Name:
 		t.now = "no: the operator's ban is over"
+	case busy:
+		t.now = "no: it may ask again, and waits or is refused only while the upstream is busy"
 	case t.ban != nil:
 		t.holds, t.now = true, fmt.Sprintf("yes: %s is banned %s", t.ban.Client, o.ban(t.ban))
 	case s.Action == fairshare.Block:
@@ -212,7 +215,7 @@ func (o *operator) told(s *fairshare.Story) (*told, error) {
 	if t.holds && o.settings.DryRun {
 		t.holds, t.now = false, "no: serve is in dry run; else "+t.now
 	}
-	if !s.DryRun && (t.word == nil || t.word.Action != fairshare.Allow) {
+	if !s.DryRun && !busy && (t.word == nil || t.word.Action != fairshare.Allow) {
 		t.letIn = o.command("allow " + o.argument(s.Client) + " --for 7d")
 	}
 	return t, nil
@@ -280,7 +283,11 @@ func (o *operator) story(w *bufio.Writer, t *told) {
 	if s.Addr.IsValid() && s.Addr.String() != who {
 		who += " (" + s.Addr.String() + ")"
 	}
-	fmt.Fprintf(w, "%s: %s was %s by %s\n", s.ID, who, did, by)
+	by = " by " + by
+	if s.Rule == fairshare.BusyUpstream.Name {
+		by = ": the upstream was busy and had no turn for it"
+	}
+	fmt.Fprintf(w, "%s: %s was %s%s\n", s.ID, who, did, by)
 	line("when", "%s, last %s (%s), first %s", times(s.Count), moment(s.Last), o.ago(s.Last), moment(s.First))
 	if s.Window > 0 || s.Allowed > 0 {
 		line("counted", "%s", countedOf(s))
@@ -306,16 +313,37 @@ func (o *operator) story(w *bufio.Writer, t *told) {
 		line("taken for", "%s (%s)", printable(s.Bot), s.BotState)
 	}
 	line("still?", "%s", t.now)
+	if advice := o.advice(s); advice != "" {
+		line("to do", "%s", advice)
+	}
 	if t.letIn != "" {
 		fmt.Fprintf(w, "let them in: %s\n", t.letIn)
 	}
 }
 
+// advice says what can be done about a refusal for what requests cost; "" for
+// others.
+func (o *operator) advice(s *fairshare.Story) string {
+	if s.Rule == fairshare.BusyUpstream.Name {
+		return "no rule is at fault: the upstream needs room (more workers, faster pages), or a tighter limit on who takes most (" + o.command("clients --sort cpu") +
+			"); share: {weights} in the policy gives a label a larger part, and who has one, or is known for long, goes before newcomers"
+	}
+	switch s.Resource {
+	case "cpu", "time", "cost":
+		return fmt.Sprintf("%s tells what it had in all, %s the dearest; for others than crawlers raise %s in the rule, or exempt a label (not: {label: partner})",
+			o.command("client "+o.argument(s.Client)), o.command("clients --sort cpu"), s.Resource)
+	}
+	return ""
+}
+
 // countedOf tells what a limit had counted.
 func countedOf(s *fairshare.Story) string {
-	text := fmt.Sprintf("%s of %s", count(s.Used), counted(s.Allowed, strings.TrimSuffix(s.Resource, "s"), s.Resource))
-	if s.Resource == "concurrent" {
-		text = fmt.Sprintf("%s of %s in progress", count(s.Used), counted(s.Allowed, "request", "requests"))
+	text := count(s.Used) + " of " + amount(s.Resource, s.Allowed)
+	switch s.Resource {
+	case "cpu", "time":
+		text = "used " + amount(s.Resource, s.Used) + " of " + inSeconds(s.Allowed) + " allowed"
+	case "bytes":
+		text = amount(s.Resource, s.Used) + " of " + amount(s.Resource, s.Allowed)
 	}
 	if s.Window > 0 {
 		text += " in " + policyfile.FormatDuration(s.Window)
