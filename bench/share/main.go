@@ -19,6 +19,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -56,6 +57,7 @@ var (
 	rivals   = flag.String("rivals", "", "before the upstream: those whose name holds this")
 	program  = flag.String("fairshare", "", "the program; else it is built")
 	keep     = flag.Bool("keep", false, "keep the folder with policies and what was said, and tell where")
+	verbose  = flag.Bool("v", false, "tell when the slowest answers to people were asked for")
 	role     = flag.String("role", "", "what a child process is: upstream, middleware")
 
 	upstreamAt = flag.String("upstream", "", "for the child")
@@ -120,9 +122,9 @@ func measure(ctx context.Context) error {
 
 	fmt.Printf("%d workers of %v; %d people, one request each in %v; fleets with %d requests open; each run %v\n\n", *workers, *work, *persons, *every, *open, *length)
 	fleets := []run{
-		{name: "1 a fleet, new", fleet: splitFleet(*split)},
-		{name: "1 a fleet, known", fleet: splitFleet(*split), later: known + time.Second - *length},
-		{name: "1 a fleet of " + *uneven, fleet: splitFleet(*uneven)},
+		{name: "1 a fleet, new", fleet: splitFleet(*split, fleetAt)},
+		{name: "1 a fleet, known", fleet: splitFleet(*split, fleetAt), later: known + time.Second - *length},
+		{name: "1 a fleet of " + *uneven, fleet: splitFleet(*uneven, fleetAt+16)},
 		{name: "2 never seen", fleet: strangers()},
 	}
 	steps := []func() error{
@@ -132,10 +134,11 @@ func measure(ctx context.Context) error {
 		},
 		func() error {
 			more := fmt.Sprintf("bounds: {connections: %d}\n", *crowd+1000)
-			return b.table(ctx, mine, known, more, nil, run{name: fmt.Sprintf("%d addresses at once", *crowd), fleet: manyAddresses})
+			run := run{name: fmt.Sprintf("%d addresses at once", *crowd), fleet: manyAddresses, burst: true}
+			return b.table(ctx, []rival{all[0], fixed, auto}, known, more, nil, run)
 		},
 		func() error {
-			return b.table(ctx, mine, known, "", nil, run{name: "reloads", fleet: splitFleet(*split), meanwhile: reloads})
+			return b.table(ctx, mine, known, "", nil, run{name: "reloads", fleet: splitFleet(*split, fleetAt), meanwhile: reloads})
 		},
 		func() error {
 			socket, err := listenHere()
@@ -143,7 +146,7 @@ func measure(ctx context.Context) error {
 				return err
 			}
 			defer socket.Close()
-			return b.table(ctx, mine, known, "", socket, run{name: "a restart", fleet: splitFleet(*split), meanwhile: restart})
+			return b.table(ctx, mine, known, "", socket, run{name: "a restart", fleet: splitFleet(*split, fleetAt), meanwhile: restart})
 		},
 		func() error { return b.costs(ctx, []rival{all[0], all[2], fixed, inside}) },
 		func() error { return b.slows(ctx, mine) },
@@ -162,6 +165,7 @@ type run struct {
 	name      string
 	fleet     func() *fleet
 	later     time.Duration // a pause before
+	burst     bool          // its first second is worth a look of its own: all connections are opened then
 	meanwhile func(*bench, *stage, *rival) func(context.Context)
 }
 
@@ -238,6 +242,15 @@ func (b *bench) rows(ctx context.Context, s *stage, r *rival, known time.Duratio
 			return err
 		}
 		row(run.name, r, res, alone, f)
+		if run.burst {
+			res.people = counts{}
+			for _, e := range res.events {
+				if e.at.Sub(res.began) > time.Second {
+					res.people.note(e.status, e.took, e.err)
+				}
+			}
+			row(run.name+", but for the first second", r, res, alone, f)
+		}
 	}
 	return nil
 }
@@ -254,6 +267,9 @@ func row(name string, r *rival, res, alone *result, f *fleet) {
 	}
 	fmt.Printf("| %s | %s | %d | %d | %s | %s | %s | %.1f %% | %.0f | %s | %s |\n", name, r.name, res.people.asked(), res.people.answered,
 		ms(p50), ms(p99), times, 100*res.busy, res.rate, fair, refused)
+	if *verbose {
+		tellSlowest(res)
+	}
 	tellFaults("people", &res.people)
 	if f != nil && f.hangUp == 0 {
 		tellFaults("fleet", &res.fleet)
@@ -261,6 +277,16 @@ func row(name string, r *rival, res, alone *result, f *fleet) {
 	if f != nil && f.hangUp > 0 {
 		fmt.Fprintf(os.Stderr, "  fleet: asked %d, hung up %d, answered %d\n", res.fleet.asked(), res.fleet.failed, res.fleet.answered)
 	}
+}
+
+// tellSlowest tells when the slowest answers to people were asked for.
+func tellSlowest(res *result) {
+	slowest := slices.Clone(res.events)
+	slices.SortFunc(slowest, func(a, b event) int { return cmp.Compare(b.took, a.took) })
+	for _, e := range slowest[:min(8, len(slowest))] {
+		fmt.Fprintf(os.Stderr, "  %.2f s: %s ms", e.at.Sub(res.began).Seconds(), ms(e.took))
+	}
+	fmt.Fprintln(os.Stderr)
 }
 
 func tellFaults(who string, c *counts) {
@@ -277,9 +303,9 @@ func tellFaults(who string, c *counts) {
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/1e6) }
 
 // splitFleet makes greedy fleets of so many addresses in each network, over
-// which their requests are spread.
-func splitFleet(split string) func() *fleet {
-	f := fleet{pause: *pause, first: fleetAt}
+// which their requests are spread. first is the first network.
+func splitFleet(split string, first int) func() *fleet {
+	f := fleet{pause: *pause, first: first}
 	var addrs []netip.Addr
 	for network, n := range strings.Split(split, ",") {
 		many, err := strconv.Atoi(n)
@@ -287,7 +313,7 @@ func splitFleet(split string) func() *fleet {
 			log.Fatalf("addresses in a network: %q is not between 1 and 254", n)
 		}
 		for host := range many {
-			addrs = append(addrs, addrIn(fleetAt+network, host+1))
+			addrs = append(addrs, addrIn(first+network, host+1))
 		}
 		f.networks++
 	}
@@ -299,7 +325,7 @@ func splitFleet(split string) func() *fleet {
 }
 
 func hangingUp() *fleet {
-	f := splitFleet(*split)()
+	f := splitFleet(*split, fleetAt)()
 	f.hangUp = 5 * *work
 	return f
 }
@@ -416,7 +442,7 @@ func (b *bench) seconds(ctx context.Context, s *stage, parts int) error {
 	all := make([]second, parts*int(length.Seconds())+int(patience.Seconds()))
 	at := func(t time.Time) *second { return &all[min(max(int(t.Sub(began).Seconds()), 0), len(all)-1)] }
 	part := *length
-	res, err := s.phase(ctx, time.Duration(parts)*part, splitFleet(*split)(), func(during context.Context) {
+	res, err := s.phase(ctx, time.Duration(parts)*part, splitFleet(*split, fleetAt)(), func(during context.Context) {
 		times := 1
 		for sleep(during, 20*time.Millisecond) {
 			if now := 1 + (*slowdown-1)*(int(time.Since(began)/part)%2); now != times {

@@ -25,6 +25,7 @@ type stage struct {
 
 // result is what came of a phase on a stage.
 type result struct {
+	began  time.Time
 	events []event // of the people
 	people counts
 	fleet  counts
@@ -45,7 +46,7 @@ func (s *stage) phase(ctx context.Context, length time.Duration, f *fleet, meanw
 	}
 	during, stop := context.WithTimeout(ctx, length)
 	defer stop()
-	res := &result{}
+	res := &result{began: time.Now()}
 	var all sync.WaitGroup
 	all.Go(func() { res.events = polite(during, s.people, *every) })
 	if f != nil {
