@@ -66,6 +66,7 @@ func (s *server) tryReload(ctx context.Context) error {
 	s.sessions.Replace(sessionsConfig(file))
 	s.guard.Replace(st.guard, s.guardOptions(st))
 	old.stop()
+	old.meter.end(st.meter)
 	old.who.close(st.who)
 	st.start(s.terms)
 	s.memory.tellCommands(ctx, st)
@@ -96,6 +97,7 @@ func changes(old, now *site) (lines []string) {
 	tell("clients", old.believes(), now.believes())
 	tell("lists", cmp.Or(holdings(old.lists), "none"), cmp.Or(holdings(now.lists), "none"))
 	tell("sessions", old.shares(), now.shares())
+	tell("costs", cmp.Or(old.costs(), "nothing asks for CPU time"), cmp.Or(now.costs(), "nothing asks for CPU time"))
 	tell("share", cmp.Or(old.sharing(), "none"), cmp.Or(now.sharing(), "none"))
 	tell("journal", old.journals(), now.journals())
 	return lines

@@ -335,6 +335,10 @@ func (s *server) proxyConfig(st *site) proxy.Config {
 		KeepUnderscores: st.file.KeepUnderscores,
 		Fields:          st.file.Bounds.Fields,
 		HeaderBytes:     int(st.file.Bounds.Header),
+		Timing:          metric(&st.file.UpstreamCPU),
+		KeepTiming:      st.file.UpstreamCPU.Keep,
+		CostHeader:      st.file.UpstreamCost.Header,
+		MaxCost:         st.file.UpstreamCost.Max,
 	}
 }
 
@@ -363,6 +367,8 @@ func (s *server) guardOptions(st *site) httpguard.Options {
 
 		Share:         s.shareOf(st),
 		HandlerAwaits: true,
+		Meter:         st.meter.meters(),
+		TellsCPU:      metric(&st.file.UpstreamCPU) != "",
 
 		ReferenceKey: s.memory.key,
 
@@ -384,6 +390,7 @@ func (s *server) serve(ctx context.Context) error {
 		s.memory.run(remembering, s.counters)
 	}()
 	defer func() {
+		s.site.Load().meter.end(nil) // what it tells is remembered too
 		end()
 		<-remembered
 	}()

@@ -24,6 +24,7 @@ type site struct {
 	guard    *fairshare.Guard
 	who      *who
 	lists    *prefixes.Keeper // nil: none comes from elsewhere
+	meter    *meter           // nil: CPU time is told, or not known
 
 	stop func() // ends what start began
 }
@@ -55,8 +56,12 @@ func newSite(ctx context.Context, file *policyfile.File, terms siteTerms, old *s
 		return nil, err
 	}
 	var oldWho *who
+	var oldMeter *meter
 	if old != nil {
-		oldWho = old.who
+		oldWho, oldMeter = old.who, old.meter
+	}
+	if st.meter, err = openMeter(file, st.upstream, terms.log, oldMeter); err != nil {
+		return nil, err
 	}
 	if st.who, err = newWho(file, true, terms.log, oldWho); err != nil {
 		return nil, err
@@ -81,6 +86,7 @@ func newSite(ctx context.Context, file *policyfile.File, terms siteTerms, old *s
 // start keeps lists and ranges up to date until stop.
 func (st *site) start(terms siteTerms) {
 	st.who.use()
+	st.meter.start()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	if st.lists != nil {

@@ -71,6 +71,9 @@ func (s *server) introduce() {
 	if sharedCookies(st.file) != "" {
 		say("sessions: %s", st.shares())
 	}
+	if costs := st.costs(); costs != "" {
+		say("costs: %s", costs)
+	}
 	if sharing := st.sharing(); sharing != "" {
 		say("share: %s", sharing)
 	}
