@@ -1,0 +1,171 @@
+package cputime
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A cgroup is a source: the CPU time of all processes in a cgroup and below it,
+// those that ended too.
+type cgroup struct {
+	root string // where cgroups are mounted
+	name string // as the policy has it
+	file int    // 0: not open
+	v1   bool
+	last int64 // ns
+	buf  [4096]byte
+}
+
+// open finds the cgroup and reads it for the first time.
+func (c *cgroup) open() error {
+	c.close()
+	file, v1, err := c.find()
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	c.file, c.v1 = fd, v1
+	if c.last, err = c.total(); err != nil {
+		c.close()
+	}
+	return err
+}
+
+func (c *cgroup) close() {
+	if c.file != 0 {
+		unix.Close(c.file)
+	}
+	c.file = 0
+}
+
+// read tells what was used since the last read. A cgroup that was removed and
+// made anew, as when a service restarts, is found again; what it used until
+// then is not counted.
+func (c *cgroup) read(u *usage) error {
+	u.used, u.parts, u.processes = 0, u.parts[:0], 0
+	if c.file != 0 {
+		now, err := c.total()
+		if err == nil && now >= c.last {
+			u.used, c.last = now-c.last, now
+			return nil
+		}
+	}
+	if err := c.open(); err != nil {
+		return err
+	}
+	return errBaseline
+}
+
+// total reads the CPU time since the cgroup was made.
+func (c *cgroup) total() (int64, error) {
+	n, err := unix.Pread(c.file, c.buf[:], 0)
+	if err != nil {
+		return 0, fmt.Errorf("cgroup %s: %w", c.name, err)
+	}
+	parse := parseCPUStat
+	if c.v1 {
+		parse = parseCPUAcct
+	}
+	total, ok := parse(c.buf[:n])
+	if !ok {
+		return 0, fmt.Errorf("cgroup %s: its CPU time is not understood", c.name)
+	}
+	return total, nil
+}
+
+// parseCPUStat returns usage_usec of a cpu.stat, ns (cgroup v2).
+func parseCPUStat(text []byte) (int64, bool) {
+	for line := range bytes.Lines(text) {
+		if value, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
+			usec, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
+			if err != nil || usec < 0 || usec > 1<<53 {
+				return 0, false
+			}
+			return usec * 1000, true
+		}
+	}
+	return 0, false
+}
+
+// parseCPUAcct returns what a cpuacct.usage says, ns (cgroup v1).
+func parseCPUAcct(text []byte) (int64, bool) {
+	nsec, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+	return nsec, err == nil && nsec >= 0
+}
+
+// find returns the file that tells the CPU time: of cgroup v2, also beside v1,
+// or of v1's cpuacct.
+func (c *cgroup) find() (file string, v1 bool, err error) {
+	mounts := []struct {
+		folder, file string
+		v1           bool
+	}{
+		{c.root, "cpu.stat", false},
+		{c.root + "/unified", "cpu.stat", false},
+		{c.root + "/cpuacct", "cpuacct.usage", true},
+		{c.root + "/cpu,cpuacct", "cpuacct.usage", true},
+	}
+	for _, m := range mounts {
+		below, ok := c.below(m.folder)
+		if !ok {
+			continue
+		}
+		file := filepath.Join(m.folder, below, m.file)
+		if _, err := os.Stat(file); err == nil {
+			return file, m.v1, nil
+		}
+	}
+	if _, err := os.Stat(c.root); err != nil {
+		return "", false, hinted(fmt.Errorf("cgroups: %w", err), "this machine or container shows no cgroups: use from: process")
+	}
+	if strings.Contains(c.name, "/") {
+		return "", false, hinted(fmt.Errorf("there is no cgroup %s below %s", c.name, c.root),
+			"systemd-cgls shows the cgroups; that of a process is in /proc/PID/cgroup")
+	}
+	return "", false, hinted(fmt.Errorf("no cgroup of a service %s is below %s", c.name, c.root),
+		"is the service running? systemctl status "+c.name+" shows its cgroup")
+}
+
+// below returns the cgroup's path below where cgroups are mounted: its path, or
+// the one that a service's name stands for.
+func (c *cgroup) below(mount string) (string, bool) {
+	if name, ok := strings.CutPrefix(c.name, c.root+"/"); ok || strings.Contains(c.name, "/") {
+		clean := filepath.Clean("/" + name)
+		return clean, clean != "/"
+	}
+	unit := c.name
+	if !strings.HasSuffix(unit, ".service") && !strings.HasSuffix(unit, ".slice") && !strings.HasSuffix(unit, ".scope") {
+		unit += ".service"
+	}
+	const services = "/system.slice/"
+	if _, err := os.Stat(filepath.Join(mount, services, unit)); err == nil {
+		return services + unit, true
+	}
+	var found string
+	left := 10_000
+	filepath.WalkDir(mount, func(file string, entry fs.DirEntry, err error) error {
+		switch left--; {
+		case left < 0 || found != "":
+			return filepath.SkipAll
+		case err != nil || !entry.IsDir():
+			return nil
+		case entry.Name() == unit:
+			found = strings.TrimPrefix(file, mount)
+			return filepath.SkipAll
+		}
+		return nil
+	})
+	return found, found != ""
+}
+
+var _ source = (*cgroup)(nil)

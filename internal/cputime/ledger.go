@@ -1,0 +1,123 @@
+package cputime
+
+import "slices"
+
+// A ledger shares the CPU time of an upstream out among requests. It knows no
+// clock: times are ns since some beginning, after which 1 is the first. It is
+// used by one goroutine.
+type ledger struct {
+	cores float64 // that the upstream has, at most; 0: not bounded
+	last  int64   // time of the last sample; 0 before the first
+	open  []*request
+
+	paths paths
+	order order
+	cuts  []int64   // of the sample, into segments
+	spans []segment // of the sample
+	queue []active  // of one segment
+
+	charged, background, own int64 // ns; see Stats
+}
+
+func newLedger(cores float64) ledger {
+	return ledger{cores: cores, paths: newPaths()}
+}
+
+// sample shares what u tells out among the requests in progress since the last
+// sample, and appends those that have ended to settled.
+func (l *ledger) sample(now int64, u *usage, settled []*request) []*request {
+	if l.last == 0 {
+		return l.unsampled(now, settled)
+	}
+	l.measure(now)
+	length := now - l.last
+	l.last = now
+	l.divide(now-length, now, float64(l.possible(u.used, length)))
+	var charged int64
+	for _, r := range l.open {
+		share := min(int64(r.share+0.5), r.own)
+		r.spent.Add(share)
+		charged += share
+	}
+	l.charged += charged
+	l.background += u.used - charged
+	return l.settle(now, settled)
+}
+
+// possible returns what of used the upstream's cores can have worked since the
+// last sample; more is that of a process that was found late.
+func (l *ledger) possible(used, length int64) int64 {
+	if l.cores <= 0 {
+		return used
+	}
+	return min(used, int64(l.cores*float64(length)))
+}
+
+// unsampled charges requests their own time since the last sample.
+func (l *ledger) unsampled(now int64, settled []*request) []*request {
+	l.measure(now)
+	l.last = now
+	for _, r := range l.open {
+		r.spent.Add(r.own)
+		l.own += r.own
+	}
+	return l.settle(now, settled)
+}
+
+// measure finds the own time of each request in this sample, and sorts them as
+// they began.
+func (l *ledger) measure(now int64) {
+	for i, r := range l.open {
+		end := now
+		if r.end != 0 {
+			end = min(end, r.end)
+		}
+		r.own, r.served, r.share = max(0, end-max(r.began, l.last)), 0, 0
+		for ; i > 0 && l.open[i-1].began > r.began; i-- { // sorted but for a few
+			l.open[i-1], l.open[i] = l.open[i], l.open[i-1]
+		}
+	}
+}
+
+// settle takes those out that ended before now.
+func (l *ledger) settle(now int64, settled []*request) []*request {
+	kept := l.open[:0]
+	for _, r := range l.open {
+		if r.end != 0 && r.end <= now {
+			settled = append(settled, r)
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	clear(l.open[len(kept):])
+	l.open = kept
+	return settled
+}
+
+// maxSegments bounds how finely a sample is cut.
+const maxSegments = 64
+
+// cut cuts a sample where requests begin and end; evenly, where they are many.
+func (l *ledger) cut(from, to int64) {
+	l.cuts = append(l.cuts[:0], from, to)
+	for _, r := range l.open {
+		if r.began > from && r.began < to {
+			l.cuts = append(l.cuts, r.began)
+		}
+		if r.end > from && r.end < to {
+			l.cuts = append(l.cuts, r.end)
+		}
+		if len(l.cuts) > maxSegments {
+			break
+		}
+	}
+	if len(l.cuts) > maxSegments {
+		l.cuts = l.cuts[:0]
+		for i := range int64(maxSegments) {
+			l.cuts = append(l.cuts, from+(to-from)*i/maxSegments)
+		}
+		l.cuts = append(l.cuts, to)
+	}
+	slices.Sort(l.cuts)
+	l.cuts = slices.Compact(l.cuts)
+}

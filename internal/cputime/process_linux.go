@@ -1,0 +1,179 @@
+package cputime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process is one of the upstream's. Its files below /proc are kept open: they
+// end with the process, and never show another that is given its number.
+type process struct {
+	pid      int
+	parent   int
+	stat     int // file
+	children int // file of the main thread's children; -1 where the kernel has none
+
+	own    int64 // ns of CPU time since it began, as last read
+	waited int64 // ns of its children that ended, as last read
+	owed   int64 // ns of ended children that were counted, and that waited does not show yet
+
+	nextOwn, nextWaited int64 // as this sample reads
+	gone                bool
+}
+
+// tick is the unit of /proc/PID/stat: USER_HZ is 100 wherever Go runs.
+const tick = int64(10 * time.Millisecond)
+
+// openProcess opens the files of a process.
+func openProcess(proc string, pid int) (*process, error) {
+	folder := proc + "/" + strconv.Itoa(pid)
+	stat, err := unix.Open(folder+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	children, err := unix.Open(folder+"/task/"+strconv.Itoa(pid)+"/children", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		children = -1
+	}
+	return &process{pid: pid, stat: stat, children: children}, nil
+}
+
+func (p *process) close() {
+	unix.Close(p.stat)
+	if p.children >= 0 {
+		unix.Close(p.children)
+	}
+}
+
+// A procStat is what is needed of /proc/PID/stat.
+type procStat struct {
+	parent      int
+	own, waited int64 // ns, in ticks of 10 ms
+	began       int64 // ticks since the machine started
+}
+
+// parseStat reads a line of /proc/PID/stat. The name in it may hold anything,
+// but the last parenthesis is its end (proc_pid_stat(5)).
+func parseStat(line []byte) (procStat, bool) {
+	end := bytes.LastIndexByte(line, ')')
+	if end < 0 {
+		return procStat{}, false
+	}
+	var st procStat
+	field := 2 // the name's
+	for word := range bytes.FieldsSeq(line[end+1:]) {
+		field++
+		switch field {
+		case 4, 14, 15, 16, 17, 22:
+		default:
+			continue
+		}
+		n, err := strconv.ParseInt(string(word), 10, 64)
+		if err != nil || n < 0 || n > 1<<53 {
+			return procStat{}, false
+		}
+		switch field {
+		case 4:
+			st.parent = int(n)
+		case 14, 15:
+			st.own += n * tick
+		case 16, 17:
+			st.waited += n * tick
+		case 22:
+			st.began = n
+			return st, true
+		}
+	}
+	return procStat{}, false
+}
+
+// readStat returns false once the process is gone.
+func (p *process) readStat(buf []byte) (procStat, bool) {
+	n, err := unix.Pread(p.stat, buf, 0)
+	if err != nil || n <= 0 {
+		return procStat{}, false
+	}
+	return parseStat(buf[:n])
+}
+
+// read finds what the process has used by now; false once it is gone. The clock
+// is read first: the file tells that its number was still this process's.
+func (p *process) read(buf []byte) bool {
+	own, ok := processClock(p.pid)
+	st, there := p.readStat(buf)
+	if !there {
+		return false
+	}
+	if !ok {
+		own = st.own
+	}
+	p.parent = st.parent
+	p.nextOwn, p.nextWaited = max(own, p.own), max(st.waited, p.waited)
+	return true
+}
+
+// processClock returns the CPU time of all threads of a process, ns, by its
+// clock (clock_getcpuclockid(3)), which anybody may read.
+func processClock(pid int) (int64, bool) {
+	var ts unix.Timespec
+	if unix.ClockGettime(int32(^pid<<3|2), &ts) != nil { // CPUCLOCK_SCHED
+		return 0, false
+	}
+	return ts.Nano(), true
+}
+
+// A finder tells which processes are the upstream's, their children aside. It
+// is asked before each sample; alive tells whether those it named last live.
+type finder interface {
+	find(alive bool) ([]int, error)
+}
+
+// pidFile finds the process that a file names.
+type pidFile struct{ path string }
+
+func (f *pidFile) find(bool) ([]int, error) {
+	text, err := readShort(f.path)
+	if err != nil {
+		return nil, hinted(fmt.Errorf("pid file: %w", err), "is the upstream running, and may the user that fairshare runs as read the file?")
+	}
+	pid, err := parsePID(text)
+	if err != nil {
+		return nil, fmt.Errorf("pid file %s: %w", f.path, err)
+	}
+	return []int{pid}, nil
+}
+
+// readShort reads the first 4 KiB of a file.
+func readShort(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	buf := make([]byte, 4096)
+	n, err := f.Read(buf)
+	if n == 0 && err != nil {
+		return nil, fmt.Errorf("%s is empty", path)
+	}
+	return buf[:n], nil
+}
+
+// maxPID is the kernel's PID_MAX_LIMIT.
+const maxPID = 1 << 22
+
+// parsePID reads a pid file: a number on the first line, which is all that
+// counts.
+func parsePID(text []byte) (int, error) {
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	pid, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 10, 32)
+	if err != nil || pid == 0 || pid > maxPID {
+		return 0, errors.New("the first line is no process number")
+	}
+	return int(pid), nil
+}

@@ -1,0 +1,290 @@
+package cputime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"bytes"
+
+	"golang.org/x/sys/unix"
+)
+
+// A tree is the processes of an upstream and their children: a source.
+//
+// What it has used is the sum of the clocks of those that live, and of what
+// their parents were told of children that ended. A child that was read while
+// it lived is not counted again when its parent is told.
+type tree struct {
+	proc   string
+	finder finder
+	roots  []int
+	procs  []*process // parents before their children
+	byPID  map[int]*process
+	since  int64     // when the roots were found, ticks since the machine started
+	scan   time.Time // when all processes are looked through next
+	buf    []byte
+}
+
+const (
+	maxProcesses = 4096
+	scanEvery    = time.Second
+	scanShare    = 300 // of the time, at most one part in so many is spent looking through all processes
+	rounding     = 2 * tick
+)
+
+func newTree(proc string, at finder) *tree {
+	return &tree{proc: proc, finder: at, byPID: map[int]*process{}, buf: make([]byte, 4096)}
+}
+
+func (t *tree) close() {
+	for _, p := range t.procs {
+		p.close()
+	}
+	t.procs, t.roots = nil, nil
+	clear(t.byPID)
+}
+
+// read adds up what was used since the last read.
+func (t *tree) read(u *usage) error {
+	u.used, u.parts, u.processes = 0, u.parts[:0], 0
+	roots, err := t.finder.find(t.alive())
+	if err == nil && !slices.Equal(roots, t.roots) || len(t.byPID) == 0 {
+		if err == nil {
+			err = t.begin(roots)
+		}
+		if err != nil {
+			t.close()
+			return err
+		}
+		return errBaseline
+	}
+	// Whoever was found goes on counting while the finder fails.
+	t.follow()
+	t.readAll()
+	t.count(u)
+	if !t.alive() {
+		pid := t.roots[0]
+		t.close()
+		return fmt.Errorf("process %d has ended", pid)
+	}
+	u.processes = len(t.procs)
+	return nil
+}
+
+// alive tells whether a root lives, as far as was read.
+func (t *tree) alive() bool {
+	for _, pid := range t.roots {
+		if t.byPID[pid] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// begin takes other processes for the upstream. What they and their children
+// have used so far is not counted.
+func (t *tree) begin(roots []int) error {
+	t.close()
+	var first error
+	for _, pid := range roots {
+		if err := t.add(pid, 0); err != nil && first == nil {
+			first = err
+		}
+	}
+	if len(t.procs) == 0 {
+		switch {
+		case first == nil:
+			return errors.New("no process is the upstream's")
+		case unix.Kill(roots[0], 0) == unix.ESRCH:
+			return hinted(fmt.Errorf("process %d does not live", roots[0]), "is the upstream running?")
+		}
+		return hinted(fmt.Errorf("process %d: %w", roots[0], first),
+			"/proc shows other users' processes only without hidepid; a cgroup's cpu.stat may be read by anybody: upstream: {cpu: {from: cgroup, service: …}}")
+	}
+	t.roots = append(t.roots, roots...)
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) == nil {
+		t.since = now.Nano() / tick
+	}
+	t.scan = time.Time{}
+	t.follow()
+	t.readAll()
+	for _, p := range t.procs {
+		p.own, p.waited = p.nextOwn, p.nextWaited
+	}
+	t.drop()
+	if len(t.procs) == 0 {
+		return fmt.Errorf("process %d has ended", roots[0])
+	}
+	return nil
+}
+
+// add follows one more process.
+func (t *tree) add(pid, parent int) error {
+	if t.byPID[pid] != nil || len(t.procs) >= maxProcesses {
+		return nil
+	}
+	p, err := openProcess(t.proc, pid)
+	if err != nil {
+		return err
+	}
+	p.parent = parent
+	st, ok := p.readStat(t.buf)
+	if !ok {
+		p.close()
+		return os.ErrProcessDone
+	}
+	if parent != 0 && st.began < t.since { // it was here before, and found late
+		if p.read(t.buf) {
+			p.own, p.waited = p.nextOwn, p.nextWaited
+		}
+	}
+	t.procs = append(t.procs, p)
+	t.byPID[pid] = p
+	return nil
+}
+
+// follow finds children that are new: of main threads in every sample, of
+// others when all processes are looked through, once a second or less.
+func (t *tree) follow() {
+	for i := 0; i < len(t.procs); i++ { // grows meanwhile
+		p := t.procs[i]
+		if p.children < 0 {
+			continue
+		}
+		for offset := int64(0); ; {
+			n, err := unix.Pread(p.children, t.buf, offset)
+			if err != nil || n <= 0 {
+				break
+			}
+			text := t.buf[:n]
+			if n == len(t.buf) { // the last number may go on
+				text = text[:bytes.LastIndexByte(text, ' ')+1]
+				if len(text) == 0 {
+					break
+				}
+			}
+			for len(text) > 0 {
+				pid := 0
+				for len(text) > 0 && text[0] != ' ' {
+					pid = pid*10 + int(text[0]-'0')
+					text = text[1:]
+				}
+				for len(text) > 0 && text[0] == ' ' {
+					text = text[1:]
+				}
+				if t.byPID[pid] == nil {
+					t.add(pid, p.pid)
+					break // the buffer was used
+				}
+			}
+			if len(text) > 0 {
+				continue // again from the same offset
+			}
+			offset += int64(n)
+			if n < len(t.buf) {
+				break
+			}
+		}
+	}
+	if now := time.Now(); !now.Before(t.scan) {
+		t.lookThrough()
+		took := time.Since(now)
+		t.scan = now.Add(max(scanEvery, scanShare*took))
+	}
+}
+
+// lookThrough adds all processes whose parents are followed.
+func (t *tree) lookThrough() {
+	folder, err := os.Open(t.proc)
+	if err != nil {
+		return
+	}
+	defer folder.Close()
+	names, _ := folder.Readdirnames(-1)
+	parents := map[int]int{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || t.byPID[pid] != nil {
+			continue
+		}
+		fd, err := unix.Open(t.proc+"/"+name+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		n, _ := unix.Read(fd, t.buf)
+		unix.Close(fd)
+		if st, ok := parseStat(t.buf[:max(n, 0)]); ok {
+			parents[pid] = st.parent
+		}
+	}
+	for again := true; again; {
+		again = false
+		for pid, parent := range parents {
+			if t.byPID[parent] != nil && t.byPID[pid] == nil && t.add(pid, parent) == nil && t.byPID[pid] != nil {
+				again = true
+			}
+		}
+	}
+}
+
+// readAll reads every process, children before their parents: what a parent
+// was told of a child that has ended is then never older than the child's last
+// reading.
+func (t *tree) readAll() {
+	for _, p := range slices.Backward(t.procs) {
+		p.nextOwn, p.nextWaited = p.own, p.waited
+		p.gone = !p.read(t.buf)
+	}
+	// A child that ended between its reading and its parent's is gone already.
+	for _, p := range t.procs {
+		if p.gone || p.nextWaited == p.waited {
+			continue
+		}
+		for _, child := range t.procs {
+			if child.parent == p.pid && !child.gone {
+				_, there := child.readStat(t.buf)
+				child.gone = !there
+			}
+		}
+	}
+}
+
+// count adds up what readAll found.
+func (t *tree) count(u *usage) {
+	for _, p := range slices.Backward(t.procs) {
+		used := p.nextOwn - p.own
+		told := p.nextWaited - p.waited
+		p.own, p.waited = p.nextOwn, p.nextWaited
+		known := min(told, p.owed)
+		used += told - known
+		p.owed -= known
+		if p.gone {
+			if parent := t.byPID[p.parent]; parent != nil {
+				parent.owed += p.own + p.waited + p.owed
+			}
+		} else {
+			p.owed = min(p.owed, rounding) // a parent that does not wait is told nothing
+		}
+		if used > 0 {
+			u.used += used
+			u.parts = append(u.parts, part{p.pid, used})
+		}
+	}
+	t.drop()
+}
+
+// drop forgets those that are gone.
+func (t *tree) drop() {
+	t.procs = slices.DeleteFunc(t.procs, func(p *process) bool {
+		if p.gone {
+			p.close()
+			delete(t.byPID, p.pid)
+		}
+		return p.gone
+	})
+}
