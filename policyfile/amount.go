@@ -46,7 +46,7 @@ func (r *reader) micros(n *node, what string, d *fairshare.Limit) int64 {
 	case spent < time.Microsecond:
 		r.fault(n, what+": 1ms", "%s: %s is less than a microsecond", what, shorten(n.text))
 	case spent/time.Microsecond > fairshare.MaxMicros:
-		r.fault(n, "", "%s: %s is more than %s", what, shorten(n.text), formatMicros(fairshare.MaxMicros))
+		r.fault(n, "", "%s: %s is more than 35 years", what, shorten(n.text))
 	default:
 		return int64(spent / time.Microsecond)
 	}
@@ -78,7 +78,7 @@ func (r *reader) percent(n *node, what string, d *fairshare.Limit) int64 {
 		r.fault(n, "a larger share, or a longer per", "%s: %s of %s over %s is less than a microsecond", what, n.text, of, FormatDuration(d.Window))
 		return 0
 	case micros.Cmp(big.NewInt(fairshare.MaxMicros)) > 0:
-		r.fault(n, "a shorter per", "%s: %s of %s over %s is more than %s", what, n.text, of, FormatDuration(d.Window), formatMicros(fairshare.MaxMicros))
+		r.fault(n, "a shorter per", "%s: %s of %s over %s is more than 35 years", what, n.text, of, FormatDuration(d.Window))
 		return 0
 	}
 	if what != "burst" {
@@ -91,9 +91,9 @@ func (r *reader) percent(n *node, what string, d *fairshare.Limit) int64 {
 }
 
 func amountNeeded(res fairshare.Resource, n *node) string {
-	of := "CPU time, as 1.05s, or a share of all cores, as 7%"
+	of := "CPU time as 1.05s or a share of all cores as 7%"
 	if res == fairshare.Time {
-		of = "a time, as 30s, or a share of the window, as 50%"
+		of = "a time as 30s or a share of the window as 50%"
 	}
 	return fmt.Sprintf("%s is needed, not %s", of, n.describe())
 }

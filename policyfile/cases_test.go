@@ -95,6 +95,9 @@ func TestGoodFilesAreSaidAsSentencesAndWarnings(t *testing.T) {
 			}
 			fmt.Fprintln(&b, f.Sentence(&f.Policy.Rules[i]))
 		}
+		for _, line := range f.Settings() {
+			fmt.Fprintln(&b, line)
+		}
 		for i := range f.Warnings {
 			b.WriteString(f.Warnings[i].Long())
 		}

@@ -48,6 +48,11 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("sentence %q", s)
 			}
 		}
+		for _, s := range got.Settings() {
+			if strings.ContainsFunc(s, control) || !strings.HasSuffix(s, ".") {
+				t.Errorf("setting %q", s)
+			}
+		}
 		for i := range got.Warnings {
 			got.Warnings[i].Long()
 		}

@@ -96,7 +96,7 @@ func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 		} else if value.kind == scalarNode && strings.Contains(value.text, "/") {
 			break // told already
 		} else {
-			r.missing(got.node, fmt.Sprintf("%s: %s, per: 1m", resource, shorten(value.text)), "limit: per is needed: the window that %s are counted in", resource)
+			r.missing(got.node, fmt.Sprintf("%s: %s, per: 1m", resource, shorten(value.text)), "limit: per is needed: the window that %s counted in", resourceWords(resource))
 		}
 	}
 	if d.Resource == fairshare.CPU || d.Resource == fairshare.Time {
@@ -125,6 +125,13 @@ func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 	if d.Algorithm == fairshare.Quiet && resource != "requests" {
 		r.fault(got.values["algorithm"], "", "algorithm: quiet counts requests only")
 	}
+}
+
+func resourceWords(resource string) string {
+	if resource == "cpu" || resource == "time" || resource == "cost" {
+		return resource + " is"
+	}
+	return resource + " are"
 }
 
 func readAlgorithm(r *reader, n *node, d *fairshare.Limit) {

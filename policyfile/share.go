@@ -157,9 +157,12 @@ func (r *reader) shareParts(n *node) []fairshare.KeyPart {
 
 // weights reads a map of names to weights.
 func (r *reader) weights(n *node, what, example string, name func(*node) string) map[string]float64 {
-	if n.kind != mapNode || len(n.entries) == 0 {
+	if n.kind != mapNode {
 		r.fault(n, what+": "+example, "%s: a map of names and weights is needed, not %s", what, n.describe())
 		return nil
+	}
+	if len(n.entries) == 0 {
+		r.fault(n, what+": "+example, "%s: an empty map says nothing", what)
 	}
 	weights := map[string]float64{}
 	for i, e := range n.entries {

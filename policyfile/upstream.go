@@ -30,8 +30,9 @@ type UpstreamCost struct {
 
 // Defaults and bounds of what an upstream tells.
 const (
-	DefaultMetric  = "cpu"
-	DefaultMaxCost = 1_000_000
+	DefaultMetric   = "cpu"
+	DefaultMaxCost  = 1_000_000
+	DefaultSampling = 50 * time.Millisecond
 
 	defaultTimeout = 60 * time.Second // of serve
 
@@ -183,7 +184,7 @@ func (r *reader) service(n *node) string {
 	switch {
 	case s == "":
 	case strings.Contains(s, "/"):
-		r.fault(n, "cgroup: "+shorten(s), "service: the name of a systemd service is needed, not %s", quote(s))
+		r.fault(n, "cgroup: /"+shorten(strings.TrimPrefix(s, "/")), "service: the name of a systemd service is needed, not %s", quote(s))
 	case len(s) > 255 || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-") != "" || strings.Trim(s, ".") == "":
 		r.fault(n, "service: php8.2-fpm", "service: %s is no name of a systemd service", quote(s))
 	default:

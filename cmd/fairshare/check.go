@@ -117,6 +117,9 @@ func describe(w io.Writer, file *policyfile.File, lists *prefixes.Keeper) {
 			fmt.Fprintf(w, "list %s: %s in %s.\n", s.Name, prefixCount(s.Prefixes), source.File)
 		}
 	}
+	for _, line := range file.Settings() {
+		fmt.Fprintln(w, line)
+	}
 	if cookies := sharedCookies(file); cookies != "" {
 		fmt.Fprintf(w, "sessions: requests of a bot without cookies share the session of %s.\n", cookies)
 	}

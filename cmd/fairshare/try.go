@@ -104,10 +104,28 @@ func (c *checkCmd) try(env *environment, file *policyfile.File, who *who) error 
 	if verdict.Enforced() == fairshare.Allow && !proxy.HasHost(file.Hosts, req.Host) {
 		fmt.Fprintf(env.stdout, "then 421: %q is not among hosts\n", req.Host)
 	}
+	if settled := settledLater(&file.Policy, steps); settled != "" && verdict.Enforced() == fairshare.Allow {
+		fmt.Fprintf(env.stdout, "what it costs is known only with its answer, and counted then: %s\n", settled)
+	}
+	if file.Share != nil && verdict.Enforced() == fairshare.Allow {
+		fmt.Fprintln(env.stdout, "while the upstream is busy it waits for its turn")
+	}
 	if bool(asked) || req.Bot.State == fairshare.Pending {
 		fmt.Fprintf(env.stdout, "the DNS was not asked about %s: what it alone can tell does not hold here\n", req.Addr)
 	}
 	return guard.Settle(env.ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
+}
+
+// settledLater names the rules that charge a request only with its answer, and
+// what they count.
+func settledLater(p *fairshare.Policy, steps []fairshare.Step) string {
+	var rules []string
+	for _, step := range steps {
+		if rule := &p.Rules[step.Rule]; step.Holds && rule.Limit != nil && rule.Limit.Resource.Settled() {
+			rules = append(rules, fmt.Sprintf("%s (%s)", rule.Limit.Resource, rule.Name))
+		}
+	}
+	return strings.Join(rules, ", ")
 }
 
 // An unasked is Lookups that know nothing. It tells whether they were asked.
@@ -141,6 +159,9 @@ func tellStep(w io.Writer, rule *fairshare.Rule, step fairshare.Step) {
 	switch {
 	case rule.Limit != nil:
 		what = "counted by " + keyWords(rule.Limit.By)
+		if rule.Limit.Resource.Settled() {
+			what = rule.Limit.Resource.String() + " " + what
+		}
 	case rule.Action == fairshare.Allow:
 		what = "allowed"
 	}
