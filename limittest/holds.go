@@ -148,20 +148,23 @@ func runExpected(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshar
 
 // runFiveHundred asks for five hundred dear pages before the first is done.
 func runFiveHundred(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
-	for _, c := range []struct{ n, cost, pass int64 }{
-		{1000, 100, 10},
-		{1000, 99, 11},
-		{1000, 1, 500}, // 1000 would
-		{1000, 3000, 1},
-		{7, 2, 4},
-		{1, 1, 1},
+	for _, c := range []struct {
+		asked         int
+		n, cost, pass int64
+	}{
+		{500, 1000, 100, 10},
+		{20, 1000, 99, 11},
+		{60, 1000, 1, 60}, // 1000 would
+		{5, 1000, 3000, 1},
+		{10, 7, 2, 4},
+		{5, 1, 1, 1},
 	} {
 		t.Run(fmt.Sprintf("%d of %d each", c.n, c.cost), func(t *testing.T) {
 			eachHeld(t, c.n, open, func(t *testing.T, seat seat, l *fairshare.Limit) {
 				seat.teach(0, l, "k", c.cost)
 				var inProgress []int64
-				each := min(c.cost, c.n)
-				for i := range 500 {
+				each, full := min(c.cost, c.n), c.pass < int64(c.asked)
+				for i := range c.asked {
 					got := seat.begin(0, "k", 0)[0]
 					if int64(i) < c.pass {
 						if want := (fairshare.Tally{Held: each * unit(l)}); got != want {
@@ -179,17 +182,17 @@ func runFiveHundred(t *testing.T, open func(testing.TB, []fairshare.Limit) fairs
 					t.Errorf("another key: %+v", got)
 				}
 				seat.charge(1, fairshare.Charge{Key: []byte("k"), Held: inProgress[0]})
-				if got := seat.begin(1, "k", 0)[0]; c.pass < 500 && got.Over {
+				if got := seat.begin(1, "k", 0)[0]; full && got.Over {
 					t.Errorf("one was given back: %+v", got)
 				}
-				if got := seat.begin(1, "k", 0)[0]; c.pass < 500 && !got.Over {
+				if got := seat.begin(1, "k", 0)[0]; full && !got.Over {
 					t.Errorf("one was given back, and two pass")
 				}
 				// Once they have cost what was expected the state alone is over.
 				for range c.pass {
 					seat.charge(1, fairshare.Charge{Key: []byte("k"), Cost: each, Held: inProgress[0], Ends: true, Total: each})
 				}
-				if got := seat.begin(1, "k", 0)[0]; c.pass < 500 && (!got.Over || got.Used < c.n || got.Wait <= 0 || got.Reset < got.Wait) {
+				if got := seat.begin(1, "k", 0)[0]; full && (!got.Over || got.Used < c.n || got.Wait <= 0 || got.Reset < got.Wait) {
 					t.Errorf("when all are settled: %+v", got)
 				}
 			})

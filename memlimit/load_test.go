@@ -40,6 +40,9 @@ var allKinds = []fairshare.Limit{
 	{Name: "gcra wide", Resource: fairshare.Bytes, N: 1<<40 + 1, Window: time.Minute, Algorithm: fairshare.GCRA},
 	{Name: "quiet", Resource: fairshare.Requests, N: 50, Window: time.Minute, Algorithm: fairshare.Quiet},
 	{Name: "bans", Resource: fairshare.Refusals, N: 20, Window: 10 * time.Minute},
+	{Name: "seven percent", Resource: fairshare.CPU, N: 4.2e6, Window: 15 * time.Second},
+	{Name: "steady time", Resource: fairshare.Time, N: 3e7, Window: time.Minute, Algorithm: fairshare.GCRA},
+	{Name: "cost", Resource: fairshare.Cost, N: fairshare.MaxBytes, Window: time.Hour},
 	{Name: "slots", Resource: fairshare.Concurrent, N: 3},
 }
 
@@ -221,7 +224,8 @@ func TestLoadedTells(t *testing.T) {
 	edited[4].Burst, edited[4].N = 4, 7  // goes on
 	edited[6].Window = 61 * time.Second  //
 	edited[7].Name = "other bans"        // is not told of
-	edited[8].N = 4                      // goes on, though no slot is taken any more
+	edited[8].N = 100                    // goes on
+	edited[11].N = 4                     // goes on, though no slot is taken any more
 	edited = slices.Delete(edited, 5, 6) // gone
 	slices.Reverse(edited)
 	after := opened(t, 1<<12, edited...)
@@ -230,8 +234,8 @@ func TestLoadedTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Loaded{
-		States: 3, At: start,
-		Limits: []string{"slots", "gcra", "wide", "narrow"},
+		States: 5, At: start, // but slots, and steady time, which is fresh after a second
+		Limits: []string{"slots", "cost", "steady time", "seven percent", "gcra", "wide", "narrow"},
 		Fresh:  []string{"quiet", "renamed", "packed"},
 	}
 	if !loaded.At.Equal(want.At) {

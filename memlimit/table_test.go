@@ -342,7 +342,7 @@ func TestCrowdInOneSet(t *testing.T) {
 						if limits[take.Limit].Resource == fairshare.Concurrent {
 							cost = -1
 						}
-						charges = append(charges, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: cost, At: now})
+						charges = append(charges, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: cost, At: now, Held: r.Int64N(1 << 30)})
 					}
 					if err := l.Settle(ctx, now, charges); err != nil {
 						t.Error(err)
