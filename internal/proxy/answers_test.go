@@ -124,8 +124,8 @@ func TestAnswersWithoutABody(t *testing.T) {
 		{"GET", "HTTP/1.1 204 No Content\r\n\r\n", 204, ""},
 		{"GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 12345\r\n\r\n", 304, ""},
 		{"GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, "0"},
-		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 200, "0"},
-		{"GET", "HTTP/1.0 200 OK\r\n\r\n", 200, "0"},
+		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 200, "0 or none"},
+		{"GET", "HTTP/1.0 200 OK\r\n\r\n", 200, "0 or none"}, // a head does not wait for long for what follows it
 	} {
 		addr := serve(t, says(t, test.answer), proxy.Config{})
 		req, _ := http.NewRequest(test.method, "http://"+addr, nil)
@@ -135,7 +135,11 @@ func TestAnswersWithoutABody(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if resp.StatusCode != test.status || resp.Header.Get("Content-Length") != test.length || len(body) > 0 || err != nil {
+		length := resp.Header.Get("Content-Length")
+		if test.length == "0 or none" && (length == "" || length == "0") {
+			length = test.length
+		}
+		if resp.StatusCode != test.status || length != test.length || len(body) > 0 || err != nil {
 			t.Errorf("%s %q: %s %v %q %v", test.method, test.answer, resp.Status, resp.Header, body, err)
 		}
 	}

@@ -14,6 +14,11 @@ const (
 	bodyAhead  = 64 << 10 // of a request's body, read before the upstream is asked
 	bodyBudget = 64 << 20 // for all bodies together, beside the first 4 KiB of each
 
+	bodyWatch = 4 << 10 // more of it, read while the request waits for its turn
+
+	// watchAfter is how long a request has waited when its client is watched.
+	watchAfter = 10 * time.Millisecond
+
 	// linger is how long net/http may read on in a body that nobody wants,
 	// so that the connection can be used again.
 	linger = 5 * time.Second
@@ -51,6 +56,9 @@ type body struct {
 	told     bool  // space was read to its end
 	answered bool  // the upstream is not asked again
 	ended    bool  // the handler returns: the client is out of reach
+
+	watching  bool // more is read into space
+	unwatched bool // nothing more is, after what is read now
 }
 
 func (p *Proxy) newBody(w http.ResponseWriter, r *http.Request, free bool) *body {
@@ -80,15 +88,13 @@ func (b *body) readAhead() error {
 	}
 	b.space = b.proxy.spaces.get(0)
 	for b.err == nil {
-		if b.n == len(*b.space) {
-			if b.class == len(bodySizes)-1 {
-				return nil
-			}
-			if !b.grow() {
-				return errNoSpace
-			}
+		if b.n == bodyAhead {
+			return nil
 		}
-		n, _ := b.read((*b.space)[b.n:])
+		if b.n == len(*b.space) && !b.grow() {
+			return errNoSpace
+		}
+		n, _ := b.read((*b.space)[b.n:min(len(*b.space), bodyAhead)])
 		b.n += n
 	}
 	if b.err != io.EOF {
@@ -96,6 +102,35 @@ func (b *body) readAhead() error {
 	}
 	b.whole = true
 	return nil
+}
+
+// watch reads on, into what room is left, until that is full or unwatch is
+// called. net/http ends the context of a request whose client leaves only where
+// somebody reads. It is called once, after readAhead, by any goroutine.
+func (b *body) watch() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	more := b.proxy.spaces.get(0)
+	defer b.proxy.spaces.put(0, more)
+	for b.err == nil && !b.unwatched && !b.ended && b.n < len(*b.space) {
+		b.watching = true
+		b.mu.Unlock()
+		n, err := b.read((*more)[:bodyAhead+bodyWatch-b.n])
+		b.mu.Lock()
+		b.watching = false
+		if b.space != nil {
+			b.n += copy((*b.space)[b.n:], (*more)[:n])
+		}
+		b.whole = err == io.EOF && !b.unwatched
+		b.quiet.Broadcast()
+	}
+}
+
+// unwatch has watch end. What is whole then, or is not, stays so.
+func (b *body) unwatch() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unwatched = true
 }
 
 func (b *body) grow() bool {
@@ -141,7 +176,7 @@ func (b *body) read(p []byte) (int, error) {
 	b.mu.Lock()
 	b.reading, b.err = false, err
 	if b.ended {
-		b.quiet.Signal()
+		b.quiet.Broadcast()
 		return n, err
 	}
 	if !b.free {
@@ -159,6 +194,7 @@ func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true
+	b.quiet.Broadcast()
 	if b.reading && b.client.SetReadDeadline(longAgo) == nil {
 		for b.reading {
 			b.quiet.Wait()
@@ -175,7 +211,7 @@ func (b *body) end() {
 func (b *body) asked() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.answered = true; b.told {
+	if b.answered = true; b.told && !b.watching {
 		b.drop()
 	}
 }
@@ -206,6 +242,9 @@ type telling struct {
 
 func (t *telling) Read(p []byte) (int, error) {
 	t.mu.Lock()
+	for t.at == t.n && t.watching && !t.closed && !t.ended {
+		t.quiet.Wait()
+	}
 	switch {
 	case t.closed || t.ended:
 		t.mu.Unlock()
@@ -220,7 +259,7 @@ func (t *telling) Read(p []byte) (int, error) {
 		if t.at < t.n {
 			return n, nil
 		}
-		if t.told = true; t.answered || !t.whole {
+		if t.told = true; (t.answered || !t.whole) && !t.watching {
 			t.drop()
 		}
 		if t.whole {
@@ -231,6 +270,7 @@ func (t *telling) Read(p []byte) (int, error) {
 		t.mu.Unlock()
 		return 0, io.EOF
 	}
+	t.drop()
 	t.mu.Unlock()
 	n, err := t.read(p)
 	switch {
@@ -271,6 +311,7 @@ func (t *telling) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
+	t.quiet.Broadcast()
 	t.letGo()
 	return nil
 }

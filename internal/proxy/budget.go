@@ -47,7 +47,7 @@ func (c *chunks) put(k *chunk) { c.pool.Put(k) }
 
 // Sizes of the space that the beginning of a request's body is read into. It
 // grows with what comes, not with what is announced.
-var bodySizes = [...]int{4 << 10, 16 << 10, bodyAhead}
+var bodySizes = [...]int{4 << 10, 16 << 10, bodyAhead + bodyWatch}
 
 // spaces are used again, one pool for each of bodySizes.
 type spaces [len(bodySizes)]sync.Pool

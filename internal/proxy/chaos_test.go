@@ -9,18 +9,26 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"fairshare/share"
 )
 
 // Clients come and go in the middle of everything, and so does the upstream:
-// who stays gets what is due, and nothing is left behind.
+// who stays gets what is due, and nothing is left behind. In half of the
+// stories they wait for their turns, too.
 func TestNothingIsLeftBehind(t *testing.T) {
 	all := noise(2 << 20)
-	for seed := range uint64(10) {
+	for seed := range uint64(12) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			var q *share.Queue
+			if seed%4 > 1 {
+				q = share.New(share.Options{Capacity: 10, Wait: time.Minute, Queue: 30})
+			}
+			s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) {
 				query := r.URL.Query()
 				n, _ := strconv.Atoi(query.Get("n"))
 				wait, _ := time.ParseDuration(query.Get("wait"))
@@ -28,6 +36,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 				time.Sleep(wait)
 				if err != nil {
 					return
+				}
+				if !bytes.HasPrefix(all, sent) {
+					t.Error("the upstream got something else than was sent")
 				}
 				w.Header().Set("X-Sent", fmt.Sprint(len(sent)))
 				if query.Has("length") {
@@ -40,12 +51,13 @@ func TestNothingIsLeftBehind(t *testing.T) {
 				w.Write(all[:n/2])
 				time.Sleep(wait)
 				w.Write(all[n/2 : n])
-			}, Config{})
+			}, Config{}, q)
 			s.proxy.answers.max, s.proxy.bodies.max = 20*chunkSize, 20*bodyAhead
 			client := s.http2()
 			if seed%2 == 0 {
 				client = &http.Client{Transport: &http.Transport{DialContext: s.front.dial, DisableKeepAlives: true}}
 			}
+			var turnedAway atomic.Int64
 			var visitors sync.WaitGroup
 			for i := range uint64(60) {
 				visitors.Go(func() {
@@ -65,7 +77,11 @@ func TestNothingIsLeftBehind(t *testing.T) {
 					if leaves {
 						time.AfterFunc(time.Duration(rnd.IntN(60_000))*time.Millisecond, leave)
 					}
-					req, _ := http.NewRequestWithContext(ctx, "POST", "http://a"+path, bytes.NewReader(all[:sends]))
+					var body io.Reader = bytes.NewReader(all[:sends])
+					if rnd.IntN(3) == 0 {
+						body = &trickle{all[:sends], rand.New(rand.NewPCG(i, seed))}
+					}
+					req, _ := http.NewRequestWithContext(ctx, "POST", "http://a"+path, body)
 					resp, err := client.Do(req)
 					var got []byte
 					if err == nil {
@@ -81,7 +97,11 @@ func TestNothingIsLeftBehind(t *testing.T) {
 					}
 					switch {
 					case leaves && err != io.EOF:
-					case err == io.EOF && resp.StatusCode == 503 && sends > 4<<10: // the budget
+					case err == io.EOF && resp.StatusCode == 503 && sends > 4<<10 && q == nil: // the budget
+					case err == io.EOF && resp.StatusCode == 503 && q != nil:
+						turnedAway.Add(1)
+					case q != nil && sends > bodyAhead && client.Transport.(*http.Transport).DisableKeepAlives && err != io.EOF:
+						// HTTP/1 can close only, and a client that still sends may not see why.
 					case breaks && (err != io.EOF || resp.StatusCode == 502):
 					case breaks && n < 2 && err == io.EOF:
 						// A half of nothing is all.
@@ -96,8 +116,29 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			if n := s.proxy.inside.Load(); n != 0 {
 				t.Errorf("seed %d: %d requests are in progress", seed, n)
 			}
+			if q != nil {
+				if st := q.Stats(); st.Inside != 0 || st.Waiting != 0 || st.Standing.Waited == 0 || turnedAway.Load() == 0 {
+					t.Errorf("seed %d: %+v, %d were turned away", seed, st, turnedAway.Load())
+				}
+			}
 		})
 	}
+}
+
+// A trickle is a body that comes in pieces, with pauses.
+type trickle struct {
+	left []byte
+	rnd  *rand.Rand
+}
+
+func (b *trickle) Read(p []byte) (int, error) {
+	if len(b.left) == 0 {
+		return 0, io.EOF
+	}
+	time.Sleep(time.Duration(b.rnd.IntN(2_000)) * time.Millisecond)
+	n := copy(p, b.left[:min(len(b.left), 1+b.rnd.IntN(30_000))])
+	b.left = b.left[n:]
+	return n, nil
 }
 
 func readPart(r io.Reader, n int) ([]byte, error) {

@@ -121,10 +121,6 @@ func (q *passage) request(ctx context.Context, upgrade bool) *http.Request {
 	q.onward(q.w, r, upgrade)
 	out.URL, out.RequestURI, out.Close, out.Body, out.Trailer = u, "", false, nil, nil
 	if q.body != nil {
-		if !q.body.whole && q.body.http1 {
-			// The upstream may answer before it has all.
-			q.body.client.EnableFullDuplex()
-		}
 		q.body.tell(out, q.patience.left)
 	}
 	return out

@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"fairshare/httpguard"
 )
@@ -72,19 +73,30 @@ func (q *passage) done(resp *http.Response) {
 // turn waits until it is the request's turn to ask the upstream. It returns
 // false when there is none, and the request is answered.
 func (q *passage) turn() bool {
-	h := q.w.Header()
-	unread := q.body != nil && q.body.http1 && !q.body.whole
-	if unread { // who gets no turn is told so before the rest is there
-		h["Connection"] = connectionClose
+	if q.body == nil || q.body.whole || !q.body.http1 {
+		return q.await()
 	}
-	if !httpguard.AwaitTurn(q.w, q.r) {
-		if q.r.Context().Err() != nil {
-			panic(http.ErrAbortHandler) // the client is gone
-		}
+	// The upstream may answer before it has all, and who gets no turn is told so
+	// before the rest is there.
+	q.body.client.EnableFullDuplex()
+	h := q.w.Header()
+	h["Connection"] = connectionClose
+	watch := time.AfterFunc(watchAfter, q.body.watch)
+	defer q.body.unwatch()
+	defer watch.Stop()
+	if !q.await() {
 		return false
 	}
-	if unread {
-		delete(h, "Connection")
-	}
+	delete(h, "Connection")
 	return true
+}
+
+func (q *passage) await() bool {
+	if httpguard.AwaitTurn(q.w, q.r) {
+		return true
+	}
+	if q.r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the client is gone
+	}
+	return false
 }

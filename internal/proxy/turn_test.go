@@ -1,0 +1,442 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairshare"
+	"fairshare/share"
+)
+
+// oneTurn is a queue for an upstream that works on one request at a time.
+// Waiting is for so long, in a row of one.
+func oneTurn(wait time.Duration) *share.Queue {
+	return share.New(share.Options{Capacity: 1, Wait: wait, Queue: 1})
+}
+
+// A site's turns are all there if one request has its turn at once and another
+// beside it has not.
+func (s *site) wantOneTurn(q *share.Queue, when string) {
+	s.t.Helper()
+	synctest.Wait()
+	if st := q.Stats(); st.Inside != 0 || st.Waiting != 0 {
+		s.t.Errorf("%s: %d are inside and %d wait", when, st.Inside, st.Waiting)
+	}
+	v := s.visitor()
+	defer v.Close()
+	v.send("GET /hold HTTP/1.1\nHost: a\n\n")
+	synctest.Wait()
+	if st := q.Stats(); st.Inside != 1 {
+		s.t.Errorf("%s: one asks, and %d are inside", when, st.Inside)
+	}
+	if status, _ := s.get("/hold"); status != 503 {
+		s.t.Errorf("%s: beside one that is inside: %d, want 503", when, status)
+	}
+	v.head()
+	synctest.Wait()
+	if st := q.Stats(); st.Inside != 0 {
+		s.t.Errorf("%s: %d are inside in the end", when, st.Inside)
+	}
+}
+
+// The turn ends when the upstream is done, whether its answer is good, bad or
+// none, and though the client takes nothing of it; no sooner, and once.
+func TestTurnEndsWhenTheUpstreamIsDone(t *testing.T) {
+	const long = 10 * time.Minute
+	for _, test := range []struct {
+		name, request string
+		leaves        bool          // the client, after a second
+		free          time.Duration // after the asking; before that it is not
+	}{
+		{"an empty answer", "GET /empty?wait=5s", false, 5 * time.Second},
+		{"204", "GET /status?code=204&wait=5s", false, 5 * time.Second},
+		{"304", "GET /status?code=304&wait=5s", false, 5 * time.Second},
+		{"500", "GET /status?code=500&wait=5s", false, 5 * time.Second},
+		{"HEAD", "HEAD /length?n=100000&wait=5s", false, 5 * time.Second},
+		{"a small answer", "GET /length?n=100&wait=5s", false, 5 * time.Second},
+		{"a small answer in chunks", "GET /chunks?n=100&wait=5s", false, 5 * time.Second},
+		{"a small answer in chunks, slowly", "GET /chunks?n=100&wait=5s&pause=3s", false, 8 * time.Second},
+		{"a trailer alone", "GET /trailer?n=0&wait=5s", false, 5 * time.Second},
+		{"a trailer", "GET /trailer?n=100&wait=5s", false, 5 * time.Second},
+		{"a longer answer", "GET /length?n=20000&wait=5s", false, 5 * time.Second},
+		{"a long answer", "GET /length?n=500000&wait=5s", false, 5 * time.Second},
+		{"a long answer in chunks", "GET /chunks?n=500000&wait=5s&pause=3s", false, 8 * time.Second},
+		{"hints before it", "GET /hints?n=100&wait=5s", false, 5 * time.Second},
+		{"a break in the head", "GET /break?wait=5s", false, 5 * time.Second},
+		{"a break in the middle", "GET /break?n=100&wait=5s", false, 5 * time.Second},
+		{"a break after much", "GET /break?n=500000&wait=5s", false, 5 * time.Second},
+		{"no HTTP", "GET /garbage?wait=5s", false, 5 * time.Second},
+		{"a status that is none", "GET /099?wait=5s", false, 5 * time.Second},
+		{"an upgrade that nobody asked for", "GET /chat?wait=5s", false, 5 * time.Second},
+		{"no answer in time", "GET /empty?wait=10m", false, DefaultTimeout},
+		{"a client that leaves", "GET /length?n=100&wait=5s", true, 5 * time.Second},
+		{"a client that leaves before much", "GET /length?n=500000&wait=5s", true, 5 * time.Second},
+		{"a client that leaves for long", "GET /empty?wait=59s", true, 59 * time.Second},
+		{"an event stream", "GET /events?wait=5s&pause=10m", false, 5 * time.Second},
+		{"an event stream without its client", "GET /events?wait=5s&pause=10m", true, 5 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := oneTurn(time.Millisecond)
+				s := newSharedSite(t, behaving, Config{}, q)
+				v := s.visitor()
+				began := time.Now()
+				v.send(test.request + " HTTP/1.1\nHost: a\n\n")
+				time.Sleep(time.Second)
+				if test.name == "hints before it" {
+					v.head() // a pipe holds nothing, and a hint waits for nobody to read it
+				}
+				if test.leaves {
+					v.Close()
+				}
+				if status, _ := s.get("/hold"); status != 503 {
+					t.Errorf("before the upstream is done: another gets %d, want 503", status)
+				}
+				time.Sleep(time.Until(began.Add(test.free - time.Nanosecond)))
+				synctest.Wait()
+				if st := q.Stats(); st.Inside != 1 {
+					t.Errorf("just before the upstream is done: %d are inside", st.Inside)
+				}
+				time.Sleep(time.Nanosecond)
+				s.wantOneTurn(q, "when it is done")
+				v.Close()
+				time.Sleep(long)
+				s.wantOneTurn(q, "long after")
+			})
+		})
+	}
+}
+
+// behaving is an upstream that does as the path says, after wait.
+func behaving(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	var n int
+	fmt.Sscan(query.Get("n"), &n)
+	wait, _ := time.ParseDuration(query.Get("wait"))
+	pause, _ := time.ParseDuration(query.Get("pause"))
+	raw := func(text string) {
+		conn, rw, _ := w.(http.Hijacker).Hijack()
+		defer conn.Close()
+		rw.WriteString(text)
+		rw.Flush()
+	}
+	if r.URL.Path == "/hints" {
+		w.Header().Set("Link", "</a.css>")
+		w.WriteHeader(103)
+	}
+	time.Sleep(wait)
+	switch r.URL.Path {
+	case "/hold":
+		time.Sleep(time.Second)
+	case "/status":
+		var code int
+		fmt.Sscan(query.Get("code"), &code)
+		w.WriteHeader(code)
+	case "/length", "/hints":
+		w.Header().Set("Content-Length", fmt.Sprint(n))
+		w.Write(make([]byte, n))
+	case "/chunks":
+		w.(http.Flusher).Flush()
+		w.Write(make([]byte, n/2))
+		w.(http.Flusher).Flush()
+		time.Sleep(pause)
+		w.Write(make([]byte, n-n/2))
+	case "/trailer":
+		w.Header().Set("Trailer", "X-Sum")
+		w.Write(make([]byte, n))
+		w.Header().Set("X-Sum", fmt.Sprint(n))
+	case "/break":
+		if n > 0 {
+			w.Header().Set("Content-Length", fmt.Sprint(2*n))
+			w.Write(make([]byte, n))
+			w.(http.Flusher).Flush()
+		}
+		panic(http.ErrAbortHandler)
+	case "/garbage":
+		raw("220 mail.internal ESMTP\r\n")
+	case "/099":
+		raw("HTTP/1.1 099 Low\r\n\r\n")
+	case "/chat":
+		raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+	case "/events":
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		select {
+		case <-time.After(pause):
+		case <-r.Context().Done():
+		}
+	}
+}
+
+// A websocket's turn ends when it has begun.
+func TestWebsocketHoldsNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan time.Time, 1)
+		q := oneTurn(time.Millisecond)
+		s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/chat" {
+				chat(ended)(w, r)
+				return
+			}
+			behaving(w, r)
+		}, Config{}, q)
+		v := s.visitor()
+		v.send(handshake)
+		if resp := v.head(); resp.StatusCode != 101 {
+			t.Fatal(resp.Status)
+		}
+		s.wantOneTurn(q, "while the websocket is open")
+		v.Close()
+		<-ended
+		s.wantOneTurn(q, "after the websocket")
+	})
+}
+
+// A request whose body ends early, or that the upstream answers early, has its
+// turn for as long as the upstream works.
+func TestHalfAPostKeepsTheTurn(t *testing.T) {
+	for _, upstream := range []*url.URL{nil, &h2cUpstream} {
+		synctest.Test(t, func(t *testing.T) {
+			q := oneTurn(time.Millisecond)
+			s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/hold" {
+					behaving(w, r)
+					return
+				}
+				io.CopyN(io.Discard, r.Body, 0x11000)
+				time.Sleep(30 * time.Second)
+				io.WriteString(w, "done")
+			}, Config{Upstream: upstream}, q)
+			v := s.visitor()
+			v.send("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n11000\n" + strings.Repeat("x", 0x11000))
+			synctest.Wait()
+			v.Close()
+			time.Sleep(30*time.Second - time.Nanosecond)
+			synctest.Wait()
+			if st := q.Stats(); st.Inside != 1 {
+				t.Errorf("%v: while the upstream works on half a request: %d are inside", upstream, st.Inside)
+			}
+			time.Sleep(time.Nanosecond)
+			s.wantOneTurn(q, "when it is done")
+		})
+	}
+}
+
+// Only a request whose body is there, or the first 64 KiB of it, waits for a
+// turn; and the upstream's time is neither what the client took to send it nor
+// what it waited, nor what the client takes for the answer.
+func TestTimeOfTheUpstreamIsItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := oneTurn(time.Minute)
+		s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/hold" {
+				time.Sleep(20 * time.Second)
+				return
+			}
+			io.Copy(io.Discard, r.Body)
+			time.Sleep(3 * time.Second)
+			w.Write(make([]byte, 100_000))
+		}, Config{}, q, measured...)
+		v := s.visitor()
+		v.send("POST / HTTP/1.1\nHost: a\nContent-Length: 4\n\nab")
+		time.Sleep(10 * time.Second)
+		if st := q.Stats(); st.Inside+st.Waiting != 0 {
+			t.Errorf("a slow post is inside or waits: %+v", st)
+		}
+		hold := s.visitor()
+		hold.send("GET /hold HTTP/1.1\nHost: a\n\n") // for 20 s
+		time.Sleep(time.Second)
+		v.send("cd") // and now it waits 19 s
+		synctest.Wait()
+		if st := q.Stats(); st.Inside != 1 || st.Waiting != 1 {
+			t.Errorf("a post that is there: %+v", st)
+		}
+		hold.head()
+		synctest.Wait()
+		if got := s.charged.total(fairshare.Time); got != 20_000_000 {
+			t.Errorf("who held the upstream is charged %d µs, want 20 s", got)
+		}
+		time.Sleep(time.Minute) // it takes nothing of its answer
+		resp := v.head()
+		io.Copy(io.Discard, resp.Body)
+		synctest.Wait()
+		if got := s.charged.total(fairshare.Time); got != 3_000_000 {
+			t.Errorf("who posted slowly, waited and reads slowly is charged %d µs, want 3 s", got)
+		}
+	})
+}
+
+// Who leaves while it waits makes room in the row at once, and the upstream
+// never hears of it.
+func TestWaitingEndsWithTheClient(t *testing.T) {
+	leaving := map[string]func(s *site) (leave func()){}
+	for name, request := range map[string]string{
+		"GET":                      "GET /left HTTP/1.1\nHost: a\n\n",
+		"HEAD":                     "HEAD /left HTTP/1.1\nHost: a\n\n",
+		"a websocket":              strings.Replace(handshake, "/chat", "/left", 1),
+		"a post":                   "POST /left HTTP/1.1\nHost: a\nContent-Length: 5000\n\n" + strings.Repeat("x", 5000),
+		"a post in chunks":         "POST /left HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n5\nhello\n0\n\n",
+		"a post of 64 KiB":         "POST /left HTTP/1.1\nHost: a\nContent-Length: 65536\n\n" + strings.Repeat("x", 65_536),
+		"a larger post, sent":      "POST /left HTTP/1.1\nHost: a\nContent-Length: 68000\n\n" + strings.Repeat("x", 68_000),
+		"a large post, in part":    "POST /left HTTP/1.1\nHost: a\nContent-Length: 10000000\n\n" + strings.Repeat("x", 67_000),
+		"an endless post, in part": "POST /left HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n10000\n" + strings.Repeat("x", 65_536),
+	} {
+		leaving[name] = func(s *site) func() {
+			v := s.visitor()
+			v.send(request)
+			return func() { v.Close() }
+		}
+	}
+	for _, n := range []int{0, 1000, 65_536, 1 << 20} {
+		leaving[fmt.Sprintf("HTTP/2, %d bytes", n)] = func(s *site) func() {
+			ctx, reset := context.WithCancel(context.Background())
+			req, _ := http.NewRequestWithContext(ctx, "POST", "http://a/left", bytes.NewReader(make([]byte, n)))
+			ended := make(chan error)
+			client := s.http2()
+			go func() {
+				_, err := client.Do(req)
+				ended <- err
+			}()
+			return func() {
+				reset()
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					s.t.Errorf("HTTP/2: %v", err)
+				}
+			}
+		}
+	}
+	for name, begin := range leaving {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := oneTurn(time.Minute)
+				var left atomic.Int64
+				s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/left" {
+						left.Add(1)
+					}
+					time.Sleep(10 * time.Second)
+				}, Config{}, q, measured...)
+				hold := s.visitor()
+				began := time.Now()
+				hold.send("GET /hold HTTP/1.1\nHost: a\n\n")
+				synctest.Wait()
+				leave := begin(s)
+				time.Sleep(3 * time.Second)
+				synctest.Wait()
+				if st := q.Stats(); st.Inside != 1 || st.Waiting != 1 {
+					t.Fatalf("it does not wait: %+v", st)
+				}
+				if status, _ := s.get("/"); status != 503 {
+					t.Errorf("the row is full, and one more gets %d, want 503", status)
+				}
+				leave()
+				synctest.Wait()
+				if st := q.Stats(); st.Waiting != 0 {
+					t.Errorf("it has left and waits: %+v", st)
+				}
+				if status, _ := s.get("/"); status != 200 || time.Since(began) != 20*time.Second {
+					t.Errorf("the next gets %d after %v, want 200 after 20 s", status, time.Since(began))
+				}
+				if hold.head(); left.Load() != 0 {
+					t.Error("the upstream was asked for who had left")
+				}
+				synctest.Wait()
+				if got := s.charged.total(fairshare.Time); got != 20_000_000 {
+					t.Errorf("%d µs are charged, want 20 s: who left costs nothing", got)
+				}
+			})
+		})
+	}
+}
+
+// Who gets no turn is told so at once, and its connection is left as it has to
+// be: good for the next request where nothing is unread.
+func TestWhoGetsNoTurnIsLetGo(t *testing.T) {
+	for _, test := range []struct {
+		name, request string
+		stays         bool
+	}{
+		{"GET", "GET / HTTP/1.1\nHost: a\n\n", true},
+		{"a websocket", strings.Replace(handshake, "/chat", "/", 1), true},
+		{"a post", "POST / HTTP/1.1\nHost: a\nContent-Length: 50000\n\n" + strings.Repeat("x", 50_000), true},
+		{"a post in chunks", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n5\nhello\n0\n\n", true},
+		{"half of a large post", "POST / HTTP/1.1\nHost: a\nAccept: text/html\nContent-Length: 1000000\n\n" + strings.Repeat("x", 69_000), false},
+		{"half of a large post in chunks", "POST / HTTP/1.1\nHost: a\nAccept: text/html\nTransfer-Encoding: chunked\n\n20000\n" + strings.Repeat("x", 65_536), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := oneTurn(2 * time.Second)
+				s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) { time.Sleep(5 * time.Second) }, Config{}, q, measured...)
+				hold := s.visitor()
+				hold.send("GET /hold HTTP/1.1\nHost: a\n\n")
+				synctest.Wait()
+				v := s.visitor()
+				began := time.Now()
+				v.send(test.request)
+				resp := v.head()
+				page, err := io.ReadAll(resp.Body)
+				if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || err != nil || time.Since(began) != 2*time.Second {
+					t.Errorf("%s %v %d bytes, %v, after %v; want 503 after 2 s", resp.Status, resp.Header, len(page), err, time.Since(began))
+				}
+				if resp.Close == test.stays {
+					t.Errorf("the connection stays: %v, want %v", !resp.Close, test.stays)
+				}
+				hold.head()
+				if test.stays {
+					v.send("GET / HTTP/1.1\nHost: a\n\n")
+					if resp := v.head(); resp.StatusCode != 200 {
+						t.Errorf("the next request on the connection: %s", resp.Status)
+					}
+				}
+				synctest.Wait()
+				if st := q.Stats(); st.Inside != 0 {
+					t.Errorf("%d are inside", st.Inside)
+				}
+			})
+		})
+	}
+}
+
+// On a shared connection of HTTP/2 only the request itself is over.
+func TestWhoGetsNoTurnIsLetGoInHTTP2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := oneTurn(2 * time.Second)
+		s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) { time.Sleep(5 * time.Second) }, Config{}, q)
+		client := s.http2()
+		var all sync.WaitGroup
+		var ok, busy atomic.Int64
+		for i, body := range []io.Reader{nil, strings.NewReader("hello"), bytes.NewReader(make([]byte, 1<<20))} {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+				req, _ := http.NewRequest("POST", "http://a/", body)
+				resp, err := client.Do(req)
+				switch {
+				case err != nil:
+					t.Errorf("request %d: %v", i, err)
+				case resp.StatusCode == 200 && i == 0:
+					ok.Add(1)
+				case resp.StatusCode == 503:
+					busy.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if ok.Load() != 1 || busy.Load() != 2 {
+			t.Errorf("%d answered and %d busy, want 1 and 2", ok.Load(), busy.Load())
+		}
+		if resp, err := client.Get("http://a/"); err != nil || resp.StatusCode != 200 {
+			t.Errorf("afterwards: %v, %v", resp, err)
+		}
+	})
+}
