@@ -62,6 +62,14 @@ func TestLargeFilesAreRead(t *testing.T) {
 		{"many DNS lists", "dns: {lists: {" + many("l%d: {zone: dnsbl.example.org}, ", 1000) + "}}\nrules: []", 1},
 		{"many lists from elsewhere", "lists: {" + many("l%d: {url: https://example.org/}, ", 1000) + "}\nrules: []", 1},
 		{"many lists that nobody has", "lists: {" + many("l%d: [192.0.2.1], ", 5000) + "}\nrules: [{name: a, match: {addr: [" + many("m%d, ", 10_000) + "]}, block: true}]", maxFaults},
+		{"many weights", "share: {capacity: auto, weights: {labels: {" + many("l%d: 2, ", 1000) + "}, bots: {" + many("examplebot-%d: 2, ", 1000) + "}}}\nrules: []", 0},
+		{"too many weights", "share: {capacity: auto, weights: {labels: {" + many("l%d: 2, ", 9000) + "}}}\nrules: []", 1},
+		{"many weights of bots that nobody knows", "share: {capacity: auto, weights: {bots: {" + many("googelbot%d: 2, ", 900) + "}}}\nrules: []", maxFaults},
+		{"many parts of a share", "share: {capacity: auto, by: [" + many("header:x%d, ", 10_000) + "]}\nrules: []", 1},
+		{"many shares of CPU", "rules: [" + many("{name: r%d, limit: {cpu: 33.333333333%%, per: 31d}}, ", 2000) + "]", 0},
+		{"a long share of CPU", "rules: [{name: a, limit: {cpu: " + strings.Repeat("9", 100_000) + "%, per: 1m}}]", 1},
+		{"a long time", "rules: [{name: a, limit: {time: " + strings.Repeat("0.0000000000000001s", 50_000) + ", per: 1m}}]", 1},
+		{"a long number of cores", "upstream: {cpu: {cores: 0." + strings.Repeat("9", 100_000) + "}}\nrules: [{name: a, limit: {cpu: 7%, per: 1m}}]", 0},
 		{"many cookies", "sessions: {bots: share, cookies: [" + many("c%d, ", 10_000) + "]}\nrules: []", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func TestReferenceIsTrue(t *testing.T) {
 	for _, at := range examples {
 		first := strings.Count(doc[:at[2]], "\n")
 		// As many empty lines before it make the line numbers those of the page.
-		f, err := Options{Bots: someBots}.Parse("policy.md", []byte(strings.Repeat("\n", first)+doc[at[2]:at[3]]))
+		f, err := Options{Bots: someBots, Cores: 4}.Parse("policy.md", []byte(strings.Repeat("\n", first)+doc[at[2]:at[3]]))
 		for _, fault := range Faults(err) {
 			t.Error(fault.Text())
 		}
@@ -40,7 +40,8 @@ func TestReferenceIsTrue(t *testing.T) {
 		"the file": names(topKeys()), "clients": names(clientKeys()), "a rule": names(ruleKeys()), "match": names(matchKeys()),
 		"limit": names(limitKeys()), "a list": names(listKeys()), "bots": names(botsKeys()), "dns": names(dnsKeys()),
 		"a DNS list": names(dnsListKeys()), "sessions": names(sessionKeys()), "registry": names(registryKeys()), "listed": names(listingKeys()),
-		"upstream": names(upstreamKeys()), "journal": names(journalKeys()), "bounds": names(boundsKeys()), "ban": names(banKeys()), "answer": names(answerKeys()),
+		"upstream": names(upstreamKeys()), "the upstream's cpu": names(upstreamCPUKeys()),
+		"the upstream's cost": names(upstreamCostKeys()), "share": names(shareKeys()), "weights": names(weightKeys()), "journal": names(journalKeys()), "bounds": names(boundsKeys()), "ban": names(banKeys()), "answer": names(answerKeys()),
 	} {
 		for _, key := range keys {
 			if !strings.Contains(doc, "`"+key+"`") && !strings.Contains(doc, "`"+key+": ") && !strings.Contains(doc, "`{"+key+": ") {
