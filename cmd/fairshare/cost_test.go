@@ -1,0 +1,236 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// timed is a site that tells what its pages cost.
+func timed(t *testing.T) *httptest.Server {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cost := "5"
+		if strings.HasPrefix(r.URL.Path, "/search") {
+			cost = "700"
+		}
+		w.Header().Set("Server-Timing", "db;dur=3, cpu;dur="+cost)
+		fmt.Fprint(w, "found")
+	}))
+	t.Cleanup(site.Close)
+	return site
+}
+
+// until503 asks until it is answered 503 and returns how many were answered
+// 200 before, and the refusal.
+func until503(t *testing.T, ask func(i int) *http.Response) (n int, refused *http.Response) {
+	t.Helper()
+	for i := range 40 {
+		switch resp := ask(i); resp.StatusCode {
+		case 200:
+			n++
+		case 503:
+			return n, resp
+		default:
+			t.Fatalf("request %d: %s", i, resp.Status)
+		}
+	}
+	t.Fatal("40 dear requests are not refused")
+	return 0, nil
+}
+
+func TestNobodyUsesMoreThanSevenPercent(t *testing.T) {
+	policy, err := os.ReadFile("../../examples/seven-percent/policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(t.TempDir(), "state")
+	p, _ := serveFile(t, string(policy), "--upstream", timed(t).URL, "--state", state)
+	get := func(path, client, agent string) *http.Response {
+		t.Helper()
+		resp, _ := askAs(t, "GET", "http://"+p.addr+path, client, agent)
+		if timing := resp.Header.Get("Server-Timing"); resp.StatusCode == 200 && timing != "db;dur=3" {
+			t.Errorf("the client is told %q", timing)
+		}
+		return resp
+	}
+	const google = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
+
+	harvested, refused := until503(t, func(int) *http.Response { return get("/search", "203.0.113.7", "harvest/2.1") })
+	// 4.2 s are allowed; a window that ends meanwhile counts less and less.
+	if wait, err := strconv.Atoi(refused.Header.Get("Retry-After")); harvested < 6 || err != nil || wait < 1 || wait > 30 {
+		t.Errorf("%d searches before %s, Retry-After %q", harvested, refused.Status, refused.Header.Get("Retry-After"))
+	}
+	line := p.read(t, `(\{.*"client":"203\.0\.113\.7".*\})`)
+	var told struct {
+		Rule      string  `json:"rule"`
+		Resource  string  `json:"resource"`
+		Used      float64 `json:"used"`
+		Allowed   float64 `json:"allowed"`
+		Load      float64 `json:"load"`
+		UserAgent string  `json:"user_agent"`
+		Status    int     `json:"status"`
+	}
+	if err := json.Unmarshal([]byte(line), &told); err != nil || told.Rule != "seven percent" || told.Resource != "cpu" || told.Used < 4.2 || told.Used > 4.9 ||
+		told.Allowed != 4.2 || runtime.GOOS == "linux" && !strings.Contains(line, `"load":`) || told.UserAgent != "harvest/2.1" || told.Status != 503 {
+		t.Errorf("the journal says %s (%v)", line, err)
+	}
+	for i := range 50 {
+		if resp := get("/page", "203.0.113.8", "Mozilla/5.0"); resp.StatusCode != 200 {
+			t.Fatalf("a reader's page %d: %s", i, resp.Status)
+		}
+		if resp := get("/search", "192.0.2.10", "nightly-report/1.0"); resp.StatusCode != 200 {
+			t.Fatalf("an own host's search %d: %s", i, resp.Status)
+		}
+	}
+	crawled, _ := until503(t, func(i int) *http.Response {
+		addr := netip.AddrFrom4([4]byte{66, 249, 66, byte(1 + i)})
+		return get("/search", addr.String(), google)
+	})
+	if resp := get("/search", "203.0.113.9", google); resp.StatusCode != 200 {
+		t.Errorf("who only says so: %s", resp.Status)
+	}
+	if code := func() int { p.Process.Signal(os.Interrupt); return p.exitCode(t) }(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+
+	// What each has had is remembered, to the microsecond.
+	had := map[string]float64{}
+	for line := range strings.Lines(asOperator(t, state, "clients", "--sort", "cpu", "--json")) {
+		var c clientJSON
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			t.Fatal(err)
+		}
+		had[c.Client] = c.CPUSeconds
+	}
+	for client, want := range map[string]float64{
+		"203.0.113.7": 0.7 * float64(harvested), "203.0.113.8": 0.25, "192.0.2.10": 35, "googlebot": 0.7 * float64(crawled), "203.0.113.9": 0.7,
+	} {
+		if got := had[client]; got < want-1e-6 || got > want+1e-6 {
+			t.Errorf("%s had %v s of CPU, want %v", client, got, want)
+		}
+	}
+}
+
+// A page that runs for long counts while it runs: who asks for it once cannot
+// ask for others beside it.
+func TestLongPagesCountWhileTheyRun(t *testing.T) {
+	end := make(chan struct{})
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			<-end
+		}
+	}))
+	defer site.Close()
+	s := startServe(t, "clients: {trusted_proxies: loopback}\nrules: [{name: time, limit: {time: 700ms, per: 1h}}]", "--upstream", site.URL)
+	long := make(chan int)
+	go func() { long <- askFrom(t, "http://"+s.addr+"/long", "192.0.2.7").StatusCode }()
+	eventually(t, 429, func() int { return askFrom(t, "http://"+s.addr+"/short", "192.0.2.7").StatusCode })
+	if resp := askFrom(t, "http://"+s.addr+"/short", "192.0.2.8"); resp.StatusCode != 200 {
+		t.Errorf("another client: %s", resp.Status)
+	}
+	close(end)
+	if code := <-long; code != 200 {
+		t.Errorf("the long page: %d", code)
+	}
+}
+
+// Many dear requests at once do not all pass before the first is paid for.
+func TestManyAtOnceDoNotAllPass(t *testing.T) {
+	began, end := make(chan struct{}, 500), make(chan struct{})
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			began <- struct{}{}
+			<-end
+		}
+		w.Header().Set("X-Cost", "100")
+	}))
+	defer site.Close()
+	s := startServe(t, `
+clients: {trusted_proxies: loopback}
+upstream: {cost: {header: X-Cost, max: 1000}}
+rules: [{name: cost, limit: {cost: 1000, per: 1h}}]
+`, "--upstream", site.URL)
+	if resp := askFrom(t, "http://"+s.addr+"/", "192.0.2.7"); resp.StatusCode != 200 || resp.Header.Get("X-Cost") != "" {
+		t.Fatalf("%s, cost %q", resp.Status, resp.Header.Get("X-Cost"))
+	}
+	const n = 100
+	codes := make(chan int, n)
+	for range n {
+		go func() { codes <- askFrom(t, "http://"+s.addr+"/wait", "192.0.2.7").StatusCode }()
+	}
+	// 100 are spent, and each of nine more is expected to cost 100.
+	for range 9 {
+		<-began
+	}
+	for range n - 9 {
+		if code := <-codes; code != 429 {
+			t.Errorf("one too many: %d", code)
+		}
+	}
+	close(end)
+	for range 9 {
+		if code := <-codes; code != 200 {
+			t.Errorf("one of the first nine: %d", code)
+		}
+	}
+	if resp := askFrom(t, "http://"+s.addr+"/", "192.0.2.7"); resp.StatusCode != 429 {
+		t.Errorf("when all is spent: %s", resp.Status)
+	}
+}
+
+// CPU time is sampled of a process that nobody changed: Python, which tells
+// nothing.
+func TestCPUOfAProcessIsSampled(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("CPU time of processes is sampled on Linux")
+	}
+	python := need(t, "python3", "python3")
+	addr := freeAddr(t)
+	_, port, _ := strings.Cut(addr, ":")
+	cmd := exec.Command(python, "-c", `
+import http.server, sys, time
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        began = time.thread_time()
+        while self.path == '/dear' and time.thread_time() - began < 0.2: pass
+        self.send_response(200)
+        self.send_header('Content-Length', '0')
+        self.end_headers()
+    def log_message(self, *args): pass
+http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Page).serve_forever()
+`, port)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	eventually(t, true, func() bool { return answers(addr, time.Second) })
+	s := startServe(t, `
+clients: {trusted_proxies: loopback}
+upstream: {cpu: {from: process, cores: 2}}
+rules: [{name: seven percent, limit: {cpu: 7%, per: 15s}, answer: {status: 503}}]
+`, "--upstream", "http://"+addr)
+	url := "http://" + s.addr
+	// 2.1 s are allowed: ten and a half such pages, give or take what sampling errs.
+	n, _ := until503(t, func(int) *http.Response {
+		if resp := askFrom(t, url+"/cheap", "192.0.2.8"); resp.StatusCode != 200 {
+			t.Errorf("a light client: %s", resp.Status)
+		}
+		return askFrom(t, url+"/dear", "192.0.2.7")
+	})
+	if n < 8 || n > 30 {
+		t.Errorf("%d dear pages before the first refusal", n)
+	}
+}
