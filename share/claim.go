@@ -61,8 +61,8 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 		c.side = standing
 	}
 
-	var room [256]byte
-	b := append(room[:0], byte(t.generation), byte(t.generation>>8), c.side)
+	room := q.rooms.Get().(*[]byte)
+	b := append((*room)[:0], byte(t.generation), byte(t.generation>>8), c.side)
 	switch {
 	case bot:
 		c.weight = t.botWeight(&req.Bot)
@@ -89,9 +89,11 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 	if t.Capacity == 0 {
 		c.path = maphash.String(t.seed, req.Path)
 		if c.network = c.keys[0]; !bot && !labelled && t.By[0].Kind != fairshare.ByNetwork {
-			c.network = maphash.Bytes(t.seed, appendAddr(append(room[:0], tagNetwork), req, fairshare.KeyPart{Kind: fairshare.ByNetwork}))
+			c.network = maphash.Bytes(t.seed, appendAddr(append(b[:0], tagNetwork), req, fairshare.KeyPart{Kind: fairshare.ByNetwork}))
 		}
 	}
+	*room = b
+	q.rooms.Put(room)
 	return c
 }
 

@@ -22,7 +22,8 @@ type node struct {
 	order   uint64   // among equal tags: since when it waits; lower is earlier
 	at      [2]int32 // its places in the parent's heaps, while it waits
 
-	mean float64 // ns that its requests took lately; 0: none ended yet
+	mean  float64 // ns that its requests took lately, on average
+	ended int     // of how many, at most meanOf or meanAbove
 
 	// Of its children.
 	virtual  float64 // the start tag of the latest request that began
@@ -44,27 +45,26 @@ const (
 	fadeStep    = 1e9  // ns: but it is not looked at more often
 	firstGuess  = 10e6 // ns that a request is expected to take while nothing is known
 	maxExpected = 10e9 // ns: nobody is charged more than this ahead
-	meanOf      = 8    // requests of a moving mean, about
+	meanOf      = 8    // requests of a client's moving mean, about
+	meanAbove   = 64   // the same, of a node above it
 )
 
 // expected returns what the next request is expected to cost: the mean of the
-// node, or of the nearest one above it that has one.
+// node, or of the nearest one above it that has one. It is a whole number, so
+// that sums are exact.
 func (n *node) expected() float64 {
 	for ; n != nil; n = n.parent {
-		if n.mean > 0 {
-			return min(n.mean, maxExpected)
+		if n.ended > 0 {
+			return math.Ceil(min(n.mean, maxExpected))
 		}
 	}
 	return firstGuess
 }
 
-// learn adds a cost to the mean.
-func (n *node) learn(cost float64) {
-	if n.mean == 0 {
-		n.mean = max(cost, 1)
-	} else {
-		n.mean = max(n.mean+(cost-n.mean)/meanOf, 1)
-	}
+// learn adds a cost to the mean of about so many requests.
+func (n *node) learn(cost float64, of int) {
+	n.ended = min(n.ended+1, of)
+	n.mean += (cost - n.mean) / float64(n.ended)
 }
 
 // lag returns how much more than its siblings the node has had.
@@ -84,14 +84,16 @@ func (n *node) fade(now int64) {
 }
 
 // charge adds a cost, or takes it back when it is below 0.
-func (n *node) charge(cost float64) {
+func (n *node) charge(cost float64, now int64) {
+	n.fade(now)
 	n.tag += cost / n.weight
 	n.fix()
 }
 
 // begins notes that a request below the node begins, which is expected to cost
 // so much.
-func (n *node) begins(cost float64) {
+func (n *node) begins(cost float64, now int64) {
+	n.fade(now)
 	n.parent.virtual = max(n.parent.virtual, n.tag)
 	n.tag += cost / n.weight
 	n.inside++

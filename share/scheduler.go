@@ -92,7 +92,7 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 	if s.dry || s.waiting == 0 && s.inside < s.slots {
 		for n := leaf; n != &s.root; n = n.parent {
 			n.tag = max(n.tag, n.parent.virtual)
-			n.begins(t.expected)
+			n.begins(t.expected, s.now)
 		}
 		s.begin(t)
 		return
@@ -112,12 +112,13 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 // done ends a request that the upstream worked on.
 func (s *scheduler) done(t *Turn, now int64) {
 	s.pass(now)
-	cost := float64(s.now - t.began)
+	cost, of := float64(s.now-t.began), meanOf
 	for n := t.leaf; n != &s.root; n = n.parent {
-		n.charge(cost - t.charged)
-		n.learn(cost)
+		n.charge(cost-t.charged, s.now)
+		n.learn(cost, of)
+		of = meanAbove
 	}
-	s.root.learn(cost)
+	s.root.learn(cost, of)
 	s.end(t)
 }
 
@@ -132,7 +133,7 @@ func (s *scheduler) leave(t *Turn, now int64) {
 		t.state = ended
 	case inside:
 		for n := t.leaf; n != &s.root; n = n.parent {
-			n.charge(-t.charged)
+			n.charge(-t.charged, s.now)
 		}
 		s.end(t)
 	}
@@ -163,7 +164,7 @@ func (s *scheduler) pass(now int64) {
 		}
 		if so := float64(s.now - t.began); so > t.charged {
 			for n := t.leaf; n != &s.root; n = n.parent {
-				n.charge(so - t.charged)
+				n.charge(so-t.charged, s.now)
 			}
 			t.charged = so
 		}
@@ -200,7 +201,7 @@ func (s *scheduler) dispatch() {
 		s.order++
 		cost := n.expected()
 		for ; n != &s.root; n = n.parent {
-			n.begins(cost)
+			n.begins(cost, s.now)
 			n.order = s.order
 			n.leaves(t.expected)
 		}
@@ -300,19 +301,21 @@ func (s *scheduler) refuse(t *Turn, late bool) {
 	t.wake()
 }
 
-// Bounds of Busy.RetryAfter.
+// Bounds of Busy.RetryAfter, but for the spread.
 const (
-	minRetry = time.Second
-	maxRetry = 5 * time.Minute
+	minRetry = 1e9   // ns
+	maxRetry = 300e9 // ns
 )
 
-// retryAfter returns the time that the queue needs to drain, times how many
-// come for one who was served lately, and up to a quarter more by client.
+// retryAfter returns the time that the queue and one more request need, times
+// how many came for one who was served lately. Each client has its own spread
+// upon that, up to a quarter and a second, so that not all return at once.
 func (s *scheduler) retryAfter(t *Turn) time.Duration {
-	drain := (s.sides[standing].backlog + s.sides[newcomers].backlog) / float64(max(s.slots, 1))
-	after := max(drain*(1+s.lately.refused/max(s.lately.served, 1)), float64(minRetry))
-	after *= 1 + float64(t.leaf.key>>54)/(1<<12)
-	return time.Duration(min(after, float64(maxRetry)))
+	backlog := s.sides[standing].backlog + s.sides[newcomers].backlog + t.expected
+	overload := 1 + s.lately.refused/max(s.lately.served, 1)
+	after := min(max(backlog/float64(max(s.slots, 1))*overload, minRetry), maxRetry)
+	spread := float64(t.leaf.key>>48) / (1 << 16)
+	return time.Duration(after + spread*(after/4+1e9))
 }
 
 // waitedFor keeps the longest wait of this minute and of the last.

@@ -88,6 +88,7 @@ type Queue struct {
 	terms atomic.Pointer[terms]
 	known known
 	base  time.Time
+	rooms sync.Pool // of *[]byte: to make keys in
 
 	mu       sync.Mutex
 	schedule *scheduler
@@ -97,6 +98,7 @@ type Queue struct {
 // New returns a Queue in which nobody waits.
 func New(opts Options) *Queue {
 	q := &Queue{base: time.Now(), schedule: newScheduler()}
+	q.rooms.New = func() any { return new([]byte) }
 	q.Replace(opts)
 	return q
 }
@@ -167,7 +169,7 @@ func (q *Queue) Stats() Stats {
 
 // A Busy says that there is no turn for a request.
 type Busy struct {
-	RetryAfter time.Duration // when there may be one; 1 s to 6 min, more the longer the queue is and the more are turned away
+	RetryAfter time.Duration // when there may be one; 1 s to 6 min 16 s: longer with a longer queue, and the more are turned away
 	Waited     bool          // it waited for as long as it may; else the queue was full
 }
 

@@ -28,7 +28,7 @@ type Turn struct {
 	insideThen    int // how many were inside when it began, with it
 
 	busy  *Busy
-	ready chan struct{} // gets a token when the wait is over; nil while it does not wait
+	ready chan *Turn // gets it when the wait is over; nil before
 }
 
 // States of a Turn.
@@ -42,7 +42,7 @@ const (
 
 func (t *Turn) wake() {
 	if t.ready != nil {
-		t.ready <- struct{}{} // has room for one, and there is just one
+		t.ready <- t // there is room
 	}
 }
 
@@ -53,7 +53,7 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	q.mu.Lock()
 	q.schedule.arrive(t, c, q.now())
 	if t.state == waits {
-		t.ready = make(chan struct{}, 1)
+		t.ready = make(chan *Turn, 1)
 	}
 	state := t.state
 	q.mu.Unlock()
@@ -102,11 +102,7 @@ func (t *Turn) Headed() { t.finish(true) }
 
 // Failed says, before Done, that the upstream gave no proper answer: its time
 // says nothing of its capacity.
-func (t *Turn) Failed() {
-	t.queue.mu.Lock()
-	t.failed = true
-	t.queue.mu.Unlock()
-}
+func (t *Turn) Failed() { t.failed = true }
 
 func (t *Turn) finish(headed bool) {
 	q := t.queue

@@ -1,0 +1,110 @@
+package share
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"fairshare"
+)
+
+func BenchmarkClaim(b *testing.B) {
+	q := New(Options{Capacity: 32, KnownAfter: 10 * time.Minute})
+	req := &fairshare.Request{Time: time.Now(), Addr: netip.MustParseAddr("192.0.2.1"), Path: "/"}
+	b.ReportAllocs()
+	for b.Loop() {
+		if c := q.Claim(req); c.depth != 2 {
+			b.Fatal(c)
+		}
+	}
+}
+
+func BenchmarkTurnAtOnce(b *testing.B) {
+	q := New(Options{Capacity: 32})
+	var claims [1024]Claim
+	for i := range claims {
+		claims[i] = q.Claim(&fairshare.Request{Time: time.Now(), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 4), byte(i), 1})})
+	}
+	ctx := context.Background()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		turn, err := q.Wait(ctx, &claims[i%len(claims)])
+		if err != nil {
+			b.Fatal(err)
+		}
+		turn.Done()
+	}
+	if s := q.Stats(); s.Inside != 0 || s.Standing.Waited != 0 {
+		b.Fatal(s)
+	}
+}
+
+// busy returns a scheduler with so many waiting clients in so many networks.
+func busyScheduler(waiting, networks, queue int) (s *scheduler, now int64, claim func(i int) *Claim) {
+	s = newScheduler()
+	s.set(32, queue, false, 0)
+	claims := make([]Claim, waiting)
+	for i := range claims {
+		claims[i] = Claim{keys: [MaxParts]uint64{uint64(i%networks)<<32 | 1, uint64(i)<<32 | 2}, depth: 2, side: uint8(i % networks % 2), weight: 1}
+	}
+	claim = func(i int) *Claim { return &claims[i%len(claims)] }
+	for i := range waiting {
+		now += 1000
+		s.arrive(&Turn{}, claim(i), now)
+	}
+	return s, now, claim
+}
+
+// A dispatch: one request ends, another begins, and a new one comes.
+func BenchmarkDispatchWith10000Waiting(b *testing.B) {
+	s, now, claim := busyScheduler(10_000+32, 2_000, 20_000)
+	b.ReportAllocs()
+	turns := make([]Turn, 1<<16)
+	for i := 0; b.Loop(); i++ {
+		now += 625_000 // 32 slots of 20 ms
+		s.done(s.running.oldest, now)
+		t := &turns[i%len(turns)]
+		if *t = (Turn{}); i >= len(turns) {
+			t = &Turn{}
+		}
+		s.arrive(t, claim(i*7919), now)
+	}
+	if s.waiting != 10_000 || s.inside != 32 {
+		b.Fatal(s.waiting, s.inside)
+	}
+}
+
+func BenchmarkArrivalAtAFullQueue(b *testing.B) {
+	s, now, claim := busyScheduler(10_000+32, 2_000, 10_000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		now += 1000
+		s.arrive(&Turn{}, claim(i*7919), now)
+	}
+	if s.waiting != 10_000 {
+		b.Fatal(s.waiting)
+	}
+}
+
+// Fresh addresses, each from a network of its own, at a full queue.
+func BenchmarkFreshArrivalAtAFullQueue(b *testing.B) {
+	s, now, _ := busyScheduler(10_000+32, 2_000, 10_000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		now += 1000
+		s.arrive(&Turn{}, &Claim{keys: [MaxParts]uint64{uint64(i)<<32 | 3, uint64(i)<<32 | 4}, depth: 2, side: newcomers, weight: 1}, now)
+	}
+	if s.waiting != 10_000 {
+		b.Fatal(s.waiting)
+	}
+}
+
+func BenchmarkKnown(b *testing.B) {
+	q := New(Options{Capacity: 32, KnownAfter: 10 * time.Minute})
+	first := time.Now().Add(-time.Hour)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		q.Known(netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}), 32), first)
+	}
+}

@@ -1,0 +1,230 @@
+package share
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// fill returns the max-min fair shares of so much: nobody gets more than it
+// demands, and who gets less than that gets as much, by weight, as anybody.
+func fill(much float64, demands, weights []float64) []float64 {
+	shares := make([]float64, len(demands))
+	met := make([]bool, len(demands))
+	for {
+		var weight, least float64
+		for i, w := range weights {
+			if !met[i] {
+				weight += w
+			}
+		}
+		if weight == 0 || much <= 0 {
+			return shares
+		}
+		least = much / weight // for each weight, unless somebody needs less
+		for i := range demands {
+			if !met[i] {
+				least = min(least, (demands[i]-shares[i])/weights[i])
+			}
+		}
+		for i := range demands {
+			if !met[i] {
+				shares[i] += least * weights[i]
+				much -= least * weights[i]
+				met[i] = demands[i]-shares[i] < 1e-9
+			}
+		}
+		if much < 1e-9 {
+			return shares
+		}
+	}
+}
+
+// fairly returns the max-min fair share of each caller: between the sides,
+// between the networks of a side, between the clients of a network.
+func fairly(slots float64, callers []*caller, demand func(*caller) float64) map[*caller]float64 {
+	type group struct {
+		of     []*caller
+		demand float64
+		weight float64
+	}
+	networks := map[[2]uint64]*group{}
+	var keys [][2]uint64
+	for _, c := range callers {
+		key := [2]uint64{uint64(c.side), c.network}
+		if networks[key] == nil {
+			networks[key] = &group{weight: max(c.weight, 1)}
+			if c.weight > 0 {
+				networks[key].weight = c.weight
+			}
+			keys = append(keys, key)
+		}
+		networks[key].of = append(networks[key].of, c)
+		networks[key].demand += demand(c)
+	}
+	var sides [2]float64
+	for _, key := range keys {
+		sides[key[0]] += networks[key].demand
+	}
+	shares := map[*caller]float64{}
+	for side, much := range fill(slots, sides[:], []float64{1, 1}) {
+		var demands, weights []float64
+		var of []*group
+		for _, key := range keys {
+			if int(key[0]) == side {
+				of = append(of, networks[key])
+				demands = append(demands, networks[key].demand)
+				weights = append(weights, networks[key].weight)
+			}
+		}
+		for i, much := range fill(much, demands, weights) {
+			var demands, weights []float64
+			for _, c := range of[i].of {
+				demands, weights = append(demands, demand(c)), append(weights, 1)
+			}
+			for j, share := range fill(much, demands, weights) {
+				shares[of[i].of[j]] = share
+			}
+		}
+	}
+	return shares
+}
+
+// Whoever asks, for what, and how much: the upstream's time is shared max-min
+// fairly between sides, networks and clients.
+func TestShareIsMaxMinFair(t *testing.T) {
+	for seed := range uint64(25) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		slots := []int{1, 2, 3, 8, 20}[r.IntN(5)]
+		sim := newSimulation(t, slots, 1<<20)
+		sim.wait = time.Hour
+		const long = 3 * time.Minute
+		var callers []*caller
+		demands := map[*caller]float64{}
+		networks := 1 + r.IntN(6)
+		for network := range networks {
+			side := uint8(r.IntN(2))
+			for addr := range 1 + r.IntN(4) {
+				c := &caller{network: uint64(network), addr: uint64(addr), side: side}
+				cost := time.Duration(5+r.IntN(100)) * ms
+				c.costs = about(cost)
+				if r.IntN(3) > 0 {
+					c.open = 2 * slots // as much as there is
+					demands[c] = float64(slots)
+				} else {
+					part := 0.02 + 0.1*r.Float64()*float64(slots)/float64(networks)
+					c.every = time.Duration(float64(cost) / part)
+					demands[c] = part
+				}
+				callers = append(callers, c)
+			}
+		}
+		sim.run(long, callers...)
+		check(t, sim.s)
+		for c, want := range fairly(float64(slots), callers, func(c *caller) float64 { return demands[c] }) {
+			got := c.took / float64(long)
+			// What is in progress at the end, and odd requests, may be missing.
+			if !near(got, want, 0.04) && (got < want-0.03 || got > want+0.03) {
+				t.Errorf("seed %d, %d slots: client %d of network %d, side %d, has %.3f slots, want %.3f of %.3f", seed, slots, c.addr, c.network, c.side, got, want, demands[c])
+			}
+		}
+	}
+}
+
+func TestWeightsMultiplyTheShare(t *testing.T) {
+	for _, slots := range []int{1, 4, 16} {
+		sim := newSimulation(t, slots, 1<<16)
+		sim.wait = time.Hour
+		var callers []*caller
+		for i, weight := range []float64{1, 4, 0.5, 2} {
+			callers = append(callers, &caller{network: uint64(i), weight: weight, open: 2 * slots, costs: about(time.Duration(10+7*i) * ms)})
+		}
+		sim.run(4*time.Minute, callers...)
+		for _, c := range callers {
+			if got, want := c.took/float64(sim.now)/float64(slots), c.weight/7.5; !near(got, want, 0.03) {
+				t.Errorf("%d slots: weight %v has %.3f, want %.3f", slots, c.weight, got, want)
+			}
+		}
+	}
+}
+
+// An address is worth nothing: 500 in one network have together what the one
+// client of another has.
+func TestFleetInOneNetworkHasOneShare(t *testing.T) {
+	for _, slots := range []int{1, 8} {
+		sim := newSimulation(t, slots, 1<<16)
+		one := &caller{network: 1, open: 2 * slots, costs: about(20 * ms)}
+		callers := []*caller{one}
+		for i := range 500 {
+			callers = append(callers, &caller{network: 2, addr: uint64(i), open: 1, costs: about(20 * ms)})
+		}
+		sim.run(2*time.Minute, callers...)
+		if got := one.took / float64(sim.now) / float64(slots); !near(got, 0.5, 0.02) {
+			t.Errorf("%d slots: the one client has %.3f of them", slots, got)
+		}
+	}
+}
+
+// Everybody who waits is served, and soon: with one slot no client waits for
+// more than about a request of each other flow at its level.
+func TestNobodyStarves(t *testing.T) {
+	for _, slots := range []int{1, 2, 8} {
+		sim := newSimulation(t, slots, 1<<16)
+		sim.wait = time.Hour
+		var callers []*caller
+		for i := range 60 {
+			callers = append(callers, &caller{
+				network: uint64(i / 3), addr: uint64(i), side: uint8(i / 3 % 2), open: 1 + i%5,
+				costs: about(time.Duration(2+i%17*i%17) * ms),
+			})
+		}
+		sim.run(5*time.Minute, callers...)
+		for i, c := range callers {
+			if c.served < 20 {
+				t.Errorf("%d slots: client %d has %d answers", slots, i, c.served)
+			}
+			// A round of all networks, and the clients of its own, and its own requests before it.
+			if most := 60 * 100 * ms * time.Duration(c.open) / time.Duration(slots) * 2; quantile(c.waits, 1) > most {
+				t.Errorf("%d slots: client %d waited %v", slots, i, quantile(c.waits, 1))
+			}
+		}
+	}
+}
+
+// Each side has half of a busy upstream, and all of one that the other leaves
+// alone.
+func TestSidesShareAndLend(t *testing.T) {
+	for _, slots := range []int{1, 2, 3, 8} {
+		sim := newSimulation(t, slots, 1<<16)
+		sim.wait = time.Hour
+		old := &caller{network: 1, side: standing, open: 3 * slots, costs: about(20 * ms)}
+		sim.run(time.Minute, old)
+		if got := old.took / float64(sim.now) / float64(slots); got < 0.99 {
+			t.Errorf("%d slots: standing alone has %.3f of them", slots, got)
+		}
+		old.took = 0
+		young := &caller{network: 2, side: newcomers, open: 30 * slots, costs: about(50 * ms)}
+		began := sim.now
+		sim.run(2*time.Minute, old, young)
+		for _, c := range []*caller{old, young} {
+			if got := c.took / float64(sim.now-began) / float64(slots); !near(got, 0.5, 0.03) {
+				t.Errorf("%d slots: side %d has %.3f of them, want half", slots, c.side, got)
+			}
+		}
+	}
+}
+
+// A client that is lighter than its fair share does not wait behind those who
+// have more, even in its own network.
+func TestLightClientBesideAHogOfItsNetwork(t *testing.T) {
+	sim := newSimulation(t, 8, 1024)
+	light := &caller{network: 1, addr: 1, every: time.Second, costs: about(20 * ms)}
+	callers := []*caller{light}
+	for i := range 4 {
+		callers = append(callers, &caller{network: uint64(1 + i), addr: 9, open: 100, costs: about(20 * ms)})
+	}
+	sim.run(time.Minute, callers...)
+	if p99 := quantile(light.latency, 0.99); p99 > 60*ms {
+		t.Errorf("the light client's p99 is %v", p99)
+	}
+}

@@ -1,0 +1,161 @@
+package share
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+const ms = time.Millisecond
+
+// about returns costs around one, a fifth up and down.
+func about(cost time.Duration) func(*rand.Rand) time.Duration {
+	return func(r *rand.Rand) time.Duration { return cost*4/5 + time.Duration(r.Int64N(int64(cost)*2/5)) }
+}
+
+// polite returns clients with standing that ask once a second, each from a
+// network of its own.
+func polite(n int) (out []*caller) {
+	for i := range n {
+		out = append(out, &caller{network: uint64(1000 + i), addr: 1, from: time.Duration(i) * 50 * ms, every: time.Second, costs: about(20 * ms)})
+	}
+	return out
+}
+
+func together(of []*caller) (all caller) {
+	for _, c := range of {
+		all.asked += c.asked
+		all.served += c.served
+		all.refused += c.refused
+		all.late += c.late
+		all.took += c.took
+		all.latency = append(all.latency, c.latency...)
+		all.waits = append(all.waits, c.waits...)
+		all.retry = append(all.retry, c.retry...)
+	}
+	return all
+}
+
+// answered fails unless all requests were answered, but for those still open.
+func answered(t *testing.T, of []*caller) {
+	t.Helper()
+	if all := together(of); all.refused+all.late > 0 || all.served < all.asked-len(of) {
+		t.Errorf("%d of %d requests are answered, %d refused, %d waited too long", all.served, all.asked, all.refused, all.late)
+	}
+}
+
+// alone returns the p99 of polite clients that have the upstream for
+// themselves.
+func alone(t *testing.T, slots int) time.Duration {
+	sim := newSimulation(t, slots, 1024)
+	p := polite(20)
+	sim.run(time.Minute, p...)
+	answered(t, p)
+	all := together(p)
+	return quantile(all.latency, 0.99)
+}
+
+// A greedy fleet of 200 addresses in four networks with 400 requests always
+// open does not keep 20 polite clients from their answers, whether it has
+// standing or not.
+func TestGreedyFleet(t *testing.T) {
+	for _, side := range []uint8{standing, newcomers} {
+		for _, slots := range []int{1, 2, 8, 32} {
+			sim := newSimulation(t, slots, 1024)
+			p := polite(20)
+			var fleet []*caller
+			for i := range 200 {
+				fleet = append(fleet, &caller{network: uint64(1 + i%4), addr: uint64(i), open: 2, side: side, costs: about(20 * ms)})
+			}
+			sim.run(time.Minute, append(p, fleet...)...)
+			answered(t, p)
+			all, base := together(p), alone(t, slots)
+			if p99 := quantile(all.latency, 0.99); p99 > 3*base {
+				t.Errorf("side %d, %d slots: the p99 is %v, without the fleet %v", side, slots, p99, base)
+			}
+			if part := sim.busy / float64(slots) / float64(sim.now); part < 0.999 {
+				t.Errorf("side %d, %d slots: the upstream is busy %.1f%% of the time", side, slots, 100*part)
+			}
+			networks := make([]float64, 4)
+			addrs := make([]float64, 200)
+			for i, c := range fleet {
+				networks[i%4] += c.took
+				addrs[i] = c.took
+			}
+			if j := jain(networks); j < 0.999 {
+				t.Errorf("side %d, %d slots: Jain's index of the networks is %v", side, slots, j)
+			}
+			if j := jain(addrs); j < 0.98 {
+				t.Errorf("side %d, %d slots: Jain's index of the addresses is %v", side, slots, j)
+			}
+		}
+	}
+}
+
+// Nor do 400 requests always open, each from an address and network never
+// seen. Another newcomer gets no less than they do.
+func TestFloodOfFreshNetworks(t *testing.T) {
+	for _, slots := range []int{1, 2, 8, 32} {
+		sim := newSimulation(t, slots, 1024)
+		p := polite(20)
+		flood := &caller{open: 400, side: newcomers, fresh: true, costs: about(20 * ms)}
+		newcomer := &caller{network: 77, addr: 77, every: 20 * time.Second, side: newcomers, costs: about(20 * ms)}
+		sim.run(time.Minute, append(p, flood, newcomer)...)
+		answered(t, p)
+		all, base := together(p), alone(t, slots)
+		if p99 := quantile(all.latency, 0.99); p99 > 3*base {
+			t.Errorf("%d slots: the p99 is %v, without the flood %v", slots, p99, base)
+		}
+		if part := sim.busy / float64(slots) / float64(sim.now); part < 0.999 {
+			t.Errorf("%d slots: the upstream is busy %.1f%% of the time", slots, 100*part)
+		}
+		if got, theirs := quantile(newcomer.latency, 0.5), quantile(flood.latency, 0.5); slots > 1 && got > theirs+20*ms {
+			t.Errorf("%d slots: a newcomer has its answer after %v, the flood after %v", slots, got, theirs)
+		}
+		if most := 2*(maxIdle+1024+slots) + 2; sim.largest > most {
+			t.Errorf("%d nodes at once, want at most %d", sim.largest, most)
+		}
+	}
+}
+
+// Who asks pages a hundred times as dear gets a hundredth as many.
+func TestDearPages(t *testing.T) {
+	for _, slots := range []int{1, 2, 8, 32} {
+		sim := newSimulation(t, slots, 1024)
+		dear := &caller{network: 1, open: 2 * slots, costs: about(time.Second)}
+		cheap := &caller{network: 2, open: 20 * slots, costs: about(10 * ms)}
+		sim.run(5*time.Minute, dear, cheap)
+		if ratio := float64(cheap.served) / float64(dear.served); !near(ratio, 100, 0.05) {
+			t.Errorf("%d slots: %d cheap pages and %d dear ones, ratio %.1f", slots, cheap.served, dear.served, ratio)
+		}
+		if part := sim.busy / float64(slots) / float64(sim.now); part < 0.999 {
+			t.Errorf("%d slots: the upstream is busy %.1f%% of the time", slots, 100*part)
+		}
+	}
+}
+
+// Ten thousand addresses at once: the queue is full, and who has standing is
+// served all the same.
+func TestTenThousandAddressesAtOnce(t *testing.T) {
+	for _, spread := range []uint64{1, 100, 10_000} {
+		sim := newSimulation(t, 8, 1024)
+		p := polite(20)
+		var crowd []*caller
+		for i := range uint64(10_000) {
+			crowd = append(crowd, &caller{network: 1 + i%spread, addr: i, open: 1, side: newcomers, costs: about(20 * ms)})
+		}
+		sim.run(30*time.Second, append(p, crowd...)...)
+		answered(t, p)
+		all, c := together(p), together(crowd)
+		if p99 := quantile(all.latency, 0.99); p99 > 60*ms {
+			t.Errorf("%d networks: the p99 is %v", spread, p99)
+		}
+		if c.refused == 0 || quantile(c.retry, 0.5) < 10*time.Second {
+			t.Errorf("%d networks: %d are refused, and told to come back after %v", spread, c.refused, quantile(c.retry, 0.5))
+		}
+		if part := sim.busy / 8 / float64(sim.now); part < 0.999 {
+			t.Errorf("%d networks: the upstream is busy %.1f%% of the time", spread, 100*part)
+		}
+		check(t, sim.s)
+	}
+}

@@ -1,0 +1,328 @@
+package share
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A story is a scheduler whose requests have names: "a1.2" is the second of
+// client 1 in network a; networks in capitals are newcomers.
+type story struct {
+	t     *testing.T
+	s     *scheduler
+	now   int64
+	turns map[string]*Turn
+}
+
+func newStory(t *testing.T, slots, queue int) *story {
+	st := &story{t: t, s: newScheduler(), turns: map[string]*Turn{}}
+	st.s.set(slots, queue, false, 0)
+	return st
+}
+
+func (st *story) claim(name string) *Claim {
+	client, _, _ := strings.Cut(name, ".")
+	c := &Claim{depth: 2, weight: 1, side: standing}
+	if client[0] < 'a' {
+		c.side = newcomers
+	}
+	c.keys[0] = uint64(client[0])
+	for _, letter := range client {
+		c.keys[1] = c.keys[1]<<8 | uint64(letter)
+	}
+	c.keys[1] |= 1 << 60
+	return c
+}
+
+func (st *story) arrive(names ...string) {
+	for _, name := range names {
+		st.turns[name] = &Turn{}
+		st.s.arrive(st.turns[name], st.claim(name), st.now)
+		check(st.t, st.s)
+	}
+}
+
+func (st *story) done(names ...string) {
+	for _, name := range names {
+		if st.turns[name].state != inside {
+			st.t.Fatalf("%s is not inside", name)
+		}
+		st.s.done(st.turns[name], st.now)
+		check(st.t, st.s)
+	}
+}
+
+func (st *story) pass(d time.Duration) { st.now += int64(d) }
+
+// in returns the names of the requests in a state.
+func (st *story) in(state uint8) string {
+	var names []string
+	for name, turn := range st.turns {
+		if turn.state == state {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// order has all requests end, each after so long, and returns the order in
+// which they began.
+func (st *story) order(each time.Duration) string {
+	var names []string
+	for st.s.inside > 0 {
+		name := st.in(inside)
+		if strings.Contains(name, " ") {
+			st.t.Fatalf("%s are inside, want one", name)
+		}
+		names = append(names, name)
+		st.pass(each)
+		st.done(name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestTurnsGoRound(t *testing.T) {
+	for _, c := range []struct{ name, arrive, want string }{
+		{"one client: as they came", "a1.1 a1.2 a1.3", "a1.1 a1.2 a1.3"},
+		{"two clients of a network", "a1.1 a1.2 a1.3 a2.1 a2.2", "a1.1 a2.1 a1.2 a2.2 a1.3"},
+		{"two networks, one with two clients", "a1.1 a1.2 a2.1 a2.2 b1.1 b1.2 b1.3", "a1.1 b1.1 a2.1 b1.2 a1.2 b1.3 a2.2"},
+		{"the sides take turns", "a1.1 a1.2 a1.3 A1.1 A1.2 B1.1", "a1.1 A1.1 a1.2 B1.1 a1.3 A1.2"},
+	} {
+		st := newStory(t, 1, 100)
+		st.arrive(strings.Fields(c.arrive)...)
+		if got := st.order(10 * ms); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestFullQueueDropsTheHeaviestClientsNewest(t *testing.T) {
+	for _, c := range []struct{ name, arrive, refused, waiting string }{
+		{"newcomers, though standing comes", "z A1.1 A1.2 A1.3 a1.1 a1.2", "A1.3", "A1.1 A1.2 a1.1 a1.2"},
+		{"the arriving one itself", "z A1.1 A1.2 A1.3 A1.4 A1.5", "A1.5", "A1.1 A1.2 A1.3 A1.4"},
+		{"standing that is beyond its half", "z A1.1 A1.2 a1.1 a1.2 a2.1", "a1.2", "A1.1 A1.2 a1.1 a2.1"},
+		{"the heaviest network, not the heaviest client", "z A1.1 A1.2 B1.1 B2.1 B3.1", "B3.1", "A1.1 A1.2 B1.1 B2.1"},
+		{"the heaviest client of the heaviest network", "z B1.1 B2.1 B1.2 A1.1 A1.2", "B1.2", "A1.1 A1.2 B1.1 B2.1"},
+		{"who came last among equals", "z A1.1 B1.1 C1.1 D1.1 E1.1", "E1.1", "A1.1 B1.1 C1.1 D1.1"},
+	} {
+		st := newStory(t, 1, 4)
+		st.arrive(strings.Fields(c.arrive)...)
+		if got := st.in(refused); got != c.refused {
+			t.Errorf("%s: %s refused, want %s", c.name, got, c.refused)
+		}
+		if got := st.in(waits); got != c.waiting {
+			t.Errorf("%s: %s wait, want %s", c.name, got, c.waiting)
+		}
+	}
+}
+
+// In a full queue a newcomer that has waited keeps its place, whoever comes
+// from wherever.
+func TestFreshNetworkStandsBehindThoseWhoWait(t *testing.T) {
+	st := newStory(t, 1, 100)
+	st.arrive("A1.1", "B1.1", "A1.2", "C1.1", "A1.3", "D1.1")
+	if got, want := st.order(10*ms), "A1.1 B1.1 A1.2 C1.1 D1.1 A1.3"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	// Who was there before and is back goes before those never seen.
+	st.arrive("A1.4", "E1.1", "F1.1", "B1.2")
+	if got, want := st.order(10*ms), "A1.4 B1.2 E1.1 F1.1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestFreshStandingStartsWithTheOthers(t *testing.T) {
+	st := newStory(t, 1, 100)
+	st.arrive("a1.1", "a1.2", "a1.3", "b1.1")
+	if got, want := st.order(10*ms), "a1.1 b1.1 a1.2 a1.3"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// What runs long is charged while it runs: the others go first long before it
+// ends.
+func TestLongRequestIsChargedWhileItRuns(t *testing.T) {
+	st := newStory(t, 2, 100)
+	st.arrive("a1.1", "b1.1") // both expected to be short
+	st.pass(2 * time.Second)
+	st.arrive("a1.2", "c1.1", "c1.2", "c1.3")
+	for _, want := range []string{"a1.1 c1.1", "a1.1 c1.2", "a1.1 c1.3"} {
+		st.done(strings.TrimPrefix(strings.TrimPrefix(st.in(inside), "a1.1 "), " "))
+		if got := st.in(inside); got != want {
+			t.Fatalf("%s are inside, want %s", got, want)
+		}
+		st.pass(20 * ms)
+	}
+	if lag := st.turns["a1.1"].leaf.lag(); lag < 1e9 {
+		t.Errorf("two seconds of work are a lag of %v", time.Duration(lag))
+	}
+}
+
+func TestExpectedCostIsCorrectedAtTheEnd(t *testing.T) {
+	for _, took := range []time.Duration{time.Microsecond, 5 * ms, 300 * ms, 900 * ms} {
+		st := newStory(t, 1, 100)
+		st.arrive("a1")
+		leaf := st.turns["a1"].leaf
+		before := leaf.tag - float64(st.turns["a1"].expected)
+		st.pass(took)
+		st.done("a1")
+		if got := leaf.tag - before; math.Abs(got-float64(took)) > 1 {
+			t.Errorf("%v is charged as %v", took, time.Duration(got))
+		}
+	}
+}
+
+func TestOldUseFades(t *testing.T) {
+	st := newStory(t, 1, 100)
+	st.arrive("a1.1", "b1.1")
+	st.pass(40 * time.Second)
+	st.done("a1.1", "b1.1")
+	leaf := st.turns["a1.1"].leaf
+	network := leaf.parent
+	was := network.lag()
+	for minute := 1.0; minute <= 5; minute++ {
+		st.pass(time.Minute)
+		if got, want := st.faded(network), was*math.Exp2(-minute); math.Abs(got-want) > want/1000 {
+			t.Errorf("after %v min the lag is %v, want %v of %v", minute, time.Duration(got), time.Duration(want), time.Duration(was))
+		}
+	}
+}
+
+func (st *story) faded(n *node) float64 {
+	n.fade(st.now)
+	return n.lag()
+}
+
+// Requests that only wait cost nothing, nor does a turn that nobody took.
+func TestWhoLeavesPaysNothing(t *testing.T) {
+	st := newStory(t, 1, 100)
+	st.arrive("a1.1", "b1.1", "b1.2", "c1.1")
+	leaf := st.turns["b1.2"].leaf
+	tag := leaf.tag
+	st.s.leave(st.turns["b1.2"], st.now)
+	st.pass(10 * ms)
+	st.done("a1.1")
+	st.s.leave(st.turns["b1.1"], st.now) // its turn had come
+	check(t, st.s)
+	if leaf.tag != tag || st.in(inside) != "c1.1" || st.s.tally[standing].Left != 2 {
+		t.Errorf("tag %v, want %v; %s is inside; %+v", leaf.tag, tag, st.in(inside), st.s.tally)
+	}
+}
+
+// Ten thousand hang up: nothing is left of them.
+func TestTenThousandLeave(t *testing.T) {
+	s := newScheduler()
+	s.set(1, 20_000, false, 0)
+	var turns []*Turn
+	for i := range uint64(10_000) {
+		turn := &Turn{}
+		s.arrive(turn, &Claim{keys: [MaxParts]uint64{1 + i%2000, 1<<40 | i}, depth: 2, weight: 1, side: uint8(i % 2000 % 2)}, int64(i))
+		turns = append(turns, turn)
+	}
+	check(t, s)
+	for _, turn := range slices.Backward(turns) {
+		s.leave(turn, 20_000)
+	}
+	check(t, s)
+	if s.inside != 0 || s.waiting != 0 || s.idle.n != 10_000 {
+		t.Errorf("%d inside, %d wait, %d rest", s.inside, s.waiting, s.idle.n)
+	}
+	for range 100_000 {
+		s.pass(s.now + 1e7)
+	}
+	check(t, s)
+	if len(s.nodes) != 0 || s.idle.n != 0 {
+		t.Errorf("%d nodes are left", len(s.nodes))
+	}
+}
+
+// A flood of new clients does not make the scheduler forget who has had much.
+func TestForgettingIsNoAmnesty(t *testing.T) {
+	s := newScheduler()
+	s.set(1000, 1000, false, 0)
+	now := int64(0)
+	hog := &Claim{keys: [MaxParts]uint64{1, 2}, depth: 2, weight: 1, side: newcomers}
+	turn := &Turn{}
+	s.arrive(turn, hog, now)
+	now += 5e9
+	s.done(turn, now)
+	for i := range uint64(3 * maxIdle) {
+		turn := &Turn{}
+		s.arrive(turn, &Claim{keys: [MaxParts]uint64{1<<40 | i, 1<<41 | i}, depth: 2, weight: 1, side: newcomers}, now)
+		now += 1e4
+		s.done(turn, now)
+	}
+	if len(s.nodes) > 2*maxIdle+4 || s.idle.n > maxIdle+1 {
+		t.Errorf("%d nodes, %d of them idle", len(s.nodes), s.idle.n)
+	}
+	check(t, s)
+	if n := s.nodes[hog.keys[1]]; n == nil || n.lag() < 2e9 {
+		t.Errorf("the hog is remembered as %+v", n)
+	}
+}
+
+// RetryAfter grows with the queue, and with how many are turned away.
+func TestRetryAfterGrowsWithTheOverload(t *testing.T) {
+	after := func(queue, knocks int) time.Duration {
+		st := newStory(t, 8, queue)
+		for i := range queue + 8 {
+			st.s.arrive(&Turn{}, st.claim(fmt.Sprintf("A%d", i)), st.now)
+		}
+		for range 100 { // 8 of 20 ms
+			for range 8 {
+				st.pass(2500 * time.Microsecond)
+				st.s.done(st.s.running.oldest, st.now)
+				st.s.arrive(&Turn{}, st.claim(fmt.Sprintf("A%d", st.now)), st.now)
+			}
+			for range knocks {
+				st.s.arrive(&Turn{}, st.claim("A!"), st.now)
+			}
+		}
+		turn := &Turn{}
+		st.s.arrive(turn, st.claim("A!"), st.now)
+		if turn.state != refused || turn.busy.Waited {
+			t.Fatalf("%+v, want a refusal", turn)
+		}
+		return turn.busy.RetryAfter
+	}
+	small, large, pressed, worst := after(16, 1), after(1024, 1), after(1024, 40), after(8192, 400)
+	if small < time.Second || small > 3*time.Second || large < 2*small*3/4 || pressed < 3*large || worst < 5*time.Minute || worst > 6*time.Minute+16*time.Second {
+		t.Errorf("%v, %v, %v, %v", small, large, pressed, worst)
+	}
+}
+
+func TestFewerSlotsThanAreInside(t *testing.T) {
+	st := newStory(t, 4, 100)
+	st.arrive("a1", "b1", "c1", "d1", "e1", "f1")
+	st.s.set(2, 100, false, st.now)
+	for _, name := range []string{"a1", "b1"} {
+		st.done(name)
+		if st.s.waiting != 2 {
+			t.Fatalf("%d wait while %d are inside", st.s.waiting, st.s.inside)
+		}
+	}
+	st.done("c1")
+	if got := st.in(inside); got != "d1 e1" {
+		t.Errorf("%s are inside", got)
+	}
+	st.s.set(3, 100, false, st.now)
+	if got := st.in(inside); got != "d1 e1 f1" {
+		t.Errorf("%s are inside after there is more room", got)
+	}
+}
+
+// With a shorter queue the newest of the heaviest go at once.
+func TestShorterQueue(t *testing.T) {
+	st := newStory(t, 1, 100)
+	st.arrive("z1", "a1.1", "a1.2", "A1.1", "A1.2", "A1.3", "B1.1")
+	st.s.set(1, 3, false, st.now)
+	check(t, st.s)
+	if got := st.in(waits); got != "A1.1 a1.1 a1.2" {
+		t.Errorf("%s wait", got)
+	}
+}

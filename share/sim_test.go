@@ -1,0 +1,237 @@
+package share
+
+import (
+	sorted "container/heap"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A simulation is a scheduler in front of an upstream, in virtual time. What
+// is inside is worked on at once; each request takes what its client's cost
+// says.
+type simulation struct {
+	t       *testing.T
+	s       *scheduler
+	rand    *rand.Rand
+	wait    time.Duration
+	retry   time.Duration // until who is refused asks again
+	now     int64
+	events  events
+	ready   chan *Turn
+	of      map[*Turn]asking
+	busy    float64 // slot-ns that were in use
+	idle    float64 // slot-ns that were free while somebody waited
+	largest int     // nodes at once
+}
+
+// A caller asks: with so many requests always open, or at a rate.
+type caller struct {
+	name          string
+	network, addr uint64
+	side          uint8
+	weight        float64                        // 0: 1
+	open          int                            // requests always open
+	every         time.Duration                  // between requests, if not 0
+	cost          time.Duration                  // of each
+	costs         func(*rand.Rand) time.Duration // in place of cost
+	fresh         bool                           // each request from a network and address never seen
+	from, until   time.Duration                  // 0: the whole time
+
+	asked, served, refused, late int
+	took                         float64 // ns of the upstream's time
+	waits                        []time.Duration
+	latency                      []time.Duration
+	retry                        []time.Duration
+}
+
+func (c *caller) claim(r *rand.Rand) *Claim {
+	weight := c.weight
+	if weight == 0 {
+		weight = 1
+	}
+	network, addr := c.network, c.addr
+	if c.fresh {
+		network, addr = r.Uint64(), r.Uint64()
+	}
+	return &Claim{keys: [MaxParts]uint64{network<<8 | uint64(c.side), network<<32 ^ addr<<8 | uint64(c.side) | 2}, depth: 2, side: c.side, weight: weight}
+}
+
+func (c *caller) takes(r *rand.Rand) time.Duration {
+	if c.costs != nil {
+		return c.costs(r)
+	}
+	return c.cost
+}
+
+// An asking is a request of a caller, and what follows it.
+type asking struct {
+	*caller
+	over func()
+}
+
+type event struct {
+	at   int64
+	seq  int
+	what func()
+}
+type events []event
+
+func (e events) Len() int           { return len(e) }
+func (e events) Less(i, j int) bool { return e[i].at < e[j].at || e[i].at == e[j].at && e[i].seq < e[j].seq }
+func (e events) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)        { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+func newSimulation(t *testing.T, slots, queue int) *simulation {
+	sim := &simulation{
+		t: t, s: newScheduler(), rand: rand.New(rand.NewPCG(1, 2)), wait: 10 * time.Second, retry: time.Second,
+		ready: make(chan *Turn, 1<<16), of: map[*Turn]asking{},
+	}
+	sim.s.set(slots, queue, false, 0)
+	return sim
+}
+
+func (sim *simulation) after(d time.Duration, what func()) {
+	sorted.Push(&sim.events, event{sim.now + int64(d), sim.events.Len() + int(sim.s.order), what})
+}
+
+// run has callers ask for so long.
+func (sim *simulation) run(long time.Duration, callers ...*caller) {
+	for _, c := range callers {
+		until := c.until
+		if until == 0 {
+			until = long
+		}
+		end := sim.now + int64(until)
+		switch {
+		case c.every > 0:
+			var next func()
+			next = func() {
+				if sim.now < end {
+					sim.ask(c, nil)
+					sim.after(c.every, next)
+				}
+			}
+			sim.after(c.from, next)
+		default:
+			var again func()
+			again = func() {
+				if sim.now < end {
+					sim.ask(c, again)
+				}
+			}
+			sim.after(c.from, func() {
+				for range c.open {
+					again()
+				}
+			})
+		}
+	}
+	end := sim.now + int64(long)
+	for len(sim.events) > 0 && sim.events[0].at <= end {
+		e := sorted.Pop(&sim.events).(event)
+		sim.pass(e.at)
+		e.what()
+		sim.settle()
+		sim.largest = max(sim.largest, len(sim.s.nodes))
+		if sim.s.inside < sim.s.slots && sim.s.waiting > 0 {
+			sim.t.Fatalf("%d wait, and %d of %d slots are in use", sim.s.waiting, sim.s.inside, sim.s.slots)
+		}
+	}
+	sim.pass(end)
+}
+
+func (sim *simulation) pass(at int64) {
+	sim.busy += float64(at-sim.now) * float64(min(sim.s.inside, sim.s.slots))
+	sim.now = at
+}
+
+// ask sends one request; over is called when it has its answer, and a little
+// later when it is refused.
+func (sim *simulation) ask(c *caller, over func()) {
+	t := &Turn{ready: sim.ready}
+	sim.of[t] = asking{c, over}
+	c.asked++
+	sim.s.arrive(t, c.claim(sim.rand), sim.now)
+	if t.state == inside {
+		sim.begun(t)
+	} else if t.state == waits {
+		sim.after(sim.wait, func() {
+			if t.state == waits {
+				sim.s.expire(t, sim.now)
+			}
+		})
+	}
+}
+
+// settle looks at whose wait is over.
+func (sim *simulation) settle() {
+	for {
+		select {
+		case t := <-sim.ready:
+			if t.state == inside {
+				sim.begun(t)
+				continue
+			}
+			a := sim.of[t]
+			c := a.caller
+			delete(sim.of, t)
+			if t.busy.Waited {
+				c.late++
+			} else {
+				c.refused++
+			}
+			c.retry = append(c.retry, t.busy.RetryAfter)
+			if a.over != nil {
+				sim.after(sim.retry, a.over)
+			}
+		default:
+			return
+		}
+	}
+}
+
+func (sim *simulation) begun(t *Turn) {
+	a := sim.of[t]
+	c := a.caller
+	took := c.takes(sim.rand)
+	c.waits = append(c.waits, time.Duration(sim.now-t.arrived))
+	sim.after(took, func() {
+		delete(sim.of, t)
+		sim.s.done(t, sim.now)
+		c.served++
+		c.took += float64(took)
+		c.latency = append(c.latency, time.Duration(sim.now-t.arrived))
+		if a.over != nil {
+			a.over()
+		}
+	})
+}
+
+func quantile(of []time.Duration, q float64) time.Duration {
+	if len(of) == 0 {
+		return 0
+	}
+	of = slices.Clone(of)
+	slices.Sort(of)
+	return of[min(int(q*float64(len(of))), len(of)-1)]
+}
+
+// jain is Jain's index of fairness: 1 when all are equal.
+func jain(of []float64) float64 {
+	var sum, squares float64
+	for _, x := range of {
+		sum += x
+		squares += x * x
+	}
+	return sum * sum / (squares * float64(len(of)))
+}
+
+func near(got, want, part float64) bool { return math.Abs(got-want) <= part*want }
