@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"fairshare"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -112,6 +114,43 @@ func FuzzFlags(f *testing.F) {
 					t.Errorf("%q: the hint %s is none", s, hint)
 				}
 			}
+		}
+	})
+}
+
+// What is an amount of CPU or time is one from a microsecond to 35 years; what
+// is none is told in harmless words, and what a hint says then is one.
+func FuzzAmounts(f *testing.F) {
+	for _, s := range []string{"7%", "1.05s", "7", "7 %", "%7", "s30", "7,5%", "500us", "7%/15s", "100.1%", "0.0009ms", "2 cores", "30 seconds", "-7%", "99999999%", "1e1%", "\x1b[2J", "\u2007%"} {
+		f.Add(s, true, int64(15*time.Second))
+		f.Add(s, false, int64(time.Millisecond))
+	}
+	f.Fuzz(func(t *testing.T, s string, cpu bool, window int64) {
+		d := &fairshare.Limit{Resource: fairshare.Time, Window: time.Duration(max(window, int64(fairshare.MinWindow)) % int64(fairshare.MaxWindow+1))}
+		if cpu {
+			d.Resource = fairshare.CPU
+		}
+		read := func(s string) (int64, []*ParseError) {
+			r := &reader{file: &File{}, options: Options{Cores: 4}}
+			n := r.micros(&node{kind: scalarNode, text: s, line: 1, column: 1}, d.Resource.String(), d)
+			return n, r.faults
+		}
+		n, faults := read(s)
+		switch {
+		case len(faults) == 0 && (n < 1 && d.Window > 0 || n < 0 || n > fairshare.MaxMicros), len(faults) > 1, len(faults) == 1 && n != 0:
+			t.Fatalf("%q of %v: %d, faults %v", s, d.Window, n, faults)
+		case len(faults) == 0:
+			return
+		}
+		if text := faults[0].Text(); strings.ContainsFunc(text, func(c rune) bool { return control(c) && c != '\n' }) {
+			t.Errorf("control characters in %q", text)
+		}
+		meant, found := strings.CutPrefix(faults[0].Hint, d.Resource.String()+": ")
+		if !found || strings.Contains(meant, "per:") { // what others write before a slash may be anything
+			return
+		}
+		if _, faults := read(meant); len(faults) > 0 && !strings.Contains(faults[0].Error(), "micro") && !strings.Contains(faults[0].Error(), "more than") {
+			t.Errorf("%q: the hint %s is none: %v", s, meant, faults)
 		}
 	})
 }
