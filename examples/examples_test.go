@@ -20,6 +20,8 @@ var update = flag.Bool("update", false, "write into the pages what the examples 
 var all = []string{
 	"own-hosts-exempt",
 	"concurrent-rate-logging-only",
+	"seven-percent",
+	"fair-share",
 	"rapid-requests",
 	"cookie-filter",
 	"redirects-counted-once",

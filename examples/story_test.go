@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"fairshare/internal/journal"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
+	"fairshare/share"
 )
 
 // A story is what some clients ask of a site, and what they get. It stands in
@@ -38,7 +40,9 @@ import (
 // named the request reached the site, and the status is the site's own; "would
 // be 429" tells of a dry run. "×20 every 5ms" is said of requests that all get
 // the same answer, and {n} in a path or a header counts them; "takes" is how
-// long the site works on it. An operator's commands need no answer. A restart
+// long the site works on it, "uses" the CPU time that it says it took, which is
+// none if nothing is said. "waited" tells how long it was until a busy site had a
+// turn for the request. An operator's commands need no answer. A restart
 // ends the process; the next one knows what the registry and the counters'
 // snapshot hold.
 type story struct {
@@ -58,7 +62,8 @@ type step struct {
 	times    int
 	every    time.Duration
 	takes    time.Duration
-	status   int // of the site's answer
+	uses     time.Duration // CPU time
+	status   int           // of the site's answer
 	requests []*request
 }
 
@@ -71,8 +76,11 @@ type client struct {
 type request struct {
 	*step
 	n       int // from 1
+	place   int // among all requests of the story
 	answer  *httptest.ResponseRecorder
-	reached bool // the site
+	sent    time.Time
+	reached bool          // the site
+	waited  time.Duration // for its turn
 	reports []httpguard.Report
 	logged  []journal.Entry
 }
@@ -133,10 +141,11 @@ func parseStory(t *testing.T, text string) *story {
 		}
 		st.parseRequest(t, row[2])
 		st.head = line[:strings.Index(line, row[2])+len(row[2])]
-		if st.status, err = strconv.Atoi(row[3]); err != nil {
+		first, _, _ := strings.Cut(row[3], " ") // of several answers
+		if st.status, err = strconv.Atoi(first); err != nil {
 			fault("no status")
 		}
-		if len(row) > 4 {
+		if len(row) > 4 && !strings.HasPrefix(row[4], waited) {
 			st.status = http.StatusOK // the site would have answered so
 		}
 		s.steps = append(s.steps, st)
@@ -144,7 +153,10 @@ func parseStory(t *testing.T, text string) *story {
 	return s
 }
 
-// parseRequest reads "GET /a ×20 every 5ms takes 2s".
+// waited tells how long a request waited for its turn.
+const waited = "waited "
+
+// parseRequest reads "GET /a ×20 every 5ms takes 2s uses 300ms".
 func (st *step) parseRequest(t *testing.T, cell string) {
 	t.Helper()
 	words := strings.Fields(cell)
@@ -163,6 +175,9 @@ func (st *step) parseRequest(t *testing.T, cell string) {
 		case words[i] == "takes" && i+1 < len(words):
 			i++
 			st.takes, err = time.ParseDuration(words[i])
+		case words[i] == "uses" && i+1 < len(words):
+			i++
+			st.uses, err = time.ParseDuration(words[i])
 		default:
 			t.Fatalf("story: %q is not understood: %q", words[i], cell)
 		}
@@ -182,11 +197,17 @@ func (s *story) play(t *testing.T, file *policyfile.File) string {
 		if slices.ContainsFunc(s.steps, func(st *step) bool { return st.command != "" }) {
 			kept = remember(t)
 		}
-		var current *request
+		var sent []*request
+		var underWay sync.WaitGroup
 		start := func() *process {
 			return newProcess(t, file, kept, begin, func(r *httpguard.Report) {
-				current.reports = append(current.reports, *r)
-				current.logged = append(current.logged, logEntry(r))
+				i, err := strconv.Atoi(r.Request.Header.Values(placeHeader)[0])
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				sent[i].reports = append(sent[i].reports, *r)
+				sent[i].logged = append(sent[i].logged, logEntry(r))
 			})
 		}
 		p := start()
@@ -209,12 +230,13 @@ func (s *story) play(t *testing.T, file *policyfile.File) string {
 			}
 			for n := 1; n <= st.times; n++ {
 				wait(st, st.at+time.Duration(n-1)*st.every)
-				current = &request{step: st, n: n, answer: httptest.NewRecorder()}
-				st.requests = append(st.requests, current)
-				go current.send(p.handler)
-				synctest.Wait() // it was answered, or the site is at work
+				q := &request{step: st, n: n, place: len(sent), answer: httptest.NewRecorder()}
+				st.requests, sent = append(st.requests, q), append(sent, q)
+				underWay.Go(func() { q.send(p.handler) })
+				synctest.Wait() // it was answered, waits, or the site is at work
 			}
 		}
+		underWay.Wait()
 	})
 	return s.told()
 }
@@ -249,11 +271,18 @@ func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Ti
 			found := clients.Resolve(r.RemoteAddr, r.Header)
 			return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy}
 		},
-		Bot:     bots.NewVerifier(bots.Options{}).Look,
-		Contact: file.Contact,
-		Refused: refused,
-		Failed:  func(err error) { t.Error(err) },
-		Now:     p.now,
+		Bot:      bots.NewVerifier(bots.Options{}).Look,
+		Contact:  file.Contact,
+		TellsCPU: true,
+		Refused:  refused,
+		Failed:   func(err error) { t.Error(err) },
+		Now:      p.now,
+	}
+	if s := file.Share; s != nil {
+		opts.Share = share.New(share.Options{
+			Capacity: s.Capacity, By: s.By, Wait: s.Wait, Queue: s.Queue, KnownAfter: s.KnownAfter, Labels: s.Labels, Bots: s.Bots,
+			Key: p.guard.AppendKey, Client: file.Policy.Client,
+		})
 	}
 	if kept != nil {
 		kept.recall(p.limiter, bans, p.now())
@@ -269,6 +298,9 @@ func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Ti
 
 type requestKey struct{}
 
+// placeHeader carries a request's place in the story.
+const placeHeader = "X-Place"
+
 // send asks as a client on the net would.
 func (q *request) send(handler http.Handler) {
 	count := strconv.Itoa(q.n)
@@ -282,14 +314,17 @@ func (q *request) send(handler http.Handler) {
 		}
 		r.Header.Add(h[0], strings.ReplaceAll(h[1], "{n}", count))
 	}
+	r.Header.Set(placeHeader, strconv.Itoa(q.place))
+	q.sent = time.Now()
 	handler.ServeHTTP(q.answer, r.WithContext(context.WithValue(r.Context(), requestKey{}, q)))
 }
 
 // site is the upstream: it answers as the story says.
 func site(w http.ResponseWriter, r *http.Request) {
 	q := r.Context().Value(requestKey{}).(*request)
-	q.reached = true
+	q.reached, q.waited = true, time.Since(q.sent)
 	time.Sleep(q.takes)
+	httpguard.SpentCPU(w, q.uses)
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(q.status)
 	if r.URL.Path == "/robots.txt" {
@@ -328,13 +363,20 @@ func (s *story) width() int {
 
 func (q *request) told() string {
 	told := strconv.Itoa(q.answer.Code)
-	for _, r := range q.reports {
+	if q.waited > 0 {
+		told += "   " + waited + q.waited.String()
+	}
+	for i := range q.reports {
+		r := &q.reports[i]
 		retryAfter := q.answer.Header().Get("Retry-After")
 		if r.DryRun {
 			told += fmt.Sprintf("   would be %d", r.Status)
 			if retryAfter = ""; r.RetryAfter > 0 {
 				retryAfter = strconv.FormatInt(r.RetryAfter, 10)
 			}
+		}
+		if busy(r) {
+			retryAfter = sampleWait
 		}
 		if retryAfter != "" {
 			told += "   Retry-After: " + retryAfter
@@ -386,6 +428,12 @@ const sampleID = "5w0k2n8qtr"
 // sampleLoad stands in a page for the load average of the moment.
 const sampleLoad = 0.42
 
+// sampleWait stands in a page for the seconds that a busy upstream tells to wait,
+// which differ by lot.
+const sampleWait = "3"
+
+func busy(r *httpguard.Report) bool { return r.Finding.Rule == fairshare.BusyUpstream }
+
 // http returns the answer as it goes over the wire.
 func (q *request) http() string {
 	var b strings.Builder
@@ -401,7 +449,12 @@ func (q *request) http() string {
 		fmt.Fprintf(&b, "%s: %s\n", name, strings.Join(header[name], ", "))
 	}
 	body := strings.ReplaceAll(q.answer.Body.String(), q.reports[0].ID, sampleID)
-	return b.String() + "\n" + strings.TrimSuffix(body, "\n") + "\n"
+	text := b.String() + "\n" + strings.TrimSuffix(body, "\n") + "\n"
+	if busy(&q.reports[0]) {
+		wait := header.Get("Retry-After")
+		text = strings.NewReplacer("Retry-After: "+wait, "Retry-After: "+sampleWait, "wait 1 second.", "wait "+sampleWait+" seconds.", "wait "+wait+" s", "wait "+sampleWait+" s").Replace(text)
+	}
+	return text
 }
 
 // log returns the request's line in the limiter log.
@@ -413,6 +466,9 @@ func (q *request) log() string {
 	}
 	e := q.logged[0]
 	e.ID = sampleID
+	if busy(&q.reports[0]) {
+		e.RetryAfter, _ = strconv.ParseInt(sampleWait, 10, 64)
+	}
 	j.Add(&e)
 	j.Close()
 	return b.String()
@@ -430,7 +486,7 @@ func logEntry(r *httpguard.Report) journal.Entry {
 	if rule := r.Finding.Rule; rule != nil {
 		e.Rule = rule.Name
 		if r.Finding.Action == fairshare.Refuse && r.Finding.Ban != fairshare.BanInForce && rule.Limit != nil {
-			e.Used, e.Allowed = r.Finding.Tally.Used, rule.Limit.Allowed()
+			e.Resource, e.Used, e.Allowed = rule.Limit.Resource.String(), r.Finding.Tally.Used, rule.Limit.Allowed()
 		}
 	}
 	switch r.Finding.Ban {
