@@ -95,14 +95,17 @@ type site struct {
 	charged     *ledger
 }
 
-// A ledger notes what is charged in the end of settled limits.
+// A ledger notes what is charged to settled limits.
 type ledger struct {
 	fairshare.Limiter
 	limits []fairshare.Limit
 
 	mu  sync.Mutex
 	sum map[fairshare.Resource]map[string]int64 // by key
-	n   map[fairshare.Resource]int              // requests
+}
+
+func newLedger(p *fairshare.Policy) *ledger {
+	return &ledger{Limiter: limittest.NewModel(p.Limits()), limits: p.Limits(), sum: make(map[fairshare.Resource]map[string]int64)}
 }
 
 func (l *ledger) Settle(ctx context.Context, now time.Time, charges []fairshare.Charge) error {
@@ -113,13 +116,22 @@ func (l *ledger) Settle(ctx context.Context, now time.Time, charges []fairshare.
 				l.sum[resource] = make(map[string]int64)
 			}
 			l.sum[resource][string(c.Key)] += c.Cost
-			if c.Ends {
-				l.n[resource]++
-			}
 		}
 	}
 	l.mu.Unlock()
 	return l.Limiter.Settle(ctx, now, charges)
+}
+
+// of returns what was charged of a resource to the key that holds a word.
+func (l *ledger) of(r fairshare.Resource, word string) (sum int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, n := range l.sum[r] {
+		if strings.Contains(key, word) {
+			sum += n
+		}
+	}
+	return sum
 }
 
 // total returns what was charged of a resource in all, and forgets it.
@@ -167,8 +179,7 @@ func newSharedSite(t *testing.T, upstream http.HandlerFunc, c Config, q *share.Q
 	s.proxy = New(c)
 	s.proxy.setup.Load().transport.DialContext = noting(s.back.dial)
 	policy := &fairshare.Policy{Rules: rules}
-	s.charged = &ledger{Limiter: limittest.NewModel(policy.Limits()), limits: policy.Limits(),
-		sum: make(map[fairshare.Resource]map[string]int64), n: make(map[fairshare.Resource]int)}
+	s.charged = newLedger(policy)
 	guard, err := fairshare.NewGuard(policy, s.charged, nil)
 	if err != nil {
 		t.Fatal(err)
