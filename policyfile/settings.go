@@ -90,6 +90,8 @@ func (s *Share) words() string {
 	}
 	if s.KnownAfter > 0 {
 		fmt.Fprintf(&b, " Clients known for %s, those with a label and verified bots have at least half of it.", FormatDuration(s.KnownAfter))
+	} else {
+		b.WriteString(" Nobody is a newcomer.")
 	}
 	if weights := append(weightWords("label ", s.Labels), weightWords("bot ", s.Bots)...); weights != nil {
 		fmt.Fprintf(&b, " Weights: %s.", strings.Join(weights, ", "))

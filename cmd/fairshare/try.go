@@ -107,8 +107,12 @@ func (c *checkCmd) try(env *environment, file *policyfile.File, who *who) error 
 	if settled := settledLater(&file.Policy, steps); settled != "" && verdict.Enforced() == fairshare.Allow {
 		fmt.Fprintf(env.stdout, "what it costs is known only with its answer, and counted then: %s\n", settled)
 	}
-	if file.Share != nil && verdict.Enforced() == fairshare.Allow {
-		fmt.Fprintln(env.stdout, "while the upstream is busy it waits for its turn")
+	if s := file.Share; s != nil && verdict.Enforced() == fairshare.Allow && !file.Policy.DryRun {
+		if s.Wait > 0 && s.Queue > 0 {
+			fmt.Fprintf(env.stdout, "while the upstream is busy it waits for its turn, %s at most\n", policyfile.FormatDuration(s.Wait))
+		} else {
+			fmt.Fprintln(env.stdout, "while the upstream is busy it gets 503")
+		}
 	}
 	if bool(asked) || req.Bot.State == fairshare.Pending {
 		fmt.Fprintf(env.stdout, "the DNS was not asked about %s: what it alone can tell does not hold here\n", req.Addr)
