@@ -108,13 +108,14 @@ func measure(ctx context.Context) error {
 		{name: "heavy", addr: netip.MustParseAddr("127.3.0.1"), path: ask("report", *burn, 0), open: *heavy},
 		{name: "light", addr: netip.MustParseAddr("127.3.1.1"), path: ask("page", *light, 0)},
 		{name: "light", addr: netip.MustParseAddr("127.3.2.1"), path: ask("page", *light, 0)},
-		{name: "waits 100 ms", addr: netip.MustParseAddr("127.3.3.1"), path: ask("feed", *light/2, 100)},
+		{name: "light, ever new pages", addr: netip.MustParseAddr("127.3.3.1"), path: ask("item/N", *light, 0)},
+		{name: "waits 100 ms", addr: netip.MustParseAddr("127.3.4.1"), path: ask("feed", *light/2, 100)},
 	}
 	same := []*client{
 		{name: "heavy", addr: netip.MustParseAddr("127.3.0.1"), path: ask("page", *burn, 0), open: *heavy},
 		{name: "light", addr: netip.MustParseAddr("127.3.1.1"), path: ask("page", *light, 0)},
 		{name: "light", addr: netip.MustParseAddr("127.3.2.1"), path: ask("page", *light, 0)},
-		{name: "waits 100 ms", addr: netip.MustParseAddr("127.3.3.1"), path: ask("page", *light/2, 100)},
+		{name: "waits 100 ms", addr: netip.MustParseAddr("127.3.4.1"), path: ask("page", *light/2, 100)},
 	}
 	if strings.Contains("exact", *what) {
 		if err := b.exact(ctx, "exact", own, *length); err != nil {
@@ -142,15 +143,19 @@ func ask(path string, burn, wait int) string {
 func (b *bench) exact(ctx context.Context, title string, clients []*client, length time.Duration) error {
 	fmt.Printf("| %s: source | site | client | answers | getrusage, s | fairshare, s | off |\n|---|---|---|---|---|---|---|\n", title)
 	return b.each(func(src *source) error {
-		charged, err := b.run(ctx, src, clients, length)
+		charged, took, err := b.run(ctx, src, clients, length)
 		if err != nil {
 			return err
 		}
+		allUsed, allCharged := 0.0, 0.0
 		for _, c := range clients {
 			used := float64(c.used) / 1e6
 			fmt.Printf("| %s | %s | %s | %d | %.3f | %.3f | %+.1f %% |\n", src.name, src.site, c.name, c.answered, used, charged[c.addr], 100*(charged[c.addr]/used-1))
 			c.fault()
+			allUsed += used
+			allCharged += charged[c.addr]
 		}
+		fmt.Printf("| %s | %s | all; the kernel says %.3f | | %.3f | %.3f | %+.1f %% |\n", src.name, src.site, took, allUsed, allCharged, 100*(allCharged/allUsed-1))
 		return nil
 	})
 }
@@ -160,7 +165,7 @@ func (b *bench) limited(ctx context.Context, clients []*client) error {
 	clients[0].open *= 2
 	fmt.Printf("| seven percent: source | site | client | asked | answered | refused | CPU of all cores, getrusage |\n|---|---|---|---|---|---|---|\n")
 	return b.each(func(src *source) error {
-		if _, err := b.run(ctx, src, clients, *enforced); err != nil {
+		if _, _, err := b.run(ctx, src, clients, *enforced); err != nil {
 			return err
 		}
 		for _, c := range clients {
@@ -190,21 +195,22 @@ func (b *bench) each(do func(*source) error) error {
 }
 
 // run has clients ask a source's site, and returns what fairshare charged each
-// of them, in s.
-func (b *bench) run(ctx context.Context, src *source, clients []*client, length time.Duration) (map[netip.Addr]float64, error) {
+// of them, and what the site's processes took in all, in s.
+func (b *bench) run(ctx context.Context, src *source, clients []*client, length time.Duration) (charged map[netip.Addr]float64, took float64, err error) {
 	b.runs++
 	dir := filepath.Join(b.dir, strconv.Itoa(b.runs))
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	s, err := src.start(b, dir)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer s.stop()
 	if err := s.serve(b, dir); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	before := treeCPU(s.all[0].Pid())
 	during, stop := context.WithTimeout(ctx, length)
 	defer stop()
 	var all sync.WaitGroup
@@ -214,10 +220,12 @@ func (b *bench) run(ctx context.Context, src *source, clients []*client, length 
 	}
 	all.Wait()
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	took = treeCPU(s.all[0].Pid()) - before
 	s.front.Stop() // all is written then
-	return b.charged(dir)
+	charged, err = b.charged(dir)
+	return charged, took, err
 }
 
 // charged reads what each client was charged.
@@ -263,6 +271,7 @@ type client struct {
 type counts struct {
 	mu                        sync.Mutex
 	answered, refused, failed int
+	number                    int   // of the last request
 	used                      int64 // µs, as the site measured
 	faults                    map[string]int
 }
@@ -294,7 +303,11 @@ func (c *client) run(ctx context.Context, to string, seed uint64) {
 
 // ask asks once and reports whether there was a page.
 func (c *client) ask(caller *stand.Caller) bool {
-	answer, err := caller.Ask(context.Background(), c.path, time.Minute)
+	c.mu.Lock()
+	c.number++
+	path := strings.Replace(c.path, "/N?", fmt.Sprintf("/%d?", c.number), 1)
+	c.mu.Unlock()
+	answer, err := caller.Ask(context.Background(), path, time.Minute)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
