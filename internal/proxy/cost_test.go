@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"log"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -80,6 +82,20 @@ func FuzzCost(f *testing.F) {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	})
+}
+
+func TestHeadersThatTellNoCostsAreNotTakenOff(t *testing.T) {
+	var out lines
+	p := New(Config{Upstream: &urlOfNobody, CostHeader: "set-cookie", MaxCost: -1, Log: log.New(&out, "", 0)})
+	defer p.Close()
+	s := p.setup.Load()
+	h := http.Header{"Set-Cookie": {"a=b"}}
+	if s.keep(h); h.Get("Set-Cookie") != "a=b" || s.tells("Set-Cookie") || s.listens() || !strings.Contains(out.String(), "Set-Cookie cannot tell costs") {
+		t.Errorf("%v, and the log says %q", h, out.String())
+	}
+	if s.MaxCost != DefaultMaxCost {
+		t.Errorf("at most %d", s.MaxCost)
+	}
 }
 
 func TestWhichHeadersTellCosts(t *testing.T) {

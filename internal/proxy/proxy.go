@@ -142,7 +142,9 @@ func (p *Proxy) Replace(c Config) {
 	c.Fields = nonZero(c.Fields, DefaultFields)
 	c.HeaderBytes = nonZero(c.HeaderBytes, DefaultHeaderBytes)
 	c.Header = http.CanonicalHeaderKey(c.Header)
-	c.MaxCost = nonZero(c.MaxCost, DefaultMaxCost)
+	if c.MaxCost <= 0 {
+		c.MaxCost = DefaultMaxCost
+	}
 	c.CostHeader = http.CanonicalHeaderKey(c.CostHeader)
 	if c.CostHeader != "" {
 		if err := CheckCostHeader(c.CostHeader); err != nil {

@@ -118,6 +118,43 @@ func TestTurnEndsWhenTheUpstreamIsDone(t *testing.T) {
 	}
 }
 
+// Nor has a request a turn for longer than its upstream is waited for when its
+// client left.
+func TestTurnEndsWhenTheUpstreamIsGivenUp(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		c    Config
+		want time.Duration // from the leaving
+	}{
+		{"by default", Config{}, DefaultAbandon},
+		{"as configured", Config{Abandon: 7 * time.Second}, 7 * time.Second},
+		{"when the upstream stops by itself", Config{Cancels: true}, 0},
+	} {
+		for _, path := range []string{"/empty?wait=30m", "/chunks?n=1000&pause=30m", "/length?n=20000000&wait=30m"} {
+			synctest.Test(t, func(t *testing.T) {
+				test.c.Timeout = time.Hour
+				q := oneTurn(time.Millisecond)
+				s := newSharedSite(t, behaving, test.c, q)
+				v := s.visitor()
+				v.send("GET " + path + " HTTP/1.1\nHost: a\n\n")
+				time.Sleep(5 * time.Second)
+				began := time.Now()
+				v.Close()
+				if test.want > 0 {
+					time.Sleep(test.want - time.Nanosecond)
+					synctest.Wait()
+					if st := q.Stats(); st.Inside != 1 {
+						t.Errorf("%s, %s: %d are inside after %v", test.name, path, st.Inside, time.Since(began))
+					}
+					time.Sleep(time.Nanosecond)
+				}
+				s.wantOneTurn(q, test.name+", "+path)
+				time.Sleep(time.Hour) // until the upstream is done
+			})
+		}
+	}
+}
+
 // behaving is an upstream that does as the path says, after wait.
 func behaving(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
