@@ -6,12 +6,14 @@ import (
 )
 
 const (
-	ways        = 8
+	ways        = 8   // places that a path or a network may take
 	pathSets    = 512 // 4,096 paths of 32 bytes
 	networkSets = 256 // 2,048 networks of 48 bytes
 
-	taught    = 8                // samples after which a path votes
-	learnMost = 2                // one sample's pull on ln usual
+	taught    = 3                // samples after which a path votes,
+	kept      = 8                // after which it keeps its place,
+	learning  = 64               // and until which it learns whatever the slots do
+	learnMost = 2                // one sample's pull on a usual time, in ln
 	keep      = 10 * time.Minute // what is known is kept so long unused
 )
 
@@ -19,16 +21,15 @@ const (
 type path struct {
 	id    uint64
 	last  int64   // when it was asked last
-	usual float32 // ns without a queue, geometric mean
-	log   float32 // ln usual
+	usual float32 // ln of its ns without a queue, smoothed
 	by    uint32  // the network that taught last
-	n     uint16  // samples, up to 128: then 1/n is the weight of a new one
+	n     uint16  // samples, up to 1024: then 1/n is the weight of a new one
 }
 
 // learn moves the usual time by one sample; a network that comes again and
 // again weighs an eighth.
-func (p *path) learn(log float32, s *Sample) {
-	if p.n < 128 {
+func (p *path) learn(took float32, s *Sample) {
+	if p.n < 1024 {
 		p.n++
 	}
 	w := 1 / float32(p.n)
@@ -36,16 +37,15 @@ func (p *path) learn(log float32, s *Sample) {
 		w /= 8
 	}
 	p.by = uint32(s.Network)
-	off := log - p.log
+	off := took - p.usual
 	if p.n > taught {
 		off = min(max(off, -learnMost), learnMost)
 	}
-	p.log += w * off
-	p.usual = float32(math.Exp(float64(p.log)))
+	p.usual += w * off
 }
 
 // paths is a table of fixed size. A new path takes the place of another that
-// was asked less than taught times, or not for long; never of one in use.
+// was asked less than kept times, or not for long; never of one in use.
 type paths struct{ all [pathSets * ways]path }
 
 // find returns the place of a path, nil if there is none.
@@ -63,7 +63,7 @@ func (t *paths) find(id uint64, now int64) *path {
 		switch {
 		case p.n == 0:
 			last = math.MinInt64
-		case p.n >= taught && now-p.last < int64(keep):
+		case p.n >= kept && now-p.last < int64(keep):
 			continue
 		}
 		if last < oldest {
@@ -77,43 +77,54 @@ func (t *paths) find(id uint64, now int64) *path {
 	return &at[victim]
 }
 
-// A network is what one network did in a round.
+// A network is what one network did in a round. round = 0: a free place.
 type network struct {
 	id      uint64
-	last    int64  // when it was last seen; 0: a free place
-	knownAt int64  // when a client with standing was last seen in it
-	round   uint32 // of which the following tells
-	n       uint32 // requests in took and base
+	last    int64   // when it was seen last
+	time    float32 // ns that n requests took
+	off     float32 // sum of their ln(took/usual)
+	n       uint32
 	failed  uint32
-	took    float32 // ns
-	base    float32 // the usual ns of the same paths
-	known   bool    // only requests of clients with standing are in it
+	round   uint32 // of which this tells
+	known   bool   // this tells only of clients with standing
+	lasting bool   // clients with standing were seen in it
 }
 
 // networks is a table of fixed size. A new network takes the place of another
 // without standing, or not seen for long. touched are the places of this round.
 type networks struct {
 	all     [networkSets * ways]network
+	round   uint32
 	touched []uint16
+}
+
+// begin starts a round: nobody is touched.
+func (t *networks) begin() {
+	t.round++
+	t.touched = t.touched[:0]
 }
 
 // find returns the place of a sample's network, made ready for the round; nil
 // if there is none.
-func (t *networks) find(s *Sample, round uint32) *network {
+func (t *networks) find(s *Sample) *network {
 	set := int(s.Network * 0x9e3779b97f4a7c15 >> (64 - 8) * ways)
 	victim, oldest := -1, int64(math.MaxInt64)
 	found := -1
 	for i := set; i < set+ways; i++ {
 		n := &t.all[i]
-		if n.id == s.Network && n.last != 0 {
+		if n.id == s.Network && n.round != 0 {
 			found = i
 			break
 		}
-		if n.knownAt != 0 && s.Now-n.last < int64(keep) || n.round == round {
+		if n.lasting && s.Now-n.last < int64(keep) || n.round == t.round {
 			continue // known, or it has a vote already
 		}
-		if n.last < oldest {
-			victim, oldest = i, n.last
+		last := n.last
+		if n.round == 0 {
+			last = math.MinInt64
+		}
+		if last < oldest {
+			victim, oldest = i, last
 		}
 	}
 	if found < 0 {
@@ -124,17 +135,13 @@ func (t *networks) find(s *Sample, round uint32) *network {
 		t.all[found] = network{id: s.Network}
 	}
 	n := &t.all[found]
-	n.last = s.Now
-	if s.Known {
-		n.knownAt = s.Now
-	}
-	if n.round != round {
-		n.round = round
-		n.n, n.failed, n.took, n.base, n.known = 0, 0, 0, 0, s.Known
+	if n.round != t.round {
 		t.touched = append(t.touched, uint16(found))
-	} else if s.Known && !n.known {
-		n.n, n.failed, n.took, n.base, n.known = 0, 0, 0, 0, true
 	}
+	if n.round != t.round || s.Known && !n.known {
+		*n = network{id: n.id, round: t.round, known: s.Known, lasting: n.lasting || s.Known}
+	}
+	n.last = s.Now
 	return n
 }
 
