@@ -93,7 +93,11 @@ func fairly(slots float64, callers []*caller, demand func(*caller) float64) map[
 // Whoever asks, for what, and how much: the upstream's time is shared max-min
 // fairly between sides, networks and clients.
 func TestShareIsMaxMinFair(t *testing.T) {
-	for seed := range uint64(25) {
+	seeds := uint64(25)
+	if raceDetector {
+		seeds = 2
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 7))
 		slots := []int{1, 2, 3, 8, 20}[r.IntN(5)]
 		sim := newSimulation(t, slots, 1<<20)
@@ -132,7 +136,7 @@ func TestShareIsMaxMinFair(t *testing.T) {
 }
 
 func TestWeightsMultiplyTheShare(t *testing.T) {
-	for _, slots := range []int{1, 4, 16} {
+	for _, slots := range some(1, 4, 16) {
 		sim := newSimulation(t, slots, 1<<16)
 		sim.wait = time.Hour
 		var callers []*caller
@@ -151,7 +155,7 @@ func TestWeightsMultiplyTheShare(t *testing.T) {
 // An address is worth nothing: 500 in one network have together what the one
 // client of another has.
 func TestFleetInOneNetworkHasOneShare(t *testing.T) {
-	for _, slots := range []int{1, 8} {
+	for _, slots := range some(1, 8) {
 		sim := newSimulation(t, slots, 1<<16)
 		one := &caller{network: 1, open: 2 * slots, costs: about(20 * ms)}
 		callers := []*caller{one}
@@ -168,7 +172,7 @@ func TestFleetInOneNetworkHasOneShare(t *testing.T) {
 // Everybody who waits is served, and soon: with one slot no client waits for
 // more than about a request of each other flow at its level.
 func TestNobodyStarves(t *testing.T) {
-	for _, slots := range []int{1, 2, 8} {
+	for _, slots := range some(1, 2, 8) {
 		sim := newSimulation(t, slots, 1<<16)
 		sim.wait = time.Hour
 		var callers []*caller
@@ -194,7 +198,7 @@ func TestNobodyStarves(t *testing.T) {
 // Each side has half of a busy upstream, and all of one that the other leaves
 // alone.
 func TestSidesShareAndLend(t *testing.T) {
-	for _, slots := range []int{1, 2, 3, 8} {
+	for _, slots := range some(1, 2, 3, 8) {
 		sim := newSimulation(t, slots, 1<<16)
 		sim.wait = time.Hour
 		old := &caller{network: 1, side: standing, open: 3 * slots, costs: about(20 * ms)}

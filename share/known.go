@@ -14,8 +14,8 @@ import (
 //	34 bits  quarter seconds since 1970: when it was first seen; with standing, when last
 //
 // A flood of new addresses takes the places of clients that came once, then of
-// those without standing, the one first seen longest ago first; and of those
-// with standing only from who was not seen for a day.
+// those that came back, the one first seen longest ago first; of those with
+// standing only where no others are, and from who was not seen for a day.
 type known struct {
 	once  sync.Once
 	sets  int

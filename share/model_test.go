@@ -445,4 +445,3 @@ func TestSchedulerIsItsModel(t *testing.T) {
 		}
 	})
 }
-

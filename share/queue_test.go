@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"fairshare"
+	"fairshare/share/capacity"
 )
 
 func request(addr string, at time.Time) *fairshare.Request {
@@ -24,6 +27,7 @@ func ask(ctx context.Context, q *Queue, addr string) <-chan answer {
 		turn, err := q.Wait(ctx, &claim)
 		answers <- answer{turn, err, time.Since(began)}
 	}()
+	synctest.Wait() // they come in the order of the calls
 	return answers
 }
 
@@ -80,4 +84,363 @@ func TestWaitEndsWithTheClientAndWithTheLongestWait(t *testing.T) {
 			t.Errorf("%+v, want one who left and one who waited too long", s)
 		}
 	})
+}
+
+// take returns a turn that is to be had at once.
+func take(t *testing.T, q *Queue, addr string) *Turn {
+	t.Helper()
+	got := <-ask(t.Context(), q, addr)
+	if got.err != nil || got.waited != 0 {
+		t.Fatalf("%+v, want a turn at once", got)
+	}
+	return got.turn
+}
+
+func TestHeadedFreesTheSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 1})
+		stream := take(t, q, "192.0.2.1")
+		next := ask(t.Context(), q, "192.0.2.2")
+		time.Sleep(2 * time.Second)
+		stream.Headed()
+		got := <-next
+		if got.err != nil || got.waited != 2*time.Second {
+			t.Fatalf("%+v, want a turn when the stream has its headers", got)
+		}
+		time.Sleep(time.Hour)
+		got.turn.Done()
+		stream.Done() // the slot is free since long
+		if s := q.Stats(); s.Inside != 0 || s.Standing.Turns != 2 {
+			t.Errorf("%+v, want nobody inside", s)
+		}
+		if took := stream.leaf.mean; took != 2e9 {
+			t.Errorf("the stream has cost %v, want 2s", time.Duration(took))
+		}
+	})
+}
+
+func TestFullQueueRefusesAtOnce(t *testing.T) {
+	for _, opts := range []Options{{Capacity: 1, Queue: 2}, {Capacity: 1, Queue: -1}, {Capacity: 1, Wait: -1}} {
+		synctest.Test(t, func(t *testing.T) {
+			q := New(opts)
+			turn := take(t, q, "192.0.2.1")
+			var answers []<-chan answer
+			for range 2 {
+				answers = append(answers, ask(t.Context(), q, "192.0.2.2"))
+				synctest.Wait()
+			}
+			third := ask(t.Context(), q, "192.0.3.1") // of a network that has less
+			synctest.Wait()
+			busy := 0
+			turn.Done()
+			for range 3 {
+				var got answer
+				select {
+				case got = <-answers[0]:
+				case got = <-answers[1]:
+				case got = <-third:
+				}
+				var full *Busy
+				switch {
+				case got.err == nil:
+					got.turn.Done()
+				case errors.As(got.err, &full) && !full.Waited && full.RetryAfter >= time.Second && got.waited == 0:
+					busy++
+				default:
+					t.Fatalf("%+v", got)
+				}
+			}
+			if want := 3 - max(min(opts.Queue, 2), 0); busy != want || q.Stats().Standing.Refused != int64(want) {
+				t.Errorf("%+v: %d are refused, want %d; %+v", opts, busy, want, q.Stats())
+			}
+		})
+	}
+}
+
+func TestReplaceKeepsWhoWaitsAndWhoIsInside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 1, Wait: 10 * time.Second})
+		first := take(t, q, "192.0.2.1")
+		second := ask(t.Context(), q, "192.0.4.2")
+		third := ask(t.Context(), q, "192.0.3.3")
+		synctest.Wait()
+
+		// Other keys, and a shorter wait for those who come from now on.
+		q.Replace(Options{Capacity: 1, Wait: time.Second, By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}}})
+		fourth := ask(t.Context(), q, "192.0.2.4")
+		if got := <-fourth; got.err == nil || got.waited != time.Second {
+			t.Errorf("%+v, want a Busy after 1 s", got)
+		}
+		if s := q.Stats(); s.Inside != 1 || s.Waiting != 2 {
+			t.Fatalf("%+v, want one inside and two waiting", s)
+		}
+
+		// More room.
+		q.Replace(Options{Capacity: 2, Wait: time.Second})
+		a := <-second
+		if a.err != nil || a.waited != time.Second {
+			t.Errorf("%+v, want a turn when there is room", a)
+		}
+
+		// No room for who waits, then room again without a queue.
+		q.Replace(Options{Capacity: 1, Queue: -1})
+		if got := <-third; got.err == nil || got.waited != time.Second {
+			t.Errorf("%+v, want a Busy when the queue is gone", got)
+		}
+		first.Done()
+		if got := <-ask(t.Context(), q, "192.0.2.5"); got.err == nil {
+			t.Errorf("%+v, want a Busy: one is inside, and one is the capacity", got)
+		}
+		a.turn.Done()
+		take(t, q, "192.0.2.5").Done()
+		if s := q.Stats(); s.Inside != 0 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestDryRunLetsEverybodyIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 1, Queue: 2})
+		take(t, q, "192.0.2.1")
+		waiting := ask(t.Context(), q, "192.0.2.1")
+		synctest.Wait()
+		q.Replace(Options{Capacity: 1, Queue: 2, DryRun: true})
+		if got := <-waiting; got.err != nil {
+			t.Errorf("%+v, want a turn: nobody waits any more", got)
+		}
+		var turns []*Turn
+		for range 4 { // two are inside: one more would wait, the others find the queue full
+			turns = append(turns, take(t, q, "192.0.2.1"))
+		}
+		if s := q.Stats(); s.Inside != 6 || s.Standing.Turns != 6 || s.Standing.Waited != 2 || s.Standing.Refused != 3 {
+			t.Errorf("%+v", s)
+		}
+		for _, turn := range turns {
+			turn.Done()
+		}
+		q.Replace(Options{Capacity: 1, Queue: 2})
+		if got := ask(t.Context(), q, "192.0.2.1"); len(got) > 0 {
+			t.Errorf("a turn while two are inside")
+		}
+	})
+}
+
+func TestTenThousandHangUpAtOnce(t *testing.T) {
+	clients := 10_000
+	if raceDetector {
+		clients = 2_000
+	}
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 1, Queue: clients})
+		turn := take(t, q, "192.0.2.1")
+		ctx, hangUp := context.WithCancel(t.Context())
+		var answers []<-chan answer
+		for i := range clients {
+			answers = append(answers, ask(ctx, q, netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}).String()))
+		}
+		stays := ask(t.Context(), q, "192.0.2.7")
+		synctest.Wait()
+		if s := q.Stats(); s.Waiting != clients { // the one that came last has no room
+			t.Fatalf("%+v", s)
+		}
+		if got := <-stays; got.err == nil {
+			t.Fatalf("%+v, want that the queue is full", got)
+		}
+		hangUp()
+		for _, a := range answers {
+			if got := <-a; got.err != context.Canceled {
+				t.Fatalf("%+v", got)
+			}
+		}
+		if s := q.Stats(); s.Waiting != 0 || s.Inside != 1 || s.Standing.Left != int64(clients) {
+			t.Errorf("%+v", s)
+		}
+		check(t, q.schedule)
+		turn.Done()
+		take(t, q, "192.0.2.7").Done()
+	})
+}
+
+// A client that hangs up in the very moment of its turn passes it on.
+func TestHangingUpAtOnesTurnPassesItOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 1})
+		for range 200 {
+			turn := take(t, q, "192.0.2.1")
+			ctx, hangUp := context.WithCancel(t.Context())
+			gone := ask(ctx, q, "192.0.2.2")
+			synctest.Wait()
+			stays := ask(t.Context(), q, "192.0.2.3")
+			synctest.Wait()
+			turn.Done()
+			hangUp()
+			if got := <-gone; got.err != context.Canceled {
+				if got.err != nil {
+					t.Fatalf("%+v", got)
+				}
+				got.turn.Done() // it was quicker
+			}
+			if got := <-stays; got.err != nil {
+				t.Fatalf("%+v, want a turn", got)
+			} else {
+				got.turn.Done()
+			}
+			if s := q.Stats(); s.Inside != 0 || s.Waiting != 0 {
+				t.Fatalf("%+v", s)
+			}
+		}
+	})
+}
+
+// counted is a capacity that keeps the samples.
+type counted struct {
+	slots   int
+	samples []capacity.Sample
+}
+
+func (c *counted) Slots() int               { return c.slots }
+func (c *counted) Sample(s capacity.Sample) { c.samples = append(c.samples, s) }
+
+func TestCapacityLearnsFromEachTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{KnownAfter: time.Minute})
+		found := &counted{slots: 2}
+		q.capacity = found
+		q.schedule.set(2, 100, false, 0)
+		a, b := take(t, q, "192.0.2.1"), take(t, q, "192.0.3.1")
+		time.Sleep(time.Second)
+		a.Done()
+		c := take(t, q, "192.0.2.1")
+		waiting := ask(t.Context(), q, "192.0.2.1")
+		another := ask(t.Context(), q, "192.0.2.1")
+		time.Sleep(time.Second)
+		b.Failed()
+		found.slots = 3
+		b.Done() // two free slots now
+		d, e := <-waiting, <-another
+		if d.err != nil || e.err != nil {
+			t.Fatalf("%+v %+v, want turns", d, e)
+		}
+		c.Headed() // tells nothing
+		d.turn.Done()
+		network := func(addr string) uint64 { c := q.Claim(request(addr, time.Now())); return c.network }
+		for i, want := range []capacity.Sample{
+			{Network: network("192.0.2.1"), Took: time.Second, Inside: 1, Now: 1e9},
+			{Network: network("192.0.3.1"), Took: 2 * time.Second, Inside: 2, Now: 2e9, Waiting: true, Failed: true},
+			{Network: network("192.0.2.1"), Inside: 2, Now: 2e9, Waiting: true},
+		} {
+			got := found.samples[i]
+			want.Path, want.Known = got.Path, false
+			if got != want || got.Path == 0 {
+				t.Errorf("sample %d: %+v, want %+v", i, got, want)
+			}
+		}
+		e.turn.Done()
+		if n := len(found.samples); n != 4 {
+			t.Errorf("%d samples", n)
+		}
+	})
+}
+
+func TestCapacityIsFoundWithinItsBounds(t *testing.T) {
+	q := New(Options{Min: 3, Max: 5})
+	if s := q.Stats(); s.Capacity < 3 || s.Capacity > 5 {
+		t.Errorf("%+v", s)
+	}
+	q.Replace(Options{Min: 100, Max: 200})
+	if s := q.Stats(); s.Capacity < 100 || s.Capacity > 200 {
+		t.Errorf("%+v", s)
+	}
+	q.Replace(Options{Capacity: 7})
+	if s := q.Stats(); s.Capacity != 7 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// In a busy upstream who is known goes before a crowd of newcomers.
+func TestStandingGoesBeforeNewcomers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 2, KnownAfter: 10 * time.Minute, Remember: 1024})
+		q.Known(netip.MustParsePrefix("192.0.2.1/32"), time.Now().Add(-time.Hour))
+		a, b := take(t, q, "198.51.100.1"), take(t, q, "198.51.100.2")
+		for i := range 100 {
+			ask(t.Context(), q, netip.AddrFrom4([4]byte{203, 0, byte(i), 1}).String())
+		}
+		known := ask(t.Context(), q, "192.0.2.1")
+		synctest.Wait()
+		if s := q.Stats(); s.Waiting != 101 {
+			t.Fatalf("%+v", s)
+		}
+		time.Sleep(time.Second)
+		a.Done()
+		if got := <-known; got.err != nil || got.waited != time.Second {
+			t.Fatalf("%+v, want the next turn", got)
+		} else {
+			got.turn.Done()
+		}
+		b.Done()
+		time.Sleep(time.Minute) // the others have their turns, and keep them
+		if s := q.Stats(); s.Newcomers.Turns != 4 || s.Newcomers.Expired != 98 || s.Standing.Turns != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestLongestWaitIsOfTheLastMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 1})
+		turn := take(t, q, "192.0.2.1")
+		next := ask(t.Context(), q, "192.0.2.1")
+		time.Sleep(5 * time.Second)
+		turn.Done()
+		(<-next).turn.Done()
+		for _, c := range []struct{ after, want time.Duration }{{time.Second, 5 * time.Second}, {time.Minute, 5 * time.Second}, {2 * time.Minute, 0}} {
+			time.Sleep(c.after)
+			if got := q.Stats().LongestWait; got != c.want {
+				t.Errorf("%v later: %v, want %v", c.after, got, c.want)
+			}
+		}
+	})
+}
+
+// All at once, for the race detector.
+func TestQueueByMany(t *testing.T) {
+	q := New(Options{Capacity: 4, Queue: 16, Wait: 5 * time.Millisecond, KnownAfter: time.Second, Remember: 64})
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			for i := range 200 {
+				ctx, cancel := context.WithCancel(context.Background())
+				claim := q.Claim(request(netip.AddrFrom4([4]byte{10, byte(g % 4), byte(g), byte(i % 3)}).String(), noon.Add(time.Duration(i)*100*time.Millisecond)))
+				if g%4 == 0 {
+					go cancel()
+				}
+				turn, err := q.Wait(ctx, &claim)
+				cancel()
+				var busy *Busy
+				switch {
+				case err == nil && i%7 == 0:
+					turn.Headed()
+				case err == nil:
+					go turn.Done()
+				case !errors.As(err, &busy) && err != context.Canceled:
+					t.Error(err)
+				}
+				if i%50 == 0 {
+					q.Replace(Options{Capacity: 1 + i%3, Queue: 16, Wait: 5 * time.Millisecond, KnownAfter: time.Second, DryRun: i%100 == 50})
+					q.Known(netip.MustParsePrefix("10.0.0.0/32"), noon)
+				}
+				q.Stats()
+			}
+		})
+	}
+	wg.Wait()
+	for q.Stats().Inside > 0 { // those that are done in goroutines
+		runtime.Gosched()
+	}
+	if s := q.Stats(); s.Waiting != 0 {
+		t.Errorf("%+v", s)
+	}
+	check(t, q.schedule)
 }

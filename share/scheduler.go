@@ -34,7 +34,7 @@ type scheduler struct {
 	order   uint64
 	inside  int
 	waiting int
-	waited  int64 // when somebody waited last
+	waited  int64 // when somebody waited last; -1: never
 
 	running struct{ oldest, youngest *Turn } // by when they are charged next
 
@@ -63,7 +63,7 @@ const (
 )
 
 func newScheduler() *scheduler {
-	s := &scheduler{nodes: map[uint64]*node{}}
+	s := &scheduler{nodes: map[uint64]*node{}, waited: -1}
 	s.root.weight = 1
 	for i := range s.sides {
 		s.sides[i] = node{parent: &s.root, weight: 1}

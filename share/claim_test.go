@@ -1,0 +1,130 @@
+package share
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"fairshare"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func TestClaim(t *testing.T) {
+	googlebot := fairshare.Bot{Name: "googlebot", Categories: []string{"search"}, State: fairshare.Verified}
+	gptbot := fairshare.Bot{Name: "gptbot", Categories: []string{"ai", "training"}, State: fairshare.Verified}
+	q := New(Options{
+		Capacity: 8, KnownAfter: 10 * time.Minute,
+		Labels: map[string]float64{"partner": 4, "slow": 0.5}, Bots: map[string]float64{"googlebot": 2, "ai": 0.25},
+	})
+	q.Known(netip.MustParsePrefix("192.0.2.9/32"), noon.Add(-time.Hour))
+	q.Known(netip.MustParsePrefix("2001:db8:1:2::/64"), noon.Add(-time.Hour))
+	of := func(addr string, bot fairshare.Bot, labels ...string) fairshare.Request {
+		r := fairshare.Request{Time: noon, Bot: bot, Word: fairshare.Word{Labels: labels}}
+		if addr != "" {
+			r.Addr = netip.MustParseAddr(addr)
+		}
+		return r
+	}
+	no := fairshare.Bot{}
+	with := func(b fairshare.Bot, change func(*fairshare.Bot)) fairshare.Bot { change(&b); return b }
+	for _, c := range []struct {
+		name            string
+		a, b            fairshare.Request
+		network, client bool // are the same
+		side            uint8
+		weight          float64 // of a
+	}{
+		{"the same address", of("192.0.2.1", no), of("192.0.2.1", no), true, true, newcomers, 1},
+		{"a neighbour", of("192.0.2.1", no), of("192.0.2.2", no), true, false, newcomers, 1},
+		{"another network", of("192.0.2.1", no), of("192.0.3.1", no), false, false, newcomers, 1},
+		{"one IPv6 customer", of("2001:db8::1", no), of("2001:db8::2", no), true, true, newcomers, 1},
+		{"two IPv6 customers", of("2001:db8::1", no), of("2001:db8:0:1::2", no), true, false, newcomers, 1},
+		{"known for long", of("192.0.2.9", no), of("192.0.2.9", no), true, true, standing, 1},
+		{"known for long, IPv6", of("2001:db8:1:2::7", no), of("2001:db8:1:2::8", no), true, true, standing, 1},
+		{"known and not, of one network", of("192.0.2.9", no), of("192.0.2.1", no), false, false, standing, 1},
+		{"no address", of("", no), of("", no), true, true, newcomers, 1},
+		{"no address and one", of("", no), of("192.0.2.1", no), false, false, newcomers, 1},
+		{"a verified bot, wherever", of("66.249.66.1", googlebot), of("66.249.70.1", googlebot), true, true, standing, 2},
+		{"bots of a category", of("192.0.2.1", gptbot), of("192.0.2.1", googlebot), false, false, standing, 0.25},
+		{"a bot and its neighbour", of("66.249.66.1", googlebot), of("66.249.66.1", no), false, false, standing, 2},
+		{"a bot that anybody can steer", of("192.0.2.1", with(googlebot, func(b *fairshare.Bot) { b.Steered = true })), of("192.0.2.1", no), true, true, newcomers, 1},
+		{"a forged bot", of("192.0.2.1", with(googlebot, func(b *fairshare.Bot) { b.State = fairshare.Forged })), of("192.0.2.1", no), true, true, newcomers, 1},
+		{"a bot that is not checked yet", of("192.0.2.1", with(googlebot, func(b *fairshare.Bot) { b.State = fairshare.Pending })), of("192.0.2.1", no), true, true, newcomers, 1},
+		{"a label without weight", of("192.0.2.1", no, "regular"), of("192.0.2.2", no, "regular"), true, false, standing, 1},
+		{"a label with weight", of("192.0.2.1", no, "partner"), of("192.0.2.2", no, "partner"), false, false, standing, 4},
+		{"the same with that label", of("192.0.2.1", no, "partner"), of("192.0.2.1", no, "regular", "partner"), true, true, standing, 4},
+		{"the greatest weight", of("192.0.2.1", no, "slow", "partner"), of("192.0.2.1", no, "partner"), true, true, standing, 4},
+		{"a label of less weight", of("192.0.2.1", no, "slow"), of("192.0.2.1", no), false, false, standing, 0.5},
+		{"a labelled bot is itself", of("192.0.2.1", googlebot, "partner"), of("192.0.2.7", googlebot), true, true, standing, 4},
+	} {
+		a, b := q.Claim(&c.a), q.Claim(&c.b)
+		if got := a.keys[0] == b.keys[0]; got != c.network {
+			t.Errorf("%s: one network: %v, want %v", c.name, got, c.network)
+		}
+		if got := a.keys[1] == b.keys[1]; got != c.client {
+			t.Errorf("%s: one client: %v, want %v", c.name, got, c.client)
+		}
+		if a.side != c.side || a.weight != c.weight || a.depth != 2 {
+			t.Errorf("%s: side %d, weight %v, depth %d, want %d and %v", c.name, a.side, a.weight, a.depth, c.side, c.weight)
+		}
+	}
+}
+
+func TestClaimByOtherParts(t *testing.T) {
+	guard := func(b []byte, req *fairshare.Request, part fairshare.KeyPart) []byte {
+		switch part.Kind {
+		case fairshare.ByHost:
+			return append(append(b, byte(part.Kind)), req.Host...)
+		case fairshare.ByEveryone:
+			return append(b, byte(part.Kind))
+		}
+		return appendAddr(b, req, part)
+	}
+	parts := func(kinds ...fairshare.KeyKind) (by []fairshare.KeyPart) {
+		for _, k := range kinds {
+			by = append(by, fairshare.KeyPart{Kind: k})
+		}
+		return by
+	}
+	q := New(Options{Capacity: 8, By: parts(fairshare.ByHost, fairshare.ByNetwork, fairshare.ByAddr), Key: guard})
+	req := request("192.0.2.1", noon)
+	req.Host = "a.example"
+	other := *req
+	other.Host = "b.example"
+	a, b := q.Claim(req), q.Claim(&other)
+	for i := range 3 {
+		if a.depth != 3 || a.keys[i] == b.keys[i] || a.keys[i] == 0 {
+			t.Errorf("level %d of %d: %x and %x, want two", i, a.depth, a.keys[i], b.keys[i])
+		}
+	}
+	// Keys of another hierarchy are others, even where they say the same.
+	q.Replace(Options{Capacity: 8, By: parts(fairshare.ByHost, fairshare.ByNetwork), Key: guard})
+	if c := q.Claim(req); c.depth != 2 || c.keys[0] == a.keys[0] || c.keys[1] == a.keys[1] {
+		t.Errorf("%+v after %+v", c, a)
+	}
+	// More than MaxParts are passed over.
+	q.Replace(Options{Capacity: 8, By: parts(1, 2, 3, 4, 5, 6), Key: guard})
+	if c := q.Claim(req); c.depth != MaxParts {
+		t.Errorf("%d parts", c.depth)
+	}
+}
+
+func TestClaimTellsTheCapacityPathAndNetwork(t *testing.T) {
+	q := New(Options{By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}}})
+	a, b, c := request("192.0.2.1", noon), request("192.0.2.2", noon), request("192.0.3.1", noon)
+	c.Path = "/other"
+	x, y, z := q.Claim(a), q.Claim(b), q.Claim(c)
+	if x.network != y.network || x.path != y.path || x.network == z.network || x.path == z.path {
+		t.Errorf("%+v %+v %+v", x, y, z)
+	}
+}
+
+func TestClaimAllocatesNothing(t *testing.T) {
+	q := New(Options{KnownAfter: time.Minute, Remember: 1024})
+	req := request("192.0.2.1", noon)
+	q.Claim(req)
+	if n := testing.AllocsPerRun(100, func() { q.Claim(req) }); n > 0 && !raceDetector {
+		t.Errorf("%v allocations", n)
+	}
+}
