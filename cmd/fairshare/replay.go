@@ -131,7 +131,7 @@ func (c *replayCmd) Run(env *environment) error {
 			return res.Addr, res.Proxy
 		},
 		Logs:  c.Logs,
-		Log:   accesslog.Options{Format: c.Format, Zone: c.zone},
+		Log:   accesslog.Options{Format: c.Format, Zone: c.zone, Metric: file.UpstreamCPU.Metric},
 		Top:   c.Top,
 		Known: known,
 		Bot:   who.verifier.Look,

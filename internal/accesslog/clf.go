@@ -367,7 +367,7 @@ func (p *clfParser) tail(b []byte, e *Entry, w *worker) {
 			case "urt", "upstream_response_time":
 				e.setUpstream(value, time.Second)
 			case "server_timing", "upstream_http_server_timing":
-				e.setTiming(w.text(value, p.escape))
+				w.setTiming(e, w.text(value, p.escape))
 			}
 			continue
 		}

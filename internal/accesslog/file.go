@@ -14,6 +14,7 @@ import (
 type Options struct {
 	Format    string         // a name of [Formats], an nginx log_format or an Apache LogFormat; "" means tell by looking
 	Zone      *time.Location // of times that are logged without one; nil means UTC
+	Metric    string         // of a logged Server-Timing that tells CPU time; "" means cpu
 	Workers   int            // goroutines that parse; 0 means one for each processor
 	BlockSize int            // bytes of text in a batch, about; 0 means 256 KiB. Memory is about 3·BlockSize·(Workers+3)
 }
@@ -128,7 +129,7 @@ func newFile(src *source, opts Options) (*File, error) {
 	f.wg.Add(1 + workers)
 	go f.read(first, more)
 	for range workers {
-		w := &worker{parser: f.format.parser, clock: clock{zone: opts.Zone}}
+		w := &worker{parser: f.format.parser, clock: clock{zone: opts.Zone}, metric: opts.Metric}
 		go func() {
 			defer f.wg.Done()
 			for {

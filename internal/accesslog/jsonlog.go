@@ -108,7 +108,7 @@ func (w *worker) caddyTiming(headers []byte, e *Entry) {
 	o := object{rest: headers}
 	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
 		if isName(key, "server-timing") {
-			e.setTiming(w.joined(value, ", "))
+			w.setTiming(e, w.joined(value, ", "))
 		}
 	}
 }

@@ -182,7 +182,7 @@ func (r *record) fill(e *Entry, w *worker, c coding) string {
 		e.setUpstream(plain(factUpstream), r.unit)
 	}
 	if r.has(factTiming) {
-		e.setTiming(r.text(w, factTiming, c))
+		w.setTiming(e, r.text(w, factTiming, c))
 	}
 	return ""
 }

@@ -2,6 +2,8 @@ package accesslog
 
 import (
 	"bytes"
+	"errors"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -27,21 +29,29 @@ func (e *Entry) setUpstream(b []byte, unit time.Duration) {
 func isMinusOne(b []byte) bool { return len(b) > 1 && string(b[:2]) == "-1" }
 
 // setTiming reads the CPU time off a Server-Timing: "cpu;dur=12.5, db;dur=3".
-func (e *Entry) setTiming(text string) {
-	if d, ok := cpuOf(text); ok {
+func (w *worker) setTiming(e *Entry, text string) {
+	metric := w.metric
+	if metric == "" {
+		metric = "cpu"
+	}
+	if d, ok := timeOf(text, metric); ok {
 		e.CPU = d
 		e.Has |= HasCPU
 	}
 }
 
-// cpuOf returns dur, in milliseconds, of the metrics called cpu in a
-// Server-Timing (W3C Server Timing §3), added up.
-func cpuOf(text string) (sum time.Duration, ok bool) {
+// mostTold bounds the CPU time that one line tells, as serve does.
+const mostTold = 24 * time.Hour
+
+// timeOf returns what a metric's entries in a Server-Timing (W3C Server Timing
+// §2) tell by their dur, which is in milliseconds, added up. Of several dur in an
+// entry the first counts.
+func timeOf(text, metric string) (sum time.Duration, ok bool) {
 	for text != "" {
-		var metric string
-		metric, text = cutOutside(text, ',')
-		name, params := cutOutside(metric, ';')
-		if !strings.EqualFold(strings.Trim(name, " \t"), "cpu") {
+		var entry string
+		entry, text = cutOutside(text, ',')
+		name, params := cutOutside(entry, ';')
+		if strings.Trim(name, " \t") != metric {
 			continue
 		}
 		for params != "" {
@@ -52,9 +62,9 @@ func cpuOf(text string) (sum time.Duration, ok bool) {
 				continue
 			}
 			if d, read := milliseconds(strings.Trim(strings.Trim(value, " \t"), `"`)); read {
-				sum, ok = min(sum+d, maxDuration), true
+				sum, ok = min(sum+d, mostTold), true
 			}
-			break // the first of a name counts
+			break
 		}
 	}
 	return sum, ok
@@ -76,8 +86,15 @@ func cutOutside(s string, sep byte) (before, after string) {
 	return s, ""
 }
 
-// milliseconds reads "12.5".
+// milliseconds reads a decimal number that is not negative, as programs print
+// them: 12, 12.5, 1e-05.
 func milliseconds(s string) (time.Duration, bool) {
-	d, ok := seconds([]byte(s))
-	return d / 1000, ok
+	if s == "" || strings.Trim(s, "0123456789+-.eE") != "" {
+		return 0, false
+	}
+	ms, err := strconv.ParseFloat(s, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) || !(ms >= 0) {
+		return 0, false
+	}
+	return time.Duration(min(ms, float64(mostTold/time.Millisecond)) * 1e6), true
 }

@@ -40,22 +40,31 @@ func TestServerTimingTellsCPU(t *testing.T) {
 		told bool
 	}{
 		{`cpu;dur=12.5`, 12500 * time.Microsecond, true},
-		{`db;dur=53.2, CPU ; DUR = "12.5" ;desc=x`, 12500 * time.Microsecond, true},
+		{`db;dur=53.2, cpu ; DUR = "12.5" ;desc=x`, 12500 * time.Microsecond, true},
 		{`cpu;desc="a;dur=9, cpu;dur=8 \" ,";dur=7`, 7 * time.Millisecond, true},
 		{`cpu;dur=1;dur=2`, time.Millisecond, true},
 		{`cpu;dur=1, cpu;dur=2.25`, 3250 * time.Microsecond, true},
 		{`cpu;dur=0`, 0, true},
 		{`cpu`, 0, false},
 		{`cpu;dur=-1`, 0, false},
-		{`cpu;dur=1e3`, 0, false},
+		{`cpu;dur=1e3`, time.Second, true},
+		{`cpu;dur=2.5e-05`, 25 * time.Nanosecond, true},
+		{`cpu;dur=9e99, cpu;dur=1`, 24 * time.Hour, true},
+		{`cpu;dur=NaN`, 0, false},
+		{`cpu;dur=0x10`, 0, false},
+		{`CPU;dur=3`, 0, false},
 		{`cpux;dur=3, db;cpu=4`, 0, false},
 		{`cpu;desc="never ends;dur=3`, 0, false},
 		{``, 0, false},
 	} {
 		e := Entry{}
-		if e.setTiming(c.in); e.CPU != c.want || e.Has&HasCPU != 0 != c.told {
+		if new(worker).setTiming(&e, c.in); e.CPU != c.want || e.Has&HasCPU != 0 != c.told {
 			t.Errorf("%q: %v, told %v; want %v, %v", c.in, e.CPU, e.Has&HasCPU != 0, c.want, c.told)
 		}
+	}
+	e := Entry{}
+	if (&worker{metric: "app"}).setTiming(&e, "cpu;dur=1, app;dur=2"); e.CPU != 2*time.Millisecond {
+		t.Errorf("metric app: %v, want 2ms", e.CPU)
 	}
 	nginx := compiled(t, `$msec $remote_addr "$request" $status "$upstream_http_server_timing" "$sent_http_server_timing"`)
 	e, reason := parseLine(nginx, `971211336.250 192.0.2.7 "GET / HTTP/1.1" 200 "cpu;desc=\x22a, b\x22;dur=3" "cpu;dur=9"`)
@@ -73,16 +82,16 @@ func FuzzServerTiming(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		sum, told := cpuOf(s)
-		if sum < 0 || sum > maxDuration || !told && sum != 0 {
+		sum, told := timeOf(s, "cpu")
+		if sum < 0 || sum > mostTold || !told && sum != 0 {
 			t.Errorf("%q: %v, told %v", s, sum, told)
 		}
 		if strings.ContainsAny(s, `"`) {
 			return
 		}
 		// One more metric adds what it says, and a strange one nothing.
-		more, _ := cpuOf("cpu;dur=2,x;dur=5," + s)
-		if want := min(sum+2*time.Millisecond, maxDuration); more != want {
+		more, _ := timeOf("cpu;dur=2,x;dur=5,"+s, "cpu")
+		if want := min(sum+2*time.Millisecond, mostTold); more != want {
 			t.Errorf("%q: with 2ms more %v, want %v", s, more, want)
 		}
 	})

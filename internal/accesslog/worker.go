@@ -19,6 +19,7 @@ type worker struct {
 	layout *layout // latest #Fields, for logs that have them
 	shape  shape   // of the last line
 	arena  []byte  // unescaped text of the present block
+	metric string  // Options.Metric
 
 	name [maxName]byte // of the JSON member at hand
 
