@@ -209,6 +209,9 @@ func (r *reader) weightedBot(n *node) string {
 		return ""
 	case r.has(word), r.bots == nil && botName(word):
 		return word
+	case r.full(): // a hint takes a while
+		r.untold++
+		return ""
 	}
 	r.fault(n, r.botHint(word), "bots: %s is no name or category of a bot", quote(n.text))
 	return ""
