@@ -100,8 +100,8 @@ type storyJSON struct {
 	Until         *time.Time `json:"until"`
 	By            string     `json:"counted_by"`
 	Resource      string     `json:"resource"`
-	Used          int64      `json:"used"`
-	Allowed       int64      `json:"allowed"`
+	Used          float64    `json:"used"` // in the resource's unit: of cpu and time seconds
+	Allowed       float64    `json:"allowed"`
 	WindowSeconds float64    `json:"window_seconds"`
 	Method        string     `json:"method"`
 	Host          string     `json:"host"`
@@ -129,10 +129,18 @@ func jsonStory(t *told) *storyJSON {
 		ID: s.ID, Client: s.Client.String(), Addr: addr, Bot: s.Bot, BotState: s.BotState.String(),
 		Rule: s.Rule, Action: s.Action.String(), Ban: ban, DryRun: s.DryRun, Status: s.Status,
 		First: jsonTime(s.First), Last: jsonTime(s.Last), Count: s.Count, Until: jsonTime(s.Until),
-		By: s.By, Resource: s.Resource, Used: s.Used, Allowed: s.Allowed, WindowSeconds: s.Window.Seconds(),
+		By: s.By, Resource: s.Resource, Used: jsonAmount(s.Resource, s.Used), Allowed: jsonAmount(s.Resource, s.Allowed), WindowSeconds: s.Window.Seconds(),
 		Method: s.Method, Host: s.Host, Path: s.Path, UserAgent: s.UserAgent,
 		Holds: t.holds, Word: jsonWord(t.word), LetIn: t.letIn,
 	}
+}
+
+// jsonAmount returns an amount of a resource as the journal has it.
+func jsonAmount(resource string, n int64) float64 {
+	if resource == "cpu" || resource == "time" {
+		return float64(n) / 1e6
+	}
+	return float64(n)
 }
 
 func jsonTime(t time.Time) *time.Time {
