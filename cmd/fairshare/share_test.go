@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A slowSite answers when it is let, in the order in which it was asked.
+type slowSite struct {
+	*httptest.Server
+	let   chan struct{}
+	asked chan string // paths
+
+	mu    sync.Mutex
+	order []string
+}
+
+func newSlowSite(t *testing.T) *slowSite {
+	s := &slowSite{let: make(chan struct{}), asked: make(chan string, 100)}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.order = append(s.order, r.URL.Path)
+		s.mu.Unlock()
+		s.asked <- r.URL.Path
+		if r.URL.Path == "/events" {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, "data: 1\n\n")
+			w.(http.Flusher).Flush()
+		}
+		select {
+		case <-s.let:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestBusyUpstreamHasNoTurnForAll(t *testing.T) {
+	site := newSlowSite(t)
+	p, path := serveFile(t, behindLoopback+"share: {capacity: 1, queue: 1, wait: 1m, known_after: 0s}\nrules: []\n", "--upstream", site.URL)
+	codes := make(chan string, 10)
+	ask := func(client, path string) {
+		go func() {
+			resp := askFrom(t, "http://"+p.addr+path, client)
+			codes <- fmt.Sprint(path, " ", resp.StatusCode, " ", resp.Header.Get("Retry-After") != "")
+		}()
+	}
+	ask("192.0.2.1", "/works")
+	<-site.asked
+	ask("192.0.2.1", "/second")
+	ask("192.0.2.1", "/third")
+	turned := <-codes // one of the two waits
+	if !strings.HasSuffix(turned, " 503 true") {
+		t.Errorf("answered %s", turned)
+	}
+	line := p.read(t, `(\{.*"client":"192\.0\.2\.1".*\})`)
+	if !strings.Contains(line, `"rule":"share of a busy upstream","action":"refuse","dry_run":false,"status":503`) {
+		t.Errorf("the journal says %s", line)
+	}
+	// A reload lends the upstream a second pair of hands: who waits has a turn.
+	writeOver(t, path, behindLoopback+"share: {capacity: 2, queue: 5, wait: 1m, known_after: 0s}\nrules: []\n")
+	p.reload(t, `share: (the upstream works on 2 requests at once.*)`)
+	<-site.asked
+	site.let <- struct{}{}
+	site.let <- struct{}{}
+	got := []string{<-codes, <-codes}
+	slices.Sort(got)
+	if !strings.HasSuffix(got[0], " 200 false") || got[1] != "/works 200 false" {
+		t.Errorf("answered %q", got)
+	}
+
+	// An event stream needs no hands once it has begun.
+	for range 3 {
+		resp, err := http.Get("http://" + p.addr + "/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		<-site.asked
+	}
+
+	writeOver(t, path, behindLoopback+"rules: []\n")
+	p.reload(t, `share: (none)`)
+}
