@@ -121,12 +121,15 @@ func (b *body) watch() {
 		if b.space != nil {
 			b.n += copy((*b.space)[b.n:], (*more)[:n])
 		}
-		b.whole = err == io.EOF && !b.unwatched
+		if err == io.EOF && !b.unwatched {
+			b.whole = true
+		}
 		b.quiet.Broadcast()
 	}
 }
 
-// unwatch has watch end. What is whole then, or is not, stays so.
+// unwatch has watch end, after what it reads now. A body that is whole then, or
+// is not, stays so.
 func (b *body) unwatch() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -261,9 +261,7 @@ func (q *passage) first(resp *http.Response, c *chunk) (int, error) {
 	if n := resp.ContentLength; n > 0 && n <= chunkSize {
 		n, err := io.ReadFull(resp.Body, c.space[:n])
 		if err == nil && resp.ProtoMajor == 2 && (len(resp.Trailer) > 0 || q.listens()) {
-			if _, err = resp.Body.Read(nil); err == io.EOF { // the trailer comes behind what is counted
-				err = nil
-			}
+			resp.Body.Read(nil) // the trailer comes behind what is counted
 		}
 		return n, err
 	} else if n > 0 {

@@ -13,7 +13,7 @@ import (
 func (q *passage) told(h http.Header) {
 	if lines := h[timingHeader]; len(lines) > 0 && q.Timing != "" {
 		if d, ok := timing(lines, q.Timing); ok {
-			httpguard.SpentCPU(q.w, d)
+			httpguard.SpentCPU(q.w, d.Round(time.Microsecond)) // which limits count in, and cut the rest off
 		}
 	}
 	if lines := h[q.CostHeader]; len(lines) > 0 && q.CostHeader != "" {

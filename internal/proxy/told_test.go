@@ -51,6 +51,7 @@ func TestCostsAreToldInHeaderOrTrailer(t *testing.T) {
 			fields{"Server-Timing": "cpu;dur=7"}, fields{"Server-Timing": "cpu;dur=9"}, 9, 1, fields{"Server-Timing": "cpu;dur=7"}, fields{"Server-Timing": "cpu;dur=9"}},
 		{"another metric", Config{Timing: "app-cpu"}, fields{"Server-Timing": "cpu;dur=7, app-cpu;dur=2"}, nil, 2, 1, fields{"Server-Timing": "cpu;dur=7"}, nil},
 		{"another header", Config{CostHeader: "X_Score"}, fields{"X_Score": "6", "X-Cost": "5"}, nil, untold, 6, fields{"X-Cost": "5"}, nil},
+		{"in fractions", Config{Timing: "cpu", CostHeader: "X-Cost"}, fields{"Server-Timing": "cpu;dur=3.9996, cpu;dur=2.9999", "X-Cost": "0.25"}, nil, 7, 1, nil, nil},
 		{"free", Config{Timing: "cpu", CostHeader: "X-Cost"}, fields{"Server-Timing": "cpu;dur=0", "X-Cost": "0"}, nil, 0, 0, nil, nil},
 		{"as headers of the connection", Config{Timing: "cpu", CostHeader: "X-Cost"},
 			fields{"Connection": "X-Cost, Server-Timing", "Server-Timing": "cpu;dur=7", "X-Cost": "5"}, nil, 7, 5, nil, nil},

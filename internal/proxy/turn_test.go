@@ -314,6 +314,86 @@ func TestTimeOfTheUpstreamIsItsOwn(t *testing.T) {
 	})
 }
 
+// A post that comes on while it waits, and after, arrives as it was sent.
+func TestWaitingPostComesOn(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		parts         [3]int // at once, while it waits, and when it has its turn
+		chunked       bool
+		announced     int64 // to the upstream
+		whileItsTurns bool  // the last part does not wait until the upstream is asked
+	}{
+		{"whole at once", [3]int{65_536, 0, 0}, false, 65_536, false},
+		{"whole while it waits", [3]int{65_536, 1_000, 0}, false, 66_536, false},
+		{"whole while it waits, in chunks", [3]int{65_536, 1_000, 0}, true, 66_536, false},
+		{"in part", [3]int{65_536, 1_000, 40_000}, false, 106_536, false},
+		{"in part, in chunks", [3]int{65_536, 1_000, 40_000}, true, -1, false},
+		{"as much as there is room for", [3]int{65_536, 4_096, 40_000}, true, -1, false},
+		{"nothing while it waits", [3]int{65_536, 0, 40_000}, false, 105_536, false},
+		{"just when its turn comes", [3]int{65_536, 0, 40_000}, true, -1, true},
+		{"all when its turn comes", [3]int{65_536, 0, 10}, true, -1, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := oneTurn(time.Minute)
+				all := noise(200_000)
+				s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/hold" {
+						time.Sleep(5 * time.Second)
+						return
+					}
+					got, err := io.ReadAll(r.Body)
+					fmt.Fprintf(w, "%v %v %d", bytes.Equal(got, all[:test.parts[0]+test.parts[1]+test.parts[2]]), err, r.ContentLength)
+				}, Config{}, q)
+				hold := s.visitor()
+				hold.send("GET /hold HTTP/1.1\nHost: a\n\n")
+				synctest.Wait()
+				v := s.visitor()
+				var sending sync.WaitGroup
+				sending.Go(func() {
+					head, sent := fmt.Sprintf("Content-Length: %d", test.parts[0]+test.parts[1]+test.parts[2]), 0
+					if test.chunked {
+						head = "Transfer-Encoding: chunked"
+					}
+					v.send("POST / HTTP/1.1\nHost: a\n" + head + "\n\n")
+					for i, n := range test.parts {
+						if i > 0 {
+							time.Sleep(2 * time.Second)
+						}
+						if i == 2 && test.whileItsTurns {
+							time.Sleep(time.Second)
+						} else if i == 2 {
+							time.Sleep(2 * time.Second)
+						}
+						switch {
+						case n == 0:
+						case test.chunked:
+							fmt.Fprintf(v, "%x\r\n%s\r\n", n, all[sent:sent+n])
+						default:
+							v.Write(all[sent : sent+n])
+						}
+						if sent += n; test.chunked && (i == 2 || i == 1 && test.parts[2] == 0) {
+							io.WriteString(v, "0\r\n\r\n")
+							return
+						}
+					}
+				})
+				hold.head()
+				sending.Wait()
+				resp := v.head()
+				got, err := io.ReadAll(resp.Body)
+				if want := fmt.Sprintf("true <nil> %d", test.announced); string(got) != want || err != nil {
+					t.Errorf("%s %q, %v; want %q", resp.Status, got, err, want)
+				}
+				v.send("GET / HTTP/1.1\nHost: a\n\n")
+				if resp := v.head(); resp.StatusCode != 200 {
+					t.Errorf("the next request: %s", resp.Status)
+				}
+			})
+		})
+	}
+}
+
 // Who leaves while it waits makes room in the row at once, and the upstream
 // never hears of it.
 func TestWaitingEndsWithTheClient(t *testing.T) {
