@@ -115,6 +115,14 @@ func TestShareIsMaxMinFair(t *testing.T) {
 				if r.IntN(3) > 0 {
 					c.open = 2 * slots // as much as there is
 					demands[c] = float64(slots)
+					if r.IntN(3) == 0 { // now and then a dear one
+						c.costs = func(r *rand.Rand) time.Duration {
+							if r.IntN(10) == 0 {
+								return cost * 82 / 10
+							}
+							return cost / 5
+						}
+					}
 				} else {
 					part := 0.02 + 0.1*r.Float64()*float64(slots)/float64(networks)
 					c.every = time.Duration(float64(cost) / part)

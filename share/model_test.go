@@ -408,6 +408,12 @@ func TestSchedulerIsItsModel(t *testing.T) {
 				network, addr := uint64(rapid.IntRange(1, 4).Draw(t, "network")), uint64(rapid.IntRange(1, 3).Draw(t, "addr"))
 				side := uint8(network % 2)
 				c := &Claim{keys: [MaxParts]uint64{network << 8, network<<8 | addr}, depth: 2, side: side, weight: 1}
+				switch network { // keys of other hierarchies, as after a reload
+				case 2:
+					c.keys, c.depth = [MaxParts]uint64{network<<8 | addr}, 1
+				case 3:
+					c.keys, c.depth = [MaxParts]uint64{network << 8, network<<8 | 1<<4 | addr/2, network<<8 | addr}, 3
+				}
 				if network == 1 {
 					c.weight = []float64{4, 0.5}[addr%2]
 				}

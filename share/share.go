@@ -40,10 +40,13 @@ type Options struct {
 	// Labels and Bots have weights: how many shares a client with the label, or
 	// a verified bot of the name or category, has among the networks. The
 	// greatest of a client's labels counts, of a bot its name, then its
-	// first category that stands here. Kept between 1/1024 and 1024.
+	// first category that stands here. Kept between 1/1024 and 1024; the maps
+	// are not to be changed.
 	Labels, Bots map[string]float64
 
-	DryRun bool // nobody waits or is refused; Stats tells who would
+	// DryRun lets everybody in at once; Stats tells who would have waited or
+	// been refused. A capacity is not found meanwhile.
+	DryRun bool
 
 	Key    func(b []byte, req *fairshare.Request, part fairshare.KeyPart) []byte // as Guard.AppendKey; nil: by address or network alone
 	Client func(netip.Addr) netip.Prefix                                         // as Policy.Client; nil: as for a zero Policy

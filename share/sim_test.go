@@ -33,6 +33,7 @@ type caller struct {
 	weight        float64                        // 0: 1
 	open          int                            // requests always open
 	every         time.Duration                  // between requests, if not 0
+	poisson       bool                           // that is the mean of an exponential distribution
 	cost          time.Duration                  // of each
 	costs         func(*rand.Rand) time.Duration // in place of cost
 	fresh         bool                           // each request from a network and address never seen
@@ -112,14 +113,18 @@ func (sim *simulation) run(long time.Duration, callers ...*caller) {
 		end := sim.now + int64(until)
 		switch {
 		case c.every > 0:
-			var next func()
-			next = func() {
+			var ask func()
+			ask = func() {
 				if sim.now < end {
 					sim.ask(c, nil)
-					sim.after(c.every, next)
+					next := c.every
+					if c.poisson {
+						next = time.Duration(float64(next) * sim.rand.ExpFloat64())
+					}
+					sim.after(next, ask)
 				}
 			}
-			sim.after(c.from, next)
+			sim.after(c.from, ask)
 		default:
 			var again func()
 			again = func() {
