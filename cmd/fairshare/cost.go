@@ -81,9 +81,11 @@ func (m *meter) start() {
 // end ends what start began, unless another site goes on with the meter.
 // What was not settled is.
 func (m *meter) end(other *meter) {
-	if m != nil && m != other && m.stop != nil {
-		m.stop()
+	if m == nil || m == other {
+		return
 	}
+	m.start() // else nobody closes what it has open
+	m.stop()
 }
 
 // meters returns m as a guard asks it; nil for none.

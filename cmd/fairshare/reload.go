@@ -44,6 +44,7 @@ func (s *server) tryReload(ctx context.Context) error {
 	defer func() {
 		if s.site.Load() != st {
 			st.who.close(old.who)
+			st.meter.end(old.meter)
 		}
 	}()
 	if isItself(s.inbound.Addr(), st.upstream) {

@@ -189,16 +189,19 @@ type server struct {
 func newServer(ctx context.Context, file *policyfile.File, remember memoryTerms, stderr io.Writer) (s *server, err error) {
 	s = &server{clock: httpguard.NewClock(), watch: clientaddr.NewWatch(), urgent: make(chan struct{}), relist: make(chan string, 1), stderr: stderr}
 	s.manager = systemd.NewNotifier(s.note)
-	s.ending, s.end = context.WithCancel(context.Background())
+	ending, end := context.WithCancel(context.Background())
+	s.ending, s.end = ending, end
 	s.terms = siteTerms{bans: fairshare.NewBans(0), state: remember.dir, log: s.note, list: s.relisted}
 	st, err := newSite(ctx, file, s.terms, nil)
 	if err != nil {
+		end()
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			s.end()
+			end()
 			st.who.close(nil)
+			st.meter.end(nil)
 		}
 	}()
 	s.site.Store(st)

@@ -60,9 +60,6 @@ func newSite(ctx context.Context, file *policyfile.File, terms siteTerms, old *s
 	if old != nil {
 		oldWho, oldMeter = old.who, old.meter
 	}
-	if st.meter, err = openMeter(file, st.upstream, terms.log, oldMeter); err != nil {
-		return nil, err
-	}
 	if st.who, err = newWho(file, true, terms.log, oldWho); err != nil {
 		return nil, err
 	}
@@ -79,7 +76,10 @@ func newSite(ctx context.Context, file *policyfile.File, terms siteTerms, old *s
 	if err != nil {
 		return nil, err
 	}
-	st.guard, err = fairshare.NewGuard(&file.Policy, st.limiter, terms.bans)
+	if st.guard, err = fairshare.NewGuard(&file.Policy, st.limiter, terms.bans); err != nil {
+		return nil, err
+	}
+	st.meter, err = openMeter(file, st.upstream, terms.log, oldMeter)
 	return st, err
 }
 
