@@ -272,7 +272,7 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 				if got.Over {
 					break
 				}
-				if got.Held != 100 {
+				if got.Held != 100 || others > 1000 {
 					t.Fatalf("what is charged so far teaches nothing: %+v", got)
 				}
 				others += got.Held
@@ -328,6 +328,8 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 			}
 			seat.charge(0, fairshare.Charge{Key: k, Held: -100 * unit(l), Ends: true, Total: 50})
 			full("k", true)
+			seat.charge(0, fairshare.Charge{Key: k, Held: 50 * unit(l)})
+			full("k", false)
 			for range 3 { // more than is held: that is all there is
 				seat.charge(0, fairshare.Charge{Key: k, Held: math.MaxInt64})
 			}

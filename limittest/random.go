@@ -107,7 +107,12 @@ func (s *script) step() {
 		s.now = s.now.Add(time.Duration(w))
 	case 5:
 		s.now = s.now.Add(time.Duration(r.Int64N(3 * w)))
-	case 6:
+	case 6: // by less than it takes to be forgotten
+		for _, l := range s.limits {
+			if l.Window > 0 {
+				w = min(w, int64(l.Window))
+			}
+		}
 		s.now = s.now.Add(-time.Duration(r.Int64N(w/20 + 1)))
 	default:
 		s.now = s.now.Add(time.Duration(r.Int64N(w/5 + 1)))

@@ -54,6 +54,7 @@ func BenchmarkHeld(b *testing.B) {
 				}
 				b.ReportAllocs()
 				if c.parallel {
+					b.ResetTimer()
 					b.RunParallel(func(pb *testing.PB) { run(pb.Next) })
 					return
 				}

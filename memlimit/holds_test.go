@@ -105,10 +105,11 @@ func TestLimitMean(t *testing.T) {
 // forgotten and take no more memory; dear ones that were not seen for long
 // make room.
 func TestFloodForgetsNoDearMean(t *testing.T) {
-	l := opened(t, 1<<20, bytesLimit(1<<20))
+	l := opened(t, 1<<20, bytesLimit(1<<20), fairshare.Limit{Name: "cost", Resource: fairshare.Cost, N: 400, Window: time.Minute})
 	const offenders = 100
 	for i := range offenders {
 		ends(t, l, 0, number(-1-i), 1<<18, start)
+		ends(t, l, 1, number(-1-i), 100, start) // is less, and as much of what is allowed
 	}
 	flood := 200_000
 	if raceEnabled || testing.Short() {
@@ -119,10 +120,12 @@ func TestFloodForgetsNoDearMean(t *testing.T) {
 		if i == flood/2 {
 			runtime.ReadMemStats(&before)
 		}
-		ends(t, l, 0, number(i), 1000+int64(i%1000), start.Add(time.Duration(i)*time.Microsecond))
+		at := start.Add(time.Duration(i) * time.Microsecond)
+		ends(t, l, 0, number(i), 1000+int64(i%1000), at)
+		ends(t, l, 1, number(i), 1, at)
 	}
 	runtime.ReadMemStats(&after)
-	if grown := int64(after.TotalAlloc) - int64(before.TotalAlloc); grown > 64*int64(flood) { // the keys
+	if grown := int64(after.TotalAlloc) - int64(before.TotalAlloc); grown > 128*int64(flood) { // the keys
 		t.Errorf("%d bytes were allocated", grown)
 	}
 	n := 0
@@ -136,10 +139,14 @@ func TestFloodForgetsNoDearMean(t *testing.T) {
 		if got := expects(t, l, 0, number(-1-i)); got != 1<<18 {
 			t.Errorf("offender %d after the flood: %d", i, got)
 		}
+		if got := expects(t, l, 1, number(-1-i)); got != 100*256 {
+			t.Errorf("offender %d after the flood: cost %d/256", i, got)
+		}
 	}
 	// A newcomer that is dear, too, is remembered, whatever is expected of others.
-	ends(t, l, 0, []byte("newcomer"), 1<<17, start.Add(time.Second))
-	if got := expects(t, l, 0, []byte("newcomer")); got != 1<<17 {
+	newcomer := []byte("newcomer")
+	ends(t, l, 0, newcomer, 1<<17, start.Add(time.Second))
+	if got := expects(t, l, 0, newcomer); got != 1<<17 {
 		t.Errorf("newcomer: %d", got)
 	}
 	later := start.Add(90 * 24 * time.Hour)
@@ -204,6 +211,9 @@ func TestWithKeepsWhatIsHeld(t *testing.T) {
 	settle(t, before, start, fairshare.Charge{Key: k, Held: held[2], Cost: 50, Ends: true, Total: 329})
 	if got := take(t, back, 1, k, 1, start); got.Over || got.Held != 300 { // 328.5
 		t.Errorf("the mean goes on, and is at most what is allowed now: %+v", got)
+	}
+	if got := expects(t, back, 1, []byte("new")); got != 232 { // of 400, 200, 0 and 329
+		t.Errorf("the limit's mean goes on: %d", got)
 	}
 	settle(t, back, start, fairshare.Charge{Limit: 1, Key: k, Held: 300})
 	settle(t, large, start, fairshare.Charge{Key: k, Held: 400})

@@ -26,18 +26,28 @@ const DefaultMemory = 64 << 20
 type Options struct {
 	// Memory is the size of the table in bytes, for all limits together;
 	// 0 means DefaultMemory. A client and limit takes 16 bytes; 32 if windows
-	// are below 6 ms, or for bytes if windows are below 2 s or more than about
-	// 4 GiB a minute, 32 GiB an hour or 256 GiB a day are allowed. The table
-	// should have room for twice as many as are live at once. Requests in
-	// progress under a concurrent limit are held beside it.
+	// are below 6 ms, or for bytes, cost, CPU and time if windows are below 2 s
+	// or more than about 2^32 (4 GiB, or 71 minutes) a minute, 2^35 an hour or
+	// 2^38 a day are allowed. The table should have room for twice as many as
+	// are live at once.
+	//
+	// Beside it is what requests in progress have taken and hold, below 100
+	// bytes a request and limit, and what keys cost lately under limits that
+	// hold: a thirty-second part of Memory, at most 2 MiB.
 	Memory int64
 }
 
 // A Limiter is a [fairshare.Limiter] in memory. It is safe for concurrent use.
 //
-// Counters saturate well above what is allowed, at 2^28 and for bytes at
-// least at 4 times N. Of several clients whose states are equally near to
+// Counters saturate well above what is allowed, at 2^28 and for bytes, cost,
+// CPU and time at least at 4 times N, or twice after N has grown. Of several clients whose states are equally near to
 // fresh the one not seen for longest is forgotten first.
+//
+// What a request is expected to cost is the moving mean of its key's, each
+// moving it an eighth of the way; if that is not remembered the limit's, which
+// is the mean of 256 and then moves by so much less; before the first has
+// settled a sixty-fourth of what is allowed at once. When too many keys are to
+// be remembered, those go first that take the least part of what is allowed.
 type Limiter struct {
 	table  *table
 	slots  *slots

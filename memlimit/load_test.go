@@ -403,7 +403,8 @@ func TestUnusable(t *testing.T) {
 // nothing that was not.
 func TestSaveAmongTakes(t *testing.T) {
 	const workers, keys = 4, 50
-	limits := []fairshare.Limit{perMinute(1 << 20), {Name: "bytes", Resource: fairshare.Bytes, N: 1 << 40, Window: time.Hour}}
+	const enough = fairshare.MaxN // however slow the other side is
+	limits := []fairshare.Limit{perMinute(enough), {Name: "bytes", Resource: fairshare.Bytes, N: 1 << 40, Window: time.Hour}}
 	l := opened(t, 4*setBytes, limits...) // often in the way of one another
 	earlier, later := [keys]int64{}, [keys]int64{}
 	var (
@@ -450,7 +451,7 @@ func TestSaveAmongTakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range keys {
-			tally := take(t, after, 0, number(i), 1<<20, start)
+			tally := take(t, after, 0, number(i), enough, start)
 			if tally.Used < earlier[i] || tally.Used > later[i] {
 				t.Fatalf("key %d: %d are counted, %d were when saving began and %d when it was done", i, tally.Used, earlier[i], later[i])
 			}

@@ -32,18 +32,18 @@ func (sh *shard) places(hash uint64) []mean {
 	return sh.means[n*meanWays:][:meanWays]
 }
 
-// meanOf returns what the key costs, and false if that is not remembered. The
-// shard is locked.
-func (sh *shard) meanOf(hash uint64) (float64, bool) {
+// meanOf returns what is remembered of a key, or nil. The shard is locked.
+func (sh *shard) meanOf(hash uint64) *mean {
 	if sh.means == nil {
-		return 0, false
+		return nil
 	}
-	for _, m := range sh.places(hash) {
-		if m.hash == hash && m.id != 0 {
-			return m.cost, true
+	places := sh.places(hash)
+	for i := range places {
+		if m := &places[i]; m.hash == hash && m.id != 0 {
+			return m
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // learn moves a key's mean an eighth of the way towards cost. The shard, which
@@ -54,17 +54,16 @@ func (sh *shard) learn(l *limit, limits []*limit, hash uint64, cost float64, at 
 	if sh.means == nil {
 		sh.means = make([]mean, size)
 	}
+	if m := sh.meanOf(hash); m != nil {
+		m.cost += (cost - m.cost) / 8
+		m.at, m.id = max(m.at, at), l.id
+		return
+	}
 	fresh := mean{hash, cost, at, l.id}
 	least, victim := fresh.weight(limits, at), -1
 	places := sh.places(hash)
 	for i := range places {
-		m := &places[i]
-		if m.hash == hash && m.id != 0 {
-			m.cost += (cost - m.cost) / 8
-			m.at, m.id = max(m.at, at), l.id
-			return
-		}
-		if w := m.weight(limits, at); w <= least {
+		if w := places[i].weight(limits, at); w <= least {
 			least, victim = w, i
 		}
 	}
@@ -73,8 +72,8 @@ func (sh *shard) learn(l *limit, limits []*limit, hash uint64, cost float64, at 
 	}
 }
 
-// weight tells how much a mean matters: the part of its limit that a request
-// takes, fading with the time that there was none.
+// weight tells how much a mean matters: what part a request takes of what its
+// limit allows at once, fading with the time since there was one.
 func (m *mean) weight(limits []*limit, now int64) float64 {
 	if m.id == 0 {
 		return -1
@@ -90,10 +89,10 @@ type limitMean struct {
 	mu   sync.Mutex
 	n    float64
 	cost float64
-	told atomic.Uint64 // bits of cost; none before the first
+	told atomic.Uint64 // cost, as its bits, or noMean
 }
 
-const noMean = 1<<64 - 1 // no number
+const noMean = 1<<64 - 1 // before the first; the bits of no number
 
 func newLimitMean() *limitMean {
 	m := &limitMean{}
@@ -120,13 +119,11 @@ func (m *limitMean) forget() {
 // fairshare.Tally.Held. The shard is locked.
 func (l *limit) expected(sh *shard, hash uint64) int64 {
 	allowed := float64(l.allowed)
-	cost, ok := sh.meanOf(hash)
-	if !ok {
-		if told := l.mean.told.Load(); told != noMean {
-			cost = math.Float64frombits(told)
-		} else {
-			cost = allowed / 64
-		}
+	cost := allowed / 64 // none has settled since the start
+	if m := sh.meanOf(hash); m != nil {
+		cost = m.cost
+	} else if told := l.mean.told.Load(); told != noMean {
+		cost = math.Float64frombits(told)
 	}
 	return int64(math.Round(min(cost, allowed) * float64(uint64(1)<<l.fraction)))
 }

@@ -38,8 +38,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Save writes all states that are not fresh at time now, in at most about 18
 // bytes a slot, and what [Limiter.Load] needs to go on with them. The time
-// must be of the clock that requests are judged by. Slots of concurrent
-// limits are left out.
+// must be of the clock that requests are judged by. What belongs to requests in
+// progress is left out: slots of concurrent limits and what others hold.
 //
 // Requests go on meanwhile and do not wait. Each state is written as it was
 // at some moment between the beginning and the end of Save. What Save writes
