@@ -3,6 +3,8 @@ package share
 import (
 	"context"
 	"net/netip"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,4 +109,41 @@ func BenchmarkKnown(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		q.Known(netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}), 32), first)
 	}
+}
+
+func BenchmarkTurnAtOnceParallel(b *testing.B) {
+	q := New(Options{Capacity: 32})
+	var n atomic.Uint32
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		claim := q.Claim(&fairshare.Request{Time: time.Now(), Addr: netip.AddrFrom4([4]byte{10, 0, byte(n.Add(1)), 1})})
+		for pb.Next() {
+			turn, err := q.Wait(context.Background(), &claim)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			turn.Done()
+		}
+	})
+}
+
+// A turn after waiting: goroutines wake each other.
+func BenchmarkTurnAfterWaiting(b *testing.B) {
+	q := New(Options{Capacity: 1})
+	b.ReportAllocs()
+	var n atomic.Uint32
+	b.SetParallelism(2)
+	b.RunParallel(func(pb *testing.PB) {
+		claim := q.Claim(&fairshare.Request{Time: time.Now(), Addr: netip.AddrFrom4([4]byte{10, 0, byte(n.Add(1)), 1})})
+		for pb.Next() {
+			turn, err := q.Wait(context.Background(), &claim)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			runtime.Gosched()
+			turn.Done()
+		}
+	})
 }

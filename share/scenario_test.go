@@ -2,8 +2,11 @@ package share
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+
+	"fairshare/share/capacity"
 )
 
 const ms = time.Millisecond
@@ -161,4 +164,41 @@ func TestTenThousandAddressesAtOnce(t *testing.T) {
 		}
 		check(t, sim.s)
 	}
+}
+
+// The same with a capacity that has to be found, of an upstream that is slow
+// for two minutes and recovers.
+func TestGreedyFleetAndAFoundCapacity(t *testing.T) {
+	sim := newSimulation(t, 0, 1024)
+	sim.found, sim.workers = capacity.New(capacity.Options{}), 8
+	sim.s.set(sim.found.Slots(), 1024, false, 0)
+	p := polite(20)
+	callers := slices.Clone(p)
+	for i := range 200 {
+		callers = append(callers, &caller{network: uint64(1 + i%4), addr: uint64(i), open: 2, side: newcomers, costs: about(20 * ms)})
+	}
+	p99 := map[int64]time.Duration{} // by minute
+	for minute := range int64(4) {
+		sim.after(time.Duration(minute+1)*time.Minute-1, func() {
+			p99[minute] = quantile(together(p).latency, 0.99)
+			if minute == 0 || minute == 2 {
+				sim.slower = float64(3 - minute) // three times, and no more
+			}
+			for _, c := range p {
+				c.latency = nil
+			}
+		})
+	}
+	sim.run(4*time.Minute, callers...)
+	if all := together(p); all.refused+all.late > 0 || all.served < all.asked-20 {
+		t.Errorf("%d of %d requests are answered", all.served, all.asked)
+	}
+	base := alone(t, 8)
+	if p99[0] > 5*base || p99[1] > 10*base || p99[3] > 5*base {
+		t.Errorf("the p99 is %v, when the upstream is slow %v, then %v and %v; without the fleet %v", p99[0], p99[1], p99[2], p99[3], base)
+	}
+	if part := sim.busy / 8 / float64(sim.now); part < 0.9 {
+		t.Errorf("the upstream is busy %.1f%% of the time", 100*part)
+	}
+	t.Logf("the p99 is %v, when the upstream is slow %v, then %v and %v; %d slots at the end", p99[0], p99[1], p99[2], p99[3], sim.s.slots)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"fairshare/share/capacity"
 )
 
 // A simulation is a scheduler in front of an upstream, in virtual time. What
@@ -24,6 +26,12 @@ type simulation struct {
 	of      map[*Turn]asking
 	busy    float64 // slot-ns that were in use
 	largest int     // nodes at once
+
+	found   *capacity.Capacity // says how many slots there are, if not nil
+	workers int                // of the upstream, if there are fewer than requests inside may be
+	working int
+	pending []func()
+	slower  float64 // how much longer all takes; 0: as long as it does
 }
 
 // A caller asks: with so many requests always open, or at a rate.
@@ -36,8 +44,9 @@ type caller struct {
 	poisson       bool                           // that is the mean of an exponential distribution
 	cost          time.Duration                  // of each
 	costs         func(*rand.Rand) time.Duration // in place of cost
-	fresh         bool                           // each request from a network and address never seen
-	from, until   time.Duration                  // 0: the whole time
+	path          uint64
+	fresh         bool          // each request from a network and address never seen
+	from, until   time.Duration // 0: the whole time
 
 	asked, served, refused, late int
 	took                         float64 // ns of the upstream's time
@@ -154,7 +163,11 @@ func (sim *simulation) run(long time.Duration, callers ...*caller) {
 }
 
 func (sim *simulation) pass(at int64) {
-	sim.busy += float64(at-sim.now) * float64(min(sim.s.inside, sim.s.slots))
+	busy := min(sim.s.inside, sim.s.slots)
+	if sim.workers > 0 {
+		busy = sim.working
+	}
+	sim.busy += float64(at-sim.now) * float64(busy)
 	sim.now = at
 }
 
@@ -208,8 +221,19 @@ func (sim *simulation) begun(t *Turn) {
 	c := a.caller
 	took := c.takes(sim.rand)
 	c.waits = append(c.waits, time.Duration(sim.now-t.arrived))
-	sim.after(took, func() {
+	if sim.slower > 0 {
+		took = time.Duration(float64(took) * sim.slower)
+	}
+	sim.work(took, func() {
 		delete(sim.of, t)
+		sim.s.pass(sim.now)
+		if sim.found != nil {
+			sim.found.Sample(capacity.Sample{
+				Now: sim.now, Path: c.path, Network: c.network + 1, Took: time.Duration(sim.now - t.began),
+				Inside: t.insideThen, Waiting: sim.s.waited >= t.began, Known: c.side == standing,
+			})
+			sim.s.slots = sim.found.Slots()
+		}
 		sim.s.done(t, sim.now)
 		c.served++
 		c.took += float64(took)
@@ -218,6 +242,32 @@ func (sim *simulation) begun(t *Turn) {
 			a.over()
 		}
 	})
+}
+
+// work has a worker of the upstream do something, or all at once if there are
+// as many as it takes.
+func (sim *simulation) work(took time.Duration, done func()) {
+	if sim.workers == 0 {
+		sim.after(took, done)
+		return
+	}
+	start := func() {
+		sim.working++
+		sim.after(took, func() {
+			sim.working--
+			if len(sim.pending) > 0 {
+				next := sim.pending[0]
+				sim.pending = sim.pending[1:]
+				next()
+			}
+			done()
+		})
+	}
+	if sim.working < sim.workers {
+		start()
+	} else {
+		sim.pending = append(sim.pending, start)
+	}
 }
 
 func quantile(of []time.Duration, q float64) time.Duration {
