@@ -40,6 +40,12 @@ type replayCmd struct {
 	zone *time.Location
 }
 
+func (c *replayCmd) Help() string {
+	return "Limits by time charge the upstream's own time where a log holds it (nginx $upstream_response_time, HAProxy Tr, target_processing_time of AWS, " +
+		"Traefik OriginDuration), else the time of the whole request; limits by cpu what a logged Server-Timing tells (nginx $upstream_http_server_timing, " +
+		"Caddy's resp_headers). What a log cannot tell is named in the report."
+}
+
 // Validate finds wrong usage; kong calls it.
 func (c *replayCmd) Validate() error {
 	if c.Top < 1 || c.Top > 1000 {

@@ -547,6 +547,13 @@ func realPolicies() map[string]*fairshare.Policy {
 			{Name: "agents", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 500, Window: 10 * time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByUserAgent}}}},
 			{Name: "at once", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 2}},
 		}},
+		"costs": {Rules: []fairshare.Rule{
+			{Name: "cpu", Limit: &fairshare.Limit{Resource: fairshare.CPU, N: 1_050_000, Window: 15 * time.Second}},
+			{Name: "time", Limit: &fairshare.Limit{Resource: fairshare.Time, N: 500_000, Window: time.Minute, By: network}},
+			{Name: "steady time", Limit: &fairshare.Limit{Resource: fairshare.Time, N: 200_000, Window: time.Minute, Algorithm: fairshare.GCRA, Burst: 50_000}, DryRun: true},
+			{Name: "bytes", Limit: &fairshare.Limit{Resource: fairshare.Bytes, N: 300_000, Window: time.Minute, Algorithm: fairshare.GCRA}, Ban: &fairshare.BanTerms{After: 3, For: time.Minute}},
+			{Name: "cost", Limit: &fairshare.Limit{Resource: fairshare.Cost, N: 1, Window: time.Hour}},
+		}},
 		"bots": {Rules: []fairshare.Rule{
 			{Name: "feeds", Match: fairshare.Match{Bot: []string{"feed", "re:^archive"}, Path: []string{"*.xml", "/blog*", "/"}}, Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 3, Window: time.Minute}, Last: true},
 			{Name: "engines", Match: fairshare.Match{Bot: []string{"search", "twitterbot"}}, Action: fairshare.Allow},
