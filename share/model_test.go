@@ -332,8 +332,8 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 			if len(h) != len(want.least) {
 				t.Fatalf("%d children in heap %d, want %d", len(h), by, len(want.least))
 			}
-			for i, child := range h {
-				if int(child.at[by]) != i || i > 0 && before(child, h[(i-1)/2], by) || child.parent != n || child.waiting == 0 {
+			for i, p := range h {
+				if child := p.node; int(child.at[by]) != i || p != child.place(by) || i > 0 && p.before(&h[(i-1)/2]) || child.parent != n || child.waiting == 0 {
 					t.Fatalf("child %+v stands at %d of heap %d", child, i, by)
 				}
 			}

@@ -153,37 +153,49 @@ const (
 	heaviestFirst = 1 // whose newest request would be served last, then who came later
 )
 
-func before(a, b *node, by int) bool {
-	if by == leastFirst {
-		return a.tag < b.tag || a.tag == b.tag && a.order < b.order
-	}
-	return a.last > b.last || a.last == b.last && a.order > b.order
+// A heap is a binary heap of nodes that know their places. What they are
+// compared by stands in it, so that the nodes need not be looked at.
+type heap []place
+
+type place struct {
+	key   float64
+	order uint64
+	node  *node
 }
 
-// A heap is a binary heap of nodes that know their places.
-type heap []*node
+func (n *node) place(by int) place {
+	if by == leastFirst {
+		return place{n.tag, n.order, n}
+	}
+	return place{-n.last, ^n.order, n}
+}
+
+func (p *place) before(other *place) bool {
+	return p.key < other.key || p.key == other.key && p.order < other.order
+}
 
 func (h *heap) push(n *node, by int) {
-	*h = append(*h, n)
-	n.at[by] = int32(len(*h) - 1)
+	*h = append(*h, n.place(by))
 	h.up(len(*h)-1, by)
 }
 
 func (h *heap) remove(n *node, by int) {
 	i, end := int(n.at[by]), len(*h)-1
 	moved := (*h)[end]
-	(*h)[end] = nil
+	(*h)[end] = place{}
 	*h = (*h)[:end]
 	if i == end {
 		return
 	}
 	(*h)[i] = moved
-	moved.at[by] = int32(i)
-	h.fix(moved, by)
+	if !h.up(i, by) {
+		h.down(i, by)
+	}
 }
 
 func (h *heap) fix(n *node, by int) {
 	i := int(n.at[by])
+	(*h)[i] = n.place(by)
 	if !h.up(i, by) {
 		h.down(i, by)
 	}
@@ -191,39 +203,39 @@ func (h *heap) fix(n *node, by int) {
 
 func (h *heap) up(i, by int) (moved bool) {
 	of := *h
-	n := of[i]
+	p := of[i]
 	for i > 0 {
 		above := (i - 1) / 2
-		if !before(n, of[above], by) {
+		if !p.before(&of[above]) {
 			break
 		}
 		of[i] = of[above]
-		of[i].at[by] = int32(i)
+		of[i].node.at[by] = int32(i)
 		i, moved = above, true
 	}
-	of[i] = n
-	n.at[by] = int32(i)
+	of[i] = p
+	p.node.at[by] = int32(i)
 	return moved
 }
 
 func (h *heap) down(i, by int) {
 	of := *h
-	n := of[i]
+	p := of[i]
 	for {
 		below := 2*i + 1
 		if below >= len(of) {
 			break
 		}
-		if below+1 < len(of) && before(of[below+1], of[below], by) {
+		if below+1 < len(of) && of[below+1].before(&of[below]) {
 			below++
 		}
-		if !before(of[below], n, by) {
+		if !of[below].before(&p) {
 			break
 		}
 		of[i] = of[below]
-		of[i].at[by] = int32(i)
+		of[i].node.at[by] = int32(i)
 		i = below
 	}
-	of[i] = n
-	n.at[by] = int32(i)
+	of[i] = p
+	p.node.at[by] = int32(i)
 }

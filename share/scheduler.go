@@ -194,7 +194,7 @@ func (s *scheduler) dispatch() {
 	for s.waiting > 0 && (s.dry || s.inside < s.slots) {
 		n := s.side()
 		for n.head == nil {
-			n = n.least[0]
+			n = n.least[0].node
 		}
 		t := n.head
 		s.remove(t)
@@ -240,7 +240,7 @@ func (s *scheduler) bound() {
 			n = &s.sides[standing]
 		}
 		for n.tail == nil {
-			n = n.heaviest[0]
+			n = n.heaviest[0].node
 		}
 		t := n.tail
 		s.withdraw(t)
