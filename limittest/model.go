@@ -117,63 +117,75 @@ func (m *Model) take(now time.Time, takes []fairshare.Take, tallies, told []fair
 func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies, told []fairshare.Tally, dry bool) bool {
 	pass := true
 	for i, t := range takes {
-		if t.DryRun != dry {
-			continue
+		if t.DryRun == dry {
+			l := &m.limits[t.Limit]
+			_, st := m.states(l, at, t)
+			tallies[i].Over = !passes(l, st, at, t.Cost)
+			pass = pass && !tallies[i].Over
 		}
-		l := &m.limits[t.Limit]
-		alone := m.state(t.Limit, t.Key)
-		st := alone // as if all that is held were spent now
-		if l.Resource.Held() {
-			with := *alone
-			settle(l, &with, at, alone.held/unit(l))
-			st = &with
-		}
-		tally := fairshare.Tally{
-			Over: !passes(l, st, at, t.Cost),
-			Used: ceil(used(l, st, at)),
-			Reset: first(func(ns *big.Int) bool {
-				return used(l, st, ns).Sign() == 0
-			}, at),
-		}
-		if tally.Over {
-			tally.Wait = first(func(ns *big.Int) bool { return passes(l, alone, ns, t.Cost) }, at)
-			pass = false
-		}
-		switch {
-		case l.Resource == fairshare.Concurrent:
-			tally.Wait, tally.Reset = 0, 0
-		case l.Algorithm == fairshare.Quiet: // this request breaks the pause
-			if tally.Over {
-				tally.Wait = l.Window
-			}
-			if tally.Used > 0 {
-				tally.Reset = l.Window
-			}
-		case !l.Resource.Settled() && t.Cost > l.Allowed():
-			tally.Wait = tally.Reset // it would never pass
-		}
-		tallies[i] = tally
 	}
 	for i, t := range takes {
 		if t.DryRun != dry {
 			continue
 		}
-		l := &m.limits[t.Limit]
-		if pass {
-			tallies[i] = fairshare.Tally{}
-			switch st := m.state(t.Limit, t.Key); {
-			case !l.Resource.Settled():
-				charge(l, st, at, t.Cost)
-			case l.Resource.Held():
-				tallies[i].Held = m.expected(t.Limit, t.Key)
-				if told != nil {
-					tallies[i].Held = told[i].Held
-				}
-				st.held += tallies[i].Held
+		if !pass {
+			tallies[i] = m.tally(at, t)
+			continue
+		}
+		switch l, st := &m.limits[t.Limit], m.state(t.Limit, t.Key); {
+		case !l.Resource.Settled():
+			charge(l, st, at, t.Cost)
+		case l.Resource.Held():
+			tallies[i].Held = m.expected(t.Limit, t.Key)
+			if told != nil {
+				tallies[i].Held = told[i].Held
 			}
+			st.held += tallies[i].Held
 		}
 	}
 	return pass
+}
+
+// states returns what is spent, and what would be if all that is held were
+// spent now.
+func (m *Model) states(l *fairshare.Limit, at *big.Int, t fairshare.Take) (alone, withHeld *state) {
+	alone = m.state(t.Limit, t.Key)
+	if !l.Resource.Held() {
+		return alone, alone
+	}
+	with := *alone
+	settle(l, &with, at, alone.held/unit(l))
+	return alone, &with
+}
+
+// tally returns the figures of a take in a group that does not pass.
+func (m *Model) tally(at *big.Int, t fairshare.Take) fairshare.Tally {
+	l := &m.limits[t.Limit]
+	alone, st := m.states(l, at, t)
+	tally := fairshare.Tally{
+		Over: !passes(l, st, at, t.Cost),
+		Used: ceil(used(l, st, at)),
+		Reset: first(func(ns *big.Int) bool {
+			return used(l, st, ns).Sign() == 0
+		}, at),
+	}
+	if tally.Over {
+		tally.Wait = first(func(ns *big.Int) bool { return passes(l, alone, ns, t.Cost) }, at)
+	}
+	switch {
+	case l.Resource == fairshare.Concurrent:
+		tally.Wait, tally.Reset = 0, 0
+	case l.Algorithm == fairshare.Quiet: // this request breaks the pause
+		if tally.Over {
+			tally.Wait = l.Window
+		}
+		if tally.Used > 0 {
+			tally.Reset = l.Window
+		}
+	case !l.Resource.Settled() && t.Cost > l.Allowed():
+		tally.Wait = tally.Reset // it would never pass
+	}
+	return tally
 }
 
 // Settle implements [fairshare.Limiter].
