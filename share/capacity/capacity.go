@@ -32,7 +32,7 @@
 //
 // So a path whose latency somebody chooses changes nothing, whatever part of
 // the networks he has: it does not follow the slots. Slots that were too many
-// are not tried again for 10 s, up to 80 s. Failures count by their part only:
+// are not tried again for 10 to 20 s. Failures count by their part only:
 // a quick 503 is no quick answer, and a page that always fails is a floor.
 //
 // The ideas are those of TCP Vegas (Brakmo and Peterson 1995: the delay above
@@ -68,7 +68,7 @@ type Sample struct {
 const Start = 4
 
 // A Capacity finds how many requests the upstream works on at once. It is not
-// safe for concurrent use. It takes 400 KiB.
+// safe for concurrent use. It takes 250 KiB.
 type Capacity struct {
 	min, max int
 	slots    int
@@ -94,15 +94,15 @@ type Capacity struct {
 	slow     float64 // ln slowdown to be expected of the present slots, at least 0
 	steady   bool    // there is no queue, so usual times may be learnt
 
-	phase    phase
-	full     int     // slots before the probe
-	fewer    int     // slots of the probe
-	during   float64 // score of the probe
-	chosen   bool    // it was made for a high score, which may be chance
-	deep     bool    // the last one did not reach the end of the queue
-	probeAt  int64   // the next one at the latest
-	streak   int     // rounds in a row that let slots grow
-	barred   int     // slots that were too many
+	phase  phase
+	full   int     // slots before the probe
+	fewer  int     // slots of the probe
+	during float64 // score of the probe
+	chosen bool    // it was made for a high score, which may be chance
+
+	probeAt  int64 // the next one at the latest
+	streak   int   // rounds in a row that let slots grow
+	barred   int   // slots that were too many
 	barUntil int64
 	barFor   time.Duration
 

@@ -19,7 +19,7 @@ const (
 	probeEvery = 30 * time.Second // while slots are in demand
 	probeLags  = 100              // or so many typical times, if that is longer
 	barLeast   = 10 * time.Second // slots that were too many are not tried again for so long,
-	barMost    = 80 * time.Second // twice as long each time that they are again
+	barMost    = 20 * time.Second // twice as long each time that they are again
 )
 
 // A phase is what a round is for.
@@ -83,7 +83,7 @@ func (c *Capacity) lower(now int64, sc score, demand bool) {
 // probe tries fewer slots for a round.
 func (c *Capacity) probe(slowdown float64) {
 	part := max(min(probeTo, target*math.Exp(-slowdown)), probeLeast)
-	if !c.anchored || c.deep {
+	if !c.anchored {
 		part = probeLeast
 	}
 	c.phase = probing
@@ -101,12 +101,16 @@ func (c *Capacity) probed(now int64, sc score, demand bool) {
 		return
 	}
 	fall := c.score.is - sc.is
+	if fall < -elastic { // something else has changed: once more
+		c.probeAt = now
+		return
+	}
 	if c.anchored && fall > elastic/2 {
 		c.floor = min(sc.is, c.floor+floorUp)
 	} else {
 		c.floor = sc.is
 	}
-	c.anchored, c.deep = true, false
+	c.anchored = true
 	c.during = sc.is
 	c.probeAt = now + max(int64(probeEvery), int64(probeLags*c.typical))
 	if fall > elastic && c.chosen {
@@ -127,7 +131,7 @@ func (c *Capacity) conclude(now int64, fall float64) {
 	next := int(target * float64(c.full) * math.Exp(-fall))
 	if next <= c.fewer { // there may be a queue still
 		next = c.fewer
-		c.deep, c.probeAt = true, now
+		c.probeAt = now
 	}
 	c.streak, c.slow = 0, 0
 	if next < c.slots {
@@ -144,6 +148,9 @@ func (c *Capacity) grow(now int64, slowdown float64) {
 		step, c.streak = 1.125, 0
 	}
 	next := max(c.slots+1, int(float64(c.slots)*step))
+	if c.barred > c.slots { // half the way there (BIC)
+		next = min(next, c.slots+max(1, (c.barred-c.slots)/2))
+	}
 	if now < c.barUntil && next >= c.barred {
 		next = max(c.barred-1, c.slots)
 	}

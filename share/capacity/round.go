@@ -98,7 +98,8 @@ func (c *Capacity) clear(sc score) bool {
 		return sc.err < 2*rough
 	case c.phase == probing:
 		err = sure*math.Hypot(sc.err, c.score.err) + sc.skew
-		return math.Abs(c.score.is-sc.is-elastic) > err
+		fall := c.score.is - sc.is - elastic
+		return fall > err || -fall > err*2/3 // that slots are given back is no risk
 	case c.streak >= fast && slowdown < (growBelow+probeAbove)/2 && sc.err+sc.skew < rough:
 		return true // slots that are too many will show soon
 	}

@@ -20,28 +20,30 @@ const (
 // A path is what is known of one path. n = 0: a free place.
 type path struct {
 	id    uint64
-	last  int64   // when it was asked last
-	usual float32 // ln of its ns without a queue, smoothed
-	by    uint32  // the network that taught last
-	n     uint16  // samples, up to 1024: then 1/n is the weight of a new one
+	last  int64     // when it was asked last
+	usual float32   // ln of its ns without a queue, smoothed
+	by    [2]uint32 // the networks that taught last
+	n     uint16    // samples, up to 1024: then 1/n is the weight of a new one
 }
 
-// learn moves the usual time by one sample; a network that comes again and
-// again weighs an eighth.
+// learn moves the usual time by one sample. Once it is settled, a network that
+// was among the last two to teach does not teach: nobody does who asks often,
+// and who alternates with others less than they.
 func (p *path) learn(took float32, s *Sample) {
+	by := uint32(s.Network)
+	if by != p.by[0] && by != p.by[1] {
+		p.by[0], p.by[1] = by, p.by[0]
+	} else if p.n >= learning {
+		return
+	}
 	if p.n < 1024 {
 		p.n++
 	}
-	w := 1 / float32(p.n)
-	if p.n > taught && p.by == uint32(s.Network) {
-		w /= 8
-	}
-	p.by = uint32(s.Network)
 	off := took - p.usual
 	if p.n > taught {
 		off = min(max(off, -learnMost), learnMost)
 	}
-	p.usual += w * off
+	p.usual += off / float32(p.n)
 }
 
 // paths is a table of fixed size. A new path takes the place of another that

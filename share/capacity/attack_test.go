@@ -1,0 +1,84 @@
+package capacity
+
+import (
+	"math"
+	"testing"
+)
+
+// TestNobodyMovesIt: what somebody asks who chooses the latency of his pages,
+// from one network or many, neither shrinks nor grows the slots.
+func TestNobodyMovesIt(t *testing.T) {
+	cases := []struct {
+		name     string
+		networks int
+		page     func(w *world) (uint64, demand)
+	}{
+		{"pages of 10 s", 1, func(*world) (uint64, demand) { return 999, demand{delay: 10} }},
+		{"slow on everybody's page", 1, func(*world) (uint64, demand) { return 5, demand{delay: 1} }},
+		{"slow on all pages", 5, func(w *world) (uint64, demand) { return uint64(w.rng.IntN(30)) + 1, demand{delay: 1} }},
+		{"fast, then slow, and again", 5, func(w *world) (uint64, demand) {
+			if math.Mod(w.now, 14) < 7 {
+				return 5, demand{work: 0.001}
+			}
+			return 5, demand{delay: 2}
+		}},
+		{"slow first, quick then", 5, func(w *world) (uint64, demand) {
+			if w.now < 40 {
+				return uint64(w.rng.IntN(30)) + 1, demand{delay: 1}
+			}
+			return uint64(w.rng.IntN(30)) + 1, demand{work: 0.001}
+		}},
+		{"errors", 1, func(*world) (uint64, demand) { return 7, demand{delay: 0.001, fails: true} }},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			cs := greedy(100, 20, 30, exponential(0.02))
+			for i := range 50 {
+				cs = append(cs, &client{network: uint64(5000 + i%c.networks), page: c.page})
+			}
+			w := &world{workers: 8, clients: cs}
+			w.run(1, 120)
+			got := w.between(40, 120)
+			t.Logf("%+.3v", got)
+			if got.slots < 7 || got.slots > 14 || got.low < 3 || got.high > 24 {
+				t.Errorf("%+.3v", got)
+			}
+		})
+	}
+}
+
+// TestNewNetworksDoNotDecide: a flood of networks never seen asks slow pages;
+// those with standing say that nothing has changed.
+func TestNewNetworksDoNotDecide(t *testing.T) {
+	flood := make([]*client, 400)
+	for i := range flood {
+		flood[i] = &client{roaming: true, from: 60, page: func(w *world) (uint64, demand) {
+			return uint64(w.rng.IntN(30)) + 1, demand{work: 0.04, delay: 0.2 * math.Mod(math.Floor(w.now/5), 2)}
+		}}
+	}
+	w := &world{workers: 8, clients: append(polite(100, 25, 0.3, exponential(0.02)), flood...)}
+	w.run(1, 150)
+	got := w.between(70, 150)
+	t.Logf("%+.3v", got)
+	if got.slots < 6 || got.slots > 40 {
+		t.Errorf("%+.3v", got)
+	}
+}
+
+// TestFleets: the polite are few and the fleet asks always, from four networks
+// or from one that is new each time.
+func TestFleets(t *testing.T) {
+	roaming := greedy(400, 400, 30, exponential(0.02))
+	for _, c := range roaming {
+		c.roaming = true
+	}
+	for name, fleet := range map[string][]*client{"four": greedy(400, 4, 30, exponential(0.02)), "roaming": roaming} {
+		w := &world{workers: 8, clients: append(polite(20, 20, 1, exponential(0.02)), fleet...)}
+		w.run(1, 150)
+		got := w.between(45, 150)
+		t.Logf("%s: %+.3v", name, got)
+		if got.work < 0.92*8 || got.took > 2*0.02 {
+			t.Errorf("%s: %+.3v", name, got)
+		}
+	}
+}

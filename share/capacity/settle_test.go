@@ -1,0 +1,177 @@
+package capacity
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestSettles: whatever the upstream, within half a minute the slots are just
+// enough to keep it busy, requests do not queue in it, and it stays so.
+func TestSettles(t *testing.T) {
+	type bounds struct{ busy, slow, cv float64 }
+	works := []struct {
+		name string
+		work func(*rand.Rand) float64
+		few  bounds // for up to 3 workers, where one slot is much
+		many bounds
+	}{
+		{"fixed", always(0.02), bounds{0.92, 1.6, 0.4}, bounds{0.97, 1.6, 0.15}},
+		{"exponential", exponential(0.02), bounds{0.85, 3, 0.7}, bounds{0.93, 1.7, 0.25}},
+		{"bimodal", bimodal(0.01, 0.11, 0.1), bounds{0.75, 3, 0.8}, bounds{0.85, 1.8, 0.35}}, // one in ten takes eleven times as long
+	}
+	for _, work := range works {
+		for _, k := range []int{1, 2, 3, 4, 8, 16, 64} {
+			for _, kind := range []string{"workers", "cores"} {
+				t.Run(fmt.Sprint(work.name, "/", k, kind), func(t *testing.T) {
+					w := &world{clients: greedy(3*k+40, 20, 30, work.work)}
+					if kind == "workers" {
+						w.workers = k
+					} else {
+						w.cores = float64(k)
+					}
+					want, seconds := work.many, 90
+					if k <= 4 { // few requests a second
+						seconds = 300
+					}
+					if k <= 3 {
+						want = work.few
+					}
+					w.run(1, seconds)
+					got := w.between(30, seconds)
+					t.Logf("%+.3v of %d, slow %.2f", got, k, got.took/0.02)
+					if got.work < want.busy*float64(k) || got.took > want.slow*0.02 || got.cv > want.cv {
+						t.Errorf("busy %.3f, slow %.2f, cv %.2f; want %+v", got.work/float64(k), got.took/0.02, got.cv, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestSettlesQuickly: from the start to 90 % of what there is in ten seconds,
+// with pages of 20 ms.
+func TestSettlesQuickly(t *testing.T) {
+	for _, k := range []int{8, 16, 64} {
+		w := &world{workers: k, clients: greedy(3*k+40, 20, 30, always(0.02))}
+		w.run(1, 20)
+		if got := w.between(10, 20); got.work < 0.9*float64(k) {
+			t.Errorf("%d workers: %+.3v", k, got)
+		}
+	}
+}
+
+// TestSlowPages: pages of a second, so that little is learnt in a second.
+func TestSlowPages(t *testing.T) {
+	for _, k := range []int{2, 16} {
+		for name, work := range map[string]func(*rand.Rand) float64{"fixed": always(1), "exponential": exponential(1)} {
+			w := &world{workers: k, clients: greedy(50, 20, 30, work)}
+			w.run(1, 1200)
+			got := w.between(180, 1200)
+			t.Logf("%s %d: %+.3v", name, k, got)
+			if got.work < 0.8*float64(k) || got.took > 2.5 {
+				t.Errorf("%d workers, %s: %+.3v", k, name, got)
+			}
+		}
+	}
+}
+
+// TestDelays: most of a page's time is spent elsewhere, so that many requests
+// inside keep two cores busy: 12 at least.
+func TestDelays(t *testing.T) {
+	delay, work := exponential(0.05), exponential(0.01)
+	cs := greedy(100, 20, 30, nil)
+	for _, c := range cs {
+		c.page = func(w *world) (uint64, demand) {
+			return uint64(w.rng.IntN(30)), demand{delay: delay(w.rng), work: work(w.rng)}
+		}
+	}
+	w := &world{cores: 2, clients: cs}
+	w.run(1, 90)
+	got := w.between(30, 90)
+	t.Logf("%+.3v", got)
+	if got.work < 0.9*2 || got.took > 2*0.06 || got.cv > 0.3 {
+		t.Errorf("%+.3v", got)
+	}
+}
+
+// TestRoom: an upstream that has room makes nobody wait for long, whatever the
+// start, and slots that nobody needs do not grow.
+func TestRoom(t *testing.T) {
+	w := &world{workers: 8, clients: polite(400, 50, 2, exponential(0.02))}
+	w.run(1, 120)
+	got := w.between(30, 120)
+	t.Logf("%+.3v", got)
+	if got.slots < 6 || got.slots > 16 || got.took > 1.1*0.02 || w.waited(30, 120) > 0.002 {
+		t.Errorf("%+.3v, mean wait %.4f s", got, w.waited(30, 120))
+	}
+
+	w = &world{workers: 8, clients: polite(5, 5, 50, exponential(0.02))} // a night
+	w.run(1, 3600)
+	if got := w.between(0, 3600); got.low != Start || got.high != Start {
+		t.Errorf("idle time has taught something: %+.3v", got)
+	}
+}
+
+// TestManyPaths: most paths are asked rarely, or never twice.
+func TestManyPaths(t *testing.T) {
+	work := exponential(0.02)
+	zipf := greedy(100, 20, 30, nil)
+	for _, c := range zipf {
+		c.page = func(w *world) (uint64, demand) {
+			if w.zipf == nil {
+				w.zipf = rand.NewZipf(w.rng, 1.01, 1, 100_000)
+			}
+			p := w.zipf.Uint64() + 1
+			return p * 0x9e3779b97f4a7c15, demand{work: work(w.rng) * (0.2 + float64(p%17)/8)}
+		}
+	}
+	unique := greedy(100, 20, 30, nil)
+	for _, c := range unique {
+		c.page = func(w *world) (uint64, demand) { return w.rng.Uint64(), demand{work: work(w.rng)} }
+	}
+	for name, cs := range map[string][]*client{"zipf": zipf, "unique": unique} {
+		w := &world{workers: 8, clients: cs}
+		w.run(1, 120)
+		got := w.between(30, 120)
+		t.Logf("%s: %+.3v", name, got)
+		if got.work < 0.9*8 || got.took > 2*0.024 || got.cv > 0.35 {
+			t.Errorf("%s: %+.3v", name, got)
+		}
+	}
+}
+
+// TestManyNetworks: ten thousand networks, each seen a few times.
+func TestManyNetworks(t *testing.T) {
+	cs := greedy(10_000, 10_000, 30, exponential(0.02))
+	for _, c := range cs {
+		c.pause = func(w *world) float64 { return 40 * w.rng.Float64() }
+	}
+	w := &world{workers: 8, clients: cs}
+	w.run(1, 90)
+	got := w.between(40, 90)
+	t.Logf("%+.3v", got)
+	if got.work < 0.9*8 || got.took > 2*0.02 || got.cv > 0.35 {
+		t.Errorf("%+.3v", got)
+	}
+}
+
+// TestBounds: Min and Max hold at every moment.
+func TestBounds(t *testing.T) {
+	for _, o := range []Options{{}, {Min: 12, Max: 20}, {Min: 2, Max: 3}, {Min: 9}, {Max: 1}, {Min: 5, Max: 2}, {Min: -1, Max: -1}} {
+		lo, hi := max(o.Min, 1), o.Max
+		if hi < 1 {
+			hi = 1024
+		}
+		hi = max(lo, hi)
+		w := &world{workers: 8, clients: greedy(100, 20, 30, exponential(0.02)), opts: o}
+		w.run(1, 30)
+		if w.least < lo || w.most > hi {
+			t.Errorf("%+v: between %d and %d", o, w.least, w.most)
+		}
+		w.c.Replace(Options{Min: 3, Max: 4})
+		if n := w.c.Slots(); n < 3 || n > 4 {
+			t.Errorf("after Replace: %d", n)
+		}
+	}
+}
