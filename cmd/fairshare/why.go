@@ -302,7 +302,7 @@ func (o *operator) story(w *bufio.Writer, t *told) {
 			line("ban", "in force then, until %s", moment(s.Until))
 		}
 	default:
-		if s.Action == fairshare.Refuse && !s.Until.IsZero() {
+		if s.Action == fairshare.Refuse && s.Until.After(s.Last) {
 			line("wait", "until %s", moment(s.Until))
 		}
 	}
@@ -350,6 +350,12 @@ func countedOf(s *fairshare.Story) string {
 	}
 	if s.By != "" {
 		text += ", by " + printable(s.By)
+	}
+	switch s.Resource {
+	case "cpu", "time", "cost", "bytes", "errors":
+		if s.Action == fairshare.Refuse && !s.Until.After(s.Last) { // else there would have been a wait
+			text += "; some of it is what its requests in progress were expected to cost"
+		}
 	}
 	return text
 }
