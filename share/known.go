@@ -26,7 +26,7 @@ type word = atomic.Uint64
 
 const (
 	setSize         = 8
-	defaultRemember = 1 << 20
+	defaultRemember = 1 << 21
 	maxRemember     = 1 << 27
 
 	timeBits = 34

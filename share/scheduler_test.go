@@ -121,6 +121,25 @@ func TestFullQueueDropsTheHeaviestClientsNewest(t *testing.T) {
 	}
 }
 
+// A side that has had more of late keeps half of the slots all the same.
+func TestASideKeepsHalfOfTheSlots(t *testing.T) {
+	for _, names := range []string{"a1.1 A1.1 a2.1 A1.2 A1.3", "A1.1 a1.1 A2.1 a1.2 a1.3"} {
+		st := newStory(t, 2, 100)
+		of := strings.Fields(names)
+		st.arrive(of[0])
+		st.pass(900 * ms)
+		st.arrive(of[1:]...)
+		st.done(of[0])
+		if st.turns[of[2]].state != inside {
+			t.Errorf("%s: %s are inside, want %s", names, st.in(inside), of[2])
+		}
+		st.done(of[1])
+		if st.turns[of[3]].state != inside {
+			t.Errorf("%s: %s are inside, want %s", names, st.in(inside), of[3])
+		}
+	}
+}
+
 // In a full queue a newcomer that has waited keeps its place, whoever comes
 // from wherever.
 func TestFreshNetworkStandsBehindThoseWhoWait(t *testing.T) {

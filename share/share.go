@@ -34,7 +34,8 @@ type Options struct {
 	KnownAfter time.Duration
 
 	// Remember bounds the clients of which is remembered since when they are
-	// known, 8 bytes each; 0: a million.
+	// known, 8 bytes each, taken at first need; half as many have room for
+	// sure. 0: two million.
 	Remember int
 
 	// Labels and Bots have weights: how many shares a client with the label, or
