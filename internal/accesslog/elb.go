@@ -70,12 +70,34 @@ func (elbParser) parse(line []byte, e *Entry, w *worker) string {
 			e.Host = host
 		}
 	}
-	agent, _, ok := quoted(rest)
+	agent, rest, ok := quoted(rest)
 	if ok {
 		e.UserAgent = w.text(agent, escapeBackslash)
 		e.Has |= HasUserAgent
 	}
+	if w.shape == hasType && len(f[3]) > 1 && isMinusOne(f[5]) && !isMinusOne(f[4]) {
+		w.unanswered(e, rest)
+	}
 	return ""
+}
+
+// unanswered fills in how long a target was waited for that did not answer in
+// time: since the creation of the request, which stands behind cipher, protocol,
+// target group, "trace" "domain" "certificate" and priority.
+func (w *worker) unanswered(e *Entry, rest []byte) {
+	for range 3 {
+		_, rest = word(rest)
+	}
+	for range 3 {
+		_, rest, _ = quoted(rest)
+	}
+	_, rest = word(rest)
+	created, _ := word(rest)
+	before := e.Duration // until it was sent to the target
+	if at, reason := w.clock.moment(created); reason == "" && e.Time.After(at) {
+		e.Duration = min(e.Time.Sub(at), maxDuration)
+		e.Upstream = max(e.Duration-before, 0)
+	}
 }
 
 // word takes the text up to the next space, and the spaces behind it, off.

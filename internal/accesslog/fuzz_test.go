@@ -35,6 +35,7 @@ var seeds = []string{
 	`{"ClientAddr":"192.0.2.7","RequestMethod":"GET","DownstreamStatus":200,"StartUTC":"2000-10-10T20:55:36Z"}`,
 	`{"time":"2000-10-10T20:55:36Z","ip":"192.0.2.7","request":"junk","method":"GET"}`,
 	`{"time":"2000-10-10T20:55:36Z","ip":"192.0.2.7","request":"junk","path":"/a","query":"b"}`,
+	`h2 2000-10-10T20:55:36.559871Z app/x 192.0.2.7:4586 10.0.0.1:80 0.1 -1 -1 504 - 34 0 "GET https://a:443/ HTTP/1.1" "curl" - - arn "Root=1" "-" "-" 0 2000-10-10T20:54:36.559871Z "forward"`,
 }
 
 // formatSeeds are format strings.

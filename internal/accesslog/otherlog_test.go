@@ -85,6 +85,10 @@ func TestLoadBalancerLines(t *testing.T) {
 		{"IPv6", strings.Replace(alb, "192.0.2.7:4586", "2001:db8::7:4586", 1), want(func(e *Entry) { e.Client = netip.MustParseAddr("2001:db8::7") }), ""},
 		{"IPv6 in brackets", strings.Replace(alb, "192.0.2.7:4586", "[2001:db8::7]:4586", 1), want(func(e *Entry) { e.Client = netip.MustParseAddr("2001:db8::7") }), ""},
 		{"not dispatched", strings.Replace(classic, times, ` - -1 -1 -1 504 0 0 0 `, 1), want(func(e *Entry) { e.Status, e.Bytes, e.Duration, e.Upstream = 504, 0, 0, 0 }), ""},
+		{"the target timed out", strings.Replace(strings.Replace(alb, times, ` 10.0.0.1:80 0.001 -1 -1 504 - 34 2326 `, 1), "2018-07-02T22:22:48.364000Z", "2000-10-10T20:54:36.558871Z", 1),
+			want(func(e *Entry) { e.Status, e.Duration, e.Upstream = 504, 60001*time.Millisecond, 60*time.Second }), ""},
+		{"cut before the creation", strings.Replace(strings.Replace(alb, times, ` 10.0.0.1:80 0.001 -1 -1 504 - 34 2326 `, 1), "2018-07-02T22:22:48.364000Z", "", 1),
+			want(func(e *Entry) { e.Status, e.Duration, e.Upstream = 504, time.Millisecond, 0 }), ""},
 		{"TCP listener", `2000-10-10T20:55:36.559871Z elb1 192.0.2.7:4586 10.0.0.1:80 0.001 0.002 0.003 - - 82 305 "- - - " "-" - -`,
 			want(func(e *Entry) {
 				e.Method, e.Target, e.Host, e.UserAgent, e.Status, e.Bytes = "", "", "", "", 0, 305
