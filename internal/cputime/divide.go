@@ -24,33 +24,100 @@ type active struct {
 // cores there were is what explains used: other programs take some. If even
 // with every core there is more used than foreseen, requests used more of their
 // time than their paths did before, up to all of it; the rest is nobody's.
-func (l *ledger) divide(from, to int64, used float64) {
+func (l *ledger) divide(from, to int64, used float64, u *usage) {
 	if len(l.open) == 0 || to <= from {
 		return
 	}
 	for _, r := range l.open {
-		r.path_ = l.paths.find(r.path)
+		r.known = l.paths.find(r.hash)
 	}
+	length := float64(to - from)
+	l.order.used(used/length, len(l.open))
 	l.order.note(l.open, to)
 	l.cut(from, to)
+	foreseen := l.foresee()
+	learned := l.learn(used, length, u)
+	if left, ok := l.workers.claim(l.open, u, length); ok {
+		l.beside(left, length, !learned)
+	} else if used >= foreseen {
+		l.raise(used)
+	} else {
+		l.slow(used)
+	}
+}
+
+// learn corrects what is known of the paths by this sample, if the cores were
+// not all in use: then requests slow each other down, and what is used tells
+// nothing.
+func (l *ledger) learn(used, length float64, u *usage) bool {
+	room := l.room(u, used/length)
+	expect := 0.0
+	for _, s := range l.spans {
+		speed := min(1, max(room, 1)/s.demand) * float64(s.to-s.from)
+		expect += s.demand * speed
+		for _, a := range l.serve(s) {
+			a.r.effect += a.part * speed
+		}
+	}
+	if used >= expect || used < 0.75*room*length {
+		l.paths.learn(l.open, used, expect, length)
+		return true
+	}
+	l.paths.skip()
+	return false
+}
+
+// foresee cuts the sample into spans, and returns what would be used if there
+// were cores enough.
+func (l *ledger) foresee() float64 {
 	l.spans = l.spans[:0]
 	foreseen := 0.0
 	for i := range len(l.cuts) - 1 {
 		s := segment{from: l.cuts[i], to: l.cuts[i+1]}
 		length := float64(s.to - s.from)
 		for _, a := range l.serve(s) {
-			s.demand += a.part * a.r.path_.rate
+			s.demand += a.part * float64(a.r.known.rate)
 			a.r.served += a.part * length
 		}
 		foreseen += s.demand * length
 		l.spans = append(l.spans, s)
 	}
-	if used >= foreseen {
-		l.raise(used)
-	} else {
-		l.slow(used)
+	return foreseen
+}
+
+// beside shares out what requests used that came or went, beside those that
+// have been claimed.
+func (l *ledger) beside(left, length float64, compare bool) {
+	speed := 0.0 // of one that waits for nothing
+	for _, r := range l.workers.whole {
+		r.whole = true
+		speed = max(speed, r.share/length)
 	}
-	l.paths.learn(l.open, used, foreseen, float64(to-from))
+	for _, r := range l.open {
+		if !r.whole {
+			r.served = 0
+		}
+	}
+	foreseen := l.foresee()
+	if left >= foreseen {
+		l.raise(left)
+	} else {
+		l.slow(left)
+	}
+	if compare {
+		l.paths.compare(l.open, speed, length)
+	}
+}
+
+// room returns how many cores the upstream can use: all, if it has several
+// processes at work, else what it was seen to use, as a lock in it may keep its
+// threads from more.
+func (l *ledger) room(u *usage, cores float64) float64 {
+	l.peak = max(l.peak*0.9998, cores)
+	if len(u.parts) > 1 {
+		return l.cores
+	}
+	return min(l.peak, l.cores)
 }
 
 // serve returns the requests that the upstream works on in a segment.
@@ -66,7 +133,9 @@ func (l *ledger) serve(s segment) []active {
 			end = min(end, r.end)
 		}
 		if part := float64(end-max(s.from, r.began)) / length; part > 0 {
-			l.queue = append(l.queue, active{r, min(part, room)})
+			if !r.whole {
+				l.queue = append(l.queue, active{r, min(part, room)})
+			}
 			room -= part
 		}
 	}
@@ -105,7 +174,7 @@ func (l *ledger) slow(used float64) {
 		}
 		speed *= float64(s.to - s.from)
 		for _, a := range l.serve(s) {
-			a.r.share += a.part * a.r.path_.rate * speed
+			a.r.share += a.part * float64(a.r.known.rate) * speed
 		}
 	}
 }
@@ -113,19 +182,25 @@ func (l *ledger) slow(used float64) {
 // raise shares out more than was foreseen: in proportion to what was, up to the
 // time that each was served, and then up to its own.
 func (l *ledger) raise(used float64) {
-	used = l.fill(used, func(r *request) (float64, float64) { return r.served * r.path_.rate, r.served })
+	used = l.fill(used, func(r *request) (float64, float64) { return r.served * float64(r.known.rate), r.served })
 	if used > 0 {
-		l.fill(used, func(r *request) (float64, float64) { return float64(r.own) - r.share, float64(r.own) })
+		used = l.fill(used, func(r *request) (float64, float64) { return float64(r.own) - r.share, float64(r.own) })
+	}
+	if used > 0 { // a child that ended may be told of late
+		l.fill(used, func(r *request) (float64, float64) {
+			late := float64(r.before + r.own - r.spent.Load())
+			return late - r.share, late
+		})
 	}
 }
 
 // fill adds used to the shares by weight, none above its bound, and returns
 // what nobody could take.
 func (l *ledger) fill(used float64, of func(*request) (weight, bound float64)) float64 {
-	for range len(l.open) {
+	for range 8 {
 		sum := 0.0
 		for _, r := range l.open {
-			if w, bound := of(r); r.share < bound {
+			if w, bound := of(r); !r.whole && r.share < bound {
 				sum += w
 			}
 		}
@@ -135,7 +210,7 @@ func (l *ledger) fill(used float64, of func(*request) (weight, bound float64)) f
 		each, given := used/sum, 0.0
 		for _, r := range l.open {
 			w, bound := of(r)
-			if r.share < bound {
+			if !r.whole && r.share < bound {
 				add := min(w*each, bound-r.share)
 				r.share += add
 				given += add

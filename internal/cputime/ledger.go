@@ -9,12 +9,14 @@ type ledger struct {
 	cores float64 // that the upstream has, at most; 0: not bounded
 	last  int64   // time of the last sample; 0 before the first
 	open  []*request
+	peak  float64
 
-	paths paths
-	order order
-	cuts  []int64   // of the sample, into segments
-	spans []segment // of the sample
-	queue []active  // of one segment
+	paths   paths
+	order   order
+	cuts    []int64   // of the sample, into segments
+	spans   []segment // of the sample
+	queue   []active  // of one segment
+	workers workers
 
 	charged, background, own int64 // ns; see Stats
 }
@@ -32,10 +34,10 @@ func (l *ledger) sample(now int64, u *usage, settled []*request) []*request {
 	l.measure(now)
 	length := now - l.last
 	l.last = now
-	l.divide(now-length, now, float64(l.possible(u.used, length)))
+	l.divide(now-length, now, float64(l.possible(u.used, length)), u)
 	var charged int64
 	for _, r := range l.open {
-		share := min(int64(r.share+0.5), r.own)
+		share := max(0, min(int64(r.share+0.5), r.before+r.own-r.spent.Load()))
 		r.spent.Add(share)
 		charged += share
 	}
@@ -72,7 +74,8 @@ func (l *ledger) measure(now int64) {
 		if r.end != 0 {
 			end = min(end, r.end)
 		}
-		r.own, r.served, r.share = max(0, end-max(r.began, l.last)), 0, 0
+		r.before += r.own
+		r.own, r.served, r.effect, r.share, r.whole = max(0, end-max(r.began, l.last)), 0, 0, 0, false
 		for ; i > 0 && l.open[i-1].began > r.began; i-- { // sorted but for a few
 			l.open[i-1], l.open[i] = l.open[i], l.open[i-1]
 		}
@@ -85,6 +88,7 @@ func (l *ledger) settle(now int64, settled []*request) []*request {
 	for _, r := range l.open {
 		if r.end != 0 && r.end <= now {
 			settled = append(settled, r)
+			l.paths.use(r.hash)
 		} else {
 			kept = append(kept, r)
 		}

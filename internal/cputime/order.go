@@ -8,7 +8,7 @@ import "math"
 //
 // For some n it keeps how likely what was seen is, if that many are worked on:
 // each of them, or of all in progress if those are fewer, ends next with the
-// same chance, and once in a hundred times a clock or an answer that is slow to
+// same chance, and once in a thousand times a clock or an answer that is slow to
 // take misleads.
 type order struct {
 	likely [len(servers)]float64 // log of the likelihood; old requests fade
@@ -20,7 +20,7 @@ type order struct {
 var servers = [...]int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, math.MaxInt32}
 
 const (
-	misled    = 0.01
+	misled    = 0.001
 	fade      = 0.998     // a request counts for half after some 350 others
 	overtaken = 1_000_000 // ns that an earlier request goes on for at least
 	certain   = 3.0       // log likelihood by which a bound must be the better one
@@ -69,6 +69,19 @@ func (o *order) note(open []*request, now int64) {
 	if left == counted {
 		return
 	}
+	o.choose()
+}
+
+// used notes how many cores a sample used, with so many requests in progress.
+func (o *order) used(cores float64, inside int) {
+	for i, n := range servers {
+		if float64(n) < cores-0.1 && n < inside {
+			o.likely[i] += math.Log(misled)
+		}
+	}
+}
+
+func (o *order) choose() {
 	best := 0.0
 	for i, l := range o.likely {
 		if i == 0 || l > best {

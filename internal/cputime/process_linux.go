@@ -16,6 +16,7 @@ import (
 type process struct {
 	pid      int
 	parent   int
+	threads  int
 	stat     int // file
 	children int // file of the main thread's children; -1 where the kernel has none
 
@@ -55,6 +56,7 @@ func (p *process) close() {
 type procStat struct {
 	parent      int
 	own, waited int64 // ns, in ticks of 10 ms
+	threads     int
 	began       int64 // ticks since the machine started
 }
 
@@ -70,7 +72,7 @@ func parseStat(line []byte) (procStat, bool) {
 	for word := range bytes.FieldsSeq(line[end+1:]) {
 		field++
 		switch field {
-		case 4, 14, 15, 16, 17, 22:
+		case 4, 14, 15, 16, 17, 20, 22:
 		default:
 			continue
 		}
@@ -85,6 +87,8 @@ func parseStat(line []byte) (procStat, bool) {
 			st.own += n * tick
 		case 16, 17:
 			st.waited += n * tick
+		case 20:
+			st.threads = int(n)
 		case 22:
 			st.began = n
 			return st, true
@@ -113,7 +117,7 @@ func (p *process) read(buf []byte) bool {
 	if !ok {
 		own = st.own
 	}
-	p.parent = st.parent
+	p.parent, p.threads = st.parent, st.threads
 	p.nextOwn, p.nextWaited = max(own, p.own), max(st.waited, p.waited)
 	return true
 }

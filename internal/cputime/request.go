@@ -12,7 +12,7 @@ import (
 // is used again after End.
 type request struct {
 	sampler *Sampler
-	path    uint64 // hash
+	hash    uint64 // of the path
 
 	began   int64 // ns of the Sampler's time; when Run ends, that moment
 	ended   int64 // 0: in progress; under the Sampler's lock
@@ -22,11 +22,15 @@ type request struct {
 	next    *request     // of the free ones
 
 	// Of the ledger.
-	end    int64   // as ended, once the ledger may know; 0: in progress
-	own    int64   // ns in progress in this sample
-	served float64 // of own, ns in which the upstream is taken to have worked on it
-	share  float64 // ns charged by this sample
-	path_  *path
+	end      int64   // as ended, once the ledger may know; 0: in progress
+	own      int64   // ns in progress in this sample
+	served   float64 // of own, ns in which the upstream is taken to have worked on it
+	effect   float64 // of served, ns at the speed that the cores allow
+	before   int64   // ns in progress before this sample
+	foreseen float64 // cores
+	whole    bool    // in progress during the whole sample, and charged for it
+	share    float64 // ns charged by this sample
+	known    *path
 }
 
 var _ fairshare.Metering = (*request)(nil)
@@ -42,8 +46,9 @@ func (s *Sampler) Begin(path string) fairshare.Metering {
 	} else {
 		r = &request{sampler: s}
 	}
-	r.path, r.began, r.ended, r.end = hash, now, 0, 0
+	r.hash, r.began, r.ended, r.end = hash, now, 0, 0
 	r.spent.Store(0)
+	r.before, r.own = 0, 0
 	r.sampled = s.running
 	if r.sampled {
 		s.begun = append(s.begun, r)
@@ -93,6 +98,6 @@ func (r *request) End(told func(time.Duration)) {
 
 // release keeps a request's memory for the next one, under s.mu.
 func (s *Sampler) release(r *request) {
-	r.told, r.path_ = nil, nil
+	r.told, r.known = nil, nil
 	r.next, s.free = s.free, r
 }

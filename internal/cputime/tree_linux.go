@@ -27,10 +27,12 @@ type tree struct {
 	since  int64     // when the roots were found, ticks since the machine started
 	scan   time.Time // when all processes are looked through next
 	buf    []byte
+	list   []byte
 }
 
 const (
 	maxProcesses = 4096
+	maxThreads   = 64
 	scanEvery    = time.Second
 	scanShare    = 300 // of the time, at most one part in so many is spent looking through all processes
 	rounding     = 2 * tick
@@ -148,46 +150,26 @@ func (t *tree) add(pid, parent int) error {
 	return nil
 }
 
-// follow finds children that are new: of main threads in every sample, of
-// others when all processes are looked through, once a second or less.
+// follow finds children that are new: of up to maxThreads threads of a process
+// in every sample, of others when all processes are looked through, once a
+// second or less.
 func (t *tree) follow() {
 	for i := 0; i < len(t.procs); i++ { // grows meanwhile
 		p := t.procs[i]
-		if p.children < 0 {
+		t.adopt(p, p.children)
+		if p.threads < 2 || p.threads > maxThreads {
 			continue
 		}
-		for offset := int64(0); ; {
-			n, err := unix.Pread(p.children, t.buf, offset)
-			if err != nil || n <= 0 {
-				break
-			}
-			text := t.buf[:n]
-			if n == len(t.buf) { // the last number may go on
-				text = text[:bytes.LastIndexByte(text, ' ')+1]
-				if len(text) == 0 {
-					break
-				}
-			}
-			for len(text) > 0 {
-				pid := 0
-				for len(text) > 0 && text[0] != ' ' {
-					pid = pid*10 + int(text[0]-'0')
-					text = text[1:]
-				}
-				for len(text) > 0 && text[0] == ' ' {
-					text = text[1:]
-				}
-				if t.byPID[pid] == nil {
-					t.add(pid, p.pid)
-					break // the buffer was used
-				}
-			}
-			if len(text) > 0 {
-				continue // again from the same offset
-			}
-			offset += int64(n)
-			if n < len(t.buf) {
-				break
+		tasks := t.proc + "/" + strconv.Itoa(p.pid) + "/task"
+		threads, err := os.ReadDir(tasks)
+		if err != nil {
+			continue
+		}
+		for _, thread := range threads {
+			file, err := unix.Open(tasks+"/"+thread.Name()+"/children", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err == nil {
+				t.adopt(p, file)
+				unix.Close(file)
 			}
 		}
 	}
@@ -195,6 +177,31 @@ func (t *tree) follow() {
 		t.lookThrough()
 		took := time.Since(now)
 		t.scan = now.Add(max(scanEvery, scanShare*took))
+	}
+}
+
+// adopt adds the processes that a children file lists.
+func (t *tree) adopt(p *process, file int) {
+	if file < 0 {
+		return
+	}
+	t.list = t.list[:0]
+	for offset := int64(0); len(t.list) < 8*maxProcesses; {
+		n, err := unix.Pread(file, t.buf, offset)
+		if err != nil || n <= 0 {
+			break
+		}
+		offset += int64(n)
+		t.list = append(t.list, t.buf[:n]...)
+	}
+	for word := range bytes.FieldsSeq(t.list) {
+		pid := 0
+		for _, c := range word {
+			pid = pid*10 + int(c-'0')
+		}
+		if t.byPID[pid] == nil {
+			t.add(pid, p.pid)
+		}
 	}
 }
 

@@ -1,0 +1,309 @@
+package cputime
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A script is a source that tells what a test wants.
+type script struct {
+	mu   sync.Mutex
+	used time.Duration // since the last read
+	err  error
+}
+
+func (s *script) read(u *usage) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*u = usage{used: int64(s.used), processes: 1}
+	s.used = 0
+	return s.err
+}
+
+func (s *script) close() {}
+
+func (s *script) set(used time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used, s.err = used, err
+}
+
+// A teller notes what it was told, and when.
+type teller struct {
+	mu    sync.Mutex
+	spent []time.Duration
+	at    []time.Time
+}
+
+func (t *teller) told(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spent, t.at = append(t.spent, d), append(t.at, time.Now())
+}
+
+func (t *teller) times() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.spent)
+}
+
+func (t *teller) once(tb testing.TB) time.Duration {
+	tb.Helper()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.spent) != 1 {
+		tb.Fatalf("told %d times, want once", len(t.spent))
+	}
+	return t.spent[0]
+}
+
+// scripted runs a Sampler in a bubble.
+func scripted(t *testing.T, opts Options, test func(s *Sampler, src *script, stop func())) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		src := &script{}
+		s := newSampler(opts, src)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); s.Run(ctx) }()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		stop := sync.OnceFunc(func() { cancel(); <-done })
+		test(s, src, stop)
+		stop()
+	})
+}
+
+func TestOneRequestIsChargedWhatWasUsed(t *testing.T) {
+	scripted(t, Options{}, func(s *Sampler, src *script, stop func()) {
+		var got teller
+		src.set(time.Hour, nil) // before anybody asked: nobody's
+		r := s.Begin("/a")
+		synctest.Wait()
+		src.set(7*time.Millisecond, nil)
+		time.Sleep(20 * time.Millisecond)
+		r.End(got.told)
+		ended := time.Now()
+		if got.times() != 0 {
+			t.Fatal("told before a sample covered it")
+		}
+		time.Sleep(time.Second)
+		if d := got.once(t); d != 7*time.Millisecond {
+			t.Errorf("charged %v, want 7ms", d)
+		}
+		if late := got.at[0].Sub(ended); late > 50*time.Millisecond {
+			t.Errorf("told %v after the end, want a period at most", late)
+		}
+		if st := s.Stats(); st.Charged != 7*time.Millisecond || st.Used != time.Hour+7*time.Millisecond || st.Background != time.Hour {
+			t.Errorf("stats %+v", st)
+		}
+	})
+}
+
+func TestNeverMoreThanOwnTime(t *testing.T) {
+	scripted(t, Options{}, func(s *Sampler, src *script, stop func()) {
+		var got teller
+		r := s.Begin("/a")
+		synctest.Wait()
+		src.set(time.Second, nil)
+		time.Sleep(20 * time.Millisecond)
+		r.End(got.told)
+		time.Sleep(time.Second)
+		if d := got.once(t); d != 20*time.Millisecond {
+			t.Errorf("charged %v, want its own time, 20ms", d)
+		}
+	})
+}
+
+func TestSpentGrowsWhileARequestRuns(t *testing.T) {
+	scripted(t, Options{Every: 10 * time.Millisecond}, func(s *Sampler, src *script, stop func()) {
+		var got teller
+		r := s.Begin("/a")
+		for i := range 5 {
+			synctest.Wait()
+			if d := r.Spent(); d != time.Duration(i)*4*time.Millisecond {
+				t.Errorf("%v after %d samples", d, i)
+			}
+			src.set(4*time.Millisecond, nil)
+			time.Sleep(10 * time.Millisecond)
+		}
+		r.End(got.told)
+		time.Sleep(time.Second)
+		if d := got.once(t); d != 20*time.Millisecond {
+			t.Errorf("charged %v, want 20ms", d)
+		}
+	})
+}
+
+func TestWhatCannotBeReadIsNotFree(t *testing.T) {
+	var said []string
+	scripted(t, Options{Log: func(m string) { said = append(said, m) }}, func(s *Sampler, src *script, stop func()) {
+		var got teller
+		r := s.Begin("/a")
+		synctest.Wait()
+		src.set(0, errors.New("no such process"))
+		time.Sleep(210 * time.Millisecond)
+		src.set(0, errBaseline) // it is back
+		time.Sleep(50 * time.Millisecond)
+		src.set(30*time.Millisecond, nil)
+		time.Sleep(50 * time.Millisecond)
+		r.End(got.told)
+		time.Sleep(time.Second)
+		if d := got.once(t); d != 280*time.Millisecond {
+			t.Errorf("charged %v, want 250ms of its own and 30ms", d)
+		}
+		if st := s.Stats(); st.Unsampled != 250*time.Millisecond || st.Failed != 4 {
+			t.Errorf("stats %+v", st)
+		}
+		if len(said) != 2 {
+			t.Errorf("said %q, want that it fails, and that it works again", said)
+		}
+	})
+}
+
+func TestEndOfRunSettlesAll(t *testing.T) {
+	scripted(t, Options{}, func(s *Sampler, src *script, stop func()) {
+		var ended, open teller
+		a, b := s.Begin("/a"), s.Begin("/b")
+		synctest.Wait()
+		src.set(10*time.Millisecond, nil)
+		time.Sleep(20 * time.Millisecond)
+		a.End(ended.told)
+		stop()
+		if d := ended.once(t); d != 5*time.Millisecond {
+			t.Errorf("ended: charged %v, want half of 10ms", d)
+		}
+		time.Sleep(30 * time.Millisecond)
+		if d := b.Spent(); d != 35*time.Millisecond {
+			t.Errorf("open: %v so far, want 5ms and 30ms of its own", d)
+		}
+		b.End(open.told)
+		if d := open.once(t); d != 35*time.Millisecond {
+			t.Errorf("open: charged %v, want 5ms and 30ms of its own", d)
+		}
+	})
+}
+
+func TestWithoutRunTheOwnTimeIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSampler(Options{}, &script{})
+		var got teller
+		r := s.Begin("/a")
+		time.Sleep(time.Minute)
+		if d := r.Spent(); d != time.Minute {
+			t.Errorf("%v so far", d)
+		}
+		r.End(got.told)
+		if d := got.once(t); d != time.Minute {
+			t.Errorf("charged %v", d)
+		}
+	})
+}
+
+func TestRunTwice(t *testing.T) {
+	scripted(t, Options{}, func(s *Sampler, src *script, stop func()) {
+		if err := s.Run(context.Background()); err == nil {
+			t.Error("a second Run at the same time")
+		}
+		stop()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := s.Run(ctx); err != nil {
+			t.Errorf("a Run after the first: %v", err)
+		}
+	})
+}
+
+// TestAllIsChargedOnce lets many requests come and go, also across the end of
+// Run: each is told once, and all together no more than was used and their own
+// time.
+func TestAllIsChargedOnce(t *testing.T) {
+	scripted(t, Options{}, func(s *Sampler, src *script, stop func()) {
+		var all teller
+		var clients sync.WaitGroup
+		for i := range 50 {
+			clients.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(i), 0))
+				for range 40 {
+					r := s.Begin([]string{"/a", "/b", "/c"}[rng.IntN(3)])
+					src.mu.Lock()
+					src.used += time.Millisecond
+					src.mu.Unlock()
+					time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
+					r.End(all.told)
+				}
+			})
+		}
+		time.Sleep(2 * time.Second)
+		stop()
+		clients.Wait()
+		if len(all.spent) != 50*40 {
+			t.Errorf("told %d times, want %d", len(all.spent), 50*40)
+		}
+		st := s.Stats()
+		if st.Charged+st.Background != st.Used || st.Charged > st.Used {
+			t.Errorf("stats %+v", st)
+		}
+	})
+}
+
+func TestBeginAndEndAllocateNothing(t *testing.T) {
+	src := &script{}
+	s := newSampler(Options{}, src)
+	s.running = true
+	told := func(time.Duration) {}
+	round := func() {
+		for range 16 {
+			s.Begin("/some/path").End(told)
+		}
+		s.sample()
+	}
+	for range 10 {
+		round()
+	}
+	if n := testing.AllocsPerRun(100, round); n != 0 {
+		t.Errorf("%v allocations in 16 requests and a sample", n)
+	}
+}
+
+func BenchmarkBeginEnd(b *testing.B) {
+	s := newSampler(Options{}, &script{})
+	s.running = true
+	told := func(time.Duration) {}
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		s.Begin("/some/path").End(told)
+		if n++; n%1000 == 0 {
+			b.StopTimer()
+			s.sample()
+			b.StartTimer()
+		}
+	}
+}
+
+func BenchmarkShare(b *testing.B) {
+	for _, inside := range []int{4, 64, 1024} {
+		b.Run("inside="+time.Duration(inside).String()[:len(time.Duration(inside).String())-2], func(b *testing.B) {
+			l := newLedger(2)
+			now := int64(1)
+			l.unsampled(now, nil)
+			for i := range inside {
+				l.open = append(l.open, &request{hash: uint64(i % 20), began: int64(i) * 50_000_000 / int64(inside)})
+			}
+			u := usage{used: 90_000_000}
+			b.ReportAllocs()
+			for b.Loop() {
+				now += 50_000_000
+				if got := l.sample(now, &u, nil); len(got) != 0 {
+					b.Fatal("settled")
+				}
+			}
+		})
+	}
+}
