@@ -71,6 +71,24 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+// The time that counts is the requests' own.
+func TestClaimGainsStanding(t *testing.T) {
+	for _, c := range []struct {
+		after time.Duration // 0: everybody has standing
+		want  string        // sides of requests, four minutes apart
+	}{{10 * time.Minute, "1110"}, {4 * time.Minute, "1000"}, {0, "0000"}} {
+		q := New(Options{Capacity: 8, KnownAfter: c.after, Remember: 64})
+		got := ""
+		for i := range len(c.want) {
+			claim := q.Claim(request("192.0.2.1", noon.Add(time.Duration(i)*4*time.Minute)))
+			got += string('0' + claim.side)
+		}
+		if got != c.want {
+			t.Errorf("known after %v: sides %s, want %s", c.after, got, c.want)
+		}
+	}
+}
+
 func TestClaimByOtherParts(t *testing.T) {
 	guard := func(b []byte, req *fairshare.Request, part fairshare.KeyPart) []byte {
 		switch part.Kind {

@@ -16,10 +16,10 @@ import (
 // while it runs longer; and at its end, when the measured time corrects that.
 //
 // The virtual time of a node is the start tag of the latest request that began
-// below it, and never goes back. Who had nothing to wait for starts at it, or
-// at its own finish tag if that is later; and what the finish tag is ahead
-// fades, so that nobody pays for ever. So nothing is forgotten at the end of a
-// busy period but by fading.
+// below it, and never goes back. A child that has had nothing waiting starts
+// anew at its parent's virtual time, or at its own finish tag if that is later;
+// how far the finish tag is ahead fades, so that nobody pays for ever. The end
+// of a busy period changes nothing.
 type scheduler struct {
 	slots int
 	queue int

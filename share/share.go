@@ -1,5 +1,6 @@
 // Package share gives each client a fair share of a busy upstream. Start with
-// [New].
+// [New]. Each request makes a [Queue.Claim], has a [Queue.Wait] for its turn,
+// and says [Turn.Done] when the upstream is done.
 //
 // While the upstream has room, a request has its turn at once. When it works
 // on as many as it can, requests wait, and each free slot goes to the waiting
@@ -7,6 +8,11 @@
 // time lately: hierarchical start-time fair queueing over measured time. Above
 // the networks stand two sides, clients with standing and newcomers; each
 // keeps half of the slots and of the queue, and lends what it does not use.
+//
+// Memory is bounded: beside who waits and who is inside, some 16,000 clients
+// and networks that had the upstream's time in the last minutes are
+// remembered, about 10 MB, and since when clients are known, see
+// Options.Remember.
 package share
 
 import (
