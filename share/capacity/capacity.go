@@ -30,10 +30,16 @@
 //	                                   second round with all of them has confirmed it
 //	else                               they do not: the slots return, and this is the new floor
 //
-// So a path whose latency somebody chooses changes nothing, whatever part of
-// the networks he has: it does not follow the slots. Slots that were too many
+// So pages whose latency somebody chooses are not taken for a queue, whatever
+// part of the networks he has: they do not follow the slots. Slots that were too many
 // are not tried again for 10 to 20 s. Failures count by their part only:
 // a quick 503 is no quick answer, and a page that always fails is a floor.
+//
+// In simulations (see the tests) it settles in some 10 s with pages of 20 ms,
+// and in 3 minutes with pages of 1 s; then the upstream is 93 to 99 % busy and
+// requests take 1.1 to 1.5 times as long as alone. An upstream of
+// one or two workers whose pages scatter much is less exact: 80 % busy, or five
+// slots instead of one. Set the capacity there.
 //
 // The ideas are those of TCP Vegas (Brakmo and Peterson 1995: the delay above
 // a base is the queue), BBR (Cardwell et al. 2016: the base is found by sending
