@@ -35,8 +35,9 @@ func (l *ledger) divide(from, to int64, used float64, u *usage) {
 	l.order.used(used/length, len(l.open))
 	l.order.note(l.open, to)
 	l.cut(from, to)
-	foreseen := l.foresee()
+	l.foresee()
 	learned := l.learn(used, length, u)
+	foreseen := l.foresee()
 	if left, ok := l.workers.claim(l.open, u, length); ok {
 		l.beside(left, length, !learned)
 	} else if used >= foreseen {
@@ -71,6 +72,9 @@ func (l *ledger) learn(used, length float64, u *usage) bool {
 // were cores enough.
 func (l *ledger) foresee() float64 {
 	l.spans = l.spans[:0]
+	for _, r := range l.open {
+		r.served = 0
+	}
 	foreseen := 0.0
 	for i := range len(l.cuts) - 1 {
 		s := segment{from: l.cuts[i], to: l.cuts[i+1]}
@@ -92,11 +96,6 @@ func (l *ledger) beside(left, length float64, compare bool) {
 	for _, r := range l.workers.whole {
 		r.whole = true
 		speed = max(speed, r.share/length)
-	}
-	for _, r := range l.open {
-		if !r.whole {
-			r.served = 0
-		}
 	}
 	foreseen := l.foresee()
 	if left >= foreseen {

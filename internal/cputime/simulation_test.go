@@ -20,7 +20,6 @@ type upstream struct {
 
 // A caller is a client of the simulated upstream.
 type caller struct {
-	name   string
 	path   func(*rand.Rand) string
 	work   func(*rand.Rand) []float64 // ms: CPU, waiting, CPU, …
 	always int                        // requests kept open, each begun 5 ms or so after the last one ended
