@@ -27,12 +27,13 @@ func shareOptions(st *site) share.Options {
 	return opts
 }
 
-// shareOf returns the queue of a site, which is that of the one before it if
-// there was any; nil when the upstream is not shared.
+// shareOf returns the queue of a site; nil when the upstream is not shared.
+// A server has one for good: who waits in it, or has a turn, counts after a
+// reload as before.
 func (s *server) shareOf(st *site) *share.Queue {
 	switch {
 	case st.file.Share == nil:
-		s.share = nil
+		return nil
 	case s.share == nil:
 		s.share = share.New(shareOptions(st))
 		s.meet(s.share)

@@ -126,7 +126,10 @@ func (st *site) costs() string {
 	default:
 		return ""
 	}
-	return s + ", " + strconv.FormatFloat(cores(st.file), 'g', 4, 64) + " cores"
+	if cores := cores(st.file); cores != 1 {
+		return s + ", " + strconv.FormatFloat(cores, 'g', 4, 64) + " cores"
+	}
+	return s + ", one core"
 }
 
 // source tells what is sampled.
