@@ -62,6 +62,7 @@ var sources = []source{
 	{"process", "php-fpm, 4 processes", phpFPM("{from: process, pid_file: PID}", "")},
 	{"cgroup", "Python, 4 processes", python("{from: cgroup, cgroup: GROUP}", "bench-python")},
 	{"cgroup", "php-fpm, 4 processes", phpFPM("{from: cgroup, cgroup: GROUP}", "bench-fpm")},
+	{"cgroup of version 1", "Python, 4 processes", python("{from: cgroup, cgroup: GROUP}", "cpuacct/bench-python")},
 	{"middleware", "Go", func(b *bench, dir string) (*setup, error) {
 		self, err := os.Executable()
 		if err != nil {
@@ -101,20 +102,27 @@ func file(dir, name string) (string, error) {
 	return stand.Write(dir, name, string(text))
 }
 
-// grouped makes a control group and lets a command run in it.
+// grouped makes a control group and lets a command run in it: of version 2,
+// wherever that is mounted, or, below "cpuacct/", of version 1.
 func grouped(name string, args []string) (group string, in []string, remove func(), err error) {
-	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-		path := filepath.Join(root, fmt.Sprint(name, "-", os.Getpid()))
-		if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
+	const mounted = "/sys/fs/cgroup"
+	roots, mark := []string{mounted, mounted + "/unified"}, "cgroup.controllers"
+	if old, ok := strings.CutPrefix(name, "cpuacct/"); ok {
+		roots, mark, name = []string{mounted + "/cpuacct"}, "cpuacct.usage", old
+	}
+	name = fmt.Sprint(name, "-", os.Getpid())
+	for _, root := range roots {
+		if _, err := os.Stat(filepath.Join(root, mark)); err != nil {
 			continue
 		}
+		path := filepath.Join(root, name)
 		if err := os.Mkdir(path, 0o755); err != nil {
 			return "", nil, nil, fmt.Errorf("%w: %w", errNotHere, err)
 		}
 		in = append([]string{"/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(path, "cgroup.procs")}, args...)
-		return strings.TrimPrefix(path, "/sys/fs/cgroup"), in, func() { os.Remove(path) }, nil
+		return "/" + name, in, func() { os.Remove(path) }, nil
 	}
-	return "", nil, nil, fmt.Errorf("%w: no control groups of version 2", errNotHere)
+	return "", nil, nil, fmt.Errorf("%w: no such control groups", errNotHere)
 }
 
 // run starts a site's program, in a control group if one is named.

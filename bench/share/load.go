@@ -148,7 +148,7 @@ func (p *person) ask() event {
 // A fleet keeps requests open, one in each slot, all the time.
 type fleet struct {
 	slots  []slot
-	pause  time.Duration // after a refusal, before the next request of that slot
+	pause  time.Duration // after a refusal, before the next request of that slot: half to one and a half of it
 	hangUp time.Duration // 0: they wait; else how long they do
 
 	first, networks int // which /24s they come from; 0: too many to compare
@@ -191,7 +191,7 @@ func (f *fleet) run(ctx context.Context, to string) *counts {
 				}
 				hungUp := f.hangUp > 0 && errors.Is(err, os.ErrDeadlineExceeded)
 				if err != nil && !hungUp || err == nil && answer.Status != http.StatusOK {
-					sleep(ctx, f.pause)
+					sleep(ctx, f.pause/2+rand.N(f.pause+1))
 				}
 			}
 			c.Close()

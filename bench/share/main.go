@@ -10,8 +10,8 @@
 // the others wait, first come first served. Twenty people ask once a second in
 // the mean (Poisson), each from a /24 of its own, whether their answer before
 // is here or not; they are known for some seconds when others come. Those keep
-// 400 requests open; who is refused (429, 503) asks again after a pause of
-// 100 ms. What people got is measured at their end; what the upstream did, it
+// 400 requests open; who is refused (429, 503) asks again after a pause of 50
+// to 150 ms. What people got is measured at their end; what the upstream did, it
 // tells itself.
 //
 // Each row is a run of some seconds with everything started anew; -only takes
@@ -49,7 +49,7 @@ var (
 	open     = flag.Int("open", 400, "requests of the fleet that are open all the time")
 	strange  = flag.Int("networks", 2000, "networks of the clients that were never seen")
 	crowd    = flag.Int("crowd", 10_000, "addresses at once, in a hundredth as many networks, at least one")
-	pause    = flag.Duration("pause", 100*time.Millisecond, "after a refusal, before the next request")
+	pause    = flag.Duration("pause", 100*time.Millisecond, "after a refusal, before the next request: half to one and a half of it")
 	dear     = flag.Duration("dear", 400*time.Millisecond, "what a dear page takes; a cheap one takes a hundredth of it")
 	slowdown = flag.Int("slower", 4, "how many times as long all takes, in the run where the upstream slows down")
 	length   = flag.Duration("length", 8*time.Second, "of a run")

@@ -148,7 +148,7 @@ worker_processes auto;
 worker_rlimit_nofile 20000;
 pid %[2]s/pid;
 error_log stderr error;
-events { worker_connections 9000; }
+events { worker_connections 19000; }
 http {
 	access_log off;
 	client_body_temp_path %[2]s/body;
