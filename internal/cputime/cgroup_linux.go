@@ -21,6 +21,9 @@ type cgroup struct {
 	v1   bool
 	last int64 // ns
 	buf  [4096]byte
+
+	procs          int           // the file that lists its processes; 0: not open
+	clocks, before map[int]int64 // of its processes, ns; now and at the last read
 }
 
 // open finds the cgroup and reads it for the first time.
@@ -35,6 +38,11 @@ func (c *cgroup) open() error {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	c.file, c.v1 = fd, v1
+	if c.procs, err = unix.Open(filepath.Dir(file)+"/cgroup.procs", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		c.procs = 0
+	}
+	c.clocks, c.before = map[int]int64{}, map[int]int64{}
+	c.split(new(usage))
 	if c.last, err = c.total(); err != nil {
 		c.close()
 	}
@@ -45,18 +53,22 @@ func (c *cgroup) close() {
 	if c.file != 0 {
 		unix.Close(c.file)
 	}
-	c.file = 0
+	if c.procs != 0 {
+		unix.Close(c.procs)
+	}
+	c.file, c.procs = 0, 0
 }
 
 // read tells what was used since the last read. A cgroup that was removed and
 // made anew, as when a service restarts, is found again; what it used until
 // then is not counted.
 func (c *cgroup) read(u *usage) error {
-	u.used, u.parts, u.processes = 0, u.parts[:0], 0
+	*u = usage{parts: u.parts[:0]}
 	if c.file != 0 {
 		now, err := c.total()
 		if err == nil && now >= c.last {
 			u.used, c.last = now-c.last, now
+			c.split(u)
 			return nil
 		}
 	}
@@ -64,6 +76,35 @@ func (c *cgroup) read(u *usage) error {
 		return err
 	}
 	return errBaseline
+}
+
+// split tells what each process of the cgroup used, where there are no more than
+// fit into a buffer. Their clocks may be read by anybody.
+func (c *cgroup) split(u *usage) {
+	if c.procs == 0 {
+		return
+	}
+	n, err := unix.Pread(c.procs, c.buf[:], 0)
+	if err != nil || n == len(c.buf) {
+		return
+	}
+	c.clocks, c.before = c.before, c.clocks
+	clear(c.clocks)
+	for word := range bytes.FieldsSeq(c.buf[:n]) {
+		pid := 0
+		for _, digit := range word {
+			pid = pid*10 + int(digit-'0')
+		}
+		now, ok := processClock(pid)
+		if pid == 0 || !ok {
+			continue // of another namespace, or gone
+		}
+		u.processes++
+		c.clocks[pid] = now
+		if used := now - c.before[pid]; used > 0 && used <= u.used {
+			u.parts = append(u.parts, part{pid, used})
+		}
+	}
 }
 
 // total reads the CPU time since the cgroup was made.

@@ -32,6 +32,9 @@ func (l *ledger) divide(from, to int64, used float64, u *usage) {
 		r.known = l.paths.find(r.hash)
 	}
 	length := float64(to - from)
+	if u.processes > 0 && u.threads == u.processes {
+		l.order.hint(u.processes)
+	}
 	l.order.used(used/length, len(l.open))
 	l.order.note(l.open, to)
 	l.cut(from, to)

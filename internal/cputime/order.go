@@ -14,6 +14,7 @@ type order struct {
 	likely [len(servers)]float64 // log of the likelihood; old requests fade
 	n      int                   // index in servers
 	set    bool
+	hinted bool
 }
 
 // servers are the numbers that are told apart; the last one stands for any.
@@ -24,6 +25,7 @@ const (
 	fade      = 0.998     // a request counts for half after some 350 others
 	overtaken = 1_000_000 // ns that an earlier request goes on for at least
 	certain   = 3.0       // log likelihood by which a bound must be the better one
+	unlikely  = 5.0       // log likelihood by which more are less likely than there are threads
 	counted   = 32        // ended requests looked at in one sample
 )
 
@@ -41,6 +43,21 @@ func (o *order) servers() int {
 		return n
 	}
 	return 0
+}
+
+// hint is told how many processes an upstream has, each of one thread: at first
+// it is taken to work on no more requests at once.
+func (o *order) hint(processes int) {
+	if o.hinted {
+		return
+	}
+	o.hinted = true
+	for i, n := range servers {
+		if n > processes {
+			o.likely[i] -= unlikely
+		}
+	}
+	o.choose()
 }
 
 // note looks at the requests that ended before now, in open, which is sorted as

@@ -130,9 +130,9 @@ func (u upstream) run(l *ledger, seconds int, rng *rand.Rand) (spent, charged []
 		running = kept
 		if now+step >= next {
 			next = now + step + every + int64(rng.Float64()*every/10) // a late timer
-			seen := usage{processes: u.workers}
+			seen := usage{processes: u.workers + 1, threads: u.workers + 1}
 			if u.threads {
-				seen.processes = 1
+				seen.processes, seen.threads = 1, u.workers
 			}
 			total := u.background * float64(now+step-l.last)
 			background += total
@@ -227,9 +227,9 @@ func scenarios() []scenario {
 		{"processes: background work", noisy, 40, 5, 15},
 		{"processes: light pages wait, a hog", processes(32, hog(500, 1), light("/a", 3, 1, 50, 1)), 60, 10, 120},
 		{"processes: light pages wait, two hogs", processes(32, hog(500, 2), light("/a", 3, 1, 50, 1)), 60, 10, 120},
-		{"one thread", threads(1, 1, hog(200, 1), light("/a", 2, 3)), 40, 5, 40}, // until it is known to be one
-		{"one thread: a hog now and then", threads(1, 1, rare, light("/a", 2, 3)), 60, 15, 90},
-		{"one thread: a hog on the light clients' path", threads(1, 1, hog(200, 1), light("/hog", 2, 3)), 40, 5, 40},
+		{"one thread", threads(1, 1, hog(200, 1), light("/a", 2, 3)), 40, 2, 5},
+		{"one thread: a hog now and then", threads(1, 1, rare, light("/a", 2, 3)), 60, 2, 5},
+		{"one thread: a hog on the light clients' path", threads(1, 1, hog(200, 1), light("/hog", 2, 3)), 40, 2, 5},
 		{"threads with a lock", threads(32, 1, hog(1000, 4), light("/a", 2, 3)), 40, 5, 15},
 		{"threads: a hog", threads(32, 2, hog(200, 1), light("/a", 2, 5)), 40, 5, 15},
 		{"threads: four hogs on two cores", threads(32, 2, hog(200, 4), light("/a", 2, 5)), 40, 5, 15},

@@ -291,13 +291,22 @@ func TestRealCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	cg := s.source.(*cgroup)
-	c := shell(t, `echo 0 > `+folder+`/cgroup.procs && "$ME" 50ms`)
-	if err := c.Run(); err != nil {
-		t.Skipf("a process may not be moved to a cgroup: %v", err)
-	}
-	var u usage
-	if err := cg.read(&u); err != nil {
+	c := shell(t, `echo 0 > `+folder+`/cgroup.procs && "$ME" 50ms && echo ready && read end`)
+	in, _ := c.StdinPipe()
+	out, _ := c.StdoutPipe()
+	if err := c.Start(); err != nil {
 		t.Fatal(err)
+	}
+	n, _ := out.Read(make([]byte, 16))
+	var u usage
+	err = cg.read(&u)
+	in.Close()
+	c.Wait()
+	if n == 0 {
+		t.Skip("a process may not be moved to a cgroup here")
+	}
+	if err != nil || u.processes != 1 {
+		t.Fatalf("%v, %d processes, want the shell", err, u.processes)
 	}
 	if spent := int64(c.ProcessState.UserTime() + c.ProcessState.SystemTime()); u.used < int64(50*time.Millisecond) || u.used > spent+int64(20*time.Millisecond) {
 		t.Errorf("%v read, %v spent, 50ms burnt", time.Duration(u.used), time.Duration(spent))

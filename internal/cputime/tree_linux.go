@@ -52,7 +52,7 @@ func (t *tree) close() {
 
 // read adds up what was used since the last read.
 func (t *tree) read(u *usage) error {
-	u.used, u.parts, u.processes = 0, u.parts[:0], 0
+	*u = usage{parts: u.parts[:0]}
 	roots, err := t.finder.find(t.alive())
 	if err == nil && !slices.Equal(roots, t.roots) || len(t.byPID) == 0 {
 		if err == nil {
@@ -73,7 +73,10 @@ func (t *tree) read(u *usage) error {
 		t.close()
 		return fmt.Errorf("process %d has ended", pid)
 	}
-	u.processes = len(t.procs)
+	u.processes, u.threads = len(t.procs), 0
+	for _, p := range t.procs {
+		u.threads += p.threads
+	}
 	return nil
 }
 
