@@ -41,7 +41,7 @@ func (l *ledger) divide(from, to int64, used float64, u *usage) {
 	l.foresee()
 	learned := l.learn(used, length, u)
 	foreseen := l.foresee()
-	if left, ok := l.workers.claim(l.open, u, length); ok {
+	if left, ok := l.workers.claim(l.open, u, used, length); ok {
 		l.beside(left, length, !learned)
 	} else if used >= foreseen {
 		l.raise(used)

@@ -77,7 +77,7 @@ func parseStat(line []byte) (procStat, bool) {
 			continue
 		}
 		n, err := strconv.ParseInt(string(word), 10, 64)
-		if err != nil || n < 0 || n > 1<<53 {
+		if err != nil || n < 0 || n > 1<<38 { // 87 years of ticks
 			return procStat{}, false
 		}
 		switch field {

@@ -16,7 +16,7 @@ type workers struct {
 // gives each what one process used: the one that is nearest to what it used so
 // far, among the largest. It returns what is left to the others; false if the
 // upstream does not work so, or nobody was there all the time.
-func (w *workers) claim(open []*request, u *usage, length float64) (left float64, ok bool) {
+func (w *workers) claim(open []*request, u *usage, used, length float64) (left float64, ok bool) {
 	w.whole = w.whole[:0]
 	for _, r := range open {
 		if r.served >= 0.95*length {
@@ -50,7 +50,7 @@ func (w *workers) claim(open []*request, u *usage, length float64) (left float64
 		}
 		return 0
 	})
-	left = float64(u.used)
+	left = used
 	for i, r := range w.whole {
 		if len(w.parts) == 0 {
 			break
