@@ -77,7 +77,7 @@ func TestSlowAgreesWithASlowModel(t *testing.T) {
 // more than its own time, and all together what was used, or less.
 func TestSharesKeepTheirBounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	for range 200 {
+	for range 60 {
 		l := newLedger(4)
 		now := int64(1)
 		l.unsampled(now, nil)

@@ -3,6 +3,7 @@ package cputime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -289,7 +290,7 @@ func BenchmarkBeginEnd(b *testing.B) {
 
 func BenchmarkShare(b *testing.B) {
 	for _, inside := range []int{4, 64, 1024} {
-		b.Run("inside="+time.Duration(inside).String()[:len(time.Duration(inside).String())-2], func(b *testing.B) {
+		b.Run(fmt.Sprintf("inside=%d", inside), func(b *testing.B) {
 			l := newLedger(2)
 			now := int64(1)
 			l.unsampled(now, nil)
