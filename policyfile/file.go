@@ -122,6 +122,10 @@ type Options struct {
 	// table is "". nil means that names of bots are not checked.
 	Bots func(table string) ([]BotName, error)
 
+	// CostHeader tells what is wrong with a header for costs. nil means that
+	// only what has a meaning of its own anywhere is refused.
+	CostHeader func(name string) error
+
 	// Cores is how many CPU cores the upstream has if the policy does not say;
 	// 0 means as many as this machine.
 	Cores int

@@ -258,7 +258,14 @@ func (r *reader) costHeader(n *node) string {
 	case slices.Contains(keptHeaders, word) || strings.HasPrefix(word, "sec-") || strings.HasPrefix(word, "access-control-") || strings.HasPrefix(word, "fairshare-"):
 		r.fault(n, "header: X-Cost", "header: %s has a meaning of its own, and the cost's is taken off both ways", quote(s))
 	default:
-		return s
+		if r.options.CostHeader == nil {
+			return s
+		}
+		err := r.options.CostHeader(s)
+		if err == nil {
+			return s
+		}
+		r.fault(n, "header: X-Cost", "header: %v", err)
 	}
 	return ""
 }

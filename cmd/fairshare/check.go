@@ -8,6 +8,7 @@ import (
 	"io/fs"
 
 	"fairshare/internal/prefixes"
+	"fairshare/internal/proxy"
 	"fairshare/policyfile"
 )
 
@@ -151,7 +152,7 @@ func loadPolicy(path string, w io.Writer) (*policyfile.File, error) {
 
 // readPolicy is loadPolicy without warnings.
 func readPolicy(path string, w io.Writer) (*policyfile.File, error) {
-	file, err := policyfile.Options{Bots: botNames}.Load(path)
+	file, err := policyfile.Options{Bots: botNames, CostHeader: proxy.CheckCostHeader}.Load(path)
 	if err == nil {
 		return file, nil
 	}
