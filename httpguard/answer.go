@@ -144,6 +144,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, vis *visit, v *
 		limits = v
 	}
 	letGo(w, r)
+	NotUpstream(w) // for a middleware around this one
 	f.compose(vis, r, limits, retryAfter, page).send(w)
 	if err := h.guard.Settle(r.Context(), v, fairshare.Outcome{Time: vis.req.Time}); err != nil && h.Failed != nil {
 		h.Failed(err)
@@ -281,6 +282,7 @@ func letGo(w http.ResponseWriter, r *http.Request) {
 // unavailable answers a request that nobody could judge.
 func unavailable(w http.ResponseWriter, r *http.Request) {
 	letGo(w, r)
+	NotUpstream(w)
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("Retry-After", "5")

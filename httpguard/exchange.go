@@ -193,13 +193,14 @@ func (w hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.h
 func (w flushWriter) Flush()            { w.flush() }
 func (w flushWriter) FlushError() error { return w.flush() }
 
-// NotUpstream tells the middleware around a handler that what is answered to w
+// NotUpstream tells the middlewares around a handler that what is answered to w
 // is not the upstream's word: a gateway's own 502 must not count among the
 // client's errors. Other writers are left alone.
 func NotUpstream(w http.ResponseWriter) {
-	if x, ok := outermost[interface{ notUpstream() }](w); ok {
+	each(w, func(x interface{ notUpstream() }) bool {
 		x.notUpstream()
-	}
+		return true
+	})
 }
 
 func (x *exchange) notUpstream() { x.own = true }
@@ -212,13 +213,13 @@ type Asker struct {
 }
 
 // Who tells the handler that a guard let w through to who asks; false when no
-// guard did.
-func Who(w http.ResponseWriter) (Asker, bool) {
-	x, ok := outermost[interface{ who() Asker }](w)
-	if !ok {
-		return Asker{}, false
-	}
-	return x.who(), true
+// guard did. Of several it is the one next to the handler.
+func Who(w http.ResponseWriter) (asker Asker, known bool) {
+	each(w, func(x interface{ who() Asker }) bool {
+		asker, known = x.who(), true
+		return false
+	})
+	return asker, known
 }
 
 func (x *exchange) who() Asker { return x.passage.Asker }

@@ -57,7 +57,7 @@ type Options struct {
 	HandlerAwaits bool
 
 	// Meter measures the CPU time of the upstream. nil means that the handler
-	// tells it, see SpentCPU.
+	// tells it, see SpentCPU; what it tells goes before what is measured.
 	Meter fairshare.Meter
 
 	// ThreadCPU measures the CPU time of the handler's own goroutine, which has a
@@ -67,7 +67,8 @@ type Options struct {
 	ThreadCPU bool
 
 	// TellsCPU says that the handler tells CPU time by SpentCPU as a rule. Then
-	// a request counts nothing before it ends or CPU time is told.
+	// a request counts nothing before it ends or CPU time is told; but what has
+	// no end of its own, as an event stream, counts without.
 	TellsCPU bool
 
 	// ReferenceKey makes the references that refused clients are shown: with the

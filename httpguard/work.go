@@ -31,19 +31,19 @@ type work struct {
 	running place // among the requests in progress
 }
 
-// outermost returns what find finds in w or the writers below it.
-func outermost[T any](w http.ResponseWriter) (found T, ok bool) {
+// each hands all T among w and the writers below it to tell, the one next to
+// the handler first, as long as tell returns true.
+func each[T any](w http.ResponseWriter, tell func(T) bool) {
 	for w != nil {
-		if found, ok = w.(T); ok {
-			return found, true
+		if x, ok := w.(T); ok && !tell(x) {
+			return
 		}
 		below, wraps := w.(interface{ Unwrap() http.ResponseWriter })
 		if !wraps {
-			break
+			return
 		}
 		w = below.Unwrap()
 	}
-	return found, false
 }
 
 // AwaitTurn is called by a handler just before it asks the upstream, if
@@ -52,10 +52,14 @@ func outermost[T any](w http.ResponseWriter) (found T, ok bool) {
 // answered already or its client is gone, and the handler must return. With
 // no guard around the handler it returns true at once.
 func AwaitTurn(w http.ResponseWriter, r *http.Request) bool {
-	x, ok := outermost[interface {
+	turn := true
+	each(w, func(x interface {
 		await(http.ResponseWriter, *http.Request) bool
-	}](w)
-	return !ok || x.await(w, r)
+	}) bool {
+		turn = x.await(w, r)
+		return turn
+	})
+	return turn
 }
 
 // UpstreamDone tells that the upstream's work is done, though the client still
@@ -63,9 +67,10 @@ func AwaitTurn(w http.ResponseWriter, r *http.Request) bool {
 // ends before the handler returns. It may be called from any goroutine, but
 // not after the handler returned. Other writers are left alone.
 func UpstreamDone(w http.ResponseWriter) {
-	if x, ok := outermost[interface{ upstreamDone() }](w); ok {
+	each(w, func(x interface{ upstreamDone() }) bool {
 		x.upstreamDone()
-	}
+		return true
+	})
 }
 
 // SpentCPU tells the CPU time that the upstream has spent on the request in
@@ -73,24 +78,29 @@ func UpstreamDone(w http.ResponseWriter) {
 // the time that it took. It may be called from any goroutine, but not after
 // the handler returned.
 func SpentCPU(w http.ResponseWriter, cpu time.Duration) {
-	if x, ok := outermost[interface{ spentCPU(time.Duration) }](w); ok {
+	each(w, func(x interface{ spentCPU(time.Duration) }) bool {
 		x.spentCPU(cpu)
-	}
+		return true
+	})
 }
 
 // SpentCost tells the units that the request has cost, at least 0; a later word
 // replaces an earlier one. Without any, a request counts as 1. It may be called
 // from any goroutine, but not after the handler returned.
 func SpentCost(w http.ResponseWriter, units int64) {
-	if x, ok := outermost[interface{ spentCost(int64) }](w); ok {
+	each(w, func(x interface{ spentCost(int64) }) bool {
 		x.spentCost(units)
-	}
+		return true
+	})
 }
 
 func (x *exchange) spentCPU(cpu time.Duration) {
-	x.work.mu.Lock()
-	defer x.work.mu.Unlock()
-	x.work.cpu, x.work.told = max(cpu, 0), true
+	k := &x.work
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.ended {
+		k.cpu, k.told = max(cpu, 0), true
+	}
 }
 
 func (x *exchange) spentCost(units int64) {
@@ -156,7 +166,8 @@ func (x *exchange) await(w http.ResponseWriter, r *http.Request) bool {
 // turnAway answers a request that gets no turn. One whose client has left is
 // not answered.
 func (x *exchange) turnAway(w http.ResponseWriter, r *http.Request, err error) {
-	x.work.away, x.own = true, true
+	x.work.away = true
+	NotUpstream(w)
 	busy := (*share.Busy)(nil)
 	if !errors.As(err, &busy) {
 		return
@@ -213,8 +224,11 @@ func (x *exchange) upstreamDone() {
 func (x *exchange) metered(cpu time.Duration) {
 	k := &x.work
 	k.mu.Lock()
-	k.cpu, k.told = cpu, true
-	if k.ended {
+	known := k.told // the handler knows better
+	if !known {
+		k.cpu, k.told = cpu, true
+	}
+	if k.ended && !known {
 		x.finish()
 		return
 	}
@@ -301,9 +315,9 @@ func (x *exchange) soFar(now time.Time) {
 	case k.meter != nil && k.done: // the last word is about to come
 	case k.meter != nil:
 		out.CPU = k.meter.Spent()
-	case x.h.TellsCPU: // it will, at the end
 	case !k.headed.IsZero():
 		out.CPU = k.headed.Sub(k.began)
+	case x.h.TellsCPU: // it will, at the end
 	default:
 		out.CPU = out.Took
 	}

@@ -262,21 +262,23 @@ func TestWhatEndsBadlyCostsToo(t *testing.T) {
 // An event stream is open for hours and does next to nothing: without a
 // measure its CPU time ends with its head.
 func TestStreamsAreNotTakenForWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, handler := metered(t, httpguard.Options{}, func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(200 * time.Millisecond)
-			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-			w.Write([]byte("data: 1\n\n"))
-			time.Sleep(time.Hour)
-		}, fairshare.CPU, fairshare.Time)
-		visitOnce(handler, "/")
-		if got := l.charged(fairshare.CPU); got != "500ms cpu +200000; 1h0m0.2s cpu +0 in all 200000" {
-			t.Error(got)
-		}
-		if got := l.charged(fairshare.Time); !strings.HasSuffix(got, "in all 3600200000") {
-			t.Error(got[max(0, len(got)-200):])
-		}
-	})
+	for _, tells := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l, handler := metered(t, httpguard.Options{TellsCPU: tells}, func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(200 * time.Millisecond)
+				w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+				w.Write([]byte("data: 1\n\n"))
+				time.Sleep(time.Hour)
+			}, fairshare.CPU, fairshare.Time)
+			visitOnce(handler, "/")
+			if got := l.charged(fairshare.CPU); got != "500ms cpu +200000; 1h0m0.2s cpu +0 in all 200000" {
+				t.Errorf("tells %v: %s", tells, got)
+			}
+			if got := l.charged(fairshare.Time); !strings.HasSuffix(got, "in all 3600200000") {
+				t.Error(got[max(0, len(got)-200):])
+			}
+		})
+	}
 }
 
 func TestManyRequestsInProgressAreChargedEach(t *testing.T) {
