@@ -12,7 +12,9 @@
 // "fairshare clients --json" says afterwards; for the middleware, what its hook
 // Passed heard.
 //
-// The last table has the policy enforced that nobody uses more than 7 % of the
+// "exact" has clients whose pages each have a path of their own; "harder" adds
+// one who never asks for the same page again, and one whose pages mostly wait;
+// in "same path" nothing but the query tells dear pages from cheap ones. The last table has the policy enforced that nobody uses more than 7 % of the
 // CPU over 15 seconds, else 503.
 package main
 
@@ -33,6 +35,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,7 +53,7 @@ var (
 	light    = flag.Int("light", 5, "CPU time of a light request, ms")
 	every    = flag.Duration("every", 200*time.Millisecond, "how often a light client asks, in the mean")
 	only     = flag.String("only", "", "sources: those whose name, with that of their site, holds this")
-	what     = flag.String("table", "", "tables: those whose name holds this; exact, same path, seven percent")
+	what     = flag.String("table", "", "tables: those whose name holds this; exact, harder, same path, seven percent")
 	program  = flag.String("fairshare", "", "the program; else it is built")
 	keep     = flag.Bool("keep", false, "keep the folder with policies and what was said, and tell where")
 	role     = flag.String("role", "", "what a child process is: site, middleware")
@@ -104,34 +107,31 @@ func measure(ctx context.Context) error {
 			return err
 		}
 	}
-	own := []*client{
-		{name: "heavy", addr: netip.MustParseAddr("127.3.0.1"), path: ask("report", *burn, 0), open: *heavy},
-		{name: "light", addr: netip.MustParseAddr("127.3.1.1"), path: ask("page", *light, 0)},
-		{name: "light", addr: netip.MustParseAddr("127.3.2.1"), path: ask("page", *light, 0)},
-		{name: "light, ever new pages", addr: netip.MustParseAddr("127.3.3.1"), path: ask("item/N", *light, 0)},
-		{name: "waits 100 ms", addr: netip.MustParseAddr("127.3.4.1"), path: ask("feed", *light/2, 100)},
+	hog := func(path string) *client {
+		return &client{name: "heavy", addr: netip.MustParseAddr("127.3.0.1"), path: ask(path, *burn, 0), open: *heavy}
 	}
-	same := []*client{
-		{name: "heavy", addr: netip.MustParseAddr("127.3.0.1"), path: ask("page", *burn, 0), open: *heavy},
-		{name: "light", addr: netip.MustParseAddr("127.3.1.1"), path: ask("page", *light, 0)},
-		{name: "light", addr: netip.MustParseAddr("127.3.2.1"), path: ask("page", *light, 0)},
-		{name: "waits 100 ms", addr: netip.MustParseAddr("127.3.4.1"), path: ask("page", *light/2, 100)},
+	quick := func(n int, name, path string, burn, wait int) *client {
+		return &client{name: name, addr: netip.AddrFrom4([4]byte{127, 3, byte(n), 1}), path: ask(path, burn, wait)}
 	}
-	if strings.Contains("exact", *what) {
-		if err := b.exact(ctx, "exact", own, *length); err != nil {
+	plain := []*client{hog("report"), quick(1, "light", "page", *light, 0), quick(2, "light", "page", *light, 0), quick(3, "light", "other", *light, 0)}
+	harder := append(slices.Clone(plain), quick(4, "light, ever new pages", "item/N", *light, 0), quick(5, "waits 100 ms", "feed", *light/2, 100))
+	same := []*client{hog("page"), quick(1, "light", "page", *light, 0), quick(2, "light", "page", *light, 0), quick(3, "waits 100 ms", "page", *light/2, 100)}
+	for _, table := range []struct {
+		name    string
+		clients []*client
+	}{{"exact", plain}, {"harder", harder}, {"same path", same}} {
+		if !strings.Contains(table.name, *what) {
+			continue
+		}
+		if err := b.exact(ctx, table.name, table.clients, *length); err != nil {
 			return err
 		}
 	}
-	if strings.Contains("same path", *what) {
-		if err := b.exact(ctx, "same path", same, *length); err != nil {
-			return err
-		}
+	if !strings.Contains("seven percent", *what) {
+		return nil
 	}
-	if strings.Contains("seven percent", *what) {
-		b.enforce = true
-		return b.limited(ctx, own)
-	}
-	return nil
+	b.enforce = true
+	return b.limited(ctx, harder)
 }
 
 // ask returns a target that takes so many ms of CPU time and of waiting.
