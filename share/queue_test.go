@@ -199,6 +199,25 @@ func TestReplaceKeepsWhoWaitsAndWhoIsInside(t *testing.T) {
 	})
 }
 
+func TestTurnAwayRefusesAllWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 1})
+		first := take(t, q, "192.0.2.1")
+		second, third := ask(t.Context(), q, "192.0.3.2"), ask(t.Context(), q, "192.0.4.3")
+		q.TurnAway()
+		for _, got := range []answer{<-second, <-third, <-ask(t.Context(), q, "192.0.5.4")} {
+			if busy := (*Busy)(nil); !errors.As(got.err, &busy) || busy.Waited || busy.RetryAfter <= 0 || got.waited != 0 {
+				t.Errorf("%+v, want a Busy at once", got)
+			}
+		}
+		first.Done()
+		take(t, q, "192.0.5.5").Done() // there is room
+		if s := q.Stats(); s.Inside != 0 || s.Waiting != 0 || s.Capacity != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestDryRunLetsEverybodyIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1, Queue: 2})

@@ -129,6 +129,14 @@ func (q *Queue) Replace(opts Options) {
 	q.schedule.set(q.capacity.Slots(), opts.Queue, opts.DryRun, q.now())
 }
 
+// TurnAway refuses all that wait, and has nobody wait from now on, until
+// Replace.
+func (q *Queue) TurnAway() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.schedule.set(q.schedule.slots, 0, q.schedule.dry, q.now())
+}
+
 // now returns the time since the Queue was made, in ns.
 func (q *Queue) now() int64 { return int64(time.Since(q.base)) }
 

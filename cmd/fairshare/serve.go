@@ -466,6 +466,10 @@ func (s *server) drain() error {
 	// With a shared socket new clients wait meanwhile, and the successor takes
 	// up who comes again.
 	patience := grace - max(grace/10, shutdownLooks)
+	if s.share != nil { // who waits for a turn still is told that none comes
+		waiting := time.AfterFunc(patience, s.share.TurnAway)
+		defer waiting.Stop()
+	}
 	if s.inbound.IsShared() {
 		patience = min(patience, sharedPatience)
 	}

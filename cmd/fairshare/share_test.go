@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -87,4 +88,35 @@ func TestBusyUpstreamHasNoTurnForAll(t *testing.T) {
 
 	writeOver(t, path, behindLoopback+"rules: []\n")
 	p.reload(t, `share: (none)`)
+}
+
+// Who waits for a turn when the grace is nearly over is told that none comes.
+func TestWhoWaitsIsToldBeforeTheGraceEnds(t *testing.T) {
+	site := newSlowSite(t)
+	p, _ := serveFile(t, behindLoopback+"grace: 2s\nshare: {capacity: 1, queue: 1, wait: 1m, known_after: 0s}\nrules: []\n", "--upstream", site.URL)
+	codes := make(chan int, 3)
+	ask := func() {
+		req, err := http.NewRequest("GET", "http://"+p.addr+"/works", nil)
+		if err != nil {
+			t.Error(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil { // cut off
+			codes <- 0
+			return
+		}
+		resp.Body.Close()
+		codes <- resp.StatusCode
+	}
+	go ask()
+	<-site.asked
+	go ask()
+	go ask()
+	if code := <-codes; code != http.StatusServiceUnavailable { // so the other one waits
+		t.Errorf("beyond the queue: %d", code)
+	}
+	p.Process.Signal(syscall.SIGTERM)
+	if code := <-codes; code != http.StatusServiceUnavailable {
+		t.Errorf("who waits is answered %d", code)
+	}
 }
