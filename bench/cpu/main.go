@@ -50,7 +50,7 @@ var (
 	enforced = flag.Duration("enforced", 20*time.Second, "the same with the policy enforced")
 	heavy    = flag.Int("heavy", 2, "requests that the heavy client has open all the time")
 	burn     = flag.Int("burn", 200, "CPU time of a heavy request, ms")
-	light    = flag.Int("light", 5, "CPU time of a light request, ms")
+	light    = flag.Int("light", 10, "CPU time of a light request, ms")
 	every    = flag.Duration("every", 200*time.Millisecond, "how often a light client asks, in the mean")
 	only     = flag.String("only", "", "sources: those whose name, with that of their site, holds this")
 	what     = flag.String("table", "", "tables: those whose name holds this; exact, harder, same path, seven percent")

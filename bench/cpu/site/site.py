@@ -1,6 +1,7 @@
 """A site of forked workers, one request each at a time, as gunicorn's sync
 workers are. /name?burn=MS&wait=MS spends CPU time, then waits. Each answer
-tells in Used what getrusage says that it took, in µs.
+tells in Used what its process took, as getrusage says, since the answer before,
+in µs: to take and read the request too.
 
     python3 site.py PORT WORKERS
 """
@@ -20,6 +21,7 @@ def used():
 
 class Site(BaseHTTPRequestHandler):
     def do_GET(self):
+        global told
         began = used()
         query = parse_qs(urlsplit(self.path).query)
         until = began + float(query.get("burn", ["0"])[0]) / 1000
@@ -28,7 +30,7 @@ class Site(BaseHTTPRequestHandler):
             rows = sorted(str(n * 7919 % 1009) for n in range(200))
         time.sleep(float(query.get("wait", ["0"])[0]) / 1000)
         page = ("\n".join(rows[:20]) + "\n").encode()
-        took = used() - began
+        took, told = used() - told, used()
         self.send_response(200)
         self.send_header("Content-Length", str(len(page)))
         self.send_header("Used", str(round(took * 1e6)))
@@ -40,12 +42,14 @@ class Site(BaseHTTPRequestHandler):
         pass
 
 
+told = 0.0
 HTTPServer.request_queue_size = 1024
 server = HTTPServer(("127.0.0.1", int(sys.argv[1])), Site)
 workers = []
 for _ in range(int(sys.argv[2])):
     pid = os.fork()
     if pid == 0:
+        told = used()
         server.serve_forever()
     workers.append(pid)
 
