@@ -224,12 +224,6 @@ func Who(w http.ResponseWriter) (asker Asker, known bool) {
 
 func (x *exchange) who() Asker { return x.passage.Asker }
 
-// end settles all that is left, and tells whoever listens.
-func (x *exchange) end() {
-	x.upstreamDone()
-	x.settleAll()
-}
-
 // tell tells whoever listens, when all is known.
 func (x *exchange) tell() {
 	if x.h.Passed == nil {

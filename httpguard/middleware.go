@@ -237,8 +237,8 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fa
 		r = h.robots.watch(x, r, h.Now())
 	}
 	if h.ThreadCPU {
-		x.work.thread = new(threadCPU)
-		r = r.WithContext(x.work.thread.context(r.Context()))
+		x.work.gauge.thread = new(threadCPU)
+		r = r.WithContext(x.work.gauge.thread.context(r.Context()))
 	}
 	w = x.writer()
 	if h.HandlerAwaits || x.await(w, r) {

@@ -85,7 +85,7 @@ func (r *running) look() {
 			if some = true; now.IsZero() {
 				now = x.h.Now()
 			}
-			if now.Sub(x.work.began) >= longAfter {
+			if now.UnixNano()-x.work.began >= int64(longAfter) {
 				long = append(long, x)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,8 +104,13 @@ func TestRefusalsWithinAnotherMiddlewareAreNoErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBusySite(t, share.Options{Capacity: 1, Queue: -1}, httpguard.Options{}, work(time.Hour),
 			fairshare.Rule{Name: "one", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour}})
+		var mu sync.Mutex
 		var passed []int
-		l, handler := metered(t, httpguard.Options{Passed: func(p *httpguard.Passage) { passed = append(passed, p.Status) }}, s.handler.ServeHTTP, fairshare.Errors)
+		l, handler := metered(t, httpguard.Options{Passed: func(p *httpguard.Passage) {
+			mu.Lock()
+			defer mu.Unlock()
+			passed = append(passed, p.Status)
+		}}, s.handler.ServeHTTP, fairshare.Errors)
 		s.handler = handler
 		s.ask(t.Context(), "192.0.2.1", "/works")
 		s.ask(t.Context(), "192.0.2.1", "/again") // one is enough
@@ -112,9 +118,11 @@ func TestRefusalsWithinAnotherMiddlewareAreNoErrors(t *testing.T) {
 		if a, b := s.answers["/again"].Code, s.answers["/busy"].Code; a != 429 || b != 503 {
 			t.Errorf("answered %d, %d", a, b)
 		}
+		mu.Lock()
 		if got := l.charged(fairshare.Errors); got != "0s errors +0 in all 0; 0s errors +0 in all 0" || !slices.Equal(passed, []int{0, 0}) {
 			t.Errorf("%s, the site answered %v", got, passed)
 		}
+		mu.Unlock()
 		s.all.Wait()
 	})
 }

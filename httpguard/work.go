@@ -14,21 +14,33 @@ import (
 // is done, what it costs, and the turn that it takes.
 type work struct {
 	mu      sync.Mutex // of what follows, and of settling
-	began   time.Time  // zero: the upstream was not asked
-	headed  time.Time  // an answer without end began; zero for others
 	done    bool       // the upstream is
 	ended   bool       // the handler returned
 	away    bool       // the request was turned away, or left while it waited
 	told    bool       // cpu is known
+	began   int64      // Unix ns; 0: the upstream was not asked
+	headed  int64      // Unix ns at which an answer without end began; 0 for others
 	cpu     time.Duration
 	cost    int64 // units; below 0: not told
-	visit   *visit
-	claim   *share.Claim
-	turn    *share.Turn
-	meter   fairshare.Metering
-	thread  *threadCPU // nil unless the handler's thread is measured
-	path    string
+	waits   *waits
+	gauge   *gauge
 	running place // among the requests in progress
+}
+
+// waits is what a request needs where the upstream is shared; else nil.
+type waits struct {
+	visit *visit // until the turn is there
+	claim share.Claim
+	turn  *share.Turn
+}
+
+// A gauge measures CPU time. It stands apart, as what most requests do not need
+// should not take memory of all: an exchange is to stay below 512 bytes, above
+// which Go's memory is dearer.
+type gauge struct {
+	path   string
+	meter  fairshare.Metering // nil unless it is sampled, and before the upstream begins
+	thread *threadCPU         // nil unless the handler's thread is measured
 }
 
 // each hands all T among w and the writers below it to tell, the one next to
@@ -113,48 +125,50 @@ func (x *exchange) spentCost(units int64) {
 // then if there is a share.
 func (x *exchange) prepare(vis *visit) {
 	x.work.cost = -1
-	if x.h.Meter != nil {
-		x.work.path = vis.req.Path
+	if x.h.Meter != nil || x.h.ThreadCPU {
+		x.work.gauge = &gauge{path: vis.req.Path}
 	}
 	if x.h.Share == nil {
 		x.h.release(vis)
 		return
 	}
-	claim := x.h.Share.Claim(&vis.req)
-	x.work.claim, x.work.visit = &claim, vis
+	x.work.waits = &waits{visit: vis, claim: x.h.Share.Claim(&vis.req)}
 }
 
 // await waits for a turn and notes that the upstream begins. It is called by
 // the goroutine of the handler.
 func (x *exchange) await(w http.ResponseWriter, r *http.Request) bool {
 	k := &x.work
-	if !k.began.IsZero() {
+	if k.began != 0 {
 		return true
 	}
 	if k.away {
 		return false
 	}
-	if k.claim != nil {
-		turn, err := x.h.Share.Wait(r.Context(), k.claim)
-		if err != nil {
+	var turn *share.Turn
+	if k.waits != nil {
+		var err error
+		if turn, err = x.h.Share.Wait(r.Context(), &k.waits.claim); err != nil {
 			x.turnAway(w, r, err)
 			return false
 		}
-		x.h.release(k.visit)
-		k.visit = nil
-		k.mu.Lock()
-		k.turn = turn
-		k.mu.Unlock()
+		x.h.release(k.waits.visit)
+		k.waits.visit = nil
 	}
-	thread := k.thread
-	if thread != nil && !thread.begin() {
-		thread = nil
+	var thread *threadCPU
+	if k.gauge != nil && k.gauge.thread != nil && k.gauge.thread.begin() {
+		thread = k.gauge.thread
 	}
 	k.mu.Lock()
-	k.thread = thread
-	k.began = x.h.Now()
-	if x.h.Meter != nil {
-		k.meter = x.h.Meter.Begin(k.path)
+	k.began = x.h.Now().UnixNano()
+	if k.waits != nil {
+		k.waits.turn = turn
+	}
+	if k.gauge != nil {
+		k.gauge.thread = thread
+		if x.h.Meter != nil {
+			k.gauge.meter = x.h.Meter.Begin(k.gauge.path)
+		}
 	}
 	k.mu.Unlock()
 	if x.h.guard.Metered(&x.verdict) {
@@ -173,7 +187,7 @@ func (x *exchange) turnAway(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	v := fairshare.Verdict{Finding: fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream, Wait: busy.RetryAfter}}
-	x.h.refuse(w, r, x.work.visit, &v)
+	x.h.refuse(w, r, x.work.waits.visit, &v)
 }
 
 // endless notes that the answer has no end of its own: the turn is free, and
@@ -182,12 +196,12 @@ func (x *exchange) endless() {
 	k := &x.work
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.began.IsZero() || k.done || !k.headed.IsZero() {
+	if k.began == 0 || k.done || k.headed != 0 {
 		return
 	}
-	k.headed = x.h.Now()
-	if k.turn != nil {
-		k.turn.Headed()
+	k.headed = x.h.Now().UnixNano()
+	if k.waits != nil {
+		k.waits.turn.Headed()
 	}
 }
 
@@ -199,23 +213,30 @@ func (x *exchange) upstreamDone() {
 	if k.done {
 		return
 	}
-	k.done = true
 	now := x.h.Now()
-	if !k.began.IsZero() {
-		x.passage.Took = now.Sub(k.began)
-	}
-	if k.turn != nil {
-		if x.own {
-			k.turn.Failed()
-		}
-		k.turn.Done()
-	}
+	x.workDone(now)
 	if !k.away {
 		x.settle(fairshare.Outcome{Time: now, Part: fairshare.SlotsOnly})
 	}
-	if k.meter != nil {
+}
+
+// workDone ends the turn and the measuring. The lock is held.
+func (x *exchange) workDone(now time.Time) {
+	k := &x.work
+	k.done = true
+	if k.began == 0 {
+		return
+	}
+	x.passage.Took = time.Duration(now.UnixNano() - k.began)
+	if k.waits != nil {
+		if x.own {
+			k.waits.turn.Failed()
+		}
+		k.waits.turn.Done()
+	}
+	if k.gauge != nil && k.gauge.meter != nil {
 		k.mu.Unlock()
-		k.meter.End(x.metered)
+		k.gauge.meter.End(x.metered)
 		k.mu.Lock()
 	}
 }
@@ -229,38 +250,41 @@ func (x *exchange) metered(cpu time.Duration) {
 		k.cpu, k.told = cpu, true
 	}
 	if k.ended && !known {
-		x.finish()
+		x.finish(x.h.Now())
 		return
 	}
 	k.mu.Unlock()
 }
 
-// settleAll settles what is left when the handler has returned. Where CPU time
-// is sampled it is known a little later.
-func (x *exchange) settleAll() {
+// end settles what is left when the handler has returned, and tells whoever
+// listens. Where CPU time is sampled it is known a little later.
+func (x *exchange) end() {
 	k := &x.work
-	if k.visit != nil {
-		x.h.release(k.visit)
-		k.visit = nil
+	if k.waits != nil && k.waits.visit != nil {
+		x.h.release(k.waits.visit)
 	}
 	x.h.running.remove(x)
 	k.mu.Lock()
+	now := x.h.Now()
+	if !k.done {
+		x.workDone(now)
+	}
 	k.ended = true
-	if k.thread != nil && !k.began.IsZero() {
-		if cpu := k.thread.end(); !k.told {
+	if k.began != 0 && k.gauge != nil && k.gauge.thread != nil {
+		if cpu := k.gauge.thread.end(); !k.told {
 			k.cpu, k.told = cpu, true
 		}
 	}
 	if k.away {
-		x.settle(fairshare.Outcome{Time: x.h.Now(), Part: fairshare.Undone})
+		x.settle(fairshare.Outcome{Time: now, Part: fairshare.Undone})
 		k.mu.Unlock()
 		return
 	}
-	if k.meter == nil || k.told {
-		x.finish()
+	if k.told || k.gauge == nil || k.gauge.meter == nil {
+		x.finish(now)
 		return
 	}
-	out := x.spent(x.h.Now())
+	out := x.spent(now)
 	out.Part = fairshare.AllButCPU
 	x.settle(out)
 	k.mu.Unlock()
@@ -268,8 +292,8 @@ func (x *exchange) settleAll() {
 
 // finish settles what is left and tells. It is called with the lock held and
 // gives it back.
-func (x *exchange) finish() {
-	out := x.spent(x.h.Now())
+func (x *exchange) finish(now time.Time) {
+	out := x.spent(now)
 	x.settle(out)
 	x.work.mu.Unlock()
 	if x.work.told || x.h.TellsCPU {
@@ -282,14 +306,14 @@ func (x *exchange) finish() {
 func (x *exchange) spent(now time.Time) fairshare.Outcome {
 	k := &x.work
 	out := fairshare.Outcome{Time: now, Status: x.outcome(), Bytes: x.bytes.Load(), Took: x.passage.Took, CPU: k.cpu, Cost: k.cost}
-	if k.began.IsZero() { // answered without the upstream
+	if k.began == 0 { // answered without the upstream
 		out.Cost = max(out.Cost, 0)
 		return out
 	}
 	if !k.told {
 		out.CPU = out.Took
-		if !k.headed.IsZero() {
-			out.CPU = k.headed.Sub(k.began)
+		if k.headed != 0 {
+			out.CPU = time.Duration(k.headed - k.began)
 		}
 	}
 	return out
@@ -300,23 +324,27 @@ func (x *exchange) soFar(now time.Time) {
 	k := &x.work
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.ended || k.began.IsZero() {
+	if k.ended || k.began == 0 {
 		return
 	}
 	out := fairshare.Outcome{Time: now, Bytes: x.bytes.Load(), Took: x.passage.Took, Part: fairshare.SoFar}
 	if !k.done {
-		out.Took = now.Sub(k.began)
+		out.Took = time.Duration(now.UnixNano() - k.began)
+	}
+	var gauge gauge
+	if k.gauge != nil {
+		gauge = *k.gauge
 	}
 	switch {
 	case k.told:
 		out.CPU = k.cpu
-	case k.thread != nil:
-		out.CPU = k.thread.soFar()
-	case k.meter != nil && k.done: // the last word is about to come
-	case k.meter != nil:
-		out.CPU = k.meter.Spent()
-	case !k.headed.IsZero():
-		out.CPU = k.headed.Sub(k.began)
+	case gauge.thread != nil:
+		out.CPU = gauge.thread.soFar()
+	case gauge.meter != nil && k.done: // the last word is about to come
+	case gauge.meter != nil:
+		out.CPU = gauge.meter.Spent()
+	case k.headed != 0:
+		out.CPU = time.Duration(k.headed - k.began)
 	case x.h.TellsCPU: // it will, at the end
 	default:
 		out.CPU = out.Took

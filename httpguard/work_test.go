@@ -210,23 +210,23 @@ func TestWhatTheHandlerTellsIsCharged(t *testing.T) {
 		{"both", httpguard.Options{TellsCPU: true}, func(w http.ResponseWriter) {
 			httpguard.SpentCPU(w, 12500*time.Microsecond)
 			httpguard.SpentCost(w, 7)
-		}, "2s cpu +12500 in all 12500", "2s cost +7 in all 7"},
+		}, "1.9s cpu +12500 in all 12500", "1.9s cost +7 in all 7"},
 		{"the last word", httpguard.Options{TellsCPU: true}, func(w http.ResponseWriter) {
 			httpguard.SpentCPU(w, time.Second)
 			httpguard.SpentCPU(w, time.Millisecond)
 			httpguard.SpentCost(w, 700)
 			httpguard.SpentCost(w, 0)
-		}, "2s cpu +1000 in all 1000", "2s cost +0 in all 0"},
+		}, "1.9s cpu +1000 in all 1000", "1.9s cost +0 in all 0"},
 		{"below zero", httpguard.Options{TellsCPU: true}, func(w http.ResponseWriter) {
 			httpguard.SpentCPU(w, -1)
 			httpguard.SpentCost(w, -1)
-		}, "2s cpu +0 in all 0", "2s cost +0 in all 0"},
-		{"nothing, though it would", httpguard.Options{TellsCPU: true}, func(http.ResponseWriter) {}, "2s cpu +2000000 in all 2000000", "2s cost +1 in all 1"},
-		{"not by who asks the upstream", httpguard.Options{HandlerAwaits: true}, func(http.ResponseWriter) {}, "2s cpu +0 in all 0", "2s cost +0 in all 0"},
+		}, "1.9s cpu +0 in all 0", "1.9s cost +0 in all 0"},
+		{"nothing, though it would", httpguard.Options{TellsCPU: true}, func(http.ResponseWriter) {}, "1.9s cpu +1900000 in all 1900000", "1.9s cost +1 in all 1"},
+		{"not by who asks the upstream", httpguard.Options{HandlerAwaits: true}, func(http.ResponseWriter) {}, "1.9s cpu +0 in all 0", "1.9s cost +0 in all 0"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l, handler := metered(t, test.opts, func(w http.ResponseWriter, r *http.Request) {
-				time.Sleep(2 * time.Second)
+				time.Sleep(1900 * time.Millisecond)
 				test.tell(w)
 			}, fairshare.CPU, fairshare.Cost)
 			visitOnce(handler, "/")
