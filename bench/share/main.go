@@ -119,6 +119,7 @@ func measure(ctx context.Context) error {
 		fixed, auto, inside,
 	}
 	mine := []rival{fixed, auto}
+	nobody := rival{name: fixed.name + ", nobody known", share: strings.Replace(fixed.share, known.String(), "10m", 1)}
 
 	fmt.Printf("%d workers of %v; %d people, one request each in %v; fleets with %d requests open; each run %v\n\n", *workers, *work, *persons, *every, *open, *length)
 	fleets := []run{
@@ -129,6 +130,10 @@ func measure(ctx context.Context) error {
 	}
 	steps := []func() error{
 		func() error { return b.table(ctx, all, known, "", nil, fleets...) },
+		func() error {
+			return b.table(ctx, []rival{nobody}, known, "", nil,
+				run{name: "a fleet, people are new too", fleet: splitFleet(*split, fleetAt)}, run{name: "never seen, people are new too", fleet: strangers()})
+		},
 		func() error {
 			return b.table(ctx, mine, known, "", nil, run{name: fmt.Sprintf("a fleet that hangs up after %v", 5**work), fleet: hangingUp})
 		},
@@ -156,7 +161,7 @@ func measure(ctx context.Context) error {
 			return err
 		}
 	}
-	b.commands(all)
+	b.commands(append(all, nobody))
 	return nil
 }
 
