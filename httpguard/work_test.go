@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,7 +85,8 @@ func visitOnce(handler http.Handler, target string) *httptest.ResponseRecorder {
 
 func TestLongRequestsAreChargedWhileTheyRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, handler := metered(t, httpguard.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		var clock watchedClock
+		l, handler := metered(t, httpguard.Options{Now: clock.now}, func(w http.ResponseWriter, r *http.Request) {
 			for range 3 {
 				time.Sleep(700 * time.Millisecond)
 				w.Write(make([]byte, 100))
@@ -102,13 +104,37 @@ func TestLongRequestsAreChargedWhileTheyRun(t *testing.T) {
 				t.Errorf("%s:\n%s\nwant\n%s", resource, got, want)
 			}
 		}
-		time.Sleep(time.Minute) // the timer ends by itself: else the bubble would wait for ever
+		time.Sleep(time.Minute)
+		looks := clock.looks.Load()
+		time.Sleep(time.Minute)
+		if n := clock.looks.Load() - looks; n != 0 {
+			t.Errorf("%d looks at the clock while nothing is in progress", n)
+		}
+		visitOnce(handler, "/")
+		if got := l.charged(fairshare.Bytes); !strings.HasSuffix(got, "; 2m3.1s bytes +100; 2m3.6s bytes +100; 2m4.2s bytes +100 in all 300") {
+			t.Errorf("later: %s", got)
+		}
 	})
+}
+
+// A watchedClock counts how often it is looked at.
+type watchedClock struct{ looks atomic.Int64 }
+
+func (c *watchedClock) now() time.Time {
+	c.looks.Add(1)
+	return time.Now().Round(0)
 }
 
 func TestNothingRunsForRequestsThatNeedNoCharges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, handler := metered(t, httpguard.Options{}, func(w http.ResponseWriter, r *http.Request) { time.Sleep(3 * time.Second) }, fairshare.Requests, fairshare.Errors)
+		var clock watchedClock
+		l, handler := metered(t, httpguard.Options{Now: clock.now}, func(w http.ResponseWriter, r *http.Request) {
+			looks := clock.looks.Load()
+			time.Sleep(3 * time.Second)
+			if n := clock.looks.Load() - looks; n != 0 {
+				t.Errorf("%d looks at the clock", n)
+			}
+		}, fairshare.Requests, fairshare.Errors)
 		visitOnce(handler, "/")
 		if got := l.charged(fairshare.Errors); got != "3s errors +0 in all 0" {
 			t.Error(got)
@@ -127,16 +153,25 @@ type lateMetering struct {
 	m     *lateMeter
 	path  string
 	began time.Time
+	ended atomic.Bool
 }
 
 func (m *lateMeter) Begin(path string) fairshare.Metering {
 	m.open.Add(1)
-	return &lateMetering{m, path, time.Now()}
+	return &lateMetering{m: m, path: path, began: time.Now()}
 }
 
-func (m *lateMetering) Spent() time.Duration { return time.Since(m.began) / 10 }
+func (m *lateMetering) Spent() time.Duration {
+	if m.ended.Load() {
+		panic("asked after its end")
+	}
+	return time.Since(m.began) / 10
+}
 
 func (m *lateMetering) End(told func(time.Duration)) {
+	if m.ended.Swap(true) {
+		panic("ended twice")
+	}
 	if m.m.late == 0 {
 		told(m.m.costs[m.path])
 		m.m.open.Done()
@@ -178,23 +213,30 @@ func TestCPUThatIsSampledIsChargedWhenItIsKnown(t *testing.T) {
 	}
 }
 
-// The last word of a meter may come when the handler has returned.
+// The last word of a meter may come when the handler has returned. Until then
+// what it measured stays, whatever comes from a handler's goroutine too late.
 func TestCPUThatIsToldAfterTheHandlerReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		meter := &lateMeter{costs: map[string]time.Duration{"/": 30 * time.Millisecond}, late: 50 * time.Millisecond}
+		meter := &lateMeter{costs: map[string]time.Duration{"/": 30 * time.Millisecond}, late: 700 * time.Millisecond}
 		passed := 0
+		var writer http.ResponseWriter
 		l, handler := metered(t, httpguard.Options{Meter: meter, Passed: func(p *httpguard.Passage) {
 			if passed++; p.CPU != 30*time.Millisecond {
 				t.Errorf("CPU %v", p.CPU)
 			}
-		}}, func(w http.ResponseWriter, r *http.Request) { time.Sleep(100 * time.Millisecond) }, fairshare.CPU, fairshare.Errors)
+		}}, func(w http.ResponseWriter, r *http.Request) {
+			writer = w
+			httpguard.UpstreamDone(w)
+			time.Sleep(600 * time.Millisecond)
+		}, fairshare.CPU, fairshare.Errors)
 		visitOnce(handler, "/")
+		httpguard.SpentCPU(writer, time.Hour)
 		if passed != 0 || l.charged(fairshare.Errors) == "" || l.charged(fairshare.CPU) != "" {
 			t.Errorf("at the end: passed %d, charged %q, %q", passed, l.charged(fairshare.Errors), l.charged(fairshare.CPU))
 		}
 		meter.open.Wait()
 		synctest.Wait()
-		if got := l.charged(fairshare.CPU); got != "150ms cpu +30000 in all 30000" || passed != 1 {
+		if got := l.charged(fairshare.CPU); got != "700ms cpu +30000 in all 30000" || passed != 1 {
 			t.Errorf("later: %q, passed %d", got, passed)
 		}
 	})
@@ -206,25 +248,32 @@ func TestWhatTheHandlerTellsIsCharged(t *testing.T) {
 		opts      httpguard.Options
 		tell      func(http.ResponseWriter)
 		cpu, cost string
+		passed    time.Duration
 	}{
 		{"both", httpguard.Options{TellsCPU: true}, func(w http.ResponseWriter) {
 			httpguard.SpentCPU(w, 12500*time.Microsecond)
 			httpguard.SpentCost(w, 7)
-		}, "1.9s cpu +12500 in all 12500", "1.9s cost +7 in all 7"},
+		}, "1.9s cpu +12500 in all 12500", "1.9s cost +7 in all 7", 12500 * time.Microsecond},
 		{"the last word", httpguard.Options{TellsCPU: true}, func(w http.ResponseWriter) {
 			httpguard.SpentCPU(w, time.Second)
 			httpguard.SpentCPU(w, time.Millisecond)
 			httpguard.SpentCost(w, 700)
 			httpguard.SpentCost(w, 0)
-		}, "1.9s cpu +1000 in all 1000", "1.9s cost +0 in all 0"},
+		}, "1.9s cpu +1000 in all 1000", "1.9s cost +0 in all 0", time.Millisecond},
 		{"below zero", httpguard.Options{TellsCPU: true}, func(w http.ResponseWriter) {
 			httpguard.SpentCPU(w, -1)
 			httpguard.SpentCost(w, -1)
-		}, "1.9s cpu +0 in all 0", "1.9s cost +0 in all 0"},
-		{"nothing, though it would", httpguard.Options{TellsCPU: true}, func(http.ResponseWriter) {}, "1.9s cpu +1900000 in all 1900000", "1.9s cost +1 in all 1"},
-		{"not by who asks the upstream", httpguard.Options{HandlerAwaits: true}, func(http.ResponseWriter) {}, "1.9s cpu +0 in all 0", "1.9s cost +0 in all 0"},
+		}, "1.9s cpu +0 in all 0", "1.9s cost +0 in all 0", 0},
+		{"nothing, though it would", httpguard.Options{TellsCPU: true}, func(http.ResponseWriter) {}, "1.9s cpu +1900000 in all 1900000", "1.9s cost +1 in all 1", 1900 * time.Millisecond},
+		{"nothing", httpguard.Options{}, func(http.ResponseWriter) {}, "500ms cpu +500000; 1s cpu +500000; 1.5s cpu +500000; 1.9s cpu +400000 in all 1900000", "1.9s cost +1 in all 1", 0},
+		{"not by who asks the upstream", httpguard.Options{HandlerAwaits: true}, func(http.ResponseWriter) {}, "1.9s cpu +0 in all 0", "1.9s cost +0 in all 0", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
+			test.opts.Passed = func(p *httpguard.Passage) {
+				if p.CPU != test.passed {
+					t.Errorf("%s: passed %v, want %v", test.name, p.CPU, test.passed)
+				}
+			}
 			l, handler := metered(t, test.opts, func(w http.ResponseWriter, r *http.Request) {
 				time.Sleep(1900 * time.Millisecond)
 				test.tell(w)
@@ -284,19 +333,31 @@ func TestStreamsAreNotTakenForWork(t *testing.T) {
 func TestManyRequestsInProgressAreChargedEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 300
-		l, handler := metered(t, httpguard.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		var clock watchedClock
+		l, handler := metered(t, httpguard.Options{Now: clock.now}, func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Duration(r.ContentLength) * time.Millisecond)
 		}, fairshare.Time)
 		visitOnce(handler, "/") // what requests cost is known from then on
 		var all sync.WaitGroup
+		var want int64
+		looks := 0
 		for i := range n {
+			ms := int64(10*(i*7%n) + 5) // they do not end in the order in which they begin
+			want += 1000 * ms
+			looks += int(ms / 500)
 			all.Go(func() {
 				r := httptest.NewRequest("POST", "/", nil)
-				r.ContentLength = int64(10 * i)
+				r.ContentLength = ms
 				handler.ServeHTTP(httptest.NewRecorder(), r)
 			})
 		}
 		all.Wait()
+		time.Sleep(time.Minute)
+		ticks := clock.looks.Load()
+		time.Sleep(time.Minute)
+		if ticks != clock.looks.Load() {
+			t.Error("some are still taken for being in progress")
+		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		var sum, ended int64
@@ -305,13 +366,14 @@ func TestManyRequestsInProgressAreChargedEach(t *testing.T) {
 			var cost, total int64
 			if k, _ := fmt.Sscanf(line, "%s %s %d in all %d", &at, &resource, &cost, &total); k == 4 {
 				ended += total
+			} else {
+				looks--
 			}
 			sum += cost
 		}
 		// With so many at once the clock is some ms old.
-		want := int64(n*(n-1)/2) * 10_000
-		if sum != ended || max(sum-want, want-sum) > n*5_000 {
-			t.Errorf("charged %d, told at the end %d, want about %d", sum, ended, want)
+		if sum != ended || max(sum-want, want-sum) > n*5_000 || looks != 0 {
+			t.Errorf("charged %d, told at the end %d, want about %d; %d charges too few meanwhile", sum, ended, want, looks)
 		}
 	})
 }
