@@ -3,6 +3,7 @@ package fairshare_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,8 @@ func TestEachCostIsSettledOnce(t *testing.T) {
 			"requests -1, concurrent -1, bytes +0 held 512, errors +0 held 512, cpu +0 held 512, time +0 held 512, cost +0 held 512 | "},
 		{"no cost told", 0, outcomes{{Cost: -1}},
 			"concurrent -1, bytes +0 total 0, errors +0 total 0, cpu +0 total 0, time +0 total 0, cost +1 total 1"},
+		{"more than can be counted", 0, outcomes{{Cost: math.MaxInt64}},
+			"concurrent -1, bytes +0 total 0, errors +0 total 0, cpu +0 total 0, time +0 total 0, cost +8796093022208 total 8796093022208"},
 		{"below zero", 0, outcomes{{Bytes: -5, CPU: -5, Took: -5, Status: 302}},
 			"requests -1, concurrent -1, bytes +0 total 0, errors +0 total 0, cpu +0 total 0, time +0 total 0, cost +0 total 0"},
 	} {
@@ -140,6 +143,34 @@ func TestWhatIsHeldBansNobody(t *testing.T) {
 		v, err := g.Decide(t.Context(), &req)
 		if err != nil || v.Action != fairshare.Refuse || v.Ban != test.want {
 			t.Errorf("wait %v: %v, ban %v, %v; want ban %v", test.wait, v.Action, v.Ban, err, test.want)
+		}
+	}
+}
+
+// A request of which nothing was charged on arrival gives nothing back, and has
+// nothing that is to be charged while it is in progress.
+func TestWhatWasNotTakenIsNotSettled(t *testing.T) {
+	dry := fairshare.Policy{DryRun: true, Rules: []fairshare.Rule{{Name: "time", Limit: &fairshare.Limit{Resource: fairshare.Time, N: 1000, Window: time.Minute}}}}
+	g, err := fairshare.NewGuard(&dry, &fullLimiter{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := from("192.0.2.1")
+	req.Time = start
+	v, err := g.Decide(t.Context(), &req)
+	if err != nil || v.Enforced() != fairshare.Allow || g.Metered(&v) {
+		t.Errorf("%v, metered %v, %v", v.Enforced(), g.Metered(&v), err)
+	}
+
+	trial := fairshare.Policy{Rules: []fairshare.Rule{{Name: "slot", DryRun: true, Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 1}}}}
+	g = newGuard(t, trial)
+	for i, want := range []fairshare.Action{fairshare.Undecided, fairshare.Refuse, fairshare.Refuse} {
+		v, err := g.Decide(t.Context(), &req)
+		if err != nil || v.Trial.Action != want {
+			t.Errorf("request %d: %v, want %v, %v", i, v.Trial.Action, want, err)
+		}
+		if i == 1 { // it has no slot to give back
+			g.Settle(t.Context(), &v, fairshare.Outcome{Time: start})
 		}
 	}
 }

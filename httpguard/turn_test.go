@@ -1,11 +1,14 @@
 package httpguard_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -208,6 +211,95 @@ func TestAnswersWithoutEndFreeTheirTurn(t *testing.T) {
 		if stats := s.queue.Stats(); stats.Inside != 0 {
 			t.Errorf("left behind: %+v", stats)
 		}
+	})
+}
+
+// A hijackable answer is taken over, as for a websocket.
+type hijackable struct{ *httptest.ResponseRecorder }
+
+func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, _ := net.Pipe()
+	return c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), nil
+}
+
+func TestConnectionsThatAreTakenOverFreeTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cpu := fairshare.Rule{Name: "cpu", Limit: &fairshare.Limit{Resource: fairshare.CPU, N: 1500_000, Window: 24 * time.Hour}}
+		s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			if r.URL.Path == "/socket" {
+				c, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+				}
+				c.Close()
+				time.Sleep(time.Hour)
+			}
+		}, cpu)
+		began := time.Now()
+		s.all.Go(func() {
+			r := httptest.NewRequest("GET", "/socket", nil)
+			s.handler.ServeHTTP(hijackable{httptest.NewRecorder()}, r)
+		})
+		synctest.Wait()
+		s.ask(t.Context(), "203.0.113.1", "/next")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := s.order(); got != "/socket /next" || time.Since(began) != time.Second {
+			t.Errorf("after %v the upstream worked for %s", time.Since(began), got)
+		}
+		s.all.Wait()
+		// The socket's CPU time ended with its head: of 1.5 s one was used.
+		for _, want := range []int{200, 429} {
+			s.ask(t.Context(), "192.0.2.1", "/after")
+			s.all.Wait()
+			if code := s.answers["/after"].Code; code != want {
+				t.Errorf("answered %d, want %d", code, want)
+			}
+		}
+	})
+}
+
+// A handler may ask for its turn again: it has one, or was turned away.
+func TestATurnIsAwaitedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := share.New(share.Options{Capacity: 1, Queue: -1})
+		reports := 0
+		_, handler := metered(t, httpguard.Options{Share: queue, HandlerAwaits: true, Refused: func(*httpguard.Report) { reports++ }}, func(w http.ResponseWriter, r *http.Request) {
+			turn := httpguard.AwaitTurn(w, r)
+			time.Sleep(time.Second)
+			if httpguard.AwaitTurn(w, r) != turn {
+				t.Errorf("turn %v, then not so", turn)
+			}
+		}, fairshare.Time)
+		var all sync.WaitGroup
+		all.Go(func() { visitOnce(handler, "/") })
+		synctest.Wait()
+		all.Go(func() {
+			time.Sleep(100 * time.Millisecond)
+			if w := visitOnce(handler, "/"); w.Code != 503 {
+				t.Errorf("answered %d", w.Code)
+			}
+		})
+		all.Wait()
+		if stats := queue.Stats(); reports != 1 || stats.Inside != 0 || stats.Standing.Turns != 1 {
+			t.Errorf("%d refusals, %+v", reports, stats)
+		}
+	})
+}
+
+// The more are turned away, the later they are to come again.
+func TestARefusalSaysWhenToComeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBusySite(t, share.Options{Capacity: 1, Queue: 10}, httpguard.Options{}, work(10*time.Second))
+		for i := range 200 {
+			s.ask(t.Context(), "192.0.2.1", fmt.Sprint("/", i))
+		}
+		after, err := strconv.Atoi(s.answers["/199"].Header().Get("Retry-After"))
+		if s.answers["/199"].Code != 503 || err != nil || after < 10 {
+			t.Errorf("%d, Retry-After %d, %v", s.answers["/199"].Code, after, err)
+		}
+		s.all.Wait()
 	})
 }
 

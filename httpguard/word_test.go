@@ -1,9 +1,12 @@
 package httpguard_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -61,6 +64,40 @@ func TestRobotsOfABusySite(t *testing.T) {
 			s.ask(t.Context(), "192.0.2.2", "/robots.txt") // there is a turn for this one
 			time.Sleep(2 * time.Hour)
 			s.ask(t.Context(), "192.0.2.1", "/search")
+		}
+		s.all.Wait()
+	})
+}
+
+// While a request runs it is charged what its thread spent, not the time.
+func TestThreadCPUIsChargedWhileTheHandlerRuns(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("threads are measured on Linux")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l, handler := metered(t, httpguard.Options{ThreadCPU: true}, func(http.ResponseWriter, *http.Request) { time.Sleep(time.Hour) }, fairshare.CPU)
+		visitOnce(handler, "/") // the hour is the bubble's: it takes a moment
+		_, all, _ := strings.Cut(l.charged(fairshare.CPU), "in all ")
+		if us, err := strconv.Atoi(all); err != nil || us > int(20*time.Minute/time.Microsecond) {
+			t.Errorf("charged %s µs, %v", all, err)
+		}
+	})
+}
+
+// A /robots.txt whose client left while it waited was not answered by the site:
+// not even with nothing.
+func TestRobotsThatNobodyWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBusySite(t, share.Options{Capacity: 1, Queue: 1}, httpguard.Options{}, work(time.Hour))
+		s.ask(t.Context(), "192.0.2.1", "/search")
+		ctx, leave := context.WithCancel(t.Context())
+		s.ask(ctx, "192.0.2.2", "/robots.txt")
+		leave()
+		synctest.Wait()
+		s.ask(t.Context(), "192.0.2.3", "/waits")
+		s.ask(t.Context(), "192.0.2.1", "/robots.txt")
+		if code := s.answers["/robots.txt"].Code; code != 503 {
+			t.Errorf("answered %d", code)
 		}
 		s.all.Wait()
 	})

@@ -330,6 +330,45 @@ func TestStreamsAreNotTakenForWork(t *testing.T) {
 	}
 }
 
+// What begins without end when the upstream is done, or before it was asked,
+// changes nothing of what it spent.
+func TestOnlyTheUpstreamsStreamsAreWithoutEnd(t *testing.T) {
+	stream := func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(http.StatusOK)
+	}
+	for name, handle := range map[string]http.HandlerFunc{
+		"after": func(w http.ResponseWriter, r *http.Request) {
+			httpguard.AwaitTurn(w, r)
+			time.Sleep(200 * time.Millisecond)
+			httpguard.UpstreamDone(w)
+			time.Sleep(time.Second)
+			stream(w)
+		},
+		"before": func(w http.ResponseWriter, r *http.Request) {
+			stream(w)
+			time.Sleep(time.Second)
+			httpguard.AwaitTurn(w, r)
+			time.Sleep(200 * time.Millisecond)
+		},
+		"twice": func(w http.ResponseWriter, r *http.Request) {
+			httpguard.AwaitTurn(w, r)
+			time.Sleep(200 * time.Millisecond)
+			stream(w)
+			time.Sleep(time.Second)
+			http.NewResponseController(w).Hijack()
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, handler := metered(t, httpguard.Options{HandlerAwaits: true}, handle, fairshare.CPU)
+			handler.ServeHTTP(hijackable{httptest.NewRecorder()}, httptest.NewRequest("GET", "/", nil))
+			if got := l.charged(fairshare.CPU); !strings.HasSuffix(got, "in all 200000") {
+				t.Errorf("%s: %s", name, got)
+			}
+		})
+	}
+}
+
 func TestManyRequestsInProgressAreChargedEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 300
