@@ -113,7 +113,7 @@ func (st *site) sharing() string {
 	if f == nil {
 		return ""
 	}
-	at := fmt.Sprintf("%d requests at once", f.Capacity)
+	at := counted(f.Capacity, "request", "requests") + " at once"
 	if f.Capacity == 0 {
 		at = fmt.Sprintf("as many requests at once as it answers well, %d to %d", f.Min, f.Max)
 	}
@@ -121,5 +121,9 @@ func (st *site) sharing() string {
 	for _, part := range f.By {
 		by = append(by, part.String())
 	}
-	return fmt.Sprintf("the upstream works on %s; shared by %s while it is busy, up to %d wait, %s at most", at, strings.Join(by, ", then "), f.Queue, policyfile.FormatDuration(f.Wait))
+	waits := fmt.Sprintf("up to %d wait, %s at most", f.Queue, policyfile.FormatDuration(f.Wait))
+	if f.Queue == 0 || f.Wait == 0 {
+		waits = "nobody waits: without a turn it is 503"
+	}
+	return fmt.Sprintf("the upstream works on %s; shared by %s while it is busy, %s", at, strings.Join(by, ", then "), waits)
 }

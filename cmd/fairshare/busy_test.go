@@ -2,7 +2,10 @@ package main
 
 import (
 	"testing"
+	"time"
 
+	"fairshare"
+	"fairshare/policyfile"
 	"fairshare/share"
 )
 
@@ -21,6 +24,24 @@ func TestBusyLine(t *testing.T) {
 	} {
 		if got := busyLine(test.now, was, "waited", "were refused"); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
+
+func TestSharingIsSaid(t *testing.T) {
+	by := []fairshare.KeyPart{{Kind: fairshare.ByNetwork}, {Kind: fairshare.ByAddr}}
+	for _, c := range []struct {
+		share policyfile.Share
+		want  string
+	}{
+		{policyfile.Share{Capacity: 1, By: by[1:], Wait: time.Second, Queue: 4}, "the upstream works on 1 request at once; shared by addr while it is busy, up to 4 wait, 1s at most"},
+		{policyfile.Share{Min: 2, Max: 64, By: by, Wait: 90 * time.Second, Queue: 9}, "the upstream works on as many requests at once as it answers well, 2 to 64; shared by network, then addr while it is busy, up to 9 wait, 1m30s at most"},
+		{policyfile.Share{Capacity: 8, By: by, Queue: 9}, "the upstream works on 8 requests at once; shared by network, then addr while it is busy, nobody waits: without a turn it is 503"},
+		{policyfile.Share{Capacity: 8, By: by, Wait: time.Second}, "the upstream works on 8 requests at once; shared by network, then addr while it is busy, nobody waits: without a turn it is 503"},
+	} {
+		st := &site{file: &policyfile.File{Share: &c.share}}
+		if got := st.sharing(); got != c.want {
+			t.Errorf("said %q, want %q", got, c.want)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func openMeter(file *policyfile.File, upstream *url.URL, log func(string), old *
 		return nil, fmt.Errorf("upstream: cpu: %w", err)
 	}
 	if err != nil { // it may come later
-		log(fmt.Sprintf("warning: upstream: cpu: %s; until then the time that a request takes counts", oneLine(err)))
+		log(fmt.Sprintf("warning: upstream: cpu: requests are charged the time they take until it can be read: %s", oneLine(err)))
 	}
 	return &meter{Sampler: sampler, terms: terms}, nil
 }

@@ -17,6 +17,8 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +42,7 @@ type Options struct {
 	Cgroup    string        // a path below /sys/fs/cgroup, or a systemd service's name
 	Every     time.Duration // between samples while requests are in progress; 0: 50 ms
 	Cores     float64       // of the upstream, at most; 0: this machine's
-	Log       func(string)  // told when the upstream can no longer be read, and when it can again; nil: nobody
+	Log       func(string)  // told when the upstream can no longer be read, when it can again, and of proxies; nil: nobody
 }
 
 // A Sampler is a fairshare.Meter. Every request that begins while Run runs is
@@ -67,6 +69,7 @@ type Sampler struct {
 	usage   usage
 	settled []*request
 	failing bool
+	said    bool // who is read
 }
 
 var _ fairshare.Meter = (*Sampler)(nil)
@@ -107,6 +110,13 @@ type part struct {
 	used    int64
 }
 
+// A programmed source tells which program it reads; "" when it does not know.
+type programmed interface{ program() string }
+
+// proxies are programs that hand requests on to others, which are not their
+// children.
+var proxies = []string{"angie", "caddy", "docker-proxy", "envoy", "haproxy", "hitch", "nginx", "pasta", "rootlessport", "slirp4netns", "squid", "traefik", "varnishd"}
+
 // errBaseline is a read that found a beginning: what is used is known from the
 // next one on.
 var errBaseline = errors.New("the first sample")
@@ -119,7 +129,9 @@ func Open(opts Options) (*Sampler, error) {
 	if src == nil {
 		return nil, err
 	}
-	return newSampler(opts, src), err
+	s := newSampler(opts, src)
+	s.failing = err != nil
+	return s, err
 }
 
 func newSampler(opts Options, src source) *Sampler {
@@ -242,15 +254,23 @@ func (s *Sampler) tell() {
 	clear(s.settled)
 }
 
-// say tells the log when reading begins to fail, and when it works again.
+// say tells the log when reading begins to fail, and when it works again; and
+// when what is read now does not do the work.
 func (s *Sampler) say(err error) {
+	if by, ok := s.source.(programmed); ok && (!s.said || errors.Is(err, errBaseline)) {
+		s.said = true
+		if name := by.program(); slices.Contains(proxies, name) {
+			s.log("warning: the CPU time that is read is that of " + name + ", which hands requests on to others: what they use is not in it; " +
+				"hint: name the site's own process or service: upstream: {cpu: {from: process, pid_file: …}} or {from: cgroup, service: …}")
+		}
+	}
 	failing := err != nil && !errors.Is(err, errBaseline)
 	if failing == s.failing {
 		return
 	}
 	s.failing = failing
 	if failing {
-		s.log("the CPU time of the upstream cannot be read, requests are charged the time they take: " + err.Error())
+		s.log("the CPU time of the upstream cannot be read, requests are charged the time they take: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 	} else {
 		s.log("the CPU time of the upstream is read again")
 	}

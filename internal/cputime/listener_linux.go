@@ -29,13 +29,15 @@ type listener struct {
 	port   uint16
 	inodes []uint64 // of the sockets that were found
 	pids   []int
+	why    error     // that nobody was found
 	next   time.Time // when sockets are looked through again
 }
 
 const (
 	socketsEvery = 2 * time.Second
-	socketsShare = 300  // of the time, at most one part in so many is spent looking through sockets
-	tcpListen    = "0A" // TCP_LISTEN
+	socketsShare = 300              // of the time, at most one part in so many is spent looking through sockets
+	lostEvery    = 10 * time.Second // but while nobody is found they are looked through so often: all requests are charged their time meanwhile
+	tcpListen    = "0A"             // TCP_LISTEN
 	unixListen   = 1 << 16
 )
 
@@ -63,13 +65,10 @@ func newListener(proc, at string) (*listener, error) {
 func (l *listener) find(alive bool) ([]int, error) {
 	now := time.Now()
 	if now.Before(l.next) && (alive || len(l.pids) == 0) {
-		if len(l.pids) == 0 {
-			return nil, fmt.Errorf("nobody was found to listen at %s", l.at)
-		}
-		return l.pids, nil
+		return l.pids, l.why
 	}
 	defer func() {
-		l.next = now.Add(max(socketsEvery, socketsShare*time.Since(now)))
+		l.next = now.Add(pause(time.Since(now), len(l.pids) > 0))
 	}()
 	inodes, err := l.sockets()
 	if err != nil {
@@ -77,7 +76,7 @@ func (l *listener) find(alive bool) ([]int, error) {
 	}
 	if len(inodes) == 0 {
 		return l.lost(hinted(fmt.Errorf("nobody listens at %s on this machine", l.at),
-			"the upstream has to run here, in the same network namespace; else: upstream: {cpu: {from: cgroup, service: …}}, or server-timing"))
+			"is the upstream running? it has to run here, in the same network namespace; else: upstream: {cpu: {from: cgroup, service: …}}, or server-timing"))
 	}
 	if alive && slices.Equal(inodes, l.inodes) {
 		return l.pids, nil
@@ -86,13 +85,22 @@ func (l *listener) find(alive bool) ([]int, error) {
 	if err != nil {
 		return l.lost(err)
 	}
-	l.inodes, l.pids = inodes, pids
+	l.inodes, l.pids, l.why = inodes, pids, nil
 	return pids, nil
 }
 
 func (l *listener) lost(err error) ([]int, error) {
-	l.inodes, l.pids = nil, nil
+	l.inodes, l.pids, l.why = nil, nil, err
 	return nil, err
+}
+
+// pause is how long sockets are not looked through after it took so long.
+func pause(took time.Duration, found bool) time.Duration {
+	d := max(socketsEvery, socketsShare*took)
+	if !found {
+		d = min(d, lostEvery)
+	}
+	return d
 }
 
 // sockets returns the inodes of the sockets that listen at the address.

@@ -148,7 +148,7 @@ func (f *pidFile) find(bool) ([]int, error) {
 	}
 	pid, err := parsePID(text)
 	if err != nil {
-		return nil, fmt.Errorf("pid file %s: %w", f.path, err)
+		return nil, hinted(fmt.Errorf("pid file %s: %w", f.path, err), "the upstream writes its number there, alone on the first line")
 	}
 	return []int{pid}, nil
 }

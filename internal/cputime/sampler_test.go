@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -307,4 +308,40 @@ func BenchmarkShare(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A proxy is a script that has a name.
+type proxy struct {
+	script
+	is string
+}
+
+func (p *proxy) program() string { return p.is }
+
+// Who is measured in place of the site is told, at first and when another takes
+// its place; what could not be read from the start on is not told twice.
+func TestWhatIsReadIsSaid(t *testing.T) {
+	var log []string
+	src := &proxy{is: "nginx"}
+	s := newSampler(Options{Log: func(line string) { log = append(log, line) }}, src)
+	told := func(err error, want string) {
+		t.Helper()
+		log = nil
+		src.set(0, err)
+		s.sample()
+		if got := strings.Join(log, "|"); (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("after %v: said %q, want %q", err, got, want)
+		}
+	}
+	told(nil, "warning: the CPU time that is read is that of nginx")
+	told(nil, "")
+	src.is = "php-fpm8.2"
+	told(errBaseline, "")
+	src.is = "docker-proxy"
+	told(errBaseline, "that of docker-proxy")
+	told(errors.New("gone\nhint: look"), "charged the time they take: gone; hint: look")
+	told(errors.New("gone"), "")
+	told(nil, "read again")
+	s.failing = true // as Open leaves it, which has told
+	told(errors.New("gone"), "")
 }

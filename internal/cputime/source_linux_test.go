@@ -200,6 +200,31 @@ func TestWhatCannotBeFoundIsSaid(t *testing.T) {
 		if (s != nil) != c.sampler || err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: sampler %v, error %v, want %q", c.name, s != nil, err, c.want)
 		}
+		if s == nil {
+			continue
+		}
+		if again := s.source.read(&s.usage); again == nil || again.Error() != err.Error() {
+			t.Errorf("%s: then %v, want %v", c.name, again, err)
+		}
+	}
+}
+
+// A search that a busy machine made slow is not put off for minutes while all
+// requests are charged their time.
+func TestWhoIsMissingIsSoughtSoon(t *testing.T) {
+	for _, c := range []struct {
+		took  time.Duration
+		found bool
+		want  time.Duration
+	}{
+		{time.Millisecond, true, socketsEvery},
+		{time.Second, true, 5 * time.Minute},
+		{time.Millisecond, false, socketsEvery},
+		{time.Second, false, lostEvery},
+	} {
+		if got := pause(c.took, c.found); got != c.want {
+			t.Errorf("after %v, found %v: %v, want %v", c.took, c.found, got, c.want)
+		}
 	}
 }
 

@@ -50,6 +50,15 @@ func (t *tree) close() {
 	clear(t.byPID)
 }
 
+// program is the name of the first root's.
+func (t *tree) program() string {
+	if len(t.roots) == 0 {
+		return ""
+	}
+	comm, _ := os.ReadFile(t.proc + "/" + strconv.Itoa(t.roots[0]) + "/comm")
+	return string(bytes.TrimSpace(comm))
+}
+
 // read adds up what was used since the last read.
 func (t *tree) read(u *usage) error {
 	*u = usage{parts: u.parts[:0]}
@@ -105,7 +114,7 @@ func (t *tree) begin(roots []int) error {
 		case first == nil:
 			return errors.New("no process is the upstream's")
 		case unix.Kill(roots[0], 0) == unix.ESRCH:
-			return hinted(fmt.Errorf("process %d does not live", roots[0]), "is the upstream running?")
+			return hinted(fmt.Errorf("process %d does not run", roots[0]), "is the upstream running, and the pid file its own?")
 		}
 		return hinted(fmt.Errorf("process %d: %w", roots[0], first),
 			"/proc shows other users' processes only without hidepid; a cgroup's cpu.stat may be read by anybody: upstream: {cpu: {from: cgroup, service: …}}")
