@@ -51,18 +51,14 @@ func (s *server) tellShare() {
 	}
 	now, last := s.share.Stats(), s.shared
 	s.shared = now
-	waited, refused := fmt.Sprintf("waited (%v at most)", now.LongestWait.Round(time.Millisecond)), "were refused"
-	if s.site.Load().file.Policy.DryRun {
-		waited, refused = "would have waited", "would have been refused"
-	}
-	if line := busyLine(now, last, waited, refused); line != "" {
+	if line := busyLine(now, last, s.site.Load().file.Policy.DryRun); line != "" {
 		s.say("%s", line)
 	}
 }
 
 // busyLine tells what was between two looks at a share; "" when nobody had to
 // wait.
-func busyLine(now, last share.Stats, waited, refused string) string {
+func busyLine(now, last share.Stats, dryRun bool) string {
 	all, before := now.Standing, last.Standing
 	side := func(now, last share.Tally) (w, r int64) {
 		return now.Waited - last.Waited, now.Refused - last.Refused + now.Expired - last.Expired
@@ -72,8 +68,13 @@ func busyLine(now, last share.Stats, waited, refused string) string {
 	if w1+w2+r1+r2 == 0 {
 		return ""
 	}
-	turns := all.Turns - before.Turns + now.Newcomers.Turns - last.Newcomers.Turns
-	line := fmt.Sprintf("busy: of %d requests %d %s", turns+r1+r2, w1+w2, waited)
+	requests := all.Turns - before.Turns + now.Newcomers.Turns - last.Newcomers.Turns
+	waited, refused := "would have waited", "would have been refused"
+	if !dryRun { // in which all have their turn
+		requests += r1 + r2
+		waited, refused = fmt.Sprintf("waited (%v at most)", now.LongestWait.Round(time.Millisecond)), "were refused"
+	}
+	line := fmt.Sprintf("busy: of %d requests %d %s", requests, w1+w2, waited)
 	if r1+r2 > 0 {
 		line += fmt.Sprintf(", %d %s (%d of clients with standing, %d of newcomers)", r1+r2, refused, r1, r2)
 	}
