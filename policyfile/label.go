@@ -95,8 +95,8 @@ func (r *reader) warnLabels(n *node) {
 func (r *reader) warnLabel(item *node, none, any string) {
 	switch strings.ToLower(item.text) {
 	case "none":
-		r.warn(item, none, "label: none is a label that is called so")
+		r.warn(item, none, "label: none is a label of that name, not the lack of one")
 	case "any":
-		r.warn(item, any, "label: any is a label that is called so")
+		r.warn(item, any, "label: any is a label of that name, not any label")
 	}
 }

@@ -133,6 +133,7 @@ func (r *reader) unknownKey(e entry, what string, known []string) {
 
 // slips are words of other programs for what we know by another.
 var slips = map[string]string{
+	"label": "labels", "bot": "bots",
 	"whitelist": "allow", "allowlist": "allow", "skip": "allow", "accept": "allow", "pass": "allow",
 	"deny": "block", "reject": "block", "drop": "block", "blacklist": "block", "forbid": "block",
 	"ip": "addr", "client": "addr", "cidr": "addr", "remote_addr": "addr", "source": "addr",

@@ -132,6 +132,9 @@ func (r *reader) capacity(n *node) int {
 		case strings.HasSuffix(word, "%"), strings.HasSuffix(word, "/s"), strings.HasSuffix(word, "r/s"):
 			r.fault(n, "capacity: 32", "capacity: a number of requests at once or auto is needed, not %s", n.describe())
 			return 0
+		case didYouMean(word, []string{"auto"}) != "":
+			r.fault(n, "capacity: auto", "capacity: a number of requests or auto is needed, not %s", n.describe())
+			return 0
 		}
 	}
 	return int(r.integer(n, "capacity", 1, maxSlots))
@@ -236,6 +239,9 @@ func (r *reader) warnShare() {
 	}
 	if s.Queue == 0 && s.Wait > 0 && find(n, "queue") != nil {
 		r.warn(find(n, "queue"), "wait: 0s says so", "queue: 0: nobody waits, whatever wait says")
+	}
+	if len(s.By) > 1 && s.By[0].Kind == fairshare.ByAddr && s.By[1].Kind == fairshare.ByNetwork {
+		r.warn(place(find(n, "by")), "by: [network, addr]", "by: network below addr shares nothing: an address is in one network")
 	}
 	if len(s.By) > 0 && (s.By[0].Kind == fairshare.ByCookie || s.By[0].Kind == fairshare.ByHeader || s.By[0].Kind == fairshare.ByUserAgent) {
 		r.warn(place(find(n, "by")), "by: [network, "+s.By[0].String()+"]", "by: %s comes first, which clients invent: with several of them a client gets several shares", s.By[0])

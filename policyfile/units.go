@@ -28,7 +28,7 @@ func (r *reader) duration(n *node, what string, least, most time.Duration) time.
 	}
 	d, ok := parseDuration(n.text)
 	if !ok {
-		r.fault(n, durationHint(n.text, what), "%s: a duration is needed, as 10s or 1h30m, not %s", what, n.describe())
+		r.fault(n, durationHint(n.text, what, least, most), "%s: a duration is needed, as 10s or 1h30m, not %s", what, n.describe())
 		return 0
 	}
 	if d < least || d > most {
@@ -112,9 +112,16 @@ func (e *DurationError) Hint() string {
 
 const durationUnitsHint = "units are ms, s, m, h and d, joined: 1h30m"
 
-func durationHint(s, what string) string {
+func durationHint(s, what string, least, most time.Duration) string {
 	if plainDigits(s) {
-		return fmt.Sprintf("%s needs a unit: %s: %ss", what, what, shorten(s))
+		unit := "s"
+		for _, u := range []string{"s", "ms", "m", "h"} { // the first that may be meant
+			if d, ok := parseDuration(s + u); ok && d >= least && d <= most {
+				unit = u
+				break
+			}
+		}
+		return fmt.Sprintf("%s needs a unit: %s: %s%s", what, what, shorten(s), unit)
 	}
 	if meant := meantDuration(s); meant != "" {
 		return fmt.Sprintf("%s: %s", what, meant)

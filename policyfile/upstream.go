@@ -184,7 +184,11 @@ func (r *reader) service(n *node) string {
 	switch {
 	case s == "":
 	case strings.Contains(s, "/"):
-		r.fault(n, "cgroup: /"+shorten(strings.TrimPrefix(s, "/")), "service: the name of a systemd service is needed, not %s", quote(s))
+		hint := "service: php8.2-fpm"
+		if !strings.Contains(s, "..") {
+			hint = "cgroup: /" + shorten(strings.TrimPrefix(s, "/"))
+		}
+		r.fault(n, hint, "service: the name of a systemd service is needed, not %s", quote(s))
 	case len(s) > 255 || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-") != "" || strings.Trim(s, ".") == "":
 		r.fault(n, "service: php8.2-fpm", "service: %s is no name of a systemd service", quote(s))
 	default:
@@ -199,12 +203,12 @@ func (r *reader) cgroup(n *node) string {
 	path := strings.TrimPrefix(s, "/sys/fs/cgroup")
 	switch {
 	case s == "":
+	case slices.Contains(strings.Split(path, "/"), ".."), len(path) > 4096:
+		r.fault(n, "", "cgroup: %s is no path below /sys/fs/cgroup", quote(s))
 	case !strings.HasPrefix(s, "/") && !strings.Contains(s, "/"):
 		r.fault(n, "service: "+shorten(s), "cgroup: a path below /sys/fs/cgroup is needed, as /system.slice/x.service, not %s", quote(s))
 	case !strings.HasPrefix(path, "/"):
 		r.fault(n, "cgroup: /"+shorten(s), "cgroup: a path below /sys/fs/cgroup is needed, as /system.slice/x.service, not %s", quote(s))
-	case len(path) > 4096 || slices.Contains(strings.Split(path, "/"), ".."):
-		r.fault(n, "", "cgroup: %s is no path below /sys/fs/cgroup", quote(s))
 	case strings.Trim(path, "/") == "":
 		r.fault(n, "cgroup: /system.slice/x.service", "cgroup: %s is the whole machine", quote(s))
 	default:
@@ -333,7 +337,7 @@ func (r *reader) warnCosts(i int) {
 		}
 	case fairshare.Cost:
 		if r.file.UpstreamCost.Header == "" {
-			r.warn(at, "upstream: {cost: {header: X-Cost}}, which the site sets", "%s counts a cost that nobody tells: a guess is charged for each request", name)
+			r.warn(at, "upstream: {cost: {header: X-Cost}}, which the site sets", "%s counts a cost that nobody tells: each request costs 1", name)
 		}
 	}
 }
