@@ -230,7 +230,7 @@ func (l *listener) holders(inodes []uint64) ([]int, error) {
 			"name the upstream's pid_file, or its cgroup (service: …): both may be read by anybody; else run fairshare as the upstream's user, as root, or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")
 	}
 	return nil, hinted(fmt.Errorf("no process that is shown here holds the socket at %s", l.at),
-		"it is another container's or user's (hidepid): name its cgroup, if that is shown here, or use server-timing")
+		"it is another container's, or another user's and hidden (hidepid, ProtectProc= of fairshare's service): name its cgroup (service: …), or use server-timing")
 }
 
 // ancestors returns process 1 and those above this one.

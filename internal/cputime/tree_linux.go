@@ -117,7 +117,7 @@ func (t *tree) begin(roots []int) error {
 			return hinted(fmt.Errorf("process %d does not run", roots[0]), "is the upstream running, and the pid file its own?")
 		}
 		return hinted(fmt.Errorf("process %d: %w", roots[0], first),
-			"/proc shows other users' processes only without hidepid; a cgroup's cpu.stat may be read by anybody: upstream: {cpu: {from: cgroup, service: …}}")
+			"other users' processes are hidden in /proc by hidepid, or by ProtectProc= of fairshare's service; a cgroup's cpu.stat may be read by anybody: upstream: {cpu: {from: cgroup, service: …}}")
 	}
 	t.roots = append(t.roots, roots...)
 	var now unix.Timespec
