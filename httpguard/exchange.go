@@ -116,7 +116,7 @@ func (x *exchange) wrote(n int64) {
 // needs no turn any more.
 func (x *exchange) begins(status int) {
 	x.status = status
-	if kind := x.w.Header()["Content-Type"]; len(kind) == 1 && !x.own && isEventStream(kind[0]) {
+	if kind := x.w.Header()["Content-Type"]; len(kind) == 1 && isEventStream(kind[0]) {
 		x.endless()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,6 +213,55 @@ func TestAnswersWithoutEndFreeTheirTurn(t *testing.T) {
 			t.Errorf("left behind: %+v", stats)
 		}
 	})
+}
+
+// An upstream that is too busy may say so, quickly: that is no sign that it
+// could work on more at once.
+func TestQuickFailuresAreNoRoom(t *testing.T) {
+	for _, test := range []struct {
+		how  string
+		fail http.HandlerFunc
+	}{
+		{"by its status", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }},
+		{"as the proxy says", func(w http.ResponseWriter, r *http.Request) { httpguard.NotUpstream(w) }},
+		{"before it is done", func(w http.ResponseWriter, r *http.Request) {
+			httpguard.UpstreamFailed(w)
+			httpguard.UpstreamDone(w)
+		}},
+		{"by breaking off", func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var inside, most atomic.Int64
+			s := newBusySite(t, share.Options{Min: 1, Max: 64}, httpguard.Options{}, func(w http.ResponseWriter, r *http.Request) {
+				defer inside.Add(-1)
+				if inside.Add(1) > 4 {
+					time.Sleep(2 * time.Millisecond)
+					test.fail(w, r)
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			})
+			began := time.Now()
+			for i := range 64 {
+				s.all.Go(func() {
+					for time.Since(began) < time.Minute {
+						func() {
+							defer func() { recover() }()
+							r := httptest.NewRequest("GET", "/", nil)
+							r.RemoteAddr = fmt.Sprintf("192.0.%d.1:1", i)
+							s.handler.ServeHTTP(httptest.NewRecorder(), r)
+						}()
+						most.Store(max(most.Load(), int64(s.queue.Stats().Capacity)))
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+			}
+			s.all.Wait()
+			if most := most.Load(); most > 8 { // it may try a few more
+				t.Errorf("it fails %s: up to %d at once", test.how, most)
+			}
+		})
+	}
 }
 
 // A hijackable answer is taken over, as for a websocket.

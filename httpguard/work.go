@@ -18,6 +18,7 @@ type work struct {
 	ended   bool       // the handler returned
 	away    bool       // the request was turned away, or left while it waited
 	told    bool       // cpu is known
+	failed  bool       // the upstream gave no proper answer
 	began   int64      // Unix ns; 0: the upstream was not asked
 	headed  int64      // Unix ns at which an answer without end began; 0 for others
 	cpu     time.Duration
@@ -85,6 +86,16 @@ func UpstreamDone(w http.ResponseWriter) {
 	})
 }
 
+// UpstreamFailed tells, before UpstreamDone, that the upstream gave no proper
+// answer: a status from 500 on, or half an answer. How long that took says
+// nothing of how busy it is. Other writers are left alone.
+func UpstreamFailed(w http.ResponseWriter) {
+	each(w, func(x interface{ upstreamFailed() }) bool {
+		x.upstreamFailed()
+		return true
+	})
+}
+
 // SpentCPU tells the CPU time that the upstream has spent on the request in
 // all; a later word replaces an earlier one. Without any, a request counts as
 // the time that it took. It may be called from any goroutine, but not after
@@ -104,6 +115,12 @@ func SpentCost(w http.ResponseWriter, units int64) {
 		x.spentCost(units)
 		return true
 	})
+}
+
+func (x *exchange) upstreamFailed() {
+	x.work.mu.Lock()
+	defer x.work.mu.Unlock()
+	x.work.failed = true
 }
 
 func (x *exchange) spentCPU(cpu time.Duration) {
@@ -215,9 +232,7 @@ func (x *exchange) upstreamDone() {
 	}
 	now := x.h.Now()
 	x.workDone(now)
-	if !k.away {
-		x.settle(fairshare.Outcome{Time: now, Part: fairshare.SlotsOnly})
-	}
+	x.settle(fairshare.Outcome{Time: now, Part: fairshare.SlotsOnly})
 }
 
 // workDone ends the turn and the measuring. The lock is held.
@@ -229,7 +244,7 @@ func (x *exchange) workDone(now time.Time) {
 	}
 	x.passage.Took = time.Duration(now.UnixNano() - k.began)
 	if k.waits != nil {
-		if x.own {
+		if k.failed || x.own {
 			k.waits.turn.Failed()
 		}
 		k.waits.turn.Done()
@@ -267,6 +282,7 @@ func (x *exchange) end() {
 	k.mu.Lock()
 	now := x.h.Now()
 	if !k.done {
+		k.failed = k.failed || !x.returned || x.status >= http.StatusInternalServerError
 		x.workDone(now)
 	}
 	k.ended = true

@@ -67,6 +67,9 @@ func (q *passage) done(resp *http.Response) {
 	if resp != nil && len(resp.Trailer) > 0 && q.listens() {
 		q.told(resp.Trailer)
 	}
+	if resp != nil && resp.StatusCode >= http.StatusInternalServerError {
+		httpguard.UpstreamFailed(q.w)
+	}
 	httpguard.UpstreamDone(q.w)
 }
 

@@ -118,6 +118,39 @@ func TestTurnEndsWhenTheUpstreamIsDone(t *testing.T) {
 	}
 }
 
+// A quick 503 of an upstream that is too busy is no sign that it could work on
+// more at once.
+func TestFailuresOfTheUpstreamAreNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := share.New(share.Options{Min: 1, Max: 64})
+		var inside, most atomic.Int64
+		s := newSharedSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer inside.Add(-1)
+			if inside.Add(1) > 4 {
+				time.Sleep(2 * time.Millisecond)
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}), Config{}, q)
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() {
+				for time.Since(began) < time.Minute {
+					s.get("/page")
+					most.Store(max(most.Load(), int64(q.Stats().Capacity)))
+					time.Sleep(100 * time.Millisecond)
+				}
+			})
+		}
+		all.Wait()
+		if most := most.Load(); most > 8 { // it may try a few more
+			t.Errorf("up to %d at once", most)
+		}
+	})
+}
+
 // Nor has a request a turn for longer than its upstream is waited for when its
 // client left.
 func TestTurnEndsWhenTheUpstreamIsGivenUp(t *testing.T) {
