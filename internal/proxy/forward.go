@@ -87,6 +87,7 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 		s.Log.Printf("upstream %s answers again", s.Upstream.Host)
 	}
 	if err == nil && s.listens() {
+		s.noteSilence(resp)
 		q.told(resp.Header)
 	}
 	switch {

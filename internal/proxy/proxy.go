@@ -118,6 +118,8 @@ type setup struct {
 	botSession []string
 	costFolded string // CostHeader, see fold
 	transport  *http.Transport
+	untimed    silence // answers that tell no CPU time
+	uncosted   silence // and no cost
 }
 
 // New returns a proxy to an upstream.
