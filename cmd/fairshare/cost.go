@@ -114,22 +114,42 @@ func listening(upstream *url.URL) string {
 
 // costs tells where a site learns what requests cost; "" when nothing asks.
 func (st *site) costs() string {
+	cpu, units := st.cpu(), st.units()
+	if cpu != "" && units != "" {
+		return cpu + "; " + units
+	}
+	return cpu + units
+}
+
+// units tells where units of cost come from.
+func (st *site) units() string {
+	switch c := &st.file.UpstreamCost; {
+	case c.Header != "":
+		return fmt.Sprintf("units by %s of the upstream, %d of one answer at most", c.Header, c.Max)
+	case st.limits(fairshare.Cost):
+		return "nobody tells units: each request costs 1; upstream: {cost: {header: …}} names a header"
+	}
+	return ""
+}
+
+// cpu tells where CPU time comes from.
+func (st *site) cpu() string {
 	c := &st.file.UpstreamCPU
-	s := ""
+	s, hint := "", ""
 	switch {
 	case metric(c) != "":
 		s = fmt.Sprintf("CPU time by Server-Timing: %s of the upstream", metric(c))
 	case st.meter != nil:
 		s = "CPU time of " + st.meter.terms.source() + ", sampled"
 	case st.limits(fairshare.CPU):
-		s = "nobody measures CPU time: the time that a request takes counts instead; upstream: {cpu: {from: …}} names a source"
+		s, hint = "nobody measures CPU time: the time that a request takes counts instead", "; upstream: {cpu: {from: …}} names a source"
 	default:
 		return ""
 	}
 	if cores := cores(st.file); cores != 1 {
-		return s + ", " + strconv.FormatFloat(cores, 'g', 4, 64) + " cores"
+		return s + ", " + strconv.FormatFloat(cores, 'g', 4, 64) + " cores" + hint
 	}
-	return s + ", one core"
+	return s + ", one core" + hint
 }
 
 // source tells what is sampled.

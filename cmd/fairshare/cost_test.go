@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fairshare/policyfile"
 )
 
 // timed is a site that tells what its pages cost.
@@ -232,5 +234,26 @@ rules: [{name: seven percent, limit: {cpu: 7%, per: 15s}, answer: {status: 503}}
 	})
 	if n < 8 || n > 30 {
 		t.Errorf("%d dear pages before the first refusal", n)
+	}
+}
+
+func TestCostsAreSaid(t *testing.T) {
+	for _, c := range []struct{ policy, want string }{
+		{"rules: [{use: default}]", ""},
+		{"upstream: {cpu: {from: server-timing, cores: 4}}\nrules: [{use: default}]", "CPU time by Server-Timing: cpu of the upstream, 4 cores"},
+		{"upstream: {cost: {header: X-Cost, max: 50}}\nrules: [{use: default}]", "units by X-Cost of the upstream, 50 of one answer at most"},
+		{"upstream: {cost: {header: X-Cost}, cpu: {from: server-timing, cores: 1}}\nrules: [{use: default}]",
+			"CPU time by Server-Timing: cpu of the upstream, one core; units by X-Cost of the upstream, 1000000 of one answer at most"},
+		{"upstream: {cpu: {cores: 2.5}}\nrules: [{name: a, limit: {cpu: 7%, per: 15s}}, {name: b, limit: {cost: 9, per: 1m}}]",
+			"nobody measures CPU time: the time that a request takes counts instead, 2.5 cores; upstream: {cpu: {from: …}} names a source; nobody tells units: each request costs 1; upstream: {cost: {header: …}} names a header"},
+	} {
+		file, err := policyfile.Parse("test.yaml", []byte(c.policy))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := &site{file: file}
+		if got := st.costs(); got != c.want {
+			t.Errorf("%s: said %q, want %q", c.policy, got, c.want)
+		}
 	}
 }

@@ -98,7 +98,7 @@ func changes(old, now *site) (lines []string) {
 	tell("clients", old.believes(), now.believes())
 	tell("lists", cmp.Or(holdings(old.lists), "none"), cmp.Or(holdings(now.lists), "none"))
 	tell("sessions", old.shares(), now.shares())
-	tell("costs", cmp.Or(old.costs(), "nothing asks for CPU time"), cmp.Or(now.costs(), "nothing asks for CPU time"))
+	tell("costs", cmp.Or(old.costs(), "nothing asks for them"), cmp.Or(now.costs(), "nothing asks for them"))
 	tell("share", cmp.Or(old.sharing(), "none"), cmp.Or(now.sharing(), "none"))
 	tell("journal", old.journals(), now.journals())
 	return lines
