@@ -330,7 +330,7 @@ func (o *operator) advice(s *fairshare.Story) string {
 	}
 	switch s.Resource {
 	case "cpu", "time", "cost":
-		return fmt.Sprintf("%s tells what it had in all, %s the dearest; for others than crawlers raise %s in the rule, or exempt a label (not: {label: partner})",
+		return fmt.Sprintf("%s tells what it had in all, %s who costs most; if it should have more: raise %s in the rule, or give it a label that the rule leaves out (match: {not: {label: partner}})",
 			o.command("client "+o.argument(s.Client)), o.command("clients --sort cpu"), s.Resource)
 	}
 	return ""
