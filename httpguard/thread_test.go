@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -45,21 +46,16 @@ func between(t *testing.T, what string, got, spent time.Duration) {
 
 func TestThreadCPUIsTheHandlersOwn(t *testing.T) {
 	cpu, _ := measured(t)
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var others sync.WaitGroup
 	others.Go(func() { // somebody else's work
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+		for !stop.Load() {
 		}
 	})
 	spent := burn(20 * time.Millisecond)
 	between(t, "so far", cpu.soFar(), spent)
 	got := cpu.end()
-	close(stop)
+	stop.Store(true)
 	others.Wait()
 	between(t, "at the end", got, spent)
 	if cpu.soFar() != got {

@@ -57,7 +57,7 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 	known := t.known(client)
 	bot := req.Bot.State == fairshare.Verified && !req.Bot.Steered
 	weight, labelled := t.labelWeight(req.Word.Labels)
-	if q.known.seen(known, req.Time, t.KnownAfter) || bot || len(req.Word.Labels) > 0 {
+	if q.known.seen(known, req.Time, t.KnownAfter) || bot || len(req.Word.Labels) > 0 || req.Word.Action == fairshare.Allow {
 		c.side = standing
 	}
 

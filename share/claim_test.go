@@ -19,6 +19,9 @@ func TestClaim(t *testing.T) {
 	})
 	q.Known(netip.MustParsePrefix("192.0.2.9/32"), noon.Add(-time.Hour))
 	q.Known(netip.MustParsePrefix("2001:db8:1:2::/64"), noon.Add(-time.Hour))
+	allowed := func(addr string) fairshare.Request {
+		return fairshare.Request{Time: noon, Addr: netip.MustParseAddr(addr), Word: fairshare.Word{Action: fairshare.Allow}}
+	}
 	of := func(addr string, bot fairshare.Bot, labels ...string) fairshare.Request {
 		r := fairshare.Request{Time: noon, Bot: bot, Word: fairshare.Word{Labels: labels}}
 		if addr != "" {
@@ -56,6 +59,7 @@ func TestClaim(t *testing.T) {
 		{"the same with that label", of("192.0.2.1", no, "partner"), of("192.0.2.1", no, "regular", "partner"), true, true, standing, 4},
 		{"the greatest weight", of("192.0.2.1", no, "slow", "partner"), of("192.0.2.1", no, "partner"), true, true, standing, 4},
 		{"a label of less weight", of("192.0.2.1", no, "slow"), of("192.0.2.1", no), false, false, standing, 0.5},
+		{"whom an operator allows", allowed("192.0.2.1"), of("192.0.2.2", no), false, false, standing, 1},
 		{"a labelled bot is itself", of("192.0.2.1", googlebot, "partner"), of("192.0.2.7", googlebot), true, true, standing, 4},
 	} {
 		a, b := q.Claim(&c.a), q.Claim(&c.b)

@@ -303,8 +303,8 @@ func (s *scheduler) refuse(t *Turn, late bool) {
 
 // Bounds of Busy.RetryAfter, but for the spread.
 const (
-	minRetry = 1e9   // ns
-	maxRetry = 300e9 // ns
+	minRetry = 1e9  // ns
+	maxRetry = 60e9 // ns; more would let those who knock without pause keep others out for long
 )
 
 // retryAfter returns the time that the queue and one more request need, times

@@ -35,7 +35,8 @@ type Options struct {
 	Queue    int                 // requests that wait, in all; 0: 1024; below 0: none waits
 
 	// KnownAfter is for how long a client must have been known to have
-	// standing. Verified bots and clients with a label have it at once. 0:
+	// standing. Verified bots, clients with a label and whom an operator allows
+	// have it at once. 0:
 	// everybody has it.
 	KnownAfter time.Duration
 
@@ -187,7 +188,7 @@ func (q *Queue) Stats() Stats {
 
 // A Busy says that there is no turn for a request.
 type Busy struct {
-	RetryAfter time.Duration // when there may be one; 1 s to 6 min 16 s: longer with a longer queue, and the more are turned away
+	RetryAfter time.Duration // when there may be one; 1 s to 76 s: longer with a longer queue, and the more are turned away
 	Waited     bool          // it waited for as long as it may; else the queue was full
 }
 
