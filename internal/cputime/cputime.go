@@ -81,7 +81,7 @@ type Stats struct {
 	Used       time.Duration // CPU time of the upstream
 	Charged    time.Duration // of Used, to requests
 	Background time.Duration // of Used, to nobody: more than the requests in progress could have used
-	Unsampled  time.Duration // charged by requests' own time, where nothing could be read
+	Unsampled  time.Duration // charged without a sample, where nothing could be read
 	Processes  int           // that the last sample read; 0 where they are not known
 	Inside     int           // requests in progress at the last sample
 	Servers    int           // how many requests the upstream seems to work on at once; 0: not known to be bounded

@@ -55,13 +55,24 @@ func (l *ledger) possible(used, length int64) int64 {
 	return min(used, int64(l.cores*float64(length)))
 }
 
-// unsampled charges requests their own time since the last sample.
+// unsampled charges requests their own time since the last sample, as far as
+// their paths are known to work in it; all together no more than the cores can
+// have worked, as when many wait behind a few.
 func (l *ledger) unsampled(now int64, settled []*request) []*request {
 	l.measure(now)
+	length := now - l.last
 	l.last = now
+	var sum, part float64
 	for _, r := range l.open {
-		r.spent.Add(r.own)
-		l.own += r.own
+		sum += float64(r.own) * float64(l.paths.find(r.hash).rate)
+	}
+	if part = 1; l.cores > 0 && sum > l.cores*float64(length) {
+		part = l.cores * float64(length) / sum
+	}
+	for _, r := range l.open {
+		share := min(int64(float64(r.own)*float64(l.paths.find(r.hash).rate)*part+0.5), r.own)
+		r.spent.Add(share)
+		l.own += share
 	}
 	return l.settle(now, settled)
 }

@@ -128,6 +128,29 @@ func TestSharesKeepTheirBounds(t *testing.T) {
 	}
 }
 
+// Who waits behind a hog is not charged for that when nothing can be sampled:
+// all together had no more than the cores.
+func TestUnsampledTimeIsNoMoreThanTheCores(t *testing.T) {
+	for _, test := range []struct {
+		requests int
+		want     int64 // ns each, of a second
+	}{{1, 1e9}, {2, 1e9}, {8, 25e7}} {
+		l := newLedger(2)
+		l.unsampled(1, nil)
+		for range test.requests {
+			l.open = append(l.open, &request{began: 1, end: 1e9 + 1})
+		}
+		for _, r := range l.unsampled(1e9+1, nil) {
+			if got := r.spent.Load(); got != test.want {
+				t.Errorf("%d requests: %d ns, want %d", test.requests, got, test.want)
+			}
+		}
+		if want := test.want * int64(test.requests); l.own != want {
+			t.Errorf("%d requests: %d ns in all, want %d", test.requests, l.own, want)
+		}
+	}
+}
+
 func TestManySegmentsAreBounded(t *testing.T) {
 	l := newLedger(2)
 	l.unsampled(1, nil)
