@@ -4,12 +4,14 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"fairshare"
 	"fairshare/policyfile"
+	"fairshare/sqlregistry"
 )
 
 // siteOf is the site of a policy.
@@ -67,6 +69,35 @@ func TestAServerHasOneShareForGood(t *testing.T) {
 	}
 	if again := s.shareOf(siteOf(t, "share: 3"+rest, nil)); again != q || q.Stats().Capacity != 3 || q.Stats().Inside != 1 {
 		t.Errorf("another queue, %+v", again.Stats())
+	}
+}
+
+// Who was here before a restart is no newcomer after it.
+func TestAShareIsToldWhoIsKnown(t *testing.T) {
+	store, err := openLate(t.Context(), filepath.Join(t.TempDir(), registryName), sqlregistry.Options{}, func(line string) { t.Log(line) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	client, err := fairshare.ParseClientID("192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	if err := store.Write(t.Context(), sqlregistry.Batch{Clients: []sqlregistry.Dirty{{Client: client, FirstSeen: now.Add(-time.Hour), LastSeen: now}}}); err != nil {
+		t.Fatal(err)
+	}
+	s := &server{memory: &memory{store: store}, ending: t.Context()}
+	q := s.shareOf(siteOf(t, "share: 8\nupstream: http://127.0.0.1:3000\nrules: []\n", nil))
+	s.meeting.Wait()
+	for _, addr := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
+		claim := q.Claim(&fairshare.Request{Addr: netip.MustParseAddr(addr), Time: now})
+		if _, err := q.Wait(t.Context(), &claim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := q.Stats(); st.Standing.Turns != 1 || st.Newcomers.Turns != 2 {
+		t.Errorf("%d have standing, %d are newcomers", st.Standing.Turns, st.Newcomers.Turns)
 	}
 }
 
