@@ -43,6 +43,23 @@ func (s *server) shareOf(st *site) *share.Queue {
 	return s.share
 }
 
+// queue returns what shareOf has returned for a site.
+func (s *server) queue(st *site) *share.Queue {
+	if st.file.Share == nil {
+		return nil
+	}
+	return s.share
+}
+
+// slots tells how many slots a site has; nil when nobody waits for one.
+func (s *server) slots(st *site) func() int {
+	q := s.queue(st)
+	if q == nil || st.file.Policy.DryRun {
+		return nil
+	}
+	return func() int { return q.Stats().Capacity }
+}
+
 // tellShare says once a minute how the upstream was shared, if anybody had to
 // wait.
 func (s *server) tellShare() {

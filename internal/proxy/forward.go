@@ -59,6 +59,12 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if q.body != nil && !q.body.whole && s.Slots != nil {
+		if !q.uploads() {
+			return
+		}
+		defer func() { p.uploads.leave(s.Slots()) }()
+	}
 	if !q.turn() {
 		return
 	}

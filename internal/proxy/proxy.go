@@ -74,6 +74,11 @@ type Config struct {
 	// 0 means DefaultMaxCost.
 	MaxCost int64
 
+	// Slots tells how many requests a shared upstream works on at once. Those
+	// whose bodies still come take half of them at most. nil means that it is not
+	// shared.
+	Slots func() int
+
 	// Session is how long a session is worth keeping, and BotSession one of a
 	// bot, as the upstream is told in whole seconds. 0 means DefaultSession and
 	// DefaultBotSession.
@@ -102,6 +107,7 @@ type Proxy struct {
 	answers   budget
 	abandoned abandoned
 	live      live
+	uploads   uploads
 
 	ailing atomic.Bool   // the upstream did not answer; nobody said yet that it does again
 	inside atomic.Int64  // requests in progress

@@ -73,6 +73,22 @@ func (q *passage) done(resp *http.Response) {
 	httpguard.UpstreamDone(q.w)
 }
 
+// uploads waits until one more request whose body still comes may take part. It
+// returns false when none may, and the request is answered.
+func (q *passage) uploads() bool {
+	if q.proxy.uploads.enter(q.r.Context(), q.Slots()) {
+		return true
+	}
+	if q.r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the client is gone
+	}
+	h := q.w.Header()
+	h.Set("Connection", "close")
+	h.Set("Retry-After", "10")
+	answer(q.w, q.r, http.StatusServiceUnavailable, "This site is too busy to take what was sent. Please try again in a while.")
+	return false
+}
+
 // turn waits until it is the request's turn to ask the upstream. It returns
 // false when there is none, and the request is answered.
 func (q *passage) turn() bool {
