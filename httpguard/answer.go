@@ -23,6 +23,7 @@ type ruleAnswer struct {
 	html     string // the name, escaped
 	json     string // the name as a JSON string
 	item     policyItem
+	dear     bool // what requests cost is limited, not how many they are
 	fixed    fairshare.Answer
 	body     template // of fixed.Body; empty for the usual body
 	kind     bodyKind // of fixed.Body
@@ -53,6 +54,12 @@ func newRuleAnswer(r *fairshare.Rule) *ruleAnswer {
 		html: string(appendHTML(nil, r.Name)),
 		json: string(appendJSON(nil, r.Name)),
 		item: newPolicyItem(r.Name, r.Limit),
+	}
+	if r.Limit != nil {
+		switch r.Limit.Resource {
+		case fairshare.CPU, fairshare.Time, fairshare.Cost, fairshare.Bytes:
+			a.dear = true
+		}
 	}
 	if r.Answer != nil {
 		a.fixed = *r.Answer

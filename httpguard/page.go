@@ -32,6 +32,9 @@ func (f *refusal) title() string {
 	case fairshare.BusyUpstream.Name:
 		return "This site is busy"
 	}
+	if f.dear {
+		return "Too much at once"
+	}
 	return "Too many requests"
 }
 
@@ -47,6 +50,9 @@ func (f *refusal) lead() string {
 		return "More people ask for pages than this site can answer at once."
 	case f.ban:
 		return "After too many requests this site takes none from you for a while."
+	}
+	if f.dear {
+		return "What you asked for takes more of this site than it can fairly give to one."
 	}
 	return "This site got more requests from you than it can answer fairly."
 }

@@ -387,3 +387,22 @@ func TestInDryRunNobodyWaits(t *testing.T) {
 		}
 	})
 }
+
+// Who asked for few dear pages did not send too many requests.
+func TestWhoAskedForTooMuchIsToldSo(t *testing.T) {
+	for resource, want := range map[fairshare.Resource]string{
+		fairshare.Time:     "429 Too much at once: What you asked for takes more of this site than it can fairly give to one. ",
+		fairshare.Requests: "429 Too many requests: This site got more requests from you than it can answer fairly. ",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{}, work(time.Second), fairshare.Rule{Name: "one", Limit: &fairshare.Limit{Resource: resource, N: 1, Window: time.Hour}})
+			s.ask(t.Context(), "192.0.2.1", "/first")
+			s.all.Wait()
+			s.ask(t.Context(), "192.0.2.1", "/second")
+			s.all.Wait()
+			if got := s.answers["/second"].Body.String(); !strings.HasPrefix(got, want) {
+				t.Errorf("%s: %s", resource, got)
+			}
+		})
+	}
+}
