@@ -146,6 +146,34 @@ func TestLongPagesCountWhileTheyRun(t *testing.T) {
 	}
 }
 
+// Where the upstream tells CPU time, the time that a page takes is not charged,
+// neither meanwhile nor in the end.
+func TestWhatIsToldCountsAlone(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(1300 * time.Millisecond)
+		w.Header().Set("Server-Timing", "cpu;dur=5")
+	}))
+	defer site.Close()
+	s := startServe(t, "clients: {trusted_proxies: loopback}\nupstream: {cpu: {from: server-timing}}\nrules: [{name: cpu, limit: {cpu: 500ms, per: 1h}}]", "--upstream", site.URL)
+	for range 2 {
+		if resp := askFrom(t, "http://"+s.addr+"/", "192.0.2.7"); resp.StatusCode != 200 {
+			t.Errorf("a page that waits: %s", resp.Status)
+		}
+	}
+}
+
+// What never reaches the site costs nothing.
+func TestWhatIsAnsweredWithoutTheSiteCostsNothing(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+	defer site.Close()
+	s := startServe(t, "clients: {trusted_proxies: loopback}\nhosts: [example.org]\nupstream: {cost: {header: X-Cost}}\nrules: [{name: cost, limit: {cost: 2, per: 1h}}]", "--upstream", site.URL)
+	for range 3 {
+		if resp := askFrom(t, "http://"+s.addr+"/", "192.0.2.7"); resp.StatusCode != http.StatusMisdirectedRequest {
+			t.Errorf("a host of somebody else: %s", resp.Status)
+		}
+	}
+}
+
 // Many dear requests at once do not all pass before the first is paid for.
 func TestManyAtOnceDoNotAllPass(t *testing.T) {
 	began, end := make(chan struct{}, 500), make(chan struct{})
@@ -205,6 +233,7 @@ class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         began = time.thread_time()
         while self.path == '/dear' and time.thread_time() - began < 0.2: pass
+        if self.path == '/cheap': time.sleep(0.3)
         self.send_response(200)
         self.send_header('Content-Length', '0')
         self.end_headers()
@@ -225,7 +254,8 @@ upstream: {cpu: {from: process, cores: 2}}
 rules: [{name: seven percent, limit: {cpu: 7%, per: 15s}, answer: {status: 503}}]
 `, "--upstream", "http://"+addr)
 	url := "http://" + s.addr
-	// 2.1 s are allowed: ten and a half such pages, give or take what sampling errs.
+	// 2.1 s are allowed: ten and a half such pages, give or take what sampling errs;
+	// and any number of others that take longer but do nothing.
 	n, _ := until503(t, func(int) *http.Response {
 		if resp := askFrom(t, url+"/cheap", "192.0.2.8"); resp.StatusCode != 200 {
 			t.Errorf("a light client: %s", resp.Status)
