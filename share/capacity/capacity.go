@@ -35,6 +35,11 @@
 // are not tried again for 10 to 20 s. Failures count by their part only:
 // a quick 503 is no quick answer, and a page that always fails is a floor.
 //
+// When a burst follows a quiet start, slots double each round until a score is
+// high (the slow start of TCP, RFC 5681, section 3.1), and rounds need little
+// precision. The round before is the probe of the last doubling: 8 workers of 20
+// ms have 8 slots within a second, 16 for half a second, 10 from then on.
+//
 // In simulations (see the tests) it settles in some 10 s with pages of 20 ms,
 // and in 3 minutes with pages of 1 s; then the upstream is 93 to 99 % busy and
 // requests take 1.1 to 1.5 times as long as alone. An upstream of
@@ -100,6 +105,8 @@ type Capacity struct {
 	slow     float64 // ln slowdown to be expected of the present slots, at least 0
 	steady   bool    // there is no queue, so usual times may be learnt
 
+	starting bool // the floor was learnt without a queue, and no score was high since
+
 	phase  phase
 	full   int     // slots before the probe
 	fewer  int     // slots of the probe
@@ -157,6 +164,12 @@ func (c *Capacity) Sample(s Sample) {
 	c.round.finished++
 	if s.Waiting || s.Inside >= c.slots-c.slots/8 {
 		c.round.pressed++
+		if c.round.run++; c.round.run == onset && c.phase == watching && 2*(c.round.pressed-onset) < c.round.finished-onset {
+			c.begin(s.Now, warmLags) // a calm time is over: it shall not hide what comes
+			return
+		}
+	} else {
+		c.round.run = 0
 	}
 	if s.Failed {
 		c.failing += (failedMost - c.failing) / memory
@@ -187,7 +200,7 @@ func (c *Capacity) learn(s *Sample) (off float64, ok bool) {
 	}
 	if p != nil && p.n >= taught {
 		off = took - float64(p.usual)
-		if p.n < learning || c.steady {
+		if p.n < learning && !c.starting || c.steady {
 			p.learn(usual, s)
 		}
 		return off, true
@@ -196,7 +209,7 @@ func (c *Capacity) learn(s *Sample) (off float64, ok bool) {
 	if c.strayed && c.stray.n >= taught {
 		off, ok = took-float64(c.stray.usual), true
 	}
-	if c.stray.n < learning || c.steady {
+	if c.stray.n < learning && !c.starting || c.steady {
 		c.stray.learn(usual, s)
 	}
 	if p != nil {
@@ -216,6 +229,10 @@ func (c *Capacity) vote(s *Sample, off float64) {
 	n.off += float32(off)
 	n.time += float32(s.Took)
 	c.round.votes++
-	c.mean += (off - c.mean) / memory
-	c.square += (off*off - c.square) / memory
+	last := float64(memory)
+	if c.starting {
+		last = startMemory
+	}
+	c.mean += (off - c.mean) / last
+	c.square += (off*off - c.square) / last
 }

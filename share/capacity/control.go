@@ -43,11 +43,15 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 		c.conclude(now, sc.is-c.during)
 		return
 	}
+	was := c.score
 	c.score = sc
 	c.lower(now, sc, demand)
 	slowdown := sc.is - c.floor
 	c.steady = slowdown <= growBelow
 	c.slow = max(0, slowdown)
+	if demand && c.starting && c.started(now, slowdown, sc.is-was.is) {
+		return
+	}
 	switch {
 	case !demand: // idle time teaches nothing of slots
 		c.streak = 0
@@ -56,6 +60,28 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 	case slowdown <= growBelow:
 		c.grow(now, slowdown)
 	}
+}
+
+// started takes a round with demand of the slow start: the slots double. A high
+// score ends it, and the round before, with half the slots, was the probe. The
+// first score may be somewhat high: the floor is that of few requests. It
+// reports whether the slots are set.
+func (c *Capacity) started(now int64, slowdown, rise float64) bool {
+	grown := c.fewer > 0 && c.fewer < c.slots
+	if slowdown <= growBelow || !grown && slowdown <= probeAbove {
+		c.fewer = c.slots
+		c.set(2 * c.slots)
+		return true
+	}
+	c.starting = false
+	if !grown || slowdown <= probeAbove {
+		return false
+	}
+	c.full = c.slots
+	c.probeAt = now + max(int64(probeEvery), int64(probeLags*c.typical))
+	c.conclude(now, rise)
+	c.slow = max(0, slowdown+math.Log(float64(c.slots)/float64(c.full)))
+	return true
 }
 
 // lower sets the floor after a round that was no probe.
@@ -71,6 +97,7 @@ func (c *Capacity) lower(now int64, sc score, demand bool) {
 		c.anchored = true
 	case !demand:
 		c.floor += (sc.is - c.floor) / 4
+		c.starting = c.starting || !c.anchored
 		c.anchored = true
 	default:
 		c.floor = min(c.floor, sc.is+2*sc.err+sc.skew)

@@ -6,12 +6,14 @@ import (
 )
 
 const (
-	votesLeast = 24   // of a round, whatever the time
-	eachLeast  = 4    // requests of a network, when there are few networks
-	precision  = 0.06 // error wanted of a score
-	rough      = 0.15 // error that will do at the start
-	sure       = 3    // errors off a threshold from which fewer votes do
-	memory     = 256  // samples that the scatter remembers
+	votesLeast  = 24   // of a round, whatever the time
+	eachLeast   = 4    // requests of a network, when there are few networks
+	precision   = 0.06 // error wanted of a score
+	rough       = 0.15 // error that will do at the start
+	sure        = 3    // errors off a threshold from which fewer votes do
+	memory      = 256  // samples that the scatter remembers
+	startMemory = 32   // the same in the slow start
+	onset       = 16   // pressed requests in a row that end a calm round
 
 	offLeast   = -1  // what ln(took/usual) counts at least: the quickest answers scatter most
 	failedMost = 0.9 // part of failures beyond which they count no more
@@ -32,6 +34,7 @@ type round struct {
 	check    int   // nor with fewer votes
 	finished int
 	pressed  int // of these, while all slots were in use or somebody waited
+	run      int // the last so many were
 	votes    int // that have a usual time, or failed
 }
 
@@ -96,6 +99,8 @@ func (c *Capacity) clear(sc score) bool {
 	switch {
 	case !c.scored:
 		return sc.err < 2*rough
+	case c.starting:
+		return sc.err < rough
 	case c.phase == probing:
 		err = sure*math.Hypot(sc.err, c.score.err) + sc.skew
 		fall := c.score.is - sc.is - elastic

@@ -67,6 +67,42 @@ func TestSettlesQuickly(t *testing.T) {
 	}
 }
 
+// TestBurst: nine seconds after a quiet start many come at once. A second later
+// the upstream is busy if all pages are alike, some seconds later in any case;
+// the slots were never more than twice as many as there are workers, or four
+// times if half of those who come ask for pages that take next to nothing.
+func TestBurst(t *testing.T) {
+	cases := []struct {
+		name        string
+		work, quick func(*rand.Rand) float64
+		busy        float64 // part, of the seconds 2 to 8
+		soon        float64 // part, of the second 1 to 2
+		most        int
+	}{
+		{"fixed", always(0.02), always(0.02), 0.97, 0.97, 16},
+		{"exponential", exponential(0.02), exponential(0.02), 0.65, 0.45, 16},
+		{"a fleet of quick pages", always(0.02), always(0.001), 0.5, 0.5, 32},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			come := greedy(400, 4, 1, c.work)
+			for i, one := range come {
+				one.from = 9
+				if i%2 == 0 {
+					one.page = func(w *world) (uint64, demand) { return 1, demand{work: c.quick(w.rng)} }
+				}
+			}
+			w := &world{workers: 8, clients: append(polite(20, 20, 1, c.work), come...)}
+			w.run(1, 60)
+			first, soon, later := w.between(10, 11), w.between(11, 17), w.between(30, 60)
+			t.Logf("%+.3v, then %+.3v, then %+.3v; at most %d", first, soon, later, w.most)
+			if soon.work < c.busy*8 || first.work < c.soon*8 || later.work < 0.9*8 || w.most > c.most {
+				t.Errorf("%+.3v, then %+.3v, then %+.3v; at most %d", first, soon, later, w.most)
+			}
+		})
+	}
+}
+
 // TestSlowPages: pages of a second, so that little is learnt in a second.
 func TestSlowPages(t *testing.T) {
 	for _, k := range []int{2, 16} {
