@@ -242,7 +242,7 @@ func (x *exchange) workDone(now time.Time) {
 	if k.began == 0 {
 		return
 	}
-	x.passage.Took = time.Duration(now.UnixNano() - k.began)
+	x.passage.Took = time.Duration(max(now.UnixNano()-k.began, 0)) // a clock of the caller's may step back
 	if k.waits != nil {
 		if k.failed || x.own {
 			k.waits.turn.Failed()
