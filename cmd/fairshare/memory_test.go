@@ -422,11 +422,21 @@ func knockGuess(addr, client string) (ban bool, err error) {
 // A lazyStore takes a while to write. Nothing is in it.
 type lazyStore struct {
 	registrar.Store
+	mu      sync.Mutex
 	written []fairshare.Banned
+}
+
+// bans returns how many bans were written.
+func (s *lazyStore) bans() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.written)
 }
 
 func (s *lazyStore) Write(_ context.Context, b sqlregistry.Batch) error {
 	time.Sleep(50 * time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.written = append(s.written, b.Bans...)
 	return nil
 }
@@ -458,12 +468,12 @@ func TestBannedAreAnsweredWhenItIsWritten(t *testing.T) {
 			c.report.Request = &fairshare.Request{Addr: client, Time: time.Now()}
 			c.report.Finding.Action, c.report.Finding.Rule = fairshare.Refuse, &policy.Rules[0]
 			m.refused(&c.report, "/")
-			if waited := len(store.written) > 0; waited != c.waits {
+			if waited := store.bans() > 0; waited != c.waits {
 				t.Errorf("ban %v, dry run %v: waited %v", c.report.Finding.Ban, c.report.DryRun, waited)
 			}
 			stop()
-			if err := <-ended; err != nil || len(store.written) == 0 {
-				t.Errorf("written in the end: %v, %v", store.written, err)
+			if err := <-ended; err != nil || store.bans() == 0 {
+				t.Errorf("written in the end: %d, %v", store.bans(), err)
 			}
 		}
 	})
