@@ -177,8 +177,12 @@ func TestReloadReopensTheJournal(t *testing.T) {
 		resp.Body.Close()
 	}
 	ask()
-	p.Process.Signal(syscall.SIGHUP) // all that was recorded is written before the file is left
+	p.Process.Signal(syscall.SIGHUP)
 	p.read(t, `(was read anew)`)
+	eventually(t, 1, func() int { // a busy machine may take a moment
+		data, _ := os.ReadFile(file)
+		return strings.Count(string(data), `"status":403`)
+	})
 	if err := os.Rename(file, file+".moved"); err != nil {
 		t.Fatal(err)
 	}
