@@ -38,7 +38,7 @@ type scheduler struct {
 
 	running struct{ oldest, youngest *Turn } // by when they are charged next
 
-	tally  [2]Tally
+	tally  [2]Side
 	lately struct {
 		at              int64
 		served, refused float64

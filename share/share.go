@@ -155,16 +155,16 @@ type Stats struct {
 	Waiting  int // requests that wait now
 
 	// Of clients with standing and of newcomers.
-	Standing, Newcomers Tally
+	Standing, Newcomers Side
 
 	// LongestWait is of the requests that had waited in this minute of the
 	// Queue and the one before it.
 	LongestWait time.Duration
 }
 
-// A Tally counts what became of requests. In dry run Waited and Refused count
+// A Side counts what became of the requests of one side. In dry run Waited and Refused count
 // those that would have.
-type Tally struct {
+type Side struct {
 	Turns   int64 // had their turn
 	Waited  int64 // of these, after waiting
 	Refused int64 // for a full queue

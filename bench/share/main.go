@@ -198,7 +198,7 @@ func (b *bench) open(ctx context.Context, r *rival, more string, socket *os.File
 	return s, nil
 }
 
-func page(d time.Duration) string { return "/work/" + d.String() }
+func page(d time.Duration) string { return "/takes/" + d.String() }
 
 // table runs what is chosen on one stage for each rival, and prints the rows.
 func (b *bench) table(ctx context.Context, rs []rival, known time.Duration, more string, socket *os.File, runs ...run) error {

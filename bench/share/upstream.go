@@ -17,7 +17,7 @@ import (
 
 // An upstream has some workers, each of which works on one request at a time.
 // Who finds none free waits, first come first served. To work is to sleep as
-// long as the path says, "/work/20ms": the machine may have few cores. As most
+// long as the path says, "/takes/20ms": the machine may have few cores. As most
 // sites it does not notice when a client hangs up.
 type upstream struct {
 	free   chan struct{} // one token for each worker that works; Go serves those who wait in order
@@ -73,7 +73,7 @@ func serveUpstream(workers int) error {
 }
 
 func (u *upstream) work(w http.ResponseWriter, r *http.Request) {
-	long, err := time.ParseDuration(strings.TrimPrefix(r.URL.Path, "/work/"))
+	long, err := time.ParseDuration(strings.TrimPrefix(r.URL.Path, "/takes/"))
 	if err != nil {
 		http.NotFound(w, r)
 		return

@@ -43,21 +43,12 @@ func (s *server) shareOf(st *site) *share.Queue {
 	return s.share
 }
 
-// queue returns what shareOf has returned for a site.
-func (s *server) queue(st *site) *share.Queue {
-	if st.file.Share == nil {
-		return nil
-	}
-	return s.share
-}
-
 // slots tells how many slots a site has; nil when nobody waits for one.
-func (s *server) slots(st *site) func() int {
-	q := s.queue(st)
-	if q == nil || st.file.Policy.DryRun {
+func (st *site) slots() func() int {
+	if st.share == nil || st.file.Policy.DryRun {
 		return nil
 	}
-	return func() int { return q.Stats().Capacity }
+	return func() int { return st.share.Stats().Capacity }
 }
 
 // tellShare says once a minute how the upstream was shared, if anybody had to
@@ -77,7 +68,7 @@ func (s *server) tellShare() {
 // wait.
 func busyLine(now, last share.Stats, dryRun bool) string {
 	all, before := now.Standing, last.Standing
-	side := func(now, last share.Tally) (w, r int64) {
+	side := func(now, last share.Side) (w, r int64) {
 		return now.Waited - last.Waited, now.Refused - last.Refused + now.Expired - last.Expired
 	}
 	w1, r1 := side(all, before)

@@ -10,20 +10,20 @@ import (
 )
 
 func TestBusyLine(t *testing.T) {
-	was := share.Stats{Standing: share.Tally{Turns: 100, Waited: 10, Refused: 5, Expired: 1, Left: 3}, Newcomers: share.Tally{Turns: 7}}
+	was := share.Stats{Standing: share.Side{Turns: 100, Waited: 10, Refused: 5, Expired: 1, Left: 3}, Newcomers: share.Side{Turns: 7}}
 	for _, test := range []struct {
 		now  share.Stats
 		dry  bool
 		want string
 	}{
 		{was, false, ""}, // nobody had to wait since
-		{share.Stats{Standing: share.Tally{Turns: 150, Waited: 10, Refused: 5, Expired: 1, Left: 3}, Newcomers: share.Tally{Turns: 9}}, true, ""},
-		{share.Stats{Capacity: 8, Inside: 8, Waiting: 2, LongestWait: 2100 * time.Millisecond, Standing: share.Tally{Turns: 150, Waited: 30, Refused: 5, Expired: 1}, Newcomers: share.Tally{Turns: 9, Waited: 1}}, false,
+		{share.Stats{Standing: share.Side{Turns: 150, Waited: 10, Refused: 5, Expired: 1, Left: 3}, Newcomers: share.Side{Turns: 9}}, true, ""},
+		{share.Stats{Capacity: 8, Inside: 8, Waiting: 2, LongestWait: 2100 * time.Millisecond, Standing: share.Side{Turns: 150, Waited: 30, Refused: 5, Expired: 1}, Newcomers: share.Side{Turns: 9, Waited: 1}}, false,
 			"busy: of 52 requests 21 waited (2.1s at most); 8 of 8 slots in use, 2 wait"},
-		{share.Stats{Capacity: 8, Standing: share.Tally{Turns: 150, Waited: 30, Refused: 6, Expired: 3}, Newcomers: share.Tally{Turns: 7, Refused: 20}}, false,
+		{share.Stats{Capacity: 8, Standing: share.Side{Turns: 150, Waited: 30, Refused: 6, Expired: 3}, Newcomers: share.Side{Turns: 7, Refused: 20}}, false,
 			"busy: of 73 requests 20 waited (0s at most), 23 were refused (3 of clients with standing, 20 of newcomers); 0 of 8 slots in use, 0 wait"},
 		// In dry run those that would have been refused had their turn.
-		{share.Stats{Capacity: 8, Inside: 9, Standing: share.Tally{Turns: 150, Waited: 30, Refused: 6, Expired: 1}, Newcomers: share.Tally{Turns: 27, Refused: 20}}, true,
+		{share.Stats{Capacity: 8, Inside: 9, Standing: share.Side{Turns: 150, Waited: 30, Refused: 6, Expired: 1}, Newcomers: share.Side{Turns: 27, Refused: 20}}, true,
 			"busy: of 70 requests 20 would have waited, 21 would have been refused (1 of clients with standing, 20 of newcomers); 9 of 8 slots in use, 0 wait"},
 	} {
 		if got := busyLine(test.now, was, test.dry); got != test.want {

@@ -63,7 +63,7 @@ func (s *server) tryReload(ctx context.Context) error {
 	s.site.Store(st)
 	s.census.Replace(&file.Policy)
 	s.inbound.Replace(s.inboundConfig(st))
-	s.shareOf(st)
+	st.share = s.shareOf(st)
 	s.proxy.Replace(s.proxyConfig(st))
 	s.sessions.Replace(sessionsConfig(file))
 	s.guard.Replace(st.guard, s.guardOptions(st))

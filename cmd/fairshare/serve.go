@@ -236,7 +236,7 @@ func newServer(ctx context.Context, file *policyfile.File, remember memoryTerms,
 	s.log = proxy.NewLog(s.journal, wordsPrefix)
 	s.loud.Store(s.log)
 	s.census = census.New(&file.Policy, s.clock.Now())
-	s.shareOf(st)
+	st.share = s.shareOf(st)
 	s.proxy = proxy.New(s.proxyConfig(st))
 	s.sessions = sessions.New(sessionsConfig(st.file), s.proxy)
 	s.guard = httpguard.New(st.guard, s.guardOptions(st), s.sessions)
@@ -343,7 +343,7 @@ func (s *server) proxyConfig(st *site) proxy.Config {
 		KeepTiming:      st.file.UpstreamCPU.Keep,
 		CostHeader:      st.file.UpstreamCost.Header,
 		MaxCost:         st.file.UpstreamCost.Max,
-		Slots:           s.slots(st),
+		Slots:           st.slots(),
 	}
 }
 
@@ -370,7 +370,7 @@ func (s *server) guardOptions(st *site) httpguard.Options {
 		Refused: s.record,
 		Passed:  s.memory.passed(),
 
-		Share:         s.queue(st),
+		Share:         st.share,
 		HandlerAwaits: true,
 		Meter:         st.meter.meters(),
 		TellsCPU:      metric(&st.file.UpstreamCPU) != "",

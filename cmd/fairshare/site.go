@@ -13,6 +13,7 @@ import (
 	"fairshare/internal/proxy"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
+	"fairshare/share"
 )
 
 // A site is what serve makes of one policy file. A reload makes another.
@@ -25,6 +26,7 @@ type site struct {
 	who      *who
 	lists    *prefixes.Keeper // nil: none comes from elsewhere
 	meter    *meter           // nil: CPU time is told, or not known
+	share    *share.Queue     // the server's; nil: nobody waits for the upstream
 
 	stop func() // ends what start began
 }
