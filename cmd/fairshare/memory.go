@@ -231,7 +231,7 @@ func (m *memory) recall(ctx context.Context, limiter *memlimit.Limiter, guard *f
 	}
 	said := fmt.Sprintf("counters of %v ago", max(0, now.Sub(loaded.At)).Round(time.Second))
 	if len(loaded.Fresh) > 0 {
-		said += ", but anew of " + strings.Join(loaded.Fresh, ", ")
+		said += ", but anew of " + firstFew(loaded.Fresh)
 	}
 	m.said = append(m.said, said)
 	if m.store == nil {

@@ -135,13 +135,18 @@ func untilRestart(old, file *policyfile.File) (names []string) {
 
 // kept tells which limits begin anew and that all else is kept.
 func kept(fresh []string) string {
-	switch n := len(fresh); {
-	case n == 0:
+	if len(fresh) == 0 {
 		return "all counters and bans are kept"
-	case n > 5:
-		fresh = append(fresh[:5:5], fmt.Sprintf("and %d more", n-5))
 	}
-	return "counted anew: " + strings.Join(fresh, ", ") + "; other counters and all bans are kept"
+	return "counted anew: " + firstFew(fresh) + "; other counters and all bans are kept"
+}
+
+// firstFew names five of many.
+func firstFew(names []string) string {
+	if n := len(names); n > 5 {
+		names = append(names[:5:5], fmt.Sprintf("and %d more", n-5))
+	}
+	return strings.Join(names, ", ")
 }
 
 // openJournal opens the journal that a policy asks for.
