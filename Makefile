@@ -3,10 +3,10 @@
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
-.PHONY: build test check bench
+.PHONY: build test check bench module
 
 build: ## one static binary in dist/
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o dist/fairshare ./cmd/fairshare
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $$(go list ./internal/cli).version=$(VERSION)" -o dist/fairshare ./cmd/fairshare
 
 test:
 	go test ./...
@@ -16,3 +16,9 @@ check: ## what CI checks
 
 bench: ## the tables of BENCHMARKS.md
 	cd bench && go run ./limiters
+
+# make hands PATH=… on to its commands as their search path, so Go is found first.
+GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
+
+module: ## gives the module another path everywhere: make module PATH=example.org/fairshare
+	PATH="$(dir $(GO)):/usr/local/bin:/usr/bin:/bin" $(GO) run ./internal/modulepath $(PATH)

@@ -8,12 +8,14 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"fairshare/internal/network"
 )
 
 // findBan looks for a ban in force that holds for the request; it fills v and
-// returns true if an enforced one does. Of several the longest speaks.
+// returns true if an enforced one does. Of several, the longest counts.
 func (g *Guard) findBan(d *decision, v *Verdict) bool {
-	if g.bans.Len() == 0 || d.req.Proxy || d.req.Suspect {
+	if g.bans.Len() == 0 || d.req.Proxy || d.req.Unnamed() {
 		return false
 	}
 	var longest, trial Finding
@@ -21,11 +23,15 @@ func (g *Guard) findBan(d *decision, v *Verdict) bool {
 		r := &g.rules[i]
 		key := d.banKey(r)
 		wait := g.bans.find(&key, r.banID, d.now, g.dry(r))
-		if g.bans.networks.Load() && key.crowds() {
+		if key.via().IsValid() { // a ban of the address itself holds too
+			key, _ = keyOf(key.kind(), ClientID{Prefix: network.Single(key.addr())})
+			wait = max(wait, g.bans.find(&key, r.banID, d.now, g.dry(r)))
+		}
+		if g.bans.networks.Load() && key.crowds() && !d.hasStanding() {
 			network := key.network()
 			wait = max(wait, g.bans.find(&network, r.banID, d.now, g.dry(r)))
 		}
-		if wait == 0 || !r.Ban.All && !r.match.holds(d) || g.spared(d, r) {
+		if wait == 0 || !r.Ban.All && !r.match.holds(d) || g.isExempt(d, r) {
 			continue
 		}
 		f := Finding{Action: Refuse, Rule: r.Rule, Wait: wait, Ban: BanInForce}
@@ -36,37 +42,63 @@ func (g *Guard) findBan(d *decision, v *Verdict) bool {
 		if f.Wait > most.Wait {
 			*most = f
 		}
+		if most == &longest && !g.policy.DryRun { // nobody gains standing by requests during a ban
+			g.history.forget(&d.client)
+		}
 	}
-	v.Trial = trial
+	v.DryRunFinding = trial
 	if longest.Rule == nil {
+		d.crowd = g.findCrowd(d)
 		return false
 	}
 	v.Finding = longest
 	return true
 }
 
+// findCrowd returns the rule by whose bans newcomers of the client's network are
+// limited; −1 when there is none that holds for the request.
+func (g *Guard) findCrowd(d *decision) int {
+	if g.crowdLimit < 0 || !g.bans.limiting.Load() || !d.req.Addr.Is6() || d.hasStanding() {
+		return -1
+	}
+	var key banKey
+	copy(key[:], appendAddr(nil, ByAddr, d.req.Addr, g.bits4, g.bits6))
+	rule, found := g.bans.limits(&key, d.now)
+	if !found {
+		return -1
+	}
+	for _, i := range g.banning {
+		if r := &g.rules[i]; r.banID == rule && (r.Ban.All || r.match.holds(d)) && !g.dry(r) && !g.isExempt(d, r) {
+			return i
+		}
+	}
+	return -1
+}
+
 // dry reports whether a ban of the rule is a trial.
 func (g *Guard) dry(r *compiledRule) bool { return r.DryRun || g.policy.DryRun }
 
-// spared reports whether a ban of rule r leaves the request alone.
-func (g *Guard) spared(d *decision, r *compiledRule) bool {
+// isExempt reports whether bans of rule r do not hold for the request.
+func (g *Guard) isExempt(d *decision, r *compiledRule) bool {
 	if r.unless != nil && r.unless.holds(d) {
 		return true
 	}
-	return slices.ContainsFunc(g.spares, func(m matcher) bool { return m.holds(d) })
+	return slices.ContainsFunc(g.exempt, func(m matcher) bool { return m.holds(d) })
 }
 
 // banKey returns the key that r bans.
 func (d *decision) banKey(r *compiledRule) (key banKey) {
-	copy(key[:], d.key(r.limit))
+	of := d.key(r.limit)
+	key[0] = of[0]
+	copy(key.bytes(), of) // without the time at which the client was forgotten
 	return key
 }
 
-// countRefusal counts a refusal towards the ban of the rule that spoke. The
-// one that reaches After starts the ban and carries its wait.
+// countRefusal counts a refusal towards the ban of the rule that refused. The
+// refusal that reaches After starts the ban and gets its wait.
 func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Finding) error {
 	r := &g.rules[d.takers[take]]
-	if r.Ban == nil || d.req.Proxy || d.req.Suspect || d.elsewhere() {
+	if r.Ban == nil || d.takes[take].Limit != r.limit || d.req.Proxy || d.elsewhere() {
 		return nil
 	}
 	if d.tallies[take].Wait == 0 && r.Limit.Resource.Held() {
@@ -88,6 +120,9 @@ func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Find
 	}, c.tally[0].Over)
 	if length > 0 {
 		f.Ban, f.Wait = BanStarted, length
+		if !g.dry(r) {
+			g.history.forget(&d.client)
+		}
 	}
 	return nil
 }
@@ -128,7 +163,8 @@ func (g *Guard) Forgive(ctx context.Context, client ClientID, now time.Time) (er
 }
 
 func (g *Guard) forgive(ctx context.Context, r *compiledRule, key banKey, now time.Time) error {
-	last := Charge{Limit: r.banLimit, Key: key[:], Cost: -MaxN, At: now}
+	of := g.bans.forgotten.ofBanKey(&key, g.bits4, g.bits6)
+	last := Charge{Limit: r.banLimit, Key: appendTime(key.bytes(), of), Cost: -MaxN, At: now}
 	before := last
 	before.At = now.Add(-g.limits[r.banLimit].Window)
 	return g.limiter.Settle(ctx, g.forward(now), []Charge{last, before})
@@ -155,12 +191,12 @@ func (t *BanTerms) length(key banKey, rule string, n int) time.Duration {
 	}
 	length := min(float64(t.For)*math.Pow(growth, float64(n)), float64(max(most, t.For)))
 	h := fnv.New64a()
-	h.Write(key[:])
+	h.Write(key.bytes())
 	h.Write([]byte(rule))
 	h.Write([]byte{byte(n), byte(n >> 8)})
 	tenth := float64(h.Sum64()>>11) / (1 << 53) / 10
 	return time.Duration(min(length*(1+tenth), float64(banForever)))
 }
 
-// banForever bounds a ban, so that its end is a time that can be told.
+// banForever bounds a ban, so that its end is a time that can be written.
 const banForever = 100 * 365 * 24 * time.Hour

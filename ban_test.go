@@ -62,7 +62,8 @@ func TestBan(t *testing.T) {
 		t.Errorf("the third refusal: %s, wait %v; want the ban to start for a minute", say(v.Finding), first)
 	}
 	// Knocking does not prolong it; the verdict names the rule.
-	if v = knock(t, g, 30*time.Second, from(alice), 50); say(v.Finding) != fmt.Sprintf("refuse rapid %v banned", first-30*time.Second) {
+	if v = knock(t, g, 30*time.Second, from(alice), 50); say(v.Finding) != fmt.Sprintf("refuse rapid %v banned",
+		first-30*time.Second) {
 		t.Errorf("during the ban: %s", say(v.Finding))
 	}
 	// It is one client's, and of requests that the rule's match holds for.
@@ -101,13 +102,14 @@ func TestBansGrowAndAreForgiven(t *testing.T) {
 }
 
 func TestBanIsRepeatedByAReplay(t *testing.T) {
-	a, b := knock(t, newGuard(t, banPolicy(nil)), 0, from(alice), 4), knock(t, newGuard(t, banPolicy(nil)), 0, from(alice), 4)
+	a, b := knock(t, newGuard(t, banPolicy(nil)), 0, from(alice), 4),
+		knock(t, newGuard(t, banPolicy(nil)), 0, from(alice), 4)
 	if a.Wait != b.Wait {
 		t.Errorf("the same ban lasts %v and %v", a.Wait, b.Wait)
 	}
 }
 
-func TestBanSpares(t *testing.T) {
+func TestBanExemptions(t *testing.T) {
 	unless := &fairshare.Match{Path: []string{"/robots.txt"}}
 	banned := func(change func(*fairshare.Rule)) func(fairshare.Request) bool {
 		g := newGuard(t, banPolicy(change))
@@ -164,7 +166,7 @@ func TestATrustedProxyIsNeverBanned(t *testing.T) {
 }
 
 // Bans that a dry policy only wrote down do not begin when it is enforced.
-func TestTrialBansEndWithTheTrial(t *testing.T) {
+func TestBansOfADryRunEndWithIt(t *testing.T) {
 	bans := fairshare.NewBans(0)
 	guard := func(dry bool) *fairshare.Guard {
 		policy := banPolicy(nil)
@@ -184,7 +186,8 @@ func TestTrialBansEndWithTheTrial(t *testing.T) {
 			t.Errorf("enforced, request %d: %s", i, say(v.Finding))
 		}
 	}
-	if v := knock(t, enforced, time.Second, from(alice), 1); v.Ban != fairshare.BanStarted || !around(v.Wait, time.Minute) {
+	if v := knock(t, enforced, time.Second, from(alice), 1); v.Ban != fairshare.BanStarted ||
+		!around(v.Wait, time.Minute) {
 		t.Errorf("the third refusal: %s, want a first ban", say(v.Finding))
 	}
 }

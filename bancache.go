@@ -2,9 +2,9 @@ package fairshare
 
 import "sync/atomic"
 
-// A banCache remembers bans that were looked up, so that banned clients who
-// knock all the time are answered without a lock. The holder of a Bans' lock,
-// shared or not, writes to it; anybody reads.
+// A banCache holds bans that were looked up, so that frequent requests of a
+// banned client need no lock. Writers hold the lock of the Bans, shared or not;
+// readers need none.
 type banCache [1 << 16]struct {
 	// The hash of a banID is mixed with the end of its ban: a torn pair, read
 	// while it was written, fits no ban.
@@ -25,7 +25,7 @@ func (c *banCache) put(hash uint64, until int64) {
 	p.mixed.Store(hash ^ (uint64(until)+1)*banMix)
 }
 
-// drop forgets the ban, and whatever else is in its place.
+// drop removes the ban, or another one with the same index.
 func (c *banCache) drop(hash uint64) {
 	c[hash%uint64(len(c))].mixed.Store(0)
 }

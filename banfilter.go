@@ -2,8 +2,8 @@ package fairshare
 
 import "sync/atomic"
 
-// A banFilter tells most clients at once that no ban concerns them. It is a
-// table of 15-bit fingerprints, in sets of one cache line, read without a
+// A banFilter excludes most clients that have no ban, at the cost of one cache
+// line. It is a table of 15-bit fingerprints, in sets of one cache line, read without a
 // lock; one writer at a time changes it. A set that overflowed says "maybe"
 // from then on; with a seeded hash and half of the lanes in use few do.
 type banFilter struct {

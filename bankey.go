@@ -3,24 +3,42 @@ package fairshare
 import (
 	"crypto/sha256"
 	"net/netip"
+
+	"fairshare/internal/network"
 )
 
-// A banKey is an appendAddr or appendBot key.
-type banKey [addrKey]byte
+// A banKey is an appendClient or appendBot key; what is shorter ends in zeros.
+type banKey [provisionalKey]byte
+
+// bytes returns the key as limits have it.
+func (k *banKey) bytes() []byte {
+	if k[0]&provisional == 0 {
+		return k[:addrKey:addrKey]
+	}
+	return k[:]
+}
 
 // kind returns what the key stands for.
-func (k *banKey) kind() KeyKind { return KeyKind(k[0]) }
+func (k *banKey) kind() KeyKind { return KeyKind(k[0] &^ provisional) }
 
 func (k *banKey) addr() netip.Addr { return netip.AddrFrom16([16]byte(k[1:])).Unmap() }
 
+// via returns the peer that named the address; invalid if none did.
+func (k *banKey) via() netip.Addr {
+	if k[0]&provisional == 0 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16([16]byte(k[addrKey:])).Unmap()
+}
+
 // crowds reports whether the key is an IPv6 client's: many of them may be of
-// one network.
-func (k *banKey) crowds() bool { return k.kind() == ByAddr && k.addr().Is6() }
+// one network. Those that a peer has named are no evidence about a network.
+func (k *banKey) crowds() bool { return k[0] == byte(ByAddr) && k.addr().Is6() }
 
 // network returns the key of the network that a client's key is in.
-func (k *banKey) network() (network banKey) {
-	copy(network[:], appendAddr(nil, ByNetwork, k.addr(), networkBits4, networkBits6))
-	return network
+func (k *banKey) network() (key banKey) {
+	copy(key[:], appendAddr(nil, ByNetwork, k.addr(), network.Bits4, network.Bits6))
+	return key
 }
 
 // client returns whom the key stands for: a bot of that name, or addresses of
@@ -30,32 +48,33 @@ func (k *banKey) client(bot string, bits4, bits6 int) ClientID {
 	case ByBot:
 		return ClientID{Bot: bot}
 	case ByNetwork:
-		bits4, bits6 = networkBits4, networkBits6
+		bits4, bits6 = network.Bits4, network.Bits6
 	}
 	addr := k.addr()
 	if addr.Is4() {
 		bits6 = bits4
 	}
-	return ClientID{Prefix: netip.PrefixFrom(addr, bits6)}
+	return ClientID{Prefix: netip.PrefixFrom(addr, bits6), Via: k.via()}
 }
 
 // within reports whether all of the key is within a client's prefix, or is
-// that bot.
+// that bot. A client that no peer named holds those that one did.
 func (k *banKey) within(client ClientID) bool {
 	switch k.kind() {
 	case ByBot:
 		key, _ := keyOf(ByBot, client)
 		return client.Bot != "" && *k == key
 	case ByNetwork:
-		most := networkBits6
+		most := network.Bits6
 		if k.addr().Is4() {
-			most = networkBits4
+			most = network.Bits4
 		}
 		if client.Prefix.Bits() > most {
 			return false
 		}
 	}
-	return client.Prefix.IsValid() && client.Prefix.Contains(k.addr())
+	return client.Prefix.IsValid() && client.Prefix.Contains(k.addr()) &&
+		(!client.Via.IsValid() || client.Via == k.via())
 }
 
 // keyOf returns the key of that kind that stands for a client.
@@ -65,7 +84,7 @@ func keyOf(kind KeyKind, client ClientID) (key banKey, ok bool) {
 		copy(key[:], appendBot(nil, client.Bot))
 	case (kind == ByAddr || kind == ByNetwork) && client.Prefix.IsValid():
 		p := client.Prefix
-		copy(key[:], appendAddr(nil, kind, p.Addr(), p.Bits(), p.Bits()))
+		copy(key[:], appendClient(nil, kind, p.Addr(), client.Via, p.Bits(), p.Bits()))
 	default:
 		return key, false
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Bans remembers who is banned, by which rule and until when, and who was: a
-// repeat offender's next ban is longer. Its size is bounded; when it is full,
-// what ends soonest is forgotten first. It is safe for concurrent use.
+// Bans holds bans and former bans: the client, the rule and the end of each.
+// The next ban of a former offender is longer. The size is bounded; when it is
+// full, a new ban replaces the one that ends first. It is safe for concurrent use.
 type Bans struct {
 	most     int
 	n        atomic.Int64 // entries
@@ -19,15 +19,19 @@ type Bans struct {
 	filter   atomic.Pointer[banFilter] // nil until the first ban
 	cache    atomic.Pointer[banCache]  // likewise, and made before it
 	networks atomic.Bool               // a network was banned for its clients
+	limiting atomic.Bool               // newcomers of some network were limited for its clients
+
+	forgotten forgotten
 
 	mu     sync.RWMutex
-	tell   func(Banned)      // nil: nobody listens
+	report func(Banned)      // see Observe; may be nil
 	names  []string          // of rules; a banID's rule is a place in it
 	rules  map[string]uint32 // these places
 	places map[uint64]uint32 // banID's hash → place in chunks
 	chunks [][]banEntry      // in pieces: growing moves nothing; without pointers: the collector need not look
 	ends   banHeap
-	crowds map[crowdID]crowd
+	crowds map[crowdID]*crowd
+	hot    map[uint64]limitedNetwork // by the first 48 bits of the address
 }
 
 const chunkBits = 12
@@ -53,28 +57,29 @@ type banEntry struct {
 	dry    bool
 }
 
-// NewBans returns an empty Bans that remembers at most that many bans and
-// former bans; 0 means 1,048,576. Each takes about 110 bytes.
+// NewBans returns an empty Bans that holds at most that many bans and
+// former bans; 0 means 1,048,576. Each takes about 130 bytes.
 func NewBans(most int) *Bans {
 	if most <= 0 {
 		most = 1 << 20
 	}
-	b := &Bans{most: most, seed: maphash.MakeSeed(), rules: map[string]uint32{}, places: map[uint64]uint32{}, crowds: map[crowdID]crowd{}}
+	b := &Bans{most: most, seed: maphash.MakeSeed(), rules: map[string]uint32{}, places: map[uint64]uint32{},
+		crowds: map[crowdID]*crowd{}, hot: map[uint64]limitedNetwork{}}
 	b.ends.bans = b
 	return b
 }
 
-// Observe has tell hear of each ban that begins, and once in a minute of each
-// former one that is remembered longer for another refusal. It is called with
-// a lock held, before the request that it is about is answered: it must not
-// wait, nor use b.
-func (b *Bans) Observe(tell func(Banned)) {
+// Observe sets a function that is called for each ban that begins, and at most
+// once a minute for each former ban that is kept longer because of another
+// refusal. It is called with a lock held, before the request is answered: it
+// must not block, and must not use b. nil removes the function.
+func (b *Bans) Observe(report func(Banned)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.tell = tell
+	b.report = report
 }
 
-// Len returns how many bans and former bans are remembered.
+// Len returns the number of bans and former bans.
 func (b *Bans) Len() int { return int(b.n.Load()) }
 
 // ruleID returns the number that stands for a rule's name.
@@ -156,7 +161,7 @@ func (b *Bans) refused(r *refused, reached bool) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	length := b.count(r, reached)
-	if length == 0 || r.bits6 <= crowdBits || !r.key.crowds() || !b.joins(r, r.at+int64(length)) {
+	if length == 0 || r.bits6 <= crowdBits || !r.key.crowds() || b.joins(r, r.at+int64(length)) < crowdBan {
 		return length
 	}
 	network := *r
@@ -181,7 +186,7 @@ func (b *Bans) count(r *refused, reached bool) time.Duration {
 		}
 	}
 	b.cache.Load().drop(id.hash(hash))
-	if e.dry != r.dry { // a trial teaches nothing and bans nobody
+	if e.dry != r.dry { // a dry run has no effect on later bans
 		e.number, e.dry, e.until, e.since = 0, r.dry, min(e.until, r.at), r.at
 		heap.Fix(&b.ends, int(e.end))
 	}
@@ -189,7 +194,7 @@ func (b *Bans) count(r *refused, reached bool) time.Duration {
 	e.since = max(r.at, e.since)
 	if !reached {
 		if e.number > 0 && e.since/int64(time.Minute) != before/int64(time.Minute) {
-			b.say(e, r)
+			b.reportBan(e, r)
 		}
 		return 0
 	}
@@ -198,24 +203,24 @@ func (b *Bans) count(r *refused, reached bool) time.Duration {
 	e.began, e.until = r.at, r.at+int64(length)
 	e.since = e.until
 	heap.Fix(&b.ends, int(e.end))
-	b.say(e, r)
+	b.reportBan(e, r)
 	return length
 }
 
-// say tells whoever listens of a ban.
-func (b *Bans) say(e *banEntry, r *refused) {
-	if b.tell == nil {
+// reportBan calls the function of Observe for an entry.
+func (b *Bans) reportBan(e *banEntry, r *refused) {
+	if b.report == nil {
 		return
 	}
-	b.tell(Banned{
+	b.report(Banned{
 		Client: e.id.key.client(r.bot, r.bits4, r.bits6), Kind: e.id.key.kind(), Rule: b.names[e.id.rule],
 		Number: int(e.number), DryRun: e.dry,
 		Began: time.Unix(0, e.began), Until: time.Unix(0, e.until), Since: time.Unix(0, e.since),
 	})
 }
 
-// Restore puts a ban back that Observe told of, unless a later one is known.
-// It is for the time before the first request.
+// Restore adds a ban that was reported to the function of Observe, unless a later
+// ban of the client and rule is known. Call it before the first request.
 func (b *Bans) Restore(was Banned) {
 	key, ok := keyOf(was.Kind, was.Client)
 	if !ok {
@@ -264,7 +269,7 @@ func (b *Bans) lift(client ClientID, at time.Time, each func(key banKey, rule st
 				if !e.dry {
 					lifted++
 				}
-				b.leaves(e)
+				b.leaves(e, ns)
 			}
 			each(e.id.key, b.names[e.id.rule])
 			b.cache.Load().drop(e.id.hash(maphash.Bytes(b.seed, e.id.key[:])))

@@ -20,7 +20,8 @@ func benchmarkFind(b *testing.B, first, n uint32) {
 	now := time.Unix(1_800_000_000, 0)
 	terms := &BanTerms{After: 1, For: 24 * time.Hour}
 	key := func(i uint32) (k banKey) {
-		copy(k[:], appendAddr(k[:0], ByAddr, netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}), 32, 64))
+		copy(k[:], appendAddr(k[:0], ByAddr, netip.AddrFrom4(
+			[4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}), 32, 64))
 		return k
 	}
 	for i := range uint32(1_000_000) {
@@ -50,7 +51,8 @@ func TestLiftEndsABanOfTheFuture(t *testing.T) {
 	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC)
 	client, ahead := PrefixID(netip.MustParsePrefix("192.0.2.1/32")), now.Add(30*24*time.Hour)
 	bans := NewBans(0)
-	bans.Restore(Banned{Client: client, Kind: ByAddr, Rule: "a", Number: 1, Began: ahead, Until: ahead.Add(time.Hour), Since: ahead.Add(time.Hour)})
+	bans.Restore(Banned{Client: client, Kind: ByAddr, Rule: "a", Number: 1, Began: ahead, Until: ahead.Add(time.Hour),
+		Since: ahead.Add(time.Hour)})
 	key, _ := keyOf(ByAddr, client)
 	rule := bans.ruleID("a")
 	if bans.find(&key, rule, now, false) == 0 {

@@ -11,9 +11,9 @@ type Bot struct {
 	Categories []string // the main one first, as "search"; shared, not to be changed
 	State      BotState
 
-	// Steered says that anybody can have the bot fetch a page: fetchers that
+	// UserTriggered says that anybody can have the bot fetch a page: fetchers that
 	// people trigger, previews, translators. Nothing kind is done for it.
-	Steered bool
+	UserTriggered bool
 }
 
 // A BotState tells what is known of a bot's claim to be one.
@@ -44,11 +44,11 @@ func (s BotState) String() string {
 	return fmt.Sprintf("bot state %d", uint8(s))
 }
 
-// SetBot fills in Bot, after Addr, Proxy and Suspect. Behind a proxy that
-// nobody named the address says nothing about a claim: it is pending.
+// SetBot fills in Bot, after Addr, Proxy and Via. A provisional address proves
+// no claim of a bot: it stays pending.
 func (r *Request) SetBot(b Bot) {
 	r.Bot = b
-	if (r.Proxy || r.Suspect || !r.Addr.IsValid()) && (b.State == Verified || b.State == Forged) {
+	if (r.Proxy || r.Via.IsValid() || !r.Addr.IsValid()) && (b.State == Verified || b.State == Forged) {
 		r.Bot.State = Pending
 	}
 }
@@ -68,8 +68,10 @@ type Lookups interface {
 
 // A Listing says which answers of a DNS list count.
 type Listing struct {
-	List  string         // its name in the policy
-	Codes []netip.Prefix // that count; nil means all in 127.0.0.0/8 but 127.255.255.0/24, by which a list refuses to answer
+	List string // its name in the policy
+	// that count; nil means all in 127.0.0.0/8 but 127.255.255.0/24, by which a list refuses to
+	// answer
+	Codes []netip.Prefix
 
 	// HTTPBL has answers read as Project Honey Pot's http:BL gives them,
 	// 127.DAYS.THREAT.TYPE, in place of Codes. Its type 0, search engines,
@@ -90,7 +92,8 @@ func (l *Listing) holds(answers []netip.Addr) bool {
 		switch {
 		case a[0] != 127 || a[1] == 255 && a[2] == 255 && !l.HTTPBL:
 		case l.HTTPBL:
-			if a[3]&7 != 0 && (l.Types == 0 || a[3]&l.Types != 0) && a[2] >= l.Threat && (l.Days == 0 || a[1] <= l.Days) {
+			if a[3]&7 != 0 && (l.Types == 0 || a[3]&l.Types != 0) && a[2] >= l.Threat &&
+				(l.Days == 0 || a[1] <= l.Days) {
 				return true
 			}
 		case l.Codes == nil || Prefixes(l.Codes).Contains(answer):
@@ -105,13 +108,13 @@ type botTest struct {
 	known, verified, forged bool
 	names                   []pattern // of bots and categories
 
-	// kind says that it does a client good to fit: then only what is
-	// verified does, and cannot be sent by anybody.
-	kind bool
+	// favorable marks a permission: a claim is not enough for it, nor is a
+	// bot that fetches what anybody tells it to.
+	favorable bool
 }
 
-func newBotTest(texts []string, kind bool) (*botTest, error) {
-	t := &botTest{kind: kind}
+func newBotTest(texts []string, favorable bool) (*botTest, error) {
+	t := &botTest{favorable: favorable}
 	var names []string
 	for _, text := range texts {
 		switch text {
@@ -132,12 +135,10 @@ func newBotTest(texts []string, kind bool) (*botTest, error) {
 
 func (t *botTest) holds(b *Bot) bool {
 	switch {
-	case b.State == NoBot || t.kind && (b.State != Verified || b.Steered):
+	case b.State == NoBot || t.favorable && (b.State != Verified || b.UserTriggered):
 		return false
 	case t.known, t.verified && b.State == Verified, t.forged && b.State == Forged:
 		return true
-	case b.State != Verified && b.State != Claimed:
-		return false
 	case matchAny(t.names, b.Name, ""):
 		return true
 	}

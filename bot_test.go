@@ -24,24 +24,24 @@ func allStates() (reqs []fairshare.Request, names []string) {
 		reqs, names = append(reqs, claim(alice, "googlebot", "search", s)), append(names, s.String())
 	}
 	steered := claim(alice, "googlebot", "search", fairshare.Verified)
-	steered.Bot.Steered = true
+	steered.Bot.UserTriggered = true
 	return append(reqs, steered), append(names, "steered")
 }
 
-func TestBotHoldsForWhoMayBeBelieved(t *testing.T) {
+func TestBotRestrictsEveryClaimAndPermitsVerified(t *testing.T) {
 	limit := requests(1, time.Minute)
 	for _, c := range []struct {
-		bot         string
-		kind, harsh string // states it holds for
+		bot                   string
+		permitted, restricted string // states it holds for
 	}{
 		{"known", "verified", "known pending verified forged steered"},
 		{"verified", "verified", "verified steered"},
 		{"forged", "", "forged"},
-		{"googlebot", "verified", "known verified steered"},
-		{"GoogleBot", "verified", "known verified steered"},
-		{"search", "verified", "known verified steered"},
-		{"crawler", "verified", "known verified steered"},
-		{"re:^google", "verified", "known verified steered"},
+		{"googlebot", "verified", "known pending verified forged steered"},
+		{"GoogleBot", "verified", "known pending verified forged steered"},
+		{"search", "verified", "known pending verified forged steered"},
+		{"crawler", "verified", "known pending verified forged steered"},
+		{"re:^google", "verified", "known pending verified forged steered"},
 		{"bingbot", "", ""},
 		{"ai", "", ""},
 	} {
@@ -53,12 +53,12 @@ func TestBotHoldsForWhoMayBeBelieved(t *testing.T) {
 			negated bool
 			want    string
 		}{
-			{"allow", fairshare.Rule{Match: match, Action: fairshare.Allow}, false, c.kind},
-			{"block", fairshare.Rule{Match: match, Action: fairshare.Block}, false, c.harsh},
-			{"limit", fairshare.Rule{Match: match, Limit: limit}, false, c.harsh},
-			{"not in an allow", fairshare.Rule{Match: not, Action: fairshare.Allow}, true, c.harsh},
-			{"not in a block", fairshare.Rule{Match: not, Action: fairshare.Block}, true, c.kind},
-			{"not in a limit", fairshare.Rule{Match: not, Limit: limit}, true, c.kind},
+			{"allow", fairshare.Rule{Match: match, Action: fairshare.Allow}, false, c.permitted},
+			{"block", fairshare.Rule{Match: match, Action: fairshare.Block}, false, c.restricted},
+			{"limit", fairshare.Rule{Match: match, Limit: limit}, false, c.restricted},
+			{"not in an allow", fairshare.Rule{Match: not, Action: fairshare.Allow}, true, c.restricted},
+			{"not in a block", fairshare.Rule{Match: not, Action: fairshare.Block}, true, c.permitted},
+			{"not in a limit", fairshare.Rule{Match: not, Limit: limit}, true, c.permitted},
 		} {
 			p.rule.Name = "rule"
 			g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{p.rule}})
@@ -88,9 +88,10 @@ func TestBotHoldsForWhoMayBeBelieved(t *testing.T) {
 func TestVerifiedBotIsOneClient(t *testing.T) {
 	by := fairshare.KeyPart{Kind: fairshare.ByBot}
 	for _, name := range []string{"googlebot", "a-bot-with-a-name-that-is-longer-than-an-address"} {
-		g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "crawl", Limit: requests(2, time.Minute, by)}}})
+		g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "crawl",
+			Limit: requests(2, time.Minute, by)}}})
 		steered := claim(carol, name, "search", fairshare.Verified)
-		steered.Bot.Steered = true
+		steered.Bot.UserTriggered = true
 		play(t, g, []step{
 			{0, claim(alice, name, "search", fairshare.Forged), 0, 0, "allow"},
 			{0, claim(bob, name, "search", fairshare.Pending), 0, 0, "allow"},
@@ -99,11 +100,12 @@ func TestVerifiedBotIsOneClient(t *testing.T) {
 			{0, claim(carol, name, "search", fairshare.Verified), 0, 0, "allow"},
 			{0, claim(bob, name, "search", fairshare.Verified), 0, 0, "refuse crawl 1m30s"},
 			{0, claim(bob, "other", "search", fairshare.Verified), 0, 0, "allow"},
-			{0, from(bob), 0, 0, "refuse crawl 1m30s"},                                         // with its claims above
-			{0, claim(alice, name, "search", fairshare.Forged), 0, 0, "allow"},                 // alone
-			{0, claim(alice, name, "search", fairshare.Forged), 0, 0, "refuse crawl 1m30s"},    // by its address
-			{0, claim(carol, name, "search", fairshare.Pending), 0, 0, "allow"},                // nor by the bot's
-			{0, steered, 0, 0, "refuse crawl 1m30s"},                                           // what is counted is not kind
+			{0, from(bob), 0, 0, "refuse crawl 1m30s"},                                      // with its claims above
+			{0, claim(alice, name, "search", fairshare.Forged), 0, 0, "allow"},              // alone
+			{0, claim(alice, name, "search", fairshare.Forged), 0, 0, "refuse crawl 1m30s"}, // by its address
+			{0, claim(carol, name, "search", fairshare.Pending), 0, 0, "allow"},             // nor by the bot's
+			// what is counted is not kind
+			{0, steered, 0, 0, "refuse crawl 1m30s"},
 			{2 * time.Minute, claim(carol, name, "search", fairshare.Verified), 0, 0, "allow"}, // two windows later
 		})
 	}
@@ -111,8 +113,9 @@ func TestVerifiedBotIsOneClient(t *testing.T) {
 
 func TestBanOfABot(t *testing.T) {
 	policy := fairshare.Policy{Rules: []fairshare.Rule{{
-		Name: "crawl", Match: fairshare.Match{Bot: []string{"known"}}, Limit: requests(1, time.Second, fairshare.KeyPart{Kind: fairshare.ByBot}),
-		Ban: &fairshare.BanTerms{After: 2, For: time.Minute},
+		Name: "crawl", Match: fairshare.Match{Bot: []string{"known"}},
+		Limit: requests(1, time.Second, fairshare.KeyPart{Kind: fairshare.ByBot}),
+		Ban:   &fairshare.BanTerms{After: 2, For: time.Minute},
 	}}}
 	g := newGuard(t, policy)
 	real := claim(alice, "googlebot", "search", fairshare.Verified)
@@ -123,7 +126,8 @@ func TestBanOfABot(t *testing.T) {
 	if v := knock(t, g, time.Second*10, elsewhere, 1); v.Ban != fairshare.BanInForce {
 		t.Errorf("the bot at another address: %v, want the ban", say(v.Finding))
 	}
-	for _, req := range []fairshare.Request{claim(carol, "googlebot", "search", fairshare.Forged), claim(alice, "bingbot", "search", fairshare.Verified), from(alice)} {
+	for _, req := range []fairshare.Request{claim(carol, "googlebot", "search", fairshare.Forged),
+		claim(alice, "bingbot", "search", fairshare.Verified), from(alice)} {
 		if v := knock(t, g, time.Second*10, req, 1); v.Action != fairshare.Allow {
 			t.Errorf("%s (%s): %v, want allow", req.Bot.Name, req.Bot.State, say(v.Finding))
 		}
@@ -139,7 +143,8 @@ func TestBanSparesVerifiedBots(t *testing.T) {
 	} {
 		if name == "allow" {
 			rules := policy.Rules
-			policy.Rules = append([]fairshare.Rule{rules[0]}, fairshare.Rule{Name: "engines", Match: search, Action: fairshare.Allow})
+			policy.Rules = append([]fairshare.Rule{rules[0]},
+				fairshare.Rule{Name: "engines", Match: search, Action: fairshare.Allow})
 			policy.Rules = append(policy.Rules, rules[1:]...)
 		}
 		g := newGuard(t, policy)
@@ -163,7 +168,7 @@ func TestSetBot(t *testing.T) {
 	}{
 		{func(*fairshare.Request) {}, " known pending verified forged"},
 		{func(r *fairshare.Request) { r.Proxy = true }, " known pending pending pending"},
-		{func(r *fairshare.Request) { r.Suspect = true }, " known pending pending pending"},
+		{func(r *fairshare.Request) { r.Via = netip.MustParseAddr("172.17.0.1") }, " known pending pending pending"},
 		{func(r *fairshare.Request) { r.Addr = netip.Addr{} }, " known pending pending pending"},
 	} {
 		var got []string
@@ -225,7 +230,7 @@ func TestHostname(t *testing.T) {
 			"another address": func(r *fairshare.Request) { r.Addr = netip.MustParseAddr(bob) },
 			"no address":      func(r *fairshare.Request) { r.Addr = netip.Addr{} },
 			"a proxy":         func(r *fairshare.Request) { r.Proxy = true },
-			"a suspect":       func(r *fairshare.Request) { r.Suspect = true },
+			"unnamed":         func(r *fairshare.Request) { r.Via = r.Addr },
 			"no lookups":      func(r *fairshare.Request) { r.Lookups = nil },
 		} {
 			other := req
@@ -289,13 +294,15 @@ func TestExplainTellsOfBots(t *testing.T) {
 		{Name: "engines", Match: fairshare.Match{Bot: []string{"search"}}, Action: fairshare.Allow},
 		{Name: "crawlers", Match: fairshare.Match{Bot: []string{"ai", "search"}}, Limit: requests(1, time.Minute)},
 		{Name: "ours", Match: fairshare.Match{Hostname: []string{"*.example.org"}}, Limit: requests(1, time.Minute)},
-		{Name: "spam", Match: fairshare.Match{Listed: []fairshare.Listing{{List: "bl"}}}, Limit: requests(1, time.Minute)},
+		{Name: "spam", Match: fairshare.Match{Listed: []fairshare.Listing{{List: "bl"}}},
+			Limit: requests(1, time.Minute)},
 	}}
 	req := claim(alice, "googlebot", "search", fairshare.Claimed)
-	req.Lookups = known{names: map[string][]string{alice: {"a.example.org"}}, listed: map[string][]string{"bl " + alice: {"127.0.0.2"}}}
+	req.Lookups = known{names: map[string][]string{alice: {"a.example.org"}},
+		listed: map[string][]string{"bl " + alice: {"127.0.0.2"}}}
 	got := explained(t, policy, &req)
 	want := `engines false: bot googlebot (search, crawler), known, where only a verified one counts: that is not "search"
-crawlers true: bot googlebot (search, crawler), known: that is "search"
+crawlers true: bot googlebot (search, crawler), known, where its claim counts: that is "search"
 ours true: hostname a.example.org fits "*.example.org"
 spam true: address 192.0.2.1 is listed by "bl"
 `
@@ -303,7 +310,7 @@ spam true: address 192.0.2.1 is listed by "bl"
 		t.Errorf("got:\n%swant:\n%s", got, want)
 	}
 	req = claim(alice, "fetcher", "search", fairshare.Verified)
-	req.Bot.Steered = true
+	req.Bot.UserTriggered = true
 	got = explained(t, policy, &req)
 	want = `engines false: bot fetcher (search, crawler), verified, whom anybody can send, so that it is treated as any other client: that is not "search"
 crawlers true: bot fetcher (search, crawler), verified: that is "search"
@@ -347,7 +354,8 @@ func (a *asked) Listed(_ string, addr netip.Addr) []netip.Addr {
 
 // Nobody is told of a client whom the rest of the match does not hold for.
 func TestOthersAreAskedLast(t *testing.T) {
-	for _, m := range []fairshare.Match{{Listed: []fairshare.Listing{{List: "bl"}}}, {Hostname: []string{"*.example.org"}}} {
+	for _, m := range []fairshare.Match{{Listed: []fairshare.Listing{{List: "bl"}}},
+		{Hostname: []string{"*.example.org"}}} {
 		m.Method, m.Path, m.Not = []string{"POST"}, []string{"/wp-*"}, []fairshare.Match{{Bot: []string{"search"}}}
 		for _, c := range []struct {
 			method, target string

@@ -109,15 +109,49 @@ func all(s string, kind uint8) bool {
 	return true
 }
 
-// cookie returns the value of the first valid cookie called name, "" when
-// there is none.
+// cookie returns the decoded value of the cookie called name; "" when there is
+// none, or when it was sent again with another value: a server may take either.
 func cookie(h Header, name string) string {
 	var got string
+	found, several := false, false
 	cookies(h, func(n, v string) bool {
 		if n == name {
-			got = v
+			v = unescape(v)
+			several = found && v != got
+			got, found = v, true
 		}
-		return n != name
+		return !several
 	})
+	if several {
+		return ""
+	}
 	return got
+}
+
+// sentCookie reports whether a server may see some cookie, valid or not.
+func sentCookie(h Header) bool {
+	if h == nil {
+		return false
+	}
+	for _, line := range h.Values("Cookie") {
+		if strings.Trim(line, " \t;,") != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// cookieNames calls found with each name that a server may read in the Cookie
+// headers, in every spelling of it, until found returns false. Pairs need not
+// be valid; "," may stand between them as in RFC 2965.
+func cookieNames(h Header, found func(name string) bool) {
+	for _, line := range h.Values("Cookie") {
+		for pair := range strings.FieldsFuncSeq(line, func(c rune) bool { return c == ';' || c == ',' }) {
+			name, _, _ := strings.Cut(pair, "=")
+			name = strings.Trim(name, " \t\"")
+			if !found(name) || !found(unescape(name)) || !found(string(appendSpelling(nil, name))) {
+				return
+			}
+		}
+	}
 }

@@ -46,7 +46,8 @@ func (l *holdingLimiter) Settle(_ context.Context, _ time.Time, charges []fairsh
 // costly is a policy with one limit of each resource.
 func costly() fairshare.Policy {
 	var p fairshare.Policy
-	for _, r := range []fairshare.Resource{fairshare.Requests, fairshare.Concurrent, fairshare.Bytes, fairshare.Errors, fairshare.CPU, fairshare.Time, fairshare.Cost} {
+	for _, r := range []fairshare.Resource{fairshare.Requests, fairshare.Concurrent, fairshare.Bytes,
+		fairshare.Errors, fairshare.CPU, fairshare.Time, fairshare.Cost} {
 		l := &fairshare.Limit{Resource: r, N: 1000, Window: time.Minute}
 		if r == fairshare.Concurrent {
 			l.Window = 0
@@ -59,7 +60,8 @@ func costly() fairshare.Policy {
 
 func TestEachCostIsSettledOnce(t *testing.T) {
 	type outcomes []fairshare.Outcome
-	whole := fairshare.Outcome{Status: 404, Bytes: 700, CPU: 2500 * time.Microsecond, Took: 8 * time.Millisecond, Cost: 9}
+	whole := fairshare.Outcome{Status: 404, Bytes: 700, CPU: 2500 * time.Microsecond, Took: 8 * time.Millisecond,
+		Cost: 9}
 	part := func(p fairshare.Part, bytes int64, cpu, took time.Duration) fairshare.Outcome {
 		return fairshare.Outcome{Part: p, Status: 404, Bytes: bytes, CPU: cpu, Took: took, Cost: 9}
 	}
@@ -72,16 +74,28 @@ func TestEachCostIsSettledOnce(t *testing.T) {
 	}{
 		{"all at once", 512, outcomes{whole, whole},
 			"concurrent -1, bytes +700 held 512 total 700, errors +1 held 512 total 1, cpu +2500 held 512 total 2500, time +8000 held 512 total 8000, cost +9 held 512 total 9 | "},
-		{"slots first", 0, outcomes{part(fairshare.SlotsOnly, 0, 0, 0), part(fairshare.SlotsOnly, 0, 0, 0), part(fairshare.Rest, 1, us, us)},
+		{"slots first", 0, outcomes{part(fairshare.SlotsOnly, 0, 0, 0), part(fairshare.SlotsOnly, 0, 0, 0),
+			part(fairshare.Rest, 1, us, us)},
 			"concurrent -1 |  | bytes +1 total 1, errors +1 total 1, cpu +1 total 1, time +1 total 1, cost +9 total 9"},
 		{"costs first", 0, outcomes{part(fairshare.CostsOnly, 1, us, us), part(fairshare.Rest, 5, 5*us, 5*us)},
 			"bytes +1 total 1, errors +1 total 1, cpu +1 total 1, time +1 total 1, cost +9 total 9 | concurrent -1"},
 		{"CPU last", 0, outcomes{part(fairshare.AllButCPU, 1, us, us), part(fairshare.Rest, 5, 5*us, 5*us)},
 			"concurrent -1, bytes +1 total 1, errors +1 total 1, time +1 total 1, cost +9 total 9 | cpu +5 total 5"},
-		{"while it runs", 512, outcomes{part(fairshare.SoFar, 200, 0, 300*us), part(fairshare.SoFar, 600, 0, 300*us), part(fairshare.SoFar, 600, 10*us, 300*us), part(fairshare.Rest, 700, 11*us, 301*us)},
-			// What is charged is not held any more.
-			"bytes +200 held 200, time +300 held 300 | bytes +400 held 312 | cpu +10 held 10 |" +
-				" concurrent -1, bytes +100 total 700, errors +1 held 512 total 1, cpu +1 held 502 total 11, time +1 held 212 total 301, cost +9 held 512 total 9"},
+		{"while it runs", 512, outcomes{part(fairshare.SoFar, 200, 0, 300*us), part(fairshare.SoFar, 600, 0, 300*us),
+			part(fairshare.SoFar, 600, 10*us, 300*us), part(fairshare.Rest, 700, 11*us, 301*us)},
+			// What it costs from one look to the next is held until the one after, and a rest in any case.
+			"bytes +200 held 312, cpu +0 held 505, time +300 held 212 | bytes +400, time +0 held 293 | bytes +0 held 193, cpu +10 |" +
+				" concurrent -1, bytes +100 held 7 total 700, errors +1 held 512 total 1, cpu +1 held 7 total 11, time +1 held 7 total 301, cost +9 held 512 total 9"},
+		{"not known while it runs", 512, outcomes{part(fairshare.SoFar, -1, -1, 4*time.Second),
+			part(fairshare.SoFar, -1, -1, 5*time.Second), part(fairshare.SoFar, -1, -1, 9*time.Second)},
+			// From five seconds on it holds an eighth.
+			"time +4000000 | bytes +0 held 448, cpu +0 held 448, time +1000000, cost +0 held 448 | time +4000000"},
+		{"the status first", 512, outcomes{part(fairshare.Head, -1, -1, 0), part(fairshare.Head, -1, -1, 0),
+			part(fairshare.Rest, 1, us, us)},
+			"errors +1 held 512 total 1, cost +0 held 503 |  | concurrent -1, bytes +1 held 512 total 1, cpu +1 held 512 total 1, time +1 held 512 total 1, cost +9 held 9 total 9"},
+		{"the status first, without a cost", 512, outcomes{{Part: fairshare.Head, Status: 200, Cost: -1},
+			{Status: 404, Cost: 9}},
+			"errors +0 held 512 total 0 | concurrent -1, bytes +0 held 512 total 0, cpu +0 held 512 total 0, time +0 held 512 total 0, cost +9 held 512 total 9"},
 		{"less than was thought", 0, outcomes{part(fairshare.SoFar, 0, 500*us, 0), part(fairshare.Rest, 0, 400*us, 0)},
 			"cpu +500 | concurrent -1, bytes +0 total 0, errors +1 total 1, cpu +0 total 500, time +0 total 0, cost +9 total 9"},
 		{"turned away", 512, outcomes{part(fairshare.Undone, 9, 9*us, 9*us), whole},
@@ -150,7 +164,8 @@ func TestWhatIsHeldBansNobody(t *testing.T) {
 // A request of which nothing was charged on arrival gives nothing back, and has
 // nothing that is to be charged while it is in progress.
 func TestWhatWasNotTakenIsNotSettled(t *testing.T) {
-	dry := fairshare.Policy{DryRun: true, Rules: []fairshare.Rule{{Name: "time", Limit: &fairshare.Limit{Resource: fairshare.Time, N: 1000, Window: time.Minute}}}}
+	dry := fairshare.Policy{DryRun: true, Rules: []fairshare.Rule{{Name: "time",
+		Limit: &fairshare.Limit{Resource: fairshare.Time, N: 1000, Window: time.Minute}}}}
 	g, err := fairshare.NewGuard(&dry, &fullLimiter{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -162,12 +177,13 @@ func TestWhatWasNotTakenIsNotSettled(t *testing.T) {
 		t.Errorf("%v, metered %v, %v", v.Enforced(), g.Metered(&v), err)
 	}
 
-	trial := fairshare.Policy{Rules: []fairshare.Rule{{Name: "slot", DryRun: true, Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 1}}}}
+	trial := fairshare.Policy{Rules: []fairshare.Rule{{Name: "slot", DryRun: true,
+		Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 1}}}}
 	g = newGuard(t, trial)
 	for i, want := range []fairshare.Action{fairshare.Undecided, fairshare.Refuse, fairshare.Refuse} {
 		v, err := g.Decide(t.Context(), &req)
-		if err != nil || v.Trial.Action != want {
-			t.Errorf("request %d: %v, want %v, %v", i, v.Trial.Action, want, err)
+		if err != nil || v.DryRunFinding.Action != want {
+			t.Errorf("request %d: %v, want %v, %v", i, v.DryRunFinding.Action, want, err)
 		}
 		if i == 1 { // it has no slot to give back
 			g.Settle(t.Context(), &v, fairshare.Outcome{Time: start})

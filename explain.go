@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,13 +22,13 @@ type Reason struct {
 }
 
 // Explain walks a request through the rules and tells for each why it held or
-// not. Bans and limits are not asked. The error tells what is wrong with the
-// policy.
+// not. Bans and limits are not asked, and the client has seen no page before.
+// The error says what is wrong with the policy.
 func (p *Policy) Explain(req *Request) ([]Step, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	d := &decision{req: req}
+	d := &decision{req: req, guard: new(Guard)} // the guard knows nobody
 	steps := make([]Step, len(p.Rules))
 	ended := false
 	for i := range p.Rules {
@@ -36,44 +37,57 @@ func (p *Policy) Explain(req *Request) ([]Step, error) {
 		if ended {
 			continue
 		}
-		m, _ := newMatcher(&r.Match, r.kind()) // checked above
-		steps[i].Reasons = r.Match.reasons(d, r.kind())
-		steps[i].Holds = m.holds(d)
-		if r.Action == Allow && req.OddPath && m.looksAt(pathField) {
-			steps[i].Holds = false
-			steps[i].Reasons = append(steps[i].Reasons, Reason{Text: fmt.Sprintf("path %s is odd: servers may read it differently, and an allow by path never holds for such a one", quoted(req.Path))})
+		as := standing{favorable: r.favorable(), foldPaths: p.FoldPaths}
+		m, _ := newMatcher(&r.Match, as) // checked above
+		if err := d.guard.numberSeen(&r.Match, m); err != nil {
+			return nil, err
 		}
-		ended = steps[i].Holds && (r.Action == Allow || r.Action == Block && !r.DryRun || r.Last)
+		steps[i].Reasons = r.Match.reasons(d, as)
+		steps[i].Holds = m.holds(d)
+		ended = steps[i].Holds && (r.Action == Allow || r.Action == Block && !r.DryRun)
+		if steps[i].Holds && r.Last {
+			ends, _ := newMatcher(&r.Match, as.not())
+			if err := d.guard.numberSeen(&r.Match, ends); err != nil {
+				return nil, err
+			}
+			if ended = ends.holds(d); !ended {
+				steps[i].Reasons = append(steps[i].Reasons,
+					Reason{Holds: true, Text: "the rules below are asked too: not certain enough for last"})
+			}
+		}
 	}
 	return steps, nil
 }
 
 // reasons tells for each field of m whether it holds, the cheap ones first.
-func (m *Match) reasons(d *decision, kind bool) []Reason {
+func (m *Match) reasons(d *decision, as standing) []Reason {
 	var reasons []Reason
 	req := d.req
 	tell := func(only Match, what string, verb verb, texts []string) {
-		compiled, _ := newMatcher(&only, kind)
+		compiled, _ := newMatcher(&only, as)
 		holds := compiled.holds(d)
-		reasons = append(reasons, Reason{Holds: holds, Text: what + " " + verb.among(holds, texts, func(text string) bool {
-			one, _ := newMatcher(only.with(text), kind)
-			return one.holds(d)
-		})})
+		reasons = append(reasons, Reason{Holds: holds,
+			Text: what + " " + verb.among(holds, texts, func(text string) bool {
+				one, _ := newMatcher(only.with(text), as)
+				return one.holds(d)
+			})})
 	}
 	if m.Method != nil {
 		tell(Match{Method: m.Method}, "method "+quoted(req.Method), is, m.Method)
 	}
 	if m.Bot != nil {
-		tell(Match{Bot: m.Bot}, botWords(&req.Bot, kind), is, m.Bot)
+		tell(Match{Bot: m.Bot}, botWords(&req.Bot, as.favorable), is, m.Bot)
 	}
 	if m.Addr != nil {
-		holds := req.Addr.IsValid() && m.Addr.Contains(req.Addr)
+		holds := (&condition{addrs: m.Addr, standing: as}).holdsAddr(req)
 		set := "the set"
 		if s, ok := m.Addr.(fmt.Stringer); ok {
 			set = s.String()
 		}
 		text := "address " + req.Addr.String() + " is not in " + set
 		switch {
+		case req.Via.IsValid():
+			text = provisionalReason(req, holds, as.favorable, set)
 		case !req.Addr.IsValid():
 			text = "the address is unknown"
 		case holds:
@@ -83,11 +97,12 @@ func (m *Match) reasons(d *decision, kind bool) []Reason {
 	}
 	if m.Label != nil {
 		what := "no label: that"
-		if len(req.Word.Labels) > 0 {
-			var labels []string
-			for _, label := range req.Word.Labels {
-				labels = append(labels, quoted(label))
-			}
+		var labels []string
+		req.hasLabel(false, func(label string) bool {
+			labels = append(labels, quoted(label))
+			return false
+		})
+		if len(labels) > 0 {
 			what = "label " + strings.Join(labels, ", ") + ": that"
 		}
 		tell(Match{Label: m.Label}, what, is, m.Label)
@@ -96,7 +111,15 @@ func (m *Match) reasons(d *decision, kind bool) []Reason {
 		tell(Match{Host: m.Host}, "host "+quoted(plainHost(req.Host)), fits, m.Host)
 	}
 	if m.Path != nil {
-		tell(Match{Path: m.Path}, "path "+quoted(req.Path), fits, m.Path)
+		tell(Match{Path: m.Path}, pathWords(d), fits, m.Path)
+	}
+	if m.Seen != nil {
+		place := slices.IndexFunc(d.guard.seen, func(l seenList) bool { return slices.Equal(l.texts, m.Seen) })
+		holds, text := place >= 0 && d.hasSeen(uint8(place)), "the client has not seen "
+		if holds {
+			text = "the client has seen "
+		}
+		reasons = append(reasons, Reason{holds, text + quoted(strings.Join(m.Seen, ", "))})
 	}
 	if m.Cookie != nil {
 		var names []string
@@ -114,16 +137,26 @@ func (m *Match) reasons(d *decision, kind bool) []Reason {
 		tell(Match{UserAgent: m.UserAgent}, "user agent "+quoted(req.UserAgent), contain, m.UserAgent)
 	}
 	for _, name := range sortedKeys(m.Header) {
-		tell(Match{Header: map[string][]string{name: m.Header[name]}}, "header "+canonicalHeader(name), contain, m.Header[name])
+		tell(Match{Header: map[string][]string{name: m.Header[name]}}, "header "+canonicalHeader(name), contain,
+			m.Header[name])
 	}
 	for _, name := range sortedKeys(m.Query) {
-		tell(Match{Query: map[string][]string{name: m.Query[name]}}, "query parameter "+quoted(name), contain, m.Query[name])
+		given, _ := newMatcher(&Match{Query: map[string][]string{name: {"*"}}}, standing{foldPaths: as.foldPaths})
+		if !given.holds(d) {
+			reasons = append(reasons, Reason{Text: "query parameter " + quoted(name) + " is missing"})
+			continue
+		}
+		tell(Match{Query: map[string][]string{name: m.Query[name]}}, "query parameter "+quoted(name), contain,
+			m.Query[name])
 	}
 	for i := range m.Not {
-		not, _ := newMatcher(&m.Not[i], !kind)
+		not, _ := newMatcher(&m.Not[i], as.not())
+		if d.guard.numberSeen(&m.Not[i], not) != nil {
+			continue // not reached: the same lists were numbered with the whole match
+		}
 		spared := not.holds(d)
 		var because []string
-		for _, inner := range m.Not[i].reasons(d, !kind) {
+		for _, inner := range m.Not[i].reasons(d, as.not()) {
 			if inner.Holds == spared {
 				because = append(because, inner.Text)
 			}
@@ -145,13 +178,47 @@ func (m *Match) reasons(d *decision, kind bool) []Reason {
 		tell(Match{Hostname: m.Hostname}, what, fits, m.Hostname)
 	}
 	if m.Listed != nil {
-		reasons = append(reasons, m.listedReason(d))
+		reasons = append(reasons, m.listedReason(d, as))
 	}
 	return reasons
 }
 
+// pathWords names a path, and how else servers may read it.
+func pathWords(d *decision) string {
+	s := "path " + quoted(d.req.Path)
+	if !d.req.OddPath {
+		return s
+	}
+	paths, complete := d.readings()
+	var others []string
+	for _, path := range paths {
+		if path != d.req.Path {
+			others = append(others, quoted(path))
+		}
+	}
+	if more := len(others) - maxTexts; more > 0 || !complete {
+		others = append(others[:min(len(others), maxTexts)], "and more")
+	}
+	return s + ", which servers may read as " + strings.Join(others, ", ") + ","
+}
+
+// provisionalReason tells whether an addr field holds for a client that a peer
+// has named.
+func provisionalReason(req *Request, holds, favorable bool, set string) string {
+	both := "address " + req.Addr.String() + " and the peer that named it, " + PeerName(req.Via) + ","
+	switch {
+	case holds && favorable:
+		return both + " are in " + set
+	case holds:
+		return both + " are not both outside " + set
+	case favorable:
+		return both + " are not both in " + set
+	}
+	return both + " are not in " + set
+}
+
 // botWords tells what a client is taken for, and why that may not be enough.
-func botWords(b *Bot, kind bool) string {
+func botWords(b *Bot, favorable bool) string {
 	if b.State == NoBot {
 		return "no bot: that"
 	}
@@ -160,18 +227,21 @@ func botWords(b *Bot, kind bool) string {
 		s += " (" + strings.Join(b.Categories, ", ") + ")"
 	}
 	s += ", " + b.State.String()
-	if kind && b.Steered {
+	if favorable && b.UserTriggered {
 		return s + ", whom anybody can send, so that it is treated as any other client: that"
 	}
-	if kind && b.State != Verified {
+	if favorable && b.State != Verified {
 		return s + ", where only a verified one counts: that"
+	}
+	if b.State != Verified {
+		return s + ", where its claim counts: that"
 	}
 	return s + ": that"
 }
 
 // listedReason tells which DNS list an address is on.
-func (m *Match) listedReason(d *decision) Reason {
-	one := condition{field: listedField}
+func (m *Match) listedReason(d *decision, as standing) Reason {
+	one := condition{field: listedField, standing: as}
 	var names []string
 	for i := range m.Listed {
 		one.listed = m.Listed[i : i+1]
@@ -180,7 +250,8 @@ func (m *Match) listedReason(d *decision) Reason {
 		}
 		names = append(names, quoted(m.Listed[i].List))
 	}
-	return Reason{false, "address " + d.req.Addr.String() + " is not known to be listed as asked for by " + strings.Join(names, ", ")}
+	return Reason{false, "address " + d.req.Addr.String() + " is not known to be listed as asked for by " +
+		strings.Join(names, ", ")}
 }
 
 // with returns m, which has one field, with a single text in it.
@@ -234,6 +305,7 @@ func (v verb) among(holds bool, texts []string, fits func(string) bool) string {
 				return v.yes + " " + quoted(text)
 			}
 		}
+		return v.yes + " one text for each reading" // of a path, say
 	}
 	if len(texts) == 1 {
 		return v.no + " " + quoted(texts[0])

@@ -11,6 +11,7 @@ func Ban(g *Guard, n uint32, addr func(uint32) netip.Addr, now time.Time) {
 	for i := range n {
 		var key banKey
 		copy(key[:], appendAddr(key[:0], ByAddr, addr(i), g.bits4, g.bits6))
-		g.bans.refused(&refused{key: key, rule: r.banID, terms: r.Ban, at: now.UnixNano(), bits4: g.bits4, bits6: g.bits6}, true)
+		g.bans.refused(&refused{key: key, rule: r.banID, terms: r.Ban, at: now.UnixNano(), bits4: g.bits4,
+			bits6: g.bits6}, true)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,43 +19,76 @@ type Guard struct {
 	limiter Limiter
 	bans    *Bans
 	rules   []compiledRule
+	index   *walkIndex
 	limits  []Limit
-	spares  []matcher // of allow rules that name clients by who they are alone
+	exempt  []matcher // of allow rules that name clients by identity alone
 	banning []int     // rules with a ban
 
 	limitRule    []*Rule // the rule of each limit
 	keyOf        []int   // the first limit with the same key as each limit
+	costly       []bool  // by limit: see Limit.costly
+	ceilings     []int   // place in limits of the ceiling of each rule's limit, or −1
+	firstCeiling int     // place in limits; those before it are of rules and bans
 	bits4, bits6 int
 	latest       atomic.Int64 // the latest time judged, Unix ns
 	decisions    sync.Pool
 	agents       []*condition // user agent conditions that agentCache remembers
 	agentCache   agentCache
+	waiting      waiting
+
+	history    *History
+	seen       []seenList // of the conditions on what clients have seen
+	standing   bool       // some limit or ban asks for the standing of clients
+	crowdLimit int        // place in limits of crowdLimit, or −1
 }
 
 // A compiledRule is a rule as the walk needs it.
 type compiledRule struct {
 	*Rule
-	match    matcher
-	unless   matcher
-	again    bool // the match is that of the rule above, as of a limit by addr and one by network
-	sober    bool // an allow that looks at the path: never for an odd one
-	limit    int  // place in limits, or −1
-	banLimit int  // place of the limit that counts refusals towards the ban, or −1
-	banID    uint32
+	match          matcher
+	unless         matcher
+	ends           matcher // of a limit that is Last: the match as a permission, since rules below are passed by
+	sameMatch      bool    // the match is that of the rule above, as of a limit by addr and one by network
+	limit          int     // place in limits, or −1
+	lowered        int     // place of the limit for newcomers, or −1
+	loweredCeiling int     // its ceiling
+	banLimit       int     // place of the limit that counts refusals towards the ban, or −1
+	banID          uint32
 }
 
 // NewGuard returns a guard for a policy. The limiter is made for
 // policy.Limits(); bans may be shared by the guards of several policies, nil
-// means new ones. The policy must not change afterwards. The error tells what
-// is wrong with the policy.
+// means new ones. The policy must not change afterwards.
+//
+// The error says what is wrong with the policy, what its rules need and nobody
+// provides (see Policy.Ready), or that the limiter is nil or was made for other
+// limits. A limiter with a method
+// MadeFor([]Limit) error is asked for the latter.
 func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
+	if policy == nil {
+		return nil, errors.New("the policy is nil")
+	}
 	if err := policy.Check(); err != nil {
 		return nil, err
+	}
+	if policy.Ready != nil {
+		if err := policy.Ready(); err != nil {
+			return nil, err
+		}
+	}
+	if v := reflect.ValueOf(limiter); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, errors.New("the limiter is nil")
+	}
+	if l, ok := limiter.(interface{ MadeFor([]Limit) error }); ok {
+		if err := l.MadeFor(policy.Limits()); err != nil {
+			return nil, err
+		}
 	}
 	if bans == nil {
 		bans = NewBans(0)
 	}
-	g := &Guard{policy: policy, limiter: limiter, bans: bans, limits: policy.Limits()}
+	g := &Guard{policy: policy, limiter: limiter, bans: bans, limits: policy.Limits(), history: new(History),
+		crowdLimit: -1}
 	g.bits4, g.bits6 = policy.prefixes()
 	for i := range g.limits {
 		for j, part := range g.limits[i].By {
@@ -65,28 +99,44 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 		}
 	}
 	for i := range g.limits {
-		g.keyOf = append(g.keyOf, slices.IndexFunc(g.limits, func(l Limit) bool { return slices.Equal(l.By, g.limits[i].By) }))
+		g.costly = append(g.costly, g.limits[i].costly())
+		g.keyOf = append(g.keyOf, slices.IndexFunc(g.limits,
+			func(l Limit) bool { return slices.Equal(l.By, g.limits[i].By) }))
 	}
 	g.rules = make([]compiledRule, len(policy.Rules))
 	for i := range policy.Rules {
 		r := &policy.Rules[i]
-		c := compiledRule{Rule: r, limit: -1, banLimit: -1}
-		c.match, _ = newMatcher(&r.Match, r.kind()) // checked above
+		c := compiledRule{Rule: r, limit: -1, lowered: -1, banLimit: -1}
+		as := standing{favorable: r.favorable(), foldPaths: policy.FoldPaths}
+		c.match, _ = newMatcher(&r.Match, as) // checked above
+		if r.Last {
+			c.ends, _ = newMatcher(&r.Match, as.not())
+		}
 		if r.Limit != nil {
 			c.limit = len(g.limitRule)
 			g.limitRule = append(g.limitRule, r)
 		}
 		if r.Ban != nil && r.Ban.Unless != nil {
-			c.unless, _ = newMatcher(r.Ban.Unless, true)
+			c.unless, _ = newMatcher(r.Ban.Unless, as.not())
 		}
-		c.again = i > 0 && r.kind() == policy.Rules[i-1].kind() && same(&r.Match, &policy.Rules[i-1].Match)
-		if r.Action == Allow {
-			c.sober = c.match.looksAt(pathField)
-			if c.match.onlyWho() {
-				g.spares = append(g.spares, c.match)
+		c.sameMatch = i > 0 && r.favorable() == policy.Rules[i-1].favorable() &&
+			same(&r.Match, &policy.Rules[i-1].Match)
+		if r.Action == Allow && c.match.onlyWho() {
+			g.exempt = append(g.exempt, c.match)
+		}
+		if err := g.numberSeen(&r.Match, c.match); err != nil {
+			return nil, &RuleError{Rule: i, Name: r.Name, Err: err}
+		}
+		if err := g.numberSeen(&r.Match, c.ends); err != nil {
+			return nil, &RuleError{Rule: i, Name: r.Name, Err: err}
+		}
+		if r.Ban != nil && r.Ban.Unless != nil {
+			if err := g.numberSeen(r.Ban.Unless, c.unless); err != nil {
+				return nil, &RuleError{Rule: i, Name: r.Name, Err: err}
 			}
 		}
 		g.numberAgents(c.match)
+		g.numberAgents(c.ends)
 		g.numberAgents(c.unless)
 		g.rules[i] = c
 	}
@@ -98,9 +148,40 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 			g.banning = append(g.banning, i)
 		}
 	}
+	for i := range g.rules {
+		if r := &g.rules[i]; r.Limit != nil && r.Limit.Newcomers != nil {
+			g.standing = true
+			if r.Limit.lowers() {
+				r.lowered = len(g.limitRule)
+				g.limitRule = append(g.limitRule, r.Rule)
+			}
+		}
+	}
+	if policy.bansCrowds() {
+		g.crowdLimit = len(g.limitRule)
+		g.limitRule = append(g.limitRule, nil)
+		g.standing = true
+	}
+	g.firstCeiling = len(g.limitRule)
+	for i := range g.rules {
+		if r := &g.rules[i]; r.limit >= 0 {
+			g.ceilings = append(g.ceilings, -1)
+			if g.limits[r.limit].countsClients() {
+				g.ceilings[r.limit] = len(g.limitRule)
+				g.limitRule = append(g.limitRule, r.Rule)
+			}
+		}
+	}
+	for i := range g.rules {
+		if r := &g.rules[i]; r.lowered >= 0 {
+			r.loweredCeiling = len(g.limitRule)
+			g.limitRule = append(g.limitRule, r.Rule)
+		}
+	}
+	g.index = newWalkIndex(g.rules, policy.FoldPaths)
 	g.agentCache.seed = maphash.MakeSeed()
 	g.latest.Store(minTime)
-	g.decisions.New = func() any { return &decision{guard: g} }
+	g.decisions.New = func() any { return &decision{guard: g, candidates: make([]uint64, len(g.index.anyPath))} }
 	return g, nil
 }
 
@@ -108,6 +189,38 @@ const minTime = -1 << 63
 
 // Policy returns the policy that the guard runs. It must not be changed.
 func (g *Guard) Policy() *Policy { return g.policy }
+
+// numberSeen gives the conditions of m on what clients have seen their places in
+// guard.seen: equal ones the same.
+func (g *Guard) numberSeen(match *Match, m matcher) error {
+	not := 0
+	for i := range m {
+		switch c := &m[i]; c.field {
+		case seenField:
+			place := slices.IndexFunc(g.seen, func(l seenList) bool { return slices.Equal(l.texts, match.Seen) })
+			if place < 0 {
+				if place = len(g.seen); place == maxSeen {
+					return fmt.Errorf("match: more than %d different lists of seen", maxSeen)
+				}
+				g.seen, g.standing = append(g.seen, newSeenList(match.Seen, c.paths)), true
+			}
+			c.seen = uint8(place)
+		case notField:
+			if err := g.numberSeen(&match.Not[not], c.not); err != nil {
+				return err
+			}
+			not++
+		}
+	}
+	return nil
+}
+
+// maxSeen is how many different lists of Match.Seen a policy may have.
+const maxSeen = 64
+
+// UseHistory has the guard look at a history that several guards share, instead
+// of one of its own. It is called before the first request.
+func (g *Guard) UseHistory(h *History) { g.history = h }
 
 // A decision is what one request needs from Decide to Settle. It is used
 // again for later ones; gen tells them apart.
@@ -118,17 +231,24 @@ type decision struct {
 	now     time.Time
 	takes   []Take
 	tallies []Tally
+	peeked  []Tally // the tallies of Peek
 	paid    []paid  // what is settled of each take
 	takers  []int32 // the rule of each take
 	matched []int32 // rules whose match held
-	charges []Charge
-	taken   bool // the enforced takes were charged
-	tried   bool // the dry takes were charged
-	count   struct {
+
+	candidates []uint64 // of walkIndex
+	charges    []Charge
+	taken      bool // the enforced takes were charged
+	wallTime   bool // the request had no time: now is of the system clock
+	tried      bool // the dry takes were charged
+	count      struct {
 		charge [1]Charge
 		take   [1]Take
 		tally  [1]Tally
 	} // of countRefusal
+
+	page      Page // of the request
+	pageKnown bool // page is filled in
 
 	keys   []byte // memory of the keys
 	known  []knownKey
@@ -137,6 +257,16 @@ type decision struct {
 	folded bool   // agent is filled in
 	cookie cookieState
 
+	aged   bool // the client has standing by age
+	client clientName
+	shows  uint64 // places in guard.seen that an answer 2xx shows to the client
+	crowd  int    // the rule whose bans limit newcomers of the client's network, or −1
+
+	paths     []string // readings of an odd path
+	complete  bool     // these are all
+	canonical string   // the one that limits by path count under
+	value     []byte   // a decoded value of the query
+
 	agentHolds uint64 // which of guard.agents hold
 	agentKnown bool   // agentHolds is filled in
 }
@@ -144,6 +274,7 @@ type decision struct {
 // paid is what is settled of a take.
 type paid struct {
 	charged int64 // while the request was in progress
+	eased   bool  // it holds less, as it is in progress for long
 	settled bool  // for good
 }
 
@@ -151,16 +282,18 @@ type cookieState uint8
 
 const (
 	cookieUnknown cookieState = iota
-	cookieNone
-	cookieSome
+	cookieNone                // none was sent
+	cookieInvalid             // servers may see one in what was sent
+	cookieValid
 )
 
 // Decide judges one request on arrival. The proxy, the middleware,
 // forward-auth and replay all come through here.
 //
-// An operator's word speaks first, then a ban, then the rules from top to
+// An operator's decision comes first, then a ban, then the rules from top to
 // bottom: allow and block end the walk, the limits gathered on the way are
-// taken together. A time earlier than the latest one judged counts as that one.
+// taken together. A time earlier than the latest one judged counts as that one,
+// and the zero time means now.
 //
 // Errors are about the limiter. When the limits could not be taken the verdict
 // is Undecided; when only refusals could not be counted towards a ban, it
@@ -169,7 +302,13 @@ const (
 // The request is not kept. Every verdict is to be handed to [Guard.Settle].
 func (g *Guard) Decide(ctx context.Context, req *Request) (Verdict, error) {
 	d := g.decisions.Get().(*decision)
-	d.reset(req, g.forward(req.Time))
+	at := req.Time
+	wallTime := at.IsZero()
+	if wallTime {
+		at = time.Now()
+	}
+	d.reset(req, g.forward(at))
+	d.wallTime = wallTime
 	v := Verdict{DryRun: g.policy.DryRun, d: d, gen: d.gen.Load()}
 	err := g.decide(ctx, d, &v)
 	d.req = nil
@@ -181,9 +320,21 @@ func (g *Guard) Decide(ctx context.Context, req *Request) (Verdict, error) {
 }
 
 func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
-	if word := &d.req.Word; word.Action != Undecided {
-		v.Finding = word.finding()
+	if override := d.req.override(); override.Action != Undecided {
+		v.Finding = override.finding()
 		return nil
+	}
+	d.crowd = -1
+	if g.standing {
+		d.client = clientName{}
+		if d.aged = d.req.Addr.IsValid(); d.aged {
+			bits := g.bits6
+			if d.req.Addr.Is4() {
+				bits = g.bits4
+			}
+			d.client = g.history.name(d.req.Addr, bits, d.req.Via)
+			d.aged = !d.req.Via.IsValid() && g.history.meet(&d.client, d.now)
+		}
 	}
 	if len(g.banning) > 0 && g.findBan(d, v) {
 		return nil
@@ -192,67 +343,64 @@ func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
 		v.Finding = Finding{Action: Block, Rule: block}
 		return nil
 	}
+	if d.crowd >= 0 {
+		d.add(d.crowd, g.crowdLimit, false)
+	}
 	if len(d.takes) == 0 {
 		v.Action = Allow
+		d.noteShown()
 		return nil
 	}
-	if err := g.limiter.Take(ctx, d.now, d.takes, d.tallies); err != nil {
+	over, dry, err := d.take(ctx)
+	if err != nil {
 		return fmt.Errorf("limits of client %s: %w", d.req.Addr, err)
 	}
 	v.Action = Allow
-	over, dry := d.loudest()
 	d.taken, d.tried = over < 0, over < 0 && dry < 0
-	var err error
+	if over < 0 {
+		d.noteShown()
+	}
 	if over >= 0 {
 		v.Finding = d.refusal(over)
 		err = g.countRefusal(ctx, d, over, &v.Finding)
 	}
-	if dry >= 0 && v.Trial.Action == Undecided {
-		v.Trial = d.refusal(dry)
-		err = errors.Join(err, g.countRefusal(ctx, d, dry, &v.Trial))
+	if dry >= 0 && v.DryRunFinding.Action == Undecided {
+		v.DryRunFinding = d.refusal(dry)
+		err = errors.Join(err, g.countRefusal(ctx, d, dry, &v.DryRunFinding))
 	}
 	return err
 }
 
-// walk goes through the rules and gathers the takes. It returns the rule that
-// blocks, if one does.
-func (g *Guard) walk(d *decision, v *Verdict) *Rule {
-	held := false
-	for i := range g.rules {
-		r := &g.rules[i]
-		if !r.again {
-			held = !(r.sober && d.req.OddPath) && r.match.holds(d)
-		}
-		if !held {
-			continue
-		}
-		d.matched = append(d.matched, int32(i))
-		switch {
-		case r.Action == Allow:
-			return nil
-		case r.Action == Block && r.DryRun:
-			if v.Trial.Action == Undecided {
-				v.Trial = Finding{Action: Block, Rule: r.Rule}
-			}
-		case r.Action == Block:
-			return r.Rule
-		default:
-			d.gather(i, r)
-			if r.Last {
-				return nil
-			}
-		}
+func (d *decision) gather(rule int, r *compiledRule) {
+	dry := r.DryRun
+	if !d.req.Via.IsValid() || !d.byClient(r.limit) {
+		d.add(rule, r.limit, dry)
+		return
 	}
-	return nil
+	if !d.req.Unnamed() {
+		d.add(rule, r.limit, dry)
+	}
+	d.add(rule, d.guard.ceilings[r.limit], dry)
 }
 
-func (d *decision) gather(rule int, r *compiledRule) {
-	dry := d.guard.limits[r.limit].DryRun || d.req.Suspect && d.byClient(r.limit)
-	d.takes = append(d.takes, Take{Limit: r.limit, Key: d.key(r.limit), Cost: 1, DryRun: dry})
+// add adds a take of a limit, for a rule.
+func (d *decision) add(rule, limit int, dry bool) {
+	take := Take{Limit: limit, Key: d.key(limit), Cost: 1, DryRun: dry}
+	if d.guard.costly[limit] {
+		if !d.pageKnown {
+			d.page, d.pageKnown = pageOf(d.req.Path), true
+		}
+		take.Page = d.page
+	}
+	d.takes = append(d.takes, take)
 	d.tallies = append(d.tallies, Tally{})
 	d.paid = append(d.paid, paid{})
 	d.takers = append(d.takers, int32(rule))
 }
+
+// isCeiling reports whether a limit is that of all provisional clients of a
+// peer.
+func (g *Guard) isCeiling(limit int) bool { return limit >= g.firstCeiling }
 
 // key returns the request's key of a limit; limits by the same parts share it.
 func (d *decision) key(limit int) []byte {
@@ -299,6 +447,12 @@ func (d *decision) loudest() (enforced, dry int) {
 		if d.takes[i].DryRun {
 			most = &dry
 		}
+		if *most >= 0 && d.lowers(i) != d.lowers(*most) {
+			if d.lowers(*most) {
+				*most = i
+			}
+			continue
+		}
 		if *most < 0 || d.tallies[i].Wait > d.tallies[*most].Wait {
 			*most = i
 		}
@@ -307,7 +461,11 @@ func (d *decision) loudest() (enforced, dry int) {
 }
 
 func (d *decision) refusal(take int) Finding {
-	return Finding{Action: Refuse, Rule: d.guard.rules[d.takers[take]].Rule, Tally: d.tallies[take], Wait: d.tallies[take].Wait}
+	return Finding{
+		Action: Refuse, Rule: d.guard.rules[d.takers[take]].Rule, Limit: &d.guard.limits[d.takes[take].Limit],
+		Tally: d.tallies[take], Wait: d.tallies[take].Wait,
+		Ceiling: d.guard.isCeiling(d.takes[take].Limit),
+	}
 }
 
 // Settle ends what Decide began, once for each verdict: later calls do
@@ -319,6 +477,11 @@ func (d *decision) refusal(take int) Finding {
 // With out.Part the verdict stays open, but for [Undone]: what was not asked
 // for is left for one more Settle, what was is settled once. A verdict is
 // settled by one goroutine at a time.
+//
+// A zero out.Time means now, or the request's own time if it had one. The zero
+// Outcome says that nothing is known: a limit of cost counts 1, limits of cpu
+// and time count the time that has passed, a limit of bytes counts what it
+// expected, and limits of errors count nothing.
 func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	d := v.d
 	if d == nil {
@@ -337,6 +500,22 @@ func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 		}
 		defer g.decisions.Put(d)
 	}
+	unknown := out == Outcome{}
+	if out.Time.IsZero() {
+		if out.Time = d.now; d.wallTime {
+			out.Time = time.Now()
+		}
+	}
+	if unknown {
+		out.Took = max(0, out.Time.Sub(d.now))
+		out.Bytes, out.CPU, out.Cost = -1, out.Took, -1
+	}
+	if d.shows != 0 && out.Status != 0 {
+		if out.Status >= 200 && out.Status <= 299 || out.Status == 304 {
+			g.history.show(&d.client, g.seen, d.shows, out.Time)
+		}
+		d.shows = 0
+	}
 	d.gatherCharges(out)
 	if len(d.charges) == 0 {
 		return nil
@@ -344,18 +523,19 @@ func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	if err := g.limiter.Settle(ctx, g.forward(out.Time), d.charges); err != nil {
 		return fmt.Errorf("settling limits: %w", err)
 	}
+	g.waiting.settled(d.charges)
 	return nil
 }
 
-// Metered reports whether v has a limit that is to be charged while the
-// request is in progress, with [SoFar]. It may be asked until the verdict is
-// settled.
+// Metered reports whether v has a limit for which something may be settled
+// while the request is in progress, with [SoFar]. It may be asked until the
+// verdict is settled.
 func (g *Guard) Metered(v *Verdict) bool {
 	if v.d == nil || !v.d.taken {
 		return false
 	}
 	for i := range v.d.takes {
-		if g.limits[v.d.takes[i].Limit].Resource.Metered() {
+		if g.limits[v.d.takes[i].Limit].Resource.Held() {
 			return true
 		}
 	}
@@ -384,7 +564,8 @@ func (d *decision) gatherCharges(out Outcome) {
 			case !d.paid[i].settled:
 			case lim.Resource == Concurrent:
 				charge.Cost = -1
-			case lim.Resource == Requests && (out.Part == Undone || d.guard.rules[d.takers[i]].Refund.Has(out.Status)):
+			case lim.Resource == Requests && (out.Part == Undone ||
+				d.takes[i].Limit != d.guard.crowdLimit && d.guard.rules[d.takers[i]].Refund.Has(out.Status)):
 				charge.Cost, charge.At = -d.takes[i].Cost, d.now
 			}
 			if charge.Cost == 0 {
@@ -399,23 +580,72 @@ func (d *decision) gatherCharges(out Outcome) {
 // i, and reports whether there is one.
 func (d *decision) chargeHeld(i int, lim *Limit, out *Outcome, charge *Charge) bool {
 	p, held := &d.paid[i], &d.tallies[i].Held
-	ends := out.Part.ends(lim.Resource)
-	if !ends && !(out.Part == SoFar && lim.Resource.Metered()) {
+	switch ends := out.Part.ends(lim.Resource); {
+	case out.Part == Undone:
+		p.settled, charge.Held = true, *held
+		return *held != 0
+	case ends:
+		p.settled, charge.Held = true, *held
+		cost := lim.costOf(out)
+		if lim.Resource == Bytes && out.Bytes < 0 {
+			cost = d.tallies[i].Expected
+		}
+		charge.Cost = max(cost-p.charged, 0)
+		p.charged += charge.Cost
+		charge.Ends, charge.Total, charge.Page = true, p.charged, d.takes[i].Page
+		return true
+	case out.Part != SoFar && !(out.Part == Head && lim.Resource == Cost):
 		return false
 	}
-	if p.settled = ends; out.Part == Undone {
-		charge.Held = *held
-		return *held != 0
+	left := *held // of what it holds
+	switch {
+	case lim.Resource == Cost && out.Part == Head: // it is charged at the end, which may tell another one
+		if out.Cost >= 0 {
+			left = min(left, out.Cost)
+		}
+	case lim.knows(out): // as much is likely until the next look
+		charge.Cost = max(lim.costOf(out)-p.charged, 0)
+		p.charged += charge.Cost
+		left = min(left, max(charge.Cost, lim.rest()))
+	case lim.Resource == Errors && out.Whole && out.Took >= easeAfter:
+		left = 0 // the client cannot time its answer: it is not one of many guesses that arrive together
+	case lim.costly() && out.Took >= easeAfter && !p.eased:
+		p.eased = true
+		left = max(left/easeTimes, min(left, d.tallies[i].Expected))
 	}
-	charge.Cost = max(lim.costOf(out)-p.charged, 0)
-	p.charged += charge.Cost
-	if charge.Held = *held; !ends {
-		charge.Held = min(*held, charge.Cost)
-		*held -= charge.Held
-		return charge.Cost > 0
+	charge.Held = *held - left
+	*held = left
+	return charge.Cost > 0 || charge.Held > 0
+}
+
+// A request that is in progress for so long, and of whose cost nothing can be
+// measured before it ends, holds only this part of what it held: otherwise the
+// long polls of an office would keep the office out.
+const (
+	easeAfter = 5 * time.Second
+	easeTimes = 8
+)
+
+// rest returns what a measured request holds at least while it is in progress.
+// One that has cost nothing so far may have a client that stalls it on purpose.
+func (l *Limit) rest() int64 {
+	_, most := l.AtOnce()
+	return max(l.Allowed()/(most*easeTimes), 1)
+}
+
+// costly reports whether requests in progress are held at what they may cost,
+// which differs from page to page.
+func (l *Limit) costly() bool { return l.Resource.Held() && l.Resource != Errors }
+
+// knows reports whether the cost so far is known of the limit's resource.
+func (l *Limit) knows(out *Outcome) bool {
+	switch l.Resource {
+	case Bytes:
+		return out.Bytes >= 0
+	case CPU:
+		return out.CPU >= 0
 	}
-	charge.Ends, charge.Total = true, p.charged
-	return true
+	return l.Resource == Time
 }
 
 // costOf returns what a request has cost of the limit's resource.
@@ -449,6 +679,8 @@ func (p Part) ends(r Resource) bool {
 		return r != Concurrent
 	case AllButCPU:
 		return r != CPU
+	case Head:
+		return r == Errors
 	case SoFar:
 		return false
 	}
@@ -481,9 +713,18 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.req, d.now = req, now
 	d.takes, d.tallies, d.paid, d.takers = d.takes[:0], d.tallies[:0], d.paid[:0], d.takers[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
-	d.taken, d.tried = false, false
+	d.taken, d.tried, d.shows = false, false, 0
 	d.keys, d.known = d.keys[:0], d.known[:0]
-	d.folded, d.agentKnown, d.cookie = false, false, cookieUnknown
+	d.folded, d.agentKnown, d.pageKnown, d.cookie = false, false, false, cookieUnknown
+	d.paths, d.canonical = nil, ""
+}
+
+// readings returns those of the request's path, which is odd.
+func (d *decision) readings() (paths []string, complete bool) {
+	if d.paths == nil {
+		d.paths, d.complete = d.req.Readings()
+	}
+	return d.paths, d.complete
 }
 
 // fold returns s in lower case. The text is good until the next call.
@@ -504,12 +745,16 @@ func (d *decision) foldedUserAgent() string {
 	return unsafe.String(unsafe.SliceData(d.agent), len(d.agent))
 }
 
-func (d *decision) hasCookie() bool {
+func (d *decision) cookies() cookieState {
 	if d.cookie == cookieUnknown {
-		d.cookie = cookieNone
-		if hasPair(d.req.Header) {
-			d.cookie = cookieSome
+		switch {
+		case hasPair(d.req.Header):
+			d.cookie = cookieValid
+		case sentCookie(d.req.Header):
+			d.cookie = cookieInvalid
+		default:
+			d.cookie = cookieNone
 		}
 	}
-	return d.cookie == cookieSome
+	return d.cookie
 }

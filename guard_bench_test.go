@@ -14,15 +14,21 @@ import (
 func tenRules() fairshare.Policy {
 	minute := time.Minute
 	return fairshare.Policy{Rules: []fairshare.Rule{
-		{Name: "our own", Match: fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8::/32")}}, Action: fairshare.Allow},
-		{Name: "bad bots", Match: fairshare.Match{UserAgent: []string{"80legs", "MJ12bot", "SemrushBot", "python-requests"}}, Action: fairshare.Block},
-		{Name: "probes", Match: fairshare.Match{Path: []string{"/.env", "/.git/*", "*/wp-config.php"}}, Action: fairshare.Block},
+		{Name: "our own", Match: fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("198.51.100.0/24"),
+			netip.MustParsePrefix("2001:db8::/32")}}, Action: fairshare.Allow},
+		{Name: "bad bots", Match: fairshare.Match{UserAgent: []string{"80legs", "MJ12bot", "SemrushBot",
+			"python-requests"}}, Action: fairshare.Block},
+		{Name: "probes", Match: fairshare.Match{Path: []string{"/.env", "/.git/*", "*/wp-config.php"}},
+			Action: fairshare.Block},
 		{Name: "ceiling", Limit: requests(1<<27, minute)},
 		{Name: "network", Limit: requests(1<<27, minute, fairshare.KeyPart{Kind: fairshare.ByNetwork})},
-		{Name: "logins", Match: fairshare.Match{Method: []string{"POST"}, Path: []string{"/login", "/wp-login.php"}}, Limit: requests(5, minute)},
-		{Name: "assets", Match: fairshare.Match{Path: []string{"/static/*", "*.css", "*.js", "*.png"}, Method: []string{"GET", "HEAD"}}, Action: fairshare.Allow},
+		{Name: "logins", Match: fairshare.Match{Method: []string{"POST"}, Path: []string{"/login", "/wp-login.php"}},
+			Limit: requests(5, minute)},
+		{Name: "assets", Match: fairshare.Match{Path: []string{"/static/*", "*.css", "*.js", "*.png"},
+			Method: []string{"GET", "HEAD"}}, Action: fairshare.Allow},
 		{Name: "no cookie", Match: fairshare.Match{Cookie: []string{"none"}}, Limit: requests(30, minute)},
-		{Name: "export", Match: fairshare.Match{Query: map[string][]string{"format": {"csv", "pdf"}}}, Limit: requests(10, minute)},
+		{Name: "export", Match: fairshare.Match{Query: map[string][]string{"format": {"csv", "pdf"}}},
+			Limit: requests(10, minute)},
 		{Name: "rapid", Limit: requests(1<<27, 3*time.Second), Ban: &fairshare.BanTerms{After: 20, For: 10 * minute}},
 	}}
 }
@@ -76,6 +82,23 @@ func TestPassingTenRulesAllocatesNothing(t *testing.T) {
 	}
 }
 
+// Only odd paths cost memory.
+func TestPlainPathsAllocateNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates")
+	}
+	g, req := memGuard(t, tenRules()), browsing()
+	for _, target := range []string{"/wiki/Fair_queuing", "/a/b.css", "/login.php", "/a-b_c~d!e&f=g,h:i@j",
+		"/?format=x%20y+z&a_b=1&c%5b%5d=2"} {
+		if n := testing.AllocsPerRun(100, func() {
+			req.SetTarget(target)
+			pass(t, g, &req)
+		}); n != 0 {
+			t.Errorf("%q: %v allocations", target, n)
+		}
+	}
+}
+
 // BenchmarkDecideTenRules is Decide and Settle of one passing request, with
 // the clock that serve uses.
 func BenchmarkDecideTenRules(b *testing.B) {
@@ -89,7 +112,8 @@ func BenchmarkDecideTenRules(b *testing.B) {
 }
 
 func BenchmarkDecideOneLimit(b *testing.B) {
-	g, req := memGuard(b, fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1<<27, time.Second)}}}), browsing()
+	g, req := memGuard(b, fairshare.Policy{Rules: []fairshare.Rule{{Name: "one",
+		Limit: requests(1<<27, time.Second)}}}), browsing()
 	began := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -81,8 +81,8 @@ func play(t *testing.T, g *fairshare.Guard, steps []step) {
 			t.Fatal(err)
 		}
 		got := say(v.Finding)
-		if v.Trial.Action != fairshare.Undecided {
-			got += " try " + say(v.Trial)
+		if v.DryRunFinding.Action != fairshare.Undecided {
+			got += " try " + say(v.DryRunFinding)
 		}
 		if got != s.want {
 			t.Errorf("step %d at %v, %v: %s, want %s", i, s.at, s.req.Addr, got, s.want)
@@ -90,7 +90,8 @@ func play(t *testing.T, g *fairshare.Guard, steps []step) {
 		if s.status == 0 {
 			s.status = 200
 		}
-		if err := g.Settle(t.Context(), &v, fairshare.Outcome{Time: s.req.Time, Status: s.status, Bytes: s.bytes}); err != nil {
+		if err := g.Settle(t.Context(), &v, fairshare.Outcome{Time: s.req.Time, Status: s.status,
+			Bytes: s.bytes}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,7 +115,8 @@ const (
 
 func TestWalkGoesFromTopToBottom(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
-		{Name: "office", Match: fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("198.51.100.0/24")}}, Action: fairshare.Allow},
+		{Name: "office", Match: fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("198.51.100.0/24")}},
+			Action: fairshare.Allow},
 		{Name: "bad", Match: fairshare.Match{UserAgent: []string{"evil"}}, Action: fairshare.Block},
 		{Name: "ceiling", Limit: requests(3, time.Minute)},
 		{Name: "assets", Match: fairshare.Match{Path: []string{"*.css"}}, Action: fairshare.Allow},
@@ -136,7 +138,8 @@ func TestWalkGoesFromTopToBottom(t *testing.T) {
 func TestLimitsAreAllOrNone(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "site", Limit: requests(3, time.Minute)},
-		{Name: "page", Limit: requests(1, time.Second, fairshare.KeyPart{Kind: fairshare.ByAddr}, fairshare.KeyPart{Kind: fairshare.ByPath})},
+		{Name: "page", Limit: requests(1, time.Second, fairshare.KeyPart{Kind: fairshare.ByAddr},
+			fairshare.KeyPart{Kind: fairshare.ByPath})},
 	}})
 	play(t, g, []step{
 		{0, asking(alice, "/a"), 0, 0, "allow"},
@@ -211,14 +214,15 @@ func TestDryRulesDecideNothing(t *testing.T) {
 
 func TestDryBanIsATrial(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
-		{Name: "dry", Limit: requests(1, time.Second), DryRun: true, Ban: &fairshare.BanTerms{After: 1, For: time.Hour}},
+		{Name: "dry", Limit: requests(1, time.Second), DryRun: true,
+			Ban: &fairshare.BanTerms{After: 1, For: time.Hour}},
 	}})
 	req := from(alice)
 	for i, want := range []fairshare.BanState{fairshare.NotBanned, fairshare.BanStarted, fairshare.BanInForce} {
 		req.Time = start
 		v, err := g.Decide(t.Context(), &req)
-		if err != nil || v.Action != fairshare.Allow || v.Trial.Ban != want {
-			t.Errorf("request %d: %s, trial ban %d, %v; want allow, %d", i, v.Action, v.Trial.Ban, err, want)
+		if err != nil || v.Action != fairshare.Allow || v.DryRunFinding.Ban != want {
+			t.Errorf("request %d: %s, trial ban %d, %v; want allow, %d", i, v.Action, v.DryRunFinding.Ban, err, want)
 		}
 	}
 }
@@ -249,7 +253,8 @@ func TestWholePolicyDryDecidesTheSame(t *testing.T) {
 		if b.Enforced() != fairshare.Allow || a.Enforced() != a.Action {
 			t.Fatalf("request %d: %s is enforced as %s, dry as %s", i, a.Action, a.Enforced(), b.Enforced())
 		}
-		out := fairshare.Outcome{Time: req.Time, Status: 404} // dry, a refused request reaches the upstream too: it costs nothing all the same
+		// dry, a refused request reaches the upstream too: it costs nothing all the same
+		out := fairshare.Outcome{Time: req.Time, Status: 404}
 		if err := errors.Join(enforced.Settle(t.Context(), &a, out), dry.Settle(t.Context(), &b, out)); err != nil {
 			t.Fatal(err)
 		}
@@ -283,21 +288,28 @@ func TestKeys(t *testing.T) {
 		{key(fairshare.ByNetwork, ""), from(alice), from("192.0.3.1"), false},
 		{key(fairshare.ByNetwork, ""), from("2001:db8::1"), from("2001:db8:0:ffff::1"), true},
 		{key(fairshare.ByNetwork, ""), from("2001:db8::1"), from("2001:db8:1::1"), false},
-		{key(fairshare.ByUserAgent, ""), with(from(alice), "User-Agent", "80legs"), with(from(bob), "User-Agent", "80legs"), true},
+		{key(fairshare.ByUserAgent, ""), with(from(alice), "User-Agent", "80legs"),
+			with(from(bob), "User-Agent", "80legs"), true},
 		{key(fairshare.ByUserAgent, ""), from(alice), from(bob), false}, // who lacks it is counted by address
-		{key(fairshare.ByUserAgent, ""), with(from(alice), "User-Agent", long), with(from(bob), "User-Agent", long), true},
-		{key(fairshare.ByUserAgent, ""), with(from(alice), "User-Agent", long), with(from(bob), "User-Agent", long+"y"), false},
-		{key(fairshare.ByCookie, "sid"), with(from(alice), "Cookie", "a=1; sid=2"), with(from(bob), "Cookie", "sid=2"), true},
-		{key(fairshare.ByCookie, "sid"), with(from(alice), "Cookie", "sid=1"), with(from(alice), "Cookie", "sid=2"), false},
+		{key(fairshare.ByUserAgent, ""), with(from(alice), "User-Agent", long), with(from(bob), "User-Agent", long),
+			true},
+		{key(fairshare.ByUserAgent, ""), with(from(alice), "User-Agent", long),
+			with(from(bob), "User-Agent", long+"y"), false},
+		{key(fairshare.ByCookie, "sid"), with(from(alice), "Cookie", "a=1; sid=2"),
+			with(from(bob), "Cookie", "sid=2"), true},
+		{key(fairshare.ByCookie, "sid"), with(from(alice), "Cookie", "sid=1"), with(from(alice), "Cookie", "sid=2"),
+			false},
 		{key(fairshare.ByCookie, "sid"), from(alice), from(bob), false},
 		{key(fairshare.ByHeader, "x-token"), with(from(alice), "X-Token", "t"), with(from(bob), "X-Token", "t"), true},
 		{key(fairshare.ByHeader, "x-token"), with(from(alice), "X-Token", ""), with(from(bob), "X-Token", ""), false},
 		{key(fairshare.ByPath, ""), asking(alice, "/a?x"), asking(bob, "/a?y"), true},
 		{key(fairshare.ByEveryone, ""), from(alice), from(carol), true},
-		{key(fairshare.ByHost, ""), fairshare.Request{Host: "A.example:80"}, fairshare.Request{Host: "a.example."}, true},
+		{key(fairshare.ByHost, ""), fairshare.Request{Host: "A.example:80"}, fairshare.Request{Host: "a.example."},
+			true},
 		{key(fairshare.ByAddr, ""), fairshare.Request{}, fairshare.Request{}, true}, // nobody knows who: one heap
 	} {
-		g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Minute, c.by)}}})
+		g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "one",
+			Limit: requests(1, time.Minute, c.by)}}})
 		c.a.Time, c.b.Time = start, start
 		if _, err := g.Decide(t.Context(), &c.a); err != nil {
 			t.Fatal(err)
@@ -330,7 +342,8 @@ func TestRulesWithOneMatch(t *testing.T) {
 	office := fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("192.0.2.1/32")}}
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "login", Match: login, Limit: requests(2, time.Minute)},
-		{Name: "login of a network", Match: login, Limit: requests(3, time.Minute, fairshare.KeyPart{Kind: fairshare.ByNetwork})},
+		{Name: "login of a network", Match: login, Limit: requests(3, time.Minute,
+			fairshare.KeyPart{Kind: fairshare.ByNetwork})},
 		{Name: "office", Match: office, Limit: requests(1, time.Minute)},
 		{Name: "office again", Match: office, Limit: requests(1, time.Hour)},
 		{Name: "login again", Match: login, Action: fairshare.Block, DryRun: true},
@@ -417,59 +430,10 @@ func TestPartsAreSettledOnce(t *testing.T) {
 	settle(&first, fairshare.Rest)
 	want("while another has the slot", "refuse slots 0s")
 	settle(&second, fairshare.SlotsOnly)
-	want("after one error", "allow")
+	want("after one error, with a request in progress", "refuse errors 0s")
 	settle(&second, fairshare.Rest)
 	settle(&first, fairshare.Rest)
 	want("after two errors", "refuse errors 1m0.000000001s")
-}
-
-// Whoever stands behind a proxy that nobody named must not pay for its others.
-func TestSuspectedProxyIsOnlyReported(t *testing.T) {
-	header := fairshare.KeyPart{Kind: fairshare.ByHeader, Name: "X-Token"}
-	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
-		{Name: "addr", Limit: requests(1, time.Hour), Ban: &fairshare.BanTerms{After: 1, For: time.Hour}},
-		{Name: "quiet network", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Minute, Algorithm: fairshare.Quiet, By: []fairshare.KeyPart{{Kind: fairshare.ByNetwork}}}},
-		{Name: "token", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: time.Hour, By: []fairshare.KeyPart{header}}},
-		{Name: "everyone", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 5, Window: time.Hour, By: []fairshare.KeyPart{{Kind: fairshare.ByEveryone}}}},
-	}})
-	ask := func(suspect bool, token string) fairshare.Verdict {
-		req := from(alice)
-		req.Time, req.Suspect = start, suspect
-		if token != "" {
-			req.Header = http.Header{"X-Token": {token}}
-		}
-		v, err := g.Decide(t.Context(), &req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := g.Settle(t.Context(), &v, fairshare.Outcome{Time: start}); err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	for i, step := range []struct {
-		token       string
-		want, trial string
-	}{
-		{"", "allow", "undecided"},
-		{"", "allow", "refuse addr 2h0m0s"},        // and no ban
-		{"a", "allow", "refuse addr 2h0m0s"},       // its own key is counted
-		{"a", "allow", "refuse addr 2h0m0s"},       //
-		{"a", "refuse token 1h30m0s", "undecided"}, // and holds
-		{"b", "allow", "refuse addr 2h0m0s"},
-		{"c", "refuse everyone 1h12m0s", "undecided"},
-	} {
-		v := ask(true, step.token)
-		if got, trial := say(v.Finding), say(v.Trial); got != step.want || trial != step.trial {
-			t.Errorf("request %d: %q, dry %q, want %q and %q", i, got, trial, step.want, step.trial)
-		}
-	}
-	if v := ask(false, ""); v.Ban != fairshare.BanStarted {
-		t.Errorf("once it is no suspect: %s", say(v.Finding))
-	}
-	if v := ask(true, "d"); say(v.Finding) != "refuse everyone 1h12m0s" {
-		t.Errorf("the ban of a suspect: %s", say(v.Finding))
-	}
 }
 
 // A brokenLimiter is out of reach.
@@ -524,7 +488,8 @@ func TestVerdictStandsWhenRefusalsAreNotCounted(t *testing.T) {
 		req := from(alice)
 		req.Time = start
 		v, err := g.Decide(t.Context(), &req)
-		if !strings.HasPrefix(say(v.Finding), want[:5]) || (err != nil) != (i > 0) || err != nil && !errors.Is(err, errOutOfReach) {
+		if !strings.HasPrefix(say(v.Finding), want[:5]) || (err != nil) != (i > 0) ||
+			err != nil && !errors.Is(err, errOutOfReach) {
 			t.Errorf("request %d: %s, %v; want %s", i, say(v.Finding), err, want)
 		}
 		if err := g.Settle(t.Context(), &v, fairshare.Outcome{Time: start, Status: 200}); err != nil {
@@ -568,30 +533,57 @@ func TestMatch(t *testing.T) {
 		match   fairshare.Match
 		yes, no []fairshare.Request
 	}{
-		"addr":     {fairshare.Match{Addr: office}, []fairshare.Request{from(alice), from(carol)}, []fairshare.Request{from(bob), {}}},
-		"method":   {fairshare.Match{Method: []string{"get", "HEAD"}}, []fairshare.Request{{Method: "GET"}, {Method: "head"}}, []fairshare.Request{{Method: "POST"}, {}}},
-		"host":     {fairshare.Match{Host: []string{"*.Example.org"}}, []fairshare.Request{{Host: "www.EXAMPLE.org.:80"}}, []fairshare.Request{{Host: "example.org"}}},
-		"path":     {fairshare.Match{Path: []string{"/a", "/b/*"}}, []fairshare.Request{{Path: "/a"}, {Path: "/b/"}}, []fairshare.Request{{Path: "/A"}, {Path: "/b"}}},
-		"no agent": {fairshare.Match{UserAgent: []string{""}}, []fairshare.Request{{}}, []fairshare.Request{{UserAgent: "x"}}},
+		"addr": {fairshare.Match{Addr: office}, []fairshare.Request{from(alice), from(carol)},
+			[]fairshare.Request{from(bob), {}}},
+		"method": {fairshare.Match{Method: []string{"get", "HEAD"}},
+			[]fairshare.Request{{Method: "GET"}, {Method: "head"}}, []fairshare.Request{{Method: "POST"}, {}}},
+		"host": {fairshare.Match{Host: []string{"*.Example.org"}},
+			[]fairshare.Request{{Host: "www.EXAMPLE.org.:80"}}, []fairshare.Request{{Host: "example.org"}}},
+		"path": {fairshare.Match{Path: []string{"/a", "/b/*"}}, []fairshare.Request{{Path: "/a"}, {Path: "/b/"}},
+			[]fairshare.Request{{Path: "/A"}, {Path: "/b"}}},
+		"no agent": {fairshare.Match{UserAgent: []string{""}}, []fairshare.Request{{}},
+			[]fairshare.Request{{UserAgent: "x"}}},
 		"agent": {fairshare.Match{UserAgent: []string{"80LEGS", "re:python-(requests|urllib)/"}},
-			[]fairshare.Request{{UserAgent: "x 80legs y"}, {UserAgent: "python-requests/2"}}, []fairshare.Request{{}, {UserAgent: "Python-Requests/2"}}},
-		"no cookie":  {fairshare.Match{Cookie: []string{"none"}}, []fairshare.Request{from(alice), with(from(alice), "Cookie", "junk")}, []fairshare.Request{with(from(alice), "Cookie", "a=1")}},
-		"any cookie": {fairshare.Match{Cookie: []string{"any"}}, []fairshare.Request{with(from(alice), "Cookie", "a=1")}, []fairshare.Request{from(alice), with(from(alice), "Cookie", "=1")}},
-		"cookie":     {fairshare.Match{Cookie: []string{"wordpress_logged_in_*"}}, []fairshare.Request{with(from(alice), "Cookie", "a=1; wordpress_logged_in_x=2")}, []fairshare.Request{with(from(alice), "Cookie", "a=1"), from(alice)}},
+			[]fairshare.Request{{UserAgent: "x 80legs y"}, {UserAgent: "python-requests/2"}},
+			[]fairshare.Request{{}, {UserAgent: "Python-Requests/2"}}},
+		"no cookie": {fairshare.Match{Cookie: []string{"none"}},
+			[]fairshare.Request{from(alice), with(from(alice), "Cookie", "junk")},
+			[]fairshare.Request{with(from(alice), "Cookie", "a=1")}},
+		"any cookie": {fairshare.Match{Cookie: []string{"any"}},
+			[]fairshare.Request{with(from(alice), "Cookie", "a=1")},
+			[]fairshare.Request{from(alice), with(from(alice), "Cookie", " ; ")}},
+		"cookie": {fairshare.Match{Cookie: []string{"wordpress_logged_in_*"}},
+			[]fairshare.Request{with(from(alice), "Cookie", "a=1; wordpress_logged_in_x=2")},
+			[]fairshare.Request{with(from(alice), "Cookie", "a=1"), from(alice)}},
 		"header": {fairshare.Match{Header: map[string][]string{"accept-LANGUAGE": {"de"}}},
-			[]fairshare.Request{with(from(alice), "Accept-Language", "en", "Accept-Language", "DE-at")}, []fairshare.Request{from(alice), with(from(alice), "Accept-Language", "en")}},
-		"host header": {fairshare.Match{Header: map[string][]string{"host": {"a.example"}}}, []fairshare.Request{{Host: "A.example:80"}}, []fairshare.Request{{Host: "b.example"}, {}}},
-		"no header":   {fairshare.Match{Header: map[string][]string{"Accept": {""}}}, []fairshare.Request{from(alice), with(from(alice), "Accept", "")}, []fairshare.Request{with(from(alice), "Accept", "*/*")}},
+			[]fairshare.Request{with(from(alice), "Accept-Language", "en", "Accept-Language", "DE-at")},
+			[]fairshare.Request{from(alice), with(from(alice), "Accept-Language", "en")}},
+		"host header": {fairshare.Match{Header: map[string][]string{"host": {"a.example"}}},
+			[]fairshare.Request{{Host: "A.example:80"}}, []fairshare.Request{{Host: "b.example"}, {}}},
+		"no header": {fairshare.Match{Header: map[string][]string{"Accept": {""}}},
+			[]fairshare.Request{from(alice), with(from(alice), "Accept", "")},
+			[]fairshare.Request{with(from(alice), "Accept", "*/*")}},
 		"query": {fairshare.Match{Query: map[string][]string{"do": {"Export", "x y"}}},
-			[]fairshare.Request{asking(alice, "/?a=b&do=my%20export"), asking(alice, "/?do=1&do=x+y"), asking(alice, "/?d%6f=export")}, []fairshare.Request{asking(alice, "/?to=export"), asking(alice, "/")}},
+			[]fairshare.Request{asking(alice, "/?a=b&do=my%20export"), asking(alice, "/?do=1&do=x+y"),
+				asking(alice, "/?d%6f=export")}, []fairshare.Request{asking(alice, "/?to=export"), asking(alice, "/")}},
 		"any name": {fairshare.Match{Query: map[string][]string{"*": {"union select"}}},
-			[]fairshare.Request{asking(alice, "/?id=1+UNION%20SELECT+2"), asking(alice, "/?a=b&x=union%20select")}, []fairshare.Request{asking(alice, "/?union%20select=1"), asking(alice, "/union select")}},
-		"any query":  {fairshare.Match{Query: map[string][]string{"do": {"*"}}}, []fairshare.Request{asking(alice, "/?do")}, []fairshare.Request{asking(alice, "/?doo")}},
-		"not":        {fairshare.Match{Path: []string{"/*"}, Not: []fairshare.Match{{Path: []string{"/a"}}, {Method: []string{"POST"}}}}, []fairshare.Request{{Path: "/b"}}, []fairshare.Request{{Path: "/a"}, {Path: "/b", Method: "POST"}}},
+			[]fairshare.Request{asking(alice, "/?id=1+UNION%20SELECT+2"), asking(alice, "/?a=b&x=union%20select")},
+			[]fairshare.Request{asking(alice, "/?union%20select=1"), asking(alice, "/union select")}},
+		"names that begin alike": {fairshare.Match{Query: map[string][]string{"filter_*": {"*"}}},
+			[]fairshare.Request{asking(alice, "/?filter_color=red"), asking(alice, "/?a=1&filter%5Fx"),
+				asking(alice, "/?filter_")},
+			[]fairshare.Request{asking(alice, "/?filter=1"), asking(alice, "/?xfilter_a=1"), asking(alice, "/")}},
+		"any query": {fairshare.Match{Query: map[string][]string{"do": {"*"}}},
+			[]fairshare.Request{asking(alice, "/?do")}, []fairshare.Request{asking(alice, "/?doo")}},
+		"not": {fairshare.Match{Path: []string{"/*"},
+			Not: []fairshare.Match{{Path: []string{"/a"}}, {Method: []string{"POST"}}}},
+			[]fairshare.Request{{Path: "/b"}}, []fairshare.Request{{Path: "/a"}, {Path: "/b", Method: "POST"}}},
 		"everything": {fairshare.Match{}, []fairshare.Request{{}}, nil},
 	} {
-		g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: name, Match: c.match, Action: fairshare.Block}}})
-		for want, reqs := range map[fairshare.Action][]fairshare.Request{fairshare.Block: c.yes, fairshare.Allow: c.no} {
+		g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: name, Match: c.match,
+			Action: fairshare.Block}}})
+		for want, reqs := range map[fairshare.Action][]fairshare.Request{fairshare.Block: c.yes,
+			fairshare.Allow: c.no} {
 			for _, req := range reqs {
 				if v, err := g.Decide(t.Context(), &req); err != nil || v.Action != want {
 					t.Errorf("%s: %+v: %s, want %s (%v)", name, req, v.Action, want, err)
@@ -608,15 +600,18 @@ func TestPolicyCheckNamesEveryFault(t *testing.T) {
 		{Name: "a", Action: fairshare.Allow, DryRun: true},
 		{Name: "b", Action: fairshare.Block, Last: true},
 		{Name: "c", Action: fairshare.Block, Match: fairshare.Match{Path: []string{"re:("}}},
-		{Name: "d", Limit: requests(1, time.Second, fairshare.KeyPart{Kind: fairshare.ByPath}), Ban: &fairshare.BanTerms{}},
+		{Name: "d", Limit: requests(1, time.Second, fairshare.KeyPart{Kind: fairshare.ByPath}),
+			Ban: &fairshare.BanTerms{}},
 		{Name: "e", Limit: &fairshare.Limit{Resource: fairshare.Bytes, N: 1, Window: time.Second}, Refund: redirects},
 	}, IPv4Prefix: 33}
 	_, err := fairshare.NewGuard(&policy, limittest.NewModel(nil), nil)
 	if err == nil {
 		t.Fatal("no fault was found")
 	}
-	for _, want := range []string{"a name is needed", "one of allow, block or limit", "0 is not between 1 and", "window 0s", "stands twice", "tried dry",
-		"belong to a limit", "regexp", "must be addr, network or bot", "after: 0", "for, max and forgive", "only requests are refunded", "prefix length"} {
+	for _, want := range []string{"a name is needed", "one of allow, block or limit", "0 is not between 1 and",
+		"window 0s", "stands twice", "tried dry",
+		"belong to a limit", "regexp", "must be addr, network or bot", "after: 0", "for, max and forgive",
+		"only requests are refunded", "prefix length"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no word of %q in:\n%v", want, err)
 		}

@@ -4,7 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"net/netip"
+	"strings"
 	"unsafe"
+
+	"fairshare/internal/network"
 )
 
 // Tags of key parts: each part begins with its kind, so that a header can
@@ -14,34 +17,66 @@ const (
 	hashed    = 0x80 // added to the kind of a hashed value
 	addrKey   = 1 + 16
 
-	networkBits4, networkBits6 = 24, 48 // of ByNetwork
+	// provisional is added to the kind of an address that a peer has named; the
+	// peer stands behind it.
+	provisional    = 0x40
+	provisionalKey = addrKey + 16
 )
 
 // appendKey appends the key of one request under the parts of by. A part that
-// the client lacks is counted by its address.
+// the client lacks is counted by its address. A provisional address stands
+// there with the peer that named it, and with ByPeer the peer alone.
 func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
+	var at forgottenAt // when the client was last forgotten
+	forgotten := &d.guard.bans.forgotten
+	known := forgotten.any.Load()
+	ceiling := len(by) > 0 && by[len(by)-1].Kind == ByPeer
 	for _, part := range by {
 		if part.Kind == ByEveryone {
 			b = append(b, byte(ByEveryone))
 			continue
 		}
+		if part.Kind == ByPeer {
+			b = appendAddr(b, ByPeer, d.req.Via, 32, 128)
+			continue
+		}
 		value := d.keyValue(part)
 		if value != "" && part.Kind == ByBot {
 			b = appendBot(b, value)
+			if known {
+				at = at.later(forgotten.ofBot(value))
+			}
 			continue
 		}
 		if value != "" {
 			b = appendValue(b, part, value)
 			continue
 		}
+		if ceiling {
+			continue
+		}
 		bits4, bits6 := d.guard.bits4, d.guard.bits6
 		kind := ByAddr
 		if part.Kind == ByNetwork {
-			bits4, bits6, kind = networkBits4, networkBits6, ByNetwork
+			bits4, bits6, kind = network.Bits4, network.Bits6, ByNetwork
 		}
-		b = appendAddr(b, kind, d.req.Addr, bits4, bits6)
+		b = appendClient(b, kind, d.req.Addr, d.req.Via, bits4, bits6)
+		if known {
+			at = at.later(forgotten.ofAddr(d.req.Addr, bits4, bits6))
+		}
 	}
-	return b
+	return appendTime(b, at.ns)
+}
+
+// appendClient appends an address as appendAddr does, and the peer that named
+// it if it is provisional.
+func appendClient(b []byte, kind KeyKind, addr, via netip.Addr, bits4, bits6 int) []byte {
+	if !via.IsValid() {
+		return appendAddr(b, kind, addr, bits4, bits6)
+	}
+	b = appendAddr(b, kind|provisional, addr, bits4, bits6)
+	peer := via.As16()
+	return append(b, peer[:]...)
 }
 
 // keyValue returns the text of a part, "" for addresses and when the client
@@ -57,17 +92,41 @@ func (d *decision) keyValue(part KeyPart) string {
 	case ByHost:
 		return d.fold(plainHost(req.Host))
 	case ByPath:
-		return req.Path
+		return d.pathKey()
 	case ByCookie:
 		return cookie(req.Header, part.Name)
+	case ByValue:
+		return req.Values[part.Name]
 	case ByHeader:
-		for _, v := range req.values(part.Name) {
-			if v != "" {
-				return v
+		values := req.values(part.Name)
+		for _, v := range values {
+			if v != values[0] { // a server may take either
+				return ""
 			}
+		}
+		if len(values) > 0 {
+			return values[0]
 		}
 	}
 	return ""
+}
+
+// pathKey returns the reading of the path that limits count under.
+func (d *decision) pathKey() string {
+	if !d.req.OddPath && !d.guard.policy.FoldPaths {
+		return trimSlash(d.req.Path)
+	}
+	if d.canonical == "" {
+		d.canonical = d.req.Path
+		if d.req.OddPath {
+			d.canonical = canonicalPath(d.req.rawPath)
+		}
+		if d.guard.policy.FoldPaths {
+			d.canonical = strings.ToLower(d.canonical)
+		}
+		d.canonical = trimSlash(d.canonical)
+	}
+	return d.canonical
 }
 
 func appendValue(b []byte, part KeyPart, value string) []byte {
@@ -93,9 +152,6 @@ func appendAddr(b []byte, kind KeyKind, addr netip.Addr, bits4, bits6 int) []byt
 		bits = 96 + bits4
 	}
 	a := addr.As16()
-	b = binary.BigEndian.AppendUint64(b, binary.BigEndian.Uint64(a[:8])&head(bits))
-	return binary.BigEndian.AppendUint64(b, binary.BigEndian.Uint64(a[8:])&head(bits-64))
+	b = binary.BigEndian.AppendUint64(b, binary.BigEndian.Uint64(a[:8])&network.Mask(bits))
+	return binary.BigEndian.AppendUint64(b, binary.BigEndian.Uint64(a[8:])&network.Mask(bits-64))
 }
-
-// head returns a mask of the first n of 64 bits.
-func head(n int) uint64 { return ^(^uint64(0) >> max(n, 0)) }

@@ -3,6 +3,7 @@ package fairshare
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,9 +16,10 @@ const (
 	Bytes                          // response body bytes, charged at settle
 	Errors                         // answers whose status is in Limit.Statuses, charged at settle
 	Refusals                       // refusals of a rule, counted towards its ban; never written in a policy
-	CPU                            // CPU time of the upstream in µs, charged at settle and while a request is in progress
-	Time                           // time that the upstream took in µs, charged like CPU
-	Cost                           // units that the upstream tells with its answer, charged at settle
+	// CPU time of the upstream in µs, charged at settle and while a request is in progress
+	CPU
+	Time // time that the upstream took in µs, charged like CPU
+	Cost // units that the upstream tells with its answer, charged at settle
 )
 
 // String returns the resource's name in a policy file.
@@ -53,10 +55,6 @@ func (r Resource) Held() bool {
 	return r == Bytes || r == Errors || r == CPU || r == Time || r == Cost
 }
 
-// Metered reports whether the cost grows while a request is in progress and is
-// charged meanwhile.
-func (r Resource) Metered() bool { return r == Bytes || r == CPU || r == Time }
-
 // An Algorithm says how a limit looks back in time.
 type Algorithm uint8
 
@@ -87,7 +85,7 @@ func (a Algorithm) String() string {
 // A KeyPart names one part of the key that a limit counts under.
 type KeyPart struct {
 	Kind KeyKind
-	Name string // of the cookie or header; else empty
+	Name string // of the cookie, header or value; else empty
 }
 
 // A KeyKind is the kind of a key part.
@@ -103,6 +101,8 @@ const (
 	ByCookie                       // the value of the cookie Name
 	ByHeader                       // the value of the header Name
 	ByBot                          // a verified bot, whatever its address; all others by their address
+	ByPeer                         // Request.Via; never written in a policy, see Policy.Limits
+	ByValue                        // the value Name of Request.Values, which the program gives
 )
 
 // String returns the part as a policy file spells it.
@@ -126,6 +126,10 @@ func (p KeyPart) String() string {
 		return "header:" + p.Name
 	case ByBot:
 		return "bot"
+	case ByPeer:
+		return "peer"
+	case ByValue:
+		return "value:" + p.Name
 	}
 	return fmt.Sprintf("key part %d", uint8(p.Kind))
 }
@@ -142,6 +146,11 @@ const (
 	MaxMicros = 1 << 50 // of CPU and time, in µs: 35 years
 )
 
+// ProvisionalClients is how many clients a peer that no policy names may be
+// worth: a limit by address holds for all its provisional clients together,
+// with so many times the allowance.
+const ProvisionalClients = 256
+
 // A Limit is an allowance of one resource per window and key. Two limits with
 // the same Name, By, Resource, Window and Algorithm are the same limit: its
 // counters outlive a change of N.
@@ -155,7 +164,28 @@ type Limit struct {
 	By        []KeyPart     // empty means ByAddr
 	Statuses  StatusSet     // Errors: what is an error; the zero set means 400 to 499
 	DryRun    bool          // decide and report, enforce nothing
+
+	// Newcomers is for a key that strangers share. When the limit is over, it
+	// refuses nobody: clients with standing pass, and each newcomer is counted
+	// by its own address under Newcomers until the limit is no longer over. With
+	// N 0 newcomers are refused meanwhile. nil: the limit refuses everybody. Name, By, Statuses and DryRun are those of
+	// the limit, whatever stands there.
+	Newcomers *Limit
 }
+
+// Shared reports whether clients that have nothing to do with each other may
+// count under one key.
+func (l *Limit) Shared() bool {
+	for _, part := range l.By {
+		if part.Kind == ByAddr || part.Kind == ByBot {
+			return false
+		}
+	}
+	return len(l.By) > 0
+}
+
+// lowers reports whether newcomers have a limit of their own while l is over.
+func (l *Limit) lowers() bool { return l.Newcomers != nil && l.Newcomers.N > 0 }
 
 // Allowed returns how much may be spent at once: Burst of a GCRA limit, else N.
 func (l *Limit) Allowed() int64 {
@@ -165,18 +195,72 @@ func (l *Limit) Allowed() int64 {
 	return l.N
 }
 
+// How many requests of one key may be in progress before what they cost is
+// known.
+const (
+	mostAtOnce  = 16
+	sharedTimes = 8 // as many more for a key that strangers share
+	fewTimes    = 4 // a key begins with this part of them
+)
+
+// AtOnce returns how many requests of one key may be in progress under l before
+// what they cost is known: few for a key that is new or was idle for a window,
+// and one more for each request that has settled since, up to most. A key that
+// strangers share has room for more of them. It is for resources that are held,
+// but Errors.
+func (l *Limit) AtOnce() (few, most int64) {
+	switch most = mostAtOnce; {
+	case l.IsCeiling():
+		most *= ProvisionalClients
+	case l.sharesHolds():
+		most *= sharedTimes
+	}
+	return most / fewTimes, most
+}
+
+// sharesHolds reports whether each part of the key is one that strangers share.
+func (l *Limit) sharesHolds() bool {
+	for _, part := range l.By {
+		switch part.Kind {
+		case ByNetwork, ByUserAgent, ByHost, ByPath, ByEveryone:
+		default:
+			return false
+		}
+	}
+	return len(l.By) > 0
+}
+
+// MostExpected returns how much a request holds at most because of what requests
+// of its key and page cost lately: all that l allows at once, or, where
+// strangers share the key, so little that few of [Limit.AtOnce] fit. One
+// client's expensive requests leave room for the others.
+func (l *Limit) MostExpected() int64 {
+	few, most := l.AtOnce()
+	if most == mostAtOnce {
+		return l.Allowed()
+	}
+	return max(l.Allowed()/few, 1)
+}
+
+// most returns the greatest N of a limit; 0 for an unknown resource.
+func (r Resource) most() int64 {
+	switch r {
+	case Requests, Concurrent, Errors, Refusals:
+		return MaxN
+	case Bytes, Cost:
+		return MaxBytes
+	case CPU, Time:
+		return MaxMicros
+	}
+	return 0
+}
+
 // Check returns what is out of bounds in l, all of it joined, or nil.
 func (l *Limit) Check() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	most := int64(MaxN)
-	switch l.Resource {
-	case Requests, Concurrent, Errors, Refusals:
-	case Bytes, Cost:
-		most = MaxBytes
-	case CPU, Time:
-		most = MaxMicros
-	default:
+	most := l.Resource.most()
+	if most == 0 {
 		fault("unknown %s", l.Resource)
 	}
 	if l.N < 1 || l.N > most {
@@ -204,7 +288,41 @@ func (l *Limit) Check() error {
 			fault("burst: %d is not between 1 and %d", l.Burst, most)
 		}
 	}
+	if n := l.Newcomers; n != nil {
+		if !l.Shared() {
+			fault("newcomers: only for a limit whose key strangers share")
+		}
+		if n.Resource != l.Resource || n.Newcomers != nil {
+			fault("newcomers: a limit of %s is needed, without newcomers", l.Resource)
+		} else if err := n.Check(); n.N != 0 && err != nil {
+			fault("newcomers: %w", err)
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// countsClients reports whether a key of l may hold an address: a client that
+// lacks a part of the key is counted by it.
+func (l *Limit) countsClients() bool {
+	return slices.ContainsFunc(l.By, func(part KeyPart) bool { return part.Kind != ByEveryone })
+}
+
+// IsCeiling reports whether l holds for all provisional clients of a peer
+// together, as [Policy.Limits] adds them.
+func (l *Limit) IsCeiling() bool { return len(l.By) > 0 && l.By[len(l.By)-1].Kind == ByPeer }
+
+// ceiling returns the limit that holds for all provisional clients of one peer
+// together.
+func (l *Limit) ceiling() Limit {
+	c := *l
+	c.N = min(c.N*ProvisionalClients, c.Resource.most())
+	c.Burst = min(c.Burst*ProvisionalClients, c.Resource.most())
+	c.Newcomers = nil
+	if c.Algorithm == Quiet { // a busy peer never pauses
+		c.Algorithm = Window
+	}
+	c.By = append(slices.Clone(c.By), KeyPart{Kind: ByPeer})
+	return c
 }
 
 // A StatusSet is a set of HTTP status codes from 100 to 599. The zero set is

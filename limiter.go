@@ -23,13 +23,20 @@ type Limiter interface {
 	// whose resource is settled is tested and not charged; its Cost is not
 	// looked at. If the resource is held ([Resource.Held]), it is tested as if
 	// all that is held for the key were spent now, and when its group passes,
-	// what the request is expected to cost is held until it is given back with
-	// Charge.Held: the recent mean of the key's requests, of the limit's if the
-	// key has none, at most what the limit allows at once.
+	// the request holds something until it is given back with Charge.Held.
 	//
-	// The tallies of a group that passes are zero but for Held. When one of a
-	// group is over, the tallies of the whole group are filled in and nothing
-	// is held.
+	// A request holds 1 of Errors. Of other resources it holds the greatest of
+	// the recent mean cost of its key's requests, a quarter of what the limit
+	// allows at once or the recent mean cost of its page's requests if that is
+	// less, and a floor. The means account for at most [Limit.MostExpected], and a
+	// request counts in them for at most what the limit allows at once. The floor is that
+	// allowance divided by [Limit.AtOnce]. It depends on no cost, so that cheap
+	// requests cannot lower it. Therefore the requests of a key together charge
+	// at most the allowance and the costs of AtOnce requests.
+	//
+	// The tallies of a group that passes are zero but for Held and Expected.
+	// When one of a group is over, the tallies of the whole group are filled in
+	// and nothing is held.
 	Take(ctx context.Context, now time.Time, takes []Take, tallies []Tally) error
 
 	// Settle charges at time now what is known only after the answer, makes
@@ -43,9 +50,10 @@ type Take struct {
 	Key   []byte // who spends; takes of one request with equal keys may share the slice
 	Cost  int64  // 1 for Requests and Concurrent; 1 to the limit's N
 
-	// DryRun keeps the take from deciding about others: the limit is in dry
-	// run, or only reports for this request.
+	// DryRun keeps the take from deciding about others: the limit is in dry run.
 	DryRun bool
+
+	Page Page // for resources that are held, but Errors
 }
 
 // A Charge settles one limit. Key is not kept after the call.
@@ -65,17 +73,26 @@ type Charge struct {
 	// learn from. Total is at least 0 and looked at with Ends only.
 	Ends  bool
 	Total int64
+	Page  Page // as in the take; looked at with Ends only
 }
 
 // A Tally is a limiter's answer for one take. All figures are as of just
 // before the take.
 type Tally struct {
-	Over  bool          // the cost does not fit
-	Used  int64         // what counts against the limit now, rounded up; with what is held
-	Wait  time.Duration // to the first nanosecond at which the same request, alone, would pass; 0 if not Over, for Concurrent, and if only what is held is in the way
+	Over bool  // the cost does not fit
+	Used int64 // what counts against the limit now, rounded up; with what is held
+	// to the first nanosecond at which the same request, alone, would pass; 0 if not Over, for
+	// Concurrent, and if only what is held is in the way
+	Wait  time.Duration
 	Reset time.Duration // until nothing is counted any more if nobody asks again, rounded up; 0 for Concurrent
 
-	// Held is what a take that passed holds until it is given back, in units
-	// of 1/256 for Errors and Cost, else of 1. 0 for resources that are not held.
+	// Held is what a take that passed holds until it is given back. Of a take
+	// that did not pass it is the part of Used that requests in progress of the
+	// key hold. 0 for resources that are not held.
 	Held int64
+	// Expected is the part of Held that the means account for; the rest is the floor's.
+	Expected int64
 }
+
+// Spent returns the part of Used that requests which have ended have spent.
+func (t *Tally) Spent() int64 { return max(0, t.Used-t.Held) }

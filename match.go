@@ -1,21 +1,28 @@
 package fairshare
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"reflect"
-	"slices"
-	"strings"
 )
 
 // A Match is the yes/no test of a rule: every field given must hold; within a
 // field, any value may. The zero Match holds for every request. A text that
 // begins with "re:" is an RE2 regexp, unanchored and case-sensitive.
+//
+// Servers may read a request in several ways: see [Request.Readings]; a header,
+// a cookie or a parameter may also be sent twice, or spelled differently. Where
+// a match is a restriction (in a limit or a block), a field holds if any
+// reading fits. Where it is a permission (in an allow, in what a ban spares, in
+// Not of a restriction) all readings have to fit. Not of a permission is a
+// restriction.
 type Match struct {
-	Addr      AddrSet             // the client address is in the set; nil means any
-	Path      []string            // the path fits as a whole; "*" for any run of characters
-	Query     map[string][]string // parameter ("*" means any) → texts that its decoded value contains, any case; "*" means any value
+	Addr AddrSet  // the client address is in the set; nil means any
+	Path []string // the path fits as a whole; "*" for any run of characters
+	// parameter name (as Cookie: "*" for any run of characters) → texts that its decoded value
+	// contains, any case; "*" means any value
+	Query     map[string][]string
 	Host      []string            // the host without port and final dot, any case; "*" as in Path
 	Method    []string            // equal, any case
 	UserAgent []string            // contains one of the texts, any case; "" means absent or empty
@@ -23,13 +30,15 @@ type Match struct {
 	Header    map[string][]string // header → texts, as UserAgent
 	Hostname  []string            // a name that leads back to the address fits, as Host
 	Listed    []Listing           // the address is on one of these DNS lists
-	Label     []string            // the registry holds one of these labels for the client, any case
+	// the site has answered the client's GET of a path that fits, as Path, with 2xx within the last
+	// day
+	Seen  []string
+	Label []string // the registry holds one of these labels for the client, any case
 
 	// Bot holds "known", "verified", "forged", names and categories of bots.
-	// Where it does a client good to fit (in an allow, in what a ban spares,
-	// in Not of a limit or block) only a verified bot does, and none that is
-	// steered. Elsewhere "known" is every bot, and names and categories are
-	// those of bots that are verified or cannot be checked.
+	// In a permission they hold only for a verified bot that is not steered.
+	// In a restriction "known", names and categories hold for every client
+	// that claims to be such a bot, whatever its state.
 	Bot []string
 
 	Not []Match // none of which may hold
@@ -78,12 +87,15 @@ const (
 	hostnameField
 	listedField
 	labelField
+	seenField
 )
 
 // A condition is one compiled field of a match.
 type condition struct {
 	field    field
-	name     string // of the header or query parameter
+	name     string  // of the header or query parameter
+	param    pattern // the name of the query parameter
+	spelling string  // the name as appendSpelling has it; "" when param has several names
 	patterns []pattern
 	addrs    AddrSet
 	paths    *pathSet
@@ -92,49 +104,94 @@ type condition struct {
 	none     bool // cookie: "none" is among the values
 	any      bool // cookie: "any" is among the values
 	not      matcher
-	bit      int // user agent: place among the conditions that are remembered, from 1; 0: not remembered
+	seen     uint8 // place in guard.seen
+	standing
+	bit int // user agent: place among the conditions that are remembered, from 1; 0: not remembered
 }
 
 // A matcher is a compiled Match: all conditions must hold, the cheap ones
 // first.
 type matcher []condition
 
-// newMatcher compiles a match. kind says that it does a client good to fit.
-func newMatcher(m *Match, kind bool) (matcher, error) {
+// check returns the first fault of a match: what newMatcher would return. It
+// reads regexps and does not compile them, which takes ten times as long.
+func (m *Match) check(favorable bool) error {
+	for _, texts := range [...][]string{m.Method, m.Label, m.Host, m.Path, m.Cookie, m.UserAgent, m.Hostname} {
+		if err := checkPatterns(texts); err != nil {
+			return err
+		}
+	}
+	for _, texts := range m.Header {
+		if err := checkPatterns(texts); err != nil {
+			return err
+		}
+	}
+	for name, texts := range m.Query {
+		if err := cmp.Or(CheckPattern(name), checkPatterns(texts)); err != nil {
+			return err
+		}
+	}
+	if m.Bot != nil {
+		if _, err := newBotTest(m.Bot, favorable); err != nil {
+			return err
+		}
+	}
+	for i := range m.Not {
+		if err := m.Not[i].check(!favorable); err != nil {
+			return fmt.Errorf("match: %w", err)
+		}
+	}
+	return nil
+}
+
+// A standing says what a match is for.
+type standing struct {
+	favorable bool // a permission: every reading of a request has to fit
+	foldPaths bool // paths that differ in case only are the same
+}
+
+// not returns the standing of what stands in Not.
+func (s standing) not() standing {
+	s.favorable = !s.favorable
+	return s
+}
+
+// newMatcher compiles a match.
+func newMatcher(m *Match, as standing) (matcher, error) {
 	var conds matcher
 	var errs []error
-	add := func(f field, name string, texts []string, kind patternKind) {
+	add := func(f field, name string, texts []string, how patternKind) {
 		if texts == nil {
 			return
 		}
-		patterns, err := newPatterns(texts, kind)
+		patterns, err := newPatterns(texts, how)
 		if err != nil {
 			errs = append(errs, err)
 		}
-		conds = append(conds, condition{field: f, name: name, patterns: patterns})
+		conds = append(conds, condition{field: f, name: name, patterns: patterns, standing: as})
 	}
 	add(methodField, "", m.Method, equalFold)
 	if m.Bot != nil {
-		bot, err := newBotTest(m.Bot, kind)
+		bot, err := newBotTest(m.Bot, as.favorable)
 		if err != nil {
 			errs = append(errs, err)
 		}
 		conds = append(conds, condition{field: botField, bot: bot})
 	}
 	if m.Addr != nil {
-		conds = append(conds, condition{field: addrField, addrs: m.Addr})
+		conds = append(conds, condition{field: addrField, addrs: m.Addr, standing: as})
 	}
 	add(labelField, "", m.Label, equalFold)
 	add(hostField, "", m.Host, globFold)
 	if m.Path != nil {
-		paths, err := newPathSet(m.Path)
+		paths, err := newPathSet(m.Path, as.foldPaths)
 		if err != nil {
 			errs = append(errs, err)
 		}
-		conds = append(conds, condition{field: pathField, paths: paths})
+		conds = append(conds, condition{field: pathField, paths: paths, standing: as})
 	}
 	if m.Cookie != nil {
-		c := condition{field: cookieField}
+		c := condition{field: cookieField, standing: as}
 		var names []string
 		for _, s := range m.Cookie {
 			switch s {
@@ -157,19 +214,37 @@ func newMatcher(m *Match, kind bool) (matcher, error) {
 		add(headerField, canonicalHeader(name), m.Header[name], contains)
 	}
 	for _, name := range sortedKeys(m.Query) {
+		param, err := newPattern(name, glob)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		before := len(conds)
 		add(queryField, name, m.Query[name], anyValue)
+		for i := range conds[before:] {
+			c := &conds[before+i]
+			if c.param = param; param.re == nil && len(param.parts) == 1 {
+				c.spelling = string(appendSpelling(nil, name))
+			}
+		}
 	}
 	for i := range m.Not {
-		not, err := newMatcher(&m.Not[i], !kind)
+		not, err := newMatcher(&m.Not[i], as.not())
 		if err != nil {
 			errs = append(errs, err)
 		}
 		conds = append(conds, condition{field: notField, not: not})
 	}
+	if m.Seen != nil {
+		paths, err := newPathSet(m.Seen, as.foldPaths)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: seenField, paths: paths})
+	}
 	// Last, so that others are asked only about whom all else holds for.
 	add(hostnameField, "", m.Hostname, globFold)
 	if m.Listed != nil {
-		conds = append(conds, condition{field: listedField, listed: m.Listed})
+		conds = append(conds, condition{field: listedField, listed: m.Listed, standing: as})
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("match: %w", errs[0])
@@ -193,16 +268,16 @@ func (c *condition) holds(d *decision) bool {
 	case methodField:
 		return matchAny(c.patterns, req.Method, "")
 	case addrField:
-		return req.Addr.IsValid() && c.addrs.Contains(req.Addr)
+		return c.holdsAddr(req)
 	case botField:
 		return c.bot.holds(&req.Bot)
 	case labelField:
-		return slices.ContainsFunc(req.Word.Labels, func(label string) bool { return matchAny(c.patterns, label, "") })
+		return req.hasLabel(c.favorable, func(label string) bool { return matchAny(c.patterns, label, "") })
 	case hostField:
 		host := plainHost(req.Host)
 		return matchAny(c.patterns, host, d.fold(host))
 	case pathField:
-		return c.paths.match(req.Path)
+		return c.holdsPath(d)
 	case cookieField:
 		return c.holdsCookie(d)
 	case userAgentField:
@@ -215,15 +290,34 @@ func (c *condition) holds(d *decision) bool {
 		return c.holdsHostname(d)
 	case listedField:
 		return c.holdsListed(d)
+	case seenField:
+		return d.hasSeen(c.seen)
 	case notField:
 		return !c.not.holds(d)
 	}
 	return false
 }
 
+// holdsAddr looks at both addresses of a provisional client: one of them is
+// enough for a restriction, a permission needs both.
+func (c *condition) holdsAddr(req *Request) bool {
+	client := req.Addr.IsValid() && c.addrs.Contains(req.Addr)
+	if !req.Via.IsValid() || client != c.favorable {
+		return client
+	}
+	return req.Via != ThroughSocket && c.addrs.Contains(req.Via)
+}
+
+// looksUp reports whether what others know of the address counts: a
+// provisional one gives no permission.
+func (c *condition) looksUp(req *Request) bool {
+	return req.Lookups != nil && req.Addr.IsValid() && !req.Proxy && !req.Unnamed() &&
+		!(c.favorable && req.Via.IsValid())
+}
+
 func (c *condition) holdsHostname(d *decision) bool {
 	req := d.req
-	if req.Lookups == nil || !req.Addr.IsValid() || req.Proxy || req.Suspect {
+	if !c.looksUp(req) {
 		return false
 	}
 	for _, name := range req.Lookups.Hostnames(req.Addr) {
@@ -236,7 +330,7 @@ func (c *condition) holdsHostname(d *decision) bool {
 
 func (c *condition) holdsListed(d *decision) bool {
 	req := d.req
-	if req.Lookups == nil || !req.Addr.IsValid() || req.Proxy || req.Suspect {
+	if !c.looksUp(req) {
 		return false
 	}
 	for i := range c.listed {
@@ -247,19 +341,56 @@ func (c *condition) holdsListed(d *decision) bool {
 	return false
 }
 
-func (c *condition) holdsCookie(d *decision) bool {
-	has := d.hasCookie()
-	if c.none && !has || c.any && has {
+// holdsPath looks at every reading of an odd path.
+func (c *condition) holdsPath(d *decision) bool {
+	if !d.req.OddPath {
+		return c.fitsPath(d, d.req.Path)
+	}
+	paths, complete := d.readings()
+	if !complete {
+		return !c.favorable
+	}
+	for _, path := range paths {
+		if c.fitsPath(d, path) != c.favorable {
+			return !c.favorable
+		}
+	}
+	return c.favorable
+}
+
+// fitsPath looks at one reading. In a restriction "/login/" is "/login" too, as
+// it is to many applications.
+func (c *condition) fitsPath(d *decision, path string) bool {
+	if c.paths.match(d, path) {
 		return true
 	}
-	if !has || len(c.patterns) == 0 {
+	if c.favorable || len(path) < 2 || path[len(path)-1] != '/' {
+		return false
+	}
+	return c.paths.match(d, trimSlash(path))
+}
+
+// holdsCookie takes a cookie as sent in a restriction when any server might; in
+// a permission it has to be valid.
+func (c *condition) holdsCookie(d *decision) bool {
+	state := d.cookies()
+	valid, sent := state == cookieValid, state != cookieNone
+	if c.none && !(valid || c.favorable && sent) || c.any && (valid || !c.favorable && sent) {
+		return true
+	}
+	if !sent || len(c.patterns) == 0 {
 		return false
 	}
 	fits := false
-	cookies(d.req.Header, func(name, _ string) bool {
+	fit := func(name string) bool {
 		fits = matchAny(c.patterns, name, "")
 		return !fits
-	})
+	}
+	if c.favorable {
+		cookies(d.req.Header, func(name, _ string) bool { return fit(name) })
+	} else {
+		cookieNames(d.req.Header, fit)
+	}
 	return fits
 }
 
@@ -269,39 +400,11 @@ func (c *condition) holdsHeader(d *decision) bool {
 		return matchAny(c.patterns, "", "")
 	}
 	for _, v := range values {
-		if matchAny(c.patterns, v, d.fold(v)) {
-			return true
+		if matchAny(c.patterns, v, d.fold(v)) != c.favorable {
+			return !c.favorable
 		}
 	}
-	return false
-}
-
-// holdsQuery looks at every value of the parameter, wherever it stands, or of
-// all of them. What does not decode is compared as it stands.
-func (c *condition) holdsQuery(d *decision) bool {
-	for query := d.req.Query; query != ""; {
-		var pair string
-		pair, query, _ = strings.Cut(query, "&")
-		key, value, _ := strings.Cut(pair, "=")
-		if c.name != "*" && unescape(key) != c.name {
-			continue
-		}
-		value = unescape(value)
-		if matchAny(c.patterns, value, d.fold(value)) {
-			return true
-		}
-	}
-	return false
-}
-
-func unescape(s string) string {
-	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
-		return s
-	}
-	if u, err := url.QueryUnescape(s); err == nil {
-		return u
-	}
-	return s
+	return c.favorable
 }
 
 // same reports whether two matches are certain to hold for the same requests.
@@ -316,16 +419,6 @@ func (m *Match) setOfAddrs() bool {
 		}
 	}
 	return m.Addr != nil
-}
-
-// looksAt reports whether f is asked for anywhere in m.
-func (m matcher) looksAt(f field) bool {
-	for i := range m {
-		if m[i].field == f || m[i].not.looksAt(f) {
-			return true
-		}
-	}
-	return false
 }
 
 // onlyWho reports whether m names clients by who they are alone.

@@ -6,15 +6,22 @@ import "strings"
 // name an extension, "*.css", or how a path ends, "*/login.php": these are
 // found at once, however many there are.
 type pathSet struct {
+	texts      []string // the patterns, as they were written
+	fold       bool     // patterns and paths are compared in lower case
 	exact      map[string]bool
 	extensions map[string]bool     // what stands behind the last dot
 	ends       map[string][]string // what stands behind the last slash → ends with at least that slash
 	rest       []pattern
 }
 
-func newPathSet(texts []string) (*pathSet, error) {
-	set := &pathSet{exact: map[string]bool{}, extensions: map[string]bool{}, ends: map[string][]string{}}
+func newPathSet(texts []string, fold bool) (*pathSet, error) {
+	set := &pathSet{texts: texts, fold: fold, exact: map[string]bool{}, extensions: map[string]bool{}, ends: map[string][]string{}}
 	for _, s := range texts {
+		if expr, found := strings.CutPrefix(s, regexpMark); fold && found {
+			s = regexpMark + "(?i)" + expr
+		} else if fold {
+			s = strings.ToLower(s)
+		}
 		switch extension, found := strings.CutPrefix(s, "*."); {
 		case strings.HasPrefix(s, regexpMark):
 		case found && !strings.ContainsAny(extension, "*."):
@@ -37,7 +44,10 @@ func newPathSet(texts []string) (*pathSet, error) {
 	return set, nil
 }
 
-func (set *pathSet) match(path string) bool {
+func (set *pathSet) match(d *decision, path string) bool {
+	if set.fold {
+		path = d.foldPath(path)
+	}
 	if len(set.extensions) > 0 {
 		if dot := strings.LastIndexByte(path, '.'); dot >= 0 && set.extensions[path[dot+1:]] {
 			return true
@@ -51,4 +61,13 @@ func (set *pathSet) match(path string) bool {
 		}
 	}
 	return len(set.exact) > 0 && set.exact[path] || matchAny(set.rest, path, "")
+}
+
+// foldPath returns a path in lower case. The text is good until the next call
+// of it or of fold.
+func (d *decision) foldPath(path string) string {
+	if ascii(path) {
+		return d.fold(path)
+	}
+	return strings.ToLower(path)
 }

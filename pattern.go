@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 )
 
@@ -14,9 +15,26 @@ const regexpMark = "re:"
 // CheckPattern returns the fault of a pattern as a policy writes it, or nil:
 // only one that begins with "re:" can have one.
 func CheckPattern(s string) error {
-	_, err := newPattern(s, glob)
-	return err
+	expr, ok := strings.CutPrefix(s, regexpMark)
+	if !ok {
+		return nil
+	}
+	if _, err := syntax.Parse(expr, syntax.Perl); err != nil { // all that regexp.Compile can find
+		return regexpError(expr, err)
+	}
+	return nil
 }
+
+func checkPatterns(texts []string) error {
+	for _, s := range texts {
+		if err := CheckPattern(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func regexpError(expr string, err error) error { return fmt.Errorf("regexp %q: %w", expr, err) }
 
 // A patternKind says how a pattern without "re:" is compared.
 type patternKind uint8
@@ -40,7 +58,7 @@ func newPattern(s string, kind patternKind) (pattern, error) {
 	if expr, ok := strings.CutPrefix(s, regexpMark); ok {
 		re, err := regexp.Compile(expr)
 		if err != nil {
-			return pattern{}, fmt.Errorf("regexp %q: %w", expr, err)
+			return pattern{}, regexpError(expr, err)
 		}
 		return pattern{kind: kind, re: re}, nil
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"fairshare/internal/network"
 )
 
 // A Policy is all rules of a site, in order.
@@ -17,6 +19,14 @@ type Policy struct {
 	// Prefix lengths to which an address is cut before it is a key: one
 	// client. Zero means 32 and 64: one IPv6 customer holds a /64.
 	IPv4Prefix, IPv6Prefix int
+	// FoldPaths says that the site takes paths that differ in case only for
+	// the same page.
+	FoldPaths bool
+
+	// Ready reports what the rules look at and nobody provides, such as a list
+	// that was not loaded: such rules would never hold. NewGuard returns its
+	// error. nil means that the policy is complete.
+	Ready func() error
 }
 
 // A Rule is one step of the walk. It allows, blocks, or has a limit: just one
@@ -26,7 +36,7 @@ type Rule struct {
 	Match  Match     // zero means every request
 	Action Action    // Allow or Block; Undecided for a limit
 	Limit  *Limit    // its Name and DryRun are the rule's, whatever stands there
-	Last   bool      // limit only: it is gathered and the walk ends
+	Last   bool      // limit only: it is gathered, and the walk ends where the match holds as a permission
 	Refund StatusSet // answers after which the limit gives back what it charged on arrival
 	Ban    *BanTerms // limit only; its key must be one ByAddr, ByNetwork or ByBot
 	Answer *Answer   // nil means the usual answer
@@ -50,7 +60,8 @@ type BanTerms struct {
 // are filled in.
 type Answer struct {
 	Status     int           // 0 means 429 for a refusal, 403 for a block; 303 with Redirect
-	Body       string        // "" means the usual body
+	Body       string        // "" means the usual body, unless Empty
+	Empty      bool          // the answer has no body; Body is ""
 	Redirect   string        // where to send the client instead; "" means nowhere
 	RetryAfter time.Duration // fixed Retry-After; 0 means the wait, below zero none
 }
@@ -66,14 +77,17 @@ func (e *RuleError) Error() string { return fmt.Sprintf("rule %d (%s): %v", e.Ru
 
 func (e *RuleError) Unwrap() error { return e.Err }
 
-// kind reports whether it does a client good that the match holds.
-func (r *Rule) kind() bool { return r.Action == Allow }
+// favorable reports whether the rule is a permission.
+func (r *Rule) favorable() bool { return r.Action == Allow }
 
 // Limits returns the limits of the policy as a [Limiter] is made for them: one
 // for each rule with a limit, in order, then one for each ban, which counts
-// the refusals.
+// the refusals, then one for each limit with Newcomers; the last one is for
+// newcomers from networks of banned clients, if bans may lead to such. Then come
+// the ceilings: one for each limit that may count by address, which holds for
+// all provisional clients of a peer together, see [ProvisionalClients].
 func (p *Policy) Limits() []Limit {
-	var limits, bans []Limit
+	var limits, bans, newcomers, ceilings, ofNewcomers []Limit
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		if r.Limit == nil {
@@ -88,34 +102,46 @@ func (p *Policy) Limits() []Limit {
 			l.Statuses.Add(400, 499)
 		}
 		limits = append(limits, l)
+		if l.lowers() {
+			n := *l.Newcomers
+			n.Name, n.DryRun, n.Statuses, n.By = l.Name, l.DryRun, l.Statuses, []KeyPart{{Kind: ByAddr}}
+			newcomers = append(newcomers, n)
+			ofNewcomers = append(ofNewcomers, n.ceiling())
+		}
+		if l.countsClients() {
+			ceilings = append(ceilings, l.ceiling())
+		}
 		if r.Ban != nil {
-			bans = append(bans, Limit{Name: r.Name, Resource: Refusals, N: r.Ban.After, Window: r.Ban.within(), By: l.By})
+			bans = append(bans, Limit{Name: r.Name, Resource: Refusals, N: r.Ban.After, Window: r.Ban.within(),
+				By: l.By})
 		}
 	}
-	return append(limits, bans...)
+	limits = append(append(limits, bans...), newcomers...)
+	if p.bansCrowds() {
+		limits = append(limits, newcomersOfCrowd)
+	}
+	return append(append(limits, ceilings...), ofNewcomers...)
+}
+
+// bansCrowds reports whether bans of many clients of a network may say
+// something of the network.
+func (p *Policy) bansCrowds() bool {
+	_, bits6 := p.prefixes()
+	return bits6 > crowdBits && slices.ContainsFunc(p.Rules, func(r Rule) bool {
+		return r.Ban != nil && (len(r.Limit.By) == 0 || r.Limit.By[0].Kind == ByAddr)
+	})
 }
 
 // prefixes returns IPv4Prefix and IPv6Prefix, or what they mean if zero.
 func (p *Policy) prefixes() (bits4, bits6 int) {
-	bits4, bits6 = p.IPv4Prefix, p.IPv6Prefix
-	if bits4 == 0 {
-		bits4 = 32
-	}
-	if bits6 == 0 {
-		bits6 = 64
-	}
-	return bits4, bits6
+	return network.ClientBits(p.IPv4Prefix, p.IPv6Prefix)
 }
 
 // Client returns the addresses that count as one client with addr; the zero
 // Prefix if addr is invalid.
 func (p *Policy) Client(addr netip.Addr) netip.Prefix {
 	bits4, bits6 := p.prefixes()
-	if addr.Is4() {
-		bits6 = bits4
-	}
-	client, _ := addr.Prefix(bits6) // Check bounds it
-	return client
+	return network.Cut(addr, bits4, bits6) // Check bounds the bits
 }
 
 // Check returns what is wrong with the policy, all of it joined, or nil. The
@@ -156,10 +182,13 @@ func (p *Policy) Check() error {
 				if err := r.Ban.check(r.Limit); err != nil {
 					fault("%w", err)
 				}
+				if r.Limit.Newcomers != nil {
+					fault("a limit with newcomers refuses nobody for what others did, and bans nobody")
+				}
 			}
 		}
-		if _, err := newMatcher(&r.Match, r.kind()); err != nil {
-			fault("%w", err)
+		if err := r.Match.check(r.favorable()); err != nil {
+			fault("match: %w", err)
 		}
 	}
 	if p.IPv4Prefix < 0 || p.IPv4Prefix > 32 || p.IPv6Prefix < 0 || p.IPv6Prefix > 128 {
@@ -186,8 +215,8 @@ func (t *BanTerms) check(l *Limit) error {
 		errs = append(errs, fmt.Errorf("ban: growth: %v is not between 1 and 1000", t.Growth))
 	}
 	if t.Unless != nil {
-		if _, err := newMatcher(t.Unless, true); err != nil {
-			errs = append(errs, fmt.Errorf("ban: unless: %w", err))
+		if err := t.Unless.check(true); err != nil {
+			errs = append(errs, fmt.Errorf("ban: unless: match: %w", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"fairshare/internal/network"
 )
 
 // A ClientID names a client in the registry: addresses, or a verified bot.
@@ -13,14 +15,12 @@ import (
 type ClientID struct {
 	Prefix netip.Prefix // masked; its addresses are unmapped and have no zone
 	Bot    string       // its name, in lower case
+	Via    netip.Addr   // valid: the addresses are provisional, as Request.Via
 }
 
 // PrefixID returns the ID of the addresses of a prefix.
 func PrefixID(p netip.Prefix) ClientID {
-	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
-	}
-	return ClientID{Prefix: p.Masked()}
+	return ClientID{Prefix: network.Canonical(p)}
 }
 
 // maxBotName bounds the name of a bot, in bytes.
@@ -33,27 +33,31 @@ func ParseClientID(s string) (ClientID, error) {
 		return PrefixID(p), nil
 	}
 	if a, err := netip.ParseAddr(s); err == nil {
-		a = a.Unmap().WithZone("")
-		return ClientID{Prefix: netip.PrefixFrom(a, a.BitLen())}, nil
+		return ClientID{Prefix: network.Single(a)}, nil
 	}
 	name := strings.ToLower(s)
 	switch {
 	case s == "":
 		return ClientID{}, errors.New("no client is named")
 	case strings.Trim(s, "0123456789./") == "" || strings.Contains(s, ":") || strings.Contains(s, "/"):
-		return ClientID{}, fmt.Errorf("%q is no address and no prefix", s)
-	case len(name) > maxBotName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' && r != ' ' || r > '~' }):
-		return ClientID{}, fmt.Errorf("%q is no address, no prefix and no name of a bot", s)
+		return ClientID{}, fmt.Errorf("%q is neither an address nor a prefix", s)
+	case len(name) > maxBotName || strings.ContainsFunc(name,
+		func(r rune) bool { return r <= ' ' && r != ' ' || r > '~' }):
+		return ClientID{}, fmt.Errorf("%q is not an address, a prefix or the name of a bot", s)
 	}
 	return ClientID{Bot: name}, nil
 }
 
-// IsZero reports whether id is nobody's.
+// IsZero reports whether id names no client.
 func (id ClientID) IsZero() bool { return id == ClientID{} }
 
 // String returns the ID as [ParseClientID] reads it: "203.0.113.9",
-// "2001:db8::/64", "googlebot"; "" for nobody.
+// "2001:db8::/64", "googlebot"; "" for nobody. That of a provisional client is
+// for people: "203.0.113.9 (provisional, through 172.17.0.1)".
 func (id ClientID) String() string {
+	if id.Via.IsValid() {
+		return ClientID{Prefix: id.Prefix}.String() + " (provisional, through " + PeerName(id.Via) + ")"
+	}
 	switch p := id.Prefix; {
 	case id.Bot != "":
 		return id.Bot
@@ -65,9 +69,17 @@ func (id ClientID) String() string {
 	return id.Prefix.String()
 }
 
-// Said is an operator's word about a client, as it is remembered. A client has
-// at most one.
-type Said struct {
+// PeerName returns a Request.Via as people read it.
+func PeerName(via netip.Addr) string {
+	if via == ThroughSocket {
+		return "the Unix socket"
+	}
+	return via.String()
+}
+
+// An OverrideRecord is an operator's decision about a client, as it is stored.
+// A client has at most one.
+type OverrideRecord struct {
 	Client ClientID
 	Action Action    // Allow: spared bans, blocks and limits; Refuse: banned until Until; Block: banned for ever
 	Since  time.Time // when it was said
@@ -81,20 +93,20 @@ type Label struct {
 	Name   string
 }
 
-// A Word is what operators have said of who sends a request, as it holds when
-// it comes. The zero Word is nothing.
-type Word struct {
-	Action Action        // as Said.Action; Undecided: nothing
-	Wait   time.Duration // of a Refuse: how long it still holds, above 0
+// An Override is what operators have decided about the client that sends a
+// request, as it holds at the time of the request. The zero Override decides
+// nothing.
+type Override struct {
+	Action Action        // as OverrideRecord.Action; Undecided: no decision
+	Wait   time.Duration // of a Refuse: how much longer it holds, above 0
 	Labels []string      // of the client; shared, not to be changed
 }
 
-// OperatorBan is the rule that verdicts name for clients whom an operator has
-// banned. It must not be changed.
+// OperatorBan is the rule in verdicts for clients that an operator has banned. It must not be changed.
 var OperatorBan = &Rule{Name: "ban by an operator", Action: Block}
 
-// finding returns what a word other than nothing has a guard answer.
-func (w *Word) finding() Finding {
+// finding returns the guard's answer for an override that has an action.
+func (w *Override) finding() Finding {
 	switch w.Action {
 	case Allow:
 		return Finding{Action: Allow}
@@ -104,7 +116,7 @@ func (w *Word) finding() Finding {
 	return Finding{Action: Block, Rule: OperatorBan, Ban: BanInForce}
 }
 
-// A Banned is a ban that a rule's refusals brought about, or the memory of one.
+// A Banned is a ban that refusals by a rule caused, or a former one.
 type Banned struct {
 	Client ClientID
 	Rule   string  // its name
@@ -145,6 +157,11 @@ type Story struct {
 
 	// The latest request; texts are cut and no query is among them.
 	Method, Host, Path, UserAgent string
+
+	// The request that started the latest ban, cut likewise. BanBegan is zero
+	// if there was no ban, or if an older version recorded it.
+	BanBegan           time.Time
+	BanMethod, BanPath string
 }
 
 // A ClientRecord is what the registry holds of one client.
@@ -157,18 +174,18 @@ type ClientRecord struct {
 	Bot       string // what it was last taken for; "" for no bot
 	BotState  BotState
 
-	Labels []string
-	Note   string // an operator's; "" for none
-	Said   *Said  // nil: no word
-	Sticky bool   // an operator has set something: it stays, whatever is found out later
+	Labels   []string
+	Note     string          // an operator's; "" for none
+	Override *OverrideRecord // nil: no word
+	Sticky   bool            // an operator has set something: it stays, whatever is found out later
 }
 
-// Spent is what a client has had. All of it only grows.
+// Spent is the sum of what a client has used. No field ever decreases.
 type Spent struct {
 	Requests int64 // all, those refused and blocked too
 	Refused  int64
 	Blocked  int64
-	Trial    int64         // refusals and blocks in dry run, let through
+	DryRun   int64         // refusals and blocks in dry run, let through
 	CPU      time.Duration // of the upstream
 	Time     time.Duration // that the upstream took
 	Bytes    int64         // of response bodies
@@ -180,7 +197,7 @@ func (s *Spent) Add(other Spent) {
 	s.Requests += other.Requests
 	s.Refused += other.Refused
 	s.Blocked += other.Blocked
-	s.Trial += other.Trial
+	s.DryRun += other.DryRun
 	s.CPU += other.CPU
 	s.Time += other.Time
 	s.Bytes += other.Bytes

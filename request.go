@@ -3,6 +3,7 @@ package fairshare
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -11,22 +12,66 @@ import (
 // traffic or from an access log, and so mentions neither. Texts are as the
 // client sent them; none is kept after the call it is handed to.
 type Request struct {
-	Time      time.Time  // arrival; the log's own time during a replay
-	Addr      netip.Addr // of the client, once trusted proxies are peeled off: unmapped, no zone; invalid when unknown
-	Proxy     bool       // Addr is a trusted proxy's own: it is never banned
-	Suspect   bool       // Addr is likely to be a proxy's that nobody named: it is never banned, and limits keyed by it only report
-	Method    string     // "" when the request line was not HTTP
-	Host      string     // as sent; port and final dot are passed over by the rules
-	UserAgent string     // "" when absent
-	Header    Header     // nil when none is known
-	Bot       Bot        // what it is taken for; see SetBot
-	Lookups   Lookups    // what others know of Addr; nil when nothing is known
-	Word      Word       // what operators have said of the client
+	Time  time.Time  // arrival; the log's own time during a replay; zero means now
+	Addr  netip.Addr // of the client, once trusted proxies are peeled off: unmapped, no zone; invalid when unknown
+	Proxy bool       // Addr is a trusted proxy's own: it is never banned
+	// valid: Addr is provisional, named by this peer, which no policy names as a proxy; see
+	// ThroughSocket
+	Via       netip.Addr
+	Method    string // "" when the request line was not HTTP
+	Host      string // as sent; port and final dot are passed over by the rules
+	UserAgent string // "" when absent
+	Header    Header // nil when none is known
+	// Values are facts that the program itself knows of the request, by name:
+	// "user" or "tenant". Only limits ByValue look at them. nil when there are none.
+	Values      map[string]string
+	Bot         Bot      // what it is taken for; see SetBot
+	Lookups     Lookups  // what others know of Addr; nil when nothing is known
+	Override    Override // what operators have said of Addr
+	ViaOverride Override // what operators have said of Via
 
 	// The request target, taken apart by SetTarget.
 	Path    string // decoded, dot segments resolved; "" when the request line was not HTTP
 	Query   string // all behind the first "?", as sent
-	OddPath bool   // the path has something in it that servers read differently
+	OddPath bool   // servers may read another path than Path; see Readings
+	rawPath string // as sent, if OddPath
+}
+
+// ThroughSocket is the Request.Via of a peer on a Unix socket, which has no
+// address.
+var ThroughSocket = netip.IPv6Unspecified()
+
+// Unnamed reports whether the client is one of those behind Via that the peer
+// does not tell apart: only the ceilings of the peer count it.
+func (r *Request) Unnamed() bool { return r.Via.IsValid() && (r.Addr == r.Via || !r.Addr.IsValid()) }
+
+// override returns what operators have decided, as it holds for the request: of a
+// provisional client a ban of either address, but an allow only of both.
+func (r *Request) override() *Override {
+	if r.Via.IsValid() && (r.Override.Action == Undecided ||
+		r.Override.Action == Allow && r.ViaOverride.Action != Allow) {
+		if r.ViaOverride.Action == Allow {
+			return &noOverride
+		}
+		return &r.ViaOverride
+	}
+	return &r.Override
+}
+
+var noOverride Override
+
+// hasLabel reports whether fits holds for a label of the client. A favorable
+// condition needs one on both addresses of a provisional client.
+func (r *Request) hasLabel(favorable bool, fits func(label string) bool) bool {
+	client := slices.ContainsFunc(r.Override.Labels, fits)
+	if !r.Via.IsValid() {
+		return client
+	}
+	peer := slices.ContainsFunc(r.ViaOverride.Labels, fits)
+	if favorable {
+		return client && peer
+	}
+	return client || peer
 }
 
 // A Header gives all values of one header, in order; nil when there is none.
@@ -38,13 +83,19 @@ type Header interface {
 // An Outcome holds the facts about a request that are known only after the
 // answer.
 type Outcome struct {
-	Time   time.Time // when the answer ended
+	Time   time.Time // when the answer ended; zero means now, see [Guard.Settle]
 	Status int       // 0 when none was sent
-	Bytes  int64     // of the response body, so far or in all; so are those below
+	Bytes  int64     // of the response body, so far or in all; so are those below. Below 0: not known yet
 
-	CPU  time.Duration // of the upstream; what is not known is to be told as Took, never as nothing
+	// of the upstream; what is not known is to be told as Took, never as nothing. Below 0: not
+	// known yet
+	CPU  time.Duration
 	Took time.Duration // that the upstream was at work, or waited for others
 	Cost int64         // units that the upstream told; below 0 it told none, which counts as 1
+
+	// Whole says that the upstream has the whole request, so that its client can
+	// delay the answer no longer. False is safe.
+	Whole bool
 
 	// Part leaves some of what there is to settle for a later Settle.
 	Part Part
@@ -57,8 +108,9 @@ const (
 	Rest      Part = iota // all that is left
 	CostsOnly             // all but the slots of concurrent limits
 	SlotsOnly             // only these: the upstream is done, the client not yet
-	SoFar                 // Bytes, CPU and Took so far are charged, everything stays open; may come many times
+	SoFar                 // what is known of Bytes, CPU and Took is charged, everything stays open; may come many times
 	AllButCPU             // CPU is known later
+	Head                  // the status is known: errors are settled, and no more than a cost that is known is held
 	Undone                // the request did not reach the upstream: all is given back, nothing is left
 )
 
@@ -82,16 +134,26 @@ func (r *Request) values(name string) []string {
 // dot segments are resolved (RFC 3986 §5.2.4). "*" and "host:port" stand as
 // they are.
 func (r *Request) SetTarget(target string) {
-	path := target[authorityEnd(target):]
-	path, r.Query, _ = strings.Cut(path, "?")
-	r.Path, r.OddPath = path, false
-	if plainPath(path) {
+	authority := target[:authorityEnd(target)]
+	path, _, _ := strings.Cut(target[len(authority):], "?")
+	_, r.Query, _ = strings.Cut(target, "?")
+	r.Path, r.OddPath, r.rawPath = path, false, ""
+	oddHost := authority != "" && (path == "" || strings.ContainsAny(authority, `?#\`))
+	if !oddHost && (plainPath(path) || path == "*" || path == target && hostPort(path)) {
 		return
 	}
-	if path == "*" || path == target && hostPort(path) {
-		return
+	if r.setPath(path); oddHost {
+		r.OddPath = true
+		r.rawPath, _, _ = strings.Cut(target, "?")
 	}
-	r.Path, r.OddPath = resolvePath(path)
+}
+
+// setPath does what plainPath says is to be done.
+func (r *Request) setPath(raw string) {
+	r.Path, _ = removeDotSegments(mergeSlashes(decodeEscapes(raw, anyByte)))
+	if r.OddPath = oddPath(foldEscapes(raw)); r.OddPath {
+		r.rawPath = raw
+	}
 }
 
 // authorityEnd returns the length of the scheme and authority that target
@@ -131,13 +193,14 @@ func hostPort(s string) bool {
 // make the path odd.
 var plainByte = func() (plain [256]bool) {
 	for c := range plain {
-		plain[c] = c > 0x1F && c != 0x7F && !strings.ContainsRune(`%;\.`, rune(c))
+		plain[c] = c > ' ' && c != 0x7F && !strings.ContainsRune(`%;\#.$`, rune(c)) &&
+			c != 0xC0 && c != 0xC1 && c != 0xE0 && c != 0xF0 // overlong UTF-8 may begin with them
 	}
 	return plain
 }()
 
-// plainPath reports whether a path stands for itself: it has nothing to
-// decode or resolve and is not odd.
+// plainPath reports whether a path is sure to stand for itself: it has nothing
+// to decode or resolve and is not odd.
 func plainPath(path string) bool {
 	if path == "" {
 		return true
@@ -151,36 +214,13 @@ func plainPath(path string) bool {
 			continue
 		}
 		// A dot is plain between other characters, as in "/a.css".
-		if c == '.' && path[i-1] != '/' && path[i-1] != '.' && !strings.HasPrefix(path[i:], ".php/") {
+		if c == '.' && path[i-1] != '/' && path[i-1] != '.' && i+1 < len(path) && path[i+1] != '/' &&
+			scriptEnd(path, i) == 0 {
 			continue
 		}
 		return false
 	}
 	return true
-}
-
-// resolvePath does what plainPath says is to be done.
-func resolvePath(raw string) (path string, odd bool) {
-	b := make([]byte, 0, len(raw))
-	for i := 0; i < len(raw); i++ {
-		c := raw[i]
-		if c == '%' {
-			if i+2 < len(raw) && ishex(raw[i+1]) && ishex(raw[i+2]) {
-				c = unhex(raw[i+1])<<4 | unhex(raw[i+2])
-				i += 2
-				odd = odd || strings.IndexByte(`/\?#;%`, c) >= 0
-			} else {
-				odd = true
-			}
-		}
-		odd = odd || c == ';' || c == '\\' || c < 0x20 || c == 0x7F
-		if c == '/' && len(b) > 0 && b[len(b)-1] == '/' {
-			continue
-		}
-		b = append(b, c)
-	}
-	path, dots := removeDotSegments(string(b))
-	return path, odd || dots || strings.Contains(path, ".php/")
 }
 
 func ishex(c byte) bool {
@@ -196,7 +236,8 @@ func unhex(c byte) byte {
 
 // removeDotSegments is RFC 3986 §5.2.4; found tells whether there was one.
 func removeDotSegments(in string) (path string, found bool) {
-	if in != "." && in != ".." && !strings.HasPrefix(in, "./") && !strings.HasPrefix(in, "../") && !strings.Contains(in, "/.") {
+	if in != "." && in != ".." && !strings.HasPrefix(in, "./") && !strings.HasPrefix(in, "../") &&
+		!strings.Contains(in, "/.") {
 		return in, false
 	}
 	out := make([]byte, 0, len(in))

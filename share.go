@@ -9,11 +9,16 @@ func Reserved(name string) bool { return name == OperatorBan.Name || name == Bus
 
 // AppendKey appends the key of a request under one part, as a limit counts by
 // it: tagged with its kind, and by the address if the client lacks the part.
+// All provisional clients of a peer are of one network, so that a peer gets no
+// more of what networks share for naming many of them.
 func (g *Guard) AppendKey(b []byte, req *Request, part KeyPart) []byte {
 	d := g.decisions.Get().(*decision)
 	d.reset(req, req.Time)
 	if part.Kind == ByHeader {
 		part.Name = canonicalHeader(part.Name)
+	}
+	if part.Kind == ByNetwork && req.Via.IsValid() {
+		part.Kind = ByPeer
 	}
 	b = d.appendKey(b, []KeyPart{part})
 	d.req = nil

@@ -43,18 +43,25 @@ const (
 // A Finding is what one rule had to say.
 type Finding struct {
 	Action Action
-	Rule   *Rule         // nil when no rule spoke
-	Tally  Tally         // of the rule's limit; zero for a block and a ban in force
-	Wait   time.Duration // until the same request would pass, exact; 0 for a block
-	Ban    BanState
+	Rule   *Rule // nil when no rule spoke
+	// that was over: the rule's, or one for newcomers in its stead; nil for a block and a ban in
+	// force
+	Limit *Limit
+	Tally Tally         // of the rule's limit; zero for a block and a ban in force
+	Wait  time.Duration // until the same request would pass, exact; 0 for a block
+	Ban   BanState
+
+	// Ceiling says that all provisional clients of Request.Via together have
+	// spent the rule's limit as often as ProvisionalClients may. Tally is of that.
+	Ceiling bool
 }
 
 // A Verdict is a guard's answer for one request. Hand it to [Guard.Settle]
 // once, whatever it says.
 type Verdict struct {
-	Finding         // as enforced: Rule is the one that refused or blocked
-	DryRun  bool    // the policy is dry: let the request through whatever Action says
-	Trial   Finding // what rules with dry_run would have done; Undecided when nothing
+	Finding               // as enforced: Rule is the one that refused or blocked
+	DryRun        bool    // the policy is dry: let the request through whatever Action says
+	DryRunFinding Finding // what rules with dry_run would have done; Undecided when nothing
 
 	d   *decision
 	gen uint64
@@ -76,7 +83,7 @@ func (v *Verdict) Limits(found func(*Rule, *Limit, Tally)) {
 		return
 	}
 	for i := range v.d.takes {
-		if t := &v.d.takes[i]; !t.DryRun {
+		if t := &v.d.takes[i]; !t.DryRun && !v.d.guard.isCeiling(t.Limit) {
 			found(v.d.guard.limitRule[t.Limit], &v.d.guard.limits[t.Limit], v.d.tallies[i])
 		}
 	}

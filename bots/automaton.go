@@ -2,55 +2,56 @@ package bots
 
 import (
 	"errors"
-	"slices"
+	"iter"
 	"strings"
 )
 
-// A pattern is a text to look for, lower case, and where it may stand.
+// A pattern is a lower-case text to search for, and where it may begin and end.
 //
-// In a table it is written as the text itself, with "^" before it when it must
-// begin the user agent, "<" when it must begin a word (no letter or digit
-// before it), "<<" when it must begin a product (nothing, a blank or one of
-// ([{;,"'+ before it); with ">" behind it when it must end a word, ">>" when it must end
-// a product (one of /();:, or nothing behind it) and "$" when it must end the
-// user agent. "@" stands for a mail address.
+// In a table it is written as the text itself. A prefix says where it must begin:
+// "^" at the start of the user agent, "<" at the start of a word (no letter or
+// digit before it), "<<" at the start of a product (nothing, a blank or one of
+// ([{;,"'+ before it). A suffix says where it must end: "$" at the end of the user
+// agent, ">" at the end of a word, ">>" at the end of a product (nothing or one of
+// /();:, after it). "@" stands for a mail address.
 type pattern struct {
 	text         string
 	bot          int32 // index in Table.bots, or peopleSign, or innocentSign
 	rank         uint8
-	begins, ends place
+	begins, ends boundary
 }
 
-type place uint8
+// A boundary is where a pattern may begin or end.
+type boundary uint8
 
 const (
-	anywhere  place = iota
-	atWord          // at an edge of a word
-	atProduct       // at an edge of a product's name
-	atText          // at an edge of the user agent
+	anywhere  boundary = iota
+	atWord             // at an edge of a word
+	atProduct          // at an edge of a product's name
+	atText             // at an edge of the user agent
 )
 
-// What a pattern tells that names no bot.
+// Values of pattern.bot for patterns that do not name a bot.
 const (
-	peopleSign   = -1 // browsers, phones and their apps say this
-	innocentSign = -2 // nothing that begins inside this text tells a bot
+	peopleSign   = -1 // browsers, phones and their apps have this text
+	innocentSign = -2 // patterns that begin inside this text do not count
 )
 
-// Ranks: a higher one wins whatever else stands in a user agent.
+// Ranks: the pattern with the highest rank wins.
 const (
 	rankNone    uint8 = iota
-	rankGeneral       // a kind of bots, told by a word such as "crawler"
-	rankMeans         // what a bot is made with: libraries, headless browsers, tools
+	rankGeneral       // a group of bots, recognised by a word such as "crawler"
+	rankMeans         // software that bots use: libraries, headless browsers, tools
 	rankNamed
 )
 
 const (
 	maxPattern = 64 // bytes of a pattern's text
-	minPattern = 2  // a shorter text tells nothing
+	minPattern = 2  // a shorter text would match nearly everything
 	maxStates  = 1<<16 - 1
 )
 
-// parsePattern reads a pattern as it is written in a table.
+// parsePattern reads a pattern in the form of a table.
 func parsePattern(s string) (pattern, error) {
 	p := pattern{}
 	switch {
@@ -71,27 +72,27 @@ func parsePattern(s string) (pattern, error) {
 	}
 	switch {
 	case s == "" || len(s) == 1 && isAlnum(s[0]):
-		return p, errors.New("is too short to tell anything")
+		return p, errors.New("is too short")
 	case len(s) > maxPattern:
 		return p, errors.New("is over 64 bytes")
 	}
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] == 0x7f {
-			return p, errors.New("holds a control character")
+			return p, errors.New("contains a control character")
 		}
 	}
 	p.text = foldASCII(s)
 	return p, nil
 }
 
-// String writes p as a table does.
+// String returns p in the form of a table.
 func (p pattern) String() string {
 	return [...]string{"", "<", "<<", "^"}[p.begins] + p.text + [...]string{"", ">", ">>", "$"}[p.ends]
 }
 
-// stands reports whether p may stand at text[start:end], where its text was
-// found.
-func (p *pattern) stands(text string, start, end int) bool {
+// matchesAt reports whether p may begin and end at text[start:end], where its
+// text was found.
+func (p *pattern) matchesAt(text string, start, end int) bool {
 	switch p.begins {
 	case atWord:
 		if start > 0 && isAlnum(text[start-1]) {
@@ -117,9 +118,9 @@ func (p *pattern) stands(text string, start, end int) bool {
 	return p.text != "@" || isMail(text, start)
 }
 
-// isMail reports whether the "@" at text[i] is that of the mail address of an
-// operator: a letter or digit before it, a domain that ends in letters behind
-// it. Addresses at Gmail are those of people, whose apps give them away.
+// isMail reports whether the "@" at text[i] belongs to the mail address of an
+// operator: a letter or digit before it, and a domain that ends in letters after
+// it. Addresses at Gmail do not count: some apps put their user's address there.
 func isMail(text string, i int) bool {
 	if i == 0 || !isAlnum(text[i-1]) {
 		return false
@@ -161,14 +162,13 @@ func foldASCII(s string) string {
 }
 
 // An automaton finds all patterns in one walk over a text: Aho and Corasick,
-// "Efficient string matching", CACM 18(6), 1975, as one table of transitions
-// over classes of bytes, upper and lower case being one class. It is never
-// changed once built.
+// "Efficient string matching", CACM 18(6), 1975. It is one table of transitions
+// over classes of bytes; upper and lower case are one class. It is immutable.
 type automaton struct {
 	class    [256]uint8
 	shift    uint8
 	ending   uint16   // states from here on end a pattern
-	telling  uint16   // states from here on end one that is no sign of people
+	telling  uint16   // states from here on end a pattern that is not a sign of people
 	next     []uint16 // state<<shift | class: the next state
 	from     []uint32 // state-ending: its patterns are found[from[i]:from[i+1]]
 	found    []uint32 // indices of patterns, longest first
@@ -197,91 +197,167 @@ func newAutomaton(patterns []pattern) (*automaton, error) {
 	for 1<<a.shift < classes {
 		a.shift++
 	}
-	stride := 1 << a.shift
+	t, err := newTrie(patterns, &a.class)
+	if err != nil {
+		return nil, err
+	}
+	t.link()
+	a.number(t)
+	return a, nil
+}
 
-	// A trie of all texts; 0: no such branch, since none leads to the root.
-	row := make([]int32, stride)
-	trie := slices.Clone(row)
-	ends := [][]uint32{nil}
-	for i, p := range patterns {
-		s := 0
-		for j := range len(p.text) {
-			at := s*stride + int(a.class[p.text[j]])
-			if trie[at] == 0 {
-				if len(ends) == maxStates {
+// A trie holds the texts of all patterns as lists of children. It takes a tenth
+// of the memory of the table that is built from it.
+type trie struct {
+	patterns []pattern
+	nodes    []node   // 0 is the root
+	same     []int32  // by pattern: the next one with the same text; -1 if none
+	order    []uint16 // all nodes, breadth first
+}
+
+// A node is one node of a trie. As a reference, 0 means no node, since nothing
+// leads to the root.
+type node struct {
+	child   uint16 // the first of its children
+	sibling uint16 // the next child of its parent
+	suffix  uint16 // the node of the longest proper suffix of its text that is in the trie
+	output  uint16 // the nearest node along the suffixes that ends a pattern
+	class   uint8  // of the byte that leads to it
+	first   int32  // the first pattern that ends here; -1 if none
+}
+
+func newTrie(patterns []pattern, class *[256]uint8) (*trie, error) {
+	size := 1
+	for i := range patterns {
+		size += len(patterns[i].text)
+	}
+	t := &trie{patterns: patterns, nodes: make([]node, 1, min(size, maxStates)), same: make([]int32, len(patterns))}
+	t.nodes[0].first = -1
+	last := make([]int32, 1, cap(t.nodes)) // by node: the last pattern that ends there
+	for i := range patterns {
+		s := uint16(0)
+		for j := range len(patterns[i].text) {
+			c := class[patterns[i].text[j]]
+			child := t.child(s, c)
+			if child == 0 {
+				if len(t.nodes) == maxStates {
 					return nil, errTooManyStates
 				}
-				trie[at] = int32(len(ends))
-				ends = append(ends, nil)
-				trie = append(trie, row...)
+				child = uint16(len(t.nodes))
+				t.nodes = append(t.nodes, node{class: c, sibling: t.nodes[s].child, first: -1})
+				last = append(last, -1)
+				t.nodes[s].child = child
 			}
-			s = int(trie[at])
+			s = child
 		}
-		ends[s] = append(ends[s], uint32(i))
+		t.same[i] = -1
+		if t.nodes[s].first < 0 {
+			t.nodes[s].first = int32(i)
+		} else {
+			t.same[last[s]] = int32(i)
+		}
+		last[s] = int32(i)
 	}
+	return t, nil
+}
 
-	// Breadth first: a missing branch goes where the longest proper suffix goes,
-	// and a state ends what its suffix ends, too.
-	states := len(ends)
-	suffix := make([]int32, states)
-	queue := make([]int32, 0, states)
-	queue = append(queue, 0)
-	for head := 0; head < len(queue); head++ {
-		s := int(queue[head])
-		for c := range stride {
-			at := s*stride + c
-			fallback := int32(0)
-			if s != 0 {
-				fallback = trie[int(suffix[s])*stride+c]
-			}
-			if child := trie[at]; child == 0 {
-				trie[at] = fallback
-			} else {
-				suffix[child] = fallback
-				ends[child] = append(ends[child], ends[fallback]...)
-				queue = append(queue, child)
-			}
+// child returns the child of s for a class of bytes; 0 if there is none.
+func (t *trie) child(s uint16, class uint8) uint16 {
+	for c := t.nodes[s].child; c != 0; c = t.nodes[c].sibling {
+		if t.nodes[c].class == class {
+			return c
 		}
 	}
+	return 0
+}
 
-	// Numbers: first the states that end nothing, in breadth-first order, so
-	// that the busy ones lie together; then those that end signs of people only.
-	group := func(s int32) int {
-		switch {
-		case ends[s] == nil:
-			return 0
-		case slices.ContainsFunc(ends[s], func(i uint32) bool { return patterns[i].bot != peopleSign }):
+// link fills in order, and the suffix and output of each node.
+func (t *trie) link() {
+	t.order = append(make([]uint16, 0, len(t.nodes)), 0)
+	for head := 0; head < len(t.order); head++ {
+		parent := t.order[head]
+		for s := t.nodes[parent].child; s != 0; s = t.nodes[s].sibling {
+			n := &t.nodes[s]
+			for p := parent; p != 0 && n.suffix == 0; {
+				p = t.nodes[p].suffix
+				n.suffix = t.child(p, n.class)
+			}
+			if n.output = n.suffix; t.nodes[n.suffix].first < 0 {
+				n.output = t.nodes[n.suffix].output
+			}
+			t.order = append(t.order, s)
+		}
+	}
+}
+
+// ends yields the patterns that end at a node, longest first.
+func (t *trie) ends(s uint16) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for {
+			for i := t.nodes[s].first; i >= 0; i = t.same[i] {
+				if !yield(uint32(i)) {
+					return
+				}
+			}
+			if s = t.nodes[s].output; s == 0 {
+				return
+			}
+		}
+	}
+}
+
+// group returns 0 for a node that ends no pattern, 1 for one that ends signs
+// of people only, and 2 for the others.
+func (t *trie) group(s uint16) int {
+	group := 0
+	for i := range t.ends(s) {
+		if t.patterns[i].bot != peopleSign {
 			return 2
 		}
-		return 1
+		group = 1
 	}
-	number := make([]uint16, states)
+	return group
+}
+
+// number fills in the table. The states that end no pattern come first, in
+// breadth-first order, so that the most frequent ones are close to each other.
+// Then come the states that end signs of people only.
+func (a *automaton) number(t *trie) {
+	number := make([]uint16, len(t.nodes))
 	n := uint16(0)
 	a.from = append(a.from, 0)
 	for g, first := range []*uint16{new(uint16), &a.ending, &a.telling} {
 		*first = n
-		for _, s := range queue {
-			if group(s) != g {
+		for _, s := range t.order {
+			if t.group(s) != g {
 				continue
 			}
 			number[s] = n
 			n++
 			if g > 0 {
-				a.found = append(a.found, ends[s]...)
+				for i := range t.ends(s) {
+					a.found = append(a.found, i)
+				}
 				a.from = append(a.from, uint32(len(a.found)))
 			}
 		}
 	}
-	a.next = make([]uint16, states*stride)
-	for s := range states {
-		for c := range stride {
-			a.next[int(number[s])*stride+c] = number[trie[s*stride+c]]
+	// A missing branch leads where the branch of the suffix leads. The row of the
+	// suffix is complete, since order is breadth first.
+	stride := 1 << a.shift
+	a.next = make([]uint16, len(t.nodes)*stride)
+	for _, s := range t.order {
+		row := a.next[int(number[s])*stride:][:stride]
+		if s != 0 {
+			copy(row, a.next[int(number[t.nodes[s].suffix])*stride:][:stride])
+		}
+		for c := t.nodes[s].child; c != 0; c = t.nodes[c].sibling {
+			row[t.nodes[c].class] = number[c]
 		}
 	}
-	return a, nil
 }
 
-// size is the memory of the automaton in bytes.
+// size returns the memory of the automaton in bytes.
 func (a *automaton) size() int {
 	return len(a.next)*2 + (len(a.from)+len(a.found))*4 + len(a.patterns)*24
 }

@@ -26,7 +26,7 @@ func BenchmarkRecognise(b *testing.B) {
 	agents := typical(b)
 	want := make([]finding, len(agents))
 	for i, ua := range agents {
-		want[i] = slowLook(table, ua)
+		want[i] = slowFind(table, ua)
 	}
 	run := func(name string, agents []string, recognise func(ua string) finding) {
 		b.Run(name, func(b *testing.B) {
@@ -39,7 +39,7 @@ func BenchmarkRecognise(b *testing.B) {
 			}
 		})
 	}
-	run("never seen", agents, table.look)
+	run("never seen", agents, table.find)
 	for range 3 {
 		for _, ua := range agents[:200] {
 			table.Recognise(ua)
@@ -52,7 +52,7 @@ func BenchmarkRecognise(b *testing.B) {
 		}
 		return found
 	})
-	run("loop over patterns", agents, func(ua string) finding { return slowLook(table, ua) })
+	run("loop over patterns", agents, func(ua string) finding { return slowFind(table, ua) })
 }
 
 // The same question, "does any pattern that names a bot stand in it?", put to

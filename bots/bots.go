@@ -1,9 +1,9 @@
-// Package bots knows automated clients: who a client says it is ([Table]), and
-// whether that is true ([Verifier]).
+// Package bots identifies automated clients. A [Table] recognises the bot that a
+// client claims to be, by its user agent. A [Verifier] checks the claim, by the
+// client's address. Start with [NewVerifier] and [Verifier.Look].
 //
-// A [Table] is one list of bots with the texts that tell them in a user agent.
-// [BuiltIn] is the one that the program carries; [LoadTable] reads another from
-// a file. [Table.Recognise] is the way in.
+// [BuiltIn] is the table that is part of the program; [LoadTable] reads another
+// from a file. [Ranges] are the addresses that operators publish for their bots.
 package bots
 
 import (
@@ -11,69 +11,71 @@ import (
 	"strings"
 )
 
-// A Bot is an automated client, or a kind of them that has no name of its own.
-// Its slices are shared and never changed.
+// A Bot is an automated client, or a group of automated clients without names of
+// their own. Its slices are shared: do not change them.
 type Bot struct {
-	Name       string   // what a policy calls it: lower case, letters, digits, "." "-" "_", at most 40 bytes
-	Categories []string // of Categories(), the main one first, at least one
-	Operator   string   // who runs it; "" when not known
-	URL        string   // where its operator describes it; "" when not known
-	Steered    bool     // anybody can make it fetch a page: on behalf of a person, previews, translators
+	Name          string   // in policies: lower case, letters, digits, "." "-" "_", at most 40 bytes
+	Categories    []string // names of Categories, the main one first, at least one
+	Operator      string   // its company, project or person; "" if unknown
+	URL           string   // where its operator describes it; "" if unknown
+	UserTriggered bool     // anybody can make it fetch a page: fetchers for a person, previews, translators
 
-	// How its addresses are told. With all three empty a claim cannot be
+	// How its addresses are recognised. If all three are empty, a claim cannot be
 	// checked.
 	Ranges   []string // names of address sets that its operator publishes for it
-	Domains  []string // names of its addresses end in one of these, by whole labels
+	Domains  []string // suffixes of its host names, by whole labels
 	Networks []string // names of wider sets: all networks of its operator
 }
 
-// Names of the kinds that are told by more than a text.
+// Names of bots that a table recognises without a pattern.
 const (
-	Empty     = "empty"      // no user agent, or nothing but blanks, or "-"
-	Oversized = "oversized"  // longer than MaxUserAgent
-	NoBrowser = "no-browser" // nothing in it that browsers, phones or their apps say, or a word that desktop browsers do not
+	emptyName     = "empty"     // no user agent, only blanks, or "-"
+	oversizedName = "oversized" // longer than MaxUserAgent
+	// without any text of browsers, phones or their apps, or with a product that desktop browsers do not have
+	noBrowserName = "no-browser"
 )
 
 // MaxUserAgent is the length in bytes of the longest user agent that is read.
-// Those of browsers have at most about 500.
+// The user agents of browsers have at most about 500.
 const MaxUserAgent = 1024
 
-// Main is the category that says best what it is.
+// Main returns the category that describes the bot best.
 func (b *Bot) Main() string { return b.Categories[0] }
 
-// A Category says what a bot is for.
+// A Category is a purpose of bots. Means describes it.
 type Category struct{ Name, Means string }
 
-// Categories is the closed list of categories, in the order of the docs.
+// Categories returns all categories, in the order of the docs.
 func Categories() []Category { return slices.Clone(categories) }
 
 var categories = []Category{
 	{"search", "crawlers of search engines"},
 	{"ai", "crawlers and fetchers of AI companies: training, answers, agents"},
-	{"seo", "search engine optimisation: ranks, links back, site audits"},
+	{"seo", "search engine optimisation: ranks, backlinks, site audits"},
 	{"advertising", "advertising: landing pages, brand safety, ads.txt"},
 	{"preview", "link previews and image proxies of chats, mail and social networks"},
 	{"feed", "feed and podcast readers"},
 	{"monitor", "uptime, speed and health checks"},
 	{"archive", "web archives and site copiers"},
 	{"academic", "research"},
-	{"scanner", "security scanners and censuses of hosts, wanted or not"},
-	{"exploit", "tools that look for holes and say so, and attacks that stand in the user agent itself"},
-	{"fetcher", "one page at a time because somebody asked: webhooks, tools, translators"},
-	{"tool", "programs for the command line and developers' tools: curl, wget, git, Postman"},
-	{"library", "HTTP libraries and language runtimes that name nobody"},
+	{"scanner", "security scanners and Internet-wide scans, wanted or not"},
+	{"exploit", "attack tools that name themselves, and attacks in the user agent itself"},
+	{"fetcher", "one page at a time on a user's request: webhooks, tools, translators"},
+	{"tool", "command-line programs and developers' tools: curl, wget, git, Postman"},
+	{"library", "HTTP libraries and language runtimes that do not name their user"},
 	{"headless", "browsers run by a program"},
-	{Empty, "no user agent at all"},
-	{Oversized, "a user agent of over 1 KiB"},
-	{"other", "bots of another kind, or of which no more is known"},
+	{emptyName, "no user agent at all"},
+	{oversizedName, "a user agent of over 1 KiB"},
+	{"other", "bots with another purpose, or an unknown one"},
 }
 
 func isCategory(name string) bool {
 	return slices.ContainsFunc(categories, func(c Category) bool { return c.Name == name })
 }
 
-// Names lists the names of all bots and all categories, sorted, each once:
-// what a policy can ask for.
+// Names returns the names of all bots and all categories, sorted, each once.
+// These are the values that a policy can match, besides known, verified and
+// forged.
 func (t *Table) Names() []string {
 	names := make([]string, 0, len(t.bots)+len(categories))
 	for i := range t.bots {
@@ -86,7 +88,7 @@ func (t *Table) Names() []string {
 	return slices.Compact(names)
 }
 
-// Bot is the bot with that name, in any case; nil when there is none.
+// Bot returns the bot with that name, in any case; nil if there is none.
 func (t *Table) Bot(name string) *Bot {
 	i, found := t.byName[strings.ToLower(name)]
 	if !found {
@@ -95,7 +97,7 @@ func (t *Table) Bot(name string) *Bot {
 	return &t.bots[i]
 }
 
-// Bots yields every bot of the table in its order.
+// Bots yields every bot of the table, in the table's order.
 func (t *Table) Bots(yield func(*Bot) bool) {
 	for i := range t.bots {
 		if !yield(&t.bots[i]) {

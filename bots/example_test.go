@@ -1,9 +1,11 @@
 package bots_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"time"
 
 	"fairshare"
@@ -48,4 +50,23 @@ func ExampleVerifier_Look() {
 	// 66.249.66.1 is "googlebot" verified
 	// 200
 	// 403
+}
+
+// Recognise needs only the user agent. It does not check the claim.
+func ExampleTable_Recognise() {
+	bot, token := bots.BuiltIn().Recognise("Mozilla/5.0 (compatible; bingbot/2.0; +http://www.bing.com/bingbot.htm)")
+	fmt.Printf("%s, a bot for %s, by %q\n", bot.Name, bot.Main(), token)
+	// Output:
+	// bingbot, a bot for search, by "bingbot"
+}
+
+// Explain returns each step of the check.
+func ExampleVerifier_Explain() {
+	verifier := bots.NewVerifier(bots.Options{})
+	e := verifier.Explain(context.Background(), netip.MustParseAddr("192.0.2.1"), "GPTBot/1.2")
+	fmt.Println(e.Steps[0])
+	fmt.Println(e.Bot.State)
+	// Output:
+	// it claims to be gptbot (ai), by "GPTBot"
+	// forged
 }

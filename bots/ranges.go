@@ -25,9 +25,10 @@ import (
 //go:embed ranges/snapshot.gz
 var rangeSnapshot []byte
 
-// Ranges are the sets of addresses that operators publish for their bots: a
-// snapshot that the program carries, and newer ones once Load or Run has them.
-// A set that has neither is not known. Ranges are safe for concurrent use.
+// Ranges are the sets of addresses that operators publish for their bots. They
+// start as a snapshot that is part of the program; Load and Run replace sets by
+// newer versions. A set without any version is unknown. Ranges are safe for
+// concurrent use.
 type Ranges struct {
 	index atomic.Pointer[rangeIndex]
 
@@ -37,17 +38,17 @@ type Ranges struct {
 	keeper atomic.Pointer[prefixes.Keeper] // of the last Load or Run
 }
 
-// A rangeSet is one set with where it came from.
+// A rangeSet is one set and its sources.
 type rangeSet struct {
 	*rangeDef
 	snapshot []netip.Prefix
-	date     time.Time // of the snapshot; zero: it has none of this set
+	date     time.Time // of the snapshot; zero if the snapshot lacks this set
 	source   string
-	newer    []prefixes.Update // by URL; those without time have not answered
+	newer    []prefixes.Update // by URL; without a time the URL has not answered
 }
 
-// prefixes are those that count: what all URLs answered, and the snapshot
-// until they have.
+// prefixes returns the addresses in use: the answers of all URLs, and the
+// snapshot until all have answered.
 func (s *rangeSet) prefixes() []netip.Prefix {
 	var all []netip.Prefix
 	missing := len(s.newer) == 0
@@ -61,7 +62,7 @@ func (s *rangeSet) prefixes() []netip.Prefix {
 	return all
 }
 
-// at is the age of the oldest part of what counts.
+// at returns the time of the oldest part in use.
 func (s *rangeSet) at() time.Time {
 	var oldest time.Time
 	for _, u := range s.newer {
@@ -81,11 +82,11 @@ func (s *rangeSet) at() time.Time {
 // A rangeMask has one bit for each set.
 type rangeMask uint64
 
-// A rangeIndex finds all sets that an address is in, at one go. It is never
-// changed.
+// A rangeIndex finds all sets that an address is in by one lookup. It is
+// immutable.
 type rangeIndex struct {
-	table bart.Fast[rangeMask] // a prefix has the bits of those that cover it too
-	known rangeMask            // sets that hold something
+	table bart.Fast[rangeMask] // a prefix has the bits of the wider prefixes that contain it, too
+	known rangeMask            // sets that are not empty
 }
 
 func (x *rangeIndex) lookup(addr netip.Addr) rangeMask {
@@ -93,7 +94,7 @@ func (x *rangeIndex) lookup(addr netip.Addr) rangeMask {
 	return in
 }
 
-// NewRanges returns the snapshot that the program carries.
+// NewRanges returns the snapshot that is part of the program.
 func NewRanges() *Ranges {
 	r := &Ranges{sets: make([]rangeSet, len(rangeDefs))}
 	for i := range rangeDefs {
@@ -123,7 +124,7 @@ func (r *Ranges) readSnapshot(packed []byte) error {
 		date, source, _ := strings.Cut(rest, " ")
 		i := setIndex(name)
 		if i < 0 {
-			return fmt.Errorf("set %s is not known", name)
+			return fmt.Errorf("unknown set %s", name)
 		}
 		s := &r.sets[i]
 		s.source = source
@@ -137,7 +138,7 @@ func (r *Ranges) readSnapshot(packed []byte) error {
 	return nil
 }
 
-// setIndex finds a set by name; -1 when there is none.
+// setIndex returns the index of a set by name; -1 if there is none.
 func setIndex(name string) int {
 	for i := range rangeDefs {
 		if rangeDefs[i].name == name {
@@ -147,7 +148,7 @@ func setIndex(name string) int {
 	return -1
 }
 
-// rebuild makes the index anew. With r.mu held, or before r is shared.
+// rebuild replaces the index. r.mu is held, or r is not shared yet.
 func (r *Ranges) rebuild() {
 	index := &rangeIndex{}
 	for i := range r.sets {
@@ -157,8 +158,8 @@ func (r *Ranges) rebuild() {
 			index.table.Modify(p, func(in rangeMask, _ bool) (rangeMask, bool) { return in | bit, false })
 		}
 	}
-	// Only the longest prefix answers: it speaks for those around it. Sorted,
-	// they come before what they cover.
+	// A lookup returns only the longest prefix. So each prefix gets the bits of the
+	// wider ones that contain it; in sorted order these come first.
 	type cover struct {
 		prefix netip.Prefix
 		in     rangeMask
@@ -179,8 +180,8 @@ func (r *Ranges) rebuild() {
 	r.index.Store(index)
 }
 
-// Contains reports whether an address is in a set; not known when the set has
-// no prefixes, or no set has that name.
+// Contains reports whether an address is in a set. known is false if the set has
+// no prefixes, or if there is no set of that name.
 func (r *Ranges) Contains(set string, addr netip.Addr) (in, known bool) {
 	i := setIndex(set)
 	if i < 0 {
@@ -190,21 +191,21 @@ func (r *Ranges) Contains(set string, addr netip.Addr) (in, known bool) {
 	return index.lookup(plain(addr))&bit != 0, index.known&bit != 0
 }
 
-// plain is an address as tables hold it.
+// plain returns an address in the form of the tables: unmapped, without a zone.
 func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// A RangeSet tells about one set.
+// A RangeSet describes one set.
 type RangeSet struct {
 	Name      string
-	Prefixes  int       // 0: it is not known
-	At        time.Time // how old it is: the day of the snapshot, or when its URLs were last asked
+	Prefixes  int       // their number; 0 if the set is unknown
+	At        time.Time // the day of the snapshot, or when its URLs were last requested
 	Refreshed bool      // from its operator's URLs, not from the snapshot
-	Source    string    // of the snapshot; "": it has none
+	Source    string    // of the snapshot; "" if the snapshot lacks the set
 	URLs      []string
-	Problem   string // with the last refresh; "": none
+	Problem   string // of the last refresh; "" if there was none
 }
 
-// Sets tells about all sets, those of crawlers first.
+// Sets describes all sets, those of crawlers first.
 func (r *Ranges) Sets() []RangeSet {
 	asked, problems := map[string]time.Time{}, map[string]string{}
 	if keeper := r.keeper.Load(); keeper != nil {
@@ -235,25 +236,27 @@ func (r *Ranges) Sets() []RangeSet {
 	return all
 }
 
-// A Refresh says how ranges are kept up to date from their operators' URLs.
+// A Refresh configures how ranges are updated from their operators' URLs.
 type Refresh struct {
 	Every     time.Duration     // 0: a day; at least a minute
-	Folder    string            // where answers are kept, made when missing; "": nowhere
-	Log       func(string)      // one line for each problem, and when it is over; nil: nobody
+	Folder    string            // for copies of the answers, created if missing; "": no copies
+	Log       func(string)      // gets one line for each problem, and one when it is over; may be nil
 	Agent     string            // User-Agent of the requests; "": fairshare
-	Transport http.RoundTripper // nil: one of its own
+	Transport http.RoundTripper // nil: a new one
 }
 
-// Load takes over what an earlier Run has kept in the folder, and asks nobody.
+// Load reads the copies that an earlier Run left in the folder. It requests no
+// URL.
 func (r *Ranges) Load(o Refresh) error {
 	_, err := r.open(context.Background(), o)
 	return err
 }
 
-// Run takes over what an earlier Run has kept, and asks the operators' URLs
-// again and again until ctx ends. It returns when all is at rest; its error
-// says why it could not begin. While a URL does not answer, or answers
-// nonsense, what was known stays. It is to run once at a time.
+// Run reads the copies of an earlier Run, and requests the operators' URLs
+// regularly until ctx ends. It returns after its last request has ended. Its error
+// says why it could not start. If a URL does not answer, or its answer is
+// implausible, the previous version stays in use. Only one Run may be active at a
+// time.
 func (r *Ranges) Run(ctx context.Context, o Refresh) error {
 	keeper, err := r.open(ctx, o)
 	if err != nil {
@@ -273,7 +276,8 @@ func (r *Ranges) open(ctx context.Context, o Refresh) (*prefixes.Keeper, error) 
 	loading := true
 	keeper, err := prefixes.Open(ctx, prefixes.Options{
 		Sources: sources, Folder: o.Folder, Later: true,
-		What: "ranges of", Without: "what is built in stays in use", Log: o.Log, Agent: o.Agent, Transport: o.Transport, MaxSize: maxRangesSize,
+		What: "ranges of", Without: "the built-in version stays in use", Log: o.Log, Agent: o.Agent,
+		Transport: o.Transport, MaxSize: maxRangesSize,
 		Check: checkRanges,
 		Change: func(u prefixes.Update) {
 			r.mu.Lock()
@@ -302,8 +306,8 @@ func sourceName(d *rangeDef, n int) string {
 	return d.name + "." + strconv.Itoa(n+1)
 }
 
-// replace takes a newer version of one URL's part of a set. A copy from before
-// the snapshot is not newer.
+// replace stores a newer version of the part of a set that comes from one URL. It
+// ignores a copy that is older than the snapshot, and returns false.
 func (r *Ranges) replace(u prefixes.Update) bool {
 	for i := range r.sets {
 		s := &r.sets[i]
@@ -320,12 +324,12 @@ func (r *Ranges) replace(u prefixes.Update) bool {
 const (
 	maxRangesSize = 5 << 20 // bytes of one published list
 	maxRangesLen  = 100_000 // prefixes
-	maxRangesIPv4 = 1 << 23 // addresses: half a /8, some times what any crawler has
+	maxRangesIPv4 = 1 << 23 // addresses: half a /8, several times more than any crawler has
 )
 
-// checkRanges refuses what no operator of a crawler can mean. Who is in a
-// published range is treated kindly: a list that holds half the Internet,
-// however it came to that, must not be believed.
+// checkRanges refuses an implausibly large list. Rules favor clients in a
+// published range, so a list with half of the Internet must not be used, whatever
+// its cause.
 func checkRanges(u prefixes.Update) error {
 	if len(u.Prefixes) > maxRangesLen {
 		return fmt.Errorf("%d prefixes are more than any crawler has", len(u.Prefixes))

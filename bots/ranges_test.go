@@ -46,7 +46,8 @@ func TestSnapshot(t *testing.T) {
 		case set.Refreshed, set.Source == "", set.At.Before(time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)):
 			t.Errorf("%+v", set)
 		default:
-			if row := fmt.Sprintf("| %s | %d | %s | %s", set.Name, set.Prefixes, set.At.Format(time.DateOnly), set.Source); !strings.Contains(string(readme), row) && set.Name != "ovh" {
+			if row := fmt.Sprintf("| %s | %d | %s | %s", set.Name, set.Prefixes, set.At.Format(time.DateOnly),
+				set.Source); !strings.Contains(string(readme), row) && set.Name != "ovh" {
 				t.Errorf("ranges/README.md does not say %s", row)
 			}
 		}
@@ -96,7 +97,7 @@ func TestContains(t *testing.T) {
 }
 
 // The one table answers for every set as a walk through its prefixes does.
-func TestIndexIsTheSumOfItsSets(t *testing.T) {
+func TestIndexAgreesWithEachSet(t *testing.T) {
 	r := NewRanges()
 	index := r.index.Load()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -180,7 +181,8 @@ func setNamed(t *testing.T, r *Ranges, name string) RangeSet {
 func TestRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		later(t)
-		const gptbotURL, qwantURL = "https://openai.com/gptbot.json", "https://help.qwant.com/wp-content/uploads/sites/latest/qwantbot.json"
+		const gptbotURL, qwantURL = "https://openai.com/gptbot.json",
+			"https://help.qwant.com/wp-content/uploads/sites/latest/qwantbot.json"
 		operators := &publishing{asked: map[string]int{}, answers: map[string]string{
 			gptbotURL: `{"prefixes":[{"ipv4Prefix":"192.0.2.0/24"}]}`,
 			qwantURL:  "\xef\xbb\xbf" + `{"prefixes":[{"ipv4Prefix":"198.51.100.0/24"}]}`,
@@ -188,12 +190,13 @@ func TestRefresh(t *testing.T) {
 		folder := t.TempDir()
 		var mu sync.Mutex
 		said := map[string][]string{}
-		refresh := Refresh{Every: time.Hour, Folder: folder, Transport: operators, Agent: "fairshare/test", Log: func(text string) {
-			mu.Lock()
-			defer mu.Unlock()
-			name, _, _ := strings.Cut(strings.TrimPrefix(text, "ranges of "), ":")
-			said[name] = append(said[name], text)
-		}}
+		refresh := Refresh{Every: time.Hour, Folder: folder, Transport: operators, Agent: "fairshare/test",
+			Log: func(text string) {
+				mu.Lock()
+				defer mu.Unlock()
+				name, _, _ := strings.Cut(strings.TrimPrefix(text, "ranges of "), ":")
+				said[name] = append(said[name], text)
+			}}
 		lastSaid := func(name string) string {
 			mu.Lock()
 			defer mu.Unlock()
@@ -223,19 +226,24 @@ func TestRefresh(t *testing.T) {
 		expect("refreshed", gptbotUA, "20.171.206.7", fairshare.Pending) // no more, but in a cloud that it uses
 		expect("refreshed", qwantUA, "198.51.100.1", fairshare.Verified)
 		expect("no answer", googlebotUA, "66.249.64.1", fairshare.Verified)
-		if set := setNamed(t, r, "gptbot"); !set.Refreshed || set.Prefixes != 1 || !set.At.Equal(time.Now()) || set.Problem != "" {
+		if set := setNamed(t, r, "gptbot"); !set.Refreshed || set.Prefixes != 1 || !set.At.Equal(time.Now()) ||
+			set.Problem != "" {
 			t.Errorf("%+v", set)
 		}
-		if set := setNamed(t, r, "googlebot"); set.Refreshed || set.Prefixes != 65 || set.At.Year() != 2026 || !strings.HasSuffix(set.Problem, ": status 500; what is built in stays in use") {
+		if set := setNamed(t, r, "googlebot"); set.Refreshed || set.Prefixes != 65 || set.At.Year() != 2026 ||
+			!strings.HasSuffix(set.Problem, ": status 500; the built-in version stays in use") {
 			t.Errorf("%+v", set)
 		}
 
 		// Nobody believes these.
 		for _, c := range []struct{ name, body, want string }{
-			{"empty", `{"prefixes":[]}`, "it holds no address"},
-			{"all", `{"prefixes":[{"ipv4Prefix":"0.0.0.0/0"}]}`, "line 1: 0.0.0.0/0 is shorter than /8: that is a good part of the Internet, and surely not meant"},
-			{"a /8", `{"prefixes":[{"ipv4Prefix":"192.0.2.0/24"},{"ipv4Prefix":"8.0.0.0/8"}]}`, "8.0.0.0/8 is wider than any crawler's network"},
-			{"much of IPv6", `{"prefixes":[{"ipv6Prefix":"2000::/12"}]}`, "2000::/12 is wider than any crawler's network"},
+			{"empty", `{"prefixes":[]}`, "it contains no address"},
+			{"all", `{"prefixes":[{"ipv4Prefix":"0.0.0.0/0"}]}`,
+				"line 1: 0.0.0.0/0 is shorter than /8: such a large part of the Internet must be a mistake"},
+			{"a /8", `{"prefixes":[{"ipv4Prefix":"192.0.2.0/24"},{"ipv4Prefix":"8.0.0.0/8"}]}`,
+				"8.0.0.0/8 is wider than any crawler's network"},
+			{"much of IPv6", `{"prefixes":[{"ipv6Prefix":"2000::/12"}]}`,
+				"2000::/12 is wider than any crawler's network"},
 			{"many /9", `["1.0.0.0/9","2.0.0.0/9"]`, "16777216 IPv4 addresses are more than any crawler has"},
 			{"HTML", "<html>", "a page of HTML or XML, not a list of addresses"},
 		} {
@@ -267,7 +275,8 @@ func TestRefresh(t *testing.T) {
 			t.Errorf("%+v", set)
 		}
 		e := v.Explain(t.Context(), addr("192.0.2.1"), gptbotUA)
-		if text := strings.Join(e.Steps, "; "); !strings.Contains(text, "in the published ranges of gptbot (192.0.2.0/24; refreshed 2027-01-01 ") {
+		if text := strings.Join(e.Steps, "; "); !strings.Contains(text,
+			"in the published ranges of gptbot (192.0.2.0/24; refreshed 2027-01-01 ") {
 			t.Errorf("explained by %s", text)
 		}
 	})
@@ -297,7 +306,8 @@ func TestRefreshInParts(t *testing.T) {
 		if set := setNamed(t, r, "google-user-triggered"); set.Refreshed {
 			t.Errorf("%+v", set)
 		}
-		operators.set(googleRanges+"user-triggered-fetchers-google.json", `{"prefixes":[{"ipv4Prefix":"198.51.100.0/24"}]}`)
+		operators.set(googleRanges+"user-triggered-fetchers-google.json",
+			`{"prefixes":[{"ipv4Prefix":"198.51.100.0/24"}]}`)
 		operators.set(googleRanges+"user-triggered-agents.json", `{"prefixes":[{"ipv4Prefix":"203.0.113.0/24"}]}`)
 		time.Sleep(2 * time.Hour)
 		check("all three", "192.0.2.1", true)
@@ -317,7 +327,8 @@ func TestRefreshInParts(t *testing.T) {
 // A copy from before the snapshot is older than what the program carries.
 func TestOldCopiesDoNotReplaceTheSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // in the year 2000
-		operators := &publishing{asked: map[string]int{}, answers: map[string]string{"https://openai.com/gptbot.json": `["192.0.2.0/24"]`}}
+		operators := &publishing{asked: map[string]int{},
+			answers: map[string]string{"https://openai.com/gptbot.json": `["192.0.2.0/24"]`}}
 		folder := t.TempDir()
 		r := NewRanges()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -346,7 +357,10 @@ func TestOldCopiesDoNotReplaceTheSnapshot(t *testing.T) {
 
 // Requests go on while sets are replaced, and see each as a whole.
 func TestLookWhileRefreshing(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "192.0.2.0/24\n") }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		fmt.Fprint(w, "192.0.2.0/24\n")
+	}))
 	defer server.Close()
 	target := strings.TrimPrefix(server.URL, "http://")
 	r := NewRanges()
@@ -380,11 +394,11 @@ func (host toServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-func TestSnapshotFaults(t *testing.T) {
+func TestSnapshotErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"[nobody] 2026-01-01 x\n192.0.2.1\n": "set nobody is not known",
+		"[nobody] 2026-01-01 x\n192.0.2.1\n": "unknown set nobody",
 		"[gptbot] today x\n192.0.2.1\n":      `set gptbot: parsing time "today"`,
-		"[gptbot] 2026-01-01 x\nnonsense\n":  `set gptbot: line 1: "nonsense" is no address and no prefix`,
+		"[gptbot] 2026-01-01 x\nnonsense\n":  `set gptbot: line 1: "nonsense" is neither an address nor a prefix`,
 	} {
 		r := NewRanges()
 		if err := r.readSnapshot(pack(t, text)); err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -413,7 +427,8 @@ func pack(t *testing.T, text string) []byte {
 func BenchmarkLookup(b *testing.B) {
 	index := NewRanges().index.Load()
 	for _, c := range []struct{ name, addr string }{
-		{"v4 inside", "66.249.64.1"}, {"v4 outside", "192.0.2.1"}, {"v6 inside", "2001:4860:4801:10::1"}, {"v6 outside", "2001:db8::1"},
+		{"v4 inside", "66.249.64.1"}, {"v4 outside", "192.0.2.1"}, {"v6 inside", "2001:4860:4801:10::1"},
+		{"v6 outside", "2001:db8::1"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			from := addr(c.addr)
@@ -430,7 +445,8 @@ func BenchmarkLookup(b *testing.B) {
 		random := rand.New(rand.NewPCG(1, 2))
 		addrs := make([]netip.Addr, 1<<16)
 		for i := range addrs {
-			addrs[i] = netip.AddrFrom4([4]byte{byte(1 + random.IntN(223)), byte(random.IntN(256)), byte(random.IntN(256)), byte(random.IntN(256))})
+			addrs[i] = netip.AddrFrom4([4]byte{byte(1 + random.IntN(223)), byte(random.IntN(256)),
+				byte(random.IntN(256)), byte(random.IntN(256))})
 		}
 		b.ReportAllocs()
 		i, in := 0, 0

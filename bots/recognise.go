@@ -4,30 +4,32 @@ import (
 	"strings"
 )
 
-// Recognise says what a user agent is taken for, and the piece of it that told
-// so: nil when it is taken for no bot. It takes any bytes, allocates nothing,
-// and is safe for concurrent use.
+// Recognise returns the bot that a user agent names, and the part of the user
+// agent that names it. It returns nil if there is none. It takes any bytes,
+// allocates nothing, and is safe for concurrent use.
 //
-// A bot that has a name goes before what it is made with (libraries, headless
-// browsers, tools), this before general signs such as "crawler" or the address
-// of a page; among equals the longest pattern wins, then the one that ends
-// first. Where nothing of the kind is found, what holds nothing that browsers,
-// phones and their apps say is [NoBrowser], and so is a desktop browser with
-// more behind it than browsers say.
+// If several patterns match, a bot with a name wins over the software that bots
+// use (libraries, headless browsers, tools), and this wins over general signs
+// such as "crawler" or the address of a page. Among equals the longest pattern
+// wins, then the one that ends first.
+//
+// If no pattern matches, the bot is "no-browser" for a user agent without any
+// text of browsers, phones or their apps, and for a desktop browser with an
+// unknown product in it.
 func (t *Table) Recognise(userAgent string) (b *Bot, token string) {
 	if len(userAgent) > MaxUserAgent {
 		return t.oversized, ""
 	}
 	hash, found, known := t.cache.get(userAgent)
 	if !known {
-		found = t.look(userAgent)
+		found = t.find(userAgent)
 		t.cache.put(hash, found)
 	}
 	return t.answer(found, userAgent)
 }
 
-// A finding is what a user agent is taken for in one word: the bot's index plus
-// one, zero for none, in 16 bits, and start and end of the token in 11 each.
+// A finding is the result for a user agent in 64 bits: the bot's index plus one
+// in 16 bits (zero for none), and start and end of the token in 11 bits each.
 type finding uint64
 
 func newFinding(bot int32, start, end int) finding {
@@ -42,10 +44,10 @@ func (t *Table) answer(f finding, userAgent string) (*Bot, string) {
 	return &t.bots[bot-1], userAgent[start:end]
 }
 
-// look finds what a user agent of at most MaxUserAgent bytes is taken for.
-func (t *Table) look(userAgent string) finding {
-	word := strings.Trim(userAgent, " \t")
-	if word == "" || word == "-" {
+// find returns the finding for a user agent of at most MaxUserAgent bytes.
+func (t *Table) find(userAgent string) finding {
+	trimmed := strings.Trim(userAgent, " \t")
+	if trimmed == "" || trimmed == "-" {
 		return newFinding(t.empty, 0, 0)
 	}
 	a := t.automaton
@@ -62,7 +64,7 @@ func (t *Table) look(userAgent string) finding {
 		from := a.from[state-a.ending:]
 		for _, n := range a.found[from[0]:from[1]] {
 			p := &a.patterns[n]
-			if !p.stands(userAgent, i+1-len(p.text), i+1) {
+			if !p.matchesAt(userAgent, i+1-len(p.text), i+1) {
 				continue
 			}
 			switch {
@@ -77,38 +79,40 @@ func (t *Table) look(userAgent string) finding {
 	}
 	if best != nil {
 		if from, to := deviceName(userAgent); innocent || from < to {
-			best, bestEnd = t.guilty(userAgent, from, to)
+			best, bestEnd = t.findOutside(userAgent, from, to)
 		}
 	}
 	switch {
 	case best != nil:
 		return newFinding(best.bot, bestEnd-len(best.text), bestEnd)
 	case !people:
-		start := strings.Index(userAgent, word)
-		end := strings.IndexAny(word, " /(;\t")
+		start := strings.Index(userAgent, trimmed)
+		end := strings.IndexAny(trimmed, " /(;\t")
 		if end <= 0 {
-			end = len(word)
+			end = len(trimmed)
 		}
 		return newFinding(t.noBrowser, start, start+end)
 	}
-	if start, end := stranger(userAgent); start < end && !(innocent && t.inside(userAgent, start)) {
+	if start, end := unknownProduct(userAgent); start < end && !(innocent && t.inInnocentText(userAgent, start)) {
 		return newFinding(t.noBrowser, start, end)
 	}
 	return 0
 }
 
-// stranger is a word without a version where desktop browsers have products
-// with one: right behind Safari/537.36 or, in Firefox 4 and later,
-// Firefox/120.0, and before Safari/537.36. Telephones say there what they like.
-func stranger(userAgent string) (start, end int) {
+// unknownProduct finds a product without a version in the user agent of a desktop
+// browser, where browsers have products with versions: before Safari/537.36, or
+// right after it or, in Firefox 4 and later, after Firefox/120.0. The user agents
+// of phones have arbitrary text there, and are not searched.
+func unknownProduct(userAgent string) (start, end int) {
 	rest, found := strings.CutPrefix(userAgent, "Mozilla/5.0 (")
 	if !found || !strings.HasPrefix(rest, "Windows NT ") && !strings.HasPrefix(rest, "Macintosh; ") &&
-		!strings.HasPrefix(rest, "X11; Linux ") && !strings.HasPrefix(rest, "X11; Ubuntu; ") && !strings.HasPrefix(rest, "Linux x86_64) ") {
+		!strings.HasPrefix(rest, "X11; Linux ") && !strings.HasPrefix(rest, "X11; Ubuntu; ") &&
+		!strings.HasPrefix(rest, "Linux x86_64) ") {
 		return 0, 0
 	}
 	const like, safari, firefox = " (KHTML, like Gecko) ", " Safari/", " Gecko/20100101 Firefox/"
 	if i := strings.Index(userAgent, like); i >= 0 {
-		start, end = word(userAgent, i+len(like))
+		start, end = versionless(userAgent, i+len(like))
 		if userAgent[start:end] == "Mobile" || userAgent[start:end] == "Safari" {
 			return 0, 0
 		}
@@ -122,15 +126,15 @@ func stranger(userAgent string) (start, end int) {
 			i += len(" Gecko/20100101 ")
 		}
 		if n := strings.IndexByte(userAgent[i:], ' '); n >= 0 {
-			start, end = word(userAgent, i+n)
+			start, end = versionless(userAgent, i+n)
 		}
 	}
 	return start, end
 }
 
-// word is what stands at userAgent[i:] up to the next blank when it is no
-// product with a version; start is end when it is.
-func word(userAgent string, i int) (start, end int) {
+// versionless returns the text from userAgent[i:] up to the next blank, unless it
+// is a product with a version: then start equals end.
+func versionless(userAgent string, i int) (start, end int) {
 	text := strings.TrimLeft(userAgent[i:], " ")
 	start = len(userAgent) - len(text)
 	if n := strings.IndexByte(text, ' '); n >= 0 {
@@ -142,16 +146,15 @@ func word(userAgent string, i int) (start, end int) {
 	return start, start + len(text)
 }
 
-// inside reports whether what begins at userAgent[at] stands in an innocent
-// text.
-func (t *Table) inside(userAgent string, at int) (innocent bool) {
+// inInnocentText reports whether userAgent[at] is inside an innocent text.
+func (t *Table) inInnocentText(userAgent string, at int) (innocent bool) {
 	t.each(userAgent, func(p *pattern, start, end int) {
 		innocent = innocent || p.bot == innocentSign && start <= at && at < end
 	})
 	return innocent
 }
 
-// beats reports whether p, found later, says more than q.
+// beats reports whether p, found later, wins over q.
 func (p *pattern) beats(q *pattern) bool {
 	if p.rank != q.rank {
 		return p.rank > q.rank
@@ -159,9 +162,9 @@ func (p *pattern) beats(q *pattern) bool {
 	return len(p.text) > len(q.text)
 }
 
-// deviceName is where an Android client names its device: in userAgent[from:to],
-// behind "Android 4.4.2; de-de; " and before " Build/". What is called a CUBOT
-// or a DROID SPYDER there is a telephone.
+// deviceName returns the position of an Android client's device name:
+// userAgent[from:to], after "Android 4.4.2; de-de; " and before " Build/". A
+// device that is called CUBOT or DROID SPYDER is a phone, not a bot.
 func deviceName(userAgent string) (from, to int) {
 	to = strings.Index(userAgent, " Build/")
 	if to < 0 {
@@ -178,10 +181,10 @@ func deviceName(userAgent string) (from, to int) {
 	return from, to
 }
 
-// guilty is the best pattern that begins neither inside an innocent text nor in
-// userAgent[from:to].
-func (t *Table) guilty(userAgent string, from, to int) (best *pattern, bestEnd int) {
-	var reach [MaxUserAgent]uint16 // how far innocent texts that begin here go
+// findOutside returns the best pattern that begins neither inside an innocent text
+// nor in userAgent[from:to].
+func (t *Table) findOutside(userAgent string, from, to int) (best *pattern, bestEnd int) {
+	var reach [MaxUserAgent]uint16 // the end of the longest innocent text that begins here
 	if from < to {
 		reach[from] = uint16(to)
 	}
@@ -201,7 +204,7 @@ func (t *Table) guilty(userAgent string, from, to int) (best *pattern, bestEnd i
 	return best, bestEnd
 }
 
-// each calls do for every pattern that stands in the user agent.
+// each calls do for every pattern that matches in the user agent.
 func (t *Table) each(userAgent string, do func(p *pattern, start, end int)) {
 	a := t.automaton
 	state := uint16(0)
@@ -212,7 +215,7 @@ func (t *Table) each(userAgent string, do func(p *pattern, start, end int)) {
 		}
 		from := a.from[state-a.ending:]
 		for _, n := range a.found[from[0]:from[1]] {
-			if p := &a.patterns[n]; p.stands(userAgent, i+1-len(p.text), i+1) {
+			if p := &a.patterns[n]; p.matchesAt(userAgent, i+1-len(p.text), i+1) {
 				do(p, i+1-len(p.text), i+1)
 			}
 		}

@@ -12,23 +12,31 @@ func TestRecognise(t *testing.T) {
 	const safari = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/145.0.0.0 Safari/537.36"
 	const android = "Mozilla/5.0 (Linux; Android 6.0.1; Nexus 5X Build/MMB29P) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/145.0.0.0 Mobile Safari/537.36"
 	for _, test := range []struct{ userAgent, name, main, token string }{
-		{"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)", "googlebot", "search", "Googlebot"},
+		{"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)", "googlebot", "search",
+			"Googlebot"},
 		{android + " (compatible; Googlebot/2.1; +http://www.google.com/bot.html)", "googlebot", "search", "Googlebot"},
 		{"Googlebot-Image/1.0", "googlebot", "search", "Googlebot"},
 		{"Mediapartners-Google", "mediapartners-google", "advertising", "Mediapartners-Google"},
 		{"Mediapartners (Googlebot)", "mediapartners-google", "advertising", "Mediapartners (Googlebot)"},
 		{"AdsBot-Google (+http://www.google.com/adsbot.html)", "adsbot-google", "advertising", "AdsBot-Google"},
-		{"FeedFetcher-Google; (+http://www.google.com/feedfetcher.html)", "feedfetcher-google", "feed", "FeedFetcher-Google"},
+		{"FeedFetcher-Google; (+http://www.google.com/feedfetcher.html)", "feedfetcher-google", "feed",
+			"FeedFetcher-Google"},
 		{"Mozilla/5.0 (compatible; bingbot/2.0; +http://www.bing.com/bingbot.htm)", "bingbot", "search", "bingbot"},
-		{"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)", "gptbot", "ai", "GPTBot"},
-		{"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; ClaudeBot/1.0; +claudebot@anthropic.com)", "claudebot", "ai", "ClaudeBot"},
-		{"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; ChatGPT-User/1.0; +https://openai.com/bot)", "chatgpt-user", "ai", "ChatGPT-User"},
+		{"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)",
+			"gptbot", "ai", "GPTBot"},
+		{"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; ClaudeBot/1.0; +claudebot@anthropic.com)",
+			"claudebot", "ai", "ClaudeBot"},
+		{"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; ChatGPT-User/1.0; +https://openai.com/bot)",
+			"chatgpt-user", "ai", "ChatGPT-User"},
 		{"Mozilla/5.0 (compatible; AhrefsBot/7.0; +http://ahrefs.com/robot/)", "ahrefsbot", "seo", "AhrefsBot"},
-		{"Mozilla/5.0 (compatible; 008/0.83; http://www.80legs.com/webcrawler.html) Gecko/2008032620", "80legs", "other", "80legs"},
-		{"facebookexternalhit/1.1 (+http://www.facebook.com/externalhit_uatext.php)", "facebookexternalhit", "preview", "facebookexternalhit"},
+		{"Mozilla/5.0 (compatible; 008/0.83; http://www.80legs.com/webcrawler.html) Gecko/2008032620", "80legs",
+			"other", "80legs"},
+		{"facebookexternalhit/1.1 (+http://www.facebook.com/externalhit_uatext.php)", "facebookexternalhit",
+			"preview", "facebookexternalhit"},
 		{"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_11_1) AppleWebKit/601.2.4 (KHTML, like Gecko) Version/9.0.1 Safari/601.2.4 facebookexternalhit/1.1 Facebot Twitterbot/1.0",
 			"imessagebot", "preview", "facebookexternalhit/1.1 Facebot Twitterbot/1.0"},
-		{"Mozilla/5.0+(compatible; UptimeRobot/2.0; http://www.uptimerobot.com/)", "uptimerobot", "monitor", "UptimeRobot"},
+		{"Mozilla/5.0+(compatible; UptimeRobot/2.0; http://www.uptimerobot.com/)", "uptimerobot", "monitor",
+			"UptimeRobot"},
 
 		{"curl/8.5.0", "curl", "tool", "curl/"},
 		{"git/2.43.0", "git", "tool", "git/"},
@@ -43,28 +51,31 @@ func TestRecognise(t *testing.T) {
 		{"Mozilla/5.0 (compatible; somethingnew-crawler/0.1)", "other-bot", "other", "compatible; "},
 		{safari + " http://example.org/about-us", "other-bot", "other", "http://"},
 
-		{"", Empty, Empty, ""},
-		{" \t ", Empty, Empty, ""},
-		{"-", Empty, Empty, ""},
-		{strings.Repeat("a", MaxUserAgent+1), Oversized, Oversized, ""},
-		{safari + strings.Repeat(" Googlebot", 100), Oversized, Oversized, ""},
-		{"x", NoBrowser, "other", "x"},
-		{"Mozilla/5.0", NoBrowser, "other", "Mozilla"},
-		{"\x00\xff\x80 \n", NoBrowser, "other", "\x00\xff\x80"},
+		{"", emptyName, emptyName, ""},
+		{" \t ", emptyName, emptyName, ""},
+		{"-", emptyName, emptyName, ""},
+		{strings.Repeat("a", MaxUserAgent+1), oversizedName, oversizedName, ""},
+		{safari + strings.Repeat(" Googlebot", 100), oversizedName, oversizedName, ""},
+		{"x", noBrowserName, "other", "x"},
+		{"Mozilla/5.0", noBrowserName, "other", "Mozilla"},
+		{"\x00\xff\x80 \n", noBrowserName, "other", "\x00\xff\x80"},
 
 		{safari, "", "", ""},
 		{safari + " Viber", "", "", ""},
 		{safari + " OPR/45.0.2552.812 (Edition Yx)", "", "", ""},
 		{safari + " Vivaldi/6.7 Config/1.2.3", "", "", ""},
 		{safari + " ", "", "", ""},
-		{safari + " Wonderer 1.0", NoBrowser, "other", "Wonderer"},
-		{"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Wonderer Safari/537.36", NoBrowser, "other", "Wonderer"},
+		{safari + " Wonderer 1.0", noBrowserName, "other", "Wonderer"},
+		{"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Wonderer Safari/537.36", noBrowserName,
+			"other", "Wonderer"},
 		{"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Brave Chrome/80.0.3987.132 Safari/537.36", "", "", ""},
 		{"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) ", "", "", ""},
 		{"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_4) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148 DuckDuckGo/7", "", "", ""},
-		{safari + " (Wonderer)", NoBrowser, "other", "(Wonderer)"},
-		{"Mozilla/5.0 (X11; Ubuntu; Linux x86_64; rv:109.0) Gecko/20100101 Firefox/115.0 Wonderer", NoBrowser, "other", "Wonderer"},
-		{"Mozilla/5.0 (X11; U; Linux i686; de; rv:1.9.1.6) Gecko/20091215 Ubuntu/9.10 (karmic) Firefox/3.5.6 GTB6", "", "", ""},
+		{safari + " (Wonderer)", noBrowserName, "other", "(Wonderer)"},
+		{"Mozilla/5.0 (X11; Ubuntu; Linux x86_64; rv:109.0) Gecko/20100101 Firefox/115.0 Wonderer", noBrowserName,
+			"other", "Wonderer"},
+		{"Mozilla/5.0 (X11; U; Linux i686; de; rv:1.9.1.6) Gecko/20091215 Ubuntu/9.10 (karmic) Firefox/3.5.6 GTB6",
+			"", "", ""},
 		{android, "", "", ""},
 		{"Mozilla/5.0 (Linux; Android 8.0.0; CUBOT_P20) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/70.0.3538.110 Mobile Safari/537.36", "", "", ""},
 		{"Mozilla/5.0 (Linux; U; Android 2.3.3; de-de; HUAWEI SONIC Build/HuaweiU8650) AppleWebKit/533.1 (KHTML, like Gecko) Version/4.0 Mobile Safari/533.1", "", "", ""},
@@ -80,21 +91,22 @@ func TestRecognise(t *testing.T) {
 		{"Nokia6120c/3.83; Profile/MIDP-2.0 Configuration/CLDC-1.1", "", "", ""},
 		{"Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148 Instagram 330.0.3.29.91", "", "", ""},
 	} {
-		for range 3 { // looked at, fresh in the cache, and seen often
+		for range 3 { // not in the cache, fresh in it, and frequent
 			b, token := BuiltIn().Recognise(test.userAgent)
 			if b == nil {
 				if test.name != "" {
-					t.Errorf("Recognise(%q) = nobody, want %s", test.userAgent, test.name)
+					t.Errorf("Recognise(%q) = no bot, want %s", test.userAgent, test.name)
 				}
 			} else if b.Name != test.name || b.Main() != test.main || token != test.token {
-				t.Errorf("Recognise(%q) = %s, %s by %q, want %s, %s by %q", test.userAgent, b.Name, b.Main(), token, test.name, test.main, test.token)
+				t.Errorf("Recognise(%q) = %s, %s by %q, want %s, %s by %q", test.userAgent, b.Name, b.Main(), token,
+					test.name, test.main, test.token)
 			}
 		}
 	}
 }
 
-// slowLook is look without the automaton: every pattern at every place.
-func slowLook(t *Table, userAgent string) finding {
+// slowFind is look without the automaton: every pattern at every place.
+func slowFind(t *Table, userAgent string) finding {
 	word := strings.Trim(userAgent, " \t")
 	if word == "" || word == "-" {
 		return newFinding(t.empty, 0, 0)
@@ -120,7 +132,7 @@ func slowLook(t *Table, userAgent string) finding {
 			start += at
 			end := start + len(p.text)
 			switch {
-			case !p.stands(userAgent, start, end):
+			case !p.matchesAt(userAgent, start, end):
 			case p.bot == peopleSign:
 				people = true
 			case p.bot == innocentSign:
@@ -153,7 +165,7 @@ func slowLook(t *Table, userAgent string) finding {
 		}
 		return newFinding(t.noBrowser, start, start+end)
 	}
-	if start, end := stranger(userAgent); start < end && !innocent[start] {
+	if start, end := unknownProduct(userAgent); start < end && !innocent[start] {
 		return newFinding(t.noBrowser, start, end)
 	}
 	return 0
@@ -163,7 +175,7 @@ func TestAutomatonAgreesWithALoop(t *testing.T) {
 	table := BuiltIn()
 	check := func(userAgent string) {
 		t.Helper()
-		if got, want := table.look(userAgent), slowLook(table, userAgent); got != want {
+		if got, want := table.find(userAgent), slowFind(table, userAgent); got != want {
 			g, _ := table.answer(got, userAgent)
 			w, token := table.answer(want, userAgent)
 			t.Errorf("look(%q) = %v, the loop says %v by %q", userAgent, g, w, token)
@@ -182,7 +194,8 @@ func TestAutomatonAgreesWithALoop(t *testing.T) {
 	// Texts made of patterns, their pieces and what may stand between them.
 	r := rand.New(rand.NewPCG(4, 15))
 	patterns := table.automaton.patterns
-	glue := []string{"", "", " ", "/", "; ", "(", ")", "-", "_", "a", "Z", "9", "\xff", "\x00", "@", ".", "compatible; "}
+	glue := []string{"", "", " ", "/", "; ", "(", ")", "-", "_", "a", "Z", "9", "\xff", "\x00", "@", ".",
+		"compatible; "}
 	for range 4000 / step {
 		var b strings.Builder
 		for range 1 + r.IntN(6) {
@@ -213,7 +226,7 @@ func TestRecogniseAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(10, func() {
 		for i := 0; i < len(all); i += 100 {
 			if len(all[i].UA) <= MaxUserAgent {
-				table.look(all[i].UA)
+				table.find(all[i].UA)
 			}
 		}
 	}); n != 0 {
@@ -223,7 +236,7 @@ func TestRecogniseAllocatesNothing(t *testing.T) {
 
 // A flood of user agents that never come again does not push out those that
 // many clients send.
-func TestCacheKeepsTheCommonOnes(t *testing.T) {
+func TestCacheRetainsCommonUserAgents(t *testing.T) {
 	table := freshTable(t)
 	var common []string
 	for _, l := range readLabelled(t) {
@@ -344,7 +357,7 @@ func FuzzRecognise(f *testing.F) {
 			t.Errorf("the second time: %v by %q, the first: %v by %q", again, tokenAgain, b, token)
 		}
 		if len(userAgent) <= MaxUserAgent {
-			if got, want := table.look(userAgent), slowLook(table, userAgent); got != want {
+			if got, want := table.find(userAgent), slowFind(table, userAgent); got != want {
 				t.Errorf("look(%q) = %x, the loop says %x", userAgent, got, want)
 			}
 		}

@@ -14,10 +14,10 @@ import (
 	"sync"
 )
 
-// A Table is a list of bots with the texts that tell them. It is never changed
-// once made, but for its cache, and safe for concurrent use.
+// A Table is a list of bots and the patterns of their user agents. Except for its
+// cache it is immutable. It is safe for concurrent use.
 type Table struct {
-	Version string // of the list, as its file says
+	Version string // from its file
 	Sources []Source
 
 	bots             []Bot
@@ -42,10 +42,10 @@ const (
 	maxBots       = 20_000
 	maxList       = 200 // patterns, domains, … of one bot
 	maxText       = 400 // bytes of an operator or URL
-	maxFaults     = 50  // told of one file
+	maxFaults     = 50  // reported per file
 )
 
-// A tableFile is a table as it stands in a file: a JSON object.
+// A tableFile is the content of a table's file: a JSON object.
 //
 //	{
 //	  "version": "2026-11-20",
@@ -56,7 +56,7 @@ const (
 //	  ]
 //	}
 //
-// Patterns are written as parsePattern says. With "extends": "built-in" the
+// The type pattern describes the form of patterns. With "extends": "built-in" the
 // file adds to the built-in table, and a bot replaces the one of the same name
 // there.
 type tableFile struct {
@@ -64,24 +64,24 @@ type tableFile struct {
 	Extends  string
 	Sources  []Source
 	Bots     []tableBot
-	People   []string // patterns: what browsers, phones and their apps say
-	Innocent []string // patterns: nothing that begins inside these tells a bot
+	People   []string // patterns of browsers, phones and their apps
+	Innocent []string // patterns inside of which no bot's pattern counts
 
 	peopleLine, innocentLine int
 }
 
 // A tableBot is one bot in a tableFile.
 type tableBot struct {
-	Name       string   `json:"name"`
-	Categories []string `json:"categories"`
-	Operator   string   `json:"operator,omitempty"`
-	URL        string   `json:"url,omitempty"`
-	Steered    bool     `json:"steered,omitempty"`
-	General    bool     `json:"general,omitempty"` // a kind of bots: any bot with a name of its own goes before it
-	Patterns   []string `json:"patterns"`
-	Ranges     []string `json:"ranges,omitempty"`
-	Domains    []string `json:"domains,omitempty"`
-	Networks   []string `json:"networks,omitempty"`
+	Name          string   `json:"name"`
+	Categories    []string `json:"categories"`
+	Operator      string   `json:"operator,omitempty"`
+	URL           string   `json:"url,omitempty"`
+	UserTriggered bool     `json:"steered,omitempty"`
+	General       bool     `json:"general,omitempty"` // a group of bots: any bot with a name of its own wins over it
+	Patterns      []string `json:"patterns"`
+	Ranges        []string `json:"ranges,omitempty"`
+	Domains       []string `json:"domains,omitempty"`
+	Networks      []string `json:"networks,omitempty"`
 
 	line int
 }
@@ -103,11 +103,12 @@ var builtInTable = sync.OnceValue(func() *Table {
 	return table
 })
 
-// BuiltIn is the table that the program carries. It is made at the first call.
+// BuiltIn returns the table that is part of the program. It is built at the first
+// call, in some 10 ms.
 func BuiltIn() *Table { return builtInTable() }
 
-// LoadTable reads a table from a file. The error joins all faults, each with
-// the file and the line.
+// LoadTable reads a table from a file. The error joins all errors of the file, up
+// to 50, each with the file and the line.
 func LoadTable(path string) (*Table, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -145,7 +146,7 @@ func parseTable(data []byte) (*Table, error) {
 	return file.compile()
 }
 
-// A lineError is a fault on a line of a table's file.
+// A lineError is an error on a line of a table's file.
 type lineError struct {
 	line int
 	err  error
@@ -154,7 +155,7 @@ type lineError struct {
 func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
 func (e *lineError) Unwrap() error { return e.err }
 
-// nameFile puts the name of the file before each fault in err.
+// nameFile puts the name of the file before each error in err.
 func nameFile(path string, err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -175,7 +176,8 @@ func nameFault(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// readTable reads the JSON; it checks what each value is, not what it means.
+// readTable reads the JSON. It checks the type of each value; compile checks the
+// rest.
 func readTable(data []byte) (*tableFile, error) {
 	file := &tableFile{}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -202,7 +204,7 @@ func readTable(data []byte) (*tableFile, error) {
 			return fault(err)
 		}
 		if got != want {
-			return fault(fmt.Errorf("a %q is wanted", want))
+			return fault(fmt.Errorf("expected %q", want))
 		}
 		return nil
 	}
@@ -219,7 +221,7 @@ func readTable(data []byte) (*tableFile, error) {
 		}
 		name, _ := key.(string)
 		if seen[name] {
-			return nil, fault(fmt.Errorf("%q stands here twice", name))
+			return nil, fault(fmt.Errorf("duplicate key %q", name))
 		}
 		seen[name] = true
 		switch name {
@@ -274,14 +276,14 @@ func readTable(data []byte) (*tableFile, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, fault(errors.New("something stands after the table"))
+		return nil, fault(errors.New("unexpected text after the table"))
 	}
 	return file, nil
 }
 
-// extendedBy is the table with another's bots and signs before its own. A bot
-// of the same name is replaced, and a pattern that stands in both is the
-// other's: faults are the other's, too.
+// extendedBy returns the table with another's bots and signs before its own. A
+// bot of the same name is replaced, and a pattern of both belongs to the other, so
+// that errors are reported on the lines of the other file.
 func (f *tableFile) extendedBy(other *tableFile) *tableFile {
 	names, patterns := map[string]bool{}, map[string]bool{}
 	for _, b := range other.Bots {
@@ -308,7 +310,7 @@ func (f *tableFile) extendedBy(other *tableFile) *tableFile {
 	return both
 }
 
-// withAll is list with those of more that it lacks.
+// withAll returns list and those of more that it lacks.
 func withAll(list, more []string) []string {
 	has := map[string]bool{}
 	for _, p := range list {
@@ -317,7 +319,7 @@ func withAll(list, more []string) []string {
 	return slices.Concat(list, slices.DeleteFunc(slices.Clone(more), func(p string) bool { return has[p] }))
 }
 
-// compile checks everything and makes the table, or tells all faults.
+// compile checks everything and builds the table, or returns all errors.
 func (f *tableFile) compile() (*Table, error) {
 	t := &Table{Version: f.Version, Sources: f.Sources, byName: make(map[string]int, len(f.Bots)+3)}
 	t.cache.seed = maphash.MakeSeed()
@@ -329,31 +331,31 @@ func (f *tableFile) compile() (*Table, error) {
 	}
 	var patterns []pattern
 	owner := map[string]string{}
-	add := func(line int, who, text string, bot int32, rank uint8) {
+	add := func(line int, label, text string, bot int32, rank uint8) {
 		p, err := parsePattern(text)
 		if err != nil {
-			fault(line, "%s: pattern %q %w", who, text, err)
+			fault(line, "%s: pattern %q %w", label, text, err)
 			return
 		}
 		p.bot, p.rank = bot, rank
 		key := p.String()
 		if bot < 0 {
-			key = who + key // a sign of people may tell a bot, too: the bot goes before it
+			key = label + key // a bot may have the same pattern, and wins
 		}
 		if other, taken := owner[key]; taken {
-			fault(line, "%s: pattern %q tells %s already", who, text, other)
+			fault(line, "%s: pattern %q already belongs to %s", label, text, other)
 			return
 		}
-		owner[key] = who
+		owner[key] = label
 		patterns = append(patterns, p)
 	}
 	for _, b := range f.Bots {
-		who := fmt.Sprintf("bot %q", b.Name)
+		label := fmt.Sprintf("bot %q", b.Name)
 		if err := b.check(); err != nil {
-			fault(b.line, "%s: %w", who, err)
+			fault(b.line, "%s: %w", label, err)
 		}
 		if _, taken := t.byName[b.Name]; taken {
-			fault(b.line, "%s stands here twice", who)
+			fault(b.line, "duplicate %s", label)
 			continue
 		}
 		t.byName[b.Name] = len(t.bots)
@@ -365,10 +367,10 @@ func (f *tableFile) compile() (*Table, error) {
 			rank = rankMeans
 		}
 		for _, text := range b.Patterns {
-			add(b.line, who, text, int32(len(t.bots)), rank)
+			add(b.line, label, text, int32(len(t.bots)), rank)
 		}
 		t.bots = append(t.bots, Bot{
-			Name: b.Name, Categories: b.Categories, Operator: b.Operator, URL: b.URL, Steered: b.Steered,
+			Name: b.Name, Categories: b.Categories, Operator: b.Operator, URL: b.URL, UserTriggered: b.UserTriggered,
 			Ranges: b.Ranges, Domains: b.Domains, Networks: b.Networks,
 		})
 	}
@@ -381,7 +383,7 @@ func (f *tableFile) compile() (*Table, error) {
 	if faults != nil {
 		return nil, errors.Join(faults...)
 	}
-	kind := func(name, category string) int32 {
+	builtInBot := func(name, category string) int32 {
 		if i, found := t.byName[name]; found {
 			return int32(i)
 		}
@@ -389,8 +391,8 @@ func (f *tableFile) compile() (*Table, error) {
 		t.bots = append(t.bots, Bot{Name: name, Categories: []string{category}})
 		return int32(len(t.bots) - 1)
 	}
-	t.empty, t.noBrowser = kind(Empty, Empty), kind(NoBrowser, "other")
-	oversized := kind(Oversized, Oversized)
+	t.empty, t.noBrowser = builtInBot(emptyName, emptyName), builtInBot(noBrowserName, "other")
+	oversized := builtInBot(oversizedName, oversizedName)
 	t.oversized = &t.bots[oversized]
 	var err error
 	t.automaton, err = newAutomaton(patterns)
@@ -400,39 +402,39 @@ func (f *tableFile) compile() (*Table, error) {
 	return t, nil
 }
 
-// unsafeDomains are no proof of a crawler: anybody can rent an address there.
+// unsafeDomains prove nothing: anybody can rent an address there.
 var unsafeDomains = []string{"googleusercontent.com", "1e100.net", "amazonaws.com"}
 
 func (b *tableBot) check() error {
 	switch {
 	case !isName(b.Name):
-		return errors.New("a name has 1 to 40 of a-z, 0-9, \".\", \"-\" and \"_\"")
+		return errors.New("a name has 1 to 40 characters of a-z, 0-9, \".\", \"-\" and \"_\"")
 	case slices.Contains([]string{"known", "verified", "forged"}, b.Name):
-		return errors.New("this name is a word of policies")
+		return errors.New("policies reserve this name")
 	case len(b.Categories) == 0:
 		return errors.New("has no categories")
 	case len(b.Categories) > 5:
 		return errors.New("has over 5 categories")
 	case isCategory(b.Name) && !slices.Contains(b.Categories, b.Name):
-		return errors.New("has the name of a category that it is not in")
+		return errors.New("has the name of a category that it does not belong to")
 	case len(b.Operator) > maxText || len(b.URL) > maxText:
-		return errors.New("its operator or URL is over 400 bytes")
+		return errors.New("operator or URL is over 400 bytes")
 	case len(b.Patterns) > maxList || len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList:
-		return errors.New("a list of it has over 200 entries")
+		return errors.New("a list has over 200 entries")
 	}
 	for _, c := range b.Categories {
 		if !isCategory(c) {
-			return fmt.Errorf("%q is no category", c)
+			return fmt.Errorf("%q is not a category", c)
 		}
 	}
 	for _, n := range slices.Concat(b.Ranges, b.Networks) {
 		if !isName(n) {
-			return fmt.Errorf("%q is no name of an address set", n)
+			return fmt.Errorf("%q is not the name of an address set", n)
 		}
 	}
 	for _, d := range b.Domains {
 		if !isDomain(d) {
-			return fmt.Errorf("%q is no domain of two labels or more in lower case", d)
+			return fmt.Errorf("%q is not a domain of at least two labels in lower case", d)
 		}
 		for _, u := range unsafeDomains {
 			if d == u || strings.HasSuffix(d, "."+u) {

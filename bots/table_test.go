@@ -18,7 +18,8 @@ func TestBuiltInTable(t *testing.T) {
 		t.Error("Names() is not sorted, or names one twice")
 	}
 	for _, name := range []string{
-		"googlebot", "bingbot", "applebot", "duckduckbot", "yandexbot", "baiduspider", "gptbot", "oai-searchbot", "chatgpt-user",
+		"googlebot", "bingbot", "applebot", "duckduckbot", "yandexbot", "baiduspider", "gptbot", "oai-searchbot",
+		"chatgpt-user",
 		"claudebot", "perplexitybot", "ccbot", "bytespider", "amazonbot", "meta-externalagent", "facebookexternalhit",
 		"ahrefsbot", "semrushbot", "mj12bot", "uptimerobot", "pingdom", "curl", "wget", "python", "scrapy",
 	} {
@@ -46,7 +47,8 @@ func TestBuiltInTable(t *testing.T) {
 			}
 		}
 		for _, d := range b.Domains {
-			if slices.Contains([]string{"google.com", "googleusercontent.com", "1e100.net", "amazonaws.com", "microsoft.com"}, d) {
+			if slices.Contains([]string{"google.com", "googleusercontent.com", "1e100.net", "amazonaws.com",
+				"microsoft.com"}, d) {
 				t.Errorf("%s: %s is wider than its crawler", b.Name, d)
 			}
 		}
@@ -76,21 +78,24 @@ func TestBuiltInTable(t *testing.T) {
 }
 
 // Crawlers have ranges or names of their own; what anybody can steer is marked.
-func TestWhoIsSteered(t *testing.T) {
+func TestUserTriggeredBots(t *testing.T) {
 	for name, steered := range map[string]bool{
 		"googlebot": false, "bingbot": false, "applebot": false, "gptbot": false, "claudebot": false, "ccbot": false,
 		"adsbot-google": false, "ahrefsbot": false, "uptimerobot": false, "meta-externalagent": false,
-		"feedfetcher-google": true, "google-read-aloud": true, "google-translate": true, "googleimageproxy": true, "bingpreview": true,
-		"chatgpt-user": true, "claude-user": true, "perplexity-user": true, "facebookexternalhit": true, "twitterbot": true,
-		"slackbot": true, "telegrambot": true, "google-site-verification": true, "yandex-translate": true,
+		"feedfetcher-google": true, "google-read-aloud": true, "google-translate": true, "googleimageproxy": true,
+		"bingpreview":  true,
+		"chatgpt-user": true, "claude-user": true, "perplexity-user": true, "facebookexternalhit": true,
+		"twitterbot": true,
+		"slackbot":   true, "telegrambot": true, "google-site-verification": true, "yandex-translate": true,
 	} {
 		b := BuiltIn().Bot(name)
-		if b == nil || b.Steered != steered {
+		if b == nil || b.UserTriggered != steered {
 			t.Errorf("%s: %+v, want steered %v", name, b, steered)
 		}
 	}
 	for b := range BuiltIn().Bots {
-		if (slices.Contains(b.Categories, "preview") || slices.Contains(b.Categories, "fetcher")) && !b.Steered &&
+		if (slices.Contains(b.Categories, "preview") || slices.Contains(b.Categories, "fetcher")) &&
+			!b.UserTriggered &&
 			len(b.Ranges)+len(b.Domains) > 0 && !slices.Contains([]string{"apis-google", "stripe"}, b.Name) {
 			t.Errorf("%s fetches for others, can be verified, and is not marked as steered", b.Name)
 		}
@@ -101,10 +106,12 @@ func TestWhoIsSteered(t *testing.T) {
 // hosts is in another.
 func TestExploitIsACategory(t *testing.T) {
 	for userAgent, want := range map[string]bool{
-		"Mozilla/5.00 (Nikto/2.1.6)": true, "sqlmap/1.7": true, "WPScan v3.8": true, "Mozilla/5.0 zgrab/0.x": true, "Hello, World": true,
+		"Mozilla/5.00 (Nikto/2.1.6)": true, "sqlmap/1.7": true, "WPScan v3.8": true, "Mozilla/5.0 zgrab/0.x": true,
+		"Hello, World": true,
 		"gobuster/3.1": true, "Mozilla/5.0 (compatible; Nmap Scripting Engine; https://nmap.org/book/nse.html)": true,
 		"() { :;}; /bin/sh": true, "${jndi:ldap://x}": true,
-		"Mozilla/5.0 (compatible; CensysInspect/1.1; +https://about.censys.io/)": false, "SSL Labs": false, "curl/8.5.0": false,
+		"Mozilla/5.0 (compatible; CensysInspect/1.1; +https://about.censys.io/)": false, "SSL Labs": false,
+		"curl/8.5.0": false,
 	} {
 		b, _ := BuiltIn().Recognise(userAgent)
 		if b == nil || slices.Contains(b.Categories, "exploit") != want {
@@ -185,35 +192,42 @@ func TestTableExtendsTheBuiltIn(t *testing.T) {
 	}
 }
 
-func TestTableTellsEveryFaultWithItsLine(t *testing.T) {
+func TestEveryErrorOfATableHasItsLine(t *testing.T) {
 	bot := `{"name": "a", "categories": ["seo"], "patterns": ["abc"]}`
 	for _, test := range []struct{ text, want string }{
 		{"", "bots.json:1: ends too early"},
-		{"[]", `bots.json:1: a "{" is wanted`},
+		{"[]", `bots.json:1: expected "{"`},
 		{"{\n\"bots\": [\n" + bot, "bots.json:3: ends too early"},
 		{"{\n\"bots\": [\n{\"name\": 7}]}", `bots.json:3: "name" cannot be a number`},
 		{"{\n\"bots\": [\n{\"nam\": \"a\"}]}", `bots.json:3: unknown field "nam"`},
 		{"{\n\n\"bot\": []}", `bots.json:3: unknown key "bot"`},
-		{"{\"bots\": [],\n\"bots\": []}", `bots.json:2: "bots" stands here twice`},
-		{"{\"bots\": []}\n{}", "bots.json:2: something stands after the table"},
+		{"{\"bots\": [],\n\"bots\": []}", `bots.json:2: duplicate key "bots"`},
+		{"{\"bots\": []}\n{}", "bots.json:2: unexpected text after the table"},
 		{"{\n\"extends\": \"theirs\"}", `bots.json:2: extends "theirs": only "built-in" can be extended`},
-		{"{\"bots\": [\n" + bot + ",\n" + bot + "]}", `bots.json:3: bot "a" stands here twice`},
-		{"{\"bots\": [\n" + bot + ",\n" + strings.Replace(bot, `"a"`, `"b"`, 1) + "]}", `bots.json:3: bot "b": pattern "abc" tells bot "a" already`},
-		{`{"bots": [{"name": "A", "categories": ["seo"]}]}`, `bots.json:1: bot "A": a name has 1 to 40 of`},
-		{`{"bots": [{"name": "verified", "categories": ["seo"]}]}`, `bots.json:1: bot "verified": this name is a word of policies`},
-		{`{"bots": [{"name": "seo", "categories": ["ai"]}]}`, `bots.json:1: bot "seo": has the name of a category that it is not in`},
+		{"{\"bots\": [\n" + bot + ",\n" + bot + "]}", `bots.json:3: duplicate bot "a"`},
+		{"{\"bots\": [\n" + bot + ",\n" + strings.Replace(bot, `"a"`, `"b"`, 1) + "]}",
+			`bots.json:3: bot "b": pattern "abc" already belongs to bot "a"`},
+		{`{"bots": [{"name": "A", "categories": ["seo"]}]}`, `bots.json:1: bot "A": a name has 1 to 40 characters of`},
+		{`{"bots": [{"name": "verified", "categories": ["seo"]}]}`,
+			`bots.json:1: bot "verified": policies reserve this name`},
+		{`{"bots": [{"name": "seo", "categories": ["ai"]}]}`,
+			`bots.json:1: bot "seo": has the name of a category that it does not belong to`},
 		{`{"bots": [{"name": "a"}]}`, `bots.json:1: bot "a": has no categories`},
-		{`{"bots": [{"name": "a", "categories": ["spam"]}]}`, `bots.json:1: bot "a": "spam" is no category`},
-		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": [""]}]}`, `bots.json:1: bot "a": pattern "" is too short to tell anything`},
+		{`{"bots": [{"name": "a", "categories": ["spam"]}]}`, `bots.json:1: bot "a": "spam" is not a category`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": [""]}]}`,
+			`bots.json:1: bot "a": pattern "" is too short`},
 		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": ["<x>"]}]}`, `pattern "<x>" is too short`},
-		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": ["a\u0007b"]}]}`, `holds a control character`},
-		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": ["` + strings.Repeat("x", 65) + `"]}]}`, `is over 64 bytes`},
-		{`{"bots": [{"name": "a", "categories": ["ai"], "domains": ["amazonaws.com"]}]}`, `domain "amazonaws.com" proves nothing`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": ["a\u0007b"]}]}`, `contains a control character`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "patterns": ["` + strings.Repeat("x", 65) + `"]}]}`,
+			`is over 64 bytes`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "domains": ["amazonaws.com"]}]}`,
+			`domain "amazonaws.com" proves nothing`},
 		{`{"bots": [{"name": "a", "categories": ["ai"], "domains": ["x.googleusercontent.com"]}]}`, `proves nothing`},
-		{`{"bots": [{"name": "a", "categories": ["ai"], "domains": ["com"]}]}`, `"com" is no domain`},
-		{`{"bots": [{"name": "a", "categories": ["ai"], "ranges": ["A B"]}]}`, `"A B" is no name of an address set`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "domains": ["com"]}]}`, `"com" is not a domain`},
+		{`{"bots": [{"name": "a", "categories": ["ai"], "ranges": ["A B"]}]}`, `"A B" is not the name of an address set`},
 		{"{\"bots\": [],\n\"people\": [\"\"]}", `bots.json:2: people: pattern "" is too short`},
-		{"{\"bots\": [\n{\"name\": \"a\"},\n{\"name\": \"b\"}]}", "bots.json:3: bot \"b\": has no categories"}, // and line 2, too
+		// and line 2, too
+		{"{\"bots\": [\n{\"name\": \"a\"},\n{\"name\": \"b\"}]}", "bots.json:3: bot \"b\": has no categories"},
 	} {
 		_, err := LoadTable(writeTable(t, test.text))
 		if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -235,17 +249,21 @@ func TestTableIsBounded(t *testing.T) {
 		fmt.Fprintf(&b, `{"name": "b%d", "categories": ["ai"], "patterns": ["%d%s"]}`, i, i, strings.Repeat("x", 60))
 	}
 	b.WriteString("]}")
-	if _, err := LoadTable(writeTable(t, b.String())); err == nil || !strings.Contains(err.Error(), "over 65535 states") {
+	if _, err := LoadTable(writeTable(t, b.String())); err == nil ||
+		!strings.Contains(err.Error(), "over 65535 states") {
 		t.Errorf("patterns of 90,000 states: %v", err)
 	}
-	if _, err := LoadTable(writeTable(t, strings.Repeat(" ", maxTableBytes+1))); err == nil || !strings.Contains(err.Error(), "is over 8 MiB") {
+	if _, err := LoadTable(writeTable(t, strings.Repeat(" ", maxTableBytes+1))); err == nil ||
+		!strings.Contains(err.Error(), "is over 8 MiB") {
 		t.Errorf("a file of over 8 MiB: %v", err)
 	}
 }
 
 func FuzzLoadTable(f *testing.F) {
-	f.Add([]byte(`{"version": "1", "extends": "built-in", "bots": [{"name": "a", "categories": ["seo"], "patterns": ["<abc>"], "domains": ["a.b"]}]}`))
-	f.Add([]byte(`{"bots": [{"name": "a", "categories": ["seo"], "patterns": ["^a$", "b>>", "<<c"]}], "people": ["x y"], "innocent": ["@"]}`))
+	f.Add([]byte(
+		`{"version": "1", "extends": "built-in", "bots": [{"name": "a", "categories": ["seo"], "patterns": ["<abc>"], "domains": ["a.b"]}]}`))
+	f.Add([]byte(
+		`{"bots": [{"name": "a", "categories": ["seo"], "patterns": ["^a$", "b>>", "<<c"]}], "people": ["x y"], "innocent": ["@"]}`))
 	f.Add([]byte(`{"bots": [null, {}], "sources": [{"name": "x"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := readTable(data)
@@ -256,12 +274,13 @@ func FuzzLoadTable(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, userAgent := range []string{"", "abc", "Mozilla/5.0 (compatible; Googlebot/2.1)", string(data[:min(len(data), 200)])} {
+		for _, userAgent := range []string{"", "abc", "Mozilla/5.0 (compatible; Googlebot/2.1)",
+			string(data[:min(len(data), 200)])} {
 			b, token := table.Recognise(userAgent)
 			if b != nil && table.Bot(b.Name) != b || !strings.Contains(userAgent, token) {
 				t.Errorf("Recognise(%q) = %v by %q", userAgent, b, token)
 			}
-			if got, want := table.look(userAgent), slowLook(table, userAgent); got != want {
+			if got, want := table.find(userAgent), slowFind(table, userAgent); got != want {
 				t.Errorf("look(%q) = %x, the loop says %x", userAgent, got, want)
 			}
 		}

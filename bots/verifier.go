@@ -8,44 +8,45 @@ import (
 	"fairshare"
 )
 
-// Names tells the names of addresses, as a resolver has confirmed them.
+// Names returns the host names of addresses that a resolver has confirmed.
 type Names interface {
-	// Confirmed returns the names of an address that lead back to it, lower
-	// case, without a final dot. It never waits: not known means that nobody has
-	// asked yet, or that the DNS has not answered, at least about other names.
-	// Known without names means that it has, and none is confirmed.
+	// Confirmed returns the host names of an address that resolve to it again, in
+	// lower case, without a final dot. It never waits. If known is false, the DNS
+	// has not answered yet, at least about some names. If known is true, names are
+	// all confirmed names; there may be none.
 	Confirmed(addr netip.Addr) (names []string, known bool)
 }
 
-// Options are what a Verifier works with.
+// Options are the sources of a Verifier.
 type Options struct {
 	Table  *Table  // nil: BuiltIn
 	Ranges *Ranges // nil: NewRanges
 	Names  Names   // nil: no DNS
 
-	// LocalNames says that Names knows one's own networks: without a name there,
-	// an address of this machine or a private network proves a claim wrong, too.
-	// Otherwise it proves nothing: it may be a proxy's that nobody named, and most
-	// DNS servers answer for such addresses that they have no name (RFC 6303).
+	// LocalNames says that Names knows the names of private networks. Then a
+	// private address without a name of the bot's domains makes a claim forged.
+	// Otherwise such an address proves nothing: it may belong to a proxy that the
+	// configuration does not name, and most DNS servers have no names for private
+	// addresses (RFC 6303).
 	LocalNames bool
 }
 
-// A Verifier tells what bot a client is, and whether that is true. It is safe
-// for concurrent use.
+// A Verifier identifies the bot that a client claims to be, and checks the claim.
+// It is safe for concurrent use.
 type Verifier struct {
 	table  *Table
 	ranges *Ranges
 	names  Names
-	local  bool           // names knows one's own networks
+	local  bool           // names knows the names of private networks
 	checks map[*Bot]check // of those that can be checked, or are steered
 }
 
-// A check is how a claim to be a bot is checked.
+// A check holds the facts to check a claim to be a bot.
 type check struct {
 	ranges   rangeMask // sets with its addresses
-	whole    rangeMask // those of them outside of which nobody is the bot
-	networks rangeMask // sets from where it may come all the same
-	domains  []string  // lower case, without dots around
+	whole    rangeMask // sets that are complete: the bot has no other addresses
+	networks rangeMask // wider sets, from where the bot may come all the same
+	domains  []string  // lower case, without leading or final dots
 }
 
 // NewVerifier returns a Verifier for all bots of a table.
@@ -97,39 +98,39 @@ func masked(sets []string) (mask rangeMask) {
 	return mask
 }
 
-// Look tells what a client is taken for, by its user agent, and whether that
-// is true, by its address. It never waits and allocates nothing. Names are
-// asked only about clients that claim to be a bot whose names can be checked,
-// and whose address is in none of its published ranges.
+// Look returns the bot that a client claims to be by its user agent, and the
+// state of the claim by its address. It never waits and allocates nothing. It
+// uses Names only for a bot with domains, if the address is in none of the bot's
+// published ranges.
 func (v *Verifier) Look(addr netip.Addr, userAgent string) fairshare.Bot {
 	b, _ := v.table.Recognise(userAgent)
 	if b == nil {
 		return fairshare.Bot{}
 	}
 	state, _ := v.verify(b, plain(addr), v.names)
-	return fairshare.Bot{Name: b.Name, Categories: b.Categories, State: state, Steered: b.Steered}
+	return fairshare.Bot{Name: b.Name, Categories: b.Categories, State: state, UserTriggered: b.UserTriggered}
 }
 
-// A because says which step of a check decided.
-type because uint8
+// A reason is the step of a check that decided.
+type reason uint8
 
 const (
-	noCheck      because = iota // the bot's operator offers none that we know
-	noAddr                      // the client has no address
-	localAddr                   // the address is of this machine or a private network
-	inRanges                    // published
-	nameFits                    // confirmed, and of the bot's domain
-	nameDiffers                 // the DNS answered, and no confirmed name is of the bot's domain
-	nameUnknown                 // the DNS has not answered
-	outside                     // of published ranges that are whole
-	inNetworks                  // outside, but in a network of the operator's or near it
-	notWhole                    // outside of ranges that are not said to be whole
-	namesUnasked                // only the DNS could tell, and it is not asked
+	noCheck      reason = iota // the bot has no known ranges or names
+	noAddr                     // the client has no address
+	localAddr                  // the address is of this machine or a private network
+	inRanges                   // the address is published
+	nameFits                   // a confirmed name is of the bot's domains
+	nameDiffers                // the DNS answered, and no confirmed name is of the bot's domains
+	nameUnknown                // the DNS has not answered
+	outside                    // the address is outside of complete ranges
+	inNetworks                 // likewise, but in a network that the bot's operator owns or rents
+	notWhole                   // the address is outside of ranges that may be incomplete
+	namesUnasked               // only the DNS could decide, and it is not asked
 )
 
-// verify checks a claim: published ranges answer first, then confirmed names,
-// and only then counts what the ranges do not hold.
-func (v *Verifier) verify(b *Bot, addr netip.Addr, names Names) (fairshare.BotState, because) {
+// verify checks a claim. Published ranges verify it first, then confirmed names.
+// Only then may an address outside of the ranges make it forged.
+func (v *Verifier) verify(b *Bot, addr netip.Addr, names Names) (fairshare.BotState, reason) {
 	index := v.ranges.index.Load()
 	c := v.checks[b]
 	ranges := c.ranges & index.known
@@ -170,13 +171,14 @@ func (v *Verifier) verify(b *Bot, addr netip.Addr, names Names) (fairshare.BotSt
 }
 
 // isLocal reports whether an address is of this machine or a private network.
-// No crawler comes from there, but all clients do of a proxy that nobody named.
+// Crawlers have no such addresses, but all clients of a proxy do that the
+// configuration does not name.
 func isLocal(addr netip.Addr) bool {
 	return addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast()
 }
 
-// fits reports whether a name is one of the domains or ends in one, by whole
-// labels.
+// fits reports whether one of the names is one of the domains or ends in one, by
+// whole labels.
 func (c *check) fits(names []string) bool {
 	for _, name := range names {
 		if slices.ContainsFunc(c.domains, func(domain string) bool { return underDomain(name, domain) }) {

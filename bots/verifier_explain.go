@@ -10,110 +10,112 @@ import (
 	"fairshare"
 )
 
-// A Waiter is a Names that can also be waited for.
-type Waiter interface {
+// A waiter is a Names that can also wait for the DNS.
+type waiter interface {
 	Wait(ctx context.Context, addr netip.Addr) (names []string, known bool)
 }
 
-// An Explanation is what a client is taken for, and why.
+// An Explanation is the bot that a client claims to be, and each step of the check.
 type Explanation struct {
 	Bot   fairshare.Bot
-	Token string   // what told it in the user agent; "": no text did
-	Steps []string // in order, each a sentence without full stop
+	Token string   // the part of the user agent that names the bot; "" if there is none
+	Steps []string // in order, each a sentence without a full stop
 }
 
-// Explain does what Look does and tells each step. If the Verifier's names are
-// a Waiter, it waits for the DNS until ctx ends.
+// Explain does the same as Look and explains each step. If the Verifier's Names
+// have a method Wait(ctx, addr) with the results of Confirmed, it waits for the
+// DNS until ctx ends.
 func (v *Verifier) Explain(ctx context.Context, addr netip.Addr, userAgent string) Explanation {
 	b, token := v.table.Recognise(userAgent)
 	if b == nil {
-		return Explanation{Steps: []string{"its user agent is no bot's that we know"}}
+		return Explanation{Steps: []string{"its user agent names no known bot"}}
 	}
 	addr = plain(addr)
 	e := Explanation{Token: token}
-	e.say("%s", claims(b, token))
+	e.addStep("%s", describeClaim(b, token))
 	c := v.checks[b]
 	index := v.ranges.index.Load()
 	names := v.names
-	if waiter, ok := names.(Waiter); ok && addr.IsValid() && len(c.domains) > 0 && index.lookup(addr)&c.ranges == 0 {
-		confirmed, known := waiter.Wait(ctx, addr)
-		names = waited{confirmed, known}
+	if w, ok := names.(waiter); ok && addr.IsValid() && len(c.domains) > 0 && index.lookup(addr)&c.ranges == 0 {
+		confirmed, known := w.Wait(ctx, addr)
+		names = answered{confirmed, known}
 	}
 	state, why := v.verify(b, addr, names)
-	e.Bot = fairshare.Bot{Name: b.Name, Categories: b.Categories, State: state, Steered: b.Steered}
+	e.Bot = fairshare.Bot{Name: b.Name, Categories: b.Categories, State: state, UserTriggered: b.UserTriggered}
 
 	switch why {
 	case noCheck:
-		e.say("we know of no ranges and no names of %s to check that by", b.Name)
+		e.addStep("no ranges or names of %s are known to check the claim", b.Name)
 	case noAddr:
-		e.say("no address is given to check that by")
+		e.addStep("without an address the claim cannot be checked")
 	default:
-		v.sayRanges(&e, b, addr)
+		v.explainRanges(&e, b, addr)
 	}
 	switch why {
 	case nameFits, nameDiffers, nameUnknown:
-		e.sayNames(&c, addr, names)
+		e.explainNames(&c, addr, names)
 	case inNetworks:
-		e.say("%s is in a network of %s: its operator may come from there before its list says so", addr, v.around(&c, addr))
+		e.addStep("%s is in a network of %s, where the bot may get addresses before its list has them", addr,
+			v.widerSets(&c, addr))
 	case localAddr:
-		e.say("%s is of this machine or a private network: it may be a proxy's, and proves nothing", addr)
+		e.addStep("%s is of this machine or a private network: it may be a proxy, so it proves nothing", addr)
 	case notWhole:
-		e.say("the list may not be all that %s has, so an address outside proves nothing", b.Name)
+		e.addStep("the list of %s may be incomplete, so an address outside of it proves nothing", b.Name)
 	case namesUnasked:
-		e.say("the name of %s would tell (%s), but the DNS is not asked", addr, either(c.domains))
+		e.addStep("the host name of %s would decide (%s), but DNS lookups are off", addr, either(c.domains))
 	}
 	switch state {
 	case fairshare.Verified:
-		e.say("verified")
+		e.addStep("verified")
 	case fairshare.Forged:
-		e.say("forged: it is somebody else")
+		e.addStep("forged: the client is not %s", b.Name)
 	case fairshare.Claimed:
-		e.say("known by its claim alone")
+		e.addStep("known: the claim cannot be checked")
 	default:
-		e.say("pending: an ordinary client until more is known")
+		e.addStep("pending: treated as an ordinary client until the check is complete")
 	}
-	if b.Steered {
-		e.say("nothing kind is done for it: anybody can make %s fetch a page", b.Name)
+	if b.UserTriggered {
+		e.addStep("rules give it no advantage: anybody can make %s fetch a page", b.Name)
 	}
 	return e
 }
 
-func (e *Explanation) say(format string, args ...any) {
+func (e *Explanation) addStep(format string, args ...any) {
 	e.Steps = append(e.Steps, fmt.Sprintf(format, args...))
 }
 
-// waited is a Names that has been asked.
-type waited struct {
+// answered is a Names with one fixed answer.
+type answered struct {
 	names []string
 	known bool
 }
 
-func (w waited) Confirmed(netip.Addr) ([]string, bool) { return w.names, w.known }
+func (a answered) Confirmed(netip.Addr) ([]string, bool) { return a.names, a.known }
 
-func claims(b *Bot, token string) string {
+func describeClaim(b *Bot, token string) string {
 	switch {
-	case b.Name == Empty:
+	case b.Name == emptyName:
 		return "it has no user agent"
-	case b.Name == Oversized:
+	case b.Name == oversizedName:
 		return fmt.Sprintf("its user agent is longer than %d bytes", MaxUserAgent)
 	case token == "":
-		return fmt.Sprintf("its user agent is taken for %s (%s)", b.Name, strings.Join(b.Categories, ", "))
+		return fmt.Sprintf("its user agent is recognised as %s (%s)", b.Name, strings.Join(b.Categories, ", "))
 	}
 	return fmt.Sprintf("it claims to be %s (%s), by %q", b.Name, strings.Join(b.Categories, ", "), token)
 }
 
-// sayRanges tells what each published set says of an address.
-func (v *Verifier) sayRanges(e *Explanation, b *Bot, addr netip.Addr) {
+// explainRanges adds a step for each published set: whether the address is in it.
+func (v *Verifier) explainRanges(e *Explanation, b *Bot, addr netip.Addr) {
 	sets := v.ranges.Sets()
 	for _, name := range b.Ranges {
 		i := setIndex(name)
 		if i < 0 {
-			e.say("ranges %s are not known", name)
+			e.addStep("ranges %s are not known", name)
 			continue
 		}
 		set := sets[i]
 		if set.Prefixes == 0 {
-			e.say("the ranges of %s are published, but not here yet", name)
+			e.addStep("the ranges of %s are published, but have not been downloaded yet", name)
 			continue
 		}
 		age := "snapshot of " + set.At.Format("2006-01-02")
@@ -121,29 +123,32 @@ func (v *Verifier) sayRanges(e *Explanation, b *Bot, addr netip.Addr) {
 			age = "refreshed " + set.At.UTC().Format("2006-01-02 15:04 UTC")
 		}
 		if p := v.ranges.covering(i, addr); p.IsValid() {
-			e.say("%s is in the published ranges of %s (%s; %s)", addr, name, p, age)
+			e.addStep("%s is in the published ranges of %s (%s; %s)", addr, name, p, age)
 		} else {
-			e.say("%s is in none of the %d published ranges of %s (%s)", addr, set.Prefixes, name, age)
+			e.addStep("%s is in none of the %d published ranges of %s (%s)", addr, set.Prefixes, name, age)
 		}
 	}
 }
 
-func (e *Explanation) sayNames(c *check, addr netip.Addr, names Names) {
+func (e *Explanation) explainNames(c *check, addr netip.Addr, names Names) {
 	confirmed, known := names.Confirmed(addr)
 	switch {
 	case !known:
-		e.say("the DNS has not said what the name of %s is, which proves nothing", addr)
+		e.addStep("the DNS has not answered for the host name of %s, which proves nothing", addr)
 	case len(confirmed) == 0:
-		e.say("%s has no name that leads back to it; one under %s would", addr, either(c.domains))
+		e.addStep("%s has no host name that resolves to it; a real one has a name under %s", addr, either(c.domains))
 	case c.fits(confirmed):
-		e.say("its name %s leads back to %s, and is under %s", confirmed[slices.IndexFunc(confirmed, func(n string) bool { return c.fits([]string{n}) })], addr, either(c.domains))
+		e.addStep("its host name %s resolves to %s, and is under %s",
+			confirmed[slices.IndexFunc(confirmed, func(n string) bool { return c.fits([]string{n}) })], addr,
+			either(c.domains))
 	default:
-		e.say("its name %s leads back to %s, but is not under %s", strings.Join(confirmed, ", "), addr, either(c.domains))
+		e.addStep("its host name %s resolves to %s, but is not under %s", strings.Join(confirmed, ", "), addr,
+			either(c.domains))
 	}
 }
 
-// around names the wider sets that an address is in.
-func (v *Verifier) around(c *check, addr netip.Addr) string {
+// widerSets names the wider sets that an address is in.
+func (v *Verifier) widerSets(c *check, addr netip.Addr) string {
 	in := v.ranges.index.Load().lookup(addr) & c.networks
 	var names []string
 	for i := range rangeDefs {
@@ -154,14 +159,14 @@ func (v *Verifier) around(c *check, addr netip.Addr) string {
 	return either(names)
 }
 
-func either(words []string) string {
-	if n := len(words); n > 1 {
-		return strings.Join(words[:n-1], ", ") + " or " + words[n-1]
+func either(names []string) string {
+	if n := len(names); n > 1 {
+		return strings.Join(names[:n-1], ", ") + " or " + names[n-1]
 	}
-	return strings.Join(words, "")
+	return strings.Join(names, "")
 }
 
-// covering returns the longest prefix of a set that holds an address.
+// covering returns the longest prefix of a set that contains an address.
 func (r *Ranges) covering(set int, addr netip.Addr) (longest netip.Prefix) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -44,7 +44,7 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 var snapshot = NewRanges()
 
-func TestRangesAnswerFirst(t *testing.T) {
+func TestRangesAreCheckedFirst(t *testing.T) {
 	asked := &dns{}
 	v := NewVerifier(Options{Ranges: snapshot, Names: asked})
 	for _, c := range []struct {
@@ -62,7 +62,8 @@ func TestRangesAnswerFirst(t *testing.T) {
 		{facebookUA, "31.13.64.1", "facebookexternalhit", true}, // steered all the same
 	} {
 		got := v.Look(addr(c.addr), c.userAgent)
-		if got.Name != c.name || got.State != fairshare.Verified || got.Steered != c.steered || len(got.Categories) == 0 {
+		if got.Name != c.name || got.State != fairshare.Verified || got.UserTriggered != c.steered ||
+			len(got.Categories) == 0 {
 			t.Errorf("%s from %s: %+v", c.userAgent, c.addr, got)
 		}
 	}
@@ -71,7 +72,7 @@ func TestRangesAnswerFirst(t *testing.T) {
 	}
 }
 
-func TestNamesAnswerWhereRangesDoNot(t *testing.T) {
+func TestNamesAreCheckedOutsideOfRanges(t *testing.T) {
 	names := &dns{names: map[netip.Addr][]string{
 		addr("192.0.2.1"):  {"crawl-192-0-2-1.googlebot.com"},
 		addr("192.0.2.2"):  {"googlebot.com"},
@@ -121,7 +122,8 @@ type partly string
 func (p partly) Confirmed(netip.Addr) ([]string, bool) { return []string{string(p)}, false }
 
 func TestOneConfirmedNameIsEnough(t *testing.T) {
-	for name, want := range map[string]fairshare.BotState{"crawl-1.googlebot.com": fairshare.Verified, "host.example.org": fairshare.Pending} {
+	for name, want := range map[string]fairshare.BotState{"crawl-1.googlebot.com": fairshare.Verified,
+		"host.example.org": fairshare.Pending} {
 		v := NewVerifier(Options{Ranges: snapshot, Names: partly(name)})
 		if got := v.Look(addr("192.0.2.1"), googlebotUA); got.State != want {
 			t.Errorf("with %s, and others unknown: %v, want %v", name, got.State, want)
@@ -129,10 +131,11 @@ func TestOneConfirmedNameIsEnough(t *testing.T) {
 	}
 }
 
-func TestOnlyClaimsThatNeedItAreAskedAbout(t *testing.T) {
+func TestNamesAreLookedUpOnlyIfNeeded(t *testing.T) {
 	names := &dns{}
 	v := NewVerifier(Options{Ranges: snapshot, Names: names})
-	for _, userAgent := range []string{firefoxUA, mj12UA, gptbotUA, chatgptUA, ahrefsUA, "", "curl/8.5.0", strings.Repeat("Googlebot ", 200)} {
+	for _, userAgent := range []string{firefoxUA, mj12UA, gptbotUA, chatgptUA, ahrefsUA, "", "curl/8.5.0",
+		strings.Repeat("Googlebot ", 200)} {
 		v.Look(addr("192.0.2.1"), userAgent)
 	}
 	v.Look(addr("66.249.64.1"), googlebotUA) // its ranges know
@@ -167,12 +170,17 @@ func TestWithoutDNS(t *testing.T) {
 		{claudebotUA, "192.0.2.1", fairshare.Forged},
 		{claudebotUA, "3.128.204.151", fairshare.Pending}, // in 2025 it came from there
 		{ahrefsUA, "192.0.2.1", fairshare.Forged},
-		{ahrefsUA, "51.255.65.46", fairshare.Pending},                                                            // in 2018 it came from there
-		{facebookUA, "192.0.2.1", fairshare.Pending},                                                             // a phone that makes a preview says so too
-		{mj12UA, "192.0.2.1", fairshare.Claimed},                                                                 // nobody can tell
-		{"curl/8.5.0", "192.0.2.1", fairshare.Claimed},                                                           //
-		{firefoxUA, "66.249.64.1", fairshare.NoBot},                                                              // whoever sits there
-		{"Mozilla/5.0 (compatible; Qwantbot/1.0; +https://help.qwant.com/bot/)", "192.0.2.1", fairshare.Pending}, // its list is not here
+		// in 2018 it came from there
+		{ahrefsUA, "51.255.65.46", fairshare.Pending},
+		// a phone that makes a preview says so too
+		{facebookUA, "192.0.2.1", fairshare.Pending},
+		// nobody can tell
+		{mj12UA, "192.0.2.1", fairshare.Claimed},
+		{"curl/8.5.0", "192.0.2.1", fairshare.Claimed}, //
+		// whoever sits there
+		{firefoxUA, "66.249.64.1", fairshare.NoBot},
+		// its list is not here
+		{"Mozilla/5.0 (compatible; Qwantbot/1.0; +https://help.qwant.com/bot/)", "192.0.2.1", fairshare.Pending},
 	} {
 		if got := v.Look(addr(c.addr), c.userAgent); got.State != c.want {
 			t.Errorf("%s from %s: %v, want %v", got.Name, c.addr, got.State, c.want)
@@ -195,7 +203,8 @@ func TestLocalAddressesProveNoForgery(t *testing.T) {
 	names := &dns{names: map[netip.Addr][]string{}}
 	v := NewVerifier(Options{Ranges: snapshot, Names: names})
 	without := NewVerifier(Options{Ranges: snapshot})
-	for _, s := range []string{"127.0.0.1", "::1", "10.1.2.3", "::ffff:192.168.0.1", "172.17.0.1", "fd00::1", "fe80::1%eth0", "169.254.1.1"} {
+	for _, s := range []string{"127.0.0.1", "::1", "10.1.2.3", "::ffff:192.168.0.1", "172.17.0.1", "fd00::1",
+		"fe80::1%eth0", "169.254.1.1"} {
 		names.names[plain(addr(s))] = nil
 		for _, ua := range []string{googlebotUA, gptbotUA, baiduUA} {
 			for _, v := range []*Verifier{v, without} {
@@ -206,7 +215,9 @@ func TestLocalAddressesProveNoForgery(t *testing.T) {
 		}
 	}
 	e := v.Explain(t.Context(), addr("10.1.2.3"), googlebotUA)
-	if text := strings.Join(e.Steps, "\n"); !strings.Contains(text, "10.1.2.3 is of this machine or a private network") || !strings.HasSuffix(text, "pending: an ordinary client until more is known") {
+	if text := strings.Join(e.Steps, "\n"); !strings.Contains(text,
+		"10.1.2.3 is of this machine or a private network") ||
+		!strings.HasSuffix(text, "pending: treated as an ordinary client until the check is complete") {
 		t.Errorf("explained as\n%s", text)
 	}
 	known := NewVerifier(Options{Ranges: snapshot, Names: names, LocalNames: true})
@@ -219,7 +230,7 @@ func TestLocalAddressesProveNoForgery(t *testing.T) {
 	}
 }
 
-func TestForgedOnesDoNotTouchTheRealOne(t *testing.T) {
+func TestForgedClaimsDoNotAffectTheVerifiedBot(t *testing.T) {
 	names := &dns{names: map[netip.Addr][]string{}}
 	v := NewVerifier(Options{Ranges: snapshot, Names: names})
 	actual := addr("192.0.2.1")
@@ -254,7 +265,7 @@ func TestForgedOnesDoNotTouchTheRealOne(t *testing.T) {
 // Those who claimed to be crawlers in a log of May 2015: the ranges of 2026
 // know all of Googlebot but the three that were not it, and call none of the
 // others forged that came from where they were then.
-func TestClaimsOfALog(t *testing.T) {
+func TestClaimsInALogAreVerified(t *testing.T) {
 	data, err := os.ReadFile("ranges/testdata/claims.tsv")
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +284,8 @@ func TestClaimsOfALog(t *testing.T) {
 		bot := v.Look(addr(fields[1]), "Mozilla/5.0 (compatible; "+fields[0]+"/2.0)")
 		got[bot.Name+" "+bot.State.String()] += n
 	}
-	want := map[string]int{"googlebot verified": 539, "googlebot forged": 3, "bingbot pending": 58, "ahrefsbot pending": 34, "facebookexternalhit verified": 14}
+	want := map[string]int{"googlebot verified": 539, "googlebot forged": 3, "bingbot pending": 58,
+		"ahrefsbot pending": 34, "facebookexternalhit verified": 14}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -309,7 +321,8 @@ func FuzzUnderDomain(f *testing.F) {
 			t.Skip()
 		}
 		labels, want := strings.Split(name, "."), strings.Split(domain, ".")
-		fits := len(labels) >= len(want) && slices.Equal(labels[len(labels)-len(want):], want) && (len(labels) == len(want) || name[:len(name)-len(domain)] != ".")
+		fits := len(labels) >= len(want) && slices.Equal(labels[len(labels)-len(want):], want) &&
+			(len(labels) == len(want) || name[:len(name)-len(domain)] != ".")
 		if got := underDomain(name, domain); got != fits {
 			t.Errorf("%q under %q: %v", name, domain, got)
 		}
@@ -344,19 +357,19 @@ func FuzzLook(f *testing.F) {
 
 var checksOfBuiltIn = NewVerifier(Options{Ranges: snapshot}).checks
 
-// waiter is a Names whose answers take a while.
-type waiter struct {
+// laterNames is a Names whose answers take a while.
+type laterNames struct {
 	dns
 	later map[netip.Addr][]string
 }
 
-func (w *waiter) Wait(_ context.Context, addr netip.Addr) ([]string, bool) {
+func (w *laterNames) Wait(_ context.Context, addr netip.Addr) ([]string, bool) {
 	names, known := w.later[addr]
 	return names, known
 }
 
 func TestExplain(t *testing.T) {
-	names := &waiter{later: map[netip.Addr][]string{
+	names := &laterNames{later: map[netip.Addr][]string{
 		addr("192.0.2.1"): {"crawl-1.googlebot.com"},
 		addr("192.0.2.2"): {"dsl-2.example.net"},
 		addr("192.0.2.3"): {},
@@ -371,34 +384,36 @@ func TestExplain(t *testing.T) {
 		{with, googlebotUA, "66.249.64.1", fairshare.Verified,
 			`it claims to be googlebot (search), by "Googlebot"; 66.249.64.1 is in the published ranges of googlebot (66.249.64.0/23; snapshot of 2026-08-22); verified`},
 		{with, googlebotUA, "192.0.2.1", fairshare.Verified,
-			`…; 192.0.2.1 is in none of the 65 published ranges of googlebot (snapshot of 2026-08-22); its name crawl-1.googlebot.com leads back to 192.0.2.1, and is under googlebot.com; verified`},
+			`…; 192.0.2.1 is in none of the 65 published ranges of googlebot (snapshot of 2026-08-22); its host name crawl-1.googlebot.com resolves to 192.0.2.1, and is under googlebot.com; verified`},
 		{with, googlebotUA, "192.0.2.2", fairshare.Forged,
-			`…; …; its name dsl-2.example.net leads back to 192.0.2.2, but is not under googlebot.com; forged: it is somebody else`},
+			`…; …; its host name dsl-2.example.net resolves to 192.0.2.2, but is not under googlebot.com; forged: the client is not googlebot`},
 		{with, googlebotUA, "192.0.2.3", fairshare.Forged,
-			`…; …; 192.0.2.3 has no name that leads back to it; one under googlebot.com would; forged: it is somebody else`},
+			`…; …; 192.0.2.3 has no host name that resolves to it; a real one has a name under googlebot.com; forged: the client is not googlebot`},
 		{with, googlebotUA, "192.0.2.4", fairshare.Pending,
-			`…; …; the DNS has not said what the name of 192.0.2.4 is, which proves nothing; pending: an ordinary client until more is known`},
+			`…; …; the DNS has not answered for the host name of 192.0.2.4, which proves nothing; pending: treated as an ordinary client until the check is complete`},
 		{without, googlebotUA, "192.0.2.1", fairshare.Forged,
-			`…; 192.0.2.1 is in none of the 65 published ranges of googlebot (snapshot of 2026-08-22); forged: it is somebody else`},
+			`…; 192.0.2.1 is in none of the 65 published ranges of googlebot (snapshot of 2026-08-22); forged: the client is not googlebot`},
 		{without, googlebotUA, "34.1.2.3", fairshare.Pending,
-			`…; …; 34.1.2.3 is in a network of google: its operator may come from there before its list says so; pending: an ordinary client until more is known`},
+			`…; …; 34.1.2.3 is in a network of google, where the bot may get addresses before its list has them; pending: treated as an ordinary client until the check is complete`},
 		{without, yandexUA, "192.0.2.1", fairshare.Pending,
-			`…; …; the list may not be all that yandexbot has, so an address outside proves nothing; pending: an ordinary client until more is known`},
+			`…; …; the list of yandexbot may be incomplete, so an address outside of it proves nothing; pending: treated as an ordinary client until the check is complete`},
 		{without, baiduUA, "192.0.2.1", fairshare.Pending,
-			`…; the name of 192.0.2.1 would tell (crawl.baidu.com or crawl.baidu.jp), but the DNS is not asked; pending: an ordinary client until more is known`},
+			`…; the host name of 192.0.2.1 would decide (crawl.baidu.com or crawl.baidu.jp), but DNS lookups are off; pending: treated as an ordinary client until the check is complete`},
 		{without, chatgptUA, "192.0.2.1", fairshare.Forged,
-			`…; …; forged: it is somebody else; nothing kind is done for it: anybody can make chatgpt-user fetch a page`},
+			`…; …; forged: the client is not chatgpt-user; rules give it no advantage: anybody can make chatgpt-user fetch a page`},
 		{without, mj12UA, "192.0.2.1", fairshare.Claimed,
-			`…; we know of no ranges and no names of mj12bot to check that by; known by its claim alone`},
-		{without, "", "192.0.2.1", fairshare.Claimed, `it has no user agent; …; known by its claim alone`},
-		{without, firefoxUA, "192.0.2.1", fairshare.NoBot, `its user agent is no bot's that we know`},
+			`…; no ranges or names of mj12bot are known to check the claim; known: the claim cannot be checked`},
+		{without, "", "192.0.2.1", fairshare.Claimed, `it has no user agent; …; known: the claim cannot be checked`},
+		{without, firefoxUA, "192.0.2.1", fairshare.NoBot, `its user agent names no known bot`},
 	} {
 		got := c.v.Explain(context.Background(), addr(c.addr), c.userAgent)
 		if got.Bot.State != c.want || !fitsSteps(got.Steps, c.steps) {
-			t.Errorf("%.60s from %s: %v\n got %s\nwant %s", c.userAgent, c.addr, got.Bot.State, strings.Join(got.Steps, "; "), c.steps)
+			t.Errorf("%.60s from %s: %v\n got %s\nwant %s", c.userAgent, c.addr, got.Bot.State,
+				strings.Join(got.Steps, "; "), c.steps)
 		}
 	}
-	if got := without.Explain(context.Background(), netip.Addr{}, googlebotUA); got.Bot.State != fairshare.Pending || !slices.Contains(got.Steps, "no address is given to check that by") {
+	if got := without.Explain(context.Background(), netip.Addr{}, googlebotUA); got.Bot.State != fairshare.Pending ||
+		!slices.Contains(got.Steps, "without an address the claim cannot be checked") {
 		t.Errorf("without address: %+v", got)
 	}
 }

@@ -6,10 +6,10 @@ import (
 )
 
 // Canonical returns the form of an address under which a client is known:
-// IPv4-mapped IPv6 becomes IPv4, a zone goes, and an IPv4 address that NAT64
-// wrapped in 64:ff9b::/96 is taken out again (RFC 6052 §2.1), so that the
-// clients behind one translator are told apart. An address that stands for
-// nobody (0.0.0.0, ::) becomes invalid.
+// IPv4-mapped IPv6 becomes IPv4, and a zone is dropped. An IPv4 address that
+// NAT64 embedded in 64:ff9b::/96 is extracted (RFC 6052 §2.1), so that the
+// clients behind one translator stay distinct. An unspecified address (0.0.0.0,
+// ::) becomes invalid.
 func Canonical(addr netip.Addr) netip.Addr {
 	addr = translate(plain(addr))
 	if addr.IsUnspecified() {
@@ -18,7 +18,8 @@ func Canonical(addr netip.Addr) netip.Addr {
 	return addr
 }
 
-// plain unmaps and drops the zone: with either, no prefix contains it.
+// plain unmaps an address and drops its zone. No prefix contains an address
+// that is mapped or has a zone.
 func plain(addr netip.Addr) netip.Addr {
 	addr = addr.Unmap()
 	if addr.Is6() && addr.Zone() != "" {
@@ -29,8 +30,8 @@ func plain(addr netip.Addr) netip.Addr {
 
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// translate undoes NAT64. The prefix must not stand before an address that is
-// not public (RFC 6052 §3.1): else anybody with IPv6 could pass for 127.0.0.1.
+// translate undoes NAT64. It leaves an embedded address that is not public as it
+// is (RFC 6052 §3.1): otherwise any IPv6 client could pass for 127.0.0.1.
 func translate(addr netip.Addr) netip.Addr {
 	if !addr.Is6() {
 		return addr
@@ -40,7 +41,8 @@ func translate(addr netip.Addr) netip.Addr {
 		return addr
 	}
 	v4 := netip.AddrFrom4([4]byte(b[12:]))
-	if b[12] == 0 || v4.IsPrivate() || v4.IsLoopback() || v4.IsLinkLocalUnicast() || sharedIPv4.Contains(v4) || b[12] >= 224 {
+	if b[12] == 0 || v4.IsPrivate() || v4.IsLoopback() || v4.IsLinkLocalUnicast() || sharedIPv4.Contains(v4) ||
+		b[12] >= 224 {
 		return addr
 	}
 	return v4
@@ -48,8 +50,8 @@ func translate(addr netip.Addr) netip.Addr {
 
 var sharedIPv4 = netip.MustParsePrefix("100.64.0.0/10") // RFC 6598
 
-// parsePeer reads http.Request.RemoteAddr. The address is invalid when there
-// is none.
+// parsePeer reads http.Request.RemoteAddr. The address is invalid for a Unix
+// socket and for text that is not an address.
 func parsePeer(peer string) (addr netip.Addr, unix bool) {
 	if peer == "" || peer[0] == '@' || peer[0] == '/' || strings.HasPrefix(peer, "unix:") {
 		return netip.Addr{}, true
@@ -58,13 +60,13 @@ func parsePeer(peer string) (addr netip.Addr, unix bool) {
 	return addr, false
 }
 
-// maxElement is the longest text that is read as an address, in bytes: IPv6 in
-// brackets, with a port and an interface's name for a zone.
+// maxElement is the longest text that is read as an address, in bytes. It fits
+// IPv6 in brackets with a port and an interface name as its zone.
 const maxElement = 100
 
 // parseElement reads ip, ip:port, [v6] or [v6]:port. The zone is dropped;
-// addresses that stand for nobody are refused. obf allows RFC 7239's
-// obfuscated ports, as in "192.0.2.1:_gazonk".
+// unspecified addresses are refused. obf allows the obfuscated ports of RFC
+// 7239, such as "192.0.2.1:_gazonk".
 func parseElement(s string, obf bool) (netip.Addr, bool) {
 	if len(s) < 2 || len(s) > maxElement {
 		return netip.Addr{}, false
@@ -90,8 +92,9 @@ func parseElement(s string, obf bool) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	if i := strings.IndexByte(host, '%'); i >= 0 {
-		// The zone goes before it is parsed: netip would keep it in memory.
-		if zone := host[i+1:]; zone == "" || strings.ContainsAny(zone, " \t/[]:%") || strings.IndexByte(host[:i], ':') < 0 {
+		// The zone is cut off before parsing: netip would keep it in memory forever.
+		if zone := host[i+1:]; zone == "" || strings.ContainsAny(zone, " \t/[]:%") ||
+			strings.IndexByte(host[:i], ':') < 0 {
 			return netip.Addr{}, false
 		}
 		host = host[:i]
@@ -104,8 +107,8 @@ func parseElement(s string, obf bool) (netip.Addr, bool) {
 	return addr, !addr.IsUnspecified()
 }
 
-// validPort reports whether s is a port: digits up to 65535 or, with obf, an
-// underscore and more (RFC 7239 §6.3).
+// validPort reports whether s is a port: a number up to 65535 or, with obf, an
+// underscore and at least one more character (RFC 7239 §6.3).
 func validPort(s string, obf bool) bool {
 	if obf && len(s) > 1 && s[0] == '_' {
 		for i := 1; i < len(s); i++ {
@@ -128,13 +131,13 @@ func validPort(s string, obf bool) bool {
 	return n <= 65535
 }
 
-// maxText is the longest element of a header, in bytes with blanks and
-// parameters; a longer one cannot be read. It bounds the work on a header of
-// any length, and is more than the usual proxies let a client put into one.
+// maxText is the longest element of a header that is read, in bytes with blanks
+// and parameters. It bounds the work on a header of any length. Common proxies
+// accept no element that long from a client.
 const maxText = 16 << 10
 
-// lastListed takes the rightmost element off a comma-separated list. more
-// tells whether a comma stood before it.
+// lastListed cuts the rightmost element off a comma-separated list. more
+// reports whether there was a comma before it.
 func lastListed(list string) (addr netip.Addr, rest string, more, ok bool) {
 	from := max(len(list)-maxText, 0)
 	comma := from + strings.LastIndexByte(list[from:], ',')
@@ -149,7 +152,7 @@ func lastListed(list string) (addr netip.Addr, rest string, more, ok bool) {
 	return addr, list[:comma], true, ok
 }
 
-// trim takes the blanks off both ends (OWS, RFC 9110 §5.6.3).
+// trim removes the blanks at both ends (OWS, RFC 9110 §5.6.3).
 func trim(s string) string {
 	for s != "" && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]

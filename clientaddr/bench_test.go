@@ -9,7 +9,7 @@ import (
 	"fairshare/clientaddr"
 )
 
-// What is asked all the time.
+// Typical requests.
 var common = []struct {
 	name, peer, header, value string
 	trusted                   []string
@@ -23,7 +23,8 @@ var common = []struct {
 	{"v6", "127.0.0.1:4711", "", "2001:db8::1, 2606:4700::1", []string{"loopback", "cloudflare"}, "2001:db8::1"},
 	{"unix", "@", "", "192.0.2.1", []string{"unix"}, "192.0.2.1"},
 	{"single", "104.16.0.1:4711", "CF-Connecting-IP", "192.0.2.1", []string{"cloudflare"}, "192.0.2.1"},
-	{"forwarded", "127.0.0.1:4711", "Forwarded", `for="[2001:db8::1]:80";proto=https`, []string{"loopback"}, "2001:db8::1"},
+	{"forwarded", "127.0.0.1:4711", "Forwarded", `for="[2001:db8::1]:80";proto=https`, []string{"loopback"},
+		"2001:db8::1"},
 	{"zone", "127.0.0.1:4711", "", "fe80::1%eth0", []string{"loopback"}, "fe80::1"},
 }
 
@@ -55,8 +56,8 @@ func TestResolveMakesNoAllocation(t *testing.T) {
 	}
 }
 
-// hostile are headers of a megabyte that are dear to read for who reads them
-// more than once.
+// hostile returns headers of a megabyte that are expensive for a parser that reads
+// an element more than once.
 func hostile() map[string][]string {
 	const size = 1 << 20
 	fill := func(s string) string { return strings.Repeat(s, size/len(s)) }
@@ -161,42 +162,48 @@ var watched = []struct {
 	trusted    []string
 	headers    []string
 	before     int // requests for three clients
-	suspect    bool
+	via        bool
 }{
 	{"public", "192.0.2.1:4711", nil, []string{"X-Forwarded-For: 6.6.6.6"}, 0, false},
 	{"public-v6", "[2001:db8::1]:4711", nil, nil, 0, false},
 	{"trusted", "127.0.0.1:4711", []string{"loopback"}, []string{"X-Forwarded-For: 192.0.2.1"}, 0, false},
 	{"trusted-missing", "127.0.0.1:4711", []string{"loopback"}, nil, 0, false},
-	{"suspected", "127.0.0.1:4711", nil, []string{"X-Forwarded-For: 192.0.2.1"}, 200, true},
-	{"suspected-unix", "@", nil, []string{"X-Forwarded-For: 192.0.2.1"}, 200, true},
-	{"one-client", "127.0.0.1:4711", nil, []string{"X-Forwarded-For: 192.0.2.1"}, 0, false},
-	{"silent", "10.0.0.1:4711", nil, []string{"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"}, 0, false},
+	{"unnamed", "127.0.0.1:4711", nil, []string{"X-Forwarded-For: 192.0.2.1"}, 200, true},
+	{"unnamed-unix", "@", nil, []string{"X-Forwarded-For: 192.0.2.1"}, 200, true},
+	{"new", "127.0.0.1:4711", nil, []string{"X-Forwarded-For: 192.0.2.1"}, 0, true},
+	{"silent", "10.0.0.1:4711", nil,
+		[]string{"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"}, 0, false},
 }
 
 func TestLookMakesNoAllocation(t *testing.T) {
 	for _, test := range watched {
-		w, r, h := clientaddr.NewWatch(), newResolver(t, "", test.trusted...), headers(test.headers...)
+		w, r, h := clientaddr.NewWatch(), namingResolver(t, "", test.trusted...), headers(test.headers...)
 		forward(w, r, test.peer, xff, test.before)
-		suspect := false
-		if n := testing.AllocsPerRun(200, func() { suspect = w.Look(r, r.Resolve(test.peer, h), h) }); n != 0 {
+		var res clientaddr.Result
+		look := func() {
+			res = r.Resolve(test.peer, h)
+			w.Observe(r, res, h)
+		}
+		if n := testing.AllocsPerRun(200, look); n != 0 {
 			t.Errorf("%s: %v allocations", test.name, n)
 		}
-		if suspect != test.suspect {
-			t.Errorf("%s: suspect %v", test.name, suspect)
+		if res.Via.IsValid() != test.via {
+			t.Errorf("%s: %+v", test.name, res)
 		}
 	}
 }
 
 func BenchmarkLook(b *testing.B) {
 	for _, test := range watched {
-		w, r, h := clientaddr.NewWatch(), newResolver(b, "", test.trusted...), headers(append(test.headers, "Accept: */*", "Accept-Language: de", "Accept-Encoding: gzip")...)
+		w, r, h := clientaddr.NewWatch(), namingResolver(b, "", test.trusted...),
+			headers(append(test.headers, "Accept: */*", "Accept-Language: de", "Accept-Encoding: gzip")...)
 		forward(w, r, test.peer, xff, test.before)
-		res := r.Resolve(test.peer, h)
 		b.Run(test.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if w.Look(r, res, h) != test.suspect {
-					b.Fatal("suspected or not")
+				res := r.Resolve(test.peer, h)
+				if w.Observe(r, res, h); res.Via.IsValid() != test.via {
+					b.Fatalf("%+v", res)
 				}
 			}
 		})

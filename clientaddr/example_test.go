@@ -18,8 +18,8 @@ func ExampleResolver_Resolve() {
 	header := http.Header{"X-Forwarded-For": {"6.6.6.6, 192.0.2.1, 10.0.0.2"}}
 
 	fmt.Println(r.Resolve("127.0.0.1:51234", header).Addr)    // from our own nginx
-	fmt.Println(r.Resolve("198.51.100.7:51234", header).Addr) // from anybody
-	fmt.Println(r.Resolve("127.0.0.1:51234", nil).Proxy)      // nginx did not say for whom
+	fmt.Println(r.Resolve("198.51.100.7:51234", header).Addr) // from an untrusted peer
+	fmt.Println(r.Resolve("127.0.0.1:51234", nil).Proxy)      // nginx did not name the client
 	// Output:
 	// 192.0.2.1
 	// 198.51.100.7
@@ -36,28 +36,27 @@ func ExampleBehind() {
 	fmt.Println(preset.Setup)
 	// Output:
 	// [loopback private unix] X-Forwarded-For
-	// nginx has to be told: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+	// nginx needs this setting: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
 }
 
 func ExampleWatch() {
-	r, err := clientaddr.New(clientaddr.Config{}) // nobody is trusted
+	r, err := clientaddr.New(clientaddr.Config{Provisional: true}) // no peer is trusted
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	watch := clientaddr.NewWatch()
-	suspect := false
-	for i := range 100 {
-		header := http.Header{"X-Forwarded-For": {fmt.Sprintf("192.0.2.%d", i)}}
-		suspect = watch.Look(r, r.Resolve("127.0.0.1:51234", header), header)
-	}
-	fmt.Println("suspected:", suspect)
-	for _, text := range watch.Lines(time.Now(), r) {
-		_, lines, _ := strings.Cut(text, "\n")
-		fmt.Println(lines)
+	header := http.Header{"X-Forwarded-For": {"192.0.2.7"}}
+	found := r.Resolve("127.0.0.1:51234", header)
+	watch.Observe(r, found, header)
+	fmt.Println(found.Addr, "through", found.Via)
+	for _, text := range watch.Reports(time.Now(), r) {
+		_, lines, _ := strings.Cut(text, "\n") // after the sentence that describes the peer
+		trust, _, _ := strings.Cut(lines, "\n\n")
+		fmt.Println(trust)
 	}
 	// Output:
-	// suspected: true
+	// 192.0.2.7 through 127.0.0.1
 	// clients:
 	//   trusted_proxies: [127.0.0.1]
 	//   header: X-Forwarded-For

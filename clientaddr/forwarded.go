@@ -5,16 +5,17 @@ import (
 	"strings"
 )
 
-// lastForwarded takes the rightmost element off a Forwarded header (RFC 7239
-// §4), in which commas and semicolons may stand inside quotes.
+// lastForwarded cuts the rightmost element off a Forwarded header (RFC 7239 §4).
+// Commas and semicolons inside quotes do not separate elements.
 //
-// It reads from the right. Read from the left, a quote that a client opened
-// and never closed would swallow what the proxies append, and hide the client
-// behind them. What a proxy appends is well formed and starts with a comma, so
-// that from the right the quotes in it pair up before the client's text is met.
+// It reads from the right. If it read from the left, a client could open a quote
+// and never close it; the elements that proxies append would become part of the
+// quoted text, and the client would be hidden. The text that a proxy appends is
+// well formed and starts with a comma. So from the right, its quotes pair up
+// before the client's text begins.
 //
-// ok is false for an element without a readable address: no for, two of them,
-// unknown, _obfuscated, broken quotes, or longer than maxText.
+// ok is false for an element without a readable address: no "for" or two of
+// them, "unknown", "_obfuscated", broken quotes, or longer than maxText.
 func lastForwarded(list string) (addr netip.Addr, rest string, more, ok bool) {
 	found, bad := false, false
 	from, end := max(len(list)-maxText, 0), len(list)
@@ -42,9 +43,58 @@ func lastForwarded(list string) (addr netip.Addr, rest string, more, ok bool) {
 	}
 }
 
-// lastSeparator finds the last comma or semicolon of s outside quotes: start
-// is the place after it, separator is 0 when there is none. closed is false
-// when a quote has no partner.
+// Forwarded returns the host and proto that the Forwarded header of a trusted
+// peer states for the client's request. They come from the last element that
+// Resolve reads, are "" if it lacks them, and may be any text.
+func (r *Resolver) Forwarded(values []string) (host, proto string) {
+	seen := 0
+	for i := len(values) - 1; i >= 0; i-- {
+		rest, more := values[i], true
+		for more {
+			list := rest
+			var addr netip.Addr
+			var ok bool
+			if addr, rest, more, ok = lastForwarded(list); !ok {
+				return host, proto
+			}
+			element := list
+			if more {
+				element = list[len(rest)+1:]
+			}
+			host, proto = parameter(element, "host"), parameter(element, "proto")
+			if seen++; seen == maxElements || !r.holds(addr, translate(addr)) {
+				return host, proto
+			}
+		}
+	}
+	return host, proto
+}
+
+// parameter returns the value of a parameter of an element, without quotes. It
+// returns "" if the parameter is missing, comes twice or contains a backslash.
+func parameter(element, name string) (value string) {
+	found := false
+	for end := len(element); ; {
+		start, separator, closed := lastSeparator(element[:end])
+		if !closed {
+			return ""
+		}
+		if key, v, _ := strings.Cut(trim(element[start:end]), "="); strings.EqualFold(key, name) {
+			if found || strings.IndexByte(v, '\\') >= 0 {
+				return ""
+			}
+			found, value = true, v
+		}
+		if separator != ';' {
+			return strings.TrimPrefix(strings.TrimSuffix(value, `"`), `"`)
+		}
+		end = start - 1
+	}
+}
+
+// lastSeparator finds the last comma or semicolon of s outside quotes. start is
+// the index after it; separator is 0 if there is none. closed is false if a
+// quote is never closed.
 func lastSeparator(s string) (start int, separator byte, closed bool) {
 	for i := len(s) - 1; i >= 0; i-- {
 		switch s[i] {
@@ -59,8 +109,9 @@ func lastSeparator(s string) (start int, separator byte, closed bool) {
 	return 0, 0, true
 }
 
-// openingQuote finds the quote that opens the text s ends with, -1 when there
-// is none. One behind an odd number of backslashes is part of the text.
+// openingQuote returns the index of the quote that opens the quoted text at the
+// end of s, -1 if there is none. A quote after an odd number of backslashes is
+// part of the text.
 func openingQuote(s string) int {
 	for i := len(s) - 1; i >= 0; i-- {
 		if s[i] != '"' {
@@ -78,8 +129,8 @@ func openingQuote(s string) int {
 	return -1
 }
 
-// parseNode reads a node of RFC 7239 §6, quoted or not. IPv6 should stand in
-// brackets and quotes; both are forgiven, as in other software.
+// parseNode reads a node of RFC 7239 §6, quoted or not. IPv6 needs brackets and
+// quotes there; like other software, parseNode accepts it without them.
 func parseNode(s string) (netip.Addr, bool) {
 	if s == "" || s[0] != '"' {
 		if strings.IndexByte(s, '"') >= 0 {

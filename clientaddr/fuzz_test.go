@@ -11,7 +11,8 @@ import (
 )
 
 func FuzzResolve(f *testing.F) {
-	for _, peer := range []string{"10.0.0.1:1", "192.0.2.1:1", "[fe80::1%eth0]:1", "@", "", "ohno", "64:ff9b::10.0.0.1"} {
+	for _, peer := range []string{"10.0.0.1:1", "192.0.2.1:1", "[fe80::1%eth0]:1", "@", "", "ohno",
+		"64:ff9b::10.0.0.1"} {
 		f.Add(peer, "6.6.6.6, 192.0.2.1", "10.0.0.3")
 		f.Add(peer, `for="6.6.6.6, for="[::ffff:192.0.2.1]:_a";by=unknown`, `for=10.0.0.1;host="a\",b"`)
 		f.Add(peer, "unknown, [::1%25a]:80, 64:ff9b::c000:201", "")
@@ -23,7 +24,8 @@ func FuzzResolve(f *testing.F) {
 	f.Fuzz(func(t *testing.T, peer, first, second string) {
 		for _, r := range resolvers {
 			bare := r.Resolve(peer, nil)
-			header := http.Header{"X-Forwarded-For": {first, second}, "Forwarded": {first, second}, "X-Real-Ip": {first, second}}
+			header := http.Header{"X-Forwarded-For": {first, second}, "Forwarded": {first, second},
+				"X-Real-Ip": {first, second}}
 			got := r.Resolve(peer, header)
 			if !got.PeerTrusted && got != bare {
 				t.Errorf("untrusted peer %q: %+v with headers, %+v without", peer, got, bare)
@@ -60,7 +62,8 @@ func FuzzForwarded(f *testing.F) {
 	f.Add(`for="\[2001\:db8::1]:_x";host="a,b;c\\"`, uint16(443))
 	f.Add(`for="`, uint16(1))
 	f.Add(`for=unknown, for="_obf", x="\`, uint16(65535))
-	one, chain := newResolver(f, "Forwarded", "203.0.113.77"), newResolver(f, "Forwarded", "203.0.113.77", "203.0.113.78")
+	one, chain := newResolver(f, "Forwarded", "203.0.113.77"),
+		newResolver(f, "Forwarded", "203.0.113.77", "203.0.113.78")
 	f.Fuzz(func(t *testing.T, value string, port uint16) {
 		got := one.Resolve("203.0.113.77", http.Header{"Forwarded": {value}})
 		if got.Proxy {
@@ -73,10 +76,14 @@ func FuzzForwarded(f *testing.F) {
 			t.Errorf("%q: %v, printed %s: %+v", value, got.Addr, printed, again)
 		}
 		// And does so behind anything a client can send, on its line or before it.
-		elements := printed + `;by="[2001:db8::5]";host="a, \"b\";\\", for="203.0.113.78:_p"`
+		elements := printed + `;by="[2001:db8::5]";secret="a, \"b\";\\", for="203.0.113.78:_p"`
 		for _, values := range [][]string{{value + ", " + elements}, {value, elements}} {
-			if again := chain.Resolve("203.0.113.77", http.Header{"Forwarded": values}); again.Addr != got.Addr || again.Malformed {
+			if again := chain.Resolve("203.0.113.77", http.Header{"Forwarded": values}); again.Addr != got.Addr ||
+				again.Malformed {
 				t.Errorf("%q: %+v, want %v", values, again, got.Addr)
+			}
+			if host, proto := chain.Forwarded(values); !again.Proxy && (host != "site.example:80" || proto != "https") {
+				t.Errorf("%q: host %q, proto %q", values, host, proto)
 			}
 		}
 	})
@@ -94,11 +101,12 @@ func printForwarded(addr netip.Addr, port uint16) string {
 	if strings.Contains(node, ":") {
 		node = `"` + node + `"`
 	}
-	return "proto=https;For=" + node
+	return "proto=https;For=" + node + `;Host="site.example:80"`
 }
 
 func FuzzParseProxies(f *testing.F) {
-	for _, word := range append(clientaddr.Names(), "10.0.0.0/8", "::ffff:10.0.0.0/104", "fe80::1%a", "::/0", "1.2.3.4/+8") {
+	for _, word := range append(clientaddr.ProxyNames(), "10.0.0.0/8", "::ffff:10.0.0.0/104", "fe80::1%a", "::/0",
+		"1.2.3.4/+8") {
 		f.Add(word)
 	}
 	f.Fuzz(func(t *testing.T, word string) {

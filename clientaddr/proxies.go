@@ -8,42 +8,43 @@ import (
 	"strings"
 )
 
-// Proxies is what one word of trusted_proxies stands for.
+// Proxies holds the peers that one element of trusted_proxies stands for.
 type Proxies struct {
 	Prefixes []netip.Prefix // masked, IPv4-mapped ones as IPv4
 	Unix     bool           // peers on Unix sockets
 }
 
-// Names are the words that stand for more than one prefix or for none.
-func Names() []string {
+// proxyNames returns the names that [ParseProxies] knows.
+func proxyNames() []string {
 	return []string{"loopback", "private", "unix", "cloudflare", "fastly", "cloudfront"}
 }
 
-// FixedNames are those of [Names] that no list can replace.
-func FixedNames() []string { return []string{"loopback", "private", "unix"} }
+// fixedNames returns those of proxyNames that no list can replace.
+func fixedNames() []string { return []string{"loopback", "private", "unix"} }
 
-// ParseProxies reads one word of trusted_proxies: a prefix, an address, or one
-// of [Names]:
+// ParseProxies reads one element of trusted_proxies: a prefix, an address, or one
+// of these names:
 //
 //	loopback    127.0.0.0/8, ::1
-//	private     RFC 1918, fc00::/7, and link-local addresses; not loopback, and
-//	            not the carriers' 100.64.0.0/10, where clients may sit
+//	private     RFC 1918, fc00::/7, and link-local addresses; neither loopback
+//	            nor the carriers' 100.64.0.0/10, which may contain clients
 //	unix        peers on Unix sockets
-//	cloudflare, fastly, cloudfront    as published; the files in ranges say when
+//	cloudflare, fastly, cloudfront    as published; the files in ranges have the date
 //
-// Bits behind a prefix's length are dropped.
-func ParseProxies(word string) (Proxies, error) {
-	switch word {
+// Bits after a prefix's length are dropped.
+func ParseProxies(text string) (Proxies, error) {
+	switch text {
 	case "loopback":
 		return Proxies{Prefixes: mustPrefixes("127.0.0.0/8", "::1/128")}, nil
 	case "private":
-		return Proxies{Prefixes: mustPrefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10")}, nil
+		return Proxies{Prefixes: mustPrefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16",
+			"fc00::/7", "fe80::/10")}, nil
 	case "unix":
 		return Proxies{Unix: true}, nil
 	case "cloudflare", "fastly", "cloudfront":
-		return Proxies{Prefixes: mustPrefixes(publishedRanges(word)...)}, nil
+		return Proxies{Prefixes: mustPrefixes(publishedRanges(text)...)}, nil
 	}
-	prefix, err := parsePrefix(word)
+	prefix, err := parsePrefix(text)
 	if err != nil {
 		return Proxies{}, err
 	}
@@ -51,20 +52,21 @@ func ParseProxies(word string) (Proxies, error) {
 }
 
 var (
-	errNoProxy     = errors.New("neither a prefix, an address, nor a known name")
-	errZone        = errors.New("an address with a zone is no prefix: leave out all from % on")
-	errFixed       = errors.New("a list of this name cannot replace what the name stands for: call the list something else")
+	errNoProxy = errors.New("not a prefix, an address or a known name")
+	errZone    = errors.New("an address with a zone is not a prefix: remove the % and the text after it")
+	errFixed   = errors.New(
+		"a list cannot replace this built-in name: rename the list")
 	errEmptyList   = errors.New("the list of this name is empty")
-	errUnspecified = errors.New("no proxy has this address; for all addresses write 0.0.0.0/0 and ::/0")
+	errUnspecified = errors.New("a proxy cannot have this address; for all addresses write 0.0.0.0/0 and ::/0")
 )
 
-// parsePrefix reads a prefix or an address, IPv4-mapped ones as IPv4.
-func parsePrefix(word string) (netip.Prefix, error) {
-	if strings.IndexByte(word, '%') >= 0 {
+// parsePrefix reads a prefix or an address, and converts IPv4-mapped ones to IPv4.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if strings.IndexByte(text, '%') >= 0 {
 		return netip.Prefix{}, errZone
 	}
-	if strings.IndexByte(word, '/') < 0 {
-		addr, err := netip.ParseAddr(word)
+	if strings.IndexByte(text, '/') < 0 {
+		addr, err := netip.ParseAddr(text)
 		if err != nil {
 			return netip.Prefix{}, errNoProxy
 		}
@@ -73,17 +75,17 @@ func parsePrefix(word string) (netip.Prefix, error) {
 		}
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
-	prefix, err := netip.ParsePrefix(word)
+	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		if addr, bits, _ := strings.Cut(word, "/"); validAddr(addr) {
-			return netip.Prefix{}, fmt.Errorf("/%s is no length of a prefix", bits)
+		if addr, bits, _ := strings.Cut(text, "/"); validAddr(addr) {
+			return netip.Prefix{}, fmt.Errorf("/%s is not a valid prefix length", bits)
 		}
 		return netip.Prefix{}, errNoProxy
 	}
 	return canonicalPrefix(prefix)
 }
 
-// canonicalPrefix masks a prefix and takes IPv4-mapped ones as IPv4.
+// canonicalPrefix masks a prefix and converts an IPv4-mapped one to IPv4.
 func canonicalPrefix(prefix netip.Prefix) (netip.Prefix, error) {
 	if prefix.Addr().Is4In6() {
 		if prefix.Bits() < 96 {
@@ -102,8 +104,8 @@ func validAddr(s string) bool {
 	return err == nil
 }
 
-// Each file in ranges holds one prefix a line; lines that begin with # say
-// where they are from.
+// Each file in ranges holds one prefix per line; lines that begin with # give the
+// source.
 //
 //go:embed ranges/*.txt
 var rangeFiles embed.FS
@@ -111,21 +113,21 @@ var rangeFiles embed.FS
 func publishedRanges(name string) []string {
 	text, err := rangeFiles.ReadFile("ranges/" + name + ".txt")
 	if err != nil {
-		panic(err) // it is part of the program
+		panic(err) // the file is embedded
 	}
-	var words []string
+	var prefixes []string
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			words = append(words, line)
+			prefixes = append(prefixes, line)
 		}
 	}
-	return words
+	return prefixes
 }
 
-func mustPrefixes(words ...string) []netip.Prefix {
-	prefixes := make([]netip.Prefix, len(words))
-	for i, word := range words {
-		prefixes[i] = netip.MustParsePrefix(word)
+func mustPrefixes(texts ...string) []netip.Prefix {
+	prefixes := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		prefixes[i] = netip.MustParsePrefix(text)
 	}
 	return prefixes
 }

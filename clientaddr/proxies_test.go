@@ -34,28 +34,28 @@ func TestParseProxiesReadsPrefixesAndAddresses(t *testing.T) {
 	}
 }
 
-func TestParseProxiesSaysWhatIsWrong(t *testing.T) {
+func TestParseProxiesReportsErrors(t *testing.T) {
 	tests := []struct{ word, want string }{
-		{"", "neither a prefix"},
-		{"cloudflair", "neither a prefix"},
-		{"Loopback", "neither a prefix"},
-		{"10.0.0.0-10.0.0.9", "neither a prefix"},
-		{"10.0.0.*", "neither a prefix"},
-		{"10.0.0.1:80", "neither a prefix"},
-		{"[::1]", "neither a prefix"},
-		{"010.0.0.0/8", "neither a prefix"},
-		{"a/8", "neither a prefix"},
-		{"10.0.0.0/33", "/33 is no length"},
-		{"10.0.0.0/", "/ is no length"},
-		{"10.0.0.0/255.0.0.0", "/255.0.0.0 is no length"},
-		{"10.0.0.0/08", "/08 is no length"},
-		{"2001:db8::/129", "/129 is no length"},
+		{"", "not a prefix"},
+		{"cloudflair", "not a prefix"},
+		{"Loopback", "not a prefix"},
+		{"10.0.0.0-10.0.0.9", "not a prefix"},
+		{"10.0.0.*", "not a prefix"},
+		{"10.0.0.1:80", "not a prefix"},
+		{"[::1]", "not a prefix"},
+		{"010.0.0.0/8", "not a prefix"},
+		{"a/8", "not a prefix"},
+		{"10.0.0.0/33", "/33 is not a valid prefix length"},
+		{"10.0.0.0/", "/ is not a valid prefix length"},
+		{"10.0.0.0/255.0.0.0", "/255.0.0.0 is not a valid prefix length"},
+		{"10.0.0.0/08", "/08 is not a valid prefix length"},
+		{"2001:db8::/129", "/129 is not a valid prefix length"},
 		{"::ffff:10.0.0.0/8", "at least /96"},
 		{"fe80::1%eth0", "zone"},
 		{"fe80::%eth0/64", "zone"},
-		{"0.0.0.0", "no proxy has this address"},
-		{"::", "no proxy has this address"},
-		{"::ffff:0.0.0.0", "no proxy has this address"},
+		{"0.0.0.0", "a proxy cannot have this address"},
+		{"::", "a proxy cannot have this address"},
+		{"::ffff:0.0.0.0", "a proxy cannot have this address"},
 	}
 	for _, test := range tests {
 		got, err := clientaddr.ParseProxies(test.word)
@@ -65,7 +65,7 @@ func TestParseProxiesSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestNamesHoldWhatTheySay(t *testing.T) {
+func TestProxyNamesHoldTheirAddresses(t *testing.T) {
 	tests := []struct{ name, in, out string }{
 		{"loopback", "127.0.0.1 127.255.255.255 ::1 ::ffff:127.0.0.1", "10.0.0.1 128.0.0.1 ::2"},
 		{"private", "10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 169.254.1.1 fd00::1 fe80::1%eth0 ::ffff:10.0.0.1",
@@ -87,19 +87,20 @@ func TestNamesHoldWhatTheySay(t *testing.T) {
 				t.Errorf("%s holds %s", test.name, s)
 			}
 		}
-		if !slices.Contains(clientaddr.Names(), test.name) {
+		if !slices.Contains(clientaddr.ProxyNames(), test.name) {
 			t.Errorf("Names lacks %s", test.name)
 		}
 	}
 }
 
-// Every list says where it is from and when, and holds public prefixes only.
-func TestRangesSayWhereTheyAreFrom(t *testing.T) {
+// Every list names its source and date, and holds public prefixes only.
+func TestRangeFilesNameTheirSource(t *testing.T) {
 	files, err := filepath.Glob("ranges/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("ranges: %v, %v", files, err)
 	}
-	head := regexp.MustCompile(`^# .*https://\S+\n# as of \d+ \w+ \d{4} in \S+ at [0-9a-f]{12}, ([A-Z]\S+|facts alone)\n`)
+	head := regexp.MustCompile(
+		`^# .*https://\S+\n# as of \d+ \w+ \d{4} in \S+ at [0-9a-f]{12}, ([A-Z]\S+|facts alone)\n`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -113,12 +114,14 @@ func TestRangesSayWhereTheyAreFrom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lines := strings.Count(string(text), "\n") - strings.Count(string(text), "#"); lines != len(proxies.Prefixes) {
+		if lines := strings.Count(string(text), "\n") - strings.Count(string(text),
+			"#"); lines != len(proxies.Prefixes) {
 			t.Errorf("%s: %d lines, %d prefixes", file, lines, len(proxies.Prefixes))
 		}
 		for _, prefix := range proxies.Prefixes {
 			a := prefix.Addr()
-			if prefix != prefix.Masked() || prefix.Bits() < 12 || a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() {
+			if prefix != prefix.Masked() || prefix.Bits() < 12 || a.IsPrivate() || a.IsLoopback() ||
+				a.IsLinkLocalUnicast() {
 				t.Errorf("%s: odd prefix %v", file, prefix)
 			}
 		}

@@ -30,15 +30,15 @@ func addr(s string) netip.Addr {
 
 const peer = "10.0.0.1:4711" // a trusted proxy in the tables
 
-// What Resolve says of a request that peer sent, and why.
+// What Resolve returns for a request that peer sent, and why.
 const (
 	good      = 1 << iota // the header was read as far as trust goes
 	proxy                 // Addr is a trusted proxy's own
-	malformed             // the walk met what it could not read
+	malformed             // the walk met unreadable text
 	missing               // the header was not there
 )
 
-func TestResolveWalksFromTheRightToTheFirstThatIsNotTrusted(t *testing.T) {
+func TestResolveStopsAtTheFirstUntrustedAddressFromTheRight(t *testing.T) {
 	many := strings.Repeat("10.0.0.2, ", 31)
 	tests := []struct {
 		name   string
@@ -47,7 +47,7 @@ func TestResolveWalksFromTheRightToTheFirstThatIsNotTrusted(t *testing.T) {
 		how    int
 	}{
 		{"one", []string{"192.0.2.1"}, "192.0.2.1", good},
-		{"what the client invented stands on the left", []string{"6.6.6.6, 192.0.2.1"}, "192.0.2.1", good},
+		{"the client's own text is on the left", []string{"6.6.6.6, 192.0.2.1"}, "192.0.2.1", good},
 		{"trusted ones are passed", []string{"6.6.6.6, 192.0.2.1, 10.0.0.3, 10.9.9.9"}, "192.0.2.1", good},
 		{"all lines count, in order", []string{"6.6.6.6", "192.0.2.1, 10.0.0.3", "10.0.0.4"}, "192.0.2.1", good},
 		{"the first line alone would be the client's", []string{"6.6.6.6", "192.0.2.1"}, "192.0.2.1", good},
@@ -56,7 +56,7 @@ func TestResolveWalksFromTheRightToTheFirstThatIsNotTrusted(t *testing.T) {
 		{"IPv6", []string{"2001:db8::1"}, "2001:db8::1", good},
 		{"IPv6 in brackets", []string{"[2001:db8::1]"}, "2001:db8::1", good},
 		{"IPv6 with port", []string{"[2001:db8::1]:443"}, "2001:db8::1", good},
-		{"a zone goes", []string{"fe80::1%eth0"}, "fe80::1", good},
+		{"a zone is dropped", []string{"fe80::1%eth0"}, "fe80::1", good},
 		{"zone and port", []string{"[fe80::1%eth0]:443"}, "fe80::1", good},
 		{"IPv4-mapped", []string{"::ffff:192.0.2.1"}, "192.0.2.1", good},
 		{"IPv4-mapped in hex, with port", []string{"[::ffff:c000:201]:80"}, "192.0.2.1", good},
@@ -64,30 +64,32 @@ func TestResolveWalksFromTheRightToTheFirstThatIsNotTrusted(t *testing.T) {
 		{"trusted with a zone", []string{"192.0.2.1, fd00::1%eth0"}, "192.0.2.1", good},
 		{"NAT64", []string{"64:ff9b::192.0.2.1"}, "192.0.2.1", good},
 		{"NAT64 of a public proxy", []string{"192.0.2.1, 64:ff9b::198.51.100.7"}, "192.0.2.1", good},
-		{"NAT64 of a private address is not that address", []string{"192.0.2.1, 64:ff9b::10.0.0.2"}, "64:ff9b::a00:2", good},
+		{"NAT64 of a private address is not that address", []string{"192.0.2.1, 64:ff9b::10.0.0.2"}, "64:ff9b::a00:2",
+			good},
 
 		{"absent", nil, "10.0.0.1", proxy | missing},
 		{"empty", []string{""}, "10.0.0.1", proxy | missing},
 		{"blank", []string{" \t"}, "10.0.0.1", proxy | missing},
 		{"all trusted: the leftmost", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3", proxy | good},
 		{"unreadable: the peer", []string{"unknown"}, "10.0.0.1", proxy | malformed},
-		{"unreadable behind a trusted one: the last good one", []string{"192.0.2.1, unknown, 10.0.0.2"}, "10.0.0.2", proxy | malformed},
+		{"unreadable behind a trusted one: the last good one", []string{"192.0.2.1, unknown, 10.0.0.2"}, "10.0.0.2",
+			proxy | malformed},
 		{"unreadable is never skipped", []string{"192.0.2.1, unknown"}, "10.0.0.1", proxy | malformed},
-		{"an empty element neither", []string{"192.0.2.1, ,10.0.0.2"}, "10.0.0.2", proxy | malformed},
-		{"nor an empty last line", []string{"192.0.2.1", ""}, "10.0.0.1", proxy | malformed},
+		{"an empty element is never skipped", []string{"192.0.2.1, ,10.0.0.2"}, "10.0.0.2", proxy | malformed},
+		{"an empty last line is never skipped", []string{"192.0.2.1", ""}, "10.0.0.1", proxy | malformed},
 		{"unreadable left of the client does not matter", []string{"<script>, 192.0.2.1"}, "192.0.2.1", good},
-		{"what stands for nobody", []string{"192.0.2.1, 0.0.0.0"}, "10.0.0.1", proxy | malformed},
-		{"in IPv6 too", []string{"192.0.2.1, ::"}, "10.0.0.1", proxy | malformed},
-		{"and mapped", []string{"192.0.2.1, ::ffff:0.0.0.0"}, "10.0.0.1", proxy | malformed},
+		{"unspecified address", []string{"192.0.2.1, 0.0.0.0"}, "10.0.0.1", proxy | malformed},
+		{"unspecified IPv6 address", []string{"192.0.2.1, ::"}, "10.0.0.1", proxy | malformed},
+		{"unspecified mapped address", []string{"192.0.2.1, ::ffff:0.0.0.0"}, "10.0.0.1", proxy | malformed},
 		{"a Unix socket in the list", []string{"192.0.2.1, unix:"}, "10.0.0.1", proxy | malformed},
-		{"blanks are no separators", []string{"6.6.6.6 192.0.2.1"}, "10.0.0.1", proxy | malformed},
+		{"blanks do not separate", []string{"6.6.6.6 192.0.2.1"}, "10.0.0.1", proxy | malformed},
 		{"leading zeros", []string{"192.0.2.010"}, "10.0.0.1", proxy | malformed},
 		{"short forms", []string{"127.1"}, "10.0.0.1", proxy | malformed},
 		{"a number", []string{"3221225985"}, "10.0.0.1", proxy | malformed},
 		{"hex", []string{"0xc0000201"}, "10.0.0.1", proxy | malformed},
 		{"a prefix", []string{"192.0.2.0/24"}, "10.0.0.1", proxy | malformed},
 		{"a name", []string{"localhost"}, "10.0.0.1", proxy | malformed},
-		{"port is no number", []string{"192.0.2.1:http"}, "10.0.0.1", proxy | malformed},
+		{"port is not a number", []string{"192.0.2.1:http"}, "10.0.0.1", proxy | malformed},
 		{"port is empty", []string{"192.0.2.1:"}, "10.0.0.1", proxy | malformed},
 		{"port is too large", []string{"192.0.2.1:65536"}, "10.0.0.1", proxy | malformed},
 		{"port is far too large", []string{"192.0.2.1:18446744073709551697"}, "10.0.0.1", proxy | malformed},
@@ -105,10 +107,11 @@ func TestResolveWalksFromTheRightToTheFirstThatIsNotTrusted(t *testing.T) {
 		{"quotes are Forwarded's", []string{`"192.0.2.1"`}, "10.0.0.1", proxy | malformed},
 
 		{"many blanks", []string{"192.0.2.1," + strings.Repeat(" ", 16000) + "10.0.0.2"}, "192.0.2.1", good},
-		{"too many blanks", []string{"192.0.2.1," + strings.Repeat(" ", 20000) + "10.0.0.2"}, "10.0.0.1", proxy | malformed},
+		{"too many blanks", []string{"192.0.2.1," + strings.Repeat(" ", 20000) + "10.0.0.2"}, "10.0.0.1",
+			proxy | malformed},
 		{"nothing but too many blanks", []string{strings.Repeat(" ", 20000)}, "10.0.0.1", proxy | malformed},
-		{"32 are looked at", []string{"192.0.2.1, " + many[:len(many)-2]}, "192.0.2.1", good},
-		{"and no more", []string{"192.0.2.1, " + many + "10.0.0.3"}, "10.0.0.2", proxy | malformed},
+		{"32 elements are read", []string{"192.0.2.1, " + many[:len(many)-2]}, "192.0.2.1", good},
+		{"33 elements are not", []string{"192.0.2.1, " + many + "10.0.0.3"}, "10.0.0.2", proxy | malformed},
 	}
 	r := newResolver(t, "", "10.0.0.0/8", "fd00::/8", "198.51.100.7")
 	for _, test := range tests {
@@ -151,11 +154,13 @@ func TestResolveReadsForwarded(t *testing.T) {
 	}{
 		{"one", []string{"for=192.0.2.1"}, "192.0.2.1", good},
 		{"names in any case", []string{"FoR=192.0.2.1"}, "192.0.2.1", good},
-		{"RFC 7239 §4", []string{`for=192.0.2.60;proto=http;by=203.0.113.43, for="[2001:db8::17]:4711"`}, "2001:db8::17", good},
+		{"RFC 7239 §4", []string{`for=192.0.2.60;proto=http;by=203.0.113.43, for="[2001:db8::17]:4711"`},
+			"2001:db8::17", good},
 		{"for need not stand first", []string{"by=203.0.113.43;proto=http;for=192.0.2.1"}, "192.0.2.1", good},
 		{"blanks around semicolons", []string{"by=203.0.113.43 ; for=192.0.2.1 ; proto=http"}, "192.0.2.1", good},
 		{"a semicolon at the end", []string{"for=192.0.2.1;"}, "192.0.2.1", good},
-		{"trusted ones are passed", []string{"for=6.6.6.6, for=192.0.2.1;by=10.0.0.3", `for="10.0.0.3:80";proto=http`}, "192.0.2.1", good},
+		{"trusted ones are passed", []string{"for=6.6.6.6, for=192.0.2.1;by=10.0.0.3",
+			`for="10.0.0.3:80";proto=http`}, "192.0.2.1", good},
 		{"port", []string{`for="192.0.2.1:80"`}, "192.0.2.1", good},
 		{"obfuscated port", []string{`for="192.0.2.1:_gaz-0.nk"`}, "192.0.2.1", good},
 		{"escaped characters", []string{`for="\[2001\:db8::1]"`}, "2001:db8::1", good},
@@ -173,16 +178,20 @@ func TestResolveReadsForwarded(t *testing.T) {
 		{"a quote left open on a line before", []string{`for="6.6.6.6`, "for=192.0.2.1"}, "192.0.2.1", good},
 
 		{"a long parameter", []string{"for=6.6.6.6, for=192.0.2.1;x=" + strings.Repeat("y", 16000)}, "192.0.2.1", good},
-		{"a client's endless text on the left", []string{strings.Repeat(`";`, 20000) + ", for=192.0.2.1"}, "192.0.2.1", good},
+		{"a client's endless text on the left", []string{strings.Repeat(`";`, 20000) + ", for=192.0.2.1"},
+			"192.0.2.1", good},
 
-		{"too long a parameter", []string{"for=6.6.6.6, for=192.0.2.1;x=" + strings.Repeat("y", 20000)}, "10.0.0.1", proxy | malformed},
-		{"too long a text in quotes", []string{`for=192.0.2.1;x="` + strings.Repeat("y", 20000) + `"`}, "10.0.0.1", proxy | malformed},
+		{"too long a parameter", []string{"for=6.6.6.6, for=192.0.2.1;x=" + strings.Repeat("y", 20000)}, "10.0.0.1",
+			proxy | malformed},
+		{"too long a text in quotes", []string{`for=192.0.2.1;x="` + strings.Repeat("y", 20000) + `"`}, "10.0.0.1",
+			proxy | malformed},
 		{"unknown stops", []string{"for=192.0.2.1, for=unknown"}, "10.0.0.1", proxy | malformed},
 		{"obfuscated stops", []string{"for=192.0.2.1, for=_hidden, for=10.0.0.2"}, "10.0.0.2", proxy | malformed},
 		{"no for stops", []string{"for=192.0.2.1, proto=https"}, "10.0.0.1", proxy | malformed},
 		{"an empty element stops", []string{"for=192.0.2.1,"}, "10.0.0.1", proxy | malformed},
 		{"two of them stop", []string{"for=192.0.2.1;for=192.0.2.2"}, "10.0.0.1", proxy | malformed},
-		{"two of them stop, though one is trusted", []string{"for=6.6.6.6, for=10.0.0.2;for=unknown"}, "10.0.0.1", proxy | malformed},
+		{"two of them stop, though one is trusted", []string{"for=6.6.6.6, for=10.0.0.2;for=unknown"}, "10.0.0.1",
+			proxy | malformed},
 		{"blanks around =", []string{"for = 192.0.2.1"}, "10.0.0.1", proxy | malformed},
 		{"empty", []string{"for="}, "10.0.0.1", proxy | malformed},
 		{"empty quotes", []string{`for=""`}, "10.0.0.1", proxy | malformed},
@@ -222,7 +231,8 @@ func TestResolveReadsSingleValueHeaders(t *testing.T) {
 		{"unspecified", []string{"0.0.0.0"}, "10.0.0.1", proxy | malformed},
 		{"absent", nil, "10.0.0.1", proxy | missing},
 	}
-	for _, name := range []string{"X-Real-IP", "CF-Connecting-IP", "True-Client-IP", "Fastly-Client-IP", "X-Azure-ClientIP", "x-our-own"} {
+	for _, name := range []string{"X-Real-IP", "CF-Connecting-IP", "True-Client-IP", "Fastly-Client-IP",
+		"X-Azure-ClientIP", "x-our-own"} {
 		r := newResolver(t, name, "10.0.0.0/8")
 		for _, test := range tests {
 			t.Run(name+"/"+test.name, func(t *testing.T) {
@@ -247,7 +257,8 @@ func (a asked) Values(name string) []string {
 func TestResolveNeverReadsAnUntrustedPeersHeaders(t *testing.T) {
 	for _, header := range []string{"", "Forwarded", "X-Real-IP"} {
 		r := newResolver(t, header, "10.0.0.0/8", "loopback")
-		for _, peer := range []string{"192.0.2.1:1", "[2001:db8::1]:1", "ohno", "0.0.0.0:1", "[::]:1", "", "@", "/run/x.sock",
+		for _, peer := range []string{"192.0.2.1:1", "[2001:db8::1]:1", "ohno", "0.0.0.0:1", "[::]:1", "", "@",
+			"/run/x.sock",
 			"[64:ff9b::10.0.0.1]:1", "[64:ff9b::127.0.0.1]:1"} {
 			if got := r.Resolve(peer, asked{t}); got.PeerTrusted || got.Proxy || got.Missing || got.Malformed {
 				t.Errorf("Resolve(%q) = %+v", peer, got)
@@ -287,7 +298,7 @@ func TestResolveReadsThePeer(t *testing.T) {
 	}
 }
 
-func TestUnixPeersAreTrustedOnlyWhenTold(t *testing.T) {
+func TestUnixPeersAreTrustedOnlyIfConfigured(t *testing.T) {
 	header := http.Header{"X-Forwarded-For": {"192.0.2.1"}}
 	without, with := newResolver(t, "", "loopback"), newResolver(t, "", "unix")
 	for _, peer := range []string{"", "@", "@name", "/run/fairshare.sock", "unix:", "unix:/run/x.sock"} {
@@ -403,9 +414,9 @@ func TestNewReportsEveryFault(t *testing.T) {
 		got = append(got, fault.Error())
 	}
 	want := []string{
-		`trusted proxy "10.0.0.0/33": /33 is no length of a prefix`,
-		`trusted proxy "cloudflair": neither a prefix, an address, nor a known name`,
-		`header "X Forwarded": " " cannot stand in a header name`,
+		`trusted proxy "10.0.0.0/33": /33 is not a valid prefix length`,
+		`trusted proxy "cloudflair": not a prefix, an address or a known name`,
+		`header "X Forwarded": " " is not allowed in a header name`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("faults:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -417,7 +428,7 @@ func TestNewReportsEveryFault(t *testing.T) {
 		t.Errorf("as one text: %s", got)
 	}
 	var one *clientaddr.ConfigError
-	if !errors.As(err, &one) || one.Word != "10.0.0.0/33" {
+	if !errors.As(err, &one) || one.Text != "10.0.0.0/33" {
 		t.Errorf("errors.As finds %+v", one)
 	}
 }
@@ -438,6 +449,38 @@ func TestHeaderIsTheOneThatIsRead(t *testing.T) {
 	for _, test := range tests {
 		if got := newResolver(t, test.header, test.trusted...).Header(); got != test.want {
 			t.Errorf("Header of %q trusting %q = %q, want %q", test.header, test.trusted, got, test.want)
+		}
+	}
+}
+
+// The host and proto of a request are those of the element that names the
+// client: what stands before it was written by the client.
+func TestForwardedHostAndProto(t *testing.T) {
+	r := newResolver(t, "Forwarded", "10.0.0.0/8")
+	for _, test := range []struct {
+		values      []string
+		host, proto string
+	}{
+		{nil, "", ""},
+		{[]string{""}, "", ""},
+		{[]string{"for=192.0.2.1"}, "", ""},
+		{[]string{"for=192.0.2.1;host=a.example;proto=https"}, "a.example", "https"},
+		{[]string{`HOST = x ; Proto=http;host="a.example:80" ;for="[2001:db8::1]:1"`}, "a.example:80", "http"},
+		{[]string{"for=6.6.6.6;host=evil;proto=evil, for=192.0.2.1;host=a.example"}, "a.example", ""},
+		{[]string{"for=6.6.6.6;host=evil;proto=evil", "for=192.0.2.1;proto=https"}, "", "https"},
+		{[]string{"for=192.0.2.1;host=a.example;proto=https, for=10.0.0.1;host=inner;proto=http"}, "a.example",
+			"https"},
+		{[]string{`for=6.6.6.6;host="evil, for=192.0.2.1;host=a.example;proto=https`}, "a.example", "https"},
+		{[]string{"for=192.0.2.1;host=a.example, for=unknown;host=evil"}, "", ""},
+		{[]string{"for=unknown;host=evil, for=10.0.0.1;host=inner"}, "inner", ""},
+		{[]string{"for=192.0.2.1;host=a;host=b"}, "", ""},
+		{[]string{`for=192.0.2.1;host="a\"b"`}, "", ""},
+		{[]string{`for=192.0.2.1;host="a,b;c"`}, "a,b;c", ""},
+		{[]string{"for=192.0.2.1;host;proto="}, "", ""},
+		{[]string{"for=6.6.6.6;host=evil" + strings.Repeat(", for=10.0.0.1;host=inner", 32)}, "inner", ""},
+	} {
+		if host, proto := r.Forwarded(test.values); host != test.host || proto != test.proto {
+			t.Errorf("%q: %q, %q, want %q, %q", test.values, host, proto, test.host, test.proto)
 		}
 	}
 }

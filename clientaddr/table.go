@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 )
 
-// A table holds what is known of some addresses. Looking one up takes no lock.
+// A table maps addresses to entries. A lookup takes no lock.
 type table[T any] struct {
 	n    atomic.Int64 // entries
 	m    atomic.Pointer[map[netip.Addr]*T]
-	lock sync.Mutex // while a copy is made
+	lock sync.Mutex // held by writers, which replace the map
 }
 
-// get returns the entry of an address, nil when there is none.
+// get returns the entry of an address, nil if there is none.
 func (t *table[T]) get(addr netip.Addr) *T {
 	if m := t.m.Load(); m != nil {
 		return (*m)[addr]
@@ -22,8 +22,8 @@ func (t *table[T]) get(addr netip.Addr) *T {
 	return nil
 }
 
-// add returns the entry of an address, made if need be; nil when there is none
-// and most others are there.
+// add returns the entry of an address and creates it if necessary. It returns nil
+// if there is none and the table has most entries already.
 func (t *table[T]) add(addr netip.Addr, most int) *T {
 	if t.n.Load() >= int64(most) {
 		return t.get(addr)
@@ -41,7 +41,7 @@ func (t *table[T]) add(addr netip.Addr, most int) *T {
 	return e
 }
 
-// all returns the entries as they are now; the map is not to be changed.
+// all returns the present entries. The caller must not change the map.
 func (t *table[T]) all() map[netip.Addr]*T {
 	if m := t.m.Load(); m != nil {
 		return *m
@@ -49,7 +49,7 @@ func (t *table[T]) all() map[netip.Addr]*T {
 	return nil
 }
 
-// drop takes entries out.
+// drop removes entries.
 func (t *table[T]) drop(addrs []netip.Addr) {
 	if len(addrs) == 0 {
 		return
@@ -63,7 +63,7 @@ func (t *table[T]) drop(addrs []netip.Addr) {
 	})
 }
 
-// change puts a changed copy in place. The lock is held.
+// change replaces the map by an edited copy. The lock is held.
 func (t *table[T]) change(edit func(map[netip.Addr]*T)) {
 	m := map[netip.Addr]*T{}
 	maps.Copy(m, t.all())
@@ -72,24 +72,24 @@ func (t *table[T]) change(edit func(map[netip.Addr]*T)) {
 	t.n.Store(int64(len(m)))
 }
 
-// A distinct counts different hashes up to hidingAgents. A zero place is free;
-// those in use come first.
+// A distinct counts different hashes up to hidingAgents. A zero element is free;
+// the used ones come first.
 type distinct [hidingAgents]atomic.Uint64
 
-// add notes a hash and returns how many different ones there are.
+// add records a hash and returns how many different ones there are.
 func (d *distinct) add(hash uint64) int {
 	if hash == 0 {
 		hash = 1
 	}
 	for i := range d {
-		there := d[i].Load()
-		if there == 0 {
+		present := d[i].Load()
+		if present == 0 {
 			if d[i].CompareAndSwap(0, hash) {
 				return i + 1
 			}
-			there = d[i].Load()
+			present = d[i].Load()
 		}
-		if there == hash {
+		if present == hash {
 			return d.len()
 		}
 	}
@@ -103,4 +103,11 @@ func (d *distinct) len() int {
 		}
 	}
 	return len(d)
+}
+
+// clear removes all hashes.
+func (d *distinct) clear() {
+	for i := range d {
+		d[i].Store(0)
+	}
 }

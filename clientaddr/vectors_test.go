@@ -26,26 +26,26 @@ type vector struct {
 	WantErr        bool
 }
 
-// ours is what we answer where we mean to differ; "" stands for nobody, or for
-// the proxy. The form of an address is no difference: all are compared in
-// that of Canonical.
+// ours holds our results where they differ on purpose; "" means no client, or the
+// proxy. All addresses are compared in
+// the form of Canonical.
 var ours = map[string]string{
-	// What cannot be read ends the walk here, and is skipped there.
+	// An unreadable element ends our walk; the other library skips it.
 	"TestRightmostNonPrivateStrategy/XFF: rightmost not desirable":       "",
 	"TestRightmostNonPrivateStrategy/Forwarded: rightmost not desirable": "",
-	// A peer without an address is taken for a trusted one there.
+	// The other library trusts a peer without an address.
 	"TestRightmostTrustedRangeStrategy/Peer unspecified IP: walks header as normal": "",
-	// No zone without a name and none on IPv4, no port that is no number, no IPv4 in brackets.
+	// We refuse a zone without a name or on IPv4, a port that is not a number, and IPv4 in brackets.
 	"Test_goodIPAddr/Empty zone":                      "",
 	"Test_goodIPAddr/Bad port (is discarded)":         "",
 	"Test_forwardedHeaderRFCDeviations/IPv4 brackets": "",
-	// Parsed there, and refused a step later.
+	// The other library parses it and refuses it a step later.
 	"TestParseIPAddr/Zero address": "",
-	// For measurements between networks; whoever has it between proxies lists it.
+	// This network is for benchmarks; an operator with proxies in it lists it.
 	"Test_isPrivateOrLocal/IPv4 RFC 2544 benchmarking": "false",
 }
 
-// Faults there: "" is X-Forwarded-For here, and any header may hold one address.
+// Errors in the other library: "" is X-Forwarded-For here, and any header may hold one address.
 var noFault = map[string]bool{
 	"TestSingleIPHeaderStrategy/Error: empty header name":       true,
 	"TestRightmostTrustedRangeStrategy/Error: bad header nanme": true,

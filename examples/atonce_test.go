@@ -51,7 +51,8 @@ func TestAtOnce(t *testing.T) {
 						}
 					}
 					if reached != test.want {
-						t.Errorf("round %d: %d of %d requests reached the site, want %d", round, reached, ask.times, test.want)
+						t.Errorf("round %d: %d of %d requests reached the site, want %d", round, reached, ask.times,
+							test.want)
 					}
 					time.Sleep(15 * time.Minute) // a ban has ended by then, too
 					synctest.Wait()

@@ -38,8 +38,10 @@ func TestSevenPercentOfFourCores(t *testing.T) {
 		}
 	}
 	want := []fairshare.Limit{
-		{Resource: fairshare.CPU, N: 4_200_000, Window: 15 * time.Second, By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}}},
-		{Resource: fairshare.CPU, N: 4_200_000, Window: 15 * time.Second, By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}},
+		{Resource: fairshare.CPU, N: 4_200_000, Window: 15 * time.Second,
+			By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}}},
+		{Resource: fairshare.CPU, N: 4_200_000, Window: 15 * time.Second,
+			By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("limits (-want +got):\n%s", diff)
@@ -58,7 +60,8 @@ func TestFairSharePolicy(t *testing.T) {
 	if want := []fairshare.KeyPart{{Kind: fairshare.ByNetwork}, {Kind: fairshare.ByAddr}}; !slices.Equal(s.By, want) {
 		t.Errorf("by %v, want %v", s.By, want)
 	}
-	if diff := cmp.Diff([]map[string]float64{{"partner": 4}, {"search": 2, "ai": 0.5}}, []map[string]float64{s.Labels, s.Bots}); diff != "" {
+	if diff := cmp.Diff([]map[string]float64{{"partner": 4}, {"search": 2, "ai": 0.5}},
+		[]map[string]float64{s.Labels, s.Bots}); diff != "" {
 		t.Errorf("weights of labels and bots (-want +got):\n%s", diff)
 	}
 }

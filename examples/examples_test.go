@@ -57,7 +57,8 @@ func TestPages(t *testing.T) {
 			}
 			for i := range page {
 				if diff := cmp.Diff(page[i].text, shown[i].text); diff != "" {
-					t.Errorf("%s, block %q: −page +real (go test ./examples -update writes it):\n%s", path, page[i].kind, diff)
+					t.Errorf("%s, block %q: −page +real (go test ./examples -update writes it):\n%s", path,
+						page[i].kind, diff)
 				}
 			}
 		})
@@ -219,7 +220,7 @@ func TestIndex(t *testing.T) {
 			folders++
 		}
 	}
-	if folders != len(all)+2 { // and those of TestBuiltInPolicyOnLogs
+	if folders != len(all)+3 { // and those of TestBuiltInPolicyOnLogs, and servers
 		t.Errorf("%d folders, %d examples", folders, len(all))
 	}
 }

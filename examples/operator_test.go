@@ -31,7 +31,7 @@ type memory struct {
 	t        *testing.T
 	registry *sqlregistry.Registry
 	key      []byte // of references
-	words    atomic.Pointer[registrar.Words]
+	words    atomic.Pointer[registrar.Overrides]
 	counters bytes.Buffer
 	ids      map[string]string // the reference of each client and rule
 }
@@ -59,13 +59,13 @@ func (m *memory) must(err error) {
 // hear reads what operators have said.
 func (m *memory) hear() {
 	m.t.Helper()
-	said, labels, err := m.registry.Words(m.t.Context())
+	said, labels, err := m.registry.Overrides(m.t.Context())
 	m.must(err)
-	m.words.Store(registrar.NewWords(said, labels))
+	m.words.Store(registrar.NewOverrides(said, labels))
 }
 
-func (m *memory) word(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Word {
-	return m.words.Load().Word(addr, bot, now)
+func (m *memory) word(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Override {
+	return m.words.Load().Override(addr, bot, now)
 }
 
 // save writes what a process leaves to the next one. Bans are in the registry
@@ -114,7 +114,7 @@ func (m *memory) carryOut(command string, p *process, policy *fairshare.Policy, 
 	ctx := m.t.Context()
 	args, err := parseCommand(command, policy)
 	m.must(err)
-	said := fairshare.Said{Client: args.client, Since: now}
+	said := fairshare.OverrideRecord{Client: args.client, Since: now}
 	if args.period > 0 {
 		said.Until = now.Add(args.period)
 	}
@@ -124,12 +124,12 @@ func (m *memory) carryOut(command string, p *process, policy *fairshare.Policy, 
 		if said.Action = fairshare.Block; args.period > 0 {
 			said.Action = fairshare.Refuse
 		}
-		m.must(m.registry.Say(ctx, said))
+		m.must(m.registry.SetOverride(ctx, said))
 	case "allow":
 		said.Action = fairshare.Allow
-		m.must(m.registry.Say(ctx, said))
+		m.must(m.registry.SetOverride(ctx, said))
 	case "unban":
-		was, err := m.registry.Unsay(ctx, args.client)
+		was, err := m.registry.RemoveOverride(ctx, args.client)
 		m.must(err)
 		if was != nil && was.Action == fairshare.Allow {
 			m.t.Fatalf("story: %q: it is allowed", command)
@@ -140,7 +140,7 @@ func (m *memory) carryOut(command string, p *process, policy *fairshare.Policy, 
 		m.must(err)
 		did = was != nil || len(lifted) > 0
 	case "unallow":
-		was, err := m.registry.Unsay(ctx, args.client)
+		was, err := m.registry.RemoveOverride(ctx, args.client)
 		m.must(err)
 		did = was != nil && was.Action == fairshare.Allow
 	case "label":

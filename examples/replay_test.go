@@ -29,6 +29,9 @@ func replayed(t *testing.T, name string, file *policyfile.File) string {
 	return strings.ReplaceAll(verdicts.String(), "\t"+filepath.Join(name, "access.log")+"\n", "\taccess.log\n")
 }
 
+// provided is what the tests of this package fill in as serve does.
+var provided = policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true}
+
 // replayLog runs a policy over a log as fairshare replay does; verdicts may be
 // nil.
 func replayLog(t *testing.T, file *policyfile.File, path string, verdicts io.Writer) *replay.Report {
@@ -37,14 +40,15 @@ func replayLog(t *testing.T, file *policyfile.File, path string, verdicts io.Wri
 	if err != nil {
 		t.Fatal(err)
 	}
+	file.Provide(provided)
 	run, err := replay.New(replay.Options{
 		Policy: &file.Policy,
 		Limiter: func(limits []fairshare.Limit) (fairshare.Limiter, error) {
 			return memlimit.New(limits, memlimit.Options{Memory: 1 << 22})
 		},
-		Client: func(peer netip.Addr, _ string) (netip.Addr, bool) {
+		Client: func(peer netip.Addr, _ string) (netip.Addr, bool, netip.Addr) {
 			found := resolver.ResolveAddr(peer)
-			return found.Addr, found.Proxy
+			return found.Addr, found.Proxy, found.Via
 		},
 		Bot:      bots.NewVerifier(bots.Options{}).Look,
 		Logs:     []string{path},

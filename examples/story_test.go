@@ -42,7 +42,8 @@ import (
 // the same answer, and {n} in a path or a header counts them; "takes" is how
 // long the site works on it, "uses" the CPU time that it says it took, which is
 // none if nothing is said. "waited" tells how long it was until a busy site had a
-// turn for the request. An operator's commands need no answer. A restart
+// turn for the request, or until a request was refused that waited for earlier
+// ones. An operator's commands need no answer. A restart
 // ends the process; the next one knows what the registry and the counters'
 // snapshot hold.
 type story struct {
@@ -80,7 +81,7 @@ type request struct {
 	answer  *httptest.ResponseRecorder
 	sent    time.Time
 	reached bool          // the site
-	waited  time.Duration // for its turn
+	waited  time.Duration // for its turn, or for earlier requests before it was refused
 	reports []httpguard.Report
 	logged  []journal.Entry
 }
@@ -130,7 +131,8 @@ func parseStory(t *testing.T, text string) *story {
 		if err != nil {
 			fault("no time")
 		}
-		st := &step{line: i, client: clients[row[1]], at: clock.Sub(clock.Truncate(24*time.Hour)) - 12*time.Hour, times: 1}
+		st := &step{line: i, client: clients[row[1]], at: clock.Sub(clock.Truncate(24*time.Hour)) - 12*time.Hour,
+			times: 1}
 		if row[1] == operatorName && len(row) == 3 {
 			st.head, st.command, st.times = line, row[2], 0
 			s.steps = append(s.steps, st)
@@ -216,6 +218,7 @@ func (s *story) play(t *testing.T, file *policyfile.File) string {
 				t.Fatalf("story: %q begins %v before the step above it ends", st.head, late)
 			}
 			time.Sleep(at - time.Since(begin))
+			synctest.Wait() // what waited is answered
 		}
 		for _, st := range s.steps {
 			if st.command != "" {
@@ -251,7 +254,8 @@ type process struct {
 
 // newProcess puts a process together as serve does. What it finds in the
 // memory, which may be nil, it goes on with.
-func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Time, refused func(*httpguard.Report)) *process {
+func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Time,
+	refused func(*httpguard.Report)) *process {
 	t.Helper()
 	p := &process{now: func() time.Time { return noon.Add(time.Since(begin)) }}
 	var err error
@@ -259,6 +263,7 @@ func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Ti
 		t.Fatal(err)
 	}
 	bans := fairshare.NewBans(0)
+	file.Provide(provided)
 	if p.guard, err = fairshare.NewGuard(&file.Policy, p.limiter, bans); err != nil {
 		t.Fatal(err)
 	}
@@ -280,13 +285,14 @@ func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Ti
 	}
 	if s := file.Share; s != nil {
 		opts.Share = share.New(share.Options{
-			Capacity: s.Capacity, By: s.By, Wait: s.Wait, Queue: s.Queue, KnownAfter: s.KnownAfter, Labels: s.Labels, Bots: s.Bots,
-			Key: p.guard.AppendKey, Client: file.Policy.Client,
+			Capacity: s.Capacity, By: s.By, Wait: s.Wait, Queue: s.Queue, KnownAfter: s.KnownAfter, Labels: s.Labels,
+			Bots: s.Bots,
+			Key:  p.guard.AppendKey, Client: file.Policy.Client,
 		})
 	}
 	if kept != nil {
 		kept.recall(p.limiter, bans, p.now())
-		opts.Word, opts.ReferenceKey = kept.word, kept.key
+		opts.Override, opts.ReferenceKey = kept.word, kept.key
 		opts.Refused = func(r *httpguard.Report) {
 			kept.refused(r)
 			refused(r)
@@ -361,8 +367,14 @@ func (s *story) width() int {
 	return most + 3
 }
 
+// arrival returns when the request was sent, by the story's clock.
+func (q *request) arrival() time.Time { return noon.Add(q.at + time.Duration(q.n-1)*q.every) }
+
 func (q *request) told() string {
 	told := strconv.Itoa(q.answer.Code)
+	if !q.reached && len(q.logged) > 0 {
+		q.waited = q.logged[0].Time.Sub(q.arrival())
+	}
 	if q.waited > 0 {
 		told += "   " + waited + q.waited.String()
 	}
@@ -390,25 +402,33 @@ func (q *request) told() string {
 func (q *request) check(t *testing.T) {
 	t.Helper()
 	enforced := 0
+	logged := q.arrival()
+	if !q.reached {
+		logged = logged.Add(q.waited)
+	}
 	for i, r := range q.reports {
 		if !r.DryRun {
 			enforced++
 			header := q.answer.Header()
 			if r.Status != q.answer.Code || header.Get("Cache-Control") != "no-store" {
-				t.Errorf("%s: answer %d, Cache-Control %q; want %d, no-store", q.head, q.answer.Code, header.Get("Cache-Control"), r.Status)
+				t.Errorf("%s: answer %d, Cache-Control %q; want %d, no-store", q.head, q.answer.Code,
+					header.Get("Cache-Control"), r.Status)
 			}
-			if got, want := header.Get("Retry-After"), strconv.FormatInt(r.RetryAfter, 10); got != want && (got != "" || r.RetryAfter != 0) {
+			if got, want := header.Get("Retry-After"), strconv.FormatInt(r.RetryAfter, 10); got != want &&
+				(got != "" || r.RetryAfter != 0) {
 				t.Errorf("%s: Retry-After: %q, the report says %s", q.head, got, want)
 			}
 		}
-		if e := q.logged[i]; e.Rule == "" || e.ID == "" || e.Status != r.Status || !e.Client.IsValid() || !e.Time.Equal(noon.Add(q.at+time.Duration(q.n-1)*q.every)) {
+		if e := q.logged[i]; e.Rule == "" || e.ID == "" || e.Status != r.Status || !e.Client.IsValid() ||
+			!e.Time.Equal(logged) {
 			t.Errorf("%s: log entry %+v does not tell who got what, and when", q.head, e)
 		}
 	}
 	for _, e := range q.logged { // keys may hold credentials
 		told := fmt.Sprint(e) + q.answer.Body.String()
 		for _, h := range q.client.headers {
-			if value := strings.ReplaceAll(h[1], "{n}", strconv.Itoa(q.n)); (h[0] == "Cookie" || h[0] == "X-Api-Key") && strings.Contains(told, value) {
+			if value := strings.ReplaceAll(h[1], "{n}", strconv.Itoa(q.n)); (h[0] == "Cookie" ||
+				h[0] == "X-Api-Key") && strings.Contains(told, value) {
 				t.Errorf("%s: log or answer holds the %s %q: %s", q.head, h[0], value, told)
 			}
 		}
@@ -452,7 +472,8 @@ func (q *request) http() string {
 	text := b.String() + "\n" + strings.TrimSuffix(body, "\n") + "\n"
 	if busy(&q.reports[0]) {
 		wait := header.Get("Retry-After")
-		text = strings.NewReplacer("Retry-After: "+wait, "Retry-After: "+sampleWait, "wait 1 second.", "wait "+sampleWait+" seconds.", "wait "+wait+" s", "wait "+sampleWait+" s").Replace(text)
+		text = strings.NewReplacer("Retry-After: "+wait, "Retry-After: "+sampleWait, "wait 1 second.",
+			"wait "+sampleWait+" seconds.", "wait "+wait+" s", "wait "+sampleWait+" s").Replace(text)
 	}
 	return text
 }

@@ -11,8 +11,9 @@ const (
 	jsonBody
 )
 
-// preferred tells in which form a client wants to be told, from the values of
-// its Accept header (RFC 9110 §12.5.1). Who names no form gets a line of text.
+// preferred returns the form of the answer that a client prefers, from the values
+// of its Accept header (RFC 9110 §12.5.1). A client that names no form gets a line
+// of text.
 func preferred(accept []string) bodyKind {
 	if len(accept) == 0 || len(accept) == 1 && (accept[0] == "*/*" || accept[0] == "") {
 		return textBody
@@ -21,7 +22,7 @@ func preferred(accept []string) bodyKind {
 	if len(accept) == 1 && strings.HasPrefix(accept[0], "text/html,") {
 		return htmlBody
 	}
-	// For each form the weight of the most specific range that holds it.
+	// For each form the weight of the most specific range that includes it.
 	var forms [3]struct{ q, specific int }
 	note := func(kind bodyKind, q, specific int) {
 		if f := &forms[kind]; specific > f.specific || specific == f.specific && q > f.q {
@@ -55,15 +56,16 @@ func preferred(accept []string) bodyKind {
 	best := textBody
 	for _, kind := range [...]bodyKind{htmlBody, jsonBody} {
 		f, b := forms[kind], forms[best]
-		if f.q > b.q || f.q == b.q && f.q > 0 && (f.specific > b.specific || best == textBody && f.specific == 3 && b.specific == 3) {
+		if f.q > b.q || f.q == b.q && f.q > 0 && (f.specific > b.specific ||
+			best == textBody && f.specific == 3 && b.specific == 3) {
 			best = kind
 		}
 	}
 	return best
 }
 
-// mediaRange takes one element of an Accept header apart. The weight is in
-// thousandths; one that cannot be read is 0.
+// mediaRange splits one element of an Accept header. The weight is in thousandths;
+// an invalid one is 0.
 func mediaRange(item string) (name string, q int) {
 	name, params, _ := strings.Cut(item, ";")
 	q = 1000
@@ -78,7 +80,7 @@ func mediaRange(item string) (name string, q int) {
 	return strings.Trim(name, " \t"), q
 }
 
-// weight reads a qvalue, "0.5", in thousandths; 0 for what is none.
+// weight parses a qvalue such as "0.5", in thousandths; an invalid one is 0.
 func weight(s string) int {
 	if s == "" || len(s) > 5 || s[0] != '0' && s[0] != '1' || len(s) > 1 && s[1] != '.' {
 		return 0

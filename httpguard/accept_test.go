@@ -20,7 +20,8 @@ func TestAccept(t *testing.T) {
 		{[]string{"TEXT/HTML"}, htmlBody},
 		{[]string{"text/html;level=1"}, htmlBody},
 		{[]string{"text/html;q=0.5, application/json;q=0.6"}, jsonBody},
-		{[]string{"text/html;q=0.5, */*;q=0.8"}, textBody}, // the specific range holds for HTML, the wild one for the rest
+		// the specific range holds for HTML, the wild one for the rest
+		{[]string{"text/html;q=0.5, */*;q=0.8"}, textBody},
 		{[]string{"text/html;q=0, */*"}, textBody},
 		{[]string{"text/html;q=0"}, textBody},
 		{[]string{"application/json;q=0.3", "text/html;q=0.4"}, htmlBody}, // two lines

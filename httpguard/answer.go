@@ -9,7 +9,7 @@ import (
 	"fairshare"
 )
 
-// answers are the words of a policy's rules, prepared.
+// answers holds the prepared answers of a policy's rules.
 type answers struct {
 	rules   map[*fairshare.Rule]*ruleAnswer
 	contact string
@@ -23,14 +23,14 @@ type ruleAnswer struct {
 	html     string // the name, escaped
 	json     string // the name as a JSON string
 	item     policyItem
-	dear     bool // what requests cost is limited, not how many they are
+	costs    bool // the limit is on the cost of requests, not on their number
 	fixed    fairshare.Answer
 	body     template // of fixed.Body; empty for the usual body
 	kind     bodyKind // of fixed.Body
 	location template // of fixed.Redirect
 }
 
-// noRule stands in when a finding names none.
+// noRule is the answer to a finding that names no rule.
 var noRule = newRuleAnswer(&fairshare.Rule{})
 
 func newAnswers(p *fairshare.Policy, contact string) *answers {
@@ -58,7 +58,7 @@ func newRuleAnswer(r *fairshare.Rule) *ruleAnswer {
 	if r.Limit != nil {
 		switch r.Limit.Resource {
 		case fairshare.CPU, fairshare.Time, fairshare.Cost, fairshare.Bytes:
-			a.dear = true
+			a.costs = true
 		}
 	}
 	if r.Answer != nil {
@@ -89,8 +89,7 @@ func (a *ruleAnswer) status(f *fairshare.Finding) int {
 	return http.StatusTooManyRequests
 }
 
-// retryAfter returns the seconds of the Retry-After header; 0 means that there
-// is none.
+// retryAfter returns the seconds of the Retry-After header, or 0 for none.
 func (a *ruleAnswer) retryAfter(f *fairshare.Finding) int64 {
 	switch {
 	case a.fixed.RetryAfter < 0:
@@ -103,62 +102,80 @@ func (a *ruleAnswer) retryAfter(f *fairshare.Finding) int64 {
 	return 0
 }
 
-// A refusal is all that an answer tells.
+// A refusal holds everything that an answer shows.
 type refusal struct {
 	*ruleAnswer
 	*answers
-	action fairshare.Action
-	ban    bool
-	status int
-	wait   int64 // seconds until asking again makes sense; 0 when it never does
-	until  time.Time
-	id     string
-	client netip.Addr
+	action  fairshare.Action
+	ban     bool
+	queued  bool // only requests in progress keep the request out
+	status  int
+	wait    int64 // seconds until a new request may pass; 0 when it never does
+	until   time.Time
+	id      string
+	client  netip.Addr
+	ceiling bool // the limit was spent by all provisional clients of a peer together
 }
 
 // refuse answers a request that is refused or blocked, and reports it.
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict) {
-	rule := h.answers.rule(v.Rule)
+func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict) {
+	rule := g.answers.rule(v.Rule)
 	f := refusal{
-		ruleAnswer: rule, answers: h.answers,
-		action: v.Action, ban: v.Ban != fairshare.NotBanned,
+		ruleAnswer: rule, answers: g.answers,
+		action: v.Action, ban: v.Ban != fairshare.NotBanned, ceiling: v.Ceiling,
+		queued: v.Action == fairshare.Refuse && v.Wait == 0 && v.Tally.Held > 0,
 		status: rule.status(&v.Finding),
 		wait:   rule.retryAfter(&v.Finding),
-		id:     h.reference(&vis.req, v.Rule), client: vis.req.Addr,
+		id:     g.reference(&vis.req, v.Rule), client: vis.req.Addr,
 	}
 	retryAfter := f.wait
 	if v.Action == fairshare.Refuse && f.wait == 0 {
 		f.wait = seconds(v.Wait)
 	}
 	f.until = vis.req.Time.Add(time.Duration(f.wait) * time.Second)
+	if g.Wall != nil {
+		f.until = g.Wall(f.until)
+	}
 
 	var page *robotsCopy
-	if vis.req.Path == robotsPath { // whatever the rule's own answer is
+	isRobots := vis.req.Path == robotsPath
+	if isRobots { // whatever the rule's own answer is
 		usual := *rule
 		usual.fixed, usual.body, usual.location = fairshare.Answer{}, nil, nil
 		f.ruleAnswer = &usual
-		page, f.status, retryAfter = h.robots.answer(&vis.req, f.wait)
+		page, f.status, retryAfter = g.robots.answer(&vis.req, f.wait)
 	}
-	if h.Refused != nil {
-		vis.report = Report{Request: &vis.req, Finding: v.Finding, Status: f.status, RetryAfter: retryAfter, ID: f.id}
-		h.Refused(&vis.report)
-		if v.Trial.Action != fairshare.Undecided {
-			h.reportDry(vis, &v.Trial)
+	if g.Refused != nil {
+		vis.fillReport(r, v, &f, retryAfter)
+		g.Refused(&vis.report)
+		if v.DryRunFinding.Action != fairshare.Undecided {
+			g.reportDry(vis, &v.DryRunFinding)
 		}
 	}
 	var limits *fairshare.Verdict
 	if v.Action == fairshare.Refuse && v.Ban != fairshare.BanInForce {
 		limits = v
 	}
-	letGo(w, r)
-	NotUpstream(w) // for a middleware around this one
-	f.compose(vis, r, limits, retryAfter, page).send(w)
-	if err := h.guard.Settle(r.Context(), v, fairshare.Outcome{Time: vis.req.Time}); err != nil && h.Failed != nil {
-		h.Failed(err)
+	boundBodyRead(w, r)
+	NotUpstream(w) // for a guard around this one
+	answer := f.compose(vis, r, limits, retryAfter, page)
+	if g.Answer == nil || isRobots {
+		answer.send(w)
+	} else {
+		vis.fillReport(r, v, &f, retryAfter)
+		own := answer.sendFields(w)
+		g.Answer(own, r, &vis.report)
+		own.begin()
 	}
+	g.settleRefused(r, vis, v)
 }
 
-// A reply is an answer as any server can speak it.
+func (vis *visit) fillReport(r *http.Request, v *fairshare.Verdict, f *refusal, retryAfter int64) {
+	vis.report = Report{Request: &vis.req, HTTP: r, Finding: v.Finding, Status: f.status, RetryAfter: retryAfter,
+		ID: f.id}
+}
+
+// A reply is an answer, independent of the server that sends it.
 type reply struct {
 	status int
 	fields []field
@@ -171,28 +188,31 @@ type field struct {
 	values []string
 }
 
-// compose makes the reply of a refusal; page is the /robots.txt to hand out
-// instead, if any. The reply is good until vis is used again. Refusing must be
-// cheap: the values of fields that never change are made once, all others are
-// cut from one text.
-func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict, retryAfter int64, page *robotsCopy) reply {
+// compose makes the reply of a refusal. page is the copy of /robots.txt to send
+// instead, or nil. The reply is valid until vis is used again. Refusing must be
+// cheap: the values of fields that never change are made once, and all others are
+// parts of one text.
+func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict, retryAfter int64,
+	page *robotsCopy) reply {
 	b := vis.buf[:0]
 	fields := append(vis.fields[:0], field{"Cache-Control", noStore})
 	var contentType []string
 	switch {
 	case page != nil:
 		b, contentType = append(b, page.body...), []string{page.contentType}
+	case f.fixed.Empty:
 	case len(f.body) > 0:
 		b, contentType = f.appendTemplate(b, f.body, f.kind), contentTypes[f.kind]
-		if f.kind == jsonBody { // the operator's own, and maybe no problem of RFC 9457
+		if f.kind == jsonBody { // the operator's own; it need not be a problem of RFC 9457
 			contentType = plainJSON
 		}
-	case f.fixed.Redirect != "": // the Location says it all
+	case f.fixed.Redirect != "": // the Location is enough
 	default:
 		kind := preferred(r.Header["Accept"])
 		b, contentType = f.appendBody(b, kind, limits), contentTypes[kind]
 	}
-	if f.status == http.StatusNoContent || f.status == http.StatusNotModified { // these have none
+	bodyless := f.status == http.StatusNoContent || f.status == http.StatusNotModified
+	if bodyless {
 		b = b[:0]
 	}
 	body := len(b)
@@ -204,16 +224,18 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 		b = strconv.AppendInt(b, retryAfter, 10)
 	}
 	retry := len(b)
-	var policies []string
 	if limits != nil && page == nil {
-		if b, policies = f.appendRateLimits(b, limits); policies != nil {
-			fields = append(fields, field{"Ratelimit-Policy", policies})
+		fromLimits := rateLimits{answers: f.answers, b: b}
+		limits.Limits(func(r *fairshare.Rule, l *fairshare.Limit, t fairshare.Tally) { fromLimits.add(r, l, t) })
+		if b = fromLimits.b; fromLimits.policies != nil {
+			fields = append(fields, field{policyField, fromLimits.policies})
 		}
 	}
-	left := len(b)
+	rateLimit := len(b)
 	b = f.appendLocation(b, f.location)
 	location := len(b)
-	if r.Method == http.MethodHead || body > 2<<10 { // net/http counts shorter ones by itself
+	// net/http counts short bodies by itself, but not for HEAD.
+	if r.Method == http.MethodHead || body > 2<<10 || f.fixed.Empty && !bodyless {
 		b = strconv.AppendInt(b, int64(body), 10)
 	}
 	vis.buf = b
@@ -223,7 +245,7 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 	for _, part := range [...]struct {
 		name string
 		end  int
-	}{{"Retry-After", retry}, {"Ratelimit", left}, {"Location", location}, {"Content-Length", len(b)}} {
+	}{{"Retry-After", retry}, {rateLimitField, rateLimit}, {"Location", location}, {"Content-Length", len(b)}} {
 		if end := part.end - body; end > from {
 			n := len(values)
 			values = append(values, text[from:end])
@@ -237,7 +259,7 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 	return reply{status: f.status, fields: fields, body: b[:body]}
 }
 
-// send has net/http speak the reply.
+// send sends the reply by net/http.
 func (a reply) send(w http.ResponseWriter) {
 	header := w.Header()
 	for i := range a.fields {
@@ -249,51 +271,99 @@ func (a reply) send(w http.ResponseWriter) {
 	}
 }
 
+// sendFields sets the fields of the reply that do not describe its body. It
+// returns a writer for the rest.
+func (a reply) sendFields(w http.ResponseWriter) *ownAnswer {
+	header := w.Header()
+	for i := range a.fields {
+		if name := a.fields[i].name; name != "Content-Type" && name != "Content-Length" {
+			header[name] = a.fields[i].values
+		}
+	}
+	return &ownAnswer{ResponseWriter: w, status: a.status}
+}
+
+// An ownAnswer sends a status before the body, if the program has sent none.
+type ownAnswer struct {
+	http.ResponseWriter
+	status int
+	begun  bool
+}
+
+func (a *ownAnswer) begin() {
+	if !a.begun {
+		a.WriteHeader(a.status)
+	}
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (a *ownAnswer) WriteHeader(status int) {
+	a.begun = a.begun || status >= 200
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [io.Writer].
+func (a *ownAnswer) Write(p []byte) (int, error) {
+	a.begin()
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *ownAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
 // Values of headers, shared by all answers.
 var (
 	noStore      = []string{"no-store"}
 	plainJSON    = []string{"application/json"}
-	contentTypes = [...][]string{textBody: {textType}, htmlBody: {"text/html; charset=utf-8"}, jsonBody: {"application/problem+json"}}
+	contentTypes = [...][]string{textBody: {textType}, htmlBody: {"text/html; charset=utf-8"},
+		jsonBody: {"application/problem+json"}}
 )
 
-// appendRateLimits appends the value of RateLimit, and returns that of
-// RateLimit-Policy; nil when there is nothing to say.
-func (a *answers) appendRateLimits(b []byte, v *fairshare.Verdict) (_ []byte, policies []string) {
-	v.Limits(func(r *fairshare.Rule, l *fairshare.Limit, t fairshare.Tally) {
-		item := &a.rule(r).item
-		switch {
-		case item.name == "":
-			return
-		case policies == nil: // most often there is no other
-			policies = item.policy
-		default:
-			policies = []string{policies[0] + ", " + item.policy[0]}
-			b = append(b, ", "...)
-		}
-		b = item.appendRateLimit(b, l, t)
-	})
-	return b, policies
+// rateLimits collects the values of the fields RateLimit and RateLimit-Policy.
+type rateLimits struct {
+	answers  *answers
+	b        []byte   // the value of RateLimit is appended
+	policies []string // the value of RateLimit-Policy; nil if no limit can be expressed
+}
+
+func (rl *rateLimits) add(r *fairshare.Rule, l *fairshare.Limit, t fairshare.Tally) {
+	item := &rl.answers.rule(r).item
+	if l.N != r.Limit.N || l.Window != r.Limit.Window || l.Resource != r.Limit.Resource { // the limit for newcomers
+		own := newPolicyItem(r.Name, l)
+		item = &own
+	}
+	switch {
+	case item.name == "":
+		return
+	case rl.policies == nil: // usually the only one
+		rl.policies = item.policy
+	default:
+		rl.policies = []string{rl.policies[0] + ", " + item.policy[0]}
+		rl.b = append(rl.b, ", "...)
+	}
+	rl.b = item.appendRateLimit(rl.b, l, t)
 }
 
 // unreadTime is how long a refused client may still take to send its body.
 const unreadTime = 5 * time.Second
 
-// letGo bounds the time for which net/http reads the body of a request that is
-// answered without it.
-func letGo(w http.ResponseWriter, r *http.Request) {
+// boundBodyRead bounds the time for which net/http reads the body of a request that
+// is answered without it.
+func boundBodyRead(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 && r.ProtoMajor == 1 {
 		http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTime)) // an error: no connection below
 	}
 }
 
-// unavailable answers a request that nobody could judge.
+// unavailable answers a request that could not be judged.
 func unavailable(w http.ResponseWriter, r *http.Request) {
-	letGo(w, r)
+	boundBodyRead(w, r)
 	NotUpstream(w)
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("Retry-After", "5")
 	header.Set("Content-Type", textType)
 	w.WriteHeader(http.StatusServiceUnavailable)
-	w.Write([]byte("503 Service unavailable: this site cannot count requests at the moment. Try again in a few seconds.\n"))
+	w.Write([]byte(
+		"503 Service unavailable: this site cannot count requests at the moment. Try again in a few seconds.\n"))
 }

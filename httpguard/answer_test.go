@@ -1,8 +1,10 @@
 package httpguard_test
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -27,26 +29,31 @@ func refused(t testing.TB, rule fairshare.Rule, opts httpguard.Options) http.Han
 		opts.Now = func() time.Time { return noon }
 	}
 	h := httpguard.Middleware(newGuard(t, rule), opts)(welcome)
-	if w := ask(h, "GET", "/"); w.Code != 200 {
+	if w := request(h, "GET", "/"); w.Code != 200 {
 		t.Fatalf("the first request is answered %d", w.Code)
 	}
 	return h
 }
 
-func TestAnswerSaysWhatToDo(t *testing.T) {
+func TestAnswerShowsRuleWaitAndContact(t *testing.T) {
 	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
-	h := refused(t, fairshare.Rule{Name: `<b>"dear" pages</b>`}, httpguard.Options{Contact: "shop@example.org"})
+	h := refused(t, fairshare.Rule{Name: `<b>"costly" pages</b>`}, httpguard.Options{Contact: "shop@example.org"})
 	for _, test := range []struct {
 		accept, contentType string
 		holds               []string
 	}{
-		{"", "text/plain; charset=utf-8", []string{"429 Too many requests", `<b>"dear" pages</b>`, "wait 60 minutes", "shop@example.org"}},
-		{browser, "text/html; charset=utf-8", []string{"Too many requests", "&lt;b&gt;&#34;dear&#34; pages&lt;/b&gt;", "<strong>60 minutes</strong>", `<a href="mailto:shop@example.org">`, `<html lang="en">`, "viewport", "light dark"}},
-		{"application/json", "application/problem+json", []string{`"status":429`, `"wait":3600`, `"contact":"shop@example.org"`}},
+		{"", "text/plain; charset=utf-8", []string{"429 Too many requests", `<b>"costly" pages</b>`, "wait 60 minutes",
+			"shop@example.org"}},
+		{browser, "text/html; charset=utf-8", []string{"Too many requests", "&lt;b&gt;&#34;costly&#34; pages&lt;/b&gt;",
+			"<strong>60 minutes</strong>", `<a href="mailto:shop@example.org">`, `<html lang="en">`, "viewport",
+			"light dark"}},
+		{"application/json", "application/problem+json",
+			[]string{`"status":429`, `"wait":3600`, `"contact":"shop@example.org"`}},
 	} {
-		w := ask(h, "GET", "/", "Accept", test.accept)
+		w := request(h, "GET", "/", "Accept", test.accept)
 		body := w.Body.String()
-		if w.Code != 429 || w.Header().Get("Content-Type") != test.contentType || w.Header().Get("Retry-After") != "3600" || w.Header().Get("Cache-Control") != "no-store" {
+		if w.Code != 429 || w.Header().Get("Content-Type") != test.contentType ||
+			w.Header().Get("Retry-After") != "3600" || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("Accept %q: %d %v", test.accept, w.Code, w.Header())
 		}
 		for _, text := range test.holds {
@@ -54,7 +61,8 @@ func TestAnswerSaysWhatToDo(t *testing.T) {
 				t.Errorf("Accept %q: no %q in %s", test.accept, text, body)
 			}
 		}
-		if test.contentType == "text/html; charset=utf-8" && (strings.Contains(body, "<b>") || strings.Contains(body, "<script")) {
+		if test.contentType == "text/html; charset=utf-8" &&
+			(strings.Contains(body, "<b>") || strings.Contains(body, "<script")) {
 			t.Errorf("not escaped: %s", body)
 		}
 		if !regexp.MustCompile(`\b[0-9a-hjkmnp-tv-z]{10}\b`).MatchString(body) {
@@ -82,16 +90,21 @@ func TestProblemNamesWhatWasViolated(t *testing.T) {
 		title  string
 		rule   []string
 	}{
-		{"limits", []fairshare.Rule{quiet("a", time.Minute), quiet("b", time.Hour), limit("c", requests(100, time.Hour))}, 429,
+		{"limits", []fairshare.Rule{quiet("a", time.Minute), quiet("b", time.Hour),
+			limit("c", requests(100, time.Hour))}, 429,
 			"https://iana.org/assignments/http-problem-types#quota-exceeded", "Too many requests", []string{"b", "a"}},
-		{"ban", []fairshare.Rule{banned}, 429, "https://iana.org/assignments/http-problem-types#abnormal-usage-detected", "Too many requests", []string{"hammering"}},
-		{"own status", []fairshare.Rule{slow}, 503, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "Too many requests", []string{"slow"}},
+		{"ban", []fairshare.Rule{banned}, 429,
+			"https://iana.org/assignments/http-problem-types#abnormal-usage-detected", "Too many requests",
+			[]string{"hammering"}},
+		{"own status", []fairshare.Rule{slow}, 503,
+			"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "Too many requests",
+			[]string{"slow"}},
 		{"block", []fairshare.Rule{block("no", "/")}, 403, "about:blank", "Forbidden", []string{"no"}},
 	} {
 		h := httpguard.Middleware(newGuard(t, test.rules...), atNoon(nil))(welcome)
 		var w *httptest.ResponseRecorder
 		for range 3 {
-			w = ask(h, "GET", "/", "Accept", "application/problem+json")
+			w = request(h, "GET", "/", "Accept", "application/problem+json")
 		}
 		var got struct {
 			Type, Title, Detail, Reference string
@@ -108,20 +121,71 @@ func TestProblemNamesWhatWasViolated(t *testing.T) {
 	}
 }
 
-func TestBlockIsForGood(t *testing.T) {
+func TestBlockNamesNoWait(t *testing.T) {
 	h := httpguard.Middleware(newGuard(t, block("no", "/x")), atNoon(nil))(welcome)
 	for _, accept := range []string{"*/*", "text/html", "application/json"} {
-		w := ask(h, "GET", "/x", "Accept", accept)
-		if w.Code != 403 || w.Header().Get("Retry-After") != "" || w.Header().Get("RateLimit") != "" || w.Header().Get("Cache-Control") != "no-store" ||
+		w := request(h, "GET", "/x", "Accept", accept)
+		if w.Code != 403 || w.Header().Get("Retry-After") != "" || w.Header().Get("RateLimit") != "" ||
+			w.Header().Get("Cache-Control") != "no-store" ||
 			strings.Contains(w.Body.String(), "wait") {
 			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 		}
 	}
 }
 
+func TestEmptyBody(t *testing.T) {
+	rule := fairshare.Rule{Name: "a", Answer: &fairshare.Answer{Empty: true}}
+	server := httptest.NewUnstartedServer(refused(t, rule, httpguard.Options{Contact: "shop@example.org"}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	if resp, err := server.Client().Get(server.URL); err != nil || resp.StatusCode != 200 { // the only one that passes
+		t.Fatal(resp, err)
+	}
+	for _, version := range []int{1, 2} {
+		client := server.Client()
+		if version == 1 {
+			client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		}
+		for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
+			for _, accept := range []string{"", "*/*", "text/html", "application/problem+json",
+				"application/json;q=0.1", "image/png", "nonsense"} {
+				req, err := http.NewRequest(method, server.URL, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Accept", accept)
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || resp.ProtoMajor != version || resp.StatusCode != 429 || len(body) > 0 ||
+					resp.Header.Get("Content-Length") != "0" || resp.Header["Content-Type"] != nil ||
+					resp.Header.Get("Retry-After") == "" {
+					t.Errorf("HTTP/%d %s, Accept %q: %s %v %q, %v", version, method, accept, resp.Status, resp.Header,
+						body, err)
+				}
+			}
+		}
+	}
+}
+
+func TestStatusWithoutBodyHasNoLength(t *testing.T) {
+	for _, status := range []int{204, 304} {
+		h := refused(t, fairshare.Rule{Name: "a", Answer: &fairshare.Answer{Status: status, Empty: true}},
+			httpguard.Options{})
+		if w := request(h, "GET", "/"); w.Code != status || w.Body.Len() > 0 || w.Header()["Content-Length"] != nil ||
+			w.Header()["Content-Type"] != nil {
+			t.Errorf("%d %v %q", w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
 func TestHeadAndOptions(t *testing.T) {
 	h := refused(t, fairshare.Rule{Name: "a"}, httpguard.Options{})
-	get, head, options := ask(h, "GET", "/"), ask(h, "HEAD", "/"), ask(h, "OPTIONS", "*")
+	get, head, options := request(h, "GET", "/"), request(h, "HEAD", "/"), request(h, "OPTIONS", "*")
 	if head.Code != 429 || head.Body.Len() != 0 || head.Header().Get("Content-Length") != fmt.Sprint(get.Body.Len()) {
 		t.Errorf("HEAD: %d %v %q, but GET: %v", head.Code, head.Header(), head.Body, get.Header())
 	}
@@ -139,12 +203,17 @@ func TestRuleChangesTheAnswer(t *testing.T) {
 		retryAfter  string
 		body        string // ID stands for the reference
 	}{
-		{"text", fairshare.Answer{Body: "Wait {wait} seconds, until {until}, {client}. {rule} {nothing} {contact}", RetryAfter: 3 * time.Second},
-			429, "text/plain; charset=utf-8", "3", "Wait 3 seconds, until 2026-11-20T12:00:03Z, 192.0.2.1. a<&b {nothing} me & you"},
-		{"html", fairshare.Answer{Body: "<p title='{rule}'>{contact}", Status: 503}, 503, "text/html; charset=utf-8", "3600", "<p title='a&lt;&amp;b'>me &amp; you"},
-		{"json", fairshare.Answer{Body: ` {"wait":{wait},"rule":"{rule}","id":"{id}"}`, RetryAfter: -1}, 429, "application/json", "", ` {"wait":3600,"rule":"a\u003c\u0026b","id":"ID"}`},
+		{"text", fairshare.Answer{Body: "Wait {wait} seconds, until {until}, {client}. {rule} {nothing} {contact}",
+			RetryAfter: 3 * time.Second},
+			429, "text/plain; charset=utf-8", "3",
+			"Wait 3 seconds, until 2026-11-20T12:00:03Z, 192.0.2.1. a<&b {nothing} me & you"},
+		{"html", fairshare.Answer{Body: "<p title='{rule}'>{contact}", Status: 503}, 503, "text/html; charset=utf-8",
+			"3600", "<p title='a&lt;&amp;b'>me &amp; you"},
+		{"json", fairshare.Answer{Body: ` {"wait":{wait},"rule":"{rule}","id":"{id}"}`, RetryAfter: -1}, 429,
+			"application/json", "", ` {"wait":3600,"rule":"a\u003c\u0026b","id":"ID"}`},
 		{"brace", fairshare.Answer{Body: `{rule}: no`}, 429, "text/plain; charset=utf-8", "3600", "a<&b: no"},
-		{"redirect", fairshare.Answer{Redirect: "https://example.org/busy?r={rule}&w={wait}#{id}"}, 303, "", "3600", ""},
+		{"redirect", fairshare.Answer{Redirect: "https://example.org/busy?r={rule}&w={wait}#{id}"}, 303, "", "3600",
+			""},
 		{"temporary redirect", fairshare.Answer{Redirect: "/busy", Status: 307, RetryAfter: -1}, 307, "", "", ""},
 		{"no content", fairshare.Answer{Status: 204}, 204, "", "3600", ""},
 	} {
@@ -153,17 +222,21 @@ func TestRuleChangesTheAnswer(t *testing.T) {
 			opts := atNoon(&reports)
 			opts.Contact = "me & you"
 			h := refused(t, fairshare.Rule{Name: "a<&b", Answer: &test.answer}, opts)
-			w := ask(h, "GET", "/")
+			w := request(h, "GET", "/")
 			if len(reports) != 1 {
 				t.Fatalf("%d reports", len(reports))
 			}
 			r := reports[0]
 			body := strings.ReplaceAll(w.Body.String(), r.ID, "ID")
-			if w.Code != test.status || r.Status != test.status || w.Header().Get("Content-Type") != test.contentType || w.Header().Get("Retry-After") != test.retryAfter || body != test.body {
-				t.Errorf("%d %v %q; want %d %s %s %q", w.Code, w.Header(), body, test.status, test.contentType, test.retryAfter, test.body)
+			if w.Code != test.status || r.Status != test.status ||
+				w.Header().Get("Content-Type") != test.contentType ||
+				w.Header().Get("Retry-After") != test.retryAfter || body != test.body {
+				t.Errorf("%d %v %q; want %d %s %s %q", w.Code, w.Header(), body, test.status, test.contentType,
+					test.retryAfter, test.body)
 			}
 			if test.name == "redirect" {
-				if got, want := w.Header().Get("Location"), "https://example.org/busy?r=a%3C%26b&w=3600#"+r.ID; got != want {
+				if got, want := w.Header().Get("Location"),
+					"https://example.org/busy?r=a%3C%26b&w=3600#"+r.ID; got != want {
 					t.Errorf("Location %s, want %s", got, want)
 				}
 			}
@@ -180,13 +253,14 @@ func TestRateLimitFields(t *testing.T) {
 	errors := limit("left out: errors", fairshare.Limit{Resource: fairshare.Errors, N: 10, Window: time.Minute})
 	dry := limit("left out: dry", requests(1, time.Minute))
 	dry.DryRun = true
-	gcra := limit("gcra", fairshare.Limit{Resource: fairshare.Requests, N: 10, Window: 10 * time.Second, Algorithm: fairshare.GCRA, Burst: 1})
+	gcra := limit("gcra", fairshare.Limit{Resource: fairshare.Requests, N: 10, Window: 10 * time.Second,
+		Algorithm: fairshare.GCRA, Burst: 1})
 	slots := limit("slots", fairshare.Limit{Resource: fairshare.Concurrent, N: 5})
 	h := httpguard.Middleware(newGuard(t, bytes, odd, plain, short, errors, dry, gcra, slots), atNoon(nil))(welcome)
-	if w := ask(h, "GET", "/"); w.Code != 200 || w.Header().Get("RateLimit") != "" {
+	if w := request(h, "GET", "/"); w.Code != 200 || w.Header().Get("RateLimit") != "" {
 		t.Fatalf("first: %d %v", w.Code, w.Header())
 	}
-	w := ask(h, "GET", "/")
+	w := request(h, "GET", "/")
 	policies, err := httpsfv.UnmarshalList(w.Header()["Ratelimit-Policy"])
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +296,8 @@ func TestRateLimitFields(t *testing.T) {
 		if unit == nil {
 			unit = ""
 		}
-		if p.Value != want.name || l.Value != want.name || number(p, "q") != want.q || number(p, "w") != want.w || unit != want.unit || number(l, "r") != want.r || number(l, "t") != want.t {
+		if p.Value != want.name || l.Value != want.name || number(p, "q") != want.q || number(p, "w") != want.w ||
+			unit != want.unit || number(l, "r") != want.r || number(l, "t") != want.t {
 			t.Errorf("%v and %v, want %+v", w.Header()["Ratelimit-Policy"], w.Header()["Ratelimit"], want)
 		}
 	}
@@ -235,15 +310,20 @@ func TestRateLimitPolicyExamples(t *testing.T) {
 		want  string
 		rules []fairshare.Rule
 	}{
-		{`"burst";q=100;w=60,"daily";q=1000;w=86400`, []fairshare.Rule{limit("burst", requests(100, time.Minute)), limit("daily", requests(1000, 24*time.Hour))}},
+		{`"burst";q=100;w=60,"daily";q=1000;w=86400`, []fairshare.Rule{limit("burst", requests(100, time.Minute)),
+			limit("daily", requests(1000, 24*time.Hour))}},
 		{`"default";q=100;w=10`, []fairshare.Rule{limit("default", requests(100, 10*time.Second))}},
-		{`"permin";q=50;w=60,"perhr";q=1000;w=3600`, []fairshare.Rule{limit("permin", requests(50, time.Minute)), limit("perhr", requests(1000, time.Hour))}},
-		{`"peruser";q=65535;qu="content-bytes";w=10`, []fairshare.Rule{limit("peruser", fairshare.Limit{Resource: fairshare.Bytes, N: 65535, Window: 10 * time.Second})}},
+		{`"permin";q=50;w=60,"perhr";q=1000;w=3600`, []fairshare.Rule{limit("permin", requests(50, time.Minute)),
+			limit("perhr", requests(1000, time.Hour))}},
+		{`"peruser";q=65535;qu="content-bytes";w=10`, []fairshare.Rule{limit("peruser",
+			fairshare.Limit{Resource: fairshare.Bytes, N: 65535, Window: 10 * time.Second})}},
 	} {
-		stop := limit("stop", fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Millisecond, Algorithm: fairshare.Quiet}) // refuses, and is left out
+		// refuses, and is left out
+		stop := limit("stop", fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Millisecond,
+			Algorithm: fairshare.Quiet})
 		h := httpguard.Middleware(newGuard(t, append(test.rules, stop)...), atNoon(nil))(welcome)
-		ask(h, "GET", "/")
-		w := ask(h, "GET", "/")
+		request(h, "GET", "/")
+		w := request(h, "GET", "/")
 		if got := strings.ReplaceAll(w.Header().Get("RateLimit-Policy"), ", ", ","); w.Code != 429 || got != test.want {
 			t.Errorf("%d %s, want %s", w.Code, got, test.want)
 		}

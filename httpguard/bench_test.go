@@ -71,7 +71,8 @@ func BenchmarkPass(b *testing.B) {
 func BenchmarkRefuse(b *testing.B) {
 	for _, accept := range []string{"*/*", "text/html,*/*", "application/json"} {
 		header := http.Header{"User-Agent": {"Mozilla/5.0"}, "Accept": {accept}}
-		guarded := httpguard.Middleware(benchGuard(b, 1), httpguard.Options{Contact: "shop@example.org"})(http.NotFoundHandler())
+		guarded := httpguard.Middleware(benchGuard(b, 1),
+			httpguard.Options{Contact: "shop@example.org"})(http.NotFoundHandler())
 		var seen *httptest.ResponseRecorder
 		for range 2 {
 			r := httptest.NewRequest("GET", "/some/page?id=1", nil)

@@ -16,7 +16,7 @@ type noLookups struct{}
 func (noLookups) Hostnames(netip.Addr) []string          { return []string{"host.example.org"} }
 func (noLookups) Listed(string, netip.Addr) []netip.Addr { return nil }
 
-// byAgent takes whoever says so for a bot, verified at one address.
+// byAgent believes every client that claims to be a bot, and verifies one address.
 func byAgent(addr netip.Addr, userAgent string) fairshare.Bot {
 	switch {
 	case userAgent != "crawler/1":
@@ -27,9 +27,10 @@ func byAgent(addr netip.Addr, userAgent string) fairshare.Bot {
 	return fairshare.Bot{Name: "crawler", State: fairshare.Forged}
 }
 
-func TestRulesSeeWhoAsks(t *testing.T) {
+func TestRulesSeeTheClient(t *testing.T) {
 	guard := newGuard(t,
-		fairshare.Rule{Name: "ours", Match: fairshare.Match{Hostname: []string{"*.example.org"}, Path: []string{"/ours"}}, Action: fairshare.Allow},
+		fairshare.Rule{Name: "ours", Match: fairshare.Match{Hostname: []string{"*.example.org"},
+			Path: []string{"/ours"}}, Action: fairshare.Allow},
 		fairshare.Rule{Name: "crawlers", Match: fairshare.Match{Bot: []string{"verified"}}, Action: fairshare.Allow},
 		fairshare.Rule{Name: "all", Action: fairshare.Block})
 	var reports []httpguard.Report
@@ -42,37 +43,42 @@ func TestRulesSeeWhoAsks(t *testing.T) {
 	h := httpguard.New(guard, opts, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asker, known = httpguard.Who(http.ResponseWriter(wrapped{w}))
 	}))
-	if w := ask(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 200 || !known || asker.Addr != client.Addr || asker.Bot.Name != "crawler" || asker.Bot.State != fairshare.Verified {
+	if w := request(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 200 || !known || asker.Addr != client.Addr ||
+		asker.Bot.Name != "crawler" || asker.Bot.State != fairshare.Verified {
 		t.Errorf("the verified one: %d, who: %+v, %v", w.Code, asker, known)
 	}
-	if w := ask(h, "GET", "/", "User-Agent", "browser"); w.Code != 403 {
+	if w := request(h, "GET", "/", "User-Agent", "browser"); w.Code != 403 {
 		t.Errorf("nobody known: %d", w.Code)
 	}
-	if w := ask(h, "GET", "/ours"); w.Code != 200 || asker.Bot.Name != "" {
+	if w := request(h, "GET", "/ours"); w.Code != 200 || asker.Bot.Name != "" {
 		t.Errorf("by hostname: %d, who: %+v", w.Code, asker)
 	}
 	client.Addr = netip.MustParseAddr("192.0.2.2")
-	if w := ask(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 || reports[len(reports)-1].Request.Bot.State != fairshare.Forged {
+	if w := request(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 ||
+		reports[len(reports)-1].Request.Bot.State != fairshare.Forged {
 		t.Errorf("the forged one: %d, reported as %+v", w.Code, reports[len(reports)-1].Request.Bot)
 	}
 	guard2 := newGuard(t)
-	for _, proxy := range []httpguard.Client{{Addr: client.Addr}, {Addr: client.Addr, Proxy: true}, {Addr: client.Addr, Suspect: true}} {
+	peer := netip.MustParseAddr("127.0.0.1")
+	for _, proxy := range []httpguard.Client{{Addr: client.Addr}, {Addr: client.Addr, Proxy: true},
+		{Addr: client.Addr, Via: peer}} {
 		client = proxy
 		h.Replace(guard2, opts)
-		if ask(h, "GET", "/"); asker.Proxy != (proxy.Proxy || proxy.Suspect) {
+		if request(h, "GET", "/"); asker.Proxy != proxy.Proxy || asker.Via != proxy.Via {
 			t.Errorf("behind %+v: %+v", proxy, asker)
 		}
 	}
 	h.Replace(guard, opts)
-	client.Suspect = true // its address tells nothing
-	if w := ask(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 || reports[len(reports)-1].Request.Bot.State != fairshare.Pending {
+	client.Via = peer // its address proves nothing
+	if w := request(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 ||
+		reports[len(reports)-1].Request.Bot.State != fairshare.Pending {
 		t.Errorf("behind a proxy nobody named: %d, reported as %+v", w.Code, reports[len(reports)-1].Request.Bot)
 	}
 	if _, known := httpguard.Who(httptest.NewRecorder()); known {
 		t.Error("somebody asks where no guard stands")
 	}
 	h.Replace(guard, httpguard.Options{Now: func() time.Time { return noon }})
-	if w := ask(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 {
+	if w := request(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 {
 		t.Errorf("without Bot: %d", w.Code)
 	}
 }

@@ -57,3 +57,45 @@ func BenchmarkClock(b *testing.B) {
 		b.Fatal("no time")
 	}
 }
+
+func TestClockSteps(t *testing.T) {
+	for _, step := range []time.Duration{-24 * time.Hour, -time.Hour, -2 * time.Second, 2 * time.Second, time.Hour,
+		24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			ahead := time.Duration(0)
+			c := NewClockOf(func() time.Time { return time.Now().Add(ahead) })
+			start := c.Now()
+			time.Sleep(time.Minute)
+			if got := c.Wall(c.Now()); !got.Equal(time.Now()) {
+				t.Errorf("before a step: %v, want %v", got, time.Now())
+			}
+			ahead = step
+			time.Sleep(time.Minute)
+			if passed := c.Now().Sub(start); passed != 2*time.Minute {
+				t.Errorf("%v passed, want 2m", passed)
+			}
+			wall := time.Now().Add(step)
+			if got := c.Wall(c.Now()); !got.Equal(wall) {
+				t.Errorf("after a step of %v: %v, want %v", step, got, wall)
+			}
+			if got := c.FromWall(wall); !got.Equal(c.Now()) {
+				t.Errorf("after a step of %v: %v, want %v", step, got, c.Now())
+			}
+		})
+	}
+}
+
+func TestClockStartsNoEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewClock()
+		now := c.Now()
+		if c.StartAt(now.Add(-time.Hour)); !c.Now().Equal(now) {
+			t.Errorf("set to an earlier time: %v, want %v", c.Now(), now)
+		}
+		c.StartAt(now.Add(time.Hour))
+		time.Sleep(time.Minute)
+		if want := now.Add(time.Hour + time.Minute); !c.Now().Equal(want) || !c.Wall(want).Equal(time.Now()) {
+			t.Errorf("set to a later time: %v, as wall time %v", c.Now(), c.Wall(want))
+		}
+	})
+}

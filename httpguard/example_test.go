@@ -8,7 +8,7 @@ import (
 
 	"fairshare"
 	"fairshare/httpguard"
-	"fairshare/limittest"
+	"fairshare/memlimit"
 )
 
 func ExampleMiddleware() {
@@ -16,8 +16,7 @@ func ExampleMiddleware() {
 		Name:  "two a minute",
 		Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: time.Minute},
 	}}}
-	// A server takes memlimit.New here: the model never forgets anybody.
-	guard, err := fairshare.NewGuard(policy, limittest.NewModel(policy.Limits()), nil)
+	guard, err := memlimit.NewGuard(policy, memlimit.Options{})
 	if err != nil {
 		panic(err)
 	}
@@ -38,4 +37,19 @@ func ExampleMiddleware() {
 	// 200 [] []
 	// 200 [] []
 	// 429 [90] ["two a minute";r=0;t=90]
+}
+
+func ExampleLimit() {
+	site := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "welcome") })
+	handler := httpguard.Limit(2, 24*time.Hour)(site)
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 200
+	// 200
+	// 429
 }

@@ -1,242 +1,379 @@
 package httpguard
 
 import (
-	"bufio"
 	"context"
-	"io"
-	"net"
+	"errors"
 	"net/http"
-	"net/netip"
-	"strings"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"fairshare"
+	"fairshare/share"
 )
 
-// An exchange notes what a handler answers. One is made for each request and
-// not used again: a handler's goroutine that writes too late must not reach
-// another client's answer.
-type exchange struct {
-	w        http.ResponseWriter
-	bytes    atomic.Int64 // of the body, as written
-	status   int          // the final one; 0 before it is written
-	head     bool         // a HEAD request: what is written goes nowhere
-	own      bool         // the answer is not the upstream's
-	returned bool         // the handler returned and did not panic
-	hijacked bool
-	copy     *robotsCopy // the body is kept here; nil for almost all
-
-	h       *handler
-	verdict fairshare.Verdict
-	passage Passage
-	work    work
+// An Exchange is one request that a guard let through, with its answer. A
+// handler gets it with [From]. Its methods may be called from any goroutine.
+// Reports that come after the request has ended are ignored.
+type Exchange struct {
+	gen      *generation
+	verdict  fairshare.Verdict
+	passage  Passage
+	response response
+	bodyless bool // the request has no body
+	work     work
 }
 
-// writer returns the exchange with the optional methods that the writer below
-// it has, and no others.
-func (x *exchange) writer() http.ResponseWriter {
-	_, flush := x.w.(http.Flusher)
-	_, hijack := x.w.(http.Hijacker)
-	_, read := x.w.(io.ReaderFrom)
-	_, push := x.w.(http.Pusher)
-	switch {
-	case flush && hijack && read:
-		return http1Writer{x}
-	case flush && push:
-		return http2Writer{x}
-	case flush && hijack:
-		return hijackWriter{x}
-	case flush:
-		return flushWriter{x}
+// work describes the upstream's part of one request: when it begins and ends, its
+// cost and its turn.
+//
+// An Exchange stays below 576 bytes, the next size in which Go gives out memory.
+// Facts that
+// most requests do not need have values of their own.
+type work struct {
+	mu       sync.Mutex // of what follows, and of settling
+	done     bool       // the upstream is done
+	ended    bool       // the handler returned
+	answered bool       // the status of the answer is known
+	away     bool       // the request got no turn, or its client left the queue
+	measured bool       // cpu is known
+	failed   bool       // the upstream gave no proper answer
+	began    int64      // Unix ns; 0: the upstream was not asked
+	headed   int64      // Unix ns at which an answer without an end began; 0 for others
+	cpu      time.Duration
+	cost     int64 // units; below 0: not reported
+	queued   *queued
+	gauge    *gauge
+	running  links // among the requests in progress
+}
+
+// queued is what a request needs where the upstream is shared.
+type queued struct {
+	visit *visit // until the turn has come
+	claim share.Claim
+	turn  *share.Turn
+}
+
+// A gauge measures CPU time.
+type gauge struct {
+	path   string
+	meter  fairshare.Metering // nil unless it is sampled, and before the upstream begins
+	thread *threadCPU         // nil unless the handler's thread is measured
+}
+
+// prepare sets up what is needed when the upstream begins. It releases vis,
+// unless the request may wait for a turn.
+func (x *Exchange) prepare(vis *visit) {
+	x.work.cost = -1
+	if x.gen.Meter != nil || x.gen.ThreadCPU {
+		x.work.gauge = &gauge{path: vis.req.Path}
 	}
-	return x
-}
-
-type (
-	http1Writer  struct{ *exchange }
-	http2Writer  struct{ *exchange }
-	hijackWriter struct{ *exchange }
-	flushWriter  struct{ *exchange }
-)
-
-var (
-	_ interface {
-		http.Flusher
-		http.Hijacker
-		io.ReaderFrom
-	} = http1Writer{}
-	_ interface {
-		http.Flusher
-		http.Pusher
-	} = http2Writer{}
-)
-
-func (x *exchange) Header() http.Header { return x.w.Header() }
-
-// Unwrap is for http.ResponseController.
-func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
-
-func (x *exchange) WriteHeader(status int) {
-	if x.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		x.begins(status)
-	}
-	x.w.WriteHeader(status)
-}
-
-func (x *exchange) Write(p []byte) (int, error) {
-	n, err := x.w.Write(p)
-	x.wrote(int64(n))
-	if x.copy != nil {
-		x.copy.add(p[:n])
-	}
-	return n, err
-}
-
-func (x *exchange) WriteString(s string) (int, error) {
-	if x.copy != nil {
-		return x.Write([]byte(s))
-	}
-	n, err := io.WriteString(x.w, s)
-	x.wrote(int64(n))
-	return n, err
-}
-
-// wrote counts n bytes of the body, which the status 200 precedes if none was
-// given.
-func (x *exchange) wrote(n int64) {
-	if x.status == 0 {
-		x.begins(http.StatusOK)
-	}
-	if !x.head {
-		x.bytes.Add(n)
-	}
-}
-
-// begins notes the final status of the answer. One that has no end of its own
-// needs no turn any more.
-func (x *exchange) begins(status int) {
-	x.status = status
-	if kind := x.w.Header()["Content-Type"]; len(kind) == 1 && isEventStream(kind[0]) {
-		x.endless()
-	}
-}
-
-func isEventStream(kind string) bool {
-	const stream = "text/event-stream"
-	return len(kind) >= len(stream) && strings.EqualFold(kind[:len(stream)], stream) &&
-		(len(kind) == len(stream) || strings.IndexByte("; \t,", kind[len(stream)]) >= 0)
-}
-
-func (x *exchange) flush() error {
-	if x.status == 0 {
-		x.begins(http.StatusOK)
-	}
-	if f, ok := x.w.(interface{ FlushError() error }); ok {
-		return f.FlushError()
-	}
-	x.w.(http.Flusher).Flush()
-	return nil
-}
-
-func (x *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := x.w.(http.Hijacker).Hijack()
-	if err == nil {
-		x.hijacked = true
-		x.endless()
-	}
-	return conn, rw, err
-}
-
-// outcome returns the status that the upstream answered with; 0 when there was
-// none or it was not the upstream that answered.
-func (x *exchange) outcome() int {
-	switch {
-	case x.own:
-		return 0
-	case x.status != 0:
-		return x.status
-	case x.hijacked:
-		return http.StatusSwitchingProtocols
-	case x.returned: // net/http answers so for a handler that wrote nothing
-		return http.StatusOK
-	}
-	return 0
-}
-
-func (w http1Writer) Flush()            { w.flush() }
-func (w http1Writer) FlushError() error { return w.flush() }
-
-func (w http1Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
-
-// ReadFrom lets the kernel send files.
-func (w http1Writer) ReadFrom(src io.Reader) (int64, error) {
-	if w.copy != nil {
-		return io.Copy(struct{ io.Writer }{w.exchange}, src)
-	}
-	n, err := w.w.(io.ReaderFrom).ReadFrom(src)
-	w.wrote(n)
-	return n, err
-}
-
-func (w http2Writer) Flush()            { w.flush() }
-func (w http2Writer) FlushError() error { return w.flush() }
-
-func (w http2Writer) Push(target string, opts *http.PushOptions) error {
-	return w.w.(http.Pusher).Push(target, opts)
-}
-
-func (w hijackWriter) Flush()            { w.flush() }
-func (w hijackWriter) FlushError() error { return w.flush() }
-
-func (w hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
-
-func (w flushWriter) Flush()            { w.flush() }
-func (w flushWriter) FlushError() error { return w.flush() }
-
-// NotUpstream tells the middlewares around a handler that what is answered to w
-// is not the upstream's word: a gateway's own 502 must not count among the
-// client's errors. Other writers are left alone.
-func NotUpstream(w http.ResponseWriter) {
-	each(w, func(x interface{ notUpstream() }) bool {
-		x.notUpstream()
-		return true
-	})
-}
-
-func (x *exchange) notUpstream() { x.own = true }
-
-// An Asker is who sent a request, as it was judged.
-type Asker struct {
-	Addr  netip.Addr // of the client; invalid when unknown
-	Proxy bool       // Addr is a proxy's, or likely to be one's: many may stand behind it
-	Bot   fairshare.Bot
-}
-
-// Who tells the handler that a guard let w through to who asks; false when no
-// guard did. Of several it is the one next to the handler.
-func Who(w http.ResponseWriter) (asker Asker, known bool) {
-	each(w, func(x interface{ who() Asker }) bool {
-		asker, known = x.who(), true
-		return false
-	})
-	return asker, known
-}
-
-func (x *exchange) who() Asker { return x.passage.Asker }
-
-// tell tells whoever listens, when all is known.
-func (x *exchange) tell() {
-	if x.h.Passed == nil {
+	if x.gen.Share == nil {
+		x.gen.release(vis)
 		return
 	}
-	x.passage.Status, x.passage.Bytes = x.outcome(), x.bytes.Load()
-	x.h.Passed(&x.passage)
+	x.work.queued = &queued{visit: vis, claim: x.gen.Share.Claim(&vis.req)}
 }
 
-// settle settles the verdict. The client may be gone and its context with it;
-// what it spent stays spent.
-func (x *exchange) settle(out fairshare.Outcome) {
-	if err := x.h.guard.Settle(context.Background(), &x.verdict, out); err != nil && x.h.Failed != nil {
-		x.h.Failed(err)
+// await waits for a turn and begins the upstream's work. Only the handler's
+// goroutine calls it.
+func (x *Exchange) await(w http.ResponseWriter, r *http.Request) bool {
+	k := &x.work
+	if k.began != 0 {
+		return true
 	}
+	if k.away {
+		return false
+	}
+	var turn *share.Turn
+	if k.queued != nil {
+		var err error
+		if turn, err = x.gen.Share.Wait(r.Context(), &k.queued.claim); err != nil {
+			x.turnAway(w, r, err)
+			return false
+		}
+		x.gen.release(k.queued.visit)
+		k.queued.visit = nil
+	}
+	var thread *threadCPU
+	if k.gauge != nil && k.gauge.thread != nil && k.gauge.thread.begin() {
+		thread = k.gauge.thread
+	}
+	x.begin(turn, thread)
+	if x.gen.guard.Metered(&x.verdict) {
+		x.gen.inProgress.add(x)
+	}
+	return true
+}
+
+func (x *Exchange) begin(turn *share.Turn, thread *threadCPU) {
+	k := &x.work
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.began = x.gen.Now().UnixNano()
+	if k.queued != nil {
+		k.queued.turn = turn
+	}
+	if k.gauge != nil {
+		k.gauge.thread = thread
+		if x.gen.Meter != nil {
+			k.gauge.meter = x.gen.Meter.Begin(k.gauge.path)
+		}
+	}
+}
+
+// turnAway answers a request that gets no turn. If the client has left, there
+// is no answer.
+func (x *Exchange) turnAway(w http.ResponseWriter, r *http.Request, err error) {
+	x.work.away = true
+	NotUpstream(w)
+	busy := (*share.Busy)(nil)
+	if !errors.As(err, &busy) {
+		return
+	}
+	v := fairshare.Verdict{Finding: fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream,
+		Wait: busy.RetryAfter}}
+	x.gen.refuse(w, r, x.work.queued.visit, &v)
+}
+
+// endless records that the answer has no end: the turn is given back, and time
+// that is not measured stops counting here.
+func (x *Exchange) endless() {
+	k := &x.work
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.began == 0 || k.done || k.headed != 0 {
+		return
+	}
+	k.headed = x.gen.Now().UnixNano()
+	if k.queued != nil {
+		k.queued.turn.Headed()
+	}
+}
+
+// settleHead settles what is known with the status of the answer: errors, and
+// what is held for a cost that is reported already. An answer without an end
+// that reports no cost costs 1.
+func (x *Exchange) settleHead() {
+	x.work.mu.Lock()
+	defer x.work.mu.Unlock()
+	x.settleHeadLocked()
+}
+
+func (x *Exchange) settleHeadLocked() {
+	k := &x.work
+	if k.answered = true; k.away {
+		return
+	}
+	out := fairshare.Outcome{Time: x.gen.Now(), Status: x.response.outcome(), Cost: k.cost, Part: fairshare.Head}
+	if k.headed != 0 && out.Cost < 0 {
+		out.Cost = 1
+	}
+	x.settle(out)
+}
+
+// upstreamDone ends the turn and gives the slots back, once.
+func (x *Exchange) upstreamDone() {
+	now := x.gen.Now()
+	if !x.stop(now, false) {
+		return
+	}
+	x.work.mu.Lock()
+	defer x.work.mu.Unlock()
+	x.settle(fairshare.Outcome{Time: now, Part: fairshare.SlotsOnly})
+}
+
+// stop ends the turn and the measuring. It returns false if that was done
+// before.
+func (x *Exchange) stop(now time.Time, failed bool) bool {
+	k := &x.work
+	k.mu.Lock()
+	if k.done {
+		k.mu.Unlock()
+		return false
+	}
+	k.done = true
+	k.failed = k.failed || failed
+	var metering fairshare.Metering
+	if k.began != 0 {
+		x.passage.Took = time.Duration(max(now.UnixNano()-k.began, 0)) // Options.Now may step back
+		if k.queued != nil {
+			if k.failed || x.response.own {
+				k.queued.turn.Failed()
+			}
+			k.queued.turn.Done()
+		}
+		if k.gauge != nil {
+			metering = k.gauge.meter
+		}
+	}
+	k.mu.Unlock()
+	if metering != nil {
+		metering.End(x.metered) // which may call metered at once
+	}
+	return true
+}
+
+// metered gets the CPU time from the meter, possibly after the handler has
+// returned.
+func (x *Exchange) metered(cpu time.Duration) {
+	if x.setMetered(cpu) {
+		x.reportPassed()
+	}
+}
+
+// setMetered sets the CPU time, unless the handler has reported it. It returns
+// whether that was the last fact to come, and then has settled everything.
+func (x *Exchange) setMetered(cpu time.Duration) (complete bool) {
+	k := &x.work
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.measured {
+		return false
+	}
+	k.cpu, k.measured = cpu, true
+	if k.ended {
+		x.settleRest(x.gen.Now())
+	}
+	return k.ended
+}
+
+// end settles what is left when the handler has returned. CPU time that is
+// sampled may be known a little later.
+func (x *Exchange) end() {
+	k := &x.work
+	if k.queued != nil && k.queued.visit != nil {
+		x.gen.release(k.queued.visit)
+	}
+	x.gen.inProgress.remove(x)
+	now := x.gen.Now()
+	x.stop(now, !x.response.returned || x.response.status.Load() >= http.StatusInternalServerError)
+	if x.settleEnd(now) {
+		x.reportPassed()
+	}
+}
+
+// settleEnd settles all that is known when the handler has returned. It returns
+// false if something is to come, and if the request did not reach the upstream.
+func (x *Exchange) settleEnd(now time.Time) (complete bool) {
+	k := &x.work
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended = true
+	if k.began != 0 && k.gauge != nil && k.gauge.thread != nil {
+		if cpu := k.gauge.thread.end(); !k.measured {
+			k.cpu, k.measured = cpu, true
+		}
+	}
+	switch {
+	case k.away:
+		x.settle(fairshare.Outcome{Time: now, Part: fairshare.Undone})
+		return false
+	case k.measured || k.gauge == nil || k.gauge.meter == nil:
+		x.settleRest(now)
+		return true
+	}
+	out := x.spent(now)
+	out.Part = fairshare.AllButCPU
+	x.settle(out)
+	return false
+}
+
+// settleRest settles what is left. The lock is held.
+func (x *Exchange) settleRest(now time.Time) {
+	out := x.spent(now)
+	x.settle(out)
+	if x.work.measured || x.gen.TellsCPU {
+		x.passage.CPU = out.CPU
+	}
+}
+
+// spent returns what the request has cost at time now. The lock is held.
+func (x *Exchange) spent(now time.Time) fairshare.Outcome {
+	k := &x.work
+	out := fairshare.Outcome{Time: now, Status: x.response.outcome(), Bytes: x.response.bytes.Load(),
+		Took: x.passage.Took, CPU: k.cpu, Cost: k.cost}
+	if k.began == 0 { // answered without the upstream
+		out.Cost = max(out.Cost, 0)
+		return out
+	}
+	if !k.measured {
+		out.CPU = out.Took
+		if k.headed != 0 {
+			out.CPU = time.Duration(k.headed - k.began)
+		}
+	}
+	return out
+}
+
+// settleSoFar charges what the request has cost until now, while it is in
+// progress.
+func (x *Exchange) settleSoFar(now time.Time) {
+	k := &x.work
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended || k.began == 0 {
+		return
+	}
+	out := fairshare.Outcome{Time: now, Bytes: -1, Took: x.passage.Took, Whole: x.bodyless, Part: fairshare.SoFar}
+	if k.answered {
+		out.Bytes = x.response.bytes.Load()
+	}
+	if !k.done {
+		out.Took = time.Duration(now.UnixNano() - k.began)
+	}
+	var gauge gauge
+	if k.gauge != nil {
+		gauge = *k.gauge
+	}
+	switch {
+	case k.measured:
+		out.CPU = k.cpu
+	case gauge.thread != nil:
+		out.CPU = gauge.thread.soFar()
+	case gauge.meter != nil && k.done: // the meter is about to report the sum
+		out.CPU = -1
+	case gauge.meter != nil:
+		out.CPU = gauge.meter.Spent()
+	case k.headed != 0:
+		out.CPU = time.Duration(k.headed - k.began)
+	case x.gen.TellsCPU: // the handler reports it at the end
+		out.CPU = -1
+	default:
+		out.CPU = out.Took
+	}
+	x.settle(out)
+}
+
+// settle settles the verdict. The client may be gone, and its context with it:
+// its costs are charged all the same.
+func (x *Exchange) settle(out fairshare.Outcome) {
+	err := x.gen.guard.Settle(context.Background(), &x.verdict, out)
+	if err != nil && x.gen.Failed != nil {
+		x.gen.Failed(err)
+	}
+}
+
+// reportPassed calls Options.Passed with the final figures.
+func (x *Exchange) reportPassed() {
+	if x.gen.Passed == nil {
+		return
+	}
+	x.passage.Status, x.passage.Bytes = x.response.outcome(), x.response.bytes.Load()
+	x.gen.Passed(&x.passage)
+}
+
+// answerError records the answer that the server will give to an error of its
+// handler, if nothing is written yet.
+func (x *Exchange) answerError(err error) {
+	if x.response.status.Load() != 0 || x.response.hijacked {
+		return
+	}
+	status := 0
+	if x.gen.ErrorStatus != nil {
+		status = x.gen.ErrorStatus(err)
+	}
+	if status == 0 {
+		status = http.StatusInternalServerError
+	}
+	x.setAnswer(status, -1)
 }

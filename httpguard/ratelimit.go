@@ -8,18 +8,24 @@ import (
 )
 
 // The RateLimit-Policy and RateLimit fields as draft-ietf-httpapi-ratelimit-headers
-// has them since revision 08. Nothing outside this file knows their form.
+// defines them since revision 08. Only this file knows their form.
 
-// A policyItem is what the fields say of one rule.
+// Names of the fields, as net/http spells them.
+const (
+	policyField    = "Ratelimit-Policy"
+	rateLimitField = "Ratelimit"
+)
+
+// A policyItem is the part of the fields for one rule.
 type policyItem struct {
 	name   string   // the serialized name; "" for a rule that is left out
 	policy []string // the value of RateLimit-Policy if this is the only item
 }
 
-// newPolicyItem returns the item of a rule. Rules that the fields have no
-// words for are left out: a window that is not whole seconds; errors, for
-// which no quota unit is registered, so that clients would take them for
-// requests and pace themselves by them.
+// newPolicyItem returns the item of a rule. It is empty for a rule that the
+// fields cannot express: a window that is not whole seconds, or a resource without
+// a registered quota unit. Clients would take errors for requests, and pace
+// themselves by them.
 func newPolicyItem(name string, l *fairshare.Limit) policyItem {
 	if l == nil || l.Window%time.Second != 0 {
 		return policyItem{}
@@ -46,9 +52,9 @@ func newPolicyItem(name string, l *fairshare.Limit) policyItem {
 	return item
 }
 
-// appendRateLimit appends the item of RateLimit: what is left, and for how
-// many seconds that has to do. Who paces itself by these never goes faster
-// than the limit allows in the long run.
+// appendRateLimit appends the item of RateLimit: what is left, and for how many
+// seconds it must last. A client that paces itself by them stays below the limit
+// in the long run.
 func (item *policyItem) appendRateLimit(b []byte, l *fairshare.Limit, t fairshare.Tally) []byte {
 	left, until := int64(0), seconds(t.Wait)
 	if !t.Over {
@@ -58,7 +64,7 @@ func (item *policyItem) appendRateLimit(b []byte, l *fairshare.Limit, t fairshar
 	b = append(b, item.name...)
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, left, 10)
-	if l.Resource != fairshare.Concurrent { // nobody knows when a slot is given back
+	if l.Resource != fairshare.Concurrent { // it is not known when a slot is given back
 		b = append(b, ";t="...)
 		b = strconv.AppendInt(b, until, 10)
 	}

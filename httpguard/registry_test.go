@@ -13,10 +13,10 @@ import (
 	"fairshare/httpguard"
 )
 
-// Whoever an operator has banned gets the true Retry-After, or 403 for ever;
-// whoever is allowed is never refused.
-func TestOperatorsWord(t *testing.T) {
-	words := map[string]fairshare.Word{
+// A client that an operator has banned gets the exact Retry-After, or 403 if the ban has no end.
+// An allowed client is never refused.
+func TestOperatorsDecisionComesFirst(t *testing.T) {
+	words := map[string]fairshare.Override{
 		"192.0.2.1": {Action: fairshare.Refuse, Wait: 90*time.Minute + 1},
 		"192.0.2.2": {Action: fairshare.Block},
 		"192.0.2.3": {Action: fairshare.Allow},
@@ -25,13 +25,14 @@ func TestOperatorsWord(t *testing.T) {
 	var reports []httpguard.Report
 	opts := atNoon(&reports)
 	opts.Bot = func(netip.Addr, string) fairshare.Bot { return fairshare.Bot{Name: "curl", State: fairshare.Claimed} }
-	opts.Word = func(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Word {
+	opts.Override = func(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Override {
 		if bot.Name != "curl" || !now.Equal(noon) {
 			t.Errorf("asked for bot %q at %v", bot.Name, now)
 		}
 		return words[addr.String()]
 	}
-	partners := fairshare.Rule{Name: "partners", Match: fairshare.Match{Label: []string{"partner"}}, Action: fairshare.Allow}
+	partners := fairshare.Rule{Name: "partners", Match: fairshare.Match{Label: []string{"partner"}},
+		Action: fairshare.Allow}
 	h := httpguard.Middleware(newGuard(t, partners, limit("one", requests(1, time.Hour))), opts)(welcome)
 	for _, c := range []struct {
 		addr       string
@@ -58,17 +59,21 @@ func TestOperatorsWord(t *testing.T) {
 		if c.want == 200 || c.retryAfter == "3600" || c.retryAfter == "7200" {
 			continue
 		}
-		for accept, name := range map[string]string{"text/plain": "Rule: ban by an operator.", "text/html": "<dd>ban by an operator</dd>", "application/json": `["ban by an operator"]`} {
+		for accept, name := range map[string]string{"text/plain": "Rule: ban by an operator.",
+			"text/html": "<dd>ban by an operator</dd>", "application/json": `["ban by an operator"]`} {
 			r.Header.Set("Accept", accept)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
-			if body := w.Body.String(); !strings.Contains(body, name) || !strings.Contains(body, "Those who run this site take no requests from you") || strings.Contains(body, "oo many requests") {
+			if body := w.Body.String(); !strings.Contains(body, name) ||
+				!strings.Contains(body, "The operators of this site have blocked your access") ||
+				strings.Contains(body, "oo many requests") {
 				t.Errorf("%s, %s:\n%s", c.addr, accept, body)
 			}
 			reports = reports[:len(reports)-1]
 		}
 	}
-	if len(reports) != 3 || reports[0].Finding.Rule != fairshare.OperatorBan || reports[0].Finding.Ban != fairshare.BanInForce {
+	if len(reports) != 3 || reports[0].Finding.Rule != fairshare.OperatorBan ||
+		reports[0].Finding.Ban != fairshare.BanInForce {
 		t.Errorf("reports: %+v", reports)
 	}
 }
@@ -80,10 +85,12 @@ func TestPassed(t *testing.T) {
 		Now: func() time.Time { return now },
 		Bot: func(netip.Addr, string) fairshare.Bot { return fairshare.Bot{Name: "curl", State: fairshare.Claimed} },
 		Passed: func(p *httpguard.Passage) {
-			got = append(got, fmt.Sprintf("%s %s %q at %d took %v: %d, %d bytes", p.Addr, p.Bot.Name, p.UserAgent, p.Time.Sub(noon), p.Took, p.Status, p.Bytes))
+			got = append(got, fmt.Sprintf("%s %s %q at %d took %v: %d, %d bytes", p.Addr, p.Bot.Name, p.UserAgent,
+				p.Time.Sub(noon), p.Took, p.Status, p.Bytes))
 		},
 	}
-	h := httpguard.Middleware(newGuard(t, limit("four", requests(4, time.Hour))), opts)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := httpguard.Middleware(newGuard(t, limit("four", requests(4, time.Hour))),
+		opts)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		now = now.Add(time.Second)
 		switch r.URL.Path {
 		case "/slow":
@@ -101,7 +108,7 @@ func TestPassed(t *testing.T) {
 		now = noon
 		func() {
 			defer func() { recover() }()
-			ask(h, "GET", path, "User-Agent", "curl/8")
+			request(h, "GET", path, "User-Agent", "curl/8")
 		}()
 	}
 	want := []string{
@@ -123,7 +130,7 @@ func TestReferencesOutliveARestart(t *testing.T) {
 		opts := atNoon(&reports)
 		opts.ReferenceKey = key
 		opts.Bot = func(netip.Addr, string) fairshare.Bot { return bot }
-		ask(httpguard.Middleware(newGuard(t, block("no", "/no")), opts)(welcome), "GET", "/no")
+		request(httpguard.Middleware(newGuard(t, block("no", "/no")), opts)(welcome), "GET", "/no")
 		if len(reports) != 1 || len(reports[0].ID) != 10 {
 			t.Fatalf("reports: %+v", reports)
 		}

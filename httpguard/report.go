@@ -3,46 +3,120 @@ package httpguard
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"log/slog"
+	"net/http"
+	"net/netip"
 	"time"
 
 	"fairshare"
 )
 
-// A Report tells of one refusal or block.
+// A Report describes one refusal or block.
 type Report struct {
-	Request    *fairshare.Request
-	Finding    fairshare.Finding // the rule that spoke, and what it found
-	DryRun     bool              // the request was let through; Status and RetryAfter are what it would have got
-	Status     int               // of the answer
-	RetryAfter int64             // seconds; 0 when the answer names none
-	ID         string            // the reference that the client was shown; one for all refusals of a client by a rule
+	Request    *fairshare.Request // as judged
+	HTTP       *http.Request      // as received; its context is the request's
+	Finding    fairshare.Finding  // the rule that refused or blocked, and its figures
+	DryRun     bool               // the request passed; Status and RetryAfter are what it would have got
+	Status     int                // of the answer
+	RetryAfter int64              // seconds; 0 when the answer names none
+	ID         string             // the reference shown to the client; one for all refusals of a client by a rule
 }
 
-// A Passage tells of one request that was let through.
+// LogValue returns what is safe to log: no query, header, cookie or key of a
+// limit.
+func (r *Report) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.String("action", r.Finding.Action.String())}
+	if r.Finding.Rule != nil {
+		attrs = append(attrs, slog.String("rule", r.Finding.Rule.Name))
+	}
+	if r.Finding.Action == fairshare.Refuse {
+		attrs = append(attrs, slog.Duration("wait", r.Finding.Wait))
+	}
+	if r.DryRun {
+		attrs = append(attrs, slog.Bool("dry_run", true))
+	}
+	attrs = append(attrs, slog.Int("status", r.Status), slog.String("id", r.ID))
+	if req := r.Request; req != nil {
+		attrs = append(attrs, clientAttrs(Asker{Addr: req.Addr, Via: req.Via, Bot: req.Bot})...)
+		attrs = append(attrs, slog.String("method", req.Method), slog.String("host", req.Host),
+			slog.String("path", req.Path))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// A Passage describes one request that was let through.
 type Passage struct {
 	Asker
+	HTTP      *http.Request // as received; its body may be closed, its context ended
+	Method    string        // as sent
+	Path      string        // as judged, without the query
 	UserAgent string        // "" when absent
 	Time      time.Time     // of arrival
-	Took      time.Duration // from when the upstream was asked until it was done; 0 if it was not asked
-	CPU       time.Duration // of the upstream; 0 when nobody measures it
-	Status    int           // that the upstream answered with; 0 when none did
+	Took      time.Duration // from when the upstream got the request until it was done; 0 if it did not get it
+	CPU       time.Duration // of the upstream; 0 when it is not measured
+	Status    int           // that the upstream answered with; 0 when it gave no answer
 	Bytes     int64         // of the response body
 }
 
-// idAlphabet is Crockford's base32: nothing in it is read for something else.
+// LogValue returns what is safe to log: no query, header or cookie.
+func (p *Passage) LogValue() slog.Value {
+	attrs := append(clientAttrs(p.Asker), slog.String("method", p.Method), slog.String("path", p.Path),
+		slog.Int("status", p.Status), slog.Int64("bytes", p.Bytes), slog.Duration("took", p.Took))
+	if p.CPU != 0 {
+		attrs = append(attrs, slog.Duration("cpu", p.CPU))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+var (
+	_ slog.LogValuer = (*Report)(nil)
+	_ slog.LogValuer = (*Passage)(nil)
+)
+
+// An Asker is the client that sent a request, as it was judged.
+type Asker struct {
+	Addr  netip.Addr // of the client; invalid when unknown
+	Proxy bool       // Addr is a trusted proxy's own: it may stand for many clients
+	Via   netip.Addr // valid: Addr is provisional, as fairshare.Request.Via
+	Bot   fairshare.Bot
+}
+
+func clientAttrs(c Asker) []slog.Attr {
+	attrs := []slog.Attr{slog.String("client", addrText(c.Addr))}
+	if c.Via.IsValid() {
+		attrs = append(attrs, slog.String("via", addrText(c.Via)))
+	}
+	if c.Bot.Name != "" {
+		attrs = append(attrs, slog.String("bot", c.Bot.Name), slog.String("bot_state", c.Bot.State.String()))
+	}
+	return attrs
+}
+
+func addrText(addr netip.Addr) string {
+	if !addr.IsValid() {
+		return "unknown"
+	}
+	return addr.String()
+}
+
+// idAlphabet is Crockford's base32, without letters that look like digits.
 const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
 // reference returns a reference of ten characters. It is the same for all
-// refusals of one client by one rule, so that the one that a client was shown
-// is found even if not each refusal was recorded.
-func (h *handler) reference(req *fairshare.Request, rule *fairshare.Rule) string {
+// refusals of one client by one rule. So an operator finds a client's reference
+// even if not every refusal was recorded.
+func (g *generation) reference(req *fairshare.Request, rule *fairshare.Rule) string {
 	var space [128]byte
-	text := append(space[:0], h.ReferenceKey...)
-	if bot := &req.Bot; bot.State == fairshare.Verified && !bot.Steered {
+	text := append(space[:0], g.ReferenceKey...)
+	if bot := &req.Bot; bot.State == fairshare.Verified && !bot.UserTriggered {
 		text = append(text, bot.Name...) // one client, whatever its address
-	} else if client := h.guard.Policy().Client(req.Addr); client.IsValid() {
+	} else if client := g.guard.Policy().Client(req.Addr); client.IsValid() {
 		addr := client.Addr().As16()
 		text = append(text, addr[:]...)
+	}
+	if req.Via.IsValid() {
+		peer := req.Via.As16()
+		text = append(text, peer[:]...)
 	}
 	if rule != nil {
 		text = append(append(text, 0), rule.Name...)

@@ -10,18 +10,18 @@ import (
 	"fairshare"
 )
 
-// A crawler that gets a 4xx for /robots.txt takes all for allowed (RFC 9309
-// §2.3.1.3). So a refused one gets the last good copy instead, or 503, which
-// means that nothing is allowed for now (§2.3.1.4).
+// A crawler that gets a 4xx for /robots.txt takes everything as allowed (RFC 9309
+// §2.3.1.3). So a refused crawler gets the last good copy instead. Without a copy
+// it gets 503, which means that nothing is allowed for now (§2.3.1.4).
 const robotsPath = "/robots.txt"
 
 // Bounds of the copies.
 const (
-	robotsSize  = 500 << 10 // of one copy; crawlers read no more (RFC 9309 §2.5)
+	robotsSize  = 500 << 10 // of one copy; crawlers ignore the rest (RFC 9309 §2.5)
 	robotsTotal = 8 << 20   // of all copies
 	robotsHosts = 64
 	robotsKept  = 24 * time.Hour
-	robotsFresh = time.Minute // a copy so young is not taken anew
+	robotsFresh = time.Minute // a copy younger than this is not renewed
 )
 
 // robots keeps the last good /robots.txt of each host. The zero value is
@@ -47,16 +47,17 @@ func (c *robotsCopy) add(p []byte) {
 	}
 }
 
-// watch has the exchange keep the answer if it is worth it, and returns the
-// request to pass on: one that asks for the answer as it is.
-func (c *robots) watch(x *exchange, r *http.Request, now time.Time) *http.Request {
-	if r.Method != http.MethodGet || r.URL.RawQuery != "" || r.Header["Cookie"] != nil || r.Header["Authorization"] != nil {
-		return r // what it gets may be for it alone
+// watch has the response copy the answer if the copy could be kept. It returns the
+// request to pass on, which asks for the whole, uncompressed answer.
+func (c *robots) watch(res *response, r *http.Request, now time.Time) *http.Request {
+	if r.Method != http.MethodGet || r.URL.RawQuery != "" || r.Header["Cookie"] != nil ||
+		r.Header["Authorization"] != nil {
+		return r // the answer may be for this client only
 	}
 	if old := c.find(r.Host, now); old != nil && now.Sub(old.at) < robotsFresh {
 		return r
 	}
-	x.copy = &robotsCopy{}
+	res.copy = &robotsCopy{}
 	r = r.WithContext(r.Context()) // a shallow copy
 	r.Header = r.Header.Clone()
 	r.Header.Del("Accept-Encoding")
@@ -64,11 +65,10 @@ func (c *robots) watch(x *exchange, r *http.Request, now time.Time) *http.Reques
 	return r
 }
 
-// learn keeps what was answered if it is a good copy: 200, whole, not
-// compressed.
-func (c *robots) learn(x *exchange, host string, now time.Time) {
-	kept, header := x.copy, x.w.Header()
-	if x.outcome() != http.StatusOK || x.hijacked || kept.tooLong || int64(len(kept.body)) != x.bytes.Load() {
+// learn keeps the answer if it is a good copy: status 200, whole, not compressed.
+func (c *robots) learn(res *response, host string, now time.Time) {
+	kept, header := res.copy, res.w.Header()
+	if res.outcome() != http.StatusOK || res.hijacked || kept.tooLong || int64(len(kept.body)) != res.bytes.Load() {
 		return
 	}
 	if e := header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
@@ -94,11 +94,12 @@ func (c *robots) learn(x *exchange, host string, now time.Time) {
 		kept.renewals = old.renewals + 1
 		c.drop(key)
 	}
-	// Anybody can invent hosts: those that are asked for again stay longest.
+	// Anybody can invent hosts: those that are requested repeatedly stay longest.
 	for len(c.copies) > 0 && (len(c.copies) >= robotsHosts || c.total+len(kept.body) > robotsTotal) {
 		victim := ""
 		for k, old := range c.copies {
-			if v := c.copies[victim]; v == nil || old.renewals < v.renewals || old.renewals == v.renewals && old.at.Before(v.at) {
+			if v := c.copies[victim]; v == nil || old.renewals < v.renewals ||
+				old.renewals == v.renewals && old.at.Before(v.at) {
 				victim = k
 			}
 		}
@@ -125,8 +126,8 @@ func (c *robots) find(host string, now time.Time) *robotsCopy {
 	return nil
 }
 
-// answer returns what a refused request for /robots.txt gets. Without a copy
-// it may come back after wait seconds; 0 means in an hour.
+// answer returns the answer to a refused request for /robots.txt. Without a copy
+// Retry-After is wait seconds; a wait of 0 means one hour.
 func (c *robots) answer(req *fairshare.Request, wait int64) (page *robotsCopy, status int, retryAfter int64) {
 	if req.Method == http.MethodGet || req.Method == http.MethodHead {
 		if page = c.find(req.Host, req.Time); page != nil {
@@ -139,8 +140,9 @@ func (c *robots) answer(req *fairshare.Request, wait int64) (page *robotsCopy, s
 	return nil, http.StatusServiceUnavailable, wait
 }
 
-// hostKey returns a host in lower case without final dot and usual port; ""
-// for what is none. Another port stays: another site may answer there.
+// hostKey returns a host in lower case, without a final dot and without port 80
+// or 443. Another port stays: another site may answer there. A host of more than
+// 255 bytes gives "".
 func hostKey(host string) string {
 	if len(host) > 255 {
 		return ""

@@ -14,7 +14,7 @@ import (
 	"fairshare/httpguard"
 )
 
-// A robotSite answers for /robots.txt as told, behind a limit of n requests a
+// A robotSite answers for /robots.txt as its fields say, behind a limit of n requests a
 // client and day that only a quiet day forgives.
 type robotSite struct {
 	http.Handler
@@ -26,7 +26,8 @@ type robotSite struct {
 func newRobotSite(t *testing.T, n int64, rules ...fairshare.Rule) *robotSite {
 	s := &robotSite{now: noon}
 	s.answer = func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "Disallow: /%d\n", s.asked) }
-	rules = append(rules, limit("day", fairshare.Limit{Resource: fairshare.Requests, N: n, Window: 48 * time.Hour, Algorithm: fairshare.Quiet}))
+	rules = append(rules, limit("day", fairshare.Limit{Resource: fairshare.Requests, N: n, Window: 48 * time.Hour,
+		Algorithm: fairshare.Quiet}))
 	s.Handler = httpguard.Middleware(newGuard(t, rules...), httpguard.Options{Now: func() time.Time { return s.now }})(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.asked++
@@ -67,7 +68,8 @@ func TestRefusedRobotsGetsTheLastGoodCopy(t *testing.T) {
 		{"http://a.example/robots.txt/", 429, ""},
 	} {
 		w := s.get("192.0.2.1", test.target)
-		if w.Code != test.status || test.body != "" && w.Body.String() != test.body || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Retry-After") == "" && w.Code != 200 {
+		if w.Code != test.status || test.body != "" && w.Body.String() != test.body ||
+			w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Retry-After") == "" && w.Code != 200 {
 			t.Errorf("%s: %d %v %q, want %d %q", test.target, w.Code, w.Header(), w.Body, test.status, test.body)
 		}
 	}
@@ -78,16 +80,18 @@ func TestRefusedRobotsGetsTheLastGoodCopy(t *testing.T) {
 }
 
 func TestBlockedAndBannedRobots(t *testing.T) {
-	banned := limit("ban", fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour, Algorithm: fairshare.Quiet})
+	banned := limit("ban", fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour,
+		Algorithm: fairshare.Quiet})
 	banned.Ban = &fairshare.BanTerms{After: 1, For: time.Hour}
 	banned.Answer = &fairshare.Answer{Status: 403, Body: "go away", Redirect: "/elsewhere"}
 	for _, rule := range []fairshare.Rule{block("block", "/*"), banned} {
 		s := newRobotSite(t, 100, rule)
-		s.answer = http.NotFound // no copy is to be had
+		s.answer = http.NotFound // no copy is available
 		s.get("192.0.2.1", "/")
 		s.get("192.0.2.1", "/")
 		w := s.get("192.0.2.1", "/robots.txt?")
-		if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("Location") != "" || strings.Contains(w.Body.String(), "go away") {
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("Location") != "" ||
+			strings.Contains(w.Body.String(), "go away") {
 			t.Errorf("%s: %d %v %s", rule.Name, w.Code, w.Header(), w.Body)
 		}
 	}
@@ -180,7 +184,7 @@ func TestCopiesAreBounded(t *testing.T) {
 
 // Neither invented hosts nor what a site answers to one client alone become
 // what refused crawlers get.
-func TestNobodyChoosesTheKeptCopy(t *testing.T) {
+func TestClientsCannotChooseTheKeptCopy(t *testing.T) {
 	s := newRobotSite(t, 1000)
 	for range 2 { // asked for again: the site's own
 		s.get("192.0.2.9", "http://a.example/robots.txt")

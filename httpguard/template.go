@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// A template is a text with places to fill in. At even places stands text as
-// it is, at odd ones the name of what is filled in.
+// A template is a text with placeholders. Elements with an even index are text,
+// those with an odd index are names of placeholders.
 type template []string
 
-// placeholders are what an operator's text may hold in braces.
+// placeholders are the names that an operator's text may have in braces.
 var placeholders = [...]string{"wait", "until", "rule", "id", "client", "contact"}
 
 // parseTemplate cuts a text at its placeholders. Other braces are text.
@@ -38,7 +38,7 @@ func parseTemplate(s string) template {
 	return append(t, s[text:])
 }
 
-// kind tells what an operator's text is: JSON if it is valid once filled in,
+// kind returns the form of an operator's text: JSON if it is valid once filled in,
 // HTML if it begins with "<", else plain text.
 func (t template) kind() bodyKind {
 	var b strings.Builder
@@ -62,8 +62,8 @@ func (t template) kind() bodyKind {
 	return textBody
 }
 
-// appendTemplate fills a body in. What is filled in is escaped for where it
-// stands.
+// appendTemplate appends a body with its placeholders filled in. The values are
+// escaped for the form of the body.
 func (f *refusal) appendTemplate(b []byte, t template, kind bodyKind) []byte {
 	for i, s := range t {
 		if i%2 == 0 {
@@ -83,7 +83,7 @@ func (f *refusal) appendTemplate(b []byte, t template, kind bodyKind) []byte {
 	return b
 }
 
-// appendLocation fills a redirect in. A control character in the operator's
+// appendLocation appends a redirect with its placeholders filled in. A control character in the operator's
 // text would end the header: it is left out.
 func (f *refusal) appendLocation(b []byte, t template) []byte {
 	for i, s := range t {
@@ -121,7 +121,7 @@ func (f *refusal) value(name string) string {
 	return ""
 }
 
-// oneLine makes control characters spaces.
+// oneLine replaces control characters by spaces.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x20 || r >= 0x7F && r < 0xA0 {
@@ -158,20 +158,20 @@ func appendHTML(b []byte, s string) []byte {
 func appendJSON(b []byte, s string) []byte {
 	quoted, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // a string always can be
+		panic(err) // a string can always be encoded
 	}
 	return append(b, quoted...)
 }
 
 // appendPercent percent-encodes all but unreserved characters (RFC 3986 §2.3)
-// and those in keep.
-func appendPercent(b []byte, s, keep string) []byte {
+// and those in except.
+func appendPercent(b []byte, s, except string) []byte {
 	const hex = "0123456789ABCDEF"
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		switch {
 		case c|0x20 >= 'a' && c|0x20 <= 'z', c >= '0' && c <= '9',
-			c == '-', c == '.', c == '_', c == '~', strings.IndexByte(keep, c) >= 0:
+			c == '-', c == '.', c == '_', c == '~', strings.IndexByte(except, c) >= 0:
 			b = append(b, c)
 		default:
 			b = append(b, '%', hex[c>>4], hex[c&15])

@@ -16,14 +16,16 @@ func FuzzEscapes(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if escaped := string(appendHTML(nil, s)); strings.ContainsAny(escaped, "<>\"'\x00") || html.UnescapeString(escaped) != strings.ReplaceAll(s, "\x00", "\uFFFD") {
+		if escaped := string(appendHTML(nil, s)); strings.ContainsAny(escaped, "<>\"'\x00") ||
+			html.UnescapeString(escaped) != strings.ReplaceAll(s, "\x00", "\uFFFD") {
 			t.Errorf("HTML: %q becomes %q", s, escaped)
 		}
 		if quoted := appendJSON(nil, s); !json.Valid(quoted) {
 			t.Errorf("JSON: %q becomes %s", s, quoted)
 		}
 		percent := string(appendPercent(nil, s, ""))
-		if back, err := url.PathUnescape(percent); err != nil || back != s || strings.ContainsAny(percent, "/?#&=;+ \r\n") {
+		if back, err := url.PathUnescape(percent); err != nil || back != s ||
+			strings.ContainsAny(percent, "/?#&=;+ \r\n") {
 			t.Errorf("URL: %q becomes %q", s, percent)
 		}
 		if line := oneLine(s); strings.ContainsAny(line, "\r\n\x00\x1b") {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A threadCPU measures the CPU time that a handler's goroutine spends, and what
-// MeasureCPU adds of others: between begin and end the goroutine has a thread
-// for itself, whose clock the kernel keeps. It is Linux's; elsewhere begin
+// A threadCPU measures the CPU time of a handler's goroutine, and of the functions
+// that MeasureCPU runs for it. Between begin and end the goroutine is locked to its
+// thread, whose CPU time the kernel measures. This works on Linux; elsewhere begin
 // returns false and nothing is measured.
 //
-// A locked thread makes each switch of the goroutine dearer, as the kernel has
-// to switch too: a channel answered by another goroutine takes about 5 to 20 µs
+// With a locked thread each switch of the goroutine is more expensive, as the
+// kernel has to switch too. A channel answered by another goroutine takes about 5 to 20 µs
 // instead of 0.3 µs (BenchmarkThreadSwitch). begin and end take about 0.5 µs.
 type threadCPU struct {
 	outer *threadCPU // of the middleware around this one, or nil
@@ -25,8 +25,7 @@ type threadCPU struct {
 	ended   bool
 }
 
-// A threadWork is a locked thread and what its clock showed when the work
-// began.
+// A threadWork is a locked thread, and its CPU time when the work began.
 type threadWork struct {
 	tid   int
 	since time.Duration
@@ -55,9 +54,9 @@ func (t *threadCPU) begin() bool {
 	return false
 }
 
-// end returns the CPU time since begin, with what others added until now. It is
-// called once, on the goroutine that called begin, also when the handler
-// panics. Work that still runs elsewhere counts with what it spent so far.
+// end returns the CPU time since begin, including that of MeasureCPU until now. It
+// is called once, on the goroutine that called begin, also when the handler
+// panics. Work that still runs elsewhere counts with its CPU time so far.
 func (t *threadCPU) end() time.Duration {
 	t.mu.Lock()
 	t.done = t.sum()
@@ -76,8 +75,8 @@ func (t *threadCPU) soFar() time.Duration {
 	return t.sum()
 }
 
-// sum adds up under t.mu, which every thread in t.running takes before it is
-// unlocked: no clock of a thread that is gone, or of another's, is read.
+// sum needs t.mu. Every thread in t.running takes it before it is unlocked from its
+// goroutine, so all these threads still exist and do this request's work.
 func (t *threadCPU) sum() time.Duration {
 	sum := t.done
 	for _, w := range t.running {
@@ -88,8 +87,8 @@ func (t *threadCPU) sum() time.Duration {
 	return sum
 }
 
-// enter begins to count the calling, locked thread; false if it is counted
-// already, the request has ended, or there is no clock.
+// enter begins to count the calling, locked thread. It returns false if the thread
+// is counted already, the request has ended, or there is no clock.
 func (t *threadCPU) enter(tid int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +110,8 @@ func (t *threadCPU) enter(tid int) bool {
 	return ok
 }
 
-// leave ends what enter began. Nothing is added once the request has ended.
+// leave ends the counting that enter began. After the request has ended it adds
+// nothing.
 func (t *threadCPU) leave(tid int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,16 +127,16 @@ func (t *threadCPU) leave(tid int) {
 	}
 }
 
-// MeasureCPU runs work, and adds the CPU time that it spends to the request of
-// ctx, if its guard measures the CPU time of handlers' threads
-// (Options.ThreadCPU). It is for work that a handler hands to other goroutines:
+// MeasureCPU runs work. It adds the CPU time of work to the request of ctx, if the
+// guard measures the CPU time of handlers' threads (Options.ThreadCPU). It is for
+// work that a handler hands to other goroutines:
 //
 //	go httpguard.MeasureCPU(r.Context(), func() { resize(img) })
 //
-// work has the thread for itself meanwhile; goroutines that it starts are not
-// measured with it. On the handler's own goroutine, and within another
-// MeasureCPU of the same request, nothing is counted twice. Once the request
-// has ended, and where no CPU time is measured, work is just run.
+// work is locked to its thread; goroutines that it starts are not measured. On the
+// handler's own goroutine, and within another MeasureCPU of the same request,
+// nothing is counted twice. After the request has ended, and where no CPU time is
+// measured, MeasureCPU only runs work.
 func MeasureCPU(ctx context.Context, work func()) {
 	t, _ := ctx.Value(threadCPUKey{}).(*threadCPU)
 	if t == nil {

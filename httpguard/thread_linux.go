@@ -12,11 +12,11 @@ const clockThread = 3
 // threadID returns the calling thread's number.
 func threadID() int { return syscall.Gettid() }
 
-// ownThreadClock returns the CPU time of the calling thread since it began.
+// ownThreadClock returns the CPU time of the calling thread since its start.
 func ownThreadClock() (time.Duration, bool) { return readClock(clockThread) }
 
-// threadClock returns the CPU time of another thread of this process. Its
-// number must be a living thread's.
+// threadClock returns the CPU time of another thread of this process, which must
+// exist.
 func threadClock(tid int) (time.Duration, bool) {
 	// CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, linux/posix-timers.h
 	return readClock(^tid<<3 | 4 | 2)

@@ -35,8 +35,7 @@ func measured(t testing.TB) (*threadCPU, context.Context) {
 	return &cpu, ctx
 }
 
-// between fails if got is not what was spent: never less, and more only by what
-// the measuring itself takes.
+// between fails if got is less than spent, or greater by more than the measuring takes.
 func between(t *testing.T, what string, got, spent time.Duration) {
 	t.Helper()
 	if got < spent || got > spent+spent/4+5*time.Millisecond {
@@ -224,7 +223,7 @@ func BenchmarkThreadCPU(b *testing.B) {
 	}
 }
 
-// BenchmarkThreadSwitch shows what a locked thread makes dearer: two goroutines
+// BenchmarkThreadSwitch shows what a locked thread makes slower: two goroutines
 // that answer each other.
 func BenchmarkThreadSwitch(b *testing.B) {
 	for _, locked := range []bool{false, true} {

@@ -12,8 +12,22 @@ import (
 	"fairshare"
 )
 
-// held lists all resources of which requests in progress hold something.
-var held = []fairshare.Resource{fairshare.Bytes, fairshare.Errors, fairshare.CPU, fairshare.Time, fairshare.Cost}
+// costly lists all resources of which requests in progress hold what they may
+// cost.
+var costly = []fairshare.Resource{fairshare.Bytes, fairshare.CPU, fairshare.Time, fairshare.Cost}
+
+// many is how many requests of a key settle until the key may have most at once.
+const many = 12
+
+// holding is the tally of a take that passes and holds what is expected.
+func holding(n int64) fairshare.Tally { return fairshare.Tally{Held: n, Expected: n} }
+
+// overHeld is over with what is held of it.
+func overHeld(used, held int64, wait, reset time.Duration) fairshare.Tally {
+	tally := over(used, wait, reset)
+	tally.Held = held
+	return tally
+}
 
 // begin takes one of each limit for a key, and gives nothing back.
 func (s seat) begin(at time.Duration, key string, limits ...int) []fairshare.Tally {
@@ -45,9 +59,10 @@ func (s seat) teach(limit int, l *fairshare.Limit, key string, costs ...int64) {
 	}
 }
 
-// eachHeld runs a test for each resource and algorithm that holds.
-func eachHeld(t *testing.T, n int64, open func(testing.TB, []fairshare.Limit) fairshare.Limiter, test func(*testing.T, seat, *fairshare.Limit)) {
-	for _, resource := range held {
+// eachCostly runs a test for each costly resource and algorithm.
+func eachCostly(t *testing.T, n int64, open func(testing.TB, []fairshare.Limit) fairshare.Limiter,
+	test func(*testing.T, seat, *fairshare.Limit)) {
+	for _, resource := range costly {
 		for _, algorithm := range []fairshare.Algorithm{fairshare.Window, fairshare.GCRA} {
 			l := fairshare.Limit{Resource: resource, N: n, Window: 10 * s, Algorithm: algorithm}
 			t.Run(fmt.Sprint(resource, " ", algorithm), func(t *testing.T) {
@@ -57,51 +72,164 @@ func eachHeld(t *testing.T, n int64, open func(testing.TB, []fairshare.Limit) fa
 	}
 }
 
-// runExpected checks what is held for a request: what those before it cost.
+// runExpected checks what is held for a request.
 func runExpected(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
-	eachHeld(t, 1000, open, func(t *testing.T, seat seat, l *fairshare.Limit) {
-		want := func(key string, least, most int64) {
+	eachCostly(t, 1600, open, func(t *testing.T, seat seat, l *fairshare.Limit) {
+		at := time.Duration(0)
+		wantPage := func(key string, page fairshare.Page, held, expected int64) {
 			t.Helper()
-			got := seat.begin(0, key, 0)[0]
-			if got.Over || got.Used != 0 || got.Wait != 0 || got.Reset != 0 || got.Held < least*unit(l) || got.Held > most*unit(l) {
-				t.Errorf("key %q: got %+v, want %d to %d units of 1/%d held", key, got, least, most, unit(l))
+			tallies := make([]fairshare.Tally, 1)
+			take := fairshare.Take{Key: []byte(key), Cost: 1, Page: page}
+			if err := seat.limiter.Take(context.Background(), start.Add(at), []fairshare.Take{take},
+				tallies); err != nil {
+				t.Fatal(err)
 			}
-			seat.charge(0, fairshare.Charge{Key: []byte(key), Held: got.Held})
+			if want := (fairshare.Tally{Held: held, Expected: expected}); tallies[0] != want {
+				t.Errorf("key %q, page %v: got %+v, want %+v", key, page, tallies[0], want)
+			}
+			seat.charge(at, fairshare.Charge{Key: []byte(key), Held: tallies[0].Held})
 		}
-		want("k", 0, 1000) // nobody knows
-		for range 40 {
-			seat.teach(0, l, "k", 70)
+		want := func(key string, held, expected int64) {
+			t.Helper()
+			wantPage(key, fairshare.Page{}, held, expected)
 		}
-		want("k", 70, 70)
-		want("new", 70, 70) // the limit's own
-		for range 100 {
-			seat.teach(0, l, "dear", 300)
+		ends := func(key string, page fairshare.Page, costs ...int64) {
+			t.Helper()
+			for _, cost := range costs {
+				seat.charge(at, fairshare.Charge{Key: []byte(key), Ends: true, Total: cost, Page: page})
+			}
 		}
-		want("dear", 300, 300)
-		want("k", 70, 70)
-		want("new", 70, 300)
-		seat.teach(0, l, "k", 0)
-		want("k", 1, 69)
+		want("k", 400, 0) // a new key: four at once
+		for i, held := range []int64{320, 267, 229, 200, 178, 160, 146, 134, 124, 115, 107, 100, 100, 100} {
+			ends("k", fairshare.Page{}, 70)
+			want("k", held, 70)
+			want(fmt.Sprint("new ", i), 400, 0) // whatever others do
+		}
+		at += 10 * s
+		want("k", 100, 70)
+		at++
+		want("k", 400, 70) // it was idle for a window
+		ends("k", fairshare.Page{}, 70)
+		want("k", 320, 70)
 		for range 200 {
-			seat.teach(0, l, "k", 0)
+			ends("k", fairshare.Page{}, 0)
 		}
-		want("k", 0, 0)
-		want("dear", 300, 300)
-		for range 50 {
-			seat.teach(0, l, "k", math.MaxInt64)
-		}
-		want("k", 1000, 1000) // at most what is allowed
+		want("k", 100, 1) // cheap requests cannot lower the floor
 		for range 400 {
-			seat.teach(0, l, "k", -5, math.MinInt64) // counts as nothing
+			ends("k", fairshare.Page{}, -5, math.MinInt64) // counts as nothing
 		}
-		want("k", 0, 0)
+		want("k", 100, 1)
+		for range 200 {
+			ends("k", fairshare.Page{}, math.MaxInt64)
+		}
+		want("k", 1600, 1600) // at most what is allowed
+		ends("k", fairshare.Page{}, 0)
+		want("k", 1400, 1400) // and no more of it is remembered
+		for range 200 {
+			ends("k", fairshare.Page{}, math.MaxInt64)
+		}
+		for range many {
+			ends("steady", fairshare.Page{}, 300)
+		}
+		want("steady", 300, 300)
+
+		page := func(path, folder uint64) fairshare.Page { return fairshare.Page{Path: path, Folder: folder} }
+		ends("other", page(1, 10), 200)
+		ends("other", page(2, 10), 40)
+		ends("other", page(3, 20), 100) // no more than the floor
+		for range 100 {
+			ends("cheap", page(4, 20), 1)
+		}
+		wantPage("cheap", page(1, 10), 200, 200)
+		wantPage("cheap", page(2, 10), 100, 40)
+		wantPage("cheap", page(5, 10), 180, 180) // the folder's: 200, and an eighth of the way to 40
+		wantPage("cheap", page(3, 20), 100, 1)
+		wantPage("cheap", page(1, 20), 200, 200)
+		wantPage("cheap", page(9, 20), 100, 1)
+		wantPage("cheap", page(0, 10), 180, 180)
+		wantPage("steady", page(1, 10), 300, 300) // the key's own is more
+		for range 200 {
+			ends("other", page(1, 10), 1000)
+		}
+		wantPage("cheap", page(1, 10), 400, 400) // others can take away no more than that
+		wantPage("cheap", page(6, 10), 400, 400)
+		wantPage("new", page(1, 10), 400, 400)
+		for range 200 {
+			ends("other", page(1, 10), 0)
+		}
+		wantPage("cheap", page(1, 10), 100, 1)
+	})
+	t.Run("shared", func(t *testing.T) { // strangers may have more at once
+		for _, c := range []struct {
+			by                    []fairshare.KeyKind
+			fresh, settled, after int64
+		}{
+			{[]fairshare.KeyKind{fairshare.ByAddr}, 12800, 3200, 16},
+			{[]fairshare.KeyKind{fairshare.ByCookie}, 12800, 3200, 16},
+			{[]fairshare.KeyKind{fairshare.ByNetwork, fairshare.ByBot}, 12800, 3200, 16},
+			{[]fairshare.KeyKind{fairshare.ByNetwork}, 1600, 400, 128},
+			{[]fairshare.KeyKind{fairshare.ByEveryone, fairshare.ByPath}, 1600, 400, 128},
+			{[]fairshare.KeyKind{fairshare.ByHost, fairshare.ByUserAgent}, 1600, 400, 128},
+		} {
+			l := fairshare.Limit{Resource: fairshare.Cost, N: 51200, Window: 10 * s}
+			for _, kind := range c.by {
+				part := fairshare.KeyPart{Kind: kind}
+				if kind == fairshare.ByCookie {
+					part.Name = "session"
+				}
+				l.By = append(l.By, part)
+			}
+			seat := seat{t, open(t, []fairshare.Limit{l})}
+			if got, want := seat.begin(0, "k", 0)[0], (fairshare.Tally{Held: c.fresh}); got != want {
+				t.Errorf("by %v: got %+v, want %+v", c.by, got, want)
+			}
+			for range 200 {
+				seat.charge(0, fairshare.Charge{Key: []byte("k"), Ends: true})
+			}
+			if got, want := seat.begin(0, "k", 0)[0], (fairshare.Tally{Held: c.settled}); got != want {
+				t.Errorf("by %v, settled: got %+v, want %+v", c.by, got, want)
+			}
+			_, most := l.AtOnce()
+			if most != c.after {
+				t.Errorf("by %v: %d at once, want %d", c.by, most, c.after)
+			}
+		}
 	})
 	t.Run("burst", func(t *testing.T) {
 		l := fairshare.Limit{Resource: fairshare.Bytes, N: 1000, Window: 10 * s, Algorithm: fairshare.GCRA, Burst: 50}
 		seat := seat{t, open(t, []fairshare.Limit{l})}
-		seat.charge(0, fairshare.Charge{Key: []byte("k"), Ends: true, Total: 900})
-		if got := seat.begin(0, "k", 0)[0]; got.Held != 50 {
+		if got, want := seat.begin(0, "new", 0)[0], (fairshare.Tally{Held: 13}); got != want {
 			t.Errorf("of a burst of 50: %+v", got)
+		}
+		seat.charge(0, fairshare.Charge{Key: []byte("k"), Ends: true, Total: 900})
+		if got := seat.begin(0, "k", 0)[0]; got != holding(50) {
+			t.Errorf("of a burst of 50: %+v", got)
+		}
+	})
+	t.Run("errors", func(t *testing.T) { // each is 1, whatever came before it, of this client or of others
+		for _, algorithm := range []fairshare.Algorithm{fairshare.Window, fairshare.GCRA} {
+			l := fairshare.Limit{Resource: fairshare.Errors, N: 12, Window: 10 * s, Algorithm: algorithm}
+			seat := seat{t, open(t, []fairshare.Limit{l})}
+			for i := range 600 {
+				page := fairshare.Page{Path: 1, Folder: 2}
+				seat.charge(0, fairshare.Charge{Key: []byte("k"), Ends: true, Page: page})
+				seat.charge(0, fairshare.Charge{Key: fmt.Append(nil, "other ", i), Cost: 1, Ends: true, Total: 1,
+					Page: page})
+			}
+			for _, key := range []string{"k", "new"} {
+				for i := range 12 {
+					if got := seat.begin(0, key, 0)[0]; got != holding(1) {
+						t.Fatalf("%s, request %d: %+v", key, i, got)
+					}
+				}
+				if got := seat.begin(0, key, 0)[0]; !got.Over || got.Wait != 0 || got.Used != 12 || got.Held != 12 {
+					t.Errorf("%s, request 13: %+v", key, got)
+				}
+				seat.charge(0, fairshare.Charge{Key: []byte(key), Held: 1, Ends: true})
+				if got := seat.begin(0, key, 0)[0]; got != holding(1) {
+					t.Errorf("%s, once one has settled: %+v", key, got)
+				}
+			}
 		}
 	})
 	t.Run("not held", func(t *testing.T) {
@@ -118,81 +246,58 @@ func runExpected(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshar
 			}
 		}
 	})
-	t.Run("less than one", func(t *testing.T) { // one error in ten requests
-		l := fairshare.Limit{Resource: fairshare.Errors, N: 10, Window: 10 * s}
-		seat := seat{t, open(t, []fairshare.Limit{l})}
-		for range 20 {
-			seat.teach(0, &l, "k", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-		}
-		n, sum := 0, int64(0)
-		for {
-			got := seat.begin(0, "k", 0)[0]
-			if got.Over {
-				if got.Used != 10 || got.Wait != 0 {
-					t.Errorf("got %+v, want 10 used and no wait", got)
-				}
-				break
-			}
-			if n++; got.Held < 1 || got.Held > 255 || n > 2560 {
-				t.Fatalf("request %d: %+v", n, got)
-			}
-			if sum += got.Held; sum-got.Held >= 10*256 {
-				t.Fatalf("request %d passes when %d/256 are held already", n, sum-got.Held)
-			}
-		}
-		if sum < 10*256 {
-			t.Errorf("request %d is refused when only %d/256 are held", n+1, sum)
-		}
-	})
 }
 
-// runFiveHundred asks for five hundred dear pages before the first is done.
+// runFiveHundred asks for five hundred expensive pages before the first is
+// done.
 func runFiveHundred(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
 	for _, c := range []struct {
-		asked         int
-		n, cost, pass int64
+		asked               int
+		n, cost, each, pass int64
 	}{
-		{500, 1000, 100, 10},
-		{20, 1000, 99, 11},
-		{60, 1000, 1, 60}, // 1000 would
-		{5, 1000, 3000, 1},
-		{10, 7, 2, 4},
-		{5, 1, 1, 1},
+		{500, 1000, 100, 100, 10},
+		{20, 1000, 99, 99, 11},
+		{60, 1000, 1, 63, 16}, // 1000 would, one after another
+		{5, 1000, 3000, 1000, 1},
+		{10, 7, 2, 2, 4},
+		{5, 1, 1, 1, 1},
 	} {
 		t.Run(fmt.Sprintf("%d of %d each", c.n, c.cost), func(t *testing.T) {
-			eachHeld(t, c.n, open, func(t *testing.T, seat seat, l *fairshare.Limit) {
-				seat.teach(0, l, "k", c.cost)
-				var inProgress []int64
-				each, full := min(c.cost, c.n), c.pass < int64(c.asked)
+			eachCostly(t, c.n, open, func(t *testing.T, seat seat, l *fairshare.Limit) {
+				for range many {
+					seat.teach(0, l, "k", c.cost)
+				}
 				for i := range c.asked {
 					got := seat.begin(0, "k", 0)[0]
 					if int64(i) < c.pass {
-						if want := (fairshare.Tally{Held: each * unit(l)}); got != want {
+						if want := (fairshare.Tally{Held: c.each, Expected: min(c.cost, c.n)}); got != want {
 							t.Fatalf("request %d: got %+v, want %+v", i, got, want)
 						}
-						inProgress = append(inProgress, got.Held)
 						continue
 					}
-					if got.Wait != 0 || !got.Over || got.Used != each*c.pass || got.Held != 0 || got.Reset <= 0 {
-						t.Fatalf("request %d: got %+v, want over at %d with no wait", i, got, each*c.pass)
+					if got.Wait != 0 || !got.Over || got.Used != c.each*c.pass || got.Held != got.Used ||
+						got.Reset <= 0 {
+						t.Fatalf("request %d: got %+v, want over at %d with no wait", i, got, c.each*c.pass)
 					}
 				}
 				// Other keys hold nothing, and each that settles makes room for as much.
 				if got := seat.begin(0, "other", 0)[0]; got.Over {
 					t.Errorf("another key: %+v", got)
 				}
-				seat.charge(1, fairshare.Charge{Key: []byte("k"), Held: inProgress[0]})
-				if got := seat.begin(1, "k", 0)[0]; full && got.Over {
+				seat.charge(1, fairshare.Charge{Key: []byte("k"), Held: c.each})
+				if got := seat.begin(1, "k", 0)[0]; got.Over {
 					t.Errorf("one was given back: %+v", got)
 				}
-				if got := seat.begin(1, "k", 0)[0]; full && !got.Over {
+				if got := seat.begin(1, "k", 0)[0]; !got.Over {
 					t.Errorf("one was given back, and two pass")
 				}
-				// Once they have cost what was expected the state alone is over.
+				// Once they have cost what was held the state alone is over.
 				for range c.pass {
-					seat.charge(1, fairshare.Charge{Key: []byte("k"), Cost: each, Held: inProgress[0], Ends: true, Total: each})
+					seat.charge(1, fairshare.Charge{Key: []byte("k"), Cost: c.each, Held: c.each, Ends: true,
+						Total: c.each})
 				}
-				if got := seat.begin(1, "k", 0)[0]; full && (!got.Over || got.Used < c.n || got.Wait <= 0 || got.Reset < got.Wait) {
+				if got := seat.begin(1, "k", 0)[0]; !got.Over || got.Used < c.n || got.Held != 0 || got.Wait <= 0 ||
+					got.Reset < got.Wait {
 					t.Errorf("when all are settled: %+v", got)
 				}
 			})
@@ -214,24 +319,26 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 		}
 		seat.teach(0, &l, "k", 30)
 		seat.charge(0, fairshare.Charge{Key: k, Cost: 40})
-		want(0, fairshare.Tally{Held: 30})
-		want(0, fairshare.Tally{Held: 30})
-		want(0, over(100, 0, 20*s))                                             // 40 + 60: nobody knows how long
-		want(10*s, over(100, 0, 20*s))                                          // as if spent now: nothing of it is in the last window
-		want(15*s, fairshare.Tally{Held: 30})                                   // 20 + 60
-		want(15*s, over(110, 0, 15*s))                                          //
-		want(1000*time.Hour, fairshare.Tally{Held: 30})                         // time alone gives nothing back
-		want(1000*time.Hour, over(120, 0, 20*s))                                //
-		seat.charge(1000*time.Hour, fairshare.Charge{Key: k, Held: 60})         //
-		seat.charge(1000*time.Hour, fairshare.Charge{Key: k, Cost: 99})         //
-		want(1000*time.Hour, over(159, 0, 20*s))                                // 99 alone would pass
-		seat.charge(1000*time.Hour, fairshare.Charge{Key: k, Cost: 1})          //
-		want(1000*time.Hour, over(160, 10*s+1, 20*s))                           // the wait is that of what is spent alone
-		want(1000*time.Hour+10*s+1, over(160, 0, 20*s-1))                       //
+		want(0, holding(30))
+		want(0, holding(30))
+		want(0, overHeld(100, 60, 0, 20*s)) // 40 + 60: nobody knows how long
+		// as if spent now: nothing of it is in the last window
+		want(10*s, overHeld(100, 60, 0, 20*s))
+		want(15*s, holding(30))                                         // 20 + 60
+		want(15*s, overHeld(110, 90, 0, 15*s))                          //
+		want(1000*time.Hour, holding(30))                               // time alone gives nothing back
+		want(1000*time.Hour, overHeld(120, 120, 0, 20*s))               //
+		seat.charge(1000*time.Hour, fairshare.Charge{Key: k, Held: 60}) //
+		seat.charge(1000*time.Hour, fairshare.Charge{Key: k, Cost: 99}) //
+		want(1000*time.Hour, overHeld(159, 60, 0, 20*s))                // 99 alone would pass
+		seat.charge(1000*time.Hour, fairshare.Charge{Key: k, Cost: 1})  //
+		// the wait is that of what is spent alone
+		want(1000*time.Hour, overHeld(160, 60, 10*s+1, 20*s))
+		want(1000*time.Hour+10*s+1, overHeld(160, 60, 0, 20*s-1))               //
 		seat.charge(1000*time.Hour+10*s+1, fairshare.Charge{Key: k, Held: 60})  //
-		want(1000*time.Hour+10*s+1, fairshare.Tally{Held: 30})                  //
+		want(1000*time.Hour+10*s+1, holding(30))                                //
 		seat.charge(1000*time.Hour+10*s+1, fairshare.Charge{Key: k, Cost: 200}) //
-		want(1000*time.Hour+10*s+1, over(330, 15*s, 20*s-1))
+		want(1000*time.Hour+10*s+1, overHeld(330, 30, 15*s, 20*s-1))
 	})
 	t.Run("gcra", func(t *testing.T) {
 		l := fairshare.Limit{Resource: fairshare.CPU, N: 100, Window: 10 * s, Algorithm: fairshare.GCRA}
@@ -243,23 +350,25 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 			}
 		}
 		seat.teach(0, &l, "k", 60)
-		want(0, fairshare.Tally{Held: 60})
-		want(0, fairshare.Tally{Held: 60})
-		want(0, over(120, 0, 12*s))
-		want(time.Hour, over(120, 0, 12*s))
+		want(0, holding(60))
+		want(0, holding(60))
+		want(0, overHeld(120, 120, 0, 12*s))
+		want(time.Hour, overHeld(120, 120, 0, 12*s))
 		seat.charge(time.Hour, fairshare.Charge{Key: k, Cost: 150})
-		want(time.Hour, over(200, 5*s+1, 20*s)) // settling goes to twice the burst, and so does what is held
-		want(time.Hour+5*s, over(200, 1, 20*s))
-		want(time.Hour+5*s+1, over(200, 0, 20*s)) // 100 − 10⁻⁸ and 120
+		want(time.Hour, overHeld(200, 120, 5*s+1, 20*s)) // settling goes to twice the burst, and so does what is held
+		want(time.Hour+5*s, overHeld(200, 120, 1, 20*s))
+		want(time.Hour+5*s+1, overHeld(200, 120, 0, 20*s)) // 100 − 10⁻⁸ and 120
 		seat.charge(time.Hour+5*s+1, fairshare.Charge{Key: k, Held: 60})
-		want(time.Hour+5*s+1, over(160, 0, 16*s-1))
+		want(time.Hour+5*s+1, overHeld(160, 60, 0, 16*s-1))
 		seat.charge(time.Hour+5*s+1, fairshare.Charge{Key: k, Held: 60})
-		want(time.Hour+5*s+1, fairshare.Tally{Held: 60})
+		want(time.Hour+5*s+1, holding(60))
 	})
 	t.Run("so far", func(t *testing.T) { // a long answer is charged while it is in progress
 		l := fairshare.Limit{Resource: fairshare.Bytes, N: 1000, Window: 10 * s}
 		seat := seat{t, open(t, []fairshare.Limit{l})}
-		seat.teach(0, &l, "k", 100)
+		for range many {
+			seat.teach(0, &l, "k", 100)
+		}
 		first := seat.begin(0, "k", 0)[0].Held
 		for _, part := range []struct{ cost, held, used int64 }{
 			{30, 30, 1000}, {30, 30, 1000}, {30, 30, 1000}, {30, 10, 1020}, {500, 0, 1520},
@@ -291,7 +400,7 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 				t.Errorf("request %d: %+v", i, got)
 			}
 		}
-		if got, want := seat.begin(0, "k", 0)[0], over(1020, 0, 20*s); got != want {
+		if got, want := seat.begin(0, "k", 0)[0], overHeld(1020, 400, 0, 20*s); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 		// The end tells what it cost in all.
@@ -302,7 +411,7 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 		}
 	})
 	t.Run("lies", func(t *testing.T) {
-		eachHeld(t, 100, open, func(t *testing.T, seat seat, l *fairshare.Limit) {
+		eachCostly(t, 100, open, func(t *testing.T, seat seat, l *fairshare.Limit) {
 			seat.teach(0, l, "k", 50)
 			seat.teach(0, l, "other", 50)
 			for _, key := range []string{"k", "other"} {
@@ -326,9 +435,9 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 				seat.charge(0, fairshare.Charge{Key: k, Held: lie})
 				full("k", true)
 			}
-			seat.charge(0, fairshare.Charge{Key: k, Held: -100 * unit(l), Ends: true, Total: 50})
+			seat.charge(0, fairshare.Charge{Key: k, Held: -100, Ends: true, Total: 50})
 			full("k", true)
-			seat.charge(0, fairshare.Charge{Key: k, Held: 50 * unit(l)})
+			seat.charge(0, fairshare.Charge{Key: k, Held: 50})
 			full("k", false)
 			for range 3 { // more than is held: that is all there is
 				seat.charge(0, fairshare.Charge{Key: k, Held: math.MaxInt64})
@@ -353,10 +462,12 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 			{Name: "dry cost", Resource: fairshare.Cost, N: 100, Window: 10 * s, DryRun: true},
 		}
 		seat := seat{t, open(t, limits)}
-		seat.teach(0, &limits[0], "k", 25)
-		seat.teach(1, &limits[1], "k", 100)
-		seat.teach(4, &limits[4], "k", 60)
-		seat.teach(5, &limits[5], "k", 10)
+		for range many {
+			seat.teach(0, &limits[0], "k", 25)
+			seat.teach(1, &limits[1], "k", 100)
+			seat.teach(4, &limits[4], "k", 60)
+			seat.teach(5, &limits[5], "k", 10)
+		}
 		ask := func(want ...fairshare.Tally) {
 			t.Helper()
 			takes := make([]fairshare.Take, len(limits))
@@ -373,26 +484,28 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 				}
 			}
 		}
-		holds := func(n int64) fairshare.Tally { return fairshare.Tally{Held: n} }
 		spent := func(used int64, reset time.Duration) fairshare.Tally {
 			return fairshare.Tally{Used: used, Reset: reset}
 		}
-		ask(holds(25), holds(100), pass, pass, holds(60), holds(10*256))
-		ask(holds(25), holds(100), pass, pass, holds(60), holds(10*256))
-		ask(holds(25), holds(100), pass, pass, over(120, 0, 20*s), spent(20, 20*s))
+		held := func(used int64, reset time.Duration) fairshare.Tally {
+			return fairshare.Tally{Used: used, Reset: reset, Held: used}
+		}
+		ask(holding(25), holding(100), pass, pass, holding(60), holding(10))
+		ask(holding(25), holding(100), pass, pass, holding(60), holding(10))
+		ask(holding(25), holding(100), pass, pass, overHeld(120, 120, 0, 20*s), held(20, 20*s))
 		for range 2 { // nothing is held for who is refused, neither here nor in the dry group
-			ask(spent(75, 20*s), spent(300, 3*s), over(3, 13333333334, 20*s), spent(3, 0), pass, pass)
+			ask(held(75, 20*s), held(300, 3*s), over(3, 13333333334, 20*s), spent(3, 0), pass, pass)
 		}
 		seat.charge(0, fairshare.Charge{Limit: 2, Key: k, Cost: -2, At: start})
-		ask(holds(25), holds(100), pass, pass, over(120, 0, 20*s), spent(20, 20*s))
+		ask(holding(25), holding(100), pass, pass, overHeld(120, 120, 0, 20*s), held(20, 20*s))
 		for range 2 {
-			ask(over(100, 0, 20*s), spent(400, 4*s), spent(2, 20*s), spent(4, 0), pass, pass)
+			ask(overHeld(100, 100, 0, 20*s), held(400, 4*s), spent(2, 20*s), spent(4, 0), pass, pass)
 		}
 		// Only what passed is there to be given back.
 		seat.charge(0,
 			fairshare.Charge{Limit: 0, Key: k, Held: 100}, fairshare.Charge{Limit: 1, Key: k, Held: 400},
-			fairshare.Charge{Limit: 4, Key: k, Held: 60}, fairshare.Charge{Limit: 5, Key: k, Held: 20 * 256})
-		ask(holds(25), holds(100), pass, pass, holds(60), holds(10*256))
+			fairshare.Charge{Limit: 4, Key: k, Held: 60}, fairshare.Charge{Limit: 5, Key: k, Held: 20})
+		ask(holding(25), holding(100), pass, pass, holding(60), holding(10))
 	})
 }
 
@@ -410,13 +523,14 @@ func runSettledAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fai
 			if err := subject.Take(ctx, s.now, takes, got); err != nil {
 				t.Fatal(err)
 			}
-			without.take(s.now, takes, want, make([]fairshare.Tally, len(takes))) // holds nothing
+			without.take(s.now, takes, want, false)
 			var charges, bare []fairshare.Charge
 			for i, take := range takes {
 				l := &s.limits[take.Limit]
 				c := fairshare.Charge{Limit: take.Limit, Key: take.Key, Held: got[i].Held}
-				if got[i].Held = 0; got[i] != want[i] {
-					t.Errorf("seed %d, step %d: take %d under %+v:\n got  %+v\n want %+v", seed, n, i, *l, got[i], want[i])
+				if got[i].Held, got[i].Expected = 0, 0; got[i] != want[i] {
+					t.Errorf("seed %d, step %d: take %d under %+v:\n got  %+v\n want %+v", seed, n, i, *l, got[i],
+						want[i])
 				}
 				if l.Resource.Held() && !got[i].Over {
 					c.Cost, c.Ends = s.cost(l), true
@@ -459,7 +573,9 @@ func runHeldAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fairsh
 	names := []string{"a", "b", "c"}
 	for i := range limits[:4] {
 		for _, key := range append(names, "everyone") {
-			seat.teach(i, &limits[i], key, cost)
+			for range many {
+				seat.teach(i, &limits[i], key, cost)
+			}
 		}
 	}
 	ctx := context.Background()
@@ -489,7 +605,8 @@ func runHeldAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fairsh
 				k := (g + i) % keys
 				for l := range takes {
 					limit := (l + g) % len(limits)
-					takes[l] = fairshare.Take{Limit: limit, Key: keyOf(limit, names[k]), Cost: 1, DryRun: limits[limit].DryRun}
+					takes[l] = fairshare.Take{Limit: limit, Key: keyOf(limit, names[k]), Cost: 1,
+						DryRun: limits[limit].DryRun}
 				}
 				if err := seat.limiter.Take(ctx, start, takes, tallies); err != nil {
 					t.Error(err)
@@ -506,7 +623,8 @@ func runHeldAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fairsh
 					if limit.Resource == fairshare.Requests || tally.Over {
 						continue
 					}
-					c := fairshare.Charge{Limit: takes[l].Limit, Key: takes[l].Key, Held: tally.Held, Ends: true, Total: cost}
+					c := fairshare.Charge{Limit: takes[l].Limit, Key: takes[l].Key, Held: tally.Held, Ends: true,
+						Total: cost}
 					if limit.Name == "in all" || limit.Name == "dry" {
 						c.Cost = cost
 					}

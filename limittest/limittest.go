@@ -31,6 +31,7 @@ func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limite
 		{"holds", runHolds},
 		{"settled at once", runSettledAtOnce},
 		{"held at once", runHeldAtOnce},
+		{"overshoot", runOvershoot},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
 	}

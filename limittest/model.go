@@ -27,15 +27,36 @@ type kept struct {
 	mu     sync.Mutex
 	states map[stateKey]*state
 	means  map[stateKey]*mean // of a key's requests
-	rates  map[string]*mean   // of a limit's requests
+	pages  map[pageKey]*mean  // of a page's or folder's requests
 }
 
-// A mean is what requests cost: of the first few the mean, then moving.
-type mean struct{ n, cost float64 }
+// A mean is what requests cost lately.
+type mean struct {
+	cost    float64
+	settled int64    // since the key was idle
+	last    *big.Int // when a request ended last, ns since the Unix epoch
+}
 
-func (m *mean) learn(cost, few float64) {
-	m.n = min(m.n+1, few)
-	m.cost += (cost - m.cost) / m.n
+// learn moves the mean an eighth of the way towards cost.
+func (m *mean) learn(l *fairshare.Limit, at *big.Int, cost float64) {
+	if m.idle(l, at) {
+		m.settled = 0
+	}
+	m.cost += (cost - m.cost) / 8
+	m.settled++
+	if m.last.Cmp(at) < 0 {
+		m.last = at
+	}
+}
+
+// idle reports whether no request ended for a window.
+func (m *mean) idle(l *fairshare.Limit, at *big.Int) bool {
+	return new(big.Int).Sub(at, m.last).Cmp(big.NewInt(int64(l.Window))) > 0
+}
+
+type pageKey struct {
+	limit string
+	hash  uint64
 }
 
 type stateKey struct{ limit, key string }
@@ -56,7 +77,7 @@ var _ fairshare.Limiter = (*Model)(nil)
 // NewModel returns a Model in which nothing is spent.
 func NewModel(limits []fairshare.Limit) *Model {
 	return (&Model{kept: &kept{
-		states: map[stateKey]*state{}, means: map[stateKey]*mean{}, rates: map[string]*mean{},
+		states: map[stateKey]*state{}, means: map[stateKey]*mean{}, pages: map[pageKey]*mean{},
 	}}).With(limits)
 }
 
@@ -93,18 +114,18 @@ func (m *Model) Restart(limits []fairshare.Limit) *Model {
 
 // Take implements [fairshare.Limiter].
 func (m *Model) Take(_ context.Context, now time.Time, takes []fairshare.Take, tallies []fairshare.Tally) error {
-	m.take(now, takes, tallies, nil)
+	m.take(now, takes, tallies, true)
 	return nil
 }
 
-// take is Take that holds what it is told to, if told is not nil.
-func (m *Model) take(now time.Time, takes []fairshare.Take, tallies, told []fairshare.Tally) {
+// take is Take, which holds nothing unless holds is set.
+func (m *Model) take(now time.Time, takes []fairshare.Take, tallies []fairshare.Tally, holds bool) {
 	m.kept.mu.Lock()
 	defer m.kept.mu.Unlock()
 	at := big.NewInt(now.UnixNano())
 	clear(tallies)
-	if m.takeGroup(at, takes, tallies, told, false) {
-		m.takeGroup(at, takes, tallies, told, true)
+	if m.takeGroup(at, takes, tallies, holds, false) {
+		m.takeGroup(at, takes, tallies, holds, true)
 	}
 	for _, t := range takes {
 		if l := &m.limits[t.Limit]; l.Algorithm == fairshare.Quiet {
@@ -114,7 +135,7 @@ func (m *Model) take(now time.Time, takes []fairshare.Take, tallies, told []fair
 }
 
 // takeGroup takes the dry takes or the others, and reports whether all passed.
-func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies, told []fairshare.Tally, dry bool) bool {
+func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairshare.Tally, holds, dry bool) bool {
 	pass := true
 	for i, t := range takes {
 		if t.DryRun == dry {
@@ -135,11 +156,8 @@ func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies, told []f
 		switch l, st := &m.limits[t.Limit], m.state(t.Limit, t.Key); {
 		case !l.Resource.Settled():
 			charge(l, st, at, t.Cost)
-		case l.Resource.Held():
-			tallies[i].Held = m.expected(t.Limit, t.Key)
-			if told != nil {
-				tallies[i].Held = told[i].Held
-			}
+		case l.Resource.Held() && holds:
+			tallies[i].Held, tallies[i].Expected = m.holds(at, t)
 			st.held += tallies[i].Held
 		}
 	}
@@ -154,7 +172,7 @@ func (m *Model) states(l *fairshare.Limit, at *big.Int, t fairshare.Take) (alone
 		return alone, alone
 	}
 	with := *alone
-	settle(l, &with, at, alone.held/unit(l))
+	settle(l, &with, at, alone.held)
 	return alone, &with
 }
 
@@ -173,6 +191,8 @@ func (m *Model) tally(at *big.Int, t fairshare.Take) fairshare.Tally {
 		tally.Wait = first(func(ns *big.Int) bool { return passes(l, alone, ns, t.Cost) }, at)
 	}
 	switch {
+	case l.Resource.Held():
+		tally.Held = alone.held
 	case l.Resource == fairshare.Concurrent:
 		tally.Wait, tally.Reset = 0, 0
 	case l.Algorithm == fairshare.Quiet: // this request breaks the pause
@@ -204,7 +224,7 @@ func (m *Model) Settle(_ context.Context, now time.Time, charges []fairshare.Cha
 		}
 		st.held = max(0, st.held-max(0, c.Held))
 		if c.Ends && l.Resource.Held() {
-			m.learn(c.Limit, c.Key, float64(max(0, c.Total)))
+			m.learn(at, c)
 		}
 	}
 	return nil
@@ -227,37 +247,53 @@ func settle(l *fairshare.Limit, st *state, at *big.Int, cost int64) {
 	}
 }
 
-// unit returns how many units of Tally.Held are one of the resource's.
-func unit(l *fairshare.Limit) int64 {
-	if l.Resource == fairshare.Errors || l.Resource == fairshare.Cost {
-		return 256
+// learn notes what a request cost in all. A page that costs no more than the
+// floor need not be remembered, unless its folder is and would stand for it.
+func (m *Model) learn(at *big.Int, c fairshare.Charge) {
+	l := &m.limits[c.Limit]
+	cost := float64(min(max(0, c.Total), l.Allowed()))
+	k := stateKey{m.names[c.Limit], string(c.Key)}
+	if of := m.kept.means[k]; of != nil {
+		of.learn(l, at, cost)
+	} else {
+		m.kept.means[k] = &mean{cost, 1, at}
 	}
-	return 1
+	_, most := l.AtOnce()
+	remember := cost*float64(most) > float64(l.Allowed())
+	for _, hash := range []uint64{c.Page.Folder, c.Page.Path} {
+		switch k := (pageKey{m.names[c.Limit], hash}); {
+		case hash == 0:
+		case m.kept.pages[k] != nil:
+			m.kept.pages[k].learn(l, at, cost)
+			remember = true
+		case remember:
+			m.kept.pages[k] = &mean{cost, 1, at}
+		}
+	}
 }
 
-// learn notes what a request cost in all.
-func (m *Model) learn(limit int, key []byte, cost float64) {
-	k, name := stateKey{m.names[limit], string(key)}, m.names[limit]
-	if m.kept.means[k] == nil {
-		m.kept.means[k] = &mean{n: 7, cost: cost} // the first is the mean
+// holds returns what a request holds, and the part that the means account for.
+func (m *Model) holds(at *big.Int, t fairshare.Take) (held, expected int64) {
+	l := &m.limits[t.Limit]
+	if l.Resource == fairshare.Errors {
+		return 1, 1
 	}
-	if m.kept.rates[name] == nil {
-		m.kept.rates[name] = &mean{}
+	allowed := float64(l.Allowed())
+	atOnce, most := l.AtOnce()
+	var ofKey, ofPage float64
+	if of := m.kept.means[stateKey{m.names[t.Limit], string(t.Key)}]; of != nil {
+		if ofKey = of.cost; !of.idle(l, at) {
+			atOnce = min(atOnce+of.settled, most)
+		}
 	}
-	m.kept.means[k].learn(cost, 8)
-	m.kept.rates[name].learn(cost, 256)
-}
-
-// expected returns what is held for a request.
-func (m *Model) expected(limit int, key []byte) int64 {
-	l := &m.limits[limit]
-	cost := float64(l.Allowed()) / 64
-	if of := m.kept.means[stateKey{m.names[limit], string(key)}]; of != nil {
-		cost = of.cost
-	} else if of := m.kept.rates[m.names[limit]]; of != nil {
-		cost = of.cost
+	for _, hash := range []uint64{t.Page.Folder, t.Page.Path} { // the path's replaces the folder's
+		if of := m.kept.pages[pageKey{m.names[t.Limit], hash}]; hash != 0 && of != nil {
+			ofPage = of.cost
+		}
 	}
-	return int64(math.Round(min(cost, float64(l.Allowed())) * float64(unit(l))))
+	expected = int64(math.Ceil(min(float64(l.MostExpected()), max(ofKey, min(ofPage, allowed/4)))))
+	floor := new(big.Rat).SetFrac64(l.Allowed(), atOnce)
+	return max(expected, ceil(floor)), expected
 }
 
 // state returns what is spent, fresh if nothing is.

@@ -53,9 +53,10 @@ func most(r fairshare.Resource) int64 {
 func (s *script) limit(i int) fairshare.Limit {
 	r := s.rand
 	l := fairshare.Limit{
-		Name:     fmt.Sprintf("rule %d", i),
-		Resource: pick(r, fairshare.Requests, fairshare.Requests, fairshare.Requests, fairshare.Concurrent, fairshare.Bytes, fairshare.Errors, fairshare.Refusals, fairshare.CPU, fairshare.Time, fairshare.Cost),
-		DryRun:   r.IntN(4) == 0,
+		Name: fmt.Sprintf("rule %d", i),
+		Resource: pick(r, fairshare.Requests, fairshare.Requests, fairshare.Requests, fairshare.Concurrent,
+			fairshare.Bytes, fairshare.Errors, fairshare.Refusals, fairshare.CPU, fairshare.Time, fairshare.Cost),
+		DryRun: r.IntN(4) == 0,
 	}
 	most := most(l.Resource)
 	n := func() int64 {
@@ -75,7 +76,8 @@ func (s *script) limit(i int) fairshare.Limit {
 		return l
 	}
 	l.Window = pick(r, fairshare.MinWindow, 7*time.Millisecond, 999999937, time.Second, 3*time.Second, time.Minute,
-		time.Hour, 24*time.Hour, fairshare.MaxWindow, fairshare.MinWindow+time.Duration(r.Int64N(int64(fairshare.MaxWindow-fairshare.MinWindow))))
+		time.Hour, 24*time.Hour, fairshare.MaxWindow, fairshare.MinWindow+
+			time.Duration(r.Int64N(int64(fairshare.MaxWindow-fairshare.MinWindow))))
 	switch r.IntN(3) {
 	case 0:
 		l.Algorithm = fairshare.GCRA
@@ -125,9 +127,13 @@ func (s *script) takes() []fairshare.Take {
 	var takes []fairshare.Take
 	for _, i := range r.Perm(len(s.limits))[:1+r.IntN(len(s.limits))] {
 		l := &s.limits[i]
-		t := fairshare.Take{Limit: i, Key: []byte(s.keys[r.IntN(len(s.keys))]), Cost: 1, DryRun: l.DryRun || r.IntN(8) == 0}
+		t := fairshare.Take{Limit: i, Key: []byte(s.keys[r.IntN(len(s.keys))]), Cost: 1,
+			DryRun: l.DryRun || r.IntN(8) == 0}
 		if r.IntN(5) == 0 && l.Resource != fairshare.Concurrent {
 			t.Cost = 1 + r.Int64N(l.N)
+		}
+		if l.Resource.Held() {
+			t.Page = fairshare.Page{Path: uint64(r.IntN(4)), Folder: uint64(r.IntN(3)) * 100}
 		}
 		takes = append(takes, t)
 	}
@@ -189,6 +195,10 @@ func (s *script) settle(c fairshare.Charge) (next fairshare.Charge, done bool) {
 		return fairshare.Charge{Limit: c.Limit, Key: c.Key, Held: c.Held}, true
 	case 2: // more than it holds
 		c.Held += r.Int64N(math.MaxInt64 - c.Held)
+	case 3: // much
+		c.Cost = 1 + r.Int64N(max(1, min(l.N, l.Allowed())/8))
+		c.Ends, c.Total = true, c.Total+c.Cost
+		return c, true
 	}
 	if r.IntN(4) > 0 {
 		c.Cost = s.cost(l)
@@ -238,7 +248,7 @@ func (s *script) play(t *testing.T, where string, model *Model, subject fairshar
 	if err := subject.Take(ctx, s.now, takes, got); err != nil {
 		t.Fatalf("%s: Take: %v", where, err)
 	}
-	model.take(s.now, takes, want, got)
+	model.take(s.now, takes, want, true)
 	pass := map[bool]bool{false: true, true: true}
 	for i, take := range takes {
 		if got[i] != want[i] {
@@ -248,7 +258,7 @@ func (s *script) play(t *testing.T, where string, model *Model, subject fairshar
 		if want[i].Over {
 			pass[take.DryRun] = false
 		}
-		if l := &s.limits[take.Limit]; got[i].Held < 0 || got[i].Held > l.Allowed()*unit(l) {
+		if l := &s.limits[take.Limit]; got[i].Held < 0 || got[i].Held > 2*l.Allowed() {
 			t.Errorf("%s: %d are held under %+v", where, got[i].Held, *l)
 		}
 	}
@@ -258,7 +268,8 @@ func (s *script) play(t *testing.T, where string, model *Model, subject fairshar
 		}
 		switch l := &s.limits[take.Limit]; {
 		case l.Resource.Held():
-			s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Held: got[i].Held})
+			s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Held: got[i].Held,
+				Page: take.Page})
 		case !l.Resource.Settled():
 			s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: s.now})
 		}

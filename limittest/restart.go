@@ -15,7 +15,8 @@ import (
 //
 // N of a limit of bytes is at most doubled, and that of a GCRA limit stays.
 func RunRestart(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter,
-	restart func(t testing.TB, before fairshare.Limiter, limits []fairshare.Limit, saved, loaded time.Time) fairshare.Limiter) {
+	restart func(t testing.TB, before fairshare.Limiter, limits []fairshare.Limit, saved,
+		loaded time.Time) fairshare.Limiter) {
 	scripts := 120
 	if testing.Short() {
 		scripts = 30

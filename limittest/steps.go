@@ -39,9 +39,9 @@ func (s seat) ask(at time.Duration, takes ...fairshare.Take) []fairshare.Tally {
 		s.Fatalf("Take at %v: %v", at, err)
 	}
 	for i := range tallies {
-		if held := tallies[i].Held; held != 0 {
+		if held := tallies[i].Held; held != 0 && !tallies[i].Over {
 			s.charge(at, fairshare.Charge{Limit: takes[i].Limit, Key: takes[i].Key, Held: held})
-			tallies[i].Held = 0
+			tallies[i].Held, tallies[i].Expected = 0, 0
 		}
 	}
 	return tallies
@@ -113,7 +113,8 @@ func runTables(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.
 			{6*s - 1, 1, over(1, 1, 1)},
 			{6 * s, 1, pass},
 		}},
-		{"gcra", fairshare.Limit{Resource: fairshare.Requests, N: 3, Window: 10 * s, Algorithm: fairshare.GCRA, Burst: 2}, []step{
+		{"gcra", fairshare.Limit{Resource: fairshare.Requests, N: 3, Window: 10 * s, Algorithm: fairshare.GCRA,
+			Burst: 2}, []step{
 			{0, 1, pass},
 			{0, 1, pass},
 			{0, 1, over(2, 3333333334, 6666666667)},        // T is 3333333333⅓ ns
@@ -124,23 +125,25 @@ func runTables(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.
 			{10*s + 1, 3, over(2, 6666666666, 6666666666)}, // above the burst: never; the wait is that to fresh
 			{time.Hour, 2, pass},
 		}},
-		{"gcra without burst", fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: 1 * s, Algorithm: fairshare.GCRA}, []step{
+		{"gcra without burst", fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: 1 * s,
+			Algorithm: fairshare.GCRA}, []step{
 			{0, 2, pass},
 			{0, 1, over(2, 500*ms, 1*s)},
 			{500 * ms, 1, pass},
 			{1 * s, 2, over(1, 500*ms, 500*ms)},
 			{1 * s, 1, pass},
 		}},
-		{"quiet", fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: 3 * s, Algorithm: fairshare.Quiet}, []step{
-			{0, 1, pass},
-			{2 * s, 1, pass},
-			{2 * s, 1, over(2, 3*s, 3*s)},
-			{5*s - 1, 1, over(2, 3*s, 3*s)}, // knocking keeps it out
-			{8*s - 2, 1, over(2, 3*s, 3*s)},
-			{11*s - 2, 1, pass}, // a pause of 3 s sharp
-			{11*s - 2, 1, pass}, // the count began anew
-			{11*s - 2, 1, over(2, 3*s, 3*s)},
-		}},
+		{"quiet", fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: 3 * s, Algorithm: fairshare.Quiet},
+			[]step{
+				{0, 1, pass},
+				{2 * s, 1, pass},
+				{2 * s, 1, over(2, 3*s, 3*s)},
+				{5*s - 1, 1, over(2, 3*s, 3*s)}, // knocking keeps it out
+				{8*s - 2, 1, over(2, 3*s, 3*s)},
+				{11*s - 2, 1, pass}, // a pause of 3 s sharp
+				{11*s - 2, 1, pass}, // the count began anew
+				{11*s - 2, 1, over(2, 3*s, 3*s)},
+			}},
 	} {
 		t.Run(table.name, func(t *testing.T) {
 			seat := seat{t, open(t, []fairshare.Limit{table.limit})}
@@ -214,7 +217,8 @@ func runDryGroup(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshar
 }
 
 func runSettled(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
-	for _, resource := range []fairshare.Resource{fairshare.Bytes, fairshare.Errors, fairshare.Refusals, fairshare.CPU, fairshare.Time, fairshare.Cost} {
+	for _, resource := range []fairshare.Resource{fairshare.Bytes, fairshare.Errors, fairshare.Refusals,
+		fairshare.CPU, fairshare.Time, fairshare.Cost} {
 		t.Run(resource.String(), func(t *testing.T) {
 			seat := seat{t, open(t, []fairshare.Limit{{Resource: resource, N: 100, Window: 10 * s}})}
 			seat.want(0, 1e6, pass) // its cost is not looked at, and nothing is charged
@@ -231,7 +235,8 @@ func runSettled(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare
 		})
 	}
 	t.Run("gcra", func(t *testing.T) {
-		seat := seat{t, open(t, []fairshare.Limit{{Resource: fairshare.Bytes, N: 100, Window: 10 * s, Algorithm: fairshare.GCRA}})}
+		seat := seat{t, open(t, []fairshare.Limit{{Resource: fairshare.Bytes, N: 100, Window: 10 * s,
+			Algorithm: fairshare.GCRA}})}
 		seat.settle(0, 99, 0)
 		seat.want(0, 1, pass)
 		seat.settle(0, 50, 0)

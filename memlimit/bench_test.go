@@ -43,7 +43,8 @@ func BenchmarkTake(b *testing.B) {
 		for _, algorithm := range []fairshare.Algorithm{fairshare.Window, fairshare.GCRA} {
 			for _, coarse := range []bool{false, true} {
 				b.Run(fmt.Sprintf("%s/%s/coarse=%v", c.name, algorithm, coarse), func(b *testing.B) {
-					limits := []fairshare.Limit{{Name: "rate", Resource: fairshare.Requests, N: 10, Window: time.Second, Algorithm: algorithm}}
+					limits := []fairshare.Limit{{Name: "rate", Resource: fairshare.Requests, N: 10,
+						Window: time.Second, Algorithm: algorithm}}
 					if algorithm == fairshare.GCRA {
 						limits[0].Burst = 20
 					}

@@ -170,7 +170,7 @@ func (l *limit) tallyHeld(v view, held uint64, over bool, now int64) fairshare.T
 	alone := l.tally(&v, 0, over && !l.passes(&v, 0), now)
 	l.hold(&v, held)
 	tally := l.tally(&v, 0, false, now)
-	tally.Over, tally.Wait = over, alone.Wait
+	tally.Over, tally.Wait, tally.Held = over, alone.Wait, int64(held)
 	return tally
 }
 

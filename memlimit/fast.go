@@ -23,12 +23,7 @@ func (t *table) takeFast(l *limit, hash uint64, now int64, cost uint64, tally *f
 			continue
 		}
 		high := atomic.LoadUint64(&s.slot[i][1])
-		var v view
-		if l.kind == gcraNarrow {
-			v = l.ahead(int64(high), low, now)
-		} else {
-			v = l.roll(high>>lowBits, low, high&lowMask, now)
-		}
+		v := l.narrow(low, high, now)
 		if pass := l.passes(&v, cost); l.settled || !pass {
 			if atomic.LoadUint64(&s.head) != head {
 				return false // it may have been half a state that was read
@@ -51,4 +46,13 @@ func (t *table) takeFast(l *limit, hash uint64, now int64, cost uint64, tally *f
 		return true
 	}
 	return false
+}
+
+// narrow reads a state of one slot whose layout is fast. low is without the
+// tag.
+func (l *limit) narrow(low, high uint64, now int64) view {
+	if l.kind == gcraNarrow {
+		return l.ahead(int64(high), low, now)
+	}
+	return l.roll(high>>lowBits, low, high&lowMask, now)
 }

@@ -1,6 +1,8 @@
 package memlimit
 
 import (
+	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -66,6 +68,30 @@ func (l *Limiter) LoadFile(path string, now time.Time) (Loaded, error) {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
 	return loaded, err
+}
+
+// SavedAt returns the time of a snapshot in a file.
+func SavedAt(path string) (time.Time, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer f.Close()
+	in := &snapshot{r: bufio.NewReader(f)}
+	head, err := in.next(len(snapshotName + snapshotFormat))
+	if err == nil && string(head) != snapshotName+snapshotFormat {
+		err = unusable("it is no snapshot of this format")
+	}
+	if err == nil {
+		_, err = in.next(16 + 8) // seed and sets
+	}
+	if err == nil {
+		head, err = in.next(8)
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return time.Unix(0, int64(binary.LittleEndian.Uint64(head))), nil
 }
 
 // SetAside renames a file that cannot be used, so that it can be looked at and

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -58,7 +59,8 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := opened(t, 1<<12, perMinute(10))
-	if _, err := after.LoadFile(path, start); !errors.Is(err, ErrUnusable) || err.Error() != path+": "+errCutShort.Error() {
+	if _, err := after.LoadFile(path, start); !errors.Is(err, ErrUnusable) ||
+		err.Error() != path+": "+errCutShort.Error() {
 		t.Errorf("cut short: %v", err)
 	}
 	for _, size := range []int64{100, 0} { // the latest is kept
@@ -139,5 +141,32 @@ func TestSaveSaysWhenItCannotWrite(t *testing.T) {
 	}
 	if err := l.Save(&faultyWriter{size, fault}, start); err != nil {
 		t.Errorf("room for all: %v", err)
+	}
+}
+
+func TestSavedAtIsTheTimeOfTheSnapshot(t *testing.T) {
+	l, err := New(nil, Options{Memory: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "counters")
+	if _, err := SavedAt(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+	want := time.Date(2031, 2, 3, 4, 5, 6, 7, time.UTC)
+	if err := l.SaveFile(path, want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := SavedAt(path); err != nil || !got.Equal(want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	for _, content := range []string{"", "fairshare counters 1\n",
+		"fairshare counters 9\n" + strings.Repeat("x", 100), strings.Repeat("x", 100)} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := SavedAt(path); !errors.Is(err, ErrUnusable) {
+			t.Errorf("%q: %v, %v", content, at, err)
+		}
 	}
 }

@@ -13,7 +13,10 @@ import (
 // BenchmarkHeld measures a request under one limit that holds: taken, and
 // settled when so many others of its key or of other keys have been taken.
 func BenchmarkHeld(b *testing.B) {
-	limits := []fairshare.Limit{{Name: "cpu", Resource: fairshare.CPU, N: 1 << 40, Window: 15 * time.Second}}
+	limits := []fairshare.Limit{{
+		Name: "cpu", Resource: fairshare.CPU, N: 1 << 40, Window: 15 * time.Second,
+		By: []fairshare.KeyPart{{Kind: fairshare.ByNetwork}}, // which may have 128 at once
+	}}
 	keys := crowd(1e6, 1.1)
 	for _, c := range []struct {
 		name     string
@@ -29,8 +32,11 @@ func BenchmarkHeld(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d in progress", c.name, inProgress), func(b *testing.B) {
 				l := open(b, limits, 64<<20)
 				ctx, start := context.Background(), time.Now()
-				if err := l.Settle(ctx, start, []fairshare.Charge{{Ends: true, Total: 40}}); err != nil {
-					b.Fatal(err)
+				for range 128 {
+					if err := l.Settle(ctx, start, []fairshare.Charge{{Key: keys[:16], Ends: true,
+						Total: 40}}); err != nil {
+						b.Fatal(err)
+					}
 				}
 				var next atomic.Int64
 				run := func(more func() bool) {
@@ -49,7 +55,8 @@ func BenchmarkHeld(b *testing.B) {
 						if err := l.Take(ctx, now, takes, tallies); err != nil || tallies[0].Over {
 							b.Error(tallies, err)
 						}
-						charges[i%inProgress] = fairshare.Charge{Key: takes[0].Key, Cost: 40, Held: tallies[0].Held, Ends: true, Total: 40}
+						charges[i%inProgress] = fairshare.Charge{Key: takes[0].Key, Cost: 40, Held: tallies[0].Held,
+							Ends: true, Total: 40}
 					}
 				}
 				b.ReportAllocs()

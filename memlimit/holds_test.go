@@ -29,7 +29,7 @@ func ends(t testing.TB, l *Limiter, limit int, key []byte, cost int64, at time.T
 	settle(t, l, at, fairshare.Charge{Limit: limit, Key: key, Ends: true, Total: cost})
 }
 
-// expects tells what a request of a key would hold.
+// expects tells what the means expect a request of a key to cost.
 func expects(t testing.TB, l *Limiter, limit int, key []byte) int64 {
 	t.Helper()
 	got := take(t, l, limit, key, 1, start)
@@ -37,67 +37,62 @@ func expects(t testing.TB, l *Limiter, limit int, key []byte) int64 {
 		t.Fatalf("%+v", got)
 	}
 	settle(t, l, start, fairshare.Charge{Limit: limit, Key: key, Held: got.Held})
-	return got.Held
+	return got.Expected
 }
 
 // idle fails if anything is held or taken.
 func idle(t *testing.T, l *Limiter) {
 	t.Helper()
 	for i := range l.slots.shards {
-		for k, n := range l.slots.shards[i].taken {
+		for k, n := range l.slots.shards[i].taken.all() {
 			t.Errorf("shard %d: %d of %+v are still taken", i, n, k)
 		}
 	}
 }
 
-func TestMeans(t *testing.T) {
-	l := opened(t, 1<<20, bytesLimit(6400), fairshare.Limit{Name: "e", Resource: fairshare.Errors, N: 640, Window: time.Minute})
-	k := []byte("k")
-	for _, step := range []struct{ cost, want, limit int64 }{
-		{-1, 100, 100}, // a sixty-fourth of what is allowed
-		{800, 800, 800},
-		{0, 700, 400},       // an eighth of the way; the limit's is the mean of all
-		{1000, 738, 600},    // 737.5
-		{1 << 40, 6400, 0},  // more than there is
-		{1 << 62, 6400, 0},  //
-		{0, 6400, 0},        // many times as much is not forgotten at once
-		{738 << 3, 6400, 0}, //
-	} {
-		if step.cost >= 0 {
-			ends(t, l, 0, k, step.cost, start)
+// Expensive pages stay remembered, whatever cheap or less expensive pages are
+// asked for; and the memory stays as it is.
+func TestFloodForgetsNoExpensivePage(t *testing.T) {
+	l := opened(t, 1<<20, bytesLimit(1<<20))
+	page := func(i int) fairshare.Page {
+		n := number(i)
+		return fairshare.Page{Path: l.table.secret.hash(n), Folder: l.table.secret.hash(n[:7])}
+	}
+	asks := func(i int) (expected int64) {
+		tallies := make([]fairshare.Tally, 1)
+		take := fairshare.Take{Key: []byte("new"), Cost: 1, Page: page(i)}
+		if err := l.Take(ctx, start, []fairshare.Take{take}, tallies); err != nil || tallies[0].Over {
+			t.Fatal(tallies, err)
 		}
-		if got := expects(t, l, 0, k); got != step.want {
-			t.Errorf("after %d: %d are held, want %d", step.cost, got, step.want)
+		settle(t, l, start, fairshare.Charge{Key: take.Key, Held: tallies[0].Held})
+		return tallies[0].Expected
+	}
+	const expensive = 100
+	for i := range expensive {
+		settle(t, l, start, fairshare.Charge{Key: number(i), Ends: true, Total: 1 << 18, Page: page(-1 - i)})
+	}
+	flood := 100_000
+	if raceEnabled || testing.Short() {
+		flood = 20_000
+	}
+	var before, after runtime.MemStats
+	for i := range flood {
+		if i == flood/2 {
+			runtime.ReadMemStats(&before)
 		}
-		if got := expects(t, l, 0, []byte("new")); step.limit > 0 && got != step.limit {
-			t.Errorf("after %d: %d are held for a new key, want %d", step.cost, got, step.limit)
+		at := start.Add(time.Duration(i) * time.Microsecond)
+		for _, cost := range []int64{1000, 1 << 17} {
+			settle(t, l, at, fairshare.Charge{Key: number(i), Ends: true, Total: cost, Page: page(i + int(cost)<<20)})
 		}
 	}
-	for _, step := range []struct{ cost, want int64 }{{-1, 10 * 256}, {1, 256}, {0, 224}, {0, 196}, {0, 172}, {1, 182}} { // 171.5, 182.06
-		if step.cost >= 0 {
-			ends(t, l, 1, k, step.cost, start)
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.TotalAlloc) - int64(before.TotalAlloc); grown > 128*int64(flood) { // the keys
+		t.Errorf("%d bytes were allocated", grown)
+	}
+	for i := range expensive {
+		if got := asks(-1 - i); got != 1<<18 {
+			t.Errorf("page %d after the flood: %d are expected", i, got)
 		}
-		if got := expects(t, l, 1, k); got != step.want {
-			t.Errorf("errors, after %d: %d are held, want %d", step.cost, got, step.want)
-		}
-	}
-	idle(t, l)
-}
-
-// The limit's mean is that of the first 256 and then moves on.
-func TestLimitMean(t *testing.T) {
-	l := opened(t, 1<<20, bytesLimit(1<<30))
-	for i := range 256 {
-		ends(t, l, 0, number(i), int64(i), start)
-	}
-	if got := expects(t, l, 0, []byte("new")); got != 128 { // 127.5
-		t.Errorf("of 0 to 255: %d", got)
-	}
-	for i := range 5000 {
-		ends(t, l, 0, number(i), 4000, start)
-	}
-	if got := expects(t, l, 0, []byte("new")); got != 4000 {
-		t.Errorf("of many at 4000: %d", got)
 	}
 }
 
@@ -105,7 +100,8 @@ func TestLimitMean(t *testing.T) {
 // forgotten and take no more memory; dear ones that were not seen for long
 // make room.
 func TestFloodForgetsNoDearMean(t *testing.T) {
-	l := opened(t, 1<<20, bytesLimit(1<<20), fairshare.Limit{Name: "cost", Resource: fairshare.Cost, N: 400, Window: time.Minute})
+	l := opened(t, 1<<20, bytesLimit(1<<20), fairshare.Limit{Name: "cost", Resource: fairshare.Cost, N: 400,
+		Window: time.Minute})
 	const offenders = 100
 	for i := range offenders {
 		ends(t, l, 0, number(-1-i), 1<<18, start)
@@ -139,8 +135,8 @@ func TestFloodForgetsNoDearMean(t *testing.T) {
 		if got := expects(t, l, 0, number(-1-i)); got != 1<<18 {
 			t.Errorf("offender %d after the flood: %d", i, got)
 		}
-		if got := expects(t, l, 1, number(-1-i)); got != 100*256 {
-			t.Errorf("offender %d after the flood: cost %d/256", i, got)
+		if got := expects(t, l, 1, number(-1-i)); got != 100 {
+			t.Errorf("offender %d after the flood: cost %d", i, got)
 		}
 	}
 	// A newcomer that is dear, too, is remembered, whatever is expected of others.
@@ -155,7 +151,7 @@ func TestFloodForgetsNoDearMean(t *testing.T) {
 	}
 	forgotten := 0
 	for i := range offenders {
-		if got := expects(t, l, 0, number(-1-i)); got == 1000 {
+		if got := expects(t, l, 0, number(-1-i)); got == 0 {
 			forgotten++
 		}
 	}
@@ -199,8 +195,9 @@ func TestWithKeepsWhatIsHeld(t *testing.T) {
 	if got := take(t, back, 1, k, 1, start); !got.Over || got.Wait != 0 || got.Used != 1200 {
 		t.Errorf("three are in progress: %+v", got)
 	}
-	if got := take(t, large, 0, k, 1, start); got.Over || got.Held != 400 {
-		t.Errorf("nothing of it is in progress anew, but what it costs is known: %+v", got)
+	anew := take(t, large, 0, k, 1, start)
+	if anew.Over || anew.Expected != 400 {
+		t.Errorf("nothing of it is in progress anew, but what it costs is known: %+v", anew)
 	}
 	settle(t, before, start,
 		fairshare.Charge{Key: k, Held: held[0], Cost: 200, Ends: true, Total: 200},
@@ -209,14 +206,11 @@ func TestWithKeepsWhatIsHeld(t *testing.T) {
 		t.Errorf("one of 400 is in progress, 200 are spent: %+v", got)
 	}
 	settle(t, before, start, fairshare.Charge{Key: k, Held: held[2], Cost: 50, Ends: true, Total: 329})
-	if got := take(t, back, 1, k, 1, start); got.Over || got.Held != 300 { // 328.5
+	if got := take(t, back, 1, k, 1, start); got.Over || got.Held != 300 { // 328.3
 		t.Errorf("the mean goes on, and is at most what is allowed now: %+v", got)
 	}
-	if got := expects(t, back, 1, []byte("new")); got != 232 { // of 400, 200, 0 and 329
-		t.Errorf("the limit's mean goes on: %d", got)
-	}
 	settle(t, back, start, fairshare.Charge{Limit: 1, Key: k, Held: 300})
-	settle(t, large, start, fairshare.Charge{Key: k, Held: 400})
+	settle(t, large, start, fairshare.Charge{Key: k, Held: anew.Held})
 	idle(t, large)
 }
 
@@ -224,7 +218,7 @@ func TestResetForgetsWhatIsHeld(t *testing.T) {
 	l := opened(t, 1<<20, bytesLimit(6400))
 	k := []byte("k")
 	for range 2 {
-		if got := take(t, l, 0, k, 1, start); got.Held != 100 {
+		if got := take(t, l, 0, k, 1, start); got.Held != 1600 {
 			t.Errorf("at first: %+v", got)
 		}
 		ends(t, l, 0, k, 5000, start)
@@ -239,7 +233,8 @@ func TestResetForgetsWhatIsHeld(t *testing.T) {
 
 // Nobody is in progress after a restart.
 func TestSnapshotLeavesOutWhatIsHeld(t *testing.T) {
-	limits := []fairshare.Limit{bytesLimit(1000), {Name: "cpu", Resource: fairshare.CPU, N: 1000, Window: time.Minute, Algorithm: fairshare.GCRA}}
+	limits := []fairshare.Limit{bytesLimit(1000), {Name: "cpu", Resource: fairshare.CPU, N: 1000, Window: time.Minute,
+		Algorithm: fairshare.GCRA}}
 	l := opened(t, 1<<20, limits...)
 	k := []byte("k")
 	for i := range limits {
@@ -257,7 +252,7 @@ func TestSnapshotLeavesOutWhatIsHeld(t *testing.T) {
 		if got := take(t, l, i, k, 1, start); !got.Over || got.Wait != 0 {
 			t.Errorf("before: %+v", got)
 		}
-		if got := take(t, again, i, k, 1, start); got.Over || got.Held != 16 { // 1000/64
+		if got := take(t, again, i, k, 1, start); got.Over || got.Held != 250 { // as of a new key
 			t.Errorf("after: %+v", got)
 		}
 		settle(t, again, start, fairshare.Charge{Limit: i, Key: k, Cost: 1})
@@ -308,7 +303,8 @@ func TestStatesAreSmall(t *testing.T) {
 // in progress.
 func TestHoldingAllocatesNothing(t *testing.T) {
 	var limits []fairshare.Limit
-	for i, r := range []fairshare.Resource{fairshare.CPU, fairshare.Time, fairshare.Bytes, fairshare.Errors, fairshare.Cost, fairshare.Concurrent} {
+	for i, r := range []fairshare.Resource{fairshare.CPU, fairshare.Time, fairshare.Bytes, fairshare.Errors,
+		fairshare.Cost, fairshare.Concurrent} {
 		limits = append(limits, fairshare.Limit{Name: fmt.Sprint(i), Resource: r, N: 1 << 20, Window: time.Minute})
 		if r == fairshare.Concurrent {
 			limits[i].Window = 0
@@ -393,7 +389,8 @@ func TestCrowdHolds(t *testing.T) {
 					}
 					takes = takes[:0]
 					for _, i := range r.Perm(len(limits))[:1+r.IntN(len(limits))] {
-						takes = append(takes, fairshare.Take{Limit: i, Key: number(r.IntN(30)), Cost: 1, DryRun: limits[i].DryRun})
+						takes = append(takes, fairshare.Take{Limit: i, Key: number(r.IntN(30)), Cost: 1,
+							DryRun: limits[i].DryRun})
 					}
 					if err := through.Take(ctx, now, takes, tallies[:len(takes)]); err != nil {
 						t.Error(err)
@@ -412,8 +409,12 @@ func TestCrowdHolds(t *testing.T) {
 						if resource := limits[take.Limit].Resource; resource == fairshare.Concurrent && pass[0] {
 							p.charges = append(p.charges, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: -1})
 						} else if resource.Held() {
-							cost := r.Int64N(1 + limits[take.Limit].N/20)
-							p.charges = append(p.charges, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: cost, Held: tallies[i].Held, Ends: pass[0], Total: cost})
+							cost, held := r.Int64N(1+limits[take.Limit].N/20), tallies[i].Held
+							if !pass[0] || take.DryRun && !pass[1] {
+								held = 0 // that is what others hold
+							}
+							p.charges = append(p.charges, fairshare.Charge{Limit: take.Limit, Key: take.Key,
+								Cost: cost, Held: held, Ends: pass[0], Total: cost})
 						}
 					}
 					if open = append(open, p); len(open) > 20 || n == 1999 {

@@ -23,11 +23,13 @@ const (
 
 // A limit is a fairshare.Limit made ready.
 type limit struct {
-	id       uint16
-	settled  bool
-	beside   bool  // requests in progress have something of it, see slots
-	held     bool  // that is what they are expected to cost
-	fraction uint8 // held: bits of a unit in what is held
+	id              uint16
+	settled         bool
+	beside          bool    // requests in progress have something of it, see slots
+	held            bool    // that is what they are expected to cost
+	costly          bool    // held, and a request may cost more than 1
+	few, mostAtOnce uint64  // costly: of fairshare.Limit.AtOnce
+	mostExpected    float64 // costly: of fairshare.Limit.MostExpected
 	layout
 	salt    uint64 // keeps one key's states of several limits apart
 	allowed uint64 // N, or the burst
@@ -39,9 +41,9 @@ type limit struct {
 	burst, ceiling span   // burst·T; 2·burst·T, to which settling goes
 
 	name     string
+	silent   bool // it is told of by its rule's own limit
 	resource fairshare.Resource
-	identity string     // what makes it the limit it is
-	mean     *limitMean // held only
+	identity string // what makes it the limit it is
 }
 
 // A layout is how the states of a limit are stored. It follows from kind and
@@ -91,10 +93,12 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 		settled: l.Resource.Settled(), held: l.Resource.Held(),
 		beside:  l.Resource.Held() || l.Resource == fairshare.Concurrent,
 		allowed: uint64(l.Allowed()), w: uint64(l.Window),
-		name: l.Name, resource: l.Resource, identity: identity(l),
+		name: l.Name, silent: l.Resource == fairshare.Refusals || l.IsCeiling(), resource: l.Resource,
+		identity: identity(l),
 	}
-	if l.Resource == fairshare.Errors || l.Resource == fairshare.Cost {
-		c.fraction = 8
+	if c.held && l.Resource != fairshare.Errors {
+		few, most := l.AtOnce()
+		c.costly, c.few, c.mostAtOnce, c.mostExpected = true, uint64(few), uint64(most), float64(l.MostExpected())
 	}
 	switch {
 	case l.Resource == fairshare.Concurrent:
@@ -104,7 +108,8 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 	case l.Algorithm == fairshare.GCRA:
 		c.compileGCRA(uint64(l.N))
 	default:
-		c.layout = c.windowLayout(l.Resource != fairshare.Requests && l.Resource != fairshare.Errors && l.Resource != fairshare.Refusals)
+		c.layout = c.windowLayout(l.Resource != fairshare.Requests && l.Resource != fairshare.Errors &&
+			l.Resource != fairshare.Refusals)
 	}
 	return c, nil
 }

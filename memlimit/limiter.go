@@ -1,7 +1,9 @@
 // Package memlimit counts in memory. Start with [New].
 //
-// All limits share one table whose memory is taken at the start and never
-// grows. It holds no pointers, needs no sweeping, and allocates nothing on a
+// All limits share one table whose size is fixed at the start. On Unix its
+// memory does not lie on the collected heap, and the system provides it page by
+// page as states are stored; it is returned after the last [Limiter] that uses
+// the table is garbage. The table holds no pointers, needs no sweeping, and allocates nothing on a
 // request. When it is full, the state nearest to fresh is given up for a new
 // one, see [Stats]. [Limiter.SaveFile] and [Limiter.LoadFile] carry what is
 // counted over a restart.
@@ -11,8 +13,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -25,15 +29,17 @@ const DefaultMemory = 64 << 20
 // Options of a Limiter.
 type Options struct {
 	// Memory is the size of the table in bytes, for all limits together;
-	// 0 means DefaultMemory. A client and limit takes 16 bytes; 32 if windows
+	// 0 means DefaultMemory. The system provides a page of it when a state is
+	// first stored there. A client and limit takes 16 bytes; 32 if windows
 	// are below 6 ms, or for bytes, cost, CPU and time if windows are below 2 s
 	// or more than about 2^32 (4 GiB, or 71 minutes) a minute, 2^35 an hour or
 	// 2^38 a day are allowed. The table should have room for twice as many as
 	// are live at once.
 	//
 	// Beside it is what requests in progress have taken and hold, below 100
-	// bytes a request and limit, and what keys cost lately under limits that
-	// hold: a thirty-second part of Memory, at most 2 MiB.
+	// bytes a request and limit, and what requests of keys and pages cost lately
+	// under limits that hold: a thirty-second part of Memory, at most 2 MiB, and
+	// half as much.
 	Memory int64
 }
 
@@ -43,14 +49,16 @@ type Options struct {
 // CPU and time at least at 4 times N, or twice after N has grown. Of several clients whose states are equally near to
 // fresh the one not seen for longest is forgotten first.
 //
-// What a request is expected to cost is the moving mean of its key's, each
-// moving it an eighth of the way; if that is not remembered the limit's, which
-// is the mean of 256 and then moves by so much less; before the first has
-// settled a sixty-fourth of what is allowed at once. When too many keys are to
-// be remembered, those go first that take the least part of what is allowed.
+// The mean costs of a key and of a page move an eighth of the way with each
+// request. A page that is not remembered is expected to cost what its folder
+// does. Only pages that cost more than the floor are remembered, and pages of
+// their folders. When there are too many keys or pages, those go first that
+// take the least part of what is allowed. A key that is forgotten begins anew,
+// with few requests at once.
 type Limiter struct {
 	table  *table
 	slots  *slots
+	pages  *pages
 	limits []limit
 	fresh  []string
 }
@@ -68,12 +76,15 @@ func New(limits []fairshare.Limit, opts Options) (*Limiter, error) {
 	}
 	// The limits are looked at before the memory is taken.
 	t := newTable()
-	l, err := (&Limiter{table: t, slots: newSlots()}).With(limits)
+	l, err := (&Limiter{table: t, slots: newSlots(), pages: &pages{}}).With(limits)
 	if err != nil {
 		return nil, err
 	}
-	l.table.fill(opts.Memory)
+	if err := l.table.fill(opts.Memory); err != nil {
+		return nil, err
+	}
 	l.slots.means = meansFor(opts.Memory)
+	l.pages.means = pagesFor(opts.Memory)
 	return l, nil
 }
 
@@ -84,7 +95,7 @@ func New(limits []fairshare.Limit, opts Options) (*Limiter, error) {
 // A limit of bytes or with GCRA whose N grows so much that its counters need
 // more room starts anew.
 func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
-	next := &Limiter{table: l.table, slots: l.slots, limits: make([]limit, 0, len(limits))}
+	next := &Limiter{table: l.table, slots: l.slots, pages: l.pages, limits: make([]limit, 0, len(limits))}
 	var errs []error
 	for i := range limits {
 		c, err := newLimit(&limits[i])
@@ -102,7 +113,7 @@ func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
 		return nil, err
 	}
 	for i := range known {
-		if lim := &next.limits[i]; !known[i] && lim.resource != fairshare.Refusals {
+		if lim := &next.limits[i]; !known[i] && !lim.silent {
 			next.fresh = append(next.fresh, lim.name)
 		}
 	}
@@ -111,7 +122,7 @@ func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
 
 // Fresh returns the names of the limits that began anew with this Limiter;
 // after New, of all, and after Load, of those that the snapshot brought
-// nothing for. A rule's count of refusals is not named.
+// nothing for. A rule's count of refusals and its ceiling are not named.
 func (l *Limiter) Fresh() []string { return l.fresh }
 
 // register gives each limit its id. It keeps the layout of a limit that is
@@ -134,18 +145,13 @@ func (t *table) register(made []limit) (knew []bool, err error) {
 		if found && !made[i].keepLayout(known[id].layout) {
 			found = false
 		}
-		if found {
-			made[i].mean = known[id].mean
-		} else {
+		if !found {
 			if len(known) > maxLimits {
 				return nil, errors.New("more than 4094 different limits since the start")
 			}
 			id = uint16(len(known))
 			known = append(known, nil)
 			fresh[made[i].identity] = id
-			if made[i].held {
-				made[i].mean = newLimitMean()
-			}
 		}
 		knew = append(knew, found)
 		made[i].id, made[i].salt = id, t.seed.salt(made[i].identity)
@@ -180,12 +186,17 @@ func (l *limit) keepLayout(old layout) bool {
 }
 
 // Take implements [fairshare.Limiter]. A request may name a limit and key
-// only once. It allocates nothing for up to 16 takes.
+// only once. It allocates nothing for up to 64 takes.
 func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take, tallies []fairshare.Tally) error {
 	if len(takes) != len(tallies) {
 		return fmt.Errorf("%d takes and %d tallies", len(takes), len(tallies))
 	}
-	at := now.UnixNano()
+	l.take(now.UnixNano(), takes, tallies)
+	runtime.KeepAlive(l.table)
+	return nil
+}
+
+func (l *Limiter) take(at int64, takes []fairshare.Take, tallies []fairshare.Tally) {
 	if len(takes) == 1 {
 		tallies[0] = fairshare.Tally{}
 		lim := &l.limits[takes[0].Limit]
@@ -195,7 +206,7 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 			if !lim.fast || !l.table.takeFast(lim, hash, at, cost, &tallies[0]) {
 				l.table.takeOne(lim, hash, at, cost, &tallies[0])
 			}
-			return nil
+			return
 		}
 	}
 	clear(tallies)
@@ -211,85 +222,103 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 			l.note(at, takes)
 		}
 	}
-	return nil
 }
 
 // Settle implements [fairshare.Limiter].
 func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.Charge) error {
 	at := now.UnixNano()
-	var key keyHash
+	var keys keyHashes
+	var locked *shard // the shard of the last charge that needs one
 	for i := range charges {
 		c := &charges[i]
 		lim := &l.limits[c.Limit]
-		hash := key.of(&l.table.secret, c.Key) ^ lim.salt
-		switch {
-		case lim.held:
-			l.settleHeld(lim, hash, at, c)
-		case c.Cost == 0:
-		case lim.kind == concurrent:
-			if c.Cost < 0 {
-				k, sh := l.slots.name(lim, hash, c.Key), l.slots.of(hash)
-				sh.mu.Lock()
-				sh.giveBack(k, 1)
-				sh.mu.Unlock()
+		key := keys.of(l, c.Key)
+		hash := key.hash ^ lim.salt
+		if !lim.beside {
+			if c.Cost != 0 {
+				l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())
 			}
-		default:
-			l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())
+			continue
+		}
+		if sh := &l.slots.shards[shardOf(key.hash)]; sh != locked {
+			if locked != nil {
+				locked.mu.Unlock()
+			}
+			sh.mu.Lock()
+			locked = sh
+		}
+		name := slotKey{hash, key.second(l), lim.id}
+		if lim.held {
+			l.settleHeld(lim, locked, &name, at, c)
+		} else if c.Cost < 0 {
+			locked.taken.giveBack(&name, 1)
 		}
 	}
+	if locked != nil {
+		locked.mu.Unlock()
+	}
+	runtime.KeepAlive(l.table)
 	return nil
 }
 
-// settleHeld charges a cost and gives back what was held for it, so that
-// nobody finds both or neither.
-func (l *Limiter) settleHeld(lim *limit, hash uint64, at int64, c *fairshare.Charge) {
-	if c.Held <= 0 && !c.Ends {
-		if c.Cost != 0 {
-			l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())
-		}
-		return
-	}
-	k, sh := l.slots.name(lim, hash, c.Key), l.slots.of(hash)
-	sh.mu.Lock()
+// settleHeld charges a cost and gives back what was held for it. The shard is
+// locked, so that nobody finds both or neither.
+func (l *Limiter) settleHeld(lim *limit, sh *shard, name *slotKey, at int64, c *fairshare.Charge) {
 	if c.Cost != 0 {
-		l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())
+		l.table.change(lim, name.first, at, c.Cost, c.At.UnixNano())
 	}
-	sh.giveBack(k, c.Held)
-	total := float64(max(0, c.Total))
-	if c.Ends {
-		sh.learn(lim, *l.table.limits.Load(), hash, total, at, l.slots.means)
-	}
-	sh.mu.Unlock()
-	if c.Ends {
-		lim.mean.learn(total)
+	sh.taken.giveBack(name, c.Held)
+	if c.Ends && lim.costly {
+		total := min(float64(max(0, c.Total)), float64(lim.allowed))
+		sh.means = sh.means.made(l.slots.means)
+		sh.means.learn(lim, *l.table.limits.Load(), name.first, total, at)
+		l.pages.learn(lim, *l.table.limits.Load(), c.Page, total, at)
 	}
 }
 
-// A keyHash hashes equal slices in a row once.
+// keyHashes hashes each key of a request once. Keys are the same if they are the
+// same memory.
+type keyHashes struct {
+	known [4]keyHash
+	n     int // of the next one that is replaced
+}
+
+// A keyHash is the hash of one key.
 type keyHash struct {
-	key  *byte
-	len  int
-	hash uint64
-	set  bool
+	key   []byte // nil: none
+	hash  uint64 // without a salt
+	other uint64 // the second half of 128 bits
+	both  bool   // other is filled in
 }
 
-func (k *keyHash) of(secret *secret, key []byte) uint64 {
-	if len(key) > 0 && k.set && k.key == &key[0] && k.len == len(key) {
-		return k.hash
+func (k *keyHashes) of(l *Limiter, key []byte) *keyHash {
+	for i := range k.known {
+		if h := &k.known[i]; len(h.key) == len(key) && len(key) > 0 && &h.key[0] == &key[0] {
+			return h
+		}
 	}
-	k.hash = secret.hash(key)
-	if k.set = len(key) > 0; k.set {
-		k.key, k.len = &key[0], len(key)
+	h := &k.known[k.n%len(k.known)]
+	k.n++
+	h.key, h.hash, h.both = key, l.table.secret.hash(key), false
+	return h
+}
+
+// second returns the second half of the hash.
+func (h *keyHash) second(l *Limiter) uint64 {
+	if !h.both {
+		h.other, h.both = maphash.Bytes(l.slots.second, h.key), true
 	}
-	return k.hash
+	return h.other
 }
 
 // Stats tells how the memory fares.
 type Stats struct {
-	Memory     int64 // bytes of the table
-	Live       int64 // states in it that are not fresh, estimated from a sample
-	Lost       int64 // live states given up for new ones since the start
-	Needed     int64 // bytes of a table that would lose next to none, from the losses still felt; 0 if there were none lately
+	Memory int64 // bytes of the table
+	Live   int64 // states in it that are not fresh, estimated from a sample
+	Lost   int64 // live states given up for new ones since the start
+	// bytes of a table that would lose next to none, from the losses still felt; 0 if there were
+	// none lately
+	Needed     int64
 	InProgress int64 // slots of concurrent limits that are taken
 }
 
@@ -306,6 +335,7 @@ func (l *Limiter) Stats(now time.Time) Stats {
 	s := Stats{Memory: int64(len(t.sets)) * setBytes, InProgress: l.inProgress()}
 	var share float64
 	s.Live, share = t.live(at)
+	runtime.KeepAlive(t)
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -340,6 +370,9 @@ func (t *table) live(now int64) (states int64, share float64) {
 	var live, taken int
 	for n := range sample {
 		s := &t.sets[int(uint64(n)*uint64(len(t.sets))/uint64(sample))]
+		if s.empty() {
+			continue
+		}
 		s.lock()
 		for i := 0; i < setSlots; {
 			u := t.unit(s, i, now)
@@ -359,6 +392,9 @@ func (t *table) live(now int64) (states int64, share float64) {
 func (l *Limiter) Reset() {
 	for i := range l.table.sets {
 		s := &l.table.sets[i]
+		if atomic.LoadUint64(&s.head) == 0 && atomic.LoadUint64(&s.ids) == 0 {
+			continue // never used: its memory is not needed
+		}
 		s.lock()
 		for j := range s.slot {
 			s.write(j, 0, 0)
@@ -367,9 +403,6 @@ func (l *Limiter) Reset() {
 		s.unlockAs(atomic.LoadUint64(&s.head) & versionBits)
 	}
 	l.slots.forget()
-	for _, lim := range *l.table.limits.Load() {
-		if lim != nil && lim.mean != nil {
-			lim.mean.forget()
-		}
-	}
+	l.pages.forget()
+	runtime.KeepAlive(l.table)
 }

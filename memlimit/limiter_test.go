@@ -38,7 +38,8 @@ func TestRestart(t *testing.T) {
 			restarts := 0
 			limittest.RunRestart(t, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
 				return open(t, limits, c.memory[0])
-			}, func(t testing.TB, before fairshare.Limiter, limits []fairshare.Limit, saved, loaded time.Time) fairshare.Limiter {
+			}, func(t testing.TB, before fairshare.Limiter, limits []fairshare.Limit, saved,
+				loaded time.Time) fairshare.Limiter {
 				var snapshot bytes.Buffer
 				if err := before.(*memlimit.Limiter).Save(&snapshot, saved); err != nil {
 					t.Fatal(err)
@@ -81,7 +82,8 @@ func TestWithKeepsCounters(t *testing.T) {
 		{Name: "large", Resource: fairshare.Bytes, N: 100, Window: time.Minute}, // 32 bytes a state before
 		{Name: "bytes", Resource: fairshare.Bytes, N: 4000, Window: time.Minute, Algorithm: fairshare.GCRA},
 		{Name: "slots", Resource: fairshare.Concurrent, N: 2, DryRun: true},
-		{Name: "rate", Resource: fairshare.Requests, N: 8, Window: time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}}},
+		{Name: "rate", Resource: fairshare.Requests, N: 8, Window: time.Minute,
+			By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}}},
 		{Name: "rate", Resource: fairshare.Requests, N: 8, Window: time.Hour},
 	})
 	if err != nil {
@@ -180,7 +182,8 @@ func TestWithGoesOnLimiting(t *testing.T) {
 		{Resource: fairshare.Requests, Window: time.Minute},
 		{Resource: fairshare.Requests, Window: time.Minute, Algorithm: fairshare.Quiet},
 	} {
-		for _, ns := range [][2]int64{{1234567891, 1000}, {1000, 1234567891}, {7, 1000}, {1 << 43, 1000}, {1000, 1 << 43}} {
+		for _, ns := range [][2]int64{{1234567891, 1000}, {1000, 1234567891}, {7, 1000}, {1 << 43, 1000},
+			{1000, 1 << 43}} {
 			lim.Name = "of " + lim.Resource.String()
 			most := int64(fairshare.MaxN)
 			if lim.Resource == fairshare.Bytes {
@@ -194,14 +197,16 @@ func TestWithGoesOnLimiting(t *testing.T) {
 				t.Fatal(err)
 			}
 			if lim.Resource.Settled() {
-				if err := after.Settle(t.Context(), start, []fairshare.Charge{{Key: []byte("k"), Cost: lim.N}}); err != nil {
+				if err := after.Settle(t.Context(), start,
+					[]fairshare.Charge{{Key: []byte("k"), Cost: lim.N}}); err != nil {
 					t.Fatal(err)
 				}
 			} else if tally := take(t, after, 0, lim.N); tally.Over {
 				t.Errorf("%s %s, N from %d to %d: %+v", lim.Algorithm, lim.Resource, ns[0], ns[1], tally)
 			}
 			if tally := take(t, after, 0, 1); !tally.Over {
-				t.Errorf("%s %s, N from %d to %d: all is spent, and more passes", lim.Algorithm, lim.Resource, ns[0], ns[1])
+				t.Errorf("%s %s, N from %d to %d: all is spent, and more passes", lim.Algorithm, lim.Resource, ns[0],
+					ns[1])
 			}
 		}
 	}
@@ -210,7 +215,8 @@ func TestWithGoesOnLimiting(t *testing.T) {
 func TestTooManyLimitsAreRefusedEachTime(t *testing.T) {
 	limits := make([]fairshare.Limit, 5000)
 	for i := range limits {
-		limits[i] = fairshare.Limit{Name: fmt.Sprint("rule ", i), Resource: fairshare.Requests, N: 1, Window: time.Second}
+		limits[i] = fairshare.Limit{Name: fmt.Sprint("rule ", i), Resource: fairshare.Requests, N: 1,
+			Window: time.Second}
 	}
 	l := open(t, limits[:1], 1<<20)
 	for range 2 {

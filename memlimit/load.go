@@ -78,7 +78,8 @@ func (l *Limiter) Load(r io.Reader, now time.Time) (loaded Loaded, err error) {
 		return loaded, err
 	}
 	if in.at > in.now && uint64(in.at)-uint64(in.now) > uint64(clockStep) {
-		return loaded, unusable("it is of %s, which is yet to come: has a clock been set?", time.Unix(0, in.at).UTC().Format(time.RFC3339))
+		return loaded, unusable("it is of %s, which is yet to come: has a clock been set?",
+			time.Unix(0, in.at).UTC().Format(time.RFC3339))
 	}
 	for {
 		more, err := in.set()
@@ -172,7 +173,8 @@ func (in *snapshot) header(l *Limiter) error {
 		return errDamaged
 	}
 	if mine := uint64(len(in.table.sets)); mine/mostGrowth > in.sets {
-		return unusable("it is of a table of %.4g MiB, too small for one of %.4g MiB", mebibytes(in.sets), mebibytes(mine))
+		return unusable("it is of a table of %.4g MiB, too small for one of %.4g MiB", mebibytes(in.sets),
+			mebibytes(mine))
 	}
 	mine := map[[identityBytes]byte]*limit{}
 	for i := range l.limits {
@@ -189,14 +191,15 @@ func (in *snapshot) header(l *Limiter) error {
 			return errDamaged
 		}
 		old := saved{layout: newLayout(k, countLen)}
-		if lim := mine[[identityBytes]byte(b)]; lim != nil && !kept[lim] && lim.mayHave(old.layout) && lim.keepLayout(old.layout) {
+		if lim := mine[[identityBytes]byte(b)]; lim != nil && !kept[lim] && lim.mayHave(old.layout) &&
+			lim.keepLayout(old.layout) {
 			old.l, kept[lim] = lim, true
 		}
 		in.limits = append(in.limits, old)
 	}
 	for i := range l.limits {
 		switch lim := &l.limits[i]; {
-		case lim.resource == fairshare.Refusals: // its rule's own limit is told of
+		case lim.silent:
 		case kept[lim]:
 			in.loaded.Limits = append(in.loaded.Limits, lim.name)
 		default:

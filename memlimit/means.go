@@ -4,64 +4,78 @@ import (
 	"math"
 	"math/bits"
 	"sync"
-	"sync/atomic"
+
+	"fairshare"
 )
 
-// A mean is what the requests of one key cost lately under one limit.
+// A mean is what the requests of one key or page cost lately under one limit.
 type mean struct {
-	hash uint64 // of the key, salted
-	cost float64
-	at   int64  // ns since the Unix epoch; when a request ended last
-	id   uint16 // of the limit; 0: nothing is remembered here
+	hash    uint64 // of the key or page, salted
+	cost    float64
+	at      int64  // ns since the Unix epoch; when a request ended last
+	id      uint16 // of the limit; 0: nothing is remembered here
+	settled uint8  // requests since the key began or was idle, at most 255
 }
 
+// means is a table of means whose size is fixed. It is empty or as long as
+// made makes it.
+type means []mean
+
 const (
-	meanWays = 8       // places that a key's mean may be at
-	maxMeans = 1 << 10 // of a shard: 2 MiB in all
+	meanWays = 8       // places that a mean may be at
+	maxMeans = 1 << 10 // of a shard of keys: 2 MiB in all
 )
 
-// meansFor returns how many means a shard remembers beside a table of so many
-// bytes: a thirty-second part of them.
+// meansFor returns how many means of keys a shard remembers beside a table of
+// so many bytes: a thirty-second part of them.
 func meansFor(memory int64) int {
 	return int(min(max(memory>>16, meanWays), maxMeans)) &^ (meanWays - 1)
 }
 
-// places returns where the mean of a key may be.
-func (sh *shard) places(hash uint64) []mean {
-	n, _ := bits.Mul64(hash<<6, uint64(len(sh.means)/meanWays)) // the shard has the bits above
-	return sh.means[n*meanWays:][:meanWays]
+// made returns m, made for so many means if it is not.
+func (m means) made(size int) means {
+	if m == nil {
+		return make(means, size)
+	}
+	return m
 }
 
-// meanOf returns what is remembered of a key, or nil. The shard is locked.
-func (sh *shard) meanOf(hash uint64) *mean {
-	if sh.means == nil {
+// places returns where the mean of a key or page may be.
+func (m means) places(hash uint64) means {
+	n, _ := bits.Mul64(hash<<6, uint64(len(m)/meanWays)) // a page's shard follows from the bits above
+	return m[n*meanWays:][:meanWays]
+}
+
+// find returns what is remembered, or nil.
+func (m means) find(hash uint64) *mean {
+	if m == nil {
 		return nil
 	}
-	places := sh.places(hash)
+	places := m.places(hash)
 	for i := range places {
-		if m := &places[i]; m.hash == hash && m.id != 0 {
-			return m
+		if p := &places[i]; p.hash == hash && p.id != 0 {
+			return p
 		}
 	}
 	return nil
 }
 
-// learn moves a key's mean an eighth of the way towards cost. The shard, which
-// is locked, remembers size means; for a new one it forgets the one that
-// matters least, unless the new one matters less: many cheap requests from
-// everywhere must not have dear ones forgotten.
-func (sh *shard) learn(l *limit, limits []*limit, hash uint64, cost float64, at int64, size int) {
-	if sh.means == nil {
-		sh.means = make([]mean, size)
-	}
-	if m := sh.meanOf(hash); m != nil {
-		m.cost += (cost - m.cost) / 8
-		m.at, m.id = max(m.at, at), l.id
+// learn moves a mean an eighth of the way towards cost. For a new one it
+// forgets the one that matters least, unless the new one matters less: many
+// cheap requests from everywhere must not have expensive ones forgotten.
+func (m means) learn(l *limit, limits []*limit, hash uint64, cost float64, at int64) {
+	if p := m.find(hash); p != nil {
+		if p.idle(l, at) {
+			p.settled = 0
+		}
+		p.cost += (cost - p.cost) / 8
+		p.at, p.id = max(p.at, at), l.id
+		p.settled += min(1, math.MaxUint8-p.settled)
 		return
 	}
-	fresh := mean{hash, cost, at, l.id}
+	fresh := mean{hash, cost, at, l.id, 1}
 	least, victim := fresh.weight(limits, at), -1
-	places := sh.places(hash)
+	places := m.places(hash)
 	for i := range places {
 		if w := places[i].weight(limits, at); w <= least {
 			least, victim = w, i
@@ -71,6 +85,9 @@ func (sh *shard) learn(l *limit, limits []*limit, hash uint64, cost float64, at 
 		places[victim] = fresh
 	}
 }
+
+// idle reports whether no request ended for a window.
+func (m *mean) idle(l *limit, now int64) bool { return now-m.at > int64(l.w) }
 
 // weight tells how much a mean matters: what part a request takes of what its
 // limit allows at once, fading with the time since there was one.
@@ -83,47 +100,99 @@ func (m *mean) weight(limits []*limit, now int64) float64 {
 	return m.cost / float64(l.allowed) / (1 + age/float64(l.w))
 }
 
-// A limitMean is what requests under one limit cost: the mean of the first
-// 256, then moving.
-type limitMean struct {
-	mu   sync.Mutex
-	n    float64
-	cost float64
-	told atomic.Uint64 // cost, as its bits, or noMean
+// pages remembers what requests for pages and folders cost lately, whoever
+// sent them. A shard is locked after all others.
+type pages struct {
+	shards [16]pageShard
+	means  int // that each shard remembers
 }
 
-const noMean = 1<<64 - 1 // before the first; the bits of no number
-
-func newLimitMean() *limitMean {
-	m := &limitMean{}
-	m.told.Store(noMean)
-	return m
+type pageShard struct {
+	mu    sync.Mutex
+	means means    // nil until there is one
+	_     [32]byte // a cache line of its own
 }
 
-func (m *limitMean) learn(cost float64) {
-	m.mu.Lock()
-	m.n = min(m.n+1, 256)
-	m.cost += (cost - m.cost) / m.n
-	m.told.Store(math.Float64bits(m.cost))
-	m.mu.Unlock()
+// pagesFor returns how many means of pages a shard remembers beside a table of
+// so many bytes: a sixty-fourth part of them.
+func pagesFor(memory int64) int {
+	return int(min(max(memory>>15, 8*meanWays), 2*maxMeans)) &^ (meanWays - 1)
 }
 
-func (m *limitMean) forget() {
-	m.mu.Lock()
-	m.n, m.cost = 0, 0
-	m.told.Store(noMean)
-	m.mu.Unlock()
+// hash returns the salted hash of a page or folder under a limit.
+func (p *pages) hash(l *limit, of uint64) uint64 { return (of ^ l.salt) * 0x9E3779B97F4A7C15 }
+
+// find returns the shard of a page or folder, locked, and what it remembers.
+func (p *pages) find(hash uint64) (*pageShard, *mean) {
+	sh := &p.shards[hash>>60]
+	sh.mu.Lock()
+	return sh, sh.means.find(hash)
 }
 
-// expected returns what is held for a request that passes, in the unit of
-// fairshare.Tally.Held. The shard is locked.
-func (l *limit) expected(sh *shard, hash uint64) int64 {
-	allowed := float64(l.allowed)
-	cost := allowed / 64 // none has settled since the start
-	if m := sh.meanOf(hash); m != nil {
-		cost = m.cost
-	} else if told := l.mean.told.Load(); told != noMean {
-		cost = math.Float64frombits(told)
+// cost returns what requests for the page cost lately; if it is not remembered,
+// those for its folder; 0 if neither is.
+func (p *pages) cost(l *limit, page fairshare.Page) (cost float64) {
+	for _, of := range [...]uint64{page.Path, page.Folder} {
+		if of == 0 {
+			continue
+		}
+		sh, m := p.find(p.hash(l, of))
+		if m != nil {
+			cost = m.cost
+		}
+		sh.mu.Unlock()
+		if m != nil {
+			return cost
+		}
 	}
-	return int64(math.Round(min(cost, allowed) * float64(uint64(1)<<l.fraction)))
+	return 0
+}
+
+// learn notes what a request for the page cost. What costs no more than the
+// floor is remembered only of pages whose folder is, which would stand for
+// them.
+func (p *pages) learn(l *limit, limits []*limit, page fairshare.Page, cost float64, at int64) {
+	remember := cost > float64(l.allowed)/float64(l.mostAtOnce)
+	for _, of := range [...]uint64{page.Folder, page.Path} {
+		if of == 0 {
+			continue
+		}
+		hash := p.hash(l, of)
+		sh, m := p.find(hash)
+		if m != nil || remember {
+			sh.means = sh.means.made(p.means)
+			sh.means.learn(l, limits, hash, cost, at)
+			remember = true
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// forget forgets all means.
+func (p *pages) forget() {
+	for i := range p.shards {
+		sh := &p.shards[i]
+		sh.mu.Lock()
+		sh.means = nil
+		sh.mu.Unlock()
+	}
+}
+
+// expected returns what is held for a request that passes, and the part of it
+// that the means account for. The shard is locked.
+func (l *Limiter) expected(lim *limit, sh *shard, hash uint64, page fairshare.Page, now int64) (held, expected int64) {
+	if !lim.costly {
+		return 1, 1
+	}
+	var cost float64
+	atOnce, allowed := lim.few, float64(lim.allowed)
+	if m := sh.means.find(hash); m != nil {
+		cost = m.cost
+		if !m.idle(lim, now) {
+			atOnce = min(lim.few+uint64(m.settled), lim.mostAtOnce)
+		}
+	}
+	cost = max(cost, min(l.pages.cost(lim, page), allowed/4))
+	expected = int64(math.Ceil(min(cost, lim.mostExpected)))
+	return max(expected, int64((lim.allowed+atOnce-1)/atOnce)), expected
 }

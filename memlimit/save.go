@@ -46,6 +46,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // holds the secret of the hashes, so others must not read it.
 func (l *Limiter) Save(w io.Writer, now time.Time) error {
 	t, at := l.table, now.UnixNano()
+	defer runtime.KeepAlive(t)
 	sum := &summed{w: w}
 	out := bufio.NewWriterSize(sum, 64<<10)
 	limits, places := t.named()

@@ -46,7 +46,8 @@ func (s seed) secret() (k secret) {
 // hash returns 64 bits. Most keys are a tag and 16 bytes of an address.
 func (k *secret) hash(key []byte) uint64 {
 	if len(key) == 17 {
-		return k.fold(k.sum(binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[8:]), 17<<8|uint64(key[16])))
+		return k.fold(k.sum(binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[8:]),
+			17<<8|uint64(key[16])))
 	}
 	return k.hashOther(key)
 }

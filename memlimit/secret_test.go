@@ -47,7 +47,8 @@ func TestHashAvalanche(t *testing.T) {
 				off := math.Abs(float64(n)-float64(samples)/2) / math.Sqrt(float64(samples)/4) // standard deviations
 				worst = max(worst, off)
 				if off > 6 {
-					t.Errorf("%d bytes: bit %d of the key moves bit %d of the hash %d times of %d", size, bit, out, n, samples)
+					t.Errorf("%d bytes: bit %d of the key moves bit %d of the hash %d times of %d", size, bit, out, n,
+						samples)
 				}
 			}
 		}
@@ -63,7 +64,10 @@ var series = []struct {
 	{"IPv4 addresses", func(i int) []byte {
 		return addrKey(netip.AddrFrom4([4]byte{203, byte(i >> 16), byte(i >> 8), byte(i)}))
 	}},
-	{"IPv4 /24", func(i int) []byte { return addrKey(netip.AddrFrom4([4]byte{byte(i >> 16), byte(i >> 8), byte(i), 0})) }},
+	{"IPv4 /24", func(i int) []byte {
+		return addrKey(
+			netip.AddrFrom4([4]byte{byte(i >> 16), byte(i >> 8), byte(i), 0}))
+	}},
 	{"IPv6 /64", func(i int) []byte { return ipv6(i, 5) }},
 	{"IPv6 /48", func(i int) []byte { return ipv6(i, 3) }},
 	{"IPv6 addresses", func(i int) []byte { return ipv6(i, 13) }},
@@ -103,7 +107,8 @@ func TestHashSpreads(t *testing.T) {
 			}
 			// Of len(sets)−1 degrees of freedom.
 			if off := (chi2 - float64(len(sets))) / math.Sqrt(2*float64(len(sets))); math.Abs(off) > 5 || most > 16 {
-				t.Errorf("%s, seed %d: chi² is off by %.1f standard deviations, %d keys are in one set", s.name, n, off, most)
+				t.Errorf("%s, seed %d: chi² is off by %.1f standard deviations, %d keys are in one set", s.name, n,
+					off, most)
 			}
 		}
 	}
@@ -134,7 +139,8 @@ func TestHashCollides(t *testing.T) {
 				parts += pairs
 				const want = keys * keys / 2 / (1 << 24)
 				if off := (float64(pairs) - want) / math.Sqrt(want); math.Abs(off) > 5 {
-					t.Errorf("%s: %d pairs share a set and 12 bits of the tag, by chance it would be %d", s.name, pairs, want)
+					t.Errorf("%s: %d pairs share a set and 12 bits of the tag, by chance it would be %d", s.name,
+						pairs, want)
 				}
 			}
 		}

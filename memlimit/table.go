@@ -27,6 +27,9 @@ type table struct {
 	secret secret                   // made from seed
 	seed   seed
 
+	mapped []byte       // the memory of sets; nil if it is on the heap
+	stored atomic.Int64 // new states since the start, of every sampledStates-th key
+
 	lost [64]atomic.Int64 // live states overwritten, by the bit length of the ns that they had left
 
 	mu    sync.Mutex        // guards what follows, and is not taken on a request
@@ -177,10 +180,36 @@ func (t *table) plant(s seed) {
 	}
 }
 
-// fill takes the memory, before the first request.
-func (t *table) fill(memory int64) {
-	t.sets = make([]set, max(2, memory/setBytes))
-	warm(t.sets)
+// fill takes the memory, before the first request. It is returned when the
+// table is garbage. So a method of Limiter that looks at sets ends with
+// runtime.KeepAlive: a pointer to a set does not keep the table.
+func (t *table) fill(memory int64) (err error) {
+	if t.sets, t.mapped, err = takeMemory(int(max(2, memory/setBytes))); err == nil && t.mapped != nil {
+		runtime.AddCleanup(t, returnMemory, t.mapped)
+	}
+	return err
+}
+
+// Small pages cost little memory while there are few states. When there have
+// been as many as there are pages, nearly every page is in use, and large pages
+// take no more.
+const (
+	sampledStates = 64
+	smallPage     = 4096
+)
+
+// noteStored notes a new state and asks for large pages when it is time. It
+// does not block.
+func (t *table) noteStored(tag uint64) {
+	if tag>>lowBits%sampledStates != 0 || t.mapped == nil {
+		return
+	}
+	if t.stored.Add(1) == max(1, int64(len(t.mapped)/smallPage/sampledStates)) && len(t.mapped) >= 1<<20 {
+		go func() {
+			useLargePages(t.mapped)
+			runtime.KeepAlive(t)
+		}()
+	}
 }
 
 // home returns the place of the home set of hash: its upper bits, scaled. The
@@ -387,6 +416,7 @@ func (t *table) put(p *spot, home, next *set, l *limit, tag uint64, v *view, now
 			return
 		}
 		t.evict(*p, l, now, p.in == next)
+		t.noteStored(tag)
 		if p.in == next {
 			home.mark(true)
 		}

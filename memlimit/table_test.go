@@ -185,7 +185,8 @@ func TestNearestToFreshGoesFirst(t *testing.T) {
 		for i := range 5000 {
 			take(t, l, 0, number(i), 1, start)
 			if i%3 == 0 {
-				if err := l.Settle(ctx, start, []fairshare.Charge{{Limit: 2, Key: number(i), Cost: 1 << 30}}); err != nil {
+				if err := l.Settle(ctx, start, []fairshare.Charge{{Limit: 2, Key: number(i),
+					Cost: 1 << 30}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -262,8 +263,8 @@ func TestTagsAreIndependentOfSets(t *testing.T) {
 	seen := map[place]int{}
 	pairs := 0
 	for i := range keys {
-		var key keyHash
-		hash := key.of(&l.table.secret, number(i)) ^ l.limits[0].salt
+		var key keyHashes
+		hash := key.of(l, number(i)).hash ^ l.limits[0].salt
 		for _, tag := range []uint64{tagOf(hash) >> (64 - bits), 1<<bits + tagOf(hash)>>lowBits&(1<<bits-1)} {
 			p := place{l.table.home(hash), tag}
 			pairs += seen[p]
@@ -295,7 +296,8 @@ func TestWindowNumbersLast(t *testing.T) {
 			if got := take(t, l, 0, []byte("k"), 1, start); !got.Over {
 				t.Fatalf("%v per %v: %+v", resource, w, got)
 			}
-			for _, later := range []time.Duration{2 * w, 365 * 24 * time.Hour, 5 * 365 * 24 * time.Hour, 3652 * 24 * time.Hour} {
+			for _, later := range []time.Duration{2 * w, 365 * 24 * time.Hour, 5 * 365 * 24 * time.Hour,
+				3652 * 24 * time.Hour} {
 				if later = max(later, 2*w); take(t, l, 0, []byte("k"), 1, start.Add(later.Truncate(w))).Over {
 					t.Errorf("%v per %v: over again after %v", resource, w, later)
 				}
@@ -331,7 +333,8 @@ func TestCrowdInOneSet(t *testing.T) {
 					now := start.Add(time.Duration(n)*100*time.Microsecond + time.Duration(r.IntN(1000)))
 					takes = takes[:0]
 					for _, i := range r.Perm(len(limits))[:1+r.IntN(len(limits))] {
-						takes = append(takes, fairshare.Take{Limit: i, Key: number(r.IntN(30)), Cost: 1, DryRun: limits[i].DryRun})
+						takes = append(takes, fairshare.Take{Limit: i, Key: number(r.IntN(30)), Cost: 1,
+							DryRun: limits[i].DryRun})
 					}
 					if err := l.Take(ctx, now, takes, tallies[:len(takes)]); err != nil {
 						t.Error(err)
@@ -342,7 +345,8 @@ func TestCrowdInOneSet(t *testing.T) {
 						if limits[take.Limit].Resource == fairshare.Concurrent {
 							cost = -1
 						}
-						charges = append(charges, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: cost, At: now, Held: r.Int64N(1 << 30)})
+						charges = append(charges, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: cost,
+							At: now, Held: r.Int64N(1 << 30)})
 					}
 					if err := l.Settle(ctx, now, charges); err != nil {
 						t.Error(err)

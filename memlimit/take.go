@@ -15,9 +15,11 @@ type work struct {
 	hash   uint64
 	other  uint64 // second half of its name in slots, if it has one
 	cost   uint64 // of a held limit: what is held for the key
-	take   int32  // its place among the takes
+	take   int32  // its index in the takes
+	shard  uint8  // of slots
 	over   bool
 	second bool // the set after home is locked too
+	peeked bool // its state was read without a lock
 	view
 }
 
@@ -32,27 +34,32 @@ func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairsha
 		var few [4]work
 		return l.takeWorks(few[:0], now, takes, tallies, dry)
 	}
-	var many [16]work
-	return l.takeWorks(many[:0], now, takes, tallies, dry)
+	if len(takes) <= 16 {
+		var many [16]work
+		return l.takeWorks(many[:0], now, takes, tallies, dry)
+	}
+	var most [64]work // with a ceiling for each limit
+	return l.takeWorks(most[:0], now, takes, tallies, dry)
 }
 
 // takeWorks is takeGroup with room for the works of a request.
 func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
-	var key keyHash
+	var keys keyHashes
 	concurrents, beside := 0, false
 	for i := range takes {
 		if takes[i].DryRun != dry {
 			continue
 		}
 		lim := &l.limits[takes[i].Limit]
+		key := keys.of(l, takes[i].Key)
 		w := work{
 			spot: spot{slot: -1}, l: lim, take: int32(i),
-			hash: key.of(&l.table.secret, takes[i].Key) ^ lim.salt,
+			hash: key.hash ^ lim.salt,
 			cost: uint64(max(0, takes[i].Cost)),
 		}
 		if lim.beside {
 			beside = true
-			w.other = l.slots.name(lim, 0, takes[i].Key).second
+			w.other, w.shard = key.second(l), uint8(shardOf(key.hash))
 			if lim.kind == concurrent {
 				concurrents++
 				w.home = -1
@@ -61,8 +68,8 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 			}
 		}
 		w.home = l.table.home(w.hash)
-		// Locking waits for memory, one set after the other; looking at all
-		// of them first lets the processor fetch them side by side.
+		// Locking waits for memory, one set after the other. Looking at all
+		// of them first lets the processor fetch them at the same time.
 		s := &l.table.sets[w.home]
 		atomic.LoadUint64(&s.head)
 		atomic.LoadUint64(&s.slot[setSlots-1][1])
@@ -74,7 +81,7 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 		}
 	}
 	if beside {
-		return l.takeBeside(now, works, concurrents, tallies)
+		return l.takeBeside(now, works, concurrents, takes, tallies)
 	}
 	pass := l.table.open(works, now)
 	l.table.closeAll(works, now, pass, tallies)
@@ -89,6 +96,12 @@ func (t *table) open(works []work, now int64) bool {
 	for i := range works {
 		w := &works[i]
 		home, next := &t.sets[w.home], &t.sets[w.home+1]
+		if w.l.held && locked < w.home && t.peek(w, home, now) {
+			if w.over = !w.l.passes(&w.view, w.cost); w.over {
+				pass = false
+			}
+			continue
+		}
 		if locked < w.home {
 			home.lock()
 			locked = w.home
@@ -121,6 +134,33 @@ func (t *table) open(works []work, now int64) bool {
 	return pass
 }
 
+// peek reads the state of a held limit without locking its set, and reports
+// whether it could. Such a take writes nothing, and the shard of its key is
+// locked: its state cannot be charged before the request is decided.
+func (t *table) peek(w *work, home *set, now int64) bool {
+	head := atomic.LoadUint64(&home.head)
+	if head&(lockBit|overflowBit) != 0 {
+		return false
+	}
+	v, tag := w.l.blank(now), tagOf(w.hash)
+	for i := range home.slot {
+		low := atomic.LoadUint64(&home.slot[i][0]) ^ tag
+		if low > lowMask || home.idAt(head, i) != w.l.id {
+			continue
+		}
+		if !w.l.fast {
+			return false
+		}
+		v = w.l.narrow(low, atomic.LoadUint64(&home.slot[i][1]), now)
+		break
+	}
+	if atomic.LoadUint64(&home.head) != head {
+		return false // it may have been half a state that was read
+	}
+	w.view, w.peeked = v, true
+	return true
+}
+
 // closeAll charges works if all pass, else fills in their tallies, and unlocks
 // what open locked.
 func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare.Tally) {
@@ -148,6 +188,9 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 	unlocked := -1
 	for i := range works {
 		w := &works[i]
+		if w.peeked {
+			continue
+		}
 		if unlocked < w.home {
 			t.sets[w.home].unlock()
 			unlocked = w.home
@@ -161,11 +204,12 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 
 // takeBeside is takeGroup with limits among works that requests in progress
 // have something of; the first of them are concurrent.
-func (l *Limiter) takeBeside(now int64, works []work, concurrents int, tallies []fairshare.Tally) bool {
+func (l *Limiter) takeBeside(now int64, works []work, concurrents int, takes []fairshare.Take,
+	tallies []fairshare.Tally) bool {
 	var wanted uint64 // shards, one bit each
 	for i := range works {
 		if works[i].l.beside {
-			wanted |= 1 << shardOf(works[i].hash)
+			wanted |= 1 << works[i].shard
 		}
 	}
 	for rest := wanted; rest != 0; rest &= rest - 1 {
@@ -177,9 +221,10 @@ func (l *Limiter) takeBeside(now int64, works []work, concurrents int, tallies [
 		if !w.l.beside {
 			continue
 		}
-		taken := uint64(l.slots.of(w.hash).taken[w.name()])
+		name := w.name()
+		taken := uint64(l.slots.shards[w.shard].taken.get(&name))
 		if w.l.held {
-			w.cost = taken >> w.l.fraction
+			w.cost = taken
 			continue
 		}
 		w.cur = taken
@@ -200,13 +245,15 @@ func (l *Limiter) takeBeside(now int64, works []work, concurrents int, tallies [
 		w := &works[i]
 		switch {
 		case pass && w.l.beside:
-			sh, cost := l.slots.of(w.hash), int64(w.cost)
+			sh, cost := &l.slots.shards[w.shard], int64(w.cost)
 			if w.l.held {
-				cost = w.l.expected(sh, w.hash)
-				tallies[w.take].Held = cost
+				tally := &tallies[w.take]
+				cost, tally.Expected = l.expected(w.l, sh, w.hash, takes[w.take].Page, now)
+				tally.Held = cost
 			}
 			if cost > 0 {
-				sh.taken[w.name()] += cost
+				name := w.name()
+				sh.taken.add(&name, cost)
 			}
 		case !pass && w.l.kind == concurrent:
 			tallies[w.take] = fairshare.Tally{Over: w.over, Used: int64(w.cur)}
@@ -221,10 +268,10 @@ func (l *Limiter) takeBeside(now int64, works []work, concurrents int, tallies [
 // note sets the time of dry takes of quiet limits that were not asked: every
 // request breaks the pause.
 func (l *Limiter) note(now int64, takes []fairshare.Take) {
-	var key keyHash
+	var keys keyHashes
 	for i := range takes {
 		if lim := &l.limits[takes[i].Limit]; takes[i].DryRun && lim.kind == quiet {
-			l.table.change(lim, key.of(&l.table.secret, takes[i].Key)^lim.salt, now, 0, 0)
+			l.table.change(lim, keys.of(l, takes[i].Key).hash^lim.salt, now, 0, 0)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"fairshare"
+	"fairshare/internal/prose"
 
 	"github.com/gaissmai/bart"
 )
@@ -22,7 +23,8 @@ type AddrSet struct {
 	lists []*AddrSet // that are part of it, and have none themselves
 	names []string   // of lists
 
-	elsewhere bool // its prefixes are not in the policy: see Replace
+	elsewhere bool        // its prefixes are not in the policy: see Replace
+	replaced  atomic.Bool // Replace was called
 }
 
 var _ fairshare.AddrSet = (*AddrSet)(nil)
@@ -52,7 +54,11 @@ func (s *AddrSet) Replace(prefixes []netip.Prefix) {
 		t.Insert(p)
 	}
 	s.table.Store(t)
+	s.replaced.Store(true)
 }
+
+// isLoaded reports whether the prefixes of the set itself are known.
+func (s *AddrSet) isLoaded() bool { return !s.elsewhere || s.replaced.Load() }
 
 // Prefixes returns the prefixes of the set, masked and in order, each once.
 func (s *AddrSet) Prefixes() []netip.Prefix {
@@ -132,17 +138,17 @@ func (r *reader) addrs(n *node, what string, lists map[string]*AddrSet) *AddrSet
 		} else if looksLikeAddr(s) && !strings.Contains(s, ",") {
 			r.fault(item, "", "%s: %v", what, err)
 		} else if lists == nil {
-			r.fault(item, "", "%s: %s is no address and no prefix", what, quote(s))
+			r.fault(item, "", "%s: %s is neither an address nor a prefix", what, quote(s))
 		} else if !r.broken {
-			hint := didYouMean(s, slices.Sorted(maps.Keys(lists)))
+			hint := prose.DidYouMean(s, slices.Sorted(maps.Keys(lists)))
 			if _, dns := r.file.DNS.Lists[s]; dns {
 				hint = "listed: " + s
 			} else if listFile(s) {
 				hint = "lists: {NAME: {file: " + shorten(s) + "}}, then addr: NAME"
 			} else if strings.Contains(s, ",") {
-				hint = "several values stand in brackets: [a, b]"
+				hint = "write several values in brackets: [a, b]"
 			}
-			r.fault(item, hint, "%s: %s is no address, no prefix, and no list has this name", what, quote(s))
+			r.fault(item, hint, "%s: %s is not an address, a prefix or the name of a list", what, quote(s))
 		}
 	}
 	return set
@@ -157,14 +163,14 @@ func looksLikeAddr(s string) bool {
 func parsePrefix(s string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {
 		if addr.Zone() != "" {
-			return netip.Prefix{}, fmt.Errorf("%s has a zone: leave out all from %% on", quote(s))
+			return netip.Prefix{}, fmt.Errorf("%s has a zone: remove everything from %% on", quote(s))
 		}
 		addr = addr.Unmap()
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%s is no address and no prefix", quote(s))
+		return netip.Prefix{}, fmt.Errorf("%s is neither an address nor a prefix", quote(s))
 	}
 	if p.Addr().Is4In6() {
 		if p.Bits() < 96 {

@@ -16,7 +16,8 @@ rules:
   - {name: dropped and ours, match: {addr: [office, drop, 192.0.2.1]}, limit: {requests: 600, per: 1m}}
 `)
 	list, alone, joined := f.Sources[0].Set, f.Policy.Rules[0].Match.Addr, f.Policy.Rules[1].Match.Addr
-	always, odd, even := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.51.100.3"), netip.MustParseAddr("2001:db8::2")
+	always, odd, even := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.51.100.3"),
+		netip.MustParseAddr("2001:db8::2")
 	for _, addr := range []netip.Addr{always, odd, even} {
 		if alone.Contains(addr) || joined.Contains(addr) {
 			t.Errorf("%s is in a list that could not be had yet", addr)
@@ -40,7 +41,8 @@ rules:
 					return
 				default:
 				}
-				if !alone.Contains(always) || !joined.Contains(always) || !joined.Contains(netip.MustParseAddr("203.0.113.9")) {
+				if !alone.Contains(always) || !joined.Contains(always) ||
+					!joined.Contains(netip.MustParseAddr("203.0.113.9")) {
 					t.Error("an address of all versions was missed")
 					return
 				}

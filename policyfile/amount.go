@@ -61,7 +61,8 @@ func (r *reader) percent(n *node, what string, d *fairshare.Limit) int64 {
 	if d.Resource == fairshare.CPU {
 		cores := r.cores()
 		if share.Cmp(big.NewRat(1, 1)) > 0 {
-			r.fault(n, fmt.Sprintf("%s: 100%%", what), "%s: %s is more than there is: 100%% is all of %s", what, shorten(n.text), coreWords(cores))
+			r.fault(n, fmt.Sprintf("%s: 100%%", what), "%s: %s is more than 100%%, which is all of %s", what,
+				shorten(n.text), coreWords(cores))
 			return 0
 		}
 		exact, _ := new(big.Rat).SetString(strconv.FormatFloat(cores, 'f', -1, 64)) // as it was written
@@ -75,10 +76,13 @@ func (r *reader) percent(n *node, what string, d *fairshare.Limit) int64 {
 	micros := new(big.Int).Quo(share.Num(), share.Denom())
 	switch {
 	case micros.Sign() == 0:
-		r.fault(n, "a larger share, or a longer per", "%s: %s of %s over %s is less than a microsecond", what, n.text, of, FormatDuration(d.Window))
+		r.fault(n, "use a larger share or a longer per", "%s: %s of %s over %s is less than a microsecond", what,
+			n.text,
+			of, FormatDuration(d.Window))
 		return 0
 	case micros.Cmp(big.NewInt(fairshare.MaxMicros)) > 0:
-		r.fault(n, "a shorter per", "%s: %s of %s over %s is more than 35 years", what, n.text, of, FormatDuration(d.Window))
+		r.fault(n, "use a shorter per", "%s: %s of %s over %s is more than 35 years", what, n.text, of,
+			FormatDuration(d.Window))
 		return 0
 	}
 	if what != "burst" {
@@ -91,9 +95,9 @@ func (r *reader) percent(n *node, what string, d *fairshare.Limit) int64 {
 }
 
 func amountNeeded(res fairshare.Resource, n *node) string {
-	of := "CPU time as 1.05s or a share of all cores as 7%"
+	of := "CPU time such as 1.05s, or a share of all cores such as 7%,"
 	if res == fairshare.Time {
-		of = "a time as 30s or a share of the window as 50%"
+		of = "a time such as 30s, or a share of the window such as 50%,"
 	}
 	return fmt.Sprintf("%s is needed, not %s", of, n.describe())
 }
@@ -120,12 +124,14 @@ func amountHint(s, what string, res fairshare.Resource) string {
 		if us, err := strconv.ParseInt(strings.TrimRight(word, "uµs"), 10, 64); err == nil && us > 0 && us < 1<<40 {
 			return fmt.Sprintf("%s: %s", what, formatMicros(us))
 		}
-	case word != "" && strings.Trim(word[1:], "0123456789.") == "" && slices.Contains([]string{"s", "m", "h", "d"}, word[:1]): // the unit first
+	// the unit first
+	case word != "" && strings.Trim(word[1:], "0123456789.") == "" &&
+		slices.Contains([]string{"s", "m", "h", "d"}, word[:1]):
 		if _, ok := parseDuration(word[1:] + word[:1]); ok {
 			return fmt.Sprintf("%s: %s", what, word[1:]+word[:1])
 		}
 	case strings.Contains(word, "core") && res == fairshare.CPU:
-		return "how many cores there are is said by upstream: {cpu: {cores: …}}; 100% is all of them"
+		return "set the number of cores by upstream: {cpu: {cores: …}}; 100% is all of them"
 	}
 	if meant := meantDuration(s); meant != "" {
 		return fmt.Sprintf("%s: %s", what, meant)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 // Bots say how bots are known.
@@ -23,24 +24,26 @@ const (
 
 // A BotName is what a table of bots knows by one name, all in lower case.
 type BotName struct {
-	Name       string
-	Categories []string
-	Operator   string // for hints, in any case; "" when not known
-	Checked    bool   // there is a way to verify it
-	Steered    bool   // anybody can have it fetch a page
-	Category   bool   // Name is a category; those of bots need not be told apart
+	Name          string
+	Categories    []string
+	Operator      string // for hints, in any case; "" when not known
+	Checked       bool   // there is a way to verify it
+	UserTriggered bool   // any user can make it fetch a page
+	Category      bool   // Name is a category; those of bots need not be told apart
 }
 
 func botsKeys() []key[Bots] {
 	return []key[Bots]{
 		{"table", func(r *reader, n *node, b *Bots) { b.Table = r.fileName(n, "table", "") }},
 		{"refresh", func(r *reader, n *node, b *Bots) {
-			if n.kind == scalarNode && slices.Contains([]string{"false", "off", "no", "never", "none"}, strings.ToLower(n.text)) {
-				r.fault(n, "leave the key out", "refresh: a duration is needed, as 24h, not %s", n.describe())
+			if n.kind == scalarNode && slices.Contains([]string{"false", "off", "no", "never", "none"},
+				strings.ToLower(n.text)) {
+				r.fault(n, "remove the key", "refresh: a duration is needed, such as 24h, not %s", n.describe())
 				return
 			}
-			if n.kind == scalarNode && (plainDigits(n.text) || strings.EqualFold(n.text, "true") || strings.EqualFold(n.text, "daily")) {
-				r.fault(n, "refresh: 24h", "refresh: a duration is needed, as 24h, not %s", n.describe())
+			if n.kind == scalarNode && (plainDigits(n.text) || strings.EqualFold(n.text, "true") ||
+				strings.EqualFold(n.text, "daily")) {
+				r.fault(n, "refresh: 24h", "refresh: a duration is needed, such as 24h, not %s", n.describe())
 				return
 			}
 			b.Refresh = r.duration(n, "refresh", minRefresh, maxRefresh)
@@ -56,7 +59,7 @@ func readBots(r *reader, n *node, f *File) {
 	}
 	got := readMap(r, n, "bots", example, botsKeys(), &f.Bots)
 	if got != nil && len(n.entries) == 0 {
-		r.fault(n, "bots: "+example, "bots: an empty map says nothing")
+		r.fault(n, "bots: "+example, "bots: the map is empty")
 	}
 	if table := find(n, "table"); table != nil {
 		if f.Bots.Table == "" {
@@ -74,7 +77,6 @@ type botWord struct {
 	kind    bool // some bot of it can be verified, and is not steered
 	steered bool // some bot of it can be verified, but is steered
 	search  bool // a search engine is among them
-	claimed bool // some bot of it cannot be verified, or is steered: anybody can be that
 
 	category bool
 	operator string // in lower case
@@ -93,16 +95,15 @@ func (r *reader) loadBots(at *node) {
 	}
 	r.bots = botWords{}
 	for _, b := range list {
-		search := !b.Steered && slices.Contains(b.Categories, "search")
+		search := !b.UserTriggered && slices.Contains(b.Categories, "search")
 		for _, word := range append([]string{b.Name}, b.Categories...) {
 			w := r.bots[word]
 			if w.category = w.category || b.Category || slices.Contains(b.Categories, word); !b.Category {
 				if word == b.Name {
 					w.operator = strings.ToLower(b.Operator)
 				}
-				w.kind = w.kind || b.Checked && !b.Steered
-				w.steered = w.steered || b.Checked && b.Steered
-				w.claimed = w.claimed || !b.Checked || b.Steered
+				w.kind = w.kind || b.Checked && !b.UserTriggered
+				w.steered = w.steered || b.Checked && b.UserTriggered
 				w.search = w.search || search && (word == b.Name || word == "search")
 			}
 			r.bots[word] = w
@@ -132,7 +133,7 @@ func (r *reader) botWords(n *node) []string {
 	list := []string{}
 	for i, item := range r.list(n, "bot") {
 		if i == maxBots {
-			r.fault(item, "a category, as search, ai or seo", "bot: more than %d values", maxBots)
+			r.fault(item, "a category such as search, ai or seo", "bot: more than %d values", maxBots)
 			break
 		}
 		s, ok := r.pattern(item, "bot")
@@ -158,10 +159,11 @@ func (r *reader) botWords(n *node) []string {
 			continue
 		}
 		if word == "pending" {
-			r.fault(item, hint, "bot: who is not verified yet is an ordinary client")
+			r.fault(item, hint, "bot: a client that is not verified yet is an ordinary client")
 			continue
 		}
-		r.fault(item, hint, "bot: %s is none of %s, and no name or category of a bot", quote(s), strings.Join(states, ", "))
+		r.fault(item, hint, "bot: %s is not one of %s, and not the name or category of a bot", quote(s),
+			strings.Join(states, ", "))
 	}
 	return list
 }
@@ -172,14 +174,19 @@ func botName(s string) bool {
 }
 
 // crawlers are names that are known without a table.
-var crawlers = []string{"googlebot", "bingbot", "applebot", "duckduckbot", "yandexbot", "baiduspider", "gptbot", "claudebot"}
+var crawlers = []string{"googlebot", "bingbot", "applebot", "duckduckbot", "yandexbot", "baiduspider", "gptbot",
+	"claudebot"}
 
 // botSlips are words of others for states.
 var botSlips = map[string]string{
-	"good": "verified", "verify": "verified", "real": "verified", "genuine": "verified", "trusted": "verified", "true": "known", "yes": "known",
-	"searchengine": "search", "searchengines": "search", "search engine": "search", "search engines": "search", "engines": "search",
-	"bad": "forged", "fake": "forged", "faked": "forged", "spoofed": "forged", "forge": "forged", "impostor": "forged",
-	"any": "known", "all": "known", "*": "known", "bot": "known", "bots": "known", "crawler": "known", "crawlers": "known", "claimed": "known",
+	"good": "verified", "verify": "verified", "real": "verified", "genuine": "verified", "trusted": "verified",
+	"true": "known", "yes": "known",
+	"searchengine": "search", "searchengines": "search", "search engine": "search", "search engines": "search",
+	"engines": "search",
+	"bad":     "forged", "fake": "forged", "faked": "forged", "spoofed": "forged", "forge": "forged",
+	"impostor": "forged",
+	"any":      "known", "all": "known", "*": "known", "bot": "known", "bots": "known", "crawler": "known",
+	"crawlers": "known", "claimed": "known",
 }
 
 // botHint finds out which word was meant.
@@ -192,22 +199,22 @@ func (r *reader) botHint(word string) string {
 	case word == "unverified":
 		return "a rule for bot: verified above it, and this one for bot: known"
 	case word == "pending":
-		return "leave it out; a limit by addr holds for it"
+		return "remove it; a limit by addr counts it"
 	case word == "steered" || word == "user-triggered":
-		return "nothing is needed: they are ordinary clients"
+		return "no condition is needed: they are ordinary clients"
 	case strings.Contains(word, "*"):
-		return "a category, as search, ai or seo, or names in brackets: [a, b]"
+		return "a category such as search, ai or seo, or names in brackets: [a, b]"
 	case strings.ContainsAny(word, ",;"):
-		return "several values stand in brackets: [a, b]"
+		return "write several values in brackets: [a, b]"
 	}
 	if r.bots == nil {
-		return didYouMean(word, states)
+		return prose.DidYouMean(word, states)
 	}
 	if state, rest, found := strings.Cut(word, " "); found && slices.Contains(states, state) && r.has(rest) {
 		if state == "forged" {
-			return "forged ones of one name cannot be told apart: bot: forged"
+			return "forged bots of different names cannot be distinguished: use bot: forged"
 		}
-		return `did you mean "` + rest + `"? where it does good only a verified one is meant`
+		return `did you mean "` + rest + `"? an allow holds only for a verified bot`
 	}
 	names := slices.Sorted(maps.Keys(r.bots))
 	name, _, _ := strings.Cut(word, "/")          // Googlebot/2.1
@@ -219,9 +226,9 @@ func (r *reader) botHint(word string) string {
 		}
 	}
 	if strings.Contains(domain, ".") || domain == "com" || domain == "org" || domain == "net" {
-		return `hostname: "*.` + shorten(word) + `" looks at names of addresses`
+		return `hostname: "*.` + shorten(word) + `" looks at the hostnames of addresses`
 	}
-	typo := didYouMean(name, append(slices.Clone(states), names...))
+	typo := prose.DidYouMean(name, append(slices.Clone(states), names...))
 	var near, categories []string
 	for _, known := range names {
 		if r.bots[known].operator == name {
@@ -243,7 +250,8 @@ func (r *reader) botHint(word string) string {
 	case near != nil:
 		return "did you mean one of " + strings.Join(near[:min(len(near), maxWords)], ", ") + "?"
 	case categories != nil:
-		return "fairshare bot 'USER AGENT' tells names; categories are " + strings.Join(categories[:min(len(categories), maxCategories)], ", ")
+		return "fairshare bot 'USER AGENT' shows the name; categories are " +
+			strings.Join(categories[:min(len(categories), maxCategories)], ", ")
 	}
 	return ""
 }
@@ -270,17 +278,23 @@ func (r *reader) warnBots(n *node, kind bool) {
 		w, known := r.bots[word]
 		switch {
 		case word == "forged" && kind:
-			r.warn(item, "a block or a limit of its own is for them", "bot: forged never holds here: whoever it does good must be verified")
+			r.warn(item, "write a block or a limit for forged bots",
+				"bot: forged never holds here: a permission holds only for verified bots")
 		case word == "known" && kind:
-			r.warn(item, "bot: verified; for the others a rule of its own", "bot: known holds here only for those that are verified, and for none that anybody can steer")
+			r.warn(item, "use bot: verified, and another rule for the others",
+				"bot: known holds here only for verified bots, and never for user-triggered ones")
 		case slices.Contains(states, word):
 			if len(values) > 1 && word != "forged" {
-				r.warn(item, "one of them alone", "bot: %s beside other values: any of them is enough, and %s holds for every such bot", word, word)
+				r.warn(item, "use only one of them",
+					"bot: %s with other values: one of them is enough, and %s already holds for every such bot", word,
+					word)
 			}
 		case kind && known && !w.kind && w.steered:
-			r.warn(item, "it is an ordinary client: a limit by addr is for it", "bot: %s never holds here: anybody can have it fetch a page", quote(word))
+			r.warn(item, "it is an ordinary client: use a limit by addr",
+				"bot: %s never holds here: any user can make it fetch a page", quote(word))
 		case kind && known && !w.kind:
-			r.warn(item, "name its addresses: addr, or its hostname", "bot: %s never holds here: there is no way to verify it", quote(word))
+			r.warn(item, "use addr with its addresses, or hostname",
+				"bot: %s never holds here: it cannot be verified", quote(word))
 		}
 	}
 	if kind {
@@ -302,38 +316,38 @@ func (r *reader) warnBotBlock(i int) {
 		status = rule.Answer.Status
 	}
 	m := &rule.Match
-	if rule.DryRun || status < 400 || status > 499 || status == 429 || rule.Answer != nil && rule.Answer.Redirect != "" ||
+	if rule.DryRun || status < 400 || status > 499 || status == 429 ||
+		rule.Answer != nil && rule.Answer.Redirect != "" ||
 		m.Path != nil || m.Query != nil || m.Method != nil || m.Addr != nil || m.Label != nil {
 		return
 	}
 	for _, item := range items(find(r.rules[i].match, "bot")) {
 		if word := strings.ToLower(item.text); r.searches(word) {
-			r.warn(item, "a limit, which answers 429; or answer: {status: 503}", "search engines drop pages that are answered %d, and do not slow down: bot: %s holds for some", status, word)
+			r.warn(item, "use a limit, which answers 429, or answer: {status: 503}",
+				"search engines drop pages that are answered with %d, and do not slow down; bot: %s holds for some",
+				status, word)
 			return
 		}
 	}
 }
 
-const allowBelow = "in its place, below, which holds for the verified alone: {name: …, match: "
-
-// warnBotLast tells when claims end the walk.
+// warnBotLast reports a last that never ends the walk: no bot of its match can
+// be verified.
 func (r *reader) warnBotLast(i int) {
 	if rules := r.file.Policy.Rules; !rules[i].Last || i == len(rules)-1 {
 		return
 	}
-	for _, item := range items(find(r.rules[i].match, "bot")) {
+	values := items(find(r.rules[i].match, "bot"))
+	for _, item := range values {
 		word := strings.ToLower(item.text)
-		state, w := slices.Contains(states, word), r.bots[word]
-		if state || w.claimed {
-			hint := "leave it out"
-			if state && word != "forged" {
-				hint = allowBelow + "{bot: verified}, allow: true}"
-			} else if w.kind {
-				hint = allowBelow + "{bot: " + shorten(word) + "}, allow: true}"
-			}
-			r.warn(place(find(r.rules[i].node, "last"), item), hint, "last: anybody can say to be such a bot, or send one (bot: %s), and so pass by the rules below", word)
+		if w, known := r.bots[word]; word != "forged" && (!known || w.kind) {
 			return
 		}
+	}
+	if len(values) > 0 {
+		r.warn(place(find(r.rules[i].node, "last"), values[0]), "remove it",
+			"last has no effect: only a verified bot skips the rules below, and bot: %s is never verified",
+			strings.ToLower(values[0].text))
 	}
 }
 
@@ -346,8 +360,11 @@ func (r *reader) warnByBot(i int) {
 	at := place(find(r.rules[i].limit, "by"), r.rules[i].limit)
 	switch bots := rule.Match.Bot; {
 	case bots == nil:
-		r.warn(at, "match: {bot: known}, and a limit by addr for all others", "%s counts by bot and is not for bots: a verified bot has no more for all its addresses than a person for one", quote(rule.Name))
+		r.warn(at, "match: {bot: known}, and a limit by addr for all others",
+			"%s counts by bot but matches everybody: all addresses of a verified bot together get no more than one person", quote(rule.Name))
 	case len(bots) == 1 && bots[0] == "forged":
-		r.warn(at, "by: network, or by: user_agent for a fleet", "%s counts forged bots by bot: only verified ones are counted so, these by address", quote(rule.Name))
+		r.warn(at, "by: network, or by: user_agent for a fleet",
+			"%s counts forged bots by bot: only verified bots are counted that way, forged ones by address",
+			quote(rule.Name))
 	}
 }

@@ -34,13 +34,18 @@ lists: {drop: {file: /etc/drop.txt}, scanners: {url: "https://example.org/scanne
 	dronebl := fairshare.Listing{List: "dronebl"}
 	honeypot := fairshare.Listing{List: "honeypot", HTTPBL: true}
 	bad := fairshare.Listing{List: "honeypot", HTTPBL: true, Types: 6, Threat: 25, Days: 30}
-	codes := fairshare.Listing{List: "dronebl", Codes: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32"), netip.MustParsePrefix("127.0.0.8/30")}}
+	codes := fairshare.Listing{List: "dronebl", Codes: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32"),
+		netip.MustParsePrefix("127.0.0.8/30")}}
 	want := &File{
-		Name: "site.yaml", Memory: DefaultMemory, Abandon: DefaultAbandon, Journal: defaultJournal(),
-		Bots:     Bots{Table: "bots.json", Refresh: 24 * time.Hour},
-		DNS:      DNS{Server: "[2001:db8::1]:53", Lists: map[string]DNSList{"honeypot": {KeyFile: "keys/honeypot.key"}, "dronebl": {Zone: "dnsbl.dronebl.org"}}},
-		Sessions: &Sessions{Cookies: []string{"JSESSIONID", "ASPSESSIONID*"}, Share: true, Bot: 2 * time.Minute, Person: 30 * time.Minute},
-		Lists:    map[string]*AddrSet{"drop": {}, "scanners": {}, "often": {}},
+		Name: "site.yaml", Memory: DefaultMemory,
+		Bots: Bots{Table: "bots.json", Refresh: 24 * time.Hour},
+		DNS: DNS{Server: "[2001:db8::1]:53",
+			Lists: map[string]DNSList{"honeypot": {KeyFile: "keys/honeypot.key"},
+				"dronebl": {Zone: "dnsbl.dronebl.org"}}},
+		Serve: Serve{Abandon: DefaultAbandon, Journal: defaultJournal(),
+			Sessions: &Sessions{Cookies: []string{"JSESSIONID", "ASPSESSIONID*"}, Share: true, Bot: 2 * time.Minute,
+				Person: 30 * time.Minute}},
+		Lists: map[string]*AddrSet{"drop": {}, "scanners": {}, "often": {}},
 		Sources: []Source{
 			{Name: "drop", File: "/etc/drop.txt", Set: &AddrSet{}},
 			{Name: "scanners", URL: "https://example.org/scanners.txt", Every: 24 * time.Hour, Set: &AddrSet{}},
@@ -53,13 +58,16 @@ lists: {drop: {file: /etc/drop.txt}, scanners: {url: "https://example.org/scanne
 					Bot: []string{"known", "googlebot", "forged"}, Hostname: []string{"*.example.org", `re:\.example$`},
 					Listed: []fairshare.Listing{dronebl, bad, codes, honeypot},
 				},
-				Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 600, Window: time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByBot}, {Kind: fairshare.ByHost}}},
+				Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 600, Window: time.Minute,
+					By: []fairshare.KeyPart{{Kind: fairshare.ByBot}, {Kind: fairshare.ByHost}}},
 			},
 			{
-				Name:  "b",
-				Match: fairshare.Match{Method: []string{"POST"}, Listed: []fairshare.Listing{honeypot}, Not: []fairshare.Match{{Bot: []string{"verified"}}}},
-				Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 600, Window: time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}},
-				Ban:   &fairshare.BanTerms{After: 3, For: time.Hour},
+				Name: "b",
+				Match: fairshare.Match{Method: []string{"POST"}, Listed: []fairshare.Listing{honeypot},
+					Not: []fairshare.Match{{Bot: []string{"verified"}}}},
+				Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 600, Window: time.Minute,
+					By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}},
+				Ban: &fairshare.BanTerms{After: 3, For: time.Hour},
 			},
 		}},
 	}
@@ -139,7 +147,8 @@ func TestKeysInAPolicyAreNotShown(t *testing.T) {
 // Who reads the files that a policy names can say what is wrong with them as
 // a fault of the policy.
 func TestFaultsOfNamedFilesStandInThePolicy(t *testing.T) {
-	f, err := Parse("etc/site.yaml", []byte("lists:\n  drop: {file: drop.txt}\ndns: {lists: {pot: {httpbl: /run/pot.key}}}\nrules: []"))
+	f, err := Parse("etc/site.yaml",
+		[]byte("lists:\n  drop: {file: drop.txt}\ndns: {lists: {pot: {httpbl: /run/pot.key}}}\nrules: []"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +161,8 @@ func TestFaultsOfNamedFilesStandInThePolicy(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
 		}
 	}
-	for name, want := range map[string]string{"drop.txt": filepath.Join("etc", "drop.txt"), "/run/pot.key": "/run/pot.key", "": ""} {
+	for name, want := range map[string]string{"drop.txt": filepath.Join("etc", "drop.txt"),
+		"/run/pot.key": "/run/pot.key", "": ""} {
 		if got := f.Beside(name); got != want {
 			t.Errorf("%q is beside the policy as %q, want %q", name, got, want)
 		}
@@ -162,7 +172,8 @@ func TestFaultsOfNamedFilesStandInThePolicy(t *testing.T) {
 // A list from a file may say which proxies are trusted; its prefixes are
 // those that it holds when they are asked for.
 func TestProxyListsMayComeFromFiles(t *testing.T) {
-	f := parsed(t, "clients: {trusted_proxies: [loopback, edge]}\nlists: {edge: {file: edge.txt}}\nrules: [{use: default}]")
+	f := parsed(t,
+		"clients: {trusted_proxies: [loopback, edge]}\nlists: {edge: {file: edge.txt}}\nrules: [{use: default}]")
 	if got := f.ProxyLists()["edge"]; len(got) > 0 {
 		t.Errorf("prefixes %v of a list that is not read", got)
 	}

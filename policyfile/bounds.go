@@ -1,5 +1,11 @@
 package policyfile
 
+import "cmp"
+
+// mostConnections is how many connections serve takes unless the policy says,
+// and the system allows them.
+const mostConnections = 16384
+
 // Bounds of what clients may open and send; 0 means the default of serve.
 type Bounds struct {
 	Connections int   // in all
@@ -11,7 +17,10 @@ type Bounds struct {
 
 func boundsKeys() []key[Bounds] {
 	count := func(name string, least, most int64, field func(*Bounds) *int) key[Bounds] {
-		return key[Bounds]{name, func(r *reader, n *node, b *Bounds) { *field(b) = int(r.integer(n, name, least, most)) }}
+		return key[Bounds]{name, func(r *reader, n *node,
+			b *Bounds) {
+			*field(b) = int(r.integer(n, name, least, most))
+		}}
 	}
 	return []key[Bounds]{
 		count("connections", 16, 1<<20, func(b *Bounds) *int { return &b.Connections }),
@@ -25,6 +34,18 @@ func boundsKeys() []key[Bounds] {
 func readBounds(r *reader, n *node, f *File) {
 	got := readMap(r, n, "bounds", "{connections: 10000}", boundsKeys(), &f.Bounds)
 	if b := f.Bounds; got != nil && b.Connections > 0 && b.PerAddr > b.Connections {
-		r.fault(got.values["connections_per_addr"], "", "connections_per_addr: %d is more than connections: %d", b.PerAddr, b.Connections)
+		r.fault(got.values["connections_per_addr"], "", "connections_per_addr: %d is more than connections: %d",
+			b.PerAddr, b.Connections)
+	}
+}
+
+// warnBounds tells when serve holds less for one address than the policy asks
+// for.
+func (r *reader) warnBounds() {
+	connections := cmp.Or(r.file.Bounds.Connections, mostConnections)
+	if asked, held := r.file.Bounds.PerAddr, connections/4; asked > held {
+		r.warn(place(find(find(r.root, "bounds"), "connections_per_addr")), "",
+			"connections_per_addr: one address gets at most a quarter of all connections: %d of %d, not %d", held,
+			connections, asked)
 	}
 }

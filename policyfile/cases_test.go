@@ -29,11 +29,11 @@ func someBots(table string) ([]BotName, error) {
 		{Name: "googlebot", Categories: search, Checked: true},
 		{Name: "bingbot", Categories: search, Checked: true},
 		{Name: "google-extended", Categories: ai},
-		{Name: "google-read-aloud", Categories: []string{"fetcher"}, Checked: true, Steered: true},
+		{Name: "google-read-aloud", Categories: []string{"fetcher"}, Checked: true, UserTriggered: true},
 		{Name: "gptbot", Categories: ai, Operator: "OpenAI", Checked: true},
 		{Name: "openvas", Categories: ai, Operator: "Greenbone"},
 		{Name: "80legs", Categories: []string{"seo"}},
-		{Name: "facebookexternalhit", Categories: []string{"preview"}, Checked: true, Steered: true},
+		{Name: "facebookexternalhit", Categories: []string{"preview"}, Checked: true, UserTriggered: true},
 		{Name: "archiver", Categories: []string{"archive"}},
 		{Name: "oversized", Category: true},
 	}, nil
@@ -88,7 +88,8 @@ func TestGoodFilesAreSaidAsSentencesAndWarnings(t *testing.T) {
 		var b strings.Builder
 		built := BuiltIn().Policy.Rules
 		for i := 0; i < len(f.Policy.Rules); i++ {
-			if rules := f.Policy.Rules[i:]; rules[0].Name == built[0].Name && len(rules) >= len(built) && rules[len(built)-1].Name == built[len(built)-1].Name && filepath.Base(f.Name) != "default.yaml" {
+			if rules := f.Policy.Rules[i:]; rules[0].Name == built[0].Name && len(rules) >= len(built) &&
+				rules[len(built)-1].Name == built[len(built)-1].Name && filepath.Base(f.Name) != "default.yaml" {
 				fmt.Fprintln(&b, "(the built-in rules)")
 				i += len(built) - 1
 				continue

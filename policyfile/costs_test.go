@@ -42,7 +42,8 @@ func TestSharesOfCPUAreExact(t *testing.T) {
 		{"cpu: 100%, per: 31d", "cores: 420", 1_124_928_000_000_000, 0},
 		{"cpu: 100%, per: 31d", "cores: 421", 0, 0}, // above MaxMicros
 	} {
-		for _, order := range []string{"upstream: {cpu: {%[2]s}}\nrules: [{name: a, limit: {%[1]s}}]", "rules: [{name: a, limit: {%[1]s}}]\nupstream: {cpu: {%[2]s}}"} {
+		for _, order := range []string{"upstream: {cpu: {%[2]s}}\nrules: [{name: a, limit: {%[1]s}}]",
+			"rules: [{name: a, limit: {%[1]s}}]\nupstream: {cpu: {%[2]s}}"} {
 			text := fmt.Sprintf(order, c.limit, c.upstream)
 			f, err := Options{Cores: 8}.Parse("site.yaml", []byte(text))
 			if c.n == 0 {
@@ -70,7 +71,8 @@ func TestSharesAreWhatFractionsSay(t *testing.T) {
 		ms := rapid.Int64Range(1, 31*86400e3).Draw(t, "per in ms")
 		cpu := rapid.Bool().Draw(t, "cpu")
 		resource := map[bool]string{true: "cpu", false: "time"}[cpu]
-		text := fmt.Sprintf("upstream: {cpu: {cores: %d.%d}}\nrules: [{name: a, limit: {%s: %d.%09d%%, per: %dms}}]", tenths/10, tenths%10, resource, billionths/1e9, billionths%1e9, ms)
+		text := fmt.Sprintf("upstream: {cpu: {cores: %d.%d}}\nrules: [{name: a, limit: {%s: %d.%09d%%, per: %dms}}]",
+			tenths/10, tenths%10, resource, billionths/1e9, billionths%1e9, ms)
 		want := new(big.Int).Mul(big.NewInt(billionths), big.NewInt(ms))
 		want.Mul(want, big.NewInt(1000))
 		over := big.NewInt(1e11)
@@ -102,7 +104,8 @@ func TestFormattedMicrosAreReadAgain(t *testing.T) {
 			t.Fatalf("%d µs are written %s, read %v", n, formatMicros(n), got)
 		}
 	})
-	for n, want := range map[int64]string{1: "0.001ms", 1500: "1.5ms", 999_999: "999.999ms", 1e6: "1s", 4_200_000: "4.2s", 60e6: "1m", 90e6: "1m30s", 90_000_001: "90.000001s"} {
+	for n, want := range map[int64]string{1: "0.001ms", 1500: "1.5ms", 999_999: "999.999ms", 1e6: "1s",
+		4_200_000: "4.2s", 60e6: "1m", 90e6: "1m30s", 90_000_001: "90.000001s"} {
 		if got := formatMicros(n); got != want {
 			t.Errorf("%d µs are written %s, want %s", n, got, want)
 		}
@@ -117,23 +120,29 @@ func TestParseReadsCostsAndShares(t *testing.T) {
 	byDefault := []fairshare.KeyPart{part(fairshare.ByNetwork, ""), part(fairshare.ByAddr, "")}
 	for text, want := range map[string]File{
 		"": {},
-		`upstream: {url: "http://127.0.0.1:3000", cpu: {cores: 2.5}}`:                 {Upstream: "http://127.0.0.1:3000", UpstreamCPU: UpstreamCPU{Cores: 2.5}},
-		"upstream: {cpu: {from: server-timing}}":                                      {UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "cpu"}},
-		"upstream: {cpu: {keep: true, metric: Total, from: server-timing, cores: 4}}": {UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "Total", Keep: true, Cores: 4}},
-		"upstream: {cpu: {from: process}}":                                            {UpstreamCPU: UpstreamCPU{From: "process"}},
-		"upstream: {cpu: {from: process, pid_file: run/x.pid, every: 50ms}}":          {UpstreamCPU: UpstreamCPU{From: "process", PIDFile: "run/x.pid", Every: 50 * time.Millisecond}},
-		"upstream: {cpu: {from: cgroup, service: php8.2-fpm, every: 1s}}":             {UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "php8.2-fpm", Every: time.Second}},
-		"upstream: {cpu: {from: cgroup, cgroup: /system.slice/x.service}}":            {UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "/system.slice/x.service"}},
-		"upstream: {cpu: {from: cgroup, cgroup: /sys/fs/cgroup/a}}":                   {UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "/a"}},
-		"upstream: {cost: {header: X-Cost}}":                                          {UpstreamCost: UpstreamCost{Header: "X-Cost", Max: 1e6}},
-		"upstream: {cost: {max: 8796093022208, header: x-gitlab-score}}":              {UpstreamCost: UpstreamCost{Header: "x-gitlab-score", Max: fairshare.MaxBytes}},
-		"share: 32":                {Share: &Share{Capacity: 32, By: byDefault, Wait: 10 * time.Second, Queue: 1024, KnownAfter: 10 * time.Minute}},
-		"share: auto":              {Share: &Share{Min: 1, Max: 1024, By: byDefault, Wait: 10 * time.Second, Queue: 1024, KnownAfter: 10 * time.Minute}},
-		"share: {capacity: 65536}": {Share: &Share{Capacity: 65536, By: byDefault, Wait: 10 * time.Second, Queue: 1024, KnownAfter: 10 * time.Minute}},
-		"share: {min: 4, capacity: auto, max: 256}":                                        {Share: &Share{Min: 4, Max: 256, By: byDefault, Wait: 10 * time.Second, Queue: 1024, KnownAfter: 10 * time.Minute}},
-		"share: {min: 2000, capacity: auto, by: bot, wait: 0s, queue: 0, known_after: 0s}": {Share: &Share{Min: 2000, Max: 2000, By: []fairshare.KeyPart{part(fairshare.ByBot, "")}}},
+		`upstream: {url: "http://127.0.0.1:3000", cpu: {cores: 2.5}}`:                 {Serve: Serve{Upstream: "http://127.0.0.1:3000", UpstreamCPU: UpstreamCPU{Cores: 2.5}}},
+		"upstream: {cpu: {from: server-timing}}":                                      {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "cpu"}}},
+		"upstream: {cpu: {keep: true, metric: Total, from: server-timing, cores: 4}}": {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "Total", Keep: true, Cores: 4}}},
+		"upstream: {cpu: {from: process}}":                                            {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "process"}}},
+		"upstream: {cpu: {from: process, pid_file: run/x.pid, every: 50ms}}":          {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "process", PIDFile: "run/x.pid", Every: 50 * time.Millisecond}}},
+		"upstream: {cpu: {from: cgroup, service: php8.2-fpm, every: 1s}}":             {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "php8.2-fpm", Every: time.Second}}},
+		"upstream: {cpu: {from: cgroup, cgroup: /system.slice/x.service}}":            {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "/system.slice/x.service"}}},
+		"upstream: {cpu: {from: cgroup, cgroup: /sys/fs/cgroup/a}}":                   {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "/a"}}},
+		"upstream: {cost: {header: X-Cost}}":                                          {Serve: Serve{UpstreamCost: UpstreamCost{Header: "X-Cost", Max: 1e6}}},
+		"upstream: {cost: {max: 8796093022208, header: x-gitlab-score}}":              {Serve: Serve{UpstreamCost: UpstreamCost{Header: "x-gitlab-score", Max: fairshare.MaxBytes}}},
+		"share: 32": {Share: &Share{Capacity: 32, By: byDefault, Wait: 10 * time.Second, Queue: 1024,
+			KnownAfter: 10 * time.Minute}},
+		"share: auto": {Share: &Share{Min: 1, Max: 1024, By: byDefault, Wait: 10 * time.Second,
+			Queue: 1024, KnownAfter: 10 * time.Minute}},
+		"share: {capacity: 65536}": {Share: &Share{Capacity: 65536, By: byDefault, Wait: 10 * time.Second,
+			Queue: 1024, KnownAfter: 10 * time.Minute}},
+		"share: {min: 4, capacity: auto, max: 256}": {Share: &Share{Min: 4,
+			Max: 256, By: byDefault, Wait: 10 * time.Second, Queue: 1024, KnownAfter: 10 * time.Minute}},
+		"share: {min: 2000, capacity: auto, by: bot, wait: 0s, queue: 0, known_after: 0s}": {Share: &Share{Min: 2000,
+			Max: 2000, By: []fairshare.KeyPart{part(fairshare.ByBot, "")}}},
 		"share: {capacity: 1, by: [host, header:X-Team, cookie:sid, user_agent], wait: 10m, queue: 1048576, known_after: 31d, weights: {labels: {VIP: 100}, bots: {Googlebot: 0.01, ai: 2}}}": {Share: &Share{
-			Capacity: 1, By: []fairshare.KeyPart{part(fairshare.ByHost, ""), part(fairshare.ByHeader, "X-Team"), part(fairshare.ByCookie, "sid"), part(fairshare.ByUserAgent, "")},
+			Capacity: 1, By: []fairshare.KeyPart{part(fairshare.ByHost, ""), part(fairshare.ByHeader, "X-Team"),
+				part(fairshare.ByCookie, "sid"), part(fairshare.ByUserAgent, "")},
 			Wait: 10 * time.Minute, Queue: 1 << 20, KnownAfter: 31 * 24 * time.Hour,
 			Labels: map[string]float64{"vip": 100}, Bots: map[string]float64{"googlebot": 0.01, "ai": 2},
 		}},
@@ -143,7 +152,8 @@ func TestParseReadsCostsAndShares(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		got := File{Upstream: f.Upstream, UpstreamCPU: f.UpstreamCPU, UpstreamCost: f.UpstreamCost, Share: f.Share}
+		got := File{Share: f.Share,
+			Serve: Serve{Upstream: f.Upstream, UpstreamCPU: f.UpstreamCPU, UpstreamCost: f.UpstreamCost}}
 		if diff := cmp.Diff(want, got, compareFiles); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
@@ -157,13 +167,16 @@ func TestParseReadsCostsAndShares(t *testing.T) {
 
 // Headers that others need are no place for a cost, whatever their case.
 func TestHeadersWithAMeaningTellNoCost(t *testing.T) {
-	for _, name := range append([]string{"HOST", "Sec-Fetch-Site", "access-control-allow-origin", "Fairshare-Client", "X-Forwarded-For"}, keptHeaders...) {
-		if _, err := Parse("site.yaml", []byte("upstream: {cost: {header: "+strconv.Quote(name)+"}}\nrules: []")); len(Faults(err)) != 1 {
+	for _, name := range append([]string{"HOST", "Sec-Fetch-Site", "access-control-allow-origin", "Fairshare-Client",
+		"X-Forwarded-For"}, keptHeaders...) {
+		if _, err := Parse("site.yaml", []byte("upstream: {cost: {header: "+strconv.Quote(name)+
+			"}}\nrules: []")); len(Faults(err)) != 1 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, name := range []string{"X-Cost", "cost", "X-Complexity", "x-gitlab-score-gitaly", "X_Cost"} {
-		if f, err := Parse("site.yaml", []byte("upstream: {cost: {header: "+name+"}}\nrules: []")); err != nil || f.UpstreamCost.Header != name {
+		if f, err := Parse("site.yaml", []byte("upstream: {cost: {header: "+name+"}}\nrules: []")); err != nil ||
+			f.UpstreamCost.Header != name {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -50,6 +50,7 @@ func covers(a, b test) bool {
 		(a.Host == nil || coversTexts(a.Host, b.Host, foldedGlobCovers)) &&
 		(a.Method == nil || coversTexts(a.Method, b.Method, strings.EqualFold)) &&
 		(a.Cookie == nil || coversTexts(a.Cookie, b.Cookie, cookieCovers)) &&
+		(a.Seen == nil || coversTexts(a.Seen, b.Seen, globCovers)) &&
 		(a.UserAgent == nil || coversTexts(a.UserAgent, b.UserAgent, containsCovers)) &&
 		(a.Label == nil || coversTexts(a.Label, b.Label, strings.EqualFold)) &&
 		(a.Hostname == nil || coversTexts(a.Hostname, b.Hostname, globCovers)) &&
@@ -87,12 +88,12 @@ func botsOverlap(a, b test) bool {
 	if a.Bot == nil || b.Bot == nil {
 		return true
 	}
-	// Forged bots have nothing in common with those of other words but known.
+	// A forged bot is not verified, but may claim any name.
 	overlap := func(s, t string) bool {
 		if s == "forged" && a.kind || t == "forged" && b.kind {
 			return false
 		}
-		return (s == "forged") == (t == "forged") || s == "known" && !a.kind || t == "known" && !b.kind
+		return (s == "forged") == (t == "forged") || s != "verified" && !a.kind && t != "verified" && !b.kind
 	}
 	return slices.ContainsFunc(a.Bot, func(s string) bool {
 		return slices.ContainsFunc(b.Bot, func(t string) bool { return overlap(s, t) })
@@ -103,7 +104,10 @@ func botsOverlap(a, b test) bool {
 func coversListed(a, b []fairshare.Listing) bool {
 	covers := func(s, t fairshare.Listing) bool {
 		codes := s.Codes == nil || t.Codes != nil && !slices.ContainsFunc(t.Codes, func(code netip.Prefix) bool {
-			return !slices.ContainsFunc(s.Codes, func(p netip.Prefix) bool { return p.Bits() <= code.Bits() && p.Contains(code.Addr()) })
+			return !slices.ContainsFunc(s.Codes, func(p netip.Prefix) bool {
+				return p.Bits() <= code.Bits() &&
+					p.Contains(code.Addr())
+			})
 		})
 		return s.List == t.List && codes && s.Threat <= t.Threat &&
 			(s.Types == 0 || t.Types != 0 && t.Types&^s.Types == 0) &&
@@ -123,7 +127,10 @@ func overlap(a, b test) bool {
 	return !excludes(a, b) && !excludes(b, a) && botsOverlap(a, b) &&
 		addrsOverlap(a.Addr, b.Addr) &&
 		textsOverlap(a.Path, b.Path, globsOverlap) &&
-		textsOverlap(a.Host, b.Host, func(a, b string) bool { return globsOverlap(strings.ToLower(a), strings.ToLower(b)) }) &&
+		textsOverlap(a.Host, b.Host, func(a, b string) bool {
+			return globsOverlap(strings.ToLower(a),
+				strings.ToLower(b))
+		}) &&
 		textsOverlap(a.Method, b.Method, strings.EqualFold) &&
 		textsOverlap(a.Cookie, b.Cookie, func(a, b string) bool { return (a == "none") == (b == "none") }) &&
 		textsOverlap(a.UserAgent, b.UserAgent, func(a, b string) bool { return (a == "") == (b == "") })

@@ -30,7 +30,8 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 	texts := func(values ...string) *rapid.Generator[[]string] {
 		return rapid.OneOf(rapid.Just([]string(nil)), rapid.SliceOfN(rapid.SampledFrom(values), 1, 2))
 	}
-	path, host := texts("/a", "/a*", "*", "/a/b", "*b", "/*/b", "re:^/a"), texts("a.example", "*.example", "A.example", "*", "re:A")
+	path, host := texts("/a", "/a*", "*", "/a/b", "*b", "/*/b", "re:^/a"),
+		texts("a.example", "*.example", "A.example", "*", "re:A")
 	agent, cookie := texts("", "*", "bot", "Bot/1", "b", "re:b"), texts("none", "any", "sid", "s*", "*")
 	method, value := texts("GET", "get", "POST"), texts("*", "", "x", "XY")
 	label := texts("good", "GOOD", "oo", "bad", "re:^g", "re:.")
@@ -39,14 +40,16 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 		if rapid.Bool().Draw(t, "http:BL") {
 			return fairshare.Listing{
 				List: "honeypot", HTTPBL: true, Types: rapid.Uint8Range(0, 7).Draw(t, "types"),
-				Threat: rapid.SampledFrom([]uint8{0, 25}).Draw(t, "threat"), Days: rapid.SampledFrom([]uint8{0, 9, 30}).Draw(t, "days"),
+				Threat: rapid.SampledFrom([]uint8{0, 25}).Draw(t, "threat"),
+				Days:   rapid.SampledFrom([]uint8{0, 9, 30}).Draw(t, "days"),
 			}
 		}
 		codes := map[string][]netip.Prefix{
 			"any": nil, "3": {netip.MustParsePrefix("127.0.0.3/32")}, "small": {netip.MustParsePrefix("127.0.0.0/30")},
 			"two": {netip.MustParsePrefix("127.0.0.3/32"), netip.MustParsePrefix("127.0.0.9/32")},
 		}
-		return fairshare.Listing{List: "dronebl", Codes: codes[rapid.SampledFrom([]string{"any", "3", "small", "two"}).Draw(t, "codes")]}
+		return fairshare.Listing{List: "dronebl", Codes: codes[rapid.SampledFrom(
+			[]string{"any", "3", "small", "two"}).Draw(t, "codes")]}
 	})
 	asMap := func(name string, v []string) map[string][]string {
 		if v == nil {
@@ -65,7 +68,8 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 			}
 			switch field { // few fields, so that coverage is not rare
 			case 0:
-				m.Addr = sets[rapid.SampledFrom([]string{"192.0.2.0/24", "192.0.2.7", "192.0.2.128/25", "0.0.0.0/0", "list", "list and more"}).Draw(t, "addr")]
+				m.Addr = sets[rapid.SampledFrom([]string{"192.0.2.0/24", "192.0.2.7", "192.0.2.128/25", "0.0.0.0/0",
+					"list", "list and more"}).Draw(t, "addr")]
 			case 1:
 				m.Path = path.Draw(t, "path")
 			case 2:
@@ -79,7 +83,8 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 			case 6:
 				m.Query = asMap("q", value.Draw(t, "query"))
 			case 7:
-				m.Header = asMap(rapid.SampledFrom([]string{"X-A", "x-a"}).Draw(t, "name"), texts("", "*", "x", "XY").Draw(t, "header"))
+				m.Header = asMap(rapid.SampledFrom([]string{"X-A", "x-a"}).Draw(t, "name"),
+					texts("", "*", "x", "XY").Draw(t, "header"))
 			case 8:
 				m.Bot = bot.Draw(t, "bot")
 			case 9:
@@ -114,25 +119,31 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 		}
 		for range 20 {
 			req := &fairshare.Request{
-				Addr:      netip.MustParseAddr(rapid.SampledFrom([]string{"192.0.2.7", "192.0.2.200", "198.51.100.1", "::1"}).Draw(t, "from")),
+				Addr: netip.MustParseAddr(rapid.SampledFrom(
+					[]string{"192.0.2.7", "192.0.2.200", "198.51.100.1", "::1"}).Draw(t, "from")),
 				Method:    rapid.SampledFrom([]string{"GET", "POST", ""}).Draw(t, "verb"),
 				Host:      rapid.SampledFrom([]string{"a.example", "A.EXAMPLE:80", "b.example", ""}).Draw(t, "to"),
 				UserAgent: rapid.SampledFrom([]string{"", "bot", "BOT/1.0", "x", "*"}).Draw(t, "says"),
 				Path:      rapid.SampledFrom([]string{"/a", "/a/b", "/b", "/x/b", ""}).Draw(t, "target"),
 				Query:     rapid.SampledFrom([]string{"", "q=", "q=x", "q=xyz&q=", "p=1"}).Draw(t, "behind"),
-				Header: rapid.SampledFrom([]headers{nil, {"Cookie": {"sid=1"}}, {"Cookie": {"a=1; s=2"}, "X-A": {"x"}}, {"X-A": {"xyz"}}, {"X-A": {""}}, {"X-A": {"*/*"}}}).
+				Header: rapid.SampledFrom([]headers{nil, {"Cookie": {"sid=1"}},
+					{"Cookie": {"a=1; s=2"}, "X-A": {"x"}}, {"X-A": {"xyz"}}, {"X-A": {""}}, {"X-A": {"*/*"}}}).
 					Draw(t, "headers"),
 				Bot: rapid.SampledFrom([]fairshare.Bot{
-					{}, {Name: "googlebot", Categories: []string{"search"}}, {Name: "bingbot", Categories: []string{"search"}}, {Name: "curl", Categories: []string{"tool"}},
+					{}, {Name: "googlebot", Categories: []string{"search"}},
+					{Name: "bingbot", Categories: []string{"search"}}, {Name: "curl", Categories: []string{"tool"}},
 				}).Draw(t, "is"),
 				Lookups: rapid.SampledFrom([]lookups{
-					{}, {name: "a.example", answer: netip.MustParseAddr("127.0.0.3")}, {name: "b.example", list: "honeypot", answer: netip.MustParseAddr("127.9.30.2")},
+					{}, {name: "a.example", answer: netip.MustParseAddr("127.0.0.3")},
+					{name: "b.example", list: "honeypot", answer: netip.MustParseAddr("127.9.30.2")},
 				}).Draw(t, "looked up"),
-				Word: fairshare.Word{Labels: rapid.SampledFrom([][]string{nil, {"good"}, {"bad"}, {"bad", "good"}, {"other"}}).Draw(t, "labels")},
+				Override: fairshare.Override{Labels: rapid.SampledFrom(
+					[][]string{nil, {"good"}, {"bad"}, {"bad", "good"}, {"other"}}).Draw(t, "labels")},
 			}
 			if req.Bot.Name != "" {
-				req.Bot.State = rapid.SampledFrom([]fairshare.BotState{fairshare.Claimed, fairshare.Pending, fairshare.Verified, fairshare.Forged}).Draw(t, "state")
-				req.Bot.Steered = rapid.Bool().Draw(t, "steered")
+				req.Bot.State = rapid.SampledFrom([]fairshare.BotState{fairshare.Claimed, fairshare.Pending,
+					fairshare.Verified, fairshare.Forged}).Draw(t, "state")
+				req.Bot.UserTriggered = rapid.Bool().Draw(t, "steered")
 			}
 			if !holds(t, b, req) {
 				continue
@@ -195,14 +206,16 @@ func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 		for j := range words[:i+1] {
 			for _, kind := range []bool{false, true} {
 				ofBots = append(ofBots, test{&fairshare.Match{Bot: []string{words[i], words[j]}}, kind})
-				ofBots = append(ofBots, test{&fairshare.Match{Bot: []string{words[i]}, Not: []fairshare.Match{{Bot: []string{words[j]}}}}, kind})
+				ofBots = append(ofBots, test{&fairshare.Match{Bot: []string{words[i]},
+					Not: []fairshare.Match{{Bot: []string{words[j]}}}}, kind})
 			}
 		}
 	}
 	clients := []*fairshare.Request{{}}
-	for _, bot := range []fairshare.Bot{{Name: "googlebot", Categories: []string{"search"}}, {Name: "bingbot", Categories: []string{"search"}}, {Name: "curl", Categories: []string{"tool"}}} {
+	for _, bot := range []fairshare.Bot{{Name: "googlebot", Categories: []string{"search"}},
+		{Name: "bingbot", Categories: []string{"search"}}, {Name: "curl", Categories: []string{"tool"}}} {
 		for bot.State = fairshare.Claimed; bot.State <= fairshare.Forged; bot.State++ {
-			for _, bot.Steered = range []bool{false, true} {
+			for _, bot.UserTriggered = range []bool{false, true} {
 				clients = append(clients, &fairshare.Request{Bot: bot})
 			}
 		}
@@ -231,11 +244,14 @@ func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 			add(l)
 		}
 	}
-	ofLists = append(ofLists, test{&fairshare.Match{Listed: []fairshare.Listing{ofLists[0].Listed[0], ofLists[len(ofLists)-1].Listed[0]}}, false})
+	ofLists = append(ofLists, test{&fairshare.Match{Listed: []fairshare.Listing{ofLists[0].Listed[0],
+		ofLists[len(ofLists)-1].Listed[0]}}, false})
 	clients = []*fairshare.Request{{}}
 	for _, list := range []string{"honeypot", "dronebl", "other"} {
-		for _, answer := range []string{"127.0.0.1", "127.0.0.3", "127.0.0.9", "127.9.30.2", "127.20.25.4", "127.40.9.5", "127.30.200.7", "127.1.255.0"} {
-			clients = append(clients, &fairshare.Request{Addr: netip.MustParseAddr("192.0.2.7"), Lookups: lookups{list: list, answer: netip.MustParseAddr(answer)}})
+		for _, answer := range []string{"127.0.0.1", "127.0.0.3", "127.0.0.9", "127.9.30.2", "127.20.25.4",
+			"127.40.9.5", "127.30.200.7", "127.1.255.0"} {
+			clients = append(clients, &fairshare.Request{Addr: netip.MustParseAddr("192.0.2.7"),
+				Lookups: lookups{list: list, answer: netip.MustParseAddr(answer)}})
 		}
 	}
 	if covered, _ := try(ofLists, clients); covered < 300 {
@@ -247,12 +263,13 @@ func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 	for i := range names {
 		for j := range names[:i+1] {
 			ofLabels = append(ofLabels, test{&fairshare.Match{Label: []string{names[i], names[j]}}, false})
-			ofLabels = append(ofLabels, test{&fairshare.Match{Label: []string{names[i]}, Not: []fairshare.Match{{Label: []string{names[j]}}}}, false})
+			ofLabels = append(ofLabels, test{&fairshare.Match{Label: []string{names[i]},
+				Not: []fairshare.Match{{Label: []string{names[j]}}}}, false})
 		}
 	}
 	clients = []*fairshare.Request{{}}
 	for _, labels := range [][]string{{"good"}, {"bad"}, {"oo"}, {"bad", "good"}, {"other"}} {
-		clients = append(clients, &fairshare.Request{Word: fairshare.Word{Labels: labels}})
+		clients = append(clients, &fairshare.Request{Override: fairshare.Override{Labels: labels}})
 	}
 	if covered, apart := try(ofLabels, clients); covered < 250 || apart < 200 {
 		t.Errorf("of labels %d cover, %d are apart", covered, apart)

@@ -43,7 +43,7 @@ func readDNS(r *reader, n *node, f *File) {
 		example = "{server: " + shorten(n.text) + "}"
 	}
 	if got := readMap(r, n, "dns", example, dnsKeys(), &f.DNS); got != nil && len(n.entries) == 0 {
-		r.fault(n, "dns: "+example, "dns: an empty map says nothing")
+		r.fault(n, "dns: "+example, "dns: the map is empty")
 	}
 }
 
@@ -62,13 +62,13 @@ func (r *reader) dnsServer(n *node) string {
 	hint := "server: 127.0.0.1:53"
 	switch scheme, rest, found := strings.Cut(s, "://"); {
 	case found && (scheme == "https" || scheme == "tls" || scheme == "quic"):
-		hint = "plain DNS is spoken: name a resolver nearby that encrypts for you"
+		hint = "only plain DNS is supported: name a local resolver that encrypts"
 	case found:
 		hint = "server: " + shorten(strings.TrimRight(rest, "/"))
 	case slices.Contains([]string{"system", "default", "auto", "none"}, strings.ToLower(s)):
-		hint = "leave the key out: then the system's is asked"
+		hint = "remove the key to use the system's resolver"
 	case strings.Contains(s, ","):
-		hint = "one server; a resolver nearby can ask several"
+		hint = "name one server; a local resolver can ask several"
 	}
 	r.fault(n, hint, "server: an address with a port is needed, not %s", quote(s))
 	return ""
@@ -76,14 +76,15 @@ func (r *reader) dnsServer(n *node) string {
 
 func readDNSLists(r *reader, n *node, d *DNS) {
 	if n.kind != mapNode || len(n.entries) == 0 {
-		r.fault(n, "lists: {dronebl: {zone: dnsbl.dronebl.org}}", "dns: lists: a map of names and zones is needed, not %s", n.describe())
+		r.fault(n, "lists: {dronebl: {zone: dnsbl.dronebl.org}}",
+			"dns: lists: a map of names and zones is needed, not %s", n.describe())
 		return
 	}
 	d.Lists = map[string]DNSList{}
 	for i, e := range n.entries {
 		name := e.key.text
 		if _, twice := d.Lists[name]; twice {
-			r.fault(e.key, "", "the DNS list %s stands twice", quote(name))
+			r.fault(e.key, "", "the DNS list %s is listed twice", quote(name))
 			continue
 		}
 		switch {
@@ -111,7 +112,7 @@ func readDNSLists(r *reader, n *node, d *DNS) {
 		switch {
 		case got == nil:
 		case got.has("zone") && got.has("httpbl"):
-			r.fault(got.at("httpbl"), "make it two lists", "dns: httpbl beside zone: a list is one of them")
+			r.fault(got.at("httpbl"), "make it two lists", "dns: httpbl and zone: a list has only one of them")
 		case !got.has("zone") && !got.has("httpbl"):
 			r.missing(e.value, name+": {zone: dnsbl.dronebl.org}", "dns: a list needs a zone or httpbl")
 		}
@@ -132,7 +133,7 @@ func (r *reader) zone(n *node) string {
 		if key, _, _ := strings.Cut(zone, "."); httpblKey.MatchString(key) {
 			r.secret(key)
 		}
-		r.fault(n, "httpbl: honeypot.key, a file with the key", "zone: Project Honey Pot is asked with a key")
+		r.fault(n, "httpbl: honeypot.key, a file with the key", "zone: Project Honey Pot needs a key")
 		return ""
 	case strings.Contains(s, "://"):
 		if u, err := url.Parse(s); err == nil {
@@ -143,7 +144,7 @@ func (r *reader) zone(n *node) string {
 	}
 	// The query is the reversed address and the zone, within 253 letters.
 	if hint != "" || !hostName(zone) || !strings.Contains(zone, ".") || len(zone) > maxHost-2*32 {
-		r.fault(n, hint, "zone: a name as dnsbl.dronebl.org is needed, not %s", quote(s))
+		r.fault(n, hint, "zone: a name such as dnsbl.dronebl.org is needed, not %s", quote(s))
 		return ""
 	}
 	return zone
@@ -156,7 +157,8 @@ var httpblKey = regexp.MustCompile(`^[a-z]{12}$`)
 func (r *reader) keyFile(n *node) string {
 	if n.kind == scalarNode && httpblKey.MatchString(n.text) {
 		r.secret(n.text)
-		r.fault(n, "write it into a file that fairshare alone may read, and name that: httpbl: honeypot.key", "httpbl: the name of a file is needed, not the key: a policy is shown and passed on")
+		r.fault(n, "write the key into a file that only fairshare can read, and name the file: httpbl: honeypot.key",
+			"httpbl: the name of a file is needed, not the key itself: policies get shared")
 		return ""
 	}
 	return r.fileName(n, "httpbl", "")
@@ -176,6 +178,7 @@ func (r *reader) warnDNS() {
 	n := find(r.root, "dns")
 	server, err := netip.ParseAddrPort(r.file.DNS.Server)
 	if err == nil && len(r.file.DNS.Lists) > 0 && slices.Contains(publicResolvers, server.Addr().String()) {
-		r.warn(place(find(n, "server")), "a resolver of your own", "server: many DNS lists refuse to answer public resolvers as %s", server.Addr())
+		r.warn(place(find(n, "server")), "use your own resolver",
+			"server: many DNS lists refuse to answer public resolvers such as %s", server.Addr())
 	}
 }

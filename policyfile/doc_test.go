@@ -23,7 +23,8 @@ func TestReferenceIsTrue(t *testing.T) {
 	for _, at := range examples {
 		first := strings.Count(doc[:at[2]], "\n")
 		// As many empty lines before it make the line numbers those of the page.
-		f, err := Options{Bots: someBots, Cores: 4}.Parse("policy.md", []byte(strings.Repeat("\n", first)+doc[at[2]:at[3]]))
+		f, err := Options{Bots: someBots, Cores: 4}.Parse("policy.md",
+			[]byte(strings.Repeat("\n", first)+doc[at[2]:at[3]]))
 		for _, fault := range Faults(err) {
 			t.Error(fault.Text())
 		}
@@ -37,14 +38,19 @@ func TestReferenceIsTrue(t *testing.T) {
 		}
 	}
 	for what, keys := range map[string][]string{
-		"the file": names(topKeys()), "clients": names(clientKeys()), "a rule": names(ruleKeys()), "match": names(matchKeys()),
+		"the file": names(topKeys()), "clients": names(clientKeys()), "a rule": names(ruleKeys()),
+		"match": names(matchKeys()),
 		"limit": names(limitKeys()), "a list": names(listKeys()), "bots": names(botsKeys()), "dns": names(dnsKeys()),
-		"a DNS list": names(dnsListKeys()), "sessions": names(sessionKeys()), "registry": names(registryKeys()), "listed": names(listingKeys()),
+		"a DNS list": names(dnsListKeys()), "sessions": names(sessionKeys()), "registry": names(registryKeys()),
+		"listed":   names(listingKeys()),
 		"upstream": names(upstreamKeys()), "the upstream's cpu": names(upstreamCPUKeys()),
-		"the upstream's cost": names(upstreamCostKeys()), "share": names(shareKeys()), "weights": names(weightKeys()), "journal": names(journalKeys()), "bounds": names(boundsKeys()), "ban": names(banKeys()), "answer": names(answerKeys()),
+		"the upstream's cost": names(upstreamCostKeys()), "share": names(shareKeys()), "weights": names(weightKeys()),
+		"journal": names(journalKeys()), "bounds": names(boundsKeys()), "ban": names(banKeys()),
+		"answer": names(answerKeys()),
 	} {
 		for _, key := range keys {
-			if !strings.Contains(doc, "`"+key+"`") && !strings.Contains(doc, "`"+key+": ") && !strings.Contains(doc, "`{"+key+": ") {
+			if !strings.Contains(doc, "`"+key+"`") && !strings.Contains(doc, "`"+key+": ") &&
+				!strings.Contains(doc, "`{"+key+": ") {
 				t.Errorf("%s: the key %s is not in the reference", what, key)
 			}
 		}
@@ -77,7 +83,8 @@ func TestOperatorsPageTellsFields(t *testing.T) {
 	if n < 3 {
 		t.Errorf("%d lines", n)
 	}
-	for _, keys := range [][]string{names(boundsKeys()), names(journalKeys()), {"hosts", "underscores", "abandon", "grace", "h2c"}} {
+	for _, keys := range [][]string{names(boundsKeys()), names(journalKeys()),
+		{"hosts", "underscores", "keep_headers", "abandon", "grace", "h2c"}} {
 		for _, key := range keys {
 			if !strings.Contains(doc, key) {
 				t.Errorf("the page does not name %s", key)

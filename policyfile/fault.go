@@ -104,7 +104,8 @@ func printable(s string) string {
 		switch {
 		case c == '\t':
 			return ' '
-		case control(c) || c == utf8.RuneError || c >= 0x200E && c <= 0x200F || c >= 0x2028 && c <= 0x202E || c >= 0x2066 && c <= 0x2069:
+		case control(c) || c == utf8.RuneError || c >= 0x200E && c <= 0x200F || c >= 0x2028 && c <= 0x202E ||
+			c >= 0x2066 && c <= 0x2069:
 			return '?'
 		}
 		return c
@@ -131,12 +132,14 @@ func (r *reader) faultAt(line, column int, hint, format string, args ...any) {
 		return
 	}
 	err := errors.New(printable(fmt.Sprintf(format, args...)))
-	r.faults = append(r.faults, &ParseError{File: r.file.Name, Line: line, Column: column, Source: r.source(line), Hint: printable(hint), Err: err})
+	r.faults = append(r.faults, &ParseError{File: r.file.Name, Line: line, Column: column, Source: r.source(line),
+		Hint: printable(hint), Err: err})
 }
 
 func (r *reader) warn(n *node, hint, format string, args ...any) {
 	r.file.Warnings = append(r.file.Warnings, Warning{
-		File: r.file.Name, Line: n.line, Column: n.column, Source: r.source(n.line), Hint: printable(hint), Text: printable(fmt.Sprintf(format, args...)),
+		File: r.file.Name, Line: n.line, Column: n.column, Source: r.source(n.line), Hint: printable(hint),
+		Text: printable(fmt.Sprintf(format, args...)),
 	})
 }
 
@@ -165,7 +168,7 @@ func (r *reader) joined() error {
 	})
 	faults := slices.CompactFunc(r.faults, func(a, b *ParseError) bool { return a.Error() == b.Error() })
 	if r.untold > 0 {
-		faults = append(faults, &ParseError{File: r.file.Name, Err: fmt.Errorf("and %d faults more", r.untold)})
+		faults = append(faults, &ParseError{File: r.file.Name, Err: fmt.Errorf("and %d more errors", r.untold)})
 	}
 	errs := make([]error, len(faults))
 	for i, f := range faults {
@@ -175,46 +178,4 @@ func (r *reader) joined() error {
 		errs[i] = f
 	}
 	return errors.Join(errs...)
-}
-
-// didYouMean returns a hint when one of the names is near to word, else "".
-func didYouMean(word string, names []string) string {
-	best, least := "", min(max(1, len(word)/3), 3)
-	for _, name := range names {
-		if d := distance(strings.ToLower(word), strings.ToLower(name)); d < least+1 && (best == "" || d < least) {
-			best, least = name, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("did you mean %q?", best)
-}
-
-// distance is how many letters must be put in, left out, changed or swapped
-// with their neighbour to make b of a (optimal string alignment).
-func distance(a, b string) int {
-	s, t := []rune(a), []rune(b)
-	if len(s) > 64 || len(t) > 64 {
-		return 64
-	}
-	before, last, row := make([]int, len(t)+1), make([]int, len(t)+1), make([]int, len(t)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(s); i++ {
-		before, last, row = last, row, before
-		row[0] = i
-		for j := 1; j <= len(t); j++ {
-			change := 1
-			if s[i-1] == t[j-1] {
-				change = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+change)
-			if i > 1 && j > 1 && s[i-1] == t[j-2] && s[i-2] == t[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-	}
-	return row[len(t)]
 }

@@ -1,7 +1,19 @@
 // Package policyfile reads policy files.
 //
-// Start with [Load]. Every fault of a file is told at once, with its line, a
-// caret and a hint: see [Faults].
+// Start with [Load]. If a file has errors, the error of Load joins all of them;
+// [Faults] takes it apart. Each has its line, a caret below the column and,
+// where possible, a fix.
+//
+// A [File] has two parts. The rules and all that a program needs to judge
+// requests by them stand in File itself: the policy, lists, bots, DNS, trusted
+// proxies, the memory of counters and the share of a busy upstream. What only
+// the command serve uses (listening, TLS, the upstream's URL, journal, sessions,
+// registry) is in its part [Serve]; a library can ignore it.
+//
+// Some rules look at facts that are not in the file: lists from files and URLs,
+// bots, hostnames, DNS lists, labels. Package site provides them. A program
+// that provides them itself says so by [File.Provide]; otherwise
+// [fairshare.NewGuard] refuses such a policy.
 package policyfile
 
 import (
@@ -32,42 +44,53 @@ type File struct {
 	Name   string
 	Policy fairshare.Policy
 
-	Listen  string        // "" when not given
-	TLS     *TLS          // nil means plain HTTP
-	H2C     bool          // HTTP/2 without TLS, by prior knowledge
-	Contact string        // whom to ask; "" when not given
-	Grace   time.Duration // how long requests in progress may end; 0 means DefaultGrace
-	Bounds  Bounds
-	Journal Journal
+	Contact  string // shown to refused clients; "" when not given
+	FailOpen bool   // requests pass while the counters fail
+	Memory   int64  // for the counters, in bytes; DefaultMemory when not given
+	Share    *Share // of a busy upstream; nil means that no request waits
 
-	Upstream     string        // a URL; "" when not given
-	Cancels      bool          // a request ends with its client: the upstream stops by itself, or Abandon is 0
-	Timeout      time.Duration // how long it may take to begin its answer; 0 means the default of serve
-	Abandon      time.Duration // how long the answer to a client that is gone is read on; 0 means not at all
-	UpstreamCPU  UpstreamCPU
-	UpstreamCost UpstreamCost
-	Share        *Share // nil: nobody waits
+	TrustedProxies []string // prefixes, addresses, names of lists and fixed names such as "loopback"
+	Header         string   // in which trusted proxies name the client; "" means X-Forwarded-For
+	IgnoreUnnamed  bool     // headers of peers that are not in TrustedProxies are ignored: "trusted_proxies: []"
 
-	Hosts           []string // names in lower case, "*." before some, IPv6 in brackets; nil means any host
-	KeepUnderscores bool     // headers with "_" in their names are handed on
+	Lists   map[string]*AddrSet
+	Sources []Source // lists that come from files and URLs; their sets are empty at first
+	Bots    Bots
+	DNS     DNS
 
-	ProxyProtocol   bool     // trusted peers send the PROXY protocol
-	TrustedProxies  []string // prefixes, addresses, names of lists and other names
-	Header          string   // that trusted proxies tell the client in; "" means X-Forwarded-For
-	EnforceSuspects bool     // rules hold for suspected proxies too
-	Memory          int64    // for the counters, in bytes
+	Serve // what only the command serve uses
 
-	Lists    map[string]*AddrSet
-	Sources  []Source // where the lists come from that are not in the file; their sets are empty at first
-	Bots     Bots
-	DNS      DNS
-	Sessions *Sessions // nil means that no sessions are kept
-	Registry Registry
 	Warnings []Warning
 
+	provided Facts
 	named    []mention                   // the files that the policy names and Parse does not read
 	percents map[*fairshare.Limit]string // limits that are a share of a window, as written
 	cores    float64                     // that shares of CPU are of
+}
+
+// Serve holds the settings of the command serve. They do not change what the
+// rules decide.
+type Serve struct {
+	Listen   string   // an address or a socket; "" when not given
+	TLS      *TLS     // nil means plain HTTP
+	H2C      bool     // HTTP/2 without TLS, by prior knowledge
+	Hosts    []string // names in lower case, "*." before some, IPv6 in brackets; nil means any host
+	Bounds   Bounds
+	Grace    time.Duration // how long requests in progress may take at the end; 0 means DefaultGrace
+	Journal  Journal
+	Registry Registry
+	Sessions *Sessions // of bots without cookies; nil means that none are kept
+
+	ProxyProtocol   bool     // trusted peers send the PROXY protocol
+	KeepUnderscores bool     // headers with "_" in their names reach the upstream
+	KeepHeaders     []string // headers that override method or path and reach the upstream all the same
+
+	Upstream     string        // a URL; "" when not given
+	Timeout      time.Duration // until the upstream begins its answer; 0 means the default of serve
+	Cancels      bool          // the upstream's request ends with its client; true also if Abandon is 0
+	Abandon      time.Duration // how long the answer is read after its client has gone; 0 means not at all
+	UpstreamCPU  UpstreamCPU
+	UpstreamCost UpstreamCost
 }
 
 // TLS names the files of a certificate and its key, as the policy does: serve
@@ -126,6 +149,10 @@ type Options struct {
 	// only what has a meaning of its own anywhere is refused.
 	CostHeader func(name string) error
 
+	// KeepHeader tells why a header cannot be one of keep_headers. nil means
+	// that any name can.
+	KeepHeader func(name string) error
+
 	// Cores is how many CPU cores the upstream has if the policy does not say;
 	// 0 means as many as this machine.
 	Cores int
@@ -154,7 +181,8 @@ func (o Options) Load(path string) (*File, error) {
 // Parse reads a policy that is the content of the file called name. The
 // error joins all faults; [Faults] takes it apart.
 func (o Options) Parse(name string, data []byte) (*File, error) {
-	r := &reader{options: o, file: &File{Name: name, Memory: DefaultMemory, Abandon: DefaultAbandon, Journal: defaultJournal()}, dir: filepath.Dir(name)}
+	r := &reader{options: o, file: &File{Name: name, Memory: DefaultMemory,
+		Serve: Serve{Abandon: DefaultAbandon, Journal: defaultJournal()}}, dir: filepath.Dir(name)}
 	r.read(data)
 	if len(r.faults) > 0 {
 		return nil, r.joined()
@@ -164,6 +192,7 @@ func (o Options) Parse(name string, data []byte) (*File, error) {
 	}
 	r.warnings()
 	r.file.Cancels = r.file.Cancels || r.file.Abandon == 0
+	r.file.Policy.Ready = r.file.ready
 	return r.file, nil
 }
 
@@ -186,11 +215,13 @@ const byteOrderMark = "\uFEFF"
 
 func (r *reader) read(data []byte) {
 	if len(data) > maxSize {
-		r.faultAt(0, 0, "", "larger than %s", FormatSize(maxSize))
+		r.faultAt(0, 0,
+			"put long lists into files: lists: {NAME: {file: list.txt}}; each may have 2,000,000 prefixes",
+			"larger than %s", FormatSize(maxSize))
 		return
 	}
 	if line, ok := readable(data); !ok {
-		r.faultAt(line, 1, "save it as UTF-8 (UTF-16 is what some editors call Unicode)", "the file is no UTF-8 text")
+		r.faultAt(line, 1, "save it as UTF-8 (some editors call UTF-16 Unicode)", "the file is not UTF-8 text")
 		return
 	}
 	text := strings.TrimPrefix(string(data), byteOrderMark)
@@ -201,7 +232,7 @@ func (r *reader) read(data []byte) {
 		if r.broken {
 			return
 		}
-		r.faultAt(1, 1, "rules: [{use: default}] takes the built-in rules", "the file holds no policy")
+		r.faultAt(1, 1, "rules: [{use: default}] takes the built-in rules", "the file contains no policy")
 		return
 	}
 	r.policy(root)

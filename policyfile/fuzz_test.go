@@ -34,12 +34,14 @@ func FuzzParse(f *testing.F) {
 			if len(faults) == 0 {
 				t.Fatalf("not a fault of the file: %v", err)
 			}
-			lines := strings.Count(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n") + strings.Count(string(data), "\r") + 1
+			lines := strings.Count(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n") +
+				strings.Count(string(data), "\r") + 1
 			for _, fault := range faults {
 				if fault.Line > lines || fault.Line > 0 && fault.Column < 1 {
 					t.Errorf("%v: the file has %d lines", fault, lines)
 				}
-				if text := fault.Text(); strings.ContainsFunc(text, func(c rune) bool { return control(c) && c != '\n' }) {
+				if text := fault.Text(); strings.ContainsFunc(text,
+					func(c rune) bool { return control(c) && c != '\n' }) {
 					t.Errorf("control characters in %q", text)
 				}
 			}
@@ -71,7 +73,8 @@ func FuzzParse(f *testing.F) {
 // What a flag holds is read, or its fault is told in one harmless line with
 // what to do; what is meant is a duration or a label then.
 func FuzzFlags(f *testing.F) {
-	for _, s := range []string{"2h", "1h30m", "0.5ms", "7", "2 weeks", "36501d", "good-partner", "Good Partner", "re:x", "\x1b[2J", "\u212a"} {
+	for _, s := range []string{"2h", "1h30m", "0.5ms", "7", "2 weeks", "36501d", "good-partner", "Good Partner",
+		"re:x", "\x1b[2J", "\u212a"} {
 		f.Add(s)
 	}
 	harmless := func(t *testing.T, texts ...string) {
@@ -121,12 +124,14 @@ func FuzzFlags(f *testing.F) {
 // What is an amount of CPU or time is one from a microsecond to 35 years; what
 // is none is told in harmless words, and what a hint says then is one.
 func FuzzAmounts(f *testing.F) {
-	for _, s := range []string{"7%", "1.05s", "7", "7 %", "%7", "s30", "7,5%", "500us", "7%/15s", "100.1%", "0.0009ms", "2 cores", "30 seconds", "-7%", "99999999%", "1e1%", "\x1b[2J", "\u2007%"} {
+	for _, s := range []string{"7%", "1.05s", "7", "7 %", "%7", "s30", "7,5%", "500us", "7%/15s", "100.1%",
+		"0.0009ms", "2 cores", "30 seconds", "-7%", "99999999%", "1e1%", "\x1b[2J", "\u2007%"} {
 		f.Add(s, true, int64(15*time.Second))
 		f.Add(s, false, int64(time.Millisecond))
 	}
 	f.Fuzz(func(t *testing.T, s string, cpu bool, window int64) {
-		d := &fairshare.Limit{Resource: fairshare.Time, Window: time.Duration(max(window, int64(fairshare.MinWindow)) % int64(fairshare.MaxWindow+1))}
+		d := &fairshare.Limit{Resource: fairshare.Time,
+			Window: time.Duration(max(window, int64(fairshare.MinWindow)) % int64(fairshare.MaxWindow+1))}
 		if cpu {
 			d.Resource = fairshare.CPU
 		}
@@ -137,7 +142,8 @@ func FuzzAmounts(f *testing.F) {
 		}
 		n, faults := read(s)
 		switch {
-		case len(faults) == 0 && (n < 1 && d.Window > 0 || n < 0 || n > fairshare.MaxMicros), len(faults) > 1, len(faults) == 1 && n != 0:
+		case len(faults) == 0 && (n < 1 && d.Window > 0 || n < 0 || n > fairshare.MaxMicros), len(faults) > 1,
+			len(faults) == 1 && n != 0:
 			t.Fatalf("%q of %v: %d, faults %v", s, d.Window, n, faults)
 		case len(faults) == 0:
 			return
@@ -149,7 +155,8 @@ func FuzzAmounts(f *testing.F) {
 		if !found || strings.Contains(meant, "per:") { // what others write before a slash may be anything
 			return
 		}
-		if _, faults := read(meant); len(faults) > 0 && !strings.Contains(faults[0].Error(), "micro") && !strings.Contains(faults[0].Error(), "more than") {
+		if _, faults := read(meant); len(faults) > 0 && !strings.Contains(faults[0].Error(), "micro") &&
+			!strings.Contains(faults[0].Error(), "more than") {
 			t.Errorf("%q: the hint %s is none: %v", s, meant, faults)
 		}
 	})

@@ -27,12 +27,12 @@ func (r *reader) hostnames(n *node) []string {
 		case looksLikeAddr(s):
 			hint = "addr: " + shorten(s)
 		case strings.HasPrefix(s, "."):
-			hint = fmt.Sprintf("%q is all below it", "*"+shorten(s))
+			hint = fmt.Sprintf("%q matches all names below it", "*"+shorten(s))
 		case strings.ContainsAny(s, ", "):
-			hint = "several values stand in brackets: [a, b]"
+			hint = "write several values in brackets: [a, b]"
 		}
 		if hint != "" || !hostName(strings.ReplaceAll(name, "*", "x")) {
-			r.fault(item, hint, "hostname: %s is no name of a host", quote(s))
+			r.fault(item, hint, "hostname: %s is not a host name", quote(s))
 			continue
 		}
 		list = append(list, name)
@@ -42,12 +42,16 @@ func (r *reader) hostnames(n *node) []string {
 
 // Domains whose names tell nothing of who is there: their addresses are let
 // to anybody.
-var rented = []string{"googleusercontent.com", "1e100.net", "amazonaws.com", "your-server.de", "linode.com", "vultr.com", "digitalocean.com", "cloudapp.azure.com"}
+var rented = []string{"googleusercontent.com", "1e100.net", "amazonaws.com", "your-server.de", "linode.com",
+	"vultr.com", "digitalocean.com", "cloudapp.azure.com"}
 
 // crawlerDomains are the domains of addresses that a bot is verified by.
 var crawlerDomains = map[string]string{
-	"googlebot.com": "googlebot", "google.com": "googlebot", "search.msn.com": "bingbot", "applebot.apple.com": "applebot",
-	"yandex.com": "yandexbot", "yandex.ru": "yandexbot", "yandex.net": "yandexbot", "crawl.baidu.com": "baiduspider", "crawl.baidu.jp": "baiduspider",
+	"googlebot.com": "googlebot", "google.com": "googlebot", "search.msn.com": "bingbot",
+	"applebot.apple.com": "applebot",
+	"yandex.com":         "yandexbot", "yandex.ru": "yandexbot", "yandex.net": "yandexbot",
+	"crawl.baidu.com": "baiduspider",
+	"crawl.baidu.jp":  "baiduspider",
 }
 
 // warnHostnames looks at the hostnames of a match that does good.
@@ -56,7 +60,9 @@ func (r *reader) warnHostnames(n *node) {
 		s := strings.ToLower(item.text)
 		if isRegexp(s) {
 			if !strings.HasSuffix(s, "$") && !strings.HasSuffix(s, `\z`) {
-				r.warn(item, "end it with $", `hostname: %s has no end: it fits names below other domains too, as example.org.example.net`, quote(item.text))
+				r.warn(item, "end it with $",
+					`hostname: %s does not end with $: it matches names below other domains too, such as example.org.example.net`,
+					quote(item.text))
 			}
 			continue
 		}
@@ -65,15 +71,18 @@ func (r *reader) warnHostnames(n *node) {
 		bot := crawlerDomains[domain]
 		switch {
 		case domain == "":
-			r.warn(item, "", "hostname: %s fits every address that has a name", quote(item.text))
+			r.warn(item, "", "hostname: %s matches every address that has a name", quote(item.text))
 		case bot != "":
-			r.warn(item, "bot: "+bot, "hostname: %s is told from all that is below a domain: a bot is verified by the crawlers' addresses alone", quote(item.text))
+			r.warn(item, "bot: "+bot,
+				"hostname: %s matches all names of a domain; a bot is verified only by the names of its crawlers",
+				quote(item.text))
 		case slices.ContainsFunc(rented, below):
-			r.warn(item, "", "hostname: %s: anybody can rent a machine with such a name", quote(item.text))
+			r.warn(item, "", "hostname: %s: anybody can rent a server with such a name", quote(item.text))
 		case strings.HasPrefix(s, "*") && !strings.HasPrefix(s, "*."):
-			r.warn(item, fmt.Sprintf("%q", "*."+domain), "hostname: %s fits the domains of others that end so", quote(item.text))
+			r.warn(item, fmt.Sprintf("%q", "*."+domain), "hostname: %s also matches other domains with the same end",
+				quote(item.text))
 		case strings.HasSuffix(s, "*"):
-			r.warn(item, "", "hostname: %s fits the domains of others that begin so", quote(item.text))
+			r.warn(item, "", "hostname: %s also matches other domains with the same beginning", quote(item.text))
 		}
 	}
 }

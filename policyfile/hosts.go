@@ -38,7 +38,8 @@ func (r *reader) host(n *node) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil && addr.Zone() == "" {
+	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil &&
+		addr.Zone() == "" {
 		if s = addr.String(); addr.Is6() {
 			s = "[" + s + "]"
 		}
@@ -46,15 +47,16 @@ func (r *reader) host(n *node) (string, bool) {
 	}
 	if _, rest, found := strings.Cut(s, "://"); found {
 		name, _, _ := strings.Cut(rest, "/")
-		r.fault(n, "hosts: "+name, "hosts: a name alone is needed, not %s", quote(s))
+		r.fault(n, "hosts: "+name, "hosts: a name without anything else is needed, not %s", quote(s))
 		return "", false
 	}
 	if name, port, found := strings.Cut(s, ":"); found && plainDigits(port) {
-		r.fault(n, "hosts: "+name, "hosts: a name without port: a request's port is passed over")
+		r.fault(n, "hosts: "+name, "hosts: a name without port: the port of a request is ignored")
 		return "", false
 	}
 	if name, port, found := strings.Cut(s, "]:"); found && plainDigits(port) {
-		r.fault(n, fmt.Sprintf("hosts: %q", name+"]"), "hosts: an address without port: a request's port is passed over")
+		r.fault(n, fmt.Sprintf("hosts: %q", name+"]"),
+			"hosts: an address without port: the port of a request is ignored")
 		return "", false
 	}
 	host := strings.ToLower(strings.TrimSuffix(s, "."))
@@ -62,41 +64,48 @@ func (r *reader) host(n *node) (string, bool) {
 	hint := ""
 	switch {
 	case s == "*":
-		r.fault(n, "leave the key out: then every host is", "hosts: * is every host")
+		r.fault(n, "remove the key: every host is served by default", "hosts: * means every host")
 		return "", false
 	case isRegexp(s):
-		hint = `names, and "*.shop.example" for all below one`
+		hint = `use names, and "*.shop.example" for all names below one`
 	case strings.Contains(name, "*"):
-		hint = `a star stands for whole names, in front: "*.shop.example"`
+		hint = `a star stands for whole labels at the beginning: "*.shop.example"`
 	case strings.HasPrefix(name, "."):
-		hint = fmt.Sprintf("%q is all below it", "*"+name)
+		hint = fmt.Sprintf("%q matches all names below it", "*"+name)
 	case strings.ContainsAny(name, ", "):
-		hint = "several values stand in brackets: [a, b]"
+		hint = "write several values in brackets: [a, b]"
 	case strings.Contains(name, "/"):
 		name, _, _ := strings.Cut(name, "/")
 		hint = "hosts: " + name
 	case strings.ContainsFunc(name, func(c rune) bool { return c >= 0x80 }):
-		hint = "as browsers send it, in ASCII: xn--…"
+		hint = "write it in ASCII, as browsers send it: xn--…"
 	}
 	if hint != "" || !hostName(name) {
-		r.fault(n, hint, "hosts: %s is no name of a host", quote(s))
+		r.fault(n, hint, "hosts: %s is not a host name", quote(s))
 		return "", false
 	}
 	return host, true
 }
 
-// hostName reports whether s is a name in lower case: labels of letters,
-// digits, "-" and "_", joined by dots.
+// hostName reports whether s is a name in lower case, as serve takes it: labels
+// of letters, digits, "_" and, inside them, "-", joined by dots, the last one not
+// a number.
 func hostName(s string) bool {
 	if len(s) > maxHost {
 		return false
 	}
+	last := ""
 	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" ||
+			label[0] == '-' || label[len(label)-1] == '-' {
 			return false
 		}
+		last = label
 	}
-	return true
+	if hex, found := strings.CutPrefix(last, "0x"); found && strings.Trim(hex, "0123456789abcdef") == "" {
+		return false
+	}
+	return !plainDigits(last)
 }
 
 // warnHosts tells of a rule whose hosts are all answered 421 if it lets them
@@ -110,5 +119,6 @@ func (r *reader) warnHosts(i int) {
 		return
 	}
 	at := place(find(r.rules[i].match, "host"), r.rules[i].node)
-	r.warn(at, "add it to hosts, or leave the rule out", "host: none of these is among hosts: what comes through is answered 421")
+	r.warn(at, "add it to hosts, or remove the rule",
+		"host: none of these is in hosts: requests for them are answered with 421")
 }

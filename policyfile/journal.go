@@ -32,7 +32,8 @@ func journalKeys() []key[Journal] {
 	return []key[Journal]{
 		{"format", func(r *reader, n *node, j *Journal) {
 			j.Format = r.word(n, "format", []string{"json", "text"}, map[string]string{
-				"jsonl": "json", "ndjson": "json", "logfmt": "text", "plain": "text", "combined": "text", "common": "text",
+				"jsonl": "json", "ndjson": "json", "logfmt": "text", "plain": "text", "combined": "text",
+				"common": "text",
 			})
 		}},
 		{"file", func(r *reader, n *node, j *Journal) { j.File = r.journalFile(n) }},
@@ -62,13 +63,13 @@ func (r *reader) journalFile(n *node) string {
 	switch {
 	case s == "":
 	case s == "-" || s == "stderr" || s == "stdout" || s == "/dev/stderr" || s == "/dev/stdout":
-		r.fault(n, "leave the key out: then it goes to stderr", "file: %s is no file", quote(s))
+		r.fault(n, "remove the key to write to stderr", "file: %s is not a file", quote(s))
 	case strings.HasSuffix(s, "/") || s == "." || s == "..":
 		r.fault(n, "file: "+strings.TrimRight(s, "/")+"/refusals.log", "file: %s is a directory", quote(s))
 	case strings.Contains(s, "://") || strings.HasPrefix(s, "syslog"):
-		r.fault(n, "to a service: leave the key out, and have it read stderr", "file: %s is no file", quote(s))
+		r.fault(n, "remove the key, and let the service read stderr", "file: %s is not a file", quote(s))
 	case r.samePlace(s, filepath.Base(r.file.Name)):
-		r.fault(n, "", "file: the journal would be written into the policy")
+		r.fault(n, "", "file: the journal would overwrite the policy")
 	default:
 		return s
 	}
@@ -114,12 +115,14 @@ func (r *reader) checkJournal(got *reading) {
 func (r *reader) warnJournal() {
 	n := find(r.root, "journal")
 	if r.file.Journal.Query {
-		r.warn(place(find(n, "query")), "", "query strings may hold passwords, tokens and names: they will stand in the journal")
+		r.warn(place(find(n, "query")), "",
+			"query strings may contain passwords, tokens and names: the journal will contain them")
 	}
 	if r.file.Journal.File == "" {
 		for _, name := range []string{"max", "keep"} {
 			if at := find(n, name); at != nil {
-				r.warn(at, "journal: {file: refusals.log}", "%s is for a file, and the journal goes to stderr", name)
+				r.warn(at, "journal: {file: refusals.log}", "%s applies to a file, and the journal goes to stderr",
+					name)
 				return
 			}
 		}

@@ -29,7 +29,7 @@ func (e *LabelError) Error() string {
 	if len(e.Text) > maxLabel && labelLetters(e.Text) {
 		return fmt.Sprintf("%s is longer than %d letters", printable(quote(e.Text)), maxLabel)
 	}
-	return printable(quote(e.Text)) + " is no name of a label"
+	return printable(quote(e.Text)) + " is not a label name"
 }
 
 // Hint says what to do about it.
@@ -38,7 +38,7 @@ func (e *LabelError) Hint() string {
 	if meant, err := ParseLabel(name); err == nil {
 		return fmt.Sprintf("did you mean %q?", meant)
 	}
-	return fmt.Sprintf("up to %d letters a to z, digits, dots, _ and -", maxLabel)
+	return fmt.Sprintf("use up to %d letters a to z, digits, dots, _ and -", maxLabel)
 }
 
 // labels reads names of labels, in lower case, and regexps.
@@ -72,16 +72,17 @@ func labelHint(s string, err *LabelError) string {
 	case s == "*":
 		return anyLabelHint
 	case star && begin != "" && len(begin) < maxLabel && labelLetters(begin):
-		return fmt.Sprintf("%q is all that begin so", "re:^"+strings.ReplaceAll(strings.ToLower(begin), ".", `\.`))
+		return fmt.Sprintf("%q matches all labels that begin with it",
+			"re:^"+strings.ReplaceAll(strings.ToLower(begin), ".", `\.`))
 	case strings.ContainsAny(s, ",;"):
-		return "several values stand in brackets: [a, b]"
+		return "write several values in brackets: [a, b]"
 	}
 	return err.Hint()
 }
 
 const (
 	anyLabel     = "re:."
-	anyLabelHint = `"re:." is any label`
+	anyLabelHint = `"re:." matches any label`
 	noLabelHint  = `not: {label: "re:."} holds for clients without one`
 )
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 func limitKeys() []key[fairshare.Limit] {
@@ -17,7 +18,8 @@ func limitKeys() []key[fairshare.Limit] {
 		}
 	}
 	amount := func(res fairshare.Resource) func(*reader, *node, *fairshare.Limit) {
-		return func(r *reader, n *node, d *fairshare.Limit) { d.Resource = res } // checkLimit reads it: it may be a share of per
+		// checkLimit reads it: it may be a share of per
+		return func(r *reader, n *node, d *fairshare.Limit) { d.Resource = res }
 	}
 	return []key[fairshare.Limit]{
 		{"requests", count(fairshare.Requests)},
@@ -40,6 +42,8 @@ func limitKeys() []key[fairshare.Limit] {
 		{"algorithm", readAlgorithm},
 		{"burst", func(r *reader, n *node, d *fairshare.Limit) {}}, // its unit is the resource's: checkLimit reads it
 		{"statuses", func(r *reader, n *node, d *fairshare.Limit) { d.Statuses = r.statuses(n, "statuses", false) }},
+		// its resource is the limit's: checkLimit reads it
+		{"newcomers", func(r *reader, n *node, d *fairshare.Limit) {}},
 	}
 }
 
@@ -66,15 +70,17 @@ func (r *reader) limit(n *node) *fairshare.Limit {
 	})
 	if len(given) == 0 {
 		if slices.ContainsFunc(n.entries, func(e entry) bool {
-			return slices.Contains(resources, slips[strings.ToLower(e.key.text)]) || didYouMean(e.key.text, resources) != ""
+			return slices.Contains(resources, slips[strings.ToLower(e.key.text)]) ||
+				prose.DidYouMean(e.key.text, resources) != ""
 		}) {
 			return d // told as an unknown key
 		}
-		r.missing(n, "limit: {requests: 3, per: 3s}", "limit: a resource is needed: requests, concurrent, bytes, errors, cpu, time or cost")
+		r.missing(n, "limit: {requests: 3, per: 3s}",
+			"limit: a resource is needed: requests, concurrent, bytes, errors, cpu, time or cost")
 		return d
 	}
 	for _, more := range given[1:] {
-		r.fault(got.at(more), "make it two rules", "limit: %s beside %s: a limit counts one thing", more, given[0])
+		r.fault(got.at(more), "make it two rules", "limit: %s and %s: a limit counts one resource", more, given[0])
 	}
 	r.checkLimit(got, given[0], d)
 	return d
@@ -85,18 +91,20 @@ func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 	switch value := got.values[resource]; {
 	case resource == "concurrent":
 		if got.has("per") {
-			r.fault(got.at("per"), "", "per: concurrent counts what is in progress and takes no per")
+			r.fault(got.at("per"), "", "per: concurrent counts requests in progress and has no per")
 		}
 		if got.has("algorithm") {
-			r.fault(got.at("algorithm"), "", "algorithm: concurrent takes none")
+			r.fault(got.at("algorithm"), "", "algorithm: concurrent has none")
 		}
 	case !got.has("per"):
 		if value.kind == scalarNode && strings.HasSuffix(value.text, "%") {
-			r.missing(value, fmt.Sprintf("%s: %s, per: 15s", resource, shorten(value.text)), "%s is a share of a window: per is needed", shorten(value.text))
+			r.missing(value, fmt.Sprintf("%s: %s, per: 15s", resource, shorten(value.text)),
+				"%s is a share of a window: per is needed", shorten(value.text))
 		} else if value.kind == scalarNode && strings.Contains(value.text, "/") {
 			break // told already
 		} else {
-			r.missing(got.node, fmt.Sprintf("%s: %s, per: 1m", resource, shorten(value.text)), "limit: per is needed: the window that %s counted in", resourceWords(resource))
+			r.missing(got.node, fmt.Sprintf("%s: %s, per: 1m", resource, shorten(value.text)),
+				"limit: per is needed: the window that %s counted in", resourceWords(resource))
 		}
 	}
 	if d.Resource == fairshare.CPU || d.Resource == fairshare.Time {
@@ -122,8 +130,39 @@ func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 	if got.has("statuses") && resource != "errors" {
 		r.fault(got.at("statuses"), "", "statuses belongs to errors")
 	}
+	if n := got.values["newcomers"]; n != nil {
+		r.newcomers(got.at("newcomers"), n, resource, d)
+	}
 	if d.Algorithm == fairshare.Quiet && resource != "requests" {
 		r.fault(got.values["algorithm"], "", "algorithm: quiet counts requests only")
+	}
+}
+
+// newcomers reads what each newcomer gets while a shared limit is over.
+func (r *reader) newcomers(key, n *node, resource string, d *fairshare.Limit) {
+	if n.kind == scalarNode && n.text == "none" {
+		d.Newcomers = &fairshare.Limit{Resource: d.Resource}
+		return
+	}
+	for _, name := range []string{"by", "statuses", "newcomers"} {
+		if inner := find(n, name); inner != nil {
+			r.fault(inner, "",
+				"newcomers: %s does not belong here: newcomers are counted by address, for the same requests",
+				name)
+			return
+		}
+	}
+	if n.kind == mapNode && find(n, resource) == nil {
+		r.missing(n, fmt.Sprintf("newcomers: {%s: 10, per: 1m}", resource),
+			"newcomers: %s is needed, as in the limit", resource)
+		return
+	}
+	if !d.Shared() {
+		r.fault(key, "by: network, user_agent, everyone …",
+			"newcomers belongs to a limit whose key unrelated clients share")
+	}
+	if d.Newcomers = r.limit(n); d.Newcomers != nil {
+		d.Newcomers.Statuses = d.Statuses
 	}
 }
 
@@ -142,7 +181,7 @@ func readAlgorithm(r *reader, n *node, d *fairshare.Limit) {
 			return
 		}
 	}
-	hint := didYouMean(n.text, known)
+	hint := prose.DidYouMean(n.text, known)
 	switch strings.ToLower(n.text) {
 	case "token_bucket", "leaky_bucket", "token-bucket", "leaky-bucket":
 		hint = `did you mean "gcra"?`
@@ -154,7 +193,8 @@ func readAlgorithm(r *reader, n *node, d *fairshare.Limit) {
 
 // keyKinds are the words of by, in the order of the kinds.
 var keyKinds = []fairshare.KeyKind{
-	fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath, fairshare.ByEveryone,
+	fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath,
+	fairshare.ByEveryone,
 }
 
 // maxParts is how many parts a key may have.
@@ -174,7 +214,7 @@ func (r *reader) keyParts(n *node) []fairshare.KeyPart {
 		}
 		part := r.keyPart(item, s)
 		if part.Kind != 0 && slices.Contains(parts, part) {
-			r.fault(item, "", "by: %s stands twice", s)
+			r.fault(item, "", "by: %s is listed twice", s)
 		}
 		parts = append(parts, part)
 	}
@@ -190,7 +230,8 @@ func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
 		}
 		known = append(known, part.String())
 	}
-	for prefix, kind := range map[string]fairshare.KeyKind{"cookie": fairshare.ByCookie, "header": fairshare.ByHeader} {
+	for prefix, kind := range map[string]fairshare.KeyKind{"cookie": fairshare.ByCookie, "header": fairshare.ByHeader,
+		"value": fairshare.ByValue} {
 		name, ok := strings.CutPrefix(s, prefix+":")
 		if s != prefix && !ok {
 			continue
@@ -201,7 +242,7 @@ func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
 		}
 		return fairshare.KeyPart{Kind: kind, Name: name}
 	}
-	hint := didYouMean(s, append(known, "cookie:NAME", "header:NAME"))
+	hint := prose.DidYouMean(s, append(known, "cookie:NAME", "header:NAME"))
 	switch strings.ToLower(s) {
 	case "ip", "client", "remote_addr", "source":
 		hint = `did you mean "addr"?`
@@ -210,7 +251,7 @@ func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
 	case "url", "uri":
 		hint = `did you mean "path"?`
 	case "session":
-		hint = "by: cookie:NAME takes the session's cookie"
+		hint = "use by: cookie:NAME with the name of the session cookie"
 	}
 	r.fault(n, hint, "by: one of %s, cookie:NAME, header:NAME is needed, not %s", strings.Join(known, ", "), quote(s))
 	return fairshare.KeyPart{}
@@ -225,7 +266,8 @@ func (r *reader) statuses(n *node, what string, refund bool) fairshare.StatusSet
 		if !ok {
 			continue
 		}
-		if class, ok := strings.CutSuffix(strings.ToLower(s), "xx"); ok && len(class) == 1 && class[0] >= '1' && class[0] <= '5' {
+		if class, ok := strings.CutSuffix(strings.ToLower(s), "xx"); ok && len(class) == 1 && class[0] >= '1' &&
+			class[0] <= '5' {
 			first := int(class[0]-'0') * 100
 			if refund && first == 300 {
 				set.Add(301, 303)
@@ -239,9 +281,9 @@ func (r *reader) statuses(n *node, what string, refund bool) fairshare.StatusSet
 		if err != nil || len(s) != 3 || code < 100 || code > 599 {
 			hint := ""
 			if first, last, found := strings.Cut(s, "-"); found && len(first) == 3 && len(last) == 3 {
-				hint = fmt.Sprintf("a class is written %cxx", s[0])
+				hint = fmt.Sprintf("write a class as %cxx", s[0])
 			}
-			r.fault(item, hint, "%s: a status from 100 to 599 or a class as 4xx is needed, not %s", what, quote(s))
+			r.fault(item, hint, "%s: a status from 100 to 599 or a class such as 4xx is needed, not %s", what, quote(s))
 			continue
 		}
 		set.Add(code, code)

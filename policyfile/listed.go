@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 const (
@@ -47,7 +48,8 @@ func (r *reader) listings(n *node) []fairshare.Listing {
 		seen := map[string]bool{}
 		for _, e := range item.entries {
 			if seen[e.key.text] {
-				r.fault(e.key, "a list of maps can name it twice: [{…}, {…}]", "listed: %s stands twice in this map", quote(e.key.text))
+				r.fault(e.key, "a list of maps can name it twice: [{…}, {…}]", "listed: %s is in this map twice",
+					quote(e.key.text))
 				continue
 			}
 			seen[e.key.text] = true
@@ -70,7 +72,7 @@ func (r *reader) listing(list []fairshare.Listing, at *node, name string, terms 
 		return list
 	}
 	if !known {
-		hint := didYouMean(name, slices.Sorted(maps.Keys(r.file.DNS.Lists)))
+		hint := prose.DidYouMean(name, slices.Sorted(maps.Keys(r.file.DNS.Lists)))
 		switch {
 		case r.file.Lists[name] != nil:
 			hint = "addr: " + name
@@ -81,10 +83,10 @@ func (r *reader) listing(list []fairshare.Listing, at *node, name string, terms 
 		case hint == "" && strings.Contains(name, ".") && hostName(name):
 			hint = "dns: {lists: {NAME: {zone: " + shorten(name) + "}}}, then listed: NAME"
 		case hint == "" && len(r.file.DNS.Lists) == 0:
-			hint = "dns: {lists: {" + shorten(name) + ": {zone: …}}} says where it is asked"
+			hint = "dns: {lists: {" + shorten(name) + ": {zone: …}}} defines it"
 		}
 		if !r.broken {
-			r.fault(at, hint, "listed: no DNS list is called %s", quote(name))
+			r.fault(at, hint, "listed: there is no DNS list %s", quote(name))
 		}
 		return list
 	}
@@ -94,9 +96,11 @@ func (r *reader) listing(list []fairshare.Listing, at *node, name string, terms 
 		switch {
 		case got == nil:
 		case from.KeyFile != "" && got.has("codes"):
-			r.fault(got.at("codes"), "type, threat and age are for it", "codes: %s is asked by http:BL, whose answers are no codes", quote(name))
+			r.fault(got.at("codes"), "use type, threat and age",
+				"codes: %s uses http:BL, whose answers are not codes", quote(name))
 		case from.Zone != "" && (got.has("type") || got.has("threat") || got.has("age")):
-			r.fault(got.at("type", "threat", "age"), "codes are for it", "type, threat and age are of http:BL, and %s is a zone", quote(name))
+			r.fault(got.at("type", "threat", "age"), "use codes",
+				"type, threat and age belong to http:BL, and %s is a zone", quote(name))
 		}
 	}
 	return append(list, l)
@@ -116,7 +120,7 @@ func (r *reader) listingTypes(n *node) uint8 {
 			types |= listingBits[s]
 			continue
 		}
-		hint := didYouMean(s, []string{"suspicious", "harvester", "spammer"})
+		hint := prose.DidYouMean(s, []string{"suspicious", "harvester", "spammer"})
 		switch strings.ToLower(s) {
 		case "search", "search engine", "search_engine", "0":
 			hint = "search engines are never listed"
@@ -127,7 +131,7 @@ func (r *reader) listingTypes(n *node) uint8 {
 		case "4", "spam", "comment spammer", "comment_spammer", "comment-spammer":
 			hint = `did you mean "spammer"?`
 		case "any", "all", "*":
-			hint = "leave the key out"
+			hint = "remove the key"
 		}
 		r.fault(item, hint, "type: suspicious, harvester or spammer is needed, not %s", quote(s))
 	}
@@ -138,7 +142,7 @@ func (r *reader) listingTypes(n *node) uint8 {
 func (r *reader) days(n *node) uint8 {
 	const day = 24 * time.Hour
 	if n.kind == scalarNode && plainDigits(n.text) {
-		r.fault(n, "age: "+shorten(n.text)+"d", "age: a duration is needed, as 30d, not %s", n.describe())
+		r.fault(n, "age: "+shorten(n.text)+"d", "age: a duration is needed, such as 30d, not %s", n.describe())
 		return 0
 	}
 	d := r.duration(n, "age", day, 255*day)
@@ -153,7 +157,7 @@ func (r *reader) codes(n *node) []netip.Prefix {
 	list := []netip.Prefix{}
 	for _, item := range r.list(n, "codes") {
 		if len(list) > maxCodes {
-			r.fault(item, "a prefix, as 127.0.0.0/28", "codes: more than %d", maxCodes)
+			r.fault(item, "a prefix such as 127.0.0.0/28", "codes: more than %d", maxCodes)
 			break
 		}
 		s, ok := r.text(item, "codes")
@@ -172,13 +176,14 @@ func (r *reader) codes(n *node) []netip.Prefix {
 		case found && plainDigits(first) && plainDigits(last):
 			hint = "each of them: [3, 5, 6]"
 		case err == nil && refusals.Overlaps(p) && p.Bits() > 8:
-			r.fault(item, "", "codes: with %s a list refuses to answer", s)
+			r.fault(item, "", "codes: %s means that the list refuses to answer", s)
 			continue
 		case err == nil && p.Addr().Is4() && p.Bits() >= 8 && p.Addr().As4()[0] == 127:
 			list = append(list, p)
 			continue
 		}
-		r.fault(item, hint, "codes: a number from 1 to 255, or an answer as 127.0.0.5, is needed, not %s", quote(s))
+		r.fault(item, hint, "codes: a number from 1 to 255, or an answer such as 127.0.0.5, is needed, not %s",
+			quote(s))
 	}
 	return list
 }
@@ -196,9 +201,11 @@ func (r *reader) warnListed(n *node, m *fairshare.Match) {
 	reads := m.Method == nil || slices.ContainsFunc(m.Method, func(s string) bool {
 		return isRegexp(s) || strings.EqualFold(s, "GET") || strings.EqualFold(s, "HEAD")
 	})
-	everywhere := m.Path == nil || slices.ContainsFunc(m.Path, func(s string) bool { return isRegexp(s) || globCovers(s, "/some/page") })
+	everywhere := m.Path == nil || slices.ContainsFunc(m.Path,
+		func(s string) bool { return isRegexp(s) || globCovers(s, "/some/page") })
 	if reads && everywhere && m.Addr == nil && m.Bot == nil && m.Label == nil {
-		r.warn(at, "method: POST, for those alone who send something", "listed: the address of every visitor is told to whoever runs the list")
+		r.warn(at, "add method: POST, to look up only clients that send data",
+			"listed: the operator of the list learns the address of every visitor")
 	}
 }
 

@@ -38,7 +38,8 @@ func listKeys() []key[Source] {
 
 func readLists(r *reader, n *node, f *File) {
 	if n.kind != mapNode {
-		r.fault(n, "lists: {office: [192.0.2.0/24]}", "lists: a map of names and addresses is needed, not %s", n.describe())
+		r.fault(n, "lists: {office: [192.0.2.0/24]}", "lists: a map of names and addresses is needed, not %s",
+			n.describe())
 		return
 	}
 	f.Lists = map[string]*AddrSet{}
@@ -46,20 +47,20 @@ func readLists(r *reader, n *node, f *File) {
 		name := e.key.text
 		switch {
 		case f.Lists[name] != nil:
-			r.fault(e.key, "", "the list %s stands twice", quote(name))
+			r.fault(e.key, "", "the list %s is listed twice", quote(name))
 			continue
 		case name == "" || strings.ContainsFunc(name, control):
 			r.fault(e.key, "", "a list needs a name, without control characters")
 			continue
 		case slices.Contains(fixedNames, name):
-			r.fault(e.key, "", "lists: the name %s means the same everywhere, and is not replaced", quote(name))
+			r.fault(e.key, "", "lists: the name %s has a fixed meaning and cannot be redefined", quote(name))
 			continue
 		case looksLikeAddr(name):
-			r.fault(e.key, "", "lists: %s cannot be told from an address", quote(name))
+			r.fault(e.key, "", "lists: %s looks like an address", quote(name))
 			continue
 		}
 		if e.value.kind == mapNode && len(f.Sources) == maxSources {
-			r.fault(e.key, "", "lists: more than %d come from elsewhere", maxSources)
+			r.fault(e.key, "", "lists: more than %d come from files and URLs", maxSources)
 			return
 		}
 		if e.value.kind == mapNode {
@@ -72,11 +73,11 @@ func readLists(r *reader, n *node, f *File) {
 		}
 		if e.value.kind == scalarNode {
 			if s := e.value.text; strings.Contains(s, "://") {
-				r.fault(e.value, "{url: "+shorten(s)+"}", "lists: %s is no address and no prefix", quote(s))
+				r.fault(e.value, "{url: "+shorten(s)+"}", "lists: %s is neither an address nor a prefix", quote(s))
 				f.Lists[name] = &AddrSet{}
 				continue
 			} else if listFile(s) {
-				r.fault(e.value, "{file: "+shorten(s)+"}", "lists: %s is no address and no prefix", quote(s))
+				r.fault(e.value, "{file: "+shorten(s)+"}", "lists: %s is neither an address nor a prefix", quote(s))
 				f.Lists[name] = &AddrSet{}
 				continue
 			}
@@ -96,13 +97,15 @@ func (r *reader) listSource(name string, n *node) *AddrSet {
 	got := readMap(r, n, "a list", "", listKeys(), &s)
 	switch {
 	case got.has("file") && got.has("url"):
-		r.fault(got.at("url"), "two lists: a rule names both", "lists: url beside file: a list comes from one place")
+		r.fault(got.at("url"), "make two lists, and name both in the rule",
+			"lists: url and file: a list has only one source")
 	case !got.has("file") && !got.has("url"):
 		if got.has("every") || len(n.entries) == 0 {
-			r.fault(n, "{file: drop.txt}, {url: https://…, every: 1h}, or the addresses themselves: [192.0.2.0/24]", "lists: a file or url is needed")
+			r.fault(n, "{file: drop.txt}, {url: https://…, every: 1h}, or the addresses themselves: [192.0.2.0/24]",
+				"lists: a file or url is needed")
 		}
 	case got.has("every") && got.has("file"):
-		r.fault(got.at("every"), "leave it out: a file is read again when it changes", "every belongs to a url")
+		r.fault(got.at("every"), "remove it: a file is read again when it changes", "every belongs to a url")
 	case got.has("url") && s.Every == 0:
 		s.Every = DefaultEvery
 	}
@@ -119,14 +122,14 @@ func (r *reader) fetched(name string) bool {
 // key that takes a URL instead, "" when none does.
 func (r *reader) fileName(n *node, what, urlKey string) string {
 	if n.kind == listNode {
-		r.fault(n, "one each, under names of their own", "%s: one file is needed, not a list", what)
+		r.fault(n, "give each file its own name", "%s: one file is needed, not a list", what)
 		return ""
 	}
 	s := r.line(n, what)
 	switch {
 	case s == "":
 	case strings.Contains(s, "://"):
-		hint := "fetch it into a file yourself"
+		hint := "download it into a file"
 		if urlKey != "" {
 			hint = urlKey + ": " + shorten(s)
 		}
@@ -135,13 +138,13 @@ func (r *reader) fileName(n *node, what, urlKey string) string {
 		}
 		r.fault(n, hint, "%s: a file is needed, not a URL", what)
 	case s == "-" || strings.HasSuffix(s, "/") || s == "." || s == "..":
-		r.fault(n, "", "%s: %s is no file", what, quote(s))
+		r.fault(n, "", "%s: %s is not a file", what, quote(s))
 	case strings.HasPrefix(s, "~"):
-		r.fault(n, "the path as a whole", "%s: ~ means nothing here", what)
+		r.fault(n, "write the full path", "%s: ~ is not expanded here", what)
 	case strings.ContainsAny(s, "*?"):
 		r.fault(n, "", "%s: one file is needed, not the pattern %s", what, quote(s))
 	case r.samePlace(s, filepath.Base(r.file.Name)):
-		r.fault(n, "", "%s: that is the policy itself", what)
+		r.fault(n, "", "%s: this is the policy file itself", what)
 	default:
 		r.file.named = append(r.file.named, mention{s, n.line, n.column, r.source(n.line)})
 		return s
@@ -156,15 +159,14 @@ func (r *reader) sourceURL(n *node) string {
 		return ""
 	}
 	u, err := url.Parse(s)
-	told, query, found := strings.Cut(s, "?")
-	if found && query != "" {
+	if _, query, found := strings.Cut(s, "?"); found && query != "" {
 		r.secret(query) // it may hold a key
-		told += "?…"
 	}
+	told := withoutQuery(s)
 	hint := ""
 	switch {
 	case err == nil && u.User != nil:
-		r.fault(n, "fetch it into a file yourself", "url: a name or password in it would stand in logs")
+		r.fault(n, "download it into a file", "url: a name or password in it would appear in logs")
 		return ""
 	case err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Fragment == "":
 		return s
@@ -172,13 +174,24 @@ func (r *reader) sourceURL(n *node) string {
 		hint = "url: " + shorten(strings.TrimSuffix(told, "#"+u.EscapedFragment()))
 	case strings.HasPrefix(s, "file://"):
 		hint = "file: " + shorten(strings.TrimPrefix(told, "file://"))
-	case !strings.Contains(s, "://") && strings.HasPrefix(s, "/"), strings.HasPrefix(s, "./"), listFile(s) && !strings.Contains(s, "/"):
+	case !strings.Contains(s, "://") && strings.HasPrefix(s, "/"), strings.HasPrefix(s, "./"),
+		listFile(s) && !strings.Contains(s, "/"):
 		hint = "file: " + shorten(told)
 	case !strings.Contains(s, "://"):
 		hint = "url: https://" + shorten(told)
 	}
 	r.fault(n, hint, "url: http or https, a host and a path are needed, not %s", quote(told))
 	return ""
+}
+
+// withoutQuery returns a URL with "…" in place of its query, which may hold a
+// key.
+func withoutQuery(s string) string {
+	if address, query, found := strings.Cut(s, "?"); found && query != "" {
+		return address + "?…"
+	} else {
+		return address
+	}
 }
 
 // asked returns the sets of lists, and the DNS lists, that rules ask.
@@ -214,14 +227,16 @@ func (r *reader) warnSources() {
 	sets, dns := r.asked()
 	for name := range r.file.DNS.Lists {
 		if !dns[name] {
-			r.warn(place(find(find(find(r.root, "dns"), "lists"), name)), "match: {method: POST, listed: "+name+"}", "dns: no rule asks the list %s", quote(name))
+			r.warn(place(find(find(find(r.root, "dns"), "lists"), name)), "match: {method: POST, listed: "+name+"}",
+				"dns: no rule uses the list %s", quote(name))
 		}
 	}
 	lists := find(r.root, "lists")
 	for _, s := range r.file.Sources {
 		at := find(find(lists, s.Name), "url")
 		if !sets[s.Set] && !slices.Contains(r.file.TrustedProxies, s.Name) {
-			r.warn(place(at, find(find(lists, s.Name), "file")), "match: {addr: "+s.Name+"}", "lists: no rule asks the list %s", quote(s.Name))
+			r.warn(place(at, find(find(lists, s.Name), "file")), "match: {addr: "+s.Name+"}",
+				"lists: no rule uses the list %s", quote(s.Name))
 		}
 		if at == nil {
 			continue
@@ -232,9 +247,12 @@ func (r *reader) warnSources() {
 		}
 		switch host := strings.ToLower(u.Hostname()); {
 		case host == "github.com" && strings.Contains(u.Path, "/blob/"):
-			r.warn(at, "url: https://raw.githubusercontent.com"+strings.Replace(u.Path, "/blob/", "/", 1), "url: that is a page about the file, not the file")
+			r.warn(at, "url: https://raw.githubusercontent.com"+strings.Replace(u.Path, "/blob/", "/", 1),
+				"url: this is a page about the file, not the file itself")
 		case u.Scheme == "http" && host != "localhost" && !strings.HasPrefix(host, "127.") && host != "::1":
-			r.warn(at, "https, if the site speaks it", "url: with http anybody on the way can change the list %s", quote(s.Name))
+			r.warn(at, "use https, if the site supports it",
+				"url: with http, anybody on the network path can change the list %s",
+				quote(s.Name))
 		}
 	}
 }

@@ -28,6 +28,7 @@ func matchKeys() []key[fairshare.Match] {
 		{"bot", func(r *reader, n *node, m *match) { m.Bot = r.botWords(n) }},
 		{"hostname", func(r *reader, n *node, m *match) { m.Hostname = r.hostnames(n) }},
 		{"listed", func(r *reader, n *node, m *match) { m.Listed = r.listings(n) }},
+		{"seen", func(r *reader, n *node, m *match) { m.Seen = r.patterns(n, "seen") }},
 		{"label", func(r *reader, n *node, m *match) { m.Label = r.labels(n) }},
 	}
 }
@@ -75,7 +76,8 @@ func (r *reader) pattern(n *node, what string) (string, bool) {
 // regexpHint knows what RE2 leaves out, and what YAML takes away.
 func regexpHint(s string) string {
 	switch {
-	case strings.Contains(s, "(?=") || strings.Contains(s, "(?!") || strings.Contains(s, "(?<=") || strings.Contains(s, "(?<!"):
+	case strings.Contains(s, "(?=") || strings.Contains(s, "(?!") || strings.Contains(s, "(?<=") ||
+		strings.Contains(s, "(?<!"):
 		return "RE2 has no look-ahead and look-behind: use not: {…}"
 	case strings.HasPrefix(s, "re:*"):
 		return "in a regexp .* stands for any run of characters"
@@ -96,7 +98,7 @@ func (r *reader) hosts(n *node) []string {
 				continue
 			}
 			if name, port, found := strings.Cut(s, ":"); found && plainDigits(port) {
-				r.fault(item, "host: "+name, "host: a name without port: a request's port is passed over")
+				r.fault(item, "host: "+name, "host: a name without port: the port of a request is ignored")
 				continue
 			}
 			if strings.HasSuffix(s, ".") && s != "." {
@@ -115,9 +117,9 @@ func (r *reader) methods(n *node) []string {
 		if ok && s != "" && !isRegexp(s) && !isToken(s) {
 			hint := ""
 			if strings.ContainsAny(s, ", |") {
-				hint = "several values stand in brackets: [GET, HEAD]"
+				hint = "write several values in brackets: [GET, HEAD]"
 			}
-			r.fault(item, hint, "method: %s is no method", quote(s))
+			r.fault(item, hint, "method: %s is not a method", quote(s))
 			continue
 		}
 		if ok {
@@ -136,15 +138,17 @@ func (r *reader) cookies(n *node) []string {
 			continue
 		}
 		if !item.quoted && (s == "false" || s == "true") {
-			r.fault(item, map[string]string{"false": "cookie: none", "true": "cookie: any"}[s], "cookie: none, any, or names of cookies, not %s", s)
+			r.fault(item, map[string]string{"false": "cookie: none", "true": "cookie: any"}[s],
+				"cookie: none, any, or names of cookies, not %s", s)
 			continue
 		}
-		if name := strings.ReplaceAll(s, "*", ""); !strings.HasPrefix(s, "re:") && name != "" && !isToken(name) || s == "" {
+		if name := strings.ReplaceAll(s, "*", ""); !strings.HasPrefix(s, "re:") && name != "" && !isToken(name) ||
+			s == "" {
 			hint := ""
 			if cookie, _, found := strings.Cut(s, "="); found {
-				hint = "only the name is looked at: cookie: " + cookie
+				hint = "only the name is compared: cookie: " + cookie
 			}
-			r.fault(item, hint, "cookie: %s is no name of a cookie", quote(s))
+			r.fault(item, hint, "cookie: %s is not a cookie name", quote(s))
 			continue
 		}
 		list = append(list, s)
@@ -170,12 +174,14 @@ func (r *reader) textMap(n *node, what string) map[string][]string {
 		if what == "header" {
 			folded = strings.ToLower(name)
 			if !isToken(name) {
-				r.fault(e.key, "", "header: %s is no header name", quote(name))
+				r.fault(e.key, "", "header: %s is not a header name", quote(name))
 				continue
 			}
+		} else if _, ok := r.pattern(e.key, what); !ok {
+			continue
 		}
 		if first, twice := spelled[folded]; twice {
-			r.fault(e.key, "", "%s: %s stands twice in this map", what, quote(first))
+			r.fault(e.key, "", "%s: %s is in this map twice", what, quote(first))
 			continue
 		}
 		spelled[folded] = name
@@ -192,7 +198,7 @@ func (r *reader) nots(n *node) []fairshare.Match {
 	var list []fairshare.Match
 	for _, item := range items {
 		if item.kind == mapNode && len(item.entries) == 0 {
-			r.fault(item, "", "not: an empty match holds for everything, so nothing would ever fit")
+			r.fault(item, "", "not: an empty match holds for every request, so the rule would never hold")
 			continue
 		}
 		list = append(list, r.match(item, "not"))

@@ -90,12 +90,13 @@ func (r *reader) parseTree(text string) (root *node, fault *syntaxFault) {
 		if docs[1].Start != nil {
 			at = docs[1].Start.Position
 		}
-		r.faultAt(max(at.Line, 1), max(at.Column, 1), "", "a second document begins: a policy is one")
+		r.faultAt(max(at.Line, 1), max(at.Column, 1), "", "a second document begins: a policy file has only one")
 		r.broken = true
 	}
 	root = b.node(docs[0].Body)
 	if b.aliased > maxAliased {
-		return nil, &syntaxFault{line: 1, column: 1, last: true, message: fmt.Sprintf("aliases stand for more than %d values", maxAliased)}
+		return nil, &syntaxFault{line: 1, column: 1, last: true,
+			message: fmt.Sprintf("aliases stand for more than %d values", maxAliased)}
 	}
 	return root, nil
 }
@@ -137,13 +138,16 @@ func checkTokens(tokens token.Tokens) *syntaxFault {
 			marks++
 		}
 		if flow+inline+len(blocks) > maxDepth {
-			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true, message: fmt.Sprintf("nested deeper than %d", maxDepth)}
+			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true,
+				message: fmt.Sprintf("nested deeper than %d", maxDepth)}
 		}
 		if len(blocks) > 0 && blocks[len(blocks)-1].keys > maxKeys {
-			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true, message: fmt.Sprintf("more than %d keys in a map", maxKeys)}
+			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true,
+				message: fmt.Sprintf("more than %d keys in a map", maxKeys)}
 		}
 		if marks > maxMarks {
-			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true, message: fmt.Sprintf("more than %d anchors, aliases and tags", maxMarks)}
+			return &syntaxFault{line: at.Line, column: max(at.Column, 1), last: true,
+				message: fmt.Sprintf("more than %d anchors, aliases and tags", maxMarks)}
 		}
 	}
 	return nil
@@ -194,7 +198,7 @@ func (b *builder) node(n ast.Node) *node {
 
 func (b *builder) tag(n *ast.TagNode, out *node) {
 	if n.Start.Value != "!!str" || n.Value == nil {
-		b.r.faultAt(out.line, out.column, "", "the tag %s means nothing here", n.Start.Value)
+		b.r.faultAt(out.line, out.column, "", "the tag %s has no meaning here", n.Start.Value)
 		return
 	}
 	*out = *b.node(n.Value)
@@ -210,7 +214,7 @@ func (b *builder) alias(n *ast.AliasNode, out *node) *node {
 	target, ok := b.anchors[name]
 	if !ok {
 		b.r.faultAt(out.line, out.column, fmt.Sprintf("a text that begins with * needs quotes: %q", "*"+name),
-			"*%s is an alias of YAML, and nothing is called &%s", name, name)
+			"*%s is a YAML alias, and there is no anchor &%s", name, name)
 		out.kind, out.text, out.quoted, out.missing = scalarNode, "*"+name, true, true
 		return out
 	}

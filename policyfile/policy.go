@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gaissmai/bart"
+
+	"fairshare/internal/prose"
 )
 
 // topKeys are the keys of a policy file.
@@ -20,9 +22,17 @@ func topKeys() []key[File] {
 		{"upstream", readUpstream},
 		{"tls", readTLS},
 		{"contact", func(r *reader, n *node, f *File) { f.Contact = r.line(n, "contact") }},
-		{"grace", func(r *reader, n *node, f *File) { f.Grace = r.duration(n, "grace", time.Millisecond, 24*time.Hour) }},
+		{"grace", func(r *reader, n *node, f *File) {
+			f.Grace = r.duration(n, "grace", time.Millisecond,
+				24*time.Hour)
+		}},
 		{"proxy_protocol", func(r *reader, n *node, f *File) { f.ProxyProtocol = r.boolean(n, "proxy_protocol") }},
+		{"fail", func(r *reader, n *node, f *File) { f.FailOpen = r.failOpen(n) }},
 		{"dry_run", func(r *reader, n *node, f *File) { f.Policy.DryRun = r.boolean(n, "dry_run") }},
+		{"case_insensitive_paths", func(r *reader, n *node,
+			f *File) {
+			f.Policy.FoldPaths = r.boolean(n, "case_insensitive_paths")
+		}},
 		{"clients", func(r *reader, n *node, f *File) {
 			readMap(r, n, "clients", "{trusted_proxies: [loopback]}", clientKeys(), f)
 		}},
@@ -30,6 +40,7 @@ func topKeys() []key[File] {
 		{"rules", readRules},
 		{"hosts", readHosts},
 		{"underscores", func(r *reader, n *node, f *File) { f.KeepUnderscores = r.underscores(n) }},
+		{"keep_headers", func(r *reader, n *node, f *File) { f.KeepHeaders = r.keepHeaders(n) }},
 		{"h2c", func(r *reader, n *node, f *File) { f.H2C = r.boolean(n, "h2c") }},
 		{"abandon", func(r *reader, n *node, f *File) { f.Abandon = r.duration(n, "abandon", 0, 10*time.Minute) }},
 		{"journal", readJournal},
@@ -46,13 +57,19 @@ func clientKeys() []key[File] {
 	return []key[File]{
 		{"trusted_proxies", readTrustedProxies},
 		{"header", readClientHeader},
-		{"ipv4_prefix", func(r *reader, n *node, f *File) { f.Policy.IPv4Prefix = int(r.integer(n, "ipv4_prefix", 1, 32)) }},
-		{"ipv6_prefix", func(r *reader, n *node, f *File) { f.Policy.IPv6Prefix = int(r.integer(n, "ipv6_prefix", 1, 128)) }},
+		{"ipv4_prefix", func(r *reader, n *node, f *File) {
+			f.Policy.IPv4Prefix = int(
+				r.integer(n, "ipv4_prefix", 1, 32))
+		}},
+		{"ipv6_prefix", func(r *reader, n *node, f *File) {
+			f.Policy.IPv6Prefix = int(
+				r.integer(n, "ipv6_prefix", 1, 128))
+		}},
 		{"memory", func(r *reader, n *node, f *File) { f.Memory = r.bytes(n, "memory", minMemory, maxMemory) }},
-		{"suspected_proxies", func(r *reader, n *node, f *File) {
-			f.EnforceSuspects = r.word(n, "suspected_proxies", []string{"report", "enforce"}, map[string]string{
-				"true": "report", "on": "report", "dry_run": "report", "false": "enforce", "off": "enforce", "refuse": "enforce",
-			}) == "enforce"
+		{"unnamed_proxies", func(r *reader, n *node, f *File) {
+			f.IgnoreUnnamed = r.word(n, "unnamed_proxies", []string{"provisional", "ignore"}, map[string]string{
+				"true": "provisional", "on": "provisional", "false": "ignore", "off": "ignore", "deny": "ignore",
+			}) == "ignore" || f.IgnoreUnnamed
 		}},
 	}
 }
@@ -79,7 +96,7 @@ func (r *reader) policy(root *node) {
 		slices.SortStableFunc(root.entries, func(a, b entry) int { return rank(a) - rank(b) })
 	}
 	if root.kind == listNode {
-		r.fault(root, "rules: is the key that the list of rules belongs to", "a map is needed, not a list")
+		r.fault(root, "put the list under the key rules:", "a map is needed, not a list")
 		return
 	}
 	got := readMap(r, root, "the policy", "", keys, r.file)
@@ -88,7 +105,8 @@ func (r *reader) policy(root *node) {
 	}
 	r.root = root
 	if r.file.H2C && r.file.TLS != nil {
-		r.fault(got.at("h2c"), "leave h2c out: with tls, HTTP/2 is spoken without it", "h2c beside tls: it is HTTP/2 without TLS")
+		r.fault(got.at("h2c"), "remove h2c: with tls, HTTP/2 is on by default",
+			"h2c and tls: h2c is HTTP/2 without TLS")
 	}
 	r.file.cores = r.cores()
 	r.checkJournal(got)
@@ -104,7 +122,7 @@ func (r *reader) line(n *node, what string) string {
 	switch {
 	case !ok:
 	case s == "":
-		r.fault(n, "leave the key out", "%s is empty", what)
+		r.fault(n, "remove the key", "%s is empty", what)
 	case strings.ContainsFunc(s, control):
 		r.fault(n, "", "%s: control characters and line ends are not allowed", what)
 	default:
@@ -122,7 +140,8 @@ func (r *reader) listen(n *node) string {
 	hint := "listen: 127.0.0.1:8080"
 	switch {
 	case plainDigits(s):
-		hint = fmt.Sprintf("listen: :%s is every address of this machine, 127.0.0.1:%s is this machine alone", shorten(s), shorten(s))
+		hint = fmt.Sprintf(":%s listens on every address of this machine, 127.0.0.1:%s only on this machine",
+			shorten(s), shorten(s))
 	case strings.Contains(s, "://"):
 		_, rest, _ := strings.Cut(s, "://")
 		hint = "listen: " + strings.TrimRight(rest, "/")
@@ -133,7 +152,7 @@ func (r *reader) listen(n *node) string {
 		return ""
 	}
 	if p, err := strconv.Atoi(port); !plainDigits(port) || err != nil || p > 65535 {
-		r.fault(n, hint, "listen: %s is no port", quote(port))
+		r.fault(n, hint, "listen: %s is not a port", quote(port))
 		return ""
 	}
 	return s
@@ -163,6 +182,7 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 	}
 	known := append(slices.Sorted(maps.Keys(f.Lists)), proxyNames...)
 	f.TrustedProxies = []string{}
+	f.IgnoreUnnamed = f.IgnoreUnnamed || n.kind == listNode && len(n.items) == 0
 	var trusted bart.Lite
 	for _, item := range items {
 		s, ok := r.text(item, "trusted_proxies")
@@ -175,7 +195,8 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 				continue
 			}
 			if r.fetched(s) {
-				r.fault(item, "fetch it into a file yourself, look at it, and name the file", "trusted_proxies: the list %s comes from a URL: whoever changes what is there could claim to be anybody", quote(s))
+				r.fault(item, "download it into a file, check it, and name the file",
+					"trusted_proxies: the list %s comes from a URL: an attacker that changes the content could pretend any address", quote(s))
 				continue
 			}
 			for _, t := range f.Lists[s].tables() {
@@ -183,10 +204,13 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 			}
 		case slices.Contains(proxyNames, s):
 		case err != nil:
-			r.fault(item, didYouMean(s, known), "trusted_proxies: %s is no address, no prefix, no list, and none of %s", quote(s), strings.Join(proxyNames, ", "))
+			r.fault(item, prose.DidYouMean(s, known),
+				"trusted_proxies: %s is not an address, a prefix, a list or one of %s", quote(s),
+				strings.Join(proxyNames, ", "))
 			continue
 		case prefix.IsSingleIP() && prefix.Addr().IsUnspecified():
-			r.fault(item, "for all addresses write 0.0.0.0/0 and ::/0", "trusted_proxies: no proxy has the address %s", quote(s))
+			r.fault(item, "for all addresses write 0.0.0.0/0 and ::/0",
+				"trusted_proxies: no proxy has the address %s", quote(s))
 		default:
 			trusted.Insert(prefix)
 		}
@@ -195,7 +219,8 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 	trusted.Aggregate()
 	for _, whole := range []string{"0.0.0.0/0", "2000::/3"} {
 		if trusted.LookupPrefix(netip.MustParsePrefix(whole)) {
-			r.warn(n, "name the addresses of your proxies", "trusted_proxies hold the whole internet (%s): everybody could claim to be anybody", whole)
+			r.warn(n, "name the addresses of your proxies",
+				"trusted_proxies contains the whole internet (%s): every client could pretend any address", whole)
 		}
 	}
 }
@@ -203,7 +228,7 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 func readClientHeader(r *reader, n *node, f *File) {
 	s := r.line(n, "header")
 	if s != "" && !isToken(s) {
-		r.fault(n, "", "header: %s is no header name", quote(s))
+		r.fault(n, "", "header: %s is not a header name", quote(s))
 		return
 	}
 	f.Header = s
@@ -217,6 +242,46 @@ func (r *reader) underscores(n *node) bool {
 	}) == "keep"
 }
 
+// failOpen reports whether requests pass that cannot be counted.
+func (r *reader) failOpen(n *node) bool {
+	return r.word(n, "fail", []string{"open", "closed"}, map[string]string{
+		"true": "closed", "close": "closed", "block": "closed", "refuse": "closed", "503": "closed",
+		"false": "open", "pass": "open", "allow": "open",
+	}) == "open"
+}
+
+// maxKept bounds keep_headers.
+const maxKept = 100
+
+// keepHeaders reads the names of headers that are not removed.
+func (r *reader) keepHeaders(n *node) []string {
+	list := []string{}
+	items := r.list(n, "keep_headers")
+	if len(items) > maxKept {
+		r.fault(n, "", "keep_headers: more than %d names", maxKept)
+		return nil
+	}
+	for _, item := range items {
+		s := r.line(item, "keep_headers")
+		if s == "" {
+			continue
+		}
+		if !isToken(s) {
+			r.fault(item, "keep_headers: X-HTTP-Method-Override", "keep_headers: %s is not the name of a header",
+				quote(s))
+			continue
+		}
+		if r.options.KeepHeader != nil {
+			if err := r.options.KeepHeader(s); err != nil {
+				r.fault(item, "", "keep_headers: %v", err)
+				continue
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
 // word reads one of the known words; slips are what else may be written for
 // them. What is none of them is a fault, and "" is returned.
 func (r *reader) word(n *node, what string, known []string, slips map[string]string) string {
@@ -225,7 +290,7 @@ func (r *reader) word(n *node, what string, known []string, slips map[string]str
 	}
 	hint := ""
 	if n.kind == scalarNode {
-		if hint = didYouMean(n.text, known); slips[strings.ToLower(n.text)] != "" {
+		if hint = prose.DidYouMean(n.text, known); slips[strings.ToLower(n.text)] != "" {
 			hint = fmt.Sprintf("did you mean %q?", slips[strings.ToLower(n.text)])
 		}
 	}
@@ -268,12 +333,12 @@ func places() map[string]string {
 	add("dns: {lists: {NAME: {…}}}", names(dnsListKeys()))
 	add("sessions: {…}", []string{"cookies", "person"})
 	add("registry: {…}", []string{"stories"})
-	add("a rule's match: {listed: {NAME: {…}}}", names(listingKeys()))
+	add("match of a rule: {listed: {NAME: {…}}}", names(listingKeys()))
 	add("a rule", names(ruleKeys()))
-	add("a rule's match: {…}", names(matchKeys()))
-	add("a rule's limit: {…}", names(limitKeys()))
-	add("a rule's ban: {…}", names(banKeys()))
-	add("a rule's answer: {…}", names(answerKeys()))
+	add("match of a rule: {…}", names(matchKeys()))
+	add("limit of a rule: {…}", names(limitKeys()))
+	add("ban of a rule: {…}", names(banKeys()))
+	add("answer of a rule: {…}", names(answerKeys()))
 	add("the top of the file", names(topKeys()))
 	return found
 }

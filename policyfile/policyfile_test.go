@@ -14,6 +14,7 @@ import (
 // compareFiles compares what two files say, sets of addresses by their
 // prefixes.
 var compareFiles = cmp.Options{
+	cmpopts.IgnoreFields(fairshare.Policy{}, "Ready"),
 	cmp.Transformer("prefixes", func(s *AddrSet) []string {
 		var list []string
 		if s != nil {
@@ -53,15 +54,20 @@ func TestLoadReadsEveryKindOfRule(t *testing.T) {
 	own.addList("office", office)
 	byAddr := []fairshare.KeyPart{{Kind: fairshare.ByAddr}}
 	want := &File{
-		Name: "testdata/good/shop.yaml", Listen: "127.0.0.1:8080", Upstream: "http://127.0.0.1:3000",
+		Name:    "testdata/good/shop.yaml",
 		Contact: "shop@example.org", TrustedProxies: []string{}, Header: "X-Forwarded-For", Memory: 64 << 20,
-		Abandon: time.Minute, Journal: Journal{Format: "json", Max: 256e6, Keep: 4},
-		Lists: map[string]*AddrSet{"office": office},
+		Serve: Serve{Listen: "127.0.0.1:8080", Upstream: "http://127.0.0.1:3000", Abandon: time.Minute,
+			Journal: Journal{Format: "json", Max: 256e6, Keep: 4}},
+		Lists:         map[string]*AddrSet{"office": office},
+		IgnoreUnnamed: true,
 		Policy: fairshare.Policy{IPv4Prefix: 32, IPv6Prefix: 64, Rules: []fairshare.Rule{
 			{Name: "our own", Match: fairshare.Match{Addr: own}, Action: fairshare.Allow},
-			{Name: "bad bots", Match: fairshare.Match{UserAgent: []string{"80legs", "MJ12bot", "re:python-(requests|urllib)/"}}, Action: fairshare.Block},
-			{Name: "ceiling", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1200, Window: time.Minute, By: byAddr}},
-			{Name: "assets", Match: fairshare.Match{Path: []string{"/static/*", "*.css", "*.js", "*.png"}, Method: []string{"GET", "HEAD"}}, Action: fairshare.Allow},
+			{Name: "bad bots", Match: fairshare.Match{UserAgent: []string{"80legs", "MJ12bot",
+				"re:python-(requests|urllib)/"}}, Action: fairshare.Block},
+			{Name: "ceiling", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1200, Window: time.Minute,
+				By: byAddr}},
+			{Name: "assets", Match: fairshare.Match{Path: []string{"/static/*", "*.css", "*.js", "*.png"},
+				Method: []string{"GET", "HEAD"}}, Action: fairshare.Allow},
 			{
 				Name: "rapid requests", Match: fairshare.Match{Cookie: []string{"none"}},
 				Limit:  &fairshare.Limit{Resource: fairshare.Requests, N: 3, Window: 3 * time.Second, By: byAddr},

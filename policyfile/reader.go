@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"fairshare/internal/prose"
 )
 
 // A reader reads one file and gathers its faults.
@@ -62,7 +64,7 @@ func readMap[T any](r *reader, n *node, what, example string, keys []key[T], int
 		hint := ""
 		switch {
 		case n.kind == nullNode:
-			hint = fmt.Sprintf("is what belongs to %s indented further than it?", what)
+			hint = fmt.Sprintf("is the content of %s indented further than the key?", what)
 		case example != "":
 			hint = fmt.Sprintf("%s: %s", what, example)
 		}
@@ -79,7 +81,7 @@ func readMap[T any](r *reader, n *node, what, example string, keys []key[T], int
 		case i < 0:
 			r.unknownKey(e, what, names(keys))
 		case got.has(name):
-			r.fault(e.key, "", "%s stands twice in this map, first in line %d", name, got.keys[name].line)
+			r.fault(e.key, "", "%s is in this map twice, first in line %d", name, got.keys[name].line)
 		default:
 			got.values[name], got.keys[name] = e.value, e.key
 			keys[i].read(r, e.value, into)
@@ -111,6 +113,8 @@ func (r *reader) unknownKey(e entry, what string, known []string) {
 	hint := ""
 	before, after, colon := strings.Cut(n.text, ":")
 	switch place := places()[word]; {
+	case word == "suspected_proxies":
+		hint = "trusted_proxies: [] counts such peers as one client, and so does unnamed_proxies: ignore if other proxies are trusted; otherwise the key is not needed"
 	case colon && slices.Contains(known, before):
 		hint = fmt.Sprintf("a space is needed after the colon: %s: %s", before, after)
 	case slices.Contains(known, word):
@@ -118,15 +122,15 @@ func (r *reader) unknownKey(e entry, what string, known []string) {
 	case slices.Contains(known, slips[word]):
 		hint = fmt.Sprintf("did you mean %q?", slips[word])
 	case place != "" && place != what:
-		hint = fmt.Sprintf("%s belongs into %s", word, place)
-	case didYouMean(word, known) != "":
-		hint = didYouMean(word, known)
+		hint = fmt.Sprintf("%s belongs in %s", word, place)
+	case prose.DidYouMean(word, known) != "":
+		hint = prose.DidYouMean(word, known)
 	case word == "enabled" || word == "disabled":
-		hint = "a rule that is out of use is left out, or has dry_run: true"
+		hint = "remove a rule that is not in use, or set dry_run: true"
 	case e.value.kind == nullNode && e.value.line == n.line:
-		hint = "several values stand in brackets: [a, b]"
+		hint = "write several values in brackets: [a, b]"
 	default:
-		hint = "known here: " + strings.Join(known, ", ")
+		hint = "known keys: " + strings.Join(known, ", ")
 	}
 	r.fault(n, hint, "unknown key: %s", quote(n.text))
 }
@@ -137,23 +141,40 @@ var slips = map[string]string{
 	"whitelist": "allow", "allowlist": "allow", "skip": "allow", "accept": "allow", "pass": "allow",
 	"deny": "block", "reject": "block", "drop": "block", "blacklist": "block", "forbid": "block",
 	"ip": "addr", "client": "addr", "cidr": "addr", "remote_addr": "addr", "source": "addr",
-	"url": "path", "uri": "path", "location": "path", "ua": "user_agent", "agent": "user_agent", "verb": "method", "domain": "host",
-	"rate": "requests", "max_requests": "requests", "hits": "requests", "quota": "requests", "connections": "concurrent", "codes": "statuses",
-	"window": "per", "period": "per", "interval": "per", "every": "per", "time": "per", "duration": "for", "length": "for", "maxretry": "after", "findtime": "within", "bantime": "for",
-	"key": "by", "group_by": "by", "backend": "upstream", "origin": "upstream", "target": "upstream", "proxy_pass": "upstream",
-	"port": "listen", "bind": "listen", "address": "listen", "shadow": "dry_run", "test": "dry_run", "log_only": "dry_run", "detect_only": "dry_run",
-	"import": "use", "include": "use", "code": "status", "text": "body", "message": "body", "html": "body", "location_header": "redirect",
-	"log": "journal", "access_log": "journal", "logging": "journal", "filename": "file", "max_size": "max", "rotate": "keep", "backups": "keep", "queries": "query",
-	"server_name": "hosts", "domains": "hosts", "vhosts": "hosts", "underscores_in_headers": "underscores", "http2": "h2c",
-	"read_timeout": "timeout", "proxy_read_timeout": "timeout", "response_timeout": "timeout", "max_connections": "connections",
-	"connections_per_ip": "connections_per_addr", "per_addr": "connections_per_addr", "headers": "fields", "header_size": "header", "max_streams": "streams",
-	"path": "file", "refresh": "every", "update": "every", "reload": "every", "dnsbl": "listed", "rbl": "listed", "blocklist": "listed",
-	"crawler": "bot", "crawlers": "bot", "robot": "bot", "rdns": "hostname", "ptr": "hostname", "reverse_dns": "hostname", "resolver": "dns", "nameserver": "server",
-	"store": "registry", "db": "registry", "storage": "registry", "ttl": "age", "max_age": "age", "retention": "age", "labels": "label", "tag": "label", "tags": "label",
-	"score": "threat", "days": "age", "types": "type", "database": "table", "session": "sessions", "cookie": "cookies", "ranges": "refresh",
-	"cpus": "cores", "processors": "cores", "pidfile": "pid_file", "pid": "pid_file", "unit": "service", "sample": "every", "header_name": "header",
-	"cpu_time": "cpu", "units": "cost", "complexity": "cost", "slots": "capacity", "workers": "capacity", "max_wait": "wait", "queue_size": "queue", "weight": "weights", "fair": "share", "fairness": "share",
-	"certificate": "cert", "cert_file": "cert", "key_file": "key", "real_ip_header": "header", "trusted": "trusted_proxies", "proxies": "trusted_proxies",
+	"url": "path", "uri": "path", "location": "path", "ua": "user_agent", "agent": "user_agent", "verb": "method",
+	"domain": "host",
+	"rate":   "requests", "max_requests": "requests", "hits": "requests", "quota": "requests",
+	"connections": "concurrent", "codes": "statuses",
+	"window": "per", "period": "per", "interval": "per", "every": "per", "time": "per", "duration": "for",
+	"length": "for", "maxretry": "after", "findtime": "within", "bantime": "for",
+	"key": "by", "group_by": "by", "backend": "upstream", "origin": "upstream", "target": "upstream",
+	"proxy_pass": "upstream",
+	"port":       "listen", "bind": "listen", "address": "listen", "shadow": "dry_run", "test": "dry_run",
+	"log_only": "dry_run", "detect_only": "dry_run",
+	"import": "use", "include": "use", "code": "status", "text": "body", "message": "body", "html": "body",
+	"location_header": "redirect",
+	"log":             "journal", "access_log": "journal", "logging": "journal", "filename": "file", "max_size": "max",
+	"rotate": "keep", "backups": "keep", "queries": "query",
+	"server_name": "hosts", "domains": "hosts", "vhosts": "hosts", "underscores_in_headers": "underscores",
+	"http2":        "h2c",
+	"read_timeout": "timeout", "proxy_read_timeout": "timeout", "response_timeout": "timeout",
+	"max_connections":    "connections",
+	"connections_per_ip": "connections_per_addr", "per_addr": "connections_per_addr", "headers": "fields",
+	"header_size": "header", "max_streams": "streams",
+	"path": "file", "refresh": "every", "update": "every", "reload": "every", "dnsbl": "listed", "rbl": "listed",
+	"blocklist": "listed",
+	"crawler":   "bot", "crawlers": "bot", "robot": "bot", "rdns": "hostname", "ptr": "hostname",
+	"reverse_dns": "hostname", "resolver": "dns", "nameserver": "server",
+	"store": "registry", "db": "registry", "storage": "registry", "ttl": "age", "max_age": "age", "retention": "age",
+	"labels": "label", "tag": "label", "tags": "label",
+	"score": "threat", "days": "age", "types": "type", "database": "table", "session": "sessions",
+	"cookie": "cookies", "ranges": "refresh",
+	"cpus": "cores", "processors": "cores", "pidfile": "pid_file", "pid": "pid_file", "unit": "service",
+	"sample": "every", "header_name": "header",
+	"cpu_time": "cpu", "units": "cost", "complexity": "cost", "slots": "capacity", "workers": "capacity",
+	"max_wait": "wait", "queue_size": "queue", "weight": "weights", "fair": "share", "fairness": "share",
+	"certificate": "cert", "cert_file": "cert", "key_file": "key", "real_ip_header": "header",
+	"trusted": "trusted_proxies", "proxies": "trusted_proxies",
 }
 
 // describe tells what stands there instead of what is needed.
@@ -186,7 +207,7 @@ func (r *reader) text(n *node, what string) (string, bool) {
 				return "", false
 			}
 			if what == "user_agent" {
-				hint = `no user agent is written ""`
+				hint = `write "" for no user agent`
 			}
 		} else if n.kind == mapNode {
 			hint = "a text with { } or \": \" in it needs quotes"
@@ -203,7 +224,7 @@ func (r *reader) list(n *node, what string) []*node {
 	switch n.kind {
 	case listNode:
 		if len(n.items) == 0 {
-			r.fault(n, "leave the key out", "%s: the list is empty", what)
+			r.fault(n, "remove the key", "%s: the list is empty", what)
 		}
 		return n.items
 	case nullNode:
@@ -238,7 +259,7 @@ func (r *reader) boolean(n *node, what string) bool {
 // yes reads a key that is either left out or true.
 func (r *reader) yes(n *node, what string) {
 	if n.kind == scalarNode && !n.quoted && strings.EqualFold(n.text, "false") {
-		r.fault(n, "leave the key out", "%s: only true can stand here", what)
+		r.fault(n, "remove the key", "%s: only true is allowed here", what)
 		return
 	}
 	r.boolean(n, what)
@@ -253,7 +274,8 @@ func (r *reader) integer(n *node, what string, least, most int64) int64 {
 	}
 	v, err := strconv.ParseInt(n.text, 10, 64)
 	digits := strings.TrimLeft(n.text, "+-")
-	if err != nil && (digits == "" || strings.Trim(digits, "0123456789") != "") || digits != "0" && strings.HasPrefix(digits, "0") {
+	if err != nil && (digits == "" || strings.Trim(digits, "0123456789") != "") ||
+		digits != "0" && strings.HasPrefix(digits, "0") {
 		r.fault(n, numberHint(n.text, what), "%s: a whole number is needed, not %s", what, n.describe())
 		return 0
 	}
@@ -280,7 +302,7 @@ func numberHint(s, what string) string {
 		return fmt.Sprintf("%s: %s", what, bare)
 	}
 	if strings.HasSuffix(s, "%") {
-		return "a share in % is for cpu and time; this counts"
+		return "only cpu and time take a share in %"
 	}
 	if c, ok := strings.CutSuffix(strings.ToLower(s), "k"); ok && plainDigits(c) {
 		return fmt.Sprintf("%s: %s000", what, c)

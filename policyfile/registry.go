@@ -37,7 +37,7 @@ func registryKeys() []key[Registry] {
 		}},
 		{"age", func(r *reader, n *node, g *Registry) {
 			if n.kind == scalarNode && plainDigits(n.text) {
-				r.fault(n, "age: "+shorten(n.text)+"d", "age: a duration is needed, as 90d, not %s", n.describe())
+				r.fault(n, "age: "+shorten(n.text)+"d", "age: a duration is needed, such as 90d, not %s", n.describe())
 				return
 			}
 			g.Age = r.duration(n, "age", minRegistryAge, maxRegistryAge)
@@ -51,14 +51,14 @@ func readRegistry(r *reader, n *node, f *File) {
 		hint := "registry: " + example
 		switch word := strings.ToLower(n.text); {
 		case slices.Contains([]string{"none", "off", "false", "no", "never"}, word):
-			hint = "fairshare serve --registry none runs without"
+			hint = "fairshare serve --registry none runs without a registry"
 		case strings.ContainsAny(word, `/\`) || strings.HasSuffix(word, ".db") || strings.Contains(word, "sqlite"):
-			hint = "fairshare serve --state DIR says where it is"
+			hint = "fairshare serve --state DIR sets its folder"
 		}
 		r.fault(n, hint, "registry: a map is needed, not %s", n.describe())
 		return
 	}
 	if got := readMap(r, n, "registry", example, registryKeys(), &f.Registry); got != nil && len(n.entries) == 0 {
-		r.fault(n, "registry: "+example, "registry: an empty map says nothing")
+		r.fault(n, "registry: "+example, "registry: the map is empty")
 	}
 }

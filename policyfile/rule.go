@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 // A ruleNode is where a rule of the policy stands.
@@ -63,9 +64,9 @@ func (r *reader) ruleName(n *node) string {
 	case strings.ContainsFunc(s, control):
 		r.fault(n, "", "name: control characters are not allowed")
 	case s == fairshare.OperatorBan.Name:
-		r.fault(n, "", "name: %s is the name of what operators ban", quote(s))
+		r.fault(n, "", "name: %s is reserved for bans by operators", quote(s))
 	case fairshare.Reserved(s):
-		r.fault(n, "", "name: %s is the name of what a busy upstream has no turn for", quote(s))
+		r.fault(n, "", "name: %s is reserved for refusals of a busy upstream", quote(s))
 	}
 	return s
 }
@@ -74,7 +75,7 @@ func readRules(r *reader, n *node, f *File) {
 	switch n.kind {
 	case listNode:
 	case nullNode:
-		r.missing(n, "rules: [] is a policy that lets everything through", "rules: a list is needed")
+		r.missing(n, "write rules: [] for a policy that allows everything", "rules: a list is needed")
 		return
 	default:
 		hint := "each rule begins with \"- name:\""
@@ -93,7 +94,8 @@ func readRules(r *reader, n *node, f *File) {
 			continue
 		}
 		if end != nil {
-			r.fault(item, "", "no request comes as far as this rule: %s in line %d has no match and ends every walk", quote(end.Name), end.at.node.line)
+			r.fault(item, "", "no request reaches this rule: %s in line %d has no match and ends every walk",
+				quote(end.Name), end.at.node.line)
 			end = nil // once is enough
 		}
 		if d.use {
@@ -102,12 +104,13 @@ func readRules(r *reader, n *node, f *File) {
 		}
 		if d.Name != "" {
 			if first := taken[d.Name]; first != nil {
-				r.fault(nameNode(item), "", "the name %s stands twice, first in line %d", quote(d.Name), first.line)
+				r.fault(nameNode(item), "", "the name %s is used twice, first in line %d", quote(d.Name), first.line)
 			} else {
 				taken[d.Name] = item
 			}
 		}
-		if d.Action != fairshare.Undecided && d.Limit == nil && !d.DryRun && len(r.faults) == faults && (d.at.match == nil || d.at.match.kind == mapNode && len(d.at.match.entries) == 0) {
+		if d.Action != fairshare.Undecided && d.Limit == nil && !d.DryRun && len(r.faults) == faults &&
+			(d.at.match == nil || d.at.match.kind == mapNode && len(d.at.match.entries) == 0) {
 			end = d
 		}
 		r.add(d.Rule, d.at)
@@ -123,13 +126,14 @@ func (r *reader) add(rule fairshare.Rule, at ruleNode) {
 func (r *reader) useDefault(d *ruleDraft, taken map[string]*node) {
 	d.at.built = true
 	if r.usedDefault {
-		r.fault(d.at.node, "", "the built-in rules stand twice")
+		r.fault(d.at.node, "", "the built-in rules are included twice")
 		return
 	}
 	r.usedDefault = true
 	for _, rule := range BuiltIn().Policy.Rules {
 		if first := taken[rule.Name]; first != nil {
-			r.fault(d.at.node, "", "the name %s stands twice: in line %d and in the built-in rules", quote(rule.Name), first.line)
+			r.fault(d.at.node, "", "the name %s is used twice: in line %d and in the built-in rules", quote(rule.Name),
+				first.line)
 		}
 		taken[rule.Name] = d.at.node
 		r.add(rule, d.at)
@@ -159,11 +163,11 @@ func (r *reader) rule(n *node) *ruleDraft {
 	}
 	if d.use {
 		if v := got.values["use"]; v.kind != scalarNode || v.text != "default" {
-			r.fault(v, "{use: default}", "use: only default can stand here, not %s", v.describe())
+			r.fault(v, "{use: default}", "use: only default is allowed here, not %s", v.describe())
 			return nil
 		}
 		if len(n.entries) > 1 {
-			r.fault(n, "", "{use: default} stands alone, without other keys")
+			r.fault(n, "", "{use: default} takes no other keys")
 		}
 		return d
 	}
@@ -195,21 +199,22 @@ func (r *reader) checkActions(got *reading, d *ruleDraft) {
 		return
 	}
 	for _, more := range actions[1:] {
-		r.fault(got.at(more), "make it two rules", "%s beside %s: a rule does one thing", more, actions[0])
+		r.fault(got.at(more), "make it two rules", "%s and %s: a rule does one thing", more, actions[0])
 	}
 	if !got.has("limit") {
 		for _, k := range []string{"last", "refund", "ban"} {
 			if got.has(k) {
-				r.fault(got.at(k), "", "%s belongs to a limit, and this rule has none", k)
+				r.fault(got.at(k), "", "%s belongs to a limit, and this rule has no limit", k)
 			}
 		}
 	}
 	if actions[0] == "allow" && len(actions) == 1 {
 		if d.DryRun {
-			r.fault(got.at("dry_run"), "leave the rule out, or make the policy dry as a whole", "an allow cannot be tried dry")
+			r.fault(got.at("dry_run"), "remove the rule, or set dry_run: true for the whole policy",
+				"an allow cannot have dry_run")
 		}
 		if got.has("answer") {
-			r.fault(got.at("answer"), "", "an allow answers nothing: answer belongs to a block or a limit")
+			r.fault(got.at("answer"), "", "answer belongs to a block or a limit, not to an allow")
 		}
 	}
 }
@@ -219,7 +224,8 @@ func (r *reader) checkActions(got *reading, d *ruleDraft) {
 func (r *reader) unknownAction(n *node) bool {
 	for _, e := range n.entries {
 		meant := slips[strings.ToLower(e.key.text)]
-		if meant == "allow" || meant == "block" || didYouMean(e.key.text, []string{"allow", "block", "limit"}) != "" {
+		if meant == "allow" || meant == "block" || prose.DidYouMean(e.key.text,
+			[]string{"allow", "block", "limit"}) != "" {
 			return true
 		}
 	}
@@ -232,12 +238,14 @@ func (r *reader) checkLimitRule(got *reading, d *ruleDraft) {
 		return
 	}
 	if got.has("refund") && d.Limit.Resource != 0 && d.Limit.Resource != fairshare.Requests {
-		r.fault(got.at("refund"), "", "only requests are refunded, not %s", d.Limit.Resource)
+		r.fault(got.at("refund"), "", "only limits of requests have refunds, not %s", d.Limit.Resource)
 	}
 	by := d.Limit.By
-	if got.has("ban") && (len(by) > 1 || len(by) == 1 && by[0].Kind != fairshare.ByAddr && by[0].Kind != fairshare.ByNetwork && by[0].Kind != fairshare.ByBot && by[0].Kind != 0) {
+	if got.has("ban") && (len(by) > 1 || len(by) == 1 && by[0].Kind != fairshare.ByAddr &&
+		by[0].Kind != fairshare.ByNetwork && by[0].Kind != fairshare.ByBot && by[0].Kind != 0) {
 		at := got.at("ban")
-		r.fault(at, "by: addr, or a second rule that is counted by addr", "a ban needs a limit by addr, network or bot: others could be made to pay for what they did not do")
+		r.fault(at, "use by: addr, or add a second rule with by: addr",
+			"a ban needs a limit by addr, network or bot: with other keys, a client could get others banned")
 	}
 }
 
@@ -272,13 +280,14 @@ func (r *reader) ban(n *node) *fairshare.BanTerms {
 		return t
 	}
 	if !got.has("after") {
-		r.missing(n, "ban: {after: 20, for: 10m}", "ban: after is needed: how many refusals start it")
+		r.missing(n, "ban: {after: 20, for: 10m}", "ban: after is needed: the number of refusals that start it")
 	}
 	if !got.has("for") {
-		r.missing(n, "ban: {after: 20, for: 10m}", "ban: for is needed: how long it is")
+		r.missing(n, "ban: {after: 20, for: 10m}", "ban: for is needed: the length of the ban")
 	}
 	if t.Max > 0 && t.Max < t.For {
-		r.fault(got.values["max"], "", "max: %s is shorter than the first ban of %s", FormatDuration(t.Max), FormatDuration(t.For))
+		r.fault(got.values["max"], "", "max: %s is shorter than the first ban of %s", FormatDuration(t.Max),
+			FormatDuration(t.For))
 	}
 	return t
 }
@@ -297,13 +306,16 @@ func answerKeys() []key[answerDraft] {
 		{"status", func(r *reader, n *node, a *answerDraft) { a.Status = int(r.integer(n, "status", 200, 599)) }},
 		{"body", func(r *reader, n *node, a *answerDraft) {
 			a.body = true
-			if a.Body, _ = r.text(n, "body"); len(a.Body) > maxBody {
+			var ok bool
+			if a.Body, ok = r.text(n, "body"); len(a.Body) > maxBody {
 				r.fault(n, "", "body: longer than %s", FormatSize(maxBody))
 			}
+			a.Empty = ok && a.Body == ""
 		}},
 		{"body_file", func(r *reader, n *node, a *answerDraft) {
 			a.file = true
 			a.Body = r.bodyFile(n)
+			a.Empty = a.Body == ""
 		}},
 		{"redirect", func(r *reader, n *node, a *answerDraft) { a.Redirect = r.redirect(n) }},
 		{"retry_after", func(r *reader, n *node, a *answerDraft) { a.RetryAfter = r.retryAfter(n) }},
@@ -317,18 +329,18 @@ func (r *reader) answer(n *node) *fairshare.Answer {
 		return &a.Answer
 	}
 	if a.body && a.file {
-		r.fault(got.at("body_file"), "", "body beside body_file: one of them")
+		r.fault(got.at("body_file"), "", "body and body_file: use only one of them")
 	}
 	switch s := a.Status; {
 	case s == 0:
 	case got.has("redirect"):
 		if s != 301 && s != 302 && s != 303 && s != 307 && s != 308 {
-			r.fault(got.values["status"], "", "status: %d is no redirect: 301, 302, 303, 307 or 308", s)
+			r.fault(got.values["status"], "", "status: %d is not a redirect: use 301, 302, 303, 307 or 308", s)
 		}
 	case s >= 300 && s < 400:
 		r.fault(got.values["status"], "answer: {redirect: /slow-down}", "status: %d needs a redirect", s)
 	case s == 204 || s == 205:
-		r.fault(got.values["status"], "", "status: %d has no body, and a refusal is to say why", s)
+		r.fault(got.values["status"], "", "status: an answer with %d has no body that could give the reason", s)
 	}
 	return &a.Answer
 }
@@ -350,7 +362,8 @@ func (r *reader) retryAfter(n *node) time.Duration {
 			return -1
 		}
 		if _, ok := parseDuration(n.text); !ok && !plainDigits(n.text) {
-			r.fault(n, didYouMean(n.text, []string{"auto", "none"}), "retry_after: auto, none or a duration is needed, not %s", n.describe())
+			r.fault(n, prose.DidYouMean(n.text, []string{"auto", "none"}),
+				"retry_after: auto, none or a duration is needed, not %s", n.describe())
 			return 0
 		}
 	}

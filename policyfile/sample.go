@@ -34,7 +34,10 @@ func (r *reader) samples() []*fairshare.Request {
 	rules := r.file.Policy.Rules
 	for i := range 64 {
 		addr := sampleAddr(i)
-		if !slices.ContainsFunc(rules, func(rule fairshare.Rule) bool { return rule.Match.Addr != nil && rule.Match.Addr.Contains(addr) }) {
+		if !slices.ContainsFunc(rules, func(rule fairshare.Rule) bool {
+			return rule.Match.Addr != nil &&
+				rule.Match.Addr.Contains(addr)
+		}) {
 			req.Addr = addr
 			break
 		}
@@ -89,7 +92,8 @@ func (r *reader) sampleBots() []sampleBot {
 		for _, word := range r.file.Policy.Rules[i].Match.Bot {
 			if !seen[word] && !isRegexp(word) && len(list) < maxSamples {
 				seen[word] = true
-				list = append(list, sampleBot{word, fairshare.Bot{Name: word, Categories: []string{word}, State: fairshare.Verified}})
+				list = append(list, sampleBot{word, fairshare.Bot{Name: word, Categories: []string{word},
+					State: fairshare.Verified}})
 			}
 		}
 	}

@@ -30,7 +30,8 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 	}
 	var clients, upstream, tls, journal, bounds, bots, dns, sessions, registry object
 	for name, into := range map[string]*object{
-		"clients": &clients, "tls": &tls, "journal": &journal, "bounds": &bounds, "bots": &bots, "dns": &dns, "sessions": &sessions, "registry": &registry,
+		"clients": &clients, "tls": &tls, "journal": &journal, "bounds": &bounds, "bots": &bots, "dns": &dns,
+		"sessions": &sessions, "registry": &registry,
 	} {
 		if err := json.Unmarshal(schema.Properties[name], into); err != nil {
 			t.Fatal(err)
@@ -42,7 +43,8 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 	}
 	upstream = either.AnyOf[1]
 	var cost, weights object
-	for raw, into := range map[*json.RawMessage]*object{new(upstream.Properties["cost"]): &cost, new(schema.Defs["share"].Properties["weights"]): &weights} {
+	for raw, into := range map[*json.RawMessage]*object{new(upstream.Properties["cost"]): &cost,
+		new(schema.Defs["share"].Properties["weights"]): &weights} {
 		if err := json.Unmarshal(*raw, into); err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +158,8 @@ func TestSchemaTakesGoodFilesAndRefusesBadOnes(t *testing.T) {
 			continue // no YAML, which an editor sees without a schema
 		}
 		err = schema.Validate(root.typed())
-		bad := strings.Contains(path, "bad/") && !slices.Contains(unseen, strings.TrimSuffix(filepath.Base(path), ".yaml"))
+		bad := strings.Contains(path, "bad/") && !slices.Contains(unseen,
+			strings.TrimSuffix(filepath.Base(path), ".yaml"))
 		if bad && err == nil {
 			t.Errorf("%s: the schema has nothing against it", path)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 // Sentence says in plain words what a rule of the policy does, without a line
@@ -25,7 +26,7 @@ func (f *File) Sentence(rule *fairshare.Rule) string {
 	case rule.Limit != nil:
 		f.limitSentence(&b, rule)
 	case rule.Action == fairshare.Allow:
-		fmt.Fprintf(&b, "%s is allowed; the rules below are not asked.", request)
+		fmt.Fprintf(&b, "%s is allowed; the rules below are skipped.", request)
 	default:
 		fmt.Fprintf(&b, "%s is blocked with %s.", request, answerWords(rule, 403))
 	}
@@ -38,49 +39,22 @@ func (f *File) Sentence(rule *fairshare.Rule) string {
 func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	lim := rule.Limit
 	asker, asked, but := askerWords(testOf(rule)), askedWords(&rule.Match), butWords(testOf(rule))
-	who, per := keyWords(lim.By)+asker, " in "+FormatDuration(lim.Window)
+	who := keyWords(lim.By) + asker
 	answers, work := "", ""
 	if asked != "" {
 		answers, work = " to requests"+asked, " for requests"+asked
 	}
-	switch lim.Resource {
-	case fairshare.Requests:
-		fmt.Fprintf(b, "%s may send %s%s%s", who, count(lim.N, "request"), asked, per)
-	case fairshare.Concurrent:
-		fmt.Fprintf(b, "%s may have %s%s in progress", who, count(lim.N, "request"), asked)
-	case fairshare.Bytes:
-		fmt.Fprintf(b, "%s may get %s in answers%s%s", who, FormatSize(lim.N), answers, per)
-	case fairshare.Errors:
-		statuses := "4xx"
-		if !lim.Statuses.Empty() {
-			statuses = statusWords(lim.Statuses)
-		}
-		fmt.Fprintf(b, "%s may get %s %s%s%s", who, count(lim.N, "answer"), statuses, answers, per)
-	case fairshare.CPU:
-		if share := f.percents[lim]; share != "" {
-			fmt.Fprintf(b, "%s may use %s of the CPU of %s%s over %s (%s)", who, share, coreWords(f.cores), work, FormatDuration(lim.Window), formatMicros(lim.N))
-		} else {
-			fmt.Fprintf(b, "%s may use %s of CPU time%s%s", who, formatMicros(lim.N), work, per)
-		}
-	case fairshare.Time:
-		if share := f.percents[lim]; share != "" {
-			fmt.Fprintf(b, "%s may keep the upstream at work%s for %s of %s (%s)", who, work, share, FormatDuration(lim.Window), formatMicros(lim.N))
-		} else {
-			fmt.Fprintf(b, "%s may keep the upstream at work%s for %s%s", who, work, formatMicros(lim.N), per)
-		}
-	case fairshare.Cost:
-		fmt.Fprintf(b, "%s may cost %s%s%s", who, count(lim.N, "unit"), work, per)
-	}
-	switch {
-	case lim.Algorithm == fairshare.GCRA && lim.Burst > 0:
-		fmt.Fprintf(b, ", spread evenly, %s at once", amountWords(lim.Resource, lim.Burst))
-	case lim.Algorithm == fairshare.GCRA:
-		b.WriteString(", spread evenly")
-	case lim.Algorithm == fairshare.Quiet:
-		fmt.Fprintf(b, ", and more only after a pause of %s", FormatDuration(lim.Window))
-	}
+	f.allowance(b, lim, who, asked, answers, work)
 	if but != "" {
 		b.WriteString("," + strings.Replace(but, "but not", "not counting", 1))
+	}
+	switch {
+	case lim.Newcomers == nil:
+	case lim.Newcomers.N == 0:
+		b.WriteString("; beyond that, only clients with standing pass")
+	default:
+		b.WriteString("; beyond that, clients with standing pass, and ")
+		f.allowance(b, lim.Newcomers, "each newcomer (by addr)", "", "", "")
 	}
 	fmt.Fprintf(b, "; then %s.", answerWords(rule, 429))
 	if !rule.Refund.Empty() {
@@ -89,8 +63,53 @@ func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	if rule.Ban != nil {
 		banSentence(b, rule)
 	}
-	if rule.Last {
-		b.WriteString(" The rules below are not asked.")
+	if rule.Last && rule.Match.Bot != nil {
+		b.WriteString(" For a verified one, the rules below are skipped.")
+	} else if rule.Last {
+		b.WriteString(" The rules below are skipped.")
+	}
+}
+
+// allowance says how much of what a limit allows.
+func (f *File) allowance(b *strings.Builder, lim *fairshare.Limit, who, asked, answers, work string) {
+	per := " in " + FormatDuration(lim.Window)
+	switch lim.Resource {
+	case fairshare.Requests:
+		fmt.Fprintf(b, "%s may send %s%s%s", who, prose.Plural(lim.N, "request"), asked, per)
+	case fairshare.Concurrent:
+		fmt.Fprintf(b, "%s may have %s%s in progress", who, prose.Plural(lim.N, "request"), asked)
+	case fairshare.Bytes:
+		fmt.Fprintf(b, "%s may get %s in answers%s%s", who, FormatSize(lim.N), answers, per)
+	case fairshare.Errors:
+		statuses := "4xx"
+		if !lim.Statuses.Empty() {
+			statuses = statusWords(lim.Statuses)
+		}
+		fmt.Fprintf(b, "%s may get %s %s%s%s", who, prose.Plural(lim.N, "answer"), statuses, answers, per)
+	case fairshare.CPU:
+		if share := f.percents[lim]; share != "" {
+			fmt.Fprintf(b, "%s may use %s of the CPU of %s%s over %s (%s)", who, share, coreWords(f.cores), work,
+				FormatDuration(lim.Window), formatMicros(lim.N))
+		} else {
+			fmt.Fprintf(b, "%s may use %s of CPU time%s%s", who, formatMicros(lim.N), work, per)
+		}
+	case fairshare.Time:
+		if share := f.percents[lim]; share != "" {
+			fmt.Fprintf(b, "%s may use the upstream%s for %s of %s (%s)", who, work, share,
+				FormatDuration(lim.Window), formatMicros(lim.N))
+		} else {
+			fmt.Fprintf(b, "%s may use the upstream%s for %s%s", who, work, formatMicros(lim.N), per)
+		}
+	case fairshare.Cost:
+		fmt.Fprintf(b, "%s may cost %s%s%s", who, prose.Plural(lim.N, "unit"), work, per)
+	}
+	switch {
+	case lim.Algorithm == fairshare.GCRA && lim.Burst > 0:
+		fmt.Fprintf(b, ", spread evenly, %s at once", amountWords(lim.Resource, lim.Burst))
+	case lim.Algorithm == fairshare.GCRA:
+		b.WriteString(", spread evenly")
+	case lim.Algorithm == fairshare.Quiet:
+		fmt.Fprintf(b, ", and more only after a pause of %s", FormatDuration(lim.Window))
 	}
 }
 
@@ -142,8 +161,11 @@ func answerWords(rule *fairshare.Rule, status int) string {
 	if a.Redirect != "" {
 		s += " to " + printable(a.Redirect)
 	}
-	if a.Body != "" {
-		s += ", with a text of its own"
+	switch {
+	case a.Body != "":
+		s += ", with a custom text"
+	case a.Empty:
+		s += ", with an empty body"
 	}
 	switch {
 	case a.RetryAfter < 0:
@@ -163,13 +185,6 @@ func amountWords(res fairshare.Resource, n int64) string {
 		return formatMicros(n)
 	}
 	return strconv.FormatInt(n, 10)
-}
-
-func count(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // keyWords tells who is counted as one.
@@ -220,6 +235,9 @@ func askerWords(m test) string {
 	if m.Listed != nil {
 		parts = append(parts, "listed by "+listedWords(m.Listed))
 	}
+	if m.Seen != nil {
+		parts = append(parts, "from a client that has seen "+oneOf(m.Seen))
+	}
 	if m.Cookie != nil {
 		parts = append(parts, cookieWords(m.Cookie))
 	}
@@ -267,15 +285,7 @@ func butWords(t test) string {
 	if parts == nil {
 		return ""
 	}
-	return " but not " + joinOr(parts)
-}
-
-// joinOr lists what any of will do.
-func joinOr(parts []string) string {
-	if n := len(parts); n > 1 {
-		return strings.Join(parts[:n-1], ", ") + " or " + parts[n-1]
-	}
-	return strings.Join(parts, "")
+	return " but not " + prose.List(parts, "or")
 }
 
 // botPhrase names bots as they fit there.
@@ -297,9 +307,9 @@ func botPhrase(t test) string {
 	if names != nil && t.kind {
 		states = append(states, "a verified bot ("+oneOf(names)+")")
 	} else if names != nil {
-		states = append(states, "a bot ("+oneOf(names)+")")
+		states = append(states, "a bot, verified or not ("+oneOf(names)+")")
 	}
-	return joinOr(states)
+	return prose.List(states, "or")
 }
 
 // listedWords names DNS lists and which of their answers count.
@@ -335,7 +345,7 @@ func listedWords(listings []fairshare.Listing) string {
 		}
 		list = append(list, s)
 	}
-	return joinOr(list)
+	return prose.List(list, "or")
 }
 
 func spaced(parts []string) string {
@@ -401,7 +411,7 @@ func oneOf(texts []string) string {
 	if more := len(texts) - maxWords; more > 0 {
 		return fmt.Sprintf("%s or %s", strings.Join(list, ", "), others(more))
 	}
-	return joinOr(list)
+	return prose.List(list, "or")
 }
 
 func addrWords(set *AddrSet) string {
@@ -440,10 +450,7 @@ func statusWords(set fairshare.StatusSet) string {
 	if len(list) > 8 {
 		list = append(list[:7], others(len(list)-7))
 	}
-	if n := len(list); n > 1 {
-		return strings.Join(list[:n-1], ", ") + " and " + list[n-1]
-	}
-	return strings.Join(list, "")
+	return prose.List(list, "and")
 }
 
 func others(n int) string {

@@ -27,7 +27,10 @@ func sessionKeys() []key[Sessions] {
 		{"cookies", func(r *reader, n *node, s *Sessions) { s.Cookies = r.sessionCookies(n) }},
 		{"bots", func(r *reader, n *node, s *Sessions) { s.Share = r.share(n) }},
 		{"bot", func(r *reader, n *node, s *Sessions) { s.Bot = r.duration(n, "bot", time.Second, maxSession) }},
-		{"person", func(r *reader, n *node, s *Sessions) { s.Person = r.duration(n, "person", time.Second, maxSession) }},
+		{"person", func(r *reader, n *node, s *Sessions) {
+			s.Person = r.duration(n, "person", time.Second,
+				maxSession)
+		}},
 	}
 }
 
@@ -39,9 +42,10 @@ func readSessions(r *reader, n *node, f *File) {
 	switch {
 	case got == nil:
 	case len(n.entries) == 0:
-		r.fault(n, "sessions: "+sessionsExample, "sessions: an empty map says nothing")
+		r.fault(n, "sessions: "+sessionsExample, "sessions: the map is empty")
 	case f.Sessions.Share && !got.has("cookies"):
-		r.missing(n, "sessions: "+sessionsExample, "sessions: cookies are needed: those that name a session of the site")
+		r.missing(n, "sessions: "+sessionsExample,
+			"sessions: cookies are needed: the names of the session cookies of the site")
 	}
 }
 
@@ -51,10 +55,11 @@ func (r *reader) share(n *node) bool {
 		return true
 	}
 	hint := `did you mean "share"?`
-	if n.kind != scalarNode || slices.Contains([]string{"false", "off", "no", "none", "own", "keep"}, strings.ToLower(n.text)) {
-		hint = "leave the key out, or bots: share"
+	if n.kind != scalarNode || slices.Contains([]string{"false", "off", "no", "none", "own", "keep"},
+		strings.ToLower(n.text)) {
+		hint = "remove the key, or write bots: share"
 	}
-	r.fault(n, hint, "bots: only share can stand here, not %s", n.describe())
+	r.fault(n, hint, "bots: only share is allowed here, not %s", n.describe())
 	return false
 }
 
@@ -73,21 +78,21 @@ func (r *reader) sessionCookies(n *node) []string {
 		case !ok:
 			continue
 		case slices.Contains(list, s):
-			r.fault(item, "", "cookies: %s stands twice", quote(s))
+			r.fault(item, "", "cookies: %s is listed twice", quote(s))
 			continue
 		case pair && isToken(name):
 			hint = "only the name is needed: cookies: " + name
 		case strings.ContainsAny(s, ", ;"):
-			hint = "several values stand in brackets: [a, b]"
+			hint = "write several values in brackets: [a, b]"
 		case isRegexp(s):
 			hint = "* stands for any run of characters: ASPSESSIONID*"
 		case s != "" && strings.Trim(s, "*") == "":
-			hint = "a cookie that is no session must not be shared: name those that are"
+			hint = "name the session cookies: only they may be shared"
 		case isToken(s):
 			list = append(list, s)
 			continue
 		}
-		r.fault(item, hint, "cookies: %s is no name of a cookie", quote(s))
+		r.fault(item, hint, "cookies: %s is not a cookie name", quote(s))
 	}
 	return list
 }
@@ -103,7 +108,7 @@ func (r *reader) warnSessions() {
 		return
 	}
 	if len(s.Cookies) > 0 && !s.Share {
-		r.warn(place(find(n, "cookies")), "bots: share", "cookies do nothing without bots: share")
+		r.warn(place(find(n, "cookies")), "bots: share", "cookies have no effect without bots: share")
 	}
 	if s.Share {
 		for _, item := range items(find(n, "cookies")) {
@@ -112,11 +117,14 @@ func (r *reader) warnSessions() {
 				continue
 			}
 			if slices.ContainsFunc(notSessions, func(part string) bool { return strings.Contains(name, part) }) {
-				r.warn(item, "name only the cookie that the site keeps a session under", "cookies: %s looks like a login or a form's token, not like a session", quote(item.text))
+				r.warn(item, "name only the session cookie of the site",
+					"cookies: %s looks like a login or a form token, not like a session", quote(item.text))
 			}
 		}
 	}
 	if s.Bot > s.Person {
-		r.warn(place(find(n, "bot"), find(n, "person"), n), "", "a bot's session is worth keeping for %s, longer than a person's for %s", FormatDuration(s.Bot), FormatDuration(s.Person))
+		r.warn(place(find(n, "bot"), find(n, "person"), n), "",
+			"the session of a bot is kept for %s, longer than that of a person (%s)", FormatDuration(s.Bot),
+			FormatDuration(s.Person))
 	}
 }

@@ -9,17 +9,24 @@ import (
 	"strings"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 // Settings says in plain words, a sentence or more in a line, where costs are
 // learnt and how a busy upstream is shared out.
 func (f *File) Settings() []string {
 	var lines []string
+	if f.FailOpen {
+		lines = append(lines,
+			"fail: open: while the counters fail, requests pass all limits; bans, blocks and allows still hold.")
+	}
 	if words := f.cpuWords(); words != "" {
 		lines = append(lines, "upstream: "+words)
 	}
 	if c := f.UpstreamCost; c.Header != "" {
-		lines = append(lines, fmt.Sprintf("upstream: it tells the cost of a request in %s, %s at most; clients do not see it.", c.Header, count(c.Max, "unit")))
+		lines = append(lines,
+			fmt.Sprintf("upstream: it reports the cost of a request in %s, %s at most; clients do not see it.",
+				c.Header, prose.Plural(c.Max, "unit")))
 	}
 	if f.Share != nil {
 		lines = append(lines, "share: "+f.Share.words())
@@ -29,7 +36,10 @@ func (f *File) Settings() []string {
 
 // counts reports whether some rule counts a resource.
 func (f *File) counts(res fairshare.Resource) bool {
-	return slices.ContainsFunc(f.Policy.Rules, func(r fairshare.Rule) bool { return r.Limit != nil && r.Limit.Resource == res })
+	return slices.ContainsFunc(f.Policy.Rules, func(r fairshare.Rule) bool {
+		return r.Limit != nil &&
+			r.Limit.Resource == res
+	})
 }
 
 // cpuWords tells where CPU time is learnt; "" when that is of no account.
@@ -39,14 +49,16 @@ func (f *File) cpuWords() string {
 	switch c.From {
 	case "":
 		if f.counts(fairshare.CPU) {
-			return "nobody tells CPU time: the time that it took counts, at most one core for each request."
+			return "CPU time is not measured: the time of the request counts, at most one core for each request."
 		}
 		return ""
 	case "server-timing":
 		if c.Keep {
-			return fmt.Sprintf("it tells the CPU time of a request in Server-Timing, as %s; clients see that too.", printable(c.Metric))
+			return fmt.Sprintf("it reports the CPU time of a request in Server-Timing, as %s; clients see that too.",
+				printable(c.Metric))
 		}
-		return fmt.Sprintf("it tells the CPU time of a request in Server-Timing, as %s; clients do not see it.", printable(c.Metric))
+		return fmt.Sprintf("it reports the CPU time of a request in Server-Timing, as %s; clients do not see it.",
+			printable(c.Metric))
 	case "process":
 		whose = "the process that listens at its port and its children"
 		if u, err := url.Parse(f.Upstream); err == nil && u.Port() != "" {
@@ -65,33 +77,36 @@ func (f *File) cpuWords() string {
 	if c.Every > 0 {
 		every = c.Every
 	}
-	return fmt.Sprintf("the CPU time of %s is looked at every %s, and shared out among the requests in progress.", whose, FormatDuration(every))
+	return fmt.Sprintf("the CPU time of %s is measured every %s and divided among the requests in progress.",
+		whose, FormatDuration(every))
 }
 
 // words tells how the upstream is shared out.
 func (s *Share) words() string {
 	var b strings.Builder
 	if s.Capacity > 0 {
-		fmt.Fprintf(&b, "the upstream works on %s at once", count(int64(s.Capacity), "request"))
+		fmt.Fprintf(&b, "the upstream works on %s at once", prose.Plural(int64(s.Capacity), "request"))
 	} else {
 		fmt.Fprintf(&b, "the upstream works on as many requests at once as its latency allows, %d to %d", s.Min, s.Max)
 	}
-	b.WriteString("; when it is busy it is shared out by")
+	b.WriteString("; when it is busy, it is shared by")
 	for i, part := range s.By {
 		if i > 0 {
-			b.WriteString(", and there by")
+			b.WriteString(", then by")
 		}
 		b.WriteString(" " + printable(part.String()))
 	}
 	if s.Wait > 0 && s.Queue > 0 {
-		fmt.Fprintf(&b, "; a request waits for its turn %s at most, %d of them in all; then 503.", FormatDuration(s.Wait), s.Queue)
+		fmt.Fprintf(&b, "; a request waits for its turn %s at most, %d of them in all; then 503.",
+			FormatDuration(s.Wait), s.Queue)
 	} else {
 		b.WriteString("; no request waits: without a turn it gets 503.")
 	}
 	if s.KnownAfter > 0 {
-		fmt.Fprintf(&b, " Clients known for %s, those with a label and verified bots have at least half of it.", FormatDuration(s.KnownAfter))
+		fmt.Fprintf(&b, " Clients known for %s, those with a label and verified bots have at least half of it.",
+			FormatDuration(s.KnownAfter))
 	} else {
-		b.WriteString(" Nobody is a newcomer.")
+		b.WriteString(" No client is a newcomer.")
 	}
 	if weights := append(weightWords("label ", s.Labels), weightWords("bot ", s.Bots)...); weights != nil {
 		fmt.Fprintf(&b, " Weights: %s.", strings.Join(weights, ", "))

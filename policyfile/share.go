@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 // A Share says how a busy upstream is shared out.
@@ -53,8 +54,9 @@ func shareKeys() []key[Share] {
 			s.KnownAfter = r.duration(n, "known_after", 0, maxKnownAfter)
 		}},
 		{"weights", func(r *reader, n *node, s *Share) {
-			if got := readMap(r, n, "weights", "{labels: {partner: 4}}", weightKeys(), s); got != nil && len(n.entries) == 0 {
-				r.fault(n, "weights: {labels: {partner: 4}}", "weights: an empty map says nothing")
+			if got := readMap(r, n, "weights", "{labels: {partner: 4}}", weightKeys(), s); got != nil &&
+				len(n.entries) == 0 {
+				r.fault(n, "weights: {labels: {partner: 4}}", "weights: the map is empty")
 			}
 		}},
 	}
@@ -78,7 +80,8 @@ func readShare(r *reader, n *node, f *File) {
 	}
 	if n.kind == scalarNode { // a capacity alone
 		if n.text != "auto" && !plainDigits(n.text) {
-			r.fault(n, "share: "+shareExample, "share: a map, a number of requests or auto is needed, not %s", n.describe())
+			r.fault(n, "share: "+shareExample, "share: a map, a number of requests or auto is needed, not %s",
+				n.describe())
 			return
 		}
 		f.Share.Capacity = r.capacity(n)
@@ -90,7 +93,8 @@ func readShare(r *reader, n *node, f *File) {
 		return
 	}
 	if !got.has("capacity") {
-		r.missing(n, "share: "+shareExample, "share: a capacity is needed: how many requests the upstream works on at once, or auto")
+		r.missing(n, "share: "+shareExample,
+			"share: a capacity is needed: the number of requests that the upstream works on at once, or auto")
 		return
 	}
 	if f.Share.Capacity > 0 {
@@ -132,7 +136,7 @@ func (r *reader) capacity(n *node) int {
 		case strings.HasSuffix(word, "%"), strings.HasSuffix(word, "/s"), strings.HasSuffix(word, "r/s"):
 			r.fault(n, "capacity: 32", "capacity: a number of requests at once or auto is needed, not %s", n.describe())
 			return 0
-		case didYouMean(word, []string{"auto"}) != "":
+		case prose.DidYouMean(word, []string{"auto"}) != "":
 			r.fault(n, "capacity: auto", "capacity: a number of requests or auto is needed, not %s", n.describe())
 			return 0
 		}
@@ -150,9 +154,15 @@ func (r *reader) shareParts(n *node) []fairshare.KeyPart {
 	for i, part := range parts {
 		switch part.Kind {
 		case fairshare.ByPath:
-			r.fault(list[i], "by: [network, addr]; dear pages are paid for by who asks for them", "by: path: the upstream is shared by clients, not by pages")
+			r.fault(list[i], "use by: [network, addr]; a client pays for its expensive pages",
+				"by: path: the upstream is shared by clients, not by pages")
+		case fairshare.ByValue:
+			r.fault(list[i], "by: [network, cookie:NAME]",
+				"by: %s: only a Go program can give values, and only to limits",
+				part)
 		case fairshare.ByEveryone:
-			r.fault(list[i], "by: [network, addr]", "by: everyone: all clients would be one, and nothing be shared")
+			r.fault(list[i], "by: [network, addr]",
+				"by: everyone: all clients would be one, and nothing would be shared")
 		}
 	}
 	return parts
@@ -165,7 +175,7 @@ func (r *reader) weights(n *node, what, example string, name func(*node) string)
 		return nil
 	}
 	if len(n.entries) == 0 {
-		r.fault(n, what+": "+example, "%s: an empty map says nothing", what)
+		r.fault(n, what+": "+example, "%s: the map is empty", what)
 	}
 	weights := map[string]float64{}
 	for i, e := range n.entries {
@@ -175,7 +185,7 @@ func (r *reader) weights(n *node, what, example string, name func(*node) string)
 		}
 		word := name(e.key)
 		if _, twice := weights[word]; twice && word != "" {
-			r.fault(e.key, "", "%s: %s stands twice", what, quote(word))
+			r.fault(e.key, "", "%s: %s is listed twice", what, quote(word))
 			continue
 		}
 		weight := r.number(e.value, "the weight of "+quote(e.key.text), minWeight, maxWeight)
@@ -189,7 +199,7 @@ func (r *reader) weights(n *node, what, example string, name func(*node) string)
 // weightedLabel reads the name of a label, "" when it is none.
 func (r *reader) weightedLabel(n *node) string {
 	if isRegexp(n.text) {
-		r.fault(n, "one line for each label", "labels: a weight is for one label, not for a regexp")
+		r.fault(n, "write one line for each label", "labels: a weight is for one label, not for a regexp")
 		return ""
 	}
 	name, err := ParseLabel(n.text)
@@ -205,10 +215,12 @@ func (r *reader) weightedBot(n *node) string {
 	word := strings.ToLower(n.text)
 	switch {
 	case isRegexp(n.text):
-		r.fault(n, "one line for each name or category", "bots: a weight is for one name or category, not for a regexp")
+		r.fault(n, "write one line for each name or category",
+			"bots: a weight is for one name or category, not for a regexp")
 		return ""
 	case slices.Contains(states, word):
-		r.fault(n, "a name or category, as googlebot or ai", "bots: %s is no name or category of a bot; only verified bots have weights", quote(n.text))
+		r.fault(n, "a name or category such as googlebot or ai",
+			"bots: %s is not the name or category of a bot; only verified bots have weights", quote(n.text))
 		return ""
 	case r.has(word), r.bots == nil && botName(word):
 		return word
@@ -216,7 +228,7 @@ func (r *reader) weightedBot(n *node) string {
 		r.untold++
 		return ""
 	}
-	r.fault(n, r.botHint(word), "bots: %s is no name or category of a bot", quote(n.text))
+	r.fault(n, r.botHint(word), "bots: %s is not the name or category of a bot", quote(n.text))
 	return ""
 }
 
@@ -227,39 +239,46 @@ func (r *reader) warnShare() {
 		return
 	}
 	n := find(r.root, "share")
-	if cores := r.cores(); s.Capacity > 0 && float64(s.Capacity) <= cores/4 && (r.file.UpstreamCPU.Cores > 0 || !r.elsewhere()) {
-		r.warn(place(find(n, "capacity"), n), fmt.Sprintf("capacity: %d, or auto", int(cores)), "capacity: %s at once leave most of %s idle", count(int64(s.Capacity), "request"), coreWords(cores))
+	if cores := r.cores(); s.Capacity > 0 && float64(s.Capacity) <= cores/4 &&
+		(r.file.UpstreamCPU.Cores > 0 || !r.elsewhere()) {
+		r.warn(place(find(n, "capacity"), n), fmt.Sprintf("capacity: %d, or auto", int(cores)),
+			"capacity: %s at once leave most of %s idle", prose.Plural(int64(s.Capacity), "request"), coreWords(cores))
 	}
 	timeout := r.file.Timeout
 	if timeout == 0 {
 		timeout = defaultTimeout
 	}
 	if s.Wait > timeout {
-		r.warn(place(find(n, "wait")), "", "wait: %s is longer than the upstream's timeout of %s: a client waits longer for its turn than for its answer", FormatDuration(s.Wait), FormatDuration(timeout))
+		r.warn(place(find(n, "wait")), "",
+			"wait: %s is longer than the upstream's timeout of %s: a client waits longer for its turn than for its answer", FormatDuration(s.Wait), FormatDuration(timeout))
 	}
 	if s.Queue == 0 && s.Wait > 0 && find(n, "queue") != nil {
-		r.warn(find(n, "queue"), "wait: 0s says so", "queue: 0: nobody waits, whatever wait says")
+		r.warn(find(n, "queue"), "write wait: 0s instead", "queue: 0: no request waits, and wait has no effect")
 	}
 	if len(s.By) > 1 && s.By[0].Kind == fairshare.ByAddr && s.By[1].Kind == fairshare.ByNetwork {
-		r.warn(place(find(n, "by")), "by: [network, addr]", "by: network below addr shares nothing: an address is in one network")
+		r.warn(place(find(n, "by")), "by: [network, addr]",
+			"by: network after addr has no effect: an address is in one network")
 	}
-	if len(s.By) > 0 && (s.By[0].Kind == fairshare.ByCookie || s.By[0].Kind == fairshare.ByHeader || s.By[0].Kind == fairshare.ByUserAgent) {
-		r.warn(place(find(n, "by")), "by: [network, "+s.By[0].String()+"]", "by: %s comes first, which clients invent: with several of them a client gets several shares", s.By[0])
+	if len(s.By) > 0 && (s.By[0].Kind == fairshare.ByCookie || s.By[0].Kind == fairshare.ByHeader ||
+		s.By[0].Kind == fairshare.ByUserAgent) {
+		r.warn(place(find(n, "by")), "by: [network, "+s.By[0].String()+"]",
+			"by: %s comes first, and clients can choose it: with several values a client gets several shares", s.By[0])
 	}
 	weights := find(n, "weights")
 	if labels := find(weights, "labels"); labels != nil {
 		for _, e := range labels.entries {
-			r.warnLabel(e.key, "who has no label has the weight 1", "")
+			r.warnLabel(e.key, "a client without a label has the weight 1", "")
 		}
 	}
 	if bots := find(weights, "bots"); bots != nil {
 		for _, e := range bots.entries {
 			if w, known := r.bots[strings.ToLower(e.key.text)]; known && !w.kind {
-				why := "there is no way to verify it"
+				why := "it cannot be verified"
 				if w.steered {
-					why = "anybody can have it fetch a page"
+					why = "any user can make it fetch a page"
 				}
-				r.warn(e.key, "", "bots: %s never has this weight: only verified bots have one, and %s", quote(e.key.text), why)
+				r.warn(e.key, "", "bots: %s never has this weight: only verified bots have one, and %s",
+					quote(e.key.text), why)
 			}
 		}
 	}

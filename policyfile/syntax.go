@@ -124,7 +124,8 @@ func (r *reader) syntaxSlip(fault *syntaxFault) (message, hint string) {
 	if fault.column <= len(line) {
 		rest = string(line[fault.column-1:])
 	}
-	if strings.HasPrefix(fault.message, "unexpected scalar") && strings.HasSuffix(string(line[:min(fault.column-1, len(line))]), "*") {
+	if strings.HasPrefix(fault.message, "unexpected scalar") &&
+		strings.HasSuffix(string(line[:min(fault.column-1, len(line))]), "*") {
 		fault.column--
 		rest = "*"
 	}
@@ -137,8 +138,9 @@ func (r *reader) syntaxSlip(fault *syntaxFault) (message, hint string) {
 	switch {
 	case fault.last:
 		return message, ""
-	case strings.Contains(message, "'\t'"), strings.Contains(message, "tab"), strings.HasPrefix(strings.TrimLeft(string(line), " "), "\t"):
-		return "a tab stands in the indentation", "YAML is indented with spaces"
+	case strings.Contains(message, "'\t'"), strings.Contains(message, "tab"),
+		strings.HasPrefix(strings.TrimLeft(string(line), " "), "\t"):
+		return "the indentation contains a tab", "YAML is indented with spaces"
 	case strings.Contains(message, "alias name"), strings.HasPrefix(rest, "*"):
 		return "a * alone is an alias of YAML", "a text that begins with * needs quotes: " + quote(word)
 	case strings.Contains(message, "reserved character"):
@@ -155,16 +157,18 @@ func (r *reader) syntaxSlip(fault *syntaxFault) (message, hint string) {
 		if strings.Count(string(line), ": ") > 1 {
 			return message, `a text with ": " in it needs quotes; a map in one line needs { }`
 		}
-		return message, "is the line indented as the one above?"
+		return message, "is the line indented like the one above?"
 	case strings.Contains(message, "value is not allowed"):
-		return message, "is it indented as the keys beside it? all keys of a rule begin in one column, two behind its -"
+		return message,
+			"is it indented like the keys next to it? all keys of a rule begin in the same column, two after its -"
 	case strings.Contains(message, "unexpected key name"):
-		if key, value, found := strings.Cut(strings.TrimLeft(strings.TrimSpace(string(line)), "- "), ":"); found && value != "" && value[0] != ' ' && !strings.ContainsAny(key, " {[\"'") {
-			return message, "a blank is needed behind the colon: " + key + ": " + value
+		if key, value, found := strings.Cut(strings.TrimLeft(strings.TrimSpace(string(line)), "- "), ":"); found &&
+			value != "" && value[0] != ' ' && !strings.ContainsAny(key, " {[\"'") {
+			return message, "a space is needed after the colon: " + key + ": " + value
 		}
-		return message, "is it indented as the keys beside it?"
+		return message, "is it indented like the keys next to it?"
 	case strings.Contains(message, "non-map value"):
-		return message, "rules of a list begin in one column"
+		return message, "all items of a list begin in the same column"
 	}
 	return message, ""
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"fairshare/internal/prose"
 )
 
 // maxDuration is longer than anything here may last.
@@ -23,16 +25,19 @@ var durationUnits = []struct {
 // duration, is a fault, and 0 is returned.
 func (r *reader) duration(n *node, what string, least, most time.Duration) time.Duration {
 	if n.kind != scalarNode {
-		r.fault(n, "", "%s: a duration is needed, as 10s or 1h30m, not %s", what, n.describe())
+		r.fault(n, "", "%s: a duration is needed, such as 10s or 1h30m, not %s", what, n.describe())
 		return 0
 	}
 	d, ok := parseDuration(n.text)
 	if !ok {
-		r.fault(n, durationHint(n.text, what, least, most), "%s: a duration is needed, as 10s or 1h30m, not %s", what, n.describe())
+		r.fault(n, durationHint(n.text, what, least, most), "%s: a duration is needed, such as 10s or 1h30m, not %s",
+			what,
+			n.describe())
 		return 0
 	}
 	if d < least || d > most {
-		r.fault(n, "", "%s: %s is not between %s and %s", what, shorten(n.text), FormatDuration(least), FormatDuration(most))
+		r.fault(n, "", "%s: %s is not between %s and %s", what, shorten(n.text), FormatDuration(least),
+			FormatDuration(most))
 		return 0
 	}
 	return d
@@ -93,7 +98,7 @@ func (e *DurationError) Error() string {
 	if _, ok := parseDuration(e.Text); ok {
 		return fmt.Sprintf("%s is longer than %s", printable(shorten(e.Text)), FormatDuration(maxDuration))
 	}
-	return "a duration is needed, as 10s or 1h30m, not " + printable(quote(e.Text))
+	return "a duration is needed, such as 10s or 1h30m, not " + printable(quote(e.Text))
 }
 
 // Hint says what to do about it.
@@ -102,7 +107,8 @@ func (e *DurationError) Hint() string {
 		return ""
 	}
 	if plainDigits(e.Text) {
-		return fmt.Sprintf("a unit is needed: %ss, %sm, %sh or %sd", shorten(e.Text), shorten(e.Text), shorten(e.Text), shorten(e.Text))
+		return fmt.Sprintf("a unit is needed: %ss, %sm, %sh or %sd", shorten(e.Text), shorten(e.Text),
+			shorten(e.Text), shorten(e.Text))
 	}
 	if meant := meantDuration(e.Text); meant != "" {
 		return fmt.Sprintf("did you mean %s?", meant)
@@ -132,17 +138,20 @@ func durationHint(s, what string, least, most time.Duration) string {
 // meantDuration returns what is probably meant by a text that is no duration,
 // "" when nothing comes to mind.
 func meantDuration(s string) string {
-	words := strings.NewReplacer("seconds", "s", "second", "s", "secs", "s", "sec", "s", "minutes", "m", "minute", "m", "mins", "m", "min", "m",
+	words := strings.NewReplacer("seconds", "s", "second", "s", "secs", "s", "sec", "s", "minutes", "m", "minute",
+		"m", "mins", "m", "min", "m",
 		"hours", "h", "hour", "h", "hrs", "h", "days", "d", "day", "d", " ", "").Replace(strings.ToLower(s))
-	if plain := strings.Trim(words, "0123456789."); plain == words && words != "" && slices.ContainsFunc(durationUnits, func(u struct {
-		name string
-		unit time.Duration
-	}) bool {
-		return u.name == words
-	}) {
+	if plain := strings.Trim(words, "0123456789."); plain == words && words != "" &&
+		slices.ContainsFunc(durationUnits, func(u struct {
+			name string
+			unit time.Duration
+		}) bool {
+			return u.name == words
+		}) {
 		words = "1" + words
 	}
-	if weeks, ok := strings.CutSuffix(strings.TrimRight(strings.ReplaceAll(strings.ToLower(s), " ", ""), "eks"), "w"); ok && plainDigits(weeks) && len(weeks) < 4 {
+	if weeks, ok := strings.CutSuffix(strings.TrimRight(strings.ReplaceAll(strings.ToLower(s), " ", ""), "eks"),
+		"w"); ok && plainDigits(weeks) && len(weeks) < 4 {
 		n, _ := strconv.Atoi(weeks)
 		words = fmt.Sprintf("%dd", 7*n)
 	}
@@ -154,23 +163,7 @@ func meantDuration(s string) string {
 
 // FormatDuration returns a duration as a policy file spells it: "1h30m".
 // Fractions of a millisecond are rounded up.
-func FormatDuration(d time.Duration) string {
-	if d <= 0 {
-		return "0s"
-	}
-	d = (min(d, math.MaxInt64-time.Millisecond) + time.Millisecond - 1) / time.Millisecond * time.Millisecond
-	var b strings.Builder
-	for _, u := range []struct {
-		name string
-		unit time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
-		if n := d / u.unit; n > 0 && (u.name != "d" || n > 1) { // 24h and 36h read better than 1d
-			fmt.Fprintf(&b, "%d%s", n, u.name)
-			d -= n * u.unit
-		}
-	}
-	return b.String()
-}
+func FormatDuration(d time.Duration) string { return prose.ExactDuration(d) }
 
 var sizeUnits = []struct {
 	name string
@@ -180,12 +173,13 @@ var sizeUnits = []struct {
 // bytes reads a size from least to most.
 func (r *reader) bytes(n *node, what string, least, most int64) int64 {
 	if n.kind != scalarNode {
-		r.fault(n, "", "%s: a size is needed, as 500MB or 1GiB, not %s", what, n.describe())
+		r.fault(n, "", "%s: a size is needed, such as 500MB or 1GiB, not %s", what, n.describe())
 		return 0
 	}
 	v, ok := parseSize(n.text)
 	if !ok {
-		r.fault(n, sizeHint(n.text, what, most), "%s: a size is needed, as 500MB or 1GiB, not %s", what, n.describe())
+		r.fault(n, sizeHint(n.text, what, most), "%s: a size is needed, such as 500MB or 1GiB, not %s", what,
+			n.describe())
 		return 0
 	}
 	if v < least || v > most {
@@ -234,7 +228,8 @@ func sizeHint(s, what string, most int64) string {
 		return fmt.Sprintf("%s: %s, per: %s", what, strings.TrimSpace(count), perWord(window))
 	}
 	squeezed := strings.ReplaceAll(s, " ", "")
-	for _, suffixes := range [][3]string{{"kB", "kb", "k"}, {"MB", "mb", "m"}, {"GB", "gb", "g"}, {"KiB", "kib", "ki"}, {"MiB", "mib", "mi"}, {"GiB", "gib", "gi"}} {
+	for _, suffixes := range [][3]string{{"kB", "kb", "k"}, {"MB", "mb", "m"}, {"GB", "gb", "g"},
+		{"KiB", "kib", "ki"}, {"MiB", "mib", "mi"}, {"GiB", "gib", "gi"}} {
 		for _, suffix := range suffixes[1:] {
 			if number, ok := strings.CutSuffix(strings.ToLower(squeezed), suffix); ok {
 				if _, ok := parseSize(number + suffixes[0]); ok {

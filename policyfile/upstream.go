@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 // UpstreamCPU says where CPU time of the upstream is learnt from.
@@ -57,7 +58,8 @@ func readUpstream(r *reader, n *node, f *File) {
 		f.Upstream = r.url(n, "upstream")
 		return
 	}
-	if got := readMap(r, n, "upstream", "", upstreamKeys(), f); got != nil && !got.has("url") && !got.has("cpu") && !got.has("cost") {
+	if got := readMap(r, n, "upstream", "", upstreamKeys(), f); got != nil && !got.has("url") && !got.has("cpu") &&
+		!got.has("cost") {
 		r.missing(n, "upstream: {url: http://127.0.0.1:3000}", "upstream: a url is needed")
 	}
 }
@@ -71,14 +73,17 @@ func upstreamCPUKeys() []key[UpstreamCPU] {
 				if name, _, found := strings.Cut(c.Metric, ";"); found && isToken(name) {
 					hint = "metric: " + name
 				}
-				r.fault(n, hint, "metric: %s is no name of a metric in Server-Timing", quote(c.Metric))
+				r.fault(n, hint, "metric: %s is not the name of a metric in Server-Timing", quote(c.Metric))
 			}
 		}},
 		{"keep", func(r *reader, n *node, c *UpstreamCPU) { c.Keep = r.boolean(n, "keep") }},
 		{"pid_file", func(r *reader, n *node, c *UpstreamCPU) { c.PIDFile = r.pidFile(n) }},
 		{"service", func(r *reader, n *node, c *UpstreamCPU) { c.Cgroup = r.service(n) }},
 		{"cgroup", func(r *reader, n *node, c *UpstreamCPU) { c.Cgroup = r.cgroup(n) }},
-		{"every", func(r *reader, n *node, c *UpstreamCPU) { c.Every = r.duration(n, "every", minSampling, maxSampling) }},
+		{"every", func(r *reader, n *node, c *UpstreamCPU) {
+			c.Every = r.duration(n, "every", minSampling,
+				maxSampling)
+		}},
 		{"cores", func(r *reader, n *node, c *UpstreamCPU) { c.Cores = r.number(n, "cores", minCores, maxCores) }},
 	}
 }
@@ -106,7 +111,7 @@ func readUpstreamCPU(r *reader, n *node, f *File) {
 		return
 	}
 	if len(n.entries) == 0 {
-		r.fault(n, "cpu: "+example, "cpu: an empty map says nothing")
+		r.fault(n, "cpu: "+example, "cpu: the map is empty")
 	}
 	for _, k := range []string{"metric", "keep", "pid_file", "service", "cgroup", "every"} {
 		var of []string
@@ -121,9 +126,10 @@ func readUpstreamCPU(r *reader, n *node, f *File) {
 	}
 	switch {
 	case got.has("service") && got.has("cgroup"):
-		r.fault(got.at("cgroup"), "", "cgroup beside service: one of them")
+		r.fault(got.at("cgroup"), "", "cgroup and service: use only one of them")
 	case c.From == "cgroup" && !got.has("service") && !got.has("cgroup"):
-		r.missing(n, "cpu: {from: cgroup, service: php8.2-fpm}", "cpu: from: cgroup needs a service, or the path of a cgroup")
+		r.missing(n, "cpu: {from: cgroup, service: php8.2-fpm}",
+			"cpu: from: cgroup needs a service, or the path of a cgroup")
 	}
 	if c.From == "server-timing" && c.Metric == "" {
 		c.Metric = DefaultMetric
@@ -145,11 +151,11 @@ func (r *reader) cpuSource(n *node) string {
 		case meant != "":
 			hint = fmt.Sprintf("did you mean %q?", meant)
 		case slices.Contains([]string{"none", "off", "no", "false", "time"}, strings.ToLower(n.text)):
-			hint = "leave the key out: then the time that the upstream took counts"
+			hint = "remove the key: the time of the upstream counts by default"
 		case slices.Contains([]string{"middleware", "thread", "handler"}, strings.ToLower(n.text)):
-			hint = "leave the key out: the middleware measures its own handlers where its program says so"
+			hint = "remove the key: a Go program turns on the measurement of its handlers"
 		default:
-			hint = didYouMean(n.text, known)
+			hint = prose.DidYouMean(n.text, known)
 		}
 	}
 	r.fault(n, hint, "from: one of %s is needed, not %s", strings.Join(known, ", "), n.describe())
@@ -172,7 +178,8 @@ func (r *reader) sourceMeant(s string) string {
 // pidFile reads the name of a file with a process's number.
 func (r *reader) pidFile(n *node) string {
 	if n.kind == scalarNode && plainDigits(n.text) {
-		r.fault(n, "pid_file: /run/php-fpm.pid; without it, the process that listens at the upstream's port", "pid_file: the name of a file is needed, not the number of a process, which changes with each start")
+		r.fault(n, "pid_file: /run/php-fpm.pid; without it, the process that listens at the upstream's port",
+			"pid_file: the name of a file is needed, not the number of a process, which changes with each start")
 		return ""
 	}
 	return r.fileName(n, "pid_file", "")
@@ -189,8 +196,10 @@ func (r *reader) service(n *node) string {
 			hint = "cgroup: /" + shorten(strings.TrimPrefix(s, "/"))
 		}
 		r.fault(n, hint, "service: the name of a systemd service is needed, not %s", quote(s))
-	case len(s) > 255 || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-") != "" || strings.Trim(s, ".") == "":
-		r.fault(n, "service: php8.2-fpm", "service: %s is no name of a systemd service", quote(s))
+	case len(s) > 255 ||
+		strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-") != "" ||
+		strings.Trim(s, ".") == "":
+		r.fault(n, "service: php8.2-fpm", "service: %s is not the name of a systemd service", quote(s))
 	default:
 		return s
 	}
@@ -204,11 +213,13 @@ func (r *reader) cgroup(n *node) string {
 	switch {
 	case s == "":
 	case slices.Contains(strings.Split(path, "/"), ".."), len(path) > 4096:
-		r.fault(n, "", "cgroup: %s is no path below /sys/fs/cgroup", quote(s))
+		r.fault(n, "", "cgroup: %s is not a path below /sys/fs/cgroup", quote(s))
 	case !strings.HasPrefix(s, "/") && !strings.Contains(s, "/"):
-		r.fault(n, "service: "+shorten(s), "cgroup: a path below /sys/fs/cgroup is needed, as /system.slice/x.service, not %s", quote(s))
+		r.fault(n, "service: "+shorten(s),
+			"cgroup: a path below /sys/fs/cgroup such as /system.slice/x.service is needed, not %s", quote(s))
 	case !strings.HasPrefix(path, "/"):
-		r.fault(n, "cgroup: /"+shorten(s), "cgroup: a path below /sys/fs/cgroup is needed, as /system.slice/x.service, not %s", quote(s))
+		r.fault(n, "cgroup: /"+shorten(s),
+			"cgroup: a path below /sys/fs/cgroup such as /system.slice/x.service is needed, not %s", quote(s))
 	case strings.Trim(path, "/") == "":
 		r.fault(n, "cgroup: /system.slice/x.service", "cgroup: %s is the whole machine", quote(s))
 	default:
@@ -231,13 +242,14 @@ func readUpstreamCost(r *reader, n *node, f *File) {
 	}
 	f.UpstreamCost = UpstreamCost{Max: DefaultMaxCost}
 	if got := readMap(r, n, "cost", example, upstreamCostKeys(), &f.UpstreamCost); got != nil && !got.has("header") {
-		r.missing(n, "cost: "+example, "cost: a header is needed: which the upstream tells the cost in")
+		r.missing(n, "cost: "+example, "cost: a header is needed: the one in which the upstream reports the cost")
 	}
 }
 
 // keptHeaders have a meaning of their own: whoever took a cost out of one, and
 // the header away from clients and upstream, would break something.
-var keptHeaders = strings.Fields(`connection proxy-connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade
+var keptHeaders = strings.Fields(
+	`connection proxy-connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade
 	http2-settings expect host content-length content-type content-encoding content-range content-location content-disposition content-language
 	content-security-policy content-security-policy-report-only cookie set-cookie authorization www-authenticate server-timing date location
 	cache-control expires etag last-modified vary age pragma allow accept accept-encoding accept-language accept-ranges range if-match
@@ -256,11 +268,14 @@ func (r *reader) costHeader(n *node) string {
 		if name, _, found := strings.Cut(s, ":"); found && isToken(name) {
 			hint = "header: " + name
 		}
-		r.fault(n, hint, "header: %s is no header name", quote(s))
+		r.fault(n, hint, "header: %s is not a header name", quote(s))
 	case word == "server-timing":
-		r.fault(n, "cpu: {from: server-timing}", "header: %s tells CPU time, not a cost", quote(s))
-	case slices.Contains(keptHeaders, word) || strings.HasPrefix(word, "sec-") || strings.HasPrefix(word, "access-control-") || strings.HasPrefix(word, "fairshare-"):
-		r.fault(n, "header: X-Cost", "header: %s has a meaning of its own, and the cost's is taken off both ways", quote(s))
+		r.fault(n, "cpu: {from: server-timing}", "header: %s reports CPU time, not a cost", quote(s))
+	case slices.Contains(keptHeaders, word) || strings.HasPrefix(word, "sec-") ||
+		strings.HasPrefix(word, "access-control-") || strings.HasPrefix(word, "fairshare-"):
+		r.fault(n, "header: X-Cost",
+			"header: %s has another meaning, and the header of the cost is removed in both directions",
+			quote(s))
 	default:
 		if r.options.CostHeader == nil {
 			return s
@@ -279,7 +294,8 @@ func (r *reader) costHeader(n *node) string {
 func (r *reader) checkCostHeader() {
 	client := r.file.Header
 	if cost := r.file.UpstreamCost.Header; cost != "" && strings.EqualFold(cost, client) {
-		r.fault(find(find(find(r.root, "upstream"), "cost"), "header"), "header: X-Cost", "header: %s tells the client's address", quote(cost))
+		r.fault(find(find(find(r.root, "upstream"), "cost"), "header"), "header: X-Cost",
+			"header: %s contains the address of the client", quote(cost))
 	}
 }
 
@@ -290,7 +306,8 @@ func (r *reader) url(n *node, what string) string {
 		return ""
 	}
 	u, err := url.Parse(s)
-	if err == nil && (u.Scheme == "http" || u.Scheme == "https" || u.Scheme == "h2c") && u.Hostname() != "" && (u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == "" && u.User == nil {
+	if err == nil && (u.Scheme == "http" || u.Scheme == "https" || u.Scheme == "h2c") && u.Hostname() != "" &&
+		(u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == "" && u.User == nil {
 		return s
 	}
 	hint := ""
@@ -300,9 +317,9 @@ func (r *reader) url(n *node, what string) string {
 	case err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https"):
 		hint = fmt.Sprintf("%s: %s://%s", what, u.Scheme, u.Host)
 	case err == nil && (u.Scheme == "unix" || u.Scheme == "fastcgi" || u.Scheme == "tcp"):
-		hint = "it has to speak HTTP at a TCP address"
+		hint = "the upstream must speak HTTP at a TCP address"
 	}
-	r.fault(n, hint, "%s: a URL of http, https or h2c is needed, with host and port alone, not %s", what, quote(s))
+	r.fault(n, hint, "%s: a URL with http, https or h2c, a host and a port is needed, not %s", what, quote(s))
 	return ""
 }
 
@@ -319,7 +336,9 @@ func (r *reader) elsewhere() bool {
 func (r *reader) warnUpstream() {
 	from := r.file.UpstreamCPU.From
 	if (from == "process" || from == "cgroup") && r.elsewhere() {
-		r.warn(find(find(find(r.root, "upstream"), "cpu"), "from"), "from: server-timing, if the site tells its CPU time", "from: %s looks at processes of this machine, and the upstream seems to be on another", from)
+		r.warn(find(find(find(r.root, "upstream"), "cpu"), "from"),
+			"from: server-timing, if the site reports its CPU time",
+			"from: %s measures processes of this machine, and the upstream seems to be on another", from)
 	}
 }
 
@@ -330,14 +349,18 @@ func (r *reader) warnCosts(i int) {
 	switch lim.Resource {
 	case fairshare.CPU:
 		if r.file.UpstreamCPU.From == "" {
-			r.warn(at, "upstream: {cpu: {from: …}} measures it: server-timing, process or cgroup", "%s counts the time that the upstream took, at most one core each: nobody tells CPU time", name)
+			r.warn(at, "upstream: {cpu: {from: …}} measures it: server-timing, process or cgroup",
+				"%s counts the time of the upstream, at most one core for each request: CPU time is not measured", name)
 		}
 		if r.file.percents[lim] != "" && r.file.UpstreamCPU.Cores == 0 && r.elsewhere() {
-			r.warn(at, "upstream: {cpu: {cores: 4}} says how many it has", "%s is a share of the %s of this machine, and the upstream seems to be on another", name, coreWords(r.cores()))
+			r.warn(at, "set upstream: {cpu: {cores: 4}}",
+				"%s is a share of the %s of this machine, and the upstream seems to be on another", name,
+				coreWords(r.cores()))
 		}
 	case fairshare.Cost:
 		if r.file.UpstreamCost.Header == "" {
-			r.warn(at, "upstream: {cost: {header: X-Cost}}, which the site sets", "%s counts a cost that nobody tells: each request costs 1", name)
+			r.warn(at, "upstream: {cost: {header: X-Cost}}, which the site sets",
+				"%s counts a cost that the upstream does not report: each request costs 1", name)
 		}
 	}
 }

@@ -18,15 +18,18 @@ import (
 func TestParseDuration(t *testing.T) {
 	for s, want := range map[string]time.Duration{
 		"3s": 3 * time.Second, "1h30m": 90 * time.Minute, "200ms": 200 * time.Millisecond, "31d": 31 * 24 * time.Hour,
-		"1d1h1m1s1ms": 25*time.Hour + time.Minute + time.Second + time.Millisecond, "0s": 0, "1.5s": 1500 * time.Millisecond,
-		"0.0005ms": 500 * time.Nanosecond, "30m1h": 90 * time.Minute, "9999999999999999d": maxDuration + 1, "36501d": maxDuration + 1,
-		"1m1m": 2 * time.Minute, "600000ms": 10 * time.Minute,
+		"1d1h1m1s1ms": 25*time.Hour + time.Minute + time.Second + time.Millisecond, "0s": 0,
+		"1.5s":     1500 * time.Millisecond,
+		"0.0005ms": 500 * time.Nanosecond, "30m1h": 90 * time.Minute, "9999999999999999d": maxDuration + 1,
+		"36501d": maxDuration + 1,
+		"1m1m":   2 * time.Minute, "600000ms": 10 * time.Minute,
 	} {
 		if got, ok := parseDuration(s); !ok || got != want {
 			t.Errorf("parseDuration(%q) = %v, %v, want %v", s, got, ok, want)
 		}
 	}
-	for _, s := range []string{"", "60", "s", "1x", "1 s", "-1s", "+1s", "1.s", ".5s", "1s1", "1us", "1e3s", "1M", "1S", "0x1s", "1..5s", "99999999999999999999s"} {
+	for _, s := range []string{"", "60", "s", "1x", "1 s", "-1s", "+1s", "1.s", ".5s", "1s1", "1us", "1e3s", "1M",
+		"1S", "0x1s", "1..5s", "99999999999999999999s"} {
 		if got, ok := parseDuration(s); ok {
 			t.Errorf("parseDuration(%q) = %v, want none", s, got)
 		}
@@ -36,19 +39,20 @@ func TestParseDuration(t *testing.T) {
 // What a flag says is read as in a policy, and what is wrong is told with what
 // to do.
 func TestDurationsOfFlags(t *testing.T) {
-	for s, want := range map[string]time.Duration{"2h": 2 * time.Hour, "7d": 168 * time.Hour, "0s": 0, "36500d": maxDuration} {
+	for s, want := range map[string]time.Duration{"2h": 2 * time.Hour, "7d": 168 * time.Hour, "0s": 0,
+		"36500d": maxDuration} {
 		if got, err := ParseDuration(s); err != nil || got != want {
 			t.Errorf("ParseDuration(%q) = %v, %v, want %v", s, got, err, want)
 		}
 	}
 	for s, want := range map[string]string{
-		"":              `a duration is needed, as 10s or 1h30m, not ""; units are ms, s, m, h and d, joined: 1h30m`,
-		"7":             `a duration is needed, as 10s or 1h30m, not "7"; a unit is needed: 7s, 7m, 7h or 7d`,
-		"-2h":           `a duration is needed, as 10s or 1h30m, not "-2h"; units are ms, s, m, h and d, joined: 1h30m`,
-		"2 hours":       `a duration is needed, as 10s or 1h30m, not "2 hours"; did you mean 2h?`,
-		"1w":            `a duration is needed, as 10s or 1h30m, not "1w"; did you mean 7d?`,
+		"":              `a duration is needed, such as 10s or 1h30m, not ""; units are ms, s, m, h and d, joined: 1h30m`,
+		"7":             `a duration is needed, such as 10s or 1h30m, not "7"; a unit is needed: 7s, 7m, 7h or 7d`,
+		"-2h":           `a duration is needed, such as 10s or 1h30m, not "-2h"; units are ms, s, m, h and d, joined: 1h30m`,
+		"2 hours":       `a duration is needed, such as 10s or 1h30m, not "2 hours"; did you mean 2h?`,
+		"1w":            `a duration is needed, such as 10s or 1h30m, not "1w"; did you mean 7d?`,
 		"36501d":        `36501d is longer than 36500d; `,
-		"\x1b[2J\u202e": `a duration is needed, as 10s or 1h30m, not "\x1b[2J\u202e"; units are ms, s, m, h and d, joined: 1h30m`,
+		"\x1b[2J\u202e": `a duration is needed, such as 10s or 1h30m, not "\x1b[2J\u202e"; units are ms, s, m, h and d, joined: 1h30m`,
 	} {
 		got, err := ParseDuration(s)
 		var fault *DurationError
@@ -62,18 +66,20 @@ func TestDurationsOfFlags(t *testing.T) {
 
 func TestParseLabel(t *testing.T) {
 	longest := strings.Repeat("a", maxLabel)
-	for s, want := range map[string]string{"good-partner": "good-partner", "VIP_2.0": "vip_2.0", "-": "-", longest: longest} {
+	for s, want := range map[string]string{"good-partner": "good-partner", "VIP_2.0": "vip_2.0", "-": "-",
+		longest: longest} {
 		if got, err := ParseLabel(s); err != nil || got != want {
 			t.Errorf("ParseLabel(%q) = %q, %v, want %q", s, got, err, want)
 		}
 	}
 	for s, want := range map[string]string{
-		"":             `"" is no name of a label; up to 40 letters a to z, digits, dots, _ and -`,
-		"Good Partner": `"Good Partner" is no name of a label; did you mean "good-partner"?`,
-		longest + "a":  `"` + longest + `a" is longer than 40 letters; up to 40 letters a to z, digits, dots, _ and -`,
-		"a/b":          `"a/b" is no name of a label; up to 40 letters a to z, digits, dots, _ and -`,
-		"\u212ael":     "\"\u212ael\"" + ` is no name of a label; up to 40 letters a to z, digits, dots, _ and -`,
-		"\x1b[2J":      `"\x1b[2J" is no name of a label; up to 40 letters a to z, digits, dots, _ and -`,
+		"":             `"" is not a label name; use up to 40 letters a to z, digits, dots, _ and -`,
+		"Good Partner": `"Good Partner" is not a label name; did you mean "good-partner"?`,
+		longest + "a": `"` + longest +
+			`a" is longer than 40 letters; use up to 40 letters a to z, digits, dots, _ and -`,
+		"a/b":      `"a/b" is not a label name; use up to 40 letters a to z, digits, dots, _ and -`,
+		"\u212ael": "\"\u212ael\"" + ` is not a label name; use up to 40 letters a to z, digits, dots, _ and -`,
+		"\x1b[2J":  `"\x1b[2J" is not a label name; use up to 40 letters a to z, digits, dots, _ and -`,
 	} {
 		got, err := ParseLabel(s)
 		var fault *LabelError
@@ -96,7 +102,8 @@ func TestFormattedDurationsAndSizesAreReadAgain(t *testing.T) {
 			t.Fatalf("%d bytes are written %s, read %d", n, FormatSize(n), got)
 		}
 	})
-	for d, want := range map[time.Duration]string{0: "0s", 1: "1ms", time.Minute: "1m", 24 * time.Hour: "24h", 48 * time.Hour: "2d", 36 * time.Hour: "36h", 1<<63 - 1: "106751d23h47m16s854ms"} {
+	for d, want := range map[time.Duration]string{0: "0s", 1: "1ms", time.Minute: "1m", 24 * time.Hour: "24h",
+		48 * time.Hour: "2d", 36 * time.Hour: "36h", 1<<63 - 1: "106751d23h47m16s854ms"} {
 		if got := FormatDuration(d); got != want {
 			t.Errorf("FormatDuration(%d) = %s, want %s", d, got, want)
 		}
@@ -105,7 +112,8 @@ func TestFormattedDurationsAndSizesAreReadAgain(t *testing.T) {
 
 func TestParseSize(t *testing.T) {
 	for s, want := range map[string]int64{
-		"0B": 0, "1B": 1, "1kB": 1000, "500MB": 5e8, "1GB": 1e9, "1KiB": 1024, "64MiB": 64 << 20, "1GiB": 1 << 30, "1.5GB": 15e8, "0.5KiB": 512,
+		"0B": 0, "1B": 1, "1kB": 1000, "500MB": 5e8, "1GB": 1e9, "1KiB": 1024, "64MiB": 64 << 20, "1GiB": 1 << 30,
+		"1.5GB": 15e8, "0.5KiB": 512,
 		"99999999999999999999B": 1<<63 - 1, "9999999999GiB": 1<<63 - 1,
 	} {
 		if got, ok := parseSize(s); !ok || got != want {
@@ -115,17 +123,6 @@ func TestParseSize(t *testing.T) {
 	for _, s := range []string{"", "1", "B", "1b", "1KB", "1mb", "-1B", "1.5B", "1 MB", "1.MB", ".5MB", "1e3B", "1TB"} {
 		if got, ok := parseSize(s); ok {
 			t.Errorf("parseSize(%q) = %d, want none", s, got)
-		}
-	}
-}
-
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"alow", "allow", 1}, {"nmae", "name", 1}, {"per", "for", 2}, {"é", "e", 1}, {"kitten", "sitting", 3}, {strings.Repeat("a", 65), "a", 64}} {
-		if got := distance(c.a, c.b); got != c.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
 		}
 	}
 }
@@ -186,7 +183,8 @@ func TestBodyFileStandsBesideThePolicy(t *testing.T) {
 		"slow.html": "<p>slow {wait}</p>", "big.html": strings.Repeat("x", maxBody+1),
 		"site.yaml": "rules:\n" +
 			"  - {name: a, limit: {requests: 600, per: 1m}, answer: {body_file: slow.html}}\n" +
-			"  - {name: b, limit: {requests: 600, per: 1m}, answer: {body_file: " + filepath.Join(dir, "slow.html") + "}}\n",
+			"  - {name: b, limit: {requests: 600, per: 1m}, answer: {body_file: " + filepath.Join(dir, "slow.html") +
+			"}}\n",
 		"big.yaml": "rules:\n  - {name: a, limit: {requests: 600, per: 1m}, answer: {body_file: big.html}}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

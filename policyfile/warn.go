@@ -15,15 +15,26 @@ import (
 // two sets.
 const maxCompared = 200
 
+// maxWalked is up to how many rules sample requests walk through them, for
+// which they are compiled once more.
+const maxWalked = 2000
+
 // warnings looks for what is legal and probably wrong.
 func (r *reader) warnings() {
 	rules := r.file.Policy.Rules
 	if len(rules) > maxCompared {
-		r.warn(place(find(r.root, "rules")), "", "%d rules are more than %d: which of them cannot be reached, and what is wrong with an allow or a limit, is not looked for", len(rules), maxCompared)
+		r.warn(place(find(r.root, "rules")), "",
+			"%d rules are more than %d: they are not checked for unreachable rules and for mistakes in allows and limits", len(rules), maxCompared)
 	}
 	if r.file.ProxyProtocol && len(r.file.TrustedProxies) == 0 {
-		r.warn(place(find(r.root, "proxy_protocol")), "name the balancer: clients: {trusted_proxies: [192.0.2.10]}", "proxy_protocol without trusted_proxies: nobody is trusted to send it, and what a balancer sends is answered 400")
+		r.warn(place(find(r.root, "proxy_protocol")), "name the balancer: clients: {trusted_proxies: [192.0.2.10]}",
+			"proxy_protocol without trusted_proxies: no peer may send it, and requests of a balancer are answered with 400")
 	}
+	if r.file.FailOpen {
+		r.warn(place(find(r.root, "fail")), "fail: closed answers requests with 503 in that case",
+			"fail: open: while the counters fail, no limit is enforced")
+	}
+	r.warnBounds()
 	r.warnJournal()
 	r.warnAbandon()
 	r.warnSources()
@@ -50,9 +61,6 @@ func (r *reader) warnings() {
 			r.warnBotLast(i)
 			r.warnCosts(i)
 		}
-		if rules[i].Limit != nil && !rules[i].DryRun && !r.file.Policy.DryRun {
-			r.warnOdd(i)
-		}
 		if len(rules) > maxCompared {
 			continue
 		}
@@ -65,8 +73,13 @@ func (r *reader) warnings() {
 			r.warnLimit(i)
 		}
 	}
-	r.warnRobots()
-	r.warnUnlimited()
+	if len(rules) <= maxWalked {
+		r.warnRobots()
+		r.warnUnlimited()
+	} else {
+		r.warn(place(find(r.root, "rules")), "",
+			"%d rules are more than %d: they are not checked for access to /robots.txt and for clients without any limit", len(rules), maxWalked)
+	}
 	slices.SortStableFunc(r.file.Warnings, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
@@ -79,7 +92,7 @@ func (r *reader) warnAbandon() {
 	at := find(r.root, "abandon")
 	if r.file.Cancels {
 		if at != nil && r.file.Abandon > 0 {
-			r.warn(at, "leave it out", "abandon changes nothing beside cancels: true: the upstream is told at once")
+			r.warn(at, "remove it", "abandon has no effect with cancels: true: the upstream stops at once")
 		}
 		return
 	}
@@ -88,7 +101,9 @@ func (r *reader) warnAbandon() {
 	}
 	for i := range r.file.Policy.Rules {
 		if rule := &r.file.Policy.Rules[i]; rule.Limit != nil && rule.Limit.Resource == fairshare.Concurrent {
-			r.warn(place(at), "upstream: {cancels: true} says that it stops by itself", "abandon: 0s: who asks and hangs up again and again passes by %s, if the upstream works on", quote(rule.Name))
+			r.warn(place(at), "set upstream: {cancels: true} if the upstream stops by itself",
+				"abandon: 0s: a client that sends requests and disconnects evades %s, if the upstream continues its work",
+				quote(rule.Name))
 			return
 		}
 	}
@@ -122,15 +137,17 @@ func (r *reader) warnUnreachable(i int) {
 	rules := r.file.Policy.Rules
 	for j := range rules[:i] {
 		above := &rules[j]
-		ends := above.Last || above.Action == fairshare.Allow || above.Action == fairshare.Block && !above.DryRun
-		if !ends || !covers(testOf(above), testOf(&rules[i])) {
+		permits := above.Last || above.Action == fairshare.Allow
+		ends := permits || above.Action == fairshare.Block && !above.DryRun
+		if !ends || !covers(test{&above.Match, permits}, testOf(&rules[i])) {
 			continue
 		}
-		only := "no request comes"
-		if above.Action == fairshare.Allow && looksAtPath(&above.Match) {
-			only = "only requests with an odd path come"
+		only := "no request"
+		if permits && looksAtPath(&above.Match) {
+			only = "only a request with an odd path"
 		}
-		r.warn(r.rules[i].node, "put it higher", "%s as far as this rule: %s in line %d takes them all", only, quote(above.Name), r.rules[j].node.line)
+		r.warn(r.rules[i].node, "move it up", "%s reaches this rule: %s in line %d matches all others", only,
+			quote(above.Name), r.rules[j].node.line)
 		return
 	}
 }
@@ -155,7 +172,8 @@ var browsers = []string{
 }
 
 // directories are last words of paths that others usually stand below.
-var directories = strings.Fields(`admin administrator api app assets backend backup backups cache cgi-bin config content css
+var directories = strings.Fields(
+	`admin administrator api app assets backend backup backups cache cgi-bin config content css
 	data dist docs download downloads files fonts forum images img include includes internal js lib libs log logs media
 	modules node_modules old phpmyadmin plugins private pub public resources scripts secret secure shop site static
 	storage themes tmp upload uploads user users vendor wiki wp-admin wp-content wp-includes wp-json .git .svn .well-known`)
@@ -167,7 +185,7 @@ func (r *reader) warnMatch(n *node) {
 	}
 	for _, item := range items(find(n, "user_agent")) {
 		if inEveryBrowser(item.text) {
-			r.warn(item, "", "user_agent: every browser's contains %s", quote(item.text))
+			r.warn(item, "", "user_agent: the user agent of every browser contains %s", quote(item.text))
 		}
 		r.warnStar(item, "user_agent", `""`)
 	}
@@ -181,18 +199,23 @@ func (r *reader) warnMatch(n *node) {
 	paths := items(find(n, "path"))
 	for _, item := range paths {
 		path := item.text
-		last := strings.ToLower(strings.TrimSuffix(path[strings.LastIndexByte(strings.TrimSuffix(path, "/"), '/')+1:], "/"))
+		last := strings.ToLower(strings.TrimSuffix(path[strings.LastIndexByte(strings.TrimSuffix(path, "/"), '/')+1:],
+			"/"))
 		switch {
 		case isRegexp(path):
 		case strings.Contains(path, "?"):
-			r.warn(item, `query: {name: "*"} looks behind the ?`, "path: %s: a path ends before the ?", quote(path))
+			r.warn(item, `use query: {name: "*"} for the part after the ?`,
+				"path: %s: a path does not include the query", quote(path))
 		case path != "" && path[0] != '/' && path[0] != '*' && !strings.Contains(path, ":"):
-			r.warn(item, fmt.Sprintf("%q, or %q for any place", "/"+path, "*/"+path), "path: %s: a path begins with /", quote(path))
+			r.warn(item, fmt.Sprintf("write %q, or %q for any folder", "/"+path, "*/"+path),
+				"path: %s: a path begins with /", quote(path))
 		case strings.Contains(path, "*") || !slices.Contains(directories, last):
 		case !slices.ContainsFunc(paths, func(p *node) bool {
-			return isRegexp(p.text) || strings.Contains(p.text, "*") && strings.HasPrefix(p.text, strings.TrimSuffix(path, "/"))
+			return isRegexp(p.text) || strings.Contains(p.text, "*") &&
+				strings.HasPrefix(p.text, strings.TrimSuffix(path, "/"))
 		}):
-			r.warn(item, "", "path: %s is that page only; %s/* is all below it", quote(path), printable(strings.TrimSuffix(path, "/")))
+			r.warn(item, "", "path: %s matches only that page; %s/* matches everything below it", quote(path),
+				printable(strings.TrimSuffix(path, "/")))
 		}
 	}
 	r.warnLabels(n)
@@ -205,51 +228,10 @@ func (r *reader) warnMatch(n *node) {
 // for what is not sent.
 func (r *reader) warnStar(item *node, what, absent string) {
 	if item.text == "*" {
-		r.warn(item, fmt.Sprintf("leave the field out to match any; not: {%s: %s} is any that is sent", what, absent), `%s: "*" is a literal star`, what)
+		r.warn(item, fmt.Sprintf("remove the field to match any value; not: {%s: %s} matches any value that is sent",
+			what, absent),
+			`%s: "*" is a literal star`, what)
 	}
-}
-
-// warnOdd tells when odd paths pass by a limit, since they fit what stands in
-// a not.
-func (r *reader) warnOdd(i int) {
-	for _, not := range items(find(r.rules[i].match, "not")) {
-		if slices.ContainsFunc([]string{"addr", "bot", "hostname", "label"}, func(who string) bool { return find(not, who) != nil }) {
-			continue
-		}
-		for _, item := range items(find(not, "path")) {
-			such := ""
-			if target := oddTarget(item.text); target != "" {
-				such = " such as " + quote(target)
-			} else if !isRegexp(item.text) {
-				continue
-			}
-			r.warn(item, "below a wide limit by addr, above this one: {name: …, match: {path: …}, allow: true}; it never holds for odd paths",
-				"odd paths%s fit %s too, and %s does not count them", such, quote(item.text), quote(r.file.Policy.Rules[i].Name))
-			return
-		}
-	}
-}
-
-// oddTarget returns a request target with an odd path that fits a pattern; ""
-// when none comes to mind.
-func oddTarget(pattern string) string {
-	filled := strings.ReplaceAll(pattern, "*", "x")
-	targets := []string{"/page.php/x.css", "/page.php/x.js", "/page.php/" + strings.TrimPrefix(filled, "/"), "/page/..%2F.." + filled}
-	fits := func(path string) bool { return globCovers(pattern, path) }
-	if expr, ok := strings.CutPrefix(pattern, "re:"); ok {
-		re, err := regexp.Compile(expr)
-		if err != nil {
-			return ""
-		}
-		targets, fits = targets[:2], re.MatchString
-	}
-	for _, target := range targets {
-		var req fairshare.Request
-		if req.SetTarget(target); req.OddPath && fits(req.Path) {
-			return target
-		}
-	}
-	return ""
 }
 
 // items returns the items of a list field.
@@ -289,14 +271,15 @@ func (r *reader) warnAllow(i int) {
 	if m.Path == nil && looksAtSent(m) {
 		hint := "name the addresses: match: {addr: …}"
 		if bot := r.botOf(m.UserAgent); bot != "" {
-			hint = "match: {bot: " + bot + "} holds only for the real one"
+			hint = "match: {bot: " + bot + "} holds only for the real bot"
 		}
-		r.warn(at, hint, "%s allows by what anybody can send", quote(rules[i].Name))
+		r.warn(at, hint, "%s allows requests by a value that any client can send", quote(rules[i].Name))
 		return
 	}
 	for j := range rules[:i] {
 		lim := rules[j].Limit
-		if lim != nil && lim.Resource == fairshare.Requests && byWho(lim.By) && !rules[j].DryRun && covers(testOf(&rules[j]), testOf(&rules[i])) {
+		if lim != nil && lim.Resource == fairshare.Requests && byWho(lim.By) && !rules[j].DryRun &&
+			covers(testOf(&rules[j]), testOf(&rules[i])) {
 			return
 		}
 	}
@@ -309,7 +292,8 @@ func (r *reader) warnAllow(i int) {
 	case m.Method != nil:
 		what = "by method"
 	}
-	r.warn(at, "put a limit by addr above it: {requests: 1200, per: 1m, by: addr}", "%s allows %s, and no limit above counts what it lets through", quote(rules[i].Name), what)
+	r.warn(at, "put a limit by addr above it: {requests: 1200, per: 1m, by: addr}",
+		"%s allows %s, and no limit above it counts these requests", quote(rules[i].Name), what)
 }
 
 // warnLimit looks at one limit and at those beside it.
@@ -342,19 +326,33 @@ func (r *reader) warnLimit(i int) {
 		}
 		return false
 	}
-	if invented(lim.By) && !beside(func(other *fairshare.Rule) bool {
-		return byWho(other.Limit.By) && (other.Limit.Resource == fairshare.Requests || other.Limit.Resource == lim.Resource)
-	}) {
-		r.warn(by, "put a second limit above it, by addr or network", "%s counts by what clients invent: with a new one each time nobody meets it", quote(rule.Name))
+	if k := slices.IndexFunc(lim.By,
+		func(part fairshare.KeyPart) bool { return part.Kind == fairshare.ByValue }); k >= 0 {
+		r.warn(by, "serve gives no values: use by: cookie:NAME or by: header:NAME there",
+			"%s counts by %s, which only a Go program can give; without it a client is counted by its address",
+			quote(rule.Name), lim.By[k])
 	}
-	fleet := slices.Contains(lim.By, fairshare.KeyPart{Kind: fairshare.ByUserAgent}) && (rule.Match.UserAgent != nil || rule.Match.Bot != nil)
-	if shared(lim.By) && !fleet && !faceless(&rule.Match) {
-		r.warn(by, "by: addr counts each client alone", "%s counts %s together: one of them can use it up for the others", quote(rule.Name), sharedWords(lim.By))
+	if invented(lim.By) && !beside(func(other *fairshare.Rule) bool {
+		return byWho(other.Limit.By) && (other.Limit.Resource == fairshare.Requests ||
+			other.Limit.Resource == lim.Resource)
+	}) {
+		r.warn(by, "put a second limit by addr or network above it",
+			"%s counts by a value that clients choose: a client that changes it each time evades the limit",
+			quote(rule.Name))
+	}
+	fleet := slices.Contains(lim.By, fairshare.KeyPart{Kind: fairshare.ByUserAgent}) &&
+		(rule.Match.UserAgent != nil || rule.Match.Bot != nil)
+	if shared(lim.By) && !fleet && lim.Newcomers == nil {
+		r.warn(by,
+			"by: addr counts each client alone; newcomers: {…} sets the limit of each client after others have used it up",
+			"%s counts %s together: one of them can use up the limit of all", quote(rule.Name), sharedWords(lim.By))
 	}
 	if !rule.Refund.Empty() && !beside(func(other *fairshare.Rule) bool {
 		return other.Refund.Empty() && other.Limit.Resource == fairshare.Requests && byWho(other.Limit.By)
 	}) {
-		r.warn(place(find(r.rules[i].node, "refund")), "put a wider limit without refund above it", "%s gives refunds and no limit beside it does without: what is refunded is not limited at all", quote(rule.Name))
+		r.warn(place(find(r.rules[i].node, "refund")), "put a wider limit without refund above it",
+			"%s has refunds, and no other limit without refunds counts these requests: refunded requests are not limited at all",
+			quote(rule.Name))
 	}
 }
 
@@ -381,7 +379,7 @@ func invented(by []fairshare.KeyPart) bool {
 	found := false
 	for _, part := range by {
 		switch part.Kind {
-		case fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot:
+		case fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByValue:
 			return false
 		case fairshare.ByEveryone: // always the same
 		default:
@@ -393,7 +391,8 @@ func invented(by []fairshare.KeyPart) bool {
 
 // byWho reports whether the key is the address, network or bot alone.
 func byWho(by []fairshare.KeyPart) bool {
-	return len(by) == 0 || len(by) == 1 && slices.Contains([]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot}, by[0].Kind)
+	return len(by) == 0 || len(by) == 1 && slices.Contains(
+		[]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot}, by[0].Kind)
 }
 
 // shared reports whether clients that have nothing to do with each other have
@@ -409,20 +408,6 @@ func shared(by []fairshare.KeyPart) bool {
 	return len(by) > 0
 }
 
-// faceless reports whether m holds only for who sends neither a cookie nor a
-// referer with a form: programs, which may be counted together.
-func faceless(m *fairshare.Match) bool {
-	if !slices.Equal(m.Method, []string{"POST"}) || len(m.Path) == 0 || !slices.Equal(m.Cookie, []string{"none"}) {
-		return false
-	}
-	for name, texts := range m.Header {
-		if strings.EqualFold(name, "Referer") && slices.Equal(texts, []string{""}) {
-			return true
-		}
-	}
-	return false
-}
-
 func sharedWords(by []fairshare.KeyPart) string {
 	var words []string
 	for _, part := range by {
@@ -433,7 +418,7 @@ func sharedWords(by []fairshare.KeyPart) string {
 	if words == nil {
 		return "all clients"
 	}
-	return "all who have the same " + strings.Join(words, " and ")
+	return "all clients with the same " + strings.Join(words, " and ")
 }
 
 // warnRobots tells of tight limits that a crawler meets when it asks what it
@@ -458,8 +443,9 @@ func (r *reader) warnRobots() {
 					continue
 				}
 				told[i] = true
-				r.warn(place(r.rules[i].limit), "below a wide limit by addr, above this one: {name: robots, match: {path: /robots.txt}, allow: true}",
-					"%s catches /robots.txt: crawlers that cannot read it may stay away, or fetch what they should not", quote(rule.Name))
+				r.warn(place(r.rules[i].limit),
+					"put below a wide limit by addr and above this one: {name: robots, match: {path: /robots.txt}, allow: true}",
+					"%s counts requests for /robots.txt: crawlers that cannot read it may stop, or fetch pages that it forbids", quote(rule.Name))
 			}
 		}
 	}
@@ -509,5 +495,6 @@ func (r *reader) warnUnlimited() {
 		}
 	}
 	at := place(find(r.root, "rules"))
-	r.warn(at, "put a wide limit first: {requests: 1200, per: 1m, by: addr}", "a client with some cookie and a browser's user agent meets no limit at all")
+	r.warn(at, "put a wide limit first: {requests: 1200, per: 1m, by: addr}",
+		"no limit counts a client that has a cookie and the user agent of a browser")
 }

@@ -24,7 +24,8 @@ func TestManyRulesAreNotComparedAndThatIsSaid(t *testing.T) {
 			}
 			continue
 		}
-		if len(f.Warnings) != 1 || f.Warnings[0].Line != 2 || !strings.Contains(f.Warnings[0].Text, "201 rules are more than 200") {
+		if len(f.Warnings) != 1 || f.Warnings[0].Line != 2 ||
+			!strings.Contains(f.Warnings[0].Text, "201 rules are more than 200") {
 			t.Errorf("%d rules: warnings %v", n+1, f.Warnings)
 		}
 	}

@@ -26,7 +26,8 @@ func BenchmarkTurnAtOnce(b *testing.B) {
 	q := New(Options{Capacity: 32})
 	var claims [1024]Claim
 	for i := range claims {
-		claims[i] = q.Claim(&fairshare.Request{Time: time.Now(), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 4), byte(i), 1})})
+		claims[i] = q.Claim(&fairshare.Request{Time: time.Now(),
+			Addr: netip.AddrFrom4([4]byte{10, byte(i >> 4), byte(i), 1})})
 	}
 	ctx := context.Background()
 	b.ReportAllocs()
@@ -42,13 +43,14 @@ func BenchmarkTurnAtOnce(b *testing.B) {
 	}
 }
 
-// busy returns a scheduler with so many waiting clients in so many networks.
+// busyScheduler returns a scheduler with that many waiting clients and networks.
 func busyScheduler(waiting, networks, queue int) (s *scheduler, now int64, claim func(i int) *Claim) {
 	s = newScheduler()
 	s.set(32, queue, false, 0)
 	claims := make([]Claim, waiting)
 	for i := range claims {
-		claims[i] = Claim{keys: [MaxParts]uint64{uint64(i%networks)<<32 | 1, uint64(i)<<32 | 2}, depth: 2, side: uint8(i % networks % 2), weight: 1}
+		claims[i] = Claim{keys: [MaxParts]uint64{uint64(i%networks)<<32 | 1, uint64(i)<<32 | 2}, depth: 2,
+			side: uint8(i % networks % 2), weight: 1}
 	}
 	claim = func(i int) *Claim { return &claims[i%len(claims)] }
 	for i := range waiting {
@@ -58,7 +60,7 @@ func busyScheduler(waiting, networks, queue int) (s *scheduler, now int64, claim
 	return s, now, claim
 }
 
-// A dispatch: one request ends, another begins, and a new one comes.
+// Each iteration ends one request, begins another and adds a new one.
 func BenchmarkDispatchWith10000Waiting(b *testing.B) {
 	s, now, claim := busyScheduler(10_000+32, 2_000, 20_000)
 	b.ReportAllocs()
@@ -84,13 +86,14 @@ func BenchmarkArrivalAtAFullQueue(b *testing.B) {
 	}
 }
 
-// Fresh addresses, each from a network of its own, at a full queue.
+// New addresses, each from its own network, arrive at a full queue.
 func BenchmarkFreshArrivalAtAFullQueue(b *testing.B) {
 	s, now, _ := busyScheduler(10_000+32, 2_000, 10_000)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		now += 1000
-		s.arrive(&Turn{}, &Claim{keys: [MaxParts]uint64{uint64(i)<<32 | 3, uint64(i)<<32 | 4}, depth: 2, side: newcomers, weight: 1}, now)
+		s.arrive(&Turn{}, &Claim{keys: [MaxParts]uint64{uint64(i)<<32 | 3, uint64(i)<<32 | 4}, depth: 2,
+			side: newcomers, weight: 1}, now)
 	}
 	if s.waiting != 10_000 {
 		b.Fatal(s.waiting)
@@ -102,7 +105,8 @@ func BenchmarkKnown(b *testing.B) {
 	first := time.Now().Add(-time.Hour)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		q.Known(netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}), 32), first)
+		q.Known(netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}), 32),
+			first)
 	}
 }
 
@@ -123,7 +127,7 @@ func BenchmarkTurnAtOnceParallel(b *testing.B) {
 	})
 }
 
-// A turn after waiting: goroutines wake each other.
+// Goroutines wait for turns and wake each other.
 func BenchmarkTurnAfterWaiting(b *testing.B) {
 	q := New(Options{Capacity: 1})
 	b.ReportAllocs()

@@ -2,7 +2,7 @@ package share
 
 import "fairshare/share/capacity"
 
-// slots says how many requests the upstream works on at once.
+// slots is the number of requests that the upstream processes at once.
 type slots interface {
 	Slots() int
 	Sample(capacity.Sample)
@@ -10,13 +10,13 @@ type slots interface {
 
 var _ slots = (*capacity.Capacity)(nil)
 
-// fixed is a capacity that an operator has set.
+// fixed is a capacity set by an operator.
 type fixed int
 
 func (f fixed) Slots() int           { return int(f) }
 func (fixed) Sample(capacity.Sample) {}
 
-// capacityOf returns what opts ask for; what was found stays.
+// capacityOf returns the capacity that opts demand; a capacity that was found is kept.
 func capacityOf(opts Options, last slots) slots {
 	if opts.Capacity > 0 {
 		return fixed(opts.Capacity)

@@ -8,24 +8,26 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/network"
 )
 
-// A Claim is what a request waits with. It keeps nothing of the request.
+// A Claim holds the keys and the weight with which a request waits. It does not refer to the
+// request.
 type Claim struct {
-	keys   [MaxParts]uint64 // of the nodes from the top down
+	keys   [MaxParts]uint64 // of the nodes, from the top level down
 	depth  uint8
 	side   uint8
-	weight float64 // of the topmost
+	weight float64 // of the node at the top level
 	wait   time.Duration
 
-	path, network uint64 // for the capacity, if that is to be found
+	path, network uint64 // for the search for the capacity
 }
 
-// terms are what a claim is made by.
+// terms are the options and seeds from which claims are made.
 type terms struct {
 	Options
 	seed       maphash.Seed
-	generation uint16 // counts the changes of By: keys of different ones are different
+	generation uint16 // number of changes of By: keys of different generations differ
 }
 
 func newTerms(opts Options, last *terms) *terms {
@@ -41,7 +43,7 @@ func newTerms(opts Options, last *terms) *terms {
 	return t
 }
 
-// Tags of what is hashed, besides the kinds of key parts.
+// Tags of hashed values, besides the kinds of key parts.
 const (
 	tagClient = 0xF0 + iota
 	tagBot
@@ -49,19 +51,22 @@ const (
 	tagNetwork
 )
 
-// Claim reads who asks, on arrival, and notes that the client was seen.
+// Claim makes the claim of a request on arrival, and records that the client was seen.
 func (q *Queue) Claim(req *fairshare.Request) Claim {
 	t := q.terms.Load()
 	c := Claim{depth: uint8(len(t.By)), weight: 1, wait: t.Wait, side: newcomers}
-	client := t.Client(req.Addr)
-	known := t.known(client)
-	bot := req.Bot.State == fairshare.Verified && !req.Bot.Steered
-	weight, labelled := t.labelWeight(req.Word.Labels)
-	if q.known.seen(known, req.Time, t.KnownAfter) || bot || len(req.Word.Labels) > 0 || req.Word.Action == fairshare.Allow {
+	known := t.known(t.Client(req.Addr), req.Via)
+	bot := req.Bot.State == fairshare.Verified && !req.Bot.UserTriggered
+	word := req.Override
+	if req.Via.IsValid() { // an address that its peer merely names gets nothing by it
+		word = fairshare.Override{}
+	}
+	weight, labelled := t.labelWeight(word.Labels)
+	if q.known.seen(known, req.Time, t.KnownAfter) || bot || len(word.Labels) > 0 || word.Action == fairshare.Allow {
 		c.side = standing
 	}
 
-	room := q.rooms.Get().(*[]byte)
+	room := q.keyBuffers.Get().(*[]byte)
 	b := append((*room)[:0], byte(t.generation), byte(t.generation>>8), c.side)
 	switch {
 	case bot:
@@ -89,16 +94,16 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 	if t.Capacity == 0 {
 		c.path = maphash.String(t.seed, req.Path)
 		if c.network = c.keys[0]; !bot && !labelled && t.By[0].Kind != fairshare.ByNetwork {
-			c.network = maphash.Bytes(t.seed, appendAddr(append(b[:0], tagNetwork), req, fairshare.KeyPart{Kind: fairshare.ByNetwork}))
+			c.network = maphash.Bytes(t.seed, appendAddr(append(b[:0], tagNetwork), req,
+				fairshare.KeyPart{Kind: fairshare.ByNetwork}))
 		}
 	}
 	*room = b
-	q.rooms.Put(room)
+	q.keyBuffers.Put(room)
 	return c
 }
 
-// labelWeight returns the greatest weight of the labels, and whether any has
-// one.
+// labelWeight returns the greatest weight of the labels; found is false if none has a weight.
 func (t *terms) labelWeight(labels []string) (weight float64, found bool) {
 	for _, label := range labels {
 		if w, ok := t.Labels[label]; ok {
@@ -127,12 +132,16 @@ func bounded(weight float64) float64 {
 	return min(max(weight, 1./1024), 1024)
 }
 
-// known returns what a client is remembered under.
-func (t *terms) known(client netip.Prefix) uint64 {
+// known returns the hash under which a client is remembered; via as in a Request.
+func (t *terms) known(client netip.Prefix, via netip.Addr) uint64 {
 	client = fairshare.PrefixID(client).Prefix
 	a := client.Addr().As16()
-	var b [18]byte
+	var b [34]byte
 	copy(b[2:], a[:])
+	if via.IsValid() {
+		a = via.As16()
+		copy(b[18:], a[:])
+	}
 	b[0], b[1] = tagClient, byte(client.Bits())
 	if client.Addr().Is4() {
 		b[1] = 96 + byte(client.Bits())
@@ -140,22 +149,16 @@ func (t *terms) known(client netip.Prefix) uint64 {
 	return maphash.Bytes(t.seed, b[:])
 }
 
-// appendAddr is what a nil Options.Key means.
+// appendAddr is the default of Options.Key.
 func appendAddr(b []byte, req *fairshare.Request, part fairshare.KeyPart) []byte {
-	bits4, bits6 := 32, 64
+	cut := network.Cut(req.Addr, network.ClientBits4, network.ClientBits6)
 	if part.Kind == fairshare.ByNetwork {
-		bits4, bits6 = 24, 48
+		cut = network.Of(req.Addr)
 	}
 	b = append(b, byte(part.Kind))
 	if !req.Addr.IsValid() {
 		return append(b, make([]byte, 16)...)
 	}
-	addr := req.Addr.Unmap()
-	bits := bits6
-	if addr.Is4() {
-		bits = bits4
-	}
-	p, _ := addr.WithZone("").Prefix(bits)
-	a := p.Addr().As16()
+	a := cut.Addr().As16()
 	return append(b, a[:]...)
 }

@@ -20,10 +20,11 @@ func TestClaim(t *testing.T) {
 	q.Known(netip.MustParsePrefix("192.0.2.9/32"), noon.Add(-time.Hour))
 	q.Known(netip.MustParsePrefix("2001:db8:1:2::/64"), noon.Add(-time.Hour))
 	allowed := func(addr string) fairshare.Request {
-		return fairshare.Request{Time: noon, Addr: netip.MustParseAddr(addr), Word: fairshare.Word{Action: fairshare.Allow}}
+		return fairshare.Request{Time: noon, Addr: netip.MustParseAddr(addr),
+			Override: fairshare.Override{Action: fairshare.Allow}}
 	}
 	of := func(addr string, bot fairshare.Bot, labels ...string) fairshare.Request {
-		r := fairshare.Request{Time: noon, Bot: bot, Word: fairshare.Word{Labels: labels}}
+		r := fairshare.Request{Time: noon, Bot: bot, Override: fairshare.Override{Labels: labels}}
 		if addr != "" {
 			r.Addr = netip.MustParseAddr(addr)
 		}
@@ -34,7 +35,7 @@ func TestClaim(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		a, b            fairshare.Request
-		network, client bool // are the same
+		network, client bool // whether a and b have the same
 		side            uint8
 		weight          float64 // of a
 	}{
@@ -45,22 +46,33 @@ func TestClaim(t *testing.T) {
 		{"two IPv6 customers", of("2001:db8::1", no), of("2001:db8:0:1::2", no), true, false, newcomers, 1},
 		{"known for long", of("192.0.2.9", no), of("192.0.2.9", no), true, true, standing, 1},
 		{"known for long, IPv6", of("2001:db8:1:2::7", no), of("2001:db8:1:2::8", no), true, true, standing, 1},
-		{"known and not, of one network", of("192.0.2.9", no), of("192.0.2.1", no), false, false, standing, 1},
+		{"a known and an unknown client of one network", of("192.0.2.9", no), of("192.0.2.1", no), false, false,
+			standing, 1},
 		{"no address", of("", no), of("", no), true, true, newcomers, 1},
 		{"no address and one", of("", no), of("192.0.2.1", no), false, false, newcomers, 1},
-		{"a verified bot, wherever", of("66.249.66.1", googlebot), of("66.249.70.1", googlebot), true, true, standing, 2},
+		{"a verified bot at two addresses", of("66.249.66.1", googlebot), of("66.249.70.1", googlebot), true, true,
+			standing, 2},
 		{"bots of a category", of("192.0.2.1", gptbot), of("192.0.2.1", googlebot), false, false, standing, 0.25},
 		{"a bot and its neighbour", of("66.249.66.1", googlebot), of("66.249.66.1", no), false, false, standing, 2},
-		{"a bot that anybody can steer", of("192.0.2.1", with(googlebot, func(b *fairshare.Bot) { b.Steered = true })), of("192.0.2.1", no), true, true, newcomers, 1},
-		{"a forged bot", of("192.0.2.1", with(googlebot, func(b *fairshare.Bot) { b.State = fairshare.Forged })), of("192.0.2.1", no), true, true, newcomers, 1},
-		{"a bot that is not checked yet", of("192.0.2.1", with(googlebot, func(b *fairshare.Bot) { b.State = fairshare.Pending })), of("192.0.2.1", no), true, true, newcomers, 1},
-		{"a label without weight", of("192.0.2.1", no, "regular"), of("192.0.2.2", no, "regular"), true, false, standing, 1},
-		{"a label with weight", of("192.0.2.1", no, "partner"), of("192.0.2.2", no, "partner"), false, false, standing, 4},
-		{"the same with that label", of("192.0.2.1", no, "partner"), of("192.0.2.1", no, "regular", "partner"), true, true, standing, 4},
-		{"the greatest weight", of("192.0.2.1", no, "slow", "partner"), of("192.0.2.1", no, "partner"), true, true, standing, 4},
+		{"a user-triggered bot", of("192.0.2.1", with(googlebot, func(b *fairshare.Bot) { b.UserTriggered = true })),
+			of("192.0.2.1", no), true, true, newcomers, 1},
+		{"a forged bot", of("192.0.2.1", with(googlebot, func(b *fairshare.Bot) { b.State = fairshare.Forged })),
+			of("192.0.2.1", no), true, true, newcomers, 1},
+		{"a bot that is not verified yet", of("192.0.2.1",
+			with(googlebot, func(b *fairshare.Bot) { b.State = fairshare.Pending })), of("192.0.2.1", no), true, true,
+			newcomers, 1},
+		{"a label without weight", of("192.0.2.1", no, "regular"), of("192.0.2.2", no, "regular"), true, false,
+			standing, 1},
+		{"a label with weight", of("192.0.2.1", no, "partner"), of("192.0.2.2", no, "partner"), false, false,
+			standing, 4},
+		{"the same with that label", of("192.0.2.1", no, "partner"), of("192.0.2.1", no, "regular", "partner"), true,
+			true, standing, 4},
+		{"the greatest weight", of("192.0.2.1", no, "slow", "partner"), of("192.0.2.1", no, "partner"), true, true,
+			standing, 4},
 		{"a label of less weight", of("192.0.2.1", no, "slow"), of("192.0.2.1", no), false, false, standing, 0.5},
-		{"whom an operator allows", allowed("192.0.2.1"), of("192.0.2.2", no), false, false, standing, 1},
-		{"a labelled bot is itself", of("192.0.2.1", googlebot, "partner"), of("192.0.2.7", googlebot), true, true, standing, 4},
+		{"a client that an operator allows", allowed("192.0.2.1"), of("192.0.2.2", no), false, false, standing, 1},
+		{"a labelled bot at two addresses", of("192.0.2.1", googlebot, "partner"), of("192.0.2.7", googlebot), true,
+			true, standing, 4},
 	} {
 		a, b := q.Claim(&c.a), q.Claim(&c.b)
 		if got := a.keys[0] == b.keys[0]; got != c.network {
@@ -70,15 +82,16 @@ func TestClaim(t *testing.T) {
 			t.Errorf("%s: one client: %v, want %v", c.name, got, c.client)
 		}
 		if a.side != c.side || a.weight != c.weight || a.depth != 2 {
-			t.Errorf("%s: side %d, weight %v, depth %d, want %d and %v", c.name, a.side, a.weight, a.depth, c.side, c.weight)
+			t.Errorf("%s: side %d, weight %v, depth %d, want %d and %v", c.name, a.side, a.weight, a.depth, c.side,
+				c.weight)
 		}
 	}
 }
 
-// The time that counts is the requests' own.
+// Standing depends on the time of the requests.
 func TestClaimGainsStanding(t *testing.T) {
 	for _, c := range []struct {
-		after time.Duration // 0: everybody has standing
+		after time.Duration // 0: every client has standing
 		want  string        // sides of requests, four minutes apart
 	}{{10 * time.Minute, "1110"}, {4 * time.Minute, "1000"}, {0, "0000"}} {
 		q := New(Options{Capacity: 8, KnownAfter: c.after, Remember: 64})
@@ -120,19 +133,19 @@ func TestClaimByOtherParts(t *testing.T) {
 			t.Errorf("level %d of %d: %x and %x, want two", i, a.depth, a.keys[i], b.keys[i])
 		}
 	}
-	// Keys of another hierarchy are others, even where they say the same.
+	// Keys of another hierarchy differ, even for equal values.
 	q.Replace(Options{Capacity: 8, By: parts(fairshare.ByHost, fairshare.ByNetwork), Key: guard})
 	if c := q.Claim(req); c.depth != 2 || c.keys[0] == a.keys[0] || c.keys[1] == a.keys[1] {
 		t.Errorf("%+v after %+v", c, a)
 	}
-	// More than MaxParts are passed over.
+	// Parts beyond MaxParts are ignored.
 	q.Replace(Options{Capacity: 8, By: parts(1, 2, 3, 4, 5, 6), Key: guard})
 	if c := q.Claim(req); c.depth != MaxParts {
 		t.Errorf("%d parts", c.depth)
 	}
 }
 
-func TestClaimTellsTheCapacityPathAndNetwork(t *testing.T) {
+func TestClaimHasPathAndNetworkForTheCapacity(t *testing.T) {
 	q := New(Options{By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}}})
 	a, b, c := request("192.0.2.1", noon), request("192.0.2.2", noon), request("192.0.3.1", noon)
 	c.Path = "/other"

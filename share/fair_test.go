@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// fill returns the max-min fair shares of so much: nobody gets more than it
-// demands, and who gets less than that gets as much, by weight, as anybody.
+// fill returns the max-min fair shares of an amount: no share exceeds its demand, and shares below
+// their demand are equal by weight.
 func fill(much float64, demands, weights []float64) []float64 {
 	shares := make([]float64, len(demands))
 	met := make([]bool, len(demands))
@@ -21,7 +21,7 @@ func fill(much float64, demands, weights []float64) []float64 {
 		if weight == 0 || much <= 0 {
 			return shares
 		}
-		least = much / weight // for each weight, unless somebody needs less
+		least = much / weight // per unit of weight, unless a demand is less
 		for i := range demands {
 			if !met[i] {
 				least = min(least, (demands[i]-shares[i])/weights[i])
@@ -90,8 +90,8 @@ func fairly(slots float64, callers []*caller, demand func(*caller) float64) map[
 	return shares
 }
 
-// Whoever asks, for what, and how much: the upstream's time is shared max-min
-// fairly between sides, networks and clients.
+// With random clients, pages and rates, the upstream's time is shared max-min fairly between sides,
+// networks and clients.
 func TestShareIsMaxMinFair(t *testing.T) {
 	seeds := uint64(25)
 	if raceDetector {
@@ -113,9 +113,9 @@ func TestShareIsMaxMinFair(t *testing.T) {
 				cost := time.Duration(5+r.IntN(100)) * ms
 				c.costs = about(cost)
 				if r.IntN(3) > 0 {
-					c.open = 2 * slots // as much as there is
+					c.open = 2 * slots // enough to use all slots
 					demands[c] = float64(slots)
-					if r.IntN(3) == 0 { // now and then a dear one
+					if r.IntN(3) == 0 { // some pages are expensive
 						c.costs = func(r *rand.Rand) time.Duration {
 							if r.IntN(10) == 0 {
 								return cost * 82 / 10
@@ -135,9 +135,10 @@ func TestShareIsMaxMinFair(t *testing.T) {
 		check(t, sim.s)
 		for c, want := range fairly(float64(slots), callers, func(c *caller) float64 { return demands[c] }) {
 			got := c.took / float64(long)
-			// What is in progress at the end, and odd requests, may be missing.
+			// Requests in progress at the end, and a few others, may be missing.
 			if !near(got, want, 0.04) && (got < want-0.03 || got > want+0.03) {
-				t.Errorf("seed %d, %d slots: client %d of network %d, side %d, has %.3f slots, want %.3f of %.3f", seed, slots, c.addr, c.network, c.side, got, want, demands[c])
+				t.Errorf("seed %d, %d slots: client %d of network %d, side %d, has %.3f slots, want %.3f of %.3f",
+					seed, slots, c.addr, c.network, c.side, got, want, demands[c])
 			}
 		}
 	}
@@ -149,7 +150,8 @@ func TestWeightsMultiplyTheShare(t *testing.T) {
 		sim.wait = time.Hour
 		var callers []*caller
 		for i, weight := range []float64{1, 4, 0.5, 2} {
-			callers = append(callers, &caller{network: uint64(i), weight: weight, open: 2 * slots, costs: about(time.Duration(10+7*i) * ms)})
+			callers = append(callers, &caller{network: uint64(i), weight: weight, open: 2 * slots,
+				costs: about(time.Duration(10+7*i) * ms)})
 		}
 		sim.run(4*time.Minute, callers...)
 		for _, c := range callers {
@@ -160,8 +162,7 @@ func TestWeightsMultiplyTheShare(t *testing.T) {
 	}
 }
 
-// An address is worth nothing: 500 in one network have together what the one
-// client of another has.
+// 500 addresses in one network get together as much as the single client of another network.
 func TestFleetInOneNetworkHasOneShare(t *testing.T) {
 	for _, slots := range some(1, 8) {
 		sim := newSimulation(t, slots, 1<<16)
@@ -177,9 +178,9 @@ func TestFleetInOneNetworkHasOneShare(t *testing.T) {
 	}
 }
 
-// Everybody who waits is served, and soon: with one slot no client waits for
-// more than about a request of each other flow at its level.
-func TestNobodyStarves(t *testing.T) {
+// Every request that waits is served soon: with one slot no client waits for much more than one
+// request of each other flow at its level.
+func TestEveryClientIsServed(t *testing.T) {
 	for _, slots := range some(1, 2, 8) {
 		sim := newSimulation(t, slots, 1<<16)
 		sim.wait = time.Hour
@@ -195,7 +196,8 @@ func TestNobodyStarves(t *testing.T) {
 			if c.served < 20 {
 				t.Errorf("%d slots: client %d has %d answers", slots, i, c.served)
 			}
-			// A round of all networks, and the clients of its own, and its own requests before it.
+			// One round of all networks, of the clients in its own network, and of its own earlier
+			// requests.
 			if most := 60 * 100 * ms * time.Duration(c.open) / time.Duration(slots) * 2; quantile(c.waits, 1) > most {
 				t.Errorf("%d slots: client %d waited %v", slots, i, quantile(c.waits, 1))
 			}
@@ -203,8 +205,7 @@ func TestNobodyStarves(t *testing.T) {
 	}
 }
 
-// Each side has half of a busy upstream, and all of one that the other leaves
-// alone.
+// Each side gets half of a busy upstream, and all of it while the other side is idle.
 func TestSidesShareAndLend(t *testing.T) {
 	for _, slots := range some(1, 2, 3, 8) {
 		sim := newSimulation(t, slots, 1<<16)
@@ -226,9 +227,8 @@ func TestSidesShareAndLend(t *testing.T) {
 	}
 }
 
-// A client that is lighter than its fair share does not wait behind those who
-// have more, even in its own network.
-func TestLightClientBesideAHogOfItsNetwork(t *testing.T) {
+// A client below its fair share does not wait behind heavier clients, even in its own network.
+func TestLightClientIsNotDelayedByHeavyNeighbor(t *testing.T) {
 	sim := newSimulation(t, 8, 1024)
 	light := &caller{network: 1, addr: 1, every: time.Second, costs: about(20 * ms)}
 	callers := []*caller{light}

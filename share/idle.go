@@ -2,23 +2,22 @@ package share
 
 import "math/bits"
 
-// Bounds of what is remembered of clients and networks without a request.
+// Bounds of the memory of clients and networks without a request.
 const (
 	maxIdle   = 1 << 14
-	idleFor   = 60e9 // ns that a node is kept whose lag is gone; each class above it half-life longer
+	idleFor   = 60e9 // ns that a node without lag is kept; each higher class is kept one half-life longer
 	idleClass = 32
-	maxSpare  = 1 << 10 // nodes kept for use again
+	maxSpare  = 1 << 10 // nodes kept for reuse
 )
 
-// An idle is the nodes without children and without requests, by how far they
-// are from fresh: class c holds those whose lag was about 2^c/2 ms when they
-// came to rest, in the order they did. The nearest to fresh are forgotten
-// first.
+// An idle holds the nodes without children and without requests, by their lag. Class c holds nodes
+// whose lag was about 2^c/2 ms when they became idle, oldest first. Nodes with the least lag are
+// forgotten first.
 type idle struct {
 	classes  [idleClass]struct{ oldest, youngest *node }
-	occupied uint32 // bit c: class c holds some
+	occupied uint32 // bit c: class c is not empty
 	n        int
-	next     int // class that is looked at next
+	next     int // class to check next
 }
 
 func (l *idle) add(n *node, now int64) {
@@ -55,9 +54,8 @@ func (l *idle) remove(n *node) {
 	l.n--
 }
 
-// stale returns a node that is to be forgotten: the nearest to fresh if there
-// are too many, else one that has rested long enough. It looks at one class in
-// each call.
+// stale returns a node to forget: if there are too many nodes, the one with the least lag; else one
+// that has been idle for long enough. It checks one class in each call.
 func (l *idle) stale(now int64) *node {
 	if l.n > maxIdle {
 		return l.classes[bits.TrailingZeros32(l.occupied)].oldest

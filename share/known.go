@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// A known remembers since when clients are known: a table of sets of eight
-// words, one cache line each, made at first need, without pointers. A word is
+// A known stores since when clients are known. It is a table without pointers, allocated at first
+// use. It consists of sets of eight words, one cache line each. A word is
 //
-//	2 bits   state: seen, came back, has standing; 0 for none
-//	28 bits  of the client's hash; others choose the set
+//	2 bits   state: seen, returned, has standing; 0 for a free word
+//	28 bits  of the client's hash; other bits choose the set
 //	34 bits  quarter seconds since 1970: when it was first seen; with standing, when last
 //
-// A flood of new addresses takes the places of clients that came once, then of
-// those that came back, the one first seen longest ago first; of those with
-// standing only where no others are, and from who was not seen for a day.
+// New clients replace clients that came once, then clients that returned, in each case the one
+// first seen longest ago. They replace a client with standing only if the set has no others, and
+// only one that was not seen for a day. So a flood of new addresses does not remove clients with
+// standing.
 type known struct {
 	once  sync.Once
 	sets  int
@@ -33,15 +34,15 @@ const (
 	nameBits = 28
 
 	stateSeen     = 1
-	stateBack     = 2
+	stateReturned = 2
 	stateStanding = 3
 
-	backAfter = 10 * 4        // quarter seconds until a client that comes counts as one that came back
-	staleFor  = 24 * 3600 * 4 // quarter seconds
-	noteEvery = 60 * 4        // quarter seconds: so often the last request of a client with standing is noted
+	returnAfter = 10 * 4        // quarter seconds until another request counts as a return
+	staleFor    = 24 * 3600 * 4 // quarter seconds
+	noteEvery   = 60 * 4        // quarter seconds between updates of the last request of a client with standing
 )
 
-// size sets how many clients there is room for, before the table is made.
+// size sets the number of clients that fit, before the table is allocated.
 func (k *known) size(n int) {
 	if k.sets != 0 {
 		return
@@ -55,7 +56,7 @@ func (k *known) size(n int) {
 	}
 }
 
-// set returns a client's set and the part of its hash that stands in words.
+// set returns a client's set, and the part of its hash that words contain.
 func (k *known) set(hash uint64) (set []word, name uint64) {
 	k.once.Do(func() { k.table = make([]word, k.sets*setSize) })
 	i := int(hash>>nameBits) & (k.sets - 1)
@@ -80,8 +81,7 @@ func after(d time.Duration) uint64 {
 	return uint64((max(d, 0) + time.Second/4 - 1) / (time.Second / 4))
 }
 
-// seen notes that a client sends a request, and reports whether it has
-// standing.
+// seen records a request of a client, and reports whether the client has standing.
 func (k *known) seen(hash uint64, now time.Time, knownAfter time.Duration) bool {
 	if knownAfter <= 0 {
 		return true
@@ -104,11 +104,11 @@ func (k *known) seen(hash uint64, now time.Time, knownAfter time.Duration) bool 
 		case age >= after(knownAfter):
 			state = stateStanding
 			next = pack(state, name, at)
-		case state == stateSeen && age >= backAfter:
-			next = pack(stateBack, name, then)
+		case state == stateSeen && age >= returnAfter:
+			next = pack(stateReturned, name, then)
 		}
 		if next != w {
-			set[i].CompareAndSwap(w, next) // another request of the client notes the same
+			set[i].CompareAndSwap(w, next) // if it fails, another request of the client has recorded the same
 		}
 		return state == stateStanding
 	}
@@ -116,28 +116,28 @@ func (k *known) seen(hash uint64, now time.Time, knownAfter time.Duration) bool 
 	return false
 }
 
-// tell notes what the registry says of a client.
-func (k *known) tell(hash uint64, first, now time.Time, knownAfter time.Duration) {
+// record adds a client from the registry.
+func (k *known) record(hash uint64, first, now time.Time, knownAfter time.Duration) {
 	at, then := quarters(now), quarters(first)
 	then = min(then, at)
 	set, name := k.set(hash)
-	told := pack(stateSeen, name, then)
+	entry := pack(stateSeen, name, then)
 	if at-then >= after(knownAfter) {
-		told = pack(stateStanding, name, at)
+		entry = pack(stateStanding, name, at)
 	}
 	for i := range set {
 		w := set[i].Load()
 		if state, its, was := unpack(w); state != 0 && its == name {
 			if state != stateStanding && then < was {
-				set[i].CompareAndSwap(w, told)
+				set[i].CompareAndSwap(w, entry)
 			}
 			return
 		}
 	}
-	k.put(set, told, at)
+	k.put(set, entry, at)
 }
 
-// put gives a client the place of who is to be forgotten, if anybody is.
+// put replaces the client that is to be forgotten, if there is one.
 func (k *known) put(set []word, w, at uint64) {
 	victim, old, least := -1, uint64(0), ^uint64(0)
 	for i := range set {
@@ -151,6 +151,6 @@ func (k *known) put(set []word, w, at uint64) {
 		}
 	}
 	if victim >= 0 {
-		set[victim].CompareAndSwap(old, w) // else somebody else came in between: the next request will do
+		set[victim].CompareAndSwap(old, w) // if it fails, another client took the word: the next request tries again
 	}
 }

@@ -15,15 +15,15 @@ func newKnown(n int) *known {
 	return k
 }
 
-func TestStandingIsGainedWithTime(t *testing.T) {
+func TestStandingNeedsTime(t *testing.T) {
 	const after = 10 * time.Minute
 	for _, c := range []struct {
 		name string
 		at   []time.Duration // of requests
-		want string          // y: with standing
+		want string          // y: has standing
 	}{
 		{"once", []time.Duration{0}, "n"},
-		{"soon again", []time.Duration{0, time.Second, 9 * time.Minute}, "nnn"},
+		{"returned too soon", []time.Duration{0, time.Second, 9 * time.Minute}, "nnn"},
 		{"just long enough", []time.Duration{0, 10*time.Minute - time.Second/4, 10 * time.Minute}, "nny"},
 		{"much later", []time.Duration{0, 48 * time.Hour, 96 * time.Hour}, "nyy"},
 		{"the clock was ahead", []time.Duration{time.Hour, 0, 20 * time.Minute, 2 * time.Hour}, "nnny"},
@@ -42,19 +42,19 @@ func TestStandingIsGainedWithTime(t *testing.T) {
 		}
 	}
 	if k := newKnown(64); !k.seen(1, noon, 0) || k.table != nil {
-		t.Error("without a time everybody has standing, and no table is needed")
+		t.Error("without KnownAfter every client must have standing, and no table is needed")
 	}
 }
 
 func TestKnownFromTheRegistry(t *testing.T) {
 	const after = 10 * time.Minute
 	k := newKnown(64)
-	k.tell(1, noon.Add(-time.Hour), noon, after)
-	k.tell(2, noon.Add(-time.Minute), noon, after)
-	k.tell(3, noon.Add(time.Hour), noon, after) // the clock was ahead
+	k.record(1, noon.Add(-time.Hour), noon, after)
+	k.record(2, noon.Add(-time.Minute), noon, after)
+	k.record(3, noon.Add(time.Hour), noon, after) // the clock was ahead
 	k.seen(4, noon, after)
-	k.tell(4, noon.Add(-9*time.Minute), noon, after)  // it was seen already
-	k.tell(2, noon.Add(-30*time.Second), noon, after) // what is older stays
+	k.record(4, noon.Add(-9*time.Minute), noon, after)  // the client was already seen
+	k.record(2, noon.Add(-30*time.Second), noon, after) // the earlier time is kept
 	for hash, want := range map[uint64]time.Duration{1: 0, 2: 9 * time.Minute, 3: 10 * time.Minute, 4: time.Minute} {
 		if want > 0 && k.seen(hash, noon.Add(want-time.Second), after) {
 			t.Errorf("client %d has standing before %v", hash, want)
@@ -65,16 +65,16 @@ func TestKnownFromTheRegistry(t *testing.T) {
 	}
 }
 
-// A flood of new addresses takes no place of who has standing, nor, while
-// others came but once, of who comes back.
-func TestFloodTakesNoStanding(t *testing.T) {
+// A flood of new addresses replaces no client with standing. It replaces no client that returned
+// while there are clients that came once.
+func TestFloodDoesNotRemoveStanding(t *testing.T) {
 	const after = 10 * time.Minute
 	k := newKnown(1 << 12)
 	r := rand.New(rand.NewPCG(1, 2))
 	var old, regular []uint64
 	for range 400 {
 		hash := r.Uint64()
-		k.tell(hash, noon.Add(-time.Hour), noon, after)
+		k.record(hash, noon.Add(-time.Hour), noon, after)
 		old = append(old, hash)
 		hash = r.Uint64()
 		k.seen(hash, noon, after)
@@ -100,9 +100,9 @@ func TestFloodTakesNoStanding(t *testing.T) {
 	}
 }
 
-// Where all have standing a new client is not remembered, until one of them was
-// not seen for a day.
-func TestStandingEndsWhenItsPlaceIsNeeded(t *testing.T) {
+// In a set where all clients have standing, a new client is not stored until one of them was not
+// seen for a day.
+func TestStandingEndsWhenItsSlotIsNeeded(t *testing.T) {
 	const after = time.Second
 	for _, c := range []struct {
 		at         time.Duration
@@ -110,7 +110,7 @@ func TestStandingEndsWhenItsPlaceIsNeeded(t *testing.T) {
 	}{{time.Hour, false}, {24*time.Hour - 2*time.Second, false}, {24 * time.Hour, true}} {
 		k := newKnown(setSize)
 		for hash := range uint64(setSize) {
-			k.tell(hash, noon.Add(-time.Hour), noon.Add(time.Duration(hash)*time.Hour), after)
+			k.record(hash, noon.Add(-time.Hour), noon.Add(time.Duration(hash)*time.Hour), after)
 		}
 		k.seen(100, noon.Add(c.at), after)
 		if got := k.seen(100, noon.Add(c.at+after), after); got != c.remembered {
@@ -124,8 +124,8 @@ func TestStandingEndsWhenItsPlaceIsNeeded(t *testing.T) {
 	}
 }
 
-// A million rows of a registry fit.
-func TestKnownHoldsAMillion(t *testing.T) {
+// A million clients of a registry fit.
+func TestKnownStoresAMillionClients(t *testing.T) {
 	n, opts := 1_000_000, Options{Capacity: 8, KnownAfter: 10 * time.Minute}
 	if raceDetector {
 		n, opts.Remember = 10_000, 20_000
@@ -140,7 +140,7 @@ func TestKnownHoldsAMillion(t *testing.T) {
 	}
 	terms, lost := q.terms.Load(), 0
 	for i := range n {
-		if !q.known.seen(terms.known(prefix(i)), time.Now(), 10*time.Minute) {
+		if !q.known.seen(terms.known(prefix(i), netip.Addr{}), time.Now(), 10*time.Minute) {
 			lost++
 		}
 	}
@@ -152,7 +152,7 @@ func TestKnownHoldsAMillion(t *testing.T) {
 	}
 }
 
-func TestKnownByManyAtOnce(t *testing.T) {
+func TestKnownConcurrently(t *testing.T) {
 	k := newKnown(1 << 8)
 	var wg sync.WaitGroup
 	for g := range uint64(4) {
@@ -160,12 +160,12 @@ func TestKnownByManyAtOnce(t *testing.T) {
 			r := rand.New(rand.NewPCG(g, 1))
 			for i := range 20_000 {
 				k.seen(r.Uint64N(1000), noon.Add(time.Duration(i)*ms), time.Second)
-				k.tell(r.Uint64N(1000), noon, noon.Add(time.Duration(i)*ms), time.Second)
+				k.record(r.Uint64N(1000), noon, noon.Add(time.Duration(i)*ms), time.Second)
 			}
 		})
 	}
 	wg.Wait()
-	// No set holds a client twice but by a race that the next request ends.
+	// A set may contain a client twice only after a race, until the next request.
 	for i := range k.table {
 		if state, name, _ := unpack(k.table[i].Load()); state != 0 && name >= 1000 {
 			t.Fatal(fmt.Sprint("word ", i, " is of client ", name))

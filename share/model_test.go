@@ -10,16 +10,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A model is a scheduler that keeps nothing but requests, tags and means, and
-// looks through all of them each time. It forgets nobody.
+// A model is a slow scheduler that stores only requests, tags and means, and searches all of them
+// each time. It forgets no client.
 type model struct {
 	slots, queue int
 	now          int64
 	root         *modelNode
 	sides        [2]*modelNode
 	nodes        map[uint64]*modelNode
-	requests     []*modelRequest // waiting, in the order they came; then not in order
-	running      []*modelRequest // in the order they are charged next
+	requests     []*modelRequest // waiting ones in order of arrival; the others unordered
+	running      []*modelRequest // in order of their next charge
 	order        int
 }
 
@@ -52,8 +52,7 @@ func newModel() *model {
 
 func (r *modelRequest) below(n *modelNode) bool { return slices.Contains(r.path, n) }
 
-// count returns the requests in a state below a node, and what they are
-// expected to cost.
+// count returns the number of requests in a state below a node, and their expected cost.
 func (m *model) count(n *modelNode, state uint8) (count int, backlog float64) {
 	for _, r := range m.requests {
 		if r.state == state && (n == m.root || r.below(n)) {
@@ -214,7 +213,8 @@ func (m *model) bound() {
 		}
 		n := m.sides[newcomers]
 		ofNew, _ := m.count(n, waits)
-		if ofOld, _ := m.count(m.sides[standing], waits); float64(ofNew) <= float64(m.queue)/2 && float64(ofOld) > float64(m.queue)/2 {
+		if ofOld, _ := m.count(m.sides[standing], waits); float64(ofNew) <= float64(m.queue)/2 &&
+			float64(ofOld) > float64(m.queue)/2 {
 			n = m.sides[standing]
 		}
 		last := func(n *modelNode) float64 {
@@ -270,7 +270,7 @@ func (m *model) end(r *modelRequest) {
 	m.dispatch()
 }
 
-// check looks at whether all that a scheduler keeps is consistent.
+// check tests that the state of a scheduler is consistent.
 func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 	type sums struct {
 		waiting, inside, children int
@@ -303,8 +303,8 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 		if n.parent.parent != &s.root && s.nodes[n.parent.key] != n.parent {
 			t.Fatalf("node %+v has a parent that is not kept", n)
 		}
-		for r := n.head; r != nil; r = r.behind {
-			if r.state != waits || r.leaf != n || r.behind == nil && n.tail != r {
+		for r := n.head; r != nil; r = r.next {
+			if r.state != waits || r.leaf != n || r.next == nil && n.tail != r {
 				t.Fatalf("request %+v waits at %+v", r, n)
 			}
 			for up := n; up != &s.root; up = up.parent {
@@ -314,9 +314,9 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 		}
 	}
 	inUse := 0
-	for r := s.running.oldest; r != nil; r = r.behind {
+	for r := s.running.oldest; r != nil; r = r.next {
 		inUse++
-		if r.state != inside || r.behind == nil && r != s.running.youngest || r.behind != nil && r.behind.due < r.due {
+		if r.state != inside || r.next == nil && r != s.running.youngest || r.next != nil && r.next.due < r.due {
 			t.Fatalf("request %+v runs", r)
 		}
 		for up := r.leaf; up != &s.root; up = up.parent {
@@ -325,7 +325,8 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 	}
 	look := func(n *node) {
 		want := of(n)
-		if n.waiting != want.waiting || n.inside != want.inside || n.children != want.children || n.backlog != want.backlog {
+		if n.waiting != want.waiting || n.inside != want.inside || n.children != want.children ||
+			n.backlog != want.backlog {
 			t.Fatalf("node %+v, want %+v", n, want)
 		}
 		for by, h := range []heap{n.least, n.heaviest} {
@@ -333,8 +334,9 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 				t.Fatalf("%d children in heap %d, want %d", len(h), by, len(want.least))
 			}
 			for i, p := range h {
-				if child := p.node; int(child.at[by]) != i || p != child.place(by) || i > 0 && p.before(&h[(i-1)/2]) || child.parent != n || child.waiting == 0 {
-					t.Fatalf("child %+v stands at %d of heap %d", child, i, by)
+				if child := p.node; int(child.at[by]) != i || p != child.entry(by) ||
+					i > 0 && p.before(&h[(i-1)/2]) || child.parent != n || child.waiting == 0 {
+					t.Fatalf("child %+v has index %d in heap %d", child, i, by)
 				}
 			}
 		}
@@ -345,7 +347,8 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 	for i := range s.sides {
 		look(&s.sides[i])
 	}
-	if s.inside != inUse || s.inside != s.sides[0].inside+s.sides[1].inside || s.waiting != s.sides[0].waiting+s.sides[1].waiting {
+	if s.inside != inUse || s.inside != s.sides[0].inside+s.sides[1].inside ||
+		s.waiting != s.sides[0].waiting+s.sides[1].waiting {
 		t.Fatalf("%d inside and %d wait, want %d and %+v %+v", s.inside, s.waiting, inUse, s.sides[0], s.sides[1])
 	}
 	if s.waiting > s.queue || s.waiting > 0 && s.inside < s.slots {
@@ -370,8 +373,8 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 	}
 }
 
-// The scheduler does what the model does, whatever happens.
-func TestSchedulerIsItsModel(t *testing.T) {
+// The scheduler behaves like the model for random sequences of calls.
+func TestSchedulerMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, m := newScheduler(), newModel()
 		var now int64
@@ -405,10 +408,11 @@ func TestSchedulerIsItsModel(t *testing.T) {
 		for step := range rapid.IntRange(40, 160).Draw(t, "steps") {
 			switch what := rapid.IntRange(0, 19).Draw(t, "what"); {
 			case what < 9:
-				network, addr := uint64(rapid.IntRange(1, 4).Draw(t, "network")), uint64(rapid.IntRange(1, 3).Draw(t, "addr"))
+				network, addr := uint64(rapid.IntRange(1, 4).Draw(t, "network")),
+					uint64(rapid.IntRange(1, 3).Draw(t, "addr"))
 				side := uint8(network % 2)
 				c := &Claim{keys: [MaxParts]uint64{network << 8, network<<8 | addr}, depth: 2, side: side, weight: 1}
-				switch network { // keys of other hierarchies, as after a reload
+				switch network { // keys of another hierarchy, as after a reload
 				case 2:
 					c.keys, c.depth = [MaxParts]uint64{network<<8 | addr}, 1
 				case 3:
@@ -445,7 +449,8 @@ func TestSchedulerIsItsModel(t *testing.T) {
 			}
 			for key, n := range s.nodes {
 				if want := m.nodes[key]; n.tag != want.tag || n.virtual != want.virtual || n.mean != want.mean {
-					t.Fatalf("step %d: node %x is %s, want %s", step, key, fmt.Sprint(n.tag, n.virtual, n.mean), fmt.Sprint(want.tag, want.virtual, want.mean))
+					t.Fatalf("step %d: node %x is %s, want %s", step, key, fmt.Sprint(n.tag, n.virtual, n.mean),
+						fmt.Sprint(want.tag, want.virtual, want.mean))
 				}
 			}
 		}

@@ -2,36 +2,36 @@ package share
 
 import "math"
 
-// A node is a part of the hierarchy: a side, a network, a client. Among its
-// siblings it is a flow of start-time fair queueing (Goyal, Vin, Cheng 1996),
-// for its children it is a server of its own (Goyal, Guo, Vin 1996).
+// A node is a part of the hierarchy: a side, a network or a client. Among its siblings it is a flow
+// of start-time fair queueing (Goyal, Vin, Cheng 1996). For its children it is a server (Goyal,
+// Guo, Vin 1996).
 //
-// Tags and virtual times are ns of the upstream's time, divided by a weight.
+// Tags and virtual times are in ns of upstream time, divided by a weight.
 type node struct {
 	parent *node
-	key    uint64 // what scheduler.nodes has it under
+	key    uint64 // its key in scheduler.nodes
 
-	// Among its siblings.
+	// As a child among its siblings.
 	tag     float64 // in the parent's virtual time: the start of its next request, the finish of its last
 	weight  float64
-	touched int64    // when its lag faded last
-	backlog float64  // ns that what waits below it is expected to cost
-	last    float64  // about the start tag of the last request that waits below it
+	touched int64    // when its lag was last faded
+	backlog float64  // expected cost in ns of the requests that wait below it
+	last    float64  // approximate start tag of the last request that waits below it
 	waiting int      // requests below it that wait
-	inside  int      // requests below it that the upstream works on
+	inside  int      // requests below it that are in progress
 	order   uint64   // among equal tags: since when it waits; lower is earlier
-	at      [2]int32 // its places in the parent's heaps, while it waits
+	at      [2]int32 // its index in each of the parent's heaps, while it waits
 
-	mean  float64 // ns that its requests took lately, on average
-	ended int     // of how many, at most meanOf or meanAbove
+	mean  float64 // mean ns of its recent requests
+	ended int     // number of requests in mean, at most meanOf or meanAbove
 
-	// Of its children.
+	// As the parent of its children.
 	virtual  float64 // the start tag of the latest request that began
 	children int
-	least    heap // of waiting children: whose turn is next
-	heaviest heap // of waiting children: who would be served last
+	least    heap // waiting children, next turn first
+	heaviest heap // waiting children, last turn first
 
-	head, tail *Turn // of a client: requests that wait, in the order they came
+	head, tail *Turn // of a client: waiting requests in order of arrival
 
 	// While it is idle: see idle.
 	resting          bool
@@ -41,17 +41,16 @@ type node struct {
 }
 
 const (
-	halfLife    = 60e9 // ns: old use fades by half in a minute
-	fadeStep    = 1e9  // ns: but it is not looked at more often
-	firstGuess  = 10e6 // ns that a request is expected to take while nothing is known
-	maxExpected = 10e9 // ns: nobody is charged more than this ahead
-	meanOf      = 8    // requests of a client's moving mean, about
-	meanAbove   = 64   // the same, of a node above it
+	halfLife    = 60e9 // ns in which the lag fades by half
+	fadeStep    = 1e9  // ns between updates of the fading
+	firstGuess  = 10e6 // expected ns of a request before any is measured
+	maxExpected = 10e9 // ns: a request is charged at most this much in advance
+	meanOf      = 8    // approximate number of requests in a client's moving mean
+	meanAbove   = 64   // the same for a node above a client
 )
 
-// expected returns what the next request is expected to cost: the mean of the
-// node, or of the nearest one above it that has one. It is a whole number, so
-// that sums are exact.
+// expected returns the expected cost of the next request: the mean of the node, or of the nearest
+// node above it that has a mean. It is a whole number, so that sums are exact.
 func (n *node) expected() float64 {
 	for ; n != nil; n = n.parent {
 		if n.ended > 0 {
@@ -61,16 +60,16 @@ func (n *node) expected() float64 {
 	return firstGuess
 }
 
-// learn adds a cost to the mean of about so many requests.
+// learn adds a cost to the moving mean of about that many requests.
 func (n *node) learn(cost float64, of int) {
 	n.ended = min(n.ended+1, of)
 	n.mean += (cost - n.mean) / float64(n.ended)
 }
 
-// lag returns how much more than its siblings the node has had.
+// lag returns how much more time the node has used than its siblings.
 func (n *node) lag() float64 { return n.tag - n.parent.virtual }
 
-// fade lets old use fade.
+// fade reduces the lag with time.
 func (n *node) fade(now int64) {
 	passed := now - n.touched
 	if passed < fadeStep {
@@ -83,24 +82,23 @@ func (n *node) fade(now int64) {
 	}
 }
 
-// charge adds a cost, or takes it back when it is below 0.
+// charge adds a cost; a negative cost is a refund.
 func (n *node) charge(cost float64, now int64) {
 	n.fade(now)
 	n.tag += cost / n.weight
 	n.fix()
 }
 
-// begins notes that a request below the node begins, which is expected to cost
-// so much.
-func (n *node) begins(cost float64, now int64) {
+// noteBegin records that a request below the node begins, with its expected cost.
+func (n *node) noteBegin(cost float64, now int64) {
 	n.fade(now)
 	n.parent.virtual = max(n.parent.virtual, n.tag)
 	n.tag += cost / n.weight
 	n.inside++
 }
 
-// joins notes that one more request below the node waits.
-func (n *node) joins(cost float64, order uint64) {
+// noteWait records that one more request below the node waits.
+func (n *node) noteWait(cost float64, order uint64) {
 	n.waiting++
 	n.backlog += cost
 	if n.waiting > 1 {
@@ -116,8 +114,8 @@ func (n *node) joins(cost float64, order uint64) {
 	}
 }
 
-// leaves notes that one request less waits.
-func (n *node) leaves(cost float64) {
+// noteLeave records that one request fewer waits.
+func (n *node) noteLeave(cost float64) {
 	n.waiting--
 	if n.waiting > 0 {
 		n.backlog = max(n.backlog-cost, 0)
@@ -131,7 +129,7 @@ func (n *node) leaves(cost float64) {
 	}
 }
 
-// fix puts the node where it belongs among its siblings that wait.
+// fix restores the node's positions in the heaps of its waiting siblings.
 func (n *node) fix() {
 	if n.waiting == 0 {
 		return
@@ -147,42 +145,42 @@ func (n *node) weigh() {
 	n.last = n.tag + n.backlog*(1-1/float64(n.waiting))/n.weight
 }
 
-// The two orders of children that wait.
+// The two orders of waiting children.
 const (
-	leastFirst    = 0 // least start tag, then who waits longer
-	heaviestFirst = 1 // whose newest request would be served last, then who came later
+	leastFirst    = 0 // least start tag first; among equals the longest wait
+	heaviestFirst = 1 // latest newest request first; among equals the later arrival
 )
 
-// A heap is a binary heap of nodes that know their places. What they are
-// compared by stands in it, so that the nodes need not be looked at.
-type heap []place
+// A heap is a binary heap of nodes that store their indexes. It holds the values to compare, so
+// that comparing does not access the nodes.
+type heap []heapEntry
 
-type place struct {
+type heapEntry struct {
 	key   float64
 	order uint64
 	node  *node
 }
 
-func (n *node) place(by int) place {
+func (n *node) entry(by int) heapEntry {
 	if by == leastFirst {
-		return place{n.tag, n.order, n}
+		return heapEntry{n.tag, n.order, n}
 	}
-	return place{-n.last, ^n.order, n}
+	return heapEntry{-n.last, ^n.order, n}
 }
 
-func (p *place) before(other *place) bool {
+func (p *heapEntry) before(other *heapEntry) bool {
 	return p.key < other.key || p.key == other.key && p.order < other.order
 }
 
 func (h *heap) push(n *node, by int) {
-	*h = append(*h, n.place(by))
+	*h = append(*h, n.entry(by))
 	h.up(len(*h)-1, by)
 }
 
 func (h *heap) remove(n *node, by int) {
 	i, end := int(n.at[by]), len(*h)-1
 	moved := (*h)[end]
-	(*h)[end] = place{}
+	(*h)[end] = heapEntry{}
 	*h = (*h)[:end]
 	if i == end {
 		return
@@ -195,7 +193,7 @@ func (h *heap) remove(n *node, by int) {
 
 func (h *heap) fix(n *node, by int) {
 	i := int(n.at[by])
-	(*h)[i] = n.place(by)
+	(*h)[i] = n.entry(by)
 	if !h.up(i, by) {
 		h.down(i, by)
 	}

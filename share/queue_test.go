@@ -18,7 +18,7 @@ func request(addr string, at time.Time) *fairshare.Request {
 	return &fairshare.Request{Time: at, Addr: netip.MustParseAddr(addr), Path: "/"}
 }
 
-// ask has a client wait for its turn in a goroutine of its own.
+// ask waits for a client's turn in another goroutine.
 func ask(ctx context.Context, q *Queue, addr string) <-chan answer {
 	answers := make(chan answer, 1)
 	claim := q.Claim(request(addr, time.Now()))
@@ -27,7 +27,7 @@ func ask(ctx context.Context, q *Queue, addr string) <-chan answer {
 		turn, err := q.Wait(ctx, &claim)
 		answers <- answer{turn, err, time.Since(began)}
 	}()
-	synctest.Wait() // they come in the order of the calls
+	synctest.Wait() // requests arrive in the order of the calls
 	return answers
 }
 
@@ -37,7 +37,7 @@ type answer struct {
 	waited time.Duration
 }
 
-func TestWaitGivesATurnAtOnceWhileThereIsRoom(t *testing.T) {
+func TestWaitReturnsAtOnceWithAFreeSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 2})
 		first := <-ask(t.Context(), q, "192.0.2.1")
@@ -62,7 +62,7 @@ func TestWaitGivesATurnAtOnceWhileThereIsRoom(t *testing.T) {
 	})
 }
 
-func TestWaitEndsWithTheClientAndWithTheLongestWait(t *testing.T) {
+func TestWaitEndsOnHangUpAndOnLongestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1, Wait: 3 * time.Second})
 		inside := <-ask(t.Context(), q, "192.0.2.1")
@@ -81,12 +81,12 @@ func TestWaitEndsWithTheClientAndWithTheLongestWait(t *testing.T) {
 		}
 		inside.turn.Done()
 		if s := q.Stats(); s.Inside != 0 || s.Waiting != 0 || s.Standing.Left != 1 || s.Standing.Expired != 1 {
-			t.Errorf("%+v, want one who left and one who waited too long", s)
+			t.Errorf("%+v, want one abandoned and one expired request", s)
 		}
 	})
 }
 
-// take returns a turn that is to be had at once.
+// take returns a turn that needs no wait.
 func take(t *testing.T, q *Queue, addr string) *Turn {
 	t.Helper()
 	got := <-ask(t.Context(), q, addr)
@@ -109,9 +109,9 @@ func TestHeadedFreesTheSlot(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		got.turn.Done()
-		stream.Done() // the slot is free since long
+		stream.Done() // the slot is already free
 		if s := q.Stats(); s.Inside != 0 || s.Standing.Turns != 2 {
-			t.Errorf("%+v, want nobody inside", s)
+			t.Errorf("%+v, want no request in progress", s)
 		}
 		if took := stream.leaf.mean; took != 2e9 {
 			t.Errorf("the stream has cost %v, want 2s", time.Duration(took))
@@ -129,7 +129,7 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 				answers = append(answers, ask(t.Context(), q, "192.0.2.2"))
 				synctest.Wait()
 			}
-			third := ask(t.Context(), q, "192.0.3.1") // of a network that has less
+			third := ask(t.Context(), q, "192.0.3.1") // from a network with fewer requests
 			synctest.Wait()
 			busy := 0
 			turn.Done()
@@ -157,7 +157,7 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 	}
 }
 
-func TestReplaceKeepsWhoWaitsAndWhoIsInside(t *testing.T) {
+func TestReplaceKeepsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1, Wait: 10 * time.Second})
 		first := take(t, q, "192.0.2.1")
@@ -165,7 +165,7 @@ func TestReplaceKeepsWhoWaitsAndWhoIsInside(t *testing.T) {
 		third := ask(t.Context(), q, "192.0.3.3")
 		synctest.Wait()
 
-		// Other keys, and a shorter wait for those who come from now on.
+		// Other keys, and a shorter wait for new requests.
 		q.Replace(Options{Capacity: 1, Wait: time.Second, By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}}})
 		fourth := ask(t.Context(), q, "192.0.2.4")
 		if got := <-fourth; got.err == nil || got.waited != time.Second {
@@ -175,14 +175,14 @@ func TestReplaceKeepsWhoWaitsAndWhoIsInside(t *testing.T) {
 			t.Fatalf("%+v, want one inside and two waiting", s)
 		}
 
-		// More room.
+		// More slots.
 		q.Replace(Options{Capacity: 2, Wait: time.Second})
 		a := <-second
 		if a.err != nil || a.waited != time.Second {
 			t.Errorf("%+v, want a turn when there is room", a)
 		}
 
-		// No room for who waits, then room again without a queue.
+		// No queue: waiting requests are refused. Then more slots without a queue.
 		q.Replace(Options{Capacity: 1, Queue: -1})
 		if got := <-third; got.err == nil || got.waited != time.Second {
 			t.Errorf("%+v, want a Busy when the queue is gone", got)
@@ -199,26 +199,27 @@ func TestReplaceKeepsWhoWaitsAndWhoIsInside(t *testing.T) {
 	})
 }
 
-func TestTurnAwayRefusesAllWhoWait(t *testing.T) {
+func TestTurnAwayRefusesWaitingRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1})
 		first := take(t, q, "192.0.2.1")
 		second, third := ask(t.Context(), q, "192.0.3.2"), ask(t.Context(), q, "192.0.4.3")
 		q.TurnAway()
 		for _, got := range []answer{<-second, <-third, <-ask(t.Context(), q, "192.0.5.4")} {
-			if busy := (*Busy)(nil); !errors.As(got.err, &busy) || busy.Waited || busy.RetryAfter <= 0 || got.waited != 0 {
+			if busy := (*Busy)(nil); !errors.As(got.err, &busy) || busy.Waited || busy.RetryAfter <= 0 ||
+				got.waited != 0 {
 				t.Errorf("%+v, want a Busy at once", got)
 			}
 		}
 		first.Done()
-		take(t, q, "192.0.5.5").Done() // there is room
+		take(t, q, "192.0.5.5").Done() // there is a free slot
 		if s := q.Stats(); s.Inside != 0 || s.Waiting != 0 || s.Capacity != 1 {
 			t.Errorf("%+v", s)
 		}
 	})
 }
 
-func TestDryRunLetsEverybodyIn(t *testing.T) {
+func TestDryRunRefusesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1, Queue: 2})
 		take(t, q, "192.0.2.1")
@@ -226,10 +227,10 @@ func TestDryRunLetsEverybodyIn(t *testing.T) {
 		synctest.Wait()
 		q.Replace(Options{Capacity: 1, Queue: 2, DryRun: true})
 		if got := <-waiting; got.err != nil {
-			t.Errorf("%+v, want a turn: nobody waits any more", got)
+			t.Errorf("%+v, want a turn without a wait", got)
 		}
 		var turns []*Turn
-		for range 4 { // two are inside: one more would wait, the others find the queue full
+		for range 4 { // two are in progress: one more would wait, the others would be refused
 			turns = append(turns, take(t, q, "192.0.2.1"))
 		}
 		if s := q.Stats(); s.Inside != 6 || s.Standing.Turns != 6 || s.Standing.Waited != 2 || s.Standing.Refused != 3 {
@@ -245,7 +246,7 @@ func TestDryRunLetsEverybodyIn(t *testing.T) {
 	})
 }
 
-func TestTenThousandHangUpAtOnce(t *testing.T) {
+func TestTenThousandClientsHangUp(t *testing.T) {
 	clients := 10_000
 	if raceDetector {
 		clients = 2_000
@@ -260,7 +261,7 @@ func TestTenThousandHangUpAtOnce(t *testing.T) {
 		}
 		stays := ask(t.Context(), q, "192.0.2.7")
 		synctest.Wait()
-		if s := q.Stats(); s.Waiting != clients { // the one that came last has no room
+		if s := q.Stats(); s.Waiting != clients { // the last request does not fit
 			t.Fatalf("%+v", s)
 		}
 		if got := <-stays; got.err == nil {
@@ -281,8 +282,8 @@ func TestTenThousandHangUpAtOnce(t *testing.T) {
 	})
 }
 
-// A client that hangs up in the very moment of its turn passes it on.
-func TestHangingUpAtOnesTurnPassesItOn(t *testing.T) {
+// A client that hangs up at the moment of its turn frees the slot for the next.
+func TestHangingUpAtTheTurnFreesTheSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1})
 		for range 200 {
@@ -298,7 +299,7 @@ func TestHangingUpAtOnesTurnPassesItOn(t *testing.T) {
 				if got.err != nil {
 					t.Fatalf("%+v", got)
 				}
-				got.turn.Done() // it was quicker
+				got.turn.Done() // the turn came first
 			}
 			if got := <-stays; got.err != nil {
 				t.Fatalf("%+v, want a turn", got)
@@ -312,7 +313,7 @@ func TestHangingUpAtOnesTurnPassesItOn(t *testing.T) {
 	})
 }
 
-// counted is a capacity that keeps the samples.
+// counted is a capacity that records its samples.
 type counted struct {
 	slots   int
 	samples []capacity.Sample
@@ -341,7 +342,7 @@ func TestCapacityLearnsFromEachTurn(t *testing.T) {
 		if d.err != nil || e.err != nil {
 			t.Fatalf("%+v %+v, want turns", d, e)
 		}
-		c.Headed() // tells nothing
+		c.Headed() // adds no sample
 		d.turn.Done()
 		network := func(addr string) uint64 { c := q.Claim(request(addr, time.Now())); return c.network }
 		for i, want := range []capacity.Sample{
@@ -377,8 +378,8 @@ func TestCapacityIsFoundWithinItsBounds(t *testing.T) {
 	}
 }
 
-// In a busy upstream who is known goes before a crowd of newcomers.
-func TestStandingGoesBeforeNewcomers(t *testing.T) {
+// When the upstream is busy, known clients are served before many newcomers.
+func TestStandingIsServedBeforeNewcomers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 2, KnownAfter: 10 * time.Minute, Remember: 1024})
 		q.Known(netip.MustParsePrefix("192.0.2.1/32"), time.Now().Add(-time.Hour))
@@ -399,14 +400,14 @@ func TestStandingGoesBeforeNewcomers(t *testing.T) {
 			got.turn.Done()
 		}
 		b.Done()
-		time.Sleep(time.Minute) // the others have their turns, and keep them
+		time.Sleep(time.Minute) // the other requests get their turns
 		if s := q.Stats(); s.Newcomers.Turns != 4 || s.Newcomers.Expired != 98 || s.Standing.Turns != 1 {
 			t.Errorf("%+v", s)
 		}
 	})
 }
 
-func TestLongestWaitIsOfTheLastMinutes(t *testing.T) {
+func TestLongestWaitCoversTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1})
 		turn := take(t, q, "192.0.2.1")
@@ -414,7 +415,8 @@ func TestLongestWaitIsOfTheLastMinutes(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		turn.Done()
 		(<-next).turn.Done()
-		for _, c := range []struct{ after, want time.Duration }{{time.Second, 5 * time.Second}, {time.Minute, 5 * time.Second}, {2 * time.Minute, 0}} {
+		for _, c := range []struct{ after, want time.Duration }{{time.Second, 5 * time.Second},
+			{time.Minute, 5 * time.Second}, {2 * time.Minute, 0}} {
 			time.Sleep(c.after)
 			if got := q.Stats().LongestWait; got != c.want {
 				t.Errorf("%v later: %v, want %v", c.after, got, c.want)
@@ -423,15 +425,16 @@ func TestLongestWaitIsOfTheLastMinutes(t *testing.T) {
 	})
 }
 
-// All at once, for the race detector.
-func TestQueueByMany(t *testing.T) {
+// Concurrent calls, for the race detector.
+func TestQueueConcurrently(t *testing.T) {
 	q := New(Options{Capacity: 4, Queue: 16, Wait: 5 * time.Millisecond, KnownAfter: time.Second, Remember: 64})
 	var wg sync.WaitGroup
 	for g := range 16 {
 		wg.Go(func() {
 			for i := range 200 {
 				ctx, cancel := context.WithCancel(context.Background())
-				claim := q.Claim(request(netip.AddrFrom4([4]byte{10, byte(g % 4), byte(g), byte(i % 3)}).String(), noon.Add(time.Duration(i)*100*time.Millisecond)))
+				claim := q.Claim(request(netip.AddrFrom4([4]byte{10, byte(g % 4), byte(g), byte(i % 3)}).String(),
+					noon.Add(time.Duration(i)*100*time.Millisecond)))
 				if g%4 == 0 {
 					go cancel()
 				}
@@ -447,7 +450,8 @@ func TestQueueByMany(t *testing.T) {
 					t.Error(err)
 				}
 				if i%50 == 0 {
-					q.Replace(Options{Capacity: 1 + i%3, Queue: 16, Wait: 5 * time.Millisecond, KnownAfter: time.Second, DryRun: i%100 == 50})
+					q.Replace(Options{Capacity: 1 + i%3, Queue: 16, Wait: 5 * time.Millisecond,
+						KnownAfter: time.Second, DryRun: i%100 == 50})
 					q.Known(netip.MustParsePrefix("10.0.0.0/32"), noon)
 				}
 				q.Stats()
@@ -455,7 +459,7 @@ func TestQueueByMany(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for q.Stats().Inside > 0 { // those that are done in goroutines
+	for q.Stats().Inside > 0 { // turns that end in other goroutines
 		runtime.Gosched()
 	}
 	if s := q.Stats(); s.Waiting != 0 {

@@ -2,6 +2,6 @@
 
 package share
 
-// The simulations have one goroutine: the race detector finds nothing in them,
-// and has fewer to look at.
+// The simulations have one goroutine, so the race detector cannot find anything in them. With it,
+// fewer simulations run.
 const raceDetector = true

@@ -11,16 +11,16 @@ import (
 
 const ms = time.Millisecond
 
-// about returns costs around one, a fifth up and down.
+// about returns random costs within a fifth of cost.
 func about(cost time.Duration) func(*rand.Rand) time.Duration {
 	return func(r *rand.Rand) time.Duration { return cost*4/5 + time.Duration(r.Int64N(int64(cost)*2/5)) }
 }
 
-// polite returns clients with standing that ask once a second, each from a
-// network of its own.
+// polite returns clients with standing that send one request a second, each from its own network.
 func polite(n int) (out []*caller) {
 	for i := range n {
-		out = append(out, &caller{network: uint64(1000 + i), addr: 1, from: time.Duration(i) * 50 * ms, every: time.Second, costs: about(20 * ms)})
+		out = append(out, &caller{network: uint64(1000 + i), addr: 1, from: time.Duration(i) * 50 * ms,
+			every: time.Second, costs: about(20 * ms)})
 	}
 	return out
 }
@@ -39,16 +39,16 @@ func together(of []*caller) (all caller) {
 	return all
 }
 
-// answered fails unless all requests were answered, but for those still open.
+// answered fails the test unless all requests were answered or are still open.
 func answered(t *testing.T, of []*caller) {
 	t.Helper()
 	if all := together(of); all.refused+all.late > 0 || all.served < all.asked-len(of) {
-		t.Errorf("%d of %d requests are answered, %d refused, %d waited too long", all.served, all.asked, all.refused, all.late)
+		t.Errorf("%d of %d requests are answered, %d refused, %d waited too long", all.served, all.asked, all.refused,
+			all.late)
 	}
 }
 
-// alone returns the p99 of polite clients that have the upstream for
-// themselves.
+// alone returns the p99 of polite clients without other clients.
 func alone(t *testing.T, slots int) time.Duration {
 	sim := newSimulation(t, slots, 1024)
 	p := polite(20)
@@ -58,9 +58,8 @@ func alone(t *testing.T, slots int) time.Duration {
 	return quantile(all.latency, 0.99)
 }
 
-// A greedy fleet of 200 addresses in four networks with 400 requests always
-// open does not keep 20 polite clients from their answers, whether it has
-// standing or not.
+// A greedy fleet of 200 addresses in four networks keeps 400 requests open. With and without
+// standing, it does not delay the answers of 20 polite clients.
 func TestGreedyFleet(t *testing.T) {
 	for _, side := range []uint8{standing, newcomers} {
 		for _, slots := range some(1, 2, 8, 32) {
@@ -68,7 +67,8 @@ func TestGreedyFleet(t *testing.T) {
 			p := polite(20)
 			var fleet []*caller
 			for i := range 200 {
-				fleet = append(fleet, &caller{network: uint64(1 + i%4), addr: uint64(i), open: 2, side: side, costs: about(20 * ms)})
+				fleet = append(fleet, &caller{network: uint64(1 + i%4), addr: uint64(i), open: 2, side: side,
+					costs: about(20 * ms)})
 			}
 			sim.run(time.Minute, append(p, fleet...)...)
 			answered(t, p)
@@ -95,8 +95,8 @@ func TestGreedyFleet(t *testing.T) {
 	}
 }
 
-// Nor do 400 requests always open, each from an address and network never
-// seen. Another newcomer gets no less than they do.
+// 400 open requests, each from a new address and network, do not delay them either. Another
+// newcomer is served as fast as the flood.
 func TestFloodOfFreshNetworks(t *testing.T) {
 	for _, slots := range some(1, 2, 8, 32) {
 		sim := newSimulation(t, slots, 1024)
@@ -112,7 +112,8 @@ func TestFloodOfFreshNetworks(t *testing.T) {
 		if part := sim.busy / float64(slots) / float64(sim.now); part < 0.999 {
 			t.Errorf("%d slots: the upstream is busy %.1f%% of the time", slots, 100*part)
 		}
-		if got, theirs := quantile(newcomer.latency, 0.5), quantile(flood.latency, 0.5); slots > 1 && got > theirs+20*ms {
+		if got, theirs := quantile(newcomer.latency, 0.5),
+			quantile(flood.latency, 0.5); slots > 1 && got > theirs+20*ms {
 			t.Errorf("%d slots: a newcomer has its answer after %v, the flood after %v", slots, got, theirs)
 		}
 		if most := 2*(maxIdle+1024+slots) + 2; sim.largest > most {
@@ -121,15 +122,16 @@ func TestFloodOfFreshNetworks(t *testing.T) {
 	}
 }
 
-// Who asks pages a hundred times as dear gets a hundredth as many.
-func TestDearPages(t *testing.T) {
+// A client of pages that cost a hundred times as much gets a hundredth as many.
+func TestExpensivePages(t *testing.T) {
 	for _, slots := range some(1, 2, 8, 32) {
 		sim := newSimulation(t, slots, 1024)
-		dear := &caller{network: 1, open: 2 * slots, costs: about(time.Second)}
+		expensive := &caller{network: 1, open: 2 * slots, costs: about(time.Second)}
 		cheap := &caller{network: 2, open: 20 * slots, costs: about(10 * ms)}
-		sim.run(5*time.Minute, dear, cheap)
-		if ratio := float64(cheap.served) / float64(dear.served); !near(ratio, 100, 0.05) {
-			t.Errorf("%d slots: %d cheap pages and %d dear ones, ratio %.1f", slots, cheap.served, dear.served, ratio)
+		sim.run(5*time.Minute, expensive, cheap)
+		if ratio := float64(cheap.served) / float64(expensive.served); !near(ratio, 100, 0.05) {
+			t.Errorf("%d slots: %d cheap pages and %d expensive ones, ratio %.1f", slots, cheap.served,
+				expensive.served, ratio)
 		}
 		if part := sim.busy / float64(slots) / float64(sim.now); part < 0.999 {
 			t.Errorf("%d slots: the upstream is busy %.1f%% of the time", slots, 100*part)
@@ -137,8 +139,8 @@ func TestDearPages(t *testing.T) {
 	}
 }
 
-// Ten thousand addresses at once: the queue is full, and who has standing is
-// served all the same.
+// When ten thousand addresses arrive at once and fill the queue, clients with standing are still
+// served.
 func TestTenThousandAddressesAtOnce(t *testing.T) {
 	for _, spread := range []uint64{100, 1, 10_000} {
 		if raceDetector && spread != 100 {
@@ -148,7 +150,8 @@ func TestTenThousandAddressesAtOnce(t *testing.T) {
 		p := polite(20)
 		var crowd []*caller
 		for i := range uint64(10_000) {
-			crowd = append(crowd, &caller{network: 1 + i%spread, addr: i, open: 1, side: newcomers, costs: about(20 * ms)})
+			crowd = append(crowd, &caller{network: 1 + i%spread, addr: i, open: 1, side: newcomers,
+				costs: about(20 * ms)})
 		}
 		sim.run(30*time.Second, append(p, crowd...)...)
 		answered(t, p)
@@ -157,7 +160,7 @@ func TestTenThousandAddressesAtOnce(t *testing.T) {
 			t.Errorf("%d networks: the p99 is %v", spread, p99)
 		}
 		if c.refused == 0 || quantile(c.retry, 0.5) < 10*time.Second {
-			t.Errorf("%d networks: %d are refused, and told to come back after %v", spread, c.refused, quantile(c.retry, 0.5))
+			t.Errorf("%d networks: %d are refused, with a retry after %v", spread, c.refused, quantile(c.retry, 0.5))
 		}
 		if part := sim.busy / 8 / float64(sim.now); part < 0.999 {
 			t.Errorf("%d networks: the upstream is busy %.1f%% of the time", spread, 100*part)
@@ -166,8 +169,7 @@ func TestTenThousandAddressesAtOnce(t *testing.T) {
 	}
 }
 
-// The same with a capacity that has to be found, of an upstream that is slow
-// for two minutes and recovers.
+// The same with a capacity that must be found, and an upstream that is slow for two minutes.
 func TestGreedyFleetAndAFoundCapacity(t *testing.T) {
 	sim := newSimulation(t, 0, 1024)
 	sim.found, sim.workers = capacity.New(capacity.Options{}), 8
@@ -175,14 +177,15 @@ func TestGreedyFleetAndAFoundCapacity(t *testing.T) {
 	p := polite(20)
 	callers := slices.Clone(p)
 	for i := range 200 {
-		callers = append(callers, &caller{network: uint64(1 + i%4), addr: uint64(i), open: 2, side: newcomers, costs: about(20 * ms)})
+		callers = append(callers, &caller{network: uint64(1 + i%4), addr: uint64(i), open: 2, side: newcomers,
+			costs: about(20 * ms)})
 	}
 	p99 := map[int64]time.Duration{} // by minute
 	for minute := range int64(4) {
 		sim.after(time.Duration(minute+1)*time.Minute-1, func() {
 			p99[minute] = quantile(together(p).latency, 0.99)
 			if minute == 0 || minute == 2 {
-				sim.slower = float64(3 - minute) // three times, and no more
+				sim.slower = float64(3 - minute) // three times as slow, then as before
 			}
 			for _, c := range p {
 				c.latency = nil
@@ -195,10 +198,12 @@ func TestGreedyFleetAndAFoundCapacity(t *testing.T) {
 	}
 	base := alone(t, 8)
 	if p99[0] > 5*base || p99[1] > 10*base || p99[3] > 5*base {
-		t.Errorf("the p99 is %v, when the upstream is slow %v, then %v and %v; without the fleet %v", p99[0], p99[1], p99[2], p99[3], base)
+		t.Errorf("the p99 is %v, when the upstream is slow %v, then %v and %v; without the fleet %v", p99[0], p99[1],
+			p99[2], p99[3], base)
 	}
 	if part := sim.busy / 8 / float64(sim.now); part < 0.9 {
 		t.Errorf("the upstream is busy %.1f%% of the time", 100*part)
 	}
-	t.Logf("the p99 is %v, when the upstream is slow %v, then %v and %v; %d slots at the end", p99[0], p99[1], p99[2], p99[3], sim.s.slots)
+	t.Logf("the p99 is %v, when the upstream is slow %v, then %v and %v; %d slots at the end", p99[0], p99[1], p99[2],
+		p99[3], sim.s.slots)
 }

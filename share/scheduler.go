@@ -5,25 +5,22 @@ import (
 	"time"
 )
 
-// A scheduler says whose request the upstream works on next. It is arithmetic:
-// time is an argument of every call, in ns, and nothing waits. It is not safe
-// for concurrent use.
+// A scheduler decides which request the upstream processes next. It only computes: time is an
+// argument of every call, in ns, and no call blocks. It is not safe for concurrent use.
 //
-// Below the root are two sides, clients with standing and newcomers; below
-// each the levels of Options.By; a client's requests are served as they came.
-// At each level the waiting child with the least start tag is next. A request
-// is charged on each level as it begins, with what it is expected to cost;
-// while it runs longer; and at its end, when the measured time corrects that.
+// Below the root are two sides, clients with standing and newcomers. Below each side are the levels
+// of Options.By. A client's requests are served in order of arrival. At each level the waiting
+// child with the least start tag is next. A request is charged on each level: its expected cost
+// when it begins, more while it runs longer, and a correction to the measured time at its end.
 //
-// The virtual time of a node is the start tag of the latest request that began
-// below it, and never goes back. A child that has had nothing waiting starts
-// anew at its parent's virtual time, or at its own finish tag if that is later;
-// how far the finish tag is ahead fades, so that nobody pays for ever. The end
-// of a busy period changes nothing.
+// The virtual time of a node is the start tag of the latest request that began below it, and never
+// decreases. A child without waiting requests starts again at its parent's virtual time, or at its
+// own finish tag if that is later. The lead of the finish tag fades, so that old use is forgotten.
+// The end of a busy period changes nothing.
 type scheduler struct {
 	slots int
 	queue int
-	dry   bool // nobody waits
+	dry   bool // no request waits
 
 	now     int64
 	root    node
@@ -34,12 +31,12 @@ type scheduler struct {
 	order   uint64
 	inside  int
 	waiting int
-	waited  int64 // when somebody waited last; -1: never
+	waited  int64 // when a request last waited; -1: never
 
-	running struct{ oldest, youngest *Turn } // by when they are charged next
+	running struct{ oldest, youngest *Turn } // in order of their next charge
 
 	tally  [2]Side
-	lately struct {
+	recent struct {
 		at              int64
 		served, refused float64
 	}
@@ -56,10 +53,10 @@ const (
 )
 
 const (
-	chargeEvery  = 125e6 // ns: what runs is charged so often
-	chargeAtOnce = 64    // requests in one call, at most
-	latelyStep   = 1e9   // ns
-	latelyHalf   = 10e9  // ns: half-life of lately
+	chargeEvery  = 125e6 // ns between charges of a running request
+	chargeAtOnce = 64    // most requests charged in one call
+	recentStep   = 1e9   // ns
+	recentHalf   = 10e9  // ns: half-life of recent
 )
 
 func newScheduler() *scheduler {
@@ -71,8 +68,7 @@ func newScheduler() *scheduler {
 	return s
 }
 
-// arrive has a request wait for its turn, which may come, or be refused, at
-// once: see t.state.
+// arrive adds a request. It may begin or be refused at once: see t.state.
 func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 	s.pass(now)
 	leaf := s.find(c)
@@ -92,7 +88,7 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 	if s.dry || s.waiting == 0 && s.inside < s.slots {
 		for n := leaf; n != &s.root; n = n.parent {
 			n.tag = max(n.tag, n.parent.virtual)
-			n.begins(t.expected, s.now)
+			n.noteBegin(t.expected, s.now)
 		}
 		s.begin(t)
 		return
@@ -101,7 +97,7 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 	s.order++
 	s.append(t)
 	for n := leaf; n != &s.root; n = n.parent {
-		n.joins(t.expected, s.order)
+		n.noteWait(t.expected, s.order)
 	}
 	s.waiting++
 	s.waited = s.now
@@ -109,7 +105,7 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 	s.bound()
 }
 
-// done ends a request that the upstream worked on.
+// done ends a request that the upstream has processed.
 func (s *scheduler) done(t *Turn, now int64) {
 	s.pass(now)
 	cost, of := float64(s.now-t.began), meanOf
@@ -122,8 +118,8 @@ func (s *scheduler) done(t *Turn, now int64) {
 	s.end(t)
 }
 
-// leave ends a request that waits, or whose turn has come just now, because
-// its client is gone: it costs nothing.
+// leave ends a request without cost because its client hung up. The request waits, or its turn has
+// just come.
 func (s *scheduler) leave(t *Turn, now int64) {
 	s.pass(now)
 	s.tally[t.side].Left++
@@ -139,7 +135,7 @@ func (s *scheduler) leave(t *Turn, now int64) {
 	}
 }
 
-// expire refuses a request that has waited for as long as it may.
+// expire refuses a request that has waited for the longest allowed time.
 func (s *scheduler) expire(t *Turn, now int64) {
 	s.pass(now)
 	s.withdraw(t)
@@ -154,7 +150,7 @@ func (s *scheduler) set(slots, queue int, dry bool, now int64) {
 	s.bound()
 }
 
-// pass notes what time it is, and charges what has run for long.
+// pass sets the time, and charges requests that have been running for long.
 func (s *scheduler) pass(now int64) {
 	s.now = max(s.now, now)
 	for range chargeAtOnce {
@@ -178,18 +174,18 @@ func (s *scheduler) pass(now int64) {
 		}
 		s.forget(n)
 	}
-	if passed := s.now - s.lately.at; passed >= latelyStep {
-		keep := math.Exp2(-float64(passed) / latelyHalf)
-		s.lately.served *= keep
-		s.lately.refused *= keep
-		s.lately.at = s.now
+	if passed := s.now - s.recent.at; passed >= recentStep {
+		decay := math.Exp2(-float64(passed) / recentHalf)
+		s.recent.served *= decay
+		s.recent.refused *= decay
+		s.recent.at = s.now
 	}
 	if s.waiting > 0 {
 		s.waited = s.now
 	}
 }
 
-// dispatch gives free slots to who is next.
+// dispatch gives free slots to the next requests.
 func (s *scheduler) dispatch() {
 	for s.waiting > 0 && (s.dry || s.inside < s.slots) {
 		n := s.side()
@@ -201,9 +197,9 @@ func (s *scheduler) dispatch() {
 		s.order++
 		cost := n.expected()
 		for ; n != &s.root; n = n.parent {
-			n.begins(cost, s.now)
+			n.noteBegin(cost, s.now)
 			n.order = s.order
-			n.leaves(t.expected)
+			n.noteLeave(t.expected)
 		}
 		s.waiting--
 		t.expected = cost
@@ -211,8 +207,8 @@ func (s *scheduler) dispatch() {
 	}
 }
 
-// side returns the side whose turn it is. One that holds fewer than half of
-// the slots goes first, else the one with less virtual time.
+// side returns the side that is next: one with fewer than half of the slots, else the one with less
+// virtual time.
 func (s *scheduler) side() *node {
 	a, b := &s.sides[standing], &s.sides[newcomers]
 	switch half := s.slots / 2; {
@@ -230,9 +226,8 @@ func (s *scheduler) side() *node {
 	return a
 }
 
-// bound refuses who waits beyond the length of the queue: of the side that has
-// more than its half, the newest request of the heaviest client in the
-// heaviest network.
+// bound refuses requests beyond the length of the queue. It takes the side that has more than its
+// half, and refuses the newest request of the heaviest client in its heaviest network.
 func (s *scheduler) bound() {
 	for s.waiting > s.queue {
 		n := &s.sides[newcomers]
@@ -248,7 +243,7 @@ func (s *scheduler) bound() {
 	}
 }
 
-// begin notes that a request begins, which the nodes above it know already.
+// begin starts a request that the nodes above it have already recorded.
 func (s *scheduler) begin(t *Turn) {
 	s.inside++
 	t.began, t.charged, t.state = s.now, t.expected, inside
@@ -256,7 +251,7 @@ func (s *scheduler) begin(t *Turn) {
 	s.list(t)
 	tally := &s.tally[t.side]
 	tally.Turns++
-	s.lately.served++
+	s.recent.served++
 	if t.waited {
 		tally.Waited++
 		s.waitedFor(t)
@@ -264,7 +259,7 @@ func (s *scheduler) begin(t *Turn) {
 	}
 }
 
-// end takes a request from the upstream.
+// end removes a request that was in progress.
 func (s *scheduler) end(t *Turn) {
 	s.unlist(t)
 	t.state = ended
@@ -276,18 +271,18 @@ func (s *scheduler) end(t *Turn) {
 	s.dispatch()
 }
 
-// withdraw takes a request from those that wait.
+// withdraw removes a request from the queue.
 func (s *scheduler) withdraw(t *Turn) {
 	s.remove(t)
 	for n := t.leaf; n != &s.root; n = n.parent {
-		n.leaves(t.expected)
+		n.noteLeave(t.expected)
 	}
 	s.waiting--
 	s.waitedFor(t)
 	s.rest(t.leaf)
 }
 
-// refuse answers a request that was withdrawn.
+// refuse refuses a request that was withdrawn.
 func (s *scheduler) refuse(t *Turn, late bool) {
 	tally := &s.tally[t.side]
 	if late {
@@ -295,30 +290,30 @@ func (s *scheduler) refuse(t *Turn, late bool) {
 	} else {
 		tally.Refused++
 	}
-	s.lately.refused++
+	s.recent.refused++
 	t.state = refused
 	t.busy = &Busy{RetryAfter: s.retryAfter(t), Waited: late}
 	t.wake()
 }
 
-// Bounds of Busy.RetryAfter, but for the spread.
+// Bounds of Busy.RetryAfter, without the spread.
 const (
 	minRetry = 1e9  // ns
-	maxRetry = 60e9 // ns; more would let those who knock without pause keep others out for long
+	maxRetry = 60e9 // ns; with a greater bound, clients that retry without pause could keep others out for long
 )
 
-// retryAfter returns the time that the queue and one more request need, times
-// how many came for one who was served lately. Each client has its own spread
-// upon that, up to a quarter and a second, so that not all return at once.
+// retryAfter returns the time that the queue and one more request need, multiplied by the recent
+// ratio of arrivals to served requests. Each client has its own spread of up to a quarter plus a
+// second, so that not all return at once.
 func (s *scheduler) retryAfter(t *Turn) time.Duration {
 	backlog := s.sides[standing].backlog + s.sides[newcomers].backlog + t.expected
-	overload := 1 + s.lately.refused/max(s.lately.served, 1)
+	overload := 1 + s.recent.refused/max(s.recent.served, 1)
 	after := min(max(backlog/float64(max(s.slots, 1))*overload, minRetry), maxRetry)
 	spread := float64(t.leaf.key>>48) / (1 << 16)
 	return time.Duration(after + spread*(after/4+1e9))
 }
 
-// waitedFor keeps the longest wait of this minute and of the last.
+// waitedFor updates the longest wait of this minute.
 func (s *scheduler) waitedFor(t *Turn) {
 	s.turnMinute()
 	s.longest.this = max(s.longest.this, s.now-t.arrived)
@@ -334,9 +329,9 @@ func (s *scheduler) turnMinute() {
 	}
 }
 
-// find returns a claim's client, and makes it and the nodes above it if they
-// are not there. One that has standing starts at the virtual time, a newcomer
-// one mean request behind it.
+// find returns the node of a claim's client, and creates it and the nodes above it if needed. A new
+// node of a client with standing starts at the virtual time, a newcomer's one mean request behind
+// it.
 func (s *scheduler) find(c *Claim) *node {
 	n := s.nodes[c.keys[c.depth-1]]
 	if n == nil {
@@ -384,7 +379,7 @@ func (s *scheduler) grow(parent *node, key uint64) *node {
 	return n
 }
 
-// rest notes that a node may have nothing to do any more.
+// rest moves a node to the idle nodes if it has no requests and no children.
 func (s *scheduler) rest(n *node) {
 	if n.parent != &s.root && n.waiting == 0 && n.inside == 0 && n.children == 0 && !n.resting {
 		s.idle.add(n, s.now)
@@ -404,57 +399,57 @@ func (s *scheduler) forget(n *node) {
 	s.rest(parent)
 }
 
-// append puts a request at the end of its client's.
+// append adds a request to the end of its client's queue.
 func (s *scheduler) append(t *Turn) {
 	n := t.leaf
-	t.before, t.behind = n.tail, nil
+	t.prev, t.next = n.tail, nil
 	if n.tail != nil {
-		n.tail.behind = t
+		n.tail.next = t
 	} else {
 		n.head = t
 	}
 	n.tail = t
 }
 
-// remove takes a request from its client's.
+// remove takes a request out of its client's queue.
 func (s *scheduler) remove(t *Turn) {
 	n := t.leaf
-	if t.before != nil {
-		t.before.behind = t.behind
+	if t.prev != nil {
+		t.prev.next = t.next
 	} else {
-		n.head = t.behind
+		n.head = t.next
 	}
-	if t.behind != nil {
-		t.behind.before = t.before
+	if t.next != nil {
+		t.next.prev = t.prev
 	} else {
-		n.tail = t.before
+		n.tail = t.prev
 	}
-	t.before, t.behind = nil, nil
+	t.prev, t.next = nil, nil
 }
 
-// list puts a request at the end of those that run.
+// list adds a request to the end of the list of running requests.
 func (s *scheduler) list(t *Turn) {
 	t.due = s.now + chargeEvery
-	t.before, t.behind = s.running.youngest, nil
-	if t.before != nil {
-		t.before.behind = t
+	t.prev, t.next = s.running.youngest, nil
+	if t.prev != nil {
+		t.prev.next = t
 	} else {
 		s.running.oldest = t
 	}
 	s.running.youngest = t
 }
 
-// unlist takes a request from those that run.
+// unlist takes a request out of the list of running requests.
 func (s *scheduler) unlist(t *Turn) {
-	if t.before != nil {
-		t.before.behind = t.behind
+	if t.prev != nil {
+		t.prev.next = t.next
 	} else {
-		s.running.oldest = t.behind
+		s.running.oldest = t.next
 	}
-	if t.behind != nil {
-		t.behind.before = t.before
+	if t.next != nil {
+		t.next.prev = t.prev
 	} else {
-		s.running.youngest = t.before
+		s.running.youngest = t.prev
 	}
-	t.before, t.behind = nil, nil
+	t.prev, t.next = nil, nil
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A story is a scheduler whose requests have names: "a1.2" is the second of
-// client 1 in network a; networks in capitals are newcomers.
+// A story is a scheduler whose requests have names: "a1.2" is the second request of client 1 in
+// network a. Networks in capitals are newcomers.
 type story struct {
 	t     *testing.T
 	s     *scheduler
@@ -70,8 +70,7 @@ func (st *story) in(state uint8) string {
 	return strings.Join(names, " ")
 }
 
-// order has all requests end, each after so long, and returns the order in
-// which they began.
+// order ends all requests, each after the given time, and returns the order in which they began.
 func (st *story) order(each time.Duration) string {
 	var names []string
 	for st.s.inside > 0 {
@@ -86,11 +85,12 @@ func (st *story) order(each time.Duration) string {
 	return strings.Join(names, " ")
 }
 
-func TestTurnsGoRound(t *testing.T) {
+func TestTurnsAlternate(t *testing.T) {
 	for _, c := range []struct{ name, arrive, want string }{
-		{"one client: as they came", "a1.1 a1.2 a1.3", "a1.1 a1.2 a1.3"},
+		{"one client: order of arrival", "a1.1 a1.2 a1.3", "a1.1 a1.2 a1.3"},
 		{"two clients of a network", "a1.1 a1.2 a1.3 a2.1 a2.2", "a1.1 a2.1 a1.2 a2.2 a1.3"},
-		{"two networks, one with two clients", "a1.1 a1.2 a2.1 a2.2 b1.1 b1.2 b1.3", "a1.1 b1.1 a2.1 b1.2 a1.2 b1.3 a2.2"},
+		{"two networks, one with two clients", "a1.1 a1.2 a2.1 a2.2 b1.1 b1.2 b1.3",
+			"a1.1 b1.1 a2.1 b1.2 a1.2 b1.3 a2.2"},
 		{"the sides take turns", "a1.1 a1.2 a1.3 A1.1 A1.2 B1.1", "a1.1 A1.1 a1.2 B1.1 a1.3 A1.2"},
 	} {
 		st := newStory(t, 1, 100)
@@ -101,14 +101,16 @@ func TestTurnsGoRound(t *testing.T) {
 	}
 }
 
-func TestFullQueueDropsTheHeaviestClientsNewest(t *testing.T) {
+func TestFullQueueRefusesNewestRequestOfHeaviestClient(t *testing.T) {
 	for _, c := range []struct{ name, arrive, refused, waiting string }{
-		{"newcomers, though standing comes", "z A1.1 A1.2 A1.3 a1.1 a1.2", "A1.3", "A1.1 A1.2 a1.1 a1.2"},
-		{"the arriving one itself", "z A1.1 A1.2 A1.3 A1.4 A1.5", "A1.5", "A1.1 A1.2 A1.3 A1.4"},
-		{"standing that is beyond its half", "z A1.1 A1.2 a1.1 a1.2 a2.1", "a1.2", "A1.1 A1.2 a1.1 a2.1"},
+		{"a newcomer, though a client with standing arrives", "z A1.1 A1.2 A1.3 a1.1 a1.2", "A1.3",
+			"A1.1 A1.2 a1.1 a1.2"},
+		{"the arriving request itself", "z A1.1 A1.2 A1.3 A1.4 A1.5", "A1.5", "A1.1 A1.2 A1.3 A1.4"},
+		{"a client with standing when its side has more than half", "z A1.1 A1.2 a1.1 a1.2 a2.1", "a1.2",
+			"A1.1 A1.2 a1.1 a2.1"},
 		{"the heaviest network, not the heaviest client", "z A1.1 A1.2 B1.1 B2.1 B3.1", "B3.1", "A1.1 A1.2 B1.1 B2.1"},
 		{"the heaviest client of the heaviest network", "z B1.1 B2.1 B1.2 A1.1 A1.2", "B1.2", "A1.1 A1.2 B1.1 B2.1"},
-		{"who came last among equals", "z A1.1 B1.1 C1.1 D1.1 E1.1", "E1.1", "A1.1 B1.1 C1.1 D1.1"},
+		{"the last arrival among equals", "z A1.1 B1.1 C1.1 D1.1 E1.1", "E1.1", "A1.1 B1.1 C1.1 D1.1"},
 	} {
 		st := newStory(t, 1, 4)
 		st.arrive(strings.Fields(c.arrive)...)
@@ -121,8 +123,8 @@ func TestFullQueueDropsTheHeaviestClientsNewest(t *testing.T) {
 	}
 }
 
-// A side that has had more of late keeps half of the slots all the same.
-func TestASideKeepsHalfOfTheSlots(t *testing.T) {
+// A side keeps half of the slots even if it used more recently.
+func TestSideKeepsHalfOfTheSlots(t *testing.T) {
 	for _, names := range []string{"a1.1 A1.1 a2.1 A1.2 A1.3", "A1.1 a1.1 A2.1 a1.2 a1.3"} {
 		st := newStory(t, 2, 100)
 		of := strings.Fields(names)
@@ -140,22 +142,21 @@ func TestASideKeepsHalfOfTheSlots(t *testing.T) {
 	}
 }
 
-// In a full queue a newcomer that has waited keeps its place, whoever comes
-// from wherever.
-func TestFreshNetworkStandsBehindThoseWhoWait(t *testing.T) {
+// In a full queue a newcomer that waits is not replaced by new clients or networks.
+func TestNewNetworkQueuesBehindWaitingRequests(t *testing.T) {
 	st := newStory(t, 1, 100)
 	st.arrive("A1.1", "B1.1", "A1.2", "C1.1", "A1.3", "D1.1")
 	if got, want := st.order(10*ms), "A1.1 B1.1 A1.2 C1.1 D1.1 A1.3"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	// Who was there before and is back goes before those never seen.
+	// A client that returns is served before new clients.
 	st.arrive("A1.4", "E1.1", "F1.1", "B1.2")
 	if got, want := st.order(10*ms), "A1.4 B1.2 E1.1 F1.1"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
 
-func TestFreshStandingStartsWithTheOthers(t *testing.T) {
+func TestNewClientWithStandingStartsAtVirtualTime(t *testing.T) {
 	st := newStory(t, 1, 100)
 	st.arrive("a1.1", "a1.2", "a1.3", "b1.1")
 	if got, want := st.order(10*ms), "a1.1 b1.1 a1.2 a1.3"; got != want {
@@ -163,11 +164,10 @@ func TestFreshStandingStartsWithTheOthers(t *testing.T) {
 	}
 }
 
-// What runs long is charged while it runs: the others go first long before it
-// ends.
+// A long request is charged while it runs: other clients are served first long before it ends.
 func TestLongRequestIsChargedWhileItRuns(t *testing.T) {
 	st := newStory(t, 2, 100)
-	st.arrive("a1.1", "b1.1") // both expected to be short
+	st.arrive("a1.1", "b1.1") // both have a small expected cost
 	st.pass(2 * time.Second)
 	st.arrive("a1.2", "c1.1", "c1.2", "c1.3")
 	for _, want := range []string{"a1.1 c1.1", "a1.1 c1.2", "a1.1 c1.3"} {
@@ -207,7 +207,8 @@ func TestOldUseFades(t *testing.T) {
 	for minute := 1.0; minute <= 5; minute++ {
 		st.pass(time.Minute)
 		if got, want := st.faded(network), was*math.Exp2(-minute); math.Abs(got-want) > want/1000 {
-			t.Errorf("after %v min the lag is %v, want %v of %v", minute, time.Duration(got), time.Duration(want), time.Duration(was))
+			t.Errorf("after %v min the lag is %v, want %v of %v", minute, time.Duration(got), time.Duration(want),
+				time.Duration(was))
 		}
 	}
 }
@@ -217,8 +218,8 @@ func (st *story) faded(n *node) float64 {
 	return n.lag()
 }
 
-// Requests that only wait cost nothing, nor does a turn that nobody took.
-func TestWhoLeavesPaysNothing(t *testing.T) {
+// Requests that only wait cost nothing, and neither does an unused turn.
+func TestAbandonedRequestsCostNothing(t *testing.T) {
 	st := newStory(t, 1, 100)
 	st.arrive("a1.1", "b1.1", "b1.2", "c1.1")
 	leaf := st.turns["b1.2"].leaf
@@ -226,21 +227,22 @@ func TestWhoLeavesPaysNothing(t *testing.T) {
 	st.s.leave(st.turns["b1.2"], st.now)
 	st.pass(10 * ms)
 	st.done("a1.1")
-	st.s.leave(st.turns["b1.1"], st.now) // its turn had come
+	st.s.leave(st.turns["b1.1"], st.now) // its turn had already come
 	check(t, st.s)
 	if leaf.tag != tag || st.in(inside) != "c1.1" || st.s.tally[standing].Left != 2 {
 		t.Errorf("tag %v, want %v; %s is inside; %+v", leaf.tag, tag, st.in(inside), st.s.tally)
 	}
 }
 
-// Ten thousand hang up: nothing is left of them.
-func TestTenThousandLeave(t *testing.T) {
+// After ten thousand clients hang up, no state remains.
+func TestAbandonedRequestsLeaveNoState(t *testing.T) {
 	s := newScheduler()
 	s.set(1, 20_000, false, 0)
 	var turns []*Turn
 	for i := range uint64(10_000) {
 		turn := &Turn{}
-		s.arrive(turn, &Claim{keys: [MaxParts]uint64{1 + i%2000, 1<<40 | i}, depth: 2, weight: 1, side: uint8(i % 2000 % 2)}, int64(i))
+		s.arrive(turn, &Claim{keys: [MaxParts]uint64{1 + i%2000, 1<<40 | i}, depth: 2, weight: 1,
+			side: uint8(i % 2000 % 2)}, int64(i))
 		turns = append(turns, turn)
 	}
 	check(t, s)
@@ -260,14 +262,14 @@ func TestTenThousandLeave(t *testing.T) {
 	}
 }
 
-// A flood of new clients does not make the scheduler forget who has had much.
-func TestForgettingIsNoAmnesty(t *testing.T) {
+// A flood of new clients does not make the scheduler forget a heavy client.
+func TestHeavyClientIsNotForgotten(t *testing.T) {
 	s := newScheduler()
 	s.set(1000, 1000, false, 0)
 	now := int64(0)
-	hog := &Claim{keys: [MaxParts]uint64{1, 2}, depth: 2, weight: 1, side: newcomers}
+	heavy := &Claim{keys: [MaxParts]uint64{1, 2}, depth: 2, weight: 1, side: newcomers}
 	turn := &Turn{}
-	s.arrive(turn, hog, now)
+	s.arrive(turn, heavy, now)
 	now += 5e9
 	s.done(turn, now)
 	for i := range uint64(3 * maxIdle) {
@@ -280,12 +282,12 @@ func TestForgettingIsNoAmnesty(t *testing.T) {
 		t.Errorf("%d nodes, %d of them idle", len(s.nodes), s.idle.n)
 	}
 	check(t, s)
-	if n := s.nodes[hog.keys[1]]; n == nil || n.lag() < 2e9 {
-		t.Errorf("the hog is remembered as %+v", n)
+	if n := s.nodes[heavy.keys[1]]; n == nil || n.lag() < 2e9 {
+		t.Errorf("the heavy client is remembered as %+v", n)
 	}
 }
 
-// RetryAfter grows with the queue, and with how many are turned away.
+// RetryAfter grows with the queue and with the number of refusals.
 func TestRetryAfterGrowsWithTheOverload(t *testing.T) {
 	after := func(queue, knocks int) time.Duration {
 		st := newStory(t, 8, queue)
@@ -310,12 +312,13 @@ func TestRetryAfterGrowsWithTheOverload(t *testing.T) {
 		return turn.busy.RetryAfter
 	}
 	small, large, pressed, worst := after(16, 1), after(1024, 1), after(1024, 40), after(8192, 400)
-	if small < time.Second || small > 3*time.Second || large < 2*small*3/4 || pressed < 3*large || worst < time.Minute || worst > 76*time.Second {
+	if small < time.Second || small > 3*time.Second || large < 2*small*3/4 || pressed < 3*large ||
+		worst < time.Minute || worst > 76*time.Second {
 		t.Errorf("%v, %v, %v, %v", small, large, pressed, worst)
 	}
 }
 
-func TestFewerSlotsThanAreInside(t *testing.T) {
+func TestFewerSlotsThanRequestsInProgress(t *testing.T) {
 	st := newStory(t, 4, 100)
 	st.arrive("a1", "b1", "c1", "d1", "e1", "f1")
 	st.s.set(2, 100, false, st.now)
@@ -335,8 +338,8 @@ func TestFewerSlotsThanAreInside(t *testing.T) {
 	}
 }
 
-// With a shorter queue the newest of the heaviest go at once.
-func TestShorterQueue(t *testing.T) {
+// A shorter queue refuses the newest requests of the heaviest clients at once.
+func TestShorterQueueRefusesAtOnce(t *testing.T) {
 	st := newStory(t, 1, 100)
 	st.arrive("z1", "a1.1", "a1.2", "A1.1", "A1.2", "A1.3", "B1.1")
 	st.s.set(1, 3, false, st.now)

@@ -1,18 +1,16 @@
-// Package share gives each client a fair share of a busy upstream. Start with
-// [New]. Each request makes a [Queue.Claim], has a [Queue.Wait] for its turn,
-// and says [Turn.Done] when the upstream is done.
+// Package share gives each client a fair share of a busy upstream. Start with [New]. For each
+// request call [Queue.Claim] on arrival, [Queue.Wait] to wait for its turn, and [Turn.Done] when
+// the upstream has finished.
 //
-// While the upstream has room, a request has its turn at once. When it works
-// on as many as it can, requests wait, and each free slot goes to the waiting
-// client whose network, and then who itself, had the least of the upstream's
-// time lately: hierarchical start-time fair queueing over measured time. Above
-// the networks stand two sides, clients with standing and newcomers; each
-// keeps half of the slots and of the queue, and lends what it does not use.
+// While the upstream has free slots, a request gets its turn at once. Otherwise requests wait. Each
+// free slot goes to the network that used the least upstream time recently, and within it to the
+// client that used the least. The algorithm is hierarchical start-time fair queueing over measured
+// time. Above the networks are two sides, clients with standing and newcomers. Each side has a
+// guaranteed half of the slots and of the queue, and lends the part that it does not use.
 //
-// Memory is bounded: beside who waits and who is inside, some 16,000 clients
-// and networks that had the upstream's time in the last minutes are
-// remembered, about 10 MB, and since when clients are known, see
-// Options.Remember.
+// Memory is bounded. Besides the requests in the queue and in progress, a Queue stores some 16,000
+// clients and networks that used upstream time in the last minutes, about 10 MB. It also stores
+// since when clients are known, see Options.Remember.
 package share
 
 import (
@@ -28,39 +26,39 @@ import (
 
 // Options of a Queue.
 type Options struct {
-	Capacity int                 // requests that the upstream works on at once; 0: found by watching its latency
-	Min, Max int                 // bounds of what is found; 0: 1 and 1024
-	By       []fairshare.KeyPart // what shares, from the top: up to MaxParts; empty: networks, then addresses
-	Wait     time.Duration       // the longest a request waits for its turn; 0: 10 s; below 0: none waits
-	Queue    int                 // requests that wait, in all; 0: 1024; below 0: none waits
+	Capacity int                 // requests that the upstream processes at once; 0: found from its latency
+	Min, Max int                 // bounds of the capacity that is found; 0: 1 and 1024
+	By       []fairshare.KeyPart // levels that share, from the top: up to MaxParts; empty: networks, then addresses
+	Wait     time.Duration       // longest wait of a request for its turn; 0: 10 s; below 0: no request waits
+	Queue    int                 // most requests that wait at once; 0: 1024; below 0: no request waits
 
-	// KnownAfter is for how long a client must have been known to have
-	// standing. Verified bots, clients with a label and whom an operator allows
-	// have it at once. 0:
-	// everybody has it.
+	// KnownAfter is how long a client must be known before it has standing. Verified bots, clients
+	// with a label and clients that an operator allows have standing at once. 0: every client has
+	// standing.
 	KnownAfter time.Duration
 
-	// Remember bounds the clients of which is remembered since when they are
-	// known, 8 bytes each, taken at first need; half as many have room for
-	// sure. 0: two million.
+	// Remember bounds the number of clients whose first request is remembered. Each takes 8 bytes,
+	// allocated at first use; half as many clients fit for certain. 0: two million.
 	Remember int
 
-	// Labels and Bots have weights: how many shares a client with the label, or
-	// a verified bot of the name or category, has among the networks. The
-	// greatest of a client's labels counts, of a bot its name, then its
-	// first category that stands here. Kept between 1/1024 and 1024; the maps
-	// are not to be changed.
+	// Labels and Bots have weights: how many shares a client with the label, or a verified bot with
+	// the name or category, has among the networks. If a client has several labels, the greatest
+	// weight counts. For a bot the weight of its name counts, else that of its first category in
+	// Bots. Weights are limited to 1/1024 to 1024. The maps must not be changed.
 	Labels, Bots map[string]float64
 
-	// DryRun lets everybody in at once; Stats tells who would have waited or
-	// been refused. A capacity is not found meanwhile.
+	// DryRun gives every request its turn at once. Stats counts the requests that would have waited
+	// or been refused. The capacity is not searched for in dry run.
 	DryRun bool
 
-	Key    func(b []byte, req *fairshare.Request, part fairshare.KeyPart) []byte // as Guard.AppendKey; nil: by address or network alone
-	Client func(netip.Addr) netip.Prefix                                         // as Policy.Client; nil: as for a zero Policy
+	// Key appends a key part, as Guard.AppendKey does; nil: only by address or network.
+	Key func(b []byte, req *fairshare.Request, part fairshare.KeyPart) []byte
+
+	// Client returns a client's prefix, as Policy.Client does; nil: as a zero Policy.
+	Client func(netip.Addr) netip.Prefix
 }
 
-// MaxParts is how many parts Options.By may have.
+// MaxParts is the most parts that Options.By may have.
 const MaxParts = 4
 
 const (
@@ -68,7 +66,7 @@ const (
 	defaultQueue = 1024
 )
 
-// filled returns the options with what their zeros mean.
+// filled returns the options with zeros replaced by the defaults.
 func (o Options) filled() Options {
 	if len(o.By) == 0 {
 		o.By = []fairshare.KeyPart{{Kind: fairshare.ByNetwork}, {Kind: fairshare.ByAddr}}
@@ -93,31 +91,29 @@ func (o Options) filled() Options {
 	return o
 }
 
-// A Queue is where requests wait for a busy upstream. It is safe for
-// concurrent use.
+// A Queue holds requests that wait for a busy upstream. It is safe for concurrent use.
 type Queue struct {
-	terms atomic.Pointer[terms]
-	known known
-	base  time.Time
-	rooms sync.Pool // of *[]byte: to make keys in
+	terms      atomic.Pointer[terms]
+	known      known
+	base       time.Time
+	keyBuffers sync.Pool // of *[]byte: buffers for keys
 
 	mu       sync.Mutex
 	schedule *scheduler
 	capacity slots
 }
 
-// New returns a Queue in which nobody waits.
+// New returns an empty Queue.
 func New(opts Options) *Queue {
 	q := &Queue{base: time.Now(), schedule: newScheduler()}
-	q.rooms.New = func() any { return new([]byte) }
+	q.keyBuffers.New = func() any { return new([]byte) }
 	q.Replace(opts)
 	return q
 }
 
-// Replace changes the options. Who waits and who is inside stay: with the key
-// that they came with, and for as long as it was to be at most then. What a
-// shorter queue has no room for is refused. What was found of the capacity
-// stays, within Min and Max; Remember is that of the first Options.
+// Replace changes the options. Requests that wait or are in progress stay, with their old keys and
+// their old longest wait. Requests beyond the length of a shorter queue are refused. A capacity
+// that was found stays, within Min and Max. Remember keeps the value of the first Options.
 func (q *Queue) Replace(opts Options) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -130,49 +126,48 @@ func (q *Queue) Replace(opts Options) {
 	q.schedule.set(q.capacity.Slots(), opts.Queue, opts.DryRun, q.now())
 }
 
-// TurnAway refuses all that wait, and has nobody wait from now on, until
-// Replace.
+// TurnAway refuses all requests that wait, and lets no request wait until the next Replace.
 func (q *Queue) TurnAway() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.schedule.set(q.schedule.slots, 0, q.schedule.dry, q.now())
 }
 
-// now returns the time since the Queue was made, in ns.
+// now returns the time since New, in ns.
 func (q *Queue) now() int64 { return int64(time.Since(q.base)) }
 
-// Known says since when a client is known, as the registry has it. Who was
-// seen last is to be told first: what there is no room for is passed over.
+// Known records since when the registry knows a client. Call it first for the clients that were
+// seen last, because clients that do not fit are ignored.
 func (q *Queue) Known(client netip.Prefix, first time.Time) {
 	t := q.terms.Load()
-	q.known.tell(t.known(client), first, time.Now(), t.KnownAfter)
+	q.known.record(t.known(client, netip.Addr{}), first, time.Now(), t.KnownAfter)
 }
 
-// Stats is what a Queue has to say. Counts are since it was made.
+// Stats describes a Queue. Counts are since New.
 type Stats struct {
 	Capacity int // slots now
-	Inside   int // requests that the upstream works on now
+	Inside   int // requests that the upstream processes now
 	Waiting  int // requests that wait now
 
-	// Of clients with standing and of newcomers.
+	// Counts for clients with standing and for newcomers.
 	Standing, Newcomers Side
 
-	// LongestWait is of the requests that had waited in this minute of the
-	// Queue and the one before it.
+	// LongestWait is the longest wait that ended in this minute of the Queue or in the minute
+	// before.
 	LongestWait time.Duration
 }
 
-// A Side counts what became of the requests of one side. In dry run Waited and Refused count
-// those that would have.
+// A Side counts the requests of one side by their result. In dry run Waited and Refused count
+// requests that would have waited or been refused.
 type Side struct {
-	Turns   int64 // had their turn
+	Turns   int64 // got their turn
 	Waited  int64 // of these, after waiting
-	Refused int64 // for a full queue
-	Expired int64 // for having waited too long
-	Left    int64 // their clients were gone before the turn came
+	Refused int64 // because the queue was full
+	Expired int64 // because they waited too long
+	Left    int64 // their clients hung up before the turn came
 }
 
-// Stats tells what there is and was.
+// Stats returns the present state and the counts.
 func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -186,15 +181,15 @@ func (q *Queue) Stats() Stats {
 	}
 }
 
-// A Busy says that there is no turn for a request.
+// A Busy is the error of a request that gets no turn.
 type Busy struct {
-	RetryAfter time.Duration // when there may be one; 1 s to 76 s: longer with a longer queue, and the more are turned away
-	Waited     bool          // it waited for as long as it may; else the queue was full
+	RetryAfter time.Duration // 1 s to 76 s: longer with a longer queue and with more refusals
+	Waited     bool          // it waited for the longest allowed time; false: the queue was full
 }
 
 func (b *Busy) Error() string {
 	if b.Waited {
-		return fmt.Sprintf("no turn within the longest wait, come back in %v", b.RetryAfter)
+		return fmt.Sprintf("no turn within the longest wait, retry after %v", b.RetryAfter)
 	}
-	return fmt.Sprintf("the queue is full, come back in %v", b.RetryAfter)
+	return fmt.Sprintf("the queue is full, retry after %v", b.RetryAfter)
 }

@@ -11,41 +11,40 @@ import (
 	"fairshare/share/capacity"
 )
 
-// A simulation is a scheduler in front of an upstream, in virtual time. What
-// is inside is worked on at once; each request takes what its client's cost
-// says.
+// A simulation is a scheduler in front of an upstream, in virtual time. Requests in progress run in
+// parallel; each takes the cost set by its client.
 type simulation struct {
 	t       *testing.T
 	s       *scheduler
 	rand    *rand.Rand
 	wait    time.Duration
-	retry   time.Duration // until who is refused asks again
+	retry   time.Duration // time until a refused client tries again
 	now     int64
 	events  events
 	ready   chan *Turn
-	of      map[*Turn]asking
+	of      map[*Turn]arrival
 	busy    float64 // slot-ns that were in use
-	largest int     // nodes at once
+	largest int     // most nodes at once
 
-	found   *capacity.Capacity // says how many slots there are, if not nil
-	workers int                // of the upstream, if there are fewer than requests inside may be
+	found   *capacity.Capacity // sets the slots, if not nil
+	workers int                // of the upstream, if fewer than slots
 	working int
 	pending []func()
-	slower  float64 // how much longer all takes; 0: as long as it does
+	slower  float64 // factor on all costs; 0: 1
 }
 
-// A caller asks: with so many requests always open, or at a rate.
+// A caller sends requests: a constant number always open, or at a rate.
 type caller struct {
 	network, addr uint64
 	side          uint8
 	weight        float64                        // 0: 1
 	open          int                            // requests always open
 	every         time.Duration                  // between requests, if not 0
-	poisson       bool                           // that is the mean of an exponential distribution
+	poisson       bool                           // every is the mean of an exponential distribution
 	cost          time.Duration                  // of each
 	costs         func(*rand.Rand) time.Duration // in place of cost
 	path          uint64
-	fresh         bool          // each request from a network and address never seen
+	fresh         bool          // each request comes from a new network and address
 	from, until   time.Duration // 0: the whole time
 
 	asked, served, refused, late int
@@ -64,7 +63,8 @@ func (c *caller) claim(r *rand.Rand) *Claim {
 	if c.fresh {
 		network, addr = r.Uint64(), r.Uint64()
 	}
-	return &Claim{keys: [MaxParts]uint64{network<<8 | uint64(c.side), network<<32 ^ addr<<8 | uint64(c.side) | 2}, depth: 2, side: c.side, weight: weight}
+	return &Claim{keys: [MaxParts]uint64{network<<8 | uint64(c.side), network<<32 ^ addr<<8 | uint64(c.side) | 2},
+		depth: 2, side: c.side, weight: weight}
 }
 
 func (c *caller) takes(r *rand.Rand) time.Duration {
@@ -74,8 +74,8 @@ func (c *caller) takes(r *rand.Rand) time.Duration {
 	return c.cost
 }
 
-// An asking is a request of a caller, and what follows it.
-type asking struct {
+// An arrival is a request of a caller, and its continuation.
+type arrival struct {
 	*caller
 	over func()
 }
@@ -102,7 +102,7 @@ func (e *events) Pop() any {
 func newSimulation(t *testing.T, slots, queue int) *simulation {
 	sim := &simulation{
 		t: t, s: newScheduler(), rand: rand.New(rand.NewPCG(1, 2)), wait: 10 * time.Second, retry: time.Second,
-		ready: make(chan *Turn, 1<<16), of: map[*Turn]asking{},
+		ready: make(chan *Turn, 1<<16), of: map[*Turn]arrival{},
 	}
 	sim.s.set(slots, queue, false, 0)
 	return sim
@@ -112,7 +112,7 @@ func (sim *simulation) after(d time.Duration, what func()) {
 	sorted.Push(&sim.events, event{sim.now + int64(d), sim.events.Len() + int(sim.s.order), what})
 }
 
-// run has callers ask for so long.
+// run lets the callers send requests for that long.
 func (sim *simulation) run(long time.Duration, callers ...*caller) {
 	for _, c := range callers {
 		until := c.until
@@ -171,11 +171,10 @@ func (sim *simulation) pass(at int64) {
 	sim.now = at
 }
 
-// ask sends one request; over is called when it has its answer, and a little
-// later when it is refused.
+// ask sends one request. It calls over after the answer, or a little after a refusal.
 func (sim *simulation) ask(c *caller, over func()) {
 	t := &Turn{ready: sim.ready}
-	sim.of[t] = asking{c, over}
+	sim.of[t] = arrival{c, over}
 	c.asked++
 	sim.s.arrive(t, c.claim(sim.rand), sim.now)
 	if t.state == inside {
@@ -189,7 +188,7 @@ func (sim *simulation) ask(c *caller, over func()) {
 	}
 }
 
-// settle looks at whose wait is over.
+// settle handles requests whose wait is over.
 func (sim *simulation) settle() {
 	for {
 		select {
@@ -244,8 +243,7 @@ func (sim *simulation) begun(t *Turn) {
 	})
 }
 
-// work has a worker of the upstream do something, or all at once if there are
-// as many as it takes.
+// work runs a job on a worker of the upstream, or at once if the workers are unlimited.
 func (sim *simulation) work(took time.Duration, done func()) {
 	if sim.workers == 0 {
 		sim.after(took, done)
@@ -279,7 +277,7 @@ func quantile(of []time.Duration, q float64) time.Duration {
 	return of[min(int(q*float64(len(of))), len(of)-1)]
 }
 
-// jain is Jain's index of fairness: 1 when all are equal.
+// jain returns Jain's fairness index: 1 if all values are equal.
 func jain(of []float64) float64 {
 	var sum, squares float64
 	for _, x := range of {
@@ -289,7 +287,7 @@ func jain(of []float64) float64 {
 	return sum * sum / (squares * float64(len(of)))
 }
 
-// some returns slots to simulate with.
+// some returns the numbers of slots to simulate.
 func some(slots ...int) []int {
 	if raceDetector {
 		return []int{2}

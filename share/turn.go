@@ -7,7 +7,7 @@ import (
 	"fairshare/share/capacity"
 )
 
-// A Turn is a request that the upstream may work on.
+// A Turn is a request that the upstream may process.
 type Turn struct {
 	queue *Queue
 
@@ -16,24 +16,24 @@ type Turn struct {
 	failed bool
 	side   uint8
 
-	leaf           *node
-	before, behind *Turn // of the client's that wait; then of those that run
+	leaf       *node
+	prev, next *Turn // neighbors in the client's queue, then in the list of running requests
 
 	arrived, began, due int64
-	expected            float64 // ns that it was to cost, when it came or when it began
+	expected            float64 // expected cost in ns, at its arrival or at its beginning
 	charged             float64 // ns so far
 
 	// For the capacity.
 	path, network uint64
-	insideThen    int // how many were inside when it began, with it
+	insideThen    int // requests in progress when it began, including itself
 
 	busy  *Busy
-	ready chan *Turn // gets it when the wait is over; nil before
+	ready chan *Turn // receives the turn when the wait is over; nil until the request waits
 }
 
 // States of a Turn.
 const (
-	unborn uint8 = iota
+	created uint8 = iota
 	waits
 	inside
 	refused
@@ -42,12 +42,12 @@ const (
 
 func (t *Turn) wake() {
 	if t.ready != nil {
-		t.ready <- t // there is room
+		t.ready <- t // never blocks: the buffer has one place
 	}
 }
 
-// Wait returns a turn: at once, or after waiting for it. The error is a *Busy
-// or that of ctx; then there is nothing to be done.
+// Wait returns a turn, at once or after a wait. The error is a *Busy or the error of ctx; then the
+// caller must not call Done.
 func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	t := &Turn{queue: q, path: c.path, network: c.network}
 	q.mu.Lock()
@@ -92,16 +92,15 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	return t, nil
 }
 
-// Done says that the upstream is done. Only the first call counts, and none
-// after Headed.
+// Done reports that the upstream has finished. Only the first call counts, and none after Headed.
 func (t *Turn) Done() { t.finish(false) }
 
-// Headed says that the answer has begun and has no end: the slot is free, and
-// only the time so far is charged.
+// Headed reports that the answer has begun and does not end: it frees the slot, and charges only
+// the time so far.
 func (t *Turn) Headed() { t.finish(true) }
 
-// Failed says, before Done, that the upstream gave no proper answer: its time
-// says nothing of its capacity.
+// Failed reports, before Done, that the upstream gave no proper answer. Then its time is not used
+// to find the capacity.
 func (t *Turn) Failed() { t.failed = true }
 
 func (t *Turn) finish(headed bool) {

@@ -23,12 +23,12 @@ func scanBan(rows *sql.Rows) (b fairshare.Banned, k key, err error) {
 	return b, k, err
 }
 
-// bansPage is how many bans are read at once.
+// bansPage is how many bans one statement reads.
 const bansPage = 1000
 
-// Bans yields the bans that are in force at a time, or all that are remembered,
-// in the order of clients. It holds no lock while it yields: a ban that is
-// written meanwhile may be missed. After an error it ends.
+// Bans yields the bans in force at now, or all recorded bans, in the order of
+// clients. It holds no lock while it yields: it may miss a ban that is written in
+// the meantime. It ends after an error.
 func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.Banned, error] {
 	after := int64(math.MinInt64)
 	if !all {
@@ -40,7 +40,9 @@ func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[
 		for more := true; more; {
 			page = page[:0]
 			err := r.reading(ctx, func(l *link) error {
-				return l.rows(ctx, "SELECT "+banColumns+" FROM bans WHERE (client, kind, rule) > (?, ?, ?) AND until > ? ORDER BY client, kind, rule LIMIT ?",
+				return l.rows(ctx,
+					"SELECT "+banColumns+
+						" FROM bans WHERE (client, kind, rule) > (?, ?, ?) AND until > ? ORDER BY client, kind, rule LIMIT ?",
 					[]any{client, kind, rule, after, bansPage}, func(rows *sql.Rows) error {
 						b, k, err := scanBan(rows)
 						client, kind, rule = k, int64(b.Kind), b.Rule
@@ -62,33 +64,36 @@ func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[
 	}
 }
 
-// bansWithin appends the bans of the clients from first to last, some thousands
-// at most.
-func bansWithin(ctx context.Context, l *link, first, last key, limit int, bans []fairshare.Banned) ([]fairshare.Banned, error) {
-	err := l.rows(ctx, "SELECT "+banColumns+" FROM bans WHERE client BETWEEN ? AND ? ORDER BY client, kind, rule LIMIT ?", []any{first, last, limit}, func(rows *sql.Rows) error {
-		b, _, err := scanBan(rows)
-		bans = append(bans, b)
-		return err
-	})
+// bansWithin appends the bans of the clients from first to last, at most limit.
+func bansWithin(ctx context.Context, l *link, first, last key, limit int,
+	bans []fairshare.Banned) ([]fairshare.Banned, error) {
+	err := l.rows(ctx,
+		"SELECT "+banColumns+" FROM bans WHERE client BETWEEN ? AND ? ORDER BY client, kind, rule LIMIT ?",
+		[]any{first, last, limit}, func(rows *sql.Rows) error {
+			b, _, err := scanBan(rows)
+			bans = append(bans, b)
+			return err
+		})
 	return bans, err
 }
 
-// Lift ends and forgets the bans by rules of every client within a prefix, or
-// of a bot, and returns what was forgotten. Only bans that began at that time
-// or before are meant; none of those is written any more.
-func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time) (lifted []fairshare.Banned, err error) {
+// Lift deletes the bans by rules of every client within a prefix, or of a bot,
+// and returns them. It affects only bans that began at that time or before; from
+// then on, Write ignores these.
+func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time) (lifted []fairshare.Banned,
+	err error) {
 	k, err := keyOf(id)
 	if err != nil {
 		return nil, err
 	}
-	said := false
+	changed := false
 	first, last := within(k)
 	err = r.steps(ctx, true, func(t *tx) (bool, error) {
-		if !said {
-			if err := t.tell(k, at, false); err != nil {
+		if !changed {
+			if err := t.addChange(k, at, false); err != nil {
 				return false, err
 			}
-			said = true
+			changed = true
 		}
 		removed, err := t.unban(first, last, at)
 		lifted = append(lifted, removed...)
@@ -97,11 +102,13 @@ func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time
 	return lifted, err
 }
 
-// unban removes some of the bans of the clients from first to last that began
-// at a time or before: stepRows, or all that are left.
+// unban removes bans of the clients from first to last that began at a time or
+// before, at most stepRows.
 func (t *tx) unban(first, last key, at time.Time) (removed []fairshare.Banned, err error) {
 	var keys []key
-	err = t.link.rows(t.ctx, "SELECT "+banColumns+" FROM bans WHERE client BETWEEN ? AND ? AND began <= ? ORDER BY client, kind, rule LIMIT ?",
+	err = t.link.rows(t.ctx,
+		"SELECT "+banColumns+
+			" FROM bans WHERE client BETWEEN ? AND ? AND began <= ? ORDER BY client, kind, rule LIMIT ?",
 		[]any{first, last, nanoseconds(at), stepRows}, func(rows *sql.Rows) error {
 			b, k, err := scanBan(rows)
 			removed, keys = append(removed, b), append(keys, k)
@@ -124,12 +131,13 @@ func (t *tx) dropBan(k key, kind int64, rule string) error {
 		return err
 	}
 	t.bans -= n
-	return t.unkeep(k)
+	return t.unprotect(k)
 }
 
-// tell leaves a change for servers to hear of.
-func (t *tx) tell(k key, at time.Time, forget bool) error {
-	if _, err := t.exec("INSERT INTO changes (client, at, forget) VALUES (?, ?, ?)", k, nanoseconds(at), forget); err != nil {
+// addChange records a change that servers read by Changes.
+func (t *tx) addChange(k key, at time.Time, forget bool) error {
+	if _, err := t.exec("INSERT INTO changes (client, at, forget) VALUES (?, ?, ?)", k, nanoseconds(at),
+		forget); err != nil {
 		return err
 	}
 	id, err := t.integer(t.ctx, "SELECT max(id) FROM changes")

@@ -29,7 +29,8 @@ func BenchmarkWriteBan(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		n++
-		ban := fairshare.Banned{Client: many(n % 10_000), Rule: "rapid requests", Kind: fairshare.ByAddr, Began: start.Add(time.Duration(n)), Until: start.Add(time.Hour)}
+		ban := fairshare.Banned{Client: many(n % 10_000), Rule: "rapid requests", Kind: fairshare.ByAddr,
+			Began: start.Add(time.Duration(n)), Until: start.Add(time.Hour)}
 		check(b, "Write", r.Write(ctx, Batch{Bans: []fairshare.Banned{ban}}))
 	}
 	stats, err := r.Stats(ctx)
@@ -43,12 +44,13 @@ func BenchmarkWriteBan(b *testing.B) {
 // time.
 func BenchmarkChanges(b *testing.B) {
 	r := opened(b, "", Options{})
-	check(b, "Say", r.Say(ctx, fairshare.Said{Client: id("192.0.2.1"), Action: fairshare.Block}))
+	check(b, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.1"),
+		Action: fairshare.Block}))
 	c, err := r.Changes(ctx, Version{})
 	check(b, "Changes", err)
 	b.ReportAllocs()
 	for b.Loop() {
-		if c, err = r.Changes(ctx, c.Version); c.Words || err != nil {
+		if c, err = r.Changes(ctx, c.Version); c.Overrides || err != nil {
 			b.Fatal(c, err)
 		}
 	}

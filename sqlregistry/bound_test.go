@@ -43,7 +43,7 @@ func TestWriteKeepsABound(t *testing.T) {
 	told := func(name string) fairshare.Story {
 		return fairshare.Story{ID: name, Client: id(name), Rule: "rapid", First: start, Last: start}
 	}
-	calls := Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1)}, Stories: []fairshare.Story{told("192.0.2.1")}}
+	calls := Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}, Stories: []fairshare.Story{told("192.0.2.1")}}
 	check(t, "Write", r.Write(ctx, calls))
 	at := start
 	for i := range 40 { // half of a batch are of one network, the others of many
@@ -61,7 +61,8 @@ func TestWriteKeepsABound(t *testing.T) {
 		}
 		b.Clients = append(b.Clients, dirty("192.0.2.1", at, 1))
 		check(t, "Write", r.Write(ctx, b))
-		if s := counted(); i > 1 && (s.Clients != clients || s.Stories != stories) || s.Clients > clients || s.Stories > stories {
+		if s := counted(); i > 1 && (s.Clients != clients || s.Stories != stories) || s.Clients > clients ||
+			s.Stories > stories {
 			t.Fatalf("after batch %d: %+v", i, s)
 		}
 	}
@@ -71,7 +72,8 @@ func TestWriteKeepsABound(t *testing.T) {
 
 	// The network that sent half of them pushed out its own, but for the last;
 	// of the others the latest stay, wherever they are.
-	for name, want := range map[string]int{"50.99.1.1": 1, "50.1.1.1": 1, "47.99.1.1": 1, "11.1.1.1": 0, "10.1.39.98": 1, "10.1.39.96": 0} {
+	for name, want := range map[string]int{"50.99.1.1": 1, "50.1.1.1": 1, "47.99.1.1": 1, "11.1.1.1": 0,
+		"10.1.39.98": 1, "10.1.39.96": 0} {
 		found, err := r.Story(ctx, name)
 		check(t, "Story", err)
 		if len(found) != want {
@@ -80,7 +82,8 @@ func TestWriteKeepsABound(t *testing.T) {
 	}
 
 	// What somebody says, and bans, come in; then they are known, and add up.
-	check(t, "Say", r.Say(ctx, fairshare.Said{Client: id("198.51.100.1"), Action: fairshare.Block, Since: start}))
+	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("198.51.100.1"),
+		Action: fairshare.Block, Since: start}))
 	check(t, "Label", r.Label(ctx, fairshare.Label{Client: id("198.51.100.2"), Name: "good-partner"}))
 	check(t, "Note", r.Note(ctx, id("198.51.100.3"), "called on Monday"))
 	b := Batch{Bans: []fairshare.Banned{banned("198.51.100.4", at, time.Hour)}}
@@ -102,7 +105,7 @@ func TestWriteKeepsABound(t *testing.T) {
 		more, err = r.Prune(ctx, at, 100)
 		check(t, "Prune", err)
 	}
-	check(t, "Write", r.Write(ctx, Batch{Clients: []Dirty{dirty("198.51.100.5", at, 3)}}))
+	check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{dirty("198.51.100.5", at, 3)}}))
 	requests("198.51.100.5", 3)
 	if s := counted(); s.Clients != bound+1 || s.Stories > bound {
 		t.Errorf("%+v", s)

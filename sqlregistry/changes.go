@@ -8,48 +8,52 @@ import (
 	"fairshare"
 )
 
-// A Version is a state of operators' words, and of what they lifted and
-// forgot. The zero Version is before all.
-type Version struct{ words, lifted int64 }
+// A Version identifies a state of overrides, labels, lifted bans and forgotten
+// clients. The zero Version comes before all changes.
+type Version struct{ overrides, lifted int64 }
 
-// Changes is what operators did since a version.
+// Changes are the changes by operators since a version.
 type Changes struct {
-	Version Version        // ask with it the next time
-	Words   bool           // words or labels: read them again
-	Lifted  []LiftedClient // in the order in which it was done; none since the zero Version
+	Version   Version        // pass it to the next call
+	Overrides bool           // overrides or labels have changed: read them again
+	Lifted    []LiftedClient // in order of time; empty since the zero Version
 }
 
-// A LiftedClient is a client whose bans were lifted, or all of whom was
-// forgotten. It is remembered for a day.
+// ChangesStay is how long a [LiftedClient] is recorded: counters of the longest
+// window last for two windows.
+const ChangesStay = 2 * fairshare.MaxWindow
+
+// A LiftedClient is a client whose bans were lifted, or whose records were all
+// deleted. It is recorded for [ChangesStay].
 type LiftedClient struct {
 	Client fairshare.ClientID
-	At     time.Time // bans that began then or before are meant
-	Forget bool
+	At     time.Time // it affects bans that began then or before
+	Forget bool      // all records were deleted, not only bans
 }
 
-// Changes tells what operators did since a version. When that is nothing it
-// costs some µs.
+// Changes returns the changes by operators since a version. If there are none, it
+// takes some µs.
 func (r *Registry) Changes(ctx context.Context, since Version) (Changes, error) {
 	var c Changes
-	if err := r.there(); err != nil {
+	if err := r.checkFile(); err != nil {
 		return c, err
 	}
 	err := r.readingFrom(ctx, r.poll, func(l *link) error {
 		c = Changes{}
 		now := &c.Version
-		found, err := l.row(ctx, "SELECT words, lifted FROM counts WHERE id = 1", nil, &now.words, &now.lifted)
+		found, err := l.row(ctx, "SELECT words, lifted FROM counts WHERE id = 1", nil, &now.overrides, &now.lifted)
 		if err != nil {
 			return err
 		}
 		if !found {
 			return sql.ErrNoRows
 		}
-		c.Words = now.words != since.words
+		c.Overrides = now.overrides != since.overrides
 		if now.lifted == since.lifted || since == (Version{}) {
 			return nil
 		}
 		after := since.lifted
-		if after > now.lifted { // an older copy was put in its place
+		if after > now.lifted { // an older copy replaced the file
 			after = 0
 		}
 		c.Lifted, err = lifted(ctx, l, "id > ? AND id <= ?", after, now.lifted)
@@ -61,8 +65,8 @@ func (r *Registry) Changes(ctx context.Context, since Version) (Changes, error) 
 	return c, nil
 }
 
-// Lifted returns what was lifted and forgotten at a time or later, of the last
-// day, in the order in which it was done.
+// Lifted returns the clients that were lifted or forgotten at a time or later, in
+// order of time.
 func (r *Registry) Lifted(ctx context.Context, since time.Time) (clients []LiftedClient, err error) {
 	err = r.reading(ctx, func(l *link) error {
 		clients, err = lifted(ctx, l, "at >= ?", nanoseconds(since))
@@ -75,17 +79,18 @@ func (r *Registry) Lifted(ctx context.Context, since time.Time) (clients []Lifte
 }
 
 func lifted(ctx context.Context, l *link, where string, args ...any) (clients []LiftedClient, err error) {
-	err = l.rows(ctx, "SELECT client, at, forget FROM changes WHERE "+where+" ORDER BY id", args, func(rows *sql.Rows) error {
-		var k key
-		var at int64
-		var c LiftedClient
-		if err := rows.Scan(&k, &at, &c.Forget); err != nil {
+	err = l.rows(ctx, "SELECT client, at, forget FROM changes WHERE "+where+" ORDER BY id", args,
+		func(rows *sql.Rows) error {
+			var k key
+			var at int64
+			var c LiftedClient
+			if err := rows.Scan(&k, &at, &c.Forget); err != nil {
+				return err
+			}
+			id, err := idOf(k)
+			c.Client, c.At = id, timeOf(at)
+			clients = append(clients, c)
 			return err
-		}
-		id, err := idOf(k)
-		c.Client, c.At = id, timeOf(at)
-		clients = append(clients, c)
-		return err
-	})
+		})
 	return clients, err
 }

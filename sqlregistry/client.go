@@ -14,10 +14,15 @@ import (
 
 // A Query selects clients.
 type Query struct {
-	Sort   string // "requests" (also ""), "refused" (then in dry run), "cpu" (then requests) or "last-seen"; the most first
-	Bot    string // only those taken for that bot; "" for all
-	Label  string // only those that have it themselves; "" for all
-	Sticky bool   // only those that an operator has set something on
+	// Sort is "requests" (also ""), "refused", "blocked", "dry-run", "cpu", "time" or
+	// "last-seen", the most or latest first, or "client", in ascending order. Clients
+	// with equally many refused requests are sorted by those in dry run, clients with
+	// equal cpu or time by requests.
+	Sort string
+
+	Bot    string // only clients recognised as that bot; "" for all
+	Label  string // only clients that have the label themselves; "" for all
+	Sticky bool   // only clients with an override, a label or a note
 	Limit  int    // 0 means 50
 }
 
@@ -25,27 +30,32 @@ const usualLimit = 50
 
 const clientColumns = "client, kept, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent"
 
-// A sorting is a way to sort clients. Keeping all of them in order would make
-// each write dear; so only those that had much are in an index, and all are
-// looked at when those are too few.
+// A sorting is an order of clients. An index of all clients would make each write
+// expensive. So each index holds only clients with large values; all clients are
+// read if these are too few.
 type sorting struct {
 	column string
 	heavy  string // the condition of the index
 	value  func(*fairshare.ClientRecord) int64
 
-	next string // a column that orders those of equal value; "": none does
+	next string // a column that orders clients of equal value; "": none
 	then func(*fairshare.ClientRecord) int64
+
+	ascending bool // the column is the key
 }
 
 // order returns the end of a statement that sorts.
 func (by *sorting) order(column string) string {
+	if by.ascending {
+		return " ORDER BY " + column + " LIMIT ?"
+	}
 	if by.next != "" {
 		column += " DESC, " + by.next
 	}
 	return " ORDER BY " + column + " DESC LIMIT ?"
 }
 
-// compare says which of two comes first, 0 where that is not told.
+// compare orders two clients as slices.SortFunc needs it, 0 if they are equal.
 func (by *sorting) compare(a, b *fairshare.ClientRecord) int {
 	c := cmp.Compare(by.value(b), by.value(a))
 	if c == 0 && by.then != nil {
@@ -60,15 +70,33 @@ func sortingOf(name string) (sorting, error) {
 	case "", "requests":
 		return sorting{column: "requests", heavy: "requests >= 100", value: requests}, nil
 	case "refused":
-		return sorting{column: "refused", heavy: "refused >= 100", value: func(r *fairshare.ClientRecord) int64 { return r.Spent.Refused },
-			next: "trial", then: func(r *fairshare.ClientRecord) int64 { return r.Spent.Trial }}, nil
+		return sorting{column: "refused", heavy: "refused >= 100",
+			value: func(r *fairshare.ClientRecord) int64 { return r.Spent.Refused },
+			next:  "trial", then: func(r *fairshare.ClientRecord) int64 { return r.Spent.DryRun }}, nil
 	case "cpu":
-		return sorting{column: "cpu", heavy: "cpu >= 10000000000", value: func(r *fairshare.ClientRecord) int64 { return int64(r.Spent.CPU) },
-			next: "requests", then: requests}, nil
+		return sorting{column: "cpu", heavy: "cpu >= 10000000000",
+			value: func(r *fairshare.ClientRecord) int64 { return int64(r.Spent.CPU) },
+			next:  "requests", then: requests}, nil
+	case "blocked":
+		return sorting{column: "blocked", value: func(r *fairshare.ClientRecord) int64 { return r.Spent.Blocked }}, nil
+	case "dry-run":
+		return sorting{column: "trial", value: func(r *fairshare.ClientRecord) int64 { return r.Spent.DryRun }}, nil
+	case "time":
+		return sorting{
+			column: "took", value: func(r *fairshare.ClientRecord) int64 { return int64(r.Spent.Time) },
+			next: "requests", then: requests,
+		}, nil
+	case "client": // the caller compares keys of clients that are equal otherwise
+		return sorting{column: "client", value: func(*fairshare.ClientRecord) int64 { return 0 }, ascending: true}, nil
 	case "last-seen":
-		return sorting{column: "last", value: func(r *fairshare.ClientRecord) int64 { return nanoseconds(r.LastSeen) }}, nil
+		return sorting{column: "last", value: func(r *fairshare.ClientRecord) int64 {
+			return nanoseconds(
+				r.LastSeen)
+		}}, nil
 	}
-	return sorting{}, fmt.Errorf("sorting by %q is %w: requests, refused, cpu and last-seen are", name, errArgument)
+	return sorting{},
+		fmt.Errorf("sorting by %q is %w: client, requests, refused, blocked, dry-run, cpu, time and last-seen are",
+			name, errArgument)
 }
 
 // A clientRow is a row of clients.
@@ -99,7 +127,7 @@ func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientReco
 		rows = rows[:min(len(rows), q.Limit)]
 		records = make([]fairshare.ClientRecord, len(rows))
 		for i := range rows {
-			if err := rows[i].said(ctx, l); err != nil {
+			if err := rows[i].readOverride(ctx, l); err != nil {
 				return err
 			}
 			records[i] = rows[i].ClientRecord
@@ -112,7 +140,18 @@ func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientReco
 	return records, nil
 }
 
-// selected returns the rows that a query selects, and maybe more, in any order.
+// TotalTime returns the site's time that all clients used together.
+func (r *Registry) TotalTime(ctx context.Context) (total time.Duration, err error) {
+	err = r.reading(ctx, func(l *link) error {
+		sum, err := l.integer(ctx, "SELECT CAST(TOTAL(took) AS INTEGER) FROM clients")
+		total = time.Duration(sum)
+		return err
+	})
+	return total, err
+}
+
+// selected returns the rows that a query selects, in any order. It may return
+// more.
 func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, error) {
 	order := by.order(by.column)
 	sticky := fmt.Sprintf("kept = %d", keptByOperator)
@@ -131,7 +170,8 @@ func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, e
 		if err != nil {
 			return nil, err
 		}
-		itself, err := clientRows(ctx, l, "client = ? AND bot <> ?"+order, append(key{keyBot}, q.Bot...), q.Bot, q.Limit)
+		itself, err := clientRows(ctx, l, "client = ? AND bot <> ?"+order, append(key{keyBot}, q.Bot...), q.Bot,
+			q.Limit)
 		return append(rows, itself...), err
 	case q.Sticky:
 		return clientRows(ctx, l, sticky+by.order(by.column), q.Limit)
@@ -158,7 +198,8 @@ func clientRows(ctx context.Context, l *link, where string, args ...any) (all []
 		var c clientRow
 		var first, last, cpu, took int64
 		s := &c.Spent
-		err := rows.Scan(&c.key, &c.kept, &first, &last, &s.Requests, &s.Refused, &s.Blocked, &s.Trial, &cpu, &took, &s.Bytes, &s.Errors, &c.Bot, &c.BotState, &c.UserAgent)
+		err := rows.Scan(&c.key, &c.kept, &first, &last, &s.Requests, &s.Refused, &s.Blocked, &s.DryRun, &cpu, &took,
+			&s.Bytes, &s.Errors, &c.Bot, &c.BotState, &c.UserAgent)
 		if err != nil {
 			return err
 		}
@@ -171,12 +212,12 @@ func clientRows(ctx context.Context, l *link, where string, args ...any) (all []
 	return all, err
 }
 
-// said fills in what operators said.
-func (c *clientRow) said(ctx context.Context, l *link) (err error) {
+// readOverride fills in the override, labels and note of operators.
+func (c *clientRow) readOverride(ctx context.Context, l *link) (err error) {
 	if c.kept != keptByOperator {
 		return nil
 	}
-	if c.Said, err = wordOf(ctx, l, c.key); err != nil {
+	if c.Override, err = overrideOf(ctx, l, c.key); err != nil {
 		return err
 	}
 	if c.Labels, err = labelsOf(ctx, l, c.key); err != nil {
@@ -185,18 +226,18 @@ func (c *clientRow) said(ctx context.Context, l *link) (err error) {
 	if _, err = l.row(ctx, "SELECT text FROM notes WHERE client = ?", []any{c.key}, &c.Note); err != nil {
 		return err
 	}
-	c.Sticky = c.Said != nil || c.Labels != nil || c.Note != ""
+	c.Sticky = c.Override != nil || c.Labels != nil || c.Note != ""
 	return nil
 }
 
-// Found is what is known of a client.
+// Found holds all records about a client.
 type Found struct {
-	Record  fairshare.ClientRecord // of just this client; its FirstSeen is zero when it was never seen
-	Within  []fairshare.Said       // words on wider prefixes that hold it, the longest first
-	Labels  []fairshare.Label      // of wider prefixes that hold it, the longest first
-	Bans    []fairshare.Banned     // of wider prefixes that hold it, its own, and those within; at most 100
-	Stories []fairshare.Story      // its own and those within, the latest first; at most 100
-	Inside  int                    // other clients within it, counted up to 1,000
+	Record  fairshare.ClientRecord     // of just this client; FirstSeen is zero if it never sent a request
+	Within  []fairshare.OverrideRecord // of wider prefixes that contain it, the longest first
+	Labels  []fairshare.Label          // of wider prefixes that contain it, the longest first
+	Bans    []fairshare.Banned         // its own, and of clients that contain it or are within it; at most 100
+	Stories []fairshare.Story          // its own and of clients within it, the latest first; at most 100
+	Inside  int                        // other clients within it, counted up to 1,000
 }
 
 const (
@@ -204,7 +245,7 @@ const (
 	mostInside = 1000
 )
 
-// Client returns what is known of a client, nil when nothing is.
+// Client returns the records about a client, nil if there are none.
 func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*Found, error) {
 	k, err := keyOf(id)
 	if err != nil {
@@ -218,7 +259,7 @@ func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*Found, e
 		}
 		f := &Found{}
 		if len(rows) > 0 {
-			if err := rows[0].said(ctx, l); err != nil {
+			if err := rows[0].readOverride(ctx, l); err != nil {
 				return err
 			}
 			f.Record = rows[0].ClientRecord
@@ -235,7 +276,9 @@ func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*Found, e
 		if f.Stories, err = storiesWithin(ctx, l, k, mostFound); err != nil {
 			return err
 		}
-		inside, err := l.integer(ctx, "SELECT count(*) FROM (SELECT 1 FROM clients WHERE client BETWEEN ? AND ? AND client <> ? LIMIT ?)", first, last, k, mostInside)
+		inside, err := l.integer(ctx,
+			"SELECT count(*) FROM (SELECT 1 FROM clients WHERE client BETWEEN ? AND ? AND client <> ? LIMIT ?)",
+			first, last, k, mostInside)
 		if err != nil {
 			return err
 		}
@@ -251,19 +294,73 @@ func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*Found, e
 	return found, nil
 }
 
-// wider fills in what is known of the prefixes that hold k.
+// Provisional returns the recorded provisional clients within a prefix, at most
+// limit: first those of just this prefix, then in the order of their addresses.
+func (r *Registry) Provisional(ctx context.Context, id fairshare.ClientID, limit int) (clients []fairshare.ClientID,
+	err error) {
+	k, err := keyOf(id)
+	if err != nil || k[0] == keyBot {
+		return nil, err
+	}
+	first, last := within(k)
+	err = r.reading(ctx, func(l *link) error {
+		clients = nil
+		return l.rows(ctx, "SELECT client FROM clients WHERE client BETWEEN ? AND ? AND length(client) = ? "+
+			"ORDER BY client LIMIT ?", []any{first, last, bitsAt(k) + 1 + viaLen, limit}, func(rows *sql.Rows) error {
+			var found key
+			if err := rows.Scan(&found); err != nil {
+				return err
+			}
+			client, err := idOf(found)
+			clients = append(clients, client)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return clients, nil
+}
+
+// Heaviest returns the clients within a prefix with the most requests, the most
+// first. The prefix itself is not among them.
+func (r *Registry) Heaviest(ctx context.Context, id fairshare.ClientID, limit int) ([]fairshare.ClientRecord, error) {
+	k, err := keyOf(id)
+	if err != nil {
+		return nil, err
+	}
+	var records []fairshare.ClientRecord
+	err = r.reading(ctx, func(l *link) error {
+		first, last := within(k)
+		rows, err := clientRows(ctx, l,
+			"client BETWEEN ? AND ? AND client <> ? AND +requests > 0 ORDER BY +requests DESC, client LIMIT ?",
+			first, last, k, limit)
+		records = nil
+		for i := range rows {
+			records = append(records, rows[i].ClientRecord)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return records, nil
+}
+
+// wider fills in the records of the prefixes that contain k.
 func (f *Found) wider(ctx context.Context, l *link, k key) error {
 	if k[0] == keyBot {
 		return nil
 	}
-	args := make([]any, 128)
+	args := make([]any, 1+128) // a prefix of each length, 0 to 128, may contain a provisional client
 	for i, w := range wider(k) {
 		args[i] = w
 	}
-	in := " WHERE client IN (?" + strings.Repeat(", ?", len(args)-1) + ") ORDER BY client DESC" // of these keys the longer prefix is the greater
+	// Of these keys, that of a longer prefix is greater.
+	in := " WHERE client IN (?" + strings.Repeat(", ?", len(args)-1) + ") ORDER BY client DESC"
 	err := l.rows(ctx, "SELECT client, action, since, until, reason FROM words"+in, args, func(rows *sql.Rows) error {
-		said, err := scanWord(rows)
-		f.Within = append(f.Within, said)
+		override, err := scanOverride(rows)
+		f.Within = append(f.Within, override)
 		return err
 	})
 	if err != nil {

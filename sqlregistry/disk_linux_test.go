@@ -36,7 +36,8 @@ func crashed(t *testing.T, dir string) (path string) {
 	from := filled(t, 20)
 	r, err := Open(ctx, from, Options{})
 	check(t, "Open", err)
-	check(t, "Say", r.Say(ctx, fairshare.Said{Client: id("192.0.2.7"), Action: fairshare.Block, Since: start}))
+	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.7"),
+		Action: fairshare.Block, Since: start}))
 	check(t, "Write", r.Write(ctx, Batch{Bans: []fairshare.Banned{banned("192.0.2.8", start, time.Hour)}}))
 	for _, suffix := range []string{"", "-wal"} {
 		content, err := os.ReadFile(from + suffix)
@@ -52,7 +53,7 @@ func remembered(t *testing.T, r *Registry) {
 	t.Helper()
 	found, err := r.Client(ctx, id("192.0.2.7"))
 	check(t, "Client", err)
-	if found == nil || found.Record.Said == nil || found.Record.Said.Action != fairshare.Block {
+	if found == nil || found.Record.Override == nil || found.Record.Override.Action != fairshare.Block {
 		t.Errorf("the word is lost: %+v", found)
 	}
 	found, err = r.Client(ctx, id("192.0.2.8"))
@@ -60,8 +61,8 @@ func remembered(t *testing.T, r *Registry) {
 	if found == nil || len(found.Bans) != 1 {
 		t.Errorf("the ban is lost: %+v", found)
 	}
-	words, _, err := r.Words(ctx)
-	check(t, "Words", err)
+	words, _, err := r.Overrides(ctx)
+	check(t, "Overrides", err)
 	if len(words) != 6 || len(allBans(t, r, start, true)) != 5 {
 		t.Errorf("%d words, %d bans", len(words), len(allBans(t, r, start, true)))
 	}
@@ -70,7 +71,8 @@ func remembered(t *testing.T, r *Registry) {
 func TestFullDisk(t *testing.T) {
 	dir := smalldisk.New(t, 4<<20)
 	r := opened(t, filepath.Join(dir, "registry.db"), Options{})
-	check(t, "Say", r.Say(ctx, fairshare.Said{Client: id("192.0.2.7"), Action: fairshare.Block, Since: start}))
+	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.7"),
+		Action: fairshare.Block, Since: start}))
 	makeRoom := fillUp(t, dir)
 	write := func(n int) error {
 		var b Batch
@@ -87,11 +89,12 @@ func TestFullDisk(t *testing.T) {
 	if !is(err, ErrFull) || strings.Contains(err.Error(), "(") {
 		t.Fatalf("after %d batches: %v", written, err)
 	}
-	if err := r.Say(ctx, fairshare.Said{Client: id("192.0.2.9"), Action: fairshare.Block, Since: start}); err != nil && !is(err, ErrFull) {
-		t.Errorf("Say: %v", err)
+	if err := r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.9"), Action: fairshare.Block,
+		Since: start}); err != nil && !is(err, ErrFull) {
+		t.Errorf("SetOverride: %v", err)
 	}
 	found, err := r.Client(ctx, id("192.0.2.7"))
-	if err != nil || found == nil || found.Record.Said == nil {
+	if err != nil || found == nil || found.Record.Override == nil {
 		t.Errorf("%+v: %v", found, err)
 	}
 	makeRoom()
@@ -128,7 +131,7 @@ func TestDiskFilledByItsOwnWAL(t *testing.T) {
 	r = opened(t, path, Options{Log: r.o.Log})
 	writes := 0 // of one row each, so that the disk is full before a checkpoint is due
 	write := func() error {
-		err := r.Write(ctx, Batch{Clients: []Dirty{dirty(fmt.Sprintf("10.%d.0.1", writes%200), start, 1)}})
+		err := r.Write(ctx, Batch{Clients: []ClientDelta{dirty(fmt.Sprintf("10.%d.0.1", writes%200), start, 1)}})
 		if err == nil {
 			writes++
 		}
@@ -161,7 +164,7 @@ func TestDiskFilledByItsOwnWAL(t *testing.T) {
 	}
 }
 
-// Words and bans can be read when there is no room for a byte: after a crash,
+// Overrides and bans can be read when there is no room for a byte: after a crash,
 // and after a good end.
 func TestFullDiskIsRead(t *testing.T) {
 	for _, end := range []string{"crash", "good"} {
@@ -198,11 +201,13 @@ func TestFullDiskIsRead(t *testing.T) {
 			makeRoom()
 			written := opened(t, path, Options{})
 			remembered(t, written)
-			check(t, "Say", written.Say(ctx, fairshare.Said{Client: id("192.0.2.7"), Action: fairshare.Block, Since: start, Reason: "again"}))
+			check(t, "SetOverride", written.SetOverride(ctx,
+				fairshare.OverrideRecord{Client: id("192.0.2.7"), Action: fairshare.Block,
+					Since: start, Reason: "again"}))
 			found, err := read.Client(ctx, id("192.0.2.7"))
 			check(t, "Client", err)
-			if found.Record.Said.Reason != "again" {
-				t.Errorf("it reads what was: %+v", found.Record.Said)
+			if found.Record.Override.Reason != "again" {
+				t.Errorf("it reads what was: %+v", found.Record.Override)
 			}
 			check(t, "Close", read.Close())
 		})

@@ -20,21 +20,21 @@ var (
 	ErrNotThere = errors.New("not there")
 	ErrBusy     = errors.New("locked by another process")
 	ErrFull     = errors.New("no space left on the disk")
-	ErrReadOnly = errors.New("may not be written")
+	ErrReadOnly = errors.New("cannot be written")
 	ErrGone     = errors.New("moved, removed or replaced while it was in use")
 )
 
-// errRow is a row that no version has written.
-var errRow = errors.New("a row makes no sense")
+// errRow reports a row that no version has written.
+var errRow = errors.New("a row is not valid")
 
-// errArgument is wrapped by what is the caller's mistake.
+// errArgument is wrapped by errors that are the caller's mistake.
 var errArgument = errors.New("not possible")
 
-// An Error is a fault of a registry's file. errors.Is tells its kind.
+// An Error reports a problem with a registry's file. errors.Is finds its kind.
 type Error struct {
 	Path string
-	Kind error  // one of those above; nil for any other
-	What string // more of it, or all when there is no kind
+	Kind error  // one of the errors above; nil for any other problem
+	What string // the details; may be "" unless Kind is nil
 }
 
 func (e *Error) Error() string {
@@ -49,35 +49,36 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Kind }
 
-// Hint says what to do; "" when there is nothing to say.
+// Hint says what to do about the error; "" if there is no hint.
 func (e *Error) Hint() string {
 	switch e.Kind {
 	case ErrDamaged:
-		return fmt.Sprintf("stop the server, move %s away with %s-wal and %s-shm and start again (bans and operators' words are lost), or put a copy in its place; --registry none runs without", e.Path, filepath.Base(e.Path), filepath.Base(e.Path))
+		return fmt.Sprintf(
+			"stop the server, move %s, %s-wal and %s-shm away and start it again (bans and operators' decisions are lost), or restore a copy; --registry none runs without a registry", e.Path, filepath.Base(e.Path), filepath.Base(e.Path))
 	case ErrNewer:
-		return fmt.Sprintf("run the newer fairshare, or put the copy that it made (%s.v…) in its place; --registry none runs without", e.Path)
+		return fmt.Sprintf(
+			"run the newer fairshare, or restore the copy that it made (%s.v…); --registry none runs without a registry", e.Path)
 	case ErrNotThere:
-		return "run the server first, or name its state folder with --state"
+		return "start the server first, or give its state folder by --state"
 	case ErrBusy:
-		return "try again; if it lasts, another program holds the file open"
+		return "try again; if the error remains, another program has locked the file"
 	case ErrFull:
-		return "make room on the disk"
+		return "free space on the disk"
 	case ErrGone:
-		return "put it back, or start the server again: where there is none it makes a new one"
+		return "restore the file, or restart the server: it creates a new file if there is none"
 	case ErrReadOnly:
-		return "run this as the one that owns the file, and look whether the disk is mounted read-only"
+		return "run this as the owner of the file, and check that the disk is not mounted read-only"
 	}
 	return ""
 }
 
-// fault returns err as an *Error; one that the context brought about stays
-// what it is.
+// fault returns err as an *Error. An error that the context caused stays as it is.
 func fault(ctx context.Context, path string, err error) error {
 	var known *Error
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &known) || errors.Is(err, errNobody) || errors.Is(err, errArgument):
+	case errors.As(err, &known) || errors.Is(err, errNoClient) || errors.Is(err, errArgument):
 		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("registry %s: %w", path, ctx.Err())
@@ -90,15 +91,16 @@ func fault(ctx context.Context, path string, err error) error {
 	}
 	var s *sqlite.Error
 	if !errors.As(err, &s) { // a value is not of its column's type
-		return &Error{Path: path, Kind: ErrDamaged, What: "a row makes no sense"}
+		return &Error{Path: path, Kind: ErrDamaged, What: "a row is not valid"}
 	}
 	switch code := s.Code(); code & 0xff {
 	case sqlite3.SQLITE_CORRUPT:
 		return &Error{Path: path, Kind: ErrDamaged}
 	case sqlite3.SQLITE_NOTADB:
-		return &Error{Path: path, Kind: ErrDamaged, What: "it is no SQLite file"}
-	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE:
-		return &Error{Path: path, Kind: ErrDamaged, What: "its tables are not those of a registry"}
+		return &Error{Path: path, Kind: ErrDamaged, What: "not an SQLite file"}
+	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH,
+		sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE:
+		return &Error{Path: path, Kind: ErrDamaged, What: "it does not have the tables of a registry"}
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL:
 		return &Error{Path: path, Kind: ErrBusy}
 	case sqlite3.SQLITE_FULL:
@@ -106,7 +108,7 @@ func fault(ctx context.Context, path string, err error) error {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
 		return &Error{Path: path, Kind: ErrReadOnly}
 	case sqlite3.SQLITE_CANTOPEN:
-		return &Error{Path: path, Kind: ErrReadOnly, What: "it, or a file beside it, cannot be opened"}
+		return &Error{Path: path, Kind: ErrReadOnly, What: "it, or a file next to it, cannot be opened"}
 	case sqlite3.SQLITE_IOERR:
 		switch code {
 		case sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE:
@@ -119,7 +121,7 @@ func fault(ctx context.Context, path string, err error) error {
 	return &Error{Path: path, What: s.Error()}
 }
 
-// folderFault returns what went wrong with a file beside the registry.
+// folderFault returns an error about a file next to the registry as an *Error.
 func folderFault(path string, err error) error {
 	var p *fs.PathError
 	switch {
@@ -128,9 +130,9 @@ func folderFault(path string, err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return &Error{Path: path, Kind: ErrFull}
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return &Error{Path: path, Kind: ErrReadOnly, What: "nor can a file in its folder"}
+		return &Error{Path: path, Kind: ErrReadOnly, What: "its folder cannot be written, either"}
 	case errors.Is(err, fs.ErrNotExist):
-		return &Error{Path: path, Kind: ErrNotThere, What: "nor is its folder"}
+		return &Error{Path: path, Kind: ErrNotThere, What: "its folder does not exist"}
 	case errors.As(err, &p):
 		return &Error{Path: path, What: err.Error()}
 	}

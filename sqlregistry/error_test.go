@@ -17,7 +17,8 @@ import (
 // is reports whether err is a fault of that kind that says what to do.
 func is(err, kind error) bool {
 	var e *Error
-	return errors.Is(err, kind) && errors.As(err, &e) && e.Hint() != "" && strings.Contains(e.Error(), e.Path) && !strings.Contains(e.Error(), "SQL ")
+	return errors.Is(err, kind) && errors.As(err, &e) && e.Hint() != "" && strings.Contains(e.Error(), e.Path) &&
+		!strings.Contains(e.Error(), "SQL ")
 }
 
 // filled makes a registry with something in every table and returns its path;
@@ -35,13 +36,15 @@ func filled(t testing.TB, clients int) string {
 		b.Clients = append(b.Clients, d)
 		if i%4 == 0 {
 			b.Bans = append(b.Bans, banned(name, start, time.Hour))
-			b.Stories = append(b.Stories, fairshare.Story{ID: name, Client: id(name), Rule: "rapid", Last: start, Path: strings.Repeat("/x", 100)})
+			b.Stories = append(b.Stories, fairshare.Story{ID: name, Client: id(name), Rule: "rapid", Last: start,
+				Path: strings.Repeat("/x", 100)})
 		}
 	}
 	check(t, "Write", r.Write(ctx, b))
 	for i := range min(5, clients/3) {
 		client := b.Clients[i*3].Client
-		check(t, "Say", r.Say(ctx, fairshare.Said{Client: client, Action: fairshare.Block, Since: start}))
+		check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: client, Action: fairshare.Block,
+			Since: start}))
 		check(t, "Label", r.Label(ctx, fairshare.Label{Client: client, Name: "x"}))
 		check(t, "Note", r.Note(ctx, client, "y"))
 	}
@@ -58,7 +61,7 @@ func useAll(r *Registry) (errs []error) {
 			errs = append(errs, err)
 		}
 	}
-	_, _, err := r.Words(ctx)
+	_, _, err := r.Overrides(ctx)
 	add(err)
 	for _, sort := range []string{"requests", "refused", "cpu", "last-seen"} {
 		_, err = r.Clients(ctx, Query{Sort: sort, Limit: 1000})
@@ -88,10 +91,12 @@ func useAll(r *Registry) (errs []error) {
 	if r.o.ReadOnly {
 		return errs
 	}
-	add(r.Write(ctx, Batch{Clients: []Dirty{dirty("10.0.0.9", start, 1), dirty("10.9.0.9", start, 1)}, Bans: []fairshare.Banned{banned("10.0.0.9", start.Add(1), time.Hour)},
-		Stories: []fairshare.Story{{ID: "a", Client: id("10.0.0.4"), Rule: "rapid"}, {ID: "b", Client: id("10.0.0.5"), Rule: "rapid"}}}))
-	add(r.Say(ctx, fairshare.Said{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}))
-	_, err = r.Unsay(ctx, id("10.0.0.3"))
+	add(r.Write(ctx, Batch{Clients: []ClientDelta{dirty("10.0.0.9", start, 1), dirty("10.9.0.9", start, 1)},
+		Bans: []fairshare.Banned{banned("10.0.0.9", start.Add(1), time.Hour)},
+		Stories: []fairshare.Story{{ID: "a", Client: id("10.0.0.4"), Rule: "rapid"},
+			{ID: "b", Client: id("10.0.0.5"), Rule: "rapid"}}}))
+	add(r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}))
+	_, err = r.RemoveOverride(ctx, id("10.0.0.3"))
 	add(err)
 	_, err = r.Lift(ctx, id("10.0.0.16/28"), start)
 	add(err)
@@ -102,7 +107,7 @@ func useAll(r *Registry) (errs []error) {
 	return errs
 }
 
-func TestWhatIsNoRegistryIsSaidToBeDamaged(t *testing.T) {
+func TestOtherFilesAreReportedAsDamaged(t *testing.T) {
 	good, err := os.ReadFile(filled(t, 300))
 	check(t, "ReadFile", err)
 	other := filepath.Join(t.TempDir(), "other.db")
@@ -180,7 +185,7 @@ func TestFlippedBytes(t *testing.T) {
 		if len(errs) > 0 {
 			found++
 		}
-		for _, suffix := range []string{"-wal", "-shm", "-journal", ".v1"} {
+		for _, suffix := range []string{"-wal", "-shm", "-journal", fmt.Sprintf(".v%d", len(migrations))} {
 			_ = os.Remove(path + suffix)
 		}
 	}
@@ -189,7 +194,7 @@ func TestFlippedBytes(t *testing.T) {
 	}
 }
 
-func TestNewerVersionIsLeftAlone(t *testing.T) {
+func TestNewerVersionIsNotChanged(t *testing.T) {
 	path := filled(t, 20)
 	more := append(append([]string{}, migrations...), "CREATE TABLE later (a);")
 	r, err := open(ctx, path, Options{}, more)
@@ -206,10 +211,12 @@ func TestMigrationKeepsACopy(t *testing.T) {
 	path := filled(t, 300)
 	var said []string
 	o := Options{Log: func(s string) { said = append(said, s) }}
-	more := append(append([]string{}, migrations...), "ALTER TABLE notes ADD COLUMN by TEXT NOT NULL DEFAULT 'x';", "CREATE TABLE later (a);")
+	more := append(append([]string{}, migrations...), "ALTER TABLE notes ADD COLUMN by TEXT NOT NULL DEFAULT 'x';",
+		"CREATE TABLE later (a);")
 	if _, err := open(ctx, path, Options{ReadOnly: true}, more); err == nil || errors.Is(err, ErrDamaged) {
 		t.Errorf("read-only: %v", err)
 	}
+	copied := fmt.Sprintf("%s.v%d", path, len(migrations))
 	bad := append(append([]string{}, migrations...), "CREATE TABLE later (a); CREATE TABLE words (a);")
 	if _, err := open(ctx, path, o, bad); err == nil {
 		t.Error("a migration that fails is passed over")
@@ -220,16 +227,16 @@ func TestMigrationKeepsACopy(t *testing.T) {
 		t.Error(errs)
 	}
 	check(t, "Close", r.Close())
-	if len(said) != 1 || !strings.Contains(said[0], path+".v1") {
+	if len(said) != 1 || !strings.Contains(said[0], copied) {
 		t.Errorf("said %q", said)
 	}
-	info, err := os.Stat(path + ".v1")
+	info, err := os.Stat(copied)
 	check(t, "Stat", err)
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("the copy has mode %v", info.Mode())
 	}
-	old := opened(t, path+".v1", Options{})
-	if stats, err := old.Stats(ctx); err != nil || stats.Clients != 300 || stats.Words != 5 {
+	old := opened(t, copied, Options{})
+	if stats, err := old.Stats(ctx); err != nil || stats.Clients != 300 || stats.Overrides != 5 {
 		t.Errorf("the copy has %+v: %v", stats, err)
 	}
 	if left, _ := filepath.Glob(path + "*new*"); left != nil {
@@ -237,16 +244,57 @@ func TestMigrationKeepsACopy(t *testing.T) {
 	}
 }
 
-func TestLockedByAnother(t *testing.T) {
+// A registry of version 1 keeps its stories, and its copy stays as it was.
+func TestStoriesOfVersion1AreMigrated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "registry.db")
+	old, err := open(ctx, path, Options{}, migrations[:1])
+	check(t, "open", err)
+	check(t, "Close", old.Close())
+	l, err := connect(ctx, path, mode{mode: "rw"}, time.Second, smallCache)
+	check(t, "connect", err)
+	k, err := keyOf(id("192.0.2.1"))
+	check(t, "keyOf", err)
+	_, err = l.conn.ExecContext(ctx,
+		`INSERT INTO stories VALUES (?1, 'dead links', ?2, '0123456789', x'C0000201', '', 0, 2, 2, 0, 429, 1000, 2000, 40, 3000,
+		'addr', 'errors', 13, 12, 60, 'GET', 'example.org', '/later', 'ua')`, []byte(k), networkOf(k))
+	check(t, "insert", err)
+	check(t, "close", l.close())
+
+	r := opened(t, path, Options{})
+	stories, err := r.Story(ctx, "0123456789")
+	check(t, "Story", err)
+	if len(stories) != 1 {
+		t.Fatalf("%d stories", len(stories))
+	}
+	s := stories[0]
+	if s.Client != id("192.0.2.1") || s.Used != 13 || s.Path != "/later" || s.UserAgent != "ua" ||
+		!s.BanBegan.IsZero() || s.BanMethod != "" || s.BanPath != "" {
+		t.Errorf("migrated: %+v", s)
+	}
+	s.BanBegan, s.BanMethod, s.BanPath = start, "HEAD", "/dead"
+	check(t, "Write", r.Write(ctx, Batch{Stories: []fairshare.Story{s}}))
+	if stories, err = r.Story(ctx, "0123456789"); err != nil || len(stories) != 1 ||
+		!stories[0].BanBegan.Equal(start) || stories[0].BanMethod != "HEAD" || stories[0].BanPath != "/dead" {
+		t.Errorf("written: %+v, %v", stories, err)
+	}
+	copied, err := open(ctx, path+".v1", Options{ReadOnly: true}, migrations[:1])
+	check(t, "open the copy", err)
+	if stats, err := copied.Stats(ctx); err != nil {
+		t.Errorf("the copy: %+v, %v", stats, err)
+	}
+	check(t, "Close", copied.Close())
+}
+
+func TestFileLockedByAnotherProcess(t *testing.T) {
 	path := filled(t, 10)
 	r := opened(t, path, Options{busy: 10 * time.Millisecond})
 	l, err := connect(ctx, path, mode{mode: "rw"}, time.Second, smallCache)
 	check(t, "connect", err)
 	_, err = l.conn.ExecContext(ctx, "BEGIN EXCLUSIVE")
 	check(t, "BEGIN", err)
-	said := fairshare.Said{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}
-	if err := r.Say(ctx, said); !is(err, ErrBusy) {
-		t.Errorf("Say: %v", err)
+	said := fairshare.OverrideRecord{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}
+	if err := r.SetOverride(ctx, said); !is(err, ErrBusy) {
+		t.Errorf("SetOverride: %v", err)
 	}
 	if _, err := Open(ctx, path, Options{busy: 10 * time.Millisecond}); !is(err, ErrBusy) {
 		t.Errorf("Open: %v", err)
@@ -255,16 +303,16 @@ func TestLockedByAnother(t *testing.T) {
 		t.Errorf("a reader waits for a writer: %v", err)
 	}
 	patient := opened(t, path, Options{ReadOnly: true})
-	if _, _, err := patient.Words(ctx); err != nil {
+	if _, _, err := patient.Overrides(ctx); err != nil {
 		t.Errorf("read-only: %v", err)
 	}
 	done, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := r.Say(done, said); !errors.Is(err, context.Canceled) {
-		t.Errorf("Say: %v", err)
+	if err := r.SetOverride(done, said); !errors.Is(err, context.Canceled) {
+		t.Errorf("SetOverride: %v", err)
 	}
 	check(t, "close", l.close())
-	check(t, "Say", r.Say(ctx, said))
+	check(t, "SetOverride", r.SetOverride(ctx, said))
 }
 
 func TestClosedAndReadOnly(t *testing.T) {
@@ -295,28 +343,30 @@ func TestClosedAndReadOnly(t *testing.T) {
 	}
 }
 
-func TestNobodyIsNoClient(t *testing.T) {
+func TestEmptyClientIDIsAnError(t *testing.T) {
 	r := opened(t, "", Options{})
 	var none fairshare.ClientID
-	_, unsay := r.Unsay(ctx, none)
+	_, unsay := r.RemoveOverride(ctx, none)
 	_, lift := r.Lift(ctx, none, start)
 	_, client := r.Client(ctx, none)
-	for i, err := range []error{r.Say(ctx, fairshare.Said{Action: fairshare.Allow}), unsay, lift, client, r.Note(ctx, none, "x"), r.Label(ctx, fairshare.Label{Name: "x"})} {
-		if !errors.Is(err, errNobody) {
+	for i, err := range []error{r.SetOverride(ctx, fairshare.OverrideRecord{Action: fairshare.Allow}), unsay, lift,
+		client,
+		r.Note(ctx, none, "x"), r.Label(ctx, fairshare.Label{Name: "x"})} {
+		if !errors.Is(err, errNoClient) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
-	if err := r.Say(ctx, fairshare.Said{Client: id("192.0.2.1")}); !errors.Is(err, errArgument) {
+	if err := r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.1")}); !errors.Is(err, errArgument) {
 		t.Errorf("a word that says nothing: %v", err)
 	}
 }
 
 // Whoever removes a registry and leaves its -wal file gets an empty one, not
 // one mixed of both.
-func TestWhatARemovedOneLeftIsNotTakenOver(t *testing.T) {
+func TestFilesOfADeletedRegistryAreNotReused(t *testing.T) {
 	path := filled(t, 500)
 	r := opened(t, path, Options{})
-	check(t, "Write", r.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1)}}))
+	check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}}))
 	left, err := os.ReadFile(path + "-wal")
 	check(t, "reading the -wal file", err)
 	check(t, "Close", r.Close())
@@ -336,7 +386,7 @@ func TestWhatARemovedOneLeftIsNotTakenOver(t *testing.T) {
 }
 
 // What is written to a file that nobody can find any more would be lost.
-func TestFileIsTakenAway(t *testing.T) {
+func TestRemovedFileIsReported(t *testing.T) {
 	path := filled(t, 10)
 	r := opened(t, path, Options{})
 	_, err := r.Changes(ctx, Version{})
@@ -348,7 +398,7 @@ func TestFileIsTakenAway(t *testing.T) {
 		if !is(err, ErrGone) {
 			t.Errorf("%s: Changes: %v", when, err)
 		}
-		if err := r.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1)}}); !is(err, ErrGone) {
+		if err := r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}}); !is(err, ErrGone) {
 			t.Errorf("%s: Write: %v", when, err)
 		}
 		if err := r.Note(ctx, id("192.0.2.1"), "x"); !is(err, ErrGone) {
@@ -358,10 +408,12 @@ func TestFileIsTakenAway(t *testing.T) {
 	check(t, "Rename", os.Rename(path, path+".away"))
 	gone("moved")
 	check(t, "Rename", os.Rename(path+".away", path))
-	check(t, "Write to the one put back", r.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1)}}))
+	check(t, "Write to the one put back", r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}}))
 
 	check(t, "Rename", os.Rename(path, path+".away"))
 	other := opened(t, path, Options{})
 	gone("replaced")
-	check(t, "Say to the other", other.Say(ctx, fairshare.Said{Client: id("192.0.2.2"), Action: fairshare.Block, Since: start}))
+	check(t, "SetOverride to the other", other.SetOverride(ctx,
+		fairshare.OverrideRecord{Client: id("192.0.2.2"), Action: fairshare.Block,
+			Since: start}))
 }

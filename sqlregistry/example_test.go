@@ -12,7 +12,7 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// An operator bans a client, and a server hears of it.
+// An operator bans a client, and a server reads the change.
 func ExampleOpen() {
 	dir, err := os.MkdirTemp("", "fairshare")
 	if err != nil {
@@ -34,7 +34,8 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = registry.Say(ctx, fairshare.Said{Client: client, Action: fairshare.Refuse, Since: now, Until: now.Add(2 * time.Hour), Reason: "asks for /search all night"})
+	err = registry.SetOverride(ctx, fairshare.OverrideRecord{Client: client, Action: fairshare.Refuse, Since: now,
+		Until: now.Add(2 * time.Hour), Reason: "requests /search all night"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -43,15 +44,53 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("words changed:", changes.Words)
-	words, _, err := registry.Words(ctx)
+	fmt.Println("overrides changed:", changes.Overrides)
+	overrides, _, err := registry.Overrides(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, said := range words {
-		fmt.Println(said.Action, said.Client, "until", said.Until.Format(time.TimeOnly)+":", said.Reason)
+	for _, o := range overrides {
+		fmt.Println(o.Action, o.Client, "until", o.Until.Format(time.TimeOnly)+":", o.Reason)
 	}
 	// Output:
-	// words changed: true
-	// refuse 203.0.113.9 until 14:00:00: asks for /search all night
+	// overrides changed: true
+	// refuse 203.0.113.9 until 14:00:00: requests /search all night
+}
+
+// A server writes the clients of the last seconds, and a command reads them.
+func ExampleRegistry_Write() {
+	folder, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	ctx := context.Background()
+	registry, err := sqlregistry.Open(ctx, filepath.Join(folder, "registry.db"), sqlregistry.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer registry.Close()
+
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	client, err := fairshare.ParseClientID("203.0.113.9")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 { // updates add up
+		err = registry.Write(ctx, sqlregistry.Batch{Clients: []sqlregistry.ClientDelta{{
+			Client: client, FirstSeen: now, LastSeen: now, Spent: fairshare.Spent{Requests: 100, Refused: 5},
+		}}})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	clients, err := registry.Clients(ctx, sqlregistry.Query{Sort: "refused"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range clients {
+		fmt.Println(c.Client, c.Spent.Requests, "requests,", c.Spent.Refused, "refused")
+	}
+	// Output:
+	// 203.0.113.9 200 requests, 10 refused
 }

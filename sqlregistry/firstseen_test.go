@@ -37,13 +37,15 @@ func TestFirstSeen(t *testing.T) {
 		want[b.Clients[i].Client] = start.Add(time.Minute)
 	}
 	for id, first := range want {
-		b.Clients = append(b.Clients, Dirty{Client: id, FirstSeen: first, LastSeen: first.Add(time.Hour), Spent: fairshare.Spent{Requests: 1}})
+		b.Clients = append(b.Clients, ClientDelta{Client: id, FirstSeen: first, LastSeen: first.Add(time.Hour),
+			Spent: fairshare.Spent{Requests: 1}})
 	}
 	check(t, "Write", r.Write(ctx, b))
 	// Seen again: that does not count, seen before: that does.
 	again, before := many(1), many(2)
 	want[before] = start
-	check(t, "Write", r.Write(ctx, Batch{Clients: []Dirty{{Client: again, FirstSeen: start.Add(time.Hour), LastSeen: start.Add(time.Hour)}, {Client: before, FirstSeen: start, LastSeen: start}}}))
+	check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{{Client: again, FirstSeen: start.Add(time.Hour),
+		LastSeen: start.Add(time.Hour)}, {Client: before, FirstSeen: start, LastSeen: start}}}))
 	same(t, "FirstSeen", told(r), want)
 
 	count := 0
@@ -58,7 +60,8 @@ func TestFirstSeen(t *testing.T) {
 	count = 0
 	check(t, "FirstSeen", r.FirstSeen(ctx, func(id fairshare.ClientID, first time.Time) bool {
 		if count++; count%firstSeenPage == 0 {
-			check(t, "Write", r.Write(ctx, Batch{Clients: []Dirty{{Client: id, FirstSeen: first, LastSeen: start.Add(2 * time.Hour)}}}))
+			check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{{Client: id, FirstSeen: first,
+				LastSeen: start.Add(2 * time.Hour)}}}))
 		}
 		return true
 	}))
@@ -67,7 +70,8 @@ func TestFirstSeen(t *testing.T) {
 	}
 	same(t, "FirstSeen, reading only", told(opened(t, path, Options{ReadOnly: true})), want)
 	check(t, "Close", r.Close())
-	if err := r.FirstSeen(ctx, func(fairshare.ClientID, time.Time) bool { return true }); err == nil || !strings.HasSuffix(err.Error(), "closed") {
+	if err := r.FirstSeen(ctx, func(fairshare.ClientID, time.Time) bool { return true }); err == nil ||
+		!strings.HasSuffix(err.Error(), "closed") {
 		t.Errorf("of a closed registry: %v", err)
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"fairshare"
 )
 
-// Forgotten says how much Forget forgot.
+// Forgotten counts the records that Forget deleted.
 type Forgotten struct {
 	Clients, Bans, Stories, Labels int
-	Said                           bool // there was a word
+	Override                       bool // there was an override
 }
 
-// Forget forgets everything of every client within a prefix, or of a bot. A
-// ban that began at that time or before is not written any more.
+// Forget deletes all records of every client within a prefix, or of a bot. From
+// then on, Write ignores bans that began at that time or before.
 func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Time) (Forgotten, error) {
 	var f Forgotten
 	k, err := keyOf(id)
@@ -25,10 +25,10 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 	first, last := within(k)
 	err = r.writing(ctx, true, func(t *tx) error {
 		f = Forgotten{}
-		if err := t.tell(k, at, true); err != nil {
+		if err := t.addChange(k, at, true); err != nil {
 			return err
 		}
-		said, err := t.exec("DELETE FROM words WHERE client BETWEEN ? AND ?", first, last)
+		overrides, err := t.exec("DELETE FROM words WHERE client BETWEEN ? AND ?", first, last)
 		if err != nil {
 			return err
 		}
@@ -36,8 +36,8 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 		if err != nil {
 			return err
 		}
-		f.Said, f.Labels = said > 0, int(labels)
-		t.words = said+labels > 0
+		f.Override, f.Labels = overrides > 0, int(labels)
+		t.overrides = overrides+labels > 0
 		_, err = t.exec("DELETE FROM notes WHERE client BETWEEN ? AND ?", first, last)
 		return err
 	})
@@ -46,7 +46,8 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 	}
 	for _, step := range []func(*tx) (int, error){
 		func(t *tx) (int, error) {
-			n, err := t.exec("DELETE FROM bans WHERE (client, kind, rule) IN (SELECT client, kind, rule FROM bans WHERE client BETWEEN ? AND ? LIMIT ?)", first, last, stepRows)
+			n, err := t.exec(
+				"DELETE FROM bans WHERE (client, kind, rule) IN (SELECT client, kind, rule FROM bans WHERE client BETWEEN ? AND ? LIMIT ?)", first, last, stepRows)
 			t.bans -= n
 			f.Bans += int(n)
 			return int(n), err
@@ -57,7 +58,9 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 			return n, err
 		},
 		func(t *tx) (int, error) {
-			n, err := t.exec("DELETE FROM clients WHERE rowid IN (SELECT rowid FROM clients WHERE client BETWEEN ? AND ? LIMIT ?)", first, last, stepRows)
+			n, err := t.exec(
+				"DELETE FROM clients WHERE rowid IN (SELECT rowid FROM clients WHERE client BETWEEN ? AND ? LIMIT ?)",
+				first, last, stepRows)
 			t.clients -= n
 			f.Clients += int(n)
 			return int(n), err
@@ -73,17 +76,18 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 	return f, nil
 }
 
-// dropStories removes stories; the last of args is how many at most.
+// dropStories removes stories. The last of args is the highest number to remove.
 func (t *tx) dropStories(where string, args ...any) (int, error) {
 	var rowids []int64
 	var networks [][]byte
-	err := t.link.rows(t.ctx, "SELECT rowid, network FROM stories WHERE "+where+" LIMIT ?", args, func(rows *sql.Rows) error {
-		var row int64
-		var network []byte
-		err := rows.Scan(&row, &network)
-		rowids, networks = append(rowids, row), append(networks, network)
-		return err
-	})
+	err := t.link.rows(t.ctx, "SELECT rowid, network FROM stories WHERE "+where+" LIMIT ?", args,
+		func(rows *sql.Rows) error {
+			var row int64
+			var network []byte
+			err := rows.Scan(&row, &network)
+			rowids, networks = append(rowids, row), append(networks, network)
+			return err
+		})
 	if err != nil {
 		return 0, err
 	}

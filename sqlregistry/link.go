@@ -13,8 +13,8 @@ import (
 	_ "modernc.org/sqlite" // the driver
 )
 
-// A link is one connection with the statements that it has prepared. One
-// goroutine uses it at a time.
+// A link is one connection with its prepared statements. Only one goroutine uses
+// it at a time.
 type link struct {
 	db    *sql.DB
 	conn  *sql.Conn
@@ -23,11 +23,11 @@ type link struct {
 
 // A mode is a way to open a file.
 type mode struct {
-	mode    string   // SQLite's: "rw" or "ro"; "immutable" takes no locks and looks for no changes
+	mode    string   // SQLite's: "rw" or "ro"; "immutable" takes no locks and ignores changes
 	pragmas []string // set in this order, before all others
 }
 
-// connect opens a connection. Memory is what it may hold of the file, in KiB.
+// connect opens a connection. memory is the size of its page cache in KiB.
 func connect(ctx context.Context, path string, m mode, busy time.Duration, memory int) (*link, error) {
 	q := url.Values{"mode": {m.mode}, "_dqs": {"0"}, "_busy_timeout": {strconv.FormatInt(busy.Milliseconds(), 10)}}
 	if m.mode == "immutable" {
@@ -42,7 +42,7 @@ func connect(ctx context.Context, path string, m mode, busy time.Duration, memor
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	// The driver would set them in the order of their names.
+	// In the URL the driver would set them in alphabetical order.
 	pragmas := append(slices.Clone(m.pragmas),
 		"cache_size = -"+strconv.Itoa(memory),
 		"cell_size_check = 1", // damage is an error, not a wrong answer
@@ -64,7 +64,7 @@ func (l *link) close() error {
 	return errors.Join(append(errs, l.conn.Close(), l.db.Close())...)
 }
 
-// prepare returns a statement, which is prepared once.
+// prepare returns a statement. It prepares each statement once.
 func (l *link) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	s := l.stmts[query]
 	if s == nil {
@@ -127,8 +127,8 @@ func (l *link) integer(ctx context.Context, query string, args ...any) (n int64,
 	return n, err
 }
 
-// nanoseconds returns a time as the file has it. Times out of its range stand
-// for the nearest in it.
+// nanoseconds returns a time in the form of the file. A time out of range becomes
+// the nearest one in range.
 func nanoseconds(t time.Time) int64 {
 	switch {
 	case t.IsZero():

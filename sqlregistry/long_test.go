@@ -16,7 +16,8 @@ import (
 	"fairshare"
 )
 
-var long = flag.Int("long", 0, "rows of the large registry that TestLarge makes in the temporary folder, as 5000000: about 2.5 GB and three minutes")
+var long = flag.Int("long", 0,
+	"rows of the large registry that TestLarge makes in the temporary folder, as 5000000: about 2.5 GB and three minutes")
 
 // many returns client i of many, spread over the addresses; a tenth are IPv6.
 // The first of them come in the order of their addresses, so that a file is
@@ -31,21 +32,22 @@ func many(i int) fairshare.ClientID {
 		binary.BigEndian.PutUint64(b[:], 0x20010db8<<32|x>>32)
 		return fairshare.PrefixID(netip.PrefixFrom(netip.AddrFrom16(b), 64))
 	}
-	return fairshare.PrefixID(netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(x >> 56), byte(x >> 48), byte(x >> 40), byte(x >> 32)}), 32))
+	return fairshare.PrefixID(netip.PrefixFrom(netip.AddrFrom4(
+		[4]byte{byte(x >> 56), byte(x >> 48), byte(x >> 40), byte(x >> 32)}), 32))
 }
 
 const orderly = 1 << 24
 
 // manyDirty returns some of them with a share of requests as clients have it:
 // few with many.
-func manyDirty(first, n int, at time.Time) []Dirty {
-	all := make([]Dirty, n)
+func manyDirty(first, n int, at time.Time) []ClientDelta {
+	all := make([]ClientDelta, n)
 	for i := range all {
 		rank := float64(rand.IntN(1<<30)+1) / (1 << 30)
 		s := fairshare.Spent{Requests: int64(min(2/rank, 1e6)), Bytes: 12345, Time: time.Duration(50e6 / rank)}
 		s.Refused = s.Requests / 3
 		s.CPU = s.Time / 2
-		all[i] = Dirty{Client: many(first + i), FirstSeen: at, LastSeen: at, Spent: s,
+		all[i] = ClientDelta{Client: many(first + i), FirstSeen: at, LastSeen: at, Spent: s,
 			UserAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"}
 		if i%50 == 0 {
 			all[i].Bot, all[i].BotState = fmt.Sprintf("bot%d", i/50%20), fairshare.Forged
@@ -76,7 +78,8 @@ func TestLarge(t *testing.T) {
 			times = append(times, time.Since(begin))
 		}
 		slices.Sort(times)
-		t.Logf("%-44s median %10s  90%% %10s  most %10s", what, round(times[n/2]), round(times[n*9/10]), round(times[n-1]))
+		t.Logf("%-44s median %10s  90%% %10s  most %10s", what, round(times[n/2]), round(times[n*9/10]),
+			round(times[n-1]))
 	}
 	at, have, fresh := start, 0, orderly
 	writes := func() {
@@ -102,15 +105,19 @@ func TestLarge(t *testing.T) {
 		took("Write 250 bans, new"+suffix, 10, func() {
 			b := make([]fairshare.Banned, 250)
 			for i := range b {
-				b[i] = fairshare.Banned{Client: many(rand.IntN(have)), Rule: "rapid requests", Kind: fairshare.ByAddr, Began: at, Until: at.Add(time.Hour), Since: at.Add(time.Hour)}
+				b[i] = fairshare.Banned{Client: many(rand.IntN(have)), Rule: "rapid requests", Kind: fairshare.ByAddr,
+					Began: at, Until: at.Add(time.Hour), Since: at.Add(time.Hour)}
 			}
 			check(t, "Write", r.Write(ctx, Batch{Bans: b}))
 		})
 		took("Write 1 ban"+suffix, 40, func() {
-			check(t, "Write", r.Write(ctx, Batch{Bans: []fairshare.Banned{{Client: many(rand.IntN(have)), Rule: "x", Kind: fairshare.ByAddr, Began: at, Until: at.Add(time.Hour)}}}))
+			check(t, "Write", r.Write(ctx, Batch{Bans: []fairshare.Banned{{Client: many(rand.IntN(have)), Rule: "x",
+				Kind: fairshare.ByAddr, Began: at, Until: at.Add(time.Hour)}}}))
 		})
-		took("Say"+suffix, 20, func() {
-			check(t, "Say", r.Say(ctx, fairshare.Said{Client: many(rand.IntN(have)), Action: fairshare.Block, Since: at}))
+		took("SetOverride"+suffix, 20, func() {
+			check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: many(rand.IntN(have)),
+				Action: fairshare.Block,
+				Since:  at}))
 		})
 		took("Client"+suffix, 20, func() {
 			f, err := r.Client(ctx, many(rand.IntN(have)))
@@ -137,7 +144,8 @@ func TestLarge(t *testing.T) {
 		check(t, "Stats", err)
 		info, err := os.Stat(path)
 		check(t, "Stat", err)
-		t.Logf("%d rows more in %s; the file has %d MB for %d rows, %d B a row; with -wal %d MB", have-from, round(time.Since(begin)), info.Size()>>20, s.Clients, info.Size()/s.Clients, s.Bytes>>20)
+		t.Logf("%d rows more in %s; the file has %d MB for %d rows, %d B a row; with -wal %d MB", have-from,
+			round(time.Since(begin)), info.Size()>>20, s.Clients, info.Size()/s.Clients, s.Bytes>>20)
 	}
 	fill(1000)
 	writes()
@@ -169,7 +177,8 @@ func TestLarge(t *testing.T) {
 	for i := 0; i < bans; i += 5000 {
 		b := make([]fairshare.Banned, 5000)
 		for j := range b {
-			b[j] = fairshare.Banned{Client: many(i + j), Rule: "rapid requests", Kind: fairshare.ByAddr, Began: at, Until: at.Add(time.Hour), Since: at.Add(time.Hour)}
+			b[j] = fairshare.Banned{Client: many(i + j), Rule: "rapid requests", Kind: fairshare.ByAddr, Began: at,
+				Until: at.Add(time.Hour), Since: at.Add(time.Hour)}
 		}
 		check(t, "Write", r.Write(ctx, Batch{Bans: b}))
 	}

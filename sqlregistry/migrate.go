@@ -14,8 +14,8 @@ import (
 	"fairshare/internal/lockfile"
 )
 
-// create makes a registry. It is made under another name and takes its own
-// when it is whole, so that one that was made halfway is never seen.
+// create makes a registry. It builds the file under another name and renames it
+// when it is complete, so that no process sees an incomplete file.
 func create(ctx context.Context, path string, busy time.Duration, migrations []string) (err error) {
 	made := path + ".new-" + strings.ToLower(rand.Text()[:8])
 	if err := touch(made); err != nil {
@@ -28,26 +28,28 @@ func create(ctx context.Context, path string, busy time.Duration, migrations []s
 			}
 		}
 	}()
-	l, err := connect(ctx, made, mode{mode: "rw", pragmas: []string{fmt.Sprintf("page_size = %d", pageSize), "synchronous = FULL"}}, busy, smallCache)
+	l, err := connect(ctx, made, mode{mode: "rw", pragmas: []string{fmt.Sprintf("page_size = %d", pageSize),
+		"synchronous = FULL"}}, busy, smallCache)
 	if err != nil {
 		return err
 	}
-	_, err = l.conn.ExecContext(ctx, fmt.Sprintf("BEGIN; PRAGMA application_id = %d; %s PRAGMA user_version = %d; COMMIT; PRAGMA journal_mode = WAL",
-		applicationID, strings.Join(migrations, ""), len(migrations)))
+	_, err = l.conn.ExecContext(ctx,
+		fmt.Sprintf("BEGIN; PRAGMA application_id = %d; %s PRAGMA user_version = %d; COMMIT; PRAGMA journal_mode = WAL",
+			applicationID, strings.Join(migrations, ""), len(migrations)))
 	if err := errors.Join(err, l.close()); err != nil {
 		return err
 	}
-	if err := place(ctx, made, path); err != nil {
+	if err := moveIntoPlace(ctx, made, path); err != nil {
 		return folderFault(path, err)
 	}
 	return syncFolder(path)
 }
 
-// place gives a registry that was made its name, unless another process was
-// faster. What a file that was removed has left beside it goes first: SQLite
-// would take it for the new one's, and mix them. The folder is locked, so that
-// it is not the faster one's.
-func place(ctx context.Context, made, path string) error {
+// moveIntoPlace renames a new registry, unless another process was faster. First it
+// removes a -wal and -shm file that a deleted registry left behind: SQLite would
+// apply them to the new file. The folder is locked meanwhile, so that these files
+// cannot belong to the faster process.
+func moveIntoPlace(ctx context.Context, made, path string) error {
 	if folder, err := os.Open(filepath.Dir(path)); err == nil { // it may be written but not read
 		defer folder.Close()
 		for !lockfile.TryLock(folder) {
@@ -78,7 +80,7 @@ func place(ctx context.Context, made, path string) error {
 	}
 }
 
-// touch makes an empty file that only the owner of its folder may read.
+// touch creates an empty file that only the owner of its folder can read.
 func touch(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -91,11 +93,12 @@ func touch(path string) error {
 	return nil
 }
 
-// syncFolder makes the names in a file's folder last.
+// syncFolder syncs a file's folder, so that a rename in it survives a power
+// failure.
 func syncFolder(path string) error {
 	f, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return nil // it may be written but not read
+		return nil // the folder may be writable but not readable
 	}
 	_ = f.Sync() // not every file system can
 	return f.Close()
@@ -112,14 +115,15 @@ func versionOf(ctx context.Context, l *link, path string, known int) (int, error
 	case err != nil:
 		return 0, err
 	case id != applicationID || version < 1:
-		return 0, &Error{Path: path, Kind: ErrDamaged, What: "it is no registry"}
+		return 0, &Error{Path: path, Kind: ErrDamaged, What: "not a registry"}
 	case int(version) > known:
-		return 0, &Error{Path: path, Kind: ErrNewer, What: fmt.Sprintf("it has version %d, this one knows %d", version, known)}
+		return 0, &Error{Path: path, Kind: ErrNewer, What: fmt.Sprintf("it has version %d, this program knows %d",
+			version, known)}
 	}
 	return int(version), nil
 }
 
-// migrate brings a registry up to date, after a copy.
+// migrate copies a registry and then updates it to the present version.
 func (r *Registry) migrate(ctx context.Context, l *link, migrations []string) error {
 	from, err := versionOf(ctx, l, r.path, len(migrations))
 	if err != nil || from == len(migrations) {
@@ -134,7 +138,8 @@ func (r *Registry) migrate(ctx context.Context, l *link, migrations []string) er
 	}
 	now, err := versionOf(ctx, l, r.path, len(migrations)) // another process may have been faster
 	if err == nil && now < len(migrations) {
-		_, err = l.conn.ExecContext(ctx, fmt.Sprintf("%s; PRAGMA user_version = %d", strings.Join(migrations[now:], ";"), len(migrations)))
+		_, err = l.conn.ExecContext(ctx, fmt.Sprintf("%s; PRAGMA user_version = %d",
+			strings.Join(migrations[now:], ";"), len(migrations)))
 	}
 	if err == nil {
 		_, err = l.conn.ExecContext(ctx, "COMMIT; PRAGMA synchronous = NORMAL")
@@ -143,11 +148,12 @@ func (r *Registry) migrate(ctx context.Context, l *link, migrations []string) er
 		_, _ = l.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		return err
 	}
-	r.o.Log(fmt.Sprintf("registry %s: brought from version %d to %d; a copy of the old one is %s", r.path, from, len(migrations), copied))
+	r.o.Log(fmt.Sprintf("registry %s: updated from version %d to %d; a copy of the old file is %s", r.path, from,
+		len(migrations), copied))
 	return nil
 }
 
-// copyTo writes a copy of the registry, in place of an earlier one.
+// copyTo writes a copy of the registry, and replaces an earlier copy.
 func (r *Registry) copyTo(ctx context.Context, l *link, path string) error {
 	made := path + ".new-" + strings.ToLower(rand.Text()[:8])
 	if err := touch(made); err != nil {

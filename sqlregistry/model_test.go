@@ -20,7 +20,7 @@ type model struct {
 	o       Options
 	rows    map[fairshare.ClientID]*modelRow
 	made    int // rows so far
-	words   map[fairshare.ClientID]fairshare.Said
+	words   map[fairshare.ClientID]fairshare.OverrideRecord
 	labels  map[fairshare.Label]bool
 	notes   map[fairshare.ClientID]string
 	bans    map[banName]fairshare.Banned
@@ -48,14 +48,17 @@ type storyName struct {
 
 func newModel(o Options) *model {
 	return &model{
-		o: o, rows: map[fairshare.ClientID]*modelRow{}, words: map[fairshare.ClientID]fairshare.Said{}, labels: map[fairshare.Label]bool{},
-		notes: map[fairshare.ClientID]string{}, bans: map[banName]fairshare.Banned{}, stories: map[storyName]fairshare.Story{},
+		o: o, rows: map[fairshare.ClientID]*modelRow{}, words: map[fairshare.ClientID]fairshare.OverrideRecord{},
+		labels: map[fairshare.Label]bool{},
+		notes:  map[fairshare.ClientID]string{}, bans: map[banName]fairshare.Banned{},
+		stories: map[storyName]fairshare.Story{},
 	}
 }
 
 // holds reports whether a is b, or a wider prefix.
 func holds(a, b fairshare.ClientID) bool {
-	return a == b || a.Bot == "" && b.Bot == "" && a.Prefix.Bits() <= b.Prefix.Bits() && a.Prefix.Contains(b.Prefix.Addr())
+	return a == b || a.Bot == "" && b.Bot == "" && a.Prefix.Bits() <= b.Prefix.Bits() &&
+		a.Prefix.Contains(b.Prefix.Addr())
 }
 
 func less(a, b fairshare.ClientID) int {
@@ -89,9 +92,9 @@ func (m *model) kept(id fairshare.ClientID) int {
 	return 0
 }
 
-// unkeep forgets a client that was only there for what an operator or a ban
+// unprotect forgets a client that was only there for what an operator or a ban
 // had to say.
-func (m *model) unkeep(id fairshare.ClientID) {
+func (m *model) unprotect(id fairshare.ClientID) {
 	if r := m.rows[id]; r != nil && r.rec.LastSeen.IsZero() && m.kept(id) == 0 {
 		delete(m.rows, id)
 	}
@@ -110,7 +113,10 @@ func (m *model) labelsOf(id fairshare.ClientID) (names []string) {
 func (m *model) write(b Batch) {
 	for _, ban := range b.Bans {
 		name := banName{ban.Client, ban.Kind, ban.Rule}
-		if slices.ContainsFunc(m.lifted, func(l LiftedClient) bool { return holds(l.Client, ban.Client) && !ban.Began.After(l.At) }) || ban.Began.Before(m.bans[name].Began) {
+		if slices.ContainsFunc(m.lifted, func(l LiftedClient) bool {
+			return holds(l.Client, ban.Client) &&
+				!ban.Began.After(l.At)
+		}) || ban.Began.Before(m.bans[name].Began) {
 			continue
 		}
 		if _, known := m.bans[name]; !known {
@@ -170,7 +176,7 @@ func (m *model) lift(id fairshare.ClientID, at time.Time) (lifted []fairshare.Ba
 		if holds(id, b.Client) && !b.Began.After(at) {
 			lifted = append(lifted, b)
 			delete(m.bans, banName{b.Client, b.Kind, b.Rule})
-			m.unkeep(b.Client)
+			m.unprotect(b.Client)
 		}
 	}
 	return lifted
@@ -180,11 +186,11 @@ func (m *model) forget(id fairshare.ClientID, at time.Time) (f Forgotten) {
 	m.tells(LiftedClient{Client: id, At: at, Forget: true})
 	drop := func(client fairshare.ClientID) bool { return holds(id, client) }
 	words, labels := len(m.words), len(m.labels)
-	maps.DeleteFunc(m.words, func(c fairshare.ClientID, _ fairshare.Said) bool { return drop(c) })
+	maps.DeleteFunc(m.words, func(c fairshare.ClientID, _ fairshare.OverrideRecord) bool { return drop(c) })
 	maps.DeleteFunc(m.labels, func(l fairshare.Label, _ bool) bool { return drop(l.Client) })
 	maps.DeleteFunc(m.notes, func(c fairshare.ClientID, _ string) bool { return drop(c) })
-	f.Said, f.Labels = words > len(m.words), labels-len(m.labels)
-	if f.Said || f.Labels > 0 {
+	f.Override, f.Labels = words > len(m.words), labels-len(m.labels)
+	if f.Override || f.Labels > 0 {
 		m.changed++
 	}
 	f.Clients, f.Bans, f.Stories = len(m.rows), len(m.bans), len(m.stories)
@@ -208,10 +214,10 @@ func (m *model) record(id fairshare.ClientID) fairshare.ClientRecord {
 		rec = r.rec
 	}
 	if said, found := m.words[id]; found {
-		rec.Said = &said
+		rec.Override = &said
 	}
 	rec.Labels, rec.Note = m.labelsOf(id), m.notes[id]
-	rec.Sticky = rec.Said != nil || rec.Labels != nil || rec.Note != ""
+	rec.Sticky = rec.Override != nil || rec.Labels != nil || rec.Note != ""
 	return rec
 }
 
@@ -234,8 +240,11 @@ func (m *model) client(id fairshare.ClientID) *Found {
 		}
 	}
 	bits := func(a, b fairshare.ClientID) int { return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits()) }
-	slices.SortFunc(f.Within, func(a, b fairshare.Said) int { return bits(a.Client, b.Client) })
-	slices.SortFunc(f.Labels, func(a, b fairshare.Label) int { return cmp.Or(bits(a.Client, b.Client), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(f.Within, func(a, b fairshare.OverrideRecord) int { return bits(a.Client, b.Client) })
+	slices.SortFunc(f.Labels, func(a, b fairshare.Label) int {
+		return cmp.Or(bits(a.Client, b.Client),
+			cmp.Compare(a.Name, b.Name))
+	})
 	var inside []fairshare.Banned
 	for _, b := range m.sortedBans() {
 		if wider(b.Client) {
@@ -269,7 +278,8 @@ func (m *model) storiesOf(is func(fairshare.Story) bool) (found []fairshare.Stor
 func (m *model) clients(q Query) (found []fairshare.ClientRecord) {
 	for id := range m.rows {
 		rec := m.record(id)
-		if (q.Bot == "" || rec.Bot == q.Bot || id.Bot == q.Bot) && (q.Label == "" || slices.Contains(rec.Labels, q.Label)) && (rec.Sticky || !q.Sticky) {
+		if (q.Bot == "" || rec.Bot == q.Bot || id.Bot == q.Bot) &&
+			(q.Label == "" || slices.Contains(rec.Labels, q.Label)) && (rec.Sticky || !q.Sticky) {
 			found = append(found, rec)
 		}
 	}
@@ -297,12 +307,12 @@ func (m *model) prune(now time.Time, rows int) (more bool) {
 }
 
 func (m *model) pruneWord(now time.Time) bool {
-	for _, said := range slices.SortedFunc(maps.Values(m.words), func(a, b fairshare.Said) int {
+	for _, said := range slices.SortedFunc(maps.Values(m.words), func(a, b fairshare.OverrideRecord) int {
 		return cmp.Or(a.Until.Compare(b.Until), less(a.Client, b.Client))
 	}) {
-		if !said.Until.IsZero() && said.Until.Before(now.Add(-wordsStay)) {
+		if !said.Until.IsZero() && said.Until.Before(now.Add(-overridesStay)) {
 			delete(m.words, said.Client)
-			m.unkeep(said.Client)
+			m.unprotect(said.Client)
 			return true
 		}
 	}
@@ -310,7 +320,7 @@ func (m *model) pruneWord(now time.Time) bool {
 }
 
 func (m *model) pruneChange(now time.Time) bool {
-	if len(m.lifted) == 0 || !m.lifted[0].At.Before(now.Add(-changesStay)) {
+	if len(m.lifted) == 0 || !m.lifted[0].At.Before(now.Add(-ChangesStay)) {
 		return false
 	}
 	m.lifted = m.lifted[1:]
@@ -324,7 +334,7 @@ func (m *model) pruneBan(now time.Time) bool {
 		return false
 	}
 	delete(m.bans, banName{bans[0].Client, bans[0].Kind, bans[0].Rule})
-	m.unkeep(bans[0].Client)
+	m.unprotect(bans[0].Client)
 	return true
 }
 
@@ -355,7 +365,8 @@ func (m *model) dropStory(more int) bool {
 	for _, s := range all {
 		many[network(s)]++
 	}
-	most := slices.MaxFunc(slices.Collect(maps.Keys(many)), func(a, b string) int { return cmp.Or(cmp.Compare(many[a], many[b]), cmp.Compare(a, b)) })
+	most := slices.MaxFunc(slices.Collect(maps.Keys(many)),
+		func(a, b string) int { return cmp.Or(cmp.Compare(many[a], many[b]), cmp.Compare(a, b)) })
 	if many[most] <= more {
 		return false
 	}
@@ -381,12 +392,14 @@ func (m *model) pruneClient(now time.Time) bool {
 		return 1
 	}
 	ids := slices.SortedFunc(maps.Keys(m.rows), func(a, b fairshare.ClientID) int {
-		return cmp.Or(cmp.Compare(grade(a), grade(b)), m.rows[a].rec.LastSeen.Compare(m.rows[b].rec.LastSeen), cmp.Compare(m.rows[a].made, m.rows[b].made))
+		return cmp.Or(cmp.Compare(grade(a), grade(b)), m.rows[a].rec.LastSeen.Compare(m.rows[b].rec.LastSeen),
+			cmp.Compare(m.rows[a].made, m.rows[b].made))
 	})
 	if len(ids) == 0 || grade(ids[0]) == 4 {
 		return false
 	}
-	if old := grade(ids[0]) == 0 && m.rows[ids[0]].rec.LastSeen.Before(now.Add(-m.o.Age)); !old && len(ids) <= m.o.Clients {
+	if old := grade(ids[0]) == 0 && m.rows[ids[0]].rec.LastSeen.Before(now.Add(-m.o.Age)); !old &&
+		len(ids) <= m.o.Clients {
 		return false
 	}
 	delete(m.rows, ids[0])
@@ -395,10 +408,13 @@ func (m *model) pruneClient(now time.Time) bool {
 
 // TestModel does anything at all to a registry and to the model.
 func TestModel(t *testing.T) {
-	clients := ids("192.0.2.1", "192.0.2.2", "192.0.2.0/24", "192.0.0.0/16", "198.51.100.7", "198.51.100.0/24", "0.0.0.0/0", "203.0.113.128/25", "255.255.255.255",
-		"2001:db8::/64", "2001:db8:0:1::/64", "2001:db8::/48", "2001:db8::/32", "2001:db8:ffff:ffff::/64", "::/0", "::/64", "::1", "c000:201::/32", "googlebot", "bing bot", "b")
+	clients := ids("192.0.2.1", "192.0.2.2", "192.0.2.0/24", "192.0.0.0/16", "198.51.100.7", "198.51.100.0/24",
+		"0.0.0.0/0", "203.0.113.128/25", "255.255.255.255",
+		"2001:db8::/64", "2001:db8:0:1::/64", "2001:db8::/48", "2001:db8::/32", "2001:db8:ffff:ffff::/64", "::/0",
+		"::/64", "::1", "c000:201::/32", "googlebot", "bing bot", "b")
 	rapid.Check(t, func(rt *rapid.T) {
-		o := Options{Clients: 16, Stories: rapid.SampledFrom([]int{10, 16}).Draw(rt, "bound"), Bans: 6, Age: 90 * 24 * time.Hour}
+		o := Options{Clients: 16, Stories: rapid.SampledFrom([]int{10, 16}).Draw(rt, "bound"), Bans: 6,
+			Age: 90 * 24 * time.Hour}
 		path := filepath.Join(t.TempDir(), "registry.db")
 		r, err := Open(ctx, path, o)
 		if err != nil {
@@ -434,46 +450,60 @@ func TestModel(t *testing.T) {
 				var b Batch
 				for range rapid.IntRange(0, 4).Draw(rt, "clients") {
 					at := tick()
-					b.Clients = append(b.Clients, Dirty{Client: client(), FirstSeen: at, LastSeen: at, UserAgent: text.Draw(rt, "agent"), BotState: fairshare.Forged,
-						Bot:   rapid.SampledFrom([]string{"", "googlebot", "b"}).Draw(rt, "bot"),
-						Spent: fairshare.Spent{Requests: rapid.Int64Range(0, 150).Draw(rt, "requests"), Refused: rapid.Int64Range(0, 150).Draw(rt, "refused"), CPU: time.Duration(rapid.Int64Range(0, 15e9).Draw(rt, "cpu")), Bytes: 7}})
+					b.Clients = append(b.Clients, ClientDelta{Client: client(), FirstSeen: at, LastSeen: at,
+						UserAgent: text.Draw(rt, "agent"), BotState: fairshare.Forged,
+						Bot: rapid.SampledFrom([]string{"", "googlebot", "b"}).Draw(rt, "bot"),
+						Spent: fairshare.Spent{Requests: rapid.Int64Range(0, 150).Draw(rt, "requests"),
+							Refused: rapid.Int64Range(0, 150).Draw(rt, "refused"),
+							CPU:     time.Duration(rapid.Int64Range(0, 15e9).Draw(rt, "cpu")), Bytes: 7}})
 				}
 				for range rapid.IntRange(0, 8).Draw(rt, "stories") {
 					at := tick()
-					b.Stories = append(b.Stories, fairshare.Story{ID: rapid.StringMatching("[a-c]").Draw(rt, "id"), Client: client(), Rule: rule.Draw(rt, "rule"), Addr: rapid.SampledFrom(clients).Draw(rt, "addr").Prefix.Addr(),
-						Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, First: at, Last: at, Count: 3, Until: at.Add(time.Hour), By: "addr", Resource: "requests", Used: 5, Allowed: 4, Window: time.Minute,
-						Method: "GET", Host: "example.org", Path: text.Draw(rt, "path"), UserAgent: text.Draw(rt, "agent")})
+					b.Stories = append(b.Stories, fairshare.Story{ID: rapid.StringMatching("[a-c]").Draw(rt, "id"),
+						Client: client(), Rule: rule.Draw(rt, "rule"),
+						Addr:   rapid.SampledFrom(clients).Draw(rt, "addr").Prefix.Addr(),
+						Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, First: at, Last: at,
+						Count: 3, Until: at.Add(time.Hour), By: "addr", Resource: "requests", Used: 5, Allowed: 4,
+						Window: time.Minute,
+						Method: "GET", Host: "example.org", Path: text.Draw(rt, "path"),
+						UserAgent: text.Draw(rt, "agent"),
+						BanBegan:  at, BanMethod: "HEAD", BanPath: text.Draw(rt, "path of the ban")})
 				}
 				for range rapid.IntRange(0, 3).Draw(rt, "bans") {
 					began := tick().Add(-time.Duration(rapid.IntRange(0, 2).Draw(rt, "ago")) * time.Minute)
-					b.Bans = append(b.Bans, fairshare.Banned{Client: client(), Rule: rule.Draw(rt, "rule"), Kind: rapid.SampledFrom([]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork}).Draw(rt, "kind"), Number: 2,
-						Began: began, Until: began.Add(time.Duration(rapid.IntRange(1, 100).Draw(rt, "hours")) * time.Hour), DryRun: rapid.Bool().Draw(rt, "dry")})
+					b.Bans = append(b.Bans, fairshare.Banned{Client: client(), Rule: rule.Draw(rt, "rule"),
+						Kind: rapid.SampledFrom([]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork}).
+							Draw(rt, "kind"), Number: 2,
+						Began: began, Until: began.Add(time.Duration(rapid.IntRange(1, 100).
+							Draw(rt, "hours")) * time.Hour), DryRun: rapid.Bool().Draw(rt, "dry")})
 				}
 				m.write(b)
 				ok("Write", r.Write(ctx, b))
 			},
 			"say": func() {
-				said := fairshare.Said{Client: client(), Action: rapid.SampledFrom([]fairshare.Action{fairshare.Allow, fairshare.Refuse, fairshare.Block}).Draw(rt, "action"), Since: tick(), Reason: text.Draw(rt, "reason")}
+				said := fairshare.OverrideRecord{Client: client(), Action: rapid.SampledFrom(
+					[]fairshare.Action{fairshare.Allow, fairshare.Refuse, fairshare.Block}).Draw(rt, "action"),
+					Since: tick(), Reason: text.Draw(rt, "reason")}
 				if rapid.Bool().Draw(rt, "ends") {
 					said.Until = now.Add(time.Duration(rapid.IntRange(1, 100).Draw(rt, "hours")) * time.Hour)
 				}
 				m.row(said.Client)
 				m.words[said.Client] = said
 				m.changed++
-				ok("Say", r.Say(ctx, said))
+				ok("SetOverride", r.SetOverride(ctx, said))
 			},
 			"unsay": func() {
 				id := client()
-				var want *fairshare.Said
+				var want *fairshare.OverrideRecord
 				if said, found := m.words[id]; found {
 					want = &said
 					m.changed++
 				}
 				delete(m.words, id)
-				m.unkeep(id)
-				was, err := r.Unsay(ctx, id)
-				ok("Unsay", err)
-				equal("Unsay", was, want)
+				m.unprotect(id)
+				was, err := r.RemoveOverride(ctx, id)
+				ok("RemoveOverride", err)
+				equal("RemoveOverride", was, want)
 			},
 			"label": func() {
 				l := fairshare.Label{Client: client(), Name: rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "name")}
@@ -496,7 +526,7 @@ func TestModel(t *testing.T) {
 				if want != nil {
 					m.changed++
 				}
-				m.unkeep(id)
+				m.unprotect(id)
 				removed, err := r.Unlabel(ctx, id, name)
 				ok("Unlabel", err)
 				equal("Unlabel", removed, want)
@@ -508,7 +538,7 @@ func TestModel(t *testing.T) {
 					m.notes[id] = note
 					m.row(id)
 				}
-				m.unkeep(id)
+				m.unprotect(id)
 				ok("Note", r.Note(ctx, id, note))
 			},
 			"lift": func() {
@@ -545,7 +575,7 @@ func TestModel(t *testing.T) {
 					m.tell = m.tell[1:]
 				}
 				equal("Lifted", c.Lifted, m.tell)
-				equal("Words changed", c.Words, changed != m.changed)
+				equal("Overrides changed", c.Overrides, changed != m.changed)
 				version, changed, m.tell = c.Version, m.changed, nil
 			},
 			"": func() {
@@ -553,17 +583,23 @@ func TestModel(t *testing.T) {
 				found, err := r.Client(ctx, id)
 				ok("Client", err)
 				equal("Client "+id.String(), found, m.client(id))
-				words, labels, err := r.Words(ctx)
-				ok("Words", err)
-				equal("Words", words, slices.SortedFunc(maps.Values(m.words), func(a, b fairshare.Said) int { return less(a.Client, b.Client) }))
-				equal("labels", labels, slices.SortedFunc(maps.Keys(m.labels), func(a, b fairshare.Label) int { return cmp.Or(less(a.Client, b.Client), cmp.Compare(a.Name, b.Name)) }))
+				words, labels, err := r.Overrides(ctx)
+				ok("Overrides", err)
+				equal("Overrides", words, slices.SortedFunc(maps.Values(m.words),
+					func(a, b fairshare.OverrideRecord) int { return less(a.Client, b.Client) }))
+				equal("labels", labels, slices.SortedFunc(maps.Keys(m.labels),
+					func(a, b fairshare.Label) int {
+						return cmp.Or(less(a.Client, b.Client),
+							cmp.Compare(a.Name, b.Name))
+					}))
 				for _, all := range []bool{true, false} {
 					var bans []fairshare.Banned
 					for b, err := range r.Bans(ctx, now, all) {
 						ok("Bans", err)
 						bans = append(bans, b)
 					}
-					equal("Bans", bans, slices.DeleteFunc(m.sortedBans(), func(b fairshare.Banned) bool { return !all && !b.Until.After(now) }))
+					equal("Bans", bans, slices.DeleteFunc(m.sortedBans(),
+						func(b fairshare.Banned) bool { return !all && !b.Until.After(now) }))
 				}
 				for _, ref := range []string{"a", "b"} {
 					s, err := r.Story(ctx, ref)
@@ -576,9 +612,13 @@ func TestModel(t *testing.T) {
 				stats, err := r.Stats(ctx)
 				ok("Stats", err)
 				stats.Bytes = 0
-				equal("Stats", stats, Stats{Clients: int64(len(m.rows)), Bans: int64(len(m.bans)), Stories: int64(len(m.stories)), Labels: int64(len(m.labels)), Words: int64(len(m.words))})
-				q := Query{Sort: rapid.SampledFrom([]string{"requests", "refused", "cpu", "last-seen"}).Draw(rt, "sort"), Bot: rapid.SampledFrom([]string{"", "", "googlebot"}).Draw(rt, "bot"),
-					Label: rapid.SampledFrom([]string{"", "", "x"}).Draw(rt, "label"), Sticky: rapid.Bool().Draw(rt, "sticky"), Limit: rapid.IntRange(1, 25).Draw(rt, "limit")}
+				equal("Stats", stats, Stats{Clients: int64(len(m.rows)), Bans: int64(len(m.bans)),
+					Stories: int64(len(m.stories)), Labels: int64(len(m.labels)), Overrides: int64(len(m.words))})
+				q := Query{Sort: rapid.SampledFrom([]string{"requests", "refused", "blocked", "dry-run", "cpu",
+					"time", "last-seen", "client"}).Draw(rt, "sort"),
+					Bot:    rapid.SampledFrom([]string{"", "", "googlebot"}).Draw(rt, "bot"),
+					Label:  rapid.SampledFrom([]string{"", "", "x"}).Draw(rt, "label"),
+					Sticky: rapid.Bool().Draw(rt, "sticky"), Limit: rapid.IntRange(1, 25).Draw(rt, "limit")}
 				got, err := r.Clients(ctx, q)
 				ok("Clients", err)
 				want := m.clients(q)
@@ -616,7 +656,8 @@ func actions(do map[string]func()) map[string]func(*rapid.T) {
 // there.
 func TestKeysOfAPrefixAreOneRange(t *testing.T) {
 	prefix := rapid.Custom(func(t *rapid.T) fairshare.ClientID {
-		addr := rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.255", "0.0.0.0", "255.255.255.255", "::", "2001:db8::", "2001:db8::ffff", "::ffff:0:0:1"}).Draw(t, "addr")
+		addr := rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.255", "0.0.0.0", "255.255.255.255", "::",
+			"2001:db8::", "2001:db8::ffff", "::ffff:0:0:1"}).Draw(t, "addr")
 		c := id(addr)
 		p, _ := c.Prefix.Addr().Prefix(rapid.IntRange(0, c.Prefix.Bits()).Draw(t, "bits"))
 		return fairshare.PrefixID(p)

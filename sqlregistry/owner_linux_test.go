@@ -1,13 +1,14 @@
 package sqlregistry
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 )
 
-func TestWhatRootMakesBelongsToTheServer(t *testing.T) {
+func TestFilesOfRootBelongToTheServer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a file for somebody else")
 	}
@@ -22,10 +23,11 @@ func TestWhatRootMakesBelongsToTheServer(t *testing.T) {
 	check(t, "open", err)
 	defer r.Close()
 	check(t, "Note", r.Note(ctx, id("192.0.2.1"), "y"))
-	for _, suffix := range []string{"", "-wal", "-shm", ".v1"} {
+	for _, suffix := range []string{"", "-wal", "-shm", fmt.Sprintf(".v%d", len(migrations))} {
 		info, err := os.Stat(path + suffix)
 		check(t, "Stat", err)
-		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != 12345 || owner.Gid != 23456 || info.Mode().Perm() != 0o600 {
+		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != 12345 || owner.Gid != 23456 ||
+			info.Mode().Perm() != 0o600 {
 			t.Errorf("registry.db%s belongs to %d:%d, mode %v", suffix, owner.Uid, owner.Gid, info.Mode())
 		}
 	}

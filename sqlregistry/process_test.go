@@ -71,7 +71,8 @@ func hammer(path string) error {
 			return err
 		}
 		if n%5 == 0 {
-			if err := r.Say(ctx, fairshare.Said{Client: id(numbered(n)), Action: fairshare.Block, Since: start}); err != nil {
+			if err := r.SetOverride(ctx, fairshare.OverrideRecord{Client: id(numbered(n)), Action: fairshare.Block,
+				Since: start}); err != nil {
 				return err
 			}
 		}
@@ -84,7 +85,7 @@ func hammer(path string) error {
 	}
 }
 
-func TestKillLosesNothingThatWasWritten(t *testing.T) {
+func TestKillLosesNoWrittenData(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	last, written := -1, -1
 	for round := range 12/slower + 3 {
@@ -113,8 +114,8 @@ func TestKillLosesNothingThatWasWritten(t *testing.T) {
 		for _, b := range allBans(t, r, start, true) {
 			bans[b.Client.String()] = true
 		}
-		said, _, err := r.Words(ctx)
-		check(t, "Words", err)
+		said, _, err := r.Overrides(ctx)
+		check(t, "Overrides", err)
 		for _, s := range said {
 			words[s.Client.String()] = true
 		}
@@ -141,7 +142,8 @@ func sound(t *testing.T, r *Registry) {
 		if _, err := l.row(ctx, "PRAGMA integrity_check", nil, &ok); err != nil || ok != "ok" {
 			t.Errorf("integrity_check: %s: %v", ok, err)
 		}
-		wrong, err := l.integer(ctx, `SELECT clients <> (SELECT count(*) FROM clients) OR bans <> (SELECT count(*) FROM bans) OR stories <> (SELECT count(*) FROM stories)
+		wrong, err := l.integer(ctx,
+			`SELECT clients <> (SELECT count(*) FROM clients) OR bans <> (SELECT count(*) FROM bans) OR stories <> (SELECT count(*) FROM stories)
 			OR stories <> (SELECT total(stories) FROM networks)`+ofCounts)
 		if wrong != 0 {
 			t.Error("the counts are wrong")
@@ -166,17 +168,19 @@ func share(path string) error {
 	var version Version
 	for n := range shares {
 		own := fmt.Sprintf("10.%d.%d.%d", os.Getpid()>>8&255, os.Getpid()&255, n)
-		if err := r.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1), dirty(own, start, 1)}, Bans: []fairshare.Banned{banned(own, start, time.Hour)}}); err != nil {
+		if err := r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1), dirty(own, start, 1)},
+			Bans: []fairshare.Banned{banned(own, start, time.Hour)}}); err != nil {
 			return err
 		}
-		if err := r.Say(ctx, fairshare.Said{Client: id(own), Action: fairshare.Block, Since: start}); err != nil {
+		if err := r.SetOverride(ctx, fairshare.OverrideRecord{Client: id(own), Action: fairshare.Block,
+			Since: start}); err != nil {
 			return err
 		}
 		c, err := r.Changes(ctx, version)
 		if err != nil {
 			return err
 		}
-		if c.Words {
+		if c.Overrides {
 			seen++
 		}
 		version = c.Version
@@ -228,7 +232,8 @@ func TestProcessesShareARegistry(t *testing.T) {
 	}
 	stats, err := r.Stats(ctx)
 	check(t, "Stats", err)
-	if stats.Words != processes*shares || stats.Clients != processes*shares+1 || stats.Bans != processes*shares*9/10 {
+	if stats.Overrides != processes*shares || stats.Clients != processes*shares+1 ||
+		stats.Bans != processes*shares*9/10 {
 		t.Errorf("%+v", stats)
 	}
 	sound(t, r)
@@ -256,7 +261,7 @@ func TestGoroutinesShareARegistry(t *testing.T) {
 }
 
 // Somebody who reads a listing slowly, or stops, hinders nobody.
-func TestReadingHindersNobody(t *testing.T) {
+func TestReadsDoNotBlockWrites(t *testing.T) {
 	r := opened(t, "", Options{})
 	b := Batch{}
 	for n := range 3 * bansPage {

@@ -8,28 +8,32 @@ import (
 )
 
 const (
-	wordsStay   = 7 * 24 * time.Hour // after their end
-	changesStay = 24 * time.Hour
+	overridesStay = 7 * 24 * time.Hour // after their end
 )
 
-// Prune removes at most that many rows: what is too old, then what is over
-// the bounds. It reports whether there may be more to do. When there is
-// nothing to do it only reads.
+// Prune removes at most that many rows: those that are too old, then those over
+// the bounds. It reports whether there may be more to remove. If there is nothing
+// to remove, it only reads.
 //
-// Words stay for a week after their end. Of clients over the bound those go
-// first of whom there is no ban, nor the memory of one, and of these those
-// not seen for the longest; those go last whose ban is in force; those about
-// whom an operator has set something stay. Of bans those go that ended the
-// longest ago. Of stories the oldest goes of the network that has most, while
-// it has more than a tenth of the bound, or all together have too many; when
-// each network has one, the oldest of all.
+// It removes
+//
+//   - overrides a week after their end,
+//   - clients over the bound: first those without any recorded ban, the longest
+//     unseen first, and last those with a ban in force; it never removes a client
+//     with an override, a label or a note,
+//   - bans over the bound, those that ended first,
+//   - stories: the oldest one of the network with the most stories, while this
+//     network has more than a tenth of the bound or there are too many in all. If
+//     each network has only one, the oldest of all.
 func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more bool, err error) {
 	if rows <= 0 {
 		return false, fmt.Errorf("pruning %d rows is %w", rows, errArgument)
 	}
 	p := pruning{
-		now: nanoseconds(now), old: nanoseconds(now.Add(-r.o.Age)), week: nanoseconds(now.Add(-wordsStay)), day: nanoseconds(now.Add(-changesStay)),
-		clients: int64(r.o.Clients), bans: int64(r.o.Bans), stories: int64(r.o.Stories), tenth: max(int64(r.o.Stories)/10, 1),
+		now: nanoseconds(now), old: nanoseconds(now.Add(-r.o.Age)), week: nanoseconds(now.Add(-overridesStay)),
+		day:     nanoseconds(now.Add(-ChangesStay)),
+		clients: int64(r.o.Clients), bans: int64(r.o.Bans), stories: int64(r.o.Stories),
+		tenth: max(int64(r.o.Stories)/10, 1),
 	}
 	todo := false
 	err = r.reading(ctx, func(l *link) error {
@@ -42,7 +46,8 @@ func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more boo
 	left := 0
 	err = r.writing(ctx, false, func(t *tx) error {
 		left = rows
-		for _, step := range []func(*tx, int) (int, error){p.words, p.changes, p.oldBans, p.manyBans, p.oldStories, p.manyStories, p.oldClients, p.manyClients} {
+		for _, step := range []func(*tx, int) (int, error){p.overrides, p.changes, p.oldBans, p.manyBans, p.oldStories,
+			p.manyStories, p.oldClients, p.manyClients} {
 			if left == 0 {
 				break
 			}
@@ -57,7 +62,7 @@ func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more boo
 	return left == 0 && err == nil, err
 }
 
-// A pruning has the times before which things go, in Unix ns, and the bounds.
+// A pruning has the times before which rows are removed, in Unix ns, and the bounds.
 type pruning struct {
 	now, old, week, day           int64
 	clients, bans, stories, tenth int64
@@ -67,7 +72,8 @@ const ofCounts = " FROM counts WHERE id = 1"
 
 // todo reports whether there is anything to remove.
 func (p *pruning) todo(ctx context.Context, l *link) (bool, error) {
-	n, err := l.integer(ctx, `SELECT bans > ?1 OR stories > ?2 OR clients > ?3 AND EXISTS (SELECT 1 FROM clients WHERE kept < 2)
+	n, err := l.integer(ctx,
+		`SELECT bans > ?1 OR stories > ?2 OR clients > ?3 AND EXISTS (SELECT 1 FROM clients WHERE kept < 2)
 		OR EXISTS (SELECT 1 FROM words WHERE until <> 0 AND until < ?4)
 		OR coalesce((SELECT at FROM changes ORDER BY id LIMIT 1) < ?5, 0)
 		OR EXISTS (SELECT 1 FROM bans WHERE until < ?6)
@@ -78,23 +84,25 @@ func (p *pruning) todo(ctx context.Context, l *link) (bool, error) {
 	return n != 0, err
 }
 
-func (p *pruning) words(t *tx, rows int) (int, error) {
-	keys, err := keys(t, "SELECT client FROM words WHERE until <> 0 AND until < ? ORDER BY until, client LIMIT ?", p.week, rows)
+func (p *pruning) overrides(t *tx, rows int) (int, error) {
+	keys, err := keys(t, "SELECT client FROM words WHERE until <> 0 AND until < ? ORDER BY until, client LIMIT ?",
+		p.week, rows)
 	for _, k := range keys {
-		t.words = true
+		t.overrides = true
 		if _, err := t.exec("DELETE FROM words WHERE client = ?", k); err != nil {
 			return 0, err
 		}
-		if err := t.unkeep(k); err != nil {
+		if err := t.unprotect(k); err != nil {
 			return 0, err
 		}
 	}
 	return len(keys), err
 }
 
-// changes go in the order in which they were made.
+// changes removes changes in the order in which they were made.
 func (p *pruning) changes(t *tx, rows int) (int, error) {
-	n, err := t.exec("DELETE FROM changes WHERE id IN (SELECT id FROM (SELECT id, at FROM changes ORDER BY id LIMIT ?) WHERE at < ?)", rows, p.day)
+	n, err := t.exec(
+		"DELETE FROM changes WHERE id IN (SELECT id FROM (SELECT id, at FROM changes ORDER BY id LIMIT ?) WHERE at < ?)", rows, p.day)
 	if n > 0 {
 		t.lifts = lifts{}
 	}
@@ -113,7 +121,7 @@ func (p *pruning) manyBans(t *tx, rows int) (int, error) {
 	return t.dropBans(min(rows, int(over)), "WHERE until > ?", -1)
 }
 
-// dropBans removes the bans that ended, or end, first.
+// dropBans removes the bans with the earliest end.
 func (t *tx) dropBans(rows int, where string, arg int64) (int, error) {
 	type banKey struct {
 		client key
@@ -121,7 +129,8 @@ func (t *tx) dropBans(rows int, where string, arg int64) (int, error) {
 		rule   string
 	}
 	var bans []banKey
-	err := t.link.rows(t.ctx, "SELECT client, kind, rule FROM bans "+where+" ORDER BY until, client, kind, rule LIMIT ?", []any{arg, rows}, func(rows *sql.Rows) error {
+	err := t.link.rows(t.ctx, "SELECT client, kind, rule FROM bans "+where+
+		" ORDER BY until, client, kind, rule LIMIT ?", []any{arg, rows}, func(rows *sql.Rows) error {
 		var b banKey
 		err := rows.Scan(&b.client, &b.kind, &b.rule)
 		bans = append(bans, b)
@@ -160,13 +169,14 @@ func (p *pruning) manyStories(t *tx, rows int) (int, error) {
 }
 
 func (p *pruning) oldClients(t *tx, rows int) (int, error) {
-	n, err := t.exec("DELETE FROM clients WHERE rowid IN (SELECT rowid FROM clients WHERE kept = 0 AND last < ? ORDER BY last LIMIT ?)", p.old, rows)
+	n, err := t.exec(
+		"DELETE FROM clients WHERE rowid IN (SELECT rowid FROM clients WHERE kept = 0 AND last < ? ORDER BY last LIMIT ?)", p.old, rows)
 	t.clients -= n
 	return int(n), err
 }
 
-// manyClients looks for bans that are not in force among some of the clients
-// only, so that a step takes no longer when all are.
+// manyClients searches only some of the clients for bans that have ended, so that
+// a step takes no longer if all bans are in force.
 func (p *pruning) manyClients(t *tx, rows int) (removed int, err error) {
 	over, _, err := t.held()
 	if err != nil {

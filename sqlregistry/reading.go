@@ -38,18 +38,21 @@ func (r *Registry) readingFrom(ctx context.Context, links chan *link, do func(*l
 	switch err = fault(ctx, r.path, err); {
 	case err == nil:
 		return fault(ctx, r.path, do(l))
-	case !r.o.ReadOnly || errors.Is(err, ErrDamaged) || errors.Is(err, ErrNewer) || errors.Is(err, ErrBusy) || errors.Is(err, errOlder) || ctx.Err() != nil:
+	case !r.o.ReadOnly || errors.Is(err, ErrDamaged) || errors.Is(err, ErrNewer) || errors.Is(err, ErrBusy) ||
+		errors.Is(err, errOlder) || ctx.Err() != nil:
 		return err
 	}
 	return r.readingAlone(ctx, err, do)
 }
 
-// readingAlone is for a disk that is full or read-only. When the index of the
-// -wal file cannot be made beside it, it is made in memory, which takes that
-// nobody else uses the file; where not even a lock can be had, the file is
-// read as it stands, which takes that there is nothing in its -wal file. The
-// connection is closed at once, so that others get at the file, and the next
-// call finds out whether it still must be so. Cause is why it must.
+// readingAlone reads a file on a disk that is full or read-only. cause is the error
+// of the usual way to read.
+//
+// If SQLite cannot create the index of the -wal file, it builds it in memory; this
+// needs an exclusive lock. If not even a lock is possible, it reads the file
+// without locks; this needs an empty -wal file. The connection is closed at once,
+// so that other processes can use the file. The next call tries the usual way
+// again.
 func (r *Registry) readingAlone(ctx context.Context, cause error, do func(*link) error) error {
 	select {
 	case <-ctx.Done():
@@ -68,18 +71,17 @@ func (r *Registry) readingAlone(ctx context.Context, cause error, do func(*link)
 		return cause
 	}
 	err = fault(ctx, r.path, do(l))
-	_ = l.close() // it may fail to tidy up, on such a disk
+	_ = l.close() // on such a disk it may fail to delete its files
 	return err
 }
 
-// noWAL reports whether all that was written is in the file itself.
+// noWAL reports whether there is no -wal file, so that the file is complete.
 func (r *Registry) noWAL() bool {
 	info, err := os.Stat(r.path + "-wal")
 	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
 }
 
-// connectReading opens a connection to a registry that nobody may have looked
-// at yet.
+// connectReading opens a connection to a registry and checks its version.
 func (r *Registry) connectReading(ctx context.Context, m mode) (*link, error) {
 	l, err := connect(ctx, r.path, m, r.o.busy, smallCache)
 	if err != nil {
@@ -87,10 +89,11 @@ func (r *Registry) connectReading(ctx context.Context, m mode) (*link, error) {
 	}
 	found, err := versionOf(ctx, l, r.path, r.version)
 	if err == nil && found < r.version {
-		err = &Error{Path: r.path, Kind: errOlder, What: "start the server once, or say something to it, to bring it up to date"}
+		err = &Error{Path: r.path, Kind: errOlder,
+			What: "start the server once, or change something by a command, to update it"}
 	}
 	if err == nil {
-		err = look(ctx, l)
+		err = checkTables(ctx, l)
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.close())
@@ -98,5 +101,6 @@ func (r *Registry) connectReading(ctx context.Context, m mode) (*link, error) {
 	return l, nil
 }
 
-// errOlder is a registry that is to be read and would have to be migrated.
+// errOlder reports a registry that would have to be migrated, but was opened only
+// for reading.
 var errOlder = errors.New("written by an older version of fairshare")

@@ -1,28 +1,25 @@
-// Package sqlregistry keeps what is remembered of clients in one SQLite file:
-// who they are, what they had, the bans that rules brought about, the stories
-// of their refusals, and what operators have said. Start with [Open], which
-// returns a [Registry].
+// Package sqlregistry records clients in one SQLite file: what they used, their
+// bans by rules, the stories of their refusals, and operators' decisions (overrides,
+// labels and notes). Start with [Open], which returns a [Registry].
 //
-// What the file promises:
+// Its guarantees:
 //
-//   - Any number of processes may use it at once: a server, commands, another
-//     server. All methods are safe for concurrent use by goroutines, too.
-//   - What an operator says ([Registry.Say], Unsay, Lift, Label, Unlabel, Note,
-//     Forget) is on the disk, synced, when the method returns.
-//   - What [Registry.Write] wrote outlives the process, however it ends. A
-//     power failure may cost what was written since the system last wrote its
-//     dirty pages, as a rule the last half minute; never more than that, and
-//     never the file.
-//   - Reading never waits for writing, nor writing for reading.
-//   - It is bounded ([Options]); [Registry.Prune] keeps it so, and Write where
-//     Prune comes too late. Room that became free in the file is used again,
-//     not given back.
-//   - A fault is an [*Error] that names the file and says what to do.
+//   - Any number of processes can use the file at once: a server, commands,
+//     another server. All methods are safe for concurrent use.
+//   - An operator's change is synced to the disk when its method returns:
+//     [Registry.SetOverride], RemoveOverride, Lift, Label, Unlabel, Note, Forget.
+//   - The data of [Registry.Write] survives the end of the process, even a kill. A
+//     power failure may lose the data since the system last wrote its dirty pages,
+//     usually the last half minute. It never damages the file.
+//   - Reads never wait for writes, nor writes for reads.
+//   - The file is bounded ([Options]) by [Registry.Prune], and by Write if Prune is
+//     too slow. Free space in the file is reused, but not returned to the disk.
+//   - An error is an [*Error] with the path of the file and a hint.
 //
-// Time is an argument everywhere.
+// Time is an argument of every method that needs it.
 //
-// Nothing else in a process that has a registry open may open and close its
-// file: POSIX drops all locks of a process then.
+// While a process has a registry open, no other code in it may open and close the
+// file: POSIX then drops all locks of the process.
 package sqlregistry
 
 import (
@@ -36,19 +33,19 @@ import (
 	"time"
 )
 
-// Options says how to open a registry. The zero Options is for writing.
+// Options configure Open. The zero Options opens a registry for writing.
 type Options struct {
 	ReadOnly  bool // never creates, never migrates, never writes
 	MustExist bool // never creates
 
-	// Bounds that Prune keeps; 0 stands for the default. Write keeps to those
-	// of clients and stories, too, and a sixteenth of them more.
-	Clients int           // 1,000,000; Write lets bans and words go beyond
-	Stories int           // 100,000; a network (IPv4 /16, IPv6 /32) holds at most a tenth
-	Bans    int           // 1,048,576, former ones too
-	Age     time.Duration // 90 days; what was not seen for longer goes
+	// Bounds of Prune; 0 means the default. Write exceeds those of clients and stories
+	// by at most a sixteenth.
+	Clients int           // 1,000,000; bans and overrides can add more
+	Stories int           // 100,000; a network (IPv4 /16, IPv6 /32) has at most a tenth
+	Bans    int           // 1,048,576, including those that have ended
+	Age     time.Duration // 90 days; older records are removed
 
-	Log func(string) // nil: nothing is said
+	Log func(string) // gets messages about migrations and problems; may be nil
 
 	busy time.Duration // how long to wait for another process; 0: 5 s
 }
@@ -56,7 +53,7 @@ type Options struct {
 const (
 	readers  = 4 // connections that read
 	pageSize = 4096
-	maxWAL   = 4 << 20 // bytes that the -wal file keeps when all of it was taken over
+	maxWAL   = 4 << 20 // size of the -wal file in bytes after a complete checkpoint
 
 	bigCache, smallCache = 16 << 10, 2 << 10 // KiB
 )
@@ -66,28 +63,29 @@ var errClosed = errors.New("closed")
 // A Registry is an open registry. It is safe for concurrent use.
 type Registry struct {
 	path    string
-	file    os.FileInfo // that is open
+	file    os.FileInfo // of the open file
 	o       Options
-	version int // that it knows
+	version int // the newest version of the file that this program knows
 
-	writer chan *writer  // holds the one that writes; empty while it is used, and when it may not be
-	read   chan *link    // those that read; nil: not open yet
-	poll   chan *link    // the one that asks for changes
-	alone  chan struct{} // holds one; who takes it may lock others out
+	writer chan *writer  // holds the connection that writes; empty while it is in use, or if writing is not allowed
+	read   chan *link    // connections that read; nil: not open yet
+	poll   chan *link    // the connection for Changes
+	alone  chan struct{} // holds one value; its owner may lock other processes out
 
 	closing   chan struct{}
 	closed    sync.Once
 	closeErr  error
-	check     chan struct{} // asks for a checkpoint
+	check     chan struct{} // requests a checkpoint
 	checkDone chan struct{}
 }
 
-// Open opens the registry in a file and, unless told otherwise, makes it if
-// there is none; its folder must be there. A registry of an older version is
-// copied beside itself ("registry.db.v1") and brought up to date.
+// Open opens the registry in a file. Unless Options forbid it, it creates a missing
+// file; the folder must exist. It copies a registry of an older version
+// ("registry.db.v1") and updates it.
 //
-// Read-only it opens a registry that others write, and also one on a full or
-// read-only disk; there each call may lock others out while it lasts.
+// With ReadOnly it can open a registry that other processes write, and a registry
+// on a full or read-only disk. There each call may lock other processes out while
+// it runs.
 func Open(ctx context.Context, path string, o Options) (*Registry, error) {
 	return open(ctx, path, o, migrations)
 }
@@ -99,7 +97,8 @@ func open(ctx context.Context, path string, o Options, migrations []string) (*Re
 	}
 	defaults(&o)
 	r := &Registry{
-		path: abs, o: o, version: len(migrations), writer: make(chan *writer, 1), read: make(chan *link, readers), poll: make(chan *link, 1),
+		path: abs, o: o, version: len(migrations), writer: make(chan *writer, 1), read: make(chan *link, readers),
+		poll:  make(chan *link, 1),
 		alone: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	for range readers {
@@ -116,15 +115,15 @@ func open(ctx context.Context, path string, o Options, migrations []string) (*Re
 			return nil, fault(ctx, abs, err)
 		}
 	case errors.Is(err, fs.ErrPermission):
-		return nil, &Error{Path: abs, Kind: ErrReadOnly, What: "nor may it be read"}
+		return nil, &Error{Path: abs, Kind: ErrReadOnly, What: "it cannot be read, either"}
 	case err != nil:
 		return nil, &Error{Path: abs, What: err.Error()}
 	case !info.Mode().IsRegular():
-		return nil, &Error{Path: abs, What: "it is no file"}
-	case info.Size() == 0: // one is never made in place
+		return nil, &Error{Path: abs, What: "not a regular file"}
+	case info.Size() == 0: // create never leaves an empty file under this name
 		return nil, &Error{Path: abs, Kind: ErrDamaged, What: "it is empty"}
 	case info.Size()%pageSize != 0 && r.noWAL(): // else the -wal file has that page
-		return nil, &Error{Path: abs, Kind: ErrDamaged, What: "it was cut"}
+		return nil, &Error{Path: abs, Kind: ErrDamaged, What: "it is truncated"}
 	}
 	if o.ReadOnly {
 		err = r.reading(ctx, func(*link) error { return nil })
@@ -142,9 +141,9 @@ func open(ctx context.Context, path string, o Options, migrations []string) (*Re
 	return r, nil
 }
 
-// there returns an error when the file that is open is not the one of that
-// name any more: SQLite would go on with it, and nobody else would see it.
-func (r *Registry) there() error {
+// checkFile returns an error if the path no longer names the open file: SQLite
+// would continue to write to the old file, which no other process sees.
+func (r *Registry) checkFile() error {
 	now, err := os.Stat(r.path)
 	if err == nil && !os.SameFile(now, r.file) || errors.Is(err, fs.ErrNotExist) {
 		return &Error{Path: r.path, Kind: ErrGone}
@@ -180,13 +179,13 @@ func (r *Registry) openWriting(ctx context.Context, migrations []string) error {
 	}
 	err = r.migrate(ctx, l, migrations)
 	if err == nil {
-		_, err = l.conn.ExecContext(ctx, "PRAGMA journal_mode = WAL") // as it was made
+		_, err = l.conn.ExecContext(ctx, "PRAGMA journal_mode = WAL") // the mode of create
 	}
 	if err == nil {
-		err = look(ctx, l)
+		err = checkTables(ctx, l)
 	}
 	if err == nil {
-		// What is asked first of the writer must find that it may write.
+		// Find out here, not at the first write, that the file cannot be written.
 		_, err = l.conn.ExecContext(ctx, "BEGIN IMMEDIATE; ROLLBACK")
 	}
 	if err != nil {
@@ -198,10 +197,10 @@ func (r *Registry) openWriting(ctx context.Context, migrations []string) error {
 	return nil
 }
 
-// look reads a little of each table and index: what a file that was cut, or
-// overwritten at its beginning, does not outlive. To read all of a large file
-// takes too long; other damage is found when it is met.
-func look(ctx context.Context, l *link) error {
+// checkTables reads a little of each table and index. It detects a file that is
+// truncated, or overwritten at its beginning. Reading a large file completely
+// takes too long; other damage is detected when it is read.
+func checkTables(ctx context.Context, l *link) error {
 	for _, query := range []string{
 		"SELECT clients FROM counts WHERE id = 1",
 		"SELECT length(value) FROM settings WHERE name = 'reference key'",
@@ -211,11 +210,15 @@ func look(ctx context.Context, l *link) error {
 		}
 	}
 	for _, edge := range []string{
-		"clients ORDER BY client", "clients INDEXED BY clients_last ORDER BY kept, last", "words ORDER BY client", "labels ORDER BY client", "notes ORDER BY client",
-		"bans ORDER BY client", "bans INDEXED BY bans_until ORDER BY until", "stories ORDER BY rowid", "stories INDEXED BY stories_id ORDER BY id",
-		"stories INDEXED BY stories_last ORDER BY last", "networks INDEXED BY networks_stories ORDER BY stories", "changes ORDER BY id",
+		"clients ORDER BY client", "clients INDEXED BY clients_last ORDER BY kept, last", "words ORDER BY client",
+		"labels ORDER BY client", "notes ORDER BY client",
+		"bans ORDER BY client", "bans INDEXED BY bans_until ORDER BY until", "stories ORDER BY rowid",
+		"stories INDEXED BY stories_id ORDER BY id",
+		"stories INDEXED BY stories_last ORDER BY last", "networks INDEXED BY networks_stories ORDER BY stories",
+		"changes ORDER BY id",
 	} {
-		for _, query := range []string{"SELECT 1 FROM " + edge + " LIMIT 1", "SELECT 1 FROM " + strings.ReplaceAll(edge, ",", " DESC,") + " DESC LIMIT 1"} {
+		for _, query := range []string{"SELECT 1 FROM " + edge + " LIMIT 1",
+			"SELECT 1 FROM " + strings.ReplaceAll(edge, ",", " DESC,") + " DESC LIMIT 1"} {
 			if _, err := l.conn.ExecContext(ctx, query); err != nil {
 				return err
 			}

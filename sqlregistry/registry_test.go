@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,7 +72,8 @@ func same(t testing.TB, what string, got, want any) {
 }
 
 func diff(got, want any) string {
-	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }))
+	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }))
 }
 
 // allBans returns what Bans yields.
@@ -84,15 +86,17 @@ func allBans(t testing.TB, r *Registry, now time.Time, all bool) (bans []fairsha
 	return bans
 }
 
-func dirty(name string, at time.Time, requests int64) Dirty {
-	return Dirty{Client: id(name), FirstSeen: at, LastSeen: at, Spent: fairshare.Spent{Requests: requests}, UserAgent: "agent of " + name}
+func dirty(name string, at time.Time, requests int64) ClientDelta {
+	return ClientDelta{Client: id(name), FirstSeen: at, LastSeen: at, Spent: fairshare.Spent{Requests: requests},
+		UserAgent: "agent of " + name}
 }
 
 func banned(name string, began time.Time, length time.Duration) fairshare.Banned {
-	return fairshare.Banned{Client: id(name), Rule: "rapid", Kind: fairshare.ByAddr, Number: 1, Began: began, Until: began.Add(length), Since: began.Add(length)}
+	return fairshare.Banned{Client: id(name), Rule: "rapid", Kind: fairshare.ByAddr, Number: 1, Began: began,
+		Until: began.Add(length), Since: began.Add(length)}
 }
 
-func TestFileIsPrivateAndOneIsMadeOnlyWhenAsked(t *testing.T) {
+func TestFileIsPrivateAndCreatedOnlyOnRequest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	for _, o := range []Options{{ReadOnly: true}, {MustExist: true}} {
 		if _, err := Open(ctx, path, o); !is(err, ErrNotThere) {
@@ -116,7 +120,7 @@ func TestFileIsPrivateAndOneIsMadeOnlyWhenAsked(t *testing.T) {
 }
 
 // What operators say is synced, what a server writes is not.
-func TestOperatorsWordsAreSynced(t *testing.T) {
+func TestOperatorsChangesAreSynced(t *testing.T) {
 	r := opened(t, "", Options{})
 	level := func() int64 {
 		w := <-r.writer
@@ -128,15 +132,17 @@ func TestOperatorsWordsAreSynced(t *testing.T) {
 	const normal, full = 1, 2
 	client := id("192.0.2.1")
 	for name, call := range map[string]func() error{
-		"Say":     func() error { return r.Say(ctx, fairshare.Said{Client: client, Action: fairshare.Block}) },
-		"Unsay":   func() error { _, err := r.Unsay(ctx, client); return err },
-		"Lift":    func() error { _, err := r.Lift(ctx, client, start); return err },
-		"Label":   func() error { return r.Label(ctx, fairshare.Label{Client: client, Name: "good-partner"}) },
-		"Unlabel": func() error { _, err := r.Unlabel(ctx, client, ""); return err },
-		"Note":    func() error { return r.Note(ctx, client, "n") },
-		"Forget":  func() error { _, err := r.Forget(ctx, client, start); return err },
+		"SetOverride": func() error {
+			return r.SetOverride(ctx, fairshare.OverrideRecord{Client: client, Action: fairshare.Block})
+		},
+		"RemoveOverride": func() error { _, err := r.RemoveOverride(ctx, client); return err },
+		"Lift":           func() error { _, err := r.Lift(ctx, client, start); return err },
+		"Label":          func() error { return r.Label(ctx, fairshare.Label{Client: client, Name: "good-partner"}) },
+		"Unlabel":        func() error { _, err := r.Unlabel(ctx, client, ""); return err },
+		"Note":           func() error { return r.Note(ctx, client, "n") },
+		"Forget":         func() error { _, err := r.Forget(ctx, client, start); return err },
 	} {
-		check(t, "Write", r.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.2", start, 1)}}))
+		check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.2", start, 1)}}))
 		if n := level(); n != normal {
 			t.Errorf("Write: %d, want %d", n, normal)
 		}
@@ -150,13 +156,14 @@ func TestOperatorsWordsAreSynced(t *testing.T) {
 func TestClientsAddUpAndStickyFieldsStay(t *testing.T) {
 	r := opened(t, "", Options{})
 	text := "bad\x00agent \xff\xfe 'quoted\""
-	spent := fairshare.Spent{Requests: 1, Refused: 2, Blocked: 3, Trial: 4, CPU: 5, Time: 6, Bytes: 7, Errors: 8}
-	d := Dirty{Client: id("2001:db8::/64"), FirstSeen: start, LastSeen: start.Add(time.Second), Spent: spent, UserAgent: text, Bot: "googlebot", BotState: fairshare.Forged,
+	spent := fairshare.Spent{Requests: 1, Refused: 2, Blocked: 3, DryRun: 4, CPU: 5, Time: 6, Bytes: 7, Errors: 8}
+	d := ClientDelta{Client: id("2001:db8::/64"), FirstSeen: start, LastSeen: start.Add(time.Second), Spent: spent,
+		UserAgent: text, Bot: "googlebot", BotState: fairshare.Forged,
 		Labels: []string{"not looked at"}, Note: "nor this"}
 	check(t, "Label", r.Label(ctx, fairshare.Label{Client: d.Client, Name: "good-partner"}))
 	check(t, "Note", r.Note(ctx, d.Client, "n"))
 	for range 2 {
-		check(t, "Write", r.Write(ctx, Batch{Clients: []Dirty{d, {}}}))
+		check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{d, {}}}))
 	}
 	want := d
 	want.Spent.Add(spent)
@@ -181,7 +188,7 @@ func TestEqualClientsAreSorted(t *testing.T) {
 	var batch Batch
 	for i, name := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"} {
 		d := dirty(name, start, []int64{5, 7, 6, 8}[i])
-		d.Spent.Refused, d.Spent.Trial = []int64{0, 0, 200, 200}[i], []int64{30, 40, 1, 2}[i]
+		d.Spent.Refused, d.Spent.DryRun = []int64{0, 0, 200, 200}[i], []int64{30, 40, 1, 2}[i]
 		batch.Clients = append(batch.Clients, d)
 	}
 	check(t, "Write", r.Write(ctx, batch))
@@ -218,7 +225,8 @@ func TestClientsAreSorted(t *testing.T) {
 		batch.Clients = append(batch.Clients, d)
 	}
 	check(t, "Write", r.Write(ctx, batch))
-	check(t, "Say", r.Say(ctx, fairshare.Said{Client: id("198.51.100.0/24"), Action: fairshare.Allow, Since: start}))
+	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("198.51.100.0/24"),
+		Action: fairshare.Allow, Since: start}))
 	for _, name := range []string{"192.0.2.2", "192.0.2.3", "203.0.113.7"} {
 		check(t, "Label", r.Label(ctx, fairshare.Label{Client: id(name), Name: "x"}))
 	}
@@ -227,7 +235,8 @@ func TestClientsAreSorted(t *testing.T) {
 		want []string
 	}{
 		{Query{Limit: 2}, []string{"2001:db8::/64", "192.0.2.2"}}, // from the index
-		{Query{}, []string{"2001:db8::/64", "192.0.2.2", "googlebot", "192.0.2.3", "192.0.2.1", "198.51.100.0/24", "203.0.113.7"}},
+		{Query{}, []string{"2001:db8::/64", "192.0.2.2", "googlebot", "192.0.2.3", "192.0.2.1", "198.51.100.0/24",
+			"203.0.113.7"}},
 		{Query{Sort: "refused", Limit: 3}, []string{"googlebot", "2001:db8::/64", "192.0.2.3"}},
 		{Query{Sort: "cpu", Limit: 4}, []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::/64"}},
 		{Query{Sort: "last-seen", Limit: 3}, []string{"192.0.2.3", "192.0.2.2", "googlebot"}},
@@ -255,7 +264,7 @@ func TestClientsAreSorted(t *testing.T) {
 	}
 }
 
-func TestLiftAndForgetGoInSteps(t *testing.T) {
+func TestLiftAndForgetRunInSteps(t *testing.T) {
 	r := opened(t, "", Options{})
 	var b Batch
 	for n := range 2*stepRows + 10 {
@@ -274,11 +283,13 @@ func TestLiftAndForgetGoInSteps(t *testing.T) {
 		t.Errorf("%d were lifted", len(lifted))
 	}
 	same(t, "what began later", allBans(t, r, start, true), []fairshare.Banned{later})
-	check(t, "Say", r.Say(ctx, fairshare.Said{Client: id("10.0.0.7"), Action: fairshare.Allow, Since: start}))
+	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("10.0.0.7"),
+		Action: fairshare.Allow, Since: start}))
 	check(t, "Label", r.Label(ctx, fairshare.Label{Client: id("10.0.0.7"), Name: "x"}))
 	forgotten, err := r.Forget(ctx, id("10.0.0.0/8"), start.Add(time.Hour))
 	check(t, "Forget", err)
-	same(t, "Forget", forgotten, Forgotten{Clients: 2*stepRows + 10, Bans: 1, Stories: 2*stepRows + 10, Labels: 1, Said: true})
+	same(t, "Forget", forgotten, Forgotten{Clients: 2*stepRows + 10, Bans: 1, Stories: 2*stepRows + 10, Labels: 1,
+		Override: true})
 	if found, err := r.Client(ctx, id("10.0.0.0/8")); found != nil || err != nil {
 		t.Errorf("%+v is left: %v", found, err)
 	}
@@ -338,24 +349,96 @@ func TestWriteDoesNotUndoAForget(t *testing.T) {
 		_, err := operator.Forget(ctx, id(c.forget), start.Add(c.after))
 		check(t, "Forget", err)
 		check(t, "Write", server.Write(ctx, Batch{
-			Clients: []Dirty{{Client: id(c.client), FirstSeen: begin, LastSeen: start}},
-			Stories: []fairshare.Story{{ID: "x" + c.client, Client: id(c.client), Rule: "rapid", First: begin, Last: start, Count: 2}},
+			Clients: []ClientDelta{{Client: id(c.client), FirstSeen: begin, LastSeen: start}},
+			Stories: []fairshare.Story{{ID: "x" + c.client, Client: id(c.client), Rule: "rapid", First: begin,
+				Last: start, Count: 2}},
 		}))
 		found, err := server.Client(ctx, id(c.client))
 		check(t, "Client", err)
 		stories, err := server.Stories(ctx, id(c.client), 0)
 		check(t, "Stories", err)
 		if kept := found != nil; kept != c.kept || len(stories) > 0 != c.kept {
-			t.Errorf("%s forgotten %v after the last request of %s: kept %v, stories %v", c.forget, c.after, c.client, kept, stories)
+			t.Errorf("%s forgotten %v after the last request of %s: kept %v, stories %v", c.forget, c.after, c.client,
+				kept, stories)
 		}
 		if c.kept && c.forget == c.client && (!found.Record.FirstSeen.Equal(start) || !stories[0].First.Equal(start)) {
-			t.Errorf("%s forgotten %v after its last request begins at %v, its story at %v", c.forget, c.after, found.Record.FirstSeen, stories[0].First)
+			t.Errorf("%s forgotten %v after its last request begins at %v, its story at %v", c.forget, c.after,
+				found.Record.FirstSeen, stories[0].First)
 		}
 	}
 	sound(t, server)
 }
 
-func TestServersHearOfOperators(t *testing.T) {
+// What an operator does to an address holds for those that a peer names so.
+func TestWriteDoesNotUndoChangesOfProvisionalClients(t *testing.T) {
+	for _, c := range []struct {
+		forget string
+		client fairshare.ClientID
+		kept   bool
+	}{
+		{"203.0.113.9", provisional("203.0.113.9", "127.0.0.1"), false},
+		{"203.0.113.0/24", provisional("203.0.113.9", "127.0.0.1"), false},
+		{"203.0.113.9", provisional("203.0.113.9", "::1"), false},
+		{"2001:db8::9/128", provisional("2001:db8::9", "127.0.0.1"), false},
+		{"203.0.113.8", provisional("203.0.113.9", "127.0.0.1"), true},
+	} {
+		path := filepath.Join(t.TempDir(), "registry.db")
+		server, operator := opened(t, path, Options{}), opened(t, path, Options{})
+		_, err := operator.Forget(ctx, id(c.forget), start)
+		check(t, "Forget", err)
+		before := start.Add(-time.Second)
+		check(t, "Write", server.Write(ctx, Batch{
+			Clients: []ClientDelta{{Client: c.client, FirstSeen: before, LastSeen: before}},
+			Bans: []fairshare.Banned{{Client: c.client, Rule: "rapid", Number: 1, Began: before,
+				Until: start.Add(time.Hour), Since: before}},
+		}))
+		found, err := server.Client(ctx, c.client)
+		check(t, "Client", err)
+		seen := found != nil && !found.Record.FirstSeen.IsZero()
+		banned := found != nil && len(found.Bans) > 0
+		if seen != c.kept || banned != c.kept {
+			t.Errorf("%s forgotten: %v is known %v, banned %v, want %v", c.forget, c.client, seen, banned, c.kept)
+		}
+	}
+}
+
+// One provisional client, forgotten by itself.
+func TestWriteDoesNotUndoAForgetOfOneProvisionalClient(t *testing.T) {
+	server, client := opened(t, "", Options{}), provisional("203.0.113.9", "127.0.0.1")
+	_, err := server.Forget(ctx, client, start)
+	check(t, "Forget", err)
+	check(t, "Write", server.Write(ctx, Batch{Clients: []ClientDelta{dirty("203.0.113.9", start, 1),
+		{Client: client, FirstSeen: start, LastSeen: start}}}))
+	if found, err := server.Client(ctx, client); found != nil || err != nil {
+		t.Errorf("forgotten, and found %+v, %v", found, err)
+	}
+	if found, err := server.Client(ctx, id("203.0.113.9")); found == nil || err != nil {
+		t.Errorf("another client is not found: %v", err)
+	}
+}
+
+// All prefixes that hold a provisional client are looked at, its own too.
+func TestOverridesOnPrefixesOfAProvisionalClient(t *testing.T) {
+	for _, addr := range []string{"203.0.113.9", "2001:db8::9"} {
+		r, client := opened(t, "", Options{}), provisional(addr, "127.0.0.1")
+		check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: fairshare.PrefixID(client.Prefix),
+			Action: fairshare.Block,
+			Since:  start}))
+		found, err := r.Client(ctx, client)
+		check(t, "Client", err)
+		if found == nil || len(found.Within) != 1 {
+			t.Errorf("%v: found %+v, want the word on its address", client, found)
+		}
+	}
+}
+
+// provisional returns the client of a whole address that a peer names.
+func provisional(addr, peer string) fairshare.ClientID {
+	a := netip.MustParseAddr(addr)
+	return fairshare.ClientID{Prefix: netip.PrefixFrom(a, a.BitLen()), Via: netip.MustParseAddr(peer)}
+}
+
+func TestChangesReportsOperatorsChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	server, operator := opened(t, path, Options{}), opened(t, path, Options{})
 	hear := func(since Version) Changes {
@@ -367,18 +450,20 @@ func TestServersHearOfOperators(t *testing.T) {
 	_, err := operator.Lift(ctx, id("192.0.2.9"), start)
 	check(t, "Lift", err)
 	first := hear(Version{})
-	if !first.Words || first.Lifted != nil {
+	if !first.Overrides || first.Lifted != nil {
 		t.Errorf("the first time: %+v", first)
 	}
-	if c := hear(first.Version); c.Words || c.Lifted != nil || c.Version != first.Version {
+	if c := hear(first.Version); c.Overrides || c.Lifted != nil || c.Version != first.Version {
 		t.Errorf("nothing was done: %+v", c)
 	}
-	check(t, "Write", operator.Write(ctx, Batch{Clients: []Dirty{dirty("192.0.2.1", start, 1)}, Bans: []fairshare.Banned{banned("192.0.2.1", start, time.Hour)}}))
-	if c := hear(first.Version); c.Words || c.Lifted != nil {
+	check(t, "Write", operator.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)},
+		Bans: []fairshare.Banned{banned("192.0.2.1", start, time.Hour)}}))
+	if c := hear(first.Version); c.Overrides || c.Lifted != nil {
 		t.Errorf("another server wrote: %+v", c)
 	}
-	check(t, "Say", operator.Say(ctx, fairshare.Said{Client: id("192.0.2.1"), Action: fairshare.Block, Since: start}))
-	if c := hear(first.Version); !c.Words || c.Lifted != nil {
+	check(t, "SetOverride", operator.SetOverride(ctx,
+		fairshare.OverrideRecord{Client: id("192.0.2.1"), Action: fairshare.Block, Since: start}))
+	if c := hear(first.Version); !c.Overrides || c.Lifted != nil {
 		t.Errorf("a word: %+v", c)
 	}
 	second := hear(first.Version)
@@ -393,13 +478,13 @@ func TestServersHearOfOperators(t *testing.T) {
 	late, err := server.Lifted(ctx, start.Add(time.Second))
 	check(t, "Lifted", err)
 	same(t, "lifted late", late, []LiftedClient{{id("192.0.2.7"), start.Add(time.Second), false}})
-	if c.Words {
+	if c.Overrides {
 		t.Error("words, which nobody changed")
 	}
-	_, err = operator.Prune(ctx, start.Add(changesStay+2*time.Second), 10)
+	_, err = operator.Prune(ctx, start.Add(ChangesStay+2*time.Second), 10)
 	check(t, "Prune", err)
 	if c := hear(second.Version); c.Lifted != nil {
-		t.Errorf("a day later: %+v", c.Lifted)
+		t.Errorf("after ChangesStay: %+v", c.Lifted)
 	}
 }
 
@@ -409,7 +494,8 @@ func TestStoriesOfANetworkAreBounded(t *testing.T) {
 	write := func(name string, n int, at time.Time) {
 		var b Batch
 		for i := range n {
-			b.Stories = append(b.Stories, fairshare.Story{ID: name, Client: id(fmt.Sprintf(name, i/250, i%250)), Rule: "rapid", Last: at.Add(time.Duration(i))})
+			b.Stories = append(b.Stories, fairshare.Story{ID: name, Client: id(fmt.Sprintf(name, i/250, i%250)),
+				Rule: "rapid", Last: at.Add(time.Duration(i))})
 		}
 		check(t, "Write", r.Write(ctx, b))
 	}
@@ -452,7 +538,9 @@ func TestSettings(t *testing.T) {
 	s, err := r.Settings(ctx)
 	check(t, "Settings", err)
 	same(t, "Settings", s, Settings{})
-	want := Settings{Policy: "/etc/site.yaml", Contact: "shop@example.org", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, IPv4Prefix: 32, IPv6Prefix: 64, Bots: []string{"googlebot"}, DryRun: true}
+	want := Settings{Policy: "/etc/site.yaml", Contact: "shop@example.org",
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, IPv4Prefix: 32, IPv6Prefix: 64,
+		Bots: []string{"googlebot"}, DryRun: true}
 	for _, s := range []Settings{{Policy: "other", Contact: "c"}, want, want} {
 		check(t, "SetSettings", r.SetSettings(ctx, s))
 	}
@@ -479,11 +567,45 @@ func TestExtremes(t *testing.T) {
 	d := dirty("192.0.2.1", time.Unix(-1, 0), math.MaxInt64)
 	d.LastSeen, d.Spent.Bytes = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), -1
 	for range 3 {
-		check(t, "Write", r.Write(ctx, Batch{Clients: []Dirty{d}}))
+		check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{d}}))
 	}
 	found, err := r.Client(ctx, d.Client)
 	check(t, "Client", err)
-	if got := found.Record; got.Spent.Requests != 3*mostSpent || got.Spent.Bytes != 0 || got.FirstSeen.Year() != 1970 || got.LastSeen.Year() != 2262 {
+	if got := found.Record; got.Spent.Requests != 3*mostSpent || got.Spent.Bytes != 0 ||
+		got.FirstSeen.Year() != 1970 || got.LastSeen.Year() != 2262 {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestHeaviestClientsOfANetwork(t *testing.T) {
+	r := opened(t, filepath.Join(t.TempDir(), "registry.db"), Options{})
+	var b Batch
+	for name, requests := range map[string]int64{
+		"203.0.113.1": 5, "203.0.113.2": 500, "203.0.113.3": 50, "203.0.113.255": 50, "203.0.113.4": 0,
+		"203.0.112.255": 9000, "203.0.114.0": 9000, "2001:db8::/64": 7, "2001:db8:0:ffff::/64": 8,
+		"2001:db8:1::/64": 9000,
+	} {
+		b.Clients = append(b.Clients, dirty(name, start, requests))
+	}
+	check(t, "Write", r.Write(ctx, b))
+	for _, c := range []struct {
+		network string
+		limit   int
+		want    string
+	}{
+		{"203.0.113.0/24", 3, "203.0.113.2 500, 203.0.113.3 50, 203.0.113.255 50"},
+		{"203.0.113.0/24", 9, "203.0.113.2 500, 203.0.113.3 50, 203.0.113.255 50, 203.0.113.1 5"},
+		{"2001:db8::/48", 3, "2001:db8:0:ffff::/64 8, 2001:db8::/64 7"},
+		{"198.51.100.0/24", 3, ""},
+		{"203.0.113.2", 3, ""},
+	} {
+		found, err := r.Heaviest(ctx, id(c.network), c.limit)
+		var got []string
+		for i := range found {
+			got = append(got, fmt.Sprint(found[i].Client, " ", found[i].Spent.Requests))
+		}
+		if text := strings.Join(got, ", "); err != nil || text != c.want {
+			t.Errorf("%s: %s, %v; want %s", c.network, text, err, c.want)
+		}
 	}
 }

@@ -7,18 +7,19 @@ import (
 	"os"
 )
 
-// Settings is what a server tells the commands that work on its registry.
+// Settings are the facts about a server that commands on its registry need.
 type Settings struct {
 	Policy         string // its file; "" for the built-in one
 	Contact        string
 	TrustedProxies []netip.Prefix
-	IPv4Prefix     int      // bits that make one client; 0: not known
+	IPv4Prefix     int      // bits of a client's prefix; 0: unknown
 	IPv6Prefix     int      // likewise
-	Bots           []string // names of bots that it knows
-	DryRun         bool     // it lets everything through
+	Bots           []string // names of bots in its table
+	DryRun         bool     // it refuses no request
 }
 
-// Settings returns what SetSettings wrote last, the zero Settings when nothing.
+// Settings returns the last Settings of SetSettings, the zero Settings if there are
+// none.
 func (r *Registry) Settings(ctx context.Context) (Settings, error) {
 	var s Settings
 	err := r.reading(ctx, func(l *link) error {
@@ -43,13 +44,14 @@ func (r *Registry) SetSettings(ctx context.Context, s Settings) error {
 		return err
 	}
 	return r.writing(ctx, false, func(t *tx) error {
-		_, err := t.exec("INSERT INTO settings (name, value) VALUES ('server', ?1) ON CONFLICT DO UPDATE SET value = ?1 WHERE value <> ?1", text)
+		_, err := t.exec(
+			"INSERT INTO settings (name, value) VALUES ('server', ?1) ON CONFLICT DO UPDATE SET value = ?1 WHERE value <> ?1", text)
 		return err
 	})
 }
 
-// ReferenceKey returns the key of references: 32 random bytes, made once with
-// the file.
+// ReferenceKey returns the key of references: 32 random bytes, created with the
+// file.
 func (r *Registry) ReferenceKey(ctx context.Context) ([]byte, error) {
 	var key []byte
 	err := r.reading(ctx, func(l *link) error {
@@ -67,18 +69,19 @@ func (r *Registry) ReferenceKey(ctx context.Context) ([]byte, error) {
 	return key, nil
 }
 
-// Stats says how much a registry holds.
+// Stats counts the rows of a registry.
 type Stats struct {
-	Clients, Bans, Stories, Labels, Words int64
-	Bytes                                 int64 // of its files
+	Clients, Bans, Stories, Labels, Overrides int64
+	Bytes                                     int64 // of its files
 }
 
-// Stats returns how much the registry holds.
+// Stats counts the rows of the registry, and the bytes of its files.
 func (r *Registry) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
 	err := r.reading(ctx, func(l *link) error {
-		_, err := l.row(ctx, "SELECT clients, bans, stories, (SELECT count(*) FROM labels), (SELECT count(*) FROM words) FROM counts WHERE id = 1", nil,
-			&s.Clients, &s.Bans, &s.Stories, &s.Labels, &s.Words)
+		_, err := l.row(ctx,
+			"SELECT clients, bans, stories, (SELECT count(*) FROM labels), (SELECT count(*) FROM words) FROM counts WHERE id = 1", nil,
+			&s.Clients, &s.Bans, &s.Stories, &s.Labels, &s.Overrides)
 		return err
 	})
 	if err != nil {

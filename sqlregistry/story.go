@@ -4,15 +4,16 @@ import (
 	"context"
 	"database/sql"
 	"net/netip"
+	"strings"
 	"time"
 
 	"fairshare"
 )
 
-const storyColumns = "client, rule, id, addr, bot, state, action, ban, dry, status, first, last, count, until, counted, resource, used, allowed, span, method, host, path, agent"
+const storyColumns = "client, rule, id, addr, bot, state, action, ban, dry, status, first, last, count, until, counted, resource, used, allowed, span, method, host, path, agent, ban_began, ban_method, ban_path"
 
-// story writes a story in place of the one of its client and rule. If there
-// are more than most then, one goes.
+// story writes a story and replaces the earlier one of its client and rule. If
+// there are more than most then, it removes one.
 func (t *tx) story(s *fairshare.Story, most int64) error {
 	k, err := keyOf(s.Client)
 	if err != nil {
@@ -23,26 +24,32 @@ func (t *tx) story(s *fairshare.Story, most int64) error {
 		return err
 	}
 	args := []any{
-		k, s.Rule, s.ID, s.Addr.AsSlice(), s.Bot, int64(s.BotState), int64(s.Action), int64(s.Ban), s.DryRun, int64(s.Status),
+		k, s.Rule, s.ID, s.Addr.AsSlice(), s.Bot, int64(s.BotState), int64(s.Action), int64(s.Ban), s.DryRun,
+		int64(s.Status),
 		first, nanoseconds(s.Last), s.Count, nanoseconds(s.Until), s.By, s.Resource, s.Used, s.Allowed, int64(s.Window),
-		s.Method, s.Host, s.Path, s.UserAgent,
+		s.Method, s.Host, s.Path, s.UserAgent, nanoseconds(s.BanBegan), s.BanMethod, s.BanPath,
 	}
 	if !s.Addr.IsValid() {
 		args[3] = []byte{}
 	}
-	n, err := t.exec(`UPDATE stories SET id = ?3, addr = ?4, bot = ?5, state = ?6, action = ?7, ban = ?8, dry = ?9, status = ?10, first = ?11, last = ?12, count = ?13,
-		until = ?14, counted = ?15, resource = ?16, used = ?17, allowed = ?18, span = ?19, method = ?20, host = ?21, path = ?22, agent = ?23
+	n, err := t.exec(
+		`UPDATE stories SET id = ?3, addr = ?4, bot = ?5, state = ?6, action = ?7, ban = ?8, dry = ?9, status = ?10, first = ?11, last = ?12, count = ?13,
+		until = ?14, counted = ?15, resource = ?16, used = ?17, allowed = ?18, span = ?19, method = ?20, host = ?21, path = ?22, agent = ?23,
+		ban_began = ?24, ban_method = ?25, ban_path = ?26
 		WHERE client = ?1 AND rule = ?2`, args...)
 	if err != nil || n > 0 {
 		return err
 	}
 	network := networkOf(k)
-	_, err = t.exec("INSERT INTO stories ("+storyColumns+", network) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", append(args, network)...)
+	_, err = t.exec("INSERT INTO stories ("+storyColumns+", network) VALUES (?"+strings.Repeat(", ?", len(args))+")",
+		append(args, network)...)
 	if err != nil {
 		return err
 	}
 	t.stories++
-	_, err = t.exec("INSERT INTO networks (network, stories) VALUES (?, 1) ON CONFLICT DO UPDATE SET stories = stories + 1", network)
+	_, err = t.exec(
+		"INSERT INTO networks (network, stories) VALUES (?, 1) ON CONFLICT DO UPDATE SET stories = stories + 1",
+		network)
 	if err != nil {
 		return err
 	}
@@ -53,12 +60,13 @@ func (t *tx) story(s *fairshare.Story, most int64) error {
 	return err
 }
 
-// dropOfMost removes the oldest story of the network that has most of them, if
-// it has more than that many. When each has one that is the oldest of all.
+// dropOfMost removes the oldest story of the network with the most stories, if it
+// has more than many. If each network has only one, it removes the oldest of all.
 func (t *tx) dropOfMost(many int64) (dropped bool, err error) {
 	var network []byte
 	var most int64
-	found, err := t.row(t.ctx, "SELECT network, stories FROM networks ORDER BY stories DESC, network DESC LIMIT 1", nil, &network, &most)
+	found, err := t.row(t.ctx, "SELECT network, stories FROM networks ORDER BY stories DESC, network DESC LIMIT 1",
+		nil, &network, &most)
 	if err != nil || !found || most <= many {
 		return false, err
 	}
@@ -91,15 +99,18 @@ func (t *tx) dropStory(row int64, network []byte) error {
 func scanStory(rows *sql.Rows) (s fairshare.Story, err error) {
 	var k key
 	var addr []byte
-	var status, first, last, until, span int64
-	err = rows.Scan(&k, &s.Rule, &s.ID, &addr, &s.Bot, &s.BotState, &s.Action, &s.Ban, &s.DryRun, &status, &first, &last, &s.Count, &until,
-		&s.By, &s.Resource, &s.Used, &s.Allowed, &span, &s.Method, &s.Host, &s.Path, &s.UserAgent)
+	var status, first, last, until, span, banBegan int64
+	err = rows.Scan(&k, &s.Rule, &s.ID, &addr, &s.Bot, &s.BotState, &s.Action, &s.Ban, &s.DryRun, &status, &first,
+		&last, &s.Count, &until,
+		&s.By, &s.Resource, &s.Used, &s.Allowed, &span, &s.Method, &s.Host, &s.Path, &s.UserAgent,
+		&banBegan, &s.BanMethod, &s.BanPath)
 	if err != nil {
 		return s, err
 	}
 	s.Addr, _ = netip.AddrFromSlice(addr)
 	s.Status, s.Window = int(status), time.Duration(span)
 	s.First, s.Last, s.Until = timeOf(first), timeOf(last), timeOf(until)
+	s.BanBegan = timeOf(banBegan)
 	s.Client, err = idOf(k)
 	return s, err
 }
@@ -113,8 +124,8 @@ func stories(ctx context.Context, l *link, where string, args ...any) (stories [
 	return stories, err
 }
 
-// Story returns the stories that a reference leads to, the latest first: as a
-// rule one or none, 100 at most.
+// Story returns the stories of a reference, the latest first: usually one or none,
+// at most 100.
 func (r *Registry) Story(ctx context.Context, id string) (found []fairshare.Story, err error) {
 	err = r.reading(ctx, func(l *link) error {
 		found, err = stories(ctx, l, "id = ? ORDER BY last DESC, client, rule LIMIT 100", id)

@@ -11,31 +11,31 @@ import (
 type writer struct {
 	*link
 	synced    bool // it syncs each commit
-	unchecked int  // rows since the last checkpoint was asked for
+	unchecked int  // rows written since the last request for a checkpoint
 	lifts     lifts
 }
 
-// A tx is a transaction that writes. What it says of counts is written at its
-// end.
+// A tx is a transaction that writes. At its end it updates the table counts.
 type tx struct {
 	*writer
 	ctx                    context.Context // never done: a transaction is short
 	clients, bans, stories int64           // rows more
-	words                  bool            // words or labels changed
+	overrides              bool            // overrides or labels changed
 	lifted                 int64           // the last of changes; 0: none was added
 	rows                   int             // written, about
 	liftsRead              bool            // lifts is up to date
+	latest                 int64           // see Batch.At, Unix ns
 	had                    *held           // nil: not read yet
 }
 
-// held is how many rows there were when a transaction began.
+// held counts the rows at the start of a transaction.
 type held struct{ clients, stories int64 }
 
-// writing runs do in a transaction, which others see whole or not at all.
-// With synced it is on the disk when writing returns.
+// writing runs do in a transaction. If synced, it is on the disk when writing
+// returns.
 func (r *Registry) writing(ctx context.Context, synced bool, do func(*tx) error) error {
 	if r.o.ReadOnly {
-		return &Error{Path: r.path, Kind: ErrReadOnly, What: "it was opened to be read"}
+		return &Error{Path: r.path, Kind: ErrReadOnly, What: "it was opened for reading only"}
 	}
 	var w *writer
 	select {
@@ -51,12 +51,12 @@ func (r *Registry) writing(ctx context.Context, synced bool, do func(*tx) error)
 	case w = <-r.writer:
 	}
 	defer func() { r.writer <- w }()
-	if err := r.there(); err != nil {
+	if err := r.checkFile(); err != nil {
 		return err
 	}
 	err := fault(ctx, r.path, w.run(ctx, synced, do))
-	// It may be the -wal file that fills the disk: once it is taken over it
-	// begins anew.
+	// The -wal file itself may fill the disk. After a complete checkpoint it starts
+	// again from its beginning.
 	if w.unchecked >= checkEvery || errors.Is(err, ErrFull) {
 		w.unchecked = 0
 		select {
@@ -103,7 +103,7 @@ func (t *tx) exec(query string, args ...any) (int64, error) {
 	return n, err
 }
 
-// held returns how many rows there are.
+// held returns the present numbers of rows.
 func (t *tx) held() (clients, stories int64, err error) {
 	if t.had == nil {
 		var had held
@@ -119,23 +119,24 @@ func (t *tx) held() (clients, stories int64, err error) {
 	return t.had.clients + t.clients, t.had.stories + t.stories, nil
 }
 
-// count writes how much more there is.
+// count adds the changes of the transaction to the table counts.
 func (t *tx) count() error {
-	if t.clients|t.bans|t.stories|t.lifted == 0 && !t.words {
+	if t.clients|t.bans|t.stories|t.lifted == 0 && !t.overrides {
 		return nil
 	}
-	words := 0
-	if t.words {
-		words = 1
+	overrides := 0
+	if t.overrides {
+		overrides = 1
 	}
-	_, err := t.exec(`UPDATE counts SET clients = clients + ?, bans = bans + ?, stories = stories + ?, words = words + ?, lifted = max(lifted, ?) WHERE id = 1`,
-		t.clients, t.bans, t.stories, words, t.lifted)
+	_, err := t.exec(
+		`UPDATE counts SET clients = clients + ?, bans = bans + ?, stories = stories + ?, words = words + ?, lifted = max(lifted, ?) WHERE id = 1`,
+		t.clients, t.bans, t.stories, overrides, t.lifted)
 	return err
 }
 
-// keep makes sure that a client has a row, which is kept for a reason at
-// least that good.
-func (t *tx) keep(k key, kept int) error {
+// protect adds a row for a client if there is none, and raises its value of kept to
+// at least this one.
+func (t *tx) protect(k key, kept int) error {
 	n, err := t.exec("INSERT INTO clients (client, kept) VALUES (?, ?) ON CONFLICT DO NOTHING", k, kept)
 	t.clients += n
 	if n == 0 && err == nil {
@@ -144,9 +145,9 @@ func (t *tx) keep(k key, kept int) error {
 	return err
 }
 
-// unkeep finds out anew what keeps a client's row. It removes one that was
-// only there to be kept.
-func (t *tx) unkeep(k key) error {
+// unprotect computes a client's value of kept again. It removes the row if the
+// client never sent a request and nothing protects it.
+func (t *tx) unprotect(k key) error {
 	_, err := t.exec(`UPDATE clients SET kept = CASE
 		WHEN EXISTS (SELECT 1 FROM words WHERE client = ?1) OR EXISTS (SELECT 1 FROM labels WHERE client = ?1) OR EXISTS (SELECT 1 FROM notes WHERE client = ?1) THEN 2
 		WHEN EXISTS (SELECT 1 FROM bans WHERE client = ?1) THEN 1
@@ -159,24 +160,24 @@ func (t *tx) unkeep(k key) error {
 	return err
 }
 
-// checkEvery is after how many rows written a checkpoint is asked for: they
-// are 4 to 12 MB of the -wal file.
+// checkEvery is the number of written rows after which a checkpoint is requested:
+// they take 4 to 12 MB of the -wal file.
 const checkEvery = 1000
 
-// mostWAL is how many pages the -wal file may have before writing
-// waits for a checkpoint.
+// mostWAL is the number of pages of the -wal file from which on writes wait for a
+// checkpoint.
 const mostWAL = 16 << 10
 
-// checkpoints takes over into the file what is in the -wal file, until the
-// registry is closed. It does so on a connection of its own, since it syncs
-// the disk: no commit waits for that, and neither readers nor writers wait for
-// a passive checkpoint. Only one that took over all lets the -wal file begin
-// anew; when writers have not let that happen for long, they wait for it.
+// checkpoints copies the -wal file into the file on request, until the registry is
+// closed. It has its own connection, since a checkpoint syncs the disk. No commit
+// waits for that: neither readers nor writers wait for a passive checkpoint. Only a
+// complete checkpoint lets the -wal file start again from its beginning. If writers
+// have prevented that until mostWAL, they wait for a complete one.
 func (r *Registry) checkpoints() {
 	defer close(r.checkDone)
 	ctx := context.Background()
 	var l *link
-	said := ""
+	logged := ""
 	for {
 		select {
 		case <-r.closing:
@@ -190,7 +191,8 @@ func (r *Registry) checkpoints() {
 		}
 		var err error
 		if l == nil {
-			l, err = connect(ctx, r.path, mode{mode: "rw", pragmas: []string{"synchronous = NORMAL"}}, r.o.busy, smallCache)
+			l, err = connect(ctx, r.path, mode{mode: "rw", pragmas: []string{"synchronous = NORMAL"}}, r.o.busy,
+				smallCache)
 		}
 		pages, all := int64(0), false
 		for tries := 0; err == nil && !all && pages <= mostWAL && tries < 8; tries++ {
@@ -206,25 +208,25 @@ func (r *Registry) checkpoints() {
 		}
 		now := ""
 		if err != nil {
-			now = fmt.Sprintf("%v; its -wal file grows until this can be done", fault(ctx, r.path, err))
+			now = fmt.Sprintf("%v; its -wal file grows until a checkpoint succeeds", fault(ctx, r.path, err))
 		}
-		if now != "" && now != said { // while a disk is full each write asks
+		if now != "" && now != logged { // while a disk is full, each write requests a checkpoint
 			r.o.Log(now)
 		}
-		said = now
+		logged = now
 	}
 }
 
-// checkpoint takes over what it can, and tells how many pages the -wal file
-// has and whether that was all.
+// checkpoint copies as many pages as possible. It returns the number of pages in
+// the -wal file, and whether it copied all.
 func checkpoint(ctx context.Context, l *link) (pages int64, all bool, err error) {
 	var busy, done int64
 	_, err = l.row(ctx, "PRAGMA wal_checkpoint(PASSIVE)", nil, &busy, &pages, &done)
 	return pages, busy == 0 && done == pages, err
 }
 
-// steps runs do in transactions of its own until it reports that there is no
-// more to do: others need not wait for all of it.
+// steps runs do in one transaction after the other until it reports that nothing
+// remains, so that other writers wait for one step only.
 func (r *Registry) steps(ctx context.Context, synced bool, do func(*tx) (more bool, err error)) error {
 	for more := true; more; {
 		err := r.writing(ctx, synced, func(t *tx) (err error) {

@@ -3,44 +3,64 @@ package sqlregistry
 import (
 	"context"
 	"database/sql"
+	"math"
 	"time"
 
 	"fairshare"
 )
 
-// A Batch is written whole or not at all.
+// A Batch is written in one transaction.
 type Batch struct {
-	Clients []Dirty
+	Clients []ClientDelta
 	Stories []fairshare.Story
 	Bans    []fairshare.Banned
+
+	// At is the system's time of the call. The clock was ahead when a ban was
+	// written that began later than that, or when its client's bans were lifted
+	// later: a ban of the batch replaces such a ban, and such a lift does not count.
+	// Zero: the clock was never ahead.
+	At time.Time
 }
 
-// A Dirty is what is new of a client: its Spent is added to what is known,
-// FirstSeen and LastSeen widen it, and UserAgent, Bot and BotState take the
-// place of what was known. What operators set is not looked at.
-type Dirty = fairshare.ClientRecord
+// clockMargin bounds by how much Batch.At may be too early.
+const clockMargin = 2 * time.Second
 
-// Write writes a batch. What names no client is passed over, and so is a ban
-// that began when the bans of its client were lifted, or before, one older
-// than the one that is known, and what is of a client last seen when it was
-// forgotten, or before; FirstSeen and First of what came later are later, too.
+// latest returns At as Unix ns, and the latest time if At is zero.
+func (b *Batch) latest() int64 {
+	if b.At.IsZero() {
+		return math.MaxInt64
+	}
+	return nanoseconds(b.At.Add(clockMargin))
+}
+
+// A ClientDelta is an update of a client's record. Spent is added to the recorded
+// values, FirstSeen and LastSeen widen the recorded times, and UserAgent, Bot and
+// BotState replace the recorded ones. The fields that operators set are ignored.
+type ClientDelta = fairshare.ClientRecord
+
+// Write writes a batch. It ignores
 //
-// In a flood that outruns Prune the file does not grow without end. While
-// there are a sixteenth more clients than their bound, what is of one not yet
-// known is passed over; those known go on adding up, and one that is banned,
-// or that an operator speaks of, becomes known all the same. While there are a
-// sixteenth more stories than theirs, one goes for each that comes: the one
-// that Prune would take.
+//   - records with an empty ClientID,
+//   - bans that began when the client's bans were lifted, or before,
+//   - bans that are older than the recorded one (but see Batch.At),
+//   - records of a client that was last seen when it was forgotten, or before. For
+//     later records, FirstSeen and First are not before that time.
 //
-// It does not sync the disk, bans or not: an attack that brings about a
-// thousand bans would cost the site's own disk a thousand syncs. So a power
-// failure may cost what was written last (see the package); a killed process
-// costs nothing.
+// In a flood that Prune cannot keep up with, the file stays bounded. If there are a
+// sixteenth more clients than their bound, Write ignores records of new clients,
+// unless they are banned or an operator has set something on them. It still updates
+// known clients. If there are a sixteenth more stories than their bound, it removes
+// one for each new story, in the order of Prune.
+//
+// It does not sync the disk, not even for bans: an attack that causes a thousand
+// bans would cause a thousand syncs. So a power failure may lose the last batches
+// (see the package); the kill of a process loses nothing.
 func (r *Registry) Write(ctx context.Context, b Batch) error {
 	if len(b.Clients)+len(b.Stories)+len(b.Bans) == 0 {
 		return nil
 	}
 	return r.writing(ctx, false, func(t *tx) error {
+		t.latest = b.latest()
 		for i := range b.Bans {
 			if err := t.ban(&b.Bans[i]); err != nil {
 				return err
@@ -60,17 +80,17 @@ func (r *Registry) Write(ctx context.Context, b Batch) error {
 	})
 }
 
-// mostSpent bounds what is added at once, so that no sum overflows.
+// mostSpent bounds each value of an update, so that no sum overflows.
 const mostSpent = 1 << 50
 
 func bounded(n int64) int64 { return min(max(n, 0), mostSpent) }
 
-// most is how many rows Write leaves of those that have a bound.
+// most returns the number of rows that Write allows for a bound.
 func most(bound int) int64 { return int64(bound) + int64(bound)/16 }
 
-// client writes what is new of a client; one that is not known only if there
-// are fewer than most.
-func (t *tx) client(d *Dirty, most int64) error {
+// client writes an update of a client. It adds a new client only if there are fewer
+// than most.
+func (t *tx) client(d *ClientDelta, most int64) error {
 	k, err := keyOf(d.Client)
 	if err != nil {
 		return nil
@@ -82,11 +102,12 @@ func (t *tx) client(d *Dirty, most int64) error {
 	s := &d.Spent
 	args := []any{
 		k, first, nanoseconds(d.LastSeen),
-		bounded(s.Requests), bounded(s.Refused), bounded(s.Blocked), bounded(s.Trial),
+		bounded(s.Requests), bounded(s.Refused), bounded(s.Blocked), bounded(s.DryRun),
 		bounded(int64(s.CPU)), bounded(int64(s.Time)), bounded(s.Bytes), bounded(s.Errors),
 		d.Bot, int64(d.BotState), d.UserAgent,
 	}
-	n, err := t.exec(`UPDATE clients SET first = CASE WHEN first = 0 OR ?2 BETWEEN 1 AND first THEN ?2 ELSE first END, last = max(last, ?3),
+	n, err := t.exec(
+		`UPDATE clients SET first = CASE WHEN first = 0 OR ?2 BETWEEN 1 AND first THEN ?2 ELSE first END, last = max(last, ?3),
 		requests = requests + ?4, refused = refused + ?5, blocked = blocked + ?6, trial = trial + ?7,
 		cpu = cpu + ?8, took = took + ?9, bytes = bytes + ?10, errors = errors + ?11, bot = ?12, state = ?13, agent = ?14 WHERE client = ?1`, args...)
 	if err != nil || n > 0 {
@@ -96,7 +117,8 @@ func (t *tx) client(d *Dirty, most int64) error {
 		return err
 	}
 	t.clients++
-	_, err = t.exec(`INSERT INTO clients (client, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent, kept)
+	_, err = t.exec(
+		`INSERT INTO clients (client, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent, kept)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, EXISTS (SELECT 1 FROM bans WHERE client = ?1))`, args...)
 	return err
 }
@@ -110,20 +132,23 @@ func (t *tx) ban(b *fairshare.Banned) error {
 	if lifted, err := t.liftedSince(k, began); err != nil || lifted {
 		return err
 	}
-	args := []any{k, int64(b.Kind), b.Rule, int64(b.Number), began, nanoseconds(b.Until), nanoseconds(b.Since), b.DryRun}
-	n, err := t.exec("UPDATE bans SET number = ?4, began = ?5, until = ?6, since = ?7, dry = ?8 WHERE client = ?1 AND kind = ?2 AND rule = ?3 AND began <= ?5", args...)
+	args := []any{k, int64(b.Kind), b.Rule, int64(b.Number), began, nanoseconds(b.Until), nanoseconds(b.Since),
+		b.DryRun}
+	n, err := t.exec(
+		"UPDATE bans SET number = ?4, began = ?5, until = ?6, since = ?7, dry = ?8 WHERE client = ?1 AND kind = ?2 AND rule = ?3 AND (began <= ?5 OR began > ?9)", append(args, t.latest)...)
 	if err != nil || n > 0 {
 		return err
 	}
-	n, err = t.exec("INSERT INTO bans (client, kind, rule, number, began, until, since, dry) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", args...)
+	n, err = t.exec(
+		"INSERT INTO bans (client, kind, rule, number, began, until, since, dry) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", args...)
 	if err != nil || n == 0 {
 		return err
 	}
 	t.bans++
-	return t.keep(k, keptByBan)
+	return t.protect(k, keptByBan)
 }
 
-// What keeps a row of clients.
+// Values of the column kept: what protects a row of clients from Prune.
 const (
 	keptByBan      = 1
 	keptByOperator = 2
@@ -136,17 +161,17 @@ func (t *tx) liftedSince(k key, began int64) (bool, error) {
 		return false, err
 	}
 	at, found := t.lifts.latest(t.lifts.at, k)
-	return found && at >= began, nil
+	return found && at >= began && at <= t.latest, nil
 }
 
-// remembered returns when what was seen of a client begins, Unix ns: not
-// before it was last forgotten. It reports whether all of it is forgotten.
+// remembered returns the start of a client's records in Unix ns: not before the
+// client was last forgotten. forgotten reports that it was forgotten after last.
 func (t *tx) remembered(k key, first, last time.Time) (from int64, forgotten bool, err error) {
 	if err := t.readLifts(); err != nil {
 		return 0, false, err
 	}
 	from = nanoseconds(first)
-	if at, found := t.lifts.latest(t.lifts.forgot, k); found {
+	if at, found := t.lifts.latest(t.lifts.forgot, k); found && at <= t.latest {
 		return max(from, at+1), nanoseconds(last) <= at, nil
 	}
 	return from, false, nil
@@ -161,17 +186,16 @@ func (t *tx) readLifts() error {
 	return err
 }
 
-// lifts is what was lifted and forgotten in the last day or so, as far as it
-// was read: when it was last done, by the clients' keys.
+// lifts holds the rows of changes that were read so far: the last time of each
+// change, by the clients' keys. It covers about the last ChangesStay.
 type lifts struct {
-	read   int64 // the last of changes
-	at     map[string]int64
-	forgot map[string]int64 // of these, what was forgotten
-	bits   [256]bool        // of prefixes in there
+	read   int64            // the last id
+	at     map[string]int64 // bans were lifted, or all was forgotten
+	forgot map[string]int64 // all was forgotten
+	bits   [256]bool        // lengths of the prefixes in at
 }
 
-// latest returns when something was last done to k, or to a prefix that holds
-// it.
+// latest returns the last change of k, or of a prefix that contains it.
 func (l *lifts) latest(done map[string]int64, k key) (at int64, found bool) {
 	if len(done) == 0 {
 		return 0, false
@@ -180,7 +204,7 @@ func (l *lifts) latest(done map[string]int64, k key) (at int64, found bool) {
 	if k[0] == keyBot {
 		return at, found
 	}
-	for bits := range int(k[len(k)-1]) {
+	for bits := range prefixesHolding(k) {
 		if l.bits[bits] {
 			if of, known := done[string(cutTo(k, bits))]; known && (!found || of > at) {
 				at, found = of, true
@@ -190,28 +214,29 @@ func (l *lifts) latest(done map[string]int64, k key) (at int64, found bool) {
 	return at, found
 }
 
-// readOn reads what was not read yet.
+// readOn reads the new rows.
 func (l *lifts) readOn(ctx context.Context, from *link) error {
 	if l.at == nil {
 		l.at, l.forgot = map[string]int64{}, map[string]int64{}
 	}
-	return from.rows(ctx, "SELECT id, client, at, forget FROM changes WHERE id > ? ORDER BY id", []any{l.read}, func(rows *sql.Rows) error {
-		var k key
-		var at int64
-		var forget bool
-		if err := rows.Scan(&l.read, &k, &at, &forget); err != nil {
-			return err
-		}
-		if _, err := idOf(k); err != nil {
-			return err
-		}
-		if k[0] != keyBot {
-			l.bits[k[len(k)-1]] = true
-		}
-		l.at[string(k)] = max(at, l.at[string(k)])
-		if forget {
-			l.forgot[string(k)] = max(at, l.forgot[string(k)])
-		}
-		return nil
-	})
+	return from.rows(ctx, "SELECT id, client, at, forget FROM changes WHERE id > ? ORDER BY id", []any{l.read},
+		func(rows *sql.Rows) error {
+			var k key
+			var at int64
+			var forget bool
+			if err := rows.Scan(&l.read, &k, &at, &forget); err != nil {
+				return err
+			}
+			if _, err := idOf(k); err != nil {
+				return err
+			}
+			if k[0] != keyBot {
+				l.bits[k[bitsAt(k)]] = true
+			}
+			l.at[string(k)] = max(at, l.at[string(k)])
+			if forget {
+				l.forgot[string(k)] = max(at, l.forgot[string(k)])
+			}
+			return nil
+		})
 }

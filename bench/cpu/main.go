@@ -14,7 +14,8 @@
 //
 // "exact" has clients whose pages each have a path of their own; "harder" adds
 // one who never asks for the same page again, and one whose pages mostly wait;
-// in "same path" nothing but the query tells dear pages from cheap ones. The last table has the policy enforced that nobody uses more than 7 % of the
+// in "same path" nothing but the query tells dear pages from cheap ones. The last table has the
+// policy enforced that nobody uses more than 7 % of the
 // CPU over 15 seconds, else 503.
 package main
 
@@ -113,9 +114,12 @@ func measure(ctx context.Context) error {
 	quick := func(n int, name, path string, burn, wait int) *client {
 		return &client{name: name, addr: netip.AddrFrom4([4]byte{127, 3, byte(n), 1}), path: ask(path, burn, wait)}
 	}
-	plain := []*client{hog("report"), quick(1, "light", "page", *light, 0), quick(2, "light", "page", *light, 0), quick(3, "light", "other", *light, 0)}
-	harder := append(slices.Clone(plain), quick(4, "light, ever new pages", "item/N", *light, 0), quick(5, "waits 100 ms", "feed", *light/2, 100))
-	same := []*client{hog("page"), quick(1, "light", "page", *light, 0), quick(2, "light", "page", *light, 0), quick(3, "waits 100 ms", "page", *light/2, 100)}
+	plain := []*client{hog("report"), quick(1, "light", "page", *light, 0), quick(2, "light", "page", *light, 0),
+		quick(3, "light", "other", *light, 0)}
+	harder := append(slices.Clone(plain), quick(4, "light, ever new pages", "item/N", *light, 0),
+		quick(5, "waits 100 ms", "feed", *light/2, 100))
+	same := []*client{hog("page"), quick(1, "light", "page", *light, 0), quick(2, "light", "page", *light, 0),
+		quick(3, "waits 100 ms", "page", *light/2, 100)}
 	for _, table := range []struct {
 		name    string
 		clients []*client
@@ -141,7 +145,8 @@ func ask(path string, burn, wait int) string {
 
 // exact prints what each client was charged beside what it used.
 func (b *bench) exact(ctx context.Context, title string, clients []*client, length time.Duration) error {
-	fmt.Printf("| %s: source | site | client | answers | getrusage, s | fairshare, s | off |\n|---|---|---|---|---|---|---|\n", title)
+	fmt.Printf(
+		"| %s: source | site | client | answers | getrusage, s | fairshare, s | off |\n|---|---|---|---|---|---|---|\n", title)
 	return b.each(func(src *source) error {
 		charged, took, err := b.run(ctx, src, clients, length)
 		if err != nil {
@@ -150,12 +155,14 @@ func (b *bench) exact(ctx context.Context, title string, clients []*client, leng
 		allUsed, allCharged := 0.0, 0.0
 		for _, c := range clients {
 			used := float64(c.used) / 1e6
-			fmt.Printf("| %s | %s | %s | %d | %.3f | %.3f | %+.1f %% |\n", src.name, src.site, c.name, c.answered, used, charged[c.addr], 100*(charged[c.addr]/used-1))
+			fmt.Printf("| %s | %s | %s | %d | %.3f | %.3f | %+.1f %% |\n", src.name, src.site, c.name, c.answered,
+				used, charged[c.addr], 100*(charged[c.addr]/used-1))
 			c.fault()
 			allUsed += used
 			allCharged += charged[c.addr]
 		}
-		fmt.Printf("| %s | %s | all; the kernel says %.3f | | %.3f | %.3f | %+.1f %% |\n", src.name, src.site, took, allUsed, allCharged, 100*(allCharged/allUsed-1))
+		fmt.Printf("| %s | %s | all; the kernel says %.3f | | %.3f | %.3f | %+.1f %% |\n", src.name, src.site, took,
+			allUsed, allCharged, 100*(allCharged/allUsed-1))
 		return nil
 	})
 }
@@ -163,13 +170,15 @@ func (b *bench) exact(ctx context.Context, title string, clients []*client, leng
 // limited prints what came of the policy.
 func (b *bench) limited(ctx context.Context, clients []*client) error {
 	clients[0].open *= 2
-	fmt.Printf("| seven percent: source | site | client | asked | answered | refused | CPU of all cores, getrusage |\n|---|---|---|---|---|---|---|\n")
+	fmt.Printf(
+		"| seven percent: source | site | client | asked | answered | refused | CPU of all cores, getrusage |\n|---|---|---|---|---|---|---|\n")
 	return b.each(func(src *source) error {
 		if _, _, err := b.run(ctx, src, clients, *enforced); err != nil {
 			return err
 		}
 		for _, c := range clients {
-			fmt.Printf("| %s | %s | %s | %d | %d | %d | %.1f %% |\n", src.name, src.site, c.name, c.answered+c.refused+c.failed, c.answered, c.refused,
+			fmt.Printf("| %s | %s | %s | %d | %d | %d | %.1f %% |\n", src.name, src.site, c.name,
+				c.answered+c.refused+c.failed, c.answered, c.refused,
 				float64(c.used)/1e4/enforced.Seconds()/float64(runtime.NumCPU()))
 			c.fault()
 		}
@@ -196,7 +205,8 @@ func (b *bench) each(do func(*source) error) error {
 
 // run has clients ask a source's site, and returns what fairshare charged each
 // of them, and what the site's processes took in all, in s.
-func (b *bench) run(ctx context.Context, src *source, clients []*client, length time.Duration) (charged map[netip.Addr]float64, took float64, err error) {
+func (b *bench) run(ctx context.Context, src *source, clients []*client,
+	length time.Duration) (charged map[netip.Addr]float64, took float64, err error) {
 	b.runs++
 	dir := filepath.Join(b.dir, strconv.Itoa(b.runs))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -235,7 +245,8 @@ func (b *bench) charged(dir string) (map[netip.Addr]float64, error) {
 	if err == nil {
 		return charged, json.Unmarshal(data, &charged)
 	}
-	list := exec.Command(b.fairshare, "clients", "--json", "--sort", "cpu", "--top", "0", "--state", filepath.Join(dir, "state"))
+	list := exec.Command(b.fairshare, "clients", "--json", "--sort", "cpu", "--top", "0", "--state",
+		filepath.Join(dir, "state"))
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {

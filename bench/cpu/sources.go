@@ -72,7 +72,8 @@ var sources = []source{
 		if b.enforce {
 			limit = strconv.FormatInt(sevenPercent().Microseconds(), 10)
 		}
-		p, err := stand.Fairshare(dir, "site", []string{self, "-role", "middleware", "-sums", filepath.Join(dir, "sums"), "-limit", limit})
+		p, err := stand.Fairshare(dir, "site", []string{self, "-role", "middleware", "-sums",
+			filepath.Join(dir, "sums"), "-limit", limit})
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +120,8 @@ func grouped(name string, args []string) (group string, in []string, remove func
 		if err := os.Mkdir(path, 0o755); err != nil {
 			return "", nil, nil, fmt.Errorf("%w: %w", errNotHere, err)
 		}
-		in = append([]string{"/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(path, "cgroup.procs")}, args...)
+		in = append([]string{"/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(path, "cgroup.procs")},
+			args...)
 		return "/" + name, in, func() { os.Remove(path) }, nil
 	}
 	return "", nil, nil, fmt.Errorf("%w: no such control groups", errNotHere)
@@ -191,7 +193,8 @@ func phpServer(b *bench, dir string) (*setup, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := run(dir, "{from: process}", "", []string{"/usr/bin/env", "PHP_CLI_SERVER_WORKERS=4", php, "-q", "-S", addr, script})
+	s, err := run(dir, "{from: process}", "", []string{"/usr/bin/env", "PHP_CLI_SERVER_WORKERS=4", php, "-q", "-S",
+		addr, script})
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +285,8 @@ func (s *setup) serve(b *bench, dir string) error {
 	if err != nil {
 		return err
 	}
-	s.front, err = stand.Fairshare(dir, "fairshare", []string{b.fairshare, "serve", "-c", file, "--listen", "127.0.0.1:0", "--state", filepath.Join(dir, "state")})
+	s.front, err = stand.Fairshare(dir, "fairshare",
+		[]string{b.fairshare, "serve", "-c", file, "--listen", "127.0.0.1:0", "--state", filepath.Join(dir, "state")})
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,8 @@ import (
 func main() {
 	only := flag.String("only", "", "measure subjects whose `name` contains this")
 	rounds := flag.Int("rounds", 5, "rounds, of which the median counts")
-	speed := flag.String("speed", ",", "measure the time of a decision with crowds whose `name` contains this (1,000; 1 M; 10 M); - for none")
+	speed := flag.String("speed", ",",
+		"measure the time of a decision with crowds whose `name` contains this (1,000; 1 M; 10 M); - for none")
 	memory := flag.Bool("memory", true, "measure memory, collection and stalls at 10 M clients")
 	flag.Parse()
 	var chosen []subject
@@ -188,7 +189,8 @@ func full(chosen []subject) error {
 		}
 		runtime.ReadMemStats(&after)
 		fmt.Printf("| %s | %.0f | %s | %.1f ms | %.2f ms |\n", s.name,
-			max(0, float64(int64(after.HeapAlloc-before.HeapAlloc)))/n, lost, median(collections)/1e6, float64(stall)/1e6)
+			max(0, float64(int64(after.HeapAlloc-before.HeapAlloc)))/n, lost, median(collections)/1e6,
+			float64(stall)/1e6)
 		runtime.KeepAlive(ask)
 		stop()
 	}

@@ -169,7 +169,8 @@ func subjects() []subject {
 			}, nothing, nil
 		}},
 		{"didip/tollbooth v7", func(q quota) (func([]byte) bool, func(), error) {
-			l := tollbooth.NewLimiter(float64(q.n)/q.window.Seconds(), &limiter.ExpirableOptions{DefaultExpirationTTL: time.Hour})
+			l := tollbooth.NewLimiter(float64(q.n)/q.window.Seconds(),
+				&limiter.ExpirableOptions{DefaultExpirationTTL: time.Hour})
 			l.SetBurst(q.burst)
 			return func(key []byte) bool { return !l.LimitReached(text(key)) }, nothing, nil
 		}},

@@ -55,23 +55,33 @@ type client struct {
 const manyPaths = 1000 // more are not told apart
 
 var (
-	assetPath = regexp.MustCompile(`(?i)\.(css|m?js|map|png|jpe?g|gif|webp|avif|svg|ico|woff2?|ttf|otf|eot|mp[34]|webm|m4s|ts|pdf|zip)$|^/(load|thumb)\.php$`)
-	feedPath  = regexp.MustCompile(`(?i)(feed|rss|atom|\.xml$|robots\.txt$|ads\.txt$)`)
+	assetPath = regexp.MustCompile(
+		`(?i)\.(css|m?js|map|png|jpe?g|gif|webp|avif|svg|ico|woff2?|ttf|otf|eot|mp[34]|webm|m4s|ts|pdf|zip)$|^/(load|thumb)\.php$`)
+	feedPath = regexp.MustCompile(`(?i)(feed|rss|atom|\.xml$|robots\.txt$|ads\.txt$)`)
 	// injection is what is tried on parameters.
-	injection  = regexp.MustCompile(`union[\s+/*]+(all[\s+/*]+)?select|\b(or|and)[\s+]+['"]?\w+['"]?[\s+]*=[\s+]*['"]?\w+['"]?($|[\s+]*(--|#))|/plugins/[^/]+/[^/]*(upload|ajax|download|destination|fm)[^/]*\.php`)
-	tools      = regexp.MustCompile(`(?i)sqlmap|nikto|nmap|masscan|zgrab|nuclei|wpscan|w3af|acunetix|netsparker|nessus|openvas|dirbuster|gobuster|feroxbuster|wfuzz|ffuf|zmeu|muieblackcat|jorgee|morfeus|havij|arachni|skipfish|fimap|whatweb|l9explore|l9tcpid|leakix|xfa1|hello,? world|netsystemsresearch|censys|expanse`)
-	claims     = regexp.MustCompile(`(?i)bot\b|bot[/_;-]|crawl|spider|slurp|archiv|https?://|@|fetch|scrapy|preview|facebookexternal|whatsapp|wordpress|java/|http|curl|wget|python|libwww|perl|ruby|go-|okhttp|axios|node|synapse`)
-	crawls     = regexp.MustCompile(`(?i)bot\b|bot[/_;-]|crawl|spider|slurp|archiver|https?://`)
-	readers    = regexp.MustCompile(`(?i)feed|rss|reader|jetmon|jetpack|uptime|monitor|pingdom|wordpress/|internal dummy|statuscake|newrelic|site24|icinga|nagios|check_http|mastodon|activitypub|podcast`)
-	loginPath  = regexp.MustCompile(`(?i)(wp-login\.php|xmlrpc\.php|/(log|sign)_?-?in(_form|\.php|\.aspx?|\.jsp|\.html?)?/?|/administrator/(index\.php)?|/admin/(index\.php|login[^/]*)?|/user(s)?/(login|sign_in)|/auth[^/]*(/login|/token)?|/session(s)?|/ucp\.php|owa/auth\.owa)$`)
-	loginQuery = regexp.MustCompile(`(?i)(^|&)(title=[^&]*:userlogin|action=login|do=login|task=user\.login|mode=login)`)
-	writePath  = regexp.MustCompile(`(?i)(wp-comments-post\.php|/comment[^/]*(/reply/.*)?|guestbook[^/]*|/posting\.php|/(join|register|signup|sign_up|registration|contact)(_form|\.php|\.aspx?)?/?|/user/register)$`)
-	writeQuery = regexp.MustCompile(`(?i)(^|&)(action=(submit|edit|register)|title=[^&]*:createaccount|mode=(post|reply|register)|do=(register|newthread|newreply)|task=registration)`)
+	injection = regexp.MustCompile(
+		`union[\s+/*]+(all[\s+/*]+)?select|\b(or|and)[\s+]+['"]?\w+['"]?[\s+]*=[\s+]*['"]?\w+['"]?($|[\s+]*(--|#))|/plugins/[^/]+/[^/]*(upload|ajax|download|destination|fm)[^/]*\.php`)
+	tools = regexp.MustCompile(
+		`(?i)sqlmap|nikto|nmap|masscan|zgrab|nuclei|wpscan|w3af|acunetix|netsparker|nessus|openvas|dirbuster|gobuster|feroxbuster|wfuzz|ffuf|zmeu|muieblackcat|jorgee|morfeus|havij|arachni|skipfish|fimap|whatweb|l9explore|l9tcpid|leakix|xfa1|hello,? world|netsystemsresearch|censys|expanse`)
+	claims = regexp.MustCompile(
+		`(?i)bot\b|bot[/_;-]|crawl|spider|slurp|archiv|https?://|@|fetch|scrapy|preview|facebookexternal|whatsapp|wordpress|java/|http|curl|wget|python|libwww|perl|ruby|go-|okhttp|axios|node|synapse`)
+	crawls  = regexp.MustCompile(`(?i)bot\b|bot[/_;-]|crawl|spider|slurp|archiver|https?://`)
+	readers = regexp.MustCompile(
+		`(?i)feed|rss|reader|jetmon|jetpack|uptime|monitor|pingdom|wordpress/|internal dummy|statuscake|newrelic|site24|icinga|nagios|check_http|mastodon|activitypub|podcast`)
+	loginPath = regexp.MustCompile(
+		`(?i)(wp-login\.php|xmlrpc\.php|/(log|sign)_?-?in(_form|\.php|\.aspx?|\.jsp|\.html?)?/?|/administrator/(index\.php)?|/admin/(index\.php|login[^/]*)?|/user(s)?/(login|sign_in)|/auth[^/]*(/login|/token)?|/session(s)?|/ucp\.php|owa/auth\.owa)$`)
+	loginQuery = regexp.MustCompile(
+		`(?i)(^|&)(title=[^&]*:userlogin|action=login|do=login|task=user\.login|mode=login)`)
+	writePath = regexp.MustCompile(
+		`(?i)(wp-comments-post\.php|/comment[^/]*(/reply/.*)?|guestbook[^/]*|/posting\.php|/(join|register|signup|sign_up|registration|contact)(_form|\.php|\.aspx?)?/?|/user/register)$`)
+	writeQuery = regexp.MustCompile(
+		`(?i)(^|&)(action=(submit|edit|register)|title=[^&]*:createaccount|mode=(post|reply|register)|do=(register|newthread|newreply)|task=registration)`)
 )
 
 // holes are parts of what is asked for by those who look for holes, in lower
 // case.
-var holes = strings.Fields(`/.env /.git/ /.gitconfig /.svn/ /.hg/ /.aws/ /.ssh/ /.vscode/ /.htpasswd /.htaccess /.ds_store wp-config eval-stdin phpinfo phpunit
+var holes = strings.Fields(
+	`/.env /.git/ /.gitconfig /.svn/ /.hg/ /.aws/ /.ssh/ /.vscode/ /.htpasswd /.htaccess /.ds_store wp-config eval-stdin phpinfo phpunit
 	/etc/passwd /etc/shadow win.ini /bin/sh /bin/bash ../ ..\ %2e%2e /actuator /cgi-bin/ hnap1 boaform gponform _ignition fckeditor dl-skin.php wlwmanifest setup-config
 	<script javascript: sleep( benchmark( xp_cmdshell base64_decode exec( allow_url_include auto_prepend invokefunction /shell.php /cmd.php /c99 /r57 /wso /alfa /adminer
 	phpmyadmin /pma/ /myadmin /sqladmin .bak .swp .sql .old/ /config.json /configuration.php server-status /manager/html /solr/ jmx-console /console/ owa/auth autodiscover
@@ -145,7 +155,9 @@ func (c *client) add(e *accesslog.Entry, forged bool) {
 	if probes(e.Target) || isTool(e.UserAgent) || strings.Contains(e.UserAgent, "() {") {
 		c.probes++
 	}
-	if slices.Contains([]int{400, 403, 404, 405, 406}, e.Status) && e.Referer == "" && !asset && !feedPath.MatchString(p) && !strings.HasPrefix(p, "/.well-known/") && !strings.HasPrefix(path.Base(p), "apple-") {
+	if slices.Contains([]int{400, 403, 404, 405, 406}, e.Status) && e.Referer == "" && !asset &&
+		!feedPath.MatchString(p) && !strings.HasPrefix(p, "/.well-known/") &&
+		!strings.HasPrefix(path.Base(p), "apple-") {
 		c.lost++
 	}
 	if strings.HasSuffix(p, "/wp-cron.php") {
@@ -202,11 +214,13 @@ func (c *client) label(logged accesslog.Fields) label {
 			return unclear
 		}
 		return machine
-	case c.requests >= 3 && part(c.pages+c.assets+c.posts) >= 0.5 && c.assets > 0 && (c.referers > 0 || logged&accesslog.HasReferer == 0) && part(c.lost) < 0.2:
+	case c.requests >= 3 && part(c.pages+c.assets+c.posts) >= 0.5 && c.assets > 0 &&
+		(c.referers > 0 || logged&accesslog.HasReferer == 0) && part(c.lost) < 0.2:
 		return visitor
 	case c.requests >= 3 && part(c.lost) < 0.1 && strings.HasPrefix(c.agent, "Dalvik/"):
 		return visitor
-	case c.requests >= 2 && c.requests <= 200 && (c.pages > 1 || c.assets > 0) && c.posts < c.pages && part(c.pages+c.assets+c.posts) >= 0.9 && !claims && c.probes == 0:
+	case c.requests >= 2 && c.requests <= 200 && (c.pages > 1 || c.assets > 0) && c.posts < c.pages &&
+		part(c.pages+c.assets+c.posts) >= 0.9 && !claims && c.probes == 0:
 		return visitor
 	}
 	return unclear

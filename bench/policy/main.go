@@ -36,7 +36,8 @@ func main() {
 	log.SetFlags(0)
 	policy := flag.String("c", "", "policy file; the built-in policy without one")
 	known := flag.String("labels", filepath.Join("policy", "labels.tsv"), "file of labels that are known")
-	show := flag.String("show", "", "list the clients of this label that were stopped, or that were not if they should be")
+	show := flag.String("show", "",
+		"list the clients of this label that were stopped, or that were not if they should be")
 	program := flag.String("fairshare", "", "the program; built from the folder above without")
 	flag.Parse()
 	if flag.NArg() == 0 {
@@ -88,8 +89,10 @@ func main() {
 			sums.add(l, c)
 			all.add(l, c)
 			if *show == string(l) && (l.bad() && c.stopped < c.requests*95/100 || !l.bad() && c.stopped > 0) {
-				fmt.Printf("%s\t%s\t%d of %d stopped\t%v\tpages %d assets %d referers %d posts %d lost %d probes %d logins %d−%d writes %d paths %d sittings %d\t%.80s\n", name, addr, c.stopped, c.requests,
-					c.rules, c.pages, c.assets, c.referers, c.posts, c.lost, c.probes, c.logins, c.entered, c.writes, len(c.paths), c.sittings, c.agent)
+				fmt.Printf(
+					"%s\t%s\t%d of %d stopped\t%v\tpages %d assets %d referers %d posts %d lost %d probes %d logins %d−%d writes %d paths %d sittings %d\t%.80s\n", name, addr, c.stopped, c.requests,
+					c.rules, c.pages, c.assets, c.referers, c.posts, c.lost, c.probes, c.logins, c.entered, c.writes,
+					len(c.paths), c.sittings, c.agent)
 			}
 		}
 		sums.print(name)
@@ -153,7 +156,8 @@ func forged(verifier *bots.Verifier, client, userAgent string) bool {
 }
 
 // measure replays one log and returns its clients.
-func measure(verifier *bots.Verifier, program, policy, path, verdicts string) (map[string]*client, accesslog.Fields, error) {
+func measure(verifier *bots.Verifier, program, policy, path, verdicts string) (map[string]*client, accesslog.Fields,
+	error) {
 	args := []string{"replay", "--verdicts", verdicts, "--json", path}
 	if policy != "" {
 		args = slices.Insert(args, 1, "-c", policy)

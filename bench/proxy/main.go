@@ -67,7 +67,8 @@ func bareProxy() http.Handler {
 			r.Out.Host = r.In.Host
 			r.SetXForwarded()
 		},
-		Transport:  &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1024, ResponseHeaderTimeout: time.Minute},
+		Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1024,
+			ResponseHeaderTimeout: time.Minute},
 		BufferPool: &buffers{},
 	}
 }
@@ -85,7 +86,8 @@ func (b *buffers) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }
 
 // plainAnswer writes what fairshare answers to a refused request.
 func plainAnswer() http.Handler {
-	body := []byte("429 Too many requests: This site got more requests from you than it can answer fairly. Please wait 60 minutes. Rule: one an hour. Reference: 0123456789.\n")
+	body := []byte(
+		"429 Too many requests: You have sent too many requests. Please wait 60 minutes. Rule: one an hour. Reference: 0123456789.\n")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
@@ -159,7 +161,8 @@ func measureAll() error {
 	states := 0
 	serve := func(args ...string) []string {
 		states++
-		return append([]string{fairshare, "serve", "--listen", "127.0.0.1:0", "--upstream", site, "--state", filepath.Join(dir, fmt.Sprint("state", states))}, args...)
+		return append([]string{fairshare, "serve", "--listen", "127.0.0.1:0", "--upstream", site, "--state",
+			filepath.Join(dir, fmt.Sprint("state", states))}, args...)
 	}
 	const passed, refused = "HTTP/1.1 200 ", "HTTP/1.1 429 "
 	for _, table := range []struct {
@@ -179,11 +182,13 @@ func measureAll() error {
 			{"fairshare serve, with its journal", serve("-c", policy("refuse.yaml", refusePolicy)), refused, false},
 		}},
 		{"the registry, one client", []rival{
-			{"fairshare serve --registry none", serve("-c", policy("pass.yaml", passPolicy), "--registry", "none"), passed, false},
+			{"fairshare serve --registry none", serve("-c", policy("pass.yaml", passPolicy), "--registry", "none"),
+				passed, false},
 			{"fairshare serve", serve("-c", policy("pass.yaml", passPolicy)), passed, false},
 		}},
 		{"the registry, 10,000 clients", []rival{
-			{"fairshare serve --registry none", serve("-c", policy("many.yaml", manyPolicy), "--registry", "none"), passed, true},
+			{"fairshare serve --registry none", serve("-c", policy("many.yaml", manyPolicy), "--registry", "none"),
+				passed, true},
 			{"fairshare serve", serve("-c", policy("many.yaml", manyPolicy)), passed, true},
 		}},
 	} {
@@ -236,7 +241,8 @@ func compare(dir, title string, rivals []rival) error {
 	for i, r := range rivals {
 		slices.Sort(ratio[i])
 		n := len(ratio[i])
-		fmt.Printf("| %s | %.2f | %.2f | %.2f–%.2f |\n", r.name, total[i]*100_000/float64(*rounds**requests), ratio[i][n/2], ratio[i][n/4], ratio[i][n*3/4])
+		fmt.Printf("| %s | %.2f | %.2f | %.2f–%.2f |\n", r.name, total[i]*100_000/float64(*rounds**requests),
+			ratio[i][n/2], ratio[i][n/4], ratio[i][n*3/4])
 	}
 	fmt.Println()
 	return nil
@@ -347,7 +353,8 @@ func client(addr string, rival rival, clients int64, left *atomic.Int64) error {
 		request = append(request[:0], head...)
 		if rival.forwarded { // ten thousand clients, all over a /8
 			spread := uint32(n+clients) % 10_000 * 2654435761
-			request = fmt.Appendf(request, "X-Forwarded-For: 10.%d.%d.%d\r\n", spread>>8&255, spread>>16&255, spread>>24)
+			request = fmt.Appendf(request, "X-Forwarded-For: 10.%d.%d.%d\r\n", spread>>8&255, spread>>16&255,
+				spread>>24)
 		}
 		request = append(request, "\r\n"...)
 		if _, err := conn.Write(request); err != nil {

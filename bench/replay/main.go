@@ -63,9 +63,12 @@ func main() {
 	must(build.Run())
 
 	programs := []*program{
-		{name: "fairshare replay, every verdict written", beside: counters, args: []string{filepath.Join(dir, "fairshare"), "replay", "-c", filepath.Join(dir, "policy.yaml"), "--verdicts", filepath.Join(dir, "verdicts.tsv"), *path}},
+		{name: "fairshare replay, every verdict written", beside: counters,
+			args: []string{filepath.Join(dir, "fairshare"), "replay", "-c", filepath.Join(dir, "policy.yaml"),
+				"--verdicts", filepath.Join(dir, "verdicts.tsv"), *path}},
 		{name: "awk, counting clients", args: []string{"awk", `{ n[$1]++ } END { for (c in n) k++; print k }`, *path}},
-		{name: "GoAccess, full report", once: true, args: []string{"goaccess", "--log-format=COMBINED", "--no-progress", "-o", filepath.Join(dir, "report.json"), *path}},
+		{name: "GoAccess, full report", once: true, args: []string{"goaccess", "--log-format=COMBINED",
+			"--no-progress", "-o", filepath.Join(dir, "report.json"), *path}},
 	}
 	for range *rounds { // in turn, so that all meet the same machine
 		for _, p := range programs {
@@ -81,7 +84,8 @@ func main() {
 		if p.beside > 0 {
 			memory = fmt.Sprintf("%d MB beside the counters", (median(p.peak)-p.beside)/1e6)
 		}
-		fmt.Printf("| %s | %.2f M | %d ns | %s |\n", p.name, float64(*lines)/median(p.wall).Seconds()/1e6, median(p.cpu).Nanoseconds()/int64(*lines), memory)
+		fmt.Printf("| %s | %.2f M | %d ns | %s |\n", p.name, float64(*lines)/median(p.wall).Seconds()/1e6,
+			median(p.cpu).Nanoseconds()/int64(*lines), memory)
 	}
 }
 
@@ -126,7 +130,8 @@ func writeLog(path string, n int) error {
 	clients := rand.NewZipf(rnd, 1.1, 10, 49_999)
 	agents := make([]string, 300)
 	for i := range agents {
-		agents[i] = fmt.Sprintf("Mozilla/5.0 (Windows NT %d.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/%d.0.%d.0 Safari/537.36", 6+i%5, 80+i%50, i)
+		agents[i] = fmt.Sprintf(
+			"Mozilla/5.0 (Windows NT %d.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/%d.0.%d.0 Safari/537.36", 6+i%5, 80+i%50, i)
 		if i%10 == 3 {
 			agents[i] = fmt.Sprintf("Mozilla/5.0 (compatible; Somebot/%d.0; +http://bot.example/about)", i)
 		}
@@ -134,7 +139,8 @@ func writeLog(path string, n int) error {
 	one := func(of ...string) string { return of[rnd.IntN(len(of))] }
 	paths := make([]string, 2000)
 	for i := range paths {
-		paths[i] = one("/article/", "/static/js/chunk-", "/img/", "/search?page=2&q=", "/shop/item/") + fmt.Sprint(i) + one("", ".js", "/of-some-length", ".jpg")
+		paths[i] = one("/article/", "/static/js/chunk-", "/img/", "/search?page=2&q=", "/shop/item/") +
+			fmt.Sprint(i) + one("", ".js", "/of-some-length", ".jpg")
 	}
 	b := bufio.NewWriterSize(f, 1<<20)
 	at := time.Unix(1_700_000_000, 0).UTC()
@@ -143,7 +149,8 @@ func writeLog(path string, n int) error {
 		fmt.Fprintf(b, "%d.%d.%d.%d - - [%s] \"%s %s HTTP/1.1\" %s %d \"%s\" \"%s\"\n",
 			11+client%200, client/200%250, client*7%251, client*13%241,
 			at.Add(time.Duration(i)*time.Second/200).Format("02/Jan/2006:15:04:05 -0700"),
-			one("GET", "GET", "GET", "POST"), paths[rnd.IntN(len(paths))], one("200", "200", "200", "200", "304", "301", "404"), 200+rnd.IntN(40_000),
+			one("GET", "GET", "GET", "POST"), paths[rnd.IntN(len(paths))],
+			one("200", "200", "200", "200", "304", "301", "404"), 200+rnd.IntN(40_000),
 			one("-", "https://www.example.org/shop/", "https://search.example/"), agents[client%uint64(len(agents))])
 	}
 	if err := b.Flush(); err != nil {

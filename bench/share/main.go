@@ -49,8 +49,10 @@ var (
 	open     = flag.Int("open", 400, "requests of the fleet that are open all the time")
 	strange  = flag.Int("networks", 2000, "networks of the clients that were never seen")
 	crowd    = flag.Int("crowd", 10_000, "addresses at once, in a hundredth as many networks, at least one")
-	pause    = flag.Duration("pause", 100*time.Millisecond, "after a refusal, before the next request: half to one and a half of it")
-	dear     = flag.Duration("dear", 400*time.Millisecond, "what a dear page takes; a cheap one takes a hundredth of it")
+	pause    = flag.Duration("pause", 100*time.Millisecond,
+		"after a refusal, before the next request: half to one and a half of it")
+	dear = flag.Duration("dear", 400*time.Millisecond,
+		"what a dear page takes; a cheap one takes a hundredth of it")
 	slowdown = flag.Int("slower", 4, "how many times as long all takes, in the run where the upstream slows down")
 	length   = flag.Duration("length", 8*time.Second, "of a run")
 	only     = flag.String("only", "", "runs: those whose name holds this")
@@ -107,7 +109,8 @@ func measure(ctx context.Context) error {
 	}
 	known := *length + time.Second // fleets are new in one run, and known in the next
 	shared := func(capacity string) string {
-		return fmt.Sprintf("{capacity: %s, by: [network, addr], wait: 10s, queue: 1024, known_after: %v}", capacity, known)
+		return fmt.Sprintf("{capacity: %s, by: [network, addr], wait: 10s, queue: 1024, known_after: %v}", capacity,
+			known)
 	}
 	fixed := rival{name: fmt.Sprintf("share, capacity %d", *capacity), share: shared(strconv.Itoa(*capacity))}
 	auto := rival{name: "share, capacity auto", share: shared("auto")}
@@ -121,7 +124,8 @@ func measure(ctx context.Context) error {
 	mine := []rival{fixed, auto}
 	nobody := rival{name: fixed.name + ", nobody known", share: strings.Replace(fixed.share, known.String(), "10m", 1)}
 
-	fmt.Printf("%d workers of %v; %d people, one request each in %v; fleets with %d requests open; each run %v\n\n", *workers, *work, *persons, *every, *open, *length)
+	fmt.Printf("%d workers of %v; %d people, one request each in %v; fleets with %d requests open; each run %v\n\n",
+		*workers, *work, *persons, *every, *open, *length)
 	fleets := []run{
 		{name: "1 a fleet, new", fleet: splitFleet(*split, fleetAt)},
 		{name: "1 a fleet, known", fleet: splitFleet(*split, fleetAt), later: known + time.Second - *length},
@@ -132,10 +136,12 @@ func measure(ctx context.Context) error {
 		func() error { return b.table(ctx, all, known, "", nil, fleets...) },
 		func() error {
 			return b.table(ctx, []rival{nobody}, known, "", nil,
-				run{name: "a fleet, people are new too", fleet: splitFleet(*split, fleetAt)}, run{name: "never seen, people are new too", fleet: strangers()})
+				run{name: "a fleet, people are new too", fleet: splitFleet(*split, fleetAt)},
+				run{name: "never seen, people are new too", fleet: strangers()})
 		},
 		func() error {
-			return b.table(ctx, mine, known, "", nil, run{name: fmt.Sprintf("a fleet that hangs up after %v", 5**work), fleet: hangingUp})
+			return b.table(ctx, mine, known, "", nil, run{name: fmt.Sprintf("a fleet that hangs up after %v",
+				5**work), fleet: hangingUp})
 		},
 		func() error {
 			more := fmt.Sprintf("bounds: {connections: %d}\n", *crowd+1000)
@@ -143,7 +149,8 @@ func measure(ctx context.Context) error {
 			return b.table(ctx, []rival{all[0], fixed, auto}, known, more, nil, run)
 		},
 		func() error {
-			return b.table(ctx, mine, known, "", nil, run{name: "reloads", fleet: splitFleet(*split, fleetAt), meanwhile: reloads})
+			return b.table(ctx, mine, known, "", nil, run{name: "reloads", fleet: splitFleet(*split, fleetAt),
+				meanwhile: reloads})
 		},
 		func() error {
 			socket, err := listenHere()
@@ -151,7 +158,8 @@ func measure(ctx context.Context) error {
 				return err
 			}
 			defer socket.Close()
-			return b.table(ctx, mine, known, "", socket, run{name: "a restart", fleet: splitFleet(*split, fleetAt), meanwhile: restart})
+			return b.table(ctx, mine, known, "", socket,
+				run{name: "a restart", fleet: splitFleet(*split, fleetAt), meanwhile: restart})
 		},
 		func() error { return b.costs(ctx, []rival{all[0], all[2], fixed, inside}) },
 		func() error { return b.slows(ctx, mine) },
@@ -201,7 +209,8 @@ func (b *bench) open(ctx context.Context, r *rival, more string, socket *os.File
 func page(d time.Duration) string { return "/takes/" + d.String() }
 
 // table runs what is chosen on one stage for each rival, and prints the rows.
-func (b *bench) table(ctx context.Context, rs []rival, known time.Duration, more string, socket *os.File, runs ...run) error {
+func (b *bench) table(ctx context.Context, rs []rival, known time.Duration, more string, socket *os.File,
+	runs ...run) error {
 	runs = slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return !chosen(r.name, *only) })
 	if len(runs) == 0 {
 		return nil
@@ -232,7 +241,8 @@ func (b *bench) rows(ctx context.Context, s *stage, r *rival, known time.Duratio
 	}
 	if !b.headed {
 		b.headed = true
-		fmt.Println("| run | before the upstream | people asked | answered | p50 ms | p99 ms | p99, times alone | upstream busy | answers a second | fleet's networks, Jain | fleet refused a second |\n|---|---|---|---|---|---|---|---|---|---|---|")
+		fmt.Println(
+			"| run | before the upstream | people asked | answered | p50 ms | p99 ms | p99, times alone | upstream busy | answers a second | fleet's networks, Jain | fleet refused a second |\n|---|---|---|---|---|---|---|---|---|---|---|")
 	}
 	row("people alone", r, alone, nil, nil)
 	for _, run := range runs {
@@ -270,7 +280,8 @@ func row(name string, r *rival, res, alone *result, f *fleet) {
 			fair = fmt.Sprintf("%.3f", jain(res.byNetwork(f.first, f.networks)))
 		}
 	}
-	fmt.Printf("| %s | %s | %d | %d | %s | %s | %s | %.1f %% | %.0f | %s | %s |\n", name, r.name, res.people.asked(), res.people.answered,
+	fmt.Printf("| %s | %s | %d | %d | %s | %s | %s | %.1f %% | %.0f | %s | %s |\n", name, r.name, res.people.asked(),
+		res.people.answered,
 		ms(p50), ms(p99), times, 100*res.busy, res.rate, fair, refused)
 	if *verbose {
 		tellSlowest(res)
@@ -280,7 +291,8 @@ func row(name string, r *rival, res, alone *result, f *fleet) {
 		tellFaults("fleet", &res.fleet)
 	}
 	if f != nil && f.hangUp > 0 {
-		fmt.Fprintf(os.Stderr, "  fleet: asked %d, hung up %d, answered %d\n", res.fleet.asked(), res.fleet.failed, res.fleet.answered)
+		fmt.Fprintf(os.Stderr, "  fleet: asked %d, hung up %d, answered %d\n", res.fleet.asked(), res.fleet.failed,
+			res.fleet.answered)
 	}
 }
 
@@ -298,7 +310,8 @@ func tellFaults(who string, c *counts) {
 	if c.failed == 0 && (who == "fleet" || c.refused == 0) {
 		return
 	}
-	fmt.Fprintf(os.Stderr, "  %s: asked %d, answered %d, refused %d, failed %d", who, c.asked(), c.answered, c.refused, c.failed)
+	fmt.Fprintf(os.Stderr, "  %s: asked %d, answered %d, refused %d, failed %d", who, c.asked(), c.answered,
+		c.refused, c.failed)
 	for _, what := range slices.Sorted(maps.Keys(c.faults)) {
 		fmt.Fprintf(os.Stderr, "; %d: %s", c.faults[what], what)
 	}
@@ -373,7 +386,8 @@ func (b *bench) costs(ctx context.Context, rs []rival) error {
 		return nil
 	}
 	cheap := *dear / 100
-	fmt.Printf("\n| %s | before the upstream | asks for | answers | of a cheap one's | upstream's time, s |\n|---|---|---|---|---|---|\n", name)
+	fmt.Printf(
+		"\n| %s | before the upstream | asks for | answers | of a cheap one's | upstream's time, s |\n|---|---|---|---|---|---|\n", name)
 	for i := range rs {
 		r := &rs[i]
 		if !chosen(r.name, *rivals) {
@@ -425,7 +439,8 @@ func (b *bench) slows(ctx context.Context, rs []rival) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("\n| %s, %s: second | work takes | people asked | answered | p50 ms | p99 ms | inside the upstream, mean | most |\n|---|---|---|---|---|---|---|---|\n", name, r.name)
+		fmt.Printf(
+			"\n| %s, %s: second | work takes | people asked | answered | p50 ms | p99 ms | inside the upstream, mean | most |\n|---|---|---|---|---|---|---|---|\n", name, r.name)
 		err = b.seconds(ctx, s, parts)
 		s.stop()
 		if err != nil {
@@ -478,7 +493,8 @@ func (b *bench) seconds(ctx context.Context, s *stage, parts int) error {
 		if sec.looks == 0 {
 			break
 		}
-		fmt.Printf("| %d | %v | %d | %d | %s | %s | %.1f | %d |\n", i, *work*time.Duration(sec.times), sec.asked(), sec.answered,
+		fmt.Printf("| %d | %v | %d | %d | %s | %s | %.1f | %d |\n", i, *work*time.Duration(sec.times), sec.asked(),
+			sec.answered,
 			ms(quantile(sec.took, 0.5)), ms(quantile(sec.took, 0.99)), float64(sec.inside)/float64(sec.looks), sec.most)
 	}
 	return nil
@@ -516,7 +532,8 @@ func restart(b *bench, s *stage, r *rival) func(context.Context) {
 			return
 		}
 		s.front = front
-		fmt.Fprintf(os.Stderr, "  the old one ended within %v, the new one was there after %v\n", ended.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		fmt.Fprintf(os.Stderr, "  the old one ended within %v, the new one was there after %v\n",
+			ended.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	}
 }
 
@@ -532,10 +549,13 @@ func (b *bench) commands(rs []rival) {
 		case r.nginx != "":
 			fmt.Printf("\n%s:\n\n\t%s\n", r.name, r.nginx)
 		case r.inside > 0:
-			fmt.Printf("\n%s: share.Options{Capacity: %d, KnownAfter: %v} in httpguard.Options, around a ReverseProxy\n", r.name, *capacity, r.inside)
+			fmt.Printf(
+				"\n%s: share.Options{Capacity: %d, KnownAfter: %v} in httpguard.Options, around a ReverseProxy\n",
+				r.name, *capacity, r.inside)
 		default:
 			text := strings.TrimSpace(r.policy("UPSTREAM", ""))
-			fmt.Printf("\n%s: fairshare serve -c site.yaml --listen 127.0.0.1:0\n\n\t%s\n", r.name, strings.ReplaceAll(text, "\n", "\n\t"))
+			fmt.Printf("\n%s: fairshare serve -c site.yaml --listen 127.0.0.1:0\n\n\t%s\n", r.name,
+				strings.ReplaceAll(text, "\n", "\n\t"))
 		}
 	}
 }

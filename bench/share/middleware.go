@@ -32,7 +32,8 @@ func serveMiddleware(upstream string, capacity int, knownAfter time.Duration) er
 	if err != nil {
 		return err
 	}
-	queue := share.New(share.Options{Capacity: capacity, KnownAfter: knownAfter, Key: guard.AppendKey, Client: policy.Client})
+	queue := share.New(share.Options{Capacity: capacity, KnownAfter: knownAfter, Key: guard.AppendKey,
+		Client: policy.Client})
 	pages := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)

@@ -126,7 +126,8 @@ func (b *bench) front(ctx context.Context, s *stage, r *rival) (*stand.Process, 
 	if err != nil {
 		return nil, err
 	}
-	args := []string{b.fairshare, "serve", "-c", file, "--listen", "127.0.0.1:0", "--state", filepath.Join(s.dir, "serve/state")}
+	args := []string{b.fairshare, "serve", "-c", file, "--listen", "127.0.0.1:0", "--state",
+		filepath.Join(s.dir, "serve/state")}
 	if s.socket == nil {
 		return stand.Fairshare(s.dir, "fairshare", args)
 	}

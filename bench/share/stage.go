@@ -40,7 +40,8 @@ const settling = 500 * time.Millisecond
 
 // phase lets people, and a fleet if there is one, ask for some time. meanwhile
 // runs beside them.
-func (s *stage) phase(ctx context.Context, length time.Duration, f *fleet, meanwhile func(context.Context)) (*result, error) {
+func (s *stage) phase(ctx context.Context, length time.Duration, f *fleet, meanwhile func(context.Context)) (*result,
+	error) {
 	for _, p := range s.people {
 		p.to = s.front.Addr
 	}

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// words tells a category from what a list says about a bot, first fit first.
-// Of crawler-user-agents only its "seo" is read so: it stands there for
-// everything that has no other place.
-var words = []struct {
+// categoryWords find a category in a list's description of a bot; the first match
+// wins. Of crawler-user-agents only "seo" needs them: that list uses it for all
+// bots without another category.
+var categoryWords = []struct {
 	category string
 	words    []string
 }{
-	{"seo", []string{"seo", "backlink", "serp", "rank", "sitemap", "audit", "keyword", "link check", "link analysis", "search engine optim", "link building"}},
+	{"seo", []string{"seo", "backlink", "serp", "rank", "sitemap", "audit", "keyword", "link check", "link analysis",
+		"search engine optim", "link building"}},
 	{"ai", []string{"machine learning", "llm", " ai ", "artificial intelligence"}},
 	{"monitor", []string{"uptime", "website monitoring", "performance monitor", "site health", "link health"}},
 	{"scanner", []string{"security", "vulnerab", "malware", "phishing", "threat"}},
@@ -24,12 +25,13 @@ var words = []struct {
 	{"feed", []string{"rss", "feed", "podcast"}},
 	{"archive", []string{"archiv"}},
 	{"academic", []string{"academic", "university", "linguistic"}},
-	{"fetcher", []string{"webhook", "automation platform", "payment", "e-commerce platform", "ecommerce platform", "pdf", "import"}},
+	{"fetcher", []string{"webhook", "automation platform", "payment", "e-commerce platform", "ecommerce platform",
+		"pdf", "import"}},
 }
 
 func wordCategory(text string) string {
 	text = strings.ToLower(text)
-	for _, w := range words {
+	for _, w := range categoryWords {
 		if slices.ContainsFunc(w.words, func(s string) bool { return strings.Contains(text, s) }) {
 			return w.category
 		}
@@ -56,7 +58,10 @@ func crawlerCategories(tags []string, text string) []string {
 	if len(all) == 0 {
 		return []string{"other"}
 	}
-	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(boolInt(a == "other"), boolInt(b == "other")) })
+	slices.SortStableFunc(all, func(a, b string) int {
+		return cmp.Compare(boolInt(a == "other"),
+			boolInt(b == "other"))
+	})
 	return all
 }
 
@@ -107,11 +112,12 @@ func readRobots(path string) ([]entry, error) {
 		}
 		name := key.(string)
 		if len(name) < 6 || slices.Contains(plainWords, name) {
-			continue // a word of everyday language
+			continue // an everyday word
 		}
 		e := entry{patterns: []string{quote(name)}, categories: []string{"ai"}}
 		e.operator, e.url = link(facts.Operator)
-		if f := strings.ToLower(facts.Function); strings.Contains(f, "assistant") || strings.Contains(f, "agents") || strings.Contains(f, "user") {
+		if f := strings.ToLower(facts.Function); strings.Contains(f, "assistant") || strings.Contains(f, "agents") ||
+			strings.Contains(f, "user") {
 			e.categories = []string{"ai", "fetcher"}
 		}
 		entries = append(entries, e)

@@ -1,11 +1,11 @@
-// Command gen makes the built-in table of bots from public lists.
+// Command gen builds the built-in table of bots from public lists.
 //
 // It reads crawler-user-agents-patterns.json (crawler-user-agents),
 // well-known-bots.json (arcjet/well-known-bots) and
 // ai-robots-txt-robots.json (ai-robots-txt/ai.robots.txt) from the folder that
-// -lists names, and additions.json beside this file: our own bots, and what the
-// lists need to have changed. A bot of the additions takes over every pattern of
-// the lists that one of its own covers.
+// -lists names. It also reads additions.json next to this file: our own bots, and
+// corrections of the lists. A bot of the additions replaces every pattern of the
+// lists that one of its own patterns covers.
 package main
 
 import (
@@ -29,7 +29,7 @@ type source struct {
 	Licence string `json:"licence,omitempty"`
 }
 
-// Versions of the lists that the table was last made from.
+// sources are the versions of the lists that the table was last built from.
 var sources = []source{
 	{"crawler-user-agents", "1.60.0", "https://github.com/monperrus/crawler-user-agents", "MIT"},
 	{"well-known-bots", "0637e27abef5", "https://github.com/arcjet/well-known-bots", "MIT"},
@@ -39,20 +39,20 @@ var sources = []source{
 const version = "2026-11-20"
 
 type bot struct {
-	Name       string   `json:"name"`
-	Categories []string `json:"categories"`
-	Operator   string   `json:"operator,omitempty"`
-	URL        string   `json:"url,omitempty"`
-	Steered    bool     `json:"steered,omitempty"`
-	General    bool     `json:"general,omitempty"`
-	Patterns   []string `json:"patterns"`
-	Ranges     []string `json:"ranges,omitempty"`
-	Domains    []string `json:"domains,omitempty"`
-	Networks   []string `json:"networks,omitempty"`
+	Name          string   `json:"name"`
+	Categories    []string `json:"categories"`
+	Operator      string   `json:"operator,omitempty"`
+	URL           string   `json:"url,omitempty"`
+	UserTriggered bool     `json:"steered,omitempty"`
+	General       bool     `json:"general,omitempty"`
+	Patterns      []string `json:"patterns"`
+	Ranges        []string `json:"ranges,omitempty"`
+	Domains       []string `json:"domains,omitempty"`
+	Networks      []string `json:"networks,omitempty"`
 }
 
-// An ownBot is one of ours. With AfterLists it only gets what no bot of the
-// lists tells: it gathers those that have no name of their own.
+// An ownBot is one of our bots. With AfterLists it gets only the patterns that no
+// bot of the lists has: it is a group of bots without names of their own.
 type ownBot struct {
 	bot
 	AfterLists bool `json:"after_lists"`
@@ -62,9 +62,9 @@ type additions struct {
 	Bots       []ownBot            `json:"bots"`
 	People     []string            `json:"people"`
 	Innocent   []string            `json:"innocent"`
-	Replace    map[string][]string `json:"replace"`    // a list's pattern: ours instead; none: without it
-	Names      map[string]string   `json:"names"`      // the name we would give: ours instead
-	Categories map[string][]string `json:"categories"` // of a bot by its name: ours instead
+	Replace    map[string][]string `json:"replace"`    // a list's pattern: our patterns instead, or none
+	Names      map[string]string   `json:"names"`      // the derived name: our name instead
+	Categories map[string][]string `json:"categories"` // the name of a bot: our categories instead
 }
 
 func main() {
@@ -114,7 +114,7 @@ func readJSON(path string, to any) error {
 // An entry is one bot of one list.
 type entry struct {
 	patterns   []string // regexps
-	name       string   // as the list calls it; "" when it does not
+	name       string   // in the list; "" if it has none
 	categories []string
 	operator   string
 	url        string
@@ -149,7 +149,8 @@ func readLists(folder string) ([]entry, error) {
 	var entries []entry
 	for _, c := range crawlers {
 		entries = append(entries, entry{
-			patterns: []string{c.Pattern}, url: c.URL, categories: crawlerCategories(c.Tags, c.Pattern+" "+c.Description),
+			patterns: []string{c.Pattern}, url: c.URL, categories: crawlerCategories(c.Tags,
+				c.Pattern+" "+c.Description),
 		})
 	}
 	for _, k := range known {
@@ -166,7 +167,7 @@ func readLists(folder string) ([]entry, error) {
 	return append(entries, robots...), nil
 }
 
-// maskDomain is the fixed end of a mask such as
+// maskDomain returns the fixed end of a mask such as
 // crawl-***-***.googlebot.com or @.yandex.ru, by whole labels.
 func maskDomain(mask string) string {
 	if i := strings.LastIndexAny(mask, "*@"); i >= 0 {
@@ -178,7 +179,7 @@ func maskDomain(mask string) string {
 	return mask
 }
 
-// table is the finished table, one bot a line.
+// table returns the finished table, one bot per line.
 func (m *merger) table() []byte {
 	var b bytes.Buffer
 	w := bufio.NewWriter(&b)
@@ -220,26 +221,26 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// unused tells which changes fit nothing in the lists any more.
+// unused reports the corrections that no longer match anything in the lists.
 func (m *merger) unused() error {
-	var left []string
+	var unmatched []string
 	for _, p := range slices.Sorted(maps.Keys(m.add.Replace)) {
 		if !m.replaced[p] {
-			left = append(left, fmt.Sprintf("replace %q", p))
+			unmatched = append(unmatched, fmt.Sprintf("replace %q", p))
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(m.add.Names)) {
 		if !m.renamed[n] {
-			left = append(left, fmt.Sprintf("names %q", n))
+			unmatched = append(unmatched, fmt.Sprintf("names %q", n))
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(m.add.Categories)) {
 		if m.byName[n] == 0 {
-			left = append(left, fmt.Sprintf("categories %q", n))
+			unmatched = append(unmatched, fmt.Sprintf("categories %q", n))
 		}
 	}
-	if left != nil {
-		return fmt.Errorf("additions that fit nothing in the lists:\n\t%s", strings.Join(left, "\n\t"))
+	if unmatched != nil {
+		return fmt.Errorf("additions that match nothing in the lists:\n\t%s", strings.Join(unmatched, "\n\t"))
 	}
 	return nil
 }

@@ -8,12 +8,12 @@ import (
 	"unicode"
 )
 
-// A merger gathers bots: first our own, then those of the lists that none of
+// A merger collects bots: first our own, then those of the lists that no bot of
 // ours covers, one for each name.
 type merger struct {
 	add      additions
 	bots     []bot
-	own      int            // so many of bots are ours
+	own      int            // the number of our bots, which come first in bots
 	byName   map[string]int // index in bots plus one
 	owner    map[string]int // pattern: index in bots
 	replaced map[string]bool
@@ -21,7 +21,8 @@ type merger struct {
 }
 
 func newMerger(add additions) *merger {
-	m := &merger{add: add, byName: map[string]int{}, owner: map[string]int{}, replaced: map[string]bool{}, renamed: map[string]bool{}}
+	m := &merger{add: add, byName: map[string]int{}, owner: map[string]int{}, replaced: map[string]bool{},
+		renamed: map[string]bool{}}
 	for _, b := range add.Bots {
 		if !b.AfterLists {
 			m.addOwn(b.bot)
@@ -39,7 +40,8 @@ func (m *merger) addOwn(b bot) {
 	}
 }
 
-// addGroups adds our bots that come after the lists, without what they tell.
+// addGroups adds our bots that come after the lists, without the patterns that
+// the lists have.
 func (m *merger) addGroups() {
 	for _, b := range m.add.Bots {
 		if b.AfterLists {
@@ -87,7 +89,7 @@ func (m *merger) merge(e entry) error {
 	if ours, found := m.add.Categories[name]; found {
 		b.Categories = ours
 	}
-	b.Steered = steered(b.Categories)
+	b.UserTriggered = steered(b.Categories)
 	m.bots = append(m.bots, b)
 	m.byName[name] = len(m.bots)
 	m.join(len(m.bots)-1, e, patterns)
@@ -108,7 +110,8 @@ func covered(p string, bots []bot) bool {
 			if i < 0 {
 				continue
 			}
-			begins := ours[0] != '^' && (ours[0] != '<' || i > 0 && !isAlnum(text[i-1])) || i == 0 && (p[0] == ours[0] || p[0] == '^')
+			begins := ours[0] != '^' && (ours[0] != '<' || i > 0 && !isAlnum(text[i-1])) ||
+				i == 0 && (p[0] == ours[0] || p[0] == '^')
 			last := ours[len(ours)-1]
 			ends := last != '$' && last != '>' || i+len(t) < len(text) && last == '>' && !isAlnum(text[i+len(t)]) ||
 				i+len(t) == len(text) && p[len(p)-1] == last
@@ -120,8 +123,8 @@ func covered(p string, bots []bot) bool {
 	return false
 }
 
-// variant finds the bot of which a pattern tells no more than a version or a
-// kind: one of its patterns is the pattern, or a whole word at its beginning.
+// variant finds the bot that the pattern p is a version or variant of: one of the
+// bot's patterns is p, or a whole word at the start of p.
 func (m *merger) variant(p string) (i int, found bool) {
 	if i, found := m.owner[p]; found {
 		return i, true
@@ -139,7 +142,7 @@ func (m *merger) variant(p string) (i int, found bool) {
 	return 0, false
 }
 
-// join adds patterns, and what bot i does not know of itself.
+// join adds patterns to bot i, and the facts that it lacks.
 func (m *merger) join(i int, e entry, patterns []string) {
 	b := &m.bots[i]
 	for _, p := range patterns {
@@ -149,7 +152,7 @@ func (m *merger) join(i int, e entry, patterns []string) {
 		}
 	}
 	if i < m.own {
-		return // ours says all there is to say
+		return // our own bots are complete
 	}
 	if b.URL == "" {
 		b.URL = e.url
@@ -165,17 +168,17 @@ func (m *merger) join(i int, e entry, patterns []string) {
 	}
 	if b.Categories[0] == "other" && e.categories[0] != "other" {
 		b.Categories = e.categories
-		b.Steered = steered(b.Categories)
+		b.UserTriggered = steered(b.Categories)
 	}
 	for _, c := range e.categories {
 		if c != "other" && !slices.Contains(b.Categories, c) {
 			b.Categories = append(slices.Clip(b.Categories), c)
 		}
 	}
-	b.Steered = steered(b.Categories)
+	b.UserTriggered = steered(b.Categories)
 }
 
-// nameOf makes a name of a pattern.
+// nameOf derives a name from a pattern.
 func nameOf(p string) string {
 	var b strings.Builder
 	gap := false
@@ -241,7 +244,8 @@ func plainWord(t string) bool {
 
 // telling are parts of words that no telephone has in its name.
 var telling = []string{
-	"bot", "crawl", "spider", "spyder", "feed", "rss", "check", "monitor", "http", "link", "scan", "uptime", "seo", "proxy",
+	"bot", "crawl", "spider", "spyder", "feed", "rss", "check", "monitor", "http", "link", "scan", "uptime", "seo",
+	"proxy",
 	"preview", "archiv", "index", "search", "synthetic",
 }
 

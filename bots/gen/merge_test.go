@@ -46,8 +46,10 @@ func TestMaskDomain(t *testing.T) {
 func TestMerge(t *testing.T) {
 	m := newMerger(additions{
 		Bots: []ownBot{
-			{bot: bot{Name: "examplebot", Categories: []string{"search"}, Patterns: []string{"<examplebot", "<examplefetch"}}},
-			{bot: bot{Name: "testers", Categories: []string{"monitor"}, Patterns: []string{"<siteping/", "<speedping/"}}, AfterLists: true},
+			{bot: bot{Name: "examplebot", Categories: []string{"search"},
+				Patterns: []string{"<examplebot", "<examplefetch"}}},
+			{bot: bot{Name: "testers", Categories: []string{"monitor"},
+				Patterns: []string{"<siteping/", "<speedping/"}}, AfterLists: true},
 		},
 		Replace: map[string][]string{"Odd.*bot": {"<oddbot"}},
 		Names:   map[string]string{"thirdbot": "third"},
@@ -104,7 +106,8 @@ func TestTableHoldsTheAdditions(t *testing.T) {
 	}
 	for _, b := range add.Bots {
 		made, found := in[b.Name]
-		if !found || !slices.Equal(made.Categories, b.Categories) || made.Steered != b.Steered || !slices.Equal(made.Ranges, b.Ranges) {
+		if !found || !slices.Equal(made.Categories, b.Categories) || made.UserTriggered != b.UserTriggered ||
+			!slices.Equal(made.Ranges, b.Ranges) {
 			t.Errorf("%s: the table has %+v", b.Name, made)
 		}
 		for _, p := range b.Patterns {

@@ -74,7 +74,8 @@ const signature = "\r\n\r\n\x00\r\nQUIT\n"
 
 // v2 is a version 2 header with the two bytes behind the signature.
 func v2(command, family byte, body string) string {
-	return signature + string([]byte{command, family}) + string(binary.BigEndian.AppendUint16(nil, uint16(len(body)))) + body
+	return signature + string([]byte{command, family}) +
+		string(binary.BigEndian.AppendUint16(nil, uint16(len(body)))) + body
 }
 
 const (
@@ -161,7 +162,8 @@ func TestTrustedPeersMustSendAHeader(t *testing.T) {
 
 func TestUntrustedPeersArePassedAsTheyAre(t *testing.T) {
 	const forged = "PROXY TCP4 192.0.2.1 198.51.100.1 12345 80\r\n"
-	for _, peer := range []net.Addr{tcp("203.0.113.9:1"), &net.UnixAddr{Net: "unix", Name: "@"}, &net.UnixAddr{Net: "unix"}} {
+	for _, peer := range []net.Addr{tcp("203.0.113.9:1"), &net.UnixAddr{Net: "unix", Name: "@"},
+		&net.UnixAddr{Net: "unix"}} {
 		synctest.Test(t, func(t *testing.T) {
 			conn, theirs, _ := accept(t, peer)
 			if got := conn.RemoteAddr(); got != peer { // nothing was sent yet, nothing is waited for
@@ -282,7 +284,8 @@ func TestServerSeesTheClientBehindTheBalancer(t *testing.T) {
 				go func() { done <- server.Serve(proxyprotocol.Listener(inner, r.TrustsPeer, nil)) }()
 				ours, theirs := net.Pipe()
 				inner <- from{ours, balancer}
-				go io.WriteString(theirs, test.header+"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 6.6.6.6\r\nConnection: close\r\n\r\n")
+				go io.WriteString(theirs,
+					test.header+"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 6.6.6.6\r\nConnection: close\r\n\r\n")
 				answer, err := io.ReadAll(theirs)
 				if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 ") {
 					t.Errorf("answer %q, %v", answer, err)

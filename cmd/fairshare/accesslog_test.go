@@ -9,10 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fairshare/internal/cli"
 )
 
 // everythingMeasured looks at all that a log can hold.
 const everythingMeasured = `
+clients: {trusted_proxies: []} # the log is of the server in front
 rules:
   - {name: at once, limit: {concurrent: 1}, dry_run: true}
   - {name: finely, limit: {requests: 1000, per: 5ms}}
@@ -38,7 +41,8 @@ func TestReplayReadsTheLogOfTheSandwich(t *testing.T) {
 	v.args = v.args[:len(v.args)-4] // keeps no cookies
 	asked := func(want int, args ...string) {
 		t.Helper()
-		if out := v.do(args[0], append(args[1:], "-o", "/dev/null", "-w", "%{http_code}")...); out != map[int]string{200: "200", 404: "404"}[want] {
+		if out := v.do(args[0], append(args[1:], "-o", "/dev/null", "-w",
+			"%{http_code}")...); out != map[int]string{200: "200", 404: "404"}[want] {
 			t.Errorf("%s: %s", args, out)
 		}
 	}
@@ -62,7 +66,8 @@ func TestReplayReadsTheLogOfTheSandwich(t *testing.T) {
 	}
 	const lines = 17
 	var log string
-	for deadline := time.Now().Add(20 * time.Second); strings.Count(log, "\n") < lines && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); strings.Count(log, "\n") < lines &&
+		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		b, err := os.ReadFile(s.log)
 		if err != nil {
 			t.Fatal(err)
@@ -79,14 +84,16 @@ func TestReplayReadsTheLogOfTheSandwich(t *testing.T) {
 	}
 
 	// As the page says: what sed finds in the configuration is the format.
-	format, err := exec.Command("sed", "-n", "/^log_format fairshare/,/;$/p", "../../deploy/nginx/fairshare.conf").Output()
+	format, err := exec.Command("sed", "-n", "/^log_format fairshare/,/;$/p", "../../deploy/nginx/fairshare.conf").
+		Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	verdicts := filepath.Join(t.TempDir(), "verdicts")
 	var stdout, stderr bytes.Buffer
-	code := run([]string{"replay", "-c", writeFile(t, "all.yaml", everythingMeasured), "--format", strings.TrimSpace(string(format)), "--json", "--verdicts", verdicts, s.log},
-		&environment{ctx: t.Context(), stdout: &stdout, stderr: &stderr})
+	code := run([]string{"replay", "-c", writeFile(t, "all.yaml", everythingMeasured), "--format",
+		strings.TrimSpace(string(format)), "--json", "--verdicts", verdicts, s.log},
+		&cli.Environment{Context: t.Context(), Stdout: &stdout, Stderr: &stderr})
 	var report struct {
 		Lines, Skipped, Clients int
 		Verdicts                map[string]int
@@ -96,7 +103,7 @@ func TestReplayReadsTheLogOfTheSandwich(t *testing.T) {
 			Matched, Refused int
 		}
 	}
-	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil || code != exitOK {
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil || code != cli.ExitOK {
 		t.Fatalf("exit code %d, %v:\n%s%s", code, err, stdout.String(), stderr.String())
 	}
 	if report.Lines != lines || report.Skipped != 0 || report.Clients != 1 || report.Verdicts["allow"] != lines {
@@ -106,7 +113,8 @@ func TestReplayReadsTheLogOfTheSandwich(t *testing.T) {
 		t.Errorf("unmeasured, though the log holds it: %+v", report.Unmeasured)
 	}
 	for _, r := range report.Rules {
-		want := map[string]int{"no cookie": lines - 2, "a cookie": 2, "login": 1, "query": 1, "agent": lines - 1, "referer": 1, "forwarded": 1}[r.Name]
+		want := map[string]int{"no cookie": lines - 2, "a cookie": 2, "login": 1, "query": 1, "agent": lines - 1,
+			"referer": 1, "forwarded": 1}[r.Name]
 		if want == 0 {
 			want = lines
 		}

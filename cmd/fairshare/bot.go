@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"fairshare/bots"
+	"fairshare/internal/cli"
+	"fairshare/internal/setup"
 	"fairshare/policyfile"
 )
 
@@ -30,7 +32,8 @@ func (c *botCmd) Help() string {
 // Validate is asked by kong.
 func (c *botCmd) Validate() error {
 	if _, err := netip.ParseAddr(c.UserAgent); err == nil {
-		return fmt.Errorf("%s is an address, and a user agent is needed: fairshare bot 'USER AGENT' --addr %[1]s", c.UserAgent)
+		return fmt.Errorf("%s is an address, and a user agent is needed: fairshare bot 'USER AGENT' --addr %[1]s",
+			c.UserAgent)
 	}
 	if c.Addr == "" {
 		return nil
@@ -49,42 +52,42 @@ func (c *botCmd) Validate() error {
 // explainWithin is how long the DNS is waited for.
 const explainWithin = 5 * time.Second
 
-func (c *botCmd) Run(env *environment) error {
+func (c *botCmd) Run(env *cli.Environment) error {
 	file := policyfile.BuiltIn()
 	if c.Policy != "" {
 		var err error
-		if file, err = readPolicy(c.Policy, env.stderr); err != nil {
-			return err
+		if file, err = setup.ReadPolicy(c.Policy); err != nil {
+			return setup.PrintFaults(env.Stderr, err)
 		}
 	}
 	if c.UserAgent == "-" {
-		table, err := botTable(file.Beside(file.Bots.Table))
+		table, err := setup.BotTable(file.Beside(file.Bots.Table))
 		if err != nil {
 			return err
 		}
 		told := make(chan error, 1)
-		go func() { told <- tellBots(env.stdout, env.stdin, table) }()
+		go func() { told <- tellBots(env.Stdout, env.Stdin, table) }()
 		select {
 		case err := <-told:
 			return err
-		case <-env.ctx.Done(): // whoever writes may never end
-			return errSilent
+		case <-env.Context.Done(): // whoever writes may never end
+			return cli.ErrReported
 		}
 	}
-	who, err := newWho(file, c.addr.IsValid(), func(string) {}, nil)
+	identifier, err := setup.NewBotIdentifier(file, setup.BotOptions{UseDNS: c.addr.IsValid()})
 	if err != nil {
-		return tellFaults(env.stderr, err)
+		return setup.PrintFaults(env.Stderr, err)
 	}
-	defer who.close(nil)
-	if state, err := stateDir(c.State); err == nil && file.Bots.Refresh > 0 {
-		if err := who.ranges.Load(bots.Refresh{Folder: beneath(state, "ranges")}); err != nil {
-			fmt.Fprintf(env.stderr, wordsPrefix+"%v\n", err)
+	defer identifier.Close(nil)
+	if state, err := setup.StateFolder(c.State); err == nil {
+		if err := identifier.LoadRanges(state, nil); err != nil {
+			fmt.Fprintf(env.Stderr, "fairshare: %v\n", err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(env.ctx, explainWithin)
+	ctx, cancel := context.WithTimeout(env.Context, explainWithin)
 	defer cancel()
-	e := who.verifier.Explain(ctx, c.addr, c.UserAgent)
-	out := env.stdout
+	e := identifier.Verifier.Explain(ctx, c.addr, c.UserAgent)
+	out := env.Stdout
 	if e.Bot.Name == "" {
 		fmt.Fprintln(out, "no bot")
 	} else {
@@ -93,7 +96,7 @@ func (c *botCmd) Run(env *environment) error {
 	for _, step := range e.Steps {
 		fmt.Fprintf(out, "  %s\n", step)
 	}
-	if bot := who.table.Bot(e.Bot.Name); bot != nil {
+	if bot := identifier.Table.Bot(e.Bot.Name); bot != nil {
 		if about := strings.Join(nonEmpty(bot.Operator, bot.URL), ", "); about != "" {
 			fmt.Fprintf(out, "  of %s\n", about)
 		}

@@ -97,7 +97,9 @@ dns: {server: %q}
 	}
 	real, forged := status("203.0.113.7", seznambot), status("198.51.100.7", seznambot)
 	for range 2 {
-		if resp, body := askAs(t, "GET", home, "203.0.113.7", seznambot, "Fairshare-Bot", "mine", "FAIRSHARE_CLIENT", "1.2.3.4", "Fairshare-Bot-State", "verified"); resp.StatusCode != 200 || body != "[203.0.113.7] [seznambot] [pending] [120]" {
+		if resp, body := askAs(t, "GET", home, "203.0.113.7", seznambot, "Fairshare-Bot", "mine", "FAIRSHARE_CLIENT",
+			"1.2.3.4", "Fairshare-Bot-State", "verified"); resp.StatusCode != 200 ||
+			body != "[203.0.113.7] [seznambot] [pending] [120]" {
 			t.Errorf("while the DNS is silent: %d %s", resp.StatusCode, body)
 		}
 	}
@@ -134,7 +136,8 @@ dns: {server: %q}
 		t.Errorf("the DNS was asked %d times about an address in published ranges", n)
 	}
 	eventually(t, 403, status("10.1.2.3", googlebot)) // of a private network: the DNS that the policy names would know
-	if resp, body := askAs(t, "GET", home, "192.0.2.1", firefox); resp.StatusCode != 200 || body != "[192.0.2.1] [] [] [1800]" {
+	if resp, body := askAs(t, "GET", home, "192.0.2.1", firefox); resp.StatusCode != 200 ||
+		body != "[192.0.2.1] [] [] [1800]" {
 		t.Errorf("a person: %d %s", resp.StatusCode, body)
 	}
 	if n := dns.Asked(lookuptest.Reverse("192.0.2.1"), dnsmessage.TypePTR); n != 0 {
@@ -150,7 +153,8 @@ dns: {server: %q}
 func TestReloadKeepsWhoIsVerified(t *testing.T) {
 	dns := lookuptest.Start(t)
 	dns.Host("203.0.113.7", "crawl-7.seznam.cz")
-	policy := fmt.Sprintf("upstream: %s\ndns: {server: %q}\n%srules:\n  - {name: engines, match: {bot: search}, allow: true}\n  - {name: others, block: true}\n", echo(t).URL, dns.Addr(), behindLoopback)
+	policy := fmt.Sprintf(
+		"upstream: %s\ndns: {server: %q}\n%srules:\n  - {name: engines, match: {bot: search}, allow: true}\n  - {name: others, block: true}\n", echo(t).URL, dns.Addr(), behindLoopback)
 	p := startProcess(t, policy)
 	ask := func() int {
 		resp, _ := askAs(t, "GET", "http://"+p.addr+"/", "203.0.113.7", seznambot)
@@ -158,7 +162,7 @@ func TestReloadKeepsWhoIsVerified(t *testing.T) {
 	}
 	eventually(t, 200, ask)
 	dns.Silence(true)
-	p.reload(t, `SIGHUP: \S+ (was read anew): 2 rules`)
+	p.reload(t, `SIGHUP: \S+ (was loaded again): 2 rules`)
 	if got := ask(); got != 200 {
 		t.Errorf("after the reload: %d", got)
 	}
@@ -266,16 +270,20 @@ lists: {drop: {file: %q}, fetched: {url: %q, every: 1h}}
 // A reload while a URL does not answer keeps its list, though no copy of it
 // could be kept.
 func TestReloadKeepsListsWithoutCopies(t *testing.T) {
-	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "198.51.100.0/24\n") }))
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		io.WriteString(w, "198.51.100.0/24\n")
+	}))
 	defer source.Close()
-	policy := fmt.Sprintf("upstream: %s\nlists: {fetched: {url: %q, every: 1h}}\n%srules:\n  - {name: listed, match: {addr: fetched}, block: true}\n", echo(t).URL, source.URL, behindLoopback)
+	policy := fmt.Sprintf(
+		"upstream: %s\nlists: {fetched: {url: %q, every: 1h}}\n%srules:\n  - {name: listed, match: {addr: fetched}, block: true}\n", echo(t).URL, source.URL, behindLoopback)
 	p := startProcess(t, policy, "--state", filepath.Dir(writeFile(t, "lists", "no folder")))
 	for _, when := range []string{"before", "after"} {
 		if got := askFrom(t, "http://"+p.addr+"/", "198.51.100.9").StatusCode; got != 403 {
 			t.Errorf("%s: %d", when, got)
 		}
 		source.Close()
-		p.reload(t, `SIGHUP: \S+ (was read anew): 1 rule`)
+		p.reload(t, `SIGHUP: \S+ (was loaded again): 1 rule`)
 	}
 	if got := askFrom(t, "http://"+p.addr+"/", "198.51.100.9").StatusCode; got != 403 {
 		t.Errorf("after the second reload: %d", got)

@@ -24,7 +24,8 @@ func chromium(t *testing.T, args ...string) *exec.Cmd {
 	program := need(t, "chromium", "chromium")
 	home := shortDir(t)
 	cmd := exec.Command(program, append([]string{
-		"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking", "--disable-extensions",
+		"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+		"--disable-background-networking", "--disable-extensions",
 		"--ignore-certificate-errors", "--user-data-dir=" + filepath.Join(home, "profile"),
 	}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home)
@@ -115,7 +116,8 @@ func TestABrowserSeesTheWholePage(t *testing.T) {
 	site := httptest.NewServer(mux)
 	defer site.Close()
 	cert, key, _ := newCertificate(t)
-	s := startServe(t, fmt.Sprintf("tls: {cert: %s, key: %s}\nrules: [{use: default}]\n", cert, key), "--upstream", site.URL)
+	s := startServe(t, fmt.Sprintf("tls: {cert: %s, key: %s}\nrules: [{use: default}]\n", cert, key), "--upstream",
+		site.URL)
 	cmd := chromium(t, "--remote-debugging-port=0", "https://"+s.addr+"/")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -135,7 +137,8 @@ func TestABrowserSeesTheWholePage(t *testing.T) {
 	case <-time.After(90 * time.Second): // a real browser
 		t.Fatalf("the page did not come to its end:\n%s", s.stderr)
 	}
-	if all := fmt.Sprint(got.All); got.Parts != 100 || all != "[<nil> 0 1 2 fair share]" || fmt.Sprint(got.Protocols) != "[h2]" {
+	if all := fmt.Sprint(got.All); got.Parts != 100 || all != "[<nil> 0 1 2 fair share]" ||
+		fmt.Sprint(got.Protocols) != "[h2]" {
 		t.Errorf("in the browser: %+v\n%s", got, s.stderr)
 	}
 }

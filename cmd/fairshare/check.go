@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 
-	"fairshare/internal/prefixes"
-	"fairshare/internal/proxy"
+	"fairshare/internal/cli"
+	"fairshare/internal/livepolicy"
+	"fairshare/internal/setup"
 	"fairshare/policyfile"
 )
 
@@ -16,6 +16,7 @@ type checkCmd struct {
 	Files     []string `arg:"" name:"file" help:"Policy files."`
 	Try       string   `placeholder:"'GET /x'" help:"Walk one request through: a method and a path."`
 	Addr      string   `placeholder:"ADDR" help:"The client's address; 203.0.113.1 unless given."`
+	Through   string   `placeholder:"ADDR" help:"The peer that named --addr in a header and that no policy names: the client is provisional."`
 	UserAgent string   `placeholder:"TEXT" help:"Its user agent."`
 	Cookie    string   `placeholder:"'a=1; b=2'" help:"Its cookies, or the name of one."`
 	Host      string   `placeholder:"NAME" help:"The host it asks for."`
@@ -30,8 +31,9 @@ func (c *checkCmd) Help() string {
 // Validate is asked by kong.
 func (c *checkCmd) Validate() error {
 	if c.Try == "" {
-		if c.Addr != "" || c.UserAgent != "" || c.Cookie != "" || c.Host != "" || len(c.Header) > 0 || len(c.Label) > 0 {
-			return errors.New("--addr, --user-agent, --cookie, --host, --header and --label belong to --try")
+		if c.Addr != "" || c.Through != "" || c.UserAgent != "" || c.Cookie != "" || c.Host != "" ||
+			len(c.Header) > 0 || len(c.Label) > 0 {
+			return errors.New("--addr, --through, --user-agent, --cookie, --host, --header and --label belong to --try")
 		}
 		return nil
 	}
@@ -39,64 +41,51 @@ func (c *checkCmd) Validate() error {
 	return err
 }
 
-func (c *checkCmd) Run(env *environment) error {
+func (c *checkCmd) Run(env *cli.Environment) error {
 	failed := false
 	for i, path := range c.Files {
-		file, err := readPolicy(path, env.stderr)
+		file, err := setup.ReadPolicy(path)
 		if err != nil {
+			cli.PrintError(env.Stderr, setup.PrintFaults(env.Stderr, err))
 			failed = true
 			continue
 		}
-		lists, who, err := c.files(env, file)
+		lists, identifier, err := c.files(env, file)
 		if err != nil {
 			failed = true
 			continue
 		}
 		if i > 0 {
-			fmt.Fprintln(env.stdout)
+			fmt.Fprintln(env.Stdout)
 		}
-		describe(env.stdout, file, lists)
+		describe(env.Stdout, file, lists)
 		if c.Try == "" {
 			continue
 		}
-		fmt.Fprintln(env.stdout)
-		if err := c.try(env, file, who); err != nil {
+		fmt.Fprintln(env.Stdout)
+		if err := c.try(env, file, identifier); err != nil {
 			return err
 		}
 	}
 	if failed {
-		return errSilent
+		return cli.ErrReported
 	}
 	return nil
 }
 
 // files reads what a policy names beside itself, and tells what is wrong with
 // it. It asks nobody: lists from URLs are empty.
-func (c *checkCmd) files(env *environment, file *policyfile.File) (*prefixes.Keeper, *who, error) {
-	lists, err := openLists(env.ctx, file, listing{later: true})
-	who, whoErr := newWho(file, false, nil, nil)
-	for _, err := range []error{err, whoErr} {
-		if err = tellFaults(env.stderr, err); err != nil && err != errSilent {
-			tellError(env.stderr, err)
-		}
+func (c *checkCmd) files(env *cli.Environment, file *policyfile.File) (*setup.Lists, *setup.BotIdentifier, error) {
+	lists, err := setup.OpenLists(env.Context, file, setup.ListOptions{FetchLater: true})
+	identifier, identifierErr := setup.NewBotIdentifier(file, setup.BotOptions{})
+	for _, err := range []error{err, identifierErr} {
+		cli.PrintError(env.Stderr, setup.PrintFaults(env.Stderr, err))
 	}
-	return lists, who, cmp.Or(err, whoErr)
-}
-
-// tellFaults writes err if it is about places in a policy file.
-func tellFaults(w io.Writer, err error) error {
-	faults := policyfile.Faults(err)
-	for _, fault := range faults {
-		fmt.Fprint(w, fault.Text())
-	}
-	if len(faults) > 0 {
-		return errSilent
-	}
-	return err
+	return lists, identifier, cmp.Or(err, identifierErr)
 }
 
 // describe says what a policy does, and what is probably wrong with it.
-func describe(w io.Writer, file *policyfile.File, lists *prefixes.Keeper) {
+func describe(w io.Writer, file *policyfile.File, lists *setup.Lists) {
 	fmt.Fprintf(w, "%s: ok\n", file.Name)
 	rules := file.Policy.Rules
 	for i := range rules {
@@ -108,63 +97,30 @@ func describe(w io.Writer, file *policyfile.File, lists *prefixes.Keeper) {
 	if file.Policy.DryRun {
 		fmt.Fprintln(w, "The whole policy is dry: it decides and reports, and everything is let through.")
 	}
-	for i, s := range status(lists) { // as in the file
+	for i, s := range lists.Status() { // as in the file
 		switch source := file.Sources[i]; {
 		case source.URL != "":
-			fmt.Fprintf(w, "list %s: serve asks %s for it every %s.\n", s.Name, s.From, policyfile.FormatDuration(source.Every))
+			fmt.Fprintf(w, "list %s: serve asks %s for it every %s.\n", s.Name, s.From,
+				policyfile.FormatDuration(source.Every))
 		case s.Prefixes == 0:
 			fmt.Fprintf(w, "list %s: %s holds no address: nobody is on it.\n", s.Name, source.File)
 		default:
-			fmt.Fprintf(w, "list %s: %s in %s.\n", s.Name, prefixCount(s.Prefixes), source.File)
+			fmt.Fprintf(w, "list %s: %s in %s.\n", s.Name, setup.PrefixCount(s.Prefixes), source.File)
 		}
 	}
 	for _, line := range file.Settings() {
 		fmt.Fprintln(w, line)
 	}
-	if cookies := sharedCookies(file); cookies != "" {
+	if cookies := livepolicy.SharedCookies(file); cookies != "" {
 		fmt.Fprintf(w, "sessions: requests of a bot without cookies share the session of %s.\n", cookies)
 	}
 	if g := file.Registry; g != (policyfile.Registry{}) {
-		fmt.Fprintf(w, "registry: remembers %d clients and %d stories of refusals at most, for %s.\n", cmp.Or(g.Clients, policyfile.DefaultRegistryClients),
-			cmp.Or(g.Stories, policyfile.DefaultRegistryStories), policyfile.FormatDuration(cmp.Or(g.Age, policyfile.DefaultRegistryAge)))
+		fmt.Fprintf(w, "registry: remembers %d clients and %d stories of refusals at most, for %s.\n",
+			cmp.Or(g.Clients, policyfile.DefaultRegistryClients),
+			cmp.Or(g.Stories, policyfile.DefaultRegistryStories),
+			policyfile.FormatDuration(cmp.Or(g.Age, policyfile.DefaultRegistryAge)))
 	}
 	for i := range file.Warnings {
 		fmt.Fprint(w, file.Warnings[i].Long())
 	}
-}
-
-// loadPolicy reads a policy file, "" for the built-in policy. Faults, each
-// with its line and a hint, and warnings are written to w; the error for
-// faults is errSilent.
-func loadPolicy(path string, w io.Writer) (*policyfile.File, error) {
-	if path == "" {
-		return policyfile.BuiltIn(), nil
-	}
-	file, err := readPolicy(path, w)
-	if err != nil {
-		return nil, err
-	}
-	for i := range file.Warnings {
-		fmt.Fprint(w, file.Warnings[i].Long())
-	}
-	return file, nil
-}
-
-// readPolicy is loadPolicy without warnings.
-func readPolicy(path string, w io.Writer) (*policyfile.File, error) {
-	file, err := policyfile.Options{Bots: botNames, CostHeader: proxy.CheckCostHeader}.Load(path)
-	if err == nil {
-		return file, nil
-	}
-	faults := policyfile.Faults(err)
-	for _, fault := range faults {
-		fmt.Fprint(w, fault.Text())
-	}
-	if len(faults) == 0 {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = &hintError{err, "fairshare policy > site.yaml writes the built-in policy, for you to change"}
-		}
-		tellError(w, err)
-	}
-	return nil, errSilent
 }

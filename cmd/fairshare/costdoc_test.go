@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"fairshare/internal/setup"
 	"fairshare/policyfile"
 )
 
@@ -32,7 +33,7 @@ func costPage(t *testing.T, language string) string {
 }
 
 func TestCostPageShowsAPolicyThatIsGood(t *testing.T) {
-	file, err := policyfile.Options{Bots: botNames}.Parse("site.yaml", []byte(costPage(t, "yaml")))
+	file, err := policyfile.Options{Bots: setup.BotNames}.Parse("site.yaml", []byte(costPage(t, "yaml")))
 	if err != nil || len(file.Warnings) > 0 {
 		t.Fatalf("%v, warnings %v", err, file.Warnings)
 	}
@@ -117,7 +118,8 @@ func main() {
 			program := need(t, test.program, test.debian)
 			dir := t.TempDir()
 			for name, text := range test.site {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Replace(text, "PAGE", shown, 1)), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Replace(text, "PAGE", shown, 1)),
+					0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"fairshare/clientaddr"
+	"fairshare/internal/cli"
 	"fairshare/internal/lookup/lookuptest"
+	"fairshare/internal/setup"
 	"fairshare/policyfile"
 )
 
@@ -24,19 +26,21 @@ func TestBotsPageShowsWhatIsPrinted(t *testing.T) {
 	if policy == nil {
 		t.Fatal("the page shows no policy")
 	}
-	file, err := policyfile.Options{Bots: botNames}.Parse("site.yaml", policy[1])
+	file, err := policyfile.Options{Bots: setup.BotNames}.Parse("site.yaml", policy[1])
 	if err != nil || len(file.Warnings) > 0 {
 		t.Fatalf("%v, warnings %v", err, file.Warnings)
 	}
 
 	const agent, addr = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)", "192.0.2.1"
-	if !strings.Contains(string(page), fmt.Sprintf("    $ fairshare bot '%s' --addr %s\n    googlebot (search): forged\n", agent, addr)) {
+	if !strings.Contains(string(page),
+		fmt.Sprintf("    $ fairshare bot '%s' --addr %s\n    googlebot (search): forged\n", agent, addr)) {
 		t.Fatal("the page does not say how to ask")
 	}
 	dns := lookuptest.Start(t) // on it nobody has a name
 	site := writeFile(t, "site.yaml", fmt.Sprintf("dns: {server: %q}\nrules: []\n", dns.Addr()))
 	var out bytes.Buffer
-	if exit := run([]string{"bot", "-c", site, agent, "--addr", addr}, &environment{ctx: t.Context(), stdout: &out, stderr: &out}); exit != exitOK {
+	if exit := run([]string{"bot", "-c", site, agent, "--addr", addr},
+		&cli.Environment{Context: t.Context(), Stdout: &out, Stderr: &out}); exit != cli.ExitOK {
 		t.Fatalf("exit %d:\n%s", exit, &out)
 	}
 	for line := range strings.Lines(out.String()) {
@@ -67,7 +71,8 @@ func TestServePageListsWhatMayStandInFront(t *testing.T) {
 		}
 		for line := range strings.Lines(string(page)) {
 			cells := strings.Split(line, " | ")
-			if strings.HasPrefix(line, "| `"+name+"`") && len(cells) == 4 && cells[1] == trusted && cells[2] == fmt.Sprintf("`%s`", preset.Config.Header) {
+			if strings.HasPrefix(line, "| `"+name+"`") && len(cells) == 4 && cells[1] == trusted &&
+				cells[2] == fmt.Sprintf("`%s`", preset.Config.Header) {
 				trusted = ""
 			}
 		}

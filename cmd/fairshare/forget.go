@@ -1,62 +1,22 @@
 package main
 
 import (
-	"fmt"
-	"strings"
-
-	"fairshare/sqlregistry"
+	"fairshare/internal/cli"
+	"fairshare/internal/operator"
 )
 
 type forgetCmd struct {
 	registryFlag
-	Force  bool   `help:"Even everybody within a very wide prefix."`
-	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"Whom; of a prefix all within."`
+	Force  bool   `help:"Forget even all clients within a very wide prefix."`
+	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"The client; with a prefix all clients within it."`
 }
 
 func (c *forgetCmd) Help() string {
-	return "Removes all that is known: numbers, bans, stories, words, labels and notes. It comes back as a new client. Counters of limits run out by themselves."
+	return "Deletes everything that is recorded: numbers, bans, refusals, operators' decisions, labels and notes. " +
+		"What limits have counted for the client alone is deleted too. Its next request is judged like that of a new client. " +
+		"A running server follows within a second."
 }
 
-func (c *forgetCmd) Run(env *environment) error {
-	o, err := c.change(env)
-	if err != nil {
-		return err
-	}
-	defer o.close()
-	id, err := o.client(c.Client)
-	if err != nil {
-		return err
-	}
-	if whom := tooWide(id.ClientID); whom != "" && !c.Force {
-		return &hintError{fmt.Errorf("%s is %s, with all words, labels and notes about them", id, whom), "--force does it all the same"}
-	}
-	gone, err := o.Forget(o.ctx, id.ClientID, o.now)
-	if err != nil {
-		return o.failed(err)
-	}
-	if gone == (sqlregistry.Forgotten{}) {
-		if id.err != nil {
-			return id.err
-		}
-		return fmt.Errorf("nothing is known of %s", id)
-	}
-	var parts []string
-	for _, p := range []struct {
-		n         int
-		one, more string
-	}{
-		{gone.Clients, "client", "clients"},
-		{gone.Bans, "ban or former ban", "bans and former bans"},
-		{gone.Stories, "story", "stories"},
-		{gone.Labels, "label", "labels"},
-	} {
-		if p.n > 0 {
-			parts = append(parts, counted(p.n, p.one, p.more))
-		}
-	}
-	if gone.Said {
-		parts = append(parts, "what operators said")
-	}
-	o.printf("forgotten: %s: %s", id, strings.Join(parts, ", "))
-	return nil
+func (c *forgetCmd) Run(env *cli.Environment) error {
+	return operator.Forget(env, c.State, c.Client, c.Force)
 }

@@ -23,16 +23,20 @@ func TestBehindOtherFronts(t *testing.T) {
 		changes            map[string]string // beside 127.0.0.1:8080; %s is where it listens, %p the port
 		args               func(t *testing.T, config, listen string) []string
 	}{
-		{"caddy", "caddy", "front/Caddyfile", map[string]string{"shop.example {": "{\nadmin off\nauto_https off\nhttp_port %p\ndefault_bind 127.0.0.1\n}\nhttp://shop.example {"},
+		{"caddy", "caddy", "front/Caddyfile",
+			map[string]string{"shop.example {": "{\nadmin off\nauto_https off\nhttp_port %p\ndefault_bind 127.0.0.1\n}\nhttp://shop.example {"},
 			func(t *testing.T, config, _ string) []string {
-				return []string{need(t, "caddy", "caddy"), "run", "--adapter", "caddyfile", "--config", writeFile(t, "Caddyfile", config)}
+				return []string{need(t, "caddy", "caddy"), "run", "--adapter", "caddyfile", "--config",
+					writeFile(t, "Caddyfile", config)}
 			}},
-		{"haproxy", "haproxy", "front/haproxy.cfg", map[string]string{":443 ssl crt /etc/haproxy/shop.example.pem alpn h2,http/1.1": "%s"},
+		{"haproxy", "haproxy", "front/haproxy.cfg",
+			map[string]string{":443 ssl crt /etc/haproxy/shop.example.pem alpn h2,http/1.1": "%s"},
 			func(t *testing.T, config, _ string) []string {
 				return []string{need(t, "haproxy", "haproxy"), "-db", "-f", writeFile(t, "haproxy.cfg", config)}
 			}},
 		{"apache", "apache2", "front/apache.conf", map[string]string{"*:443": "%s", "SSLEngine on": "",
-			"SSLCertificateFile /etc/letsencrypt/live/shop.example/fullchain.pem": "", "SSLCertificateKeyFile /etc/letsencrypt/live/shop.example/privkey.pem": ""},
+			"SSLCertificateFile /etc/letsencrypt/live/shop.example/fullchain.pem":  "",
+			"SSLCertificateKeyFile /etc/letsencrypt/live/shop.example/privkey.pem": ""},
 			func(t *testing.T, config, listen string) []string {
 				apache := need(t, "apache2", "apache2")
 				dir := shortDir(t)
@@ -56,7 +60,8 @@ func TestBehindOtherFronts(t *testing.T) {
 				seen.Store(r)
 			}))
 			defer site.Close()
-			s := startServe(t, "clients: {trusted_proxies: 127.0.0.1}\nrules: [{name: three, match: {not: {path: /socket}}, limit: {requests: 3, per: 1h, algorithm: quiet}}]\n", "--upstream", site.URL)
+			s := startServe(t,
+				"clients: {trusted_proxies: 127.0.0.1}\nrules: [{name: three, match: {not: {path: /socket}}, limit: {requests: 3, per: 1h, algorithm: quiet}}]\n", "--upstream", site.URL)
 			listen := freeAddr(t)
 			changes := map[string]string{"127.0.0.1:8080": s.addr}
 			for old, new := range front.changes {
@@ -73,7 +78,8 @@ func TestBehindOtherFronts(t *testing.T) {
 					t.Fatal(err)
 				}
 				req.Host = "shop.example"
-				for _, name := range []string{"X-Forwarded-For", "X-Real-IP", "Forwarded", "X_Forwarded_For", "X-Forwarded-Host"} {
+				for _, name := range []string{"X-Forwarded-For", "X-Real-IP", "Forwarded", "X_Forwarded_For",
+					"X-Forwarded-Host"} {
 					req.Header.Set(name, forged)
 				}
 				resp, err := from(t, addr).Do(req)
@@ -92,7 +98,8 @@ func TestBehindOtherFronts(t *testing.T) {
 				if r == nil {
 					t.Fatal("the site was not asked")
 				}
-				if !strings.HasSuffix(r.Header.Get("X-Forwarded-For"), "127.0.0.2, 127.0.0.1") || r.Host != "shop.example" || r.RequestURI != "/a%2Fb?c=%20d" {
+				if !strings.HasSuffix(r.Header.Get("X-Forwarded-For"), "127.0.0.2, 127.0.0.1") ||
+					r.Host != "shop.example" || r.RequestURI != "/a%2Fb?c=%20d" {
 					t.Errorf("the site was asked %s of %s for %v", r.RequestURI, r.Host, r.Header)
 				}
 			}
@@ -109,7 +116,8 @@ func TestBehindOtherFronts(t *testing.T) {
 			}
 			defer conn.Close()
 			conn.SetDeadline(time.Now().Add(20 * time.Second))
-			io.WriteString(conn, "GET /socket HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+			io.WriteString(conn,
+				"GET /socket HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 			r := bufio.NewReader(conn)
 			resp, err := http.ReadResponse(r, nil)
 			if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {

@@ -22,7 +22,8 @@ func startH2C(t *testing.T, site string) string {
 	nghttpx := need(t, "nghttpx", "nghttp2-proxy")
 	listen := freeAddr(t)
 	spec := func(addr string) string { return strings.Replace(addr, ":", ",", 1) }
-	startServer(t, syscall.SIGTERM, []string{nghttpx, "--conf=/dev/null", "--workers=1", "--accesslog-file=", "--errorlog-file=/dev/stderr",
+	startServer(t, syscall.SIGTERM, []string{nghttpx, "--conf=/dev/null", "--workers=1", "--accesslog-file=",
+		"--errorlog-file=/dev/stderr",
 		"--frontend=" + spec(listen) + ";no-tls", "--backend=" + spec(site)}, listen)
 	return listen
 }
@@ -80,20 +81,23 @@ func TestNoTunnelToAnUpstreamThatSpeaksH2C(t *testing.T) {
 		if r.URL.Path == "/secret" {
 			secrets.Add(1)
 		}
-		fmt.Fprintf(w, "upgrade %q settings %q asked for %s", r.Header.Values("Upgrade"), r.Header.Values("HTTP2-Settings"), r.URL.Path)
+		fmt.Fprintf(w, "upgrade %q settings %q asked for %s", r.Header.Values("Upgrade"),
+			r.Header.Values("HTTP2-Settings"), r.URL.Path)
 	}))
 	defer site.Close()
 	upstream := startH2C(t, site.Listener.Addr().String())
 
 	// Asked directly it switches, and answers on the stream.
-	if status, rest := speak(t, upstream, h2cRequest, h2cPreface); status != "101 Switching Protocols" || !strings.Contains(rest, "upgrade") {
+	if status, rest := speak(t, upstream, h2cRequest, h2cPreface); status != "101 Switching Protocols" ||
+		!strings.Contains(rest, "upgrade") {
 		t.Fatalf("the upstream does not switch to h2c: %s, %q", status, rest)
 	}
 	if secrets.Load() != 1 {
 		t.Fatalf("%d requests came through the tunnel, want 1", secrets.Load())
 	}
 
-	s := startServe(t, "rules: [{name: secret, match: {path: /secret}, block: true}]\n", "--upstream", "http://"+upstream)
+	s := startServe(t, "rules: [{name: secret, match: {path: /secret}, block: true}]\n", "--upstream",
+		"http://"+upstream)
 	settings := "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
 	for _, headers := range []string{
 		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n" + settings,
@@ -127,8 +131,10 @@ func TestNoTunnelToAnUpstreamThatSpeaksH2C(t *testing.T) {
 			case strings.Contains(headers, "chunked"):
 				body = "5\r\nhello\r\n0\r\n\r\n"
 			}
-			status, rest := speak(t, s.addr, method+" / HTTP/1.1\r\nHost: shop.example\r\n"+headers+"\r\n"+body, h2cPreface)
-			if strings.HasPrefix(status, "101") || strings.HasPrefix(rest, "\x00") || strings.Contains(rest, "upgrade [") {
+			status, rest := speak(t, s.addr, method+" / HTTP/1.1\r\nHost: shop.example\r\n"+headers+"\r\n"+body,
+				h2cPreface)
+			if strings.HasPrefix(status, "101") || strings.HasPrefix(rest, "\x00") ||
+				strings.Contains(rest, "upgrade [") {
 				t.Errorf("%s with %q: %s, then %q", method, headers, status, rest)
 			}
 			if !strings.HasPrefix(status, "200") && !strings.HasPrefix(status, "400") {
@@ -137,7 +143,8 @@ func TestNoTunnelToAnUpstreamThatSpeaksH2C(t *testing.T) {
 		}
 	}
 	// HTTP/2 from the first byte is for those who asked for it.
-	if status, rest := speak(t, s.addr, h2cPreface, ""); strings.HasPrefix(status, "200") || strings.Contains(rest, "upgrade") {
+	if status, rest := speak(t, s.addr, h2cPreface, ""); strings.HasPrefix(status, "200") ||
+		strings.Contains(rest, "upgrade") {
 		t.Errorf("the preface of HTTP/2: %s, then %q", status, rest)
 	}
 	if secrets.Load() != 1 {
@@ -147,7 +154,8 @@ func TestNoTunnelToAnUpstreamThatSpeaksH2C(t *testing.T) {
 	// The site itself was never told of it.
 	curl := need(t, "curl", "curl")
 	ask := func(addr string) string {
-		out, err := exec.Command(curl, "-sS", "--max-time", "20", "--http2", "-w", " over HTTP/%{http_version}", "http://"+addr+"/").Output()
+		out, err := exec.Command(curl, "-sS", "--max-time", "20", "--http2", "-w", " over HTTP/%{http_version}",
+			"http://"+addr+"/").Output()
 		if err != nil {
 			t.Fatal(err)
 		}

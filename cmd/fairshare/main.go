@@ -4,9 +4,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -16,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"fairshare/clientaddr"
+	"fairshare/internal/cli"
 )
 
 // commands are the subcommands, each in a file of its own.
@@ -30,7 +29,8 @@ type commands struct {
 
 	Operators operatorCommands `embed:"" group:"What is remembered, and what operators say:"`
 
-	ShowVersion kong.VersionFlag `name:"version" short:"V" help:"Print the version."`
+	ShowVersion kong.VersionFlag `name:"version" short:"v" help:"Print the version."`
+	CapitalV    kong.VersionFlag `name:"print-version" short:"V" hidden:""`
 }
 
 type helpCmd struct {
@@ -43,39 +43,10 @@ func (c *helpCmd) Run(parsed *kong.Context) error {
 		err = command.Error
 	}
 	if err != nil {
-		return &hintError{err, "fairshare help lists the commands"}
+		return cli.WrongUsage(cli.Hint(err, "fairshare help lists the commands"))
 	}
 	return command.PrintUsage(false)
 }
-
-// Exit codes.
-const (
-	exitOK     = 0
-	exitFailed = 1 // faults found, or failed
-	exitUsage  = 2
-)
-
-// An environment is what a subcommand may touch of the process. Results go to
-// stdout, everything else to stderr.
-type environment struct {
-	ctx    context.Context // ends with SIGINT and SIGTERM
-	again  <-chan struct{} // closed by the second of them: stop at once
-	stdin  io.Reader
-	stdout io.Writer
-	stderr io.Writer
-	lost   error // the first of writing to stdout that a command did not return
-}
-
-// A hintError adds what to do about an error.
-type hintError struct {
-	error
-	hint string
-}
-
-func (e *hintError) Unwrap() error { return e.error }
-
-// errSilent fails without a word: what there is to say has been said.
-var errSilent = errors.New("")
 
 func main() { os.Exit(run(os.Args[1:], process())) }
 
@@ -85,9 +56,9 @@ const oneStop = 500 * time.Millisecond
 
 // process returns the environment that is this process. A third SIGINT or
 // SIGTERM kills it.
-func process() *environment {
+func process() *cli.Environment {
 	ctx, cancel := context.WithCancel(context.Background())
-	again := make(chan struct{})
+	stopNow := make(chan struct{})
 	stops := make(chan os.Signal, 2)
 	signal.Notify(stops, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -99,51 +70,60 @@ func process() *environment {
 			}
 		}
 		signal.Stop(stops)
-		close(again)
+		close(stopNow)
 	}()
-	return &environment{ctx: ctx, again: again, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	return &cli.Environment{Context: ctx, StopNow: stopNow, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 }
 
 // run is main without the process: it returns the exit code.
-func run(args []string, env *environment) int {
+func run(args []string, env *cli.Environment) int {
 	var cmds commands
 	exit := -1
 	parser, err := kong.New(&cmds,
 		kong.Name("fairshare"),
 		kong.Description("Keeps any one visitor from taking more than its share of a web server."),
-		kong.Writers(env.stdout, env.stderr),
-		kong.Vars{"version": versionText(), "behind": strings.Join(clientaddr.BehindNames(), ", ")},
+		kong.Writers(env.Stdout, env.Stderr),
+		kong.Vars{"version": cli.VersionText(), "behind": strings.Join(clientaddr.BehindNames(), ", ")},
 		kong.Exit(func(code int) { exit = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
 	if err != nil {
 		panic(err) // the structs above are wrong
 	}
+	if len(args) == 0 {
+		return printUsage(parser, env)
+	}
 	parsed, err := parser.Parse(args)
 	if exit >= 0 { // --help or --version was asked for and has been printed
 		return exit
 	}
 	if err != nil {
-		fmt.Fprintf(env.stderr, "fairshare: %s\nhint: %s\n", usageError(err), usageHint(parser, args, err))
-		return exitUsage
+		fmt.Fprintf(env.Stderr, "fairshare: %s\nhint: %s\n", usageError(err), usageHint(parser, args, err))
+		return cli.ExitUsage
 	}
 	if err = parsed.Run(env); err == nil {
-		err = env.lost
+		err = env.OutputErr
 	}
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.Is(err, errSilent):
-		return exitFailed
+	cli.PrintError(env.Stderr, err)
+	return cli.ExitCode(err)
+}
+
+// printUsage writes the help to stderr: no command was given.
+func printUsage(parser *kong.Kong, env *cli.Environment) int {
+	parser.Stdout = env.Stderr
+	command, err := kong.Trace(parser, nil)
+	if err == nil {
+		err = command.PrintUsage(false)
 	}
-	tellError(env.stderr, err)
-	return exitFailed
+	cli.PrintError(env.Stderr, err)
+	return cli.ExitUsage
 }
 
 // usageError tells what is wrong with a command line.
 func usageError(err error) string {
-	text := oneLine(err)
-	if flag, _, missing := strings.Cut(text, ": expected "); missing && strings.HasSuffix(text, `but got "EOL" (<EOL>)`) {
+	text := cli.OneLine(err)
+	if flag, _, missing := strings.Cut(text, ": expected "); missing &&
+		strings.HasSuffix(text, `but got "EOL" (<EOL>)`) {
 		return flag + ": a value is needed"
 	}
 	return strings.Replace(text, "expected value value", "expected a value", 1)
@@ -164,17 +144,4 @@ func usageHint(parser *kong.Kong, args []string, err error) string {
 		}
 	}
 	return "fairshare --help"
-}
-
-// tellError writes an error, and what to do about it.
-func tellError(w io.Writer, err error) {
-	fmt.Fprintf(w, "fairshare: %s\n", oneLine(err))
-	var hinted *hintError
-	if errors.As(err, &hinted) {
-		fmt.Fprintf(w, "hint: %s\n", hinted.hint)
-	}
-}
-
-func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }

@@ -99,7 +99,8 @@ func TestServeOnAReadOnlyDisk(t *testing.T) {
 	for _, c := range []struct {
 		path, client string
 		want         int
-	}{{"/two", "203.0.113.1", 429}, {"/guess", "203.0.113.2", 429}, {"/", "203.0.113.3", 403}, {"/", "203.0.113.4", 200}} {
+	}{{"/two", "203.0.113.1", 429}, {"/guess", "203.0.113.2", 429}, {"/", "203.0.113.3", 403},
+		{"/", "203.0.113.4", 200}} {
 		if got := askFrom(t, "http://"+s.addr+c.path, c.client).StatusCode; got != c.want {
 			t.Errorf("%s from %s: %d, want %d", c.path, c.client, got, c.want)
 		}
@@ -120,8 +121,10 @@ func TestBansOfAClockThatWasAhead(t *testing.T) {
 	}
 	began := time.Now().Add(30 * 24 * time.Hour)
 	err = r.Write(t.Context(), sqlregistry.Batch{Bans: []fairshare.Banned{
-		{Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.1/32")), Rule: "guess", Kind: fairshare.ByAddr, Number: 1, Began: began, Until: began.Add(time.Hour), Since: began.Add(time.Hour)},
-		{Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.2/32")), Rule: "of another policy", Kind: fairshare.ByAddr, Number: 1, Began: began, Until: began.Add(time.Hour), Since: began.Add(time.Hour)},
+		{Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.1/32")), Rule: "guess", Kind: fairshare.ByAddr,
+			Number: 1, Began: began, Until: began.Add(time.Hour), Since: began.Add(time.Hour)},
+		{Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.2/32")), Rule: "of another policy",
+			Kind: fairshare.ByAddr, Number: 1, Began: began, Until: began.Add(time.Hour), Since: began.Add(time.Hour)},
 	}})
 	if err != nil {
 		t.Fatal(err)

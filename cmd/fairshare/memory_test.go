@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,14 +18,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"fairshare"
 	"fairshare/httpguard"
-	"fairshare/internal/registrar"
+	"fairshare/internal/cli"
+	"fairshare/internal/livepolicy"
+	"fairshare/internal/setup"
 	"fairshare/policyfile"
-	"fairshare/sqlregistry"
 )
 
 // asOperator runs an operator's command on a state folder and returns what it
@@ -35,7 +33,7 @@ func asOperator(t *testing.T, state string, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	args = append([]string{args[0], "--state", state}, args[1:]...)
-	if code := run(args, &environment{ctx: t.Context(), stdout: &stdout, stderr: &stderr}); code != exitOK {
+	if code := run(args, &cli.Environment{Context: t.Context(), Stdout: &stdout, Stderr: &stderr}); code != cli.ExitOK {
 		t.Fatalf("%q: exit code %d\n%s%s", args, code, &stdout, &stderr)
 	}
 	return stdout.String()
@@ -46,7 +44,7 @@ func (p *serving) end(t *testing.T) {
 	t.Helper()
 	p.Process.Signal(syscall.SIGTERM)
 	go io.Copy(io.Discard, p.lines)
-	if code := p.exitCode(t); code != exitOK {
+	if code := p.exitCode(t); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -91,7 +89,7 @@ func TestARestartForgivesNobody(t *testing.T) {
 	if info, err := os.Stat(state); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the state folder: %v, %v", info, err)
 	}
-	for _, name := range []string{registryName, countersFile} {
+	for _, name := range []string{registryName, livepolicy.CountersFile} {
 		if info, err := os.Stat(filepath.Join(state, name)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
@@ -103,8 +101,10 @@ func TestARestartForgivesNobody(t *testing.T) {
 			t.Errorf("%s after a restart: %d, want %d", path, got.StatusCode, want)
 		}
 	}
-	if got := ask(p, "/guess", "203.0.113.2"); got.StatusCode != 429 || retrySeconds(t, got) < 3500 || retrySeconds(t, got) > retrySeconds(t, banned) {
-		t.Errorf("banned before the restart: %d, Retry-After %d; it was %d", got.StatusCode, retrySeconds(t, got), retrySeconds(t, banned))
+	if got := ask(p, "/guess", "203.0.113.2"); got.StatusCode != 429 || retrySeconds(t, got) < 3500 ||
+		retrySeconds(t, got) > retrySeconds(t, banned) {
+		t.Errorf("banned before the restart: %d, Retry-After %d; it was %d", got.StatusCode, retrySeconds(t, got),
+			retrySeconds(t, banned))
 	}
 	if got := ask(p, "/two", "203.0.113.3"); got.StatusCode != 200 {
 		t.Errorf("somebody else: %d", got.StatusCode)
@@ -115,7 +115,8 @@ func TestARestartForgivesNobody(t *testing.T) {
 	p.end(t)
 
 	// Another N is the same limit; another window is another limit.
-	p = start(strings.NewReplacer("requests: 2, per: 1h", "requests: 2, per: 2h", "requests: 3, per: 1h", "requests: 4, per: 1h").Replace(remembered))
+	p = start(strings.NewReplacer("requests: 2, per: 1h", "requests: 2, per: 2h", "requests: 3, per: 1h",
+		"requests: 4, per: 1h").Replace(remembered))
 	for _, c := range []struct {
 		path, client string
 		want         int
@@ -136,7 +137,7 @@ func TestARestartForgivesNobody(t *testing.T) {
 
 	// Bans do not hang on the counters.
 	p.end(t)
-	if err := os.Remove(filepath.Join(state, countersFile)); err != nil {
+	if err := os.Remove(filepath.Join(state, livepolicy.CountersFile)); err != nil {
 		t.Fatal(err)
 	}
 	p = start(remembered)
@@ -146,7 +147,8 @@ func TestARestartForgivesNobody(t *testing.T) {
 
 	// An operator ends a ban that an earlier process began.
 	asOperator(t, state, "unban", "203.0.113.2")
-	eventually(t, true, func() bool { return retrySeconds(t, ask(p, "/guess", "203.0.113.2")) <= 120 }) // of the limit alone
+	// of the limit alone
+	eventually(t, true, func() bool { return retrySeconds(t, ask(p, "/guess", "203.0.113.2")) <= 120 })
 }
 
 // What operators have said counts in what serve says of its state at its start,
@@ -163,20 +165,24 @@ func TestOperatorsWordsAreSaidAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for later, want := range map[time.Duration]string{
-		0:             state + ", 3 bans in force, 1 word of allow",
-		3 * time.Hour: state + ", 1 ban in force, 1 word of allow",
+		0:             state + ", 3 bans in force, 1 allow of operators",
+		3 * time.Hour: state + ", 1 ban in force, 1 allow of operators",
 	} {
-		m, err := openMemory(t.Context(), memoryTerms{
-			dir: state, registry: true, file: file, bans: fairshare.NewBans(0),
-			now: func() time.Time { return time.Now().Add(later) }, log: func(line string) { t.Log(line) },
+		p, err := livepolicy.New(t.Context(), file, livepolicy.Options{
+			Folder: state,
+			Clock:  httpguard.NewClockOf(func() time.Time { return time.Now().Add(later) }),
+			Log:    func(line string) { t.Log(line) },
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := m.where(); got != want {
+		if err := p.OpenState(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.DescribeState(); got != want {
 			t.Errorf("%v later: %q, want %q", later, got, want)
 		}
-		m.close()
+		p.Close()
 	}
 }
 
@@ -198,12 +204,65 @@ func TestUnbannedWhileNobodyServes(t *testing.T) {
 	p.end(t)
 	asOperator(t, state, "unban", "203.0.113.2")
 	p = startProcess(t, remembered, "--state", state, "--upstream", site.URL)
-	if got := askFrom(t, "http://"+p.addr+"/guess", "203.0.113.2"); got.StatusCode == 429 && retrySeconds(t, got) > 120 {
+	if got := askFrom(t, "http://"+p.addr+"/guess", "203.0.113.2"); got.StatusCode == 429 &&
+		retrySeconds(t, got) > 120 {
 		t.Errorf("the first request after unban: %d, Retry-After %d", got.StatusCode, retrySeconds(t, got))
 	}
 	if got := ban(p); retrySeconds(t, got) < 3500 {
 		t.Errorf("Retry-After %d: not banned for more of it", retrySeconds(t, got))
 	}
+}
+
+// forget reaches a running server, holds over restarts, and reaches one that
+// starts later.
+func TestForgottenClientsAreNew(t *testing.T) {
+	t.Parallel()
+	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
+	start := func() *serving {
+		return startProcess(t, remembered, "--state", state, "--upstream", site.URL)
+	}
+	status := func(p *serving, path string) int {
+		t.Helper()
+		return askFrom(t, "http://"+p.addr+path, "203.0.113.1").StatusCode
+	}
+	p := start()
+	exhaust := func(p *serving) {
+		t.Helper()
+		for range 5 {
+			status(p, "/two")
+			status(p, "/guess")
+		}
+		if two, guess := status(p, "/two"), status(p, "/guess"); two != 429 || guess != 429 {
+			t.Fatalf("/two %d, /guess %d, want both refused", two, guess)
+		}
+		p.reference(t, "/two", "203.0.113.1") // its story is on its way to the registry
+	}
+	exhaust(p)
+	asOperator(t, state, "why", "203.0.113.1")
+	asOperator(t, state, "forget", "203.0.113.1")
+	for end := time.Now().Add(10 * time.Second); status(p, "/guess") == 429; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the ban of a forgotten client holds")
+		}
+	}
+	if got := status(p, "/two"); got != 200 {
+		t.Errorf("the first request of a forgotten client: %d", got)
+	}
+	p.end(t)
+
+	// The counters of before are in the snapshot still, and no one's.
+	p = start()
+	if first, second := status(p, "/two"), status(p, "/two"); first != 200 || second != 429 {
+		t.Errorf("after a restart: %d and %d, want one more of two a hour", first, second)
+	}
+	exhaust(p)
+	p.end(t)
+	asOperator(t, state, "forget", "203.0.113.1")
+	p = start()
+	if two, guess := status(p, "/two"), status(p, "/guess"); two != 200 || guess != 200 {
+		t.Errorf("forgotten while nobody served: /two %d, /guess %d", two, guess)
+	}
+	p.end(t)
 }
 
 // reference has a client refused and returns the reference that it is shown.
@@ -294,12 +353,14 @@ func TestOperatorsHaveTheLastWord(t *testing.T) {
 
 	// A proxy that the policy trusts is not banned by mistake.
 	var stderr bytes.Buffer
-	if code := run([]string{"ban", "--state", state, "127.0.0.1"}, &environment{ctx: t.Context(), stdout: io.Discard, stderr: &stderr}); code != exitFailed || !strings.Contains(stderr.String(), "--force") {
+	if code := run([]string{"ban", "--state", state, "127.0.0.1"},
+		&cli.Environment{Context: t.Context(), Stdout: io.Discard, Stderr: &stderr}); code != cli.ExitFailed ||
+		!strings.Contains(stderr.String(), "--force") {
 		t.Errorf("ban of loopback: exit code %d, %s", code, &stderr)
 	}
 
 	// A reload keeps it all, and so does a restart.
-	p.reload(t, `SIGHUP: \S+ (was read anew)`)
+	p.reload(t, `SIGHUP: \S+ (was loaded again)`)
 	if got := status("/", "203.0.113.7")(); got != 403 {
 		t.Errorf("after a reload: %d", got)
 	}
@@ -338,7 +399,7 @@ func TestBanInDryRunSaysSo(t *testing.T) {
 }
 
 // kill -9 at any moment, again and again, under load: whoever was told of a ban
-// is banned afterwards, and what operators said holds.
+// is banned afterwards, and operators' decisions holds.
 func TestKillNeverLosesABanOrAWord(t *testing.T) {
 	t.Parallel()
 	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
@@ -353,8 +414,10 @@ func TestKillNeverLosesABanOrAWord(t *testing.T) {
 		p := startProcess(t, remembered, "--state", state, "--upstream", site.URL)
 		mu.Lock()
 		for client := range told {
-			if got := askFrom(t, "http://"+p.addr+"/guess", client); got.StatusCode != 429 || retrySeconds(t, got) < 60 {
-				t.Errorf("round %d: %s was banned: %d, Retry-After %d", round, client, got.StatusCode, retrySeconds(t, got))
+			if got := askFrom(t, "http://"+p.addr+"/guess", client); got.StatusCode != 429 ||
+				retrySeconds(t, got) < 60 {
+				t.Errorf("round %d: %s was banned: %d, Retry-After %d", round, client, got.StatusCode,
+					retrySeconds(t, got))
 			}
 		}
 		for client := range words {
@@ -419,73 +482,13 @@ func knockGuess(addr, client string) (ban bool, err error) {
 	return wait > 1800, err
 }
 
-// A lazyStore takes a while to write. Nothing is in it.
-type lazyStore struct {
-	registrar.Store
-	mu      sync.Mutex
-	written []fairshare.Banned
-}
-
-// bans returns how many bans were written.
-func (s *lazyStore) bans() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.written)
-}
-
-func (s *lazyStore) Write(_ context.Context, b sqlregistry.Batch) error {
-	time.Sleep(50 * time.Millisecond)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.written = append(s.written, b.Bans...)
-	return nil
-}
-
-func (*lazyStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
-	return sqlregistry.Changes{}, nil
-}
-
-// Whoever is told of a ban is told when it is on the disk.
-func TestBannedAreAnsweredWhenItIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "rapid"}}}
-		client := netip.MustParseAddr("203.0.113.9")
-		for _, c := range []struct {
-			report httpguard.Report
-			waits  bool
-		}{
-			{httpguard.Report{Finding: fairshare.Finding{Ban: fairshare.BanStarted}}, true},
-			{httpguard.Report{Finding: fairshare.Finding{Ban: fairshare.BanInForce}}, true},
-			{httpguard.Report{Finding: fairshare.Finding{Ban: fairshare.BanStarted}, DryRun: true}, false},
-			{httpguard.Report{}, false},
-		} {
-			store := &lazyStore{}
-			m := &memory{registrar: registrar.New(registrar.Options{Store: store, Prefix: policy.Client})}
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan error)
-			go func() { ended <- m.registrar.Run(ctx) }()
-			m.registrar.Banned(fairshare.Banned{Client: fairshare.PrefixID(policy.Client(client)), Rule: "rapid", Kind: fairshare.ByAddr, Began: time.Now(), Until: time.Now().Add(time.Hour)})
-			c.report.Request = &fairshare.Request{Addr: client, Time: time.Now()}
-			c.report.Finding.Action, c.report.Finding.Rule = fairshare.Refuse, &policy.Rules[0]
-			m.refused(&c.report, "/")
-			if waited := store.bans() > 0; waited != c.waits {
-				t.Errorf("ban %v, dry run %v: waited %v", c.report.Finding.Ban, c.report.DryRun, waited)
-			}
-			stop()
-			if err := <-ended; err != nil || store.bans() == 0 {
-				t.Errorf("written in the end: %d, %v", store.bans(), err)
-			}
-		}
-	})
-}
-
 // Two servers may share a folder: both remember, the first keeps its counters.
 func TestTwoServersInOneStateFolder(t *testing.T) {
 	t.Parallel()
 	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
 	startProcess(t, remembered, "--state", state, "--upstream", site.URL)
 	second := startServe(t, remembered, "--state", state, "--upstream", site.URL)
-	if !strings.Contains(second.stderr.String(), "warning: another fairshare serve keeps its counters in "+state) {
+	if !strings.Contains(second.stderr.String(), "warning: another fairshare process keeps its counters in "+state) {
 		t.Errorf("the second says\n%s", second.stderr)
 	}
 	asOperator(t, state, "ban", "203.0.113.9")
@@ -514,22 +517,26 @@ func TestDamagedState(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	damage(countersFile)
+	damage(livepolicy.CountersFile)
 	s := startServe(t, "", args...)
-	if !strings.Contains(s.stderr.String(), "warning: counters: ") || !strings.Contains(s.stderr.String(), countersFile+".bad") {
+	if !strings.Contains(s.stderr.String(), "warning: counters: ") ||
+		!strings.Contains(s.stderr.String(), livepolicy.CountersFile+".bad") {
 		t.Errorf("with damaged counters:\n%s", s.stderr)
 	}
 	s.stop()
 
 	damage(registryName)
 	var stderr bytes.Buffer
-	if code := run(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), &environment{ctx: t.Context(), stdout: io.Discard, stderr: &stderr}); code != exitFailed ||
-		!strings.Contains(stderr.String(), registryName) || !strings.Contains(stderr.String(), "hint: ") || !strings.Contains(stderr.String(), "--registry none") {
+	if code := run(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...),
+		&cli.Environment{Context: t.Context(), Stdout: io.Discard, Stderr: &stderr}); code != cli.ExitFailed ||
+		!strings.Contains(stderr.String(), registryName) || !strings.Contains(stderr.String(), "hint: ") ||
+		!strings.Contains(stderr.String(), "--registry none") {
 		t.Errorf("with a damaged registry: exit code %d\n%s", code, &stderr)
 	}
 	s = startServe(t, "", append(args, "--registry", "none")...)
-	s.stderr.wait(`(warning: rules look at labels, and without a registry nobody has one)`)
-	if got := askFrom(t, "http://"+s.addr+"/", "203.0.113.1").StatusCode; got != 200 || !strings.Contains(s.stderr.String(), "no registry (bans end with it, operators are not heard)") {
+	s.stderr.wait(`(warning: rules use labels, but without a registry no client has one)`)
+	if got := askFrom(t, "http://"+s.addr+"/", "203.0.113.1").StatusCode; got != 200 ||
+		!strings.Contains(s.stderr.String(), "no registry (bans end with the process, operators' commands have no effect)") {
 		t.Errorf("with --registry none: %d\n%s", got, s.stderr)
 	}
 }
@@ -541,7 +548,8 @@ func TestStateThatCannotBeKept(t *testing.T) {
 	defer site.Close()
 	in := writeFile(t, "file", "no folder")
 	locked := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(locked, "fairshare", lockFile), 0o700); err != nil { // no file can have that name
+	// no file can have that name
+	if err := os.MkdirAll(filepath.Join(locked, "fairshare", setup.ServeLock), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, home := range []string{in, locked} {
@@ -550,18 +558,21 @@ func TestStateThatCannotBeKept(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		exit := make(chan int, 1)
 		go func() {
-			exit <- run([]string{"serve", "--listen", "127.0.0.1:0", "--upstream", site.URL}, &environment{ctx: ctx, stdout: io.Discard, stderr: log})
+			exit <- run([]string{"serve", "--listen", "127.0.0.1:0", "--upstream", site.URL},
+				&cli.Environment{Context: ctx, Stdout: io.Discard, Stderr: log})
 		}()
 		log.wait(`(protects)`)
-		log.wait(`(warning: nothing is remembered over a restart: )`)
+		log.wait(`(warning: a restart will lose all bans and counters: )`)
 		stop()
-		if code := <-exit; code != exitOK {
+		if code := <-exit; code != cli.ExitOK {
 			t.Errorf("in %s: exit code %d", home, code)
 		}
 	}
 	var stderr bytes.Buffer
-	code := run([]string{"serve", "--listen", "127.0.0.1:0", "--upstream", site.URL, "--state", in + "/state"}, &environment{ctx: t.Context(), stdout: io.Discard, stderr: &stderr})
-	if code != exitFailed || !strings.Contains(stderr.String(), "fairshare: state folder: ") || !strings.Contains(stderr.String(), "hint: name a folder") {
+	code := run([]string{"serve", "--listen", "127.0.0.1:0", "--upstream", site.URL, "--state", in + "/state"},
+		&cli.Environment{Context: t.Context(), Stdout: io.Discard, Stderr: &stderr})
+	if code != cli.ExitFailed || !strings.Contains(stderr.String(), "fairshare: state folder: ") ||
+		!strings.Contains(stderr.String(), "hint: name a folder") {
 		t.Errorf("with --state: exit code %d, %s", code, &stderr)
 	}
 }

@@ -16,7 +16,8 @@ import (
 func TestBehindNginx(t *testing.T) {
 	curl := need(t, "curl", "curl")
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "host %s, for %s, proto %s\n", r.Host, r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto"))
+		fmt.Fprintf(w, "host %s, for %s, proto %s\n", r.Host, r.Header.Get("X-Forwarded-For"),
+			r.Header.Get("X-Forwarded-Proto"))
 	}))
 	defer site.Close()
 	s := startServe(t, `
@@ -35,21 +36,24 @@ rules:
 		}`)
 	ask := func(from string, args ...string) string {
 		t.Helper()
-		out, err := exec.Command(curl, append([]string{"-sS", "-i", "--max-time", "20", "--interface", from}, append(args, "http://"+front+"/")...)...).Output()
+		out, err := exec.Command(curl, append([]string{"-sS", "-i", "--max-time", "20", "--interface", from},
+			append(args, "http://"+front+"/")...)...).Output()
 		if err != nil {
 			t.Fatalf("curl: %v", err)
 		}
 		return string(out)
 	}
 	first := ask("127.0.0.2", "-H", "Host: shop.example", "-H", "X-Forwarded-For: 203.0.113.9")
-	if !strings.HasPrefix(first, "HTTP/1.1 200") || !strings.Contains(first, "host shop.example, for 203.0.113.9, 127.0.0.2, 127.0.0.1, proto https") {
+	if !strings.HasPrefix(first, "HTTP/1.1 200") || !strings.Contains(first,
+		"host shop.example, for 127.0.0.2, 127.0.0.1, proto https") {
 		t.Errorf("the site was asked otherwise:\n%s", first)
 	}
 	for i := range 2 { // another claim each time, and still the same client
 		ask("127.0.0.2", "-H", fmt.Sprintf("X-Forwarded-For: 203.0.113.%d", i))
 	}
 	refused := ask("127.0.0.2", "-H", "X-Forwarded-For: 198.51.100.7", "-H", "Accept: application/json")
-	for _, want := range []string{"HTTP/1.1 429", "Retry-After: 3600", "Cache-Control: no-store", `"violated-policies":["three"]`, "shop@example.org"} {
+	for _, want := range []string{"HTTP/1.1 429", "Retry-After: 3600", "Cache-Control: no-store",
+		`"violated-policies":["three"]`, "shop@example.org"} {
 		if !strings.Contains(refused, want) {
 			t.Errorf("the fourth request lacks %q:\n%s", want, refused)
 		}

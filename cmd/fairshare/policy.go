@@ -1,6 +1,9 @@
 package main
 
-import "fairshare/policyfile"
+import (
+	"fairshare/internal/cli"
+	"fairshare/policyfile"
+)
 
 type policyCmd struct {
 	Schema bool `help:"Print the JSON Schema of policy files instead, for editors."`
@@ -10,11 +13,11 @@ func (c *policyCmd) Help() string {
 	return "It is what serve and replay use without a file, and what {use: default} stands for."
 }
 
-func (c *policyCmd) Run(env *environment) error {
+func (c *policyCmd) Run(env *cli.Environment) error {
 	out := policyfile.BuiltInSource()
 	if c.Schema {
 		out = policyfile.Schema()
 	}
-	_, err := env.stdout.Write(out)
+	_, err := env.Stdout.Write(out)
 	return err
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"fairshare/internal/cli"
 )
 
 // A serving process is serve as it is run for real, with a pipe for stderr.
@@ -99,7 +101,7 @@ func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
 		}
 	}
 	p.Process.Signal(syscall.SIGTERM) // the last lines are written before it ends
-	if code := p.exitCode(t); code != exitOK {
+	if code := p.exitCode(t); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -123,7 +125,7 @@ func TestServeOutlivesAStuckReaderOfItsLog(t *testing.T) {
 		t.Errorf("with the upstream down: %d, want 502", resp.StatusCode)
 	}
 	p.Process.Signal(syscall.SIGTERM)
-	if code := p.exitCode(t); code != exitOK {
+	if code := p.exitCode(t); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -138,7 +140,7 @@ func TestServeSignals(t *testing.T) {
 	defer close(leave)
 	p := startProcess(t, "grace: 1h\n"+threeInAnHour, "--upstream", site.URL)
 	p.Process.Signal(syscall.SIGHUP)
-	p.read(t, `(SIGHUP: \S+ was read anew: 1 rule, enforcing; all counters and bans are kept)`)
+	p.read(t, `(SIGHUP: \S+ was loaded again: 1 rule, enforcing; all counters and bans are kept)`)
 	failed := make(chan error)
 	go func() {
 		_, err := http.Get("http://" + p.addr)
@@ -153,7 +155,7 @@ func TestServeSignals(t *testing.T) {
 		t.Error("the request got an answer")
 	}
 	io.Copy(io.Discard, p.lines)
-	if code := p.exitCode(t); code != exitFailed {
-		t.Errorf("exit code %d, want %d", code, exitFailed)
+	if code := p.exitCode(t); code != cli.ExitFailed {
+		t.Errorf("exit code %d, want %d", code, cli.ExitFailed)
 	}
 }

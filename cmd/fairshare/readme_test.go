@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"fairshare/internal/cli"
 )
 
 // What the README shows is what the program prints.
@@ -41,17 +43,20 @@ func TestReadmeShowsWhatIsPrinted(t *testing.T) {
 		from string // the output from this line on
 		to   string // to before this one; "" means to the end
 	}{
-		{".", "replay|access.log.gz", exitOK, "access.log.gz\n", "\nOver time"},
-		{".", "replay|access.log.gz", exitOK, "Bots: ", "\n  category"},
-		{".", "bot|Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)|--addr|66.249.66.1", exitOK, "googlebot (search)", ""},
-		{".", "check|site.yaml", exitOK, "site.yaml: ok\n", ""},
-		{"slip", "check|site.yaml", exitFailed, "site.yaml:11:5", ""},
-		{".", "replay|-c|site.yaml|access.log.gz", exitOK, "What each rule did\n", "  matched: "},
-		{".", "check|site.yaml|--try|GET /shop?page=2|--addr|203.0.113.9|--user-agent|curl/8", exitOK, "GET /shop from", ""},
+		{".", "replay|access.log.gz", cli.ExitOK, "access.log.gz\n", "\nOver time"},
+		{".", "replay|access.log.gz", cli.ExitOK, "Bots: ", "\n  category"},
+		{".", "bot|Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)|--addr|66.249.66.1",
+			cli.ExitOK, "googlebot (search)", ""},
+		{".", "check|site.yaml", cli.ExitOK, "site.yaml: ok\n", ""},
+		{"slip", "check|site.yaml", cli.ExitFailed, "site.yaml:11:5", ""},
+		{".", "replay|-c|site.yaml|access.log.gz", cli.ExitOK, "What each rule did\n", "  matched: "},
+		{".", "check|site.yaml|--try|GET /shop?page=2|--addr|203.0.113.9|--user-agent|curl/8", cli.ExitOK,
+			"GET /shop from", ""},
 	} {
 		t.Chdir(c.dir)
 		var out bytes.Buffer
-		if exit := run(strings.Split(c.args, "|"), &environment{ctx: t.Context(), stdin: strings.NewReader(""), stdout: &out, stderr: &out}); exit != c.exit {
+		if exit := run(strings.Split(c.args, "|"), &cli.Environment{Context: t.Context(), Stdin: strings.NewReader(""),
+			Stdout: &out, Stderr: &out}); exit != c.exit {
 			t.Fatalf("%s: exit %d, want %d:\n%s", c.args, exit, c.exit, &out)
 		}
 		printed := out.String()

@@ -34,7 +34,8 @@ func startProgram(t *testing.T, policy string) *program {
 		t.Fatal(err)
 	}
 	p := &program{stderr: newWatched(), ended: make(chan error, 1)}
-	cmd := &exec.Cmd{Path: self, Args: []string{"fairshare", "serve", "-c", policy, "--state", filepath.Join(filepath.Dir(policy), "state")}, Stderr: p.stderr}
+	cmd := &exec.Cmd{Path: self, Args: []string{"fairshare", "serve", "-c", policy, "--state",
+		filepath.Join(filepath.Dir(policy), "state")}, Stderr: p.stderr}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,8 @@ func TestReloadsAndRestartsBehindNginxLoseNothing(t *testing.T) {
 	policy := filepath.Join(t.TempDir(), "fairshare.yaml")
 	write := func(more string) {
 		t.Helper()
-		text := deployed(t, map[string]string{"127.0.0.1:8080": s.addr, "127.0.0.1:8081": s.inner, "rules:\n": "rules:\n" + more}, "nginx/fairshare.yaml")
+		text := deployed(t, map[string]string{"127.0.0.1:8080": s.addr, "127.0.0.1:8081": s.inner,
+			"rules:\n": "rules:\n" + more}, "nginx/fairshare.yaml")
 		if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -76,13 +78,13 @@ func TestReloadsAndRestartsBehindNginxLoseNothing(t *testing.T) {
 	for i := range 5 {
 		write(fmt.Sprintf("%s  - {name: more %d, limit: {requests: 100000, per: 1m}}\n", ours, i))
 		p.Signal(syscall.SIGHUP)
-		p.stderr.wait(fmt.Sprintf(`(counted anew: more %d;)`, i))
+		p.stderr.wait(fmt.Sprintf(`(counters that start from zero: more %d;)`, i))
 		served(50)
 		guesser.get(429, "", "/wp-login.php", "-d", "log=admin")
 	}
 	write("  - {name: faulty, alow: true}\n")
 	p.Signal(syscall.SIGHUP)
-	p.stderr.wait(`(nothing was changed)`)
+	p.stderr.wait(`(nothing has changed)`)
 	served(50)
 	guesser.get(429, "", "/wp-login.php", "-d", "log=admin")
 
@@ -131,7 +133,8 @@ func TestFailingOpenRepeatsNoPost(t *testing.T) {
 // for pages and post: nobody notices.
 func TestNginxReloadsAroundFairshareLoseNothing(t *testing.T) {
 	t.Parallel()
-	s := startSandwich(t, 4, map[string]string{"rules:\n": "rules:\n  - {name: load, match: {addr: 127.0.0.1}, allow: true}\n"})
+	s := startSandwich(t, 4,
+		map[string]string{"rules:\n": "rules:\n  - {name: load, match: {addr: 127.0.0.1}, allow: true}\n"})
 	visitors := startVisitors(t, s)
 	visitors.served(50)
 	for range 5 {

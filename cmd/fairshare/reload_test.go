@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"fairshare/internal/cli"
 )
 
 // writeOver replaces a file at once, as editors do.
@@ -86,7 +88,8 @@ rules:
 	// The counters of a limit stay when its number changes, those of another
 	// name begin anew, and bans stay.
 	writeOver(t, path, fmt.Sprintf(policy, "new@example.org", 4, "renamed"))
-	p.reload(t, `SIGHUP: \S+ was read anew: 2 rules, enforcing; (counted anew: renamed; other counters and all bans are kept)`)
+	p.reload(t,
+		`SIGHUP: \S+ was loaded again: 2 rules, enforcing; (counters that start from zero: renamed; other counters and all bans are kept)`)
 	ask("203.0.113.2", 200)
 	ask("203.0.113.2", 429)
 	if body := ask("203.0.113.1", 429); !strings.Contains(body, "new@example.org") {
@@ -99,12 +102,12 @@ rules:
 	// A faulty policy changes nothing.
 	writeOver(t, path, "rules:\n  - {name: three, alow: true}\n")
 	p.reload(t, `edited.yaml:2:\d+: (unknown key: "alow")`)
-	p.read(t, `SIGHUP: (nothing was changed; the old policy goes on)`)
+	p.read(t, `SIGHUP: (nothing has changed; the old policy stays in force)`)
 	ask("203.0.113.1", 429)
 
 	// Whom serve believes changes with the policy, and what cannot is said.
 	writeOver(t, path, "listen: 127.0.0.1:1\nclients: {memory: 1MiB}\nrules: [{use: default}]\n")
-	p.reload(t, `warning: what has changed of (clients.memory) holds from a restart on`)
+	p.reload(t, `warning: changes of (clients.memory) take effect after a restart`)
 	if got := ask("203.0.113.1", 200); got != "127.0.0.1" {
 		t.Errorf("without trusted proxies the upstream is told of %q", got)
 	}
@@ -178,7 +181,7 @@ func TestReloadReopensTheJournal(t *testing.T) {
 	}
 	ask()
 	p.Process.Signal(syscall.SIGHUP)
-	p.read(t, `(was read anew)`)
+	p.read(t, `(was loaded again)`)
 	eventually(t, 1, func() int { // a busy machine may take a moment
 		data, _ := os.ReadFile(file)
 		return strings.Count(string(data), `"status":403`)
@@ -186,12 +189,12 @@ func TestReloadReopensTheJournal(t *testing.T) {
 	if err := os.Rename(file, file+".moved"); err != nil {
 		t.Fatal(err)
 	}
-	p.reload(t, `(was read anew)`)
+	p.reload(t, `(was loaded again)`)
 	writeOver(t, path, strings.Replace(policy, file, filepath.Join(dir, "nowhere", "log"), 1))
 	p.reload(t, `nowhere.*(no such file|does not exist)`)
-	p.read(t, `(nothing was changed)`)
+	p.read(t, `(nothing has changed)`)
 	p.Process.Signal(syscall.SIGTERM)
-	if code := p.exitCode(t); code != exitOK {
+	if code := p.exitCode(t); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 	moved, err := os.ReadFile(file + ".moved")
@@ -241,12 +244,12 @@ func TestNoRequestIsLostUnderLoad(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		writeOver(t, path, fmt.Sprintf(policy, 10_000_000+i))
-		p.reload(t, `(was read anew)`)
+		p.reload(t, `(was loaded again)`)
 	}
 	p.Process.Signal(syscall.SIGTERM)
 	clients.Wait()
 	io.Copy(io.Discard, p.lines)
-	if code := p.exitCode(t); code != exitOK {
+	if code := p.exitCode(t); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -275,7 +278,7 @@ func TestEventStreamsEndWithTheGrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := p.exitCode(t); code != exitOK || strings.Contains(string(said), "cut off") {
+	if code := p.exitCode(t); code != cli.ExitOK || strings.Contains(string(said), "cut off") {
 		t.Errorf("exit code %d; said:\n%s", code, said)
 	}
 }

@@ -16,11 +16,14 @@ import (
 	_ "time/tzdata" // --timezone works on machines without a zone database
 
 	"fairshare"
-	"fairshare/bots"
 	"fairshare/clientaddr"
 	"fairshare/internal/accesslog"
+	"fairshare/internal/amount"
+	"fairshare/internal/cli"
+	"fairshare/internal/operator"
 	"fairshare/internal/registrar"
 	"fairshare/internal/replay"
+	"fairshare/internal/setup"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 	"fairshare/sqlregistry"
@@ -83,37 +86,37 @@ func parseZone(s string) (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(s)
 	if err != nil {
-		return nil, fmt.Errorf("--timezone: no zone is called %q: give a name as in Europe/Berlin, or an offset as in +02:00", s)
+		return nil,
+			fmt.Errorf("--timezone: no zone is called %q: give a name as in Europe/Berlin, or an offset as in +02:00",
+				s)
 	}
 	return zone, nil
 }
 
-func (c *replayCmd) Run(env *environment) error {
+func (c *replayCmd) Run(env *cli.Environment) error {
 	if os.Getenv("GOGC") == "" {
 		// Next to nothing is allocated for a line; the counters, which hold no
 		// pointers, must not make the collector wait for as much garbage.
 		defer debug.SetGCPercent(debug.SetGCPercent(25))
 	}
-	file, err := loadPolicy(c.Policy, env.stderr)
+	file, err := setup.LoadPolicy(c.Policy, env.Stderr)
 	if err != nil {
 		return err
 	}
-	say := func(line string) { fmt.Fprintf(env.stderr, wordsPrefix+"%s\n", line) }
-	state, _ := stateDir(c.State) // without one, URLs are asked
-	if _, err := openLists(env.ctx, file, listing{state: state, log: say}); err != nil {
-		return tellFaults(env.stderr, err)
+	say := func(line string) { fmt.Fprintf(env.Stderr, "fairshare: %s\n", line) }
+	state, _ := setup.StateFolder(c.State) // without one, URLs are asked
+	if _, err := setup.OpenLists(env.Context, file, setup.ListOptions{State: state, Log: say}); err != nil {
+		return setup.PrintFaults(env.Stderr, err)
 	}
-	who, err := newWho(file, c.Resolve, say, nil)
+	identifier, err := setup.NewBotIdentifier(file, setup.BotOptions{UseDNS: c.Resolve, Log: say})
 	if err != nil {
-		return tellFaults(env.stderr, err)
+		return setup.PrintFaults(env.Stderr, err)
 	}
-	defer who.close(nil)
-	if file.Bots.Refresh > 0 && state != "" {
-		if err := who.ranges.Load(bots.Refresh{Folder: beneath(state, "ranges"), Log: say}); err != nil {
-			say(err.Error())
-		}
+	defer identifier.Close(nil)
+	if err := identifier.LoadRanges(state, say); err != nil {
+		say(err.Error())
 	}
-	resolver, err := newResolver(file)
+	resolver, err := setup.NewResolver(file)
 	if err != nil {
 		return err
 	}
@@ -123,27 +126,28 @@ func (c *replayCmd) Run(env *environment) error {
 	}
 	verdicts := &lazyFile{path: c.Verdicts}
 	defer verdicts.Close()
+	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true})
 	opts := replay.Options{
 		Policy:  &file.Policy,
 		Limiter: limiterOf(file),
 		Memory:  file.Memory,
-		Client: func(peer netip.Addr, forwarded string) (netip.Addr, bool) {
+		Client: func(peer netip.Addr, forwarded string) (netip.Addr, bool, netip.Addr) {
 			res := clientaddr.Result{}
 			if forwarded == "" {
 				res = resolver.ResolveAddr(peer)
 			} else {
 				res = resolver.ResolveAddr(peer, forwarded)
 			}
-			return res.Addr, res.Proxy
+			return res.Addr, res.Proxy, res.Via
 		},
 		Logs:  c.Logs,
 		Log:   accesslog.Options{Format: c.Format, Zone: c.zone, Metric: file.UpstreamCPU.Metric},
 		Top:   c.Top,
 		Known: known,
-		Bot:   who.verifier.Look,
+		Bot:   identifier.Verifier.Look,
 		Share: file.Share != nil,
 
-		Allowance: allowance,
+		Allowance: amount.Allowance,
 	}
 	warnings, err := c.playWords(env, &opts, say)
 	if err != nil {
@@ -151,14 +155,14 @@ func (c *replayCmd) Run(env *environment) error {
 	}
 	var asked, open atomic.Int64 // questions to the DNS; those without an answer
 	if c.Resolve {
-		opts.Lookups = who.lookups
+		opts.Lookups = identifier.DNS()
 		opts.Resolve = func(ctx context.Context, addr netip.Addr, list string) {
 			asked.Add(1)
 			var answered bool
 			if list == "" {
-				_, answered = who.lookups.Wait(ctx, addr)
+				_, answered = identifier.DNS().Wait(ctx, addr)
 			} else {
-				_, answered = who.lookups.WaitListed(ctx, list, addr)
+				_, answered = identifier.DNS().WaitListed(ctx, list, addr)
 			}
 			if !answered {
 				open.Add(1)
@@ -168,7 +172,7 @@ func (c *replayCmd) Run(env *environment) error {
 	if c.Verdicts != "" {
 		opts.Verdicts = verdicts
 	}
-	run, err := openReplay(env.ctx, opts)
+	run, err := openReplay(env.Context, opts)
 	if err != nil {
 		return logError(err)
 	}
@@ -178,11 +182,11 @@ func (c *replayCmd) Run(env *environment) error {
 			return err
 		}
 	}
-	stop := showProgress(env.stderr, run)
-	report, err := run.Run(env.ctx)
+	stop := showProgress(env.Stderr, run)
+	report, err := run.Run(env.Context)
 	stop()
 	if err != nil {
-		if env.ctx.Err() != nil {
+		if env.Context.Err() != nil {
 			p := run.Progress()
 			return fmt.Errorf("stopped after %d lines%s: no report", p.Lines, ofBytes(p))
 		}
@@ -192,7 +196,9 @@ func (c *replayCmd) Run(env *environment) error {
 		return err
 	}
 	if n, all := open.Load(), asked.Load(); n > 0 && n*10 >= all { // some names are always out of order
-		w := replay.Warning{Text: fmt.Sprintf("The DNS left %d of %d questions open: host names and lists that it did not tell were judged as absent.", n, all)}
+		w := replay.Warning{Text: fmt.Sprintf(
+			"The DNS left %d of %d questions open: host names and lists that it did not tell were judged as absent.",
+			n, all)}
 		if n*2 > all {
 			w.Hint = "dns: {server: ADDRESS} in the policy names another server"
 		}
@@ -200,23 +206,25 @@ func (c *replayCmd) Run(env *environment) error {
 	}
 	report.Warnings = append(report.Warnings, warnings...)
 	if c.JSON {
-		return report.WriteJSON(env.stdout)
+		return report.WriteJSON(env.Stdout)
 	}
-	width, colour := terminal(env.stdout)
-	return report.WriteText(env.stdout, replay.Style{Width: width, Colour: colour, Policy: c.Policy, NoUpstream: file.Upstream == ""})
+	width, colour := cli.Terminal(env.Stdout)
+	return report.WriteText(env.Stdout, replay.Style{Width: width, Colour: colour, Policy: c.Policy,
+		NoUpstream: file.Upstream == ""})
 }
 
 // playWords has what operators have said played, if a folder was named and has
 // a registry. It warns of labels that nobody has.
-func (c *replayCmd) playWords(env *environment, opts *replay.Options, say func(string)) ([]replay.Warning, error) {
+func (c *replayCmd) playWords(env *cli.Environment, opts *replay.Options, say func(string)) ([]replay.Warning, error) {
 	if c.State == "" {
 		return nil, nil
 	}
-	dir, err := stateDir(c.State)
+	dir, err := setup.StateFolder(c.State)
 	if err != nil {
 		return nil, err
 	}
-	registry, err := sqlregistry.Open(env.ctx, filepath.Join(dir, registryName), sqlregistry.Options{ReadOnly: true, MustExist: true, Log: say})
+	registry, err := sqlregistry.Open(env.Context, filepath.Join(dir, registryName),
+		sqlregistry.Options{ReadOnly: true, MustExist: true, Log: say})
 	if errors.Is(err, sqlregistry.ErrNotThere) {
 		say(fmt.Sprintf("no registry in %s: no label and nothing that operators said is played", c.State))
 		return nil, nil
@@ -225,20 +233,20 @@ func (c *replayCmd) playWords(env *environment, opts *replay.Options, say func(s
 		return nil, c.registryError(err, dir)
 	}
 	defer registry.Close()
-	said, labels, err := registry.Words(env.ctx)
+	said, labels, err := registry.Overrides(env.Context)
 	if err != nil {
 		return nil, c.registryError(err, dir)
 	}
-	opts.Word = registrar.NewWords(said, labels).Word
+	opts.Override = registrar.NewOverrides(said, labels).Override
 	return unknownLabels(opts.Policy, labels), nil
 }
 
 // registryError says what to do about a registry that cannot be read.
 func (c *replayCmd) registryError(err error, dir string) error {
-	err = (&operator{dir: dir}).failed(err)
-	var told *hintError
+	err = operator.RegistryError(dir, err)
+	var told *cli.HintError
 	if errors.As(err, &told) {
-		told.hint += "; a replay without --state does without it"
+		told.Hint += "; a replay without --state does without it"
 	}
 	return err
 }
@@ -326,14 +334,19 @@ func logError(err error) error {
 	var format *accesslog.FormatError
 	var path *fs.PathError
 	switch {
+	case errors.As(err, &format) && format.Format != "": // that of --format
+		return cli.WrongUsage(cli.Hint(err, format.Hint))
 	case errors.As(err, &format) && format.Hint != "":
-		return &hintError{err, format.Hint}
+		return cli.Hint(err, format.Hint)
 	case errors.As(err, &path) && errors.Is(err, fs.ErrNotExist):
-		return &hintError{err, "servers keep their logs in /var/log/nginx, /var/log/apache2 or /var/log/caddy; - reads standard input"}
+		return cli.Hint(err,
+			"servers keep their logs in /var/log/nginx, /var/log/apache2 or /var/log/caddy; - reads standard input")
+
 	case errors.As(err, &path) && isDirectory(path.Path):
-		return &hintError{err, "name the logs in it, as in " + filepath.Join(path.Path, "access.log*")}
+		return cli.Hint(err, "name the logs in it, as in "+filepath.Join(path.Path, "access.log*"))
 	case errors.As(err, &path) && errors.Is(err, fs.ErrPermission):
-		return &hintError{err, "logs are often readable for root and the group adm only: run it with sudo, or copy the log"}
+		return cli.Hint(err,
+			"logs are often readable for root and the group adm only: run it with sudo, or copy the log")
 	}
 	return err
 }
@@ -354,13 +367,14 @@ func (f *lazyFile) create(logs []string) error {
 	if there, err := os.Stat(f.path); err == nil {
 		for _, path := range logs {
 			if log, err := os.Stat(path); path != "-" && err == nil && os.SameFile(there, log) {
-				return fmt.Errorf("--verdicts: %s is a log to be read: it would be overwritten", f.path)
+				return cli.WrongUsage(fmt.Errorf("--verdicts: %s is a log to be read: it would be overwritten", f.path))
 			}
 		}
 	}
 	file, err := os.Create(f.path)
 	if err != nil {
-		return &hintError{fmt.Errorf("--verdicts: %w", err), "name a file in " + filepath.Clean(filepath.Dir(f.path)) + " that can be written, or another directory"}
+		return cli.Hint(fmt.Errorf("--verdicts: %w", err),
+			"name a file in "+filepath.Clean(filepath.Dir(f.path))+" that can be written, or another directory")
 	}
 	f.File = file
 	return nil
@@ -378,7 +392,7 @@ func (f *lazyFile) Close() error {
 // showProgress writes how far a run is every quarter of a second, if w is a
 // terminal. The function it returns ends that and clears the line.
 func showProgress(w io.Writer, run *replay.Replay) (stop func()) {
-	width, _ := terminal(w)
+	width, _ := cli.Terminal(w)
 	if width == 0 {
 		return func() {}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/cli"
 	"fairshare/sqlregistry"
 )
 
@@ -49,31 +50,40 @@ func TestReplayPlaysARegistryInUse(t *testing.T) {
 		return at
 	}
 	state := saying(t, func(ctx context.Context, r *sqlregistry.Registry) error {
-		for _, s := range []fairshare.Said{
-			{Client: idOf(t, "203.0.113.1"), Action: fairshare.Refuse, Since: at("09:00:00"), Until: at("10:00:00")},                       // it has ended
-			{Client: idOf(t, "203.0.113.2"), Action: fairshare.Refuse, Since: at("09:00:00"), Until: at("10:04:59").Add(time.Millisecond)}, // it ends in between
-			{Client: idOf(t, "203.0.113.3"), Action: fairshare.Refuse, Since: at("12:00:00"), Until: at("12:30:00")},                       // it was said later
+		for _, s := range []fairshare.OverrideRecord{
+			// it has ended
+			{Client: idOf(t, "203.0.113.1"), Action: fairshare.Refuse, Since: at("09:00:00"), Until: at("10:00:00")},
+			// it ends in between
+			{Client: idOf(t, "203.0.113.2"), Action: fairshare.Refuse, Since: at("09:00:00"),
+				Until: at("10:04:59").Add(time.Millisecond)},
+			// it was said later
+			{Client: idOf(t, "203.0.113.3"), Action: fairshare.Refuse, Since: at("12:00:00"), Until: at("12:30:00")},
 			{Client: idOf(t, "203.0.113.0/29"), Action: fairshare.Block, Since: at("09:00:00")},
 			{Client: idOf(t, "203.0.113.4"), Action: fairshare.Allow, Since: at("09:00:00"), Until: at("10:05:00")},
 			{Client: idOf(t, "curl"), Action: fairshare.Refuse, Since: at("09:00:00"), Until: at("11:00:00")},
 		} {
-			if err := r.Say(ctx, s); err != nil {
+			if err := r.SetOverride(ctx, s); err != nil {
 				return err
 			}
 		}
 		return r.Write(ctx, sqlregistry.Batch{Bans: []fairshare.Banned{{
-			Client: idOf(t, "198.51.100.1"), Rule: "one", Kind: fairshare.ByAddr, Number: 1, Began: at("09:00:00"), Until: at("23:00:00"), Since: at("23:00:00"),
+			Client: idOf(t, "198.51.100.1"), Rule: "one", Kind: fairshare.ByAddr, Number: 1, Began: at("09:00:00"),
+			Until: at("23:00:00"), Since: at("23:00:00"),
 		}}})
 	})
 	line := func(client, clock, agent string) string {
 		return client + ` - - [17/May/2015:` + clock + ` +0000] "GET / HTTP/1.1" 200 1 "-" "` + agent + `"` + "\n"
 	}
-	log := writeFile(t, "access.log", line("203.0.113.1", "10:04:00", "a")+line("203.0.113.2", "10:04:00", "a")+line("203.0.113.3", "10:04:00", "a")+line("203.0.113.4", "10:04:00", "a")+
-		line("203.0.113.99", "10:04:00", "curl/8")+line("198.51.100.1", "10:04:00", "a")+line("203.0.113.2", "10:05:00", "a")+line("203.0.113.4", "10:05:00", "a"))
-	policy := writeFile(t, "site.yaml", "rules: [{name: one, match: {path: /}, limit: {requests: 1, per: 1h}, ban: {after: 1, for: 1h}}]")
+	log := writeFile(t, "access.log", line("203.0.113.1", "10:04:00", "a")+line("203.0.113.2", "10:04:00", "a")+
+		line("203.0.113.3", "10:04:00", "a")+line("203.0.113.4", "10:04:00", "a")+
+		line("203.0.113.99", "10:04:00", "curl/8")+line("198.51.100.1", "10:04:00", "a")+
+		line("203.0.113.2", "10:05:00", "a")+line("203.0.113.4", "10:05:00", "a"))
+	policy := writeFile(t, "site.yaml",
+		"rules: [{name: one, match: {path: /}, limit: {requests: 1, per: 1h}, ban: {after: 1, for: 1h}}]")
 	verdicts := filepath.Join(t.TempDir(), "verdicts")
 	var stdout, stderr bytes.Buffer
-	if code := run([]string{"replay", "-c", policy, "--state", state, "--verdicts", verdicts, log}, &environment{ctx: t.Context(), stdout: &stdout, stderr: &stderr}); code != exitOK {
+	if code := run([]string{"replay", "-c", policy, "--state", state, "--verdicts", verdicts, log},
+		&cli.Environment{Context: t.Context(), Stdout: &stdout, Stderr: &stderr}); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, stderr.String())
 	}
 	text, err := os.ReadFile(verdicts)
@@ -111,14 +121,15 @@ func TestReplayOfARegistryThatCannotBeRead(t *testing.T) {
 		want  string
 	}{
 		{"newer", func(file *os.File) error {
-			_, err := file.WriteAt(binary.BigEndian.AppendUint32(nil, 9999), 60) // user_version: https://www.sqlite.org/fileformat.html §1.3
+			// user_version: https://www.sqlite.org/fileformat.html §1.3
+			_, err := file.WriteAt(binary.BigEndian.AppendUint32(nil, 9999), 60)
 			return err
 		}, "newer version"},
 		{"cut short", func(file *os.File) error { return file.Truncate(5000) }, "damaged"},
 		{"of another program", func(file *os.File) error {
 			_, err := file.WriteAt(binary.BigEndian.AppendUint32(nil, 7), 68) // application_id
 			return err
-		}, "it is no registry"},
+		}, "not a registry"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -141,9 +152,12 @@ func TestReplayOfARegistryThatCannotBeRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			var stdout, stderr bytes.Buffer
-			code := run([]string{"replay", "--state", dir, log}, &environment{ctx: t.Context(), stdout: &stdout, stderr: &stderr})
-			if code != exitFailed || stdout.Len() > 0 || !strings.Contains(stderr.String(), c.want) || !strings.Contains(stderr.String(), path) ||
-				!strings.Contains(stderr.String(), "\nhint: ") || !strings.Contains(stderr.String(), "a replay without --state") {
+			code := run([]string{"replay", "--state", dir, log},
+				&cli.Environment{Context: t.Context(), Stdout: &stdout, Stderr: &stderr})
+			if code != cli.ExitFailed || stdout.Len() > 0 || !strings.Contains(stderr.String(), c.want) ||
+				!strings.Contains(stderr.String(), path) ||
+				!strings.Contains(stderr.String(), "\nhint: ") ||
+				!strings.Contains(stderr.String(), "a replay without --state") {
 				t.Errorf("exit code %d: %s%s", code, stdout.String(), stderr.String())
 			}
 		})

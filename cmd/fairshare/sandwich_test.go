@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fairshare/internal/cli"
 )
 
 // A sandwich is deploy/nginx as it stands, on other ports: nginx for the
@@ -26,7 +28,8 @@ type sandwich struct {
 func startSandwich(t *testing.T, workers int, changes map[string]string) *sandwich {
 	t.Helper()
 	socket := startPHP(t, workers)
-	s := &sandwich{public: freeAddr(t), inner: freeAddr(t), root: phpSite(t), log: filepath.Join(t.TempDir(), "access.log")}
+	s := &sandwich{public: freeAddr(t), inner: freeAddr(t), root: phpSite(t),
+		log: filepath.Join(t.TempDir(), "access.log")}
 	fairshare, plain := freeAddr(t), freeAddr(t)
 	cert, key, _ := newCertificate(t)
 	all := map[string]string{
@@ -135,7 +138,8 @@ func TestSandwichServesAPersonWhileAGuesserIsBanned(t *testing.T) {
 			t.Fatalf("home page: %s", home)
 		}
 		for kind, n := range map[string]string{"css": "0-57:3", "js": "1-58:3", "png": "2-59:3"} {
-			out := person.do("/wp-content/themes/plain/a["+n+"]."+kind+"?ver=6.4", "-Z", "-o", "/dev/null", "-w", "%{http_code}\n")
+			out := person.do("/wp-content/themes/plain/a["+n+"]."+kind+"?ver=6.4", "-Z", "-o", "/dev/null", "-w",
+				"%{http_code}\n")
 			if out != strings.Repeat("200\n", 20) {
 				t.Errorf("assets: %s", out)
 			}
@@ -149,6 +153,7 @@ func TestSandwichServesAPersonWhileAGuesserIsBanned(t *testing.T) {
 	person.get(302, "ocation: https://shop.example/wp-login.php?redirect_to=%2Fwp-admin%2F\r\n", "/wp-admin/")
 	person.get(200, "Wrong name or password", "/wp-login.php", "-d", "log=anna&pwd=correct+hoarse")
 
+	guesser.do("/wp-login.php") // as tools do that fetch the form's cookie
 	if got := guesser.statuses(10, "/wp-login.php", guess...); !maps.Equal(got, map[int]int{200: 10}) {
 		t.Errorf("the first guesses: %v", got)
 	}
@@ -159,12 +164,14 @@ func TestSandwichServesAPersonWhileAGuesserIsBanned(t *testing.T) {
 	s.stderr.wait(`"client":"127.0.0.3"[^\n]*"ban":"(started)"`)
 	guesser.get(429, "webmaster@shop.example", "/wp-login.php", guess...)
 
-	person.get(302, "ocation: https://shop.example/wp-admin/\r\n", "/wp-login.php", "--data-urlencode", "log=anna", "--data-urlencode", "pwd=correct horse")
+	person.get(302, "ocation: https://shop.example/wp-admin/\r\n", "/wp-login.php", "--data-urlencode", "log=anna",
+		"--data-urlencode", "pwd=correct horse")
 	person.get(200, "Welcome, anna", "/wp-admin/")
 	for range 30 {
 		person.get(200, `"action":"heartbeat"`, "/wp-admin/admin-ajax.php", "-d", "action=heartbeat")
 	}
-	person.get(302, "ocation: https://shop.example/2026/11/hello/#comment-1\r\n", "/wp-comments-post.php", "-d", "comment=nice")
+	person.get(302, "ocation: https://shop.example/2026/11/hello/#comment-1\r\n", "/wp-comments-post.php", "-d",
+		"comment=nice")
 
 	picture := make([]byte, 5<<20)
 	for i := range picture {
@@ -172,7 +179,8 @@ func TestSandwichServesAPersonWhileAGuesserIsBanned(t *testing.T) {
 	}
 	sum := sha256.Sum256(picture)
 	file := writeFile(t, "picture.jpg", string(picture))
-	person.get(200, `"size":5242880,"sha256":"`+hex.EncodeToString(sum[:])+`"`, "/wp-admin/async-upload.php", "-F", "async-upload=@"+file)
+	person.get(200, `"size":5242880,"sha256":"`+hex.EncodeToString(sum[:])+`"`, "/wp-admin/async-upload.php", "-F",
+		"async-upload=@"+file)
 	visit()
 	person.get(429, "", "/wp-login.php", append(guess, "--interface", "127.0.0.3")...) // the ban is the address's
 	s.stop()
@@ -206,15 +214,19 @@ func TestSandwichTellsPHPWhoAsks(t *testing.T) {
 	for _, forged := range [][]string{
 		nil,
 		{"-H", "X-Forwarded-For: 203.0.113.9"},
-		{"-H", "X-Forwarded-For: 203.0.113.9", "-H", "x-forwarded-for: 127.0.0.1", "-H", "X-Real-IP: 203.0.113.9", "-H", "Forwarded: for=203.0.113.9"},
-		{"-H", "X_Forwarded_For: 203.0.113.9", "-H", "X-Forwarded_For: 203.0.113.9", "-H", "HTTPS: off", "-H", "Proxy: http://203.0.113.9/"},
+		{"-H", "X-Forwarded-For: 203.0.113.9", "-H", "x-forwarded-for: 127.0.0.1", "-H", "X-Real-IP: 203.0.113.9",
+			"-H", "Forwarded: for=203.0.113.9"},
+		{"-H", "X_Forwarded_For: 203.0.113.9", "-H", "X-Forwarded_For: 203.0.113.9", "-H", "HTTPS: off", "-H",
+			"Proxy: http://203.0.113.9/"},
 		{"-H", "X-Forwarded-Proto: http", "-H", "X-Forwarded-Host: evil.example"},
 		{"-H", "Connection: close, X-Forwarded-For, X-Forwarded-Proto, Cookie", "--http1.1"},
 	} {
 		a := v.asked(forged...)
 		for name, want := range map[string]any{
-			"REMOTE_ADDR": "127.0.0.2", "HTTPS": "on", "REQUEST_SCHEME": "https", "SERVER_PORT": "443", "HTTP_HOST": "shop.example",
-			"HTTP_X_FORWARDED_FOR": "127.0.0.2, 127.0.0.1", "HTTP_X_FORWARDED_PROTO": "https", "HTTP_X_FORWARDED_HOST": "shop.example",
+			"REMOTE_ADDR": "127.0.0.2", "HTTPS": "on", "REQUEST_SCHEME": "https", "SERVER_PORT": "443",
+			"HTTP_HOST":            "shop.example",
+			"HTTP_X_FORWARDED_FOR": "127.0.0.2, 127.0.0.1", "HTTP_X_FORWARDED_PROTO": "https",
+			"HTTP_X_FORWARDED_HOST": "shop.example",
 		} {
 			if a.Server[name] != want {
 				t.Errorf("with %q: %s is %v, want %s", forged, name, a.Server[name], want)
@@ -252,15 +264,17 @@ func TestSandwichFailsOpenWhereChosen(t *testing.T) {
 	s := startSandwich(t, 2, map[string]string{"# server 127.0.0.1:8081 backup;": "server 127.0.0.1:8081 backup;"})
 	v := s.visitor(t, "127.0.0.2")
 	v.get(200, "<h1>Home</h1>", "/")
-	if s.stop() != exitOK {
+	if s.stop() != cli.ExitOK {
 		t.Error("exit code")
 	}
 	v.get(200, "<h1>Home</h1>", "/")
 	v.get(200, "Wrong", "/wp-login.php", "-d", "log=a")
-	if a := v.asked("-H", "X-Forwarded-For: 203.0.113.9"); a.Server["REMOTE_ADDR"] != "127.0.0.2" || a.Server["HTTPS"] != "on" || a.Server["HTTP_HOST"] != "shop.example" {
+	if a := v.asked("-H", "X-Forwarded-For: 203.0.113.9"); a.Server["REMOTE_ADDR"] != "127.0.0.2" ||
+		a.Server["HTTPS"] != "on" || a.Server["HTTP_HOST"] != "shop.example" {
 		t.Errorf("PHP was told %v", a.Server)
 	}
-	restarted := startServe(t, deployed(t, map[string]string{"127.0.0.1:8081": s.inner}, "nginx/fairshare.yaml"), "--listen", s.addr)
+	restarted := startServe(t, deployed(t, map[string]string{"127.0.0.1:8081": s.inner}, "nginx/fairshare.yaml"),
+		"--listen", s.addr)
 	for range 21 {
 		v.do("/wp-login.php", "-d", "log=a")
 	}

@@ -24,6 +24,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"fairshare/internal/cli"
 )
 
 // A watched writer lets tests wait for what is written to it.
@@ -82,7 +84,7 @@ func startServe(t *testing.T, policy string, args ...string) *running {
 		args = append(args, "-c", writeFile(t, "site.yaml", policy))
 	}
 	exit := make(chan int, 1)
-	go func() { exit <- run(args, &environment{ctx: ctx, stdout: io.Discard, stderr: s.stderr}) }()
+	go func() { exit <- run(args, &cli.Environment{Context: ctx, Stdout: io.Discard, Stderr: s.stderr}) }()
 	s.stop = sync.OnceValue(func() int {
 		cancel()
 		return <-exit
@@ -137,7 +139,10 @@ rules:
 `
 
 func TestServeSlowsOneAndPassesTheOther(t *testing.T) {
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "welcome") }))
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		fmt.Fprint(w, "welcome")
+	}))
 	defer site.Close()
 	s := startServe(t, threeInAnHour, "--upstream", site.URL)
 	for i := range 6 {
@@ -145,22 +150,23 @@ func TestServeSlowsOneAndPassesTheOther(t *testing.T) {
 		if i >= 3 {
 			want, after = 429, "3600"
 		}
-		if resp := askFrom(t, "http://"+s.addr+"/page?secret=1", "203.0.113.1"); resp.StatusCode != want || resp.Header.Get("Retry-After") != after {
+		if resp := askFrom(t, "http://"+s.addr+"/page?secret=1", "203.0.113.1"); resp.StatusCode != want ||
+			resp.Header.Get("Retry-After") != after {
 			t.Errorf("request %d of the hammering client: %d %v", i, resp.StatusCode, resp.Header)
 		}
 	}
 	if resp := askFrom(t, "http://"+s.addr+"/", "203.0.113.2"); resp.StatusCode != 200 {
 		t.Errorf("the other client: %d", resp.StatusCode)
 	}
-	if code := s.stop(); code != exitOK {
+	if code := s.stop(); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 	said := s.stderr.String()
 	for _, want := range []string{
 		"fairshare: http://" + s.addr + " protects " + site.URL + ", enforcing\n",
 		"site.yaml, 1 rule, 64MiB of memory for counters\n",
-		"fairshare: clients: by X-Forwarded-For of loopback; from anybody else no header is believed\n",
-		"fairshare: journal: refusals, as lines of json, here; to read the policy anew: kill -HUP ",
+		"fairshare: clients: by X-Forwarded-For of loopback; clients that another local peer names in a header count provisionally\n",
+		"fairshare: journal: refusals, as lines of json, here; to load the policy again: kill -HUP ",
 		"fairshare: stopping; requests in progress have 10s to end; a second SIGTERM or SIGINT stops at once\n",
 	} {
 		if !strings.Contains(said, want) {
@@ -179,14 +185,17 @@ func TestServeSlowsOneAndPassesTheOther(t *testing.T) {
 			t.Fatalf("%s: %v", line, err)
 		}
 		if lines == 2 { // the others, at the end of their minute
-			if e["client"] != "203.0.113.1" || e["path"] != "/page" || e["rule"] != "three" || e["repeated"] != 2.0 || e["id"] != id {
+			if e["client"] != "203.0.113.1" || e["path"] != "/page" || e["rule"] != "three" || e["repeated"] != 2.0 ||
+				e["id"] != id {
 				t.Errorf("journal: %s", line)
 			}
 			continue
 		}
 		id = e["id"]
-		if e["client"] != "203.0.113.1" || e["method"] != "GET" || e["host"] != s.addr || e["path"] != "/page" || e["rule"] != "three" || e["action"] != "refuse" ||
-			e["dry_run"] != false || e["cookies"] != 0.0 || e["status"] != 429.0 || e["retry_after"] != 3600.0 || e["used"] != 3.0 || e["allowed"] != 3.0 || len(e["id"].(string)) != 10 ||
+		if e["client"] != "203.0.113.1" || e["method"] != "GET" || e["host"] != s.addr || e["path"] != "/page" ||
+			e["rule"] != "three" || e["action"] != "refuse" ||
+			e["dry_run"] != false || e["cookies"] != 0.0 || e["status"] != 429.0 || e["retry_after"] != 3600.0 ||
+			e["used"] != 3.0 || e["allowed"] != 3.0 || len(e["id"].(string)) != 10 ||
 			e["user_agent"] != "hammer/1 \u202e" || strings.Contains(line, "\u202e") {
 			t.Errorf("journal: %s", line)
 		}
@@ -230,7 +239,8 @@ func TestServeDryRun(t *testing.T) {
 		}
 	}
 	s.stop()
-	if said := s.stderr.String(); !strings.Contains(said, "dry run: everything is let through") || strings.Count(said, `"dry_run":true`) != 2 {
+	if said := s.stderr.String(); !strings.Contains(said, "dry run: every request passes") ||
+		strings.Count(said, `"dry_run":true`) != 2 {
 		t.Errorf("said:\n%s", said)
 	}
 }
@@ -263,7 +273,7 @@ func TestServeDrains(t *testing.T) {
 	if body := <-got; body != "done" {
 		t.Errorf("the request in progress got %q", body)
 	}
-	if c := <-code; c != exitOK {
+	if c := <-code; c != cli.ExitOK {
 		t.Errorf("exit code %d", c)
 	}
 	if conn, err := net.Dial("tcp", s.addr); err == nil {
@@ -287,7 +297,7 @@ func TestServeCutsOffAfterGrace(t *testing.T) {
 		failed <- err
 	}()
 	<-arrived
-	if code := s.stop(); code != exitOK {
+	if code := s.stop(); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 	if err := <-failed; err == nil {
@@ -324,15 +334,25 @@ func TestServeFaults(t *testing.T) {
 		code   int
 		want   []string
 	}{
-		{"no upstream", "", nil, exitFailed, []string{"fairshare: no upstream is given\n", "hint: fairshare serve --upstream http://127.0.0.1:3000"}},
-		{"no scheme", "", []string{"--upstream", "127.0.0.1:3000"}, exitFailed, []string{`upstream "127.0.0.1:3000" is not a URL`, "hint: "}},
-		{"port in use", "", []string{"--upstream", "http://127.0.0.1:3000", "--listen", taken.Addr().String()}, exitFailed, []string{taken.Addr().String() + " is in use\n", "hint: another program"}},
-		{"no port", "", []string{"--upstream", "http://127.0.0.1:3000", "--listen", "127.0.0.1"}, exitFailed, []string{"missing port", "hint: an address is a host and a port"}},
-		{"not ours", "", []string{"--upstream", "http://127.0.0.1:3000", "--listen", "192.0.2.1:8080"}, exitFailed, []string{"192.0.2.1:8080 is no address of this machine\n", "hint: "}},
-		{"bad certificate", fmt.Sprintf("tls: {cert: %s, key: %s}\n", cert, cert) + policy, []string{"--upstream", "http://127.0.0.1:3000"}, exitFailed, []string{"certificate " + cert, "hint: both are PEM files"}},
-		{"no certificate", "tls: {cert: /nowhere/a, key: /nowhere/b}\n" + policy, []string{"--upstream", "http://127.0.0.1:3000"}, exitFailed, []string{"/nowhere/a", "no such file", "hint: "}},
-		{"faulty policy", "rules:\n  - {name: a, alow: true}\n  - {name: a, block: 7}\n", []string{"--upstream", "http://127.0.0.1:3000"}, exitFailed, []string{`:2:`, `hint: `, `:3:`}},
-		{"unknown flag", "", []string{"--upstraem", "x"}, exitUsage, []string{"hint: "}},
+		{"no upstream", "", nil, cli.ExitUsage, []string{"fairshare: no upstream is given\n",
+			"hint: fairshare serve --upstream http://127.0.0.1:3000"}},
+		{"no scheme", "", []string{"--upstream", "127.0.0.1:3000"}, cli.ExitUsage,
+			[]string{`upstream "127.0.0.1:3000" is not a URL`, "hint: "}},
+		{"port in use", "", []string{"--upstream", "http://127.0.0.1:3000", "--listen", taken.Addr().String()},
+			cli.ExitFailed, []string{taken.Addr().String() + " is in use\n", "hint: another program"}},
+		{"no port", "", []string{"--upstream", "http://127.0.0.1:3000", "--listen", "127.0.0.1"}, cli.ExitUsage,
+			[]string{"missing port", "hint: an address is a host and a port"}},
+		{"not ours", "", []string{"--upstream", "http://127.0.0.1:3000", "--listen", "192.0.2.1:8080"}, cli.ExitFailed,
+			[]string{"192.0.2.1:8080 is not an address of this machine\n", "hint: "}},
+		{"bad certificate", fmt.Sprintf("tls: {cert: %s, key: %s}\n", cert, cert) + policy,
+			[]string{"--upstream", "http://127.0.0.1:3000"}, cli.ExitFailed,
+			[]string{"certificate " + cert, "hint: both are PEM files"}},
+		{"no certificate", "tls: {cert: /nowhere/a, key: /nowhere/b}\n" + policy,
+			[]string{"--upstream", "http://127.0.0.1:3000"}, cli.ExitFailed,
+			[]string{"/nowhere/a", "no such file", "hint: "}},
+		{"faulty policy", "rules:\n  - {name: a, alow: true}\n  - {name: a, block: 7}\n",
+			[]string{"--upstream", "http://127.0.0.1:3000"}, cli.ExitFailed, []string{`:2:`, `hint: `, `:3:`}},
+		{"unknown flag", "", []string{"--upstraem", "x"}, cli.ExitUsage, []string{"hint: "}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			args := append([]string{"serve"}, test.args...)
@@ -340,7 +360,7 @@ func TestServeFaults(t *testing.T) {
 				args = append(args, "-c", writeFile(t, "site.yaml", test.policy))
 			}
 			var stdout, stderr bytes.Buffer
-			code := run(args, &environment{ctx: t.Context(), stdout: &stdout, stderr: &stderr})
+			code := run(args, &cli.Environment{Context: t.Context(), Stdout: &stdout, Stderr: &stderr})
 			if code != test.code || stdout.Len() > 0 {
 				t.Errorf("exit code %d, want %d; stdout %q", code, test.code, stdout.String())
 			}
@@ -358,7 +378,8 @@ func TestServeTLS(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen <- r }))
 	defer site.Close()
 	certFile, keyFile, roots := newCertificate(t)
-	policy := writeFile(t, "site.yaml", fmt.Sprintf("tls: {cert: %s, key: %s}\nrules: [{use: default}]\n", certFile, filepath.Join("..", filepath.Base(filepath.Dir(keyFile)), "key.pem")))
+	policy := writeFile(t, "site.yaml", fmt.Sprintf("tls: {cert: %s, key: %s}\nrules: [{use: default}]\n", certFile,
+		filepath.Join("..", filepath.Base(filepath.Dir(keyFile)), "key.pem")))
 	s := startServe(t, "", "--upstream", site.URL, "-c", policy) // the key's path begins at the policy
 	for _, http2 := range []bool{false, true} {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: http2}
@@ -369,11 +390,13 @@ func TestServeTLS(t *testing.T) {
 		resp.Body.Close()
 		transport.CloseIdleConnections()
 		r := <-seen
-		if resp.StatusCode != 200 || resp.ProtoAtLeast(2, 0) != http2 || r.Proto != "HTTP/1.1" || r.Header.Get("X-Forwarded-Proto") != "https" || r.Host != s.addr {
+		if resp.StatusCode != 200 || resp.ProtoAtLeast(2, 0) != http2 || r.Proto != "HTTP/1.1" ||
+			r.Header.Get("X-Forwarded-Proto") != "https" || r.Host != s.addr {
 			t.Errorf("HTTP/2 %v: %s; the upstream got %s %s %v", http2, resp.Proto, r.Proto, r.Host, r.Header)
 		}
 	}
-	conn, err := tls.Dial("tcp", s.addr, &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10})
+	conn, err := tls.Dial("tcp", s.addr, &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11,
+		MinVersion: tls.VersionTLS10})
 	if err == nil {
 		conn.Close()
 		t.Error("TLS 1.1 was taken")
@@ -386,7 +409,8 @@ func newCertificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPoo
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -404,7 +428,10 @@ func newCertificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPoo
 
 func TestServePROXYProtocol(t *testing.T) {
 	seen := make(chan string, 10)
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen <- r.Header.Get("X-Forwarded-For") }))
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		seen <- r.Header.Get("X-Forwarded-For")
+	}))
 	defer site.Close()
 	s := startServe(t, "proxy_protocol: true\n"+threeInAnHour, "--upstream", site.URL)
 	ask := func(first string) string {
@@ -413,7 +440,8 @@ func TestServePROXYProtocol(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		io.WriteString(conn, first+"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.9\r\nConnection: close\r\n\r\n")
+		io.WriteString(conn,
+			first+"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.9\r\nConnection: close\r\n\r\n")
 		answer, _ := io.ReadAll(conn)
 		status, _, _ := strings.Cut(string(answer), "\r\n")
 		return status
@@ -441,11 +469,14 @@ func TestServePROXYProtocol(t *testing.T) {
 func echo(t *testing.T) *httptest.Server {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
-			if strings.Contains(strings.ToLower(name), "fairshare") && !slices.Contains([]string{"Fairshare-Client", "Fairshare-Bot", "Fairshare-Bot-State", "Fairshare-Session-Ttl"}, name) {
+			if strings.Contains(strings.ToLower(name), "fairshare") &&
+				!slices.Contains([]string{"Fairshare-Client", "Fairshare-Bot", "Fairshare-Bot-State",
+					"Fairshare-Session-Ttl"}, name) {
 				fmt.Fprintf(w, "strange header %s ", name)
 			}
 		}
-		fmt.Fprint(w, r.Header["Fairshare-Client"], r.Header["Fairshare-Bot"], r.Header["Fairshare-Bot-State"], r.Header["Fairshare-Session-Ttl"])
+		fmt.Fprint(w, r.Header["Fairshare-Client"], r.Header["Fairshare-Bot"], r.Header["Fairshare-Bot-State"],
+			r.Header["Fairshare-Session-Ttl"])
 	}))
 	t.Cleanup(site.Close)
 	return site

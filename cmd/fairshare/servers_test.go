@@ -201,7 +201,8 @@ func phpSite(t *testing.T) string {
 	}
 	for i := range 60 {
 		kind := []string{"css", "js", "png"}[i%3]
-		if err := os.WriteFile(filepath.Join(theme, fmt.Sprintf("a%d.%s", i, kind)), []byte("/* asset */\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(theme, fmt.Sprintf("a%d.%s", i, kind)), []byte("/* asset */\n"),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

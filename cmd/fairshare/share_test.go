@@ -44,7 +44,8 @@ func newSlowSite(t *testing.T) *slowSite {
 
 func TestBusyUpstreamHasNoTurnForAll(t *testing.T) {
 	site := newSlowSite(t)
-	p, path := serveFile(t, behindLoopback+"share: {capacity: 1, queue: 1, wait: 1m, known_after: 0s}\nrules: []\n", "--upstream", site.URL)
+	p, path := serveFile(t, behindLoopback+"share: {capacity: 1, queue: 1, wait: 1m, known_after: 0s}\nrules: []\n",
+		"--upstream", site.URL)
 	codes := make(chan string, 10)
 	ask := func(client, path string) {
 		go func() {
@@ -93,7 +94,9 @@ func TestBusyUpstreamHasNoTurnForAll(t *testing.T) {
 // Who waits for a turn when the grace is nearly over is told that none comes.
 func TestWhoWaitsIsToldBeforeTheGraceEnds(t *testing.T) {
 	site := newSlowSite(t)
-	p, _ := serveFile(t, behindLoopback+"grace: 2s\nshare: {capacity: 1, queue: 1, wait: 1m, known_after: 0s}\nrules: []\n", "--upstream", site.URL)
+	p, _ := serveFile(t,
+		behindLoopback+"grace: 2s\nshare: {capacity: 1, queue: 1, wait: 1m, known_after: 0s}\nrules: []\n",
+		"--upstream", site.URL)
 	codes := make(chan int, 3)
 	ask := func() {
 		req, err := http.NewRequest("GET", "http://"+p.addr+"/works", nil)

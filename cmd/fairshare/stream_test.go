@@ -19,7 +19,8 @@ import (
 // echoSocket is a websocket server (RFC 6455) that sends short texts back.
 func echoSocket(w http.ResponseWriter, r *http.Request) {
 	key := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") ||
+		!strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
 		http.Error(w, fmt.Sprint("no websocket: ", r.Header), http.StatusUpgradeRequired)
 		return
 	}
@@ -29,7 +30,8 @@ func echoSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
-	fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(key[:]))
+	fmt.Fprintf(rw,
+		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(key[:]))
 	for rw.Flush() == nil {
 		var head [6]byte // text or close, masked, shorter than 126 bytes
 		if _, err := io.ReadFull(rw, head[:]); err != nil {
@@ -97,7 +99,8 @@ func TestSandwichPassesWebsockets(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.SetDeadline(time.Now().Add(20 * time.Second))
-		fmt.Fprintf(conn, "GET /socket HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", upgrade)
+		fmt.Fprintf(conn,
+			"GET /socket HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", upgrade)
 		r := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
@@ -107,7 +110,8 @@ func TestSandwichPassesWebsockets(t *testing.T) {
 	}
 	resp, conn, r := dial("websocket")
 	defer conn.Close()
-	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
+	if resp.StatusCode != http.StatusSwitchingProtocols ||
+		resp.Header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 		body, _ := io.ReadAll(resp.Body)
 		t.Fatalf("%s %v %s", resp.Status, resp.Header, body)
 	}

@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"fairshare/internal/cli"
 )
 
 // A unit is what systemd is to serve: it holds the socket, hears how serve is,
@@ -70,7 +72,8 @@ func (u *unit) start(t *testing.T, args ...string) (*serving, []string) {
 		t.Fatal(err)
 	}
 	// LISTEN_PID is known when the process is there.
-	cmd := exec.Command("/bin/sh", append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`, u.program, "serve", "--state", u.state}, args...)...)
+	cmd := exec.Command("/bin/sh", append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`, u.program, "serve",
+		"--state", u.state}, args...)...)
 	cmd.Env, cmd.Stderr = u.env, write
 	if u.socket != nil {
 		cmd.ExtraFiles = []*os.File{u.socket}
@@ -114,7 +117,7 @@ func (p *serving) stop(t *testing.T) string {
 	if err != nil {
 		t.Error(err)
 	}
-	if code := p.exitCode(t); code != exitOK || strings.Contains(string(said), "cut off") {
+	if code := p.exitCode(t); code != cli.ExitOK || strings.Contains(string(said), "cut off") {
 		t.Errorf("exit code %d; said:\n%s", code, said)
 	}
 	return string(said)
@@ -128,7 +131,8 @@ func TestServeTellsSystemdHowItIs(t *testing.T) {
 	u := newUnit(t, nil)
 	u.env = append(u.env, "WATCHDOG_USEC=100000")
 	p, first := u.start(t, "-c", path)
-	if len(first) != 1 || !regexp.MustCompile(`^READY=1\nSTATUS=http://127\.0\.0\.1:\d+ protects `+site.URL+` by 1 rule, enforcing$`).MatchString(first[0]) {
+	if len(first) != 1 || !regexp.MustCompile(`^READY=1\nSTATUS=http://127\.0\.0\.1:\d+ protects `+site.URL+
+		` by 1 rule, enforcing$`).MatchString(first[0]) {
 		t.Errorf("at first it told %q", first)
 	}
 	reload := func(signal syscall.Signal, want string) {
@@ -141,10 +145,10 @@ func TestServeTellsSystemdHowItIs(t *testing.T) {
 		}
 	}
 	writeOver(t, path, "dry_run: true\n"+policy)
-	reload(syscall.SIGHUP, ", dry run: everything is let through")
+	reload(syscall.SIGHUP, ", dry run: every request passes")
 	writeOver(t, path, "rules: nonsense")
-	reload(syscall.SIGHUP, ", dry run: everything is let through") // the old policy goes on
-	p.read(t, `(nothing was changed)`)
+	reload(syscall.SIGHUP, ", dry run: every request passes") // the old policy goes on
+	p.read(t, `(nothing has changed)`)
 	writeOver(t, path, policy)
 	reload(syscall.SIGHUP, ", enforcing")
 
@@ -190,7 +194,8 @@ func TestRestartUnderLoadLosesNothing(t *testing.T) {
 			}
 			defer socket.Close()
 			u := newUnit(t, socket)
-			policy := writeFile(t, "site.yaml", "upstream: "+site.URL+"\n"+test.policy+"rules:\n  - name: many\n    limit: {requests: 10000000, per: 1m}\n")
+			policy := writeFile(t, "site.yaml", "upstream: "+site.URL+"\n"+test.policy+
+				"rules:\n  - name: many\n    limit: {requests: 10000000, per: 1m}\n")
 			at := "http://site.example/"
 			if strings.HasPrefix(test.policy, "tls") {
 				at = "https://site.example/"
@@ -224,7 +229,8 @@ func TestRestartUnderLoadLosesNothing(t *testing.T) {
 						}
 						want := fmt.Sprintf("%d of %d", n, i)
 						req, _ := http.NewRequest("PUT", at, strings.NewReader(want)) // may be repeated, as GET
-						req.Header["Idempotency-Key"] = nil                           // says so to http.Transport, and is not sent
+						// says so to http.Transport, and is not sent
+						req.Header["Idempotency-Key"] = nil
 						resp, err := client.Do(req)
 						if err != nil {
 							t.Error(err)
@@ -299,7 +305,10 @@ func TestRestartDoesNotWaitForEventStreams(t *testing.T) {
 // connection.
 func TestServeByItsSocket(t *testing.T) {
 	activate := need(t, "systemd-socket-activate", "systemd")
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "here") }))
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		io.WriteString(w, "here")
+	}))
 	defer site.Close()
 	u := newUnit(t, nil)
 	for _, listen := range []string{freeAddr(t), filepath.Join(shortDir(t), "s")} {
@@ -307,8 +316,12 @@ func TestServeByItsSocket(t *testing.T) {
 		if strings.HasPrefix(listen, "/") {
 			network = "unix"
 		}
-		startServer(t, syscall.SIGTERM, []string{activate, "--listen", listen, "--fdname", "fairshare", u.program, "serve", "--state", u.state, "--upstream", site.URL}, listen)
-		client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial(network, listen) }}}
+		startServer(t, syscall.SIGTERM, []string{activate, "--listen", listen, "--fdname", "fairshare", u.program,
+			"serve", "--state", u.state, "--upstream", site.URL}, listen)
+		client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string,
+			string) (net.Conn, error) {
+			return net.Dial(network, listen)
+		}}}
 		defer client.CloseIdleConnections()
 		resp, err := client.Get("http://site.example/")
 		if err != nil {
@@ -340,20 +353,21 @@ func TestServeRefusesSocketsThatAreNoUse(t *testing.T) {
 		upstream string
 		want     string
 	}{
-		{listener, 2, "http://127.0.0.1:1", "2 were handed over, 0 of them named fairshare\nhint: serve takes one"},
-		{datagrams, 1, "http://127.0.0.1:1", "it is for datagrams\nhint: ListenStream="},
-		{listener, 1, "http://" + listener.Addr().String(), "is where fairshare itself listens\nhint: "},
+		{listener, 2, "http://127.0.0.1:1", "there are 2 sockets, 0 of them named fairshare\nhint: serve takes one"},
+		{datagrams, 1, "http://127.0.0.1:1", "it is a datagram socket\nhint: ListenStream="},
+		{listener, 1, "http://" + listener.Addr().String(), "is the address of fairshare itself\nhint: "},
 	} {
 		file, err := test.of.(interface{ File() (*os.File, error) }).File()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		cmd := exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, u.program, "serve", "--state", u.state, "--upstream", test.upstream)
+		cmd := exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, u.program, "serve", "--state", u.state,
+			"--upstream", test.upstream)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("LISTEN_FDS=%d", test.fds))
 		cmd.ExtraFiles = []*os.File{file, file}
 		said, err := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(string(said), test.want) {
+		if cmd.ProcessState.ExitCode() != cli.ExitFailed || !strings.Contains(string(said), test.want) {
 			t.Errorf("%v: %s, want %s", err, said, test.want)
 		}
 	}
@@ -406,7 +420,8 @@ func TestUnits(t *testing.T) {
 		if said := verify(); said != "" {
 			t.Errorf("%s: %s", test.file, said)
 		}
-		out, err := exec.Command(analyze, "security", "--no-pager", "--offline=true", "--threshold="+test.exposure, unit).CombinedOutput()
+		out, err := exec.Command(analyze, "security", "--no-pager", "--offline=true", "--threshold="+test.exposure,
+			unit).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s is exposed more than %s of 100: %v\n%s", test.file, test.exposure, err, out)
 		}
@@ -423,7 +438,8 @@ func TestOneFileExampleServes(t *testing.T) {
 	site := httptest.NewServer(http.NotFoundHandler())
 	defer site.Close()
 	addr := freeAddr(t)
-	text := deployed(t, map[string]string{"127.0.0.1:8080": addr, "http://127.0.0.1:3000": site.URL}, "systemd/one-file.service")
+	text := deployed(t, map[string]string{"127.0.0.1:8080": addr, "http://127.0.0.1:3000": site.URL},
+		"systemd/one-file.service")
 	line := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/fairshare serve (.*)$`).FindStringSubmatch(text)
 	if line == nil {
 		t.Fatal("it starts nothing")
@@ -443,7 +459,8 @@ func TestSysusersMakesTheUser(t *testing.T) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "fairshare.conf"), []byte(deployed(t, nil, "systemd/sysusers.conf")), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "fairshare.conf"), []byte(deployed(t, nil, "systemd/sysusers.conf")),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command(sysusers, "--root="+root).CombinedOutput()

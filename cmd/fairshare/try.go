@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/clientaddr"
+	"fairshare/internal/amount"
+	"fairshare/internal/cli"
 	"fairshare/internal/proxy"
+	"fairshare/internal/setup"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 )
@@ -37,6 +41,13 @@ func (c *checkCmd) request() (*fairshare.Request, error) {
 		return nil, fmt.Errorf("--addr: %q is no address", c.Addr)
 	}
 	req.Addr = req.Addr.Unmap().WithZone("")
+	if c.Through != "" {
+		peer, err := netip.ParseAddr(c.Through)
+		if err != nil || !clientaddr.IsLocal(peer) {
+			return nil, fmt.Errorf("--through: %q is no address of this machine or a private network", c.Through)
+		}
+		req.Via = peer.Unmap().WithZone("")
+	}
 	header := http.Header{}
 	for _, line := range c.Header {
 		name, value, found := strings.Cut(line, ":")
@@ -66,18 +77,18 @@ func (c *checkCmd) request() (*fairshare.Request, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--label: %w: %s", err, err.(*policyfile.LabelError).Hint())
 		}
-		req.Word.Labels = append(req.Word.Labels, label)
+		req.Override.Labels = append(req.Override.Labels, label)
 	}
 	return req, nil
 }
 
 // try walks the request through a fresh guard and tells what each rule said.
-func (c *checkCmd) try(env *environment, file *policyfile.File, who *who) error {
+func (c *checkCmd) try(env *cli.Environment, file *policyfile.File, identifier *setup.BotIdentifier) error {
 	req, err := c.request()
 	if err != nil {
 		return err
 	}
-	req.SetBot(who.verifier.Look(req.Addr, req.UserAgent))
+	req.SetBot(identifier.Verifier.Look(req.Addr, req.UserAgent))
 	steps, err := file.Policy.Explain(req)
 	if err != nil {
 		return err
@@ -86,38 +97,47 @@ func (c *checkCmd) try(env *environment, file *policyfile.File, who *who) error 
 	if err != nil {
 		return err
 	}
+	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true})
 	guard, err := fairshare.NewGuard(&file.Policy, limiter, nil)
 	if err != nil {
 		return err
 	}
 	var asked unasked
 	req.Lookups = &asked
-	verdict, err := guard.Decide(env.ctx, req)
+	verdict, err := guard.Decide(env.Context, req)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(env.stdout, "%s %s from %s:\n", req.Method, req.Path, req.Addr)
+	from := fairshare.PrefixID(netip.PrefixFrom(req.Addr, req.Addr.BitLen()))
+	from.Via = req.Via
+	fmt.Fprintf(env.Stdout, "%s %s from %s:\n", req.Method, req.Path, from)
 	for _, step := range steps {
-		tellStep(env.stdout, &file.Policy.Rules[step.Rule], step)
+		tellStep(env.Stdout, &file.Policy.Rules[step.Rule], step)
 	}
-	fmt.Fprintf(env.stdout, "verdict: %s\n", verdictWords(&verdict))
-	if verdict.Enforced() == fairshare.Allow && !proxy.HasHost(file.Hosts, req.Host) {
-		fmt.Fprintf(env.stdout, "then 421: %q is not among hosts\n", req.Host)
+	fmt.Fprintf(env.Stdout, "verdict: %s\n", verdictWords(&verdict))
+	if verdict.Enforced() == fairshare.Allow {
+		switch proxy.HostStatus(file.Hosts, req.Host) {
+		case http.StatusBadRequest:
+			fmt.Fprintf(env.Stdout, "then 400: %q is not a host\n", req.Host)
+		case http.StatusMisdirectedRequest:
+			fmt.Fprintf(env.Stdout, "then 421: %q is not among hosts\n", req.Host)
+		}
 	}
 	if settled := settledLater(&file.Policy, steps); settled != "" && verdict.Enforced() == fairshare.Allow {
-		fmt.Fprintf(env.stdout, "what it costs is known only with its answer, and counted then: %s\n", settled)
+		fmt.Fprintf(env.Stdout, "what it costs is known only with its answer, and counted then: %s\n", settled)
 	}
 	if s := file.Share; s != nil && verdict.Enforced() == fairshare.Allow && !file.Policy.DryRun {
 		if s.Wait > 0 && s.Queue > 0 {
-			fmt.Fprintf(env.stdout, "while the upstream is busy it waits for its turn, %s at most\n", policyfile.FormatDuration(s.Wait))
+			fmt.Fprintf(env.Stdout, "while the upstream is busy it waits for its turn, %s at most\n",
+				policyfile.FormatDuration(s.Wait))
 		} else {
-			fmt.Fprintln(env.stdout, "while the upstream is busy it gets 503")
+			fmt.Fprintln(env.Stdout, "while the upstream is busy it gets 503")
 		}
 	}
 	if bool(asked) || req.Bot.State == fairshare.Pending {
-		fmt.Fprintf(env.stdout, "the DNS was not asked about %s: what it alone can tell does not hold here\n", req.Addr)
+		fmt.Fprintf(env.Stdout, "the DNS was not asked about %s: what it alone can tell does not hold here\n", req.Addr)
 	}
-	return guard.Settle(env.ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
+	return guard.Settle(env.Context, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
 }
 
 // settledLater names the rules that charge a request only with its answer, and
@@ -162,7 +182,7 @@ func tellStep(w io.Writer, rule *fairshare.Rule, step fairshare.Step) {
 	what := "blocked"
 	switch {
 	case rule.Limit != nil:
-		what = "counted by " + keyWords(rule.Limit.By)
+		what = "counted by " + amount.Key(rule.Limit.By)
 		if rule.Limit.Resource.Settled() {
 			what = rule.Limit.Resource.String() + " " + what
 		}
@@ -175,24 +195,13 @@ func tellStep(w io.Writer, rule *fairshare.Rule, step fairshare.Step) {
 	fmt.Fprintf(w, "  %s: yes, %s: %s\n", rule.Name, what, why)
 }
 
-func keyWords(by []fairshare.KeyPart) string {
-	if len(by) == 0 {
-		return "addr"
-	}
-	parts := make([]string, len(by))
-	for i, part := range by {
-		parts[i] = part.String()
-	}
-	return strings.Join(parts, " and ")
-}
-
 func verdictWords(v *fairshare.Verdict) string {
 	s := v.Action.String()
 	if v.Rule != nil {
 		s += " by " + v.Rule.Name
 	}
-	if v.Trial.Action != fairshare.Undecided {
-		s += fmt.Sprintf(" (%s would %s)", v.Trial.Rule.Name, v.Trial.Action)
+	if v.DryRunFinding.Action != fairshare.Undecided {
+		s += fmt.Sprintf(" (%s would %s)", v.DryRunFinding.Rule.Name, v.DryRunFinding.Action)
 	}
 	if v.DryRun && v.Action != fairshare.Allow {
 		s += " (let through: the whole policy is dry)"

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"fairshare/bots"
-	"fairshare/policyfile"
+	"fairshare/internal/cli"
 )
 
 // A published answers for one URL; all others cannot be reached.
@@ -22,7 +22,8 @@ func (p published) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.String() != p.url {
 		return nil, errors.New("nobody is reached")
 	}
-	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Body: io.NopCloser(strings.NewReader(p.body)), Request: r}, nil
+	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1,
+		Body: io.NopCloser(strings.NewReader(p.body)), Request: r}, nil
 }
 
 // The bot command knows the ranges that serve has kept in its folder.
@@ -48,10 +49,12 @@ func TestBotReadsTheFolderOfServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	policy := writeFile(t, "site.yaml", "bots: {refresh: 24h}\ndns: {server: 127.0.0.1:1}\nrules: []\n")
-	for folder, want := range map[string]string{state: "gptbot (ai): verified\n", t.TempDir(): "gptbot (ai): forged\n"} {
+	for folder, want := range map[string]string{state: "gptbot (ai): verified\n",
+		t.TempDir(): "gptbot (ai): forged\n"} {
 		var stdout, stderr bytes.Buffer
-		env := &environment{ctx: t.Context(), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
-		if code := run([]string{"bot", "-c", policy, "--state", folder, "GPTBot/1.2", "--addr", "192.0.2.1"}, env); code != 0 || !strings.HasPrefix(stdout.String(), want) {
+		env := &cli.Environment{Context: t.Context(), Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr}
+		if code := run([]string{"bot", "-c", policy, "--state", folder, "GPTBot/1.2", "--addr", "192.0.2.1"},
+			env); code != 0 || !strings.HasPrefix(stdout.String(), want) {
 			t.Errorf("%d\n%s%s", code, stdout.String(), stderr.String())
 		}
 	}
@@ -84,44 +87,8 @@ func TestBotStops(t *testing.T) {
 	defer silent.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code := run([]string{"bot", "-"}, &environment{ctx: ctx, stdin: in, stdout: io.Discard, stderr: io.Discard}); code != exitFailed {
+	if code := run([]string{"bot", "-"}, &cli.Environment{Context: ctx, Stdin: in, Stdout: io.Discard,
+		Stderr: io.Discard}); code != cli.ExitFailed {
 		t.Errorf("exit code %d", code)
 	}
-}
-
-// Look-ups that outlive a reload prefer the host names of the new policy, and
-// go on with those of the old one while the new one is not in use.
-func TestReloadPrefersTheHostsOfTheNewPolicy(t *testing.T) {
-	parse := func(text string) *policyfile.File {
-		t.Helper()
-		file, err := policyfile.Parse("site.yaml", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	old, err := newWho(parse("dns: {server: 127.0.0.1:1}\nrules: []\n"), true, func(string) {}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.close(nil)
-	now, err := newWho(parse("dns: {server: 127.0.0.1:1}\nrules:\n  - {name: ours, match: {addr: 192.0.2.0/24, not: {hostname: '*.example.org'}}, block: true}\n"), true, func(string) {}, old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if now.lookups != old.lookups {
-		t.Fatal("what is known was forgotten")
-	}
-	check := func(when string, host string, want bool) {
-		t.Helper()
-		if got := (*now.prefer.Load())(host); got != want {
-			t.Errorf("%s: %s is preferred: %v", when, host, got)
-		}
-	}
-	check("before", "a.example.org", false)
-	check("before", "crawl-1.googlebot.com", true)
-	now.use()
-	check("in use", "a.example.org", true)
-	check("in use", "a.example.net", false)
-	check("in use", "crawl-1.googlebot.com", true)
 }

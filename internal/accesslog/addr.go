@@ -30,8 +30,7 @@ func parseAddr(b []byte) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// parseAddrPort reads an address whose port stands behind the last colon,
-// brackets or not.
+// parseAddrPort reads an address with a port after the last colon, with or without brackets.
 func parseAddrPort(b []byte) (netip.Addr, bool) {
 	i := bytes.LastIndexByte(b, ':')
 	if i < 0 || !isPort(b[i+1:]) {
@@ -76,7 +75,7 @@ var colon = []byte{':'}
 
 func parseIPv6(b []byte) (netip.Addr, bool) {
 	if len(b) < 2 || len(b) > 100 || bytes.IndexByte(b, ':') < 0 {
-		return netip.Addr{}, false // a failing ParseAddr allocates: keep host names out
+		return netip.Addr{}, false // a failing ParseAddr allocates, so reject host names first
 	}
 	if i := bytes.IndexByte(b, '%'); i >= 0 {
 		if i+1 == len(b) {
@@ -103,9 +102,8 @@ func isPort(b []byte) bool {
 	return true
 }
 
-// isAddrList reports whether b is a list of addresses without ports, as an
-// X-Forwarded-For field is: one at least, joined by commas, "unknown" among
-// them allowed.
+// isAddrList reports whether b is a list of addresses without ports, such as an X-Forwarded-For
+// field: at least one address, separated by commas; "unknown" is allowed too.
 func isAddrList(b []byte) bool {
 	found := false
 	for len(b) > 0 {

@@ -9,35 +9,36 @@ import (
 const (
 	blockSize = 256 << 10 // bytes of text parsed at once
 	maxLine   = 1 << 20   // longer lines are skipped
-	maxSample = 200       // bytes of a skipped line that are kept
+	maxSample = 200       // most bytes stored of a skipped line
 )
 
-// A block is some whole lines, and what was found in them.
+// A block is some whole lines and their entries.
 type block struct {
 	buf    []byte        // memory for text
 	text   []byte        // the lines, in buf
 	first  int64         // number of the first line
 	layout *layout       // #Fields in force at the first line
 	arena  []byte        // unescaped texts
-	done   chan struct{} // gets one value when batch is complete
+	done   chan struct{} // receives one value when batch is complete
 	batch  Batch
 }
 
-// A cutter cuts a text into blocks at line ends.
+// A cutter splits a text into blocks at line ends.
 type cutter struct {
 	src   io.Reader
 	size  int    // of a block
 	line  int64  // number of the next line
-	carry []byte // start of a line whose end is not read yet
-	err   error  // of src, when all before it is handed out
+	carry []byte // start of an incomplete line
+	err   error  // error of src, after all text before it was returned
 
 	directives bool    // the format has #Fields lines
-	layout     *layout // that are in force at the next line
+	layout     *layout // in force at the next line
 }
 
-// next fills b. It returns false, and sets err, when there is no more.
+// next fills b. At the end it returns false and sets err.
 func (c *cutter) next(b *block) bool {
-	b.batch.Entries, b.batch.Skipped, b.arena = reuse(b.batch.Entries, 1<<13), reuse(b.batch.Skipped, 1<<13), reuse(b.arena, 1<<20)
+	b.batch.Entries, b.batch.Skipped, b.arena = reuse(b.batch.Entries, 1<<13), reuse(b.batch.Skipped, 1<<13),
+		reuse(b.arena, 1<<20)
 	if cap(b.buf) < c.size || cap(b.buf) > 2*c.size && len(c.carry) < c.size {
 		b.buf = make([]byte, c.size)
 	}
@@ -53,7 +54,7 @@ func (c *cutter) next(b *block) bool {
 			end = len(buf)
 		case end > 0:
 		case limit <= maxLine:
-			limit *= 2 // one line fills it all
+			limit *= 2 // one line fills the whole block
 			continue
 		default:
 			b.buf, b.text = buf, nil
@@ -73,7 +74,7 @@ func (c *cutter) next(b *block) bool {
 	return true
 }
 
-// reuse empties s, and gives its memory back if it once grew beyond most.
+// reuse empties s, and frees its memory if it has grown beyond most.
 func reuse[T any](s []T, most int) []T {
 	if cap(s) > most {
 		return nil
@@ -101,7 +102,7 @@ func (c *cutter) fill(buf []byte, limit int) []byte {
 	return buf
 }
 
-// skipLong reads the rest of a line that begins with buf away.
+// skipLong discards the rest of a line that begins with buf.
 func (c *cutter) skipLong(b *block, buf []byte) {
 	sample := bytes.Clone(buf[:maxSample])
 	for {
@@ -117,8 +118,7 @@ func (c *cutter) skipLong(b *block, buf []byte) {
 	b.batch.Skipped = append(b.batch.Skipped, Skip{Line: b.first, Reason: reasonLong, Sample: str(sample)})
 }
 
-// follow keeps track of #Fields lines, which hold for all lines after them,
-// those of later blocks too.
+// follow tracks #Fields lines, which apply to all later lines, also in later blocks.
 func (c *cutter) follow(text []byte) {
 	if !c.directives {
 		return
@@ -145,5 +145,5 @@ func firstLine(text []byte) []byte {
 	return text
 }
 
-// ended reports whether err is the plain end of a source.
+// ended reports whether err is the normal end of a source.
 func ended(err error) bool { return errors.Is(err, io.EOF) }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The shape of one line, where a parser reads several.
+// The shape of a line, for parsers that read several shapes.
 type shape uint8
 
 const (
@@ -16,13 +16,11 @@ const (
 	hasType                     // the type of an AWS load balancer
 )
 
-// A clfParser reads the common log format and what servers and people made of
-// it:
+// A clfParser reads the common log format and its variants:
 //
 //	[vhost] client ident user [time] "request" status bytes [host] ["referer" "user agent" [more …]]
 //
-// Each line is taken as it comes, so that logs of several formats in one file
-// can be read.
+// It reads each line on its own, so a file may mix several formats.
 type clfParser struct {
 	escape escape
 }
@@ -41,7 +39,7 @@ func (p *clfParser) parse(line []byte, e *Entry, w *worker) string {
 		return unlessFound(found, reason)
 	}
 
-	// rest is behind the quote that begins the request
+	// rest begins after the opening quote of the request
 	end := closeRequest(rest)
 	if end < 0 {
 		return unlessFound(found, reasonCut)
@@ -53,21 +51,22 @@ func (p *clfParser) parse(line []byte, e *Entry, w *worker) string {
 	case reason != "":
 		return unlessFound(found, reason)
 	case !found:
-		return reasonClient // all else is as it should be
+		return reasonClient // everything else is valid
 	}
 	e.setRequest(w.text(request, p.escape))
 	e.Has = hasRequest | HasStatus | HasBytes | before(e)
 	if len(rest) > 1 {
-		p.behindBytes(rest[1:], e, w)
+		p.afterBytes(rest[1:], e, w)
 	}
 	return ""
 }
 
-// unquoted takes the quotes off a line that stands in them as a whole, or a
-// quoted forwarding header off the start of a line.
+// unquoted removes the quotes around a whole line, or a quoted forwarding header at the start of a
+// line.
 func (w *worker) unquoted(line []byte, e *Entry) []byte {
 	line = line[1:]
-	if end := bytes.IndexByte(line, '"'); end >= 0 && end+2 < len(line) && line[end+1] == ' ' && (isAddrList(line[:end]) || isAbsent(line[:end])) {
+	if end := bytes.IndexByte(line, '"'); end >= 0 && end+2 < len(line) && line[end+1] == ' ' &&
+		(isAddrList(line[:end]) || isAbsent(line[:end])) {
 		e.Forwarded = w.text(line[:end], escapeNone)
 		return line[end+2:]
 	}
@@ -77,8 +76,8 @@ func (w *worker) unquoted(line []byte, e *Entry) []byte {
 	return line
 }
 
-// unlessFound returns reason for a line whose client was found; without one it
-// is no line of this family.
+// unlessFound returns reason if the client was found; without a client the line does not belong to
+// this family.
 func unlessFound(found bool, reason string) string {
 	if found {
 		return reason
@@ -86,7 +85,7 @@ func unlessFound(found bool, reason string) string {
 	return reasonShape
 }
 
-// before returns which facts stood before the client.
+// before returns the facts before the client.
 func before(e *Entry) (has Fields) {
 	if e.Host != "" {
 		has |= HasHost
@@ -97,8 +96,8 @@ func before(e *Entry) (has Fields) {
 	return has
 }
 
-// clfClient reads the client and, if there is one, the host before it. It
-// returns the line from the ident on, and whether the client is an address.
+// clfClient reads the client and a host before it, if any. It returns the line from the ident on,
+// and whether the client is an address.
 func (w *worker) clfClient(line []byte, e *Entry) (rest []byte, found bool) {
 	sp := bytes.IndexByte(line, ' ')
 	if sp < 0 {
@@ -116,7 +115,7 @@ func (w *worker) clfClient(line []byte, e *Entry) (rest []byte, found bool) {
 		}
 	}
 	if !ok {
-		if inner := behindPrefix(line); inner != nil {
+		if inner := afterPrefix(line); inner != nil {
 			return w.clfClient(inner, e)
 		}
 		return rest, false
@@ -125,10 +124,9 @@ func (w *worker) clfClient(line []byte, e *Entry) (rest []byte, found bool) {
 	return rest, true
 }
 
-// behindPrefix returns what stands behind a prefix that a log collector put
-// before a line ("Nov 20 10:00:00 web1 nginx[12]: ", "web-1  | "), if it begins
-// with an address.
-func behindPrefix(line []byte) []byte {
+// afterPrefix returns the text after a log collector's prefix ("Nov 20 10:00:00 web1 nginx[12]: ",
+// "web-1  | "), if the text begins with an address.
+func afterPrefix(line []byte) []byte {
 	const longest = 120
 	for i := 0; i+2 < len(line) && i < longest; i++ {
 		if line[i] != ':' && line[i] != '|' || line[i+1] != ' ' {
@@ -144,9 +142,9 @@ func behindPrefix(line []byte) []byte {
 	return nil
 }
 
-// clfTime reads ident, user and time, and returns what stands behind the
-// quote that begins the request. The user may hold spaces and brackets, but no
-// quote: the time is the first text in brackets with a quote behind.
+// clfTime reads ident, user and time, and returns the text after the opening quote of the request.
+// The user may contain spaces and brackets, but no quote. So the time is the first text in brackets
+// that a quote follows.
 func (w *worker) clfTime(b []byte, e *Entry) (rest []byte, reason string) {
 	const stampLen = 26
 	for i := 0; ; {
@@ -188,8 +186,8 @@ func (w *worker) clfTime(b []byte, e *Entry) (rest []byte, reason string) {
 	}
 }
 
-// closeRequest returns where the quoted request ends: at a quote with a
-// status behind it, since not every server escapes quotes; -1 if nowhere.
+// closeRequest returns the end of the quoted request: a quote that a status follows, because not
+// every server escapes quotes; -1 if there is none.
 func closeRequest(b []byte) int {
 	escaped, other := -1, -1 // second and third choice
 	for i := 0; ; i++ {
@@ -220,8 +218,7 @@ func closeRequest(b []byte) int {
 	return other
 }
 
-// clfStatus reads " status bytes" and returns what is left from the space
-// behind it on.
+// clfStatus reads " status bytes" and returns the rest, which begins with a space.
 func clfStatus(b []byte, e *Entry) (reason string, rest []byte) {
 	if len(b) < 2 || b[0] != ' ' {
 		return reasonCut, nil
@@ -259,7 +256,7 @@ func statusOf(b []byte) (int, bool) {
 	return int(n), ok
 }
 
-// bytesOf reads a byte count; "-" and what is below zero are 0.
+// bytesOf reads a byte count; "-" and negative counts are 0.
 func bytesOf(b []byte) (int64, bool) {
 	if len(b) > 0 && b[0] == '-' {
 		return 0, allDigits(b[1:])
@@ -267,9 +264,8 @@ func bytesOf(b []byte) (int64, bool) {
 	return digits(b)
 }
 
-// behindBytes reads what stands behind the byte count. Nothing there can make
-// the line unfit.
-func (p *clfParser) behindBytes(b []byte, e *Entry, w *worker) {
+// afterBytes reads the fields after the byte count. They never make a line invalid.
+func (p *clfParser) afterBytes(b []byte, e *Entry, w *worker) {
 	if len(b) > 0 && b[0] != '"' { // a host, if the referer follows it
 		sp := bytes.IndexByte(b, ' ')
 		if sp < 0 || sp+1 >= len(b) || b[sp+1] != '"' || b[0]-'0' <= 9 && !bytes.Contains(b[:sp], []byte{'.'}) {
@@ -304,9 +300,8 @@ func (p *clfParser) behindBytes(b []byte, e *Entry, w *worker) {
 	}
 }
 
-// quoted takes the quoted text at the start of b, and the space behind it,
-// off. A text that is cut, and so has no closing quote, is taken as far as it
-// goes.
+// quoted cuts the quoted text and the next space off the start of b. A truncated text without a
+// closing quote extends to the end.
 func quoted(b []byte) (text, rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != '"' {
 		return nil, b, false
@@ -322,11 +317,11 @@ func quoted(b []byte) (text, rest []byte, ok bool) {
 	return text, rest, true
 }
 
-// tail looks behind the known fields for a duration and a forwarding header:
-// a bare number with decimals (nginx $request_time), rt= and its kin, a
-// quoted list of addresses, Traefik's last four fields.
+// tail searches the fields after the known ones for a duration and a forwarding header. It knows a
+// bare number with decimals (nginx $request_time), rt= and similar, a quoted list of addresses, and
+// Traefik's last four fields.
 func (p *clfParser) tail(b []byte, e *Entry, w *worker) {
-	const most = 64 // words looked at
+	const most = 64 // most words to check
 	for range most {
 		if len(b) == 0 {
 			break
@@ -388,8 +383,8 @@ func (p *clfParser) tail(b []byte, e *Entry, w *worker) {
 	}
 }
 
-// restLen returns how much of the line stands behind word, the space between
-// them counted: word and rest are neighbours in one line.
+// restLen returns the length of the line after word, including the space; word and rest are
+// adjacent in one line.
 func restLen(word, rest []byte) int {
 	if rest == nil {
 		return 0
@@ -397,8 +392,8 @@ func restLen(word, rest []byte) int {
 	return min(1+len(rest), cap(word)-len(word))
 }
 
-// secondsSum adds up an nginx $upstream_response_time: "0.010, 0.020 : 0.005"
-// names each server asked, "-" one that was not.
+// secondsSum adds up an nginx $upstream_response_time: "0.010, 0.020 : 0.005" has one time for each
+// server that was asked, and "-" for one that was not.
 func secondsSum(b []byte) (sum time.Duration, ok bool) {
 	for len(b) > 0 {
 		i := bytes.IndexAny(b, ",: ")

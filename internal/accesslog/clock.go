@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Times from 1970 to 2261 are read: what an int64 of nanoseconds since the
-// epoch can hold, in whole years.
+// Times from 1970 to 2261 can be read: the whole years that fit into an int64 of nanoseconds since
+// the epoch.
 const (
 	minYear = 1970
 	maxYear = 2261
 	endUnix = 9_214_646_400 // start of 2262
 )
 
-// A clock reads times. It remembers the last stamp of the common log format:
-// neighbouring lines mostly have the same, or the same day and zone.
+// A clock reads times. It caches the last stamp of the common log format, because adjacent lines
+// mostly have the same stamp, or the same day and zone.
 type clock struct {
 	zone     *time.Location // for times without a zone
-	zoneless bool           // such a time was read
+	zoneless bool           // a time without a zone was read
 
 	last    [26]byte // stamp, as "10/Oct/2000:13:55:36 -0700"
 	lastSec int64    // its time
@@ -26,7 +26,7 @@ type clock struct {
 	known   bool     // last is set
 }
 
-// stamp reads a time in the common log format. Reason is empty if it did.
+// stamp reads a time in the common log format. Reason is empty on success.
 func (c *clock) stamp(b []byte) (sec int64, reason string) {
 	if len(b) != 26 {
 		return 0, reasonTime
@@ -80,9 +80,9 @@ func parseStamp(b []byte) (midnite, tod int64, reason string) {
 	return midnite, tod, ""
 }
 
-// moment reads a time in any of the usual forms: Unix seconds (also milli-,
-// micro- and nanoseconds, told by their size), ISO 8601 and what looks like
-// it, the common log format. What has no zone is taken in c.zone.
+// moment reads a time in any usual format: Unix seconds (also milli-, micro- and nanoseconds,
+// recognized by their size), ISO 8601 and similar formats, the common log format. A time without a
+// zone is in c.zone.
 func (c *clock) moment(b []byte) (time.Time, string) {
 	b = bytes.TrimSpace(b)
 	if len(b) >= 2 && b[0] == '[' && b[len(b)-1] == ']' {
@@ -95,7 +95,7 @@ func (c *clock) moment(b []byte) (time.Time, string) {
 		if sec, reason := c.stamp(b); reason != reasonTime {
 			return time.Unix(sec, 0).UTC(), reason
 		}
-		return c.namedMonth(b) // as long by chance
+		return c.namedMonth(b) // it only has the same length
 	case b[2] == '/':
 		return c.namedMonth(b)
 	case b[4] == '-' || b[4] == '/':
@@ -129,8 +129,7 @@ func (c *clock) namedMonth(b []byte) (time.Time, string) {
 	return c.onDay(year, month, day, b[12:])
 }
 
-// iso reads "2006-01-02T15:04:05.999Z", "2006/01/02 15:04:05,999 +0100" and
-// the like.
+// iso reads "2006-01-02T15:04:05.999Z", "2006/01/02 15:04:05,999 +0100" and similar formats.
 func (c *clock) iso(b []byte) (time.Time, string) {
 	if len(b) < 19 || b[7] != b[4] || b[10] != 'T' && b[10] != ' ' && b[10] != 't' && b[10] != '_' {
 		return time.Time{}, reasonTime
@@ -144,7 +143,7 @@ func (c *clock) iso(b []byte) (time.Time, string) {
 	return c.onDay(year, month, day, b[11:])
 }
 
-// onDay reads the time of day, fraction and zone, that follow a date.
+// onDay reads the time of day, fraction and zone after a date.
 func (c *clock) onDay(year, month, day int64, b []byte) (time.Time, string) {
 	if len(b) < 8 {
 		return time.Time{}, reasonTime
@@ -214,8 +213,8 @@ func unixTime(b []byte) (sec, nsec int64, ok bool) {
 	return n / unit, n%unit*(1e9/unit) + fraction(frac)/unit, true
 }
 
-// fraction reads the digits behind a decimal point as nanoseconds; digits
-// beyond nine are cut.
+// fraction reads the digits after a decimal point as nanoseconds; digits after the ninth are
+// dropped.
 func fraction(b []byte) int64 {
 	n := int64(0)
 	for i := range 9 {
@@ -310,7 +309,7 @@ func daysOf(year, month, day int64) (int64, string) {
 	if month < 1 || month > 12 || day < 1 || day > 31 {
 		return 0, reasonTime
 	}
-	if year < minYear-1 || year > maxYear+1 { // a zone may carry it into range
+	if year < minYear-1 || year > maxYear+1 { // the zone may move it into the range
 		return 0, reasonYear
 	}
 	t := time.Date(int(year), time.Month(month), int(day), 0, 0, 0, 0, time.UTC)
@@ -320,8 +319,8 @@ func daysOf(year, month, day int64) (int64, string) {
 	return t.Unix() / 86400, ""
 }
 
-// digits reads a number of 1 to 19 decimal digits; beyond an int64 it stays
-// at the largest.
+// digits reads a number of 1 to 19 decimal digits; numbers beyond an int64 become the largest
+// int64.
 func digits(b []byte) (int64, bool) {
 	if len(b) == 0 || len(b) > 19 {
 		return 0, false
@@ -345,8 +344,7 @@ func allDigits(b []byte) bool {
 	return true
 }
 
-// seconds reads "0.123" as a duration; at least one digit, digits only but
-// for one point.
+// seconds reads "0.123" as a duration: at least one digit, and at most one point.
 func seconds(b []byte) (time.Duration, bool) {
 	whole, frac := b, []byte(nil)
 	if i := bytes.IndexByte(b, '.'); i >= 0 {

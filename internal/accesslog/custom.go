@@ -2,12 +2,12 @@ package accesslog
 
 import "bytes"
 
-// A customParser reads lines by a server's format string: values, with
-// literal text between them.
+// A customParser reads lines in the format of a server's format string: values with literal text
+// between them.
 type customParser struct {
 	head   []byte  // literal text before the first value
 	values []value // at least one
-	needed int     // how many of them a line must have to be judged
+	needed int     // number of values that a line must have
 	coding coding
 }
 
@@ -15,15 +15,15 @@ type customParser struct {
 type value struct {
 	namedFact
 	field
-	stop    []byte // literal text behind it; empty for the last
-	quoted  bool   // it stands in quotes
-	split   byte   // instead of stop, for two variables side by side: where the second begins
-	spaces  int    // spaces that it holds, if stop begins with one
-	words   bool   // it is a request line without quotes
-	list    bool   // it may be a list with ", " or " : " in it
-	joined  bool   // a part of the time: more parts follow
-	asTime  bool   // a time, or its last part
-	literal string // as the format has it, for messages
+	stop        []byte // literal text after it; empty for the last
+	quoted      bool   // it is in quotes
+	split       byte   // instead of stop, for two adjacent variables: first byte of the second
+	spaces      int    // number of spaces in it, if stop begins with a space
+	requestLine bool   // it is a request line without quotes
+	list        bool   // it may be a list with ", " or " : "
+	joined      bool   // a part of the time; more parts follow
+	asTime      bool   // a time, or its last part
+	literal     string // text in the format, for messages
 }
 
 func (p *customParser) parse(line []byte, e *Entry, w *worker) string {
@@ -38,9 +38,8 @@ func (p *customParser) parse(line []byte, e *Entry, w *worker) string {
 		v := &p.values[i]
 		end, next := v.end(rest)
 		if end < 0 {
-			// The line is cut: what is left is this value, if it is none of those
-			// that a verdict needs.
-			cutHere := i == p.needed-1 && !v.quoted && len(rest) > 0 && cutShort(rest, v.stop) // right behind it
+			// The line is truncated. Its rest is this value, unless a verdict needs this value.
+			cutHere := i == p.needed-1 && !v.quoted && len(rest) > 0 && cutShort(rest, v.stop) // right after the value
 			if i < p.needed && !cutHere {
 				if cutShort(rest, v.stop) {
 					return reasonCut
@@ -78,7 +77,7 @@ func (p *customParser) parse(line []byte, e *Entry, w *worker) string {
 	return r.fill(e, w, p.coding)
 }
 
-// addCookie appends one logged cookie to those in the arena from start on.
+// addCookie appends one logged cookie to the cookies in the arena from start on.
 func (w *worker) addCookie(start int, name string, text []byte) {
 	if isAbsent(text) {
 		return
@@ -91,11 +90,11 @@ func (w *worker) addCookie(start int, name string, text []byte) {
 	w.arena = append(w.arena, text...)
 }
 
-// cutShort reports whether rest holds no stop because its line ends too soon.
+// cutShort reports whether rest contains no stop because the line is truncated.
 func cutShort(rest, stop []byte) bool { return len(stop) > 0 && bytes.IndexByte(rest, stop[0]) < 0 }
 
-// end returns where the value at the start of b ends and where the next
-// begins; -1 if what must stand behind it is not there.
+// end returns where the value at the start of b ends and where the next begins; -1 if the required
+// text after it is missing.
 func (v *value) end(b []byte) (end, next int) {
 	if v.split != 0 {
 		end = bytes.IndexByte(b, v.split)
@@ -108,7 +107,7 @@ func (v *value) end(b []byte) (end, next int) {
 	switch {
 	case v.quoted:
 		return v.quotedEnd(b)
-	case v.words:
+	case v.requestLine:
 		if i := bytes.Index(b, []byte(" HTTP/")); i >= 0 {
 			from = i + 1
 		}
@@ -124,12 +123,13 @@ func (v *value) end(b []byte) (end, next int) {
 	for {
 		i := bytes.Index(b[from:], v.stop)
 		if i < 0 && from > 0 && !v.list {
-			from = 0 // it does not have the spaces that it should
+			from = 0 // it does not have the expected spaces
 			continue
 		}
 		if i < 0 {
-			// At the end of a line the space that follows may be trimmed.
-			if trimmed := bytes.TrimRight(v.stop, " "); len(trimmed) < len(v.stop) && len(b) > len(trimmed) && bytes.HasSuffix(b, trimmed) {
+			// At the end of a line the next space may be trimmed.
+			if trimmed := bytes.TrimRight(v.stop, " "); len(trimmed) < len(v.stop) && len(b) > len(trimmed) &&
+				bytes.HasSuffix(b, trimmed) {
 				return len(b) - len(trimmed), len(b)
 			}
 			return -1, -1
@@ -149,7 +149,7 @@ func inList(b []byte, i int) bool {
 	return b[i] == ' ' && (i > 0 && (b[i-1] == ',' || b[i-1] == ':') || i+1 < len(b) && b[i+1] == ':')
 }
 
-// quotedEnd finds the quote that ends a value and has the right text behind.
+// quotedEnd finds the closing quote of a value, which the right text must follow.
 func (v *value) quotedEnd(b []byte) (end, next int) {
 	first := -1
 	for i := 0; i < len(b); i++ {

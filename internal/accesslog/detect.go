@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A format is a way to read lines, and what is known of it beforehand.
+// A format is a parser with its known properties.
 type format struct {
 	name       string
 	parser     parser
 	directives bool // has #Fields lines
 }
 
-// facts is what the first lines of a file tell about it.
+// facts are the properties of a file that its first lines show.
 type facts struct {
 	has        Fields
 	resolution time.Duration
@@ -46,7 +46,7 @@ var (
 	clfTraefik = &clfParser{escape: escapeQuote}
 )
 
-// Formats returns the names that Options.Format takes.
+// Formats returns the names that Options.Format accepts.
 func Formats() []string {
 	var names []string
 	for _, f := range families {
@@ -55,16 +55,16 @@ func Formats() []string {
 	return names
 }
 
-// A teller finds out the format of a file, from the options or from its first
-// lines. When none of the first is of a known format it looks at later ones:
-// programs say much before they serve.
-type teller struct {
+// A detector determines the format of a file, from the options or from its first lines. If none of
+// the first lines has a known format, it checks later ones, because programs may log much before
+// the first request.
+type detector struct {
 	opts   Options
-	done   bool // enough was seen
+	done   bool // the format is decided
 	format format
 	found  facts
 
-	window [][]byte // lines to look at together
+	window [][]byte // lines to check together
 	bytes  int      // of window
 	lines  int      // of window, directives not counted
 	layout *layout  // #Fields before window
@@ -76,11 +76,11 @@ type teller struct {
 const (
 	lookAtLines = 400
 	lookAtBytes = 256 << 10
-	giveUpAfter = 8 << 20 // bytes without a line of a known format
+	giveUpAfter = 8 << 20 // most bytes without a line of a known format
 )
 
-func newTeller(opts Options) (*teller, error) {
-	t := &teller{opts: opts}
+func newDetector(opts Options) (*detector, error) {
+	t := &detector{opts: opts}
 	if opts.Format != "" {
 		var err error
 		if t.format, err = parseFormat(opts.Format); err != nil {
@@ -90,8 +90,8 @@ func newTeller(opts Options) (*teller, error) {
 	return t, nil
 }
 
-// add looks at the lines of b, which follow those added before.
-func (t *teller) add(b *block) {
+// add checks the lines of b, which follow the lines added before.
+func (t *detector) add(b *block) {
 	if b.first == 1 {
 		t.utf16 = bytes.HasPrefix(b.text, []byte{0xFF, 0xFE}) || bytes.HasPrefix(b.text, []byte{0xFE, 0xFF})
 	}
@@ -107,20 +107,20 @@ func (t *teller) add(b *block) {
 			}
 		}
 		if t.lines >= lookAtLines || t.bytes >= lookAtBytes {
-			t.look()
+			t.checkWindow()
 		}
 	}
 }
 
-// look looks at the window and begins a new one.
-func (t *teller) look() {
+// checkWindow checks the window and begins a new one.
+func (t *detector) checkWindow() {
 	if t.opts.Format != "" {
-		t.found, t.done = look(t.format.parser, t.window, t.layout, t.opts.Zone).facts, true
+		t.found, t.done = scoreLines(t.format.parser, t.window, t.layout, t.opts.Zone).facts, true
 		return
 	}
-	var best sight
+	var best score
 	for _, family := range families {
-		s := look(family.parser, t.window, t.layout, t.opts.Zone)
+		s := scoreLines(family.parser, t.window, t.layout, t.opts.Zone)
 		if s.better(best) {
 			best = s
 			t.format, _ = parseFormat(s.name(family.names))
@@ -135,19 +135,20 @@ func (t *teller) look() {
 	t.window, t.lines, t.bytes = nil, 0, 0
 }
 
-// answer returns the format.
-func (t *teller) answer() (format, facts, error) {
+// result returns the format.
+func (t *detector) result() (format, facts, error) {
 	if !t.done {
-		t.look()
+		t.checkWindow()
 	}
 	switch {
 	case t.format.parser != nil:
 	case t.layout != nil && t.layout.columns != nil:
-		t.format, _ = parseFormat("iis-w3c") // its lines are skipped, with the reason
+		t.format, _ = parseFormat("iis-w3c") // its lines are skipped with a reason
 	case t.seen == 0:
-		t.format.parser = clf // nothing to read
+		t.format.parser = clf // the file has no lines
 	case t.utf16:
-		return format{}, facts{}, &FormatError{Msg: "the text is UTF-16", Hint: "convert it first: iconv -f UTF-16 -t UTF-8 LOG"}
+		return format{}, facts{}, &FormatError{Msg: "the text is UTF-16",
+			Hint: "convert it first: iconv -f UTF-16 -t UTF-8 LOG"}
 	default:
 		return format{}, facts{}, &FormatError{
 			Msg: fmt.Sprintf("none of the first %d lines is an access-log line of a format known here", t.seen),
@@ -158,17 +159,19 @@ func (t *teller) answer() (format, facts, error) {
 	return t.format, t.found, nil
 }
 
-// alsoCalled are other names that people use.
-var alsoCalled = map[string]string{
-	"nginx": "combined", "apache": "combined", "ncsa": "common", "clf": "common", "vhost": "vhost-combined", "caddy": "caddy-json",
-	"traefik": "traefik-clf", "json": "nginx-json", "iis": "iis-w3c", "w3c": "iis-w3c", "haproxy": "haproxy-http", "alb": "aws-alb",
+// aliases are other names of formats.
+var aliases = map[string]string{
+	"nginx": "combined", "apache": "combined", "ncsa": "common", "clf": "common", "vhost": "vhost-combined",
+	"caddy":   "caddy-json",
+	"traefik": "traefik-clf", "json": "nginx-json", "iis": "iis-w3c", "w3c": "iis-w3c", "haproxy": "haproxy-http",
+	"alb": "aws-alb",
 	"elb": "aws-elb", "azure": "azure-json",
 }
 
-// parseFormat takes a name or a format string.
+// parseFormat reads a name or a format string.
 func parseFormat(s string) (format, error) {
 	name := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(s)), "_", "-")
-	if full, ok := alsoCalled[name]; ok {
+	if full, ok := aliases[name]; ok {
 		name = full
 	}
 	for _, family := range families {
@@ -181,24 +184,25 @@ func parseFormat(s string) (format, error) {
 	if isFormatString(s) {
 		return compileFormat(s)
 	}
-	return format{}, &FormatError{Format: s, Msg: "no such format", Hint: "known are " + strings.Join(Formats(), ", ") + ", or a server's format string"}
+	return format{}, &FormatError{Format: s, Msg: "no such format",
+		Hint: "known are " + strings.Join(Formats(), ", ") + ", or a server's format string"}
 }
 
-// A sight is how well a parser reads the first lines of a file.
-type sight struct {
+// A score says how well a parser reads the first lines of a file.
+type score struct {
 	facts
 	read   int           // lines
-	almost int           // lines skipped only because their client is no address
-	shapes map[shape]int // of the lines that were read
+	almost int           // lines skipped only because their client is not an address
+	shapes map[shape]int // number of read lines by shape
 
 	cloudfront bool    // the last line was CloudFront's
 	layout     *layout // the last #Fields
 }
 
-// look reads lines with p. layout holds before them.
-func look(p parser, lines [][]byte, layout *layout, zone *time.Location) sight {
+// scoreLines reads lines with p. layout applies at their start.
+func scoreLines(p parser, lines [][]byte, layout *layout, zone *time.Location) score {
 	w := &worker{parser: p, clock: clock{zone: zone}, layout: layout}
-	s := sight{shapes: map[shape]int{}}
+	s := score{shapes: map[shape]int{}}
 	var batch Batch
 	for _, line := range lines {
 		batch.Entries, batch.Skipped = batch.Entries[:0], batch.Skipped[:0]
@@ -221,14 +225,14 @@ func look(p parser, lines [][]byte, layout *layout, zone *time.Location) sight {
 	return s
 }
 
-func (s sight) better(than sight) bool {
+func (s score) better(than score) bool {
 	if s.read != than.read {
 		return s.read > than.read
 	}
 	return s.almost > than.almost
 }
 
-// finer returns the unit of t if it is smaller than unit, 0 being none.
+// finer returns the unit of t if it is smaller than unit; unit 0 means unknown.
 func finer(unit time.Duration, t time.Time) time.Duration {
 	of := time.Second
 	switch ns := t.Nanosecond(); {
@@ -247,7 +251,7 @@ func finer(unit time.Duration, t time.Time) time.Duration {
 }
 
 // name picks the name of the format that most lines have.
-func (s sight) name(names []string) string {
+func (s score) name(names []string) string {
 	switch {
 	case len(names) == 1:
 		return names[0]

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// An elbParser reads the logs of AWS load balancers, application ones, which
-// write a type first, and classic ones. Only the fields up to the user agent are looked at; more may
-// follow.
+// An elbParser reads the logs of AWS load balancers: application ones, which write a type first,
+// and classic ones. It reads only the fields up to the user agent; more may follow.
 //
 //	[type] time elb client:port target:port times… elb_status target_status received sent "request" "user agent" …
 type elbParser struct{}
@@ -49,7 +48,7 @@ func (elbParser) parse(line []byte, e *Entry, w *worker) string {
 	}
 	e.Status, e.Bytes = status, sent
 	e.Has = HasStatus | HasBytes | HasHost | HasDuration
-	for _, t := range f[4:7] { // "-1" when it was not dispatched
+	for _, t := range f[4:7] { // "-1" if the request was not dispatched
 		if d, ok := seconds(t); ok {
 			e.Duration += d
 		}
@@ -81,9 +80,9 @@ func (elbParser) parse(line []byte, e *Entry, w *worker) string {
 	return ""
 }
 
-// unanswered fills in how long a target was waited for that did not answer in
-// time: since the creation of the request, which stands behind cipher, protocol,
-// target group, "trace" "domain" "certificate" and priority.
+// unanswered sets the duration of a request whose target did not answer in time. It begins at the
+// creation of the request, a field after cipher, protocol, target group, "trace" "domain"
+// "certificate" and priority.
 func (w *worker) unanswered(e *Entry, rest []byte) {
 	for range 3 {
 		_, rest = word(rest)
@@ -93,14 +92,14 @@ func (w *worker) unanswered(e *Entry, rest []byte) {
 	}
 	_, rest = word(rest)
 	created, _ := word(rest)
-	before := e.Duration // until it was sent to the target
+	before := e.Duration // until the request was sent to the target
 	if at, reason := w.clock.moment(created); reason == "" && e.Time.After(at) {
 		e.Duration = min(e.Time.Sub(at), maxDuration)
 		e.Upstream = max(e.Duration-before, 0)
 	}
 }
 
-// word takes the text up to the next space, and the spaces behind it, off.
+// word cuts off the text up to the next space, and the spaces after it.
 func word(b []byte) (text, rest []byte) {
 	if i := bytes.IndexByte(b, ' '); i >= 0 {
 		return b[:i], bytes.TrimLeft(b[i:], " ")
@@ -108,7 +107,7 @@ func word(b []byte) (text, rest []byte) {
 	return b, nil
 }
 
-// A haproxyParser reads HAProxy's HTTP log, mostly behind a syslog prefix:
+// A haproxyParser reads HAProxy's HTTP log, usually after a syslog prefix:
 //
 //	client:port [time] frontend backend/server times status bytes … "request"
 type haproxyParser struct{}
@@ -156,7 +155,7 @@ func (haproxyParser) parse(line []byte, e *Entry, w *worker) string {
 	e.Has = HasStatus | HasBytes
 	e.setTimes(times)
 	if i := bytes.Index(rest, []byte(` "`)); i >= 0 {
-		request := rest[i+2:] // may be cut
+		request := rest[i+2:] // may be truncated
 		if j := bytes.LastIndexByte(request, '"'); j >= 0 {
 			request = request[:j]
 		}
@@ -166,9 +165,9 @@ func (haproxyParser) parse(line []byte, e *Entry, w *worker) string {
 	return ""
 }
 
-// setTimes reads TR/Tw/Tc/Tr/Ta, all in ms: until the request was whole, in the
-// queue, to connect, until the server's headers came, and all; −1 is never. A
-// server that was asked and never answered was at work to the end.
+// setTimes reads TR/Tw/Tc/Tr/Ta, all in ms: until the request was complete, in the queue, until the
+// connection, until the server's headers, and in total; −1 means never. A server that was asked and
+// never answered counts as busy until the end.
 func (e *Entry) setTimes(times []byte) {
 	var t [5]time.Duration
 	for i := range t {
@@ -186,7 +185,7 @@ func (e *Entry) setTimes(times []byte) {
 	e.Has |= HasDuration | HasUpstream
 }
 
-// acceptTime returns where "[06/Feb/2009:12:14:14.655]" begins, -1 if nowhere.
+// acceptTime returns the index of "[06/Feb/2009:12:14:14.655]", or -1.
 func acceptTime(line []byte) int {
 	for i := 0; ; {
 		j := bytes.IndexByte(line[i:], '[')

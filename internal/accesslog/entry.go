@@ -1,10 +1,8 @@
-// Package accesslog reads the access logs of the usual servers. Start with
-// [Open].
+// Package accesslog reads the access logs of common servers. Start with [Open].
 //
-// A [File] hands out its lines in [Batch]es, in the order they stand. Lines
-// are parsed by several goroutines at once; memory is bounded, however long
-// the file or a line is. A line that cannot be judged is never an error: it is
-// skipped, and said so with the reason.
+// A [File] returns its lines in [Batch]es, in the order of the file. Several goroutines parse lines
+// at once. Memory is bounded, however long the file or a line is. A line that cannot be read is
+// never an error: it is skipped and returned as a [Skip] with a reason.
 package accesslog
 
 import (
@@ -12,29 +10,29 @@ import (
 	"time"
 )
 
-// An Entry is one parsed access-log line. Its texts are unescaped and share
-// memory with the batch they came in: copy what must outlive it. What a log
-// does not hold is empty, or marked as absent by Has.
+// An Entry is one parsed access-log line. Its texts are unescaped and share memory with the batch:
+// copy texts that must outlive it. Facts that the log does not have are empty, or marked as absent
+// by Has.
 type Entry struct {
 	Time      time.Time     // the log's own time, UTC
-	Client    netip.Addr    // the client field: for most servers the peer; unmapped, no zone
-	Forwarded string        // a logged forwarding header as it stood, "" if none
+	Client    netip.Addr    // the client field, for most servers the peer; unmapped, no zone
+	Forwarded string        // a logged forwarding header, unchanged; "" if none
 	Method    string        // "" when absent, or the request line is not HTTP
-	Target    string        // request target: path with query, or absolute form; "" when absent, or the request line is not HTTP
-	Host      string        // host the client asked for, port included if logged
+	Target    string        // path with query, or absolute form; "" when absent, or the request line is not HTTP
+	Host      string        // requested host, with the port if logged
 	Referer   string        // "" when absent or "-"
 	UserAgent string        // "" when absent or "-"
-	Cookie    string        // the Cookie header as logged; for logs that say only yes or no: "logged=1" or ""
+	Cookie    string        // the Cookie header as logged; in logs with only yes or no: "logged=1" or ""
 	Status    int           // 0 when absent
 	Bytes     int64         // body (or sent) bytes; 0 when absent or "-"
 	Duration  time.Duration // whole request; 0 when absent
-	Upstream  time.Duration // of that the upstream's own, of all that were asked; 0 when absent, or none was asked
-	CPU       time.Duration // of the upstream, as its Server-Timing told; 0 when absent
-	Has       Fields        // which facts this line holds at all
+	Upstream  time.Duration // time of all upstreams that were asked; 0 when absent, or when none was asked
+	CPU       time.Duration // of the upstream, from its Server-Timing; 0 when absent
+	Has       Fields        // facts that this line has
 	Line      int64         // physical line number in its file, from 1
 }
 
-// Fields tells which facts a log holds.
+// Fields is the set of facts that a log has.
 type Fields uint16
 
 const (
@@ -55,14 +53,14 @@ const (
 	hasRequest = HasMethod | HasPath | HasQuery
 )
 
-// A Skip is a line that could not be judged.
+// A Skip is a line that could not be read.
 type Skip struct {
 	Line   int64  // physical line number in its file, from 1
 	Reason string // one of a fixed set, so that reasons can be counted
 	Sample string // the line's first bytes, at most 200; shares memory with the batch
 }
 
-// Why a line is skipped.
+// Reasons for skipping a line.
 const (
 	reasonClient   = "client is no address"
 	reasonTime     = "time cannot be parsed"
@@ -82,6 +80,5 @@ const (
 	reasonNoClient = "#Fields names no client address"
 )
 
-// passOver, returned by a parser, says that a line is a header: neither read
-// nor skipped.
+// passOver is returned by a parser for a header line, which is neither read nor skipped.
 const passOver = "header"

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Options say how a log is read. The zero Options do for most logs.
+// Options say how a log is read. The zero Options are right for most logs.
 type Options struct {
-	Format    string         // a name of [Formats], an nginx log_format or an Apache LogFormat; "" means tell by looking
-	Zone      *time.Location // of times that are logged without one; nil means UTC
-	Metric    string         // of a logged Server-Timing that tells CPU time; "" means cpu
+	Format    string         // a name from [Formats], an nginx log_format or an Apache LogFormat; "" means detect it
+	Zone      *time.Location // of times without a zone; nil means UTC
+	Metric    string         // metric of Server-Timing with the CPU time; "" means cpu
 	Workers   int            // goroutines that parse; 0 means one for each processor
-	BlockSize int            // bytes of text in a batch, about; 0 means 256 KiB. Memory is about 3·BlockSize·(Workers+3)
+	BlockSize int            // approximate bytes in a batch; 0: 256 KiB. Memory is about 3·BlockSize·(Workers+3)
 }
 
-// A Batch is some neighbouring lines of a file.
+// A Batch is some adjacent lines of a file.
 type Batch struct {
 	Entries []Entry // lines that were read, in file order
 	Skipped []Skip  // lines that were not, in file order
@@ -27,12 +27,12 @@ type Batch struct {
 	file    *File
 }
 
-// Lines returns how many lines the batch stands for: read and skipped ones.
-// Blank lines, comments and directives do not count.
+// Lines returns the number of lines in the batch: read and skipped ones. Blank lines, comments and
+// directives do not count.
 func (b *Batch) Lines() int { return len(b.Entries) + len(b.Skipped) }
 
-// Release gives the batch's memory back for batches to come: its texts are no
-// longer valid. A batch that is not released is left to the garbage collector.
+// Release frees the batch's memory for later batches. Its texts are no longer valid. The garbage
+// collector frees batches that are not released.
 func (b *Batch) Release() {
 	if b == nil || b.block == nil {
 		return
@@ -49,11 +49,11 @@ func (b *Batch) skip(line int64, reason string, text []byte) {
 	b.Skipped = append(b.Skipped, Skip{Line: line, Reason: reason, Sample: str(text[:min(len(text), maxSample)])})
 }
 
-// A File is an access log that is being read. Next is for one goroutine; the
-// other methods are safe for concurrent use.
+// A File is an open access log. Only one goroutine may call Next; the other methods are safe for
+// concurrent use.
 type File struct {
 	format format
-	found  facts // in the lines that were looked at
+	found  facts // from the first lines
 
 	src   *source
 	cut   cutter
@@ -63,16 +63,15 @@ type File struct {
 	stop  chan struct{}
 	once  sync.Once
 	wg    sync.WaitGroup
-	err   error // of the reader; read after order is closed
+	err   error // of the reader; valid after order is closed
 	note  atomic.Pointer[error]
 }
 
-// Open opens an access log, plain or packed with gzip or zstd, and finds out
-// its format. "-" is standard input. It reads the first lines, and so waits
-// for them when path is a pipe.
+// Open opens an access log, plain or compressed with gzip or zstd, and detects its format. "-" is
+// standard input. Open reads the first lines, so it waits for them if path is a pipe.
 //
-// An empty file is no error. A file whose format cannot be told, or a format
-// that makes no sense, is a [*FormatError].
+// An empty file is not an error. If the format cannot be detected or is invalid, the error is a
+// [*FormatError].
 func Open(path string, opts Options) (*File, error) {
 	src, err := openSource(path)
 	if err != nil {
@@ -104,24 +103,24 @@ func newFile(src *source, opts Options) (*File, error) {
 		free:  make(chan *block, 2*workers+3),
 		stop:  make(chan struct{}),
 	}
-	tell, err := newTeller(opts)
+	detect, err := newDetector(opts)
 	if err != nil {
 		return nil, err
 	}
-	f.cut.directives = true // until the format is known
+	f.cut.directives = true // as long as the format is unknown
 	var first []*block
 	more := true
-	for more && !tell.done {
+	for more && !detect.done {
 		b := newBlock()
 		if more = f.cut.next(b); more {
 			first = append(first, b)
-			tell.add(b)
+			detect.add(b)
 		}
 	}
 	if err := f.cut.err; err != nil && !ended(err) && !src.damaged(err) {
 		return nil, err
 	}
-	if f.format, f.found, err = tell.answer(); err != nil {
+	if f.format, f.found, err = detect.result(); err != nil {
 		return nil, err
 	}
 	f.cut.directives = f.format.directives
@@ -151,7 +150,7 @@ func newFile(src *source, opts Options) (*File, error) {
 
 func newBlock() *block { return &block{done: make(chan struct{}, 1)} }
 
-// read hands the first blocks out, then cuts the rest of the source into more.
+// read returns the first blocks, then splits the rest of the source into blocks.
 func (f *File) read(first []*block, more bool) {
 	defer f.wg.Done()
 	defer close(f.work)
@@ -175,15 +174,15 @@ func (f *File) read(first []*block, more bool) {
 	switch err := f.cut.err; {
 	case ended(err):
 	case f.src.damaged(err):
-		err = fmt.Errorf("%s: the packed data is damaged or cut, what came before was read: %w", f.src.name, err)
+		err = fmt.Errorf("%s: the compressed data is damaged or truncated; the data before that was read: %w",
+			f.src.name, err)
 		f.note.Store(&err)
 	default:
 		f.err = err
 	}
 }
 
-// handOut gives a block to Next and to the workers. It returns false after
-// Close.
+// handOut passes a block to Next and to the workers. It returns false after Close.
 func (f *File) handOut(b *block) bool {
 	select {
 	case f.order <- b:
@@ -198,8 +197,8 @@ func (f *File) handOut(b *block) bool {
 	return true
 }
 
-// Next returns the next lines, or io.EOF behind the last. After any error it
-// returns that error again. After Close it returns [os.ErrClosed].
+// Next returns the next lines, or io.EOF at the end. After an error it returns the same error
+// again. After Close it returns [os.ErrClosed].
 func (f *File) Next() (*Batch, error) {
 	for {
 		select {
@@ -233,9 +232,9 @@ func (f *File) Next() (*Batch, error) {
 	}
 }
 
-// Close ends reading, in mid-file too, and waits for the goroutines. Next,
-// when it is waiting in another goroutine, returns. The one thing that is not
-// waited for is a read of standard input, which cannot be stopped.
+// Close stops reading, also in the middle of the file, and waits for the goroutines. A call of Next
+// in another goroutine returns. Close does not wait for a read of standard input, because such a
+// read cannot be stopped.
 func (f *File) Close() error {
 	var err error
 	f.once.Do(func() {
@@ -253,11 +252,11 @@ func (f *File) Close() error {
 // a format string, or "" for an empty file whose format was not given.
 func (f *File) Format() string { return f.format.name }
 
-// Has returns which facts the log holds, as far as its first lines tell.
+// Has returns the facts that the log has, according to its first lines.
 func (f *File) Has() Fields { return f.found.has }
 
-// Resolution returns the unit of the log's times: a second, millisecond,
-// microsecond or nanosecond, as far as its first lines tell.
+// Resolution returns the unit of the log's times according to its first lines: a second,
+// millisecond, microsecond or nanosecond.
 func (f *File) Resolution() time.Duration {
 	if f.found.resolution == 0 {
 		return time.Second
@@ -269,12 +268,12 @@ func (f *File) Resolution() time.Duration {
 // fixed by the format. If not, Options.Zone was applied.
 func (f *File) Zoned() bool { return !f.found.zoneless }
 
-// Progress returns how many bytes of the file have been read, packed as they
-// are, and how many there are; 0 when that is not known.
+// Progress returns how many bytes of the file have been read, before decompression, and its size; 0
+// if that is unknown.
 func (f *File) Progress() (read, size int64) { return f.src.read.Load(), f.src.size }
 
-// Note returns what was wrong with the file though it was read to where it
-// could be: a packed file that is cut or damaged. It is nil before that point.
+// Note returns the problem of a file that could be read only in part: a truncated or damaged
+// compressed file. It is nil before that point.
 func (f *File) Note() error {
 	if err := f.note.Load(); err != nil {
 		return *err
@@ -282,10 +281,10 @@ func (f *File) Note() error {
 	return nil
 }
 
-// A FormatError says why a log's format is not known.
+// A FormatError says why a log's format is unknown.
 type FormatError struct {
-	Format string // as given, "" if it was to be told by looking
-	Column int    // of the fault in Format, from 1; 0 if it is not in one place
+	Format string // as given; "" if it was to be detected
+	Column int    // position of the error in Format, from 1; 0 if it has no position
 	Msg    string
 	Hint   string // what to do
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A told is what a whole file said, copied.
-type told struct {
+// A fileContent is a copy of the results of a whole file.
+type fileContent struct {
 	Entries []Entry
 	Skipped []Skip
 	Format  string
@@ -26,7 +26,7 @@ type told struct {
 }
 
 // readAll reads a file to its end.
-func readAll(t *testing.T, path string, opts Options) told {
+func readAll(t *testing.T, path string, opts Options) fileContent {
 	t.Helper()
 	f, err := Open(path, opts)
 	if err != nil {
@@ -39,9 +39,9 @@ func readAll(t *testing.T, path string, opts Options) told {
 	return got
 }
 
-func drain(t *testing.T, f *File) told {
+func drain(t *testing.T, f *File) fileContent {
 	t.Helper()
-	got := told{Format: f.Format()}
+	got := fileContent{Format: f.Format()}
 	for {
 		batch, err := f.Next()
 		if errors.Is(err, io.EOF) {
@@ -52,7 +52,8 @@ func drain(t *testing.T, f *File) told {
 			t.Fatal(err)
 		}
 		for _, e := range batch.Entries {
-			for _, s := range []*string{&e.Forwarded, &e.Method, &e.Target, &e.Host, &e.Referer, &e.UserAgent, &e.Cookie} {
+			for _, s := range []*string{&e.Forwarded, &e.Method, &e.Target, &e.Host, &e.Referer, &e.UserAgent,
+				&e.Cookie} {
 				*s = strings.Clone(*s)
 			}
 			got.Entries = append(got.Entries, e)
@@ -98,7 +99,9 @@ func zstded(t *testing.T, text string) string {
 
 // line returns the i-th line of a made-up log, with its line end.
 func line(i int) string {
-	return fmt.Sprintf("192.0.2.%d - - [10/Oct/2000:13:%02d:%02d -0700] \"GET /%d HTTP/1.1\" 200 %d \"-\" \"agent \\\"%d\\\"\"\n", i%256, i/60%60, i%60, i, i, i%7)
+	return fmt.Sprintf(
+		"192.0.2.%d - - [10/Oct/2000:13:%02d:%02d -0700] \"GET /%d HTTP/1.1\" 200 %d \"-\" \"agent \\\"%d\\\"\"\n",
+		i%256, i/60%60, i%60, i, i, i%7)
 }
 
 func lines(n int) string {
@@ -110,13 +113,14 @@ func lines(n int) string {
 }
 
 // wantLines checks that got is lines(n), numbered from first on.
-func wantLines(t *testing.T, got told, n int, first int64) {
+func wantLines(t *testing.T, got fileContent, n int, first int64) {
 	t.Helper()
 	if len(got.Entries) != n {
 		t.Fatalf("%d entries, want %d; skipped: %v", len(got.Entries), n, got.Skipped)
 	}
 	for i, e := range got.Entries {
-		if e.Target != fmt.Sprint("/", i) || e.UserAgent != fmt.Sprintf("agent \"%d\"", i%7) || e.Line != first+int64(i) {
+		if e.Target != fmt.Sprint("/", i) || e.UserAgent != fmt.Sprintf("agent \"%d\"", i%7) ||
+			e.Line != first+int64(i) {
 			t.Fatalf("entry %d is %+v", i, e)
 		}
 	}
@@ -133,8 +137,8 @@ func TestLinesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// Blocks of any size, cut anywhere, say the same as one block.
-func TestBlocksDoNotMatter(t *testing.T) {
+// Blocks of any size give the same result as one block.
+func TestBlockSizeDoesNotMatter(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var text strings.Builder
 	for i := range 3000 {
@@ -188,12 +192,12 @@ func TestPackedFiles(t *testing.T) {
 	}
 }
 
-func TestCutPackedFileIsReadAsFarAsItGoes(t *testing.T) {
+func TestTruncatedCompressedFileIsReadInPart(t *testing.T) {
 	const n = 50_000
 	for name, packed := range map[string]string{"gzip": gzipped(t, lines(n)), "zstd": zstded(t, lines(n))} {
 		t.Run(name, func(t *testing.T) {
 			got := readAll(t, writeFile(t, "log", packed[:len(packed)*3/4]), Options{})
-			if got.Note == nil || !strings.Contains(got.Note.Error(), "damaged or cut") {
+			if got.Note == nil || !strings.Contains(got.Note.Error(), "damaged or truncated") {
 				t.Errorf("note is %v", got.Note)
 			}
 			if len(got.Skipped) > 1 {
@@ -223,8 +227,9 @@ func TestCutPackedFileIsReadAsFarAsItGoes(t *testing.T) {
 	})
 }
 
-func TestLineNumbersCountWhatIsPassedOver(t *testing.T) {
-	text := "\xEF\xBB\xBF# made by hand\r\n\r\n" + strings.ReplaceAll(lines(3), "\n", "\r\n") + " \t\r\n" + "garbage\r\n# end\r\n"
+func TestLineNumbersCountAllLines(t *testing.T) {
+	text := "\xEF\xBB\xBF# made by hand\r\n\r\n" + strings.ReplaceAll(lines(3), "\n", "\r\n") + " \t\r\n" +
+		"garbage\r\n# end\r\n"
 	got := readAll(t, writeFile(t, "log", text), Options{})
 	wantLines(t, got, 3, 3)
 	if want := []Skip{{Line: 7, Reason: reasonShape, Sample: "garbage"}}; !cmp.Equal(want, got.Skipped) {
@@ -259,7 +264,7 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-func TestGrowingFileEndsInHalfALine(t *testing.T) {
+func TestGrowingFileEndsInAPartialLine(t *testing.T) {
 	for _, c := range []struct {
 		half   string
 		read   int
@@ -271,13 +276,14 @@ func TestGrowingFileEndsInHalfALine(t *testing.T) {
 		{`192.0.2.9`, 3, reasonShape},
 	} {
 		got := readAll(t, writeFile(t, "log", lines(3)+c.half), Options{})
-		if len(got.Entries) != c.read || c.reason == "" && len(got.Skipped) > 0 || c.reason != "" && (len(got.Skipped) != 1 || got.Skipped[0].Reason != c.reason) {
+		if len(got.Entries) != c.read || c.reason == "" && len(got.Skipped) > 0 ||
+			c.reason != "" && (len(got.Skipped) != 1 || got.Skipped[0].Reason != c.reason) {
 			t.Errorf("%s: %d entries, skipped %+v", c.half, len(got.Entries), got.Skipped)
 		}
 	}
 }
 
-func TestEmptyFilesAreNoError(t *testing.T) {
+func TestEmptyFilesAreNotAnError(t *testing.T) {
 	for _, text := range []string{"", "\n\n", "# nothing\n", "\xEF\xBB\xBF", gzipped(t, ""), zstded(t, "")} {
 		got := readAll(t, writeFile(t, "log", text), Options{})
 		if len(got.Entries)+len(got.Skipped) > 0 || got.Note != nil {
@@ -299,8 +305,8 @@ func TestGarbageFirst(t *testing.T) {
 	}
 }
 
-// A log that was cut while its writer went on begins with a hole of zeros.
-func TestHoleFirst(t *testing.T) {
+// A log that was truncated while its writer continued begins with zeros.
+func TestZerosFirst(t *testing.T) {
 	got := readAll(t, writeFile(t, "log", strings.Repeat("\x00", 3<<20)+"\n"+lines(20)), Options{})
 	wantLines(t, got, 20, 2)
 	if len(got.Skipped) != 1 || got.Skipped[0].Reason != reasonLong {
@@ -308,13 +314,14 @@ func TestHoleFirst(t *testing.T) {
 	}
 }
 
-func TestFormatsAreTold(t *testing.T) {
+func TestFormatsAreDetected(t *testing.T) {
 	shop := strings.ReplaceAll(lines(5), "192.0.2.", "shop.example.org:443 192.0.2.")
 	for _, c := range []struct{ want, text string }{
 		{"combined", lines(5)},
-		{"combined", seeds[1] + "\n" + lines(2)}, // by majority
+		{"combined", seeds[1] + "\n" + lines(2)}, // the majority
 		{"common", seeds[1] + "\n" + seeds[1] + "\n" + lines(1)},
-		{"common", strings.ReplaceAll(seeds[1], "192.0.2.7", "host.example.org")}, // nothing to judge, yet plain
+		// no client address, but the format is clear
+		{"common", strings.ReplaceAll(seeds[1], "192.0.2.7", "host.example.org")},
 		{"vhost-combined", shop},
 		{"combined-host", strings.ReplaceAll(lines(5), ` "-" "agent`, ` wiki.example.org "-" "agent`)},
 		{"traefik-clf", strings.ReplaceAll(lines(5), "\\\"\"\n", "\" 7 \"web@file\" \"http://10.0.0.1\" 3ms\n")},
@@ -345,8 +352,8 @@ func TestFormatsAreTold(t *testing.T) {
 }
 
 func TestFormatsByName(t *testing.T) {
-	for name := range alsoCalled {
-		if f, err := parseFormat(strings.ToUpper(name)); err != nil || f.name != alsoCalled[name] {
+	for name := range aliases {
+		if f, err := parseFormat(strings.ToUpper(name)); err != nil || f.name != aliases[name] {
 			t.Errorf("%s: %q, %v", name, f.name, err)
 		}
 	}
@@ -381,7 +388,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-func TestCloseInMidFile(t *testing.T) {
+func TestCloseInTheMiddleOfAFile(t *testing.T) {
 	f, err := Open(writeFile(t, "log", lines(50_000)), Options{BlockSize: 1000, Workers: 3})
 	if err != nil {
 		t.Fatal(err)
@@ -406,8 +413,8 @@ func TestCloseInMidFile(t *testing.T) {
 	}
 }
 
-// A pipe whose writer is silent: Close ends the read and a waiting Next.
-func TestCloseWhilePipeIsSilent(t *testing.T) {
+// While the writer of a pipe writes nothing, Close ends the read and a waiting Next.
+func TestCloseWhilePipeIsIdle(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -416,7 +423,7 @@ func TestCloseWhilePipeIsSilent(t *testing.T) {
 	src := &source{name: "pipe", file: r}
 	written := make(chan error, 1)
 	go func() {
-		_, err := io.WriteString(w, lines(600)) // enough to tell the format
+		_, err := io.WriteString(w, lines(600)) // enough to detect the format
 		written <- err
 	}()
 	if err := src.unpack(countingReader{src}); err != nil {
@@ -446,7 +453,7 @@ func TestCloseWhilePipeIsSilent(t *testing.T) {
 	}
 }
 
-func TestWhatAFileHolds(t *testing.T) {
+func TestFacts(t *testing.T) {
 	path := writeFile(t, "log", strings.ReplaceAll(lines(10), "\"\n", "\" 0.010\n"))
 	f, err := Open(path, Options{})
 	if err != nil {
@@ -466,9 +473,8 @@ func TestWhatAFileHolds(t *testing.T) {
 	}
 }
 
-// What a log holds of the request line is told, and what it holds is read
-// without the rest.
-func TestWhatIsHeldOfTheRequestLine(t *testing.T) {
+// Has reports the logged parts of the request line, and these parts are read without the others.
+func TestPartsOfTheRequestLine(t *testing.T) {
 	const w3c = "#Fields: date time c-ip sc-status"
 	for _, c := range []struct {
 		name, format, lines string
@@ -477,27 +483,48 @@ func TestWhatIsHeldOfTheRequestLine(t *testing.T) {
 	}{
 		{"nothing", `$remote_addr [$time_local] $status`, `192.0.2.1 [17/May/2015:10:00:00 +0000] 200`, 0, "", ""},
 		{"Apache, nothing", `%h %t %>s`, `192.0.2.1 [17/May/2015:10:00:00 +0000] 200`, 0, "", ""},
-		{"request line", `$remote_addr [$time_local] "$request"`, `192.0.2.1 [17/May/2015:10:00:00 +0000] "GET /a HTTP/1.1"`, hasRequest, "GET", "/a"},
-		{"request line, none sent", `$remote_addr [$time_local] "$request"`, `192.0.2.1 [17/May/2015:10:00:00 +0000] ""`, hasRequest, "", ""},
-		{"target", `$remote_addr [$time_local] $request_uri`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a`, HasPath | HasQuery, "", "/a"},
-		{"path", `$remote_addr [$time_local] $uri $status`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a 200`, HasPath, "", "/a"},
-		{"path and query", `$remote_addr [$time_local] $uri$is_args$args $status`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a 200`, HasPath | HasQuery, "", "/a"},
-		{"path and query apart", `%h %t %U %q %>s`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a ?b=c 200`, HasPath | HasQuery, "", "/a?b=c"},
+		{"request line", `$remote_addr [$time_local] "$request"`,
+			`192.0.2.1 [17/May/2015:10:00:00 +0000] "GET /a HTTP/1.1"`, hasRequest, "GET", "/a"},
+		{"request line, none sent", `$remote_addr [$time_local] "$request"`,
+			`192.0.2.1 [17/May/2015:10:00:00 +0000] ""`, hasRequest, "", ""},
+		{"target", `$remote_addr [$time_local] $request_uri`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a`,
+			HasPath | HasQuery, "", "/a"},
+		{"path", `$remote_addr [$time_local] $uri $status`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a 200`, HasPath,
+			"", "/a"},
+		{"path and query", `$remote_addr [$time_local] $uri$is_args$args $status`,
+			`192.0.2.1 [17/May/2015:10:00:00 +0000] /a 200`, HasPath | HasQuery, "", "/a"},
+		{"path and query apart", `%h %t %U %q %>s`, `192.0.2.1 [17/May/2015:10:00:00 +0000] /a ?b=c 200`,
+			HasPath | HasQuery, "", "/a?b=c"},
 		{"method", `%h %t %m %>s`, `192.0.2.1 [17/May/2015:10:00:00 +0000] POST 200`, HasMethod, "POST", ""},
-		{"method and path", `%h %t %m %U`, `192.0.2.1 [17/May/2015:10:00:00 +0000] POST /a`, HasMethod | HasPath, "POST", "/a"},
-		{"JSON format", `{"t":"$msec","a":"$remote_addr","u":"$uri"}`, `{"t":"1431856800.000","a":"192.0.2.1","u":"/a"}`, HasPath, "", "/a"},
+		{"method and path", `%h %t %m %U`, `192.0.2.1 [17/May/2015:10:00:00 +0000] POST /a`, HasMethod | HasPath,
+			"POST", "/a"},
+		{"JSON format", `{"t":"$msec","a":"$remote_addr","u":"$uri"}`,
+			`{"t":"1431856800.000","a":"192.0.2.1","u":"/a"}`, HasPath, "", "/a"},
 		{"JSON, nothing", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","status":200}`, 0, "", ""},
-		{"JSON, request line", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","request_line":"GET /a HTTP/1.1"}`, hasRequest, "GET", "/a"},
-		{"JSON, request line that is not HTTP", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","request":"junk","method":"GET"}`, hasRequest, "", ""},
-		{"JSON, some URI", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","uri":"/a"}`, HasMethod | HasPath, "GET", "/a"},
-		{"JSON, some URI with a query", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","uri":"/a?b"}`, hasRequest, "GET", "/a?b"},
-		{"JSON, URI as sent", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","request_uri":"/a"}`, hasRequest, "GET", "/a"},
+		{"JSON, request line", "",
+			`{"msec":"1431856800.000","remote_addr":"192.0.2.1","request_line":"GET /a HTTP/1.1"}`, hasRequest, "GET",
+			"/a"},
+		{"JSON, request line that is not HTTP", "",
+			`{"msec":"1431856800.000","remote_addr":"192.0.2.1","request":"junk","method":"GET"}`, hasRequest, "", ""},
+		{"JSON, some URI", "", `{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","uri":"/a"}`,
+			HasMethod | HasPath, "GET", "/a"},
+		{"JSON, some URI with a query", "",
+			`{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","uri":"/a?b"}`, hasRequest, "GET",
+			"/a?b"},
+		{"JSON, URI as sent", "",
+			`{"msec":"1431856800.000","remote_addr":"192.0.2.1","method":"GET","request_uri":"/a"}`, hasRequest,
+			"GET", "/a"},
 		{"W3C, nothing", "", w3c + "\n2015-05-17 10:00:00 192.0.2.1 200", 0, "", ""},
-		{"W3C, method and path", "", w3c + " cs-method cs-uri-stem\n2015-05-17 10:00:00 192.0.2.1 200 GET /a", HasMethod | HasPath, "GET", "/a"},
-		{"W3C, all", "", w3c + " cs-method cs-uri-stem cs-uri-query\n2015-05-17 10:00:00 192.0.2.1 200 GET /a -", hasRequest, "GET", "/a"},
-		{"Squid", "", "1431856800.123 12 192.0.2.1 TCP_MISS/200 512 GET http://a.example/b? - HIER_DIRECT/203.0.113.1 text/html", HasMethod | HasPath, "GET", "http://a.example/b?"},
+		{"W3C, method and path", "", w3c + " cs-method cs-uri-stem\n2015-05-17 10:00:00 192.0.2.1 200 GET /a",
+			HasMethod | HasPath, "GET", "/a"},
+		{"W3C, all", "", w3c + " cs-method cs-uri-stem cs-uri-query\n2015-05-17 10:00:00 192.0.2.1 200 GET /a -",
+			hasRequest, "GET", "/a"},
+		{"Squid", "",
+			"1431856800.123 12 192.0.2.1 TCP_MISS/200 512 GET http://a.example/b? - HIER_DIRECT/203.0.113.1 text/html", HasMethod | HasPath, "GET", "http://a.example/b?"},
 		{"common", "", `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "-" 408 -`, hasRequest, "", ""},
-		{"HAProxy", "", `192.0.2.1:80 [17/May/2015:10:00:00.000] f b/s 0/0/0/1/1 200 12 - - ---- 1/1/0/0/0 0/0 "GET /a HTTP/1.1"`, hasRequest, "GET", "/a"},
+		{"HAProxy", "",
+			`192.0.2.1:80 [17/May/2015:10:00:00.000] f b/s 0/0/0/1/1 200 12 - - ---- 1/1/0/0/0 0/0 "GET /a HTTP/1.1"`,
+			hasRequest, "GET", "/a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, err := Open(writeFile(t, "log", c.lines+"\n"), Options{Format: c.format})
@@ -514,8 +541,10 @@ func TestWhatIsHeldOfTheRequestLine(t *testing.T) {
 				t.Fatalf("skipped: %+v", b.Skipped)
 			}
 			e := b.Entries[0]
-			if got := e.Has & hasRequest; got != c.want || f.Has()&hasRequest != c.want || e.Method != c.method || e.Target != c.target {
-				t.Errorf("%s: has %b, method %q, target %q; want %b, %q, %q", f.Format(), got, e.Method, e.Target, c.want, c.method, c.target)
+			if got := e.Has & hasRequest; got != c.want || f.Has()&hasRequest != c.want || e.Method != c.method ||
+				e.Target != c.target {
+				t.Errorf("%s: has %b, method %q, target %q; want %b, %q, %q", f.Format(), got, e.Method, e.Target,
+					c.want, c.method, c.target)
 			}
 		})
 	}

@@ -49,9 +49,8 @@ var formatSeeds = []string{
 	`LogFormat "%h %t \"%r\"" x`,
 }
 
-// FuzzParse gives one line to every parser. None may panic, and what is read
-// is as an entry must be. A line that the common parser reads, printed in the
-// combined format, reads the same.
+// FuzzParse passes one line to every parser. No parser may panic, and each entry must be valid. If
+// the common parser reads the line, its entry printed in the combined format gives the same entry.
 func FuzzParse(f *testing.F) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
@@ -67,7 +66,9 @@ func FuzzParse(f *testing.F) {
 		}
 		parsers = append(parsers, format.parser)
 	}
-	l := (*layout)(nil).directive([]byte("#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query sc-status cs(User-Agent) cs(Cookie) time-taken"))
+	l := (*layout)(nil).
+		directive(
+			[]byte("#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query sc-status cs(User-Agent) cs(Cookie) time-taken"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		text = bytes.ReplaceAll(text, []byte{'\n'}, nil)
 		before := bytes.Clone(text)
@@ -96,7 +97,8 @@ func FuzzParse(f *testing.F) {
 		if e.Method != "" && !isTarget(e.Method, e.Target) {
 			t.Errorf("%q: target %q", text, e.Target)
 		}
-		e.Host, e.Forwarded, e.Duration, e.Upstream, e.CPU, e.Has = "", "", 0, 0, 0, hasRequest|HasReferer|HasUserAgent|HasStatus|HasBytes
+		e.Host, e.Forwarded, e.Duration, e.Upstream, e.CPU, e.Has = "", "", 0, 0, 0,
+			hasRequest|HasReferer|HasUserAgent|HasStatus|HasBytes
 		printed := combined(&e)
 		again, reason := parseLine(clf, printed)
 		if reason != "" || again != e {
@@ -111,7 +113,8 @@ func combined(e *Entry) string {
 	if e.Method != "" {
 		request = e.Method + " " + e.Target + " HTTP/1.1"
 	}
-	return fmt.Sprintf(`%s - - [%s] "%s" %d %d "%s" "%s"`, e.Client, e.Time.Format("02/Jan/2006:15:04:05 -0700"), escaped(request), e.Status, e.Bytes,
+	return fmt.Sprintf(`%s - - [%s] "%s" %d %d "%s" "%s"`, e.Client, e.Time.Format("02/Jan/2006:15:04:05 -0700"),
+		escaped(request), e.Status, e.Bytes,
 		escaped(orDash(e.Referer)), escaped(orDash(e.UserAgent)))
 }
 
@@ -138,8 +141,7 @@ func escaped(s string) string {
 	return b.String()
 }
 
-// FuzzFormat gives a format string and a line to the compiler. It may not
-// panic, nor may the parser that it makes.
+// FuzzFormat passes a format string to the compiler, and a line to the parser. Neither may panic.
 func FuzzFormat(f *testing.F) {
 	for i, s := range formatSeeds {
 		f.Add(s, seeds[i%len(seeds)])
@@ -162,8 +164,7 @@ func FuzzFormat(f *testing.F) {
 	})
 }
 
-// FuzzFile gives a whole file, packed or not, to the reader: blocks of all
-// sizes say the same.
+// FuzzFile reads a whole file, compressed or not. Blocks of all sizes give the same result.
 func FuzzFile(f *testing.F) {
 	all := strings.Join(seeds, "\n")
 	f.Add([]byte(all), 64)
@@ -207,14 +208,16 @@ func FuzzFile(f *testing.F) {
 		n1, s1, sum1 := read(Options{Format: format, Workers: 1, BlockSize: 1 << 20})
 		n2, s2, sum2 := read(Options{Format: format, Workers: 3, BlockSize: 1 + size&1023})
 		if n1 != n2 || s1 != s2 || sum1 != sum2 {
-			t.Errorf("in one block %d entries, %d skipped, sum %d; in small ones %d, %d, %d", n1, s1, sum1, n2, s2, sum2)
+			t.Errorf("in one block %d entries, %d skipped, sum %d; in small ones %d, %d, %d", n1, s1, sum1, n2, s2,
+				sum2)
 		}
 	})
 }
 
 // FuzzMoment checks the hand-written time parser against the standard one.
 func FuzzMoment(f *testing.F) {
-	for _, s := range []string{"10/Oct/2000:13:55:36 -0700", "29/Feb/2000:23:59:59 +1400", "2000-10-10T20:55:36.123Z", "2000-10-10 20:55:36", "31/Dec/2261:23:59:59 +0000", "01/Jan/1970:00:00:00 +0100", "971211336.25"} {
+	for _, s := range []string{"10/Oct/2000:13:55:36 -0700", "29/Feb/2000:23:59:59 +1400", "2000-10-10T20:55:36.123Z",
+		"2000-10-10 20:55:36", "31/Dec/2261:23:59:59 +0000", "01/Jan/1970:00:00:00 +0100", "971211336.25"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

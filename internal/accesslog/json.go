@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// An object walks over the members of a JSON object without building it:
+// An object iterates over the members of a JSON object without decoding it:
 //
 //	o := object{text}
 //	for key, value, ok := o.next(); ok; key, value, ok = o.next() { … }
 //
-// Values are raw: text keeps its quotes. It is lenient about what it passes
-// over, and ends at the first thing that is no JSON; whole tells.
+// Values are raw: text keeps its quotes. It does not validate skipped values, and stops at the
+// first invalid JSON. whole reports whether it reached the end.
 type object struct {
-	rest  []byte // what is left, from "{" or "," on
+	rest  []byte // remaining text, from "{" or "," on
 	whole bool   // the closing brace was reached
 }
 
@@ -51,8 +51,7 @@ func (o *object) next() (key, value []byte, ok bool) {
 	return key, b[:n], true
 }
 
-// elements returns the first element of an array and what follows it, from
-// "[" or "," on.
+// element returns the first element of an array and the text after it, from "[" or "," on.
 func element(b []byte) (value, rest []byte, ok bool) {
 	b = skipSpace(b)
 	if len(b) == 0 || b[0] != '[' && b[0] != ',' {
@@ -73,8 +72,8 @@ func skipSpace(b []byte) []byte {
 	return b
 }
 
-// valueLen returns the length of the JSON value at the start of b, 0 if there
-// is none or it is cut.
+// valueLen returns the length of the JSON value at the start of b; 0 if there is none or it is
+// truncated.
 func valueLen(b []byte) int {
 	if len(b) == 0 {
 		return 0
@@ -111,11 +110,11 @@ func valueLen(b []byte) int {
 			return i
 		}
 	}
-	return 0 // a scalar that ends the line is cut
+	return 0 // a scalar at the end of the line is truncated
 }
 
-// stringLen returns the length of the string at the start of b, quotes
-// counted, 0 if it is cut.
+// stringLen returns the length of the string at the start of b with its quotes; 0 if it is
+// truncated.
 func stringLen(b []byte) int {
 	for i := 1; i < len(b); {
 		j := bytes.IndexByte(b[i:], '"')
@@ -162,9 +161,8 @@ func (w *worker) jsonText(raw []byte) string {
 	return str(w.arena[start:])
 }
 
-// jsonEscape appends what the escape at the start of b stands for and returns
-// its length, 0 if it is none. \xXX is no JSON, but nginx writes it when
-// escape=json was forgotten.
+// jsonEscape appends the decoded escape at the start of b, and returns the length of the escape; 0
+// if there is none. \xXX is not JSON, but nginx writes it without escape=json.
 func (w *worker) jsonEscape(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -210,7 +208,7 @@ func hex4(b []byte) (rune, bool) {
 	return r, true
 }
 
-// bare returns raw without its quotes: for texts that hold no escapes.
+// bare returns raw without its quotes, for texts without escapes.
 func bare(raw []byte) []byte {
 	if len(raw) >= 2 && raw[0] == '"' {
 		return raw[1 : len(raw)-1]
@@ -218,7 +216,7 @@ func bare(raw []byte) []byte {
 	return raw
 }
 
-// number reads a whole number, quoted or not; fractions are cut.
+// number reads a whole number, quoted or not; fractions are dropped.
 func number(raw []byte) (int64, bool) {
 	raw = bare(raw)
 	if i := bytes.IndexByte(raw, '.'); i > 0 {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// jsonStart returns the JSON object in a line: a log collector may have put a
-// name before it ("caddy  | {…}").
+// jsonStart returns the JSON object in a line. A log collector may have added a name before it
+// ("caddy  | {…}").
 func jsonStart(line []byte) (object, bool) {
 	if line[0] != '{' {
 		i := bytes.Index(line[:min(len(line), 200)], []byte(" {"))
@@ -79,8 +79,8 @@ func (caddyParser) parse(line []byte, e *Entry, w *worker) string {
 	return r.fill(e, w, codedJSON)
 }
 
-// caddyHeaders takes the known ones of the logged headers. Caddy logs all that
-// were sent, but hides what cookies hold: older versions as an empty list.
+// caddyHeaders reads the known headers. Caddy logs all request headers, but hides the values of
+// cookies; older versions log an empty list.
 func (w *worker) caddyHeaders(headers []byte, e *Entry) {
 	if headers[0] != '{' {
 		return
@@ -103,7 +103,7 @@ func (w *worker) caddyHeaders(headers []byte, e *Entry) {
 	}
 }
 
-// caddyTiming takes the Server-Timing of the headers of the answer.
+// caddyTiming reads Server-Timing from the headers of the answer.
 func (w *worker) caddyTiming(headers []byte, e *Entry) {
 	o := object{rest: headers}
 	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
@@ -113,12 +113,11 @@ func (w *worker) caddyTiming(headers []byte, e *Entry) {
 	}
 }
 
-// loggedCookie stands for cookies that a log says were sent, without saying
-// which.
+// loggedCookie stands for cookies whose names and values are not in the log.
 const loggedCookie = "logged=1"
 
-// joined returns a list of texts with sep between them, the first alone if sep
-// is "". A text that is no list is returned as it is.
+// joined returns a list of texts with sep between them, or only the first if sep is "". A text that
+// is not a list is returned unchanged.
 func (w *worker) joined(raw []byte, sep string) string {
 	if raw[0] != '[' {
 		return w.jsonText(raw)
@@ -146,7 +145,7 @@ func (w *worker) joined(raw []byte, sep string) string {
 	return str(w.arena[start:])
 }
 
-// isName reports whether key is name, which is lower case, in any case.
+// isName reports whether key equals name in upper or lower case; name is in lower case.
 func isName(key []byte, name string) bool {
 	if len(key) != len(name) {
 		return false
@@ -179,7 +178,7 @@ func (traefikParser) parse(line []byte, e *Entry, w *worker) string {
 			r.put(factTime, 1, value)
 		case "time":
 			r.put(factTime, 2, value)
-		case "ClientHost": // what X-Forwarded-For said, if Traefik believed it
+		case "ClientHost": // from X-Forwarded-For, if Traefik trusts it
 			if isAddrList(bare(value)) && bytes.IndexByte(value, ',') > 0 {
 				r.put(factForwarded, 0, value)
 			} else {
@@ -222,7 +221,7 @@ func (traefikParser) parse(line []byte, e *Entry, w *worker) string {
 	return r.fill(e, w, codedJSON)
 }
 
-// header puts a request header if it is one that entries hold.
+// header stores a request header if entries have a field for it.
 func (r *record) header(name, value []byte) {
 	switch {
 	case isName(name, "user-agent"):
@@ -294,15 +293,14 @@ func (azureParser) parse(line []byte, e *Entry, w *worker) string {
 	return r.fill(e, w, codedJSON)
 }
 
-// A flatJSONParser reads objects whose members have the names that people
-// give them in an nginx log_format with escape=json.
+// A flatJSONParser reads objects whose members have the usual names of an nginx log_format with
+// escape=json.
 type flatJSONParser struct {
 	names   map[string]namedFact
-	cookies map[string]string // members that hold one cookie, and its name
+	cookies map[string]string // members with a single cookie, and the name of the cookie
 }
 
-// A namedFact is what a name stands for; of several names the lowest rank
-// wins.
+// A namedFact is the fact of a name; if several names are present, the lowest rank wins.
 type namedFact struct {
 	fact fact
 	rank uint8
@@ -327,7 +325,7 @@ func (p flatJSONParser) parse(line []byte, e *Entry, w *worker) string {
 			continue
 		}
 		if (n.fact == factDuration || n.fact == factUpstream) && n.rank > 0 && bytes.IndexByte(value, '.') < 0 {
-			continue // a whole number, of unknown unit
+			continue // a whole number with an unknown unit
 		}
 		r.put(n.fact, n.rank, value)
 	}
@@ -341,11 +339,11 @@ func (p flatJSONParser) parse(line []byte, e *Entry, w *worker) string {
 	return r.fill(e, w, codedJSON)
 }
 
-// maxName bounds the names of members that are looked at.
+// maxName is the longest name of a member that is read.
 const maxName = 40
 
-// plainName writes a member's name in lower case, "-" as "_", without "@" and
-// "$". Long names are cut.
+// plainName returns a member's name in lower case, with "_" for "-", without "@" and "$". Long
+// names are truncated.
 func plainName(key []byte, buf *[maxName]byte) []byte {
 	name := buf[:0]
 	for i, c := range key[:min(len(key), maxName)] {
@@ -363,8 +361,10 @@ func plainName(key []byte, buf *[maxName]byte) []byte {
 }
 
 var flatNames = ranked(map[fact][]string{
-	factTime: {"msec", "time_iso8601", "timestamp", "time_local", "time", "ts", "datetime", "date_time", "date", "time_utc", "local_time", "request_timestamp"},
-	factClient: {"remote_addr", "remote_ip", "client_ip", "client_addr", "clientip", "client", "remote_address", "client_address", "remote_host", "ip",
+	factTime: {"msec", "time_iso8601", "timestamp", "time_local", "time", "ts", "datetime", "date_time", "date",
+		"time_utc", "local_time", "request_timestamp"},
+	factClient: {"remote_addr", "remote_ip", "client_ip", "client_addr", "clientip", "client", "remote_address",
+		"client_address", "remote_host", "ip",
 		"ip_address", "remote", "addr", "realip_remote_addr"},
 	factForwarded: {"http_x_forwarded_for", "x_forwarded_for", "xff", "forwarded_for", "x_forwarded"},
 	factRequest:   {"request", "request_line", "http_request"},
@@ -377,10 +377,11 @@ var flatNames = ranked(map[fact][]string{
 	factAgent:     {"http_user_agent", "user_agent", "useragent", "agent", "ua"},
 	factCookie:    {"http_cookie", "cookie", "cookies"},
 	factStatus:    {"status", "status_code", "response_status", "response_code", "http_status", "code", "response"},
-	factBytes:     {"body_bytes_sent", "bytes_sent", "bytes", "size", "body_bytes", "response_size", "length", "bytes_out"},
-	factDuration:  {"request_time", "duration", "response_time", "rt", "elapsed", "request_duration"},
-	factUpstream:  {"upstream_response_time", "upstream_time", "upstream_duration", "urt"},
-	factTiming:    {"upstream_http_server_timing", "sent_http_server_timing", "server_timing"},
+	factBytes: {"body_bytes_sent", "bytes_sent", "bytes", "size", "body_bytes", "response_size", "length",
+		"bytes_out"},
+	factDuration: {"request_time", "duration", "response_time", "rt", "elapsed", "request_duration"},
+	factUpstream: {"upstream_response_time", "upstream_time", "upstream_duration", "urt"},
+	factTiming:   {"upstream_http_server_timing", "sent_http_server_timing", "server_timing"},
 })
 
 func ranked(names map[fact][]string) map[string]namedFact {

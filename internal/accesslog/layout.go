@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// A layout is what the directives of a W3C extended log say about the lines
-// below them. It is not changed once made: workers share it. A nil layout is
-// that of a file without directives.
+// A layout is the format that the directives of a W3C extended log define for the next lines. It is
+// immutable, because workers share it. A nil layout means a file without directives.
 type layout struct {
 	fields     []byte // the text of the #Fields line, nil if there was none
 	columns    []namedFact
 	date       []byte // of #Date, "2006-01-02"
 	local      bool   // times are the server's own, not UTC
 	cloudfront bool
-	noClient   bool          // no column holds the client
+	noClient   bool          // no column contains the client
 	unit       time.Duration // of time-taken
 }
 
-// directive returns the layout below a line that begins with "#".
+// directive returns the layout after a line that begins with "#".
 func (l *layout) directive(line []byte) *layout {
 	if fields, ok := cutPrefixFold(line, "#fields:"); ok {
 		if l != nil && bytes.Equal(l.fields, fields) {
@@ -93,15 +92,15 @@ var w3cNames = ranked(map[fact][]string{
 	factDuration:  {"time-taken", "timetakenms"},
 })
 
-// CloudFront's standard log, for files whose header lines were lost. Newer
-// fields come at the end.
-var cloudfrontLayout = newLayout([]byte("date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status " +
-	"cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes " +
-	"time-taken x-forwarded-for ssl-protocol ssl-cipher x-edge-response-result-type cs-protocol-version fle-status " +
-	"fle-encrypted-fields c-port time-to-first-byte x-edge-detailed-result-type sc-content-type sc-content-len sc-range-start sc-range-end"))
+// CloudFront's standard log, for files without header lines. Newer fields are at the end.
+var cloudfrontLayout = newLayout(
+	[]byte("date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status " +
+		"cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes " +
+		"time-taken x-forwarded-for ssl-protocol ssl-cipher x-edge-response-result-type cs-protocol-version fle-status " +
+		"fle-encrypted-fields c-port time-to-first-byte x-edge-detailed-result-type sc-content-type sc-content-len sc-range-start sc-range-end"))
 
-// A w3cParser reads W3C extended logs, IIS and CloudFront among them: the
-// latest #Fields line says what a line holds.
+// A w3cParser reads W3C extended logs, including those of IIS and CloudFront. The latest #Fields
+// line defines the columns.
 type w3cParser struct{}
 
 func (w3cParser) parse(line []byte, e *Entry, w *worker) string {
@@ -132,7 +131,7 @@ func (w3cParser) parse(line []byte, e *Entry, w *worker) string {
 	case n > len(l.columns) && !lost, !r.has(factClient), !r.has(factClock):
 		return reasonFields
 	case n < len(l.columns) && !r.has(factStatus):
-		return reasonFields // cut before what a verdict needs
+		return reasonFields // truncated before the fields that a verdict needs
 	}
 
 	if !w.w3cTime(&r, l) {
@@ -147,7 +146,7 @@ func (w3cParser) parse(line []byte, e *Entry, w *worker) string {
 	}
 	reason := r.fill(e, w, codedPercent)
 	if e.Cookie == "" {
-		e.Has &^= HasCookie // the field is there even where cookies are not logged
+		e.Has &^= HasCookie // the field exists even if cookies are not logged
 	}
 	if e.Forwarded != "" {
 		e.Forwarded = w.percentDecoded(e.Forwarded)
@@ -175,9 +174,8 @@ func (w *worker) w3cTime(r *record, l *layout) bool {
 	return true
 }
 
-// w3cValue takes the next value and what separates it off: a tab, or any
-// number of spaces. Values in quotes lose them; quotes inside are doubled, and
-// stay so.
+// w3cValue cuts off the next value and its separator: a tab, or any number of spaces. It removes
+// the quotes around a value; doubled quotes inside stay doubled.
 func w3cValue(b []byte, tabs bool) (value, rest []byte) {
 	if tabs {
 		if i := bytes.IndexByte(b, '\t'); i >= 0 {

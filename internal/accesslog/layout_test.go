@@ -9,12 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// runW3C reads a whole W3C log and returns what it says, one text a line.
-func runW3C(t *testing.T, text string) (lines []string, f told) {
+// runW3C reads a whole W3C log and returns one text for each line.
+func runW3C(t *testing.T, text string) (lines []string, f fileContent) {
 	t.Helper()
 	f = readAll(t, writeFile(t, "log", text), Options{})
 	for _, e := range f.Entries {
-		lines = append(lines, fmt.Sprintf("%d %s %s %s %q %d %d %v %q %q %q %q %q", e.Line, e.Time.Format(time.RFC3339Nano), e.Client, e.Method, e.Target,
+		lines = append(lines, fmt.Sprintf("%d %s %s %s %q %d %d %v %q %q %q %q %q", e.Line,
+			e.Time.Format(time.RFC3339Nano), e.Client, e.Method, e.Target,
 			e.Status, e.Bytes, e.Duration, e.UserAgent, e.Referer, e.Cookie, e.Host, e.Forwarded))
 	}
 	for _, s := range f.Skipped {
@@ -74,7 +75,8 @@ func TestW3CLogs(t *testing.T) {
 			},
 		},
 		{
-			"quotes and many spaces", `#Fields:   date-local time-local   c-ip  cs-method cs-uri cs(User-Agent) sc-status TimeTakenMS
+			"quotes and many spaces",
+			`#Fields:   date-local time-local   c-ip  cs-method cs-uri cs(User-Agent) sc-status TimeTakenMS
 2000-10-10   20:55:36.250  "192.0.2.7"   GET http://shop/a "Mozilla/5.0 (X11; Linux)"  200  12
 2000-10-10   20:55:36.250  "192.0.2.7"   GET http://shop/a "say ""hi"" you"  200  12
 `, []string{
@@ -88,7 +90,8 @@ func TestW3CLogs(t *testing.T) {
 `, []string{`2 skipped: ` + reasonNoClient},
 		},
 		{
-			"CloudFront", "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-host-header time-taken x-forwarded-for\n" +
+			"CloudFront",
+			"#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-host-header time-taken x-forwarded-for\n" +
 				"2000-10-10\t20:55:36\tFRA6\t2326\t192.0.2.7\tGET\td1.cloudfront.net\t/a\t200\thttp://x/%2520\tMozilla/5.0%2520(X11)\tb=c%20d\ta=b;%20c=d\tshop.example.org\t0.113\t203.0.113.9,%2010.0.0.2\n" +
 				"2000-10-10\t20:55:36\tFRA6\t2326\t192.0.2.7\tGET\td1.cloudfront.net\ta.html\t000\t-\tcurl/8\t-\t-\tshop.example.org\t0.113\t-\n",
 			[]string{
@@ -97,7 +100,8 @@ func TestW3CLogs(t *testing.T) {
 			},
 		},
 		{
-			"CloudFront without header", "2000-10-10\t20:55:36\tFRA6\t2326\t192.0.2.7\tGET\td1.cloudfront.net\t/a\t200\t-\tMozilla/5.0%2520(X11)\t-\t-\tHit\tID==\tshop.example.org\thttps\t99\t2\n",
+			"CloudFront without header",
+			"2000-10-10\t20:55:36\tFRA6\t2326\t192.0.2.7\tGET\td1.cloudfront.net\t/a\t200\t-\tMozilla/5.0%2520(X11)\t-\t-\tHit\tID==\tshop.example.org\thttps\t99\t2\n",
 			[]string{`1 2000-10-10T20:55:36Z 192.0.2.7 GET "/a" 200 2326 2s "Mozilla/5.0 (X11)" "" "" "shop.example.org" ""`},
 		},
 	} {
@@ -113,8 +117,8 @@ func TestW3CLogs(t *testing.T) {
 	}
 }
 
-// The latest #Fields line holds over the ends of blocks.
-func TestFieldsHoldInLaterBlocks(t *testing.T) {
+// The latest #Fields line also applies to later blocks.
+func TestFieldsApplyToLaterBlocks(t *testing.T) {
 	var b strings.Builder
 	want := 0
 	for i := range 40 {

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// A field is what is known of a variable besides the fact it stands for.
+// A field describes a variable, besides its fact.
 type field struct {
 	unit   time.Duration // of a duration; 0 means seconds, or a list of them
 	cookie string        // name of the one cookie it holds
 }
 
-// A token is a piece of a format string: literal text or a variable.
+// A token is a part of a format string: literal text or a variable.
 type token struct {
 	literal string // if not empty, it is text
 	name    string // variable as written, for messages
@@ -27,7 +27,7 @@ type tokenKind uint8
 
 const (
 	plainToken tokenKind = iota
-	portToken            // joins the host before it
+	portToken            // belongs to the host before it
 	isArgsToken
 	stampToken // Apache's %t, brackets and all
 	strfToken  // %{…}t
@@ -38,7 +38,7 @@ const (
 // isFormatString reports whether s is a format string rather than a name.
 func isFormatString(s string) bool { return strings.ContainsAny(s, "$%{") }
 
-// compileFormat makes a parser of an nginx log_format or Apache LogFormat.
+// compileFormat returns a parser for an nginx log_format or an Apache LogFormat.
 func compileFormat(s string) (format, error) {
 	fault := func(column int, msg, hint string) error {
 		return &FormatError{Format: s, Column: column, Msg: msg, Hint: hint}
@@ -80,8 +80,7 @@ const (
 	apacheHint = `an Apache LogFormat looks like: '%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"'`
 )
 
-// A placedError is a fault at one column of a format string, from 1; 0 for the
-// whole.
+// A placedError is an error at a column of a format string, from 1; 0 means the whole string.
 type placedError struct {
 	column int
 	msg    string
@@ -89,20 +88,19 @@ type placedError struct {
 
 func (e *placedError) Error() string { return e.msg }
 
-// unwrapFormat takes what stands around the format in a server's
-// configuration off: log_format NAME escape=… '…' '…'; or LogFormat "…" NAME.
-// start is how far into s the text begins, as far as that is one piece.
+// unwrapFormat removes the configuration directive around the format: log_format NAME escape=… '…'
+// '…'; or LogFormat "…" NAME. If the format is one piece, start is its index in s.
 func unwrapFormat(s string) (text string, start int, c coding) {
 	trimmed := strings.TrimSpace(s)
 	start = strings.Index(s, trimmed)
-	words := strings.Fields(trimmed)
-	if len(words) < 2 || !strings.EqualFold(words[0], "log_format") && !strings.EqualFold(words[0], "LogFormat") {
+	parts := strings.Fields(trimmed)
+	if len(parts) < 2 || !strings.EqualFold(parts[0], "log_format") && !strings.EqualFold(parts[0], "LogFormat") {
 		return trimmed, start, codedBackslash
 	}
-	nginx := strings.EqualFold(words[0], "log_format")
-	rest := strings.TrimSpace(trimmed[len(words[0]):])
+	nginx := strings.EqualFold(parts[0], "log_format")
+	rest := strings.TrimSpace(trimmed[len(parts[0]):])
 	if nginx {
-		rest = strings.TrimSpace(rest[len(words[1]):])
+		rest = strings.TrimSpace(rest[len(parts[1]):])
 		if after, ok := strings.CutPrefix(rest, "escape="); ok {
 			mode, body, _ := strings.Cut(after, " ")
 			if mode == "none" {
@@ -139,7 +137,7 @@ func unwrapFormat(s string) (text string, start int, c coding) {
 	return b.String(), start + 1, c
 }
 
-// isNginx reports whether s names variables as nginx does.
+// isNginx reports whether s contains nginx variables.
 func isNginx(s string) bool {
 	for i := 0; i+1 < len(s); i++ {
 		if s[i] == '$' && (s[i+1] == '{' || s[i+1] == '_' || s[i+1]|0x20-'a' <= 'z'-'a') {
@@ -149,7 +147,7 @@ func isNginx(s string) bool {
 	return false
 }
 
-// assemble joins tokens to a parser.
+// assemble builds a parser from tokens.
 func assemble(tokens []token) (*customParser, *placedError) {
 	tokens = joinTokens(tokens)
 	p := &customParser{}
@@ -177,20 +175,21 @@ func assemble(tokens []token) (*customParser, *placedError) {
 	return p, nil
 }
 
-// joinTokens makes one of what belongs together: host and port, path and
-// query, neighbouring literals.
+// joinTokens merges tokens that belong together: host and port, path and query, adjacent literals.
 func joinTokens(tokens []token) []token {
 	var out []token
 	for i := 0; i < len(tokens); i++ {
 		t := tokens[i]
 		last := len(out) - 1
 		switch {
-		case t.kind == portToken && last >= 1 && out[last].literal == ":" && out[last-1].fact == factHost && out[last-1].literal == "":
+		case t.kind == portToken && last >= 1 && out[last].literal == ":" && out[last-1].fact == factHost &&
+			out[last-1].literal == "":
 			out = out[:last]
 			continue
 		case t.kind == isArgsToken && last >= 0 && out[last].fact == factPath:
 			continue
-		case t.literal == "" && t.fact == factQuery && last >= 0 && out[last].literal == "" && out[last].fact == factPath:
+		case t.literal == "" && t.fact == factQuery && last >= 0 && out[last].literal == "" &&
+			out[last].fact == factPath:
 			out[last].fact = factTarget
 			continue
 		case t.literal != "" && last >= 0 && out[last].literal != "":
@@ -211,7 +210,7 @@ func joinTokens(tokens []token) []token {
 	return out
 }
 
-// addValues turns tokens into values.
+// addValues converts tokens to values.
 func (p *customParser) addValues(tokens []token) *placedError {
 	before := "" // literal text before the next value
 	for i, t := range tokens {
@@ -232,13 +231,14 @@ func (p *customParser) addValues(tokens []token) *placedError {
 				case next.fact == factTarget || next.fact == factPath:
 					v.split = '/'
 				default:
-					return &placedError{next.column, fmt.Sprintf("%s follows %s with no text between them", next.name, t.name)}
+					return &placedError{next.column, fmt.Sprintf("%s follows %s with no text between them", next.name,
+						t.name)}
 				}
 			}
 		}
 		v.stop = []byte(after)
 		v.quoted = strings.HasSuffix(before, `"`) && strings.HasPrefix(after, `"`)
-		v.words = t.fact == factRequest && !v.quoted
+		v.requestLine = t.fact == factRequest && !v.quoted
 		v.list = strings.HasPrefix(after, " ") && (t.fact == factForwarded || t.fact == factUpstream)
 		switch t.kind {
 		case localToken:
@@ -253,16 +253,16 @@ func (p *customParser) addValues(tokens []token) *placedError {
 		before = ""
 	}
 	if len(p.values) == 0 {
-		return &placedError{0, "it holds no variable"}
+		return &placedError{0, "it contains no variable"}
 	}
 	return joinTimes(tokens, p.values)
 }
 
-// joinTimes finds the parts of Apache times that are written in pieces
-// ("%{%F %T}t.%{msec_frac}t") and checks that the whole can be read.
+// joinTimes finds the parts of Apache times that are split ("%{%F %T}t.%{msec_frac}t"), and checks
+// that the whole time can be read.
 func joinTimes(tokens []token, values []value) *placedError {
 	n := 0
-	parts := []int(nil) // places in values
+	parts := []int(nil) // indexes in values
 	sample := ""
 	column := 0
 	flush := func() *placedError {

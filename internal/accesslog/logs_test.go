@@ -45,7 +45,7 @@ func readOutside(t *testing.T, path string) {
 		if unknown.Hint == "" {
 			t.Errorf("no hint with: %v", err)
 		}
-		t.Logf("not told: %v", err)
+		t.Logf("no format: %v", err)
 		return
 	}
 	if err != nil {
@@ -92,14 +92,15 @@ func readOutside(t *testing.T, path string) {
 		t.Errorf("%d lines, want %d", lines, want)
 	}
 	t.Logf("%s: %d lines, %d skipped, %d clients, %d user agents, %s to %s, has %09b, unit %v, zone known %v, note %v",
-		f.Format(), lines, lines-read, len(clients), len(agents), first.Time.Format("2006-01-02T15:04:05Z"), last.Time.Format("2006-01-02T15:04:05Z"),
+		f.Format(), lines, lines-read, len(clients), len(agents), first.Time.Format("2006-01-02T15:04:05Z"),
+		last.Time.Format("2006-01-02T15:04:05Z"),
 		f.Has(), f.Resolution(), f.Zoned(), f.Note())
 	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
 		t.Logf("%6d %s: %q", reasons[reason], reason, samples[reason])
 	}
 }
 
-// countLines counts what is neither blank nor a comment, in the simplest way.
+// countLines counts the lines that are neither blank nor comments, in the simplest way.
 func countLines(t *testing.T, path string) int {
 	src, err := openSource(path)
 	if err != nil {
@@ -118,7 +119,7 @@ func countLines(t *testing.T, path string) int {
 	return n
 }
 
-// checkEntry checks what holds for every entry.
+// checkEntry checks conditions that every entry must fulfill.
 func checkEntry(t *testing.T, e *Entry) {
 	t.Helper()
 	switch {
@@ -133,6 +134,7 @@ func checkEntry(t *testing.T, e *Entry) {
 	case e.Method != "" && !isToken(e.Method):
 		t.Errorf("line %d: method %q, target %q", e.Line, e.Method, e.Target)
 	case e.Status < 0 || e.Status > 999 || e.Bytes < 0 || e.Duration < 0 || e.Upstream < 0 || e.CPU < 0:
-		t.Errorf("line %d: status %d, bytes %d, duration %v, upstream %v, CPU %v", e.Line, e.Status, e.Bytes, e.Duration, e.Upstream, e.CPU)
+		t.Errorf("line %d: status %d, bytes %d, duration %v, upstream %v, CPU %v", e.Line, e.Status, e.Bytes,
+			e.Duration, e.Upstream, e.CPU)
 	}
 }

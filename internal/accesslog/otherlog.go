@@ -30,7 +30,7 @@ func (squidParser) parse(line []byte, e *Entry, w *worker) string {
 	r.put(factStatus, 0, f[3][slash+1:])
 	r.put(factBytes, 0, f[4])
 	r.put(factMethod, 0, f[5])
-	r.put(factTarget, vagueTarget, f[6]) // strip_query_terms is on unless told otherwise
+	r.put(factTarget, vagueTarget, f[6]) // strip_query_terms is on by default
 	return r.fill(e, w, codedNot)
 }
 
@@ -88,9 +88,8 @@ func (atlassianParser) parse(line []byte, e *Entry, w *worker) string {
 	return r.fill(e, w, codedNot)
 }
 
-// A tsvParser reads the tab-separated form in which old research logs are
-// handed around: host, logname, time, method, url, response, bytes and, some,
-// referer and useragent.
+// A tsvParser reads the tab-separated format of old research logs: host, logname, time, method,
+// url, response, bytes, and in some logs referer and useragent.
 type tsvParser struct{}
 
 func (tsvParser) parse(line []byte, e *Entry, w *worker) string {
@@ -115,7 +114,8 @@ func (tsvParser) parse(line []byte, e *Entry, w *worker) string {
 		return reasonTime
 	}
 	var r record
-	for i, fact := range [...]fact{factClient, noFact, factTime, factMethod, factTarget, factStatus, factBytes, factReferer, factAgent} {
+	for i, fact := range [...]fact{factClient, noFact, factTime, factMethod, factTarget, factStatus, factBytes,
+		factReferer, factAgent} {
 		if fact != noFact && i < n {
 			r.put(fact, 0, f[i])
 		}

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// A fact is one thing a log says about a request.
+// A fact is one value of a request in a log.
 type fact uint8
 
 const (
 	factTime fact = iota
-	factDate      // with factClock in the place of factTime
+	factDate      // together with factClock, instead of factTime
 	factClock
 	factClient
 	factForwarded
@@ -32,26 +32,26 @@ const (
 	noFact = nFacts
 )
 
-// A coding says how texts are written in a log.
+// A coding is the encoding of texts in a log.
 type coding uint8
 
 const (
 	codedBackslash coding = iota // see escapeBackslash
-	codedJSON                    // raw JSON values, quotes and all
+	codedJSON                    // raw JSON values with their quotes
 	codedPlus                    // IIS: spaces are "+"
 	codedPercent                 // CloudFront: percent escapes, often twice
 	codedNot
 )
 
-// A record holds the facts of one line as they stand in it.
+// A record holds the raw facts of one line.
 type record struct {
 	raw  [nFacts][]byte
-	rank [nFacts]uint8 // of the name a fact was found under; the lowest wins
+	rank [nFacts]uint8 // rank of the name of each fact; the lowest wins
 	have uint32        // facts whose raw is set
-	unit time.Duration // of factDuration; 0 means as jsonSeconds tells
+	unit time.Duration // of factDuration; 0 means as jsonSeconds reads it
 }
 
-// put sets a fact unless a better name gave it.
+// put sets a fact unless a name with a lower rank has set it.
 func (r *record) put(f fact, rank uint8, raw []byte) bool {
 	if r.has(f) && r.rank[f] <= rank {
 		return false
@@ -80,7 +80,7 @@ func (r *record) text(w *worker, f fact, c coding) string {
 	}
 	switch c {
 	case codedPlus:
-		if f == factCookie || f == factForwarded { // "; " and ", " are all they hold of spaces
+		if f == factCookie || f == factForwarded { // they have spaces only in "; " and ", "
 			if i := bytes.IndexAny(b, ";,"); i >= 0 && i+1 < len(b) && b[i+1] == '+' {
 				return w.spaced(b)
 			}
@@ -116,8 +116,7 @@ func (w *worker) spaced(b []byte) string {
 	return str(b)
 }
 
-// fill makes an entry of a record. Time and client are needed; what else is
-// there is taken.
+// fill fills an entry from a record. Time and client are required, all other facts are optional.
 func (r *record) fill(e *Entry, w *worker, c coding) string {
 	var reason string
 	plain := func(f fact) []byte {
@@ -149,7 +148,8 @@ func (r *record) fill(e *Entry, w *worker, c coding) string {
 		text *string
 		has  Fields
 	}{
-		{factForwarded, &e.Forwarded, HasForwarded}, {factHost, &e.Host, HasHost}, {factReferer, &e.Referer, HasReferer},
+		{factForwarded, &e.Forwarded, HasForwarded}, {factHost, &e.Host, HasHost},
+		{factReferer, &e.Referer, HasReferer},
 		{factAgent, &e.UserAgent, HasUserAgent}, {factCookie, &e.Cookie, HasCookie},
 	} {
 		if r.has(t.f) {
@@ -187,8 +187,8 @@ func (r *record) fill(e *Entry, w *worker, c coding) string {
 	return ""
 }
 
-// fillTarget sets method and target from their own facts. The server has
-// taken the request line apart, so the target is as it logged it.
+// fillTarget sets method and target from their own facts. The server has already parsed the request
+// line, so the target is used as logged.
 func (r *record) fillTarget(e *Entry, w *worker, c coding) {
 	target := r.text(w, factTarget, c)
 	if target == "" {
@@ -208,7 +208,7 @@ func (r *record) fillTarget(e *Entry, w *worker, c coding) {
 		}
 	}
 	method := r.text(w, factMethod, c)
-	alone := !r.has(factRequest) // a request line that says nothing is not HTTP
+	alone := !r.has(factRequest) // an empty request line is not HTTP
 	switch {
 	case alone && !r.has(factMethod):
 		e.Target = target
@@ -240,14 +240,13 @@ func (r *record) request(e *Entry) (has Fields) {
 	return has
 }
 
-// vagueTarget is the rank from which on names are of targets that may have
-// lost their query: such a log holds queries if one of its lines has one.
+// vagueTarget is the first rank of names for targets that may lack their query. Such a log has
+// queries if any of its lines has one.
 const vagueTarget = 2
 
 func isAbsent(b []byte) bool { return len(b) == 0 || string(b) == "-" || string(b) == "null" }
 
-// inUnit reads a duration in a unit; unit 0 is jsonSeconds. What is below zero
-// is 0.
+// inUnit reads a duration in a unit; unit 0 means jsonSeconds. Negative durations become 0.
 func inUnit(b []byte, unit time.Duration) (time.Duration, bool) {
 	if unit == 0 {
 		return jsonSeconds(b)

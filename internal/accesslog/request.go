@@ -2,9 +2,9 @@ package accesslog
 
 import "strings"
 
-// setRequest takes a request line apart. Method is its first word if that is
-// a token (RFC 9110 §5.6.2), Target what stands between it and the protocol;
-// without a protocol it is HTTP/0.9. Both stay empty when the line is not HTTP.
+// setRequest parses a request line. Method is its first word if that is a token (RFC 9110 §5.6.2).
+// Target is the text between method and protocol; without a protocol the request is HTTP/0.9. Both
+// stay empty if the line is not HTTP.
 func (e *Entry) setRequest(line string) {
 	line = strings.Trim(line, " ")
 	sp := strings.IndexByte(line, ' ')

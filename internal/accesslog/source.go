@@ -14,21 +14,21 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A source is the unpacked text of a file.
+// A source is the decompressed text of a file.
 type source struct {
 	name   string
 	file   *os.File
 	text   io.Reader
 	zstd   *zstd.Decoder // nil if not zstd
 	packed bool
-	size   int64        // of the file, 0 if not known
+	size   int64        // of the file, 0 if unknown
 	read   atomic.Int64 // bytes of the file
 	inRead atomic.Bool  // a read is going on
 	closed atomic.Bool  // no more reads
 }
 
-// openSource opens a file, "-" for standard input, and unpacks it if its first
-// bytes say that it is packed.
+// openSource opens a file, or standard input for "-", and decompresses it if its first bytes show a
+// known compression.
 func openSource(path string) (*source, error) {
 	s := &source{name: path, file: os.Stdin}
 	if path != "-" {
@@ -56,7 +56,7 @@ func openSource(path string) (*source, error) {
 
 var errDirectory = errors.New("is a directory")
 
-// unpack looks at the first bytes of r.
+// unpack checks the first bytes of r.
 func (s *source) unpack(r io.Reader) error {
 	head := make([]byte, 4)
 	n, err := io.ReadFull(r, head)
@@ -71,7 +71,8 @@ func (s *source) unpack(r io.Reader) error {
 		s.text = &lazyGzip{src: bufio.NewReaderSize(all, 64<<10)}
 	case bytes.Equal(head, []byte{0x28, 0xB5, 0x2F, 0xFD}):
 		s.packed = true
-		s.zstd, err = zstd.NewReader(all, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(128<<20))
+		s.zstd, err = zstd.NewReader(all, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(128<<20))
 		if err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func (s *source) unpack(r io.Reader) error {
 	return nil
 }
 
-// Read reads unpacked text.
+// Read reads decompressed text.
 func (s *source) Read(b []byte) (int, error) { return s.text.Read(b) }
 
 // Close closes the file; a read that waits for a pipe ends.
@@ -94,19 +95,19 @@ func (s *source) Close() error {
 	return s.file.Close()
 }
 
-// stuck reports, after Close, whether a read of standard input is going on,
-// which nothing can end.
+// stuck reports, after Close, whether a read of standard input is in progress, which cannot be
+// stopped.
 func (s *source) stuck() bool { return s.file == os.Stdin && s.inRead.Load() }
 
-// free gives the memory of the unpacker back, when nobody reads any more.
+// free frees the memory of the decompressor when there are no more reads.
 func (s *source) free() {
 	if s.zstd != nil {
 		s.zstd.Close()
 	}
 }
 
-// damaged reports whether err says that packed data is cut or not right, as
-// opposed to a file that cannot be read.
+// damaged reports whether err means truncated or invalid compressed data, as opposed to a file that
+// cannot be read.
 func (s *source) damaged(err error) bool {
 	if !s.packed || err == nil || ended(err) {
 		return false
@@ -123,7 +124,7 @@ func (s *source) damaged(err error) bool {
 type countingReader struct{ s *source }
 
 func (r countingReader) Read(b []byte) (int, error) {
-	r.s.inRead.Store(true) // before the look at closed: see stuck
+	r.s.inRead.Store(true) // before reading closed: see stuck
 	defer r.s.inRead.Store(false)
 	if r.s.closed.Load() {
 		return 0, os.ErrClosed
@@ -133,8 +134,8 @@ func (r countingReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A lazyGzip reads its header with the first Read, so that a cut header is
-// treated as a cut file.
+// A lazyGzip reads its header in the first Read, so that a truncated header is treated as a
+// truncated file.
 type lazyGzip struct {
 	src *bufio.Reader
 	gz  *gzip.Reader

@@ -8,7 +8,7 @@ import (
 // str returns b as a string that shares its memory.
 func str(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// An escape says how a server writes bytes that would break its format.
+// An escape is a server's encoding of bytes that would break its format.
 type escape uint8
 
 const (
@@ -66,8 +66,8 @@ func (w *worker) unescape(b []byte, e escape) string {
 	return str(w.arena[start:])
 }
 
-// backslash appends what the escape at the start of b stands for and returns
-// the escape's length, 0 if it is none.
+// backslash appends the decoded escape at the start of b, and returns the length of the escape; 0
+// if there is none.
 func (w *worker) backslash(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -122,9 +122,8 @@ func (w *worker) percentDecoded(s string) string {
 	return str(w.arena[start:])
 }
 
-// closeQuote returns where the quoted text that starts at b[0] ends: at a
-// quote that is not escaped and stands before a space or at the end. -1 if
-// there is none.
+// closeQuote returns the end of the quoted text that starts at b[0]: an unescaped quote before a
+// space or at the end; -1 if there is none.
 func closeQuote(b []byte) int {
 	for i := 0; ; {
 		j := bytes.IndexByte(b[i:], '"')
@@ -151,7 +150,7 @@ func closeQuote(b []byte) int {
 	}
 }
 
-// escapedAt reports whether an odd number of backslashes stands before b[i].
+// escapedAt reports whether there is an odd number of backslashes before b[i].
 func escapedAt(b []byte, i int) bool {
 	n := 0
 	for i > n && b[i-1-n] == '\\' {

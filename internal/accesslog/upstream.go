@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// maxDuration bounds what is added up: 31 years.
+// maxDuration bounds a sum of durations: 31 years.
 const maxDuration = time.Duration(1e18)
 
-// setUpstream reads the time that the upstream took, as inUnit does. One that
-// says that none was asked ("-", "-1") is 0; what cannot be read is not told.
-// Where nothing tells the time of the whole request, it stands for that too.
+// setUpstream reads the time of the upstream, as inUnit does. A value that means that no upstream
+// was asked ("-", "-1") is 0; an invalid value is ignored. If the log has no time of the whole
+// request, the upstream's time is used for it too.
 func (e *Entry) setUpstream(b []byte, unit time.Duration) {
 	d, ok := inUnit(b, unit)
 	if !ok && !isAbsent(b) && !isMinusOne(b) && len(bytes.Trim(b, "-,: ")) > 0 {
@@ -28,7 +28,7 @@ func (e *Entry) setUpstream(b []byte, unit time.Duration) {
 
 func isMinusOne(b []byte) bool { return len(b) > 1 && string(b[:2]) == "-1" }
 
-// setTiming reads the CPU time off a Server-Timing: "cpu;dur=12.5, db;dur=3".
+// setTiming reads the CPU time from a Server-Timing: "cpu;dur=12.5, db;dur=3".
 func (w *worker) setTiming(e *Entry, text string) {
 	metric := w.metric
 	if metric == "" {
@@ -40,12 +40,11 @@ func (w *worker) setTiming(e *Entry, text string) {
 	}
 }
 
-// mostTold bounds the CPU time that one line tells, as serve does.
-const mostTold = 24 * time.Hour
+// maxCPU bounds the CPU time of one line, as in serve.
+const maxCPU = 24 * time.Hour
 
-// timeOf returns what a metric's entries in a Server-Timing (W3C Server Timing
-// §2) tell by their dur, which is in milliseconds, added up. Of several dur in an
-// entry the first counts.
+// timeOf returns the sum of the dur values, in milliseconds, of a metric in a Server-Timing (W3C
+// Server Timing §2). If an entry has several dur values, the first counts.
 func timeOf(text, metric string) (sum time.Duration, ok bool) {
 	for text != "" {
 		var entry string
@@ -62,7 +61,7 @@ func timeOf(text, metric string) (sum time.Duration, ok bool) {
 				continue
 			}
 			if d, read := milliseconds(strings.Trim(strings.Trim(value, " \t"), `"`)); read {
-				sum, ok = min(sum+d, mostTold), true
+				sum, ok = min(sum+d, maxCPU), true
 			}
 			break
 		}
@@ -70,7 +69,7 @@ func timeOf(text, metric string) (sum time.Duration, ok bool) {
 	return sum, ok
 }
 
-// cutOutside cuts s at the first sep that stands in no quotes.
+// cutOutside cuts s at the first sep outside quotes.
 func cutOutside(s string, sep byte) (before, after string) {
 	quoted := false
 	for i := 0; i < len(s); i++ {
@@ -86,8 +85,7 @@ func cutOutside(s string, sep byte) (before, after string) {
 	return s, ""
 }
 
-// milliseconds reads a decimal number that is not negative, as programs print
-// them: 12, 12.5, 1e-05.
+// milliseconds reads a non-negative decimal number as programs print it: 12, 12.5, 1e-05.
 func milliseconds(s string) (time.Duration, bool) {
 	if s == "" || strings.Trim(s, "0123456789+-.eE") != "" {
 		return 0, false
@@ -96,5 +94,5 @@ func milliseconds(s string) (time.Duration, bool) {
 	if err != nil && !errors.Is(err, strconv.ErrRange) || !(ms >= 0) {
 		return 0, false
 	}
-	return time.Duration(min(ms, float64(mostTold/time.Millisecond)) * 1e6), true
+	return time.Duration(min(ms, float64(maxCPU/time.Millisecond)) * 1e6), true
 }

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// nginxTokens takes an nginx log_format apart. Variables that say nothing to
-// us are passed over.
+// nginxTokens splits an nginx log_format into tokens. Unknown variables are skipped.
 func nginxTokens(s string) ([]token, error) {
 	var tokens []token
 	for i := 0; i < len(s); {
@@ -21,7 +20,7 @@ func nginxTokens(s string) ([]token, error) {
 		}
 		name, n := nginxName(s[i:])
 		if n == 0 {
-			return nil, &placedError{i + 1, "no variable name behind $"}
+			return nil, &placedError{i + 1, "no variable name after $"}
 		}
 		t := nginxVariable(name)
 		t.name, t.column = s[i:i+n], i+1
@@ -69,30 +68,32 @@ func nginxVariable(name string) token {
 }
 
 var nginxNames = ranked(map[fact][]string{
-	factTime:      {"msec", "time_iso8601", "time_local"},
-	factClient:    {"remote_addr", "realip_remote_addr", "proxy_protocol_addr"},
-	factForwarded: {"http_x_forwarded_for", "proxy_add_x_forwarded_for", "http_forwarded", "http_x_real_ip", "http_cf_connecting_ip", "http_true_client_ip"},
-	factRequest:   {"request"},
-	factMethod:    {"request_method"},
-	factTarget:    {"request_uri"},
-	factPath:      {"uri", "document_uri"},
-	factQuery:     {"args", "query_string"},
-	factHost:      {"http_host", "host", "server_name"},
-	factReferer:   {"http_referer"},
-	factAgent:     {"http_user_agent"},
-	factCookie:    {"http_cookie"},
-	factStatus:    {"status"},
-	factBytes:     {"body_bytes_sent", "bytes_sent"},
-	factDuration:  {"request_time"},
-	factUpstream:  {"upstream_response_time"},
-	factTiming:    {"upstream_http_server_timing", "sent_http_server_timing"},
+	factTime:   {"msec", "time_iso8601", "time_local"},
+	factClient: {"remote_addr", "realip_remote_addr", "proxy_protocol_addr"},
+	factForwarded: {"http_x_forwarded_for", "proxy_add_x_forwarded_for", "http_forwarded", "http_x_real_ip",
+		"http_cf_connecting_ip", "http_true_client_ip"},
+	factRequest:  {"request"},
+	factMethod:   {"request_method"},
+	factTarget:   {"request_uri"},
+	factPath:     {"uri", "document_uri"},
+	factQuery:    {"args", "query_string"},
+	factHost:     {"http_host", "host", "server_name"},
+	factReferer:  {"http_referer"},
+	factAgent:    {"http_user_agent"},
+	factCookie:   {"http_cookie"},
+	factStatus:   {"status"},
+	factBytes:    {"body_bytes_sent", "bytes_sent"},
+	factDuration: {"request_time"},
+	factUpstream: {"upstream_response_time"},
+	factTiming:   {"upstream_http_server_timing", "sent_http_server_timing"},
 })
 
-// compileJSON makes a parser of a log_format that is a JSON object. A member
-// whose value is more than one variable is passed over.
+// compileJSON returns a parser for a log_format that is a JSON object. Members with more than one
+// variable are skipped.
 func compileJSON(s string) (flatJSONParser, error) {
 	p := flatJSONParser{names: map[string]namedFact{}, cookies: map[string]string{}}
-	o := object{rest: []byte(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), " "))}
+	o := object{rest: []byte(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }),
+		" "))}
 	hasTime, hasClient := false, false
 	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
 		text := string(bare(value))
@@ -113,7 +114,7 @@ func compileJSON(s string) (flatJSONParser, error) {
 	}
 	switch {
 	case !o.whole:
-		return p, fmt.Errorf("it begins as a JSON object, and is none")
+		return p, fmt.Errorf("it begins like a JSON object but is not one")
 	case !hasClient:
 		return p, fmt.Errorf("it holds no client address: $remote_addr")
 	case !hasTime:
@@ -122,7 +123,7 @@ func compileJSON(s string) (flatJSONParser, error) {
 	return p, nil
 }
 
-// apacheTokens takes an Apache LogFormat apart (mod_log_config).
+// apacheTokens splits an Apache LogFormat into tokens (mod_log_config).
 func apacheTokens(s string) ([]token, error) {
 	var tokens []token
 	literal := func(text string) {
@@ -139,7 +140,7 @@ func apacheTokens(s string) ([]token, error) {
 			case 't':
 				literal("\t")
 			case 'n':
-				return nil, &placedError{i + 1, "a line end inside a line"}
+				return nil, &placedError{i + 1, "a line break inside a line"}
 			default:
 				literal(s[i+1 : i+2])
 			}
@@ -173,13 +174,13 @@ func apacheDirective(s string) (t token, n int, msg string) {
 	if n < len(s) && s[n] == '{' {
 		end := strings.IndexByte(s[n:], '}')
 		if end < 0 {
-			return t, 0, "no } behind {"
+			return t, 0, "no } after {"
 		}
 		arg = s[n+1 : n+end]
 		n += end + 1
 	}
 	if n >= len(s) {
-		return t, 0, "no directive behind %"
+		return t, 0, "no directive after %"
 	}
 	if strings.HasPrefix(s[n:], "^t") && len(s) >= n+3 { // %^ti, %^to: trailers
 		return token{namedFact: namedFact{fact: noFact}}, n + 3, ""
@@ -274,7 +275,7 @@ func apacheHeader(name string) token {
 	return token{namedFact: f}
 }
 
-// apacheTime returns what %{form}t stands for.
+// apacheTime returns the token of %{form}t.
 func apacheTime(form string) token {
 	form = strings.TrimPrefix(strings.TrimPrefix(form, "begin:"), "end:")
 	t := token{namedFact: namedFact{factTime, 1}}
@@ -291,7 +292,7 @@ func apacheTime(form string) token {
 	return t
 }
 
-// sampleTime shows what a time token writes.
+// sampleTime returns a sample of a time token's output.
 func sampleTime(t token) string {
 	if t.kind == fracToken {
 		return map[string]string{"msec_frac": "123", "usec_frac": "123456"}[t.layout]
@@ -312,8 +313,10 @@ func sampleTime(t token) string {
 	return b.String()
 }
 
-// strftime is what each conversion writes for one moment.
+// strftime has the output of each conversion for one moment.
 var strftime = map[byte]string{
-	'Y': "2006", 'm': "01", 'd': "02", 'H': "15", 'M': "04", 'S': "05", 'b': "Jan", 'h': "Jan", 'T': "15:04:05", 'F': "2006-01-02",
-	'R': "15:04", 'z': "+0100", 's': "1136214245", '%': "%", 'e': " 2", 'y': "06", 'j': "002", 'a': "Mon", 'A': "Monday", 'B': "January", 'Z': "UTC",
+	'Y': "2006", 'm': "01", 'd': "02", 'H': "15", 'M': "04", 'S': "05", 'b': "Jan", 'h': "Jan", 'T': "15:04:05",
+	'F': "2006-01-02",
+	'R': "15:04", 'z': "+0100", 's': "1136214245", '%': "%", 'e': " 2", 'y': "06", 'j': "002", 'a': "Mon",
+	'A': "Monday", 'B': "January", 'Z': "UTC",
 }

@@ -2,26 +2,23 @@ package accesslog
 
 import "bytes"
 
-// A parser reads one kind of line. It holds no state of its own: workers
-// share it.
+// A parser reads one kind of line. It has no state, because workers share it.
 type parser interface {
-	// parse fills e, which is zero, from line, which is not blank and no
-	// comment. It returns why the line is skipped, or "". What it unescapes
-	// goes to w.
+	// parse fills e, which is zero, from line, which is neither blank nor a comment. It returns the
+	// reason for skipping the line, or "". Unescaped texts are stored in w.
 	parse(line []byte, e *Entry, w *worker) string
 }
 
-// A worker is what parsing needs besides the line. It is used by one
-// goroutine.
+// A worker is the state of parsing. It is used by one goroutine.
 type worker struct {
 	parser parser
 	clock  clock
 	layout *layout // latest #Fields, for logs that have them
 	shape  shape   // of the last line
-	arena  []byte  // unescaped text of the present block
+	arena  []byte  // unescaped text of the current block
 	metric string  // Options.Metric
 
-	name [maxName]byte // of the JSON member at hand
+	name [maxName]byte // of the current JSON member
 
 	cloudfront bool // the last line was CloudFront's
 }
@@ -77,8 +74,8 @@ func (w *worker) line(text []byte, number int64, batch *Batch) {
 	e.Line = number
 }
 
-// unwrapped returns what a container's program wrote, of a line of the
-// container engine's log file:
+// unwrapped returns the output of a container's program from a line of the container engine's log
+// file:
 //
 //	{"log":"192.0.2.7 - - …\n","stream":"stdout","time":"…"}
 func (w *worker) unwrapped(text []byte) []byte {
@@ -104,8 +101,8 @@ func (w *worker) unwrapped(text []byte) []byte {
 	return inner
 }
 
-// trim takes white space at the end and a byte order mark at the start off; a
-// blank line becomes empty.
+// trim removes white space at the end and a byte order mark at the start; a blank line becomes
+// empty.
 func trim(line []byte) []byte {
 	for len(line) > 0 && (line[len(line)-1] == '\r' || line[len(line)-1] == ' ') {
 		line = line[:len(line)-1]

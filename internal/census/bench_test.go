@@ -2,6 +2,7 @@ package census
 
 import (
 	"net/http"
+	"net/netip"
 	"testing"
 
 	"fairshare"
@@ -21,7 +22,7 @@ func BenchmarkSaw(b *testing.B) {
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		c.Saw(reqs[i&(1<<16-1)].Addr)
+		c.Saw(reqs[i&(1<<16-1)].Addr, netip.Addr{})
 		i++
 	}
 	if c.state.Load().seen[0].Load() == 0 && i > 1<<16 {
@@ -33,7 +34,7 @@ func BenchmarkSawParallel(b *testing.B) {
 	c, reqs := New(policyOf(false), start), clientsOf(1<<16)
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
-			c.Saw(reqs[i&(1<<16-1)].Addr)
+			c.Saw(reqs[i&(1<<16-1)].Addr, netip.Addr{})
 		}
 	})
 }
@@ -90,7 +91,7 @@ func BenchmarkTick(b *testing.B) {
 	p := policyOf(false)
 	c, f := New(p, start), finding(p, pages)
 	for n := range 100_000 {
-		c.Saw(addr(n))
+		c.Saw(addr(n), netip.Addr{})
 		c.Refused(request(n, false), f, false)
 	}
 	b.ReportAllocs()

@@ -1,6 +1,7 @@
 package census
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -11,16 +12,17 @@ import (
 func (t *traffic) busied(from, to, times int, person bool) {
 	for n := from; n < to; n++ {
 		for range times {
-			t.Saw(addr(n))
-			t.Refused(request(n, person), &fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream, Wait: time.Second}, t.policy.DryRun)
+			t.Saw(addr(n), netip.Addr{})
+			t.Refused(request(n, person), &fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream,
+				Wait: time.Second}, t.policy.DryRun)
 		}
 	}
 }
 
 const (
-	room = `No rule is at fault, and to edit none helps by itself: the upstream needs room (more workers, faster pages; a larger capacity in share: if that is set too low),` +
-		` or a tighter policy for who takes most of it, which fairshare clients --sort cpu tells`
-	tight = `If this is no attack, the rule is too tight: raise its limit or set dry_run: true in it, and send SIGHUP; fairshare check FILE --try shows what it does to a request, fairshare replay to a whole log`
+	room = `No rule causes this. The upstream needs capacity (more workers, faster pages, or a larger capacity in share: if that is set too low),` +
+		` or tighter limits for the clients that use most of it: see fairshare clients --sort cpu`
+	tight = `If this is not an attack, the rule is too tight: raise its limit or set dry_run: true in it, and send SIGHUP; fairshare check FILE --try shows its effect on a request, fairshare replay on a whole log`
 )
 
 // When a busy upstream has no turn for many, that is overload and no rule's
@@ -35,13 +37,13 @@ func TestOverloadIsNoRulesFault(t *testing.T) {
 	tr.busied(90, 91, 1, false)
 	tr.wait(10 * time.Second)
 	compare(t, "one more", tr.said, []string{
-		`15s WARNING: THE UPSTREAM IS OVERLOADED: 21 of 100 clients of the last 15 seconds (21 %) were refused for want of a turn, 181 requests. MOST OF THEM LOOK LIKE PEOPLE (20). ` + room,
+		`15s WARNING: THE UPSTREAM IS OVERLOADED: 21 of 100 clients of the last 15 seconds (21 %) were refused because the upstream was busy, 181 requests. MOST OF THEM LOOK LIKE PEOPLE (20). ` + room,
 	})
 	tr.said = nil
 	tr.refused(91, 92, pages, 1, false)
 	tr.wait(10 * time.Second)
 	compare(t, "by a rule, too", tr.said, []string{
-		`25s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 21 of 100 clients of the last 25 seconds (21 %) were refused or blocked, all by rule "pages". None of them looks like a person. ` + tight,
+		`25s WARNING: MANY CLIENTS ARE BEING REFUSED: 21 of 100 clients of the last 25 seconds (21 %) were refused or blocked, all by rule "pages". None of them looks like a person. ` + tight,
 	})
 	tr.said = nil
 	for minute := range 12 { // as long as that is recent it is said again
@@ -52,8 +54,8 @@ func TestOverloadIsNoRulesFault(t *testing.T) {
 		tr.wait(time.Minute)
 	}
 	compare(t, "there is room", tr.said, []string{
-		"10m5s no longer so many: 0 % of the clients of the last 5 minutes were refused or blocked",
-		"10m5s the upstream has room again: 0 % of the clients of the last 5 minutes were refused for want of a turn",
+		"10m5s fewer clients are refused: 0 % of the clients of the last 5 minutes were refused or blocked",
+		"10m5s the upstream is no longer overloaded: 0 % of the clients of the last 5 minutes were refused because the upstream was busy",
 	})
 }
 
@@ -65,14 +67,14 @@ func TestOverloadInADryRun(t *testing.T) {
 	tr.busied(10, 40, 2, false)
 	tr.wait(5 * time.Second)
 	compare(t, "dry", tr.end(), []string{
-		`5s WARNING: THE UPSTREAM IS OVERLOADED: 30 of 50 clients of the last 5 seconds (60 %) would have been refused for want of a turn, 60 requests. None of them looks like a person. ` + room,
+		`5s WARNING: THE UPSTREAM IS OVERLOADED: 30 of 50 clients of the last 5 seconds (60 %) would have been refused because the upstream was busy, 60 requests. None of them looks like a person. ` + room,
 		`end dry run, from start to end, 5 seconds: 10 requests of 2 clients (4 % of 50) would have been refused or blocked; none of these clients looks like a person; all by rule "pages"` +
-			`; a busy upstream would have had no turn for 60 further requests of 30 clients`,
+			`; a busy upstream would have refused 60 further requests of 30 clients`,
 	})
 	tr = newTraffic(policyOf(true))
 	tr.busied(0, 1, 1, false)
 	compare(t, "nothing else", tr.end(), []string{
-		`end dry run, from start to end, 0 seconds: nobody would have been refused or blocked; 1 client seen; a busy upstream would have had no turn for 1 further request of 1 client`,
+		`end dry run, from start to end, 0 seconds: no request would have been refused or blocked; 1 client seen; a busy upstream would have refused 1 further request of 1 client`,
 	})
 }
 
@@ -80,18 +82,20 @@ func TestOverloadInADryRun(t *testing.T) {
 func TestOverloadAndSearchEngines(t *testing.T) {
 	tr := newTraffic(policyOf(false))
 	google := bot(1, "googlebot", "search", fairshare.Verified)
-	tr.Refused(google, &fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream, Wait: time.Second}, false)
+	tr.Refused(google, &fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream, Wait: time.Second},
+		false)
 	tr.wait(5 * time.Second)
 	const larger = "; share: {weights: {bots: {search: 4}}} gives search engines a larger part of a busy upstream"
 	compare(t, "no turn", tr.said, []string{
-		`5s WARNING: googlebot (verified) was refused once for want of a turn in the last 5 seconds: a search engine that is refused comes less often` + larger,
+		`5s WARNING: googlebot (verified) was refused once because the upstream was busy in the last 5 seconds: a search engine that is refused crawls less often` + larger,
 	})
 	tr.said = nil
-	tr.Refused(google, &fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream, Wait: time.Second}, false)
+	tr.Refused(google, &fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream, Wait: time.Second},
+		false)
 	tr.Refused(google, finding(tr.policy, pages), false)
 	tr.wait(5 * time.Minute)
 	compare(t, "both", tr.said, []string{
-		`5m5s WARNING: googlebot (verified) was refused once by rule "pages", googlebot (verified) was refused once for want of a turn in the last 5 minutes: a search engine that is refused comes less often` +
+		`5m5s WARNING: googlebot (verified) was refused once by rule "pages", googlebot (verified) was refused once because the upstream was busy in the last 5 minutes: a search engine that is refused crawls less often` +
 			engineHint + larger,
 	})
 }

@@ -1,6 +1,6 @@
-// Package census remembers who was seen and who was refused lately, and tells
-// the operator when that is too many, or what a dry run would have done. Start
-// with [New].
+// Package census counts the clients that were seen and refused recently. It
+// warns the operator if too many are refused, and summarizes what a dry run would
+// have refused. Start with [New].
 package census
 
 import (
@@ -13,13 +13,15 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/network"
+	"fairshare/internal/prose"
 )
 
 // A Census counts clients: all that were seen, and those refused or blocked.
 // It keeps no address, only hashes with a secret seed. It is safe for
 // concurrent use.
 //
-// Its memory is bounded whoever asks: 131 KiB to begin with; when thousands of
+// Its memory is bounded for any number of clients: 190 KiB at first; when thousands of
 // clients are refused or blocked at most 1 MiB, and 256 KiB for each rule that
 // does it.
 type Census struct {
@@ -38,7 +40,10 @@ type Census struct {
 	run    *period // the sum of all
 	spoken [kinds]warning
 
-	engines engines // that were turned away
+	engines  engines  // that were refused
+	heavy    heavy    // clients that take most of the upstream's time
+	guesses  guesses  // failed logins
+	checkers checkers // clients that look like link checkers
 }
 
 // How time is cut. The last and the present period together are recent.
@@ -47,7 +52,7 @@ const (
 	hourLength   = time.Hour
 )
 
-// A kind is why a client was or was not turned away.
+// A kind is why a client was or was not refused.
 type kind int
 
 const (
@@ -65,6 +70,8 @@ type state struct {
 	seed  [2]uint64
 	mask4 uint64 // of what a client is known by
 	mask6 [2]uint64
+	bits4 int // of the prefix of a client
+	bits6 int
 	dry   [kinds]bool // of dryPolicy and dryRules, which there are
 }
 
@@ -95,6 +102,8 @@ func newCensus(policy *fairshare.Policy, now time.Time, seed [2]uint64) *Census 
 		at: now, last: &period{}, lastAt: now,
 		hour: &period{}, hourAt: now, run: &period{},
 		engines: engines{idle: now},
+		heavy:   heavy{since: now},
+		guesses: guesses{at: now, lastAt: now, present: &guessTable{}, last: &guessTable{}},
 	}
 	c.state.Store(c.stateOf(policy, &period{}))
 	return c
@@ -109,15 +118,9 @@ func (c *Census) Replace(policy *fairshare.Policy) {
 
 func (c *Census) stateOf(policy *fairshare.Policy, p *period) *state {
 	s := &state{period: p, seed: c.seed}
-	bits4, bits6 := policy.IPv4Prefix, policy.IPv6Prefix
-	if bits4 == 0 {
-		bits4 = 32
-	}
-	if bits6 == 0 {
-		bits6 = 64
-	}
-	s.mask4 = 0xFFFF<<32 | ^uint64(0)<<(32-bits4)&0xFFFFFFFF
-	s.mask6 = [2]uint64{^uint64(0) << max(64-bits6, 0), ^uint64(0) << min(128-bits6, 64)}
+	s.bits4, s.bits6 = network.ClientBits(policy.IPv4Prefix, policy.IPv6Prefix)
+	s.mask4 = network.Mask(32+s.bits4) & (1<<48 - 1)
+	s.mask6 = [2]uint64{network.Mask(s.bits6), network.Mask(s.bits6 - 64)}
 	s.dry[dryPolicy] = policy.DryRun
 	for i := range policy.Rules {
 		s.dry[dryRules] = s.dry[dryRules] || policy.Rules[i].DryRun
@@ -125,9 +128,15 @@ func (c *Census) stateOf(policy *fairshare.Policy, p *period) *state {
 	return s
 }
 
+// client returns the prefix of an address that limits count as one client.
+func (s *state) client(addr netip.Addr) netip.Prefix {
+	return network.Cut(addr, s.bits4, s.bits6)
+}
+
 // hash returns what a client is known by: the hash of its address, cut to
 // the policy's prefix.
-func (s *state) hash(addr netip.Addr) uint64 {
+// One that a peer named counts with that peer.
+func (s *state) hash(addr, via netip.Addr) uint64 {
 	var hi, lo uint64
 	if addr.Is4() {
 		a := addr.As4()
@@ -139,19 +148,22 @@ func (s *state) hash(addr netip.Addr) uint64 {
 	// Two rounds of the multiplication that wyhash is made of.
 	h, l := bits.Mul64(hi^s.seed[0], lo^s.seed[1])
 	h, l = bits.Mul64(h^l^s.seed[1], lo^0x9E3779B97F4A7C15)
+	if via.IsValid() {
+		return h ^ l ^ s.hash(via, netip.Addr{})
+	}
 	return h ^ l
 }
 
 // Saw notes that a client asked, whatever became of its request. It takes
-// some nanoseconds. Clients without an address count as one.
-func (c *Census) Saw(addr netip.Addr) {
+// some nanoseconds. Clients without an address count as one. via is as in a
+// [fairshare.Request].
+func (c *Census) Saw(addr, via netip.Addr) {
 	s := c.state.Load()
-	s.seen.add(s.hash(addr))
+	s.seen.add(s.hash(addr, via))
 }
 
 // Refused notes that a rule refused or blocked a request, or would have if
-// dry. Of a suspected proxy, for which limits only report, a refusal in dry
-// run does not count. Bans by operators are meant, however many they turn away:
+// dry. Bans by operators are meant, however many they turn away:
 // only that they would have is summed up. Refusals of a busy upstream are told
 // apart: no rule is too tight then. Nothing of the request is kept.
 func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry bool) {
@@ -159,10 +171,14 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 		return
 	}
 	s := c.state.Load()
+	if !dry && found.Rule != fairshare.OperatorBan && found.Rule != fairshare.BusyUpstream {
+		c.guesses.refused(req, s)
+		c.checkers.refused(req, found, s)
+	}
 	if found.Rule == fairshare.OperatorBan {
 		if dry {
 			s.operators.requests.Add(1)
-			s.operators.clients.add(s.hash(req.Addr), false)
+			s.operators.clients.add(s.hash(req.Addr, req.Via), false)
 		}
 		return
 	}
@@ -173,8 +189,6 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 	case found.Rule == fairshare.BusyUpstream:
 		k = busy
 	case !dry:
-	case req.Suspect && found.Action == fairshare.Refuse:
-		return
 	case found.Rule.DryRun:
 		k = dryRules
 	default:
@@ -188,7 +202,7 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 		c.engines.add(away{bot: req.Bot.Name, rule: found.Rule.Name, action: found.Action, dry: dry})
 	}
 	rule.requests.Add(1)
-	hash := s.hash(req.Addr)
+	hash := s.hash(req.Addr, req.Via)
 	if rule.clients.knows(hash, true) {
 		return
 	}
@@ -207,9 +221,11 @@ func (c *Census) Tick(now time.Time) []string {
 	defer c.mu.Unlock()
 	now = c.clamp(now)
 	lines := append(c.warnings(now), c.engines.warnings(now)...)
+	lines = append(lines, c.guesses.warnings(now)...)
+	lines = append(lines, c.checkers.lines(now)...)
 	c.fold()
 	if c.at.Sub(c.hourAt) >= hourLength {
-		lines = append(lines, c.summaries(c.hour, lastly(c.at.Sub(c.hourAt)))...)
+		lines = append(lines, c.summaries(c.hour, prose.Last(c.at.Sub(c.hourAt)))...)
 		c.hour, c.hourAt = &period{}, c.at
 	}
 	if now.Sub(c.at) >= periodLength {
@@ -229,9 +245,9 @@ func (c *Census) End(now time.Time) []string {
 	c.fold()
 	var lines []string
 	if c.hourAt.After(c.start) && now.After(c.hourAt) {
-		lines = c.summaries(c.hour, lastly(now.Sub(c.hourAt)))
+		lines = c.summaries(c.hour, prose.Last(now.Sub(c.hourAt)))
 	}
-	return append(lines, c.summaries(c.run, "from start to end, "+span(now.Sub(c.start)))...)
+	return append(lines, c.summaries(c.run, "from start to end, "+prose.Duration(now.Sub(c.start)))...)
 }
 
 // clamp keeps time from running backwards.

@@ -65,7 +65,8 @@ type traffic struct {
 }
 
 func newTraffic(p *fairshare.Policy) *traffic {
-	return &traffic{Census: newCensus(p, start, [2]uint64{0x0123456789ABCDEF, 0xFEDCBA9876543210}), policy: p, now: start, tick: 5 * time.Second}
+	return &traffic{Census: newCensus(p, start, [2]uint64{0x0123456789ABCDEF, 0xFEDCBA9876543210}), policy: p,
+		now: start, tick: 5 * time.Second}
 }
 
 // wait lets time pass as serve does.
@@ -82,7 +83,7 @@ func (t *traffic) wait(d time.Duration) {
 func (t *traffic) refused(from, to, rule int, times int, person bool) {
 	for n := from; n < to; n++ {
 		for range times {
-			t.Saw(addr(n))
+			t.Saw(addr(n), netip.Addr{})
 			t.Refused(request(n, person), finding(t.policy, rule), t.policy.DryRun || t.policy.Rules[rule].DryRun)
 		}
 	}
@@ -90,7 +91,7 @@ func (t *traffic) refused(from, to, rule int, times int, person bool) {
 
 func (t *traffic) saw(from, to int) {
 	for n := from; n < to; n++ {
-		t.Saw(addr(n))
+		t.Saw(addr(n), netip.Addr{})
 	}
 }
 
@@ -124,14 +125,14 @@ func TestDryRunOfNobody(t *testing.T) {
 		want   []string
 	}{
 		{"the policy", policyOf(true), []string{
-			"1h0m5s dry run, the last hour: nobody would have been refused or blocked; 1 client seen",
-			"end dry run, the last 15 minutes: nobody would have been refused or blocked; 0 clients seen",
-			"end dry run, from start to end, 75 minutes: nobody would have been refused or blocked; 1 client seen",
+			"1h0m5s dry run, the last hour: no request would have been refused or blocked; 1 client seen",
+			"end dry run, the last 15 minutes: no request would have been refused or blocked; 0 clients seen",
+			"end dry run, from start to end, 75 minutes: no request would have been refused or blocked; 1 client seen",
 		}},
 		{"one rule", policyOf(false), []string{
-			"1h0m5s rules in dry run, the last hour: nobody would have been refused or blocked; 1 client seen",
-			"end rules in dry run, the last 15 minutes: nobody would have been refused or blocked; 0 clients seen",
-			"end rules in dry run, from start to end, 75 minutes: nobody would have been refused or blocked; 1 client seen",
+			"1h0m5s rules in dry run, the last hour: no request would have been refused or blocked; 1 client seen",
+			"end rules in dry run, the last 15 minutes: no request would have been refused or blocked; 0 clients seen",
+			"end rules in dry run, from start to end, 75 minutes: no request would have been refused or blocked; 1 client seen",
 		}},
 		{"nothing", &fairshare.Policy{}, nil},
 	} {
@@ -150,7 +151,7 @@ func TestSummaryOfShortAndOfSingleRules(t *testing.T) {
 	tr.refused(0, 9, pages, 5, false) // these were refused
 	tr.wait(12*time.Minute + 10*time.Second)
 	compare(t, "one rule", tr.end(), []string{
-		`end rules in dry run, from start to end, 12 minutes: 7 requests of 4 clients (under 1 % of about 600) would have been refused or blocked; 1 of these clients looks like a person; all by rule "tried"`,
+		`end rules in dry run, from start to end, 12 minutes: 7 requests of 4 clients (0.7 % of about 600) would have been refused or blocked; 1 of these clients looks like a person; all by rule "tried"`,
 	})
 
 	// With the whole policy in dry run a rule's own speaks apart: enforcing the
@@ -179,29 +180,36 @@ func TestSummaryTellsSomeRulesOnly(t *testing.T) {
 	})
 }
 
-// For limits a suspected proxy is only reported, also when they are enforced.
-func TestSuspectedProxyIsNoDryRun(t *testing.T) {
-	p := policyOf(false)
-	tr := newTraffic(p)
-	req := request(1, false)
-	req.Suspect = true
-	tr.Refused(req, finding(p, pages), true)
-	tr.Refused(req, finding(p, tried), true)
-	compare(t, "a suspect", tr.end(), []string{
-		"end rules in dry run, from start to end, 0 seconds: nobody would have been refused or blocked; 0 clients seen",
-	})
-	tr = newTraffic(policyOf(true))
-	tr.Refused(req, finding(tr.policy, badBots), true)
-	tr.Refused(req, &fairshare.Finding{}, true) // no rule spoke
-	compare(t, "a blocked suspect", tr.end(), []string{
+func TestRefusalWithoutARuleIsNotCounted(t *testing.T) {
+	tr := newTraffic(policyOf(true))
+	tr.Refused(request(1, false), finding(tr.policy, badBots), true)
+	tr.Refused(request(1, false), &fairshare.Finding{}, true)
+	compare(t, "two, one of them by no rule", tr.end(), []string{
 		`end dry run, from start to end, 0 seconds: 1 request of 1 client (100 % of 1) would have been refused or blocked; none of these clients looks like a person; all by rule "bad bots"`,
 	})
 }
 
+// Clients that a peer named are others than those with the same addresses, and
+// than those that another peer named.
+func TestProvisionalClientsAreCountedByTheirPeer(t *testing.T) {
+	tr := newTraffic(policyOf(true))
+	for _, via := range []netip.Addr{{}, netip.MustParseAddr("172.17.0.1"), netip.MustParseAddr("172.17.0.2")} {
+		for range 2 {
+			req := request(1, false)
+			req.Via = via
+			tr.Refused(req, finding(tr.policy, badBots), true)
+		}
+	}
+	if got := tr.end(); len(got) != 1 || !strings.Contains(got[0], "6 requests of 3 clients") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestWarning(t *testing.T) {
-	const hint = "; fairshare check FILE --try shows what it does to a request, fairshare replay to a whole log"
-	const tight = "If this is no attack, the rule is too tight: raise its limit or set dry_run: true in it, and send SIGHUP" + hint
-	const tooTight = "If this is no attack, the rule is too tight to be enforced: raise its limit, and send SIGHUP" + hint
+	const hint = "; fairshare check FILE --try shows its effect on a request, fairshare replay on a whole log"
+	const tight = "If this is not an attack, the rule is too tight: raise its limit or set dry_run: true in it, and send SIGHUP" + hint
+	const tooTight = "If this is not an attack, the rule is too tight to be enforced: raise its limit, and send SIGHUP" +
+		hint
 	for _, c := range []struct {
 		name string
 		dry  bool
@@ -218,13 +226,13 @@ func TestWarning(t *testing.T) {
 		{"one more", false, func(tr *traffic) {
 			tr.saw(0, 100)
 			tr.refused(0, 21, pages, 1, false)
-		}, []string{`5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 21 of 100 clients of the last 5 seconds (21 %) were refused or blocked, all by rule "pages". None of them looks like a person. ` + tight}},
+		}, []string{`5s WARNING: MANY CLIENTS ARE BEING REFUSED: 21 of 100 clients of the last 5 seconds (21 %) were refused or blocked, all by rule "pages". None of them looks like a person. ` + tight}},
 		{"all of a few", false, func(tr *traffic) {
 			tr.refused(0, 19, pages, 9, true)
 		}, nil},
 		{"all of a few more", false, func(tr *traffic) {
 			tr.refused(0, 20, pages, 9, true)
-		}, []string{`5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 20 of 20 clients of the last 5 seconds (100 %) were refused or blocked, all by rule "pages". MOST OF THEM LOOK LIKE PEOPLE (20). ` + tight}},
+		}, []string{`5s WARNING: MANY CLIENTS ARE BEING REFUSED: 20 of 20 clients of the last 5 seconds (100 %) were refused or blocked, all by rule "pages". MOST OF THEM LOOK LIKE PEOPLE (20). ` + tight}},
 		{"few are refused, and often", false, func(tr *traffic) {
 			tr.saw(0, 20)
 			tr.refused(0, 4, pages, 1000, false)
@@ -234,17 +242,17 @@ func TestWarning(t *testing.T) {
 			tr.refused(0, 391, pages, 1, false)
 			tr.refused(390, 400, badBots, 50, false)
 			tr.refused(400, 410, badBots, 50, true)
-		}, []string{`5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 410 of about 1,280 clients of the last 5 seconds (32 %) were refused or blocked, most by rule "pages" (391 clients). 10 of them look like people. ` + tight}},
+		}, []string{`5s WARNING: MANY CLIENTS ARE BEING REFUSED: 410 of about 1,280 clients of the last 5 seconds (32 %) were refused or blocked, most by rule "pages" (391 clients). 10 of them look like people. ` + tight}},
 		{"dry run", true, func(tr *traffic) {
 			tr.refused(0, 50, pages, 1, true)
 			tr.refused(50, 110, badBots, 1, false)
-		}, []string{`5s WARNING: MANY CLIENTS WOULD BE TURNED AWAY without dry run: 110 of 110 clients of the last 5 seconds (100 %) would have been refused or blocked, most by rule "bad bots" (60 clients). 50 of them look like people. ` + tooTight}},
+		}, []string{`5s WARNING: MANY CLIENTS WOULD BE REFUSED without dry run: 110 of 110 clients of the last 5 seconds (100 %) would have been refused or blocked, most by rule "bad bots" (60 clients). 50 of them look like people. ` + tooTight}},
 		{"a rule in dry run", false, func(tr *traffic) {
 			tr.saw(0, 100)
 			tr.refused(0, 20, badBots, 1, false)
 			tr.refused(0, 30, tried, 1, false)
 			tr.refused(30, 31, tried, 1, true)
-		}, []string{`5s WARNING: MANY CLIENTS WOULD BE TURNED AWAY by rules in dry run: 31 of 100 clients of the last 5 seconds (31 %) would have been refused or blocked, all by rule "tried". 1 of them looks like a person. ` + tooTight}},
+		}, []string{`5s WARNING: MANY CLIENTS WOULD BE REFUSED by rules in dry run: 31 of 100 clients of the last 5 seconds (31 %) would have been refused or blocked, all by rule "tried". 1 of them looks like a person. ` + tooTight}},
 	} {
 		tr := newTraffic(policyOf(c.dry))
 		c.do(tr)
@@ -280,11 +288,11 @@ func TestWarningLasts(t *testing.T) {
 		got = append(got, line)
 	}
 	compare(t, "a long attack", got, []string{
-		"3m5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 50 of 100 clients of the last 3 minutes (50 %) were refused or blocked",
-		"8m5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 50 of 100 clients of the last 8 minutes (50 %) were refused or blocked",
-		"13m5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 50 of 100 clients of the last 8 minutes (50 %) were refused or blocked",
-		"18m5s WARNING: MANY CLIENTS ARE BEING TURNED AWAY: 50 of 100 clients of the last 8 minutes (50 %) were refused or blocked",
-		"50m5s no longer so many: 14 % of the clients of the last 5 minutes were refused or blocked",
+		"3m5s WARNING: MANY CLIENTS ARE BEING REFUSED: 50 of 100 clients of the last 3 minutes (50 %) were refused or blocked",
+		"8m5s WARNING: MANY CLIENTS ARE BEING REFUSED: 50 of 100 clients of the last 8 minutes (50 %) were refused or blocked",
+		"13m5s WARNING: MANY CLIENTS ARE BEING REFUSED: 50 of 100 clients of the last 8 minutes (50 %) were refused or blocked",
+		"18m5s WARNING: MANY CLIENTS ARE BEING REFUSED: 50 of 100 clients of the last 8 minutes (50 %) were refused or blocked",
+		"50m5s fewer clients are refused: 14 % of the clients of the last 5 minutes were refused or blocked",
 	})
 }
 
@@ -310,9 +318,9 @@ func TestClientsAreCutToThePrefixes(t *testing.T) {
 		c := newTraffic(p)
 		for _, a := range addrs {
 			if a == "" {
-				c.Saw(netip.Addr{})
+				c.Saw(netip.Addr{}, netip.Addr{})
 			} else {
-				c.Saw(netip.MustParseAddr(a))
+				c.Saw(netip.MustParseAddr(a), netip.Addr{})
 			}
 		}
 		return estimate(&c.state.Load().seen)
@@ -375,7 +383,7 @@ func TestOddClocks(t *testing.T) {
 	compare(t, "odd clock", tr.end(), []string{
 		`5h0m0s dry run, the last 5 hours: 1 request of 1 client (100 % of 1) would have been refused or blocked; none of these clients looks like a person; all by rule "pages"`,
 		`6h0m6s dry run, the last hour: 1 request of 1 client (100 % of 1) would have been refused or blocked; none of these clients looks like a person; all by rule "bad bots"`,
-		`end dry run, the last 6 seconds: nobody would have been refused or blocked; 0 clients seen`,
+		`end dry run, the last 6 seconds: no request would have been refused or blocked; 0 clients seen`,
 		`end dry run, from start to end, 6 hours: 2 requests of 1 client (100 % of 1) would have been refused or blocked; none of these clients looks like a person; by rule "bad bots": 1 request of 1 client; "pages": 1 request of 1 client`,
 	})
 }
@@ -402,7 +410,8 @@ func TestLateNotesCount(t *testing.T) {
 
 // Lines go to terminals: names are the operator's, and yet quoted.
 func TestNamesAreQuoted(t *testing.T) {
-	p := &fairshare.Policy{DryRun: true, Rules: []fairshare.Rule{{Name: "a \"b\" \u202E grün", Action: fairshare.Block}}}
+	p := &fairshare.Policy{DryRun: true, Rules: []fairshare.Rule{{Name: "a \"b\" \u202E grün",
+		Action: fairshare.Block}}}
 	tr := newTraffic(p)
 	tr.refused(0, 30, 0, 1, false)
 	tr.wait(10 * time.Second)
@@ -426,7 +435,7 @@ func TestFlood(t *testing.T) {
 		clients = 100_000
 	}
 	for n := range clients {
-		tr.Saw(addr6(n))
+		tr.Saw(addr6(n), netip.Addr{})
 		req := fairshare.Request{Addr: addr6(n), UserAgent: firefox}
 		tr.Refused(&req, finding(tr.policy, n%2), true)
 		if n%(clients/minutes) == 0 {
@@ -441,7 +450,8 @@ func TestFlood(t *testing.T) {
 	}
 	sums := tr.run.tallies[dryPolicy].sums()
 	all := tr.run.tallies[dryPolicy].clients.amount()
-	if !near(all.clients, int64(clients), 2) || !near(estimate(&tr.run.seen), int64(clients), 0.4) || !near(sums[0].clients, int64(clients)/2, 2) || sums[0].requests+sums[1].requests != int64(clients) {
+	if !near(all.clients, int64(clients), 2) || !near(estimate(&tr.run.seen), int64(clients), 0.4) ||
+		!near(sums[0].clients, int64(clients)/2, 2) || sums[0].requests+sums[1].requests != int64(clients) {
 		t.Errorf("all %+v, by rule %+v", all, sums)
 	}
 	if got := tr.run.tallies[dryRules].clients.amount(); got != (amount{clients: 3, people: 3}) {
@@ -460,7 +470,7 @@ func TestFlood(t *testing.T) {
 
 // memory returns how many bytes a census takes, all but its rules' names.
 func (c *Census) memory() (n uint64) {
-	n = uint64(unsafe.Sizeof(*c) + unsafe.Sizeof(state{}))
+	n = uint64(unsafe.Sizeof(*c) + unsafe.Sizeof(state{}) + 2*unsafe.Sizeof(guessTable{}))
 	for _, p := range []*period{c.last, c.state.Load().period, c.hour, c.run} {
 		n += uint64(unsafe.Sizeof(*p))
 		for k := range p.tallies {
@@ -492,7 +502,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				n := w%2*each + i
-				tr.Saw(addr(n))
+				tr.Saw(addr(n), netip.Addr{})
 				tr.Refused(request(n, w == 0), finding(p, i%3), true)
 			}
 		})
@@ -509,12 +519,15 @@ func TestManyAtOnce(t *testing.T) {
 	for k := range kinds {
 		requests += tr.run.tallies[k].requests.Load()
 		for _, s := range tr.run.tallies[k].sums() {
-			if !near(s.clients, 2*each/3, 2) || s.requests < workers*each/3-workers || s.requests > workers*each/3+workers {
+			if !near(s.clients, 2*each/3, 2) || s.requests < workers*each/3-workers ||
+				s.requests > workers*each/3+workers {
 				t.Errorf("%+v", s)
 			}
 		}
 	}
-	if all := tr.run.tallies[dryPolicy].clients.amount(); requests != workers*each || !near(all.clients, 2*each*2/3, 2) || !near(all.people, each*2/3, 3) || !near(estimate(&tr.run.seen), 2*each, 0.4) {
+	if all := tr.run.tallies[dryPolicy].clients.amount(); requests != workers*each ||
+		!near(all.clients, 2*each*2/3, 2) || !near(all.people, each*2/3, 3) ||
+		!near(estimate(&tr.run.seen), 2*each, 0.4) {
 		t.Errorf("%d requests, %+v", requests, all)
 	}
 }
@@ -523,20 +536,20 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	p := policyOf(false)
 	tr := newTraffic(p)
 	req, person, f := request(1, false), request(1, true), finding(p, pages)
-	if n := testing.AllocsPerRun(100, func() { tr.Saw(req.Addr); tr.Refused(req, f, false); tr.Refused(person, f, false) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() {
+		tr.Saw(req.Addr, netip.Addr{})
+		tr.Refused(req, f,
+			false)
+		tr.Refused(person, f, false)
+	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
 func TestWords(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
-		{number(0), "0"}, {number(999), "999"}, {number(1000), "1,000"}, {number(1234567), "1,234,567"},
-		{percent(0, 0), "0 %"}, {percent(0, 9), "0 %"}, {percent(1, 1000), "under 1 %"}, {percent(999, 1000), "over 99 %"}, {percent(9, 9), "100 %"}, {percent(1, 3), "33 %"},
-		{span(0), "0 seconds"}, {span(500 * time.Millisecond), "1 second"}, {span(59 * time.Second), "59 seconds"}, {span(time.Minute), "1 minute"}, {span(90 * time.Second), "90 seconds"},
-		{span(2 * time.Minute), "2 minutes"}, {span(10*time.Minute - 2*time.Second), "10 minutes"}, {span(time.Hour + 5*time.Second), "1 hour"}, {span(90 * time.Minute), "90 minutes"},
-		{span(26 * time.Hour), "26 hours"}, {span(24 * time.Hour), "1 day"}, {span(72 * time.Hour), "3 days"},
-		{lastly(time.Hour), "the last hour"}, {lastly(time.Minute), "the last minute"}, {lastly(11 * time.Second), "the last 11 seconds"},
-		{clients(1, false), "1 client"}, {clients(2004, true), "about 2,000 clients"}, {about(999_600, true), "about 1,000,000"}, {about(12, true), "about 12"}, {plural(1, "rule"), "1 rule"},
+		{clients(1, false), "1 client"}, {clients(2004, true), "about 2,000 clients"},
+		{about(999_600, true), "about 1,000,000"}, {about(12, true), "about 12"},
 		{looks("1", 1), "1 looks like a person"}, {looks("2", 2), "2 look like people"},
 	} {
 		if c.got != c.want {
@@ -553,7 +566,7 @@ func compare(t *testing.T, what string, got, want []string) {
 }
 
 func TestMemoryToBeginWith(t *testing.T) {
-	if got := newTraffic(policyOf(false)).memory(); got > 131<<10 || got < 128<<10 {
+	if got := newTraffic(policyOf(false)).memory(); got > 192<<10 || got < 180<<10 {
 		t.Errorf("%d bytes", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 // engine reports whether a bot is a search engine that it is known to be.
@@ -16,13 +17,13 @@ func engine(b *fairshare.Bot) bool {
 	return b.State == fairshare.Verified && slices.Contains(b.Categories, "search")
 }
 
-// Bounds of what is told of search engines.
+// Bounds of the warning about search engines.
 const (
-	mostAway = 64 // told apart
+	mostAway = 64 // distinguished
 	toldAway = 4  // in one line
 )
 
-// engines are the verified search engines that were turned away since that was
+// engines are the verified search engines that were refused since that was
 // told last. The zero engines are none. It is safe for concurrent use.
 type engines struct {
 	mu   sync.Mutex
@@ -31,7 +32,7 @@ type engines struct {
 	idle time.Time // the latest time at which there was none
 }
 
-// An away is who was turned away, by what.
+// An away is who was refused, by what.
 type away struct {
 	bot, rule string
 	action    fairshare.Action
@@ -50,10 +51,10 @@ func (e *engines) add(a away) {
 	e.away[a]++
 }
 
-// warnings returns what is to be told now: at once, then every five minutes.
+// warnings returns the warnings that are due now: at once, then every five minutes.
 func (e *engines) warnings(now time.Time) []string {
 	e.mu.Lock()
-	gone, since := e.away, lastly(now.Sub(e.idle))
+	gone, since := e.away, prose.Last(now.Sub(e.idle))
 	switch {
 	case len(gone) == 0:
 		e.idle = now
@@ -72,7 +73,8 @@ func (e *engines) warnings(now time.Time) []string {
 			}
 		}
 		slices.SortFunc(all, func(a, b away) int {
-			return cmp.Or(cmp.Compare(gone[b], gone[a]), strings.Compare(a.bot, b.bot), strings.Compare(a.rule, b.rule), cmp.Compare(a.action, b.action))
+			return cmp.Or(cmp.Compare(gone[b], gone[a]), strings.Compare(a.bot, b.bot),
+				strings.Compare(a.rule, b.rule), cmp.Compare(a.action, b.action))
 		})
 		if len(all) > 0 {
 			lines = append(lines, enginesText(all, gone, since))
@@ -81,7 +83,7 @@ func (e *engines) warnings(now time.Time) []string {
 	return lines
 }
 
-// enginesText makes one line of those that were turned away, or would have
+// enginesText makes one line of those that were refused, or would have
 // been.
 func enginesText(all []away, gone map[away]int64, since string) string {
 	var b strings.Builder
@@ -108,33 +110,24 @@ func enginesText(all []away, gone map[away]int64, since string) string {
 		}
 		by := fmt.Sprintf("by rule %q", a.rule)
 		if a.rule == fairshare.BusyUpstream.Name {
-			by, turns = "for want of a turn", turns+1
+			by, turns = "because the upstream was busy", turns+1
 		}
-		fmt.Fprintf(&b, "%s (verified)%s%s %s %s", a.bot, were, did, times(gone[a]), by)
+		fmt.Fprintf(&b, "%s (verified)%s%s %s %s", a.bot, were, did, prose.Times(gone[a]), by)
 	}
 	fmt.Fprintf(&b, " in %s: ", since)
 	if blocked {
-		b.WriteString("a search engine that is blocked drops the pages it asked for")
+		b.WriteString("a search engine that is blocked drops the pages from its index")
 	} else {
-		b.WriteString("a search engine that is refused comes less often")
+		b.WriteString("a search engine that is refused crawls less often")
 	}
 	if turns < min(len(all), toldAway) {
-		b.WriteString("; if that is not meant, put a rule with match: {bot: search} and allow: true above, and send SIGHUP")
+		b.WriteString(
+			"; if that is not intended, put a rule with match: {bot: search} and allow: true above, and send SIGHUP")
 	}
 	if turns > 0 {
 		b.WriteString("; share: {weights: {bots: {search: 4}}} gives search engines a larger part of a busy upstream")
 	}
 	return b.String()
-}
-
-func times(n int64) string {
-	if n == 1 {
-		return "once"
-	}
-	if n == 2 {
-		return "twice"
-	}
-	return number(n) + " times"
 }
 
 // botsText tells how many of the requests came from bots, "" if none.
@@ -145,12 +138,13 @@ func (t *tally) botsText() string {
 	}
 	var of []string
 	if n := t.engines.Load(); n > 0 {
-		of = append(of, number(n)+" from verified search engines")
+		of = append(of, prose.Number(n)+" from verified search engines")
 	}
 	if n := t.forged.Load(); n > 0 {
-		of = append(of, number(n)+" from forged ones")
+		of = append(of, prose.Number(n)+" from forged ones")
 	}
-	text := fmt.Sprintf("%s of the %s came from known bots", number(known), plural(t.requests.Load(), "request"))
+	text := fmt.Sprintf("%s of the %s came from known bots", prose.Number(known),
+		prose.Plural(t.requests.Load(), "request"))
 	if of != nil {
 		text += ", " + strings.Join(of, " and ")
 	}

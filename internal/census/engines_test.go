@@ -3,22 +3,23 @@ package census
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"testing"
 	"time"
 
 	"fairshare"
 )
 
-// bot is a request of the n-th client that is taken for a bot.
+// bot is a request of the n-th client that is recognized as a bot.
 func bot(n int, name, category string, state fairshare.BotState) *fairshare.Request {
 	req := request(n, false)
 	req.SetBot(fairshare.Bot{Name: name, Categories: []string{category}, State: state})
 	return req
 }
 
-const engineHint = "; if that is not meant, put a rule with match: {bot: search} and allow: true above, and send SIGHUP"
+const engineHint = "; if that is not intended, put a rule with match: {bot: search} and allow: true above, and send SIGHUP"
 
-// A verified search engine that is turned away is told of at once, then every
+// A verified search engine that is refused is told of at once, then every
 // five minutes while it goes on; nobody else is.
 func TestEnginesThatAreTurnedAway(t *testing.T) {
 	tr := newTraffic(policyOf(false))
@@ -45,31 +46,34 @@ func TestEnginesThatAreTurnedAway(t *testing.T) {
 	refuse(bot(1, "googlebot", "search", fairshare.Verified), pages, 2)
 	tr.wait(20 * time.Minute)
 	compare(t, "engines", tr.said, []string{
-		`10m5s WARNING: googlebot (verified) was refused once by rule "pages" in the last 5 seconds: a search engine that is refused comes less often` + engineHint,
-		`15m5s WARNING: googlebot (verified) was refused 1,234 times by rule "pages", bingbot (verified) was blocked twice by rule "bad bots" in the last 5 minutes: a search engine that is blocked drops the pages it asked for` + engineHint,
-		`15m5s WARNING: bingbot (verified) would have been refused 3 times by rule "tried" in the last 5 minutes: a search engine that is refused comes less often` + engineHint,
-		`32m10s WARNING: googlebot (verified) was refused twice by rule "pages" in the last 5 seconds: a search engine that is refused comes less often` + engineHint,
+		`10m5s WARNING: googlebot (verified) was refused once by rule "pages" in the last 5 seconds: a search engine that is refused crawls less often` + engineHint,
+		`15m5s WARNING: googlebot (verified) was refused 1,234 times by rule "pages", bingbot (verified) was blocked twice by rule "bad bots" in the last 5 minutes: a search engine that is blocked drops the pages from its index` + engineHint,
+		`15m5s WARNING: bingbot (verified) would have been refused 3 times by rule "tried" in the last 5 minutes: a search engine that is refused crawls less often` + engineHint,
+		`32m10s WARNING: googlebot (verified) was refused twice by rule "pages" in the last 5 seconds: a search engine that is refused crawls less often` + engineHint,
 	})
 }
 
-// What an operator has banned is meant to be turned away: nobody is warned, not
+// What an operator has banned is meant to be refused: nobody is warned, not
 // of many clients, not of search engines. A dry run sums it up.
 func TestOperatorsBansAreMeant(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		tr := newTraffic(policyOf(dry))
 		for n := range 200 {
-			tr.Saw(addr(n))
-			tr.Refused(request(n, true), &fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.OperatorBan, Wait: time.Hour, Ban: fairshare.BanInForce}, dry)
+			tr.Saw(addr(n), netip.Addr{})
+			tr.Refused(request(n, true), &fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.OperatorBan,
+				Wait: time.Hour, Ban: fairshare.BanInForce}, dry)
 		}
 		for n := range 50 {
-			tr.Saw(addr(n))
-			tr.Refused(bot(n, "googlebot", "search", fairshare.Verified), &fairshare.Finding{Action: fairshare.Block, Rule: fairshare.OperatorBan, Ban: fairshare.BanInForce}, dry)
+			tr.Saw(addr(n), netip.Addr{})
+			tr.Refused(bot(n, "googlebot", "search", fairshare.Verified),
+				&fairshare.Finding{Action: fairshare.Block, Rule: fairshare.OperatorBan, Ban: fairshare.BanInForce},
+				dry)
 		}
 		tr.refused(0, 2, pages, 1, false)
 		tr.wait(65 * time.Minute)
 		got := tr.end()
 		if !dry {
-			const nobody = ": nobody would have been refused or blocked; "
+			const nobody = ": no request would have been refused or blocked; "
 			compare(t, "enforced", got, []string{
 				"1h0m5s rules in dry run, the last hour" + nobody + "200 clients seen",
 				"end rules in dry run, the last 5 minutes" + nobody + "0 clients seen",
@@ -78,30 +82,32 @@ func TestOperatorsBansAreMeant(t *testing.T) {
 			continue
 		}
 		const would = `2 requests of 2 clients (1 % of 200) would have been refused or blocked; none of these clients looks like a person; all by rule "pages"`
-		const more = "; bans by operators are not counted in this: 250 requests of 200 clients"
+		const more = "; bans by operators are not included: 250 requests of 200 clients"
 		compare(t, "dry", got, []string{
 			"1h0m5s dry run, the last hour: " + would + more,
-			"end dry run, the last 5 minutes: nobody would have been refused or blocked; 0 clients seen",
+			"end dry run, the last 5 minutes: no request would have been refused or blocked; 0 clients seen",
 			"end dry run, from start to end, 65 minutes: " + would + more,
 		})
 	}
 }
 
-// What is told apart is bounded, and what one line tells.
+// What is distinguished is bounded, and what one line tells.
 func TestManyEngines(t *testing.T) {
 	tr := newTraffic(policyOf(true))
 	for n := range 1000 {
 		for range 1 + n%10 {
-			tr.Refused(bot(n, fmt.Sprintf("engine %d", n), "search", fairshare.Verified), finding(tr.policy, pages), true)
+			tr.Refused(bot(n, fmt.Sprintf("engine %d", n), "search", fairshare.Verified), finding(tr.policy, pages),
+				true)
 		}
 	}
 	if n := len(tr.engines.away); n != mostAway {
 		t.Errorf("%d are told apart, want %d", n, mostAway)
 	}
 	lines := tr.engines.warnings(start.Add(5 * time.Second))
-	compare(t, "many", lines, []string{`WARNING: engine 19 (verified) would have been refused 10 times by rule "pages", engine 29 (verified) would have been refused 10 times by rule "pages", ` +
-		`engine 39 (verified) would have been refused 10 times by rule "pages", engine 49 (verified) would have been refused 10 times by rule "pages" and 60 more in the last 5 seconds: ` +
-		`a search engine that is refused comes less often` + engineHint})
+	compare(t, "many", lines,
+		[]string{`WARNING: engine 19 (verified) would have been refused 10 times by rule "pages", engine 29 (verified) would have been refused 10 times by rule "pages", ` +
+			`engine 39 (verified) would have been refused 10 times by rule "pages", engine 49 (verified) would have been refused 10 times by rule "pages" and 60 more in the last 5 seconds: ` +
+			`a search engine that is refused crawls less often` + engineHint})
 	if tr.engines.away != nil {
 		t.Error("what was told is kept")
 	}
@@ -111,7 +117,7 @@ func TestManyEngines(t *testing.T) {
 func TestBotsAmongTheRefused(t *testing.T) {
 	tr := newTraffic(policyOf(true))
 	for n := range 20 {
-		tr.Saw(addr(n))
+		tr.Saw(addr(n), netip.Addr{})
 		tr.Refused(bot(n, "gptbot", "ai", fairshare.Verified), finding(tr.policy, pages), true)
 		tr.Refused(bot(n, "googlebot", "search", fairshare.Forged), finding(tr.policy, pages), true)
 	}
@@ -120,16 +126,16 @@ func TestBotsAmongTheRefused(t *testing.T) {
 	tr.now = start.Add(40 * time.Second)
 	tr.wait(5 * time.Second)
 	compare(t, "bots", tr.end(), []string{
-		`45s WARNING: MANY CLIENTS WOULD BE TURNED AWAY without dry run: 20 of 20 clients of the last 45 seconds (100 %) would have been refused or blocked, all by rule "pages". 1 of them looks like a person. ` +
+		`45s WARNING: MANY CLIENTS WOULD BE REFUSED without dry run: 20 of 20 clients of the last 45 seconds (100 %) would have been refused or blocked, all by rule "pages". 1 of them looks like a person. ` +
 			`41 of the 42 requests came from known bots, 1 from verified search engines and 20 from forged ones. ` +
-			`If this is no attack, the rule is too tight to be enforced: raise its limit, and send SIGHUP; fairshare check FILE --try shows what it does to a request, fairshare replay to a whole log`,
-		`45s WARNING: bingbot (verified) would have been refused once by rule "pages" in the last 45 seconds: a search engine that is refused comes less often` + engineHint,
+			`If this is not an attack, the rule is too tight to be enforced: raise its limit, and send SIGHUP; fairshare check FILE --try shows its effect on a request, fairshare replay on a whole log`,
+		`45s WARNING: bingbot (verified) would have been refused once by rule "pages" in the last 45 seconds: a search engine that is refused crawls less often` + engineHint,
 		`end dry run, from start to end, 45 seconds: 42 requests of 20 clients (100 % of 20) would have been refused or blocked; 1 of these clients looks like a person; ` +
 			`41 of the 42 requests came from known bots, 1 from verified search engines and 20 from forged ones; all by rule "pages"`,
 	})
 }
 
-// A bot with all that a browser sends is no person.
+// A bot with all that a browser sends is not a person.
 func TestKnownBotIsNoPerson(t *testing.T) {
 	req := request(1, true)
 	req.Header.(http.Header).Set("Cookie", "a=b")

@@ -11,7 +11,8 @@ import (
 // Browser reports whether a user agent is one that people's browsers send, as
 // far as the text tells.
 func Browser(agent string) bool {
-	if !strings.HasPrefix(agent, "Mozilla/5.0 (") && !strings.HasPrefix(agent, "Opera/9.") && !strings.HasPrefix(agent, "Mozilla/4.0 (compatible; MSIE ") {
+	if !strings.HasPrefix(agent, "Mozilla/5.0 (") && !strings.HasPrefix(agent, "Opera/9.") &&
+		!strings.HasPrefix(agent, "Mozilla/4.0 (compatible; MSIE ") {
 		return false
 	}
 	var space [256]byte // where most fit
@@ -36,7 +37,8 @@ func Browser(agent string) bool {
 }
 
 // robotWords are in the user agents of robots that look like a browser's else.
-var robotWords = bytes.Fields([]byte("bot crawl spider slurp http: https: www. headless phantomjs python curl scan monitor preview fetch archive checker @"))
+var robotWords = bytes.Fields(
+	[]byte("bot crawl spider slurp http: https: www. headless phantomjs python curl scan monitor preview fetch archive checker @"))
 
 // mostAgent is how many bytes of a user agent people's browsers send at most.
 const mostAgent = 512
@@ -52,13 +54,15 @@ const mostAgent = 512
 // encrypted page that goes with each page. Some browsers without a window say
 // so in their brand, whatever their user agent. A known bot is none.
 func Person(req *fairshare.Request) bool {
-	if req.Bot.Name != "" || req.Header == nil || len(req.UserAgent) > mostAgent || !language(first(req, "Accept-Language")) {
+	if req.Bot.Name != "" || req.Header == nil || len(req.UserAgent) > mostAgent ||
+		!language(first(req, "Accept-Language")) {
 		return false
 	}
 	switch first(req, "Sec-Fetch-Site") {
 	case "none", "same-origin", "same-site", "cross-site":
 	default:
-		if first(req, "Referer") == "" && !strings.Contains(first(req, "Cookie"), "=") && first(req, "Upgrade-Insecure-Requests") != "1" {
+		if first(req, "Referer") == "" && !strings.Contains(first(req, "Cookie"), "=") &&
+			first(req, "Upgrade-Insecure-Requests") != "1" {
 			return false
 		}
 	}

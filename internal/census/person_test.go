@@ -22,8 +22,10 @@ func TestPerson(t *testing.T) {
 		header string // "Name: value" lines
 		want   bool
 	}{
-		{"Chrome, first page by HTTPS", chrome, "Accept-Language: en-GB,en;q=0.9\nSec-Fetch-Site: none\nSec-Fetch-Mode: navigate\nUpgrade-Insecure-Requests: 1\nSec-Ch-Ua: \"Chromium\";v=\"126\", \"Google Chrome\";v=\"126\"", true},
-		{"Firefox, first page by HTTP", firefox, "Accept-Language: de,en-US;q=0.7,en;q=0.3\nUpgrade-Insecure-Requests: 1", true},
+		{"Chrome, first page by HTTPS", chrome,
+			"Accept-Language: en-GB,en;q=0.9\nSec-Fetch-Site: none\nSec-Fetch-Mode: navigate\nUpgrade-Insecure-Requests: 1\nSec-Ch-Ua: \"Chromium\";v=\"126\", \"Google Chrome\";v=\"126\"", true},
+		{"Firefox, first page by HTTP", firefox,
+			"Accept-Language: de,en-US;q=0.7,en;q=0.3\nUpgrade-Insecure-Requests: 1", true},
 		{"Safari, a picture by HTTP", safari, "Accept-Language: fr-FR,fr;q=0.9\nReferer: http://shop.example/", true},
 		{"Safari, a request of a script by HTTPS", safari, "Accept-Language: fr\nSec-Fetch-Site: same-origin", true},
 		{"Firefox without referers, a cookie", firefox, "Accept-Language: zh-Hans\nCookie: session=1", true},
@@ -34,7 +36,8 @@ func TestPerson(t *testing.T) {
 		{"no header at all", chrome, "", false},
 		{"curl", "curl/8.5.0", "Accept: */*", false},
 		{"curl -A, and no more", chrome, "Accept: */*", false},
-		{"python-requests with a browser's name", chrome, "Accept: */*\nAccept-Encoding: gzip, deflate\nConnection: keep-alive", false},
+		{"python-requests with a browser's name", chrome,
+			"Accept: */*\nAccept-Encoding: gzip, deflate\nConnection: keep-alive", false},
 		{"the same with a session", chrome, "Accept: */*\nCookie: session=1\nReferer: https://shop.example/", false},
 		{"fetch of Node with a browser's name", chrome, "Accept: */*\nAccept-Language: *\nSec-Fetch-Mode: cors", false},
 		{"a language that is none", chrome, "Accept-Language: ;q=0.1\nCookie: a=b", false},
@@ -43,7 +46,8 @@ func TestPerson(t *testing.T) {
 		{"a cookie that is none", chrome, "Accept-Language: en\nCookie: nonsense", false},
 		{"a bot that sends all", gptbot, "Accept-Language: en\nSec-Fetch-Site: none\nCookie: a=b", false},
 		{"a browser without a window", headless, "Accept-Language: en-US\nSec-Fetch-Site: none", false},
-		{"the same with a changed name", chrome, "Accept-Language: en-US\nSec-Fetch-Site: none\nSec-Ch-Ua: \"HeadlessChrome\";v=\"126\"", false},
+		{"the same with a changed name", chrome,
+			"Accept-Language: en-US\nSec-Fetch-Site: none\nSec-Ch-Ua: \"HeadlessChrome\";v=\"126\"", false},
 		{"no user agent", "", "Accept-Language: en\nCookie: a=b", false},
 		{"a user agent without end", chrome + strings.Repeat(" x", 300), "Accept-Language: en\nCookie: a=b", false},
 	} {
@@ -91,9 +95,11 @@ func FuzzPerson(f *testing.F) {
 	f.Add("Mozilla/5.0 (\xff\xfeK", "en", "\x00", "=", "x", "headless")
 	f.Fuzz(func(t *testing.T, agent, language, site, cookie, referer, brand string) {
 		got := Person(&fairshare.Request{UserAgent: agent, Header: http.Header{
-			"Accept-Language": {language}, "Sec-Fetch-Site": {site}, "Cookie": {cookie}, "Referer": {referer}, "Sec-Ch-Ua": {brand},
+			"Accept-Language": {language}, "Sec-Fetch-Site": {site}, "Cookie": {cookie}, "Referer": {referer},
+			"Sec-Ch-Ua": {brand},
 		}})
-		if got && (!Browser(agent) || strings.Contains(language, "*") && language[0] == '*' || brand == "HeadlessChrome") {
+		if got && (!Browser(agent) || strings.Contains(language, "*") && language[0] == '*' ||
+			brand == "HeadlessChrome") {
 			t.Errorf("%q, %q, %q look like a person", agent, language, brand)
 		}
 		folded := strings.ToLower(agent)

@@ -12,7 +12,7 @@ import (
 // asked for whenever there are too many; each client kept then stands for
 // 2^depth. The standard error is about 2 %. It grows with what it holds to at
 // most 64 KiB. The zero sample is empty. It is safe for concurrent use: who is
-// known already, and who is not asked for, is found so without a lock.
+// known already, and clients that are not known, is found so without a lock.
 type sample struct {
 	depth atomic.Uint32
 	slots atomic.Pointer[[]atomic.Uint64] // open addressing, at most half full; a power of two

@@ -30,7 +30,8 @@ func near(got, want int64, percent float64) bool {
 
 func TestSample(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for _, clients := range []int{0, 1, 2, 15, 16, 17, 37, 1000, mostSampled - 1, mostSampled, mostSampled + 1, 10_000, 100_000, 1_000_000} {
+	for _, clients := range []int{0, 1, 2, 15, 16, 17, 37, 1000, mostSampled - 1, mostSampled, mostSampled + 1,
+		10_000, 100_000, 1_000_000} {
 		var s, first, second, joined sample
 		model := exact{}
 		hashes := make([]uint64, clients)
@@ -103,7 +104,8 @@ func TestSeen(t *testing.T) {
 		clients int
 		percent float64
 	}{
-		{0, 0}, {1, 0}, {20, 0}, {300, 0.4}, {1280, 0.3}, {10_000, 0.2}, {100_000, 0.2}, {1_000_000, 0.4}, {3_000_000, 5},
+		{0, 0}, {1, 0}, {20, 0}, {300, 0.4}, {1280, 0.3}, {10_000, 0.2}, {100_000, 0.2}, {1_000_000, 0.4},
+		{3_000_000, 5},
 	} {
 		if raceDetector && test.clients > 100_000 {
 			continue
@@ -114,9 +116,9 @@ func TestSeen(t *testing.T) {
 		}{{"IPv4", addr}, {"IPv6", addr6}} {
 			c := newTraffic(policyOf(false))
 			for n := range test.clients {
-				c.Saw(family.addr(n))
+				c.Saw(family.addr(n), netip.Addr{})
 				if n < 100_000 {
-					c.Saw(family.addr(n / 2))
+					c.Saw(family.addr(n/2), netip.Addr{})
 				}
 			}
 			got := estimate(&c.state.Load().seen)
@@ -146,5 +148,6 @@ func TestSeen(t *testing.T) {
 
 // addr6 is the n-th client with a network of its own.
 func addr6(n int) netip.Addr {
-	return netip.AddrFrom16([16]byte{0x20, 1, 0xD, 0xB8, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n), 15: byte(n)})
+	return netip.AddrFrom16([16]byte{0x20, 1, 0xD, 0xB8, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n),
+		15: byte(n)})
 }

@@ -99,7 +99,8 @@ func (t *tally) sums() []ruleSum {
 		}
 	}
 	slices.SortFunc(sums, func(a, b ruleSum) int {
-		return cmp.Or(cmp.Compare(b.clients, a.clients), cmp.Compare(b.requests, a.requests), strings.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(b.clients, a.clients), cmp.Compare(b.requests, a.requests),
+			strings.Compare(a.name, b.name))
 	})
 	return sums
 }

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A cgroup is a source: the CPU time of all processes in a cgroup and below it,
-// those that ended too.
+// A cgroup is a source with the CPU time of all processes in a cgroup and below it, including
+// processes that ended.
 type cgroup struct {
-	root string // where cgroups are mounted
-	name string // as the policy has it
+	root string // mount point of the cgroups
+	name string // name in the policy
 	file int    // 0: not open
 	v1   bool
 	last int64 // ns
 	buf  [4096]byte
 
-	procs          int           // the file that lists its processes; 0: not open
-	clocks, before map[int]int64 // of its processes, ns; now and at the last read
+	procs          int           // file with the list of its processes; 0: not open
+	clocks, before map[int]int64 // ns of its processes, now and at the last read
 }
 
 // open finds the cgroup and reads it for the first time.
@@ -59,9 +59,8 @@ func (c *cgroup) close() {
 	c.file, c.procs = 0, 0
 }
 
-// read tells what was used since the last read. A cgroup that was removed and
-// made anew, as when a service restarts, is found again; what it used until
-// then is not counted.
+// read returns the CPU time since the last read. It also finds a cgroup that was removed and
+// created again, as at the restart of a service; the CPU time until then is not counted.
 func (c *cgroup) read(u *usage) error {
 	*u = usage{parts: u.parts[:0]}
 	if c.file != 0 {
@@ -78,8 +77,8 @@ func (c *cgroup) read(u *usage) error {
 	return errBaseline
 }
 
-// split tells what each process of the cgroup used, where there are no more than
-// fit into a buffer. Their clocks may be read by anybody.
+// split returns the CPU time of each process of the cgroup, if their list fits into a buffer. Every
+// user may read their clocks.
 func (c *cgroup) split(u *usage) {
 	if c.procs == 0 {
 		return
@@ -97,7 +96,7 @@ func (c *cgroup) split(u *usage) {
 		}
 		now, ok := processClock(pid)
 		if pid == 0 || !ok {
-			continue // of another namespace, or gone
+			continue // in another namespace, or already ended
 		}
 		u.processes++
 		c.clocks[pid] = now
@@ -107,7 +106,7 @@ func (c *cgroup) split(u *usage) {
 	}
 }
 
-// total reads the CPU time since the cgroup was made.
+// total reads the CPU time since the cgroup was created.
 func (c *cgroup) total() (int64, error) {
 	n, err := unix.Pread(c.file, c.buf[:], 0)
 	if err != nil {
@@ -119,7 +118,7 @@ func (c *cgroup) total() (int64, error) {
 	}
 	total, ok := parse(c.buf[:n])
 	if !ok {
-		return 0, fmt.Errorf("cgroup %s: its CPU time is not understood", c.name)
+		return 0, fmt.Errorf("cgroup %s: cannot parse its CPU time", c.name)
 	}
 	return total, nil
 }
@@ -138,14 +137,14 @@ func parseCPUStat(text []byte) (int64, bool) {
 	return 0, false
 }
 
-// parseCPUAcct returns what a cpuacct.usage says, ns (cgroup v1).
+// parseCPUAcct returns the value of a cpuacct.usage, ns (cgroup v1).
 func parseCPUAcct(text []byte) (int64, bool) {
 	nsec, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
 	return nsec, err == nil && nsec >= 0
 }
 
-// find returns the file that tells the CPU time: of cgroup v2, also beside v1,
-// or of v1's cpuacct.
+// find returns the file with the CPU time: of cgroup v2, also if v1 is mounted too, or of v1's
+// cpuacct.
 func (c *cgroup) find() (file string, v1 bool, err error) {
 	mounts := []struct {
 		folder, file string
@@ -167,7 +166,8 @@ func (c *cgroup) find() (file string, v1 bool, err error) {
 		}
 	}
 	if _, err := os.Stat(c.root); err != nil {
-		return "", false, hinted(fmt.Errorf("cgroups: %w", err), "this machine or container shows no cgroups: use from: process")
+		return "", false, hinted(fmt.Errorf("cgroups: %w", err),
+			"this machine or container has no visible cgroups: use from: process")
 	}
 	if strings.Contains(c.name, "/") {
 		return "", false, hinted(fmt.Errorf("there is no cgroup %s below %s", c.name, c.root),
@@ -177,15 +177,15 @@ func (c *cgroup) find() (file string, v1 bool, err error) {
 		"is the service running? systemctl status "+c.name+" shows its cgroup")
 }
 
-// below returns the cgroup's path below where cgroups are mounted: its path, or
-// the one that a service's name stands for.
+// below returns the cgroup's path below the mount point, from a path or from the name of a service.
 func (c *cgroup) below(mount string) (string, bool) {
 	if name, ok := strings.CutPrefix(c.name, c.root+"/"); ok || strings.Contains(c.name, "/") {
 		clean := filepath.Clean("/" + name)
 		return clean, clean != "/"
 	}
 	unit := c.name
-	if !strings.HasSuffix(unit, ".service") && !strings.HasSuffix(unit, ".slice") && !strings.HasSuffix(unit, ".scope") {
+	if !strings.HasSuffix(unit, ".service") && !strings.HasSuffix(unit, ".slice") &&
+		!strings.HasSuffix(unit, ".scope") {
 		unit += ".service"
 	}
 	const services = "/system.slice/"
@@ -193,10 +193,10 @@ func (c *cgroup) below(mount string) (string, bool) {
 		return services + unit, true
 	}
 	var found string
-	left := 10_000
+	rest := 10_000
 	filepath.WalkDir(mount, func(file string, entry fs.DirEntry, err error) error {
-		switch left--; {
-		case left < 0 || found != "":
+		switch rest--; {
+		case rest < 0 || found != "":
 			return filepath.SkipAll
 		case err != nil || !entry.IsDir():
 			return nil

@@ -1,13 +1,12 @@
-// Package cputime learns how much CPU time an upstream spends on each request,
-// from outside: it samples the CPU time of the upstream's processes or cgroup,
-// and shares what was used out among the requests that were in progress.
+// Package cputime measures how much CPU time an upstream uses for each request, from outside. It
+// samples the CPU time of the upstream's processes or cgroup, and divides it among the requests in
+// progress.
 //
-// Sums of clients over many requests are within some percent with upstreams that
-// compute, of one process or many, busy or not (TestSharingOut); what is
-// assumed, and learnt, is told at divide. Where requests mostly wait while
-// others keep every core busy, in threads of one process, and from the first
-// moment on, those that wait are charged too much, up to their own time: a path
-// that was seen in a quieter moment is known.
+// For upstreams that compute, the sums of a client over many requests are exact to some percent,
+// with one process or many, busy or not (TestSharingOut). The assumptions are described at divide.
+// In one case waiting requests are charged too much, up to their own time: from the first moment
+// on, other threads of the same process keep every core busy. A path that was measured in a quieter
+// moment is charged correctly.
 //
 // Start with Open. It reads Linux's /proc and /sys/fs/cgroup; elsewhere Open
 // fails.
@@ -25,7 +24,7 @@ import (
 	"fairshare"
 )
 
-// A Source is where CPU time is read from.
+// A Source is a kind of CPU time to read.
 type Source int
 
 const (
@@ -33,97 +32,95 @@ const (
 	Cgroup                    // a cgroup
 )
 
-// Options say what to sample. Process needs PIDFile or Listening, Cgroup needs
-// Cgroup.
+// Options configure a Sampler. Process needs PIDFile or Listening; Cgroup needs Cgroup.
 type Options struct {
 	From      Source
-	PIDFile   string        // a file with the upstream's process number; it may be rewritten
+	PIDFile   string        // a file with the upstream's process ID; it may change
 	Listening string        // host:port or the path of a unix socket: the processes that listen there
 	Cgroup    string        // a path below /sys/fs/cgroup, or a systemd service's name
 	Every     time.Duration // between samples while requests are in progress; 0: 50 ms
 	Cores     float64       // of the upstream, at most; 0: this machine's
-	Log       func(string)  // told when the upstream can no longer be read, when it can again, and of proxies; nil: nobody
+	// gets a line when reading fails, when it works again, and if a proxy is measured; nil: no log
+	Log func(string)
 }
 
-// A Sampler is a fairshare.Meter. Every request that begins while Run runs is
-// charged what the samples say, at most its own time on one core; for time that
-// could not be sampled, its own time.
+// A Sampler is a fairshare.Meter. Every request that begins while Run runs is charged by the
+// samples, at most its own time on one core. For time without samples it is charged its own time.
 type Sampler struct {
 	every time.Duration
 	start time.Time
 	seed  maphash.Seed
 	log   func(string)
-	wake  chan struct{} // the first request after none began
+	wake  chan struct{} // a request begins after an idle time
 
 	mu      sync.Mutex
 	running bool
-	idle    bool // the sampler sleeps until somebody wakes it
+	idle    bool // the sampler sleeps until it is woken
 	begun   []*request
 	ended   []*request
 	free    *request
 	stats   Stats
 
-	// Of the goroutine in Run alone.
+	// Used only by the goroutine in Run.
 	source  source
 	ledger  ledger
 	usage   usage
 	settled []*request
 	failing bool
-	said    bool // who is read
+	said    bool // the program that is read was logged
 }
 
 var _ fairshare.Meter = (*Sampler)(nil)
 
-// Stats is what was sampled so far.
+// Stats are totals of a Sampler.
 type Stats struct {
 	Samples    uint64
 	Failed     uint64        // samples that could not be read
 	Used       time.Duration // CPU time of the upstream
-	Charged    time.Duration // of Used, to requests
-	Background time.Duration // of Used, to nobody: more than the requests in progress could have used
-	Unsampled  time.Duration // charged without a sample, where nothing could be read
-	Processes  int           // that the last sample read; 0 where they are not known
+	Charged    time.Duration // part of Used that is charged to requests
+	Background time.Duration // part of Used that no request is charged: more than the requests in progress could use
+	Unsampled  time.Duration // charged without a sample, while reading failed
+	Processes  int           // in the last sample; 0: unknown
 	Inside     int           // requests in progress at the last sample
-	Servers    int           // how many requests the upstream seems to work on at once; 0: not known to be bounded
-	Paths      int           // that something is known of
+	Servers    int           // requests that the upstream seems to process at once; 0: no known bound
+	Paths      int           // number of known paths
 }
 
 // A source reads the CPU time of an upstream. It is used by one goroutine.
 type source interface {
-	// read tells what was used since the last read. After an error, and at
-	// first, it is told from the next read on.
+	// read returns the CPU time since the last read. The first read, and the first one after an
+	// error, return errBaseline.
 	read(u *usage) error
 	close()
 }
 
-// A usage is what one read found.
+// A usage is the result of one read.
 type usage struct {
 	used      int64  // ns of CPU time
-	parts     []part // of used, by process; empty when not known
+	parts     []part // parts of used by process; empty: unknown
 	processes int
-	threads   int // of the processes; 0: not known
+	threads   int // of the processes; 0: unknown
 }
 
-// A part is what one process used, ns.
+// A part is the CPU time of one process, ns.
 type part struct {
 	process int
 	used    int64
 }
 
-// A programmed source tells which program it reads; "" when it does not know.
+// A programmed source returns the name of the program that it reads; "": unknown.
 type programmed interface{ program() string }
 
-// proxies are programs that hand requests on to others, which are not their
-// children.
-var proxies = []string{"angie", "caddy", "docker-proxy", "envoy", "haproxy", "hitch", "nginx", "pasta", "rootlessport", "slirp4netns", "squid", "traefik", "varnishd"}
+// proxies are programs that pass requests to processes other than their children.
+var proxies = []string{"angie", "caddy", "docker-proxy", "envoy", "haproxy", "hitch", "nginx", "pasta",
+	"rootlessport", "slirp4netns", "squid", "traefik", "varnishd"}
 
-// errBaseline is a read that found a beginning: what is used is known from the
-// next one on.
+// errBaseline means that the read only found the starting values; the next read returns a usage.
 var errBaseline = errors.New("the first sample")
 
-// Open returns a Sampler of the upstream that opts tell. An error that comes
-// with a Sampler says that nothing can be read now; it may come later, as when
-// the upstream is started after fairshare. Run makes it sample.
+// Open returns a Sampler for the upstream in opts. If Open returns an error together with a
+// Sampler, reading fails now but may work later, for example if the upstream starts after
+// fairshare. Run takes the samples.
 func Open(opts Options) (*Sampler, error) {
 	src, err := openSource(opts)
 	if src == nil {
@@ -155,16 +152,15 @@ func newSampler(opts Options, src source) *Sampler {
 // now returns the time since the Sampler was made, at least 1 ns.
 func (s *Sampler) now() int64 { return int64(time.Since(s.start)) + 1 }
 
-// Stats returns what was sampled so far.
+// Stats returns the totals so far.
 func (s *Sampler) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stats
 }
 
-// Run samples until ctx is done; then all that has ended is told, and requests
-// that are still in progress are charged their own time from then on. It
-// returns an error only if it runs already.
+// Run samples until ctx is done. Then it reports all requests that have ended; requests in progress
+// are charged their own time from then on. It returns an error only if another Run is active.
 func (s *Sampler) Run(ctx context.Context) error {
 	s.mu.Lock()
 	if s.running {
@@ -194,9 +190,8 @@ func (s *Sampler) Run(ctx context.Context) error {
 	}
 }
 
-// sleep tells whether nobody is in progress, so that the next one wakes the
-// sampler. Begin wakes it within the first moments of a request; what the
-// upstream used before is nobody's.
+// sleep reports whether no request is in progress; then the next request wakes the sampler. Begin
+// wakes it at the start of a request. No request is charged the CPU time before that.
 func (s *Sampler) sleep() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +199,7 @@ func (s *Sampler) sleep() bool {
 	return s.idle
 }
 
-// sample reads once, shares out, and tells those that have ended.
+// sample reads once, divides the CPU time, and reports the requests that have ended.
 func (s *Sampler) sample() {
 	from := s.now()
 	err := s.source.read(&s.usage)
@@ -234,17 +229,16 @@ func (s *Sampler) sample() {
 	s.stats.Paths = s.ledger.paths.known
 	s.mu.Unlock()
 
-	s.tell()
-	s.say(err)
+	s.reportSettled()
+	s.logState(err)
 }
 
-// tell hands over what the settled requests were charged, and keeps their
-// memory for others.
-func (s *Sampler) tell() {
+// reportSettled passes on the charges of the settled requests, and frees their memory for others.
+func (s *Sampler) reportSettled() {
 	for _, r := range s.settled {
-		told, spent := r.told, r.spent.Load()
-		r.told = nil
-		told(time.Duration(spent))
+		report, spent := r.report, r.spent.Load()
+		r.report = nil
+		report(time.Duration(spent))
 	}
 	s.mu.Lock()
 	for _, r := range s.settled {
@@ -254,13 +248,14 @@ func (s *Sampler) tell() {
 	clear(s.settled)
 }
 
-// say tells the log when reading begins to fail, and when it works again; and
-// when what is read now does not do the work.
-func (s *Sampler) say(err error) {
+// logState logs when reading starts to fail, when it works again, and when the program that is read
+// is a proxy.
+func (s *Sampler) logState(err error) {
 	if by, ok := s.source.(programmed); ok && (!s.said || errors.Is(err, errBaseline)) {
 		s.said = true
 		if name := by.program(); slices.Contains(proxies, name) {
-			s.log("warning: the CPU time that is read is that of " + name + ", which hands requests on to others: what they use is not in it; " +
+			s.log("warning: the CPU time that is read is that of " + name +
+				", which passes requests to other processes: their CPU time is not included; " +
 				"hint: name the site's own process or service: upstream: {cpu: {from: process, pid_file: …}} or {from: cgroup, service: …}")
 		}
 	}
@@ -270,13 +265,14 @@ func (s *Sampler) say(err error) {
 	}
 	s.failing = failing
 	if failing {
-		s.log("the CPU time of the upstream cannot be read, requests are charged the time they take: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+		s.log("the CPU time of the upstream cannot be read, requests are charged the time they take: " +
+			strings.ReplaceAll(err.Error(), "\n", "; "))
 	} else {
 		s.log("the CPU time of the upstream is read again")
 	}
 }
 
-// collect hands new and ended requests to the ledger, under s.mu.
+// collect passes new and ended requests to the ledger, under s.mu.
 func (s *Sampler) collect() {
 	s.ledger.open = append(s.ledger.open, s.begun...)
 	for _, r := range s.ended {
@@ -288,7 +284,7 @@ func (s *Sampler) collect() {
 	s.idle = false
 }
 
-// stop takes a last sample, and leaves those in progress to their own time.
+// stop takes a last sample; requests in progress are then charged their own time.
 func (s *Sampler) stop() {
 	s.sample()
 	s.mu.Lock()
@@ -307,6 +303,6 @@ func (s *Sampler) stop() {
 	s.ledger.open = s.ledger.open[:0]
 	s.ledger.last = 0
 	s.mu.Unlock()
-	s.tell()
+	s.reportSettled()
 	s.source.close()
 }

@@ -2,13 +2,13 @@ package cputime
 
 import "slices"
 
-// A segment is a part of a sample in which the same requests are in progress.
+// A segment is a part of a sample with the same requests in progress.
 type segment struct {
 	from, to int64
-	demand   float64 // cores that its requests would use if each had one
+	demand   float64 // cores that its requests would use if each had its own core
 }
 
-// An active is a request that the upstream works on in a segment.
+// An active is a request that the upstream processes in a segment.
 type active struct {
 	r    *request
 	part float64 // of the segment, in (0, 1]
@@ -16,14 +16,13 @@ type active struct {
 
 // divide sets the share of each request in used ns of CPU time.
 //
-// It replays what the upstream must have done. A server of n threads or
-// processes works on the n requests that began first (order finds n). Each uses
-// the part of a core that its path is known to use (paths), as long as all
-// together use no more cores than there were: then all are slowed down alike,
-// as the kernel's scheduler does (processor sharing; Kleinrock, 1967). How many
-// cores there were is what explains used: other programs take some. If even
-// with every core there is more used than foreseen, requests used more of their
-// time than their paths did before, up to all of it; the rest is nobody's.
+// It simulates the upstream. A server with n workers (threads or processes) handles the n requests
+// that began first (order finds n). Each uses its path's known part of a core (paths), as long as
+// there are enough cores for all. Otherwise all are slowed down equally, as by the kernel's
+// scheduler (processor sharing; Kleinrock, 1967). The number of cores is the one that explains
+// used, because other programs use some cores. If used is more than expected even with every core,
+// requests used more of their time than their paths did before, up to all of it. No request is
+// charged the rest.
 func (l *ledger) divide(from, to int64, used float64, u *usage) {
 	if len(l.open) == 0 || to <= from {
 		return
@@ -41,8 +40,8 @@ func (l *ledger) divide(from, to int64, used float64, u *usage) {
 	l.foresee()
 	learned := l.learn(used, length, u)
 	foreseen := l.foresee()
-	if left, ok := l.workers.claim(l.open, u, used, length); ok {
-		l.beside(left, length, !learned)
+	if rest, ok := l.workers.claim(l.open, u, used, length); ok {
+		l.divideRest(rest, length, !learned)
 	} else if used >= foreseen {
 		l.raise(used)
 	} else {
@@ -50,9 +49,8 @@ func (l *ledger) divide(from, to int64, used float64, u *usage) {
 	}
 }
 
-// learn corrects what is known of the paths by this sample, if the cores were
-// not all in use: then requests slow each other down, and what is used tells
-// nothing.
+// learn updates the paths with this sample, unless all cores were in use: then requests slow each
+// other down, and the sample says nothing about them.
 func (l *ledger) learn(used, length float64, u *usage) bool {
 	room := l.room(u, used/length)
 	expect := 0.0
@@ -71,8 +69,7 @@ func (l *ledger) learn(used, length float64, u *usage) bool {
 	return false
 }
 
-// foresee cuts the sample into spans, and returns what would be used if there
-// were cores enough.
+// foresee cuts the sample into spans, and returns the expected CPU time with enough cores.
 func (l *ledger) foresee() float64 {
 	l.spans = l.spans[:0]
 	for _, r := range l.open {
@@ -92,28 +89,27 @@ func (l *ledger) foresee() float64 {
 	return foreseen
 }
 
-// beside shares out what requests used that came or went, beside those that
-// have been claimed.
-func (l *ledger) beside(left, length float64, compare bool) {
-	speed := 0.0 // of one that waits for nothing
+// divideRest divides the CPU time of requests that began or ended in the sample, without the
+// claimed ones.
+func (l *ledger) divideRest(rest, length float64, compare bool) {
+	speed := 0.0 // of a request that never waits
 	for _, r := range l.workers.whole {
 		r.whole = true
 		speed = max(speed, r.share/length)
 	}
 	foreseen := l.foresee()
-	if left >= foreseen {
-		l.raise(left)
+	if rest >= foreseen {
+		l.raise(rest)
 	} else {
-		l.slow(left)
+		l.slow(rest)
 	}
 	if compare {
 		l.paths.compare(l.open, speed, length)
 	}
 }
 
-// room returns how many cores the upstream can use: all, if it has several
-// processes at work, else what it was seen to use, as a lock in it may keep its
-// threads from more.
+// room returns how many cores the upstream can use: all, if several of its processes work.
+// Otherwise it is the most that the upstream has used so far, because a lock may limit its threads.
 func (l *ledger) room(u *usage, cores float64) float64 {
 	l.peak = max(l.peak*0.9998, cores)
 	if len(u.parts) > 1 {
@@ -122,7 +118,7 @@ func (l *ledger) room(u *usage, cores float64) float64 {
 	return min(l.peak, l.cores)
 }
 
-// serve returns the requests that the upstream works on in a segment.
+// serve returns the requests that the upstream processes in a segment.
 func (l *ledger) serve(s segment) []active {
 	l.queue = l.queue[:0]
 	length, room := float64(s.to-s.from), float64(l.order.bound())
@@ -144,7 +140,7 @@ func (l *ledger) serve(s segment) []active {
 	return l.queue
 }
 
-// slow finds the number of cores that explains used, and shares out.
+// slow finds the number of cores that explains used, and divides used.
 func (l *ledger) slow(used float64) {
 	slices.SortFunc(l.spans, func(a, b segment) int {
 		switch {
@@ -155,7 +151,7 @@ func (l *ledger) slow(used float64) {
 		}
 		return 0
 	})
-	rest := 0.0 // time of the segments not yet looked at
+	rest := 0.0 // time of the remaining segments
 	for _, s := range l.spans {
 		rest += float64(s.to - s.from)
 	}
@@ -181,14 +177,14 @@ func (l *ledger) slow(used float64) {
 	}
 }
 
-// raise shares out more than was foreseen: in proportion to what was, up to the
-// time that each was served, and then up to its own.
+// raise divides more than was expected: in proportion to the expected amounts, up to the time that
+// each request was served, and then up to its own time.
 func (l *ledger) raise(used float64) {
 	used = l.fill(used, func(r *request) (float64, float64) { return r.served * float64(r.known.rate), r.served })
 	if used > 0 {
 		used = l.fill(used, func(r *request) (float64, float64) { return float64(r.own) - r.share, float64(r.own) })
 	}
-	if used > 0 { // a child that ended may be told of late
+	if used > 0 { // the CPU time of an ended child may be reported late
 		l.fill(used, func(r *request) (float64, float64) {
 			late := float64(r.before + r.own - r.spent.Load())
 			return late - r.share, late
@@ -196,8 +192,7 @@ func (l *ledger) raise(used float64) {
 	}
 }
 
-// fill adds used to the shares by weight, none above its bound, and returns
-// what nobody could take.
+// fill adds used to the shares by weight, each up to its bound, and returns the rest.
 func (l *ledger) fill(used float64, of func(*request) (weight, bound float64)) float64 {
 	for range 8 {
 		sum := 0.0

@@ -2,18 +2,17 @@ package cputime
 
 import "slices"
 
-// A ledger shares the CPU time of an upstream out among requests. It knows no
-// clock: times are ns since some beginning, after which 1 is the first. It is
-// used by one goroutine.
+// A ledger divides the CPU time of an upstream among requests. It has no clock: times are in ns,
+// and the least is 1. It is used by one goroutine.
 type ledger struct {
-	cores float64 // that the upstream has, at most; 0: not bounded
+	cores float64 // most cores of the upstream; 0: no bound
 	last  int64   // time of the last sample; 0 before the first
 	open  []*request
 	peak  float64
 
 	paths   paths
 	order   order
-	cuts    []int64   // of the sample, into segments
+	cuts    []int64   // limits of the segments of the sample
 	spans   []segment // of the sample
 	queue   []active  // of one segment
 	workers workers
@@ -25,8 +24,8 @@ func newLedger(cores float64) ledger {
 	return ledger{cores: cores, paths: newPaths()}
 }
 
-// sample shares what u tells out among the requests in progress since the last
-// sample, and appends those that have ended to settled.
+// sample divides u among the requests in progress since the last sample, and appends the ended ones
+// to settled.
 func (l *ledger) sample(now int64, u *usage, settled []*request) []*request {
 	if l.last == 0 {
 		return l.unsampled(now, settled)
@@ -46,8 +45,8 @@ func (l *ledger) sample(now int64, u *usage, settled []*request) []*request {
 	return l.settle(now, settled)
 }
 
-// possible returns what of used the upstream's cores can have worked since the
-// last sample; more is that of a process that was found late.
+// possible returns the part of used that the cores can have worked since the last sample. More
+// comes from a process that was found late.
 func (l *ledger) possible(used, length int64) int64 {
 	if l.cores <= 0 {
 		return used
@@ -55,9 +54,9 @@ func (l *ledger) possible(used, length int64) int64 {
 	return min(used, int64(l.cores*float64(length)))
 }
 
-// unsampled charges requests their own time since the last sample, as far as
-// their paths are known to work in it; all together no more than the cores can
-// have worked, as when many wait behind a few.
+// unsampled charges requests their own time since the last sample, reduced to the part in which
+// their paths work. All together are charged at most the time of all cores, because many requests
+// may wait for a few.
 func (l *ledger) unsampled(now int64, settled []*request) []*request {
 	l.measure(now)
 	length := now - l.last
@@ -77,8 +76,8 @@ func (l *ledger) unsampled(now int64, settled []*request) []*request {
 	return l.settle(now, settled)
 }
 
-// measure finds the own time of each request in this sample, and sorts them as
-// they began.
+// measure computes the own time of each request in this sample, and sorts the requests by their
+// beginning.
 func (l *ledger) measure(now int64) {
 	for i, r := range l.open {
 		end := now
@@ -87,32 +86,32 @@ func (l *ledger) measure(now int64) {
 		}
 		r.before += r.own
 		r.own, r.served, r.effect, r.share, r.whole = max(0, end-max(r.began, l.last)), 0, 0, 0, false
-		for ; i > 0 && l.open[i-1].began > r.began; i-- { // sorted but for a few
+		for ; i > 0 && l.open[i-1].began > r.began; i-- { // nearly sorted
 			l.open[i-1], l.open[i] = l.open[i], l.open[i-1]
 		}
 	}
 }
 
-// settle takes those out that ended before now.
+// settle removes the requests that ended before now.
 func (l *ledger) settle(now int64, settled []*request) []*request {
-	kept := l.open[:0]
+	open := l.open[:0]
 	for _, r := range l.open {
 		if r.end != 0 && r.end <= now {
 			settled = append(settled, r)
 			l.paths.use(r.hash)
 		} else {
-			kept = append(kept, r)
+			open = append(open, r)
 		}
 	}
-	clear(l.open[len(kept):])
-	l.open = kept
+	clear(l.open[len(open):])
+	l.open = open
 	return settled
 }
 
-// maxSegments bounds how finely a sample is cut.
+// maxSegments is the most segments of a sample.
 const maxSegments = 64
 
-// cut cuts a sample where requests begin and end; evenly, where they are many.
+// cut cuts a sample where requests begin and end, or evenly if there are too many.
 func (l *ledger) cut(from, to int64) {
 	l.cuts = append(l.cuts[:0], from, to)
 	for _, r := range l.open {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestSlowAgreesWithASlowModel compares how cores are shared out with a model
-// that goes through a sample in steps of 1 µs and tries numbers of cores.
-func TestSlowAgreesWithASlowModel(t *testing.T) {
+// TestSlowMatchesAModel compares slow with a model that simulates a sample in steps of 1 µs and
+// tries numbers of cores.
+func TestSlowMatchesAModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for round := range 50 {
 		const from, to = 1, 2_000_001
@@ -67,14 +67,14 @@ func TestSlowAgreesWithASlowModel(t *testing.T) {
 		want, _ := model(high)
 		for i, r := range l.open {
 			if math.Abs(r.share-want[r]) > 1+1e-4*want[r] {
-				t.Fatalf("round %d, request %d: share %.0f, the model says %.0f", round, i, r.share, want[r])
+				t.Fatalf("round %d, request %d: share %.0f, the model has %.0f", round, i, r.share, want[r])
 			}
 		}
 	}
 }
 
-// TestSharesKeepTheirBounds gives a ledger arbitrary samples: nobody is charged
-// more than its own time, and all together what was used, or less.
+// TestSharesKeepTheirBounds gives a ledger random samples. No request is charged more than its own
+// time, and all together at most the CPU time used.
 func TestSharesKeepTheirBounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
@@ -98,10 +98,10 @@ func TestSharesKeepTheirBounds(t *testing.T) {
 				}
 			}
 			u := usage{used: rng.Int64N(4*(now-from) + 1), processes: rng.IntN(8)}
-			for left, i := u.used, 0; i < u.processes && left > 0; i++ {
-				p := min(left, rng.Int64N(now-from)+1)
+			for rest, i := u.used, 0; i < u.processes && rest > 0; i++ {
+				p := min(rest, rng.Int64N(now-from)+1)
 				u.parts = append(u.parts, part{i, p})
-				left -= p
+				rest -= p
 			}
 			used += u.used
 			all := append([]*request(nil), l.open...)
@@ -120,7 +120,7 @@ func TestSharesKeepTheirBounds(t *testing.T) {
 			}
 		}
 		if l.charged+l.background != used {
-			t.Fatalf("%d charged and %d to nobody, of %d", l.charged, l.background, used)
+			t.Fatalf("%d charged and %d not charged, of %d", l.charged, l.background, used)
 		}
 		if over := l.charged - used; over > 30*200 {
 			t.Fatalf("%d ns more charged than used", over)
@@ -128,8 +128,8 @@ func TestSharesKeepTheirBounds(t *testing.T) {
 	}
 }
 
-// Who waits behind a hog is not charged for that when nothing can be sampled:
-// all together had no more than the cores.
+// Without samples, requests that wait for a heavy one are not charged for it: all together are
+// charged at most the time of all cores.
 func TestUnsampledTimeIsNoMoreThanTheCores(t *testing.T) {
 	for _, test := range []struct {
 		requests int
@@ -170,9 +170,8 @@ func TestManySegmentsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAFloodOfPathsForgetsNobody: paths that are asked for once each do not push
-// out those that are known.
-func TestAFloodOfPathsForgetsNobody(t *testing.T) {
+// TestFloodOfPathsKeepsKnownPaths: paths with one request each do not replace known paths.
+func TestFloodOfPathsKeepsKnownPaths(t *testing.T) {
 	p := newPaths()
 	rng := rand.New(rand.NewPCG(7, 8))
 	known := make([]uint64, 300)
@@ -196,7 +195,7 @@ func TestAFloodOfPathsForgetsNobody(t *testing.T) {
 	}
 }
 
-func TestPathsThatNobodyAsksForGiveWay(t *testing.T) {
+func TestUnusedPathsAreReplaced(t *testing.T) {
 	p := newPaths()
 	for i := range uint64(ways) { // one set is full
 		for range 10 {
@@ -212,7 +211,7 @@ func TestPathsThatNobodyAsksForGiveWay(t *testing.T) {
 	}
 }
 
-func TestOrderFindsHowManyAreWorkedOn(t *testing.T) {
+func TestOrderFindsRequestsAtOnce(t *testing.T) {
 	for _, n := range []int{1, 4, 16} {
 		rng := rand.New(rand.NewPCG(uint64(n), 1))
 		var o order

@@ -18,25 +18,24 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// A listener finds the processes that listen at an address of this machine: a
-// finder. The sockets of the kernel are looked through every two seconds, or
-// less often where they are many.
+// A listener is a finder of the processes that listen at an address of this machine. It searches
+// the kernel's sockets every two seconds, or less often if there are many.
 type listener struct {
 	proc   string
 	fs     procfs.FS
 	at     string // host:port, or the path of a unix socket
 	host   string
 	port   uint16
-	inodes []uint64 // of the sockets that were found
+	inodes []uint64 // of the sockets found
 	pids   []int
-	why    error     // that nobody was found
-	next   time.Time // when sockets are looked through again
+	why    error     // why no process was found
+	next   time.Time // time of the next search
 }
 
 const (
 	socketsEvery = 2 * time.Second
-	socketsShare = 300              // of the time, at most one part in so many is spent looking through sockets
-	lostEvery    = 10 * time.Second // but while nobody is found they are looked through so often: all requests are charged their time meanwhile
+	socketsShare = 300              // searching takes at most 1/socketsShare of the time
+	lostEvery    = 10 * time.Second // interval of searches while no process is found
 	tcpListen    = "0A"             // TCP_LISTEN
 	unixListen   = 1 << 16
 )
@@ -44,7 +43,7 @@ const (
 func newListener(proc, at string) (*listener, error) {
 	fs, err := procfs.NewFS(proc)
 	if err != nil {
-		return nil, hinted(err, "/proc has to be mounted; a cgroup may do: from: cgroup")
+		return nil, hinted(err, "/proc must be mounted; or use a cgroup: from: cgroup")
 	}
 	l := &listener{proc: proc, fs: fs, at: strings.TrimPrefix(at, "unix:")}
 	if strings.HasPrefix(l.at, "/") || strings.HasPrefix(l.at, "@") {
@@ -75,8 +74,8 @@ func (l *listener) find(alive bool) ([]int, error) {
 		return l.lost(err)
 	}
 	if len(inodes) == 0 {
-		return l.lost(hinted(fmt.Errorf("nobody listens at %s on this machine", l.at),
-			"is the upstream running? it has to run here, in the same network namespace; else: upstream: {cpu: {from: cgroup, service: …}}, or server-timing"))
+		return l.lost(hinted(fmt.Errorf("no process listens at %s on this machine", l.at),
+			"is the upstream running? it must run here, in the same network namespace; otherwise use upstream: {cpu: {from: cgroup, service: …}}, or server-timing"))
 	}
 	if alive && slices.Equal(inodes, l.inodes) {
 		return l.pids, nil
@@ -94,7 +93,7 @@ func (l *listener) lost(err error) ([]int, error) {
 	return nil, err
 }
 
-// pause is how long sockets are not looked through after it took so long.
+// pause returns the time until the next search, from the duration of the last.
 func pause(took time.Duration, found bool) time.Duration {
 	d := max(socketsEvery, socketsShare*took)
 	if !found {
@@ -190,8 +189,8 @@ func (l *listener) addrs() ([]netip.Addr, error) {
 	return addrs, err
 }
 
-// holders returns the processes that hold one of the sockets. init and other
-// ancestors of this process, which hand sockets over, are not the upstream.
+// holders returns the processes that hold one of the sockets. It leaves out init and other
+// ancestors of this process: they only pass sockets on, and are not the upstream.
 func (l *listener) holders(inodes []uint64) ([]int, error) {
 	wanted := make([]string, len(inodes))
 	for i, inode := range inodes {
@@ -223,17 +222,22 @@ func (l *listener) holders(inodes []uint64) ([]int, error) {
 	case len(pids) > 0:
 		return pids, nil
 	case passed > 0:
-		return nil, hinted(fmt.Errorf("only process 1 holds the socket at %s yet: it starts the upstream when somebody asks", l.at),
-			"its service's cgroup is better: upstream: {cpu: {from: cgroup, service: …}}")
+		return nil,
+			hinted(fmt.Errorf(
+				"only process 1 holds the socket at %s so far: it starts the upstream at the first request", l.at),
+				"use the cgroup of its service: upstream: {cpu: {from: cgroup, service: …}}")
 	case closed > 0:
-		return nil, hinted(fmt.Errorf("who listens at %s is not known: /proc/PID/fd of %d processes may not be read by user %d", l.at, closed, os.Geteuid()),
-			"name the upstream's pid_file, or its cgroup (service: …): both may be read by anybody; else run fairshare as the upstream's user, as root, or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")
+		return nil,
+			hinted(fmt.Errorf(
+				"the process that listens at %s is unknown: user %[3]d may not read /proc/PID/fd of %[2]d processes",
+				l.at, closed, os.Geteuid()),
+				"name the upstream's pid_file, or its cgroup (service: …): every user may read both; or run fairshare as the upstream's user, as root, or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")
 	}
-	return nil, hinted(fmt.Errorf("no process that is shown here holds the socket at %s", l.at),
-		"it is another container's, or another user's and hidden (hidepid, ProtectProc= of fairshare's service): name its cgroup (service: …), or use server-timing")
+	return nil, hinted(fmt.Errorf("no process visible here holds the socket at %s", l.at),
+		"it may belong to another container, or to another user and be hidden (hidepid, ProtectProc= of fairshare's service): name its cgroup (service: …), or use server-timing")
 }
 
-// ancestors returns process 1 and those above this one.
+// ancestors returns process 1 and the ancestors of this process.
 func (l *listener) ancestors() []int {
 	above := []int{1}
 	for pid := os.Getppid(); pid > 1 && len(above) < 64; {

@@ -2,34 +2,33 @@ package cputime
 
 import "math"
 
-// order finds out how many requests an upstream works on at once, from how they
-// overtake each other: one that works on n at a time ends each request while at
-// most n−1 are in progress that began before it.
+// order estimates how many requests an upstream processes at once, from how they overtake each
+// other. An upstream that processes n at a time ends each request while at most n−1 earlier ones
+// are in progress.
 //
-// For some n it keeps how likely what was seen is, if that many are worked on:
-// each of them, or of all in progress if those are fewer, ends next with the
-// same chance, and once in a thousand times a clock or an answer that is slow to
-// take misleads.
+// For some values of n it stores the likelihood of the observations. Each request in progress, at
+// most n of them, is equally likely to end next. Once in a thousand times an inexact clock or a
+// slow reader of the answer causes a wrong observation.
 type order struct {
-	likely [len(servers)]float64 // log of the likelihood; old requests fade
+	likely [len(servers)]float64 // log of the likelihood, with less weight for old requests
 	n      int                   // index in servers
 	set    bool
 	hinted bool
 }
 
-// servers are the numbers that are told apart; the last one stands for any.
+// servers are the candidates for n; the last one means no bound.
 var servers = [...]int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, math.MaxInt32}
 
 const (
 	misled    = 0.001
-	fade      = 0.998     // a request counts for half after some 350 others
-	overtaken = 1_000_000 // ns that an earlier request goes on for at least
-	certain   = 3.0       // log likelihood by which a bound must be the better one
-	unlikely  = 5.0       // log likelihood by which more are less likely than there are threads
-	counted   = 32        // ended requests looked at in one sample
+	fade      = 0.998     // a request has half its weight after some 350 others
+	overtaken = 1_000_000 // ns that an earlier request must continue to count as overtaken
+	certain   = 3.0       // log likelihood by which a bound must be better
+	unlikely  = 5.0       // subtracted from the log likelihood of more requests at once than threads
+	counted   = 32        // most ended requests used in one sample
 )
 
-// bound returns how many are worked on at most.
+// bound returns the most requests that are processed at once.
 func (o *order) bound() int {
 	if !o.set {
 		return servers[len(servers)-1]
@@ -45,8 +44,8 @@ func (o *order) servers() int {
 	return 0
 }
 
-// hint is told how many processes an upstream has, each of one thread: at first
-// it is taken to work on no more requests at once.
+// hint sets the number of the upstream's single-threaded processes, which is the first estimate of
+// n.
 func (o *order) hint(processes int) {
 	if o.hinted {
 		return
@@ -60,16 +59,15 @@ func (o *order) hint(processes int) {
 	o.choose()
 }
 
-// note looks at the requests that ended before now, in open, which is sorted as
-// they began.
+// note evaluates the requests in open that ended before now; open is sorted by beginning.
 func (o *order) note(open []*request, now int64) {
-	left := counted
+	rest := counted
 	for i, r := range open {
-		if r.end == 0 || r.end > now || left == 0 {
+		if r.end == 0 || r.end > now || rest == 0 {
 			continue
 		}
-		left--
-		earlier, all := 1, 1 // in progress when it ended, itself too
+		rest--
+		earlier, all := 1, 1 // in progress when it ended, including itself
 		for k, other := range open {
 			if k == i || other.end != 0 && other.end < r.end+overtaken || other.began >= r.end {
 				continue
@@ -83,13 +81,13 @@ func (o *order) note(open []*request, now int64) {
 			o.add(earlier, all)
 		}
 	}
-	if left == counted {
+	if rest == counted {
 		return
 	}
 	o.choose()
 }
 
-// used notes how many cores a sample used, with so many requests in progress.
+// used records how many cores a sample used, with that many requests in progress.
 func (o *order) used(cores float64, inside int) {
 	for i, n := range servers {
 		if float64(n) < cores-0.1 && n < inside {
@@ -105,7 +103,7 @@ func (o *order) choose() {
 			best = l
 		}
 	}
-	// The largest number that is nearly as likely as the best.
+	// The largest number with almost the best likelihood.
 	for i := len(o.likely) - 1; i >= 0; i-- {
 		if o.likely[i] >= best-certain {
 			o.n, o.set = i, true

@@ -1,32 +1,31 @@
 package cputime
 
-// A path is what is known of the requests for one path.
+// A path describes the requests for one path.
 type path struct {
 	hash     uint64
-	uses     int32   // requests that ended, less those of others that wanted the place; 0: the place is free
-	rate     float32 // cores that one request uses while it is worked on, in (0, 1]
+	uses     int32   // ended requests, minus uses taken by other paths; 0: the entry is free
+	rate     float32 // cores that one request uses while it is processed, in (0, 1]
 	variance float32 // of rate
 
-	served float64 // ns by requests of this sample
+	served float64 // ns of requests in this sample
 	before float64
 	listed bool
-	next   *path // of this sample's paths
+	next   *path // next path of this sample
 }
 
 const (
 	sets     = 1024
 	ways     = 4
-	familiar = 3 // requests until a path is told from others
+	familiar = 3 // requests until a path has its own rate
 	minRate  = 1.0 / 4096
-	doubt    = 0.08 // variance of what is known of a new path
-	drift    = 2e-4 // variance that a sample adds: paths change
-	noise    = 0.03 // of the CPU time of a sample, what no rate explains
+	doubt    = 0.08 // variance of a new path's rate
+	drift    = 2e-4 // variance that a sample adds, because paths change
+	noise    = 0.03 // share of a sample's CPU time that no rate explains
 )
 
-// paths is a bounded table of paths by hash. A path that is asked for the first
-// times counts as unknown, and all unknown ones as one. When a set is full, each
-// new path takes one use from the least used: a flood of paths that nobody asks
-// for again drives out its own.
+// paths is a bounded table of paths by hash. A path with few requests counts as unknown, and all
+// unknown paths share one entry. When a set is full, each new path takes one use from the least
+// used path. So a flood of paths with one request each mostly replaces its own paths.
 type paths struct {
 	sets     [][ways]path
 	unknown  path
@@ -39,7 +38,7 @@ func newPaths() paths {
 	return paths{sets: make([][ways]path, sets), unknown: path{rate: 1, variance: doubt}, lastUsed: -1}
 }
 
-// find returns what is known of a path.
+// find returns the entry of a path.
 func (p *paths) find(hash uint64) *path {
 	set := &p.sets[hash%sets]
 	for i := range set {
@@ -76,12 +75,11 @@ func (p *paths) use(hash uint64) {
 	*least = path{hash: hash, uses: 1}
 }
 
-// learn corrects the rates of the paths of this sample by what was used more or
-// less than they foresaw, those most that are least known and were served most
-// (a Kalman filter whose states are taken to be independent; normalised LMS with
-// a step of its own for each path). It does so for the sample, and for what is
-// different from the last one, where those in progress all the time, and work
-// in the background, do not count.
+// learn corrects the rates of the paths of this sample by the difference between used and foreseen.
+// Paths that are least known and were served most are corrected most (a Kalman filter with
+// independent states; normalised LMS with its own step for each path). It does so for the whole
+// sample, and also for the change since the last sample. Requests in progress all the time, and
+// work in the background, have no effect on the change.
 func (p *paths) learn(open []*request, used, foreseen, length float64) {
 	var first *path
 	touch := func(q *path) {
@@ -121,7 +119,7 @@ func (p *paths) learn(open []*request, used, foreseen, length float64) {
 	p.lastUsed = used
 }
 
-// skip notes a sample that nothing is learnt from.
+// skip records a sample that is not used.
 func (p *paths) skip() { p.lastUsed = -1 }
 
 func (p *paths) correct(first *path, err, noise float64, of func(*path) float64) {
@@ -138,8 +136,8 @@ func (p *paths) correct(first *path, err, noise float64, of func(*path) float64)
 	}
 }
 
-// compare corrects rates where the cost of some requests is known from their
-// processes: speed is that of the fastest one, which waited for nothing.
+// compare corrects rates if the cost of some requests is known from their processes. speed is that
+// of the fastest request, which never waited.
 func (p *paths) compare(open []*request, speed, length float64) {
 	if speed < 0.05 {
 		return

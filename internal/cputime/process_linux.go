@@ -11,24 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process is one of the upstream's. Its files below /proc are kept open: they
-// end with the process, and never show another that is given its number.
+// A process is a process of the upstream. Its files below /proc stay open: they end with the
+// process, and never show a later process with the same ID.
 type process struct {
 	pid      int
 	parent   int
 	threads  int
 	stat     int // file
-	children int // file of the main thread's children; -1 where the kernel has none
+	children int // file of the main thread's children; -1: the kernel has no such file
 
 	own    int64 // ns of CPU time since it began, as last read
-	waited int64 // ns of its children that ended, as last read
-	owed   int64 // ns of ended children that were counted, and that waited does not show yet
+	waited int64 // ns of its ended children, as last read
+	owed   int64 // ns of ended children that were counted but are not yet in waited
 
-	nextOwn, nextWaited int64 // as this sample reads
+	nextOwn, nextWaited int64 // values of this sample
 	gone                bool
 }
 
-// tick is the unit of /proc/PID/stat: USER_HZ is 100 wherever Go runs.
+// tick is the unit of /proc/PID/stat: USER_HZ is 100 on all platforms of Go.
 const tick = int64(10 * time.Millisecond)
 
 // openProcess opens the files of a process.
@@ -52,7 +52,7 @@ func (p *process) close() {
 	}
 }
 
-// A procStat is what is needed of /proc/PID/stat.
+// A procStat holds the needed values of /proc/PID/stat.
 type procStat struct {
 	parent      int
 	own, waited int64 // ns, in ticks of 10 ms
@@ -60,8 +60,8 @@ type procStat struct {
 	began       int64 // ticks since the machine started
 }
 
-// parseStat reads a line of /proc/PID/stat. The name in it may hold anything,
-// but the last parenthesis is its end (proc_pid_stat(5)).
+// parseStat reads a line of /proc/PID/stat. The name may contain any character and ends at the last
+// parenthesis (proc_pid_stat(5)).
 func parseStat(line []byte) (procStat, bool) {
 	end := bytes.LastIndexByte(line, ')')
 	if end < 0 {
@@ -97,7 +97,7 @@ func parseStat(line []byte) (procStat, bool) {
 	return procStat{}, false
 }
 
-// readStat returns false once the process is gone.
+// readStat returns false after the process has ended.
 func (p *process) readStat(buf []byte) (procStat, bool) {
 	n, err := unix.Pread(p.stat, buf, 0)
 	if err != nil || n <= 0 {
@@ -106,8 +106,8 @@ func (p *process) readStat(buf []byte) (procStat, bool) {
 	return parseStat(buf[:n])
 }
 
-// read finds what the process has used by now; false once it is gone. The clock
-// is read first: the file tells that its number was still this process's.
+// read reads the CPU time of the process; false after it has ended. It reads the clock before the
+// file. If the file can still be read, the clock was that of this process.
 func (p *process) read(buf []byte) bool {
 	own, ok := processClock(p.pid)
 	st, there := p.readStat(buf)
@@ -122,8 +122,8 @@ func (p *process) read(buf []byte) bool {
 	return true
 }
 
-// processClock returns the CPU time of all threads of a process, ns, by its
-// clock (clock_getcpuclockid(3)), which anybody may read.
+// processClock returns the CPU time of all threads of a process, ns, by its clock
+// (clock_getcpuclockid(3)), which every user may read.
 func processClock(pid int) (int64, bool) {
 	var ts unix.Timespec
 	if unix.ClockGettime(int32(^pid<<3|2), &ts) != nil { // CPUCLOCK_SCHED
@@ -132,23 +132,25 @@ func processClock(pid int) (int64, bool) {
 	return ts.Nano(), true
 }
 
-// A finder tells which processes are the upstream's, their children aside. It
-// is asked before each sample; alive tells whether those it named last live.
+// A finder returns the processes of the upstream, without their children. It is called before each
+// sample. alive reports whether the processes from the last call live.
 type finder interface {
 	find(alive bool) ([]int, error)
 }
 
-// pidFile finds the process that a file names.
+// pidFile finds the process whose ID is in a file.
 type pidFile struct{ path string }
 
 func (f *pidFile) find(bool) ([]int, error) {
 	text, err := readShort(f.path)
 	if err != nil {
-		return nil, hinted(fmt.Errorf("pid file: %w", err), "is the upstream running, and may the user that fairshare runs as read the file?")
+		return nil, hinted(fmt.Errorf("pid file: %w", err),
+			"is the upstream running, and may the user that fairshare runs as read the file?")
 	}
 	pid, err := parsePID(text)
 	if err != nil {
-		return nil, hinted(fmt.Errorf("pid file %s: %w", f.path, err), "the upstream writes its number there, alone on the first line")
+		return nil, hinted(fmt.Errorf("pid file %s: %w", f.path, err),
+			"the first line must be the process ID of the upstream")
 	}
 	return []int{pid}, nil
 }
@@ -171,13 +173,12 @@ func readShort(path string) ([]byte, error) {
 // maxPID is the kernel's PID_MAX_LIMIT.
 const maxPID = 1 << 22
 
-// parsePID reads a pid file: a number on the first line, which is all that
-// counts.
+// parsePID reads a pid file: the number on the first line.
 func parsePID(text []byte) (int, error) {
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	pid, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 10, 32)
 	if err != nil || pid == 0 || pid > maxPID {
-		return 0, errors.New("the first line is no process number")
+		return 0, errors.New("the first line is not a process ID")
 	}
 	return int(pid), nil
 }

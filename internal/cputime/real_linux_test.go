@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// TestMain lets the test binary be an upstream.
+// TestMain runs the test binary as an upstream if CPUTIME_UPSTREAM is set.
 func TestMain(m *testing.M) {
 	if kind := os.Getenv("CPUTIME_UPSTREAM"); kind != "" {
 		serveUpstream(kind)
@@ -27,10 +27,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// used returns the CPU time of this process, or of its children that ended.
-func rusage(who int) time.Duration {
+// rusage returns the CPU time of this process, or of its children that ended.
+func rusage(target int) time.Duration {
 	var ru syscall.Rusage
-	syscall.Getrusage(who, &ru)
+	syscall.Getrusage(target, &ru)
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
@@ -47,11 +47,10 @@ func burn(d time.Duration) {
 	}
 }
 
-// serveUpstream answers lines "spin SLEEP" (µs) with the CPU time that the
-// process spent on each, µs. kinds: "workers" (processes that share a socket,
-// one request at a time each), "single" (one process, one request at a time),
-// "threads" (one process, all requests at once), "forks" (a child for each
-// request), "once" (burns and ends).
+// serveUpstream answers lines "spin SLEEP" (µs) with the CPU time of each, µs. Its kinds are
+// "workers" (processes that share a socket, one request at a time each), "single" (one process, one
+// request at a time), "threads" (one process, all requests at once), "forks" (a child for each
+// request) and "once" (uses CPU time and ends).
 func serveUpstream(kind string) {
 	if kind == "once" {
 		d, _ := time.ParseDuration(os.Args[1])
@@ -162,11 +161,10 @@ func startUpstream(t *testing.T, kind string) (addr string, pid int) {
 	return l.Addr().String(), c.Process.Pid
 }
 
-// ask lets an upstream work on one request, and returns what it says that it
-// spent.
-func ask(m *Sampler, addr, path string, spin, sleep time.Duration, told func(time.Duration)) (time.Duration, error) {
+// ask sends one request to an upstream, and returns the CPU time that the upstream reports.
+func ask(m *Sampler, addr, path string, spin, sleep time.Duration, report func(time.Duration)) (time.Duration, error) {
 	r := m.Begin(path)
-	defer func() { r.End(told) }()
+	defer func() { r.End(report) }()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return 0, err
@@ -201,16 +199,16 @@ func sampling(t *testing.T, s *Sampler) (stop func()) {
 	return stop
 }
 
-// A realClient asks for one path in a loop.
+// A realClient requests one path in a loop.
 type realClient struct {
 	path        string
 	spin, sleep time.Duration
 	pause       time.Duration // between requests, on average
 	open        int
 
-	mu           sync.Mutex
-	spent, told  time.Duration
-	asked, heard int
+	mu              sync.Mutex
+	spent, reported time.Duration
+	asked, heard    int
 }
 
 func (c *realClient) run(ctx context.Context, t *testing.T, s *Sampler, addr string) {
@@ -221,7 +219,7 @@ func (c *realClient) run(ctx context.Context, t *testing.T, s *Sampler, addr str
 				spin := time.Duration(float64(c.spin) * (0.8 + 0.4*rand.Float64()))
 				spent, err := ask(s, addr, c.path, spin, c.sleep, func(d time.Duration) {
 					c.mu.Lock()
-					c.told += d
+					c.reported += d
 					c.heard++
 					c.mu.Unlock()
 				})
@@ -240,29 +238,29 @@ func (c *realClient) run(ctx context.Context, t *testing.T, s *Sampler, addr str
 	wg.Wait()
 }
 
-// TestRealProcesses samples real processes under one heavy and four light
-// clients, and compares with what the upstream's getrusage told. How exact the
-// sums are is said; what must hold on the busiest machine is that nothing is
-// lost, nothing counted twice, and everybody told once.
+// TestRealProcesses samples real processes with one heavy and four light clients, and compares the
+// result with the upstream's getrusage. It logs how exact the sums are. On every machine nothing
+// may be lost or counted twice, and each request is reported once.
 //
 //	CPUTIME_SECONDS=20 go test -run TestRealProcesses -v ./internal/cputime
 func TestRealProcesses(t *testing.T) {
-	seconds, hogs := 1.0, []int{1}
+	seconds, heavyClients := 1.0, []int{1}
 	if n, _ := strconv.Atoi(os.Getenv("CPUTIME_SECONDS")); n > 0 {
-		seconds, hogs = float64(n), []int{1, 4}
+		seconds, heavyClients = float64(n), []int{1, 4}
 	}
 	for _, kind := range []string{"workers", "single", "threads", "forks"} {
-		for _, hogs := range hogs {
-			t.Run(fmt.Sprintf("%s, %d hogs", kind, hogs), func(t *testing.T) {
+		for _, heavyClients := range heavyClients {
+			t.Run(fmt.Sprintf("%s, %d heavy clients", kind, heavyClients), func(t *testing.T) {
 				addr, _ := startUpstream(t, kind)
 				s, err := Open(Options{From: Process, Listening: addr, Cores: float64(runtime.NumCPU())})
 				if err != nil {
 					t.Fatal(err)
 				}
 				stop := sampling(t, s)
-				clients := []*realClient{{path: "/hog", spin: 200 * time.Millisecond, open: hogs}}
+				clients := []*realClient{{path: "/heavy", spin: 200 * time.Millisecond, open: heavyClients}}
 				for range 4 {
-					clients = append(clients, &realClient{path: "/light", spin: 5 * time.Millisecond, pause: 300 * time.Millisecond})
+					clients = append(clients, &realClient{path: "/light", spin: 5 * time.Millisecond,
+						pause: 300 * time.Millisecond})
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seconds*float64(time.Second)))
 				defer cancel()
@@ -272,22 +270,24 @@ func TestRealProcesses(t *testing.T) {
 				}
 				wg.Wait()
 				stop()
-				var spent, told time.Duration
+				var spent, reported time.Duration
 				for _, c := range clients {
 					if c.heard != c.asked {
-						t.Errorf("%s: told %d times of %d requests", c.path, c.heard, c.asked)
+						t.Errorf("%s: %d reports of %d requests", c.path, c.heard, c.asked)
 					}
 					spent += c.spent
-					told += c.told
-					t.Logf("%-7s %4d requests, %10v spent, %10v charged  %+.1f %%", c.path, c.asked, c.spent, c.told, 100*(float64(c.told)/float64(c.spent)-1))
+					reported += c.reported
+					t.Logf("%-7s %4d requests, %10v spent, %10v charged  %+.1f %%", c.path, c.asked, c.spent,
+						c.reported, 100*(float64(c.reported)/float64(c.spent)-1))
 				}
 				st := s.Stats()
 				t.Logf("%+v", st)
-				if st.Charged+st.Unsampled != told {
-					t.Errorf("%v told, stats say %v", told, st.Charged+st.Unsampled)
+				if st.Charged+st.Unsampled != reported {
+					t.Errorf("%v reported, stats say %v", reported, st.Charged+st.Unsampled)
 				}
-				// The upstream does a little more than the work that it measures.
-				if low, high := spent-spent/10, spent+spent/2+200*time.Millisecond; st.Used+st.Unsampled < low || st.Used > high {
+				// The upstream uses a little more CPU time than it measures.
+				if low, high := spent-spent/10, spent+spent/2+200*time.Millisecond; st.Used+st.Unsampled < low ||
+					st.Used > high {
 					t.Errorf("%v read, %v spent", st.Used, spent)
 				}
 			})

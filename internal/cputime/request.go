@@ -8,8 +8,7 @@ import (
 	"fairshare"
 )
 
-// A request is one that the upstream works on: a fairshare.Metering. Its memory
-// is used again after End.
+// A request is a fairshare.Metering of a request in progress. Its memory is reused after End.
 type request struct {
 	sampler *Sampler
 	hash    uint64 // of the path
@@ -17,15 +16,15 @@ type request struct {
 	began   int64 // ns of the Sampler's time; when Run ends, that moment
 	ended   int64 // 0: in progress; under the Sampler's lock
 	sampled bool  // the ledger has it; under the Sampler's lock
-	told    func(time.Duration)
-	spent   atomic.Int64 // ns that it was charged so far
-	next    *request     // of the free ones
+	report  func(time.Duration)
+	spent   atomic.Int64 // ns charged so far
+	next    *request     // next free request
 
-	// Of the ledger.
-	end      int64   // as ended, once the ledger may know; 0: in progress
+	// Used by the ledger.
+	end      int64   // ended, copied for the ledger; 0: in progress
 	own      int64   // ns in progress in this sample
-	served   float64 // of own, ns in which the upstream is taken to have worked on it
-	effect   float64 // of served, ns at the speed that the cores allow
+	served   float64 // part of own in which the upstream probably processed it
+	effect   float64 // served, reduced to the speed that the cores allow
 	before   int64   // ns in progress before this sample
 	foreseen float64 // cores
 	whole    bool    // in progress during the whole sample, and charged for it
@@ -35,7 +34,7 @@ type request struct {
 
 var _ fairshare.Metering = (*request)(nil)
 
-// Begin notes that the upstream begins to work on a request for a path.
+// Begin records that the upstream begins a request for a path.
 func (s *Sampler) Begin(path string) fairshare.Metering {
 	hash := maphash.String(s.seed, path)
 	now := s.now()
@@ -65,8 +64,8 @@ func (s *Sampler) Begin(path string) fairshare.Metering {
 	return r
 }
 
-// Spent returns what the request was charged so far: up to the last sample, or
-// its own time where nothing is sampled.
+// Spent returns the charge so far: up to the last sample, or the request's own time without
+// samples.
 func (r *request) Spent() time.Duration {
 	s := r.sampler
 	s.mu.Lock()
@@ -78,14 +77,14 @@ func (r *request) Spent() time.Duration {
 	return time.Duration(spent)
 }
 
-// End notes that the upstream is done. told is called after the next sample, by
-// the goroutine in Run; at once, where nothing is sampled.
-func (r *request) End(told func(time.Duration)) {
+// End records that the upstream has finished. The goroutine in Run calls report after the next
+// sample; without samples End calls it at once.
+func (r *request) End(report func(time.Duration)) {
 	s := r.sampler
 	now := s.now()
 	s.mu.Lock()
 	if r.sampled {
-		r.ended, r.told = now, told
+		r.ended, r.report = now, report
 		s.ended = append(s.ended, r)
 		s.mu.Unlock()
 		return
@@ -93,11 +92,11 @@ func (r *request) End(told func(time.Duration)) {
 	spent := r.spent.Load() + max(0, now-r.began)
 	s.release(r)
 	s.mu.Unlock()
-	told(time.Duration(spent))
+	report(time.Duration(spent))
 }
 
-// release keeps a request's memory for the next one, under s.mu.
+// release frees a request's memory for the next one, under s.mu.
 func (s *Sampler) release(r *request) {
-	r.told, r.known = nil, nil
+	r.report, r.known = nil, nil
 	r.next, s.free = s.free, r
 }

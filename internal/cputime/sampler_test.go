@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A script is a source that tells what a test wants.
+// A script is a source with values set by a test.
 type script struct {
 	mu   sync.Mutex
 	used time.Duration // since the last read
@@ -35,31 +35,31 @@ func (s *script) set(used time.Duration, err error) {
 	s.used, s.err = used, err
 }
 
-// A teller notes what it was told, and when.
-type teller struct {
+// A recorder records the reported CPU times, and when they were reported.
+type recorder struct {
 	mu    sync.Mutex
 	spent []time.Duration
 	at    []time.Time
 }
 
-func (t *teller) told(d time.Duration) {
+func (t *recorder) report(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.spent, t.at = append(t.spent, d), append(t.at, time.Now())
 }
 
-func (t *teller) times() int {
+func (t *recorder) times() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.spent)
 }
 
-func (t *teller) once(tb testing.TB) time.Duration {
+func (t *recorder) once(tb testing.TB) time.Duration {
 	tb.Helper()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.spent) != 1 {
-		tb.Fatalf("told %d times, want once", len(t.spent))
+		tb.Fatalf("reported %d times, want once", len(t.spent))
 	}
 	return t.spent[0]
 }
@@ -81,27 +81,28 @@ func scripted(t *testing.T, opts Options, test func(s *Sampler, src *script, sto
 	})
 }
 
-func TestOneRequestIsChargedWhatWasUsed(t *testing.T) {
+func TestOneRequestIsChargedAllCPUTime(t *testing.T) {
 	scripted(t, Options{}, func(s *Sampler, src *script, stop func()) {
-		var got teller
-		src.set(time.Hour, nil) // before anybody asked: nobody's
+		var got recorder
+		src.set(time.Hour, nil) // before the first request: charged to no request
 		r := s.Begin("/a")
 		synctest.Wait()
 		src.set(7*time.Millisecond, nil)
 		time.Sleep(20 * time.Millisecond)
-		r.End(got.told)
+		r.End(got.report)
 		ended := time.Now()
 		if got.times() != 0 {
-			t.Fatal("told before a sample covered it")
+			t.Fatal("reported before a sample covered it")
 		}
 		time.Sleep(time.Second)
 		if d := got.once(t); d != 7*time.Millisecond {
 			t.Errorf("charged %v, want 7ms", d)
 		}
 		if late := got.at[0].Sub(ended); late > 50*time.Millisecond {
-			t.Errorf("told %v after the end, want a period at most", late)
+			t.Errorf("reported %v after the end, want at most a period", late)
 		}
-		if st := s.Stats(); st.Charged != 7*time.Millisecond || st.Used != time.Hour+7*time.Millisecond || st.Background != time.Hour {
+		if st := s.Stats(); st.Charged != 7*time.Millisecond || st.Used != time.Hour+7*time.Millisecond ||
+			st.Background != time.Hour {
 			t.Errorf("stats %+v", st)
 		}
 	})
@@ -109,12 +110,12 @@ func TestOneRequestIsChargedWhatWasUsed(t *testing.T) {
 
 func TestNeverMoreThanOwnTime(t *testing.T) {
 	scripted(t, Options{}, func(s *Sampler, src *script, stop func()) {
-		var got teller
+		var got recorder
 		r := s.Begin("/a")
 		synctest.Wait()
 		src.set(time.Second, nil)
 		time.Sleep(20 * time.Millisecond)
-		r.End(got.told)
+		r.End(got.report)
 		time.Sleep(time.Second)
 		if d := got.once(t); d != 20*time.Millisecond {
 			t.Errorf("charged %v, want its own time, 20ms", d)
@@ -124,7 +125,7 @@ func TestNeverMoreThanOwnTime(t *testing.T) {
 
 func TestSpentGrowsWhileARequestRuns(t *testing.T) {
 	scripted(t, Options{Every: 10 * time.Millisecond}, func(s *Sampler, src *script, stop func()) {
-		var got teller
+		var got recorder
 		r := s.Begin("/a")
 		for i := range 5 {
 			synctest.Wait()
@@ -134,7 +135,7 @@ func TestSpentGrowsWhileARequestRuns(t *testing.T) {
 			src.set(4*time.Millisecond, nil)
 			time.Sleep(10 * time.Millisecond)
 		}
-		r.End(got.told)
+		r.End(got.report)
 		time.Sleep(time.Second)
 		if d := got.once(t); d != 20*time.Millisecond {
 			t.Errorf("charged %v, want 20ms", d)
@@ -142,19 +143,19 @@ func TestSpentGrowsWhileARequestRuns(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeReadIsNotFree(t *testing.T) {
+func TestOwnTimeIsChargedWhenReadingFails(t *testing.T) {
 	var said []string
 	scripted(t, Options{Log: func(m string) { said = append(said, m) }}, func(s *Sampler, src *script, stop func()) {
-		var got teller
+		var got recorder
 		r := s.Begin("/a")
 		synctest.Wait()
 		src.set(0, errors.New("no such process"))
 		time.Sleep(210 * time.Millisecond)
-		src.set(0, errBaseline) // it is back
+		src.set(0, errBaseline) // reading works again
 		time.Sleep(50 * time.Millisecond)
 		src.set(30*time.Millisecond, nil)
 		time.Sleep(50 * time.Millisecond)
-		r.End(got.told)
+		r.End(got.report)
 		time.Sleep(time.Second)
 		if d := got.once(t); d != 280*time.Millisecond {
 			t.Errorf("charged %v, want 250ms of its own and 30ms", d)
@@ -163,19 +164,19 @@ func TestWhatCannotBeReadIsNotFree(t *testing.T) {
 			t.Errorf("stats %+v", st)
 		}
 		if len(said) != 2 {
-			t.Errorf("said %q, want that it fails, and that it works again", said)
+			t.Errorf("logged %q, want a failure and its end", said)
 		}
 	})
 }
 
 func TestEndOfRunSettlesAll(t *testing.T) {
 	scripted(t, Options{}, func(s *Sampler, src *script, stop func()) {
-		var ended, open teller
+		var ended, open recorder
 		a, b := s.Begin("/a"), s.Begin("/b")
 		synctest.Wait()
 		src.set(10*time.Millisecond, nil)
 		time.Sleep(20 * time.Millisecond)
-		a.End(ended.told)
+		a.End(ended.report)
 		stop()
 		if d := ended.once(t); d != 5*time.Millisecond {
 			t.Errorf("ended: charged %v, want half of 10ms", d)
@@ -184,7 +185,7 @@ func TestEndOfRunSettlesAll(t *testing.T) {
 		if d := b.Spent(); d != 35*time.Millisecond {
 			t.Errorf("open: %v so far, want 5ms and 30ms of its own", d)
 		}
-		b.End(open.told)
+		b.End(open.report)
 		if d := open.once(t); d != 35*time.Millisecond {
 			t.Errorf("open: charged %v, want 5ms and 30ms of its own", d)
 		}
@@ -194,13 +195,13 @@ func TestEndOfRunSettlesAll(t *testing.T) {
 func TestWithoutRunTheOwnTimeIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSampler(Options{}, &script{})
-		var got teller
+		var got recorder
 		r := s.Begin("/a")
 		time.Sleep(time.Minute)
 		if d := r.Spent(); d != time.Minute {
 			t.Errorf("%v so far", d)
 		}
-		r.End(got.told)
+		r.End(got.report)
 		if d := got.once(t); d != time.Minute {
 			t.Errorf("charged %v", d)
 		}
@@ -221,12 +222,11 @@ func TestRunTwice(t *testing.T) {
 	})
 }
 
-// TestAllIsChargedOnce lets many requests come and go, also across the end of
-// Run: each is told once, and all together no more than was used and their own
-// time.
+// TestAllIsChargedOnce runs many requests, also across the end of Run. Each is reported once, and
+// all together are charged at most the CPU time used and their own time.
 func TestAllIsChargedOnce(t *testing.T) {
 	scripted(t, Options{}, func(s *Sampler, src *script, stop func()) {
-		var all teller
+		var all recorder
 		var clients sync.WaitGroup
 		for i := range 50 {
 			clients.Go(func() {
@@ -237,7 +237,7 @@ func TestAllIsChargedOnce(t *testing.T) {
 					src.used += time.Millisecond
 					src.mu.Unlock()
 					time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
-					r.End(all.told)
+					r.End(all.report)
 				}
 			})
 		}
@@ -245,7 +245,7 @@ func TestAllIsChargedOnce(t *testing.T) {
 		stop()
 		clients.Wait()
 		if len(all.spent) != 50*40 {
-			t.Errorf("told %d times, want %d", len(all.spent), 50*40)
+			t.Errorf("reported %d times, want %d", len(all.spent), 50*40)
 		}
 		st := s.Stats()
 		if st.Charged+st.Background != st.Used || st.Charged > st.Used {
@@ -258,10 +258,10 @@ func TestBeginAndEndAllocateNothing(t *testing.T) {
 	src := &script{}
 	s := newSampler(Options{}, src)
 	s.running = true
-	told := func(time.Duration) {}
+	ignore := func(time.Duration) {}
 	round := func() {
 		for range 16 {
-			s.Begin("/some/path").End(told)
+			s.Begin("/some/path").End(ignore)
 		}
 		s.sample()
 	}
@@ -276,11 +276,11 @@ func TestBeginAndEndAllocateNothing(t *testing.T) {
 func BenchmarkBeginEnd(b *testing.B) {
 	s := newSampler(Options{}, &script{})
 	s.running = true
-	told := func(time.Duration) {}
+	ignore := func(time.Duration) {}
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		s.Begin("/some/path").End(told)
+		s.Begin("/some/path").End(ignore)
 		if n++; n%1000 == 0 {
 			b.StopTimer()
 			s.sample()
@@ -318,30 +318,30 @@ type proxy struct {
 
 func (p *proxy) program() string { return p.is }
 
-// Who is measured in place of the site is told, at first and when another takes
-// its place; what could not be read from the start on is not told twice.
-func TestWhatIsReadIsSaid(t *testing.T) {
+// A proxy that is measured in place of the site is logged, at first and when another replaces it.
+// An error that Open has already returned is not logged again.
+func TestProxiesAndErrorsAreLogged(t *testing.T) {
 	var log []string
 	src := &proxy{is: "nginx"}
 	s := newSampler(Options{Log: func(line string) { log = append(log, line) }}, src)
-	told := func(err error, want string) {
+	expectLog := func(err error, want string) {
 		t.Helper()
 		log = nil
 		src.set(0, err)
 		s.sample()
 		if got := strings.Join(log, "|"); (want == "") != (got == "") || !strings.Contains(got, want) {
-			t.Errorf("after %v: said %q, want %q", err, got, want)
+			t.Errorf("after %v: logged %q, want %q", err, got, want)
 		}
 	}
-	told(nil, "warning: the CPU time that is read is that of nginx")
-	told(nil, "")
+	expectLog(nil, "warning: the CPU time that is read is that of nginx")
+	expectLog(nil, "")
 	src.is = "php-fpm8.2"
-	told(errBaseline, "")
+	expectLog(errBaseline, "")
 	src.is = "docker-proxy"
-	told(errBaseline, "that of docker-proxy")
-	told(errors.New("gone\nhint: look"), "charged the time they take: gone; hint: look")
-	told(errors.New("gone"), "")
-	told(nil, "read again")
-	s.failing = true // as Open leaves it, which has told
-	told(errors.New("gone"), "")
+	expectLog(errBaseline, "that of docker-proxy")
+	expectLog(errors.New("gone\nhint: look"), "charged the time they take: gone; hint: look")
+	expectLog(errors.New("gone"), "")
+	expectLog(nil, "read again")
+	s.failing = true // as after Open, which has returned the error
+	expectLog(errors.New("gone"), "")
 }

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// A simulated upstream: workers take requests in the order they come, and share
-// cores. Time goes in steps of 0.1 ms.
+// A simulated upstream has workers that take requests in order of arrival and share cores. Time
+// advances in steps of 0.1 ms.
 type upstream struct {
 	workers    int
 	cores      float64
 	threads    bool    // of one process
-	background float64 // cores that nobody's request uses
+	background float64 // cores used without a request
 	clients    []caller
 }
 
@@ -22,8 +22,8 @@ type upstream struct {
 type caller struct {
 	path   func(*rand.Rand) string
 	work   func(*rand.Rand) []float64 // ms: CPU, waiting, CPU, …
-	always int                        // requests kept open, each begun 5 ms or so after the last one ended
-	rate   float64                    // requests a second besides
+	always int                        // requests unfinished open, each begun 5 ms or so after the last one ended
+	rate   float64                    // further requests a second
 }
 
 type simulated struct {
@@ -33,8 +33,8 @@ type simulated struct {
 	worker int
 }
 
-// run lets an upstream work for so many seconds and returns what each client
-// spent and what it was charged, ms, and what was charged to nobody.
+// run simulates an upstream for that many seconds. It returns for each client the ms spent and
+// charged, and the ms charged to no client.
 func (u upstream) run(l *ledger, seconds int, rng *rand.Rand) (spent, charged []float64, lost float64) {
 	const step = 100_000 // ns
 	const every = 50_000_000
@@ -65,7 +65,8 @@ func (u upstream) run(l *ledger, seconds int, rng *rand.Rand) (spent, charged []
 				if ms < starts[i][k] {
 					continue
 				}
-				r := &simulated{request: &request{hash: hashOf(c.path(rng)), began: now}, client: i, work: slices.Clone(c.work(rng))}
+				r := &simulated{request: &request{hash: hashOf(c.path(rng)), began: now}, client: i,
+					work: slices.Clone(c.work(rng))}
 				owner[r.request] = i
 				l.open = append(l.open, r.request)
 				queued = append(queued, r)
@@ -93,17 +94,17 @@ func (u upstream) run(l *ledger, seconds int, rng *rand.Rand) (spent, charged []
 			}
 		}
 		speed := min(1, u.cores/float64(max(ready, 1)))
-		kept := running[:0]
+		unfinished := running[:0]
 		for _, r := range running {
-			left := 0.1
-			for len(r.work) > 0 && left > 1e-9 {
+			rest := 0.1
+			for len(r.work) > 0 && rest > 1e-9 {
 				pace := 1.0
 				if len(r.work)%2 == 1 {
 					pace = speed
 				}
-				d := min(left*pace, r.work[0])
+				d := min(rest*pace, r.work[0])
 				r.work[0] -= d
-				left -= d / pace
+				rest -= d / pace
 				if len(r.work)%2 == 1 {
 					spent[r.client] += d
 					w := r.worker
@@ -117,7 +118,7 @@ func (u upstream) run(l *ledger, seconds int, rng *rand.Rand) (spent, charged []
 				}
 			}
 			if len(r.work) > 0 {
-				kept = append(kept, r)
+				unfinished = append(unfinished, r)
 				continue
 			}
 			r.end = now + step
@@ -127,7 +128,7 @@ func (u upstream) run(l *ledger, seconds int, rng *rand.Rand) (spent, charged []
 				starts[r.client][k] = ms + 0.1 + 5*(0.5+rng.Float64())
 			}
 		}
-		running = kept
+		running = unfinished
 		if now+step >= next {
 			next = now + step + every + int64(rng.Float64()*every/10) // a late timer
 			seen := usage{processes: u.workers + 1, threads: u.workers + 1}
@@ -181,19 +182,18 @@ func random(ms float64) func(*rand.Rand) []float64 {
 }
 func times(n int, c caller) []caller { return slices.Repeat([]caller{c}, n) }
 
-// A scenario has bounds for the error of the hog's sum and of each light
-// client's, %; those of whoever mostly waits are wide, and tell no more than
-// that it does not get worse.
+// A scenario has bounds for the error of the heavy client's sum and of each light client's, %. The
+// bounds of clients that mostly wait are wide, and only detect that results get worse.
 type scenario struct {
-	name       string
-	u          upstream
-	seconds    int
-	hog, light float64
+	name         string
+	u            upstream
+	seconds      int
+	heavy, light float64
 }
 
 func scenarios() []scenario {
-	hog := func(ms float64, n int) []caller {
-		return []caller{{path: at("/hog"), work: cpu(ms), always: n}}
+	heavy := func(ms float64, n int) []caller {
+		return []caller{{path: at("/heavy"), work: cpu(ms), always: n}}
 	}
 	light := func(path string, rate float64, ms ...float64) []caller {
 		return times(8, caller{path: at(path), work: cpu(ms...), rate: rate})
@@ -202,46 +202,53 @@ func scenarios() []scenario {
 	for i := range 20 {
 		many = append(many, caller{path: at(fmt.Sprint("/", i)), work: cpu(float64(i+1) / 2), rate: 8})
 	}
-	unique := times(8, caller{path: func(r *rand.Rand) string { return fmt.Sprint("/", r.Uint64()) }, work: cpu(5), rate: 3})
-	randomly := append([]caller{{path: at("/hog"), work: random(200), always: 2}}, times(8, caller{path: at("/a"), work: random(5), rate: 3})...)
-	rare := []caller{{path: at("/hog"), work: cpu(1000), rate: 0.2}}
-	waiting := []caller{{path: at("/hog"), work: cpu(100, 100, 100), always: 3}}
+	unique := times(8, caller{path: func(r *rand.Rand) string { return fmt.Sprint("/", r.Uint64()) }, work: cpu(5),
+		rate: 3})
+	randomly := append([]caller{{path: at("/heavy"), work: random(200), always: 2}},
+		times(8, caller{path: at("/a"), work: random(5), rate: 3})...)
+	rare := []caller{{path: at("/heavy"), work: cpu(1000), rate: 0.2}}
+	waiting := []caller{{path: at("/heavy"), work: cpu(100, 100, 100), always: 3}}
 	processes := func(n int, clients ...[]caller) upstream {
 		return upstream{workers: n, cores: 2, clients: slices.Concat(clients...)}
 	}
 	threads := func(n int, cores float64, clients ...[]caller) upstream {
 		return upstream{workers: n, cores: cores, threads: true, clients: slices.Concat(clients...)}
 	}
-	noisy := processes(8, hog(200, 1), light("/a", 2, 5))
+	noisy := processes(8, heavy(200, 1), light("/a", 2, 5))
 	noisy.background = 0.1
 	return []scenario{
-		{"processes: a hog", processes(8, hog(200, 1), light("/a", 2, 5)), 40, 5, 15},
-		{"processes: four hogs on two cores", processes(8, hog(200, 4), light("/a", 2, 5)), 40, 5, 20},
-		{"processes: hogs on the light clients' path", processes(8, hog(200, 4), light("/hog", 2, 5)), 40, 5, 15},
-		{"processes: 30 hogs for 8", processes(8, hog(100, 30), light("/a", 2, 5)), 60, 5, 15},
-		{"processes: 8 hogs for 4", processes(4, hog(100, 8), light("/a", 2, 5)), 60, 5, 15},
-		{"processes: nearly all taken", processes(8, hog(100, 7), light("/a", 2, 2)), 40, 5, 30},
-		{"processes: many short pages", processes(8, hog(200, 1), many), 40, 5, 20},
+		{"processes: a heavy client", processes(8, heavy(200, 1), light("/a", 2, 5)), 40, 5, 15},
+		{"processes: four heavy clients on two cores", processes(8, heavy(200, 4), light("/a", 2, 5)), 40, 5, 20},
+		{"processes: heavy clients on the light clients' path", processes(8, heavy(200, 4), light("/heavy", 2, 5)),
+			40, 5, 15},
+		{"processes: 30 heavy clients for 8", processes(8, heavy(100, 30), light("/a", 2, 5)), 60, 5, 15},
+		{"processes: 8 heavy clients for 4", processes(4, heavy(100, 8), light("/a", 2, 5)), 60, 5, 15},
+		{"processes: nearly all taken", processes(8, heavy(100, 7), light("/a", 2, 2)), 40, 5, 30},
+		{"processes: many short pages", processes(8, heavy(200, 1), many), 40, 5, 20},
 		{"processes: random costs", processes(8, randomly), 40, 5, 15},
-		{"processes: unique paths", processes(8, hog(200, 2), unique), 40, 5, 15},
+		{"processes: unique paths", processes(8, heavy(200, 2), unique), 40, 5, 15},
 		{"processes: background work", noisy, 40, 5, 15},
-		{"processes: light pages wait, a hog", processes(32, hog(500, 1), light("/a", 3, 1, 50, 1)), 60, 10, 120},
-		{"processes: light pages wait, two hogs", processes(32, hog(500, 2), light("/a", 3, 1, 50, 1)), 60, 10, 120},
-		{"one thread", threads(1, 1, hog(200, 1), light("/a", 2, 3)), 40, 2, 5},
-		{"one thread: a hog now and then", threads(1, 1, rare, light("/a", 2, 3)), 60, 2, 5},
-		{"one thread: a hog on the light clients' path", threads(1, 1, hog(200, 1), light("/hog", 2, 3)), 40, 2, 5},
-		{"threads with a lock", threads(32, 1, hog(1000, 4), light("/a", 2, 3)), 40, 5, 15},
-		{"threads: a hog", threads(32, 2, hog(200, 1), light("/a", 2, 5)), 40, 5, 15},
-		{"threads: four hogs on two cores", threads(32, 2, hog(200, 4), light("/a", 2, 5)), 40, 5, 15},
-		{"threads: many short pages", threads(32, 2, hog(200, 1), many), 40, 5, 15},
-		{"threads: unique paths", threads(32, 2, hog(200, 2), unique), 40, 5, 15},
-		{"threads: light pages wait, two hogs", threads(32, 2, hog(500, 2), light("/a", 3, 1, 50, 1)), 60, 60, 2000},
+		{"processes: light pages wait, a heavy client", processes(32, heavy(500, 1), light("/a", 3, 1, 50, 1)), 60,
+			10, 120},
+		{"processes: light pages wait, two heavy clients", processes(32, heavy(500, 2), light("/a", 3, 1, 50, 1)), 60,
+			10, 120},
+		{"one thread", threads(1, 1, heavy(200, 1), light("/a", 2, 3)), 40, 2, 5},
+		{"one thread: a heavy client now and then", threads(1, 1, rare, light("/a", 2, 3)), 60, 2, 5},
+		{"one thread: a heavy client on the light clients' path", threads(1, 1, heavy(200, 1), light("/heavy", 2, 3)),
+			40, 2, 5},
+		{"threads with a lock", threads(32, 1, heavy(1000, 4), light("/a", 2, 3)), 40, 5, 15},
+		{"threads: a heavy client", threads(32, 2, heavy(200, 1), light("/a", 2, 5)), 40, 5, 15},
+		{"threads: four heavy clients on two cores", threads(32, 2, heavy(200, 4), light("/a", 2, 5)), 40, 5, 15},
+		{"threads: many short pages", threads(32, 2, heavy(200, 1), many), 40, 5, 15},
+		{"threads: unique paths", threads(32, 2, heavy(200, 2), unique), 40, 5, 15},
+		{"threads: light pages wait, two heavy clients", threads(32, 2, heavy(500, 2), light("/a", 3, 1, 50, 1)), 60,
+			60, 2000},
 		{"threads: all wait", threads(32, 2, waiting, light("/a", 3, 1, 100, 1)), 60, 60, 2500},
 	}
 }
 
-// TestSharingOut shows how exact the sums of clients are with upstreams of
-// several kinds, from the first second on.
+// TestSharingOut checks how exact the sums of clients are with several kinds of upstreams, from the
+// first second on.
 func TestSharingOut(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
@@ -253,20 +260,21 @@ func TestSharingOut(t *testing.T) {
 				off := 100 * (charged[i]/spent[i] - 1)
 				bound := s.light
 				if i == 0 {
-					bound = s.hog
+					bound = s.heavy
 				} else {
 					lights = append(lights, off)
 				}
 				if math.Abs(off) > bound {
-					t.Errorf("client %d: %.0f ms charged, %.0f ms spent: %+.1f %%, want within %v %%", i, charged[i], spent[i], off, bound)
+					t.Errorf("client %d: %.0f ms charged, %.0f ms spent: %+.1f %%, want within %v %%", i, charged[i],
+						spent[i], off, bound)
 				}
 				all += spent[i]
 			}
 			if math.Abs(lost) > all/25 {
-				t.Errorf("%.0f ms of %.0f ms were charged to nobody", lost, all)
+				t.Errorf("%.0f ms of %.0f ms were charged to no request", lost, all)
 			}
 			slices.Sort(lights)
-			t.Logf("hog %+.1f %%, light clients %+.1f to %+.1f %%, nobody %+.1f %%, %d at once",
+			t.Logf("heavy client %+.1f %%, light clients %+.1f to %+.1f %%, no client %+.1f %%, %d at once",
 				100*(charged[0]/spent[0]-1), lights[0], lights[len(lights)-1], 100*lost/all, l.order.servers())
 		})
 	}

@@ -10,13 +10,13 @@ const (
 	cgroupRoot = "/sys/fs/cgroup"
 )
 
-// openSource returns the source that opts name, and what keeps it from being
-// read now. Without a source, opts are wrong.
+// openSource returns the source in opts, and an error if it cannot be read now. If the source is
+// nil, opts are invalid.
 func openSource(opts Options) (source, error) {
 	switch opts.From {
 	case Cgroup:
 		if opts.Cgroup == "" {
-			return nil, errors.New("no cgroup is named")
+			return nil, errors.New("the cgroup is missing")
 		}
 		c := &cgroup{root: cgroupRoot, name: opts.Cgroup}
 		return c, c.open()
@@ -32,7 +32,7 @@ func openSource(opts Options) (source, error) {
 			}
 			at = listener
 		default:
-			return nil, errors.New("neither a pid file nor an address that the upstream listens on is named")
+			return nil, errors.New("a pid file or the upstream's listening address is needed")
 		}
 		t := newTree(procRoot, at)
 		if err := t.read(new(usage)); err != nil && !errors.Is(err, errBaseline) {
@@ -43,5 +43,5 @@ func openSource(opts Options) (source, error) {
 	return nil, fmt.Errorf("CPU time is read from a process or a cgroup, not from source %d", opts.From)
 }
 
-// hinted is an error with advice, for people.
+// hinted returns an error with a hint.
 func hinted(err error, hint string) error { return fmt.Errorf("%w\nhint: %s", err, hint) }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// named is a finder that names what a test wants.
+// named is a finder with processes set by a test.
 type named struct {
 	pids []int
 	err  error
@@ -22,8 +22,8 @@ type named struct {
 
 func (n *named) find(bool) ([]int, error) { return n.pids, n.err }
 
-// program starts this test binary as an upstream's helper that burns CPU time
-// and ends, in a shell that says when it did.
+// shell starts a shell that runs this test binary as a helper, which uses CPU time and ends, and
+// that reports when it did.
 func shell(t *testing.T, script string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command("/bin/sh", "-c", script)
@@ -32,11 +32,11 @@ func shell(t *testing.T, script string) *exec.Cmd {
 	return c
 }
 
-// TestExitedChildrenAreCountedOnce: children that end between two samples, or
-// are seen by some of them before they end, add up to what the shell that
-// waited for them was told.
+// TestExitedChildrenAreCountedOnce: children that end between two samples, or after some samples,
+// add up to the CPU time that their shell reports.
 func TestExitedChildrenAreCountedOnce(t *testing.T) {
-	c := shell(t, `read go; for i in 1 2 3; do "$ME" 60ms; "$ME" 5ms; done; "$ME" 80ms & "$ME" 40ms; wait; echo done; read end`)
+	c := shell(t,
+		`read go; for i in 1 2 3; do "$ME" 60ms; "$ME" 5ms; done; "$ME" 80ms & "$ME" 40ms; wait; echo done; read end`)
 	in, _ := c.StdinPipe()
 	out, _ := c.StdoutPipe()
 	if err := c.Start(); err != nil {
@@ -90,8 +90,8 @@ func processStat(t *testing.T, pid int) (own, waited int64) {
 	return st.own, st.waited
 }
 
-// TestRestart: a pid file that names a new process begins anew, and what that
-// one used before is nobody's.
+// TestRestart: when a pid file names a new process, the measurement starts again, without the CPU
+// time that the new process used before.
 func TestRestart(t *testing.T) {
 	start := func() *exec.Cmd {
 		c := shell(t, `"$ME" 30ms; echo ready; read end`)
@@ -174,7 +174,7 @@ func TestListenerIsFound(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeFoundIsSaid(t *testing.T) {
+func TestErrorsOfSources(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -184,12 +184,12 @@ func TestWhatCannotBeFoundIsSaid(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		opts    Options
-		sampler bool // it may come later
+		sampler bool // reading may work later
 		want    string
 	}{
 		{"no source", Options{}, false, "from a process or a cgroup"},
-		{"nothing named", Options{From: Process}, false, "neither a pid file nor an address"},
-		{"no cgroup named", Options{From: Cgroup}, false, "no cgroup is named"},
+		{"nothing named", Options{From: Process}, false, "a pid file or the upstream's listening address is needed"},
+		{"no cgroup named", Options{From: Cgroup}, false, "the cgroup is missing"},
 		{"no port", Options{From: Process, Listening: "127.0.0.1"}, false, "missing port"},
 		{"nobody listens", Options{From: Process, Listening: addr}, true, "hint: "},
 		{"no pid file", Options{From: Process, PIDFile: "/nonexistent/pid"}, true, "hint: is the upstream running"},
@@ -209,9 +209,9 @@ func TestWhatCannotBeFoundIsSaid(t *testing.T) {
 	}
 }
 
-// A search that a busy machine made slow is not put off for minutes while all
-// requests are charged their time.
-func TestWhoIsMissingIsSoughtSoon(t *testing.T) {
+// A slow search on a busy machine is repeated soon, because meanwhile all requests are charged
+// their own time.
+func TestMissingProcessIsSearchedSoon(t *testing.T) {
 	for _, c := range []struct {
 		took  time.Duration
 		found bool
@@ -228,14 +228,17 @@ func TestWhoIsMissingIsSoughtSoon(t *testing.T) {
 	}
 }
 
-// TestCgroupFiles reads cgroups of both versions, finds a service's, and goes on
-// when one is made anew.
+// TestCgroupFiles reads cgroups of both versions, finds that of a service, and continues when one
+// is created again.
 func TestCgroupFiles(t *testing.T) {
 	for _, c := range []struct{ name, folder, file, one, two, again string }{
-		{"/system.slice/php.service", "system.slice/php.service", "cpu.stat", "usage_usec 1000\nuser_usec 5\n", "user_usec 7\nusage_usec 3500\nnew_key 1\n", "usage_usec 40\n"},
+		{"/system.slice/php.service", "system.slice/php.service", "cpu.stat", "usage_usec 1000\nuser_usec 5\n",
+			"user_usec 7\nusage_usec 3500\nnew_key 1\n", "usage_usec 40\n"},
 		{"php", "system.slice/php.service", "cpu.stat", "usage_usec 1000\n", "usage_usec 3500\n", "usage_usec 40\n"},
-		{"app@1", "unified/system.slice/system-app.slice/app@1.service", "cpu.stat", "usage_usec 1000\n", "usage_usec 3500\n", "usage_usec 40\n"},
-		{"php8.2-fpm", "cpu,cpuacct/system.slice/php8.2-fpm.service", "cpuacct.usage", "1000000\n", "3500000\n", "40000\n"},
+		{"app@1", "unified/system.slice/system-app.slice/app@1.service", "cpu.stat", "usage_usec 1000\n",
+			"usage_usec 3500\n", "usage_usec 40\n"},
+		{"php8.2-fpm", "cpu,cpuacct/system.slice/php8.2-fpm.service", "cpuacct.usage", "1000000\n", "3500000\n",
+			"40000\n"},
 	} {
 		root := t.TempDir()
 		folder := filepath.Join(root, c.folder)
@@ -262,7 +265,7 @@ func TestCgroupFiles(t *testing.T) {
 		}
 		write(c.again)
 		if err := cg.read(&u); !errors.Is(err, errBaseline) || u.used != 0 {
-			t.Errorf("%s made anew: %d ns, %v", c.name, u.used, err)
+			t.Errorf("%s created again: %d ns, %v", c.name, u.used, err)
 		}
 		write("nonsense")
 		if err := cg.read(&u); err == nil || errors.Is(err, errBaseline) {
@@ -272,7 +275,7 @@ func TestCgroupFiles(t *testing.T) {
 	}
 }
 
-// TestCgroupPathsStayBelow: a name never leads out of where cgroups are.
+// TestCgroupPathsStayBelow: no name leads outside the mount point of the cgroups.
 func TestCgroupPathsStayBelow(t *testing.T) {
 	cg := &cgroup{root: cgroupRoot}
 	for name, want := range map[string]string{
@@ -294,7 +297,7 @@ func TestCgroupPathsStayBelow(t *testing.T) {
 	}
 }
 
-// TestRealCgroup burns CPU time in a cgroup of its own, where one may be made.
+// TestRealCgroup uses CPU time in its own cgroup, if the test may create one.
 func TestRealCgroup(t *testing.T) {
 	name := "/fairshare-test-" + strconv.Itoa(os.Getpid())
 	var folder string
@@ -333,7 +336,8 @@ func TestRealCgroup(t *testing.T) {
 	if err != nil || u.processes != 1 {
 		t.Fatalf("%v, %d processes, want the shell", err, u.processes)
 	}
-	if spent := int64(c.ProcessState.UserTime() + c.ProcessState.SystemTime()); u.used < int64(50*time.Millisecond) || u.used > spent+int64(20*time.Millisecond) {
+	if spent := int64(c.ProcessState.UserTime() + c.ProcessState.SystemTime()); u.used < int64(50*time.Millisecond) ||
+		u.used > spent+int64(20*time.Millisecond) {
 		t.Errorf("%v read, %v spent, 50ms burnt", time.Duration(u.used), time.Duration(spent))
 	}
 }
@@ -376,7 +380,8 @@ func FuzzParsePID(f *testing.F) {
 func FuzzParseStat(f *testing.F) {
 	own, _ := os.ReadFile("/proc/self/stat")
 	f.Add(own)
-	f.Add([]byte("7 (a) b) c) S 1 7 7 0 -1 4194560 100 200 0 0 11 22 33 44 20 0 3 0 999 1000 10 18446744073709551615\n"))
+	f.Add([]byte(
+		"7 (a) b) c) S 1 7 7 0 -1 4194560 100 200 0 0 11 22 33 44 20 0 3 0 999 1000 10 18446744073709551615\n"))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		st, ok := parseStat(line)
 		if ok && (st.own < 0 || st.waited < 0 || st.began < 0) {
@@ -411,9 +416,11 @@ func FuzzParseCPUStat(f *testing.F) {
 }
 
 func FuzzParseListening(f *testing.F) {
-	f.Add([]byte("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 12345 1 0 100 0 0 10 0\n"))
+	f.Add([]byte(
+		"   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 12345 1 0 100 0 0 10 0\n"))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		if at, _, ok := parseListening(line); ok && (!at.Addr().IsValid() || at.Addr() != at.Addr().Unmap() || at == (netip.AddrPort{})) {
+		if at, _, ok := parseListening(line); ok && (!at.Addr().IsValid() || at.Addr() != at.Addr().Unmap() ||
+			at == (netip.AddrPort{})) {
 			t.Errorf("%q: %v", line, at)
 		}
 	})
@@ -421,7 +428,8 @@ func FuzzParseListening(f *testing.F) {
 
 // BenchmarkReadTree reads a process with 32 children.
 func BenchmarkReadTree(b *testing.B) {
-	c := exec.Command("/bin/sh", "-c", `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32; do sleep 60 & done; echo ready; read end; kill $(jobs -p)`)
+	c := exec.Command("/bin/sh", "-c",
+		`for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32; do sleep 60 & done; echo ready; read end; kill $(jobs -p)`)
 	in, _ := c.StdinPipe()
 	out, _ := c.StdoutPipe()
 	if err := c.Start(); err != nil {

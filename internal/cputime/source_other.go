@@ -5,5 +5,5 @@ package cputime
 import "errors"
 
 func openSource(Options) (source, error) {
-	return nil, errors.New("CPU time is read on Linux only")
+	return nil, errors.New("CPU time can be read only on Linux")
 }

@@ -13,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tree is the processes of an upstream and their children: a source.
+// A tree is a source with the CPU time of an upstream's processes and their children.
 //
-// What it has used is the sum of the clocks of those that live, and of what
-// their parents were told of children that ended. A child that was read while
-// it lived is not counted again when its parent is told.
+// Its CPU time is the sum of the clocks of living processes and of the times that parents have of
+// their ended children. A child that was read while it lived is not counted again after it ended.
 type tree struct {
 	proc   string
 	finder finder
 	roots  []int
 	procs  []*process // parents before their children
 	byPID  map[int]*process
-	since  int64     // when the roots were found, ticks since the machine started
-	scan   time.Time // when all processes are looked through next
+	since  int64     // time when the roots were found, ticks since the machine started
+	scan   time.Time // time of the next search through all processes
 	buf    []byte
 	list   []byte
 }
@@ -34,7 +33,7 @@ const (
 	maxProcesses = 4096
 	maxThreads   = 64
 	scanEvery    = time.Second
-	scanShare    = 300 // of the time, at most one part in so many is spent looking through all processes
+	scanShare    = 300 // searching takes at most 1/scanShare of the time
 	rounding     = 2 * tick
 )
 
@@ -50,7 +49,7 @@ func (t *tree) close() {
 	clear(t.byPID)
 }
 
-// program is the name of the first root's.
+// program returns the program name of the first root.
 func (t *tree) program() string {
 	if len(t.roots) == 0 {
 		return ""
@@ -59,7 +58,7 @@ func (t *tree) program() string {
 	return string(bytes.TrimSpace(comm))
 }
 
-// read adds up what was used since the last read.
+// read adds up the CPU time since the last read.
 func (t *tree) read(u *usage) error {
 	*u = usage{parts: u.parts[:0]}
 	roots, err := t.finder.find(t.alive())
@@ -73,7 +72,7 @@ func (t *tree) read(u *usage) error {
 		}
 		return errBaseline
 	}
-	// Whoever was found goes on counting while the finder fails.
+	// The processes found before still count while the finder fails.
 	t.follow()
 	t.readAll()
 	t.count(u)
@@ -89,7 +88,7 @@ func (t *tree) read(u *usage) error {
 	return nil
 }
 
-// alive tells whether a root lives, as far as was read.
+// alive reports whether a root lived at the last read.
 func (t *tree) alive() bool {
 	for _, pid := range t.roots {
 		if t.byPID[pid] != nil {
@@ -99,8 +98,8 @@ func (t *tree) alive() bool {
 	return false
 }
 
-// begin takes other processes for the upstream. What they and their children
-// have used so far is not counted.
+// begin starts to measure other processes. The CPU time of them and their children so far is not
+// counted.
 func (t *tree) begin(roots []int) error {
 	t.close()
 	var first error
@@ -112,12 +111,13 @@ func (t *tree) begin(roots []int) error {
 	if len(t.procs) == 0 {
 		switch {
 		case first == nil:
-			return errors.New("no process is the upstream's")
+			return errors.New("no process belongs to the upstream")
 		case unix.Kill(roots[0], 0) == unix.ESRCH:
-			return hinted(fmt.Errorf("process %d does not run", roots[0]), "is the upstream running, and the pid file its own?")
+			return hinted(fmt.Errorf("process %d is not running", roots[0]),
+				"is the upstream running, and is this its pid file?")
 		}
 		return hinted(fmt.Errorf("process %d: %w", roots[0], first),
-			"other users' processes are hidden in /proc by hidepid, or by ProtectProc= of fairshare's service; a cgroup's cpu.stat may be read by anybody: upstream: {cpu: {from: cgroup, service: …}}")
+			"other users' processes are hidden in /proc by hidepid, or by ProtectProc= of fairshare's service; every user may read a cgroup's cpu.stat: upstream: {cpu: {from: cgroup, service: …}}")
 	}
 	t.roots = append(t.roots, roots...)
 	var now unix.Timespec
@@ -137,7 +137,7 @@ func (t *tree) begin(roots []int) error {
 	return nil
 }
 
-// add follows one more process.
+// add measures one more process.
 func (t *tree) add(pid, parent int) error {
 	if t.byPID[pid] != nil || len(t.procs) >= maxProcesses {
 		return nil
@@ -152,7 +152,7 @@ func (t *tree) add(pid, parent int) error {
 		p.close()
 		return os.ErrProcessDone
 	}
-	if parent != 0 && st.began < t.since { // it was here before, and found late
+	if parent != 0 && st.began < t.since { // it was there before, but found late
 		if p.read(t.buf) {
 			p.own, p.waited = p.nextOwn, p.nextWaited
 		}
@@ -162,11 +162,10 @@ func (t *tree) add(pid, parent int) error {
 	return nil
 }
 
-// follow finds children that are new: of up to maxThreads threads of a process
-// in every sample, of others when all processes are looked through, once a
-// second or less.
+// follow finds new children. In every sample it checks up to maxThreads threads of a process; other
+// children are found by the search through all processes, once a second or less often.
 func (t *tree) follow() {
-	for i := 0; i < len(t.procs); i++ { // grows meanwhile
+	for i := 0; i < len(t.procs); i++ { // t.procs grows in the loop
 		p := t.procs[i]
 		t.adopt(p, p.children)
 		if p.threads < 2 || p.threads > maxThreads {
@@ -192,7 +191,7 @@ func (t *tree) follow() {
 	}
 }
 
-// adopt adds the processes that a children file lists.
+// adopt adds the processes in a children file.
 func (t *tree) adopt(p *process, file int) {
 	if file < 0 {
 		return
@@ -217,7 +216,7 @@ func (t *tree) adopt(p *process, file int) {
 	}
 }
 
-// lookThrough adds all processes whose parents are followed.
+// lookThrough adds all processes whose parents are measured.
 func (t *tree) lookThrough() {
 	folder, err := os.Open(t.proc)
 	if err != nil {
@@ -251,15 +250,14 @@ func (t *tree) lookThrough() {
 	}
 }
 
-// readAll reads every process, children before their parents: what a parent
-// was told of a child that has ended is then never older than the child's last
-// reading.
+// readAll reads every process, children before their parents. So a parent's time of an ended child
+// is never older than the last reading of the child.
 func (t *tree) readAll() {
 	for _, p := range slices.Backward(t.procs) {
 		p.nextOwn, p.nextWaited = p.own, p.waited
 		p.gone = !p.read(t.buf)
 	}
-	// A child that ended between its reading and its parent's is gone already.
+	// A child that ended between its reading and its parent's has already disappeared.
 	for _, p := range t.procs {
 		if p.gone || p.nextWaited == p.waited {
 			continue
@@ -273,7 +271,7 @@ func (t *tree) readAll() {
 	}
 }
 
-// count adds up what readAll found.
+// count adds up the results of readAll.
 func (t *tree) count(u *usage) {
 	for _, p := range slices.Backward(t.procs) {
 		used := p.nextOwn - p.own
@@ -287,7 +285,7 @@ func (t *tree) count(u *usage) {
 				parent.owed += p.own + p.waited + p.owed
 			}
 		} else {
-			p.owed = min(p.owed, rounding) // a parent that does not wait is told nothing
+			p.owed = min(p.owed, rounding) // a parent that does not wait for a child never gets its time
 		}
 		if used > 0 {
 			u.used += used
@@ -297,7 +295,7 @@ func (t *tree) count(u *usage) {
 	t.drop()
 }
 
-// drop forgets those that are gone.
+// drop removes the processes that have ended.
 func (t *tree) drop() {
 	t.procs = slices.DeleteFunc(t.procs, func(p *process) bool {
 		if p.gone {

@@ -2,21 +2,20 @@ package cputime
 
 import "slices"
 
-// workers is the work of processes that each work on one request at a time, as
-// those of PHP-FPM, Gunicorn or a preforking Apache do. A request that such an
-// upstream works on during the whole sample has a process to itself: what that
-// process used is what the request cost, and short requests beside it have the
-// rest, whatever else the machine does.
+// workers handles upstreams in which each process serves one request at a time, such as PHP-FPM,
+// Gunicorn or a preforking Apache. A request in progress during the whole sample has a process of
+// its own, so its cost is the CPU time of that process. Short requests share the rest, independent
+// of the load of the machine.
 type workers struct {
 	whole []*request
 	parts []int64 // ns, largest first
 }
 
-// claim takes the requests out that were worked on during the whole sample, and
-// gives each what one process used: the one that is nearest to what it used so
-// far, among the largest. It returns what is left to the others; false if the
-// upstream does not work so, or nobody was there all the time.
-func (w *workers) claim(open []*request, u *usage, used, length float64) (left float64, ok bool) {
+// claim removes the requests that were processed during the whole sample, and charges each the time
+// of one process: among the largest, the one nearest to the request's previous use. It returns the
+// CPU time of the others; false if the upstream does not work like this, or no request lasted the
+// whole sample.
+func (w *workers) claim(open []*request, u *usage, used, length float64) (rest float64, ok bool) {
 	w.whole = w.whole[:0]
 	for _, r := range open {
 		if r.served >= 0.95*length {
@@ -50,12 +49,12 @@ func (w *workers) claim(open []*request, u *usage, used, length float64) (left f
 		}
 		return 0
 	})
-	left = used
+	rest = used
 	for i, r := range w.whole {
 		if len(w.parts) == 0 {
 			break
 		}
-		// Those that follow need one each; one more may be the others'.
+		// Each of the following requests needs one process; one more may belong to the others.
 		best, near := 0, abs(float64(w.parts[0])-r.foreseen*length)
 		for k := 1; k <= len(w.whole)-i && k < len(w.parts); k++ {
 			if d := abs(float64(w.parts[k]) - r.foreseen*length); d < near {
@@ -63,10 +62,10 @@ func (w *workers) claim(open []*request, u *usage, used, length float64) (left f
 			}
 		}
 		r.share = min(float64(w.parts[best]), float64(r.own))
-		left -= r.share
+		rest -= r.share
 		w.parts = slices.Delete(w.parts, best, best+1)
 	}
-	return max(0, left), true
+	return max(0, rest), true
 }
 
 func abs(x float64) float64 { return max(x, -x) }

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// errSlow is what a Write gets whose client takes too little.
+// errSlow is the error of a Write whose client reads too slowly.
 var errSlow = errors.New("the client takes less than 1 kB/s")
 
-// A conn is a connection of a client, as it was accepted.
+// A conn is an accepted connection of a client.
 type conn struct {
 	net.Conn
 	l     *Listener
@@ -22,22 +22,21 @@ type conn struct {
 	began time.Time
 	sent  atomic.Int64 // bytes the kernel accepted
 
-	waiting atomic.Bool // in use, and idle in the book: see Listener.wait
-	heard   atomic.Bool // something was read since it is idle
+	waiting atomic.Bool // in use, and pending in the table: see Listener.wait
+	heard   atomic.Bool // data was read since it is idle
 	h2      atomic.Pointer[streams]
 
 	closing sync.Once
-	gone    atomic.Bool // closing has begun
+	gone    atomic.Bool // Close was called
 	closed  error
 
-	// One Write at a time: TLS and net/http see to it for their own, and
-	// closing must not wait for a blocked one.
+	// Held during a Write. Close does not take it, since a Write may block.
 	writing sync.Mutex
 	pace    pace
 
 	deadlines sync.Mutex
-	asked     time.Time // the write deadline that the server asked for; zero: none
-	lease     time.Time // the one that the pace needs
+	asked     time.Time // the write deadline of the server; zero: none
+	lease     time.Time // the write deadline of the pace
 }
 
 func newConn(l *Listener, inner net.Conn) *conn {
@@ -49,7 +48,7 @@ func newConn(l *Listener, inner net.Conn) *conn {
 	return c
 }
 
-// NetConn returns the connection as the kernel knows it.
+// NetConn returns the kernel's connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -102,8 +101,8 @@ func (c *conn) confirmed() (int64, bool) {
 	return c.sent.Load() - int64(waiting), ok
 }
 
-// renew sees to it that a Write that begins now, since c.began, is looked at
-// in time. A deadline with enough left stays.
+// renew sets the deadline of a Write that begins at now, measured from c.began. It
+// keeps a deadline that is far enough in the future.
 func (c *conn) renew(now time.Duration) error {
 	c.deadlines.Lock()
 	defer c.deadlines.Unlock()
@@ -116,7 +115,7 @@ func (c *conn) renew(now time.Duration) error {
 	return c.apply()
 }
 
-// apply sets the nearer of both deadlines.
+// apply sets the earlier one of both deadlines.
 func (c *conn) apply() error {
 	d := c.lease
 	if !c.asked.IsZero() && (d.IsZero() || c.asked.Before(d)) {
@@ -125,19 +124,19 @@ func (c *conn) apply() error {
 	return c.Conn.SetWriteDeadline(d)
 }
 
-// pastAsked reports whether the server's own deadline is over.
+// pastAsked reports whether the server's own deadline has passed.
 func (c *conn) pastAsked() bool {
 	c.deadlines.Lock()
 	defer c.deadlines.Unlock()
 	return !c.asked.IsZero() && !time.Now().Before(c.asked)
 }
 
-// SetWriteDeadline sets a deadline beside the pace's own.
+// SetWriteDeadline sets a deadline in addition to that of the pace.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.deadlines.Lock()
 	defer c.deadlines.Unlock()
 	if t.IsZero() && c.asked.IsZero() {
-		return nil // net/http takes it away after each request
+		return nil // net/http removes it after each request
 	}
 	c.asked = t
 	return c.apply()
@@ -147,16 +146,17 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.Conn.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// isExempt reports whether others speak through the client: it is an exempt
+// isExempt reports whether the client may be a proxy of many clients: an exempt
 // address, or a process of this machine on a Unix socket.
 func (c *conn) isExempt() bool {
 	addr := addrOf(c.RemoteAddr())
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	return !addr.IsValid() || c.l.book.isExempt(addr)
+	return !addr.IsValid() || c.l.table.isExempt(addr)
 }
 
-// CloseWrite lets net/http end its half so that an early answer is not lost.
+// CloseWrite lets net/http close its sending side, so that an early answer is not
+// lost.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -164,7 +164,7 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Close closes the connection without waiting for anything.
+// Close closes the connection. It does not block.
 func (c *conn) Close() error {
 	c.closing.Do(func() {
 		c.l.forget(c)
@@ -177,8 +177,18 @@ func (c *conn) Close() error {
 	return c.closed
 }
 
-// reset closes the connection, and has the kernel drop what the client has
-// not taken.
+// giveWay closes the connection for another one. It resets it, since data that the
+// client has not read would occupy memory; TLS sends no close notification.
+func (c *conn) giveWay() {
+	if c.entry.state == idle {
+		c.Close()
+		return
+	}
+	c.reset()
+}
+
+// reset closes the connection, and makes the kernel drop the data that the client
+// has not read.
 func (c *conn) reset() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		tcp.SetLinger(0)

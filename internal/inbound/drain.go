@@ -8,40 +8,44 @@ import (
 )
 
 const (
-	// lameDuck is how long idle connections still get answers while clients
-	// are told with each answer that it is the last; lameDuckShared if new
-	// clients wait for a successor meanwhile.
+	// lameDuck is how long idle connections still get answers, each of which announces
+	// the end of its connection; lameDuckShared if new clients wait for a successor
+	// meanwhile.
 	lameDuck       = time.Second
 	lameDuckShared = 250 * time.Millisecond
-	// quiet is how long nothing may come before nobody is waited for.
+	// quiet is how long no connection may come until the wait ends.
 	quiet = 100 * time.Millisecond
-	// lateRequests bounds the wait for requests that come at the end.
+	// lateRequests bounds the wait for requests that arrive at the end.
 	lateRequests = 500 * time.Millisecond
-	// settling is time for requests that have been read to be handled.
+	// settling is the time for the handler to take requests that have been read.
 	settling = 50 * time.Millisecond
 )
 
-// Drain prepares for http.Server.Shutdown, which its caller calls next, so
-// that no request that reached us is lost. It keeps new connections from
-// coming where the system allows that (Linux), while those that wait are still
-// accepted and served; each HTTP/1 answer from now on ends its connection, and
-// HTTP/2 clients are asked to open no more streams; idle connections stay open
-// for a second, or a third of what is left of ctx if that is less. Then it
-// stops listening and closes connections that are idle still. It returns
-// earlier if there is no connection left, or ctx ends.
+// Drain prepares for http.Server.Shutdown, which the caller must call next, so that
+// no received request is lost:
 //
-// A socket that is shared stays as it is: nobody is turned away, and who waits
-// to be accepted waits on, for the successor. It is let go at once, and idle
-// connections stay open for a quarter of a second only.
+//   - New connections are refused if the system allows it (Linux). Connections in
+//     the kernel's queue are still accepted and served.
+//   - Each HTTP/1 answer ends its connection, and HTTP/2 clients are asked to open no
+//     more streams.
+//   - Idle connections stay open for a second, or for a third of the remaining time
+//     of ctx if that is less.
+//   - Then Drain stops listening and closes connections that are still idle.
 //
-// http.Server.Serve keeps running, and returns http.ErrServerClosed once
-// Shutdown or Close is called.
+// It returns earlier if there is no connection, or ctx ends.
+//
+// A shared socket stays open: clients that wait to be accepted wait for the
+// successor. Drain stops accepting at once, and idle connections stay open for only
+// a quarter of a second.
+//
+// http.Server.Serve continues to run, and returns http.ErrServerClosed after
+// Shutdown or Close.
 func (l *Listener) Drain(ctx context.Context) {
 	l.drainOnce.Do(func() {
-		l.lastAccept.Store(time.Now().UnixNano())
+		l.lastAccept.Store(int64(time.Since(l.began)))
 		l.draining.Store(true)
 		if l.shared {
-			l.letGo(ctx)
+			l.stopAccepting(ctx)
 		} else {
 			turnAway(l.inner)
 		}
@@ -50,16 +54,15 @@ func (l *Listener) Drain(ctx context.Context) {
 				go s.goAway() // ends at the latest when the connection does
 			}
 		})
-		l.limp(ctx)
+		l.serveRemaining(ctx)
 		l.closeInner()
 		l.closeIdle(ctx)
 	})
 }
 
-// letGo stops accepting, and waits until whoever calls Accept has taken up all
-// that was accepted: http.Server.Shutdown overlooks a connection that comes
-// later.
-func (l *Listener) letGo(ctx context.Context) {
+// stopAccepting stops accepting, and waits until the caller of Accept has taken all
+// accepted connections: http.Server.Shutdown misses a connection that comes later.
+func (l *Listener) stopAccepting(ctx context.Context) {
 	l.closeInner()
 	late := time.NewTimer(lateRequests) // nobody may call Accept
 	defer late.Stop()
@@ -71,9 +74,9 @@ func (l *Listener) letGo(ctx context.Context) {
 	}
 }
 
-// limp goes on accepting, unless the socket is shared, and answering, as a lame
-// duck.
-func (l *Listener) limp(ctx context.Context) {
+// serveRemaining continues to answer requests, and to accept connections unless the
+// socket is shared, for the time of lameDuck.
+func (l *Listener) serveRemaining(ctx context.Context) {
 	span := lameDuck
 	if l.shared {
 		span = lameDuckShared
@@ -106,33 +109,35 @@ func (l *Listener) limp(ctx context.Context) {
 	if l.shared {
 		return
 	}
-	// What has been accepted by the kernel is ours.
-	for late := time.Now().Add(lateRequests); (someoneWaits(l.inner) || l.sinceAccept() < quiet/2) && time.Now().Before(late) && ctx.Err() == nil; {
+	// Accept the connections that the kernel has accepted.
+	for late := time.Now().Add(lateRequests); (someoneWaits(l.inner) || l.sinceAccept() < quiet/2) &&
+		time.Now().Before(late) && ctx.Err() == nil; {
 		time.Sleep(time.Millisecond)
 	}
 }
 
 func (l *Listener) sinceAccept() time.Duration {
-	return time.Since(time.Unix(0, l.lastAccept.Load()))
+	return time.Since(l.began) - time.Duration(l.lastAccept.Load())
 }
 
-// closeIdle closes HTTP/1 connections that wait for a request. One that is new,
-// or whose request is coming in, gets time for it first: http.Server drops
-// what it has not begun to handle when Shutdown is called. HTTP/2 has its own
-// way to say goodbye.
+// closeIdle closes HTTP/1 connections that wait for a request. A new connection, or
+// one whose request is arriving, first gets time for it: Shutdown drops requests
+// that http.Server has not begun to handle. HTTP/2 connections end by GOAWAY.
 func (l *Listener) closeIdle(ctx context.Context) {
 	for late := time.Now().Add(lateRequests); ; time.Sleep(time.Millisecond) {
 		last := time.Now().After(late) || ctx.Err() != nil
-		var idle []*conn
+		var open []*conn
 		l.mu.Lock()
-		for e := l.book.idle.first; e != nil; e = e.links[ofAll].next {
-			if e.conn.h2.Load() == nil && !e.conn.waiting.Load() {
-				idle = append(idle, e.conn)
+		for _, s := range []state{idle, pending} {
+			for e := l.table.lines[s].first; e != nil; e = e.links[ofAll].next {
+				if e.conn.h2.Load() == nil && !e.conn.waiting.Load() {
+					open = append(open, e.conn)
+				}
 			}
 		}
 		l.mu.Unlock()
 		waiting := false
-		for _, c := range idle {
+		for _, c := range open {
 			n, _ := unread(c.raw)
 			switch {
 			case !last && (n > 0 || c.heard.Load() || time.Since(c.began) < lateRequests):
@@ -153,8 +158,8 @@ func (l *Listener) closeIdle(ctx context.Context) {
 // each calls do for each connection, without a lock.
 func (l *Listener) each(do func(*conn)) {
 	l.mu.Lock()
-	all := make([]*conn, 0, l.book.open)
-	for e := l.book.all.first; e != nil; e = e.links[ofOpen].next {
+	all := make([]*conn, 0, l.table.open)
+	for e := l.table.all.first; e != nil; e = e.links[ofOpen].next {
 		all = append(all, e.conn)
 	}
 	l.mu.Unlock()

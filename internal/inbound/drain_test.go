@@ -66,7 +66,8 @@ func listenTCP(t *testing.T, addr string) net.Listener {
 
 // refused reports whether a connection was never accepted by the kernel.
 func refused(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, os.ErrNotExist) // a Unix socket goes with its listener
 }
 
@@ -75,7 +76,8 @@ func TestDrainLosesNoRequest(t *testing.T) {
 		t.Skip("this system cannot keep connections from coming")
 	}
 	for name, listen := range drainable {
-		for _, test := range []struct{ keepAlive, secure bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		for _, test := range []struct{ keepAlive, secure bool }{{false, false}, {true, false}, {false, true},
+			{true, true}} {
 			t.Run(fmt.Sprintf("%s/keepAlive=%v/TLS=%v", name, test.keepAlive, test.secure), func(t *testing.T) {
 				l := listen(t)
 				srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -160,9 +162,10 @@ func hammer(t *testing.T, at net.Addr, secure, keepAlive bool, answered, told *a
 func TestDrainLetsHTTP2End(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%v", secure), func(t *testing.T) {
-			srv := &http.Server{Protocols: allProtocols(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				io.WriteString(w, "here you are")
-			})}
+			srv := &http.Server{Protocols: allProtocols(),
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					io.WriteString(w, "here you are")
+				})}
 			if secure {
 				srv.TLSConfig = certificate(t)
 			}
@@ -251,9 +254,9 @@ func hammerHTTP2(t *testing.T, addr string, secure bool, answered *atomic.Int64)
 	}
 }
 
-// TestDrainAcceptsWhoCame has clients that the kernel has accepted, and nobody
+// TestDrainAcceptsQueuedConnections has clients that the kernel has accepted, and nobody
 // else yet, when draining begins.
-func TestDrainAcceptsWhoCame(t *testing.T) {
+func TestDrainAcceptsQueuedConnections(t *testing.T) {
 	for name, listen := range drainable {
 		t.Run(name, func(t *testing.T) {
 			if !canTurnAway {
@@ -300,9 +303,9 @@ func TestDrainAcceptsWhoCame(t *testing.T) {
 	}
 }
 
-// TestDrainServesWhoWaits has connections that are idle, or wait for an
+// TestDrainServesWaitingClients has connections that are idle, or wait for an
 // answer, when draining begins.
-func TestDrainServesWhoWaits(t *testing.T) {
+func TestDrainServesWaitingClients(t *testing.T) {
 	for name, listen := range drainable {
 		t.Run(name, func(t *testing.T) {
 			in := New(listen(t), Config{})
@@ -333,7 +336,8 @@ func TestDrainServesWhoWaits(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", who, err)
 				}
-				if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "here you are" || answer.Close != ends {
+				if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "here you are" ||
+					answer.Close != ends {
 					t.Errorf("%s: %q, %v; ends its connection: %v, want %v", who, body, err, answer.Close, ends)
 				}
 			}
@@ -389,8 +393,8 @@ func TestDrainServesWhoWaits(t *testing.T) {
 	}
 }
 
-// TestDrainIsQuickWhenNobodyIsThere, and when there is no time.
-func TestDrainIsQuickWhenNobodyIsThere(t *testing.T) {
+// TestDrainWithoutConnectionsIsImmediate, and when there is no time.
+func TestDrainWithoutConnectionsIsImmediate(t *testing.T) {
 	inBubble(t, Config{}, &http.Server{}, func(t *testing.T, p *pipes, l *Listener) {
 		began := time.Now()
 		l.Drain(t.Context())

@@ -18,17 +18,17 @@ const (
 
 const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// A frame is what is looked at of one.
+// A frame holds the checked fields of a frame.
 type frame struct {
 	length uint32 // of its payload
 	kind   byte
 	flags  byte
 	stream uint32
-	first  uint32 // the first four bytes of its payload, as far as it has them
+	first  uint32 // the first four bytes of its payload, if it has as many
 }
 
-// A scanner finds the frames in one direction of a connection, however they
-// are cut into pieces. Its zero value stands before a frame.
+// A scanner finds the frames in one direction of a connection, in pieces of any
+// size. Its zero value is at the start of a frame.
 type scanner struct {
 	head [frameHeadLen]byte
 	have int // bytes of head
@@ -72,8 +72,8 @@ func (s *scanner) scan(b []byte, each func(*frame)) {
 	}
 }
 
-// goAwayFrame asks a client to open no more streams, while all that it has
-// opened are still served (RFC 9113 §6.8).
+// goAwayFrame asks a client to open no more streams; open ones are still served
+// (RFC 9113 §6.8).
 var goAwayFrame = []byte{
 	0, 0, 8, frameGoAway, 0, 0, 0, 0, 0,
 	0x7f, 0xff, 0xff, 0xff, // the last stream: any

@@ -17,14 +17,14 @@ const (
 	// may take longer by its length. net/http bounds none but the first.
 	headerTime = 10 * time.Second
 
-	// A client may reset many of its streams, or break rules so that they are
-	// reset, but not these and more than half of them in 30 s.
+	// A client may not have more than this number and more than half of its streams
+	// reset in 30 s, by itself or because it breaks rules.
 	resetWindow = 30 * time.Second
 	maxResets   = 200
 
-	// Frames that ask for nothing, as PING, are free with what is served: two
-	// for each kB that the client was sent, and some for each request. Of
-	// others there may be 1000 at once and 100 a second.
+	// Frames without effect, such as PING, are free in proportion to the traffic: two
+	// for each kB sent to the client, and some for each request. Of others there may be
+	// 1000 at once and 100 a second.
 	idleFramesPerKB      = 2
 	idleFramesPerRequest = 16
 	maxIdleFrames        = 1000
@@ -41,25 +41,24 @@ const (
 	errCodeRefused  = 0x7 // REFUSED_STREAM
 )
 
-// Why a connection is closed for what its client did.
+// Reasons to close a connection because of its client.
 const (
 	tooManyResets     = "its client had too many HTTP/2 streams reset"
-	tooManyIdleFrames = "its client sent too many HTTP/2 frames that ask for nothing"
+	tooManyIdleFrames = "its client sent too many HTTP/2 frames without effect"
 )
 
 var abuses = []string{tooManyResets, tooManyIdleFrames}
 
 var errAbuse = errors.New("the client abuses HTTP/2")
 
-// Names under which net/http, and golang.org/x/net/http2 for it, keep what
-// serves HTTP/2.
+// Names of the HTTP/2 handlers in net/http, and in golang.org/x/net/http2.
 const (
 	overTLS   = "h2"
 	overPlain = "unencrypted_http2"
 )
 
-// watchHTTP2 puts streams between net/http's HTTP/2 and its connections. What
-// is read and written there is plain, with TLS too.
+// watchHTTP2 puts streams between net/http's HTTP/2 and its connections. The data
+// there is not encrypted, even with TLS.
 func watchHTTP2(srv *http.Server) {
 	plain, secure := srv.TLSNextProto[overPlain], srv.TLSNextProto[overTLS]
 	if plain == nil || secure == nil {
@@ -86,8 +85,8 @@ func watchHTTP2(srv *http.Server) {
 	}
 }
 
-// A carrier hands a connection to what serves HTTP/2 after its preface: the
-// map of http.Server knows no type but *tls.Conn.
+// A carrier passes a connection to the HTTP/2 handler after its preface: the handlers
+// of http.Server take only *tls.Conn.
 type carrier struct {
 	net.Conn
 	plain net.Conn
@@ -97,7 +96,7 @@ func carry(outer, plain net.Conn) *tls.Conn { return tls.Client(carrier{outer, p
 
 func (c carrier) UnencryptedNetConn() net.Conn { return c.plain }
 
-// secureStreams are those of a connection with TLS.
+// secureStreams are the streams of a connection with TLS.
 type secureStreams struct {
 	*streams
 	outer *tls.Conn
@@ -105,26 +104,26 @@ type secureStreams struct {
 
 func (s secureStreams) ConnectionState() tls.ConnectionState { return s.outer.ConnectionState() }
 
-// streams are a connection that speaks HTTP/2, after the client's preface.
+// streams are an HTTP/2 connection after the client's preface.
 type streams struct {
-	net.Conn // what net/http would read and write
+	net.Conn // the connection for net/http
 	conn     *conn
 	began    time.Time
 
 	// One Read at a time.
-	ahead      []byte // read, but not asked for yet
+	ahead      []byte // read, but not requested yet
 	buffer     []byte
 	in         scanner
 	opened     bool          // a first request has come
 	block      bool          // a block of header frames has begun and not ended
 	frameBegan time.Duration // since began, as all times here
 	blockBegan time.Duration
-	due        time.Time // the deadline that is set; zero: none
+	due        time.Time // the present deadline; zero: none
 
 	writing  sync.Mutex // held while something is written
 	out      scanner
 	greeted  bool // our first frame is out
-	goingOff bool // goAwayFrame is to be written after a frame
+	goingOff bool // write goAwayFrame after the present frame
 
 	mu       sync.Mutex // what follows
 	top      uint32     // the highest stream of the client
@@ -132,16 +131,17 @@ type streams struct {
 	requests int // since window began
 	resets   int // since window began
 	ended    []uint32
-	free     int64 // idle frames that have come as free ones
+	free     int64 // free frames without effect that have come
 	asked    int64 // requests in all
-	tokens   int   // idle frames that may still come
+	tokens   int   // frames without effect that may still come
 	tokensAt time.Duration
-	open     map[uint32]struct{} // streams that are not answered yet
+	open     map[uint32]struct{} // streams without an answer
 	closed   bool
 }
 
 func newStreams(outer net.Conn, c *conn) *streams {
-	s := &streams{Conn: outer, conn: c, began: time.Now(), buffer: make([]byte, readAhead), tokens: maxIdleFrames, open: make(map[uint32]struct{})}
+	s := &streams{Conn: outer, conn: c, began: time.Now(), buffer: make([]byte, readAhead), tokens: maxIdleFrames,
+		open: make(map[uint32]struct{})}
 	s.goingOff = c.l.draining.Load()
 	c.h2.Store(s)
 	if c.gone.Load() {
@@ -150,7 +150,7 @@ func newStreams(outer net.Conn, c *conn) *streams {
 	return s
 }
 
-// NetConn returns what the streams go over.
+// NetConn returns the connection below the streams.
 func (s *streams) NetConn() net.Conn { return s.Conn }
 
 // readPreface reads the client's preface.
@@ -163,8 +163,8 @@ func (s *streams) readPreface() bool {
 	return err == nil && string(preface[:]) == clientPreface
 }
 
-// Read reads what the client sends, as long as it sends whole frames in time
-// and not too many that ask for nothing.
+// Read reads from the client. It fails if the client does not complete a frame in
+// time, or sends too many frames without effect.
 func (s *streams) Read(b []byte) (int, error) {
 	if len(s.ahead) == 0 && len(b) > 0 {
 		into := b
@@ -178,7 +178,7 @@ func (s *streams) Read(b []byte) (int, error) {
 		if n == 0 {
 			return 0, err
 		}
-		if !s.took(into[:n]) {
+		if !s.check(into[:n]) {
 			return 0, errAbuse
 		}
 		if len(into) == len(b) {
@@ -191,8 +191,8 @@ func (s *streams) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// allowed returns until when the client has to send what it began; 0: it has
-// time.
+// allowed returns the time by which the client has to complete its frame or block;
+// 0: there is no limit.
 func (s *streams) allowed() time.Duration {
 	switch {
 	case !s.opened:
@@ -222,8 +222,8 @@ func (s *streams) setDue(at time.Duration) error {
 	return s.Conn.SetReadDeadline(due)
 }
 
-// took looks at what was read, and reports whether the connection may stay.
-func (s *streams) took(b []byte) bool {
+// check checks the read bytes, and reports whether the connection may stay.
+func (s *streams) check(b []byte) bool {
 	now := time.Since(s.began)
 	why := ""
 	s.mu.Lock()
@@ -244,8 +244,7 @@ func (s *streams) took(b []byte) bool {
 	return s.mayStay(why)
 }
 
-// mayStay closes the connection if there is a reason why, unless others speak
-// through it.
+// mayStay closes the connection if why is not "", unless the client is exempt.
 func (s *streams) mayStay(why string) bool {
 	if why == "" || s.conn.isExempt() {
 		return true
@@ -255,14 +254,14 @@ func (s *streams) mayStay(why string) bool {
 	return false
 }
 
-// note looks at one frame of the client, and returns why its connection must
-// be closed, if so.
+// note counts one frame of the client. It returns why the connection must be closed,
+// "" if it may stay.
 func (s *streams) note(f *frame, now time.Duration) (why string) {
 	switch f.kind {
 	case frameHeaders:
-		if f.stream > s.top { // else trailers
+		if f.stream > s.top { // otherwise trailers
 			s.top = f.stream
-			s.turn(now)
+			s.startWindow(now)
 			s.requests++
 			s.asked++
 			if len(s.open) < openKept && !s.closed { // net/http allows fewer
@@ -295,15 +294,15 @@ func (s *streams) noteBlock(f *frame) {
 	}
 }
 
-// turn begins a new window of resets when the last is over.
-func (s *streams) turn(now time.Duration) {
+// startWindow begins a new window of resets when the last one is over.
+func (s *streams) startWindow(now time.Duration) {
 	if now-s.window >= resetWindow {
 		s.window, s.requests, s.resets = now, 0, 0
 	}
 }
 
 func (s *streams) noteReset(now time.Duration) string {
-	s.turn(now)
+	s.startWindow(now)
 	s.resets++
 	if s.resets > maxResets && 2*s.resets > s.requests {
 		return tooManyResets
@@ -327,7 +326,7 @@ func (s *streams) noteIdle(now time.Duration) string {
 	return ""
 }
 
-// answered forgets a stream. mu is held.
+// answered removes a stream. mu is held.
 func (s *streams) answered(stream uint32) {
 	if _, ok := s.open[stream]; ok {
 		delete(s.open, stream)
@@ -335,7 +334,7 @@ func (s *streams) answered(stream uint32) {
 	}
 }
 
-// end forgets all streams: the connection is closed.
+// end removes all streams: the connection is closed.
 func (s *streams) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,14 +343,21 @@ func (s *streams) end() {
 	s.closed = true
 }
 
-// unanswered returns the number of streams that wait for their answers' ends.
+// hasAsked reports whether a stream has been opened.
+func (s *streams) hasAsked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked > 0
+}
+
+// unanswered returns the number of streams whose answers are not complete.
 func (s *streams) unanswered() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.open)
 }
 
-// Write writes for net/http, and between its frames what is ours to say.
+// Write writes the frames of net/http, and goAwayFrame between them.
 func (s *streams) Write(b []byte) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -360,13 +366,13 @@ func (s *streams) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	s.out.scan(b[:n], func(f *frame) {
 		s.greeted = true
-		if fault := s.noteOurs(f); why == "" {
+		if fault := s.noteSent(f); why == "" {
 			why = fault
 		}
 	})
 	s.mu.Unlock()
 	if err == nil && s.goingOff {
-		err = s.sayGoAway()
+		err = s.writeGoAway()
 	}
 	if !s.mayStay(why) {
 		return n, errAbuse
@@ -374,9 +380,9 @@ func (s *streams) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// noteOurs looks at one frame of net/http. A stream that it resets counts if
-// the client made it do so by breaking a rule.
-func (s *streams) noteOurs(f *frame) (why string) {
+// noteSent counts one frame of net/http. A stream that it resets counts if the client
+// has broken a rule.
+func (s *streams) noteSent(f *frame) (why string) {
 	if f.kind != frameReset {
 		if (f.kind == frameData || f.kind == frameHeaders) && f.flags&flagEndStream != 0 {
 			s.answered(f.stream)
@@ -387,8 +393,8 @@ func (s *streams) noteOurs(f *frame) (why string) {
 	switch f.first {
 	case errCodeProtocol, errCodeFlow, errCodeRefused:
 	case errCodeEnded:
-		// A client may have sent much more of a body before it hears that
-		// nobody wants it; each piece is answered so.
+		// A client may send much more of an unused body before it gets the reset; each
+		// piece is answered by another reset.
 		if slices.Contains(s.ended, f.stream) {
 			return ""
 		}
@@ -402,15 +408,15 @@ func (s *streams) noteOurs(f *frame) (why string) {
 	return s.noteReset(time.Since(s.began))
 }
 
-// goAway asks the client to open no more streams. It may wait for a Write.
+// goAway asks the client to open no more streams. It may block for a Write.
 func (s *streams) goAway() {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	s.goingOff = true
-	s.sayGoAway()
+	s.writeGoAway()
 }
 
-func (s *streams) sayGoAway() error {
+func (s *streams) writeGoAway() error {
 	if !s.greeted || s.out.within() {
 		return nil
 	}

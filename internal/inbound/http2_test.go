@@ -66,8 +66,10 @@ func TestAbusiveFramesCloseTheConnection(t *testing.T) {
 		after int // closed with the frame of this number, 0: with none of 20,000
 		why   string
 	}{
-		{"each is reset", func(i int) []byte { return append(get(stream(i)), reset(stream(i))...) }, time.Millisecond, 0, 201, tooManyResets},
-		{"each is reset, slowly", func(i int) []byte { return append(get(stream(i)), reset(stream(i))...) }, 150 * time.Millisecond, 0, 0, ""},
+		{"each is reset", func(i int) []byte { return append(get(stream(i)), reset(stream(i))...) }, time.Millisecond,
+			0, 201, tooManyResets},
+		{"each is reset, slowly", func(i int) []byte { return append(get(stream(i)), reset(stream(i))...) },
+			150 * time.Millisecond, 0, 0, ""},
 		{"one of three is reset", func(i int) []byte {
 			if i%3 == 0 {
 				return append(get(stream(i)), reset(stream(i))...)
@@ -79,15 +81,20 @@ func TestAbusiveFramesCloseTheConnection(t *testing.T) {
 		{"pings, 90 a second", func(int) []byte { return ping }, 11 * time.Millisecond, 0, 0, ""},
 		{"pings, 200 a second", func(int) []byte { return ping }, 5 * time.Millisecond, 0, 2000, tooManyIdleFrames},
 		{"settings", func(int) []byte { return encode(kindSettings, 0, 0) }, 0, 0, 1001, tooManyIdleFrames},
-		{"priorities", func(i int) []byte { return encode(kindPriority, 0, stream(i), 0, 0, 0, 0, 1) }, 0, 0, 1001, tooManyIdleFrames},
+		{"priorities", func(i int) []byte { return encode(kindPriority, 0, stream(i), 0, 0, 0, 0, 1) }, 0, 0, 1001,
+			tooManyIdleFrames},
 		{"unknown frames", func(i int) []byte { return encode(0xbe, 0, 0) }, 0, 0, 1001, tooManyIdleFrames},
-		{"empty continuations", func(i int) []byte { return encode(frameContinuation, 0, 1) }, 0, 0, 1001, tooManyIdleFrames},
+		{"empty continuations", func(i int) []byte { return encode(frameContinuation, 0, 1) }, 0, 0, 1001,
+			tooManyIdleFrames},
 		{"empty data", func(i int) []byte { return encode(frameData, 0, 1) }, 0, 0, 1001, tooManyIdleFrames},
 		{"single bytes", func(i int) []byte { return encode(frameData, 0, 1, 'x') }, 0, 0, 1001, tooManyIdleFrames},
 		{"windows", func(i int) []byte { return encode(kindWindow, 0, 0, 0, 0, 0, 1) }, 0, 0, 1001, tooManyIdleFrames},
 		{"windows of a download", func(i int) []byte { return encode(kindWindow, 0, 0, 0, 0, 4, 0) }, 0, 1000, 0, ""},
 		{"a body", func(i int) []byte { return encode(frameData, 0, 1, make([]byte, 100)...) }, 0, 0, 0, ""},
-		{"requests with their settings and pings", func(i int) []byte { return slices.Concat(get(stream(i)), ping, ping) }, 0, 0, 0, ""},
+		{"requests with their settings and pings", func(
+			i int) []byte {
+			return slices.Concat(get(stream(i)), ping, ping)
+		}, 0, 0, 0, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -111,7 +118,7 @@ func TestAbusiveFramesCloseTheConnection(t *testing.T) {
 				t.Errorf("closed after %d: %q, want %d: %q", closed, why, test.after, test.why)
 			}
 			if len(s.open) > openKept {
-				t.Errorf("%d streams are kept", len(s.open))
+				t.Errorf("%d streams are idle", len(s.open))
 			}
 		})
 	}
@@ -145,7 +152,8 @@ func TestRefusedStreamsCount(t *testing.T) {
 			if test.same {
 				i %= 50
 			}
-			if w := s.noteOurs(&frame{kind: frameReset, length: 4, stream: uint32(2*i + 1), first: test.code}); w != "" {
+			if w := s.noteSent(&frame{kind: frameReset, length: 4, stream: uint32(2*i + 1),
+				first: test.code}); w != "" {
 				why = w
 			}
 		}
@@ -204,7 +212,8 @@ func TestRapidResetsEndTheConnection(t *testing.T) {
 						srv.TLSConfig = certificate(t)
 					}
 					var said words
-					in := serve(t, listenTCP(t, "127.0.0.1:0"), Config{Log: said.log(), Exempt: func(netip.Addr) bool { return exempt }}, srv)
+					in := serve(t, listenTCP(t, "127.0.0.1:0"),
+						Config{Log: said.log(), Exempt: func(netip.Addr) bool { return exempt }}, srv)
 					c := dialHTTP2(t, in.Addr().String(), secure)
 					const many = 5000
 					written := 0
@@ -220,7 +229,8 @@ func TestRapidResetsEndTheConnection(t *testing.T) {
 					for in.Open() > 0 {
 						time.Sleep(time.Millisecond)
 					}
-					if n := started.Load(); n > many/4 { // some are on their way when it is noticed, more on a busy machine
+					// some are on their way when it is noticed, more on a busy machine
+					if n := started.Load(); n > many/4 {
 						t.Errorf("%d requests were begun", n)
 					}
 					in.notices.flush()
@@ -237,19 +247,21 @@ func TestRapidResetsEndTheConnection(t *testing.T) {
 // connection, some of them given up.
 func TestHTTP2IsServed(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		srv := &http.Server{Protocols: allProtocols(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.ProtoMajor != 2 || (r.TLS != nil) != secure {
-				t.Errorf("%s, TLS %v, want HTTP/2 and TLS %v", r.Proto, r.TLS != nil, secure)
-			}
-			if r.URL.Path == "/wait" {
-				<-r.Context().Done()
-				return
-			}
-			if n, err := io.Copy(w, r.Body); err != nil {
-				t.Errorf("body: %v after %d bytes", err, n)
-			}
-		})}
-		transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+		srv := &http.Server{Protocols: allProtocols(),
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.ProtoMajor != 2 || (r.TLS != nil) != secure {
+					t.Errorf("%s, TLS %v, want HTTP/2 and TLS %v", r.Proto, r.TLS != nil, secure)
+				}
+				if r.URL.Path == "/wait" {
+					<-r.Context().Done()
+					return
+				}
+				if n, err := io.Copy(w, r.Body); err != nil {
+					t.Errorf("body: %v after %d bytes", err, n)
+				}
+			})}
+		transport := &http.Transport{Protocols: new(http.Protocols),
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 		scheme := "http://"
 		if secure {
 			scheme = "https://"
@@ -311,9 +323,10 @@ func TestStreamsOfOneAddressAreBounded(t *testing.T) {
 		{Config{PerAddr: 70, Connections: 70}, false, 70},
 	} {
 		for _, secure := range []bool{false, true} {
-			srv := &http.Server{Protocols: allProtocols(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				io.WriteString(w, "this waits for a window")
-			})}
+			srv := &http.Server{Protocols: allProtocols(),
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					io.WriteString(w, "this waits for a window")
+				})}
 			if secure {
 				srv.TLSConfig = certificate(t)
 			}
@@ -331,13 +344,16 @@ func TestStreamsOfOneAddressAreBounded(t *testing.T) {
 					c.Write(get(2*i + 1))
 				}
 			}
-			for late := time.Now().Add(10 * time.Second); resets.Load()+in.streams.Load() < conns*perConn || in.streams.Load() > test.stay; time.Sleep(time.Millisecond) {
+			for late := time.Now().Add(10 * time.Second); resets.Load()+in.streams.Load() < conns*perConn ||
+				in.streams.Load() > test.stay; time.Sleep(time.Millisecond) {
 				if time.Now().After(late) {
-					t.Fatalf("%+v: %d streams are open and %d were reset, want %d open", test, in.streams.Load(), resets.Load(), test.stay)
+					t.Fatalf("%+v: %d streams are open and %d were reset, want %d open", test, in.streams.Load(),
+						resets.Load(), test.stay)
 				}
 			}
 			in.notices.flush()
-			if n := resets.Load(); n < conns*perConn-test.stay || (n > 0) != strings.Contains(said.String(), "HTTP/2 requests were reset") {
+			if n := resets.Load(); n < conns*perConn-test.stay ||
+				(n > 0) != strings.Contains(said.String(), "HTTP/2 requests were reset") {
 				t.Errorf("%+v: %d streams were reset, said %q", test, n, said.String())
 			}
 			for _, c := range all {

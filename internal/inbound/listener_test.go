@@ -42,8 +42,8 @@ func ask(t *testing.T, c net.Conn) {
 	c.SetDeadline(time.Time{})
 }
 
-// TestAddressAtItsBound gives the place of the connection that has been idle
-// longest to a new one.
+// TestAddressAtItsBound gives a new connection the place of one that is between
+// two requests, else of the one that has waited longest for its first.
 func TestAddressAtItsBound(t *testing.T) {
 	var said words
 	var busy chan struct{}
@@ -68,10 +68,10 @@ func TestAddressAtItsBound(t *testing.T) {
 		io.WriteString(third, "GET /busy HTTP/1.1\r\nHost: here\r\n\r\n")
 		synctest.Wait()
 		other := dial("192.0.2.2")
-		for i, gone := range []net.Conn{second, fourth, first} {
+		for i, gone := range []net.Conn{first, second, fourth} {
 			dial("192.0.2.1")
 			if isOpen(gone) {
-				t.Fatalf("new connection %d: the longest idle one is still open", i)
+				t.Fatalf("new connection %d: the one that should give way is still open", i)
 			}
 		}
 		if !isOpen(third) || !isOpen(other) {
@@ -105,7 +105,7 @@ func TestAddressAtItsBound(t *testing.T) {
 // TestAllConnectionsAtTheBound takes the place from the address that has most.
 func TestAllConnectionsAtTheBound(t *testing.T) {
 	var said words
-	inBubble(t, Config{Connections: 6, PerAddr: 5, Log: said.log()}, &http.Server{}, func(t *testing.T, p *pipes, l *Listener) {
+	inBubble(t, Config{Connections: 16, Log: said.log()}, &http.Server{}, func(t *testing.T, p *pipes, l *Listener) {
 		var all []net.Conn
 		dial := func(from string) net.Conn {
 			c := p.dial(from)
@@ -115,7 +115,9 @@ func TestAllConnectionsAtTheBound(t *testing.T) {
 		}
 		eldest := dial("192.0.2.1")
 		greedy := []net.Conn{dial("192.0.2.2"), dial("192.0.2.2"), dial("192.0.2.2"), dial("192.0.2.2")}
-		dial("192.0.2.3")
+		for i := range 11 {
+			dial(fmt.Sprintf("203.0.%d.3", i))
+		}
 		for i := range 3 {
 			dial(fmt.Sprintf("192.0.2.%d", 10+i))
 			if isOpen(greedy[i]) || !isOpen(eldest) {
@@ -131,7 +133,7 @@ func TestAllConnectionsAtTheBound(t *testing.T) {
 			c.Close()
 		}
 	})
-	if got, want := said.String(), "4 connections were closed: more than 6 at once in all\n"; got != want {
+	if got, want := said.String(), "4 connections were closed: more than 16 at once in all\n"; got != want {
 		t.Errorf("said %q, want %q", got, want)
 	}
 }
@@ -143,8 +145,8 @@ func TestNoticesAreFew(t *testing.T) {
 		var n notices
 		n.setLog(said.log())
 		for i := range 5 * 60 * 1000 / 11 {
-			n.closedPerAddr(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 512)
-			n.closedPerAddr(netip.MustParseAddr("2001:db8::"), 512)
+			n.closedPerAddr(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32), 512)
+			n.closedPerAddr(netip.MustParsePrefix("2001:db8::/64"), 512)
 			n.acceptFailed(syscall.EMFILE)
 			n.mu.Lock()
 			apart := len(n.perAddr)
@@ -182,7 +184,7 @@ func (f *failing) Accept() (net.Conn, error) {
 	return f.pipes.Accept()
 }
 
-func TestAcceptingGoesOn(t *testing.T) {
+func TestAcceptingContinuesAfterErrors(t *testing.T) {
 	for _, err := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ECONNABORTED, syscall.EPERM} {
 		synctest.Test(t, func(t *testing.T) {
 			var said words
@@ -215,13 +217,14 @@ func TestAcceptingGoesOn(t *testing.T) {
 	}
 }
 
-// TestBoundsCountWhoConnects has addresses named by the PROXY protocol, and
+// TestBoundsCountPeers has addresses named by the PROXY protocol, and
 // TLS, above the listener.
-func TestBoundsCountWhoConnects(t *testing.T) {
+func TestBoundsCountPeers(t *testing.T) {
 	in := New(listenTCP(t, "127.0.0.1:0"), Config{PerAddr: 3})
-	srv := &http.Server{TLSConfig: certificate(t), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, r.RemoteAddr)
-	})}
+	srv := &http.Server{TLSConfig: certificate(t), Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, r.RemoteAddr)
+		})}
 	in.Attach(srv)
 	outer := proxyprotocol.Listener(in, func(string) bool { return true }, nil)
 	ended := make(chan error, 1)
@@ -262,8 +265,8 @@ func TestBoundsCountWhoConnects(t *testing.T) {
 func isBusy(l *Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for e := l.book.all.first; e != nil; e = e.links[ofOpen].next {
-		if !e.isIdle {
+	for e := l.table.all.first; e != nil; e = e.links[ofOpen].next {
+		if e.state == busy {
 			return true
 		}
 	}
@@ -293,22 +296,29 @@ func TestHijackedConnectionsAreBusy(t *testing.T) {
 	}
 	c.Close()
 	if in.Open() != 0 {
-		t.Error("a closed connection is in the book")
+		t.Error("a closed connection is in the table")
 	}
 }
 
 func TestConfigHasDefaults(t *testing.T) {
 	var c Config
 	c.fill()
-	if c.PerAddr != defaultPerAddr && c.PerAddr != c.Connections || c.Connections < minConnections || c.Connections > maxConnections {
+	if c.PerAddr != min(defaultPerAddr, c.Connections/4) || c.Connections < minConnections ||
+		c.Connections > maxConnections {
 		t.Errorf("defaults are %+v", c)
 	}
-	if files := openFiles(); files > 0 && files < 2*maxConnections && files > 1000 && c.Connections != int(files-otherDescriptors)/2 {
+	if files := openFiles(); files > 0 && files < 2*maxConnections && files >= 512 &&
+		c.Connections != int(files-otherDescriptors)/2 {
 		t.Errorf("%d files make %d connections", files, c.Connections)
 	}
-	c = Config{Connections: 10, PerAddr: 20}
-	c.fill()
-	if c.Connections != 10 || c.PerAddr != 10 {
-		t.Errorf("bounds are %+v", c)
+	for _, test := range []struct{ connections, perAddr, want int }{
+		{10, 20, 2}, {300, 300, 75}, {300, 0, 75}, {64, 6, 6}, {3, 0, 1}, {16384, 0, 512}, {16384, 16384, 4096},
+		{2000, 512, 500},
+	} {
+		c := Config{Connections: test.connections, PerAddr: test.perAddr}
+		c.fill()
+		if c.Connections != test.connections || c.PerAddr != test.want {
+			t.Errorf("%+v: %d of one client, of %d", test, c.PerAddr, c.Connections)
+		}
 	}
 }

@@ -20,7 +20,7 @@ type notices struct {
 	log     *log.Logger
 	timer   *time.Timer // nil: nothing to say
 	said    time.Time
-	perAddr map[netip.Addr]int // keys of peers; invalid: all that did not fit
+	perAddr map[netip.Prefix]int // by client; invalid: all that did not fit
 	inAll   int
 	slow    int
 	streams int            // reset for a bound
@@ -53,16 +53,16 @@ func (n *notices) note(change func()) {
 	}
 }
 
-func (n *notices) closedPerAddr(key netip.Addr, bound int) {
+func (n *notices) closedPerAddr(client netip.Prefix, bound int) {
 	n.note(func() {
 		n.bounds[0] = bound
 		if n.perAddr == nil {
-			n.perAddr = make(map[netip.Addr]int)
+			n.perAddr = make(map[netip.Prefix]int)
 		}
-		if _, known := n.perAddr[key]; !known && len(n.perAddr) >= maxOffenders {
-			key = netip.Addr{}
+		if _, known := n.perAddr[client]; !known && len(n.perAddr) >= maxOffenders {
+			client = netip.Prefix{}
 		}
-		n.perAddr[key]++
+		n.perAddr[client]++
 	})
 }
 
@@ -99,18 +99,20 @@ func (n *notices) say() {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if len(n.perAddr) > 0 {
-		most, all := netip.Addr{}, 0
-		for key, times := range n.perAddr {
+		most, all := netip.Prefix{}, 0
+		for client, times := range n.perAddr {
 			all += times
-			if key.IsValid() && (!most.IsValid() || times > n.perAddr[most] || times == n.perAddr[most] && key.Less(most)) {
-				most = key
+			if client.IsValid() && (!most.IsValid() || times > n.perAddr[most] ||
+				times == n.perAddr[most] && client.Compare(most) < 0) {
+				most = client
 			}
 		}
 		others := ""
 		if rest := all - n.perAddr[most]; rest > 0 {
 			others = fmt.Sprintf(", and %d of other addresses", rest)
 		}
-		add("%s of %s%s %s closed: more than %d at once", connections(n.perAddr[most]), printKey(most), others, were(all), n.bounds[0])
+		add("%s of %s%s %s closed: more than %d at once", connections(n.perAddr[most]), printClient(most), others,
+			were(all), n.bounds[0])
 	}
 	if n.inAll > 0 {
 		add("%s %s closed: more than %d at once in all", connections(n.inAll), were(n.inAll), n.bounds[1])
@@ -148,11 +150,11 @@ func (n *notices) flush() {
 	}
 }
 
-func printKey(key netip.Addr) string {
-	if key.Is4() {
-		return key.String()
+func printClient(client netip.Prefix) string {
+	if client.IsSingleIP() {
+		return client.Addr().String()
 	}
-	return key.String() + "/64"
+	return client.String()
 }
 
 func connections(n int) string {

@@ -106,7 +106,7 @@ func inBubble(t *testing.T, c Config, srv *http.Server, do func(t *testing.T, p 
 		}
 		synctest.Wait()
 		if n := in.Open(); n != 0 {
-			t.Errorf("%d connections are in the book of a closed server", n)
+			t.Errorf("%d connections are in the table of a closed server", n)
 		}
 	})
 }

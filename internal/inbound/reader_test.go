@@ -95,7 +95,8 @@ func TestSlowReadersAreCut(t *testing.T) {
 					}
 					time.Sleep(2 * time.Hour)
 				})
-				if want := "1 connection was closed: the client took less than 1 kB/s for 20s"; strings.Contains(said.String(), want) != test.cut {
+				if want := "1 connection was closed: the client took less than 1 kB/s for 20s"; strings.Contains(
+					said.String(), want) != test.cut {
 					t.Errorf("said %q", said.String())
 				}
 			})
@@ -132,7 +133,8 @@ func TestPace(t *testing.T) {
 			{10_000, 5 * s, -1, false}, {9_999, 14 * s, -1, false}, {0, s, -1, true},
 		},
 		"a run ends": {
-			{10_000, 10 * s, -1, false}, {10_000, 9 * s, -1, false}, {0, 19 * s, -1, false}, {20_000, 10 * s, -1, false}, {0, 20 * s, -1, true},
+			{10_000, 10 * s, -1, false}, {10_000, 9 * s, -1, false}, {0, 19 * s, -1, false},
+			{20_000, 10 * s, -1, false}, {0, 20 * s, -1, true},
 		},
 	}
 	for name, steps := range tests {
@@ -149,8 +151,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestConfirmedIsWhatThePeerTook asks a real socket.
-func TestConfirmedIsWhatThePeerTook(t *testing.T) {
+// TestConfirmedCountsAcknowledgedBytes asks a real socket.
+func TestConfirmedCountsAcknowledgedBytes(t *testing.T) {
 	if !canTurnAway {
 		t.Skip("this system cannot be asked")
 	}
@@ -213,9 +215,10 @@ func TestStandingStreamsAreReset(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			srv := &http.Server{Protocols: allProtocols(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Write(make([]byte, test.size))
-			})}
+			srv := &http.Server{Protocols: allProtocols(),
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.Write(make([]byte, test.size))
+				})}
 			inBubble(t, Config{}, srv, func(t *testing.T, p *pipes, l *Listener) {
 				c := p.dial("192.0.2.2")
 				began := time.Now()
@@ -230,7 +233,8 @@ func TestStandingStreamsAreReset(t *testing.T) {
 							return
 						}
 						in.scan(b[:n], func(f *frame) {
-							over := f.stream == 1 && (f.kind == frameReset || f.kind == frameData && f.flags&flagEndStream != 0)
+							over := f.stream == 1 && (f.kind == frameReset ||
+								f.kind == frameData && f.flags&flagEndStream != 0)
 							if over && !done {
 								done, reset = true, f.kind == frameReset
 								ended <- time.Since(began)
@@ -278,9 +282,10 @@ func TestStandingStreamsAreReset(t *testing.T) {
 // each takes its turn, and none is cut.
 func TestStreamsShareTheirConnection(t *testing.T) {
 	const streams, size = 50, 64 << 10
-	srv := &http.Server{Protocols: allProtocols(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(w, bytes.NewReader(make([]byte, size)))
-	})}
+	srv := &http.Server{Protocols: allProtocols(), Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(w, bytes.NewReader(make([]byte, size)))
+		})}
 	inBubble(t, Config{}, srv, func(t *testing.T, p *pipes, l *Listener) {
 		c := p.dial("192.0.2.2")
 		transport := &http.Transport{

@@ -41,7 +41,7 @@ func connOfRequest(r *http.Request) *conn {
 	return c
 }
 
-// connState follows which connections are idle.
+// connState follows what connections do.
 func (l *Listener) connState(outer net.Conn, state http.ConnState) {
 	c := connOf(outer)
 	if c == nil || c.l != l {
@@ -49,9 +49,9 @@ func (l *Listener) connState(outer net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateActive, http.StateHijacked:
-		l.setIdle(c, false)
+		l.setState(c, busy)
 	case http.StateIdle:
-		l.setIdle(c, true)
+		l.setState(c, idle)
 	case http.StateClosed:
 		c.Close()
 	}

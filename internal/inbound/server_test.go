@@ -43,9 +43,10 @@ func BenchmarkServe(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				srv := &http.Server{Protocols: allProtocols(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					io.WriteString(w, "here you are")
-				})}
+				srv := &http.Server{Protocols: allProtocols(),
+					Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						io.WriteString(w, "here you are")
+					})}
 				defer srv.Close()
 				if watched {
 					in := New(l, Config{})
@@ -84,7 +85,8 @@ func BenchmarkServe(b *testing.B) {
 							b.Fatal(err)
 						}
 						in.scan(piece[:n], func(f *frame) {
-							answered = answered || f.stream == stream && f.kind == frameData && f.flags&flagEndStream != 0
+							answered = answered || f.stream == stream && f.kind == frameData &&
+								f.flags&flagEndStream != 0
 						})
 					}
 					stream += 2

@@ -32,11 +32,12 @@ func handedOver(t *testing.T, holder net.Listener) net.Listener {
 	return Shared(l)
 }
 
-// TestSuccessorsOnASharedSocketLoseNobody has one server after the other on a
+// TestSuccessorsOnASharedSocketLoseNoConnection has one server after the other on a
 // socket that somebody holds, while clients come and ask all the time.
-func TestSuccessorsOnASharedSocketLoseNobody(t *testing.T) {
+func TestSuccessorsOnASharedSocketLoseNoConnection(t *testing.T) {
 	for name, listen := range drainable {
-		for _, test := range []struct{ keepAlive, secure bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		for _, test := range []struct{ keepAlive, secure bool }{{false, false}, {true, false}, {false, true},
+			{true, true}} {
 			t.Run(fmt.Sprintf("%s/keepAlive=%v/TLS=%v", name, test.keepAlive, test.secure), func(t *testing.T) {
 				holder := listen(t)
 				defer holder.Close()
@@ -147,9 +148,9 @@ func visit(t *testing.T, at net.Addr, secure, keepAlive bool, over <-chan struct
 	}
 }
 
-// TestDrainLeavesWhoWaitsToTheSuccessor has clients that the kernel has taken,
+// TestDrainLeavesWaitingClientsToTheSuccessor has clients that the kernel has taken,
 // and nobody else yet, when draining begins.
-func TestDrainLeavesWhoWaitsToTheSuccessor(t *testing.T) {
+func TestDrainLeavesWaitingClientsToTheSuccessor(t *testing.T) {
 	for name, listen := range drainable {
 		t.Run(name, func(t *testing.T) {
 			holder := listen(t)
@@ -182,7 +183,8 @@ func TestDrainLeavesWhoWaitsToTheSuccessor(t *testing.T) {
 				t.Errorf("once drained, Accept: %v", err)
 			}
 			in.Close()
-			serve(t, handedOver(t, holder), Config{}, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})})
+			serve(t, handedOver(t, holder), Config{}, &http.Server{Handler: http.HandlerFunc(
+				func(w http.ResponseWriter, r *http.Request) {})})
 			for _, c := range all {
 				if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || answer.Close {
 					t.Fatalf("answer %v, %v, want one that leaves its connection open", answer, err)
@@ -192,8 +194,8 @@ func TestDrainLeavesWhoWaitsToTheSuccessor(t *testing.T) {
 	}
 }
 
-// TestAcceptsSaysWhetherSomebodyAccepts is what the watchdog asks.
-func TestAcceptsSaysWhetherSomebodyAccepts(t *testing.T) {
+// TestAccepts is what the watchdog asks.
+func TestAccepts(t *testing.T) {
 	inBubble(t, Config{}, &http.Server{}, func(t *testing.T, p *pipes, l *Listener) {
 		time.Sleep(time.Hour)
 		if !l.Accepts() {

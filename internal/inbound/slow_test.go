@@ -36,17 +36,23 @@ func TestSlowSendersAreCut(t *testing.T) {
 	}{
 		{"HTTP/1 header", false, nil, []byte(request), 0, 10 * time.Second},
 		{"nothing at all", false, nil, nil, 0, 10 * time.Second},
-		{"header of a second request", false, []byte("GET / HTTP/1.1\r\nHost: here\r\n\r\nGET "), []byte(request), 0, 10 * time.Second},
+		{"header of a second request", false, []byte("GET / HTTP/1.1\r\nHost: here\r\n\r\nGET "), []byte(request), 0,
+			10 * time.Second},
 		{"preface", false, nil, hello(), 0, 10 * time.Second},
-		{"SETTINGS", false, []byte(clientPreface), encode(kindSettings, 0, 0, noWindow...), 0, 2 * time.Second}, // by net/http
+		// by net/http
+		{"SETTINGS", false, []byte(clientPreface), encode(kindSettings, 0, 0, noWindow...), 0, 2 * time.Second},
 		{"never a request", false, hello(), nil, 0, 10 * time.Second},
 		{"pings and never a request", false, hello(), pings, 17, 10 * time.Second},
 		{"headers of the first request", false, hello(), headers, 0, 10 * time.Second},
-		{"headers of a later one", false, settled, append(encode(frameHeaders, endStream|endHeaders, 3, append(getHeaders, make([]byte, 100)...)...), 0), 0, 10 * time.Second},
+		{"headers of a later one", false, settled, append(
+			encode(frameHeaders, endStream|endHeaders, 3, append(getHeaders, make([]byte, 100)...)...), 0), 0,
+			10 * time.Second},
 		{"continuations", false, slices.Concat(settled, headers), continued[len(headers):], 0, 10 * time.Second},
 		{"a block that stands still", false, slices.Concat(settled, headers), nil, 0, 10 * time.Second},
-		{"a frame that stands still", false, slices.Concat(settled, []byte{0, 0, 8, kindPing}), nil, 0, 10 * time.Second},
-		{"DATA that stands still", false, slices.Concat(settled, encode(frameHeaders, endHeaders, 3, getHeaders...), []byte{0, 0x0f, 0xa0, frameData, 0, 0, 0, 0, 3}), nil, 0, 14 * time.Second},
+		{"a frame that stands still", false, slices.Concat(settled, []byte{0, 0, 8, kindPing}), nil, 0,
+			10 * time.Second},
+		{"DATA that stands still", false, slices.Concat(settled, encode(frameHeaders, endHeaders, 3, getHeaders...),
+			[]byte{0, 0x0f, 0xa0, frameData, 0, 0, 0, 0, 3}), nil, 0, 14 * time.Second},
 		{"settled, and idle", false, settled, nil, 0, 0},
 		{"settled, and a ping each second", false, settled, pings, 17, 0},
 		{"TLS handshake", true, nil, []byte(strings.Repeat("\x16\x03\x01\x02\x00", 100)), 0, 10 * time.Second},

@@ -15,7 +15,8 @@ const unpacedBytes = 4 << 10
 
 // Streams of HTTP/2 cost memory whether their answers are taken or not: of one
 // address, as of PerAddr, there may be four for each of its connections; beyond
-// as many as there may be connections in all, none may have more than 16.
+// as many as there may be connections in all, none may have more than 16, or than
+// an equal part: each may need a descriptor for the upstream.
 const (
 	streamsPerConn = 4
 	leastStreams   = 256 // of an address, so that a single connection may have all of its own
@@ -30,6 +31,12 @@ func (c *conn) countStreams(n int) {
 	}
 }
 
+// freeStreams is how many streams a client may have when there are too many in
+// all: an equal part of them.
+func (l *Listener) freeStreams() int64 {
+	return min(freeStreams, max(1, l.streamsInAll.Load()/max(1, l.clients.Load())))
+}
+
 // mayAsk reports whether a stream that was counted may stay open.
 func (c *conn) mayAsk() bool {
 	p := c.entry.peer
@@ -37,7 +44,7 @@ func (c *conn) mayAsk() bool {
 		return true
 	}
 	n := p.streams.Load()
-	if n <= freeStreams || n <= c.l.streamsPerAddr.Load() && c.l.streams.Load() <= c.l.streamsInAll.Load() {
+	if n <= c.l.freeStreams() || n <= c.l.streamsPerAddr.Load() && c.l.streams.Load() <= c.l.streamsInAll.Load() {
 		return true
 	}
 	return c.isExempt()

@@ -28,8 +28,8 @@ func BenchmarkAdd(b *testing.B) {
 			for b.Loop() {
 				if bench.left == 0 && i%100 == 0 { // as if seconds and minutes went by
 					b.StopTimer()
-					j.left.Store(maxLines)
-					j.tellRepeats(j.settings.Load(), 1<<40, 1<<20)
+					j.quota.Store(maxLines)
+					j.writeRepeats(j.settings.Load(), 1<<40, 1<<20)
 					for bytesWaiting(j) > enough {
 						runtime.Gosched()
 					}

@@ -32,7 +32,8 @@ func TestFullDisk(t *testing.T) {
 			}
 		}
 		add(90)
-		if text := stderr.String(); strings.Count(text, "\n") < 1 || strings.Count(text, "\n") > 2 || !strings.HasPrefix(text, "fairshare: journal: write "+path+": no space left on device; ") {
+		if text := stderr.String(); strings.Count(text, "\n") < 1 || strings.Count(text, "\n") > 2 ||
+			!strings.HasPrefix(text, "fairshare: journal: write "+path+": no space left on device; ") {
 			t.Errorf("said %s", text)
 		}
 		if text := read(t, path); strings.HasSuffix(text, "\n") {
@@ -103,7 +104,8 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 			t.Errorf("waited %v", waited)
 		}
 		fault := "fairshare: journal: write /dev/full: no space left on device; until it can be written again, refusals are only counted\n"
-		if got, want := stderr.String(), strings.Repeat(fault, 5)+"fairshare: journal /dev/full: refusals that could not be written: 750\n"; got != want {
+		if got, want := stderr.String(), strings.Repeat(fault, 5)+
+			"fairshare: journal /dev/full: refusals that could not be written: 750\n"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	})

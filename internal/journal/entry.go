@@ -13,6 +13,7 @@ import (
 type Entry struct {
 	Time       time.Time
 	Client     netip.Addr // unmapped; invalid when there is none
+	Through    netip.Addr // the peer that named Client; valid when Client is provisional; :: is the Unix socket
 	Method     string
 	Host       string
 	Path       string // without the query
@@ -29,6 +30,8 @@ type Entry struct {
 	Resource   string // what the limit that spoke counts, as a policy spells it
 	Used       int64  // of Allowed, when a limit spoke; in the resource's unit: of cpu and time µs
 	Allowed    int64  // 0 means that no limit spoke
+	InProgress int64  // what of Allowed is kept for requests in progress, beside Used; not written if 0
+	Ceiling    bool   // Used and Allowed are of all provisional clients of the peer
 	Ban        Ban
 	ID         string // the same for all refusals of a client by a rule
 }
@@ -107,6 +110,17 @@ func (l layout) addr(b []byte, name string, addr netip.Addr) []byte {
 	return append(b, '"')
 }
 
+// through appends the peer that named a provisional client.
+func (l layout) through(b []byte, peer netip.Addr) []byte {
+	switch {
+	case !peer.IsValid():
+		return b
+	case peer.IsUnspecified():
+		return l.string(b, "through", "unix")
+	}
+	return l.addr(b, "through", peer)
+}
+
 // time appends a time that is not the line's own.
 func (l layout) time(b []byte, name string, st *stamps, t time.Time) []byte {
 	b = l.name(b, name)
@@ -128,6 +142,7 @@ func (l layout) end(b []byte) []byte {
 func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []byte {
 	b = l.begin(b, st, e.Time)
 	b = l.addr(b, "client", e.Client)
+	b = l.through(b, e.Through)
 	b = l.string(b, "method", e.Method)
 	b = l.string(b, "host", e.Host)
 	b = l.string(b, "path", e.Path)
@@ -153,6 +168,12 @@ func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []
 		}
 		b = l.amount(b, "used", e.Resource, e.Used)
 		b = l.amount(b, "allowed", e.Resource, e.Allowed)
+		if e.InProgress > 0 {
+			b = l.amount(b, "in_progress", e.Resource, e.InProgress)
+		}
+		if e.Ceiling {
+			b = l.bool(b, "ceiling", true)
+		}
 	}
 	if e.Ban != "" {
 		b = l.string(b, "ban", string(e.Ban))

@@ -49,11 +49,14 @@ func newOpenError(path string, err error) *OpenError {
 	case errors.Is(err, fs.ErrNotExist):
 		e.Hint = fmt.Sprintf("the directory %s has to be there: mkdir -p %s, and make it ours to write to", dir, dir)
 	case errors.Is(err, fs.ErrPermission):
-		e.Hint = fmt.Sprintf("the file and its directory %s have to be ours to write to: chown them to the account that fairshare runs as (uid %d)", dir, os.Geteuid())
+		e.Hint = fmt.Sprintf(
+			"the file and its directory %s have to be ours to write to: chown them to the account that fairshare runs as (uid %d)", dir, os.Geteuid())
 	case errors.Is(err, syscall.EISDIR):
 		e.Hint = "name a file in it: " + filepath.Join(path, "fairshare.log")
 	case errors.Is(err, syscall.EROFS):
-		e.Hint = fmt.Sprintf("the file system is read-only; in a systemd unit, LogsDirectory=fairshare or ReadWritePaths=%s opens it", dir)
+		e.Hint = fmt.Sprintf(
+			"the file system is read-only; in a systemd unit, LogsDirectory=fairshare or ReadWritePaths=%s opens it",
+			dir)
 	case errors.Is(err, syscall.ENXIO):
 		e.Hint = "nobody reads this pipe or socket; start its reader first, or name a plain file"
 	default:
@@ -80,7 +83,7 @@ type file struct {
 
 // openFile opens or makes the file, but no directory.
 func openFile(o Options, warn func(error)) (*file, error) {
-	w := &file{path: o.File, max: o.max(), keep: o.keep(), warn: warn}
+	w := &file{path: o.File, max: o.max(), keep: o.olderFiles(), warn: warn}
 	if err := w.open(); err != nil {
 		return nil, newOpenError(o.File, err)
 	}

@@ -96,10 +96,14 @@ func TestOpenSaysWhatToDo(t *testing.T) {
 		options   Options
 		err, hint string
 	}{
-		{Options{Format: "xml"}, `journal: unknown format "xml"; there are json and text`, ""},
-		{Options{File: dir + "/no/such/log"}, "journal: file " + dir + "/no/such/log: no such file or directory", "the directory " + dir + "/no/such has to be there: mkdir -p " + dir + "/no/such, and make it ours to write to"},
-		{Options{File: dir}, "journal: file " + dir + ": is a directory", "name a file in it: " + dir + "/fairshare.log"},
-		{Options{File: pipe}, "journal: file " + pipe + ": no such device or address", "nobody reads this pipe or socket; start its reader first, or name a plain file"},
+		{Options{Format: "xml"}, `journal: unknown format "xml"; the formats are json and text`, ""},
+		{Options{File: dir + "/no/such/log"}, "journal: file " + dir + "/no/such/log: no such file or directory",
+			"the directory " + dir + "/no/such has to be there: mkdir -p " + dir +
+				"/no/such, and make it ours to write to"},
+		{Options{File: dir}, "journal: file " + dir + ": is a directory",
+			"name a file in it: " + dir + "/fairshare.log"},
+		{Options{File: pipe}, "journal: file " + pipe + ": no such device or address",
+			"nobody reads this pipe or socket; start its reader first, or name a plain file"},
 	} {
 		_, err := Open(test.options, io.Discard)
 		if err == nil || err.Error() != test.err {
@@ -117,7 +121,8 @@ func TestOpenSaysWhatToDo(t *testing.T) {
 		syscall.ENOSPC: "name another file, or none to have the journal on stderr",
 	} {
 		o := newOpenError("/var/log/fairshare.log", &fs.PathError{Op: "open", Path: "/var/log/fairshare.log", Err: err})
-		if !strings.HasPrefix(o.Hint, want) || !errors.Is(o, err) || o.Error() != "journal: file /var/log/fairshare.log: "+err.Error() {
+		if !strings.HasPrefix(o.Hint, want) || !errors.Is(o, err) ||
+			o.Error() != "journal: file /var/log/fairshare.log: "+err.Error() {
 			t.Errorf("%v: hint %q, want %q", o, o.Hint, want)
 		}
 	}
@@ -191,7 +196,8 @@ func TestMissingDirectoryIsWaitedFor(t *testing.T) {
 		if waiting := bytesWaiting(j); waiting > 2*maxLines*400 {
 			t.Errorf("%d bytes wait", waiting)
 		}
-		fault := "fairshare: journal: open " + path + ": no such file or directory; until it can be written again, refusals are only counted\n"
+		fault := "fairshare: journal: open " + path +
+			": no such file or directory; until it can be written again, refusals are only counted\n"
 		if stderr.String() != strings.Repeat(fault, 4) {
 			t.Errorf("said %s", stderr.String())
 		}
@@ -297,7 +303,8 @@ func TestFileThatCannotBeRotatedGrows(t *testing.T) {
 		if got := total(parse(t, read(t, dir+"/log"))); got != int64(n) {
 			t.Errorf("%d of %d entries", got, n)
 		}
-		want := "fairshare: journal: " + dir + "/log is over 1000 bytes and cannot be rotated: rename " + dir + "/log " + dir + "/log.1: file exists\n"
+		want := "fairshare: journal: " + dir + "/log is over 1000 bytes and cannot be rotated: rename " + dir +
+			"/log " + dir + "/log.1: file exists\n"
 		if stderr.String() != want+want {
 			t.Errorf("said %s", stderr.String())
 		}

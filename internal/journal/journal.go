@@ -1,32 +1,34 @@
 // Package journal is the log of refusals and blocks: the limiter log. Start
 // with [Open].
 //
-// Each refusal is in exactly one line. The first of a client by a rule has a
-// line of its own at once. Those that follow within a minute are counted, and
-// told in one line at its end:
+// Each refusal is in exactly one line. The first refusal of a client by a rule has a
+// line of its own at once. The refusals of the next minute are counted, and one line
+// at its end reports them:
 //
 //	{"time":"…","since":"…","client":"192.0.2.1","path":"/last","rule":"…","action":"refuse","dry_run":false,"repeated":41,"id":"…"}
 //
-// Beyond a hundred lines a second the rest is summed up for ten seconds by rule
-// and network, an IPv4 /24 or an IPv6 /48, and what is beyond 40 networks by
-// rule alone; what is beyond 9 rules has no rule:
+// Beyond a hundred lines a second, the other refusals are summed up for ten seconds
+// by rule and network, an IPv4 /24 or an IPv6 /48. Beyond 40 networks they are summed
+// up by rule alone, and beyond 9 rules without a rule:
 //
 //	{"time":"…","since":"…","network":"192.0.2.0/24","rule":"…","action":"refuse","dry_run":false,"summed":5120,"clients":12}
 //	{"time":"…","since":"…","rule":"…","action":"refuse","dry_run":false,"summed":90210}
 //
-// Their time is that of the latest refusal that they stand for, since that of
-// the first. So refusals are the number of lines with a status, plus all that was
+// In such a line, time is the time of the latest refusal and since that of the first.
+// The number of refusals is the number of lines with a status, plus the sum of
 // repeated, summed and lost.
 //
-// Where a limit spoke, "resource" is what it counts, and "used" of "allowed" is in
-// its unit: of cpu and time seconds, of bytes bytes, else whole numbers.
+// If a limit refused the request, "resource" is the resource that it counts. "used"
+// and "allowed" are in its unit: seconds for cpu and time, bytes for bytes, otherwise
+// whole numbers. "in_progress", in the same unit, is reserved for requests in
+// progress, whose cost is not known yet; for errors it is the number of these
+// requests.
 //
-// A ban that spoke has "ban":"in force" in its line and nothing counted; one of
-// an operator is known by its rule, "ban by an operator".
+// If a ban blocked the request, the line has "ban":"in force" and no counters. The
+// rule of an operator's ban is "ban by an operator".
 //
-// In a file of text a line begins with its time; the rest are the same fields
-// as name=value, quoted as in JSON where a value is empty or holds more than
-// plain letters:
+// In text format, a line begins with its time. The same fields follow as name=value.
+// A value is quoted as in JSON if it is empty or has other than plain characters:
 //
 //	2026-11-20T12:00:00.123Z client=192.0.2.1 method=GET host=example.org path=/ user_agent="a b" … id=0123456789
 package journal
@@ -42,16 +44,16 @@ import (
 	"time"
 )
 
-// Options say how a journal is written. The zero Options are JSON on stderr.
+// Options configure a journal. The zero Options write JSON to stderr.
 type Options struct {
 	Format     string                 // json or text; "" means json
 	File       string                 // "" means stderr
 	Max        int64                  // bytes after which the file is rotated; 0 means 256 MB
-	Keep       int                    // how many older files are kept, File.1 being the newest; 0 means 4, below 0 none
-	Query      bool                   // queries may be written
-	IPv4Prefix int                    // bits of an address that make one client; 0 means 32
+	Keep       int                    // number of older files, the newest is File.1; 0 means 4, below 0 none
+	Query      bool                   // write queries, too
+	IPv4Prefix int                    // bits of a client's prefix; 0 means 32
 	IPv6Prefix int                    // 0 means 64
-	Load       func() (float64, bool) // the load average, asked once a second; nil means the system's
+	Load       func() (float64, bool) // the load average, called once a second; nil means the system's
 }
 
 const (
@@ -59,15 +61,15 @@ const (
 	defaultKeep = 4
 )
 
-// keep returns how many older files are kept.
-func (o *Options) keep() int {
+// olderFiles returns the number of older files.
+func (o *Options) olderFiles() int {
 	if o.Keep == 0 {
 		return defaultKeep
 	}
 	return max(o.Keep, 0)
 }
 
-// max returns how large a file may be.
+// max returns the largest size of a file in bytes.
 func (o *Options) max() int64 {
 	if o.Max <= 0 {
 		return defaultMax
@@ -78,35 +80,35 @@ func (o *Options) max() int64 {
 // Bounds of a journal.
 const (
 	maxLines   = 100             // a second, of all kinds
-	maxTold    = 60              // of these, for repeats and sums
+	maxReports = 60              // of these, for repeats and sums
 	minute     = 60              // seconds for which repeats are counted
 	sumEvery   = 10              // seconds
-	closeDelay = 2 * time.Second // how long Close waits for whoever reads
-	warnDelay  = closeDelay / 4  // of this, for its last words
+	closeDelay = 2 * time.Second // how long Close waits for the reader
+	warnDelay  = closeDelay / 4  // of this, for its last message
 )
 
-// A Journal writes lines from goroutines of its own, so that nobody waits for
-// a disk or for whoever reads them. It is safe for concurrent use.
+// A Journal writes lines from goroutines of its own, so that no request waits for the
+// disk or the reader of stderr. It is safe for concurrent use.
 type Journal struct {
 	seed     maphash.Seed
 	settings atomic.Pointer[settings]
 	stamps   stamps
 	load     atomic.Int64 // average times 100; -1 means unknown
-	left     atomic.Int64 // lines that entries may still take in this second
-	lost     atomic.Int64 // entries that are in no line
+	quota    atomic.Int64 // lines that entries may still write in this second
+	lost     atomic.Int64 // entries without a line
 	second   atomic.Int64 // since the start
 	shards   *[shards]shard
 	births   births
 
-	words *outlet
-	quit  chan struct{}
-	kept  chan struct{} // the goroutine that counts seconds ended
+	messages *outlet // lines of the server, for stderr
+	quit     chan struct{}
+	ticked   chan struct{} // closed when the goroutine that counts seconds has ended
 
-	mu     sync.Mutex // of Replace and Close
+	mu     sync.Mutex // held by Replace and Close
 	closed bool
 }
 
-// settings are what Replace replaces.
+// settings are the values that Replace replaces.
 type settings struct {
 	Options
 	layout layout
@@ -115,45 +117,45 @@ type settings struct {
 	sink   *fileSink // nil means stderr
 }
 
-// Open returns a journal. Lines of the server and, unless Options name a file,
-// entries go to stderr. The error may be an [*OpenError]. Close it to have all
-// written.
+// Open returns a journal. It writes the lines of the server to stderr, and entries
+// too unless Options name a file. The error may be an [*OpenError]. Close writes all
+// remaining lines.
 func Open(o Options, stderr io.Writer) (*Journal, error) {
 	j := &Journal{
 		seed: maphash.MakeSeed(), shards: new([shards]shard),
-		words: newOutlet(&stream{w: stderr}),
-		quit:  make(chan struct{}), kept: make(chan struct{}),
+		messages: newOutlet(&stream{w: stderr}),
+		quit:     make(chan struct{}), ticked: make(chan struct{}),
 	}
-	j.words.lostWords = func(n int64) []byte {
-		return fmt.Appendf(nil, "fairshare: %d lines were lost here: nobody read them in time\n", n)
+	j.messages.lostLine = func(n int64) []byte {
+		return fmt.Appendf(nil, "fairshare: %d lines were lost here: the reader of stderr was too slow\n", n)
 	}
 	s, err := j.set(o, &settings{})
 	if err != nil {
 		return nil, err
 	}
 	j.settings.Store(s)
-	j.left.Store(maxLines)
+	j.quota.Store(maxLines)
 	j.noteLoad()
-	go j.words.run()
-	if s.out != j.words {
+	go j.messages.run()
+	if s.out != j.messages {
 		go s.out.run()
 	}
-	go j.keep()
+	go j.countSeconds()
 	return j, nil
 }
 
-// set returns settings for o that follow old. Nothing has changed if there is
-// an error.
+// set returns settings for o, which replace old. An error changes nothing.
 func (j *Journal) set(o Options, old *settings) (*settings, error) {
 	switch o.Format {
 	case "", "json", "text":
 	default:
-		return nil, fmt.Errorf("journal: unknown format %q; there are json and text", o.Format)
+		return nil, fmt.Errorf("journal: unknown format %q; the formats are json and text", o.Format)
 	}
 	if o.Load == nil {
 		o.Load = loadAverage
 	}
-	s := &settings{Options: o, layout: layout{text: o.Format == "text"}, masks: newMasks(o.IPv4Prefix, o.IPv6Prefix), out: j.words}
+	s := &settings{Options: o, layout: layout{text: o.Format == "text"}, masks: newMasks(o.IPv4Prefix, o.IPv6Prefix),
+		out: j.messages}
 	if o.File == "" {
 		return s, nil
 	}
@@ -174,13 +176,13 @@ func (j *Journal) set(o Options, old *settings) (*settings, error) {
 	return s, nil
 }
 
-// spaces holds room for lines that are being made.
+// spaces reuses memory for lines.
 var spaces = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
 // Add records an entry. It never waits for a writer.
 func (j *Journal) Add(e *Entry) {
 	s := j.settings.Load()
-	p := newPlace(j.seed, e, &s.masks)
+	p := newTableKey(j.seed, e, &s.masks)
 	if !j.count(&p, e, true) {
 		return
 	}
@@ -193,9 +195,9 @@ func (j *Journal) Add(e *Entry) {
 	spaces.Put(space)
 }
 
-// count counts an entry, unless it may have a line of its own and there is
-// room for it.
-func (j *Journal) count(p *place, e *Entry, mayWrite bool) (write bool) {
+// count counts an entry, unless it may have a line of its own and the quota allows
+// one.
+func (j *Journal) count(p *tableKey, e *Entry, mayWrite bool) (write bool) {
 	s := &j.shards[p.shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,35 +218,34 @@ func (j *Journal) count(p *place, e *Entry, mayWrite bool) (write bool) {
 	return false
 }
 
-// take takes one of the lines that are left in this second.
+// take takes one line of this second's quota, and reports whether there was one.
 func (j *Journal) take() bool {
 	for {
-		n := j.left.Load()
+		n := j.quota.Load()
 		if n <= 0 {
 			return false
 		}
-		if j.left.CompareAndSwap(n, n-1) {
+		if j.quota.CompareAndSwap(n, n-1) {
 			return true
 		}
 	}
 }
 
-// Write has whole lines of the server written to stderr. It never waits and
-// never fails; what has no room is lost and counted.
+// Write queues whole lines of the server for stderr. It never blocks and never fails.
+// Lines without space in the queue are lost and counted.
 func (j *Journal) Write(lines []byte) (int, error) {
-	j.words.addWords(lines)
+	j.messages.addMessages(lines)
 	return len(lines), nil
 }
 
-// Reopen opens the file anew, for whoever has moved it. If it cannot be
-// opened, the journal goes on as before.
+// Reopen opens the file again, such as after another program has moved it. If it
+// cannot be opened, the journal continues as before.
 func (j *Journal) Reopen() error {
 	return j.Replace(j.settings.Load().Options)
 }
 
-// Replace goes on with other options; the file is opened anew. With an error
-// the journal goes on as before. What was recorded before may be written either
-// way.
+// Replace changes the options and opens the file again. After an error the journal
+// continues as before. Earlier entries may be written by either options.
 func (j *Journal) Replace(o Options) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -257,18 +258,17 @@ func (j *Journal) Replace(o Options) error {
 		return err
 	}
 	j.settings.Store(s)
-	if s.out != j.words && s.out != old.out {
+	if s.out != j.messages && s.out != old.out {
 		go s.out.run()
 	}
-	if old.out != j.words && old.out != s.out {
+	if old.out != j.messages && old.out != s.out {
 		j.lost.Add(old.out.close(time.After(closeDelay)))
 	}
 	return nil
 }
 
-// Close tells what was counted and waits until all is written, but not longer
-// than two seconds: a reader that takes nothing holds nobody up. What is added
-// later is lost.
+// Close writes all counted entries and waits until all is written, for at most two
+// seconds: a reader may have stopped. Later entries are lost.
 func (j *Journal) Close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -277,48 +277,48 @@ func (j *Journal) Close() {
 	}
 	j.closed = true
 	close(j.quit)
-	<-j.kept
+	<-j.ticked
 	end := time.Now().Add(closeDelay)
 	s := j.settings.Load()
-	if s.out != j.words {
+	if s.out != j.messages {
 		if j.lost.Add(s.out.close(time.After(closeDelay-warnDelay))) > 0 {
 			fmt.Fprintf(j, "fairshare: journal %s: refusals that could not be written: %d\n", s.File, j.lost.Load())
 		}
 	}
-	j.lost.Add(j.words.close(time.After(time.Until(end))))
+	j.lost.Add(j.messages.close(time.After(time.Until(end))))
 }
 
-// keep counts seconds until the journal is closed.
-func (j *Journal) keep() {
-	defer close(j.kept)
+// countSeconds counts seconds until the journal is closed.
+func (j *Journal) countSeconds() {
+	defer close(j.ticked)
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	for {
 		select {
 		case <-second.C:
-			j.turn()
+			j.startSecond()
 		case <-j.quit:
-			j.tellAll()
+			j.writeAll()
 			return
 		}
 	}
 }
 
-// turn begins another second. As long as what was said a second ago is not
-// written yet, there is none: all is counted until there is room again.
-func (j *Journal) turn() {
+// startSecond begins another second. While the lines of the last second are not
+// written yet, there is no new quota: all entries are counted until there is space.
+func (j *Journal) startSecond() {
 	now := j.second.Add(1)
 	j.noteLoad()
 	s := j.settings.Load()
 	if s.out.behind() {
 		return
 	}
-	told := j.tellLost(s)
+	written := j.writeLost(s)
 	if now%sumEvery == 0 {
-		told += j.tellSums(s)
+		written += j.writeSums(s)
 	}
-	told += j.tellRepeats(s, now-minute, maxTold-told)
-	j.left.Store(int64(maxLines - told))
+	written += j.writeRepeats(s, now-minute, maxReports-written)
+	j.quota.Store(int64(maxLines - written))
 }
 
 func (j *Journal) noteLoad() {

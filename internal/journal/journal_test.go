@@ -31,7 +31,8 @@ func TestRepeatsOfAMinuteAreOneLine(t *testing.T) {
 			out.reset()
 		}
 		first := func(time, rest string) string {
-			return `{"time":"2000-01-01T` + time + `Z","client":"192.0.2.1","method":"GET","host":"example.org","path":"/a","user_agent":"Mozilla/5.0 (X11)","cookies":2,` +
+			return `{"time":"2000-01-01T` + time +
+				`Z","client":"192.0.2.1","method":"GET","host":"example.org","path":"/a","user_agent":"Mozilla/5.0 (X11)","cookies":2,` +
 				`"rule":"rapid requests","action":"refuse","dry_run":` + rest + "\n"
 		}
 		const plain = `false,"status":429,"retry_after":3,"resource":"requests","used":5,"allowed":5,"id":"0123456789"}`
@@ -42,8 +43,10 @@ func TestRepeatsOfAMinuteAreOneLine(t *testing.T) {
 		written("")
 		add(1, func(e *Entry) { e.Ban = BanStarted; e.ID = "" }) // not to be missed
 		add(2, func(e *Entry) { e.DryRun = true })               // of another kind
-		written(first("00:00:11.000", `false,"status":429,"retry_after":3,"resource":"requests","used":5,"allowed":5,"ban":"started","id":""}`) +
-			first("00:00:11.000", `true,"status":429,"retry_after":3,"resource":"requests","used":5,"allowed":5,"id":"0123456789"}`))
+		written(first("00:00:11.000",
+			`false,"status":429,"retry_after":3,"resource":"requests","used":5,"allowed":5,"ban":"started","id":""}`) +
+			first("00:00:11.000",
+				`true,"status":429,"retry_after":3,"resource":"requests","used":5,"allowed":5,"id":"0123456789"}`))
 		time.Sleep(47 * time.Second)
 		written("")
 		written(`{"time":"2000-01-01T00:00:10.000Z","since":"2000-01-01T00:00:00.000Z","client":"192.0.2.1","path":"/last/` + strings.Repeat("é", 29) + `…",` +
@@ -114,7 +117,7 @@ func TestFloodIsBounded(t *testing.T) {
 					t.Errorf("%d of %d entries", got, n)
 				}
 				// at the end, what waits comes besides
-				if most := out.most(); most > 2*maxLines+toldNetworks+toldRules {
+				if most := out.most(); most > 2*maxLines+toldNetworks+reportedRules {
 					t.Errorf("%d lines in a second", most)
 				}
 				delete(out.lines, time.Now().Unix())
@@ -135,7 +138,8 @@ func TestFloodIsBounded(t *testing.T) {
 					}
 				}
 				t.Log(kinds)
-				if kinds["first"] < 30*seconds || kinds["repeated"] == 0 || kinds["network"] < toldNetworks*seconds/sumEvery || kinds["rule"] == 0 {
+				if kinds["first"] < 30*seconds || kinds["repeated"] == 0 ||
+					kinds["network"] < toldNetworks*seconds/sumEvery || kinds["rule"] == 0 {
 					t.Errorf("lines: %v", kinds)
 				}
 			})
@@ -187,7 +191,8 @@ func TestEachEntryIsInOneLine(t *testing.T) {
 				kinds[l.kind()] -= l.entries()
 				switch {
 				case l.Network != "":
-					if networks[l.kind()+l.Network] -= l.entries(); networks[l.kind()+l.Network] < 0 || l.Clients < 1 || l.Clients > min(256, l.Summed) {
+					if networks[l.kind()+l.Network] -= l.entries(); networks[l.kind()+l.Network] < 0 ||
+						l.Clients < 1 || l.Clients > min(256, l.Summed) {
 						t.Errorf("seed %d: too much: %+v", seed, *l)
 					}
 				case l.Client.IsValid():
@@ -215,7 +220,7 @@ func TestReferencesAreFound(t *testing.T) {
 		shown := map[string]bool{}
 		for range 300 {
 			time.Sleep(time.Second)
-			for range maxLines - maxTold {
+			for range maxLines - maxReports {
 				j.Add(now(func(e *Entry) {
 					e.Client = v4(random.IntN(3000) * 12345)
 					e.ID = e.Client.String()
@@ -243,7 +248,7 @@ func TestNetworkTakesItsShareOfTheTable(t *testing.T) {
 				e.Client = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 6: byte(n >> 8), 7: byte(n), 15: 1})
 			})
 		}
-		shardOf := func(e *Entry) uint64 { p := newPlace(j.seed, e, &j.settings.Load().masks); return p.shard }
+		shardOf := func(e *Entry) uint64 { p := newTableKey(j.seed, e, &j.settings.Load().masks); return p.shard }
 		other := now(func(e *Entry) { e.Client = netip.MustParseAddr("192.0.2.1") })
 		for shardOf(other) == shardOf(crowd(0)) { // which networks share one is chance
 			other.Client = other.Client.Prev()
@@ -296,7 +301,8 @@ func TestLoadIsAskedOnceASecond(t *testing.T) {
 		time.Sleep(time.Second / 2)
 		for i := range 4 {
 			for k := range 20 {
-				j.Add(now(func(e *Entry) { e.Client = v4((100*i + k) << 8) })) // each a network of its own: all have room
+				// each a network of its own: all have room
+				j.Add(now(func(e *Entry) { e.Client = v4((100*i + k) << 8) }))
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
@@ -398,7 +404,7 @@ func TestWordsAreBounded(t *testing.T) {
 		for range n {
 			io.WriteString(j, words)
 		}
-		j.Add(&example) // there is no room: it is told as a repeat of itself
+		j.Add(&example) // there is no room: it is written as a repeat of itself
 		if waiting := bytesWaiting(j); waiting > maxWaiting {
 			t.Errorf("%d bytes wait", waiting)
 		}
@@ -411,7 +417,7 @@ func TestWordsAreBounded(t *testing.T) {
 		kept, lost := strings.Count(out.String(), words), 0
 		for line := range strings.Lines(out.String()) {
 			k := 0
-			if fmt.Sscanf(line, "fairshare: %d lines were lost here: nobody read them in time\n", &k); k > 0 {
+			if fmt.Sscanf(line, "fairshare: %d lines were lost here: the reader of stderr was too slow\n", &k); k > 0 {
 				lost += k
 			}
 		}
@@ -492,7 +498,8 @@ func TestCloseGivesUpOnAStuckDisk(t *testing.T) {
 		if waited := time.Since(start); waited > closeDelay {
 			t.Errorf("waited %v, want %v", waited, closeDelay)
 		}
-		if got, want := stderr.String(), "fairshare: journal /var/log/fairshare.log: refusals that could not be written: 5\n"; got != want {
+		if got, want := stderr.String(),
+			"fairshare: journal /var/log/fairshare.log: refusals that could not be written: 5\n"; got != want {
 			t.Errorf("said %q, want %q", got, want)
 		}
 		close(disk.free)
@@ -500,7 +507,7 @@ func TestCloseGivesUpOnAStuckDisk(t *testing.T) {
 }
 
 // A disk that answers no more holds up a reload for two seconds, and what it
-// did not take is told in the journal that follows.
+// did not take is written in the journal that follows.
 func TestReplaceGivesUpOnAStuckDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr recorder

@@ -10,37 +10,37 @@ import (
 // Bounds of an outlet.
 const (
 	maxWaiting = 1 << 20               // bytes
-	enough     = 32 << 10              // bytes that are written at once; half of what a pipe holds
+	enough     = 32 << 10              // bytes that are written at once; half of a pipe's capacity
 	delay      = 20 * time.Millisecond // how long fewer bytes wait for more
 	retryDelay = time.Second           // after a write that failed
 )
 
-// A sink takes whole lines. It returns how many bytes of them are done with,
-// always at the end of a line; it keeps in mind how much of the next line it
-// has taken already. If it is an io.Closer, it is closed in the end.
+// A sink takes whole lines. It returns how many bytes are finished, always at the end
+// of a line. It remembers how much of the next line is already written. If it is an
+// io.Closer, the outlet closes it.
 type sink interface {
 	put(lines []byte) (n int, err error)
 }
 
-// An outlet writes lines from a goroutine of its own. What cannot be written
-// waits and is tried again; nothing is lost as long as the outlet is open.
+// An outlet writes lines from a goroutine of its own. It retries failed writes; no
+// accepted line is lost while the outlet is open.
 type outlet struct {
-	sink      sink
-	lostWords func(n int64) []byte // a line about words that were lost
+	sink     sink
+	lostLine func(n int64) []byte // a line about lost messages
 
 	mu                sync.Mutex
 	lines             []byte  // not yet taken by the goroutine
-	counts            []int64 // of each line that waits: how many entries it stands for
+	counts            []int64 // the number of entries of each waiting line
 	waiting           int     // bytes
 	accepted, written int64   // lines
-	seen              int64   // accepted, when behind was last asked
-	lost              int64   // words for which there was no room
+	seen              int64   // accepted at the last call of behind
+	lost              int64   // messages without space
 	closed            bool
 
-	some chan struct{} // there are lines where there were none
-	many chan struct{} // there are enough lines not to wait for more
-	quit chan struct{} // no more will come
-	done chan struct{} // the goroutine ended
+	some chan struct{} // the first line has come
+	many chan struct{} // there are enough lines to write at once
+	quit chan struct{} // no more lines will come
+	done chan struct{} // the goroutine has ended
 }
 
 func newOutlet(s sink) *outlet {
@@ -51,7 +51,7 @@ func newOutlet(s sink) *outlet {
 	}
 }
 
-// add takes a line that stands for n entries, or tells that there is no room.
+// add adds a line for n entries, or returns false if there is no space.
 func (o *outlet) add(line []byte, n int64) bool {
 	o.mu.Lock()
 	before := o.waiting
@@ -65,8 +65,8 @@ func (o *outlet) add(line []byte, n int64) bool {
 	return true
 }
 
-// addWords takes lines that stand for no entries. Without room they are lost.
-func (o *outlet) addWords(lines []byte) {
+// addMessages adds lines without entries. Without space they are lost.
+func (o *outlet) addMessages(lines []byte) {
 	o.mu.Lock()
 	before := o.waiting
 	if o.closed || before+len(lines) > maxWaiting {
@@ -109,7 +109,8 @@ func signal(c chan struct{}) {
 
 func countLines(b []byte) int64 { return int64(bytes.Count(b, []byte("\n"))) }
 
-// behind tells whether what waited when it last said no is still not written.
+// behind reports whether lines from before its last false result are still not
+// written.
 func (o *outlet) behind() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -120,7 +121,7 @@ func (o *outlet) behind() bool {
 	return false
 }
 
-// run writes what comes until the outlet is closed.
+// run writes lines until the outlet is closed.
 func (o *outlet) run() {
 	defer close(o.done)
 	if c, ok := o.sink.(io.Closer); ok {
@@ -162,13 +163,13 @@ func (o *outlet) run() {
 	}
 }
 
-// take returns the lines that came and, after them, how many words were lost.
-// What comes next has its place in room.
+// take returns the waiting lines, and after them a line about lost messages. room
+// becomes the memory for the next lines.
 func (o *outlet) take(room []byte) []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.lost > 0 {
-		o.accept(o.lostWords(o.lost), 0)
+		o.accept(o.lostLine(o.lost), 0)
 		o.lost = 0
 	}
 	lines := o.lines
@@ -176,7 +177,7 @@ func (o *outlet) take(room []byte) []byte {
 	return lines
 }
 
-// put writes lines and takes note of how many of them are written.
+// put writes lines and counts the written ones.
 func (o *outlet) put(lines []byte) (n int, err error) {
 	if n, err = o.sink.put(lines); n == 0 && err == nil {
 		err = io.ErrShortWrite
@@ -196,8 +197,8 @@ func (o *outlet) put(lines []byte) (n int, err error) {
 	return n, err
 }
 
-// close has all that waits written until late. It returns how many entries
-// were not.
+// close writes all waiting lines until late. It returns the number of entries that
+// were not written.
 func (o *outlet) close(late <-chan time.Time) (lost int64) {
 	o.mu.Lock()
 	closed := o.closed
@@ -218,7 +219,7 @@ func (o *outlet) close(late <-chan time.Time) (lost int64) {
 	return lost
 }
 
-// A stream is a sink without an end, as stderr is.
+// A stream is a sink without an end, such as stderr.
 type stream struct {
 	w    io.Writer
 	part int // bytes of the next line that are written

@@ -9,19 +9,20 @@ import (
 	"time"
 )
 
-// Bounds of the table, which is taken at start and never grows.
+// Bounds of the table, which is allocated at start and never grows.
 const (
 	shards   = 64
-	setSize  = 8  // places that one hash may lie in
+	setSize  = 8  // entries where one hash may be
 	slotSets = 32 // of a shard: 16384 clients and rules in all
 	cellSets = 8  // of a shard: 4096 networks and rules in all
-	maxRules = 16 // of a shard; sums of further ones have no rule
+	maxRules = 16 // of a shard; sums of further rules have no rule
 	pathRoom = 64 // bytes of the path of a repeat
 )
 
 // A slot counts the repeats of one client and rule for a minute.
 type slot struct {
 	client            netip.Addr // of the first
+	through           netip.Addr
 	rule, action, id  string
 	ban               Ban
 	dryRun            bool
@@ -57,11 +58,11 @@ func (s *sum) merge(t *sum) {
 type cell struct {
 	sum
 	network netip.Prefix
-	members [4]uint64 // bits of place.member
+	members [4]uint64 // bits of tableKey.member
 }
 
-// clients returns of how many clients a cell is: exactly for IPv4, for IPv6 by
-// linear counting (Whang and others, 1990).
+// clients returns the number of clients of a cell: exact for IPv4, and by linear
+// counting for IPv6 (Whang and others, 1990).
 func (c *cell) clients() int64 {
 	set := 0
 	for _, m := range c.members {
@@ -78,7 +79,7 @@ func (c *cell) clients() int64 {
 type shard struct {
 	mu       sync.Mutex
 	closed   bool
-	summed   bool // cells or others hold something
+	summed   bool // cells or others are not empty
 	slotTags [slotSets][setSize]uint64
 	cellTags [cellSets][setSize]uint64
 	slots    [slotSets * setSize]slot
@@ -87,8 +88,8 @@ type shard struct {
 }
 
 // repeat counts an entry in the slot of its client and rule, if there is one.
-// Else free is the place for a new one, -1 if there is none.
-func (s *shard) repeat(p *place, e *Entry) (done bool, free int) {
+// Otherwise free is the index of a free slot, -1 if there is none.
+func (s *shard) repeat(p *tableKey, e *Entry) (done bool, free int) {
 	set := int(p.client >> 8 % slotSets)
 	free = -1
 	for i, tag := range &s.slotTags[set] {
@@ -112,11 +113,12 @@ func (s *shard) repeat(p *place, e *Entry) (done bool, free int) {
 }
 
 // begin takes a free slot.
-func (s *shard) begin(i int, p *place, e *Entry) {
+func (s *shard) begin(i int, p *tableKey, e *Entry) {
 	ms := e.Time.UnixMilli()
 	s.slotTags[i/setSize][i%setSize] = p.client
 	s.slots[i] = slot{
-		client: e.Client, rule: e.Rule, action: e.Action, id: strings.Clone(e.ID), ban: e.Ban, dryRun: e.DryRun,
+		client: e.Client, through: e.Through, rule: e.Rule, action: e.Action, id: strings.Clone(e.ID), ban: e.Ban,
+		dryRun:  e.DryRun,
 		firstMs: ms, latestMs: ms,
 	}
 }
@@ -133,7 +135,7 @@ func (s *shard) end(i int) slot {
 
 // sum counts an entry for its network and rule. A network without a cell takes
 // the smallest one of its set; what that held is then counted by its rule alone.
-func (s *shard) sum(p *place, e *Entry) {
+func (s *shard) sum(p *tableKey, e *Entry) {
 	s.summed = true
 	ms := e.Time.UnixMilli()
 	set := int(p.network >> 8 % cellSets)
@@ -155,7 +157,8 @@ func (s *shard) sum(p *place, e *Entry) {
 		s.addOther(&c.sum)
 	}
 	s.cellTags[set][least%setSize] = p.network
-	*c = cell{sum: sum{rule: e.Rule, action: e.Action, dryRun: e.DryRun, n: 1, firstMs: ms, latestMs: ms}, network: p.prefix()}
+	*c = cell{sum: sum{rule: e.Rule, action: e.Action, dryRun: e.DryRun, n: 1, firstMs: ms, latestMs: ms},
+		network: p.prefix()}
 	c.members[p.member>>6] = 1 << (p.member & 63)
 }
 

@@ -15,10 +15,9 @@ var plainByte = func() (plain [256]bool) {
 	return plain
 }()
 
-// appendText appends s as a JSON string that a terminal, too, shows as what it
-// is: control, format and direction characters are escaped, bytes that are no
-// UTF-8 become U+FFFD, and what is over 512 bytes is cut, with "…" in its
-// place.
+// appendText appends s as a JSON string that is safe to show in a terminal: it
+// escapes control, format and direction characters. Bytes that are not UTF-8 become
+// U+FFFD, and a text over 512 bytes is cut and ends with "…".
 func appendText(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	cut := false

@@ -13,7 +13,8 @@ func TestClientTextIsCutAndEscaped(t *testing.T) {
 	for _, test := range []struct{ in, want string }{
 		{`a"b\c`, `"a\"b\\c"`},
 		{"a\nb\x1b[31m\x7f", `"a\u000ab\u001b[31m\u007f"`},
-		{"a\u202eb\u2066c\u200bd\u0085\u2028\ufeff", `"a\u202eb\u2066c\u200bd\u0085\u2028\ufeff"`}, // directions, no width, ends of lines
+		// directions, no width, ends of lines
+		{"a\u202eb\u2066c\u200bd\u0085\u2028\ufeff", `"a\u202eb\u2066c\u200bd\u0085\u2028\ufeff"`},
 		{"\U000E0041", `"\udb40\udc41"`}, // a tag: not to be seen
 		{"Käse 漢 🧀", `"Käse 漢 🧀"`},
 		{"a\xffb", `"a` + "\uFFFD" + `b"`},

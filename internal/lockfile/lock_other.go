@@ -4,8 +4,8 @@ package lockfile
 
 import "os"
 
-// TryLock does nothing: there are no locks.
+// TryLock always succeeds, because this system has no file locks.
 func TryLock(*os.File) bool { return true }
 
-// Unlock lets others lock the file.
+// Unlock releases the lock of TryLock.
 func Unlock(*os.File) {}

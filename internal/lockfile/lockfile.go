@@ -1,4 +1,4 @@
-// Package lockfile keeps two processes from writing the same files.
+// Package lockfile prevents two processes from writing the same files.
 package lockfile
 
 import (
@@ -6,15 +6,14 @@ import (
 	"os"
 )
 
-// ErrHeld is what Take answers when another process holds the lock.
+// ErrHeld is the error of Take when another process holds the lock.
 var ErrHeld = errors.New("another process holds the lock")
 
-// A Lock is held until it is released, or the process ends.
+// A Lock is held until Release or the end of the process.
 type Lock struct{ file *os.File }
 
-// Take takes the lock that a file stands for, and makes the file if there is
-// none. It does not wait. Some file systems have no locks; there everybody
-// gets it.
+// Take takes the lock of a file, and creates the file if needed. It does not wait. On file systems
+// without locks it always succeeds.
 func Take(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -27,8 +26,8 @@ func Take(path string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
-// Held reports whether somebody holds the lock that a file stands for. It makes
-// no file; where that cannot be told, nobody does.
+// Held reports whether a process holds the lock of a file. It does not create the file, and returns
+// false if it cannot find out.
 func Held(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -38,8 +37,7 @@ func Held(path string) bool {
 	return !TryLock(f)
 }
 
-// Release lets others have the lock. The file stays: whoever waits for it
-// holds it open.
+// Release releases the lock. It keeps the file, because a waiting process has it open.
 func (l *Lock) Release() {
 	if l != nil {
 		l.file.Close()

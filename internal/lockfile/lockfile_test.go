@@ -14,7 +14,7 @@ import (
 	"fairshare/internal/lockfile"
 )
 
-// The lock is held as long as its process lives, however that ends.
+// The lock is held until its process ends, in any way.
 func TestTake(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	if os.Getenv("LOCK") != "" {
@@ -64,7 +64,7 @@ func TestTake(t *testing.T) {
 	}
 	word := make([]byte, 5)
 	if _, err := io.ReadFull(out, word); err != nil || string(word) != "held\n" {
-		t.Fatalf("the other process said %q, %v", word, err)
+		t.Fatalf("the other process printed %q, %v", word, err)
 	}
 	if _, err := lockfile.Take(path); !errors.Is(err, lockfile.ErrHeld) {
 		t.Errorf("while another process holds it: %v, want ErrHeld", err)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// The path of a request: what is known of one of 4,096 addresses.
+// Confirmed for one of 4,096 known addresses, as for a request.
 func BenchmarkCached(b *testing.B) {
 	const n = 4096
 	m := newModel(b, func(addr netip.Addr) behaviour { return behaviour{name: addr.As4()[3]%2 == 1} })
@@ -60,7 +60,7 @@ func BenchmarkCached(b *testing.B) {
 	})
 }
 
-// What a flood of ever new addresses costs each request.
+// The cost of a flood of new addresses for each request.
 func BenchmarkNeverSeen(b *testing.B) {
 	r := open(b, Options{ask: func(ctx context.Context, _ string, _ dnsmessage.Type) (records, error) {
 		<-ctx.Done()

@@ -16,23 +16,21 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// An askFunc asks DNS for the records of one kind that a rooted name has. No
-// records and no error: the server says that there are none. Any other
-// failure to tell is an error, which never mentions the name.
+// An askFunc asks DNS for the records of one kind of a rooted name. No records and no error: the
+// server says that there are none. Every other failure is an error, which never contains the name.
 type askFunc func(ctx context.Context, name string, kind dnsmessage.Type) (records, error)
 
-// Waits of a client. All end with the context.
+// Timeouts of a client. All end with the context.
 const (
-	resendAfter = 700 * time.Millisecond // the same question again, for a lost datagram
-	nextAfter   = 500 * time.Millisecond // the next server is asked besides
+	resendAfter = 700 * time.Millisecond // the question is sent again, in case a datagram was lost
+	nextAfter   = 500 * time.Millisecond // the next server is asked too
 	maxServers  = 3                      // resolv.conf(5): MAXNS
 )
 
-// A client asks recursive servers. It differs from net.Resolver where proof
-// depends on it: only NXDOMAIN and an empty answer mean that there is nothing
-// (net takes REFUSED on AAAA alone for an answer), a silent first server
-// leaves time for the second, /etc/hosts answers for nobody, and thousands of
-// addresses in an answer cost no system call each.
+// A client asks recursive servers. It is stricter than net.Resolver where proof depends on it. Only
+// NXDOMAIN and an empty answer mean that there are no records (net accepts REFUSED for AAAA alone).
+// A first server that does not answer leaves time for the second. /etc/hosts is not used. Thousands
+// of addresses in an answer do not cost a system call each.
 type client struct {
 	server string // host:port; "": the servers of the system
 }
@@ -60,11 +58,11 @@ func (c *client) String() string {
 	return "the DNS server " + c.server
 }
 
-// errNoServer ends the search for the system's servers.
+// errNoServer means that the system has no DNS server.
 var errNoServer = errors.New("no DNS server is configured")
 
-// servers returns whom to ask, in order. net.Resolver knows the system's
-// configuration, follows its changes and tells whom it would dial.
+// servers returns the servers to ask, in order. net.Resolver knows the system's configuration,
+// follows its changes and passes the addresses to its Dial function.
 func (c *client) servers() []string {
 	if c.server != "" {
 		return []string{c.server}
@@ -76,14 +74,14 @@ func (c *client) servers() []string {
 		}
 		return nil, errNoServer
 	}}
-	system.LookupMX(context.Background(), "localhost.") // asks DNS alone; fails by intention
+	system.LookupMX(context.Background(), "localhost.") // uses only DNS; fails on purpose
 	return found
 }
 
 func (c *client) ask(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
 	n, err := dnsmessage.NewName(name)
 	if err != nil {
-		return records{}, errors.New("a name that is too long for DNS")
+		return records{}, errors.New("the name is too long for DNS")
 	}
 	q := dnsmessage.Question{Name: n, Type: kind, Class: dnsmessage.ClassINET}
 	servers := c.servers()
@@ -96,8 +94,8 @@ func (c *client) ask(ctx context.Context, name string, kind dnsmessage.Type) (re
 	return askEach(ctx, servers, q)
 }
 
-// askEach asks the first server, and the next one besides when one fails or is
-// slow. The first good answer counts.
+// askEach asks the first server, and also the next one when a server fails or is slow. The first
+// good answer counts.
 func askEach(ctx context.Context, servers []string, q dnsmessage.Question) (records, error) {
 	type result struct {
 		records
@@ -199,7 +197,7 @@ func overUDP(ctx context.Context, server string, message []byte, id uint16, q dn
 			if err != nil {
 				return records{}, err
 			}
-			// What is not ours may be forged: the answer may still come.
+			// A message with other values may be forged: the real answer may still come.
 			if found, err := parse(buffer[:n], id, q); err != errForeign {
 				return found, err
 			}
@@ -207,7 +205,7 @@ func overUDP(ctx context.Context, server string, message []byte, id uint16, q dn
 	}
 }
 
-// overTCP sends message, which begins with its length.
+// overTCP sends message, which starts with its length.
 func overTCP(ctx context.Context, server string, message []byte, id uint16, q dnsmessage.Question) (records, error) {
 	conn, release, err := dial(ctx, "tcp", server)
 	if err != nil {

@@ -12,10 +12,9 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// A health tells a DNS server that does not answer from a zone that does not:
-// when a look-up had no answer and nothing else had one lately, it asks for
-// what every server knows. It says once that there is no answer, and once
-// that there is one again.
+// A health distinguishes a DNS server that does not answer from a zone that does not. When a
+// look-up had no answer and no other look-up had one recently, it asks a question that every server
+// can answer. It logs once that the server does not answer, and once that it answers again.
 type health struct {
 	ask    askFunc
 	server string
@@ -24,20 +23,20 @@ type health struct {
 	ctx    context.Context
 	ended  *sync.WaitGroup
 
-	heard  atomic.Int64 // nanoseconds since began: when the server answered last
+	heard  atomic.Int64 // time of the server's last answer, in ns since began
 	silent atomic.Bool
 	mu     sync.Mutex
 	asking bool
 }
 
-// lately is how long an answer shows that the server is there.
-const lately = 10 * time.Second
+// recently is how long an answer proves that the server is available.
+const recently = 10 * time.Second
 
-// lastWord is how long a server that is suspected still has when the Resolver
-// is closed: who ends early wants to know, too, why nothing was answered.
-const lastWord = 100 * time.Millisecond
+// finalCheck is how long a suspected server may still answer after Close. So a program that ends
+// early also logs why it got no answers.
+const finalCheck = 100 * time.Millisecond
 
-// watched asks, and takes note of whether there was an answer of any kind.
+// watched asks, and records whether the server answered at all.
 func (h *health) watched(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
 	found, err := h.ask(ctx, name, kind)
 	switch {
@@ -52,16 +51,17 @@ func (h *health) watched(ctx context.Context, name string, kind dnsmessage.Type)
 	return found, err
 }
 
-// replied reports whether it was the server that said no.
+// replied reports whether the error is an answer of the server.
 func replied(err error) bool {
 	var code rcodeError
-	return err == nil || errors.As(err, &code) || err == errReferral || err == errMalformed || err == errAliases || err == errTruncated
+	return err == nil || errors.As(err, &code) || err == errReferral || err == errMalformed || err == errAliases ||
+		err == errTruncated
 }
 
-// suspect asks for the root of all names, unless there is no need to.
+// suspect asks for the root zone, if it is not yet known whether the server answers.
 func (h *health) suspect() {
 	heard := h.heard.Load()
-	if h.silent.Load() || heard > 0 && time.Since(h.began)-time.Duration(heard) < lately {
+	if h.silent.Load() || heard > 0 && time.Since(h.began)-time.Duration(heard) < recently {
 		return
 	}
 	h.mu.Lock()
@@ -75,7 +75,7 @@ func (h *health) suspect() {
 		defer h.ended.Done()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), patience)
 		defer cancel()
-		stop := context.AfterFunc(h.ctx, func() { time.AfterFunc(lastWord, cancel) })
+		stop := context.AfterFunc(h.ctx, func() { time.AfterFunc(finalCheck, cancel) })
 		defer stop()
 		_, err := h.ask(ctx, ".", dnsmessage.TypeNS)
 		if replied(err) {
@@ -94,18 +94,20 @@ func (h *health) say(silent bool, err error) {
 		return
 	}
 	if silent {
-		h.log(fmt.Sprintf("%s does not answer (%s): no bot can be verified by its host name, no DNS list asked", h.server, reason(err)))
+		h.log(fmt.Sprintf(
+			"%s does not answer (%s): bots cannot be verified by host name, and DNS lists cannot be asked", h.server,
+			reason(err)))
 		return
 	}
 	h.log(h.server + " answers again")
 }
 
-// reason is an error for people.
+// reason returns the text of an error for a log.
 func reason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Sprintf("nothing in %v", patience)
 	}
-	var code syscall.Errno // without the ports, which differ each time
+	var code syscall.Errno // without ports, which differ each time
 	if errors.As(err, &code) {
 		return code.Error()
 	}

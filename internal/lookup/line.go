@@ -7,52 +7,51 @@ import (
 	"time"
 )
 
-// terms are the times and sizes of a line.
+// terms are the durations and sizes of a line.
 type terms struct {
-	positive time.Duration // how long values hold
-	renew    time.Duration // a request renews them from then on
-	hold     time.Duration // how long they hold, in all, while renewals fail
-	negative time.Duration // how long it holds that there are none
-	places   int           // addresses that are remembered
+	positive time.Duration // how long values are valid
+	renew    time.Duration // age from which a request renews them
+	hold     time.Duration // how long they are valid in all while renewals fail
+	negative time.Duration // how long the absence of values is valid
+	places   int           // most stored addresses
 	limits   [lanes]int    // look-ups at once
 }
 
 const (
-	patience   = 2 * time.Second        // a look-up takes at most
-	impatience = 500 * time.Millisecond // when others wait
-	maxCalls   = 1024                   // calls of wait at once; more wait for these
+	patience   = 2 * time.Second        // most time of a look-up
+	impatience = 500 * time.Millisecond // most time of a look-up while others wait
+	maxCalls   = 1024                   // calls of wait that run at once; further calls wait for them
 )
 
-// backoff is how long an address is left alone after a look-up that failed,
-// the nth in a row.
+// backoff returns the pause after the nth failed look-up of an address in a row.
 func backoff(n uint8) time.Duration {
 	return min(time.Minute<<min(n-1, 3), 5*time.Minute)
 }
 
-// A line looks one kind of thing up about addresses, in the background, and
-// remembers it.
+// A line looks up one kind of value for addresses in the background, and stores the results.
 type line[T any] struct {
 	terms terms
-	look  func(context.Context, netip.Addr) ([]T, error) // values with an error: not all of them
+	look  func(context.Context, netip.Addr) ([]T, error) // values with an error are incomplete
 	rate  func([]T) rank
-	mute  func() bool // DNS does not answer at all: no network's fault
+	mute  func() bool // the DNS server does not answer, so no network is at fault
 	began time.Time
 	table *table[T]
 	calls chan struct{}
 
-	ctx    context.Context // its end is the line's
+	ctx    context.Context // the line ends with it
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
 	mu     sync.Mutex
 	queue  queue
 	closed bool
-	tryAt  int64  // while the server is silent a call of wait tries it again from then on
+	tryAt  int64  // while the server does not answer, a call of wait tries again from this time on
 	looked uint64 // look-ups that ended
 	failed uint64 // those without an answer
 }
 
-func newLine[T any](t terms, look func(context.Context, netip.Addr) ([]T, error), rate func([]T) rank, mute func() bool) *line[T] {
+func newLine[T any](t terms, look func(context.Context, netip.Addr) ([]T, error), rate func([]T) rank,
+	mute func() bool) *line[T] {
 	l := &line[T]{
 		terms: t, look: look, rate: rate, mute: mute,
 		began: time.Now(),
@@ -66,8 +65,7 @@ func newLine[T any](t terms, look func(context.Context, netip.Addr) ([]T, error)
 
 func (l *line[T]) now() int64 { return int64(time.Since(l.began)) }
 
-// get returns what is known of an address, and has it looked up when it is
-// time to. It never waits.
+// get returns what is known of an address, and starts a look-up if one is due. It never waits.
 func (l *line[T]) get(addr netip.Addr, now int64) (values []T, known bool) {
 	e := l.table.find(addr)
 	if e == nil || now >= e.askAt {
@@ -85,9 +83,8 @@ func (l *line[T]) request(addr netip.Addr) {
 	l.enqueue(addr, false)
 }
 
-// enqueue returns the item of an address, a new one if need be, and nil when
-// there is nothing to look up: the line is closed, the queue full, or
-// somebody was faster.
+// enqueue returns the item of an address and creates it if needed. It returns nil if there is
+// nothing to look up: the line is closed, the queue is full, or another call has just done it.
 func (l *line[T]) enqueue(addr netip.Addr, must bool) *item {
 	if l.closed {
 		return nil
@@ -112,7 +109,7 @@ func (l *line[T]) enqueue(addr netip.Addr, must bool) *item {
 	return it
 }
 
-// start begins the look-ups for which there are places.
+// start starts look-ups while there are free places.
 func (l *line[T]) start() {
 	for k := range lanes {
 		for !l.closed {
@@ -156,8 +153,8 @@ func (l *line[T]) run(ctx context.Context, it *item) {
 	l.start()
 }
 
-// hurry takes the place of a look-up that is slow while others wait for it.
-// The look-up goes on in the doubtful lane, or ends when that is full.
+// hurry frees the place of a look-up that is slow while others wait. The look-up continues in the
+// doubtful lane, or ends if that is full.
 func (l *line[T]) hurry(it *item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,8 +172,7 @@ func (l *line[T]) hurry(it *item) {
 	}
 }
 
-// remember puts what a look-up found into the table, with the times for which
-// it holds.
+// remember stores the result of a look-up in the table, with its validity.
 func (l *line[T]) remember(e *entry[T]) *entry[T] {
 	now := l.now()
 	l.looked++
@@ -197,7 +193,7 @@ func (l *line[T]) remember(e *entry[T]) *entry[T] {
 		e.askAt = now + int64(backoff(e.failures))
 		e.until = e.askAt
 		if old != nil && old.known && len(old.values) > 0 && now < old.until {
-			// Silence is no reason to doubt what was confirmed.
+			// A server that does not answer does not make confirmed names invalid.
 			e.values, e.known, e.rank, e.since = old.values, true, old.rank, old.since
 			e.until = max(old.until, old.since+int64(l.terms.hold))
 		}
@@ -206,10 +202,9 @@ func (l *line[T]) remember(e *entry[T]) *entry[T] {
 	return e
 }
 
-// wait returns what is known of an address, once it has been looked up. It
-// returns early, with known false, when the context or the line ends, and
-// while the server is known to be silent: then one call in ten seconds finds
-// out whether it still is.
+// wait returns what is known of an address after it has been looked up. It returns early, with
+// known false, when the context or the line ends, and while the server does not answer. In the last
+// case one call in ten seconds asks the server again.
 func (l *line[T]) wait(ctx context.Context, addr netip.Addr) (values []T, known bool) {
 	select {
 	case l.calls <- struct{}{}:
@@ -220,13 +215,13 @@ func (l *line[T]) wait(ctx context.Context, addr netip.Addr) (values []T, known 
 		return nil, false
 	}
 	if e := l.table.find(addr); e != nil && l.now() < e.until {
-		l.get(addr, l.now()) // renew it, maybe
+		l.get(addr, l.now()) // may start a renewal
 		return e.values, e.known
 	}
 	l.mu.Lock()
 	var it *item
 	if now := l.now(); !l.mute() || now >= l.tryAt {
-		l.tryAt = now + int64(lately)
+		l.tryAt = now + int64(recently)
 		it = l.enqueue(addr, true)
 	}
 	if it == nil {
@@ -263,7 +258,7 @@ func (l *line[T]) abandon(it *item) {
 	}
 }
 
-// close ends all look-ups and awaits their end.
+// close cancels all look-ups and waits for their end.
 func (l *line[T]) close() {
 	l.mu.Lock()
 	l.closed = true

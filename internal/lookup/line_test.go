@@ -13,27 +13,27 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// How long an answer holds, when it is renewed, and what silence changes: a
-// story of one address, asked about at the given times.
-func TestWhatHoldsForHowLong(t *testing.T) {
+// The story of one address that is asked about at the given times: how long an answer is valid,
+// when it is renewed, and what happens while the server does not answer.
+func TestValidityOfResults(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.1")
 	const yes, no, fail, silent = "confirmed", "nothing", "SERVFAIL", "silence"
 	type step struct {
 		at      time.Duration
-		dns     string // what it answers from then on
-		now     string // what Confirmed says at once
-		after   string // and once that could be looked up
-		lookups int    // in all, then
+		dns     string // its answer from then on
+		now     string // the immediate result of Confirmed
+		after   string // the result after a look-up
+		lookups int    // look-ups so far
 	}
 	const pending = "pending"
 	const h, m, s = time.Hour, time.Minute, time.Second
 	for name, story := range map[string][]step{
 		"confirmed for a day": {
 			{0, yes, pending, yes, 1},
-			{17 * h, no, yes, yes, 1},           // not asked before 18 hours are over
-			{24*h + 10*s, no, pending, no, 2},   // nobody asked in time: nothing is known
+			{17 * h, no, yes, yes, 1},           // no look-up in the first 18 hours
+			{24*h + 10*s, no, pending, no, 2},   // no request in time: the result has expired
 			{24*h + 20*s, yes, no, no, 2},       // for an hour
-			{25*h + 20*s, yes, pending, yes, 3}, // and then it is looked up again
+			{25*h + 20*s, yes, pending, yes, 3}, // then there is a new look-up
 		},
 		"renewed in time": {
 			{0, yes, pending, yes, 1},
@@ -87,7 +87,8 @@ func TestWhatHoldsForHowLong(t *testing.T) {
 				model := newModel(t, func(netip.Addr) behaviour {
 					mu.Lock()
 					defer mu.Unlock()
-					return behaviour{latency: 100 * time.Millisecond, name: dns == yes, fails: dns == fail, hangs: dns == silent}
+					return behaviour{latency: 100 * time.Millisecond, name: dns == yes, fails: dns == fail,
+						hangs: dns == silent}
 				})
 				r := open(t, Options{ask: model.ask})
 				defer r.Close()
@@ -126,8 +127,7 @@ func TestWhatHoldsForHowLong(t *testing.T) {
 	}
 }
 
-// Renewals come before new addresses, in the network and before other
-// networks.
+// Renewals are served before new addresses, in the same network and in other networks.
 func TestRenewalsComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := netip.MustParseAddr("192.0.2.1")
@@ -144,7 +144,7 @@ func TestRenewalsComeFirst(t *testing.T) {
 		for n := range 90 {
 			r.Confirmed(netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + n)}))
 		}
-		r.Confirmed(old) // the last to come
+		r.Confirmed(old) // the last request
 		time.Sleep(500 * time.Millisecond)
 		if got := m.askedFor(old); got != 2 {
 			t.Errorf("asked for %d times, want 2: %+v", got, r.Stats())
@@ -152,7 +152,7 @@ func TestRenewalsComeFirst(t *testing.T) {
 	})
 }
 
-// One look-up answers all who ask for an address at once.
+// One look-up serves all concurrent calls for an address.
 func TestSingleFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addr := netip.MustParseAddr("192.0.2.1")
@@ -175,9 +175,8 @@ func TestSingleFlight(t *testing.T) {
 	})
 }
 
-// Many wait at once, more than the queue holds: each gets its answer, within
-// the bounds that hold for all.
-func TestWaitForMany(t *testing.T) {
+// More calls wait at once than the queue can hold. Each gets its answer, within the usual bounds.
+func TestManyCallsOfWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, func(addr netip.Addr) behaviour {
 			return behaviour{latency: 20 * time.Millisecond, name: addr.Is4() && addr.As4()[3] == 1}
@@ -194,7 +193,7 @@ func TestWaitForMany(t *testing.T) {
 				}
 			})
 		}
-		for n := range 6000 { // and others ask besides
+		for n := range 6000 { // and other requests at the same time
 			r.Confirmed(v6(n, 500, 20))
 		}
 		all.Wait()
@@ -204,9 +203,9 @@ func TestWaitForMany(t *testing.T) {
 	})
 }
 
-// A replay of a hundred thousand addresses does not wait for each of them when
-// nobody answers.
-func TestNobodyWaitsForASilentServer(t *testing.T) {
+// A replay of a hundred thousand addresses does not wait for each of them while the server does not
+// answer.
+func TestSilentServerDoesNotDelayCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, func(netip.Addr) behaviour { return behaviour{name: true} })
 		m.kill(true)
@@ -228,7 +227,7 @@ func TestNobodyWaitsForASilentServer(t *testing.T) {
 			t.Errorf("it took %v: %+v", took, r.Stats())
 		}
 		m.kill(false)
-		time.Sleep(lately)
+		time.Sleep(recently)
 		addr := netip.MustParseAddr("192.0.2.1")
 		if _, known := r.Wait(t.Context(), addr); !known {
 			t.Errorf("no answer once the server is back: %+v", r.Stats())
@@ -260,9 +259,9 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Close ends what runs and what waits; the bubble fails if a goroutine is
-// left. Afterwards nothing is looked up, and nobody waits.
-func TestCloseEndsAll(t *testing.T) {
+// Close ends running and waiting look-ups; the bubble fails if a goroutine remains. After it,
+// nothing is looked up and no call waits.
+func TestCloseEndsAllLookups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, func(addr netip.Addr) behaviour {
 			return behaviour{hangs: addr.As4()[0] != 192, latency: time.Millisecond, name: true}
@@ -291,9 +290,8 @@ func TestCloseEndsAll(t *testing.T) {
 	})
 }
 
-// Nothing is left running once everything is looked up: the bubble would
-// never end otherwise.
-func TestIdleCostsNothing(t *testing.T) {
+// After all look-ups no goroutine runs. Otherwise the bubble would never end.
+func TestIdleResolverHasNoGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, func(netip.Addr) behaviour { return behaviour{latency: 20 * time.Millisecond, name: true} })
 		r, err := New(Options{ask: m.ask, Lists: map[string]List{"l": {Zone: "list.example"}}})
@@ -312,9 +310,9 @@ func TestIdleCostsNothing(t *testing.T) {
 	})
 }
 
-// A server that is silent is told of once, and once when it answers again. A
-// zone that is silent is nobody's news.
-func TestSilenceIsSaidOnce(t *testing.T) {
+// A server that does not answer is logged once, and once when it answers again. A zone that does
+// not answer is not logged.
+func TestSilentServerIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hanging := netip.MustParsePrefix("20.0.0.0/8")
 		m := newModel(t, func(addr netip.Addr) behaviour {
@@ -332,17 +330,19 @@ func TestSilenceIsSaidOnce(t *testing.T) {
 		}
 		askFor(5*time.Minute, 20)
 		if got := notes.all(); len(got) != 0 {
-			t.Errorf("a zone was silent, and this was said: %q", got)
+			t.Errorf("a zone did not answer, and this was logged: %q", got)
 		}
 		m.kill(true)
 		askFor(5*time.Minute, 60)
 		m.kill(false)
 		askFor(5*time.Minute, 70)
 		got := notes.all()
-		if len(got) != 2 || !strings.HasPrefix(got[0], "the DNS server 192.0.2.53:53 does not answer (nothing in 2s)") || got[1] != "the DNS server 192.0.2.53:53 answers again" {
-			t.Errorf("said: %q", got)
+		if len(got) != 2 || !strings.HasPrefix(got[0],
+			"the DNS server 192.0.2.53:53 does not answer (nothing in 2s)") ||
+			got[1] != "the DNS server 192.0.2.53:53 answers again" {
+			t.Errorf("logged: %q", got)
 		}
-		// What was asked during the silence was no network's fault.
+		// Failures while the server did not answer do not count against networks.
 		r.Close()
 		failing := 0
 		for _, n := range r.names.queue.networks {
@@ -350,27 +350,28 @@ func TestSilenceIsSaidOnce(t *testing.T) {
 				failing++
 			}
 		}
-		if failing > 15 { // those of the first seconds
+		if failing > 15 { // failures of the first seconds
 			t.Errorf("%d networks are doubted for the server's silence", failing)
 		}
 	})
 }
 
-// Who ends as soon as a look-up has failed is told too that the server is not
-// there.
-func TestSilenceIsSaidAtTheEnd(t *testing.T) {
+// The log also has the missing server if the program ends right after a failed look-up.
+func TestSilentServerIsLoggedAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var notes notebook
-		r := open(t, Options{Log: notes.log, Server: "192.0.2.53", ask: func(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
-			time.Sleep(20 * time.Millisecond)
-			return records{}, syscall.ECONNREFUSED
-		}})
+		r := open(t, Options{Log: notes.log, Server: "192.0.2.53",
+			ask: func(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
+				time.Sleep(20 * time.Millisecond)
+				return records{}, syscall.ECONNREFUSED
+			}})
 		if _, answered := r.Wait(t.Context(), netip.MustParseAddr("203.0.113.1")); answered {
 			t.Error("an answer came from nowhere")
 		}
 		r.Close()
-		if got := notes.all(); len(got) != 1 || !strings.HasPrefix(got[0], "the DNS server 192.0.2.53:53 does not answer (connection refused)") {
-			t.Errorf("said: %q", got)
+		if got := notes.all(); len(got) != 1 || !strings.HasPrefix(got[0],
+			"the DNS server 192.0.2.53:53 does not answer (connection refused)") {
+			t.Errorf("logged: %q", got)
 		}
 	})
 }

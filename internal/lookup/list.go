@@ -13,14 +13,14 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// A List is a DNS list of addresses: a DNSBL (RFC 5782), or with a Key
-// Project Honey Pot's http:BL.
+// A List is a DNS list of addresses: a DNSBL (RFC 5782) or, with a Key, http:BL of Project Honey
+// Pot.
 type List struct {
 	Zone string // such as "dnsbl.dronebl.org"; "" with a Key: "dnsbl.httpbl.org"
 	Key  string // access key of http:BL: twelve letters a to z; never logged
 }
 
-// String leaves the key out.
+// String omits the key.
 func (l List) String() string {
 	if l.Key != "" {
 		return "http:BL " + l.Zone
@@ -28,17 +28,17 @@ func (l List) String() string {
 	return "DNSBL " + l.Zone
 }
 
-// GoString leaves the key out.
+// GoString omits the key.
 func (l List) GoString() string { return l.String() }
 
 const (
 	httpblZone = "dnsbl.httpbl.org"
-	maxZone    = 180 // bytes: with 32 nibbles before it, it is a name still
-	maxCodes   = 16  // answers that are kept for one address
+	maxZone    = 180 // bytes: with 32 nibbles in front it is still a valid name
+	maxCodes   = 16  // most stored answers for one address
 )
 
-// listTerms: what a list says holds for an hour, and no longer while it is
-// silent.
+// listTerms: an answer of a list is valid for an hour, and no longer while the list does not
+// answer.
 var listTerms = terms{
 	positive: time.Hour,
 	renew:    45 * time.Minute,
@@ -48,7 +48,7 @@ var listTerms = terms{
 	limits:   [lanes]int{proven: 4, untried: 16, doubtful: 8},
 }
 
-// When a list is tested again, if somebody asks for it.
+// Pauses until a list is tested again, at the next use.
 const (
 	retestGood   = time.Hour
 	retestFaulty = 10 * time.Minute
@@ -65,11 +65,11 @@ type dnsList struct {
 	log    func(string)
 
 	holds  atomic.Bool  // false: untested, or it lists everything
-	testAt atomic.Int64 // in the line's time: a request tests it from then on
+	testAt atomic.Int64 // in the line's time: a request starts a test from then on
 	tested chan struct{}
 	once   sync.Once
 	mu     sync.Mutex
-	said   string // the fault that was told last; "" none
+	said   string // last logged fault; "" if none
 }
 
 var errKey = errors.New("the access key of http:BL has twelve letters a to z")
@@ -100,7 +100,7 @@ func newList(name string, l List, h *health) (*dnsList, error) {
 	return d, nil
 }
 
-// question is the name to ask for.
+// question returns the name to ask for.
 func (d *dnsList) question(addr netip.Addr) string {
 	b := make([]byte, 0, 255)
 	b = append(b, d.prefix...)
@@ -109,13 +109,13 @@ func (d *dnsList) question(addr netip.Addr) string {
 }
 
 var (
-	errRefused = errors.New("it refuses our questions (127.255.255.x): it does so for open resolvers, or to who asks too much")
-	errNoList  = errors.New("its answer is not in 127.0.0.0/8: is the zone a DNS list?")
+	errRefused = errors.New(
+		"it refuses our questions (127.255.255.x), as it does for open resolvers and after too many questions")
+	errNoList = errors.New("its answer is not in 127.0.0.0/8: is the zone a DNS list?")
 )
 
-// codes asks the list about one address. 127.255.255.x says that the list
-// does not answer us, which is an error; so is an answer outside of
-// 127.0.0.0/8.
+// codes asks the list about one address. 127.255.255.x means that the list refuses to answer, which
+// is an error; so is an answer outside 127.0.0.0/8.
 func (d *dnsList) codes(ctx context.Context, addr netip.Addr) ([]netip.Addr, error) {
 	found, err := d.ask(ctx, d.question(addr), dnsmessage.TypeA)
 	if err != nil {
@@ -142,8 +142,8 @@ func listCodes(answers []netip.Addr) (codes []netip.Addr, err error) {
 	return nil, err
 }
 
-// asks reports whether the list may be asked about an address: it is told to
-// a third party, who knows nothing of private ones.
+// asks reports whether the list may be asked about an address. The address goes to a third party,
+// which knows nothing about private addresses.
 func (d *dnsList) asks(addr netip.Addr) bool {
 	if addr.Is4() {
 		octets := addr.As4()
@@ -152,7 +152,7 @@ func (d *dnsList) asks(addr netip.Addr) bool {
 			return false
 		}
 	} else if d.prefix != "" {
-		return false // http:BL knows IPv4 only
+		return false // http:BL supports only IPv4
 	}
 	return addr.IsGlobalUnicast() && !addr.IsPrivate()
 }
@@ -189,7 +189,7 @@ func (d *dnsList) wait(ctx context.Context, addr netip.Addr) (codes []netip.Addr
 	return d.line.wait(ctx, addr)
 }
 
-// test begins the self-test of RFC 5782 §5, unless one is in progress.
+// test starts the self-test of RFC 5782 §5, unless one is in progress.
 func (d *dnsList) test() {
 	at := d.testAt.Load()
 	if d.line.now() < at || !d.testAt.CompareAndSwap(at, d.line.now()+int64(retestSilent)) {
@@ -207,15 +207,14 @@ func (d *dnsList) test() {
 		fault, again := d.fault(l.ctx)
 		if l.ctx.Err() == nil {
 			d.testAt.Store(l.now() + int64(again))
-			d.tell(fault)
+			d.logFault(fault)
 			d.once.Do(func() { close(d.tested) })
 		}
 	}()
 }
 
-// fault is what the self-test finds wrong, and when to test again. A list
-// that lists what it must not holds for nobody; any other fault is said, and
-// what the list answers is taken as it is.
+// fault runs the self-test, and returns the fault it finds and when to test again. The answers of a
+// list that lists a forbidden address are ignored. Any other fault is only logged.
 func (d *dnsList) fault(ctx context.Context) (fault string, again time.Duration) {
 	nobody, somebody := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.AddrFrom4([4]byte{127, 0, 0, 2})
 	if d.prefix != "" {
@@ -224,7 +223,9 @@ func (d *dnsList) fault(ctx context.Context) (fault string, again time.Duration)
 	no, err := d.probe(ctx, nobody)
 	if err == nil && len(no) > 0 {
 		d.holds.Store(false)
-		return fmt.Sprintf("lists %v, and so everybody: its answers hold for nobody until that ends (tested again every %v)", nobody, retestFaulty), retestFaulty
+		return fmt.Sprintf(
+			"lists %v, and so all addresses: its answers are ignored until that ends (tested again every %v)", nobody,
+			retestFaulty), retestFaulty
 	}
 	if err == nil || !d.tainted() {
 		d.holds.Store(true)
@@ -237,9 +238,12 @@ func (d *dnsList) fault(ctx context.Context) (fault string, again time.Duration)
 	case err != nil:
 		return "could not be tested: " + reason(err), retestSilent
 	case len(yes) == 0 && d.prefix != "":
-		return fmt.Sprintf("does not list its test entry %v: the access key may be wrong or no longer active; its answers are used as they are", somebody), retestFaulty
+		return fmt.Sprintf(
+			"does not list its test entry %v: the access key may be wrong or no longer active; its answers are used as they are", somebody), retestFaulty
 	case len(yes) == 0:
-		return fmt.Sprintf("does not list its test entry %v: the zone may be wrong or gone; its answers are used as they are", somebody), retestFaulty
+		return fmt.Sprintf(
+			"does not list its test entry %v: the zone may be wrong or gone; its answers are used as they are",
+			somebody), retestFaulty
 	}
 	return "", retestGood
 }
@@ -250,8 +254,7 @@ func (d *dnsList) probe(ctx context.Context, addr netip.Addr) ([]netip.Addr, err
 	return d.codes(ctx, addr)
 }
 
-// tainted reports whether a test found that the list lists everybody, and
-// none since found otherwise.
+// tainted reports whether the last conclusive test found that the list lists all addresses.
 func (d *dnsList) tainted() bool {
 	select {
 	case <-d.tested:
@@ -261,9 +264,8 @@ func (d *dnsList) tainted() bool {
 	}
 }
 
-// tell says what is wrong with the list once, and once when it is right
-// again.
-func (d *dnsList) tell(fault string) {
+// logFault logs a fault of the list once, and once its end.
+func (d *dnsList) logFault(fault string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if fault == d.said {
@@ -271,7 +273,7 @@ func (d *dnsList) tell(fault string) {
 	}
 	d.said = fault
 	if fault == "" {
-		fault = "is in order again"
+		fault = "works again"
 	}
 	d.log("DNS list " + d.name + " " + fault)
 }

@@ -76,20 +76,22 @@ func TestListed(t *testing.T) {
 		}
 	}
 	if got := notes.all(); len(got) != 0 {
-		t.Errorf("said: %q", got)
+		t.Errorf("logged: %q", got)
 	}
 }
 
-// No list is told of an address that means nothing outside.
-func TestPrivateAddressesAreNotTold(t *testing.T) {
+// No list is asked about an address that is not public.
+func TestPrivateAddressesAreNotSentToLists(t *testing.T) {
 	s := lookuptest.Start(t)
 	r := open(t, Options{Server: s.Addr(), Lists: wellListed(s)})
 	r.WaitListed(deadline(t), "bl", netip.MustParseAddr("192.0.2.1"))
 	r.WaitListed(deadline(t), "honeypot", netip.MustParseAddr("192.0.2.1"))
 	before := s.Questions()
 	for _, text := range []string{
-		"127.0.0.1", "127.0.0.2", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.1.1", "100.64.0.1", "0.0.0.0", "0.1.2.3",
-		"224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1%eth0", "fc00::1", "fd12::1", "ff02::1", "::ffff:10.0.0.1", "::ffff:127.0.0.1",
+		"127.0.0.1", "127.0.0.2", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.1.1", "100.64.0.1", "0.0.0.0",
+		"0.1.2.3",
+		"224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1%eth0", "fc00::1", "fd12::1", "ff02::1",
+		"::ffff:10.0.0.1", "::ffff:127.0.0.1",
 	} {
 		for _, list := range []string{"bl", "honeypot"} {
 			if codes, known := r.WaitListed(deadline(t), list, netip.MustParseAddr(text)); known || codes != nil {
@@ -107,7 +109,7 @@ func TestPrivateAddressesAreNotTold(t *testing.T) {
 	}
 }
 
-// What the self-test finds is said once, and never with the key.
+// A fault from the self-test is logged once, and never with the key.
 func TestSelfTest(t *testing.T) {
 	victim := netip.MustParseAddr("192.0.2.1")
 	for _, c := range []struct {
@@ -117,11 +119,15 @@ func TestSelfTest(t *testing.T) {
 		holds bool
 		said  string
 	}{
-		{"in order", List{Zone: "bl.example"}, func(s *lookuptest.Server) { s.List("bl.example.", "127.0.0.2", "127.0.0.2") }, true, ""},
-		{"no test entry", List{Zone: "bl.example"}, func(s *lookuptest.Server) {}, true, "DNS list l does not list its test entry 127.0.0.2: the zone may be wrong or gone"},
+		{"in order", List{Zone: "bl.example"}, func(s *lookuptest.Server) {
+			s.List("bl.example.", "127.0.0.2",
+				"127.0.0.2")
+		}, true, ""},
+		{"no test entry", List{Zone: "bl.example"}, func(s *lookuptest.Server) {}, true,
+			"DNS list l does not list its test entry 127.0.0.2: the zone may be wrong or gone"},
 		{"everything is listed", List{Zone: "bl.example"}, func(s *lookuptest.Server) {
 			s.SetOthers(lookuptest.Answer{Addrs: addrs("127.0.0.2")})
-		}, false, "DNS list l lists 127.0.0.1, and so everybody: its answers hold for nobody"},
+		}, false, "DNS list l lists 127.0.0.1, and so all addresses: its answers are ignored"},
 		{"our questions are refused", List{Zone: "bl.example"}, func(s *lookuptest.Server) {
 			s.List("bl.example.", "127.0.0.2", "127.255.255.254")
 			s.List("bl.example.", "127.0.0.1", "127.255.255.254")
@@ -155,16 +161,17 @@ func TestSelfTest(t *testing.T) {
 				t.Errorf("Listed: %v", got)
 			}
 			got := notes.all()
-			if c.said == "" && len(got) != 0 || c.said != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.said)) || strings.Contains(strings.Join(got, ""), testKey) {
-				t.Errorf("said: %q, want %q", got, c.said)
+			if c.said == "" && len(got) != 0 || c.said != "" &&
+				(len(got) != 1 || !strings.HasPrefix(got[0], c.said)) ||
+				strings.Contains(strings.Join(got, ""), testKey) {
+				t.Errorf("logged: %q, want %q", got, c.said)
 			}
 		})
 	}
 }
 
-// A list that comes to list everybody holds for nobody from its next test on,
-// and again once that is over.
-func TestListThatGoesWrong(t *testing.T) {
+// A list that starts to list all addresses is ignored from its next test on, until a test passes.
+func TestListThatStartsToListEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, nil)
 		m.answers["2.0.0.127.list.example."] = addrs("127.0.0.2")
@@ -197,20 +204,21 @@ func TestListThatGoesWrong(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		want(false)
 		time.Sleep(10 * time.Second)
-		want(false) // silence does not clear it
+		want(false) // a missing answer does not clear it
 		m.kill(false)
 		set(nil)
 		time.Sleep(11 * time.Minute)
 		want(true)
 		got := notes.all()
 		got = slices.DeleteFunc(got, func(s string) bool { return strings.Contains(s, "DNS server") })
-		if len(got) != 3 || !strings.Contains(got[0], "lists 127.0.0.1, and so everybody") || !strings.Contains(got[1], "could not be tested") || got[2] != "DNS list l is in order again" {
-			t.Errorf("said: %q", got)
+		if len(got) != 3 || !strings.Contains(got[0], "lists 127.0.0.1, and so all addresses") ||
+			!strings.Contains(got[1], "could not be tested") || got[2] != "DNS list l works again" {
+			t.Errorf("logged: %q", got)
 		}
 	})
 }
 
-// A list whose server is silent is told of without its key, and tested again.
+// A list whose server does not answer is logged without its key, and tested again.
 func TestSilentListIsTestedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, nil)
@@ -218,7 +226,8 @@ func TestSilentListIsTestedAgain(t *testing.T) {
 		m.answers[testKey+".1.2.0.192.list.example."] = addrs("127.1.40.4")
 		m.kill(true)
 		var notes notebook
-		r := open(t, Options{ask: m.ask, Lists: map[string]List{"l": {Zone: "list.example", Key: testKey}}, Log: notes.log})
+		r := open(t, Options{ask: m.ask, Lists: map[string]List{"l": {Zone: "list.example", Key: testKey}},
+			Log: notes.log})
 		defer r.Close()
 		addr := netip.MustParseAddr("192.0.2.1")
 		if codes, known := r.WaitListed(t.Context(), "l", addr); known || codes != nil {
@@ -232,19 +241,20 @@ func TestSilentListIsTestedAgain(t *testing.T) {
 			t.Errorf("Listed: %v", codes)
 		}
 		got := strings.Join(notes.all(), "\n")
-		for _, want := range []string{"DNS list l could not be tested: nothing in 2s", "DNS list l is in order again", "does not answer (nothing in 2s)", "answers again"} {
+		for _, want := range []string{"DNS list l could not be tested: nothing in 2s", "DNS list l works again",
+			"does not answer (nothing in 2s)", "answers again"} {
 			if strings.Count(got, want) != 1 {
-				t.Errorf("said: %s\nwant once: %s", got, want)
+				t.Errorf("logged: %s\nwant once: %s", got, want)
 			}
 		}
 		if strings.Contains(got, testKey) {
-			t.Errorf("the key is told: %s", got)
+			t.Errorf("the log contains the key: %s", got)
 		}
 	})
 }
 
-// What a list said holds for an hour, whatever the server does then.
-func TestListingsAreNotHeld(t *testing.T) {
+// An answer of a list is valid for an hour, even if the server does not answer.
+func TestListingsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, nil)
 		m.answers["1.2.0.192.list.example."] = addrs("127.0.0.5")

@@ -1,25 +1,23 @@
-// Package lookup asks DNS who an address is: its forward-confirmed host names,
-// and what DNS lists (http:BL, DNSBLs) say of it. Start with New.
+// Package lookup asks DNS about addresses: their forward-confirmed host names, and the answers of
+// DNS lists (http:BL, DNSBLs). Start with New.
 //
-// Nothing here waits on the path of a request: Hostnames, Confirmed and Listed
-// return what is known now, and what is not is looked up in the background,
-// in a fair order (see queue), within these bounds:
+// Hostnames, Confirmed and Listed never wait. They return what is known now. Unknown results are
+// looked up in the background, in a fair order (see queue), within these bounds:
 //
-//   - An address is looked up once at a time, of a network (IPv4 /24, IPv6 /48)
-//     one address at a time, each within two seconds; 96 at once for names,
+//   - One look-up at a time for an address and for a network (IPv4 /24, IPv6 /48),
+//     each within two seconds; 96 at once for names,
 //     28 for each list.
-//   - 4,096 addresses wait for names, as many for each list (and 1,024 more for
-//     which a call waits); 8,192 networks are remembered. What finds no room is
-//     dropped and may ask again.
-//   - The results of 32,768 addresses are kept for names, and as many for each
-//     list: some 6 MB all told, and 25 MB when somebody's zone names each of
-//     them at the greatest length. Confirmed addresses never give way to others.
+//   - 4,096 addresses wait for names, as many for each list (and 1,024 more if
+//     a call waits); 8,192 networks are remembered. Addresses that do not fit are
+//     dropped; a later request may add them again.
+//   - The results of 32,768 addresses are stored for names, and as many for each
+//     list: some 6 MB in total, and 25 MB if an attacker's zone gives each of
+//     them names of the greatest length. Confirmed addresses are never replaced by others.
 //
-// Confirmed names hold for 24 hours and are renewed by the first request after
-// 18; while renewals fail they hold on, for 48 hours in all. That nothing is
-// confirmed holds for an hour. A look-up that failed says nothing at all, and
-// is made again after one minute, then two, four, five. What a list says
-// holds for an hour.
+// Confirmed names are valid for 24 hours, and the first request after 18 hours renews them. While
+// renewals fail they stay valid, for 48 hours in all. The result that nothing is confirmed is valid
+// for an hour, and so is the answer of a list. A failed look-up has no result; it is repeated after
+// one minute, then two, four, five.
 package lookup
 
 import (
@@ -29,28 +27,26 @@ import (
 	"time"
 )
 
-// Options say whom to ask, and for what.
+// Options configure a Resolver.
 type Options struct {
-	// Server is the recursive DNS server, an address with or without a port
-	// (53); "": those that the system is configured to use.
+	// Server is the recursive DNS server, an address with or without a port (53); "": the servers
+	// of the system.
 	Server string
 	// Lists are the DNS lists, by their names in the policy.
 	Lists map[string]List
-	// Prefer tells host names that the site looks for from the names that
-	// anybody may give his own addresses: the former keep their place in
-	// memory, and their networks in the queue, before the latter. nil: all
-	// are alike.
+	// Prefer reports whether the site looks for a host name. An attacker can give its own addresses
+	// any other name. Preferred names stay in memory, and their networks in the queue, before
+	// others. nil: all names are equal.
 	Prefer func(host string) bool
-	// Log is told, one line each, of a server that does not answer and of one
-	// that does again, and of lists that fail their self-test. It may be
-	// called from several goroutines. nil: nobody is told.
+	// Log gets one line when a server does not answer, when it answers again, and when a list fails
+	// its self-test. It may be called from several goroutines. nil: no log.
 	Log func(string)
 
 	ask askFunc // in tests
 }
 
-// A Resolver finds out about addresses. It is safe for concurrent use. What it
-// returns is shared and must not be changed.
+// A Resolver looks up addresses. It is safe for concurrent use. Its results are shared and must not
+// be changed.
 type Resolver struct {
 	names  *line[string]
 	lists  map[string]*dnsList
@@ -58,8 +54,8 @@ type Resolver struct {
 	ended  sync.WaitGroup
 }
 
-// New returns a Resolver, which tests its lists at once and does nothing else
-// until it is asked. The error is about the options; it never holds a key.
+// New returns a Resolver. It tests its lists at once and does nothing else before the first call.
+// The error is about the options; it never contains a key.
 func New(o Options) (*Resolver, error) {
 	c, err := newClient(o.Server)
 	if err != nil {
@@ -102,16 +98,16 @@ func rateNames(names []string, prefer func(string) bool) rank {
 	return confirmed
 }
 
-// plain is addr as it is looked up: unmapped, without a zone.
-func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+// unmapped returns addr as it is looked up: unmapped, without a zone.
+func unmapped(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// Confirmed returns the names of addr that DNS confirmed in both directions,
-// in lower case without the final dot. known says that these are all: without
-// names, nothing is confirmed. It is false while a look-up is due or has
-// failed, in part maybe: names that are there are confirmed all the same.
-// Private addresses are looked up too: they may be one's own hosts.
+// Confirmed returns the names of addr that DNS confirmed in both directions, in lower case without
+// the final dot. If known is true, the names are complete; without names, nothing is confirmed.
+// known is false while a look-up is due or has failed, even in part; the names returned are
+// confirmed all the same. Private addresses are looked up too, because they may be the operator's
+// own hosts.
 func (r *Resolver) Confirmed(addr netip.Addr) (names []string, known bool) {
-	if addr = plain(addr); !addr.IsValid() {
+	if addr = unmapped(addr); !addr.IsValid() {
 		return nil, false
 	}
 	return r.names.get(addr, r.names.now())
@@ -123,34 +119,33 @@ func (r *Resolver) Hostnames(addr netip.Addr) []string {
 	return names
 }
 
-// Listed returns the answers of a list about addr, all in 127.0.0.0/8 and none
-// in 127.255.255.0/24: for http:BL one, 127.DAYS.SCORE.TYPE. There are none
-// for an address that is private, of the link, or this machine's: no list is
-// told of these.
+// Listed returns the answers of a list about addr, all in 127.0.0.0/8 and none in 127.255.255.0/24.
+// For http:BL it is one, 127.DAYS.SCORE.TYPE. There are none for private, link-local and loopback
+// addresses, which are never sent to a list.
 func (r *Resolver) Listed(list string, addr netip.Addr) []netip.Addr {
 	l := r.lists[list]
-	if addr = plain(addr); l == nil || !addr.IsValid() {
+	if addr = unmapped(addr); l == nil || !addr.IsValid() {
 		return nil
 	}
 	return l.get(addr)
 }
 
-// Wait is Confirmed once addr has been looked up, or ctx has ended. After a
-// look-up that failed it does not wait for the next, nor for a server that is
-// known to be silent. Any number of calls may wait at once.
+// Wait returns the result of Confirmed after addr has been looked up or ctx has ended. It does not
+// wait for a repetition after a failed look-up, or for a server that does not answer. Any number of
+// calls may wait at once.
 func (r *Resolver) Wait(ctx context.Context, addr netip.Addr) (names []string, known bool) {
-	if addr = plain(addr); !addr.IsValid() {
+	if addr = unmapped(addr); !addr.IsValid() {
 		return nil, false
 	}
 	return r.names.wait(ctx, addr)
 }
 
-// WaitListed is Listed once addr has been looked up, or ctx has ended. known
-// is false when the list did not answer, is not asked about addr, or holds
-// for nobody.
+// WaitListed returns the result of Listed after addr has been looked up or ctx has ended. known is
+// false if the list did not answer, is not asked about addr, or is ignored because of its
+// self-test.
 func (r *Resolver) WaitListed(ctx context.Context, list string, addr netip.Addr) (codes []netip.Addr, known bool) {
 	l := r.lists[list]
-	if addr = plain(addr); l == nil || !addr.IsValid() {
+	if addr = unmapped(addr); l == nil || !addr.IsValid() {
 		return nil, false
 	}
 	return l.wait(ctx, addr)
@@ -158,9 +153,9 @@ func (r *Resolver) WaitListed(ctx context.Context, list string, addr netip.Addr)
 
 // Stats are counts of a Resolver: names and all lists together.
 type Stats struct {
-	LookedUp uint64 // look-ups that ended, but for those cut short
-	Failed   uint64 // those of them that had no answer, or not all
-	Dropped  uint64 // addresses that found no room to wait
+	LookedUp uint64 // look-ups that ended, without cancelled ones
+	Failed   uint64 // those of them without a complete answer
+	Dropped  uint64 // addresses that did not fit into the queue
 	Waiting  int    // addresses that wait now
 	Running  int    // look-ups in progress
 }
@@ -175,8 +170,8 @@ func (r *Resolver) Stats() Stats {
 	return s
 }
 
-// Close ends all look-ups and awaits their end. From then on nothing is
-// looked up; what is known stays known.
+// Close cancels all look-ups and waits for their end. After it nothing is looked up; known results
+// remain available.
 func (r *Resolver) Close() {
 	r.cancel()
 	r.names.close()

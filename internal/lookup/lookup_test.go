@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// open returns a resolver that asks the server.
+// open returns a resolver that uses the server.
 func open(t testing.TB, o Options) *Resolver {
 	t.Helper()
 	r, err := New(o)
@@ -26,14 +26,14 @@ func open(t testing.TB, o Options) *Resolver {
 	return r
 }
 
-// deadline bounds what a test waits for. Nothing that works comes near it.
+// deadline is the longest wait of a test; a passing test needs much less.
 func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// A notebook keeps what was logged.
+// A notebook stores log lines.
 type notebook struct {
 	mu    sync.Mutex
 	lines []string
@@ -61,7 +61,7 @@ func addrs(texts ...string) []netip.Addr {
 	return list
 }
 
-// TestConfirm asks a real server, which answers well and badly.
+// TestConfirm asks a real server, with good and bad answers.
 func TestConfirm(t *testing.T) {
 	const ptr, a, aaaa = dnsmessage.TypePTR, dnsmessage.TypeA, dnsmessage.TypeAAAA
 	type server = lookuptest.Server
@@ -75,14 +75,19 @@ func TestConfirm(t *testing.T) {
 		known bool
 	}{
 		{name: "well", set: func(s *server) { s.Host(crawler, crawlerName) }, want: []string{crawlerName}, known: true},
-		{name: "IPv4 in IPv6", addr: "::ffff:66.249.66.1", set: func(s *server) { s.Host(crawler, crawlerName) }, want: []string{crawlerName}, known: true},
-		{name: "IPv6", addr: "2001:4860:4801:10::1", set: func(s *server) { s.Host("2001:4860:4801:10::1", "v6.googlebot.com") }, want: []string{"v6.googlebot.com"}, known: true},
+		{name: "IPv4 in IPv6", addr: "::ffff:66.249.66.1", set: func(s *server) { s.Host(crawler, crawlerName) },
+			want: []string{crawlerName}, known: true},
+		{name: "IPv6", addr: "2001:4860:4801:10::1", set: func(
+			s *server) {
+			s.Host("2001:4860:4801:10::1", "v6.googlebot.com")
+		}, want: []string{"v6.googlebot.com"}, known: true},
 		{name: "upper case", set: func(s *server) {
 			s.PTR(crawler, "CRAWL.GoogleBot.COM.")
 			s.Set("crawl.googlebot.com", a, answer{Addrs: crawlers})
 		}, want: []string{"crawl.googlebot.com"}, known: true},
 		{name: "no name at all", set: func(s *server) {}, known: true},
-		{name: "no PTR record", set: func(s *server) { s.Set(lookuptest.Reverse(crawler), ptr, answer{}) }, known: true},
+		{name: "no PTR record", set: func(s *server) { s.Set(lookuptest.Reverse(crawler), ptr, answer{}) },
+			known: true},
 		{name: "the name does not exist", set: func(s *server) { s.PTR(crawler, crawlerName) }, known: true},
 		{name: "the name is another's", set: func(s *server) {
 			s.PTR(crawler, crawlerName)
@@ -114,14 +119,16 @@ func TestConfirm(t *testing.T) {
 			s.Set(crawlerName, a, answer{Addrs: crawlers})
 		}, want: []string{crawlerName}, known: true},
 		{name: "odd bytes in names", set: func(s *server) {
-			odd := []string{"a b.example", "x\n.example", "ümlaut.example", "-a.example", "66.249.66.1", "*.example", crawlerName}
+			odd := []string{"a b.example", "x\n.example", "ümlaut.example", "-a.example", "66.249.66.1", "*.example",
+				crawlerName}
 			s.PTR(crawler, odd...)
 			for _, name := range odd {
 				s.Set(name, a, answer{Addrs: crawlers})
 			}
 		}, want: []string{crawlerName}, known: true},
 		{name: "an alias in the reverse zone, RFC 2317", set: func(s *server) {
-			s.Set(lookuptest.Reverse(crawler), ptr, answer{Alias: "1.0-63.66.249.66.in-addr.arpa", Names: []string{crawlerName}})
+			s.Set(lookuptest.Reverse(crawler), ptr, answer{Alias: "1.0-63.66.249.66.in-addr.arpa",
+				Names: []string{crawlerName}})
 			s.Set(crawlerName, a, answer{Addrs: crawlers})
 		}, want: []string{crawlerName}, known: true},
 		{name: "an alias of itself", set: func(s *server) {
@@ -210,8 +217,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// A server whose port is closed, and a system without a network, are no
-// answer.
+// A closed port and a system without a network do not count as answers.
 func TestConfirmWithoutAServer(t *testing.T) {
 	s := lookuptest.Start(t)
 	s.Close()
@@ -248,13 +254,14 @@ func TestNewChecksItsOptions(t *testing.T) {
 		if err == nil {
 			r.Close()
 		}
-		if got := fmt.Sprint(err); c.fault == "" && err != nil || !strings.Contains(got, c.fault) || strings.Contains(got, "secretsecre") {
+		if got := fmt.Sprint(err); c.fault == "" && err != nil || !strings.Contains(got, c.fault) ||
+			strings.Contains(got, "secretsecre") {
 			t.Errorf("%+v: %v, want %q", c.options, err, c.fault)
 		}
 	}
 }
 
-// The servers of the system are those that net.Resolver would ask.
+// The servers of the system are those that net.Resolver uses.
 func TestServersOfTheSystem(t *testing.T) {
 	c := &client{}
 	for _, server := range c.servers() {
@@ -264,7 +271,7 @@ func TestServersOfTheSystem(t *testing.T) {
 	}
 }
 
-// The second server answers where the first one is silent, broken or gone.
+// The second server answers when the first does not answer, is broken or is missing.
 func TestAskEach(t *testing.T) {
 	good := lookuptest.Start(t)
 	good.Host(crawler, crawlerName)
@@ -274,7 +281,8 @@ func TestAskEach(t *testing.T) {
 	silent.Silence(true)
 	gone := lookuptest.Start(t)
 	gone.Close()
-	q := dnsmessage.Question{Name: dnsmessage.MustNewName(crawlerName + "."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}
+	q := dnsmessage.Question{Name: dnsmessage.MustNewName(crawlerName + "."), Type: dnsmessage.TypeA,
+		Class: dnsmessage.ClassINET}
 	for _, c := range []struct {
 		servers []*lookuptest.Server
 		fault   bool

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Bounds on what is read from one answer.
+// Bounds on one answer.
 const (
-	maxNames   = 5   // PTR names of one address that are looked at
-	maxNamed   = 512 // bytes of these names together
-	maxAliases = 8   // CNAME steps in one answer
+	maxNames   = 5   // most PTR names of one address
+	maxNamed   = 512 // most bytes of these names together
+	maxAliases = 8   // most CNAME steps in one answer
 )
 
-// records are what an answer holds for the question, once aliases are
-// followed. None, without an error: the server says that there are none.
+// records are the records that answer the question, after following aliases. None, without an
+// error: the server says that there are none.
 type records struct {
 	names []string     // of PTR records: valid host names, lower case, no final dot; at most maxNames
 	addrs []netip.Addr // of A and AAAA records, unmapped
@@ -25,12 +25,12 @@ type records struct {
 var (
 	errForeign   = errors.New("not an answer to the question")
 	errMalformed = errors.New("malformed answer")
-	errAliases   = errors.New("aliases without an end")
+	errAliases   = errors.New("endless aliases")
 	errReferral  = errors.New("the server does not resolve names for us")
 	errTruncated = errors.New("truncated answer")
 )
 
-// An rcodeError is a server's answer that it cannot or will not tell.
+// An rcodeError is the error code with which a server refuses or fails to answer.
 type rcodeError dnsmessage.RCode
 
 func (e rcodeError) Error() string {
@@ -47,7 +47,7 @@ func (e rcodeError) Error() string {
 	return fmt.Sprintf("the server answers code %d", uint16(e))
 }
 
-// appendQuery appends the message that asks q.
+// appendQuery appends the message with the question q.
 func appendQuery(b []byte, id uint16, q dnsmessage.Question) ([]byte, error) {
 	builder := dnsmessage.NewBuilder(b, dnsmessage.Header{ID: id, RecursionDesired: true})
 	if err := builder.StartQuestions(); err != nil {
@@ -59,8 +59,8 @@ func appendQuery(b []byte, id uint16, q dnsmessage.Question) ([]byte, error) {
 	return builder.Finish()
 }
 
-// parse reads a message as the answer to q. errForeign: it is none, and the
-// answer may still come. errTruncated: ask again over TCP.
+// parse reads a message as the answer to q. errForeign: it does not answer q, and the answer may
+// still come. errTruncated: ask again over TCP.
 func parse(message []byte, id uint16, q dnsmessage.Question) (records, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(message)
@@ -92,7 +92,7 @@ func parse(message []byte, id uint16, q dnsmessage.Question) (records, error) {
 	}
 	none := len(found.names) == 0 && len(found.addrs) == 0
 	if none && !h.RecursionAvailable && (aliased || !h.Authoritative) {
-		return records{}, errReferral // it knows another server that would know
+		return records{}, errReferral // it only refers to another server
 	}
 	return found, nil
 }
@@ -146,8 +146,8 @@ func target(p dnsmessage.Parser, name string) (owner string, aliased bool, err e
 	return "", false, errAliases
 }
 
-// collect gathers the records of one kind that owner has in the answer
-// section. PTR records that hold no valid host name are passed over.
+// collect returns owner's records of one kind from the answer section. PTR records without a valid
+// host name are skipped.
 func collect(p dnsmessage.Parser, owner string, kind dnsmessage.Type) (records, error) {
 	var found records
 	size := 0
@@ -168,7 +168,7 @@ func collect(p dnsmessage.Parser, owner string, kind dnsmessage.Type) (records, 
 		switch kind {
 		case dnsmessage.TypePTR:
 			ptr, err := p.PTRResource()
-			if err != nil { // such as a dot within a label
+			if err != nil { // for example a dot within a label
 				if p.SkipAnswer() != nil {
 					return records{}, errMalformed
 				}
@@ -208,8 +208,7 @@ func contains(names []string, name string) bool {
 	return false
 }
 
-// lower returns a name with the letters A to Z in lower case, and no other
-// byte changed.
+// lower returns a name with only the letters A to Z changed to lower case.
 func lower(n dnsmessage.Name) string {
 	b := n.Data[:n.Length]
 	for i, c := range b {
@@ -220,9 +219,9 @@ func lower(n dnsmessage.Name) string {
 	return string(b)
 }
 
-// hostname strips the final dot of a lower-case name, and reports whether it
-// is a host name: labels of letters, digits, hyphens and underscores, 253
-// bytes at most, the last label not a number (so that no address is a name).
+// hostname strips the final dot of a lower-case name, and reports whether it is a host name. A host
+// name has at most 253 bytes, and labels of letters, digits, hyphens and underscores. The last
+// label is not a number, so an address is not a host name.
 func hostname(name string) (string, bool) {
 	if n := len(name); n > 0 && name[n-1] == '.' {
 		name = name[:n-1]
@@ -230,7 +229,7 @@ func hostname(name string) (string, bool) {
 	if name == "" || len(name) > 253 {
 		return "", false
 	}
-	label, digits := 0, true // of the label so far
+	label, digits := 0, true // state of the current label
 	for i := range len(name) {
 		c := name[i]
 		switch {
@@ -257,9 +256,8 @@ func hostname(name string) (string, bool) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendReversed appends the labels under which DNS keeps an address, each
-// with its dot: octets of IPv4, nibbles of IPv6, the last one first (RFC 1035
-// §3.5, RFC 3596 §2.5, RFC 5782 §2.1 and §2.4).
+// appendReversed appends the DNS labels of an address, each with its dot. They are octets of IPv4
+// or nibbles of IPv6, the last one first (RFC 1035 §3.5, RFC 3596 §2.5, RFC 5782 §2.1 and §2.4).
 func appendReversed(b []byte, addr netip.Addr) []byte {
 	if addr.Is4() {
 		octets := addr.As4()
@@ -276,7 +274,7 @@ func appendReversed(b []byte, addr netip.Addr) []byte {
 	return b
 }
 
-// reverseName is the name, with its final dot, whose PTR records name addr.
+// reverseName returns the name, with its final dot, whose PTR records name addr.
 func reverseName(addr netip.Addr) string {
 	b := appendReversed(make([]byte, 0, 80), addr)
 	if addr.Is4() {

@@ -21,13 +21,16 @@ func TestHostname(t *testing.T) {
 		{"_x.example.", "_x.example", true},
 		{"xn--bcher-kva.example", "xn--bcher-kva.example", true},
 		{long + ".example", long + ".example", true},
-		{strings.Join([]string{long, long, long, long[:61]}, "."), strings.Join([]string{long, long, long, long[:61]}, "."), true},
+		{strings.Join([]string{long, long, long, long[:61]}, "."),
+			strings.Join([]string{long, long, long, long[:61]}, "."), true},
 		{strings.Join([]string{long, long, long, long[:62]}, "."), "", false},
 		{long + "a.example", "", false},
-		{"", "", false}, {".", "", false}, {"..", "", false}, {"a..b", "", false}, {".a", "", false}, {"a.b..", "", false},
+		{"", "", false}, {".", "", false}, {"..", "", false}, {"a..b", "", false}, {".a", "", false},
+		{"a.b..", "", false},
 		{"-a.example", "", false}, {"a-.example", "", false}, {"a.example-", "", false},
 		{"66.249.66.1", "", false}, {"a.1", "", false}, {"1.a", "1.a", true},
-		{"a b.example", "", false}, {"a\x00.example", "", false}, {"é.example", "", false}, {"A.example", "", false}, {"*.example", "", false}, {"a\\.b", "", false},
+		{"a b.example", "", false}, {"a\x00.example", "", false}, {"é.example", "", false}, {"A.example", "", false},
+		{"*.example", "", false}, {"a\\.b", "", false},
 	} {
 		if got, ok := hostname(c.in); ok != c.ok || ok && got != c.want {
 			t.Errorf("%q: %q, %v, want %q, %v", c.in, got, ok, c.want, c.ok)
@@ -112,7 +115,8 @@ func message(t testing.TB, h dnsmessage.Header, q dnsmessage.Question, answers .
 func TestParse(t *testing.T) {
 	const id = 4711
 	ok := dnsmessage.Header{ID: id, Response: true, RecursionAvailable: true}
-	q := dnsmessage.Question{Name: dnsmessage.MustNewName("Host.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}
+	q := dnsmessage.Question{Name: dnsmessage.MustNewName("Host.example."), Type: dnsmessage.TypeA,
+		Class: dnsmessage.ClassINET}
 	with := func(change func(*dnsmessage.Header)) dnsmessage.Header {
 		h := ok
 		change(&h)
@@ -127,9 +131,11 @@ func TestParse(t *testing.T) {
 	upper.Name = dnsmessage.MustNewName("HOST.EXAMPLE.")
 	ring := func(n int) (answers []resource) {
 		for i := range n {
-			answers = append(answers, resource{owner: string(rune('a'+i)) + ".example.", cname: string(rune('a'+i+1)) + ".example."})
+			answers = append(answers, resource{owner: string(rune('a'+i)) + ".example.",
+				cname: string(rune('a'+i+1)) + ".example."})
 		}
-		return append(answers, resource{owner: "host.example.", cname: "a.example."}, resource{owner: string(rune('a'+n)) + ".example.", a: "192.0.2.1"})
+		return append(answers, resource{owner: "host.example.", cname: "a.example."},
+			resource{owner: string(rune('a'+n)) + ".example.", a: "192.0.2.1"})
 	}
 	for _, c := range []struct {
 		name string
@@ -138,25 +144,39 @@ func TestParse(t *testing.T) {
 		err  error
 	}{
 		{"an address", message(t, ok, q, resource{owner: "host.EXAMPLE.", a: "192.0.2.1"}), addrs("192.0.2.1"), nil},
-		{"the question in other letters", message(t, ok, upper, resource{owner: "host.example.", a: "192.0.2.1"}), addrs("192.0.2.1"), nil},
+		{"the question in other letters", message(t, ok, upper, resource{owner: "host.example.", a: "192.0.2.1"}),
+			addrs("192.0.2.1"), nil},
 		{"none", message(t, ok, q), nil, nil},
 		{"no such name", message(t, code(dnsmessage.RCodeNameError), q), nil, nil},
 		{"an address of another name", message(t, ok, q, resource{owner: "evil.example.", a: "192.0.2.1"}), nil, nil},
 		{"another kind", message(t, ok, q, resource{owner: "host.example.", a6: "2001:db8::1"}), nil, nil},
-		{"an alias", message(t, ok, q, resource{owner: "host.example.", cname: "b.example."}, resource{owner: "b.example.", a: "192.0.2.1"}), addrs("192.0.2.1"), nil},
+		{"an alias", message(t, ok, q, resource{owner: "host.example.", cname: "b.example."},
+			resource{owner: "b.example.", a: "192.0.2.1"}), addrs("192.0.2.1"), nil},
 		{"an alias, in disorder", message(t, ok, q, ring(3)...), addrs("192.0.2.1"), nil},
 		{"too many aliases", message(t, ok, q, ring(9)...), nil, errAliases},
-		{"aliases in a circle", message(t, ok, q, resource{owner: "host.example.", cname: "b.example."}, resource{owner: "b.example.", cname: "host.example."}), nil, errAliases},
-		{"an alias of itself", message(t, ok, q, resource{owner: "host.example.", cname: "host.example."}), nil, errAliases},
+		{"aliases in a circle", message(t, ok, q, resource{owner: "host.example.", cname: "b.example."},
+			resource{owner: "b.example.", cname: "host.example."}), nil, errAliases},
+		{"an alias of itself", message(t, ok, q, resource{owner: "host.example.", cname: "host.example."}), nil,
+			errAliases},
 		{"an alias of nothing", message(t, ok, q, resource{owner: "host.example.", cname: "b.example."}), nil, nil},
-		{"an alias that is left to us", message(t, with(func(h *dnsmessage.Header) { h.RecursionAvailable, h.Authoritative = false, true }), q, resource{owner: "host.example.", cname: "b.example."}), nil, errReferral},
-		{"a referral", message(t, with(func(h *dnsmessage.Header) { h.RecursionAvailable = false }), q), nil, errReferral},
-		{"none, says who must know", message(t, with(func(h *dnsmessage.Header) { h.RecursionAvailable, h.Authoritative = false, true }), q), nil, nil},
-		{"SERVFAIL", message(t, code(dnsmessage.RCodeServerFailure), q), nil, rcodeError(dnsmessage.RCodeServerFailure)},
-		{"REFUSED, with an answer", message(t, code(dnsmessage.RCodeRefused), q, resource{owner: "host.example.", a: "192.0.2.1"}), nil, rcodeError(dnsmessage.RCodeRefused)},
+		{"an alias that is left to us", message(t, with(
+			func(h *dnsmessage.Header) { h.RecursionAvailable, h.Authoritative = false, true }), q,
+			resource{owner: "host.example.", cname: "b.example."}), nil, errReferral},
+		{"a referral", message(t, with(func(h *dnsmessage.Header) { h.RecursionAvailable = false }), q), nil,
+			errReferral},
+		{"none, says who must know", message(t, with(func(h *dnsmessage.Header) {
+			h.RecursionAvailable,
+				h.Authoritative = false, true
+		}), q), nil, nil},
+		{"SERVFAIL", message(t, code(dnsmessage.RCodeServerFailure), q), nil,
+			rcodeError(dnsmessage.RCodeServerFailure)},
+		{"REFUSED, with an answer", message(t, code(dnsmessage.RCodeRefused), q,
+			resource{owner: "host.example.", a: "192.0.2.1"}), nil, rcodeError(dnsmessage.RCodeRefused)},
 		{"too long", message(t, with(func(h *dnsmessage.Header) { h.Truncated = true }), q), nil, errTruncated},
-		{"no answer, but a question", message(t, with(func(h *dnsmessage.Header) { h.Response = false }), q), nil, errForeign},
-		{"another id", message(t, with(func(h *dnsmessage.Header) { h.ID++ }), q, resource{owner: "host.example.", a: "192.0.2.1"}), nil, errForeign},
+		{"no answer, but a question", message(t, with(func(h *dnsmessage.Header) { h.Response = false }), q), nil,
+			errForeign},
+		{"another id", message(t, with(func(h *dnsmessage.Header) { h.ID++ }), q,
+			resource{owner: "host.example.", a: "192.0.2.1"}), nil, errForeign},
 		{"another question", message(t, ok, other, resource{owner: "host.example.", a: "192.0.2.1"}), nil, errForeign},
 		{"cut", message(t, ok, q, resource{owner: "host.example.", a: "192.0.2.1"})[:45], nil, errMalformed},
 		{"nothing", nil, nil, errForeign},
@@ -168,10 +188,11 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A dot within a label makes "crawl.googlebot.com" of one label: it is passed
-// over, and the other records still count.
+// A dot within a label can make "crawl.googlebot.com" from one label. Such a record is skipped, and
+// the others still count.
 func TestParseDotInALabel(t *testing.T) {
-	q := dnsmessage.Question{Name: dnsmessage.MustNewName("1.2.0.192.in-addr.arpa."), Type: dnsmessage.TypePTR, Class: dnsmessage.ClassINET}
+	q := dnsmessage.Question{Name: dnsmessage.MustNewName("1.2.0.192.in-addr.arpa."), Type: dnsmessage.TypePTR,
+		Class: dnsmessage.ClassINET}
 	m := message(t, dnsmessage.Header{ID: 1, Response: true, RecursionAvailable: true}, q,
 		resource{owner: "1.2.0.192.in-addr.arpa.", ptr: "crawlXgooglebot.com."},
 		resource{owner: "1.2.0.192.in-addr.arpa.", ptr: "own.example."})
@@ -182,18 +203,23 @@ func TestParseDotInALabel(t *testing.T) {
 	}
 }
 
-// Whatever a server sends, names are host names, few and short, addresses are
-// of the family asked for, and codes are in 127.0.0.0/8.
+// For any message of a server, names are host names, few and short; addresses have the requested
+// family; and codes are in 127.0.0.0/8.
 func FuzzParse(f *testing.F) {
 	ok := dnsmessage.Header{ID: 1, Response: true, RecursionAvailable: true}
-	ptr := dnsmessage.Question{Name: dnsmessage.MustNewName("1.2.0.192.in-addr.arpa."), Type: dnsmessage.TypePTR, Class: dnsmessage.ClassINET}
-	a := dnsmessage.Question{Name: dnsmessage.MustNewName("host.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}
+	ptr := dnsmessage.Question{Name: dnsmessage.MustNewName("1.2.0.192.in-addr.arpa."), Type: dnsmessage.TypePTR,
+		Class: dnsmessage.ClassINET}
+	a := dnsmessage.Question{Name: dnsmessage.MustNewName("host.example."), Type: dnsmessage.TypeA,
+		Class: dnsmessage.ClassINET}
 	aaaa := a
 	aaaa.Type = dnsmessage.TypeAAAA
 	questions := []dnsmessage.Question{ptr, a, aaaa}
-	f.Add(byte(0), message(f, ok, ptr, resource{owner: ptr.Name.String(), ptr: "CRAWL.example."}, resource{owner: ptr.Name.String(), ptr: "a b."}))
-	f.Add(byte(0), message(f, ok, ptr, resource{owner: ptr.Name.String(), cname: "x."}, resource{owner: "x.", ptr: "own.example."}))
-	f.Add(byte(1), message(f, ok, a, resource{owner: "host.example.", a: "127.0.0.2"}, resource{owner: "host.example.", a: "127.255.255.254"}))
+	f.Add(byte(0), message(f, ok, ptr, resource{owner: ptr.Name.String(), ptr: "CRAWL.example."},
+		resource{owner: ptr.Name.String(), ptr: "a b."}))
+	f.Add(byte(0), message(f, ok, ptr, resource{owner: ptr.Name.String(), cname: "x."},
+		resource{owner: "x.", ptr: "own.example."}))
+	f.Add(byte(1), message(f, ok, a, resource{owner: "host.example.", a: "127.0.0.2"},
+		resource{owner: "host.example.", a: "127.255.255.254"}))
 	f.Add(byte(2), message(f, ok, aaaa, resource{owner: "host.example.", a6: "::ffff:192.0.2.1"}))
 	f.Fuzz(func(t *testing.T, kind byte, m []byte) {
 		q := questions[int(kind)%len(questions)]
@@ -205,8 +231,9 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q", found.names)
 		}
 		for _, name := range found.names {
-			if again, ok := hostname(name); !ok || again != name || name != strings.ToLower(name) || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
-				t.Fatalf("%q is no host name", name)
+			if again, ok := hostname(name); !ok || again != name || name != strings.ToLower(name) ||
+				strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
+				t.Fatalf("%q is not a host name", name)
 			}
 			if _, err := dnsmessage.NewName(name + "."); err != nil {
 				t.Fatalf("%q: %v", name, err)

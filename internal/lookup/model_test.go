@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// A behaviour is how the DNS of an address answers.
+// A behaviour describes the DNS of an address.
 type behaviour struct {
 	latency time.Duration // of each answer
 	hangs   bool          // the reverse zone never answers
@@ -21,14 +21,14 @@ type behaviour struct {
 	name    bool          // the address has a name that confirms it
 }
 
-// A modelDNS stands for all of DNS in a bubble. It checks that no network is
-// asked about twice at once, and how many are.
+// A modelDNS replaces all of DNS in a bubble. It checks that there is one question at a time for
+// each network, and counts the questions at once.
 type modelDNS struct {
 	t  testing.TB
 	of func(netip.Addr) behaviour
 
 	mu      sync.Mutex
-	dead    bool // the server itself is silent
+	dead    bool // the server itself does not answer
 	running map[netip.Prefix]int
 	atOnce  int
 	most    int
@@ -37,7 +37,8 @@ type modelDNS struct {
 }
 
 func newModel(t testing.TB, of func(netip.Addr) behaviour) *modelDNS {
-	return &modelDNS{t: t, of: of, running: make(map[netip.Prefix]int), asked: make(map[netip.Addr]int), answers: make(map[string][]netip.Addr)}
+	return &modelDNS{t: t, of: of, running: make(map[netip.Prefix]int), asked: make(map[netip.Addr]int),
+		answers: make(map[string][]netip.Addr)}
 }
 
 func (m *modelDNS) kill(dead bool) {
@@ -59,7 +60,7 @@ func (m *modelDNS) peak() int {
 	return m.most
 }
 
-// modelName is the name of an address in the model, and back.
+// modelName returns the name of an address in the model; modelAddr is its inverse.
 func modelName(addr netip.Addr) string {
 	return "h" + strings.NewReplacer(".", "-", ":", "z").Replace(addr.String()) + ".real.example"
 }
@@ -142,7 +143,7 @@ func (m *modelDNS) ask(ctx context.Context, name string, kind dnsmessage.Type) (
 	return records{addrs: []netip.Addr{addr}}, nil
 }
 
-func TestModelNamesGoThereAndBack(t *testing.T) {
+func TestModelNamesRoundTrip(t *testing.T) {
 	for _, text := range []string{"192.0.2.7", "2001:db8:1234:5678:9abc:def0:1:2"} {
 		addr := netip.MustParseAddr(text)
 		if got := addrOf(reverseName(addr), dnsmessage.TypePTR); got != addr {

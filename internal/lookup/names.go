@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// nameTerms: an address that was confirmed once stays so for a day, and while
-// the server is silent for two.
+// nameTerms: a confirmed address stays confirmed for a day, and for two days while the server does
+// not answer.
 var nameTerms = terms{
 	positive: 24 * time.Hour,
 	renew:    18 * time.Hour,
@@ -20,10 +20,9 @@ var nameTerms = terms{
 	limits:   [lanes]int{proven: 16, untried: 48, doubtful: 32},
 }
 
-// confirm returns the names of addr that DNS confirms: those of its PTR
-// records that have addr among their addresses. With an error there may be
-// more. Only records of addr's own family are asked for: the others could not
-// name it.
+// confirm returns the names of addr that DNS confirms: names from its PTR records that have addr
+// among their addresses. With an error the names are incomplete. It asks only for records of addr's
+// family, because others cannot contain addr.
 func confirm(ctx context.Context, ask askFunc, addr netip.Addr) ([]string, error) {
 	reverse, err := ask(ctx, reverseName(addr), dnsmessage.TypePTR)
 	if err != nil {
@@ -48,8 +47,8 @@ func confirm(ctx context.Context, ask askFunc, addr netip.Addr) ([]string, error
 	return names, failed
 }
 
-// askShare asks within one part of the time that is left, so that one name
-// without an answer leaves time for the others.
+// askShare asks within a share of the remaining time, so that a name without an answer leaves time
+// for the others.
 func askShare(ctx context.Context, ask askFunc, name string, kind dnsmessage.Type, parts int) (records, error) {
 	if end, ok := ctx.Deadline(); ok && parts > 1 {
 		var cancel context.CancelFunc

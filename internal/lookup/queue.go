@@ -6,48 +6,50 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	addrnet "fairshare/internal/network"
 )
 
 // Bounds of a queue.
 const (
-	maxWaiting  = 4096 // addresses that wait for their look-up
-	maxNetworks = 8192 // networks that are remembered
-	samples     = 8    // of those who wait, to find one that gives way
+	maxWaiting  = 4096 // most addresses that wait for a look-up
+	maxNetworks = 8192 // most networks in memory
+	samples     = 8    // random candidates for the address to drop
 )
 
-// A queue says which address is looked up next. Whoever sends forged claims
-// from many addresses, or has a reverse zone that does not answer, must not
-// keep a crawler waiting:
+// A queue decides which address is looked up next. An attacker may send forged claims from many
+// addresses, or have a reverse zone that does not answer. Neither must delay the look-up of a
+// crawler:
 //
-//   - Of a network (/24, /48) one address is looked up at a time.
-//   - Networks wait in one of three lanes, each with places of its own: those
-//     in which something was confirmed, those nothing is known of, and those
-//     that were refused or did not answer. None takes a place of another.
-//   - In a lane it is the turn of wide prefixes (/16, /32) in a circle; within
-//     one, of its networks in a circle; within a network chance decides:
-//     among confirmed addresses that are to be renewed, then among those never
-//     looked up, then among those that had no answer.
-//   - In the first two lanes a look-up that is slow gives its place up when
-//     others wait, and goes on, or waits again, in the third (see line.hurry).
-//   - When too many wait, one of those goes whose prefix has the most waiting.
+//   - One address of a network (/24, /48) is looked up at a time.
+//   - Networks wait in one of three lanes, each with its own places: networks
+//     with a confirmed address, unknown networks, and networks
+//     that were refused or did not answer. A lane never uses another lane's places.
+//   - In a lane, wide prefixes (/16, /32) take turns; within
+//     one, its networks take turns; within a network the choice is random:
+//     first among confirmed addresses that need a renewal, then among those never
+//     looked up, then among those without an answer.
+//   - In the first two lanes a slow look-up loses its place when
+//     others wait, and continues, or waits again, in the third (see line.hurry).
+//   - When too many wait, an address of the prefix with the most waiting addresses is dropped.
 //
 // A queue is guarded by the lock of its line.
 type queue struct {
 	items    map[netip.Addr]*item // waiting or running: single-flight
 	waiting  []*item
 	networks map[netip.Prefix]*network
-	wides    map[netip.Prefix]*wide // those with something waiting
+	wides    map[netip.Prefix]*wide // prefixes with waiting addresses
 	lanes    [lanes]laneState
 	dropped  uint64
 }
 
-// A lane is what is known of a network.
+// A lane is a class of networks.
 type lane uint8
 
 const (
-	proven   lane = iota // something was confirmed there
+	proven   lane = iota // an address was confirmed
 	untried              // nothing is known
-	doubtful             // it was refused, or its DNS did not answer
+	doubtful             // an address was refused, or its DNS did not answer
 	lanes
 )
 
@@ -56,41 +58,41 @@ type laneState struct {
 	ring           []*wide
 }
 
-// A turn says who comes first within a network.
+// A turn is the priority of an address within its network.
 type turn uint8
 
 const (
-	renewal turn = iota // it is confirmed already
-	fresh               // it was never looked up, or had an answer long ago
-	retrial             // its last look-up had no answer
+	renewal turn = iota // already confirmed
+	fresh               // never looked up, or long ago
+	retrial             // the last look-up had no answer
 	turns
 )
 
-// An item is an address that waits for its look-up or has it.
+// An item is an address whose look-up waits or runs.
 type item struct {
 	addr    netip.Addr
 	network *network
 	turn    turn
-	at, all int  // where it stands in its network's slice, in waiting
+	at, all int  // its index in its network's slice, and in waiting
 	lane    lane // in which it runs
 	running bool
-	hurried bool // told to give its place up
+	hurried bool // has lost its place
 	cancel  context.CancelFunc
-	hurry   *time.Timer   // tells it so; nil in the lane where nobody is hurried
-	waiters int           // calls that wait for it: it is not dropped
-	done    chan struct{} // closed at the end; nil: nobody waits
-	result  any           // an *entry, for those who wait
+	hurry   *time.Timer   // takes its place; nil in the doubtful lane
+	waiters int           // calls that wait for it; then it is not dropped
+	done    chan struct{} // closed at the end; nil: no call waits
+	result  any           // an *entry, for the calls that wait
 }
 
 type network struct {
 	prefix  netip.Prefix
-	wide    *wide // while something waits, or it is ready
+	wide    *wide // set while an address waits or the network is ready
 	waiting [turns][]*item
 	running bool
-	ready   bool // it stands in a list of its wide prefix, maybe with nothing waiting any more
-	rank    rank // the highest that was found
+	ready   bool // it is in a list of its wide prefix, perhaps without waiting addresses
+	rank    rank // highest rank found so far
 	failing bool // the last look-up had no answer
-	refused bool // an answer was not what the site looks for
+	refused bool // an answer was not a preferred name
 }
 
 func (n *network) lane() lane {
@@ -130,18 +132,11 @@ func newQueue(limits [lanes]int) queue {
 
 // prefixes returns the network of an address and the wide prefix around it.
 func prefixes(addr netip.Addr) (narrow, wide netip.Prefix) {
-	if addr.Is4() {
-		narrow, _ = addr.Prefix(24)
-		wide, _ = addr.Prefix(16)
-	} else {
-		narrow, _ = addr.Prefix(48)
-		wide, _ = addr.Prefix(32)
-	}
-	return narrow, wide
+	return addrnet.Of(addr), addrnet.Cut(addr, 16, 32)
 }
 
-// push lets an address wait that is not in the queue. It returns nil when
-// there is no room; must makes room in any case.
+// push adds an address that is not in the queue. It returns nil if the queue is full; must adds it
+// in any case.
 func (q *queue) push(addr netip.Addr, as turn, must bool) *item {
 	narrow, _ := prefixes(addr)
 	if len(q.waiting) >= maxWaiting && !q.makeRoom(addr, as) && !must {
@@ -162,8 +157,8 @@ func (q *queue) push(addr netip.Addr, as turn, must bool) *item {
 	return it
 }
 
-// makeRoom drops one that waits in a prefix with more waiting than that of
-// addr has. A renewal takes the place of anything new.
+// makeRoom drops an address from a prefix with more waiting addresses than that of addr. A renewal
+// replaces any new address.
 func (q *queue) makeRoom(addr netip.Addr, as turn) bool {
 	narrow, around := prefixes(addr)
 	inWide, inNetwork := 0, 0
@@ -192,13 +187,12 @@ func (q *queue) makeRoom(addr netip.Addr, as turn) bool {
 	delete(q.items, victim.addr)
 	q.dropped++
 	if n := victim.network; n.load() == 0 && !n.running && n.rank == unconfirmed && !n.failing && !n.refused {
-		delete(q.networks, n.prefix) // nothing is known of it
+		delete(q.networks, n.prefix) // it has no history
 	}
 	return true
 }
 
-// forgetOne forgets a network in which nothing happens: of a few that come by
-// chance, the one that is lowest in rank.
+// forgetOne removes an inactive network: of a few random ones, the one with the lowest rank.
 func (q *queue) forgetOne() {
 	var victim *network
 	seen := 0
@@ -218,7 +212,7 @@ func (q *queue) forgetOne() {
 	}
 }
 
-// add puts an item among those who wait.
+// add adds an item to the waiting ones.
 func (q *queue) add(it *item) {
 	n := it.network
 	if n.wide == nil {
@@ -239,23 +233,22 @@ func (q *queue) add(it *item) {
 	q.makeReady(n)
 }
 
-// makeReady gives a network its turn in the circle, if it has something to
-// look up and no look-up in progress.
+// makeReady adds a network to the ring of its prefix, if it has waiting addresses and no look-up in
+// progress.
 func (q *queue) makeReady(n *network) {
 	if n.ready || n.running || n.load() == 0 {
 		return
 	}
 	n.ready = true
 	k, w := n.lane(), n.wide
-	if len(w.ready[k]) > 2*w.waiting+4 { // most have nothing any more: it was dropped
+	if len(w.ready[k]) > 2*w.waiting+4 { // most networks have lost their waiting addresses
 		w.ready[k] = slices.DeleteFunc(w.ready[k], func(n *network) bool { return n.load() == 0 && n.unready() })
 	}
 	w.ready[k] = append(w.ready[k], n)
 	q.makeTurn(w, k)
 }
 
-// unready notes that a network with nothing waiting left the list of its wide
-// prefix.
+// unready records that a network without waiting addresses left the list of its wide prefix.
 func (n *network) unready() bool {
 	n.ready, n.wide = false, nil
 	return true
@@ -266,7 +259,7 @@ func (q *queue) makeTurn(w *wide, k lane) {
 		return
 	}
 	l := &q.lanes[k]
-	if len(l.ring) > 2*len(q.wides)+64 { // most have nothing any more: they were dropped
+	if len(l.ring) > 2*len(q.wides)+64 { // most prefixes have lost their waiting addresses
 		l.ring = slices.DeleteFunc(l.ring, func(w *wide) bool {
 			w.inRing[k] = len(w.ready[k]) > 0
 			return !w.inRing[k]
@@ -276,7 +269,7 @@ func (q *queue) makeTurn(w *wide, k lane) {
 	l.ring = append(l.ring, w)
 }
 
-// remove takes an item out from among those who wait.
+// remove removes an item from the waiting ones.
 func (q *queue) remove(it *item) {
 	n := it.network
 	list := &n.waiting[it.turn]
@@ -310,8 +303,7 @@ func (q *queue) remove(it *item) {
 	}
 }
 
-// next takes the item whose turn it is in a lane that has a free place, and
-// nil without one. The item runs from then on.
+// next returns the next item of a lane with a free place, which then runs, or nil.
 func (q *queue) next(k lane) *item {
 	l := &q.lanes[k]
 	if l.running >= l.limit {
@@ -343,7 +335,7 @@ func (q *queue) next(k lane) *item {
 	return nil
 }
 
-// pop takes the network whose turn it is, nil if nothing waits in any.
+// pop returns the next network, or nil if none has waiting addresses.
 func (w *wide) pop(k lane) *network {
 	for len(w.ready[k]) > 0 {
 		n := w.ready[k][0]
@@ -358,13 +350,13 @@ func (w *wide) pop(k lane) *network {
 	return nil
 }
 
-// crowded reports whether somebody waits for a place in a full lane.
+// crowded reports whether a lane is full and has waiting addresses.
 func (q *queue) crowded(k lane) bool {
 	l := &q.lanes[k]
 	return l.running >= l.limit && slices.ContainsFunc(l.ring, func(w *wide) bool { return len(w.ready[k]) > 0 })
 }
 
-// running is how many items run.
+// running returns the number of items that run.
 func (q *queue) running() (n int) {
 	for i := range q.lanes {
 		n += q.lanes[i].running
@@ -372,7 +364,7 @@ func (q *queue) running() (n int) {
 	return n
 }
 
-// moveOver gives a running item a place in the doubtful lane, if one is free.
+// moveOver moves a running item to the doubtful lane, if that has a free place.
 func (q *queue) moveOver(it *item) bool {
 	from, to := &q.lanes[it.lane], &q.lanes[doubtful]
 	if to.running >= to.limit {
@@ -384,7 +376,7 @@ func (q *queue) moveOver(it *item) bool {
 	return true
 }
 
-// ended takes note that an item runs no more.
+// ended records that an item no longer runs.
 func (q *queue) ended(it *item) {
 	it.cancel()
 	if it.hurry != nil {
@@ -395,7 +387,7 @@ func (q *queue) ended(it *item) {
 	q.lanes[it.lane].running--
 }
 
-// again lets an item wait once more, which was too slow for others who wait.
+// again adds an item to the queue again because it was too slow while others waited.
 func (q *queue) again(it *item) {
 	it.network.failing = true
 	if it.turn == fresh {
@@ -404,8 +396,8 @@ func (q *queue) again(it *item) {
 	q.add(it)
 }
 
-// finished takes note of what became of an item: r is what was found, silence
-// that an answer failed to come for which its network is to blame.
+// finished records the result of an item. r is the rank of the result. silence is true if an answer
+// is missing because of the item's network.
 func (q *queue) finished(it *item, r rank, answered, silence bool) {
 	n := it.network
 	delete(q.items, it.addr)

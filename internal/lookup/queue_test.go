@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Whatever comes, runs, fails and is dropped: the counts are right, the bounds
-// hold, of a network one address runs, and nothing that waits is lost.
-func TestQueueLosesNothing(t *testing.T) {
+// After random arrivals, look-ups, failures and drops the counts are right and the bounds hold. One
+// address of a network runs at a time, and no waiting address is lost.
+func TestQueueInvariants(t *testing.T) {
 	limits := [lanes]int{proven: 4, untried: 8, doubtful: 4}
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -53,7 +53,8 @@ func TestQueueLosesNothing(t *testing.T) {
 			busy := map[netip.Prefix]bool{}
 			for _, it := range running {
 				byLane[it.lane]++
-				if busy[it.network.prefix] || !it.network.running || q.items[it.addr] != it || q.networks[it.network.prefix] != it.network {
+				if busy[it.network.prefix] || !it.network.running || q.items[it.addr] != it ||
+					q.networks[it.network.prefix] != it.network {
 					t.Fatalf("seed %d: %+v runs", seed, it)
 				}
 				busy[it.network.prefix] = true
@@ -69,7 +70,7 @@ func TestQueueLosesNothing(t *testing.T) {
 						}
 						if n.load() > 0 {
 							if live++; n.lane() != k {
-								t.Fatalf("seed %d: %+v stands in lane %d", seed, n, k)
+								t.Fatalf("seed %d: %+v is in lane %d", seed, n, k)
 							}
 						}
 					}
@@ -99,8 +100,10 @@ func TestQueueLosesNothing(t *testing.T) {
 					t.Fatalf("seed %d: %+v waits", seed, it)
 				}
 			}
-			if n := len(q.waiting); n > maxWaiting+maxCalls || inWides != n || loads != n || len(q.items) != n+len(running) || listed != ready {
-				t.Fatalf("seed %d: %d wait, %d in wide prefixes, %d in networks, %d and %d are known, %d of %d networks have a turn",
+			if n := len(q.waiting); n > maxWaiting+maxCalls || inWides != n || loads != n ||
+				len(q.items) != n+len(running) || listed != ready {
+				t.Fatalf(
+					"seed %d: %d wait, %d in wide prefixes, %d in networks, %d and %d are known, %d of %d networks have a turn",
 					seed, n, inWides, loads, len(q.items), len(running), listed, ready)
 			}
 			if n := len(q.networks); n > maxNetworks {
@@ -131,9 +134,9 @@ func TestQueueLosesNothing(t *testing.T) {
 	}
 }
 
-// Renewals come first, and take the place of what is new when there is none
-// left; of all others those who are most give way.
-func TestWhoGivesWay(t *testing.T) {
+// Renewals come first, and replace new addresses in a full queue. Otherwise addresses of the prefix
+// with the most waiting addresses are dropped.
+func TestFullQueueDropsFromTheLargestPrefix(t *testing.T) {
 	q := newQueue([lanes]int{})
 	for n := range maxWaiting {
 		if q.push(v6(n, 4, 1), fresh, false) == nil {
@@ -167,8 +170,8 @@ func TestWhoGivesWay(t *testing.T) {
 	}
 }
 
-// What is dropped leaves no more behind than waits, while nothing ends.
-func TestDroppedLeaveLittleBehind(t *testing.T) {
+// Dropped addresses leave no more state than waiting ones.
+func TestDroppedAddressesLeaveLittleState(t *testing.T) {
 	q := newQueue([lanes]int{})
 	for n := range 60_000 {
 		q.push(v6(n, 60_000, 1), fresh, false)
@@ -180,7 +183,8 @@ func TestDroppedLeaveLittleBehind(t *testing.T) {
 			stand += len(w.ready[k])
 		}
 	}
-	if ring := len(q.lanes[untried].ring); len(q.waiting) != maxWaiting || ring > 2*len(q.wides)+65 || stand > 7*maxWaiting || len(q.networks) > maxNetworks {
+	if ring := len(q.lanes[untried].ring); len(q.waiting) != maxWaiting || ring > 2*len(q.wides)+65 ||
+		stand > 7*maxWaiting || len(q.networks) > maxNetworks {
 		t.Errorf("%d wait, %d in the ring, %d in lists, %d networks", len(q.waiting), ring, stand, len(q.networks))
 	}
 }

@@ -6,51 +6,51 @@ import (
 	"sync/atomic"
 )
 
-// ways is how many entries of a table compete for room: those of one set.
+// ways is the number of entries in a set of the table. A new entry may use any of them.
 const ways = 8
 
-// A table remembers what was found out about addresses, in a fixed number of
-// places. It is read without a lock; one writer at a time changes it.
+// A table stores results for addresses, in a fixed number of slots. Readers need no lock; only one
+// writer at a time may change it.
 type table[T any] struct {
 	seed   maphash.Seed
-	places []place[T] // sets of ways; the number of sets is a power of two
+	places []slot[T] // sets of ways; the number of sets is a power of two
 }
 
-// A place may show another entry than its hash for a moment: the entry knows
-// its own address.
-type place[T any] struct {
+// A slot may for a moment have an entry that does not belong to its hash. So readers compare the
+// address in the entry.
+type slot[T any] struct {
 	hash  atomic.Uint64
 	entry atomic.Pointer[entry[T]]
 }
 
-// An entry is what is known of one address. It is never changed once it is in
-// the table. Times are nanoseconds since the line began.
+// An entry is the result for one address. It is immutable once it is in the table. Times are
+// nanoseconds since the line began.
 type entry[T any] struct {
 	addr     netip.Addr
 	values   []T
-	known    bool  // they are all there are; without values: there are none
-	rank     rank  // while it holds
+	known    bool  // the values are complete
+	rank     rank  // while it is valid
 	failures uint8 // look-ups that failed in a row
-	since    int64 // when the values were found
-	until    int64 // it holds before
-	askAt    int64 // a request looks it up anew from then on
+	since    int64 // time of the look-up
+	until    int64 // end of its validity
+	askAt    int64 // a request starts a new look-up from this time on
 }
 
-// A rank says which entry gives way to another: never the higher to the lower.
+// A rank decides which entries may be replaced: a lower rank never replaces a higher one.
 type rank uint8
 
 const (
 	unconfirmed rank = iota
 	confirmed        // it has values
-	preferred        // of the kind that the site looks for
+	preferred        // has values for which the site looks
 )
 
-// newTable has room for n entries, a power of two.
+// newTable returns a table for n entries, a power of two.
 func newTable[T any](n int) *table[T] {
-	return &table[T]{seed: maphash.MakeSeed(), places: make([]place[T], n)}
+	return &table[T]{seed: maphash.MakeSeed(), places: make([]slot[T], n)}
 }
 
-func (t *table[T]) set(addr netip.Addr) (hash uint64, set []place[T]) {
+func (t *table[T]) set(addr netip.Addr) (hash uint64, set []slot[T]) {
 	b := addr.As16()
 	hash = maphash.Bytes(t.seed, b[:])
 	first := int(hash) & (len(t.places)/ways - 1) * ways
@@ -70,12 +70,12 @@ func (t *table[T]) find(addr netip.Addr) *entry[T] {
 	return nil
 }
 
-// put remembers an entry in place of the older one of its address, a free
-// place, or the lowest in rank, of these the one that ends first. All of the
-// set being higher in rank, it is forgotten.
+// put stores an entry. It replaces the older entry of its address, else uses a free slot, else
+// replaces the entry with the lowest rank, and among these the one that ends first. If all entries
+// of the set have a higher rank, the new entry is not stored.
 func (t *table[T]) put(now int64, e *entry[T]) {
 	hash, set := t.set(e.addr)
-	var victim *place[T]
+	var victim *slot[T]
 	var lowest rank
 	var ends int64
 	for i := range set {
@@ -86,7 +86,7 @@ func (t *table[T]) put(now int64, e *entry[T]) {
 			if old != nil {
 				break
 			}
-			ends = -1 // a free place, but for one that is its own already
+			ends = -1 // a free slot, unless the address already has one
 			continue
 		}
 		r, until := old.rank, old.until

@@ -11,21 +11,21 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// No flood of addresses pushes out one that is confirmed, nor addresses that
-// their owner gave names one that is looked for.
-func TestConfirmedAddressesStay(t *testing.T) {
+// A flood of addresses never replaces a confirmed address. Addresses to which an attacker gave
+// names never replace a preferred one.
+func TestConfirmedAddressesAreNotReplaced(t *testing.T) {
 	tab := newTable[string](1 << 12)
 	const end = int64(time.Hour)
-	keep := make(map[netip.Addr]rank)
+	want := make(map[netip.Addr]rank)
 	for n := range 500 {
 		addr, r := v6(n, 10, 50), preferred
-		keep[addr] = r
+		want[addr] = r
 		tab.put(0, &entry[string]{addr: addr, rank: r, until: end})
 	}
 	for n := range 100_000 {
 		tab.put(1, &entry[string]{addr: v4(n, 1000, 100), rank: rank(n % 2), until: 2 * end})
 	}
-	for addr := range keep {
+	for addr := range want {
 		if e := tab.find(addr); e == nil || e.addr != addr {
 			t.Fatalf("%v is forgotten", addr)
 		}
@@ -39,11 +39,11 @@ func TestConfirmedAddressesStay(t *testing.T) {
 	if used != len(tab.places) {
 		t.Errorf("%d of %d places are used", used, len(tab.places))
 	}
-	// Once they end, they give way.
+	// Expired entries are replaced.
 	for n := range 100_000 {
 		tab.put(end, &entry[string]{addr: v4(n, 1000, 100), rank: confirmed, until: 2 * end})
 	}
-	for addr := range keep {
+	for addr := range want {
 		if tab.find(addr) != nil {
 			t.Fatalf("%v is remembered", addr)
 		}
@@ -63,13 +63,13 @@ func TestTableReplacesItsOwn(t *testing.T) {
 	}
 }
 
-// A flood of addresses, each with names as long as they may be, takes no more
-// memory than the package says.
+// A flood of addresses with the longest possible names stays within the memory that the package
+// comment states.
 func TestMemoryIsBounded(t *testing.T) {
 	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
-		runtime.GC() // what was found dead by the first is swept
+		runtime.GC() // the second cycle sweeps the garbage that the first found
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}

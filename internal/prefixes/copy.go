@@ -15,27 +15,26 @@ import (
 	"time"
 )
 
-// A copy of what a URL answered is a file: a line of JSON that describes it,
-// then the answer as it came. The time of the file says when the URL was asked
-// last.
+// A copy of an answer is a file: a line of JSON that describes it, then the unchanged answer. The
+// time of the file is the time of the last fetch.
 const (
 	copyEnding = ".copy"
 	tempPrefix = ".new-"
-	tempKept   = time.Hour // what a write that was cut short leaves behind
+	tempKept   = time.Hour // age at which leftovers of interrupted writes are removed
 	maxHeader  = 4 << 10
 )
 
 type copyHeader struct {
 	Copy    int       `json:"fairshare_copy"` // the format: 1
-	URL     string    `json:"url"`            // its SHA-256: it may hold a password
+	URL     string    `json:"url"`            // SHA-256 of the URL, which may contain a password
 	Fetched time.Time `json:"fetched"`
 	Bytes   int       `json:"bytes"`
 	SHA256  string    `json:"sha256"` // of the answer
 	validators
 }
 
-// copyFile names the file for a source. Names that differ only in characters
-// that a file system may not know, or in case, get different files.
+// copyFile returns the file name for a source. Names that differ only in case, or in characters
+// that a file system may not support, get different files.
 func (k *Keeper) copyFile(s *source) string {
 	safe := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
@@ -54,8 +53,7 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// readCopy takes over the copy that is kept of a URL's answer, if there is a
-// good one.
+// readCopy uses the stored copy of a URL's answer, if there is a valid one.
 func (k *Keeper) readCopy(s *source, now time.Time) {
 	if k.folder == "" {
 		return
@@ -71,7 +69,7 @@ func (k *Keeper) readCopy(s *source, now time.Time) {
 		header, body, err = splitCopy(data)
 	}
 	if err == nil && header.URL != digest([]byte(s.URL)) {
-		return // of the URL that stood in the policy before
+		return // the policy named another URL before
 	}
 	u := Update{Name: s.Name, At: header.Fetched}
 	if err == nil {
@@ -90,7 +88,7 @@ func (k *Keeper) readCopy(s *source, now time.Time) {
 	s.validators = header.validators
 	asked := stamp.info.ModTime()
 	if s.due = asked.Add(s.pause()); asked.After(now) {
-		s.due = now // a clock was wrong, then or now
+		s.due = now // the clock was wrong, then or now
 	}
 }
 
@@ -98,14 +96,15 @@ var errDamaged = errors.New("it is damaged")
 
 func splitCopy(data []byte) (header copyHeader, body []byte, err error) {
 	line, body, found := bytes.Cut(data, []byte("\n"))
-	if !found || json.Unmarshal(line, &header) != nil || header.Copy != 1 || header.Bytes != len(body) || header.SHA256 != digest(body) {
+	if !found || json.Unmarshal(line, &header) != nil || header.Copy != 1 || header.Bytes != len(body) ||
+		header.SHA256 != digest(body) {
 		return copyHeader{}, nil, errDamaged
 	}
 	header.ETag, header.LastModified = usable(header.ETag), usable(header.LastModified)
 	return header, body, nil
 }
 
-// writeCopy keeps an answer: whole under its name, or not at all.
+// writeCopy stores an answer atomically.
 func (k *Keeper) writeCopy(s *source, body []byte, now time.Time) (err error) {
 	if k.folder == "" {
 		return nil
@@ -146,24 +145,24 @@ func (k *Keeper) writeCopy(s *source, body []byte, now time.Time) (err error) {
 	return syncFolder(k.folder)
 }
 
-// touchCopy notes that the URL was asked and has nothing new. A copy that went
-// missing is not made anew: the next answer does that.
+// touchCopy records a fetch without a new version. It does not recreate a missing copy; the next
+// answer does that.
 func (k *Keeper) touchCopy(s *source, now time.Time) error {
 	if k.folder == "" {
 		return nil
 	}
 	err := os.Chtimes(k.copyFile(s), now, now)
 	if errors.Is(err, fs.ErrNotExist) {
-		s.validators = validators{} // have it sent in full next time
+		s.validators = validators{} // fetch the full list next time
 		return nil
 	}
 	return err
 }
 
-// sweep removes what writes that were cut short have left.
+// sweep removes leftovers of interrupted writes.
 func (k *Keeper) sweep() {
-	left, _ := filepath.Glob(filepath.Join(k.folder, tempPrefix+"*"))
-	for _, file := range left {
+	leftovers, _ := filepath.Glob(filepath.Join(k.folder, tempPrefix+"*"))
+	for _, file := range leftovers {
 		if info, err := os.Lstat(file); err == nil && time.Since(info.ModTime()) > tempKept {
 			os.Remove(file)
 		}

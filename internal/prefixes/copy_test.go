@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A start that reaches nobody has what the last run kept.
+// A start without a network uses the copies of the last run.
 func TestCopiesOutliveTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), "state", "lists")
@@ -24,7 +24,8 @@ func TestCopiesOutliveTheProgram(t *testing.T) {
 			},
 		}}
 		var n notebook
-		if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder, Transport: server})); err != nil {
+		if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder,
+			Transport: server})); err != nil {
 			t.Fatal(err)
 		}
 		n.expect(t, "fetched", "192.0.2.1/32")
@@ -45,7 +46,7 @@ func TestCopiesOutliveTheProgram(t *testing.T) {
 		setTime(time.Now())
 		time.Sleep(30 * time.Minute)
 
-		// Another run, while nobody answers.
+		// Another run, while no URL answers.
 		dead := &serving{steps: []func(http.ResponseWriter, *http.Request){status(500), status(304)}}
 		var again notebook
 		k, err := Open(t.Context(), again.options(Options{Sources: []Source{source}, Folder: folder, Transport: dead}))
@@ -62,27 +63,33 @@ func TestCopiesOutliveTheProgram(t *testing.T) {
 		again.expect(t, "nobody answers, then somebody", "192.0.2.1/32",
 			"list drop: https://lists.example: status 500; the 1 prefix of 2000-01-01 00:00 UTC stay in use",
 			"list drop: https://lists.example answers again: 1 prefix")
-		if len(dead.asked()) != 2 || dead.asked()[0].Header.Get("If-None-Match") != `"v1"` || dead.asked()[1].Header.Get("If-None-Match") != `"v1"` {
+		if len(dead.asked()) != 2 || dead.asked()[0].Header.Get("If-None-Match") != `"v1"` ||
+			dead.asked()[1].Header.Get("If-None-Match") != `"v1"` {
 			t.Errorf("asked %d times, with %v", len(dead.asked()), dead.asked()[0].Header)
 		}
-		if info, err := os.Stat(file); err != nil || time.Since(info.ModTime()) > 9*time.Minute || time.Since(info.ModTime()) < 0 {
+		if info, err := os.Stat(file); err != nil || time.Since(info.ModTime()) > 9*time.Minute ||
+			time.Since(info.ModTime()) < 0 {
 			t.Errorf("asked at %v, %v", info.ModTime(), err)
 		}
 	})
 }
 
-func TestCopiesThatAreNoGood(t *testing.T) {
+func TestInvalidCopiesAreIgnored(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(copy string) string
 		url   string // of the policy now
 		said  string
 	}{
-		{"another body", func(s string) string { return strings.Replace(s, "192.0.2.1", "192.0.2.9", 1) }, "", "it is damaged"},
+		{"another body", func(s string) string { return strings.Replace(s, "192.0.2.1", "192.0.2.9", 1) }, "",
+			"it is damaged"},
 		{"cut", func(s string) string { return s[:len(s)-3] }, "", "it is damaged"},
 		{"more behind", func(s string) string { return s + "192.0.2.9\n" }, "", "it is damaged"},
 		{"no line at all", func(s string) string { return "" }, "", "it is damaged"},
-		{"another format", func(s string) string { return strings.Replace(s, `"fairshare_copy":1`, `"fairshare_copy":2`, 1) }, "", "it is damaged"},
+		{"another format", func(s string) string {
+			return strings.Replace(s, `"fairshare_copy":1`,
+				`"fairshare_copy":2`, 1)
+		}, "", "it is damaged"},
 		{"of another URL", func(s string) string { return s }, "https://other.example/", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -90,7 +97,8 @@ func TestCopiesThatAreNoGood(t *testing.T) {
 			source := Source{Name: "drop", URL: "https://lists.example/"}
 			var n notebook
 			good := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n")}}
-			if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder, Transport: good})); err != nil {
+			if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder,
+				Transport: good})); err != nil {
 				t.Fatal(err)
 			}
 			file := filepath.Join(folder, "drop.copy")
@@ -106,7 +114,8 @@ func TestCopiesThatAreNoGood(t *testing.T) {
 				source.URL, host = c.url, "https://other.example"
 			}
 			dead := &serving{steps: []func(http.ResponseWriter, *http.Request){status(500)}}
-			if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder, Transport: dead})); err != nil {
+			if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder,
+				Transport: dead})); err != nil {
 				t.Fatal(err)
 			}
 			want := []string{"list drop: " + host + ": status 500; it is empty until it answers"}
@@ -115,12 +124,14 @@ func TestCopiesThatAreNoGood(t *testing.T) {
 			}
 			n.expect(t, "with that copy", "", want...)
 
-			// The next good answer mends it.
-			if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder, Transport: good})); err != nil {
+			// The next valid answer replaces it.
+			if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder,
+				Transport: good})); err != nil {
 				t.Fatal(err)
 			}
 			n.said = nil
-			if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder, Transport: dead})); err != nil {
+			if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder,
+				Transport: dead})); err != nil {
 				t.Fatal(err)
 			}
 			n.expect(t, "mended", "192.0.2.1/32")
@@ -128,10 +139,11 @@ func TestCopiesThatAreNoGood(t *testing.T) {
 	}
 }
 
-func TestCopyFilesStayApart(t *testing.T) {
+func TestCopyFilesHaveDistinctNames(t *testing.T) {
 	k := &Keeper{folder: "f"}
 	seen := map[string]string{}
-	for _, name := range []string{"drop", "Drop", "dröp", "../drop", "a/b", "a_b", ".", "..", "", strings.Repeat("a", 100), strings.Repeat("a", 101)} {
+	for _, name := range []string{"drop", "Drop", "dröp", "../drop", "a/b", "a_b", ".", "..", "",
+		strings.Repeat("a", 100), strings.Repeat("a", 101)} {
 		file := k.copyFile(&source{Source: Source{Name: name}})
 		if other, found := seen[file]; found || filepath.Dir(file) != "f" || len(file) > 100 {
 			t.Errorf("%q and %q: %s", name, other, file)
@@ -140,7 +152,7 @@ func TestCopyFilesStayApart(t *testing.T) {
 	}
 }
 
-func TestLeftoversAreSwept(t *testing.T) {
+func TestLeftoversAreRemoved(t *testing.T) {
 	folder := t.TempDir()
 	old, fresh := filepath.Join(folder, tempPrefix+"1"), filepath.Join(folder, tempPrefix+"2")
 	for file, age := range map[string]time.Duration{old: 2 * time.Hour, fresh: 0} {
@@ -163,19 +175,20 @@ func TestLeftoversAreSwept(t *testing.T) {
 	}
 }
 
-// That a folder cannot be written to is said once for all lists, and they are
-// in use.
-func TestFolderThatCannotBe(t *testing.T) {
+// A folder that cannot be written is logged once for all lists, and the lists are used.
+func TestFolderThatCannotBeCreated(t *testing.T) {
 	inTheWay := filepath.Join(t.TempDir(), "file")
 	write(t, inTheWay, "", 0)
 	var n notebook
 	server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n")}}
 	sources := []Source{{Name: "drop", URL: "https://lists.example/"}, {Name: "drop2", URL: "https://lists.example/2"}}
-	k, err := Open(t.Context(), n.options(Options{Sources: sources, Folder: filepath.Join(inTheWay, "lists"), Transport: server}))
+	k, err := Open(t.Context(), n.options(Options{Sources: sources, Folder: filepath.Join(inTheWay, "lists"),
+		Transport: server}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.expect(t, "at start", "192.0.2.1/32", "what URLs answer is in use, but no copy can be kept: mkdir "+inTheWay+": not a directory; a start that cannot reach them would not have it")
+	n.expect(t, "at start", "192.0.2.1/32", "the lists from URLs are in use, but copies cannot be stored: mkdir "+
+		inTheWay+": not a directory; after a restart without these URLs they would be missing")
 	for _, s := range k.Status() {
 		if s.Prefixes != 1 || !strings.Contains(s.Problem, "not a directory") {
 			t.Errorf("%+v", s)
@@ -183,7 +196,7 @@ func TestFolderThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestCopyKeepsBytesAsTheyCame(t *testing.T) {
+func TestCopyKeepsTheExactBytes(t *testing.T) {
 	body := []byte("\xef\xbb\xbf192.0.2.1\r\n\x00\n")
 	k := &Keeper{folder: t.TempDir(), options: Options{MaxSize: 1 << 20}}
 	s := &source{Source: Source{Name: "a/b", URL: "https://a.example"}}

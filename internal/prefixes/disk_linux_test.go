@@ -13,7 +13,7 @@ import (
 	"fairshare/internal/smalldisk"
 )
 
-// A full disk is told, the new version is in use, and the old copy is whole.
+// A full disk is logged, the new version is used, and the old copy stays intact.
 func TestFullDisk(t *testing.T) {
 	const size = 1 << 20
 	folder := smalldisk.New(t, size)
@@ -37,7 +37,8 @@ func TestFullDisk(t *testing.T) {
 		n.expect(t, "at start", "192.0.2.1/32")
 		time.Sleep(3 * time.Hour)
 		n.expect(t, "full", "192.0.2.2/32",
-			"what URLs answer is in use, but no copy can be kept: "+folder+": no space left on device; a start that cannot reach them would not have it")
+			"the lists from URLs are in use, but copies cannot be stored: "+folder+
+				": no space left on device; after a restart without these URLs they would be missing")
 		if etag := server.asked()[2].Header.Get("If-None-Match"); etag != "" {
 			t.Errorf("what is not kept is asked for with %s: 304 would leave the copy as it is", etag)
 		}
@@ -46,13 +47,15 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("left behind: %v, %v", files, err)
 		}
 		var again notebook
-		if _, err := Open(t.Context(), again.options(Options{Sources: []Source{source}, Folder: folder, Later: true})); err != nil {
+		if _, err := Open(t.Context(), again.options(Options{Sources: []Source{source}, Folder: folder,
+			Later: true})); err != nil {
 			t.Fatal(err)
 		}
 		again.expect(t, "the old copy", "192.0.2.1/32")
 		time.Sleep(2 * time.Hour)
-		n.expect(t, "room again", "192.0.2.3/32", "copies of what URLs answer are kept again")
-		if data, err := os.ReadFile(filepath.Join(folder, "drop.copy")); err != nil || !strings.HasSuffix(string(data), "\n192.0.2.3\n") {
+		n.expect(t, "room again", "192.0.2.3/32", "copies of lists from URLs are stored again")
+		if data, err := os.ReadFile(filepath.Join(folder, "drop.copy")); err != nil ||
+			!strings.HasSuffix(string(data), "\n192.0.2.3\n") {
 			t.Errorf("%s, %v", data, err)
 		}
 	})

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	answerWithin = 10 * time.Second // until an answer begins, redirects included, and between two pieces of it
+	answerWithin = 10 * time.Second // until an answer begins, including redirects, and between two pieces of it
 	wholeWithin  = time.Minute      // until it has ended
 	maxRedirects = 5
-	maxValidator = 256 // bytes of an ETag or Last-Modified that are kept
+	maxValidator = 256 // most bytes of an ETag or Last-Modified
 )
 
 var (
 	errSlow     = fmt.Errorf("no answer within %v", answerWithin)
-	errStalled  = fmt.Errorf("the answer stood still for %v", answerWithin)
-	errLate     = fmt.Errorf("no whole answer within %v, and a start waits no longer", answerWithin)
+	errStalled  = fmt.Errorf("the answer stalled for %v", answerWithin)
+	errLate     = fmt.Errorf("no complete answer within %v, the longest wait at a start", answerWithin)
 	errEndless  = fmt.Errorf("the answer did not end within %v", wholeWithin)
 	errRedirect = fmt.Errorf("more than %d redirects", maxRedirects)
 	errScheme   = errors.New("it redirects to a URL that is neither https nor http")
@@ -37,16 +37,16 @@ type validators struct {
 	LastModified string `json:"last_modified,omitempty"`
 }
 
-// An answer is what a URL sent.
+// An answer is the answer of a URL.
 type answer struct {
 	unchanged  bool // 304
 	body       []byte
 	validators validators
-	retryAfter time.Duration // of a refusal; 0: it did not say
+	retryAfter time.Duration // of a refusal; 0: unknown
 }
 
-// newClient makes a client that keeps no connection, follows few redirects,
-// and never tells one host of another.
+// newClient returns a client that keeps no connections, follows few redirects, and sends no
+// Referer.
 func newClient(transport http.RoundTripper) *http.Client {
 	if transport == nil {
 		transport = &http.Transport{
@@ -67,12 +67,12 @@ func newClient(transport http.RoundTripper) *http.Client {
 		case from == "https" && to == "http":
 			return errWeaker
 		}
-		req.Header.Del("Referer") // a key may stand in the query
+		req.Header.Del("Referer") // the query may contain a key
 		return nil
 	}}
 }
 
-// get asks the URL of a source. Its errors hold nothing of the URL.
+// get fetches the URL of a source. Its errors contain no part of the URL.
 func (k *Keeper) get(ctx context.Context, s *source) (answer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -83,7 +83,7 @@ func (k *Keeper) get(ctx context.Context, s *source) (answer, error) {
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 	if err != nil {
-		return answer{}, errors.New("no request can be made of its URL")
+		return answer{}, errors.New("its URL is not valid for a request")
 	}
 	agent := k.options.Agent
 	if agent == "" {
@@ -111,7 +111,7 @@ func (k *Keeper) get(ctx context.Context, s *source) (answer, error) {
 		got.retryAfter = retryAfter(resp.Header.Get("Retry-After"))
 		return got, fmt.Errorf("status %d", resp.StatusCode)
 	case encoding != "" && encoding != "identity" && encoding != "gzip" && encoding != "x-gzip":
-		return got, errors.New("an encoding that was not asked for")
+		return got, errors.New("the answer has an encoding that was not requested")
 	case resp.ContentLength > int64(k.options.MaxSize):
 		return got, errSize(k.options.MaxSize)
 	}
@@ -128,21 +128,21 @@ func (k *Keeper) get(ctx context.Context, s *source) (answer, error) {
 	return got, err
 }
 
-// progress tells of each piece that is read.
+// progress calls a function for each piece that is read.
 type progress struct {
 	io.Reader
-	tell func()
+	onRead func()
 }
 
 func (p progress) Read(b []byte) (int, error) {
 	n, err := p.Reader.Read(b)
 	if n > 0 {
-		p.tell()
+		p.onRead()
 	}
 	return n, err
 }
 
-// usable drops validators that could not be sent back.
+// usable drops validators that cannot be sent back.
 func usable(v string) string {
 	if len(v) > maxValidator {
 		return ""
@@ -168,8 +168,8 @@ func retryAfter(v string) time.Duration {
 
 var anyURL = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"]*|"[^"]*"`)
 
-// reason says why a request failed, without anything that changes from one
-// try to the next (ports), and nothing of a URL.
+// reason returns why a request failed, without ports, which change with each try, and without any
+// part of a URL.
 func reason(ctx context.Context, err error) error {
 	for _, ours := range []error{errRedirect, errScheme, errWeaker} {
 		if errors.Is(err, ours) {
@@ -186,9 +186,9 @@ func reason(ctx context.Context, err error) error {
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return errors.New("its host has no address")
 	case errors.As(err, &dns):
-		return errors.New("the address of its host cannot be found out now")
+		return errors.New("the address of its host cannot be looked up now")
 	case errors.As(err, &certificate):
-		return fmt.Errorf("its certificate is not good: %v", certificate.Err)
+		return fmt.Errorf("its certificate is not valid: %v", certificate.Err)
 	case errors.As(err, &op):
 		var call *os.SyscallError
 		if errors.As(op.Err, &call) {
@@ -196,7 +196,7 @@ func reason(ctx context.Context, err error) error {
 		}
 		return op.Err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("the answer breaks off")
+		return errors.New("the answer is incomplete")
 	}
 	for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(cause) {
 		err = cause

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// hanging is a transport that takes its time for everything.
+// hanging is a transport with a delay before each step.
 type hanging struct {
 	header, piece time.Duration
 	pieces        int // 0: without end
@@ -28,7 +28,8 @@ func (h hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := sleep(r.Context(), h.header); err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(&dripping{h, r.Context(), 0}), ContentLength: -1, Request: r}, nil
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(&dripping{h, r.Context(), 0}),
+		ContentLength: -1, Request: r}, nil
 }
 
 type dripping struct {
@@ -65,7 +66,7 @@ func TestSlowAndEndlessServers(t *testing.T) {
 	}{
 		{"slow, but it answers", hanging{9 * time.Second, 9 * time.Second, 3}, 36 * time.Second, ""},
 		{"never answers", hanging{time.Hour, 0, 1}, 10 * time.Second, "no answer within 10s"},
-		{"stands still", hanging{time.Second, time.Hour, 1}, 11 * time.Second, "the answer stood still for 10s"},
+		{"stands still", hanging{time.Second, time.Hour, 1}, 11 * time.Second, "the answer stalled for 10s"},
 		{"drips", hanging{time.Second, 5 * time.Second, 0}, time.Minute, "the answer did not end within 1m0s"},
 		{"endless and fast", hanging{0, 0, 0}, 0, "it is larger than 1 MiB"},
 	} {
@@ -86,7 +87,7 @@ func TestSlowAndEndlessServers(t *testing.T) {
 	}
 }
 
-// fetched asks a real server once.
+// fetched fetches from a real server once.
 func fetched(t *testing.T, transport http.RoundTripper, address string) (answer, error) {
 	t.Helper()
 	k := &Keeper{options: Options{MaxSize: 1 << 20}, client: newClient(transport)}
@@ -101,7 +102,8 @@ func TestFetchFromRealServers(t *testing.T) {
 	defer plain.Close()
 	defer secure.Close()
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "192.0.2.9 # authorization %q, referer %q\n", r.Header.Get("Authorization"), r.Header.Get("Referer"))
+		fmt.Fprintf(w, "192.0.2.9 # authorization %q, referer %q\n", r.Header.Get("Authorization"),
+			r.Header.Get("Referer"))
 	}))
 	defer other.Close()
 	elsewhere, _ := url.Parse(other.URL)
@@ -150,7 +152,10 @@ func TestFetchFromRealServers(t *testing.T) {
 	mux.HandleFunc("/to-plain", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, plain.URL+"/list", http.StatusFound)
 	})
-	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
+	mux.HandleFunc("/loop", func(w http.ResponseWriter,
+		r *http.Request) {
+		http.Redirect(w, r, "/loop", http.StatusFound)
+	})
 	mux.HandleFunc("/hop/", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hop/xxxxx" {
 			io.WriteString(w, "192.0.2.5\n")
@@ -179,29 +184,30 @@ func TestFetchFromRealServers(t *testing.T) {
 		{plain.URL + "/file.gz", "192.0.2.1\n", ""},
 		{plain.URL + "/bomb", "", "it is larger than 1 MiB"},
 		{plain.URL + "/bomb.gz", "", "it is larger than 1 MiB"},
-		{plain.URL + "/brotli", "", "an encoding that was not asked for"},
+		{plain.URL + "/brotli", "", "the answer has an encoding that was not requested"},
 		{plain.URL + "/large", "", "it is larger than 1 MiB"},
-		{plain.URL + "/cut", "", "the answer breaks off"},
+		{plain.URL + "/cut", "", "the answer is incomplete"},
 		{plain.URL + "/missing", "", "status 404"},
 		{withUser + "/to-other?key=k", "192.0.2.9 # authorization \"\", referer \"\"\n", ""},
 		{plain.URL + "/hop/", "192.0.2.5\n", ""},
 		{plain.URL + "/loop", "", "more than 5 redirects"},
 		{plain.URL + "/to-file", "", "it redirects to a URL that is neither https nor http"},
 		{secure.URL + "/to-plain", "", "it redirects from https to http"},
-		{plain.URL + "/unchanged", "", "status 304"}, // nothing was there to be unchanged
+		{plain.URL + "/unchanged", "", "status 304"}, // there was no version before
 		{plain.URL + "/validators", "192.0.2.1\n", ""},
-		{plain.URL + "/hang-up", "", "the answer breaks off"},
+		{plain.URL + "/hang-up", "", "the answer is incomplete"},
 		{closed.URL, "", "connection refused"},
 	} {
 		got, err := fetched(t, trusting, c.url)
-		if c.fault == "" && (err != nil || string(got.body) != c.want) || c.fault != "" && (err == nil || err.Error() != c.fault) {
+		if c.fault == "" && (err != nil || string(got.body) != c.want) ||
+			c.fault != "" && (err == nil || err.Error() != c.fault) {
 			t.Errorf("%s: %q, %v; want %q, %s", c.url, got.body, err, c.want, c.fault)
 		}
 		if got.validators != (validators{}) {
 			t.Errorf("%s: kept %+v", c.url, got.validators)
 		}
 	}
-	// Certificates are checked, and nothing of a URL is in an error.
+	// Certificates are checked, and errors contain no part of a URL.
 	quiet := secure.Client().Transport.(*http.Transport).Clone()
 	quiet.TLSClientConfig = &tls.Config{}
 	for _, address := range []string{
@@ -215,12 +221,15 @@ func TestFetchFromRealServers(t *testing.T) {
 	}
 }
 
-func TestReasonsDoNotChangeFromTryToTry(t *testing.T) {
-	err := &url.Error{Op: "Get", URL: "http://me:secret@a.example/", Err: &net.OpError{Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: 12345}, Err: os.ErrDeadlineExceeded}}
+func TestReasonsAreStable(t *testing.T) {
+	err := &url.Error{Op: "Get", URL: "http://me:secret@a.example/",
+		Err: &net.OpError{Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: 12345}, Err: os.ErrDeadlineExceeded}}
 	if got := reason(context.Background(), err).Error(); got != "i/o timeout" {
 		t.Error(got)
 	}
-	if got := reason(context.Background(), fmt.Errorf("what: %w", errors.New(`bad Location "http://a/?key=secret" and https://b/secret`))).Error(); got != `bad Location … and …` {
+	if got := reason(context.Background(), fmt.Errorf("what: %w",
+		errors.New(`bad Location "http://a/?key=secret" and https://b/secret`))).
+		Error(); got != `bad Location … and …` {
 		t.Error(got)
 	}
 }

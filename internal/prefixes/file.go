@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// A fileStamp tells versions of a file apart without reading it.
+// A fileStamp distinguishes versions of a file without reading it.
 type fileStamp struct {
-	info fs.FileInfo // nil: none was looked at
+	info fs.FileInfo // nil: no file was checked
 }
 
 func (a fileStamp) same(b fileStamp) bool {
@@ -24,11 +24,11 @@ func (a fileStamp) same(b fileStamp) bool {
 
 var errChanges = errors.New("it is being written")
 
-// load reads a file of at most so many bytes.
+// load reads a file of at most that many bytes.
 func load(name string, most int) ([]byte, fileStamp, error) {
 	info, err := os.Stat(name)
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no regular file") // a pipe would hold us up
+		err = errors.New("it is not a regular file") // reading a pipe could block
 	}
 	if err != nil {
 		return nil, fileStamp{}, bare(err)
@@ -54,7 +54,7 @@ func load(name string, most int) ([]byte, fileStamp, error) {
 	return data, fileStamp{info}, nil
 }
 
-// bare drops the path, which messages name already.
+// bare removes the path, because messages already name it.
 func bare(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -63,7 +63,7 @@ func bare(err error) error {
 	return err
 }
 
-// readFile reads a file and takes it over.
+// readFile reads a file and puts it into use.
 func (k *Keeper) readFile(s *source, now time.Time) error {
 	data, stamp, err := load(s.File, k.options.MaxSize)
 	s.file, s.seen = stamp, stamp
@@ -71,7 +71,7 @@ func (k *Keeper) readFile(s *source, now time.Time) error {
 		return err
 	}
 	if age := now.Sub(stamp.info.ModTime()); age >= 0 && age < pollEvery {
-		s.file = fileStamp{} // a change within the same tick would look the same: read it once more
+		s.file = fileStamp{} // a change within the same clock tick has the same stamp: read it again
 	}
 	prefixes, err := Parse(data)
 	if err != nil {
@@ -80,9 +80,8 @@ func (k *Keeper) readFile(s *source, now time.Time) error {
 	return k.take(s, Update{Name: s.Name, Prefixes: prefixes, At: stamp.info.ModTime()}, data)
 }
 
-// Reload reads all files now. A file that is missing or broken keeps its
-// version in use, and is part of the error. Other than a look in passing, it
-// lets a list become empty.
+// Reload reads all files now. For a missing or broken file the old version stays in use, and the
+// error names the file. Unlike the periodic check, Reload lets a list become empty.
 func (k *Keeper) Reload() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -96,12 +95,12 @@ func (k *Keeper) Reload() error {
 			errs = append(errs, k.named(s, fmt.Errorf("file %s: %w; %s", s.File, err, k.stays(s))))
 			continue
 		}
-		k.over(s, "file", s.File+" is well again")
+		k.over(s, "file", s.File+" can be read again")
 	}
 	return errors.Join(errs...)
 }
 
-// poll looks at the files every so often.
+// poll checks the files periodically.
 func (k *Keeper) poll(ctx context.Context) {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
@@ -112,16 +111,16 @@ func (k *Keeper) poll(ctx context.Context) {
 		case now := <-ticker.C:
 			for _, s := range k.sources {
 				if s.File != "" {
-					k.look(s, now)
+					k.check(s, now)
 				}
 			}
 		}
 	}
 }
 
-// look reads a file that has changed, once it has stayed the same for two
-// looks: whoever writes it may need some time.
-func (k *Keeper) look(s *source, now time.Time) {
+// check reads a changed file after it was the same in two checks, because writing it may take some
+// time.
+func (k *Keeper) check(s *source, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	info, err := os.Stat(s.File)
@@ -145,13 +144,13 @@ func (k *Keeper) look(s *source, now time.Time) {
 		s.seen = fileStamp{}
 		return
 	}
-	s.file = stamp // read once, be it good or broken
+	s.file = stamp // read once, even if broken
 	if err == nil {
 		s.file = read
 		prefixes, fault := Parse(data)
 		err = fault
 		if err == nil && len(prefixes) == 0 && s.prefixes > 0 {
-			err = errors.New("it holds no address now (to empty it on purpose, have the policy read anew)")
+			err = errors.New("it contains no address now (to empty it on purpose, reload the policy)")
 		}
 		if err == nil {
 			err = k.take(s, Update{Name: s.Name, Prefixes: prefixes, At: read.info.ModTime()}, data)
@@ -162,7 +161,7 @@ func (k *Keeper) look(s *source, now time.Time) {
 		return
 	}
 	if len(s.problems) == 0 && s.sum != before {
-		k.log(s, fmt.Sprintf("file %s was read anew: %s", s.File, count(s.prefixes)))
+		k.log(s, fmt.Sprintf("file %s was read again: %s", s.File, count(s.prefixes)))
 	}
-	k.over(s, "file", "file "+s.File+" is well again")
+	k.over(s, "file", "file "+s.File+" can be read again")
 }

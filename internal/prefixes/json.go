@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-const maxDepth = 32 // of nested objects and arrays
+const maxDepth = 32 // most levels of nested objects and arrays
 
-// json reads the shapes in which operators publish their ranges, and one value
-// after another (NDJSON):
+// json reads the formats in which operators publish their ranges, and also several values in a row
+// (NDJSON):
 //
 //	{"prefixes": [{"ipv4Prefix": "…"}, {"ipv6Prefix": "…"}]}     Google, Bing, OpenAI, Apple, …
 //	{"prefixes": [{"ip_prefix": "…"}], "ipv6_prefixes": […]}     AWS
@@ -22,13 +22,13 @@ const maxDepth = 32 // of nested objects and arrays
 //	{"cidr": "…", "sblid": "…"}                                  Spamhaus, a line each
 //	["…", "…"]                                                   many
 //
-// A text counts when it stands in an array or under a key that names an
-// address, and looks like one. Under a key of a prefix it has to be one, or
-// empty; all else is ignored: keys come and go.
+// A text that looks like an address counts if it is in an array or has a key that names an address.
+// With a key that names a prefix, it must be a prefix or empty. Everything else is ignored, because
+// operators add and remove keys.
 func (l *list) json(data []byte) error {
 	data = withoutControls(data)
 	lines := lineCounter{data: data, line: 1}
-	if json.Valid(data) { // one value: half the time
+	if json.Valid(data) { // for one value this takes half the time
 		return l.value(data, 0, &lines)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -45,11 +45,11 @@ func (l *list) json(data []byte) error {
 	}
 }
 
-// value walks through one value that is well formed, and stands at an offset.
+// value reads one well-formed value at an offset.
 func (l *list) value(value []byte, offset int, lines *lineCounter) error {
 	type frame struct {
 		object bool
-		names  byte // what its strings are; of an object, under the present key
+		names  byte // meaning of its strings; in an object, of the present key
 	}
 	open := []frame{{names: namesItem}}
 	wantKey := false
@@ -86,15 +86,15 @@ func (l *list) value(value []byte, offset int, lines *lineCounter) error {
 					return err
 				}
 			} else if top.names == namesPrefix || looksLikePrefix(text) {
-				l.fault(lines.at(offset+at), "%s is no address and no prefix", quote(text))
+				l.fault(lines.at(offset+at), "%s is neither an address nor a prefix", quote(text))
 			}
 		}
 	}
 	return nil
 }
 
-// jsonString reads the string that begins at an offset, and returns where its
-// second quote stands.
+// jsonString reads the string that begins at an offset, and returns the offset of its closing
+// quote.
 func jsonString(value []byte, at int) (text string, end int) {
 	escaped := false
 	for end = at + 1; value[end] != '"'; end++ {
@@ -112,13 +112,13 @@ func jsonString(value []byte, at int) (text string, end int) {
 
 const (
 	namesNothing = iota
-	namesItem    // an item of an array, or a key of an address: counts when it is one
+	namesItem    // an item of an array, or the key of an address: counts if it is an address
 	namesPrefix  // must be one
 )
 
 var joined = strings.NewReplacer("_", "", "-", "")
 
-// naming tells what a key names: ipv4Prefix, ip_prefix, cidr, ipAddress, ….
+// naming returns the meaning of a key: ipv4Prefix, ip_prefix, cidr, ipAddress, ….
 func naming(key string) byte {
 	if len(key) > 32 {
 		return namesNothing
@@ -127,24 +127,26 @@ func naming(key string) byte {
 	switch key {
 	case "prefix", "ipprefix", "ipv4prefix", "ipv6prefix", "cidr", "ipcidr", "ipv4cidr", "ipv6cidr":
 		return namesPrefix
-	case "ip", "ipv4", "ipv6", "ipaddress", "ipv4address", "ipv6address", "address", "addr", "network", "net", "subnet", "range", "iprange":
+	case "ip", "ipv4", "ipv6", "ipaddress", "ipv4address", "ipv6address", "address", "addr", "network", "net",
+		"subnet", "range", "iprange":
 		return namesItem
 	}
 	return namesNothing
 }
 
-// looksLikePrefix reports whether a text can only have been meant as an
-// address: a version, a time, a fingerprint do not look so.
+// looksLikePrefix reports whether a text can only be an address, not a version, a time or a
+// fingerprint.
 func looksLikePrefix(s string) bool {
 	if len(s) > 49 || strings.Trim(s, "0123456789abcdefABCDEF.:/") != "" {
 		return false
 	}
 	addr, _, slash := strings.Cut(s, "/")
-	return slash && (strings.Count(addr, ".") == 3 || strings.Count(addr, ":") >= 2) || strings.Count(addr, ".") == 3 && !strings.Contains(addr, ":")
+	return slash && (strings.Count(addr, ".") == 3 || strings.Count(addr, ":") >= 2) ||
+		strings.Count(addr, ".") == 3 && !strings.Contains(addr, ":")
 }
 
-// withoutControls drops byte order marks and control bytes, which some
-// operators let slip in and no JSON may hold.
+// withoutControls removes byte order marks and control bytes, which some operators publish although
+// JSON forbids them.
 func withoutControls(data []byte) []byte {
 	data = bytes.ReplaceAll(data, []byte("\xef\xbb\xbf"), nil)
 	stray := func(c byte) bool { return c < ' ' && c != '\n' && c != '\r' && c != '\t' || c == 0x7f }
@@ -152,19 +154,19 @@ func withoutControls(data []byte) []byte {
 		if !stray(c) {
 			continue
 		}
-		kept := append(make([]byte, 0, len(data)), data[:i]...)
+		cleaned := append(make([]byte, 0, len(data)), data[:i]...)
 		for _, c := range data[i:] {
 			if !stray(c) {
-				kept = append(kept, c)
+				cleaned = append(cleaned, c)
 			}
 		}
-		return kept
+		return cleaned
 	}
 	return data
 }
 
 func jsonError(err error, lines *lineCounter) error {
-	text, at := "JSON that breaks off", len(lines.data)
+	text, at := "incomplete JSON", len(lines.data)
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
 		text, at = "JSON: "+syntax.Error(), int(syntax.Offset)
@@ -172,7 +174,7 @@ func jsonError(err error, lines *lineCounter) error {
 	return &ParseError{Faults: []Fault{{lines.at(at), text}}}
 }
 
-// A lineCounter tells the line of an offset; offsets must not go back.
+// A lineCounter returns the line of an offset; offsets must not decrease.
 type lineCounter struct {
 	data []byte
 	done int

@@ -16,112 +16,110 @@ import (
 )
 
 const (
-	// DefaultEvery is how often a URL is asked when its source does not say.
+	// DefaultEvery is the default interval between two fetches of a URL.
 	DefaultEvery = 24 * time.Hour
-	// LeastEvery is how often it is asked at most.
+	// LeastEvery is the shortest interval between two fetches of a URL.
 	LeastEvery = time.Minute
 
-	pollEvery  = 2 * time.Second // how often files are looked at
-	firstRetry = time.Minute     // after a fetch that failed; doubled
-	lastRetry  = time.Hour       // up to this, or Every
+	pollEvery  = 2 * time.Second // between two checks of the files
+	firstRetry = time.Minute     // after the first failed fetch; then doubled
+	lastRetry  = time.Hour       // limit of the doubling, if Every is not shorter
 )
 
-// A Source is where the prefixes of one list come from: a file or a URL.
+// A Source is the file or URL of one list.
 type Source struct {
 	Name  string
 	File  string
-	URL   string        // http or https; a name and password in it are never told
-	Every time.Duration // between two fetches, and up to a tenth more; 0: DefaultEvery; at least LeastEvery
+	URL   string        // http or https; a name and password in it are never logged
+	Every time.Duration // between two fetches, plus up to a tenth; 0: DefaultEvery; at least LeastEvery
 }
 
 // An Update is a new version of a list.
 type Update struct {
 	Name     string
-	Prefixes []netip.Prefix // the receiver's to keep; empty when the list is
-	At       time.Time      // when the URL last said so; when the file was changed
+	Prefixes []netip.Prefix // the receiver may keep it; empty if the list is
+	At       time.Time      // time of the last fetch, or of the last change of the file
 }
 
-// Options are how a Keeper works.
+// Options configure a Keeper.
 type Options struct {
 	Sources []Source
 
-	// Change is called with each version, the first one from Open; by one
-	// goroutine at a time.
+	// Change is called with each version, the first time from Open, and by one goroutine at a time.
 	Change func(Update)
-	// Check may refuse a version; nil: none. Versions that cannot be parsed, and
-	// those that are empty while the one in use is not, are refused anyway.
+	// Check may refuse a version; nil: it refuses none. Versions that cannot be parsed are always
+	// refused, and so is an empty version while the one in use is not empty.
 	Check func(Update) error
 
-	// Had is what was in use of a URL before. Where no copy is as new, it stays
-	// until the URL answers. nil: nothing.
+	// Had returns the version of a URL that was in use before. If no copy is as new, it stays until
+	// the URL answers. nil: there is none.
 	Had func(Source) (u Update, had bool)
 
-	Folder string // where answers of URLs are kept, made when missing; "": nowhere
-	Later  bool   // Open asks no URL; Run does, at once where there is no copy
+	Folder string // folder for copies of answers, created if missing; "": no copies
+	Later  bool   // Open fetches no URL; Run does, and at once if there is no copy
 
-	What      string            // what messages call a source; "": list
-	Without   string            // what they say of one without a version; "": it is empty until it answers
-	Log       func(string)      // one line for each problem, and one when it is over; nil: nobody
+	What      string            // noun for a source in messages; "": list
+	Without   string            // text in messages about a source without a version; "": it is empty until it answers
+	Log       func(string)      // gets one line for each problem, and one at its end; nil: no log
 	Agent     string            // User-Agent of fetches; "": fairshare
-	MaxSize   int               // of a list in bytes, unpacked; 0: MaxSize
+	MaxSize   int               // most unpacked bytes of a list; 0: MaxSize
 	Transport http.RoundTripper // nil: one of its own
 }
 
-// A Status is what is known of a source.
+// A Status describes a source.
 type Status struct {
 	Name     string
 	From     string    // the file, or scheme and host of the URL
 	Prefixes int       // in use
 	At       time.Time // as in Update; zero: there is no version yet
-	Problem  string    // the newest that is not over; "": none
+	Problem  string    // the newest problem that continues; "": none
 }
 
 // A Keeper keeps lists up to date. It is safe for concurrent use.
 type Keeper struct {
 	options Options
 	client  *http.Client
-	folder  string // "": copies cannot be kept
+	folder  string // "": copies cannot be stored
 
-	mu      sync.Mutex // held while a version is taken over, and for Status
+	mu      sync.Mutex // held while a version is adopted, and for Status
 	sources []*source
 }
 
-// A source is one list at work. Run's goroutine for it, or Open, or Reload
-// under Keeper.mu, touch its fields.
+// A source is the state of one list. Its fields are used by Run's goroutine for it, by Open, and by
+// Reload under Keeper.mu.
 type source struct {
 	Source
 	from     string // for messages
 	prefixes int
 	at       time.Time
 	sum      [sha256.Size]byte // of the version in use
-	held     bool              // there is one
-	problems []problem         // that are not over
+	held     bool              // there is a version in use
+	problems []problem         // problems that continue
 
-	file, seen fileStamp // of the version that was read last; of the last look
+	file, seen fileStamp // of the version read last; of the last check
 
 	validators           // of the version in use
-	due        time.Time // when the URL is to be asked next
+	due        time.Time // time of the next fetch
 	failures   int       // in a row
 }
 
-// A problem is told once, until it is over or its text is another.
+// A problem is logged once, until it ends or its text changes.
 type problem struct {
 	kind, text string
-	reason     string // the same for all sources that suffer from one cause; "": its own
-	silent     bool   // others were told of that have the same reason
+	reason     string // the same for all sources with one cause; "": no common cause
+	silent     bool   // not logged, because others with the same reason were
 }
 
-// maxAlike is how many sources are told of with the same reason: a machine
-// that reaches nobody shall not say so for each of fifty lists.
+// maxAlike is how many sources are logged with the same reason. So a machine without a network does
+// not log a line for each of fifty lists.
 const maxAlike = 3
 
-// Open loads all lists: files, and copies of what URLs answered before, or what
-// Options.Had knows of these. A URL of which there is neither is asked now (all
-// at once, ten seconds at most) unless Options.Later is set; its list is empty
-// if that fails, which is logged.
+// Open loads all lists: files, and for URLs the stored copies or the versions from Options.Had. A
+// URL without either is fetched now (all at once, ten seconds at most), unless Options.Later is
+// set. If that fails, its list is empty, which is logged.
 //
-// The error joins all files that are missing or broken, and sources that make
-// no sense. Close is not needed; Run keeps the lists up to date.
+// The error joins all missing or broken files and all invalid sources. There is no Close; Run keeps
+// the lists up to date.
 func Open(ctx context.Context, o Options) (*Keeper, error) {
 	k := &Keeper{options: o, client: newClient(o.Transport)}
 	if k.options.What == "" {
@@ -139,7 +137,7 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 		s := &source{Source: given, from: given.File}
 		err := s.check()
 		if err == nil && names[s.Name] {
-			err = errors.New("there are two of this name")
+			err = errors.New("there are two with this name")
 		}
 		if err != nil {
 			errs = append(errs, k.named(s, err))
@@ -183,12 +181,12 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 	return k, nil
 }
 
-// named says which list an error is about.
+// named adds the name of the list to an error.
 func (k *Keeper) named(s *source, err error) error {
 	return &SourceError{Name: s.Name, What: k.options.What, Err: err}
 }
 
-// A SourceError is about one source.
+// A SourceError is an error of one source.
 type SourceError struct {
 	Name string
 	What string // Options.What
@@ -199,7 +197,7 @@ func (e *SourceError) Error() string { return fmt.Sprintf("%s %s: %v", e.What, e
 
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// check reports what makes no sense, and fills in what is left to us.
+// check reports an invalid source, and fills in defaults.
 func (s *source) check() error {
 	switch {
 	case s.Name == "":
@@ -211,7 +209,8 @@ func (s *source) check() error {
 	}
 	u, err := url.Parse(s.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return errors.New("its URL has to begin with https:// or http://, and a host") // never the URL: it may hold a password
+		// without the URL, because it may contain a password
+		return errors.New("its URL has to begin with https:// or http://, and a host")
 	}
 	s.from = u.Scheme + "://" + u.Host
 	if s.Every <= 0 {
@@ -221,9 +220,9 @@ func (s *source) check() error {
 	return nil
 }
 
-// Run keeps the lists up to date until ctx ends: it looks at files every two
-// seconds, and asks each URL when its time has come. It returns when all its
-// goroutines have ended. It is to run once at a time.
+// Run keeps the lists up to date until ctx ends. It checks files every two seconds, and fetches
+// each URL when it is due. It returns when all its goroutines have ended. Only one Run may be
+// active.
 func (k *Keeper) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	files := false
@@ -240,7 +239,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// follow asks one URL again and again.
+// follow fetches one URL repeatedly.
 func (k *Keeper) follow(ctx context.Context, s *source) {
 	timer := time.NewTimer(time.Until(s.due))
 	defer timer.Stop()
@@ -255,11 +254,11 @@ func (k *Keeper) follow(ctx context.Context, s *source) {
 	}
 }
 
-// fetch asks a URL once and takes over what it answers.
+// fetch fetches a URL once and adopts the answer.
 func (k *Keeper) fetch(ctx context.Context, s *source) {
 	got, err := k.get(ctx, s)
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errLate) {
-		return // we are told to stop: that is no problem of the URL's
+		return // ctx ended, which is not a problem of the URL
 	}
 	now := time.Now()
 	var prefixes []netip.Prefix
@@ -277,7 +276,8 @@ func (k *Keeper) fetch(ctx context.Context, s *source) {
 	}
 	if err != nil {
 		s.due = now.Add(max(s.retry(), min(got.retryAfter, s.Every)))
-		k.trouble(s, problem{kind: "fetch", text: fmt.Sprintf("%s: %v; %s", s.from, err, k.stays(s)), reason: err.Error()})
+		k.trouble(s, problem{kind: "fetch", text: fmt.Sprintf("%s: %v; %s", s.from, err, k.stays(s)),
+			reason: err.Error()})
 		k.mu.Unlock()
 		return
 	}
@@ -294,45 +294,46 @@ func (k *Keeper) fetch(ctx context.Context, s *source) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
-		s.validators = validators{} // have it sent in full, until it can be kept
-		k.unkept(s, err)
+		s.validators = validators{} // fetch the full list until a copy can be stored
+		k.logNoCopy(s, err)
 		return
 	}
-	k.kept(s)
+	k.logCopyStored(s)
 }
 
-// unkept tells that copies cannot be kept, once for all sources.
-func (k *Keeper) unkept(s *source, err error) {
-	text := fmt.Sprintf("no copy can be kept: %v", err)
-	told := slices.ContainsFunc(k.sources, func(s *source) bool { return s.problem("copy") == text })
-	if s.note(problem{kind: "copy", text: text}) && !told {
-		k.say("what URLs answer is in use, but " + text + "; a start that cannot reach them would not have it")
+// logNoCopy logs once for all sources that copies cannot be stored.
+func (k *Keeper) logNoCopy(s *source, err error) {
+	text := fmt.Sprintf("copies cannot be stored: %v", err)
+	logged := slices.ContainsFunc(k.sources, func(s *source) bool { return s.problem("copy") == text })
+	if s.note(problem{kind: "copy", text: text}) && !logged {
+		k.say("the lists from URLs are in use, but " + text +
+			"; after a restart without these URLs they would be missing")
 	}
 }
 
-func (k *Keeper) kept(s *source) {
-	if _, was := s.clear("copy"); was && !slices.ContainsFunc(k.sources, func(s *source) bool { return s.problem("copy") != "" }) {
-		k.say("copies of what URLs answer are kept again")
+func (k *Keeper) logCopyStored(s *source) {
+	if _, was := s.clear("copy"); was && !slices.ContainsFunc(k.sources,
+		func(s *source) bool { return s.problem("copy") != "" }) {
+		k.say("copies of lists from URLs are stored again")
 	}
 }
 
-// pause is how long to wait after a fetch that went well: a crowd of machines
-// that were started at once shall not stay one.
+// pause returns the wait after a successful fetch. It is random, so that machines that started
+// together do not stay together.
 func (s *source) pause() time.Duration {
 	return s.Every + time.Duration(rand.Int64N(int64(s.Every/10)))
 }
 
-// retry is how long to wait after one that did not.
+// retry returns the wait after a failed fetch.
 func (s *source) retry() time.Duration {
 	wait := min(firstRetry<<min(s.failures, 10), lastRetry, s.Every)
 	s.failures++
 	return wait + time.Duration(rand.Int64N(int64(wait/10)))
 }
 
-var errEmpty = errors.New("it holds no address")
+var errEmpty = errors.New("it contains no address")
 
-// take makes a version the one in use, if nothing speaks against it. With
-// k.mu held.
+// take puts a version into use unless it is refused. The caller holds k.mu.
 func (k *Keeper) take(s *source, u Update, raw []byte) error {
 	sum := sha256.Sum256(raw)
 	if s.held && sum == s.sum {
@@ -351,8 +352,8 @@ func (k *Keeper) take(s *source, u Update, raw []byte) error {
 	return nil
 }
 
-// takeOver goes on with what was in use before if that is newer than what the
-// source has, and reports whether the source has something.
+// takeOver uses the version from Options.Had if it is newer than the source's own. It reports
+// whether the source has a version.
 func (k *Keeper) takeOver(s *source, now time.Time) bool {
 	if k.options.Had == nil {
 		return s.held
@@ -363,7 +364,7 @@ func (k *Keeper) takeOver(s *source, now time.Time) bool {
 	return s.held
 }
 
-// stays says what goes on in spite of a problem.
+// stays says which version stays in use despite a problem.
 func (k *Keeper) stays(s *source) string {
 	if !s.held {
 		return k.options.Without
@@ -378,7 +379,7 @@ func count(n int) string {
 	return fmt.Sprintf("%d prefixes", n)
 }
 
-// problem returns the text of one that is not over; "": there is none.
+// problem returns the text of a problem that continues; "": there is none.
 func (s *source) problem(kind string) string {
 	for _, p := range s.problems {
 		if p.kind == kind {
@@ -388,7 +389,7 @@ func (s *source) problem(kind string) string {
 	return ""
 }
 
-// note takes down a problem, and reports whether that is new.
+// note records a problem, and reports whether it is new.
 func (s *source) note(p problem) bool {
 	if s.problem(p.kind) == p.text {
 		return false
@@ -398,7 +399,7 @@ func (s *source) note(p problem) bool {
 	return true
 }
 
-// clear strikes out a problem, and returns it if there was one.
+// clear removes a problem, and returns it if there was one.
 func (s *source) clear(kind string) (p problem, was bool) {
 	i := slices.IndexFunc(s.problems, func(p problem) bool { return p.kind == kind })
 	if i < 0 {
@@ -409,11 +410,12 @@ func (s *source) clear(kind string) (p problem, was bool) {
 	return p, true
 }
 
-// trouble tells a problem, unless it has been told. With k.mu held.
+// trouble logs a problem, unless it was already logged. The caller holds k.mu.
 func (k *Keeper) trouble(s *source, p problem) {
 	alike := 0
 	for _, other := range k.sources {
-		if p.reason != "" && other != s && slices.ContainsFunc(other.problems, func(o problem) bool { return o.kind == p.kind && o.reason == p.reason }) {
+		if p.reason != "" && other != s && slices.ContainsFunc(other.problems,
+			func(o problem) bool { return o.kind == p.kind && o.reason == p.reason }) {
 			alike++
 		}
 	}
@@ -423,11 +425,11 @@ func (k *Keeper) trouble(s *source, p problem) {
 	case !p.silent:
 		k.log(s, p.text)
 	case alike == maxAlike:
-		k.say(fmt.Sprintf("%s %s, and perhaps more, for the same reason: %s", k.options.What, s.Name, p.reason))
+		k.say(fmt.Sprintf("%s %s, and perhaps others, have the same problem: %s", k.options.What, s.Name, p.reason))
 	}
 }
 
-// over tells that a problem has ended, if it was told. With k.mu held.
+// over logs the end of a problem, if the problem was logged. The caller holds k.mu.
 func (k *Keeper) over(s *source, kind, text string) {
 	if p, was := s.clear(kind); was && !p.silent {
 		k.log(s, fmt.Sprintf("%s: %s", text, count(s.prefixes)))
@@ -444,7 +446,7 @@ func (k *Keeper) say(text string) {
 	}
 }
 
-// Status tells how each source is, in the order given.
+// Status describes each source, in the order of Options.
 func (k *Keeper) Status() []Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -465,5 +467,5 @@ func (k *Keeper) openFolder() {
 	k.folder = k.options.Folder
 	if err := os.MkdirAll(k.folder, 0o700); err == nil {
 		k.sweep()
-	} // else: the first copy says so
+	} // otherwise writing the first copy reports it
 }

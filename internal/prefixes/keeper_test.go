@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// A notebook takes down what a Keeper does.
+// A notebook records the calls of a Keeper.
 type notebook struct {
 	mu    sync.Mutex
-	lists map[string]string // as words
+	lists map[string]string // separated by spaces
 	said  []string
 	calls int
 }
@@ -41,7 +41,7 @@ func (n *notebook) options(o Options) Options {
 	return o
 }
 
-// expect checks a list, and what has been said since the last time.
+// expect checks a list, and the log lines since the last call.
 func (n *notebook) expect(t *testing.T, when, list string, said ...string) {
 	t.Helper()
 	n.mu.Lock()
@@ -50,13 +50,13 @@ func (n *notebook) expect(t *testing.T, when, list string, said ...string) {
 		t.Errorf("%s: the list is %q, want %q", when, n.lists["drop"], list)
 	}
 	if got, want := strings.Join(n.said, "\n"), strings.Join(said, "\n"); got != want {
-		t.Errorf("%s: said\n%s\nwant\n%s", when, got, want)
+		t.Errorf("%s: logged\n%s\nwant\n%s", when, got, want)
 	}
 	n.said = nil
 }
 
-// write makes a file with a time of its own: the clock of a test stands still
-// for a file system.
+// write writes a file with its own modification time, because file systems do not use the test's
+// clock.
 func write(t *testing.T, file, text string, tick int) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -82,14 +82,18 @@ func running(t *testing.T, k *Keeper) {
 	})
 }
 
-func TestOpenNamesWhatIsMissingOrBroken(t *testing.T) {
+func TestOpenReportsMissingAndBrokenFiles(t *testing.T) {
 	dir := t.TempDir()
-	missing, broken, empty := filepath.Join(dir, "missing.txt"), filepath.Join(dir, "broken.txt"), filepath.Join(dir, "empty.txt")
+	missing, broken, empty := filepath.Join(dir, "missing.txt"), filepath.Join(dir, "broken.txt"),
+		filepath.Join(dir, "empty.txt")
 	write(t, broken, "192.0.2.1\nevil\n", 0)
 	write(t, empty, "# nobody yet\n", 0)
 	var n notebook
-	_, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop", File: missing}, {Name: "bad", File: broken}, {Name: "empty", File: empty}, {Name: "folder", File: dir}}}))
-	want := "list drop: file " + missing + ": no such file or directory\nlist bad: file " + broken + `: line 2: "evil" is no address and no prefix` + "\nlist folder: file " + dir + ": it is no regular file"
+	_, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop", File: missing},
+		{Name: "bad", File: broken}, {Name: "empty", File: empty}, {Name: "folder", File: dir}}}))
+	want := "list drop: file " + missing + ": no such file or directory\nlist bad: file " + broken +
+		`: line 2: "evil" is neither an address nor a prefix` + "\nlist folder: file " + dir +
+		": it is not a regular file"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
@@ -104,9 +108,11 @@ func TestOpenNamesWhatIsMissingOrBroken(t *testing.T) {
 		{[]Source{{Name: "drop"}}, "list drop: it needs either a file or a URL"},
 		{[]Source{{Name: "drop", File: empty, URL: "https://a.example"}}, "list drop: it needs either a file or a URL"},
 		{[]Source{{File: empty}}, "list : it has no name"},
-		{[]Source{{Name: "drop", URL: "ftp://me:secret@a.example/"}}, "list drop: its URL has to begin with https:// or http://, and a host"},
-		{[]Source{{Name: "drop", URL: "https://me:sec ret@a.example/%zz"}}, "list drop: its URL has to begin with https:// or http://, and a host"},
-		{[]Source{{Name: "drop", File: empty}, {Name: "drop", File: empty}}, "list drop: there are two of this name"},
+		{[]Source{{Name: "drop", URL: "ftp://me:secret@a.example/"}},
+			"list drop: its URL has to begin with https:// or http://, and a host"},
+		{[]Source{{Name: "drop", URL: "https://me:sec ret@a.example/%zz"}},
+			"list drop: its URL has to begin with https:// or http://, and a host"},
+		{[]Source{{Name: "drop", File: empty}, {Name: "drop", File: empty}}, "list drop: there are two with this name"},
 	} {
 		if _, err := Open(t.Context(), Options{Sources: c.sources}); err == nil || err.Error() != c.want {
 			t.Errorf("%+v: %v, want %s", c.sources, err, c.want)
@@ -114,7 +120,7 @@ func TestOpenNamesWhatIsMissingOrBroken(t *testing.T) {
 	}
 }
 
-func TestFilesAreReadAnewWhenTheyChange(t *testing.T) {
+func TestChangedFilesAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "drop.txt")
 		write(t, file, "192.0.2.1\n", 0)
@@ -125,26 +131,29 @@ func TestFilesAreReadAnewWhenTheyChange(t *testing.T) {
 		}
 		n.expect(t, "at start", "192.0.2.1/32")
 		running(t, k)
-		time.Sleep(time.Hour + time.Second) // between two looks
+		time.Sleep(time.Hour + time.Second) // between two checks
 		n.expect(t, "nothing new", "192.0.2.1/32")
 
-		write(t, file, "192.0.2.1\n192.0", 1) // somebody writes it in two steps
+		write(t, file, "192.0.2.1\n192.0", 1) // the file is written in two steps
 		time.Sleep(2 * time.Second)
 		write(t, file, "192.0.2.1\n192.0.2.2\n", 2)
 		time.Sleep(5 * time.Second)
-		n.expect(t, "changed", "192.0.2.1/32 192.0.2.2/32", "list drop: file "+file+" was read anew: 2 prefixes")
+		n.expect(t, "changed", "192.0.2.1/32 192.0.2.2/32", "list drop: file "+file+" was read again: 2 prefixes")
 
 		write(t, file, "<html>\n", 3)
 		time.Sleep(time.Hour)
 		n.expect(t, "broken", "192.0.2.1/32 192.0.2.2/32",
-			"list drop: file "+file+": a page of HTML or XML, not a list of addresses; the 2 prefixes of 2026-11-20 12:02 UTC stay in use")
-		if got := k.Status()[0]; got.Prefixes != 2 || !strings.Contains(got.Problem, "HTML") || got.From != file || got.At.Minute() != 2 {
+			"list drop: file "+file+
+				": a page of HTML or XML, not a list of addresses; the 2 prefixes of 2026-11-20 12:02 UTC stay in use")
+		if got := k.Status()[0]; got.Prefixes != 2 || !strings.Contains(got.Problem, "HTML") || got.From != file ||
+			got.At.Minute() != 2 {
 			t.Errorf("status %+v", got)
 		}
 		write(t, file, "\n", 4)
 		time.Sleep(time.Hour)
 		n.expect(t, "empty", "192.0.2.1/32 192.0.2.2/32",
-			"list drop: file "+file+": it holds no address now (to empty it on purpose, have the policy read anew); the 2 prefixes of 2026-11-20 12:02 UTC stay in use")
+			"list drop: file "+file+
+				": it contains no address now (to empty it on purpose, reload the policy); the 2 prefixes of 2026-11-20 12:02 UTC stay in use")
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}
@@ -153,20 +162,20 @@ func TestFilesAreReadAnewWhenTheyChange(t *testing.T) {
 			"list drop: file "+file+": no such file or directory; the 2 prefixes of 2026-11-20 12:02 UTC stay in use")
 		write(t, file, "2001:db8::/32\n", 5)
 		time.Sleep(5 * time.Second)
-		n.expect(t, "well again", "2001:db8::/32", "list drop: file "+file+" is well again: 1 prefix")
+		n.expect(t, "well again", "2001:db8::/32", "list drop: file "+file+" can be read again: 1 prefix")
 		if got := k.Status()[0]; got.Problem != "" || got.Prefixes != 1 {
 			t.Errorf("status %+v", got)
 		}
 
-		// As editors do it: another file of the same size and time takes its place.
+		// As editors do: another file with the same size and time replaces it.
 		write(t, file+".new", "2001:db9::/32\n", 5)
 		if err := os.Rename(file+".new", file); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		n.expect(t, "replaced", "2001:db9::/32", "list drop: file "+file+" was read anew: 1 prefix")
+		n.expect(t, "replaced", "2001:db9::/32", "list drop: file "+file+" was read again: 1 prefix")
 
-		// The same again under another time is nothing new.
+		// The same content with another time is not a new version.
 		write(t, file, "2001:db9::/32\n", 6)
 		time.Sleep(time.Minute)
 		n.expect(t, "touched", "2001:db9::/32")
@@ -182,7 +191,8 @@ func TestReloadReadsFilesAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, file, "nonsense\n", 1)
-	if err := k.Reload(); err == nil || err.Error() != "list drop: file "+file+`: line 1: "nonsense" is no address and no prefix; the 1 prefix of 2026-11-20 12:00 UTC stay in use` {
+	if err := k.Reload(); err == nil || err.Error() != "list drop: file "+file+
+		`: line 1: "nonsense" is neither an address nor a prefix; the 1 prefix of 2026-11-20 12:00 UTC stay in use` {
 		t.Errorf("broken: %v", err)
 	}
 	n.expect(t, "broken", "192.0.2.1/32")
@@ -198,8 +208,7 @@ func TestReloadReadsFilesAtOnce(t *testing.T) {
 	n.expect(t, "emptied on purpose", "")
 }
 
-// serving is a server that answers as its steps say, one after the other; the
-// last goes on.
+// serving is a server that answers with one step after the other, and then repeats the last.
 type serving struct {
 	mu    sync.Mutex
 	steps []func(w http.ResponseWriter, r *http.Request)
@@ -224,8 +233,7 @@ func (s *serving) asked() []*http.Request {
 	return s.seen[:len(s.seen):len(s.seen)]
 }
 
-// RoundTrip answers without a network, so that time can stand still. The
-// answer is whole before it is handed over.
+// RoundTrip answers without a network, as synctest requires. It returns the complete answer.
 func (s *serving) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
@@ -242,7 +250,7 @@ func status(code int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-func TestURLsAreAskedAgain(t *testing.T) {
+func TestURLsAreFetchedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &serving{steps: []func(http.ResponseWriter, *http.Request){
 			text("192.0.2.1\n"),
@@ -261,7 +269,8 @@ func TestURLsAreAskedAgain(t *testing.T) {
 		var n notebook
 		began := time.Now()
 		k, err := Open(t.Context(), n.options(Options{
-			Sources:   []Source{{Name: "drop", URL: "https://me:secret@lists.example/drop?key=secret", Every: time.Hour}},
+			Sources: []Source{{Name: "drop", URL: "https://me:secret@lists.example/drop?key=secret",
+				Every: time.Hour}},
 			Transport: server, Agent: "fairshare/test",
 		}))
 		if err != nil {
@@ -276,17 +285,20 @@ func TestURLsAreAskedAgain(t *testing.T) {
 		time.Sleep(time.Hour + 6*time.Minute)
 		n.expect(t, "unchanged", "192.0.2.2/32")
 		if at := k.Status()[0].At; at.Sub(began) < 2*time.Hour {
-			t.Errorf("that it is still so was said at %v", at.Sub(began))
+			t.Errorf("the same problem was logged again at %v", at.Sub(began))
 		}
-		if r := server.asked()[2]; r.Header.Get("If-None-Match") != `"v2"` || r.Header.Get("If-Modified-Since") != "Fri, 20 Nov 2026 10:00:00 GMT" || r.Header.Get("User-Agent") != "fairshare/test" {
+		if r := server.asked()[2]; r.Header.Get("If-None-Match") != `"v2"` ||
+			r.Header.Get("If-Modified-Since") != "Fri, 20 Nov 2026 10:00:00 GMT" ||
+			r.Header.Get("User-Agent") != "fairshare/test" {
 			t.Errorf("asked with %v", r.Header)
 		}
 		at := k.Status()[0].At.UTC().Format("2006-01-02 15:04 UTC")
-		time.Sleep(102 * time.Minute) // all of these within half an hour of one another
+		time.Sleep(102 * time.Minute) // all retries are at most half an hour apart
 		n.expect(t, "failures", "192.0.2.2/32",
 			"list drop: https://lists.example: status 503; the 1 prefix of "+at+" stay in use",
-			"list drop: https://lists.example: a page of HTML or XML, not a list of addresses; the 1 prefix of "+at+" stay in use",
-			"list drop: https://lists.example: it holds no address; the 1 prefix of "+at+" stay in use",
+			"list drop: https://lists.example: a page of HTML or XML, not a list of addresses; the 1 prefix of "+at+
+				" stay in use",
+			"list drop: https://lists.example: it contains no address; the 1 prefix of "+at+" stay in use",
 			"list drop: https://lists.example answers again: 1 prefix")
 		time.Sleep(2 * time.Hour)
 		n.expect(t, "a newer version", "192.0.2.3/32")
@@ -297,7 +309,8 @@ func TestURLsAreAskedAgain(t *testing.T) {
 }
 
 func TestEveryIsBounded(t *testing.T) {
-	for given, want := range map[time.Duration]time.Duration{0: 24 * time.Hour, time.Second: time.Minute, time.Hour: time.Hour} {
+	for given, want := range map[time.Duration]time.Duration{0: 24 * time.Hour, time.Second: time.Minute,
+		time.Hour: time.Hour} {
 		s := source{Source: Source{Name: "drop", URL: "https://a.example", Every: given}}
 		if err := s.check(); err != nil || s.Every != want {
 			t.Errorf("every %v: %v, %v", given, s.Every, err)
@@ -308,14 +321,15 @@ func TestEveryIsBounded(t *testing.T) {
 			}
 		}
 		for i := range 100 {
-			if wait := s.retry(); wait < time.Minute || wait > 66*time.Minute || wait > want+want/10 || i == 0 && wait > 66*time.Second {
+			if wait := s.retry(); wait < time.Minute || wait > 66*time.Minute || wait > want+want/10 ||
+				i == 0 && wait > 66*time.Second {
 				t.Errorf("every %v: tries again after %v", want, wait)
 			}
 		}
 	}
 }
 
-func TestRetryAfterIsKept(t *testing.T) {
+func TestRetryAfterIsObeyed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &serving{steps: []func(http.ResponseWriter, *http.Request){
 			func(w http.ResponseWriter, _ *http.Request) {
@@ -325,7 +339,8 @@ func TestRetryAfterIsKept(t *testing.T) {
 			text("192.0.2.1\n"),
 		}}
 		var n notebook
-		k, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop", URL: "https://lists.example/"}}, Transport: server}))
+		k, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop",
+			URL: "https://lists.example/"}}, Transport: server}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,7 +353,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 	})
 }
 
-// Nobody waits at start longer than ten seconds, for however many lists.
+// A start waits at most ten seconds, for any number of lists.
 func TestStartDoesNotHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sources []Source
@@ -347,37 +362,41 @@ func TestStartDoesNotHang(t *testing.T) {
 		}
 		var n notebook
 		began := time.Now()
-		k, err := Open(t.Context(), n.options(Options{Sources: sources, Transport: hanging{9 * time.Second, time.Second, 0}}))
+		k, err := Open(t.Context(), n.options(Options{Sources: sources,
+			Transport: hanging{9 * time.Second, time.Second, 0}}))
 		if err != nil || time.Since(began) != 10*time.Second || len(n.said) != 4 {
 			t.Errorf("%v after %v: %q", err, time.Since(began), n.said)
 		}
-		if !strings.HasSuffix(n.said[3], ", and perhaps more, for the same reason: no whole answer within 10s, and a start waits no longer") {
-			t.Errorf("said %s", n.said[3])
+		if !strings.HasSuffix(n.said[3],
+			", and perhaps others, have the same problem: no complete answer within 10s, the longest wait at a start") {
+			t.Errorf("logged %s", n.said[3])
 		}
 		for _, s := range k.Status() {
 			if s.Problem == "" {
 				t.Errorf("%s has no problem", s.Name)
 			}
 		}
-		if !strings.HasSuffix(n.said[0], ": https://lists.example: no whole answer within 10s, and a start waits no longer; it is empty until it answers") {
-			t.Errorf("said %s", n.said[0])
+		if !strings.HasSuffix(n.said[0],
+			": https://lists.example: no complete answer within 10s, the longest wait at a start; it is empty until it answers") {
+			t.Errorf("logged %s", n.said[0])
 		}
-		// And ends at once, in the midst of a fetch.
+		// Run ends at once, even during a fetch.
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(70*time.Second, cancel)
 		began, n.said = time.Now(), nil
 		k.Run(ctx)
 		if took := time.Since(began); took != 70*time.Second || len(n.said) > 0 {
-			t.Errorf("ended after %v, said %q", took, n.said)
+			t.Errorf("ended after %v, logged %q", took, n.said)
 		}
 	})
 }
 
-func TestLaterAsksNobodyAtStart(t *testing.T) {
+func TestLaterFetchesNothingInOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n")}}
 		var n notebook
-		k, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop", URL: "https://lists.example/"}}, Transport: server, Later: true}))
+		k, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop",
+			URL: "https://lists.example/"}}, Transport: server, Later: true}))
 		if err != nil || len(server.asked()) > 0 {
 			t.Errorf("%v, asked %d times", err, len(server.asked()))
 		}
@@ -388,13 +407,14 @@ func TestLaterAsksNobodyAtStart(t *testing.T) {
 	})
 }
 
-// What was in use before stays where no copy could be kept, and goes before an
-// older copy; the URL is asked at once, but not waited for.
-func TestWhatWasInUseStaysWithoutACopy(t *testing.T) {
+// Without a copy the version that was in use before stays. It also replaces an older copy. The URL
+// is fetched at once, in the background.
+func TestVersionInUseStaysWithoutACopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := t.TempDir()
 		source := Source{Name: "drop", URL: "https://lists.example/"}
-		server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n"), status(500), status(500), text("192.0.2.3\n")}}
+		server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n"), status(500),
+			status(500), text("192.0.2.3\n")}}
 		var n notebook
 		options := n.options(Options{Sources: []Source{source}, Transport: server, Folder: folder})
 		if _, err := Open(t.Context(), options); err != nil {
@@ -405,7 +425,8 @@ func TestWhatWasInUseStaysWithoutACopy(t *testing.T) {
 		time.Sleep(time.Hour)
 		at := time.Now()
 		options.Had = func(s Source) (Update, bool) {
-			return Update{Name: s.Name, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/32")}, At: at}, s.URL == source.URL
+			return Update{Name: s.Name, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/32")}, At: at},
+				s.URL == source.URL
 		}
 		for _, options.Folder = range []string{folder, ""} {
 			if _, err := Open(t.Context(), options); err != nil {
@@ -419,7 +440,8 @@ func TestWhatWasInUseStaysWithoutACopy(t *testing.T) {
 		}
 		running(t, k)
 		synctest.Wait()
-		n.expect(t, "dead", "192.0.2.2/32", "list drop: https://lists.example: status 500; the 1 prefix of 2000-01-01 01:00 UTC stay in use")
+		n.expect(t, "dead", "192.0.2.2/32",
+			"list drop: https://lists.example: status 500; the 1 prefix of 2000-01-01 01:00 UTC stay in use")
 		time.Sleep(time.Hour)
 		n.expect(t, "alive", "192.0.2.3/32", "list drop: https://lists.example answers again: 1 prefix")
 	})
@@ -429,7 +451,8 @@ func TestCheckCanRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n"), text("192.0.2.66\n")}}
 		var n notebook
-		o := n.options(Options{Sources: []Source{{Name: "drop", URL: "http://lists.example", Every: time.Minute}}, Transport: server})
+		o := n.options(Options{Sources: []Source{{Name: "drop", URL: "http://lists.example", Every: time.Minute}},
+			Transport: server})
 		o.Check = func(u Update) error {
 			if u.Prefixes[0] == netip.MustParsePrefix("192.0.2.66/32") {
 				return errors.New("not this one")
@@ -442,18 +465,20 @@ func TestCheckCanRefuse(t *testing.T) {
 		}
 		running(t, k)
 		time.Sleep(time.Hour)
-		n.expect(t, "refused", "192.0.2.1/32", "list drop: http://lists.example: not this one; the 1 prefix of 2000-01-01 00:00 UTC stay in use")
+		n.expect(t, "refused", "192.0.2.1/32",
+			"list drop: http://lists.example: not this one; the 1 prefix of 2000-01-01 00:00 UTC stay in use")
 	})
 }
 
-// A thousand requests of a list's state do not race with its changes.
+// A thousand calls of Status do not race with changes of the list.
 func TestStatusWhileItChanges(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(text("192.0.2.1\n")))
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "drop.txt")
 	write(t, file, "192.0.2.1\n", 0)
 	var n notebook
-	k, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop", File: file}, {Name: "web", URL: server.URL}}, Later: true, Folder: t.TempDir()}))
+	k, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop", File: file},
+		{Name: "web", URL: server.URL}}, Later: true, Folder: t.TempDir()}))
 	if err != nil {
 		t.Fatal(err)
 	}

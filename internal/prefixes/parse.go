@@ -1,9 +1,8 @@
-// Package prefixes reads lists of addresses, as files hold them and as
-// operators publish them, and keeps them up to date.
+// Package prefixes reads lists of addresses from files and in the formats of operators, and keeps
+// them up to date.
 //
-// Parse reads one list. A Keeper holds many, from files and URLs: it notices
-// what has changed, keeps the last good version of each, and says what went
-// wrong.
+// Parse reads one list. A Keeper holds many, from files and URLs. It detects changes, keeps the
+// last valid version of each list, and logs problems.
 package prefixes
 
 import (
@@ -18,27 +17,26 @@ import (
 )
 
 const (
-	// MaxSize is how many bytes a list may have, unpacked.
+	// MaxSize is the most unpacked bytes of a list.
 	MaxSize = 64 << 20
-	// MaxPrefixes is how many prefixes a list may have; each takes 32 bytes
-	// here, and about as much in a table.
+	// MaxPrefixes is the most prefixes of a list; each takes 32 bytes here, and about as much in a
+	// table.
 	MaxPrefixes = 2_000_000
 
-	maxFaults = 3 // of a list are told in full
+	maxFaults = 3 // of a list are described
 )
 
-// A Fault is one place of a list that cannot be read.
+// A Fault is a line of a list that cannot be read.
 type Fault struct {
 	Line int // from 1
 	Text string
 }
 
-// A ParseError says why a list was refused as a whole. One broken line is
-// enough: it may be the sign of a page of HTML, of half a file, of another
-// format, and a list that is silently shorter than its file helps nobody.
+// A ParseError says why a whole list was refused. One broken line is enough: it may mean an HTML
+// page, half a file or another format, and a list that silently lacks entries is dangerous.
 type ParseError struct {
-	Faults []Fault // the first few
-	More   int     // faults that are not told
+	Faults []Fault // the first ones
+	More   int     // further faults
 }
 
 func (e *ParseError) Error() string {
@@ -58,9 +56,9 @@ func (e *ParseError) Error() string {
 	return b.String()
 }
 
-// Hint says what to do about it.
+// Hint describes the valid formats.
 func (e *ParseError) Hint() string {
-	return "a list holds one address, prefix or FIRST-LAST a line, comments behind # or ;, or it is JSON as operators publish it"
+	return "a list has one address, prefix or FIRST-LAST a line, with comments after # or ;, or is JSON in an operator's format"
 }
 
 var (
@@ -68,17 +66,16 @@ var (
 	errUTF16 = errors.New("it is UTF-16: save it as UTF-8")
 )
 
-// Parse reads a list: text, or JSON when it begins with { or [, either of
-// them packed with gzip or not. Prefixes come as they stand, unmapped and
-// masked, some perhaps twice. A list without any is no error here.
+// Parse reads a list: text, or JSON if it begins with { or [, with or without gzip. Prefixes keep
+// their order, are unmapped and masked, and may repeat. An empty list is not an error here.
 //
-// Text holds one address, prefix or range (FIRST-LAST) a line. What follows
-// # or ; is a comment; words and columns behind the first are ignored, so that
+// Text has one address, prefix or range (FIRST-LAST) a line. Text after
+// # or ; is a comment; words and columns after the first are ignored, so that
 // geofeeds (RFC 8805), DROP lists and the columns of other feeds can be read.
 //
-// Refused as a whole (*ParseError, or another error) is a list with a broken
-// line, one beyond MaxSize or MaxPrefixes, and one with a prefix shorter than
-// /8 that covers addresses of the open Internet: nobody means those.
+// Parse refuses a whole list (with *ParseError or another error) if it has a broken line or is
+// beyond MaxSize or MaxPrefixes. It also refuses a prefix shorter than /8 with public addresses,
+// which must be a mistake.
 func Parse(data []byte) ([]netip.Prefix, error) {
 	data, err := unpack(data, MaxSize)
 	if err != nil {
@@ -107,7 +104,7 @@ func Parse(data []byte) ([]netip.Prefix, error) {
 	return l.prefixes, nil
 }
 
-// unpack undoes gzip, which is told by its first bytes.
+// unpack decompresses gzip, recognized by its first bytes.
 func unpack(data []byte, most int) ([]byte, error) {
 	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		r, err := gzip.NewReader(bytes.NewReader(data))
@@ -126,7 +123,7 @@ func unpack(data []byte, most int) ([]byte, error) {
 
 func errSize(most int) error { return fmt.Errorf("it is larger than %d MiB", most>>20) }
 
-// A list is what Parse has read so far.
+// A list is the state of Parse.
 type list struct {
 	prefixes []netip.Prefix
 	faults   []Fault
@@ -141,12 +138,12 @@ func (l *list) fault(line int, format string, args ...any) {
 	l.faults = append(l.faults, Fault{line, fmt.Sprintf(format, args...)})
 }
 
-var errMany = fmt.Errorf("it holds more than %d prefixes", MaxPrefixes)
+var errMany = errors.New("it has more than 2,000,000 prefixes, the most that a list may have") // MaxPrefixes
 
-// add takes a masked prefix.
+// add adds a masked prefix.
 func (l *list) add(line int, p netip.Prefix) error {
 	if tooWide(p) {
-		l.fault(line, "%s is shorter than /8: that is a good part of the Internet, and surely not meant", p)
+		l.fault(line, "%s is shorter than /8: such a large part of the Internet must be a mistake", p)
 		return nil
 	}
 	if len(l.prefixes) == MaxPrefixes {
@@ -158,9 +155,8 @@ func (l *list) add(line int, p netip.Prefix) error {
 
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// tooWide reports whether p is shorter than /8 and covers addresses that
-// clients have. Lists of reserved space ("bogons") hold 224.0.0.0/3 and
-// fc00::/7, which harm nobody.
+// tooWide reports whether p is shorter than /8 and contains addresses that clients can have. Lists
+// of reserved space ("bogons") contain 224.0.0.0/3 and fc00::/7, which are harmless.
 func tooWide(p netip.Prefix) bool {
 	switch {
 	case p.Bits() >= 8:
@@ -171,8 +167,8 @@ func tooWide(p netip.Prefix) bool {
 	return p.Overlaps(globalUnicast)
 }
 
-// parsePrefix reads an address or a prefix. An IPv4-mapped one is IPv4, and
-// bits behind the length are dropped.
+// parsePrefix reads an address or a prefix. IPv4-mapped ones become IPv4, and bits beyond the
+// length are dropped.
 func parsePrefix(s string) (netip.Prefix, bool) {
 	if addr, err := netip.ParseAddr(s); err == nil {
 		if addr.Zone() != "" {
@@ -203,7 +199,7 @@ func parseAddr(s string) (netip.Addr, bool) {
 	return addr.Unmap(), err == nil && addr.Zone() == ""
 }
 
-// quote shortens what stands in a list, for a message.
+// quote shortens text of a list for a message.
 func quote(s string) string {
 	const most = 40
 	if len(s) > most {

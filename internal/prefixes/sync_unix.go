@@ -4,7 +4,7 @@ package prefixes
 
 import "os"
 
-// syncFolder has a rename reach the disk.
+// syncFolder writes a rename to the disk.
 func syncFolder(folder string) error {
 	d, err := os.Open(folder)
 	if err != nil {

@@ -34,7 +34,7 @@ func (l *list) text(s string) error {
 	return nil
 }
 
-// line reads one that holds something.
+// line reads a line that is not empty.
 func (l *list) line(number int, line string) error {
 	first, rest := column(line)
 	if p, ok := parsePrefix(first); ok {
@@ -59,15 +59,15 @@ func (l *list) line(number int, line string) error {
 	}
 	switch {
 	case strings.Contains(first, "%"):
-		l.fault(number, "%s has a zone: leave out all from %% on", quote(first))
+		l.fault(number, "%s has a zone: remove %% and the text after it", quote(first))
 	default:
-		l.fault(number, "%s is no address and no prefix", quote(first))
+		l.fault(number, "%s is neither an address nor a prefix", quote(first))
 	}
 	return nil
 }
 
-// columns reads FIRST LAST BITS, the way of some block lists. Two addresses
-// alone may be a range, a mask or two clients: nobody guesses here.
+// columns reads FIRST LAST BITS, the format of some block lists. Two addresses without BITS are
+// refused, because they may be a range, a mask or two clients.
 func (l *list) columns(number int, line string, first, last netip.Addr, rest string) error {
 	third, _ := column(rest)
 	if bits, err := strconv.Atoi(third); err == nil {
@@ -75,12 +75,12 @@ func (l *list) columns(number int, line string, first, last netip.Addr, rest str
 			return l.add(number, p)
 		}
 	}
-	l.fault(number, "%s holds two addresses: write one a line, or FIRST-LAST for all between", quote(line))
+	l.fault(number, "%s has two addresses: write one a line, or FIRST-LAST for a range", quote(line))
 	return nil
 }
 
-// column cuts the first column off a line: columns are parted by white space,
-// a comma or a bar, and may be quoted.
+// column cuts the first column off a line. Columns are separated by white space, a comma or a bar,
+// and may be quoted.
 func column(line string) (first, rest string) {
 	line = strings.TrimLeft(line, " \t\r,|")
 	if strings.HasPrefix(line, `"`) {
@@ -105,12 +105,12 @@ func isHeader(line string) bool {
 	}) < 0
 }
 
-// span adds all addresses from one to another, both included.
+// span adds all addresses from one to another, inclusive.
 func (l *list) span(number int, from, to string) error {
 	first, ok := parseAddr(from)
 	last, ok2 := parseAddr(to)
 	if !ok || !ok2 || first.BitLen() != last.BitLen() || last.Less(first) {
-		l.fault(number, "%s is no range of addresses", quote(from+"-"+to))
+		l.fault(number, "%s is not a range of addresses", quote(from+"-"+to))
 		return nil
 	}
 	fits := func(bits int) bool {
@@ -118,8 +118,8 @@ func (l *list) span(number int, from, to string) error {
 		return p.Addr() == first && !last.Less(lastOf(p))
 	}
 	for bits := first.BitLen(); ; {
-		// The shortest prefix that begins at first and does not go beyond last
-		// is about as long as the one before.
+		// The shortest prefix that begins at first and does not exceed last is about as long as the
+		// one before.
 		for !fits(bits) {
 			bits++
 		}
@@ -138,8 +138,8 @@ func (l *list) span(number int, from, to string) error {
 	}
 }
 
-// spanned returns the one prefix that begins and ends with these addresses;
-// the zero Prefix when none does.
+// spanned returns the prefix that begins and ends with these addresses; the zero Prefix if there is
+// none.
 func spanned(first, last netip.Addr) netip.Prefix {
 	for bits := 0; bits <= first.BitLen(); bits++ {
 		if p, _ := first.Prefix(bits); p.Addr() == first && lastOf(p) == last {

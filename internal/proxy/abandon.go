@@ -9,13 +9,12 @@ import (
 )
 
 const (
-	// maxAbandoned is how many requests whose clients are gone are awaited at
-	// once. The oldest makes room for one more.
+	// maxAbandoned is how many requests without clients may run at once. If there
+	// are more, the oldest is cancelled.
 	maxAbandoned = 1024
 
-	// maxDropped is how much of an answer is read for nobody, in bytes. An
-	// upstream that still writes then hears by the closed connection that it
-	// may stop.
+	// maxDropped is how many bytes of an answer are read after its client left. Then
+	// the connection is closed, so that the upstream can stop.
 	maxDropped = 16 << 20
 )
 
@@ -24,24 +23,22 @@ var (
 	errStopped   = errors.New("the proxy stops")
 )
 
-// A patience is the detached life of a request to the upstream: it does not
-// end when the client leaves, but some time later.
+// A patience lets a request to the upstream outlive its client by a bounded time.
 type patience struct {
 	cancel    context.CancelCauseFunc
 	abandoned *abandoned
 	time      time.Duration // after the client left; 0 means none
 
 	mu    sync.Mutex
-	gone  bool // the client
-	live  bool // an answer without end: it is over with the client
+	gone  bool // the client has left
+	live  bool // the answer has no end: it ends with the client
 	ended bool // the handler returns
 	timer *time.Timer
-	place *list.Element // among the abandoned
+	entry *list.Element // of abandoned
 }
 
-// left is called when the client is gone, by whoever sees it; at most once
-// counts.
-func (p *patience) left() {
+// clientLeft is called when the client has left. Only the first call has an effect.
+func (p *patience) clientLeft() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone || p.ended {
@@ -53,11 +50,11 @@ func (p *patience) left() {
 		return
 	}
 	p.timer = time.AfterFunc(p.time, func() { p.cancel(errAbandoned) })
-	p.place = p.abandoned.add(p)
+	p.entry = p.abandoned.add(p)
 }
 
-// goesOn tells that the answer has no end of its own.
-func (p *patience) goesOn() {
+// setLive marks the answer as one without an end, such as an event stream.
+func (p *patience) setLive() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.live = true
@@ -73,22 +70,29 @@ func (p *patience) end() {
 	p.ended = true
 	if p.timer != nil {
 		p.timer.Stop()
-		p.abandoned.remove(p.place)
+		p.abandoned.remove(p.entry)
 	}
 	p.cancel(context.Canceled)
 }
 
-// abandoned are the requests whose clients are gone, the oldest first.
+// abandoned holds the requests whose clients have left, the oldest first.
 type abandoned struct {
 	mu      sync.Mutex
 	list    list.List
+	most    int // 0 means maxAbandoned
 	stopped bool
+}
+
+func (a *abandoned) bound(most int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.most = most
 }
 
 func (a *abandoned) add(p *patience) *list.Element {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.list.Len() >= maxAbandoned {
+	if a.list.Len() >= min(nonZero(a.most, maxAbandoned), maxAbandoned) {
 		oldest := a.list.Front()
 		oldest.Value.(*patience).cancel(errAbandoned)
 		a.list.Remove(oldest)
@@ -102,7 +106,7 @@ func (a *abandoned) add(p *patience) *list.Element {
 func (a *abandoned) remove(e *list.Element) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.list.Remove(e) // does nothing when it is out already
+	a.list.Remove(e) // does nothing if it was removed already
 }
 
 func (a *abandoned) stop() {
@@ -114,15 +118,15 @@ func (a *abandoned) stop() {
 	}
 }
 
-// live are the answers without an end: event streams and websockets.
+// live holds the answers without an end: event streams and websockets.
 type live struct {
 	mu      sync.Mutex
 	stopped bool
 	ends    map[*patience]func()
 }
 
-// add notes how p is to be ended when all are; end must not wait for anybody.
-// When all were ended already, p is at once.
+// add registers p. stop calls end, which must not block. If stop was called before,
+// add calls it at once.
 func (l *live) add(p *patience, end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,7 +29,7 @@ func slow(d time.Duration, cancelled *atomic.Int64) http.HandlerFunc {
 }
 
 // Who asks and hangs up has no more requests in progress than who waits.
-func TestAskAndHangUpKeepsTheSlot(t *testing.T) {
+func TestDisconnectingEarlyKeepsTheSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cancelled atomic.Int64
 		s := newSite(t, slow(30*time.Second, &cancelled), Config{}, slots(1))
@@ -90,7 +90,8 @@ func TestHalfAPostKeepsTheSlot(t *testing.T) {
 					io.WriteString(w, "done")
 				}, Config{Upstream: upstream}, slots(1))
 				v := s.visitor()
-				v.send("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n11000\n" + strings.Repeat("x", 0x11000) + rest)
+				v.send("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n11000\n" +
+					strings.Repeat("x", 0x11000) + rest)
 				synctest.Wait()
 				v.Close()
 				for _, step := range []struct {
@@ -100,7 +101,8 @@ func TestHalfAPostKeepsTheSlot(t *testing.T) {
 					time.Sleep(step.after)
 					synctest.Wait()
 					if status, body := s.get("/"); status != step.want {
-						t.Errorf("%v %q: after %v more: %d %q, want %d", upstream, rest, step.after, status, body, step.want)
+						t.Errorf("%v %q: after %v more: %d %q, want %d", upstream, rest, step.after, status, body,
+							step.want)
 					}
 				}
 			})
@@ -128,7 +130,8 @@ func TestHalfAPostIsNotAwaitedForever(t *testing.T) {
 				}
 			}, Config{Timeout: time.Hour}, slots(1))
 			v := s.visitor()
-			v.send("POST " + test.path + " HTTP/1.1\nHost: a\nContent-Length: 100000\n\n" + strings.Repeat("x", 0x11000))
+			v.send("POST " + test.path + " HTTP/1.1\nHost: a\nContent-Length: 100000\n\n" +
+				strings.Repeat("x", 0x11000))
 			synctest.Wait()
 			v.Close()
 			for _, step := range []struct {
@@ -239,16 +242,23 @@ func TestEventStreamEndsWithItsClient(t *testing.T) {
 }
 
 func TestAbandonedAreBounded(t *testing.T) {
+	for most, bound := range map[int]int{0: maxAbandoned, 3: 3, 2 * maxAbandoned: maxAbandoned} {
+		testAbandonedAreBounded(t, most, bound)
+	}
+}
+
+func testAbandonedAreBounded(t *testing.T, most, bound int) {
 	synctest.Test(t, func(t *testing.T) {
 		var a abandoned
-		all := make([]*patience, maxAbandoned+10)
+		a.bound(most)
+		all := make([]*patience, bound+10)
 		ended := make([]error, len(all))
 		for i := range all {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			context.AfterFunc(ctx, func() { ended[i] = context.Cause(ctx) })
 			all[i] = &patience{cancel: cancel, abandoned: &a, time: time.Minute}
-			all[i].left()
-			all[i].left() // counts once
+			all[i].clientLeft()
+			all[i].clientLeft() // counts once
 			synctest.Wait()
 		}
 		for i, err := range ended {
@@ -259,7 +269,7 @@ func TestAbandonedAreBounded(t *testing.T) {
 		a.stop()
 		for _, p := range all {
 			p.end()
-			p.left() // too late to count
+			p.clientLeft() // too late to count
 		}
 		if n := a.list.Len(); n != 0 {
 			t.Errorf("%d are left", n)
@@ -273,7 +283,7 @@ func TestAbandonedAreBounded(t *testing.T) {
 	})
 }
 
-func TestStopEndsWhatHasNoEnd(t *testing.T) {
+func TestStopEndsStreamsAndWebsockets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {

@@ -47,22 +47,23 @@ func says(t *testing.T, answer string) string {
 
 // What an upstream answers wrong is a page for the client and a line for the
 // operator.
-func TestAnswersThatAreNone(t *testing.T) {
+func TestMalformedAnswers(t *testing.T) {
 	for name, answer := range map[string]string{
-		"not HTTP":                     "220 mail.internal ESMTP\r\n\r\n",
-		"nothing":                      "",
-		"half a head":                  "HTTP/1.1 200 OK\r\nX-Secret: 1",
-		"no colon":                     "HTTP/1.1 200 OK\r\nsecret\r\n\r\n",
-		"status of letters":            "HTTP/1.1 two OK\r\n\r\n",
-		"a status below 100":           "HTTP/1.1 099 OK\r\nContent-Length: 6\r\n\r\nsecret",
-		"two lengths":                  "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-		"a length that is none":        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-		"an unknown coding":            "HTTP/1.1 200 OK\r\nTransfer-Encoding: secret\r\n\r\n",
-		"a header bomb":                "HTTP/1.1 200 OK\r\nX-Secret: " + strings.Repeat("x", 300<<10) + "\r\n\r\n",
-		"an endless header":            "HTTP/1.1 200 OK\r\n…X-Secret: secret\r\n",
-		"an endless line":              "HTTP/1.1 200 OK\r\nX-Secret: …secret",
-		"endless interim answers":      "…HTTP/1.1 102 Processing\r\n\r\n",
-		"endless interim answers, 100": "…HTTP/1.1 100 Continue\r\nX-Secret: " + strings.Repeat("x", 10_000) + "\r\n\r\n",
+		"not HTTP":                "220 mail.internal ESMTP\r\n\r\n",
+		"nothing":                 "",
+		"half a head":             "HTTP/1.1 200 OK\r\nX-Secret: 1",
+		"no colon":                "HTTP/1.1 200 OK\r\nsecret\r\n\r\n",
+		"status of letters":       "HTTP/1.1 two OK\r\n\r\n",
+		"a status below 100":      "HTTP/1.1 099 OK\r\nContent-Length: 6\r\n\r\nsecret",
+		"two lengths":             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+		"a length that is none":   "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+		"an unknown coding":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: secret\r\n\r\n",
+		"a header bomb":           "HTTP/1.1 200 OK\r\nX-Secret: " + strings.Repeat("x", 300<<10) + "\r\n\r\n",
+		"an endless header":       "HTTP/1.1 200 OK\r\n…X-Secret: secret\r\n",
+		"an endless line":         "HTTP/1.1 200 OK\r\nX-Secret: …secret",
+		"endless interim answers": "…HTTP/1.1 102 Processing\r\n\r\n",
+		"endless interim answers, 100": "…HTTP/1.1 100 Continue\r\nX-Secret: " + strings.Repeat("x", 10_000) +
+			"\r\n\r\n",
 	} {
 		var out lockedBuffer
 		// HTTP/1.0 gets no interim answers, HTTP/1.1 some of them.
@@ -87,7 +88,8 @@ func TestAnswersThatAreNone(t *testing.T) {
 				t.Errorf("%s: %s %.100q %v, want 502", name, resp.Status, body, err)
 			}
 			for _, leak := range []string{"127.0.0.1", "ecret", "malformed", "ESMTP", "net/http"} {
-				if strings.Contains(string(body), leak) || strings.Contains(strings.Join(resp.Header["X-Secret"], ""), leak) {
+				if strings.Contains(string(body), leak) ||
+					strings.Contains(strings.Join(resp.Header["X-Secret"], ""), leak) {
 					t.Errorf("%s: the answer says %q", name, leak)
 				}
 			}
@@ -100,9 +102,11 @@ func TestAnswersThatAreNone(t *testing.T) {
 
 // Headers of the upstream's connection are not the client's.
 func TestAnswersOwnHeadersStay(t *testing.T) {
-	addr := serve(t, says(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x-own\r\nX-Own: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: x\r\nX-Other: 1\r\nX-Other: 2\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n\r\nhi"), proxy.Config{})
+	addr := serve(t,
+		says(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x-own\r\nX-Own: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: x\r\nX-Other: 1\r\nX-Other: 2\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n\r\nhi"), proxy.Config{})
 	resp, body := exchange(t, addr, "GET / HTTP/1.1\nHost: a\n\n")
-	for name, want := range map[string]string{"X-Own": "", "Keep-Alive": "", "Proxy-Connection": "", "X-Other": "1|2", "Set-Cookie": "a=b|c=d", "Content-Length": "2", "Content-Type": ""} {
+	for name, want := range map[string]string{"X-Own": "", "Keep-Alive": "", "Proxy-Connection": "", "X-Other": "1|2",
+		"Set-Cookie": "a=b|c=d", "Content-Length": "2", "Content-Type": ""} {
 		if got := strings.Join(resp.Header[name], "|"); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -147,7 +151,8 @@ func TestAnswersWithoutABody(t *testing.T) {
 
 // A trailer cannot say what only a header may.
 func TestTrailersFrameNothing(t *testing.T) {
-	addr := serve(t, says(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nX-Sum: 1\r\n\r\n"), proxy.Config{})
+	addr := serve(t,
+		says(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nX-Sum: 1\r\n\r\n"), proxy.Config{})
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +167,8 @@ func TestTrailersFrameNothing(t *testing.T) {
 
 // Interim answers pass, and leave nothing behind in the final one.
 func TestHints(t *testing.T) {
-	addr := serve(t, says(t, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: x-own\r\nX-Own: 1\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), proxy.Config{})
+	addr := serve(t,
+		says(t, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: x-own\r\nX-Own: 1\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), proxy.Config{})
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +180,8 @@ func TestHints(t *testing.T) {
 		t.Fatal(err)
 	}
 	head, rest, _ := strings.Cut(string(got), "\r\n\r\n")
-	if head != "HTTP/1.1 103 Early Hints\r\nLink: </a.css>" || !strings.HasPrefix(rest, "HTTP/1.1 200 OK\r\n") || strings.Contains(rest, "Link") || !strings.HasSuffix(rest, "\r\n\r\nhi") {
+	if head != "HTTP/1.1 103 Early Hints\r\nLink: </a.css>" || !strings.HasPrefix(rest, "HTTP/1.1 200 OK\r\n") ||
+		strings.Contains(rest, "Link") || !strings.HasSuffix(rest, "\r\n\r\nhi") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -43,7 +43,8 @@ func quick(b *testing.B) string {
 						return
 					}
 					if len(line) == 2 {
-						io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 12\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\n\r\nhello world\n")
+						io.WriteString(conn,
+							"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 12\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\n\r\nhello world\n")
 					}
 				}
 			}()
@@ -57,7 +58,9 @@ func visit() (r *http.Request, done func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r, _ = http.NewRequestWithContext(ctx, "GET", "/index.html?a=b", nil)
 	r.RequestURI, r.RemoteAddr, r.Host = "/index.html?a=b", "192.0.2.1:4711", "site.example"
-	for _, field := range [...][2]string{{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"}, {"Accept", "text/html"}, {"Accept-Language", "de"}, {"Accept-Encoding", "gzip, br"}, {"Cookie", "session=0123456789"}, {"Connection", "keep-alive"}, {"Sec-Fetch-Mode", "navigate"}} {
+	for _, field := range [...][2]string{{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"}, {"Accept", "text/html"},
+		{"Accept-Language", "de"}, {"Accept-Encoding", "gzip, br"}, {"Cookie", "session=0123456789"},
+		{"Connection", "keep-alive"}, {"Sec-Fetch-Mode", "navigate"}} {
 		r.Header[field[0]] = []string{field[1]}
 	}
 	return r, cancel

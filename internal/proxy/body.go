@@ -11,54 +11,54 @@ import (
 )
 
 const (
-	bodyAhead  = 64 << 10 // of a request's body, read before the upstream is asked
-	bodyBudget = 64 << 20 // for all bodies together, beside the first 4 KiB of each
+	bodyAhead  = 64 << 10 // bytes of a request's body that are read before it is forwarded
+	bodyBudget = 64 << 20 // bytes for all bodies together, besides the first 4 KiB of each
 
-	bodyWatch = 4 << 10 // more of it, read while the request waits for its turn
+	bodyWatch = 4 << 10 // more bytes, read while the request waits for its turn
 
-	// watchAfter is how long a request has waited when its client is watched.
+	// watchAfter is how long a request waits before its client is watched.
 	watchAfter = 10 * time.Millisecond
 
-	// linger is how long net/http may read on in a body that nobody wants,
-	// so that the connection can be used again.
+	// linger is how long net/http may read the rest of an unused body, so that the
+	// connection can be reused.
 	linger = 5 * time.Second
 )
 
 var (
-	errNoSpace = errors.New("no space for another request body")
+	errNoSpace = errors.New("no memory for another request body")
 	errEnded   = errors.New("the request is over")
 	longAgo    = time.Unix(1, 0)
 )
 
-// A body is what a client sends. Its beginning is read ahead, so that a slow
-// client does not hold the upstream; the rest passes as it comes, and not
-// slower than pace allows. It is safe for use by the transport, which may read
-// on after it answered.
+// A body is the body of a client's request. Its beginning is read ahead, so that a
+// slow client does not occupy the upstream. The rest is forwarded as it comes, at
+// the minimum rate of pace. It is safe for use by the transport, which may still
+// read after RoundTrip has returned.
 type body struct {
 	proxy  *Proxy
 	src    io.Reader
 	client *http.ResponseController
 	http1  bool
-	free   bool   // as slow as it likes: both sides speak at once
-	gone   func() // called when the client does not send the rest
+	free   bool   // no minimum rate: client and upstream send at the same time
+	gone   func() // called if the client does not send the rest
 
 	mu       sync.Mutex
 	quiet    sync.Cond     // reading changed
-	upstream *conn         // nil: shared by other requests, or not known
-	over     chan struct{} // closed when the upstream is done; nil: it is, or the body is whole
-	space    *[]byte       // nil: nothing is held
+	upstream *conn         // nil: shared by other requests, or unknown
+	over     chan struct{} // closed when the upstream is done; nil: it is done, or the body is whole
+	space    *[]byte       // nil: no memory is held
 	class    int           // of space, in bodySizes
-	n        int           // bytes of space that were read
-	whole    bool          // that is all
+	n        int           // bytes in space
+	whole    bool          // these are the complete body
 	pace     pace
 	err      error // of reading from the client; io.EOF at its end
-	reading  bool  // from the client, with mu free
-	told     bool  // space was read to its end
-	answered bool  // the upstream is not asked again
-	ended    bool  // the handler returns: the client is out of reach
+	reading  bool  // from the client, without mu
+	sentAll  bool  // space was sent completely
+	answered bool  // the request will not be sent again
+	ended    bool  // the handler returns: the client can no longer be read
 
-	watching  bool // more is read into space
-	unwatched bool // nothing more is, after what is read now
+	watching  bool // watch is reading into space
+	unwatched bool // watch has to end after the present read
 }
 
 func (p *Proxy) newBody(w http.ResponseWriter, r *http.Request, free bool) *body {
@@ -67,9 +67,9 @@ func (p *Proxy) newBody(w http.ResponseWriter, r *http.Request, free bool) *body
 	return b
 }
 
-// bothAtOnce reports whether a body is a conversation, whose answers the
-// client waits for before it goes on: one that is read ahead would never get
-// on. Only gRPC is known to be such, and only where HTTP/2 is spoken.
+// bothAtOnce reports whether the client may wait for parts of the answer before it
+// sends the rest of its body. Reading such a body ahead would block forever. Only
+// gRPC over HTTP/2 is known to do that.
 func (s *setup) bothAtOnce(r *http.Request) bool {
 	const grpc = "application/grpc"
 	if s.Upstream.Scheme != "h2c" || r.ProtoMajor != 2 {
@@ -80,8 +80,8 @@ func (s *setup) bothAtOnce(r *http.Request) bool {
 		(len(kind) == len(grpc) || kind[len(grpc)] == '+' || kind[len(grpc)] == ';')
 }
 
-// readAhead reads the first 64 KiB, or all if that is less. Its error is
-// errNoSpace or the client's fault.
+// readAhead reads the first 64 KiB, or the complete body if it is shorter. Its error
+// is errNoSpace or an error of the client.
 func (b *body) readAhead() error {
 	if b.free {
 		return nil
@@ -104,9 +104,9 @@ func (b *body) readAhead() error {
 	return nil
 }
 
-// watch reads on, into what room is left, until that is full or unwatch is
-// called. net/http ends the context of a request whose client leaves only where
-// somebody reads. It is called once, after readAhead, by any goroutine.
+// watch reads more until space is full or unwatch is called. net/http notices that
+// a client has left only while its body is read. watch is called once, after
+// readAhead, by any goroutine.
 func (b *body) watch() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,8 +128,7 @@ func (b *body) watch() {
 	}
 }
 
-// unwatch has watch end, after what it reads now. A body that is whole then, or
-// is not, stays so.
+// unwatch ends watch after its present read. Afterwards whole does not change.
 func (b *body) unwatch() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,7 +146,7 @@ func (b *body) grow() bool {
 	return true
 }
 
-// drop gives the space back. mu is held, or nobody else knows b yet.
+// drop frees the space. mu is held, or b is not shared yet.
 func (b *body) drop() {
 	if b.space != nil {
 		b.proxy.spaces.put(b.class, b.space)
@@ -156,7 +155,7 @@ func (b *body) drop() {
 	}
 }
 
-// read reads from the client, who has to keep pace.
+// read reads from the client, at the minimum rate of pace.
 func (b *body) read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,14 +184,13 @@ func (b *body) read(p []byte) (int, error) {
 	if !b.free {
 		b.pace.end(time.Now(), n)
 		if err == io.EOF {
-			b.client.SetReadDeadline(time.Time{}) // net/http looks for the client's leaving now
+			b.client.SetReadDeadline(time.Time{}) // from here on net/http notices that the client leaves
 		}
 	}
 	return n, err
 }
 
-// end is called before the handler returns: net/http does not hear of b any
-// more.
+// end is called before the handler returns. Afterwards b no longer uses net/http.
 func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,30 +201,30 @@ func (b *body) end() {
 			b.quiet.Wait()
 		}
 	}
-	b.letGo()
+	b.endWait()
 	if b.err != io.EOF && b.http1 {
 		b.client.SetReadDeadline(time.Now().Add(linger))
 	}
 	b.drop()
 }
 
-// asked tells that the upstream has answered or will not.
-func (b *body) asked() {
+// setAnswered is called when the upstream has answered or failed.
+func (b *body) setAnswered() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.answered = true; b.told && !b.watching {
+	if b.answered = true; b.sentAll && !b.watching {
 		b.drop()
 	}
 }
 
-// sent reports whether the client has sent all.
+// sent reports whether the client has sent the complete body.
 func (b *body) sent() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err == io.EOF
 }
 
-// failed returns what was wrong with the client's sending; nil for nothing.
+// failed returns the error of reading from the client, nil if there is none.
 func (b *body) failed() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -236,14 +234,14 @@ func (b *body) failed() error {
 	return b.err
 }
 
-// A telling is a body told to the upstream, once from its beginning.
-type telling struct {
+// A bodyReader reads a body once from its beginning, for the transport.
+type bodyReader struct {
 	*body
-	at     int // in space
+	at     int // index in space
 	closed bool
 }
 
-func (t *telling) Read(p []byte) (int, error) {
+func (t *bodyReader) Read(p []byte) (int, error) {
 	t.mu.Lock()
 	for t.at == t.n && t.watching && !t.closed && !t.ended {
 		t.quiet.Wait()
@@ -254,7 +252,7 @@ func (t *telling) Read(p []byte) (int, error) {
 		return 0, errEnded
 	case t.at < t.n && t.space == nil:
 		t.mu.Unlock()
-		return 0, errors.New("a body is read again that is gone")
+		return 0, errors.New("the beginning of the body has been dropped")
 	case t.at < t.n:
 		defer t.mu.Unlock()
 		n := copy(p, (*t.space)[t.at:t.n])
@@ -262,7 +260,7 @@ func (t *telling) Read(p []byte) (int, error) {
 		if t.at < t.n {
 			return n, nil
 		}
-		if t.told = true; (t.answered || !t.whole) && !t.watching {
+		if t.sentAll = true; (t.answered || !t.whole) && !t.watching {
 			t.drop()
 		}
 		if t.whole {
@@ -280,18 +278,18 @@ func (t *telling) Read(p []byte) (int, error) {
 	case err == nil || err == io.EOF:
 		return n, err
 	case n > 0:
-		return n, nil // the error comes again
+		return n, nil // the next read returns the error
 	}
 	t.breakOff()
 	return 0, err
 }
 
-// breakOff is called when the client does not send the rest. The upstream may
-// be at work already, and if its connection were closed nobody would know when
-// it is done. So it hears that no more comes by a half close, and is waited
-// for as long as for any answer to a client that is gone. On a connection that
-// other requests share it hears nothing.
-func (t *telling) breakOff() {
+// breakOff is called if the client does not send the rest of the body. The upstream
+// may be working already; if its connection were closed, the end of its work would
+// be unknown. So breakOff closes only the sending side, and waits for the upstream
+// as for any answer without a client. It sends nothing on a connection that other
+// requests share.
+func (t *bodyReader) breakOff() {
 	t.mu.Lock()
 	upstream, over := t.upstream, t.over
 	t.mu.Unlock()
@@ -310,33 +308,33 @@ func (t *telling) breakOff() {
 	}
 }
 
-func (t *telling) Close() error {
+func (t *bodyReader) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
 	t.quiet.Broadcast()
-	t.letGo()
+	t.endWait()
 	return nil
 }
 
-// letGo ends the wait for the upstream. mu is held.
-func (b *body) letGo() {
+// endWait ends the wait for the upstream. mu is held.
+func (b *body) endWait() {
 	if b.over != nil {
 		close(b.over)
 		b.over = nil
 	}
 }
 
-// sentOver tells by which connection the upstream is asked.
-func (b *body) sentOver(c httptrace.GotConnInfo) {
+// setConn records the connection that the request is sent by.
+func (b *body) setConn(c httptrace.GotConnInfo) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.upstream = connOf(c.Conn)
 }
 
-// tell gives the body to the request for the upstream. gone is called when the
-// client does not send all of it.
-func (b *body) tell(out *http.Request, gone func()) {
+// attach sets the body of the request for the upstream. gone is called if the client
+// does not send the complete body.
+func (b *body) attach(out *http.Request, gone func()) {
 	b.gone = gone
 	out.TransferEncoding = nil
 	if b.whole {
@@ -345,11 +343,11 @@ func (b *body) tell(out *http.Request, gone func()) {
 			out.Body = nil
 			return
 		}
-		// The transport may begin again on another connection.
-		out.GetBody = func() (io.ReadCloser, error) { return &telling{body: b}, nil }
+		// The transport may send the request again on another connection.
+		out.GetBody = func() (io.ReadCloser, error) { return &bodyReader{body: b}, nil }
 	}
 	if !b.whole {
 		b.over = make(chan struct{})
 	}
-	out.Body = &telling{body: b}
+	out.Body = &bodyReader{body: b}
 }

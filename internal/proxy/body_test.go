@@ -30,7 +30,7 @@ func taking(asked *atomic.Int64) http.HandlerFunc {
 	}
 }
 
-func TestUpstreamIsAskedWhenTheBodyIsThere(t *testing.T) {
+func TestRequestIsForwardedWhenTheBodyIsComplete(t *testing.T) {
 	for _, test := range []struct {
 		name, head string
 		parts      []int // bytes, a second apart
@@ -40,7 +40,8 @@ func TestUpstreamIsAskedWhenTheBodyIsThere(t *testing.T) {
 		{"short", "Content-Length: 3\n", []int{1, 1, 1}, 3, "3, announced 3"},
 		{"longer", "Content-Length: 40000\n", []int{20_000, 19_999, 1}, 3, "40000, announced 40000"},
 		{"as much as is read ahead", "Content-Length: 65536\n", []int{65_535, 1}, 2, "65536, announced 65536"},
-		{"more than is read ahead", "Content-Length: 100000\n", []int{65_535, 1, 34_464}, 2, "100000, announced 100000"},
+		{"more than is read ahead", "Content-Length: 100000\n", []int{65_535, 1, 34_464}, 2,
+			"100000, announced 100000"},
 		{"in chunks", "Transfer-Encoding: chunked\n", []int{10, 20_000, 0}, 3, "20010, announced 20010"},
 		{"more in chunks", "Transfer-Encoding: chunked\n", []int{60_000, 60_000, 0}, 2, "120000, announced -1"},
 		{"empty in chunks", "Transfer-Encoding: chunked\n", []int{0}, 1, "0, announced 0"},
@@ -108,7 +109,8 @@ func TestSlowPostIsCut(t *testing.T) {
 					s := newSite(t, taking(&asked), Config{}, slots(1))
 					client := s.http2()
 					if proto == "HTTP/1.1" {
-						client = &http.Client{Transport: &http.Transport{DialContext: s.front.dial, DisableKeepAlives: true}}
+						client = &http.Client{Transport: &http.Transport{DialContext: s.front.dial,
+							DisableKeepAlives: true}}
 					}
 					pr, pw := io.Pipe()
 					req, _ := http.NewRequest("POST", "http://a/", pr)
@@ -118,7 +120,8 @@ func TestSlowPostIsCut(t *testing.T) {
 						defer close(sent)
 						// Never at the very moment at which the post is cut: what the
 						// client then sees first is left to chance.
-						for n, pause := 0, time.Second/2; n < test.length; n, pause = n+max(1, test.bytes), time.Second {
+						for n, pause := 0, time.Second/2; n < test.length; n, pause = n+max(1, test.bytes),
+							time.Second {
 							time.Sleep(pause)
 							if _, err := pw.Write(make([]byte, test.bytes)); err != nil {
 								return
@@ -136,8 +139,10 @@ func TestSlowPostIsCut(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer resp.Body.Close()
-					if resp.StatusCode != test.status || time.Since(began).Round(time.Second) != test.after || asked.Load() != test.asked || resp.Proto != proto {
-						t.Errorf("%s %s after %v, the upstream was asked %d times; want %d after %v, %d", resp.Proto, resp.Status, time.Since(began), asked.Load(), test.status, test.after, test.asked)
+					if resp.StatusCode != test.status || time.Since(began).Round(time.Second) != test.after ||
+						asked.Load() != test.asked || resp.Proto != proto {
+						t.Errorf("%s %s after %v, the upstream was asked %d times; want %d after %v, %d", resp.Proto,
+							resp.Status, time.Since(began), asked.Load(), test.status, test.after, test.asked)
 					}
 					if resp.StatusCode == 408 && proto == "HTTP/1.1" && !resp.Close {
 						t.Error("the connection stays")
@@ -179,7 +184,8 @@ func TestSlowUpstreamDoesNotCutAPost(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
-			if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(body) != fmt.Sprint(size) || err != nil {
+			if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(body) != fmt.Sprint(size) ||
+				err != nil {
 				t.Errorf("%s: %s %q %v", proto, resp.Status, body, err)
 			}
 		})
@@ -234,7 +240,7 @@ func TestBrokenPostIsBrokenForTheUpstream(t *testing.T) {
 
 // A client that leaves before its body is read ahead was never there for the
 // upstream.
-func TestHalfAPostIsNotAsked(t *testing.T) {
+func TestIncompletePostIsNotForwarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		s := newSite(t, taking(&asked), Config{}, slots(1))
@@ -246,7 +252,8 @@ func TestHalfAPostIsNotAsked(t *testing.T) {
 			synctest.Wait()
 		}
 		if asked.Load() != 0 || s.proxy.inside.Load() != 0 {
-			t.Errorf("the upstream was asked %d times, %d requests are in progress", asked.Load(), s.proxy.inside.Load())
+			t.Errorf("the upstream was asked %d times, %d requests are in progress", asked.Load(),
+				s.proxy.inside.Load())
 		}
 	})
 }
@@ -262,7 +269,8 @@ func TestEarlyAnswer(t *testing.T) {
 		began := time.Now()
 		v.send("POST / HTTP/1.1\nHost: a\nContent-Length: 20000000\n\n" + strings.Repeat("x", bodyAhead))
 		resp := v.head()
-		if body, err := io.ReadAll(resp.Body); resp.StatusCode != 413 || string(body) != "too much\n" || err != nil || time.Since(began) > 0 {
+		if body, err := io.ReadAll(resp.Body); resp.StatusCode != 413 || string(body) != "too much\n" || err != nil ||
+			time.Since(began) > 0 {
 			t.Errorf("%s %q %v after %v", resp.Status, body, err, time.Since(began))
 		}
 		io.Copy(io.Discard, v.r) // until the connection is closed
@@ -273,13 +281,14 @@ func TestEarlyAnswer(t *testing.T) {
 }
 
 // What is left of a body after an early answer is not another request.
-func TestRestOfABodyIsNoRequest(t *testing.T) {
+func TestRestOfABodyIsNotARequest(t *testing.T) {
 	for _, test := range []struct {
 		path, head, first, rest string
 		status                  int
 		more                    string // that makes the transport look up from waiting for it
 	}{
-		{"/", "Content-Length: 66000", strings.Repeat("x", bodyAhead), strings.Repeat("x", 66_000-bodyAhead-50), 200, ""},
+		{"/", "Content-Length: 66000", strings.Repeat("x", bodyAhead), strings.Repeat("x", 66_000-bodyAhead-50), 200,
+			""},
 		{"/", "Content-Length: 66000", strings.Repeat("x", bodyAhead), "", 200, ""},
 		{"/", "Transfer-Encoding: chunked", "10100\r\n" + strings.Repeat("x", bodyAhead), "", 200, ""},
 		{"/broken", "Content-Length: 80000", strings.Repeat("x", bodyAhead), "", 502, strings.Repeat("x", 8000)},
@@ -305,7 +314,8 @@ func TestRestOfABodyIsNoRequest(t *testing.T) {
 			synctest.Wait()
 			go io.WriteString(v, test.more)
 			resp := v.head()
-			if body, err := io.ReadAll(resp.Body); resp.StatusCode != test.status || !resp.Close || test.status == 200 && string(body) != "early" || err != nil {
+			if body, err := io.ReadAll(resp.Body); resp.StatusCode != test.status || !resp.Close ||
+				test.status == 200 && string(body) != "early" || err != nil {
 				t.Errorf("%s, closes %v, %q, %v", resp.Status, resp.Close, body, err)
 			}
 			go io.WriteString(v, test.rest+strings.Repeat("GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n", 20))
@@ -333,7 +343,8 @@ func TestBudgetOfBodies(t *testing.T) {
 		}
 		large := func() *visitor {
 			v := s.visitor()
-			go v.Write([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 65536\r\n\r\n" + strings.Repeat("x", 20_000)))
+			go v.Write([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 65536\r\n\r\n" +
+				strings.Repeat("x", 20_000)))
 			synctest.Wait()
 			return v
 		}
@@ -343,7 +354,7 @@ func TestBudgetOfBodies(t *testing.T) {
 		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !resp.Close || asked.Load() != 0 {
 			t.Errorf("over the budget: %s %v", resp.Status, resp.Header)
 		}
-		if !strings.Contains(s.log.String(), "request bodies take all") {
+		if !strings.Contains(s.log.String(), "request bodies use all") {
 			t.Errorf("logged %q", s.log.String())
 		}
 		first.send(strings.Repeat("x", 45_536))
@@ -410,7 +421,7 @@ func TestBodyIsSafeWhenItIsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := new(http.Request)
-		b.tell(out, func() {})
+		b.attach(out, func() {})
 		if out.Body == nil {
 			continue
 		}
@@ -422,7 +433,7 @@ func TestBodyIsSafeWhenItIsOver(t *testing.T) {
 		}()
 		go func() {
 			defer all.Done()
-			b.asked()
+			b.setAnswered()
 			b.end()
 			if _, err := out.Body.Read(make([]byte, 1)); !errors.Is(err, errEnded) {
 				t.Errorf("a body that is over is read: %v", err)

@@ -5,13 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// A budget bounds what many take together, in bytes.
+// A budget bounds the memory of many users together, in bytes.
 type budget struct {
 	max  int64
 	used atomic.Int64
 }
 
-// take reports whether n more fit. What was taken is to be given back.
+// take takes n bytes, or reports that they do not fit. The caller returns them by
+// give.
 func (b *budget) take(n int) bool {
 	if b.used.Add(int64(n)) > b.max {
 		b.used.Add(int64(-n))
@@ -22,17 +23,16 @@ func (b *budget) take(n int) bool {
 
 func (b *budget) give(n int) { b.used.Add(int64(-n)) }
 
-// chunkSize is how much of an answer is read at once.
+// chunkSize is how many bytes of an answer one read takes at most.
 const chunkSize = 32 << 10
 
-// A chunk holds a part of an answer: what was read and not yet written is
-// space[from:to].
+// A chunk holds a part of an answer: space[from:to] was read and not yet written.
 type chunk struct {
 	from, to int
 	space    []byte
 }
 
-// chunks are used again.
+// chunks reuses chunks.
 type chunks struct{ pool sync.Pool }
 
 func (c *chunks) get() *chunk {
@@ -45,11 +45,11 @@ func (c *chunks) get() *chunk {
 
 func (c *chunks) put(k *chunk) { c.pool.Put(k) }
 
-// Sizes of the space that the beginning of a request's body is read into. It
-// grows with what comes, not with what is announced.
+// bodySizes are the sizes of the memory for the beginning of a request's body. It
+// grows with the bytes that arrive, not with the announced length.
 var bodySizes = [...]int{4 << 10, 16 << 10, bodyAhead + bodyWatch}
 
-// spaces are used again, one pool for each of bodySizes.
+// spaces reuses the memory of bodies, with one pool for each of bodySizes.
 type spaces [len(bodySizes)]sync.Pool
 
 func (s *spaces) get(class int) *[]byte {

@@ -15,18 +15,16 @@ import (
 )
 
 const (
-	// headDelay is how long the head of an answer without a length waits for
-	// the first of its body, so that both travel together.
+	// headDelay is how long the head of an answer without a length waits for the
+	// beginning of its body, so that both are sent together.
 	headDelay = 2 * time.Millisecond
 
-	// maxHints is how many interim answers (103 and the like) one request may
-	// get.
+	// maxHints is how many interim answers (such as 103) one request may get.
 	maxHints = 16
 )
 
-// A passage is one request on its way to the upstream, and its answer on the
-// way back. It is used once.
-type passage struct {
+// An exchange is one request to the upstream and its answer. It is used once.
+type exchange struct {
 	*setup
 	proxy *Proxy
 	w     http.ResponseWriter
@@ -39,17 +37,17 @@ type passage struct {
 
 	mu     sync.Mutex // of what follows, and of w until the answer is there
 	hints  int
-	begun  bool // the answer is there: no more hints
+	begun  bool // the answer has arrived: no more hints
 	headed bool // its head is written
 
-	over bool // done was called; by one goroutine after the other
+	over bool // finish was called; by one goroutine after the other
 }
 
-// forward asks the upstream and hands its answer on. It returns when the
-// upstream is done, even if the client is not there any more, and panics with
-// http.ErrAbortHandler where the client must see that the answer is not whole.
+// forward sends the request to the upstream and its answer to the client. It returns
+// when the upstream is done, even if the client has left. It panics with
+// http.ErrAbortHandler if the client must see that the answer is incomplete.
 func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
-	q := &passage{setup: s, proxy: p, w: w, r: r}
+	q := &exchange{setup: s, proxy: p, w: w, r: r}
 	upgrade := s.websocket(r)
 	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
 		q.body = p.newBody(w, r, s.bothAtOnce(r))
@@ -60,7 +58,7 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if q.body != nil && !q.body.whole && s.Slots != nil {
-		if !q.uploads() {
+		if !q.enterUploads() {
 			return
 		}
 		defer func() { p.uploads.leave(s.Slots()) }()
@@ -72,14 +70,14 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	q.patience.cancel, q.patience.abandoned, q.patience.time = cancel, &p.abandoned, s.patience
 	defer q.patience.end()
-	stop := context.AfterFunc(r.Context(), q.patience.left)
+	stop := context.AfterFunc(r.Context(), q.patience.clientLeft)
 	defer stop()
 	q.ctx = ctx
 	if r.ProtoAtLeast(1, 1) {
 		q.trace.Got1xxResponse = q.hint
 	}
 	if q.body != nil && !q.body.whole && s.Upstream.Scheme != "h2c" {
-		q.trace.GotConn = q.body.sentOver
+		q.trace.GotConn = q.body.setConn
 	}
 	ctx = httptrace.WithClientTrace(ctx, &q.trace)
 	resp, err := s.transport.RoundTrip(q.request(ctx, upgrade))
@@ -87,14 +85,14 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	q.begun = true
 	q.mu.Unlock()
 	if q.body != nil {
-		q.body.asked()
+		q.body.setAnswered()
 	}
-	if err == nil && p.ailing.Load() && p.ailing.Swap(false) {
+	if err == nil && p.down.Load() && p.down.Swap(false) {
 		s.Log.Printf("upstream %s answers again", s.Upstream.Host)
 	}
-	if err == nil && s.listens() {
+	if err == nil && s.readsCosts() {
 		s.noteSilence(resp)
-		q.told(resp.Header)
+		q.readCosts(resp.Header)
 	}
 	switch {
 	case err != nil:
@@ -102,10 +100,10 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	case resp.StatusCode < 100: // net/http's server would panic
 		resp.Body.Close()
 		q.failed(fmt.Errorf("malformed HTTP response: status %q", resp.Status))
-	case q.body != nil && q.body.failed() != nil: // it answers to half a request
+	case q.body != nil && q.body.failed() != nil: // it answers an incomplete request
 		io.CopyN(io.Discard, resp.Body, maxDropped)
 		resp.Body.Close()
-		q.done(resp)
+		q.finish(resp)
 		q.refuseBody(q.body.failed())
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		q.switched(resp, upgrade, stop)
@@ -114,9 +112,9 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// request returns what the upstream is asked. The header is the client's own,
-// changed.
-func (q *passage) request(ctx context.Context, upgrade bool) *http.Request {
+// request returns the request for the upstream. It shares the client's header, which
+// is changed.
+func (q *exchange) request(ctx context.Context, upgrade bool) *http.Request {
 	r := q.r
 	out := r.WithContext(ctx)
 	u := &url.URL{Scheme: q.scheme, Host: q.Upstream.Host}
@@ -125,17 +123,17 @@ func (q *passage) request(ctx context.Context, upgrade bool) *http.Request {
 	} else {
 		u.Opaque = t
 	}
-	q.onward(q.w, r, upgrade)
+	q.rewriteHeader(q.w, r, upgrade)
 	out.URL, out.RequestURI, out.Close, out.Body, out.Trailer = u, "", false, nil, nil
 	if q.body != nil {
-		q.body.tell(out, q.patience.left)
+		q.body.attach(out, q.patience.clientLeft)
 	}
 	return out
 }
 
-// hint hands an interim answer on. It is called by the transport's goroutine,
-// maybe even after RoundTrip returned.
-func (q *passage) hint(code int, header textproto.MIMEHeader) error {
+// hint forwards an interim answer. The transport's goroutine calls it, maybe even
+// after RoundTrip has returned.
+func (q *exchange) hint(code int, header textproto.MIMEHeader) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.hints++; q.hints > maxHints {
@@ -146,25 +144,25 @@ func (q *passage) hint(code int, header textproto.MIMEHeader) error {
 	}
 	h := q.w.Header()
 	own := h.Clone()
-	q.keep(http.Header(header))
-	back(h, http.Header(header))
+	q.stripCosts(http.Header(header))
+	copyAnswerHeader(h, http.Header(header))
 	q.w.WriteHeader(code)
 	clear(h)
 	add(h, own)
 	return nil
 }
 
-// answer hands the upstream's answer on.
-func (q *passage) answer(resp *http.Response) {
+// answer forwards the upstream's answer.
+func (q *exchange) answer(resp *http.Response) {
 	defer resp.Body.Close()
 	h := q.w.Header()
-	back(h, resp.Header)
+	copyAnswerHeader(h, resp.Header)
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // else net/http guesses one
 	}
 	announced := q.announce(resp)
 	if resp.Body == http.NoBody {
-		q.done(resp)
+		q.finish(resp)
 		q.head(resp)
 		q.trailer(resp, announced)
 		return
@@ -175,15 +173,14 @@ func (q *passage) answer(resp *http.Response) {
 	q.trailer(resp, announced)
 }
 
-// announce tells the client which trailers are to come, and returns how many.
-// Those that it may not get are not among them.
-func (q *passage) announce(resp *http.Response) int {
+// announce announces the trailers that the client may get, and returns how many.
+func (q *exchange) announce(resp *http.Response) int {
 	if len(resp.Trailer) == 0 {
 		return 0
 	}
 	names := make([]string, 0, len(resp.Trailer))
 	for name := range resp.Trailer {
-		if name != q.CostHeader && !(name == timingHeader && q.takesTiming()) {
+		if name != q.CostHeader && !(name == timingHeader && q.stripsTiming()) {
 			names = append(names, name)
 		}
 	}
@@ -194,16 +191,16 @@ func (q *passage) announce(resp *http.Response) int {
 	return len(names)
 }
 
-// closeEarly has a connection of HTTP/1 whose client still sends closed after
-// the answer: the rest of a body must not be taken for another request.
-func (q *passage) closeEarly() {
+// closeEarly closes an HTTP/1 connection after the answer if the client is still
+// sending: the rest of the body must not be parsed as another request.
+func (q *exchange) closeEarly() {
 	if q.body != nil && q.body.http1 && !q.body.sent() {
 		q.w.Header()["Connection"] = connectionClose
 	}
 }
 
 // head writes the head of the answer once.
-func (q *passage) head(resp *http.Response) {
+func (q *exchange) head(resp *http.Response) {
 	if q.headed {
 		return
 	}
@@ -212,8 +209,8 @@ func (q *passage) head(resp *http.Response) {
 	q.w.WriteHeader(resp.StatusCode)
 }
 
-// trailer hands on what the upstream sent behind the body.
-func (q *passage) trailer(resp *http.Response, announced int) {
+// trailer forwards the trailers of the upstream.
+func (q *exchange) trailer(resp *http.Response, announced int) {
 	if len(resp.Trailer) == 0 {
 		return
 	}
@@ -221,8 +218,8 @@ func (q *passage) trailer(resp *http.Response, announced int) {
 	http.NewResponseController(q.w).Flush()
 	h := q.w.Header()
 	for name, values := range resp.Trailer {
-		if hopByHop(name) || name == "Content-Length" {
-			continue // not the business of a trailer (RFC 9110 §6.5.1)
+		if fullNames[name] == hopByHop || name == "Content-Length" {
+			continue // not allowed in a trailer (RFC 9110 §6.5.1)
 		}
 		if len(resp.Trailer) != announced {
 			name = http.TrailerPrefix + name
@@ -231,8 +228,8 @@ func (q *passage) trailer(resp *http.Response, announced int) {
 	}
 }
 
-// copy hands the body on. The error is that of either side; it is logged.
-func (q *passage) copy(resp *http.Response) error {
+// copy forwards the body. The error is of either side; it is logged.
+func (q *exchange) copy(resp *http.Response) error {
 	to := sink{w: q.w, flush: resp.ContentLength < 0}
 	if eventStream(resp.Header) {
 		return q.stream(resp, &to)
@@ -242,13 +239,13 @@ func (q *passage) copy(resp *http.Response) error {
 	if err == nil && int64(n) != resp.ContentLength {
 		q.head(resp)
 		c.to = n
-		return q.ahead(resp, c, &to)
+		return q.copyAhead(resp, c, &to)
 	}
 	defer q.proxy.chunks.put(c)
 	if err == io.EOF {
 		err = nil
 	}
-	q.done(resp)
+	q.finish(resp)
 	q.head(resp)
 	if err != nil {
 		q.brokeOff(err)
@@ -262,19 +259,18 @@ func (q *passage) copy(resp *http.Response) error {
 	return err
 }
 
-// first reads the first of a body: all of it where that is known to be
-// short.
-func (q *passage) first(resp *http.Response, c *chunk) (int, error) {
+// first reads the beginning of a body, or a short body completely.
+func (q *exchange) first(resp *http.Response, c *chunk) (int, error) {
 	if n := resp.ContentLength; n > 0 && n <= chunkSize {
 		n, err := io.ReadFull(resp.Body, c.space[:n])
-		if err == nil && resp.ProtoMajor == 2 && (len(resp.Trailer) > 0 || q.listens()) {
-			resp.Body.Read(nil) // the trailer comes behind what is counted
+		if err == nil && resp.ProtoMajor == 2 && (len(resp.Trailer) > 0 || q.readsCosts()) {
+			resp.Body.Read(nil) // the trailer comes after the counted bytes
 		}
 		return n, err
 	} else if n > 0 {
 		return resp.Body.Read(c.space)
 	}
-	// Who waits for a line now and then is not to wait for the head.
+	// A client of a slow stream must not wait for the head.
 	early := time.AfterFunc(headDelay, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -285,7 +281,7 @@ func (q *passage) first(resp *http.Response, c *chunk) (int, error) {
 	})
 	n, err := resp.Body.Read(c.space)
 	if err != nil {
-		q.done(resp)
+		q.finish(resp)
 	}
 	early.Stop()
 	q.mu.Lock()
@@ -294,9 +290,9 @@ func (q *passage) first(resp *http.Response, c *chunk) (int, error) {
 	return n, err
 }
 
-// ahead hands a longer body on, and reads on while the client takes it.
-func (q *passage) ahead(resp *http.Response, first *chunk, to *sink) error {
-	a := q.proxy.newAhead(resp.Body, first, func() { q.done(resp) })
+// copyAhead forwards a longer body, and reads ahead while the client takes it.
+func (q *exchange) copyAhead(resp *http.Response, first *chunk, to *sink) error {
+	a := q.proxy.newReadAhead(resp.Body, first, func() { q.finish(resp) })
 	go a.run()
 	defer a.end()
 	for {
@@ -309,20 +305,19 @@ func (q *passage) ahead(resp *http.Response, first *chunk, to *sink) error {
 			return err
 		}
 		if err := to.write(p); err != nil {
-			q.patience.left()
-			a.leave()
+			q.patience.clientLeft()
+			a.abandon()
 			return err
 		}
-		a.took(len(p))
+		a.release(len(p))
 	}
 }
 
-// stream hands events on as they come, as long as there is somebody to take
-// them.
-func (q *passage) stream(resp *http.Response, to *sink) error {
+// stream forwards events as they come, until the client leaves.
+func (q *exchange) stream(resp *http.Response, to *sink) error {
 	space := q.proxy.spaces.get(0)
 	defer q.proxy.spaces.put(0, space)
-	q.patience.goesOn()
+	q.patience.setLive()
 	q.proxy.live.add(&q.patience, func() { q.patience.cancel(errStopped) })
 	defer q.proxy.live.remove(&q.patience)
 	q.head(resp)
@@ -331,7 +326,7 @@ func (q *passage) stream(resp *http.Response, to *sink) error {
 	for {
 		n, err := resp.Body.Read(*space)
 		if err != nil {
-			q.done(resp)
+			q.finish(resp)
 		}
 		if n > 0 {
 			if err := to.write((*space)[:n]); err != nil {
@@ -348,9 +343,9 @@ func (q *passage) stream(resp *http.Response, to *sink) error {
 	}
 }
 
-func (q *passage) brokeOff(err error) {
+func (q *exchange) brokeOff(err error) {
 	if q.ctx.Err() == nil && !errors.Is(err, errAbandoned) {
-		q.Log.Printf("upstream %s broke off in the middle of an answer: %v", q.Upstream.Host, err)
+		q.Log.Printf("upstream %s ended in the middle of an answer: %v", q.Upstream.Host, err)
 	}
 }
 
@@ -361,11 +356,11 @@ func eventStream(h http.Header) bool {
 		(len(v[0]) == len(kind) || strings.IndexByte("; \t,", v[0][len(kind)]) >= 0)
 }
 
-// A sink is where a body is written to: the client. How fast it is to take
-// what is written is the listener's business.
+// A sink writes a body to the client. The listener bounds how slowly the client may
+// read.
 type sink struct {
 	w     http.ResponseWriter
-	flush bool // what is written is to arrive at once
+	flush bool // send each write at once
 }
 
 func (s *sink) write(p []byte) error {

@@ -16,11 +16,13 @@ func TestUpstreamSpeaksHTTP2ByPriorKnowledge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 			n, err := io.Copy(io.Discard, r.Body)
-			fmt.Fprintf(w, "%s %s %s %s %d %v %v", r.Proto, r.Host, r.RequestURI, r.Header["X-Forwarded-Proto"], n, err, r.Header["Upgrade"])
+			fmt.Fprintf(w, "%s %s %s %s %d %v %v", r.Proto, r.Host, r.RequestURI, r.Header["X-Forwarded-Proto"], n,
+				err, r.Header["Upgrade"])
 		}, Config{Upstream: &h2cUpstream})
 		for _, test := range []struct{ sent, want string }{
 			{"GET /a%2fb?c=d HTTP/1.1\nHost: site.example\n\n", "HTTP/2.0 site.example /a%2fb?c=d [http] 0 <nil> []"},
-			{"POST /a HTTP/1.1\nHost: site.example\nContent-Length: 3\n\nabc", "HTTP/2.0 site.example /a [http] 3 <nil> []"},
+			{"POST /a HTTP/1.1\nHost: site.example\nContent-Length: 3\n\nabc",
+				"HTTP/2.0 site.example /a [http] 3 <nil> []"},
 			// There are no such websockets.
 			{"GET / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: websocket\n\n", "HTTP/2.0 a / [http] 0 <nil> []"},
 		} {
@@ -54,7 +56,7 @@ func TestResetReachesAnHTTP2UpstreamInTheEnd(t *testing.T) {
 
 // In gRPC both sides speak at once: what is read ahead would never be
 // answered, and silence is no fault.
-func TestGRPCIsAConversation(t *testing.T) {
+func TestGRPCBodiesAreNotReadAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
@@ -95,8 +97,8 @@ func TestGRPCIsAConversation(t *testing.T) {
 	})
 }
 
-// Only gRPC is spared: by its name alone nobody holds another upstream.
-func TestWhoMaySpeakAtOnce(t *testing.T) {
+// Only gRPC over HTTP/2 is exempt: its content type alone is not enough.
+func TestBothAtOnce(t *testing.T) {
 	for _, test := range []struct {
 		scheme string
 		major  int
@@ -122,7 +124,8 @@ func TestWhoMaySpeakAtOnce(t *testing.T) {
 
 func TestSlowHTTP2Upstream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, Config{Upstream: &h2cUpstream})
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+			Config{Upstream: &h2cUpstream})
 		began := time.Now()
 		if status, _ := s.get("/"); status != 504 || time.Since(began) != DefaultTimeout {
 			t.Errorf("%d after %v, want 504 after %v", status, time.Since(began), DefaultTimeout)

@@ -2,19 +2,18 @@ package proxy
 
 import (
 	"net/http"
-	"net/netip"
 	"strings"
 )
 
-// Bounds of a request's header: what a zero Config.Fields and a zero
-// Config.HeaderBytes mean.
+// Bounds of a request's header: the defaults of Config.Fields and
+// Config.HeaderBytes.
 const (
 	DefaultFields      = 100
 	DefaultHeaderBytes = 32 << 10
 )
 
-// bounded reports whether a request's header is of a size to be handed on.
-// Fields are counted as they came, bytes with what stands between them.
+// bounded reports whether a request's header is small enough. It counts the fields
+// of the client, and bytes with their separators.
 func (s *setup) bounded(r *http.Request) bool {
 	fields, bytes := 1, len("Host: \r\n")+len(r.Host)
 	for name, values := range r.Header {
@@ -26,48 +25,36 @@ func (s *setup) bounded(r *http.Request) bool {
 	return fields <= s.Fields && bytes <= s.HeaderBytes
 }
 
-// onward makes of the client's header what the upstream is to get. upgrade
-// says whether the request asks for a websocket.
+// rewriteHeader turns the client's header into the one for the upstream. upgrade
+// says whether the request is for a websocket.
 //
-// A trusted proxy's word about the client is kept and added to, anybody else's
-// is replaced. What is of one connection only goes (RFC 9110 §7.6.1); nothing
-// that the client lists under Connection takes away what is set here. Who asks,
-// as the guard of w judged it, is this proxy's word alone.
-func (s *setup) onward(w http.ResponseWriter, r *http.Request, upgrade bool) {
-	h, trusted := r.Header, s.Trusts(r.RemoteAddr)
+// The kind of a header decides what happens to it. A client cannot remove headers
+// that are judged or set here by listing them in Connection.
+func (s *setup) rewriteHeader(w http.ResponseWriter, r *http.Request, upgrade bool) {
+	h := r.Header
 	trailers, up := listed(h["Te"], "trailers"), h["Upgrade"]
 	for _, list := range h["Connection"] {
 		for name := range strings.SplitSeq(list, ",") {
-			if name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); name != "" && !s.forwards(name) {
+			if name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); s.kindOf(fold(name)) == ordinary {
 				delete(h, name)
 			}
 		}
 	}
-	for name := range h {
-		if !s.passes(name, trusted) {
-			delete(h, name)
-		}
+	c := s.clientOf(w, r)
+	for name, values := range h {
+		set(h, name, s.pass(name, values, &c))
 	}
-	if trailers || s.listens() {
+	if trailers || s.readsCosts() {
 		h["Te"] = teTrailers
 	}
 	if upgrade {
 		h["Connection"], h["Upgrade"] = connectionUpgrade, up
 	}
 	if _, ok := h["User-Agent"]; !ok {
-		h["User-Agent"] = nil // else net/http sends its own
+		h["User-Agent"] = nil // otherwise net/http sends its own
 	}
-	s.forwarded(w, r, trusted)
-}
-
-// hopByHop reports whether a header is of one connection only.
-func hopByHop(name string) bool {
-	switch name {
-	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
-		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings", "Expect":
-		return true
-	}
-	return false
+	s.setForwarded(r, &c)
+	s.setIdentity(h, &c)
 }
 
 var (
@@ -76,100 +63,111 @@ var (
 	connectionClose   = []string{"close"}
 )
 
-// passes reports whether a header goes to the upstream.
+// pass returns the values of a header that the upstream gets, nil for none.
 //
-// Servers that hand headers on as variables make "_" of "-" and of much else:
-// under such a name anybody could set X-Forwarded-For.
-func (s *setup) passes(name string, trusted bool) bool {
-	plain, under := true, false
-	for i := 0; i < len(name); i++ {
-		if c := name[i]; c == '_' {
-			under = true
-		} else if !alphanumeric(c) && c != '-' {
-			plain = false
+// Servers that pass headers as variables turn "-" and many other characters into
+// "_": under such a name, any client could set X-Forwarded-For.
+func (s *setup) pass(name string, values []string, c *client) []string {
+	switch {
+	case !plain(name):
+		return nil
+	case strings.IndexByte(name, '_') >= 0:
+		if s.KeepUnderscores && s.kindOf(fold(name)) == ordinary {
+			return values
+		}
+		return nil
+	}
+	switch k := s.kindOf(name); k {
+	case ordinary, ownName, written:
+		return values
+	case override:
+		if s.kept[name] {
+			return values
+		}
+		s.noteOverride(name, c.method)
+	case clientAddr, host, scheme, port, pathPrefix, fromProxy:
+		if c.trusted {
+			return s.passTrusted(k, values, c)
 		}
 	}
-	switch {
-	case !plain || hopByHop(name):
-		return false
-	case strings.HasPrefix(name, ours) || s.tells(name): // from trusted proxies too
-		return false
-	case name == "Proxy": // a CGI's HTTP_PROXY, by which clients of its own go (CVE-2016-5385)
-		return false
-	case under:
-		return s.KeepUnderscores && !s.reserved(fold(name))
-	case name == "Forwarded": // a proxy that sends another header may hand on what its client sent
-		return trusted && s.Header == name
-	}
-	return trusted || !s.forwards(name)
+	return nil
 }
 
-// forwards reports whether a header tells the upstream about the client, or
-// which path it asks for in place of the one that was judged, so that only a
-// trusted proxy and this one may send it. These are what proxies, CDNs and the
-// frameworks behind them know.
-func (s *setup) forwards(name string) bool {
-	switch name {
-	case "Forwarded", "X-Real-Ip", "Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip",
-		"Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Fastly-Client-Ip", "X-Azure-Clientip",
-		"X-Original-Url", "X-Rewrite-Url":
+// passTrusted is pass for a header of a trusted proxy. Of checked values the last
+// one counts, which is from the nearest proxy.
+func (s *setup) passTrusted(k kind, values []string, c *client) []string {
+	switch k {
+	case clientAddr:
+		return c.value(addrValue)
+	case fromProxy:
+		return values
+	}
+	value := lastOf(values)
+	switch {
+	case k == host && s.fits(value, c),
+		k == scheme && validScheme(value),
+		k == port && value != "" && validPort(value),
+		k == pathPrefix && validPrefix(value):
+		if len(values) == 1 && values[0] == value {
+			return values
+		}
+		return []string{value}
+	}
+	return nil
+}
+
+// fits reports whether a host that a trusted proxy names belongs to the site. Many
+// proxies forward the value of their clients, so it must equal Host if rules look at
+// hosts or the policy names no hosts. Otherwise X-Forwarded-Host is believed: see
+// setForwarded.
+func (s *setup) fits(name string, c *client) bool {
+	if s.HostsJudged || s.hosts == nil {
+		return sameHost(name, c.host)
+	}
+	return s.hosts.status(name) == http.StatusOK
+}
+
+// validScheme reports whether a value is one that proxies use to report whether the
+// client used TLS.
+func validScheme(value string) bool {
+	switch strings.ToLower(value) {
+	case "http", "https", "ws", "wss", "on", "off", "ssl", "1", "0":
 		return true
 	}
-	return strings.HasPrefix(name, "X-Forwarded-") || name == s.Header && name != ""
+	return false
 }
 
-// reserved reports whether a header is set, judged or taken off before the
-// upstream sees it, so that it must not come under another spelling.
-func (s *setup) reserved(name string) bool {
-	return s.forwards(name) || s.tells(name) || strings.HasPrefix(name, ours) || name == "User-Agent" || name == "Content-Length" || hopByHop(name)
-}
-
-// forwarded sets what tells the upstream about the client.
-func (s *setup) forwarded(w http.ResponseWriter, r *http.Request, trusted bool) {
-	h := r.Header
-	proto := "http"
-	if r.TLS != nil {
-		proto = "https"
+// validPrefix reports whether a value is a path prefix that a proxy may have
+// removed: plain segments that cannot lead to another host or folder.
+func validPrefix(value string) bool {
+	if value == "" || value[0] != '/' || strings.Contains(value, "//") || strings.Contains(value, "/.") {
+		return false
 	}
-	values := []string{peer(r.RemoteAddr), proto, r.Host, "", ""}
-	nearest := values[0]
-	if trusted {
-		if prior := h["X-Forwarded-For"]; len(prior) > 0 {
-			nearest = last(prior[len(prior)-1])
-			if values[0] == "" {
-				values[0] = strings.Join(prior, ", ")
-			} else {
-				values[0] = strings.Join(prior, ", ") + ", " + values[0]
-			}
-		}
-		if prior := h["X-Forwarded-Proto"]; len(prior) > 0 {
-			values[1] = prior[len(prior)-1]
-		}
-		if prior := h["X-Forwarded-Host"]; len(prior) > 0 {
-			values[2] = prior[len(prior)-1]
+	for i := 0; i < len(value); i++ {
+		if c := value[i]; !alphanumeric(c) && strings.IndexByte("/-._~", c) < 0 {
+			return false
 		}
 	}
-	if values[0] != "" {
-		h["X-Forwarded-For"] = values[0:1:1]
-	} else {
-		delete(h, "X-Forwarded-For")
-	}
-	h["X-Forwarded-Proto"] = values[1:2:2]
-	h["X-Forwarded-Host"] = values[2:3:3]
-	s.who(h, w, nearest, values[3:])
+	return true
 }
 
-// peer returns the address of a peer; "" for a Unix socket.
-func peer(remote string) string {
-	a, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return ""
+// noteOverride logs once that a method override was removed from a POST. The site's
+// own pages may need method overrides; path overrides come from scanners.
+func (s *setup) noteOverride(name, method string) {
+	switch {
+	case method != http.MethodPost:
+	case name == "X-Http-Method-Override", name == "X-Http-Method", name == "X-Method-Override":
+		s.overrideNoted.Do(func() {
+			s.Log.Printf(
+				"%s was removed from a POST: rules check only the method of the request line. If the site needs this header, "+
+					"like the editor of WordPress, add keep_headers: %s to the policy. This message is not repeated", name,
+				name)
+		})
 	}
-	return a.Addr().Unmap().WithZone("").String()
 }
 
-// listed reports whether a header whose values are lists holds a token, which
-// is in lower case.
+// listed reports whether a header whose values are lists contains a lower-case
+// token.
 func listed(values []string, token string) bool {
 	for _, list := range values {
 		for item := range strings.SplitSeq(list, ",") {
@@ -182,9 +180,9 @@ func listed(values []string, token string) bool {
 	return false
 }
 
-// back takes from an answer's header what is of one connection only, and adds
-// the rest to the client's answer.
-func back(to, from http.Header) {
+// copyAnswerHeader adds an answer's header to the client's answer, without the
+// fields that belong to one connection.
+func copyAnswerHeader(to, from http.Header) {
 	for _, list := range from["Connection"] {
 		for name := range strings.SplitSeq(list, ",") {
 			if name = strings.Trim(name, " \t"); name != "" {
@@ -193,7 +191,7 @@ func back(to, from http.Header) {
 		}
 	}
 	for name := range from {
-		if hopByHop(name) {
+		if fullNames[name] == hopByHop {
 			delete(from, name)
 		}
 	}

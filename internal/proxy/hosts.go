@@ -1,21 +1,27 @@
 package proxy
 
 import (
+	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
-// longestHost is a DNS name's length at most (RFC 1035 §2.3.4), without the
-// final dot.
-const longestHost = 253
+// Bounds of a DNS name without the final dot, of its labels (RFC 1035 §2.3.4), and
+// of the digits of a port.
+const (
+	longestHost  = 253
+	longestLabel = 63
+	longestPort  = 5
+)
 
-// hosts are the names that a site is asked by.
+// hosts are the names of a site.
 type hosts struct {
 	names map[string]bool
 	below map[string]bool // domains, with the leading dot: any name below them
 }
 
-// newHosts reads names and "*.example.org". nil means any host at all.
+// newHosts reads names and "*.example.org". nil means any host.
 func newHosts(list []string) *hosts {
 	if list == nil {
 		return nil
@@ -33,20 +39,24 @@ func newHosts(list []string) *hosts {
 	return h
 }
 
-// HasHost reports whether a request for host reaches a site with these
-// Config.Hosts.
-func HasHost(list []string, host string) bool {
-	h := newHosts(list)
-	return h == nil || h.have(host)
+// HostStatus returns the status of a request for host at a proxy with these
+// Config.Hosts: 400 if it is not a host, 421 if it is another host, else 200.
+func HostStatus(list []string, host string) int { return newHosts(list).status(host) }
+
+// status returns the same. A request of HTTP/1.0 may have no host.
+func (h *hosts) status(host string) int {
+	name, ok := hostName(host)
+	switch {
+	case !ok && host != "":
+		return http.StatusBadRequest
+	case h != nil && !h.have(name):
+		return http.StatusMisdirectedRequest
+	}
+	return http.StatusOK
 }
 
-// have reports whether host, as a request names it, is one of them. Case, port
-// and final dot are passed over.
-func (h *hosts) have(host string) bool {
-	name, ok := hostName(host)
-	if !ok {
-		return false
-	}
+// have reports whether a name in the form of hostName is one of the hosts.
+func (h *hosts) have(name string) bool {
 	if h.names[name] {
 		return true
 	}
@@ -58,28 +68,75 @@ func (h *hosts) have(host string) bool {
 	return false
 }
 
-// hostName returns a host in lower case without port and final dot. It is not
-// ok when that cannot be told apart for certain.
+// hostName returns a host in lower case without port and final dot. A host is a
+// name, an IPv4 address, or an IPv6 address in brackets; otherwise ok is false.
+// Labels have letters, digits, "-" inside (RFC 1123 §2.1), and "_", which many sites
+// use. Clients parse a name whose last label is a number as an IPv4 address, so such
+// a name must be one in the usual form.
 func hostName(host string) (name string, ok bool) {
 	if inside, found := strings.CutPrefix(host, "["); found {
 		addr, port, found := strings.Cut(inside, "]")
 		a, err := netip.ParseAddr(addr)
-		return a.String(), found && err == nil && a.Is6() && (port == "" || port[0] == ':' && digits(port[1:]))
+		if !found || err != nil || !a.Is6() || a.Zone() != "" ||
+			port != "" && (port[0] != ':' || !validPort(port[1:])) {
+			return "", false
+		}
+		return a.String(), true
 	}
 	name, port, _ := strings.Cut(host, ":")
 	name = strings.TrimSuffix(name, ".")
-	if len(name) > longestHost {
+	if len(name) > longestHost || !validPort(port) {
 		return "", false
 	}
-	name = strings.ToLower(name)
-	return name, name != "" && name[len(name)-1] != '.' && digits(port)
+	last := name // the last label
+	for rest, more := name, true; more; {
+		last, rest, more = strings.Cut(rest, ".")
+		if !validLabel(last) {
+			return "", false
+		}
+	}
+	if isNumber(last) {
+		if a, err := netip.ParseAddr(name); err != nil || !a.Is4() {
+			return "", false
+		}
+	}
+	return strings.ToLower(name), true
 }
 
-func digits(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] < '0' || s[i] > '9' {
+// sameHost reports whether two hosts are equal apart from case, port and final dot.
+func sameHost(a, b string) bool {
+	nameA, okA := hostName(a)
+	nameB, okB := hostName(b)
+	return okA && okB && nameA == nameB
+}
+
+func validLabel(label string) bool {
+	if label == "" || len(label) > longestLabel || label[0] == '-' || label[len(label)-1] == '-' {
+		return false
+	}
+	for i := 0; i < len(label); i++ {
+		if c := label[i]; !alphanumeric(c) && c != '-' && c != '_' {
 			return false
 		}
 	}
 	return true
+}
+
+// isNumber reports whether a label is a number in the syntax of addresses, such as
+// in "1.2.3.4" and "0x7f000001".
+func isNumber(label string) bool {
+	if hex, found := strings.CutPrefix(strings.ToLower(label), "0x"); found {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
+}
+
+// validPort reports whether s is a port, or the empty text that may follow a host's
+// colon (RFC 3986 §3.2.3).
+func validPort(s string) bool {
+	if s == "" {
+		return true
+	}
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0 && len(s) <= longestPort
 }

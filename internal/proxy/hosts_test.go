@@ -2,49 +2,152 @@ package proxy
 
 import (
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 )
 
 func TestHosts(t *testing.T) {
-	list := newHosts([]string{"Site.example", "*.Example.org", "dot.example.", "[::1]", "2001:DB8:0::2", "192.0.2.1"})
-	for host, want := range map[string]bool{
-		"site.example":                 true,
-		"SITE.Example":                 true,
-		"site.example.":                true,
-		"site.example:8443":            true,
-		"site.example.:8443":           true,
-		"site.example:":                true,
-		"dot.example":                  true,
-		"www.example.org":              true,
-		"a.b.EXAMPLE.org.:1":           true,
-		"[::1]":                        true,
-		"[0:0::1]:80":                  true,
-		"[2001:db8::2]":                true,
-		"192.0.2.1:80":                 true,
-		"":                             false,
-		".":                            false,
-		":80":                          false,
-		"example.org":                  false, // is not below itself
-		".example.org":                 false,
-		"evilexample.org":              false,
-		"www.example.org.evil.example": false,
-		"site.example..":               false,
-		"site.example:80:80":           false,
-		"site.example:evil.example":    false,
-		"site.example:80@evil.example": false,
-		"evil.example,site.example":    false,
-		"www.site.example":             false,
-		"::1":                          false, // not without brackets
-		"[::1":                         false,
-		"[::1]evil.example":            false,
-		"[::1]:x":                      false,
-		"[site.example]":               false,
-		"[192.0.2.1]":                  false,
-		strings.Repeat("a.", 200) + "example.org": false, // no name is as long
+	list := []string{"Site.example", "*.Example.org", "dot.example.", "[::1]", "2001:DB8:0::2", "192.0.2.1",
+		"*.deep.below.example", "xn--bcher-kva.example"}
+	label := strings.Repeat("a", 63)
+	long := strings.Repeat(label+".", 3) + strings.Repeat("a", 253-3*64-len(".example.org")) + ".example.org"
+	for host, want := range map[string]int{
+		"site.example":                    200,
+		"SITE.Example":                    200,
+		"site.example.":                   200,
+		"site.example:8443":               200,
+		"site.example:65535":              200,
+		"site.example.:8443":              200,
+		"site.example:":                   200,
+		"dot.example":                     200,
+		"www.example.org":                 200,
+		"a.b.EXAMPLE.org.:1":              200,
+		"my_shop.example.org":             200,
+		"_acme.example.org":               200,
+		"1.example.org":                   200,
+		"a--b.example.org":                200,
+		"xn--bcher-kva.example":           200,
+		"XN--BCHER-KVA.example":           200,
+		"xn--p1ai.example.org":            200,
+		label + ".example.org":            200,
+		long:                              200,
+		"[::1]":                           200,
+		"[0:0::1]:80":                     200,
+		"[2001:db8::2]":                   200,
+		"192.0.2.1:80":                    200,
+		"192.0.2.1.":                      200,
+		"example.org":                     421, // is not below itself
+		"evilexample.org":                 421,
+		"www.example.org.evil.example":    421,
+		"www.site.example":                421,
+		"below.example":                   421,
+		"deep.below.example":              421,
+		"evildeep.below.example":          421,
+		"b.c.xn--bcher-kva.example":       421,
+		"localhost":                       421,
+		"192.0.2.2":                       421,
+		"[2001:db8::3]":                   421,
+		"":                                421,
+		".":                               400,
+		"..":                              400,
+		":80":                             400,
+		".example.org":                    400,
+		"..example.org":                   400,
+		"...example.org":                  400,
+		"a..example.org":                  400,
+		"a.b..example.org":                400,
+		"www.example.org..":               400,
+		"site.example..":                  400,
+		"evil;.example.org":               400,
+		"evil'.example.org":               400,
+		"evil\".example.org":              400,
+		"evil,.example.org":               400,
+		"evil.example,www.example.org":    400,
+		"evil$.example.org":               400,
+		"evil&.example.org":               400,
+		"evil!.example.org":               400,
+		"evil=.example.org":               400,
+		"evil+.example.org":               400,
+		"evil~.example.org":               400,
+		"(evil).example.org":              400,
+		"*.example.org":                   400,
+		"[evil].example.org":              400,
+		"evil%2f.example.org":             400,
+		"evil%00.example.org":             400,
+		"evil/.example.org":               400,
+		"evil.example/.example.org":       400,
+		"evil\\.example.org":              400,
+		"evil@www.example.org":            400,
+		"evil:80@www.example.org":         400,
+		"evil.example:80.example.org":     400,
+		"evil?.example.org":               400,
+		"evil#.example.org":               400,
+		"evil`.example.org":               400,
+		"evil|.example.org":               400,
+		"evil^.example.org":               400,
+		"{evil}.example.org":              400,
+		"<evil>.example.org":              400,
+		"evil .example.org":               400,
+		"evil\t.example.org":              400,
+		"evil\n.example.org":              400,
+		"evil\x00.example.org":            400,
+		" www.example.org":                400,
+		"www.example.org ":                400,
+		"b\u00fccher.example.org":         400,
+		"www.example\u3002org":            400, // browsers take it for a dot
+		"\u217d.example.org":              400,
+		"-a.example.org":                  400,
+		"a-.example.org":                  400,
+		"-.example.org":                   400,
+		"xn--.example.org":                400,
+		label + "a.example.org":           400,
+		"a" + long:                        400,
+		strings.Repeat("a.", 200) + "org": 400,
+		"site.example:80:80":              400,
+		"site.example:evil.example":       400,
+		"site.example:80@evil.example":    400,
+		"site.example:-1":                 400,
+		"site.example:+80":                400,
+		"site.example: 80":                400,
+		"site.example:0":                  400,
+		"site.example:65536":              400,
+		"site.example:000080":             400,
+		"site.example:8_0":                400,
+		"site.example:0x50":               400,
+		"www.example.org.1":               400, // an address, to clients
+		"1":                               400,
+		"127.1":                           400,
+		"0x7f000001":                      400,
+		"0x7f.0x0.0x0.0X1":                400,
+		"2130706433":                      400,
+		"192.0.2.256":                     400,
+		"192.0.2.01":                      400,
+		"192.0.2":                         400,
+		"::1":                             400, // not without brackets
+		"[::1":                            400,
+		"::1]":                            400,
+		"[]":                              400,
+		"[":                               400,
+		"[::1]evil.example":               400,
+		"[::1].example.org":               400,
+		"[::1]:x":                         400,
+		"[::1]:65536":                     400,
+		"[fe80::1%25en0]":                 400,
+		"[fe80::1%en0]":                   400,
+		"[v1.a]":                          400,
+		"[site.example]":                  400,
+		"[192.0.2.1]":                     400,
 	} {
-		if got := list.have(host); got != want {
-			t.Errorf("have(%q) = %v, want %v", host, got, want)
+		if got := HostStatus(list, host); got != want {
+			t.Errorf("%q: %d, want %d", host, got, want)
+		}
+		if want == 421 {
+			want = 200
+		}
+		if got := HostStatus(nil, host); got != want {
+			t.Errorf("%q where any host will do: %d, want %d", host, got, want)
 		}
 	}
 }
@@ -75,26 +178,39 @@ func TestOtherHostsAreMisdirected(t *testing.T) {
 		r.Host = test.host
 		w := httptest.NewRecorder()
 		p.ServeHTTP(w, r)
-		if w.Code != test.want || test.want == 421 && !strings.Contains(w.Body.String(), "<h1>Misdirected Request</h1>") {
+		if w.Code != test.want || test.want == 421 && !strings.Contains(w.Body.String(),
+			"<h1>Misdirected Request</h1>") {
 			t.Errorf("%s: %d %s, want %d", test.name, w.Code, w.Body, test.want)
 		}
 		p.Close()
 	}
 }
 
-// A host that is known is known however it is written, and only its own port
-// and final dot are passed over.
+// hostSyntax is a slow hostName, which says nothing of lengths and numbers.
+var hostSyntax = regexp.MustCompile(
+	`^(?:[0-9A-Za-z_](?:[0-9A-Za-z_-]*[0-9A-Za-z_])?(?:\.[0-9A-Za-z_](?:[0-9A-Za-z_-]*[0-9A-Za-z_])?)*\.?|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$`)
+
+// Hosts have the syntax of hosts, and one that is known is known however it is
+// written. Neither a wildcard nor a policy with any host takes anything else.
 func FuzzHostName(f *testing.F) {
-	for _, s := range []string{"site.example:80", "[::1]:80", "[::ffff:1.2.3.4]", "a.:1", "a..", "[", "]", ":"} {
+	for _, s := range []string{"site.example:80", "[::1]:80", "[::ffff:1.2.3.4]", "a.:1", "a..", "[", "]", ":",
+		"..shop.example", "evil;.shop.example", "1.2.3.4", "0x1"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, host string) {
 		name, ok := hostName(host)
-		if !ok || !validHost(host) {
-			return
+		if ok && !hostSyntax.MatchString(host) {
+			t.Fatalf("%q is a host", host)
 		}
-		if name == "" || strings.ToLower(name) != name {
-			t.Errorf("%q is %q", host, name)
+		if below := host + ".shop.example"; HostStatus([]string{"*.shop.example"}, below) == 200 &&
+			(!hostSyntax.MatchString(below) || len(below) > longestHost) {
+			t.Errorf("%q is below shop.example", below)
+		}
+		if !ok {
+			if status := HostStatus(nil, host); host != "" && status != 400 {
+				t.Errorf("%q: %d", host, status)
+			}
+			return
 		}
 		plain := name
 		if strings.Contains(name, ":") {
@@ -106,6 +222,11 @@ func FuzzHostName(f *testing.F) {
 			if again, ok := hostName(same); !ok || again != name {
 				t.Errorf("%q is %q, %v; %q is %q", same, again, ok, host, name)
 			}
+		}
+		u, err := url.Parse("http://" + host + "/")
+		if err != nil || u.User != nil || u.Path != "/" ||
+			!strings.EqualFold(strings.TrimSuffix(u.Hostname(), "."), name) && !strings.Contains(name, ":") {
+			t.Errorf("%q is another host in a URL: %v, %v", host, u, err)
 		}
 	})
 }

@@ -10,16 +10,14 @@ import (
 	"unicode"
 )
 
-// Bounds of a Log: whoever makes something fail must not fill the disk with
-// it.
+// Bounds of a Log: a client that causes errors must not fill the disk with them.
 const (
 	logLines = 10  // a second
 	logWidth = 512 // bytes of a line
 )
 
-// NewLog returns a logger that writes at most ten lines a second, each begun
-// with prefix and cut at 512 bytes. What was left out is counted, and said
-// with the next line.
+// NewLog returns a logger that writes at most ten lines a second, each with a prefix
+// and cut at 512 bytes. The next line reports how many were omitted.
 func NewLog(w io.Writer, prefix string) *log.Logger {
 	return log.New(&boundedLog{w: w, prefix: prefix}, "", 0)
 }
@@ -55,7 +53,7 @@ func (l *boundedLog) Write(p []byte) (int, error) {
 		return ' ' // control, format and direction characters
 	}, line)
 	if l.lost > 0 {
-		line += fmt.Sprintf(" (%d lines before this one were left out)", l.lost)
+		line += fmt.Sprintf(" (%d lines before this one were omitted)", l.lost)
 		l.lost = 0
 	}
 	fmt.Fprintf(l.w, "%s%s\n", l.prefix, line)

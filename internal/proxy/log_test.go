@@ -22,7 +22,8 @@ func TestLogIsBounded(t *testing.T) {
 		out.Reset()
 		time.Sleep(time.Second)
 		l.Print("later\x1b[31m\nsec\u202eond line " + strings.Repeat("x", 1000))
-		want := "fairshare: later [31m sec ond line " + strings.Repeat("x", logWidth-26) + "…" + fmt.Sprintf(" (%d lines before this one were left out)\n", 1000-logLines)
+		want := "fairshare: later [31m sec ond line " + strings.Repeat("x", logWidth-26) + "…" +
+			fmt.Sprintf(" (%d lines before this one were omitted)\n", 1000-logLines)
 		if out.String() != want {
 			t.Errorf("got  %q\nwant %q", out.String(), want)
 		}

@@ -11,35 +11,36 @@ import (
 	"fairshare/httpguard"
 )
 
-// failed answers for an upstream that did not.
-func (q *passage) failed(err error) {
+// failed answers the request if the upstream did not.
+func (q *exchange) failed(err error) {
 	httpguard.NotUpstream(q.w) // before the turn ends
-	q.done(nil)
+	q.finish(nil)
 	q.closeEarly()
 	var timeout net.Error
 	switch {
 	case q.body != nil && q.body.failed() != nil:
 		q.refuseBody(q.body.failed())
-	case q.ctx.Err() != nil: // nobody reads this
+	case q.ctx.Err() != nil: // the client has left
 		answer(q.w, q.r, http.StatusBadGateway, "")
 	case errors.As(err, &timeout) && timeout.Timeout():
 		q.Log.Print(q.slow(err))
 		answer(q.w, q.r, http.StatusGatewayTimeout, "This site takes too long to answer. Please try again in a while.")
 	default:
-		q.proxy.ailing.Store(true)
+		q.proxy.down.Store(true)
 		q.Log.Print(q.problem(err))
 		answer(q.w, q.r, http.StatusBadGateway, "This site does not answer at the moment. Please try again in a while.")
 	}
 }
 
-// refuseBody answers for a body that could not be read.
-func (q *passage) refuseBody(err error) {
+// refuseBody answers a request whose body could not be read.
+func (q *exchange) refuseBody(err error) {
 	q.w.Header().Set("Connection", "close")
 	switch {
 	case errors.Is(err, errNoSpace):
-		q.Log.Printf("request bodies take all of the %d MiB that are theirs; another is answered 503", bodyBudget>>20)
+		q.Log.Printf("request bodies use all of their %d MiB; another request is answered 503", bodyBudget>>20)
 		q.w.Header().Set("Retry-After", "10")
-		answer(q.w, q.r, http.StatusServiceUnavailable, "This site is too busy to take what was sent. Please try again in a while.")
+		answer(q.w, q.r, http.StatusServiceUnavailable,
+			"This site is too busy to take what was sent. Please try again in a while.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		answer(q.w, q.r, http.StatusRequestTimeout, "What was sent with this request came too slowly.")
 	default:
@@ -47,10 +48,10 @@ func (q *passage) refuseBody(err error) {
 	}
 }
 
-// answer writes a page of the proxy's own.
+// answer writes a page of the proxy itself.
 func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 	httpguard.NotUpstream(w)
-	if r.ContentLength != 0 && r.ProtoMajor == 1 { // net/http reads on in the body first
+	if r.ContentLength != 0 && r.ProtoMajor == 1 { // net/http reads more of the body first
 		http.NewResponseController(w).SetReadDeadline(time.Now().Add(linger))
 	}
 	h := w.Header()

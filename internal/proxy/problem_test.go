@@ -17,15 +17,17 @@ func TestUpstreamThatDoesNotSpeakHTTP2(t *testing.T) {
 	upstream := httptest.NewServer(http.NotFoundHandler())
 	defer upstream.Close()
 	var out lockedBuffer
-	resp, _ := exchange(t, serve(t, strings.Replace(upstream.URL, "http:", "h2c:", 1), proxy.Config{Log: proxy.NewLog(&out, "")}), "GET / HTTP/1.1\nHost: a\n\n")
-	if resp.StatusCode != 502 || !strings.Contains(out.String(), "not as HTTP/2 is") || !strings.HasSuffix(out.String(), "hint: upstream: "+upstream.URL+"\n") {
+	resp, _ := exchange(t, serve(t, strings.Replace(upstream.URL, "http:", "h2c:", 1),
+		proxy.Config{Log: proxy.NewLog(&out, "")}), "GET / HTTP/1.1\nHost: a\n\n")
+	if resp.StatusCode != 502 || !strings.Contains(out.String(), "not with HTTP/2") ||
+		!strings.HasSuffix(out.String(), "hint: upstream: "+upstream.URL+"\n") {
 		t.Errorf("%d, logged %q", resp.StatusCode, out.String())
 	}
 }
 
 // What is wrong with an upstream is told by its log and when it is reached
 // for, each time with what to do about it.
-func TestProblemsWithTLSAreToldWithARemedy(t *testing.T) {
+func TestTLSErrorsHaveAHint(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	unknown := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -34,18 +36,22 @@ func TestProblemsWithTLSAreToldWithARemedy(t *testing.T) {
 	defer unknown.Close()
 	for _, test := range []struct{ upstream, want string }{
 		{strings.Replace(plain.URL, "http:", "https:", 1), " answers, but not with TLS; hint: upstream: " + plain.URL},
-		{unknown.URL, " has a certificate that is not to be trusted: x509: certificate signed by unknown authority; hint: "},
+		{unknown.URL,
+			" is not trusted: x509: certificate signed by unknown authority; hint: "},
 	} {
 		var out lockedBuffer
-		resp, _ := exchange(t, serve(t, test.upstream, proxy.Config{Log: proxy.NewLog(&out, "fairshare: ")}), "GET /secret HTTP/1.1\nHost: a\n\n")
-		if resp.StatusCode != 502 || !strings.Contains(out.String(), test.want) || strings.Contains(out.String(), "secret") {
+		resp, _ := exchange(t, serve(t, test.upstream, proxy.Config{Log: proxy.NewLog(&out, "fairshare: ")}),
+			"GET /secret HTTP/1.1\nHost: a\n\n")
+		if resp.StatusCode != 502 || !strings.Contains(out.String(), test.want) ||
+			strings.Contains(out.String(), "secret") {
 			t.Errorf("%d, logged %q, want %q", resp.StatusCode, out.String(), test.want)
 		}
 		u, err := proxy.ParseUpstream(test.upstream)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := proxy.New(proxy.Config{Upstream: u}).Reach(context.Background()); err == nil || !strings.Contains(err.Error(), test.want) {
+		if err := proxy.New(proxy.Config{Upstream: u}).Reach(context.Background()); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("reached: %v, want %q", err, test.want)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package proxy hands requests on to the upstream. Start with [New].
+// Package proxy forwards requests to the upstream. Start with [New].
 package proxy
 
 import (
@@ -14,26 +14,38 @@ import (
 	"time"
 )
 
-// Config says where requests go and whose word about them is taken.
+// Config configures the upstream, and which headers are believed.
 type Config struct {
 	Upstream *url.URL // scheme and host; see ParseUpstream
 
-	// Hosts are the names that the site is asked by: exact ones and
-	// "*.example.org", for any name below. Any other Host is answered 421. nil
-	// means all.
+	// Hosts are the names of the site: exact names, and "*.example.org" for any name
+	// below it. A request with another Host is answered 421. nil means any host.
 	Hosts []string
 
-	// Trusts tells whether a peer, as in http.Request.RemoteAddr, is a proxy
-	// whose forwarding headers are handed on. nil means nobody is.
+	// Trusts reports whether a peer is a trusted proxy. It gets a text like
+	// http.Request.RemoteAddr, or an address alone. nil means that no peer is.
 	Trusts func(peer string) bool
 
-	// Header is one more header that only trusted proxies may send, the one
-	// that the client's address is taken from. "" means none.
+	// Header is the header with the client's address. "" means X-Forwarded-For.
 	Header string
 
-	// KeepUnderscores lets header names with "_" through, but for those that
-	// an upstream could take for a header that is set, judged or taken off
-	// here. Otherwise they are dropped.
+	// ReadForwarded returns the host and the scheme of the client's request from the
+	// values of a trusted proxy's Forwarded header, "" for missing ones. It is needed
+	// if Header is Forwarded.
+	ReadForwarded func(values []string) (host, proto string)
+
+	// HostsJudged says that rules check the host. Then a trusted proxy's
+	// X-Forwarded-Host and similar headers must name the same host as Host, which was
+	// judged.
+	HostsJudged bool
+
+	// KeepHeaders are headers that pass although the upstream may take a path or method
+	// from them that was not judged; see CheckKeepHeader.
+	KeepHeaders []string
+
+	// KeepUnderscores lets header names with "_" pass, except those that an upstream
+	// could confuse with a header that is set, judged or removed here. Otherwise all
+	// are removed.
 	KeepUnderscores bool
 
 	// Fields and HeaderBytes bound a request's header: more are answered 431.
@@ -45,58 +57,61 @@ type Config struct {
 	// has the whole request; 0 means DefaultTimeout.
 	Timeout time.Duration
 
-	// Abandon is how long the answer is awaited, read and dropped when the
-	// client left, up to 16 MiB of it; 0 means DefaultAbandon. The handler
-	// returns no earlier, so that who asks and hangs up has no more requests
-	// in progress than who waits.
+	// Abandon is how long the proxy waits for the answer, and reads up to 16 MiB of it,
+	// after the client has left; 0 means DefaultAbandon. The handler returns no
+	// earlier: otherwise clients evade limits of requests in progress by disconnecting
+	// early.
 	Abandon time.Duration
 
-	// Cancels says that the upstream stops by itself when its connection is
-	// closed: a request ends with its client. Abandon means nothing then.
+	// MaxAbandoned bounds the number of such requests at a time: each needs a file
+	// descriptor. If there are more, the oldest is cancelled. 0 and more than 1024 mean
+	// 1024.
+	MaxAbandoned int
+
+	// Cancels says that the upstream stops its work when its connection is closed. Then
+	// a request ends with its client, and Abandon has no effect.
 	Cancels bool
 
-	// Timing is the metric of Server-Timing by which the upstream tells CPU time:
-	// "cpu" in "Server-Timing: cpu;dur=12.5", in milliseconds, in the header of an
-	// answer or its trailer. Letters count as they are. "" means that it does not.
+	// Timing is the metric of Server-Timing by which the upstream reports CPU time:
+	// "cpu" in "Server-Timing: cpu;dur=12.5", in milliseconds, in the header or trailer
+	// of an answer. It is case-sensitive. "" means that it reports none.
 	Timing string
 
-	// KeepTiming hands the entries of that metric on to the client. Otherwise
-	// they are taken out.
+	// KeepTiming forwards the entries of that metric to the client. Otherwise they are
+	// removed.
 	KeepTiming bool
 
-	// CostHeader is a header, or a trailer, by which the upstream tells what a
-	// request has cost, in units of its own: a number, rounded up. It is taken out
-	// of requests and answers. "" means none, and so does one that
-	// CheckCostHeader finds fault with.
+	// CostHeader is a header or trailer by which the upstream reports the cost of a
+	// request, in units of its own: a number, rounded up. It is removed from requests
+	// and answers. "" means none, and so does a name that CheckCostHeader refuses.
 	CostHeader string
 
-	// MaxCost is what one answer may tell at most; what is more counts as this.
-	// 0 means DefaultMaxCost.
+	// MaxCost is the highest cost of one answer; a higher one counts as this. 0 means
+	// DefaultMaxCost.
 	MaxCost int64
 
-	// Slots tells how many requests a shared upstream works on at once. Those
-	// whose bodies still come take half of them at most. nil means that it is not
+	// Slots returns how many requests a shared upstream works on at once. Requests
+	// whose bodies still come use at most half of them. nil means that it is not
 	// shared.
 	Slots func() int
 
-	// Session is how long a session is worth keeping, and BotSession one of a
-	// bot, as the upstream is told in whole seconds. 0 means DefaultSession and
+	// Session is how long the upstream should keep an idle session, and BotSession one
+	// of a bot. It gets them in whole seconds. 0 means DefaultSession and
 	// DefaultBotSession.
 	Session, BotSession time.Duration
 
-	// Log is told what went wrong with the upstream, a line each; the client
-	// is not. nil means nobody.
+	// Log gets one line for each problem with the upstream. nil means no log.
 	Log *log.Logger
 }
 
-// What a zero Config.Timeout and a zero Config.Abandon mean.
+// The defaults of Config.Timeout and Config.Abandon.
 const (
 	DefaultTimeout = 60 * time.Second
 	DefaultAbandon = 60 * time.Second
 )
 
-// A Proxy is an http.Handler that asks the upstream. It changes the headers of
-// the requests that it is given. It is safe for concurrent use.
+// A Proxy is an http.Handler that forwards requests to the upstream. It changes the
+// headers of these requests. It is safe for concurrent use.
 type Proxy struct {
 	setup     atomic.Pointer[setup]
 	replacing sync.Mutex
@@ -109,23 +124,26 @@ type Proxy struct {
 	live      live
 	uploads   uploads
 
-	ailing atomic.Bool   // the upstream did not answer; nobody said yet that it does again
+	down   atomic.Bool   // the upstream did not answer, and its recovery is not logged yet
 	inside atomic.Int64  // requests in progress
-	empty  chan struct{} // has one while nobody is known to be inside
+	empty  chan struct{} // holds a value while no request may be in progress
 }
 
-// A setup is a Config that is in use.
+// A setup is a Config in use.
 type setup struct {
 	Config
-	hosts      *hosts
-	patience   time.Duration // Abandon, or 0
-	scheme     string        // of URLs
-	session    []string      // Session and BotSession as values of a header
-	botSession []string
-	costFolded string // CostHeader, see fold
-	transport  *http.Transport
-	untimed    silence // answers that tell no CPU time
-	uncosted   silence // and no cost
+	hosts         *hosts
+	patience      time.Duration // Abandon, or 0
+	scheme        string        // of URLs
+	session       []string      // Session and BotSession as values of a header
+	botSession    []string
+	costFolded    string          // CostHeader, see fold
+	addrHeader    string          // Header, likewise
+	kept          map[string]bool // KeepHeaders
+	overrideNoted sync.Once
+	transport     *http.Transport
+	untimed       silence // answers without CPU time
+	uncosted      silence // answers without a cost
 }
 
 // New returns a proxy to an upstream.
@@ -136,8 +154,8 @@ func New(c Config) *Proxy {
 	return p
 }
 
-// Replace changes the config. Requests in progress keep the one they began
-// with. Connections to the upstream stay if it and Timeout are the same.
+// Replace changes the config. Requests in progress keep the config of their start.
+// Connections to the upstream stay open if the upstream and Timeout are the same.
 func (p *Proxy) Replace(c Config) {
 	if c.Trusts == nil {
 		c.Trusts = func(string) bool { return false }
@@ -149,25 +167,30 @@ func (p *Proxy) Replace(c Config) {
 	c.Abandon = nonZero(c.Abandon, DefaultAbandon)
 	c.Fields = nonZero(c.Fields, DefaultFields)
 	c.HeaderBytes = nonZero(c.HeaderBytes, DefaultHeaderBytes)
-	c.Header = http.CanonicalHeaderKey(c.Header)
+	c.Header = nonZero(http.CanonicalHeaderKey(c.Header), "X-Forwarded-For")
 	if c.MaxCost <= 0 {
 		c.MaxCost = DefaultMaxCost
 	}
 	c.CostHeader = http.CanonicalHeaderKey(c.CostHeader)
 	if c.CostHeader != "" {
 		if err := CheckCostHeader(c.CostHeader); err != nil {
-			c.Log.Printf("costs are not read: %v", err)
+			c.Log.Printf("costs of answers are not read: %v", err)
 			c.CostHeader = ""
 		}
 	}
 	s := &setup{Config: c, hosts: newHosts(c.Hosts), patience: c.Abandon, scheme: urlScheme(c.Upstream)}
 	s.session = seconds(nonZero(c.Session, DefaultSession))
 	s.botSession = seconds(nonZero(c.BotSession, DefaultBotSession))
-	s.costFolded = fold(c.CostHeader)
+	s.costFolded, s.addrHeader = fold(c.CostHeader), fold(c.Header)
+	s.kept = make(map[string]bool)
+	for _, name := range c.KeepHeaders {
+		s.kept[http.CanonicalHeaderKey(name)] = true
+	}
 	if c.Cancels {
 		s.patience = 0
 	}
 
+	p.abandoned.bound(c.MaxAbandoned)
 	p.replacing.Lock()
 	defer p.replacing.Unlock()
 	old := p.setup.Load()
@@ -199,16 +222,16 @@ func nonZero[T comparable](v, otherwise T) T {
 // Close drops the idle connections to the upstream.
 func (p *Proxy) Close() { p.setup.Load().transport.CloseIdleConnections() }
 
-// Stop ends what would not end by itself soon: websockets, event streams, and
-// requests whose clients are gone; those that come later too.
+// Stop ends the requests that may not end soon: websockets, event streams, and
+// requests whose clients have left. It also ends later ones at once.
 func (p *Proxy) Stop() {
 	p.live.stop()
 	p.abandoned.stop()
 }
 
-// Wait waits until no request is in progress, or until ctx is done, whose
-// error it returns. Websockets count, which http.Server.Shutdown does not know
-// of. There is to be one waiter at a time.
+// Wait waits until no request is in progress, or until ctx is done; then it returns
+// the error of ctx. Websockets count as requests; http.Server.Shutdown ignores them.
+// Only one call may wait at a time.
 func (p *Proxy) Wait(ctx context.Context) error {
 	for p.inside.Load() > 0 {
 		select {
@@ -233,25 +256,27 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.inside.Add(1)
 	defer p.leave()
 	s := p.setup.Load()
+	status := s.hosts.status(r.Host)
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-		answer(w, r, http.StatusMethodNotAllowed, "This site does not know the method.")
+		answer(w, r, http.StatusMethodNotAllowed, "This site does not support the method of the request.")
 	case !s.bounded(r):
 		w.Header().Set("Connection", "close")
-		answer(w, r, http.StatusRequestHeaderFieldsTooLarge, "The request's header is too large. If this is a browser, delete the cookies of this site.")
-	case target(r) == "" || !validHost(r.Host) || !validMethod(r.Method):
+		answer(w, r, http.StatusRequestHeaderFieldsTooLarge,
+			"The request's header is too large. If this is a browser, delete the cookies of this site.")
+	case target(r) == "" || status == http.StatusBadRequest || twoHosts(r) || !validMethod(r.Method):
 		answer(w, r, http.StatusBadRequest, "The address of this page cannot be read.")
-	case s.hosts != nil && !s.hosts.have(r.Host):
+	case status == http.StatusMisdirectedRequest:
 		answer(w, r, http.StatusMisdirectedRequest, "There is no such site here.")
 	default:
 		p.forward(s, w, r)
 	}
 }
 
-// websocket reports whether a request asks for a websocket, the only protocol
-// that is changed to: anything else would be a tunnel to the upstream through
-// which requests come that nobody judges.
+// websocket reports whether a request is for a websocket, the only protocol that a
+// connection may change to. Any other one would be a tunnel to the upstream for
+// requests that no rule judges.
 func (s *setup) websocket(r *http.Request) bool {
 	up := r.Header["Upgrade"]
 	return len(up) == 1 && strings.EqualFold(up[0], "websocket") && listed(r.Header["Connection"], "upgrade") &&

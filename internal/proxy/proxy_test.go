@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/clientaddr"
 	"fairshare/httpguard"
 	"fairshare/internal/proxy"
 	"fairshare/limittest"
@@ -24,6 +25,28 @@ import (
 // serve puts a proxy for upstream behind a guard on a socket, and returns its
 // address.
 func serve(t *testing.T, upstream string, c proxy.Config, rules ...fairshare.Rule) string {
+	t.Helper()
+	return serveClients(t, upstream, c, httpguard.Options{}, rules...)
+}
+
+// serveTrusting is serve where this machine, 10.0.0.0/8 and 2001:db8:a::/48 are
+// trusted proxies that name their client in c.Header.
+func serveTrusting(t *testing.T, upstream string, c proxy.Config, rules ...fairshare.Rule) string {
+	t.Helper()
+	clients, err := clientaddr.New(clientaddr.Config{TrustedProxies: []string{"loopback", "10.0.0.0/8",
+		"2001:db8:a::/48", "unix"}, Header: c.Header})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Trusts, c.ReadForwarded = clients.TrustsPeer, clients.Forwarded
+	return serveClients(t, upstream, c, httpguard.Options{Client: func(r *http.Request) httpguard.Client {
+		found := clients.Resolve(r.RemoteAddr, r.Header)
+		return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy}
+	}}, rules...)
+}
+
+func serveClients(t *testing.T, upstream string, c proxy.Config, opts httpguard.Options,
+	rules ...fairshare.Rule) string {
 	t.Helper()
 	var err error
 	if c.Upstream, err = proxy.ParseUpstream(upstream); err != nil {
@@ -35,7 +58,7 @@ func serve(t *testing.T, upstream string, c proxy.Config, rules ...fairshare.Rul
 		t.Fatal(err)
 	}
 	p := proxy.New(c)
-	srv := httptest.NewUnstartedServer(httpguard.Middleware(guard, httpguard.Options{})(p))
+	srv := httptest.NewUnstartedServer(httpguard.Middleware(guard, opts)(p))
 	srv.Config.DisableGeneralOptionsHandler = true
 	srv.Start()
 	t.Cleanup(srv.Close)
@@ -91,7 +114,8 @@ func mirror(t *testing.T) string {
 					}
 					head.WriteString(line)
 				}
-				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", head.Len(), head.Bytes())
+				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", head.Len(),
+					head.Bytes())
 			}()
 		}
 	}()
@@ -146,43 +170,52 @@ func TestTargetTravelsUnchanged(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	everybody := func(string) bool { return true }
 	upstream := mirror(t)
 	stranger := serve(t, upstream, proxy.Config{Header: "cf-connecting-ip"})
-	trusted := serve(t, upstream, proxy.Config{Header: "cf-connecting-ip", Trusts: everybody})
+	trusted := serveTrusting(t, upstream, proxy.Config{Header: "cf-connecting-ip"})
 	for _, test := range []struct {
 		name, addr, sent string
 		want             []string // lines that the upstream gets
 		not              []string // beginnings of lines that it does not get
 	}{
 		{"nothing forwarded", stranger, "",
-			[]string{"Host: site.example", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example"},
+			[]string{"Host: site.example", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http",
+				"X-Forwarded-Host: site.example"},
 			[]string{"User-Agent", "Accept-Encoding", "Connection"}},
 		{"forged", stranger,
 			"X-Forwarded-For: 192.0.2.1\nx-forwarded-for: 192.0.2.2\nX-Forwarded-Proto: https\nX-Forwarded-Host: evil\nX-Forwarded-Port: 1\nX-FORWARDED-PREFIX: /evil\n" +
 				"Forwarded: for=192.0.2.1\nX-Real-IP: 192.0.2.1\nCF-Connecting-IP: 192.0.2.1\nAccept-Language: de\n",
-			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example", "Accept-Language: de"},
-			[]string{"X-Forwarded-For: 192", "X-Forwarded-Port", "X-Forwarded-Prefix", "Forwarded", "X-Real-Ip", "Cf-Connecting-Ip"}},
-		{"forged for a framework", stranger, "Client-IP: 192.0.2.1\nTrue-Client-IP: 192.0.2.1\nX-Client-IP: 192.0.2.1\nX-Cluster-Client-IP: 192.0.2.1\nFastly-Client-IP: 192.0.2.1\nX-Azure-ClientIP: 192.0.2.1\nCF-Connecting-IPv6: 2001:db8::1\nX-Original-URL: /admin\nX-Rewrite-URL: /admin\nX-HTTP-Method-Override: PUT\n",
-			[]string{"X-Http-Method-Override: PUT"}, []string{"Client-IP", "True-Client-IP", "X-Client-IP", "X-Cluster", "Fastly-Client-IP", "X-Azure", "CF-Connecting", "X-Original-URL", "X-Rewrite-URL"}},
-		{"forged by underscore", stranger, "X_Forwarded_For: 192.0.2.1\nX-Forwarded_Proto: https\nx_real_ip: 192.0.2.1\n",
+			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example",
+				"Accept-Language: de"},
+			[]string{"X-Forwarded-For: 192", "X-Forwarded-Port", "X-Forwarded-Prefix", "Forwarded", "X-Real-Ip",
+				"Cf-Connecting-Ip"}},
+		{"forged for a framework", stranger,
+			"Client-IP: 192.0.2.1\nTrue-Client-IP: 192.0.2.1\nX-Client-IP: 192.0.2.1\nX-Cluster-Client-IP: 192.0.2.1\nFastly-Client-IP: 192.0.2.1\nX-Azure-ClientIP: 192.0.2.1\nCF-Connecting-IPv6: 2001:db8::1\nX-Original-URL: /admin\nX-Rewrite-URL: /admin\nX-HTTP-Method-Override: PUT\n",
+			nil, []string{"X-HTTP-Method-Override", "Client-IP", "True-Client-IP", "X-Client-IP", "X-Cluster",
+				"Fastly-Client-IP", "X-Azure", "CF-Connecting", "X-Original-URL", "X-Rewrite-URL"}},
+		{"forged by underscore", stranger,
+			"X_Forwarded_For: 192.0.2.1\nX-Forwarded_Proto: https\nx_real_ip: 192.0.2.1\n",
 			[]string{"X-Forwarded-For: 127.0.0.1"}, []string{"X_", "X-Forwarded_", "x_"}},
 		{"dropped as a header of the connection", stranger, "Connection: X-Forwarded-For, X-Forwarded-Proto, close\n",
 			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http"}, nil},
 		{"from a trusted proxy", trusted,
-			"X-Forwarded-For: 192.0.2.1\nX-Forwarded-For: 192.0.2.2\nX-Forwarded-Proto: https\nX-Forwarded-Host: shop.example\nX-Forwarded-Port: 443\nForwarded: for=192.0.2.1\nX-Real-IP: 192.0.2.1\nCF-Connecting-IP: 192.0.2.1\n",
-			[]string{"X-Forwarded-For: 192.0.2.1, 192.0.2.2, 127.0.0.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: shop.example", "X-Forwarded-Port: 443",
-				"X-Real-Ip: 192.0.2.1", "Cf-Connecting-Ip: 192.0.2.1"}, []string{"Forwarded"}}, // that may be the client's own
-		{"from a trusted proxy that sends Forwarded", serve(t, upstream, proxy.Config{Header: "Forwarded", Trusts: everybody}),
-			"Forwarded: for=192.0.2.1\n", []string{"Forwarded: for=192.0.2.1"}, nil},
+			"X-Forwarded-For: 192.0.2.1\nX-Forwarded-For: 192.0.2.2\nX-Forwarded-Proto: https\nX-Forwarded-Host: shop.example\nX-Forwarded-Port: 443\nForwarded: for=192.0.2.3\nX-Real-IP: 192.0.2.4\nCF-Connecting-IP: 192.0.2.9\n",
+			[]string{"X-Forwarded-For: 192.0.2.9, 127.0.0.1", "X-Forwarded-Proto: https",
+				"X-Forwarded-Host: shop.example", "X-Forwarded-Port: 443",
+				// that may be the client's own
+				"X-Real-Ip: 192.0.2.9", "Cf-Connecting-Ip: 192.0.2.9"}, []string{"Forwarded"}},
 		{"forged by a dot", stranger, "X.Forwarded.For: 192.0.2.1\nX~Real~IP: 192.0.2.1\n", nil, []string{"X.", "X~"}},
 		{"from a trusted proxy that says little", trusted, "",
 			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example"}, nil},
-		{"a tunnel", stranger, "Connection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\n",
+		{"a tunnel", stranger,
+			"Connection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\n",
 			nil, []string{"Upgrade", "Connection", "Http2-Settings"}},
-		{"a tunnel beside a websocket", stranger, "Connection: Upgrade\nUpgrade: websocket, h2c\n", nil, []string{"Upgrade", "Connection"}},
-		{"a tunnel behind a websocket", stranger, "Connection: Upgrade\nUpgrade: websocket\nUpgrade: h2c\n", nil, []string{"Upgrade", "Connection"}},
-		{"a websocket", stranger, "Connection: keep-alive, Upgrade\nUpgrade: WebSocket\n", []string{"Upgrade: WebSocket", "Connection: Upgrade"}, nil},
+		{"a tunnel beside a websocket", stranger, "Connection: Upgrade\nUpgrade: websocket, h2c\n", nil,
+			[]string{"Upgrade", "Connection"}},
+		{"a tunnel behind a websocket", stranger, "Connection: Upgrade\nUpgrade: websocket\nUpgrade: h2c\n", nil,
+			[]string{"Upgrade", "Connection"}},
+		{"a websocket", stranger, "Connection: keep-alive, Upgrade\nUpgrade: WebSocket\n",
+			[]string{"Upgrade: WebSocket", "Connection: Upgrade"}, nil},
 	} {
 		resp, head := exchange(t, test.addr, "GET / HTTP/1.1\nHost: site.example\n"+test.sent+"\n")
 		if resp.StatusCode != 200 {
@@ -212,7 +245,8 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 	defer upstream.Close()
 	var out lockedBuffer
 	addr := serve(t, upstream.URL, proxy.Config{Log: log.New(&out, "", 0)})
-	resp, _ := exchange(t, addr, "POST / HTTP/1.1\nHost: site.example\nTransfer-Encoding: chunked\nConnection: close\n\nzz\n")
+	resp, _ := exchange(t, addr,
+		"POST / HTTP/1.1\nHost: site.example\nTransfer-Encoding: chunked\nConnection: close\n\nzz\n")
 	if resp.StatusCode != 400 || out.String() != "" {
 		t.Errorf("a broken chunk: %d, and the log says %q; want 400 and nothing", resp.StatusCode, out.String())
 	}
@@ -227,7 +261,8 @@ func TestHostsThatCannotBeSent(t *testing.T) {
 	}
 	p := proxy.New(proxy.Config{Upstream: u})
 	defer p.Close()
-	for host, want := range map[string]int{"site.example:80": 200, "[::1]:80": 200, "": 200, "b\u00fccher.example": 400, "a/b": 400, "A B": 400, "[fe80::1%25en0]": 400} {
+	for host, want := range map[string]int{"site.example:80": 200, "[::1]:80": 200, "": 200,
+		"b\u00fccher.example": 400, "a/b": 400, "A B": 400, "[fe80::1%25en0]": 400} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Host = host
 		w := httptest.NewRecorder()
@@ -236,11 +271,68 @@ func TestHostsThatCannotBeSent(t *testing.T) {
 			t.Errorf("host %q: %d, want %d", host, w.Code, want)
 		}
 	}
+	for _, test := range []struct {
+		host string // beside :authority, which is site.example
+		want int
+	}{{"site.example", 200}, {"evil.example", 400}, {"SITE.example", 400}, {"", 400}} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host, r.Header["Host"] = "site.example", []string{"site.example", test.host}
+		w := httptest.NewRecorder()
+		if p.ServeHTTP(w, r); w.Code != test.want || test.want == 200 &&
+			strings.Count(w.Body.String(), "\nHost:") != 1 {
+			t.Errorf("HTTP/2 with host %q beside :authority: %d %s, want %d", test.host, w.Code, w.Body, test.want)
+		}
+	}
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Method = "G T"
 	w := httptest.NewRecorder()
 	if p.ServeHTTP(w, r); w.Code != 400 {
 		t.Errorf("method %q: %d, want 400", r.Method, w.Code)
+	}
+}
+
+// A target in absolute form names the host, and the Host header says nothing
+// (RFC 9112 §3.2.2): the site gets the host that was judged, whichever way the
+// two differ.
+func TestHostOfAnAbsoluteTargetCounts(t *testing.T) {
+	addr := serve(t, mirror(t), proxy.Config{Hosts: []string{"site.example", "*.site.example"}})
+	for _, test := range []struct {
+		target, host string
+		status       int
+		want         string // the Host that the site gets
+	}{
+		{"http://site.example/a", "site.example", 200, "site.example"},
+		{"http://site.example/a", "evil.example", 200, "site.example"},
+		{"http://WWW.Site.Example.:8080/a", "evil.example", 200, "WWW.Site.Example.:8080"},
+		{"http://site.example/a", "", 200, "site.example"},
+		{"http://evil.example/a", "site.example", 421, ""},
+		{"http://evil.example:80/a", "site.example", 421, ""},
+		{"http://site.example@evil.example/a", "site.example", 421, ""},
+		{"http://evil.example@site.example/a", "site.example", 200, "site.example"},
+		{"http://evil;.site.example/a", "site.example", 400, ""},
+		{"http://..site.example/a", "site.example", 400, ""},
+		{"http:///a", "site.example", 200, "site.example"}, // names none
+		{"http:///a", "evil.example", 421, ""},
+		{"/a", "evil';.site.example", 400, ""},
+		{"/a", "SITE.example.", 200, "SITE.example."},
+	} {
+		resp, head := exchange(t, addr, "GET "+test.target+" HTTP/1.1\nHost: "+test.host+"\nConnection: close\n\n")
+		lines := strings.Split(head, "\r\n")
+		if resp.StatusCode != test.status {
+			t.Errorf("%s with Host %q: %d, want %d", test.target, test.host, resp.StatusCode, test.status)
+		}
+		if test.want != "" && (lines[0] != "GET /a HTTP/1.1" || count(lines, "Host: "+test.want) != 1 ||
+			count(lines, "X-Forwarded-Host: "+test.want) != 1 ||
+			strings.Count(strings.ToLower(head), "\r\nhost:") != 1) {
+			t.Errorf("%s with Host %q: the site gets %q", test.target, test.host, head)
+		}
+	}
+	for _, hosts := range []string{"Host: site.example\nHost: site.example\n",
+		"Host: site.example\nHost: evil.example\n", "Host: site.example, evil.example\n",
+		"Host: site.example evil.example\n", ""} {
+		if resp, _ := exchange(t, addr, "GET /a HTTP/1.1\n"+hosts+"Connection: close\n\n"); resp.StatusCode != 400 {
+			t.Errorf("%q: %d, want 400", hosts, resp.StatusCode)
+		}
 	}
 }
 
@@ -253,7 +345,7 @@ func count(lines []string, want string) (n int) {
 	return n
 }
 
-func TestMethodsThatAreNotHandedOn(t *testing.T) {
+func TestMethodsThatAreNotForwarded(t *testing.T) {
 	addr := serve(t, mirror(t), proxy.Config{})
 	for _, line := range []string{"CONNECT evil:443", "TRACE /", "CONNECT /"} {
 		resp, body := exchange(t, addr, line+" HTTP/1.1\nHost: evil:443\nConnection: close\n\n")
@@ -271,7 +363,8 @@ func TestWebsocket(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n",
+			r.Header.Get("Upgrade"))
 		rw.Flush()
 		io.Copy(conn, rw) // an echo
 	}))
@@ -284,7 +377,8 @@ func TestWebsocket(t *testing.T) {
 	}
 	defer conn.Close()
 	r := bufio.NewReader(conn)
-	io.WriteString(conn, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n")
+	io.WriteString(conn,
+		"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n")
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil || resp.StatusCode != 101 {
 		t.Fatalf("%v %v", resp, err)
@@ -345,7 +439,8 @@ func TestBodiesAndTrailers(t *testing.T) {
 	defer upstream.Close()
 	addr := serve(t, upstream.URL, proxy.Config{})
 	sent := strings.Repeat("x", 3<<20)
-	for _, body := range []io.Reader{strings.NewReader(sent), struct{ io.Reader }{strings.NewReader(sent)}} { // with a length, and chunked
+	// with a length, and chunked
+	for _, body := range []io.Reader{strings.NewReader(sent), struct{ io.Reader }{strings.NewReader(sent)}} {
 		req, _ := http.NewRequest("POST", "http://"+addr, body)
 		req.Header.Set("Expect", "100-continue")
 		resp, err := http.DefaultClient.Do(req)
@@ -373,7 +468,8 @@ func TestUpstreamDownOrSlow(t *testing.T) {
 	}))
 	defer garbage.Close()
 	// The upstream's errors are counted, and the proxy's own are not.
-	errors := fairshare.Rule{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 1, Window: time.Hour}}
+	errors := fairshare.Rule{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 1,
+		Window: time.Hour}}
 	errors.Limit.Statuses.Add(400, 599)
 	for _, test := range []struct {
 		name, upstream string
@@ -382,23 +478,27 @@ func TestUpstreamDownOrSlow(t *testing.T) {
 		said           string
 	}{
 		{"down", "http://127.0.0.1:1", time.Minute, 502, "refused"},
-		{"slow", "http://" + slow.Addr().String(), time.Millisecond, 504, "took longer than 1ms to begin an answer"},
+		{"slow", "http://" + slow.Addr().String(), time.Millisecond, 504, "did not begin its answer within 1ms"},
 		{"not HTTP", garbage.URL, time.Minute, 502, "malformed"},
 	} {
 		var out lockedBuffer
-		addr := serve(t, test.upstream, proxy.Config{Log: proxy.NewLog(&out, "fairshare: "), Timeout: test.timeout}, errors)
+		addr := serve(t, test.upstream, proxy.Config{Log: proxy.NewLog(&out, "fairshare: "), Timeout: test.timeout},
+			errors)
 		for range 3 {
 			resp, body := exchange(t, addr, "GET /<b> HTTP/1.1\nHost: a\n\n")
-			if resp.StatusCode != test.want || resp.Header.Get("Cache-Control") != "no-store" || !strings.Contains(body, "<h1>") {
+			if resp.StatusCode != test.want || resp.Header.Get("Cache-Control") != "no-store" ||
+				!strings.Contains(body, "<h1>") {
 				t.Errorf("%s: %d %v %q", test.name, resp.StatusCode, resp.Header, body)
 			}
-			for _, leak := range []string{"127.0.0.1", "tcp", "refused", "timeout", "malformed", "ESMTP", "net/http", "<b>"} {
+			for _, leak := range []string{"127.0.0.1", "tcp", "refused", "timeout", "malformed", "ESMTP", "net/http",
+				"<b>"} {
 				if strings.Contains(body, leak) {
 					t.Errorf("%s: the page says %q", test.name, leak)
 				}
 			}
 		}
-		if !strings.HasPrefix(out.String(), "fairshare: upstream 127.0.0.1:") || !strings.Contains(out.String(), test.said) {
+		if !strings.HasPrefix(out.String(), "fairshare: upstream 127.0.0.1:") ||
+			!strings.Contains(out.String(), test.said) {
 			t.Errorf("%s: the log says %q", test.name, out.String())
 		}
 	}
@@ -449,7 +549,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-func TestAnswerThatBreaksOffBreaksOff(t *testing.T) {
+func TestIncompleteAnswerIsAborted(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "200000")
 		io.WriteString(w, strings.Repeat("half", 25_000))
@@ -457,7 +557,8 @@ func TestAnswerThatBreaksOffBreaksOff(t *testing.T) {
 	defer upstream.Close()
 	upstream.Config.ErrorLog = proxy.NewLog(io.Discard, "")
 	var out lockedBuffer
-	resp, err := http.Get("http://" + serve(t, upstream.URL, proxy.Config{Log: proxy.NewLog(&out, "fairshare: ")}) + "/secret")
+	resp, err := http.Get("http://" + serve(t, upstream.URL, proxy.Config{Log: proxy.NewLog(&out, "fairshare: ")}) +
+		"/secret")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -465,7 +566,8 @@ func TestAnswerThatBreaksOffBreaksOff(t *testing.T) {
 	if body, err := io.ReadAll(resp.Body); err == nil {
 		t.Errorf("%d bytes came as if they were all", len(body))
 	}
-	if want := "fairshare: upstream " + upstream.Listener.Addr().String() + " broke off in the middle of an answer: unexpected EOF\n"; out.String() != want {
+	if want := "fairshare: upstream " + upstream.Listener.Addr().String() +
+		" ended in the middle of an answer: unexpected EOF\n"; out.String() != want {
 		t.Errorf("logged %q, want %q", out.String(), want)
 	}
 }

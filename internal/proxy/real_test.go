@@ -88,14 +88,15 @@ func freeAddr(t *testing.T) string {
 // What each client is charged is what the upstream says that it spent on it, to
 // the microsecond: one heavy client and many light ones at once, some of whom
 // do not wait for their answers.
-func TestChargesAreWhatTheUpstreamTold(t *testing.T) {
+func TestChargesAreTheReportedCosts(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		start func(t *testing.T, addr, told string)
 		query string
 	}{
 		{"PHP", func(t *testing.T, addr, told string) {
-			startReal(t, "php-cli", addr, []string{"TOLD=" + told, "PHP_CLI_SERVER_WORKERS=4"}, "php", "-S", addr, "testdata/told.php")
+			startReal(t, "php-cli", addr, []string{"TOLD=" + told, "PHP_CLI_SERVER_WORKERS=4"}, "php", "-S", addr,
+				"testdata/told.php")
 		}, ""},
 		{"Python", python("http"), ""},
 		{"Python, in a trailer", python("http"), "&trailer=1"},
@@ -110,7 +111,8 @@ func TestChargesAreWhatTheUpstreamTold(t *testing.T) {
 			ask := func(client string, ms float64, cost, n int, leave time.Duration) {
 				all.Go(func() {
 					for range n {
-						req, _ := http.NewRequest("GET", fmt.Sprintf("http://%s/?ms=%v&cost=%d%s", front, ms, cost, test.query), nil)
+						req, _ := http.NewRequest("GET", fmt.Sprintf("http://%s/?ms=%v&cost=%d%s", front, ms, cost,
+							test.query), nil)
 						req.Header.Set("X-Client", client)
 						if leave > 0 {
 							ctx, cancel := context.WithTimeout(req.Context(), leave)
@@ -130,7 +132,8 @@ func TestChargesAreWhatTheUpstreamTold(t *testing.T) {
 							t.Errorf("%s: %s %q %v", client, resp.Status, page, err)
 						}
 						for _, h := range []http.Header{resp.Header, resp.Trailer} {
-							if left := h.Get("Server-Timing"); strings.Contains(strings.ReplaceAll(left, "; cpu;dur=9", ""), "cpu") || h.Get("X-Cost") != "" {
+							if left := h.Get("Server-Timing"); strings.Contains(
+								strings.ReplaceAll(left, "; cpu;dur=9", ""), "cpu") || h.Get("X-Cost") != "" {
 								t.Errorf("%s: the client gets %v", client, h)
 							}
 						}
@@ -154,7 +157,8 @@ func TestChargesAreWhatTheUpstreamTold(t *testing.T) {
 			}
 			for client, want := range wants {
 				if got := [2]int64{charged.of(fairshare.CPU, client), charged.of(fairshare.Cost, client)}; got != want {
-					t.Errorf("%s is charged %d µs of CPU and %d units, and the upstream told %d and %d", client, got[0], got[1], want[0], want[1])
+					t.Errorf("%s is charged %d µs of CPU and %d units, and the upstream told %d and %d", client,
+						got[0], got[1], want[0], want[1])
 				}
 			}
 			if light, heavy := wants["light0"][0], wants["heavy"][0]; light >= heavy {
@@ -164,9 +168,9 @@ func TestChargesAreWhatTheUpstreamTold(t *testing.T) {
 	}
 }
 
-// A crowd that waits and hangs up is gone at once, and nothing of it reaches
+// Queued requests whose clients disconnect leave the queue at once and do not reach
 // the upstream.
-func TestACrowdLeavesTheRow(t *testing.T) {
+func TestQueuedRequestsOfGoneClientsLeave(t *testing.T) {
 	const crowd = 300
 	release, asked := make(chan bool), new(atomic.Int64)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -257,7 +261,8 @@ func realSite(t *testing.T, addr string) (charged *ledger, front string, p *Prox
 	if err != nil {
 		t.Fatal(err)
 	}
-	p = New(Config{Upstream: &url.URL{Scheme: "http", Host: addr}, Timing: "cpu", CostHeader: "X-Cost", MaxCost: 1 << 20})
+	p = New(Config{Upstream: &url.URL{Scheme: "http", Host: addr}, Timing: "cpu", CostHeader: "X-Cost",
+		MaxCost: 1 << 20})
 	srv := httptest.NewServer(httpguard.Middleware(guard, httpguard.Options{HandlerAwaits: true, TellsCPU: true})(p))
 	t.Cleanup(p.Close)
 	t.Cleanup(srv.Close)

@@ -20,7 +20,8 @@ func TestRequestsInProgressKeepTheirConfig(t *testing.T) {
 		v.send("GET / HTTP/1.1\nHost: a\n\n")
 		synctest.Wait()
 		before := s.proxy.setup.Load().transport
-		s.proxy.Replace(Config{Upstream: &url.URL{Scheme: "http", Host: "upstream"}, Timeout: 2 * time.Hour, Hosts: []string{"b"}, Abandon: time.Hour})
+		s.proxy.Replace(Config{Upstream: &url.URL{Scheme: "http", Host: "upstream"}, Timeout: 2 * time.Hour,
+			Hosts: []string{"b"}, Abandon: time.Hour})
 		if s.proxy.setup.Load().transport != before {
 			t.Error("the connections to the upstream are gone")
 		}

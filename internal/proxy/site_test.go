@@ -105,7 +105,8 @@ type ledger struct {
 }
 
 func newLedger(p *fairshare.Policy) *ledger {
-	return &ledger{Limiter: limittest.NewModel(p.Limits()), limits: p.Limits(), sum: make(map[fairshare.Resource]map[string]int64)}
+	return &ledger{Limiter: limittest.NewModel(p.Limits()), limits: p.Limits(),
+		sum: make(map[fairshare.Resource]map[string]int64)}
 }
 
 func (l *ledger) Settle(ctx context.Context, now time.Time, charges []fairshare.Charge) error {
@@ -177,7 +178,7 @@ func newSharedSite(t *testing.T, upstream http.HandlerFunc, c Config, q *share.Q
 	}
 	c.Log = log.New(&s.log, "", 0)
 	s.proxy = New(c)
-	s.proxy.setup.Load().transport.DialContext = noting(s.back.dial)
+	s.proxy.setup.Load().transport.DialContext = wrapDial(s.back.dial)
 	policy := &fairshare.Policy{Rules: rules}
 	s.charged = newLedger(policy)
 	guard, err := fairshare.NewGuard(policy, s.charged, nil)
@@ -188,7 +189,9 @@ func newSharedSite(t *testing.T, upstream http.HandlerFunc, c Config, q *share.Q
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)
 	quiet := log.New(io.Discard, "", 0)
-	front := &http.Server{Handler: httpguard.Middleware(guard, httpguard.Options{Share: q, HandlerAwaits: true, TellsCPU: c.Timing != ""})(s.proxy), Protocols: both, ErrorLog: quiet, DisableGeneralOptionsHandler: true}
+	front := &http.Server{Handler: httpguard.Middleware(guard,
+		httpguard.Options{Share: q, HandlerAwaits: true, TellsCPU: c.Timing != ""})(s.proxy), Protocols: both,
+		ErrorLog: quiet, DisableGeneralOptionsHandler: true}
 	back := &http.Server{Handler: upstream, Protocols: both, ErrorLog: quiet}
 	go front.Serve(s.front)
 	go back.Serve(s.back)

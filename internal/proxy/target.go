@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// target returns the request target to send: byte for byte as the client sent
-// it, in origin form. It is "" when that cannot be done or when it is not
-// plain which path the guard judged.
+// target returns the request target for the upstream: the client's bytes, in origin
+// form. It is "" if that is impossible, or if the path that the guard judged is
+// ambiguous.
 func target(r *http.Request) string {
 	t := r.RequestURI
 	for i := 0; i < len(t); i++ {
-		if t[i] <= ' ' || t[i] == 0x7F { // HTTP/2 may carry them, a request line may not
+		if t[i] <= ' ' || t[i] == 0x7F { // HTTP/2 allows them, a request line does not
 			return ""
 		}
 	}
 	switch {
 	case t == "":
 		return r.URL.RequestURI()
-	case strings.IndexByte(t, '#') >= 0: // no target holds one (RFC 9112 §3.2), and many upstreams cut there
+	case strings.IndexByte(t, '#') >= 0: // not allowed in a target (RFC 9112 §3.2), and many upstreams cut there
 		return ""
 	case t == "*" && r.Method == http.MethodOptions:
 		return t
-	case t[0] != '/': // absolute form; other schemes are not ours to serve
+	case t[0] != '/': // absolute form; other schemes are not served
 		scheme, rest, _ := strings.Cut(t, "://")
 		i := strings.IndexAny(rest, "/?")
 		if !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") || i < 0 || rest[i] != '/' {
@@ -30,8 +30,8 @@ func target(r *http.Request) string {
 		}
 		t = rest[i:]
 	}
-	// net/url takes an opaque "//" for an authority, so that such a path has
-	// to go as net/url spells it.
+	// net/url parses an opaque "//" as an authority, so such a path is sent in the
+	// spelling of net/url.
 	if strings.HasPrefix(t, "//") {
 		if path, _, _ := strings.Cut(t, "?"); r.URL.EscapedPath() != path {
 			return ""
@@ -40,17 +40,16 @@ func target(r *http.Request) string {
 	return t
 }
 
-// validHost reports whether host goes to the upstream as it is. net/http
-// looks at it in HTTP/1 only, and would send another one than was judged: in
-// ASCII, without a zone, or none. An empty one is the upstream's own name.
-func validHost(host string) bool {
-	for i := 0; i < len(host); i++ {
-		c := host[i]
-		if !alphanumeric(c) && strings.IndexByte("-._~!$&'()*+,;=:[]", c) < 0 {
-			return false
+// twoHosts reports whether a request names a host in addition to the judged one.
+// net/http keeps Host in the header only for HTTP/2, where it may come in addition
+// to :authority (RFC 9113 §8.3.1).
+func twoHosts(r *http.Request) bool {
+	for _, host := range r.Header["Host"] {
+		if host != r.Host {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 func validMethod(method string) bool {

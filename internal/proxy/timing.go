@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// timingHeader tells how long the parts of an answer took (W3C Server
-	// Timing). It is a list, each entry a metric with parameters:
+	// timingHeader reports how long the parts of an answer took (W3C Server Timing). It
+	// is a list; each entry is a metric with parameters:
 	//
 	//	cpu;dur=12.5, db;dur=3;desc="two queries"
 	timingHeader = "Server-Timing"
@@ -19,13 +19,12 @@ const (
 	longestTold = 24 * time.Hour
 )
 
-// timing returns what all entries of a metric tell together by their dur,
-// which is in milliseconds. Entries without a good one tell nothing; told is
-// false when none tells anything.
+// timing returns the sum of dur, in milliseconds, of all entries of a metric. It
+// ignores entries without a valid dur; reported is false if there is no other entry.
 //
-// What stands behind a name or a value and before the next mark is passed
-// over, and so are parameters that come again (Server Timing §2).
-func timing(lines []string, metric string) (d time.Duration, told bool) {
+// It ignores text between a name or value and the next separator, and repeated
+// parameters (Server Timing §2).
+func timing(lines []string, metric string) (d time.Duration, reported bool) {
 	for _, line := range lines {
 		for more := true; more; {
 			var entry string
@@ -33,15 +32,15 @@ func timing(lines []string, metric string) (d time.Duration, told bool) {
 				continue
 			}
 			if one, ok := duration(entry); ok {
-				d, told = min(d+one, longestTold), true
+				d, reported = min(d+one, longestTold), true
 			}
 		}
 	}
-	return d, told
+	return d, reported
 }
 
-// withoutMetric takes the entries of a metric out of lines. nil means that
-// nothing is left. Lines that have none stay as they are.
+// withoutMetric returns lines without the entries of a metric, nil if no other entry
+// remains. Lines without such entries stay unchanged.
 func withoutMetric(lines []string, metric string) []string {
 	var left []string
 	for _, line := range lines {
@@ -94,8 +93,8 @@ func milliseconds(text string) (time.Duration, bool) {
 	return time.Duration(math.Round(ms * float64(time.Millisecond))), ok
 }
 
-// number reads a decimal number that is not negative, as programs print them:
-// 12, 12.5, 1e-05. One that is too large for a float64 is infinite.
+// number reads a decimal number that is not negative, such as 12, 12.5 or 1e-05. A
+// number that is too large for a float64 is infinite.
 func number(text string) (float64, bool) {
 	for i := 0; i < len(text); i++ {
 		if c := text[i]; (c < '0' || c > '9') && strings.IndexByte("+-.eE", c) < 0 {
@@ -109,8 +108,8 @@ func number(text string) (float64, bool) {
 	return f, true
 }
 
-// cut cuts s around the first sep that stands in no quoted string. A string
-// without an end goes to the end of s.
+// cut cuts s around the first sep outside of quoted strings. A quoted string without
+// an end extends to the end of s.
 func cut(s string, sep byte) (before, after string, found bool) {
 	quoted := false
 	for i := 0; i < len(s); i++ {
@@ -126,8 +125,7 @@ func cut(s string, sep byte) (before, after string, found bool) {
 	return s, "", false
 }
 
-// unquote returns what a value begins with: a quoted string's text, or a
-// token.
+// unquote returns the beginning of a value: the text of a quoted string, or a token.
 func unquote(value string) string {
 	if value == "" || value[0] != '"' {
 		return token(value)

@@ -23,7 +23,8 @@ func TestTiming(t *testing.T) {
 		{`cpu`, none, ""},
 		{`CPU;dur=1`, none, `CPU;dur=1`},
 		{`cpux;dur=1, xcpu;dur=1`, none, `cpux;dur=1, xcpu;dur=1`},
-		{`db;dur=3;desc="two, queries; cpu;dur=9", cpu;dur=1`, time.Millisecond, `db;dur=3;desc="two, queries; cpu;dur=9"`},
+		{`db;dur=3;desc="two, queries; cpu;dur=9", cpu;dur=1`, time.Millisecond,
+			`db;dur=3;desc="two, queries; cpu;dur=9"`},
 		{`total;dur=123.4,cpu;desc="a \"b\", c";dur=2,db;dur=3`, 2 * time.Millisecond, `total;dur=123.4, db;dur=3`},
 		{" \tcpu\t; \tdesc=x ;\tDUR =\t1.25 , db", 1250 * time.Microsecond, "db"},
 		{`cpu;dur="2.5"`, 2500 * time.Microsecond, ""},
@@ -150,7 +151,8 @@ func readMilliseconds(text string) time.Duration {
 }
 
 func FuzzTiming(f *testing.F) {
-	for _, seed := range []string{`cpu;dur=12.5`, `db;dur=3;desc="a, \"b; cpu;dur=9", cpu ; DUR = "1.25" ;dur=2`, `cpu x;dur=1e-3 y,cpu;dur=1e999`, "cpu;desc=\"\\", `,;="`, `cpu;dur=0.0000015`} {
+	for _, seed := range []string{`cpu;dur=12.5`, `db;dur=3;desc="a, \"b; cpu;dur=9", cpu ; DUR = "1.25" ;dur=2`,
+		`cpu x;dur=1e-3 y,cpu;dur=1e999`, "cpu;desc=\"\\", `,;="`, `cpu;dur=0.0000015`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -120,7 +120,7 @@ func TestTurnEndsWhenTheUpstreamIsDone(t *testing.T) {
 
 // A quick 503 of an upstream that is too busy is no sign that it could work on
 // more at once.
-func TestFailuresOfTheUpstreamAreNoRoom(t *testing.T) {
+func TestFailuresDoNotCountAsCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := share.New(share.Options{Min: 1, Max: 64})
 		var inside, most atomic.Int64
@@ -376,7 +376,8 @@ func TestWaitingPostComesOn(t *testing.T) {
 						return
 					}
 					got, err := io.ReadAll(r.Body)
-					fmt.Fprintf(w, "%v %v %d", bytes.Equal(got, all[:test.parts[0]+test.parts[1]+test.parts[2]]), err, r.ContentLength)
+					fmt.Fprintf(w, "%v %v %d", bytes.Equal(got, all[:test.parts[0]+test.parts[1]+test.parts[2]]), err,
+						r.ContentLength)
 				}, Config{}, q)
 				hold := s.visitor()
 				hold.send("GET /hold HTTP/1.1\nHost: a\n\n")
@@ -432,15 +433,20 @@ func TestWaitingPostComesOn(t *testing.T) {
 func TestWaitingEndsWithTheClient(t *testing.T) {
 	leaving := map[string]func(s *site) (leave func()){}
 	for name, request := range map[string]string{
-		"GET":                      "GET /left HTTP/1.1\nHost: a\n\n",
-		"HEAD":                     "HEAD /left HTTP/1.1\nHost: a\n\n",
-		"a websocket":              strings.Replace(handshake, "/chat", "/left", 1),
-		"a post":                   "POST /left HTTP/1.1\nHost: a\nContent-Length: 5000\n\n" + strings.Repeat("x", 5000),
-		"a post in chunks":         "POST /left HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n5\nhello\n0\n\n",
-		"a post of 64 KiB":         "POST /left HTTP/1.1\nHost: a\nContent-Length: 65536\n\n" + strings.Repeat("x", 65_536),
-		"a larger post, sent":      "POST /left HTTP/1.1\nHost: a\nContent-Length: 68000\n\n" + strings.Repeat("x", 68_000),
-		"a large post, in part":    "POST /left HTTP/1.1\nHost: a\nContent-Length: 10000000\n\n" + strings.Repeat("x", 67_000),
-		"an endless post, in part": "POST /left HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n10000\n" + strings.Repeat("x", 65_536),
+		"GET":         "GET /left HTTP/1.1\nHost: a\n\n",
+		"HEAD":        "HEAD /left HTTP/1.1\nHost: a\n\n",
+		"a websocket": strings.Replace(handshake, "/chat", "/left", 1),
+		"a post": "POST /left HTTP/1.1\nHost: a\nContent-Length: 5000\n\n" +
+			strings.Repeat("x", 5000),
+		"a post in chunks": "POST /left HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n5\nhello\n0\n\n",
+		"a post of 64 KiB": "POST /left HTTP/1.1\nHost: a\nContent-Length: 65536\n\n" +
+			strings.Repeat("x", 65_536),
+		"a larger post, sent": "POST /left HTTP/1.1\nHost: a\nContent-Length: 68000\n\n" +
+			strings.Repeat("x", 68_000),
+		"a large post, in part": "POST /left HTTP/1.1\nHost: a\nContent-Length: 10000000\n\n" +
+			strings.Repeat("x", 67_000),
+		"an endless post, in part": "POST /left HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n10000\n" +
+			strings.Repeat("x", 65_536),
 	} {
 		leaving[name] = func(s *site) func() {
 			v := s.visitor()
@@ -512,7 +518,7 @@ func TestWaitingEndsWithTheClient(t *testing.T) {
 
 // Who gets no turn is told so at once, and its connection is left as it has to
 // be: good for the next request where nothing is unread.
-func TestWhoGetsNoTurnIsLetGo(t *testing.T) {
+func TestRefusedUploadEndsItsConnection(t *testing.T) {
 	for _, test := range []struct {
 		name, request string
 		stays         bool
@@ -521,13 +527,17 @@ func TestWhoGetsNoTurnIsLetGo(t *testing.T) {
 		{"a websocket", strings.Replace(handshake, "/chat", "/", 1), true},
 		{"a post", "POST / HTTP/1.1\nHost: a\nContent-Length: 50000\n\n" + strings.Repeat("x", 50_000), true},
 		{"a post in chunks", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n5\nhello\n0\n\n", true},
-		{"half of a large post", "POST / HTTP/1.1\nHost: a\nAccept: text/html\nContent-Length: 1000000\n\n" + strings.Repeat("x", 69_000), false},
-		{"half of a large post in chunks", "POST / HTTP/1.1\nHost: a\nAccept: text/html\nTransfer-Encoding: chunked\n\n20000\n" + strings.Repeat("x", 65_536), false},
+		{"half of a large post", "POST / HTTP/1.1\nHost: a\nAccept: text/html\nContent-Length: 1000000\n\n" +
+			strings.Repeat("x", 69_000), false},
+		{"half of a large post in chunks",
+			"POST / HTTP/1.1\nHost: a\nAccept: text/html\nTransfer-Encoding: chunked\n\n20000\n" +
+				strings.Repeat("x", 65_536), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := oneTurn(2 * time.Second)
-				s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) { time.Sleep(5 * time.Second) }, Config{}, q, measured...)
+				s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) { time.Sleep(5 * time.Second) },
+					Config{}, q, measured...)
 				hold := s.visitor()
 				hold.send("GET /hold HTTP/1.1\nHost: a\n\n")
 				synctest.Wait()
@@ -536,8 +546,10 @@ func TestWhoGetsNoTurnIsLetGo(t *testing.T) {
 				v.send(test.request)
 				resp := v.head()
 				page, err := io.ReadAll(resp.Body)
-				if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || err != nil || time.Since(began) != 2*time.Second {
-					t.Errorf("%s %v %d bytes, %v, after %v; want 503 after 2 s", resp.Status, resp.Header, len(page), err, time.Since(began))
+				if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || err != nil ||
+					time.Since(began) != 2*time.Second {
+					t.Errorf("%s %v %d bytes, %v, after %v; want 503 after 2 s", resp.Status, resp.Header, len(page),
+						err, time.Since(began))
 				}
 				if resp.Close == test.stays {
 					t.Errorf("the connection stays: %v, want %v", !resp.Close, test.stays)
@@ -559,7 +571,7 @@ func TestWhoGetsNoTurnIsLetGo(t *testing.T) {
 }
 
 // On a shared connection of HTTP/2 only the request itself is over.
-func TestWhoGetsNoTurnIsLetGoInHTTP2(t *testing.T) {
+func TestRefusedUploadEndsItsConnectionInHTTP2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := oneTurn(2 * time.Second)
 		s := newSharedSite(t, func(w http.ResponseWriter, r *http.Request) { time.Sleep(5 * time.Second) }, Config{}, q)

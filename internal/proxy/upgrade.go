@@ -8,25 +8,26 @@ import (
 	"strings"
 )
 
-// switched joins client and upstream once the upstream agreed to speak
-// websocket. Either one's end is the end of both. stop ends the watch for the
-// client's leaving, which net/http cannot see any more.
-func (q *passage) switched(resp *http.Response, asked bool, stop func() bool) {
+// switched connects client and upstream after the upstream has accepted a websocket.
+// If one of them ends, both end. stop ends the watch for the client's leaving, which
+// net/http can no longer notice.
+func (q *exchange) switched(resp *http.Response, asked bool, stop func() bool) {
 	upstream, ok := resp.Body.(io.ReadWriteCloser)
 	if ok {
 		defer upstream.Close()
 	}
-	if up := resp.Header["Upgrade"]; !ok || !asked || len(up) != 1 || !strings.EqualFold(up[0], "websocket") || !listed(resp.Header["Connection"], "upgrade") {
-		q.failed(errors.New("malformed HTTP response: it changes to a protocol that nobody asked for"))
+	if up := resp.Header["Upgrade"]; !ok || !asked || len(up) != 1 || !strings.EqualFold(up[0], "websocket") ||
+		!listed(resp.Header["Connection"], "upgrade") {
+		q.failed(errors.New("malformed HTTP response: it changes to a protocol that was not requested"))
 		return
 	}
 	stop()
-	back(q.w.Header(), resp.Header)
+	copyAnswerHeader(q.w.Header(), resp.Header)
 	conn, rw, err := http.NewResponseController(q.w).Hijack()
 	if err != nil {
-		q.done(nil)
+		q.finish(nil)
 		clear(q.w.Header())
-		answer(q.w, q.r, http.StatusBadGateway, "This connection cannot become a websocket.")
+		answer(q.w, q.r, http.StatusBadGateway, "This connection does not support websockets.")
 		return
 	}
 	defer conn.Close()
@@ -39,7 +40,7 @@ func (q *passage) switched(resp *http.Response, asked bool, stop func() bool) {
 		upstream.Close()
 	})
 	defer q.proxy.live.remove(&q.patience)
-	if err := agree(rw, q.w.Header()); err != nil {
+	if err := writeSwitch(rw, q.w.Header()); err != nil {
 		return
 	}
 	done := make(chan struct{})
@@ -48,7 +49,7 @@ func (q *passage) switched(resp *http.Response, asked bool, stop func() bool) {
 		io.Copy(conn, upstream)
 		both()
 	}()
-	// What the client sent early is in the reader.
+	// The reader may already hold data of the client.
 	if _, err := io.CopyN(upstream, rw, int64(rw.Reader.Buffered())); err == nil {
 		io.Copy(upstream, conn)
 	}
@@ -56,8 +57,8 @@ func (q *passage) switched(resp *http.Response, asked bool, stop func() bool) {
 	<-done
 }
 
-// agree writes the head of the answer.
-func agree(rw *bufio.ReadWriter, h http.Header) error {
+// writeSwitch writes the head of the answer.
+func writeSwitch(rw *bufio.ReadWriter, h http.Header) error {
 	io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n")
 	if err := h.Write(rw); err != nil {
 		return err

@@ -23,7 +23,8 @@ func chat(ended chan<- time.Time) http.HandlerFunc {
 			conn.Close()
 			ended <- time.Now()
 		}()
-		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Accept: %s\r\n\r\nhello", r.Header.Get("Sec-WebSocket-Key"))
+		fmt.Fprintf(rw,
+			"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Accept: %s\r\n\r\nhello", r.Header.Get("Sec-WebSocket-Key"))
 		rw.Flush()
 		word := make([]byte, 4)
 		for {
@@ -39,7 +40,7 @@ func chat(ended chan<- time.Time) http.HandlerFunc {
 }
 
 // Either one's end is the end of both, and silence is none.
-func TestWebsocketLastsAsLongAsBothWant(t *testing.T) {
+func TestWebsocketLastsUntilOneSideEndsIt(t *testing.T) {
 	for _, end := range []string{"the client", "the upstream", "the proxy"} {
 		synctest.Test(t, func(t *testing.T) {
 			ended := make(chan time.Time, 1)
@@ -48,7 +49,8 @@ func TestWebsocketLastsAsLongAsBothWant(t *testing.T) {
 			// The first words come along with the handshake.
 			go v.send(handshake + "one.two.")
 			resp := v.head()
-			if resp.StatusCode != 101 || resp.Header.Get("Sec-WebSocket-Accept") != "x" || len(resp.Header["Connection"]) != 1 || len(resp.Header["Upgrade"]) != 1 {
+			if resp.StatusCode != 101 || resp.Header.Get("Sec-WebSocket-Accept") != "x" ||
+				len(resp.Header["Connection"]) != 1 || len(resp.Header["Upgrade"]) != 1 {
 				t.Fatalf("%s %v", resp.Status, resp.Header)
 			}
 			said := make([]byte, len("helloone.two."))

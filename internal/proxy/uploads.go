@@ -7,24 +7,23 @@ import (
 	"time"
 )
 
-// uploadWait is how long a request whose body is not whole waits until it may
-// wait for its turn.
+// uploadWait is how long a request with an incomplete body waits to enter uploads.
 const uploadWait = 10 * time.Second
 
-// uploads are the requests that take part in a busy upstream while their bodies
-// still come: half of the slots at most, so that clients who send slowly do not
-// hold all of it. The others wait, first come first served.
+// uploads are the requests that use, or wait for, slots of a busy upstream while
+// their bodies still come. They have at most half of the slots, so that slow clients
+// do not occupy all. The others wait, first come first served.
 type uploads struct {
 	mu      sync.Mutex
 	inside  int
 	waiting list.List // of chan struct{}
 }
 
-// uploadsOf returns how many of an upstream's slots uploads may take.
+// uploadsOf returns how many of an upstream's slots uploads may use.
 func uploadsOf(slots int) int { return max(slots/2, 1) }
 
-// enter waits until there is room among slots, and returns false when there was
-// none in time or ctx has ended.
+// enter waits until there are fewer uploads than half of the slots. It returns false
+// after uploadWait, or if ctx has ended.
 func (u *uploads) enter(ctx context.Context, slots int) bool {
 	u.mu.Lock()
 	if u.inside < uploadsOf(slots) && u.waiting.Len() == 0 {
@@ -32,13 +31,13 @@ func (u *uploads) enter(ctx context.Context, slots int) bool {
 		u.mu.Unlock()
 		return true
 	}
-	let := make(chan struct{})
-	place := u.waiting.PushBack(let)
+	admitted := make(chan struct{})
+	entry := u.waiting.PushBack(admitted)
 	u.mu.Unlock()
 	late := time.NewTimer(uploadWait)
 	defer late.Stop()
 	select {
-	case <-let:
+	case <-admitted:
 		return true
 	case <-ctx.Done():
 	case <-late.C:
@@ -46,15 +45,15 @@ func (u *uploads) enter(ctx context.Context, slots int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	select {
-	case <-let: // just now
+	case <-admitted: // just now
 		return true
 	default:
 	}
-	u.waiting.Remove(place)
+	u.waiting.Remove(entry)
 	return false
 }
 
-// leave makes room, which slots there are now.
+// leave ends one upload, and admits as many as the present slots allow.
 func (u *uploads) leave(slots int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -26,7 +26,8 @@ func TestSlowPostsHoldHalfOfTheSlots(t *testing.T) {
 		const more = 1000 // than is read ahead
 		begin := func() *visitor {
 			v := s.visitor()
-			v.send(fmt.Sprintf("POST / HTTP/1.1\nHost: a\nContent-Length: %d\n\n", bodyAhead+more) + strings.Repeat("x", bodyAhead))
+			v.send(fmt.Sprintf("POST / HTTP/1.1\nHost: a\nContent-Length: %d\n\n", bodyAhead+more) +
+				strings.Repeat("x", bodyAhead))
 			synctest.Wait()
 			return v
 		}
@@ -62,8 +63,8 @@ func TestSlowPostsHoldHalfOfTheSlots(t *testing.T) {
 	})
 }
 
-// However they come and go, there is room afterwards.
-func TestUploadsLeaveTheirRoom(t *testing.T) {
+// After any sequence of uploads, all slots are free.
+func TestUploadsReleaseTheirSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var u uploads
 		var all sync.WaitGroup

@@ -13,34 +13,34 @@ import (
 	"time"
 )
 
-// idleTime is how long a connection to the upstream is kept without a request.
-// Many servers close theirs after five seconds; a POST that meets that moment
-// cannot be sent again, and would be answered 502.
+// idleTime is how long a connection to the upstream stays open without a request.
+// Many servers close it after five seconds; a POST at that moment cannot be sent
+// again, and would be answered 502.
 const idleTime = 4 * time.Second
 
 // dialTimeout is how long the upstream may take to accept a connection.
 const dialTimeout = 5 * time.Second
 
-// ParseUpstream reads the URL of an upstream: http, https or h2c and a host,
-// with or without a port. h2c is HTTP/2 by prior knowledge, as gRPC wants it;
-// websockets cannot pass to such an upstream.
+// ParseUpstream reads the URL of an upstream: http, https or h2c and a host, with or
+// without a port. h2c is HTTP/2 by prior knowledge, which gRPC needs; such an
+// upstream cannot have websockets.
 func ParseUpstream(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if i := strings.LastIndexByte(text, '@'); i >= 0 {
-		text = "…" + text[i:] // there may be a password before it
+		text = "…" + text[i:] // the text before it may contain a password
 	}
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c" || u.Opaque != "":
 		return nil, fmt.Errorf("upstream %q is not a URL like http://127.0.0.1:3000", text)
 	case u.Hostname() == "":
-		return nil, fmt.Errorf("upstream %q names no host", text)
+		return nil, fmt.Errorf("upstream %q has no host", text)
 	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
 		return nil, fmt.Errorf("upstream %q has more than a scheme, a host and a port", text)
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
 }
 
-// urlScheme is what net/http calls the scheme of an upstream.
+// urlScheme returns the scheme of an upstream for net/http.
 func urlScheme(u *url.URL) string {
 	if u.Scheme == "h2c" {
 		return "http"
@@ -53,10 +53,10 @@ func newTransport(u *url.URL, timeout time.Duration) *http.Transport {
 	protocols.SetHTTP1(u.Scheme != "h2c")
 	protocols.SetUnencryptedHTTP2(u.Scheme == "h2c")
 	return &http.Transport{
-		DialContext:            noting((&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext),
+		DialContext:            wrapDial((&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext),
 		Protocols:              protocols,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second},
-		DisableCompression:     true, // the client says what it takes
+		DisableCompression:     true, // the client's Accept-Encoding decides
 		MaxIdleConnsPerHost:    1024,
 		IdleConnTimeout:        idleTime,
 		TLSHandshakeTimeout:    dialTimeout,
@@ -67,8 +67,8 @@ func newTransport(u *url.URL, timeout time.Duration) *http.Transport {
 
 type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// noting has a dial make conns.
-func noting(d dial) dial {
+// wrapDial makes a dial function return conns.
+func wrapDial(d dial) dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := d(ctx, network, addr)
 		if err != nil {
@@ -78,8 +78,7 @@ func noting(d dial) dial {
 	}
 }
 
-// A conn is a connection to the upstream. It tells when it is closed on this
-// side.
+// A conn is a connection to the upstream. closed is closed by Close.
 type conn struct {
 	net.Conn
 	once   sync.Once
@@ -91,7 +90,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite tells the upstream that no more comes.
+// CloseWrite ends the data for the upstream.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -99,7 +98,7 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// connOf returns the conn that outer is, with TLS or without, or nil.
+// connOf returns the conn inside of outer, with or without TLS, or nil.
 func connOf(outer net.Conn) *conn {
 	if c, ok := outer.(*tls.Conn); ok {
 		outer = c.NetConn()
@@ -108,7 +107,7 @@ func connOf(outer net.Conn) *conn {
 	return c
 }
 
-// Reach tells whether the upstream takes connections, with TLS if it is to.
+// Reach returns nil if the upstream accepts a connection, with TLS if configured.
 func (p *Proxy) Reach(ctx context.Context) error {
 	s := p.setup.Load()
 	u := s.Upstream

@@ -25,15 +25,16 @@ type banQueue struct {
 	slow    atomic.Bool  // the disk is known to be: nobody waits for it
 
 	// Bans have numbers in the order in which they came.
-	mu       sync.Mutex
-	chunks   [][]fairshare.Banned // grows without being moved: the guard waits; a zero Client means superseded or lifted
-	base     uint64               // number of the first of chunks
-	first    uint64               // number of the first that is not written
-	next     uint64               // number of the next to come
-	writing  uint64               // number of the first that is not being written; first when none is
-	latest   map[uint64]uint64    // hash of key and rule → number
-	lost     int64                // there was no place
-	progress chan struct{}        // closed when a write has ended
+	mu sync.Mutex
+	// grows without being moved: the guard waits; a zero Client means superseded or lifted
+	chunks   [][]fairshare.Banned
+	base     uint64            // number of the first of chunks
+	first    uint64            // number of the first that is not written
+	next     uint64            // number of the next to come
+	writing  uint64            // number of the first that is not being written; first when none is
+	latest   map[uint64]uint64 // hash of key and rule → number
+	lost     int64             // there was no place
+	progress chan struct{}     // closed when a write has ended
 }
 
 func newBanQueue(seed maphash.Seed, most int) *banQueue {

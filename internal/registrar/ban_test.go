@@ -149,7 +149,9 @@ func TestOneBanOfAKeyAndRuleIsQueued(t *testing.T) {
 			t.Errorf("written: %s, want %s", got, want)
 		}
 		r.stop()
-		r.log.holds(t, "is not written", "written again: 0 clients, 0 stories and 4 bans were kept, 1 requests, stories and bans were lost", "1 will be forgotten at a restart")
+		r.log.holds(t, "is not written",
+			"written again: 0 clients, 0 stories and 4 bans were kept, 1 requests, stories and bans were lost",
+			"1 will be forgotten at a restart")
 	})
 }
 
@@ -193,7 +195,8 @@ func TestLiftedBansAreNotWritten(t *testing.T) {
 		sleep(10 * time.Second)
 		store.set(func() {
 			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{
-				{Client: id("10.0.0.0/20"), At: time.Now()}, {Client: id("googlebot"), At: time.Now()}, {Client: id("10.0.19.0/24"), At: time.Now().Add(-time.Minute)},
+				{Client: id("10.0.0.0/20"), At: time.Now()}, {Client: id("googlebot"), At: time.Now()},
+				{Client: id("10.0.19.0/24"), At: time.Now().Add(-time.Minute)},
 			}}
 		})
 		sleep(pollTime)
@@ -202,7 +205,8 @@ func TestLiftedBansAreNotWritten(t *testing.T) {
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
-		if n := store.nBans(); n != 5000-4096+1+1 || store.ban("10.0.0.7").Rule == "" || store.ban("bingbot").Rule == "" {
+		if n := store.nBans(); n != 5000-4096+1+1 || store.ban("10.0.0.7").Rule == "" ||
+			store.ban("bingbot").Rule == "" {
 			t.Errorf("%d bans are written", n)
 		}
 		if len(lifted) != 3 {
@@ -226,7 +230,8 @@ func TestLiftWhileBeingWritten(t *testing.T) {
 		sleep(10 * time.Millisecond)
 		r.ban("192.0.2.1")
 		store.set(func() {
-			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{{Client: id("192.0.2.1"), At: time.Now()}}}
+			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{{Client: id("192.0.2.1"),
+				At: time.Now()}}}
 		})
 		sleep(pollTime)
 		store.set(func() { store.fault = nil })

@@ -97,8 +97,9 @@ func BenchmarkRefused(b *testing.B) {
 	g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
 	r := registrar.Refusal{
 		Passage: registrar.Passage{UserAgent: browser, At: time.Now()},
-		Story: fairshare.Story{Rule: "rapid requests", Action: fairshare.Refuse, Status: 429, By: "addr", Resource: "requests",
-			Method: "GET", Host: "example.org", Path: "/a/path/of/some/length"},
+		Story: fairshare.Story{Rule: "rapid requests", Action: fairshare.Refuse, Status: 429, By: "addr",
+			Resource: "requests",
+			Method:   "GET", Host: "example.org", Path: "/a/path/of/some/length"},
 	}
 	all := addrs(1024)
 	refs := make([]string, len(all))
@@ -131,7 +132,8 @@ func BenchmarkRefused(b *testing.B) {
 func BenchmarkBanned(b *testing.B) {
 	g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
 	all := addrs(100_000)
-	ban := fairshare.Banned{Rule: "rapid requests", Kind: fairshare.ByAddr, Number: 1, Began: time.Now(), Until: time.Now().Add(time.Hour)}
+	ban := fairshare.Banned{Rule: "rapid requests", Kind: fairshare.ByAddr, Number: 1, Began: time.Now(),
+		Until: time.Now().Add(time.Hour)}
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
@@ -150,11 +152,12 @@ func BenchmarkSettleNothing(b *testing.B) {
 
 func BenchmarkWord(b *testing.B) {
 	now := time.Now()
-	many := func(n int) (said []fairshare.Said, labels []fairshare.Label) {
+	many := func(n int) (said []fairshare.OverrideRecord, labels []fairshare.Label) {
 		for i, a := range addrs(n) {
 			id := fairshare.ClientID{Prefix: netip.PrefixFrom(a, 32)}
 			if i%2 == 0 {
-				said = append(said, fairshare.Said{Client: id, Action: fairshare.Refuse, Since: now, Until: now.Add(time.Hour)})
+				said = append(said, fairshare.OverrideRecord{Client: id, Action: fairshare.Refuse, Since: now,
+					Until: now.Add(time.Hour)})
 			} else {
 				labels = append(labels, fairshare.Label{Client: id, Name: "partner"})
 			}
@@ -180,7 +183,7 @@ func BenchmarkWord(b *testing.B) {
 				b.ReportAllocs()
 				i, found := 0, 0
 				for b.Loop() {
-					if w := g.Word(others[i&(1<<12-1)], bot, now); w.Action != 0 || w.Labels != nil {
+					if w := g.Override(others[i&(1<<12-1)], bot, now); w.Action != 0 || w.Labels != nil {
 						found++
 					}
 					i++
@@ -197,7 +200,7 @@ func BenchmarkWord(b *testing.B) {
 			b.ReportAllocs()
 			addr := said[0].Client.Prefix.Addr()
 			for b.Loop() {
-				if g.Word(addr, fairshare.Bot{}, now).Action != fairshare.Refuse {
+				if g.Override(addr, fairshare.Bot{}, now).Action != fairshare.Refuse {
 					b.Fatal("not refused")
 				}
 			}
@@ -208,11 +211,12 @@ func BenchmarkWord(b *testing.B) {
 // BenchmarkNewWords is what a running server does when one of many words
 // changes.
 func BenchmarkNewWords(b *testing.B) {
-	var said []fairshare.Said
+	var said []fairshare.OverrideRecord
 	for _, a := range addrs(100_000) {
-		said = append(said, fairshare.Said{Client: fairshare.ClientID{Prefix: netip.PrefixFrom(a, 32)}, Action: fairshare.Block})
+		said = append(said, fairshare.OverrideRecord{Client: fairshare.ClientID{Prefix: netip.PrefixFrom(a, 32)},
+			Action: fairshare.Block})
 	}
 	for b.Loop() {
-		runtime.KeepAlive(registrar.NewWords(said, nil))
+		runtime.KeepAlive(registrar.NewOverrides(said, nil))
 	}
 }

@@ -15,6 +15,7 @@ import (
 // A Passage is a request that was let through and has ended.
 type Passage struct {
 	Addr      netip.Addr
+	Via       netip.Addr // as in a fairshare.Request
 	Bot       fairshare.Bot
 	UserAgent string
 	At        time.Time     // arrival
@@ -39,7 +40,7 @@ type client struct {
 
 // key returns the key of a client, and whether it is one: an invalid address
 // is nobody's.
-func (g *Registrar) key(addr netip.Addr, bot *fairshare.Bot) (k key, known bool) {
+func (g *Registrar) key(addr, via netip.Addr, bot *fairshare.Bot) (k key, known bool) {
 	if bot.Name != "" && trusted(bot) {
 		return key{hash: ^maphash.String(g.seed, bot.Name), id: fairshare.ClientID{Bot: bot.Name}}, true
 	}
@@ -48,7 +49,7 @@ func (g *Registrar) key(addr netip.Addr, bot *fairshare.Bot) (k key, known bool)
 		return key{}, false
 	}
 	a := p.Addr().As16()
-	var b [18]byte
+	var b [34]byte
 	copy(b[:], a[:])
 	b[16] = byte(p.Bits())
 	k.id.Prefix = p
@@ -57,6 +58,11 @@ func (g *Registrar) key(addr netip.Addr, bot *fairshare.Bot) (k key, known bool)
 		k.network = 1<<32 | uint64(a[12])<<8 | uint64(a[13])
 	} else {
 		k.network = 2<<32 | uint64(binary.BigEndian.Uint32(a[:]))
+	}
+	if via.IsValid() { // what one peer names is one network: it can name any
+		peer := via.As16()
+		copy(b[18:], peer[:])
+		k.id.Via, k.network = via, 3<<32|maphash.Bytes(g.seed, peer[:])>>32
 	}
 	k.hash = maphash.Bytes(g.seed, b[:])
 	return k, true
@@ -69,7 +75,7 @@ func (g *Registrar) Passed(p Passage) {
 	if p.Status >= 400 && p.Status <= 499 {
 		spent.Errors = 1
 	}
-	if k, known := g.key(p.Addr, &p.Bot); known {
+	if k, known := g.key(p.Addr, p.Via, &p.Bot); known {
 		g.spend(&k, &p, &spent, true)
 	}
 }
@@ -117,7 +123,7 @@ func text(b []byte) string { return strings.ToValidUTF8(string(b), "?") }
 func (g *Registrar) takeClients(b *batch, from where, n int) {
 	b.clients = g.clients.take(b.clients, from, n, func(e *entry[client]) {
 		c := &e.record
-		b.Clients = append(b.Clients, sqlregistry.Dirty{
+		b.Clients = append(b.Clients, sqlregistry.ClientDelta{
 			Client: e.key.id, FirstSeen: time.Unix(0, c.first), LastSeen: time.Unix(0, c.last),
 			Spent: c.spent, UserAgent: text(c.agent), Bot: c.bot, BotState: c.botState,
 		})

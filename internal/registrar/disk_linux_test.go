@@ -74,7 +74,8 @@ func TestFullDisk(t *testing.T) {
 		}
 		for i := range n {
 			found, err := store.Client(t.Context(), id(addr(i*7919)))
-			if err != nil || found == nil || found.Record.Spent.Requests != 3 || found.Record.Spent.Refused != 1 || found.Stories[0].Count != 1 {
+			if err != nil || found == nil || found.Record.Spent.Requests != 3 || found.Record.Spent.Refused != 1 ||
+				found.Stories[0].Count != 1 {
 				t.Fatalf("%s: %+v, %v", addr(i*7919), found, err)
 			}
 		}

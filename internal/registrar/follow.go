@@ -38,7 +38,9 @@ func (g *Registrar) follow(ctx context.Context) {
 		default:
 			var news bool
 			if pause, news = g.following.failed(err); news {
-				g.log(fmt.Sprintf("the registry cannot be read: %s; what operators said before holds, and it is tried again", withHint(err)))
+				g.log(fmt.Sprintf(
+					"the registry cannot be read: %s; what operators said before holds, and it is tried again",
+					withHint(err)))
 			}
 		}
 	}
@@ -58,10 +60,10 @@ func (g *Registrar) poll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if changes.Words {
-		words, err := call(ctx.Done(), hangs, func(ctx context.Context) (*Words, error) {
-			said, labels, err := g.store.Words(ctx)
-			return NewWords(said, labels), err
+	if changes.Overrides {
+		words, err := call(ctx.Done(), hangs, func(ctx context.Context) (*Overrides, error) {
+			said, labels, err := g.store.Overrides(ctx)
+			return NewOverrides(said, labels), err
 		})
 		if err != nil {
 			return err
@@ -70,8 +72,13 @@ func (g *Registrar) poll(ctx context.Context) error {
 	}
 	for i := range changes.Lifted {
 		l := &changes.Lifted[i]
-		g.lift(l.Client, l.At) // first: then no such ban begins any more
-		g.bans.lift(func(id fairshare.ClientID) bool { return within(id, l.Client) }, l.At)
+		at := g.fromWall(l.At)
+		if l.Forget { // first: then no such ban begins any more
+			g.undo(l.Client, at, l.At)
+		} else {
+			g.lift(l.Client, at)
+		}
+		g.bans.lift(func(id fairshare.ClientID) bool { return within(id, l.Client) }, at)
 		if l.Forget {
 			g.forget(l.Client)
 		}
@@ -108,10 +115,12 @@ func (g *Registrar) tellLeftOut(ctx context.Context) {
 		}
 		s := g.Stats()
 		if n, m := s.LeftOut-told.LeftOut, s.LeftOutStories-told.LeftOutStories; n+m > 0 {
-			g.log(fmt.Sprintf("the registry has no place for so many new clients at once: of %d requests and the stories of %d refusals there is no record; they were judged as ever", n, m))
+			g.log(fmt.Sprintf(
+				"the registry has no place for so many new clients at once: of %d requests and the stories of %d refusals there is no record; they were judged as ever", n, m))
 		}
 		if n := s.LostBans - told.LostBans; n > 0 {
-			g.log(fmt.Sprintf("the registry has no place for so many bans at once: %d will be forgotten at a restart", n))
+			g.log(fmt.Sprintf("the registry has no place for so many bans at once: %d will be forgotten at a restart",
+				n))
 		}
 		told = s
 	}

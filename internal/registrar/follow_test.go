@@ -16,18 +16,18 @@ import (
 func TestOperatorsAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
-		store.said = []fairshare.Said{{Client: id("192.0.2.1"), Action: fairshare.Block}}
+		store.said = []fairshare.OverrideRecord{{Client: id("192.0.2.1"), Action: fairshare.Block}}
 		r := run(t, store, registrar.Options{})
 		word := func(addr string) fairshare.Action {
-			return r.Word(netip.MustParseAddr(addr), fairshare.Bot{}, time.Now()).Action
+			return r.Override(netip.MustParseAddr(addr), fairshare.Bot{}, time.Now()).Action
 		}
 		if word("192.0.2.1") != fairshare.Block {
 			t.Error("what was said before the start is not known")
 		}
-		say := func(said ...fairshare.Said) {
-			store.set(func() { store.said, store.changes = said, sqlregistry.Changes{Words: true} })
+		say := func(said ...fairshare.OverrideRecord) {
+			store.set(func() { store.said, store.changes = said, sqlregistry.Changes{Overrides: true} })
 		}
-		say(fairshare.Said{Client: id("192.0.2.2"), Action: fairshare.Allow})
+		say(fairshare.OverrideRecord{Client: id("192.0.2.2"), Action: fairshare.Allow})
 		sleep(pollTime)
 		if word("192.0.2.1") != fairshare.Undecided || word("192.0.2.2") != fairshare.Allow {
 			t.Error("a new word is not known after a second")
@@ -67,12 +67,13 @@ func TestWordsThatCannotBeReadAreReadAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { ended <- g.Run(ctx) }()
 		store.set(func() {
-			store.readFault, store.said = errDisk, []fairshare.Said{{Client: id("192.0.2.2"), Action: fairshare.Allow}}
+			store.readFault, store.said = errDisk, []fairshare.OverrideRecord{{Client: id("192.0.2.2"),
+				Action: fairshare.Allow}}
 		})
 		sleep(time.Second)
 		store.set(func() { store.readFault = nil })
 		sleep(2 * time.Second)
-		if g.Word(netip.MustParseAddr("192.0.2.2"), fairshare.Bot{}, time.Now()).Action != fairshare.Allow {
+		if g.Override(netip.MustParseAddr("192.0.2.2"), fairshare.Bot{}, time.Now()).Action != fairshare.Allow {
 			t.Error("the word is not known")
 		}
 		cancel()
@@ -86,7 +87,7 @@ func TestWordsThatCannotBeReadAreReadAgain(t *testing.T) {
 type halfStore struct{ *fakeStore }
 
 func (s *halfStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
-	return sqlregistry.Changes{Words: true}, nil
+	return sqlregistry.Changes{Overrides: true}, nil
 }
 
 func TestStartNeedsTheWords(t *testing.T) {
@@ -106,11 +107,13 @@ func TestForgottenClients(t *testing.T) {
 			r.pass(a, 1)
 			r.refuse(a, "ref-"+a)
 		}
-		r.Passed(registrar.Passage{Addr: netip.MustParseAddr("198.51.100.1"), At: time.Now(), Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Verified}})
+		r.Passed(registrar.Passage{Addr: netip.MustParseAddr("198.51.100.1"), At: time.Now(),
+			Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Verified}})
 		synctest.Wait()
 		store.set(func() {
 			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{
-				{Client: id("192.0.2.0/24"), At: time.Now(), Forget: true}, {Client: id("googlebot"), At: time.Now(), Forget: true},
+				{Client: id("192.0.2.0/24"), At: time.Now(), Forget: true},
+				{Client: id("googlebot"), At: time.Now(), Forget: true},
 				{Client: id("198.51.100.1"), At: time.Now()}, // its bans alone
 			}}
 			store.take = time.Second // the stories are being written
@@ -126,8 +129,36 @@ func TestForgottenClients(t *testing.T) {
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
-		if store.seen().clients != 2 || store.client("192.0.2.1").Spent.Requests != 1 || store.client("198.51.100.1").Spent.Requests != 2 {
+		if store.seen().clients != 2 || store.client("192.0.2.1").Spent.Requests != 1 ||
+			store.client("198.51.100.1").Spent.Requests != 2 {
 			t.Errorf("written: %+v", store.clients)
+		}
+	})
+}
+
+// Whoever forgets is told the time as it is stored, whatever the clocks say.
+func TestForgetIsToldTheStoredTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, said := newFakeStore(), time.Now().Add(-time.Hour)
+		var told [][2]time.Time
+		r := run(t, store, registrar.Options{
+			FromWall: func(at time.Time) time.Time { return at.Add(time.Hour) },
+			Forget: func(_ fairshare.ClientID, at, stored time.Time) {
+				told = append(told,
+					[2]time.Time{at, stored})
+			},
+		})
+		synctest.Wait()
+		store.set(func() {
+			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{{Client: id("192.0.2.1"), At: said,
+				Forget: true}}}
+		})
+		sleep(pollTime)
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		if len(told) == 0 || !told[0][0].Equal(said.Add(time.Hour)) || !told[0][1].Equal(said) {
+			t.Errorf("told %v, want %v and %v", told, said.Add(time.Hour), said)
 		}
 	})
 }

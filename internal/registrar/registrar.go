@@ -25,7 +25,7 @@ import (
 type Store interface {
 	Write(context.Context, sqlregistry.Batch) error
 	Changes(ctx context.Context, since sqlregistry.Version) (sqlregistry.Changes, error)
-	Words(context.Context) ([]fairshare.Said, []fairshare.Label, error)
+	Overrides(context.Context) ([]fairshare.OverrideRecord, []fairshare.Label, error)
 	Prune(ctx context.Context, now time.Time, rows int) (more bool, err error)
 }
 
@@ -33,11 +33,21 @@ var _ Store = (*sqlregistry.Registry)(nil)
 
 // Options say what a registrar does. Store and Prefix are needed.
 type Options struct {
-	Store  Store
-	Prefix func(netip.Addr) netip.Prefix             // the addresses that are one client with this one, as [fairshare.Policy.Client]
-	Lift   func(id fairshare.ClientID, at time.Time) // told that operators lifted the bans of a client that began until at; nil: nobody
-	Now    func() time.Time                          // the server's clock; nil means time.Now
-	Log    func(string)                              // told what an operator should know, a line each; nil: nobody
+	Store Store
+	// the addresses that are one client with this one, as [fairshare.Policy.Client]
+	Prefix func(netip.Addr) netip.Prefix
+	// told that operators lifted the bans of a client that began until at; nil: nobody
+	Lift func(id fairshare.ClientID, at time.Time)
+	// Forget is told, instead of Lift, that operators have forgotten a client, and
+	// the time as it is stored; nil: Lift is.
+	Forget func(id fairshare.ClientID, at, stored time.Time)
+	Now    func() time.Time // the server's clock; nil means time.Now
+
+	// Wall turns a time of Now into the system's time, which operators' commands go
+	// by, and FromWall turns it back; nil: they are the same.
+	Wall, FromWall func(time.Time) time.Time
+
+	Log func(string) // told what an operator should know, a line each; nil: nobody
 
 	// Bounds of what waits in memory; 0 means 65,536 clients, 16,384 stories
 	// and 1,048,576 bans. Of clients and stories a network, an IPv4 /16 or an
@@ -48,14 +58,17 @@ type Options struct {
 // A Registrar writes and reads a registry for a server. It is safe for
 // concurrent use.
 type Registrar struct {
-	store   Store
-	lift    func(fairshare.ClientID, time.Time)
-	now     func() time.Time
-	log     func(string)
-	seed    maphash.Seed
-	prefix  atomic.Pointer[func(netip.Addr) netip.Prefix]
-	words   atomic.Pointer[Words]
-	version sqlregistry.Version // of the words; the follower's
+	store    Store
+	lift     func(fairshare.ClientID, time.Time)
+	undo     func(id fairshare.ClientID, at, stored time.Time) // Options.Forget
+	wall     func(time.Time) time.Time
+	fromWall func(time.Time) time.Time
+	now      func() time.Time
+	log      func(string)
+	seed     maphash.Seed
+	prefix   atomic.Pointer[func(netip.Addr) netip.Prefix]
+	words    atomic.Pointer[Overrides]
+	version  sqlregistry.Version // of the words; the follower's
 
 	clients *table[client]
 	stories *table[story]
@@ -71,9 +84,20 @@ type Registrar struct {
 
 // New returns a registrar. Start it before the first request, and Run it.
 func New(o Options) *Registrar {
-	g := &Registrar{store: o.Store, lift: o.Lift, now: o.Now, log: o.Log, seed: maphash.MakeSeed(), awake: make(chan struct{}, 1)}
+	g := &Registrar{store: o.Store, lift: o.Lift, undo: o.Forget, now: o.Now, log: o.Log, seed: maphash.MakeSeed(),
+		awake: make(chan struct{}, 1)}
 	if g.lift == nil {
 		g.lift = func(fairshare.ClientID, time.Time) {}
+	}
+	if g.undo == nil {
+		g.undo = func(id fairshare.ClientID, at, _ time.Time) { g.lift(id, at) }
+	}
+	same := func(t time.Time) time.Time { return t }
+	if g.wall = o.Wall; g.wall == nil {
+		g.wall = same
+	}
+	if g.fromWall = o.FromWall; g.fromWall == nil {
+		g.fromWall = same
 	}
 	if g.now == nil {
 		g.now = time.Now
@@ -82,7 +106,7 @@ func New(o Options) *Registrar {
 		g.log = func(string) {}
 	}
 	g.Replace(o.Prefix)
-	g.words.Store(NewWords(nil, nil))
+	g.words.Store(NewOverrides(nil, nil))
 	g.clients = newTable[client](or(o.Clients, 1<<16), 8)
 	g.stories = newTable[story](or(o.Stories, 1<<14), 32) // they are written at once: few wait, but in a flood
 	g.bans = newBanQueue(g.seed, or(o.Bans, 1<<20))
@@ -99,12 +123,12 @@ func or(n, usual int) int {
 // Replace replaces Options.Prefix, as when a policy is read again.
 func (g *Registrar) Replace(prefix func(netip.Addr) netip.Prefix) { g.prefix.Store(&prefix) }
 
-// Word returns what operators have said of who sends a request.
-func (g *Registrar) Word(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Word {
+// Override returns what operators have said of who sends a request.
+func (g *Registrar) Override(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Override {
 	if w := g.words.Load(); !w.none {
-		return w.find(addr, bot.Name, trusted(&bot), now)
+		return w.find(addr, bot.Name, trusted(&bot), g.wall(now))
 	}
-	return fairshare.Word{}
+	return fairshare.Override{}
 }
 
 // wake has the writer look what there is to do.
@@ -123,11 +147,11 @@ func (g *Registrar) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	said, labels, err := g.store.Words(ctx)
+	said, labels, err := g.store.Overrides(ctx)
 	if err != nil {
 		return err
 	}
-	g.words.Store(NewWords(said, labels))
+	g.words.Store(NewOverrides(said, labels))
 	g.version = changes.Version
 	return nil
 }
@@ -167,7 +191,8 @@ func (g *Registrar) Stats() Stats {
 	g.bans.mu.Lock()
 	s.LostBans = g.bans.lost
 	g.bans.mu.Unlock()
-	s.WrittenClients, s.WrittenStories, s.WrittenBans = g.written.clients.Load(), g.written.stories.Load(), g.written.bans.Load()
+	s.WrittenClients, s.WrittenStories, s.WrittenBans = g.written.clients.Load(), g.written.stories.Load(),
+		g.written.bans.Load()
 	s.WriteErrors, s.ReadErrors = g.writing.errors.Load(), g.following.errors.Load()
 	s.Failing = g.writing.failing.Load()
 	return s

@@ -57,29 +57,36 @@ func TestRealRegistry(t *testing.T) {
 			go func() { ended <- g.Run(running) }()
 
 			for range 10 {
-				g.Passed(registrar.Passage{Addr: a, At: time.Now(), UserAgent: "browser", Took: time.Millisecond, Status: 404})
+				g.Passed(registrar.Passage{Addr: a, At: time.Now(), UserAgent: "browser", Took: time.Millisecond,
+					Status: 404})
 				g.Refused(registrar.Refusal{
 					Passage: registrar.Passage{Addr: a, At: time.Now(), UserAgent: "browser"},
-					Story:   fairshare.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse, Status: 429, Method: "GET", Host: "example.org", Path: "/x"},
+					Story: fairshare.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse, Status: 429,
+						Method: "GET", Host: "example.org", Path: "/x"},
 				})
 			}
-			g.Banned(fairshare.Banned{Client: id("192.0.2.1"), Rule: "rapid", Kind: fairshare.ByAddr, Number: life + 1, Began: time.Now(), Until: time.Now().Add(time.Hour)})
+			g.Banned(fairshare.Banned{Client: id("192.0.2.1"), Rule: "rapid", Kind: fairshare.ByAddr,
+				Number: life + 1, Began: time.Now(), Until: time.Now().Add(time.Hour)})
 			g.Settle(ctx)
 			if got, want := fmt.Sprint(bans(operator)), fmt.Sprintf("[192.0.2.1 %d]", life+1); got != want {
 				t.Errorf("life %d: after Settle the bans are %s, want %s", life, got, want)
 			}
 			sleep(200 * time.Millisecond)
-			if stories, err := operator.Story(ctx, "0123456789"); err != nil || len(stories) != 1 || stories[0].Count != int64(10*life+10) || !stories[0].First.Equal(begin) {
+			if stories, err := operator.Story(ctx, "0123456789"); err != nil || len(stories) != 1 ||
+				stories[0].Count != int64(10*life+10) || !stories[0].First.Equal(begin) {
 				t.Errorf("life %d: stories %+v, %v", life, stories, err)
 			}
 
-			check(operator.Say(ctx, fairshare.Said{Client: id("198.51.100.0/24"), Action: fairshare.Refuse, Since: time.Now(), Until: time.Now().Add(time.Minute)}))
+			check(operator.SetOverride(ctx, fairshare.OverrideRecord{Client: id("198.51.100.0/24"),
+				Action: fairshare.Refuse,
+				Since:  time.Now(), Until: time.Now().Add(time.Minute)}))
 			check(operator.Label(ctx, fairshare.Label{Client: id("192.0.2.1"), Name: "good-partner"}))
 			sleep(time.Second)
-			if w := g.Word(netip.MustParseAddr("198.51.100.7"), fairshare.Bot{}, time.Now()); w.Action != fairshare.Refuse || w.Wait <= 0 {
+			if w := g.Override(netip.MustParseAddr("198.51.100.7"), fairshare.Bot{},
+				time.Now()); w.Action != fairshare.Refuse || w.Wait <= 0 {
 				t.Errorf("life %d: %+v", life, w)
 			}
-			if w := g.Word(a, fairshare.Bot{}, time.Now()); fmt.Sprint(w.Labels) != "[good-partner]" {
+			if w := g.Override(a, fairshare.Bot{}, time.Now()); fmt.Sprint(w.Labels) != "[good-partner]" {
 				t.Errorf("life %d: %+v", life, w)
 			}
 			if life == 1 {
@@ -95,7 +102,9 @@ func TestRealRegistry(t *testing.T) {
 			found, err := operator.Client(ctx, id("192.0.2.1"))
 			check(err)
 			n := int64(life + 1)
-			if want := (fairshare.Spent{Requests: 20 * n, Refused: 10 * n, Time: time.Duration(n) * 10 * time.Millisecond, Errors: 10 * n}); found == nil || found.Record.Spent != want || !found.Record.FirstSeen.Equal(begin) {
+			if want := (fairshare.Spent{Requests: 20 * n, Refused: 10 * n,
+				Time: time.Duration(n) * 10 * time.Millisecond, Errors: 10 * n}); found == nil ||
+				found.Record.Spent != want || !found.Record.FirstSeen.Equal(begin) {
 				t.Errorf("life %d: %+v, want %+v", life, found, want)
 			}
 			log.holds(t)

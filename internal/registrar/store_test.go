@@ -29,12 +29,12 @@ type fakeStore struct {
 	tries   int                 // calls of Write
 	prunes  int
 
-	said    []fairshare.Said
+	said    []fairshare.OverrideRecord
 	labels  []fairshare.Label
 	changes sqlregistry.Changes // what the next call returns once
 
 	fault     error         // of writes and prunes
-	readFault error         // of Changes and Words
+	readFault error         // of Changes and Overrides
 	take      time.Duration // of each write
 	hang      chan struct{} // until it is closed writes hang, whatever their ctx says
 	morePrune int
@@ -42,7 +42,8 @@ type fakeStore struct {
 
 func newFakeStore() *fakeStore {
 	return &fakeStore{
-		clients: map[fairshare.ClientID]fairshare.ClientRecord{}, stories: map[string]fairshare.Story{}, bans: map[string]fairshare.Banned{},
+		clients: map[fairshare.ClientID]fairshare.ClientRecord{}, stories: map[string]fairshare.Story{},
+		bans: map[string]fairshare.Banned{},
 	}
 }
 
@@ -113,7 +114,7 @@ func (f *fakeStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.C
 	return c, nil
 }
 
-func (f *fakeStore) Words(context.Context) ([]fairshare.Said, []fairshare.Label, error) {
+func (f *fakeStore) Overrides(context.Context) ([]fairshare.OverrideRecord, []fairshare.Label, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.said, f.labels, f.readFault
@@ -140,7 +141,8 @@ type seen struct {
 func (f *fakeStore) seen() seen {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return seen{f.tries, f.prunes, len(f.clients), len(f.stories), len(f.bans), slices.Clone(f.batches), slices.Clone(f.ends)}
+	return seen{f.tries, f.prunes, len(f.clients), len(f.stories), len(f.bans), slices.Clone(f.batches),
+		slices.Clone(f.ends)}
 }
 
 // client returns what is written of an address.
@@ -244,19 +246,22 @@ func run(t *testing.T, store *fakeStore, o registrar.Options) *running {
 
 func (r *running) pass(addr string, n int) {
 	for range n {
-		r.Passed(registrar.Passage{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now(), Took: time.Millisecond, Bytes: 10, Status: 200})
+		r.Passed(registrar.Passage{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now(),
+			Took: time.Millisecond, Bytes: 10, Status: 200})
 	}
 }
 
 func (r *running) refuse(addr, ref string) {
 	r.Refused(registrar.Refusal{
 		Passage: registrar.Passage{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now()},
-		Story:   fairshare.Story{ID: ref, Rule: "rapid", Action: fairshare.Refuse, Status: 429, Method: "GET", Host: "example.org", Path: "/"},
+		Story: fairshare.Story{ID: ref, Rule: "rapid", Action: fairshare.Refuse, Status: 429, Method: "GET",
+			Host: "example.org", Path: "/"},
 	})
 }
 
 func (r *running) ban(addr string) {
-	r.Banned(fairshare.Banned{Client: id(addr), Rule: "rule", Kind: fairshare.ByAddr, Number: 1, Began: time.Now(), Until: time.Now().Add(time.Hour)})
+	r.Banned(fairshare.Banned{Client: id(addr), Rule: "rule", Kind: fairshare.ByAddr, Number: 1, Began: time.Now(),
+		Until: time.Now().Add(time.Hour)})
 }
 
 // sleep sleeps in a bubble until all has happened that is due then.

@@ -39,14 +39,14 @@ type story struct {
 // Refused counts a refusal or block, and begins or continues its story. It is
 // quick, and safe for concurrent use.
 func (g *Registrar) Refused(r Refusal) {
-	k, known := g.key(r.Addr, &r.Bot)
+	k, known := g.key(r.Addr, r.Via, &r.Bot)
 	if !known {
 		return
 	}
 	var spent fairshare.Spent
 	switch {
 	case r.Story.DryRun:
-		spent.Trial = 1
+		spent.DryRun = 1
 	case r.Story.Action == fairshare.Block:
 		spent = fairshare.Spent{Requests: 1, Blocked: 1}
 	default:
@@ -75,21 +75,29 @@ func (g *Registrar) Refused(r Refusal) {
 
 // add adds a refusal.
 func (s *story) add(r *Refusal, isNew bool) {
-	first, last, count := s.First, s.Last, s.Count+1
+	first, last, count, latest := s.First, s.Last, s.Count+1, r.Story
+	if latest.Ban == fairshare.BanStarted {
+		latest.BanBegan = r.At
+		latest.BanMethod = text([]byte(cut(r.Story.Method, maxMethod)))
+		latest.BanPath = text([]byte(cut(r.Story.Path, maxPath)))
+	}
 	if isNew || r.At.Before(first) {
 		first = r.At
 	}
 	if isNew || !r.At.Before(last) {
-		s.Story, last = after(r.Story, &s.Story), r.At
+		s.Story, last = after(latest, &s.Story), r.At
 		s.Addr, s.Bot, s.BotState = r.Addr.Unmap(), r.Bot.Name, r.Bot.State
 		s.texts = s.texts[:0]
 		for i, part := range [...]string{
-			cut(r.Story.Method, maxMethod), cut(r.Story.Host, maxHost), cut(r.Story.Path, maxPath), cut(r.UserAgent, maxAgent),
+			cut(r.Story.Method, maxMethod), cut(r.Story.Host, maxHost), cut(r.Story.Path, maxPath),
+			cut(r.UserAgent, maxAgent),
 		} {
 			s.texts = append(s.texts, part...)
 			s.ends[i] = len(s.texts)
 		}
 		s.Method, s.Host, s.Path, s.UserAgent = "", "", "", ""
+	} else if latest.Ban == fairshare.BanStarted { // recorded after a later request
+		s.Story = after(s.Story, &latest)
 	}
 	s.First, s.Last, s.Count = first, last, count
 }
@@ -165,10 +173,15 @@ func following(before, s fairshare.Story) fairshare.Story {
 }
 
 // after returns s with what was counted before, if s tells nothing of that: a
-// ban in force counts nothing.
+// ban in force counts nothing. It also keeps the request that started the
+// latest ban.
 func after(s fairshare.Story, before *fairshare.Story) fairshare.Story {
 	if s.Ban == fairshare.BanInForce && s.By == "" {
-		s.By, s.Resource, s.Used, s.Allowed, s.Window = before.By, before.Resource, before.Used, before.Allowed, before.Window
+		s.By, s.Resource, s.Used, s.Allowed, s.Window = before.By, before.Resource, before.Used, before.Allowed,
+			before.Window
+	}
+	if before.BanBegan.After(s.BanBegan) {
+		s.BanBegan, s.BanMethod, s.BanPath = before.BanBegan, before.BanMethod, before.BanPath
 	}
 	return s
 }

@@ -37,11 +37,13 @@ func TestFloodIsBounded(t *testing.T) {
 			g.Passed(p)
 			continue
 		}
-		g.Refused(registrar.Refusal{Passage: p, Story: fairshare.Story{ID: fmt.Sprintf("%010d", i), Rule: "rule", Action: fairshare.Refuse, Path: "/" + string(agent[:100])}})
+		g.Refused(registrar.Refusal{Passage: p, Story: fairshare.Story{ID: fmt.Sprintf("%010d", i), Rule: "rule",
+			Action: fairshare.Refuse, Path: "/" + string(agent[:100])}})
 	}
 	grown := memory() - before
 	s := g.Stats()
-	t.Logf("%d clients: %d in memory, %d stories, %d requests left out; %.1f MB", n, s.Clients, s.Stories, s.LeftOut, float64(grown)/1e6)
+	t.Logf("%d clients: %d in memory, %d stories, %d requests left out; %.1f MB", n, s.Clients, s.Stories, s.LeftOut,
+		float64(grown)/1e6)
 	if s.Clients > 1<<16 || s.Clients < 1<<16*9/10 || s.Stories > 1<<14 || s.Stories < 1<<14*9/10 {
 		t.Errorf("%+v", s)
 	}
@@ -53,7 +55,8 @@ func TestFloodIsBounded(t *testing.T) {
 }
 
 func TestNetworkHasAtMostATenth(t *testing.T) {
-	for _, networks := range [][]string{{"10.1.0.0", "10.2.0.0", "192.0.2.1"}, {"2001:db8::", "2001:db9::", "2001:dba::"}} {
+	for _, networks := range [][]string{{"10.1.0.0", "10.2.0.0", "192.0.2.1"},
+		{"2001:db8::", "2001:db9::", "2001:dba::"}} {
 		g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client, Clients: 1 << 14})
 		pass := func(network string, n int) {
 			a := netip.MustParseAddr(network)

@@ -12,9 +12,9 @@ import (
 	"fairshare"
 )
 
-// Words are what operators have said of clients, ready to be asked. They do
+// Overrides are what operators have decided of clients, ready to be asked. They do
 // not change.
-type Words struct {
+type Overrides struct {
 	none  bool
 	addrs bart.Table[*word]
 	bots  map[string]*word
@@ -22,13 +22,13 @@ type Words struct {
 
 // A word is what was said of one prefix or bot.
 type word struct {
-	fairshare.Said          // its Action is Undecided when only labels were given
-	labels         []string // its own and those of all wider prefixes
-	wider          *word    // of the longest prefix that holds this one; nil: there is none
+	fairshare.OverrideRecord          // its Action is Undecided when only labels were given
+	labels                   []string // its own and those of all wider prefixes
+	wider                    *word    // of the longest prefix that holds this one; nil: there is none
 }
 
-// NewWords returns words that say this.
-func NewWords(said []fairshare.Said, labels []fairshare.Label) *Words {
+// NewOverrides returns words that say this.
+func NewOverrides(said []fairshare.OverrideRecord, labels []fairshare.Label) *Overrides {
 	all := map[fairshare.ClientID]*word{}
 	of := func(id fairshare.ClientID) *word {
 		if id.Bot != "" {
@@ -37,14 +37,14 @@ func NewWords(said []fairshare.Said, labels []fairshare.Label) *Words {
 			id = fairshare.PrefixID(id.Prefix)
 		}
 		if all[id] == nil {
-			all[id] = &word{Said: fairshare.Said{Client: id}}
+			all[id] = &word{OverrideRecord: fairshare.OverrideRecord{Client: id}}
 		}
 		return all[id]
 	}
 	for _, s := range said {
 		w := of(s.Client)
 		id := w.Client
-		w.Said = s
+		w.OverrideRecord = s
 		if w.Client = id; s.Action == fairshare.Refuse && s.Until.IsZero() {
 			w.Action = fairshare.Block // no end: for ever
 		}
@@ -53,7 +53,7 @@ func NewWords(said []fairshare.Said, labels []fairshare.Label) *Words {
 		w := of(l.Client)
 		w.labels = append(w.labels, l.Name)
 	}
-	words := &Words{none: true, bots: map[string]*word{}}
+	words := &Overrides{none: true, bots: map[string]*word{}}
 	var addrs []*word
 	for id, w := range all {
 		switch {
@@ -100,24 +100,24 @@ func sorted(labels []string) []string {
 	return slices.Clip(slices.Compact(labels))
 }
 
-// Word returns what was said of who sends a request and holds at time now. The
+// Override returns what was said of who sends a request and holds at time now. The
 // longest prefix whose word has not ended speaks; if none does, that about the
 // bot which the client is taken for. What was said in favour of a bot holds
 // only for one that is verified and that nobody can steer.
-func (w *Words) Word(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Word {
+func (w *Overrides) Override(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Override {
 	if w.none {
-		return fairshare.Word{}
+		return fairshare.Override{}
 	}
 	return w.find(addr, bot.Name, trusted(&bot), now)
 }
 
 // trusted reports whether a client is the bot that it is taken for, and nobody
 // steers it.
-func trusted(bot *fairshare.Bot) bool { return bot.State == fairshare.Verified && !bot.Steered }
+func trusted(bot *fairshare.Bot) bool { return bot.State == fairshare.Verified && !bot.UserTriggered }
 
 // find finds the word about an address, and about a bot if it has a name; sure
 // says that it is trusted.
-func (w *Words) find(addr netip.Addr, bot string, sure bool, now time.Time) (found fairshare.Word) {
+func (w *Overrides) find(addr netip.Addr, bot string, sure bool, now time.Time) (found fairshare.Override) {
 	if of, known := w.addrs.Lookup(addr.Unmap()); known {
 		found.Labels = of.labels
 		for ; of != nil && !of.speaks(now); of = of.wider {

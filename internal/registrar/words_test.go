@@ -16,14 +16,15 @@ import (
 func TestWord(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	hours := func(n int) time.Time { return now.Add(time.Duration(n) * time.Hour) }
-	words := registrar.NewWords([]fairshare.Said{
+	words := registrar.NewOverrides([]fairshare.OverrideRecord{
 		{Client: id("192.0.2.0/24"), Action: fairshare.Block},
 		{Client: id("192.0.2.128/25"), Action: fairshare.Allow},
 		{Client: id("192.0.2.129"), Action: fairshare.Refuse, Since: hours(-1), Until: hours(2)},
 		{Client: id("192.0.2.130"), Action: fairshare.Refuse, Since: hours(-2), Until: now}, // has ended
 		{Client: id("192.0.2.7"), Action: fairshare.Allow, Since: hours(-3), Until: hours(-1)},
 		{Client: id("2001:db8::/32"), Action: fairshare.Allow},
-		{Client: id("2001:db8:1::/64"), Action: fairshare.Refuse, Since: hours(5), Until: hours(6)}, // a replay: it is said later
+		// a replay: it is said later
+		{Client: id("2001:db8:1::/64"), Action: fairshare.Refuse, Since: hours(5), Until: hours(6)},
 		{Client: id("2001:db8:2::/64"), Action: fairshare.Refuse, Since: hours(2), Until: hours(1)},
 		{Client: id("2001:db8:3::/64"), Action: fairshare.Refuse, Since: hours(-1)}, // without an end
 		{Client: id("198.51.100.0/24"), Action: fairshare.Allow, Until: hours(-1)},
@@ -68,23 +69,32 @@ func TestWord(t *testing.T) {
 		{"2001:db9::1", google(fairshare.Verified), fairshare.Refuse, time.Hour, "all search"},
 		{"198.51.100.1", google(fairshare.Verified), fairshare.Refuse, time.Hour, "all search"},
 		{"192.0.2.200", google(fairshare.Verified), fairshare.Allow, 0, "all search wide"}, // the address speaks first
-		{"2001:db9::1", fairshare.Bot{Name: "googlebot", State: fairshare.Verified, Steered: true}, fairshare.Refuse, time.Hour, ""},
-		{"2001:db9::1", fairshare.Bot{Name: "goodbot", State: fairshare.Claimed}, fairshare.Undecided, 0, ""}, // anybody can say so
+		{"2001:db9::1", fairshare.Bot{Name: "googlebot", State: fairshare.Verified, UserTriggered: true},
+			fairshare.Refuse,
+			time.Hour, ""},
+		// anybody can say so
+		{"2001:db9::1", fairshare.Bot{Name: "goodbot", State: fairshare.Claimed}, fairshare.Undecided, 0, ""},
 		{"2001:db9::1", fairshare.Bot{Name: "goodbot", State: fairshare.Forged}, fairshare.Undecided, 0, ""},
-		{"2001:db9::1", fairshare.Bot{Name: "goodbot", State: fairshare.Verified, Steered: true}, fairshare.Undecided, 0, ""},
+		{"2001:db9::1", fairshare.Bot{Name: "goodbot", State: fairshare.Verified, UserTriggered: true},
+			fairshare.Undecided,
+			0, ""},
 		{"2001:db9::1", fairshare.Bot{Name: "goodbot", State: fairshare.Verified}, fairshare.Allow, 0, ""},
 		{"2001:db9::1", fairshare.Bot{Name: "otherbot", State: fairshare.Verified}, fairshare.Undecided, 0, ""},
 	} {
-		got := words.Word(netip.MustParseAddr(test.addr), test.bot, now)
-		if labels := strings.Join(got.Labels, " "); got.Action != test.action || got.Wait != test.wait || labels != test.labels {
-			t.Errorf("%s %+v: %v %v %q, want %v %v %q", test.addr, test.bot, got.Action, got.Wait, labels, test.action, test.wait, test.labels)
+		got := words.Override(netip.MustParseAddr(test.addr), test.bot, now)
+		if labels := strings.Join(got.Labels, " "); got.Action != test.action || got.Wait != test.wait ||
+			labels != test.labels {
+			t.Errorf("%s %+v: %v %v %q, want %v %v %q", test.addr, test.bot, got.Action, got.Wait, labels,
+				test.action, test.wait, test.labels)
 		}
 	}
-	if got := words.Word(netip.Addr{}, fairshare.Bot{}, now); got.Action != fairshare.Undecided || got.Labels != nil {
+	if got := words.Override(netip.Addr{}, fairshare.Bot{}, now); got.Action != fairshare.Undecided ||
+		got.Labels != nil {
 		t.Errorf("no address: %+v", got)
 	}
-	none := registrar.NewWords(nil, nil)
-	if got := none.Word(netip.MustParseAddr("192.0.2.1"), google(fairshare.Verified), now); got.Action != fairshare.Undecided || got.Labels != nil {
+	none := registrar.NewOverrides(nil, nil)
+	if got := none.Override(netip.MustParseAddr("192.0.2.1"), google(fairshare.Verified),
+		now); got.Action != fairshare.Undecided || got.Labels != nil {
 		t.Errorf("no words: %+v", got)
 	}
 }
@@ -111,9 +121,10 @@ func TestWordsAgainstAModel(t *testing.T) {
 			p, _ := a.Prefix(rnd.IntN(a.BitLen() + 1))
 			return fairshare.PrefixID(p)
 		}
-		said := map[fairshare.ClientID]fairshare.Said{}
+		said := map[fairshare.ClientID]fairshare.OverrideRecord{}
 		for range rnd.IntN(12) {
-			s := fairshare.Said{Client: randomID(), Action: fairshare.Allow + fairshare.Action(rnd.IntN(3)), Since: now.Add(time.Duration(rnd.IntN(100)-90) * time.Minute)}
+			s := fairshare.OverrideRecord{Client: randomID(), Action: fairshare.Allow + fairshare.Action(rnd.IntN(3)),
+				Since: now.Add(time.Duration(rnd.IntN(100)-90) * time.Minute)}
 			if s.Action == fairshare.Refuse || rnd.IntN(3) == 0 {
 				s.Until = now.Add(time.Duration(rnd.IntN(100)-50) * time.Minute)
 			}
@@ -123,21 +134,22 @@ func TestWordsAgainstAModel(t *testing.T) {
 		for range rnd.IntN(12) {
 			labels = append(labels, fairshare.Label{Client: randomID(), Name: fmt.Sprint(rnd.IntN(5))})
 		}
-		var all []fairshare.Said
+		var all []fairshare.OverrideRecord
 		for _, s := range said {
 			all = append(all, s)
 		}
-		words := registrar.NewWords(all, labels)
+		words := registrar.NewOverrides(all, labels)
 		for range 100 {
-			addr, bot := randomAddr(), fairshare.Bot{Name: bots[rnd.IntN(3)], Steered: rnd.IntN(3) == 0}
+			addr, bot := randomAddr(), fairshare.Bot{Name: bots[rnd.IntN(3)], UserTriggered: rnd.IntN(3) == 0}
 			if bot.Name != "" {
 				bot.State = fairshare.Claimed + fairshare.BotState(rnd.IntN(4))
 			}
-			var want fairshare.Word
+			var want fairshare.Override
 			best := -1
 			for _, s := range all {
 				over := !s.Until.IsZero() && !now.Before(s.Until)
-				isBot := s.Client.Bot != "" && s.Client.Bot == bot.Name && (s.Action != fairshare.Allow || bot.State == fairshare.Verified && !bot.Steered)
+				isBot := s.Client.Bot != "" && s.Client.Bot == bot.Name &&
+					(s.Action != fairshare.Allow || bot.State == fairshare.Verified && !bot.UserTriggered)
 				isAddr := s.Client.Bot == "" && s.Client.Prefix.Contains(addr)
 				if over || !isBot && !isAddr {
 					continue
@@ -154,15 +166,18 @@ func TestWordsAgainstAModel(t *testing.T) {
 				}
 			}
 			for _, l := range labels {
-				if l.Client.Bot == "" && l.Client.Prefix.Contains(addr) || l.Client.Bot != "" && l.Client.Bot == bot.Name && bot.State == fairshare.Verified && !bot.Steered {
+				if l.Client.Bot == "" && l.Client.Prefix.Contains(addr) ||
+					l.Client.Bot != "" && l.Client.Bot == bot.Name && bot.State == fairshare.Verified &&
+						!bot.UserTriggered {
 					want.Labels = append(want.Labels, l.Name)
 				}
 			}
 			slices.Sort(want.Labels)
 			want.Labels = slices.Compact(want.Labels)
-			got := words.Word(addr, bot, now)
+			got := words.Override(addr, bot, now)
 			if got.Action != want.Action || got.Wait != want.Wait || !slices.Equal(got.Labels, want.Labels) {
-				t.Fatalf("seed %d: %v %+v: %+v, want %+v\nsaid %+v\nlabels %+v", seed, addr, bot, got, want, all, labels)
+				t.Fatalf("seed %d: %v %+v: %+v, want %+v\nsaid %+v\nlabels %+v", seed, addr, bot, got, want, all,
+					labels)
 			}
 		}
 	}

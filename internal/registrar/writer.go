@@ -59,11 +59,14 @@ type writer struct {
 	turns   int       // of new stories since then, while rows waited
 
 	lostBefore int64 // when it began to fail
+
+	ahead time.Duration // of the system's clock; see measureClocks
 }
 
 func newWriter(g *Registrar) *writer {
 	now := time.Now()
-	return &writer{Registrar: g, end: make(chan struct{}), cutAt: now.Add(cutEvery), pruneAt: now.Add(pruneAfter), rows: rowsAtOnce}
+	return &writer{Registrar: g, end: make(chan struct{}), cutAt: now.Add(cutEvery), pruneAt: now.Add(pruneAfter),
+		rows: rowsAtOnce}
 }
 
 // run writes until ctx is done, and then what is left.
@@ -219,17 +222,22 @@ func (w *writer) writeBatch(b *batch) error {
 // write makes one transaction, and learns from how it went.
 func (w *writer) write(b *batch) error {
 	begin := time.Now()
+	w.measureClocks()
+	ahead := w.ahead
 	known, err := call(w.end, w.hangs, func(ctx context.Context) ([]fairshare.Story, error) {
 		known, err := w.recall(ctx, b)
 		if err != nil {
 			return nil, err
+		}
+		for i := range known {
+			shiftStory(&known[i], -ahead)
 		}
 		rows := b.Batch
 		rows.Stories = slices.Clone(rows.Stories)
 		for i, at := range b.unknown {
 			rows.Stories[at] = following(known[i], rows.Stories[at])
 		}
-		return known, w.store.Write(ctx, rows)
+		return known, w.store.Write(ctx, onSystemClock(rows, w.now(), ahead))
 	})
 	w.goOn(b, known)
 	took := time.Since(begin)
@@ -280,9 +288,12 @@ func (w *writer) fails(err error) {
 	switch {
 	case !news:
 	case errors.Is(err, sqlregistry.ErrDamaged):
-		w.log(fmt.Sprintf("THE REGISTRY IS DAMAGED: %s; nothing more is written to it, and bans will not outlive a restart; the server goes on", withHint(err)))
+		w.log(fmt.Sprintf(
+			"THE REGISTRY IS DAMAGED: %s; nothing more is written to it, and bans will not outlive a restart; the server goes on", withHint(err)))
 	default:
-		w.log(fmt.Sprintf("the registry is not written: %s; what is to be written is kept in memory, and it is tried again", withHint(err)))
+		w.log(fmt.Sprintf(
+			"the registry is not written: %s; what is to be written is kept in memory, and it is tried again",
+			withHint(err)))
 	}
 }
 
@@ -298,7 +309,8 @@ func (w *writer) worked() {
 		return
 	}
 	s := w.Stats()
-	w.log(fmt.Sprintf("the registry is written again: %d clients, %d stories and %d bans were kept, %d requests, stories and bans were lost",
+	w.log(fmt.Sprintf(
+		"the registry is written again: %d clients, %d stories and %d bans were kept, %d requests, stories and bans were lost",
 		s.DirtyClients, s.DirtyStories, s.QueuedBans, w.lost()-w.lostBefore))
 }
 
@@ -311,7 +323,10 @@ func (w *writer) lost() int64 {
 // prune has the registry kept in its bounds, a portion at a time.
 func (w *writer) prune(now time.Time) {
 	begin := time.Now()
-	more, err := call(w.end, w.hangs, func(ctx context.Context) (bool, error) { return w.store.Prune(ctx, w.now(), w.rows) })
+	more, err := call(w.end, w.hangs, func(ctx context.Context) (bool,
+		error) {
+		return w.store.Prune(ctx, w.wall(w.now()), w.rows)
+	})
 	w.rest(time.Since(begin))
 	switch {
 	case err != nil:
@@ -353,7 +368,8 @@ func (w *writer) finish() error {
 			}
 			continue
 		}
-		return fmt.Errorf("%d bans, %d stories and the counts of %d clients were not written: %w", s.QueuedBans, s.DirtyStories, s.DirtyClients, fault)
+		return fmt.Errorf("%d bans, %d stories and the counts of %d clients were not written: %w", s.QueuedBans,
+			s.DirtyStories, s.DirtyClients, fault)
 	}
 }
 

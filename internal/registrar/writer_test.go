@@ -23,21 +23,29 @@ func TestClientsAreWrittenBehindTheRequests(t *testing.T) {
 		begin := time.Now()
 		r.pass("192.0.2.1", 2)
 		sleep(time.Second)
-		r.Passed(registrar.Passage{Addr: netip.MustParseAddr("::ffff:192.0.2.1"), At: time.Now(), UserAgent: "newer", Status: 404,
-			Took: 2 * time.Second, CPU: time.Second, Bytes: 1000, Bot: fairshare.Bot{Name: "bingbot", State: fairshare.Forged}})
-		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin}, Story: fairshare.Story{Action: fairshare.Refuse}})
-		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin}, Story: fairshare.Story{Action: fairshare.Block}})
-		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin}, Story: fairshare.Story{Action: fairshare.Block, DryRun: true}})
+		r.Passed(registrar.Passage{Addr: netip.MustParseAddr("::ffff:192.0.2.1"), At: time.Now(), UserAgent: "newer",
+			Status: 404,
+			Took:   2 * time.Second, CPU: time.Second, Bytes: 1000,
+			Bot: fairshare.Bot{Name: "bingbot", State: fairshare.Forged}})
+		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
+			Story: fairshare.Story{Action: fairshare.Refuse}})
+		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
+			Story: fairshare.Story{Action: fairshare.Block}})
+		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
+			Story: fairshare.Story{Action: fairshare.Block, DryRun: true}})
 		if n := len(r.store.seen().batches); n > 0 {
 			t.Errorf("%d batches at once", n)
 		}
 		sleep(5 * time.Second)
 		got := r.store.client("192.0.2.1")
 		want := fairshare.ClientRecord{
-			Client: id("192.0.2.1"), FirstSeen: begin, LastSeen: begin.Add(time.Second), UserAgent: "newer", Bot: "bingbot", BotState: fairshare.Forged,
-			Spent: fairshare.Spent{Requests: 5, Refused: 1, Blocked: 1, Trial: 1, CPU: time.Second, Time: 2*time.Second + 2*time.Millisecond, Bytes: 1020, Errors: 1},
+			Client: id("192.0.2.1"), FirstSeen: begin, LastSeen: begin.Add(time.Second), UserAgent: "newer",
+			Bot: "bingbot", BotState: fairshare.Forged,
+			Spent: fairshare.Spent{Requests: 5, Refused: 1, Blocked: 1, DryRun: 1, CPU: time.Second,
+				Time: 2*time.Second + 2*time.Millisecond, Bytes: 1020, Errors: 1},
 		}
-		if !got.FirstSeen.Equal(want.FirstSeen) || !got.LastSeen.Equal(want.LastSeen) || got.Spent != want.Spent || got.UserAgent != want.UserAgent || got.Bot != want.Bot || got.BotState != want.BotState {
+		if !got.FirstSeen.Equal(want.FirstSeen) || !got.LastSeen.Equal(want.LastSeen) || got.Spent != want.Spent ||
+			got.UserAgent != want.UserAgent || got.Bot != want.Bot || got.BotState != want.BotState {
 			t.Errorf("written: %+v\nwant:    %+v", got, want)
 		}
 		r.pass("192.0.2.1", 2)
@@ -61,7 +69,8 @@ func TestWhoAClientIs(t *testing.T) {
 			{Addr: netip.MustParseAddr("192.0.2.1"), Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Verified}},
 			{Addr: netip.MustParseAddr("192.0.2.2"), Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Verified}},
 			{Addr: netip.MustParseAddr("192.0.2.3"), Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Claimed}},
-			{Addr: netip.MustParseAddr("192.0.2.4"), Bot: fairshare.Bot{Name: "preview", State: fairshare.Verified, Steered: true}},
+			{Addr: netip.MustParseAddr("192.0.2.4"), Bot: fairshare.Bot{Name: "preview", State: fairshare.Verified,
+				UserTriggered: true}},
 			{Bot: fairshare.Bot{Name: "nobody", State: fairshare.Claimed}}, // no address
 			{Addr: netip.MustParseAddr("192.0.2.5"), UserAgent: strings.Repeat("é", 200), At: time.Now()},
 			{Addr: netip.MustParseAddr("192.0.2.6"), UserAgent: "a\xffb" + strings.Repeat("x", 300)},
@@ -78,7 +87,9 @@ func TestWhoAClientIs(t *testing.T) {
 		for id, c := range r.store.clients {
 			got = append(got, fmt.Sprintf("%s %d", id, c.Spent.Requests))
 		}
-		want := map[string]bool{"2001:db8::/64 2": true, "fe80::/64 1": true, "googlebot 2": true, "192.0.2.3 1": true, "192.0.2.4 1": true, "192.0.2.5 1": true, "192.0.2.6 1": true, "203.0.113.0/24 1": true}
+		want := map[string]bool{"2001:db8::/64 2": true, "fe80::/64 1": true, "googlebot 2": true,
+			"192.0.2.3 1": true, "192.0.2.4 1": true, "192.0.2.5 1": true, "192.0.2.6 1": true,
+			"203.0.113.0/24 1": true}
 		if len(got) != len(want) {
 			t.Errorf("clients %q", got)
 		}
@@ -168,11 +179,14 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 					t.Errorf("seed %d: the ban of %s began at %v, want %v", seed, a, got, want)
 				}
 			}
-			if store.seen().clients != len(clients) || store.seen().stories != len(stories) || store.seen().bans != len(bans) {
+			if store.seen().clients != len(clients) || store.seen().stories != len(stories) ||
+				store.seen().bans != len(bans) {
 				t.Errorf("seed %d: %d clients, %d stories, %d bans; want %d, %d, %d", seed,
-					store.seen().clients, store.seen().stories, store.seen().bans, len(clients), len(stories), len(bans))
+					store.seen().clients, store.seen().stories, store.seen().bans, len(clients), len(stories),
+					len(bans))
 			}
-			if s := r.Stats(); s.DirtyClients+s.DirtyStories+s.QueuedBans > 0 || s.LeftOut+s.LeftOutStories+s.LostBans > 0 {
+			if s := r.Stats(); s.DirtyClients+s.DirtyStories+s.QueuedBans > 0 ||
+				s.LeftOut+s.LeftOutStories+s.LostBans > 0 {
 				t.Errorf("seed %d: %+v", seed, s)
 			}
 		})
@@ -190,17 +204,23 @@ func TestNewStoryIsWrittenAtOnce(t *testing.T) {
 		sleep(5010 * time.Millisecond)
 		begin := time.Now()
 		r.Refused(registrar.Refusal{
-			Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), UserAgent: "curl/8", At: begin, Bot: fairshare.Bot{Name: "curl", State: fairshare.Claimed}},
-			Story: fairshare.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, Until: begin.Add(time.Hour),
+			Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), UserAgent: "curl/8", At: begin,
+				Bot: fairshare.Bot{Name: "curl", State: fairshare.Claimed}},
+			Story: fairshare.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse,
+				Ban: fairshare.BanStarted, Status: 429, Until: begin.Add(time.Hour),
 				By: "addr", Resource: "requests", Used: 10, Allowed: 10, Window: time.Minute,
 				Method: strings.Repeat("M", 100), Host: "example.org", Path: "/" + strings.Repeat("p", 1000)},
 		})
 		sleep(200 * time.Millisecond)
 		want := fairshare.Story{
-			ID: "0123456789", Client: id("192.0.2.1"), Addr: netip.MustParseAddr("192.0.2.1"), Bot: "curl", BotState: fairshare.Claimed,
-			Rule: "rapid", Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, First: begin, Last: begin, Count: 1, Until: begin.Add(time.Hour),
+			ID: "0123456789", Client: id("192.0.2.1"), Addr: netip.MustParseAddr("192.0.2.1"), Bot: "curl",
+			BotState: fairshare.Claimed,
+			Rule:     "rapid", Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, First: begin,
+			Last: begin, Count: 1, Until: begin.Add(time.Hour),
 			By: "addr", Resource: "requests", Used: 10, Allowed: 10, Window: time.Minute,
-			Method: strings.Repeat("M", 32), Host: "example.org", Path: "/" + strings.Repeat("p", 511), UserAgent: "curl/8",
+			Method: strings.Repeat("M", 32), Host: "example.org", Path: "/" + strings.Repeat("p", 511),
+			UserAgent: "curl/8",
+			BanBegan:  begin, BanMethod: strings.Repeat("M", 32), BanPath: "/" + strings.Repeat("p", 511),
 		}
 		if got := store.story("0123456789"); got != want {
 			t.Errorf("written: %+v\nwant:    %+v", got, want)
@@ -217,7 +237,8 @@ func TestNewStoryIsWrittenAtOnce(t *testing.T) {
 		}
 		last := time.Now()
 		sleep(6 * time.Second)
-		if got := store.story("0123456789"); got.Count != 41 || !got.First.Equal(begin) || !got.Last.Equal(last) || got.Path != "/" || got.UserAgent != "ua" {
+		if got := store.story("0123456789"); got.Count != 41 || !got.First.Equal(begin) || !got.Last.Equal(last) ||
+			got.Path != "/" || got.UserAgent != "ua" {
 			t.Errorf("written: %+v", got)
 		}
 		if err := r.stop(); err != nil {
@@ -345,7 +366,8 @@ func TestDiskFailsAndWorksAgain(t *testing.T) {
 			t.Errorf("%d tries in ten minutes", store.seen().tries)
 		}
 		s := r.Stats()
-		if !s.Failing || s.QueuedBans != 2 || s.DirtyClients != 56 || s.LeftOut != 144 || int(s.WriteErrors) != store.seen().tries+store.seen().prunes {
+		if !s.Failing || s.QueuedBans != 2 || s.DirtyClients != 56 || s.LeftOut != 144 ||
+			int(s.WriteErrors) != store.seen().tries+store.seen().prunes {
 			t.Errorf("%+v", s)
 		}
 		r.pass("198.51.100.1", 3) // one more that finds no place
@@ -379,7 +401,8 @@ func TestDamagedRegistryIsLeftAlone(t *testing.T) {
 		}
 		tries := store.seen().tries
 		err := r.stop()
-		if !errors.Is(err, sqlregistry.ErrDamaged) || !strings.Contains(err.Error(), "1 bans, 0 stories and the counts of 1 clients") || store.seen().tries != tries {
+		if !errors.Is(err, sqlregistry.ErrDamaged) || !strings.Contains(err.Error(),
+			"1 bans, 0 stories and the counts of 1 clients") || store.seen().tries != tries {
 			t.Errorf("at the end after %d tries more: %v", store.seen().tries-tries, err)
 		}
 		r.log.holds(t, "THE REGISTRY IS DAMAGED")
@@ -558,7 +581,7 @@ func TestAllAtOnce(t *testing.T) {
 				default:
 					r.pass(a, 1)
 				}
-				r.Word(netip.MustParseAddr(a), fairshare.Bot{}, time.Now())
+				r.Override(netip.MustParseAddr(a), fairshare.Bot{}, time.Now())
 				if i%100 == 0 {
 					r.Stats()
 					store.set(func() {
@@ -566,7 +589,8 @@ func TestAllAtOnce(t *testing.T) {
 						if i%200 == 0 && w == 0 {
 							store.fault = errDisk
 						}
-						store.changes = sqlregistry.Changes{Words: true, Lifted: []sqlregistry.LiftedClient{{Client: id("192.0.2.0/24"), Forget: true}}}
+						store.changes = sqlregistry.Changes{Overrides: true,
+							Lifted: []sqlregistry.LiftedClient{{Client: id("192.0.2.0/24"), Forget: true}}}
 					})
 				}
 			}
@@ -594,7 +618,8 @@ func TestStoryOfABanTellsWhatLedToIt(t *testing.T) {
 		r := run(t, store, registrar.Options{})
 		refuse := func(s fairshare.Story) {
 			s.ID, s.Rule, s.Action = "0123456789", "rapid", fairshare.Refuse
-			r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: time.Now()}, Story: s})
+			r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"),
+				At: time.Now()}, Story: s})
 		}
 		counted := fairshare.Story{By: "addr", Resource: "requests", Used: 10, Allowed: 10, Window: time.Minute}
 		refuse(counted)
@@ -604,9 +629,63 @@ func TestStoryOfABanTellsWhatLedToIt(t *testing.T) {
 		refuse(fairshare.Story{Ban: fairshare.BanInForce})
 		sleep(200 * time.Millisecond)
 		got := store.story("0123456789")
-		if got.Ban != fairshare.BanInForce || got.Count != 3 || got.Used != 11 || got.Allowed != 10 || got.By != "addr" || got.Window != time.Minute || got.Resource != "requests" {
+		if got.Ban != fairshare.BanInForce || got.Count != 3 || got.Used != 11 || got.Allowed != 10 ||
+			got.By != "addr" || got.Window != time.Minute || got.Resource != "requests" {
 			t.Errorf("written: %+v", got)
 		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The story keeps the request that started the latest ban, through later
+// refusals, a restart, and when requests are recorded out of order.
+func TestStoryKeepsTheRequestThatStartedTheBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		r := run(t, store, registrar.Options{})
+		refuse := func(at time.Time, ban fairshare.BanState, method, path string) {
+			s := fairshare.Story{ID: "0123456789", Rule: "dead links", Action: fairshare.Refuse, Ban: ban,
+				Method: method, Path: path}
+			if ban != fairshare.BanInForce {
+				s.By, s.Resource, s.Used, s.Allowed = "addr", "errors", 13, 12
+			}
+			r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: at},
+				Story: s})
+		}
+		expect := func(name string, began time.Time, method, path, latest string) {
+			t.Helper()
+			sleep(6 * time.Second)
+			got := store.story("0123456789")
+			if !got.BanBegan.Equal(began) || got.BanMethod != method || got.BanPath != path || got.Path != latest ||
+				got.By != "addr" || got.Used != 13 {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+		refuse(time.Now(), fairshare.NotBanned, "GET", "/before")
+		expect("no ban yet", time.Time{}, "", "", "/before")
+		first := time.Now()
+		refuse(first, fairshare.BanStarted, "HEAD", "/dead")
+		refuse(first.Add(time.Second), fairshare.BanInForce, "GET", "/later")
+		expect("during the ban", first, "HEAD", "/dead", "/later")
+		for range 1000 {
+			refuse(first.Add(time.Minute), fairshare.BanInForce, "GET", "/much-later")
+		}
+		expect("after many refusals", first, "HEAD", "/dead", "/much-later")
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+
+		r = run(t, store, registrar.Options{})
+		refuse(first.Add(2*time.Minute), fairshare.BanInForce, "GET", "/restarted")
+		expect("after a restart", first, "HEAD", "/dead", "/restarted")
+		second := first.Add(time.Hour)
+		refuse(second.Add(time.Second), fairshare.BanInForce, "GET", "/recorded-first")
+		refuse(second, fairshare.BanStarted, "POST", "/login"+strings.Repeat("x", 1000))
+		expect("out of order", second, "POST", "/login"+strings.Repeat("x", 506), "/recorded-first")
+		refuse(first, fairshare.BanStarted, "GET", "/old")
+		expect("an earlier ban, recorded late", second, "POST", "/login"+strings.Repeat("x", 506), "/recorded-first")
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}

@@ -14,18 +14,23 @@ import (
 // and paths, and two limits.
 func fivePolicy() *fairshare.Policy {
 	return &fairshare.Policy{Rules: []fairshare.Rule{
-		{Name: "our own", Match: fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}}, Action: fairshare.Allow},
-		{Name: "bad bots", Match: fairshare.Match{UserAgent: []string{"80legs", "MJ12bot", "re:python-(requests|urllib)/"}}, Action: fairshare.Block},
+		{Name: "our own", Match: fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("192.0.2.0/24"),
+			netip.MustParsePrefix("2001:db8::/32")}}, Action: fairshare.Allow},
+		{Name: "bad bots", Match: fairshare.Match{UserAgent: []string{"80legs", "MJ12bot",
+			"re:python-(requests|urllib)/"}}, Action: fairshare.Block},
 		{Name: "ceiling", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1200, Window: time.Minute}},
-		{Name: "assets", Match: fairshare.Match{Path: []string{"/static/*", "*.css", "*.js", "*.png"}, Method: []string{"GET", "HEAD"}}, Action: fairshare.Allow},
-		{Name: "rapid requests", Match: fairshare.Match{Cookie: []string{"none"}}, Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 3, Window: 3 * time.Second},
-			Ban: &fairshare.BanTerms{After: 20, For: 10 * time.Minute, Growth: 2}},
+		{Name: "assets", Match: fairshare.Match{Path: []string{"/static/*", "*.css", "*.js", "*.png"},
+			Method: []string{"GET", "HEAD"}}, Action: fairshare.Allow},
+		{Name: "rapid requests", Match: fairshare.Match{Cookie: []string{"none"}},
+			Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 3, Window: 3 * time.Second},
+			Ban:   &fairshare.BanTerms{After: 20, For: 10 * time.Minute, Growth: 2}},
 	}}
 }
 
 // The judge alone, over lines that are parsed already.
 func BenchmarkJudge(b *testing.B) {
-	r, err := New(Options{Policy: fivePolicy(), Limiter: memory(4 << 20), Client: clientFunc(b), Logs: []string{"testdata/semicomplete-2015.log.gz", "testdata/airisdata-2016.log.gz"}})
+	r, err := New(Options{Policy: fivePolicy(), Limiter: memory(4 << 20), Client: clientFunc(b),
+		Logs: []string{"testdata/semicomplete-2015.log.gz", "testdata/airisdata-2016.log.gz"}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -65,7 +70,7 @@ func BenchmarkJudge(b *testing.B) {
 	b.ReportMetric(b.Elapsed().Seconds()/float64(n)*1e9, "ns/line")
 }
 
-// What is done for each line beside the judge, nobody being known and bots
+// What is done for each line next to the judge, nobody being known and bots
 // being looked for.
 func BenchmarkPrepare(b *testing.B) {
 	for _, bm := range []struct {
@@ -73,7 +78,8 @@ func BenchmarkPrepare(b *testing.B) {
 		bot  func(netip.Addr, string) fairshare.Bot
 	}{{"nobody", nil}, {"bots", bots.NewVerifier(bots.Options{}).Look}} {
 		b.Run(bm.name, func(b *testing.B) {
-			r, err := New(Options{Policy: fivePolicy(), Limiter: memory(4 << 20), Client: clientFunc(b), Logs: []string{"testdata/semicomplete-2015.log.gz"}, Bot: bm.bot})
+			r, err := New(Options{Policy: fivePolicy(), Limiter: memory(4 << 20), Client: clientFunc(b),
+				Logs: []string{"testdata/semicomplete-2015.log.gz"}, Bot: bm.bot})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/accesslog"
+	"fairshare/internal/prose"
 )
 
 const (
@@ -17,7 +18,7 @@ const (
 	shownBots   = 20   // rows for people, or more when as many clients are told
 )
 
-// A BotReport is what the clients taken for one bot, in one state, did.
+// A BotReport is what the clients recognized as one bot, in one state, did.
 type BotReport struct {
 	Name     string `json:"name"`
 	Category string `json:"category"` // the main one
@@ -129,7 +130,8 @@ func (rec *recorder) tellBots(r *Report) {
 		}
 		r.BotSummary.Rows++
 		if len(r.Bots) < mostBotRows {
-			row := BotReport{Name: b.Name, Category: category, State: b.State.String(), Clients: c.clients, BotShare: rec.share(c), meant: c.meant}
+			row := BotReport{Name: b.Name, Category: category, State: b.State.String(), Clients: c.clients,
+				BotShare: rec.share(c), meant: c.meant}
 			if c.seen.regs != nil {
 				row.Clients, row.Approximate = c.seen.estimate(), true
 			}
@@ -197,7 +199,8 @@ func (rec *recorder) tellFleets(r *Report, order []uint32) {
 		ag := rec.agents.find(agent)
 		bot := rec.bots.bot(ag.facts.bot)
 		r.Fleets = append(r.Fleets, Fleet{
-			UserAgent: strings.ToValidUTF8(ag.facts.text, "\uFFFD"), Bot: bot.Name, Clients: f.clients, Networks: f.networks,
+			UserAgent: strings.ToValidUTF8(ag.facts.text, "\uFFFD"), Bot: bot.Name, Clients: f.clients,
+			Networks: f.networks,
 			Requests: int64(ag.count), Refused: int64(ag.facts.refused), Approximate: rec.clients.full() || ag.over > 0,
 		})
 	}
@@ -217,9 +220,10 @@ func (p *printer) bots(r *Report) {
 		if b.Bytes == 0 {
 			return "–"
 		}
-		return percent(b.BytesShare)
+		return prose.Share(b.BytesShare)
 	}
-	p.heading(fmt.Sprintf("Bots: %s of the requests, %s of the bytes", percent(s.RequestsShare), bytes(&s.BotShare)))
+	p.heading(fmt.Sprintf("Bots: %s of the requests, %s of the bytes", prose.Share(s.RequestsShare),
+		bytes(&s.BotShare)))
 	// A narrow terminal has room for the names, and not for all figures.
 	wide := p.Width - 2 - 9 - 9 - 10 - 9 - 9 - 9
 	tail := func(share, bytes, refused string) string { return fmt.Sprintf("%9s%9s%9s", share, bytes, refused) }
@@ -229,31 +233,33 @@ func (p *printer) bots(r *Report) {
 		tail = func(share, _, refused string) string { return fmt.Sprintf("%9s%9s", share, refused) }
 		clients = func(string) string { return "" }
 	}
-	p.line("  %-*s %-8s%s%10s%s", wide, "bot", "state", clients("clients"), "requests", tail("share", "bytes", "refused"))
+	p.line("  %-*s %-8s%s%10s%s", wide, "bot", "state", clients("clients"), "requests",
+		tail("share", "bytes", "refused"))
 	rows := min(len(r.Bots), max(len(r.Top), shownBots))
 	for i := range r.Bots[:rows] {
 		b := &r.Bots[i]
-		name := printable(b.Name)
+		name := prose.Printable(b.Name)
 		if b.Category != "" && b.Category != b.Name {
-			name += ", " + printable(b.Category)
+			name += ", " + prose.Printable(b.Category)
 		}
-		n := count(b.Clients)
+		n := prose.Number(b.Clients)
 		if b.Approximate {
 			n = "~" + n
 		}
-		p.line("  %-*s %-8s%s%10s%s", wide, cut(name, wide), b.State, clients(n), count(b.Requests),
-			tail(percent(b.RequestsShare), bytes(&b.BotShare), dash(b.Refused+b.Blocked)))
+		p.line("  %-*s %-8s%s%10s%s", wide, prose.Cut(name, wide), b.State, clients(n), prose.Number(b.Requests),
+			tail(prose.Share(b.RequestsShare), bytes(&b.BotShare), dash(b.Refused+b.Blocked)))
 	}
 	if more := s.Rows - rows; more > 0 {
-		p.line("  and %d more: --json tells them", more)
+		p.line("  and %d more: --json shows them", more)
 	}
 	p.w.WriteByte('\n')
 	head := fmt.Sprintf("  %-12s%10s%s  ", "category", "requests", tail("share", "bytes", "refused"))
 	p.line("%sbots", head)
 	rest := p.Width - len(head)
 	row := func(name string, c *BotCategory) {
-		p.line("  %-12s%10s%s  %s", cut(printable(name), 12), count(c.Requests), tail(percent(c.RequestsShare), bytes(&c.BotShare), dash(c.Refused+c.Blocked)),
-			cut(printable(strings.Join(c.Bots, ", ")), rest))
+		p.line("  %-12s%10s%s  %s", prose.Cut(prose.Printable(name), 12), prose.Number(c.Requests),
+			tail(prose.Share(c.RequestsShare), bytes(&c.BotShare), dash(c.Refused+c.Blocked)),
+			prose.Cut(prose.Printable(strings.Join(c.Bots, ", ")), rest))
 	}
 	for i := range s.Categories {
 		row(cmp.Or(s.Categories[i].Category, "(none)"), &s.Categories[i])
@@ -261,10 +267,11 @@ func (p *printer) bots(r *Report) {
 	if s.Forged.Requests > 0 {
 		row("(forged)", &s.Forged)
 	}
-	p.text(2, 2, "state: verified or forged by the addresses and names of today, which an old log may differ from; pending: not decided; known: cannot be checked")
+	p.text(2, 2,
+		"state: verified or forged by the addresses and names of today, which an old log may differ from; pending: not decided; known: cannot be checked")
 	if s.Pending > 0 && !s.Resolved {
-		p.text(2, 2, plural(s.Pending, "request")+" of bots could not be verified by published addresses.")
-		p.text(2, 6, "hint: --resolve asks the DNS")
+		p.text(2, 2, prose.Plural(s.Pending, "request")+" of bots could not be verified by published addresses.")
+		p.text(2, 6, "hint: --resolve looks them up in the DNS")
 	}
 }
 
@@ -276,12 +283,15 @@ func (p *printer) fleets(r *Report) {
 	p.heading("Fleets: one user agent, many addresses, no browser")
 	p.line("  %9s%10s%10s%10s  %s", "clients", "networks", "requests", "refused", "user agent")
 	for _, f := range r.Fleets {
-		p.line("  %9s%10s%10s%10s  %s", count(f.Clients), count(f.Networks), count(f.Requests), dash(f.Refused), p.agent(f.UserAgent, p.Width-2-9-30-2))
+		p.line("  %9s%10s%10s%10s  %s", prose.Number(f.Clients), prose.Number(f.Networks), prose.Number(f.Requests),
+			dash(f.Refused),
+			p.agent(f.UserAgent, p.Width-2-9-30-2))
 	}
-	p.text(2, 6, "hint: if it is one crawler and no app that many people use, a limit with by: user_agent counts it as one client")
+	p.text(2, 6,
+		"hint: if it is one crawler and no app that many people use, a limit with by: user_agent counts it as one client")
 }
 
-// bot names what a client is taken for: "googlebot (verified)".
+// bot names what a client is recognized as: "googlebot (verified)".
 func (t *TopClient) bot() string {
 	if t.Bot == "" {
 		return ""

@@ -23,7 +23,7 @@ type botName struct {
 }
 
 const (
-	mostBots = 1024        // names and states told apart
+	mostBots = 1024        // names and states distinguished
 	manyBots = "all other" // the name of those beyond
 )
 
@@ -75,7 +75,7 @@ type botCount struct {
 	seen             sketch // beyond that
 }
 
-// A member is a client that was taken for a bot.
+// A member is a client that was recognized as a bot.
 type member struct {
 	client uint64
 	bot    botID

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 // botLog is a log with bots of all states, people and a fleet.
@@ -48,7 +49,8 @@ func botPolicy() *fairshare.Policy {
 	return &fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "engines", Match: fairshare.Match{Bot: []string{"search"}}, Action: fairshare.Allow},
 		{Name: "forged", Match: fairshare.Match{Bot: []string{"forged"}}, Action: fairshare.Block},
-		{Name: "one by one", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 4, Window: 10 * time.Second, By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}}},
+		{Name: "one by one", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 4, Window: 10 * time.Second,
+			By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}}},
 	}}
 }
 
@@ -69,8 +71,9 @@ func TestReportOfBots(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, l := range strings.Split(text.String(), "\n") {
-			if len([]rune(l)) > width || strings.TrimRight(l, " ") != l || printable(l) != l {
-				t.Errorf("line %d is too long for %d columns, ends with a space, or is not printable: %q", i+1, width, l)
+			if len([]rune(l)) > width || strings.TrimRight(l, " ") != l || prose.Printable(l) != l {
+				t.Errorf("line %d is too long for %d columns, ends with a space, or is not printable: %q", i+1, width,
+					l)
 			}
 		}
 		if width == 80 {
@@ -85,12 +88,14 @@ func TestReportOfBots(t *testing.T) {
 	for _, c := range report.BotSummary.Categories {
 		categories += c.Requests
 	}
-	if s := &report.BotSummary; requests != s.Requests || categories+s.Forged.Requests != s.Requests || s.Requests == 0 {
-		t.Errorf("rows have %d requests, categories %d and %d forged, all bots %d", requests, categories, s.Forged.Requests, s.Requests)
+	if s := &report.BotSummary; requests != s.Requests || categories+s.Forged.Requests != s.Requests ||
+		s.Requests == 0 {
+		t.Errorf("rows have %d requests, categories %d and %d forged, all bots %d", requests, categories,
+			s.Forged.Requests, s.Requests)
 	}
 }
 
-// A client with all that a browser does is no person if it is a known bot.
+// A client with all that a browser does is not a person if it is a known bot.
 func TestPeopleAreNoBots(t *testing.T) {
 	opts := Options{
 		Policy: botPolicy(), Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{botLog(t)},
@@ -117,7 +122,8 @@ func TestClaimsOfProxiesArePending(t *testing.T) {
 		entryAt("192.0.2.1", "10:00:02", `"GET / HTTP/1.1" 200 1 "-" "GoodBot" "192.0.2.3"`),
 		entryAt("0.0.0.0", "10:00:03", `"GET / HTTP/1.1" 200 1 "-" "GoodBot" "-"`),
 	)
-	report := replayAll(t, Options{Policy: botPolicy(), Limiter: memory(1 << 20), Client: clientFunc(t, "192.0.2.0/24"), Logs: []string{path}, Bot: testBot})
+	report := replayAll(t, Options{Policy: botPolicy(), Limiter: memory(1 << 20),
+		Client: clientFunc(t, "192.0.2.0/24"), Logs: []string{path}, Bot: testBot})
 	var got []string
 	for _, b := range report.Bots {
 		got = append(got, fmt.Sprintf("%s %d", b.State, b.Requests))
@@ -134,13 +140,20 @@ func TestClaimsOfProxiesArePending(t *testing.T) {
 // the lack of --resolve, does not let them.
 func TestUnmeasuredBots(t *testing.T) {
 	rules := []fairshare.Rule{
-		{Name: "match", Match: fairshare.Match{Not: []fairshare.Match{{Bot: []string{"known"}}}}, Action: fairshare.Block, DryRun: true},
-		{Name: "key", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 9, Window: time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}}},
-		{Name: "ban", Limit: requests(9, time.Minute), Ban: &fairshare.BanTerms{After: 1, For: time.Second, Unless: &fairshare.Match{Hostname: []string{"x"}, Bot: []string{"known"}}}},
+		{Name: "match", Match: fairshare.Match{Not: []fairshare.Match{{Bot: []string{"known"}}}},
+			Action: fairshare.Block, DryRun: true},
+		{Name: "key", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 9, Window: time.Minute,
+			By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}}},
+		{Name: "ban", Limit: requests(9, time.Minute),
+			Ban: &fairshare.BanTerms{After: 1, For: time.Second,
+				Unless: &fairshare.Match{Hostname: []string{"x"}, Bot: []string{"known"}}}},
 		{Name: "list", Match: fairshare.Match{Listed: []fairshare.Listing{{List: "drone"}}}, Action: fairshare.Block},
 	}
-	const common, pending = `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`, `"GET / HTTP/1.1" 200 1 "-" "GoodBot"`
-	const dns, claims, agent = "only the DNS knows: --resolve asks it", "1 request of bots could not be verified by published addresses: --resolve asks the DNS", "the log holds no user agent"
+	const common, pending = `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`,
+		`"GET / HTTP/1.1" 200 1 "-" "GoodBot"`
+	const dns, claims, agent = "only the DNS knows: --resolve asks it",
+		"1 request of bots could not be verified by published addresses: --resolve asks the DNS",
+		"the log holds no user agent"
 	slow := &slowDNS{}
 	for _, c := range []struct {
 		name, line string
@@ -148,14 +161,20 @@ func TestUnmeasuredBots(t *testing.T) {
 		want       []Unmeasured
 	}{
 		{"no user agent", common, func(o *Options) {},
-			[]Unmeasured{{"match", "bot", agent}, {"key", "bot", agent}, {"ban", "bot", agent}, {"ban", "hostname", dns}, {"list", "listed", dns}}},
+			[]Unmeasured{{"match", "bot", agent}, {"key", "bot", agent}, {"ban", "bot", agent},
+				{"ban", "hostname", dns}, {"list", "listed", dns}}},
 		{"a claim", entryAt("198.51.100.1", "10:00:00", pending), func(o *Options) {},
-			[]Unmeasured{{"match", "bot", claims}, {"key", "bot", claims}, {"ban", "bot", claims}, {"ban", "hostname", dns}, {"list", "listed", dns}}},
-		{"all is known", entryAt("192.0.2.1", "10:00:00", pending), func(o *Options) { o.Bot, o.Lookups, o.Resolve = slow.bot, slow, slow.resolve }, []Unmeasured{}},
-		{"nobody looks for bots", entryAt("192.0.2.1", "10:00:00", pending), func(o *Options) { o.Bot, o.Resolve = nil, slow.resolve },
-			[]Unmeasured{{"match", "bot", "nobody was asked who is a bot"}, {"key", "bot", "nobody was asked who is a bot"}, {"ban", "bot", "nobody was asked who is a bot"}}},
+			[]Unmeasured{{"match", "bot", claims}, {"key", "bot", claims}, {"ban", "bot", claims},
+				{"ban", "hostname", dns}, {"list", "listed", dns}}},
+		{"all is known", entryAt("192.0.2.1", "10:00:00", pending),
+			func(o *Options) { o.Bot, o.Lookups, o.Resolve = slow.bot, slow, slow.resolve }, []Unmeasured{}},
+		{"nobody looks for bots", entryAt("192.0.2.1", "10:00:00", pending),
+			func(o *Options) { o.Bot, o.Resolve = nil, slow.resolve },
+			[]Unmeasured{{"match", "bot", "nobody was asked who is a bot"},
+				{"key", "bot", "nobody was asked who is a bot"}, {"ban", "bot", "nobody was asked who is a bot"}}},
 	} {
-		opts := Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", c.line)}, Bot: testBot}
+		opts := Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20), Client: clientFunc(t),
+			Logs: []string{writeLines(t, "log", c.line)}, Bot: testBot}
 		c.change(&opts)
 		if diff := cmp.Diff(c.want, replayAll(t, opts).Unmeasured); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
@@ -176,7 +195,7 @@ func TestNoUserAgentInALogIsNoBot(t *testing.T) {
 	}
 }
 
-// More bots and more of their clients than are told apart: requests stay
+// More bots and more of their clients than are distinguished: requests stay
 // exact, clients are estimated and marked.
 func TestFloodOfBots(t *testing.T) {
 	var lines []string
@@ -185,9 +204,11 @@ func TestFloodOfBots(t *testing.T) {
 		if i%4 == 0 {
 			agent = fmt.Sprintf("rare%d", i)
 		}
-		lines = append(lines, entryAt(fmt.Sprintf("10.0.%d.%d", i/250, i%250), fmt.Sprintf("10:%02d:%02d", i/100, i/10%10), `"GET / HTTP/1.1" 200 3 "-" "`+agent+`"`))
+		lines = append(lines, entryAt(fmt.Sprintf("10.0.%d.%d", i/250, i%250),
+			fmt.Sprintf("10:%02d:%02d", i/100, i/10%10), `"GET / HTTP/1.1" 200 3 "-" "`+agent+`"`))
 	}
-	r, err := New(Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)},
+	r, err := New(Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t),
+		Logs: []string{writeLines(t, "log", lines...)},
 		Bot: func(_ netip.Addr, agent string) fairshare.Bot {
 			return fairshare.Bot{Name: agent, State: fairshare.Claimed}
 		}})
@@ -199,7 +220,8 @@ func TestFloodOfBots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := report.BotSummary.Rows; n != mostBots+1 || len(report.Bots) != mostBotRows || report.BotSummary.Requests != 6000 {
+	if n := report.BotSummary.Rows; n != mostBots+1 || len(report.Bots) != mostBotRows ||
+		report.BotSummary.Requests != 6000 {
 		t.Errorf("%d rows, %d told, %d requests", n, len(report.Bots), report.BotSummary.Requests)
 	}
 	for i, b := range report.Bots[:4] {
@@ -210,7 +232,8 @@ func TestFloodOfBots(t *testing.T) {
 		case !strings.HasPrefix(b.Name, "bot"):
 			t.Errorf("%+v is among the first", b)
 		}
-		if b.Requests != want || b.Bytes != 3*want || !b.Approximate || b.Clients < want*95/100 || b.Clients > want*105/100 {
+		if b.Requests != want || b.Bytes != 3*want || !b.Approximate || b.Clients < want*95/100 ||
+			b.Clients > want*105/100 {
 			t.Errorf("row %d is %+v, want %d requests of as many clients", i, b, want)
 		}
 	}
@@ -230,13 +253,16 @@ func TestFleets(t *testing.T) {
 	add(50, func(i int) string { return fmt.Sprintf("10.1.%d.%d", i%10, i) }, "enough")
 	add(200, func(i int) string { return fmt.Sprintf("10.2.%d.%d", i%9, i) }, "one farm")
 	add(90, func(i int) string { return fmt.Sprintf("2001:db8:%x::1", i) }, "six")
-	add(90, func(i int) string { return fmt.Sprintf("10.3.%d.1", i) }, "Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0")
+	add(90, func(i int) string { return fmt.Sprintf("10.3.%d.1", i) },
+		"Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0")
 	add(90, func(i int) string { return fmt.Sprintf("10.4.%d.1", i) }, "-")
 	add(90, func(i int) string { return fmt.Sprintf("10.5.%d.1", i) }, "true")
 	add(90, func(i int) string { return fmt.Sprintf("10.6.%d.1", i) }, "untold")
 	add(60, func(i int) string { return fmt.Sprintf("10.7.%d.1", i) }, "lie")
-	states := map[string]fairshare.BotState{"six": fairshare.Claimed, "true": fairshare.Verified, "untold": fairshare.Pending, "lie": fairshare.Forged}
-	report := replayAll(t, Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)},
+	states := map[string]fairshare.BotState{"six": fairshare.Claimed, "true": fairshare.Verified,
+		"untold": fairshare.Pending, "lie": fairshare.Forged}
+	report := replayAll(t, Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t),
+		Logs: []string{writeLines(t, "log", lines...)},
 		Bot: func(_ netip.Addr, agent string) fairshare.Bot {
 			if s := states[agent]; s != fairshare.NoBot {
 				return fairshare.Bot{Name: agent, State: s}
@@ -253,7 +279,7 @@ func TestFleets(t *testing.T) {
 	}
 }
 
-// Of verified search engines that are turned away the report warns; of others
+// Of verified search engines that are refused the report warns; of others
 // it does not.
 func TestWarningOfRefusedEngines(t *testing.T) {
 	var lines []string
@@ -265,19 +291,21 @@ func TestWarningOfRefusedEngines(t *testing.T) {
 			entryAt("192.0.2.3", clock, `"GET / HTTP/1.1" 200 1 "-" "Previewer"`), // verified, no engine
 		)
 	}
-	opts := Options{Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)}, Bot: testBot}
+	opts := Options{Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)},
+		Bot: testBot}
 	for _, c := range []struct {
 		name string
 		rule fairshare.Rule
 		want []Warning
 	}{
 		{"limit", fairshare.Rule{Name: "slow", Limit: requests(3, time.Minute)}, []Warning{{
-			"Verified search engines would be turned away: goodbot 5 of 8 requests.",
-			"refused, they come less often: if that is not meant, put a rule with match: {bot: search} and allow: true above"}}},
+			"Verified search engines would be refused or blocked: goodbot 5 of 8 requests.",
+			"if refused, they crawl less often: if that is not intended, put a rule with match: {bot: search} and allow: true above"}}},
 		{"block", fairshare.Rule{Name: "all", Action: fairshare.Block}, []Warning{{
-			"Verified search engines would be turned away: goodbot 8 of 8 requests.",
-			"refused, they come less often; blocked, they drop the pages: if that is not meant, put a rule with match: {bot: search} and allow: true above"}}},
-		{"others", fairshare.Rule{Name: "forged", Match: fairshare.Match{Bot: []string{"forged", "preview"}}, Action: fairshare.Block}, []Warning{}},
+			"Verified search engines would be refused or blocked: goodbot 8 of 8 requests.",
+			"if refused, they crawl less often; if blocked, they drop the pages: if that is not intended, put a rule with match: {bot: search} and allow: true above"}}},
+		{"others", fairshare.Rule{Name: "forged", Match: fairshare.Match{Bot: []string{"forged", "preview"}},
+			Action: fairshare.Block}, []Warning{}},
 		{"dry", fairshare.Rule{Name: "all", Action: fairshare.Block, DryRun: true}, []Warning{}},
 	} {
 		opts.Policy = &fairshare.Policy{Rules: []fairshare.Rule{c.rule}}

@@ -30,7 +30,7 @@ type item struct {
 	entry  *accesslog.Entry
 	client uint64 // hash of the address
 	agent  uint64 // hash of the user agent
-	bot    botID  // what it is taken for, as Request.Bot
+	bot    botID  // what it is recognized as, as Request.Bot
 	asset  bool   // a style sheet, picture and the like was fetched
 
 	// What the judge found.
@@ -82,14 +82,14 @@ type preparer struct {
 	opts  *Options
 	seeds *seeds
 	bots  *botList
-	asks  *asks // nil when the DNS is not asked
+	dns   *dnsLookups // nil when the DNS is not asked
 
 	// What was found a moment ago, which holds for most lines.
 	nobody [1 << 9]uint64 // user agents of no bot, by the hash
 	seen   [1 << 9]seenBot
 }
 
-// A seenBot is what a client with some user agent was taken for.
+// A seenBot is what a client with some user agent was recognized as.
 type seenBot struct {
 	client, agent uint64
 	bot           fairshare.Bot
@@ -108,7 +108,7 @@ func (p *preparer) prepare(b *batch) {
 		it.entry = e
 		req := &it.req
 		req.Time = e.Time
-		req.Addr, req.Proxy = p.opts.Client(e.Client, e.Forwarded)
+		req.Addr, req.Proxy, req.Via = p.opts.Client(e.Client, e.Forwarded)
 		req.Method, req.Host, req.UserAgent = e.Method, e.Host, e.UserAgent
 		req.SetTarget(e.Target)
 		req.Lookups = p.opts.Lookups
@@ -116,13 +116,15 @@ func (p *preparer) prepare(b *batch) {
 		if !addr.IsValid() {
 			addr = e.Client
 		}
-		it.client = p.seeds.hashAddr(addr)
+		if it.client = p.seeds.hashAddr(addr); req.Via.IsValid() {
+			it.client ^= p.seeds.hashAddr(req.Via)
+		}
 		it.agent = p.seeds.hashText(e.UserAgent)
 		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && asset(req.Path)
 		if p.opts.Bot != nil {
 			p.recognise(it)
 		}
-		if p.opts.Word != nil {
+		if p.opts.Override != nil {
 			p.word(it)
 		}
 	}
@@ -130,10 +132,19 @@ func (p *preparer) prepare(b *batch) {
 
 // word fills in what operators have said, as of the line's time.
 func (p *preparer) word(it *item) {
-	it.req.Word = p.opts.Word(it.req.Addr, it.req.Bot, it.req.Time)
+	it.req.Override, it.req.ViaOverride = p.opts.words(&it.req, it.req.Time)
 }
 
-// recognise fills in what the client of a line is taken for.
+// words returns what operators have said of a request's client, and of the peer
+// that named it.
+func (o *Options) words(req *fairshare.Request, now time.Time) (client, via fairshare.Override) {
+	if req.Via.IsValid() {
+		via = o.Override(req.Via, fairshare.Bot{}, now)
+	}
+	return o.Override(req.Addr, req.Bot, now), via
+}
+
+// recognise fills in what the client of a line is recognized as.
 func (p *preparer) recognise(it *item) {
 	nobody := &p.nobody[it.agent%uint64(len(p.nobody))]
 	if *nobody == it.agent || it.entry.Has&accesslog.HasUserAgent == 0 { // not told is not none
@@ -226,18 +237,18 @@ func (f *feed) run(ctx context.Context, p *preparer) {
 		f.err = err
 		return
 	}
-	if p.asks == nil {
+	if p.dns == nil {
 		f.err = f.read(file, p, func(b *batch) error { return f.pass(ctx, b) })
 		return
 	}
 	// Batches wait here for the DNS, in order, while further ones are read.
-	waiting := make(chan *batch, p.asks.ahead)
+	waiting := make(chan *batch, p.dns.ahead)
 	passed := make(chan error, 1)
 	go func() {
 		var err error
 		for b := range waiting {
 			if err == nil {
-				err = p.asks.answer(ctx, p, b)
+				err = p.dns.answer(ctx, p, b)
 			}
 			if err == nil {
 				err = f.pass(ctx, b)
@@ -246,7 +257,7 @@ func (f *feed) run(ctx context.Context, p *preparer) {
 		passed <- err
 	}()
 	f.err = f.read(file, p, func(b *batch) error {
-		if err := p.asks.ask(ctx, b); err != nil {
+		if err := p.dns.ask(ctx, b); err != nil {
 			return err
 		}
 		select {

@@ -25,7 +25,7 @@ type judge struct {
 	feeds   []*feed
 	seeds   seeds
 	bots    botList
-	asks    *asks // nil when the DNS is not asked
+	dns     *dnsLookups // nil when the DNS is not asked
 	ruleOf  map[*fairshare.Rule]int32
 	limits  []fairshare.Limit
 	slots   bool // a limit counts requests in progress
@@ -66,7 +66,7 @@ func newJudge(r *Replay) (*judge, error) {
 		opts:    &r.opts,
 		lines:   &r.lines,
 		seeds:   newSeeds(),
-		asks:    r.asks,
+		dns:     r.dns,
 		ruleOf:  map[*fairshare.Rule]int32{},
 		limits:  r.opts.Policy.Limits(),
 		matched: make([]int64, len(r.opts.Policy.Rules)),
@@ -91,7 +91,7 @@ func newJudge(r *Replay) (*judge, error) {
 }
 
 func (j *judge) preparer() *preparer {
-	return &preparer{opts: j.opts, seeds: &j.seeds, bots: &j.bots, asks: j.asks}
+	return &preparer{opts: j.opts, seeds: &j.seeds, bots: &j.bots, dns: j.dns}
 }
 
 // fresh begins with a new guard: nothing is counted and nobody is banned.
@@ -313,8 +313,9 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	}
 	j.header.entry = e
 	it.req.Header = &j.header
-	if it.req.Word.Action != fairshare.Undecided && at < j.latest {
-		it.req.Word = j.opts.Word(it.req.Addr, it.req.Bot, time.Unix(0, j.latest)) // it may be over
+	if (it.req.Override.Action != fairshare.Undecided || it.req.ViaOverride.Action != fairshare.Undecided) &&
+		at < j.latest {
+		it.req.Override, it.req.ViaOverride = j.opts.words(&it.req, time.Unix(0, j.latest)) // they may be over
 	}
 	v, err := j.guard.Decide(ctx, &it.req)
 	if err != nil {
@@ -326,8 +327,8 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 		it.enforced = j.finding(&v.Finding)
 	}
 	it.trial = finding{rule: noRule}
-	if v.Trial.Rule != nil {
-		it.trial = j.finding(&v.Trial)
+	if v.DryRunFinding.Rule != nil {
+		it.trial = j.finding(&v.DryRunFinding)
 	}
 	out := fairshare.Outcome{Time: e.Time, Status: e.Status, Bytes: e.Bytes, Took: e.Duration, CPU: e.CPU}
 	if e.Has&accesslog.HasUpstream != 0 {

@@ -87,10 +87,10 @@ type modelRequest struct {
 	addr  netip.Addr
 	proxy bool
 	path  string
+	paths []string // that servers may read it as
 	query string
-	odd   bool
 	bot   fairshare.Bot
-	word  fairshare.Word
+	word  fairshare.Override
 	names []string                       // hostnames
 	on    func(list string) []netip.Addr // answers of a DNS list
 }
@@ -119,7 +119,7 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 	m.slots = held
 
 	req := &modelRequest{Entry: e, on: func(string) []netip.Addr { return nil }}
-	req.addr, req.proxy = m.Client(e.Client, e.Forwarded)
+	req.addr, req.proxy, _ = m.Client(e.Client, e.Forwarded)
 	if m.Bot != nil && e.Has&accesslog.HasUserAgent != 0 {
 		req.bot = m.Bot(req.addr, e.UserAgent)
 	}
@@ -130,9 +130,10 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 		req.names = m.Lookups.Hostnames(req.addr)
 		req.on = func(list string) []netip.Addr { return m.Lookups.Listed(list, req.addr) }
 	}
-	req.path, req.query, req.odd = modelTarget(e.Target)
-	if m.Word != nil {
-		req.word = m.Word(req.addr, req.bot, time.Unix(0, now))
+	req.path, req.query = modelTarget(e.Target)
+	req.paths = modelPaths(e.Target)
+	if m.Override != nil {
+		req.word = m.Override(req.addr, req.bot, time.Unix(0, now))
 	}
 
 	v := modelVerdict{enforced: modelFinding{rule: noRule}, trial: modelFinding{rule: noRule}}
@@ -141,7 +142,8 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 		v.enforced.action = fairshare.Allow
 		return v, nil
 	case fairshare.Refuse, fairshare.Block:
-		v.enforced = modelFinding{action: req.word.Action, rule: len(m.policy.Rules), wait: req.word.Wait, ban: fairshare.BanInForce}
+		v.enforced = modelFinding{action: req.word.Action, rule: len(m.policy.Rules), wait: req.word.Wait,
+			ban: fairshare.BanInForce}
 		return v, nil
 	}
 	if m.banned(req, now, &v) {
@@ -151,7 +153,7 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 walk:
 	for i := range m.policy.Rules {
 		r := &m.policy.Rules[i]
-		if !modelMatch(&r.Match, req, r.Action == fairshare.Allow) || r.Action == fairshare.Allow && req.odd && modelLooksAtPath(&r.Match) {
+		if !modelMatch(&r.Match, req, r.Action == fairshare.Allow) {
 			continue
 		}
 		v.matched = append(v.matched, i)
@@ -167,7 +169,7 @@ walk:
 			return v, nil
 		default:
 			gathered = append(gathered, i)
-			if r.Last {
+			if r.Last && modelMatch(&r.Match, req, true) {
 				break walk
 			}
 		}
@@ -279,13 +281,15 @@ func (m *model) banned(req *modelRequest, now int64, v *modelVerdict) bool {
 		return false
 	}
 	for i := range m.policy.Rules {
-		if r := &m.policy.Rules[i]; r.Action == fairshare.Allow && modelOnlyWho(&r.Match) && modelMatch(&r.Match, req, true) {
+		if r := &m.policy.Rules[i]; r.Action == fairshare.Allow && modelOnlyWho(&r.Match) &&
+			modelMatch(&r.Match, req, true) {
 			return false
 		}
 	}
 	for i := range m.policy.Rules {
 		r := &m.policy.Rules[i]
-		if r.Ban == nil || !r.Ban.All && !modelMatch(&r.Match, req, false) || r.Ban.Unless != nil && modelMatch(r.Ban.Unless, req, true) {
+		if r.Ban == nil || !r.Ban.All && !modelMatch(&r.Match, req, false) ||
+			r.Ban.Unless != nil && modelMatch(r.Ban.Unless, req, true) {
 			continue
 		}
 		until := now
@@ -297,7 +301,8 @@ func (m *model) banned(req *modelRequest, now int64, v *modelVerdict) bool {
 		if until == now {
 			continue
 		}
-		f := modelFinding{action: fairshare.Refuse, rule: i, wait: time.Duration(until - now), ban: fairshare.BanInForce}
+		f := modelFinding{action: fairshare.Refuse, rule: i, wait: time.Duration(until - now),
+			ban: fairshare.BanInForce}
 		most := &v.enforced
 		if r.DryRun {
 			most = &v.trial
@@ -326,12 +331,14 @@ func (m *model) countRefusal(req *modelRequest, now int64, f *modelFinding, v, o
 		prefix, _ := req.addr.Prefix(48)
 		together := 0 // clients of the /48 that the rule has banned
 		for _, b := range m.bans {
-			if b.rule == f.rule && b.kind == fairshare.ByAddr && b.until > now && b.client.Prefix.Addr().Is6() && prefix.Contains(b.client.Prefix.Addr()) {
+			if b.rule == f.rule && b.kind == fairshare.ByAddr && b.until > now && b.client.Prefix.Addr().Is6() &&
+				prefix.Contains(b.client.Prefix.Addr()) {
 				together++
 			}
 		}
-		if together >= 8 {
-			longer, err := m.ban(f.rule, network, modelBanned{fairshare.ByNetwork, fairshare.ClientID{Prefix: prefix}}, now, true, v, observed)
+		if together >= 128 {
+			longer, err := m.ban(f.rule, network, modelBanned{fairshare.ByNetwork,
+				fairshare.ClientID{Prefix: prefix}}, now, true, v, observed)
 			if err != nil {
 				return err
 			}
@@ -343,7 +350,8 @@ func (m *model) countRefusal(req *modelRequest, now int64, f *modelFinding, v, o
 }
 
 // ban notes a refusal. If there were enough it bans, and returns how long.
-func (m *model) ban(rule int, key string, who modelBanned, now int64, reached bool, v, observed *modelVerdict) (time.Duration, error) {
+func (m *model) ban(rule int, key string, who modelBanned, now int64, reached bool, v,
+	observed *modelVerdict) (time.Duration, error) {
 	r := &m.policy.Rules[rule]
 	t, b := r.Ban, m.bans[key]
 	if b != nil && b.until > now {
@@ -455,13 +463,20 @@ func (m *model) key(rule int, req *modelRequest) string {
 		case fairshare.ByHost:
 			text = modelHost(req.Host)
 		case fairshare.ByPath:
-			text = req.path
+			if text = req.path; len(req.paths) > 1 {
+				text = modelKey(req.Target)
+			}
+			text = modelTrim(text)
 		case fairshare.ByCookie:
+			values := map[string]bool{}
 			for _, c := range modelCookies(req) {
 				if c[0] == part.Name {
-					text = c[1]
-					break
+					text = modelDecode(strings.ReplaceAll(c[1], "+", " "))
+					values[text] = true
 				}
+			}
+			if len(values) > 1 {
+				text = ""
 			}
 		case fairshare.ByHeader:
 			text = modelHeader(req, part.Name)
@@ -663,8 +678,7 @@ func ratOf(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
 // Matching.
 
-// modelMatch reports whether a match holds. kind says that this is good for
-// the client.
+// modelMatch reports whether a match holds. kind says that it is a permission.
 func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 	any := func(texts []string, fits func(string) bool) bool {
 		return texts == nil || slices.ContainsFunc(texts, fits)
@@ -685,7 +699,8 @@ func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 			if re, ok := strings.CutPrefix(text, "re:"); ok {
 				return modelRegexp(re).MatchString(value)
 			}
-			return modelRegexp("(?s" + flags + ")^" + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$").MatchString(value)
+			return modelRegexp("(?s" + flags + ")^" + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$").
+				MatchString(value)
 		}
 	}
 	cookies := modelCookies(req)
@@ -699,11 +714,14 @@ func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 				return strings.EqualFold(s, label)
 			})
 		}) ||
-		m.Hostname != nil && !slices.ContainsFunc(req.names, func(name string) bool { return any(m.Hostname, whole(name, "i")) }) ||
+		m.Hostname != nil && !slices.ContainsFunc(req.names,
+			func(name string) bool { return any(m.Hostname, whole(name, "i")) }) ||
 		m.Listed != nil && !slices.ContainsFunc(m.Listed, func(l fairshare.Listing) bool {
 			return slices.ContainsFunc(req.on(l.List), func(answer netip.Addr) bool { return modelListed(&l, answer) })
 		}) ||
-		!any(m.Path, whole(req.path, "")) ||
+		!modelAny(kind, req.paths, func(path string) bool {
+			return any(m.Path, whole(path, "")) || !kind && any(m.Path, whole(modelTrim(path), ""))
+		}) ||
 		!any(m.Host, whole(modelHost(req.Host), "i")) ||
 		!any(m.Method, func(s string) bool { return strings.EqualFold(s, req.Method) }) ||
 		!any(m.UserAgent, contains(req.UserAgent)) ||
@@ -724,15 +742,29 @@ func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 		}
 	}
 	for name, texts := range m.Query {
-		found := false
-		for pair := range strings.SplitSeq(req.query, "&") {
-			key, value, _ := strings.Cut(pair, "=")
-			if pair != "" && modelDecode(strings.ReplaceAll(key, "+", " ")) == name {
-				value := modelDecode(strings.ReplaceAll(value, "+", " "))
-				found = found || any(texts, func(s string) bool { return s == "*" || contains(value)(s) })
+		beforeHash, _, _ := strings.Cut(req.query, "#")
+		readings := [][]string{strings.Split(req.query, "&"), modelSeparator.Split(req.query, -1),
+			strings.Split(beforeHash, "&"), modelSeparator.Split(beforeHash, -1)}
+		if !modelAny(kind, readings, func(pairs []string) bool {
+			plain, all, one := false, true, false
+			for _, pair := range pairs {
+				key, value, _ := strings.Cut(pair, "=")
+				key = modelDecode(strings.ReplaceAll(key, "+", " "))
+				if pair == "" || modelSpelling(key) != modelSpelling(name) {
+					continue
+				}
+				once := modelDecode(strings.ReplaceAll(value, "+", " "))
+				values := []string{once, modelDecode(value), modelDecode(strings.ReplaceAll(once, "+", " "))}
+				if !strings.Contains(once, "%") {
+					values = values[:2]
+				}
+				holds := modelAny(kind, values, func(value string) bool {
+					return any(texts, func(s string) bool { return s == "*" || contains(value)(s) })
+				})
+				plain, all, one = plain || key == name, all && holds, one || holds
 			}
-		}
-		if !found {
+			return kind && plain && all || !kind && one
+		}) {
 			return false
 		}
 	}
@@ -741,8 +773,8 @@ func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 
 // modelBot reports whether one text of a match is about a bot.
 func modelBot(text string, b *fairshare.Bot, kind bool) bool {
-	verified, checkable := b.State == fairshare.Verified, b.State != fairshare.Claimed
-	if b.Name == "" || kind && (!verified || b.Steered) {
+	verified := b.State == fairshare.Verified
+	if b.Name == "" || kind && (!verified || b.UserTriggered) {
 		return false
 	}
 	switch text {
@@ -753,7 +785,7 @@ func modelBot(text string, b *fairshare.Bot, kind bool) bool {
 	case "forged":
 		return b.State == fairshare.Forged
 	}
-	return (verified || !checkable) && slices.ContainsFunc(append([]string{b.Name}, b.Categories...), func(name string) bool {
+	return slices.ContainsFunc(append([]string{b.Name}, b.Categories...), func(name string) bool {
 		if re, ok := strings.CutPrefix(text, "re:"); ok {
 			return modelRegexp(re).MatchString(name)
 		}
@@ -787,13 +819,10 @@ func modelRegexp(expr string) *regexp.Regexp {
 
 // modelOnlyWho reports whether a match names clients by who they are alone.
 func modelOnlyWho(m *fairshare.Match) bool {
-	return (m.Addr != nil || m.Bot != nil || m.Hostname != nil || m.Label != nil) && m.Path == nil && m.Host == nil && m.Method == nil && m.UserAgent == nil &&
+	return (m.Addr != nil || m.Bot != nil || m.Hostname != nil || m.Label != nil) && m.Path == nil && m.Host == nil &&
+		m.Method == nil && m.UserAgent == nil &&
 		m.Cookie == nil && m.Header == nil && m.Query == nil && m.Listed == nil &&
 		!slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return !modelOnlyWho(&not) })
-}
-
-func modelLooksAtPath(m *fairshare.Match) bool {
-	return m.Path != nil || slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return modelLooksAtPath(&not) })
 }
 
 func modelHost(host string) string {
@@ -829,9 +858,25 @@ var (
 	modelAuthority = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://[^/]*`)
 	modelHostPort  = regexp.MustCompile(`^[^/\\;%]+:[0-9]+$`)
 	modelEscape    = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
-	modelOdd       = regexp.MustCompile(`(?i)[;\\\x00-\x1f\x7f]|%(2f|5c|3f|23|3b|25)`)
 	modelSlashes   = regexp.MustCompile(`/+`)
+	modelSeparator = regexp.MustCompile(`[&;]`)
+	modelBrackets  = regexp.MustCompile(`(?s)^(.[^\[]*)\[.*`)
 )
+
+// modelSpelling returns the name of a parameter as PHP knows it.
+func modelSpelling(name string) string {
+	return strings.NewReplacer(".", "_", " ", "_", "[", "_").
+		Replace(modelBrackets.ReplaceAllString(strings.TrimLeft(name, " "), "$1"))
+}
+
+// modelAny reports whether a test holds for any of the readings; for a
+// permission, for all of them.
+func modelAny[T any](permission bool, readings []T, holds func(T) bool) bool {
+	if permission {
+		return !slices.ContainsFunc(readings, func(reading T) bool { return !holds(reading) })
+	}
+	return slices.ContainsFunc(readings, holds)
+}
 
 func modelDecode(s string) string {
 	return modelEscape.ReplaceAllStringFunc(s, func(esc string) string {
@@ -842,18 +887,53 @@ func modelDecode(s string) string {
 }
 
 // modelTarget takes a request target apart.
-func modelTarget(target string) (path, query string, odd bool) {
-	path = modelAuthority.ReplaceAllString(target, "")
-	path, query, _ = strings.Cut(path, "?")
+func modelTarget(target string) (path, query string) {
+	path, _, _ = strings.Cut(modelAuthority.ReplaceAllString(target, ""), "?")
+	_, query, _ = strings.Cut(target, "?")
 	if path == "" || path == "*" || path == target && modelHostPort.MatchString(path) {
-		return path, query, false
+		return path, query
 	}
-	odd = modelOdd.MatchString(path) || strings.Contains(modelEscape.ReplaceAllString(path, ""), "%")
-	path = modelDecode(path)
-	odd = odd || modelOdd.MatchString(strings.ReplaceAll(path, "%", ""))
-	path = modelSlashes.ReplaceAllString(path, "/")
-	path, dots := modelDots(path)
-	return path, query, odd || dots || strings.Contains(path, ".php/")
+	path = modelSlashes.ReplaceAllString(modelDecode(path), "/")
+	path, _ = modelDots(path)
+	return path, query
+}
+
+// modelPaths returns the readings of the target's path. They have a model of
+// their own, in the package of the guard.
+func modelPaths(target string) []string {
+	var req fairshare.Request
+	req.SetTarget(target)
+	paths, complete := req.Readings()
+	if !complete {
+		panic(fmt.Sprintf("%q has too many readings for this test", target))
+	}
+	return paths
+}
+
+// modelTrim removes a slash at the end, unless it stands alone.
+func modelTrim(path string) string {
+	return regexp.MustCompile(`(.)/$`).ReplaceAllString(path, "$1")
+}
+
+var (
+	modelOther    = regexp.MustCompile(`^//+[^/]*`)
+	modelParams   = regexp.MustCompile(`;[^/]*`)
+	modelPathInfo = regexp.MustCompile(`(\.(?:php|pl|cgi))/.*`)
+)
+
+// modelKey returns the reading that limits by path count under, for the odd
+// paths of this test.
+func modelKey(target string) string {
+	path, _, _ := strings.Cut(modelAuthority.ReplaceAllString(target, ""), "?")
+	path = modelParams.ReplaceAllString(modelDecode(path), "")
+	for strings.HasPrefix(path, "//") {
+		if path = modelOther.ReplaceAllString(path, ""); path == "" {
+			path = "/"
+		}
+	}
+	path = modelPathInfo.ReplaceAllString(path, "$1")
+	path, _ = modelDots(modelSlashes.ReplaceAllString(path, "/"))
+	return path
 }
 
 // modelDots is remove_dot_segments of RFC 3986 §5.2.4 for paths that begin

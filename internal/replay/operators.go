@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
 // Places for what operators said, behind those of the policy's rules.
@@ -79,7 +80,8 @@ type Spared struct {
 // tellOperators adds what operators' words did.
 func (rec *recorder) tellOperators(r *Report) {
 	if c := &rec.rules[rec.operator+banned]; c.refused+c.blocked > 0 {
-		row := RuleReport{Name: fairshare.OperatorBan.Name, Matched: c.refused + c.blocked, Refused: c.refused, Blocked: c.blocked}
+		row := RuleReport{Name: fairshare.OperatorBan.Name, Matched: c.refused + c.blocked, Refused: c.refused,
+			Blocked: c.blocked}
 		row.Clients, row.Approximate = c.distinct()
 		r.Rules = append(r.Rules, row)
 	}
@@ -97,6 +99,6 @@ func (p *printer) spared(r *Report) {
 	if r.Spared.Approximate {
 		about = "about "
 	}
-	p.text(2, 2, fmt.Sprintf("%s of %s%s passed by an operator's word (fairshare allow)",
-		plural(r.Spared.Requests, "request"), about, plural(r.Spared.Clients, "client")))
+	p.text(2, 2, fmt.Sprintf("%s of %s%s passed: allowed by an operator (fairshare allow)",
+		prose.Plural(r.Spared.Requests, "request"), about, prose.Plural(r.Spared.Clients, "client")))
 }

@@ -19,11 +19,11 @@ import (
 
 // testWords is what operators have said, looked through one by one.
 type testWords struct {
-	said   []fairshare.Said
+	said   []fairshare.OverrideRecord
 	labels []fairshare.Label
 }
 
-func (w *testWords) word(addr netip.Addr, bot fairshare.Bot, now time.Time) (word fairshare.Word) {
+func (w *testWords) word(addr netip.Addr, bot fairshare.Bot, now time.Time) (word fairshare.Override) {
 	longest := -1
 	for _, s := range w.said {
 		if !s.Until.IsZero() && !now.Before(s.Until) {
@@ -46,7 +46,8 @@ func (w *testWords) word(addr netip.Addr, bot fairshare.Bot, now time.Time) (wor
 		}
 	}
 	for _, l := range w.labels {
-		if l.Client.Prefix.IsValid() && l.Client.Prefix.Contains(addr) || l.Client.Bot != "" && l.Client.Bot == bot.Name && bot.State == fairshare.Verified && !bot.Steered {
+		if l.Client.Prefix.IsValid() && l.Client.Prefix.Contains(addr) ||
+			l.Client.Bot != "" && l.Client.Bot == bot.Name && bot.State == fairshare.Verified && !bot.UserTriggered {
 			word.Labels = append(word.Labels, l.Name)
 		}
 	}
@@ -65,11 +66,13 @@ func clientID(t testing.TB, text string) fairshare.ClientID {
 // in the time of the test's logs.
 func randomWords(t testing.TB, rnd *rand.Rand, begin time.Time) *testWords {
 	w := &testWords{}
-	for _, text := range []string{"192.0.2.1", "192.0.2.0/24", "198.51.100.7", "203.0.113.5", "2001:db8::/64", "2001:db8::/47", "2001:db8:7::/49", "10.0.0.0/8", "goodbot", "curl"} {
+	for _, text := range []string{"192.0.2.1", "192.0.2.0/24", "198.51.100.7", "203.0.113.5", "2001:db8::/64",
+		"2001:db8::/47", "2001:db8:7::/49", "10.0.0.0/8", "goodbot", "curl"} {
 		id := clientID(t, text)
 		if rnd.IntN(3) == 0 {
 			since := begin.Add(time.Duration(rnd.IntN(1200)-600) * time.Second)
-			s := fairshare.Said{Client: id, Since: since, Action: one(rnd, fairshare.Allow, fairshare.Refuse, fairshare.Refuse, fairshare.Block)}
+			s := fairshare.OverrideRecord{Client: id, Since: since,
+				Action: one(rnd, fairshare.Allow, fairshare.Refuse, fairshare.Refuse, fairshare.Block)}
 			if s.Action == fairshare.Refuse || s.Action == fairshare.Allow && rnd.IntN(2) == 0 {
 				s.Until = begin.Add(time.Duration(rnd.IntN(900))*time.Second + time.Duration(rnd.IntN(1e9)))
 				if !s.Until.After(since) {
@@ -112,17 +115,18 @@ func operatorsStory(t testing.TB) (lines []string, words *testWords, policy *fai
 			entryAt("203.0.113.6", clock, ""))
 	}
 	lines = append(lines, entryAt("198.51.100.2", "10:00:00", person)) // late: its time counts as 10:00:30
-	ban := func(who, since, until string) fairshare.Said {
-		s := fairshare.Said{Client: clientID(t, who), Since: at(since), Action: fairshare.Block}
+	ban := func(who, since, until string) fairshare.OverrideRecord {
+		s := fairshare.OverrideRecord{Client: clientID(t, who), Since: at(since), Action: fairshare.Block}
 		if until != "" {
 			s.Action, s.Until = fairshare.Refuse, at(until)
 		}
 		return s
 	}
 	words = &testWords{
-		said: []fairshare.Said{
+		said: []fairshare.OverrideRecord{
 			ban("198.51.100.0/24", "09:00:00", ""),
-			{Client: clientID(t, "198.51.100.2"), Action: fairshare.Refuse, Since: at("09:00:00"), Until: at("10:00:20").Add(500 * time.Millisecond)},
+			{Client: clientID(t, "198.51.100.2"), Action: fairshare.Refuse, Since: at("09:00:00"),
+				Until: at("10:00:20").Add(500 * time.Millisecond)},
 			ban("198.51.100.3", "10:00:25", "10:00:40"), // said later: it is played, and never longer than it is
 			{Client: clientID(t, "203.0.113.9"), Action: fairshare.Allow, Since: at("09:00:00")},
 			{Client: clientID(t, "203.0.113.8"), Action: fairshare.Allow, Since: at("09:00:00"), Until: at("10:00:15")},
@@ -137,14 +141,14 @@ func operatorsStory(t testing.TB) (lines []string, words *testWords, policy *fai
 	return lines, words, policy
 }
 
-// Words are played at the log's own time, and what they do is told: as a rule
+// Overrides are played at the log's own time, and what they do is told: as a rule
 // among the rules, in the verdicts, and as one line about those who passed.
 func TestOperatorsWordsInTheReport(t *testing.T) {
 	lines, words, policy := operatorsStory(t)
 	var verdicts bytes.Buffer
 	opts := Options{
 		Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)},
-		Bot: testBot, Word: words.word, Verdicts: &verdicts, Top: 3,
+		Bot: testBot, Override: words.word, Verdicts: &verdicts, Top: 3,
 	}
 	report := replayAll(t, opts)
 	byClient := map[string][]string{}
@@ -178,10 +182,13 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 	if want := (Spared{Requests: 6, Clients: 2}); report.Spared != want {
 		t.Errorf("spared %+v, want %+v", report.Spared, want)
 	}
-	if want := (Verdicts{Allow: 12, Refuse: 11, Block: 10}); report.Verdicts != want || report.RefusedClients != 4 || report.BlockedClients != 3 {
-		t.Errorf("verdicts %+v of %d and %d clients, want %+v of 4 and 3", report.Verdicts, report.RefusedClients, report.BlockedClients, want)
+	if want := (Verdicts{Allow: 12, Refuse: 11, Block: 10}); report.Verdicts != want || report.RefusedClients != 4 ||
+		report.BlockedClients != 3 {
+		t.Errorf("verdicts %+v of %d and %d clients, want %+v of 4 and 3", report.Verdicts, report.RefusedClients,
+			report.BlockedClients, want)
 	}
-	if diff := cmp.Diff([]PeopleRule{{Rule: "ban by an operator", Clients: 1, Refused: 5}}, report.People.Rules); diff != "" {
+	if diff := cmp.Diff([]PeopleRule{{Rule: "ban by an operator", Clients: 1, Refused: 5}},
+		report.People.Rules); diff != "" {
 		t.Errorf("people (-want +got):\n%s", diff)
 	}
 	for _, m := range report.MostRefused {
@@ -203,7 +210,7 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 	}
 	for _, want := range []string{
 		"ban by an operator              17          7         10          –          4",
-		"6 requests of 2 clients passed by an operator's word (fairshare allow)",
+		"6 requests of 2 clients passed: allowed by an operator (fairshare allow)",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, text.String())
@@ -229,12 +236,13 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 	compare(t, opts, all, j)
 
 	// Without words none of this is there, and labels were not measured.
-	opts.Word, opts.Verdicts = nil, nil
+	opts.Override, opts.Verdicts = nil, nil
 	report = replayAll(t, opts)
 	if len(report.Rules) != 2 || report.Spared.Requests != 0 || report.Rules[0].Matched != 0 {
 		t.Errorf("without words: %+v, spared %+v", report.Rules, report.Spared)
 	}
-	if diff := cmp.Diff([]Unmeasured{{"partners", "label", "labels are in the registry of serve: --state DIR names its folder"}}, report.Unmeasured); diff != "" {
+	if diff := cmp.Diff([]Unmeasured{{"partners", "label",
+		"labels are in the registry of serve: --state DIR names its folder"}}, report.Unmeasured); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	text.Reset()
@@ -248,17 +256,20 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 func TestOperatorsWordsAndTheDNS(t *testing.T) {
 	dns := &slowDNS{}
 	words := &testWords{
-		said:   []fairshare.Said{{Client: clientID(t, "203.0.113.0/24"), Action: fairshare.Block}},
+		said:   []fairshare.OverrideRecord{{Client: clientID(t, "203.0.113.0/24"), Action: fairshare.Block}},
 		labels: []fairshare.Label{{Client: clientID(t, "goodbot"), Name: "partner"}},
 	}
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{
-		{Name: "partners", Match: fairshare.Match{Label: []string{"partner"}, Hostname: []string{"crawl-1.good.example"}}, Action: fairshare.Allow},
+		{Name: "partners", Match: fairshare.Match{Label: []string{"partner"},
+			Hostname: []string{"crawl-1.good.example"}}, Action: fairshare.Allow},
 		{Name: "office", Match: fairshare.Match{Hostname: []string{"office.example.org"}}, Action: fairshare.Block},
 	}}
 	const engine = `"GET / HTTP/1.1" 200 90 "-" "GoodBot/1.0"`
 	report := replayAll(t, Options{
-		Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Bot: dns.bot, Lookups: dns, Resolve: dns.resolve, Word: words.word,
-		Logs: []string{writeLines(t, "log", entryAt("192.0.2.1", "10:00:00", engine), entryAt("198.51.100.7", "10:00:01", engine), entryAt("203.0.113.5", "10:00:02", ""))},
+		Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Bot: dns.bot, Lookups: dns,
+		Resolve: dns.resolve, Override: words.word,
+		Logs: []string{writeLines(t, "log", entryAt("192.0.2.1", "10:00:00", engine),
+			entryAt("198.51.100.7", "10:00:01", engine), entryAt("203.0.113.5", "10:00:02", ""))},
 	})
 	if r := report.Rules; len(r) != 3 || r[0].Matched != 1 || r[1].Matched != 0 || r[2].Blocked != 1 {
 		t.Errorf("rules %+v", r)
@@ -268,21 +279,24 @@ func TestOperatorsWordsAndTheDNS(t *testing.T) {
 	}
 }
 
-// More clients than are told apart, and all of them spoken of by operators:
+// More clients than are distinguished, and all of them spoken of by operators:
 // what is heavy is found and sums hold.
 func TestFloodOfOperatorsWords(t *testing.T) {
 	begin := time.Date(2015, 5, 17, 10, 0, 0, 0, time.UTC)
-	words := &testWords{said: []fairshare.Said{
-		{Client: clientID(t, "10.0.0.0/16"), Action: fairshare.Refuse, Since: begin, Until: begin.Add(20 * time.Minute)},
+	words := &testWords{said: []fairshare.OverrideRecord{
+		{Client: clientID(t, "10.0.0.0/16"), Action: fairshare.Refuse, Since: begin,
+			Until: begin.Add(20 * time.Minute)},
 		{Client: clientID(t, "10.0.0.0/15"), Action: fairshare.Block},
 		{Client: clientID(t, "10.2.0.0/16"), Action: fairshare.Allow},
 	}}
 	var lines []string
 	for i := range 6000 {
 		n := i * i % 3001
-		lines = append(lines, entryAt(fmt.Sprintf("10.%d.%d.%d", n%3, n/200, n%200), fmt.Sprintf("10:%02d:%02d", i/100%60, i%100*60/100), ""))
+		lines = append(lines, entryAt(fmt.Sprintf("10.%d.%d.%d", n%3, n/200, n%200),
+			fmt.Sprintf("10:%02d:%02d", i/100%60, i%100*60/100), ""))
 	}
-	r, err := New(Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)}, Word: words.word})
+	r, err := New(Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t),
+		Logs: []string{writeLines(t, "log", lines...)}, Override: words.word})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +309,8 @@ func TestFloodOfOperatorsWords(t *testing.T) {
 		t.Fatalf("rules %+v", report.Rules)
 	}
 	row := report.Rules[0]
-	if row.Refused != report.Verdicts.Refuse || row.Blocked != report.Verdicts.Block || row.Refused < 500 || row.Blocked < 2000 || !row.Approximate || !report.Spared.Approximate ||
+	if row.Refused != report.Verdicts.Refuse || row.Blocked != report.Verdicts.Block || row.Refused < 500 ||
+		row.Blocked < 2000 || !row.Approximate || !report.Spared.Approximate ||
 		report.Spared.Requests != report.Verdicts.Allow {
 		t.Errorf("verdicts %+v, the operators' %+v, spared %+v", report.Verdicts, row, report.Spared)
 	}
@@ -310,7 +325,8 @@ func TestFloodOfOperatorsWords(t *testing.T) {
 			spared++
 		}
 	}
-	if all := int64(len(clients)); row.Clients < (all-spared)*95/100 || row.Clients > (all-spared)*105/100 || report.Spared.Clients < spared*95/100 || report.Spared.Clients > spared*105/100 {
+	if all := int64(len(clients)); row.Clients < (all-spared)*95/100 || row.Clients > (all-spared)*105/100 ||
+		report.Spared.Clients < spared*95/100 || report.Spared.Clients > spared*105/100 {
 		t.Errorf("about %d banned, %d spared; want %d and %d", row.Clients, report.Spared.Clients, all-spared, spared)
 	}
 }
@@ -318,20 +334,25 @@ func TestFloodOfOperatorsWords(t *testing.T) {
 // Bans of networks are bans of their rule, and told.
 func TestBansOfNetworksAreTold(t *testing.T) {
 	var lines []string
-	for i := range 10 {
+	for i := range 140 {
 		for k := range 2 {
-			lines = append(lines, entryAt(fmt.Sprintf("2001:db8:0:%x::1", i), fmt.Sprintf("10:%02d:%02d", i, k), ""))
+			lines = append(lines, entryAt(fmt.Sprintf("2001:db8:0:%x::1", i),
+				fmt.Sprintf("10:%02d:%02d", i/30, i%30*2+k), ""))
 		}
 	}
-	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Hour), Ban: &fairshare.BanTerms{After: 1, For: time.Hour}}}}
-	opts := Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)}}
+	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Hour),
+		Ban: &fairshare.BanTerms{After: 1, For: time.Hour}}}}
+	opts := Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t),
+		Logs: []string{writeLines(t, "log", lines...)}}
 	report := replayAll(t, opts)
-	want := RuleReport{Name: "one", Matched: 16, Refused: 12, Banned: 9, Clients: 10, Networks: 1, Resource: "requests"}
+	want := RuleReport{Name: "one", Matched: 256, Refused: 152, Banned: 129, Clients: 140, Networks: 1,
+		Resource: "requests"}
 	if report.Rules[0] != want {
 		t.Errorf("%+v, want %+v", report.Rules[0], want)
 	}
 	var text bytes.Buffer
-	if err := report.WriteText(&text, Style{}); err != nil || !strings.Contains(text.String(), "1 ban of an IPv6 /48") {
+	if err := report.WriteText(&text, Style{}); err != nil ||
+		!strings.Contains(text.String(), "1 ban of all newcomers of an IPv6 /48") {
 		t.Errorf("the report (%v) does not tell of the network:\n%s", err, text.String())
 	}
 	all, j := judgeAll(t, opts)

@@ -9,7 +9,7 @@ import (
 // it has places. Beyond that it is Space-Saving (Metwally, Agrawal, El Abbadi
 // 2005): something new takes the place of one of the least and begins at its
 // count, so that what comes often is found, and counted too high by over at
-// most. Things are told apart by a seeded 64-bit hash alone.
+// most. Things are distinguished by a seeded 64-bit hash alone.
 type ranking[T any] struct {
 	most  int
 	n     int

@@ -7,15 +7,16 @@ import (
 
 	"fairshare"
 	"fairshare/internal/census"
+	"fairshare/internal/network"
 )
 
 // Bounds of what is remembered about a run: about 100 MB when all are reached.
 type bounds struct {
-	clients  int // told apart exactly
+	clients  int // distinguished exactly
 	agents   int
 	networks int // of clients that lost their place
 	spoken   int // pairs of a client and a rule that refused it
-	members  int // pairs of a client and a bot that it was taken for
+	members  int // pairs of a client and a bot that it was recognized as
 }
 
 var usualBounds = bounds{clients: 1 << 20, agents: 1 << 15, networks: 1 << 16, spoken: 1 << 20, members: 1 << 18}
@@ -33,7 +34,7 @@ type recorder struct {
 	operator int32 // opts.operator()
 	bounds   bounds
 	logs     []*logFile
-	asks     *asks          // nil when the DNS is not asked
+	dns      *dnsLookups    // nil when the DNS is not asked
 	verdicts *verdictWriter // nil when nobody wants them
 	unused   chan *chunk
 
@@ -95,7 +96,7 @@ type client struct {
 	votes  uint16 // for agent, less those against
 	looks  uint16 // what it did that people's browsers do
 
-	bot     botID // what agent is taken for
+	bot     botID // what agent is recognized as
 	counted botID // that the client was counted for last
 }
 
@@ -111,7 +112,7 @@ type agent struct {
 	text    string
 	refused uint32 // or blocked
 	browser bool
-	bot     botID // what the first client with it was taken for
+	bot     botID // what the first client with it was recognized as
 }
 
 // A spoken is how often one rule refused or blocked one client.
@@ -141,7 +142,7 @@ func newRecorder(r *Replay) *recorder {
 		operator: r.opts.operator(),
 		bounds:   r.bounds,
 		logs:     r.logs,
-		asks:     r.asks,
+		dns:      r.dns,
 		rules:    make([]ruleCount, len(r.opts.Policy.Rules)+operatorPlaces),
 		networks: map[netip.Prefix]networkCount{},
 		spoken:   make([]spoken, 1, 64),
@@ -257,7 +258,7 @@ func (rec *recorder) line(it *item, log *logFile) {
 	if it.enforced.rule != noRule {
 		ag.facts.refused++
 		rec.speak(cl, &it.enforced)
-	} else if it.req.Word.Action == fairshare.Allow {
+	} else if it.req.Override.Action == fairshare.Allow {
 		rec.speak(cl, &finding{action: fairshare.Allow, rule: rec.operator})
 	}
 	if it.trial.rule != noRule {
@@ -343,7 +344,7 @@ func (rec *recorder) speak(cl *ranked[client], f *finding) {
 }
 
 // estimate begins to estimate how many clients each rule refused: they can no
-// longer be told apart exactly.
+// longer be distinguished exactly.
 func (rec *recorder) estimate() {
 	if rec.rules[0].seen.regs != nil {
 		return
@@ -416,13 +417,5 @@ func (rec *recorder) skips(b *batch) {
 	}
 }
 
-// networkOf returns the network of a client: IPv4 /24, IPv6 /48.
-func networkOf(a [16]byte) netip.Prefix {
-	addr := netip.AddrFrom16(a).Unmap()
-	bits := 48
-	if addr.Is4() {
-		bits = 24
-	}
-	p, _ := addr.Prefix(bits)
-	return p
-}
+// networkOf returns the network of a client.
+func networkOf(a [16]byte) netip.Prefix { return network.Of(netip.AddrFrom16(a)) }

@@ -26,7 +26,7 @@ type Options struct {
 	Policy *fairshare.Policy
 
 	// Limiter makes the counters of a guard: once at the start, and again each
-	// time a guard begins afresh. The old ones are no longer used by then. A
+	// time a guard starts again. The old ones are no longer used by then. A
 	// limiter with a method Reset() is kept: what it counted is reset, or left
 	// under keys that are not used any more.
 	Limiter func([]fairshare.Limit) (fairshare.Limiter, error)
@@ -37,22 +37,23 @@ type Options struct {
 
 	// Client finds the client behind the peer that a log names. forwarded is
 	// the logged forwarding header, "" when there is none; proxy tells that
-	// the address is a trusted proxy's own. It is called by several goroutines.
-	Client func(peer netip.Addr, forwarded string) (addr netip.Addr, proxy bool)
+	// the address is a trusted proxy's own, a valid via that this peer has named
+	// it provisionally. It is called by several goroutines.
+	Client func(peer netip.Addr, forwarded string) (addr netip.Addr, proxy bool, via netip.Addr)
 
-	// Bot tells what a client with that user agent is taken for; nil: nobody is
-	// known. A user agent that is no bot's from one address is none from any.
+	// Bot tells what a client with that user agent is recognized as; nil: nobody is
+	// known. A user agent that is not a bot's from one address is not one from any other.
 	// It is called by several goroutines and must not wait.
 	Bot func(addr netip.Addr, userAgent string) fairshare.Bot
 
 	// Lookups is what hostname and listed in the policy ask; nil: nothing is known.
 	Lookups fairshare.Lookups
 
-	// Word tells what operators have said of an address, and of the bot that its
-	// client is taken for, as it holds at that time; nil: nothing was said. What
+	// Override tells what operators have said of an address, and of the bot that its
+	// client is recognized as, as it holds at that time; nil: nothing was said. What
 	// is over must not begin again, and labels have no end: later there is
 	// nothing that was not there before. It is called by several goroutines.
-	Word func(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Word
+	Override func(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Override
 
 	// Resolve asks the DNS what an address is called or, with a list of the
 	// policy, whether that has it, so that Bot and Lookups know afterwards; nil:
@@ -86,7 +87,7 @@ type Network struct {
 type Replay struct {
 	opts   Options
 	logs   []*logFile
-	asks   *asks // nil when the DNS is not asked
+	dns    *dnsLookups // nil when the DNS is not asked
 	bounds bounds
 	lines  atomic.Int64 // judged so far
 }
@@ -103,7 +104,7 @@ func New(opts Options) (*Replay, error) {
 	r := &Replay{opts: opts, bounds: usualBounds}
 	r.tune()
 	var err error
-	if r.asks, err = newAsks(&r.opts); err != nil {
+	if r.dns, err = newDNSLookups(&r.opts); err != nil {
 		return nil, err
 	}
 	for i, path := range opts.Logs {
@@ -168,9 +169,9 @@ func (r *Replay) Progress() Progress {
 	if !known {
 		p.Size = 0
 	}
-	if r.asks != nil {
-		p.Answered = r.asks.answered.Load()
-		p.Asked = r.asks.asked.Load()
+	if r.dns != nil {
+		p.Answered = r.dns.answered.Load()
+		p.Asked = r.dns.asked.Load()
 	}
 	return p
 }
@@ -186,8 +187,8 @@ func (r *Replay) Run(ctx context.Context) (*Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if r.asks != nil {
-		defer r.asks.wg.Wait()
+	if r.dns != nil {
+		defer r.dns.wg.Wait()
 	}
 	defer cancel()
 	// A read of a pipe knows no context: closing ends it.
@@ -245,7 +246,8 @@ func openLog(index int, path string, opts accesslog.Options, only bool) (*logFil
 	if err != nil {
 		return nil, err
 	}
-	l := &logFile{index: index, path: path, opts: opts, file: f, format: f.Format(), resolution: f.Resolution(), zoned: f.Zoned()}
+	l := &logFile{index: index, path: path, opts: opts, file: f, format: f.Format(), resolution: f.Resolution(),
+		zoned: f.Zoned()}
 	if only || !reopens(path) {
 		return l, nil
 	}

@@ -16,18 +16,21 @@ import (
 // A Report is what a run found. Its JSON form is a promise: fields are added
 // behind the others, none is renamed.
 type Report struct {
-	Files       []string     `json:"files"`
-	Format      string       `json:"format"` // of all logs, joined by commas if they differ
-	Lines       int64        `json:"lines"`  // judged and skipped
-	Skipped     int64        `json:"skipped"`
-	From        *time.Time   `json:"from"` // earliest time judged, UTC; nil when nothing was
-	To          *time.Time   `json:"to"`
-	Clients     int64        `json:"clients"`               // different addresses
-	Approximate bool         `json:"approximate,omitempty"` // there were too many clients to count exactly: Clients, Top, RefusedClients, BlockedClients, MostRefused and People are estimates
-	Verdicts    Verdicts     `json:"verdicts"`
-	Rules       []RuleReport `json:"rules"` // all of them, in the policy's order; then operators' bans, if they did something
-	Unmeasured  []Unmeasured `json:"unmeasured"`
-	Top         []TopClient  `json:"top"` // clients with the most requests
+	Files   []string   `json:"files"`
+	Format  string     `json:"format"` // of all logs, joined by commas if they differ
+	Lines   int64      `json:"lines"`  // judged and skipped
+	Skipped int64      `json:"skipped"`
+	From    *time.Time `json:"from"` // earliest time judged, UTC; nil when nothing was
+	To      *time.Time `json:"to"`
+	Clients int64      `json:"clients"` // different addresses
+	// there were too many clients to count exactly: Clients, Top, RefusedClients, BlockedClients,
+	// MostRefused and People are estimates
+	Approximate bool     `json:"approximate,omitempty"`
+	Verdicts    Verdicts `json:"verdicts"`
+	// all of them, in the policy's order; then operators' bans, if they did something
+	Rules      []RuleReport `json:"rules"`
+	Unmeasured []Unmeasured `json:"unmeasured"`
+	Top        []TopClient  `json:"top"` // clients with the most requests
 
 	RefusedClients int64           `json:"refused_clients"` // different addresses refused at least once
 	BlockedClients int64           `json:"blocked_clients"`
@@ -66,18 +69,20 @@ type RuleReport struct {
 	Clients     int64  `json:"clients"` // different clients refused or blocked
 	DryRun      bool   `json:"dry_run"`
 	Approximate bool   `json:"approximate,omitempty"` // Clients is an estimate
-	Networks    int64  `json:"banned_networks"`       // of Banned: an IPv6 /48 of which eight clients were banned
-	Resource    string `json:"resource,omitempty"`    // that its limit counts, as a policy spells it
-	Allowance   string `json:"allowance,omitempty"`   // what that allows, in words
+	// of Banned: the newcomers of an IPv6 /48 of which 128 clients were banned
+	Networks  int64  `json:"banned_networks"`
+	Resource  string `json:"resource,omitempty"`  // that its limit counts, as a policy spells it
+	Allowance string `json:"allowance,omitempty"` // what that allows, in words
 }
 
 // A TopClient is one client and what it got.
 type TopClient struct {
-	Client      string `json:"client"`
-	Requests    int64  `json:"requests"`
-	Refused     int64  `json:"refused"`
-	Blocked     int64  `json:"blocked"`
-	UserAgent   string `json:"user_agent"`            // of most of its requests, "" when none is known; at most 256 bytes
+	Client   string `json:"client"`
+	Requests int64  `json:"requests"`
+	Refused  int64  `json:"refused"`
+	Blocked  int64  `json:"blocked"`
+	// of most of its requests, "" when none is known; at most 256 bytes
+	UserAgent   string `json:"user_agent"`
 	Approximate bool   `json:"approximate,omitempty"` // Requests may be too high
 	Bot         string `json:"bot,omitempty"`         // what that user agent is taken for
 	BotState    string `json:"bot_state,omitempty"`   // as BotReport.State
@@ -211,7 +216,8 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 		rule, count := &rp.opts.Policy.Rules[i], &rec.rules[i]
 		r.Rules[i] = RuleReport{
 			Name: rule.Name, Matched: j.matched[i], DryRun: rule.DryRun,
-			Refused: count.refused, Blocked: count.blocked, Banned: count.banned + j.networks[i], Networks: j.networks[i],
+			Refused: count.refused, Blocked: count.blocked, Banned: count.banned + j.networks[i],
+			Networks: j.networks[i],
 		}
 		r.Rules[i].Clients, r.Rules[i].Approximate = count.distinct()
 		if lim := rule.Limit; lim != nil {
@@ -314,7 +320,8 @@ func (rec *recorder) tellClients(r *Report) {
 	for _, i := range top {
 		cl := rec.clients.at(i)
 		if t := rec.top(cl); t.Refused+t.Blocked > 0 {
-			r.MostRefused = append(r.MostRefused, RefusedClient{TopClient: t, Rule: rec.loudest(cl), Person: rec.person(cl)})
+			r.MostRefused = append(r.MostRefused, RefusedClient{TopClient: t, Rule: rec.loudest(cl),
+				Person: rec.person(cl)})
 		}
 	}
 }
@@ -390,7 +397,8 @@ func (rec *recorder) tellNetworks(r *Report, order []uint32) {
 	}
 	end()
 	for p, n := range rec.networks {
-		add(TopNetwork{Network: p.String(), Requests: n.requests, Refused: n.refused, Blocked: n.blocked, Approximate: true})
+		add(TopNetwork{Network: p.String(), Requests: n.requests, Refused: n.refused, Blocked: n.blocked,
+			Approximate: true})
 	}
 }
 

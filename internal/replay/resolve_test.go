@@ -39,7 +39,8 @@ func TestResolveByARealDNS(t *testing.T) {
 	add("198.19.0.1", yandex)
 	server.Host("198.19.1.1", "yandex.com.evil.example")
 	add("198.19.1.1", yandex)
-	server.Set(lookuptest.Reverse("198.19.2.1"), dnsmessage.TypePTR, lookuptest.Answer{Code: dnsmessage.RCodeServerFailure})
+	server.Set(lookuptest.Reverse("198.19.2.1"), dnsmessage.TypePTR,
+		lookuptest.Answer{Code: dnsmessage.RCodeServerFailure})
 	add("198.19.2.1", yandex)
 	server.Host("198.19.3.1", "desk.example.org")
 	add("198.19.3.1", reader)
@@ -48,13 +49,17 @@ func TestResolveByARealDNS(t *testing.T) {
 	add("198.19.4.1", reader)
 
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{
-		{Name: "our own", Match: fairshare.Match{Method: []string{"POST"}, Hostname: []string{"*.example.org"}}, Action: fairshare.Allow},
+		{Name: "our own", Match: fairshare.Match{Method: []string{"POST"}, Hostname: []string{"*.example.org"}},
+			Action: fairshare.Allow},
 		{Name: "engines", Match: fairshare.Match{Bot: []string{"yandexbot"}}, Action: fairshare.Allow},
 		{Name: "forged", Match: fairshare.Match{Bot: []string{"forged"}}, Action: fairshare.Block},
-		{Name: "listed", Match: fairshare.Match{Method: []string{"POST"}, Listed: []fairshare.Listing{{List: "brute", Codes: []netip.Prefix{netip.MustParsePrefix("127.0.0.13/32")}}}}, Action: fairshare.Block},
+		{Name: "listed", Match: fairshare.Match{Method: []string{"POST"},
+			Listed: []fairshare.Listing{{List: "brute", Codes: []netip.Prefix{netip.MustParsePrefix(
+				"127.0.0.13/32")}}}}, Action: fairshare.Block},
 	}}
 	run := func(change func(*Options)) (found string, report *Report) {
-		opts := Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)}}
+		opts := Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t),
+			Logs: []string{writeLines(t, "log", lines...)}}
 		change(&opts)
 		report = replayAll(t, opts)
 		var all []string
@@ -68,11 +73,13 @@ func TestResolveByARealDNS(t *testing.T) {
 	}
 	verifier := bots.NewVerifier(bots.Options{})
 	got, report := run(func(o *Options) { o.Bot = verifier.Look })
-	if want := "our own 0, engines 0, forged 0, listed 0, yandexbot pending 609 of 203"; got != want || report.BotSummary.Pending != 609 {
+	if want := "our own 0, engines 0, forged 0, listed 0, yandexbot pending 609 of 203"; got != want ||
+		report.BotSummary.Pending != 609 {
 		t.Errorf("by published addresses: %s, %d pending; want %s", got, report.BotSummary.Pending, want)
 	}
 
-	resolver, err := lookup.New(lookup.Options{Server: server.Addr(), Lists: map[string]lookup.List{"brute": {Zone: "dnsbl.example"}}})
+	resolver, err := lookup.New(lookup.Options{Server: server.Addr(),
+		Lists: map[string]lookup.List{"brute": {Zone: "dnsbl.example"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

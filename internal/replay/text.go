@@ -10,7 +10,11 @@ import (
 	"unicode/utf8"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
+
+// stamp is how the report for people writes times, all of them UTC.
+const stamp = "2006-01-02 15:04:05"
 
 // A Style says how a report for people looks.
 type Style struct {
@@ -82,7 +86,7 @@ func (p *printer) paint(code, text string) string {
 
 // text writes a paragraph, its lines behind the first indented further.
 func (p *printer) text(indent, further int, text string) {
-	for i, l := range wrap(text, p.Width-indent-further) {
+	for i, l := range prose.Wrap(text, p.Width-indent-further) {
 		if i == 1 {
 			indent += further
 		}
@@ -95,35 +99,35 @@ func (p *printer) holds(r *Report) {
 	if len(r.Files) > 3 {
 		name = fmt.Sprintf("%s … %s (%d logs)", r.Files[0], r.Files[len(r.Files)-1], len(r.Files))
 	}
-	p.line("%s", p.paint(bold, cutFront(printable(name), p.Width)))
-	holds := plural(r.Lines, "line")
+	p.line("%s", p.paint(bold, prose.CutFront(prose.Printable(name), p.Width)))
+	holds := prose.Plural(r.Lines, "line")
 	if r.Format != "" {
 		holds += " in format " + r.Format
 	}
 	if r.Skipped > 0 {
-		holds += fmt.Sprintf(", %s of them skipped", count(r.Skipped))
+		holds += fmt.Sprintf(", %s of them skipped", prose.Number(r.Skipped))
 	}
 	p.text(2, 2, holds)
 	if r.From != nil {
 		span := "at once"
 		if d := r.To.Sub(*r.From); d > 0 {
-			span = roughly(d)
+			span = prose.Duration(d)
 		}
 		about := ""
 		if r.Approximate {
 			about = "about "
 		}
-		p.line("  %s to %s UTC (%s)", r.From.Format(stamp), r.To.Format(stamp), span)
-		p.line("  %s%s, %s", about, plural(r.Clients, "client"), plural(r.Agents, "user agent"))
+		p.text(2, 2, fmt.Sprintf("%s to %s UTC (%s)", r.From.Format(stamp), r.To.Format(stamp), span))
+		p.line("  %s%s, %s", about, prose.Plural(r.Clients, "client"), prose.Plural(r.Agents, "user agent"))
 	} else {
-		p.line("  nothing in it could be judged")
+		p.line("  no line could be judged")
 	}
 }
 
 func (p *printer) warnings(r *Report) {
 	for _, w := range r.Warnings {
 		p.w.WriteByte('\n')
-		lines := wrap(w.Text, p.Width-2)
+		lines := prose.Wrap(w.Text, p.Width-2)
 		for i, l := range lines {
 			mark := "  "
 			if i == 0 {
@@ -140,7 +144,7 @@ func (p *printer) warnings(r *Report) {
 func (p *printer) verdicts(r *Report) {
 	all := r.Lines - r.Skipped
 	p.heading("What the policy would have done")
-	p.line("  %12s  %7s  allowed", count(r.Verdicts.Allow), shareOf(r.Verdicts.Allow, all))
+	p.line("  %12s  %7s  allowed", prose.Number(r.Verdicts.Allow), prose.Percent(r.Verdicts.Allow, all))
 	for _, v := range []struct {
 		n, clients int64
 		what, that string
@@ -153,9 +157,9 @@ func (p *printer) verdicts(r *Report) {
 			of = ""
 		}
 		if v.n > 0 {
-			of += ", " + plural(v.clients, "client")
+			of += ", " + prose.Plural(v.clients, "client")
 		}
-		p.line("  %12s  %7s  %s%s", count(v.n), shareOf(v.n, all), v.what, of)
+		p.line("  %12s  %7s  %s%s", prose.Number(v.n), prose.Percent(v.n, all), v.what, of)
 	}
 }
 
@@ -171,7 +175,8 @@ func (p *printer) overTime(r *Report) {
 		most = max(most, s.Requests)
 	}
 	step := r.OverTime[1].From.Sub(r.OverTime[0].From)
-	p.heading(fmt.Sprintf("Over time (a column is %s, the highest %s)", roughly(step), plural(most, "request")))
+	p.heading(fmt.Sprintf("Over time (a column is %s, the highest %s)", prose.Duration(step),
+		prose.Plural(most, "request")))
 	each := max((p.Width-14)/len(r.OverTime), 1)
 	each = min(each, 4)
 	var all, refused strings.Builder
@@ -218,42 +223,48 @@ func (p *printer) rules(r *Report) {
 			continue
 		}
 		networks += rule.Networks
-		name := printable(rule.Name)
+		name := prose.Printable(rule.Name)
 		if rule.DryRun {
 			name += " *"
 			dry = true
 		}
 		if utf8.RuneCountInString(name) >= wide {
-			p.line("  %s", cut(name, p.Width-2))
+			p.line("  %s", prose.Cut(name, p.Width-2))
 			name = ""
 		}
-		clients := count(rule.Clients)
+		clients := prose.Number(rule.Clients)
 		if rule.Approximate {
 			clients = "~" + clients
 		}
 		p.line("  %-*s%11s%11s%11s%11s%11s", wide, name,
-			count(rule.Matched), dash(rule.Refused), dash(rule.Blocked), dash(rule.Banned), dashed(rule.Clients, clients))
-		if rule.Allowance != "" && rule.Resource != fairshare.Requests.String() && rule.Resource != fairshare.Concurrent.String() {
-			p.text(4, 2, printable(rule.Allowance))
+			prose.Number(rule.Matched), dash(rule.Refused), dash(rule.Blocked), dash(rule.Banned),
+			dashed(rule.Clients, clients))
+		if rule.Allowance != "" && rule.Resource != fairshare.Requests.String() &&
+			rule.Resource != fairshare.Concurrent.String() {
+			p.text(4, 2, prose.Printable(rule.Allowance))
 		}
 	}
 	switch {
 	case quiet == 1:
-		p.text(2, 2, "1 more rule refused and blocked nobody: --json tells which")
+		p.text(2, 2, "1 more rule refused and blocked no request: --json shows it")
 	case quiet > 1:
-		p.text(2, 2, fmt.Sprintf("%d more rules refused and blocked nobody: --json tells which", quiet))
+		p.text(2, 2, fmt.Sprintf("%d more rules refused and blocked no request: --json shows them", quiet))
 	}
 	if networks > 0 {
-		p.text(2, 2, fmt.Sprintf("%s of an IPv6 /48: eight clients of it were banned by that rule at a time", plural(networks, "ban")))
+		p.text(2, 2,
+			fmt.Sprintf(
+				"%s of all newcomers of an IPv6 /48, because the rule had banned 128 clients of it at the same time",
+				prose.Plural(networks, "ban")))
 	}
 	p.spared(r)
 	if dry {
-		p.text(2, 2, "* dry_run: what it would have done; not part of the sums above")
+		p.text(2, 2, "* dry_run: what the rule would have done; not included above")
 	}
-	p.text(2, 2, "matched: requests that came to the rule and that it is about (a banned one comes to none); clients: refused or blocked by it")
+	p.text(2, 2,
+		"matched: requests that reached the rule and matched it (banned requests reach no rule); clients: refused or blocked by it")
 }
 
-func dash(n int64) string { return dashed(n, count(n)) }
+func dash(n int64) string { return dashed(n, prose.Number(n)) }
 
 func dashed(n int64, text string) string {
 	if n == 0 {
@@ -264,7 +275,7 @@ func dashed(n int64, text string) string {
 
 func (p *printer) clients(r *Report) {
 	all := r.Lines - r.Skipped
-	p.heading("Who takes how much")
+	p.heading("Largest clients")
 	wide := 0
 	for _, t := range r.Top {
 		wide = max(wide, len(t.Client))
@@ -276,12 +287,14 @@ func (p *printer) clients(r *Report) {
 	rest := p.Width - 2 - wide - 2*10 - 2
 	p.line("  %-*s%10s%10s  %s", wide, "client", "requests", "share", "user agent")
 	for _, t := range r.Top {
-		p.line("  %-*s%10s%10s  %s", wide, t.Client, count(t.Requests), shareOf(t.Requests, all), p.who(&t, rest))
+		p.line("  %-*s%10s%10s  %s", wide, t.Client, prose.Number(t.Requests), prose.Percent(t.Requests, all),
+			p.who(&t, rest))
 	}
 	p.w.WriteByte('\n')
 	p.line("  %-*s%10s%10s  %s", wide, "network", "requests", "share", "clients")
 	for _, n := range r.Networks {
-		p.line("  %-*s%10s%10s  %s", wide, n.Network, count(n.Requests), shareOf(n.Requests, all), count(n.Clients))
+		p.line("  %-*s%10s%10s  %s", wide, n.Network, prose.Number(n.Requests), prose.Percent(n.Requests, all),
+			prose.Number(n.Clients))
 	}
 	if len(r.UserAgents) == 0 || len(r.UserAgents) == 1 && r.UserAgents[0].UserAgent == "" {
 		return
@@ -290,7 +303,8 @@ func (p *printer) clients(r *Report) {
 	rest = p.Width - 2 - 3*10 - 2
 	p.line("%12s%10s%10s  %s", "requests", "share", "refused", "user agent")
 	for _, a := range r.UserAgents {
-		p.line("%12s%10s%10s  %s", count(a.Requests), shareOf(a.Requests, all), dash(a.Refused), p.agent(a.UserAgent, rest))
+		p.line("%12s%10s%10s  %s", prose.Number(a.Requests), prose.Percent(a.Requests, all), dash(a.Refused),
+			p.agent(a.UserAgent, rest))
 	}
 }
 
@@ -298,20 +312,47 @@ func (p *printer) agent(text string, width int) string {
 	if text == "" {
 		return "(no user agent)"
 	}
-	return cut(gist(printable(text), width), width)
+	return prose.Cut(gist(prose.Printable(text), width), width)
 }
 
-// who writes what a client is taken for, and as much of its user agent as
+// gist returns what tells one user agent from others, if the whole does not
+// fit: the name of a bot, or a browser before its system.
+func gist(agent string, width int) string {
+	if utf8.RuneCountInString(agent) <= width {
+		return agent
+	}
+	if _, rest, ok := strings.Cut(agent, "compatible; "); ok {
+		return strings.TrimSuffix(rest, ")")
+	}
+	if i := strings.LastIndex(agent, " ("); i >= 0 && strings.HasSuffix(agent, ")") &&
+		strings.Contains(agent[:i], "(") {
+		return agent[i+2 : len(agent)-1] // "Mozilla/5.0 (Macintosh) … Safari/605.1.15 (Applebot/0.1; …)"
+	}
+	system, products, ok := strings.Cut(strings.TrimPrefix(agent, "Mozilla/5.0 ("), ")")
+	if !ok || !strings.HasPrefix(agent, "Mozilla/5.0 (") {
+		return agent
+	}
+	for _, name := range []string{" Edg", " OPR/", " SamsungBrowser/", " CriOS/", " FxiOS/", " Firefox/", " Chrome/",
+		" Version/"} {
+		if i := strings.Index(products, name); i >= 0 {
+			product, _, _ := strings.Cut(products[i+1:], " ")
+			return strings.Replace(product, "Version/", "Safari/", 1) + " (" + system + ")"
+		}
+	}
+	return agent
+}
+
+// who writes what a client is recognized as, and as much of its user agent as
 // there is room for.
 func (p *printer) who(t *TopClient, width int) string {
 	const least = 12 // characters of a user agent that say something
-	bot := printable(t.bot())
+	bot := prose.Printable(t.bot())
 	room := width - utf8.RuneCountInString(bot) - 2
 	switch {
 	case bot == "", t.UserAgent == "":
 		return p.agent(t.UserAgent, width)
 	case room < least:
-		return cut(bot, width)
+		return prose.Cut(bot, width)
 	}
 	return bot + ", " + p.agent(t.UserAgent, room)
 }
@@ -320,11 +361,11 @@ func (p *printer) refused(r *Report) {
 	if len(r.MostRefused) == 0 {
 		return
 	}
-	p.heading("Refused or blocked most")
+	p.heading("Most refused or blocked clients")
 	wide, rule := 0, 4
 	for _, t := range r.MostRefused {
 		wide = max(wide, len(t.Client))
-		rule = max(rule, utf8.RuneCountInString(printable(t.Rule)))
+		rule = max(rule, utf8.RuneCountInString(prose.Printable(t.Rule)))
 	}
 	wide = min(wide, 39)
 	rule = min(rule, 20, max(p.Width-wide-38, 6)) // 12 are left for the user agent
@@ -335,7 +376,9 @@ func (p *printer) refused(r *Report) {
 		if t.Person {
 			agent = "+ " + p.who(&t.TopClient, rest-2)
 		}
-		p.line("  %-*s%10s%10s  %-*s  %s", wide, t.Client, count(t.Refused+t.Blocked), count(t.Requests), rule, cut(printable(t.Rule), rule), agent)
+		p.line("  %-*s%10s%10s  %-*s  %s", wide, t.Client, prose.Number(t.Refused+t.Blocked),
+			prose.Number(t.Requests), rule,
+			prose.Cut(prose.Printable(t.Rule), rule), agent)
 	}
 }
 
@@ -343,21 +386,24 @@ func (p *printer) people(r *Report) {
 	if r.Verdicts.Refuse+r.Verdicts.Block == 0 {
 		return
 	}
-	p.heading("People who may have been hurt")
+	p.heading("People who may have been refused")
 	if !r.People.Known {
-		p.text(2, 0, "This cannot be told: it takes a log that holds paths, status, referers and user agents.")
+		p.text(2, 0, "Unknown: this needs a log with paths, status, referers and user agents.")
 		return
 	}
 	const how = "that look like people: a browser's user agent, page assets fetched, referers sent"
 	if r.People.Refused == 0 {
-		p.text(2, 0, fmt.Sprintf("None: no refused or blocked request came from one of the %s clients %s.", count(r.People.Clients), how))
+		p.text(2, 0, fmt.Sprintf("None: no refused or blocked request came from one of the %s clients %s.",
+			prose.Number(r.People.Clients), how))
 		return
 	}
 	p.text(2, 0, fmt.Sprintf("%s of %s refused or blocked requests (%s) came from %s of the %s clients %s (+ above).",
-		count(r.People.Refused), count(r.Verdicts.Refuse+r.Verdicts.Block), shareOf(r.People.Refused, r.Verdicts.Refuse+r.Verdicts.Block),
-		count(r.People.Hurt), count(r.People.Clients), how))
+		prose.Number(r.People.Refused), prose.Number(r.Verdicts.Refuse+r.Verdicts.Block),
+		prose.Percent(r.People.Refused, r.Verdicts.Refuse+r.Verdicts.Block),
+		prose.Number(r.People.Hurt), prose.Number(r.People.Clients), how))
 	for _, rule := range r.People.Rules {
-		p.text(2, 2, fmt.Sprintf("by %q: %s from %s", printable(rule.Rule), plural(rule.Refused, "request"), plural(rule.Clients, "client")))
+		p.text(2, 2, fmt.Sprintf("by %q: %s from %s", prose.Printable(rule.Rule), prose.Plural(rule.Refused, "request"),
+			prose.Plural(rule.Clients, "client")))
 	}
 }
 
@@ -376,9 +422,10 @@ func (p *printer) unmeasured(r *Report) {
 		}
 	}
 	for _, u := range told {
-		p.text(2, 2, fmt.Sprintf("%s (%s): %s", printable(u.Rule), printable(u.What), printable(u.Why)))
+		p.text(2, 2, fmt.Sprintf("%s (%s): %s", prose.Printable(u.Rule), prose.Printable(u.What),
+			prose.Printable(u.Why)))
 	}
-	p.text(2, 0, "What a log does not hold was judged as absent: with live traffic these rules may do less or more.")
+	p.text(2, 0, "Facts that are not in the log count as absent: with live traffic these rules may do less or more.")
 }
 
 func (p *printer) skipped(r *Report) {
@@ -387,13 +434,13 @@ func (p *printer) skipped(r *Report) {
 	}
 	p.heading("Skipped lines")
 	for _, s := range r.Reasons {
-		p.line("%12s  %s", count(s.Lines), printable(s.Reason))
+		p.line("%12s  %s", prose.Number(s.Lines), prose.Printable(s.Reason))
 		for _, sample := range s.Samples {
 			where := fmt.Sprintf("line %d: ", sample.Line)
 			if len(r.Files) > 1 {
-				where = fmt.Sprintf("%s:%d: ", cutFront(printable(sample.File), 24), sample.Line)
+				where = fmt.Sprintf("%s:%d: ", prose.CutFront(prose.Printable(sample.File), 24), sample.Line)
 			}
-			p.line("%14s%s", "", cut(where+printable(sample.Text), p.Width-14))
+			p.line("%14s%s", "", prose.Cut(where+prose.Printable(sample.Text), p.Width-14))
 		}
 	}
 }
@@ -405,16 +452,18 @@ func (p *printer) next(r *Report) {
 	p.heading("What next")
 	flag := ""
 	if p.Policy != "" {
-		flag = " -c " + printable(p.Policy)
+		flag = " -c " + prose.Printable(p.Policy)
 	}
 	if p.NoUpstream {
 		flag += " --upstream http://127.0.0.1:3000"
 	}
 	if p.Policy == "" {
-		p.text(2, 2, "This was the built-in policy. To change it: fairshare policy > site.yaml, then fairshare replay -c site.yaml with the same logs.")
+		p.text(2, 2,
+			"This was the built-in policy. To change it: fairshare policy > site.yaml, then fairshare replay -c site.yaml with the same logs.")
 	} else {
-		p.text(2, 2, "Try another limit: edit "+printable(p.Policy)+" and replay again; --verdicts FILE tells what became of each line.")
+		p.text(2, 2, "Try another limit: edit "+prose.Printable(p.Policy)+
+			" and replay again; --verdicts FILE writes the verdict of each line.")
 	}
-	p.text(2, 2, "Watch it with live traffic, refusing nobody: fairshare serve"+flag+" --dry-run")
+	p.text(2, 2, "Test it with live traffic, without refusals: fairshare serve"+flag+" --dry-run")
 	p.text(2, 2, "Enforce it: fairshare serve"+flag)
 }

@@ -9,6 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/accesslog"
+	"fairshare/internal/prose"
 )
 
 // An Unmeasured is a fact that a rule looked at and the logs do not hold. It
@@ -68,7 +69,7 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 		}
 	}
 	label := func() {
-		if opts.Word == nil {
+		if opts.Override == nil {
 			add(look{what: "label", why: "labels are in the registry of serve: --state DIR names its folder"})
 		}
 	}
@@ -106,6 +107,9 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 		if m.Listed != nil {
 			dns("listed")
 		}
+		if m.Seen != nil {
+			add(look{what: "seen", noun: "path", needs: accesslog.HasPath})
+		}
 		if m.Label != nil {
 			label()
 		}
@@ -129,6 +133,8 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 				cookie()
 			case fairshare.ByHeader:
 				header(part.Name)
+			case fairshare.ByValue:
+				add(look{what: "value", why: "only a program that uses the library gives values"})
 			}
 		}
 		switch l.Resource {
@@ -180,7 +186,8 @@ func (rec *recorder) unmeasured() []Unmeasured {
 			}
 			var lacking []*logFile
 			for _, log := range read {
-				if l.window > 0 && l.window < log.resolution || l.window == 0 && (l.needs == 0 || log.has&l.needs == 0) {
+				if l.window > 0 && l.window < log.resolution ||
+					l.window == 0 && (l.needs == 0 || log.has&l.needs == 0) {
 					lacking = append(lacking, log)
 				}
 			}
@@ -199,34 +206,24 @@ func (rec *recorder) unmeasured() []Unmeasured {
 			}
 			why := fmt.Sprintf("%s hold%s no %s", subject, s, l.noun)
 			if l.window > 0 {
-				why = fmt.Sprintf("%s tell%s time in steps of %s, the window is %s", subject, s, span(lacking[0].resolution), span(l.window))
+				why = fmt.Sprintf("%s tell%s time in steps of %s, the window is %s", subject, s,
+					prose.ExactDuration(lacking[0].resolution), prose.ExactDuration(l.window))
 			}
 			out = append(out, Unmeasured{Rule: rules[i].Name, What: l.what, Why: why})
 		}
 	}
 	if rec.opts.Share && len(read) > 0 {
-		out = append(out, Unmeasured{Rule: fairshare.BusyUpstream.Name, What: "share", Why: "a log does not tell how busy the upstream was: nobody waits for a turn, and nobody is refused for want of one"})
+		out = append(out, Unmeasured{Rule: fairshare.BusyUpstream.Name, What: "share",
+			Why: "a log does not tell how busy the upstream was: nobody waits for a turn, and nobody is refused for want of one"})
 	}
 	return out
 }
 
 // pendingWhy says why it is not known whether some bots are what they say.
 func (rec *recorder) pendingWhy() string {
-	claims := plural(rec.pending, "request") + " of bots could not be verified "
+	claims := prose.Plural(rec.pending, "request") + " of bots could not be verified "
 	if rec.opts.Resolve != nil {
 		return claims + "or found forged"
 	}
 	return claims + "by published addresses: --resolve asks the DNS"
-}
-
-// span spells a duration as a policy does: "200ms", "1h30m".
-func span(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
 }

@@ -16,14 +16,22 @@ func TestUnmeasured(t *testing.T) {
 	var redirects fairshare.StatusSet
 	redirects.Add(301, 301)
 	rules := []fairshare.Rule{
-		{Name: "plain", Match: fairshare.Match{Path: []string{"/x"}, Method: []string{"GET"}}, Limit: requests(1, time.Minute), Refund: redirects},
-		{Name: "match", Match: fairshare.Match{Cookie: []string{"any"}, UserAgent: []string{"x"}, Host: []string{"h"}, Header: map[string][]string{"x-api": {""}, "referer": {"a"}}}, Action: fairshare.Block},
-		{Name: "not", Match: fairshare.Match{Not: []fairshare.Match{{Not: []fairshare.Match{{Cookie: []string{"none"}}}}}}, Action: fairshare.Block},
-		{Name: "keys", Limit: &fairshare.Limit{Resource: fairshare.Bytes, N: 9, Window: 200 * time.Millisecond, By: []fairshare.KeyPart{{Kind: fairshare.ByUserAgent}, {Kind: fairshare.ByCookie, Name: "sid"}, {Kind: fairshare.ByHeader, Name: "Authorization"}, {Kind: fairshare.ByHost}}}},
+		{Name: "plain", Match: fairshare.Match{Path: []string{"/x"}, Method: []string{"GET"}},
+			Limit: requests(1, time.Minute), Refund: redirects},
+		{Name: "match", Match: fairshare.Match{Cookie: []string{"any"}, UserAgent: []string{"x"}, Host: []string{"h"},
+			Header: map[string][]string{"x-api": {""}, "referer": {"a"}}}, Action: fairshare.Block},
+		{Name: "not",
+			Match:  fairshare.Match{Not: []fairshare.Match{{Not: []fairshare.Match{{Cookie: []string{"none"}}}}}},
+			Action: fairshare.Block},
+		{Name: "keys", Limit: &fairshare.Limit{Resource: fairshare.Bytes, N: 9, Window: 200 * time.Millisecond,
+			By: []fairshare.KeyPart{{Kind: fairshare.ByUserAgent}, {Kind: fairshare.ByCookie, Name: "sid"},
+				{Kind: fairshare.ByHeader, Name: "Authorization"}, {Kind: fairshare.ByHost}}}},
 		{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 9}},
-		{Name: "ban", Limit: requests(1, time.Minute), Ban: &fairshare.BanTerms{After: 1, For: time.Second, Unless: &fairshare.Match{Cookie: []string{"any"}}}},
+		{Name: "ban", Limit: requests(1, time.Minute),
+			Ban: &fairshare.BanTerms{After: 1, For: time.Second, Unless: &fairshare.Match{Cookie: []string{"any"}}}},
 	}
-	report := replayAll(t, Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", common)}})
+	report := replayAll(t, Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20),
+		Client: clientFunc(t), Logs: []string{writeLines(t, "log", common)}})
 	var got []string
 	for _, u := range report.Unmeasured {
 		got = append(got, u.Rule+": "+u.What+": "+u.Why)
@@ -52,10 +60,14 @@ func TestUnmeasured(t *testing.T) {
 // what matches, in not, in what bans spare, and in whose budget it is.
 func TestUnmeasuredRequestLine(t *testing.T) {
 	rules := []fairshare.Rule{
-		{Name: "match", Match: fairshare.Match{Path: []string{"/x"}, Method: []string{"GET"}, Query: map[string][]string{"q": {"*"}}}, Action: fairshare.Block},
-		{Name: "not", Match: fairshare.Match{Not: []fairshare.Match{{Path: []string{"/x"}, Query: map[string][]string{"q": {"*"}}}}}, Action: fairshare.Block},
-		{Name: "key", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 9, Window: time.Minute, By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}, {Kind: fairshare.ByPath}}}},
-		{Name: "ban", Limit: requests(1, time.Minute), Ban: &fairshare.BanTerms{After: 1, For: time.Second, Unless: &fairshare.Match{Method: []string{"GET"}}}},
+		{Name: "match", Match: fairshare.Match{Path: []string{"/x"}, Method: []string{"GET"},
+			Query: map[string][]string{"q": {"*"}}}, Action: fairshare.Block},
+		{Name: "not", Match: fairshare.Match{Not: []fairshare.Match{{Path: []string{"/x"},
+			Query: map[string][]string{"q": {"*"}}}}}, Action: fairshare.Block},
+		{Name: "key", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 9, Window: time.Minute,
+			By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}, {Kind: fairshare.ByPath}}}},
+		{Name: "ban", Limit: requests(1, time.Minute),
+			Ban: &fairshare.BanTerms{After: 1, For: time.Second, Unless: &fairshare.Match{Method: []string{"GET"}}}},
 		{Name: "none", Match: fairshare.Match{Addr: fairshare.Prefixes{}}, Limit: requests(1, time.Minute)},
 	}
 	for _, c := range []struct {
@@ -65,14 +77,18 @@ func TestUnmeasuredRequestLine(t *testing.T) {
 	}{
 		{"nothing", `$remote_addr [$time_local] $status`, []string{`192.0.2.1 [17/May/2015:10:00:00 +0000] 200`},
 			"match method, match path, match query, not path, not query, key path, ban method"},
-		{"path alone", `$remote_addr [$time_local] $uri`, []string{`192.0.2.1 [17/May/2015:10:00:00 +0000] /x`}, "match method, match query, not query, ban method"},
-		{"W3C without a query", "", []string{"#Fields: date time c-ip cs-method cs-uri-stem sc-status", "2015-05-17 10:00:00 192.0.2.1 GET /x 200"}, "match query, not query"},
-		{"JSON without a URI", "", []string{`{"msec":"1431856800.000","remote_addr":"192.0.2.1","request_method":"GET","status":200}`},
+		{"path alone", `$remote_addr [$time_local] $uri`, []string{`192.0.2.1 [17/May/2015:10:00:00 +0000] /x`},
+			"match method, match query, not query, ban method"},
+		{"W3C without a query", "", []string{"#Fields: date time c-ip cs-method cs-uri-stem sc-status",
+			"2015-05-17 10:00:00 192.0.2.1 GET /x 200"}, "match query, not query"},
+		{"JSON without a URI", "",
+			[]string{`{"msec":"1431856800.000","remote_addr":"192.0.2.1","request_method":"GET","status":200}`},
 			"match path, match query, not path, not query, key path"},
 		{"combined", "", []string{entryAt("192.0.2.1", "10:00:00", "")}, ""},
 		{"combined, no request line was sent", "", []string{entryAt("192.0.2.1", "10:00:00", `"-" 408 0 "-" "-"`)}, ""},
 	} {
-		opts := Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", c.lines...)}}
+		opts := Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20), Client: clientFunc(t),
+			Logs: []string{writeLines(t, "log", c.lines...)}}
 		opts.Log.Format = c.format
 		var got []string
 		for _, u := range replayAll(t, opts).Unmeasured {
@@ -97,9 +113,11 @@ func TestPeopleCannotBeToldWithoutPaths(t *testing.T) {
 		`$remote_addr [$time_local] $status $uri "$http_referer" "$http_user_agent"`:       true,
 		`$remote_addr [$time_local] "$request" $status "$http_referer" "$http_user_agent"`: true,
 	} {
-		line := strings.NewReplacer("$remote_addr", "192.0.2.1", "$time_local", "17/May/2015:10:00:00 +0000", "$status", "200", "$uri", "/x",
+		line := strings.NewReplacer("$remote_addr", "192.0.2.1", "$time_local", "17/May/2015:10:00:00 +0000",
+			"$status", "200", "$uri", "/x",
 			"$request", "GET /x HTTP/1.1", "$http_referer", "-", "$http_user_agent", "curl").Replace(format)
-		opts := Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", line)}}
+		opts := Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t),
+			Logs: []string{writeLines(t, "log", line)}}
 		opts.Log.Format = format
 		if got := replayAll(t, opts).People.Known; got != known {
 			t.Errorf("%s: known %v, want %v", format, got, known)
@@ -112,13 +130,16 @@ func TestPeopleCannotBeToldWithoutPaths(t *testing.T) {
 func TestUnmeasuredOfSeveralLogs(t *testing.T) {
 	a := writeLines(t, "a", entryAt("192.0.2.1", "10:00:00", ""))
 	b := writeLines(t, "b", `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`)
-	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "r", Match: fairshare.Match{UserAgent: []string{"x"}, Cookie: []string{"none"}}, Action: fairshare.Block}}}
-	report := replayAll(t, Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{a, b, writeLines(t, "empty")}})
+	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "r",
+		Match: fairshare.Match{UserAgent: []string{"x"}, Cookie: []string{"none"}}, Action: fairshare.Block}}}
+	report := replayAll(t, Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t),
+		Logs: []string{a, b, writeLines(t, "empty")}})
 	want := []Unmeasured{{"r", "user_agent", b + " holds no user agent"}, {"r", "cookie", "the logs hold no cookies"}}
 	if diff := cmp.Diff(want, report.Unmeasured); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	report = replayAll(t, Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "empty")}})
+	report = replayAll(t, Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t),
+		Logs: []string{writeLines(t, "empty")}})
 	if len(report.Unmeasured) != 0 || report.Lines != 0 || report.From != nil {
 		t.Errorf("an empty log: %+v", report)
 	}

@@ -20,9 +20,9 @@ import (
 	"fairshare/internal/sessions"
 )
 
-// A far is an upstream that answers the next request with what a test says, and
-// tells which cookies came with it.
-type far struct {
+// A fakeUpstream answers the next request as a test says, and records the cookies that came with
+// it.
+type fakeUpstream struct {
 	status int
 	set    []string // Set-Cookie
 	got    string   // Cookie
@@ -30,12 +30,12 @@ type far struct {
 	h      *sessions.Handler
 }
 
-func newFar(c sessions.Config) *far {
-	f := &far{status: 200}
+func newFakeUpstream(c sessions.Config) *fakeUpstream {
+	f := &fakeUpstream{status: 200}
 	if c.Cookies == nil {
 		c.Cookies = []string{"sid", "tok*"}
 	}
-	c.Who = who
+	c.Who = clientOf
 	f.h = sessions.New(c, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.got = strings.Join(r.Header["Cookie"], " | ")
 		status, set, hold := f.status, f.set, f.hold
@@ -48,18 +48,17 @@ func newFar(c sessions.Config) *far {
 	return f
 }
 
-// ask sends a request of a bot for a URL, is answered with set, and returns the
-// Cookie that the upstream got, and the cookies that the bot gets.
-func (f *far) ask(url string, set ...string) (got string, answered []string) {
+// ask sends a bot's request for a URL, which is answered with set. It returns the Cookie header
+// that the upstream got, and the cookies that the bot gets.
+func (f *fakeUpstream) ask(url string, set ...string) (got string, answered []string) {
 	f.set = set
 	w := httptest.NewRecorder()
 	f.h.ServeHTTP(known{w, addr(here), bots["known"]}, httptest.NewRequest("GET", url, nil))
 	return f.got, w.Header()["Set-Cookie"]
 }
 
-// Each step: a request for a URL, the Cookie that it is to have, and what it is
-// answered.
-func TestCookiesAsBrowsersKeepThem(t *testing.T) {
+// Each step has the URL of a request, the expected Cookie header, and the answer.
+func TestCookiesAreSentAsByBrowsers(t *testing.T) {
 	type step struct {
 		url, want string
 		status    int
@@ -113,22 +112,24 @@ func TestCookiesAsBrowsersKeepThem(t *testing.T) {
 			{"http://a/", "sid=2", 200, none},
 		},
 		"deleted before it is there": {
-			{"http://a/", "", 200, []string{"sid=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT", "sid=1; path=/", "sid=2; path=/"}},
+			{"http://a/", "", 200, []string{"sid=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT", "sid=1; path=/",
+				"sid=2; path=/"}},
 			{"http://a/", "sid=2", 200, none},
 		},
-		"redirected":          {{"http://a/", "", 302, []string{"sid=1"}}, {"http://a/", "sid=1", 200, none}},
-		"not changed":         {{"http://a/", "", 304, []string{"sid=1"}}, {"http://a/", "sid=1", 200, none}},
-		"not found":           {{"http://a/", "", 404, []string{"sid=1"}}, {"http://a/", "sid=1", 200, none}},
-		"not allowed":         {{"http://a/", "", 403, []string{"sid=1"}}, {"http://a/", "", 200, none}},
-		"to log in":           {{"http://a/", "", 401, []string{"sid=1"}}, {"http://a/", "", 200, none}},
-		"too many":            {{"http://a/", "", 429, []string{"sid=1"}}, {"http://a/", "", 200, none}},
-		"an error":            {{"http://a/", "", 500, []string{"sid=1"}}, {"http://a/", "", 200, none}},
-		"a bad one":           {{"http://a/", "", 200, []string{"sid=a\x01b"}}, {"http://a/", "", 200, none}},
-		"a huge one":          {{"http://a/", "", 200, []string{"sid=" + strings.Repeat("x", 4096)}}, {"http://a/", "", 200, none}},
+		"redirected":  {{"http://a/", "", 302, []string{"sid=1"}}, {"http://a/", "sid=1", 200, none}},
+		"not changed": {{"http://a/", "", 304, []string{"sid=1"}}, {"http://a/", "sid=1", 200, none}},
+		"not found":   {{"http://a/", "", 404, []string{"sid=1"}}, {"http://a/", "sid=1", 200, none}},
+		"not allowed": {{"http://a/", "", 403, []string{"sid=1"}}, {"http://a/", "", 200, none}},
+		"to log in":   {{"http://a/", "", 401, []string{"sid=1"}}, {"http://a/", "", 200, none}},
+		"too many":    {{"http://a/", "", 429, []string{"sid=1"}}, {"http://a/", "", 200, none}},
+		"an error":    {{"http://a/", "", 500, []string{"sid=1"}}, {"http://a/", "", 200, none}},
+		"a bad one":   {{"http://a/", "", 200, []string{"sid=a\x01b"}}, {"http://a/", "", 200, none}},
+		"a huge one": {{"http://a/", "", 200, []string{"sid=" + strings.Repeat("x", 4096)}},
+			{"http://a/", "", 200, none}},
 		"many":                {{"http://a/", "", 200, many(17)}, {"http://a/", "", 200, none}},
 		"its value in quotes": {{"http://a/", "", 200, []string{`sid="x y"`}}, {"http://a/", `sid="x y"`, 200, none}},
 	} {
-		f := newFar(sessions.Config{})
+		f := newFakeUpstream(sessions.Config{})
 		for i, step := range steps {
 			f.status = step.status
 			if got, _ := f.ask(step.url, step.set...); got != step.want {
@@ -145,10 +146,10 @@ func many(n int) (set []string) {
 	return set
 }
 
-// The bot that opens a session is told; those who share it are not, also when
-// it is set again.
-func TestWhoIsToldASession(t *testing.T) {
-	f := newFar(sessions.Config{})
+// Only the bot that opens a session gets its cookie. Bots that share it do not, even if the cookie is
+// set again.
+func TestOnlyTheOpenerGetsTheCookie(t *testing.T) {
+	f := newFakeUpstream(sessions.Config{})
 	for i, step := range []struct{ set, want []string }{
 		{[]string{"theme=dark", "sid=1; Path=/"}, []string{"theme=dark", "sid=1; Path=/"}},
 		{nil, nil},
@@ -163,9 +164,8 @@ func TestWhoIsToldASession(t *testing.T) {
 	}
 }
 
-// held begins to ask, and returns what has it answered. It is called in a
-// bubble.
-func (f *far) held(url string, set ...string) (release func()) {
+// held starts a request, and returns a function that answers it. Call it in a synctest bubble.
+func (f *fakeUpstream) held(url string, set ...string) (release func()) {
 	hold, done := make(chan struct{}), make(chan struct{})
 	f.hold = hold
 	go func() {
@@ -180,90 +180,90 @@ func (f *far) held(url string, set ...string) (release func()) {
 	}
 }
 
-// Answers come in any order; what was ended meanwhile stays ended.
-func TestAnswersThatComeLate(t *testing.T) {
-	own := func(f *far, change func(*http.Request)) {
+// Answers may come in any order. A session that ended meanwhile stays ended.
+func TestLateAnswers(t *testing.T) {
+	sendOwn := func(f *fakeUpstream, change func(*http.Request)) {
 		r := httptest.NewRequest("GET", "http://a/", nil)
 		change(r)
 		f.set = nil
 		f.h.ServeHTTP(known{httptest.NewRecorder(), addr(near), bots["known"]}, r)
 	}
-	for name, test := range map[string]func(f *far) (want string){
-		"two open at once, the first answer is kept": func(f *far) string {
+	for name, test := range map[string]func(f *fakeUpstream) (want string){
+		"two open at once, the first answer is kept": func(f *fakeUpstream) string {
 			one, two := f.held("http://a/", "sid=1", "tok1=1"), f.held("http://a/", "sid=2", "tok1=2")
 			two()
 			one()
 			return "sid=2; tok1=2"
 		},
-		"half of another's is not": func(f *far) string {
+		"half of another's is not": func(f *fakeUpstream) string {
 			one, two := f.held("http://a/", "sid=1", "tok1=1"), f.held("http://a/", "tok1=2", "tok2=2")
 			one()
 			two()
 			return "sid=1; tok1=1"
 		},
-		"two applications": func(f *far) string {
+		"two applications": func(f *fakeUpstream) string {
 			one, two := f.held("http://a/", "sid=1"), f.held("http://a/", "tok1=2")
 			one()
 			two()
 			return "sid=1; tok1=2"
 		},
-		"opened before a POST": func(f *far) string {
+		"opened before a POST": func(f *fakeUpstream) string {
 			one := f.held("http://a/", "sid=1")
-			own(f, func(r *http.Request) { r.Method = "POST" })
+			sendOwn(f, func(r *http.Request) { r.Method = "POST" })
 			one()
 			return ""
 		},
-		"opened before a cookie, with another request between": func(f *far) string {
+		"opened before a cookie, with another request between": func(f *fakeUpstream) string {
 			one := f.held("http://a/", "sid=1")
-			own(f, func(r *http.Request) { r.Header.Set("Cookie", "a=b") })
+			sendOwn(f, func(r *http.Request) { r.Header.Set("Cookie", "a=b") })
 			two := f.held("http://a/", "sid=2")
 			one()
 			two()
 			return "sid=2"
 		},
-		"set again after it was used": func(f *far) string {
+		"set again after it was used": func(f *fakeUpstream) string {
 			f.ask("http://a/", "sid=1")
 			one := f.held("http://a/", "sid=1")
-			own(f, func(r *http.Request) { r.Header.Set("Cookie", "sid=1") })
+			sendOwn(f, func(r *http.Request) { r.Header.Set("Cookie", "sid=1") })
 			one()
 			return ""
 		},
-		"set again for the next, after it was used": func(f *far) string {
+		"set again for the next, after it was used": func(f *fakeUpstream) string {
 			f.ask("http://a/", "sid=1")
-			own(f, func(r *http.Request) { r.Header.Set("Cookie", "sid=1") })
+			sendOwn(f, func(r *http.Request) { r.Header.Set("Cookie", "sid=1") })
 			f.ask("http://a/", "sid=1")
 			return ""
 		},
-		"replaced by two at once": func(f *far) string {
+		"replaced by two at once": func(f *fakeUpstream) string {
 			f.ask("http://a/", "sid=1")
 			one, two := f.held("http://a/", "sid=2"), f.held("http://a/", "sid=3")
 			two()
 			one()
 			return "sid=3"
 		},
-		"deleted after it was replaced": func(f *far) string {
+		"deleted after it was replaced": func(f *fakeUpstream) string {
 			f.ask("http://a/", "sid=1")
 			one := f.held("http://a/", "sid=gone; Max-Age=0")
 			f.ask("http://a/", "sid=2")
 			one()
 			return "sid=2"
 		},
-		"after sharing was turned off and on": func(f *far) string {
+		"after sharing was turned off and on": func(f *fakeUpstream) string {
 			one := f.held("http://a/", "sid=1")
 			f.h.Replace(sessions.Config{})
-			f.h.Replace(sessions.Config{Cookies: []string{"sid"}, Who: who})
+			f.h.Replace(sessions.Config{Cookies: []string{"sid"}, Who: clientOf})
 			one()
 			return ""
 		},
-		"after its name was taken away": func(f *far) string {
+		"after its name was taken away": func(f *fakeUpstream) string {
 			one := f.held("http://a/", "sid=1", "tok1=2")
-			f.h.Replace(sessions.Config{Cookies: []string{"sid"}, Who: who})
+			f.h.Replace(sessions.Config{Cookies: []string{"sid"}, Who: clientOf})
 			one()
 			return "sid=1"
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFar(sessions.Config{})
+			f := newFakeUpstream(sessions.Config{})
 			want := test(f)
 			if got, _ := f.ask("http://a/"); got != want {
 				t.Errorf("%s: the upstream is offered %q, want %q", name, got, want)
@@ -274,7 +274,7 @@ func TestAnswersThatComeLate(t *testing.T) {
 
 func TestSessionsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFar(sessions.Config{Idle: 10 * time.Minute, Age: time.Hour})
+		f := newFakeUpstream(sessions.Config{Idle: 10 * time.Minute, Age: time.Hour})
 		expect := func(after time.Duration, want string, set ...string) {
 			t.Helper()
 			time.Sleep(after)
@@ -286,22 +286,22 @@ func TestSessionsExpire(t *testing.T) {
 		for range 6 {
 			expect(10*time.Minute-time.Second, "sid=1")
 		}
-		expect(6*time.Second, "", "sid=2") // an hour old
+		expect(6*time.Second, "", "sid=2") // sid=1 is an hour old
 		expect(10*time.Minute, "", "sid=3")
 		expect(0, "sid=3", "tok1=x; Max-Age=60")
 		expect(59*time.Second, "sid=3; tok1=x")
 		expect(time.Second, "sid=3", "tok1=x; Max-Age=60")
-		expect(50*time.Second, "sid=3; tok1=x", "tok1=x; Max-Age=60") // and the bot uses it on
+		expect(50*time.Second, "sid=3; tok1=x", "tok1=x; Max-Age=60") // the bot continues to use it
 		expect(50*time.Second, "sid=3; tok1=x")
 	})
 }
 
-// A session with which the upstream fails is given up, but not for each error
-// of a page.
-func TestASessionThatFailsIsGivenUp(t *testing.T) {
-	for status, want := range map[int]string{400: "", 401: "", 403: "", 404: "sid=1", 419: "", 429: "sid=1", 440: "", 500: "", 503: ""} {
+// A session with which the upstream fails is dropped, but not for every error of a page.
+func TestFailingSessionIsDropped(t *testing.T) {
+	for status, want := range map[int]string{400: "", 401: "", 403: "", 404: "sid=1", 419: "", 429: "sid=1", 440: "",
+		500: "", 503: ""} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFar(sessions.Config{})
+			f := newFakeUpstream(sessions.Config{})
 			f.ask("http://a/", "sid=1")
 			f.status = status
 			f.ask("http://a/")
@@ -318,39 +318,45 @@ func TestASessionThatFailsIsGivenUp(t *testing.T) {
 }
 
 // A reload keeps the sessions of cookies that are still named.
-func TestReplaceKeepsWhatIsStillNamed(t *testing.T) {
-	f := newFar(sessions.Config{})
+func TestReplaceKeepsNamedCookies(t *testing.T) {
+	f := newFakeUpstream(sessions.Config{})
 	f.ask("http://a/", "sid=1", "tok1=x")
 	for _, step := range []struct {
 		cookies []string
 		want    string
-	}{{[]string{"tok1", "sid"}, "sid=1; tok1=x"}, {[]string{"tok*"}, "tok1=x"}, {[]string{"sid", "tok*"}, "tok1=x"}, {nil, ""}, {[]string{"tok*"}, ""}} {
-		f.h.Replace(sessions.Config{Cookies: step.cookies, Who: who})
+	}{{[]string{"tok1", "sid"}, "sid=1; tok1=x"}, {[]string{"tok*"}, "tok1=x"}, {[]string{"sid", "tok*"}, "tok1=x"},
+		{nil, ""}, {[]string{"tok*"}, ""}} {
+		f.h.Replace(sessions.Config{Cookies: step.cookies, Who: clientOf})
 		if got, _ := f.ask("http://a/"); got != step.want {
 			t.Errorf("with %q: %q is offered, want %q", step.cookies, got, step.want)
 		}
 	}
 	f.ask("http://a/", "tok1=y")
-	f.h.Replace(sessions.Config{Cookies: []string{"tok1"}, Who: who, Memory: 1})
+	f.h.Replace(sessions.Config{Cookies: []string{"tok1"}, Who: clientOf, Memory: 1})
 	if got, _ := f.ask("http://a/"); got != "" {
 		t.Errorf("without memory: %q is offered", got)
 	}
 }
 
-// Floods of networks, sites and cookies take no more memory than there is to
-// be, and leave the sessions of verified bots alone.
+// Floods of networks, sites and cookies stay within the memory bound, and do not remove the
+// sessions of verified bots.
 func TestFloodsAreBounded(t *testing.T) {
 	const memory = 1 << 20
 	for name, flood := range map[string]func(i int) (client, host string, set []string){
 		"networks": func(i int) (string, string, []string) {
-			return fmt.Sprintf("%d.%d.%d.1", 1+i>>16, i>>8&255, i&255), "a", []string{fmt.Sprintf("sid=session-number-%d", i)}
+			return fmt.Sprintf("%d.%d.%d.1", 1+i>>16, i>>8&255, i&255), "a",
+				[]string{fmt.Sprintf("sid=session-number-%d", i)}
 		},
 		"sites": func(i int) (string, string, []string) {
 			return here, fmt.Sprintf("%d.%s", i, strings.Repeat("x", 100)), []string{fmt.Sprintf("sid=%d", i)}
 		},
-		"nothing opened": func(i int) (string, string, []string) { return fmt.Sprintf("2001:db8:%x::1", i&0xFFFF), "a", nil },
+		"nothing opened": func(i int) (string, string, []string) {
+			return fmt.Sprintf("2001:db8:%x::1", i&0xFFFF),
+				"a", nil
+		},
 		"huge cookies": func(i int) (string, string, []string) {
-			return fmt.Sprintf("%d.%d.%d.1", 1+i>>16, i>>8&255, i&255), "a", []string{fmt.Sprintf("sid=%d", i) + strings.Repeat("x", 3000+i%2000)}
+			return fmt.Sprintf("%d.%d.%d.1", 1+i>>16, i>>8&255, i&255), "a",
+				[]string{fmt.Sprintf("sid=%d", i) + strings.Repeat("x", 3000+i%2000)}
 		},
 		"many cookies": func(i int) (string, string, []string) {
 			set := many(20)
@@ -361,10 +367,11 @@ func TestFloodsAreBounded(t *testing.T) {
 		},
 	} {
 		var set []string
-		h := sessions.New(sessions.Config{Cookies: []string{"sid", "tok*"}, Who: who, Memory: memory}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header()["Set-Cookie"] = set
-			w.Header()["Got"] = r.Header["Cookie"]
-		}))
+		h := sessions.New(sessions.Config{Cookies: []string{"sid", "tok*"}, Who: clientOf, Memory: memory},
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header()["Set-Cookie"] = set
+				w.Header()["Got"] = r.Header["Cookie"]
+			}))
 		ask := func(agent, client, host string) []string {
 			r := httptest.NewRequest("GET", "http://a/", nil)
 			r.Host = host
@@ -400,9 +407,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A value that is the same for all tells nothing: Lucee's CFTOKEN.
-func TestSlightValuesTellNothing(t *testing.T) {
-	f := newFar(sessions.Config{Cookies: []string{"cfid", "cftoken", "n"}})
+// A value that all clients have does not identify a session, for example Lucee's CFTOKEN.
+func TestShortValuesDoNotIdentifyASession(t *testing.T) {
+	f := newFakeUpstream(sessions.Config{Cookies: []string{"cfid", "cftoken", "n"}})
 	sent := func(cookie string) {
 		r := httptest.NewRequest("GET", "http://a/?q=7", nil)
 		r.Header.Set("Cookie", cookie)
@@ -416,7 +423,7 @@ func TestSlightValuesTellNothing(t *testing.T) {
 		t.Errorf("%q is offered", got)
 	}
 	sent("n=8")
-	f.ask("http://b/", "n=7") // all that there is
+	f.ask("http://b/", "n=7") // the only cookie
 	if got, _ := f.ask("http://b/"); got != "n=7" {
 		t.Errorf("%q is offered", got)
 	}
@@ -426,9 +433,9 @@ func TestSlightValuesTellNothing(t *testing.T) {
 	}
 }
 
-// What an upstream sets for one bot is not shared by another one too.
-func TestOneSessionIsNotOfTwo(t *testing.T) {
-	f := newFar(sessions.Config{})
+// Two bots never share a session that the upstream set for one of them.
+func TestTwoBotsNeverShareOneSession(t *testing.T) {
+	f := newFakeUpstream(sessions.Config{})
 	f.ask("http://a/", "sid=the-same-for-everybody")
 	f.ask("http://b/", "sid=the-same-for-everybody")
 	if got, _ := f.ask("http://b/"); got != "" {
@@ -439,7 +446,7 @@ func TestOneSessionIsNotOfTwo(t *testing.T) {
 	}
 }
 
-// Writers of what net/http's have.
+// Writers with the optional methods of net/http.
 type (
 	plainWriter  struct{ http.ResponseWriter }
 	flushWriter  struct{ *httptest.ResponseRecorder }
@@ -454,8 +461,8 @@ func (hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, 
 func (w http1Writer) ReadFrom(src io.Reader) (int64, error)       { return io.Copy(w.ResponseRecorder, src) }
 func (http2Writer) Push(string, *http.PushOptions) error          { return errHijacked }
 
-// The writer that a handler gets has what the one below it has, and a session
-// is learnt whichever way it answers.
+// The writer for a handler has the optional methods of the writer below it. A session is learnt
+// however the handler writes its answer.
 func TestWriters(t *testing.T) {
 	for name, below := range map[string]func(*httptest.ResponseRecorder) http.ResponseWriter{
 		"plain":  func(r *httptest.ResponseRecorder) http.ResponseWriter { return plainWriter{r} },
@@ -484,9 +491,10 @@ func TestWriters(t *testing.T) {
 			var has, want [4]bool
 			var got string
 			var set []string
-			c := sessions.Config{Cookies: []string{"sid"}, Who: func(http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
-				return addr(here), bots["known"], true
-			}}
+			c := sessions.Config{Cookies: []string{"sid"},
+				Who: func(http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
+					return addr(here), bots["known"], true
+				}}
 			h := sessions.New(c, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				got, has = r.Header.Get("Cookie"), optional(w)
 				w.Header()["Set-Cookie"] = set
@@ -509,7 +517,7 @@ func TestWriters(t *testing.T) {
 	}
 }
 
-// optional tells which optional methods a writer has.
+// optional returns which optional methods a writer has.
 func optional(w http.ResponseWriter) (has [4]bool) {
 	_, has[0] = w.(http.Flusher)
 	_, has[1] = w.(http.Hijacker)
@@ -518,15 +526,16 @@ func optional(w http.ResponseWriter) (has [4]bool) {
 	return has
 }
 
-// What is hijacked, or breaks off, opens nothing.
-func TestAnswersThatAreNone(t *testing.T) {
+// A hijacked or broken answer opens no session.
+func TestBrokenAnswersOpenNoSession(t *testing.T) {
 	var answer func(http.ResponseWriter)
 	var got string
-	h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: who}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = r.Header.Get("Cookie")
-		w.Header().Set("Set-Cookie", "sid=1")
-		answer(w)
-	}))
+	h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: clientOf},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got = r.Header.Get("Cookie")
+			w.Header().Set("Set-Cookie", "sid=1")
+			answer(w)
+		}))
 	ask := func() {
 		defer func() { recover() }()
 		w := known{httptest.NewRecorder(), addr(here), bots["known"]}

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// A cookie is one that the upstream set. Domain is passed over: it goes to the
-// host that set it alone.
+// A cookie is a cookie of the upstream. Domain is ignored: the cookie is sent only to the host that
+// set it.
 type cookie struct {
-	name, value string // the value as it was set
-	path        string // of requests that it goes with
+	name, value string // value is unchanged
+	path        string // of requests to which it applies
 	expires     time.Time
-	secure      bool // it was set over TLS, and goes over TLS only
+	secure      bool // it was set over TLS and is sent only over TLS
 }
 
-// gone reports whether a cookie has expired: it never does with a zero time.
+// gone reports whether a cookie has expired. With a zero time it never expires.
 func (c cookie) gone(now time.Time) bool { return !c.expires.IsZero() && !c.expires.After(now) }
 
-// same reports whether one cookie takes the other's place (RFC 6265 §5.3).
+// same reports whether one cookie replaces the other (RFC 6265 §5.3).
 func (c cookie) same(d cookie) bool { return c.name == d.name && c.path == d.path }
 
-// parseSetCookie reads a value of Set-Cookie in answer to a request for path.
-// It is not ok when the cookie has no value or one that browsers may read
-// differently; such a one is no session.
+// parseSetCookie reads a value of Set-Cookie in answer to a request for path. ok is false if the
+// cookie has no value, or one that browsers may read differently; such a cookie cannot be a
+// session.
 func parseSetCookie(line, path string, secure bool, now time.Time) (c cookie, ok bool) {
 	set, err := http.ParseSetCookie(line)
 	if err != nil || set.Name == "" {
@@ -48,7 +48,7 @@ func parseSetCookie(line, path string, secure bool, now time.Time) (c cookie, ok
 	return c, true
 }
 
-// defaultPath is that of a cookie without one (RFC 6265 §5.1.4).
+// defaultPath returns the path of a cookie without a path (RFC 6265 §5.1.4).
 func defaultPath(path string) string {
 	if i := strings.LastIndexByte(path, '/'); i > 0 && path[0] == '/' {
 		return path[:i]
@@ -56,8 +56,8 @@ func defaultPath(path string) string {
 	return "/"
 }
 
-// goes reports whether the cookie goes with a request for path.
-func (c *cookie) goes(path string, secure bool) bool {
+// applies reports whether the cookie is sent with a request for path.
+func (c *cookie) applies(path string, secure bool) bool {
 	if c.secure && !secure {
 		return false
 	}
@@ -94,8 +94,8 @@ func pairs(line string, found func(name, value string)) {
 	}
 }
 
-// parameters calls found with each name and value in a request target, in its
-// query and behind ";" in its path, as they stand there.
+// parameters calls found with each name and value in a request target, from its query and after ";"
+// in its path, without decoding.
 func parameters(target string, found func(name, value string)) {
 	path, query, _ := strings.Cut(target, "?")
 	if strings.IndexByte(path, ';') >= 0 {
@@ -117,29 +117,28 @@ func parameters(target string, found func(name, value string)) {
 	}
 }
 
-// A mark is what a session is known again by: the value of one of its cookies,
-// with its name in lower case if many could have the same value.
+// A mark identifies a session: the value of one of its cookies, together with the name in lower
+// case if the value may not be unique.
 type mark struct{ name, value string }
 
-// Lengths of values: telling is one that nobody else has under any name, and
-// slight one that may be all the same for all, as long as another cookie of the
-// session is longer (Lucee's CFTOKEN is always 0).
+// Lengths of values. A value of uniqueLength is unique under any name. A value shorter than weakLength may
+// be the same for all clients, if another cookie of the session is longer (Lucee's CFTOKEN is
+// always 0).
 const (
-	telling = 16
-	slight  = 4
+	uniqueLength = 16
+	weakLength   = 4
 )
 
-// markOf returns the mark of a cookie's value, in whatever way a client spells
-// it.
+// markOf returns the mark of a cookie's value. It is the same for every spelling of the value.
 func markOf(name, value string) mark {
-	if value = plain(value); len(value) >= telling {
+	if value = unquote(value); len(value) >= uniqueLength {
 		return mark{value: value}
 	}
 	return mark{strings.ToLower(name), value}
 }
 
-// plain returns a value without quotes and percent escapes.
-func plain(value string) string {
+// unquote returns a value without quotes and percent escapes.
+func unquote(value string) string {
 	if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
 		value = value[1 : len(value)-1]
 	}
@@ -155,17 +154,17 @@ func plain(value string) string {
 func marks(cookies []cookie, found func(mark) bool) {
 	longest := 0
 	for i := range cookies {
-		longest = max(longest, len(plain(cookies[i].value)))
+		longest = max(longest, len(unquote(cookies[i].value)))
 	}
 	for i := range cookies {
 		m := markOf(cookies[i].name, cookies[i].value)
-		if (len(m.value) >= slight || longest < slight) && !found(m) {
+		if (len(m.value) >= weakLength || longest < weakLength) && !found(m) {
 			return
 		}
 	}
 }
 
-// names are patterns of cookies' names, each split at its "*".
+// names are patterns of cookie names, each split at its "*".
 type names [][]string
 
 func newNames(patterns []string) names {
@@ -176,18 +175,18 @@ func newNames(patterns []string) names {
 	return n
 }
 
-// have reports whether a name fits one of the patterns.
-func (n names) have(name string) bool {
+// match reports whether a name matches one of the patterns.
+func (n names) match(name string) bool {
 	for _, parts := range n {
-		if fits(parts, name) {
+		if matchParts(parts, name) {
 			return true
 		}
 	}
 	return false
 }
 
-// fits reports whether s is the parts with anything between them.
-func fits(parts []string, s string) bool {
+// matchParts reports whether s consists of the parts with any text between them.
+func matchParts(parts []string, s string) bool {
 	first, last := parts[0], parts[len(parts)-1]
 	if len(parts) == 1 {
 		return s == first

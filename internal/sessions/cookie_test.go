@@ -23,15 +23,21 @@ func TestSetCookie(t *testing.T) {
 		{"a=b", "*", false, cookie{name: "a", value: "b", path: "/"}, true},
 		{"a=b; Path=", "/x/y", false, cookie{name: "a", value: "b", path: "/x"}, true},
 		{"a=b; Path=x", "/x/y", false, cookie{name: "a", value: "b", path: "/x"}, true},
-		{"a=b; path=/shop; HttpOnly; SameSite=Strict; Domain=.example.org", "/", false, cookie{name: "a", value: "b", path: "/shop"}, true},
+		{"a=b; path=/shop; HttpOnly; SameSite=Strict; Domain=.example.org", "/", false,
+			cookie{name: "a", value: "b", path: "/shop"}, true},
 		{"a=b; Secure", "/", true, cookie{name: "a", value: "b", path: "/", secure: true}, true},
-		{"a=b; Secure", "/", false, cookie{name: "a", value: "b", path: "/"}, true}, // the site knows of a TLS that is not seen here
+		// the site uses TLS that ends in front of fairshare
+		{"a=b; Secure", "/", false, cookie{name: "a", value: "b", path: "/"}, true},
 		{`a="b c"`, "/", false, cookie{name: "a", value: `"b c"`, path: "/"}, true},
-		{"a=b; Max-Age=60; Expires=Fri, 20 Nov 2026 11:00:00 GMT", "/", false, cookie{name: "a", value: "b", path: "/", expires: now.Add(time.Minute)}, true},
+		{"a=b; Max-Age=60; Expires=Fri, 20 Nov 2026 11:00:00 GMT", "/", false,
+			cookie{name: "a", value: "b", path: "/", expires: now.Add(time.Minute)}, true},
 		{"a=b; Max-Age=0", "/", false, cookie{name: "a", value: "b", path: "/", expires: now}, true},
-		{"a=b; Max-Age=-5; Expires=Fri, 20 Nov 2026 13:00:00 GMT", "/", false, cookie{name: "a", value: "b", path: "/", expires: now}, true},
-		{"a=b; Max-Age=99999999999", "/", false, cookie{name: "a", value: "b", path: "/", expires: now.Add(400 * 24 * time.Hour)}, true},
-		{"a=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT", "/", false, cookie{name: "a", value: "deleted", path: "/", expires: time.Unix(1, 0).UTC()}, true},
+		{"a=b; Max-Age=-5; Expires=Fri, 20 Nov 2026 13:00:00 GMT", "/", false,
+			cookie{name: "a", value: "b", path: "/", expires: now}, true},
+		{"a=b; Max-Age=99999999999", "/", false, cookie{name: "a", value: "b", path: "/",
+			expires: now.Add(400 * 24 * time.Hour)}, true},
+		{"a=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT", "/", false,
+			cookie{name: "a", value: "deleted", path: "/", expires: time.Unix(1, 0).UTC()}, true},
 		{"a=", "/", false, cookie{name: "a", path: "/", expires: now}, true},
 		{"a=; Max-Age=60", "/", false, cookie{name: "a", path: "/", expires: now.Add(time.Minute)}, false},
 		{"a", "/", false, cookie{}, false},
@@ -42,7 +48,7 @@ func TestSetCookie(t *testing.T) {
 		{`a=b\c`, "/", false, cookie{}, false},
 	} {
 		got, ok := parseSetCookie(test.line, test.path, test.secure, now)
-		if test.line == "a=; Max-Age=60" { // no value is no session, however long it lasts
+		if test.line == "a=; Max-Age=60" { // a cookie without a value is never a session
 			if !ok || !got.gone(now) {
 				t.Errorf("%q: %+v, want one that is gone", test.line, got)
 			}
@@ -59,27 +65,31 @@ func TestPathsMatch(t *testing.T) { // RFC 6265 §5.1.4
 		cookie, path string
 		want         bool
 	}{
-		{"/", "/", true}, {"/", "/a", true}, {"/a", "/a", true}, {"/a", "/a/", true}, {"/a", "/a/b", true}, {"/a/", "/a/b", true},
-		{"/a", "/", false}, {"/a", "/ab", false}, {"/a/", "/a", false}, {"/a", "/A", false}, {"/a", "/%61", false}, {"/", "*", false},
+		{"/", "/", true}, {"/", "/a", true}, {"/a", "/a", true}, {"/a", "/a/", true}, {"/a", "/a/b", true},
+		{"/a/", "/a/b", true},
+		{"/a", "/", false}, {"/a", "/ab", false}, {"/a/", "/a", false}, {"/a", "/A", false}, {"/a", "/%61", false},
+		{"/", "*", false},
 	} {
 		c := cookie{path: test.cookie}
-		if got := c.goes(test.path, false); got != test.want {
+		if got := c.applies(test.path, false); got != test.want {
 			t.Errorf("%s with a request for %s: %v, want %v", test.cookie, test.path, got, test.want)
 		}
 	}
 	c := cookie{path: "/", secure: true}
-	if c.goes("/", false) || !c.goes("/", true) {
-		t.Error("a cookie of TLS goes without it, or does not go with it")
+	if c.applies("/", false) || !c.applies("/", true) {
+		t.Error("a Secure cookie is sent without TLS, or not sent with TLS")
 	}
 }
 
 func TestNames(t *testing.T) {
 	n := newNames([]string{"JSESSIONID", "ASPSESSIONID*", "*_session", "a*b*c"})
 	for name, want := range map[string]bool{
-		"JSESSIONID": true, "jsessionid": false, "XJSESSIONID": false, "JSESSIONID2": false, "ASPSESSIONID": true, "ASPSESSIONIDQQ": true,
-		"shop_session": true, "_session": true, "_sessions": false, "abc": true, "a-b-c": true, "ab": false, "acb": false, "": false,
+		"JSESSIONID": true, "jsessionid": false, "XJSESSIONID": false, "JSESSIONID2": false, "ASPSESSIONID": true,
+		"ASPSESSIONIDQQ": true,
+		"shop_session":   true, "_session": true, "_sessions": false, "abc": true, "a-b-c": true, "ab": false,
+		"acb": false, "": false,
 	} {
-		if got := n.have(name); got != want {
+		if got := n.match(name); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
@@ -104,10 +114,11 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// Whatever an upstream sets, what is offered to it is a header that net/http
-// sends, and reads as what was set.
+// For any Set-Cookie, the Cookie header is one that net/http sends, and it reads as the value that
+// was set.
 func FuzzSetCookie(f *testing.F) {
-	for _, s := range []string{"a=b; Path=/x; Max-Age=3; Secure", `a="b c"; expires=Thu, 01-Jan-1970 00:00:01 GMT`, "a=%41; path=/", "a=;;;", "\x00", "a=b,c=d"} {
+	for _, s := range []string{"a=b; Path=/x; Max-Age=3; Secure", `a="b c"; expires=Thu, 01-Jan-1970 00:00:01 GMT`,
+		"a=%41; path=/", "a=;;;", "\x00", "a=b,c=d"} {
 		f.Add(s, "/x/y")
 	}
 	f.Add("a= b ", "/")
@@ -136,27 +147,29 @@ func FuzzSetCookie(f *testing.F) {
 		if n != 2 || err != nil && c.value != "" || err == nil && (len(read) != 2 || read[0].Name != c.name) {
 			t.Errorf("%q: %q has %d pairs; %v %v", line, text, n, read, err)
 		}
-		if markOf(c.name, c.value) != markOf(c.name, plain(c.value)) && !strings.Contains(plain(c.value), "%") && !strings.HasPrefix(plain(c.value), `"`) {
-			t.Errorf("%q: the mark of %q is not that of %q", line, c.value, plain(c.value))
+		if markOf(c.name, c.value) != markOf(c.name, unquote(c.value)) && !strings.Contains(unquote(c.value), "%") &&
+			!strings.HasPrefix(unquote(c.value), `"`) {
+			t.Errorf("%q: the mark of %q is not that of %q", line, c.value, unquote(c.value))
 		}
 	})
 }
 
-// Whatever a client asks for, it is taken apart without a fault.
+// Any request is parsed without an error.
 func FuzzRequest(f *testing.F) {
 	f.Add("/a;jsessionid=1/b?c=d&e=%zz", "a=b; c", "X-Auth-Token")
 	f.Add("http://x?y", `="a"; ;;=`, "Cookie")
 	f.Fuzz(func(t *testing.T, target, cookies, name string) {
-		r := &http.Request{Method: "GET", RequestURI: target, Host: target, Header: http.Header{"Cookie": {cookies}, name: {cookies}}}
+		r := &http.Request{Method: "GET", RequestURI: target, Host: target,
+			Header: http.Header{"Cookie": {cookies}, name: {cookies}}}
 		if target == "" {
 			return
 		}
 		s := &setup{names: newNames([]string{"a*b", "*"}), table: newTable()}
-		s.brought(r, key{})
-		if !own(r) && !blank(r.Header["Cookie"]) {
-			t.Errorf("%q is nobody's own", r.Header)
+		s.endBrought(r, key{})
+		if !usesOwnSession(r) && !noCookies(r.Header["Cookie"]) {
+			t.Errorf("%q is not seen as the client's own", r.Header)
 		}
-		aside(r)
+		bypasses(r)
 		if p := targetPath(r); strings.Contains(p, "?") {
 			t.Errorf("%q: the path %q", target, p)
 		}
@@ -164,7 +177,8 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("%q: the site %q", target, name)
 		}
 		parameters(target, func(_, value string) {
-			if len(value) >= telling && !echoes(r, cookie{name: "x", value: value}) && !strings.ContainsAny(value, `"%`) {
+			if len(value) >= uniqueLength && !echoes(r, cookie{name: "x", value: value}) &&
+				!strings.ContainsAny(value, `"%`) {
 				t.Errorf("%q: %q is not found again", target, value)
 			}
 		})

@@ -9,14 +9,15 @@ import (
 	"fairshare/internal/sessions"
 )
 
-// crawl has n requests of a bot come from addresses in turn, some at once.
+// crawl sends n requests of a bot from alternating addresses, some at once.
 func crawl(t *testing.T, s *site, agent string, n, atOnce int, address func(i int) string) {
 	var all sync.WaitGroup
 	for first := range atOnce {
 		all.Go(func() {
 			for i := first; i < n; i += atOnce {
-				if said, _ := s.ask(t, asking{agent: agent, client: address(i), path: fmt.Sprint("/page/", i)}); !strings.HasPrefix(said, "id=") {
-					t.Errorf("the upstream says %q", said)
+				if said, _ := s.ask(t, testRequest{agent: agent, client: address(i),
+					path: fmt.Sprint("/page/", i)}); !strings.HasPrefix(said, "id=") {
+					t.Errorf("the upstream answers %q", said)
 					return
 				}
 			}
@@ -25,8 +26,8 @@ func crawl(t *testing.T, s *site, agent string, n, atOnce int, address func(i in
 	all.Wait()
 }
 
-// A crawl of 10,000 requests from 50 addresses leaves a handful of sessions.
-func TestACrawlLeavesAHandfulOfSessions(t *testing.T) {
+// A crawl of 10,000 requests from 50 addresses opens only a few sessions.
+func TestCrawlOpensFewSessions(t *testing.T) {
 	for _, kind := range []string{"java", "php", "coldfusion"} {
 		for _, test := range []struct {
 			agent   string
@@ -54,8 +55,8 @@ func TestACrawlLeavesAHandfulOfSessions(t *testing.T) {
 	}
 }
 
-// People who come meanwhile, from the crawler's own networks too, have sessions
-// of their own, in which nobody else is.
+// During a crawl, people get their own sessions, which no other client uses, even in the crawler's
+// networks.
 func TestPeopleDuringACrawl(t *testing.T) {
 	for _, kind := range []string{"java", "php", "coldfusion"} {
 		s := newSite(t, newUpstream(kind), named)
@@ -64,7 +65,7 @@ func TestPeopleDuringACrawl(t *testing.T) {
 		for person := range 8 {
 			people.Go(func() {
 				name := fmt.Sprint("person", person)
-				a := asking{agent: "Mozilla/5.0", client: address(person)}
+				a := testRequest{agent: "Mozilla/5.0", client: address(person)}
 				said, set := s.ask(t, a)
 				a.cookies = []string{strings.Join(set, "; ")}
 				own := id(said)
@@ -84,7 +85,8 @@ func TestPeopleDuringACrawl(t *testing.T) {
 		for _, agent := range []string{"verified", "known", "forged"} {
 			bots.Go(func() {
 				for i := range 500 {
-					if said, _ := s.ask(t, asking{agent: agent, client: address(i)}); !strings.HasSuffix(said, "name=") {
+					if said, _ := s.ask(t, testRequest{agent: agent, client: address(i)}); !strings.HasSuffix(said,
+						"name=") {
 						t.Errorf("%s: a bot gets %q", kind, said)
 						return
 					}
@@ -99,9 +101,10 @@ func TestPeopleDuringACrawl(t *testing.T) {
 	}
 }
 
-// Off, nothing is shared, and nothing is looked at.
-func TestOffLeavesAllAsItIs(t *testing.T) {
-	for name, c := range map[string]sessions.Config{"no names": {Who: who}, "other names": {Cookies: []string{"SESSION", "jsessionid"}}} {
+// Without a config nothing is shared or changed.
+func TestOffChangesNothing(t *testing.T) {
+	for name, c := range map[string]sessions.Config{"no names": {Who: clientOf},
+		"other names": {Cookies: []string{"SESSION", "jsessionid"}}} {
 		s := newSite(t, newUpstream("java"), c)
 		crawl(t, s, "verified", 20, 1, func(int) string { return "192.0.2.1" })
 		if n := s.count(); n != 20 {

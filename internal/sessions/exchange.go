@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// An exchange looks at the answer to a bot's request before the bot has it.
-// One is made for each and not used again.
+// An exchange reads the head of the answer to a bot's request before the bot gets it. Each request
+// has its own.
 type exchange struct {
 	w        http.ResponseWriter
 	r        *http.Request
@@ -20,19 +20,18 @@ type exchange struct {
 	offered  []cookie
 	path     string
 	secure   bool
-	opens    chan struct{} // closed once it is answered; nil when nobody waits for that
+	opens    chan struct{} // closed after the answer; nil if no request waits for it
 	answered bool
 }
 
-// begin takes up the key's session, and returns the text of its cookies. opener
-// is closed once another one is answered that may open it; nil when there is
-// none.
+// begin finds the key's session and returns the text of its cookies. opener is closed after the
+// answer to another request that may open the session; nil if there is none.
 func (x *exchange) begin(k key) (text string, opener <-chan struct{}) {
 	x.entry, x.offered, text, x.opens, opener = x.table.begin(k, x.path, x.secure, time.Now())
 	return text, opener
 }
 
-// opened has those go on who wait for what the answer opens.
+// opened wakes the requests that wait for this answer.
 func (x *exchange) opened() {
 	if x.opens != nil {
 		x.table.opened(x.entry, x.opens)
@@ -40,7 +39,7 @@ func (x *exchange) opened() {
 	}
 }
 
-// answer learns from the head of the final answer.
+// answer reads the head of the final answer.
 func (x *exchange) answer(status int) {
 	if x.answered {
 		return
@@ -48,23 +47,23 @@ func (x *exchange) answer(status int) {
 	x.answered = true
 	defer x.opened()
 	now := time.Now()
-	if len(x.offered) > 0 && fails(status) {
-		x.table.fails(x.entry, now)
+	if len(x.offered) > 0 && mayBeSessionFault(status) {
+		x.table.reportFailure(x.entry, now)
 	}
 	lines := x.w.Header()["Set-Cookie"]
 	if len(lines) == 0 {
 		return
 	}
-	var set, spent []cookie // what is kept if all of it may be; what goes in any case
+	var set, spent []cookie // cookies to keep if all may be kept; cookies to delete in any case
 	shared, may := false, learnable(status)
 	for _, line := range lines {
 		c, ok := parseSetCookie(line, x.path, x.secure, now)
-		if !ok || !x.names.have(c.name) {
+		if !ok || !x.names.match(c.name) {
 			continue
 		}
 		set = append(set, c)
 		switch {
-		case x.has(c):
+		case x.wasOffered(c):
 			shared = true
 		case c.gone(now):
 			spent = append(spent, c)
@@ -81,34 +80,32 @@ func (x *exchange) answer(status int) {
 	if shared {
 		x.w.Header()["Set-Cookie"] = slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 			c, ok := parseSetCookie(line, x.path, x.secure, now)
-			return ok && x.has(c)
+			return ok && x.wasOffered(c)
 		})
 	}
 }
 
-// has reports whether a cookie was offered and is set again. The client does
-// not get it: others are offered it too.
-func (x *exchange) has(c cookie) bool {
+// wasOffered reports whether a cookie was sent to the upstream and is now set again. The client
+// does not get it, because others share it.
+func (x *exchange) wasOffered(c cookie) bool {
 	return slices.ContainsFunc(x.offered, func(o cookie) bool { return o.name == c.name && o.value == c.value })
 }
 
-// learnable reports whether an answer with this status may open a session for
-// others.
+// learnable reports whether an answer with this status may open a shared session.
 func learnable(status int) bool {
 	return status < 400 || status == http.StatusNotFound || status == http.StatusGone
 }
 
-// fails reports whether an answer may be the fault of the session.
-func fails(status int) bool {
+// mayBeSessionFault reports whether the session may have caused this answer.
+func mayBeSessionFault(status int) bool {
 	switch status {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, 419, 440: // the last two: expired
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, 419, 440: // 419 and 440: session expired
 		return true
 	}
 	return status >= 500
 }
 
-// writer returns the exchange with the optional methods that the writer below
-// it has, and no others.
+// writer returns the exchange with exactly the optional methods of the writer below it.
 func (x *exchange) writer() http.ResponseWriter {
 	_, flush := x.w.(http.Flusher)
 	_, hijack := x.w.(http.Hijacker)

@@ -18,8 +18,7 @@ import (
 	"fairshare/limittest"
 )
 
-// guarded puts sessions between a guard, which takes clients for bots by their
-// user agent, and next.
+// guarded puts sessions between a guard, which recognizes bots by their user agent, and next.
 func guarded(t *testing.T, next http.Handler, rules ...fairshare.Rule) *httptest.Server {
 	t.Helper()
 	policy := &fairshare.Policy{Rules: rules}
@@ -27,11 +26,15 @@ func guarded(t *testing.T, next http.Handler, rules ...fairshare.Rule) *httptest
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
-		asker, ok := httpguard.Who(w)
-		return asker.Addr, asker.Bot, ok
-	}}, next)
-	srv := httptest.NewServer(httpguard.New(guard, httpguard.Options{Bot: func(_ netip.Addr, userAgent string) fairshare.Bot { return bots[userAgent] }}, h))
+	h := sessions.New(sessions.Config{Cookies: []string{"sid"},
+		Who: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
+			asker, ok := httpguard.Who(w)
+			return asker.Addr, asker.Bot, ok
+		}}, next)
+	srv := httptest.NewServer(httpguard.New(guard, httpguard.Options{Bot: func(_ netip.Addr,
+		userAgent string) fairshare.Bot {
+		return bots[userAgent]
+	}}, h))
 	t.Cleanup(srv.Close)
 	return srv
 }
@@ -55,15 +58,15 @@ func get(t *testing.T, url, agent string) string {
 	return string(body)
 }
 
-// What stands behind sessions still reaches the guard before them.
-func TestTheGuardIsFoundBehindSessions(t *testing.T) {
+// A handler behind sessions still reaches the guard in front of them.
+func TestGuardWorksBehindSessions(t *testing.T) {
 	one := fairshare.Rule{Name: "one at once", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 1}}
 	var site *httptest.Server
 	site = guarded(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asker, ok := httpguard.Who(w)
 		fmt.Fprint(w, ok, asker.Addr, asker.Bot.Name)
 		if r.URL.Path == "/outer" {
-			httpguard.UpstreamDone(w) // or else there is no room for the inner one
+			httpguard.UpstreamDone(w) // otherwise there is no slot for the inner request
 			fmt.Fprint(w, " ", get(t, site.URL+"/inner", "verified"))
 		}
 	}), one)
@@ -72,8 +75,8 @@ func TestTheGuardIsFoundBehindSessions(t *testing.T) {
 	}
 }
 
-// Behind a guard, and before a proxy: the upstream is offered the session, told
-// who asks, and a websocket is none of this.
+// Between a guard and a proxy, the upstream gets the session and the client's headers, and
+// websockets are not changed.
 func TestBetweenGuardAndProxy(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
@@ -83,7 +86,8 @@ func TestBetweenGuardAndProxy(t *testing.T) {
 				return
 			}
 			defer conn.Close()
-			fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nCookie-Was: %s\r\n\r\n", r.Header.Get("Cookie"))
+			fmt.Fprintf(rw,
+				"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nCookie-Was: %s\r\n\r\n", r.Header.Get("Cookie"))
 			rw.Flush()
 			io.Copy(conn, rw)
 			return
@@ -115,7 +119,8 @@ func TestBetweenGuardAndProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: verified\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	io.WriteString(conn,
+		"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: verified\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil || resp.StatusCode != 101 || resp.Header.Get("Cookie-Was") != "" {

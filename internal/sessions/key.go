@@ -6,38 +6,26 @@ import (
 	"strings"
 
 	"fairshare"
+	"fairshare/internal/network"
 )
 
-// A key is who shares a session.
+// A key identifies the requests that share a session.
 type key struct {
-	host    string       // the site; cookies do not tell ports apart (RFC 6265 §8.5)
+	host    string       // the site; cookies ignore ports (RFC 6265 §8.5)
 	bot     string       // its name
-	network netip.Prefix // where it asks from; zero for a verified bot, wherever it asks from
+	network netip.Prefix // the client's network; zero for a verified bot
 }
 
-// Networks in which bots that nobody verified share.
-const (
-	ipv4Network = 24
-	ipv6Network = 48
-)
-
-// keyOf returns the key of a request. It is not ok for who is no bot, and for
-// bots that anybody can steer: they follow links that log people in, and what
-// they get is shown to whoever steers them. Who only pretends to be one is a
-// bot like others.
+// keyOf returns the key of a request. ok is false if the client is not a bot, and for
+// user-triggered bots: they follow links that log people in, and show the result to the person who
+// triggered them. A client that only pretends to be such a bot gets a key.
 func keyOf(r *http.Request, client netip.Addr, bot fairshare.Bot) (k key, ok bool) {
-	if bot.State == fairshare.NoBot || bot.Name == "" || bot.Steered && bot.State != fairshare.Forged {
+	if bot.State == fairshare.NoBot || bot.Name == "" || bot.UserTriggered && bot.State != fairshare.Forged {
 		return key{}, false
 	}
 	k.bot = bot.Name
 	if bot.State != fairshare.Verified {
-		client = client.Unmap().WithZone("")
-		bits := ipv6Network
-		if client.Is4() {
-			bits = ipv4Network
-		}
-		var err error
-		if k.network, err = client.Prefix(bits); err != nil || !client.IsValid() {
+		if k.network = network.Of(client); !k.network.IsValid() {
 			return key{}, false
 		}
 	}
@@ -45,11 +33,10 @@ func keyOf(r *http.Request, client netip.Addr, bot fairshare.Bot) (k key, ok boo
 	return k, ok
 }
 
-// longestHost is a DNS name's length at most, and that of what stands for two.
+// longestHost is the longest DNS name, and the longest name that stands for two hosts.
 const longestHost = 253
 
-// site returns what tells sites apart: the host, and what a proxy in front says
-// that it was before.
+// site returns the name of the site: the host, and the original host that a proxy in front reports.
 func site(r *http.Request) (name string, ok bool) {
 	name = hostName(r.Host)
 	if before := r.Header["X-Forwarded-Host"]; len(before) > 0 {

@@ -15,7 +15,7 @@ import (
 	"fairshare/internal/sessions"
 )
 
-// A visitor of the model is a client, always the same in what it is taken for.
+// A visitor of the model is a client that is always the same kind of bot or person.
 type visitor struct {
 	client, host string
 	bot          fairshare.Bot
@@ -23,7 +23,7 @@ type visitor struct {
 
 func (v visitor) key() string {
 	switch {
-	case v.bot.State == fairshare.NoBot || v.bot.Steered && v.bot.State != fairshare.Forged:
+	case v.bot.State == fairshare.NoBot || v.bot.UserTriggered && v.bot.State != fairshare.Forged:
 		return ""
 	case v.bot.State == fairshare.Verified:
 		return v.host + " " + v.bot.Name
@@ -46,43 +46,45 @@ func visitors() (all []visitor) {
 	return all
 }
 
-// A move is one request of the model: it begins, and is answered later.
+// A move is one request of the model, with its beginning and its later answer.
 type move struct {
 	visitor
 	own     bool   // a POST, a password, a cookie
-	aside   bool   // a log-in by the address
+	aside   bool   // a login by the address
 	cookie  string // the session that it sends
 	address string // the session in its address
-	offered string // as it reached the upstream, if the client did not send it
+	offered string // the session that was added to the request
 	status  int
-	set     string // what it is answered
-	logIn   bool   // it opens or takes a session for itself
+	set     string // the session that the answer sets
+	logIn   bool   // it opens or uses its own session
 
 	begun, answered int // when, in steps of the model; -1: not yet
 	reply           chan<- *move
 	done            chan []string // cookies that the client gets
 }
 
-// A model knows all that ever happened, and works everything out anew from
-// that.
+// A model stores all moves, and computes each result from all of them.
 type model struct {
 	moves []*move
 	steps int
 }
 
-// offers returns the session that a key shares now.
+// offers returns the session that a key now shares.
 func (m *model) offers(key string) (value string) {
 	epoch := -1
 	for step := range m.steps {
 		for _, q := range m.moves {
 			if q.begun == step {
-				ends := q.own && q.key() == key || value != "" && (q.cookie == value || q.address == value && q.key() != key)
+				ends := q.own && q.key() == key || value != "" &&
+					(q.cookie == value || q.address == value && q.key() != key)
 				if ends {
 					value, epoch = "", step
 				}
 			}
-			if q.answered == step && q.key() == key && !q.own && !q.aside && q.begun > epoch && q.set != "" && q.set != value &&
-				q.offered == value && (q.status < 400 || q.status == 404) && q.set != q.address && !m.sent(q.set, step) {
+			if q.answered == step && q.key() == key && !q.own && !q.aside && q.begun > epoch && q.set != "" &&
+				q.set != value &&
+				q.offered == value && (q.status < 400 || q.status == 404) && q.set != q.address &&
+				!m.sent(q.set, step) {
 				value = q.set
 			}
 		}
@@ -90,14 +92,14 @@ func (m *model) offers(key string) (value string) {
 	return value
 }
 
-// sent reports whether somebody sent a session as its own before a step.
+// sent reports whether a client sent a session as its own before a step.
 func (m *model) sent(value string, before int) bool {
 	return slices.ContainsFunc(m.moves, func(q *move) bool { return q.cookie == value && q.begun < before })
 }
 
-// A session of a person never mixes with that of a bot, and that of a bot with
-// nobody's: random requests, answered in any order.
-func TestSessionsAsTheModelHasThem(t *testing.T) {
+// With random requests and answers in any order, the sessions of persons and of different bots
+// never mix.
+func TestSessionsMatchTheModel(t *testing.T) {
 	runs, offered := 200, 0
 	if testing.Short() {
 		runs = 40
@@ -116,33 +118,35 @@ func TestSessionsAsTheModelHasThem(t *testing.T) {
 func runModel(t *testing.T, seed uint64) (offers int) {
 	rnd := rand.New(rand.NewPCG(seed, 4))
 	arrived := make(chan *move)
-	h := sessions.New(sessions.Config{Cookies: []string{"SID"}, Who: who}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.Context().Value(moveKey{}).(*move)
-		if c, err := r.Cookie("SID"); err == nil && c.Value != q.cookie {
-			q.offered = c.Value
-		}
-		reply := make(chan *move)
-		q.reply = reply
-		arrived <- q
-		<-reply
-		if q.set != "" {
-			w.Header().Add("Set-Cookie", "SID="+q.set+"; Path=/")
-		}
-		w.WriteHeader(q.status)
-	}))
+	h := sessions.New(sessions.Config{Cookies: []string{"SID"}, Who: clientOf},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			q := r.Context().Value(moveKey{}).(*move)
+			if c, err := r.Cookie("SID"); err == nil && c.Value != q.cookie {
+				q.offered = c.Value
+			}
+			reply := make(chan *move)
+			q.reply = reply
+			arrived <- q
+			<-reply
+			if q.set != "" {
+				w.Header().Add("Set-Cookie", "SID="+q.set+"; Path=/")
+			}
+			w.WriteHeader(q.status)
+		}))
 	everybody := visitors()
 	rnd.Shuffle(len(everybody), func(i, j int) { everybody[i], everybody[j] = everybody[j], everybody[i] })
 	everybody = everybody[:3+rnd.IntN(6)]
 
 	m := &model{}
 	var open []*move                   // not answered yet
-	openers := make(map[string]string) // who opened a session: the key, or the client of a person
-	private := make(map[string]bool)   // somebody is logged in
+	openers := make(map[string]string) // the opener of each session: a key, or the client of a person
+	private := make(map[string]bool)   // sessions with a logged-in user
 	var values []string                // all sessions
-	got := make(map[string][]string)   // sessions that a client got
+	got := make(map[string][]string)   // sessions that each client got
 	for range 120 {
 		if len(open) == 0 || len(open) < 6 && rnd.IntN(2) == 0 {
-			q := &move{visitor: everybody[rnd.IntN(len(everybody))], begun: m.steps, answered: -1, done: make(chan []string, 1)}
+			q := &move{visitor: everybody[rnd.IntN(len(everybody))], begun: m.steps, answered: -1,
+				done: make(chan []string, 1)}
 			r := httptest.NewRequest("GET", "http://"+q.host+"/", nil)
 			switch n := rnd.IntN(20); {
 			case n == 0:
@@ -156,7 +160,7 @@ func runModel(t *testing.T, seed uint64) (offers int) {
 			case n < 6 && len(got[fmt.Sprint(q.visitor)]) > 0:
 				q.cookie = got[fmt.Sprint(q.visitor)][rnd.IntN(len(got[fmt.Sprint(q.visitor)]))]
 			case n == 6 && len(values) > 0:
-				q.cookie = values[rnd.IntN(len(values))] // stolen, or taken along
+				q.cookie = values[rnd.IntN(len(values))] // stolen, or brought from before
 			case n == 7 && len(values) > 0:
 				q.address = values[rnd.IntN(len(values))]
 				r.RequestURI = "http://" + q.host + "/a;sid=" + q.address
@@ -203,7 +207,7 @@ func runModel(t *testing.T, seed uint64) (offers int) {
 		switch n := rnd.IntN(10); {
 		case q.address != "" && used == "" && n < 5:
 			q.set = q.address // as ColdFusion does
-		case used == "" && n < 9 || n == 0: // opened, or forgotten and opened anew
+		case used == "" && n < 9 || n == 0: // opened, or opened again after the upstream forgot it
 			q.set = fmt.Sprintf("session-%d-%d", seed, 1_000_000+len(values))
 			values = append(values, q.set)
 			if openers[q.set] = q.key(); q.key() == "" {
@@ -211,8 +215,9 @@ func runModel(t *testing.T, seed uint64) (offers int) {
 			}
 			used = q.set
 		case n == 1:
-			q.set = used // told again
-		case n == 2 && len(values) > 0 && q.key() != "" && q.offered == "": // matched by something else than a cookie
+			q.set = used // set again
+		// identified by something other than a cookie
+		case n == 2 && len(values) > 0 && q.key() != "" && q.offered == "":
 			for _, v := range values {
 				if m.sent(v, m.steps) {
 					q.set = v
@@ -241,27 +246,28 @@ func runModel(t *testing.T, seed uint64) (offers int) {
 	return offers
 }
 
-// Many at once: what was sent before a request began is not offered with it,
-// and nobody is offered what a different key opened.
-func TestSessionsOfManyAtOnce(t *testing.T) {
+// With concurrent requests, a session that a client sent before a request began is not added to
+// that request, and no key gets a session that another key opened.
+func TestSessionsConcurrently(t *testing.T) {
 	var mu sync.Mutex
 	openers, sent := make(map[string]string), make(map[string]bool)
 	n := 0
-	h := sessions.New(sessions.Config{Cookies: []string{"SID"}, Who: who, Wait: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.Context().Value(moveKey{}).(*move)
-		mu.Lock()
-		defer mu.Unlock()
-		if c, err := r.Cookie("SID"); err == nil {
-			if q.cookie == "" {
-				q.offered = c.Value
+	h := sessions.New(sessions.Config{Cookies: []string{"SID"}, Who: clientOf, Wait: time.Millisecond},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			q := r.Context().Value(moveKey{}).(*move)
+			mu.Lock()
+			defer mu.Unlock()
+			if c, err := r.Cookie("SID"); err == nil {
+				if q.cookie == "" {
+					q.offered = c.Value
+				}
+				return
 			}
-			return
-		}
-		n++
-		q.set = fmt.Sprintf("session-of-many-%d", 1_000_000+n)
-		openers[q.set] = q.key()
-		w.Header().Add("Set-Cookie", "SID="+q.set)
-	}))
+			n++
+			q.set = fmt.Sprintf("session-of-many-%d", 1_000_000+n)
+			openers[q.set] = q.key()
+			w.Header().Add("Set-Cookie", "SID="+q.set)
+		}))
 	everybody := visitors()
 	var all sync.WaitGroup
 	var offers, wrong int

@@ -17,8 +17,7 @@ import (
 	"fairshare/internal/sessions"
 )
 
-// shop is a site as PHP makes them: a session for everybody, and a name in it
-// for who logs in.
+// shop is a typical PHP site: a session for every client, with the name of the user after a login.
 const shop = `<?php
 session_start();
 $_SESSION["visits"] = ($_SESSION["visits"] ?? 0) + 1;
@@ -26,8 +25,8 @@ if ($_SERVER["REQUEST_METHOD"] === "POST") { session_regenerate_id(true); $_SESS
 echo "id=", session_id(), " name=", $_SESSION["name"] ?? "";
 `
 
-// PHP itself keeps a handful of files for a crawl.
-func TestPHPKeepsAHandfulOfSessions(t *testing.T) {
+// PHP creates only a few session files for a crawl.
+func TestPHPKeepsFewSessions(t *testing.T) {
 	php, err := exec.LookPath("php")
 	if err != nil {
 		t.Skip("there is no php on this machine")
@@ -46,7 +45,8 @@ func TestPHPKeepsAHandfulOfSessions(t *testing.T) {
 	}
 	listen := l.Addr().String()
 	l.Close()
-	cmd := exec.Command(php, "-d", "session.save_path="+saved, "-d", "session.gc_probability=0", "-d", "session.use_strict_mode=1", "-S", listen, script)
+	cmd := exec.Command(php, "-d", "session.save_path="+saved, "-d", "session.gc_probability=0", "-d",
+		"session.use_strict_mode=1", "-S", listen, script)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +68,8 @@ func TestPHPKeepsAHandfulOfSessions(t *testing.T) {
 
 	p := proxy.New(proxy.Config{Upstream: &url.URL{Scheme: "http", Host: listen}})
 	defer p.Close()
-	h := sessions.New(sessions.Config{Cookies: named.Cookies, Who: who}, p)
-	ask := func(a asking) (said, cookie string) {
+	h := sessions.New(sessions.Config{Cookies: named.Cookies, Who: clientOf}, p)
+	ask := func(a testRequest) (said, cookie string) {
 		t.Helper()
 		r := httptest.NewRequest("GET", "http://shop.example"+a.path, nil)
 		if a.method == "POST" {
@@ -95,17 +95,20 @@ func TestPHPKeepsAHandfulOfSessions(t *testing.T) {
 		return len(entries)
 	}
 
-	_, person := ask(asking{agent: "person", client: here, path: "/"})
-	if _, again := ask(asking{agent: "person", client: here, path: "/login", method: "POST", body: "name=joe", cookies: []string{person}}); again != "" {
+	_, person := ask(testRequest{agent: "person", client: here, path: "/"})
+	if _, again := ask(testRequest{agent: "person", client: here, path: "/login", method: "POST", body: "name=joe",
+		cookies: []string{person}}); again != "" {
 		person = again
 	}
 	for i := range 1000 {
 		agent := []string{"verified", "known", "forged"}[i%3]
-		if said, _ := ask(asking{agent: agent, client: fmt.Sprintf("192.0.2.%d", i%50), path: fmt.Sprint("/page/", i)}); !strings.HasSuffix(said, " name=") {
+		if said, _ := ask(testRequest{agent: agent, client: fmt.Sprintf("192.0.2.%d", i%50),
+			path: fmt.Sprint("/page/", i)}); !strings.HasSuffix(said, " name=") {
 			t.Fatalf("a bot gets %q", said)
 		}
 		if i%100 == 0 {
-			if said, _ := ask(asking{agent: "person", client: here, path: "/cart", cookies: []string{person}}); said != "id="+strings.TrimPrefix(person, "PHPSESSID=")+" name=joe" {
+			if said, _ := ask(testRequest{agent: "person", client: here, path: "/cart",
+				cookies: []string{person}}); said != "id="+strings.TrimPrefix(person, "PHPSESSID=")+" name=joe" {
 				t.Fatalf("the person gets %q", said)
 			}
 		}
@@ -114,20 +117,22 @@ func TestPHPKeepsAHandfulOfSessions(t *testing.T) {
 		t.Errorf("%d sessions, want one of the person and one of each bot", n)
 	}
 
-	// A restart of PHP with nothing kept, and a tool that logs in.
+	// PHP restarts without sessions, and a tool logs in.
 	if err := os.RemoveAll(saved); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(saved, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	first, own := ask(asking{agent: "known", client: here, path: "/"})
-	second, none := ask(asking{agent: "known", client: near, path: "/"})
+	first, own := ask(testRequest{agent: "known", client: here, path: "/"})
+	second, none := ask(testRequest{agent: "known", client: near, path: "/"})
 	if id(first) != id(second) || own == "" || none != "" {
 		t.Errorf("after the restart: %q with %q, then %q with %q", first, own, second, none)
 	}
-	said, own := ask(asking{agent: "known", client: here, path: "/", method: "POST", body: "name=tool", cookies: []string{own}})
-	if third, _ := ask(asking{agent: "known", client: near, path: "/"}); !strings.HasSuffix(said, "name=tool") || own == "" || !strings.HasSuffix(third, " name=") || id(third) == id(first) {
+	said, own := ask(testRequest{agent: "known", client: here, path: "/", method: "POST", body: "name=tool",
+		cookies: []string{own}})
+	if third, _ := ask(testRequest{agent: "known", client: near, path: "/"}); !strings.HasSuffix(said, "name=tool") ||
+		own == "" || !strings.HasSuffix(third, " name=") || id(third) == id(first) {
 		t.Errorf("after a tool logged in as %q: %q", said, third)
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// own reports whether a request is of somebody who has, or is about to have, a
-// session of its own.
-func own(r *http.Request) bool {
+// usesOwnSession reports whether the client has, or is about to have, its own session.
+func usesOwnSession(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		if r.ContentLength != 0 {
@@ -21,7 +20,7 @@ func own(r *http.Request) bool {
 	for name, values := range r.Header {
 		switch {
 		case name == "Cookie":
-			if !blank(values) {
+			if !noCookies(values) {
 				return true
 			}
 		case credential(name):
@@ -31,8 +30,8 @@ func own(r *http.Request) bool {
 	return false
 }
 
-// blank reports whether there is no cookie in the values of Cookie.
-func blank(values []string) bool {
+// noCookies reports whether the values of Cookie contain no cookie.
+func noCookies(values []string) bool {
 	for _, v := range values {
 		if strings.Trim(v, " \t;") != "" {
 			return false
@@ -41,17 +40,16 @@ func blank(values []string) bool {
 	return true
 }
 
-// credential reports whether a header is one by which clients show who they
-// are, or with which a GET is meant to be another method.
+// credential reports whether a header identifies the client, or turns a GET into another method.
 func credential(name string) bool {
-	if strings.IndexByte(name, '_') >= 0 { // which many upstreams read as "-"
+	if strings.IndexByte(name, '_') >= 0 { // many upstreams read it as "-"
 		name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 	}
 	switch name {
 	case "X-Http-Method", "X-Http-Method-Override", "X-Method-Override":
 		return true
 	}
-	if strings.HasPrefix(name, "Fairshare-") { // of another one in front
+	if strings.HasPrefix(name, "Fairshare-") { // of another fairshare in front
 		return false
 	}
 	for _, word := range [...]string{"auth", "token", "api-key", "apikey", "session", "secret", "password"} {
@@ -62,7 +60,7 @@ func credential(name string) bool {
 	return false
 }
 
-// containsFold reports whether s contains word, which is in lower case.
+// containsFold reports whether s contains word in upper or lower case; word is in lower case.
 func containsFold(s, word string) bool {
 	for i := 0; i+len(word) <= len(s); i++ {
 		if s[i]|0x20 == word[0] && strings.EqualFold(s[i:i+len(word)], word) {
@@ -72,9 +70,9 @@ func containsFold(s, word string) bool {
 	return false
 }
 
-// aside reports whether a request is neither offered a session nor opens one
-// for others: what is no plain GET or HEAD, and what logs in by its address.
-func aside(r *http.Request) bool {
+// bypasses reports whether a request gets no shared session and opens none: any request other than
+// a plain GET or HEAD, and one whose address logs in.
+func bypasses(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || len(r.Header["Upgrade"]) > 0 {
 		return true
 	}
@@ -84,7 +82,7 @@ func aside(r *http.Request) bool {
 	}
 	login, code, state := false, false, false
 	parameters(target, func(name, value string) {
-		switch name = plain(name); {
+		switch name = unquote(name); {
 		case value == "":
 		case strings.EqualFold(name, "code"):
 			code = true
@@ -94,13 +92,13 @@ func aside(r *http.Request) bool {
 			login = login || secret(name)
 		}
 	})
-	return login || code && state // the latter of OAuth 2.0 (RFC 6749 §4.1.2)
+	return login || code && state // code and state are those of OAuth 2.0 (RFC 6749 §4.1.2)
 }
 
-// secret reports whether a parameter is likely to hold what only one person
-// may know.
+// secret reports whether a parameter probably holds a secret of one person.
 func secret(name string) bool {
-	for _, word := range [...]string{"passw", "passwd", "pwd", "token", "secret", "oauth", "apikey", "api_key", "api-key", "signature", "samlresponse"} {
+	for _, word := range [...]string{"passw", "passwd", "pwd", "token", "secret", "oauth", "apikey", "api_key",
+		"api-key", "signature", "samlresponse"} {
 		if containsFold(name, word) {
 			return true
 		}
@@ -135,8 +133,8 @@ func targetPath(r *http.Request) string {
 	return path
 }
 
-// secure reports whether a client asks over TLS. That a stranger may claim so
-// does no harm: it is offered what is its own, and by this way only.
+// secure reports whether a client uses TLS. A false claim does no harm, because a client only gets
+// the cookies of its own key.
 func secure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
@@ -145,12 +143,12 @@ func secure(r *http.Request) bool {
 	return len(proto) > 0 && strings.EqualFold(strings.Trim(proto[len(proto)-1], " \t"), "https")
 }
 
-// brought ends the sharing of sessions that the client brings in a cookie, or
-// in an address: of those, not of the one that k shares anyway.
-func (s *setup) brought(r *http.Request, k key) {
+// endBrought stops sharing the sessions that the client sends in a cookie or an address, except the
+// one that k shares anyway.
+func (s *setup) endBrought(r *http.Request, k key) {
 	for _, line := range r.Header["Cookie"] {
 		pairs(line, func(name, value string) {
-			s.table.brought(markOf(name, value), key{}, s.names.have(name))
+			s.table.endBrought(markOf(name, value), key{}, s.names.match(name))
 		})
 	}
 	if s.table.empty() {
@@ -158,19 +156,19 @@ func (s *setup) brought(r *http.Request, k key) {
 	}
 	if t := target(r); strings.IndexByte(t, '=') >= 0 {
 		parameters(t, func(name, value string) {
-			s.table.brought(markOf(name, value), k, false)
+			s.table.endBrought(markOf(name, value), k, false)
 		})
 	}
 }
 
-// echoes reports whether a session's value came with the request, so that it is
-// somebody's who had it before.
+// echoes reports whether a session's value came with the request, so that the session already
+// belongs to a client.
 func echoes(r *http.Request, c cookie) bool {
-	value, t := plain(c.value), target(r)
-	if len(value) < telling {
+	value, t := unquote(c.value), target(r)
+	if len(value) < uniqueLength {
 		found := false
 		parameters(t, func(name, v string) {
-			found = found || strings.EqualFold(name, c.name) && plain(v) == value
+			found = found || strings.EqualFold(name, c.name) && unquote(v) == value
 		})
 		return found
 	}

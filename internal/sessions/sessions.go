@@ -1,6 +1,5 @@
-// Package sessions lets bots that ignore cookies share a session of the
-// upstream, which would open one for each of their requests otherwise. Start
-// with [New].
+// Package sessions lets bots that ignore cookies share a session of the upstream. Otherwise the
+// upstream opens a session for each of their requests. Start with [New].
 package sessions
 
 import (
@@ -13,61 +12,60 @@ import (
 	"fairshare"
 )
 
-// Config says which sessions are shared, and how long.
+// Config says which sessions are shared, and for how long.
 type Config struct {
-	// Cookies are the names of the cookies by which the upstream knows a
-	// session again, "*" for any run of characters. None: nothing is shared.
+	// Cookies are the names of the upstream's session cookies; "*" matches any characters. Empty:
+	// nothing is shared.
 	Cookies []string
 
-	// Who tells who sent the request that w answers; false when nobody knows.
+	// Who returns the client and the bot of the request that w answers; false if they are unknown.
 	// nil: nothing is shared.
 	Who func(w http.ResponseWriter) (client netip.Addr, bot fairshare.Bot, ok bool)
 
-	// Idle is how long a session is kept that nobody asks with, and Age how
-	// long one is kept at all. 0 means DefaultIdle and DefaultAge.
+	// Idle is how long an unused session is kept, and Age how long a session is kept at most. 0
+	// means DefaultIdle and DefaultAge.
 	Idle, Age time.Duration
 
-	// Wait is how long a bot's request waits at most for another one's answer,
-	// which may open the session that both are to share. 0 means not at all.
+	// Wait is the longest time that a bot's request waits for the answer to another request, which
+	// may open a session for both. 0 means no wait.
 	Wait time.Duration
 
-	// Memory bounds what the sessions of verified bots take, and once more what
-	// those of the others take, in bytes: the one that was not asked with for
-	// longest goes first. 0 means DefaultMemory.
+	// Memory bounds the sessions of verified bots, and separately those of other bots, in bytes
+	// each. The session that was unused for longest is removed first. 0 means DefaultMemory.
 	Memory int
 }
 
-// What a zero Config.Idle, Config.Age and Config.Memory mean.
+// Defaults of Config.Idle, Config.Age and Config.Memory.
 const (
 	DefaultIdle   = 30 * time.Minute
 	DefaultAge    = 4 * time.Hour
 	DefaultMemory = 8 << 20
 )
 
-// A Handler offers the upstream's sessions to it again. It changes the Cookie
-// header of the requests that it is given. It is safe for concurrent use.
+// A Handler adds shared sessions to requests. It changes the Cookie header of the requests it gets.
+// It is safe for concurrent use.
 type Handler struct {
 	next      http.Handler
 	setup     atomic.Pointer[setup] // nil: nothing is shared
 	replacing sync.Mutex
-	table     *table // made when it is needed
+	table     *table // created at first use
 }
 
-// A setup is a Config that is in use.
+// A setup is a compiled Config.
 type setup struct {
 	Config
 	names names
 	table *table
 }
 
-// New returns a Handler before next, which asks the upstream.
+// New returns a Handler in front of next, which sends requests to the upstream.
 func New(c Config, next http.Handler) *Handler {
 	h := &Handler{next: next}
 	h.Replace(c)
 	return h
 }
 
-// Replace changes the config. Sessions stay for cookies that are still named.
+// Replace changes the config. It keeps sessions of cookies that c still names.
 func (h *Handler) Replace(c Config) {
 	if c.Idle == 0 {
 		c.Idle = DefaultIdle
@@ -109,12 +107,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer x.opened()
 	h.next.ServeHTTP(x.writer(), r)
-	x.answer(http.StatusOK) // if it did not panic and wrote nothing
+	x.answer(http.StatusOK) // if next neither panicked nor wrote anything
 }
 
-// begin ends the sharing of what the request shows to be somebody's own, and
-// offers the upstream a session with it. It returns nil when the answer does
-// not matter.
+// begin stops sharing the sessions that the request uses as its own, and adds a shared session to
+// the request. It returns nil if the answer does not matter.
 func (s *setup) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	client, bot, known := s.Who(w)
 	var k key
@@ -122,14 +119,14 @@ func (s *setup) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	if known {
 		k, shares = keyOf(r, client, bot)
 	}
-	s.brought(r, k)
+	s.endBrought(r, k)
 	switch {
 	case !shares:
 		return nil
-	case own(r):
+	case usesOwnSession(r):
 		s.table.end(k)
 		return nil
-	case aside(r):
+	case bypasses(r):
 		return nil
 	}
 	x := &exchange{w: w, r: r, names: s.names, table: s.table, path: targetPath(r), secure: secure(r)}

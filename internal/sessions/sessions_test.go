@@ -21,72 +21,108 @@ func id(said string) string {
 	return strings.TrimPrefix(said, "id=")
 }
 
-// Two requests of a crawler share a session, unless what comes between ends
-// that, or the second is not the crawler's.
-func TestWhoSharesASession(t *testing.T) {
-	usual := asking{agent: "known", client: here}
+// Two requests of a crawler share a session, unless a request between them ends it or the second
+// comes from another client.
+func TestWhichRequestsShareASession(t *testing.T) {
+	usual := testRequest{agent: "known", client: here}
 	for _, test := range []struct {
 		name          string
-		first, second asking
-		between       *asking
+		first, second testRequest
+		between       *testRequest
 		shares        bool
 	}{
 		{"the same", usual, usual, nil, true},
-		{"HEAD", usual, asking{agent: "known", client: here, method: "HEAD"}, nil, true},
-		{"a neighbour", usual, asking{agent: "known", client: near}, nil, true},
-		{"far away", usual, asking{agent: "known", client: there}, nil, false},
-		{"an IPv6 network", asking{agent: "known", client: "2001:db8:1:2::1"}, asking{agent: "known", client: "2001:db8:1:3::9"}, nil, true},
-		{"another IPv6 network", asking{agent: "known", client: "2001:db8:1:2::1"}, asking{agent: "known", client: "2001:db8:2:2::1"}, nil, false},
-		{"IPv4 in IPv6", usual, asking{agent: "known", client: "::ffff:192.0.2.9"}, nil, true},
-		{"nobody knows where", asking{agent: "known"}, asking{agent: "known"}, nil, false},
-		{"another bot", usual, asking{agent: "forged", client: here}, nil, false},
-		{"who pretends, and who is not checked yet", asking{agent: "forged", client: here}, asking{agent: "pending", client: near}, nil, true},
-		{"verified, far away", asking{agent: "verified", client: here}, asking{agent: "verified", client: there}, nil, true},
-		{"verified, and who pretends to be", asking{agent: "verified", client: here}, asking{agent: "forged", client: here}, nil, false},
-		{"verified, and not yet", asking{agent: "pending", client: here}, asking{agent: "verified", client: here}, nil, false},
-		{"anybody's", asking{agent: "steered", client: here}, asking{agent: "steered", client: here}, nil, false},
-		{"who pretends to be that", asking{agent: "feigned", client: here}, asking{agent: "feigned", client: near}, nil, true},
-		{"a person", asking{agent: "person", client: here}, asking{agent: "person", client: here}, nil, false},
-		{"a person, then a bot", asking{agent: "person", client: here}, usual, nil, false},
-		{"a bot, then a person", usual, asking{agent: "person", client: here}, nil, false},
-		{"another site", asking{agent: "known", client: here, host: "a.example"}, asking{agent: "known", client: here, host: "b.example"}, nil, false},
-		{"the same site", asking{agent: "known", client: here, host: "a.example:80"}, asking{agent: "known", client: here, host: "A.example."}, nil, true},
-		{"one site by two names, as a proxy in front says", asking{agent: "known", client: here, header: map[string]string{"X-Forwarded-Host": "a"}}, asking{agent: "known", client: here, header: map[string]string{"X-Forwarded-Host": "b"}}, nil, false},
-		{"an empty Cookie", usual, asking{agent: "known", client: here, cookies: []string{" ; "}}, nil, true},
-		{"with any cookie", usual, asking{agent: "known", client: here, cookies: []string{"theme=dark"}}, nil, false},
-		{"with what is no cookie", usual, asking{agent: "known", client: here, cookies: []string{"x"}}, nil, false},
-		{"POST", usual, asking{agent: "known", client: here, method: "POST", body: "a=b"}, nil, false},
-		{"a POST opens none", asking{agent: "known", client: here, method: "POST", body: "a=b"}, usual, nil, false},
-		{"GET with a body", usual, asking{agent: "known", client: here, body: "a=b"}, nil, false},
-		{"OPTIONS", usual, asking{agent: "known", client: here, method: "OPTIONS"}, nil, false},
-		{"a log-in opens none", asking{agent: "known", client: here, header: map[string]string{"Authorization": "Basic eDp4"}}, usual, nil, false},
-		{"a log-in by the address opens none", asking{agent: "known", client: here, path: "/?user=a&password=b"}, usual, nil, false},
-		{"nor is it offered one", usual, asking{agent: "known", client: here, path: "/in?acces%73_token=a"}, nil, false},
-		{"OAuth", usual, asking{agent: "known", client: here, path: "/back?state=1&code=2"}, nil, false},
-		{"an author", usual, asking{agent: "known", client: here, path: "/?author=1&code=2&passage=3&token="}, nil, true},
+		{"HEAD", usual, testRequest{agent: "known", client: here, method: "HEAD"}, nil, true},
+		{"same network", usual, testRequest{agent: "known", client: near}, nil, true},
+		{"another network", usual, testRequest{agent: "known", client: there}, nil, false},
+		{"an IPv6 network", testRequest{agent: "known", client: "2001:db8:1:2::1"},
+			testRequest{agent: "known", client: "2001:db8:1:3::9"}, nil, true},
+		{"another IPv6 network", testRequest{agent: "known", client: "2001:db8:1:2::1"},
+			testRequest{agent: "known", client: "2001:db8:2:2::1"}, nil, false},
+		{"IPv4 in IPv6", usual, testRequest{agent: "known", client: "::ffff:192.0.2.9"}, nil, true},
+		{"unknown address", testRequest{agent: "known"}, testRequest{agent: "known"}, nil, false},
+		{"another bot", usual, testRequest{agent: "forged", client: here}, nil, false},
+		{"forged, and not yet checked", testRequest{agent: "forged", client: here},
+			testRequest{agent: "pending", client: near}, nil, true},
+		{"verified, another network", testRequest{agent: "verified", client: here},
+			testRequest{agent: "verified", client: there}, nil, true},
+		{"verified and forged", testRequest{agent: "verified", client: here},
+			testRequest{agent: "forged", client: here}, nil, false},
+		{"pending, then verified", testRequest{agent: "pending", client: here},
+			testRequest{agent: "verified", client: here}, nil, false},
+		{"user-triggered", testRequest{agent: "steered", client: here}, testRequest{agent: "steered", client: here},
+			nil, false},
+		{"forged user-triggered", testRequest{agent: "feigned", client: here},
+			testRequest{agent: "feigned", client: near}, nil, true},
+		{"a person", testRequest{agent: "person", client: here}, testRequest{agent: "person", client: here}, nil,
+			false},
+		{"a person, then a bot", testRequest{agent: "person", client: here}, usual, nil, false},
+		{"a bot, then a person", usual, testRequest{agent: "person", client: here}, nil, false},
+		{"another site", testRequest{agent: "known", client: here, host: "a.example"},
+			testRequest{agent: "known", client: here, host: "b.example"}, nil, false},
+		{"the same site", testRequest{agent: "known", client: here, host: "a.example:80"},
+			testRequest{agent: "known", client: here, host: "A.example."}, nil, true},
+		{"one site by two names, as a proxy in front says",
+			testRequest{agent: "known", client: here, header: map[string]string{"X-Forwarded-Host": "a"}},
+			testRequest{agent: "known", client: here, header: map[string]string{"X-Forwarded-Host": "b"}}, nil, false},
+		{"an empty Cookie", usual, testRequest{agent: "known", client: here, cookies: []string{" ; "}}, nil, true},
+		{"with any cookie", usual, testRequest{agent: "known", client: here, cookies: []string{"theme=dark"}}, nil,
+			false},
+		{"with an invalid cookie", usual, testRequest{agent: "known", client: here, cookies: []string{"x"}}, nil,
+			false},
+		{"POST", usual, testRequest{agent: "known", client: here, method: "POST", body: "a=b"}, nil, false},
+		{"after a POST", testRequest{agent: "known", client: here, method: "POST", body: "a=b"}, usual, nil, false},
+		{"GET with a body", usual, testRequest{agent: "known", client: here, body: "a=b"}, nil, false},
+		{"OPTIONS", usual, testRequest{agent: "known", client: here, method: "OPTIONS"}, nil, false},
+		{"after a login", testRequest{agent: "known", client: here,
+			header: map[string]string{"Authorization": "Basic eDp4"}}, usual, nil, false},
+		{"after a login by the address", testRequest{agent: "known", client: here, path: "/?user=a&password=b"},
+			usual, nil, false},
+		{"login by the address", usual, testRequest{agent: "known", client: here, path: "/in?acces%73_token=a"}, nil,
+			false},
+		{"OAuth", usual, testRequest{agent: "known", client: here, path: "/back?state=1&code=2"}, nil, false},
+		{"an author", usual, testRequest{agent: "known", client: here, path: "/?author=1&code=2&passage=3&token="},
+			nil, true},
 
-		{"a POST between", usual, usual, &asking{agent: "known", client: near, method: "POST", body: "a=b"}, false},
-		{"a DELETE between", usual, usual, &asking{agent: "known", client: here, method: "DELETE"}, false},
-		{"Authorization between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"Authorization": "x"}}, false},
-		{"a key between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"X-Api-Key": "x"}}, false},
-		{"another method in disguise between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"X-HTTP-Method-Override": "DELETE"}}, false},
-		{"the same with underscores between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"X_HTTP_Method_Override": "DELETE"}}, false},
-		{"a key with underscores between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"api_key": "x"}}, false},
-		{"a cookie between", usual, usual, &asking{agent: "known", client: here, cookies: []string{"theme=dark"}}, false},
-		{"a verified bot's POST between", asking{agent: "verified", client: here}, asking{agent: "verified", client: here}, &asking{agent: "verified", client: there, method: "POST", body: "a=b"}, false},
-		{"OPTIONS between", usual, usual, &asking{agent: "known", client: here, method: "OPTIONS"}, true},
-		{"a POST of another bot between", usual, usual, &asking{agent: "forged", client: here, method: "POST", body: "a=b"}, true},
-		{"a POST from far between", usual, usual, &asking{agent: "known", client: there, method: "POST", body: "a=b"}, true},
-		{"a person's POST between", usual, usual, &asking{agent: "person", client: here, method: "POST", body: "a=b"}, true},
-		{"a POST to another site between", usual, usual, &asking{agent: "known", client: here, host: "b", method: "POST", body: "a=b"}, true},
-		{"a person's cookie between", usual, usual, &asking{agent: "person", client: here, cookies: []string{"JSESSIONID=abcdefghijklmnopqrst"}}, true},
-		{"another front between", usual, usual, &asking{agent: "known", client: here, header: map[string]string{"Fairshare-Session-Ttl": "120"}}, true},
+		{"a POST between", usual, usual, &testRequest{agent: "known", client: near, method: "POST", body: "a=b"},
+			false},
+		{"a DELETE between", usual, usual, &testRequest{agent: "known", client: here, method: "DELETE"}, false},
+		{"Authorization between", usual, usual, &testRequest{agent: "known", client: here,
+			header: map[string]string{"Authorization": "x"}}, false},
+		{"a key between", usual, usual, &testRequest{agent: "known", client: here,
+			header: map[string]string{"X-Api-Key": "x"}}, false},
+		{"a method override between", usual, usual, &testRequest{agent: "known", client: here,
+			header: map[string]string{"X-HTTP-Method-Override": "DELETE"}}, false},
+		{"the same with underscores between", usual, usual,
+			&testRequest{agent: "known", client: here, header: map[string]string{"X_HTTP_Method_Override": "DELETE"}},
+			false},
+		{"a key with underscores between", usual, usual,
+			&testRequest{agent: "known", client: here, header: map[string]string{"api_key": "x"}}, false},
+		{"a cookie between", usual, usual, &testRequest{agent: "known", client: here,
+			cookies: []string{"theme=dark"}}, false},
+		{"a verified bot's POST between", testRequest{agent: "verified", client: here},
+			testRequest{agent: "verified", client: here},
+			&testRequest{agent: "verified", client: there, method: "POST", body: "a=b"}, false},
+		{"OPTIONS between", usual, usual, &testRequest{agent: "known", client: here, method: "OPTIONS"}, true},
+		{"a POST of another bot between", usual, usual,
+			&testRequest{agent: "forged", client: here, method: "POST", body: "a=b"}, true},
+		{"a POST from far between", usual, usual, &testRequest{agent: "known", client: there, method: "POST",
+			body: "a=b"}, true},
+		{"a person's POST between", usual, usual, &testRequest{agent: "person", client: here, method: "POST",
+			body: "a=b"}, true},
+		{"a POST to another site between", usual, usual,
+			&testRequest{agent: "known", client: here, host: "b", method: "POST", body: "a=b"}, true},
+		{"a person's cookie between", usual, usual, &testRequest{agent: "person", client: here,
+			cookies: []string{"JSESSIONID=abcdefghijklmnopqrst"}}, true},
+		{"another fairshare in front between", usual, usual,
+			&testRequest{agent: "known", client: here, header: map[string]string{"Fairshare-Session-Ttl": "120"}},
+			true},
 	} {
 		for _, kind := range []string{"java", "php", "coldfusion"} {
 			s := newSite(t, newUpstream(kind), named)
 			first, set := s.ask(t, test.first)
 			if len(set) == 0 {
-				t.Errorf("%s, %s: the session that was opened is not told", test.name, kind)
+				t.Errorf("%s, %s: the opener did not get its cookie", test.name, kind)
 			}
 			if test.between != nil {
 				s.ask(t, *test.between)
@@ -95,43 +131,61 @@ func TestWhoSharesASession(t *testing.T) {
 			second, set := s.ask(t, test.second)
 			shares := before == s.count() && len(set) == 0
 			if shares != test.shares || test.second.method != "HEAD" && test.shares != (id(first) == id(second)) {
-				t.Errorf("%s, %s: the second shares %v, want %v: %q, %q, cookies %q", test.name, kind, shares, test.shares, first, second, set)
+				t.Errorf("%s, %s: the second shares %v, want %v: %q, %q, cookies %q", test.name, kind, shares,
+					test.shares, first, second, set)
 			}
 		}
 	}
 }
 
-// A session that its opener, or anybody else, uses as its own is shared no
-// more, and is not shared again.
-func TestASessionThatIsUsedIsSharedNoMore(t *testing.T) {
-	usual := asking{agent: "known", client: here}
+// A session that any client uses as its own is no longer shared, and never again.
+func TestSessionUsedByAClientIsNoLongerShared(t *testing.T) {
+	usual := testRequest{agent: "known", client: here}
 	for _, kind := range []string{"java", "php", "coldfusion"} {
-		for name, use := range map[string]func(set []string) asking{
-			"the bot":               func(set []string) asking { return asking{agent: "known", client: here, cookies: set} },
-			"in one line":           func(set []string) asking { return asking{agent: "person", cookies: []string{strings.Join(set, "; ")}} },
-			"another bot":           func(set []string) asking { return asking{agent: "forged", client: there, cookies: set} },
-			"as a person":           func(set []string) asking { return asking{agent: "person", client: there, cookies: set} },
-			"with another one, too": func(set []string) asking { return asking{agent: "person", cookies: append(set, "a=b")} },
-			"a person, to log in": func(set []string) asking {
-				return asking{agent: "person", client: there, cookies: set, method: "POST", path: "/login", body: "name=joe"}
+		for name, use := range map[string]func(set []string) testRequest{
+			"the bot": func(set []string) testRequest {
+				return testRequest{agent: "known", client: here,
+					cookies: set}
 			},
-			"in quotes": func(set []string) asking {
+			"in one line": func(set []string) testRequest {
+				return testRequest{agent: "person", cookies: []string{strings.Join(set, "; ")}}
+			},
+			"another bot": func(set []string) testRequest {
+				return testRequest{agent: "forged",
+					client: there, cookies: set}
+			},
+			"as a person": func(set []string) testRequest {
+				return testRequest{agent: "person",
+					client: there, cookies: set}
+			},
+			"with another one, too": func(set []string) testRequest {
+				return testRequest{agent: "person",
+					cookies: append(set, "a=b")}
+			},
+			"a person, to log in": func(set []string) testRequest {
+				return testRequest{agent: "person", client: there, cookies: set, method: "POST", path: "/login",
+					body: "name=joe"}
+			},
+			"in quotes": func(set []string) testRequest {
 				for i, pair := range set {
 					name, value, _ := strings.Cut(pair, "=")
 					set[i] = name + `="` + value + `"`
 				}
-				return asking{agent: "person", cookies: set}
+				return testRequest{agent: "person", cookies: set}
 			},
-			"with escapes": func(set []string) asking {
+			"with escapes": func(set []string) testRequest {
 				for i, pair := range set {
 					name, value, _ := strings.Cut(pair, "=")
 					set[i] = name + "=%" + strings.ToUpper(hex(value[0])) + value[1:]
 				}
-				return asking{agent: "person", cookies: set}
+				return testRequest{agent: "person", cookies: set}
 			},
-			"in the query": func(set []string) asking { return asking{agent: "person", path: "/?a=b&" + strings.Join(set, "&")} },
-			"in the path": func(set []string) asking {
-				return asking{agent: "person", path: "/a;" + strings.ToLower(set[0][:4]) + set[0][4:] + ";" + set[len(set)-1] + "/b"}
+			"in the query": func(set []string) testRequest {
+				return testRequest{agent: "person", path: "/?a=b&" + strings.Join(set, "&")}
+			},
+			"in the path": func(set []string) testRequest {
+				return testRequest{agent: "person", path: "/a;" + strings.ToLower(set[0][:4]) + set[0][4:] + ";" +
+					set[len(set)-1] + "/b"}
 			},
 		} {
 			s := newSite(t, newUpstream(kind), named)
@@ -149,35 +203,39 @@ func TestASessionThatIsUsedIsSharedNoMore(t *testing.T) {
 
 func hex(c byte) string { return string("0123456789abcdef"[c>>4]) + string("0123456789abcdef"[c&15]) }
 
-// The bot's own links, with its session in them, do not end the sharing.
-func TestABotMayFollowItsOwnLinks(t *testing.T) {
+// A bot that follows its own links, which contain its session, does not end the sharing.
+func TestBotFollowsItsOwnLinks(t *testing.T) {
 	s := newSite(t, newUpstream("java"), named)
-	usual := asking{agent: "known", client: here}
+	usual := testRequest{agent: "known", client: here}
 	first, set := s.ask(t, usual)
-	second, _ := s.ask(t, asking{agent: "known", client: near, path: "/a;jsessionid=" + strings.TrimPrefix(set[0], "JSESSIONID=")})
+	second, _ := s.ask(t, testRequest{agent: "known", client: near,
+		path: "/a;jsessionid=" + strings.TrimPrefix(set[0], "JSESSIONID=")})
 	if third, _ := s.ask(t, usual); id(first) != id(second) || id(first) != id(third) {
 		t.Errorf("%q, %q, %q", first, second, third)
 	}
 }
 
-// What a person brings is never shared, even if the upstream hands it to a bot.
-func TestASessionOfAPersonIsNeverLearnt(t *testing.T) {
+// A session that a person sent is never shared, even if the upstream sets it for a bot.
+func TestSessionOfAPersonIsNeverShared(t *testing.T) {
 	const value = "abcdefghijklmnopqrstuvwxyz"
-	for name, bring := range map[string]struct{ first, bot asking }{
-		"in a cookie, before":   {asking{agent: "person", client: here, cookies: []string{"PHPSESSID=" + value}}, asking{}},
-		"by the bot's address":  {asking{}, asking{path: "/?sid=" + value}},
-		"escaped":               {asking{}, asking{path: "/?sid=%61" + value[1:]}},
-		"in the path":           {asking{}, asking{path: "/magic/" + value}},
-		"behind the path":       {asking{}, asking{path: "/a;phpsessid=" + value}},
-		"in a header":           {asking{}, asking{header: map[string]string{"X-Link": "a " + value}}},
-		"in the referring page": {asking{}, asking{header: map[string]string{"Referer": "http://a/?sid=" + value}}},
+	for name, bring := range map[string]struct{ first, bot testRequest }{
+		"in a cookie, before": {testRequest{agent: "person", client: here, cookies: []string{"PHPSESSID=" + value}},
+			testRequest{}},
+		"by the bot's address": {testRequest{}, testRequest{path: "/?sid=" + value}},
+		"escaped":              {testRequest{}, testRequest{path: "/?sid=%61" + value[1:]}},
+		"in the path":          {testRequest{}, testRequest{path: "/magic/" + value}},
+		"behind the path":      {testRequest{}, testRequest{path: "/a;phpsessid=" + value}},
+		"in a header":          {testRequest{}, testRequest{header: map[string]string{"X-Link": "a " + value}}},
+		"in the referring page": {testRequest{}, testRequest{header: map[string]string{"Referer": "http://a/?sid=" +
+			value}}},
 	} {
 		var got []string
-		h := sessions.New(sessions.Config{Cookies: named.Cookies, Who: who}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			got = r.Header["Cookie"]
-			w.Header().Add("Set-Cookie", "PHPSESSID="+value+"; Path=/")
-		}))
-		ask := func(a asking) {
+		h := sessions.New(sessions.Config{Cookies: named.Cookies, Who: clientOf},
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				got = r.Header["Cookie"]
+				w.Header().Add("Set-Cookie", "PHPSESSID="+value+"; Path=/")
+			}))
+		ask := func(a testRequest) {
 			r := httptest.NewRequest("GET", "http://a"+max(a.path, "/"), nil)
 			for name, value := range a.header {
 				r.Header.Set(name, value)
@@ -192,17 +250,17 @@ func TestASessionOfAPersonIsNeverLearnt(t *testing.T) {
 		}
 		bring.bot.agent = "known"
 		ask(bring.bot)
-		if ask(asking{agent: "known"}); got != nil {
+		if ask(testRequest{agent: "known"}); got != nil {
 			t.Errorf("%s: the upstream is offered %q", name, got)
 		}
 	}
 }
 
-// When the upstream forgets a session it opens another, for all.
-func TestASessionThatTheUpstreamForgotIsReplaced(t *testing.T) {
+// When the upstream forgets a session, the new session is shared by all.
+func TestForgottenSessionIsReplaced(t *testing.T) {
 	for _, kind := range []string{"java", "php", "coldfusion"} {
 		s := newSite(t, newUpstream(kind), named)
-		usual := asking{agent: "verified", client: here}
+		usual := testRequest{agent: "verified", client: here}
 		s.ask(t, usual)
 		s.forget()
 		second, set := s.ask(t, usual)

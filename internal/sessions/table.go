@@ -10,30 +10,29 @@ import (
 )
 
 const (
-	// maxSession is how long the cookies of a session may be, together.
+	// maxSession is the most bytes of all cookies of a session.
 	maxSession = 4 << 10
 
-	// maxCookies is how many cookies a session may have.
+	// maxCookies is the most cookies of a session.
 	maxCookies = 16
 
-	// trial is how long a session is kept at least that the upstream fails
-	// with: not every error is the session's fault.
-	trial = 5 * time.Minute
+	// minAge is how long a session is kept even if the upstream fails with it, because the session
+	// does not cause every error.
+	minAge = 5 * time.Minute
 
-	// entrySize and cookieSize are about what an entry and a cookie take
-	// beside their texts: they and their places in maps.
+	// entrySize and cookieSize are the approximate sizes of an entry and a cookie without their
+	// texts, including their places in maps.
 	entrySize, cookieSize = 480, 320
 
-	// maxOpeners is how many requests others wait for, one after the other,
-	// until one opens a session: many pages, as /robots.txt, open none.
+	// maxOpeners is how many requests others wait for, one after the other, until one opens a
+	// session. Many pages, such as /robots.txt, open none.
 	maxOpeners = 8
 
-	// sentPlaces is how many cookies that clients sent are remembered, or fewer
-	// where two share a place.
-	sentPlaces = 1 << 16
+	// sentSlots is how many sent cookies are remembered; fewer if two share a slot.
+	sentSlots = 1 << 16
 )
 
-// A table holds the sessions that are shared.
+// A table holds the shared sessions.
 type table struct {
 	mu      sync.Mutex
 	setup   *setup
@@ -43,32 +42,31 @@ type table struct {
 
 	marked atomic.Int64 // len(marks)
 
-	// What clients sent as their own of late is never shared: hashes of marks.
-	sent [sentPlaces]uint64
+	// Hashes of marks that clients recently sent as their own. These sessions are never shared.
+	sent [sentSlots]uint64
 	seed maphash.Seed
 }
 
-// An entry is a session, or the place for one: requests that opened none yet
-// are in progress. Once it is not live any more, nothing that the upstream
-// answers to requests that began with it counts.
+// An entry is a session, or a placeholder while requests that may open one are in progress. When an
+// entry is no longer live, answers to requests that began with it have no effect.
 type entry struct {
 	key     key
 	live    bool
-	cookies []cookie // never changed, but replaced; longer paths first
+	cookies []cookie // immutable, replaced as a whole; longer paths first
 	text    string   // of all cookies, as a header
 	cost    int      // bytes
 	opened  time.Time
 	used    time.Time
 
-	opener  chan struct{} // closed once the request is answered that others wait for; nil: there is none
-	openers int           // so far, without a session
+	opener  chan struct{} // closed after the answer to the request that others wait for; nil: none
+	openers int           // number of openers so far that opened no session
 
 	older, newer *entry
 }
 
-// A ring holds entries in the order of their use.
+// A ring holds entries in order of their last use.
 type ring struct {
-	end  entry // of both sides
+	end  entry // sentinel of the linked list
 	cost int
 }
 
@@ -88,13 +86,13 @@ func (t *table) ring(k key) *ring {
 	return &t.rings[0]
 }
 
-// use changes the setup, and forgets the cookies that it does not name.
+// use changes the setup and removes the cookies that it does not name.
 func (t *table) use(s *setup) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.setup = s
 	for _, e := range t.entries {
-		t.put(e, slices.DeleteFunc(slices.Clone(e.cookies), func(c cookie) bool { return !s.names.have(c.name) }))
+		t.put(e, slices.DeleteFunc(slices.Clone(e.cookies), func(c cookie) bool { return !s.names.match(c.name) }))
 	}
 	for i := range t.rings {
 		t.evict(&t.rings[i])
@@ -113,10 +111,11 @@ func (t *table) clear() {
 // empty reports whether no session is shared.
 func (t *table) empty() bool { return t.marked.Load() == 0 }
 
-// begin returns the entry of a key, the cookies of it that go with a request
-// for path, and their text. Without a session, either others wait for this
-// request until opens is handed to opened, or it may wait for opener.
-func (t *table) begin(k key, path string, secure bool, now time.Time) (e *entry, offered []cookie, text string, opens chan struct{}, opener <-chan struct{}) {
+// begin returns the entry of a key, its cookies for a request for path, and their text. Without a
+// session, one of two cases follows. Either other requests wait for this one until it passes opens
+// to opened, or this request may wait for opener.
+func (t *table) begin(k key, path string, secure bool, now time.Time) (e *entry, offered []cookie, text string,
+	opens chan struct{}, opener <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.ring(k)
@@ -152,20 +151,20 @@ func (t *table) begin(k key, path string, secure bool, now time.Time) (e *entry,
 	}
 	all := true
 	for i := range e.cookies {
-		all = all && e.cookies[i].goes(path, secure)
+		all = all && e.cookies[i].applies(path, secure)
 	}
 	if all {
 		return e, e.cookies, e.text, nil, nil
 	}
 	for _, c := range e.cookies {
-		if c.goes(path, secure) {
+		if c.applies(path, secure) {
 			offered = append(offered, c)
 		}
 	}
 	return e, offered, header(offered), nil, nil
 }
 
-// opened has those go on who wait for e's opener, if that is the one.
+// opened wakes the requests that wait for e's opener, if opens is the opener.
 func (t *table) opened(e *entry, opens chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,10 +174,9 @@ func (t *table) opened(e *entry, opens chan struct{}) {
 	}
 }
 
-// learn keeps what the upstream set with the answer to a request that began
-// with e and was offered cookies. A cookie takes an empty place, or that of the
-// one that was offered: otherwise it comes too late, and so do those that came
-// with it.
+// learn stores the cookies that the upstream set in the answer to a request that began with e and
+// was offered cookies. A cookie may fill a free place or replace the one that was offered.
+// Otherwise it is too late, and all cookies of the answer are ignored.
 func (t *table) learn(e *entry, offered, set []cookie, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,7 +186,7 @@ func (t *table) learn(e *entry, offered, set []cookie, now time.Time) {
 	cookies := slices.Clone(e.cookies)
 	for i := range set {
 		c := set[i]
-		if !t.setup.names.have(c.name) {
+		if !t.setup.names.match(c.name) {
 			continue
 		}
 		at, was := slices.IndexFunc(e.cookies, c.same), slices.IndexFunc(offered, c.same)
@@ -214,7 +212,7 @@ func (t *table) learn(e *entry, offered, set []cookie, now time.Time) {
 		return !taken
 	})
 	if taken {
-		return // by somebody else: it is no session, or not this bot's
+		return // by another client: it is not a session, or not this bot's
 	}
 	slices.SortStableFunc(cookies, func(a, b cookie) int { return len(b.path) - len(a.path) })
 	if len(e.cookies) == 0 {
@@ -224,17 +222,16 @@ func (t *table) learn(e *entry, offered, set []cookie, now time.Time) {
 	t.evict(t.ring(e.key))
 }
 
-// fails says that the upstream did not answer well to a request that was
-// offered e's session.
-func (t *table) fails(e *entry, now time.Time) {
+// reportFailure drops e's session if it may have caused a failed answer.
+func (t *table) reportFailure(e *entry, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e.live && now.Sub(e.opened) >= trial {
+	if e.live && now.Sub(e.opened) >= minAge {
 		t.drop(e)
 	}
 }
 
-// end ends the sharing of a key's session; the next request opens another one.
+// end stops sharing a key's session; the next request opens another one.
 func (t *table) end(k key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -243,9 +240,9 @@ func (t *table) end(k key) {
 	}
 }
 
-// brought ends the sharing of the session that has a mark, unless it is k's. A
-// client brought it. named says that it did so as its session.
-func (t *table) brought(m mark, k key, named bool) {
+// endBrought stops sharing the session with a mark that a client sent, unless it is k's. named is
+// true if the client sent it as its session.
+func (t *table) endBrought(m mark, k key, named bool) {
 	if m.value == "" || !named && t.empty() {
 		return
 	}
@@ -253,7 +250,7 @@ func (t *table) brought(m mark, k key, named bool) {
 	defer t.mu.Unlock()
 	if named {
 		sum := maphash.Comparable(t.seed, m)
-		t.sent[sum%sentPlaces] = sum
+		t.sent[sum%sentSlots] = sum
 	}
 	if e := t.marks[m]; e != nil && e.key != k {
 		t.drop(e)
@@ -262,10 +259,10 @@ func (t *table) brought(m mark, k key, named bool) {
 
 func (t *table) wasSent(m mark) bool {
 	sum := maphash.Comparable(t.seed, m)
-	return t.sent[sum%sentPlaces] == sum
+	return t.sent[sum%sentSlots] == sum
 }
 
-// put gives an entry other cookies.
+// put replaces the cookies of an entry.
 func (t *table) put(e *entry, cookies []cookie) {
 	marks(e.cookies, func(m mark) bool {
 		if t.marks[m] == e {
@@ -276,7 +273,7 @@ func (t *table) put(e *entry, cookies []cookie) {
 	cost := entrySize + len(e.key.host)
 	for i := range cookies {
 		c := &cookies[i]
-		// Texts are parts of longer ones, which are not to be kept.
+		// Clone the texts, because they are parts of longer texts that would stay in memory.
 		c.name, c.value, c.path = strings.Clone(c.name), strings.Clone(c.value), strings.Clone(c.path)
 		cost += cookieSize + 2*(len(c.name)+len(c.value)) + len(c.path)
 	}
@@ -289,7 +286,7 @@ func (t *table) put(e *entry, cookies []cookie) {
 	e.cookies, e.text, e.cost = cookies, header(cookies), cost
 }
 
-// drop ends the sharing of an entry's session.
+// drop stops sharing an entry's session.
 func (t *table) drop(e *entry) {
 	t.put(e, nil)
 	if e.opener != nil {
@@ -302,7 +299,7 @@ func (t *table) drop(e *entry) {
 	delete(t.entries, e.key)
 }
 
-// evict drops entries until a ring is within its bound.
+// evict drops the oldest entries until a ring is within its bound.
 func (t *table) evict(r *ring) {
 	for r.cost > t.setup.Memory && r.end.newer != &r.end {
 		t.drop(r.end.newer)

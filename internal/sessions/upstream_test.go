@@ -20,11 +20,10 @@ import (
 	"fairshare/internal/sessions"
 )
 
-// An upstream opens sessions as applications do: for each request without one,
-// and anew when it does not know the one that it gets. Logging in by POST
-// /login gives the session a name.
+// An upstream opens sessions as applications do: for each request without a session or with an
+// unknown one. POST /login gives the session a name.
 type upstream struct {
-	open func(id string) (setCookies []string) // what opens a session
+	open func(id string) (setCookies []string) // returns the cookies of a new session
 	read func(r *http.Request) (id string)
 
 	mu       sync.Mutex
@@ -32,9 +31,9 @@ type upstream struct {
 	opened   int
 }
 
-// A session is one of an upstream.
+// A session is a session of an upstream.
 type session struct {
-	name   string // who logged in
+	name   string // user that logged in
 	visits int
 }
 
@@ -59,7 +58,7 @@ func newUpstream(kind string) *upstream {
 		u.open = func(id string) []string {
 			return []string{"theme=dark", "PHPSESSID=" + strings.ToLower(id) + "; path=/; secure; SameSite=Lax"}
 		}
-	case "coldfusion": // two cookies, the first a number that anybody can guess
+	case "coldfusion": // two cookies, the first a number that is easy to guess
 		u.read = func(r *http.Request) string {
 			id, err1 := r.Cookie("CFID")
 			token, err2 := r.Cookie("CFTOKEN")
@@ -70,7 +69,8 @@ func newUpstream(kind string) *upstream {
 		}
 		u.open = func(id string) []string {
 			first, second, _ := strings.Cut(id, "-")
-			return []string{"CFID=" + first + ";expires=Sun, 12-Nov-2056 04:47:20 GMT;path=/;", "CFTOKEN=" + second + ";expires=Sun, 12-Nov-2056 04:47:20 GMT;path=/;"}
+			return []string{"CFID=" + first + ";expires=Sun, 12-Nov-2056 04:47:20 GMT;path=/;",
+				"CFTOKEN=" + second + ";expires=Sun, 12-Nov-2056 04:47:20 GMT;path=/;"}
 		}
 	default:
 		panic(kind)
@@ -116,7 +116,7 @@ func (u *upstream) forget() {
 	clear(u.sessions)
 }
 
-// A known is a ResponseWriter that knows who asks.
+// A known is a ResponseWriter with a known client.
 type known struct {
 	http.ResponseWriter
 	client netip.Addr
@@ -132,7 +132,7 @@ func (hijackKnown) Flush() {}
 
 func (hijackKnown) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
 
-func who(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
+func clientOf(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
 	if h, ok := w.(hijackKnown); ok {
 		w = h.known
 	}
@@ -145,12 +145,12 @@ var bots = map[string]fairshare.Bot{
 	"pending":  {Name: "crawler", State: fairshare.Pending},
 	"forged":   {Name: "crawler", State: fairshare.Forged},
 	"known":    {Name: "tool", State: fairshare.Claimed},
-	"steered":  {Name: "preview", State: fairshare.Verified, Steered: true},
-	"feigned":  {Name: "preview", State: fairshare.Forged, Steered: true},
+	"steered":  {Name: "preview", State: fairshare.Verified, UserTriggered: true},
+	"feigned":  {Name: "preview", State: fairshare.Forged, UserTriggered: true},
 }
 
-// A site is sessions before a proxy before an upstream, on sockets. The header
-// X-Client says who asks, the user agent for what that is taken.
+// A site is a Handler in front of a proxy in front of an upstream, on sockets. The header X-Client
+// holds the client's address, the user agent the kind of bot.
 type site struct {
 	*upstream
 	url      string
@@ -169,7 +169,7 @@ func newSite(t testing.TB, u *upstream, c sessions.Config) *site {
 	p := proxy.New(proxy.Config{Upstream: to})
 	t.Cleanup(p.Close)
 	if c.Who == nil {
-		c.Who = who
+		c.Who = clientOf
 	}
 	h := sessions.New(c, p)
 	near := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -179,11 +179,12 @@ func newSite(t testing.TB, u *upstream, c sessions.Config) *site {
 	t.Cleanup(near.Close)
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, DialContext: (&net.Dialer{}).DialContext}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &site{u, near.URL, h, &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &site{u, near.URL, h, &http.Client{Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// An asking is a request of a test.
-type asking struct {
+// A testRequest is a request of a test.
+type testRequest struct {
 	agent, client string
 	method, path  string // "" means GET and /
 	host          string
@@ -192,9 +193,8 @@ type asking struct {
 	body          string
 }
 
-// ask sends a request, and returns what the upstream says and the cookies that
-// it sets, as pairs.
-func (s *site) ask(t testing.TB, a asking) (said string, set []string) {
+// ask sends a request, and returns the text of the answer and the cookies that it sets, as pairs.
+func (s *site) ask(t testing.TB, a testRequest) (said string, set []string) {
 	t.Helper()
 	if a.method == "" {
 		a.method = "GET"

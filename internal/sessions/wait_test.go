@@ -14,20 +14,28 @@ import (
 	"fairshare/internal/sessions"
 )
 
-// Of many requests that come at once the first one opens the session of all;
-// nobody waits for longer than Wait, or again and again where none is opened.
-func TestOthersWaitForWhoOpens(t *testing.T) {
+// The first of many concurrent requests opens the session for all. No request waits longer than
+// Wait, or repeatedly if no session is opened.
+func TestOthersWaitForTheOpener(t *testing.T) {
 	const atOnce = 50
 	for name, test := range map[string]struct {
 		wait time.Duration
 		page func(n int64) (takes time.Duration, opens bool) // n from 1
 		want int64                                           // sessions
-		ends time.Duration                                   // when all are answered
+		ends time.Duration                                   // time until all are answered
 	}{
-		"the first opens it":       {time.Second, func(int64) (time.Duration, bool) { return 200 * time.Millisecond, true }, 1, 400 * time.Millisecond},
-		"nobody is to wait":        {0, func(int64) (time.Duration, bool) { return 200 * time.Millisecond, true }, atOnce, 200 * time.Millisecond},
-		"the first takes too long": {time.Second, func(int64) (time.Duration, bool) { return 5 * time.Second, true }, atOnce, 6 * time.Second},
-		"none is opened":           {time.Second, func(int64) (time.Duration, bool) { return 200 * time.Millisecond, false }, 0, 400 * time.Millisecond},
+		"the first opens it": {time.Second, func(int64) (time.Duration, bool) {
+			return 200 * time.Millisecond,
+				true
+		}, 1, 400 * time.Millisecond},
+		"no wait": {0, func(int64) (time.Duration, bool) { return 200 * time.Millisecond, true },
+			atOnce, 200 * time.Millisecond},
+		"the first takes too long": {time.Second, func(int64) (time.Duration, bool) { return 5 * time.Second, true },
+			atOnce, 6 * time.Second},
+		"none is opened": {time.Second, func(int64) (time.Duration, bool) {
+			return 200 * time.Millisecond,
+				false
+		}, 0, 400 * time.Millisecond},
 		"the first one panics": {time.Second, func(n int64) (time.Duration, bool) {
 			if n == 1 {
 				time.Sleep(100 * time.Millisecond)
@@ -39,16 +47,18 @@ func TestOthersWaitForWhoOpens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var asked, opened atomic.Int64
-				h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: who, Wait: test.wait}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					takes, opens := test.page(asked.Add(1))
-					time.Sleep(takes)
-					if opens && r.Header.Get("Cookie") == "" {
-						w.Header().Set("Set-Cookie", fmt.Sprintf("sid=%d; Path=/", opened.Add(1)))
-					}
-				}))
+				h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: clientOf, Wait: test.wait},
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						takes, opens := test.page(asked.Add(1))
+						time.Sleep(takes)
+						if opens && r.Header.Get("Cookie") == "" {
+							w.Header().Set("Set-Cookie", fmt.Sprintf("sid=%d; Path=/", opened.Add(1)))
+						}
+					}))
 				ask := func(bot fairshare.Bot) {
 					defer func() { recover() }()
-					h.ServeHTTP(known{httptest.NewRecorder(), addr("192.0.2.1"), bot}, httptest.NewRequest("GET", "http://a/", nil))
+					h.ServeHTTP(known{httptest.NewRecorder(), addr("192.0.2.1"), bot},
+						httptest.NewRequest("GET", "http://a/", nil))
 				}
 				begin := time.Now()
 				var all sync.WaitGroup
@@ -64,19 +74,21 @@ func TestOthersWaitForWhoOpens(t *testing.T) {
 	}
 }
 
-// Where no page opens a session, requests wait for a few others and then for
-// nobody, and who is no bot for nobody at all.
-func TestFewAreWaitedFor(t *testing.T) {
+// If no page opens a session, requests wait for a few others and then no longer. Clients that are
+// not bots never wait.
+func TestRequestsWaitForFewOpeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: who, Wait: time.Second}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(100 * time.Millisecond)
-		}))
+		h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: clientOf, Wait: time.Second},
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(100 * time.Millisecond)
+			}))
 		pair := func(bot fairshare.Bot) time.Duration {
 			begin := time.Now()
 			var all sync.WaitGroup
 			for range 2 {
 				all.Go(func() {
-					h.ServeHTTP(known{httptest.NewRecorder(), addr("192.0.2.1"), bot}, httptest.NewRequest("GET", "http://a/robots.txt", nil))
+					h.ServeHTTP(known{httptest.NewRecorder(), addr("192.0.2.1"), bot},
+						httptest.NewRequest("GET", "http://a/robots.txt", nil))
 				})
 			}
 			all.Wait()

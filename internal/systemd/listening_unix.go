@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isListening reports whether a socket takes connections, and whether these are
-// streams.
+// isListening reports whether a socket listens, and whether it is a stream socket.
 func isListening(file *os.File) (listens, streams bool, err error) {
 	raw, err := file.SyscallConn()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package systemd speaks with the service manager that started the process:
-// [Notifier] tells it how serve is, [Listener] takes the socket that it holds.
-// Without a service manager both do nothing.
+// Package systemd communicates with the service manager that started the process. [Notifier]
+// reports the state of serve, and [Listener] returns the socket that systemd passed. Without a
+// service manager both do nothing.
 package systemd
 
 import (
@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	patience  = time.Second // for a service manager that does not read
+	patience  = time.Second // most time for a service manager that does not read
 	maxStatus = 1 << 10     // bytes
 	leastBeat = time.Millisecond
 )
 
-// A Notifier tells the service manager how the process is (sd_notify(3)). It
-// is safe for concurrent use. No call takes longer than a second.
+// A Notifier reports the state of the process to the service manager (sd_notify(3)). It is safe for
+// concurrent use. No call takes longer than a second.
 type Notifier struct {
 	log      func(string)
-	watchdog time.Duration // 0: nobody waits for beats
+	watchdog time.Duration // 0: the watchdog is off
 
 	mu      sync.Mutex
-	at      *net.UnixAddr // nil: nobody is told
+	at      *net.UnixAddr // nil: no service manager
 	failing bool
 }
 
-// NewNotifier reads who is to be told from the environment, and takes that out
-// of it: no child speaks in our name. That nobody could be told goes to log,
-// once until it works again.
+// NewNotifier reads the address of the service manager from the environment, and removes it there,
+// so that no child process uses it. A failed report is logged once, until one succeeds.
 func NewNotifier(log func(string)) *Notifier {
 	n := &Notifier{log: log}
 	if name := os.Getenv("NOTIFY_SOCKET"); name != "" {
-		n.at = &net.UnixAddr{Name: name, Net: "unixgram"} // Go takes a leading @ for the abstract namespace, as systemd does
+		// in Go and in systemd a leading @ means the abstract namespace
+		n.at = &net.UnixAddr{Name: name, Net: "unixgram"}
 	}
 	os.Unsetenv("NOTIFY_SOCKET")
 	watchdog, err := daemon.SdWatchdogEnabled(true) // 0 if another process is watched
@@ -47,28 +47,26 @@ func NewNotifier(log func(string)) *Notifier {
 	return n
 }
 
-// Ready says that requests are accepted, and in one line how. It also ends
-// what Reloading began.
+// Ready reports that requests are accepted, with a status of one line. It also ends a reload.
 func (n *Notifier) Ready(status string) { n.send("READY=1", "STATUS="+oneLine(status)) }
 
-// Reloading says that the policy is read anew; Ready has to follow, whatever
-// came of it.
+// Reloading reports that the policy is being reloaded. Ready must follow, even if the reload fails.
 func (n *Notifier) Reloading() {
 	n.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonic().Microseconds()))
 }
 
-// Stopping says that the end has begun, and how long it may take: the service
-// manager waits so long, and longer if its own bound is higher.
+// Stopping reports that the process is stopping, and how long this may take. The service manager
+// waits at least that long.
 func (n *Notifier) Stopping(within time.Duration) {
-	n.send("STOPPING=1", "STATUS=stopping: requests in progress may end", fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", within.Microseconds()))
+	n.send("STOPPING=1", "STATUS=stopping: requests in progress may end",
+		fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", within.Microseconds()))
 }
 
-// Beat says that the process is alive.
+// Beat reports that the process is alive.
 func (n *Notifier) Beat() { n.send("WATCHDOG=1") }
 
-// Beats returns a channel that says when to call Beat: twice in the time after
-// which the service manager takes the process for dead. It is nil if nobody
-// waits for beats. stop ends it.
+// Beats returns a channel with the times at which to call Beat: twice in each watchdog period. It
+// is nil if the watchdog is off. stop ends it.
 func (n *Notifier) Beats() (beats <-chan time.Time, stop func()) {
 	if n.watchdog <= 0 {
 		return nil, func() {}
@@ -85,7 +83,7 @@ func (n *Notifier) send(assignments ...string) {
 	}
 	err := n.write(strings.Join(assignments, "\n"))
 	if err != nil && !n.failing {
-		n.log(fmt.Sprintf("warning: systemd cannot be told %s: %v", assignments[0], err))
+		n.log(fmt.Sprintf("warning: cannot report %s to systemd: %v", assignments[0], err))
 	}
 	n.failing = err != nil
 }
@@ -103,7 +101,7 @@ func (n *Notifier) write(message string) error {
 	return err
 }
 
-// oneLine keeps a status from being read as more than that.
+// oneLine returns a status as one line, so that it cannot contain other assignments.
 func oneLine(status string) string {
 	status = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -25,8 +25,8 @@ func manager(t *testing.T, name string) *net.UnixConn {
 	return conn
 }
 
-// hear returns the next message.
-func hear(t *testing.T, conn *net.UnixConn) string {
+// receive returns the next message.
+func receive(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
 	b := make([]byte, 8192)
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -38,10 +38,10 @@ func hear(t *testing.T, conn *net.UnixConn) string {
 }
 
 func silence(t *testing.T) func(string) {
-	return func(line string) { t.Errorf("said %q", line) }
+	return func(line string) { t.Errorf("logged %q", line) }
 }
 
-func TestNotifierTells(t *testing.T) {
+func TestNotifierSendsMessages(t *testing.T) {
 	for name, at := range map[string]string{
 		"path":     filepath.Join(t.TempDir(), "n"),
 		"abstract": fmt.Sprintf("@fairshare-test-%d", os.Getpid()),
@@ -57,16 +57,17 @@ func TestNotifierTells(t *testing.T) {
 				}
 			}
 			n.Ready("protects a shop\nREADY=0\x1b[1m")
-			if got := hear(t, conn); got != "READY=1\nSTATUS=protects a shop READY=0 [1m" {
+			if got := receive(t, conn); got != "READY=1\nSTATUS=protects a shop READY=0 [1m" {
 				t.Errorf("Ready: %q", got)
 			}
 			n.Ready(strings.Repeat("é", 3000))
-			if got := strings.TrimPrefix(hear(t, conn), "READY=1\nSTATUS="); got != strings.Repeat("é", maxStatus/2) {
+			if got := strings.TrimPrefix(receive(t, conn), "READY=1\nSTATUS="); got != strings.Repeat("é",
+				maxStatus/2) {
 				t.Errorf("a long status: %d bytes", len(got))
 			}
 			before := monotonic()
 			n.Reloading()
-			got := hear(t, conn)
+			got := receive(t, conn)
 			var at int64
 			if _, err := fmt.Sscanf(got, "RELOADING=1\nMONOTONIC_USEC=%d", &at); err != nil {
 				t.Errorf("Reloading: %q", got)
@@ -75,29 +76,30 @@ func TestNotifierTells(t *testing.T) {
 				t.Errorf("Reloading at %d, the clock shows %v to %d", at, before.Microseconds(), now)
 			}
 			n.Beat()
-			if got := hear(t, conn); got != "WATCHDOG=1" {
+			if got := receive(t, conn); got != "WATCHDOG=1" {
 				t.Errorf("Beat: %q", got)
 			}
 			n.Stopping(20 * time.Second)
-			if got := hear(t, conn); got != "STOPPING=1\nSTATUS=stopping: requests in progress may end\nEXTEND_TIMEOUT_USEC=20000000" {
+			if got := receive(t,
+				conn); got != "STOPPING=1\nSTATUS=stopping: requests in progress may end\nEXTEND_TIMEOUT_USEC=20000000" {
 				t.Errorf("Stopping: %q", got)
 			}
 		})
 	}
 }
 
-func TestNotifierBeatsForItselfAlone(t *testing.T) {
+func TestNotifierBeatsOnlyForItsOwnProcess(t *testing.T) {
 	for _, test := range []struct {
 		socket, usec, pid string
 		want              time.Duration
 	}{
 		{"/nowhere", "30000000", strconv.Itoa(os.Getpid()), 30 * time.Second},
 		{"/nowhere", "30000000", "", 30 * time.Second},
-		{"/nowhere", "30000000", "1", 0}, // another process is watched
+		{"/nowhere", "30000000", "1", 0}, // systemd watches another process
 		{"/nowhere", "", "", 0},
 		{"/nowhere", "soon", "", 0},
 		{"/nowhere", "-1", "", 0},
-		{"", "30000000", "", 0}, // nobody to tell
+		{"", "30000000", "", 0}, // no service manager
 	} {
 		t.Setenv("NOTIFY_SOCKET", test.socket)
 		t.Setenv("WATCHDOG_USEC", test.usec)
@@ -124,26 +126,26 @@ func TestNotifierWithoutAManagerDoesNothing(t *testing.T) {
 	n.Stopping(time.Second)
 }
 
-// A manager that is away, or does not read, costs a line and little time.
-func TestNotifierSaysOnceThatNobodyHears(t *testing.T) {
+// A service manager that is missing or does not read costs one log line and little time.
+func TestNotifierLogsOnceThatSystemdIsMissing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n")
 	t.Setenv("NOTIFY_SOCKET", path)
 	var said []string
 	n := NewNotifier(func(line string) { said = append(said, line) })
 	n.Ready("here")
 	n.Beat()
-	if len(said) != 1 || !strings.Contains(said[0], "systemd cannot be told READY=1: ") {
-		t.Errorf("nobody there: said %q", said)
+	if len(said) != 1 || !strings.Contains(said[0], "cannot report READY=1 to systemd: ") {
+		t.Errorf("no service manager: logged %q", said)
 	}
 	conn := manager(t, path)
 	n.Beat()
-	if got := hear(t, conn); got != "WATCHDOG=1" {
+	if got := receive(t, conn); got != "WATCHDOG=1" {
 		t.Errorf("heard %q", got)
 	}
 	for len(said) == 1 { // until its queue is full
 		n.Beat()
 	}
 	if len(said) != 2 || !strings.Contains(said[1], "timeout") {
-		t.Errorf("a manager that does not read: said %q", said)
+		t.Errorf("a manager that does not read: logged %q", said)
 	}
 }

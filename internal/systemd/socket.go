@@ -10,11 +10,10 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 )
 
-// socketName is the FileDescriptorName of the socket that is meant, where
-// several are handed over.
+// socketName is the FileDescriptorName of serve's socket, if systemd passes several.
 const socketName = "fairshare"
 
-// A SocketError is about what the service manager handed over.
+// A SocketError is an error about the sockets from the service manager.
 type SocketError struct {
 	Err  error
 	Hint string // what to do
@@ -24,15 +23,16 @@ func (e *SocketError) Error() string { return "the socket of systemd: " + e.Err.
 
 func (e *SocketError) Unwrap() error { return e.Err }
 
-// maxSockets is more than anybody hands over.
+// maxSockets is more than any configuration needs.
 const maxSockets = 64
 
-// Listener returns the listening socket that the service manager handed over
-// (sd_listen_fds(3)), nil if there is none. It is taken once: the environment
-// says no more of it. An error is a *SocketError.
+// Listener returns the listening socket that the service manager passed (sd_listen_fds(3)), or nil
+// if there is none. It also removes the socket from the environment, so only the first call returns
+// it. An error is a *SocketError.
 func Listener() (net.Listener, error) {
 	if n, err := strconv.Atoi(os.Getenv("LISTEN_FDS")); err == nil && n > maxSockets {
-		return nil, &SocketError{fmt.Errorf("LISTEN_FDS says that there are %d", n), "serve takes one: a single ListenStream= in the socket unit"}
+		return nil, &SocketError{fmt.Errorf("LISTEN_FDS is %d", n),
+			"serve takes one: a single ListenStream= in the socket unit"}
 	}
 	files := activation.Files(true)
 	defer func() {
@@ -47,7 +47,7 @@ func Listener() (net.Listener, error) {
 	return listenOn(file)
 }
 
-// choose returns the only file, or the only one that has our name.
+// choose returns the only file, or the only one with socketName.
 func choose(files []*os.File) (*os.File, error) {
 	if len(files) <= 1 {
 		for _, only := range files {
@@ -63,7 +63,7 @@ func choose(files []*os.File) (*os.File, error) {
 	}
 	if len(ours) != 1 {
 		return nil, &SocketError{
-			fmt.Errorf("%d were handed over, %d of them named %s", len(files), len(ours), socketName),
+			fmt.Errorf("there are %d sockets, %d of them named %s", len(files), len(ours), socketName),
 			"serve takes one: a single ListenStream= in the socket unit (ListenStream=80 takes IPv4 and IPv6 alike), or FileDescriptorName=" + socketName + " for one of several units",
 		}
 	}
@@ -74,16 +74,18 @@ func listenOn(file *os.File) (net.Listener, error) {
 	listens, streams, err := isListening(file)
 	switch {
 	case err != nil:
-		return nil, &SocketError{fmt.Errorf("%s is none: %w", file.Name(), err), "ListenStream= in the socket unit"}
+		return nil, &SocketError{fmt.Errorf("%s is not a socket: %w", file.Name(), err),
+			"ListenStream= in the socket unit"}
 	case !streams:
-		return nil, &SocketError{errors.New("it is for datagrams"), "ListenStream= in the socket unit"}
+		return nil, &SocketError{errors.New("it is a datagram socket"), "ListenStream= in the socket unit"}
 	case !listens:
-		return nil, &SocketError{errors.New("it is a connection, not a socket that listens"), "Accept=no in the socket unit, which is the default"}
+		return nil, &SocketError{errors.New("it is a connection, not a listening socket"),
+			"Accept=no in the socket unit, which is the default"}
 	}
 	l, err := net.FileListener(file)
 	if err == nil && l.Addr().Network() != "tcp" && l.Addr().Network() != "unix" {
 		l.Close()
-		err = fmt.Errorf("it is of %s", l.Addr().Network())
+		err = fmt.Errorf("it has the type %s", l.Addr().Network())
 	}
 	if err != nil {
 		return nil, &SocketError{err, "ListenStream= in the socket unit, with a port, an address and a port, or a path"}

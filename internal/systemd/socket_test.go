@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestMain is also the service of the tests: with FAIRSHARE_TEST_SERVICE it
-// prints what Listener gives, and what is left of the environment.
+// TestMain is also the service under test: with FAIRSHARE_TEST_SERVICE it prints the result of
+// Listener, and the rest of the environment.
 func TestMain(m *testing.M) {
 	if mode := os.Getenv("FAIRSHARE_TEST_SERVICE"); mode != "" {
 		if mode == "me" {
@@ -55,7 +55,7 @@ func service() int {
 	return 0
 }
 
-// handOver runs the service with files from descriptor 3 on.
+// handOver runs the service with files at descriptors 3 and up.
 func handOver(t *testing.T, mode string, env []string, files ...*os.File) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -83,12 +83,12 @@ func fileOf(t *testing.T, of any) *os.File {
 	return f
 }
 
-func TestListenerTakesWhatIsHandedOver(t *testing.T) {
+func TestListenerReturnsThePassedSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	for _, at := range []struct{ network, addr string }{{"tcp", "127.0.0.1:0"}, {"tcp", "[::]:0"}, {"unix", path}} {
 		l, err := net.Listen(at.network, at.addr)
 		if err != nil {
-			t.Logf("%s: %v", at.addr, err) // no IPv6 here
+			t.Logf("%s: %v", at.addr, err) // this machine has no IPv6
 			continue
 		}
 		defer l.Close()
@@ -154,16 +154,20 @@ func TestListenerFaults(t *testing.T) {
 		{"else", "LISTEN_FDS=1 LISTEN_PID=1", []*os.File{listening}, "none"}, // meant for another
 		{"else", "LISTEN_FDS=1", []*os.File{listening}, "none"},
 		{"me", "LISTEN_FDS=2 LISTEN_FDNAMES=fairshare:metrics", []*os.File{listening, plain}, "tcp 127.0.0.1:"},
-		{"me", "LISTEN_FDS=2", []*os.File{listening, listening}, "error: the socket of systemd: 2 were handed over, 0 of them named fairshare\nhint: serve takes one: a single ListenStream="},
-		{"me", "LISTEN_FDS=2 LISTEN_FDNAMES=fairshare:fairshare", []*os.File{listening, listening}, "2 of them named fairshare"},
-		{"me", "LISTEN_FDS=1000000000", nil, "LISTEN_FDS says that there are 1000000000\nhint: "},
-		{"me", "LISTEN_FDS=1", []*os.File{plain}, "is none: socket operation on non-socket\nhint: ListenStream="},
-		{"me", "LISTEN_FDS=1", nil, "hint: ListenStream="}, // nothing is there
-		{"me", "LISTEN_FDS=1", []*os.File{fileOf(t, udp)}, "it is for datagrams\nhint: "},
-		{"me", "LISTEN_FDS=1", []*os.File{datagrams}, "it is for datagrams\nhint: "},
-		{"me", "LISTEN_FDS=1", []*os.File{fileOf(t, connected)}, "it is a connection, not a socket that listens\nhint: Accept=no"},
+		{"me", "LISTEN_FDS=2", []*os.File{listening, listening},
+			"error: the socket of systemd: there are 2 sockets, 0 of them named fairshare\nhint: serve takes one: a single ListenStream="},
+		{"me", "LISTEN_FDS=2 LISTEN_FDNAMES=fairshare:fairshare", []*os.File{listening, listening},
+			"2 of them named fairshare"},
+		{"me", "LISTEN_FDS=1000000000", nil, "LISTEN_FDS is 1000000000\nhint: "},
+		{"me", "LISTEN_FDS=1", []*os.File{plain},
+			"is not a socket: socket operation on non-socket\nhint: ListenStream="},
+		{"me", "LISTEN_FDS=1", nil, "hint: ListenStream="}, // there is no descriptor
+		{"me", "LISTEN_FDS=1", []*os.File{fileOf(t, udp)}, "it is a datagram socket\nhint: "},
+		{"me", "LISTEN_FDS=1", []*os.File{datagrams}, "it is a datagram socket\nhint: "},
+		{"me", "LISTEN_FDS=1", []*os.File{fileOf(t, connected)},
+			"it is a connection, not a listening socket\nhint: Accept=no"},
 	} {
-		if strings.HasPrefix(test.want, "tcp ") { // it accepts one
+		if strings.HasPrefix(test.want, "tcp ") { // it accepts a connection
 			conn, err := net.Dial("tcp", tcp.Addr().String())
 			if err != nil {
 				t.Fatal(err)

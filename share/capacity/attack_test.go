@@ -5,24 +5,26 @@ import (
 	"testing"
 )
 
-// TestNobodyMovesIt: what somebody asks who chooses the latency of his pages,
-// from one network or many, neither shrinks nor grows the slots.
-func TestNobodyMovesIt(t *testing.T) {
+// A client that chooses the latency of its pages cannot change the slots, from one network or many.
+func TestClientCannotMoveTheSlots(t *testing.T) {
 	cases := []struct {
 		name     string
 		networks int
 		page     func(w *world) (uint64, demand)
 	}{
 		{"pages of 10 s", 1, func(*world) (uint64, demand) { return 999, demand{delay: 10} }},
-		{"slow on everybody's page", 1, func(*world) (uint64, demand) { return 5, demand{delay: 1} }},
-		{"slow on all pages", 5, func(w *world) (uint64, demand) { return uint64(w.rng.IntN(30)) + 1, demand{delay: 1} }},
+		{"slow on a popular page", 1, func(*world) (uint64, demand) { return 5, demand{delay: 1} }},
+		{"slow on all pages", 5, func(w *world) (uint64, demand) {
+			return uint64(w.rng.IntN(30)) + 1,
+				demand{delay: 1}
+		}},
 		{"fast, then slow, and again", 5, func(w *world) (uint64, demand) {
 			if math.Mod(w.now, 14) < 7 {
 				return 5, demand{work: 0.001}
 			}
 			return 5, demand{delay: 2}
 		}},
-		{"slow first, quick then", 5, func(w *world) (uint64, demand) {
+		{"slow at first, then fast", 5, func(w *world) (uint64, demand) {
 			if w.now < 40 {
 				return uint64(w.rng.IntN(30)) + 1, demand{delay: 1}
 			}
@@ -47,9 +49,9 @@ func TestNobodyMovesIt(t *testing.T) {
 	}
 }
 
-// TestNewNetworksDoNotDecide: a flood of networks never seen asks slow pages;
-// those with standing say that nothing has changed.
-func TestNewNetworksDoNotDecide(t *testing.T) {
+// A flood of new networks requests slow pages. The networks with standing show that the upstream
+// has not changed.
+func TestNewNetworksDoNotMoveTheSlots(t *testing.T) {
 	flood := make([]*client, 400)
 	for i := range flood {
 		flood[i] = &client{roaming: true, from: 60, page: func(w *world) (uint64, demand) {
@@ -65,9 +67,9 @@ func TestNewNetworksDoNotDecide(t *testing.T) {
 	}
 }
 
-// TestFleets: the polite are few and the fleet asks always, from four networks
-// or from one that is new each time.
-func TestFleets(t *testing.T) {
+// Few polite clients compete with a fleet that always sends requests, from four networks or from a
+// new network each time.
+func TestFleetsDoNotChangeTheSlots(t *testing.T) {
 	roaming := greedy(400, 400, 30, exponential(0.02))
 	for _, c := range roaming {
 		c.roaming = true

@@ -37,14 +37,15 @@ func BenchmarkSample(b *testing.B) {
 	}
 }
 
-// TestNoAllocations in the steady state.
+// Sample allocates nothing in the steady state.
 func TestNoAllocations(t *testing.T) {
 	c := New(Options{})
 	rng := rand.New(rand.NewPCG(1, 2))
 	now := int64(0)
 	sample := func() {
 		now += 250_000
-		c.Sample(Sample{Now: now, Path: rng.Uint64N(5000), Network: rng.Uint64N(5000), Took: time.Duration(rng.ExpFloat64() * 2e7), Inside: 1000, Waiting: true})
+		c.Sample(Sample{Now: now, Path: rng.Uint64N(5000), Network: rng.Uint64N(5000),
+			Took: time.Duration(rng.ExpFloat64() * 2e7), Inside: 1000, Waiting: true})
 	}
 	if n := testing.AllocsPerRun(100_000, sample); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -1,56 +1,53 @@
-// Package capacity finds how many requests an upstream works on at once, by
-// watching its latency. Start with [New]; tell every finished request to
-// [Capacity.Sample] and let [Capacity.Slots] requests in.
+// Package capacity finds how many requests an upstream can process at once, from its latency. Start
+// with [New]. Pass every finished request to [Capacity.Sample], and let [Capacity.Slots] requests
+// in.
 //
-// Time is cut in rounds of constant slots, as long as it takes to know their
-// score to about 6 % (at least 1/4 s and 5 requests one after another, rarely
-// more than 5 s). What requests took is compared with what the same path
-// usually takes without a queue, in logarithms, so that no heavy tail decides:
+// Time is divided into rounds with constant slots. A round lasts until its score is known to about
+// 6 % (at least 1/4 s and 5 requests one after another, rarely more than 5 s). The duration of a
+// request is compared with the usual duration of the same path without a queue. Logarithms limit
+// the effect of a heavy tail:
 //
 //	network: mean of ln(took/usual) − ln(1 − part that failed)
 //	score:   median over the networks
 //
-// A network counts once, whatever it asks for, and networks of clients without
-// standing count at most half as often as those with it. The usual time of a
-// path is a geometric mean with bounded steps (Huber 1964), the first 3 samples
-// of a path do not vote, and paths and networks live in tables of fixed size
-// where nothing that is in use gives way to what is new.
+// Each network has one vote, independent of its requests. Networks of clients without standing have
+// at most half as many votes as those with standing. The usual time of a path is a geometric mean
+// with bounded steps (Huber 1964). The first 3 samples of a path do not vote. Paths and networks
+// are stored in tables of fixed size, in which new entries never replace entries in use.
 //
-// The floor is the score without a queue, and slowdown = exp(score − floor).
-// An upstream of k workers or cores with n > k requests inside has slowdown
-// n/k (Little's law), wherever its queue is. While requests wait for turns:
+// The floor is the score without a queue, and slowdown = exp(score − floor). An upstream of k
+// workers or cores with n > k requests in progress has slowdown n/k (Little's law), wherever its
+// queue is. While requests wait for turns:
 //
-//	slowdown ≤ 1.2   more slots: an eighth; when that goes on a quarter, then a half
-//	slowdown ≤ 1.5   left alone
+//	slowdown ≤ 1.2   more slots: an eighth; in the next rounds a quarter, then a half
+//	slowdown ≤ 1.5   no change
 //	above, and every 30 s or 100 requests one after another   a probe: a round with 3/5 of the slots, or fewer
 //
-// A probe tells a queue of our making from an upstream that is slow by itself:
+// A probe distinguishes a queue caused by too many slots from an upstream that is slow by itself:
 //
-//	score falls by more than ln 1.25   fewer slots help: as many as give slowdown 1.3, once a
-//	                                   second round with all of them has confirmed it
-//	else                               they do not: the slots return, and this is the new floor
+//	score falls by more than ln 1.25   fewer slots help: as many as give slowdown 1.3, after a
+//	                                   second round with all slots has confirmed it
+//	else                               they do not: all slots return, and this is the new floor
 //
-// So pages whose latency somebody chooses are not taken for a queue, whatever
-// part of the networks he has: they do not follow the slots. Slots that were too many
-// are not tried again for 10 to 20 s. Failures count by their part only:
-// a quick 503 is no quick answer, and a page that always fails is a floor.
+// So pages whose latency an attacker chooses are not mistaken for a queue, whatever part of the
+// networks the attacker has: their latency does not follow the slots. A number of slots that was
+// too high is not tried again for 10 to 20 s. Failures count only by their share: a quick 503 does
+// not count as a quick answer, and a page that always fails raises the floor.
 //
-// When a burst follows a quiet start, slots double each round until a score is
-// high (the slow start of TCP, RFC 5681, section 3.1), and rounds need little
-// precision. The round before is the probe of the last doubling: 8 workers of 20
-// ms have 8 slots within a second, 16 for half a second, 10 from then on.
+// When a burst follows a quiet start, slots double each round until a score is high (the slow start
+// of TCP, RFC 5681, section 3.1). These rounds need little precision. The round before serves as
+// the probe of the last doubling. With 8 workers and pages of 20 ms there are 8 slots within a
+// second, 16 for half a second, then 10.
 //
-// In simulations (see the tests) it settles in some 10 s with pages of 20 ms,
-// and in 3 minutes with pages of 1 s; then the upstream is 93 to 99 % busy and
-// requests take 1.1 to 1.5 times as long as alone. An upstream of
-// one or two workers whose pages scatter much is less exact: 80 % busy, or five
-// slots instead of one. Set the capacity there.
+// In simulations (see the tests) it settles in some 10 s with pages of 20 ms, and in 3 minutes with
+// pages of 1 s. Then the upstream is 93 to 99 % busy, and requests take 1.1 to 1.5 times as long as
+// alone. With one or two workers whose pages vary much, it is less exact: 80 % busy, or five slots
+// instead of one. In that case set the capacity.
 //
-// The ideas are those of TCP Vegas (Brakmo and Peterson 1995: the delay above
-// a base is the queue), BBR (Cardwell et al. 2016: the base is found by sending
-// less for a moment), BIC (Xu et al. 2004: remember what was too much) and the
-// gradient limits of Netflix's concurrency-limits; the median of means is that
-// of Nemirovsky and Yudin (1983).
+// The ideas have these sources. TCP Vegas (Brakmo and Peterson 1995): the delay above a base is the
+// queue. BBR (Cardwell et al. 2016): find the base by sending less for a moment. BIC (Xu et al.
+// 2004): remember the last number that was too high. Netflix's concurrency-limits: gradient limits.
+// The median of means is from Nemirovsky and Yudin (1983).
 package capacity
 
 import (
@@ -65,57 +62,57 @@ type Options struct {
 
 // A Sample is one finished request.
 type Sample struct {
-	Now     int64         // when it finished, in ns; never runs backwards
+	Now     int64         // when it finished, in ns; never decreases
 	Path    uint64        // seeded hash
 	Network uint64        // seeded hash
 	Took    time.Duration // from its turn to the end of the upstream's work
-	Inside  int           // requests inside when it began, itself among them
-	Waiting bool          // somebody waited for a turn meanwhile
-	Failed  bool          // 5xx, timeout, broken connection: its time tells nothing
+	Inside  int           // requests in progress when it began, including itself
+	Waiting bool          // a request waited for a turn meanwhile
+	Failed  bool          // 5xx, timeout, broken connection: its time is ignored
 	Known   bool          // the client has standing
 }
 
-// Start is the number of slots before anything is known, within the bounds.
+// Start is the number of slots before any sample, within the bounds.
 const Start = 4
 
-// A Capacity finds how many requests the upstream works on at once. It is not
-// safe for concurrent use. It takes 250 KiB.
+// A Capacity finds how many requests the upstream can process at once. It is not safe for
+// concurrent use. It needs 250 KiB.
 type Capacity struct {
 	min, max int
 	slots    int
 
 	paths    paths
 	networks networks
-	stray    path // all paths without a usual time of their own, together
-	strayed  bool // most samples are of such paths: they vote too
-	strays   int  // how many, of the last
+	stray    path // all paths without their own usual time, together
+	strayed  bool // most samples are of such paths, so they vote too
+	strays   int  // samples of such paths, of the last seen
 	seen     int  // up to 256
 
 	round round
-	score score // of the last round with all slots
+	score score // score of the last round with all slots
 
 	mean, square float64 // of ln(took/usual), smoothed
-	failing      float64 // part of failures, smoothed
-	typical      float64 // ns a request takes, the median over networks in the last round
-	each         float64 // requests of a network in the last round, the median
+	failing      float64 // share of failures, smoothed
+	typical      float64 // ns of a request, median over the networks in the last round
+	each         float64 // requests of a network in the last round, median
 
-	scored   bool    // there was a round
-	anchored bool    // the floor was tested, or learnt without a queue
+	scored   bool    // a round has ended
+	anchored bool    // the floor was tested, or measured without a queue
 	floor    float64 // score of an upstream without a queue
-	slow     float64 // ln slowdown to be expected of the present slots, at least 0
-	steady   bool    // there is no queue, so usual times may be learnt
+	slow     float64 // expected ln slowdown with the present slots, at least 0
+	steady   bool    // there is no queue, so usual times may be updated
 
-	starting bool // the floor was learnt without a queue, and no score was high since
+	starting bool // the floor was measured without a queue, and no later score was high
 
-	phase  phase
-	full   int     // slots before the probe
-	fewer  int     // slots of the probe
-	during float64 // score of the probe
-	chosen bool    // it was made for a high score, which may be chance
+	phase      phase
+	full       int     // slots before the probe
+	fewer      int     // slots of the probe
+	probeScore float64 // score of the probe
+	chosen     bool    // the reason was a high score, which may be chance
 
-	probeAt  int64 // the next one at the latest
-	streak   int   // rounds in a row that let slots grow
-	barred   int   // slots that were too many
+	probeAt  int64 // latest time of the next probe
+	streak   int   // rounds in a row in which slots grew
+	barred   int   // number of slots that was too high
 	barUntil int64
 	barFor   time.Duration
 
@@ -134,7 +131,7 @@ func New(opts Options) *Capacity {
 	return c
 }
 
-// Replace changes the bounds; what was learnt stays.
+// Replace changes the bounds and keeps what was measured.
 func (c *Capacity) Replace(opts Options) {
 	c.min = max(opts.Min, 1)
 	c.max = opts.Max
@@ -149,23 +146,24 @@ func (c *Capacity) Replace(opts Options) {
 	c.set(c.slots)
 }
 
-// Slots returns how many requests may be inside now.
+// Slots returns how many requests may be in progress now.
 func (c *Capacity) Slots() int { return c.slots }
 
-// Sample learns from one finished request. Slots may differ after it.
+// Sample adds one finished request. It may change Slots.
 func (c *Capacity) Sample(s Sample) {
 	if c.networks.round == 0 {
 		c.begin(s.Now, lags)
 	}
 	s.Took = min(max(s.Took, 1), time.Hour)
 	if s.Now < c.round.start {
-		return // it may have seen other slots than these
+		return // the slots may have been different while it ran
 	}
 	c.round.finished++
 	if s.Waiting || s.Inside >= c.slots-c.slots/8 {
 		c.round.pressed++
-		if c.round.run++; c.round.run == onset && c.phase == watching && 2*(c.round.pressed-onset) < c.round.finished-onset {
-			c.begin(s.Now, warmLags) // a calm time is over: it shall not hide what comes
+		if c.round.run++; c.round.run == onset && c.phase == watching &&
+			2*(c.round.pressed-onset) < c.round.finished-onset {
+			c.begin(s.Now, warmLags) // a calm time has ended: its samples must not hide the change
 			return
 		}
 	} else {
@@ -188,8 +186,8 @@ func (c *Capacity) Sample(s Sample) {
 	}
 }
 
-// learn moves the usual time of the sample's path. It returns how far off, in
-// ln, the sample was; not ok if the path has no usual time yet.
+// learn updates the usual time of the sample's path. It returns the deviation of the sample, in ln;
+// ok is false if the path has no usual time yet.
 func (c *Capacity) learn(s *Sample) (off float64, ok bool) {
 	took := math.Log(float64(s.Took))
 	usual := float32(took - c.slow - c.floor)
@@ -198,7 +196,7 @@ func (c *Capacity) learn(s *Sample) (off float64, ok bool) {
 		c.strayed = c.strays > 192
 		c.seen, c.strays = 0, 0
 	}
-	if p != nil && p.n >= taught {
+	if p != nil && p.n >= voteAfter {
 		off = took - float64(p.usual)
 		if p.n < learning && !c.starting || c.steady {
 			p.learn(usual, s)
@@ -206,7 +204,7 @@ func (c *Capacity) learn(s *Sample) (off float64, ok bool) {
 		return off, true
 	}
 	c.strays++
-	if c.strayed && c.stray.n >= taught {
+	if c.strayed && c.stray.n >= voteAfter {
 		off, ok = took-float64(c.stray.usual), true
 	}
 	if c.stray.n < learning && !c.starting || c.steady {
@@ -218,11 +216,11 @@ func (c *Capacity) learn(s *Sample) (off float64, ok bool) {
 	return off, ok
 }
 
-// vote adds the sample to its network's part of the round.
+// vote adds the sample to its network's vote in the round.
 func (c *Capacity) vote(s *Sample, off float64) {
 	n := c.networks.find(s)
 	if n == nil || n.known && !s.Known {
-		return // those with standing speak for their network
+		return // only clients with standing vote for their network
 	}
 	off = max(off, c.floor+offLeast)
 	n.n++

@@ -2,7 +2,7 @@ package capacity
 
 import "testing"
 
-// in is a value in a time, and another outside of it.
+// in returns a function with one value in a period and another outside of it.
 func in(from, to, then, else_ float64) func(float64) float64 {
 	return func(now float64) float64 {
 		if now >= from && now < to {
@@ -12,8 +12,8 @@ func in(from, to, then, else_ float64) func(float64) float64 {
 	}
 }
 
-// TestSlowsAndRecovers: every page takes four times as long for a minute: that
-// is no queue, so it gets as many requests at once as before.
+// For a minute every page takes four times as long. This is not a queue, so the slots stay as
+// before.
 func TestSlowsAndRecovers(t *testing.T) {
 	for _, w := range []*world{
 		{workers: 8, clients: greedy(100, 20, 30, always(0.02))},
@@ -32,9 +32,8 @@ func TestSlowsAndRecovers(t *testing.T) {
 	}
 }
 
-// TestLosesWorkers: three quarters of the workers go for a minute: the slots
-// follow them down and up.
-func TestLosesWorkers(t *testing.T) {
+// Three quarters of the workers are missing for a minute. The slots follow them down and up.
+func TestSlotsFollowTheWorkers(t *testing.T) {
 	for _, w := range []*world{
 		{workers: 8, clients: greedy(100, 20, 30, always(0.02))},
 		{workers: 8, clients: greedy(100, 20, 30, exponential(0.02))},
@@ -54,8 +53,8 @@ func TestLosesWorkers(t *testing.T) {
 	}
 }
 
-// TestLocks: a lock in the database stops everything for a while, or nearly.
-func TestLocks(t *testing.T) {
+// A lock in the database stops the upstream almost completely for a while.
+func TestRecoversAfterALock(t *testing.T) {
 	for _, lock := range []struct{ to, speed float64 }{{65, 0}, {80, 0.05}} {
 		w := &world{workers: 8, clients: greedy(100, 20, 30, exponential(0.02)), speed: in(60, lock.to, lock.speed, 1)}
 		w.run(1, 140)
@@ -67,8 +66,8 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-// TestSlashdotted: a quiet night, then all at once.
-func TestSlashdotted(t *testing.T) {
+// A sudden burst follows a quiet night.
+func TestBurstAfterAQuietNight(t *testing.T) {
 	cs := greedy(200, 50, 30, exponential(0.02))
 	for _, c := range cs {
 		c.from = 300
@@ -82,8 +81,7 @@ func TestSlashdotted(t *testing.T) {
 	}
 }
 
-// TestFailsWhenFull: beyond twelve requests the upstream fails at once. Quick
-// failures are not taken for speed.
+// Above twelve requests the upstream fails at once. Quick failures do not count as quick answers.
 func TestFailsWhenFull(t *testing.T) {
 	w := &world{workers: 8, room: 12, clients: greedy(100, 20, 30, exponential(0.02))}
 	w.run(1, 120)
@@ -94,9 +92,8 @@ func TestFailsWhenFull(t *testing.T) {
 	}
 }
 
-// TestBroken: a site half of whose answers are errors, whatever is done, is
-// not starved for it.
-func TestBroken(t *testing.T) {
+// A site with errors in half of its answers keeps enough slots.
+func TestFailingSiteKeepsItsSlots(t *testing.T) {
 	work := exponential(0.02)
 	cs := greedy(100, 20, 30, nil)
 	for _, c := range cs {

@@ -6,33 +6,33 @@ import (
 )
 
 const (
-	growBelow  = 0.18 // ln 1.2: slowdown up to which slots grow
-	fastBelow  = 0.10 // ln 1.1: slowdown up to which they grow faster and faster
-	probeAbove = 0.40 // ln 1.5: slowdown that needs an explanation
-	elastic    = 0.22 // ln 1.25: fall of the score from which a probe has helped
-	floorUp    = 0.26 // ln 1.3: what a probe that is not clear raises the floor at most
-	target     = 1.3  // slowdown wanted of fewer slots
-	probeTo    = 0.6  // part of the slots that a probe leaves
-	probeLeast = 0.4  // the least part
-	fast       = 2    // rounds that let slots grow, until they grow by half
+	growBelow  = 0.18 // ln 1.2: slots grow up to this slowdown
+	fastBelow  = 0.10 // ln 1.1: up to this slowdown they grow faster each round
+	probeAbove = 0.40 // ln 1.5: a probe follows above this slowdown
+	elastic    = 0.22 // ln 1.25: a probe helped if the score falls by this much
+	floorUp    = 0.26 // ln 1.3: most by which an unclear probe raises the floor
+	target     = 1.3  // target slowdown when slots are removed
+	probeTo    = 0.6  // share of the slots that a probe uses
+	probeLeast = 0.4  // least share
+	fast       = 2    // rounds of growth before slots grow by half
 
-	probeEvery = 30 * time.Second // while slots are in demand
-	probeLags  = 100              // or so many typical times, if that is longer
-	barLeast   = 10 * time.Second // slots that were too many are not tried again for so long,
-	barMost    = 20 * time.Second // twice as long each time that they are again
+	probeEvery = 30 * time.Second // while requests wait
+	probeLags  = 100              // or this many typical times, if that is longer
+	barLeast   = 10 * time.Second // a number of slots that was too high is not tried again for this long,
+	barMost    = 20 * time.Second // twice as long after each further failure
 )
 
-// A phase is what a round is for.
+// A phase is the purpose of a round.
 type phase uint8
 
 const (
 	watching   phase = iota
 	probing          // with fewer slots
-	confirming       // with all of them again, whether the probe has helped
+	confirming       // with all slots again, to confirm that the probe helped
 )
 
-// control sets the slots of the next round, after one with that score. demand
-// says that requests waited or slots were nearly all in use.
+// control sets the slots of the next round from the score of the last. demand is true if requests
+// waited or nearly all slots were in use.
 func (c *Capacity) control(now int64, sc score, demand bool) {
 	switch c.phase {
 	case probing:
@@ -40,20 +40,20 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 		return
 	case confirming:
 		c.phase = watching
-		c.conclude(now, sc.is-c.during)
+		c.conclude(now, sc.value-c.probeScore)
 		return
 	}
 	was := c.score
 	c.score = sc
 	c.lower(now, sc, demand)
-	slowdown := sc.is - c.floor
+	slowdown := sc.value - c.floor
 	c.steady = slowdown <= growBelow
 	c.slow = max(0, slowdown)
-	if demand && c.starting && c.started(now, slowdown, sc.is-was.is) {
+	if demand && c.starting && c.started(now, slowdown, sc.value-was.value) {
 		return
 	}
 	switch {
-	case !demand: // idle time teaches nothing of slots
+	case !demand: // idle time says nothing about slots
 		c.streak = 0
 	case c.slots > c.min && (slowdown > probeAbove || !c.anchored && slowdown > growBelow || now >= c.probeAt):
 		c.probe(slowdown)
@@ -62,10 +62,10 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 	}
 }
 
-// started takes a round with demand of the slow start: the slots double. A high
-// score ends it, and the round before, with half the slots, was the probe. The
-// first score may be somewhat high: the floor is that of few requests. It
-// reports whether the slots are set.
+// started handles a round of the slow start with demand: the slots double. A high score ends the
+// slow start, and the round before, with half the slots, serves as the probe. The first score may
+// be somewhat high, because the floor comes from few requests. started reports whether it has set
+// the slots.
 func (c *Capacity) started(now int64, slowdown, rise float64) bool {
 	grown := c.fewer > 0 && c.fewer < c.slots
 	if slowdown <= growBelow || !grown && slowdown <= probeAbove {
@@ -84,30 +84,30 @@ func (c *Capacity) started(now int64, slowdown, rise float64) bool {
 	return true
 }
 
-// lower sets the floor after a round that was no probe.
+// lower sets the floor after a round that was not a probe.
 func (c *Capacity) lower(now int64, sc score, demand bool) {
 	was := c.floor
 	switch {
 	case !c.scored:
 		c.scored = true
-		c.floor = sc.is
+		c.floor = sc.value
 		return
-	case c.slots == c.min: // there is nothing to probe with
-		c.floor += (sc.is - c.floor) / 2
+	case c.slots == c.min: // a probe is impossible
+		c.floor += (sc.value - c.floor) / 2
 		c.anchored = true
 	case !demand:
-		c.floor += (sc.is - c.floor) / 4
+		c.floor += (sc.value - c.floor) / 4
 		c.starting = c.starting || !c.anchored
 		c.anchored = true
 	default:
-		c.floor = min(c.floor, sc.is+2*sc.err+sc.skew)
-		if c.anchored && was-c.floor > elastic { // the upstream is faster: is there a queue still?
+		c.floor = min(c.floor, sc.value+2*sc.err+sc.skew)
+		if c.anchored && was-c.floor > elastic { // the upstream is faster: check whether there is still a queue
 			c.probeAt = now
 		}
 	}
 }
 
-// probe tries fewer slots for a round.
+// probe starts a round with fewer slots.
 func (c *Capacity) probe(slowdown float64) {
 	part := max(min(probeTo, target*math.Exp(-slowdown)), probeLeast)
 	if !c.anchored {
@@ -120,25 +120,25 @@ func (c *Capacity) probe(slowdown float64) {
 	c.fewer = c.slots
 }
 
-// probed draws the conclusion from a probe.
+// probed evaluates a probe.
 func (c *Capacity) probed(now int64, sc score, demand bool) {
 	c.phase = watching
 	c.set(c.full)
-	if !demand { // nobody was there to be slowed down
+	if !demand { // too few requests for a result
 		return
 	}
-	fall := c.score.is - sc.is
-	if fall < -elastic { // something else has changed: once more
+	fall := c.score.value - sc.value
+	if fall < -elastic { // something else has changed: probe again
 		c.probeAt = now
 		return
 	}
 	if c.anchored && fall > elastic/2 {
-		c.floor = min(sc.is, c.floor+floorUp)
+		c.floor = min(sc.value, c.floor+floorUp)
 	} else {
-		c.floor = sc.is
+		c.floor = sc.value
 	}
 	c.anchored = true
-	c.during = sc.is
+	c.probeScore = sc.value
 	c.probeAt = now + max(int64(probeEvery), int64(probeLags*c.typical))
 	if fall > elastic && c.chosen {
 		c.phase = confirming
@@ -150,13 +150,13 @@ func (c *Capacity) probed(now int64, sc score, demand bool) {
 	}
 }
 
-// conclude sets the slots after a probe in which the score fell so much.
+// conclude sets the slots after a probe in which the score fell by fall.
 func (c *Capacity) conclude(now int64, fall float64) {
 	if fall <= elastic {
 		return
 	}
 	next := int(target * float64(c.full) * math.Exp(-fall))
-	if next <= c.fewer { // there may be a queue still
+	if next <= c.fewer { // there may still be a queue
 		next = c.fewer
 		c.probeAt = now
 	}
@@ -175,7 +175,7 @@ func (c *Capacity) grow(now int64, slowdown float64) {
 		step, c.streak = 1.125, 0
 	}
 	next := max(c.slots+1, int(float64(c.slots)*step))
-	if c.barred > c.slots { // half the way there (BIC)
+	if c.barred > c.slots { // half of the distance (BIC)
 		next = min(next, c.slots+max(1, (c.barred-c.slots)/2))
 	}
 	if now < c.barUntil && next >= c.barred {
@@ -184,7 +184,7 @@ func (c *Capacity) grow(now int64, slowdown float64) {
 	c.set(next)
 }
 
-// bar keeps slots that were too many from being tried again soon.
+// bar prevents that a number of slots that was too high is tried again soon.
 func (c *Capacity) bar(now int64, slots int) {
 	c.barFor = min(2*c.barFor, barMost)
 	if slots != c.barred {
@@ -193,8 +193,8 @@ func (c *Capacity) bar(now int64, slots int) {
 	c.barred, c.barUntil = slots, now+int64(c.barFor)
 }
 
-// set changes the slots within the bounds. Until the next round tells better,
-// fewer of them are expected to be as much faster.
+// set changes the slots within the bounds. Until the next round, fewer slots are expected to be
+// faster in proportion.
 func (c *Capacity) set(slots int) {
 	slots = min(max(slots, c.min), c.max)
 	if slots < c.slots {

@@ -2,4 +2,4 @@
 
 package capacity
 
-const raced = false // the race detector is ten times slower
+const raceDetector = false // the race detector is ten times slower

@@ -2,4 +2,4 @@
 
 package capacity
 
-const raced = true
+const raceDetector = true

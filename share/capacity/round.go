@@ -6,50 +6,50 @@ import (
 )
 
 const (
-	votesLeast  = 24   // of a round, whatever the time
+	votesLeast  = 24   // of a round of any length
 	eachLeast   = 4    // requests of a network, when there are few networks
-	precision   = 0.06 // error wanted of a score
-	rough       = 0.15 // error that will do at the start
-	sure        = 3    // errors off a threshold from which fewer votes do
-	memory      = 256  // samples that the scatter remembers
+	precision   = 0.06 // target error of a score
+	rough       = 0.15 // target error in the slow start
+	sure        = 3    // distance from a threshold, in errors, at which fewer votes are enough
+	memory      = 256  // samples in the moving variance
 	startMemory = 32   // the same in the slow start
-	onset       = 16   // pressed requests in a row that end a calm round
+	onset       = 16   // requests under pressure in a row that end a calm round
 
-	offLeast   = -1  // what ln(took/usual) counts at least: the quickest answers scatter most
-	failedMost = 0.9 // part of failures beyond which they count no more
+	offLeast   = -1  // lower bound of ln(took/usual), because the quickest answers vary most
+	failedMost = 0.9 // upper bound of the share of failures
 
 	roundLeast = 250 * time.Millisecond
-	roundCalm  = 2 * time.Second // typical times smaller than this allow are evened out
-	roundLong  = 5 * time.Second // after that, or longLags typical times, less precision will do
+	roundCalm  = 2 * time.Second // a round with shorter typical times lasts longer, so that variations average out
+	roundLong  = 5 * time.Second // after this, or longLags typical times, less precision is enough
 	warmLeast  = 100 * time.Millisecond
-	lags       = 5 // typical times that a round lasts at least, and that a queue takes to go
-	warmLags   = 2 // typical times that a queue takes to come
+	lags       = 5 // least length of a round in typical times; a queue needs as long to drain
+	warmLags   = 2 // typical times that a queue needs to build up
 	longLags   = 20
 )
 
-// A round is a time of constant slots.
+// A round is a period with constant slots.
 type round struct {
-	start    int64 // what finished before does not count
-	checkAt  int64 // not judged before,
-	check    int   // nor with fewer votes
+	start    int64 // samples that finished earlier do not count
+	checkAt  int64 // judged not earlier than this,
+	check    int   // and not with fewer votes
 	finished int
-	pressed  int // of these, while all slots were in use or somebody waited
-	run      int // the last so many were
-	votes    int // that have a usual time, or failed
+	pressed  int // of these, while all slots were in use or a request waited
+	run      int // number of the latest samples that were pressed
+	votes    int // samples with a usual time, or failures
 }
 
-// A score tells how slow the requests of a round were.
+// A score says how slow the requests of a round were.
 type score struct {
-	is      float64 // median over networks of the mean of ln(took/usual)
+	value   float64 // median over networks of the mean of ln(took/usual)
 	err     float64 // standard error
-	skew    float64 // the median may be so far below the mean
+	skew    float64 // most by which the median may be below the mean
 	few     bool    // too few requests of too few networks
-	typical float64 // ns a request took, median
+	typical float64 // ns of a request, median
 	each    float64 // requests of a network, median
 }
 
-// begin starts a round. What finishes in the next so many typical times may
-// have seen other slots, and does not count.
+// begin starts a round. Samples that finish in the next warm typical times do not count, because
+// the slots may have been different while they ran.
 func (c *Capacity) begin(now int64, warm float64) {
 	start := now
 	if warm > 0 {
@@ -59,13 +59,13 @@ func (c *Capacity) begin(now int64, warm float64) {
 	c.networks.begin()
 }
 
-// shortest is how long a round lasts at least, in ns: long enough for what
-// requests do to each other to even out.
+// shortest returns the least length of a round, in ns, so that effects between requests average
+// out.
 func shortest(typical float64) int64 {
 	return max(int64(roundLeast), int64(lags*typical), min(int64(3*lags*typical), int64(roundCalm)))
 }
 
-// judge ends the round if it tells enough, and sets the slots of the next.
+// judge ends the round if it has enough votes, and sets the slots of the next.
 func (c *Capacity) judge(now int64) {
 	age := now - c.round.start
 	sc := c.poll()
@@ -91,11 +91,11 @@ func (c *Capacity) judge(now int64) {
 	}
 }
 
-// clear reports whether a score is so far off all thresholds that a greater
-// error than wanted will do.
+// clear reports whether a score is so far from all thresholds that an error above the target is
+// acceptable.
 func (c *Capacity) clear(sc score) bool {
 	err := sure*sc.err + sc.skew
-	slowdown := sc.is - c.floor
+	slowdown := sc.value - c.floor
 	switch {
 	case !c.scored:
 		return sc.err < 2*rough
@@ -103,16 +103,16 @@ func (c *Capacity) clear(sc score) bool {
 		return sc.err < rough
 	case c.phase == probing:
 		err = sure*math.Hypot(sc.err, c.score.err) + sc.skew
-		fall := c.score.is - sc.is - elastic
-		return fall > err || -fall > err*2/3 // that slots are given back is no risk
+		fall := c.score.value - sc.value - elastic
+		return fall > err || -fall > err*2/3 // giving slots back has no risk
 	case c.streak >= fast && slowdown < (growBelow+probeAbove)/2 && sc.err+sc.skew < rough:
-		return true // slots that are too many will show soon
+		return true // too many slots are noticed soon
 	}
 	return slowdown-err > probeAbove || slowdown+err < growBelow
 }
 
-// poll returns the score of the round so far. If clients with standing speak
-// in three networks or more, the others have at most half as many votes.
+// poll returns the score of the round so far. If clients with standing vote in three networks or
+// more, the other networks have at most half as many votes.
 func (c *Capacity) poll() score {
 	all := c.networks.all[:]
 	others, knowns := len(all), 0
@@ -136,7 +136,7 @@ func (c *Capacity) poll() score {
 			}
 			others--
 		}
-		off := float32(c.score.is)
+		off := float32(c.score.value)
 		if n.n > 0 {
 			off = n.off / float32(n.n)
 			c.times = append(c.times, n.time/float32(n.n))
@@ -146,14 +146,14 @@ func (c *Capacity) poll() score {
 		c.counts = append(c.counts, float32(n.n+n.failed))
 	}
 	networks := len(c.counts)
-	each := max(1, float64(middle(c.counts)))
+	each := max(1, float64(median(c.counts)))
 	scatter := max(0, c.square-c.mean*c.mean) + c.failing/(1-c.failing)
 	sc := score{
-		is:      float64(middle(c.offs)),
+		value:   float64(median(c.offs)),
 		err:     1.3 * math.Sqrt(scatter/(each*float64(max(1, networks)))), // 1.25 for the median of normal means
 		skew:    2 * scatter * max(0, 1/each-1/c.each),
 		few:     each < eachLeast && networks < networkSets,
-		typical: float64(middle(c.times)),
+		typical: float64(median(c.times)),
 		each:    each,
 	}
 	if len(c.times) == 0 {

@@ -6,23 +6,24 @@ import (
 	"testing"
 )
 
-// TestSettles: whatever the upstream, within half a minute the slots are just
-// enough to keep it busy, requests do not queue in it, and it stays so.
+// With every kind of upstream, within half a minute the slots are just enough to keep it busy,
+// without a queue inside it, and they stay so.
 func TestSettles(t *testing.T) {
 	type bounds struct{ busy, slow, cv float64 }
 	works := []struct {
 		name string
 		work func(*rand.Rand) float64
-		few  bounds // for up to 3 workers, where one slot is much
+		few  bounds // for up to 3 workers, where one slot more matters
 		many bounds
 	}{
 		{"fixed", always(0.02), bounds{0.92, 1.6, 0.4}, bounds{0.97, 1.6, 0.15}},
 		{"exponential", exponential(0.02), bounds{0.85, 5.5, 0.8}, bounds{0.93, 1.7, 0.25}},
-		{"bimodal", bimodal(0.01, 0.11, 0.1), bounds{0.75, 5.5, 0.8}, bounds{0.85, 1.8, 0.35}}, // one in ten takes eleven times as long
+		// one in ten takes eleven times as long
+		{"bimodal", bimodal(0.01, 0.11, 0.1), bounds{0.75, 5.5, 0.8}, bounds{0.85, 1.8, 0.35}},
 	}
 	for _, work := range works {
 		for _, k := range []int{1, 2, 3, 4, 8, 16, 64} {
-			if raced && k > 8 {
+			if raceDetector && k > 8 {
 				continue
 			}
 			for _, kind := range []string{"workers", "cores"} {
@@ -44,7 +45,8 @@ func TestSettles(t *testing.T) {
 					got := w.between(30, seconds)
 					t.Logf("%+.3v of %d, slow %.2f", got, k, got.took/0.02)
 					if got.work < want.busy*float64(k) || got.took > want.slow*0.02 || got.cv > want.cv {
-						t.Errorf("busy %.3f, slow %.2f, cv %.2f; want %+v", got.work/float64(k), got.took/0.02, got.cv, want)
+						t.Errorf("busy %.3f, slow %.2f, cv %.2f; want %+v", got.work/float64(k), got.took/0.02,
+							got.cv, want)
 					}
 				})
 			}
@@ -52,11 +54,10 @@ func TestSettles(t *testing.T) {
 	}
 }
 
-// TestSettlesQuickly: from the start to 90 % of what there is in ten seconds,
-// with pages of 20 ms.
+// With pages of 20 ms the upstream reaches 90 % of its throughput within ten seconds.
 func TestSettlesQuickly(t *testing.T) {
 	for _, k := range []int{8, 16, 64} {
-		if raced && k > 8 {
+		if raceDetector && k > 8 {
 			continue
 		}
 		w := &world{workers: k, clients: greedy(3*k+40, 20, 30, always(0.02))}
@@ -67,16 +68,16 @@ func TestSettlesQuickly(t *testing.T) {
 	}
 }
 
-// TestBurst: nine seconds after a quiet start many come at once. A second later
-// the upstream is busy if all pages are alike, some seconds later in any case;
-// the slots were never more than twice as many as there are workers, or four
-// times if half of those who come ask for pages that take next to nothing.
+// Nine seconds after a quiet start many requests arrive at once. If all pages are alike, the
+// upstream is busy a second later, and otherwise some seconds later. There are never more than
+// twice as many slots as workers, or four times as many if half of the requests are for very quick
+// pages.
 func TestBurst(t *testing.T) {
 	cases := []struct {
 		name        string
 		work, quick func(*rand.Rand) float64
-		busy        float64 // part, of the seconds 2 to 8
-		soon        float64 // part, of the second 1 to 2
+		busy        float64 // share, in the seconds 2 to 8
+		soon        float64 // share, in the second 1 to 2
 		most        int
 	}{
 		{"fixed", always(0.02), always(0.02), 0.97, 0.97, 16},
@@ -103,7 +104,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestSlowPages: pages of a second, so that little is learnt in a second.
+// With pages of a second there are few samples per second.
 func TestSlowPages(t *testing.T) {
 	for _, k := range []int{2, 16} {
 		for name, work := range map[string]func(*rand.Rand) float64{"fixed": always(1), "exponential": exponential(1)} {
@@ -118,8 +119,8 @@ func TestSlowPages(t *testing.T) {
 	}
 }
 
-// TestDelays: most of a page's time is spent elsewhere, so that many requests
-// inside keep two cores busy: 12 at least.
+// A page spends most of its time outside the upstream, so two cores need at least 12 requests in
+// progress.
 func TestDelays(t *testing.T) {
 	delay, work := exponential(0.05), exponential(0.01)
 	cs := greedy(100, 20, 30, nil)
@@ -137,9 +138,8 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// TestRoom: an upstream that has room makes nobody wait for long, whatever the
-// start, and slots that nobody needs do not grow.
-func TestRoom(t *testing.T) {
+// With free capacity no request waits for long, and slots do not grow without demand.
+func TestFreeCapacity(t *testing.T) {
 	w := &world{workers: 8, clients: polite(400, 50, 2, exponential(0.02))}
 	w.run(1, 120)
 	got := w.between(30, 120)
@@ -151,11 +151,11 @@ func TestRoom(t *testing.T) {
 	w = &world{workers: 8, clients: polite(5, 5, 50, exponential(0.02))} // a night
 	w.run(1, 3600)
 	if got := w.between(0, 3600); got.low != Start || got.high != Start {
-		t.Errorf("idle time has taught something: %+.3v", got)
+		t.Errorf("slots grew in idle time: %+.3v", got)
 	}
 }
 
-// TestManyPaths: most paths are asked rarely, or never twice.
+// Most paths are requested rarely, or never twice.
 func TestManyPaths(t *testing.T) {
 	work := exponential(0.02)
 	zipf := greedy(100, 20, 30, nil)
@@ -183,7 +183,7 @@ func TestManyPaths(t *testing.T) {
 	}
 }
 
-// TestManyNetworks: ten thousand networks, each seen a few times.
+// There are ten thousand networks with a few requests each.
 func TestManyNetworks(t *testing.T) {
 	cs := greedy(10_000, 10_000, 30, exponential(0.02))
 	for _, c := range cs {
@@ -198,9 +198,10 @@ func TestManyNetworks(t *testing.T) {
 	}
 }
 
-// TestBounds: Min and Max hold at every moment.
+// Slots is between Min and Max at every moment.
 func TestBounds(t *testing.T) {
-	for _, o := range []Options{{}, {Min: 12, Max: 20}, {Min: 2, Max: 3}, {Min: 9}, {Max: 1}, {Min: 5, Max: 2}, {Min: -1, Max: -1}} {
+	for _, o := range []Options{{}, {Min: 12, Max: 20}, {Min: 2, Max: 3}, {Min: 9}, {Max: 1}, {Min: 5, Max: 2},
+		{Min: -1, Max: -1}} {
 		lo, hi := max(o.Min, 1), o.Max
 		if hi < 1 {
 			hi = 1024

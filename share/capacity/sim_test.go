@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A world is an upstream, its clients and the queue before it, in virtual time.
+// A world is an upstream, its clients and the queue in front of it, in virtual time.
 type world struct {
-	workers int     // requests worked on one after another, the rest queues; 0: all share the cores
-	cores   float64 // shared by all requests inside alike
-	// speed is the upstream's at a time, 1 the usual; it changes at steps of 100 ms.
+	workers int     // requests processed at once, the rest queues; 0: all requests share the cores
+	cores   float64 // shared equally by all requests in progress
+	// speed returns the upstream's speed at a time, usually 1. It changes in steps of 100 ms.
 	speed func(now float64) float64
-	// crew, if set, is how many workers (or cores) there are at a time.
+	// crew, if set, returns the number of workers (or cores) at a time.
 	crew func(now float64) int
-	// room is where answers fail at once when more are inside; 0: nowhere.
+	// room is the number of requests above which requests fail at once; 0: no limit.
 	room    int
 	clients []*client
 	opts    Options
@@ -30,22 +30,22 @@ type world struct {
 	used    map[uint64]float64
 	zipf    *rand.Zipf
 
-	least, most int // slots ever
+	least, most int // extremes of the slots
 }
 
-// A client asks, and when it has its answer pauses and asks again.
+// A client sends a request, waits for the answer, pauses, and repeats this.
 type client struct {
 	network uint64
 	known   bool
-	from    float64                                // asks from then on
-	until   float64                                // 0: for ever
+	from    float64                                // time of its first request
+	until   float64                                // 0: without end
 	pause   func(w *world) float64                 // between an answer and the next request; nil: none
-	page    func(w *world) (path uint64, d demand) // what it asks for
-	roaming bool                                   // each request from a new network
+	page    func(w *world) (path uint64, d demand) // the page it requests
+	roaming bool                                   // each request comes from a new network
 }
 
-// A demand is what a page needs: first a delay without the upstream's
-// workers, then work on one of them.
+// A demand describes a page: first a delay without the upstream's workers, then work on one of
+// them.
 type demand struct {
 	delay, work float64
 	fails       bool
@@ -66,7 +66,7 @@ type job struct {
 type second struct {
 	slots  float64 // mean
 	done   int
-	work   float64 // that was done
+	work   float64 // work that was done
 	took   float64 // sum
 	waited float64 // sum, before their turns
 	failed int
@@ -145,7 +145,7 @@ func (w *world) run(seed uint64, seconds int) {
 	}
 }
 
-// pass lets d seconds of work be done.
+// pass does d seconds of work.
 func (w *world) pass(d, share float64) {
 	s := &w.log[min(int(w.now), len(w.log)-1)]
 	s.slots += d * float64(w.c.Slots())
@@ -175,8 +175,8 @@ func (w *world) arrive(c *client) {
 	w.waiting = append(w.waiting, j)
 }
 
-// admit lets the network that had least go first, and keeps half of the slots
-// for known clients while there are any.
+// admit serves the network with the least use first, and reserves half of the slots for known
+// clients while there are any.
 func (w *world) admit() {
 	for len(w.waiting) > 0 && len(w.inside) < w.c.Slots() {
 		known := 0
@@ -240,7 +240,7 @@ func (w *world) finish() {
 	}
 }
 
-// A summary is of the seconds from a to b.
+// A summary describes a range of seconds.
 type summary struct {
 	slots, cv  float64 // mean, and standard deviation / mean
 	low, high  float64
@@ -274,7 +274,7 @@ func (w *world) between(a, b int) summary {
 	return s
 }
 
-// waited is the mean wait for a turn in the seconds from a to b.
+// waited returns the mean wait for a turn in the seconds from a to b.
 func (w *world) waited(a, b int) float64 {
 	sum, n := 0.0, 0
 	for _, x := range w.log[a:b] {
@@ -290,7 +290,7 @@ func exponential(mean float64) func(*rand.Rand) float64 {
 	return func(r *rand.Rand) float64 { return max(1e-6, r.ExpFloat64()*mean) }
 }
 
-// bimodal is fast, but slow in a part of the cases.
+// bimodal is fast, but slow in a share of the cases.
 func bimodal(fast, slow, part float64) func(*rand.Rand) float64 {
 	return func(r *rand.Rand) float64 {
 		if r.Float64() < part {
@@ -300,7 +300,7 @@ func bimodal(fast, slow, part float64) func(*rand.Rand) float64 {
 	}
 }
 
-// greedy are n clients in some networks that always ask, pages of that work.
+// greedy returns n clients in some networks that request pages of that work without pause.
 func greedy(n, networks, pages int, work func(*rand.Rand) float64) []*client {
 	cs := make([]*client, n)
 	for i := range cs {
@@ -311,7 +311,7 @@ func greedy(n, networks, pages int, work func(*rand.Rand) float64) []*client {
 	return cs
 }
 
-// polite are n known clients in some networks that pause between requests.
+// polite returns n known clients in some networks that pause between requests.
 func polite(n, networks int, pause float64, work func(*rand.Rand) float64) []*client {
 	cs := make([]*client, n)
 	for i := range cs {

@@ -6,29 +6,29 @@ import (
 )
 
 const (
-	ways        = 8   // places that a path or a network may take
+	ways        = 8   // possible slots of a path or a network
 	pathSets    = 512 // 4,096 paths of 32 bytes
 	networkSets = 256 // 2,048 networks of 48 bytes
 
-	taught    = 3                // samples after which a path votes,
-	kept      = 8                // after which it keeps its place,
-	learning  = 64               // and until which it learns whatever the slots do
-	learnMost = 2                // one sample's pull on a usual time, in ln
-	keep      = 10 * time.Minute // what is known is kept so long unused
+	voteAfter    = 3                // samples after which a path votes,
+	settledAfter = 8                // after which it is not replaced while in use,
+	learning     = 64               // until which it learns with any number of slots
+	learnMost    = 2                // most that one sample moves a usual time, in ln
+	keepFor      = 10 * time.Minute // unused entries are settledAfter this long
 )
 
-// A path is what is known of one path. n = 0: a free place.
+// A path describes one path. n = 0: a free entry.
 type path struct {
 	id    uint64
-	last  int64     // when it was asked last
+	last  int64     // time of its last request
 	usual float32   // ln of its ns without a queue, smoothed
-	by    [2]uint32 // the networks that taught last
+	by    [2]uint32 // the networks of its last two samples
 	n     uint16    // samples, up to 1024: then 1/n is the weight of a new one
 }
 
-// learn moves the usual time by one sample. Once it is settled, a network that
-// was among the last two to teach does not teach: nobody does who asks often,
-// and who alternates with others less than they.
+// learn moves the usual time by one sample. Once the usual time is settled, a network whose sample
+// was among the last two is ignored. So a client that sends many requests has little effect, even
+// if it alternates with others.
 func (p *path) learn(took float32, s *Sample) {
 	by := uint32(s.Network)
 	if by != p.by[0] && by != p.by[1] {
@@ -40,17 +40,17 @@ func (p *path) learn(took float32, s *Sample) {
 		p.n++
 	}
 	off := took - p.usual
-	if p.n > taught {
+	if p.n > voteAfter {
 		off = min(max(off, -learnMost), learnMost)
 	}
 	p.usual += off / float32(p.n)
 }
 
-// paths is a table of fixed size. A new path takes the place of another that
-// was asked less than kept times, or not for long; never of one in use.
+// paths is a table of fixed size. A new path replaces a path with fewer than settledAfter samples,
+// or one that is unused for long; never one in use.
 type paths struct{ all [pathSets * ways]path }
 
-// find returns the place of a path, nil if there is none.
+// find returns the entry of a path, or nil if there is none.
 func (t *paths) find(id uint64, now int64) *path {
 	set := id * 0x9e3779b97f4a7c15 >> (64 - 9) * ways
 	at := t.all[set : set+ways : set+ways]
@@ -65,7 +65,7 @@ func (t *paths) find(id uint64, now int64) *path {
 		switch {
 		case p.n == 0:
 			last = math.MinInt64
-		case p.n >= kept && now-p.last < int64(keep):
+		case p.n >= settledAfter && now-p.last < int64(keepFor):
 			continue
 		}
 		if last < oldest {
@@ -79,35 +79,34 @@ func (t *paths) find(id uint64, now int64) *path {
 	return &at[victim]
 }
 
-// A network is what one network did in a round. round = 0: a free place.
+// A network describes one network in a round. round = 0: a free entry.
 type network struct {
 	id      uint64
-	last    int64   // when it was seen last
-	time    float32 // ns that n requests took
+	last    int64   // time of its last sample
+	time    float32 // sum of the ns of n requests
 	off     float32 // sum of their ln(took/usual)
 	n       uint32
 	failed  uint32
-	round   uint32 // of which this tells
-	known   bool   // this tells only of clients with standing
+	round   uint32 // round of these values
+	known   bool   // the values are only of clients with standing
 	lasting bool   // clients with standing were seen in it
 }
 
-// networks is a table of fixed size. A new network takes the place of another
-// without standing, or not seen for long. touched are the places of this round.
+// networks is a table of fixed size. A new network replaces one without standing, or one unused for
+// long. touched lists the entries of this round.
 type networks struct {
 	all     [networkSets * ways]network
 	round   uint32
 	touched []uint16
 }
 
-// begin starts a round: nobody is touched.
+// begin starts a round without touched networks.
 func (t *networks) begin() {
 	t.round++
 	t.touched = t.touched[:0]
 }
 
-// find returns the place of a sample's network, made ready for the round; nil
-// if there is none.
+// find returns the entry of a sample's network, prepared for the round; nil if there is none.
 func (t *networks) find(s *Sample) *network {
 	set := int(s.Network * 0x9e3779b97f4a7c15 >> (64 - 8) * ways)
 	victim, oldest := -1, int64(math.MaxInt64)
@@ -118,8 +117,8 @@ func (t *networks) find(s *Sample) *network {
 			found = i
 			break
 		}
-		if n.lasting && s.Now-n.last < int64(keep) || n.round == t.round {
-			continue // known, or it has a vote already
+		if n.lasting && s.Now-n.last < int64(keepFor) || n.round == t.round {
+			continue // it has standing, or a vote in this round
 		}
 		last := n.last
 		if n.round == 0 {
@@ -147,9 +146,9 @@ func (t *networks) find(s *Sample) *network {
 	return n
 }
 
-// middle returns the median, the lower one of two, and reorders v (quickselect,
+// median returns the median, the lower one of two, and reorders v (quickselect,
 // Hoare 1961). 0 if v is empty.
-func middle(v []float32) float32 {
+func median(v []float32) float32 {
 	if len(v) == 0 {
 		return 0
 	}

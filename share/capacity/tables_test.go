@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// TestMiddle: the quick median is the slow one's.
-func TestMiddle(t *testing.T) {
+// The quick median equals that of a sorted slice.
+func TestMedian(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 200 {
 		v := make([]float32, n)
@@ -22,14 +22,13 @@ func TestMiddle(t *testing.T) {
 			slices.Sort(s)
 			want = s[(n-1)/2]
 		}
-		if got := middle(slices.Clone(v)); got != want {
+		if got := median(slices.Clone(v)); got != want {
 			t.Fatalf("median of %v: %v, want %v", v, got, want)
 		}
 	}
 }
 
-// TestPathsInUseAreKept: a flood of paths does not push out those in use; when
-// they are not asked for long, others take their places.
+// A flood of paths does not replace paths in use. Paths without requests for long are replaced.
 func TestPathsInUseAreKept(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var table paths
@@ -43,7 +42,7 @@ func TestPathsInUseAreKept(t *testing.T) {
 	known := make([]uint64, 500)
 	for i := range known {
 		known[i] = rng.Uint64()
-		for range kept {
+		for range settledAfter {
 			ask(known[i], 0)
 		}
 	}
@@ -52,7 +51,7 @@ func TestPathsInUseAreKept(t *testing.T) {
 	}
 	lost := 0
 	for _, id := range known {
-		if p := table.find(id, int64(100*time.Second)); p == nil || p.n < kept {
+		if p := table.find(id, int64(100*time.Second)); p == nil || p.n < settledAfter {
 			lost++
 		}
 	}
@@ -62,27 +61,26 @@ func TestPathsInUseAreKept(t *testing.T) {
 	again := 0
 	for range 500 {
 		id := rng.Uint64()
-		for range kept {
+		for range settledAfter {
 			ask(id, time.Hour)
 		}
-		if p := table.find(id, int64(time.Hour)); p != nil && p.n >= kept {
+		if p := table.find(id, int64(time.Hour)); p != nil && p.n >= settledAfter {
 			again++
 		}
 	}
 	if again < 490 {
-		t.Errorf("of 500 new paths an hour later only %d have a place", again)
+		t.Errorf("of 500 new paths an hour later only %d are stored", again)
 	}
 }
 
-// TestPathLearns: the usual time is the geometric mean, whatever a network
-// that comes again and again does.
+// The usual time is the geometric mean, even if one network sends many more samples.
 func TestPathLearns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var p path
 	for i := range 20_000 {
 		s := &Sample{Network: uint64(i%10 + 1)}
 		p.learn(float32(rng.NormFloat64()), s)
-		for range 10 { // one that asks ten times as often, and far off
+		for range 10 { // a network with ten times as many samples, far from the mean
 			p.learn(20, &Sample{Network: 99})
 		}
 	}
@@ -91,7 +89,7 @@ func TestPathLearns(t *testing.T) {
 	}
 }
 
-// TestNetworksWithStandingAreKept, and each network counts once in a round.
+// Networks with standing are kept, and each network counts once in a round.
 func TestNetworksWithStandingAreKept(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var table networks
@@ -107,8 +105,8 @@ func TestNetworksWithStandingAreKept(t *testing.T) {
 			table.find(&Sample{Network: rng.Uint64(), Now: int64(i) * 1e8})
 		}
 		seen := map[uint64]bool{}
-		for _, place := range table.touched {
-			id := table.all[place].id
+		for _, index := range table.touched {
+			id := table.all[index].id
 			if seen[id] {
 				t.Fatal("a network counts twice")
 			}
@@ -125,9 +123,9 @@ func TestNetworksWithStandingAreKept(t *testing.T) {
 	}
 }
 
-// TestKnownSpeakForTheirNetwork: once a client with standing was heard, the
-// others of its network do not count in that round.
-func TestKnownSpeakForTheirNetwork(t *testing.T) {
+// After a sample of a client with standing, other clients of its network do not count in that
+// round.
+func TestClientsWithStandingVoteForTheirNetwork(t *testing.T) {
 	c := New(Options{})
 	c.begin(0, 0)
 	c.vote(&Sample{Network: 1, Took: 1}, 3)
@@ -139,8 +137,8 @@ func TestKnownSpeakForTheirNetwork(t *testing.T) {
 	}
 }
 
-// TestNewcomersVotes: with three networks of standing, others have at most
-// half as many votes, however many they are.
+// With three networks of clients with standing, other networks have at most half as many votes,
+// however many they are.
 func TestNewcomersVotes(t *testing.T) {
 	c := New(Options{})
 	c.begin(0, 0)
@@ -150,13 +148,13 @@ func TestNewcomersVotes(t *testing.T) {
 	for i := range 1000 {
 		c.vote(&Sample{Network: uint64(i + 100), Took: 1}, 5)
 	}
-	if got := c.poll(); got.is != 0 || len(c.offs) != 9 {
-		t.Errorf("score %v of %d votes, want 0 of 9", got.is, len(c.offs))
+	if got := c.poll(); got.value != 0 || len(c.offs) != 9 {
+		t.Errorf("score %v of %d votes, want 0 of 9", got.value, len(c.offs))
 	}
 }
 
-// TestAnySamples: nothing that a sample may hold breaks it.
-func TestAnySamples(t *testing.T) {
+// Random samples never break the bounds.
+func TestRandomSamples(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	c := New(Options{Min: 2, Max: 50})
 	now := int64(0)
@@ -179,7 +177,7 @@ func TestAnySamples(t *testing.T) {
 	}
 }
 
-// TestSize: what a Capacity takes is what its comment says.
+// A Capacity has the size that its comment says.
 func TestSize(t *testing.T) {
 	size := unsafe.Sizeof(Capacity{}) + networkSets*ways*(3*4+2)
 	t.Logf("%d bytes", size)

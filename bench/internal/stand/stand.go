@@ -77,7 +77,8 @@ func copyTo(sink *os.File, r io.Reader) {
 }
 
 func start(dir, name string, args []string, files []*os.File) (*Process, io.Reader, error) {
-	p := &Process{Log: filepath.Join(dir, name+".log"), cmd: exec.Command(args[0], args[1:]...), ended: make(chan error, 1)}
+	p := &Process{Log: filepath.Join(dir, name+".log"), cmd: exec.Command(args[0], args[1:]...),
+		ended: make(chan error, 1)}
 	p.cmd.ExtraFiles = files
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	r, w, err := os.Pipe()

@@ -125,7 +125,8 @@ func main() {
 		if s.source.at != "" {
 			from += " at `" + s.source.at + "`"
 		}
-		fmt.Fprintf(&list, "| %s | %d | %s | %s | %s |\n", s.name, table.Size()+len(spans), s.source.date, from, s.source.licence)
+		fmt.Fprintf(&list, "| %s | %d | %s | %s | %s |\n", s.name, table.Size()+len(spans), s.source.date, from,
+			s.source.licence)
 	}
 	var packed bytes.Buffer
 	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)

@@ -1,0 +1,4 @@
+package clientaddr
+
+// ProxyNames are the names that ParseProxies knows.
+var ProxyNames = proxyNames

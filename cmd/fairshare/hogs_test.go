@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"fairshare/internal/census"
+	"fairshare/policyfile"
+)
+
+const manyClients = "clients: {trusted_proxies: 127.0.0.1}\nrules: [{name: pages, limit: {requests: 1000000, per: 1m, by: addr}}]\n"
+
+// send sends one request as a client of the proxy, and reports whether it was answered.
+func send(method, url, client string) error {
+	req, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Forwarded-For", client)
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// A client that holds a busy upstream is named within a minute. As many
+// requests of as many clients, at the same time, are not.
+func TestServeReportsTheClientThatHoldsTheUpstream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	t.Parallel()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(50 * time.Millisecond): // what the page costs
+		case <-r.Context().Done():
+		}
+	}))
+	defer site.Close()
+	crowd := startServe(t, manyClients, "--upstream", site.URL) // its minutes end first
+	held := startServe(t, manyClients, "--upstream", site.URL)
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	ask := func(url string, client func(i int) string) {
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := send("GET", url, client(i)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for n := range 8 {
+		ask("http://"+held.addr+"/search?q=secret", func(int) string { return "203.0.113.9" })
+		ask("http://"+crowd.addr+"/search", func(i int) string { return fmt.Sprintf("198.%d.%d.7", 51+n, i%100) })
+	}
+	ask("http://"+held.addr+"/", func(i int) string { return fmt.Sprintf("198.51.%d.1", i%200) })
+	line := held.stderr.wait(`(WARNING: ONE CLIENT HAD .*)\n`)
+	close(done)
+	all.Wait()
+	for _, part := range []string{
+		"MOST OF THE UPSTREAM'S TIME: 203.0.113.9 had ", `most of it for "/search". `, "The upstream was busy",
+		"fairshare ban 203.0.113.9",
+	} {
+		if !strings.Contains(line, part) {
+			t.Errorf("%q is not in %s", part, line)
+		}
+	}
+	if strings.Contains(held.stderr.String(), "secret") {
+		t.Errorf("the query is reported: %s", held.stderr)
+	}
+	if said := crowd.stderr.String(); strings.Contains(said, "MOST OF THE UPSTREAM'S TIME") {
+		t.Errorf("a crowd is reported: %s", said)
+	}
+}
+
+// Many addresses whose logins fail are reported; many that get in are not.
+func TestServeReportsGuessedPasswords(t *testing.T) {
+	t.Parallel()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("pwd") != "right" {
+			return // the form again, with 200
+		}
+		w.Header().Set("Location", "/wp-admin/")
+		w.WriteHeader(http.StatusFound)
+	}))
+	defer site.Close()
+	office := startServe(t, manyClients, "--upstream", site.URL)
+	guessed := startServe(t, manyClients, "--upstream", site.URL)
+	for n := range 200 {
+		for i := range 2 {
+			client := fmt.Sprintf("198.51.%d.%d", n, i)
+			if err := send("POST", "http://"+guessed.addr+"/wp-login.php?pwd=wrong", client); err != nil {
+				t.Fatal(err)
+			}
+			pwd := "right"
+			if n%5 == 0 {
+				pwd = "wrong"
+			}
+			if err := send("POST", "http://"+office.addr+"/wp-login.php?pwd="+pwd, client); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	line := guessed.stderr.wait(`(WARNING: PASSWORDS ARE BEING GUESSED .*)\n`)
+	if !strings.Contains(line, `at "/wp-login.php" in the last`) || strings.Contains(line, "wrong") {
+		t.Error(line)
+	}
+	office.stop()
+	if said := office.stderr.String(); strings.Contains(said, "GUESSED") {
+		t.Errorf("people who log in are reported: %s", said)
+	}
+}
+
+// The report knows every path that the built-in policy takes for that of a login.
+func TestLoginsOfTheBuiltInPolicyAreKnown(t *testing.T) {
+	known := 0
+	for _, rule := range policyfile.BuiltIn().Policy.Rules {
+		if rule.Name != "wrong passwords" && rule.Name != "logging in" {
+			continue
+		}
+		for _, pattern := range rule.Match.Path {
+			known++
+			if !census.IsLogin(strings.ReplaceAll(pattern, "*", "")) {
+				t.Errorf("rule %s: %s is not known as a login", rule.Name, pattern)
+			}
+		}
+	}
+	if known < 20 {
+		t.Errorf("the built-in policy has %d patterns of logins", known)
+	}
+}

@@ -1,0 +1,299 @@
+package fairshare
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	mathbits "math/bits"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fairshare/internal/network"
+)
+
+// A client has standing by age when its first request came knownAfter ago.
+const knownAfter = 10 * time.Minute
+
+// MaxAged is how many clients of one network (IPv4 /24, IPv6 /48) have standing
+// by age at the same time: an attacker gains little by preparing thousands of
+// addresses of one network.
+const MaxAged = 16
+
+// A History remembers since when clients are known, and which pages they have
+// seen lately. Its memory is fixed: 12 MiB, taken at the first request. It is
+// safe for concurrent use.
+//
+// The first table is one of sets, one for each network's hash, of MaxAged words. A word
+// is
+//
+//	24 bits  of the client's hash, never 0; a word of 0 is empty
+//	20 bits  when it was first seen, in ticks; hasAged: long enough ago
+//	20 bits  when it was last seen, in ticks
+//
+// A new client takes a word that was not used for an hour, of a client with
+// standing for a day. Without such a word it takes that of the newest client
+// without standing. So an attacker with many addresses displaces neither
+// clients of other networks nor those of its own that came before.
+//
+// The second table has sets of shownSetSize words for what clients have seen: 44
+// bits of a hash of client and pages, and when, in ticks. The oldest word of a
+// set goes first.
+type History struct {
+	once   sync.Once
+	secret [3]uint64
+	words  []atomic.Uint64
+	shown  []atomic.Uint64
+}
+
+const (
+	historySets = 1 << 16
+	peerSets    = 1 << 8 // for the clients that one peer names
+	tick        = 16 * time.Second
+	tickBits    = 20
+	tickMask    = 1<<tickBits - 1 // 194 days
+	hasAged     = tickMask
+	agedFor     = uint64(24 * time.Hour / tick) // until an unused word with standing may be taken
+	cameFor     = uint64(time.Hour / tick)      // until one without may be
+)
+
+func ticks(t time.Time) uint64 { return uint64(t.Unix()/int64(tick/time.Second)) & tickMask }
+
+// since returns how many ticks have gone by; a time in the future counts as
+// now.
+func since(then, now uint64) uint64 {
+	if d := (now - then) & tickMask; d <= tickMask/2 {
+		return d
+	}
+	return 0
+}
+
+// A clientName is what a client is remembered under. The zero clientName is
+// nobody's.
+type clientName struct {
+	set  int // of its network, from 1
+	hash uint64
+}
+
+// name returns the name of the client whose addresses share the first bits of
+// addr; via as in a [Request].
+func (h *History) name(addr netip.Addr, bits int, via netip.Addr) clientName {
+	h.once.Do(func() {
+		for i := range h.secret {
+			h.secret[i] = rand.Uint64()
+		}
+		h.words = make([]atomic.Uint64, historySets*MaxAged)
+		h.shown = make([]atomic.Uint64, shownSets*shownSetSize)
+	})
+	networkBits := network.Bits6
+	if addr.Is4() {
+		bits, networkBits = 96+bits, 96+network.Bits4
+	}
+	own, set := h.hash(addr, bits), h.hash(addr, networkBits)
+	if via.IsValid() { // a peer can name any network: its clients have some sets, not all
+		of := h.hash(via, 128)
+		set, own = of+set%peerSets, own^of
+	}
+	return clientName{1 + int(set&(historySets-1)), own}
+}
+
+// hash hashes the first bits of an address. Nobody who does not know the secret
+// finds two addresses with the same hash.
+func (h *History) hash(addr netip.Addr, bits int) uint64 {
+	a := addr.As16()
+	high := binary.BigEndian.Uint64(a[:8]) & network.Mask(bits)
+	low := binary.BigEndian.Uint64(a[8:]) & network.Mask(bits-64)
+	return fold(fold(high^h.secret[0], low^h.secret[1])^uint64(bits), h.secret[2])
+}
+
+// fold multiplies two numbers and adds the halves of the product.
+func fold(a, b uint64) uint64 {
+	high, low := mathbits.Mul64(a, b)
+	return high ^ low
+}
+
+// set returns the words of a client's network and what the client's word begins
+// with.
+func (h *History) set(c *clientName) (set []atomic.Uint64, name uint64) {
+	return h.words[(c.set-1)*MaxAged:][:MaxAged:MaxAged], max(c.hash>>(2*tickBits), 1)
+}
+
+// meet notes that a client sends a request, and reports whether it has standing
+// by age.
+func (h *History) meet(client *clientName, at time.Time) bool {
+	set, name := h.set(client)
+	now := ticks(at)
+	for i := range set {
+		w := set[i].Load()
+		if w>>(2*tickBits) != name {
+			continue
+		}
+		first, last := w>>tickBits&tickMask, w&tickMask
+		if first != hasAged && since(first, now) >= uint64((knownAfter+tick-1)/tick) {
+			first = hasAged
+		}
+		if next := name<<(2*tickBits) | first<<tickBits | last + since(last, now); next&^tickMask != w&^tickMask ||
+			since(last, now) > 0 {
+			next = name<<(2*tickBits) | first<<tickBits | now
+			set[i].CompareAndSwap(w, next) // another request of the client notes the same
+		}
+		return first == hasAged
+	}
+	h.put(set, name<<(2*tickBits)|min(now, hasAged-1)<<tickBits|now, now)
+	return false
+}
+
+// put stores a new word in the place of one that may be forgotten, if there is
+// one.
+func (h *History) put(set []atomic.Uint64, word, now uint64) {
+	victim, old, best := -1, uint64(0), uint64(0)
+	for i := range set {
+		w := set[i].Load()
+		if w == 0 {
+			victim, old = i, w
+			break
+		}
+		first, idle := w>>tickBits&tickMask, since(w&tickMask, now)
+		rank := 2*tickMask + idle // may be forgotten
+		switch {
+		case first == hasAged && idle < agedFor:
+			continue
+		case first != hasAged && idle < cameFor:
+			rank = tickMask - since(first, now)
+		}
+		if victim < 0 || rank > best {
+			victim, old, best = i, w, rank
+		}
+	}
+	if victim >= 0 {
+		set[victim].CompareAndSwap(old, word)
+	}
+}
+
+// Tell records when the first request of a client came, as stored in a registry. It
+// gives the client standing by age if that was long enough before now.
+func (h *History) Tell(client netip.Prefix, first, now time.Time) {
+	if !client.IsValid() || now.Sub(first) < knownAfter {
+		return
+	}
+	client = PrefixID(client).Prefix
+	named := h.name(client.Addr(), client.Bits(), netip.Addr{})
+	set, name := h.set(&named)
+	at := ticks(now)
+	word := name<<(2*tickBits) | hasAged<<tickBits | at
+	for i := range set {
+		if w := set[i].Load(); w>>(2*tickBits) == name {
+			set[i].CompareAndSwap(w, word)
+			return
+		}
+	}
+	h.put(set, word, at)
+}
+
+// forget takes the standing of a client away: it is as new as at its first
+// request.
+func (h *History) forget(client *clientName) {
+	if client.set == 0 {
+		return
+	}
+	set, name := h.set(client)
+	for i := range set {
+		if w := set[i].Load(); w>>(2*tickBits) == name {
+			set[i].CompareAndSwap(w, 0)
+		}
+	}
+}
+
+const (
+	shownSets     = 1 << 15
+	shownSetSize  = 16
+	setsOfNetwork = 64
+	shownFor      = uint64(24 * time.Hour / tick)
+)
+
+// A seenList is one list of Match.Seen.
+type seenList struct {
+	texts []string
+	paths *pathSet
+	id    uint64 // of the texts, the same in the guards of all policies
+}
+
+func newSeenList(texts []string, paths *pathSet) seenList {
+	hash := fnv.New64a()
+	for _, text := range texts {
+		hash.Write([]byte(text))
+		hash.Write([]byte{0})
+	}
+	return seenList{texts, paths, hash.Sum64()}
+}
+
+// page returns the set and the word of what a client has seen, without the time.
+func (h *History) page(c *clientName, list *seenList) (set []atomic.Uint64, word uint64) {
+	hash := (c.hash ^ list.id*0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93
+	hash ^= hash >> 32
+	// The clients of a network share some sets, so that eight of them cannot
+	// displace what all others have seen, nor a network what other networks have.
+	n := (c.set*setsOfNetwork + int(c.hash%setsOfNetwork)) & (shownSets - 1)
+	return h.shown[n*shownSetSize:][:shownSetSize:shownSetSize], max(hash>>tickBits, 1) << tickBits
+}
+
+// show notes that a client has seen pages of some of the lists, a set of places.
+func (h *History) show(c *clientName, lists []seenList, places uint64, at time.Time) {
+	if c.set == 0 {
+		return
+	}
+	now := ticks(at)
+	for ; places != 0; places &= places - 1 {
+		set, word := h.page(c, &lists[mathbits.TrailingZeros64(places)])
+		oldest, old, longest := 0, uint64(0), int64(-1)
+		for i := range set {
+			w := set[i].Load()
+			idle := int64(since(w&tickMask, now))
+			if w == 0 {
+				idle = tickMask
+			}
+			if w&^tickMask == word {
+				oldest, old = i, w
+				break
+			}
+			if idle > longest {
+				oldest, old, longest = i, w, idle
+			}
+		}
+		if old != word|now {
+			set[oldest].CompareAndSwap(old, word|now)
+		}
+	}
+}
+
+// saw reports whether a client has seen a page of a list lately.
+func (h *History) saw(c *clientName, list *seenList, at time.Time) bool {
+	if c.set == 0 {
+		return false
+	}
+	set, word := h.page(c, list)
+	for i := range set {
+		if w := set[i].Load(); w&^tickMask == word {
+			return since(w&tickMask, ticks(at)) <= shownFor
+		}
+	}
+	return false
+}
+
+// noteShown notes what an answer to the request would show to the client.
+func (d *decision) noteShown() {
+	if len(d.guard.seen) == 0 || d.req.Method != "GET" || d.req.OddPath {
+		return
+	}
+	for i := range d.guard.seen {
+		if d.guard.seen[i].paths.match(d, d.req.Path) {
+			d.shows |= 1 << i
+		}
+	}
+}
+
+// hasSeen reports whether the client has seen a page of a place in guard.seen.
+func (d *decision) hasSeen(place uint8) bool {
+	return !d.req.Proxy && d.guard.history.saw(&d.client, &d.guard.seen[place], d.now)
+}

@@ -1,0 +1,251 @@
+// Package httpguard puts a [fairshare.Guard] in front of an [http.Handler].
+//
+// Start with [Limit] for one limit, with [Middleware] for a policy, and with
+// [New] if the policy changes while requests are in progress. [Handler.Do] is
+// for servers that have their own kind of handler. A handler finds its request
+// with [From]. The package needs nothing but the standard library.
+package httpguard
+
+import (
+	"crypto/rand"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"fairshare"
+)
+
+// Middleware returns a function that wraps a handler. The guard judges each
+// request first. A request that is refused or blocked is answered at once. All
+// others reach the handler, and are settled when it returns or panics.
+//
+// It panics if guard is nil.
+func Middleware(guard *fairshare.Guard, opts Options) func(http.Handler) http.Handler {
+	checkGuard(guard)
+	return func(next http.Handler) http.Handler { return New(guard, opts, next) }
+}
+
+// A Handler judges each request before the handler that it wraps gets it. It
+// is safe for concurrent use.
+type Handler struct {
+	next       http.Handler
+	current    atomic.Pointer[generation]
+	robots     robots
+	visits     sync.Pool
+	inProgress inProgress
+	key        [32]byte // of references, unless Options have one
+}
+
+// New returns a Handler around next, which works as [Middleware] does. next may
+// be nil if only [Handler.Do] is called. New panics if guard is nil.
+func New(guard *fairshare.Guard, opts Options, next http.Handler) *Handler {
+	h := &Handler{next: next}
+	rand.Read(h.key[:]) // it never fails
+	h.visits.New = func() any { return new(visit) }
+	h.Replace(guard, opts)
+	return h
+}
+
+// Replace sets the guard and the options for the requests that come from now
+// on. Requests in progress are settled by the guard that judged them. Replace
+// panics if guard is nil.
+func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
+	checkGuard(guard)
+	if opts.Client == nil {
+		opts.Client = peer
+	}
+	if opts.Wait == 0 {
+		opts.Wait = DefaultWait
+	}
+	if opts.Now == nil {
+		opts.Now = NewClock().Now
+	}
+	if opts.ReferenceKey == nil {
+		opts.ReferenceKey = h.key[:]
+	}
+	next := &generation{Handler: h, Options: opts, guard: guard, answers: newAnswers(guard.Policy(), opts.Contact),
+		replaces: h.current.Load() != nil, replaced: make(chan struct{})}
+	if old := h.current.Swap(next); old != nil {
+		close(old.replaced)
+	}
+}
+
+func checkGuard(guard *fairshare.Guard) {
+	if guard == nil {
+		panic("httpguard: the guard is nil")
+	}
+}
+
+// ServeHTTP judges the request and passes it to the handler, or answers it.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.current.Load().serve(w, r, nil)
+}
+
+// Do judges one request, for servers whose handlers are not http.Handlers. If
+// the request may pass, Do calls next with the ResponseWriter and the Request
+// that it must use, settles the request when next returns or panics, and
+// returns the error of next. Otherwise Do answers the request itself and returns
+// nil.
+//
+// Some servers write the answer only after their middleware has returned. If
+// next returns an error and nothing is written, Options.ErrorStatus gives the
+// status that counts. If next returns nil, it reports what the server is about
+// to write: From(r.Context()).ReportAnswer.
+func (h *Handler) Do(w http.ResponseWriter, r *http.Request,
+	next func(http.ResponseWriter, *http.Request) error) error {
+	return h.current.Load().serve(w, r, next)
+}
+
+// A generation is what a Handler has of one guard and its options.
+type generation struct {
+	*Handler
+	Options
+	guard   *fairshare.Guard
+	answers *answers
+
+	replaces bool          // there was another generation before it
+	replaced chan struct{} // closed when Replace is called again
+}
+
+// A visit is what judging and answering one request needs. It is used again.
+type visit struct {
+	req    fairshare.Request
+	report Report
+	fields [8]field
+	buf    []byte
+}
+
+// serve judges one request. next is nil for the handler that h wraps.
+func (g *generation) serve(w http.ResponseWriter, r *http.Request,
+	next func(http.ResponseWriter, *http.Request) error) error {
+	vis := g.visits.Get().(*visit)
+	vis.report.HTTP = r
+	g.fill(&vis.req, r)
+	v, gone, err := g.decide(r, vis)
+	if err != nil && g.Failed != nil {
+		g.Failed(err)
+	}
+	if gone {
+		g.release(vis)
+		return nil
+	}
+	switch v.Enforced() {
+	case fairshare.Allow:
+		return g.pass(w, r, vis, &v, next)
+	case fairshare.Refuse, fairshare.Block:
+		g.refuse(w, r, vis, &v)
+		g.release(vis)
+	default:
+		open := err != nil && (g.FailOpen || g.guard.Policy().DryRun)
+		if g.Unjudged != nil {
+			g.Unjudged(open)
+		}
+		if open {
+			return g.pass(w, r, vis, &v, next)
+		}
+		g.release(vis)
+		unavailable(w, r)
+	}
+	return nil
+}
+
+func (g *generation) fill(req *fairshare.Request, r *http.Request) {
+	req.Time = g.Now()
+	client := g.Client(r)
+	req.Addr, req.Proxy, req.Via = client.Addr, client.Proxy, client.Via
+	req.Method, req.Host, req.UserAgent, req.Header = r.Method, r.Host, "", canonical(r.Header)
+	if agents := r.Header["User-Agent"]; len(agents) > 0 {
+		req.UserAgent = agents[0]
+	}
+	target := r.RequestURI
+	if target == "" { // made inside this process
+		target = r.URL.RequestURI()
+	}
+	req.SetTarget(target)
+	req.Lookups = g.Lookups
+	if g.Values != nil {
+		req.Values = g.Values(r)
+	}
+	if g.Bot != nil {
+		req.SetBot(g.Bot(req.Addr, req.UserAgent))
+	}
+	req.Override, req.ViaOverride = fairshare.Override{}, fairshare.Override{}
+	if g.Override != nil && req.Addr.IsValid() {
+		req.Override = g.Override(req.Addr, req.Bot, req.Time)
+	}
+	if g.Override != nil && req.Via.IsValid() {
+		req.ViaOverride = g.Override(req.Via, fairshare.Bot{}, req.Time)
+	}
+}
+
+// canonical is a header that a Guard asks, with canonical names only.
+// http.Header would look at the spelling again.
+type canonical http.Header
+
+func (h canonical) Values(name string) []string { return h[name] }
+
+func (h *Handler) release(vis *visit) {
+	vis.req, vis.report, vis.fields = fairshare.Request{}, Report{}, [8]field{}
+	if cap(vis.buf) > 64<<10 {
+		vis.buf = nil
+	}
+	h.visits.Put(vis)
+}
+
+// pass hands the request to the handler and settles it afterwards, even if the
+// handler or a hook panics.
+func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict,
+	next func(http.ResponseWriter, *http.Request) error) (err error) {
+	x := &Exchange{gen: g, verdict: *v, passage: Passage{
+		Asker: Asker{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
+		HTTP:  r, Time: vis.req.Time, Method: vis.req.Method, Path: vis.req.Path, UserAgent: vis.req.UserAgent,
+	}}
+	x.response = response{w: w, x: x, head: r.Method == http.MethodHead}
+	x.bodyless = r.ContentLength == 0
+	defer x.end()
+	g.reportDryRun(vis, v)
+	if g.RateLimitFields {
+		x.setRateLimitFields(w.Header())
+	}
+	x.prepare(vis)
+	if r.URL.Path == robotsPath {
+		r = g.robots.watch(&x.response, r, g.Now())
+	}
+	if g.Context || g.ThreadCPU || next != nil {
+		r = r.WithContext(x.context(r.Context(), g.Context || next != nil))
+	}
+	w = x.response.writer()
+	if g.HandlerAwaits || x.await(w, r) {
+		if next == nil {
+			g.next.ServeHTTP(w, r)
+		} else if err = next(w, r); err != nil {
+			x.answerError(err)
+		}
+	}
+	x.response.returned = true
+	if x.response.copy != nil {
+		g.robots.learn(&x.response, r.Host, g.Now())
+	}
+	return err
+}
+
+// reportDryRun reports what would have happened to a request that passes
+// because of a dry run.
+func (g *generation) reportDryRun(vis *visit, v *fairshare.Verdict) {
+	if g.Refused == nil {
+		return
+	}
+	if v.Action == fairshare.Refuse || v.Action == fairshare.Block {
+		g.reportDry(vis, &v.Finding)
+	}
+	if v.DryRunFinding.Action != fairshare.Undecided {
+		g.reportDry(vis, &v.DryRunFinding)
+	}
+}
+
+func (g *generation) reportDry(vis *visit, f *fairshare.Finding) {
+	rule := g.answers.rule(f.Rule)
+	vis.report = Report{Request: &vis.req, HTTP: vis.report.HTTP, Finding: *f, DryRun: true, Status: rule.status(f),
+		RetryAfter: rule.retryAfter(f), ID: g.reference(&vis.req, f.Rule)}
+	g.Refused(&vis.report)
+}

@@ -1,0 +1,141 @@
+package httpguard
+
+import (
+	"net/http"
+	"net/netip"
+	"time"
+
+	"fairshare"
+	"fairshare/share"
+)
+
+// Options change what a [Handler] does. The zero Options are right for a server
+// that its clients reach directly. Many goroutines call the functions in
+// Options at the same time.
+type Options struct {
+	// Client returns the client that sent a request. nil means the peer's
+	// address: a header is never trusted by itself.
+	Client func(r *http.Request) Client
+
+	// Bot identifies a client as a bot. It must return at once. nil means that no
+	// client is a bot.
+	Bot func(addr netip.Addr, userAgent string) fairshare.Bot
+
+	// Values returns what the program knows of a request, by name: "user" or
+	// "tenant". Limits ByValue count by it. nil means that nothing is known.
+	Values func(r *http.Request) map[string]string
+
+	// Lookups returns what the DNS knows of an address, for rules that match
+	// host names and lists. nil means that nothing is known.
+	Lookups fairshare.Lookups
+
+	// Override returns the operators' decision about a client, or about a peer that
+	// named a client. It must return at once. nil means that there are none.
+	Override func(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Override
+
+	// Contact is shown to clients that are refused: an address, a URL or a
+	// sentence. "" means none.
+	Contact string
+
+	// Refused is called for each refusal and block, also for those of a dry run,
+	// before the request is answered. It must return quickly. The report is
+	// valid during the call only.
+	Refused func(*Report)
+
+	// Passed is called for each request that was let through, after it has
+	// ended. It must return quickly. The passage is valid during the call only.
+	Passed func(*Passage)
+
+	// Answer writes the answer to a request that is refused or blocked, in place
+	// of the usual one. Cache-Control, Retry-After and the RateLimit fields are
+	// set already. If Answer writes no status, the client gets report.Status.
+	// Requests for /robots.txt get the usual answer. nil means the usual answer
+	// for all. The report is valid during the call only.
+	Answer func(w http.ResponseWriter, r *http.Request, report *Report)
+
+	// RateLimitFields adds RateLimit and RateLimit-Policy to the answers of
+	// requests that pass too. Refusals always have them. It needs a limiter that
+	// is a [fairshare.Peeker].
+	RateLimitFields bool
+
+	// Context has [From] find the request in its context. It costs one copy of
+	// the http.Request, about 300 bytes. [Handler.Do] does it always.
+	Context bool
+
+	// ErrorStatus returns the status with which the server will answer an error
+	// of the function that [Handler.Do] called. It is asked if nothing was
+	// written before. nil, or a result of 0, means 500.
+	ErrorStatus func(error) int
+
+	// Share gives out turns at the upstream while it is busy. nil means that no
+	// request waits for a turn.
+	Share *share.Queue
+
+	// HandlerAwaits says that the handler itself calls AwaitTurn, just before it
+	// sends the request to the upstream. Otherwise the turn is awaited before
+	// the handler is called.
+	HandlerAwaits bool
+
+	// Meter measures the CPU time of the upstream. nil means that only the
+	// handler reports it. A time that the handler reports replaces the measured
+	// one.
+	Meter fairshare.Meter
+
+	// ThreadCPU measures the CPU time of the handler's goroutine, which is locked
+	// to its thread for the time, and of functions run by [MeasureCPU]. It makes
+	// switching between goroutines more expensive, by some µs each. It works on
+	// Linux. On other systems the CPU time counts as the time that the request took.
+	ThreadCPU bool
+
+	// TellsCPU says that the handler usually reports CPU time. Then a request
+	// counts no CPU time until the handler reports some or the request ends. An
+	// answer without an end, such as an event stream, counts the time until its
+	// first byte.
+	TellsCPU bool
+
+	// Wait is the longest time for which a request waits if nothing but requests
+	// in progress keeps it out. It passes once enough of these have settled, and
+	// is refused otherwise. Requests of one client and limit wait in a line. 0
+	// means DefaultWait; below 0 no request waits.
+	Wait time.Duration
+
+	// ReferenceKey is the secret key of the references that refused clients are
+	// shown. With the same key they are the same after a restart. nil means a
+	// random key.
+	ReferenceKey []byte
+
+	// Failed is called with each error of the guard's limiter.
+	Failed func(error)
+
+	// FailOpen lets requests through that the guard could not judge, because its
+	// limiter failed. Otherwise they get 503, unless the whole policy is in dry
+	// run.
+	FailOpen bool
+
+	// Unjudged is called for each request that the guard could not judge.
+	Unjudged func(passed bool)
+
+	// Now is the clock. nil means that of [NewClock], which steps of the
+	// system's clock do not reach.
+	Now func() time.Time
+
+	// Wall turns a time of Now into the time that clients are shown. nil means
+	// that they are the same.
+	Wall func(time.Time) time.Time
+}
+
+// DefaultWait is what a zero Options.Wait means.
+const DefaultWait = 3 * time.Second
+
+// A Client is the sender of a request, as Options.Client finds it.
+type Client struct {
+	Addr  netip.Addr // unmapped, no zone; invalid when unknown
+	Proxy bool       // Addr is a trusted proxy's own
+	Via   netip.Addr // valid: Addr is provisional, as fairshare.Request.Via
+}
+
+// peer returns the peer as the client, for servers that trust no proxy.
+func peer(r *http.Request) Client {
+	a, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return Client{Addr: a.Addr().Unmap().WithZone("")}
+}

@@ -1,0 +1,207 @@
+package httpguard
+
+import (
+	"bufio"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// A response passes the answer of a handler on and records it. Each request has
+// its own: a goroutine of a handler that writes too late must not reach another
+// client's answer.
+type response struct {
+	w        http.ResponseWriter
+	x        *Exchange    // is called when the answer begins
+	bytes    atomic.Int64 // of the body, as written
+	status   atomic.Int32 // the final one; 0 before it is written
+	head     bool         // a HEAD request: its body is not sent
+	own      bool         // the answer is not the upstream's
+	returned bool         // the handler returned and did not panic
+	hijacked bool
+	copy     *robotsCopy // gets the body too; nil for almost all requests
+}
+
+// writer returns the response with the optional methods that the writer below
+// it has, and no others.
+func (res *response) writer() http.ResponseWriter {
+	_, flush := res.w.(http.Flusher)
+	_, hijack := res.w.(http.Hijacker)
+	_, read := res.w.(io.ReaderFrom)
+	_, push := res.w.(http.Pusher)
+	switch {
+	case flush && hijack && read:
+		return http1Writer{res}
+	case flush && push:
+		return http2Writer{res}
+	case flush && hijack:
+		return hijackWriter{res}
+	case flush:
+		return flushWriter{res}
+	}
+	return res
+}
+
+type (
+	http1Writer  struct{ *response }
+	http2Writer  struct{ *response }
+	hijackWriter struct{ *response }
+	flushWriter  struct{ *response }
+)
+
+var (
+	_ interface {
+		http.Flusher
+		http.Hijacker
+		io.ReaderFrom
+	} = http1Writer{}
+	_ interface {
+		http.Flusher
+		http.Pusher
+	} = http2Writer{}
+)
+
+// exchange returns the request that the response belongs to.
+func (res *response) exchange() *Exchange { return res.x }
+
+func (res *response) Header() http.Header { return res.w.Header() }
+
+// Unwrap is for http.ResponseController.
+func (res *response) Unwrap() http.ResponseWriter { return res.w }
+
+func (res *response) WriteHeader(status int) {
+	if res.status.Load() == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		res.begins(status)
+	}
+	res.w.WriteHeader(status)
+}
+
+func (res *response) Write(p []byte) (int, error) {
+	n, err := res.w.Write(p)
+	res.wrote(int64(n))
+	if res.copy != nil {
+		res.copy.add(p[:n])
+	}
+	return n, err
+}
+
+func (res *response) WriteString(s string) (int, error) {
+	if res.copy != nil {
+		return res.Write([]byte(s))
+	}
+	n, err := io.WriteString(res.w, s)
+	res.wrote(int64(n))
+	return n, err
+}
+
+// wrote counts n bytes of the body, which the status 200 precedes if none was
+// given.
+func (res *response) wrote(n int64) {
+	if res.status.Load() == 0 {
+		res.begins(http.StatusOK)
+	}
+	if !res.head {
+		res.bytes.Add(n)
+	}
+}
+
+// begins records the final status of the answer and settles what depends on it.
+// An answer without an end, such as an event stream, gives its turn back.
+func (res *response) begins(status int) {
+	res.status.Store(int32(status))
+	if kind := res.w.Header()["Content-Type"]; len(kind) == 1 && isEventStream(kind[0]) {
+		res.x.endless()
+	}
+	res.x.settleHead()
+}
+
+func isEventStream(kind string) bool {
+	const stream = "text/event-stream"
+	return len(kind) >= len(stream) && strings.EqualFold(kind[:len(stream)], stream) &&
+		(len(kind) == len(stream) || strings.IndexByte("; \t,", kind[len(stream)]) >= 0)
+}
+
+func (res *response) flush() error {
+	if res.status.Load() == 0 {
+		res.begins(http.StatusOK)
+	}
+	if f, ok := res.w.(interface{ FlushError() error }); ok {
+		return f.FlushError()
+	}
+	res.w.(http.Flusher).Flush()
+	return nil
+}
+
+func (res *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := res.w.(http.Hijacker).Hijack()
+	if err == nil {
+		res.hijacked = true
+		res.x.endless()
+		res.x.settleHead()
+	}
+	return conn, rw, err
+}
+
+// outcome returns the status that the upstream answered with. It is 0 if there
+// was none, and if the answer is not the upstream's.
+func (res *response) outcome() int {
+	switch {
+	case res.own:
+		return 0
+	case res.status.Load() != 0:
+		return int(res.status.Load())
+	case res.hijacked:
+		return http.StatusSwitchingProtocols
+	case res.returned: // net/http answers so for a handler that wrote nothing
+		return http.StatusOK
+	}
+	return 0
+}
+
+func (w http1Writer) Flush()            { w.flush() }
+func (w http1Writer) FlushError() error { return w.flush() }
+
+func (w http1Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
+
+// ReadFrom lets the kernel send files.
+func (w http1Writer) ReadFrom(src io.Reader) (int64, error) {
+	if w.copy != nil {
+		return io.Copy(struct{ io.Writer }{w.response}, src)
+	}
+	all, limited := src.(*io.LimitedReader)
+	if !limited {
+		all = &io.LimitedReader{R: src, N: math.MaxInt64}
+	}
+	sent := int64(0)
+	for {
+		piece := io.LimitedReader{R: all.R, N: min(all.N, pieceOfFile)}
+		n, err := w.w.(io.ReaderFrom).ReadFrom(&piece)
+		w.wrote(n)
+		sent, all.N = sent+n, all.N-n
+		if err != nil || piece.N > 0 || all.N <= 0 {
+			return sent, err
+		}
+	}
+}
+
+// pieceOfFile is how many bytes of a file the kernel sends before they are
+// counted.
+const pieceOfFile = 1 << 20
+
+func (w http2Writer) Flush()            { w.flush() }
+func (w http2Writer) FlushError() error { return w.flush() }
+
+func (w http2Writer) Push(target string, opts *http.PushOptions) error {
+	return w.w.(http.Pusher).Push(target, opts)
+}
+
+func (w hijackWriter) Flush()            { w.flush() }
+func (w hijackWriter) FlushError() error { return w.flush() }
+
+func (w hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
+
+func (w flushWriter) Flush()            { w.flush() }
+func (w flushWriter) FlushError() error { return w.flush() }

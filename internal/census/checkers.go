@@ -1,0 +1,79 @@
+package census
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"fairshare"
+)
+
+// Bounds of the report about link checkers.
+const (
+	mostCheckers      = 32 // clients in an hour
+	checkerAgainAfter = time.Hour
+)
+
+// checkers are clients that look like link checkers: their HEAD requests
+// started a ban by a limit of errors. Its size is fixed: when it is full,
+// further clients are not reported. It is safe for concurrent use.
+type checkers struct {
+	mu      sync.Mutex
+	entries [mostCheckers]checker
+}
+
+type checker struct {
+	client   netip.Prefix // invalid: the entry is free
+	reported time.Time    // zero: not yet
+}
+
+// refused notes a refusal. A provisional client is left out: an allow of its
+// address does not hold.
+func (c *checkers) refused(req *fairshare.Request, found *fairshare.Finding, s *state) {
+	if found.Ban != fairshare.BanStarted || req.Method != http.MethodHead || req.Via.IsValid() {
+		return
+	}
+	if found.Limit == nil || found.Limit.Resource != fairshare.Errors {
+		return
+	}
+	client := s.client(req.Addr)
+	if !client.IsValid() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var free *checker
+	for i := range c.entries {
+		switch e := &c.entries[i]; {
+		case e.client == client:
+			return
+		case free == nil && !e.client.IsValid():
+			free = e
+		}
+	}
+	if free != nil {
+		free.client = client
+	}
+}
+
+// lines returns one line for each client that is to be reported now, at most
+// once an hour for each.
+func (c *checkers) lines(now time.Time) (lines []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.entries {
+		switch e := &c.entries[i]; {
+		case !e.client.IsValid():
+		case e.reported.IsZero():
+			e.reported = now
+			lines = append(lines,
+				fmt.Sprintf("%[1]s looks like a link checker (HEAD requests that met errors) and is banned; "+
+					"if it is yours: fairshare allow %[1]s --reason \"link checker\"", fairshare.PrefixID(e.client)))
+		case now.Sub(e.reported) >= checkerAgainAfter:
+			*e = checker{}
+		}
+	}
+	return lines
+}

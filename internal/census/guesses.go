@@ -1,0 +1,251 @@
+package census
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/prose"
+)
+
+// Bounds of the report about passwords that are guessed from many addresses.
+const (
+	fewestGuessers = 20 // addresses
+	guessPeriod    = 10 * time.Minute
+	guessPaths     = 32 // distinguished
+	guessPathSize  = 96 // bytes
+	guesserBits    = 1 << 12
+	toldPaths      = 2
+)
+
+// formEnds are the ends of paths of login forms that answer a wrong password
+// with 200, and a right one with a redirect.
+var formEnds = []string{
+	"/wp-login.php", "/administrator/index.php", "/ucp.php", "/user/login", "/loginpost/", "/auth.owa",
+	"/j_security_check", "/login_form",
+}
+
+// loginEnds are the ends of paths of other logins.
+var loginEnds = []string{
+	"/administrator/", "/login", "/login/", "/login.php", "/login.html", "/login.aspx", "/login.jsp", "/login.do",
+	"/login.action", "/log-in",
+	"/logon", "/signin", "/sign-in", "/sign_in", "/admin/index.php", "/session", "/sessions", "/api/session",
+	"/api/auth",
+}
+
+func endsIn(path string, ends []string) bool {
+	path = path[max(0, len(path)-32):]
+	for _, end := range ends {
+		if len(path) >= len(end) && strings.EqualFold(path[len(path)-len(end):], end) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsLogin reports whether the built-in policy takes a path for that of a login.
+func IsLogin(path string) bool { return endsIn(path, formEnds) || endsIn(path, loginEnds) }
+
+// A guessTable counts POSTs by path, and of how many addresses the failed ones
+// are. Of more than 32 paths those with the most stay: each POST to a further
+// path takes one from the smallest weight, and at 0 its place (Misra and Gries
+// 1982). Its size is fixed, 20 KiB.
+type guessTable [guessPaths]guessEntry
+
+type guessEntry struct {
+	path      [guessPathSize]byte
+	n         int
+	weight    int64
+	failed    int64
+	passed    int64                    // the others
+	addresses [guesserBits / 64]uint64 // of the failed ones: linear counting, as in seen
+}
+
+// guesses are the failed logins of the present ten minutes and of the ten
+// minutes before.
+type guesses struct {
+	mu      sync.Mutex
+	at      time.Time // when the present ten minutes began
+	lastAt  time.Time
+	present *guessTable
+	last    *guessTable
+	told    time.Time // zero: never
+}
+
+// attempt returns whether a request tried to log in, and whether that failed.
+func attempt(method, path string, status int) (tried, failed bool) {
+	if method != http.MethodPost {
+		return false, false
+	}
+	switch {
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return true, true
+	case status == 0 || status >= 500:
+		return false, false
+	case status == http.StatusOK && endsIn(path, formEnds):
+		return true, true
+	case status >= 400:
+		failed = IsLogin(path)
+		return failed, failed
+	}
+	return true, false
+}
+
+func (g *guesses) passed(p *Passage, s *state) {
+	if tried, failed := attempt(p.Method, p.Path, p.Status); tried {
+		g.note(p.Path, s.hash(p.Addr, p.Via), failed)
+	}
+}
+
+// refused notes an attempt that a rule refused.
+func (g *guesses) refused(req *fairshare.Request, s *state) {
+	if req.Method == http.MethodPost && IsLogin(req.Path) {
+		g.note(req.Path, s.hash(req.Addr, req.Via), true)
+	}
+}
+
+func (g *guesses) note(path string, hash uint64, failed bool) {
+	if path == "" {
+		return
+	}
+	path = path[:min(len(path), guessPathSize)]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.present.entry(path)
+	if e == nil {
+		return
+	}
+	e.weight++
+	if !failed {
+		e.passed++
+		return
+	}
+	e.failed++
+	e.addresses[hash/64%(guesserBits/64)] |= 1 << (hash % 64)
+}
+
+// entry returns the entry of a path; nil when the others have more weight.
+func (t *guessTable) entry(path string) *guessEntry {
+	least := &t[0]
+	for i := range t {
+		e := &t[i]
+		if string(e.path[:e.n]) == path {
+			return e
+		}
+		if e.weight < least.weight {
+			least = e
+		}
+	}
+	if least.weight > 0 {
+		least.weight--
+		return nil
+	}
+	*least = guessEntry{}
+	least.n = copy(least.path[:], path)
+	return least
+}
+
+// addressesOf returns about how many addresses are in some entries.
+func addressesOf(entries ...*guessEntry) int64 {
+	unset := guesserBits
+	for i := range guesserBits / 64 {
+		var word uint64
+		for _, e := range entries {
+			word |= e.addresses[i]
+		}
+		unset -= bits.OnesCount64(word)
+	}
+	return int64(math.Round(-guesserBits * math.Log(float64(max(unset, 1))/guesserBits)))
+}
+
+// A guessed is a path at which many addresses failed.
+type guessed struct {
+	path                      string
+	addresses, failed, passed int64
+}
+
+// warnings returns what is to be said now: at once, then every ten minutes
+// while it lasts.
+func (g *guesses) warnings(now time.Time) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var found []guessed
+	if g.told.IsZero() || now.Sub(g.told) >= guessPeriod {
+		found = g.found()
+	}
+	since := g.lastAt
+	if now.Sub(g.at) >= guessPeriod {
+		g.last, g.present = g.present, g.last
+		*g.present = guessTable{}
+		g.lastAt, g.at = g.at, now
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	g.told = now
+	return []string{guessText(found, prose.Last(now.Sub(since)))}
+}
+
+// found returns the paths that are to be reported, the one with most addresses first.
+func (g *guesses) found() (all []guessed) {
+	for _, t := range []*guessTable{g.present, g.last} {
+		for i := range t {
+			e := &t[i]
+			path := string(e.path[:e.n])
+			if e.n == 0 || slices.ContainsFunc(all, func(f guessed) bool { return f.path == path }) {
+				continue
+			}
+			f := guessed{path: path, failed: e.failed, passed: e.passed}
+			both := []*guessEntry{e}
+			for j := range g.last {
+				if other := &g.last[j]; other != e && other.n == e.n && other.path == e.path {
+					both = append(both, other)
+					f.failed, f.passed = f.failed+other.failed, f.passed+other.passed
+				}
+			}
+			f.addresses = addressesOf(both...)
+			all = append(all, f)
+		}
+	}
+	// Where most get in, the others have mistyped their passwords.
+	all = slices.DeleteFunc(all, func(f guessed) bool { return f.addresses < fewestGuessers || f.failed <= f.passed })
+	slices.SortFunc(all, func(a, b guessed) int {
+		return cmp.Or(cmp.Compare(b.addresses, a.addresses), strings.Compare(a.path, b.path))
+	})
+	return all
+}
+
+func guessText(all []guessed, when string) string {
+	var b strings.Builder
+	b.WriteString("WARNING: PASSWORDS ARE BEING GUESSED FROM MANY ADDRESSES: ")
+	for i, f := range all {
+		if i == toldPaths {
+			fmt.Fprintf(&b, ", and %s more", prose.Plural(int64(len(all)-i), "path"))
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		if len(f.path) == guessPathSize {
+			f.path += "…"
+		}
+		fmt.Fprintf(&b, "%s of about %s addresses at %s", prose.Plural(f.failed, "failed or refused attempt"),
+			prose.Number(f.addresses), strconv.QuoteToGraphic(f.path))
+		if f.passed > 0 {
+			fmt.Fprintf(&b, " (%s did not fail)", prose.Number(f.passed))
+		}
+	}
+	fmt.Fprintf(&b,
+		" in %s. What helps: limits on logins by addr and by network with newcomers, as in the built-in policy (fairshare policy prints it);"+
+			" a second factor; fairshare ban NETWORK for networks that take part, see fairshare clients --sort refused",
+		when)
+	return b.String()
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// version is set by the linker in releases.
+var version = ""
+
+// development is the version of a build without a version of its own.
+const development = "development"
+
+// VersionText returns the program's name and version, the Go version and the
+// platform, in one line.
+func VersionText() string {
+	v, note := Version(), ""
+	if v == development {
+		note = " (commit unknown: go build -buildvcs=true includes it)"
+	}
+	return fmt.Sprintf("fairshare %s %s %s/%s%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH, note)
+}
+
+// Version returns the version alone: one word, for a User-Agent.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	info, _ := debug.ReadBuildInfo()
+	return buildVersion(info)
+}
+
+// buildVersion returns the version of a build that is not a release: the version of
+// the module, or the commit of the working copy. info may be nil.
+func buildVersion(info *debug.BuildInfo) string {
+	if info == nil {
+		return development
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	commit := settings["vcs.revision"]
+	main := info.Main.Version
+	switch {
+	case main != "" && main != "(devel)" && !strings.HasPrefix(main, "v0.0.0-"): // a tag
+		return main
+	case commit == "" && main != "" && main != "(devel)":
+		return main
+	case commit == "":
+		return development
+	}
+	v := development + "-" + commit[:min(len(commit), 12)]
+	if settings["vcs.modified"] == "true" {
+		v += "-modified"
+	}
+	return v
+}

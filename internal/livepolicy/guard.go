@@ -1,0 +1,92 @@
+package livepolicy
+
+import (
+	"net/http"
+	"strings"
+
+	"fairshare"
+	"fairshare/clientaddr"
+	"fairshare/httpguard"
+	"fairshare/internal/census"
+)
+
+// GuardOptions returns the options of an [httpguard.Handler] for a runtime. The
+// functions Refused, Passed, Failed and Unjudged of base are called too; all
+// other fields that a policy file decides are replaced.
+func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Options {
+	opts := base
+	opts.Client = func(r *http.Request) httpguard.Client { return p.client(rt, r) }
+	opts.Bot = rt.Bots.Verifier.Look
+	opts.Lookups = rt.Bots.Lookups()
+	opts.Override = p.state.override()
+	opts.Contact = rt.File.Contact
+	opts.Share = rt.Share
+	opts.ReferenceKey = p.state.referenceKey
+	opts.FailOpen = rt.File.FailOpen
+	opts.Now, opts.Wall = p.options.Clock.Now, p.options.Clock.Wall
+	opts.Refused = func(r *httpguard.Report) {
+		p.census.Refused(r.Request, &r.Finding, r.DryRun)
+		if base.Refused != nil {
+			base.Refused(r)
+		}
+		p.state.recordRefused(r)
+	}
+	opts.Passed = func(passage *httpguard.Passage) {
+		p.recordPassed(rt, passage)
+		if base.Passed != nil {
+			base.Passed(passage)
+		}
+	}
+	opts.Failed = func(err error) {
+		p.errors.add(err)
+		if base.Failed != nil {
+			base.Failed(err)
+		}
+	}
+	opts.Unjudged = func(passed bool) {
+		p.errors.addUnjudged(passed)
+		if base.Unjudged != nil {
+			base.Unjudged(passed)
+		}
+	}
+	return opts
+}
+
+// client returns the client of a request, and notices proxies that are not
+// configured as they should be.
+func (p *Policy) client(rt *Runtime, r *http.Request) httpguard.Client {
+	found := rt.Clients.Resolve(r.RemoteAddr, r.Header)
+	p.watch.Observe(rt.Clients, found, r.Header)
+	if !found.PeerTrusted && !found.Via.IsValid() && !r.ProtoAtLeast(1, 1) &&
+		rt.Clients.MayNameClients(found.Peer) && p.watch.HidesClients(found.Peer) {
+		found.Via = clientaddr.Via(found.Peer) // nginx with only proxy_pass sends no header
+	}
+	if found.Via.IsValid() {
+		p.foundProvisional.Do(func() { close(p.provisional) })
+	}
+	p.census.Saw(found.Addr, found.Via)
+	return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy, Via: found.Via}
+}
+
+// Provisional returns a channel that is closed when a local peer that the
+// policy does not name has named a client for the first time.
+func (p *Policy) Provisional() <-chan struct{} { return p.provisional }
+
+func (p *Policy) recordPassed(rt *Runtime, passed *httpguard.Passage) {
+	passage := census.Passage{Addr: passed.Addr, Via: passed.Via, Proxy: passed.Proxy, Method: passed.Method,
+		Path: passed.Path, Took: passed.Took, Status: passed.Status}
+	if passed.Method == http.MethodConnect {
+		passage.Path = "" // some clients send a password in it
+	}
+	p.census.Passed(&passage, rt.File.Policy.Client(passed.Addr), p.Now())
+	p.state.recordPassed(passed)
+}
+
+// LoggablePath returns the path of a request without credentials: the target of
+// CONNECT is a host and a port, and some clients send a password before it.
+func LoggablePath(req *fairshare.Request) string {
+	if req.Method == http.MethodConnect {
+		return req.Path[strings.LastIndexByte(req.Path, '@')+1:]
+	}
+	return req.Path
+}

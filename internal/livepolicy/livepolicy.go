@@ -1,0 +1,202 @@
+// Package livepolicy puts a policy file in force, with its lists, bots, DNS,
+// trusted proxies, counters, bans and registry. internal/serve and the public
+// package site are built on it, so a rule that works in one of them works in
+// the other. Start with [New].
+package livepolicy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fairshare"
+	"fairshare/clientaddr"
+	"fairshare/httpguard"
+	"fairshare/internal/census"
+	"fairshare/memlimit"
+	"fairshare/policyfile"
+	"fairshare/share"
+)
+
+// Options say where a Policy keeps its state and what it reports.
+type Options struct {
+	// Folder has the registry, a snapshot of the counters and copies of lists. ""
+	// means that nothing outlives the process.
+	Folder string
+	// MustWrite makes it an error if the folder cannot be written.
+	MustWrite bool
+	// NoRegistry runs without a registry: operators' commands have no effect.
+	NoRegistry bool
+
+	Clock *httpguard.Clock
+
+	// Log gets one line for each event. It may be called by several goroutines.
+	Log func(line string)
+
+	// ProxiesChanged is called when a list of trusted proxies in force has changed:
+	// the policy has to be loaded again.
+	ProxiesChanged func(list string)
+}
+
+// A Policy is a policy file in force. Its current Runtime changes with each
+// reload; counters of limits that stay, bans and the registry do not.
+//
+// OpenState, Start, Prepare, Discard, Use, Stop and Close are called one at a
+// time. All other methods are safe for concurrent use.
+type Policy struct {
+	options Options
+	current atomic.Pointer[Runtime]
+	bans    *fairshare.Bans
+	history *fairshare.History
+	state   *State
+	watch   *clientaddr.Watch
+	census  *census.Census
+	errors  limiterErrors
+
+	queue         *share.Queue // made by the first policy with share:
+	reportedQueue share.Stats  // at the last report
+	reportedLost  int64        // counters that were dropped, at the last report
+
+	foundProvisional sync.Once
+	provisional      chan struct{}
+
+	readingHistory sync.WaitGroup
+	ending         context.Context
+	end            context.CancelFunc
+	stopState      func() // waits too
+}
+
+// New opens what a policy file names. Call OpenState and Start next, and Close
+// in the end.
+func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, error) {
+	p := &Policy{options: opts, bans: fairshare.NewBans(0), history: new(fairshare.History), state: new(State),
+		watch: clientaddr.NewWatch(), provisional: make(chan struct{}), stopState: func() {}}
+	rt, err := p.newRuntime(ctx, file, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.ending, p.end = context.WithCancel(context.Background())
+	p.census = census.New(&file.Policy, p.Now())
+	p.current.Store(rt)
+	return p, nil
+}
+
+// OpenState opens the registry and restores bans and counters from the state
+// folder.
+func (p *Policy) OpenState(ctx context.Context) error {
+	state, err := p.openState(ctx)
+	if err != nil {
+		return err
+	}
+	p.state = state
+	rt := p.Current()
+	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock)
+	p.readFirstSeen(func(client netip.Prefix, first time.Time) {
+		p.history.Tell(client, p.options.Clock.FromWall(first), p.Now())
+	})
+	p.useQueue(rt)
+	return nil
+}
+
+// Start keeps lists and ranges up to date, and writes the registry and the
+// counters, until Stop.
+func (p *Policy) Start(ctx context.Context) {
+	rt := p.Current()
+	p.state.publishSettings(ctx, rt)
+	rt.start(p.options.Folder, p.options.Log)
+	running, cancel := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		p.state.run(running, p.counters)
+	}()
+	p.stopState = func() {
+		cancel()
+		<-stopped
+	}
+}
+
+// Current returns the runtime in force.
+func (p *Policy) Current() *Runtime { return p.current.Load() }
+
+// Now returns the time of the guard, which steps of the system's clock do not
+// change.
+func (p *Policy) Now() time.Time { return p.options.Clock.Now() }
+
+// Prepare opens what a new version of the policy file names. Nothing changes
+// until Use; call Use or Discard.
+func (p *Policy) Prepare(ctx context.Context, file *policyfile.File) (*Runtime, error) {
+	return p.newRuntime(ctx, file, p.Current())
+}
+
+// Discard closes a prepared runtime that is not used.
+func (p *Policy) Discard(next *Runtime) { next.Bots.Close(p.Current().Bots) }
+
+// Use puts a prepared runtime in force; replace hands it to the handlers.
+// Requests in progress keep the runtime that judged them.
+func (p *Policy) Use(ctx context.Context, next *Runtime, replace func()) {
+	p.useQueue(next)
+	old := p.current.Swap(next)
+	p.census.Replace(&next.File.Policy)
+	replace()
+	old.stop()
+	old.Bots.Close(next.Bots)
+	next.start(p.options.Folder, p.options.Log)
+	p.state.publishSettings(ctx, next)
+}
+
+// HandOver writes the counters for the last time. Another process may use the
+// state folder from then on.
+func (p *Policy) HandOver() { p.state.handOver(p.counters()) }
+
+// Stop ends what Start began. The counters and the registry are written.
+func (p *Policy) Stop() {
+	p.stopState()
+	p.Current().stop()
+}
+
+// Close releases the state folder and ends the DNS lookups, after Stop.
+func (p *Policy) Close() {
+	p.end()
+	p.readingHistory.Wait()
+	p.Current().Bots.Close(nil)
+	p.state.close()
+}
+
+// counters returns the limiter in force and the time.
+func (p *Policy) counters() (*memlimit.Limiter, time.Time) { return p.Current().Limiter, p.Now() }
+
+// listChanged notices that a list has another version.
+func (p *Policy) listChanged(file *policyfile.File, name string) {
+	rt := p.Current()
+	if rt != nil && rt.File == file && slices.Contains(file.TrustedProxies, name) && p.options.ProxiesChanged != nil {
+		p.options.ProxiesChanged(name)
+	}
+}
+
+// readFirstSeen calls known, in the background, with each client of the registry
+// and the time when it was seen first.
+func (p *Policy) readFirstSeen(known func(client netip.Prefix, first time.Time)) {
+	if p.state.store == nil {
+		return
+	}
+	p.readingHistory.Go(func() {
+		err := p.state.store.FirstSeen(p.ending, func(id fairshare.ClientID, first time.Time) bool {
+			if id.Prefix.IsValid() && !id.Via.IsValid() {
+				known(id.Prefix, first)
+			}
+			return true
+		})
+		if err != nil && p.ending.Err() == nil {
+			p.options.Log(fmt.Sprintf(
+				"warning: could not read the known clients: %v; clients of earlier days count as newcomers", err))
+		}
+	})
+}
+
+// Wall turns a time of the guard into the system's time, for people.
+func (p *Policy) Wall(t time.Time) time.Time { return p.options.Clock.Wall(t) }

@@ -1,0 +1,80 @@
+package livepolicy
+
+import (
+	"context"
+	"fmt"
+
+	"fairshare/policyfile"
+)
+
+// FrequentReport returns lines for the log about the last seconds: refused
+// clients, an expensive client, errors of the counters. Call it every five
+// seconds.
+func (p *Policy) FrequentReport() []string {
+	now := p.Now()
+	lines := p.census.Tick(now)
+	capacity := 0
+	if rt := p.Current(); rt.Share != nil {
+		capacity = rt.Share.Stats().Capacity
+	}
+	if line := p.census.Heavy(now, capacity); line != "" {
+		lines = append(lines, line)
+	}
+	if line := p.errors.report(now); line != "" {
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// MinuteReport returns lines for the log about the last minute: memory for
+// counters, proxies in front, waiting requests. Call it once a minute.
+func (p *Policy) MinuteReport(ctx context.Context) []string {
+	var lines []string
+	if line := p.memoryReport(); line != "" {
+		lines = append(lines, line)
+	}
+	lines = append(lines, p.ProxyReport()...)
+	if line := p.queueReport(); line != "" {
+		lines = append(lines, line)
+	}
+	if p.state.settingsPending {
+		p.state.publishSettings(ctx, p.Current())
+	}
+	return lines
+}
+
+// FinalReport returns the last lines for the log, after the last request.
+func (p *Policy) FinalReport() []string {
+	lines := p.ProxyReport()
+	if line := p.queueReport(); line != "" {
+		lines = append(lines, line)
+	}
+	return append(lines, p.census.End(p.Now())...)
+}
+
+// ProxyReport returns the errors in the configuration of the proxies in front
+// that were found since the last call.
+func (p *Policy) ProxyReport() []string {
+	lines := p.watch.Reports(p.Now(), p.Current().Clients)
+	for i, line := range lines {
+		lines[i] = "error: " + line
+	}
+	return lines
+}
+
+// memoryReport warns if counters were dropped since the last call.
+func (p *Policy) memoryReport() (line string) {
+	stats := p.Current().Limiter.Stats(p.Now())
+	if stats.Lost > p.reportedLost {
+		line = fmt.Sprintf("the memory for counters is too small: %d were dropped in the last minute; "+
+			"memory: %s would be enough", stats.Lost-p.reportedLost, policyfile.FormatSize(stats.Needed))
+	}
+	p.reportedLost = stats.Lost
+	return line
+}
+
+// DescribeState returns where the state folder is and what was found in it.
+func (p *Policy) DescribeState() string { return p.state.describe() }
+
+// HasRegistry reports whether there is a registry.
+func (p *Policy) HasRegistry() bool { return p.state.registrar != nil }

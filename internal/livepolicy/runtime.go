@@ -1,0 +1,86 @@
+package livepolicy
+
+import (
+	"context"
+	"sync"
+
+	"fairshare"
+	"fairshare/clientaddr"
+	"fairshare/internal/setup"
+	"fairshare/memlimit"
+	"fairshare/policyfile"
+	"fairshare/share"
+)
+
+// A Runtime is what one version of a policy file needs at run time. A reload
+// makes another.
+type Runtime struct {
+	File    *policyfile.File
+	Lists   *setup.Lists // nil: no list comes from a file or a URL
+	Clients *clientaddr.Resolver
+	Bots    *setup.BotIdentifier
+	Limiter *memlimit.Limiter
+	Guard   *fairshare.Guard
+	Share   *share.Queue // of the Policy; nil: requests do not wait for the upstream
+
+	stop func() // ends what start began
+}
+
+// newRuntime opens what a policy file names. It takes over the counters, the
+// lists and the DNS cache of the previous runtime, which may be nil.
+func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous *Runtime) (rt *Runtime, err error) {
+	rt = &Runtime{File: file, stop: func() {}}
+	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true})
+	old := previous
+	if old == nil {
+		old = new(Runtime)
+	}
+	// The lists come first: trusted proxies may be among them.
+	rt.Lists, err = setup.OpenLists(ctx, file, setup.ListOptions{State: p.options.Folder, Log: p.options.Log,
+		Previous: old.Lists, Changed: func(name string) { p.listChanged(file, name) }})
+	if err != nil {
+		return nil, err
+	}
+	if rt.Clients, err = setup.NewResolver(file); err != nil {
+		return nil, err
+	}
+	rt.Bots, err = setup.NewBotIdentifier(file, setup.BotOptions{UseDNS: true, Log: p.options.Log, Previous: old.Bots})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			rt.Bots.Close(old.Bots)
+		}
+	}()
+	if previous == nil {
+		rt.Limiter, err = memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: file.Memory})
+	} else {
+		rt.Limiter, err = previous.Limiter.With(file.Policy.Limits())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if rt.Guard, err = fairshare.NewGuard(&file.Policy, rt.Limiter, p.bans); err != nil {
+		return nil, err
+	}
+	rt.Guard.UseHistory(p.history)
+	return rt, nil
+}
+
+// start keeps lists and published ranges up to date until stop.
+func (rt *Runtime) start(state string, log func(string)) {
+	rt.Bots.Activate()
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { rt.Lists.Run(ctx) })
+	all.Go(func() {
+		if err := rt.Bots.RunRanges(ctx, state, log); err != nil {
+			log("bots: " + err.Error())
+		}
+	})
+	rt.stop = func() {
+		cancel()
+		all.Wait()
+	}
+}

@@ -1,0 +1,472 @@
+package livepolicy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"fairshare"
+	"fairshare/httpguard"
+	"fairshare/internal/amount"
+	"fairshare/internal/cli"
+	"fairshare/internal/lockfile"
+	"fairshare/internal/prose"
+	"fairshare/internal/registrar"
+	"fairshare/internal/setup"
+	"fairshare/memlimit"
+	"fairshare/sqlregistry"
+)
+
+// CountersFile is the snapshot of the counters in the state folder.
+const CountersFile = "counters"
+
+// ceilingKey stands in a story for the key of a ceiling.
+const ceilingKey = "peer, for all clients that it named together"
+
+const (
+	saveEvery       = time.Minute
+	openTimeout     = time.Minute     // for the registry: a million bans take some seconds
+	settingsTimeout = time.Second     // for publishSettings
+	lockTimeout     = 3 * time.Second // for a process that is about to end
+	overrideDelay   = 5 * time.Second // counters contain operators' overrides that are older
+)
+
+// A State is what outlives the process: the registry of clients, bans and
+// operators' overrides, and a snapshot of the counters. The zero State keeps
+// nothing.
+type State struct {
+	folder          string // "": nothing is kept
+	registrar       *registrar.Registrar
+	store           *store
+	referenceKey    []byte   // nil: a random one
+	findings        []string // what was found at the start, for people
+	log             func(string)
+	readOnly        bool // the folder could not be written at the start
+	settingsPending bool // operators' commands do not know the current settings yet
+
+	mu         sync.Mutex     // of what follows
+	lock       *lockfile.Lock // nil: another process keeps its counters in the folder
+	handedOver bool           // the counters belong to the successor
+	saveFailed bool           // the last snapshot failed
+}
+
+// openState opens the state folder and restores the bans. If the folder cannot
+// be used, nothing is kept, unless Options.MustWrite is set.
+func (p *Policy) openState(ctx context.Context) (*State, error) {
+	o := &p.options
+	s := &State{log: o.Log}
+	if o.Folder == "" {
+		return s, nil
+	}
+	s.folder = o.Folder
+	err := os.MkdirAll(o.Folder, 0o700)
+	if err == nil {
+		err = s.takeLock(ctx)
+	}
+	switch {
+	case err == nil:
+	case s.folderExists() && isDiskError(err):
+		s.log(fmt.Sprintf(
+			"warning: state folder: %v: its content is read, and nothing new is stored until it is writable",
+			err))
+		s.readOnly = true
+	case o.MustWrite:
+		return nil, cli.Hint(fmt.Errorf("state folder: %w", err), "name a folder that can be written: --state DIR")
+	default:
+		s.log(fmt.Sprintf("warning: a restart will lose all bans and counters: %v; --state DIR names another folder",
+			err))
+		s.folder = ""
+		return s, nil
+	}
+	s.continueClock(o.Clock)
+	if o.NoRegistry {
+		s.findings = append(s.findings, "no registry (bans end with the process, operators' commands have no effect)")
+		return s, nil
+	}
+	if err := p.openRegistry(ctx, s); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// continueClock sets the clock to the time of the last snapshot if the system's
+// clock was set back since then, so that bans and counters keep their age. A
+// clock that was ahead by more than the longest window was wrong.
+func (s *State) continueClock(clock *httpguard.Clock) {
+	if s.lock == nil && !s.readOnly {
+		return
+	}
+	saved, err := memlimit.SavedAt(filepath.Join(s.folder, CountersFile))
+	if err != nil { // restoreCounters reports it
+		return
+	}
+	if ahead := saved.Sub(clock.Now()); ahead > 0 && ahead <= fairshare.MaxWindow {
+		clock.StartAt(saved)
+		if ahead >= time.Second {
+			s.findings = append(s.findings,
+				fmt.Sprintf("the system's clock was set back by %v or more: bans and counters continue",
+					ahead.Round(time.Second)))
+		}
+	}
+}
+
+func (s *State) folderExists() bool {
+	info, err := os.Stat(s.folder)
+	return err == nil && info.IsDir()
+}
+
+// isDiskError reports whether an error of writing a file is about the disk, and
+// not about permissions or names.
+func isDiskError(err error) bool {
+	return errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
+		errors.Is(err, syscall.EIO)
+}
+
+// takeLock makes this process the one whose counters are kept in the folder,
+// unless another process is. It waits a moment for one that is about to end.
+func (s *State) takeLock(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	for {
+		s.lock, err = lockfile.Take(filepath.Join(s.folder, setup.ServeLock))
+		if !errors.Is(err, lockfile.ErrHeld) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			s.log(fmt.Sprintf(
+				"warning: another fairshare process keeps its counters in %s: this one starts with empty "+
+					"counters; --state DIR gives it a folder of its own", s.folder))
+			return nil
+		case <-time.After(lockTimeout / 60):
+		}
+	}
+}
+
+// openRegistry opens the registry, and restores its bans and what operators
+// have decided.
+func (p *Policy) openRegistry(ctx context.Context, s *State) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	settings, clock := &p.Current().File.Registry, p.options.Clock
+	s.store, err = openStore(ctx, filepath.Join(s.folder, setup.RegistryFile), sqlregistry.Options{
+		Clients: settings.Clients, Stories: settings.Stories, Age: settings.Age, Log: s.log}, s.log)
+	if err != nil {
+		return registryError(err)
+	}
+	if s.referenceKey, err = s.store.ReferenceKey(ctx); err != nil {
+		return registryError(err)
+	}
+	s.registrar = registrar.New(registrar.Options{
+		Store: s.store, Log: s.log,
+		Prefix: func(addr netip.Addr) netip.Prefix { return p.Current().File.Policy.Client(addr) },
+		Now:    clock.Now, Wall: clock.Wall, FromWall: clock.FromWall,
+		Lift: p.lift, Forget: p.forget,
+	})
+	if err := s.registrar.Start(ctx); err != nil {
+		return registryError(err)
+	}
+	banned, err := p.restoreBans(ctx, s)
+	if err != nil {
+		return registryError(err)
+	}
+	bannedByOperators, allowed, err := s.countOverrides(ctx, clock.Wall(clock.Now()))
+	if err != nil {
+		return registryError(err)
+	}
+	if n := banned + bannedByOperators; n > 0 {
+		s.findings = append(s.findings, prose.Plural(n, "ban")+" in force")
+	}
+	if allowed > 0 {
+		s.findings = append(s.findings, prose.Plural(allowed, "allow")+" of operators")
+	}
+	return nil
+}
+
+// lift ends the bans of a client that began until at: an operator has lifted
+// them.
+func (p *Policy) lift(id fairshare.ClientID, at time.Time) {
+	if _, err := p.Current().Guard.Lift(context.Background(), id, at, p.Now()); err != nil {
+		p.options.Log(err.Error())
+	}
+}
+
+// forget drops the counters of a client: an operator has had it forgotten.
+func (p *Policy) forget(id fairshare.ClientID, at, stored time.Time) {
+	if err := p.Current().Guard.Forget(context.Background(), id, at, stored, p.Now()); err != nil {
+		p.options.Log(fmt.Sprintf("forget %s: %v", id, err))
+	}
+}
+
+// restoreBans puts the bans of the registry in force. It returns how many of
+// them a rule of the policy enforces.
+func (p *Policy) restoreBans(ctx context.Context, s *State) (enforced int, err error) {
+	clock, rules := p.options.Clock, p.Current().File.Policy.Rules
+	now := clock.Now()
+	bans := map[string]bool{} // by the name of the rule
+	for i := range rules {
+		bans[rules[i].Name] = rules[i].Ban != nil
+	}
+	for ban, err := range s.store.Bans(ctx, clock.Wall(now), true) {
+		if err != nil {
+			return 0, err
+		}
+		ban.Began, ban.Until = clock.FromWall(ban.Began), clock.FromWall(ban.Until)
+		ban.Since = clock.FromWall(ban.Since)
+		if ahead := ban.Began.Sub(now); ahead > 0 { // the clock was ahead: the ban keeps its length
+			ban.Began, ban.Until, ban.Since = now, ban.Until.Add(-ahead), ban.Since.Add(-ahead)
+		}
+		p.bans.Restore(ban)
+		if ban.Until.After(now) && !ban.DryRun && bans[ban.Rule] {
+			enforced++
+		}
+	}
+	p.bans.Observe(s.registrar.Banned)
+	lifted, err := s.store.Lifted(ctx, clock.Wall(now).Add(-sqlregistry.ChangesStay))
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range lifted {
+		if l.Forget {
+			p.bans.Forgotten(l.Client, l.At)
+		}
+	}
+	return enforced, nil
+}
+
+// countOverrides returns how many clients operators have banned and allowed.
+func (s *State) countOverrides(ctx context.Context, now time.Time) (banned, allowed int, err error) {
+	overrides, _, err := s.store.Overrides(ctx)
+	for i := range overrides {
+		switch o := &overrides[i]; {
+		case !o.Until.IsZero() && !o.Until.After(now):
+		case o.Action == fairshare.Allow:
+			allowed++
+		default:
+			banned++
+		}
+	}
+	return banned, allowed, err
+}
+
+// registryError adds the hint of a registry that cannot be used.
+func registryError(err error) error {
+	var fault *sqlregistry.Error
+	if errors.As(err, &fault) && fault.Hint() != "" {
+		return cli.Hint(err, fault.Hint())
+	}
+	return err
+}
+
+// restoreCounters reads the snapshot of the counters, without the refusals of
+// clients that operators have unbanned since.
+func (s *State) restoreCounters(ctx context.Context, limiter *memlimit.Limiter, guard *fairshare.Guard,
+	clock *httpguard.Clock) {
+	if s.folder == "" || s.lock == nil && !s.readOnly {
+		return
+	}
+	path, now := filepath.Join(s.folder, CountersFile), clock.Now()
+	loaded, err := limiter.LoadFile(path, now)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return
+	case err != nil:
+		moved := ""
+		if errors.Is(err, memlimit.ErrUnusable) {
+			moved = "; the file could not be moved away"
+			if to, err := memlimit.SetAside(path); err == nil {
+				moved = "; the file is now " + to
+			}
+		}
+		s.log(fmt.Sprintf("warning: counters: %v; all start from zero%s", err, moved))
+		return
+	}
+	finding := fmt.Sprintf("counters of %v ago", max(0, now.Sub(loaded.At)).Round(time.Second))
+	if len(loaded.Fresh) > 0 {
+		finding += ", but from zero: " + FirstNames(loaded.Fresh)
+	}
+	s.findings = append(s.findings, finding)
+	if s.store == nil {
+		return
+	}
+	lifted, err := s.store.Lifted(ctx, clock.Wall(loaded.At).Add(-overrideDelay))
+	for _, l := range lifted {
+		err = errors.Join(err, guard.Forgive(ctx, l.Client, now))
+	}
+	if err != nil {
+		s.log(fmt.Sprintf("warning: could not reset refusal counts of unbanned clients: %v; they may be banned again "+
+			"sooner", err))
+	}
+}
+
+// FirstNames lists at most five of the names, and how many more there are.
+func FirstNames(names []string) string {
+	if n := len(names); n > 5 {
+		names = append(names[:5:5], fmt.Sprintf("and %d more", n-5))
+	}
+	return strings.Join(names, ", ")
+}
+
+// saveCounters writes a snapshot of the counters. The first error in a row is
+// logged.
+func (s *State) saveCounters(limiter *memlimit.Limiter, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.folder == "" || s.handedOver {
+		return
+	}
+	if s.lock == nil {
+		lock, err := lockfile.Take(filepath.Join(s.folder, setup.ServeLock))
+		if err != nil {
+			return // another process keeps its counters there
+		}
+		s.lock = lock
+	}
+	err := limiter.SaveFile(filepath.Join(s.folder, CountersFile), now)
+	switch {
+	case err != nil && !s.saveFailed:
+		s.log(fmt.Sprintf("warning: the counters could not be written: %v; a restart would lose the latest counts; "+
+			"the next try is in a minute", err))
+	case err == nil && s.saveFailed:
+		s.log("the counters are written again")
+	}
+	s.saveFailed = err != nil
+}
+
+// run keeps the registry and the snapshot of the counters up to date until ctx
+// ends, and then writes both for the last time.
+func (s *State) run(ctx context.Context, counters func() (*memlimit.Limiter, time.Time)) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	if s.registrar != nil {
+		all.Go(func() {
+			if err := s.registrar.Run(ctx); err != nil {
+				s.log(fmt.Sprintf("warning: the registry: %v", err))
+			}
+		})
+	}
+	every := time.NewTicker(saveEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+			s.saveCounters(counters())
+		case <-ctx.Done():
+			s.saveCounters(counters())
+			return
+		}
+	}
+}
+
+// handOver writes the counters for the last time and releases the lock, so that
+// a successor can read them.
+func (s *State) handOver(limiter *memlimit.Limiter, now time.Time) {
+	s.saveCounters(limiter, now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handedOver = true
+	s.lock.Release()
+	s.lock = nil
+}
+
+// describe returns the folder and what was found in it.
+func (s *State) describe() string {
+	return strings.Join(append([]string{cmp.Or(s.folder, "none")}, s.findings...), ", ")
+}
+
+// publishSettings writes to the registry what operators' commands have to know
+// of the policy. The first error in a row is logged, and settingsPending asks for
+// another call.
+func (s *State) publishSettings(ctx context.Context, rt *Runtime) {
+	if s.registrar == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	defer cancel()
+	var names []string
+	for b := range rt.Bots.Table.Bots {
+		names = append(names, b.Name)
+	}
+	err := s.store.SetSettings(ctx, sqlregistry.Settings{
+		Policy: rt.File.Name, Contact: rt.File.Contact, TrustedProxies: rt.Clients.Trusted(),
+		IPv4Prefix: cmp.Or(rt.File.Policy.IPv4Prefix, 32), IPv6Prefix: cmp.Or(rt.File.Policy.IPv6Prefix, 64),
+		Bots:   names,
+		DryRun: rt.File.Policy.DryRun,
+	})
+	if err != nil && !s.settingsPending {
+		s.log(fmt.Sprintf("warning: commands like fairshare ban do not know this policy's trusted proxies: %v; "+
+			"the next try is in a minute", err))
+	}
+	s.settingsPending = err != nil
+}
+
+// override returns what finds operators' decisions about a client; nil without a
+// registry.
+func (s *State) override() func(netip.Addr, fairshare.Bot, time.Time) fairshare.Override {
+	if s.registrar == nil {
+		return nil
+	}
+	return s.registrar.Override
+}
+
+// recordPassed counts a request that passed.
+func (s *State) recordPassed(p *httpguard.Passage) {
+	if s.registrar == nil {
+		return
+	}
+	s.registrar.Passed(registrar.Passage{
+		Addr: p.Addr, Via: p.Via, Bot: p.Bot, UserAgent: p.UserAgent, At: p.Time,
+		Took: p.Took, CPU: p.CPU, Bytes: p.Bytes, Status: p.Status,
+	})
+}
+
+// recordRefused keeps the story of a refusal. It waits until a ban is on disk, for
+// at most half a second.
+func (s *State) recordRefused(r *httpguard.Report) {
+	if s.registrar == nil {
+		return
+	}
+	req, f := r.Request, &r.Finding
+	story := fairshare.Story{
+		ID: r.ID, Action: f.Action, Ban: f.Ban, DryRun: r.DryRun, Status: r.Status,
+		Method: req.Method, Host: req.Host, Path: LoggablePath(req),
+	}
+	if f.Action == fairshare.Refuse {
+		story.Until = req.Time.Add(f.Wait)
+	}
+	if f.Rule != nil {
+		story.Rule = f.Rule.Name
+		if lim := f.Limit; lim != nil {
+			story.By, story.Resource = amount.Key(lim.By), lim.Resource.String()
+			story.Used, story.Allowed, story.Window = f.Tally.Spent(), lim.Allowed(), lim.Window
+			if f.Ceiling {
+				story.By = ceilingKey
+			}
+		}
+	}
+	s.registrar.Refused(registrar.Refusal{
+		Passage: registrar.Passage{Addr: req.Addr, Via: req.Via, Bot: req.Bot, UserAgent: req.UserAgent, At: req.Time},
+		Story:   story,
+	})
+	if f.Ban != fairshare.NotBanned && !r.DryRun && f.Rule != fairshare.OperatorBan {
+		s.registrar.Settle(context.Background())
+	}
+}
+
+// close releases what openState took.
+func (s *State) close() {
+	s.lock.Release()
+	if s.store != nil {
+		s.store.Close()
+	}
+}

@@ -1,0 +1,167 @@
+package livepolicy
+
+import (
+	"context"
+	"errors"
+	"fairshare"
+	"fairshare/httpguard"
+	"fairshare/internal/registrar"
+	"fairshare/memlimit"
+	"fairshare/sqlregistry"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The counters are written every minute and at the end. A successor can read them
+// after handOver. An error is logged once, and the next try comes in a minute.
+func TestCountersAreWrittenEveryMinute(t *testing.T) {
+	dir := t.TempDir()
+	limits := []fairshare.Limit{{Name: "one", Resource: fairshare.Requests, N: 1, Window: time.Hour}}
+	synctest.Test(t, func(t *testing.T) {
+		var said []string
+		open := func() (*State, *memlimit.Limiter) {
+			limiter, err := memlimit.New(limits, memlimit.Options{Memory: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := (&Policy{options: Options{Folder: dir, NoRegistry: true, Clock: httpguard.NewClock(),
+				Log: func(line string) { said = append(said, line) }}}).openState(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.restoreCounters(t.Context(), limiter, nil, httpguard.NewClock())
+			return m, limiter
+		}
+		over := func(l *memlimit.Limiter) bool {
+			tallies := make([]fairshare.Tally, 1)
+			if err := l.Take(t.Context(), time.Now(), []fairshare.Take{{Key: []byte("client"), Cost: 1}},
+				tallies); err != nil {
+				t.Fatal(err)
+			}
+			return tallies[0].Over
+		}
+		path := filepath.Join(dir, CountersFile)
+		m, limiter := open()
+		if over(limiter) {
+			t.Error("a first request is over the limit")
+		}
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			m.run(ctx, func() (*memlimit.Limiter, time.Time) { return limiter, time.Now() })
+		}()
+		time.Sleep(saveEvery - time.Second)
+		synctest.Wait()
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("before a minute is over: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("after a minute: %v", err)
+		}
+
+		// A folder with the name of the file cannot be replaced.
+		os.Remove(path)
+		if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * saveEvery)
+		synctest.Wait()
+		if len(said) != 1 || !strings.Contains(said[0], "the counters could not be written") {
+			t.Errorf("said %q", said)
+		}
+		os.RemoveAll(path)
+		time.Sleep(saveEvery)
+		synctest.Wait()
+		if len(said) != 2 || said[1] != "the counters are written again" {
+			t.Errorf("said %q", said)
+		}
+
+		// After handOver they belong to the successor: the end does not change them.
+		m.handOver(limiter, time.Now())
+		next, counted := open()
+		if !over(counted) {
+			t.Error("a restart has dropped the counters")
+		}
+		next.close()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		end()
+		<-done
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("written after they were handed over: %v", err)
+		}
+		m.close()
+	})
+}
+
+// A lazyStore takes a while to write. Nothing is in it.
+type lazyStore struct {
+	registrar.Store
+	mu      sync.Mutex
+	written []fairshare.Banned
+}
+
+// bans returns how many bans were written.
+func (s *lazyStore) bans() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.written)
+}
+
+func (s *lazyStore) Write(_ context.Context, b sqlregistry.Batch) error {
+	time.Sleep(50 * time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.written = append(s.written, b.Bans...)
+	return nil
+}
+
+func (*lazyStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
+	return sqlregistry.Changes{}, nil
+}
+
+// The answer that reports a ban waits until the ban is on disk.
+func TestBansAreStoredBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "rapid"}}}
+		client := netip.MustParseAddr("203.0.113.9")
+		for _, c := range []struct {
+			report httpguard.Report
+			waits  bool
+		}{
+			{httpguard.Report{Finding: fairshare.Finding{Ban: fairshare.BanStarted}}, true},
+			{httpguard.Report{Finding: fairshare.Finding{Ban: fairshare.BanInForce}}, true},
+			{httpguard.Report{Finding: fairshare.Finding{Ban: fairshare.BanStarted}, DryRun: true}, false},
+			{httpguard.Report{}, false},
+		} {
+			store := &lazyStore{}
+			m := &State{registrar: registrar.New(registrar.Options{Store: store, Prefix: policy.Client})}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- m.registrar.Run(ctx) }()
+			m.registrar.Banned(fairshare.Banned{Client: fairshare.PrefixID(policy.Client(client)), Rule: "rapid",
+				Kind: fairshare.ByAddr, Began: time.Now(), Until: time.Now().Add(time.Hour)})
+			c.report.Request = &fairshare.Request{Addr: client, Time: time.Now()}
+			c.report.Finding.Action, c.report.Finding.Rule = fairshare.Refuse, &policy.Rules[0]
+			m.recordRefused(&c.report)
+			if waited := store.bans() > 0; waited != c.waits {
+				t.Errorf("ban %v, dry run %v: waited %v", c.report.Finding.Ban, c.report.DryRun, waited)
+			}
+			stop()
+			if err := <-ended; err != nil || store.bans() == 0 {
+				t.Errorf("written in the end: %d, %v", store.bans(), err)
+			}
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package network
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestNetworkOfAnAddress(t *testing.T) {
+	for addr, want := range map[string]string{
+		"192.0.2.9":        "192.0.2.0/24",
+		"::ffff:192.0.2.9": "192.0.2.0/24",
+		"2001:db8:1:2::3":  "2001:db8:1::/48",
+		"fe80::1%eth0":     "fe80::/48",
+	} {
+		if got := Of(netip.MustParseAddr(addr)); got.String() != want {
+			t.Errorf("Of(%s) = %s, want %s", addr, got, want)
+		}
+	}
+	if got := Of(netip.Addr{}); got != (netip.Prefix{}) {
+		t.Errorf("Of of an invalid address = %s, want the zero Prefix", got)
+	}
+}
+
+func TestNetworkAroundAClient(t *testing.T) {
+	for client, want := range map[string]string{
+		"192.0.2.9/32":          "192.0.2.0/24",
+		"192.0.2.9/16":          "192.0.0.0/16",
+		"::ffff:192.0.2.9/128":  "192.0.2.0/24",
+		"::ffff:192.0.2.9/112":  "192.0.0.0/16",
+		"2001:db8:1:2::/64":     "2001:db8:1::/48",
+		"2001:db8:1:2::/32":     "2001:db8::/32",
+		"0.0.0.0/0":             "0.0.0.0/0",
+		"2001:db8:1:2:3::4/128": "2001:db8:1::/48",
+	} {
+		if got := Around(netip.MustParsePrefix(client)); got.String() != want {
+			t.Errorf("Around(%s) = %s, want %s", client, got, want)
+		}
+	}
+	if got := Around(netip.Prefix{}); got != (netip.Prefix{}) {
+		t.Errorf("Around an invalid prefix = %s, want the zero Prefix", got)
+	}
+}
+
+func TestCutAndSingle(t *testing.T) {
+	four, six := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8:1:2::3")
+	for _, c := range []struct {
+		got  netip.Prefix
+		want string
+	}{
+		{Cut(four, 16, 64), "192.0.0.0/16"},
+		{Cut(six, 16, 64), "2001:db8:1:2::/64"},
+		{Cut(four, 33, 64), "invalid Prefix"},
+		{Cut(six, 32, 129), "invalid Prefix"},
+		{Single(four), "192.0.2.9/32"},
+		{Single(six), "2001:db8:1:2::3/128"},
+		{Canonical(netip.MustParsePrefix("::ffff:0:0/90")), "::ffc0:0:0/90"},
+	} {
+		if c.got.String() != c.want {
+			t.Errorf("got %s, want %s", c.got, c.want)
+		}
+	}
+}
+
+func TestClientBitsHaveDefaults(t *testing.T) {
+	for _, c := range [][4]int{{0, 0, 32, 64}, {24, 0, 24, 64}, {0, 56, 32, 56}, {16, 48, 16, 48}} {
+		if bits4, bits6 := ClientBits(c[0], c[1]); bits4 != c[2] || bits6 != c[3] {
+			t.Errorf("ClientBits(%d, %d) = %d, %d, want %d, %d", c[0], c[1], bits4, bits6, c[2], c[3])
+		}
+	}
+}
+
+func TestMask(t *testing.T) {
+	for n, want := range map[int]uint64{-8: 0, 0: 0, 1: 1 << 63, 48: 0xFFFF_FFFF_FFFF_0000, 64: ^uint64(0), 96: ^uint64(0)} {
+		if got := Mask(n); got != want {
+			t.Errorf("Mask(%d) = %x, want %x", n, got, want)
+		}
+	}
+}

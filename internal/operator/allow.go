@@ -1,0 +1,92 @@
+package operator
+
+import (
+	"fmt"
+	"time"
+
+	"fairshare"
+	"fairshare/bots"
+	"fairshare/internal/cli"
+	"fairshare/internal/prose"
+)
+
+// AllowOptions say what to allow.
+type AllowOptions struct {
+	Client string        // an address, a prefix or the name of a bot
+	For    time.Duration // 0: for ever
+	Reason string        // for operators; may be empty
+	Force  bool          // allow even everybody, or a very wide prefix
+}
+
+// Allow exempts a client from bans, limits and blocks.
+func Allow(env *cli.Environment, state string, opts AllowOptions) error {
+	o, err := openOrPrepare(env, state, opts.Client)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	id, err := o.knownClient(opts.Client)
+	if err != nil {
+		return err
+	}
+	if bot := bots.BuiltIn().Bot(id.Bot); bot != nil && (bot.UserTriggered || len(bot.Ranges)+len(bot.Domains) == 0) {
+		why := "its addresses are not known"
+		if bot.UserTriggered {
+			why = "anybody can have it fetch a page"
+		}
+		return cli.WrongUsage(cli.Hint(
+			fmt.Errorf("%s cannot be allowed by its name: %s", id, why),
+			"give an address or a prefix, such as 203.0.113.9"))
+	}
+	if whom := tooWideToAllow(id.ClientID); whom != "" && !opts.Force {
+		return cli.Hint(fmt.Errorf("%s is %s: the site would have no protection from them", id, whom),
+			"--force overrides this check")
+	}
+	if err := o.sayIt(id, fairshare.OverrideRecord{Client: id.ClientID, Action: fairshare.Allow, Since: o.now,
+		Until: endOf(opts.For, o.now), Reason: opts.Reason}, "allowed", "unallow"); err != nil {
+		return err
+	}
+	return o.warnOfProvisional(id.ClientID)
+}
+
+// warnOfProvisional says for which recorded clients an allow has no effect:
+// their addresses are not proven.
+func (o *operation) warnOfProvisional(id fairshare.ClientID) error {
+	if !id.Prefix.IsValid() {
+		return nil
+	}
+	clients, err := o.Provisional(o.Context, id, mostProvisional)
+	if err != nil {
+		return o.failed(err)
+	}
+	for i, c := range clients {
+		if i == fewWords {
+			o.Printf("and %s more", prose.Number(len(clients)-i))
+			break
+		}
+		o.Printf("warning: %s is not allowed, because no policy names %s; if that is your proxy, "+
+			"name it under clients: trusted_proxies", c, fairshare.PeerName(c.Via))
+	}
+	return nil
+}
+
+// Prefixes that are shorter let in more than a client: nobody means that by
+// mistake.
+const (
+	widestAllowed4 = 16
+	widestAllowed6 = 32 // what a provider is given
+)
+
+// tooWideToAllow says how wide a prefix is; "" when it is not too wide.
+func tooWideToAllow(id fairshare.ClientID) string {
+	p, whom := id.Prefix, tooWide(id)
+	switch {
+	case whom != "" || !p.IsValid():
+		return whom
+	case p.Addr().Is4() && p.Bits() < widestAllowed4:
+		return prose.Number(1<<(32-p.Bits())) + " addresses"
+	case p.Addr().Is6() && p.Bits() < widestAllowed6:
+		return prose.Number(1<<(48-p.Bits())) + " networks of /48"
+	}
+	return ""
+}

@@ -1,0 +1,175 @@
+package operator
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairshare"
+	"fairshare/bots"
+	"fairshare/clientaddr"
+	"fairshare/internal/cli"
+	"fairshare/policyfile"
+)
+
+// A named is a client as an operator names it.
+type named struct {
+	fairshare.ClientID
+	addr netip.Addr // that was given without a length; else invalid
+	word string     // its argument
+	err  error      // a bot that is not in the table
+}
+
+// String tells a client whole: "2001:db8::/64 (the client of 2001:db8::1)".
+func (n named) String() string {
+	if n.addr.IsValid() && !n.Prefix.IsSingleIP() {
+		return fmt.Sprintf("%s (the client of %s)", n.ClientID, n.addr)
+	}
+	return n.ClientID.String()
+}
+
+// client reads ADDR, PREFIX or BOT. An address alone means its client. A bot
+// that is not in the table may still be in the registry: its err says so.
+func (o *operation) client(text string) (named, error) {
+	n, err := parseClient(text)
+	if err != nil {
+		return n, err
+	}
+	if n.Bot != "" {
+		n.err = o.unknownBot(text)
+	}
+	if n.addr.IsValid() {
+		n.ClientID = fairshare.PrefixID(netip.PrefixFrom(n.addr, o.clientBits(n.addr)))
+	}
+	n.word = o.argument(n.ClientID)
+	return n, nil
+}
+
+// parseClient reads ADDR, PREFIX or BOT as far as that is possible without a
+// registry: whether there is such a bot is not known yet.
+func parseClient(text string) (n named, err error) {
+	n.ClientID, err = fairshare.ParseClientID(text)
+	switch {
+	case err != nil:
+		return named{}, cli.WrongUsage(cli.Hint(err, addressHint(text)))
+	case n.Bot != "" && looksLikeAddress(text):
+		return named{}, cli.WrongUsage(cli.Hint(fmt.Errorf("%q is neither an address nor a prefix", text), addressHint(text)))
+	case n.Bot == "" && !strings.Contains(text, "/"):
+		n.addr = clientaddr.Canonical(n.Prefix.Addr())
+		if !n.addr.IsValid() {
+			return named{}, cli.WrongUsage(cli.Hint(fmt.Errorf("%s is not the address of a client", text),
+				"0.0.0.0/0 or ::/0 are all clients"))
+		}
+	}
+	return n, nil
+}
+
+// knownClient is client for those who are put into the registry: bots must be
+// in the table.
+func (o *operation) knownClient(text string) (named, error) {
+	n, err := o.client(text)
+	if err == nil {
+		err = n.err
+	}
+	return n, err
+}
+
+// clientBits is how many bits of an address tell a client.
+func (o *operation) clientBits(addr netip.Addr) int {
+	bits, usual := o.settings.IPv6Prefix, 64
+	if addr.Is4() {
+		bits, usual = o.settings.IPv4Prefix, 32
+	}
+	if bits < 1 || bits > addr.BitLen() {
+		return usual
+	}
+	return bits
+}
+
+// looksLikeAddress reports whether a text was rather meant as an address than
+// as the name of a bot.
+func looksLikeAddress(text string) bool {
+	return strings.Trim(text, "0123456789abcdefABCDEFxX.:/*-%[]") == "" && strings.ContainsAny(text, ".:/")
+}
+
+func addressHint(text string) string {
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return "without the port: " + at.Addr().String()
+	}
+	if p := meantPrefix(text); p.IsValid() {
+		return "the prefix of all of them: " + p.String()
+	}
+	return "give an address (203.0.113.9), a prefix (203.0.113.0/24) or a bot (googlebot)"
+}
+
+// meantPrefix returns the prefix that holds what is written as 203.0.113.* or
+// 203.0.113.0-255; an invalid one for any other text.
+func meantPrefix(text string) netip.Prefix {
+	if from, to, ok := strings.Cut(text, "-"); ok {
+		if !strings.ContainsAny(to, ".:") {
+			to = from[:strings.LastIndexByte(from, '.')+1] + to
+		}
+		first, err := netip.ParseAddr(from)
+		last, err2 := netip.ParseAddr(to)
+		if err != nil || err2 != nil || first.BitLen() != last.BitLen() || first.Zone()+last.Zone() != "" ||
+			last.Less(first) {
+			return netip.Prefix{}
+		}
+		bits := first.BitLen()
+		for !netip.PrefixFrom(first, bits).Contains(last) {
+			bits--
+		}
+		return netip.PrefixFrom(first, bits).Masked()
+	}
+	fixed := strings.TrimRight(text, ".*xX")
+	n := strings.Count(fixed, ".") + 1
+	addr, err := netip.ParseAddr(fixed + strings.Repeat(".0", max(0, 4-n)))
+	if err != nil || !addr.Is4() || n > 3 {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(addr, 8*n)
+}
+
+// unknownBot returns why a name is none of a bot's; nil when it is one of
+// those that the server knows.
+func (o *operation) unknownBot(name string) error {
+	name = strings.ToLower(name)
+	if slices.Contains(o.settings.Bots, name) || o.settings.Bots == nil && bots.BuiltIn().Bot(name) != nil {
+		return nil
+	}
+	var names []policyfile.BotName
+	for _, c := range bots.Categories() {
+		if c.Name == name {
+			return cli.WrongUsage(cli.Hint(fmt.Errorf("%s is a category of bots, not a bot", name),
+				fmt.Sprintf(
+					"a rule of the policy can name the category: {name: no %s, match: {bot: %[1]s}, block: true}",
+					name)))
+		}
+	}
+	for _, s := range o.settings.Bots {
+		names = append(names, policyfile.BotName{Name: s})
+	}
+	if names == nil {
+		for b := range bots.BuiltIn().Bots {
+			names = append(names, policyfile.BotName{Name: b.Name, Operator: b.Operator})
+		}
+	}
+	return cli.WrongUsage(cli.Hint(fmt.Errorf("no bot is called %q", name), botHint(name, names)))
+}
+
+// botHint is the hint that a policy file with that name gets.
+func botHint(name string, names []policyfile.BotName) string {
+	if strings.Contains(name, ".") {
+		return fmt.Sprintf(
+			"a rule of the policy can match host names: {name: blocked hosts, match: {hostname: %q}, block: true}", name)
+	}
+	known := policyfile.Options{Bots: func(string) ([]policyfile.BotName, error) { return names, nil }}
+	_, err := known.Parse("", fmt.Appendf(nil, "rules: [{name: a, match: {bot: %q}, block: true}]", name))
+	for _, fault := range policyfile.Faults(err) {
+		if fault.Hint != "" {
+			return fault.Hint
+		}
+	}
+	return "fairshare bot 'USER AGENT' shows the names of bots"
+}

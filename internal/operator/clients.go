@@ -1,0 +1,174 @@
+package operator
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/cli"
+	"fairshare/internal/prose"
+	"fairshare/policyfile"
+	"fairshare/sqlregistry"
+)
+
+// ClientsOptions say which clients to list, and how.
+type ClientsOptions struct {
+	Sort   string // as sqlregistry.Query.Sort
+	Bot    string // only clients that are taken for this bot; "" for all
+	Label  string // only clients with this label of their own; "" for all
+	Sticky bool   // only clients that operators have set something on
+	Top    int    // how many at most; 0 for all
+	JSON   bool   // one object a line
+}
+
+// Clients lists clients.
+func Clients(env *cli.Environment, state string, opts ClientsOptions) error {
+	o, err := openToRead(env, state)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	top := opts.Top
+	if top == 0 {
+		top = math.MaxInt32 - 1
+	}
+	records, err := o.Clients(o.Context, sqlregistry.Query{Sort: opts.Sort, Bot: opts.Bot, Label: opts.Label, Sticky: opts.Sticky,
+		Limit: top + 1})
+	if err != nil {
+		return o.failed(err)
+	}
+	more := len(records) > top
+	records = records[:min(len(records), top)]
+	if opts.JSON {
+		out := bufio.NewWriter(o.Stdout)
+		for i := range records {
+			if err := writeJSON(out, jsonClient(&records[i])); err != nil {
+				return err
+			}
+		}
+		return out.Flush()
+	}
+	if len(records) == 0 {
+		if opts.Bot+opts.Label != "" || opts.Sticky {
+			o.Printf("no recorded client matches")
+		} else {
+			o.Printf("no client is recorded yet; serve records new clients within seconds")
+		}
+		return nil
+	}
+	if err := o.heaviest(); err != nil {
+		return err
+	}
+	if err := o.table(records, opts.Sort); err != nil || !more {
+		return err
+	}
+	o.Printf("there are more: --top 100 shows 100, --top 0 shows all")
+	return nil
+}
+
+// leastTime is how much of the site's time all clients have to have had before
+// the share of one of them says something.
+const leastTime = time.Minute
+
+// heaviest names the client that had more than half of the site's time, if
+// there is one.
+func (o *operation) heaviest() error {
+	top, err := o.Clients(o.Context, sqlregistry.Query{Sort: "time", Limit: 2})
+	if err != nil || len(top) < 2 {
+		return o.failed(err)
+	}
+	total, err := o.TotalTime(o.Context)
+	if had := top[0].Spent.Time; err == nil && total >= leastTime && had > total/2 {
+		o.Printf("%s had %.0f %% of the site's time that is recorded here (%s of %s), in %s",
+			top[0].Client, 100*had.Seconds()/total.Seconds(), spent(had), spent(total),
+			prose.Counted(top[0].Spent.Requests, "request", "requests"))
+	}
+	return o.failed(err)
+}
+
+// table writes clients for people. Columns of what nobody had are left out.
+func (o *operation) table(records []fairshare.ClientRecord, sort string) error {
+	trial, cpu, took := sort == "dry-run", sort == "cpu", sort == "time"
+	for i := range records {
+		trial = trial || records[i].Spent.DryRun > 0
+		cpu = cpu || records[i].Spent.CPU > 0
+		took = took || records[i].Spent.Time > 0
+	}
+	head := []string{"client", ">requests", ">refused", ">blocked"}
+	if trial {
+		head = append(head, ">dry run")
+	}
+	if cpu {
+		head = append(head, ">cpu")
+	}
+	if took {
+		head = append(head, ">time")
+	}
+	t := o.newTable(append(head, ">last seen", "")...)
+	t.fit = true
+	for i := range records {
+		r := &records[i]
+		row := []string{r.Client.String(), orDash(r.Spent.Requests), orDash(r.Spent.Refused), orDash(r.Spent.Blocked)}
+		if trial {
+			row = append(row, orDash(r.Spent.DryRun))
+		}
+		if cpu {
+			row = append(row, spent(r.Spent.CPU))
+		}
+		if took {
+			row = append(row, spent(r.Spent.Time))
+		}
+		if err := t.row(append(row, o.ago(r.LastSeen), o.who(r))...); err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+// who tells what is known of a client besides numbers.
+func (o *operation) who(r *fairshare.ClientRecord) string {
+	var parts []string
+	if r.Override != nil && o.holds(r.Override.Until) {
+		word := "banned"
+		if r.Override.Action == fairshare.Allow {
+			word = "allowed"
+		}
+		parts = append(parts, word)
+	}
+	if r.Bot != "" {
+		parts = append(parts, fmt.Sprintf("%s (%s)", prose.Printable(r.Bot), r.BotState))
+	}
+	for _, l := range r.Labels {
+		parts = append(parts, "["+l+"]")
+	}
+	if r.Note != "" {
+		parts = append(parts, "(note: "+prose.Printable(r.Note)+")")
+	}
+	if r.UserAgent != "" {
+		parts = append(parts, prose.Printable(r.UserAgent))
+	}
+	return strings.Join(parts, " ")
+}
+
+func orDash(n int64) string {
+	if n == 0 {
+		return "–"
+	}
+	return prose.Number(n)
+}
+
+// spent writes a time that was used up.
+func spent(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "–"
+	case d < time.Second:
+		return policyfile.FormatDuration(d)
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.2fs", d.Seconds())
+	}
+	return prose.ShortDuration(d)
+}

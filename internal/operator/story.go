@@ -1,0 +1,311 @@
+package operator
+
+import (
+	"bufio"
+	"cmp"
+	"fairshare/internal/amount"
+	"fairshare/internal/network"
+	"fairshare/internal/prose"
+	"fairshare/policyfile"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairshare"
+)
+
+// A told is a story as it stands now.
+type told struct {
+	*fairshare.Story
+	word  *fairshare.OverrideRecord // that speaks of its client; nil: none
+	ban   *fairshare.Banned         // by its rule, in force; nil: none
+	holds bool                      // it would be refused again, as far as is known
+	now   string                    // whether that is so, and why
+	letIn string                    // a command; "" when nothing is needed
+}
+
+// told finds out how a story stands now.
+func (o *operation) told(s *fairshare.Story) (*told, error) {
+	t := &told{Story: s}
+	var err error
+	if t.word, err = o.wordOn(s); err != nil {
+		return nil, err
+	}
+	found, err := o.Client(o.Context, s.Client)
+	if err != nil {
+		return nil, o.failed(err)
+	}
+	if found != nil {
+		for i := range found.Bans {
+			b := &found.Bans[i]
+			around := b.Client == s.Client || !b.Client.Via.IsValid() && b.Client.Prefix.IsValid() &&
+				s.Client.Prefix.IsValid() && b.Client.Prefix.Bits() <= s.Client.Prefix.Bits()
+			if b.Rule == s.Rule && !b.DryRun && around && o.holds(b.Until) {
+				t.ban = b
+			}
+		}
+	}
+	busy := s.Rule == fairshare.BusyUpstream.Name // who is allowed waits for a turn too
+	switch {
+	case t.word != nil && t.word.Action == fairshare.Allow && !busy:
+		t.now = fmt.Sprintf("no: an operator allows %s %s", t.word.Client, o.until(t.word.Until))
+	case t.word != nil && t.word.Action != fairshare.Allow:
+		t.holds, t.now = true, fmt.Sprintf("yes: %s is %s, by an operator", t.word.Client, o.word(t.word))
+	case s.DryRun:
+		t.now = "no: it was let through, the rule is in dry run"
+	case s.Rule == fairshare.OperatorBan.Name:
+		t.now = "no: the operator's ban is over"
+	case busy:
+		t.now = "no: it may try again; it waits or is refused only while the upstream is busy"
+	case t.ban != nil:
+		t.holds, t.now = true, fmt.Sprintf("yes: %s is banned %s", t.ban.Client, o.ban(t.ban))
+	case s.Action == fairshare.Block:
+		t.holds, t.now = true, "yes: the rule blocks each request that it matches"
+	case s.Ban != fairshare.NotBanned:
+		t.now = "no: the ban is over"
+	case o.holds(s.Until):
+		t.holds, t.now = true, "yes, until "+prose.Moment(s.Until)+", if it sends as many requests"
+	default:
+		t.now = "no: the wait is over"
+	}
+	if t.holds && o.settings.DryRun {
+		t.holds, t.now = false, "no: serve is in dry run; otherwise "+t.now
+	}
+	if !s.DryRun && !busy && !s.Client.Via.IsValid() && (t.word == nil || t.word.Action != fairshare.Allow) {
+		t.letIn = o.command("allow " + o.argument(s.Client) + " --for 7d")
+	}
+	return t, nil
+}
+
+// wordOn returns the word that speaks of who a story is about, nil for none.
+func (o *operation) wordOn(s *fairshare.Story) (*fairshare.OverrideRecord, error) {
+	id := s.Client
+	if s.Addr.IsValid() {
+		id = fairshare.PrefixID(netip.PrefixFrom(s.Addr, s.Addr.BitLen()))
+	}
+	near, err := o.near(id)
+	word := near.speaks()
+	if s.Client.Via.IsValid() && word != nil && word.Action == fairshare.Allow {
+		word = nil // the address is not proven
+	}
+	if err != nil || word != nil || s.Bot == "" {
+		return word, err
+	}
+	of, err := o.near(fairshare.ClientID{Bot: s.Bot})
+	if word := of.own; err != nil || word == nil || word.Action != fairshare.Allow || s.Client.Bot != "" {
+		return word, err
+	}
+	return nil, nil // a good word is for those whose addresses prove it
+}
+
+// tell tells stories, the first few of them whole.
+func (o *operation) tell(stories []fairshare.Story, json bool) error {
+	out := bufio.NewWriter(o.Stdout)
+	for i := range stories {
+		t, err := o.told(&stories[i])
+		switch {
+		case err != nil:
+			return err
+		case json:
+			if err := writeJSON(out, jsonStory(t)); err != nil {
+				return err
+			}
+			continue
+		case i == fewStories:
+			fmt.Fprintf(out, "\nand %s: --json shows all\n", prose.Counted(len(stories)-i, "older refusal", "older refusals"))
+			return out.Flush()
+		case i > 0:
+			fmt.Fprintln(out)
+		}
+		o.story(out, t)
+	}
+	return out.Flush()
+}
+
+// story tells one story.
+func (o *operation) story(w *bufio.Writer, t *told) {
+	s := t.Story
+	line := func(head, format string, args ...any) {
+		fmt.Fprintf(w, "  %-9s %s\n", head, fmt.Sprintf(format, args...))
+	}
+	did := "refused"
+	if s.Action == fairshare.Block {
+		did = "blocked"
+	}
+	if s.DryRun {
+		did = "let through; it would have been " + did
+	}
+	by := fmt.Sprintf("the rule %q", prose.Printable(s.Rule))
+	if s.Rule == fairshare.OperatorBan.Name {
+		by = "an operator's ban"
+	}
+	who := s.Client.String()
+	if s.Addr.IsValid() && s.Addr.String() != who && !s.Client.Via.IsValid() {
+		who += " (" + s.Addr.String() + ")"
+	}
+	by = " by " + by
+	if s.Rule == fairshare.BusyUpstream.Name {
+		by = ": the upstream was busy and had no capacity for it"
+	}
+	fmt.Fprintf(w, "%s: %s was %s%s\n", s.ID, who, did, by)
+	line("when", "%s, last %s (%s), first %s", prose.Times(s.Count), prose.Moment(s.Last), o.ago(s.Last), prose.Moment(s.First))
+	reasonKnown := s.Ban == fairshare.BanInForce && !s.BanBegan.IsZero()
+	counts := s.Window > 0 || s.Allowed > 0
+	if counts && !reasonKnown {
+		counted := countedOf(s)
+		if s.Ban == fairshare.BanInForce {
+			counted += "; this refusal was the last before the ban"
+		}
+		line("counted", "%s", counted)
+	}
+	switch s.Ban {
+	case fairshare.BanStarted:
+		line("ban", "this refusal started a ban until %s", prose.Moment(s.Until))
+	case fairshare.BanInForce:
+		if s.Until.IsZero() {
+			line("ban", "the client was banned for ever")
+		} else {
+			line("ban", "the client was banned until %s", prose.Moment(s.Until))
+		}
+	default:
+		if s.Action == fairshare.Refuse && s.Until.After(s.Last) {
+			line("wait", "until %s", prose.Moment(s.Until))
+		}
+	}
+	if reasonKnown {
+		reason := fmt.Sprintf("%s at %s started the ban: rule %q",
+			prose.Printable(strings.TrimSpace(s.BanMethod+" "+s.BanPath)), prose.Moment(s.BanBegan), prose.Printable(s.Rule))
+		if counts {
+			reason += ", " + countedOf(s)
+		}
+		line("reason", "%s", reason)
+	}
+	line("answer", "%d", s.Status)
+	request := prose.Printable(strings.TrimSpace(cmp.Or(s.Method, "–") + " " + s.Host + s.Path))
+	switch s.Ban {
+	case fairshare.BanStarted:
+		request += " (it started the ban)"
+	case fairshare.BanInForce:
+		request += " (the latest during the ban, not its reason)"
+	}
+	line("request", "%s", request)
+	line("agent", "%s", cmp.Or(prose.Printable(s.UserAgent), "–"))
+	if s.Bot != "" {
+		line("taken for", "%s (%s)", prose.Printable(s.Bot), s.BotState)
+	}
+	line("in force", "%s", t.now)
+	if advice := o.advice(s); advice != "" {
+		line("to do", "%s", advice)
+	}
+	if t.letIn != "" {
+		if sharedKey(s.By) {
+			fmt.Fprintf(w, "to let in this client only: %s\n", t.letIn)
+		} else {
+			fmt.Fprintf(w, "to let it in: %s\n", t.letIn)
+		}
+	}
+}
+
+// advice says what can be done about a refusal; "" when nothing but to let the
+// client in.
+func (o *operation) advice(s *fairshare.Story) string {
+	if s.Rule == fairshare.BusyUpstream.Name {
+		return "no rule refused it: the upstream needs capacity (more workers, faster pages), or a tighter limit on its heaviest clients (" + o.command("clients --sort cpu") +
+			"); share: {weights} in the policy gives a label a larger share; clients with a label or a long history come before newcomers"
+	}
+	if s.Client.Via.IsValid() {
+		return provisionalAdvice(s)
+	}
+	if sharedKey(s.By) {
+		return o.sharedAdvice(s)
+	}
+	if s.Method == "HEAD" && s.Resource == "errors" {
+		return "link checkers typically send HEAD requests for missing pages; if the checker is your own, allow its address: " +
+			o.command("allow "+o.argument(s.Client)) +
+			", or add a rule above: {name: link checker, match: {addr: ADDRESS}, allow: true}"
+	}
+	switch s.Resource {
+	case "cpu", "time", "cost":
+		return fmt.Sprintf(
+			"%s shows what it used in all, %s the most expensive clients; to give it more, raise %s in the rule, or give it a label that the rule exempts (match: {not: {label: partner}})",
+			o.command("client "+o.argument(s.Client)), o.command("clients --sort cpu"), s.Resource)
+	}
+	return ""
+}
+
+// sharedKey reports whether a limit by that key counts several clients
+// together. An address or a bot in the key makes it the client's own: who is
+// not a bot is counted by its address.
+func sharedKey(by string) bool {
+	parts := strings.Split(by, " and ")
+	return by != "" && !slices.Contains(parts, "addr") && !slices.Contains(parts, "bot")
+}
+
+// sharedAdvice says what can be done about a count that clients share.
+func (o *operation) sharedAdvice(s *fairshare.Story) string {
+	text := "all clients with the same " + prose.Printable(s.By) + " share this count"
+	if s.By == "everyone" {
+		text = "all clients share this count"
+	}
+	if p := s.Addr; s.By == "network" && p.IsValid() {
+		id := fairshare.PrefixID(network.Of(p))
+		text = "all clients of " + id.String() + " share this count"
+		if found, err := o.Client(o.Context, id); err == nil && found != nil && found.Inside > 0 {
+			text += fmt.Sprintf(" (%s known)", prose.Counted(found.Inside, "client is", "clients are"))
+		}
+		text += o.heaviestOf(id)
+	}
+	return text + "; " + o.command("clients --sort requests") + " shows which client sends most: ban or limit it, " +
+		"raise the number in the rule, or count by addr as well (by: [" +
+		strings.ReplaceAll(prose.Printable(s.By), " and ", ", ") + ", addr])"
+}
+
+// mostHeavy bounds how many clients of a network are named.
+const mostHeavy = 3
+
+// heaviestOf names the known clients of a network that have sent most requests,
+// "" if none is known.
+func (o *operation) heaviestOf(network fairshare.ClientID) string {
+	clients, err := o.Heaviest(o.Context, network, mostHeavy)
+	if err != nil || len(clients) == 0 {
+		return ""
+	}
+	var names []string
+	for i := range clients {
+		names = append(names, fmt.Sprintf("%s (%s)", clients[i].Client,
+			prose.Counted(clients[i].Spent.Requests, "request", "requests")))
+	}
+	return "; most recorded requests: " + strings.Join(names, ", ")
+}
+
+// provisionalAdvice says what settles who a provisional client is.
+func provisionalAdvice(s *fairshare.Story) string {
+	peer := fairshare.PeerName(s.Client.Via)
+	return fmt.Sprintf("%s named this client and no policy names %[1]s: allowing the address has no effect. "+
+		"If %[1]s is your proxy, name it under clients: trusted_proxies; if it only translates addresses, write trusted_proxies: []", peer)
+}
+
+// countedOf tells what a limit had counted.
+func countedOf(s *fairshare.Story) string {
+	text := prose.Number(s.Used) + " of " + amount.Of(s.Resource, s.Allowed)
+	switch s.Resource {
+	case "cpu", "time":
+		text = "used " + amount.Of(s.Resource, s.Used) + " of " + amount.Seconds(s.Allowed) + " allowed"
+	case "bytes":
+		text = amount.Of(s.Resource, s.Used) + " of " + amount.Of(s.Resource, s.Allowed)
+	}
+	if s.Window > 0 {
+		text += " in " + policyfile.FormatDuration(s.Window)
+	}
+	if s.By != "" {
+		text += ", by " + prose.Printable(s.By)
+	}
+	switch s.Resource {
+	case "cpu", "time", "cost", "bytes", "errors":
+		if s.Action == fairshare.Refuse && !s.Until.After(s.Last) { // else there would have been a wait
+			text += "; the rest was reserved for its requests in progress"
+		}
+	}
+	return text
+}

@@ -1,0 +1,117 @@
+package operator
+
+import (
+	"encoding/json"
+	"fairshare/internal/prose"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"fairshare"
+)
+
+// maxReason is the longest text of an operator, in bytes.
+const maxReason = 500
+
+// CheckText checks a text that an operator writes: its length, and that it can
+// be printed.
+func CheckText(what, text string) error {
+	switch {
+	case len(text) > maxReason:
+		return fmt.Errorf("%s: %d bytes are more than %d", what, len(text), maxReason)
+	case !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
+		return fmt.Errorf("%s: it contains a control character or is not UTF-8", what)
+	}
+	return nil
+}
+
+// ago writes how long ago t was when the command started.
+func (o *operation) ago(t time.Time) string { return prose.Ago(o.now, t) }
+
+// until writes when something ends: "for ever", "until 2026-11-21 06:00:00 UTC (2h)".
+func (o *operation) until(t time.Time) string {
+	switch left := t.Sub(o.now); {
+	case t.IsZero():
+		return "for ever"
+	case left <= 0:
+		return "until " + prose.Moment(t) + " (over)"
+	default:
+		return fmt.Sprintf("until %s (%s)", prose.Moment(t), prose.ShortDuration(left))
+	}
+}
+
+// holds reports whether a word or a ban that ends then still holds.
+func (o *operation) holds(until time.Time) bool { return until.IsZero() || until.After(o.now) }
+
+// word tells what an operator has said: "banned for ever: scraper".
+func (o *operation) word(s *fairshare.OverrideRecord) string {
+	text := "banned"
+	if s.Action == fairshare.Allow {
+		text = "allowed"
+	}
+	return text + " " + o.until(s.Until) + because(s.Reason)
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + prose.Printable(reason)
+}
+
+// ban tells of a rule's ban: `by rule "rapid requests" until …, the 3rd time`.
+func (o *operation) ban(b *fairshare.Banned) string {
+	text := fmt.Sprintf("by rule %q %s", prose.Printable(b.Rule), o.until(b.Until))
+	if b.Number > 1 {
+		text += ", the " + prose.Ordinal(b.Number) + " time"
+	}
+	if b.DryRun {
+		text += " (dry run: would have been)"
+	}
+	return text
+}
+
+// shellWord quotes a text for a shell where that needs it.
+func shellWord(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// writeJSON writes one value on one line. Characters that steer a terminal are
+// written as escapes.
+func writeJSON(w io.Writer, v any) error {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	var line []byte
+	for _, r := range strings.TrimSuffix(b.String(), "\n") {
+		switch {
+		case r < 0x7F || unicode.IsGraphic(r):
+			line = utf8.AppendRune(line, r)
+		case r > 0xFFFF: // a surrogate pair
+			r -= 0x10000
+			line = fmt.Appendf(line, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
+		default:
+			line = fmt.Appendf(line, `\u%04x`, r)
+		}
+	}
+	_, err := w.Write(append(line, '\n'))
+	return err
+}
+
+// endOf returns when a period that begins now ends: the zero time for 0, which
+// has no end.
+func endOf(period time.Duration, now time.Time) time.Time {
+	if period == 0 {
+		return time.Time{}
+	}
+	return now.Add(period)
+}

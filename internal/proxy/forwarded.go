@@ -1,0 +1,204 @@
+package proxy
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"fairshare"
+	"fairshare/httpguard"
+)
+
+// maxChain is how many addresses of trusted proxies remain in X-Forwarded-For. The
+// search for the client's address has the same bound.
+const maxChain = 32
+
+// A client is the sender of a request.
+type client struct {
+	asker   httpguard.Asker
+	judged  bool // asker is valid
+	trusted bool // the peer is a trusted proxy
+	peer    string
+	method  string
+	host    string
+
+	// Values of X-Forwarded-For, -Proto and -Host, Forwarded, the client's
+	// address and its bot, each the only one of its header.
+	values []string
+}
+
+// Indexes of a client's values.
+const (
+	forValue = iota
+	protoValue
+	hostValue
+	forwardedValue
+	addrValue
+	botValue
+	countValues
+)
+
+func (s *setup) clientOf(w http.ResponseWriter, r *http.Request) client {
+	c := client{
+		trusted: s.Trusts(r.RemoteAddr), peer: peer(r.RemoteAddr),
+		method: r.Method, host: r.Host,
+		values: make([]string, countValues),
+	}
+	if c.asker, c.judged = httpguard.Who(w); c.asker.Via.IsValid() { // nothing proves what it names
+		if c.asker.Addr = c.asker.Via; c.asker.Via == fairshare.ThroughSocket {
+			c.asker.Addr = netip.Addr{}
+		}
+	}
+	if c.judged && c.asker.Addr.IsValid() {
+		nearest := c.peer
+		if c.trusted {
+			nearest = lastOf(r.Header[s.Header])
+		}
+		c.values[addrValue] = text(c.asker.Addr, nearest)
+	}
+	return c
+}
+
+// value returns a header's values with one value of the client, nil if that is
+// empty.
+func (c *client) value(i int) []string {
+	if c.values[i] == "" {
+		return nil
+	}
+	return c.values[i : i+1 : i+1]
+}
+
+// setForwarded sets the headers of kind written: the client's address, the scheme
+// and the host.
+func (s *setup) setForwarded(r *http.Request, c *client) {
+	h, v := r.Header, c.values
+	v[protoValue], v[hostValue] = "http", r.Host
+	if r.TLS != nil {
+		v[protoValue] = "https"
+	}
+	addrs := ""
+	if c.trusted {
+		addrs = v[addrValue]
+		host, proto := lastOf(h["X-Forwarded-Host"]), lastOf(h["X-Forwarded-Proto"])
+		switch s.Header {
+		case "X-Forwarded-For":
+			addrs = s.chain(strings.Join(h[s.Header], ", "), addrs)
+		case "Forwarded":
+			if s.ReadForwarded != nil {
+				host, proto = s.ReadForwarded(h[s.Header])
+			}
+		}
+		if validScheme(proto) {
+			v[protoValue] = proto
+		}
+		believed := s.hosts == nil && !s.HostsJudged && host != "" && s.hosts.status(host) == http.StatusOK
+		if believed || s.fits(host, c) {
+			v[hostValue] = host
+		}
+	}
+	switch {
+	case addrs == "" || addrs == c.peer:
+		v[forValue] = c.peer
+	case c.peer == "":
+		v[forValue] = addrs
+	default:
+		v[forValue] = addrs + ", " + c.peer
+	}
+	if c.trusted && s.Header == "Forwarded" {
+		v[forwardedValue] = forwardedText(v[forValue], v[hostValue], v[protoValue])
+	}
+	set(h, "X-Forwarded-For", c.value(forValue))
+	set(h, "X-Forwarded-Proto", c.value(protoValue))
+	set(h, "X-Forwarded-Host", c.value(hostValue))
+	set(h, "Forwarded", c.value(forwardedValue))
+}
+
+// set sets a header, or removes it if there are no values.
+func set(h http.Header, name string, values []string) {
+	if values == nil {
+		delete(h, name)
+	} else {
+		h[name] = values
+	}
+}
+
+// chain returns the trustworthy end of a list of addresses: the client's address,
+// then those of the trusted proxies after it. The client wrote the text before them.
+func (s *setup) chain(list, client string) string {
+	start := len(list)
+	for end, n := len(list), 0; end >= 0 && n < maxChain; n++ {
+		comma := strings.LastIndexByte(list[:end], ',')
+		if item := strings.Trim(list[comma+1:end], " \t"); !beginsAddr(item) || !s.Trusts(item) {
+			break
+		}
+		start, end = comma+1, comma
+	}
+	list = strings.TrimLeft(list[start:], " \t")
+	first, _, _ := strings.Cut(list, ",")
+	switch {
+	case client == "" || first == client:
+		return list
+	case list == "":
+		return client
+	}
+	return client + ", " + list
+}
+
+// beginsAddr reports whether a text may be an address: Trusts treats other texts as
+// Unix sockets.
+func beginsAddr(s string) bool {
+	return s != "" && strings.IndexByte("0123456789abcdefABCDEF:[", s[0]) >= 0
+}
+
+// forwardedText returns a Forwarded header (RFC 7239 §4) with the facts of the
+// X-Forwarded-* headers: the client's address, host and scheme, then the proxies.
+func forwardedText(addrs, host, proto string) string {
+	var b strings.Builder
+	for addr := range strings.SplitSeq(addrs, ", ") {
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		if addr == "" {
+			addr = "unknown"
+		} else if strings.Contains(addr, ":") {
+			addr = `"[` + addr + `]"`
+		}
+		b.WriteString("for=" + addr)
+		if host != "" {
+			b.WriteString(`;host="` + host + `"`)
+		}
+		if proto != "" {
+			b.WriteString(";proto=" + proto)
+		}
+		host, proto = "", "" // of the client's request
+	}
+	return b.String()
+}
+
+// lastOf returns the last item of a header whose values are lists.
+func lastOf(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	list := values[len(values)-1]
+	return strings.Trim(list[strings.LastIndexByte(list, ',')+1:], " \t")
+}
+
+// peer returns the address of a peer; "" for a Unix socket.
+func peer(remote string) string {
+	a, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return ""
+	}
+	return a.Addr().Unmap().WithZone("").String()
+}
+
+// text returns an address as text. It returns other if that is the same text.
+func text(addr netip.Addr, other string) string {
+	var space [64]byte
+	b := addr.AppendTo(space[:0])
+	if string(b) == other {
+		return other
+	}
+	return string(b)
+}

@@ -1,0 +1,180 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"fairshare/internal/cli"
+	"fairshare/internal/journal"
+	"fairshare/internal/livepolicy"
+	"fairshare/internal/setup"
+	"fairshare/policyfile"
+)
+
+// reload loads the policy and the certificates again and reopens the journal.
+// Counters of limits that stay, and bans, are kept; requests in progress are
+// settled by the policy that judged them. With an error nothing changes.
+func (s *server) reload(ctx context.Context) {
+	s.manager.Reloading()
+	defer func() { s.manager.Ready(s.status()) }()
+	if err := setup.PrintFaults(s.journal, s.tryReload(ctx)); err != nil {
+		cli.PrintError(s.journal, err)
+		s.printf("SIGHUP: nothing has changed; the old policy stays in force")
+	}
+}
+
+func (s *server) tryReload(ctx context.Context) error {
+	file, err := s.options.load(s.journal)
+	if err != nil {
+		return err
+	}
+	old := s.runtime.Load()
+	needRestart := keepUntilRestart(old.File, file)
+	next, err := s.newRuntime(ctx, file)
+	if err != nil {
+		return err
+	}
+	if err := s.prepareReload(next); err != nil {
+		s.policy.Discard(next.Runtime)
+		next.meter.end(old.meter)
+		return err
+	}
+	s.runtime.Store(next)
+	s.policy.Use(ctx, next.Runtime, func() {
+		s.inbound.Replace(s.inboundConfig(next))
+		s.proxy.Replace(s.proxyConfig(next))
+		s.sessions.Replace(livepolicy.SessionsConfig(file))
+		s.guard.Replace(next.Guard, s.guardOptions(next))
+		old.meter.end(next.meter)
+	})
+	next.meter.start()
+	s.reportReload(old, next, needRestart)
+	if *next.upstream != *old.upstream {
+		s.tryUpstream(ctx)
+	}
+	return nil
+}
+
+// prepareReload does the last steps of a reload that can fail.
+func (s *server) prepareReload(next *runtime) error {
+	if isItself(s.inbound.Addr(), next.upstream) {
+		return itselfError(next.upstream)
+	}
+	certs := s.certs.Load()
+	if file := next.File; certs != nil {
+		var err error
+		if certs, err = loadCertificates(file.Beside(file.TLS.Cert), file.Beside(file.TLS.Key)); err != nil {
+			return err
+		}
+	}
+	if err := s.journal.Replace(journalOptions(next.File)); err != nil {
+		return journalError(err)
+	}
+	s.certs.Store(certs)
+	return nil
+}
+
+// reportReload writes what a reload has changed.
+func (s *server) reportReload(old, now *runtime, needRestart []string) {
+	s.printf("SIGHUP: %s was loaded again: %s, %s; %s", now.File.Name, ruleCount(len(now.File.Policy.Rules)),
+		now.mode(),
+		keptCounters(now.Limiter.Fresh()))
+	s.printLines(changes(old, now))
+	if len(needRestart) > 0 {
+		s.printf("warning: changes of %s take effect after a restart", strings.Join(needRestart, ", "))
+	}
+	for _, warning := range s.warnings(now) {
+		s.printf("warning: %s", warning)
+	}
+}
+
+// changes returns what a reload has changed of the messages at the start.
+func changes(old, now *runtime) (lines []string) {
+	compare := func(what, before, after string) {
+		if after != before {
+			lines = append(lines, what+": "+after)
+		}
+	}
+	compare("upstream", old.upstream.String(), now.upstream.String())
+	compare("fail", old.failMode(), now.failMode())
+	compare("clients", old.clientSource(), now.clientSource())
+	compare("lists", cmp.Or(old.Lists.String(), "none"), cmp.Or(now.Lists.String(), "none"))
+	compare("sessions", old.sharedSessions(), now.sharedSessions())
+	compare("costs", cmp.Or(old.costSource(), "no rule needs them"), cmp.Or(now.costSource(), "no rule needs them"))
+	compare("share", cmp.Or(old.sharing(), "none"), cmp.Or(now.sharing(), "none"))
+	compare("journal", old.journalTarget(), now.journalTarget())
+	return lines
+}
+
+// keepUntilRestart returns the names of settings that have changed and that a
+// running server cannot change. It sets them to their old values.
+func keepUntilRestart(old, file *policyfile.File) (names []string) {
+	if file.Listen != old.Listen {
+		names, file.Listen = append(names, "listen"), old.Listen
+	}
+	if file.Memory != old.Memory {
+		names, file.Memory = append(names, "clients.memory"), old.Memory
+	}
+	if file.ProxyProtocol != old.ProxyProtocol {
+		names, file.ProxyProtocol = append(names, "proxy_protocol"), old.ProxyProtocol
+	}
+	if file.H2C != old.H2C {
+		names, file.H2C = append(names, "h2c"), old.H2C
+	}
+	if file.Registry != old.Registry {
+		names, file.Registry = append(names, "registry"), old.Registry
+	}
+	if (file.TLS == nil) != (old.TLS == nil) {
+		names, file.TLS = append(names, "tls"), old.TLS
+	}
+	if file.Bounds.Streams != old.Bounds.Streams || file.Bounds.Header != old.Bounds.Header {
+		names = append(names, "bounds.streams and bounds.header")
+		file.Bounds.Streams, file.Bounds.Header = old.Bounds.Streams, old.Bounds.Header
+	}
+	return names
+}
+
+// keptCounters says which limits start from zero after a reload.
+func keptCounters(fresh []string) string {
+	if len(fresh) == 0 {
+		return "all counters and bans are kept"
+	}
+	return "counters that start from zero: " + livepolicy.FirstNames(fresh) + "; other counters and all bans are kept"
+}
+
+// openJournal opens the journal that a policy file asks for.
+func openJournal(file *policyfile.File, stderr io.Writer) (*journal.Journal, error) {
+	j, err := journal.Open(journalOptions(file), stderr)
+	if err != nil {
+		return nil, journalError(err)
+	}
+	return j, nil
+}
+
+func journalOptions(file *policyfile.File) journal.Options {
+	return journal.Options{
+		Format: file.Journal.Format, Max: file.Journal.Max, Keep: file.Journal.Keep, Query: file.Journal.Query,
+		IPv4Prefix: file.Policy.IPv4Prefix, IPv6Prefix: file.Policy.IPv6Prefix,
+		File: file.Beside(file.Journal.File),
+	}
+}
+
+func journalError(err error) error {
+	var open *journal.OpenError
+	if errors.As(err, &open) {
+		return cli.Hint(err, open.Hint)
+	}
+	return err
+}
+
+// ruleCount returns a number of rules as text.
+func ruleCount(n int) string {
+	if n == 1 {
+		return "1 rule"
+	}
+	return fmt.Sprintf("%d rules", n)
+}

@@ -1,0 +1,361 @@
+// Package serve is the reverse proxy: a listener, the guard of a policy file and
+// the requests to the upstream. Start with [Run]. A policy file takes this way:
+// Run loads it, newServer and newRuntime put it together, and reload puts the
+// next one in its place.
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"fairshare/clientaddr/proxyprotocol"
+	"fairshare/httpguard"
+	"fairshare/internal/cli"
+	"fairshare/internal/inbound"
+	"fairshare/internal/journal"
+	"fairshare/internal/livepolicy"
+	"fairshare/internal/proxy"
+	"fairshare/internal/sessions"
+	"fairshare/internal/setup"
+	"fairshare/internal/systemd"
+	"fairshare/policyfile"
+)
+
+// Bounds of the server.
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 32 << 10
+	maxStreams        = 128 // HTTP/2 requests at once on one connection
+	upstreamTimeout   = 2 * time.Second
+	// http.Server.Shutdown looks every 500 ms, and up to 100 ms later, whether all requests have ended.
+	shutdownPoll = 600 * time.Millisecond
+	// streamGrace is for requests without an end of their own, if the successor already accepts
+	// connections on the same socket.
+	streamGrace = time.Second
+	saveGrace   = 15 * time.Second // to write the registry and the counters
+)
+
+// Options say how Run serves.
+type Options struct {
+	Flags
+	State      string // the folder for what outlives the process; "" means the usual one
+	NoRegistry bool
+	Now        func() time.Time // the system's clock
+	Stderr     io.Writer
+	Reload     <-chan os.Signal // each signal reloads the policy
+	StopNow    <-chan struct{}  // closed: do not wait for requests in progress
+}
+
+// Run serves until ctx ends, then lets requests in progress end.
+func Run(ctx context.Context, opts Options) error {
+	file, err := opts.load(opts.Stderr)
+	if err != nil {
+		return err
+	}
+	s, err := newServer(ctx, file, opts)
+	if err != nil {
+		return setup.PrintFaults(opts.Stderr, err)
+	}
+	defer s.close()
+	// net/http logs some things only with the standard logger.
+	log.SetFlags(0)
+	log.SetOutput(s.log.Writer())
+	defer log.SetOutput(os.Stderr)
+	return s.serve(ctx)
+}
+
+// A server stands in front of one upstream.
+type server struct {
+	options Options
+	runtime atomic.Pointer[runtime]      // of the policy in force
+	certs   atomic.Pointer[certificates] // nil without TLS
+	policy  *livepolicy.Policy
+	journal *journal.Journal
+	log     *log.Logger                // writes to the journal
+	logger  atomic.Pointer[log.Logger] // log, once it exists
+	manager *systemd.Notifier
+
+	inbound  *inbound.Listener
+	listener net.Listener // inbound, or what reads the PROXY protocol from it
+	http     http.Server
+	guard    *httpguard.Handler
+	sessions *sessions.Handler
+	proxy    *proxy.Proxy
+
+	changedProxies       chan string // a list of trusted proxies that has changed
+	certificateWarningAt time.Time   // of the last warning that the certificate ends
+}
+
+// newServer builds a server and starts to listen, but answers no request yet.
+func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *server, err error) {
+	s := &server{options: opts, changedProxies: make(chan string, 1)}
+	s.manager = systemd.NewNotifier(s.logLine)
+	var cleanup cleanups
+	defer func() {
+		if err != nil {
+			cleanup.run()
+		}
+	}()
+	rt, err := s.openPolicy(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	cleanup.add(s.policy.Close)
+	cleanup.add(func() { rt.meter.end(nil) })
+	if err := s.loadTLS(file); err != nil {
+		return nil, err
+	}
+	listener, err := listen(file.Listen)
+	if err != nil {
+		return nil, err
+	}
+	cleanup.add(func() { listener.Close() })
+	if isItself(listener.Addr(), rt.upstream) {
+		return nil, itselfError(rt.upstream)
+	}
+	if s.journal, err = openJournal(file, opts.Stderr); err != nil {
+		return nil, err
+	}
+	cleanup.add(func() { s.journal.Close() })
+	// Only now: a second server by mistake ends before it touches the state folder.
+	if err := s.policy.OpenState(ctx); err != nil {
+		return nil, err
+	}
+	s.log = proxy.NewLog(s.journal, prefix)
+	s.logger.Store(s.log)
+	s.proxy = proxy.New(s.proxyConfig(rt))
+	s.sessions = sessions.New(livepolicy.SessionsConfig(file), s.proxy)
+	s.guard = httpguard.New(rt.Guard, s.guardOptions(rt), s.sessions)
+	s.configureHTTP(file)
+	s.inbound = inbound.New(listener, s.inboundConfig(rt))
+	s.inbound.Attach(&s.http)
+	s.listener = s.inbound
+	if file.ProxyProtocol {
+		s.listener = proxyprotocol.Listener(s.inbound,
+			func(peer string) bool { return s.runtime.Load().Clients.TrustsPeer(peer) },
+			func(peer net.Addr, err error) {
+				s.log.Printf("connection of %s: %v", peer, err)
+			})
+	}
+	return s, nil
+}
+
+// cleanups undo the first steps of newServer when a later one fails.
+type cleanups []func()
+
+func (c *cleanups) add(undo func()) { *c = append(*c, undo) }
+
+func (c cleanups) run() {
+	for i := len(c) - 1; i >= 0; i-- {
+		c[i]()
+	}
+}
+
+// openPolicy opens the policy file and what it names, but not yet the state.
+func (s *server) openPolicy(ctx context.Context, file *policyfile.File) (*runtime, error) {
+	upstream, err := parseUpstream(file)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := setup.StateFolder(s.options.State)
+	if err != nil && setup.NeedsStateFolder(file) {
+		return nil, err
+	}
+	s.policy, err = livepolicy.New(ctx, file, livepolicy.Options{
+		Folder:     folder,
+		MustWrite:  s.options.State != "" || os.Getenv("STATE_DIRECTORY") != "",
+		NoRegistry: s.options.NoRegistry,
+		Clock:      httpguard.NewClockOf(s.options.Now),
+		Log:        s.logLine,
+		ProxiesChanged: func(list string) {
+			select {
+			case s.changedProxies <- list:
+			default: // a reload is pending already
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	rt := &runtime{Runtime: s.policy.Current(), upstream: upstream}
+	if rt.meter, err = openMeter(file, upstream, s.logLine, nil); err != nil {
+		s.policy.Close()
+		return nil, err
+	}
+	s.runtime.Store(rt)
+	return rt, nil
+}
+
+// loadTLS loads the certificate that the policy file names.
+func (s *server) loadTLS(file *policyfile.File) error {
+	if file.TLS == nil {
+		return nil
+	}
+	certs, err := loadCertificates(file.Beside(file.TLS.Cert), file.Beside(file.TLS.Key))
+	if err != nil {
+		return err
+	}
+	s.certs.Store(certs)
+	s.http.TLSConfig = &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certs.Load().get(hello) },
+	}
+	return nil
+}
+
+// configureHTTP sets the bounds and protocols of the HTTP server.
+func (s *server) configureHTTP(file *policyfile.File) {
+	streams, header := maxStreams, maxHeaderBytes
+	if file.Bounds.Streams > 0 {
+		streams = file.Bounds.Streams
+	}
+	if file.Bounds.Header > 0 {
+		header = int(file.Bounds.Header)
+	}
+	s.http.Handler = s.guard
+	s.http.ReadHeaderTimeout = readHeaderTimeout
+	s.http.IdleTimeout = idleTimeout
+	s.http.MaxHeaderBytes = header
+	s.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
+	s.http.Protocols = new(http.Protocols)
+	s.http.Protocols.SetHTTP1(true)
+	s.http.Protocols.SetHTTP2(true)
+	s.http.Protocols.SetUnencryptedHTTP2(file.H2C)
+	s.http.DisableGeneralOptionsHandler = true
+	s.http.ErrorLog = s.log
+}
+
+// serve answers requests until ctx ends, then lets those in progress end.
+func (s *server) serve(ctx context.Context) error {
+	s.introduce()
+	s.policy.Start(ctx)
+	s.runtime.Load().meter.start()
+	defer func() {
+		s.runtime.Load().meter.end(nil) // what it reports last is stored too
+		s.policy.Stop()
+	}()
+	stopped := make(chan error, 1)
+	go func() {
+		if s.http.TLSConfig != nil {
+			stopped <- s.http.ServeTLS(s.listener, "", "")
+		} else {
+			stopped <- s.http.Serve(s.listener)
+		}
+	}()
+	s.manager.Ready(s.status())
+	beats, stopBeats := s.manager.Beats()
+	defer stopBeats()
+	s.tryUpstream(ctx)
+	frequent, minute := time.NewTicker(5*time.Second), time.NewTicker(time.Minute)
+	defer frequent.Stop()
+	defer minute.Stop()
+	provisional := s.policy.Provisional()
+	for {
+		select {
+		case err := <-stopped:
+			s.printf("listen: %v", err)
+			return cli.ErrReported
+		case <-beats:
+			if s.inbound.Accepts() {
+				s.manager.Beat()
+			}
+		case <-frequent.C:
+			s.refreshCertificates()
+			s.printLines(s.policy.FrequentReport())
+		case <-minute.C:
+			s.printLines(s.policy.MinuteReport(ctx))
+			s.warnOfCertificate(time.Now())
+		case <-provisional: // the operator should know of the proxy before a minute has passed
+			s.printLines(s.policy.ProxyReport())
+			provisional = nil
+		case <-s.options.Reload:
+			s.reload(ctx)
+		case list := <-s.changedProxies:
+			s.printf("list %s has changed, and trusted_proxies uses it: the policy is loaded again", list)
+			s.reload(ctx)
+		case <-ctx.Done():
+			err := s.drain()
+			<-stopped
+			s.printLines(s.policy.FinalReport())
+			return err
+		}
+	}
+}
+
+// drain accepts no new connections and waits for requests in progress, at most
+// for the grace period, or until StopNow.
+func (s *server) drain() error {
+	grace := s.runtime.Load().File.Grace
+	if grace == 0 {
+		grace = policyfile.DefaultGrace
+	}
+	s.manager.Stopping(grace + saveGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	// Requests without an end of their own, such as event streams, are ended a little before the
+	// grace period. With a shared socket they are ended soon: new clients wait until the successor
+	// accepts them.
+	beforeEnd := grace - max(grace/10, shutdownPoll)
+	waiting := time.AfterFunc(beforeEnd, s.policy.RefuseWaiting)
+	defer waiting.Stop()
+	if s.inbound.IsShared() {
+		beforeEnd = min(beforeEnd, streamGrace)
+	}
+	streams := time.AfterFunc(beforeEnd, s.proxy.Stop)
+	defer streams.Stop()
+	ended := make(chan error, 1)
+	go func() {
+		s.inbound.Drain(ctx)
+		s.policy.HandOver()
+		err := s.http.Shutdown(ctx)
+		if err == nil { // Shutdown does not wait for websockets
+			err = s.proxy.Wait(ctx)
+		}
+		ended <- err
+	}()
+	s.printf("stopping; requests in progress have %v to end; a second SIGTERM or SIGINT stops at once", grace)
+	const cut = "some requests were still in progress and have been cut off"
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				s.proxy.Stop()
+				s.http.Close()
+				s.printf(cut)
+			}
+			return nil
+		case <-s.options.StopNow:
+			s.proxy.Stop()
+			s.http.Close()
+			s.printf(cut)
+			return cli.ErrReported
+		case <-s.options.Reload: // too late for a reload
+		}
+	}
+}
+
+// close ends what newServer began.
+func (s *server) close() {
+	s.proxy.Close()
+	s.policy.Close()
+	s.journal.Close()
+}
+
+// logLine writes a line to the log. Any goroutine may call it, before the journal
+// is open too.
+func (s *server) logLine(line string) {
+	if logger := s.logger.Load(); logger != nil {
+		logger.Print(line)
+		return
+	}
+	fmt.Fprintf(s.options.Stderr, prefix+"%s\n", line)
+}

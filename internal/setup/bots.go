@@ -1,0 +1,256 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"fairshare"
+	"fairshare/bots"
+	"fairshare/internal/lookup"
+	"fairshare/policyfile"
+)
+
+// A BotIdentifier finds out which bot a client is, and the host names of its
+// address. It is safe for concurrent use.
+type BotIdentifier struct {
+	Table    *bots.Table
+	Verifier *bots.Verifier
+
+	ranges  *bots.Ranges
+	refresh time.Duration    // of ranges; 0: never
+	lookups *lookup.Resolver // nil: the DNS is not used
+	options lookup.Options   // of lookups
+
+	usesHost  hostTest                  // the host names that the policy and the bots use
+	preferred *atomic.Pointer[hostTest] // the host names that lookups prefers; shared with lookups
+}
+
+// A hostTest reports whether a host name is one of a set.
+type hostTest func(host string) bool
+
+// BotOptions say how bots are identified.
+type BotOptions struct {
+	UseDNS   bool           // look up host names and DNS lists
+	Log      func(string)   // gets one line for each problem of the DNS; nil: nobody
+	Previous *BotIdentifier // of the policy that this one replaces; nil: none
+}
+
+// NewBotIdentifier returns the bot identifier of a policy file. It takes over
+// the ranges of the previous one, and its DNS cache if the policy file asks the
+// same DNS. Call Close in the end.
+func NewBotIdentifier(file *policyfile.File, opts BotOptions) (*BotIdentifier, error) {
+	b := &BotIdentifier{refresh: file.Bots.Refresh}
+	var err error
+	if b.Table, err = BotTable(file.Beside(file.Bots.Table)); err != nil {
+		return nil, err
+	}
+	b.usesHost = usedHosts(b.Table, &file.Policy)
+	previous := opts.Previous
+	if previous != nil {
+		b.ranges = previous.ranges
+	} else {
+		b.ranges = bots.NewRanges()
+	}
+	verifier := bots.Options{Table: b.Table, Ranges: b.ranges, LocalNames: file.DNS.Server != ""}
+	b.options = lookup.Options{Server: file.DNS.Server}
+	if b.options.Lists, err = dnsLists(file); err != nil {
+		return nil, err
+	}
+	switch {
+	case !opts.UseDNS:
+	case previous != nil && previous.lookups != nil && reflect.DeepEqual(previous.options, b.options):
+		b.lookups, b.preferred = previous.lookups, previous.preferred
+	default:
+		preferred := new(atomic.Pointer[hostTest])
+		preferred.Store(&b.usesHost)
+		b.preferred = preferred
+		options := b.options
+		options.Log, options.Prefer = opts.Log, func(host string) bool { return (*preferred.Load())(host) }
+		if b.lookups, err = lookup.New(options); err != nil {
+			return nil, fmt.Errorf("dns: %w", err)
+		}
+	}
+	if b.lookups != nil {
+		verifier.Names = b.lookups
+	}
+	b.Verifier = bots.NewVerifier(verifier)
+	return b, nil
+}
+
+// Activate makes DNS lookups prefer the host names that this policy uses. The
+// lookups may have been started for another policy.
+func (b *BotIdentifier) Activate() {
+	if b.preferred != nil {
+		b.preferred.Store(&b.usesHost)
+	}
+}
+
+// Lookups returns the facts about addresses for rules; nil if the DNS is not
+// used.
+func (b *BotIdentifier) Lookups() fairshare.Lookups {
+	if b.lookups == nil {
+		return nil
+	}
+	return b.lookups
+}
+
+// DNS returns the DNS resolver; nil if the DNS is not used.
+func (b *BotIdentifier) DNS() *lookup.Resolver { return b.lookups }
+
+// LoadRanges reads the copies of published ranges in the state folder, if the
+// policy file asks for them.
+func (b *BotIdentifier) LoadRanges(state string, log func(string)) error {
+	if b.refresh <= 0 || state == "" {
+		return nil
+	}
+	return b.ranges.Load(bots.Refresh{Folder: subfolder(state, "ranges"), Log: log})
+}
+
+// RunRanges keeps the published ranges up to date until ctx ends, if the policy
+// file asks for it. The state folder, "" for none, has copies of them.
+func (b *BotIdentifier) RunRanges(ctx context.Context, state string, log func(string)) error {
+	if b.refresh <= 0 {
+		return nil
+	}
+	return b.ranges.Run(ctx, bots.Refresh{Every: b.refresh, Folder: subfolder(state, "ranges"), Log: log,
+		Agent: userAgent()})
+}
+
+// Close ends the DNS lookups, unless next continues to use them; next may be
+// nil.
+func (b *BotIdentifier) Close(next *BotIdentifier) {
+	if b.lookups != nil && (next == nil || next.lookups != b.lookups) {
+		b.lookups.Close()
+	}
+}
+
+// BotTable returns the bots of a file, or the built-in ones if path is "".
+func BotTable(path string) (*bots.Table, error) {
+	if path == "" {
+		return bots.BuiltIn(), nil
+	}
+	if err := checkRegular(path); err != nil {
+		return nil, err
+	}
+	return bots.LoadTable(path)
+}
+
+// BotNames returns the names and categories of a table of bots, for
+// [policyfile.Options]. A path of "" means the built-in table.
+func BotNames(path string) ([]policyfile.BotName, error) {
+	table, err := BotTable(path)
+	if err != nil {
+		return nil, err
+	}
+	var names []policyfile.BotName
+	for _, c := range bots.Categories() {
+		names = append(names, policyfile.BotName{Name: c.Name, Category: true})
+	}
+	for b := range table.Bots {
+		names = append(names, policyfile.BotName{
+			Name: b.Name, Categories: b.Categories, Operator: b.Operator, UserTriggered: b.UserTriggered,
+			Checked: len(b.Ranges)+len(b.Domains) > 0,
+		})
+	}
+	return names, nil
+}
+
+// dnsLists returns the DNS lists of a policy file with their access keys.
+func dnsLists(file *policyfile.File) (map[string]lookup.List, error) {
+	lists := map[string]lookup.List{}
+	for name, l := range file.DNS.Lists {
+		list := lookup.List{Zone: l.Zone}
+		if l.KeyFile != "" {
+			key, err := readAccessKey(file.Beside(l.KeyFile))
+			if err != nil {
+				return nil, errors.Join(file.Fault(l.KeyFile, fmt.Errorf("dns: %s: %w", name, err),
+					"the file contains only the access key: twelve letters from a to z"))
+			}
+			list.Key = key
+		}
+		lists[name] = list
+	}
+	return lists, nil
+}
+
+// checkRegular returns an error if a file cannot be read as a whole: opening a
+// pipe would wait for its writer.
+func checkRegular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	return err
+}
+
+// readAccessKey reads an access key. Its errors never contain what the file
+// contains.
+func readAccessKey(path string) (string, error) {
+	if err := checkRegular(path); err != nil {
+		return "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 1<<10))
+	if err != nil {
+		return "", err
+	}
+	key := strings.TrimSpace(string(data))
+	if len(key) != 12 || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz") != "" {
+		return "", errors.New(path + " does not contain an access key of http:BL")
+	}
+	return key, nil
+}
+
+// usedHosts returns a test for the host names that matter to a policy: those
+// of verified bots, and those in conditions on host names.
+func usedHosts(table *bots.Table, policy *fairshare.Policy) hostTest {
+	domains := map[string]bool{}
+	for b := range table.Bots {
+		for _, d := range b.Domains {
+			domains[d] = true
+		}
+	}
+	var suffixes []string // of the policy's patterns
+	var gather func(m *fairshare.Match)
+	gather = func(m *fairshare.Match) {
+		for _, pattern := range m.Hostname {
+			suffix := pattern[strings.LastIndexByte(pattern, '*')+1:]
+			if suffix != "" && !strings.HasPrefix(pattern, "re:") {
+				suffixes = append(suffixes, suffix)
+			}
+		}
+		for i := range m.Not {
+			gather(&m.Not[i])
+		}
+	}
+	for i := range policy.Rules {
+		gather(&policy.Rules[i].Match)
+		if ban := policy.Rules[i].Ban; ban != nil && ban.Unless != nil {
+			gather(ban.Unless)
+		}
+	}
+	return func(host string) bool {
+		for _, suffix := range suffixes {
+			if strings.HasSuffix(host, suffix) {
+				return true
+			}
+		}
+		for name, found := host, true; found; _, name, found = strings.Cut(name, ".") {
+			if domains[name] {
+				return true
+			}
+		}
+		return false
+	}
+}

@@ -1,0 +1,52 @@
+package setup
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"fairshare/internal/cli"
+	"fairshare/policyfile"
+)
+
+// StateFolder returns the folder for what outlives the process: the named one,
+// else the one that systemd gives to the service, else the one of the user. The
+// folder may not exist yet.
+func StateFolder(named string) (string, error) {
+	if named != "" {
+		return filepath.Abs(named)
+	}
+	if dirs := os.Getenv("STATE_DIRECTORY"); dirs != "" { // systemd.exec(5): colons separate several folders
+		first, _, _ := strings.Cut(dirs, ":")
+		return first, nil
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) { // XDG Base Directory Specification
+		return filepath.Join(dir, "fairshare"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil || !filepath.IsAbs(home) {
+		return "", cli.Hint(errors.New("there is no state folder: $HOME is not set"),
+			"name one: --state /var/lib/fairshare")
+	}
+	return filepath.Join(home, ".local", "state", "fairshare"), nil
+}
+
+// NeedsStateFolder reports whether a policy file has lists or ranges from URLs,
+// whose copies are kept in the state folder.
+func NeedsStateFolder(file *policyfile.File) bool {
+	for _, s := range file.Sources {
+		if s.URL != "" {
+			return true
+		}
+	}
+	return file.Bots.Refresh > 0
+}
+
+// subfolder returns a folder in the state folder; "" if there is none.
+func subfolder(state, name string) string {
+	if state == "" {
+		return ""
+	}
+	return filepath.Join(state, name)
+}

@@ -1,0 +1,115 @@
+package fairshare
+
+import "strings"
+
+// A pathIndex finds which of several path sets a path fits, all at once. A set
+// of path sets is 64 bits.
+type pathIndex struct {
+	fold       bool // as in pathSet
+	exact      map[string]uint64
+	extensions map[string]uint64
+	ends       map[string][]indexedEnd
+	prefixed   [256][]indexedPattern // globs by their second byte; they begin with "/" and that byte
+	others     []indexedPattern
+}
+
+// An indexedEnd is an element of pathSet.ends.
+type indexedEnd struct {
+	text string
+	sets uint64
+}
+
+type indexedPattern struct {
+	pattern pattern
+	sets    uint64
+}
+
+const (
+	maxPathSets   = 64
+	maxOtherGlobs = 4 // of a path set; more would be evaluated for requests that they do not concern
+)
+
+// indexable reports whether evaluating a path set for every request is cheap.
+func (set *pathSet) indexable() bool {
+	others := 0
+	for i := range set.rest {
+		p := &set.rest[i]
+		if p.re != nil {
+			return false
+		}
+		if !hasPrefixByte(p) {
+			others++
+		}
+	}
+	return others <= maxOtherGlobs
+}
+
+// hasPrefixByte reports whether all paths that fit begin with the same two
+// bytes, "/" and another.
+func hasPrefixByte(p *pattern) bool { return len(p.parts[0]) >= 2 && p.parts[0][0] == '/' }
+
+// add adds a path set under a bit.
+func (x *pathIndex) add(set *pathSet, bit uint64) {
+	if x.exact == nil {
+		x.exact, x.extensions, x.ends = map[string]uint64{}, map[string]uint64{}, map[string][]indexedEnd{}
+	}
+	for path := range set.exact {
+		x.exact[path] |= bit
+	}
+	for extension := range set.extensions {
+		x.extensions[extension] |= bit
+	}
+	for name, ends := range set.ends {
+		for _, end := range ends {
+			x.ends[name] = addEnd(x.ends[name], end, bit)
+		}
+	}
+	for _, p := range set.rest {
+		if hasPrefixByte(&p) {
+			second := p.parts[0][1]
+			x.prefixed[second] = append(x.prefixed[second], indexedPattern{p, bit})
+		} else {
+			x.others = append(x.others, indexedPattern{p, bit})
+		}
+	}
+}
+
+func addEnd(ends []indexedEnd, text string, bit uint64) []indexedEnd {
+	for i := range ends {
+		if ends[i].text == text {
+			ends[i].sets |= bit
+			return ends
+		}
+	}
+	return append(ends, indexedEnd{text, bit})
+}
+
+// match returns the path sets that a path fits: those for which pathSet.match
+// holds.
+func (x *pathIndex) match(d *decision, path string) (sets uint64) {
+	if x.fold {
+		path = d.foldPath(path)
+	}
+	if dot := strings.LastIndexByte(path, '.'); dot >= 0 {
+		sets |= x.extensions[path[dot+1:]]
+	}
+	for _, end := range x.ends[path[strings.LastIndexByte(path, '/')+1:]] {
+		if sets|end.sets != sets && strings.HasSuffix(path, end.text) {
+			sets |= end.sets
+		}
+	}
+	sets |= x.exact[path]
+	if len(path) >= 2 && path[0] == '/' {
+		sets = matchIndexed(x.prefixed[path[1]], path, sets)
+	}
+	return matchIndexed(x.others, path, sets)
+}
+
+func matchIndexed(patterns []indexedPattern, path string, sets uint64) uint64 {
+	for i := range patterns {
+		if p := &patterns[i]; sets|p.sets != sets && p.pattern.fits(path) {
+			sets |= p.sets
+		}
+	}
+	return sets
+}

@@ -1,0 +1,39 @@
+package fairshare
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A Peeker is a [Limiter] that can report the figures of limits and change
+// nothing.
+type Peeker interface {
+	// Peek fills in tallies[i] with the figures of takes[i] at time now, as Take
+	// does for a group that does not pass. Both have the same length.
+	Peek(ctx context.Context, now time.Time, takes []Take, tallies []Tally) error
+}
+
+// Peek calls found for each limit that v's request was counted under, in the
+// order of the rules, with its figures at time now. The request itself counts
+// in them. Limits in dry run and ceilings are left out, see [Verdict.Limits].
+//
+// Peek may be called until v is settled, but not while v is being settled. If
+// the limiter is not a [Peeker], Peek calls found for nothing.
+func (g *Guard) Peek(ctx context.Context, v *Verdict, now time.Time, found func(*Rule, *Limit, Tally)) error {
+	d := v.d
+	peeker, ok := g.limiter.(Peeker)
+	if !ok || d == nil || d.guard != g || d.gen.Load() != v.gen || len(d.takes) == 0 {
+		return nil
+	}
+	d.peeked = append(d.peeked[:0], d.tallies...)
+	if err := peeker.Peek(ctx, g.forward(now), d.takes, d.peeked); err != nil {
+		return fmt.Errorf("figures of limits: %w", err)
+	}
+	for i := range d.takes {
+		if t := &d.takes[i]; !t.DryRun && !g.isCeiling(t.Limit) {
+			found(g.limitRule[t.Limit], &g.limits[t.Limit], d.peeked[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"fairshare"
+)
+
+// Facts are what rules may look at and what neither the policy nor a request
+// as it came holds. The program has to provide them; [File.Provide] declares
+// that it does.
+type Facts struct {
+	Lists   bool // the prefixes of File.Sources, also of lists that are not loaded yet
+	Bots    bool // Request.Bot, by the table of File.Bots
+	Lookups bool // Request.Lookups: hostnames, and the DNS lists of File.DNS
+	Labels  bool // Request.Word.Labels
+}
+
+// Provide declares that the program provides facts for the requests that it
+// has judged by f.Policy. Without it, [fairshare.NewGuard] refuses a policy
+// whose rules look at such facts: they would never hold, and requests that the
+// policy blocks would pass. A list of File.Sources needs no declaration once
+// [AddrSet.Replace] has given it its prefixes. Facts that were provided before
+// stay so. Provide must not run at the same time as NewGuard.
+func (f *File) Provide(facts Facts) {
+	f.provided.Lists = f.provided.Lists || facts.Lists
+	f.provided.Bots = f.provided.Bots || facts.Bots
+	f.provided.Lookups = f.provided.Lookups || facts.Lookups
+	f.provided.Labels = f.provided.Labels || facts.Labels
+}
+
+// ready returns an error for each rule that looks at a fact which nobody
+// provides, and says which and what to do.
+func (f *File) ready() error {
+	var errs []error
+	for i := range f.Policy.Rules {
+		rule := &f.Policy.Rules[i]
+		var missing []string
+		add := func(text string) {
+			if !slices.Contains(missing, text) {
+				missing = append(missing, text)
+			}
+		}
+		f.missing(&rule.Match, add)
+		if rule.Ban != nil && rule.Ban.Unless != nil {
+			f.missing(rule.Ban.Unless, add)
+		}
+		for _, text := range missing {
+			errs = append(errs, fmt.Errorf("%s: rule %q looks at %s", f.Name, rule.Name, text))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// missing adds what a match looks at and nobody provides.
+func (f *File) missing(m *fairshare.Match, add func(text string)) {
+	const remedy = "; open the policy with package site, or "
+	if set, ok := m.Addr.(*AddrSet); ok && !f.provided.Lists {
+		for i, list := range set.lists {
+			if !list.isLoaded() {
+				add(fmt.Sprintf("the list %q, which was not loaded from %s%s"+
+					"give its prefixes to the Set in File.Sources", set.names[i], f.origin(set.names[i]), remedy))
+			}
+		}
+	}
+	if m.Bot != nil && !f.provided.Bots {
+		add("bots" + remedy + "set Request.Bot and call File.Provide(Facts{Bots: true})")
+	}
+	for _, l := range m.Listed {
+		if !f.provided.Lookups {
+			add(fmt.Sprintf("the DNS list %q", l.List) + remedy +
+				"set Request.Lookups and call File.Provide(Facts{Lookups: true})")
+		}
+	}
+	if m.Hostname != nil && !f.provided.Lookups {
+		add("hostnames" + remedy + "set Request.Lookups and call File.Provide(Facts{Lookups: true})")
+	}
+	if m.Label != nil && !f.provided.Labels {
+		add("labels" + remedy + "set Request.Word.Labels and call File.Provide(Facts{Labels: true})")
+	}
+	for i := range m.Not {
+		f.missing(&m.Not[i], add)
+	}
+}
+
+// origin names the file or URL of a list. A query of the URL may hold a key and
+// is left out.
+func (f *File) origin(list string) string {
+	for _, s := range f.Sources {
+		switch {
+		case s.Name == list && s.File != "":
+			return s.File
+		case s.Name == list:
+			return withoutQuery(s.URL)
+		}
+	}
+	return "its source"
+}

@@ -1,0 +1,119 @@
+package fairshare
+
+import (
+	"context"
+	"time"
+)
+
+// A client has standing when something that it cannot make up speaks for it: it
+// is known for a while (see History), an operator has given it a label, or it is
+// a verified bot. All others are newcomers. An unknown address has no standing.
+
+// hasStanding reports whether the client has standing.
+func (d *decision) hasStanding() bool {
+	req := d.req
+	if req.Via.IsValid() { // its peer may have made its address up
+		return false
+	}
+	if len(req.Override.Labels) > 0 || req.Bot.State == Verified && !req.Bot.UserTriggered {
+		return true
+	}
+	return d.aged && !req.Proxy
+}
+
+// newcomersOfCrowd is what each newcomer gets from a network of which many
+// clients are banned: enough for a page with all that belongs to it, a few
+// times a minute.
+var newcomersOfCrowd = Limit{
+	Name: "newcomers from a network of banned clients", Resource: Requests, N: 300, Window: time.Minute,
+	By: []KeyPart{{Kind: ByAddr}},
+}
+
+// lowers reports whether a take that is over need not refuse the client.
+func (d *decision) lowers(take int) bool {
+	r := &d.guard.rules[d.takers[take]]
+	return d.takes[take].Limit == r.limit && r.Limit.Newcomers != nil && (r.lowered >= 0 || d.hasStanding())
+}
+
+// take takes the gathered limits. Where only limits with Newcomers are over, it
+// takes again without these: for newcomers with the limit of their own address
+// instead. It returns what loudest does.
+func (d *decision) take(ctx context.Context) (enforced, dry int, err error) {
+	g := d.guard
+	if err := g.limiter.Take(ctx, d.now, d.takes, d.tallies); err != nil {
+		return -1, -1, err
+	}
+	enforced, dry = d.loudest()
+	for enforced >= 0 && d.lowers(enforced) {
+		d.lower(false)
+		if len(d.takes) == 0 {
+			return -1, -1, nil
+		}
+		if err := g.limiter.Take(ctx, d.now, d.takes, d.tallies); err != nil {
+			return -1, -1, err
+		}
+		enforced, dry = d.loudest()
+	}
+	for enforced < 0 && dry >= 0 && d.lowers(dry) {
+		d.lower(true)
+		if err := d.takeDry(ctx); err != nil {
+			return -1, -1, err
+		}
+		_, dry = d.loudest()
+	}
+	return enforced, dry, nil
+}
+
+// lower takes the limits with Newcomers that are over, of the enforced or of
+// the dry ones, off the takes. A newcomer's get the limit for newcomers
+// instead.
+func (d *decision) lower(dry bool) {
+	standing, n := d.hasStanding(), 0
+	var ceilings []int32 // rules whose limit for newcomers a peer has a ceiling of
+	for i := range d.takes {
+		if d.tallies[i].Over && d.takes[i].DryRun == dry && d.lowers(i) {
+			if standing {
+				continue
+			}
+			r := &d.guard.rules[d.takers[i]]
+			limit := r.lowered
+			switch {
+			case d.req.Unnamed():
+				limit = r.loweredCeiling
+			case d.req.Via.IsValid():
+				ceilings = append(ceilings, d.takers[i])
+			}
+			d.takes[i].Limit, d.takes[i].Key = limit, d.key(limit)
+		}
+		d.takes[n], d.tallies[n], d.paid[n], d.takers[n] = d.takes[i], d.tallies[i], d.paid[i], d.takers[i]
+		if !dry {
+			d.tallies[n] = Tally{}
+		}
+		n++
+	}
+	d.takes, d.tallies, d.paid, d.takers = d.takes[:n], d.tallies[:n], d.paid[:n], d.takers[:n]
+	for _, rule := range ceilings {
+		d.add(int(rule), d.guard.rules[rule].loweredCeiling, dry)
+	}
+}
+
+// takeDry takes the dry limits again; the enforced ones are charged already.
+func (d *decision) takeDry(ctx context.Context) error {
+	var takes []Take
+	var places []int
+	for i := range d.takes {
+		if d.takes[i].DryRun {
+			takes, places = append(takes, d.takes[i]), append(places, i)
+		}
+	}
+	tallies := make([]Tally, len(takes))
+	if len(takes) > 0 {
+		if err := d.guard.limiter.Take(ctx, d.now, takes, tallies); err != nil {
+			return err
+		}
+	}
+	for i, place := range places {
+		d.tallies[place] = tallies[i]
+	}
+	return nil
+}
