@@ -100,7 +100,7 @@ func TestFloodForgetsNoExpensivePage(t *testing.T) {
 // forgotten and take no more memory; dear ones that were not seen for long
 // make room.
 func TestFloodForgetsNoDearMean(t *testing.T) {
-	l := opened(t, 1<<20, bytesLimit(1<<20), fairshare.Limit{Name: "cost", Resource: fairshare.Cost, N: 400,
+	l := opened(t, 8<<20, bytesLimit(1<<20), fairshare.Limit{Name: "cost", Resource: fairshare.Cost, N: 400,
 		Window: time.Minute})
 	const offenders = 100
 	for i := range offenders {
@@ -128,7 +128,7 @@ func TestFloodForgetsNoDearMean(t *testing.T) {
 	for i := range l.slots.shards {
 		n += len(l.slots.shards[i].means)
 	}
-	if n != 1<<10 {
+	if n != 1<<13 {
 		t.Errorf("%d means are remembered", n)
 	}
 	for i := range offenders {

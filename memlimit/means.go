@@ -40,9 +40,10 @@ func (m means) made(size int) means {
 	return m
 }
 
-// places returns where the mean of a key or page may be.
+// places returns where the mean of a key or page may be. The product keeps keys
+// that meet under one limit, whose salt is a XOR, from meeting under the others.
 func (m means) places(hash uint64) means {
-	n, _ := bits.Mul64(hash<<6, uint64(len(m)/meanWays)) // a page's shard follows from the bits above
+	n, _ := bits.Mul64(hash*0x9e3779b97f4a7c15, uint64(len(m)/meanWays))
 	return m[n*meanWays:][:meanWays]
 }
 

@@ -80,6 +80,11 @@ func held(addr string) bool {
 	return true
 }
 
+// onlyCeiling is the policy of tests in which a person and those who stall
+// others have one address: the built-in policy would refuse the person for the
+// errors that the others were answered with.
+const onlyCeiling = "rules: [{name: ceiling, limit: {requests: 1000000, per: 1m}}]\n"
+
 const (
 	soon     = 300 * time.Millisecond // a page that does not come by then waits for a worker
 	patience = 20 * time.Second       // of a person
@@ -98,9 +103,7 @@ func TestSlowPostsHoldNoWorker(t *testing.T) {
 	}
 
 	addr, _ := startUnbuffered(t, 2)
-	// All come from one address here. The built-in policy would keep the person
-	// waiting for the answers of the others, each of which may be an error.
-	s := startServe(t, "rules: [{name: ceiling, limit: {requests: 1000000, per: 1m}}]\n", "--upstream", "http://"+addr)
+	s := startServe(t, onlyCeiling, "--upstream", "http://"+addr)
 	conns := make([]net.Conn, 20)
 	for i := range conns {
 		conns[i] = slowConn(t, s.addr)
@@ -174,7 +177,7 @@ func TestStalledClientsAreCut(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			addr, _ := startUnbuffered(t, test.workers)
-			s := startServe(t, "", "--upstream", "http://"+addr)
+			s := startServe(t, onlyCeiling, "--upstream", "http://"+addr)
 			conns := make([]net.Conn, test.clients)
 			for i := range conns {
 				conns[i] = slowConn(t, s.addr)

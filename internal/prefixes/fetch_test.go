@@ -121,11 +121,12 @@ func TestFetchFromRealServers(t *testing.T) {
 		io.WriteString(w, packed(t, "192.0.2.1\n"))
 	})
 	mux.HandleFunc("/file.gz", text(packed(t, "192.0.2.1\n")))
+	bomb := packed(t, strings.Repeat("\n", 50<<20))
 	mux.HandleFunc("/bomb", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
-		io.WriteString(w, packed(t, strings.Repeat("\n", 50<<20)))
+		io.WriteString(w, bomb)
 	})
-	mux.HandleFunc("/bomb.gz", text(packed(t, strings.Repeat("\n", 50<<20))))
+	mux.HandleFunc("/bomb.gz", text(bomb))
 	mux.HandleFunc("/brotli", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "br")
 		io.WriteString(w, "x")
