@@ -37,6 +37,13 @@ var mayImport = map[string][]string{
 		"internal/systemd", "policyfile"},
 	"site": {"httpguard", "internal/livepolicy", "internal/sessions", "internal/setup", "policyfile"},
 
+	// The commands check, bot and replay, which need a policy but no server.
+	"internal/check": {"bots", "internal/amount", "clientaddr", "internal/livepolicy", "internal/proxy",
+		"internal/setup", "memlimit", "policyfile"},
+	"internal/logreplay": {"clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
+		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",
+		"sqlregistry"},
+
 	// What serve, site and the commands share to open a policy file.
 	"internal/setup": {"bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy", "policyfile"},
 	"internal/operator": {"bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/setup"
 	"fairshare/internal/smalldisk"
 	"fairshare/sqlregistry"
 )
@@ -115,7 +116,7 @@ func TestBansOfAClockThatWasAhead(t *testing.T) {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r, err := sqlregistry.Open(t.Context(), filepath.Join(state, registryName), sqlregistry.Options{})
+	r, err := sqlregistry.Open(t.Context(), filepath.Join(state, setup.RegistryFile), sqlregistry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

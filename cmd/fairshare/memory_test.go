@@ -89,7 +89,7 @@ func TestARestartForgivesNobody(t *testing.T) {
 	if info, err := os.Stat(state); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the state folder: %v, %v", info, err)
 	}
-	for _, name := range []string{registryName, livepolicy.CountersFile} {
+	for _, name := range []string{setup.RegistryFile, livepolicy.CountersFile} {
 		if info, err := os.Stat(filepath.Join(state, name)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
@@ -525,11 +525,11 @@ func TestDamagedState(t *testing.T) {
 	}
 	s.stop()
 
-	damage(registryName)
+	damage(setup.RegistryFile)
 	var stderr bytes.Buffer
 	if code := run(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...),
 		&cli.Environment{Context: t.Context(), Stdout: io.Discard, Stderr: &stderr}); code != cli.ExitFailed ||
-		!strings.Contains(stderr.String(), registryName) || !strings.Contains(stderr.String(), "hint: ") ||
+		!strings.Contains(stderr.String(), setup.RegistryFile) || !strings.Contains(stderr.String(), "hint: ") ||
 		!strings.Contains(stderr.String(), "--registry none") {
 		t.Errorf("with a damaged registry: exit code %d\n%s", code, &stderr)
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"fairshare/internal/prose"
-	"fairshare/internal/setup"
 	"fairshare/policyfile"
 )
 
@@ -53,6 +52,3 @@ func (p *period) UnmarshalText(text []byte) error {
 	*p = period(d)
 	return nil
 }
-
-// registryName is the registry's name in the state folder.
-const registryName = setup.RegistryFile

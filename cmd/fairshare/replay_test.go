@@ -12,6 +12,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/cli"
+	"fairshare/internal/setup"
 	"fairshare/sqlregistry"
 )
 
@@ -19,7 +20,7 @@ import (
 func saying(t *testing.T, say func(ctx context.Context, r *sqlregistry.Registry) error) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	r, err := sqlregistry.Open(t.Context(), filepath.Join(dir, registryName), sqlregistry.Options{})
+	r, err := sqlregistry.Open(t.Context(), filepath.Join(dir, setup.RegistryFile), sqlregistry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func TestReplayOfARegistryThatCannotBeRead(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			path := filepath.Join(dir, registryName)
+			path := filepath.Join(dir, setup.RegistryFile)
 			r, err := sqlregistry.Open(t.Context(), path, sqlregistry.Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -60,27 +60,6 @@ func TestBotReadsTheFolderOfServe(t *testing.T) {
 	}
 }
 
-// Who writes user agents one by one has each answer before the next.
-func TestBotAnswersEachLine(t *testing.T) {
-	in, ask := io.Pipe()
-	answers, out := io.Pipe()
-	done := make(chan error, 1)
-	go func() { done <- tellBots(out, in, bots.BuiltIn()) }()
-	buf := make([]byte, 100)
-	for range 2 {
-		if _, err := io.WriteString(ask, "curl/8\n"); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := answers.Read(buf); err != nil || string(buf[:n]) != "curl\ttool\tcurl/8\n" {
-			t.Fatalf("%q, %v", buf[:n], err)
-		}
-	}
-	ask.Close()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
 // A signal ends the reading of user agents, whoever writes them.
 func TestBotStops(t *testing.T) {
 	in, silent := io.Pipe()

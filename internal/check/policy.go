@@ -1,0 +1,86 @@
+// Package check shows what a policy does without a server: its rules as
+// sentences, one request step by step, and the bot that a user agent belongs
+// to. The commands check and bot print it. Start with [Open].
+package check
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+
+	"fairshare/internal/cli"
+	"fairshare/internal/livepolicy"
+	"fairshare/internal/setup"
+	"fairshare/policyfile"
+)
+
+// A Policy is a policy file with the lists and bots that it names.
+type Policy struct {
+	File  *policyfile.File
+	lists *setup.Lists
+	bots  *setup.BotIdentifier
+}
+
+// Open reads a policy file and the files that it names. Nothing is fetched:
+// lists from URLs are empty. Open writes all errors to stderr, and then returns
+// [cli.ErrReported].
+func Open(ctx context.Context, path string, stderr io.Writer) (*Policy, error) {
+	file, err := setup.ReadPolicy(path)
+	if err != nil {
+		cli.PrintError(stderr, setup.PrintFaults(stderr, err))
+		return nil, cli.ErrReported
+	}
+	lists, listErr := setup.OpenLists(ctx, file, setup.ListOptions{FetchLater: true})
+	identifier, botErr := setup.NewBotIdentifier(file, setup.BotOptions{})
+	for _, err := range []error{listErr, botErr} {
+		cli.PrintError(stderr, setup.PrintFaults(stderr, err))
+	}
+	if cmp.Or(listErr, botErr) != nil {
+		return nil, cli.ErrReported
+	}
+	return &Policy{File: file, lists: lists, bots: identifier}, nil
+}
+
+// Describe writes what the policy does, one sentence for each rule and setting,
+// and then warnings.
+func (p *Policy) Describe(w io.Writer) {
+	file := p.File
+	fmt.Fprintf(w, "%s: ok\n", file.Name)
+	rules := file.Policy.Rules
+	for i := range rules {
+		fmt.Fprintln(w, file.Sentence(&rules[i]))
+	}
+	if len(rules) == 0 {
+		fmt.Fprintln(w, "There are no rules: everything is let through.")
+	}
+	if file.Policy.DryRun {
+		fmt.Fprintln(w, "The whole policy is dry: it decides and reports, and everything is let through.")
+	}
+	for i, s := range p.lists.Status() { // in the order of file.Sources
+		switch source := file.Sources[i]; {
+		case source.URL != "":
+			fmt.Fprintf(w, "list %s: serve asks %s for it every %s.\n", s.Name, s.From,
+				policyfile.FormatDuration(source.Every))
+		case s.Prefixes == 0:
+			fmt.Fprintf(w, "list %s: %s holds no address: nobody is on it.\n", s.Name, source.File)
+		default:
+			fmt.Fprintf(w, "list %s: %s in %s.\n", s.Name, setup.PrefixCount(s.Prefixes), source.File)
+		}
+	}
+	for _, line := range file.Settings() {
+		fmt.Fprintln(w, line)
+	}
+	if cookies := livepolicy.SharedCookies(file); cookies != "" {
+		fmt.Fprintf(w, "sessions: requests of a bot without cookies share the session of %s.\n", cookies)
+	}
+	if g := file.Registry; g != (policyfile.Registry{}) {
+		fmt.Fprintf(w, "registry: remembers %d clients and %d stories of refusals at most, for %s.\n",
+			cmp.Or(g.Clients, policyfile.DefaultRegistryClients),
+			cmp.Or(g.Stories, policyfile.DefaultRegistryStories),
+			policyfile.FormatDuration(cmp.Or(g.Age, policyfile.DefaultRegistryAge)))
+	}
+	for i := range file.Warnings {
+		fmt.Fprint(w, file.Warnings[i].Long())
+	}
+}

@@ -1,0 +1,107 @@
+package check
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"fairshare"
+	"fairshare/clientaddr"
+	"fairshare/policyfile"
+)
+
+// A Request describes a request in the words of the command line. Only Target
+// is needed.
+type Request struct {
+	Target    string   // a method and a path: "GET /x"; without a method, GET
+	Addr      string   // of the client; "" means 203.0.113.1
+	Through   string   // the peer that names Addr and that no policy names; "" for none
+	UserAgent string   // "": that of Header
+	Cookie    string   // the Cookie header, or the name of one cookie
+	Host      string   // "": that of Header
+	Header    []string // other headers, each "NAME: VALUE"
+	Labels    []string // that the registry has for the client
+}
+
+// Parse returns the request as a rule sees it. An error names the flag of
+// fairshare check that is wrong.
+func (r *Request) Parse() (*fairshare.Request, error) {
+	req := &fairshare.Request{Method: "GET", Host: r.Host, UserAgent: r.UserAgent, Time: time.Now()}
+	method, target, found := strings.Cut(strings.TrimSpace(r.Target), " ")
+	if found {
+		req.Method = method
+	} else {
+		target = method
+	}
+	target, _, _ = strings.Cut(strings.TrimSpace(target), " ") // without the protocol, if it follows
+	if target == "" || target[0] != '/' && target != "*" && !strings.Contains(target, ":") {
+		return nil, fmt.Errorf("--try: a method and a path are needed, as in --try 'GET /x', not %q", r.Target)
+	}
+	req.SetTarget(target)
+	if err := r.setClient(req); err != nil {
+		return nil, err
+	}
+	if err := r.setHeader(req); err != nil {
+		return nil, err
+	}
+	for _, s := range r.Labels {
+		label, err := policyfile.ParseLabel(s)
+		if err != nil {
+			return nil, fmt.Errorf("--label: %w: %s", err, err.(*policyfile.LabelError).Hint())
+		}
+		req.Override.Labels = append(req.Override.Labels, label)
+	}
+	return req, nil
+}
+
+// setClient sets the address of the client and the peer that names it.
+func (r *Request) setClient(req *fairshare.Request) error {
+	text := r.Addr
+	if text == "" {
+		text = "203.0.113.1"
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return fmt.Errorf("--addr: %q is no address", r.Addr)
+	}
+	req.Addr = addr.Unmap().WithZone("")
+	if r.Through != "" {
+		peer, err := netip.ParseAddr(r.Through)
+		if err != nil || !clientaddr.IsLocal(peer) {
+			return fmt.Errorf("--through: %q is no address of this machine or a private network", r.Through)
+		}
+		req.Via = peer.Unmap().WithZone("")
+	}
+	return nil
+}
+
+// setHeader sets all headers, and the facts that are taken from them.
+func (r *Request) setHeader(req *fairshare.Request) error {
+	header := http.Header{}
+	for _, line := range r.Header {
+		name, value, found := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); !found || name == "" {
+			return fmt.Errorf("--header: a name, a colon and a value are needed, not %q", line)
+		}
+		header.Add(name, strings.TrimSpace(value))
+	}
+	if r.UserAgent != "" {
+		header.Set("User-Agent", r.UserAgent)
+	} else {
+		req.UserAgent = header.Get("User-Agent")
+	}
+	if r.Cookie != "" {
+		cookie := r.Cookie
+		if !strings.Contains(cookie, "=") {
+			cookie += "=1"
+		}
+		header.Add("Cookie", cookie)
+	}
+	if r.Host == "" {
+		req.Host = header.Get("Host")
+	}
+	req.Header = header
+	return nil
+}

@@ -1,0 +1,262 @@
+// Package logreplay replays access logs with a policy file and prints the
+// report: it gives internal/replay the lists, bots, DNS, counters and operators'
+// decisions that the policy needs. Start with [Run].
+package logreplay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"fairshare"
+	"fairshare/clientaddr"
+	"fairshare/internal/accesslog"
+	"fairshare/internal/amount"
+	"fairshare/internal/cli"
+	"fairshare/internal/replay"
+	"fairshare/internal/setup"
+	"fairshare/memlimit"
+	"fairshare/policyfile"
+)
+
+// Options say what to replay and how to print the report. Logs and Top are
+// needed.
+type Options struct {
+	Policy   string         // a policy file; "" for the built-in policy
+	Logs     []string       // access logs; "-" is standard input
+	Format   string         // of the logs; "" to find it out
+	Zone     *time.Location // of times without a zone; nil means UTC
+	JSON     bool           // print the report as one JSON object
+	Verdicts string         // a file for the verdict on each line; "" for none
+	Top      int            // how many clients, networks and user agents to list
+	Resolve  bool           // ask the DNS
+	State    string         // the folder of serve; "": no labels and decisions of operators
+}
+
+// A session is one replay.
+type session struct {
+	Options
+	env        *cli.Environment
+	file       *policyfile.File
+	identifier *setup.BotIdentifier
+	dns        questions
+}
+
+// Run replays the logs and prints the report to env.Stdout.
+func Run(env *cli.Environment, opts Options) error {
+	s := &session{Options: opts, env: env}
+	var err error
+	if s.file, err = setup.LoadPolicy(opts.Policy, env.Stderr); err != nil {
+		return err
+	}
+	if err := s.openFiles(); err != nil {
+		return err
+	}
+	defer s.identifier.Close(nil)
+	options, err := s.replayOptions()
+	if err != nil {
+		return err
+	}
+	warnings, err := s.useRegistry(&options)
+	if err != nil {
+		return err
+	}
+	verdicts := &verdictFile{path: opts.Verdicts}
+	defer verdicts.Close()
+	if opts.Verdicts != "" {
+		options.Verdicts = verdicts
+	}
+	run, err := openLogs(env.Context, options)
+	if err != nil {
+		return logError(err)
+	}
+	defer run.Close()
+	if opts.Verdicts != "" {
+		if err := verdicts.create(opts.Logs); err != nil {
+			return err
+		}
+	}
+	stop := showProgress(env.Stderr, run)
+	report, err := run.Run(env.Context)
+	stop()
+	if err != nil {
+		if env.Context.Err() != nil {
+			p := run.Progress()
+			return fmt.Errorf("stopped after %d lines%s: no report", p.Lines, progressText(p))
+		}
+		return logError(err)
+	}
+	if err := verdicts.Close(); err != nil {
+		return err
+	}
+	report.Warnings = append(report.Warnings, s.dns.warnings()...)
+	report.Warnings = append(report.Warnings, warnings...)
+	if opts.JSON {
+		return report.WriteJSON(env.Stdout)
+	}
+	width, color := cli.Terminal(env.Stdout)
+	return report.WriteText(env.Stdout, replay.Style{Width: width, Colour: color, Policy: opts.Policy,
+		NoUpstream: s.file.Upstream == ""})
+}
+
+// log writes one line about the run.
+func (s *session) log(line string) { fmt.Fprintf(s.env.Stderr, "fairshare: %s\n", line) }
+
+// openFiles opens the lists and bots that the policy names.
+func (s *session) openFiles() error {
+	state, _ := setup.StateFolder(s.State) // without a folder, lists are fetched from their URLs
+	_, err := setup.OpenLists(s.env.Context, s.file, setup.ListOptions{State: state, Log: s.log})
+	if err != nil {
+		return setup.PrintFaults(s.env.Stderr, err)
+	}
+	s.identifier, err = setup.NewBotIdentifier(s.file, setup.BotOptions{UseDNS: s.Resolve, Log: s.log})
+	if err != nil {
+		return setup.PrintFaults(s.env.Stderr, err)
+	}
+	if err := s.identifier.LoadRanges(state, s.log); err != nil {
+		s.log(err.Error())
+	}
+	return nil
+}
+
+// replayOptions returns the options of the replay, without operators' decisions
+// and the file of verdicts.
+func (s *session) replayOptions() (replay.Options, error) {
+	file := s.file
+	resolver, err := setup.NewResolver(file)
+	if err != nil {
+		return replay.Options{}, err
+	}
+	known, err := knownNetworks()
+	if err != nil {
+		return replay.Options{}, err
+	}
+	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true})
+	options := replay.Options{
+		Policy:    &file.Policy,
+		Limiter:   newLimiter(file),
+		Memory:    file.Memory,
+		Client:    clientOf(resolver),
+		Logs:      s.Logs,
+		Log:       accesslog.Options{Format: s.Format, Zone: s.Zone, Metric: file.UpstreamCPU.Metric},
+		Top:       s.Top,
+		Known:     known,
+		Bot:       s.identifier.Verifier.Look,
+		Share:     file.Share != nil,
+		Allowance: amount.Allowance,
+	}
+	if s.Resolve {
+		s.dns.resolver = s.identifier.DNS()
+		options.Lookups, options.Resolve = s.dns.resolver, s.dns.resolve
+	}
+	return options, nil
+}
+
+// clientOf returns the function that finds the client behind a logged peer.
+func clientOf(resolver *clientaddr.Resolver) func(netip.Addr, string) (netip.Addr, bool, netip.Addr) {
+	return func(peer netip.Addr, forwarded string) (addr netip.Addr, proxy bool, via netip.Addr) {
+		var found clientaddr.Result
+		if forwarded == "" {
+			found = resolver.ResolveAddr(peer)
+		} else {
+			found = resolver.ResolveAddr(peer, forwarded)
+		}
+		return found.Addr, found.Proxy, found.Via
+	}
+}
+
+// newLimiter returns the function that makes the counters of a policy file.
+func newLimiter(file *policyfile.File) func([]fairshare.Limit) (fairshare.Limiter, error) {
+	return func(limits []fairshare.Limit) (fairshare.Limiter, error) {
+		return memlimit.New(limits, memlimit.Options{Memory: file.Memory})
+	}
+}
+
+// knownNetworks returns networks whose addresses are not clients.
+func knownNetworks() ([]replay.Network, error) {
+	var known []replay.Network
+	for _, n := range []struct{ trust, name string }{
+		{"loopback", "this machine itself (loopback)"},
+		{"private", "private addresses"},
+		{"cloudflare", "Cloudflare"},
+		{"fastly", "Fastly"},
+		{"cloudfront", "CloudFront"},
+	} {
+		proxies, err := clientaddr.ParseProxies(n.trust)
+		if err != nil {
+			return nil, err
+		}
+		known = append(known, replay.Network{Name: n.name, Trust: n.trust,
+			Addrs: fairshare.Prefixes(proxies.Prefixes)})
+	}
+	return known, nil
+}
+
+// openLogs is [replay.New] that ends with ctx. A read of a pipe cannot be
+// stopped, and its first lines may come late: that read lasts until the process
+// ends.
+func openLogs(ctx context.Context, options replay.Options) (*replay.Replay, error) {
+	type result struct {
+		run *replay.Replay
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		run, err := replay.New(options)
+		opened <- result{run, err}
+	}()
+	select {
+	case r := <-opened:
+		return r.run, r.err
+	case <-ctx.Done():
+		return nil, errors.New("stopped while waiting for the first lines")
+	}
+}
+
+// showProgress writes the progress of a run every quarter of a second, if w is
+// a terminal. The returned function ends that and clears the line.
+func showProgress(w io.Writer, run *replay.Replay) (stop func()) {
+	width, _ := cli.Terminal(w)
+	if width == 0 {
+		return func() {}
+	}
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(250 * time.Millisecond)
+		defer tick.Stop()
+		start := time.Now()
+		for {
+			select {
+			case <-quit:
+				fmt.Fprint(w, "\r\x1b[K")
+				return
+			case now := <-tick.C:
+				p := run.Progress()
+				rate := float64(p.Lines) / now.Sub(start).Seconds()
+				text := fmt.Sprintf("%d lines%s, %.2f million lines/s", p.Lines, progressText(p), rate/1e6)
+				fmt.Fprintf(w, "\r\x1b[K%.*s", width-1, text)
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}
+
+// progressText returns how much of the logs was read, and how many questions
+// the DNS has answered.
+func progressText(p replay.Progress) string {
+	text := fmt.Sprintf(", %.1f MB", float64(p.Read)/1e6)
+	if p.Size > 0 {
+		text += fmt.Sprintf(" of %.1f MB (%d %%)", float64(p.Size)/1e6, p.Read*100/p.Size)
+	}
+	if p.Asked > 0 {
+		text += fmt.Sprintf(", %d of %d questions to the DNS answered", p.Answered, p.Asked)
+	}
+	return text
+}
