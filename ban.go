@@ -8,8 +8,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"fairshare/internal/network"
 )
 
 // findBan looks for a ban in force that holds for the request; it fills v and
@@ -24,7 +22,7 @@ func (g *Guard) findBan(d *decision, v *Verdict) bool {
 		key := d.banKey(r)
 		wait := g.bans.find(&key, r.banID, d.now, g.dry(r))
 		if key.via().IsValid() { // a ban of the address itself holds too
-			key, _ = keyOf(key.kind(), ClientID{Prefix: network.Single(key.addr())})
+			key = key.direct()
 			wait = max(wait, g.bans.find(&key, r.banID, d.now, g.dry(r)))
 		}
 		if g.bans.networks.Load() && key.crowds() && !d.hasStanding() {
@@ -156,7 +154,9 @@ func (g *Guard) Forgive(ctx context.Context, client ClientID, now time.Time) (er
 			continue
 		}
 		for _, i := range g.banning {
-			err = errors.Join(err, g.forgive(ctx, &g.rules[i], key, now))
+			if r := &g.rules[i]; key[0]&sized == 0 || g.limits[r.limit].By[0].Kind == ByNetwork {
+				err = errors.Join(err, g.forgive(ctx, r, key, now))
+			}
 		}
 	}
 	return err

@@ -8,18 +8,22 @@ import (
 )
 
 // A banKey is an appendClient or appendBot key; what is shorter ends in zeros.
-type banKey [provisionalKey]byte
+type banKey [provisionalKey + 1]byte
 
 // bytes returns the key as limits have it.
 func (k *banKey) bytes() []byte {
-	if k[0]&provisional == 0 {
-		return k[:addrKey:addrKey]
+	length := addrKey
+	if k[0]&provisional != 0 {
+		length = provisionalKey
 	}
-	return k[:]
+	if k[0]&sized != 0 {
+		length++
+	}
+	return k[:length:length]
 }
 
 // kind returns what the key stands for.
-func (k *banKey) kind() KeyKind { return KeyKind(k[0] &^ provisional) }
+func (k *banKey) kind() KeyKind { return KeyKind(k[0] &^ (provisional | sized)) }
 
 func (k *banKey) addr() netip.Addr { return netip.AddrFrom16([16]byte(k[1:])).Unmap() }
 
@@ -28,7 +32,27 @@ func (k *banKey) via() netip.Addr {
 	if k[0]&provisional == 0 {
 		return netip.Addr{}
 	}
-	return netip.AddrFrom16([16]byte(k[addrKey:])).Unmap()
+	peer := k[addrKey:]
+	if k[0]&sized != 0 {
+		peer = peer[1:]
+	}
+	return netip.AddrFrom16([16]byte(peer)).Unmap()
+}
+
+// direct returns the key of the same addresses, named by no peer.
+func (k *banKey) direct() banKey {
+	direct := *k
+	direct[0] &^= provisional
+	clear(direct[len(direct.bytes()):])
+	return direct
+}
+
+// networkBits returns the prefix lengths of a network's key.
+func (k *banKey) networkBits() (bits4, bits6 int) {
+	if k[0]&sized != 0 {
+		return int(k[addrKey]), int(k[addrKey])
+	}
+	return network.Bits4, network.Bits6
 }
 
 // crowds reports whether the key is an IPv6 client's: many of them may be of
@@ -48,7 +72,7 @@ func (k *banKey) client(bot string, bits4, bits6 int) ClientID {
 	case ByBot:
 		return ClientID{Bot: bot}
 	case ByNetwork:
-		bits4, bits6 = network.Bits4, network.Bits6
+		bits4, bits6 = k.networkBits()
 	}
 	addr := k.addr()
 	if addr.Is4() {
@@ -65,9 +89,9 @@ func (k *banKey) within(client ClientID) bool {
 		key, _ := keyOf(ByBot, client)
 		return client.Bot != "" && *k == key
 	case ByNetwork:
-		most := network.Bits6
+		bits4, most := k.networkBits()
 		if k.addr().Is4() {
-			most = network.Bits4
+			most = bits4
 		}
 		if client.Prefix.Bits() > most {
 			return false

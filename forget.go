@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"fairshare/internal/network"
 )
 
 // A forgotten remembers which clients an operator has forgotten, and when. The
@@ -147,7 +145,7 @@ func (f *forgotten) ofBanKey(key *banKey, bits4, bits6 int) int64 {
 		}
 		return 0
 	case ByNetwork:
-		bits4, bits6 = network.Bits4, network.Bits6
+		bits4, bits6 = key.networkBits()
 	}
 	return f.ofAddr(key.addr(), bits4, bits6).ns
 }

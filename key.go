@@ -21,6 +21,10 @@ const (
 	// peer stands behind it.
 	provisional    = 0x40
 	provisionalKey = addrKey + 16
+
+	// sized is added to the kind of a network that is no /24 or /48; its prefix
+	// length follows the address.
+	sized = 0x20
 )
 
 // appendKey appends the key of one request under the parts of by. A part that
@@ -58,7 +62,8 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 		bits4, bits6 := d.guard.bits4, d.guard.bits6
 		kind := ByAddr
 		if part.Kind == ByNetwork {
-			bits4, bits6, kind = network.Bits4, network.Bits6, ByNetwork
+			kind = ByNetwork
+			bits4, bits6 = part.PrefixLengths()
 		}
 		b = appendClient(b, kind, d.req.Addr, d.req.Via, bits4, bits6)
 		if known {
@@ -71,10 +76,27 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 // appendClient appends an address as appendAddr does, and the peer that named
 // it if it is provisional.
 func appendClient(b []byte, kind KeyKind, addr, via netip.Addr, bits4, bits6 int) []byte {
-	if !via.IsValid() {
-		return appendAddr(b, kind, addr, bits4, bits6)
+	if via.IsValid() {
+		kind |= provisional
 	}
-	b = appendAddr(b, kind|provisional, addr, bits4, bits6)
+	if kind&^provisional == ByNetwork {
+		bits, usual := bits6, network.Bits6
+		if addr.Is4() || addr.Is4In6() {
+			bits, usual = bits4, network.Bits4
+		}
+		if bits != usual {
+			kind |= sized
+		}
+		b = appendAddr(b, kind, addr, bits4, bits6)
+		if bits != usual {
+			b = append(b, byte(bits))
+		}
+	} else {
+		b = appendAddr(b, kind, addr, bits4, bits6)
+	}
+	if !via.IsValid() {
+		return b
+	}
 	peer := via.As16()
 	return append(b, peer[:]...)
 }

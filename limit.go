@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"fairshare/internal/network"
 )
 
 // A Resource is what a limit counts.
@@ -86,6 +88,22 @@ func (a Algorithm) String() string {
 type KeyPart struct {
 	Kind KeyKind
 	Name string // of the cookie, header or value; else empty
+
+	// Bits4 and Bits6 are the prefix lengths of a network, 1 to 32 and 1 to 128;
+	// 0 means 24 and 48. Other kinds have none.
+	Bits4, Bits6 uint8
+}
+
+// PrefixLengths returns the prefix lengths of a network, for IPv4 and IPv6.
+func (p KeyPart) PrefixLengths() (bits4, bits6 int) {
+	bits4, bits6 = network.Bits4, network.Bits6
+	if p.Bits4 != 0 {
+		bits4 = int(p.Bits4)
+	}
+	if p.Bits6 != 0 {
+		bits6 = int(p.Bits6)
+	}
+	return bits4, bits6
 }
 
 // A KeyKind is the kind of a key part.
@@ -93,7 +111,7 @@ type KeyKind uint8
 
 const (
 	ByAddr      KeyKind = iota + 1 // client address, cut to the policy's prefix lengths
-	ByNetwork                      // IPv4 /24, IPv6 /48
+	ByNetwork                      // IPv4 /24, IPv6 /48, or KeyPart.Bits4 and KeyPart.Bits6
 	ByUserAgent                    // the User-Agent text
 	ByHost                         // the Host without port and final dot, lower case
 	ByPath                         // the decoded path
@@ -111,7 +129,14 @@ func (p KeyPart) String() string {
 	case ByAddr:
 		return "addr"
 	case ByNetwork:
-		return "network"
+		switch bits4, bits6 := p.PrefixLengths(); {
+		case bits4 == network.Bits4 && bits6 == network.Bits6:
+			return "network"
+		case bits6 == 2*bits4:
+			return fmt.Sprintf("network/%d", bits4)
+		default:
+			return fmt.Sprintf("network/%d/%d", bits4, bits6)
+		}
 	case ByUserAgent:
 		return "user_agent"
 	case ByHost:
@@ -286,6 +311,14 @@ func (l *Limit) Check() error {
 		}
 		if l.Burst < 0 || l.Burst > most {
 			fault("burst: %d is not between 1 and %d", l.Burst, most)
+		}
+	}
+	for _, part := range l.By {
+		if part.Kind != ByNetwork && (part.Bits4 != 0 || part.Bits6 != 0) {
+			fault("by: %s has no prefix lengths", part)
+		}
+		if part.Bits4 > 32 || part.Bits6 > 128 {
+			fault("by: %s: an IPv4 prefix has 1 to 32 bits, an IPv6 prefix 1 to 128", part)
 		}
 	}
 	if n := l.Newcomers; n != nil {

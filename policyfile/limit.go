@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"fairshare"
+	"fairshare/internal/network"
 	"fairshare/internal/prose"
 )
 
@@ -230,6 +231,9 @@ func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
 		}
 		known = append(known, part.String())
 	}
+	if lengths, ok := strings.CutPrefix(s, "network/"); ok {
+		return r.networkPart(n, s, lengths)
+	}
 	for prefix, kind := range map[string]fairshare.KeyKind{"cookie": fairshare.ByCookie, "header": fairshare.ByHeader,
 		"value": fairshare.ByValue} {
 		name, ok := strings.CutPrefix(s, prefix+":")
@@ -243,7 +247,12 @@ func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
 		return fairshare.KeyPart{Kind: kind, Name: name}
 	}
 	hint := prose.DidYouMean(s, append(known, "cookie:NAME", "header:NAME"))
+	if length, ok := strings.CutPrefix(s, "/"); ok && plainDigits(length) {
+		hint = "by: network" + shorten(s)
+	}
 	switch strings.ToLower(s) {
+	case "subnet", "prefix", "cidr", "net":
+		hint = `did you mean "network"? network/16 is a wider one`
 	case "ip", "client", "remote_addr", "source":
 		hint = `did you mean "addr"?`
 	case "all", "global", "everything", "total":
@@ -254,6 +263,38 @@ func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
 		hint = "use by: cookie:NAME with the name of the session cookie"
 	}
 	r.fault(n, hint, "by: one of %s, cookie:NAME, header:NAME is needed, not %s", strings.Join(known, ", "), quote(s))
+	return fairshare.KeyPart{}
+}
+
+// networkPart reads the prefix lengths of a network: "16" or "16/32". A single
+// one is that of IPv4, and IPv6 has twice as many bits.
+func (r *reader) networkPart(n *node, s, lengths string) fairshare.KeyPart {
+	text4, text6, both := strings.Cut(lengths, "/")
+	bits4, err4 := strconv.Atoi(text4)
+	bits6, err6 := 2*bits4, error(nil)
+	if both {
+		bits6, err6 = strconv.Atoi(text6)
+	}
+	switch {
+	case err4 != nil || err6 != nil || text4 != strconv.Itoa(bits4) ||
+		both && text6 != strconv.Itoa(bits6) || bits4 < 0 || bits6 < 0:
+		r.fault(n, "by: network/16 is an IPv4 /16 or an IPv6 /32, and network/16/40 an IPv4 /16 or an IPv6 /40",
+			"by: %s has no prefix lengths", quote(s))
+	case bits4 == 0 && bits6 == 0:
+		r.fault(n, "by: everyone", "by: %s: all clients would be one network", quote(s))
+	case bits4 < 1 || bits4 > 32:
+		hint := "by: network/24/48 is an IPv4 /24 or an IPv6 /48"
+		if !both && bits4 > 32 && bits4 <= 128 {
+			hint = fmt.Sprintf("by: network/24/%d, if that is the length for IPv6", bits4)
+		}
+		r.fault(n, hint, "by: %s: the prefix length for IPv4 is 1 to 32", quote(s))
+	case bits6 < 1 || bits6 > 128:
+		r.fault(n, "", "by: %s: the prefix length for IPv6 is 1 to 128", quote(s))
+	case bits4 == network.Bits4 && bits6 == network.Bits6:
+		return fairshare.KeyPart{Kind: fairshare.ByNetwork}
+	default:
+		return fairshare.KeyPart{Kind: fairshare.ByNetwork, Bits4: uint8(bits4), Bits6: uint8(bits6)}
+	}
 	return fairshare.KeyPart{}
 }
 

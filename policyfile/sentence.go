@@ -199,7 +199,7 @@ func keyWords(by []fairshare.KeyPart) string {
 		case fairshare.ByAddr:
 			return "a client (by addr)"
 		case fairshare.ByNetwork:
-			return "a network"
+			return "a network" + lengthWords(by[0])
 		case fairshare.ByBot:
 			return "a verified bot as a whole, or a client (by addr)"
 		}
@@ -209,6 +209,16 @@ func keyWords(by []fairshare.KeyPart) string {
 		parts[i] = part.String()
 	}
 	return fmt.Sprintf("a client (by %s)", strings.Join(parts, " and "))
+}
+
+// lengthWords tells which prefix lengths a network has, if they are not the
+// usual ones.
+func lengthWords(part fairshare.KeyPart) string {
+	if part == (fairshare.KeyPart{Kind: fairshare.ByNetwork}) {
+		return ""
+	}
+	bits4, bits6 := part.PrefixLengths()
+	return fmt.Sprintf(" (IPv4 /%d, IPv6 /%d)", bits4, bits6)
 }
 
 // matchWords tells which requests a match holds for, with a space before it;

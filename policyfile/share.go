@@ -232,6 +232,24 @@ func (r *reader) weightedBot(n *node) string {
 	return ""
 }
 
+// warnShareOrder warns about a part below a narrower one: it divides nothing.
+func (r *reader) warnShareOrder(at *node, by []fairshare.KeyPart) {
+	for i := 1; i < len(by); i++ {
+		above, part := by[i-1], by[i]
+		hint := fmt.Sprintf("by: [%s, %s]", part, above)
+		switch {
+		case part.Kind != fairshare.ByNetwork:
+		case above.Kind == fairshare.ByAddr:
+			r.warn(at, hint, "by: %s after addr has no effect: an address is in one network", part)
+		case above.Kind == fairshare.ByNetwork:
+			above4, above6 := above.PrefixLengths()
+			if bits4, bits6 := part.PrefixLengths(); bits4 <= above4 && bits6 <= above6 {
+				r.warn(at, hint, "by: %s after %s has no effect: each narrower network is in one wider network", part, above)
+			}
+		}
+	}
+}
+
 // warnShare tells what is probably wrong with a share.
 func (r *reader) warnShare() {
 	s := r.file.Share
@@ -255,10 +273,7 @@ func (r *reader) warnShare() {
 	if s.Queue == 0 && s.Wait > 0 && find(n, "queue") != nil {
 		r.warn(find(n, "queue"), "write wait: 0s instead", "queue: 0: no request waits, and wait has no effect")
 	}
-	if len(s.By) > 1 && s.By[0].Kind == fairshare.ByAddr && s.By[1].Kind == fairshare.ByNetwork {
-		r.warn(place(find(n, "by")), "by: [network, addr]",
-			"by: network after addr has no effect: an address is in one network")
-	}
+	r.warnShareOrder(place(find(n, "by")), s.By)
 	if len(s.By) > 0 && (s.By[0].Kind == fairshare.ByCookie || s.By[0].Kind == fairshare.ByHeader ||
 		s.By[0].Kind == fairshare.ByUserAgent) {
 		r.warn(place(find(n, "by")), "by: [network, "+s.By[0].String()+"]",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/network"
 )
 
 // maxCompared is how many rules are compared with each other, and prefixes of
@@ -332,6 +333,11 @@ func (r *reader) warnLimit(i int) {
 			"%s counts by %s, which only a Go program can give; without it a client is counted by its address",
 			quote(rule.Name), lim.By[k])
 	}
+	if part, narrow := r.narrowerThanClient(lim.By); narrow {
+		r.warn(by, "by: addr counts by client",
+			"%s counts by %s, which is less than one client: a client with several addresses evades the limit",
+			quote(rule.Name), part)
+	}
 	if invented(lim.By) && !beside(func(other *fairshare.Rule) bool {
 		return byWho(other.Limit.By) && (other.Limit.Resource == fairshare.Requests ||
 			other.Limit.Resource == lim.Resource)
@@ -354,6 +360,18 @@ func (r *reader) warnLimit(i int) {
 			"%s has refunds, and no other limit without refunds counts these requests: refunded requests are not limited at all",
 			quote(rule.Name))
 	}
+}
+
+// narrowerThanClient returns the part of a key by which the addresses of one
+// client have several keys.
+func (r *reader) narrowerThanClient(by []fairshare.KeyPart) (part fairshare.KeyPart, narrow bool) {
+	client4, client6 := network.ClientBits(r.file.Policy.IPv4Prefix, r.file.Policy.IPv6Prefix)
+	for _, part := range by {
+		if bits4, bits6 := part.PrefixLengths(); part.Kind == fairshare.ByNetwork && (bits4 > client4 || bits6 > client6) {
+			return part, true
+		}
+	}
+	return fairshare.KeyPart{}, false
 }
 
 // byIdentity reports whether m names clients by who they are, which nobody can

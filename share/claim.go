@@ -93,7 +93,7 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 	}
 	if t.Capacity == 0 {
 		c.path = maphash.String(t.seed, req.Path)
-		if c.network = c.keys[0]; !bot && !labelled && t.By[0].Kind != fairshare.ByNetwork {
+		if c.network = c.keys[0]; !bot && !labelled && t.By[0] != (fairshare.KeyPart{Kind: fairshare.ByNetwork}) {
 			c.network = maphash.Bytes(t.seed, appendAddr(append(b[:0], tagNetwork), req,
 				fairshare.KeyPart{Kind: fairshare.ByNetwork}))
 		}
@@ -153,9 +153,10 @@ func (t *terms) known(client netip.Prefix, via netip.Addr) uint64 {
 func appendAddr(b []byte, req *fairshare.Request, part fairshare.KeyPart) []byte {
 	cut := network.Cut(req.Addr, network.ClientBits4, network.ClientBits6)
 	if part.Kind == fairshare.ByNetwork {
-		cut = network.Of(req.Addr)
+		bits4, bits6 := part.PrefixLengths()
+		cut = network.Cut(req.Addr, bits4, bits6)
 	}
-	b = append(b, byte(part.Kind))
+	b = append(b, byte(part.Kind), byte(cut.Bits()))
 	if !req.Addr.IsValid() {
 		return append(b, make([]byte, 16)...)
 	}
