@@ -22,9 +22,9 @@ type conn struct {
 	began time.Time
 	sent  atomic.Int64 // bytes the kernel accepted
 
-	waiting atomic.Bool // in use, and pending in the table: see Listener.wait
-	heard   atomic.Bool // data was read since it is idle
-	h2      atomic.Pointer[streams]
+	waiting       atomic.Bool // in use, and pending in the table: see Listener.wait
+	readSinceIdle atomic.Bool // data was read after the last request
+	h2            atomic.Pointer[streams]
 
 	closing sync.Once
 	gone    atomic.Bool // Close was called
@@ -34,9 +34,9 @@ type conn struct {
 	writing sync.Mutex
 	pace    pace
 
-	deadlines sync.Mutex
-	asked     time.Time // the write deadline of the server; zero: none
-	lease     time.Time // the write deadline of the pace
+	deadlines      sync.Mutex
+	serverDeadline time.Time // the write deadline of net/http; zero: none
+	lease          time.Time // the write deadline of the pace
 }
 
 func newConn(l *Listener, inner net.Conn) *conn {
@@ -53,8 +53,8 @@ func (c *conn) NetConn() net.Conn { return c.Conn }
 
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && !c.heard.Load() {
-		c.heard.Store(true)
+	if n > 0 && !c.readSinceIdle.Load() {
+		c.readSinceIdle.Store(true)
 	}
 	return n, err
 }
@@ -74,7 +74,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 		before := now
 		now = time.Since(c.began)
 		slow := c.pace.wrote(m, now-before, c.confirmed)
-		if err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || c.pastAsked()) {
+		if err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || c.pastServerDeadline()) {
 			return n, err
 		}
 		if slow {
@@ -118,27 +118,27 @@ func (c *conn) renew(now time.Duration) error {
 // apply sets the earlier one of both deadlines.
 func (c *conn) apply() error {
 	d := c.lease
-	if !c.asked.IsZero() && (d.IsZero() || c.asked.Before(d)) {
-		d = c.asked
+	if !c.serverDeadline.IsZero() && (d.IsZero() || c.serverDeadline.Before(d)) {
+		d = c.serverDeadline
 	}
 	return c.Conn.SetWriteDeadline(d)
 }
 
-// pastAsked reports whether the server's own deadline has passed.
-func (c *conn) pastAsked() bool {
+// pastServerDeadline reports whether the server's own deadline has passed.
+func (c *conn) pastServerDeadline() bool {
 	c.deadlines.Lock()
 	defer c.deadlines.Unlock()
-	return !c.asked.IsZero() && !time.Now().Before(c.asked)
+	return !c.serverDeadline.IsZero() && !time.Now().Before(c.serverDeadline)
 }
 
 // SetWriteDeadline sets a deadline in addition to that of the pace.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.deadlines.Lock()
 	defer c.deadlines.Unlock()
-	if t.IsZero() && c.asked.IsZero() {
+	if t.IsZero() && c.serverDeadline.IsZero() {
 		return nil // net/http removes it after each request
 	}
-	c.asked = t
+	c.serverDeadline = t
 	return c.apply()
 }
 
@@ -155,7 +155,7 @@ func (c *conn) isExempt() bool {
 	return !addr.IsValid() || c.l.table.isExempt(addr)
 }
 
-// CloseWrite lets net/http close its sending side, so that an early answer is not
+// CloseWrite closes only the sending side, for net/http, so that an early answer is not
 // lost.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -177,9 +177,9 @@ func (c *conn) Close() error {
 	return c.closed
 }
 
-// giveWay closes the connection for another one. It resets it, since data that the
+// closeReplaced closes a connection that another one replaces. It resets it, since data that the
 // client has not read would occupy memory; TLS sends no close notification.
-func (c *conn) giveWay() {
+func (c *conn) closeReplaced() {
 	if c.entry.state == idle {
 		c.Close()
 		return

@@ -67,11 +67,11 @@ const (
 	states
 )
 
-// lines are the connections by state, those that are in it for longest first.
+// lines are the connections by state, the one that has been in it for longest first.
 type lines [states]queue
 
-// longest returns the connection to close with the least harm: the one that is for
-// longest in the lowest state; nil if none is in a state up to worst.
+// longest returns the connection to close with the least harm: the one that has been in
+// the lowest state for longest. It is nil if none is in a state up to worst.
 func (l *lines) longest(worst state) *entry {
 	for s := idle; s <= worst; s++ {
 		if l[s].first != nil {
@@ -185,9 +185,8 @@ func (t *connTable) networkOf(client netip.Prefix) *network {
 }
 
 // admit adds a new connection, pending until it sends a request. addr is unmapped
-// and without a zone, or invalid for a peer without an address. If it reaches a
-// bound, victim is the connection that the caller must close: it is no longer in the
-// table, and may be e itself.
+// and without a zone, or invalid for a peer without an address. If a bound is reached,
+// the caller must close victim, which may be e itself. It is not in the table any more.
 func (t *connTable) admit(e *entry, addr netip.Addr) (victim *entry, met bound) {
 	var p *peer
 	if addr.IsValid() {
@@ -231,16 +230,16 @@ func (t *connTable) admit(e *entry, addr netip.Addr) (victim *entry, met bound) 
 // when the table is full; nil if there is none.
 //
 //  1. The client with the most connections loses one, in any state, if it then
-//     still has as many as p. So a client without a connection gets one as long as
-//     another client has two, and never costs another client its only one. A client
-//     of a network with more than a quarter of all can only take one from its own
-//     network: otherwise many such clients, with one connection each, would close
-//     the second connections of browsers.
-//  2. The network with the most, if that is more than a quarter of all, loses one,
-//     if it then still has as many as p's network: one customer may have any number
+//     still has as many as p. So a client without a connection gets one while another
+//     client has two, and never takes the only one of another client. A client of a
+//     network with more than a quarter of all can only take one from its own network.
+//     Otherwise many such clients, with one connection each, would close the second
+//     connections of browsers.
+//  2. The network with the most connections loses one if it has more than a quarter
+//     of all, and then still as many as p's network. One customer may have any number
 //     of addresses there.
-//  3. Otherwise the connection closes that is idle for longest between requests; for
-//     a client without a connection, also the one that waits longest for its client.
+//  3. Otherwise the connection closes that has been idle for longest. For a client
+//     without a connection, it may also be the one that waits longest for its client.
 //     A client of a network that has a quarter can only close connections of that
 //     network.
 func (t *connTable) yielding(p *peer, addr netip.Addr) *entry {

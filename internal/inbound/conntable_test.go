@@ -30,7 +30,7 @@ type slowEntry struct {
 	since   int
 }
 
-// longest returns the connection that is for longest in the lowest state.
+// longest returns the connection that has been in the lowest state for longest.
 func (b *slowTable) longest(worst state, of func(*slowEntry) bool) *slowEntry {
 	var found *slowEntry
 	for _, s := range b.all {
@@ -55,7 +55,7 @@ func ofClient(client netip.Prefix) func(*slowEntry) bool {
 	return func(s *slowEntry) bool { return client.IsValid() && s.client == client }
 }
 
-// ofNetwork leaves out the connections of exempt clients.
+// ofNetwork excludes the connections of exempt clients.
 func (b *slowTable) ofNetwork(network netip.Prefix) func(*slowEntry) bool {
 	return func(s *slowEntry) bool { return network.IsValid() && s.network == network && !b.exempted[s.client] }
 }
@@ -193,7 +193,7 @@ func (b *slowTable) setState(e *entry, to state) {
 	}
 }
 
-// Both tables do the same at each step.
+// Both tables have the same result after each step.
 func TestConnTableAgreesWithASlowModel(t *testing.T) {
 	for seed := range uint64(150) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -247,7 +247,7 @@ func TestConnTableAgreesWithASlowModel(t *testing.T) {
 	}
 }
 
-// fault looks for what does not fit in a table.
+// fault returns an inconsistency of the table, "" if there is none.
 func (t *connTable) fault() string {
 	all := 0
 	perPeer, perNetwork := map[*peer]int{}, map[*network]int{}
@@ -266,7 +266,7 @@ func (t *connTable) fault() string {
 			}
 		}
 	}
-	// tally counts what is in lines, all of it in the right one.
+	// tally counts the entries of lines, if each is in the right one.
 	tally := func(l *lines, which int) (n int) {
 		for s := range l {
 			for e := l[s].first; e != nil; e = e.links[which].next {
@@ -279,7 +279,7 @@ func (t *connTable) fault() string {
 		return n
 	}
 	if all != t.open || tally(&t.lines, ofAll) != all {
-		return "numbers do not add up"
+		return "the sums differ"
 	}
 	ranked := 0
 	for rank, p := range t.ranks {
@@ -307,7 +307,7 @@ func (t *connTable) fault() string {
 		}
 		delete(perNetwork, n)
 		if slices.Contains(t.crowded, n) != (n.open > t.quarter) {
-			return "a network is wrongly among the crowded ones, or not"
+			return "the list of crowded networks is wrong"
 		}
 	}
 	if len(perNetwork) > 0 || len(t.crowded) > len(t.networks) {
@@ -316,7 +316,7 @@ func (t *connTable) fault() string {
 	return ""
 }
 
-// TestBoundsMayChange lowers and raises the bounds of a full table.
+// The bounds of a full table can be lowered and raised.
 func TestBoundsMayChange(t *testing.T) {
 	b := newConnTable(bounds{connections: 100, perAddr: 10, ipv4Bits: 32, ipv6Bits: 64})
 	addr := netip.MustParseAddr("192.0.2.1")
@@ -352,7 +352,7 @@ func TestBoundsMayChange(t *testing.T) {
 func TestClientsAndNetworks(t *testing.T) {
 	for _, test := range []struct {
 		addr               string
-		ipv4, ipv6         int // of the policy; 0: not given
+		ipv4, ipv6         int // of the policy; 0: missing
 		client, itsNetwork string
 	}{
 		{"192.0.2.7", 0, 0, "192.0.2.7/32", "192.0.2.0/24"},
@@ -376,7 +376,7 @@ func TestClientsAndNetworks(t *testing.T) {
 	}
 }
 
-// BenchmarkAccept admits to a full table of as many addresses as connections.
+// BenchmarkAccept adds connections to a full table in which each address has one.
 func BenchmarkAccept(b *testing.B) {
 	for _, full := range []int{512, 16384} {
 		b.Run(fmt.Sprintf("full of %d", full), func(b *testing.B) {
@@ -397,14 +397,14 @@ func BenchmarkAccept(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if admit() == nil {
-					b.Fatal("nobody had to go")
+					b.Fatal("no connection was replaced")
 				}
 			}
 		})
 	}
 }
 
-// BenchmarkRequest has a connection become busy and idle again.
+// BenchmarkRequest makes a connection busy and idle again.
 func BenchmarkRequest(b *testing.B) {
 	table := newConnTable(bounds{connections: 16384, perAddr: 512, ipv4Bits: 32, ipv6Bits: 64})
 	entries := make([]entry, 16384)
@@ -424,8 +424,8 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// TestWhichConnectionGivesWay fills a table of 16 and adds one connection.
-func TestWhichConnectionGivesWay(t *testing.T) {
+// The tests fill a table of 16 connections and add one.
+func TestWhichConnectionIsReplaced(t *testing.T) {
 	singles := func(format string, n int) (all []string) {
 		for i := range n {
 			all = append(all, fmt.Sprintf(format, i+1))
@@ -437,44 +437,48 @@ func TestWhichConnectionGivesWay(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		open   []string
-		state  state // of all that are open
+		state  state // of all open connections
 		from   string
 		victim string // the address that loses one; "": the new one is closed
 		met    bound
 	}{
-		{"a newcomer takes from the fullest", append(times(4, "192.0.2.1"), singles("203.0.%d.1", 12)...), busy,
+		{"a new client replaces one of the fullest client",
+			append(times(4, "192.0.2.1"), singles("203.0.%d.1", 12)...), busy,
 			"198.51.100.1", "192.0.2.1", boundInAll},
 		{"one of eight addresses", slices.Concat(times(2, "192.0.2.1"), times(2, "192.0.2.2"), times(2, "192.0.2.3"),
 			times(2, "192.0.2.4"), times(2, "192.0.2.5"), times(2, "192.0.2.6"), times(2, "192.0.2.7"),
 			times(2, "192.0.2.8")), busy, "198.51.100.1", "192.0.2.8", boundInAll},
-		{"the fullest keeps what is left", append(times(4, "192.0.2.1"), singles("203.0.%d.1", 12)...), busy,
+		{"the fullest client keeps the others", append(times(4, "192.0.2.1"), singles("203.0.%d.1", 12)...), busy,
 			"203.0.1.1", "192.0.2.1", boundInAll},
-		{"nobody gets as many as the fullest had", slices.Concat(times(2, "192.0.2.1"), singles("203.0.%d.1", 14)),
+		{"a client does not get as many as the fullest had",
+			slices.Concat(times(2, "192.0.2.1"), singles("203.0.%d.1", 14)),
 			busy, "203.0.1.1", "", boundInAll},
 		{"only connections in use stay", singles("203.0.%d.1", 16), busy, "198.51.100.1", "", boundInAll},
 		{"only connections, one idle", singles("203.0.%d.1", 16), idle, "203.0.5.1", "203.0.1.1", boundInAll},
-		{"only connections that wait, for a newcomer", singles("203.0.%d.1", 16), pending, "198.51.100.1",
+		{"only waiting connections, for a new client", singles("203.0.%d.1", 16), pending, "198.51.100.1",
 			"203.0.1.1", boundInAll},
-		{"only connections that wait, for a second", singles("203.0.%d.1", 16), pending, "203.0.5.1", "", boundInAll},
+		{"only waiting connections, for a second one",
+			singles("203.0.%d.1", 16), pending, "203.0.5.1", "", boundInAll},
 		{"many addresses of one network", append(singles("192.0.2.%d", 10), singles("203.0.%d.1", 6)...), busy,
 			"198.51.100.1", "192.0.2.1", boundInAll},
 		{"many /64 of one /48", append(singles("2001:db8:7:%d::1", 10), singles("203.0.%d.1", 6)...), busy,
 			"198.51.100.1", "2001:db8:7:1::1", boundInAll},
-		{"a full network takes nothing from others", append(singles("192.0.2.%d", 10), singles("203.0.%d.1", 6)...),
+		{"a full network does not replace others", append(singles("192.0.2.%d", 10), singles("203.0.%d.1", 6)...),
 			busy, "192.0.2.77", "", boundInAll},
-		{"a full network takes no second connection", slices.Concat(times(2, "198.51.100.9"),
+		{"a full network does not replace a second connection", slices.Concat(times(2, "198.51.100.9"),
 			singles("192.0.2.%d", 10), singles("203.0.%d.1", 4)), busy, "192.0.2.77", "", boundInAll},
-		{"a full network shares its own", slices.Concat(times(2, "192.0.2.1"), singles("192.0.2.%d", 9),
+		{"a full network replaces one of its own", slices.Concat(times(2, "192.0.2.1"), singles("192.0.2.%d", 9),
 			singles("203.0.%d.1", 5)), busy, "192.0.2.77", "192.0.2.1", boundInAll},
 		{"an address has a quarter", times(4, "192.0.2.1"), busy, "192.0.2.1", "", boundPerAddr},
 		{"an address is a /64", times(4, "2001:db8::1"), busy, "2001:db8::2", "", boundPerAddr},
 		{"an address at its bound replaces its idle ones", times(4, "192.0.2.1"), idle, "192.0.2.1", "192.0.2.1",
 			boundPerAddr},
-		{"a proxy is not the fullest", append(times(10, proxy.String()), times(2, "192.0.2.1")...), busy,
+		{"a proxy does not count as the fullest client",
+			append(times(10, proxy.String()), times(2, "192.0.2.1")...), busy,
 			"198.51.100.1", "", noBound},
-		{"others pay before a proxy", slices.Concat(times(12, proxy.String()), times(2, "192.0.2.1"),
+		{"others are replaced before a proxy", slices.Concat(times(12, proxy.String()), times(2, "192.0.2.1"),
 			singles("203.0.%d.1", 2)), busy, "198.51.100.1", "192.0.2.1", boundInAll},
-		{"a proxy comes as a newcomer", slices.Concat(times(12, proxy.String()), times(2, "192.0.2.1"),
+		{"a proxy is the new client", slices.Concat(times(12, proxy.String()), times(2, "192.0.2.1"),
 			singles("203.0.%d.1", 2)), busy, proxy.String(), "192.0.2.1", boundInAll},
 	} {
 		t.Run(test.name, func(t *testing.T) {

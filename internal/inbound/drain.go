@@ -47,7 +47,7 @@ func (l *Listener) Drain(ctx context.Context) {
 		if l.shared {
 			l.stopAccepting(ctx)
 		} else {
-			turnAway(l.inner)
+			refuseNew(l.inner)
 		}
 		l.each(func(c *conn) {
 			if s := c.h2.Load(); s != nil {
@@ -64,7 +64,7 @@ func (l *Listener) Drain(ctx context.Context) {
 // accepted connections: http.Server.Shutdown misses a connection that comes later.
 func (l *Listener) stopAccepting(ctx context.Context) {
 	l.closeInner()
-	late := time.NewTimer(lateRequests) // nobody may call Accept
+	late := time.NewTimer(lateRequests) // perhaps there is no caller of Accept
 	defer late.Stop()
 	select {
 	case <-l.ended:
@@ -110,7 +110,7 @@ func (l *Listener) serveRemaining(ctx context.Context) {
 		return
 	}
 	// Accept the connections that the kernel has accepted.
-	for late := time.Now().Add(lateRequests); (someoneWaits(l.inner) || l.sinceAccept() < quiet/2) &&
+	for late := time.Now().Add(lateRequests); (hasQueued(l.inner) || l.sinceAccept() < quiet/2) &&
 		time.Now().Before(late) && ctx.Err() == nil; {
 		time.Sleep(time.Millisecond)
 	}
@@ -140,7 +140,7 @@ func (l *Listener) closeIdle(ctx context.Context) {
 		for _, c := range open {
 			n, _ := unread(c.raw)
 			switch {
-			case !last && (n > 0 || c.heard.Load() || time.Since(c.began) < lateRequests):
+			case !last && (n > 0 || c.readSinceIdle.Load() || time.Since(c.began) < lateRequests):
 				waiting = true
 			case n == 0:
 				c.Close()

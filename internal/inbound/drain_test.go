@@ -36,14 +36,14 @@ func serve(t *testing.T, l net.Listener, c Config, srv *http.Server) *Listener {
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("Serve: %v, want ErrServerClosed", err)
 		}
-		for in.Open() > 0 { // TLS says goodbye on its own
+		for in.Open() > 0 { // TLS sends its close notification by itself
 			time.Sleep(time.Millisecond)
 		}
 	})
 	return in
 }
 
-// drainable says where the tests listen.
+// drainable has a listener for each kind of socket.
 var drainable = map[string]func(t *testing.T) net.Listener{
 	"TCP": func(t *testing.T) net.Listener { return listenTCP(t, ":0") }, // IPv4 and IPv6
 	"Unix": func(t *testing.T) net.Listener {
@@ -68,12 +68,12 @@ func listenTCP(t *testing.T, addr string) net.Listener {
 func refused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrDeadlineExceeded) ||
 		errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, os.ErrNotExist) // a Unix socket goes with its listener
+		errors.Is(err, os.ErrNotExist) // the file of a Unix socket is removed with its listener
 }
 
 func TestDrainLosesNoRequest(t *testing.T) {
-	if !canTurnAway {
-		t.Skip("this system cannot keep connections from coming")
+	if !canRefuse {
+		t.Skip("this system cannot refuse new connections")
 	}
 	for name, listen := range drainable {
 		for _, test := range []struct{ keepAlive, secure bool }{{false, false}, {true, false}, {false, true},
@@ -88,14 +88,14 @@ func TestDrainLosesNoRequest(t *testing.T) {
 				}
 				in := serve(t, l, Config{}, srv)
 				var wg sync.WaitGroup
-				var answered, told atomic.Int64
+				var answered, announced atomic.Int64
 				clients, enough := 200, int64(2000)
-				if test.secure { // each handshake takes its time
+				if test.secure { // a handshake takes long
 					clients, enough = 40, 200
 				}
 				for range clients {
 					wg.Go(func() {
-						for hammer(t, l.Addr(), test.secure, test.keepAlive, &answered, &told) {
+						for hammer(t, l.Addr(), test.secure, test.keepAlive, &answered, &announced) {
 						}
 					})
 				}
@@ -109,17 +109,17 @@ func TestDrainLosesNoRequest(t *testing.T) {
 					t.Error(err)
 				}
 				wg.Wait()
-				if told.Load() == 0 {
-					t.Error("no client was told that its connection ends")
+				if announced.Load() == 0 {
+					t.Error("no answer announced the end of its connection")
 				}
 			})
 		}
 	}
 }
 
-// hammer asks on one connection until it is told to leave, and reports
-// whether another one may be tried.
-func hammer(t *testing.T, at net.Addr, secure, keepAlive bool, answered, told *atomic.Int64) bool {
+// hammer sends requests on one connection until an answer announces its end. It reports
+// whether the caller may open another one.
+func hammer(t *testing.T, at net.Addr, secure, keepAlive bool, answered, announced *atomic.Int64) bool {
 	c, err := net.DialTimeout(at.Network(), at.String(), 500*time.Millisecond)
 	if err != nil {
 		if !refused(err) {
@@ -148,7 +148,7 @@ func hammer(t *testing.T, at net.Addr, secure, keepAlive bool, answered, told *a
 		}
 		answered.Add(1)
 		if answer.Close {
-			told.Add(1)
+			announced.Add(1)
 			return true
 		}
 		if !keepAlive {
@@ -157,8 +157,8 @@ func hammer(t *testing.T, at net.Addr, secure, keepAlive bool, answered, told *a
 	}
 }
 
-// TestDrainLetsHTTP2End has clients of HTTP/2 that open streams until they are
-// asked not to: each stream that they opened is answered.
+// Clients of HTTP/2 open streams until they get GOAWAY. Each stream that they opened is
+// answered.
 func TestDrainLetsHTTP2End(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%v", secure), func(t *testing.T) {
@@ -245,7 +245,7 @@ func hammerHTTP2(t *testing.T, addr string, secure bool, answered *atomic.Int64)
 			t.Error("the connection ended without GOAWAY")
 			return
 		}
-		// WINDOW_UPDATE for what the answer takes.
+		// WINDOW_UPDATE for the bytes of the answer.
 		if _, err := c.Write(append(get(stream), encode(kindWindow, 0, 0, 0, 0, 0, 12)...)); err != nil {
 			t.Errorf("request: %v", err)
 			return
@@ -254,13 +254,12 @@ func hammerHTTP2(t *testing.T, addr string, secure bool, answered *atomic.Int64)
 	}
 }
 
-// TestDrainAcceptsQueuedConnections has clients that the kernel has accepted, and nobody
-// else yet, when draining begins.
+// When draining begins, the kernel has accepted connections that the server has not.
 func TestDrainAcceptsQueuedConnections(t *testing.T) {
 	for name, listen := range drainable {
 		t.Run(name, func(t *testing.T) {
-			if !canTurnAway {
-				t.Skip("this system cannot keep connections from coming")
+			if !canRefuse {
+				t.Skip("this system cannot refuse new connections")
 			}
 			in := New(listen(t), Config{})
 			srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})}
@@ -303,8 +302,7 @@ func TestDrainAcceptsQueuedConnections(t *testing.T) {
 	}
 }
 
-// TestDrainServesWaitingClients has connections that are idle, or wait for an
-// answer, when draining begins.
+// When draining begins, some connections are idle and others wait for an answer.
 func TestDrainServesWaitingClients(t *testing.T) {
 	for name, listen := range drainable {
 		t.Run(name, func(t *testing.T) {
@@ -368,7 +366,7 @@ func TestDrainServesWaitingClients(t *testing.T) {
 			<-drained
 			for i := range idle[10:] {
 				if _, err := late[10+i].ReadByte(); !errors.Is(err, io.EOF) {
-					t.Errorf("an idle connection after all: %v, want its end", err)
+					t.Errorf("an idle connection at the end: %v, want EOF", err)
 				}
 			}
 			select {
@@ -387,13 +385,13 @@ func TestDrainServesWaitingClients(t *testing.T) {
 				t.Errorf("Serve: %v, want ErrServerClosed", err)
 			}
 			if _, err := net.Dial(in.Addr().Network(), in.Addr().String()); err == nil {
-				t.Error("somebody still listens")
+				t.Error("the socket still accepts connections")
 			}
 		})
 	}
 }
 
-// TestDrainWithoutConnectionsIsImmediate, and when there is no time.
+// Drain returns at once without connections, and early if there is little time.
 func TestDrainWithoutConnectionsIsImmediate(t *testing.T) {
 	inBubble(t, Config{}, &http.Server{}, func(t *testing.T, p *pipes, l *Listener) {
 		began := time.Now()

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// headerTime is how long a client may take for the preface of HTTP/2, for
-	// its first request, and for each frame or block of header frames; DATA
-	// may take longer by its length. net/http bounds none but the first.
+	// headerTime is how long a client may take for the preface of HTTP/2, for its first
+	// request, and for each frame or block of header frames. DATA may take longer, in
+	// proportion to its length. net/http bounds only the time of the preface.
 	headerTime = 10 * time.Second
 
 	// A client may not have more than this number and more than half of its streams
@@ -57,9 +57,9 @@ const (
 	overPlain = "unencrypted_http2"
 )
 
-// watchHTTP2 puts streams between net/http's HTTP/2 and its connections. The data
+// wrapHTTP2 puts streams between net/http's HTTP/2 and its connections. The data
 // there is not encrypted, even with TLS.
-func watchHTTP2(srv *http.Server) {
+func wrapHTTP2(srv *http.Server) {
 	plain, secure := srv.TLSNextProto[overPlain], srv.TLSNextProto[overTLS]
 	if plain == nil || secure == nil {
 		return
@@ -111,7 +111,7 @@ type streams struct {
 	began    time.Time
 
 	// One Read at a time.
-	ahead      []byte // read, but not requested yet
+	buffered   []byte // read from the client, and not yet returned by Read
 	buffer     []byte
 	in         scanner
 	opened     bool          // a first request has come
@@ -120,29 +120,29 @@ type streams struct {
 	blockBegan time.Duration
 	due        time.Time // the present deadline; zero: none
 
-	writing  sync.Mutex // held while something is written
-	out      scanner
-	greeted  bool // our first frame is out
-	goingOff bool // write goAwayFrame after the present frame
+	writing   sync.Mutex // held while something is written
+	out       scanner
+	frameSent bool // net/http has sent its first frame
+	goAwayDue bool // write goAwayFrame after the present frame
 
-	mu       sync.Mutex // what follows
-	top      uint32     // the highest stream of the client
-	window   time.Duration
-	requests int // since window began
-	resets   int // since window began
-	ended    []uint32
-	free     int64 // free frames without effect that have come
-	asked    int64 // requests in all
-	tokens   int   // frames without effect that may still come
-	tokensAt time.Duration
-	open     map[uint32]struct{} // streams without an answer
-	closed   bool
+	mu            sync.Mutex // what follows
+	top           uint32     // the highest stream of the client
+	window        time.Duration
+	requests      int // since window began
+	resets        int // since window began
+	ended         []uint32
+	free          int64 // free frames without effect that have come
+	requestsInAll int64
+	tokens        int // frames without effect that may still come
+	tokensAt      time.Duration
+	open          map[uint32]struct{} // streams without an answer
+	closed        bool
 }
 
 func newStreams(outer net.Conn, c *conn) *streams {
 	s := &streams{Conn: outer, conn: c, began: time.Now(), buffer: make([]byte, readAhead), tokens: maxIdleFrames,
 		open: make(map[uint32]struct{})}
-	s.goingOff = c.l.draining.Load()
+	s.goAwayDue = c.l.draining.Load()
 	c.h2.Store(s)
 	if c.gone.Load() {
 		s.end()
@@ -166,7 +166,7 @@ func (s *streams) readPreface() bool {
 // Read reads from the client. It fails if the client does not complete a frame in
 // time, or sends too many frames without effect.
 func (s *streams) Read(b []byte) (int, error) {
-	if len(s.ahead) == 0 && len(b) > 0 {
+	if len(s.buffered) == 0 && len(b) > 0 {
 		into := b
 		if len(b) < len(s.buffer) {
 			into = s.buffer
@@ -184,10 +184,10 @@ func (s *streams) Read(b []byte) (int, error) {
 		if len(into) == len(b) {
 			return n, nil
 		}
-		s.ahead = into[:n]
+		s.buffered = into[:n]
 	}
-	n := copy(b, s.ahead)
-	s.ahead = s.ahead[n:]
+	n := copy(b, s.buffered)
+	s.buffered = s.buffered[n:]
 	return n, nil
 }
 
@@ -263,7 +263,7 @@ func (s *streams) note(f *frame, now time.Duration) (why string) {
 			s.top = f.stream
 			s.startWindow(now)
 			s.requests++
-			s.asked++
+			s.requestsInAll++
 			if len(s.open) < openKept && !s.closed { // net/http allows fewer
 				s.open[f.stream] = struct{}{}
 				s.conn.countStreams(1)
@@ -311,7 +311,7 @@ func (s *streams) noteReset(now time.Duration) string {
 }
 
 func (s *streams) noteIdle(now time.Duration) string {
-	if s.free < idleFramesPerRequest*s.asked+s.conn.sent.Load()*idleFramesPerKB/1000 {
+	if s.free < idleFramesPerRequest*s.requestsInAll+s.conn.sent.Load()*idleFramesPerKB/1000 {
 		s.free++
 		return ""
 	}
@@ -343,11 +343,11 @@ func (s *streams) end() {
 	s.closed = true
 }
 
-// hasAsked reports whether a stream has been opened.
-func (s *streams) hasAsked() bool {
+// hasRequests reports whether a stream has been opened.
+func (s *streams) hasRequests() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked > 0
+	return s.requestsInAll > 0
 }
 
 // unanswered returns the number of streams whose answers are not complete.
@@ -365,13 +365,13 @@ func (s *streams) Write(b []byte) (int, error) {
 	why := ""
 	s.mu.Lock()
 	s.out.scan(b[:n], func(f *frame) {
-		s.greeted = true
+		s.frameSent = true
 		if fault := s.noteSent(f); why == "" {
 			why = fault
 		}
 	})
 	s.mu.Unlock()
-	if err == nil && s.goingOff {
+	if err == nil && s.goAwayDue {
 		err = s.writeGoAway()
 	}
 	if !s.mayStay(why) {
@@ -412,15 +412,15 @@ func (s *streams) noteSent(f *frame) (why string) {
 func (s *streams) goAway() {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	s.goingOff = true
+	s.goAwayDue = true
 	s.writeGoAway()
 }
 
 func (s *streams) writeGoAway() error {
-	if !s.greeted || s.out.within() {
+	if !s.frameSent || s.out.within() {
 		return nil
 	}
-	s.goingOff = false
+	s.goAwayDue = false
 	_, err := s.Conn.Write(goAwayFrame)
 	return err
 }

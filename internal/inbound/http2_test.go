@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestFramesAreFoundInPieces cuts a stream of frames everywhere.
+// The scanner finds the same frames in pieces of any size.
 func TestFramesAreFoundInPieces(t *testing.T) {
 	b := slices.Concat(hello()[len(clientPreface):], get(1), encode(frameReset, 0, 1, 0, 0, 0, 8),
 		encode(frameData, endStream, 0x80000003, make([]byte, 70000)...), encode(kindWindow, 0, 0, 1, 2, 3, 4))
@@ -52,8 +52,7 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
-// TestAbusiveFramesCloseTheConnection feeds frames, with the time between two
-// of them.
+// The tests send frames with a pause between them.
 func TestAbusiveFramesCloseTheConnection(t *testing.T) {
 	reset := func(stream uint32) []byte { return encode(frameReset, 0, stream, 0, 0, 0, 8) }
 	ping := encode(kindPing, 0, 0, make([]byte, 8)...)
@@ -62,7 +61,7 @@ func TestAbusiveFramesCloseTheConnection(t *testing.T) {
 		name  string
 		next  func(i int) []byte
 		every time.Duration
-		sent  int // bytes to the client, with each
+		sent  int // bytes to the client, with each frame
 		after int // closed with the frame of this number, 0: with none of 20,000
 		why   string
 	}{
@@ -76,7 +75,8 @@ func TestAbusiveFramesCloseTheConnection(t *testing.T) {
 			}
 			return get(stream(i))
 		}, time.Millisecond, 0, 0, ""},
-		{"resets of what was never opened", func(i int) []byte { return reset(stream(i)) }, 0, 0, 201, tooManyResets},
+		{"resets of streams that were never opened",
+			func(i int) []byte { return reset(stream(i)) }, 0, 0, 201, tooManyResets},
 		{"pings", func(int) []byte { return ping }, 0, 0, 1001, tooManyIdleFrames},
 		{"pings, 90 a second", func(int) []byte { return ping }, 11 * time.Millisecond, 0, 0, ""},
 		{"pings, 200 a second", func(int) []byte { return ping }, 5 * time.Millisecond, 0, 2000, tooManyIdleFrames},
@@ -124,27 +124,27 @@ func TestAbusiveFramesCloseTheConnection(t *testing.T) {
 	}
 }
 
-// newTestStreams are those of a connection that nobody reads.
+// newTestStreams returns the streams of a connection whose peer reads nothing.
 func newTestStreams(t *testing.T) *streams {
 	client, server := net.Pipe()
 	t.Cleanup(func() { client.Close() })
 	return newStreams(server, newConn(New(newPipes(), Config{}), server))
 }
 
-// TestRefusedStreamsCount has a client break rules so that net/http resets.
+// Streams that net/http resets count if the client has broken a rule.
 func TestRefusedStreamsCount(t *testing.T) {
 	for name, test := range map[string]struct {
 		code   uint32
 		same   bool // always the same few streams
 		closed bool
 	}{
-		"protocol errors":               {errCodeProtocol, false, true},
-		"flow control errors":           {errCodeFlow, false, true},
-		"refused":                       {errCodeRefused, false, true},
-		"more on closed streams":        {errCodeEnded, false, true},
-		"more on the same few streams":  {errCodeEnded, true, false},
-		"our own failures":              {2, false, false},
-		"early answers, the body is in": {0, false, false},
+		"protocol errors":                {errCodeProtocol, false, true},
+		"flow control errors":            {errCodeFlow, false, true},
+		"refused":                        {errCodeRefused, false, true},
+		"DATA on closed streams":         {errCodeEnded, false, true},
+		"DATA on the same few streams":   {errCodeEnded, true, false},
+		"our own failures":               {2, false, false},
+		"early answers, complete bodies": {0, false, false},
 	} {
 		s := newTestStreams(t)
 		why := ""
@@ -163,13 +163,13 @@ func TestRefusedStreamsCount(t *testing.T) {
 	}
 }
 
-// dialHTTP2 connects as a client of HTTP/2 that reads and forgets.
+// dialHTTP2 connects as a client of HTTP/2 that drops all answers.
 func dialHTTP2(t *testing.T, addr string, secure bool) net.Conn {
 	t.Helper()
 	return dialHTTP2To(t, addr, secure, io.Discard)
 }
 
-// dialHTTP2To has what the client reads written to w.
+// dialHTTP2To connects as a client of HTTP/2 that copies all bytes from the server to w.
 func dialHTTP2To(t *testing.T, addr string, secure bool, w io.Writer) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -187,7 +187,7 @@ func dialHTTP2To(t *testing.T, addr string, secure bool, w io.Writer) net.Conn {
 	return c
 }
 
-// TestRapidResetsEndTheConnection over real sockets.
+// The test uses real sockets.
 func TestRapidResetsEndTheConnection(t *testing.T) {
 	attacks := map[string]func(stream uint32) []byte{
 		"RST_STREAM": func(stream uint32) []byte {
@@ -203,7 +203,7 @@ func TestRapidResetsEndTheConnection(t *testing.T) {
 			for _, exempt := range []bool{false, true} {
 				t.Run(name, func(t *testing.T) {
 					var started atomic.Int64
-					srv := &http.Server{Protocols: allProtocols(), ErrorLog: new(words).log(),
+					srv := &http.Server{Protocols: allProtocols(), ErrorLog: new(logText).log(),
 						Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 							started.Add(1)
 							<-r.Context().Done()
@@ -211,9 +211,9 @@ func TestRapidResetsEndTheConnection(t *testing.T) {
 					if secure {
 						srv.TLSConfig = certificate(t)
 					}
-					var said words
+					var logged logText
 					in := serve(t, listenTCP(t, "127.0.0.1:0"),
-						Config{Log: said.log(), Exempt: func(netip.Addr) bool { return exempt }}, srv)
+						Config{Log: logged.log(), Exempt: func(netip.Addr) bool { return exempt }}, srv)
 					c := dialHTTP2(t, in.Addr().String(), secure)
 					const many = 5000
 					written := 0
@@ -224,18 +224,18 @@ func TestRapidResetsEndTheConnection(t *testing.T) {
 						written++
 					}
 					if exempt {
-						return // net/http may have had enough itself
+						return // net/http may close the connection itself
 					}
 					for in.Open() > 0 {
 						time.Sleep(time.Millisecond)
 					}
-					// some are on their way when it is noticed, more on a busy machine
+					// some are in transit at that moment, more on a busy machine
 					if n := started.Load(); n > many/4 {
-						t.Errorf("%d requests were begun", n)
+						t.Errorf("the handler got %d requests", n)
 					}
 					in.notices.flush()
-					if !strings.Contains(said.String(), "1 connection was closed: its") {
-						t.Errorf("said %q", said.String())
+					if !strings.Contains(logged.String(), "1 connection was closed: its") {
+						t.Errorf("logged %q", logged.String())
 					}
 				})
 			}
@@ -243,8 +243,7 @@ func TestRapidResetsEndTheConnection(t *testing.T) {
 	}
 }
 
-// TestHTTP2IsServed by way of streams: many requests, with bodies, on one
-// connection, some of them given up.
+// One connection carries many requests with bodies. Some of them are cancelled.
 func TestHTTP2IsServed(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		srv := &http.Server{Protocols: allProtocols(),
@@ -309,8 +308,7 @@ func TestHTTP2IsServed(t *testing.T) {
 	}
 }
 
-// TestStreamsOfOneAddressAreBounded: answers that are not taken cost memory,
-// however short they are.
+// Answers that the client does not read use memory, even if they are short.
 func TestStreamsOfOneAddressAreBounded(t *testing.T) {
 	const perConn, conns = 100, 3
 	for _, test := range []struct {
@@ -325,13 +323,13 @@ func TestStreamsOfOneAddressAreBounded(t *testing.T) {
 		for _, secure := range []bool{false, true} {
 			srv := &http.Server{Protocols: allProtocols(),
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					io.WriteString(w, "this waits for a window")
+					io.WriteString(w, "the window of this stream is 0")
 				})}
 			if secure {
 				srv.TLSConfig = certificate(t)
 			}
-			var said words
-			test.config.Log = said.log()
+			var logged logText
+			test.config.Log = logged.log()
 			test.config.Exempt = func(netip.Addr) bool { return test.exempt }
 			in := serve(t, listenTCP(t, "127.0.0.1:0"), test.config, srv)
 			var resets atomic.Int64
@@ -353,8 +351,8 @@ func TestStreamsOfOneAddressAreBounded(t *testing.T) {
 			}
 			in.notices.flush()
 			if n := resets.Load(); n < conns*perConn-test.stay ||
-				(n > 0) != strings.Contains(said.String(), "HTTP/2 requests were reset") {
-				t.Errorf("%+v: %d streams were reset, said %q", test, n, said.String())
+				(n > 0) != strings.Contains(logged.String(), "HTTP/2 requests were reset") {
+				t.Errorf("%+v: %d streams were reset, and the log contains %q", test, n, logged.String())
 			}
 			for _, c := range all {
 				c.Close()

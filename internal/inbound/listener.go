@@ -262,7 +262,7 @@ func (l *Listener) admit(raw net.Conn) *conn {
 		l.notices.closedInAll(bounds[met])
 	}
 	if victim != nil {
-		victim.conn.giveWay()
+		victim.conn.closeReplaced()
 	}
 	if victim == &c.entry {
 		return nil
@@ -288,7 +288,7 @@ func (l *Listener) makeRoom() {
 	}
 	l.mu.Unlock()
 	if victim != nil {
-		victim.conn.giveWay()
+		victim.conn.closeReplaced()
 	}
 }
 
@@ -332,8 +332,8 @@ func addrOf(a net.Addr) netip.Addr {
 func (l *Listener) setState(c *conn, s state) {
 	c.waiting.Store(false)
 	if s == idle {
-		c.heard.Store(false)
-		if streams := c.h2.Load(); streams != nil && !streams.hasAsked() {
+		c.readSinceIdle.Store(false)
+		if streams := c.h2.Load(); streams != nil && !streams.hasRequests() {
 			s = pending // for net/http it is idle before its first request
 		}
 	}

@@ -27,8 +27,8 @@ func isOpen(c net.Conn) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// ask has one request answered on a connection.
-func ask(t *testing.T, c net.Conn) {
+// request sends a request on a connection and reads the answer.
+func request(t *testing.T, c net.Conn) {
 	t.Helper()
 	c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n"); err != nil {
@@ -42,10 +42,10 @@ func ask(t *testing.T, c net.Conn) {
 	c.SetDeadline(time.Time{})
 }
 
-// TestAddressAtItsBound gives a new connection the place of one that is between
-// two requests, else of the one that has waited longest for its first.
+// A new connection of an address at its bound replaces one that is between two requests,
+// otherwise the one that has waited longest for its first request.
 func TestAddressAtItsBound(t *testing.T) {
-	var said words
+	var logged logText
 	var busy chan struct{}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/busy" {
@@ -53,7 +53,7 @@ func TestAddressAtItsBound(t *testing.T) {
 		}
 	})}
 	exempt := func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.9") }
-	inBubble(t, Config{PerAddr: 4, Exempt: exempt, Log: said.log()}, srv, func(t *testing.T, p *pipes, l *Listener) {
+	inBubble(t, Config{PerAddr: 4, Exempt: exempt, Log: logged.log()}, srv, func(t *testing.T, p *pipes, l *Listener) {
 		busy = make(chan struct{})
 		var all []net.Conn
 		dial := func(from string) net.Conn {
@@ -64,14 +64,14 @@ func TestAddressAtItsBound(t *testing.T) {
 			return c
 		}
 		first, second, third, fourth := dial("192.0.2.1"), dial("192.0.2.1"), dial("192.0.2.1"), dial("192.0.2.1")
-		ask(t, first) // idle since now
+		request(t, first) // idle since now
 		io.WriteString(third, "GET /busy HTTP/1.1\r\nHost: here\r\n\r\n")
 		synctest.Wait()
 		other := dial("192.0.2.2")
 		for i, gone := range []net.Conn{first, second, fourth} {
 			dial("192.0.2.1")
 			if isOpen(gone) {
-				t.Fatalf("new connection %d: the one that should give way is still open", i)
+				t.Fatalf("new connection %d: the one that it should replace is still open", i)
 			}
 		}
 		if !isOpen(third) || !isOpen(other) {
@@ -83,13 +83,13 @@ func TestAddressAtItsBound(t *testing.T) {
 		if n := l.Open(); n != 4+1+10 {
 			t.Errorf("%d connections are open, want 15", n)
 		}
-		// All are busy: the new one goes.
+		// All are busy: the new one is closed.
 		for _, c := range all[len(all)-13 : len(all)-10] {
 			io.WriteString(c, "GET /busy HTTP/1.1\r\nHost: here\r\n\r\n")
 		}
 		synctest.Wait()
 		if c := dial("192.0.2.1"); isOpen(c) {
-			t.Error("a fifth connection stayed beside four busy ones")
+			t.Error("a fifth connection stayed open in addition to four busy ones")
 		}
 		close(busy)
 		for _, c := range all {
@@ -97,15 +97,15 @@ func TestAddressAtItsBound(t *testing.T) {
 		}
 		time.Sleep(2 * noticeEvery)
 	})
-	if got, want := said.String(), "4 connections of 192.0.2.1 were closed: more than 4 at once\n"; got != want {
-		t.Errorf("said %q, want %q", got, want)
+	if got, want := logged.String(), "4 connections of 192.0.2.1 were closed: more than 4 at once\n"; got != want {
+		t.Errorf("logged %q, want %q", got, want)
 	}
 }
 
-// TestAllConnectionsAtTheBound takes the place from the address that has most.
+// At the bound of all connections, a new one replaces one of the address with the most.
 func TestAllConnectionsAtTheBound(t *testing.T) {
-	var said words
-	inBubble(t, Config{Connections: 16, Log: said.log()}, &http.Server{}, func(t *testing.T, p *pipes, l *Listener) {
+	var logged logText
+	inBubble(t, Config{Connections: 16, Log: logged.log()}, &http.Server{}, func(t *testing.T, p *pipes, l *Listener) {
 		var all []net.Conn
 		dial := func(from string) net.Conn {
 			c := p.dial(from)
@@ -133,17 +133,17 @@ func TestAllConnectionsAtTheBound(t *testing.T) {
 			c.Close()
 		}
 	})
-	if got, want := said.String(), "4 connections were closed: more than 16 at once in all\n"; got != want {
-		t.Errorf("said %q, want %q", got, want)
+	if got, want := logged.String(), "4 connections were closed: more than 16 at once in all\n"; got != want {
+		t.Errorf("logged %q, want %q", got, want)
 	}
 }
 
-// TestNoticesAreFew has bounds met all the time, by ever more addresses.
+// The bounds are reached all the time, by more and more addresses.
 func TestNoticesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var said words
+		var logged logText
 		var n notices
-		n.setLog(said.log())
+		n.setLog(logged.log())
 		for i := range 5 * 60 * 1000 / 11 {
 			n.closedPerAddr(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32), 512)
 			n.closedPerAddr(netip.MustParsePrefix("2001:db8::/64"), 512)
@@ -152,25 +152,25 @@ func TestNoticesAreFew(t *testing.T) {
 			apart := len(n.perAddr)
 			n.mu.Unlock()
 			if apart > maxOffenders+1 {
-				t.Fatalf("%d addresses are counted apart", apart)
+				t.Fatalf("%d addresses are counted separately", apart)
 			}
-			time.Sleep(11 * time.Millisecond) // not at the moments at which it speaks
+			time.Sleep(11 * time.Millisecond) // not at the moments of its lines
 		}
 		n.flush()
-		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		lines := strings.Split(strings.TrimSpace(logged.String()), "\n")
 		if len(lines) != 2*6 {
-			t.Errorf("%d lines in five minutes and at their end, want 12:\n%s", len(lines), said.String())
+			t.Errorf("%d lines in five minutes and at their end, want 12:\n%s", len(lines), logged.String())
 		}
 		if want := "91 connections of 2001:db8::/64, and 91 of other addresses were closed: more than 512 at once"; lines[0] != want {
-			t.Errorf("said %q, want %q", lines[0], want)
+			t.Errorf("logged %q, want %q", lines[0], want)
 		}
 		if want := "accepting failed 91 times, and is tried again: too many open files"; lines[1] != want {
-			t.Errorf("said %q, want %q", lines[1], want)
+			t.Errorf("logged %q, want %q", lines[1], want)
 		}
 	})
 }
 
-// failing fails to accept some times first.
+// failing returns some errors of Accept first.
 type failing struct {
 	*pipes
 	times atomic.Int64
@@ -187,9 +187,9 @@ func (f *failing) Accept() (net.Conn, error) {
 func TestAcceptingContinuesAfterErrors(t *testing.T) {
 	for _, err := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ECONNABORTED, syscall.EPERM} {
 		synctest.Test(t, func(t *testing.T) {
-			var said words
+			var logged logText
 			f := &failing{pipes: newPipes(), err: err}
-			l := New(f, Config{Log: said.log()})
+			l := New(f, Config{Log: logged.log()})
 			idle := make(chan net.Conn, 1)
 			go func() { idle <- f.dial("192.0.2.1") }()
 			if _, err := l.Accept(); err != nil {
@@ -201,7 +201,7 @@ func TestAcceptingContinuesAfterErrors(t *testing.T) {
 			if failure != nil || addrOf(c.RemoteAddr()) != netip.MustParseAddr("192.0.2.2") {
 				t.Fatalf("%v: after 200 failures %v, %v", err, c, failure)
 			}
-			// Descriptors are short: an idle connection gives its own.
+			// No descriptor is free: an idle connection is closed for its own.
 			if short := err == syscall.EMFILE || err == syscall.ENFILE; isOpen(<-idle) == short {
 				t.Errorf("%v: the idle connection is open: %v", err, !short)
 			}
@@ -210,15 +210,14 @@ func TestAcceptingContinuesAfterErrors(t *testing.T) {
 			if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("accepting from a closed listener: %v", err)
 			}
-			if n := strings.Count(said.String(), "\n"); n > 5 || n < 2 {
-				t.Errorf("%v: said %d times in over three minutes:\n%s", err, n, said.String())
+			if n := strings.Count(logged.String(), "\n"); n > 5 || n < 2 {
+				t.Errorf("%v: %d lines in over three minutes:\n%s", err, n, logged.String())
 			}
 		})
 	}
 }
 
-// TestBoundsCountPeers has addresses named by the PROXY protocol, and
-// TLS, above the listener.
+// The PROXY protocol, which names other addresses, and TLS wrap the listener.
 func TestBoundsCountPeers(t *testing.T) {
 	in := New(listenTCP(t, "127.0.0.1:0"), Config{PerAddr: 3})
 	srv := &http.Server{TLSConfig: certificate(t), Handler: http.HandlerFunc(
@@ -238,7 +237,7 @@ func TestBoundsCountPeers(t *testing.T) {
 		fmt.Fprintf(raw, "PROXY TCP4 203.0.113.%d 192.0.2.1 1024 443\r\n", i)
 		c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
 		all = append(all, c)
-		ask(t, c)
+		request(t, c)
 		// The answer comes before the connection is idle.
 		for isBusy(in) {
 			time.Sleep(time.Millisecond)
@@ -251,12 +250,12 @@ func TestBoundsCountPeers(t *testing.T) {
 				t.Errorf("connection %d is open: %v", i, err)
 			}
 		} else {
-			ask(t, c)
+			request(t, c)
 		}
 	}
 	srv.Close()
 	<-ended
-	for in.Open() > 0 { // TLS says goodbye on its own
+	for in.Open() > 0 { // TLS sends its close notification by itself
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -273,7 +272,7 @@ func isBusy(l *Listener) bool {
 	return false
 }
 
-// TestHijackedConnectionsAreBusy until they are closed.
+// Hijacked connections are busy until they are closed.
 func TestHijackedConnectionsAreBusy(t *testing.T) {
 	taken := make(chan net.Conn, 1)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -292,7 +291,7 @@ func TestHijackedConnectionsAreBusy(t *testing.T) {
 	io.WriteString(client, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
 	c := <-taken
 	if !isBusy(in) || in.Open() != 1 {
-		t.Error("a hijacked connection is idle or forgotten")
+		t.Error("a hijacked connection is idle or missing")
 	}
 	c.Close()
 	if in.Open() != 0 {
@@ -318,7 +317,7 @@ func TestConfigHasDefaults(t *testing.T) {
 		c := Config{Connections: test.connections, PerAddr: test.perAddr}
 		c.fill()
 		if c.Connections != test.connections || c.PerAddr != test.want {
-			t.Errorf("%+v: %d of one client, of %d", test, c.PerAddr, c.Connections)
+			t.Errorf("%+v: %d connections of one client, of %d", test, c.PerAddr, c.Connections)
 		}
 	}
 }

@@ -10,24 +10,24 @@ import (
 
 const (
 	noticeEvery  = time.Minute
-	noticeDelay  = time.Second // to gather what comes at once
-	maxOffenders = 256         // addresses counted apart between two notices
+	noticeDelay  = time.Second // so that events at the same time make one line
+	maxOffenders = 256         // clients that are counted separately between two notices
 )
 
-// notices says what was closed, and why, at most once a minute.
+// notices logs how many connections were closed and why, at most once a minute.
 type notices struct {
-	mu      sync.Mutex
-	log     *log.Logger
-	timer   *time.Timer // nil: nothing to say
-	said    time.Time
-	perAddr map[netip.Prefix]int // by client; invalid: all that did not fit
-	inAll   int
-	slow    int
-	streams int            // reset for a bound
-	abusive map[string]int // by why
-	failed  int            // accepts
-	failure error
-	bounds  [2]int // per address and in all, as they were met last
+	mu       sync.Mutex
+	log      *log.Logger
+	timer    *time.Timer // nil: nothing to log
+	loggedAt time.Time
+	perAddr  map[netip.Prefix]int // by client; the invalid prefix: clients beyond maxOffenders
+	inAll    int
+	slow     int
+	streams  int            // reset because of a bound
+	abusive  map[string]int // by reason
+	failed   int            // accepts
+	failure  error
+	bounds   [2]int // per address and in all, when they were reached last
 }
 
 func (n *notices) setLog(l *log.Logger) {
@@ -36,7 +36,7 @@ func (n *notices) setLog(l *log.Logger) {
 	n.mu.Unlock()
 }
 
-// note lets change count something, and has it said.
+// note calls change, which counts an event, and schedules the next lines.
 func (n *notices) note(change func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -46,10 +46,10 @@ func (n *notices) note(change func()) {
 	change()
 	if n.timer == nil {
 		delay := noticeDelay
-		if !n.said.IsZero() {
-			delay = max(delay, noticeEvery-time.Since(n.said))
+		if !n.loggedAt.IsZero() {
+			delay = max(delay, noticeEvery-time.Since(n.loggedAt))
 		}
-		n.timer = time.AfterFunc(delay, n.say)
+		n.timer = time.AfterFunc(delay, n.logAll)
 	}
 }
 
@@ -78,8 +78,8 @@ func (n *notices) resetStream() {
 	n.note(func() { n.streams++ })
 }
 
-// closedFor counts a connection closed for what its client did. Why is one of
-// few constants.
+// closedFor counts a connection that was closed because of its client. why is one of
+// abuses.
 func (n *notices) closedFor(why string) {
 	n.note(func() {
 		if n.abusive == nil {
@@ -93,8 +93,8 @@ func (n *notices) acceptFailed(err error) {
 	n.note(func() { n.failed++; n.failure = err })
 }
 
-// say says and forgets what was counted.
-func (n *notices) say() {
+// logAll logs all counts and resets them.
+func (n *notices) logAll() {
 	n.mu.Lock()
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -131,7 +131,7 @@ func (n *notices) say() {
 	if n.failed > 0 {
 		add("accepting failed %d times, and is tried again: %v", n.failed, n.failure)
 	}
-	n.timer, n.said = nil, time.Now()
+	n.timer, n.loggedAt = nil, time.Now()
 	n.perAddr, n.inAll, n.slow, n.streams, n.abusive, n.failed, n.failure = nil, 0, 0, 0, nil, 0, nil
 	l := n.log
 	n.mu.Unlock()
@@ -140,13 +140,13 @@ func (n *notices) say() {
 	}
 }
 
-// flush says what is left, and stops the timer.
+// flush logs the counts at once, and stops the timer.
 func (n *notices) flush() {
 	n.mu.Lock()
 	waiting := n.timer != nil && n.timer.Stop()
 	n.mu.Unlock()
 	if waiting {
-		n.say()
+		n.logAll()
 	}
 }
 

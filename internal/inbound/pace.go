@@ -2,31 +2,31 @@ package inbound
 
 import "time"
 
-// A client must take each run of 20 kB within 20 s of our waiting for it.
+// A client must take each run of 20 kB within 20 s of blocked writing.
 const (
 	runBytes = 20_000
 	runTime  = 20 * time.Second
 	minRate  = runBytes / int64(runTime/time.Second) // bytes/s
-	// leaseTime is how long a Write may block before the pace is looked at.
+	// leaseTime is how long a Write may block before the pace is checked.
 	leaseTime = 5 * time.Second
 )
 
-// A pace judges how fast a client takes what it is sent. Only time spent
-// blocked in Write counts.
+// A pace judges how fast a client reads. Only the time of blocked Writes counts.
 //
-// The kernel takes as much as its buffer holds, and wakes a writer only when
-// a good part of it is free again. So what the client itself has confirmed is
-// looked at too, whenever a Write has been blocked for a while.
+// The kernel wakes a writer only when a large part of its buffer is free again. So a pace
+// also reads how many bytes the client has acknowledged, whenever a Write has been
+// blocked for leaseTime.
 type pace struct {
 	bytes    int64         // accepted by the kernel in this run
 	spent    time.Duration // blocked in this run
-	measured bool          // the client's confirmations have been looked at in this run
-	base     int64         // confirmed then
-	baseAt   time.Duration // what was spent then
+	measured bool          // base and baseAt are known
+	base     int64         // bytes that the client had acknowledged at baseAt
+	baseAt   time.Duration // on the scale of spent
 }
 
-// wrote accounts for n bytes accepted and the time it took. With slow set the
-// client is too slow; confirmed, unless nil, is asked before that is said.
+// wrote counts n accepted bytes and the time of the Write, and reports whether the client
+// is too slow. confirmed returns how many bytes the client has acknowledged; nil if that
+// is unknown.
 func (p *pace) wrote(n int, took time.Duration, confirmed func() (int64, bool)) (slow bool) {
 	p.bytes += int64(n)
 	p.spent += took
@@ -46,8 +46,8 @@ func (p *pace) wrote(n int, took time.Duration, confirmed func() (int64, bool)) 
 	return true
 }
 
-// blocked notes what the client has confirmed at a moment at which a Write is
-// blocked.
+// blocked is called while a Write is blocked. It records how many bytes the client has
+// acknowledged.
 func (p *pace) blocked(confirmed func() (int64, bool)) {
 	if p.measured || confirmed == nil {
 		return

@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 )
 
-// pipes is a listener without sockets, for bubbles of synctest.
+// pipes is a listener without sockets, for synctest.
 type pipes struct {
 	waiting chan net.Conn
 	closed  chan struct{}
@@ -38,7 +38,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80} }
 
-// dial connects from an address.
+// dial connects as a client with this address.
 func (p *pipes) dial(from string) net.Conn {
 	client, server := net.Pipe()
 	p.waiting <- pipeEnd{server, &net.TCPAddr{IP: net.ParseIP(from), Port: 1024}}
@@ -52,7 +52,7 @@ type pipeEnd struct {
 
 func (e pipeEnd) RemoteAddr() net.Addr { return e.peer }
 
-// certificate returns one that nobody trusts.
+// certificate returns a self-signed certificate.
 func certificate(t testing.TB) *tls.Config {
 	t.Helper()
 	s := httptest.NewUnstartedServer(nil)
@@ -61,27 +61,27 @@ func certificate(t testing.TB) *tls.Config {
 	return &tls.Config{Certificates: s.TLS.Certificates}
 }
 
-// words is what was logged, for tests that wait for nobody else.
-type words struct {
+// A logText holds all logged lines. It is safe for concurrent use.
+type logText struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (w *words) Write(b []byte) (int, error) {
+func (w *logText) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.b.Write(b)
 }
 
-func (w *words) String() string {
+func (w *logText) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.b.String()
 }
 
-func (w *words) log() *log.Logger { return log.New(w, "", 0) }
+func (w *logText) log() *log.Logger { return log.New(w, "", 0) }
 
-// inBubble serves h on pipes inside a bubble, and ends all at its end.
+// inBubble serves on pipes in synctest, calls do, and closes everything.
 func inBubble(t *testing.T, c Config, srv *http.Server, do func(t *testing.T, p *pipes, l *Listener)) {
 	t.Helper()
 	quietly := log.New(io.Discard, "", 0)
@@ -119,7 +119,7 @@ func encode(kind, flags byte, stream uint32, payload ...byte) []byte {
 	return append(f, payload...)
 }
 
-// getHeaders asks for / of the host "here": names and values of HPACK's static
+// getHeaders requests / of the host "here": names and values of HPACK's static
 // table.
 var getHeaders = []byte{0x82, 0x86, 0x84, 0x41, 4, 'h', 'e', 'r', 'e'}
 
@@ -132,12 +132,12 @@ const (
 	endHeaders   = 0x4
 )
 
-// get is a whole request without a body.
+// get returns a complete request without a body.
 func get(stream uint32) []byte {
 	return encode(frameHeaders, endStream|endHeaders, stream, getHeaders...)
 }
 
-// hello is what a client of HTTP/2 begins with.
+// hello returns the first bytes of a client of HTTP/2.
 func hello(settings ...byte) []byte {
 	return append([]byte(clientPreface), encode(kindSettings, 0, 0, settings...)...)
 }

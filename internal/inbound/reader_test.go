@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestSlowReadersAreCut has clients that take an answer at some pace.
+// Clients read an answer at different rates.
 func TestSlowReadersAreCut(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -27,11 +27,11 @@ func TestSlowReadersAreCut(t *testing.T) {
 	}{
 		{"reads nothing", 100_000, 32 << 10, 0, time.Hour, 0, true},
 		{"900 B/s", 100_000, 4 << 10, 900, time.Second, 0, true},
-		{"900 B/s of one great Write", 1_000_000, 1_000_000, 900, time.Second, 0, true},
-		{"one byte now and then", 100_000, 4 << 10, 1, 100 * time.Millisecond, 0, true},
+		{"900 B/s of one large Write", 1_000_000, 1_000_000, 900, time.Second, 0, true},
+		{"one byte at a time", 100_000, 4 << 10, 1, 100 * time.Millisecond, 0, true},
 		{"pieces of 4 kB each 5 s", 100_000, 4 << 10, 4 << 10, 5 * time.Second, 0, true},
 		{"2 kB/s", 100_000, 4 << 10, 2000, time.Second, 0, false},
-		{"2 kB/s of one great Write", 200_000, 200_000, 2000, time.Second, 0, false},
+		{"2 kB/s of one large Write", 200_000, 200_000, 2000, time.Second, 0, false},
 		{"25 kB each 19 s", 200_000, 4 << 10, 25_000, 19 * time.Second, 0, false},
 		{"an answer slower than its reader", 2000, 100, 4 << 10, 0, time.Minute, false},
 	}
@@ -64,8 +64,8 @@ func TestSlowReadersAreCut(t *testing.T) {
 				if secure {
 					srv.TLSConfig = certificate(t)
 				}
-				var said words
-				inBubble(t, Config{Log: said.log()}, srv, func(t *testing.T, p *pipes, l *Listener) {
+				var logged logText
+				inBubble(t, Config{Log: logged.log()}, srv, func(t *testing.T, p *pipes, l *Listener) {
 					handled = make(chan struct{})
 					raw := p.dial("192.0.2.2")
 					c := raw
@@ -96,16 +96,15 @@ func TestSlowReadersAreCut(t *testing.T) {
 					time.Sleep(2 * time.Hour)
 				})
 				if want := "1 connection was closed: the client took less than 1 kB/s for 20s"; strings.Contains(
-					said.String(), want) != test.cut {
-					t.Errorf("said %q", said.String())
+					logged.String(), want) != test.cut {
+					t.Errorf("logged %q", logged.String())
 				}
 			})
 		}
 	}
 }
 
-// TestPace gives the kernel a great buffer: a Write blocks for long while the
-// client takes what lies there.
+// The kernel's buffer is large: a Write blocks for long while the client reads from it.
 func TestPace(t *testing.T) {
 	type step struct {
 		wrote     int
@@ -151,10 +150,10 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestConfirmedCountsAcknowledgedBytes asks a real socket.
+// The test uses a real socket.
 func TestConfirmedCountsAcknowledgedBytes(t *testing.T) {
-	if !canTurnAway {
-		t.Skip("this system cannot be asked")
+	if !canRefuse {
+		t.Skip("this system does not report acknowledged bytes")
 	}
 	l := New(listenTCP(t, "127.0.0.1:0"), Config{})
 	defer l.Close()
@@ -169,12 +168,12 @@ func TestConfirmedCountsAcknowledgedBytes(t *testing.T) {
 	}
 	defer accepted.Close()
 	c := accepted.(*conn)
-	// Until the kernel takes no more.
+	// Until the kernel's buffer is full.
 	n := 0
 	for n == 0 { // the deadline may be over before the Write begins
 		c.Conn.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 		if n, err = c.Conn.Write(make([]byte, 64<<20)); err == nil {
-			t.Fatal("the kernel took 64 MiB")
+			t.Fatal("the kernel buffered 64 MiB")
 		}
 	}
 	c.sent.Add(int64(n))
@@ -197,9 +196,8 @@ func TestConfirmedCountsAcknowledgedBytes(t *testing.T) {
 	}
 }
 
-// TestStandingStreamsAreReset has clients of HTTP/2 that keep a stream's
-// window shut, or take little by little.
-func TestStandingStreamsAreReset(t *testing.T) {
+// Clients of HTTP/2 keep a stream's window closed, or open it by a few bytes at a time.
+func TestStalledStreamsAreReset(t *testing.T) {
 	tests := []struct {
 		name   string
 		size   int
@@ -242,7 +240,7 @@ func TestStandingStreamsAreReset(t *testing.T) {
 						})
 					}
 				}()
-				// The connection's window is wide, the stream's is shut.
+				// The connection's window is large, and the stream's is closed.
 				c.Write(hello(noWindow...))
 				c.Write(encode(kindWindow, 0, 0, 0x10, 0, 0, 0))
 				c.Write(get(1))
@@ -268,7 +266,7 @@ func TestStandingStreamsAreReset(t *testing.T) {
 						t.Errorf("reset after %v, want 20 s of waiting", at)
 					}
 				case <-time.After(10 * time.Minute):
-					t.Error("the stream stands still, and is not reset")
+					t.Error("the stream is stalled, and is not reset")
 				}
 				close(stop)
 				c.Close()
@@ -278,9 +276,8 @@ func TestStandingStreamsAreReset(t *testing.T) {
 	}
 }
 
-// TestStreamsShareTheirConnection has many answers on a connection of 10 kB/s:
-// each takes its turn, and none is cut.
-func TestStreamsShareTheirConnection(t *testing.T) {
+// A connection of 10 kB/s carries many answers in turn, and none is cut.
+func TestStreamsOfASlowConnectionAreNotReset(t *testing.T) {
 	const streams, size = 50, 64 << 10
 	srv := &http.Server{Protocols: allProtocols(), Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
@@ -293,7 +290,7 @@ func TestStreamsShareTheirConnection(t *testing.T) {
 			DialContext: func(context.Context, string, string) (net.Conn, error) { return slowReader{c}, nil },
 		}
 		transport.Protocols.SetUnencryptedHTTP2(true)
-		ask := func() error {
+		request := func() error {
 			answer, err := transport.RoundTrip(httpGet(t, "http://here/"))
 			if err != nil {
 				return err
@@ -304,13 +301,13 @@ func TestStreamsShareTheirConnection(t *testing.T) {
 			}
 			return nil
 		}
-		if err := ask(); err != nil { // alone, so that there is one connection
+		if err := request(); err != nil { // alone, so that there is only one connection
 			t.Fatal(err)
 		}
 		began := time.Now()
 		answers := make(chan error, streams)
 		for range streams {
-			go func() { answers <- ask() }()
+			go func() { answers <- request() }()
 		}
 		for range streams {
 			if err := <-answers; err != nil {
@@ -318,7 +315,7 @@ func TestStreamsShareTheirConnection(t *testing.T) {
 			}
 		}
 		if took := time.Since(began); took < 5*runTime {
-			t.Errorf("all took %v: too fast to show anything", took)
+			t.Errorf("all answers took %v: too fast for this test", took)
 		}
 		transport.CloseIdleConnections()
 		c.Close()
@@ -344,7 +341,7 @@ func (r slowReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// BenchmarkWrite writes 4 kB to a socket whose peer takes all, bare and paced.
+// BenchmarkWrite writes 4 kB to a socket whose peer reads everything, with and without pace.
 func BenchmarkWrite(b *testing.B) {
 	for _, paced := range []bool{false, true} {
 		b.Run(fmt.Sprintf("paced=%v", paced), func(b *testing.B) {
@@ -380,7 +377,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkPace is what a paced Write costs beside the system call.
+// BenchmarkPace measures a paced Write without the system call.
 func BenchmarkPace(b *testing.B) {
 	c := newConn(New(newPipes(), Config{}), taker{})
 	piece := make([]byte, 4<<10)
@@ -392,7 +389,7 @@ func BenchmarkPace(b *testing.B) {
 	}
 }
 
-// A taker takes all at once.
+// A taker accepts all bytes at once.
 type taker struct{ net.Conn }
 
 func (taker) Write(b []byte) (int, error)      { return len(b), nil }

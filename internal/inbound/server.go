@@ -10,11 +10,10 @@ import (
 	"sync/atomic"
 )
 
-// Attach has srv tell l about its connections, and l watch over what srv
-// answers: it sets ConnState, ConnContext and BaseContext, and wraps Handler.
-// It is called once, when srv has its Handler and TLS, and before srv serves l
-// or what wraps l. WriteTimeout and ReadTimeout must stay 0: l sets deadlines
-// itself.
+// Attach connects srv to l: srv reports the states of its connections, and l watches the
+// answers. It sets ConnState, ConnContext and BaseContext, and wraps Handler. Call it
+// once, after srv has its Handler and TLSConfig, and before srv serves l or a listener
+// that wraps l. WriteTimeout and ReadTimeout must stay 0, since l sets deadlines itself.
 func (l *Listener) Attach(srv *http.Server) {
 	srv.ConnState = l.connState
 	srv.ConnContext = func(ctx context.Context, outer net.Conn) context.Context {
@@ -22,15 +21,15 @@ func (l *Listener) Attach(srv *http.Server) {
 	}
 	var once sync.Once
 	srv.BaseContext = func(net.Listener) context.Context {
-		// By now net/http has put in its HTTP/2, and serves nobody yet.
-		once.Do(func() { watchHTTP2(srv) })
+		// net/http has installed its HTTP/2 handlers, and does not serve connections yet.
+		once.Do(func() { wrapHTTP2(srv) })
 		return context.Background()
 	}
 	next := srv.Handler
 	if next == nil {
 		next = http.DefaultServeMux
 	}
-	srv.Handler = &handler{l, next}
+	srv.Handler = &trackingHandler{l, next}
 }
 
 type connKey struct{}
@@ -41,7 +40,7 @@ func connOfRequest(r *http.Request) *conn {
 	return c
 }
 
-// connState follows what connections do.
+// connState records the state of a connection.
 func (l *Listener) connState(outer net.Conn, state http.ConnState) {
 	c := connOf(outer)
 	if c == nil || c.l != l {
@@ -57,7 +56,7 @@ func (l *Listener) connState(outer net.Conn, state http.ConnState) {
 	}
 }
 
-// connOf finds the accepted connection below those that wrap it.
+// connOf returns the accepted connection inside of its wrappers, or nil.
 func connOf(outer net.Conn) *conn {
 	for {
 		switch c := outer.(type) {
@@ -73,13 +72,13 @@ func connOf(outer net.Conn) *conn {
 	}
 }
 
-// A handler sees to what answers need of their connections.
-type handler struct {
+// A trackingHandler watches bodies and answers for the listener.
+type trackingHandler struct {
 	l    *Listener
 	next http.Handler
 }
 
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *trackingHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		if r.ContentLength != 0 {
 			if c := connOfRequest(r); c != nil {
@@ -96,7 +95,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if c := connOfRequest(r); c != nil {
 		if s := c.h2.Load(); s != nil {
-			if !c.mayAsk() {
+			if !c.mayOpenStream() {
 				h.l.notices.resetStream()
 				panic(http.ErrAbortHandler) // resets the stream
 			}
@@ -107,37 +106,38 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.next.ServeHTTP(w, r)
 }
 
-// An incoming body has its connection wait for its client until all of it is
-// there. Some kB are a sign of life, a byte now and then is none.
+// An incoming body marks its connection as waiting for the client until the body is
+// complete. Progress counts in steps of progressBytes, so that a client cannot make
+// progress with single bytes.
 type incoming struct {
 	io.ReadCloser
 	c    *conn
-	n    int // bytes since the last sign
+	n    int // bytes since the last progress
 	over atomic.Bool
 }
 
-const signOfLife = 4 << 10
+const progressBytes = 4 << 10
 
 func (b *incoming) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch b.n += n; {
 	case err != nil:
 		b.end()
-	case b.n >= signOfLife && !b.over.Load():
+	case b.n >= progressBytes && !b.over.Load():
 		b.n = 0
 		b.c.l.wait(b.c, true)
 	}
 	return n, err
 }
 
-// end is called when the body is over, or the handler returns.
+// end is called when the body is complete or has failed, or the handler returns.
 func (b *incoming) end() {
 	if !b.over.Swap(true) {
 		b.c.l.wait(b.c, false)
 	}
 }
 
-// An answer is HTTP/1. It ends its connection once draining has begun.
+// An answer is an answer of HTTP/1. After draining has begun, it ends its connection.
 type answer struct {
 	http.ResponseWriter
 	l     *Listener
@@ -186,7 +186,7 @@ func (a *answer) ReadFrom(src io.Reader) (int64, error) {
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-var _ interface { // what an HTTP/1 answer of net/http can do
+var _ interface { // as HTTP/1 answers of net/http
 	http.Flusher
 	http.Hijacker
 	io.ReaderFrom

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestHandlersReachTheirServer through the wrapped answer.
+// Handlers reach the methods of net/http through the wrapped answer.
 func TestHandlersReachTheirServer(t *testing.T) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusEarlyHints)
@@ -34,7 +34,7 @@ func TestHandlersReachTheirServer(t *testing.T) {
 	}
 }
 
-// BenchmarkServe answers requests on one connection, bare and watched.
+// BenchmarkServe answers requests on one connection, with and without a Listener.
 func BenchmarkServe(b *testing.B) {
 	for _, watched := range []bool{false, true} {
 		for _, proto := range []string{"HTTP1", "HTTP2"} {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// handedOver returns a listener on the socket of another, as a service manager
-// hands it over.
+// handedOver returns a listener on the socket of another listener, as a service manager
+// passes it to a process.
 func handedOver(t *testing.T, holder net.Listener) net.Listener {
 	t.Helper()
 	file, err := holder.(interface{ File() (*os.File, error) }).File()
@@ -32,8 +32,8 @@ func handedOver(t *testing.T, holder net.Listener) net.Listener {
 	return Shared(l)
 }
 
-// TestSuccessorsOnASharedSocketLoseNoConnection has one server after the other on a
-// socket that somebody holds, while clients come and ask all the time.
+// Several servers follow each other on a socket that stays open, while clients connect
+// and send requests all the time.
 func TestSuccessorsOnASharedSocketLoseNoConnection(t *testing.T) {
 	for name, listen := range drainable {
 		for _, test := range []struct{ keepAlive, secure bool }{{false, false}, {true, false}, {false, true},
@@ -45,7 +45,7 @@ func TestSuccessorsOnASharedSocketLoseNoConnection(t *testing.T) {
 				var answered atomic.Int64
 				over := make(chan struct{})
 				clients, enough := 50, int64(500)
-				if test.secure { // each handshake takes its time
+				if test.secure { // a handshake takes long
 					clients, enough = 10, 50
 				}
 				for range clients {
@@ -101,9 +101,9 @@ func TestSuccessorsOnASharedSocketLoseNoConnection(t *testing.T) {
 	}
 }
 
-// visit asks once, or on and on with keepAlive until the connection ends or all is
-// over. Only
-// a connection that has been idle may end without an answer.
+// visit sends one request on a new connection. With keepAlive it sends more until the
+// connection ends or over is closed. Only a connection that has been idle may end without
+// an answer.
 func visit(t *testing.T, at net.Addr, secure, keepAlive bool, over <-chan struct{}, answered *atomic.Int64) bool {
 	c, err := net.DialTimeout(at.Network(), at.String(), 30*time.Second)
 	if err != nil {
@@ -115,14 +115,14 @@ func visit(t *testing.T, at net.Addr, secure, keepAlive bool, over <-chan struct
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	}
 	in := bufio.NewReader(c)
-	for asked := 0; ; asked++ {
+	for sent := 0; ; sent++ {
 		_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
 		if err == nil {
 			_, err = in.Peek(1)
 		}
 		if err != nil {
-			if asked > 0 {
-				return true // not a byte of an answer: asked again on a new one
+			if sent > 0 {
+				return true // no byte of an answer: clients repeat the request on a new connection
 			}
 			t.Errorf("a request was lost: %v", err)
 			return false
@@ -148,8 +148,8 @@ func visit(t *testing.T, at net.Addr, secure, keepAlive bool, over <-chan struct
 	}
 }
 
-// TestDrainLeavesWaitingClientsToTheSuccessor has clients that the kernel has taken,
-// and nobody else yet, when draining begins.
+// When draining begins, the kernel has accepted connections that the server has not. The
+// successor gets them.
 func TestDrainLeavesWaitingClientsToTheSuccessor(t *testing.T) {
 	for name, listen := range drainable {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestDrainLeavesWaitingClientsToTheSuccessor(t *testing.T) {
 			defer holder.Close()
 			in := New(handedOver(t, holder), Config{})
 			if !in.IsShared() {
-				t.Error("it is not known that the socket is shared")
+				t.Error("IsShared is false for a shared socket")
 			}
 			var all []net.Conn
 			ask := func() {
@@ -176,7 +176,7 @@ func TestDrainLeavesWaitingClientsToTheSuccessor(t *testing.T) {
 				ask()
 			}
 			in.Drain(t.Context())
-			for range 50 { // the socket takes who comes now, too
+			for range 50 { // the kernel accepts connections now, too
 				ask()
 			}
 			if _, err := in.inner.Accept(); !errors.Is(err, net.ErrClosed) {
@@ -194,7 +194,7 @@ func TestDrainLeavesWaitingClientsToTheSuccessor(t *testing.T) {
 	}
 }
 
-// TestAccepts is what the watchdog asks.
+// The watchdog calls Accepts.
 func TestAccepts(t *testing.T) {
 	inBubble(t, Config{}, &http.Server{}, func(t *testing.T, p *pipes, l *Listener) {
 		time.Sleep(time.Hour)
@@ -205,15 +205,15 @@ func TestAccepts(t *testing.T) {
 		defer c.Close()
 		time.Sleep(time.Hour)
 		if !l.Accepts() {
-			t.Error("a server that has taken one does not accept")
+			t.Error("a server that has just accepted one does not accept")
 		}
-		idle := New(p, Config{}) // nobody calls Accept
+		idle := New(p, Config{}) // without calls of Accept
 		if !idle.Accepts() {
 			t.Error("a new listener does not accept")
 		}
 		time.Sleep(mayWork)
 		if idle.Accepts() {
-			t.Error("a listener that nobody asks accepts")
+			t.Error("a listener without calls of Accept accepts")
 		}
 	})
 }

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Slow posts are no idle connections, and still do not keep others out: the
-// one whose client has been silent longest gives way.
-func TestSlowPostsGiveWay(t *testing.T) {
+// Connections with slow posts are not idle, and still do not exclude other clients: a new
+// connection replaces the one whose client has sent nothing for longest.
+func TestSlowPostsAreReplaced(t *testing.T) {
 	var work chan struct{}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
@@ -33,32 +33,32 @@ func TestSlowPostsGiveWay(t *testing.T) {
 		}
 		whole := post(strings.Repeat("x", 10000)) // the handler works on it
 		lively, silent := post("a"), post("a")
-		io.WriteString(lively, strings.Repeat("x", signOfLife))
+		io.WriteString(lively, strings.Repeat("x", progressBytes))
 		synctest.Wait()
 		time.Sleep(time.Second)
-		dripping := post("a") // in the place of the silent one
+		dripping := post("a") // replaces the silent one
 		if isOpen(silent) || !isOpen(lively) || !isOpen(whole) {
-			t.Error("the client that has been silent longest did not give way")
+			t.Error("the client that has been silent for longest was not replaced")
 		}
 		for range 3 {
 			io.WriteString(dripping, "x")
 			time.Sleep(time.Second)
 		}
-		io.WriteString(lively, strings.Repeat("x", signOfLife))
+		io.WriteString(lively, strings.Repeat("x", progressBytes))
 		synctest.Wait()
 		other := post("a")
 		if isOpen(dripping) || !isOpen(lively) || !isOpen(whole) {
-			t.Error("a byte now and then passes for a sign of life")
+			t.Error("a byte from time to time counts as progress")
 		}
 
-		// Draining waits for those that still send.
+		// Draining waits for the clients that still send.
 		drained := make(chan struct{})
 		go func() {
 			l.Drain(context.Background())
 			close(drained)
 		}()
 		<-drained
-		io.WriteString(lively, strings.Repeat("x", 10000-1-2*signOfLife))
+		io.WriteString(lively, strings.Repeat("x", 10000-1-2*progressBytes))
 		io.WriteString(other, strings.Repeat("x", 9999))
 		close(work)
 		for _, c := range []net.Conn{whole, lively, other} {
@@ -71,8 +71,8 @@ func TestSlowPostsGiveWay(t *testing.T) {
 	})
 }
 
-// A client that takes its answer slowly gives way too, before it is cut.
-func TestSlowReadersGiveWay(t *testing.T) {
+// A client that reads its answer slowly can be replaced, too, before it is cut off.
+func TestSlowReadersAreReplaced(t *testing.T) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Write(make([]byte, 100_000))
 	})}
@@ -86,7 +86,7 @@ func TestSlowReadersGiveWay(t *testing.T) {
 		}
 		first, second := dial(), dial()
 		if third := dial(); isOpen(third) {
-			t.Error("nobody has been slow yet, and somebody gave way")
+			t.Error("a connection was replaced although none was slow yet")
 		}
 		time.Sleep(leaseTime + time.Second)
 		third := dial()

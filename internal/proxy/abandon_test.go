@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// slow answers after a time, or when it is told that nobody waits any more.
-// cancelled then says after how long that was, in seconds.
+// slow answers after d, or when its request is cancelled. Then it stores in
+// cancelled how many seconds the request lasted.
 func slow(d time.Duration, cancelled *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -28,7 +28,7 @@ func slow(d time.Duration, cancelled *atomic.Int64) http.HandlerFunc {
 	}
 }
 
-// Who asks and hangs up has no more requests in progress than who waits.
+// A client that disconnects early has as many requests in progress as one that waits.
 func TestDisconnectingEarlyKeepsTheSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cancelled atomic.Int64
@@ -78,11 +78,11 @@ func TestResetOfAStreamKeepsTheSlot(t *testing.T) {
 	})
 }
 
-// Nor has who sends half of a request and hangs up, where the upstream works
-// without the rest.
+// The same is true if the client sends half of a request and disconnects, and the
+// upstream works without the rest.
 func TestHalfAPostKeepsTheSlot(t *testing.T) {
 	for _, upstream := range []*url.URL{nil, &h2cUpstream} {
-		for _, rest := range []string{"", "\nthis is no chunk\n"} {
+		for _, rest := range []string{"", "\nthis is not a chunk\n"} {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 					io.CopyN(io.Discard, r.Body, 0x11000)
@@ -110,8 +110,8 @@ func TestHalfAPostKeepsTheSlot(t *testing.T) {
 	}
 }
 
-// An upstream that works on for longer than it is waited for, or that just
-// closes its connection, does not keep the slot of half a request.
+// The slot of half a request is free again if the upstream works for longer than
+// Config.Abandon, or closes its connection.
 func TestHalfAPostIsNotAwaitedForever(t *testing.T) {
 	for _, test := range []struct {
 		path  string
@@ -153,7 +153,7 @@ func TestAbandonedRequestIsCancelledInTheEnd(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		c    Config
-		want int64 // seconds from the asking; the client leaves after 5
+		want int64 // seconds after the request was sent; the client leaves after 5
 	}{
 		{"by default", Config{}, 65},
 		{"as configured", Config{Abandon: 10 * time.Second}, 15},
@@ -185,13 +185,13 @@ func TestAbandonedRequestIsCancelledInTheEnd(t *testing.T) {
 	}
 }
 
-// The upstream must not have to know that the client stopped reading.
+// The upstream does not notice that the client has stopped reading.
 func TestAnswerIsReadAndDropped(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		bytes int
 		whole bool
-	}{{"to its end", 4 << 20, true}, {"not for ever", 64 << 20, false}} {
+	}{{"to its end", 4 << 20, true}, {"no further than maxDropped", 64 << 20, false}} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var wrote atomic.Int64
@@ -211,7 +211,7 @@ func TestAnswerIsReadAndDropped(t *testing.T) {
 				synctest.Wait()
 				n := int(wrote.Load())
 				if test.whole != (n == test.bytes) || n > maxDropped+4<<20 {
-					t.Errorf("%d bytes of %d were read for nobody", n, test.bytes)
+					t.Errorf("%d bytes of %d were read after the client left", n, test.bytes)
 				}
 			})
 		})
@@ -236,7 +236,7 @@ func TestEventStreamEndsWithItsClient(t *testing.T) {
 		v.Close()
 		synctest.Wait()
 		if !cancelled.Load() {
-			t.Error("the event stream goes on without its client")
+			t.Error("the event stream continues without its client")
 		}
 	})
 }
@@ -258,7 +258,7 @@ func testAbandonedAreBounded(t *testing.T, most, bound int) {
 			context.AfterFunc(ctx, func() { ended[i] = context.Cause(ctx) })
 			all[i] = &patience{cancel: cancel, abandoned: &a, time: time.Minute}
 			all[i].clientLeft()
-			all[i].clientLeft() // counts once
+			all[i].clientLeft() // a second call has no effect
 			synctest.Wait()
 		}
 		for i, err := range ended {
@@ -269,10 +269,10 @@ func testAbandonedAreBounded(t *testing.T, most, bound int) {
 		a.stop()
 		for _, p := range all {
 			p.end()
-			p.clientLeft() // too late to count
+			p.clientLeft() // after end: no effect
 		}
 		if n := a.list.Len(); n != 0 {
-			t.Errorf("%d are left", n)
+			t.Errorf("%d requests remain", n)
 		}
 		synctest.Wait()
 		for i, err := range ended[10:] {
@@ -328,15 +328,15 @@ func TestStopEndsStreamsAndWebsockets(t *testing.T) {
 		s.proxy.Stop()
 		synctest.Wait()
 		if n := s.proxy.inside.Load(); n != 1 {
-			t.Errorf("%d are in progress, want the one that ends by itself", n)
+			t.Errorf("%d requests are in progress, want the one that ends by itself", n)
 		}
 		if rest, err := io.ReadAll(stream.Body); string(event) != "data: 1\n\n" || len(rest) > 0 || err != nil {
-			t.Errorf("the event stream: %q %q, %v; want a whole one", event, rest, err)
+			t.Errorf("the event stream: %q %q, %v; want a complete one", event, rest, err)
 		}
 		if rest, err := io.ReadAll(chat.r); len(rest) > 0 || err != nil {
 			t.Errorf("the websocket: %q, %v", rest, err)
 		}
-		// Those that come later are not kept either.
+		// Later ones are ended at once, too.
 		chat = s.visitor()
 		chat.send("GET /chat HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: websocket\n\n")
 		if rest, err := io.ReadAll(chat.r); err != nil {

@@ -12,9 +12,9 @@ import (
 	"fairshare/internal/proxy"
 )
 
-// says is an upstream that answers with bytes, again and again if they end
-// with "…", and hangs up.
-func says(t *testing.T, answer string) string {
+// rawUpstream starts an upstream that answers with these bytes and then closes the
+// connection. A part behind "…" is repeated without end.
+func rawUpstream(t *testing.T, answer string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -45,8 +45,8 @@ func says(t *testing.T, answer string) string {
 	return "http://" + l.Addr().String()
 }
 
-// What an upstream answers wrong is a page for the client and a line for the
-// operator.
+// A malformed answer of the upstream becomes a page for the client and a line in the
+// operator's log.
 func TestMalformedAnswers(t *testing.T) {
 	for name, answer := range map[string]string{
 		"not HTTP":                "220 mail.internal ESMTP\r\n\r\n",
@@ -56,7 +56,7 @@ func TestMalformedAnswers(t *testing.T) {
 		"status of letters":       "HTTP/1.1 two OK\r\n\r\n",
 		"a status below 100":      "HTTP/1.1 099 OK\r\nContent-Length: 6\r\n\r\nsecret",
 		"two lengths":             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-		"a length that is none":   "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+		"a negative length":       "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
 		"an unknown coding":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: secret\r\n\r\n",
 		"a header bomb":           "HTTP/1.1 200 OK\r\nX-Secret: " + strings.Repeat("x", 300<<10) + "\r\n\r\n",
 		"an endless header":       "HTTP/1.1 200 OK\r\n…X-Secret: secret\r\n",
@@ -68,7 +68,8 @@ func TestMalformedAnswers(t *testing.T) {
 		var out lockedBuffer
 		// HTTP/1.0 gets no interim answers, HTTP/1.1 some of them.
 		for _, proto := range []string{"1.0", "1.1"} {
-			addr := serve(t, says(t, answer), proxy.Config{Log: proxy.NewLog(&out, ""), Timeout: 10 * time.Second})
+			addr := serve(t, rawUpstream(t, answer), proxy.Config{Log: proxy.NewLog(&out, ""),
+				Timeout: 10 * time.Second})
 			conn, err := net.Dial("tcp", addr)
 			if err != nil {
 				t.Fatal(err)
@@ -90,7 +91,7 @@ func TestMalformedAnswers(t *testing.T) {
 			for _, leak := range []string{"127.0.0.1", "ecret", "malformed", "ESMTP", "net/http"} {
 				if strings.Contains(string(body), leak) ||
 					strings.Contains(strings.Join(resp.Header["X-Secret"], ""), leak) {
-					t.Errorf("%s: the answer says %q", name, leak)
+					t.Errorf("%s: the answer contains %q", name, leak)
 				}
 			}
 		}
@@ -100,10 +101,10 @@ func TestMalformedAnswers(t *testing.T) {
 	}
 }
 
-// Headers of the upstream's connection are not the client's.
+// Headers of the upstream's connection are not forwarded to the client.
 func TestAnswersOwnHeadersStay(t *testing.T) {
 	addr := serve(t,
-		says(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x-own\r\nX-Own: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: x\r\nX-Other: 1\r\nX-Other: 2\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n\r\nhi"), proxy.Config{})
+		rawUpstream(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x-own\r\nX-Own: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: x\r\nX-Other: 1\r\nX-Other: 2\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n\r\nhi"), proxy.Config{})
 	resp, body := exchange(t, addr, "GET / HTTP/1.1\nHost: a\n\n")
 	for name, want := range map[string]string{"X-Own": "", "Keep-Alive": "", "Proxy-Connection": "", "X-Other": "1|2",
 		"Set-Cookie": "a=b|c=d", "Content-Length": "2", "Content-Type": ""} {
@@ -116,7 +117,7 @@ func TestAnswersOwnHeadersStay(t *testing.T) {
 	}
 }
 
-// Answers that have no body, or say how long it would be.
+// Answers without a body; some have the length of the body that a GET would get.
 func TestAnswersWithoutABody(t *testing.T) {
 	for _, test := range []struct {
 		method, answer string
@@ -129,9 +130,9 @@ func TestAnswersWithoutABody(t *testing.T) {
 		{"GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 12345\r\n\r\n", 304, ""},
 		{"GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, "0"},
 		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 200, "0 or none"},
-		{"GET", "HTTP/1.0 200 OK\r\n\r\n", 200, "0 or none"}, // a head does not wait for long for what follows it
+		{"GET", "HTTP/1.0 200 OK\r\n\r\n", 200, "0 or none"}, // the head is sent soon, even if nothing follows it
 	} {
-		addr := serve(t, says(t, test.answer), proxy.Config{})
+		addr := serve(t, rawUpstream(t, test.answer), proxy.Config{})
 		req, _ := http.NewRequest(test.method, "http://"+addr, nil)
 		resp, err := http.DefaultTransport.RoundTrip(req)
 		if err != nil {
@@ -149,10 +150,10 @@ func TestAnswersWithoutABody(t *testing.T) {
 	}
 }
 
-// A trailer cannot say what only a header may.
+// Fields that frame a message have no effect in a trailer, and are not forwarded.
 func TestTrailersFrameNothing(t *testing.T) {
 	addr := serve(t,
-		says(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nX-Sum: 1\r\n\r\n"), proxy.Config{})
+		rawUpstream(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nX-Sum: 1\r\n\r\n"), proxy.Config{})
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -165,10 +166,10 @@ func TestTrailersFrameNothing(t *testing.T) {
 	}
 }
 
-// Interim answers pass, and leave nothing behind in the final one.
+// Interim answers are forwarded, and add nothing to the final one.
 func TestHints(t *testing.T) {
 	addr := serve(t,
-		says(t, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: x-own\r\nX-Own: 1\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), proxy.Config{})
+		rawUpstream(t, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: x-own\r\nX-Own: 1\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), proxy.Config{})
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)

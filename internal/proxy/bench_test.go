@@ -11,7 +11,7 @@ import (
 	"fairshare/internal/proxy"
 )
 
-// A discard is a client that takes everything and looks at the status.
+// A discard is a client that drops the answer and keeps its status.
 type discard struct {
 	header http.Header
 	status int
@@ -21,7 +21,7 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 
-// quick is an upstream that does next to nothing.
+// quick starts an upstream that does almost no work.
 func quick(b *testing.B) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// A site that takes what is posted and says how much it was.
-func taking(asked *atomic.Int64) http.HandlerFunc {
+// countingUpstream reads the body of each request and answers with its length.
+func countingUpstream(requests *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
+		requests.Add(1)
 		n, err := io.Copy(io.Discard, r.Body)
 		if err != nil {
 			panic(http.ErrAbortHandler)
@@ -34,7 +34,7 @@ func TestRequestIsForwardedWhenTheBodyIsComplete(t *testing.T) {
 	for _, test := range []struct {
 		name, head string
 		parts      []int // bytes, a second apart
-		asked      int   // after so many of them the upstream is asked
+		forwarded  int   // the request is forwarded after so many parts
 		want       string
 	}{
 		{"short", "Content-Length: 3\n", []int{1, 1, 1}, 3, "3, announced 3"},
@@ -49,8 +49,8 @@ func TestRequestIsForwardedWhenTheBodyIsComplete(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var asked atomic.Int64
-				s := newSite(t, taking(&asked), Config{}, slots(1))
+				var requests atomic.Int64
+				s := newSite(t, countingUpstream(&requests), Config{}, slots(1))
 				v := s.visitor()
 				v.send("POST / HTTP/1.1\nHost: a\n" + test.head + "\n")
 				if strings.Contains(test.head, "Expect") {
@@ -61,8 +61,8 @@ func TestRequestIsForwardedWhenTheBodyIsComplete(t *testing.T) {
 				}
 				for i, n := range test.parts {
 					synctest.Wait()
-					if got := asked.Load() > 0; got != (i >= test.asked) {
-						t.Errorf("before part %d: asked %v", i, got)
+					if got := requests.Load() > 0; got != (i >= test.forwarded) {
+						t.Errorf("before part %d: forwarded %v", i, got)
 					}
 					time.Sleep(time.Second)
 					part := strings.Repeat("x", n)
@@ -76,7 +76,7 @@ func TestRequestIsForwardedWhenTheBodyIsComplete(t *testing.T) {
 				if want := test.want + `, expect ""`; resp.StatusCode != 200 || string(body) != want || err != nil {
 					t.Errorf("%s %q, %v; want %q", resp.Status, body, err, want)
 				}
-				// The connection goes on as if nothing had been.
+				// The connection can be used again.
 				time.Sleep(time.Minute)
 				v.send("GET / HTTP/1.1\nHost: a\n\n")
 				if resp := v.head(); resp.StatusCode != 200 {
@@ -89,12 +89,12 @@ func TestRequestIsForwardedWhenTheBodyIsComplete(t *testing.T) {
 
 func TestSlowPostIsCut(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		bytes  int // each second
-		length int
-		status int           // 0: the connection breaks
-		after  time.Duration // from the beginning
-		asked  int64
+		name     string
+		bytes    int // each second
+		length   int
+		status   int           // 0: the connection breaks
+		after    time.Duration // since the start
+		requests int64
 	}{
 		{"nothing comes", 0, 100, 408, 20 * time.Second, 0},
 		{"a byte a second", 1, 1000, 408, 20 * time.Second, 0},
@@ -105,11 +105,11 @@ func TestSlowPostIsCut(t *testing.T) {
 		for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 			t.Run(test.name+" "+proto, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					var asked atomic.Int64
-					s := newSite(t, taking(&asked), Config{}, slots(1))
+					var requests atomic.Int64
+					s := newSite(t, countingUpstream(&requests), Config{}, slots(1))
 					client := s.http2()
 					if proto == "HTTP/1.1" {
-						client = &http.Client{Transport: &http.Transport{DialContext: s.front.dial,
+						client = &http.Client{Transport: &http.Transport{DialContext: s.clients.dial,
 							DisableKeepAlives: true}}
 					}
 					pr, pw := io.Pipe()
@@ -118,8 +118,8 @@ func TestSlowPostIsCut(t *testing.T) {
 					sent := make(chan struct{})
 					go func() {
 						defer close(sent)
-						// Never at the very moment at which the post is cut: what the
-						// client then sees first is left to chance.
+						// Never at the very moment at which the post is cut: then the
+						// result depends on chance.
 						for n, pause := 0, time.Second/2; n < test.length; n, pause = n+max(1, test.bytes),
 							time.Second {
 							time.Sleep(pause)
@@ -140,12 +140,12 @@ func TestSlowPostIsCut(t *testing.T) {
 					}
 					defer resp.Body.Close()
 					if resp.StatusCode != test.status || time.Since(began).Round(time.Second) != test.after ||
-						asked.Load() != test.asked || resp.Proto != proto {
-						t.Errorf("%s %s after %v, the upstream was asked %d times; want %d after %v, %d", resp.Proto,
-							resp.Status, time.Since(began), asked.Load(), test.status, test.after, test.asked)
+						requests.Load() != test.requests || resp.Proto != proto {
+						t.Errorf("%s %s after %v, the upstream got %d requests; want %d after %v, %d", resp.Proto,
+							resp.Status, time.Since(began), requests.Load(), test.status, test.after, test.requests)
 					}
 					if resp.StatusCode == 408 && proto == "HTTP/1.1" && !resp.Close {
-						t.Error("the connection stays")
+						t.Error("the connection stays open")
 					}
 					resp.Body.Close()
 					if status, _ := s.get("/"); status != 200 {
@@ -157,7 +157,7 @@ func TestSlowPostIsCut(t *testing.T) {
 	}
 }
 
-// What the upstream is slow in is not the client's fault.
+// A client is not cut because the upstream reads slowly.
 func TestSlowUpstreamDoesNotCutAPost(t *testing.T) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestSlowUpstreamDoesNotCutAPost(t *testing.T) {
 			}, Config{Timeout: time.Hour})
 			client := s.http2()
 			if proto == "HTTP/1.1" {
-				client = &http.Client{Transport: &http.Transport{DialContext: s.front.dial, DisableKeepAlives: true}}
+				client = &http.Client{Transport: &http.Transport{DialContext: s.clients.dial, DisableKeepAlives: true}}
 			}
 			resp, err := client.Post("http://a/", "", bytes.NewReader(make([]byte, size)))
 			if err != nil {
@@ -192,8 +192,8 @@ func TestSlowUpstreamDoesNotCutAPost(t *testing.T) {
 	}
 }
 
-// A client that breaks off does not leave the upstream waiting for the rest,
-// and one that is slow with the rest is cut.
+// If a client stops in the middle of a body, the upstream does not wait for the rest. A
+// client that sends the rest too slowly is cut off.
 func TestBrokenPostIsBrokenForTheUpstream(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -201,7 +201,7 @@ func TestBrokenPostIsBrokenForTheUpstream(t *testing.T) {
 		after time.Duration
 	}{
 		{"hangs up", func(v *visitor) { v.Close() }, 0},
-		{"sends no more", func(*visitor) {}, 20 * time.Second},
+		{"stops sending", func(*visitor) {}, 20 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -219,13 +219,13 @@ func TestBrokenPostIsBrokenForTheUpstream(t *testing.T) {
 				test.leave(v)
 				if test.after > 0 {
 					if resp := v.head(); resp.StatusCode != 408 || !resp.Close {
-						t.Errorf("the client is told %s", resp.Status)
+						t.Errorf("the client got %s", resp.Status)
 					}
 				}
 				if at := <-ended; at.Sub(began) != test.after {
-					t.Errorf("the upstream heard of it after %v, want %v", at.Sub(began), test.after)
+					t.Errorf("the upstream noticed it after %v, want %v", at.Sub(began), test.after)
 				}
-				time.Sleep(time.Second) // the transport waits a moment for its own writing
+				time.Sleep(time.Second) // the transport waits a moment for its own write
 				synctest.Wait()
 				if n := s.proxy.inside.Load(); n != 0 {
 					t.Errorf("%d requests are in progress", n)
@@ -238,12 +238,11 @@ func TestBrokenPostIsBrokenForTheUpstream(t *testing.T) {
 	}
 }
 
-// A client that leaves before its body is read ahead was never there for the
-// upstream.
+// If a client leaves before its body is read ahead, the upstream gets no request.
 func TestIncompletePostIsNotForwarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
-		s := newSite(t, taking(&asked), Config{}, slots(1))
+		var requests atomic.Int64
+		s := newSite(t, countingUpstream(&requests), Config{}, slots(1))
 		for _, head := range []string{"Content-Length: 60000", "Transfer-Encoding: chunked"} {
 			v := s.visitor()
 			v.send("POST / HTTP/1.1\nHost: a\n" + head + "\n\nabc")
@@ -251,14 +250,14 @@ func TestIncompletePostIsNotForwarded(t *testing.T) {
 			v.Close()
 			synctest.Wait()
 		}
-		if asked.Load() != 0 || s.proxy.inside.Load() != 0 {
-			t.Errorf("the upstream was asked %d times, %d requests are in progress", asked.Load(),
+		if requests.Load() != 0 || s.proxy.inside.Load() != 0 {
+			t.Errorf("the upstream got %d requests, %d are in progress", requests.Load(),
 				s.proxy.inside.Load())
 		}
 	})
 }
 
-// An upstream that answers before it has all is heard at once.
+// An answer that comes before the complete body is forwarded at once.
 func TestEarlyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -275,17 +274,17 @@ func TestEarlyAnswer(t *testing.T) {
 		}
 		io.Copy(io.Discard, v.r) // until the connection is closed
 		if waited := time.Since(began); waited > 2*linger {
-			t.Errorf("the rest was awaited for %v", waited)
+			t.Errorf("the proxy waited %v for the rest", waited)
 		}
 	})
 }
 
-// What is left of a body after an early answer is not another request.
+// The rest of a body after an early answer is not another request.
 func TestRestOfABodyIsNotARequest(t *testing.T) {
 	for _, test := range []struct {
 		path, head, first, rest string
 		status                  int
-		more                    string // that makes the transport look up from waiting for it
+		more                    string // sent later, so that the transport's read returns
 	}{
 		{"/", "Content-Length: 66000", strings.Repeat("x", bodyAhead), strings.Repeat("x", 66_000-bodyAhead-50), 200,
 			""},
@@ -294,11 +293,11 @@ func TestRestOfABodyIsNotARequest(t *testing.T) {
 		{"/broken", "Content-Length: 80000", strings.Repeat("x", bodyAhead), "", 502, strings.Repeat("x", 8000)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var asked atomic.Int64
+			var requests atomic.Int64
 			s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-				asked.Add(1)
+				requests.Add(1)
 				if r.URL.Path != test.path {
-					t.Errorf("the upstream is asked for %s", r.URL)
+					t.Errorf("the upstream gets a request for %s", r.URL)
 				}
 				if test.status != 200 {
 					conn, _, _ := w.(http.Hijacker).Hijack()
@@ -319,7 +318,7 @@ func TestRestOfABodyIsNotARequest(t *testing.T) {
 				t.Errorf("%s, closes %v, %q, %v", resp.Status, resp.Close, body, err)
 			}
 			go io.WriteString(v, test.rest+strings.Repeat("GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n", 20))
-			if rest, err := io.ReadAll(v.r); len(rest) > 0 || asked.Load() != 1 {
+			if rest, err := io.ReadAll(v.r); len(rest) > 0 || requests.Load() != 1 {
 				t.Errorf("another answer: %q, %v", rest, err)
 			}
 			v.Close()
@@ -327,11 +326,11 @@ func TestRestOfABodyIsNotARequest(t *testing.T) {
 	}
 }
 
-// Many slow posts cost little, and more than is there for them are refused.
+// Many slow posts use little memory, and posts beyond the budget are refused.
 func TestBudgetOfBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
-		s := newSite(t, taking(&asked), Config{})
+		var requests atomic.Int64
+		s := newSite(t, countingUpstream(&requests), Config{})
 		s.proxy.bodies.max = 100_000
 		for range 100 {
 			v := s.visitor()
@@ -339,7 +338,7 @@ func TestBudgetOfBodies(t *testing.T) {
 		}
 		synctest.Wait()
 		if used := s.proxy.bodies.used.Load(); used != 0 {
-			t.Errorf("a hundred posts of a byte took %d bytes of the budget", used)
+			t.Errorf("a hundred posts of one byte took %d bytes of the budget", used)
 		}
 		large := func() *visitor {
 			v := s.visitor()
@@ -351,7 +350,7 @@ func TestBudgetOfBodies(t *testing.T) {
 		first := large()
 		refused := large()
 		resp := refused.head()
-		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !resp.Close || asked.Load() != 0 {
+		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !resp.Close || requests.Load() != 0 {
 			t.Errorf("over the budget: %s %v", resp.Status, resp.Header)
 		}
 		if !strings.Contains(s.log.String(), "request bodies use all") {
@@ -368,8 +367,8 @@ func TestBudgetOfBodies(t *testing.T) {
 	})
 }
 
-// An upstream that closes its connection instead of answering is asked again
-// where that does no harm: the body is still there.
+// If the upstream closes an idle connection instead of answering, the request is sent
+// again. This is possible while the complete body is in memory.
 func TestPostIsSentAgainOnAnotherConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -410,7 +409,7 @@ func TestPostIsSentAgainOnAnotherConnection(t *testing.T) {
 	}
 }
 
-// The transport may read from a body that is over, in any order.
+// The transport may read from a body after its end, in any order.
 func TestBodyIsSafeWhenItIsOver(t *testing.T) {
 	p := New(Config{Upstream: &urlOfNobody})
 	var all sync.WaitGroup
@@ -436,7 +435,7 @@ func TestBodyIsSafeWhenItIsOver(t *testing.T) {
 			b.setAnswered()
 			b.end()
 			if _, err := out.Body.Read(make([]byte, 1)); !errors.Is(err, errEnded) {
-				t.Errorf("a body that is over is read: %v", err)
+				t.Errorf("a body was read after its end: %v", err)
 			}
 		}()
 	}

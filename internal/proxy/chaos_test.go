@@ -38,7 +38,7 @@ func TestRandomDisconnectsLeaveNothingBehind(t *testing.T) {
 					return
 				}
 				if !bytes.HasPrefix(all, sent) {
-					t.Error("the upstream got something else than was sent")
+					t.Error("the upstream got another body than the client sent")
 				}
 				w.Header().Set("X-Sent", fmt.Sprint(len(sent)))
 				if query.Has("length") {
@@ -55,9 +55,9 @@ func TestRandomDisconnectsLeaveNothingBehind(t *testing.T) {
 			s.proxy.answers.max, s.proxy.bodies.max = 20*chunkSize, 20*bodyAhead
 			client := s.http2()
 			if seed%2 == 0 {
-				client = &http.Client{Transport: &http.Transport{DialContext: s.front.dial, DisableKeepAlives: true}}
+				client = &http.Client{Transport: &http.Transport{DialContext: s.clients.dial, DisableKeepAlives: true}}
 			}
-			var turnedAway atomic.Int64
+			var refused atomic.Int64
 			var visitors sync.WaitGroup
 			for i := range uint64(60) {
 				visitors.Go(func() {
@@ -87,7 +87,7 @@ func TestRandomDisconnectsLeaveNothingBehind(t *testing.T) {
 					if err == nil {
 						var part []byte
 						defer resp.Body.Close()
-						for err == nil { // a part now and then
+						for err == nil { // a part from time to time
 							part, err = readPart(resp.Body, 1+rnd.IntN(500_000))
 							got = append(got, part...)
 							if rnd.IntN(3) == 0 {
@@ -99,13 +99,13 @@ func TestRandomDisconnectsLeaveNothingBehind(t *testing.T) {
 					case leaves && err != io.EOF:
 					case err == io.EOF && resp.StatusCode == 503 && sends > 4<<10 && q == nil: // the budget
 					case err == io.EOF && resp.StatusCode == 503 && q != nil:
-						turnedAway.Add(1)
+						refused.Add(1)
 					case q != nil && sends > bodyAhead && client.Transport.(*http.Transport).DisableKeepAlives &&
 						err != io.EOF:
-						// HTTP/1 can close only, and a client that still sends may not see why.
+						// HTTP/1 can only close, and a client that is still sending may not see the answer.
 					case breaks && (err != io.EOF || resp.StatusCode == 502):
 					case breaks && n < 2 && err == io.EOF:
-						// A half of nothing is all.
+						// Half of an empty answer is the complete one.
 					case err != io.EOF || resp.StatusCode != 200 || resp.Header.Get("X-Sent") != fmt.Sprint(sends) ||
 						!bytes.Equal(got, all[:n]):
 						t.Errorf("seed %d, visitor %d, %s, %d sent: %v, %d bytes, %v", seed, i, path, sends, resp,
@@ -121,8 +121,8 @@ func TestRandomDisconnectsLeaveNothingBehind(t *testing.T) {
 			}
 			if q != nil {
 				if st := q.Stats(); st.Inside != 0 || st.Waiting != 0 || st.Standing.Waited == 0 ||
-					turnedAway.Load() == 0 {
-					t.Errorf("seed %d: %+v, %d were turned away", seed, st, turnedAway.Load())
+					refused.Load() == 0 {
+					t.Errorf("seed %d: %+v, %d were refused", seed, st, refused.Load())
 				}
 			}
 		})
@@ -131,17 +131,17 @@ func TestRandomDisconnectsLeaveNothingBehind(t *testing.T) {
 
 // A trickle is a body that comes in pieces, with pauses.
 type trickle struct {
-	left []byte
+	rest []byte
 	rnd  *rand.Rand
 }
 
 func (b *trickle) Read(p []byte) (int, error) {
-	if len(b.left) == 0 {
+	if len(b.rest) == 0 {
 		return 0, io.EOF
 	}
 	time.Sleep(time.Duration(b.rnd.IntN(2_000)) * time.Millisecond)
-	n := copy(p, b.left[:min(len(b.left), 1+b.rnd.IntN(30_000))])
-	b.left = b.left[n:]
+	n := copy(p, b.rest[:min(len(b.rest), 1+b.rnd.IntN(30_000))])
+	b.rest = b.rest[n:]
 	return n, nil
 }
 

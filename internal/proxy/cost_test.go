@@ -10,7 +10,7 @@ import (
 func TestCost(t *testing.T) {
 	const none = -1
 	for _, test := range []struct {
-		lines string // "\n" ends one
+		lines string // separated by "\n"
 		want  int64
 	}{
 		{"12", 12},
@@ -18,7 +18,7 @@ func TestCost(t *testing.T) {
 		{"0", 0},
 		{"0.0", 0},
 		{"3.0", 3},
-		{"2.1", 3}, // nothing is free
+		{"2.1", 3}, // rounded up
 		{"1e2", 100},
 		{"1000", 1000},
 		{"1001", 1000},
@@ -43,13 +43,13 @@ func TestCost(t *testing.T) {
 		{"NaN", none},
 		{"much", none},
 	} {
-		got, told := cost(strings.Split(test.lines, "\n"), 1000)
-		if told != (test.want != none) || told && got != test.want {
-			t.Errorf("%q: %d, told %v; want %d", test.lines, got, told, test.want)
+		got, reported := cost(strings.Split(test.lines, "\n"), 1000)
+		if reported != (test.want != none) || reported && got != test.want {
+			t.Errorf("%q: %d, reported %v; want %d", test.lines, got, reported, test.want)
 		}
 	}
-	if got, told := cost([]string{"9007199254740993"}, 1<<53); got != 1<<53 || !told {
-		t.Errorf("the most that is told: %d, %v", got, told)
+	if got, reported := cost([]string{"9007199254740993"}, 1<<53); got != 1<<53 || !reported {
+		t.Errorf("the highest cost: %d, %v", got, reported)
 	}
 }
 
@@ -59,26 +59,26 @@ func FuzzCost(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
-		want, wantTold := int64(0), len(lines) > 0
+		want, wantReported := int64(0), len(lines) > 0
 		for i, item := range strings.Split(strings.Join(lines, ","), ",") {
-			// A unit is a nanosecond of the other parser, a millionth of a number.
+			// One unit is a nanosecond in the other parser: a millionth of its number.
 			one := int64(1000)
 			switch d := readMilliseconds(strings.Trim(item, " \t")); {
 			case d < 0:
-				wantTold = false
+				wantReported = false
 			case d < 1_000_000_000:
 				one = (int64(d) + 999_999) / 1_000_000
 			}
 			if i > 0 && one != want {
-				wantTold = false
+				wantReported = false
 			}
 			want = one
 		}
-		got, told := cost(lines, 1000)
-		if told != wantTold || got < 0 || got > 1000 {
-			t.Errorf("%q: %d, told %v; want %v", text, got, told, wantTold)
+		got, reported := cost(lines, 1000)
+		if reported != wantReported || got < 0 || got > 1000 {
+			t.Errorf("%q: %d, reported %v; want %v", text, got, reported, wantReported)
 		}
-		if told && got != want && got != want+1 { // the model does not see less than a millionth
+		if reported && got != want && got != want+1 { // the model rounds to a millionth
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	})
@@ -117,7 +117,7 @@ func TestCheckCostHeader(t *testing.T) {
 		"Access-Control-Allow-Origin", "X-Accel-Redirect", "Grpc-Status", "X-HTTP-Method-Override",
 	} {
 		if err := CheckCostHeader(name); err == nil {
-			t.Errorf("%q may tell costs", name)
+			t.Errorf("%q may report costs", name)
 		}
 	}
 }

@@ -16,28 +16,28 @@ import (
 	"fairshare"
 )
 
-// measured are limits that nobody reaches, for their charges.
+// measured are limits that no test reaches. They show what is charged.
 var measured = []fairshare.Rule{
 	{Name: "cpu", Limit: &fairshare.Limit{Resource: fairshare.CPU, N: 1 << 40, Window: time.Hour}},
 	{Name: "time", Limit: &fairshare.Limit{Resource: fairshare.Time, N: 1 << 40, Window: time.Hour}},
 	{Name: "cost", Limit: &fairshare.Limit{Resource: fairshare.Cost, N: 1 << 40, Window: time.Hour}},
 }
 
-// An upstream tells what a request cost in its header, its trailer or both;
-// the client gets what is left of it.
+// An upstream reports the cost of a request in the header, the trailer or both. The
+// client gets these without the reports.
 func TestCostsInHeaderOrTrailer(t *testing.T) {
-	const untold = 3000 // ms: what the upstream takes
+	const unreported = 3000 // ms: the time that the upstream takes
 	type fields map[string]string
 	for _, test := range []struct {
 		name            string
 		c               Config
 		header, trailer fields
 		ms, cost        int64
-		get, behind     fields // by the client
+		get, inTrailer  fields // that the client gets
 	}{
-		{"nothing", Config{Timing: "cpu", CostHeader: "X-Cost"}, nil, nil, untold, 1, nil, nil},
-		{"not asked for", Config{}, fields{"Server-Timing": "cpu;dur=7", "X-Cost": "5"},
-			fields{"Server-Timing": "cpu;dur=8"}, untold, 1,
+		{"nothing", Config{Timing: "cpu", CostHeader: "X-Cost"}, nil, nil, unreported, 1, nil, nil},
+		{"not configured", Config{}, fields{"Server-Timing": "cpu;dur=7", "X-Cost": "5"},
+			fields{"Server-Timing": "cpu;dur=8"}, unreported, 1,
 			fields{"Server-Timing": "cpu;dur=7", "X-Cost": "5"}, fields{"Server-Timing": "cpu;dur=8"}},
 		{"in the header", Config{Timing: "cpu", CostHeader: "x-cost", MaxCost: 100},
 			fields{"Server-Timing": "db;dur=1, cpu;dur=7", "X-Cost": "5", "X-Other": "o"}, nil, 7, 5,
@@ -48,15 +48,15 @@ func TestCostsInHeaderOrTrailer(t *testing.T) {
 			fields{"Server-Timing": "cpu;dur=7", "X-Cost": "5"},
 			fields{"Server-Timing": "cpu;dur=9,total;dur=20", "X-Cost": "4", "X-Sum": "s"}, 9, 4,
 			nil, fields{"Server-Timing": "total;dur=20", "X-Sum": "s"}},
-		{"badly in the trailer", Config{Timing: "cpu", CostHeader: "X-Cost"},
+		{"malformed in the trailer", Config{Timing: "cpu", CostHeader: "X-Cost"},
 			fields{"Server-Timing": "cpu;dur=7", "X-Cost": "5"}, fields{"Server-Timing": "cpu;dur=x", "X-Cost": "x"},
 			7, 5, nil, nil},
-		{"kept", Config{Timing: "cpu", KeepTiming: true},
+		{"with KeepTiming", Config{Timing: "cpu", KeepTiming: true},
 			fields{"Server-Timing": "cpu;dur=7"}, fields{"Server-Timing": "cpu;dur=9"}, 9, 1,
 			fields{"Server-Timing": "cpu;dur=7"}, fields{"Server-Timing": "cpu;dur=9"}},
 		{"another metric", Config{Timing: "app-cpu"}, fields{"Server-Timing": "cpu;dur=7, app-cpu;dur=2"}, nil, 2, 1,
 			fields{"Server-Timing": "cpu;dur=7"}, nil},
-		{"another header", Config{CostHeader: "X_Score"}, fields{"X_Score": "6", "X-Cost": "5"}, nil, untold, 6,
+		{"another header", Config{CostHeader: "X_Score"}, fields{"X_Score": "6", "X-Cost": "5"}, nil, unreported, 6,
 			fields{"X-Cost": "5"}, nil},
 		{"in fractions", Config{Timing: "cpu", CostHeader: "X-Cost"},
 			fields{"Server-Timing": "cpu;dur=3.9996, cpu;dur=2.9999", "X-Cost": "0.25"}, nil, 7, 1, nil, nil},
@@ -70,7 +70,7 @@ func TestCostsInHeaderOrTrailer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				test.c.Upstream = &url.URL{Scheme: upstream, Host: "upstream"}
 				s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
-					time.Sleep(untold * time.Millisecond)
+					time.Sleep(unreported * time.Millisecond)
 					query := r.URL.Query()
 					for name, value := range test.header {
 						w.Header().Set(name, value)
@@ -95,12 +95,12 @@ func TestCostsInHeaderOrTrailer(t *testing.T) {
 						w.Header().Set(prefix+name, value)
 					}
 				}, test.c, measured...)
-				for _, client := range []*http.Client{{Transport: &http.Transport{DialContext: s.front.dial,
+				for _, client := range []*http.Client{{Transport: &http.Transport{DialContext: s.clients.dial,
 					DisableKeepAlives: true}}, s.http2()} {
 					for _, n := range []int{0, 10, 5_000, 200_000} {
 						for _, how := range []string{"", "&declared", "&length&declared"} {
 							if how == "&length&declared" && upstream == "http" && len(test.trailer) > 0 {
-								continue // there are no such trailers
+								continue // HTTP/1.0 has no trailers
 							}
 							resp, err := client.Get(fmt.Sprintf("http://a/?n=%d%s", n, how))
 							if err != nil {
@@ -115,23 +115,23 @@ func TestCostsInHeaderOrTrailer(t *testing.T) {
 							id := fmt.Sprintf("%s, %s from %s, %d bytes%s", test.name, resp.Proto, upstream, n, how)
 							cpu, cost := s.charged.total(fairshare.CPU), s.charged.total(fairshare.Cost)
 							if took := s.charged.total(fairshare.Time); cpu != test.ms*1000 || cost != test.cost ||
-								took != untold*1000 {
+								took != unreported*1000 {
 								t.Errorf("%s: %d µs of CPU, %d units, %d µs; want %d, %d, %d", id, cpu, cost, took,
-									test.ms*1000, test.cost, untold*1000)
+									test.ms*1000, test.cost, unreported*1000)
 							}
 							for _, name := range []string{"Server-Timing", "X-Cost", "X_score", "X-Other", "X-Sum"} {
 								if got := strings.Join(resp.Header[name], "|"); got != test.get[name] {
 									t.Errorf("%s: %s is %q, want %q", id, name, got, test.get[name])
 								}
-								behind := test.behind[name]
+								inTrailer := test.inTrailer[name]
 								if resp.ProtoMajor == 1 && how == "&length&declared" {
-									behind = "" // there are no such trailers
+									inTrailer = "" // HTTP/1.0 has no trailers
 								}
-								if got := strings.Join(resp.Trailer[name], "|"); got != behind {
-									t.Errorf("%s: the trailer's %s is %q, want %q", id, name, got, behind)
+								if got := strings.Join(resp.Trailer[name], "|"); got != inTrailer {
+									t.Errorf("%s: the trailer's %s is %q, want %q", id, name, got, inTrailer)
 								}
-								if _, announced := resp.Trailer[name]; announced && test.behind[name] == "" {
-									t.Errorf("%s: the trailer is announced to have %s", id, name)
+								if _, announced := resp.Trailer[name]; announced && test.inTrailer[name] == "" {
+									t.Errorf("%s: the announced trailer has %s", id, name)
 								}
 							}
 						}
@@ -142,8 +142,8 @@ func TestCostsInHeaderOrTrailer(t *testing.T) {
 	}
 }
 
-// What an answer's header has told counts, however it ends; what was to come
-// behind it does not.
+// The costs in the header of a broken answer count; the costs in its missing trailer
+// do not.
 func TestBrokenAnswersReportCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -160,7 +160,7 @@ func TestBrokenAnswersReportCosts(t *testing.T) {
 			v.send("GET /" + strings.Repeat("x", n-1) + " HTTP/1.1\nHost: a\n\n")
 			all, _ := io.ReadAll(v.r)
 			if strings.HasSuffix(string(all), "\r\n0\r\n\r\n") {
-				t.Errorf("%d bytes: a broken answer looks whole", n)
+				t.Errorf("%d bytes: a broken answer looks complete", n)
 			}
 			if cpu, cost := s.charged.total(fairshare.CPU), s.charged.total(fairshare.Cost); cpu != 7000 || cost != 5 {
 				t.Errorf("%d bytes: %d µs of CPU and %d units, want 7000 and 5", n, cpu, cost)
@@ -191,13 +191,13 @@ func TestCostsAreRemovedFromAnswers(t *testing.T) {
 			t.Errorf("the client got %q, %v", all, err)
 		}
 		if cpu, cost := s.charged.total(fairshare.CPU), s.charged.total(fairshare.Cost); cpu != 5000 || cost != 4 {
-			t.Errorf("%d µs of CPU and %d units, want 5000 and 4: the last word counts", cpu, cost)
+			t.Errorf("%d µs of CPU and %d units, want 5000 and 4, of the last report", cpu, cost)
 		}
 	})
 }
 
-// A client cannot have the upstream say what it is to pay: not with an
-// upstream that hands all headers back, under no spelling, in no trailer.
+// A client cannot set its own costs, even if the upstream copies all request headers
+// to its answer: in no spelling, and not in a trailer.
 func TestClientsCannotReportCosts(t *testing.T) {
 	for _, c := range []Config{{CostHeader: "X-Cost", Timing: "cpu"}, {CostHeader: "X_Cost", Timing: "cpu"},
 		{CostHeader: "x-cost", Timing: "cpu", KeepUnderscores: true, Trusts: func(string) bool { return true }}} {
@@ -230,14 +230,14 @@ func TestClientsCannotReportCosts(t *testing.T) {
 				}
 			}
 			if got == nil || s.charged.total(fairshare.Cost) != 1 {
-				t.Errorf("%+v: the client has told what it costs, %v", c, got)
+				t.Errorf("%+v: the client set its own costs, %v", c, got)
 			}
 		})
 	}
 }
 
-// An upstream that tells costs in trailers only if they are wanted is told
-// that they are.
+// Some upstreams report costs in trailers only if the request accepts trailers. So
+// requests do.
 func TestTrailersAreRequested(t *testing.T) {
 	for _, test := range []struct {
 		c    Config
@@ -253,7 +253,7 @@ func TestTrailersAreRequested(t *testing.T) {
 	}
 }
 
-// What has no body tells costs as well, and so does what becomes a websocket.
+// Answers without a body can report costs, and so can the answer that starts a websocket.
 func TestAnswersWithoutBodiesReportCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {

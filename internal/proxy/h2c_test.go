@@ -23,7 +23,7 @@ func TestUpstreamSpeaksHTTP2ByPriorKnowledge(t *testing.T) {
 			{"GET /a%2fb?c=d HTTP/1.1\nHost: site.example\n\n", "HTTP/2.0 site.example /a%2fb?c=d [http] 0 <nil> []"},
 			{"POST /a HTTP/1.1\nHost: site.example\nContent-Length: 3\n\nabc",
 				"HTTP/2.0 site.example /a [http] 3 <nil> []"},
-			// There are no such websockets.
+			// HTTP/2 by prior knowledge has no websockets.
 			{"GET / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: websocket\n\n", "HTTP/2.0 a / [http] 0 <nil> []"},
 		} {
 			v := s.visitor()
@@ -54,8 +54,8 @@ func TestResetReachesAnHTTP2UpstreamInTheEnd(t *testing.T) {
 	})
 }
 
-// In gRPC both sides speak at once: what is read ahead would never be
-// answered, and silence is no fault.
+// In gRPC both sides may send at the same time. So the body is not read ahead, and a
+// client may pause as long as it likes.
 func TestGRPCBodiesAreNotReadAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {

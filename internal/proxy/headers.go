@@ -81,7 +81,7 @@ func (s *setup) pass(name string, values []string, c *client) []string {
 	case ordinary, ownName, written:
 		return values
 	case override:
-		if s.kept[name] {
+		if s.keepHeaders[name] {
 			return values
 		}
 		s.noteOverride(name, c.method)

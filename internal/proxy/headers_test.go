@@ -33,7 +33,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			t.Errorf("%s: %d, want %d", test.name, resp.StatusCode, test.want)
 		}
 		if test.want == 431 && (!resp.Close || !strings.Contains(body, "<h1>")) {
-			t.Errorf("%s: the connection stays, or there is no page: %v %q", test.name, resp.Header, body)
+			t.Errorf("%s: the connection stays open, or there is no page: %v %q", test.name, resp.Header, body)
 		}
 	}
 }
@@ -89,31 +89,32 @@ func TestUnderscoresPassUnlessTheyForgeAHeader(t *testing.T) {
 	}
 }
 
-// Nothing that a client lists as its connection's own takes away what the
-// upstream is told about it.
+// A client cannot remove the headers that report it to the upstream by listing them in
+// Connection.
 func TestConnectionRemovesNoJudgedHeader(t *testing.T) {
 	upstream := mirror(t)
 	for _, test := range []struct {
-		name       string
-		c          proxy.Config
-		trusted    bool
-		sent       string
-		want, gone []string
+		name         string
+		c            proxy.Config
+		trusted      bool
+		sent         string
+		want, absent []string
 	}{
-		{"a stranger", proxy.Config{}, false,
+		{"an untrusted peer", proxy.Config{}, false,
 			"Connection: X-Forwarded-For, x-forwarded-proto , X-FORWARDED-HOST,close\nX-Forwarded-For: 192.0.2.1\nX-Own: 1\nConnection: x-own\n",
 			[]string{"X-Forwarded-For: 127.0.0.1\r\n", "X-Forwarded-Proto: http\r\n", "X-Forwarded-Host: a\r\n"},
 			[]string{"X-Own", "Connection"}},
-		{"a trusted proxy that hands on what it got", proxy.Config{Header: "X-Client"}, true,
+		{"a trusted proxy that forwards the header unchanged", proxy.Config{Header: "X-Client"}, true,
 			"Connection: X-Client, X-Forwarded-For\nX-Client: 192.0.2.1\nX-Forwarded-For: 192.0.2.7\n",
 			[]string{"X-Client: 192.0.2.1\r\n", "X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\n"}, []string{"Connection"}},
 		{"empty names", proxy.Config{}, false, "Connection: , ,,\n", []string{"X-Forwarded-For: 127.0.0.1\r\n"},
 			[]string{"Connection"}},
-		{"what a CGI takes for its environment's", proxy.Config{}, false, "Proxy: http://a\n", nil, []string{"Proxy"}},
-		{"what is of a connection only", proxy.Config{}, false,
+		{"a header that a CGI reads as an environment variable", proxy.Config{}, false, "Proxy: http://a\n", nil,
+			[]string{"Proxy"}},
+		{"headers of one connection", proxy.Config{}, false,
 			"Keep-Alive: 1\nProxy-Connection: x\nProxy-Authenticate: x\nProxy-Authorization: x\nTE: gzip\nTrailer: X-A\nExpect: 100-continue\n",
 			nil, []string{"Keep-Alive", "Proxy-", "Te:", "Trailer", "Expect"}},
-		{"trailers are understood", proxy.Config{}, false, "Connection: TE\nTE: deflate, trailers;q=0.5\n",
+		{"trailers are accepted", proxy.Config{}, false, "Connection: TE\nTE: deflate, trailers;q=0.5\n",
 			[]string{"Te: trailers\r\n"}, []string{"Connection"}},
 	} {
 		site := serve
@@ -126,9 +127,9 @@ func TestConnectionRemovesNoJudgedHeader(t *testing.T) {
 				t.Errorf("%s: %q is not in %q", test.name, want, head)
 			}
 		}
-		for _, gone := range test.gone {
-			if strings.Contains(head, "\r\n"+gone) {
-				t.Errorf("%s: %q is in %q", test.name, gone, head)
+		for _, absent := range test.absent {
+			if strings.Contains(head, "\r\n"+absent) {
+				t.Errorf("%s: %q is in %q", test.name, absent, head)
 			}
 		}
 	}
@@ -173,7 +174,7 @@ func TestOnlyWebsocketsMayUpgrade(t *testing.T) {
 	}
 }
 
-// An upstream that changes to what nobody asked for is not followed.
+// If the upstream changes to a protocol that was not requested, the request fails.
 func TestUnrequestedUpgrade(t *testing.T) {
 	for _, test := range []struct{ sent, answered string }{
 		{"", "Connection: Upgrade\r\nUpgrade: websocket\r\n"},
@@ -184,7 +185,8 @@ func TestUnrequestedUpgrade(t *testing.T) {
 		{"Connection: Upgrade\nUpgrade: websocket\n", "Upgrade: websocket\r\n"},
 		{"Connection: Upgrade\nUpgrade: websocket\n", ""},
 	} {
-		resp, body := exchange(t, serve(t, says(t, "HTTP/1.1 101 Switching Protocols\r\n"+test.answered+"\r\nsecret"),
+		upstream := rawUpstream(t, "HTTP/1.1 101 Switching Protocols\r\n"+test.answered+"\r\nsecret")
+		resp, body := exchange(t, serve(t, upstream,
 			proxy.Config{}), "GET / HTTP/1.1\nHost: a\n"+test.sent+"\n")
 		if resp.StatusCode != http.StatusBadGateway || strings.Contains(body, "secret") {
 			t.Errorf("%q, answered %q: %d %q, want 502", test.sent, test.answered, resp.StatusCode, body)

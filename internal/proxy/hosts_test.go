@@ -38,7 +38,7 @@ func TestHosts(t *testing.T) {
 		"[2001:db8::2]":                   200,
 		"192.0.2.1:80":                    200,
 		"192.0.2.1.":                      200,
-		"example.org":                     421, // is not below itself
+		"example.org":                     421, // a wildcard does not include the domain itself
 		"evilexample.org":                 421,
 		"www.example.org.evil.example":    421,
 		"www.site.example":                421,
@@ -96,7 +96,7 @@ func TestHosts(t *testing.T) {
 		" www.example.org":                400,
 		"www.example.org ":                400,
 		"b\u00fccher.example.org":         400,
-		"www.example\u3002org":            400, // browsers take it for a dot
+		"www.example\u3002org":            400, // browsers treat it as a dot
 		"\u217d.example.org":              400,
 		"-a.example.org":                  400,
 		"a-.example.org":                  400,
@@ -116,7 +116,7 @@ func TestHosts(t *testing.T) {
 		"site.example:000080":             400,
 		"site.example:8_0":                400,
 		"site.example:0x50":               400,
-		"www.example.org.1":               400, // an address, to clients
+		"www.example.org.1":               400, // clients read it as an address
 		"1":                               400,
 		"127.1":                           400,
 		"0x7f000001":                      400,
@@ -125,7 +125,7 @@ func TestHosts(t *testing.T) {
 		"192.0.2.256":                     400,
 		"192.0.2.01":                      400,
 		"192.0.2":                         400,
-		"::1":                             400, // not without brackets
+		"::1":                             400, // brackets are missing
 		"[::1":                            400,
 		"::1]":                            400,
 		"[]":                              400,
@@ -147,7 +147,7 @@ func TestHosts(t *testing.T) {
 			want = 200
 		}
 		if got := HostStatus(nil, host); got != want {
-			t.Errorf("%q where any host will do: %d, want %d", host, got, want)
+			t.Errorf("%q where any host is accepted: %d, want %d", host, got, want)
 		}
 	}
 }
@@ -162,12 +162,12 @@ func TestOtherHostsAreMisdirected(t *testing.T) {
 		want  int
 	}{
 		{"any host", nil, "evil.example", 404},
-		{"no host, any will do", nil, "", 404},
+		{"no host, any host is accepted", nil, "", 404},
 		{"the site's", []string{"site.example"}, "site.example:80", 404},
 		{"another", []string{"site.example"}, "evil.example", 421},
 		{"none", []string{"site.example"}, "", 421},
 		{"an empty list", []string{}, "site.example", 421},
-		{"none that is one", []string{"site.example"}, "site.example/", 400},
+		{"a malformed host", []string{"site.example"}, "site.example/", 400},
 	} {
 		u, err := ParseUpstream(mirror.URL)
 		if err != nil {
@@ -186,12 +186,12 @@ func TestOtherHostsAreMisdirected(t *testing.T) {
 	}
 }
 
-// hostSyntax is a slow hostName, which says nothing of lengths and numbers.
+// hostSyntax is a slow hostName without bounds of lengths and without numbers.
 var hostSyntax = regexp.MustCompile(
 	`^(?:[0-9A-Za-z_](?:[0-9A-Za-z_-]*[0-9A-Za-z_])?(?:\.[0-9A-Za-z_](?:[0-9A-Za-z_-]*[0-9A-Za-z_])?)*\.?|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$`)
 
-// Hosts have the syntax of hosts, and one that is known is known however it is
-// written. Neither a wildcard nor a policy with any host takes anything else.
+// Hosts have the syntax of hosts, and every spelling of a known host is accepted.
+// Nothing else is, neither by a wildcard nor by a policy that accepts any host.
 func FuzzHostName(f *testing.F) {
 	for _, s := range []string{"site.example:80", "[::1]:80", "[::ffff:1.2.3.4]", "a.:1", "a..", "[", "]", ":",
 		"..shop.example", "evil;.shop.example", "1.2.3.4", "0x1"} {

@@ -24,8 +24,8 @@ var bots = map[string]fairshare.Bot{
 	"forged":   {Name: "crawler", State: fairshare.Forged},
 }
 
-// judged puts a proxy for upstream behind a guard that takes clients for bots
-// by their user agent and for who X-Client names.
+// judged puts a proxy for upstream behind a guard that recognizes bots by the user
+// agent, and takes the client's address from X-Client.
 func judged(t testing.TB, upstream string, c proxy.Config) http.Handler {
 	t.Helper()
 	var err error
@@ -47,8 +47,8 @@ func judged(t testing.TB, upstream string, c proxy.Config) http.Handler {
 	}, p)
 }
 
-// told returns the lines about who asks that the upstream gets of a request.
-func told(t *testing.T, site http.Handler, header http.Header) []string {
+// identityLines returns the header lines by which the upstream learns the client.
+func identityLines(t *testing.T, site http.Handler, header http.Header) []string {
 	t.Helper()
 	srv := httptest.NewServer(site)
 	defer srv.Close()
@@ -82,7 +82,7 @@ func told(t *testing.T, site http.Handler, header http.Header) []string {
 	return lines
 }
 
-// The upstream is told who asks as the guard judged it, and by nobody else.
+// The upstream learns the client as the guard judged it, and from nobody else.
 func TestIdentityHeaders(t *testing.T) {
 	upstream := mirror(t)
 	all := func(string) bool { return true }
@@ -105,23 +105,25 @@ func TestIdentityHeaders(t *testing.T) {
 	}{
 		{"a person", "Mozilla/5.0", "192.0.2.1", proxy.Config{},
 			[]string{"Fairshare-Client: 192.0.2.1", "Fairshare-Session-Ttl: 1800"}},
-		{"nobody knows where", "Mozilla/5.0", "", proxy.Config{}, []string{"Fairshare-Session-Ttl: 1800"}},
-		{"a bot nobody can check", "known", "2001:db8::1", proxy.Config{},
+		{"an unknown address", "Mozilla/5.0", "", proxy.Config{}, []string{"Fairshare-Session-Ttl: 1800"}},
+		{"a bot that cannot be verified", "known", "2001:db8::1", proxy.Config{},
 			[]string{"Fairshare-Bot-State: known", "Fairshare-Bot: some tool", "Fairshare-Client: 2001:db8::1",
 				"Fairshare-Session-Ttl: 120"}},
-		{"one that is not checked yet", "pending", "192.0.2.1", proxy.Config{},
+		{"a bot that is not verified yet", "pending", "192.0.2.1", proxy.Config{},
 			[]string{"Fairshare-Bot-State: pending", "Fairshare-Bot: crawler", "Fairshare-Client: 192.0.2.1",
 				"Fairshare-Session-Ttl: 120"}},
-		{"the bot itself", "verified", "192.0.2.1", proxy.Config{},
+		{"a verified bot", "verified", "192.0.2.1", proxy.Config{},
 			[]string{"Fairshare-Bot-State: verified", "Fairshare-Bot: crawler", "Fairshare-Client: 192.0.2.1",
 				"Fairshare-Session-Ttl: 120"}},
-		{"who pretends to be it", "forged", "192.0.2.1", proxy.Config{},
+		{"a forged bot", "forged", "192.0.2.1", proxy.Config{},
 			[]string{"Fairshare-Bot-State: forged", "Fairshare-Bot: crawler", "Fairshare-Client: 192.0.2.1",
 				"Fairshare-Session-Ttl: 120"}},
-		{"other times", "forged", "127.0.0.1", proxy.Config{Session: time.Hour, BotSession: 90 * time.Second},
+		{"configured times for a bot", "forged", "127.0.0.1",
+			proxy.Config{Session: time.Hour, BotSession: 90 * time.Second},
 			[]string{"Fairshare-Bot-State: forged", "Fairshare-Bot: crawler", "Fairshare-Client: 127.0.0.1",
 				"Fairshare-Session-Ttl: 90"}},
-		{"other times for a person", "", "127.0.0.1", proxy.Config{Session: time.Hour, BotSession: 90 * time.Second},
+		{"configured times for a person", "", "127.0.0.1",
+			proxy.Config{Session: time.Hour, BotSession: 90 * time.Second},
 			[]string{"Fairshare-Client: 127.0.0.1", "Fairshare-Session-Ttl: 3600"}},
 		{"a header of a trusted proxy", "", "127.0.0.1", proxy.Config{Header: "Fairshare-Client"},
 			[]string{"Fairshare-Client: 127.0.0.1", "Fairshare-Session-Ttl: 1800"}},
@@ -134,8 +136,8 @@ func TestIdentityHeaders(t *testing.T) {
 					for name, values := range extra {
 						h[name] = values
 					}
-					if got := told(t, judged(t, upstream, test.config), h); !slices.Equal(got, test.want) {
-						t.Errorf("%s, trusted %v, underscores %v, %d forged: the upstream is told %q, want %q",
+					if got := identityLines(t, judged(t, upstream, test.config), h); !slices.Equal(got, test.want) {
+						t.Errorf("%s, trusted %v, underscores %v, %d forged: the upstream gets %q, want %q",
 							test.name, trusts != nil, keep, len(extra), got, test.want)
 					}
 				}
@@ -144,8 +146,8 @@ func TestIdentityHeaders(t *testing.T) {
 	}
 }
 
-// Without a guard there is nothing to tell, and what a client tells goes all
-// the same.
+// Without a guard the proxy sets no identity headers, and still removes those of the
+// client.
 func TestNoIdentityHeadersWithoutAGuard(t *testing.T) {
 	u, err := proxy.ParseUpstream(mirror(t))
 	if err != nil {
@@ -153,13 +155,13 @@ func TestNoIdentityHeadersWithoutAGuard(t *testing.T) {
 	}
 	p := proxy.New(proxy.Config{Upstream: u, Trusts: func(string) bool { return true }})
 	defer p.Close()
-	if got := told(t, p, http.Header{"Fairshare-Client": {"192.0.2.1"}, "Fairshare-Bot": {"crawler"},
+	if got := identityLines(t, p, http.Header{"Fairshare-Client": {"192.0.2.1"}, "Fairshare-Bot": {"crawler"},
 		"fairshare_bot_state": {"verified"}}); got != nil {
-		t.Errorf("the upstream is told %q", got)
+		t.Errorf("the upstream gets %q", got)
 	}
 }
 
-// HTTP/2 spells names in lower case.
+// HTTP/2 sends header names in lower case.
 func TestIdentityHeadersCannotBeForgedByHTTP2(t *testing.T) {
 	front := httptest.NewUnstartedServer(judged(t, mirror(t), proxy.Config{KeepUnderscores: true}))
 	front.EnableHTTP2 = true
@@ -183,7 +185,7 @@ func TestIdentityHeadersCannotBeForgedByHTTP2(t *testing.T) {
 	}
 }
 
-// A trailer is as good as a header to some upstreams.
+// Some upstreams read trailers like headers.
 func TestIdentityHeadersCannotBeForgedInTrailers(t *testing.T) {
 	got := make(chan http.Header, 1)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -199,20 +201,20 @@ func TestIdentityHeadersCannotBeForgedInTrailers(t *testing.T) {
 	}
 }
 
-// The client's text is X-Forwarded-For's own where that is the same.
+// Fairshare-Client uses the text of X-Forwarded-For if both are the same address.
 func TestIdentityBehindATrustedProxy(t *testing.T) {
 	site := judged(t, mirror(t), proxy.Config{Trusts: func(string) bool { return true }})
 	for _, list := range [][]string{{"192.0.2.9"}, {"198.51.100.1, 192.0.2.9"},
 		{"198.51.100.1", "198.51.100.2,\t192.0.2.9"}, {"192.0.2.9, 10.0.0.1"}, {""}, {","}} {
-		got := told(t, site, http.Header{"User-Agent": {"person"}, "X-Client": {"192.0.2.9"}, "X-Forwarded-For": list})
+		got := identityLines(t, site, http.Header{"User-Agent": {"person"}, "X-Client": {"192.0.2.9"},
+			"X-Forwarded-For": list})
 		if want := []string{"Fairshare-Client: 192.0.2.9", "Fairshare-Session-Ttl: 1800"}; !slices.Equal(got, want) {
-			t.Errorf("%q: the upstream is told %q, want %q", list, got, want)
+			t.Errorf("%q: the upstream gets %q, want %q", list, got, want)
 		}
 	}
 }
 
-// BenchmarkPassWithGuard is BenchmarkPass with a guard before it that says who
-// asks.
+// BenchmarkPassWithGuard is BenchmarkPass behind a guard that identifies the client.
 func BenchmarkPassWithGuard(b *testing.B) {
 	for _, agent := range []string{"person", "verified"} {
 		b.Run(agent, func(b *testing.B) { benchmarkPass(b, agent) })

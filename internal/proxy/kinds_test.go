@@ -10,7 +10,7 @@ import (
 	"fairshare/internal/proxy"
 )
 
-// What a client would have the site believe. None of it may arrive.
+// Values that a client tries to forge. None of them may reach the site.
 const (
 	forgedAddr = "203.0.113.66"
 	forgedHost = "forged.example"
@@ -18,8 +18,8 @@ const (
 	forgedVerb = "FORGED-METHOD"
 )
 
-// forgeable are headers that some server, CDN or framework takes the client's
-// address, the host, the path or the method from.
+// forgeable are headers from which some server, CDN or framework reads the client's
+// address, the host, the path or the method.
 var forgeable = map[string][]string{
 	forgedAddr: {"X-Forwarded-For", "Forwarded-For", "X-Forwarded", "X-Forward-For", "X-Forward", "X-Forwarder-For",
 		"X-Forwarded-By", "X-Forwarded-For-Original",
@@ -53,12 +53,12 @@ var forgeable = map[string][]string{
 
 // spellings are how a client may write a header's name.
 var spellings = map[string]func(string) string{
-	"as it is":       func(s string) string { return s },
+	"unchanged":      func(s string) string { return s },
 	"lower case":     strings.ToLower,
 	"upper case":     strings.ToUpper,
 	"underscores":    func(s string) string { return strings.ReplaceAll(s, "-", "_") },
 	"one underscore": func(s string) string { return strings.Replace(s, "-", "_", 1) },
-	"a last one": func(s string) string {
+	"last underscore": func(s string) string {
 		if i := strings.LastIndexByte(s, '-'); i >= 0 {
 			return s[:i] + "_" + s[i+1:]
 		}
@@ -68,8 +68,8 @@ var spellings = map[string]func(string) string{
 	"dots":               func(s string) string { return strings.ReplaceAll(s, "-", ".") },
 }
 
-// A client chooses neither its address nor the host, path or method that the
-// site takes: whoever its peer is, and however it spells a header.
+// A client cannot choose its address, or the host, path or method that the site uses.
+// This holds for every kind of peer and every spelling of a header.
 func TestForgedHeadersAreRemoved(t *testing.T) {
 	upstream := mirror(t)
 	hosts := []string{"site.example", "*.site.example"}
@@ -77,9 +77,9 @@ func TestForgedHeadersAreRemoved(t *testing.T) {
 		name, header string
 		real         string // what the trusted proxy sends, after the client's own
 		addr         string
-		want         []string // lines, beside those of every front
+		want         []string // lines, in addition to those of every case
 	}{
-		{"a stranger", "X-Forwarded-For", "", "127.0.0.1", []string{"X-Forwarded-For: 127.0.0.1"}},
+		{"a untrusted", "X-Forwarded-For", "", "127.0.0.1", []string{"X-Forwarded-For: 127.0.0.1"}},
 		{"behind a proxy that appends", "X-Forwarded-For", "X-Forwarded-For: " + forgedAddr + ", 192.0.2.1\n",
 			"192.0.2.1", []string{"X-Forwarded-For: 192.0.2.1, 127.0.0.1"}},
 		{"behind a proxy that appends a line", "X-Forwarded-For",
@@ -109,7 +109,7 @@ func TestForgedHeadersAreRemoved(t *testing.T) {
 						var sent, listed strings.Builder
 						for _, name := range names {
 							if strings.EqualFold(name, front.header) && front.real != "" {
-								continue // it stands in real, as the proxy leaves it
+								continue // real contains it, as the proxy sends it
 							}
 							name = spell(name)
 							fmt.Fprintf(&sent, "%s: %s\n", name, value)
@@ -155,19 +155,19 @@ func TestForgedHeadersAreRemoved(t *testing.T) {
 	}
 }
 
-// Of a trusted proxy the site gets what is sane: addresses as they were judged,
-// its own hosts, and the rest in the usual words.
+// From a trusted proxy the site gets only valid values: the judged address, its own
+// hosts, and known names of the scheme, port and prefix.
 func TestHeadersOfATrustedProxy(t *testing.T) {
 	upstream := mirror(t)
 	const real = "X-Forwarded-For: 192.0.2.1\n"
 	listed := serveTrusting(t, upstream, proxy.Config{Hosts: []string{"site.example", "*.site.example",
 		"[2001:db8::1]"}})
 	open := serveTrusting(t, upstream, proxy.Config{})
-	stranger := serve(t, upstream, proxy.Config{})
+	untrusted := serve(t, upstream, proxy.Config{})
 	for _, test := range []struct {
 		sent   string
-		listed string // the line that the site gets where the policy names hosts; "-" as sent, "" none
-		open   string // where it does not
+		listed string // the line that the site gets if the policy names hosts: "-" as sent, "" none
+		open   string // the same if the policy names none
 	}{
 		{"X-Real-Ip: 192.0.2.1", "-", "-"},
 		{"X-Real-Ip: 198.51.100.1", "X-Real-Ip: 192.0.2.1", "X-Real-Ip: 192.0.2.1"},
@@ -181,7 +181,7 @@ func TestHeadersOfATrustedProxy(t *testing.T) {
 		{"X-Forwarded-Host: [2001:db8::1]:80", "-", "-"},
 		{"X-Forwarded-Host: evil.example, www.site.example", "X-Forwarded-Host: www.site.example",
 			"X-Forwarded-Host: www.site.example"},
-		// without hosts the proxy is believed
+		// without hosts any host of the proxy is accepted
 		{"X-Forwarded-Host: evil.example", "X-Forwarded-Host: site.example", "-"},
 		{"X-Forwarded-Host: www.site.example, evil.example", "X-Forwarded-Host: site.example",
 			"X-Forwarded-Host: evil.example"},
@@ -230,11 +230,11 @@ func TestHeadersOfATrustedProxy(t *testing.T) {
 		{"X-Forwarded-Prefix: /<a>", "", ""},
 		{"X-Forwarded-Prefix: ", "", ""},
 
-		{"X-Forwarded-User: anna", "-", "-"}, // of a proxy that signs people in
+		{"X-Forwarded-User: anna", "-", "-"}, // of a proxy that authenticates users
 		{"X-Sendfile-Type: X-Accel-Redirect", "-", "-"},
 	} {
 		name, _, _ := strings.Cut(test.sent, ":")
-		for addr, want := range map[string]string{listed: test.listed, open: test.open, stranger: ""} {
+		for addr, want := range map[string]string{listed: test.listed, open: test.open, untrusted: ""} {
 			if want == "-" {
 				want = test.sent
 			}
@@ -245,20 +245,20 @@ func TestHeadersOfATrustedProxy(t *testing.T) {
 					got += line
 				}
 			}
-			if addr == stranger {
+			if addr == untrusted {
 				want = map[string]string{"X-Forwarded-Host": "X-Forwarded-Host: site.example",
 					"X-Forwarded-Proto": "X-Forwarded-Proto: http"}[name]
 			}
 			if got != want {
-				t.Errorf("%s, trusted %v, with hosts %v: the site gets %q, want %q", test.sent, addr != stranger,
+				t.Errorf("%s, trusted %v, with hosts %v: the site gets %q, want %q", test.sent, addr != untrusted,
 					addr == listed, got, want)
 			}
 		}
 	}
 }
 
-// Where rules look at hosts, a trusted proxy cannot name another host than the
-// one that they looked at: else a client behind it would pass them.
+// If rules test the host, a trusted proxy cannot name another host than the tested one:
+// otherwise a client behind it would evade them.
 func TestForwardedHostIsTheJudgedOneWhereRulesLookAtHosts(t *testing.T) {
 	upstream := mirror(t)
 	for _, hosts := range [][]string{nil, {"site.example", "admin.site.example"}} {
@@ -276,8 +276,8 @@ func TestForwardedHostIsTheJudgedOneWhereRulesLookAtHosts(t *testing.T) {
 	}
 }
 
-// The believed end of X-Forwarded-For is what the client was judged by, and the
-// trusted proxies behind it.
+// The site gets only the end of X-Forwarded-For: the address by which the client was
+// judged, and the trusted proxies after it.
 func TestForwardedForBeginsWithTheJudgedClient(t *testing.T) {
 	upstream := mirror(t)
 	for _, header := range []string{"", "X-Forwarded-For"} {
@@ -293,9 +293,9 @@ func TestForwardedForBeginsWithTheJudgedClient(t *testing.T) {
 			"192.0.2.1, 10.0.0.1, 2001:db8:a::1": "192.0.2.1, 10.0.0.1, 2001:db8:a::1, 127.0.0.1",
 			"10.0.0.1":                           "10.0.0.1, 127.0.0.1",
 			"10.0.0.2, 10.0.0.1":                 "10.0.0.2, 10.0.0.1, 127.0.0.1",
-			"unknown":                            "127.0.0.1", // the proxy is the client then
+			"unknown":                            "127.0.0.1", // then the proxy is the client
 			forgedAddr + ", unknown, 10.0.0.1":   "10.0.0.1, 127.0.0.1",
-			forgedAddr + ", @, 10.0.0.1":         "10.0.0.1, 127.0.0.1", // trusted as a peer, but no address
+			forgedAddr + ", @, 10.0.0.1":         "10.0.0.1, 127.0.0.1", // trusted as a peer, but not an address
 			forgedAddr + ", , 10.0.0.1":          "10.0.0.1, 127.0.0.1",
 			forgedAddr + strings.Repeat(", 10.0.0.1", 40): strings.Repeat("10.0.0.1, ", 32) + "127.0.0.1",
 			"<script>, 192.0.2.1":                         "192.0.2.1, 127.0.0.1",
@@ -309,8 +309,8 @@ func TestForwardedForBeginsWithTheJudgedClient(t *testing.T) {
 	}
 }
 
-// Only headers that choose a path or a method are kept by name, under that
-// spelling, and then whoever sends them.
+// KeepHeaders works only for headers that choose a path or a method, and only in that
+// spelling. Then they pass from every client.
 func TestKeepHeaders(t *testing.T) {
 	upstream := mirror(t)
 	c := proxy.Config{KeepHeaders: []string{"x-http-method-override", "X-Original-URL"}, KeepUnderscores: true}
@@ -359,8 +359,8 @@ func TestKeepHeaders(t *testing.T) {
 	}
 }
 
-// Clients of the site itself send method overrides with POST: their operator
-// hears of the first one that was removed, and not of those of scanners.
+// The site's own clients send method overrides with POST. The first one that is removed
+// is logged; those of scanners are not.
 func TestRemovedMethodOverrideIsLoggedOnce(t *testing.T) {
 	var out lockedBuffer
 	addr := serve(t, mirror(t), proxy.Config{Log: log.New(&out, "", 0)})
@@ -369,7 +369,7 @@ func TestRemovedMethodOverrideIsLoggedOnce(t *testing.T) {
 		exchange(t, addr, request+"\n")
 	}
 	if out.String() != "" {
-		t.Fatalf("said too early: %q", out.String())
+		t.Fatalf("logged too early: %q", out.String())
 	}
 	for range 3 {
 		exchange(t, addr, "POST / HTTP/1.1\nHost: a\nContent-Length: 0\nX-HTTP-Method-Override: PUT\n\n")
@@ -380,7 +380,7 @@ func TestRemovedMethodOverrideIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// A request without a host has none after this either.
+// A request without a host is forwarded without one.
 func TestNoHostIsSentIfThereIsNone(t *testing.T) {
 	_, head := exchange(t, serve(t, mirror(t), proxy.Config{}), "GET / HTTP/1.0\n\n")
 	if strings.Contains(head, "X-Forwarded-Host") || !strings.HasPrefix(head, "GET / HTTP/1.1\r\n") {

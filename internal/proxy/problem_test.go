@@ -11,8 +11,8 @@ import (
 	"fairshare/internal/proxy"
 )
 
-// An upstream that speaks another HTTP than the policy says is told with what
-// to write there.
+// If the upstream does not use the HTTP version of the policy, the log shows what to
+// write in the policy.
 func TestUpstreamThatDoesNotSpeakHTTP2(t *testing.T) {
 	upstream := httptest.NewServer(http.NotFoundHandler())
 	defer upstream.Close()
@@ -25,8 +25,7 @@ func TestUpstreamThatDoesNotSpeakHTTP2(t *testing.T) {
 	}
 }
 
-// What is wrong with an upstream is told by its log and when it is reached
-// for, each time with what to do about it.
+// The log and Reach show the errors of an upstream, each with a hint.
 func TestTLSErrorsHaveAHint(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()

@@ -139,7 +139,7 @@ type setup struct {
 	botSession    []string
 	costFolded    string          // CostHeader, see fold
 	addrHeader    string          // Header, likewise
-	kept          map[string]bool // KeepHeaders
+	keepHeaders   map[string]bool // KeepHeaders, in canonical form
 	overrideNoted sync.Once
 	transport     *http.Transport
 	untimed       silence // answers without CPU time
@@ -182,9 +182,9 @@ func (p *Proxy) Replace(c Config) {
 	s.session = seconds(nonZero(c.Session, DefaultSession))
 	s.botSession = seconds(nonZero(c.BotSession, DefaultBotSession))
 	s.costFolded, s.addrHeader = fold(c.CostHeader), fold(c.Header)
-	s.kept = make(map[string]bool)
+	s.keepHeaders = make(map[string]bool)
 	for _, name := range c.KeepHeaders {
-		s.kept[http.CanonicalHeaderKey(name)] = true
+		s.keepHeaders[http.CanonicalHeaderKey(name)] = true
 	}
 	if c.Cancels {
 		s.patience = 0

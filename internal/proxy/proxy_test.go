@@ -86,8 +86,7 @@ func exchange(t *testing.T, addr, request string) (*http.Response, string) {
 	return resp, string(body)
 }
 
-// mirror is an upstream that answers with the head of the request as it came
-// over the wire.
+// mirror starts an upstream that answers with the head of the request, byte for byte.
 func mirror(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -141,19 +140,19 @@ func TestTargetTravelsUnchanged(t *testing.T) {
 		{"OPTIONS *", "OPTIONS *"},
 		{"GET http://elsewhere/a%2f?b", "GET /a%2f?b"},
 		{"GET HTTP://elsewhere//a", "GET //a"},
-		// net/http answers these itself, and the upstream never hears of them.
+		// net/http answers these itself, and the upstream does not get them.
 		{"GET /%zz", ""},
 		{"GET a", ""},
-		// These do not say which path is meant, or cannot be sent as they are.
+		// These have no clear path, or cannot be sent unchanged.
 		{"GET *", ""},
 		{"GET http://elsewhere", ""},
 		{"GET http://elsewhere?/admin", ""},
 		{"GET mailto:x://y/admin", ""},
 		{"GET ftp://elsewhere/admin", ""},
 		{"GET //a|", ""},
-		// Upstreams cut at "#", and would see another path than was judged.
+		// Upstreams cut at "#", and would use another path than the judged one.
 		{"GET /a#b", ""},
-		{"GET /dear.php#.css", ""},
+		{"GET /expensive.php#.css", ""},
 		{"GET http://elsewhere/a#b", ""},
 	} {
 		resp, head := exchange(t, addr, test.sent+" HTTP/1.1\nHost: site.example\nConnection: close\n\n")
@@ -171,50 +170,50 @@ func TestTargetTravelsUnchanged(t *testing.T) {
 
 func TestHeaders(t *testing.T) {
 	upstream := mirror(t)
-	stranger := serve(t, upstream, proxy.Config{Header: "cf-connecting-ip"})
+	untrusted := serve(t, upstream, proxy.Config{Header: "cf-connecting-ip"})
 	trusted := serveTrusting(t, upstream, proxy.Config{Header: "cf-connecting-ip"})
 	for _, test := range []struct {
 		name, addr, sent string
 		want             []string // lines that the upstream gets
 		not              []string // beginnings of lines that it does not get
 	}{
-		{"nothing forwarded", stranger, "",
+		{"nothing forwarded", untrusted, "",
 			[]string{"Host: site.example", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http",
 				"X-Forwarded-Host: site.example"},
 			[]string{"User-Agent", "Accept-Encoding", "Connection"}},
-		{"forged", stranger,
+		{"forged", untrusted,
 			"X-Forwarded-For: 192.0.2.1\nx-forwarded-for: 192.0.2.2\nX-Forwarded-Proto: https\nX-Forwarded-Host: evil\nX-Forwarded-Port: 1\nX-FORWARDED-PREFIX: /evil\n" +
 				"Forwarded: for=192.0.2.1\nX-Real-IP: 192.0.2.1\nCF-Connecting-IP: 192.0.2.1\nAccept-Language: de\n",
 			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example",
 				"Accept-Language: de"},
 			[]string{"X-Forwarded-For: 192", "X-Forwarded-Port", "X-Forwarded-Prefix", "Forwarded", "X-Real-Ip",
 				"Cf-Connecting-Ip"}},
-		{"forged for a framework", stranger,
+		{"forged for a framework", untrusted,
 			"Client-IP: 192.0.2.1\nTrue-Client-IP: 192.0.2.1\nX-Client-IP: 192.0.2.1\nX-Cluster-Client-IP: 192.0.2.1\nFastly-Client-IP: 192.0.2.1\nX-Azure-ClientIP: 192.0.2.1\nCF-Connecting-IPv6: 2001:db8::1\nX-Original-URL: /admin\nX-Rewrite-URL: /admin\nX-HTTP-Method-Override: PUT\n",
 			nil, []string{"X-HTTP-Method-Override", "Client-IP", "True-Client-IP", "X-Client-IP", "X-Cluster",
 				"Fastly-Client-IP", "X-Azure", "CF-Connecting", "X-Original-URL", "X-Rewrite-URL"}},
-		{"forged by underscore", stranger,
+		{"forged by underscore", untrusted,
 			"X_Forwarded_For: 192.0.2.1\nX-Forwarded_Proto: https\nx_real_ip: 192.0.2.1\n",
 			[]string{"X-Forwarded-For: 127.0.0.1"}, []string{"X_", "X-Forwarded_", "x_"}},
-		{"dropped as a header of the connection", stranger, "Connection: X-Forwarded-For, X-Forwarded-Proto, close\n",
+		{"dropped as a header of the connection", untrusted, "Connection: X-Forwarded-For, X-Forwarded-Proto, close\n",
 			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http"}, nil},
 		{"from a trusted proxy", trusted,
 			"X-Forwarded-For: 192.0.2.1\nX-Forwarded-For: 192.0.2.2\nX-Forwarded-Proto: https\nX-Forwarded-Host: shop.example\nX-Forwarded-Port: 443\nForwarded: for=192.0.2.3\nX-Real-IP: 192.0.2.4\nCF-Connecting-IP: 192.0.2.9\n",
 			[]string{"X-Forwarded-For: 192.0.2.9, 127.0.0.1", "X-Forwarded-Proto: https",
 				"X-Forwarded-Host: shop.example", "X-Forwarded-Port: 443",
-				// that may be the client's own
+				// the client may have set these: they get the judged address
 				"X-Real-Ip: 192.0.2.9", "Cf-Connecting-Ip: 192.0.2.9"}, []string{"Forwarded"}},
-		{"forged by a dot", stranger, "X.Forwarded.For: 192.0.2.1\nX~Real~IP: 192.0.2.1\n", nil, []string{"X.", "X~"}},
-		{"from a trusted proxy that says little", trusted, "",
+		{"forged by a dot", untrusted, "X.Forwarded.For: 192.0.2.1\nX~Real~IP: 192.0.2.1\n", nil, []string{"X.", "X~"}},
+		{"from a trusted proxy that sends no headers", trusted, "",
 			[]string{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: site.example"}, nil},
-		{"a tunnel", stranger,
+		{"a tunnel", untrusted,
 			"Connection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\n",
 			nil, []string{"Upgrade", "Connection", "Http2-Settings"}},
-		{"a tunnel beside a websocket", stranger, "Connection: Upgrade\nUpgrade: websocket, h2c\n", nil,
+		{"a tunnel and a websocket in one header", untrusted, "Connection: Upgrade\nUpgrade: websocket, h2c\n", nil,
 			[]string{"Upgrade", "Connection"}},
-		{"a tunnel behind a websocket", stranger, "Connection: Upgrade\nUpgrade: websocket\nUpgrade: h2c\n", nil,
+		{"a tunnel after a websocket", untrusted, "Connection: Upgrade\nUpgrade: websocket\nUpgrade: h2c\n", nil,
 			[]string{"Upgrade", "Connection"}},
-		{"a websocket", stranger, "Connection: keep-alive, Upgrade\nUpgrade: WebSocket\n",
+		{"a websocket", untrusted, "Connection: keep-alive, Upgrade\nUpgrade: WebSocket\n",
 			[]string{"Upgrade: WebSocket", "Connection: Upgrade"}, nil},
 	} {
 		resp, head := exchange(t, test.addr, "GET / HTTP/1.1\nHost: site.example\n"+test.sent+"\n")
@@ -224,7 +223,7 @@ func TestHeaders(t *testing.T) {
 		lines := strings.Split(head, "\r\n")
 		for _, want := range test.want {
 			if n := count(lines, want); n != 1 {
-				t.Errorf("%s: %q comes %d times in %q", test.name, want, n, lines)
+				t.Errorf("%s: %q occurs %d times in %q", test.name, want, n, lines)
 			}
 		}
 		for _, not := range test.not {
@@ -237,10 +236,10 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// What the client sent wrong is not the upstream's fault.
+// A malformed body of the client is not reported as an error of the upstream.
 func TestBodiesThatCannotBeRead(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // it answers when it has the whole
+		io.Copy(io.Discard, r.Body) // it answers when it has the complete body
 	}))
 	defer upstream.Close()
 	var out lockedBuffer
@@ -252,8 +251,8 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// HTTP/2 lets more through than HTTP/1 does: what cannot be sent as it was
-// judged is not sent.
+// net/http accepts more hosts in HTTP/2 than in HTTP/1. A host that cannot be sent as it
+// was judged is not sent.
 func TestHostsThatCannotBeSent(t *testing.T) {
 	u, err := proxy.ParseUpstream(mirror(t))
 	if err != nil {
@@ -272,7 +271,7 @@ func TestHostsThatCannotBeSent(t *testing.T) {
 		}
 	}
 	for _, test := range []struct {
-		host string // beside :authority, which is site.example
+		host string // in addition to :authority, which is site.example
 		want int
 	}{{"site.example", 200}, {"evil.example", 400}, {"SITE.example", 400}, {"", 400}} {
 		r := httptest.NewRequest("GET", "/", nil)
@@ -280,7 +279,7 @@ func TestHostsThatCannotBeSent(t *testing.T) {
 		w := httptest.NewRecorder()
 		if p.ServeHTTP(w, r); w.Code != test.want || test.want == 200 &&
 			strings.Count(w.Body.String(), "\nHost:") != 1 {
-			t.Errorf("HTTP/2 with host %q beside :authority: %d %s, want %d", test.host, w.Code, w.Body, test.want)
+			t.Errorf("HTTP/2 with host %q and :authority: %d %s, want %d", test.host, w.Code, w.Body, test.want)
 		}
 	}
 	r := httptest.NewRequest("GET", "/", nil)
@@ -291,9 +290,8 @@ func TestHostsThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// A target in absolute form names the host, and the Host header says nothing
-// (RFC 9112 §3.2.2): the site gets the host that was judged, whichever way the
-// two differ.
+// A target in absolute form names the host, and the Host header is ignored
+// (RFC 9112 §3.2.2). The site gets the host that was judged.
 func TestHostOfAnAbsoluteTargetCounts(t *testing.T) {
 	addr := serve(t, mirror(t), proxy.Config{Hosts: []string{"site.example", "*.site.example"}})
 	for _, test := range []struct {
@@ -311,7 +309,7 @@ func TestHostOfAnAbsoluteTargetCounts(t *testing.T) {
 		{"http://evil.example@site.example/a", "site.example", 200, "site.example"},
 		{"http://evil;.site.example/a", "site.example", 400, ""},
 		{"http://..site.example/a", "site.example", 400, ""},
-		{"http:///a", "site.example", 200, "site.example"}, // names none
+		{"http:///a", "site.example", 200, "site.example"}, // names no host
 		{"http:///a", "evil.example", 421, ""},
 		{"/a", "evil';.site.example", 400, ""},
 		{"/a", "SITE.example.", 200, "SITE.example."},
@@ -390,7 +388,7 @@ func TestWebsocket(t *testing.T) {
 		}
 	}
 	if resp, _ := exchange(t, addr, "GET / HTTP/1.1\nHost: a\n\n"); resp.StatusCode != 429 {
-		t.Errorf("beside the open websocket: %d, want 429", resp.StatusCode)
+		t.Errorf("while a websocket is open: %d, want 429", resp.StatusCode)
 	}
 }
 
@@ -493,13 +491,13 @@ func TestUpstreamDownOrSlow(t *testing.T) {
 			for _, leak := range []string{"127.0.0.1", "tcp", "refused", "timeout", "malformed", "ESMTP", "net/http",
 				"<b>"} {
 				if strings.Contains(body, leak) {
-					t.Errorf("%s: the page says %q", test.name, leak)
+					t.Errorf("%s: the page contains %q", test.name, leak)
 				}
 			}
 		}
 		if !strings.HasPrefix(out.String(), "fairshare: upstream 127.0.0.1:") ||
 			!strings.Contains(out.String(), test.said) {
-			t.Errorf("%s: the log says %q", test.name, out.String())
+			t.Errorf("%s: the log contains %q", test.name, out.String())
 		}
 	}
 }
@@ -520,7 +518,7 @@ func TestUpstreamThatComesBack(t *testing.T) {
 	}
 	ask(502)
 	if l, err = net.Listen("tcp", l.Addr().String()); err != nil {
-		t.Skip(err) // somebody else has the port
+		t.Skip(err) // another process uses the port
 	}
 	site := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.NotFoundHandler()}}
 	site.Start()
@@ -528,7 +526,7 @@ func TestUpstreamThatComesBack(t *testing.T) {
 	ask(404)
 	ask(404)
 	if got := strings.Count(out.String(), "answers again"); got != 1 {
-		t.Errorf("it was said %d times that the upstream answers again:\n%s", got, out.String())
+		t.Errorf("the log reports %d times that the upstream answers again:\n%s", got, out.String())
 	}
 }
 
@@ -564,7 +562,7 @@ func TestIncompleteAnswerIsAborted(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err == nil {
-		t.Errorf("%d bytes came as if they were all", len(body))
+		t.Errorf("%d bytes arrived as if they were complete", len(body))
 	}
 	if want := "fairshare: upstream " + upstream.Listener.Addr().String() +
 		" ended in the middle of an answer: unexpected EOF\n"; out.String() != want {
@@ -611,7 +609,7 @@ func TestParseUpstream(t *testing.T) {
 			t.Errorf("%q: %v, %v; want %q", text, u, err, want)
 		}
 		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("the error tells the password: %v", err)
+			t.Errorf("the error contains the password: %v", err)
 		}
 	}
 }

@@ -52,12 +52,12 @@ func TestSlowReaderDoesNotHoldTheUpstream(t *testing.T) {
 				}, Config{}, slots(1))
 				v := s.visitor()
 				v.send("GET / HTTP/1.1\nHost: a\n\n")
-				synctest.Wait() // it reads nothing at all
+				synctest.Wait() // the client reads nothing
 				if !done.Load() {
 					t.Error("the upstream waits for the client")
 				}
 				if status, _ := s.get("/other"); status != 200 {
-					t.Errorf("beside an answer that is only read: %d, want 200", status)
+					t.Errorf("after the answer was read ahead: %d, want 200", status)
 				}
 				resp := v.head()
 				if got, err := io.ReadAll(resp.Body); !bytes.Equal(got, want) || err != nil {
@@ -68,8 +68,8 @@ func TestSlowReaderDoesNotHoldTheUpstream(t *testing.T) {
 	}
 }
 
-// No more is read ahead than is allowed, and all of it arrives whatever is
-// allowed.
+// The bytes that are read ahead stay below the budget, and the complete answer arrives
+// with every budget.
 func TestAnswersReadAheadAreBounded(t *testing.T) {
 	for _, test := range []struct {
 		budget int64
@@ -98,24 +98,24 @@ func TestAnswersReadAheadAreBounded(t *testing.T) {
 	}
 }
 
-// pieces are read as they are, one a read.
+// Each Read of pieces returns one of them.
 type pieces struct {
-	left [][]byte
+	rest [][]byte
 	err  error
 }
 
 func (p *pieces) Read(b []byte) (int, error) {
-	if len(p.left) == 0 {
+	if len(p.rest) == 0 {
 		return 0, p.err
 	}
-	n := copy(b, p.left[0])
-	if p.left[0] = p.left[0][n:]; len(p.left[0]) == 0 {
-		p.left = p.left[1:]
+	n := copy(b, p.rest[0])
+	if p.rest[0] = p.rest[0][n:]; len(p.rest[0]) == 0 {
+		p.rest = p.rest[1:]
 	}
 	return n, nil
 }
 
-// Whatever comes in whichever pieces goes out as it came.
+// The bytes arrive unchanged, for any sizes of reads and writes.
 func TestReadAheadPreservesTheOrder(t *testing.T) {
 	broken := errors.New("broken")
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -129,7 +129,7 @@ func TestReadAheadPreservesTheOrder(t *testing.T) {
 		}
 		for rest := all; len(rest) > 0; {
 			n := min(len(rest), 1+rnd.IntN(1+rnd.IntN(50_000)))
-			src.left, rest = append(src.left, rest[:n]), rest[n:]
+			src.rest, rest = append(src.rest, rest[:n]), rest[n:]
 		}
 		finished := false
 		a := p.newReadAhead(src, p.chunks.get(), func() { finished = true })
@@ -160,8 +160,8 @@ func TestReadAheadPreservesTheOrder(t *testing.T) {
 	}
 }
 
-// Whoever writes a line now and then is heard at once, and so is the head of
-// the answer before the first line.
+// Each line of an answer without a length is forwarded at once, and so is the head
+// before the first line.
 func TestAnswerWithoutLengthIsNotDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
@@ -206,7 +206,7 @@ func TestTrailers(t *testing.T) {
 		}, Config{})
 		for _, n := range []int{0, 10, 5_000, 200_000} {
 			for _, announced := range []string{"", "&announced"} {
-				for _, client := range []*http.Client{{Transport: &http.Transport{DialContext: s.front.dial,
+				for _, client := range []*http.Client{{Transport: &http.Transport{DialContext: s.clients.dial,
 					DisableKeepAlives: true}}, s.http2()} {
 					resp, err := client.Get(fmt.Sprintf("http://a/?n=%d%s", n, announced))
 					if err != nil {
@@ -224,7 +224,7 @@ func TestTrailers(t *testing.T) {
 	})
 }
 
-// A part must not look like the whole.
+// An incomplete answer must not look complete.
 func TestBrokenAnswerIsVisibleToTheClient(t *testing.T) {
 	for _, n := range []int{0, 10, 3_000, 20_000, 200_000} {
 		for _, head := range []string{"Content-Length: 300000\r\n", fmt.Sprintf("Content-Length: %d\r\n", n+10),
@@ -241,13 +241,13 @@ func TestBrokenAnswerIsVisibleToTheClient(t *testing.T) {
 					}
 					rw.Flush()
 				}, Config{})
-				for _, client := range []*http.Client{{Transport: &http.Transport{DialContext: s.front.dial,
+				for _, client := range []*http.Client{{Transport: &http.Transport{DialContext: s.clients.dial,
 					DisableKeepAlives: true}}, s.http2()} {
 					resp, err := client.Get("http://a/")
 					if err == nil {
 						var body []byte
 						if body, err = io.ReadAll(resp.Body); err == nil {
-							t.Errorf("%q and %d bytes: %s %d bytes came as if they were all", head, n, resp.Proto,
+							t.Errorf("%q and %d bytes: %s %d bytes arrived as if they were complete", head, n, resp.Proto,
 								len(body))
 						}
 						resp.Body.Close()

@@ -52,7 +52,7 @@ func startReal(t *testing.T, debian, addr string, env []string, program string, 
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		<-ended
 	})
-	for try := 0; ; try++ { // a real server: there is nothing to wait for but that it answers
+	for try := 0; ; try++ { // a real server: the only sign of its start is that it answers
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			conn.Close()
@@ -70,8 +70,8 @@ func startReal(t *testing.T, debian, addr string, env []string, program string, 
 	}
 }
 
-// freeAddr returns an address that nobody listens at, with a port below those
-// that the kernel hands out.
+// freeAddr returns an address at which nothing listens. Its port is below those that the
+// kernel chooses by itself.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 1000 {
@@ -85,18 +85,18 @@ func freeAddr(t *testing.T) string {
 	return ""
 }
 
-// What each client is charged is what the upstream says that it spent on it, to
-// the microsecond: one heavy client and many light ones at once, some of whom
-// do not wait for their answers.
+// Each client is charged exactly what the upstream reports for it, to the microsecond.
+// One heavy and many light clients send at once, and some disconnect early.
 func TestChargesAreTheReportedCosts(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		start func(t *testing.T, addr, told string)
+		start func(t *testing.T, addr, costsFile string)
 		query string
 	}{
-		{"PHP", func(t *testing.T, addr, told string) {
-			startReal(t, "php-cli", addr, []string{"TOLD=" + told, "PHP_CLI_SERVER_WORKERS=4"}, "php", "-S", addr,
-				"testdata/told.php")
+		{"PHP", func(t *testing.T, addr, costsFile string) {
+			env := []string{"COSTS_FILE=" + costsFile, "PHP_CLI_SERVER_WORKERS=4"}
+			startReal(t, "php-cli", addr, env, "php", "-S", addr,
+				"testdata/costs.php")
 		}, ""},
 		{"Python", python("http"), ""},
 		{"Python, in a trailer", python("http"), "&trailer=1"},
@@ -104,11 +104,11 @@ func TestChargesAreTheReportedCosts(t *testing.T) {
 		{"Python, WSGI", python("wsgi"), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			addr, told := freeAddr(t), filepath.Join(t.TempDir(), "told")
-			test.start(t, addr, told)
+			addr, costsFile := freeAddr(t), filepath.Join(t.TempDir(), "costs")
+			test.start(t, addr, costsFile)
 			charged, front, p := realSite(t, addr)
 			var all sync.WaitGroup
-			ask := func(client string, ms float64, cost, n int, leave time.Duration) {
+			send := func(client string, ms float64, cost, n int, leave time.Duration) {
 				all.Go(func() {
 					for range n {
 						req, _ := http.NewRequest("GET", fmt.Sprintf("http://%s/?ms=%v&cost=%d%s", front, ms, cost,
@@ -132,32 +132,32 @@ func TestChargesAreTheReportedCosts(t *testing.T) {
 							t.Errorf("%s: %s %q %v", client, resp.Status, page, err)
 						}
 						for _, h := range []http.Header{resp.Header, resp.Trailer} {
-							if left := h.Get("Server-Timing"); strings.Contains(
-								strings.ReplaceAll(left, "; cpu;dur=9", ""), "cpu") || h.Get("X-Cost") != "" {
+							if rest := h.Get("Server-Timing"); strings.Contains(
+								strings.ReplaceAll(rest, "; cpu;dur=9", ""), "cpu") || h.Get("X-Cost") != "" {
 								t.Errorf("%s: the client gets %v", client, h)
 							}
 						}
 					}
 				})
 			}
-			ask("heavy", 40, 1000, 10, 0)
-			ask("hasty", 20, 500, 5, 10*time.Millisecond)
+			send("heavy", 40, 1000, 10, 0)
+			send("hasty", 20, 500, 5, 10*time.Millisecond)
 			for i := range 4 {
-				ask(fmt.Sprintf("light%d", i), 0.5, 1+i, 20, 0)
+				send(fmt.Sprintf("light%d", i), 0.5, 1+i, 20, 0)
 			}
 			all.Wait()
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			if err := p.Wait(ctx); err != nil { // those that nobody waits for
+			if err := p.Wait(ctx); err != nil { // requests whose clients have left
 				t.Fatal(err)
 			}
-			wants := readTold(t, told)
-			if len(wants) < 5 { // hasty may have been too hasty each time
-				t.Errorf("the upstream knows of %d clients: %v", len(wants), wants)
+			wants := readCostsFile(t, costsFile)
+			if len(wants) < 5 { // each request of hasty may have ended too early
+				t.Errorf("the upstream reported %d clients: %v", len(wants), wants)
 			}
 			for client, want := range wants {
 				if got := [2]int64{charged.of(fairshare.CPU, client), charged.of(fairshare.Cost, client)}; got != want {
-					t.Errorf("%s is charged %d µs of CPU and %d units, and the upstream told %d and %d", client,
+					t.Errorf("%s is charged %d µs of CPU and %d units, and the upstream reported %d and %d", client,
 						got[0], got[1], want[0], want[1])
 				}
 			}
@@ -172,9 +172,9 @@ func TestChargesAreTheReportedCosts(t *testing.T) {
 // the upstream.
 func TestQueuedRequestsOfGoneClientsLeave(t *testing.T) {
 	const crowd = 300
-	release, asked := make(chan bool), new(atomic.Int64)
+	release, requests := make(chan bool), new(atomic.Int64)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
+		requests.Add(1)
 		io.Copy(io.Discard, r.Body)
 		<-release
 	}))
@@ -192,7 +192,7 @@ func TestQueuedRequestsOfGoneClientsLeave(t *testing.T) {
 	until := func(inside, waiting int) {
 		t.Helper()
 		var st share.Stats
-		for range 60_000 { // real sockets: there is nothing to wait for but that it is so
+		for range 60_000 { // real sockets: only polling shows it
 			if st = q.Stats(); st.Inside == inside && st.Waiting == waiting {
 				return
 			}
@@ -233,20 +233,20 @@ func TestQueuedRequestsOfGoneClientsLeave(t *testing.T) {
 		t.Error(err)
 	}
 	until(0, 0)
-	if st := q.Stats(); asked.Load() != 1 || st.Standing.Left != crowd {
-		t.Errorf("the upstream was asked %d times, %d left; want 1 and %d", asked.Load(), st.Standing.Left, crowd)
+	if st := q.Stats(); requests.Load() != 1 || st.Standing.Left != crowd {
+		t.Errorf("the upstream got %d requests, %d clients left; want 1 and %d", requests.Load(), st.Standing.Left, crowd)
 	}
 }
 
-func python(how string) func(t *testing.T, addr, told string) {
-	return func(t *testing.T, addr, told string) {
+func python(how string) func(t *testing.T, addr, costsFile string) {
+	return func(t *testing.T, addr, costsFile string) {
 		_, port, _ := net.SplitHostPort(addr)
-		startReal(t, "python3", addr, []string{"TOLD=" + told}, "python3", "testdata/told.py", port, how)
+		startReal(t, "python3", addr, []string{"COSTS_FILE=" + costsFile}, "python3", "testdata/costs.py", port, how)
 	}
 }
 
-// realSite is a proxy on a socket, for the upstream at addr. Its clients are
-// told apart by X-Client.
+// realSite starts a proxy on a socket, for the upstream at addr. It distinguishes its
+// clients by X-Client.
 func realSite(t *testing.T, addr string) (charged *ledger, front string, p *Proxy) {
 	t.Helper()
 	rules := make([]fairshare.Rule, len(measured))
@@ -269,9 +269,9 @@ func realSite(t *testing.T, addr string) (charged *ledger, front string, p *Prox
 	return charged, srv.Listener.Addr().String(), p
 }
 
-// readTold sums up what an upstream noted of each client: microseconds of CPU
-// time, and units.
-func readTold(t *testing.T, file string) map[string][2]int64 {
+// readCostsFile returns the sums that an upstream recorded for each client: microseconds
+// of CPU time, and units.
+func readCostsFile(t *testing.T, file string) map[string][2]int64 {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {

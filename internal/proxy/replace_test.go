@@ -23,7 +23,7 @@ func TestRequestsInProgressKeepTheirConfig(t *testing.T) {
 		s.proxy.Replace(Config{Upstream: &url.URL{Scheme: "http", Host: "upstream"}, Timeout: 2 * time.Hour,
 			Hosts: []string{"b"}, Abandon: time.Hour})
 		if s.proxy.setup.Load().transport != before {
-			t.Error("the connections to the upstream are gone")
+			t.Error("the connections to the upstream were closed")
 		}
 		if status, _ := s.get("/"); status != 421 {
 			t.Errorf("after the change: %d, want 421", status)
@@ -36,7 +36,7 @@ func TestRequestsInProgressKeepTheirConfig(t *testing.T) {
 	})
 }
 
-// Nobody is lost while the upstream changes again and again.
+// No request is lost while the upstream changes many times.
 func TestReplaceUnderLoad(t *testing.T) {
 	var both [2]*url.URL
 	for i := range both {

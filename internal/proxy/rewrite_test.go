@@ -17,9 +17,9 @@ import (
 	"fairshare/limittest"
 )
 
-// Whatever a stranger sends, the upstream hears about it from the proxy alone,
-// however it spells names. A trusted proxy chooses neither path nor address.
-func FuzzOnward(f *testing.F) {
+// The upstream gets the identity of an untrusted client only from the proxy, in any
+// spelling of header names. A trusted proxy chooses neither the path nor the address.
+func FuzzRewriteHeader(f *testing.F) {
 	for _, s := range []string{
 		"X_Forwarded-For: 1\r\nConnection: x-forwarded-for, Upgrade\r\nUpgrade: websocket\r\n",
 		"X-Original-URL: /a\r\nx_rewrite_url: /a\r\nX-Client-IP: 1\r\nX-Host: evil\r\nX-Forwarded-Port: 1\r\n",
@@ -85,8 +85,8 @@ func FuzzOnward(f *testing.F) {
 	})
 }
 
-// What may never pass, what only trusted proxies may send, and what becomes the
-// judged address.
+// Headers that never pass, those that only trusted proxies may send, and those whose
+// value becomes the judged address.
 var (
 	forbidden = regexp.MustCompile(
 		`^(fairshare-.*|forwarded|connection|upgrade|te|http2-settings|keep-alive|transfer-encoding|expect|trailer|proxy|(.*-)?(original|rewrite)-(url|uri|path)|(.*-)?method-override|x-http-method)$`)
@@ -94,7 +94,7 @@ var (
 	addresses   = regexp.MustCompile(`^(.*-)?(client|real|connecting|remote|originating)-ip$`)
 )
 
-// The page for operators names every header that is not ordinary.
+// docs/serve.md names every header that is not ordinary.
 func TestOperatorsPageNamesHeaders(t *testing.T) {
 	page, err := os.ReadFile("../../docs/serve.md")
 	if err != nil {
@@ -112,8 +112,8 @@ func TestOperatorsPageNamesHeaders(t *testing.T) {
 	}
 }
 
-// A full name goes before an ending, a longer ending before a shorter one, and
-// an ending before a beginning.
+// A full name wins over an ending, a longer ending over a shorter one, and an ending
+// over a beginning.
 func TestKinds(t *testing.T) {
 	for name, want := range map[string]kind{
 		"Accept": ordinary, "Client": ordinary, "Ip": ordinary, "X-Clientip-Country": ordinary,
@@ -132,7 +132,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// judged calls handle with what a guard hands on that takes everybody for bot.
+// judged calls handle behind a guard that identifies every client as bot.
 func judged(t testing.TB, bot fairshare.Bot, r *http.Request, handle func(http.ResponseWriter)) {
 	guard, err := fairshare.NewGuard(&fairshare.Policy{}, limittest.NewModel(nil), nil)
 	if err != nil {

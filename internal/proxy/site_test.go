@@ -22,7 +22,7 @@ import (
 	"fairshare/share"
 )
 
-// pipes is a listener whose connections are pipes, for bubbles.
+// pipes is a listener whose connections are pipes, for synctest.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -60,7 +60,7 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-// A pipe can be closed for writing alone.
+// A pipe is one end of a connection. Its writing side can be closed alone.
 type pipe struct {
 	net.Conn
 	to *halfPipe
@@ -85,17 +85,17 @@ func (p *halfPipe) Read(b []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A site is a proxy behind a guard, between pipes: net/http's server in front
-// of it and behind it. It can live in a bubble.
+// A site is a proxy behind a guard, with a server of net/http in front of it and one as
+// its upstream. They are connected by pipes, so that it works in synctest.
 type site struct {
-	t           *testing.T
-	proxy       *Proxy
-	front, back *pipes
-	log         lines
-	charged     *ledger
+	t                 *testing.T
+	proxy             *Proxy
+	clients, upstream *pipes
+	log               lines
+	charged           *ledger
 }
 
-// A ledger notes what is charged to settled limits.
+// A ledger records the charges of settled limits.
 type ledger struct {
 	fairshare.Limiter
 	limits []fairshare.Limit
@@ -123,19 +123,19 @@ func (l *ledger) Settle(ctx context.Context, now time.Time, charges []fairshare.
 	return l.Limiter.Settle(ctx, now, charges)
 }
 
-// of returns what was charged of a resource to the key that holds a word.
-func (l *ledger) of(r fairshare.Resource, word string) (sum int64) {
+// of returns the charges of a resource to the key that contains a text.
+func (l *ledger) of(r fairshare.Resource, text string) (sum int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, n := range l.sum[r] {
-		if strings.Contains(key, word) {
+		if strings.Contains(key, text) {
 			sum += n
 		}
 	}
 	return sum
 }
 
-// total returns what was charged of a resource in all, and forgets it.
+// total returns all charges of a resource, and resets them.
 func (l *ledger) total(r fairshare.Resource) (sum int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +146,7 @@ func (l *ledger) total(r fairshare.Resource) (sum int64) {
 	return sum
 }
 
-// lines is a log that is read in tests.
+// lines is a log that tests read.
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -172,13 +172,13 @@ func newSite(t *testing.T, upstream http.HandlerFunc, c Config, rules ...fairsha
 // newSharedSite makes a site whose upstream is shared by q.
 func newSharedSite(t *testing.T, upstream http.HandlerFunc, c Config, q *share.Queue, rules ...fairshare.Rule) *site {
 	t.Helper()
-	s := &site{t: t, front: newPipes(), back: newPipes()}
+	s := &site{t: t, clients: newPipes(), upstream: newPipes()}
 	if c.Upstream == nil {
 		c.Upstream = &url.URL{Scheme: "http", Host: "upstream"}
 	}
 	c.Log = log.New(&s.log, "", 0)
 	s.proxy = New(c)
-	s.proxy.setup.Load().transport.DialContext = wrapDial(s.back.dial)
+	s.proxy.setup.Load().transport.DialContext = wrapDial(s.upstream.dial)
 	policy := &fairshare.Policy{Rules: rules}
 	s.charged = newLedger(policy)
 	guard, err := fairshare.NewGuard(policy, s.charged, nil)
@@ -192,15 +192,15 @@ func newSharedSite(t *testing.T, upstream http.HandlerFunc, c Config, q *share.Q
 	front := &http.Server{Handler: httpguard.Middleware(guard,
 		httpguard.Options{Share: q, HandlerAwaits: true, TellsCPU: c.Timing != ""})(s.proxy), Protocols: both,
 		ErrorLog: quiet, DisableGeneralOptionsHandler: true}
-	back := &http.Server{Handler: upstream, Protocols: both, ErrorLog: quiet}
-	go front.Serve(s.front)
-	go back.Serve(s.back)
+	server := &http.Server{Handler: upstream, Protocols: both, ErrorLog: quiet}
+	go front.Serve(s.clients)
+	go server.Serve(s.upstream)
 	t.Cleanup(func() {
 		front.Close()
 		s.proxy.Stop()
 		s.proxy.Wait(context.Background())
 		s.proxy.Close()
-		back.Close()
+		server.Close()
 		if n := s.proxy.bodies.used.Load(); n != 0 {
 			t.Errorf("%d bytes of the budget of bodies were not given back", n)
 		}
@@ -214,8 +214,7 @@ func newSharedSite(t *testing.T, upstream http.HandlerFunc, c Config, q *share.Q
 	return s
 }
 
-// A visitor is a connection to a site that speaks HTTP/1 as the test writes
-// it.
+// A visitor is a connection to a site. The test writes its HTTP/1 requests as text.
 type visitor struct {
 	net.Conn
 	t *testing.T
@@ -224,7 +223,7 @@ type visitor struct {
 
 func (s *site) visitor() *visitor {
 	s.t.Helper()
-	conn, err := s.front.dial(context.Background(), "", "")
+	conn, err := s.clients.dial(context.Background(), "", "")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -232,7 +231,7 @@ func (s *site) visitor() *visitor {
 	return &visitor{conn, s.t, bufio.NewReader(conn)}
 }
 
-// send writes text, lines ended by "\n".
+// send writes text; its lines end in "\n".
 func (v *visitor) send(text string) {
 	v.t.Helper()
 	if _, err := io.WriteString(v, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
@@ -250,7 +249,7 @@ func (v *visitor) head() *http.Response {
 	return resp
 }
 
-// get asks for path on a connection of its own and returns status and body.
+// get requests path on a new connection and returns status and body.
 func (s *site) get(path string) (int, string) {
 	s.t.Helper()
 	v := s.visitor()
@@ -268,12 +267,12 @@ func (s *site) get(path string) (int, string) {
 func (s *site) http2() *http.Client {
 	only := new(http.Protocols)
 	only.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{DialContext: s.front.dial, Protocols: only, DisableCompression: true}
+	transport := &http.Transport{DialContext: s.clients.dial, Protocols: only, DisableCompression: true}
 	s.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
 
-// slots lets n requests of a client be in progress at once.
+// slots limits a client to n requests in progress.
 func slots(n int64) fairshare.Rule {
 	return fairshare.Rule{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: n}}
 }

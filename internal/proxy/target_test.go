@@ -20,7 +20,7 @@ func TestTargetHasNoBlanks(t *testing.T) {
 	}
 }
 
-// The upstream is asked for the path that the guard judged.
+// The upstream gets the path that the guard judged.
 func FuzzTarget(f *testing.F) {
 	for _, s := range []string{"/", "//a|", "/a%2fb?c#d", "*", "http://a", "http://a/b", "http://a?b/c",
 		"mailto:x://y/admin", "HTTPS://a//b", "a:80", "//[::1]/a", "/?"} {
@@ -30,18 +30,18 @@ func FuzzTarget(f *testing.F) {
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + sent +
 			" HTTP/1.1\r\nHost: site\r\n\r\n")))
 		if err != nil || r.RequestURI != sent {
-			return // net/http refuses it, or it is not one target
+			return // net/http refuses it, or it is more than one target
 		}
 		got := target(r)
 		if got == "" {
 			return
 		}
-		var judged, asked fairshare.Request
+		var judged, forwarded fairshare.Request
 		judged.SetTarget(r.RequestURI)
-		asked.SetTarget(got)
-		if judged.Path != asked.Path || judged.Query != asked.Query || judged.OddPath != asked.OddPath {
-			t.Errorf("%q: judged %q ? %q, asked %q for %q ? %q", sent, judged.Path, judged.Query, got, asked.Path,
-				asked.Query)
+		forwarded.SetTarget(got)
+		if judged.Path != forwarded.Path || judged.Query != forwarded.Query || judged.OddPath != forwarded.OddPath {
+			t.Errorf("%q: judged %q ? %q, forwarded %q: %q ? %q", sent, judged.Path, judged.Query, got, forwarded.Path,
+				forwarded.Query)
 		}
 		if got[0] != '/' || !strings.HasSuffix(sent, got) {
 			t.Errorf("%q goes out as %q", sent, got)

@@ -15,8 +15,8 @@ const (
 	//	cpu;dur=12.5, db;dur=3;desc="two queries"
 	timingHeader = "Server-Timing"
 
-	// longestTold is what one answer tells of CPU time at most.
-	longestTold = 24 * time.Hour
+	// longestReported is the highest CPU time of one answer.
+	longestReported = 24 * time.Hour
 )
 
 // timing returns the sum of dur, in milliseconds, of all entries of a metric. It
@@ -32,7 +32,7 @@ func timing(lines []string, metric string) (d time.Duration, reported bool) {
 				continue
 			}
 			if one, ok := duration(entry); ok {
-				d, reported = min(d+one, longestTold), true
+				d, reported = min(d+one, longestReported), true
 			}
 		}
 	}
@@ -42,7 +42,7 @@ func timing(lines []string, metric string) (d time.Duration, reported bool) {
 // withoutMetric returns lines without the entries of a metric, nil if no other entry
 // remains. Lines without such entries stay unchanged.
 func withoutMetric(lines []string, metric string) []string {
-	var left []string
+	var kept []string
 	for _, line := range lines {
 		var others []string
 		own := false
@@ -58,10 +58,10 @@ func withoutMetric(lines []string, metric string) []string {
 			line = strings.Join(others, ", ")
 		}
 		if line != "" {
-			left = append(left, line)
+			kept = append(kept, line)
 		}
 	}
-	return left
+	return kept
 }
 
 // metricOf returns the name of an entry's metric.
@@ -87,8 +87,8 @@ func duration(entry string) (time.Duration, bool) {
 // milliseconds reads a time, to the nanosecond.
 func milliseconds(text string) (time.Duration, bool) {
 	ms, ok := number(text)
-	if ms >= float64(longestTold/time.Millisecond) {
-		return longestTold, ok
+	if ms >= float64(longestReported/time.Millisecond) {
+		return longestReported, ok
 	}
 	return time.Duration(math.Round(ms * float64(time.Millisecond))), ok
 }

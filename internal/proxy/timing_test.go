@@ -14,9 +14,9 @@ import (
 func TestTiming(t *testing.T) {
 	const none = -1
 	for _, test := range []struct {
-		lines string // "\n" ends one
+		lines string // separated by "\n"
 		want  time.Duration
-		left  string // for the client
+		rest  string // that the client gets
 	}{
 		{`cpu;dur=12.5`, 12500 * time.Microsecond, ""},
 		{`cpu;dur=0`, 0, ""},
@@ -34,7 +34,7 @@ func TestTiming(t *testing.T) {
 		{`cpu;dur;dur=2`, none, ""},
 		{`cpu;dur=1, cpu;dur=2`, 3 * time.Millisecond, ""},
 		{"cpu;dur=1\ndb;dur=5\ncpu;dur=2, cpu;dur=oops", 3 * time.Millisecond, "db;dur=5"},
-		{`cpu more words;dur=1 ms;desc=x`, time.Millisecond, ""}, // what stands behind a name or value is passed over
+		{`cpu more words;dur=1 ms;desc=x`, time.Millisecond, ""}, // text after a name or value is ignored
 		{`cpu;dur=1ms`, none, ""},
 		{`cpu;dur=1,5`, time.Millisecond, "5"},
 		{`cpu;dur=-1`, none, ""},
@@ -62,12 +62,12 @@ func TestTiming(t *testing.T) {
 		{``, none, ``},
 	} {
 		lines := strings.Split(test.lines, "\n")
-		got, told := timing(lines, "cpu")
-		if told != (test.want != none) || told && got != test.want {
-			t.Errorf("%q: %v, told %v; want %v", test.lines, got, told, test.want)
+		got, reported := timing(lines, "cpu")
+		if reported != (test.want != none) || reported && got != test.want {
+			t.Errorf("%q: %v, reported %v; want %v", test.lines, got, reported, test.want)
 		}
-		if left := strings.Join(withoutMetric(lines, "cpu"), "\n"); left != test.left {
-			t.Errorf("%q: %q is left, want %q", test.lines, left, test.left)
+		if rest := strings.Join(withoutMetric(lines, "cpu"), "\n"); rest != test.rest {
+			t.Errorf("%q: %q remains, want %q", test.lines, rest, test.rest)
 		}
 	}
 }
@@ -75,8 +75,8 @@ func TestTiming(t *testing.T) {
 // A timed is one entry of a Server-Timing, as readTiming reads it.
 type timed struct {
 	name string
-	dur  time.Duration // -1: not told
-	text string        // as it stands
+	dur  time.Duration // -1: missing or invalid
+	text string        // unchanged
 }
 
 var (
@@ -87,7 +87,7 @@ var (
 	decimal      = regexp.MustCompile(`^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?$`)
 )
 
-// readTiming is the slow model of the parser: expressions, and numbers of any
+// readTiming is the slow model of the parser: regular expressions, and numbers of any
 // size.
 func readTiming(line string) (entries []timed) {
 	for _, text := range splitOutside(line, ',') {
@@ -133,8 +133,8 @@ func readMilliseconds(text string) time.Duration {
 	if m == nil {
 		return -1
 	}
-	// Larger exponents say the same, unless thousands of digits make up for
-	// them.
+	// Larger exponents have the same result, unless thousands of digits compensate
+	// for them.
 	if e, err := strconv.Atoi(m[1]); m[1] != "" && (err != nil || e > 9_999 || e < -9_999) {
 		text = regexp.MustCompile(`[eE].*`).ReplaceAllString(text, "e"+strings.TrimLeft(m[1], "+0123456789")+"9999")
 	}
@@ -143,8 +143,8 @@ func readMilliseconds(text string) time.Duration {
 		return -1
 	}
 	r.Mul(r, big.NewRat(int64(time.Millisecond), 1))
-	if r.Cmp(big.NewRat(int64(longestTold), 1)) >= 0 {
-		return longestTold
+	if r.Cmp(big.NewRat(int64(longestReported), 1)) >= 0 {
+		return longestReported
 	}
 	f, _ := r.Float64()
 	return time.Duration(math.Round(f))
@@ -159,7 +159,7 @@ func FuzzTiming(f *testing.F) {
 		lines := strings.Split(text, "\n")
 		var want time.Duration
 		var others []string
-		wantTold := false
+		wantReported := false
 		for _, line := range lines {
 			entries := readTiming(line)
 			own := slices.ContainsFunc(entries, func(e timed) bool { return e.name == "cpu" })
@@ -167,7 +167,7 @@ func FuzzTiming(f *testing.F) {
 			for _, e := range entries {
 				switch {
 				case e.name == "cpu" && e.dur >= 0:
-					want, wantTold = min(want+e.dur, longestTold), true
+					want, wantReported = min(want+e.dur, longestReported), true
 				case e.name != "cpu" && e.text != "":
 					kept = append(kept, e.text)
 				}
@@ -179,19 +179,20 @@ func FuzzTiming(f *testing.F) {
 				others = append(others, line)
 			}
 		}
-		got, told := timing(lines, "cpu")
-		if diff := got - want; told != wantTold || diff < -time.Duration(len(text)) || diff > time.Duration(len(text)) {
-			t.Errorf("%q: %v, told %v; want %v, %v", text, got, told, want, wantTold)
+		got, reported := timing(lines, "cpu")
+		bound := time.Duration(len(text))
+		if diff := got - want; reported != wantReported || diff < -bound || diff > bound {
+			t.Errorf("%q: %v, reported %v; want %v, %v", text, got, reported, want, wantReported)
 		}
-		if got < 0 || got > longestTold {
+		if got < 0 || got > longestReported {
 			t.Errorf("%q: %v", text, got)
 		}
-		left := withoutMetric(lines, "cpu")
-		if !slices.Equal(left, others) {
-			t.Errorf("%q: %q is left, want %q", text, left, others)
+		rest := withoutMetric(lines, "cpu")
+		if !slices.Equal(rest, others) {
+			t.Errorf("%q: %q remains, want %q", text, rest, others)
 		}
-		if d, told := timing(left, "cpu"); told || !slices.Equal(withoutMetric(left, "cpu"), left) {
-			t.Errorf("%q: what is left, %q, still tells %v", text, left, d)
+		if d, reported := timing(rest, "cpu"); reported || !slices.Equal(withoutMetric(rest, "cpu"), rest) {
+			t.Errorf("%q: the rest, %q, still reports %v", text, rest, d)
 		}
 	})
 }

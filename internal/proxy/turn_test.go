@@ -19,14 +19,14 @@ import (
 	"fairshare/share"
 )
 
-// oneTurn is a queue for an upstream that works on one request at a time.
-// Waiting is for so long, in a row of one.
+// oneTurn returns a queue for an upstream that works on one request at a time. One
+// request may wait, for at most wait.
 func oneTurn(wait time.Duration) *share.Queue {
 	return share.New(share.Options{Capacity: 1, Wait: wait, Queue: 1})
 }
 
-// A site's turns are all there if one request has its turn at once and another
-// beside it has not.
+// wantOneTurn checks that the site has exactly one free turn: one request gets it at
+// once, and another one at the same time gets none.
 func (s *site) wantOneTurn(q *share.Queue, when string) {
 	s.t.Helper()
 	synctest.Wait()
@@ -38,26 +38,26 @@ func (s *site) wantOneTurn(q *share.Queue, when string) {
 	v.send("GET /hold HTTP/1.1\nHost: a\n\n")
 	synctest.Wait()
 	if st := q.Stats(); st.Inside != 1 {
-		s.t.Errorf("%s: one asks, and %d are inside", when, st.Inside)
+		s.t.Errorf("%s: one request, and %d are inside", when, st.Inside)
 	}
 	if status, _ := s.get("/hold"); status != 503 {
-		s.t.Errorf("%s: beside one that is inside: %d, want 503", when, status)
+		s.t.Errorf("%s: while one is inside: %d, want 503", when, status)
 	}
 	v.head()
 	synctest.Wait()
 	if st := q.Stats(); st.Inside != 0 {
-		s.t.Errorf("%s: %d are inside in the end", when, st.Inside)
+		s.t.Errorf("%s: %d are inside at the end", when, st.Inside)
 	}
 }
 
-// The turn ends when the upstream is done, whether its answer is good, bad or
-// none, and though the client takes nothing of it; no sooner, and once.
+// The turn ends once, exactly when the upstream is done: with a valid, a malformed or no
+// answer, and even if the client reads nothing of it.
 func TestTurnEndsWhenTheUpstreamIsDone(t *testing.T) {
 	const long = 10 * time.Minute
 	for _, test := range []struct {
 		name, request string
 		leaves        bool          // the client, after a second
-		free          time.Duration // after the asking; before that it is not
+		free          time.Duration // when the turn is free again, after the request
 	}{
 		{"an empty answer", "GET /empty?wait=5s", false, 5 * time.Second},
 		{"204", "GET /status?code=204&wait=5s", false, 5 * time.Second},
@@ -75,14 +75,14 @@ func TestTurnEndsWhenTheUpstreamIsDone(t *testing.T) {
 		{"hints before it", "GET /hints?n=100&wait=5s", false, 5 * time.Second},
 		{"a break in the head", "GET /break?wait=5s", false, 5 * time.Second},
 		{"a break in the middle", "GET /break?n=100&wait=5s", false, 5 * time.Second},
-		{"a break after much", "GET /break?n=500000&wait=5s", false, 5 * time.Second},
+		{"a break after many bytes", "GET /break?n=500000&wait=5s", false, 5 * time.Second},
 		{"no HTTP", "GET /garbage?wait=5s", false, 5 * time.Second},
-		{"a status that is none", "GET /099?wait=5s", false, 5 * time.Second},
-		{"an upgrade that nobody asked for", "GET /chat?wait=5s", false, 5 * time.Second},
+		{"an invalid status", "GET /099?wait=5s", false, 5 * time.Second},
+		{"an upgrade that was not requested", "GET /chat?wait=5s", false, 5 * time.Second},
 		{"no answer in time", "GET /empty?wait=10m", false, DefaultTimeout},
 		{"a client that leaves", "GET /length?n=100&wait=5s", true, 5 * time.Second},
-		{"a client that leaves before much", "GET /length?n=500000&wait=5s", true, 5 * time.Second},
-		{"a client that leaves for long", "GET /empty?wait=59s", true, 59 * time.Second},
+		{"a client that leaves before a long answer", "GET /length?n=500000&wait=5s", true, 5 * time.Second},
+		{"a client that leaves early", "GET /empty?wait=59s", true, 59 * time.Second},
 		{"an event stream", "GET /events?wait=5s&pause=10m", false, 5 * time.Second},
 		{"an event stream without its client", "GET /events?wait=5s&pause=10m", true, 5 * time.Second},
 	} {
@@ -95,13 +95,13 @@ func TestTurnEndsWhenTheUpstreamIsDone(t *testing.T) {
 				v.send(test.request + " HTTP/1.1\nHost: a\n\n")
 				time.Sleep(time.Second)
 				if test.name == "hints before it" {
-					v.head() // a pipe holds nothing, and a hint waits for nobody to read it
+					v.head() // a pipe has no buffer, so a hint would block
 				}
 				if test.leaves {
 					v.Close()
 				}
 				if status, _ := s.get("/hold"); status != 503 {
-					t.Errorf("before the upstream is done: another gets %d, want 503", status)
+					t.Errorf("before the upstream is done: another request gets %d, want 503", status)
 				}
 				time.Sleep(time.Until(began.Add(test.free - time.Nanosecond)))
 				synctest.Wait()
@@ -118,8 +118,8 @@ func TestTurnEndsWhenTheUpstreamIsDone(t *testing.T) {
 	}
 }
 
-// A quick 503 of an upstream that is too busy is no sign that it could work on
-// more at once.
+// A quick 503 of a busy upstream does not show that it could work on more requests at
+// once.
 func TestFailuresDoNotCountAsCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := share.New(share.Options{Min: 1, Max: 64})
@@ -151,13 +151,13 @@ func TestFailuresDoNotCountAsCapacity(t *testing.T) {
 	})
 }
 
-// Nor has a request a turn for longer than its upstream is waited for when its
-// client left.
+// If the client has left, the turn ends at the latest when the proxy gives up waiting
+// for the upstream.
 func TestTurnEndsWhenTheUpstreamIsGivenUp(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		c    Config
-		want time.Duration // from the leaving
+		want time.Duration // since the client left
 	}{
 		{"by default", Config{}, DefaultAbandon},
 		{"as configured", Config{Abandon: 7 * time.Second}, 7 * time.Second},
@@ -188,7 +188,7 @@ func TestTurnEndsWhenTheUpstreamIsGivenUp(t *testing.T) {
 	}
 }
 
-// behaving is an upstream that does as the path says, after wait.
+// behaving is an upstream. The path of the request says how it answers, after wait.
 func behaving(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	var n int
@@ -249,7 +249,7 @@ func behaving(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A websocket's turn ends when it has begun.
+// The turn of a websocket ends when the websocket begins.
 func TestWebsocketHoldsNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan time.Time, 1)
@@ -273,8 +273,8 @@ func TestWebsocketHoldsNoTurn(t *testing.T) {
 	})
 }
 
-// A request whose body ends early, or that the upstream answers early, has its
-// turn for as long as the upstream works.
+// If a body ends early, or the upstream answers early, the request keeps its turn while
+// the upstream works.
 func TestHalfAPostKeepsTheTurn(t *testing.T) {
 	for _, upstream := range []*url.URL{nil, &h2cUpstream} {
 		synctest.Test(t, func(t *testing.T) {
@@ -303,9 +303,9 @@ func TestHalfAPostKeepsTheTurn(t *testing.T) {
 	}
 }
 
-// Only a request whose body is there, or the first 64 KiB of it, waits for a
-// turn; and the upstream's time is neither what the client took to send it nor
-// what it waited, nor what the client takes for the answer.
+// A request waits for a turn only when its body, or the first 64 KiB of it, has arrived.
+// The time of the upstream does not include the time of sending the request, of waiting
+// for the turn, or of reading the answer.
 func TestTimeOfTheUpstreamIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := oneTurn(time.Minute)
@@ -330,41 +330,41 @@ func TestTimeOfTheUpstreamIsItsOwn(t *testing.T) {
 		v.send("cd") // and now it waits 19 s
 		synctest.Wait()
 		if st := q.Stats(); st.Inside != 1 || st.Waiting != 1 {
-			t.Errorf("a post that is there: %+v", st)
+			t.Errorf("a complete post: %+v", st)
 		}
 		hold.head()
 		synctest.Wait()
 		if got := s.charged.total(fairshare.Time); got != 20_000_000 {
-			t.Errorf("who held the upstream is charged %d µs, want 20 s", got)
+			t.Errorf("the client that held the upstream is charged %d µs, want 20 s", got)
 		}
-		time.Sleep(time.Minute) // it takes nothing of its answer
+		time.Sleep(time.Minute) // the client does not read its answer
 		resp := v.head()
 		io.Copy(io.Discard, resp.Body)
 		synctest.Wait()
 		if got := s.charged.total(fairshare.Time); got != 3_000_000 {
-			t.Errorf("who posted slowly, waited and reads slowly is charged %d µs, want 3 s", got)
+			t.Errorf("the client that sends slowly, waits and reads slowly is charged %d µs, want 3 s", got)
 		}
 	})
 }
 
-// A post that comes on while it waits, and after, arrives as it was sent.
-func TestWaitingPostComesOn(t *testing.T) {
+// If parts of a body arrive while the request waits, and later, the body is unchanged.
+func TestBodyArrivesWhileTheRequestWaits(t *testing.T) {
 	for _, test := range []struct {
-		name          string
-		parts         [3]int // at once, while it waits, and when it has its turn
-		chunked       bool
-		announced     int64 // to the upstream
-		whileItsTurns bool  // the last part does not wait until the upstream is asked
+		name      string
+		parts     [3]int // bytes: at once, while it waits, and when it has its turn
+		chunked   bool
+		announced int64 // to the upstream
+		atItsTurn bool  // the last part is sent before the upstream gets the request
 	}{
 		{"whole at once", [3]int{65_536, 0, 0}, false, 65_536, false},
 		{"whole while it waits", [3]int{65_536, 1_000, 0}, false, 66_536, false},
 		{"whole while it waits, in chunks", [3]int{65_536, 1_000, 0}, true, 66_536, false},
 		{"in part", [3]int{65_536, 1_000, 40_000}, false, 106_536, false},
 		{"in part, in chunks", [3]int{65_536, 1_000, 40_000}, true, -1, false},
-		{"as much as there is room for", [3]int{65_536, 4_096, 40_000}, true, -1, false},
+		{"until the memory is full", [3]int{65_536, 4_096, 40_000}, true, -1, false},
 		{"nothing while it waits", [3]int{65_536, 0, 40_000}, false, 105_536, false},
-		{"just when its turn comes", [3]int{65_536, 0, 40_000}, true, -1, true},
-		{"all when its turn comes", [3]int{65_536, 0, 10}, true, -1, true},
+		{"a part when its turn comes", [3]int{65_536, 0, 40_000}, true, -1, true},
+		{"the rest when its turn comes", [3]int{65_536, 0, 10}, true, -1, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -394,7 +394,7 @@ func TestWaitingPostComesOn(t *testing.T) {
 						if i > 0 {
 							time.Sleep(2 * time.Second)
 						}
-						if i == 2 && test.whileItsTurns {
+						if i == 2 && test.atItsTurn {
 							time.Sleep(time.Second)
 						} else if i == 2 {
 							time.Sleep(2 * time.Second)
@@ -428,8 +428,8 @@ func TestWaitingPostComesOn(t *testing.T) {
 	}
 }
 
-// Who leaves while it waits makes room in the row at once, and the upstream
-// never hears of it.
+// A client that leaves while its request waits frees its position in the queue at once,
+// and the upstream does not get the request.
 func TestWaitingEndsWithTheClient(t *testing.T) {
 	leaving := map[string]func(s *site) (leave func()){}
 	for name, request := range map[string]string{
@@ -491,33 +491,33 @@ func TestWaitingEndsWithTheClient(t *testing.T) {
 				time.Sleep(3 * time.Second)
 				synctest.Wait()
 				if st := q.Stats(); st.Inside != 1 || st.Waiting != 1 {
-					t.Fatalf("it does not wait: %+v", st)
+					t.Fatalf("the request does not wait: %+v", st)
 				}
 				if status, _ := s.get("/"); status != 503 {
-					t.Errorf("the row is full, and one more gets %d, want 503", status)
+					t.Errorf("the queue is full, and one more request gets %d, want 503", status)
 				}
 				leave()
 				synctest.Wait()
 				if st := q.Stats(); st.Waiting != 0 {
-					t.Errorf("it has left and waits: %+v", st)
+					t.Errorf("its client has left, and it waits: %+v", st)
 				}
 				if status, _ := s.get("/"); status != 200 || time.Since(began) != 20*time.Second {
-					t.Errorf("the next gets %d after %v, want 200 after 20 s", status, time.Since(began))
+					t.Errorf("the next request gets %d after %v, want 200 after 20 s", status, time.Since(began))
 				}
 				if hold.head(); left.Load() != 0 {
-					t.Error("the upstream was asked for who had left")
+					t.Error("the upstream got a request whose client had left")
 				}
 				synctest.Wait()
 				if got := s.charged.total(fairshare.Time); got != 20_000_000 {
-					t.Errorf("%d µs are charged, want 20 s: who left costs nothing", got)
+					t.Errorf("%d µs are charged, want 20 s: a request that left the queue costs nothing", got)
 				}
 			})
 		})
 	}
 }
 
-// Who gets no turn is told so at once, and its connection is left as it has to
-// be: good for the next request where nothing is unread.
+// A request without a turn is refused at once. Its connection stays open for the next
+// request only if no part of the body is unread.
 func TestRefusedUploadEndsItsConnection(t *testing.T) {
 	for _, test := range []struct {
 		name, request string
@@ -552,7 +552,7 @@ func TestRefusedUploadEndsItsConnection(t *testing.T) {
 						err, time.Since(began))
 				}
 				if resp.Close == test.stays {
-					t.Errorf("the connection stays: %v, want %v", !resp.Close, test.stays)
+					t.Errorf("the connection stays open: %v, want %v", !resp.Close, test.stays)
 				}
 				hold.head()
 				if test.stays {
@@ -570,7 +570,7 @@ func TestRefusedUploadEndsItsConnection(t *testing.T) {
 	}
 }
 
-// On a shared connection of HTTP/2 only the request itself is over.
+// In HTTP/2 only the request itself ends; the connection stays open for others.
 func TestRefusedUploadEndsItsConnectionInHTTP2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := oneTurn(2 * time.Second)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// An upstream that was to tell what requests cost and never does is told of,
-// once; one that tells now and then is not.
+// If the policy expects reports of costs and the upstream sends none, one warning is
+// logged. An occasional report is enough to prevent it.
 func TestMissingReportsAreLogged(t *testing.T) {
 	logOf := func(c Config, answers int, answer func(i int) *http.Response) string {
 		var b bytes.Buffer
@@ -47,20 +47,20 @@ func TestMissingReportsAreLogged(t *testing.T) {
 			[]string{"reported CPU time", "reported a cost"}},
 		{"one alone", both, silentAnswers, func(int) *http.Response { return header("X-Cost", "3") },
 			[]string{"reported CPU time"}},
-		{"now and then", both, 3 * silentAnswers, func(i int) *http.Response {
+		{"occasionally", both, 3 * silentAnswers, func(i int) *http.Response {
 			if i == silentAnswers-1 {
 				return header("Server-Timing", "cpu;dur=3", "X-Cost", "0")
 			}
 			return header()
 		}, nil},
-		{"behind the body", both, silentAnswers, func(int) *http.Response {
+		{"in the trailer", both, silentAnswers, func(int) *http.Response {
 			resp := header("X-Cost", "1")
 			resp.Trailer = http.Header{"Server-Timing": nil}
 			return resp
 		}, nil},
-		{"perhaps behind the body", both, silentAnswers,
+		{"possibly in the trailer", both, silentAnswers,
 			func(int) *http.Response { return &http.Response{ProtoMajor: 2, Header: http.Header{}} }, nil},
-		{"not asked", Config{}, silentAnswers, func(int) *http.Response { return header() }, nil},
+		{"not configured", Config{}, silentAnswers, func(int) *http.Response { return header() }, nil},
 	} {
 		logged := logOf(c.config, c.answers, c.answer)
 		ok := strings.Count(logged, "\n") == len(c.want)

@@ -11,12 +11,12 @@ import (
 // switched connects client and upstream after the upstream has accepted a websocket.
 // If one of them ends, both end. stop ends the watch for the client's leaving, which
 // net/http can no longer notice.
-func (q *exchange) switched(resp *http.Response, asked bool, stop func() bool) {
+func (q *exchange) switched(resp *http.Response, requested bool, stop func() bool) {
 	upstream, ok := resp.Body.(io.ReadWriteCloser)
 	if ok {
 		defer upstream.Close()
 	}
-	if up := resp.Header["Upgrade"]; !ok || !asked || len(up) != 1 || !strings.EqualFold(up[0], "websocket") ||
+	if up := resp.Header["Upgrade"]; !ok || !requested || len(up) != 1 || !strings.EqualFold(up[0], "websocket") ||
 		!listed(resp.Header["Connection"], "upgrade") {
 		q.failed(errors.New("malformed HTTP response: it changes to a protocol that was not requested"))
 		return

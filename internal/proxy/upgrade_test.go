@@ -11,8 +11,8 @@ import (
 
 const handshake = "GET /chat HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Key: x\n\n"
 
-// chat agrees to a websocket, says how it was asked for, and echoes until
-// either side ends it: "bye." does. ended is told when.
+// chat accepts a websocket and echoes all messages, until either side ends it. After
+// "bye." it ends the websocket itself. Then it sends the time to ended.
 func chat(ended chan<- time.Time) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := w.(http.Hijacker).Hijack()
@@ -39,14 +39,14 @@ func chat(ended chan<- time.Time) http.HandlerFunc {
 	}
 }
 
-// Either one's end is the end of both, and silence is none.
+// If one side ends, the other side is ended too. A pause does not end it.
 func TestWebsocketLastsUntilOneSideEndsIt(t *testing.T) {
 	for _, end := range []string{"the client", "the upstream", "the proxy"} {
 		synctest.Test(t, func(t *testing.T) {
 			ended := make(chan time.Time, 1)
 			s := newSite(t, chat(ended), Config{Timeout: time.Minute}, slots(1))
 			v := s.visitor()
-			// The first words come along with the handshake.
+			// The first messages come together with the handshake.
 			go v.send(handshake + "one.two.")
 			resp := v.head()
 			if resp.StatusCode != 101 || resp.Header.Get("Sec-WebSocket-Accept") != "x" ||
@@ -59,7 +59,7 @@ func TestWebsocketLastsUntilOneSideEndsIt(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			if status, _ := s.get("/"); status != 429 {
-				t.Errorf("beside an open websocket: %d, want 429", status)
+				t.Errorf("while a websocket is open: %d, want 429", status)
 			}
 			began := time.Now()
 			switch end {
@@ -74,7 +74,7 @@ func TestWebsocketLastsUntilOneSideEndsIt(t *testing.T) {
 				s.proxy.Stop()
 			}
 			if at := <-ended; at != began {
-				t.Errorf("%s ended it, and the upstream heard of it after %v", end, at.Sub(began))
+				t.Errorf("%s ended it, and the upstream noticed it after %v", end, at.Sub(began))
 			}
 			synctest.Wait()
 			if n := s.proxy.inside.Load(); n != 0 || len(s.proxy.live.ends) != 0 {
@@ -87,7 +87,7 @@ func TestWebsocketLastsUntilOneSideEndsIt(t *testing.T) {
 	}
 }
 
-// A client that leaves before the upstream agrees leaves nothing behind.
+// If a client leaves before the upstream accepts the websocket, nothing remains in use.
 func TestHangUpBeforeAWebsocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan time.Time, 1)

@@ -14,7 +14,7 @@ import (
 	"fairshare/share"
 )
 
-// Clients who send slowly hold half of a busy upstream at most.
+// Clients that send slowly use at most half of the slots of a busy upstream.
 func TestSlowPostsHoldHalfOfTheSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slots = 4
@@ -42,12 +42,12 @@ func TestSlowPostsHoldHalfOfTheSlots(t *testing.T) {
 		other := s.visitor()
 		other.send("GET / HTTP/1.1\nHost: a\n\n")
 		if code := other.head().StatusCode; code != 200 {
-			t.Errorf("a page beside them: %d", code)
+			t.Errorf("a page at the same time: %d", code)
 		}
 		if code := end(first).StatusCode; code != 200 {
-			t.Errorf("a post that is whole: %d", code)
+			t.Errorf("a complete post: %d", code)
 		}
-		if code := end(third).StatusCode; code != 200 { // whose turn it is now
+		if code := end(third).StatusCode; code != 200 { // it has its turn now
 			t.Errorf("the third: %d", code)
 		}
 		fourth, fifth := begin(), begin()
@@ -74,7 +74,7 @@ func TestUploadsReleaseTheirSlots(t *testing.T) {
 				defer cancel()
 				if u.enter(ctx, 6) {
 					time.Sleep(time.Duration(i%5) * 100 * time.Millisecond)
-					u.leave(i%9 + 1) // slots come and go
+					u.leave(i%9 + 1) // the number of slots changes
 				}
 			})
 		}

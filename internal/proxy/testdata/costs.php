@@ -1,6 +1,6 @@
 <?php
-// Spends ?ms=N of CPU time and tells what it was, with a cost of ?cost=N: to
-// the proxy, and to the file that TOLD names, a line each.
+// Spends ?ms=N of CPU time. Reports the time that it spent, and ?cost=N as the cost, to
+// the proxy and as a line of the file COSTS_FILE.
 function used(): int
 {
     $u = getrusage();
@@ -17,5 +17,5 @@ $took = used() - $began;
 header('Content-Type: text/plain');
 header(sprintf('Server-Timing: db;dur=1;desc="a, b; cpu;dur=9", cpu;dur=%.3f', $took / 1000));
 header('X-Cost: ' . (int) $_GET['cost']);
-file_put_contents(getenv('TOLD'), "{$_SERVER['HTTP_X_CLIENT']} $took " . (int) $_GET['cost'] . "\n", FILE_APPEND | LOCK_EX);
+file_put_contents(getenv('COSTS_FILE'), "{$_SERVER['HTTP_X_CLIENT']} $took " . (int) $_GET['cost'] . "\n", FILE_APPEND | LOCK_EX);
 echo $sum;

@@ -6,12 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// turnAway keeps new connections from coming, while those that wait to be
-// accepted stay. On TCP sockets a filter drops what would begin a handshake
-// (SYN without ACK): a client tries again a second later, when nobody listens
-// or a successor does; handshakes under way still end well. Unix sockets
-// refuse.
-func turnAway(l net.Listener) {
+// refuseNew makes the kernel refuse new connections. Those that wait to be accepted
+// stay. On TCP sockets a filter drops the packets that begin a handshake (SYN without
+// ACK). The client tries again a second later, when the socket is closed or a successor
+// listens. Handshakes in progress succeed. Unix sockets refuse connections at once.
+func refuseNew(l net.Listener) {
 	switch l.(type) {
 	case *net.TCPListener:
 		// Offsets count from the TCP header; 13 holds its flags.
@@ -30,9 +29,9 @@ func turnAway(l net.Listener) {
 	}
 }
 
-// someoneWaits reports whether a connection waits to be accepted, of a TCP
-// socket: one that refuses always says so.
-func someoneWaits(l net.Listener) (waits bool) {
+// hasQueued reports whether a connection waits to be accepted. It is always false for
+// other sockets than TCP: a Unix socket that refuses would always report one.
+func hasQueued(l net.Listener) (waits bool) {
 	if _, ok := l.(*net.TCPListener); !ok {
 		return false
 	}
@@ -44,5 +43,5 @@ func someoneWaits(l net.Listener) (waits bool) {
 	return waits
 }
 
-// canTurnAway says whether turnAway does anything.
-const canTurnAway = true
+// canRefuse reports whether refuseNew has an effect.
+const canRefuse = true

@@ -1,10 +1,10 @@
-"""Spends ?ms=N of CPU time in a thread of its own and tells what it was, with a
-cost of ?cost=N: to the proxy, and to the file that TOLD names, a line each.
+"""Spends ?ms=N of CPU time in a thread of its own. Reports the time that it spent, and
+?cost=N as the cost, to the proxy and as a line of the file COSTS_FILE.
 
-    python3 told.py PORT http|wsgi
+    python3 costs.py PORT http|wsgi
 
-http tells in a trailer if ?trailer is asked for, which Python does not by
-itself; wsgi is an application behind the reference server.
+http reports in the trailer if the query has "trailer". wsgi is an application in the
+reference server.
 """
 import hashlib
 import os
@@ -20,7 +20,7 @@ lock = threading.Lock()
 
 
 def work(query, client):
-    """Returns what a request tells: Server-Timing, the cost and a page."""
+    """Returns the Server-Timing, the cost and the page of a request."""
     query = {name: values[0] for name, values in parse_qs(query).items()}
     began, page = time.thread_time_ns(), b""
     while True:
@@ -30,8 +30,8 @@ def work(query, client):
         if took >= 1000 * float(query["ms"]):
             break
     cost = query.get("cost", "0")
-    with lock, open(os.environ["TOLD"], "a") as told:
-        told.write(f"{client} {took} {cost}\n")
+    with lock, open(os.environ["COSTS_FILE"], "a") as costs:
+        costs.write(f"{client} {took} {cost}\n")
     return f"app;dur=1, cpu;desc=\"thread\";dur={took / 1000!r}", cost, page
 
 

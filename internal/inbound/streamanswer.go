@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// pieceBytes is how much of an answer is written to a stream at once.
+// pieceBytes is the largest part of an answer that is written to a stream at once.
 const pieceBytes = 32 << 10
 
-// unpacedBytes of an answer cannot block while its handler runs: net/http
-// keeps them.
+// unpacedBytes is the beginning of an answer that cannot block its handler: net/http
+// buffers it.
 const unpacedBytes = 4 << 10
 
-// Streams of HTTP/2 cost memory whether their answers are taken or not: of one
-// address, as of PerAddr, there may be four for each of its connections; beyond
-// as many as there may be connections in all, none may have more than 16, or than
-// an equal part: each may need a descriptor for the upstream.
+// Bounds of HTTP/2 streams. A stream uses memory even if the client does not read its
+// answer, and may need a descriptor for the upstream. A client (see PerAddr) may have
+// four streams for each connection that it may have. If all clients together have more
+// streams than Config.Connections, each may have only 16 of them, or an equal part of all
+// if that is less.
 const (
 	streamsPerConn = 4
-	leastStreams   = 256 // of an address, so that a single connection may have all of its own
+	leastStreams   = 256 // of a client: as many as one connection may have
 	freeStreams    = 16
 )
 
-// countStreams counts streams that were opened, or answered.
+// countStreams adds n streams, or removes them if n is negative.
 func (c *conn) countStreams(n int) {
 	c.l.streams.Add(int64(n))
 	if p := c.entry.peer; p != nil {
@@ -31,14 +32,13 @@ func (c *conn) countStreams(n int) {
 	}
 }
 
-// freeStreams is how many streams a client may have when there are too many in
-// all: an equal part of them.
+// freeStreams is how many streams each client may have when there are too many in all.
 func (l *Listener) freeStreams() int64 {
 	return min(freeStreams, max(1, l.streamsInAll.Load()/max(1, l.clients.Load())))
 }
 
-// mayAsk reports whether a stream that was counted may stay open.
-func (c *conn) mayAsk() bool {
+// mayOpenStream reports whether the newest stream, already counted, may stay open.
+func (c *conn) mayOpenStream() bool {
 	p := c.entry.peer
 	if p == nil {
 		return true
@@ -50,11 +50,11 @@ func (c *conn) mayAsk() bool {
 	return c.isExempt()
 }
 
-// A streamAnswer is an answer on a stream of HTTP/2, whose client must take it
-// at the pace of a connection: a stream may stand still, by its flow control,
-// while others of the same connection flow. Those share what the connection
-// carries, so a stream whose connection keeps its pace gets as many times 20 s
-// as it has streams that are not answered yet.
+// A streamAnswer is an answer on a stream of HTTP/2. The client must read each stream at
+// the minimum rate of a connection: flow control can stop one stream while others of the
+// connection continue. The streams of a connection share its bandwidth. So if the
+// connection itself is fast enough, a stream gets 20 s for each stream that is not
+// answered yet.
 type streamAnswer struct {
 	http.ResponseWriter
 	s     *streams
@@ -65,18 +65,18 @@ type streamAnswer struct {
 	armed bool
 	over  bool
 	run   pace
-	base  int64         // sent by the connection when the run began
-	since time.Duration // of the Write that is blocked; 0: none is
+	base  int64         // bytes that the connection had sent when the run began
+	since time.Duration // when the present Write began, since s.began; 0: there is none
 }
 
-func (h *handler) serveStream(w http.ResponseWriter, r *http.Request, s *streams) {
+func (h *trackingHandler) serveStream(w http.ResponseWriter, r *http.Request, s *streams) {
 	a := streamAnswer{ResponseWriter: w, s: s}
 	defer a.end()
 	h.next.ServeHTTP(&a, r)
 }
 
-// end gives the rest, which net/http writes now, its time: as long as a
-// connection may take for what is left of all its streams.
+// end sets the deadline for the rest of the answer, which net/http writes after the
+// handler: the time in which a connection must send the rests of all its streams.
 func (a *streamAnswer) end() {
 	a.mu.Lock()
 	a.over = true
@@ -118,8 +118,8 @@ func (a *streamAnswer) FlushError() error {
 // Unwrap is for http.ResponseController.
 func (a *streamAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// enter begins to count time. A timer that runs is left alone: it looks at
-// what has become of the Write.
+// enter begins to count the time of a Write. It does not change a running timer: when the
+// timer fires, checkPace looks at the present Write.
 func (a *streamAnswer) enter() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -129,7 +129,7 @@ func (a *streamAnswer) enter() {
 	}
 	switch {
 	case a.timer == nil:
-		a.timer, a.armed = time.AfterFunc(runTime, a.look), true
+		a.timer, a.armed = time.AfterFunc(runTime, a.checkPace), true
 	case !a.armed:
 		a.timer.Reset(max(1, runTime-a.run.spent))
 		a.armed = true
@@ -147,8 +147,8 @@ func (a *streamAnswer) leave(n int) {
 	}
 }
 
-// look is called by the timer.
-func (a *streamAnswer) look() {
+// checkPace is called by the timer. It resets the stream if the client is too slow.
+func (a *streamAnswer) checkPace() {
 	sharers := max(1, a.s.unanswered())
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,16 +157,16 @@ func (a *streamAnswer) look() {
 		return
 	}
 	spent := a.run.spent + time.Since(a.s.began) - a.since
-	left := runTime - spent
-	if left <= 0 {
-		flowed := a.s.conn.sent.Load() - a.base
-		if flowed < minRate*int64(spent/time.Second) || spent >= runTime*time.Duration(sharers) {
+	rest := runTime - spent
+	if rest <= 0 {
+		sent := a.s.conn.sent.Load() - a.base
+		if sent < minRate*int64(spent/time.Second) || spent >= runTime*time.Duration(sharers) {
 			a.s.conn.l.notices.closedSlow()
 			http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(-time.Second))
 			return
 		}
-		left = runTime
+		rest = runTime
 	}
-	a.timer.Reset(left)
+	a.timer.Reset(rest)
 	a.armed = true
 }
