@@ -12,7 +12,7 @@ import (
 
 // Bots say how bots are known.
 type Bots struct {
-	Table   string        // file, see File.Beside; "" means the built-in table
+	Table   string        // file, see File.ResolvePath; "" means the built-in table
 	Refresh time.Duration // how often published ranges are fetched; 0 means never: those of the program are used
 }
 
@@ -88,7 +88,7 @@ func (r *reader) loadBots(at *node) {
 		return
 	}
 	r.botsLoaded = true
-	list, err := r.options.Bots(r.file.Beside(r.file.Bots.Table))
+	list, err := r.options.Bots(r.file.ResolvePath(r.file.Bots.Table))
 	if err != nil {
 		r.fault(place(at), "", "bots: table: %v", err)
 		return

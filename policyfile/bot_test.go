@@ -163,7 +163,7 @@ func TestFaultsOfNamedFilesStandInThePolicy(t *testing.T) {
 	}
 	for name, want := range map[string]string{"drop.txt": filepath.Join("etc", "drop.txt"),
 		"/run/pot.key": "/run/pot.key", "": ""} {
-		if got := f.Beside(name); got != want {
+		if got := f.ResolvePath(name); got != want {
 			t.Errorf("%q is beside the policy as %q, want %q", name, got, want)
 		}
 	}

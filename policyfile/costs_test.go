@@ -122,7 +122,7 @@ func TestParseReadsCostsAndShares(t *testing.T) {
 		"": {},
 		`upstream: {url: "http://127.0.0.1:3000", cpu: {cores: 2.5}}`:                 {Serve: Serve{Upstream: "http://127.0.0.1:3000", UpstreamCPU: UpstreamCPU{Cores: 2.5}}},
 		"upstream: {cpu: {from: server-timing}}":                                      {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "cpu"}}},
-		"upstream: {cpu: {keep: true, metric: Total, from: server-timing, cores: 4}}": {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "Total", Keep: true, Cores: 4}}},
+		"upstream: {cpu: {keep: true, metric: Total, from: server-timing, cores: 4}}": {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "Total", KeepHeader: true, Cores: 4}}},
 		"upstream: {cpu: {from: process}}":                                            {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "process"}}},
 		"upstream: {cpu: {from: process, pid_file: run/x.pid, every: 50ms}}":          {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "process", PIDFile: "run/x.pid", Every: 50 * time.Millisecond}}},
 		"upstream: {cpu: {from: cgroup, service: php8.2-fpm, every: 1s}}":             {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "php8.2-fpm", Every: time.Second}}},

@@ -18,7 +18,7 @@ type DNS struct {
 // Pot's http:BL.
 type DNSList struct {
 	Zone    string // lower case, no final dot
-	KeyFile string // see File.Beside
+	KeyFile string // see File.ResolvePath
 }
 
 const maxDNSLists = 16

@@ -110,9 +110,9 @@ func (f *File) ProxyLists() map[string][]netip.Prefix {
 	return lists
 }
 
-// Beside returns where a file is that the policy names: beside it, unless the
-// name is absolute.
-func (f *File) Beside(name string) string {
+// ResolvePath returns the path of a file that the policy names. A relative name
+// is relative to the folder of the policy file; "" stays "".
+func (f *File) ResolvePath(name string) string {
 	if name == "" || filepath.IsAbs(name) {
 		return name
 	}

@@ -7,11 +7,11 @@ import (
 
 // A Journal says how refusals are logged.
 type Journal struct {
-	Format string // "json" or "text"
-	File   string // as the policy names it; "" means stderr
-	Max    int64  // bytes after which a new file is begun
-	Keep   int    // how many full files are kept; below 0 none
-	Query  bool   // query strings are logged too
+	Format    string // "json" or "text"
+	File      string // as the policy names it; "" means stderr
+	Max       int64  // bytes after which a new file is begun
+	KeepFiles int    // how many full files are kept; below 0 none
+	Query     bool   // query strings are logged too
 }
 
 // Defaults and bounds of a journal.
@@ -25,7 +25,7 @@ const (
 
 // defaultJournal is one JSON line each on stderr.
 func defaultJournal() Journal {
-	return Journal{Format: "json", Max: defaultJournalMax, Keep: defaultJournalKeep}
+	return Journal{Format: "json", Max: defaultJournalMax, KeepFiles: defaultJournalKeep}
 }
 
 func journalKeys() []key[Journal] {
@@ -39,8 +39,8 @@ func journalKeys() []key[Journal] {
 		{"file", func(r *reader, n *node, j *Journal) { j.File = r.journalFile(n) }},
 		{"max", func(r *reader, n *node, j *Journal) { j.Max = r.bytes(n, "max", minJournalMax, maxJournalMax) }},
 		{"keep", func(r *reader, n *node, j *Journal) {
-			if j.Keep = int(r.integer(n, "keep", 0, maxJournalKeep)); j.Keep == 0 {
-				j.Keep = -1
+			if j.KeepFiles = int(r.integer(n, "keep", 0, maxJournalKeep)); j.KeepFiles == 0 {
+				j.KeepFiles = -1
 			}
 		}},
 		{"query", func(r *reader, n *node, j *Journal) { j.Query = r.boolean(n, "query") }},

@@ -13,7 +13,7 @@ import (
 // A Source is where a list comes from that is not in the policy.
 type Source struct {
 	Name  string
-	File  string        // as the policy names it: see File.Beside; "" when it comes from URL
+	File  string        // as the policy names it: see File.ResolvePath; "" when it comes from URL
 	URL   string        // http or https
 	Every time.Duration // how often the URL is asked; 0 for a file, which is read again when it changes
 	Set   *AddrSet      // the list: AddrSet.Replace gives it its prefixes

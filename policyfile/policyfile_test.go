@@ -57,7 +57,7 @@ func TestLoadReadsEveryKindOfRule(t *testing.T) {
 		Name:    "testdata/good/shop.yaml",
 		Contact: "shop@example.org", TrustedProxies: []string{}, Header: "X-Forwarded-For", Memory: 64 << 20,
 		Serve: Serve{Listen: "127.0.0.1:8080", Upstream: "http://127.0.0.1:3000", Abandon: time.Minute,
-			Journal: Journal{Format: "json", Max: 256e6, Keep: 4}},
+			Journal: Journal{Format: "json", Max: 256e6, KeepFiles: 4}},
 		Lists:         map[string]*AddrSet{"office": office},
 		IgnoreUnnamed: true,
 		Policy: fairshare.Policy{IPv4Prefix: 32, IPv6Prefix: 64, Rules: []fairshare.Rule{

@@ -47,7 +47,7 @@ rules: []
 				"xn--bcher-kva.example"},
 			KeepHeaders:     []string{"X-HTTP-Method-Override"},
 			KeepUnderscores: true, H2C: true,
-			Journal: Journal{Format: "text", File: "log/refusals.log", Max: 1e12, Keep: -1, Query: true},
+			Journal: Journal{Format: "text", File: "log/refusals.log", Max: 1e12, KeepFiles: -1, Query: true},
 			Bounds:  Bounds{Connections: 16, PerAddr: 6, Fields: 1000, Header: 1 << 20, Streams: 8},
 		},
 	}
@@ -61,7 +61,7 @@ func TestParseFillsDefaultsIn(t *testing.T) {
 	for _, text := range []string{"rules: []",
 		"journal: {keep: 4}\nbounds: {}\nunderscores: drop\nfail: closed\nclients: {unnamed_proxies: provisional}\nrules: []"} {
 		f := parsed(t, text)
-		if want := (Journal{Format: "json", Max: 256e6, Keep: 4}); f.Journal != want {
+		if want := (Journal{Format: "json", Max: 256e6, KeepFiles: 4}); f.Journal != want {
 			t.Errorf("%s: journal %+v, want %+v", text, f.Journal, want)
 		}
 		if f.Abandon != time.Minute || f.Timeout != 0 || f.Hosts != nil || f.Bounds != (Bounds{}) ||

@@ -53,7 +53,7 @@ func (f *File) cpuWords() string {
 		}
 		return ""
 	case "server-timing":
-		if c.Keep {
+		if c.KeepHeader {
 			return fmt.Sprintf("it reports the CPU time of a request in Server-Timing, as %s; clients see that too.",
 				printable(c.Metric))
 		}

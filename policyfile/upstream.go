@@ -14,13 +14,13 @@ import (
 
 // UpstreamCPU says where CPU time of the upstream is learnt from.
 type UpstreamCPU struct {
-	From    string        // "server-timing", "process" or "cgroup"; "" when nobody tells
-	Metric  string        // server-timing: its name in Server-Timing
-	Keep    bool          // server-timing: the header reaches the client
-	PIDFile string        // process: see File.Beside; "" means what listens at the upstream's port
-	Cgroup  string        // cgroup: a path below /sys/fs/cgroup that begins with "/", or the name of a systemd service
-	Every   time.Duration // process, cgroup: how often it is sampled; 0 means the default
-	Cores   float64       // 0 means this machine's
+	From       string        // "server-timing", "process" or "cgroup"; "" when nobody tells
+	Metric     string        // server-timing: its name in Server-Timing
+	KeepHeader bool          // server-timing: the header reaches the client
+	PIDFile    string        // process: see File.ResolvePath; "" means what listens at the upstream's port
+	Cgroup     string        // cgroup: a path below /sys/fs/cgroup that begins with "/", or the name of a systemd service
+	Every      time.Duration // process, cgroup: how often it is sampled; 0 means the default
+	Cores      float64       // 0 means this machine's
 }
 
 // UpstreamCost says which header the upstream tells a request's cost in.
@@ -76,7 +76,7 @@ func upstreamCPUKeys() []key[UpstreamCPU] {
 				r.fault(n, hint, "metric: %s is not the name of a metric in Server-Timing", quote(c.Metric))
 			}
 		}},
-		{"keep", func(r *reader, n *node, c *UpstreamCPU) { c.Keep = r.boolean(n, "keep") }},
+		{"keep", func(r *reader, n *node, c *UpstreamCPU) { c.KeepHeader = r.boolean(n, "keep") }},
 		{"pid_file", func(r *reader, n *node, c *UpstreamCPU) { c.PIDFile = r.pidFile(n) }},
 		{"service", func(r *reader, n *node, c *UpstreamCPU) { c.Cgroup = r.service(n) }},
 		{"cgroup", func(r *reader, n *node, c *UpstreamCPU) { c.Cgroup = r.cgroup(n) }},

@@ -72,7 +72,7 @@ func PrintBots(env *cli.Environment, policy string) error {
 	if err != nil {
 		return err
 	}
-	table, err := setup.BotTable(file.Beside(file.Bots.Table))
+	table, err := setup.BotTable(file.ResolvePath(file.Bots.Table))
 	if err != nil {
 		return err
 	}

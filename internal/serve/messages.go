@@ -197,7 +197,7 @@ func (rt *runtime) journalTarget() string {
 	if j.File == "" {
 		return fmt.Sprintf("refusals, as lines of %s, here", j.Format)
 	}
-	return fmt.Sprintf("refusals, as lines of %s, in %s", j.Format, rt.File.Beside(j.File))
+	return fmt.Sprintf("refusals, as lines of %s, in %s", j.Format, rt.File.ResolvePath(j.File))
 }
 
 // sharedSessions describes which sessions bots share.

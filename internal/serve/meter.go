@@ -34,7 +34,7 @@ type meterSettings struct {
 func openMeter(file *policyfile.File, upstream *url.URL, log func(string), old *meter) (*meter, error) {
 	settings := meterSettings{file.UpstreamCPU, listening(upstream)}
 	opts := cputime.Options{
-		PIDFile: file.Beside(settings.PIDFile), Listening: settings.listening, Cgroup: settings.Cgroup,
+		PIDFile: file.ResolvePath(settings.PIDFile), Listening: settings.listening, Cgroup: settings.Cgroup,
 		Every: settings.Every, Cores: cores(file), Log: log,
 	}
 	switch settings.From {

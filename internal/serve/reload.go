@@ -67,7 +67,7 @@ func (s *server) prepareReload(next *runtime) error {
 	certs := s.certs.Load()
 	if file := next.File; certs != nil {
 		var err error
-		if certs, err = loadCertificates(file.Beside(file.TLS.Cert), file.Beside(file.TLS.Key)); err != nil {
+		if certs, err = loadCertificates(file.ResolvePath(file.TLS.Cert), file.ResolvePath(file.TLS.Key)); err != nil {
 			return err
 		}
 	}
@@ -157,9 +157,9 @@ func openJournal(file *policyfile.File, stderr io.Writer) (*journal.Journal, err
 
 func journalOptions(file *policyfile.File) journal.Options {
 	return journal.Options{
-		Format: file.Journal.Format, Max: file.Journal.Max, Keep: file.Journal.Keep, Query: file.Journal.Query,
+		Format: file.Journal.Format, Max: file.Journal.Max, Keep: file.Journal.KeepFiles, Query: file.Journal.Query,
 		IPv4Prefix: file.Policy.IPv4Prefix, IPv6Prefix: file.Policy.IPv6Prefix,
-		File: file.Beside(file.Journal.File),
+		File: file.ResolvePath(file.Journal.File),
 	}
 }
 

@@ -91,7 +91,7 @@ func (s *server) proxyConfig(rt *runtime) proxy.Config {
 		Fields:          file.Bounds.Fields,
 		HeaderBytes:     int(file.Bounds.Header),
 		Timing:          metric(&file.UpstreamCPU),
-		KeepTiming:      file.UpstreamCPU.Keep,
+		KeepTiming:      file.UpstreamCPU.KeepHeader,
 		CostHeader:      file.UpstreamCost.Header,
 		MaxCost:         file.UpstreamCost.Max,
 		Slots:           rt.Slots(),

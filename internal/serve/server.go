@@ -200,7 +200,7 @@ func (s *server) loadTLS(file *policyfile.File) error {
 	if file.TLS == nil {
 		return nil
 	}
-	certs, err := loadCertificates(file.Beside(file.TLS.Cert), file.Beside(file.TLS.Key))
+	certs, err := loadCertificates(file.ResolvePath(file.TLS.Cert), file.ResolvePath(file.TLS.Key))
 	if err != nil {
 		return err
 	}

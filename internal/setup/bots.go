@@ -48,7 +48,7 @@ type BotOptions struct {
 func NewBotIdentifier(file *policyfile.File, opts BotOptions) (*BotIdentifier, error) {
 	b := &BotIdentifier{refresh: file.Bots.Refresh}
 	var err error
-	if b.Table, err = BotTable(file.Beside(file.Bots.Table)); err != nil {
+	if b.Table, err = BotTable(file.ResolvePath(file.Bots.Table)); err != nil {
 		return nil, err
 	}
 	b.usesHost = usedHosts(b.Table, &file.Policy)
@@ -168,7 +168,7 @@ func dnsLists(file *policyfile.File) (map[string]lookup.List, error) {
 	for name, l := range file.DNS.Lists {
 		list := lookup.List{Zone: l.Zone}
 		if l.KeyFile != "" {
-			key, err := readAccessKey(file.Beside(l.KeyFile))
+			key, err := readAccessKey(file.ResolvePath(l.KeyFile))
 			if err != nil {
 				return nil, errors.Join(file.Fault(l.KeyFile, fmt.Errorf("dns: %s: %w", name, err),
 					"the file contains only the access key: twelve letters from a to z"))
