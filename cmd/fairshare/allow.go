@@ -9,7 +9,7 @@ import (
 
 type allowCmd struct {
 	registryFlag
-	For    period `placeholder:"TIME" help:"How long, such as 7d; without it for ever."`
+	For    period `placeholder:"TIME" help:"How long, such as 7d; without it permanently."`
 	Reason string `placeholder:"TEXT" help:"The reason, for operators; clients do not see it."`
 	Force  bool   `help:"Allow even everybody, or more than a /16 (IPv6: a /32)."`
 	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"An address, a prefix, or a bot by its name (if its addresses prove that it is the bot)."`

@@ -9,7 +9,7 @@ import (
 
 type banCmd struct {
 	registryFlag
-	For    period `placeholder:"TIME" help:"How long, such as 2h or 7d (answer 429); without it for ever (answer 403)."`
+	For    period `placeholder:"TIME" help:"How long, such as 2h or 7d (answer 429); without it permanently (answer 403)."`
 	Reason string `placeholder:"TEXT" help:"The reason, for operators; clients do not see it."`
 	Force  bool   `help:"Ban even yourself, a proxy in front, or everybody."`
 	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"An address, a prefix, or a bot by its name (every client that claims to be it)."`

@@ -19,7 +19,7 @@ type botCmd struct {
 }
 
 func (c *botCmd) Help() string {
-	return "Tells what a client is taken for, and why. Names and categories are those that match: {bot: …} knows."
+	return "Prints which bot a client is, and why. Names and categories are those of match: {bot: …}."
 }
 
 // Validate checks the arguments for kong.
@@ -36,7 +36,7 @@ func (c *botCmd) Validate() error {
 	}
 	addr, err := netip.ParseAddr(c.Addr)
 	if err != nil {
-		return fmt.Errorf("--addr: %q is no address", c.Addr)
+		return fmt.Errorf("--addr: %q is not an address", c.Addr)
 	}
 	c.addr = addr.Unmap().WithZone("")
 	return nil

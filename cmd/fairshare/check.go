@@ -21,7 +21,7 @@ type checkCmd struct {
 }
 
 func (c *checkCmd) Help() string {
-	return "Prints each rule as a sentence, then warnings. Exits with 1 after telling every fault."
+	return "Prints each rule as a sentence, then warnings. Exits with 1 after it has printed all errors."
 }
 
 // request returns the request that --try and the flags next to it describe.

@@ -12,7 +12,7 @@ type clientCmd struct {
 }
 
 func (c *clientCmd) Help() string {
-	return "Shows its requests and what they cost, operators' decisions and labels, bans, and the records of refusals."
+	return "Shows its requests and their cost, operators' decisions and labels, bans, and the records of refusals."
 }
 
 func (c *clientCmd) Run(env *cli.Environment) error {

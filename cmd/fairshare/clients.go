@@ -11,7 +11,7 @@ import (
 type clientsCmd struct {
 	registryFlag
 	Sort   string `enum:"client,requests,refused,blocked,dry-run,cpu,time,last-seen" default:"requests" placeholder:"COLUMN" help:"The column to sort by, the most or latest first: client, requests, refused (then in dry run), blocked, dry-run, cpu, time or last-seen (default requests)."`
-	Bot    string `placeholder:"NAME" help:"Only clients that are taken for this bot."`
+	Bot    string `placeholder:"NAME" help:"Only clients that were recognized as this bot."`
 	Label  string `placeholder:"LABEL" help:"Only clients with this label of their own."`
 	Sticky bool   `help:"Only clients that operators have banned, allowed, labeled or written a note about."`
 	Top    int    `default:"20" placeholder:"N" help:"How many at most, also with --json; 0 for all (default 20)."`

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"fairshare/internal/cli"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fairshare/internal/cli"
 )
 
 func TestServeOnAUnixSocket(t *testing.T) {

@@ -19,22 +19,22 @@ import (
 
 // commands are the subcommands, each in a file of its own.
 type commands struct {
-	Serve   serveCmd   `cmd:"" help:"Stand in front of a site as a reverse proxy."`
+	Serve   serveCmd   `cmd:"" help:"Protect a site as a reverse proxy."`
 	Check   checkCmd   `cmd:"" help:"Check policy files; walk one request through."`
-	Bot     botCmd     `cmd:"" help:"Tell what bot a user agent is taken for, and whether that is true."`
+	Bot     botCmd     `cmd:"" help:"Print which bot a user agent belongs to, and whether the address proves it."`
 	Policy  policyCmd  `cmd:"" help:"Print the built-in policy."`
 	Replay  replayCmd  `cmd:"" help:"Run a policy over access logs and report what it would have done."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Help    helpCmd    `cmd:"" help:"Print what a command does."`
 
-	Operators operatorCommands `embed:"" group:"What is remembered, and what operators say:"`
+	Operators operatorCommands `embed:"" group:"Records of clients, and decisions of operators:"`
 
 	ShowVersion kong.VersionFlag `name:"version" short:"v" help:"Print the version."`
 	CapitalV    kong.VersionFlag `name:"print-version" short:"V" hidden:""`
 }
 
 type helpCmd struct {
-	Command []string `arg:"" optional:"" help:"The command; none means the whole."`
+	Command []string `arg:"" optional:"" help:"The command; without one all are listed."`
 }
 
 func (c *helpCmd) Run(parsed *kong.Context) error {
@@ -50,12 +50,13 @@ func (c *helpCmd) Run(parsed *kong.Context) error {
 
 func main() { os.Exit(run(os.Args[1:], process())) }
 
-// oneStop is how long the same signal to stop counts once: timeout(1), and
-// others who start a program, signal it and then its group.
-const oneStop = 500 * time.Millisecond
+// repeatedStop is how long a repetition of the same stop signal is ignored.
+// timeout(1) and some supervisors signal a program and then its process group.
+// The second signal would otherwise cut off the requests in progress.
+const repeatedStop = 500 * time.Millisecond
 
-// process returns the environment that is this process. A third SIGINT or
-// SIGTERM kills it.
+// process returns the environment of this process. The first SIGINT or SIGTERM
+// ends its context, the second closes StopNow, and a third kills the process.
 func process() *cli.Environment {
 	ctx, cancel := context.WithCancel(context.Background())
 	stopNow := make(chan struct{})
@@ -65,7 +66,7 @@ func process() *cli.Environment {
 		first, at := <-stops, time.Now()
 		cancel()
 		for next := range stops {
-			if next != first || time.Since(at) >= oneStop {
+			if next != first || time.Since(at) >= repeatedStop {
 				break
 			}
 		}
@@ -75,7 +76,7 @@ func process() *cli.Environment {
 	return &cli.Environment{Context: ctx, StopNow: stopNow, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 }
 
-// run is main without the process: it returns the exit code.
+// run executes the command line args and returns the exit code.
 func run(args []string, env *cli.Environment) int {
 	var cmds commands
 	exit := -1
@@ -88,13 +89,13 @@ func run(args []string, env *cli.Environment) int {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
 	if err != nil {
-		panic(err) // the structs above are wrong
+		panic(err) // a tag of the structs above is wrong
 	}
 	if len(args) == 0 {
 		return printUsage(parser, env)
 	}
 	parsed, err := parser.Parse(args)
-	if exit >= 0 { // --help or --version was asked for and has been printed
+	if exit >= 0 { // --help or --version, which has been printed
 		return exit
 	}
 	if err != nil {
@@ -108,7 +109,7 @@ func run(args []string, env *cli.Environment) int {
 	return cli.ExitCode(err)
 }
 
-// printUsage writes the help to stderr: no command was given.
+// printUsage writes the help to stderr, for a command line without a command.
 func printUsage(parser *kong.Kong, env *cli.Environment) int {
 	parser.Stdout = env.Stderr
 	command, err := kong.Trace(parser, nil)
@@ -119,7 +120,7 @@ func printUsage(parser *kong.Kong, env *cli.Environment) int {
 	return cli.ExitUsage
 }
 
-// usageError tells what is wrong with a command line.
+// usageError returns the text of the error of a command line.
 func usageError(err error) string {
 	text := cli.OneLine(err)
 	if flag, _, missing := strings.Cut(text, ": expected "); missing &&
@@ -129,7 +130,7 @@ func usageError(err error) string {
 	return strings.Replace(text, "expected value value", "expected a value", 1)
 }
 
-// usageHint tells what may help with a command line.
+// usageHint returns a hint for the error of a command line.
 func usageHint(parser *kong.Kong, args []string, err error) string {
 	odd := strings.HasPrefix(err.Error(), "unexpected argument")
 	for _, command := range parser.Model.Children {

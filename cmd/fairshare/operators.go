@@ -11,7 +11,7 @@ import (
 
 // operatorCommands read and change the registry, whether a server runs or not.
 type operatorCommands struct {
-	Ban     banCmd     `cmd:"" help:"Ban an address, a prefix or a bot, for a time or for ever."`
+	Ban     banCmd     `cmd:"" help:"Ban an address, a prefix or a bot, for a time or permanently."`
 	Unban   unbanCmd   `cmd:"" help:"End a ban by an operator or by a rule."`
 	Allow   allowCmd   `cmd:"" help:"Exempt an address, a prefix or a bot from all rules."`
 	Unallow unallowCmd `cmd:"" help:"Remove what allow has set."`
@@ -25,19 +25,19 @@ type operatorCommands struct {
 	Forget  forgetCmd  `cmd:"" help:"Delete everything that is recorded about a client."`
 }
 
-// registryFlag is what all commands of operators have.
+// registryFlag is the flag that all commands for operators have.
 type registryFlag struct {
 	State string `placeholder:"DIR" help:"Folder in which serve keeps the registry."`
 }
 
-// A period is a duration on the command line, spelt as in a policy file. Zero
+// A period is a duration on the command line, written as in a policy file. Zero
 // means that there is no end.
 type period time.Duration
 
 // UnmarshalText reads a period for kong.
 func (p *period) UnmarshalText(text []byte) error {
 	if n := string(text); n != "" && strings.Trim(n, "0") == "" {
-		return fmt.Errorf("%s is not between 1s and 100 years; leave out --for if it is to have no end", n)
+		return fmt.Errorf("%s is not between 1s and 100 years; leave out --for for no end", n)
 	}
 	d, err := policyfile.ParseDuration(string(text))
 	if err != nil {

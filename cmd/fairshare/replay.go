@@ -15,22 +15,22 @@ import (
 
 type replayCmd struct {
 	Policy   string   `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy."`
-	Format   string   `placeholder:"F" help:"Log format: a name as in combined (a wrong one lists them all), or an nginx log_format or Apache LogFormat string; without it, told by looking."`
+	Format   string   `placeholder:"F" help:"Log format: a name as in combined (a wrong one lists them all), or an nginx log_format or Apache LogFormat string; without it, recognized from the lines."`
 	Timezone string   `placeholder:"TZ" help:"Zone of times logged without one, as in Europe/Berlin or +02:00 (default UTC)."`
 	JSON     bool     `name:"json" help:"Print the report as one JSON object."`
-	Verdicts string   `placeholder:"FILE" help:"Write what became of each line to a tab-separated file."`
+	Verdicts string   `placeholder:"FILE" help:"Write the verdict on each line to a tab-separated file."`
 	Top      int      `default:"10" placeholder:"N" help:"How many clients, networks and user agents to list (default 10)."`
-	Resolve  bool     `help:"Ask the DNS about bots that only it can verify, and for what the policy asks of it: names and DNS lists as they are now."`
-	State    string   `placeholder:"DIR" help:"Folder of serve: labels and what operators banned or allowed are played from its registry (bans by rules are not: a replay makes its own), copies of lists are used."`
+	Resolve  bool     `help:"Ask the DNS, as it answers now, for the host names and DNS lists that verify bots or that the policy uses."`
+	State    string   `placeholder:"DIR" help:"Folder of serve: labels and operators' decisions are taken from its registry (bans by rules are not: a replay makes its own), and copies of lists are used."`
 	Logs     []string `arg:"" name:"log" help:"Access logs, plain or packed with gzip or zstd; - is standard input."`
 
 	zone *time.Location
 }
 
 func (c *replayCmd) Help() string {
-	return "Limits by time charge the upstream's own time where a log holds it (nginx $upstream_response_time, HAProxy Tr, target_processing_time of AWS, " +
-		"Traefik OriginDuration), else the time of the whole request; limits by cpu what a logged Server-Timing tells (nginx $upstream_http_server_timing, " +
-		"Caddy's resp_headers). What a log cannot tell is named in the report."
+	return "Limits by time charge the upstream's own time if the log has it (nginx $upstream_response_time, HAProxy Tr, target_processing_time of AWS, " +
+		"Traefik OriginDuration), otherwise the time of the whole request. Limits by cpu charge the CPU time of a logged Server-Timing header (nginx $upstream_http_server_timing, " +
+		"Caddy's resp_headers). The report names what the log does not contain."
 }
 
 // Validate checks the flags for kong.
@@ -69,8 +69,8 @@ func parseZone(s string) (*time.Location, error) {
 
 func (c *replayCmd) Run(env *cli.Environment) error {
 	if os.Getenv("GOGC") == "" {
-		// Almost nothing is allocated for a line. The counters are large and hold
-		// no pointers: they must not let as much garbage collect.
+		// The counters are large and almost nothing else is allocated: with the
+		// default of 100, garbage of the counters' size could accumulate.
 		defer debug.SetGCPercent(debug.SetGCPercent(25))
 	}
 	return logreplay.Run(env, logreplay.Options{

@@ -107,7 +107,7 @@ func nonEmpty(texts ...string) (list []string) {
 const maxAgentLine = 64 << 10
 
 // recognizeLines recognizes the user agent in each line of r. It writes the
-// result to w as soon as no more input is there.
+// results to w as soon as all input so far has been read.
 func recognizeLines(w io.Writer, r io.Reader, table *bots.Table) error {
 	in := bufio.NewReaderSize(r, maxAgentLine)
 	out := bufio.NewWriter(w)

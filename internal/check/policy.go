@@ -52,10 +52,10 @@ func (p *Policy) Describe(w io.Writer) {
 		fmt.Fprintln(w, file.Sentence(&rules[i]))
 	}
 	if len(rules) == 0 {
-		fmt.Fprintln(w, "There are no rules: everything is let through.")
+		fmt.Fprintln(w, "There are no rules: every request is let through.")
 	}
 	if file.Policy.DryRun {
-		fmt.Fprintln(w, "The whole policy is dry: it decides and reports, and everything is let through.")
+		fmt.Fprintln(w, "The whole policy is in dry run: it decides and reports, and lets every request through.")
 	}
 	for i, s := range p.lists.Status() { // in the order of file.Sources
 		switch source := file.Sources[i]; {
@@ -63,7 +63,7 @@ func (p *Policy) Describe(w io.Writer) {
 			fmt.Fprintf(w, "list %s: serve asks %s for it every %s.\n", s.Name, s.From,
 				policyfile.FormatDuration(source.Every))
 		case s.Prefixes == 0:
-			fmt.Fprintf(w, "list %s: %s holds no address: nobody is on it.\n", s.Name, source.File)
+			fmt.Fprintf(w, "list %s: %s contains no address: no client is on it.\n", s.Name, source.File)
 		default:
 			fmt.Fprintf(w, "list %s: %s in %s.\n", s.Name, setup.PrefixCount(s.Prefixes), source.File)
 		}
@@ -75,7 +75,7 @@ func (p *Policy) Describe(w io.Writer) {
 		fmt.Fprintf(w, "sessions: requests of a bot without cookies share the session of %s.\n", cookies)
 	}
 	if g := file.Registry; g != (policyfile.Registry{}) {
-		fmt.Fprintf(w, "registry: remembers %d clients and %d stories of refusals at most, for %s.\n",
+		fmt.Fprintf(w, "registry: keeps at most %d clients and %d records of refusals, for %s.\n",
 			cmp.Or(g.Clients, policyfile.DefaultRegistryClients),
 			cmp.Or(g.Stories, policyfile.DefaultRegistryStories),
 			policyfile.FormatDuration(cmp.Or(g.Age, policyfile.DefaultRegistryAge)))

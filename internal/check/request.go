@@ -64,13 +64,13 @@ func (r *Request) setClient(req *fairshare.Request) error {
 	}
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
-		return fmt.Errorf("--addr: %q is no address", r.Addr)
+		return fmt.Errorf("--addr: %q is not an address", r.Addr)
 	}
 	req.Addr = addr.Unmap().WithZone("")
 	if r.Through != "" {
 		peer, err := netip.ParseAddr(r.Through)
 		if err != nil || !clientaddr.IsLocal(peer) {
-			return fmt.Errorf("--through: %q is no address of this machine or a private network", r.Through)
+			return fmt.Errorf("--through: %q is not an address of this machine or of a private network", r.Through)
 		}
 		req.Via = peer.Unmap().WithZone("")
 	}

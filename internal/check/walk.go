@@ -50,7 +50,7 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request) 
 		p.writePassage(w, req, steps)
 	}
 	if bool(lookups) || req.Bot.State == fairshare.Pending {
-		fmt.Fprintf(w, "the DNS was not asked about %s: what it alone can tell does not hold here\n", req.Addr)
+		fmt.Fprintf(w, "the DNS was not asked about %s: conditions that need its answer do not match here\n", req.Addr)
 	}
 	return guard.Settle(ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
 }
@@ -64,7 +64,7 @@ func (p *Policy) writePassage(w io.Writer, req *fairshare.Request, steps []fairs
 		fmt.Fprintf(w, "then 421: %q is not among hosts\n", req.Host)
 	}
 	if settled := settledLater(&p.File.Policy, steps); settled != "" {
-		fmt.Fprintf(w, "what it costs is known only with its answer, and counted then: %s\n", settled)
+		fmt.Fprintf(w, "the cost is known only with the answer, and is charged then: %s\n", settled)
 	}
 	if s := p.File.Share; s != nil && !p.File.Policy.DryRun {
 		if s.Wait > 0 && s.Queue > 0 {
@@ -143,7 +143,7 @@ func verdictText(v *fairshare.Verdict) string {
 		s += fmt.Sprintf(" (%s would %s)", v.DryRunFinding.Rule.Name, v.DryRunFinding.Action)
 	}
 	if v.DryRun && v.Action != fairshare.Allow {
-		s += " (let through: the whole policy is dry)"
+		s += " (let through: the whole policy is in dry run)"
 	}
 	return s
 }

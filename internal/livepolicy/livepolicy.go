@@ -1,7 +1,7 @@
 // Package livepolicy puts a policy file in force, with its lists, bots, DNS,
-// trusted proxies, counters, bans and registry. internal/serve and the public
-// package site are built on it, so a rule that works in one of them works in
-// the other. Start with [New].
+// trusted proxies, counters, bans and registry. Both
+// internal/serve and the public package site use it, so a rule means the same in
+// both. Start with [New].
 package livepolicy
 
 import (

@@ -59,7 +59,7 @@ share: {capacity: auto, min: 4, max: 256, by: [addr, host], wait: 3s, queue: 7, 
 		!maps.Equal(o.Bots, map[string]float64{"googlebot": 2}) {
 		t.Errorf("%+v", o)
 	}
-	// Clients are told apart as limits do it.
+	// The queue identifies clients as limits do.
 	one, two := &fairshare.Request{Addr: netip.MustParseAddr("192.0.2.1")},
 		&fairshare.Request{Addr: netip.MustParseAddr("192.0.2.2")}
 	if a, b := o.Key(nil, one, by[0]), o.Key(nil, two, by[0]); string(a) != string(b) ||

@@ -29,7 +29,7 @@ import (
 // CountersFile is the snapshot of the counters in the state folder.
 const CountersFile = "counters"
 
-// ceilingKey stands in a story for the key of a ceiling.
+// ceilingKey is the text in a story for the key of a ceiling.
 const ceilingKey = "peer, for all clients that it named together"
 
 const (

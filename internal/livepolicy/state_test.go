@@ -3,11 +3,6 @@ package livepolicy
 import (
 	"context"
 	"errors"
-	"fairshare"
-	"fairshare/httpguard"
-	"fairshare/internal/registrar"
-	"fairshare/memlimit"
-	"fairshare/sqlregistry"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -17,6 +12,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"fairshare"
+	"fairshare/httpguard"
+	"fairshare/internal/registrar"
+	"fairshare/memlimit"
+	"fairshare/sqlregistry"
 )
 
 // The counters are written every minute and at the end. A successor can read them

@@ -12,14 +12,14 @@ import (
 
 // questions counts the questions to the DNS, and those without an answer.
 type questions struct {
-	resolver          *lookup.Resolver
-	asked, unanswered atomic.Int64
+	resolver         *lookup.Resolver
+	sent, unanswered atomic.Int64
 }
 
 // resolve waits for the host names of an address or, with a list of the policy,
 // for whether the list has it.
 func (q *questions) resolve(ctx context.Context, addr netip.Addr, list string) {
-	q.asked.Add(1)
+	q.sent.Add(1)
 	var answered bool
 	if list == "" {
 		_, answered = q.resolver.Wait(ctx, addr)
@@ -34,7 +34,7 @@ func (q *questions) resolve(ctx context.Context, addr netip.Addr, list string) {
 // warnings returns a warning if a tenth of the questions or more were not
 // answered: a few names never are.
 func (q *questions) warnings() []replay.Warning {
-	n, all := q.unanswered.Load(), q.asked.Load()
+	n, all := q.unanswered.Load(), q.sent.Load()
 	if n == 0 || n*10 < all {
 		return nil
 	}

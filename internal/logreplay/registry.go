@@ -29,7 +29,7 @@ func (s *session) useRegistry(options *replay.Options) ([]replay.Warning, error)
 	registry, err := sqlregistry.Open(ctx, filepath.Join(dir, setup.RegistryFile),
 		sqlregistry.Options{ReadOnly: true, MustExist: true, Log: s.log})
 	if errors.Is(err, sqlregistry.ErrNotThere) {
-		s.log(fmt.Sprintf("no registry in %s: no label and nothing that operators said is played", s.State))
+		s.log(fmt.Sprintf("no registry in %s: the replay has no labels and no decisions of operators", s.State))
 		return nil, nil
 	}
 	if err != nil {
@@ -49,7 +49,7 @@ func registryError(err error, dir string) error {
 	err = operator.RegistryError(dir, err)
 	var hinted *cli.HintError
 	if errors.As(err, &hinted) {
-		hinted.Hint += "; a replay without --state does without it"
+		hinted.Hint += "; a replay without --state does not need it"
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 // AllowOptions say what to allow.
 type AllowOptions struct {
 	Client string        // an address, a prefix or the name of a bot
-	For    time.Duration // 0: for ever
+	For    time.Duration // 0: permanently
 	Reason string        // for operators; may be empty
 	Force  bool          // allow even everybody, or a very wide prefix
 }
@@ -30,27 +30,27 @@ func Allow(env *cli.Environment, state string, opts AllowOptions) error {
 		return err
 	}
 	if bot := bots.BuiltIn().Bot(id.Bot); bot != nil && (bot.UserTriggered || len(bot.Ranges)+len(bot.Domains) == 0) {
-		why := "its addresses are not known"
+		reason := "its addresses are not known"
 		if bot.UserTriggered {
-			why = "anybody can have it fetch a page"
+			reason = "anybody can have it fetch a page"
 		}
 		return cli.WrongUsage(cli.Hint(
-			fmt.Errorf("%s cannot be allowed by its name: %s", id, why),
+			fmt.Errorf("%s cannot be allowed by its name: %s", id, reason),
 			"give an address or a prefix, such as 203.0.113.9"))
 	}
-	if whom := tooWideToAllow(id.ClientID); whom != "" && !opts.Force {
-		return cli.Hint(fmt.Errorf("%s is %s: the site would have no protection from them", id, whom),
+	if width := tooWideToAllow(id.ClientID); width != "" && !opts.Force {
+		return cli.Hint(fmt.Errorf("%s is %s: the site would have no protection from them", id, width),
 			"--force overrides this check")
 	}
-	if err := o.sayIt(id, fairshare.OverrideRecord{Client: id.ClientID, Action: fairshare.Allow, Since: o.now,
+	if err := o.recordOverride(id, fairshare.OverrideRecord{Client: id.ClientID, Action: fairshare.Allow, Since: o.now,
 		Until: endOf(opts.For, o.now), Reason: opts.Reason}, "allowed", "unallow"); err != nil {
 		return err
 	}
 	return o.warnOfProvisional(id.ClientID)
 }
 
-// warnOfProvisional says for which recorded clients an allow has no effect:
-// their addresses are not proven.
+// warnOfProvisional warns of each recorded client for which an allow has no
+// effect, because its address is not proven.
 func (o *operation) warnOfProvisional(id fairshare.ClientID) error {
 	if !id.Prefix.IsValid() {
 		return nil
@@ -60,7 +60,7 @@ func (o *operation) warnOfProvisional(id fairshare.ClientID) error {
 		return o.failed(err)
 	}
 	for i, c := range clients {
-		if i == fewWords {
+		if i == mostListed {
 			o.Printf("and %s more", prose.Number(len(clients)-i))
 			break
 		}
@@ -70,19 +70,19 @@ func (o *operation) warnOfProvisional(id fairshare.ClientID) error {
 	return nil
 }
 
-// Prefixes that are shorter let in more than a client: nobody means that by
-// mistake.
+// To allow a shorter prefix needs --force: it is probably a mistake.
 const (
 	widestAllowed4 = 16
-	widestAllowed6 = 32 // what a provider is given
+	widestAllowed6 = 32 // the prefix that a provider is given
 )
 
-// tooWideToAllow says how wide a prefix is; "" when it is not too wide.
+// tooWideToAllow returns a description of a prefix that is too wide to allow,
+// "" for any other client.
 func tooWideToAllow(id fairshare.ClientID) string {
-	p, whom := id.Prefix, tooWide(id)
+	p, width := id.Prefix, tooWide(id)
 	switch {
-	case whom != "" || !p.IsValid():
-		return whom
+	case width != "" || !p.IsValid():
+		return width
 	case p.Addr().Is4() && p.Bits() < widestAllowed4:
 		return prose.Number(1<<(32-p.Bits())) + " addresses"
 	case p.Addr().Is6() && p.Bits() < widestAllowed6:

@@ -16,12 +16,13 @@ import (
 // A named is a client as an operator names it.
 type named struct {
 	fairshare.ClientID
-	addr netip.Addr // that was given without a length; else invalid
-	word string     // its argument
-	err  error      // a bot that is not in the table
+	addr     netip.Addr // the argument, if it is an address; otherwise invalid
+	argument string     // names the client on the command line
+	err      error      // for a bot that is not in the table
 }
 
-// String tells a client whole: "2001:db8::/64 (the client of 2001:db8::1)".
+// String returns the client and, if that is different, the address:
+// "2001:db8::/64 (the client of 2001:db8::1)".
 func (n named) String() string {
 	if n.addr.IsValid() && !n.Prefix.IsSingleIP() {
 		return fmt.Sprintf("%s (the client of %s)", n.ClientID, n.addr)
@@ -29,8 +30,9 @@ func (n named) String() string {
 	return n.ClientID.String()
 }
 
-// client reads ADDR, PREFIX or BOT. An address alone means its client. A bot
-// that is not in the table may still be in the registry: its err says so.
+// client reads ADDR, PREFIX or BOT. An address means the client that
+// has it. A bot that is not in the table may still be in the registry, so the
+// result has it, with an error in err.
 func (o *operation) client(text string) (named, error) {
 	n, err := parseClient(text)
 	if err != nil {
@@ -42,19 +44,20 @@ func (o *operation) client(text string) (named, error) {
 	if n.addr.IsValid() {
 		n.ClientID = fairshare.PrefixID(netip.PrefixFrom(n.addr, o.clientBits(n.addr)))
 	}
-	n.word = o.argument(n.ClientID)
+	n.argument = o.argument(n.ClientID)
 	return n, nil
 }
 
-// parseClient reads ADDR, PREFIX or BOT as far as that is possible without a
-// registry: whether there is such a bot is not known yet.
+// parseClient reads ADDR, PREFIX or BOT without a registry: it does not look
+// for the bot.
 func parseClient(text string) (n named, err error) {
 	n.ClientID, err = fairshare.ParseClientID(text)
 	switch {
 	case err != nil:
 		return named{}, cli.WrongUsage(cli.Hint(err, addressHint(text)))
 	case n.Bot != "" && looksLikeAddress(text):
-		return named{}, cli.WrongUsage(cli.Hint(fmt.Errorf("%q is neither an address nor a prefix", text), addressHint(text)))
+		return named{}, cli.WrongUsage(cli.Hint(
+			fmt.Errorf("%q is neither an address nor a prefix", text), addressHint(text)))
 	case n.Bot == "" && !strings.Contains(text, "/"):
 		n.addr = clientaddr.Canonical(n.Prefix.Addr())
 		if !n.addr.IsValid() {
@@ -65,8 +68,8 @@ func parseClient(text string) (n named, err error) {
 	return n, nil
 }
 
-// knownClient is client for those who are put into the registry: bots must be
-// in the table.
+// knownClient is client for commands that add records: a bot must be in the
+// table.
 func (o *operation) knownClient(text string) (named, error) {
 	n, err := o.client(text)
 	if err == nil {
@@ -75,7 +78,7 @@ func (o *operation) knownClient(text string) (named, error) {
 	return n, err
 }
 
-// clientBits is how many bits of an address tell a client.
+// clientBits returns the length of the prefix that is one client.
 func (o *operation) clientBits(addr netip.Addr) int {
 	bits, usual := o.settings.IPv6Prefix, 64
 	if addr.Is4() {
@@ -87,8 +90,8 @@ func (o *operation) clientBits(addr netip.Addr) int {
 	return bits
 }
 
-// looksLikeAddress reports whether a text was rather meant as an address than
-// as the name of a bot.
+// looksLikeAddress reports whether a text is more like an address than like the
+// name of a bot.
 func looksLikeAddress(text string) bool {
 	return strings.Trim(text, "0123456789abcdefABCDEFxX.:/*-%[]") == "" && strings.ContainsAny(text, ".:/")
 }
@@ -103,8 +106,8 @@ func addressHint(text string) string {
 	return "give an address (203.0.113.9), a prefix (203.0.113.0/24) or a bot (googlebot)"
 }
 
-// meantPrefix returns the prefix that holds what is written as 203.0.113.* or
-// 203.0.113.0-255; an invalid one for any other text.
+// meantPrefix returns the shortest prefix that contains all addresses of a text
+// such as 203.0.113.* or 203.0.113.0-255. For any other text it is invalid.
 func meantPrefix(text string) netip.Prefix {
 	if from, to, ok := strings.Cut(text, "-"); ok {
 		if !strings.ContainsAny(to, ".:") {
@@ -131,8 +134,7 @@ func meantPrefix(text string) netip.Prefix {
 	return netip.PrefixFrom(addr, 8*n)
 }
 
-// unknownBot returns why a name is none of a bot's; nil when it is one of
-// those that the server knows.
+// unknownBot returns an error if the server does not know a bot of that name.
 func (o *operation) unknownBot(name string) error {
 	name = strings.ToLower(name)
 	if slices.Contains(o.settings.Bots, name) || o.settings.Bots == nil && bots.BuiltIn().Bot(name) != nil {
@@ -158,7 +160,7 @@ func (o *operation) unknownBot(name string) error {
 	return cli.WrongUsage(cli.Hint(fmt.Errorf("no bot is called %q", name), botHint(name, names)))
 }
 
-// botHint is the hint that a policy file with that name gets.
+// botHint returns the hint that a policy file with that name would get.
 func botHint(name string, names []policyfile.BotName) string {
 	if strings.Contains(name, ".") {
 		return fmt.Sprintf(

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-func TestMeantPrefix(t *testing.T) {
+func TestRangesOfAddressesBecomeAPrefix(t *testing.T) {
 	for text, want := range map[string]string{
 		"203.0.113.*":               "203.0.113.0/24",
 		"203.0.113.x":               "203.0.113.0/24",
@@ -48,9 +48,9 @@ func FuzzClientArgument(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := o.client(n.word)
+		again, err := o.client(n.argument)
 		if err != nil || again.ClientID != n.ClientID {
-			t.Errorf("%q is %v, written %q is %v, %v", text, n.ClientID, n.word, again.ClientID, err)
+			t.Errorf("%q is %v, written %q is %v, %v", text, n.ClientID, n.argument, again.ClientID, err)
 		}
 	})
 }

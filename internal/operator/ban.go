@@ -12,7 +12,7 @@ import (
 // BanOptions say what to ban.
 type BanOptions struct {
 	Client string        // an address, a prefix or the name of a bot
-	For    time.Duration // 0: for ever
+	For    time.Duration // 0: permanently
 	Reason string        // for operators; may be empty
 	Force  bool          // ban even the operator, a proxy in front or everybody
 }
@@ -29,21 +29,21 @@ func Ban(env *cli.Environment, state string, opts BanOptions) error {
 	if err != nil {
 		return err
 	}
-	if whom := o.hitsSelf(id.ClientID); whom != "" && !opts.Force {
-		return cli.Hint(fmt.Errorf("a ban of %s would hit %s", id, whom), "--force overrides this check")
+	if affected := o.selfWithin(id.ClientID); affected != "" && !opts.Force {
+		return cli.Hint(fmt.Errorf("a ban of %s would hit %s", id, affected), "--force overrides this check")
 	}
-	said := fairshare.OverrideRecord{Client: id.ClientID, Action: fairshare.Block, Since: o.now, Until: endOf(opts.For, o.now),
-		Reason: opts.Reason}
+	ban := fairshare.OverrideRecord{Client: id.ClientID, Action: fairshare.Block, Since: o.now,
+		Until: endOf(opts.For, o.now), Reason: opts.Reason}
 	if opts.For != 0 {
-		said.Action = fairshare.Refuse
+		ban.Action = fairshare.Refuse
 	}
-	if err := o.sayIt(id, said, "banned", "unban"); err != nil {
+	if err := o.recordOverride(id, ban, "banned", "unban"); err != nil {
 		return err
 	}
-	o.tellDryRun()
+	o.printDryRun()
 	if bot := bots.BuiltIn().Bot(id.Bot); bot != nil && opts.For == 0 && bot.Main() == "search" {
 		o.Printf(
-			"pages that it is refused for ever (403) disappear from that search engine; with --for (429) it tries again later")
+			"pages that are refused permanently (403) disappear from that search engine; with --for (429) it tries again later")
 	}
 	return nil
 }

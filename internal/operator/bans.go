@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"strconv"
+	"time"
 
 	"fairshare"
 	"fairshare/internal/cli"
@@ -23,21 +24,23 @@ func Bans(env *cli.Environment, state string, opts BansOptions) error {
 		return err
 	}
 	defer o.close()
-	words, _, err := o.Overrides(o.Context)
+	overrides, _, err := o.Overrides(o.Context)
 	if err != nil {
 		return o.failed(err)
 	}
 	if opts.JSON {
-		return o.bansJSON(words, opts.All)
+		return o.bansJSON(overrides, opts.All)
 	}
 	t := o.newTable("client", ">since", "until (UTC)", ">left", ">no.", "by")
 	allowed := o.newTable("allowed", ">since", "until (UTC)", ">left", "by")
-	for i := range words {
-		switch s := &words[i]; {
-		case s.Action == fairshare.Allow && o.holds(s.Until):
-			err = allowed.row(s.Client.String(), o.ago(s.Since), o.end(s), o.left(s), "an operator"+because(s.Reason))
-		case s.Action != fairshare.Allow && (opts.All || o.holds(s.Until)):
-			err = t.row(s.Client.String(), o.ago(s.Since), o.end(s), o.left(s), "", "an operator"+because(s.Reason))
+	for i := range overrides {
+		switch s := &overrides[i]; {
+		case s.Action == fairshare.Allow && o.inForce(s.Until):
+			err = allowed.row(s.Client.String(), o.ago(s.Since), o.endText(s.Until), o.remaining(s.Until),
+				"an operator"+reasonText(s.Reason))
+		case s.Action != fairshare.Allow && (opts.All || o.inForce(s.Until)):
+			err = t.row(s.Client.String(), o.ago(s.Since), o.endText(s.Until), o.remaining(s.Until), "",
+				"an operator"+reasonText(s.Reason))
 		}
 		if err != nil {
 			return err
@@ -52,9 +55,8 @@ func Bans(env *cli.Environment, state string, opts BansOptions) error {
 		if b.DryRun {
 			by += " (dry run: would have been)"
 		}
-		said := fairshare.OverrideRecord{Until: b.Until}
-		if err := t.row(b.Client.String(), o.ago(b.Began), o.end(&said), o.left(&said), strconv.Itoa(b.Number),
-			by); err != nil {
+		if err := t.row(b.Client.String(), o.ago(b.Began), o.endText(b.Until), o.remaining(b.Until),
+			strconv.Itoa(b.Number), by); err != nil {
 			return err
 		}
 	}
@@ -63,7 +65,7 @@ func Bans(env *cli.Environment, state string, opts BansOptions) error {
 	} else if err := t.flush(); err != nil {
 		return err
 	} else {
-		o.tellDryRun()
+		o.printDryRun()
 	}
 	if allowed.n > 0 {
 		o.Printf("")
@@ -72,29 +74,29 @@ func Bans(env *cli.Environment, state string, opts BansOptions) error {
 	return nil
 }
 
-// end writes when a word ends.
-func (o *operation) end(s *fairshare.OverrideRecord) string {
-	if s.Until.IsZero() {
-		return "for ever"
+// endText returns the end of a ban for a column of a table.
+func (o *operation) endText(until time.Time) string {
+	if until.IsZero() {
+		return "no end"
 	}
-	return s.Until.UTC().Format("2006-01-02 15:04:05")
+	return until.UTC().Format("2006-01-02 15:04:05")
 }
 
-// left writes how long a word holds yet.
-func (o *operation) left(s *fairshare.OverrideRecord) string {
+// remaining returns how long a ban remains in force.
+func (o *operation) remaining(until time.Time) string {
 	switch {
-	case s.Until.IsZero():
+	case until.IsZero():
 		return ""
-	case !o.holds(s.Until):
+	case !o.inForce(until):
 		return "over"
 	}
-	return prose.ShortDuration(s.Until.Sub(o.now))
+	return prose.ShortDuration(until.Sub(o.now))
 }
 
-func (o *operation) bansJSON(words []fairshare.OverrideRecord, all bool) error {
+func (o *operation) bansJSON(overrides []fairshare.OverrideRecord, all bool) error {
 	out := bufio.NewWriter(o.Stdout)
-	for i := range words {
-		if s := &words[i]; s.Action != fairshare.Allow && (all || o.holds(s.Until)) {
+	for i := range overrides {
+		if s := &overrides[i]; s.Action != fairshare.Allow && (all || o.inForce(s.Until)) {
 			if err := writeJSON(out, o.jsonBanOf(s)); err != nil {
 				return err
 			}

@@ -63,13 +63,13 @@ func Client(env *cli.Environment, state, client string, json bool) error {
 		}
 		switch at := f.Record.Client; {
 		case at == id.ClientID:
-			o.found(id.String(), f)
+			o.printFound(id.String(), f)
 		case at.Via.IsValid():
-			o.found(at.String(), f)
+			o.printFound(at.String(), f)
 		case at.Prefix.IsSingleIP():
-			o.found(at.Prefix.String(), f)
+			o.printFound(at.Prefix.String(), f)
 		default:
-			o.found(fmt.Sprintf("%s, which contains %s", at, client), f)
+			o.printFound(fmt.Sprintf("%s, which contains %s", at, client), f)
 		}
 	}
 	return nil
@@ -128,12 +128,12 @@ func (o *operation) findProvisional(clients []fairshare.ClientID) (all []*sqlreg
 	return all, nil
 }
 
-// usualBits are lengths of prefixes that policies count clients by, the
-// longest first.
+// usualBits are the lengths of prefixes that policies use as one client, for
+// IPv4 (true) and IPv6 (false), the longest first.
 var usualBits = map[bool][]int{true: {32, 24, 16}, false: {128, 64, 56, 48, 32}}
 
-// find returns what is known of a client, then of recorded prefixes around it,
-// as another policy may have counted.
+// find returns what is recorded about a client, then about recorded prefixes
+// around it, which another policy may have used as one client.
 func (o *operation) find(id named) (all []*sqlregistry.Found, err error) {
 	ids := []fairshare.ClientID{id.ClientID}
 	if id.addr.IsValid() {
@@ -173,8 +173,8 @@ func (o *operation) find(id named) (all []*sqlregistry.Found, err error) {
 	return all, nil
 }
 
-// found tells what is known of one client.
-func (o *operation) found(title string, f *sqlregistry.Found) {
+// printFound prints everything that is recorded about one client.
+func (o *operation) printFound(title string, f *sqlregistry.Found) {
 	r := &f.Record
 	line := func(head, format string, args ...any) {
 		o.Printf("  %-9s %s", head, fmt.Sprintf(format, args...))
@@ -187,8 +187,8 @@ func (o *operation) found(title string, f *sqlregistry.Found) {
 		}
 		line("seen", "%s", seen)
 	} else {
-		line("seen", "last %s (%s), first %s (%s)", prose.Moment(r.LastSeen), o.ago(r.LastSeen), prose.Moment(r.FirstSeen),
-			o.ago(r.FirstSeen))
+		line("seen", "last %s (%s), first %s (%s)", prose.Moment(r.LastSeen), o.ago(r.LastSeen),
+			prose.Moment(r.FirstSeen), o.ago(r.FirstSeen))
 		line("requests", "%s, %s refused, %s blocked", prose.Number(r.Spent.Requests), prose.Number(r.Spent.Refused),
 			prose.Number(r.Spent.Blocked))
 		if r.Spent.DryRun > 0 {
@@ -214,7 +214,7 @@ func (o *operation) found(title string, f *sqlregistry.Found) {
 			line("agent", "%s", prose.Printable(r.UserAgent))
 		}
 		if r.Bot != "" {
-			line("taken for", "%s (%s)", prose.Printable(r.Bot), r.BotState)
+			line("bot", "%s (%s)", prose.Printable(r.Bot), r.BotState)
 		}
 	}
 	if f.Inside > 0 {
@@ -226,11 +226,11 @@ func (o *operation) found(title string, f *sqlregistry.Found) {
 	}
 	head := "decision"
 	if r.Override != nil {
-		line(head, "%s (since %s)", o.word(r.Override), prose.Moment(r.Override.Since))
+		line(head, "%s (since %s)", o.overrideText(r.Override), prose.Moment(r.Override.Since))
 		head = ""
 	}
 	for i := range f.Within {
-		line(head, "%s is %s", f.Within[i].Client, o.word(&f.Within[i]))
+		line(head, "%s is %s", f.Within[i].Client, o.overrideText(&f.Within[i]))
 		head = ""
 	}
 	head = "labels"
@@ -251,7 +251,7 @@ func (o *operation) found(title string, f *sqlregistry.Found) {
 	head = "bans"
 	for i := range f.Bans {
 		b := &f.Bans[i]
-		text := o.ban(b)
+		text := o.banText(b)
 		if b.Client != r.Client {
 			text = b.Client.String() + " " + text
 		}
@@ -263,7 +263,7 @@ func (o *operation) found(title string, f *sqlregistry.Found) {
 	}
 	head = "refusals"
 	for i := range f.Stories {
-		if i == fewStories {
+		if i == mostStoriesPrinted {
 			line(head, "and %s", prose.Counted(len(f.Stories)-i, "older one", "older ones"))
 			break
 		}

@@ -17,7 +17,7 @@ import (
 // ClientsOptions say which clients to list, and how.
 type ClientsOptions struct {
 	Sort   string // as sqlregistry.Query.Sort
-	Bot    string // only clients that are taken for this bot; "" for all
+	Bot    string // only clients that were recognized as this bot; "" for all
 	Label  string // only clients with this label of their own; "" for all
 	Sticky bool   // only clients that operators have set something on
 	Top    int    // how many at most; 0 for all
@@ -35,8 +35,8 @@ func Clients(env *cli.Environment, state string, opts ClientsOptions) error {
 	if top == 0 {
 		top = math.MaxInt32 - 1
 	}
-	records, err := o.Clients(o.Context, sqlregistry.Query{Sort: opts.Sort, Bot: opts.Bot, Label: opts.Label, Sticky: opts.Sticky,
-		Limit: top + 1})
+	records, err := o.Clients(o.Context, sqlregistry.Query{Sort: opts.Sort, Bot: opts.Bot, Label: opts.Label,
+		Sticky: opts.Sticky, Limit: top + 1})
 	if err != nil {
 		return o.failed(err)
 	}
@@ -69,11 +69,11 @@ func Clients(env *cli.Environment, state string, opts ClientsOptions) error {
 	return nil
 }
 
-// leastTime is how much of the site's time all clients have to have had before
-// the share of one of them says something.
+// leastTime is how much of the site's time all clients must have used before
+// the share of one client means anything.
 const leastTime = time.Minute
 
-// heaviest names the client that had more than half of the site's time, if
+// heaviest prints the client that used more than half of the site's time, if
 // there is one.
 func (o *operation) heaviest() error {
 	top, err := o.Clients(o.Context, sqlregistry.Query{Sort: "time", Limit: 2})
@@ -81,30 +81,30 @@ func (o *operation) heaviest() error {
 		return o.failed(err)
 	}
 	total, err := o.TotalTime(o.Context)
-	if had := top[0].Spent.Time; err == nil && total >= leastTime && had > total/2 {
+	if used := top[0].Spent.Time; err == nil && total >= leastTime && used > total/2 {
 		o.Printf("%s had %.0f %% of the site's time that is recorded here (%s of %s), in %s",
-			top[0].Client, 100*had.Seconds()/total.Seconds(), spent(had), spent(total),
+			top[0].Client, 100*used.Seconds()/total.Seconds(), spent(used), spent(total),
 			prose.Counted(top[0].Spent.Requests, "request", "requests"))
 	}
 	return o.failed(err)
 }
 
-// table writes clients for people. Columns of what nobody had are left out.
+// table writes clients as a table, without columns in which all are 0.
 func (o *operation) table(records []fairshare.ClientRecord, sort string) error {
-	trial, cpu, took := sort == "dry-run", sort == "cpu", sort == "time"
+	dryRun, cpu, siteTime := sort == "dry-run", sort == "cpu", sort == "time"
 	for i := range records {
-		trial = trial || records[i].Spent.DryRun > 0
+		dryRun = dryRun || records[i].Spent.DryRun > 0
 		cpu = cpu || records[i].Spent.CPU > 0
-		took = took || records[i].Spent.Time > 0
+		siteTime = siteTime || records[i].Spent.Time > 0
 	}
 	head := []string{"client", ">requests", ">refused", ">blocked"}
-	if trial {
+	if dryRun {
 		head = append(head, ">dry run")
 	}
 	if cpu {
 		head = append(head, ">cpu")
 	}
-	if took {
+	if siteTime {
 		head = append(head, ">time")
 	}
 	t := o.newTable(append(head, ">last seen", "")...)
@@ -112,31 +112,31 @@ func (o *operation) table(records []fairshare.ClientRecord, sort string) error {
 	for i := range records {
 		r := &records[i]
 		row := []string{r.Client.String(), orDash(r.Spent.Requests), orDash(r.Spent.Refused), orDash(r.Spent.Blocked)}
-		if trial {
+		if dryRun {
 			row = append(row, orDash(r.Spent.DryRun))
 		}
 		if cpu {
 			row = append(row, spent(r.Spent.CPU))
 		}
-		if took {
+		if siteTime {
 			row = append(row, spent(r.Spent.Time))
 		}
-		if err := t.row(append(row, o.ago(r.LastSeen), o.who(r))...); err != nil {
+		if err := t.row(append(row, o.ago(r.LastSeen), o.aboutClient(r))...); err != nil {
 			return err
 		}
 	}
 	return t.flush()
 }
 
-// who tells what is known of a client besides numbers.
-func (o *operation) who(r *fairshare.ClientRecord) string {
+// aboutClient returns the facts about a client that are not numbers.
+func (o *operation) aboutClient(r *fairshare.ClientRecord) string {
 	var parts []string
-	if r.Override != nil && o.holds(r.Override.Until) {
-		word := "banned"
+	if r.Override != nil && o.inForce(r.Override.Until) {
+		decision := "banned"
 		if r.Override.Action == fairshare.Allow {
-			word = "allowed"
+			decision = "allowed"
 		}
-		parts = append(parts, word)
+		parts = append(parts, decision)
 	}
 	if r.Bot != "" {
 		parts = append(parts, fmt.Sprintf("%s (%s)", prose.Printable(r.Bot), r.BotState))
@@ -160,7 +160,7 @@ func orDash(n int64) string {
 	return prose.Number(n)
 }
 
-// spent writes a time that was used up.
+// spent returns a time that was used, "–" for none.
 func spent(d time.Duration) string {
 	switch {
 	case d == 0:

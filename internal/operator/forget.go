@@ -21,16 +21,16 @@ func Forget(env *cli.Environment, state, client string, force bool) error {
 	if err != nil {
 		return err
 	}
-	if whom := tooWide(id.ClientID); whom != "" && !force {
-		return cli.Hint(fmt.Errorf("%s is %s, with all decisions, labels and notes about them", id, whom),
+	if width := tooWide(id.ClientID); width != "" && !force {
+		return cli.Hint(fmt.Errorf("%s is %s, with all decisions, labels and notes about them", id, width),
 			"--force overrides this check")
 	}
-	gone, err := o.Forget(o.Context, id.ClientID, o.now)
+	forgotten, err := o.Forget(o.Context, id.ClientID, o.now)
 	if err != nil {
 		return o.failed(err)
 	}
 	const counters = "the counts of limits"
-	if gone == (sqlregistry.Forgotten{}) {
+	if forgotten == (sqlregistry.Forgotten{}) {
 		if id.err != nil {
 			return id.err
 		}
@@ -42,16 +42,16 @@ func Forget(env *cli.Environment, state, client string, force bool) error {
 		n         int
 		one, more string
 	}{
-		{gone.Clients, "client", "clients"},
-		{gone.Bans, "ban or former ban", "bans and former bans"},
-		{gone.Stories, "refusal record", "refusal records"},
-		{gone.Labels, "label", "labels"},
+		{forgotten.Clients, "client", "clients"},
+		{forgotten.Bans, "ban or former ban", "bans and former bans"},
+		{forgotten.Stories, "refusal record", "refusal records"},
+		{forgotten.Labels, "label", "labels"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, prose.Counted(p.n, p.one, p.more))
 		}
 	}
-	if gone.Override {
+	if forgotten.Override {
 		parts = append(parts, "operators' decisions")
 	}
 	parts = append(parts, counters)

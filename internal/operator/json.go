@@ -8,28 +8,28 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// Times in JSON are RFC 3339 in UTC; null: never, or not known.
+// Times in JSON are RFC 3339 in UTC; null means never, or not known.
 
 type clientJSON struct {
-	Client     string     `json:"client"`
-	Through    string     `json:"through,omitempty"` // the peer that named a provisional client; "" for others
-	FirstSeen  *time.Time `json:"first_seen"`
-	LastSeen   *time.Time `json:"last_seen"`
-	Requests   int64      `json:"requests"`
-	Refused    int64      `json:"refused"`
-	Blocked    int64      `json:"blocked"`
-	DryRun     int64      `json:"refused_in_dry_run"` // or blocked: let through
-	CPUSeconds float64    `json:"cpu_seconds"`
-	Seconds    float64    `json:"time_seconds"`
-	Bytes      int64      `json:"bytes"`
-	Errors     int64      `json:"errors"`
-	UserAgent  string     `json:"user_agent"`
-	Bot        string     `json:"bot"`
-	BotState   string     `json:"bot_state"`
-	Labels     []string   `json:"labels"`
-	Note       string     `json:"note"`
-	Word       *wordJSON  `json:"word"`
-	Sticky     bool       `json:"sticky"`
+	Client     string        `json:"client"`
+	Through    string        `json:"through,omitempty"` // the peer that named a provisional client; "" for others
+	FirstSeen  *time.Time    `json:"first_seen"`
+	LastSeen   *time.Time    `json:"last_seen"`
+	Requests   int64         `json:"requests"`
+	Refused    int64         `json:"refused"`
+	Blocked    int64         `json:"blocked"`
+	DryRun     int64         `json:"refused_in_dry_run"` // or blocked: let through
+	CPUSeconds float64       `json:"cpu_seconds"`
+	Seconds    float64       `json:"time_seconds"`
+	Bytes      int64         `json:"bytes"`
+	Errors     int64         `json:"errors"`
+	UserAgent  string        `json:"user_agent"`
+	Bot        string        `json:"bot"`
+	BotState   string        `json:"bot_state"`
+	Labels     []string      `json:"labels"`
+	Note       string        `json:"note"`
+	Override   *overrideJSON `json:"word"`
+	Sticky     bool          `json:"sticky"`
 }
 
 func jsonClient(r *fairshare.ClientRecord) *clientJSON {
@@ -40,7 +40,7 @@ func jsonClient(r *fairshare.ClientRecord) *clientJSON {
 		CPUSeconds: r.Spent.CPU.Seconds(), Seconds: r.Spent.Time.Seconds(), Bytes: r.Spent.Bytes,
 		Errors:    r.Spent.Errors,
 		UserAgent: r.UserAgent, Bot: r.Bot, BotState: r.BotState.String(),
-		Labels: append([]string{}, r.Labels...), Note: r.Note, Word: jsonWord(r.Override), Sticky: r.Sticky,
+		Labels: append([]string{}, r.Labels...), Note: r.Note, Override: jsonOverride(r.Override), Sticky: r.Sticky,
 	}
 }
 
@@ -50,8 +50,8 @@ func addressOf(id fairshare.ClientID) string {
 	return id.String()
 }
 
-// through returns the peer that named a provisional client, as the journal has
-// it; "" for others.
+// through returns the peer that named a provisional client, as the journal
+// writes it; "" for other clients.
 func through(id fairshare.ClientID) string {
 	switch id.Via {
 	case netip.Addr{}:
@@ -62,19 +62,19 @@ func through(id fairshare.ClientID) string {
 	return id.Via.String()
 }
 
-type wordJSON struct {
+type overrideJSON struct {
 	Client string     `json:"client"`
-	Action string     `json:"action"` // allow, refuse (a ban for a time), block (a ban for ever)
+	Action string     `json:"action"` // allow, refuse (a ban for a time), block (a permanent ban)
 	Since  *time.Time `json:"since"`
 	Until  *time.Time `json:"until"`
 	Reason string     `json:"reason"`
 }
 
-func jsonWord(s *fairshare.OverrideRecord) *wordJSON {
+func jsonOverride(s *fairshare.OverrideRecord) *overrideJSON {
 	if s == nil {
 		return nil
 	}
-	return &wordJSON{s.Client.String(), s.Action.String(), jsonTime(s.Since), jsonTime(s.Until), s.Reason}
+	return &overrideJSON{s.Client.String(), s.Action.String(), jsonTime(s.Since), jsonTime(s.Until), s.Reason}
 }
 
 // A banJSON is a rule's ban, or an operator's.
@@ -97,51 +97,51 @@ func (o *operation) jsonBan(b *fairshare.Banned) *banJSON {
 		Client: addressOf(b.Client), Through: through(b.Client), By: "rule", Rule: b.Rule,
 		Action: fairshare.Refuse.String(),
 		Since:  jsonTime(b.Began), Until: jsonTime(b.Until), Number: b.Number, DryRun: b.DryRun,
-		Holds: o.holds(b.Until),
+		Holds: o.inForce(b.Until),
 	}
 }
 
 func (o *operation) jsonBanOf(s *fairshare.OverrideRecord) *banJSON {
 	return &banJSON{
 		Client: s.Client.String(), By: "operator", Action: s.Action.String(),
-		Since: jsonTime(s.Since), Until: jsonTime(s.Until), Number: 1, Reason: s.Reason, Holds: o.holds(s.Until),
+		Since: jsonTime(s.Since), Until: jsonTime(s.Until), Number: 1, Reason: s.Reason, Holds: o.inForce(s.Until),
 	}
 }
 
 type storyJSON struct {
-	ID            string     `json:"id"`
-	Client        string     `json:"client"`
-	Through       string     `json:"through,omitempty"`
-	Addr          string     `json:"addr"`
-	Bot           string     `json:"bot"`
-	BotState      string     `json:"bot_state"`
-	Rule          string     `json:"rule"`
-	Action        string     `json:"action"`
-	Ban           string     `json:"ban"` // "", started or in force
-	DryRun        bool       `json:"dry_run"`
-	Status        int        `json:"status"`
-	First         *time.Time `json:"first"`
-	Last          *time.Time `json:"last"`
-	Count         int64      `json:"count"`
-	Until         *time.Time `json:"until"`
-	By            string     `json:"counted_by"`
-	Resource      string     `json:"resource"`
-	Used          float64    `json:"used"` // in the resource's unit: of cpu and time seconds
-	Allowed       float64    `json:"allowed"`
-	WindowSeconds float64    `json:"window_seconds"`
-	Method        string     `json:"method"`
-	Host          string     `json:"host"`
-	Path          string     `json:"path"`
-	UserAgent     string     `json:"user_agent"`
-	BanBegan      *time.Time `json:"ban_began"` // when the latest ban started
-	BanMethod     string     `json:"ban_method"`
-	BanPath       string     `json:"ban_path"` // of the request that started it
-	Holds         bool       `json:"holds"`    // it would be refused now, as far as is known
-	Word          *wordJSON  `json:"word"`     // that speaks of its client now
-	LetIn         string     `json:"let_in"`
+	ID            string        `json:"id"`
+	Client        string        `json:"client"`
+	Through       string        `json:"through,omitempty"`
+	Addr          string        `json:"addr"`
+	Bot           string        `json:"bot"`
+	BotState      string        `json:"bot_state"`
+	Rule          string        `json:"rule"`
+	Action        string        `json:"action"`
+	Ban           string        `json:"ban"` // "", started or in force
+	DryRun        bool          `json:"dry_run"`
+	Status        int           `json:"status"`
+	First         *time.Time    `json:"first"`
+	Last          *time.Time    `json:"last"`
+	Count         int64         `json:"count"`
+	Until         *time.Time    `json:"until"`
+	By            string        `json:"counted_by"`
+	Resource      string        `json:"resource"`
+	Used          float64       `json:"used"` // in the resource's unit: of cpu and time seconds
+	Allowed       float64       `json:"allowed"`
+	WindowSeconds float64       `json:"window_seconds"`
+	Method        string        `json:"method"`
+	Host          string        `json:"host"`
+	Path          string        `json:"path"`
+	UserAgent     string        `json:"user_agent"`
+	BanBegan      *time.Time    `json:"ban_began"` // when the latest ban started
+	BanMethod     string        `json:"ban_method"`
+	BanPath       string        `json:"ban_path"` // of the request that started it
+	Holds         bool          `json:"holds"`    // it would be refused now, as far as the registry knows
+	Override      *overrideJSON `json:"word"`     // the override of its client that is in force
+	LetIn         string        `json:"let_in"`
 }
 
-func jsonStory(t *told) *storyJSON {
+func jsonStory(t *storyStatus) *storyJSON {
 	s := t.Story
 	addr := ""
 	if s.Addr.IsValid() {
@@ -163,11 +163,11 @@ func jsonStory(t *told) *storyJSON {
 		Allowed: jsonAmount(s.Resource, s.Allowed), WindowSeconds: s.Window.Seconds(),
 		Method: s.Method, Host: s.Host, Path: s.Path, UserAgent: s.UserAgent,
 		BanBegan: jsonTime(s.BanBegan), BanMethod: s.BanMethod, BanPath: s.BanPath,
-		Holds: t.holds, Word: jsonWord(t.word), LetIn: t.letIn,
+		Holds: t.refused, Override: jsonOverride(t.override), LetIn: t.letIn,
 	}
 }
 
-// jsonAmount returns an amount of a resource as the journal has it.
+// jsonAmount returns an amount of a resource as the journal writes it.
 func jsonAmount(resource string, n int64) float64 {
 	if resource == "cpu" || resource == "time" {
 		return float64(n) / 1e6
@@ -183,15 +183,15 @@ func jsonTime(t time.Time) *time.Time {
 	return &t
 }
 
-// A foundJSON is all that is known of one client.
+// A foundJSON is everything that is recorded about one client.
 type foundJSON struct {
 	*clientJSON
-	Words   []*wordJSON  `json:"wider_words"`  // on prefixes around it, the longest first
-	Wider   []labelJSON  `json:"wider_labels"` // likewise
-	Inside  int          `json:"clients_within"`
-	Bans    []*banJSON   `json:"bans"`
-	Stories []*storyJSON `json:"stories"`
-	Around  []*foundJSON `json:"around,omitempty"` // recorded prefixes that it is in
+	WiderOverrides []*overrideJSON `json:"wider_words"`  // of prefixes around it, the longest first
+	WiderLabels    []labelJSON     `json:"wider_labels"` // likewise
+	Inside         int             `json:"clients_within"`
+	Bans           []*banJSON      `json:"bans"`
+	Stories        []*storyJSON    `json:"stories"`
+	Around         []*foundJSON    `json:"around,omitempty"` // recorded prefixes that it is in
 
 	Provisional []*foundJSON `json:"provisional,omitempty"` // clients with its address that only a peer names
 }
@@ -202,19 +202,19 @@ type labelJSON struct {
 }
 
 func (o *operation) jsonFound(f *sqlregistry.Found) (*foundJSON, error) {
-	j := &foundJSON{clientJSON: jsonClient(&f.Record), Words: []*wordJSON{}, Wider: []labelJSON{}, Inside: f.Inside,
-		Bans: []*banJSON{}, Stories: []*storyJSON{}}
+	j := &foundJSON{clientJSON: jsonClient(&f.Record), Inside: f.Inside, WiderOverrides: []*overrideJSON{},
+		WiderLabels: []labelJSON{}, Bans: []*banJSON{}, Stories: []*storyJSON{}}
 	for i := range f.Within {
-		j.Words = append(j.Words, jsonWord(&f.Within[i]))
+		j.WiderOverrides = append(j.WiderOverrides, jsonOverride(&f.Within[i]))
 	}
 	for _, l := range f.Labels {
-		j.Wider = append(j.Wider, labelJSON{l.Client.String(), l.Name})
+		j.WiderLabels = append(j.WiderLabels, labelJSON{l.Client.String(), l.Name})
 	}
 	for i := range f.Bans {
 		j.Bans = append(j.Bans, o.jsonBan(&f.Bans[i]))
 	}
 	for i := range f.Stories {
-		t, err := o.told(&f.Stories[i])
+		t, err := o.statusOf(&f.Stories[i])
 		if err != nil {
 			return nil, err
 		}

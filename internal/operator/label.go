@@ -31,13 +31,13 @@ func Label(env *cli.Environment, state, client, label string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.make(); err != nil {
+	if err := o.create(); err != nil {
 		return err
 	}
 	if err := o.Label(o.Context, fairshare.Label{Client: id.ClientID, Name: label}); err != nil {
 		return o.failed(err)
 	}
 	o.Printf("labeled: %s %s", id, label)
-	o.printUndo("unlabel " + id.word + " " + label)
+	o.printUndo("unlabel " + id.argument + " " + label)
 	return nil
 }

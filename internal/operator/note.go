@@ -13,7 +13,7 @@ func Note(env *cli.Environment, state, client, text string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.make(); err != nil {
+	if err := o.create(); err != nil {
 		return err
 	}
 	if err := o.Note(o.Context, id.ClientID, text); err != nil {
@@ -24,6 +24,6 @@ func Note(env *cli.Environment, state, client, text string) error {
 		return nil
 	}
 	o.Printf("noted: %s: %s", id, text)
-	o.printUndo("note " + id.word + " ''")
+	o.printUndo("note " + id.argument + " ''")
 	return nil
 }

@@ -18,19 +18,20 @@ import (
 // serviceState is the state folder of the systemd unit.
 const serviceState = "/var/lib/fairshare"
 
-// An operation is one command of an operator at work on the registry.
+// An operation is one command of an operator and the registry that it uses.
 type operation struct {
 	*cli.Environment
-	*sqlregistry.Registry // nil until make, if there is none
+	*sqlregistry.Registry // nil until create, if there is none
 
 	named    string // --state, as given
 	dir      string
 	settings sqlregistry.Settings
-	now      time.Time                  // of the command: one for all that it says
-	said     []fairshare.OverrideRecord // all words before the command; nil: not yet read
+	now      time.Time // when the command started
+	// overrides are those before the command; nil: not yet read.
+	overrides []fairshare.OverrideRecord
 }
 
-// openToRead opens the registry of a state folder to look into it.
+// openToRead opens the registry of a state folder for reading.
 func openToRead(env *cli.Environment, state string, clients ...string) (*operation, error) {
 	return open(env, state, sqlregistry.Options{ReadOnly: true, MustExist: true}, clients)
 }
@@ -93,9 +94,9 @@ func (o *operation) use(opts sqlregistry.Options) error {
 	return nil
 }
 
-// make makes the registry if it is not there. What root makes belongs to whom
-// the folder belongs to: a server that is not root has to write it.
-func (o *operation) make() error {
+// create creates the registry if it does not exist. Its files get the owner of
+// the folder: a server that does not run as root has to write them.
+func (o *operation) create() error {
 	if o.Registry != nil {
 		return nil
 	}
@@ -106,21 +107,21 @@ func (o *operation) make() error {
 		return err
 	}
 	for _, end := range []string{"", "-wal", "-shm"} {
-		giveTo(o.dir, o.path()+end)
+		chownToFolder(o.dir, o.path()+end)
 	}
 	fmt.Fprintf(o.Stderr, "fairshare: a new registry was created in %s: serve must use that folder\n", o.dir)
 	return nil
 }
 
-// close ends the work.
+// close closes the registry.
 func (o *operation) close() {
 	if o.Registry != nil {
 		o.Registry.Close()
 	}
 }
 
-// registryDir returns the state folder; when none is named, and the default
-// one has no registry, that of the systemd unit if it has one.
+// registryDir returns the state folder. If none is named and the default one has
+// no registry, it is that of the systemd unit, if that has a registry.
 func registryDir(named, service string) (string, error) {
 	dir, err := setup.StateFolder(named)
 	if named != "" || os.Getenv("STATE_DIRECTORY") != "" {
@@ -131,7 +132,8 @@ func registryDir(named, service string) (string, error) {
 			return dir, nil
 		}
 	}
-	if _, there := os.Stat(filepath.Join(service, setup.RegistryFile)); there == nil || errors.Is(there, fs.ErrPermission) {
+	_, missing := os.Stat(filepath.Join(service, setup.RegistryFile))
+	if missing == nil || errors.Is(missing, fs.ErrPermission) {
 		return service, nil
 	}
 	return dir, err
@@ -162,14 +164,14 @@ func RegistryError(dir string, err error) error {
 }
 
 // command returns a command line for the same registry.
-func (o *operation) command(words string) string {
+func (o *operation) command(args string) string {
 	if o.named == "" {
-		return "fairshare " + words
+		return "fairshare " + args
 	}
-	return "fairshare " + words + " --state " + shellWord(o.named)
+	return "fairshare " + args + " --state " + shellWord(o.named)
 }
 
-// argument returns what names a client on the command line.
+// argument returns the text that names a client on the command line.
 func (o *operation) argument(id fairshare.ClientID) string {
 	if p := id.Prefix; p.IsValid() && p.IsSingleIP() && o.clientBits(p.Addr()) < p.Bits() {
 		return p.String() // the address alone would mean its client
@@ -178,4 +180,4 @@ func (o *operation) argument(id fairshare.ClientID) string {
 }
 
 // printUndo prints the command that undoes this one.
-func (o *operation) printUndo(words string) { o.Printf("undo: %s", o.command(words)) }
+func (o *operation) printUndo(args string) { o.Printf("undo: %s", o.command(args)) }

@@ -1,56 +1,59 @@
 package operator
 
 import (
-	"fairshare/internal/prose"
 	"fmt"
 	"slices"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
-// sayIt puts a word into the registry, and tells what that changes.
-func (o *operation) sayIt(id named, said fairshare.OverrideRecord, done, undo string) error {
-	if err := o.make(); err != nil {
+// recordOverride writes an override to the registry and prints what changes.
+// done is the participle of the command, such as "banned"; undo is the command
+// that removes the override.
+func (o *operation) recordOverride(id named, override fairshare.OverrideRecord, done, undo string) error {
+	if err := o.create(); err != nil {
 		return err
 	}
-	near, err := o.near(id.ClientID)
+	near, err := o.overridesNear(id.ClientID)
 	if err != nil {
 		return err
 	}
-	if err := o.SetOverride(o.Context, said); err != nil {
+	if err := o.SetOverride(o.Context, override); err != nil {
 		return o.failed(err)
 	}
-	o.Printf("%s: %s %s%s", done, id, o.until(said.Until), because(said.Reason))
+	o.Printf("%s: %s %s%s", done, id, o.untilText(override.Until), reasonText(override.Reason))
 	if near.own != nil {
-		o.Printf("  replaces: %s", o.word(near.own))
+		o.Printf("  replaces: %s", o.overrideText(near.own))
 	}
 	for _, s := range near.wider {
-		o.Printf("  %s is %s; for %s this decision comes first", s.Client, o.word(&s), said.Client)
+		o.Printf("  %s is %s; for %s this decision comes first", s.Client, o.overrideText(&s), override.Client)
 	}
-	if other := near.against(said.Action); len(other) > 0 {
-		o.Printf("  exceptions: %s", o.list(other))
+	if other := near.exceptionsTo(override.Action); len(other) > 0 {
+		o.Printf("  exceptions: %s", o.overrideList(other))
 	}
-	o.printUndo(undo + " " + id.word)
+	o.printUndo(undo + " " + id.argument)
 	return nil
 }
 
-// nearWords are operators' words that have to do with those about a client.
-// All of them hold.
-type nearWords struct {
+// nearbyOverrides are the overrides of a client, of prefixes around it and of
+// prefixes within it. All of them are in force.
+type nearbyOverrides struct {
 	own    *fairshare.OverrideRecord
-	wider  []fairshare.OverrideRecord // on prefixes around it, the longest first
-	within []fairshare.OverrideRecord // on longer ones, sorted
+	wider  []fairshare.OverrideRecord // of prefixes around it, the longest first
+	within []fairshare.OverrideRecord // of prefixes within it, sorted
 }
 
-func (o *operation) near(id fairshare.ClientID) (near nearWords, err error) {
-	if o.said == nil {
-		if o.said, _, err = o.Overrides(o.Context); err != nil {
+// overridesNear returns the overrides that concern a client.
+func (o *operation) overridesNear(id fairshare.ClientID) (near nearbyOverrides, err error) {
+	if o.overrides == nil {
+		if o.overrides, _, err = o.Overrides(o.Context); err != nil {
 			return near, o.failed(err)
 		}
 	}
-	for _, s := range o.said {
+	for _, s := range o.overrides {
 		switch p := s.Client.Prefix; {
-		case !o.holds(s.Until):
+		case !o.inForce(s.Until):
 		case s.Client == id:
 			near.own = &s
 		case !p.IsValid() || !p.Overlaps(id.Prefix):
@@ -62,12 +65,13 @@ func (o *operation) near(id fairshare.ClientID) (near nearWords, err error) {
 	}
 	slices.SortFunc(near.wider,
 		func(a, b fairshare.OverrideRecord) int { return b.Client.Prefix.Bits() - a.Client.Prefix.Bits() })
-	slices.SortFunc(near.within, func(a, b fairshare.OverrideRecord) int { return a.Client.Prefix.Compare(b.Client.Prefix) })
+	slices.SortFunc(near.within,
+		func(a, b fairshare.OverrideRecord) int { return a.Client.Prefix.Compare(b.Client.Prefix) })
 	return near, nil
 }
 
-// speaks returns the word that holds for the client.
-func (n *nearWords) speaks() *fairshare.OverrideRecord {
+// effective returns the override that applies to the client, nil for none.
+func (n *nearbyOverrides) effective() *fairshare.OverrideRecord {
 	switch {
 	case n.own != nil:
 		return n.own
@@ -77,8 +81,9 @@ func (n *nearWords) speaks() *fairshare.OverrideRecord {
 	return nil
 }
 
-// against returns the words within that say the contrary of an action.
-func (n *nearWords) against(action fairshare.Action) (other []fairshare.OverrideRecord) {
+// exceptionsTo returns the overrides within the client that contradict an
+// action.
+func (n *nearbyOverrides) exceptionsTo(action fairshare.Action) (other []fairshare.OverrideRecord) {
 	for _, s := range n.within {
 		if (s.Action == fairshare.Allow) != (action == fairshare.Allow) {
 			other = append(other, s)
@@ -87,25 +92,25 @@ func (n *nearWords) against(action fairshare.Action) (other []fairshare.Override
 	return other
 }
 
-// fewWords are told one by one.
-const fewWords = 3
+// mostListed bounds how many overrides or clients are listed one by one.
+const mostListed = 3
 
-// list tells of words within a prefix.
-func (o *operation) list(words []fairshare.OverrideRecord) (text string) {
-	for i, s := range words {
+// overrideList returns overrides as one line of text.
+func (o *operation) overrideList(overrides []fairshare.OverrideRecord) (text string) {
+	for i, s := range overrides {
 		switch {
-		case i == fewWords:
-			return text + fmt.Sprintf(" and %s more", prose.Number(int64(len(words)-i)))
+		case i == mostListed:
+			return text + fmt.Sprintf(" and %s more", prose.Number(int64(len(overrides)-i)))
 		case i > 0:
 			text += ", "
 		}
-		text += fmt.Sprintf("%s (%s)", s.Client, o.word(&s))
+		text += fmt.Sprintf("%s (%s)", s.Client, o.overrideText(&s))
 	}
 	return text
 }
 
-// tellDryRun says that bans do nothing yet where serve is in dry run.
-func (o *operation) tellDryRun() {
+// printDryRun prints that bans have no effect yet, if serve is in dry run.
+func (o *operation) printDryRun() {
 	if o.settings.DryRun {
 		o.Printf("serve is in dry run: it lets even banned clients through until the policy enforces its rules")
 	}

@@ -2,8 +2,8 @@
 
 package operator
 
-// giveTo does nothing: files belong to whom their folder belongs to.
-func giveTo(dir, path string) {}
+// chownToFolder does nothing: a file has the owner of its folder.
+func chownToFolder(dir, path string) {}
 
 // sudoFor returns what makes a command that of a folder's owner.
 func sudoFor(string) string { return "sudo" }

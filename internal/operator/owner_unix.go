@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// giveTo gives a file that root has made to the owner of a folder.
-func giveTo(dir, path string) {
+// chownToFolder gives a file that root has created to the owner of a folder.
+func chownToFolder(dir, path string) {
 	info, err := os.Stat(dir)
 	if err != nil || os.Geteuid() != 0 {
 		return
@@ -20,9 +20,9 @@ func giveTo(dir, path string) {
 	}
 }
 
-// sudoFor returns what makes a command that of a folder's owner: "sudo -u
-// fairshare", or "sudo" where that is root or not to be seen, as with systemd's
-// DynamicUser=.
+// sudoFor returns the sudo command that runs a program as the owner of a folder,
+// such as "sudo -u fairshare". It is "sudo" if the owner is root or cannot be
+// seen, as with systemd's DynamicUser=.
 func sudoFor(dir string) string {
 	info, err := os.Stat(dir)
 	if err != nil {

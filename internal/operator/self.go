@@ -12,13 +12,14 @@ import (
 	"fairshare"
 )
 
-// Prefixes that are shorter hold a large part of all clients.
+// A shorter prefix contains a large part of all clients.
 const (
 	widest4 = 8
-	widest6 = 19 // the shortest that a registry was ever given
+	widest6 = 19 // the shortest prefix that a regional registry has been given
 )
 
-// tooWide says why a prefix is too wide to mean some clients; "" when not.
+// tooWide returns a description of a prefix that is probably a mistake because
+// it is very wide, "" for any other client.
 func tooWide(id fairshare.ClientID) string {
 	p := id.Prefix
 	switch {
@@ -34,15 +35,15 @@ func tooWide(id fairshare.ClientID) string {
 	return ""
 }
 
-// hitsSelf says whom a ban would hit by mistake: the site itself, or the
-// operator; "" when nobody.
-func (o *operation) hitsSelf(id fairshare.ClientID) string {
+// selfWithin returns what a ban of a client would hit by mistake: the machine, a
+// trusted proxy or the operator; "" if none of them.
+func (o *operation) selfWithin(id fairshare.ClientID) string {
 	p := id.Prefix
 	if !p.IsValid() {
 		return ""
 	}
-	if why := tooWide(id); why != "" {
-		return why
+	if width := tooWide(id); width != "" {
+		return width
 	}
 	for _, loopback := range []string{"127.0.0.0/8", "::1/128"} {
 		if p.Overlaps(netip.MustParsePrefix(loopback)) {
@@ -62,27 +63,29 @@ func (o *operation) hitsSelf(id fairshare.ClientID) string {
 			}
 		}
 	}
-	if addr := cameFrom(); p.Contains(addr) {
+	if addr := loginAddr(); p.Contains(addr) {
 		return fmt.Sprintf("you, who are logged in from %s", addr)
 	}
 	return ""
 }
 
-// cameFrom returns the address that the operator is logged in from, invalid
-// when it is not known.
-func cameFrom() netip.Addr {
+// loginAddr returns the address from which the operator is logged in by SSH;
+// invalid if it is not known. Without it an operator could lock themselves out:
+// an address in the logs that sends many requests is often their own.
+func loginAddr() netip.Addr {
 	for _, name := range []string{"SSH_CONNECTION", "SSH_CLIENT"} {
 		if addr := firstAddr(os.Getenv(name)); addr.IsValid() {
 			return addr
 		}
 	}
-	return cameThrough(os.Getppid())
+	return loginAddrOf(os.Getppid())
 }
 
-// cameThrough looks for the address in the environments of a process and its
-// parents: sudo hands on none of ssh.
-func cameThrough(pid int) netip.Addr {
-	for range 16 {
+// loginAddrOf looks for SSH_CONNECTION in the environments of a process and its
+// ancestors. Most operators use sudo, which removes the variable, and only the
+// shell before sudo still has it.
+func loginAddrOf(pid int) netip.Addr {
+	for range 16 { // more than the shells, sudo and tmux between a login and a command
 		dir := "/proc/" + strconv.Itoa(pid) // proc(5)
 		env, _ := os.ReadFile(dir + "/environ")
 		for entry := range bytes.SplitSeq(env, []byte{0}) {
@@ -105,7 +108,7 @@ func cameThrough(pid int) netip.Addr {
 	return netip.Addr{}
 }
 
-// firstAddr reads the address that a text begins with.
+// firstAddr reads the address at the start of a text.
 func firstAddr(text string) netip.Addr {
 	word, _, _ := strings.Cut(text, " ")
 	addr, err := netip.ParseAddr(word)

@@ -33,7 +33,7 @@ func TestLoginAddressIsFoundThroughSudo(t *testing.T) {
 	if _, err := out.Read(make([]byte, 1)); err != nil { // it has begun
 		t.Fatal(err)
 	}
-	if got := cameThrough(cmd.Process.Pid); got != netip.MustParseAddr("198.51.100.7") {
+	if got := loginAddrOf(cmd.Process.Pid); got != netip.MustParseAddr("198.51.100.7") {
 		t.Errorf("came from %v", got)
 	}
 }

@@ -3,33 +3,33 @@ package operator
 import (
 	"bufio"
 	"cmp"
-	"fairshare/internal/amount"
-	"fairshare/internal/network"
-	"fairshare/internal/prose"
-	"fairshare/policyfile"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"fairshare"
+	"fairshare/internal/amount"
+	"fairshare/internal/network"
+	"fairshare/internal/prose"
+	"fairshare/policyfile"
 )
 
-// A told is a story as it stands now.
-type told struct {
+// A storyStatus is a record of a refusal and what applies to its client now.
+type storyStatus struct {
 	*fairshare.Story
-	word  *fairshare.OverrideRecord // that speaks of its client; nil: none
-	ban   *fairshare.Banned         // by its rule, in force; nil: none
-	holds bool                      // it would be refused again, as far as is known
-	now   string                    // whether that is so, and why
-	letIn string                    // a command; "" when nothing is needed
+	override *fairshare.OverrideRecord // of its client, in force; nil: none
+	ban      *fairshare.Banned         // by its rule, in force; nil: none
+	refused  bool                      // the client would be refused now, as far as the registry knows
+	answer   string                    // refused as yes or no, and the reason
+	letIn    string                    // the command that lets the client in; "" if none is needed
 }
 
-// told finds out how a story stands now.
-func (o *operation) told(s *fairshare.Story) (*told, error) {
-	t := &told{Story: s}
+// statusOf returns what applies now to the client of a story.
+func (o *operation) statusOf(s *fairshare.Story) (*storyStatus, error) {
+	t := &storyStatus{Story: s}
 	var err error
-	if t.word, err = o.wordOn(s); err != nil {
+	if t.override, err = o.overrideOf(s); err != nil {
 		return nil, err
 	}
 	found, err := o.Client(o.Context, s.Client)
@@ -41,69 +41,73 @@ func (o *operation) told(s *fairshare.Story) (*told, error) {
 			b := &found.Bans[i]
 			around := b.Client == s.Client || !b.Client.Via.IsValid() && b.Client.Prefix.IsValid() &&
 				s.Client.Prefix.IsValid() && b.Client.Prefix.Bits() <= s.Client.Prefix.Bits()
-			if b.Rule == s.Rule && !b.DryRun && around && o.holds(b.Until) {
+			if b.Rule == s.Rule && !b.DryRun && around && o.inForce(b.Until) {
 				t.ban = b
 			}
 		}
 	}
-	busy := s.Rule == fairshare.BusyUpstream.Name // who is allowed waits for a turn too
+	busy := s.Rule == fairshare.BusyUpstream.Name // allowed clients wait for a turn too
 	switch {
-	case t.word != nil && t.word.Action == fairshare.Allow && !busy:
-		t.now = fmt.Sprintf("no: an operator allows %s %s", t.word.Client, o.until(t.word.Until))
-	case t.word != nil && t.word.Action != fairshare.Allow:
-		t.holds, t.now = true, fmt.Sprintf("yes: %s is %s, by an operator", t.word.Client, o.word(t.word))
+	case t.override != nil && t.override.Action == fairshare.Allow && !busy:
+		t.answer = fmt.Sprintf("no: an operator allows %s %s", t.override.Client, o.untilText(t.override.Until))
+	case t.override != nil && t.override.Action != fairshare.Allow:
+		t.refused = true
+		t.answer = fmt.Sprintf("yes: %s is %s, by an operator", t.override.Client, o.overrideText(t.override))
 	case s.DryRun:
-		t.now = "no: it was let through, the rule is in dry run"
+		t.answer = "no: it was let through, the rule is in dry run"
 	case s.Rule == fairshare.OperatorBan.Name:
-		t.now = "no: the operator's ban is over"
+		t.answer = "no: the operator's ban is over"
 	case busy:
-		t.now = "no: it may try again; it waits or is refused only while the upstream is busy"
+		t.answer = "no: it may try again; it waits or is refused only while the upstream is busy"
 	case t.ban != nil:
-		t.holds, t.now = true, fmt.Sprintf("yes: %s is banned %s", t.ban.Client, o.ban(t.ban))
+		t.refused, t.answer = true, fmt.Sprintf("yes: %s is banned %s", t.ban.Client, o.banText(t.ban))
 	case s.Action == fairshare.Block:
-		t.holds, t.now = true, "yes: the rule blocks each request that it matches"
+		t.refused, t.answer = true, "yes: the rule blocks each request that it matches"
 	case s.Ban != fairshare.NotBanned:
-		t.now = "no: the ban is over"
-	case o.holds(s.Until):
-		t.holds, t.now = true, "yes, until "+prose.Moment(s.Until)+", if it sends as many requests"
+		t.answer = "no: the ban is over"
+	case o.inForce(s.Until):
+		t.refused, t.answer = true, "yes, until "+prose.Moment(s.Until)+", if it sends as many requests"
 	default:
-		t.now = "no: the wait is over"
+		t.answer = "no: the wait is over"
 	}
-	if t.holds && o.settings.DryRun {
-		t.holds, t.now = false, "no: serve is in dry run; otherwise "+t.now
+	if t.refused && o.settings.DryRun {
+		t.refused, t.answer = false, "no: serve is in dry run; otherwise "+t.answer
 	}
-	if !s.DryRun && !busy && !s.Client.Via.IsValid() && (t.word == nil || t.word.Action != fairshare.Allow) {
+	if !s.DryRun && !busy && !s.Client.Via.IsValid() && (t.override == nil || t.override.Action != fairshare.Allow) {
 		t.letIn = o.command("allow " + o.argument(s.Client) + " --for 7d")
 	}
 	return t, nil
 }
 
-// wordOn returns the word that speaks of who a story is about, nil for none.
-func (o *operation) wordOn(s *fairshare.Story) (*fairshare.OverrideRecord, error) {
+// overrideOf returns the override that applies to the client of a story, nil for
+// none.
+func (o *operation) overrideOf(s *fairshare.Story) (*fairshare.OverrideRecord, error) {
 	id := s.Client
 	if s.Addr.IsValid() {
 		id = fairshare.PrefixID(netip.PrefixFrom(s.Addr, s.Addr.BitLen()))
 	}
-	near, err := o.near(id)
-	word := near.speaks()
-	if s.Client.Via.IsValid() && word != nil && word.Action == fairshare.Allow {
-		word = nil // the address is not proven
+	near, err := o.overridesNear(id)
+	override := near.effective()
+	if s.Client.Via.IsValid() && override != nil && override.Action == fairshare.Allow {
+		override = nil // the address is not proven
 	}
-	if err != nil || word != nil || s.Bot == "" {
-		return word, err
+	if err != nil || override != nil || s.Bot == "" {
+		return override, err
 	}
-	of, err := o.near(fairshare.ClientID{Bot: s.Bot})
-	if word := of.own; err != nil || word == nil || word.Action != fairshare.Allow || s.Client.Bot != "" {
-		return word, err
+	ofBot, err := o.overridesNear(fairshare.ClientID{Bot: s.Bot})
+	override = ofBot.own
+	if err != nil || override == nil || override.Action != fairshare.Allow || s.Client.Bot != "" {
+		return override, err
 	}
-	return nil, nil // a good word is for those whose addresses prove it
+	return nil, nil // a bot is allowed only at addresses that prove it
 }
 
-// tell tells stories, the first few of them whole.
-func (o *operation) tell(stories []fairshare.Story, json bool) error {
+// printStories prints stories: the first mostStoriesPrinted of them, or all as
+// JSON.
+func (o *operation) printStories(stories []fairshare.Story, json bool) error {
 	out := bufio.NewWriter(o.Stdout)
 	for i := range stories {
-		t, err := o.told(&stories[i])
+		t, err := o.statusOf(&stories[i])
 		switch {
 		case err != nil:
 			return err
@@ -112,44 +116,46 @@ func (o *operation) tell(stories []fairshare.Story, json bool) error {
 				return err
 			}
 			continue
-		case i == fewStories:
-			fmt.Fprintf(out, "\nand %s: --json shows all\n", prose.Counted(len(stories)-i, "older refusal", "older refusals"))
+		case i == mostStoriesPrinted:
+			fmt.Fprintf(out, "\nand %s: --json shows all\n",
+				prose.Counted(len(stories)-i, "older refusal", "older refusals"))
 			return out.Flush()
 		case i > 0:
 			fmt.Fprintln(out)
 		}
-		o.story(out, t)
+		o.writeStory(out, t)
 	}
 	return out.Flush()
 }
 
-// story tells one story.
-func (o *operation) story(w *bufio.Writer, t *told) {
+// writeStory writes one story as text.
+func (o *operation) writeStory(w *bufio.Writer, t *storyStatus) {
 	s := t.Story
 	line := func(head, format string, args ...any) {
 		fmt.Fprintf(w, "  %-9s %s\n", head, fmt.Sprintf(format, args...))
 	}
-	did := "refused"
+	done := "refused"
 	if s.Action == fairshare.Block {
-		did = "blocked"
+		done = "blocked"
 	}
 	if s.DryRun {
-		did = "let through; it would have been " + did
+		done = "let through; it would have been " + done
 	}
 	by := fmt.Sprintf("the rule %q", prose.Printable(s.Rule))
 	if s.Rule == fairshare.OperatorBan.Name {
 		by = "an operator's ban"
 	}
-	who := s.Client.String()
-	if s.Addr.IsValid() && s.Addr.String() != who && !s.Client.Via.IsValid() {
-		who += " (" + s.Addr.String() + ")"
+	client := s.Client.String()
+	if s.Addr.IsValid() && s.Addr.String() != client && !s.Client.Via.IsValid() {
+		client += " (" + s.Addr.String() + ")"
 	}
 	by = " by " + by
 	if s.Rule == fairshare.BusyUpstream.Name {
 		by = ": the upstream was busy and had no capacity for it"
 	}
-	fmt.Fprintf(w, "%s: %s was %s%s\n", s.ID, who, did, by)
-	line("when", "%s, last %s (%s), first %s", prose.Times(s.Count), prose.Moment(s.Last), o.ago(s.Last), prose.Moment(s.First))
+	fmt.Fprintf(w, "%s: %s was %s%s\n", s.ID, client, done, by)
+	line("when", "%s, last %s (%s), first %s", prose.Times(s.Count), prose.Moment(s.Last), o.ago(s.Last),
+		prose.Moment(s.First))
 	reasonKnown := s.Ban == fairshare.BanInForce && !s.BanBegan.IsZero()
 	counts := s.Window > 0 || s.Allowed > 0
 	if counts && !reasonKnown {
@@ -164,7 +170,7 @@ func (o *operation) story(w *bufio.Writer, t *told) {
 		line("ban", "this refusal started a ban until %s", prose.Moment(s.Until))
 	case fairshare.BanInForce:
 		if s.Until.IsZero() {
-			line("ban", "the client was banned for ever")
+			line("ban", "the client was banned permanently")
 		} else {
 			line("ban", "the client was banned until %s", prose.Moment(s.Until))
 		}
@@ -175,7 +181,8 @@ func (o *operation) story(w *bufio.Writer, t *told) {
 	}
 	if reasonKnown {
 		reason := fmt.Sprintf("%s at %s started the ban: rule %q",
-			prose.Printable(strings.TrimSpace(s.BanMethod+" "+s.BanPath)), prose.Moment(s.BanBegan), prose.Printable(s.Rule))
+			prose.Printable(strings.TrimSpace(s.BanMethod+" "+s.BanPath)), prose.Moment(s.BanBegan),
+			prose.Printable(s.Rule))
 		if counts {
 			reason += ", " + countedOf(s)
 		}
@@ -192,9 +199,9 @@ func (o *operation) story(w *bufio.Writer, t *told) {
 	line("request", "%s", request)
 	line("agent", "%s", cmp.Or(prose.Printable(s.UserAgent), "–"))
 	if s.Bot != "" {
-		line("taken for", "%s (%s)", prose.Printable(s.Bot), s.BotState)
+		line("bot", "%s (%s)", prose.Printable(s.Bot), s.BotState)
 	}
-	line("in force", "%s", t.now)
+	line("in force", "%s", t.answer)
 	if advice := o.advice(s); advice != "" {
 		line("to do", "%s", advice)
 	}
@@ -207,8 +214,8 @@ func (o *operation) story(w *bufio.Writer, t *told) {
 	}
 }
 
-// advice says what can be done about a refusal; "" when nothing but to let the
-// client in.
+// advice returns what the operator can do about a refusal, other than to let the
+// client in; "" if nothing.
 func (o *operation) advice(s *fairshare.Story) string {
 	if s.Rule == fairshare.BusyUpstream.Name {
 		return "no rule refused it: the upstream needs capacity (more workers, faster pages), or a tighter limit on its heaviest clients (" + o.command("clients --sort cpu") +
@@ -235,14 +242,14 @@ func (o *operation) advice(s *fairshare.Story) string {
 }
 
 // sharedKey reports whether a limit by that key counts several clients
-// together. An address or a bot in the key makes it the client's own: who is
-// not a bot is counted by its address.
+// together. With an address or a bot in the key, each client has its own count:
+// a client that is not a bot is counted by its address.
 func sharedKey(by string) bool {
 	parts := strings.Split(by, " and ")
 	return by != "" && !slices.Contains(parts, "addr") && !slices.Contains(parts, "bot")
 }
 
-// sharedAdvice says what can be done about a count that clients share.
+// sharedAdvice returns what the operator can do about a count that clients share.
 func (o *operation) sharedAdvice(s *fairshare.Story) string {
 	text := "all clients with the same " + prose.Printable(s.By) + " share this count"
 	if s.By == "everyone" {
@@ -279,14 +286,15 @@ func (o *operation) heaviestOf(network fairshare.ClientID) string {
 	return "; most recorded requests: " + strings.Join(names, ", ")
 }
 
-// provisionalAdvice says what settles who a provisional client is.
+// provisionalAdvice returns how the operator can make a provisional client
+// known.
 func provisionalAdvice(s *fairshare.Story) string {
 	peer := fairshare.PeerName(s.Client.Via)
 	return fmt.Sprintf("%s named this client and no policy names %[1]s: allowing the address has no effect. "+
 		"If %[1]s is your proxy, name it under clients: trusted_proxies; if it only translates addresses, write trusted_proxies: []", peer)
 }
 
-// countedOf tells what a limit had counted.
+// countedOf returns the count of the limit that refused, as text.
 func countedOf(s *fairshare.Story) string {
 	text := prose.Number(s.Used) + " of " + amount.Of(s.Resource, s.Allowed)
 	switch s.Resource {
@@ -303,7 +311,7 @@ func countedOf(s *fairshare.Story) string {
 	}
 	switch s.Resource {
 	case "cpu", "time", "cost", "bytes", "errors":
-		if s.Action == fairshare.Refuse && !s.Until.After(s.Last) { // else there would have been a wait
+		if s.Action == fairshare.Refuse && !s.Until.After(s.Last) { // otherwise the client would have had to wait
 			text += "; the rest was reserved for its requests in progress"
 		}
 	}

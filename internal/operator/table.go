@@ -9,28 +9,27 @@ import (
 	"fairshare/internal/prose"
 )
 
-// A table writes rows for people. It may be long: it is written piece by
-// piece, and from one to the next columns only grow.
+// A table writes rows as aligned columns. A long table is written in pieces:
+// columns become wider from one piece to the next, never narrower.
 type table struct {
-	o    *operation
-	fit  bool // lines are cut to the width of the terminal
-	n    int  // rows without the head
-	head []string
-	wide []int
-	rows [][]string // not yet written
+	o      *operation
+	fit    bool // lines are cut to the width of the terminal
+	n      int  // rows without the head
+	head   []string
+	widths []int
+	rows   [][]string // not yet written
 }
 
-// tablePiece is how many rows are held until they are written.
+// tablePiece is how many rows are collected before they are written.
 const tablePiece = 1000
 
 // newTable returns a table. A column whose head begins with ">" is aligned to
 // the right.
 func (o *operation) newTable(head ...string) *table {
-	return &table{o: o, head: head, wide: make([]int, len(head))}
+	return &table{o: o, head: head, widths: make([]int, len(head))}
 }
 
-// row adds a row of as many cells as there are columns. Its error is that of
-// flush.
+// row adds a row, with a cell for each column. The error is that of flush.
 func (t *table) row(cells ...string) error {
 	t.rows = append(t.rows, cells)
 	t.n++
@@ -40,12 +39,12 @@ func (t *table) row(cells ...string) error {
 	return t.flush()
 }
 
-// flush writes the rows so far.
+// flush writes the collected rows.
 func (t *table) flush() error {
 	if t.o.Context.Err() != nil {
 		return cli.ErrReported
 	}
-	width, colour := cli.Terminal(t.o.Stdout)
+	width, color := cli.Terminal(t.o.Stdout)
 	if !t.fit {
 		width = 0
 	}
@@ -59,7 +58,7 @@ func (t *table) flush() error {
 	}
 	for _, row := range t.rows {
 		for i, cell := range row {
-			t.wide[i] = max(t.wide[i], utf8.RuneCountInString(cell))
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
 		}
 	}
 	out := bufio.NewWriter(t.o.Stdout) // keeps its first error
@@ -68,7 +67,7 @@ func (t *table) flush() error {
 		if width > 0 {
 			line = prose.Cut(line, width)
 		}
-		if i == 0 && first && colour {
+		if i == 0 && first && color {
 			line = "\x1b[1m" + line + "\x1b[0m"
 		}
 		out.WriteString(line)
@@ -84,7 +83,7 @@ func (t *table) line(row []string) string {
 		if i > 0 {
 			b.WriteString("  ")
 		}
-		pad := strings.Repeat(" ", t.wide[i]-utf8.RuneCountInString(cell))
+		pad := strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell))
 		if strings.HasPrefix(t.head[i], ">") {
 			b.WriteString(pad + cell)
 		} else {

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"encoding/json"
-	"fairshare/internal/prose"
 	"fmt"
 	"io"
 	"strings"
@@ -11,9 +10,10 @@ import (
 	"unicode/utf8"
 
 	"fairshare"
+	"fairshare/internal/prose"
 )
 
-// maxReason is the longest text of an operator, in bytes.
+// maxReason bounds the texts that operators write, in bytes.
 const maxReason = 500
 
 // CheckText checks a text that an operator writes: its length, and that it can
@@ -28,43 +28,47 @@ func CheckText(what, text string) error {
 	return nil
 }
 
-// ago writes how long ago t was when the command started.
+// ago returns how long before the start of the command t was.
 func (o *operation) ago(t time.Time) string { return prose.Ago(o.now, t) }
 
-// until writes when something ends: "for ever", "until 2026-11-21 06:00:00 UTC (2h)".
-func (o *operation) until(t time.Time) string {
-	switch left := t.Sub(o.now); {
+// untilText returns the end of a decision or ban, such as "permanently" or
+// "until 2026-11-21 06:00:00 UTC (2h)".
+func (o *operation) untilText(t time.Time) string {
+	switch remaining := t.Sub(o.now); {
 	case t.IsZero():
-		return "for ever"
-	case left <= 0:
+		return "permanently"
+	case remaining <= 0:
 		return "until " + prose.Moment(t) + " (over)"
 	default:
-		return fmt.Sprintf("until %s (%s)", prose.Moment(t), prose.ShortDuration(left))
+		return fmt.Sprintf("until %s (%s)", prose.Moment(t), prose.ShortDuration(remaining))
 	}
 }
 
-// holds reports whether a word or a ban that ends then still holds.
-func (o *operation) holds(until time.Time) bool { return until.IsZero() || until.After(o.now) }
+// inForce reports whether a decision or ban with that end is still in force.
+func (o *operation) inForce(until time.Time) bool { return until.IsZero() || until.After(o.now) }
 
-// word tells what an operator has said: "banned for ever: scraper".
-func (o *operation) word(s *fairshare.OverrideRecord) string {
+// overrideText returns an operator's decision, such as "banned permanently:
+// scraper".
+func (o *operation) overrideText(s *fairshare.OverrideRecord) string {
 	text := "banned"
 	if s.Action == fairshare.Allow {
 		text = "allowed"
 	}
-	return text + " " + o.until(s.Until) + because(s.Reason)
+	return text + " " + o.untilText(s.Until) + reasonText(s.Reason)
 }
 
-func because(reason string) string {
+// reasonText returns the reason as the end of a line, "" for none.
+func reasonText(reason string) string {
 	if reason == "" {
 		return ""
 	}
 	return ": " + prose.Printable(reason)
 }
 
-// ban tells of a rule's ban: `by rule "rapid requests" until …, the 3rd time`.
-func (o *operation) ban(b *fairshare.Banned) string {
-	text := fmt.Sprintf("by rule %q %s", prose.Printable(b.Rule), o.until(b.Until))
+// banText returns a rule's ban, such as `by rule "rapid requests" until …, the
+// 3rd time`.
+func (o *operation) banText(b *fairshare.Banned) string {
+	text := fmt.Sprintf("by rule %q %s", prose.Printable(b.Rule), o.untilText(b.Until))
 	if b.Number > 1 {
 		text += ", the " + prose.Ordinal(b.Number) + " time"
 	}
@@ -74,7 +78,7 @@ func (o *operation) ban(b *fairshare.Banned) string {
 	return text
 }
 
-// shellWord quotes a text for a shell where that needs it.
+// shellWord quotes a text for a shell if necessary.
 func shellWord(s string) string {
 	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,") == "" {
 		return s
@@ -82,7 +86,7 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// writeJSON writes one value on one line. Characters that steer a terminal are
+// writeJSON writes one value on one line. Characters that control a terminal are
 // written as escapes.
 func writeJSON(w io.Writer, v any) error {
 	var b strings.Builder
@@ -107,8 +111,8 @@ func writeJSON(w io.Writer, v any) error {
 	return err
 }
 
-// endOf returns when a period that begins now ends: the zero time for 0, which
-// has no end.
+// endOf returns the end of a period that starts now. A period of 0 has no end:
+// the zero time.
 func endOf(period time.Duration, now time.Time) time.Time {
 	if period == 0 {
 		return time.Time{}

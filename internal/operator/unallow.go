@@ -18,7 +18,7 @@ func Unallow(env *cli.Environment, state, client string) error {
 	if err != nil {
 		return err
 	}
-	near, err := o.near(id.ClientID)
+	near, err := o.overridesNear(id.ClientID)
 	if err != nil {
 		return err
 	}
@@ -26,11 +26,11 @@ func Unallow(env *cli.Environment, state, client string) error {
 		err, hint := fmt.Errorf("%s is not allowed", id), o.command("bans")+" lists what operators ban and allow"
 		switch {
 		case own != nil:
-			err, hint = fmt.Errorf("%s is not allowed: it is %s", id, o.word(own)),
-				o.command("unban "+id.word)+" removes that"
+			err, hint = fmt.Errorf("%s is not allowed: it is %s", id, o.overrideText(own)),
+				o.command("unban "+id.argument)+" removes that"
 		case len(near.wider) > 0 && near.wider[0].Action == fairshare.Allow:
 			err = fmt.Errorf("%s itself is not allowed: %s is, %s", id, near.wider[0].Client,
-				o.until(near.wider[0].Until))
+				o.untilText(near.wider[0].Until))
 			hint = o.command("unallow "+o.argument(near.wider[0].Client)) + " removes that"
 		}
 		return cli.Hint(err, hint)
@@ -39,16 +39,16 @@ func Unallow(env *cli.Environment, state, client string) error {
 	if err != nil {
 		return o.failed(err)
 	}
-	if was != nil && was.Action != fairshare.Allow { // said by somebody else meanwhile
+	if was != nil && was.Action != fairshare.Allow { // another operator has banned it in the meantime
 		if err := o.SetOverride(o.Context, *was); err != nil {
 			return o.failed(err)
 		}
-		return fmt.Errorf("%s is no longer allowed: it is %s", id, o.word(was))
+		return fmt.Errorf("%s is no longer allowed: it is %s", id, o.overrideText(was))
 	}
-	o.Printf("no longer allowed: %s, %s", id, o.word(near.own))
+	o.Printf("no longer allowed: %s, %s", id, o.overrideText(near.own))
 	if len(near.wider) > 0 {
 		s := near.wider[0]
-		o.Printf("  %s is %s: that applies now", s.Client, o.word(&s))
+		o.Printf("  %s is %s: that applies now", s.Client, o.overrideText(&s))
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func Unlabel(env *cli.Environment, state, client, label string) error {
 			what = "no label " + label
 		}
 		return cli.Hint(fmt.Errorf("%s has %s", id, what),
-			o.command("client "+id.word)+" shows its labels; labels of wider prefixes belong to those")
+			o.command("client "+id.argument)+" shows its labels; labels of wider prefixes belong to those")
 	}
 	o.Printf("labels removed from %s: %s", id, strings.Join(removed, ", "))
 	return nil

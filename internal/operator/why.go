@@ -14,30 +14,30 @@ import (
 	"fairshare/internal/setup"
 )
 
-// storyWait is how long a reference that is not there is waited for: a server
-// writes new stories within 200 ms.
+// storyWait is how long the command waits for the story of an unknown reference:
+// a server writes new stories within 200 ms.
 const storyWait = 1500 * time.Millisecond
 
-// Where a server runs, one who was refused just now has a new story soon: who
-// asks with the address gets no older one alone.
+// While a server runs, the story of a refusal a moment ago is not yet written.
+// The command waits for it unless the latest story is itself new.
 const (
 	newStoryWait = 400 * time.Millisecond
-	newStory     = 5 * time.Second // at this age it is not waited for another
+	newStory     = 5 * time.Second // the greatest age of a new story
 )
 
-// fewStories of one client are told whole.
-const fewStories = 5
+// mostStoriesPrinted bounds how many stories of one client are printed.
+const mostStoriesPrinted = 5
 
 // Why shows the refusals that a reference or a client leads to, and how to let
 // the client in.
-func Why(env *cli.Environment, state, what string, json bool) error {
-	ref := reference(what)
-	_, notClient := parseClient(what)
+func Why(env *cli.Environment, state, argument string, json bool) error {
+	ref := reference(argument)
+	_, notClient := parseClient(argument)
 	if notClient != nil && ref == "" {
-		if looksLikeAddress(what) {
+		if looksLikeAddress(argument) {
 			return notClient
 		}
-		return notAReference(what)
+		return wrongReference(argument)
 	}
 	o, err := openToRead(env, state)
 	if err != nil {
@@ -46,14 +46,14 @@ func Why(env *cli.Environment, state, what string, json bool) error {
 	defer o.close()
 	var id named
 	if notClient == nil {
-		if id, err = o.client(what); err != nil {
+		if id, err = o.client(argument); err != nil {
 			return err
 		}
 	}
 	if ref != "" && (notClient != nil || id.Bot != "") {
 		wait := storyWait
 		if notClient == nil && id.err == nil {
-			wait = 0 // it may as well be the name of a bot
+			wait = 0 // it may also be the name of a bot
 		}
 		stories, err := o.await(wait, func() ([]fairshare.Story, bool, error) {
 			stories, err := o.Story(o.Context, ref)
@@ -63,35 +63,36 @@ func Why(env *cli.Environment, state, what string, json bool) error {
 			return err
 		}
 		if len(stories) > 0 {
-			return o.tell(stories, json)
+			return o.printStories(stories, json)
 		}
 		if wait > 0 {
-			return o.unknownReference(what, ref)
+			return o.unknownReference(argument, ref)
 		}
 	}
 	if notClient != nil || id.err != nil {
-		return notAReference(what)
+		return wrongReference(argument)
 	}
 	stories, err := o.stories(id.ClientID)
 	if err != nil {
 		return err
 	}
 	if len(stories) == 0 {
-		return o.noStory(id, json)
+		return o.printWithoutStory(id, json)
 	}
-	return o.tell(stories, json)
+	return o.printStories(stories, json)
 }
 
-// notAReference says that an argument of why cannot be read as anything.
-func notAReference(typed string) error {
+// wrongReference returns the error for an argument that is neither a reference
+// nor a client.
+func wrongReference(typed string) error {
 	return cli.WrongUsage(cli.Hint(
 		fmt.Errorf("%q is not a reference, an address or a bot", typed),
 		"a reference is ten letters and digits, such as 7k3m9x2abc, at the end of the page that the client saw"))
 
 }
 
-// unknownReference says that no story has the reference that was typed. It
-// names what was typed, and what that was read as where that is different.
+// unknownReference returns the error for a reference that no story has. It names
+// the argument and, if that is different, the reference that was looked for.
 func (o *operation) unknownReference(typed, ref string) error {
 	what := fmt.Sprintf("%q", prose.Printable(typed))
 	if !strings.EqualFold(typed, ref) {
@@ -104,14 +105,14 @@ func (o *operation) unknownReference(typed, ref string) error {
 
 }
 
-// otherFolder says how to look into another state folder; it ends a hint.
+// otherFolder returns how to use another state folder, as the end of a hint.
 func (o *operation) otherFolder() string {
 	return "; if serve uses a folder other than " + o.dir + ", name that: --state DIR"
 }
 
 // reference reads a reference of httpguard: ten characters of Crockford's
-// base32, in which letters that look like a digit mean it; also out of the whole
-// that a client was shown. It returns "" for what is none.
+// base32. Letters that look like a digit stand for it. The text may be the whole
+// line that the client saw. If it has no reference, the result is "".
 func reference(s string) string {
 	between := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 	s = strings.TrimFunc(strings.ToLower(s), between)
@@ -127,7 +128,7 @@ func reference(s string) string {
 	return s
 }
 
-// stories returns those of a client, the latest first.
+// stories returns the stories of a client, the latest first.
 func (o *operation) stories(id fairshare.ClientID) ([]fairshare.Story, error) {
 	wait := time.Duration(0)
 	if lockfile.Held(filepath.Join(o.dir, setup.ServeLock)) {
@@ -139,7 +140,7 @@ func (o *operation) stories(id fairshare.ClientID) ([]fairshare.Story, error) {
 	})
 }
 
-// await reads stories until they are enough, or for so long.
+// await reads stories again and again until there are enough, or wait is over.
 func (o *operation) await(wait time.Duration, read func() (stories []fairshare.Story, enough bool, err error)) (
 	[]fairshare.Story, error) {
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -153,37 +154,37 @@ func (o *operation) await(wait time.Duration, read func() (stories []fairshare.S
 		select {
 		case <-tick.C:
 		case <-end:
-			wait = 0 // once more
+			wait = 0 // read a last time
 		case <-o.Context.Done():
 			return nil, cli.ErrReported
 		}
 	}
 }
 
-// noStory tells of a client that no rule refused.
-func (o *operation) noStory(id named, json bool) error {
-	near, err := o.near(id.ClientID)
+// printWithoutStory prints the override of a client that has no story.
+func (o *operation) printWithoutStory(id named, json bool) error {
+	near, err := o.overridesNear(id.ClientID)
 	if err != nil {
 		return err
 	}
-	word := near.speaks()
-	if word == nil {
+	override := near.effective()
+	if override == nil {
 		return cli.Hint(
 			fmt.Errorf("no refusal of %s is recorded in %s", id, o.dir),
-			o.command("client "+id.word)+" shows what is known of it"+o.otherFolder())
+			o.command("client "+id.argument)+" shows what is known of it"+o.otherFolder())
 	}
 	if json {
-		return writeJSON(o.Stdout, jsonWord(word))
+		return writeJSON(o.Stdout, jsonOverride(override))
 	}
-	o.Printf("%s: %s is %s, by an operator", id, word.Client, o.word(word))
+	o.Printf("%s: %s is %s, by an operator", id, override.Client, o.overrideText(override))
 	switch {
-	case word.Action == fairshare.Allow:
+	case override.Action == fairshare.Allow:
 	case o.settings.DryRun:
-		o.tellDryRun()
-	case word.Client == id.ClientID:
-		o.Printf("to let it in: %s", o.command("unban "+id.word))
-	default: // the others within stay banned
-		o.Printf("to let it in: %s", o.command("allow "+id.word+" --for 7d"))
+		o.printDryRun()
+	case override.Client == id.ClientID:
+		o.Printf("to let it in: %s", o.command("unban "+id.argument))
+	default: // the other clients within the prefix stay banned
+		o.Printf("to let it in: %s", o.command("allow "+id.argument+" --for 7d"))
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func TestWhyOfAnAddressWaitsForANewRefusal(t *testing.T) {
 		}
 		time.AfterFunc(250*time.Millisecond, func() { write("7k3m9x2abc", "pages") })
 		why("7k3m9x2abc: ", 300*time.Millisecond)
-		why("7k3m9x2abc: ", 0) // it is of just now
+		why("7k3m9x2abc: ", 0) // the story is new
 		time.Sleep(time.Minute)
 		time.AfterFunc(250*time.Millisecond, func() { write("7k3m9x2abd", "guesses") })
 		why("7k3m9x2abd: ", 300*time.Millisecond)
@@ -102,7 +102,7 @@ func TestReference(t *testing.T) {
 		"7k3m9-x2abc":  "7k3m9x2abc",
 		"7k3m9x2ab":    "",
 		"7k3m9x2abcd":  "",
-		"7k3m9x2abu":   "", // no letter of Crockford's
+		"7k3m9x2abu":   "", // u is not in Crockford's alphabet
 		"203.0.113.9":  "",
 		"semrushbot":   "",
 		"\x1b[31m2abc": "",

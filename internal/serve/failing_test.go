@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"errors"
-	"fairshare"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fairshare"
 )
 
 // brokenLimiter is a limiter whose counters cannot be reached.

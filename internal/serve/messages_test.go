@@ -3,9 +3,6 @@ package serve
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fairshare"
-	"fairshare/internal/livepolicy"
-	"fairshare/policyfile"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fairshare"
+	"fairshare/internal/livepolicy"
+	"fairshare/policyfile"
 )
 
 // A reload reports what has changed of the messages at the start.
@@ -90,8 +91,8 @@ func TestWarningOfAnEndingCertificate(t *testing.T) {
 		s, certs := &server{listener: l, policy: policy}, &certificates{certFile: "site.pem"}
 		certs.current.Store(&tls.Certificate{Leaf: &x509.Certificate{NotAfter: time.Now().Add(test.until)}})
 		s.certs.Store(certs)
-		if got := s.warnings(&runtime{Runtime: &livepolicy.Runtime{File: &policyfile.File{}}}); (len(got) > 0) != (test.want != "") ||
-			len(got) > 0 && !strings.Contains(got[0], test.want) {
+		got := s.warnings(&runtime{Runtime: &livepolicy.Runtime{File: &policyfile.File{}}})
+		if (len(got) > 0) != (test.want != "") || len(got) > 0 && !strings.Contains(got[0], test.want) {
 			t.Errorf("%v: %q", test.until, got)
 		}
 	}

@@ -2,11 +2,12 @@ package serve
 
 import (
 	"context"
-	"fairshare/internal/setup"
-	"fairshare/policyfile"
 	"io"
 	"testing"
 	"time"
+
+	"fairshare/internal/setup"
+	"fairshare/policyfile"
 )
 
 func TestReloadKeepsTheMeterWithTheSameSettings(t *testing.T) {

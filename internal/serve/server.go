@@ -73,7 +73,7 @@ func Run(ctx context.Context, opts Options) error {
 	return s.serve(ctx)
 }
 
-// A server stands in front of one upstream.
+// A server protects one upstream.
 type server struct {
 	options Options
 	runtime atomic.Pointer[runtime]      // of the policy in force

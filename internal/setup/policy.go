@@ -1,7 +1,7 @@
 // Package setup opens a policy file and what it names: lists, bots, the DNS,
-// trusted proxies and the state folder. serve, the public package site, replay,
-// check and bot share it, so that a policy means the same in each of them.
-// Start with [ReadPolicy].
+// trusted proxies and the state folder. All commands and the public package site
+// share it, so that a policy means the same in each of them. Start with
+// [ReadPolicy].
 package setup
 
 import (
