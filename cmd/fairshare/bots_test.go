@@ -15,7 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
@@ -27,47 +26,6 @@ const (
 	seznambot = "Mozilla/5.0 (compatible; SeznamBot/4.0; +http://napoveda.seznam.cz/seznambot-intro/)"
 	firefox   = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 )
-
-// askAs asks as a client behind a proxy on this machine.
-func askAs(t *testing.T, method, url, client, userAgent string, header ...string) (*http.Response, string) {
-	t.Helper()
-	req, err := http.NewRequest(method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("X-Forwarded-For", client)
-	req.Header.Set("User-Agent", userAgent)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(body)
-}
-
-// eventually asks until the status is the one wanted: what is found out off
-// the path of a request is there a little later.
-func eventually[T comparable](t *testing.T, want T, ask func() T) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		got := ask()
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%v in the end, want %v", got, want)
-		}
-		time.Sleep(10 * time.Millisecond) // nothing tells when the DNS has answered
-	}
-}
 
 const behindLoopback = "clients: {trusted_proxies: [loopback]}\n"
 

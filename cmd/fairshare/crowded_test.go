@@ -26,34 +26,10 @@ import (
 // startLimited runs serve as a process that may have so many open files.
 func startLimited(t *testing.T, files int, policy string, args ...string) *serving {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := shortDir(t) + "/fairshare"
-	if err := os.Symlink(self, program); err != nil {
-		t.Fatal(err)
-	}
-	args = append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, files), program, "serve", "--listen",
-		"127.0.0.1:0", "-c", writeFile(t, "site.yaml", policy)}, ownState(t, args)...)
-	p := &serving{Cmd: exec.Command("/bin/sh", args...), stderr: read, lines: bufio.NewReader(read)}
-	p.Stderr = write
-	err = p.Start()
-	write.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.Process.Kill()
-		p.Wait()
-		read.Close()
-	})
-	p.addr = p.read(t, `https?://(\S+) protects`)
-	p.read(t, `(journal: refusals)`)
+	args = append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, files), programLink(t, shortDir(t)),
+		"serve", "--listen", "127.0.0.1:0", "-c", writeFile(t, "site.yaml", policy)}, ownState(t, args)...)
+	p := launch(t, exec.Command("/bin/sh", args...))
+	p.awaitStart(t)
 	go io.Copy(io.Discard, p.lines)
 	return p
 }

@@ -3,20 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 )
-
-// from returns an HTTP client with an address of this machine.
-func from(t *testing.T, addr string) *http.Client {
-	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}).DialContext}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
-}
 
 // Whoever puts nginx in front and writes not one line of configuration here
 // loses no visitor: sixty of them look around, miss a page now and then, and

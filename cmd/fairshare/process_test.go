@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -18,7 +19,7 @@ import (
 	"fairshare/internal/cli"
 )
 
-// A serving process is serve as it is run for real, with a pipe for stderr.
+// A serving is a process of serve, with a pipe for its stderr.
 type serving struct {
 	*exec.Cmd
 	addr   string
@@ -39,12 +40,37 @@ func startServing(t *testing.T, args ...string) *serving {
 	if err != nil {
 		t.Fatal(err)
 	}
+	args = append([]string{"fairshare", "serve", "--listen", "127.0.0.1:0"}, ownState(t, args)...)
+	p := launch(t, &exec.Cmd{Path: self, Args: args})
+	p.awaitStart(t)
+	return p
+}
+
+// programLink returns the path of the program in dir: a link to the program of
+// the tests, which acts by the name that it is called.
+func programLink(t *testing.T, dir string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "fairshare")
+	if err := os.Symlink(self, program); err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// launch starts a command that runs serve, with a pipe for its stderr. The
+// process is killed when the test ends.
+func launch(t *testing.T, cmd *exec.Cmd) *serving {
+	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"fairshare", "serve", "--listen", "127.0.0.1:0"}, ownState(t, args)...)
-	p := &serving{Cmd: &exec.Cmd{Path: self, Args: args, Stderr: write}, stderr: read, lines: bufio.NewReader(read)}
+	cmd.Stderr = write
+	p := &serving{Cmd: cmd, stderr: read, lines: bufio.NewReader(read)}
 	err = p.Start()
 	write.Close()
 	if err != nil {
@@ -52,12 +78,17 @@ func startServing(t *testing.T, args ...string) *serving {
 	}
 	t.Cleanup(func() {
 		p.Process.Kill()
-		p.Wait() // or its files would be in the way of those who clean up
+		p.Wait() // a running process could still write to folders that the test removes
 		read.Close()
 	})
-	p.addr = p.read(t, `http://(\S+) protects`)
-	p.read(t, `(journal: refusals)`)
 	return p
+}
+
+// awaitStart reads the start lines and the address in them.
+func (p *serving) awaitStart(t *testing.T) {
+	t.Helper()
+	p.addr = p.read(t, `https?://(\S+) protects`)
+	p.read(t, `(journal: refusals)`)
 }
 
 // read reads lines until one fits, and returns what pattern's group fits.
@@ -131,13 +162,7 @@ func TestServeOutlivesAStuckReaderOfItsLog(t *testing.T) {
 }
 
 func TestServeSignals(t *testing.T) {
-	arrived, leave := make(chan bool), make(chan bool)
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		arrived <- true
-		<-leave
-	}))
-	defer site.Close()
-	defer close(leave)
+	site, arrived, _ := holdingSite(t)
 	p := startProcess(t, "grace: 1h\n"+threeInAnHour, "--upstream", site.URL)
 	p.Process.Signal(syscall.SIGHUP)
 	p.read(t, `(SIGHUP: \S+ was loaded again: 1 rule, enforcing; all counters and bans are kept)`)

@@ -19,17 +19,6 @@ import (
 	"fairshare/internal/cli"
 )
 
-// writeOver replaces a file at once, as editors do.
-func writeOver(t *testing.T, path, content string) {
-	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // serveFile runs serve as a process with a policy file that a test may edit.
 func serveFile(t *testing.T, policy string, args ...string) (p *serving, path string) {
 	t.Helper()
@@ -64,7 +53,7 @@ rules:
 	p, path := serveFile(t, fmt.Sprintf(policy, "old@example.org", 3, "four"), "--upstream", site.URL)
 	ask := func(client string, want int) string {
 		t.Helper()
-		resp, err := http.DefaultClient.Do(newRequest(t, "http://"+p.addr, client))
+		resp, err := http.DefaultClient.Do(newRequest(t, "GET", "http://"+p.addr, client))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,24 +102,9 @@ rules:
 	}
 }
 
-func newRequest(t *testing.T, url, client string) *http.Request {
-	t.Helper()
-	req, err := http.NewRequest("GET", url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("X-Forwarded-For", client)
-	return req
-}
-
 // A slot that was taken under the old policy is given back under it.
 func TestReloadSettlesWithThePolicyThatJudged(t *testing.T) {
-	arrived, leave := make(chan bool), make(chan bool)
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		arrived <- true
-		<-leave
-	}))
-	defer site.Close()
+	site, arrived, leave := holdingSite(t)
 	const policy = "rules:\n  - name: one\n    limit: {concurrent: 1}\n"
 	p, path := serveFile(t, policy, "--upstream", site.URL)
 	done := make(chan int)
@@ -256,24 +230,11 @@ func TestNoRequestIsLostUnderLoad(t *testing.T) {
 
 // What has no end of its own ends with the grace, and counts as no loss.
 func TestEventStreamsEndWithTheGrace(t *testing.T) {
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(w, "data: 1\n\n")
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	defer site.Close()
+	site := eventStreamSite(t)
 	p := startProcess(t, "grace: 500ms\nrules: []\n", "--upstream", site.URL)
-	resp, err := http.Get("http://" + p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if _, err := io.ReadFull(resp.Body, make([]byte, len("data: 1\n\n"))); err != nil {
-		t.Fatal(err)
-	}
+	events := openEventStream(t, "http://"+p.addr)
 	p.Process.Signal(syscall.SIGTERM)
-	io.Copy(io.Discard, resp.Body) // ends
+	io.Copy(io.Discard, events) // until the stream ends
 	said, err := io.ReadAll(p.lines)
 	if err != nil {
 		t.Fatal(err)

@@ -2,133 +2,19 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"fairshare/internal/cli"
 )
-
-// A watched writer lets tests wait for what is written to it.
-type watched struct {
-	mu   sync.Mutex
-	more *sync.Cond
-	text bytes.Buffer
-}
-
-func newWatched() *watched {
-	w := &watched{}
-	w.more = sync.NewCond(&w.mu)
-	return w
-}
-
-func (w *watched) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.more.Broadcast()
-	return w.text.Write(p)
-}
-
-func (w *watched) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}
-
-// wait returns what pattern's group fits, once it was written.
-func (w *watched) wait(pattern string) string {
-	re := regexp.MustCompile(pattern)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for {
-		if m := re.FindSubmatch(w.text.Bytes()); m != nil {
-			return string(m[len(m)-1])
-		}
-		w.more.Wait()
-	}
-}
-
-// A running serve.
-type running struct {
-	addr   string
-	stderr *watched
-	stop   func() int // ends it and returns the exit code
-}
-
-// startServe runs serve with a policy on a port of the kernel's choice.
-func startServe(t *testing.T, policy string, args ...string) *running {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &running{stderr: newWatched()}
-	args = append([]string{"serve", "--listen", "127.0.0.1:0"}, ownState(t, args)...)
-	if policy != "" {
-		args = append(args, "-c", writeFile(t, "site.yaml", policy))
-	}
-	exit := make(chan int, 1)
-	go func() { exit <- run(args, &cli.Environment{Context: ctx, Stdout: io.Discard, Stderr: s.stderr}) }()
-	s.stop = sync.OnceValue(func() int {
-		cancel()
-		return <-exit
-	})
-	t.Cleanup(func() { s.stop() })
-	s.addr = s.stderr.wait(`(?:https?://)?(\S+) protects`)
-	return s
-}
-
-// ownState adds a state folder to the arguments of a serve that has none, so
-// that tests do not remember each other's clients.
-func ownState(t *testing.T, args []string) []string {
-	if slices.Contains(args, "--state") {
-		return args
-	}
-	return append([]string{"--state", filepath.Join(t.TempDir(), "state")}, args...)
-}
-
-func writeFile(t *testing.T, name, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// askFrom asks as a client behind a proxy on this machine.
-func askFrom(t *testing.T, url, client string) *http.Response {
-	t.Helper()
-	req, err := http.NewRequest("GET", url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("X-Forwarded-For", client)
-	req.Header.Set("User-Agent", "hammer/1 \u202e")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
-	return resp
-}
 
 const threeInAnHour = `
 clients: {trusted_proxies: loopback}
@@ -246,13 +132,7 @@ func TestServeDryRun(t *testing.T) {
 }
 
 func TestServeDrains(t *testing.T) {
-	arrived, leave := make(chan bool), make(chan bool)
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		arrived <- true
-		<-leave
-		fmt.Fprint(w, "done")
-	}))
-	defer site.Close()
+	site, arrived, leave := holdingSite(t)
 	s := startServe(t, "", "--upstream", site.URL)
 	got := make(chan string)
 	go func() {
@@ -283,13 +163,7 @@ func TestServeDrains(t *testing.T) {
 }
 
 func TestServeCutsOffAfterGrace(t *testing.T) {
-	arrived, leave := make(chan bool), make(chan bool)
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		arrived <- true
-		<-leave
-	}))
-	defer site.Close()
-	defer close(leave)
+	site, arrived, _ := holdingSite(t)
 	s := startServe(t, "grace: 1ms\nrules: [{use: default}]\n", "--upstream", site.URL)
 	failed := make(chan error)
 	go func() {
@@ -403,29 +277,6 @@ func TestServeTLS(t *testing.T) {
 	}
 }
 
-func newCertificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	roots = x509.NewCertPool()
-	roots.AppendCertsFromPEM(certPEM)
-	return writeFile(t, "cert.pem", string(certPEM)),
-		writeFile(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))), roots
-}
-
 func TestServePROXYProtocol(t *testing.T) {
 	seen := make(chan string, 10)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
@@ -463,21 +314,4 @@ func TestServePROXYProtocol(t *testing.T) {
 	if status := ask(""); strings.Contains(status, "200") {
 		t.Errorf("without the header: %q", status)
 	}
-}
-
-// echo answers with the headers that tell who asks.
-func echo(t *testing.T) *httptest.Server {
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for name := range r.Header {
-			if strings.Contains(strings.ToLower(name), "fairshare") &&
-				!slices.Contains([]string{"Fairshare-Client", "Fairshare-Bot", "Fairshare-Bot-State",
-					"Fairshare-Session-Ttl"}, name) {
-				fmt.Fprintf(w, "strange header %s ", name)
-			}
-		}
-		fmt.Fprint(w, r.Header["Fairshare-Client"], r.Header["Fairshare-Bot"], r.Header["Fairshare-Bot-State"],
-			r.Header["Fairshare-Session-Ttl"])
-	}))
-	t.Cleanup(site.Close)
-	return site
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -38,16 +37,10 @@ type unit struct {
 
 func newUnit(t *testing.T, socket net.Listener) *unit {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := shortDir(t)
-	u := &unit{program: filepath.Join(dir, "fairshare"), state: t.TempDir()}
-	if err := os.Symlink(self, u.program); err != nil {
-		t.Fatal(err)
-	}
+	u := &unit{program: programLink(t, dir), state: t.TempDir()}
 	notify := filepath.Join(dir, "notify")
+	var err error
 	if u.heard, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"}); err != nil {
 		t.Fatal(err)
 	}
@@ -67,27 +60,14 @@ func newUnit(t *testing.T, socket net.Listener) *unit {
 // told by then.
 func (u *unit) start(t *testing.T, args ...string) (*serving, []string) {
 	t.Helper()
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// LISTEN_PID is known when the process is there.
+	// The shell knows its own process id, which LISTEN_PID must have.
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`, u.program, "serve",
 		"--state", u.state}, args...)...)
-	cmd.Env, cmd.Stderr = u.env, write
+	cmd.Env = u.env
 	if u.socket != nil {
 		cmd.ExtraFiles = []*os.File{u.socket}
 	}
-	p := &serving{Cmd: cmd, stderr: read, lines: bufio.NewReader(read)}
-	err = p.Start()
-	write.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.Process.Kill()
-		read.Close()
-	})
+	p := launch(t, cmd)
 	return p, u.hear(t, p, "READY=1")
 }
 
@@ -272,13 +252,7 @@ func TestRestartUnderLoadLosesNothing(t *testing.T) {
 // What has no end of its own does not keep those waiting who come meanwhile: its
 // client comes again, to the successor.
 func TestRestartDoesNotWaitForEventStreams(t *testing.T) {
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(w, "data: 1\n\n")
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	defer site.Close()
+	site := eventStreamSite(t)
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -288,14 +262,7 @@ func TestRestartDoesNotWaitForEventStreams(t *testing.T) {
 	policy := writeFile(t, "site.yaml", "grace: 1h\nupstream: "+site.URL+"\nrules: []\n")
 	for range 2 {
 		p, _ := u.start(t, "-c", policy)
-		resp, err := http.Get("http://" + socket.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if _, err := io.ReadFull(resp.Body, make([]byte, len("data: 1\n\n"))); err != nil {
-			t.Fatal(err)
-		}
+		openEventStream(t, "http://"+socket.Addr().String())
 		p.stop(t)
 		u.hear(t, p, "STOPPING=1")
 	}

@@ -11,25 +11,6 @@ import (
 	"fairshare"
 )
 
-// statusFrom sends a request with these headers on a new connection of an
-// address of this machine; without a header when forwarded is "".
-func statusFrom(t *testing.T, client *http.Client, url, forwarded string) int {
-	t.Helper()
-	req, err := http.NewRequest("GET", url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if forwarded != "" {
-		req.Header.Set("X-Forwarded-For", forwarded)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	return resp.StatusCode
-}
-
 // A real nginx in front that no policy names: limits hold for each of its
 // clients from the first request on, whatever they claim, and for nobody else.
 func TestLimitsHoldForEachClientOfAnUnnamedNginx(t *testing.T) {
