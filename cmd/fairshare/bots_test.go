@@ -29,15 +29,15 @@ const (
 
 const behindLoopback = "clients: {trusted_proxies: [loopback]}\n"
 
-// A crawler is kindly treated once the DNS has said that it is one; until
-// then, and while the DNS is silent, it is an ordinary client. Who only says
-// so is found out.
+// A verified crawler is allowed. Until the DNS has verified it, and while the
+// DNS does not answer, it is an ordinary client. A forged one is blocked.
 func TestServeVerifiesBots(t *testing.T) {
+	t.Parallel()
 	dns := lookuptest.Start(t)
 	dns.Host("203.0.113.7", "crawl-7.seznam.cz")
 	dns.PTR("198.51.100.7", "crawl-9.seznam.cz") // which leads elsewhere
 	dns.Silence(true)
-	site := echo(t)
+	site := echoSite(t)
 	s := startServe(t, fmt.Sprintf(`
 upstream: %s
 dns: {server: %q}
@@ -49,14 +49,14 @@ dns: {server: %q}
 	home := "http://" + s.addr + "/"
 	status := func(client, userAgent string) func() int {
 		return func() int {
-			resp, _ := askAs(t, "GET", home, client, userAgent)
+			resp, _ := requestAs(t, "GET", home, client, userAgent)
 			return resp.StatusCode
 		}
 	}
 	real, forged := status("203.0.113.7", seznambot), status("198.51.100.7", seznambot)
 	for range 2 {
-		if resp, body := askAs(t, "GET", home, "203.0.113.7", seznambot, "Fairshare-Bot", "mine", "FAIRSHARE_CLIENT",
-			"1.2.3.4", "Fairshare-Bot-State", "verified"); resp.StatusCode != 200 ||
+		if resp, body := requestAs(t, "GET", home, "203.0.113.7", seznambot, "Fairshare-Bot", "mine",
+			"FAIRSHARE_CLIENT", "1.2.3.4", "Fairshare-Bot-State", "verified"); resp.StatusCode != 200 ||
 			body != "[203.0.113.7] [seznambot] [pending] [120]" {
 			t.Errorf("while the DNS is silent: %d %s", resp.StatusCode, body)
 		}
@@ -67,14 +67,14 @@ dns: {server: %q}
 	forged()
 	forged()
 	if got := forged(); got != 429 {
-		t.Errorf("nobody is forged because the DNS is silent: %d", got)
+		t.Errorf("while the DNS is silent, a claimed bot: %d", got)
 	}
 	dns.Silence(false)
 	// What failed is asked again after a minute; others at once.
 	dns.Host("203.0.114.7", "crawl-8.seznam.cz")
 	dns.PTR("198.51.101.7", "crawl-9.seznam.cz")
 	eventually(t, 200, func() int {
-		_, body := askAs(t, "GET", home, "203.0.114.7", seznambot)
+		_, body := requestAs(t, "GET", home, "203.0.114.7", seznambot)
 		if body == "[203.0.114.7] [seznambot] [verified] [120]" {
 			return 200
 		}
@@ -86,36 +86,37 @@ dns: {server: %q}
 		}
 	}
 	eventually(t, 403, status("198.51.101.7", seznambot))
-	eventually(t, 403, status("203.0.115.9", seznambot)) // without any name
+	eventually(t, 403, status("203.0.115.9", seznambot)) // without a host name
 	if got := status("66.249.66.1", googlebot)(); got != 200 {
 		t.Errorf("Googlebot in its published ranges: %d", got)
 	}
 	if n := dns.Asked(lookuptest.Reverse("66.249.66.1"), dnsmessage.TypePTR); n != 0 {
 		t.Errorf("the DNS was asked %d times about an address in published ranges", n)
 	}
-	eventually(t, 403, status("10.1.2.3", googlebot)) // of a private network: the DNS that the policy names would know
-	if resp, body := askAs(t, "GET", home, "192.0.2.1", firefox); resp.StatusCode != 200 ||
+	// The DNS server of the policy would know the names of a private network.
+	eventually(t, 403, status("10.1.2.3", googlebot))
+	if resp, body := requestAs(t, "GET", home, "192.0.2.1", firefox); resp.StatusCode != 200 ||
 		body != "[192.0.2.1] [] [] [1800]" {
 		t.Errorf("a person: %d %s", resp.StatusCode, body)
 	}
 	if n := dns.Asked(lookuptest.Reverse("192.0.2.1"), dnsmessage.TypePTR); n != 0 {
-		t.Errorf("the DNS was asked %d times about somebody who claims nothing", n)
+		t.Errorf("the DNS was asked %d times about a client that does not claim to be a bot", n)
 	}
 	s.stop()
 	if said := s.stderr.String(); !strings.Contains(said, `"bot":"seznambot","bot_state":"forged"`) {
-		t.Errorf("no journal line tells of the forged one:\n%s", said)
+		t.Errorf("the journal has no line of the forged one:\n%s", said)
 	}
 }
 
-// A reload does not forget who was verified.
-func TestReloadKeepsWhoIsVerified(t *testing.T) {
+// A verified bot stays verified over a reload.
+func TestReloadKeepsVerifiedBots(t *testing.T) {
 	dns := lookuptest.Start(t)
 	dns.Host("203.0.113.7", "crawl-7.seznam.cz")
 	policy := fmt.Sprintf(
-		"upstream: %s\ndns: {server: %q}\n%srules:\n  - {name: engines, match: {bot: search}, allow: true}\n  - {name: others, block: true}\n", echo(t).URL, dns.Addr(), behindLoopback)
+		"upstream: %s\ndns: {server: %q}\n%srules:\n  - {name: engines, match: {bot: search}, allow: true}\n  - {name: others, block: true}\n", echoSite(t).URL, dns.Addr(), behindLoopback)
 	p := startProcess(t, policy)
 	ask := func() int {
-		resp, _ := askAs(t, "GET", "http://"+p.addr+"/", "203.0.113.7", seznambot)
+		resp, _ := requestAs(t, "GET", "http://"+p.addr+"/", "203.0.113.7", seznambot)
 		return resp.StatusCode
 	}
 	eventually(t, 200, ask)
@@ -126,8 +127,9 @@ func TestReloadKeepsWhoIsVerified(t *testing.T) {
 	}
 }
 
-// Addresses of one's own hosts, and of others' lists, are asked of the DNS.
-func TestServeAsksNamesAndLists(t *testing.T) {
+// Rules match host names and DNS lists, which serve asks the DNS for.
+func TestServeLooksUpHostNamesAndDNSLists(t *testing.T) {
+	t.Parallel()
 	dns := lookuptest.Start(t)
 	dns.Host("203.0.113.7", "build-1.example.org")
 	dns.List("dnsbl.test", "127.0.0.2", "127.0.0.2") // as RFC 5782 wants it for tests
@@ -143,10 +145,10 @@ dns: {server: %q, lists: {bl: {zone: dnsbl.test}, honeypot: {httpbl: %q}}}
   - {name: ours, match: {hostname: "*.example.org"}, allow: true}
   - {name: listed, match: {method: POST, listed: {bl: {codes: [3]}, honeypot: {type: spammer, threat: 25, age: 30d}}}, block: true}
   - {name: pages, limit: {requests: 1, per: 1h, by: addr}}
-`, echo(t).URL, dns.Addr(), key, behindLoopback))
+`, echoSite(t).URL, dns.Addr(), key, behindLoopback))
 	status := func(method, client string) func() int {
 		return func() int {
-			resp, _ := askAs(t, method, "http://"+s.addr+"/", client, firefox)
+			resp, _ := requestAs(t, method, "http://"+s.addr+"/", client, firefox)
 			return resp.StatusCode
 		}
 	}
@@ -168,9 +170,10 @@ dns: {server: %q, lists: {bl: {zone: dnsbl.test}, honeypot: {httpbl: %q}}}
 	}
 }
 
-// Lists from files and URLs change under running requests; what is broken
-// changes nothing and is told.
+// Lists from files and URLs may change while requests are in progress. A broken
+// version is reported and changes nothing.
 func TestListsChangeWhileServing(t *testing.T) {
+	t.Parallel()
 	var fetched atomic.Value
 	fetched.Store("198.51.100.0/24\n")
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -194,10 +197,10 @@ upstream: %s
 lists: {drop: {file: %q}, fetched: {url: %q, every: 1h}}
 %srules:
   - {name: dropped, match: {addr: [drop, fetched]}, block: true}
-`, echo(t).URL, drop, source.URL, behindLoopback)
+`, echoSite(t).URL, drop, source.URL, behindLoopback)
 	s := startServe(t, policy, "--state", dir)
 	status := func(client string) func() int {
-		return func() int { return askFrom(t, "http://"+s.addr+"/", client).StatusCode }
+		return func() int { return getFrom(t, "http://"+s.addr+"/", client).StatusCode }
 	}
 	for client, want := range map[string]int{"203.0.113.9": 403, "198.51.100.9": 403, "192.0.2.1": 200} {
 		if got := status(client)(); got != want {
@@ -209,7 +212,7 @@ lists: {drop: {file: %q}, fetched: {url: %q, every: 1h}}
 	if got := status("203.0.113.9")(); got != 200 {
 		t.Errorf("an address that is no longer listed: %d", got)
 	}
-	write("<html>this is no list</html>\n")
+	write("<html>not a list</html>\n")
 	s.stderr.wait(`(list drop: .*)`)
 	if got := status("192.0.2.1")(); got != 403 {
 		t.Errorf("with a broken version: %d", got)
@@ -225,8 +228,8 @@ lists: {drop: {file: %q}, fetched: {url: %q, every: 1h}}
 	}
 }
 
-// A reload while a URL does not answer keeps its list, though no copy of it
-// could be kept.
+// A reload keeps the list of a URL that does not answer, even without a copy of
+// the list.
 func TestReloadKeepsListsWithoutCopies(t *testing.T) {
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
 		r *http.Request) {
@@ -234,16 +237,16 @@ func TestReloadKeepsListsWithoutCopies(t *testing.T) {
 	}))
 	defer source.Close()
 	policy := fmt.Sprintf(
-		"upstream: %s\nlists: {fetched: {url: %q, every: 1h}}\n%srules:\n  - {name: listed, match: {addr: fetched}, block: true}\n", echo(t).URL, source.URL, behindLoopback)
+		"upstream: %s\nlists: {fetched: {url: %q, every: 1h}}\n%srules:\n  - {name: listed, match: {addr: fetched}, block: true}\n", echoSite(t).URL, source.URL, behindLoopback)
 	p := startProcess(t, policy, "--state", filepath.Dir(writeFile(t, "lists", "no folder")))
 	for _, when := range []string{"before", "after"} {
-		if got := askFrom(t, "http://"+p.addr+"/", "198.51.100.9").StatusCode; got != 403 {
+		if got := getFrom(t, "http://"+p.addr+"/", "198.51.100.9").StatusCode; got != 403 {
 			t.Errorf("%s: %d", when, got)
 		}
 		source.Close()
 		p.reload(t, `SIGHUP: \S+ (was loaded again): 1 rule`)
 	}
-	if got := askFrom(t, "http://"+p.addr+"/", "198.51.100.9").StatusCode; got != 403 {
+	if got := getFrom(t, "http://"+p.addr+"/", "198.51.100.9").StatusCode; got != 403 {
 		t.Errorf("after the second reload: %d", got)
 	}
 }
@@ -254,9 +257,8 @@ type phpSession struct {
 	Pages                                    int
 }
 
-// With a PHP site that opens a session for each request without a cookie: a
-// crawler of fifty addresses leaves a handful of them, and none of these is a
-// person's.
+// A PHP site opens a session for each request without a cookie. A crawler with
+// fifty addresses leaves only a few sessions, and none of them is a person's.
 func TestBotsShareSessionsOfPHP(t *testing.T) {
 	socket, root := startPHP(t, 4), phpSite(t)
 	upstream := freeAddr(t)

@@ -72,9 +72,9 @@ Promise.race([late, Promise.all([loaded, events, socket])]).then(async all => {
 });
 </script>`
 
-// A page of a hundred parts, an event stream and a websocket work in a real
+// A page with a hundred parts, an event stream and a websocket works in a real
 // browser, over HTTP/2 and TLS, under the built-in policy.
-func TestABrowserSeesTheWholePage(t *testing.T) {
+func TestBrowserLoadsAPageWithManyParts(t *testing.T) {
 	t.Parallel()
 	results := make(chan string, 1)
 	next := make(chan bool, 3)
@@ -143,9 +143,9 @@ func TestABrowserSeesTheWholePage(t *testing.T) {
 	}
 }
 
-// Whoever is refused reads in the browser what happened and what to do. The
-// picture of it stays where FAIRSHARE_SCREENSHOT says.
-func TestABrowserShowsTheRefusal(t *testing.T) {
+// A refused client sees in the browser what happened and what to do.
+// FAIRSHARE_SCREENSHOT names the file for a picture of the page.
+func TestBrowserShowsTheRefusalPage(t *testing.T) {
 	t.Parallel()
 	site := httptest.NewServer(http.NotFoundHandler())
 	defer site.Close()

@@ -2,17 +2,14 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,34 +17,22 @@ import (
 	"fairshare/internal/cli"
 )
 
-// A setClock is a system clock that a test sets.
-type setClock struct{ ahead atomic.Int64 }
+// A setClock is a system clock that the test can set.
+type setClock struct{ offset atomic.Int64 }
 
-func (c *setClock) now() time.Time        { return time.Now().Add(time.Duration(c.ahead.Load())) }
-func (c *setClock) step(by time.Duration) { c.ahead.Add(int64(by)) }
+func (c *setClock) now() time.Time        { return time.Now().Add(time.Duration(c.offset.Load())) }
+func (c *setClock) step(by time.Duration) { c.offset.Add(int64(by)) }
 
-// startAt runs serve on a system clock of its own.
-func startAt(t *testing.T, clock *setClock, policy, state string, args ...string) *running {
+// startServeAt runs serve with its own system clock.
+func startServeAt(t *testing.T, clock *setClock, policy, state string, args ...string) *running {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &running{stderr: newWatched()}
-	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--state", state, "-c", policy}, args...)
-	exit := make(chan int, 1)
-	go func() {
-		exit <- run(args, &cli.Environment{Context: ctx, Stdout: io.Discard, Stderr: s.stderr, Now: clock.now})
-	}()
-	s.stop = sync.OnceValue(func() int {
-		cancel()
-		return <-exit
-	})
-	t.Cleanup(func() { s.stop() })
-	s.addr = s.stderr.wait(`http://(\S+) protects`)
+	s := runServe(t, clock.now, append([]string{"--state", state, "-c", policy}, args...)...)
 	s.stderr.wait(`(journal: refusals)`)
 	return s
 }
 
-// operate runs an operator's command by the same clock.
-func operate(t *testing.T, clock *setClock, state string, args ...string) {
+// operateAt runs an operator's command with the same clock.
+func operateAt(t *testing.T, clock *setClock, state string, args ...string) {
 	t.Helper()
 	var out bytes.Buffer
 	args = append([]string{args[0], "--state", state}, args[1:]...)
@@ -57,10 +42,11 @@ func operate(t *testing.T, clock *setClock, state string, args ...string) {
 	}
 }
 
-// waitOf returns the status of an answer and the seconds that it asks to wait.
-func waitOf(t *testing.T, s *running, client string) (status, seconds int) {
+// retryAfter returns the status of an answer and the seconds of its
+// Retry-After.
+func retryAfter(t *testing.T, s *running, client string) (status, seconds int) {
 	t.Helper()
-	resp := askFrom(t, "http://"+s.addr, client)
+	resp := getFrom(t, "http://"+s.addr, client)
 	seconds, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
 	return resp.StatusCode, seconds
 }
@@ -80,17 +66,16 @@ const (
 	shortBan, longBan, limited     = 3500, 3960, 7200
 )
 
-// useUp has a client banned, one with all its requests used, and one that is
-// neither.
+// useUp makes one client banned and uses all requests of another.
 func useUp(t *testing.T, s *running) {
 	t.Helper()
 	for range 5 {
-		waitOf(t, s, bannedAddr)
+		retryAfter(t, s, bannedAddr)
 	}
 	for range 3 {
-		waitOf(t, s, spentAddr)
+		retryAfter(t, s, spentAddr)
 	}
-	if status, wait := waitOf(t, s, bannedAddr); status != 429 || wait < shortBan || wait > longBan {
+	if status, wait := retryAfter(t, s, bannedAddr); status != 429 || wait < shortBan || wait > longBan {
 		t.Fatalf("before the step: %d, wait %d s, want a ban", status, wait)
 	}
 }
@@ -101,23 +86,24 @@ func clockSite(t *testing.T) string {
 	return site.URL
 }
 
-// While serve runs, steps of the system's clock change nothing for clients.
+// Steps of the system's clock change nothing for clients while serve runs.
 func TestClockStepWhileServing(t *testing.T) {
+	t.Parallel()
 	for _, step := range []time.Duration{-24 * time.Hour, -time.Hour, time.Hour, 24 * time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
 			t.Parallel()
 			clock, state := new(setClock), filepath.Join(t.TempDir(), "state")
 			policy, site := writeFile(t, "site.yaml", clockPolicy), clockSite(t)
-			s := startAt(t, clock, policy, state, "--upstream", site)
+			s := startServeAt(t, clock, policy, state, "--upstream", site)
 			useUp(t, s)
 			clock.step(step)
-			if status, wait := waitOf(t, s, bannedAddr); status != 429 || wait < shortBan || wait > longBan {
+			if status, wait := retryAfter(t, s, bannedAddr); status != 429 || wait < shortBan || wait > longBan {
 				t.Errorf("a banned client: %d, wait %d s", status, wait)
 			}
-			if status, wait := waitOf(t, s, spentAddr); status != 429 || wait != limited {
+			if status, wait := retryAfter(t, s, spentAddr); status != 429 || wait != limited {
 				t.Errorf("a client without requests left: %d, wait %d s", status, wait)
 			}
-			if status, _ := waitOf(t, s, newAddr); status != 200 {
+			if status, _ := retryAfter(t, s, newAddr); status != 200 {
 				t.Errorf("a new client: %d", status)
 			}
 
@@ -135,7 +121,7 @@ func TestClockStepWhileServing(t *testing.T) {
 			follow := func(what, client string, least, most int) {
 				t.Helper()
 				for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-					_, wait := waitOf(t, s, client)
+					_, wait := retryAfter(t, s, client)
 					if wait >= least && wait <= most {
 						return
 					}
@@ -144,27 +130,28 @@ func TestClockStepWhileServing(t *testing.T) {
 					}
 				}
 			}
-			operate(t, clock, state, "ban", newAddr, "--for", "30m")
+			operateAt(t, clock, state, "ban", newAddr, "--for", "30m")
 			follow("ban for 30m", newAddr, 1700, 1800)
-			operate(t, clock, state, "unban", bannedAddr)
+			operateAt(t, clock, state, "unban", bannedAddr)
 			follow("unban", bannedAddr, limited, limited)
-			operate(t, clock, state, "forget", newAddr)
+			operateAt(t, clock, state, "forget", newAddr)
 			follow("forget", newAddr, 0, 0)
 
 			// A ban that begins after these commands outlives a restart.
 			for range 6 {
-				waitOf(t, s, newAddr)
+				retryAfter(t, s, newAddr)
 			}
 			s.stop()
-			s = startAt(t, clock, policy, state, "--upstream", site)
+			s = startServeAt(t, clock, policy, state, "--upstream", site)
 			follow("ban after a restart", newAddr, shortBan, longBan)
 		})
 	}
 }
 
-// A restart after the clock was set back forgets nothing, and no ban becomes
-// longer. Set forward, the clock counts as time that has passed.
+// After the clock was set back, a restart forgets nothing and no ban is longer.
+// After it was set forward, that time has passed.
 func TestClockStepBetweenStopAndStart(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		step          time.Duration
 		banned, spent int // seconds to wait at most; 0: it is served
@@ -180,17 +167,17 @@ func TestClockStepBetweenStopAndStart(t *testing.T) {
 			t.Parallel()
 			clock, state := new(setClock), filepath.Join(t.TempDir(), "state")
 			policy, site := writeFile(t, "site.yaml", clockPolicy), clockSite(t)
-			s := startAt(t, clock, policy, state, "--upstream", site)
+			s := startServeAt(t, clock, policy, state, "--upstream", site)
 			useUp(t, s)
 			s.stop()
 			clock.step(test.step)
 			for start := range 3 { // further restarts add nothing
-				s = startAt(t, clock, policy, state, "--upstream", site)
+				s = startServeAt(t, clock, policy, state, "--upstream", site)
 				for client, most := range map[string]int{bannedAddr: test.banned, spentAddr: test.spent} {
 					if client == spentAddr && start > 0 {
 						continue // another refusal would ban it
 					}
-					status, wait := waitOf(t, s, client)
+					status, wait := retryAfter(t, s, client)
 					if most == 0 {
 						if status != 200 {
 							t.Errorf("%s: %d, wait %d s, want 200", client, status, wait)
@@ -199,7 +186,7 @@ func TestClockStepBetweenStopAndStart(t *testing.T) {
 						t.Errorf("%s: %d, wait %d s, want %d at most", client, status, wait, most)
 					}
 				}
-				if status, _ := waitOf(t, s, "203.0.113.200"); status != 200 {
+				if status, _ := retryAfter(t, s, "203.0.113.200"); status != 200 {
 					t.Errorf("a new client: %d", status)
 				}
 				s.stop()

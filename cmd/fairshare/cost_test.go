@@ -18,8 +18,8 @@ import (
 	"fairshare/internal/cli"
 )
 
-// timed is a site that tells what its pages cost.
-func timed(t *testing.T) *httptest.Server {
+// costSite returns a site that reports the CPU time of its pages.
+func costSite(t *testing.T) *httptest.Server {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cost := "5"
 		if strings.HasPrefix(r.URL.Path, "/search") {
@@ -32,8 +32,8 @@ func timed(t *testing.T) *httptest.Server {
 	return site
 }
 
-// until503 asks until it is answered 503 and returns how many were answered
-// 200 before, and the refusal.
+// until503 sends requests until one is answered 503. It returns how many were
+// answered 200, and the refusal.
 func until503(t *testing.T, ask func(i int) *http.Response) (n int, refused *http.Response) {
 	t.Helper()
 	for i := range 40 {
@@ -46,22 +46,23 @@ func until503(t *testing.T, ask func(i int) *http.Response) (n int, refused *htt
 			t.Fatalf("request %d: %s", i, resp.Status)
 		}
 	}
-	t.Fatal("40 dear requests are not refused")
+	t.Fatal("40 expensive requests are not refused")
 	return 0, nil
 }
 
-func TestNobodyUsesMoreThanSevenPercent(t *testing.T) {
+// The policy of examples/seven-percent limits the CPU time of each client.
+func TestEachClientUsesAtMostSevenPercent(t *testing.T) {
 	policy, err := os.ReadFile("../../examples/seven-percent/policy.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := filepath.Join(t.TempDir(), "state")
-	p, _ := serveFile(t, string(policy), "--upstream", timed(t).URL, "--state", state)
+	p, _ := serveFile(t, string(policy), "--upstream", costSite(t).URL, "--state", state)
 	get := func(path, client, agent string) *http.Response {
 		t.Helper()
-		resp, _ := askAs(t, "GET", "http://"+p.addr+path, client, agent)
+		resp, _ := requestAs(t, "GET", "http://"+p.addr+path, client, agent)
 		if timing := resp.Header.Get("Server-Timing"); resp.StatusCode == 200 && timing != "db;dur=3" {
-			t.Errorf("the client is told %q", timing)
+			t.Errorf("the client gets %q", timing)
 		}
 		return resp
 	}
@@ -74,7 +75,7 @@ func TestNobodyUsesMoreThanSevenPercent(t *testing.T) {
 		t.Errorf("%d searches before %s, Retry-After %q", harvested, refused.Status, refused.Header.Get("Retry-After"))
 	}
 	line := p.read(t, `(\{.*"client":"203\.0\.113\.7".*\})`)
-	var told struct {
+	var entry struct {
 		Rule      string  `json:"rule"`
 		Resource  string  `json:"resource"`
 		Used      float64 `json:"used"`
@@ -83,10 +84,10 @@ func TestNobodyUsesMoreThanSevenPercent(t *testing.T) {
 		UserAgent string  `json:"user_agent"`
 		Status    int     `json:"status"`
 	}
-	if err := json.Unmarshal([]byte(line), &told); err != nil || told.Rule != "seven percent" ||
-		told.Resource != "cpu" || told.Used < 4.2 || told.Used > 4.9 ||
-		told.Allowed != 4.2 || runtime.GOOS == "linux" && !strings.Contains(line, `"load":`) ||
-		told.UserAgent != "harvest/2.1" || told.Status != 503 {
+	if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Rule != "seven percent" ||
+		entry.Resource != "cpu" || entry.Used < 4.2 || entry.Used > 4.9 ||
+		entry.Allowed != 4.2 || runtime.GOOS == "linux" && !strings.Contains(line, `"load":`) ||
+		entry.UserAgent != "harvest/2.1" || entry.Status != 503 {
 		t.Errorf("the journal says %s (%v)", line, err)
 	}
 	for i := range 50 {
@@ -102,15 +103,15 @@ func TestNobodyUsesMoreThanSevenPercent(t *testing.T) {
 		return get("/search", addr.String(), google)
 	})
 	if resp := get("/search", "203.0.113.9", google); resp.StatusCode != 200 {
-		t.Errorf("who only says so: %s", resp.Status)
+		t.Errorf("an unverified Googlebot: %s", resp.Status)
 	}
 	if code := func() int { p.Process.Signal(os.Interrupt); return p.exitCode(t) }(); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 
-	// What each has had is remembered, to the microsecond.
-	had := map[string]float64{}
-	for line := range strings.Lines(asOperator(t, state, "clients", "--sort", "cpu", "--json")) {
+	// The registry has the CPU time of each client, to the microsecond.
+	used := map[string]float64{}
+	for line := range strings.Lines(runOperator(t, state, "clients", "--sort", "cpu", "--json")) {
 		var c struct {
 			Client     string  `json:"client"`
 			CPUSeconds float64 `json:"cpu_seconds"`
@@ -118,21 +119,21 @@ func TestNobodyUsesMoreThanSevenPercent(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &c); err != nil {
 			t.Fatal(err)
 		}
-		had[c.Client] = c.CPUSeconds
+		used[c.Client] = c.CPUSeconds
 	}
 	for client, want := range map[string]float64{
 		"203.0.113.7": 0.7 * float64(harvested), "203.0.113.8": 0.25, "192.0.2.10": 35,
 		"googlebot": 0.7 * float64(crawled), "203.0.113.9": 0.7,
 	} {
-		if got := had[client]; got < want-1e-6 || got > want+1e-6 {
-			t.Errorf("%s had %v s of CPU, want %v", client, got, want)
+		if got := used[client]; got < want-1e-6 || got > want+1e-6 {
+			t.Errorf("%s used %v s of CPU, want %v", client, got, want)
 		}
 	}
 }
 
-// A page that runs for long counts while it runs: who asks for it once cannot
-// ask for others beside it.
-func TestLongPagesCountWhileTheyRun(t *testing.T) {
+// A long page is charged while it runs: its client is refused other pages.
+func TestLongPagesAreChargedWhileTheyRun(t *testing.T) {
+	t.Parallel()
 	end := make(chan struct{})
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/long" {
@@ -143,9 +144,9 @@ func TestLongPagesCountWhileTheyRun(t *testing.T) {
 	s := startServe(t, "clients: {trusted_proxies: loopback}\nrules: [{name: time, limit: {time: 700ms, per: 1h}}]",
 		"--upstream", site.URL)
 	long := make(chan int)
-	go func() { long <- askFrom(t, "http://"+s.addr+"/long", "192.0.2.7").StatusCode }()
-	eventually(t, 429, func() int { return askFrom(t, "http://"+s.addr+"/short", "192.0.2.7").StatusCode })
-	if resp := askFrom(t, "http://"+s.addr+"/short", "192.0.2.8"); resp.StatusCode != 200 {
+	go func() { long <- getFrom(t, "http://"+s.addr+"/long", "192.0.2.7").StatusCode }()
+	eventually(t, 429, func() int { return getFrom(t, "http://"+s.addr+"/short", "192.0.2.7").StatusCode })
+	if resp := getFrom(t, "http://"+s.addr+"/short", "192.0.2.8"); resp.StatusCode != 200 {
 		t.Errorf("another client: %s", resp.Status)
 	}
 	close(end)
@@ -154,9 +155,10 @@ func TestLongPagesCountWhileTheyRun(t *testing.T) {
 	}
 }
 
-// Where the upstream tells CPU time, the time that a page takes is not charged,
-// neither meanwhile nor in the end.
-func TestWhatIsToldCountsAlone(t *testing.T) {
+// If the upstream reports CPU time, the duration of a page is not charged,
+// neither while it runs nor at its end.
+func TestReportedCPUTimeReplacesTheDuration(t *testing.T) {
+	t.Parallel()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(1300 * time.Millisecond)
 		w.Header().Set("Server-Timing", "cpu;dur=5")
@@ -165,27 +167,29 @@ func TestWhatIsToldCountsAlone(t *testing.T) {
 	s := startServe(t,
 		"clients: {trusted_proxies: loopback}\nupstream: {cpu: {from: server-timing}}\nrules: [{name: cpu, limit: {cpu: 500ms, per: 1h}}]", "--upstream", site.URL)
 	for range 2 {
-		if resp := askFrom(t, "http://"+s.addr+"/", "192.0.2.7"); resp.StatusCode != 200 {
+		if resp := getFrom(t, "http://"+s.addr+"/", "192.0.2.7"); resp.StatusCode != 200 {
 			t.Errorf("a page that waits: %s", resp.Status)
 		}
 	}
 }
 
-// What never reaches the site costs nothing.
-func TestWhatIsAnsweredWithoutTheSiteCostsNothing(t *testing.T) {
+// A request that does not reach the upstream costs nothing.
+func TestRequestsThatDoNotReachTheUpstreamCostNothing(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	defer site.Close()
 	s := startServe(t,
 		"clients: {trusted_proxies: loopback}\nhosts: [example.org]\nupstream: {cost: {header: X-Cost}}\nrules: [{name: cost, limit: {cost: 2, per: 1h}}]", "--upstream", site.URL)
 	for range 3 {
-		if resp := askFrom(t, "http://"+s.addr+"/", "192.0.2.7"); resp.StatusCode != http.StatusMisdirectedRequest {
+		if resp := getFrom(t, "http://"+s.addr+"/", "192.0.2.7"); resp.StatusCode != http.StatusMisdirectedRequest {
 			t.Errorf("a host of somebody else: %s", resp.Status)
 		}
 	}
 }
 
-// Many dear requests at once do not all pass before the first is paid for.
-func TestManyAtOnceDoNotAllPass(t *testing.T) {
+// Of many expensive requests at once, only as many pass as the limit allows at
+// their expected cost.
+func TestConcurrentExpensiveRequestsAreBounded(t *testing.T) {
+	t.Parallel()
 	began, end := make(chan struct{}, 500), make(chan struct{})
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
@@ -200,14 +204,14 @@ clients: {trusted_proxies: loopback}
 upstream: {cost: {header: X-Cost, max: 1000}}
 rules: [{name: cost, limit: {cost: 1000, per: 1h}}]
 `, "--upstream", site.URL)
-	if resp := askFrom(t, "http://"+s.addr+"/", "192.0.2.7"); resp.StatusCode != 200 ||
+	if resp := getFrom(t, "http://"+s.addr+"/", "192.0.2.7"); resp.StatusCode != 200 ||
 		resp.Header.Get("X-Cost") != "" {
 		t.Fatalf("%s, cost %q", resp.Status, resp.Header.Get("X-Cost"))
 	}
 	const n = 100
 	codes := make(chan int, n)
 	for range n {
-		go func() { codes <- askFrom(t, "http://"+s.addr+"/wait", "192.0.2.7").StatusCode }()
+		go func() { codes <- getFrom(t, "http://"+s.addr+"/wait", "192.0.2.7").StatusCode }()
 	}
 	// One has settled, so the client may have five in progress. They cost 500;
 	// 100 are spent. The others wait for three seconds and are refused.
@@ -227,14 +231,15 @@ rules: [{name: cost, limit: {cost: 1000, per: 1h}}]
 		}
 	}
 	for i := range 6 {
-		if want := map[bool]int{true: 200, false: 429}[i < 4]; askFrom(t, "http://"+s.addr+"/", "192.0.2.7").
+		if want := map[bool]int{true: 200, false: 429}[i < 4]; getFrom(t, "http://"+s.addr+"/", "192.0.2.7").
 			StatusCode != want {
 			t.Errorf("request %d afterwards: want %d", i, want)
 		}
 	}
 }
 
-// CPU time is sampled of a process that does not report it: a plain Python server.
+// serve samples the CPU time of a process that does not report it: a plain
+// Python server.
 func TestCPUOfAProcessIsSampled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("CPU time of processes is sampled on Linux")
@@ -262,7 +267,7 @@ http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Page).serve_for
 		cmd.Process.Kill()
 		cmd.Wait()
 	}()
-	eventually(t, true, func() bool { return answers(addr, time.Second) })
+	eventually(t, true, func() bool { return pageArrives(addr, time.Second) })
 	s := startServe(t, `
 clients: {trusted_proxies: loopback}
 upstream: {cpu: {from: process, cores: 2}}
@@ -273,10 +278,10 @@ rules: [{name: one percent, limit: {cpu: 1%, per: 105s}, answer: {status: 503}}]
 	// and any number of pages that only take time. The window is long, so that a slow
 	// machine can serve that many pages in it.
 	n, _ := until503(t, func(int) *http.Response {
-		if resp := askFrom(t, url+"/cheap", "192.0.2.8"); resp.StatusCode != 200 {
+		if resp := getFrom(t, url+"/cheap", "192.0.2.8"); resp.StatusCode != 200 {
 			t.Errorf("a light client: %s", resp.Status)
 		}
-		return askFrom(t, url+"/expensive", "192.0.2.7")
+		return getFrom(t, url+"/expensive", "192.0.2.7")
 	})
 	if n < 8 || n > 30 {
 		t.Errorf("%d expensive pages before the first refusal", n)

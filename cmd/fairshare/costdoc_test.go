@@ -18,7 +18,7 @@ import (
 	"fairshare/policyfile"
 )
 
-// costPage returns what docs/cost.md shows in a language.
+// costPage returns the code that docs/cost.md shows for a language.
 func costPage(t *testing.T, language string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/cost.md")
@@ -32,16 +32,18 @@ func costPage(t *testing.T, language string) string {
 	return string(found[1])
 }
 
-func TestCostPageShowsAPolicyThatIsGood(t *testing.T) {
+// The policies in docs/cost.md have no errors and no warnings.
+func TestCostPageHasValidPolicies(t *testing.T) {
 	file, err := policyfile.Options{Bots: setup.BotNames}.Parse("site.yaml", []byte(costPage(t, "yaml")))
 	if err != nil || len(file.Warnings) > 0 {
 		t.Fatalf("%v, warnings %v", err, file.Warnings)
 	}
 }
 
-// The page says how sites tell their CPU time. Here are sites that do as it
-// says; each page spends 30 ms, and tells in Used what it measured itself.
-func TestCostPageHasSitesTellCPUTime(t *testing.T) {
+// Sites that report CPU time as docs/cost.md describes report it correctly.
+// Each page uses 30 ms of CPU, and its header Used has the time that it
+// measured itself.
+func TestCostPageShowsHowSitesReportCPUTime(t *testing.T) {
 	for _, test := range []struct {
 		language, program, debian string
 		site                      map[string]string // files, in which PAGE is what the page shows
@@ -160,7 +162,7 @@ func main() {
 				t.Fatalf("used %v ms, %v", used, err)
 			}
 			if cpu < used-1 || cpu > used+15 { // what is around the page takes little, even on a slow machine
-				t.Errorf("%v ms were told, %v used", cpu, used)
+				t.Errorf("%v ms were reported, %v used", cpu, used)
 			}
 		})
 	}

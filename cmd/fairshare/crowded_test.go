@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// startLimited runs serve as a process that may have so many open files.
+// startLimited runs serve as a process with a limit of open files.
 func startLimited(t *testing.T, files int, policy string, args ...string) *serving {
 	t.Helper()
 	args = append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, files), programLink(t, shortDir(t)),
@@ -34,7 +34,8 @@ func startLimited(t *testing.T, files int, policy string, args ...string) *servi
 	return p
 }
 
-// crowdedSite has a page, one that is never done, a large file, and WebSockets.
+// crowdedSite returns a site with a page, an endless request, a large file and
+// WebSockets.
 func crowdedSite(t *testing.T) *httptest.Server {
 	large := make([]byte, 8<<20)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -62,8 +63,8 @@ func crowdedSite(t *testing.T) *httptest.Server {
 	return site
 }
 
-// holds are means to hold a connection: what is sent on it. With TLS it is sent
-// through it, but for handshakes.
+// holds are ways to hold a connection: the bytes that are sent on it. With TLS
+// they are encrypted, except for handshakes.
 var holds = map[string]string{
 	"slow readers":      "GET /large HTTP/1.1\r\nHost: a\r\n\r\n",
 	"endless requests":  "GET /endless HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -87,9 +88,9 @@ func dialFrom(ctx context.Context, from, to string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", to)
 }
 
-// attack holds connections from each address, and opens more when they are
-// closed, until ctx ends. It returns once it has opened as many as it may.
-func attack(t *testing.T, ctx context.Context, to string, secure bool, how string, from []string, each int) {
+// holdConnections holds connections from each address until ctx ends, and
+// replaces those that are closed. It returns when all have been opened once.
+func holdConnections(t *testing.T, ctx context.Context, to string, secure bool, how string, from []string, each int) {
 	t.Helper()
 	var all sync.WaitGroup
 	var opened atomic.Int64
@@ -113,7 +114,7 @@ func attack(t *testing.T, ctx context.Context, to string, secure bool, how strin
 		} else {
 			io.WriteString(c, holds[how])
 		}
-		// A reader that takes nothing hears nothing either: it tries again.
+		// A client that does not read does not see the end of the connection.
 		select {
 		case <-ctx.Done():
 		case <-time.After(1500 * time.Millisecond):
@@ -140,7 +141,7 @@ func attack(t *testing.T, ctx context.Context, to string, secure bool, how strin
 	}
 }
 
-// holdStreams has many requests of one connection in progress by HTTP/2.
+// holdStreams holds many HTTP/2 requests of one connection in progress.
 func holdStreams(ctx context.Context, c net.Conn, secure bool) {
 	used := atomic.Bool{}
 	transport := &http.Transport{
@@ -175,9 +176,9 @@ func holdStreams(ctx context.Context, c net.Conn, secure bool) {
 	transport.CloseIdleConnections()
 }
 
-// A crowdVisitor asks for a page on a connection of its own, and twice again on the
-// same. As every client does, it asks again on another connection if one that it
-// has used before is closed. It leaves when serve has closed the connection.
+// A crowdVisitor requests a page three times on its own connection. Like every
+// client, it repeats a request on another connection if a used one was closed.
+// It leaves when serve has closed the connection.
 type crowdVisitor struct {
 	secure bool
 	addr   string
@@ -189,10 +190,10 @@ func (v *crowdVisitor) visit() error {
 	defer v.leave()
 	for i, head := range []string{"", "", "Connection: close\r\n"} {
 		used := v.conn != nil
-		err := v.ask(head)
+		err := v.request(head)
 		if err != nil && used {
 			v.leave()
-			err = v.ask("Connection: close\r\n")
+			err = v.request("Connection: close\r\n")
 		}
 		if err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
@@ -201,13 +202,13 @@ func (v *crowdVisitor) visit() error {
 	if _, err := v.in.ReadByte(); err != io.EOF {
 		return fmt.Errorf("at the end: %w", err)
 	}
-	if s, ok := v.conn.(*tls.Conn); ok { // its end was announced: the connection itself still counts
+	if s, ok := v.conn.(*tls.Conn); ok { // TLS announced the end; the connection itself is still open
 		io.Copy(io.Discard, s.NetConn())
 	}
 	return nil
 }
 
-func (v *crowdVisitor) ask(head string) error {
+func (v *crowdVisitor) request(head string) error {
 	if v.conn == nil {
 		c, err := net.Dial("tcp", v.addr)
 		if err != nil {
@@ -247,7 +248,7 @@ func loopbacks(format string, n int) (all []string) {
 	return all
 }
 
-// Visitors are served every time, whatever others do with their connections.
+// A visitor always gets a connection, while attackers hold as many as they can.
 func TestVisitorsGetConnections(t *testing.T) {
 	exhaustive := os.Getenv("FAIRSHARE_EXHAUSTIVE") == "1"
 	for row, test := range []struct {
@@ -282,8 +283,8 @@ func TestVisitorsGetConnections(t *testing.T) {
 						crowdedSite(t).URL)
 					ctx, cancel := context.WithCancel(context.Background())
 					t.Cleanup(cancel)
-					attack(t, ctx, p.addr, secure, how, test.from, test.each)
-					for i := range 20 {
+					holdConnections(t, ctx, p.addr, secure, how, test.from, test.each)
+					for i := range 10 {
 						if err := (&crowdVisitor{secure: secure, addr: p.addr}).visit(); err != nil {
 							t.Errorf("visit %d: %v", i, err)
 						}
@@ -295,7 +296,8 @@ func TestVisitorsGetConnections(t *testing.T) {
 	}
 }
 
-func TestServeWarnsOfBoundsThatDoNotHold(t *testing.T) {
+// serve warns of bounds that the machine or other bounds do not allow.
+func TestServeWarnsOfBoundsThatHaveNoEffect(t *testing.T) {
 	site := crowdedSite(t)
 	s := startServe(t, "bounds: {connections: 40, connections_per_addr: 30}\nrules: []\n", "--upstream", site.URL)
 	s.stderr.wait(`warning: (connections_per_addr: 30 is more than a quarter of 40 connections: 10 is used)`)

@@ -15,9 +15,9 @@ import (
 	"fairshare/policyfile"
 )
 
-// What the page about bots shows is what the program prints, and its policy is
-// one that nothing is to be said against.
-func TestBotsPageShowsWhatIsPrinted(t *testing.T) {
+// docs/bots.md shows what the program prints, and a policy without errors and
+// warnings.
+func TestBotsPageShowsTheProgramsOutput(t *testing.T) {
 	page, err := os.ReadFile("../../docs/bots.md")
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +50,8 @@ func TestBotsPageShowsWhatIsPrinted(t *testing.T) {
 	}
 }
 
-// The page for operators lists what --behind knows, and what it sets.
-func TestServePageListsWhatMayStandInFront(t *testing.T) {
+// docs/serve.md lists each name of --behind and what it sets.
+func TestServePageListsThePresetsOfBehind(t *testing.T) {
 	page, err := os.ReadFile("../../docs/serve.md")
 	if err != nil {
 		t.Fatal(err)

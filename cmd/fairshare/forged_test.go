@@ -33,10 +33,10 @@ var forgedHeaders = func() map[string]string {
 	return all
 }()
 
-// Behind nginx as deploy/nginx has it, behind nginx with the two lines that most
-// people write, and straight at serve: a client does not get anywhere with what
-// it claims, by HTTP/1.1 or HTTP/2, in headers or in trailers.
-func TestTheSiteBelievesNoClient(t *testing.T) {
+// The upstream never takes an address from headers or trailers of a client, by
+// HTTP/1.1 or HTTP/2. It is so behind nginx as in deploy/nginx, behind nginx
+// with the usual two lines, and without nginx.
+func TestForgedHeadersDoNotReachTheUpstream(t *testing.T) {
 	t.Parallel()
 	var seen atomic.Pointer[http.Request]
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,8 +86,8 @@ func TestTheSiteBelievesNoClient(t *testing.T) {
 		{"nginx with two lines", "http://" + usual, ", 127.0.0.1", "127.0.0.2", "http", false},
 		{"a trusted peer that passes everything on", "http://" + behind.addr, "", "127.0.0.1", "http", false},
 		{"the same by HTTP/2", "http://" + behind.addr, "", "127.0.0.1", "http", true},
-		{"a stranger", "http://" + bare.addr, "", "127.0.0.2", "http", false},
-		{"a stranger by HTTP/2", "http://" + bare.addr, "", "127.0.0.2", "http", true},
+		{"another client", "http://" + bare.addr, "", "127.0.0.2", "http", false},
+		{"another client by HTTP/2", "http://" + bare.addr, "", "127.0.0.2", "http", true},
 	} {
 		protocols := new(http.Protocols)
 		protocols.SetHTTP1(!front.http2)

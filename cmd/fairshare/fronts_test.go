@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// Behind each of the servers in deploy/front clients are told apart by the
-// address that it saw, whatever they claim; the Host stays, websockets pass.
-func TestBehindOtherFronts(t *testing.T) {
+// Behind each server of deploy/front, clients are identified by the address
+// that this server saw. The Host header and websockets pass.
+func TestClientsAreIdentifiedBehindOtherServers(t *testing.T) {
 	t.Parallel()
 	for _, front := range []struct {
 		name, debian, file string
-		changes            map[string]string // beside 127.0.0.1:8080; %s is where it listens, %p the port
+		changes            map[string]string // in addition to 127.0.0.1:8080; %s is the address, %p the port
 		args               func(t *testing.T, config, listen string) []string
 	}{
 		{"caddy", "caddy", "front/Caddyfile",
@@ -82,7 +82,7 @@ func TestBehindOtherFronts(t *testing.T) {
 					"X-Forwarded-Host"} {
 					req.Header.Set(name, forged)
 				}
-				resp, err := from(t, addr).Do(req)
+				resp, err := clientAt(t, addr).Do(req)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// startH2C runs nghttpx in front of a site: a server that switches to HTTP/2
-// when it is asked to with Upgrade: h2c.
+// startH2C runs nghttpx in front of a site: a server that switches to HTTP/2 on
+// Upgrade: h2c.
 func startH2C(t *testing.T, site string) string {
 	t.Helper()
 	nghttpx := need(t, "nghttpx", "nghttp2-proxy")
@@ -36,9 +36,9 @@ const (
 		"\x00\x00\x19\x01\x05\x00\x00\x00\x03\x82\x86\x04\x07/secret\x01\x0cshop.example"
 )
 
-// speak sends bytes, and returns the status of the first answer and what comes
-// after it: until the other side closes, or /secret has been answered.
-func speak(t *testing.T, addr, first, then string) (status, rest string) {
+// exchange sends bytes and returns the status of the first answer and the rest.
+// The rest ends when the other side closes, or with the answer of /secret.
+func exchange(t *testing.T, addr, first, then string) (status, rest string) {
 	t.Helper()
 	method, _, _ := strings.Cut(first, " ")
 	conn, err := net.Dial("tcp", addr)
@@ -71,9 +71,9 @@ func speak(t *testing.T, addr, first, then string) (status, rest string) {
 	return resp.Status, string(after)
 }
 
-// However a client words it, an upstream that would switch to HTTP/2 is never
-// asked to: there is no connection on which requests go by unjudged.
-func TestNoTunnelToAnUpstreamThatSpeaksH2C(t *testing.T) {
+// No form of an upgrade request makes the upstream switch to HTTP/2. Otherwise
+// requests on that connection would not be judged.
+func TestUpgradeToHTTP2DoesNotReachTheUpstream(t *testing.T) {
 	t.Parallel()
 	var secrets atomic.Int64
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +88,7 @@ func TestNoTunnelToAnUpstreamThatSpeaksH2C(t *testing.T) {
 	upstream := startH2C(t, site.Listener.Addr().String())
 
 	// Asked directly it switches, and answers on the stream.
-	if status, rest := speak(t, upstream, h2cRequest, h2cPreface); status != "101 Switching Protocols" ||
+	if status, rest := exchange(t, upstream, h2cRequest, h2cPreface); status != "101 Switching Protocols" ||
 		!strings.Contains(rest, "upgrade") {
 		t.Fatalf("the upstream does not switch to h2c: %s, %q", status, rest)
 	}
@@ -131,7 +131,7 @@ func TestNoTunnelToAnUpstreamThatSpeaksH2C(t *testing.T) {
 			case strings.Contains(headers, "chunked"):
 				body = "5\r\nhello\r\n0\r\n\r\n"
 			}
-			status, rest := speak(t, s.addr, method+" / HTTP/1.1\r\nHost: shop.example\r\n"+headers+"\r\n"+body,
+			status, rest := exchange(t, s.addr, method+" / HTTP/1.1\r\nHost: shop.example\r\n"+headers+"\r\n"+body,
 				h2cPreface)
 			if strings.HasPrefix(status, "101") || strings.HasPrefix(rest, "\x00") ||
 				strings.Contains(rest, "upgrade [") {
@@ -142,8 +142,8 @@ func TestNoTunnelToAnUpstreamThatSpeaksH2C(t *testing.T) {
 			}
 		}
 	}
-	// HTTP/2 from the first byte is for those who asked for it.
-	if status, rest := speak(t, s.addr, h2cPreface, ""); strings.HasPrefix(status, "200") ||
+	// HTTP/2 from the first byte needs h2c: true.
+	if status, rest := exchange(t, s.addr, h2cPreface, ""); strings.HasPrefix(status, "200") ||
 		strings.Contains(rest, "upgrade") {
 		t.Errorf("the preface of HTTP/2: %s, then %q", status, rest)
 	}
@@ -151,7 +151,7 @@ func TestNoTunnelToAnUpstreamThatSpeaksH2C(t *testing.T) {
 		t.Errorf("%d requests reached /secret", secrets.Load()-1)
 	}
 
-	// The site itself was never told of it.
+	// No upgrade reached the site itself.
 	curl := need(t, "curl", "curl")
 	ask := func(addr string) string {
 		out, err := exec.Command(curl, "-sS", "--max-time", "20", "--http2", "-w", " over HTTP/%{http_version}",

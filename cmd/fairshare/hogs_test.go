@@ -16,7 +16,8 @@ import (
 
 const manyClients = "clients: {trusted_proxies: 127.0.0.1}\nrules: [{name: pages, limit: {requests: 1000000, per: 1m, by: addr}}]\n"
 
-// send sends one request as a client of the proxy, and reports whether it was answered.
+// send sends one request as a client of the proxy, and reports whether it was
+// answered.
 func send(method, url, client string) error {
 	req, err := http.NewRequest(method, url, nil)
 	if err != nil {
@@ -32,11 +33,11 @@ func send(method, url, client string) error {
 	return err
 }
 
-// A client that holds a busy upstream is named within a minute. As many
-// requests of as many clients, at the same time, are not.
+// A client that holds a busy upstream is reported within a minute. As many
+// requests of many clients at the same time are not.
 func TestServeReportsTheClientThatHoldsTheUpstream(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
+	if !required() {
+		t.Skip("takes a minute: FAIRSHARE_REQUIRE_SERVICES=1")
 	}
 	t.Parallel()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +90,8 @@ func TestServeReportsTheClientThatHoldsTheUpstream(t *testing.T) {
 	}
 }
 
-// Many addresses whose logins fail are reported; many that get in are not.
+// Failed logins of many addresses are reported; successful logins of many are
+// not.
 func TestServeReportsGuessedPasswords(t *testing.T) {
 	t.Parallel()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -127,7 +129,7 @@ func TestServeReportsGuessedPasswords(t *testing.T) {
 	}
 }
 
-// The report knows every path that the built-in policy takes for that of a login.
+// The report recognizes each login path of the built-in policy.
 func TestLoginsOfTheBuiltInPolicyAreKnown(t *testing.T) {
 	known := 0
 	for _, rule := range policyfile.BuiltIn().Policy.Rules {

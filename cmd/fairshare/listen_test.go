@@ -14,6 +14,8 @@ import (
 	"fairshare/internal/cli"
 )
 
+// serve replaces an unused socket, reads client addresses from the proxy in
+// front, and removes the socket at its end.
 func TestServeOnAUnixSocket(t *testing.T) {
 	seen := make(chan string, 10)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
@@ -68,7 +70,8 @@ func TestServeOnAUnixSocket(t *testing.T) {
 	}
 }
 
-func TestUpstreamThatIsTheServerItself(t *testing.T) {
+// An upstream that is the address of serve itself is an error.
+func TestUpstreamMustNotBeServeItself(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"fairshare/internal/cli"
 )
 
-// longList returns a list of so many addresses, one a line.
+// longList returns a list of n addresses, one a line.
 func longList(n int, indent string) []byte {
 	var b bytes.Buffer
 	for i := range n {
@@ -22,9 +22,9 @@ func longList(n int, indent string) []byte {
 	return b.Bytes()
 }
 
-// Each command that reads a policy says why a list of three million lines is
-// not accepted, and how long a list may be, and fails.
-func TestListThatIsTooLong(t *testing.T) {
+// For a list of three million lines, each command that reads a policy fails and
+// prints how long a list may be.
+func TestTooLongListIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, text []byte) string {
 		t.Helper()
@@ -54,7 +54,7 @@ func TestListThatIsTooLong(t *testing.T) {
 			{"serve", "-c", c.policy, "--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0", "--state",
 				t.TempDir()},
 		} {
-			exit, out, errs := tryCommand(t, args...)
+			exit, out, errs := runCommand(t, args...)
 			if exit != cli.ExitFailed || out != "" || !strings.Contains(errs, c.want) {
 				t.Errorf("%s, %s: exit %d, stdout %q, stderr %q", c.name, args[0], exit, out, errs)
 			}

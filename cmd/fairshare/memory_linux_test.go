@@ -17,13 +17,12 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// A full disk slows no request and stops no server, at the start as little as
-// later; what was remembered is read, and what is new is written when there is
-// room again.
+// A full disk delays no request and stops no server, at the start or later. The
+// registry is read, and new records are written when there is space again.
 func TestServeOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	const size = 4 << 20
-	disk, site := smalldisk.New(t, size), echo(t)
+	disk, site := smalldisk.New(t, size), echoSite(t)
 	state, filler := filepath.Join(disk, "state"), filepath.Join(disk, "filler")
 	fill := func() {
 		t.Helper()
@@ -35,7 +34,7 @@ func TestServeOnAFullDisk(t *testing.T) {
 		return startServe(t, remembered, "--state", state, "--upstream", site.URL)
 	}
 	banned := func(s *running, client string) bool {
-		resp := askFrom(t, "http://"+s.addr+"/guess", client)
+		resp := getFrom(t, "http://"+s.addr+"/guess", client)
 		return resp.StatusCode == http.StatusTooManyRequests && retrySeconds(t, resp) > 1800
 	}
 	guess := func(s *running, client string) {
@@ -49,7 +48,7 @@ func TestServeOnAFullDisk(t *testing.T) {
 	}
 	s := start()
 	guess(s, "203.0.113.1")
-	asOperator(t, state, "ban", "203.0.113.2")
+	runOperator(t, state, "ban", "203.0.113.2")
 	fill()
 	for i := range 50 {
 		guess(s, fmt.Sprintf("198.51.100.%d", i))
@@ -62,7 +61,7 @@ func TestServeOnAFullDisk(t *testing.T) {
 	if !banned(s, "203.0.113.1") {
 		t.Error("on a full disk, a ban of before is not known")
 	}
-	if got := askFrom(t, "http://"+s.addr+"/", "203.0.113.2").StatusCode; got != 403 {
+	if got := getFrom(t, "http://"+s.addr+"/", "203.0.113.2").StatusCode; got != 403 {
 		t.Errorf("on a full disk, whom an operator banned before gets %d", got)
 	}
 	guess(s, "203.0.113.3")
@@ -80,18 +79,18 @@ func TestServeOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A disk that comes back read-only after a fault: what is on it is read, and
+// On a disk that has become read-only after a fault, the registry is read and
 // the site is served.
 func TestServeOnAReadOnlyDisk(t *testing.T) {
 	t.Parallel()
-	disk, site := smalldisk.New(t, 4<<20), echo(t)
+	disk, site := smalldisk.New(t, 4<<20), echoSite(t)
 	state := filepath.Join(disk, "state")
 	s := startServe(t, remembered, "--state", state, "--upstream", site.URL)
 	for range 4 {
-		askFrom(t, "http://"+s.addr+"/two", "203.0.113.1")
-		askFrom(t, "http://"+s.addr+"/guess", "203.0.113.2")
+		getFrom(t, "http://"+s.addr+"/two", "203.0.113.1")
+		getFrom(t, "http://"+s.addr+"/guess", "203.0.113.2")
 	}
-	asOperator(t, state, "ban", "203.0.113.3")
+	runOperator(t, state, "ban", "203.0.113.3")
 	s.stop()
 	if err := syscall.Mount("fairshare", disk, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
@@ -102,17 +101,18 @@ func TestServeOnAReadOnlyDisk(t *testing.T) {
 		want         int
 	}{{"/two", "203.0.113.1", 429}, {"/guess", "203.0.113.2", 429}, {"/", "203.0.113.3", 403},
 		{"/", "203.0.113.4", 200}} {
-		if got := askFrom(t, "http://"+s.addr+c.path, c.client).StatusCode; got != c.want {
+		if got := getFrom(t, "http://"+s.addr+c.path, c.client).StatusCode; got != c.want {
 			t.Errorf("%s from %s: %d, want %d", c.path, c.client, got, c.want)
 		}
 	}
 	s.stderr.wait(`(warning: state folder: .*read-only file system)`)
 }
 
-// A ban that began when a clock was ahead is not longer than it was.
-func TestBansOfAClockThatWasAhead(t *testing.T) {
+// A ban that began under a clock that was ahead is not longer than the rule
+// says.
+func TestBansBegunUnderAFastClockAreNotLonger(t *testing.T) {
 	t.Parallel()
-	state, site := filepath.Join(t.TempDir(), "state"), echo(t)
+	state, site := filepath.Join(t.TempDir(), "state"), echoSite(t)
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestBansOfAClockThatWasAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startServe(t, remembered, "--state", state, "--upstream", site.URL)
-	if got := retrySeconds(t, askFrom(t, "http://"+s.addr+"/guess", "203.0.113.1")); got < 3500 || got > 3600 {
+	if got := retrySeconds(t, getFrom(t, "http://"+s.addr+"/guess", "203.0.113.1")); got < 3500 || got > 3600 {
 		t.Errorf("Retry-After %d, want what is left of an hour", got)
 	}
 	s.stderr.wait(`(state: \S+, 1 ban in force)`)

@@ -23,27 +23,27 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// TestOperators runs the commands of operators, one promise a file. In them
-// "server DIR FILE" writes what a server would have: a batch, or with
-// "settings DIR FILE" its settings. In the files, @-5m is the time five minutes ago.
+// TestOperators runs operators' commands, one behavior a file. "server DIR
+// FILE" writes to the registry a batch as a server would, and "settings DIR
+// FILE" its settings. In the files, @-5m is the time five minutes ago.
 func TestOperators(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/operator",
 		RequireUniqueNames: true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"server": func(ts *testscript.TestScript, _ bool, args []string) {
-				asServer(ts, args, (*sqlregistry.Registry).Write)
+				changeRegistry(ts, args, (*sqlregistry.Registry).Write)
 			},
 			"settings": func(ts *testscript.TestScript, _ bool, args []string) {
-				asServer(ts, args, (*sqlregistry.Registry).SetSettings)
+				changeRegistry(ts, args, (*sqlregistry.Registry).SetSettings)
 			},
 			"json": checkJSON,
 		},
 	})
 }
 
-// asServer opens a registry and hands a value of a file to a method.
-func asServer[V any](ts *testscript.TestScript, args []string,
+// changeRegistry opens a registry and calls a method with the value of a file.
+func changeRegistry[V any](ts *testscript.TestScript, args []string,
 	do func(*sqlregistry.Registry, context.Context, V) error) {
 	if len(args) != 2 {
 		ts.Fatalf("usage: server|settings DIR FILE")
@@ -62,7 +62,7 @@ func asServer[V any](ts *testscript.TestScript, args []string,
 
 var relative = regexp.MustCompile(`"@([+-])([0-9a-z]+)"`)
 
-// withTimes puts times into a text.
+// withTimes replaces relative times by absolute ones.
 func withTimes(text string, now time.Time) string {
 	return relative.ReplaceAllStringFunc(text, func(found string) string {
 		d, err := time.ParseDuration(found[2 : len(found)-1])
@@ -73,9 +73,9 @@ func withTimes(text string, now time.Time) string {
 	})
 }
 
-// checkJSON reads standard output as JSON, a value a line, and compares the
-// text of a path in the first of them: json .word.action block. Without a path
-// it counts the values: json 2.
+// checkJSON reads standard output as JSON, one value a line, and compares the
+// text at a path in the first value: json .word.action block. Without a path it
+// counts the values: json 2.
 func checkJSON(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 {
 		ts.Fatalf("usage: json COUNT, or json .PATH WANT")
@@ -120,16 +120,15 @@ func checkJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// operate runs a command in this process.
-func tryCommand(t *testing.T, args ...string) (exit int, stdout, stderr string) {
+// runCommand runs a command in this process.
+func runCommand(t *testing.T, args ...string) (exit int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	exit = run(args, &cli.Environment{Context: t.Context(), Stdout: &out, Stderr: &errs})
 	return exit, out.String(), errs.String()
 }
 
-// Whoever bans an address of the machine itself is asked whether that is
-// meant.
+// A ban of an address of the machine itself needs --force.
 func TestBanOfThisMachineNeedsForce(t *testing.T) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -137,7 +136,7 @@ func TestBanOfThisMachineNeedsForce(t *testing.T) {
 	}
 	for _, a := range addrs {
 		own := a.(*net.IPNet).IP.String()
-		exit, out, errs := tryCommand(t, "ban", own, "--state", t.TempDir())
+		exit, out, errs := runCommand(t, "ban", own, "--state", t.TempDir())
 		if exit != cli.ExitFailed || out != "" || !strings.Contains(errs, "this machine itself") ||
 			!strings.Contains(errs, "hint: --force") {
 			t.Errorf("ban %s: exit %d, %q, %q", own, exit, out, errs)
@@ -145,8 +144,8 @@ func TestBanOfThisMachineNeedsForce(t *testing.T) {
 	}
 }
 
-// Two operators at once: both words are kept.
-func TestCommandsAtOnce(t *testing.T) {
+// Decisions of two operators at the same time are both kept.
+func TestConcurrentDecisionsAreKept(t *testing.T) {
 	dir := t.TempDir()
 	const n = 8
 	said := make(chan string, n)
@@ -166,15 +165,15 @@ func TestCommandsAtOnce(t *testing.T) {
 			t.Error(problem)
 		}
 	}
-	_, out, _ := tryCommand(t, "bans", "--json", "--state", dir)
+	_, out, _ := runCommand(t, "bans", "--json", "--state", dir)
 	if got := strings.Count(out, "\n"); got != n {
 		t.Errorf("%d bans are kept, want %d:\n%s", got, n, out)
 	}
 }
 
-// Each command on the page about the registry is one, and its policy has no
-// faults.
-func TestRegistryPageShowsCommands(t *testing.T) {
+// Each command in docs/registry.md has valid arguments, and each policy there
+// has no errors.
+func TestRegistryPageShowsValidCommands(t *testing.T) {
 	page, err := os.ReadFile("../../docs/registry.md")
 	if err != nil {
 		t.Fatal(err)
@@ -205,10 +204,10 @@ func TestRegistryPageShowsCommands(t *testing.T) {
 	}
 }
 
-// Whoever interrupts a command hears nothing more of it.
+// An interrupted command prints nothing.
 func TestInterruptedCommandIsSilent(t *testing.T) {
 	dir := t.TempDir()
-	if exit, _, errs := tryCommand(t, "ban", "203.0.113.9", "--state", dir); exit != cli.ExitOK {
+	if exit, _, errs := runCommand(t, "ban", "203.0.113.9", "--state", dir); exit != cli.ExitOK {
 		t.Fatal(errs)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -221,7 +220,7 @@ func TestInterruptedCommandIsSilent(t *testing.T) {
 			t.Errorf("%s: exit %d, %q", args, exit, &out)
 		}
 	}
-	if _, out, _ := tryCommand(t, "bans", "--json", "--state", dir); strings.Count(out, "\n") != 1 {
+	if _, out, _ := runCommand(t, "bans", "--json", "--state", dir); strings.Count(out, "\n") != 1 {
 		t.Errorf("the ban is gone: %q", out)
 	}
 }
@@ -233,8 +232,8 @@ var errFull = errors.New("no space left on device")
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-// What could not be told is no success.
-func TestResultThatCannotBeWritten(t *testing.T) {
+// A command whose output cannot be written fails.
+func TestCommandFailsIfItsOutputCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
 		"ban 203.0.113.9", "label 203.0.113.9 x", "note 203.0.113.9 x", "allow 198.51.100.7", "clients",

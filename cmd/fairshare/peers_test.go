@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// A real nginx in front and a real curl as client: clients are told apart by
-// the address that nginx appends, whatever they claim, and what refused ones
-// get arrives whole.
-func TestBehindNginx(t *testing.T) {
+// Behind a real nginx, with a real curl as client, clients are identified by
+// the address that nginx appends, whatever they send. Refused clients get the
+// whole answer.
+func TestClientsAreIdentifiedBehindNginx(t *testing.T) {
 	curl := need(t, "curl", "curl")
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "host %s, for %s, proto %s\n", r.Host, r.Header.Get("X-Forwarded-For"),
@@ -64,8 +64,8 @@ rules:
 	s.stderr.wait(`"client":"127.0.0.2"[^\n]*"rule":"three"`)
 }
 
-// Through nginx and fairshare a body and its answer arrive as they were sent.
-func TestBodiesThroughNginx(t *testing.T) {
+// Bodies of requests and answers pass nginx and fairshare unchanged.
+func TestBodiesPassUnchangedBehindNginx(t *testing.T) {
 	curl := need(t, "curl", "curl")
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -91,7 +91,7 @@ func (p *serving) awaitStart(t *testing.T) {
 	p.read(t, `(journal: refusals)`)
 }
 
-// read reads lines until one fits, and returns what pattern's group fits.
+// read reads lines until one matches, and returns the group of pattern.
 func (p *serving) read(t *testing.T, pattern string) string {
 	t.Helper()
 	for re := regexp.MustCompile(pattern); ; {
@@ -117,7 +117,8 @@ func (p *serving) exitCode(t *testing.T) int {
 	return p.ProcessState.ExitCode()
 }
 
-func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
+// serve continues after the reader of its stderr has ended.
+func TestServeContinuesWithoutAReaderOfItsLog(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	defer site.Close()
 	p := startProcess(t, threeInAnHour, "--upstream", site.URL)
@@ -127,7 +128,7 @@ func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
 		if i >= 3 {
 			want = 429
 		}
-		if resp := askFrom(t, "http://"+p.addr, "203.0.113.1"); resp.StatusCode != want {
+		if resp := getFrom(t, "http://"+p.addr, "203.0.113.1"); resp.StatusCode != want {
 			t.Errorf("request %d: %d, want %d", i, resp.StatusCode, want)
 		}
 	}
@@ -137,8 +138,8 @@ func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
 	}
 }
 
-// More is written than a pipe holds, and nobody reads it.
-func TestServeOutlivesAStuckReaderOfItsLog(t *testing.T) {
+// serve continues when it writes more than a pipe holds and nobody reads it.
+func TestServeContinuesIfItsLogIsNotRead(t *testing.T) {
 	t.Parallel()
 	site := httptest.NewServer(http.NotFoundHandler())
 	site.Close()
@@ -148,11 +149,11 @@ func TestServeOutlivesAStuckReaderOfItsLog(t *testing.T) {
 		if i >= 3 {
 			want = 429
 		}
-		if resp := askFrom(t, "http://"+p.addr+"/"+strings.Repeat("x", 600), "203.0.113.1"); resp.StatusCode != want {
+		if resp := getFrom(t, "http://"+p.addr+"/"+strings.Repeat("x", 600), "203.0.113.1"); resp.StatusCode != want {
 			t.Fatalf("request %d: %d, want %d", i, resp.StatusCode, want)
 		}
 	}
-	if resp := askFrom(t, "http://"+p.addr, "203.0.113.2"); resp.StatusCode != 502 {
+	if resp := getFrom(t, "http://"+p.addr, "203.0.113.2"); resp.StatusCode != 502 {
 		t.Errorf("with the upstream down: %d, want 502", resp.StatusCode)
 	}
 	p.Process.Signal(syscall.SIGTERM)
@@ -161,7 +162,9 @@ func TestServeOutlivesAStuckReaderOfItsLog(t *testing.T) {
 	}
 }
 
-func TestServeSignals(t *testing.T) {
+// SIGHUP reloads, SIGTERM drains, and a second signal cuts off the requests in
+// progress.
+func TestSignalsReloadAndStop(t *testing.T) {
 	site, arrived, _ := holdingSite(t)
 	p := startProcess(t, "grace: 1h\n"+threeInAnHour, "--upstream", site.URL)
 	p.Process.Signal(syscall.SIGHUP)

@@ -11,8 +11,8 @@ import (
 	"fairshare/internal/cli"
 )
 
-// What the README shows is what the program prints.
-func TestReadmeShowsWhatIsPrinted(t *testing.T) {
+// The README shows what the program prints.
+func TestReadmeShowsTheProgramsOutput(t *testing.T) {
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -46,10 +46,10 @@ func startProgram(t *testing.T, policy string) *program {
 	return p
 }
 
-// Reloaded again and again, stopped and started anew while visitors ask for
-// pages and post: nobody notices, where nginx may go around it. What was
-// counted stays over a reload, a faulty policy changes nothing.
-func TestReloadsAndRestartsBehindNginxLoseNothing(t *testing.T) {
+// Reloads and restarts behind an nginx that may bypass fairshare lose no
+// request of visitors. Counters survive a reload, and a faulty policy changes
+// nothing.
+func TestReloadsAndRestartsBehindNginxLoseNoRequest(t *testing.T) {
 	t.Parallel()
 	s := startSandwich(t, 4, map[string]string{"# server 127.0.0.1:8081 backup;": "server 127.0.0.1:8081 backup;"})
 	s.stop() // a process takes its place
@@ -101,9 +101,9 @@ func TestReloadsAndRestartsBehindNginxLoseNothing(t *testing.T) {
 	visitors.stop()
 }
 
-// A post that fairshare had when it was killed is not sent to the site again,
-// where nginx may go around it.
-func TestFailingOpenRepeatsNoPost(t *testing.T) {
+// A POST that fairshare had when it was killed is not sent to the site again by
+// an nginx that may bypass fairshare.
+func TestBypassAfterAKillRepeatsNoPost(t *testing.T) {
 	t.Parallel()
 	s := startSandwich(t, 4, map[string]string{"# server 127.0.0.1:8081 backup;": "server 127.0.0.1:8081 backup;"})
 	s.stop()
@@ -129,9 +129,8 @@ func TestFailingOpenRepeatsNoPost(t *testing.T) {
 	}
 }
 
-// nginx, as both the public and the inner server, reloads while visitors ask
-// for pages and post: nobody notices.
-func TestNginxReloadsAroundFairshareLoseNothing(t *testing.T) {
+// Reloads of the public and the inner nginx lose no request of visitors.
+func TestNginxReloadsLoseNoRequest(t *testing.T) {
 	t.Parallel()
 	s := startSandwich(t, 4,
 		map[string]string{"rules:\n": "rules:\n  - {name: load, match: {addr: 127.0.0.1}, allow: true}\n"})
@@ -144,12 +143,12 @@ func TestNginxReloadsAroundFairshareLoseNothing(t *testing.T) {
 	visitors.stop()
 }
 
-// visitors ask for pages and post in turns, over HTTP/2.
+// visitors send GET and POST requests in turns, over HTTP/2.
 type visitors struct {
-	t     *testing.T
-	done  atomic.Bool
-	asked atomic.Int64
-	all   sync.WaitGroup
+	t        *testing.T
+	done     atomic.Bool
+	answered atomic.Int64
+	all      sync.WaitGroup
 }
 
 func startVisitors(t *testing.T, s *sandwich) *visitors {
@@ -180,7 +179,7 @@ func startVisitors(t *testing.T, s *sandwich) *visitors {
 					t.Errorf("a %s was lost: %s %v %.300s", method, resp.Status, err, text)
 					return
 				}
-				v.asked.Add(1)
+				v.answered.Add(1)
 			}
 		})
 	}
@@ -191,12 +190,12 @@ func startVisitors(t *testing.T, s *sandwich) *visitors {
 	return v
 }
 
-// served waits until so many more were answered.
+// served waits until n more requests were answered.
 func (v *visitors) served(n int64) {
-	deadline := time.Now().Add(patience)
-	for until := v.asked.Load() + n; v.asked.Load() < until && !v.t.Failed(); {
+	deadline := time.Now().Add(time.Minute)
+	for until := v.answered.Load() + n; v.answered.Load() < until && !v.t.Failed(); {
 		if time.Now().After(deadline) {
-			v.t.Error("nobody is answered any more")
+			v.t.Error("no request is answered")
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -19,7 +19,7 @@ import (
 	"fairshare/internal/cli"
 )
 
-// serveFile runs serve as a process with a policy file that a test may edit.
+// serveFile runs serve as a process with a policy file that the test may edit.
 func serveFile(t *testing.T, policy string, args ...string) (p *serving, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "edited.yaml")
@@ -35,7 +35,9 @@ func (p *serving) reload(t *testing.T, pattern string) string {
 	return p.read(t, pattern)
 }
 
-func TestReloadKeepsWhatIsTheSame(t *testing.T) {
+// A reload keeps the counters of unchanged limits and all bans. A faulty policy
+// changes nothing.
+func TestReloadKeepsCountersAndBans(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Header.Get("X-Forwarded-For"))
 	}))
@@ -74,8 +76,8 @@ rules:
 		t.Error(body)
 	}
 
-	// The counters of a limit stay when its number changes, those of another
-	// name begin anew, and bans stay.
+	// The counters of a limit stay when its number changes, those of a renamed
+	// limit start from zero, and bans stay.
 	writeOver(t, path, fmt.Sprintf(policy, "new@example.org", 4, "renamed"))
 	p.reload(t,
 		`SIGHUP: \S+ was loaded again: 2 rules, enforcing; (counters that start from zero: renamed; other counters and all bans are kept)`)
@@ -94,15 +96,15 @@ rules:
 	p.read(t, `SIGHUP: (nothing has changed; the old policy stays in force)`)
 	ask("203.0.113.1", 429)
 
-	// Whom serve believes changes with the policy, and what cannot is said.
+	// A reload changes the trusted proxies, and warns of settings that need a restart.
 	writeOver(t, path, "listen: 127.0.0.1:1\nclients: {memory: 1MiB}\nrules: [{use: default}]\n")
 	p.reload(t, `warning: changes of (clients.memory) take effect after a restart`)
 	if got := ask("203.0.113.1", 200); got != "127.0.0.1" {
-		t.Errorf("without trusted proxies the upstream is told of %q", got)
+		t.Errorf("without trusted proxies the upstream gets %q", got)
 	}
 }
 
-// A slot that was taken under the old policy is given back under it.
+// A slot that was taken under the old policy is returned to it after a reload.
 func TestReloadSettlesWithThePolicyThatJudged(t *testing.T) {
 	site, arrived, leave := holdingSite(t)
 	const policy = "rules:\n  - name: one\n    limit: {concurrent: 1}\n"
@@ -138,6 +140,8 @@ func TestReloadSettlesWithThePolicyThatJudged(t *testing.T) {
 	}
 }
 
+// After SIGHUP the journal is written to a new file: log rotation moved the old
+// one away.
 func TestReloadReopensTheJournal(t *testing.T) {
 	site := httptest.NewServer(http.NotFoundHandler())
 	defer site.Close()
@@ -180,9 +184,8 @@ func TestReloadReopensTheJournal(t *testing.T) {
 	}
 }
 
-// Policies change and the server ends while hundreds of requests a second
-// come; not one of those that were taken is lost.
-func TestNoRequestIsLostUnderLoad(t *testing.T) {
+// Reloads and the end of the server under load lose no accepted request.
+func TestReloadsUnderLoadLoseNoRequest(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(w, r.Body)
 	}))
@@ -228,8 +231,9 @@ func TestNoRequestIsLostUnderLoad(t *testing.T) {
 	}
 }
 
-// What has no end of its own ends with the grace, and counts as no loss.
+// Event streams end with the grace period and are not reported as cut off.
 func TestEventStreamsEndWithTheGrace(t *testing.T) {
+	t.Parallel()
 	site := eventStreamSite(t)
 	p := startProcess(t, "grace: 500ms\nrules: []\n", "--upstream", site.URL)
 	events := openEventStream(t, "http://"+p.addr)

@@ -16,16 +16,17 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// saying makes a registry in a folder in which something is said of clients.
-func saying(t *testing.T, say func(ctx context.Context, r *sqlregistry.Registry) error) (dir string) {
+// newRegistry returns a folder with a registry that fill has changed. The
+// registry stays open, as that of a running serve.
+func newRegistry(t *testing.T, fill func(ctx context.Context, r *sqlregistry.Registry) error) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	r, err := sqlregistry.Open(t.Context(), filepath.Join(dir, setup.RegistryFile), sqlregistry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.Close() }) // it is in use meanwhile, as by serve
-	if err := say(t.Context(), r); err != nil {
+	t.Cleanup(func() { r.Close() }) // it stays in use, as by serve
+	if err := fill(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -40,9 +41,9 @@ func idOf(t *testing.T, text string) fairshare.ClientID {
 	return id
 }
 
-// What operators said holds at the log's own time, whoever has the registry
-// open; bans that rules brought about are left to the replay's own rules.
-func TestReplayPlaysARegistryInUse(t *testing.T) {
+// A replay applies operators' decisions at the log's own time, even from a
+// registry in use. Bans by rules are not read: the replay makes its own.
+func TestReplayAppliesOperatorsDecisions(t *testing.T) {
 	at := func(clock string) time.Time {
 		at, err := time.Parse(time.DateTime, "2015-05-17 "+clock)
 		if err != nil {
@@ -50,14 +51,14 @@ func TestReplayPlaysARegistryInUse(t *testing.T) {
 		}
 		return at
 	}
-	state := saying(t, func(ctx context.Context, r *sqlregistry.Registry) error {
+	state := newRegistry(t, func(ctx context.Context, r *sqlregistry.Registry) error {
 		for _, s := range []fairshare.OverrideRecord{
 			// it has ended
 			{Client: idOf(t, "203.0.113.1"), Action: fairshare.Refuse, Since: at("09:00:00"), Until: at("10:00:00")},
 			// it ends in between
 			{Client: idOf(t, "203.0.113.2"), Action: fairshare.Refuse, Since: at("09:00:00"),
 				Until: at("10:04:59").Add(time.Millisecond)},
-			// it was said later
+			// it was made later
 			{Client: idOf(t, "203.0.113.3"), Action: fairshare.Refuse, Since: at("12:00:00"), Until: at("12:30:00")},
 			{Client: idOf(t, "203.0.113.0/29"), Action: fairshare.Block, Since: at("09:00:00")},
 			{Client: idOf(t, "203.0.113.4"), Action: fairshare.Allow, Since: at("09:00:00"), Until: at("10:05:00")},
@@ -98,7 +99,7 @@ func TestReplayPlaysARegistryInUse(t *testing.T) {
 	}
 	const by = " ban by an operator"
 	want := []string{
-		"203.0.113.1 block" + by, // the wider prefix speaks
+		"203.0.113.1 block" + by, // by the wider prefix
 		"203.0.113.2 refuse" + by + " 60",
 		"203.0.113.3 refuse" + by + " 1800",
 		"203.0.113.4 allow",
@@ -112,9 +113,9 @@ func TestReplayPlaysARegistryInUse(t *testing.T) {
 	}
 }
 
-// A registry that cannot be read ends a replay with a hint: it would show
-// something else than what serve does.
-func TestReplayOfARegistryThatCannotBeRead(t *testing.T) {
+// A registry that cannot be read ends the replay with a hint: without it the
+// verdicts would differ from those of serve.
+func TestReplayFailsIfTheRegistryCannotBeRead(t *testing.T) {
 	log := writeFile(t, "access.log", `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-"`+"\n")
 	for _, c := range []struct {
 		name  string

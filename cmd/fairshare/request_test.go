@@ -19,16 +19,16 @@ func newRequest(t *testing.T, method, url, client string) *http.Request {
 	return req
 }
 
-// askFrom sends GET as a client behind a proxy on this machine.
-func askFrom(t *testing.T, url, client string) *http.Response {
+// getFrom sends GET as a client behind a proxy on this machine.
+func getFrom(t *testing.T, url, client string) *http.Response {
 	t.Helper()
-	resp, _ := askAs(t, "GET", url, client, "hammer/1 \u202e")
+	resp, _ := requestAs(t, "GET", url, client, "hammer/1 \u202e")
 	return resp
 }
 
-// askAs sends a request as a client behind a proxy on this machine, and returns
+// requestAs sends a request as a client behind a proxy on this machine, and returns
 // the answer and its body. header has pairs of names and values.
-func askAs(t *testing.T, method, url, client, userAgent string, header ...string) (*http.Response, string) {
+func requestAs(t *testing.T, method, url, client, userAgent string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req := newRequest(t, method, url, client)
 	req.Header.Set("User-Agent", userAgent)
@@ -64,8 +64,8 @@ func eventually[T comparable](t *testing.T, want T, ask func() T) {
 	}
 }
 
-// from returns an HTTP client that connects from an address of this machine.
-func from(t *testing.T, addr string) *http.Client {
+// clientAt returns an HTTP client that connects from an address of this machine.
+func clientAt(t *testing.T, addr string) *http.Client {
 	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}).DialContext}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}

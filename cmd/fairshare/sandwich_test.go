@@ -15,7 +15,7 @@ import (
 	"fairshare/internal/cli"
 )
 
-// A sandwich is deploy/nginx as it stands, on other ports: nginx for the
+// A sandwich is the servers of deploy/nginx on other ports: nginx for the
 // public, fairshare, and the same nginx again with php-fpm.
 type sandwich struct {
 	*running            // fairshare
@@ -24,7 +24,7 @@ type sandwich struct {
 	nginx               *os.Process
 }
 
-// startSandwich runs it. Changes are made to the files of deploy/nginx.
+// startSandwich starts the servers of deploy/nginx with changes to its files.
 func startSandwich(t *testing.T, workers int, changes map[string]string) *sandwich {
 	t.Helper()
 	socket := startPHP(t, workers)
@@ -60,7 +60,7 @@ func startSandwich(t *testing.T, workers int, changes map[string]string) *sandwi
 	return s
 }
 
-// A visitor asks with curl, and keeps cookies.
+// A visitor sends requests with curl and keeps cookies.
 type visitor struct {
 	t    *testing.T
 	curl string
@@ -68,7 +68,7 @@ type visitor struct {
 	base string
 }
 
-// visitor returns one who comes from an address of this machine.
+// visitor returns a visitor with an address of this machine.
 func (s *sandwich) visitor(t *testing.T, from string) *visitor {
 	jar := filepath.Join(t.TempDir(), "jar")
 	return &visitor{t, need(t, "curl", "curl"), []string{
@@ -78,7 +78,7 @@ func (s *sandwich) visitor(t *testing.T, from string) *visitor {
 	}, "https://shop.example"}
 }
 
-// do runs curl for a path, and returns what it printed.
+// do runs curl for a path and returns its output.
 func (v *visitor) do(path string, args ...string) string {
 	v.t.Helper()
 	all := append(append([]string{}, v.args...), args...)
@@ -89,7 +89,7 @@ func (v *visitor) do(path string, args ...string) string {
 	return string(out)
 }
 
-// get wants an answer with a status and a text in it, headers included.
+// get checks that the answer, headers included, has a status and a text.
 func (v *visitor) get(status int, want, path string, args ...string) {
 	v.t.Helper()
 	if got := v.do(path, append(args, "-i")...); statusOf(got) != status || !strings.Contains(got, want) {
@@ -97,7 +97,7 @@ func (v *visitor) get(status int, want, path string, args ...string) {
 	}
 }
 
-// statusOf reads the status of the last answer in what curl -i printed.
+// statusOf returns the status of the last answer in the output of curl -i.
 func statusOf(answer string) int {
 	status := 0
 	for block := range strings.SplitSeq(answer, "\r\n\r\n") {
@@ -110,8 +110,7 @@ func statusOf(answer string) int {
 	return status
 }
 
-// statuses asks for a path n times in one run of curl, and counts the
-// statuses.
+// statuses requests a path n times in one run of curl, and counts the statuses.
 func (v *visitor) statuses(n int, path string, args ...string) map[int]int {
 	v.t.Helper()
 	out := v.do(fmt.Sprintf("%s?n=[1-%d]", path, n), append(args, "-o", "/dev/null", "-w", "%{http_code}\n")...)
@@ -124,8 +123,8 @@ func (v *visitor) statuses(n int, path string, args ...string) map[int]int {
 	return counts
 }
 
-// A person goes through the whole site and is never refused, while somebody
-// else guesses passwords, is refused, and then banned.
+// A person uses the whole site and is never refused, while another client
+// guesses passwords, is refused, and then banned.
 func TestSandwichServesAPersonWhileAGuesserIsBanned(t *testing.T) {
 	t.Parallel()
 	s := startSandwich(t, 4, nil)
@@ -182,32 +181,34 @@ func TestSandwichServesAPersonWhileAGuesserIsBanned(t *testing.T) {
 	person.get(200, `"size":5242880,"sha256":"`+hex.EncodeToString(sum[:])+`"`, "/wp-admin/async-upload.php", "-F",
 		"async-upload=@"+file)
 	visit()
-	person.get(429, "", "/wp-login.php", append(guess, "--interface", "127.0.0.3")...) // the ban is the address's
+	// The address is banned, not the session.
+	person.get(429, "", "/wp-login.php", append(guess, "--interface", "127.0.0.3")...)
 	s.stop()
 	if said := s.stderr.String(); strings.Contains(said, `"client":"127.0.0.2"`) {
 		t.Errorf("the person was refused:\n%s", said)
 	}
 }
 
-// What asked.php tells.
-type asked struct {
+// A phpRequest is a request as asked.php received it.
+type phpRequest struct {
 	Server  map[string]any    `json:"server"`
 	Headers map[string]string `json:"headers"`
 	Body    int               `json:"body"`
 }
 
-func (v *visitor) asked(args ...string) asked {
+// phpRequest sends a request to asked.php and returns what PHP received.
+func (v *visitor) phpRequest(args ...string) phpRequest {
 	v.t.Helper()
-	var a asked
+	var a phpRequest
 	if text := v.do("/asked.php", args...); json.Unmarshal([]byte(text), &a) != nil {
 		v.t.Fatalf("asked.php: %s", text)
 	}
 	return a
 }
 
-// PHP hears who asks, over what, and for which host, whatever headers the
+// PHP gets the client's address, the scheme and the host, whatever headers the
 // visitor forges.
-func TestSandwichTellsPHPWhoAsks(t *testing.T) {
+func TestSandwichGivesPHPTheClient(t *testing.T) {
 	t.Parallel()
 	s := startSandwich(t, 2, nil)
 	v := s.visitor(t, "127.0.0.2")
@@ -221,7 +222,7 @@ func TestSandwichTellsPHPWhoAsks(t *testing.T) {
 		{"-H", "X-Forwarded-Proto: http", "-H", "X-Forwarded-Host: evil.example"},
 		{"-H", "Connection: close, X-Forwarded-For, X-Forwarded-Proto, Cookie", "--http1.1"},
 	} {
-		a := v.asked(forged...)
+		a := v.phpRequest(forged...)
 		for name, want := range map[string]any{
 			"REMOTE_ADDR": "127.0.0.2", "HTTPS": "on", "REQUEST_SCHEME": "https", "SERVER_PORT": "443",
 			"HTTP_HOST":            "shop.example",
@@ -232,8 +233,8 @@ func TestSandwichTellsPHPWhoAsks(t *testing.T) {
 				t.Errorf("with %q: %s is %v, want %s", forged, name, a.Server[name], want)
 			}
 		}
-		if told, _ := json.Marshal(a); strings.Contains(string(told), "203.0.113.9") {
-			t.Errorf("with %q PHP was told %s", forged, told)
+		if seen, _ := json.Marshal(a); strings.Contains(string(seen), "203.0.113.9") {
+			t.Errorf("with %q PHP got %s", forged, seen)
 		}
 	}
 	v.get(421, "", "/", "-H", "Host: other.example")
@@ -245,7 +246,7 @@ func TestSandwichTellsPHPWhoAsks(t *testing.T) {
 	v.get(429, "", "/wp-login.php", append(guess, "-H", "X-Forwarded-For: 203.0.113.99")...)
 }
 
-// Without fairshare nobody comes through, and static files are still there.
+// Without fairshare no page is served, but static files are.
 func TestSandwichFailsClosed(t *testing.T) {
 	t.Parallel()
 	s := startSandwich(t, 2, nil)
@@ -257,9 +258,9 @@ func TestSandwichFailsClosed(t *testing.T) {
 	v.get(200, "asset", "/wp-content/themes/plain/a0.css")
 }
 
-// Where the operator wrote so, the site answers without fairshare, and knows
-// its visitors still.
-func TestSandwichFailsOpenWhereChosen(t *testing.T) {
+// If the operator has chosen it, the site answers without fairshare, and still
+// knows the addresses of visitors.
+func TestSandwichFailsOpenIfConfigured(t *testing.T) {
 	t.Parallel()
 	s := startSandwich(t, 2, map[string]string{"# server 127.0.0.1:8081 backup;": "server 127.0.0.1:8081 backup;"})
 	v := s.visitor(t, "127.0.0.2")
@@ -269,9 +270,9 @@ func TestSandwichFailsOpenWhereChosen(t *testing.T) {
 	}
 	v.get(200, "<h1>Home</h1>", "/")
 	v.get(200, "Wrong", "/wp-login.php", "-d", "log=a")
-	if a := v.asked("-H", "X-Forwarded-For: 203.0.113.9"); a.Server["REMOTE_ADDR"] != "127.0.0.2" ||
+	if a := v.phpRequest("-H", "X-Forwarded-For: 203.0.113.9"); a.Server["REMOTE_ADDR"] != "127.0.0.2" ||
 		a.Server["HTTPS"] != "on" || a.Server["HTTP_HOST"] != "shop.example" {
-		t.Errorf("PHP was told %v", a.Server)
+		t.Errorf("PHP got %v", a.Server)
 	}
 	restarted := startServe(t, deployed(t, map[string]string{"127.0.0.1:8081": s.inner}, "nginx/fairshare.yaml"),
 		"--listen", s.addr)
@@ -282,17 +283,17 @@ func TestSandwichFailsOpenWhereChosen(t *testing.T) {
 	restarted.stop()
 }
 
-// The whole of large requests and answers arrives: headers near nginx's
-// bounds, bodies of many buffers.
-func TestSandwichPassesWhatIsLarge(t *testing.T) {
+// Large requests and answers arrive complete: headers near nginx's bounds, and
+// bodies of many buffers.
+func TestSandwichPassesLargeHeadersAndBodies(t *testing.T) {
 	t.Parallel()
 	s := startSandwich(t, 2, nil)
 	v := s.visitor(t, "127.0.0.2")
 	cookie := strings.Repeat("c", 12<<10)
-	if a := v.asked("-H", "X-Long: "+cookie); a.Headers["X-Long"] != cookie {
+	if a := v.phpRequest("-H", "X-Long: "+cookie); a.Headers["X-Long"] != cookie {
 		t.Errorf("a header of 12 KiB: %d bytes arrived", len(a.Headers["X-Long"]))
 	}
-	if a := v.asked("--data-binary", "@"+writeFile(t, "body", strings.Repeat("b", 3<<20))); a.Body != 3<<20 {
+	if a := v.phpRequest("--data-binary", "@"+writeFile(t, "body", strings.Repeat("b", 3<<20))); a.Body != 3<<20 {
 		t.Errorf("a body of 3 MiB: %d bytes arrived", a.Body)
 	}
 	if got := v.do("/large.php?kb=5000"); len(got) != 5000<<10 {

@@ -11,7 +11,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(stateless{m}, map[string]func(){"fairshare": func() { os.Exit(run(os.Args[1:], process())) }})
 }
 
-// A stateless run of tests remembers nothing in the folder of whoever runs it.
+// A stateless run of tests does not use the state folder of the user.
 type stateless struct{ *testing.M }
 
 func (s stateless) Run() int {
@@ -25,7 +25,7 @@ func (s stateless) Run() int {
 	return s.M.Run()
 }
 
-// TestScripts runs the command as a process of its own, one promise a file.
+// TestScripts runs the program as a process, one behavior a file.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireUniqueNames: true})
 }

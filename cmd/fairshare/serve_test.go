@@ -24,7 +24,10 @@ rules:
     limit: {requests: 3, per: 1h, by: addr, algorithm: quiet}
 `
 
-func TestServeSlowsOneAndPassesTheOther(t *testing.T) {
+// A client over its limit is refused, and another client is not. Messages and
+// journal describe it.
+func TestServeRefusesOnlyTheClientOverItsLimit(t *testing.T) {
+	t.Parallel()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
 		r *http.Request) {
 		fmt.Fprint(w, "welcome")
@@ -36,12 +39,12 @@ func TestServeSlowsOneAndPassesTheOther(t *testing.T) {
 		if i >= 3 {
 			want, after = 429, "3600"
 		}
-		if resp := askFrom(t, "http://"+s.addr+"/page?secret=1", "203.0.113.1"); resp.StatusCode != want ||
+		if resp := getFrom(t, "http://"+s.addr+"/page?secret=1", "203.0.113.1"); resp.StatusCode != want ||
 			resp.Header.Get("Retry-After") != after {
 			t.Errorf("request %d of the hammering client: %d %v", i, resp.StatusCode, resp.Header)
 		}
 	}
-	if resp := askFrom(t, "http://"+s.addr+"/", "203.0.113.2"); resp.StatusCode != 200 {
+	if resp := getFrom(t, "http://"+s.addr+"/", "203.0.113.2"); resp.StatusCode != 200 {
 		t.Errorf("the other client: %d", resp.StatusCode)
 	}
 	if code := s.stop(); code != cli.ExitOK {
@@ -94,7 +97,10 @@ func TestServeSlowsOneAndPassesTheOther(t *testing.T) {
 	}
 }
 
-func TestServeWithoutAFileStopsHammering(t *testing.T) {
+// The built-in policy refuses a client that sends more than a thousand
+// requests.
+func TestBuiltInPolicyRefusesRapidRequests(t *testing.T) {
+	t.Parallel()
 	site := httptest.NewServer(http.NotFoundHandler())
 	defer site.Close()
 	s := startServe(t, "", "--upstream", site.URL)
@@ -115,12 +121,14 @@ func TestServeWithoutAFileStopsHammering(t *testing.T) {
 	t.Error("1300 misses in a row were let through")
 }
 
+// With --dry-run every request passes, and the journal has the refusals.
 func TestServeDryRun(t *testing.T) {
+	t.Parallel()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	defer site.Close()
 	s := startServe(t, threeInAnHour, "--upstream", site.URL, "--dry-run")
 	for i := range 5 {
-		if resp := askFrom(t, "http://"+s.addr, "203.0.113.1"); resp.StatusCode != 200 {
+		if resp := getFrom(t, "http://"+s.addr, "203.0.113.1"); resp.StatusCode != 200 {
 			t.Errorf("request %d: %d", i, resp.StatusCode)
 		}
 	}
@@ -131,6 +139,7 @@ func TestServeDryRun(t *testing.T) {
 	}
 }
 
+// serve ends when the request in progress has been answered.
 func TestServeDrains(t *testing.T) {
 	site, arrived, leave := holdingSite(t)
 	s := startServe(t, "", "--upstream", site.URL)
@@ -162,6 +171,7 @@ func TestServeDrains(t *testing.T) {
 	}
 }
 
+// Requests in progress are cut off after the grace period.
 func TestServeCutsOffAfterGrace(t *testing.T) {
 	site, arrived, _ := holdingSite(t)
 	s := startServe(t, "grace: 1ms\nrules: [{use: default}]\n", "--upstream", site.URL)
@@ -182,18 +192,21 @@ func TestServeCutsOffAfterGrace(t *testing.T) {
 	}
 }
 
+// serve starts without its upstream, and answers 502.
 func TestServeWithoutItsUpstream(t *testing.T) {
+	t.Parallel()
 	site := httptest.NewServer(http.NotFoundHandler())
 	site.Close()
 	s := startServe(t, "", "--upstream", site.URL)
 	s.stderr.wait(`(warning: upstream \S+ does not answer: .*refused)`)
-	if resp := askFrom(t, "http://"+s.addr, "203.0.113.1"); resp.StatusCode != 502 {
+	if resp := getFrom(t, "http://"+s.addr, "203.0.113.1"); resp.StatusCode != 502 {
 		t.Errorf("%d, want 502", resp.StatusCode)
 	}
 	s.stderr.wait(`(upstream \S+ does not answer: .*refused)`)
 }
 
-func TestServeFaults(t *testing.T) {
+// Errors at the start have a hint and an exit code.
+func TestServeErrorsAtStart(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// need returns the path of a program that a test works with, and skips the
-// test where there is none. CI sets FAIRSHARE_REQUIRE_SERVICES=1: there it
-// fails. Where names follow a version, program is a pattern.
+// need returns the path of a program that a test needs, and skips the test if
+// it is not installed. With FAIRSHARE_REQUIRE_SERVICES=1, as in CI, the test
+// fails instead. For programs with their version in their name, program is a
+// pattern.
 func need(t *testing.T, program, debian string) string {
 	t.Helper()
 	for _, name := range []string{program, "/usr/sbin/" + program} {
@@ -37,13 +38,12 @@ func need(t *testing.T, program, debian string) string {
 	return ""
 }
 
-// required tells whether every program has to be there, and tests that take
-// many seconds are run.
+// required reports whether all programs must be installed and tests that take
+// many seconds run.
 func required() bool { return os.Getenv("FAIRSHARE_REQUIRE_SERVICES") == "1" }
 
-// freeAddr returns an address of this machine that nobody listens on, and that
-// no other program is given while a server gets ready to: its port is below
-// those that the kernel hands out.
+// freeAddr returns a free address of this machine. Its port is below those that
+// the kernel gives to other programs, so it stays free until a server listens.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 1000 {
@@ -57,7 +57,8 @@ func freeAddr(t *testing.T) string {
 	return ""
 }
 
-// shortDir is a folder of the test whose name leaves room for a socket's.
+// shortDir returns a folder with a name that is short enough for a Unix socket
+// in it.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fs")
@@ -68,8 +69,9 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// startServer runs a server of somebody else's until the test ends, and waits
-// until it takes connections at all of the addresses: paths are Unix sockets'.
+// startServer runs another program's server until the test ends, and waits
+// until it accepts connections at all addresses. A path is the address of a
+// Unix socket.
 func startServer(t *testing.T, stop os.Signal, args []string, listens ...string) *os.Process {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
@@ -93,7 +95,7 @@ func startServer(t *testing.T, stop os.Signal, args []string, listens ...string)
 		if strings.HasPrefix(listen, "/") {
 			network = "unix"
 		}
-		for try := 0; ; try++ { // a real server: there is nothing to wait for but that it answers
+		for try := 0; ; try++ { // another program: a connection is the only sign that it is ready
 			conn, err := net.Dial(network, listen)
 			if err == nil {
 				conn.Close()
@@ -105,7 +107,7 @@ func startServer(t *testing.T, stop os.Signal, args []string, listens ...string)
 				t.Fatalf("%s ended: %v", args[0], err)
 			case <-time.After(20 * time.Millisecond):
 			}
-			if try == 500 {
+			if try == 3000 { // a minute
 				t.Fatalf("%s does not listen at %s: %v", args[0], listen, err)
 			}
 		}
@@ -119,13 +121,13 @@ func startNginx(t *testing.T, listen, server string) {
 	startNginxWith(t, fmt.Sprintf("access_log off;\nserver {\nlisten %s;\n%s\n}\n", listen, server), listen)
 }
 
-// startNginxWith runs nginx with what its http block holds.
+// startNginxWith runs nginx with the contents of an http block.
 func startNginxWith(t *testing.T, http string, listens ...string) *os.Process {
 	t.Helper()
 	nginx := need(t, "nginx", "nginx-light")
 	dir := t.TempDir()
 	user := ""
-	if os.Geteuid() == 0 { // else its workers cannot write to the folder
+	if os.Geteuid() == 0 { // otherwise its workers cannot write to the folder
 		user = "user root;"
 	}
 	config := writeFile(t, "nginx.conf", fmt.Sprintf(`%[3]s
@@ -145,7 +147,7 @@ http {
 	%[2]s
 }
 `, dir, http, user))
-	// fastcgi_params is looked for beside the configuration.
+	// nginx looks for fastcgi_params next to the configuration.
 	if params, err := os.ReadFile("/etc/nginx/fastcgi_params"); err == nil {
 		if err := os.WriteFile(filepath.Join(filepath.Dir(config), "fastcgi_params"), params, 0o600); err != nil {
 			t.Fatal(err)
@@ -188,7 +190,7 @@ php_admin_value[sys_temp_dir] = %[4]s
 	return socket
 }
 
-// phpSite copies the PHP site of the tests, with what its home page shows.
+// phpSite copies the PHP site of the tests and the files of its home page.
 func phpSite(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -209,8 +211,8 @@ func phpSite(t *testing.T) string {
 	return root
 }
 
-// deployed returns files of deploy/ as one text, with some of what stands in
-// them changed; all of that has to be there.
+// deployed returns files of deploy/ as one text with replacements. Each
+// replaced text must be in it.
 func deployed(t *testing.T, changes map[string]string, names ...string) string {
 	t.Helper()
 	var text strings.Builder
@@ -223,7 +225,7 @@ func deployed(t *testing.T, changes map[string]string, names ...string) string {
 	}
 	all := text.String()
 	olds := slices.SortedFunc(maps.Keys(changes), func(a, b string) int { return len(b) - len(a) })
-	for _, old := range olds { // the longest first: others may stand in it
+	for _, old := range olds { // the longest first, because it may contain others
 		if !strings.Contains(all, old) {
 			t.Fatalf("nothing in %s holds %q", names, old)
 		}

@@ -11,23 +11,23 @@ import (
 	"testing"
 )
 
-// A slowSite answers when it is let, in the order in which it was asked.
+// A slowSite answers a request when it receives from let.
 type slowSite struct {
 	*httptest.Server
-	let   chan struct{}
-	asked chan string // paths
+	let     chan struct{}
+	arrived chan string // paths
 
 	mu    sync.Mutex
 	order []string
 }
 
 func newSlowSite(t *testing.T) *slowSite {
-	s := &slowSite{let: make(chan struct{}), asked: make(chan string, 100)}
+	s := &slowSite{let: make(chan struct{}), arrived: make(chan string, 100)}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		s.order = append(s.order, r.URL.Path)
 		s.mu.Unlock()
-		s.asked <- r.URL.Path
+		s.arrived <- r.URL.Path
 		if r.URL.Path == "/events" {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, "data: 1\n\n")
@@ -42,33 +42,35 @@ func newSlowSite(t *testing.T) *slowSite {
 	return s
 }
 
-func TestBusyUpstreamHasNoTurnForAll(t *testing.T) {
+// A busy upstream makes one request wait and refuses the next. A reload may add
+// capacity, and event streams need none.
+func TestBusyUpstreamRefusesBeyondItsQueue(t *testing.T) {
 	site := newSlowSite(t)
 	p, path := serveFile(t, behindLoopback+"share: {capacity: 1, queue: 1, wait: 1m, known_after: 0s}\nrules: []\n",
 		"--upstream", site.URL)
 	codes := make(chan string, 10)
 	ask := func(client, path string) {
 		go func() {
-			resp := askFrom(t, "http://"+p.addr+path, client)
+			resp := getFrom(t, "http://"+p.addr+path, client)
 			codes <- fmt.Sprint(path, " ", resp.StatusCode, " ", resp.Header.Get("Retry-After") != "")
 		}()
 	}
 	ask("192.0.2.1", "/works")
-	<-site.asked
+	<-site.arrived
 	ask("192.0.2.1", "/second")
 	ask("192.0.2.1", "/third")
-	turned := <-codes // one of the two waits
-	if !strings.HasSuffix(turned, " 503 true") {
-		t.Errorf("answered %s", turned)
+	refused := <-codes // the other one waits
+	if !strings.HasSuffix(refused, " 503 true") {
+		t.Errorf("answered %s", refused)
 	}
 	line := p.read(t, `(\{.*"client":"192\.0\.2\.1".*\})`)
 	if !strings.Contains(line, `"rule":"share of a busy upstream","action":"refuse","dry_run":false,"status":503`) {
 		t.Errorf("the journal says %s", line)
 	}
-	// A reload lends the upstream a second pair of hands: who waits has a turn.
+	// A reload doubles the capacity: the queued request gets a turn.
 	writeOver(t, path, behindLoopback+"share: {capacity: 2, queue: 5, wait: 1m, known_after: 0s}\nrules: []\n")
 	p.reload(t, `share: (the upstream works on 2 requests at once.*)`)
-	<-site.asked
+	<-site.arrived
 	site.let <- struct{}{}
 	site.let <- struct{}{}
 	got := []string{<-codes, <-codes}
@@ -77,22 +79,23 @@ func TestBusyUpstreamHasNoTurnForAll(t *testing.T) {
 		t.Errorf("answered %q", got)
 	}
 
-	// An event stream needs no hands once it has begun.
+	// An event stream that has begun uses no capacity.
 	for range 3 {
 		resp, err := http.Get("http://" + p.addr + "/events")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		<-site.asked
+		<-site.arrived
 	}
 
 	writeOver(t, path, behindLoopback+"rules: []\n")
 	p.reload(t, `share: (none)`)
 }
 
-// Who waits for a turn when the grace is nearly over is told that none comes.
-func TestWhoWaitsIsToldBeforeTheGraceEnds(t *testing.T) {
+// A queued request is answered 503 shortly before the grace period ends.
+func TestQueuedRequestsAreRefusedBeforeTheGraceEnds(t *testing.T) {
+	t.Parallel()
 	site := newSlowSite(t)
 	p, _ := serveFile(t,
 		behindLoopback+"grace: 2s\nshare: {capacity: 1, queue: 1, wait: 1m, known_after: 0s}\nrules: []\n",
@@ -112,7 +115,7 @@ func TestWhoWaitsIsToldBeforeTheGraceEnds(t *testing.T) {
 		codes <- resp.StatusCode
 	}
 	go ask()
-	<-site.asked
+	<-site.arrived
 	go ask()
 	go ask()
 	if code := <-codes; code != http.StatusServiceUnavailable { // so the other one waits
@@ -120,6 +123,6 @@ func TestWhoWaitsIsToldBeforeTheGraceEnds(t *testing.T) {
 	}
 	p.Process.Signal(syscall.SIGTERM)
 	if code := <-codes; code != http.StatusServiceUnavailable {
-		t.Errorf("who waits is answered %d", code)
+		t.Errorf("the queued request is answered %d", code)
 	}
 }

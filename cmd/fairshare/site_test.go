@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// echo returns a site that answers with the headers that identify the client.
-func echo(t *testing.T) *httptest.Server {
+// echoSite returns a site that answers with the headers that identify the client.
+func echoSite(t *testing.T) *httptest.Server {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
 			if strings.Contains(strings.ToLower(name), "fairshare") &&

@@ -18,8 +18,9 @@ import (
 	"time"
 )
 
-// startUnbuffered runs a PHP site whose nginx holds nothing back: a request is
-// a worker of php-fpm from its first byte to the last byte of its answer.
+// startUnbuffered runs a PHP site whose nginx buffers nothing: a request
+// occupies a worker of php-fpm from its first byte to the last byte of its
+// answer.
 func startUnbuffered(t *testing.T, workers int) (addr, root string) {
 	t.Helper()
 	addr, root = freeAddr(t), phpSite(t)
@@ -38,7 +39,7 @@ func startUnbuffered(t *testing.T, workers int) (addr, root string) {
 	return addr, root
 }
 
-// slowConn opens a connection on which little is on the way at a time.
+// slowConn opens a connection with small buffers.
 func slowConn(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	small := func(_, _ string, c syscall.RawConn) (err error) {
@@ -57,8 +58,8 @@ func slowConn(t *testing.T, addr string) net.Conn {
 	return conn
 }
 
-// answers tells whether a page comes within a time.
-func answers(addr string, within time.Duration) bool {
+// pageArrives reports whether a page arrives within a time.
+func pageArrives(addr string, within time.Duration) bool {
 	client := http.Client{Timeout: within, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + addr + "/asked.php")
 	if err != nil {
@@ -69,10 +70,10 @@ func answers(addr string, within time.Duration) bool {
 	return err == nil && resp.StatusCode == 200
 }
 
-// held tells whether pages wait for a worker, as soon as those who shall hold
-// them have got as far as that.
-func held(addr string) bool {
-	for deadline := time.Now().Add(patience / 2); answers(addr, soon); {
+// workersBusy reports whether pages wait for a worker. It waits until the
+// clients that occupy the workers have done so.
+func workersBusy(addr string) bool {
+	for deadline := time.Now().Add(patience / 2); pageArrives(addr, soon); {
 		if time.Now().After(deadline) {
 			return false
 		}
@@ -80,27 +81,35 @@ func held(addr string) bool {
 	return true
 }
 
-// onlyCeiling is the policy of tests in which a person and those who stall
-// others have one address: the built-in policy would refuse the person for the
-// errors that the others were answered with.
+// checkOccupiesWorkers checks that two slow clients occupy two workers without
+// fairshare: otherwise a test with fairshare shows nothing.
+func checkOccupiesWorkers(t *testing.T, request string) {
+	t.Helper()
+	direct, _ := startUnbuffered(t, 2)
+	for range 2 {
+		io.WriteString(slowConn(t, direct), request)
+	}
+	if !workersBusy(direct) {
+		t.Error("without fairshare no worker is occupied either: this test shows nothing")
+	}
+}
+
+// onlyCeiling is the policy of tests in which a person and slow clients have
+// the same address. The built-in policy would refuse the person for the errors
+// of the slow clients.
 const onlyCeiling = "rules: [{name: ceiling, limit: {requests: 1000000, per: 1m}}]\n"
 
 const (
-	soon     = 300 * time.Millisecond // a page that does not come by then waits for a worker
+	soon     = 300 * time.Millisecond // a page that has not arrived by then waits for a worker
 	patience = 20 * time.Second       // of a person
 )
 
-// Twenty who post slowly hold no worker of PHP, where two would hold both.
-func TestSlowPostsHoldNoWorker(t *testing.T) {
+// Twenty slow POST requests occupy no worker of PHP; without fairshare two of
+// them occupy both workers.
+func TestSlowPostsOccupyNoWorker(t *testing.T) {
 	t.Parallel()
 	const post = "POST /asked.php HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlog="
-	direct, _ := startUnbuffered(t, 2)
-	for range 2 {
-		io.WriteString(slowConn(t, direct), post)
-	}
-	if !held(direct) {
-		t.Error("without fairshare slow posts hold no worker either: this test shows nothing")
-	}
+	checkOccupiesWorkers(t, post)
 
 	addr, _ := startUnbuffered(t, 2)
 	s := startServe(t, onlyCeiling, "--upstream", "http://"+addr)
@@ -113,8 +122,8 @@ func TestSlowPostsHoldNoWorker(t *testing.T) {
 		for _, conn := range conns {
 			io.WriteString(conn, "x")
 		}
-		if !answers(s.addr, patience) {
-			t.Error("a person waits for a page while others post slowly")
+		if !pageArrives(s.addr, patience) {
+			t.Error("a person waits for a page during slow posts")
 		}
 	}
 	// One of them goes on, and is answered in the end.
@@ -126,17 +135,12 @@ func TestSlowPostsHoldNoWorker(t *testing.T) {
 	}
 }
 
-// Twenty who read slowly hold no worker of PHP, where two would hold both.
-func TestSlowReadersHoldNoWorker(t *testing.T) {
+// Twenty slow readers occupy no worker of PHP; without fairshare two of them
+// occupy both workers.
+func TestSlowReadersOccupyNoWorker(t *testing.T) {
 	t.Parallel()
 	const get = "GET /large.php?kb=900 HTTP/1.1\r\nHost: a\r\n\r\n"
-	direct, _ := startUnbuffered(t, 2)
-	for range 2 {
-		io.WriteString(slowConn(t, direct), get)
-	}
-	if !held(direct) {
-		t.Error("without fairshare slow readers hold no worker either: this test shows nothing")
-	}
+	checkOccupiesWorkers(t, get)
 
 	addr, _ := startUnbuffered(t, 2)
 	s := startServe(t, "", "--upstream", "http://"+addr)
@@ -146,7 +150,7 @@ func TestSlowReadersHoldNoWorker(t *testing.T) {
 		io.WriteString(last, get)
 	}
 	for range 5 {
-		if !answers(s.addr, patience) {
+		if !pageArrives(s.addr, patience) {
 			t.Error("a person waits for a page while others read slowly")
 		}
 	}
@@ -157,9 +161,9 @@ func TestSlowReadersHoldNoWorker(t *testing.T) {
 	}
 }
 
-// Those who would hold a worker after all, with more than is read ahead, are
-// cut after twenty seconds.
-func TestStalledClientsAreCut(t *testing.T) {
+// A stalled client that sends or reads more than is buffered occupies a worker,
+// and is cut off after twenty seconds.
+func TestStalledClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	if !required() {
 		t.Skip("takes half a minute: FAIRSHARE_REQUIRE_SERVICES=1")
@@ -183,10 +187,10 @@ func TestStalledClientsAreCut(t *testing.T) {
 				conns[i] = slowConn(t, s.addr)
 				io.WriteString(conns[i], test.request)
 			}
-			if test.name != "header" && !held(s.addr) {
-				t.Error("they hold no worker from the first: this test shows nothing")
+			if test.name != "header" && !workersBusy(s.addr) {
+				t.Error("the stalled clients occupy no worker: this test shows nothing")
 			}
-			if !answers(s.addr, time.Minute) {
+			if !pageArrives(s.addr, time.Minute) {
 				t.Error("a person waits for a page a minute after the others stalled")
 			}
 			for _, conn := range conns {
@@ -200,7 +204,8 @@ func TestStalledClientsAreCut(t *testing.T) {
 	}
 }
 
-// runs reads what slow.php counted: how many run now, the most at once, all.
+// runs returns the counts of slow.php: how many requests run now, the most at
+// once, and all.
 func runs(t *testing.T, root string) (now, most, all int) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(root, "running"))
@@ -218,9 +223,9 @@ func runs(t *testing.T, root string) (now, most, all int) {
 	return now, most, all
 }
 
-// Who asks for a slow page and hangs up has no more of them running than who
-// waits, over HTTP/1.1 and HTTP/2.
-func TestAskAndHangUpBuysNothing(t *testing.T) {
+// A client that requests slow pages and disconnects has as few of them running as
+// a client that waits, over HTTP/1.1 and HTTP/2.
+func TestDisconnectingDoesNotEvadeTheLimit(t *testing.T) {
 	t.Parallel()
 	const waves, each = 15, 4
 	hangUp := map[string]func(t *testing.T, addr string){
@@ -231,7 +236,7 @@ func TestAskAndHangUpBuysNothing(t *testing.T) {
 				return
 			}
 			io.WriteString(conn, "GET /slow.php?ms=150 HTTP/1.1\r\nHost: a\r\n\r\n")
-			time.Sleep(20 * time.Millisecond) // as one who hangs up does
+			time.Sleep(20 * time.Millisecond) // a client that disconnects does so after a short time
 			conn.Close()
 		},
 		"reset": func(t *testing.T, addr string) {
@@ -265,15 +270,15 @@ func TestAskAndHangUpBuysNothing(t *testing.T) {
 	}
 	for _, test := range []struct {
 		how, upstream string
-		bought        bool
+		evaded        bool
 	}{
 		{"close", "upstream: http://%s", false},
 		{"reset", "upstream: http://%s", false},
 		{"stream", "upstream: http://%s", false},
-		// This upstream does not stop by itself, and its operator said that it does.
+		// This upstream continues after a disconnect, but its policy says that it stops.
 		{"close", "upstream: {url: http://%s, cancels: true}", true},
 	} {
-		t.Run(fmt.Sprint(test.how, test.bought), func(t *testing.T) {
+		t.Run(fmt.Sprint(test.how, test.evaded), func(t *testing.T) {
 			t.Parallel()
 			addr, root := startUnbuffered(t, 12)
 			policy := fmt.Sprintf(test.upstream, addr) + "\nrules: [{name: at once, limit: {concurrent: 2}}]\n"
@@ -299,10 +304,10 @@ func TestAskAndHangUpBuysNothing(t *testing.T) {
 				all = runs(t, root) {
 				time.Sleep(20 * time.Millisecond)
 			}
-			if now != 0 || all < 2 || (most > 2) != test.bought {
+			if now != 0 || all < 2 || (most > 2) != test.evaded {
 				t.Errorf("%d run now, at most %d ran at once, %d in all", now, most, all)
 			}
-			if test.how != "stream" && !answers(s.addr, patience) {
+			if test.how != "stream" && !pageArrives(s.addr, patience) {
 				t.Error("its slots were not given back")
 			}
 		})

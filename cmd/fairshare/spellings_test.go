@@ -31,8 +31,8 @@ var guardedPages = map[string][]string{
 	"/view.php":     {"/view.php", "/view", "/view/*"}, // Apache's MultiViews serve view.php for these
 }
 
-// spellings returns spellings of the guarded pages: of each page with every
-// prefix and suffix, and with every separator in place of a slash.
+// spellings returns the guarded pages in many spellings: with each prefix and
+// suffix, and with each separator instead of a slash.
 func spellings() (targets []string) {
 	prefixes := []string{
 		"", "/", "//", "/.", "/%2e", "/x/..", "/x//..", "/static/..", "/static/..;", "/static//..", "/static/%2e%2e",
@@ -95,10 +95,10 @@ func spellings() (targets []string) {
 	return targets
 }
 
-// Whatever page a server sees in a target, the rule of that page is asked; and
-// no server sees another page than the one that an allow holds for. Every
-// spelling is sent to servers as they are used, byte for byte.
-func TestServersSeeNoPageWhoseRuleWasNotAsked(t *testing.T) {
+// If a server maps a request to a guarded page, the rule of that page matches;
+// and an allow matches no request for another page. Every spelling is sent byte
+// for byte to widely used servers.
+func TestRulesMatchThePageThatServersSee(t *testing.T) {
 	root := openDir(t, shortDir(t))
 	for name, text := range map[string]string{
 		"login": "/login", "admin/page": "/admin/page", "static/a.css": "/static/a.css", "login.php": "/login.php",
@@ -169,7 +169,7 @@ func newSpellingGuards(t *testing.T) *spellingGuards {
 	return s
 }
 
-// matched returns the rules of g that hold for a target.
+// matched returns the rules of g that match a target.
 func matched(t *testing.T, g *fairshare.Guard, target string) (rules []int) {
 	req := fairshare.Request{Time: time.Now(), Method: "GET", Addr: netip.MustParseAddr("192.0.2.1")}
 	req.SetTarget(target)
@@ -189,7 +189,7 @@ func matched(t *testing.T, g *fairshare.Guard, target string) (rules []int) {
 const foldedMark = "any case: "
 
 // compare sends each target to the server at addr, and compares the pages that
-// it sees with those that the guards were asked about.
+// it sees with the rules that match.
 func (s *spellingGuards) compare(t *testing.T, addr string, targets []string) {
 	var seen, held atomic.Int64
 	var all sync.WaitGroup
@@ -197,7 +197,7 @@ func (s *spellingGuards) compare(t *testing.T, addr string, targets []string) {
 	for range 4 {
 		all.Go(func() {
 			for target := range next {
-				for line := range strings.Lines(askRaw(t, addr, target)) {
+				for line := range strings.Lines(sendRaw(t, addr, target)) {
 					page, folded := strings.CutPrefix(strings.TrimSuffix(line, "\n"), foldedMark)
 					i := slices.Index(s.pages, page)
 					if i < 0 {
@@ -237,8 +237,8 @@ func (s *spellingGuards) compare(t *testing.T, addr string, targets []string) {
 	}
 }
 
-// askRaw sends one request byte for byte and returns the body of a 200.
-func askRaw(t *testing.T, addr, target string) string {
+// sendRaw sends one request byte for byte and returns the body of a 200.
+func sendRaw(t *testing.T, addr, target string) string {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Error(err)
@@ -255,7 +255,7 @@ func askRaw(t *testing.T, addr, target string) string {
 	return string(body)
 }
 
-// pagesOfNginx serves files, and scripts with what follows them in the path.
+// pagesOfNginx serves files, and scripts with path info.
 func pagesOfNginx(t *testing.T, root, addr string) {
 	startNginx(t, addr, fmt.Sprintf(`root %s;
 	location ~ \.php(/|$) {
@@ -267,7 +267,8 @@ func pagesOfNginx(t *testing.T, root, addr string) {
 	}`, root, startPHP(t, 2)))
 }
 
-// locationsOfNginx tells which location was chosen, as in front of an upstream.
+// locationsOfNginx answers with the location that nginx chose, as in front of
+// an upstream.
 func locationsOfNginx(t *testing.T, _, addr string) {
 	var config strings.Builder
 	for page := range guardedPages {
@@ -276,7 +277,7 @@ func locationsOfNginx(t *testing.T, _, addr string) {
 	startNginx(t, addr, config.String()+"location / { return 404; }")
 }
 
-// openDir lets servers in that run as somebody else.
+// openDir gives servers of another user access to a folder.
 func openDir(t *testing.T, dir string) string {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -329,8 +330,8 @@ DocumentRoot %[3]s
 	startServer(t, syscall.SIGTERM, []string{apache, "-f", path, "-DFOREGROUND"}, addr)
 }
 
-// pagesOfPHP is PHP's own server. It has the scripts alone: it would serve any
-// file for what stands below it, such as "/login" for "/login/x".
+// pagesOfPHP is PHP's own server with scripts only. For a file it would answer
+// all paths below it too, such as "/login" for "/login/x".
 func pagesOfPHP(t *testing.T, root, addr string) {
 	scripts := t.TempDir()
 	for _, name := range []string{"login.php", "view.php", "index.php"} {
@@ -351,8 +352,8 @@ echo $path, "\n", rawurldecode((string) $path), "\n", rtrim(rawurldecode((string
 	startServer(t, syscall.SIGTERM, []string{need(t, "php", "php-cli"), "-S", addr, router}, addr)
 }
 
-// routerOfNode is an application that finds its page with the URL class, and
-// one that passes over case, as Express does.
+// routerOfNode is an application that finds its page with the URL class, also
+// without case as Express does.
 func routerOfNode(t *testing.T, _, addr string) {
 	router := writeFile(t, "router.js", fmt.Sprintf(`
 require("http").createServer((req, res) => {
@@ -370,8 +371,8 @@ require("http").createServer((req, res) => {
 	startServer(t, syscall.SIGTERM, []string{need(t, "node", "nodejs"), router, addr}, addr)
 }
 
-// routerOfPython tells which file http.server would open, and which path
-// urllib finds.
+// routerOfPython answers with the file that http.server would open and the path
+// that urllib finds.
 func routerOfPython(t *testing.T, root, addr string) {
 	router := writeFile(t, "router.py", `
 import sys, os, posixpath

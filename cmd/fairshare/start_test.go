@@ -49,8 +49,8 @@ func (w *watched) String() string {
 	return w.text.String()
 }
 
-// wait returns the last group of pattern as soon as it was written. It panics
-// after two minutes: the goroutine of a test may not be the caller.
+// wait returns the last group of pattern as soon as it was written. After
+// two minutes it panics, because it has no test to end.
 func (w *watched) wait(pattern string) string {
 	re := regexp.MustCompile(pattern)
 	deadline := time.Now().Add(2 * time.Minute)
@@ -79,14 +79,22 @@ type running struct {
 // built-in one, unless args name one.
 func startServe(t *testing.T, policy string, args ...string) *running {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &running{stderr: newWatched()}
-	args = append([]string{"serve", "--listen", "127.0.0.1:0"}, ownState(t, args)...)
+	args = ownState(t, args)
 	if policy != "" {
 		args = append(args, "-c", writeFile(t, "site.yaml", policy))
 	}
+	return runServe(t, nil, args...)
+}
+
+// runServe runs serve until the test ends, and waits for its address. A now of
+// nil means the system's clock.
+func runServe(t *testing.T, now func() time.Time, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &running{stderr: newWatched()}
+	env := &cli.Environment{Context: ctx, Stdout: io.Discard, Stderr: s.stderr, Now: now}
 	exit := make(chan int, 1)
-	go func() { exit <- run(args, &cli.Environment{Context: ctx, Stdout: io.Discard, Stderr: s.stderr}) }()
+	go func() { exit <- run(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), env) }()
 	s.stop = sync.OnceValue(func() int {
 		cancel()
 		return <-exit

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// echoSocket is a websocket server (RFC 6455) that sends short texts back.
+// echoSocket is a websocket server (RFC 6455) that returns short texts.
 func echoSocket(w http.ResponseWriter, r *http.Request) {
 	key := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") ||
@@ -48,8 +48,7 @@ func echoSocket(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// What a page sends piece by piece arrives piece by piece, through both nginx
-// and fairshare.
+// Parts of a page arrive one by one through both nginx and fairshare.
 func TestSandwichPassesStreams(t *testing.T) {
 	t.Parallel()
 	s := startSandwich(t, 2, nil)
@@ -82,8 +81,7 @@ func TestSandwichPassesStreams(t *testing.T) {
 	}
 }
 
-// A websocket opens through both nginx and fairshare, and nothing else that
-// one can ask to switch to.
+// Websockets pass both nginx and fairshare, and no other upgrade does.
 func TestSandwichPassesWebsockets(t *testing.T) {
 	t.Parallel()
 	sockets := httptest.NewServer(http.HandlerFunc(echoSocket))

@@ -25,27 +25,27 @@ import (
 	"fairshare/internal/cli"
 )
 
-// A unit is what systemd is to serve: it holds the socket, hears how serve is,
-// and starts it again and again.
-type unit struct {
-	socket  *os.File // handed over; nil: none is
-	heard   *net.UnixConn
+// A serviceManager acts as systemd does: it holds the socket, gets the
+// notifications of serve, and starts it.
+type serviceManager struct {
+	socket  *os.File // passed to serve; nil: none
+	notify  *net.UnixConn
 	env     []string
 	program string
 	state   string
 }
 
-func newUnit(t *testing.T, socket net.Listener) *unit {
+func newServiceManager(t *testing.T, socket net.Listener) *serviceManager {
 	t.Helper()
 	dir := shortDir(t)
-	u := &unit{program: programLink(t, dir), state: t.TempDir()}
-	notify := filepath.Join(dir, "notify")
+	u := &serviceManager{program: programLink(t, dir), state: t.TempDir()}
+	address := filepath.Join(dir, "notify")
 	var err error
-	if u.heard, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"}); err != nil {
+	if u.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { u.heard.Close() })
-	u.env = append(os.Environ(), "NOTIFY_SOCKET="+notify, "GORACE=atexit_sleep_ms=0")
+	t.Cleanup(func() { u.notify.Close() })
+	u.env = append(os.Environ(), "NOTIFY_SOCKET="+address, "GORACE=atexit_sleep_ms=0")
 	if socket != nil {
 		if u.socket, err = socket.(interface{ File() (*os.File, error) }).File(); err != nil {
 			t.Fatal(err)
@@ -56,9 +56,8 @@ func newUnit(t *testing.T, socket net.Listener) *unit {
 	return u
 }
 
-// start runs serve until it says that it is ready, and returns all that it has
-// told by then.
-func (u *unit) start(t *testing.T, args ...string) (*serving, []string) {
+// start runs serve until it is ready, and returns the notifications until then.
+func (u *serviceManager) start(t *testing.T, args ...string) (*serving, []string) {
 	t.Helper()
 	// The shell knows its own process id, which LISTEN_PID must have.
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`, u.program, "serve",
@@ -68,88 +67,90 @@ func (u *unit) start(t *testing.T, args ...string) (*serving, []string) {
 		cmd.ExtraFiles = []*os.File{u.socket}
 	}
 	p := launch(t, cmd)
-	return p, u.hear(t, p, "READY=1")
+	return p, u.await(t, p, "READY=1")
 }
 
-// hear returns what serve tells until it tells what, which is the last.
-func (u *unit) hear(t *testing.T, p *serving, what string) (all []string) {
+// await returns the notifications of serve up to the first one that starts with
+// last.
+func (u *serviceManager) await(t *testing.T, p *serving, last string) (all []string) {
 	t.Helper()
 	b := make([]byte, 8192)
-	for u.heard.SetReadDeadline(time.Now().Add(30 * time.Second)); ; {
-		n, err := u.heard.Read(b)
+	for u.notify.SetReadDeadline(time.Now().Add(2 * time.Minute)); ; {
+		n, err := u.notify.Read(b)
 		if err != nil {
 			p.Process.Kill()
-			said, _ := io.ReadAll(p.lines)
-			t.Fatalf("serve did not tell %s, but %q; it said:\n%s", what, all, said)
+			log, _ := io.ReadAll(p.lines)
+			t.Fatalf("serve did not send %s, but %q; its log:\n%s", last, all, log)
 		}
 		all = append(all, string(b[:n]))
-		if strings.HasPrefix(all[len(all)-1], what) {
+		if strings.HasPrefix(all[len(all)-1], last) {
 			return all
 		}
 	}
 }
 
-// stop ends serve, and returns what it said since it was last read.
+// stop ends serve and returns the rest of its log.
 func (p *serving) stop(t *testing.T) string {
 	t.Helper()
 	p.Process.Signal(syscall.SIGTERM)
-	said, err := io.ReadAll(p.lines)
+	log, err := io.ReadAll(p.lines)
 	if err != nil {
 		t.Error(err)
 	}
-	if code := p.exitCode(t); code != cli.ExitOK || strings.Contains(string(said), "cut off") {
-		t.Errorf("exit code %d; said:\n%s", code, said)
+	if code := p.exitCode(t); code != cli.ExitOK || strings.Contains(string(log), "cut off") {
+		t.Errorf("exit code %d; log:\n%s", code, log)
 	}
-	return string(said)
+	return string(log)
 }
 
-func TestServeTellsSystemdHowItIs(t *testing.T) {
+// serve notifies systemd that it is ready, reloading, alive and stopping.
+func TestServeNotifiesSystemd(t *testing.T) {
 	site := httptest.NewServer(http.NotFoundHandler())
 	defer site.Close()
 	policy := "listen: " + freeAddr(t) + "\nupstream: " + site.URL + "\n" + threeInAnHour
 	path := writeFile(t, "site.yaml", policy)
-	u := newUnit(t, nil)
+	u := newServiceManager(t, nil)
 	u.env = append(u.env, "WATCHDOG_USEC=100000")
 	p, first := u.start(t, "-c", path)
 	if len(first) != 1 || !regexp.MustCompile(`^READY=1\nSTATUS=http://127\.0\.0\.1:\d+ protects `+site.URL+
 		` by 1 rule, enforcing$`).MatchString(first[0]) {
-		t.Errorf("at first it told %q", first)
+		t.Errorf("the first notification is %q", first)
 	}
 	reload := func(signal syscall.Signal, want string) {
 		t.Helper()
 		p.Process.Signal(signal)
-		told := slices.DeleteFunc(u.hear(t, p, "READY=1"), func(m string) bool { return m == "WATCHDOG=1" })
-		if len(told) != 2 || !regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=[1-9]\d+$`).MatchString(told[0]) ||
-			!strings.HasPrefix(told[1], "READY=1\nSTATUS=http://") || !strings.HasSuffix(told[1], want) {
-			t.Errorf("it told %q, want %s", told, want)
+		got := slices.DeleteFunc(u.await(t, p, "READY=1"), func(m string) bool { return m == "WATCHDOG=1" })
+		if len(got) != 2 || !regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=[1-9]\d+$`).MatchString(got[0]) ||
+			!strings.HasPrefix(got[1], "READY=1\nSTATUS=http://") || !strings.HasSuffix(got[1], want) {
+			t.Errorf("notifications %q, want %s", got, want)
 		}
 	}
 	writeOver(t, path, "dry_run: true\n"+policy)
 	reload(syscall.SIGHUP, ", dry run: every request passes")
 	writeOver(t, path, "rules: nonsense")
-	reload(syscall.SIGHUP, ", dry run: every request passes") // the old policy goes on
+	reload(syscall.SIGHUP, ", dry run: every request passes") // the old policy stays in force
 	p.read(t, `(nothing has changed)`)
 	writeOver(t, path, policy)
 	reload(syscall.SIGHUP, ", enforcing")
 
 	for range 3 {
-		if told := u.hear(t, p, "WATCHDOG=1"); len(told) != 1 {
-			t.Errorf("between two beats it told %q", told)
+		if got := u.await(t, p, "WATCHDOG=1"); len(got) != 1 {
+			t.Errorf("notifications between two beats: %q", got)
 		}
 	}
 	p.stop(t)
-	told := slices.DeleteFunc(u.hear(t, p, "STOPPING=1"), func(m string) bool { return m == "WATCHDOG=1" })
-	if len(told) != 1 || !strings.Contains(told[0], "\nEXTEND_TIMEOUT_USEC=") {
-		t.Errorf("at the end it told %q", told)
+	last := slices.DeleteFunc(u.await(t, p, "STOPPING=1"), func(m string) bool { return m == "WATCHDOG=1" })
+	if len(last) != 1 || !strings.Contains(last[0], "\nEXTEND_TIMEOUT_USEC=") {
+		t.Errorf("the last notification is %q", last)
 	}
 }
 
-// A restart under load loses nothing: every request is answered, and the site
-// asked once, while one serve after the other takes the same socket.
-func TestRestartUnderLoadLosesNothing(t *testing.T) {
-	var asked atomic.Int64
+// Restarts on the socket of systemd lose nothing under load: each request is
+// answered, and reaches the site once.
+func TestRestartsUnderLoadLoseNoRequest(t *testing.T) {
+	var received atomic.Int64
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
+		received.Add(1)
 		io.Copy(w, r.Body)
 	}))
 	defer site.Close()
@@ -173,7 +174,7 @@ func TestRestartUnderLoadLosesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer socket.Close()
-			u := newUnit(t, socket)
+			u := newServiceManager(t, socket)
 			policy := writeFile(t, "site.yaml", "upstream: "+site.URL+"\n"+test.policy+
 				"rules:\n  - name: many\n    limit: {requests: 10000000, per: 1m}\n")
 			at := "http://site.example/"
@@ -187,13 +188,13 @@ func TestRestartUnderLoadLosesNothing(t *testing.T) {
 				}
 				return conn, err
 			}
-			asked.Store(0)
+			received.Store(0)
 			var answered atomic.Int64
 			var clients sync.WaitGroup
 			over := make(chan struct{})
 			for i := range 8 {
-				// One that keeps its connection asks anew, on another, when it
-				// ends without a byte of an answer: http.Transport does as
+				// If a kept connection ends without a byte of an answer, the client
+				// repeats the request on another one: http.Transport does this as
 				// browsers do.
 				client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 					DialContext: dial, DisableKeepAlives: i%2 == 0,
@@ -208,9 +209,8 @@ func TestRestartUnderLoadLosesNothing(t *testing.T) {
 						default:
 						}
 						want := fmt.Sprintf("%d of %d", n, i)
-						req, _ := http.NewRequest("PUT", at, strings.NewReader(want)) // may be repeated, as GET
-						// says so to http.Transport, and is not sent
-						req.Header["Idempotency-Key"] = nil
+						req, _ := http.NewRequest("PUT", at, strings.NewReader(want))
+						req.Header["Idempotency-Key"] = nil // http.Transport may repeat it; the header is not sent
 						resp, err := client.Do(req)
 						if err != nil {
 							t.Error(err)
@@ -239,45 +239,46 @@ func TestRestartUnderLoadLosesNothing(t *testing.T) {
 					clients.Wait()
 				}
 				p.stop(t)
-				u.hear(t, p, "STOPPING=1")
+				u.await(t, p, "STOPPING=1")
 			}
-			if asked.Load() != answered.Load() {
-				t.Errorf("%d requests were answered, the site had %d", answered.Load(), asked.Load())
+			if received.Load() != answered.Load() {
+				t.Errorf("%d requests were answered, the site had %d", answered.Load(), received.Load())
 			}
 			t.Logf("%d restarts, %d requests, all answered", test.restarts, answered.Load())
 		})
 	}
 }
 
-// What has no end of its own does not keep those waiting who come meanwhile: its
-// client comes again, to the successor.
+// A restart does not wait for event streams: their clients connect again, to
+// the successor.
 func TestRestartDoesNotWaitForEventStreams(t *testing.T) {
+	t.Parallel()
 	site := eventStreamSite(t)
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	u := newUnit(t, socket)
+	u := newServiceManager(t, socket)
 	policy := writeFile(t, "site.yaml", "grace: 1h\nupstream: "+site.URL+"\nrules: []\n")
 	for range 2 {
 		p, _ := u.start(t, "-c", policy)
 		openEventStream(t, "http://"+socket.Addr().String())
 		p.stop(t)
-		u.hear(t, p, "STOPPING=1")
+		u.await(t, p, "STOPPING=1")
 	}
 }
 
-// systemd's own program to try activation starts serve, at the first
-// connection.
-func TestServeByItsSocket(t *testing.T) {
+// systemd-socket-activate starts serve at the first connection.
+func TestSocketActivation(t *testing.T) {
+	t.Parallel()
 	activate := need(t, "systemd-socket-activate", "systemd")
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
 		r *http.Request) {
 		io.WriteString(w, "here")
 	}))
 	defer site.Close()
-	u := newUnit(t, nil)
+	u := newServiceManager(t, nil)
 	for _, listen := range []string{freeAddr(t), filepath.Join(shortDir(t), "s")} {
 		network := "tcp"
 		if strings.HasPrefix(listen, "/") {
@@ -302,7 +303,8 @@ func TestServeByItsSocket(t *testing.T) {
 	}
 }
 
-func TestServeRefusesSocketsThatAreNoUse(t *testing.T) {
+// serve reports sockets from systemd that it cannot use.
+func TestUnusableSocketsAreErrors(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -313,7 +315,7 @@ func TestServeRefusesSocketsThatAreNoUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer datagrams.Close()
-	u := newUnit(t, nil)
+	u := newServiceManager(t, nil)
 	for _, test := range []struct {
 		of       any
 		fds      int
@@ -340,9 +342,9 @@ func TestServeRefusesSocketsThatAreNoUse(t *testing.T) {
 	}
 }
 
-// The units are sound, say systemd's own tools, and leave a service little that
-// it could do.
-func TestUnits(t *testing.T) {
+// The units of deploy/ pass systemd's own checks and give a service few
+// privileges.
+func TestUnitsPassSystemdAnalyze(t *testing.T) {
 	analyze := need(t, "systemd-analyze", "systemd")
 	const program = "/usr/local/bin/fairshare"
 	self, err := os.Executable()
@@ -394,13 +396,13 @@ func TestUnits(t *testing.T) {
 		}
 		write("fairshare.service", strings.Replace(text, "Type=notify", "Type=notified", 1))
 		if said := verify(); !strings.Contains(said, "notified") {
-			t.Errorf("of a faulty unit it is said: %q", said)
+			t.Errorf("of a faulty unit: %q", said)
 		}
 	}
 }
 
-// The command of the one-file example is one that serve takes, and what it
-// says is what systemctl status shows.
+// The command of the one-file example starts serve, and systemctl shows its
+// status.
 func TestOneFileExampleServes(t *testing.T) {
 	site := httptest.NewServer(http.NotFoundHandler())
 	defer site.Close()
@@ -409,17 +411,18 @@ func TestOneFileExampleServes(t *testing.T) {
 		"systemd/one-file.service")
 	line := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/fairshare serve (.*)$`).FindStringSubmatch(text)
 	if line == nil {
-		t.Fatal("it starts nothing")
+		t.Fatal("the unit has no ExecStart line")
 	}
-	u := newUnit(t, nil)
-	p, told := u.start(t, strings.Fields(line[1])...)
-	if !strings.Contains(told[len(told)-1], "STATUS=http://"+addr+" protects "+site.URL+" by ") {
-		t.Errorf("it told %q", told)
+	u := newServiceManager(t, nil)
+	p, notifications := u.start(t, strings.Fields(line[1])...)
+	if !strings.Contains(notifications[len(notifications)-1], "STATUS=http://"+addr+" protects "+site.URL+" by ") {
+		t.Errorf("notifications: %q", notifications)
 	}
 	p.stop(t)
 }
 
-func TestSysusersMakesTheUser(t *testing.T) {
+// systemd-sysusers creates the user of the service.
+func TestSysusersCreatesTheUser(t *testing.T) {
 	sysusers := need(t, "systemd-sysusers", "systemd")
 	root := t.TempDir()
 	folder := filepath.Join(root, "etc", "sysusers.d")

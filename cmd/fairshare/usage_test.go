@@ -11,8 +11,8 @@ import (
 	"fairshare/internal/cli"
 )
 
-// TestExitCodes runs commands that fail. Wrong usage is 2: a command, a flag,
-// an argument or a value that cannot be meant. All else that fails is 1.
+// TestExitCodes runs commands that fail. The exit code of wrong usage is 2: a
+// wrong command, flag, argument or value. That of any other failure is 1.
 func TestExitCodes(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -158,9 +158,9 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// A wrong client is wrong usage too where no registry is, and no registry is
-// made for it. A right one fails there when the command needs the registry.
-func TestClientsAreReadBeforeTheRegistry(t *testing.T) {
+// A wrong client is wrong usage even without a registry, and creates none. A
+// correct one fails there if the command needs the registry.
+func TestClientArgumentIsCheckedBeforeTheRegistry(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	try := func(want int, command, client, hint string) {
 		t.Helper()
@@ -168,7 +168,7 @@ func TestClientsAreReadBeforeTheRegistry(t *testing.T) {
 		if command == "label" || command == "note" {
 			args = append(args, "word")
 		}
-		exit, out, errs := tryCommand(t, args...)
+		exit, out, errs := runCommand(t, args...)
 		if exit != want || out != "" || !strings.Contains(errs, hint) {
 			t.Errorf("fairshare %q: exit %d, %q, %q; want exit %d and %q", args, exit, out, errs, want, hint)
 		}
@@ -197,9 +197,9 @@ var operators = map[string]bool{
 	"bans": true, "clients": true, "client": true, "why": true, "forget": true,
 }
 
-// Without a command the help goes to stderr: a script that forgot the command
-// does not take it for a result.
-func TestWithoutACommandTheHelpIsOnStderr(t *testing.T) {
+// Without a command the help goes to stderr, so that a script does not read it
+// as a result.
+func TestHelpWithoutACommandGoesToStderr(t *testing.T) {
 	var help, out, errs bytes.Buffer
 	if exit := run([]string{"--help"}, &cli.Environment{Context: t.Context(), Stdout: &help,
 		Stderr: &errs}); exit != cli.ExitOK || errs.Len() > 0 {
@@ -213,9 +213,9 @@ func TestWithoutACommandTheHelpIsOnStderr(t *testing.T) {
 }
 
 func TestVersionFlags(t *testing.T) {
-	_, want, _ := tryCommand(t, "version")
+	_, want, _ := runCommand(t, "version")
 	for _, flag := range []string{"-v", "-V", "--version"} {
-		if exit, out, errs := tryCommand(t, flag); exit != cli.ExitOK || out != want || errs != "" {
+		if exit, out, errs := runCommand(t, flag); exit != cli.ExitOK || out != want || errs != "" {
 			t.Errorf("fairshare %s: exit %d, %q, %q; want %q", flag, exit, out, errs, want)
 		}
 	}

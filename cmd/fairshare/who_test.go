@@ -20,14 +20,14 @@ type published struct{ url, body string }
 
 func (p published) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.String() != p.url {
-		return nil, errors.New("nobody is reached")
+		return nil, errors.New("cannot be reached")
 	}
 	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1,
 		Body: io.NopCloser(strings.NewReader(p.body)), Request: r}, nil
 }
 
-// The bot command knows the ranges that serve has kept in its folder.
-func TestBotReadsTheFolderOfServe(t *testing.T) {
+// The bot command uses the ranges in the state folder of serve.
+func TestBotUsesRangesInTheStateFolder(t *testing.T) {
 	state := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -42,7 +42,7 @@ func TestBotReadsTheFolderOfServe(t *testing.T) {
 		return err == nil && len(files) == 1
 	}
 	for !kept() && ctx.Err() == nil {
-		time.Sleep(time.Millisecond) // nothing tells when a copy is kept
+		time.Sleep(time.Millisecond) // no signal says when the copy is written
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -60,8 +60,8 @@ func TestBotReadsTheFolderOfServe(t *testing.T) {
 	}
 }
 
-// A signal ends the reading of user agents, whoever writes them.
-func TestBotStops(t *testing.T) {
+// A signal ends the bot command while it waits for standard input.
+func TestSignalEndsTheBotCommand(t *testing.T) {
 	in, silent := io.Pipe()
 	defer silent.Close()
 	ctx, cancel := context.WithCancel(t.Context())
