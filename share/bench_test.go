@@ -12,7 +12,7 @@ import (
 )
 
 func BenchmarkClaim(b *testing.B) {
-	q := New(Options{Capacity: 32, KnownAfter: 10 * time.Minute})
+	q := New(Options{Capacity: 32, Ages: true})
 	req := &fairshare.Request{Time: time.Now(), Addr: netip.MustParseAddr("192.0.2.1"), Path: "/"}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -38,7 +38,7 @@ func BenchmarkTurnAtOnce(b *testing.B) {
 		}
 		turn.Done()
 	}
-	if s := q.Stats(); s.Inside != 0 || s.Standing.Waited != 0 {
+	if s := q.Stats(); s.Inside != 0 || s.Classes[0].Waited != 0 {
 		b.Fatal(s)
 	}
 }
@@ -50,7 +50,7 @@ func busyScheduler(waiting, networks, queue int) (s *scheduler, now int64, claim
 	claims := make([]Claim, waiting)
 	for i := range claims {
 		claims[i] = Claim{keys: [MaxParts]uint64{uint64(i%networks)<<32 | 1, uint64(i)<<32 | 2}, depth: 2,
-			side: uint8(i % networks % 2), weight: 1}
+			class: uint8(i % networks % len(ages)), weight: 1}
 	}
 	claim = func(i int) *Claim { return &claims[i%len(claims)] }
 	for i := range waiting {
@@ -93,7 +93,7 @@ func BenchmarkFreshArrivalAtAFullQueue(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		now += 1000
 		s.arrive(&Turn{}, &Claim{keys: [MaxParts]uint64{uint64(i)<<32 | 3, uint64(i)<<32 | 4}, depth: 2,
-			side: newcomers, weight: 1}, now)
+			class: newest, weight: 1}, now)
 	}
 	if s.waiting != 10_000 {
 		b.Fatal(s.waiting)
@@ -101,7 +101,7 @@ func BenchmarkFreshArrivalAtAFullQueue(b *testing.B) {
 }
 
 func BenchmarkKnown(b *testing.B) {
-	q := New(Options{Capacity: 32, KnownAfter: 10 * time.Minute})
+	q := New(Options{Capacity: 32, Ages: true})
 	first := time.Now().Add(-time.Hour)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

@@ -16,7 +16,7 @@ import (
 type Claim struct {
 	keys   [MaxParts]uint64 // of the nodes, from the top level down
 	depth  uint8
-	side   uint8
+	class  uint8
 	weight float64 // of the node at the top level
 	wait   time.Duration
 
@@ -54,20 +54,23 @@ const (
 // Claim makes the claim of a request on arrival, and records that the client was seen.
 func (q *Queue) Claim(req *fairshare.Request) Claim {
 	t := q.terms.Load()
-	c := Claim{depth: uint8(len(t.By)), weight: 1, wait: t.Wait, side: newcomers}
-	known := t.known(t.Client(req.Addr), req.Via)
+	c := Claim{depth: uint8(len(t.By)), weight: 1, wait: t.Wait}
+	client := t.client(t.Client(req.Addr), req.Via)
 	bot := req.Bot.State == fairshare.Verified && !req.Bot.UserTriggered
 	word := req.Override
 	if req.Via.IsValid() { // an address that its peer merely names gets nothing by it
 		word = fairshare.Override{}
 	}
 	weight, labelled := t.labelWeight(word.Labels)
-	if q.known.seen(known, req.Time, t.KnownAfter) || bot || len(word.Labels) > 0 || word.Action == fairshare.Allow {
-		c.side = standing
+	if t.Ages {
+		c.class = classOf(q.known.seen(client, req.Time))
+	}
+	if bot || len(word.Labels) > 0 || word.Action == fairshare.Allow {
+		c.class = privileged
 	}
 
 	room := q.keyBuffers.Get().(*[]byte)
-	b := append((*room)[:0], byte(t.generation), byte(t.generation>>8), c.side)
+	b := append((*room)[:0], byte(t.generation), byte(t.generation>>8), c.class)
 	switch {
 	case bot:
 		c.weight = t.botWeight(&req.Bot)
@@ -75,7 +78,7 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 		b = append(b, req.Bot.Name...)
 	case labelled:
 		b = append(b, tagLabel)
-		b = binary.LittleEndian.AppendUint64(b, known)
+		b = binary.LittleEndian.AppendUint64(b, client)
 	}
 	if labelled {
 		c.weight = weight
@@ -93,7 +96,7 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 	}
 	if t.Capacity == 0 {
 		c.path = maphash.String(t.seed, req.Path)
-		if c.network = c.keys[0]; !bot && !labelled && t.By[0] != (fairshare.KeyPart{Kind: fairshare.ByNetwork}) {
+		if c.network = c.keys[0]; !bot && !labelled {
 			c.network = maphash.Bytes(t.seed, appendAddr(append(b[:0], tagNetwork), req,
 				fairshare.KeyPart{Kind: fairshare.ByNetwork}))
 		}
@@ -132,8 +135,8 @@ func bounded(weight float64) float64 {
 	return min(max(weight, 1./1024), 1024)
 }
 
-// known returns the hash under which a client is remembered; via as in a Request.
-func (t *terms) known(client netip.Prefix, via netip.Addr) uint64 {
+// client returns the hash under which a client is remembered; via as in a Request.
+func (t *terms) client(client netip.Prefix, via netip.Addr) uint64 {
 	client = fairshare.PrefixID(client).Prefix
 	a := client.Addr().As16()
 	var b [34]byte

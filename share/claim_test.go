@@ -14,7 +14,7 @@ func TestClaim(t *testing.T) {
 	googlebot := fairshare.Bot{Name: "googlebot", Categories: []string{"search"}, State: fairshare.Verified}
 	gptbot := fairshare.Bot{Name: "gptbot", Categories: []string{"ai", "training"}, State: fairshare.Verified}
 	q := New(Options{
-		Capacity: 8, KnownAfter: 10 * time.Minute,
+		Capacity: 8, Ages: true,
 		Labels: map[string]float64{"partner": 4, "slow": 0.5}, Bots: map[string]float64{"googlebot": 2, "ai": 0.25},
 	})
 	q.Known(netip.MustParsePrefix("192.0.2.9/32"), noon.Add(-time.Hour))
@@ -36,43 +36,43 @@ func TestClaim(t *testing.T) {
 		name            string
 		a, b            fairshare.Request
 		network, client bool // whether a and b have the same
-		side            uint8
+		class           uint8
 		weight          float64 // of a
 	}{
-		{"the same address", of("192.0.2.1", no), of("192.0.2.1", no), true, true, newcomers, 1},
-		{"a neighbour", of("192.0.2.1", no), of("192.0.2.2", no), true, false, newcomers, 1},
-		{"another network", of("192.0.2.1", no), of("192.0.3.1", no), false, false, newcomers, 1},
-		{"one IPv6 customer", of("2001:db8::1", no), of("2001:db8::2", no), true, true, newcomers, 1},
-		{"two IPv6 customers", of("2001:db8::1", no), of("2001:db8:0:1::2", no), true, false, newcomers, 1},
-		{"known for long", of("192.0.2.9", no), of("192.0.2.9", no), true, true, standing, 1},
-		{"known for long, IPv6", of("2001:db8:1:2::7", no), of("2001:db8:1:2::8", no), true, true, standing, 1},
+		{"the same address", of("192.0.2.1", no), of("192.0.2.1", no), true, true, newest, 1},
+		{"a neighbour", of("192.0.2.1", no), of("192.0.2.2", no), true, false, newest, 1},
+		{"another network", of("192.0.2.1", no), of("192.0.3.1", no), false, false, newest, 1},
+		{"one IPv6 customer", of("2001:db8::1", no), of("2001:db8::2", no), true, true, newest, 1},
+		{"two IPv6 customers", of("2001:db8::1", no), of("2001:db8:0:1::2", no), true, false, newest, 1},
+		{"known for long", of("192.0.2.9", no), of("192.0.2.9", no), true, true, 1, 1},
+		{"known for long, IPv6", of("2001:db8:1:2::7", no), of("2001:db8:1:2::8", no), true, true, 1, 1},
 		{"a known and an unknown client of one network", of("192.0.2.9", no), of("192.0.2.1", no), false, false,
-			standing, 1},
-		{"no address", of("", no), of("", no), true, true, newcomers, 1},
-		{"no address and one", of("", no), of("192.0.2.1", no), false, false, newcomers, 1},
+			1, 1},
+		{"no address", of("", no), of("", no), true, true, newest, 1},
+		{"no address and one", of("", no), of("192.0.2.1", no), false, false, newest, 1},
 		{"a verified bot at two addresses", of("66.249.66.1", googlebot), of("66.249.70.1", googlebot), true, true,
-			standing, 2},
-		{"bots of a category", of("192.0.2.1", gptbot), of("192.0.2.1", googlebot), false, false, standing, 0.25},
-		{"a bot and its neighbour", of("66.249.66.1", googlebot), of("66.249.66.1", no), false, false, standing, 2},
+			privileged, 2},
+		{"bots of a category", of("192.0.2.1", gptbot), of("192.0.2.1", googlebot), false, false, privileged, 0.25},
+		{"a bot and its neighbour", of("66.249.66.1", googlebot), of("66.249.66.1", no), false, false, privileged, 2},
 		{"a user-triggered bot", of("192.0.2.1", with(googlebot, func(b *fairshare.Bot) { b.UserTriggered = true })),
-			of("192.0.2.1", no), true, true, newcomers, 1},
+			of("192.0.2.1", no), true, true, newest, 1},
 		{"a forged bot", of("192.0.2.1", with(googlebot, func(b *fairshare.Bot) { b.State = fairshare.Forged })),
-			of("192.0.2.1", no), true, true, newcomers, 1},
+			of("192.0.2.1", no), true, true, newest, 1},
 		{"a bot that is not verified yet", of("192.0.2.1",
 			with(googlebot, func(b *fairshare.Bot) { b.State = fairshare.Pending })), of("192.0.2.1", no), true, true,
-			newcomers, 1},
+			newest, 1},
 		{"a label without weight", of("192.0.2.1", no, "regular"), of("192.0.2.2", no, "regular"), true, false,
-			standing, 1},
+			privileged, 1},
 		{"a label with weight", of("192.0.2.1", no, "partner"), of("192.0.2.2", no, "partner"), false, false,
-			standing, 4},
+			privileged, 4},
 		{"the same with that label", of("192.0.2.1", no, "partner"), of("192.0.2.1", no, "regular", "partner"), true,
-			true, standing, 4},
+			true, privileged, 4},
 		{"the greatest weight", of("192.0.2.1", no, "slow", "partner"), of("192.0.2.1", no, "partner"), true, true,
-			standing, 4},
-		{"a label of less weight", of("192.0.2.1", no, "slow"), of("192.0.2.1", no), false, false, standing, 0.5},
-		{"a client that an operator allows", allowed("192.0.2.1"), of("192.0.2.2", no), false, false, standing, 1},
+			privileged, 4},
+		{"a label of less weight", of("192.0.2.1", no, "slow"), of("192.0.2.1", no), false, false, privileged, 0.5},
+		{"a client that an operator allows", allowed("192.0.2.1"), of("192.0.2.2", no), false, false, privileged, 1},
 		{"a labelled bot at two addresses", of("192.0.2.1", googlebot, "partner"), of("192.0.2.7", googlebot), true,
-			true, standing, 4},
+			true, privileged, 4},
 	} {
 		a, b := q.Claim(&c.a), q.Claim(&c.b)
 		if got := a.keys[0] == b.keys[0]; got != c.network {
@@ -81,27 +81,33 @@ func TestClaim(t *testing.T) {
 		if got := a.keys[1] == b.keys[1]; got != c.client {
 			t.Errorf("%s: one client: %v, want %v", c.name, got, c.client)
 		}
-		if a.side != c.side || a.weight != c.weight || a.depth != 2 {
-			t.Errorf("%s: side %d, weight %v, depth %d, want %d and %v", c.name, a.side, a.weight, a.depth, c.side,
+		if a.class != c.class || a.weight != c.weight || a.depth != 2 {
+			t.Errorf("%s: class %d, weight %v, depth %d, want %d and %v", c.name, a.class, a.weight, a.depth, c.class,
 				c.weight)
 		}
 	}
 }
 
-// Standing depends on the time of the requests.
-func TestClaimGainsStanding(t *testing.T) {
-	for _, c := range []struct {
-		after time.Duration // 0: every client has standing
-		want  string        // sides of requests, four minutes apart
-	}{{10 * time.Minute, "1110"}, {4 * time.Minute, "1000"}, {0, "0000"}} {
-		q := New(Options{Capacity: 8, KnownAfter: c.after, Remember: 64})
-		got := ""
-		for i := range len(c.want) {
-			claim := q.Claim(request("192.0.2.1", noon.Add(time.Duration(i)*4*time.Minute)))
-			got += string('0' + claim.side)
-		}
-		if got != c.want {
-			t.Errorf("known after %v: sides %s, want %s", c.after, got, c.want)
+// The class depends on the time since the client's first request.
+func TestClassesByAge(t *testing.T) {
+	for _, ages := range []bool{true, false} {
+		q := New(Options{Capacity: 8, Ages: ages, Remember: 64})
+		for _, c := range []struct {
+			after time.Duration
+			class uint8
+		}{
+			{0, newest}, {750 * ms, newest}, {time.Second, 5}, {9 * time.Second, 5}, {10 * time.Second, 4},
+			{59 * time.Second, 4}, {time.Minute, 3}, {9 * time.Minute, 3}, {10 * time.Minute, settled},
+			{59 * time.Minute, settled}, {time.Hour, 1}, {23 * time.Hour, 1}, {24 * time.Hour, 0}, {96 * time.Hour, 0},
+			{2400 * time.Hour, 0}, // after a break of 96 days
+		} {
+			want := c.class
+			if !ages {
+				want = 0
+			}
+			if got := q.Claim(request("192.0.2.1", noon.Add(c.after))); got.class != want {
+				t.Errorf("Ages %v: after %v the class is %d, want %d", ages, c.after, got.class, want)
+			}
 		}
 	}
 }
@@ -156,7 +162,7 @@ func TestClaimHasPathAndNetworkForTheCapacity(t *testing.T) {
 }
 
 func TestClaimAllocatesNothing(t *testing.T) {
-	q := New(Options{KnownAfter: time.Minute, Remember: 1024})
+	q := New(Options{Ages: true, Remember: 1024})
 	req := request("192.0.2.1", noon)
 	q.Claim(req)
 	if n := testing.AllocsPerRun(100, func() { q.Claim(req) }); n > 0 && !raceDetector {

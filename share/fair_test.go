@@ -40,8 +40,8 @@ func fill(much float64, demands, weights []float64) []float64 {
 	}
 }
 
-// fairly returns the max-min fair share of each caller: between the sides,
-// between the networks of a side, between the clients of a network.
+// fairly returns the max-min fair share of each caller: between each class and all newer ones,
+// between the networks of a class, between the clients of a network.
 func fairly(slots float64, callers []*caller, demand func(*caller) float64) map[*caller]float64 {
 	type group struct {
 		of     []*caller
@@ -51,7 +51,7 @@ func fairly(slots float64, callers []*caller, demand func(*caller) float64) map[
 	networks := map[[2]uint64]*group{}
 	var keys [][2]uint64
 	for _, c := range callers {
-		key := [2]uint64{uint64(c.side), c.network}
+		key := [2]uint64{uint64(c.class), c.network}
 		if networks[key] == nil {
 			networks[key] = &group{weight: max(c.weight, 1)}
 			if c.weight > 0 {
@@ -62,16 +62,23 @@ func fairly(slots float64, callers []*caller, demand func(*caller) float64) map[
 		networks[key].of = append(networks[key].of, c)
 		networks[key].demand += demand(c)
 	}
-	var sides [2]float64
+	var classes [len(ages) + 1]float64 // demands
 	for _, key := range keys {
-		sides[key[0]] += networks[key].demand
+		classes[key[0]] += networks[key].demand
 	}
 	shares := map[*caller]float64{}
-	for side, much := range fill(slots, sides[:], []float64{1, 1}) {
+	for class, demand0 := range classes[:len(ages)] {
+		newer := 0.
+		for _, demand := range classes[class+1:] {
+			newer += demand
+		}
+		parts := fill(slots, []float64{demand0, newer}, []float64{1, 1})
+		much := parts[0]
+		slots = parts[1]
 		var demands, weights []float64
 		var of []*group
 		for _, key := range keys {
-			if int(key[0]) == side {
+			if int(key[0]) == class {
 				of = append(of, networks[key])
 				demands = append(demands, networks[key].demand)
 				weights = append(weights, networks[key].weight)
@@ -90,8 +97,8 @@ func fairly(slots float64, callers []*caller, demand func(*caller) float64) map[
 	return shares
 }
 
-// With random clients, pages and rates, the upstream's time is shared max-min fairly between sides,
-// networks and clients.
+// With random clients, pages and rates, the upstream's time is shared max-min fairly between classes,
+// networks and clients. In the newest class it is shared by arrival, too.
 func TestShareIsMaxMinFair(t *testing.T) {
 	seeds := uint64(25)
 	if raceDetector {
@@ -107,9 +114,9 @@ func TestShareIsMaxMinFair(t *testing.T) {
 		demands := map[*caller]float64{}
 		networks := 1 + r.IntN(6)
 		for network := range networks {
-			side := uint8(r.IntN(2))
+			class := uint8(r.IntN(int(newest)))
 			for addr := range 1 + r.IntN(4) {
-				c := &caller{network: uint64(network), addr: uint64(addr), side: side}
+				c := &caller{network: uint64(network), addr: uint64(addr), class: class}
 				cost := time.Duration(5+r.IntN(100)) * ms
 				c.costs = about(cost)
 				if r.IntN(3) > 0 {
@@ -137,8 +144,8 @@ func TestShareIsMaxMinFair(t *testing.T) {
 			got := c.took / float64(long)
 			// Requests in progress at the end, and a few others, may be missing.
 			if !near(got, want, 0.04) && (got < want-0.03 || got > want+0.03) {
-				t.Errorf("seed %d, %d slots: client %d of network %d, side %d, has %.3f slots, want %.3f of %.3f",
-					seed, slots, c.addr, c.network, c.side, got, want, demands[c])
+				t.Errorf("seed %d, %d slots: client %d of network %d, class %d, has %.3f slots, want %.3f of %.3f",
+					seed, slots, c.addr, c.network, c.class, got, want, demands[c])
 			}
 		}
 	}
@@ -187,7 +194,7 @@ func TestEveryClientIsServed(t *testing.T) {
 		var callers []*caller
 		for i := range 60 {
 			callers = append(callers, &caller{
-				network: uint64(i / 3), addr: uint64(i), side: uint8(i / 3 % 2), open: 1 + i%5,
+				network: uint64(i / 3), addr: uint64(i), class: uint8(i/3%2) * newest, open: 1 + i%5,
 				costs: about(time.Duration(2+i%17*i%17) * ms),
 			})
 		}
@@ -205,23 +212,29 @@ func TestEveryClientIsServed(t *testing.T) {
 	}
 }
 
-// Each side gets half of a busy upstream, and all of it while the other side is idle.
-func TestSidesShareAndLend(t *testing.T) {
+// Each class gets half of what the older ones leave of a busy upstream, and all of it while the others
+// are idle.
+func TestClassesShareAndLend(t *testing.T) {
 	for _, slots := range some(1, 2, 3, 8) {
 		sim := newSimulation(t, slots, 1<<16)
 		sim.wait = time.Hour
-		old := &caller{network: 1, side: standing, open: 3 * slots, costs: about(20 * ms)}
+		old := &caller{network: 1, class: 0, open: 3 * slots, costs: about(20 * ms)}
 		sim.run(time.Minute, old)
 		if got := old.took / float64(sim.now) / float64(slots); got < 0.99 {
-			t.Errorf("%d slots: standing alone has %.3f of them", slots, got)
+			t.Errorf("%d slots: the old client alone has %.3f of them", slots, got)
 		}
 		old.took = 0
-		young := &caller{network: 2, side: newcomers, open: 30 * slots, costs: about(50 * ms)}
+		middle := &caller{network: 2, class: 3, open: 10 * slots, costs: about(30 * ms)}
+		young := &caller{network: 3, class: newest, open: 30 * slots, costs: about(50 * ms)}
 		began := sim.now
-		sim.run(2*time.Minute, old, young)
-		for _, c := range []*caller{old, young} {
-			if got := c.took / float64(sim.now-began) / float64(slots); !near(got, 0.5, 0.03) {
-				t.Errorf("%d slots: side %d has %.3f of them, want half", slots, c.side, got)
+		sim.run(2*time.Minute, old, middle, young)
+		for i, c := range []*caller{old, middle, young} {
+			want, within := []float64{0.5, 0.25, 0.25}[i], 0.03
+			if slots == 3 {
+				within = 0.15 // one or two slots are left for the newer two
+			}
+			if got := c.took / float64(sim.now-began) / float64(slots); !near(got, want, within) {
+				t.Errorf("%d slots: class %d has %.3f of them, want %v", slots, c.class, got, want)
 			}
 		}
 	}

@@ -14,43 +14,27 @@ const (
 // whose lag was about 2^c/2 ms when they became idle, oldest first. Nodes with the least lag are
 // forgotten first.
 type idle struct {
-	classes  [idleClass]struct{ oldest, youngest *node }
-	occupied uint32 // bit c: class c is not empty
+	classes  [idleClass]nodeList // the first is idle for longest
+	occupied uint32              // bit c: class c is not empty
 	n        int
 	next     int // class to check next
 }
 
 func (l *idle) add(n *node, now int64) {
-	n.class = uint8(min(bits.Len64(uint64(max(n.lag(), 0)/1e6)), idleClass-1))
+	n.lagged = uint8(min(bits.Len64(uint64(max(n.lag(), 0)/1e6)), idleClass-1))
 	n.since, n.resting = now, true
-	c := &l.classes[n.class]
-	n.earlier, n.younger = c.youngest, nil
-	if c.youngest != nil {
-		c.youngest.younger = n
-	} else {
-		c.oldest = n
-	}
-	c.youngest = n
-	l.occupied |= 1 << n.class
+	l.classes[n.lagged].append(n)
+	l.occupied |= 1 << n.lagged
 	l.n++
 }
 
 func (l *idle) remove(n *node) {
-	c := &l.classes[n.class]
-	if n.earlier != nil {
-		n.earlier.younger = n.younger
-	} else {
-		c.oldest = n.younger
+	c := &l.classes[n.lagged]
+	c.remove(n)
+	if c.first == nil {
+		l.occupied &^= 1 << n.lagged
 	}
-	if n.younger != nil {
-		n.younger.earlier = n.earlier
-	} else {
-		c.youngest = n.earlier
-	}
-	if c.oldest == nil {
-		l.occupied &^= 1 << n.class
-	}
-	n.earlier, n.younger, n.resting = nil, nil, false
+	n.resting = false
 	l.n--
 }
 
@@ -58,11 +42,11 @@ func (l *idle) remove(n *node) {
 // that has been idle for long enough. It checks one class in each call.
 func (l *idle) stale(now int64) *node {
 	if l.n > maxIdle {
-		return l.classes[bits.TrailingZeros32(l.occupied)].oldest
+		return l.classes[bits.TrailingZeros32(l.occupied)].first
 	}
 	c := l.next
 	l.next = (l.next + 1) % idleClass
-	if n := l.classes[c].oldest; n != nil && now-n.since > idleFor*int64(1+c) {
+	if n := l.classes[c].first; n != nil && now-n.since > idleFor*int64(1+c) {
 		l.next = c
 		return n
 	}

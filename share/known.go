@@ -9,14 +9,20 @@ import (
 // A known stores since when clients are known. It is a table without pointers, allocated at first
 // use. It consists of sets of eight words, one cache line each. A word is
 //
-//	2 bits   state: seen, returned, has standing; 0 for a free word
+//	2 bits   state: seen, returned, old; 0 for a free word
 //	28 bits  of the client's hash; other bits choose the set
-//	34 bits  quarter seconds since 1970: when it was first seen; with standing, when last
+//	34 bits  quarter seconds since 1970: when it was first seen
+//
+// For an old client, one that was first seen oldAfter ago or longer, the 34 bits are
+//
+//	17 bits  minutes since 1970: when it was first seen, or two days ago if that is later
+//	17 bits  minutes since 1970: when it was last seen
+//
+// 17 bits of minutes are 91 days, after which they begin again.
 //
 // New clients replace clients that came once, then clients that returned, in each case the one
-// first seen longest ago. They replace a client with standing only if the set has no others, and
-// only one that was not seen for a day. So a flood of new addresses does not remove clients with
-// standing.
+// first seen longest ago. They replace an old client only if the set has no others, and only one
+// that was not seen for a day. So a flood of new addresses does not remove old clients.
 type known struct {
 	once  sync.Once
 	sets  int
@@ -35,11 +41,14 @@ const (
 
 	stateSeen     = 1
 	stateReturned = 2
-	stateStanding = 3
+	stateOld      = 3
 
-	returnAfter = 10 * 4        // quarter seconds until another request counts as a return
-	staleFor    = 24 * 3600 * 4 // quarter seconds
-	noteEvery   = 60 * 4        // quarter seconds between updates of the last request of a client with standing
+	returnAfter = 10 * 4 // quarter seconds until another request counts as a return
+	oldAfter    = 10 * time.Minute
+
+	minuteBits = 17
+	minuteMask = 1<<minuteBits - 1
+	day        = 24 * 60 // minutes
 )
 
 // size sets the number of clients that fit, before the table is allocated.
@@ -76,16 +85,38 @@ func unpack(w uint64) (state, name, at uint64) {
 	return w >> (timeBits + nameBits), w >> timeBits & (1<<nameBits - 1), w & (1<<timeBits - 1)
 }
 
-// after returns a time in quarter seconds, rounded up.
-func after(d time.Duration) uint64 {
-	return uint64((max(d, 0) + time.Second/4 - 1) / (time.Second / 4))
+// packOld returns the word of an old client. first and last are minutes since 1970.
+func packOld(name, first, last uint64) uint64 {
+	return pack(stateOld, name, first&minuteMask<<minuteBits|last&minuteMask)
 }
 
-// seen records a request of a client, and reports whether the client has standing.
-func (k *known) seen(hash uint64, now time.Time, knownAfter time.Duration) bool {
-	if knownAfter <= 0 {
-		return true
+// minutesSince returns the minutes since a stored minute. A minute that lies less than a day in the
+// future counts as now: the clock was set back.
+func minutesSince(stored, now uint64) uint64 {
+	passed := (now - stored) & minuteMask
+	if passed > minuteMask-day {
+		return 0
 	}
+	return passed
+}
+
+// quartersOf returns a duration in quarter seconds.
+func quartersOf(d time.Duration) uint64 { return uint64(d / (time.Second / 4)) }
+
+// minutes returns a time in quarter seconds as minutes since 1970.
+func minutes(quarters uint64) uint64 { return quarters / (60 * 4) }
+
+// age returns how long a client with that word is known. For an old one it is at most two days.
+func age(w, at uint64) time.Duration {
+	state, _, then := unpack(w)
+	if state == stateOld {
+		return max(oldAfter, time.Duration(minutesSince(then>>minuteBits, minutes(at)))*time.Minute)
+	}
+	return time.Duration(at-min(then, at)) * (time.Second / 4)
+}
+
+// seen records a request of a client, and returns how long the client is known.
+func (k *known) seen(hash uint64, now time.Time) time.Duration {
 	at := quarters(now)
 	set, name := k.set(hash)
 	for i := range set {
@@ -94,41 +125,37 @@ func (k *known) seen(hash uint64, now time.Time, knownAfter time.Duration) bool 
 		if state == 0 || its != name {
 			continue
 		}
-		age := at - min(then, at)
+		since := age(w, at)
 		next := w
 		switch {
-		case state == stateStanding:
-			if age >= noteEvery {
-				next = pack(state, name, at)
-			}
-		case age >= after(knownAfter):
-			state = stateStanding
-			next = pack(state, name, at)
-		case state == stateSeen && age >= returnAfter:
+		case state == stateOld && minutesSince(then&minuteMask, minutes(at)) == 0:
+		case since >= oldAfter:
+			next = packOld(name, minutes(at)-min(uint64(since/time.Minute), 2*day), minutes(at))
+		case state == stateSeen && quartersOf(since) >= returnAfter:
 			next = pack(stateReturned, name, then)
 		}
 		if next != w {
 			set[i].CompareAndSwap(w, next) // if it fails, another request of the client has recorded the same
 		}
-		return state == stateStanding
+		return since
 	}
 	k.put(set, pack(stateSeen, name, at), at)
-	return false
+	return 0
 }
 
 // record adds a client from the registry.
-func (k *known) record(hash uint64, first, now time.Time, knownAfter time.Duration) {
+func (k *known) record(hash uint64, first, now time.Time) {
 	at, then := quarters(now), quarters(first)
 	then = min(then, at)
 	set, name := k.set(hash)
 	entry := pack(stateSeen, name, then)
-	if at-then >= after(knownAfter) {
-		entry = pack(stateStanding, name, at)
+	if since := at - then; since >= quartersOf(oldAfter) {
+		entry = packOld(name, minutes(at)-min(minutes(since), 2*day), minutes(at))
 	}
 	for i := range set {
 		w := set[i].Load()
-		if state, its, was := unpack(w); state != 0 && its == name {
-			if state != stateStanding && then < was {
+		if state, its, _ := unpack(w); state != 0 && its == name {
+			if age(w, at) < age(entry, at) {
 				set[i].CompareAndSwap(w, entry)
 			}
 			return
@@ -143,8 +170,11 @@ func (k *known) put(set []word, w, at uint64) {
 	for i := range set {
 		was := set[i].Load()
 		state, _, then := unpack(was)
-		if state == stateStanding && at-min(then, at) < staleFor {
-			continue
+		if state == stateOld {
+			if minutesSince(then&minuteMask, minutes(at)) < day {
+				continue
+			}
+			then = 0
 		}
 		if rank := state<<timeBits | then; rank < least {
 			victim, old, least = i, was, rank

@@ -15,110 +15,102 @@ func newKnown(n int) *known {
 	return k
 }
 
-func TestStandingNeedsTime(t *testing.T) {
-	const after = 10 * time.Minute
+func TestAgeCountsFromTheFirstRequest(t *testing.T) {
+	const day = 24 * time.Hour
 	for _, c := range []struct {
-		name string
-		at   []time.Duration // of requests
-		want string          // y: has standing
+		name     string
+		at, want []time.Duration // of requests, and the ages then
 	}{
-		{"once", []time.Duration{0}, "n"},
-		{"returned too soon", []time.Duration{0, time.Second, 9 * time.Minute}, "nnn"},
-		{"just long enough", []time.Duration{0, 10*time.Minute - time.Second/4, 10 * time.Minute}, "nny"},
-		{"much later", []time.Duration{0, 48 * time.Hour, 96 * time.Hour}, "nyy"},
-		{"the clock was ahead", []time.Duration{time.Hour, 0, 20 * time.Minute, 2 * time.Hour}, "nnny"},
+		{"quarter seconds", []time.Duration{0, 200 * ms, 250 * ms, 9 * time.Minute},
+			[]time.Duration{0, 0, 250 * ms, 9 * time.Minute}},
+		{"minutes after ten of them", []time.Duration{0, 10 * time.Minute, 11*time.Minute + 59*time.Second},
+			[]time.Duration{0, 10 * time.Minute, 11 * time.Minute}},
+		{"at most two days", []time.Duration{0, day, 3 * day, 90 * day},
+			[]time.Duration{0, day, 3 * day, 89 * day}},
+		{"a break of 60 days", []time.Duration{0, 2 * day, 62 * day, 63 * day},
+			[]time.Duration{0, 2 * day, 62 * day, 3 * day}},
+		{"the clock was ahead", []time.Duration{time.Hour, 0, 70 * time.Minute, 0, 3 * time.Hour},
+			[]time.Duration{0, 0, 10 * time.Minute, 10 * time.Minute, 2 * time.Hour}},
 	} {
 		k := newKnown(64)
-		got := ""
-		for _, at := range c.at {
-			if k.seen(99, noon.Add(at), after) {
-				got += "y"
-			} else {
-				got += "n"
+		for i, at := range c.at {
+			if got := k.seen(99, noon.Add(at)); got != c.want[i] && (got < 2*day || c.want[i] < 2*day) {
+				t.Errorf("%s: request %d: %v, want %v", c.name, i, got, c.want[i])
 			}
 		}
-		if got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
-	}
-	if k := newKnown(64); !k.seen(1, noon, 0) || k.table != nil {
-		t.Error("without KnownAfter every client must have standing, and no table is needed")
 	}
 }
 
 func TestKnownFromTheRegistry(t *testing.T) {
-	const after = 10 * time.Minute
 	k := newKnown(64)
-	k.record(1, noon.Add(-time.Hour), noon, after)
-	k.record(2, noon.Add(-time.Minute), noon, after)
-	k.record(3, noon.Add(time.Hour), noon, after) // the clock was ahead
-	k.seen(4, noon, after)
-	k.record(4, noon.Add(-9*time.Minute), noon, after)  // the client was already seen
-	k.record(2, noon.Add(-30*time.Second), noon, after) // the earlier time is kept
-	for hash, want := range map[uint64]time.Duration{1: 0, 2: 9 * time.Minute, 3: 10 * time.Minute, 4: time.Minute} {
-		if want > 0 && k.seen(hash, noon.Add(want-time.Second), after) {
-			t.Errorf("client %d has standing before %v", hash, want)
-		}
-		if !k.seen(hash, noon.Add(want), after) {
-			t.Errorf("client %d has no standing after %v", hash, want)
+	k.record(1, noon.Add(-time.Hour), noon)
+	k.record(2, noon.Add(-time.Minute), noon)
+	k.record(3, noon.Add(time.Hour), noon) // the clock was ahead
+	k.seen(4, noon)
+	k.record(4, noon.Add(-9*time.Minute), noon)  // the client was already seen
+	k.record(2, noon.Add(-30*time.Second), noon) // the earlier time is kept
+	k.record(5, noon.Add(-400*24*time.Hour), noon)
+	for hash, want := range map[uint64]time.Duration{
+		1: time.Hour, 2: time.Minute, 3: 0, 4: 9 * time.Minute, 5: 48 * time.Hour,
+	} {
+		if got := k.seen(hash, noon); got != want {
+			t.Errorf("client %d is known for %v, want %v", hash, got, want)
 		}
 	}
 }
 
-// A flood of new addresses replaces no client with standing. It replaces no client that returned
-// while there are clients that came once.
-func TestFloodDoesNotRemoveStanding(t *testing.T) {
-	const after = 10 * time.Minute
+// A flood of new addresses replaces no old client. It replaces no client that returned while there
+// are clients that came once.
+func TestFloodRemovesNoOldClients(t *testing.T) {
 	k := newKnown(1 << 12)
 	r := rand.New(rand.NewPCG(1, 2))
 	var old, regular []uint64
 	for range 400 {
 		hash := r.Uint64()
-		k.record(hash, noon.Add(-time.Hour), noon, after)
+		k.record(hash, noon.Add(-time.Hour), noon)
 		old = append(old, hash)
 		hash = r.Uint64()
-		k.seen(hash, noon, after)
-		k.seen(hash, noon.Add(time.Minute), after)
+		k.seen(hash, noon)
+		k.seen(hash, noon.Add(time.Minute))
 		regular = append(regular, hash)
 	}
 	for i := range 200_000 {
-		k.seen(r.Uint64(), noon.Add(2*time.Minute+time.Duration(i)*ms), after)
+		k.seen(r.Uint64(), noon.Add(2*time.Minute+time.Duration(i)*ms))
 	}
 	lost := func(of []uint64, at time.Duration) (n int) {
 		for _, hash := range of {
-			if !k.seen(hash, noon.Add(at), after) {
+			if k.seen(hash, noon.Add(at)) == 0 {
 				n++
 			}
 		}
 		return n
 	}
 	if n := lost(old, 6*time.Minute); n > 0 {
-		t.Errorf("%d of %d have lost their standing", n, len(old))
+		t.Errorf("%d of %d old clients were forgotten", n, len(old))
 	}
 	if n := lost(regular, 10*time.Minute); n > len(regular)/50 {
 		t.Errorf("%d of %d that come back were forgotten", n, len(regular))
 	}
 }
 
-// In a set where all clients have standing, a new client is not stored until one of them was not
-// seen for a day.
-func TestStandingEndsWhenItsSlotIsNeeded(t *testing.T) {
-	const after = time.Second
+// In a set where all clients are old, a new client is not stored until one of them was not seen for
+// a day.
+func TestOldClientIsReplacedAfterADay(t *testing.T) {
 	for _, c := range []struct {
-		at         time.Duration
-		remembered bool
-	}{{time.Hour, false}, {24*time.Hour - 2*time.Second, false}, {24 * time.Hour, true}} {
+		at     time.Duration
+		stored bool
+	}{{time.Hour, false}, {24*time.Hour - time.Minute, false}, {24 * time.Hour, true}} {
 		k := newKnown(setSize)
 		for hash := range uint64(setSize) {
-			k.record(hash, noon.Add(-time.Hour), noon.Add(time.Duration(hash)*time.Hour), after)
+			k.record(hash, noon.Add(-time.Hour), noon.Add(time.Duration(hash)*time.Hour))
 		}
-		k.seen(100, noon.Add(c.at), after)
-		if got := k.seen(100, noon.Add(c.at+after), after); got != c.remembered {
-			t.Errorf("after %v a new client is remembered: %v", c.at, got)
+		k.seen(100, noon.Add(c.at))
+		if got := k.seen(100, noon.Add(c.at+time.Second)); got > 0 != c.stored {
+			t.Errorf("after %v a new client is known for %v", c.at, got)
 		}
 		for hash := range uint64(setSize) {
-			if got := k.seen(hash, noon.Add(c.at+after), after); got != (hash > 0 || !c.remembered) {
-				t.Errorf("after %v client %d has standing: %v", c.at, hash, got)
+			if got := k.seen(hash, noon.Add(c.at+time.Second)); got > time.Minute != (hash > 0 || !c.stored) {
+				t.Errorf("after %v client %d is known for %v", c.at, hash, got)
 			}
 		}
 	}
@@ -126,7 +118,7 @@ func TestStandingEndsWhenItsSlotIsNeeded(t *testing.T) {
 
 // A million clients of a registry fit.
 func TestKnownStoresAMillionClients(t *testing.T) {
-	n, opts := 1_000_000, Options{Capacity: 8, KnownAfter: 10 * time.Minute}
+	n, opts := 1_000_000, Options{Capacity: 8, Ages: true}
 	if raceDetector {
 		n, opts.Remember = 10_000, 20_000
 	}
@@ -140,7 +132,7 @@ func TestKnownStoresAMillionClients(t *testing.T) {
 	}
 	terms, lost := q.terms.Load(), 0
 	for i := range n {
-		if !q.known.seen(terms.known(prefix(i), netip.Addr{}), time.Now(), 10*time.Minute) {
+		if q.known.seen(terms.client(prefix(i), netip.Addr{}), time.Now()) < time.Hour {
 			lost++
 		}
 	}
@@ -159,8 +151,8 @@ func TestKnownConcurrently(t *testing.T) {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(g, 1))
 			for i := range 20_000 {
-				k.seen(r.Uint64N(1000), noon.Add(time.Duration(i)*ms), time.Second)
-				k.record(r.Uint64N(1000), noon, noon.Add(time.Duration(i)*ms), time.Second)
+				k.seen(r.Uint64N(1000), noon.Add(time.Duration(i)*50*ms))
+				k.record(r.Uint64N(1000), noon, noon.Add(time.Duration(i)*50*ms))
 			}
 		})
 	}

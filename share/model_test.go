@@ -16,7 +16,8 @@ type model struct {
 	slots, queue int
 	now          int64
 	root         *modelNode
-	sides        [2]*modelNode
+	classes      [len(ages)]*modelNode
+	newer        [len(ages) - 1]*modelNode
 	nodes        map[uint64]*modelNode
 	requests     []*modelRequest // waiting ones in order of arrival; the others unordered
 	running      []*modelRequest // in order of their next charge
@@ -24,6 +25,10 @@ type model struct {
 }
 
 type modelNode struct {
+	arrivals []*modelNode // of a class: children that wait, in order of arrival
+	inOrder  bool
+	page     int
+
 	parent               *modelNode
 	tag, virtual, weight float64
 	touched              int64
@@ -34,7 +39,7 @@ type modelNode struct {
 
 type modelRequest struct {
 	id       int
-	path     []*modelNode // from the client up to its side
+	path     []*modelNode // from the client up to the root's child
 	expected float64
 	charged  float64
 	began    int64
@@ -44,8 +49,13 @@ type modelRequest struct {
 
 func newModel() *model {
 	m := &model{root: &modelNode{weight: 1}, nodes: map[uint64]*modelNode{}}
-	for i := range m.sides {
-		m.sides[i] = &modelNode{parent: m.root, weight: 1}
+	above := m.root
+	for i := range m.classes {
+		m.classes[i] = &modelNode{parent: above, weight: 1}
+		if i < len(m.newer) {
+			m.newer[i] = &modelNode{parent: above, weight: 1}
+			above = m.newer[i]
+		}
 	}
 	return m
 }
@@ -117,13 +127,16 @@ func (m *model) pass(now int64) {
 
 func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
 	m.pass(now)
-	n := m.sides[c.side]
-	r := &modelRequest{id: id, path: []*modelNode{n}}
+	n := m.classes[c.class]
+	r := &modelRequest{id: id}
+	for up := n; up != m.root; up = up.parent {
+		r.path = append(r.path, up)
+	}
 	for i, key := range c.keys[:c.depth] {
 		child := m.nodes[key]
 		if child == nil {
-			child = &modelNode{parent: n, tag: n.virtual, touched: m.now, weight: 1}
-			if c.side == newcomers {
+			child = &modelNode{parent: n, tag: n.virtual, touched: m.now, weight: 1, page: 8}
+			if c.class == newest {
 				child.tag += n.expected()
 			}
 			m.nodes[key] = child
@@ -136,6 +149,7 @@ func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
 	for _, n := range r.path {
 		n.fade(m.now)
 	}
+	lag := r.top(m).tag - r.class(m).virtual
 	r.expected = r.path[0].expected()
 	atOnce := false
 	if waiting, _ := m.count(m.root, waits); waiting == 0 && len(m.running) < m.slots {
@@ -151,20 +165,32 @@ func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
 	}
 	m.requests = append(m.requests, r)
 	r.state = waits
+	class, top := r.class(m), r.top(m)
+	waiting, _ := m.count(top, waits)
+	if waiting == 1 && lag <= class.expected() {
+		top.page = 8
+	}
 	if atOnce {
-		m.begin(r)
+		top.page = max(top.page-1, 0)
+	} else if waiting == 1 && top.page > 0 && lag <= 8*class.expected() {
+		class.arrivals = append(class.arrivals, top)
+	}
+	if atOnce {
+		m.begin(r, false)
 	}
 	m.dispatch()
 	m.bound()
 	return r
 }
 
-func (m *model) begin(r *modelRequest) {
+func (m *model) begin(r *modelRequest, byArrival bool) {
 	r.state, r.began = inside, m.now
 	r.expected = r.path[0].expected()
 	for _, n := range r.path {
+		if !byArrival || n != r.top(m) || r.class(m) == m.classes[newest] {
+			n.parent.virtual = max(n.parent.virtual, n.tag)
+		}
 		n.fade(m.now)
-		n.parent.virtual = max(n.parent.virtual, n.tag)
 		n.charge(r.expected, m.now)
 		n.order = m.order
 	}
@@ -174,35 +200,83 @@ func (m *model) begin(r *modelRequest) {
 
 func (m *model) dispatch() {
 	for len(m.running) < m.slots {
-		a, b := m.sides[standing], m.sides[newcomers]
-		waitA, _ := m.count(a, waits)
-		waitB, _ := m.count(b, waits)
-		insideA, _ := m.count(a, inside)
-		insideB, _ := m.count(b, inside)
-		n := a
-		switch {
-		case waitA+waitB == 0:
+		if waiting, _ := m.count(m.root, waits); waiting == 0 {
 			return
-		case waitA == 0:
-			n = b
-		case waitB == 0:
-		case insideA < m.slots/2 && insideB >= m.slots/2:
-		case insideB < m.slots/2 && insideA >= m.slots/2, b.tag < a.tag:
-			n = b
 		}
-		for children := m.waitingChildren(n); children != nil; children = m.waitingChildren(n) {
-			n = slices.MinFunc(children, func(a, b *modelNode) int {
-				return cmp.Or(cmp.Compare(a.tag, b.tag), cmp.Compare(a.order, b.order))
-			})
-		}
+		n := m.next()
 		for _, r := range m.requests {
 			if r.state == waits && r.path[0] == n {
 				m.order++
-				m.begin(r)
+				m.begin(r, r.class(m).inOrder)
+				r.top(m).page = max(r.top(m).page-1, 0)
+				m.leaveArrivals()
 				break
 			}
 		}
 	}
+}
+
+// class returns the class of a request.
+func (r *modelRequest) class(m *model) *modelNode {
+	for _, n := range r.path {
+		if slices.Contains(m.classes[:], n) {
+			return n
+		}
+	}
+	return nil
+}
+
+// top returns the node below the class.
+func (r *modelRequest) top(m *model) *modelNode { return r.path[slices.Index(r.path, r.class(m))-1] }
+
+// leaveArrivals removes nodes without waiting requests.
+func (m *model) leaveArrivals() {
+	for _, class := range m.classes {
+		for i, n := range slices.Backward(class.arrivals) {
+			if waiting, _ := m.count(n, waits); waiting == 0 || n.page == 0 {
+				class.arrivals = slices.Delete(class.arrivals, i, i+1)
+			}
+		}
+	}
+}
+
+// class returns the class that is next.
+func (m *model) class() *modelNode {
+	slots := m.slots
+	for i, newer := range m.newer {
+		older := m.classes[i]
+		olderWaits, _ := m.count(older, waits)
+		newerWaits, _ := m.count(newer, waits)
+		olderInside, _ := m.count(older, inside)
+		newerInside, _ := m.count(newer, inside)
+		half := float64(slots) / 2
+		first := older.tag <= newer.tag
+		if float64(olderInside) < half && float64(newerInside) >= half {
+			first = true
+		}
+		if float64(olderInside) >= half && float64(newerInside) < half {
+			first = false
+		}
+		if olderWaits > 0 && (newerWaits == 0 || first) {
+			return older
+		}
+		slots -= olderInside
+	}
+	return m.classes[newest]
+}
+
+// next returns the client that is next.
+func (m *model) next() *modelNode {
+	n := m.class()
+	if n.inOrder = !n.inOrder && len(n.arrivals) > 0; n.inOrder {
+		n = n.arrivals[0]
+	}
+	for children := m.waitingChildren(n); children != nil; children = m.waitingChildren(n) {
+		n = slices.MinFunc(children, func(a, b *modelNode) int {
+			return cmp.Or(cmp.Compare(a.tag, b.tag), cmp.Compare(a.order, b.order))
+		})
+	}
+	return n
 }
 
 func (m *model) bound() {
@@ -211,11 +285,15 @@ func (m *model) bound() {
 		if waiting <= m.queue {
 			return
 		}
-		n := m.sides[newcomers]
-		ofNew, _ := m.count(n, waits)
-		if ofOld, _ := m.count(m.sides[standing], waits); float64(ofNew) <= float64(m.queue)/2 &&
-			float64(ofOld) > float64(m.queue)/2 {
-			n = m.sides[standing]
+		n, left := m.classes[newest], m.queue
+		for i, newer := range m.newer {
+			olderWaits, _ := m.count(m.classes[i], waits)
+			newerWaits, _ := m.count(newer, waits)
+			if float64(newerWaits) <= float64(left)/2 && float64(olderWaits) > float64(left)/2 {
+				n = m.classes[i]
+				break
+			}
+			left = max(left-olderWaits, 0)
 		}
 		last := func(n *modelNode) float64 {
 			count, backlog := m.count(n, waits)
@@ -229,6 +307,7 @@ func (m *model) bound() {
 		for _, r := range slices.Backward(m.requests) {
 			if r.state == waits && r.path[0] == n {
 				r.state = refused
+				m.leaveArrivals()
 				break
 			}
 		}
@@ -256,6 +335,7 @@ func (m *model) leave(r *modelRequest, now int64) {
 	m.pass(now)
 	if r.state == waits {
 		r.state = ended
+		m.leaveArrivals()
 		return
 	}
 	for _, n := range r.path {
@@ -300,7 +380,7 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 		if idle := n.waiting == 0 && n.inside == 0 && n.children == 0; idle != n.resting {
 			t.Fatalf("node %+v: idle %v", n, idle)
 		}
-		if n.parent.parent != &s.root && s.nodes[n.parent.key] != n.parent {
+		if !n.parent.fixed && s.nodes[n.parent.key] != n.parent {
 			t.Fatalf("node %+v has a parent that is not kept", n)
 		}
 		for r := n.head; r != nil; r = r.next {
@@ -344,12 +424,33 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 	for _, n := range s.nodes {
 		look(n)
 	}
-	for i := range s.sides {
-		look(&s.sides[i])
+	for i := range s.classes {
+		look(&s.classes[i].node)
 	}
-	if s.inside != inUse || s.inside != s.sides[0].inside+s.sides[1].inside ||
-		s.waiting != s.sides[0].waiting+s.sides[1].waiting {
-		t.Fatalf("%d inside and %d wait, want %d and %+v %+v", s.inside, s.waiting, inUse, s.sides[0], s.sides[1])
+	for i := range s.newer {
+		look(&s.newer[i])
+	}
+	if s.inside != inUse || s.inside != s.classes[0].inside+s.newer[0].inside ||
+		s.waiting != s.classes[0].waiting+s.newer[0].waiting {
+		t.Fatalf("%d inside and %d wait, want %d and %+v %+v", s.inside, s.waiting, inUse, s.classes[0], s.newer[0])
+	}
+	for i := range s.classes {
+		c := &s.classes[i]
+		arrivals := 0
+		for n := c.arrivals.first; n != nil; n = n.younger {
+			arrivals++
+			if n.waiting == 0 || !n.listed || n.parent != &c.node || n.younger == nil && n != c.arrivals.last {
+				t.Fatalf("%+v waits in order of arrival", n)
+			}
+		}
+		for _, entry := range c.least {
+			if entry.node.listed {
+				arrivals--
+			}
+		}
+		if arrivals != 0 {
+			t.Fatalf("%d too many wait in order of arrival", arrivals)
+		}
 	}
 	if s.waiting > s.queue || s.waiting > 0 && s.inside < s.slots {
 		t.Fatalf("%d wait of at most %d, %d are inside of %d", s.waiting, s.queue, s.inside, s.slots)
@@ -357,14 +458,14 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 	listed := 0
 	for c := range s.idle.classes {
 		var last *node
-		for n := s.idle.classes[c].oldest; n != nil; n = n.younger {
+		for n := s.idle.classes[c].first; n != nil; n = n.younger {
 			listed++
-			if !n.resting || int(n.class) != c || n.earlier != last || last != nil && n.since < last.since {
+			if !n.resting || int(n.lagged) != c || n.earlier != last || last != nil && n.since < last.since {
 				t.Fatalf("%+v rests in class %d", n, c)
 			}
 			last = n
 		}
-		if s.idle.classes[c].youngest != last || (last != nil) != (s.idle.occupied>>c&1 == 1) {
+		if s.idle.classes[c].last != last || (last != nil) != (s.idle.occupied>>c&1 == 1) {
 			t.Fatalf("class %d ends with %+v", c, last)
 		}
 	}
@@ -410,8 +511,8 @@ func TestSchedulerMatchesModel(t *testing.T) {
 			case what < 9:
 				network, addr := uint64(rapid.IntRange(1, 4).Draw(t, "network")),
 					uint64(rapid.IntRange(1, 3).Draw(t, "addr"))
-				side := uint8(network % 2)
-				c := &Claim{keys: [MaxParts]uint64{network << 8, network<<8 | addr}, depth: 2, side: side, weight: 1}
+				class := []uint8{0, newest, 3, newest}[network-1]
+				c := &Claim{keys: [MaxParts]uint64{network << 8, network<<8 | addr}, depth: 2, class: class, weight: 1}
 				switch network { // keys of another hierarchy, as after a reload
 				case 2:
 					c.keys, c.depth = [MaxParts]uint64{network<<8 | addr}, 1

@@ -2,7 +2,7 @@ package share
 
 import "math"
 
-// A node is a part of the hierarchy: a side, a network or a client. Among its siblings it is a flow
+// A node is a part of the hierarchy: a class, a network or a client. Among its siblings it is a flow
 // of start-time fair queueing (Goyal, Vin, Cheng 1996). For its children it is a server (Goyal,
 // Guo, Vin 1996).
 //
@@ -10,6 +10,7 @@ import "math"
 type node struct {
 	parent *node
 	key    uint64 // its key in scheduler.nodes
+	fixed  bool   // a class, or several: it is in no heap and is never forgotten
 
 	// As a child among its siblings.
 	tag     float64 // in the parent's virtual time: the start of its next request, the finish of its last
@@ -34,10 +35,40 @@ type node struct {
 	head, tail *Turn // of a client: waiting requests in order of arrival
 
 	// While it is idle: see idle.
-	resting          bool
-	class            uint8
-	since            int64
-	earlier, younger *node
+	resting bool
+	lagged  uint8
+	since   int64
+
+	listed           bool  // in class.arrivals
+	page             int   // of a child of a class: turns that it may have by arrival
+	earlier, younger *node // neighbors in a list: of idle nodes, or of class.arrivals
+}
+
+// A nodeList is a list of nodes. A node is in one list at most.
+type nodeList struct{ first, last *node }
+
+func (l *nodeList) append(n *node) {
+	n.earlier, n.younger = l.last, nil
+	if l.last != nil {
+		l.last.younger = n
+	} else {
+		l.first = n
+	}
+	l.last = n
+}
+
+func (l *nodeList) remove(n *node) {
+	if n.earlier != nil {
+		n.earlier.younger = n.younger
+	} else {
+		l.first = n.younger
+	}
+	if n.younger != nil {
+		n.younger.earlier = n.earlier
+	} else {
+		l.last = n.earlier
+	}
+	n.earlier, n.younger = nil, nil
 }
 
 const (
@@ -66,6 +97,14 @@ func (n *node) learn(cost float64, of int) {
 	n.mean += (cost - n.mean) / float64(n.ended)
 }
 
+// top returns the node's ancestor below its class, or itself.
+func (n *node) top() *node {
+	for !n.parent.fixed {
+		n = n.parent
+	}
+	return n
+}
+
 // lag returns how much more time the node has used than its siblings.
 func (n *node) lag() float64 { return n.tag - n.parent.virtual }
 
@@ -92,7 +131,6 @@ func (n *node) charge(cost float64, now int64) {
 // noteBegin records that a request below the node begins, with its expected cost.
 func (n *node) noteBegin(cost float64, now int64) {
 	n.fade(now)
-	n.parent.virtual = max(n.parent.virtual, n.tag)
 	n.tag += cost / n.weight
 	n.inside++
 }
@@ -108,7 +146,7 @@ func (n *node) noteWait(cost float64, order uint64) {
 	n.tag = max(n.tag, n.parent.virtual)
 	n.order = order
 	n.weigh()
-	if n.parent.parent != nil { // sides are in no heap
+	if !n.fixed {
 		n.parent.least.push(n, leastFirst)
 		n.parent.heaviest.push(n, heaviestFirst)
 	}
@@ -123,7 +161,7 @@ func (n *node) noteLeave(cost float64) {
 		return
 	}
 	n.backlog = 0
-	if n.parent.parent != nil {
+	if !n.fixed {
 		n.parent.least.remove(n, leastFirst)
 		n.parent.heaviest.remove(n, heaviestFirst)
 	}
@@ -135,7 +173,7 @@ func (n *node) fix() {
 		return
 	}
 	n.weigh()
-	if n.parent.parent != nil {
+	if !n.fixed {
 		n.parent.least.fix(n, leastFirst)
 		n.parent.heaviest.fix(n, heaviestFirst)
 	}

@@ -80,7 +80,7 @@ func TestWaitEndsOnHangUpAndOnLongestWait(t *testing.T) {
 			t.Errorf("%+v, want a Busy after 3 s", got)
 		}
 		inside.turn.Done()
-		if s := q.Stats(); s.Inside != 0 || s.Waiting != 0 || s.Standing.Left != 1 || s.Standing.Expired != 1 {
+		if s := q.Stats(); s.Inside != 0 || s.Waiting != 0 || s.Classes[0].Left != 1 || s.Classes[0].Expired != 1 {
 			t.Errorf("%+v, want one abandoned and one expired request", s)
 		}
 	})
@@ -110,7 +110,7 @@ func TestHeadedFreesTheSlot(t *testing.T) {
 		time.Sleep(time.Hour)
 		got.turn.Done()
 		stream.Done() // the slot is already free
-		if s := q.Stats(); s.Inside != 0 || s.Standing.Turns != 2 {
+		if s := q.Stats(); s.Inside != 0 || s.Classes[0].Turns != 2 {
 			t.Errorf("%+v, want no request in progress", s)
 		}
 		if took := stream.leaf.mean; took != 2e9 {
@@ -150,7 +150,7 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 					t.Fatalf("%+v", got)
 				}
 			}
-			if want := 3 - max(min(opts.Queue, 2), 0); busy != want || q.Stats().Standing.Refused != int64(want) {
+			if want := 3 - max(min(opts.Queue, 2), 0); busy != want || q.Stats().Classes[0].Refused != int64(want) {
 				t.Errorf("%+v: %d are refused, want %d; %+v", opts, busy, want, q.Stats())
 			}
 		})
@@ -233,7 +233,7 @@ func TestDryRunRefusesNothing(t *testing.T) {
 		for range 4 { // two are in progress: one more would wait, the others would be refused
 			turns = append(turns, take(t, q, "192.0.2.1"))
 		}
-		if s := q.Stats(); s.Inside != 6 || s.Standing.Turns != 6 || s.Standing.Waited != 2 || s.Standing.Refused != 3 {
+		if s := q.Stats(); s.Inside != 6 || s.Classes[0].Turns != 6 || s.Classes[0].Waited != 2 || s.Classes[0].Refused != 3 {
 			t.Errorf("%+v", s)
 		}
 		for _, turn := range turns {
@@ -273,7 +273,7 @@ func TestTenThousandClientsHangUp(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 		}
-		if s := q.Stats(); s.Waiting != 0 || s.Inside != 1 || s.Standing.Left != int64(clients) {
+		if s := q.Stats(); s.Waiting != 0 || s.Inside != 1 || s.Classes[0].Left != int64(clients) {
 			t.Errorf("%+v", s)
 		}
 		check(t, q.schedule)
@@ -324,7 +324,7 @@ func (c *counted) Sample(s capacity.Sample) { c.samples = append(c.samples, s) }
 
 func TestCapacityLearnsFromEachTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options{KnownAfter: time.Minute})
+		q := New(Options{Ages: true})
 		found := &counted{slots: 2}
 		q.capacity = found
 		q.schedule.set(2, 100, false, 0)
@@ -378,10 +378,10 @@ func TestCapacityIsFoundWithinItsBounds(t *testing.T) {
 	}
 }
 
-// When the upstream is busy, known clients are served before many newcomers.
-func TestStandingIsServedBeforeNewcomers(t *testing.T) {
+// When the upstream is busy, known clients are served before many new ones.
+func TestOldClientsAreServedBeforeNewOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options{Capacity: 2, KnownAfter: 10 * time.Minute, Remember: 1024})
+		q := New(Options{Capacity: 2, Ages: true, Remember: 1024})
 		q.Known(netip.MustParsePrefix("192.0.2.1/32"), time.Now().Add(-time.Hour))
 		a, b := take(t, q, "198.51.100.1"), take(t, q, "198.51.100.2")
 		for i := range 100 {
@@ -401,7 +401,7 @@ func TestStandingIsServedBeforeNewcomers(t *testing.T) {
 		}
 		b.Done()
 		time.Sleep(time.Minute) // the other requests get their turns
-		if s := q.Stats(); s.Newcomers.Turns != 4 || s.Newcomers.Expired != 98 || s.Standing.Turns != 1 {
+		if s := q.Stats(); s.Classes[newest].Turns != 4 || s.Classes[newest].Expired != 98 || s.Classes[1].Turns != 1 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -427,7 +427,7 @@ func TestLongestWaitCoversTwoMinutes(t *testing.T) {
 
 // Concurrent calls, for the race detector.
 func TestQueueConcurrently(t *testing.T) {
-	q := New(Options{Capacity: 4, Queue: 16, Wait: 5 * time.Millisecond, KnownAfter: time.Second, Remember: 64})
+	q := New(Options{Capacity: 4, Queue: 16, Wait: 5 * time.Millisecond, Ages: true, Remember: 64})
 	var wg sync.WaitGroup
 	for g := range 16 {
 		wg.Go(func() {
@@ -451,7 +451,7 @@ func TestQueueConcurrently(t *testing.T) {
 				}
 				if i%50 == 0 {
 					q.Replace(Options{Capacity: 1 + i%3, Queue: 16, Wait: 5 * time.Millisecond,
-						KnownAfter: time.Second, DryRun: i%100 == 50})
+						Ages: true, DryRun: i%100 == 50})
 					q.Known(netip.MustParsePrefix("10.0.0.0/32"), noon)
 				}
 				q.Stats()

@@ -61,23 +61,23 @@ func alone(t *testing.T, slots int) time.Duration {
 // A greedy fleet of 200 addresses in four networks keeps 400 requests open. With and without
 // standing, it does not delay the answers of 20 polite clients.
 func TestGreedyFleet(t *testing.T) {
-	for _, side := range []uint8{standing, newcomers} {
+	for _, class := range []uint8{0, newest} {
 		for _, slots := range some(1, 2, 8, 32) {
 			sim := newSimulation(t, slots, 1024)
 			p := polite(20)
 			var fleet []*caller
 			for i := range 200 {
-				fleet = append(fleet, &caller{network: uint64(1 + i%4), addr: uint64(i), open: 2, side: side,
+				fleet = append(fleet, &caller{network: uint64(1 + i%4), addr: uint64(i), open: 2, class: class,
 					costs: about(20 * ms)})
 			}
 			sim.run(time.Minute, append(p, fleet...)...)
 			answered(t, p)
 			all, base := together(p), alone(t, slots)
 			if p99 := quantile(all.latency, 0.99); p99 > 3*base {
-				t.Errorf("side %d, %d slots: the p99 is %v, without the fleet %v", side, slots, p99, base)
+				t.Errorf("class %d, %d slots: the p99 is %v, without the fleet %v", class, slots, p99, base)
 			}
 			if part := sim.busy / float64(slots) / float64(sim.now); part < 0.999 {
-				t.Errorf("side %d, %d slots: the upstream is busy %.1f%% of the time", side, slots, 100*part)
+				t.Errorf("class %d, %d slots: the upstream is busy %.1f%% of the time", class, slots, 100*part)
 			}
 			networks := make([]float64, 4)
 			addrs := make([]float64, 200)
@@ -86,10 +86,10 @@ func TestGreedyFleet(t *testing.T) {
 				addrs[i] = c.took
 			}
 			if j := jain(networks); j < 0.999 {
-				t.Errorf("side %d, %d slots: Jain's index of the networks is %v", side, slots, j)
+				t.Errorf("class %d, %d slots: Jain's index of the networks is %v", class, slots, j)
 			}
 			if j := jain(addrs); j < 0.98 {
-				t.Errorf("side %d, %d slots: Jain's index of the addresses is %v", side, slots, j)
+				t.Errorf("class %d, %d slots: Jain's index of the addresses is %v", class, slots, j)
 			}
 		}
 	}
@@ -101,8 +101,8 @@ func TestFloodOfFreshNetworks(t *testing.T) {
 	for _, slots := range some(1, 2, 8, 32) {
 		sim := newSimulation(t, slots, 1024)
 		p := polite(20)
-		flood := &caller{open: 400, side: newcomers, fresh: true, costs: about(20 * ms)}
-		newcomer := &caller{network: 77, addr: 77, every: 20 * time.Second, side: newcomers, costs: about(20 * ms)}
+		flood := &caller{open: 400, class: newest, fresh: true, costs: about(20 * ms)}
+		newcomer := &caller{network: 77, addr: 77, every: 20 * time.Second, class: newest, costs: about(20 * ms)}
 		sim.run(time.Minute, append(p, flood, newcomer)...)
 		answered(t, p)
 		all, base := together(p), alone(t, slots)
@@ -150,7 +150,7 @@ func TestTenThousandAddressesAtOnce(t *testing.T) {
 		p := polite(20)
 		var crowd []*caller
 		for i := range uint64(10_000) {
-			crowd = append(crowd, &caller{network: 1 + i%spread, addr: i, open: 1, side: newcomers,
+			crowd = append(crowd, &caller{network: 1 + i%spread, addr: i, open: 1, class: newest,
 				costs: about(20 * ms)})
 		}
 		sim.run(30*time.Second, append(p, crowd...)...)
@@ -177,7 +177,7 @@ func TestGreedyFleetAndAFoundCapacity(t *testing.T) {
 	p := polite(20)
 	callers := slices.Clone(p)
 	for i := range 200 {
-		callers = append(callers, &caller{network: uint64(1 + i%4), addr: uint64(i), open: 2, side: newcomers,
+		callers = append(callers, &caller{network: uint64(1 + i%4), addr: uint64(i), open: 2, class: newest,
 			costs: about(20 * ms)})
 	}
 	p99 := map[int64]time.Duration{} // by minute

@@ -8,13 +8,16 @@ import (
 // A scheduler decides which request the upstream processes next. It only computes: time is an
 // argument of every call, in ns, and no call blocks. It is not safe for concurrent use.
 //
-// Below the root are two sides, clients with standing and newcomers. Below each side are the levels
-// of Options.By. A client's requests are served in order of arrival. At each level the waiting
-// child with the least start tag is next. A request is charged on each level: its expected cost
-// when it begins, more while it runs longer, and a correction to the measured time at its end.
+// The root divides the slots between the oldest class of clients and all newer classes, which
+// divide theirs in the same way: see class. Below each class are the levels of Options.By. A
+// client's requests are served in order of arrival. At each level the waiting child with the least
+// start tag is next. In the newest class, every second turn goes to the client that has waited
+// longest instead. A request is charged on each level: its expected cost when it begins, more while
+// it runs longer, and a correction to the measured time at its end.
 //
 // The virtual time of a node is the start tag of the latest request that began below it, and never
-// decreases. A child without waiting requests starts again at its parent's virtual time, or at its
+// decreases. Turns by arrival change that of the newest class only: in the others, networks that
+// always wait would fall behind it, and be served before networks that begin to wait. A child without waiting requests starts again at its parent's virtual time, or at its
 // own finish tag if that is later. The lead of the finish tag fades, so that old use is forgotten.
 // The end of a busy period changes nothing.
 type scheduler struct {
@@ -24,7 +27,8 @@ type scheduler struct {
 
 	now     int64
 	root    node
-	sides   [2]node
+	classes [len(ages)]class    // oldest first
+	newer   [len(ages) - 1]node // newer[i] holds all classes after i
 	nodes   map[uint64]*node
 	spare   []*node
 	idle    idle
@@ -35,7 +39,7 @@ type scheduler struct {
 
 	running struct{ oldest, youngest *Turn } // in order of their next charge
 
-	tally  [2]Side
+	tally  [len(ages)]Class
 	recent struct {
 		at              int64
 		served, refused float64
@@ -46,24 +50,32 @@ type scheduler struct {
 	}
 }
 
-// The sides.
-const (
-	standing  = 0
-	newcomers = 1
-)
+// A class holds clients of about the same age. Below it are the levels of Options.By.
+type class struct {
+	node
+	arrivals nodeList // waiting children with node.page > 0, in order of arrival
+	inOrder  bool     // the last turn went to the first of arrivals
+}
 
 const (
 	chargeEvery  = 125e6 // ns between charges of a running request
 	chargeAtOnce = 64    // most requests charged in one call
+	pageTurns    = 8     // turns by arrival that a network gets in a row: a page and its parts
 	recentStep   = 1e9   // ns
 	recentHalf   = 10e9  // ns: half-life of recent
 )
 
 func newScheduler() *scheduler {
 	s := &scheduler{nodes: map[uint64]*node{}, waited: -1}
-	s.root.weight = 1
-	for i := range s.sides {
-		s.sides[i] = node{parent: &s.root, weight: 1}
+	s.root = node{weight: 1, fixed: true}
+	above := &s.root
+	for i := range s.classes {
+		s.tally[i].Age = ages[i]
+		s.classes[i].node = node{parent: above, weight: 1, fixed: true}
+		if i < len(s.newer) {
+			s.newer[i] = node{parent: above, weight: 1, fixed: true}
+			above = &s.newer[i]
+		}
 	}
 	return s
 }
@@ -75,19 +87,22 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 	for n := leaf; n != &s.root; n = n.parent {
 		n.fade(s.now)
 	}
-	t.leaf, t.side, t.arrived = leaf, c.side, s.now
+	t.leaf, t.class, t.arrived = leaf, c.class, s.now
 	t.expected = leaf.expected()
 	if s.dry {
 		over := s.inside - s.slots
 		if over >= s.queue {
-			s.tally[c.side].Refused++
+			s.tally[c.class].Refused++
 		} else if over >= 0 {
-			s.tally[c.side].Waited++
+			s.tally[c.class].Waited++
 		}
 	}
-	if s.dry || s.waiting == 0 && s.inside < s.slots {
+	atOnce := s.dry || s.waiting == 0 && s.inside < s.slots
+	s.classes[c.class].arrive(leaf.top(), !atOnce)
+	if atOnce {
 		for n := leaf; n != &s.root; n = n.parent {
 			n.tag = max(n.tag, n.parent.virtual)
+			n.parent.virtual = n.tag
 			n.noteBegin(t.expected, s.now)
 		}
 		s.begin(t)
@@ -122,7 +137,7 @@ func (s *scheduler) done(t *Turn, now int64) {
 // just come.
 func (s *scheduler) leave(t *Turn, now int64) {
 	s.pass(now)
-	s.tally[t.side].Left++
+	s.tally[t.class].Left++
 	switch t.state {
 	case waits:
 		s.withdraw(t)
@@ -188,15 +203,17 @@ func (s *scheduler) pass(now int64) {
 // dispatch gives free slots to the next requests.
 func (s *scheduler) dispatch() {
 	for s.waiting > 0 && (s.dry || s.inside < s.slots) {
-		n := s.side()
-		for n.head == nil {
-			n = n.least[0].node
-		}
+		c := s.class()
+		n := c.next()
 		t := n.head
 		s.remove(t)
 		s.order++
+		c.served(n.top())
 		cost := n.expected()
 		for ; n != &s.root; n = n.parent {
+			if n.parent != &c.node || !c.inOrder || t.class == newest {
+				n.parent.virtual = max(n.parent.virtual, n.tag)
+			}
 			n.noteBegin(cost, s.now)
 			n.order = s.order
 			n.noteLeave(t.expected)
@@ -207,32 +224,83 @@ func (s *scheduler) dispatch() {
 	}
 }
 
-// side returns the side that is next: one with fewer than half of the slots, else the one with less
-// virtual time.
-func (s *scheduler) side() *node {
-	a, b := &s.sides[standing], &s.sides[newcomers]
-	switch half := s.slots / 2; {
-	case a.waiting == 0:
-		return b
-	case b.waiting == 0:
-		return a
-	case a.inside < half && b.inside >= half:
-		return a
-	case b.inside < half && a.inside >= half:
-		return b
-	case b.tag < a.tag:
-		return b
+// arrive gives a child a page's worth of turns by arrival if it has used at most one request more than
+// its siblings. A child that begins to wait enters the order of arrival if it has such turns left,
+// and has not used more than a page's worth more.
+func (c *class) arrive(top *node, waits bool) {
+	one := c.expected()
+	if top.waiting == 0 && top.lag() <= one {
+		top.page = pageTurns
 	}
-	return a
+	if !waits {
+		top.page = max(top.page-1, 0)
+	} else if top.waiting == 0 && top.page > 0 && top.lag() <= pageTurns*one {
+		c.arrivals.append(top)
+		top.listed = true
+	}
 }
 
-// bound refuses requests beyond the length of the queue. It takes the side that has more than its
-// half, and refuses the newest request of the heaviest client in its heaviest network.
+// next returns the client whose request is next. Every second turn goes by arrival.
+func (c *class) next() *node {
+	n := &c.node
+	if c.inOrder = !c.inOrder && c.arrivals.first != nil; c.inOrder {
+		n = c.arrivals.first
+	}
+	for n.head == nil {
+		n = n.least[0].node
+	}
+	return n
+}
+
+// served updates the order of arrival when a request below a child gets its turn.
+func (c *class) served(top *node) {
+	top.page = max(top.page-1, 0)
+	if top.page == 0 || top.waiting == 1 {
+		c.leave(top)
+	}
+}
+
+// leave removes a child from the order of arrival.
+func (c *class) leave(top *node) {
+	if top.listed {
+		c.arrivals.remove(top)
+		top.listed = false
+	}
+}
+
+// class returns the class whose request is next. Of an older class and all newer ones, those with
+// fewer than half of the slots come first, else those with less virtual time. So each class is
+// guaranteed half of what the older classes leave, and uses what the others do not.
+func (s *scheduler) class() *class {
+	slots := s.slots
+	for i := range s.newer {
+		older, newer := &s.classes[i], &s.newer[i]
+		switch {
+		case older.waiting == 0:
+		case newer.waiting == 0, 2*older.inside < slots && 2*newer.inside >= slots:
+			return older
+		case 2*newer.inside < slots && 2*older.inside >= slots:
+		case older.tag <= newer.tag:
+			return older
+		}
+		slots -= older.inside
+	}
+	return &s.classes[newest]
+}
+
+// bound refuses requests beyond the length of the queue. It takes the newest class, or an older one
+// that has more than half of what the classes before it leave while all newer ones have less. There
+// it refuses the newest request of the heaviest client in its heaviest network.
 func (s *scheduler) bound() {
 	for s.waiting > s.queue {
-		n := &s.sides[newcomers]
-		if 2*n.waiting <= s.queue && 2*s.sides[standing].waiting > s.queue {
-			n = &s.sides[standing]
+		n := &s.classes[newest].node
+		left := s.queue
+		for i := range s.newer {
+			if 2*s.newer[i].waiting <= left && 2*s.classes[i].waiting > left {
+				n = &s.classes[i].node
+				break
+			}
+			left = max(left-s.classes[i].waiting, 0)
 		}
 		for n.tail == nil {
 			n = n.heaviest[0].node
@@ -249,7 +317,7 @@ func (s *scheduler) begin(t *Turn) {
 	t.began, t.charged, t.state = s.now, t.expected, inside
 	t.insideThen = s.inside
 	s.list(t)
-	tally := &s.tally[t.side]
+	tally := &s.tally[t.class]
 	tally.Turns++
 	s.recent.served++
 	if t.waited {
@@ -274,6 +342,9 @@ func (s *scheduler) end(t *Turn) {
 // withdraw removes a request from the queue.
 func (s *scheduler) withdraw(t *Turn) {
 	s.remove(t)
+	if top := t.leaf.top(); top.waiting == 1 {
+		s.classes[t.class].leave(top)
+	}
 	for n := t.leaf; n != &s.root; n = n.parent {
 		n.noteLeave(t.expected)
 	}
@@ -284,7 +355,7 @@ func (s *scheduler) withdraw(t *Turn) {
 
 // refuse refuses a request that was withdrawn.
 func (s *scheduler) refuse(t *Turn, late bool) {
-	tally := &s.tally[t.side]
+	tally := &s.tally[t.class]
 	if late {
 		tally.Expired++
 	} else {
@@ -306,7 +377,7 @@ const (
 // ratio of arrivals to served requests. Each client has its own spread of up to a quarter plus a
 // second, so that not all return at once.
 func (s *scheduler) retryAfter(t *Turn) time.Duration {
-	backlog := s.sides[standing].backlog + s.sides[newcomers].backlog + t.expected
+	backlog := s.classes[0].backlog + s.newer[0].backlog + t.expected
 	overload := 1 + s.recent.refused/max(s.recent.served, 1)
 	after := min(max(backlog/float64(max(s.slots, 1))*overload, minRetry), maxRetry)
 	spread := float64(t.leaf.key>>48) / (1 << 16)
@@ -330,17 +401,17 @@ func (s *scheduler) turnMinute() {
 }
 
 // find returns the node of a claim's client, and creates it and the nodes above it if needed. A new
-// node of a client with standing starts at the virtual time, a newcomer's one mean request behind
-// it.
+// node starts at the virtual time. In the newest class it starts one mean request behind it:
+// otherwise clients that send a second request would be refused before endless new ones.
 func (s *scheduler) find(c *Claim) *node {
 	n := s.nodes[c.keys[c.depth-1]]
 	if n == nil {
-		n = &s.sides[c.side]
+		n = &s.classes[c.class].node
 		for _, key := range c.keys[:c.depth] {
 			child := s.nodes[key]
 			if child == nil {
 				child = s.grow(n, key)
-				if c.side == newcomers {
+				if c.class == newest {
 					child.tag += n.expected()
 				}
 			}
@@ -350,11 +421,7 @@ func (s *scheduler) find(c *Claim) *node {
 	if n.resting {
 		s.idle.remove(n)
 	}
-	top := n
-	for top.parent.parent != &s.root {
-		top = top.parent
-	}
-	if top.weight != c.weight {
+	if top := n.top(); top.weight != c.weight {
 		top.weight = c.weight
 		top.fix()
 	}
@@ -371,6 +438,7 @@ func (s *scheduler) grow(parent *node, key uint64) *node {
 		n = new(node)
 	}
 	n.parent, n.key, n.weight, n.tag, n.touched = parent, key, 1, parent.virtual, s.now
+	n.page = pageTurns
 	s.nodes[key] = n
 	parent.children++
 	if parent.resting {
@@ -381,7 +449,7 @@ func (s *scheduler) grow(parent *node, key uint64) *node {
 
 // rest moves a node to the idle nodes if it has no requests and no children.
 func (s *scheduler) rest(n *node) {
-	if n.parent != &s.root && n.waiting == 0 && n.inside == 0 && n.children == 0 && !n.resting {
+	if !n.fixed && n.waiting == 0 && n.inside == 0 && n.children == 0 && !n.resting {
 		s.idle.add(n, s.now)
 	}
 }

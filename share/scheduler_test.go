@@ -10,7 +10,8 @@ import (
 )
 
 // A story is a scheduler whose requests have names: "a1.2" is the second request of client 1 in
-// network a. Networks in capitals are newcomers.
+// network a. Networks in capitals are of the newest class,
+// others of the oldest.
 type story struct {
 	t     *testing.T
 	s     *scheduler
@@ -26,9 +27,9 @@ func newStory(t *testing.T, slots, queue int) *story {
 
 func (st *story) claim(name string) *Claim {
 	client, _, _ := strings.Cut(name, ".")
-	c := &Claim{depth: 2, weight: 1, side: standing}
+	c := &Claim{depth: 2, weight: 1, class: 0}
 	if client[0] < 'a' {
-		c.side = newcomers
+		c.class = newest
 	}
 	c.keys[0] = uint64(client[0])
 	for _, letter := range client {
@@ -90,8 +91,8 @@ func TestTurnsAlternate(t *testing.T) {
 		{"one client: order of arrival", "a1.1 a1.2 a1.3", "a1.1 a1.2 a1.3"},
 		{"two clients of a network", "a1.1 a1.2 a1.3 a2.1 a2.2", "a1.1 a2.1 a1.2 a2.2 a1.3"},
 		{"two networks, one with two clients", "a1.1 a1.2 a2.1 a2.2 b1.1 b1.2 b1.3",
-			"a1.1 b1.1 a2.1 b1.2 a1.2 b1.3 a2.2"},
-		{"the sides take turns", "a1.1 a1.2 a1.3 A1.1 A1.2 B1.1", "a1.1 A1.1 a1.2 B1.1 a1.3 A1.2"},
+			"a1.1 a2.1 b1.1 a1.2 b1.2 a2.2 b1.3"},
+		{"the classes take turns", "a1.1 a1.2 a1.3 A1.1 A1.2 B1.1", "a1.1 A1.1 a1.2 B1.1 a1.3 A1.2"},
 	} {
 		st := newStory(t, 1, 100)
 		st.arrive(strings.Fields(c.arrive)...)
@@ -103,10 +104,10 @@ func TestTurnsAlternate(t *testing.T) {
 
 func TestFullQueueRefusesNewestRequestOfHeaviestClient(t *testing.T) {
 	for _, c := range []struct{ name, arrive, refused, waiting string }{
-		{"a newcomer, though a client with standing arrives", "z A1.1 A1.2 A1.3 a1.1 a1.2", "A1.3",
+		{"a newcomer, though an old client arrives", "z A1.1 A1.2 A1.3 a1.1 a1.2", "A1.3",
 			"A1.1 A1.2 a1.1 a1.2"},
 		{"the arriving request itself", "z A1.1 A1.2 A1.3 A1.4 A1.5", "A1.5", "A1.1 A1.2 A1.3 A1.4"},
-		{"a client with standing when its side has more than half", "z A1.1 A1.2 a1.1 a1.2 a2.1", "a1.2",
+		{"an old client when its class has more than half", "z A1.1 A1.2 a1.1 a1.2 a2.1", "a1.2",
 			"A1.1 A1.2 a1.1 a2.1"},
 		{"the heaviest network, not the heaviest client", "z A1.1 A1.2 B1.1 B2.1 B3.1", "B3.1", "A1.1 A1.2 B1.1 B2.1"},
 		{"the heaviest client of the heaviest network", "z B1.1 B2.1 B1.2 A1.1 A1.2", "B1.2", "A1.1 A1.2 B1.1 B2.1"},
@@ -123,8 +124,8 @@ func TestFullQueueRefusesNewestRequestOfHeaviestClient(t *testing.T) {
 	}
 }
 
-// A side keeps half of the slots even if it used more recently.
-func TestSideKeepsHalfOfTheSlots(t *testing.T) {
+// A class keeps half of the slots even if it used more recently.
+func TestClassKeepsHalfOfTheSlots(t *testing.T) {
 	for _, names := range []string{"a1.1 A1.1 a2.1 A1.2 A1.3", "A1.1 a1.1 A2.1 a1.2 a1.3"} {
 		st := newStory(t, 2, 100)
 		of := strings.Fields(names)
@@ -146,20 +147,20 @@ func TestSideKeepsHalfOfTheSlots(t *testing.T) {
 func TestNewNetworkQueuesBehindWaitingRequests(t *testing.T) {
 	st := newStory(t, 1, 100)
 	st.arrive("A1.1", "B1.1", "A1.2", "C1.1", "A1.3", "D1.1")
-	if got, want := st.order(10*ms), "A1.1 B1.1 A1.2 C1.1 D1.1 A1.3"; got != want {
+	if got, want := st.order(10*ms), "A1.1 B1.1 A1.2 A1.3 C1.1 D1.1"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	// A client that returns is served before new clients.
+	// A client that returns is served before new clients, but every second turn goes by arrival.
 	st.arrive("A1.4", "E1.1", "F1.1", "B1.2")
 	if got, want := st.order(10*ms), "A1.4 B1.2 E1.1 F1.1"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
 
-func TestNewClientWithStandingStartsAtVirtualTime(t *testing.T) {
+func TestNewNodeStartsAtVirtualTime(t *testing.T) {
 	st := newStory(t, 1, 100)
 	st.arrive("a1.1", "a1.2", "a1.3", "b1.1")
-	if got, want := st.order(10*ms), "a1.1 b1.1 a1.2 a1.3"; got != want {
+	if got, want := st.order(10*ms), "a1.1 a1.2 b1.1 a1.3"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -229,7 +230,7 @@ func TestAbandonedRequestsCostNothing(t *testing.T) {
 	st.done("a1.1")
 	st.s.leave(st.turns["b1.1"], st.now) // its turn had already come
 	check(t, st.s)
-	if leaf.tag != tag || st.in(inside) != "c1.1" || st.s.tally[standing].Left != 2 {
+	if leaf.tag != tag || st.in(inside) != "c1.1" || st.s.tally[0].Left != 2 {
 		t.Errorf("tag %v, want %v; %s is inside; %+v", leaf.tag, tag, st.in(inside), st.s.tally)
 	}
 }
@@ -242,7 +243,7 @@ func TestAbandonedRequestsLeaveNoState(t *testing.T) {
 	for i := range uint64(10_000) {
 		turn := &Turn{}
 		s.arrive(turn, &Claim{keys: [MaxParts]uint64{1 + i%2000, 1<<40 | i}, depth: 2, weight: 1,
-			side: uint8(i % 2000 % 2)}, int64(i))
+			class: uint8(i % 2000 % 2 * uint64(newest))}, int64(i))
 		turns = append(turns, turn)
 	}
 	check(t, s)
@@ -267,14 +268,14 @@ func TestHeavyClientIsNotForgotten(t *testing.T) {
 	s := newScheduler()
 	s.set(1000, 1000, false, 0)
 	now := int64(0)
-	heavy := &Claim{keys: [MaxParts]uint64{1, 2}, depth: 2, weight: 1, side: newcomers}
+	heavy := &Claim{keys: [MaxParts]uint64{1, 2}, depth: 2, weight: 1, class: newest}
 	turn := &Turn{}
 	s.arrive(turn, heavy, now)
 	now += 5e9
 	s.done(turn, now)
 	for i := range uint64(3 * maxIdle) {
 		turn := &Turn{}
-		s.arrive(turn, &Claim{keys: [MaxParts]uint64{1<<40 | i, 1<<41 | i}, depth: 2, weight: 1, side: newcomers}, now)
+		s.arrive(turn, &Claim{keys: [MaxParts]uint64{1<<40 | i, 1<<41 | i}, depth: 2, weight: 1, class: newest}, now)
 		now += 1e4
 		s.done(turn, now)
 	}

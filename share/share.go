@@ -5,8 +5,12 @@
 // While the upstream has free slots, a request gets its turn at once. Otherwise requests wait. Each
 // free slot goes to the network that used the least upstream time recently, and within it to the
 // client that used the least. The algorithm is hierarchical start-time fair queueing over measured
-// time. Above the networks are two sides, clients with standing and newcomers. Each side has a
-// guaranteed half of the slots and of the queue, and lends the part that it does not use.
+// time. Above the networks are classes of clients by age: clients whose first request is at least a
+// day ago, an hour, ten minutes, a minute, ten seconds, a second, and newer ones. Each class that
+// waits is guaranteed half of the slots and of the queue that the older classes leave, and uses what
+// the others do not. In the newest class, every second turn goes to the client that has waited
+// longest. So a first request waits at most twice as long as in order of arrival, among the
+// requests of its class.
 //
 // Memory is bounded. Besides the requests in the queue and in progress, a Queue stores some 16,000
 // clients and networks that used upstream time in the last minutes, about 10 MB. It also stores
@@ -32,10 +36,10 @@ type Options struct {
 	Wait     time.Duration       // longest wait of a request for its turn; 0: 10 s; below 0: no request waits
 	Queue    int                 // most requests that wait at once; 0: 1024; below 0: no request waits
 
-	// KnownAfter is how long a client must be known before it has standing. Verified bots, clients
-	// with a label and clients that an operator allows have standing at once. 0: every client has
-	// standing.
-	KnownAfter time.Duration
+	// Ages divides clients into classes by the time since their first request. Verified bots,
+	// clients with a label and clients that an operator allows are in the oldest class. False: all
+	// clients are.
+	Ages bool
 
 	// Remember bounds the number of clients whose first request is remembered. Each takes 8 bytes,
 	// allocated at first use; half as many clients fit for certain. 0: two million.
@@ -140,7 +144,9 @@ func (q *Queue) now() int64 { return int64(time.Since(q.base)) }
 // seen last, because clients that do not fit are ignored.
 func (q *Queue) Known(client netip.Prefix, first time.Time) {
 	t := q.terms.Load()
-	q.known.record(t.known(client, netip.Addr{}), first, time.Now(), t.KnownAfter)
+	if t.Ages {
+		q.known.record(t.client(client, netip.Addr{}), first, time.Now())
+	}
 }
 
 // Stats describes a Queue. Counts are since New.
@@ -149,22 +155,22 @@ type Stats struct {
 	Inside   int // requests that the upstream processes now
 	Waiting  int // requests that wait now
 
-	// Counts for clients with standing and for newcomers.
-	Standing, Newcomers Side
+	Classes [7]Class // counts of each class, oldest first
 
 	// LongestWait is the longest wait that ended in this minute of the Queue or in the minute
 	// before.
 	LongestWait time.Duration
 }
 
-// A Side counts the requests of one side by their result. In dry run Waited and Refused count
-// requests that would have waited or been refused.
-type Side struct {
-	Turns   int64 // got their turn
-	Waited  int64 // of these, after waiting
-	Refused int64 // because the queue was full
-	Expired int64 // because they waited too long
-	Left    int64 // their clients hung up before the turn came
+// A Class counts the requests of one class of clients by their result. In dry run Waited and
+// Refused count requests that would have waited or been refused.
+type Class struct {
+	Age     time.Duration // the clients' first requests are at least so long ago; those of the next older class longer
+	Turns   int64         // got their turn
+	Waited  int64         // of these, after waiting
+	Refused int64         // because the queue was full
+	Expired int64         // because they waited too long
+	Left    int64         // their clients hung up before the turn came
 }
 
 // Stats returns the present state and the counts.
@@ -176,7 +182,7 @@ func (q *Queue) Stats() Stats {
 	s.turnMinute()
 	return Stats{
 		Capacity: s.slots, Inside: s.inside, Waiting: s.waiting,
-		Standing: s.tally[standing], Newcomers: s.tally[newcomers],
+		Classes:     s.tally,
 		LongestWait: time.Duration(max(s.longest.this, s.longest.ago)),
 	}
 }

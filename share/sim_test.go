@@ -36,7 +36,7 @@ type simulation struct {
 // A caller sends requests: a constant number always open, or at a rate.
 type caller struct {
 	network, addr uint64
-	side          uint8
+	class         uint8
 	weight        float64                        // 0: 1
 	open          int                            // requests always open
 	every         time.Duration                  // between requests, if not 0
@@ -44,7 +44,10 @@ type caller struct {
 	cost          time.Duration                  // of each
 	costs         func(*rand.Rand) time.Duration // in place of cost
 	path          uint64
-	fresh         bool          // each request comes from a new network and address
+	fresh         bool          // each request comes from a new address
+	networks      uint64        // number of networks of these addresses; 0: each has its own
+	ages          bool          // the class is that of the time since the first request
+	first         int64         // when that was
 	from, until   time.Duration // 0: the whole time
 
 	asked, served, refused, late int
@@ -62,9 +65,12 @@ func (c *caller) claim(r *rand.Rand) *Claim {
 	network, addr := c.network, c.addr
 	if c.fresh {
 		network, addr = r.Uint64(), r.Uint64()
+		if c.networks > 0 {
+			network %= c.networks
+		}
 	}
-	return &Claim{keys: [MaxParts]uint64{network<<8 | uint64(c.side), network<<32 ^ addr<<8 | uint64(c.side) | 2},
-		depth: 2, side: c.side, weight: weight}
+	return &Claim{keys: [MaxParts]uint64{network<<8 | uint64(c.class), network<<32 ^ addr<<8 | uint64(c.class) | 1<<60},
+		depth: 2, class: c.class, weight: weight}
 }
 
 func (c *caller) takes(r *rand.Rand) time.Duration {
@@ -174,6 +180,12 @@ func (sim *simulation) pass(at int64) {
 // ask sends one request. It calls over after the answer, or a little after a refusal.
 func (sim *simulation) ask(c *caller, over func()) {
 	t := &Turn{ready: sim.ready}
+	if c.ages {
+		if c.asked == 0 {
+			c.first = sim.now
+		}
+		c.class = classOf(time.Duration(sim.now - c.first))
+	}
 	sim.of[t] = arrival{c, over}
 	c.asked++
 	sim.s.arrive(t, c.claim(sim.rand), sim.now)
@@ -229,7 +241,7 @@ func (sim *simulation) begun(t *Turn) {
 		if sim.found != nil {
 			sim.found.Sample(capacity.Sample{
 				Now: sim.now, Path: c.path, Network: c.network + 1, Took: time.Duration(sim.now - t.began),
-				Inside: t.insideThen, Waiting: sim.s.waited >= t.began, Known: c.side == standing,
+				Inside: t.insideThen, Waiting: sim.s.waited >= t.began, Known: c.class <= settled,
 			})
 			sim.s.slots = sim.found.Slots()
 		}

@@ -14,7 +14,7 @@ type Turn struct {
 	state  uint8
 	waited bool
 	failed bool
-	side   uint8
+	class  uint8
 
 	leaf       *node
 	prev, next *Turn // neighbors in the client's queue, then in the list of running requests
@@ -116,7 +116,7 @@ func (t *Turn) finish(headed bool) {
 	if !headed {
 		q.capacity.Sample(capacity.Sample{
 			Now: s.now, Path: t.path, Network: t.network, Took: time.Duration(s.now - t.began),
-			Inside: t.insideThen, Waiting: s.waited >= t.began, Failed: t.failed, Known: t.side == standing,
+			Inside: t.insideThen, Waiting: s.waited >= t.began, Failed: t.failed, Known: t.class <= settled,
 		})
 		s.slots = q.capacity.Slots()
 	}
