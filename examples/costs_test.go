@@ -54,7 +54,7 @@ func TestFairSharePolicy(t *testing.T) {
 	if s == nil {
 		t.Fatal("the policy shares nothing")
 	}
-	if s.Capacity != 2 || s.Queue != 6 || s.Wait != 10*time.Second || s.KnownAfter != 10*time.Minute {
+	if s.Capacity != 2 || s.Queue != 6 || s.Wait != 10*time.Second || !s.Ages {
 		t.Errorf("share %+v", s)
 	}
 	if want := []fairshare.KeyPart{{Kind: fairshare.ByNetwork}, {Kind: fairshare.ByAddr}}; !slices.Equal(s.By, want) {

@@ -285,7 +285,7 @@ func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Ti
 	}
 	if s := file.Share; s != nil {
 		opts.Share = share.New(share.Options{
-			Capacity: s.Capacity, By: s.By, Wait: s.Wait, Queue: s.Queue, KnownAfter: s.KnownAfter, Labels: s.Labels,
+			Capacity: s.Capacity, By: s.By, Wait: s.Wait, Queue: s.Queue, Ages: s.Ages, Labels: s.Labels,
 			Bots: s.Bots,
 			Key:  p.guard.AppendKey, Client: file.Policy.Client,
 		})

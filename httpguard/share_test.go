@@ -91,6 +91,7 @@ func work(time_ time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { time.Sleep(time_) }
 }
 
+// Every second turn goes by arrival.
 func TestClientsWithLessOfABusyUpstreamGoFirst(t *testing.T) {
 	for _, awaits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -102,7 +103,7 @@ func TestClientsWithLessOfABusyUpstreamGoFirst(t *testing.T) {
 			s.request(ctx, "198.51.100.1", "/other0")
 			s.request(ctx, "203.0.113.1", "/third0")
 			s.all.Wait()
-			if got, want := s.order(), "/greedy0 /other0 /third0 /greedy1 /greedy2 /greedy3"; got != want {
+			if got, want := s.order(), "/greedy0 /greedy1 /other0 /greedy2 /third0 /greedy3"; got != want {
 				t.Errorf("awaits %v: the upstream worked for %s, want %s", awaits, got, want)
 			}
 			if stats := s.queue.Stats(); stats.Inside != 0 || stats.Waiting != 0 {
@@ -346,7 +347,7 @@ func TestATurnIsAwaitedOnce(t *testing.T) {
 			}
 		})
 		all.Wait()
-		if stats := queue.Stats(); reports != 1 || stats.Inside != 0 || stats.Standing.Turns != 1 {
+		if stats := queue.Stats(); reports != 1 || stats.Inside != 0 || stats.Classes[0].Turns != 1 {
 			t.Errorf("%d refusals, %+v", reports, stats)
 		}
 	})
@@ -396,8 +397,8 @@ func TestInDryRunNobodyWaits(t *testing.T) {
 			t.Errorf("the upstream works for %s", got)
 		}
 		s.all.Wait()
-		if stats := s.queue.Stats(); stats.Standing.Waited != 2 {
-			t.Errorf("%d would have waited", stats.Standing.Waited)
+		if stats := s.queue.Stats(); stats.Classes[0].Waited != 2 {
+			t.Errorf("%d would have waited", stats.Classes[0].Waited)
 		}
 	})
 }

@@ -102,11 +102,10 @@ func (s *Share) words() string {
 	} else {
 		b.WriteString("; no request waits: without a turn it gets 503.")
 	}
-	if s.KnownAfter > 0 {
-		fmt.Fprintf(&b, " Clients known for %s, those with a label and verified bots have at least half of it.",
-			FormatDuration(s.KnownAfter))
+	if s.Ages {
+		b.WriteString(" Clients that are known for longer come first, and clients with a label and verified bots before them.")
 	} else {
-		b.WriteString(" No client is a newcomer.")
+		b.WriteString(" How long a client is known does not matter.")
 	}
 	if weights := append(weightWords("label ", s.Labels), weightWords("bot ", s.Bots)...); weights != nil {
 		fmt.Fprintf(&b, " Weights: %s.", strings.Join(weights, ", "))

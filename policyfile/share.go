@@ -12,12 +12,12 @@ import (
 
 // A Share says how a busy upstream is shared out.
 type Share struct {
-	Capacity   int // requests that the upstream works on at once; 0 means that it is found by its latency
-	Min, Max   int // of a capacity that is found
-	By         []fairshare.KeyPart
-	Wait       time.Duration // the longest that a request waits for its turn; 0: nobody waits
-	Queue      int           // waiting requests in all
-	KnownAfter time.Duration // a client first seen so long ago has standing
+	Capacity int // requests that the upstream works on at once; 0 means that it is found by its latency
+	Min, Max int // of a capacity that is found
+	By       []fairshare.KeyPart
+	Wait     time.Duration // the longest that a request waits for its turn; 0: nobody waits
+	Queue    int           // waiting requests in all
+	Ages     bool          // clients that are known for longer come first; see share.Options.Ages
 
 	Labels, Bots map[string]float64 // weights, of labels and of bots by name or category; 1 where none is given
 }
@@ -26,7 +26,6 @@ type Share struct {
 const (
 	DefaultShareWait  = 10 * time.Second
 	DefaultShareQueue = 1024
-	DefaultKnownAfter = 10 * time.Minute
 	defaultMinSlots   = 1
 	defaultMaxSlots   = 1024
 
@@ -51,7 +50,7 @@ func shareKeys() []key[Share] {
 		{"wait", func(r *reader, n *node, s *Share) { s.Wait = r.duration(n, "wait", 0, maxShareWait) }},
 		{"queue", func(r *reader, n *node, s *Share) { s.Queue = int(r.integer(n, "queue", 0, maxShareQueue)) }},
 		{"known_after", func(r *reader, n *node, s *Share) {
-			s.KnownAfter = r.duration(n, "known_after", 0, maxKnownAfter)
+			s.Ages = r.duration(n, "known_after", 0, maxKnownAfter) > 0
 		}},
 		{"weights", func(r *reader, n *node, s *Share) {
 			if got := readMap(r, n, "weights", "{labels: {partner: 4}}", weightKeys(), s); got != nil &&
@@ -76,7 +75,7 @@ func weightKeys() []key[Share] {
 func readShare(r *reader, n *node, f *File) {
 	f.Share = &Share{
 		By:   []fairshare.KeyPart{{Kind: fairshare.ByNetwork}, {Kind: fairshare.ByAddr}},
-		Wait: DefaultShareWait, Queue: DefaultShareQueue, KnownAfter: DefaultKnownAfter,
+		Wait: DefaultShareWait, Queue: DefaultShareQueue, Ages: true,
 	}
 	if n.kind == scalarNode { // a capacity alone
 		if n.text != "auto" && !plainDigits(n.text) {
@@ -278,6 +277,10 @@ func (r *reader) warnShare() {
 		s.By[0].Kind == fairshare.ByUserAgent) {
 		r.warn(place(find(n, "by")), "by: [network, "+s.By[0].String()+"]",
 			"by: %s comes first, and clients can choose it: with several values a client gets several shares", s.By[0])
+	}
+	if known := find(n, "known_after"); known != nil && s.Ages {
+		r.warn(known, "remove the line", "known_after: a duration has no effect any more: standing grows with the time "+
+			"since a client's first request; 0s turns that off")
 	}
 	weights := find(n, "weights")
 	if labels := find(weights, "labels"); labels != nil {

@@ -11,9 +11,14 @@ var ages = [...]time.Duration{
 }
 
 const (
-	privileged uint8 = 0                    // class of verified bots, labelled clients and clients that an operator allows
-	settled    uint8 = 2                    // clients of this class and of older ones count in the search for the capacity
-	newest     uint8 = uint8(len(ages) - 1) // clients that were never seen before, or within the last second
+	// privileged is the class of verified bots, labelled clients and clients that an operator allows.
+	privileged uint8 = 0
+
+	// settled is the newest class whose clients count as known in the search for the capacity.
+	settled uint8 = 2
+
+	// newest is the class of clients that were first seen within the last second.
+	newest = uint8(len(ages) - 1)
 )
 
 // classOf returns the class of a client whose first request is so long ago.

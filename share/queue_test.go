@@ -233,7 +233,8 @@ func TestDryRunRefusesNothing(t *testing.T) {
 		for range 4 { // two are in progress: one more would wait, the others would be refused
 			turns = append(turns, take(t, q, "192.0.2.1"))
 		}
-		if s := q.Stats(); s.Inside != 6 || s.Classes[0].Turns != 6 || s.Classes[0].Waited != 2 || s.Classes[0].Refused != 3 {
+		if s := q.Stats(); s.Inside != 6 || s.Classes[0].Turns != 6 || s.Classes[0].Waited != 2 ||
+			s.Classes[0].Refused != 3 {
 			t.Errorf("%+v", s)
 		}
 		for _, turn := range turns {

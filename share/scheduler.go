@@ -16,10 +16,12 @@ import (
 // it runs longer, and a correction to the measured time at its end.
 //
 // The virtual time of a node is the start tag of the latest request that began below it, and never
-// decreases. Turns by arrival change that of the newest class only: in the others, networks that
-// always wait would fall behind it, and be served before networks that begin to wait. A child without waiting requests starts again at its parent's virtual time, or at its
-// own finish tag if that is later. The lead of the finish tag fades, so that old use is forgotten.
-// The end of a busy period changes nothing.
+// decreases. Turns by arrival change that of the newest class only. In the others, networks that
+// always wait would fall behind it, and be served before networks that begin to wait.
+//
+// A child without waiting requests starts again at its parent's virtual time, or at its own finish
+// tag if that is later. The lead of the finish tag fades, so that old use is forgotten. The end of a
+// busy period changes nothing.
 type scheduler struct {
 	slots int
 	queue int

@@ -63,7 +63,6 @@ var (
 	role     = flag.String("role", "", "what a child process is: upstream, middleware")
 
 	upstreamAt = flag.String("upstream", "", "for the child")
-	knownAfter = flag.Duration("known-after", 0, "for the child")
 )
 
 func main() {
@@ -72,7 +71,7 @@ func main() {
 		log.Fatal(serveUpstream(*workers))
 	}
 	if *role == "middleware" {
-		log.Fatal(serveMiddleware(*upstreamAt, *capacity, *knownAfter))
+		log.Fatal(serveMiddleware(*upstreamAt, *capacity))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -109,12 +108,11 @@ func measure(ctx context.Context) error {
 	}
 	known := *length + time.Second // fleets are new in one run, and known in the next
 	shared := func(capacity string) string {
-		return fmt.Sprintf("{capacity: %s, by: [network, addr], wait: 10s, queue: 1024, known_after: %v}", capacity,
-			known)
+		return fmt.Sprintf("{capacity: %s, by: [network, addr], wait: 10s, queue: 1024}", capacity)
 	}
 	fixed := rival{name: fmt.Sprintf("share, capacity %d", *capacity), share: shared(strconv.Itoa(*capacity))}
 	auto := rival{name: "share, capacity auto", share: shared("auto")}
-	inside := rival{name: fmt.Sprintf("middleware, capacity %d", *capacity), inside: known}
+	inside := rival{name: fmt.Sprintf("middleware, capacity %d", *capacity), inside: true}
 	all := []rival{
 		{name: "nginx", nginx: plainNginx},
 		{name: "nginx, limit_req, limit_conn", nginx: limitedNginx},
@@ -122,7 +120,7 @@ func measure(ctx context.Context) error {
 		fixed, auto, inside,
 	}
 	mine := []rival{fixed, auto}
-	nobody := rival{name: fixed.name + ", nobody known", share: strings.Replace(fixed.share, known.String(), "10m", 1)}
+	nobody := rival{name: fixed.name + ", no ages", share: strings.Replace(fixed.share, "}", ", known_after: 0s}", 1)}
 
 	fmt.Printf("%d workers of %v; %d people, one request each in %v; fleets with %d requests open; each run %v\n\n",
 		*workers, *work, *persons, *every, *open, *length)
@@ -548,10 +546,10 @@ func (b *bench) commands(rs []rival) {
 		switch {
 		case r.nginx != "":
 			fmt.Printf("\n%s:\n\n\t%s\n", r.name, r.nginx)
-		case r.inside > 0:
+		case r.inside:
 			fmt.Printf(
-				"\n%s: share.Options{Capacity: %d, KnownAfter: %v} in httpguard.Options, around a ReverseProxy\n",
-				r.name, *capacity, r.inside)
+				"\n%s: share.Options{Capacity: %d, Ages: true} in httpguard.Options, around a ReverseProxy\n",
+				r.name, *capacity)
 		default:
 			text := strings.TrimSpace(r.policy("UPSTREAM", ""))
 			fmt.Printf("\n%s: fairshare serve -c site.yaml --listen 127.0.0.1:0\n\n\t%s\n", r.name,

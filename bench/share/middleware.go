@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"time"
 
 	"fairshare"
 	"fairshare/httpguard"
@@ -18,7 +17,7 @@ import (
 
 // serveMiddleware is a Go program of somebody's own with the guard and a share
 // inside, which asks the upstream for each of its pages.
-func serveMiddleware(upstream string, capacity int, knownAfter time.Duration) error {
+func serveMiddleware(upstream string, capacity int) error {
 	target, err := url.Parse("http://" + upstream)
 	if err != nil {
 		return err
@@ -32,7 +31,7 @@ func serveMiddleware(upstream string, capacity int, knownAfter time.Duration) er
 	if err != nil {
 		return err
 	}
-	queue := share.New(share.Options{Capacity: capacity, KnownAfter: knownAfter, Key: guard.AppendKey,
+	queue := share.New(share.Options{Capacity: capacity, Ages: true, Key: guard.AppendKey,
 		Client: policy.Client})
 	pages := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {

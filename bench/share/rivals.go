@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"fairshare/bench/internal/stand"
 )
@@ -25,7 +24,7 @@ type rival struct {
 	nginx string // what its http block holds beside the upstream
 	share string // of the policy of fairshare serve; empty: no share
 
-	inside time.Duration // a Go program with a share; when its clients are known
+	inside bool // a Go program with a share
 }
 
 const plainNginx = "client_header_timeout 60s;" // any word: no limits
@@ -114,13 +113,13 @@ func (b *bench) front(ctx context.Context, s *stage, r *rival) (*stand.Process, 
 		}
 	}`, r.nginx, s.site.Addr))
 	}
-	if r.inside > 0 {
+	if r.inside {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
 		return stand.Fairshare(s.dir, "middleware", []string{self, "-role", "middleware", "-upstream", s.site.Addr,
-			"-capacity", strconv.Itoa(*capacity), "-known-after", r.inside.String()})
+			"-capacity", strconv.Itoa(*capacity)})
 	}
 	file, err := stand.Write(s.dir, "serve/site.yaml", r.policy(s.site.Addr, s.more))
 	if err != nil {

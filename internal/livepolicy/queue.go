@@ -3,8 +3,11 @@ package livepolicy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
+	"fairshare/policyfile"
 	"fairshare/share"
 )
 
@@ -30,7 +33,7 @@ func queueOptions(rt *Runtime) share.Options {
 	f := rt.File.Share
 	opts := share.Options{
 		Capacity: f.Capacity, Min: f.Min, Max: f.Max, By: f.By,
-		Wait: f.Wait, Queue: f.Queue, KnownAfter: f.KnownAfter,
+		Wait: f.Wait, Queue: f.Queue, Ages: f.Ages,
 		Labels: f.Labels, Bots: f.Bots,
 		DryRun: rt.File.Policy.DryRun,
 		Key:    rt.Guard.AppendKey, Client: rt.File.Policy.Client,
@@ -72,24 +75,37 @@ func (p *Policy) queueReport() string {
 // queueLine returns what changed between two looks at a queue; "" if no request
 // had to wait.
 func queueLine(now, last share.Stats, dryRun bool) string {
-	all, before := now.Standing, last.Standing
-	side := func(now, last share.Side) (w, r int64) {
-		return now.Waited - last.Waited, now.Refused - last.Refused + now.Expired - last.Expired
+	var requests, waits, refusals int64
+	var byAge []string
+	for i, class := range slices.Backward(now.Classes[:]) {
+		before := last.Classes[i]
+		refused := class.Refused - before.Refused + class.Expired - before.Expired
+		requests += class.Turns - before.Turns
+		waits += class.Waited - before.Waited
+		refusals += refused
+		if refused > 0 {
+			byAge = append(byAge, fmt.Sprintf("%d of %s", refused, ageOf(class)))
+		}
 	}
-	w1, r1 := side(all, before)
-	w2, r2 := side(now.Newcomers, last.Newcomers)
-	if w1+w2+r1+r2 == 0 {
+	if waits+refusals == 0 {
 		return ""
 	}
-	requests := all.Turns - before.Turns + now.Newcomers.Turns - last.Newcomers.Turns
 	waited, refused := "would have waited", "would have been refused"
 	if !dryRun { // in a dry run all requests have a turn
-		requests += r1 + r2
+		requests += refusals
 		waited, refused = fmt.Sprintf("waited (%v at most)", now.LongestWait.Round(time.Millisecond)), "were refused"
 	}
-	line := fmt.Sprintf("busy: of %d requests %d %s", requests, w1+w2, waited)
-	if r1+r2 > 0 {
-		line += fmt.Sprintf(", %d %s (%d of clients with standing, %d of newcomers)", r1+r2, refused, r1, r2)
+	line := fmt.Sprintf("busy: of %d requests %d %s", requests, waits, waited)
+	if refusals > 0 {
+		line += fmt.Sprintf(", %d %s (%s)", refusals, refused, strings.Join(byAge, ", "))
 	}
 	return fmt.Sprintf("%s; %d of %d slots in use, %d wait", line, now.Inside, now.Capacity, now.Waiting)
+}
+
+// ageOf names the clients of a class.
+func ageOf(c share.Class) string {
+	if c.Age == 0 {
+		return "new clients"
+	}
+	return "clients known for " + policyfile.FormatDuration(c.Age)
 }

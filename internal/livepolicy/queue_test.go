@@ -17,27 +17,38 @@ import (
 )
 
 func TestQueueReport(t *testing.T) {
-	was := share.Stats{Standing: share.Side{Turns: 100, Waited: 10, Refused: 5, Expired: 1, Left: 3},
-		Newcomers: share.Side{Turns: 7}}
+	const young, hour, day = 6, 1, 0
+	stats := func(s share.Stats, of map[int]share.Class) share.Stats {
+		for i, class := range of {
+			class.Age = map[int]time.Duration{hour: time.Hour, day: 24 * time.Hour}[i]
+			s.Classes[i] = class
+		}
+		return s
+	}
+	was := stats(share.Stats{}, map[int]share.Class{hour: {Turns: 100, Waited: 10, Refused: 5, Expired: 1, Left: 3},
+		young: {Turns: 7}})
 	for _, test := range []struct {
 		now  share.Stats
 		dry  bool
 		want string
 	}{
 		{was, false, ""}, // nobody had to wait since
-		{share.Stats{Standing: share.Side{Turns: 150, Waited: 10, Refused: 5, Expired: 1, Left: 3},
-			Newcomers: share.Side{Turns: 9}}, true, ""},
-		{share.Stats{Capacity: 8, Inside: 8, Waiting: 2, LongestWait: 2100 * time.Millisecond,
-			Standing:  share.Side{Turns: 150, Waited: 30, Refused: 5, Expired: 1},
-			Newcomers: share.Side{Turns: 9, Waited: 1}}, false,
+		{stats(share.Stats{}, map[int]share.Class{hour: {Turns: 150, Waited: 10, Refused: 5, Expired: 1, Left: 3},
+			young: {Turns: 9}}), true, ""},
+		{stats(share.Stats{Capacity: 8, Inside: 8, Waiting: 2, LongestWait: 2100 * time.Millisecond},
+			map[int]share.Class{hour: {Turns: 150, Waited: 30, Refused: 5, Expired: 1}, young: {Turns: 9, Waited: 1}}),
+			false,
 			"busy: of 52 requests 21 waited (2.1s at most); 8 of 8 slots in use, 2 wait"},
-		{share.Stats{Capacity: 8, Standing: share.Side{Turns: 150, Waited: 30, Refused: 6, Expired: 3},
-			Newcomers: share.Side{Turns: 7, Refused: 20}}, false,
-			"busy: of 73 requests 20 waited (0s at most), 23 were refused (3 of clients with standing, 20 of newcomers); 0 of 8 slots in use, 0 wait"},
+		{stats(share.Stats{Capacity: 8}, map[int]share.Class{day: {Refused: 1},
+			hour: {Turns: 150, Waited: 30, Refused: 5, Expired: 3}, young: {Turns: 7, Refused: 20}}), false,
+			"busy: of 73 requests 20 waited (0s at most), 23 were refused (20 of new clients, 2 of clients known for 1h, " +
+				"1 of clients known for 24h); 0 of 8 slots in use, 0 wait"},
 		// In dry run those that would have been refused had their turn.
-		{share.Stats{Capacity: 8, Inside: 9, Standing: share.Side{Turns: 150, Waited: 30, Refused: 6, Expired: 1},
-			Newcomers: share.Side{Turns: 27, Refused: 20}}, true,
-			"busy: of 70 requests 20 would have waited, 21 would have been refused (1 of clients with standing, 20 of newcomers); 9 of 8 slots in use, 0 wait"},
+		{stats(share.Stats{Capacity: 8, Inside: 9}, map[int]share.Class{
+			hour:  {Turns: 150, Waited: 30, Refused: 6, Expired: 1},
+			young: {Turns: 27, Refused: 20}}), true,
+			"busy: of 70 requests 20 would have waited, 21 would have been refused (20 of new clients, " +
+				"1 of clients known for 1h); 9 of 8 slots in use, 0 wait"},
 	} {
 		if got := queueLine(test.now, was, test.dry); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
@@ -54,7 +65,7 @@ share: {capacity: auto, min: 4, max: 256, by: [addr, host], wait: 3s, queue: 7, 
 `+rest).Current())
 	by := []fairshare.KeyPart{{Kind: fairshare.ByAddr}, {Kind: fairshare.ByHost}}
 	if o.Capacity != 0 || o.Min != 4 || o.Max != 256 || !slices.Equal(o.By, by) || o.Wait != 3*time.Second ||
-		o.Queue != 7 || o.KnownAfter != 2*time.Minute || !o.DryRun ||
+		o.Queue != 7 || !o.Ages || !o.DryRun ||
 		!maps.Equal(o.Labels, map[string]float64{"partner": 4}) ||
 		!maps.Equal(o.Bots, map[string]float64{"googlebot": 2}) {
 		t.Errorf("%+v", o)
@@ -104,7 +115,7 @@ func TestReloadKeepsTheQueue(t *testing.T) {
 	}
 }
 
-// A client that was known before a restart is not a newcomer after it.
+// A client that was known before a restart has the same age after it.
 func TestQueueKnowsTheClientsOfTheRegistry(t *testing.T) {
 	store, err := openStore(t.Context(), filepath.Join(t.TempDir(), setup.RegistryFile), sqlregistry.Options{},
 		func(line string) { t.Log(line) })
@@ -131,8 +142,8 @@ func TestQueueKnowsTheClientsOfTheRegistry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if st := q.Stats(); st.Standing.Turns != 1 || st.Newcomers.Turns != 2 {
-		t.Errorf("%d have standing, %d are newcomers", st.Standing.Turns, st.Newcomers.Turns)
+	if st := q.Stats().Classes; st[1].Turns != 1 || st[6].Turns != 2 {
+		t.Errorf("%+v", st)
 	}
 }
 
