@@ -120,7 +120,7 @@ func TestRandomDisconnectsLeaveNothingBehind(t *testing.T) {
 				t.Errorf("seed %d: %d requests are in progress", seed, n)
 			}
 			if q != nil {
-				if st := q.Stats(); st.Inside != 0 || st.Waiting != 0 || st.Standing.Waited == 0 ||
+				if st := q.Stats(); st.Inside != 0 || st.Waiting != 0 || st.Classes[0].Waited == 0 ||
 					refused.Load() == 0 {
 					t.Errorf("seed %d: %+v, %d were refused", seed, st, refused.Load())
 				}
