@@ -44,7 +44,8 @@ func OpenLists(ctx context.Context, file *policyfile.File, opts ListOptions) (*L
 	sources := make([]prefixes.Source, 0, len(file.Sources))
 	for _, s := range file.Sources {
 		sets[s.Name] = s.Set
-		sources = append(sources, prefixes.Source{Name: s.Name, File: file.ResolvePath(s.File), URL: s.URL, Every: s.Every})
+		sources = append(sources,
+			prefixes.Source{Name: s.Name, File: file.ResolvePath(s.File), URL: s.URL, Every: s.Every})
 	}
 	keeper, err := prefixes.Open(ctx, prefixes.Options{
 		Sources: sources,
