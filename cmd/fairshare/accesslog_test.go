@@ -79,11 +79,11 @@ func TestReplayReadsTheLogOfDeployedNginx(t *testing.T) {
 	}
 	for _, secret := range []string{"geheim", "PHPSESSID"} {
 		if strings.Contains(log, secret) {
-			t.Errorf("the log holds %s:\n%s", secret, log)
+			t.Errorf("the log contains %s:\n%s", secret, log)
 		}
 	}
 
-	// As the page says: what sed finds in the configuration is the format.
+	// The sed command of the page finds the format in the configuration.
 	format, err := exec.Command("sed", "-n", "/^log_format fairshare/,/;$/p", "../../deploy/nginx/fairshare.conf").
 		Output()
 	if err != nil {
@@ -110,7 +110,7 @@ func TestReplayReadsTheLogOfDeployedNginx(t *testing.T) {
 		t.Errorf("the report: %+v", report)
 	}
 	if len(report.Unmeasured) != 0 {
-		t.Errorf("unmeasured, though the log holds it: %+v", report.Unmeasured)
+		t.Errorf("unmeasured, though the log has it: %+v", report.Unmeasured)
 	}
 	for _, r := range report.Rules {
 		want := map[string]int{"no cookie": lines - 2, "a cookie": 2, "login": 1, "query": 1, "agent": lines - 1,

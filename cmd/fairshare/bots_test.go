@@ -70,7 +70,7 @@ dns: {server: %q}
 		t.Errorf("while the DNS is silent, a claimed bot: %d", got)
 	}
 	dns.Silence(false)
-	// What failed is asked again after a minute; others at once.
+	// Failed lookups are repeated after a minute, so other addresses are used.
 	dns.Host("203.0.114.7", "crawl-8.seznam.cz")
 	dns.PTR("198.51.101.7", "crawl-9.seznam.cz")
 	eventually(t, 200, func() int {
@@ -103,8 +103,8 @@ dns: {server: %q}
 		t.Errorf("the DNS was asked %d times about a client that does not claim to be a bot", n)
 	}
 	s.stop()
-	if said := s.stderr.String(); !strings.Contains(said, `"bot":"seznambot","bot_state":"forged"`) {
-		t.Errorf("the journal has no line of the forged one:\n%s", said)
+	if output := s.stderr.String(); !strings.Contains(output, `"bot":"seznambot","bot_state":"forged"`) {
+		t.Errorf("the journal has no line of the forged one:\n%s", output)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestServeLooksUpHostNamesAndDNSLists(t *testing.T) {
 	t.Parallel()
 	dns := lookuptest.Start(t)
 	dns.Host("203.0.113.7", "build-1.example.org")
-	dns.List("dnsbl.test", "127.0.0.2", "127.0.0.2") // as RFC 5782 wants it for tests
+	dns.List("dnsbl.test", "127.0.0.2", "127.0.0.2") // the test entry of RFC 5782
 	dns.List("dnsbl.test", "198.51.100.7", "127.0.0.3")
 	dns.List("dnsbl.test", "198.51.100.8", "127.0.0.9")
 	dns.HTTPBL("abcdefghijkl", "dnsbl.httpbl.org", "198.51.100.9", "127.3.40.4")
@@ -251,7 +251,7 @@ func TestReloadKeepsListsWithoutCopies(t *testing.T) {
 	}
 }
 
-// A session as session.php tells of it.
+// A phpSession is a session as session.php reports it.
 type phpSession struct {
 	Session, Person, Client, Bot, State, TTL string
 	Pages                                    int

@@ -51,7 +51,7 @@ func retryAfter(t *testing.T, s *running, client string) (status, seconds int) {
 	return resp.StatusCode, seconds
 }
 
-// A ban takes an hour and up to a tenth more; who is refused by the limit alone
+// A ban takes an hour and up to a tenth more; a client refused by the limit alone
 // waits two hours.
 const clockPolicy = `
 clients: {trusted_proxies: loopback}

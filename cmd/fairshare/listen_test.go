@@ -82,6 +82,6 @@ func TestUpstreamMustNotBeServeItself(t *testing.T) {
 	code := run([]string{"serve", "--listen", addr, "--upstream", "http://" + addr},
 		&cli.Environment{Context: t.Context(), Stderr: &stderr})
 	if code != cli.ExitFailed || !strings.Contains(stderr.String(), "is the address of fairshare itself\nhint: ") {
-		t.Errorf("exit code %d, said %s", code, &stderr)
+		t.Errorf("exit code %d, stderr %s", code, &stderr)
 	}
 }

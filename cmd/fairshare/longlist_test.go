@@ -61,7 +61,7 @@ func TestTooLongListIsAnError(t *testing.T) {
 		}
 	}
 
-	// What a URL answers ends no command: the list has no prefix, and serve says why.
+	// A too long answer of a URL is not an error: the list is empty, and serve reports why.
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(list) }))
 	defer site.Close()
 	p := startServe(t, "lists: {many: {url: "+site.URL+"}}\n"+rules, "--upstream", site.URL)

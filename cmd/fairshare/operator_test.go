@@ -148,20 +148,20 @@ func TestBanOfThisMachineNeedsForce(t *testing.T) {
 func TestConcurrentDecisionsAreKept(t *testing.T) {
 	dir := t.TempDir()
 	const n = 8
-	said := make(chan string, n)
+	output := make(chan string, n)
 	for i := range n {
 		go func() {
 			var out bytes.Buffer
 			env := &cli.Environment{Context: t.Context(), Stdout: &out, Stderr: &out}
 			if exit := run([]string{"ban", fmt.Sprintf("203.0.113.%d", i), "--state", dir}, env); exit != cli.ExitOK {
-				said <- fmt.Sprintf("exit %d: %s", exit, &out)
+				output <- fmt.Sprintf("exit %d: %s", exit, &out)
 				return
 			}
-			said <- ""
+			output <- ""
 		}()
 	}
 	for range n {
-		if problem := <-said; problem != "" {
+		if problem := <-output; problem != "" {
 			t.Error(problem)
 		}
 	}

@@ -239,11 +239,11 @@ func TestEventStreamsEndWithTheGrace(t *testing.T) {
 	events := openEventStream(t, "http://"+p.addr)
 	p.Process.Signal(syscall.SIGTERM)
 	io.Copy(io.Discard, events) // until the stream ends
-	said, err := io.ReadAll(p.lines)
+	output, err := io.ReadAll(p.lines)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := p.exitCode(t); code != cli.ExitOK || strings.Contains(string(said), "cut off") {
-		t.Errorf("exit code %d; said:\n%s", code, said)
+	if code := p.exitCode(t); code != cli.ExitOK || strings.Contains(string(output), "cut off") {
+		t.Errorf("exit code %d; log:\n%s", code, output)
 	}
 }

@@ -184,8 +184,8 @@ func TestSandwichServesAPersonWhileAGuesserIsBanned(t *testing.T) {
 	// The address is banned, not the session.
 	person.get(429, "", "/wp-login.php", append(guess, "--interface", "127.0.0.3")...)
 	s.stop()
-	if said := s.stderr.String(); strings.Contains(said, `"client":"127.0.0.2"`) {
-		t.Errorf("the person was refused:\n%s", said)
+	if output := s.stderr.String(); strings.Contains(output, `"client":"127.0.0.2"`) {
+		t.Errorf("the person was refused:\n%s", output)
 	}
 }
 

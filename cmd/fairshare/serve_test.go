@@ -50,7 +50,7 @@ func TestServeRefusesOnlyTheClientOverItsLimit(t *testing.T) {
 	if code := s.stop(); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
-	said := s.stderr.String()
+	output := s.stderr.String()
 	for _, want := range []string{
 		"fairshare: http://" + s.addr + " protects " + site.URL + ", enforcing\n",
 		"site.yaml, 1 rule, 64MiB of memory for counters\n",
@@ -58,13 +58,13 @@ func TestServeRefusesOnlyTheClientOverItsLimit(t *testing.T) {
 		"fairshare: journal: refusals, as lines of json, here; to load the policy again: kill -HUP ",
 		"fairshare: stopping; requests in progress have 10s to end; a second SIGTERM or SIGINT stops at once\n",
 	} {
-		if !strings.Contains(said, want) {
-			t.Errorf("not said: %s", want)
+		if !strings.Contains(output, want) {
+			t.Errorf("not written: %s", want)
 		}
 	}
 	lines := 0
 	var id any
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		if !strings.HasPrefix(line, "{") {
 			continue
 		}
@@ -90,9 +90,9 @@ func TestServeRefusesOnlyTheClientOverItsLimit(t *testing.T) {
 		}
 	}
 	if lines != 2 {
-		t.Errorf("%d lines in the journal, want 2:\n%s", lines, said)
+		t.Errorf("%d lines in the journal, want 2:\n%s", lines, output)
 	}
-	if strings.Contains(said, "secret") {
+	if strings.Contains(output, "secret") {
 		t.Error("the journal holds the query")
 	}
 }
@@ -133,9 +133,9 @@ func TestServeDryRun(t *testing.T) {
 		}
 	}
 	s.stop()
-	if said := s.stderr.String(); !strings.Contains(said, "dry run: every request passes") ||
-		strings.Count(said, `"dry_run":true`) != 2 {
-		t.Errorf("said:\n%s", said)
+	if output := s.stderr.String(); !strings.Contains(output, "dry run: every request passes") ||
+		strings.Count(output, `"dry_run":true`) != 2 {
+		t.Errorf("log:\n%s", output)
 	}
 }
 
@@ -187,8 +187,8 @@ func TestServeCutsOffAfterGrace(t *testing.T) {
 	if err := <-failed; err == nil {
 		t.Error("the request got an answer")
 	}
-	if said := s.stderr.String(); !strings.Contains(said, "have been cut off") {
-		t.Errorf("said:\n%s", said)
+	if output := s.stderr.String(); !strings.Contains(output, "have been cut off") {
+		t.Errorf("log:\n%s", output)
 	}
 }
 

@@ -126,7 +126,7 @@ func TestSlowPostsOccupyNoWorker(t *testing.T) {
 			t.Error("a person waits for a page during slow posts")
 		}
 	}
-	// One of them goes on, and is answered in the end.
+	// One of them sends the rest and is answered.
 	rest := strings.Repeat("x", 60000-len("log=")-5)
 	io.WriteString(conns[0], rest)
 	conns[0].SetDeadline(time.Now().Add(patience))

@@ -335,9 +335,9 @@ func TestUnusableSocketsAreErrors(t *testing.T) {
 			"--upstream", test.upstream)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("LISTEN_FDS=%d", test.fds))
 		cmd.ExtraFiles = []*os.File{file, file}
-		said, err := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != cli.ExitFailed || !strings.Contains(string(said), test.want) {
-			t.Errorf("%v: %s, want %s", err, said, test.want)
+		output, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != cli.ExitFailed || !strings.Contains(string(output), test.want) {
+			t.Errorf("%v: %s, want %s", err, output, test.want)
 		}
 	}
 }
@@ -386,8 +386,8 @@ func TestUnitsPassSystemdAnalyze(t *testing.T) {
 		text := deployed(t, test.changes, test.file)
 		write("fairshare.socket", deployed(t, nil, "systemd/fairshare.socket"))
 		write("fairshare.service", text)
-		if said := verify(); said != "" {
-			t.Errorf("%s: %s", test.file, said)
+		if output := verify(); output != "" {
+			t.Errorf("%s: %s", test.file, output)
 		}
 		out, err := exec.Command(analyze, "security", "--no-pager", "--offline=true", "--threshold="+test.exposure,
 			unit).CombinedOutput()
@@ -395,8 +395,8 @@ func TestUnitsPassSystemdAnalyze(t *testing.T) {
 			t.Errorf("%s is exposed more than %s of 100: %v\n%s", test.file, test.exposure, err, out)
 		}
 		write("fairshare.service", strings.Replace(text, "Type=notify", "Type=notified", 1))
-		if said := verify(); !strings.Contains(said, "notified") {
-			t.Errorf("of a faulty unit: %q", said)
+		if output := verify(); !strings.Contains(output, "notified") {
+			t.Errorf("of a faulty unit: %q", output)
 		}
 	}
 }

@@ -26,12 +26,12 @@ func TestLimiterErrorsAreReportedOnceAMinute(t *testing.T) {
 	}
 	const want = "error: the counters failed 60 times; 60 requests passed without being judged; 60 requests were answered 503; the last error: the counters are out of reach"
 	if lines[9] != want {
-		t.Errorf("said %q, want %q", lines[9], want)
+		t.Errorf("got %q, want %q", lines[9], want)
 	}
 	if now = now.Add(time.Minute); e.report(now) == "" {
 		t.Error("the rest is not reported")
 	}
 	if line := e.report(now.Add(time.Hour)); line != "" {
-		t.Errorf("nothing failed, and %q was said", line)
+		t.Errorf("without an error: %q", line)
 	}
 }

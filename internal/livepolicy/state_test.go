@@ -26,14 +26,14 @@ func TestCountersAreWrittenEveryMinute(t *testing.T) {
 	dir := t.TempDir()
 	limits := []fairshare.Limit{{Name: "one", Resource: fairshare.Requests, N: 1, Window: time.Hour}}
 	synctest.Test(t, func(t *testing.T) {
-		var said []string
+		var logged []string
 		open := func() (*State, *memlimit.Limiter) {
 			limiter, err := memlimit.New(limits, memlimit.Options{Memory: 1 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}
 			m, err := (&Policy{options: Options{Folder: dir, NoRegistry: true, Clock: httpguard.NewClock(),
-				Log: func(line string) { said = append(said, line) }}}).openState(t.Context())
+				Log: func(line string) { logged = append(logged, line) }}}).openState(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,14 +77,14 @@ func TestCountersAreWrittenEveryMinute(t *testing.T) {
 		}
 		time.Sleep(3 * saveEvery)
 		synctest.Wait()
-		if len(said) != 1 || !strings.Contains(said[0], "the counters could not be written") {
-			t.Errorf("said %q", said)
+		if len(logged) != 1 || !strings.Contains(logged[0], "the counters could not be written") {
+			t.Errorf("logged %q", logged)
 		}
 		os.RemoveAll(path)
 		time.Sleep(saveEvery)
 		synctest.Wait()
-		if len(said) != 2 || said[1] != "the counters are written again" {
-			t.Errorf("said %q", said)
+		if len(logged) != 2 || logged[1] != "the counters are written again" {
+			t.Errorf("logged %q", logged)
 		}
 
 		// After handOver they belong to the successor: the end does not change them.

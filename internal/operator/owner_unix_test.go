@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The hint for a folder of somebody else names the owner's command.
+// The hint for the folder of another user runs the command as that user.
 func TestSudoForTheOwner(t *testing.T) {
 	if got := sudoFor(filepath.Join(t.TempDir(), "none")); got != "sudo" {
 		t.Errorf("of a folder that cannot be seen: %s", got)

@@ -56,11 +56,11 @@ func TestCertificatesAreReadAnew(t *testing.T) {
 		}
 	}
 	replace(newCert, certFile)
-	refresh(true, false) // the key does not fit yet
+	refresh(true, false) // the key does not match yet
 	if serial() != first {
 		t.Error("the certificate changed without its key")
 	}
-	refresh(false, true) // said once
+	refresh(false, true) // reported once
 	replace(newKey, keyFile)
 	refresh(true, true)
 	second := serial()

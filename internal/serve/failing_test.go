@@ -64,7 +64,7 @@ func TestServeWithFailingCounters(t *testing.T) {
 	for _, test := range []struct {
 		setting string
 		want    int
-		said    string
+		logged  string
 	}{
 		{"", 503, "3 requests were answered 503"},
 		{"fail: closed", 503, "3 requests were answered 503"},
@@ -99,9 +99,9 @@ rules:
 				t.Errorf("a blocked page is answered %d, want 403", code)
 			}
 			lines := strings.Join(s.policy.FrequentReport(), "\n")
-			if !strings.Contains(lines, test.said) || !strings.HasSuffix(lines, "(the counters are out of reach)") &&
+			if !strings.Contains(lines, test.logged) || !strings.HasSuffix(lines, "(the counters are out of reach)") &&
 				!strings.Contains(lines, "the counters are out of reach") {
-				t.Errorf("reported %q, want %q", lines, test.said)
+				t.Errorf("reported %q, want %q", lines, test.logged)
 			}
 		})
 	}

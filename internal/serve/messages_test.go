@@ -115,7 +115,7 @@ func TestSharing(t *testing.T) {
 	} {
 		st := &runtime{Runtime: &livepolicy.Runtime{File: &policyfile.File{Share: &c.share}}}
 		if got := st.sharing(); got != c.want {
-			t.Errorf("said %q, want %q", got, c.want)
+			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestCostSource(t *testing.T) {
 		}
 		st := &runtime{Runtime: &livepolicy.Runtime{File: file}}
 		if got := st.costSource(); got != c.want {
-			t.Errorf("%s: said %q, want %q", c.policy, got, c.want)
+			t.Errorf("%s: got %q, want %q", c.policy, got, c.want)
 		}
 	}
 }

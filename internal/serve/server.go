@@ -47,7 +47,7 @@ const (
 // Options say how Run serves.
 type Options struct {
 	Flags
-	State      string // the folder for what outlives the process; "" means the usual one
+	State      string // the folder for files that outlive the process; "" means the default one
 	NoRegistry bool
 	Now        func() time.Time // the system's clock
 	Stderr     io.Writer

@@ -10,9 +10,9 @@ import (
 	"fairshare/policyfile"
 )
 
-// StateFolder returns the folder for what outlives the process: the named one,
-// else the one that systemd gives to the service, else the one of the user. The
-// folder may not exist yet.
+// StateFolder returns the folder for files that outlive the process: the named
+// one, otherwise the one that systemd gives to the service, otherwise the one of
+// the user. The folder may not exist yet.
 func StateFolder(named string) (string, error) {
 	if named != "" {
 		return filepath.Abs(named)

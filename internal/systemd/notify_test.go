@@ -130,22 +130,22 @@ func TestNotifierWithoutAManagerDoesNothing(t *testing.T) {
 func TestNotifierLogsOnceThatSystemdIsMissing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n")
 	t.Setenv("NOTIFY_SOCKET", path)
-	var said []string
-	n := NewNotifier(func(line string) { said = append(said, line) })
+	var logged []string
+	n := NewNotifier(func(line string) { logged = append(logged, line) })
 	n.Ready("here")
 	n.Beat()
-	if len(said) != 1 || !strings.Contains(said[0], "cannot report READY=1 to systemd: ") {
-		t.Errorf("no service manager: logged %q", said)
+	if len(logged) != 1 || !strings.Contains(logged[0], "cannot report READY=1 to systemd: ") {
+		t.Errorf("no service manager: logged %q", logged)
 	}
 	conn := manager(t, path)
 	n.Beat()
 	if got := receive(t, conn); got != "WATCHDOG=1" {
 		t.Errorf("heard %q", got)
 	}
-	for len(said) == 1 { // until its queue is full
+	for len(logged) == 1 { // until its queue is full
 		n.Beat()
 	}
-	if len(said) != 2 || !strings.Contains(said[1], "timeout") {
-		t.Errorf("a manager that does not read: logged %q", said)
+	if len(logged) != 2 || !strings.Contains(logged[1], "timeout") {
+		t.Errorf("a manager that does not read: logged %q", logged)
 	}
 }

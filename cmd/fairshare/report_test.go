@@ -85,8 +85,8 @@ func TestServeReportsTheClientThatHoldsTheUpstream(t *testing.T) {
 	if strings.Contains(held.stderr.String(), "secret") {
 		t.Errorf("the query is reported: %s", held.stderr)
 	}
-	if said := crowd.stderr.String(); strings.Contains(said, "MOST OF THE UPSTREAM'S TIME") {
-		t.Errorf("a crowd is reported: %s", said)
+	if output := crowd.stderr.String(); strings.Contains(output, "MOST OF THE UPSTREAM'S TIME") {
+		t.Errorf("a crowd is reported: %s", output)
 	}
 }
 
@@ -124,8 +124,8 @@ func TestServeReportsGuessedPasswords(t *testing.T) {
 		t.Error(line)
 	}
 	office.stop()
-	if said := office.stderr.String(); strings.Contains(said, "GUESSED") {
-		t.Errorf("people who log in are reported: %s", said)
+	if output := office.stderr.String(); strings.Contains(output, "GUESSED") {
+		t.Errorf("people who log in are reported: %s", output)
 	}
 }
 

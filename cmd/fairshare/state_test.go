@@ -382,15 +382,15 @@ func TestBanReportsADryRun(t *testing.T) {
 	}
 	answered(200)
 	const dry = "serve is in dry run: "
-	if said := runOperator(t, state, "ban", "203.0.113.7"); !strings.Contains(said, dry) {
-		t.Errorf("in dry run: %s", said)
+	if output := runOperator(t, state, "ban", "203.0.113.7"); !strings.Contains(output, dry) {
+		t.Errorf("in dry run: %s", output)
 	}
 	answered(200)
 	p.terminate(t)
 	p = startProcess(t, remembered, "--state", state, "--upstream", site.URL)
 	answered(403)
-	if said := runOperator(t, state, "ban", "203.0.113.8"); strings.Contains(said, dry) {
-		t.Errorf("when it enforces: %s", said)
+	if output := runOperator(t, state, "ban", "203.0.113.8"); strings.Contains(output, dry) {
+		t.Errorf("when it enforces: %s", output)
 	}
 }
 

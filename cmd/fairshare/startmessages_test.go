@@ -15,8 +15,8 @@ func TestStartMessagesNameListsAndSessions(t *testing.T) {
 	s.stop()
 	for _, want := range []string{"fairshare: lists: drop 2 prefixes, none no prefix\n",
 		"fairshare: sessions: bots share those of JSESSIONID, PHPSESSID\n"} {
-		if said := s.stderr.String(); !strings.Contains(said, want) {
-			t.Errorf("not said: %s\n%s", want, said)
+		if output := s.stderr.String(); !strings.Contains(output, want) {
+			t.Errorf("not written: %s\n%s", want, output)
 		}
 	}
 }
