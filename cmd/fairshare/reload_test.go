@@ -235,7 +235,7 @@ func TestReloadsUnderLoadLoseNoRequest(t *testing.T) {
 func TestEventStreamsEndWithTheGrace(t *testing.T) {
 	t.Parallel()
 	site := eventStreamSite(t)
-	p := startProcess(t, "grace: 500ms\nrules: []\n", "--upstream", site.URL)
+	p := startProcess(t, "grace: 5s\nrules: []\n", "--upstream", site.URL)
 	events := openEventStream(t, "http://"+p.addr)
 	p.Process.Signal(syscall.SIGTERM)
 	io.Copy(io.Discard, events) // until the stream ends

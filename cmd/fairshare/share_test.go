@@ -98,7 +98,7 @@ func TestQueuedRequestsAreRefusedBeforeTheGraceEnds(t *testing.T) {
 	t.Parallel()
 	site := newSlowSite(t)
 	p, _ := serveFile(t,
-		behindLoopback+"grace: 2s\nshare: {capacity: 1, queue: 1, wait: 1m, known_after: 0s}\nrules: []\n",
+		behindLoopback+"grace: 10s\nshare: {capacity: 1, queue: 1, wait: 1m, known_after: 0s}\nrules: []\n",
 		"--upstream", site.URL)
 	codes := make(chan int, 3)
 	ask := func() {

@@ -73,7 +73,7 @@ func pageArrives(addr string, within time.Duration) bool {
 // workersBusy reports whether pages wait for a worker. It waits until the
 // clients that occupy the workers have done so.
 func workersBusy(addr string) bool {
-	for deadline := time.Now().Add(patience / 2); pageArrives(addr, soon); {
+	for deadline := time.Now().Add(patience); pageArrives(addr, soon); {
 		if time.Now().After(deadline) {
 			return false
 		}

@@ -50,10 +50,10 @@ func (w *watched) String() string {
 }
 
 // wait returns the last group of pattern as soon as it was written. After
-// two minutes it panics, because it has no test to end.
+// three minutes it panics, because it has no test to end.
 func (w *watched) wait(pattern string) string {
 	re := regexp.MustCompile(pattern)
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(3 * time.Minute)
 	defer time.AfterFunc(time.Until(deadline), w.more.Broadcast).Stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
