@@ -1,4 +1,5 @@
-// Package lockfile prevents two processes from writing the same files.
+// Package lockfile prevents two processes from writing the same files. Start
+// with [Take].
 package lockfile
 
 import (

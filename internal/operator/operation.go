@@ -1,3 +1,6 @@
+// Package operator has the commands for operators, one exported function each.
+// They read and change the registry in a state folder, whether a server runs or
+// not. Start with [Why] and [Ban]; all of them begin with open.
 package operator
 
 import (
