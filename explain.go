@@ -95,6 +95,9 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 		}
 		reasons = append(reasons, Reason{holds, text})
 	}
+	if m.ASN != nil {
+		tell(Match{ASN: m.ASN}, ownerWords(req, as.favorable), fits, m.ASN)
+	}
 	if m.Label != nil {
 		what := "no label: that"
 		var labels []string
@@ -217,6 +220,28 @@ func provisionalReason(req *Request, holds, favorable bool, set string) string {
 	return both + " are not in " + set
 }
 
+// ownerWords names the owner of an address, and says why it may not count.
+func ownerWords(req *Request, favorable bool) string {
+	o := &req.Owner
+	if o.ASN == 0 {
+		return "no owner of the address is known: that"
+	}
+	s := "owner AS" + strconv.FormatUint(uint64(o.ASN), 10)
+	if o.Name != "" {
+		s += " " + quoted(o.Name)
+	}
+	if o.Type != "" {
+		s += " (" + o.Type + ")"
+	}
+	switch {
+	case req.Proxy || req.Unnamed():
+		s += " of a proxy, which does not count,"
+	case favorable && req.Via.IsValid():
+		s += " of an address that a peer has named, which does not count here,"
+	}
+	return s
+}
+
 // botWords tells what a client is taken for, and why that may not be enough.
 func botWords(b *Bot, favorable bool) string {
 	if b.State == NoBot {
@@ -266,6 +291,8 @@ func (m Match) with(text string) *Match {
 		m.Bot = one
 	case m.Label != nil:
 		m.Label = one
+	case m.ASN != nil:
+		m.ASN = one
 	case m.Hostname != nil:
 		m.Hostname = one
 	case m.Path != nil:

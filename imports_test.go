@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 
 	// livepolicy puts a policy file in force; site and internal/serve are the composition roots that
 	// give it to a program and to the reverse proxy.
-	"internal/livepolicy": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/lockfile",
+	"internal/livepolicy": {"asn", "clientaddr", "httpguard", "internal/amount", "internal/census", "internal/lockfile",
 		"internal/registrar", "internal/sessions", "internal/setup", "memlimit", "policyfile", "share", "sqlregistry"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/cputime", "internal/inbound",
 		"internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions", "internal/setup",
@@ -38,14 +38,14 @@ var mayImport = map[string][]string{
 	"site": {"httpguard", "internal/livepolicy", "internal/sessions", "internal/setup", "policyfile"},
 
 	// The commands check, bot and replay, which need a policy but no server.
-	"internal/check": {"bots", "internal/amount", "clientaddr", "internal/livepolicy", "internal/proxy",
+	"internal/check": {"asn", "bots", "internal/amount", "clientaddr", "internal/livepolicy", "internal/proxy",
 		"internal/setup", "memlimit", "policyfile"},
-	"internal/logreplay": {"clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
+	"internal/logreplay": {"asn", "clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
 		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",
 		"sqlregistry"},
 
 	// What serve, site and the commands share to open a policy file.
-	"internal/setup": {"bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy", "policyfile"},
+	"internal/setup": {"asn", "bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy", "policyfile"},
 	"internal/operator": {"bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",
 		"policyfile", "sqlregistry"},
 }

@@ -44,6 +44,12 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 			b = appendAddr(b, ByPeer, d.req.Via, 32, 128)
 			continue
 		}
+		if part.Kind == ByASN {
+			if asn := d.req.asn(); asn != 0 {
+				b = binary.BigEndian.AppendUint32(append(b, byte(ByASN)), asn)
+				continue
+			}
+		}
 		value := d.keyValue(part)
 		if value != "" && part.Kind == ByBot {
 			b = appendBot(b, value)
@@ -61,7 +67,7 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 		}
 		bits4, bits6 := d.guard.bits4, d.guard.bits6
 		kind := ByAddr
-		if part.Kind == ByNetwork {
+		if part.Kind == ByNetwork || part.Kind == ByASN {
 			kind = ByNetwork
 			bits4, bits6 = part.PrefixLengths()
 		}

@@ -121,6 +121,7 @@ const (
 	ByBot                          // a verified bot, whatever its address; all others by their address
 	ByPeer                         // Request.Via; never written in a policy, see Policy.Limits
 	ByValue                        // the value Name of Request.Values, which the program gives
+	ByASN                          // the number of Request.Owner; all others by their network, as ByNetwork
 )
 
 // String returns the part as a policy file spells it.
@@ -155,6 +156,8 @@ func (p KeyPart) String() string {
 		return "peer"
 	case ByValue:
 		return "value:" + p.Name
+	case ByASN:
+		return "asn"
 	}
 	return fmt.Sprintf("key part %d", uint8(p.Kind))
 }
@@ -247,7 +250,7 @@ func (l *Limit) AtOnce() (few, most int64) {
 func (l *Limit) sharesHolds() bool {
 	for _, part := range l.By {
 		switch part.Kind {
-		case ByNetwork, ByUserAgent, ByHost, ByPath, ByEveryone:
+		case ByNetwork, ByUserAgent, ByHost, ByPath, ByEveryone, ByASN:
 		default:
 			return false
 		}

@@ -35,6 +35,10 @@ type Match struct {
 	Seen  []string
 	Label []string // the registry holds one of these labels for the client, any case
 
+	// ASN holds numbers of autonomous systems ("AS64500"), and texts that fit the
+	// type or the name of the address's owner as a whole, any case; "*" as in Path.
+	ASN []string
+
 	// Bot holds "known", "verified", "forged", names and categories of bots.
 	// In a permission they hold only for a verified bot that is not steered.
 	// In a restriction "known", names and categories hold for every client
@@ -88,6 +92,7 @@ const (
 	listedField
 	labelField
 	seenField
+	ownerField
 )
 
 // A condition is one compiled field of a match.
@@ -100,6 +105,7 @@ type condition struct {
 	addrs    AddrSet
 	paths    *pathSet
 	bot      *botTest
+	owner    *ownerTest
 	listed   []Listing
 	none     bool // cookie: "none" is among the values
 	any      bool // cookie: "any" is among the values
@@ -135,6 +141,9 @@ func (m *Match) check(favorable bool) error {
 		if _, err := newBotTest(m.Bot, favorable); err != nil {
 			return err
 		}
+	}
+	if _, err := newOwnerTest(m.ASN); err != nil {
+		return err
 	}
 	for i := range m.Not {
 		if err := m.Not[i].check(!favorable); err != nil {
@@ -180,6 +189,13 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 	}
 	if m.Addr != nil {
 		conds = append(conds, condition{field: addrField, addrs: m.Addr, standing: as})
+	}
+	if m.ASN != nil {
+		owner, err := newOwnerTest(m.ASN)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: ownerField, owner: owner, standing: as})
 	}
 	add(labelField, "", m.Label, equalFold)
 	add(hostField, "", m.Host, globFold)
@@ -271,6 +287,8 @@ func (c *condition) holds(d *decision) bool {
 		return c.holdsAddr(req)
 	case botField:
 		return c.bot.holds(&req.Bot)
+	case ownerField:
+		return c.holdsOwner(d)
 	case labelField:
 		return req.hasLabel(c.favorable, func(label string) bool { return matchAny(c.patterns, label, "") })
 	case hostField:
@@ -426,7 +444,8 @@ func (m matcher) onlyWho() bool {
 	named := false
 	for i := range m {
 		switch {
-		case m[i].field == addrField, m[i].field == botField, m[i].field == hostnameField, m[i].field == labelField:
+		case m[i].field == addrField, m[i].field == botField, m[i].field == hostnameField, m[i].field == labelField,
+			m[i].field == ownerField:
 			named = true
 		case m[i].field != notField || !m[i].not.onlyWho():
 			return false

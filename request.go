@@ -27,6 +27,7 @@ type Request struct {
 	Values      map[string]string
 	Bot         Bot      // what it is taken for; see SetBot
 	Lookups     Lookups  // what others know of Addr; nil when nothing is known
+	Owner       Owner    // who owns Addr; of a provisional address too, which counts in no permission and no key
 	Override    Override // what operators have said of Addr
 	ViaOverride Override // what operators have said of Via
 

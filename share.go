@@ -17,7 +17,7 @@ func (g *Guard) AppendKey(b []byte, req *Request, part KeyPart) []byte {
 	if part.Kind == ByHeader {
 		part.Name = canonicalHeader(part.Name)
 	}
-	if part.Kind == ByNetwork && req.Via.IsValid() {
+	if (part.Kind == ByNetwork || part.Kind == ByASN) && req.Via.IsValid() {
 		part.Kind = ByPeer
 	}
 	b = d.appendKey(b, []KeyPart{part})

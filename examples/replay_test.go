@@ -30,7 +30,7 @@ func replayed(t *testing.T, name string, file *policyfile.File) string {
 }
 
 // provided is what the tests of this package fill in as serve does.
-var provided = policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true}
+var provided = policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true}
 
 // replayLog runs a policy over a log as fairshare replay does; verdicts may be
 // nil.

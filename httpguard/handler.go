@@ -169,6 +169,10 @@ func (g *generation) fill(req *fairshare.Request, r *http.Request) {
 	if g.Bot != nil {
 		req.SetBot(g.Bot(req.Addr, req.UserAgent))
 	}
+	req.Owner = fairshare.Owner{}
+	if g.Owner != nil && req.Addr.IsValid() {
+		req.Owner = g.Owner(req.Addr)
+	}
 	req.Override, req.ViaOverride = fairshare.Override{}, fairshare.Override{}
 	if g.Override != nil && req.Addr.IsValid() {
 		req.Override = g.Override(req.Addr, req.Bot, req.Time)

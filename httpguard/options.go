@@ -21,6 +21,11 @@ type Options struct {
 	// client is a bot.
 	Bot func(addr netip.Addr, userAgent string) fairshare.Bot
 
+	// Owner returns who owns an address, for rules that match or count by the
+	// number of an autonomous system; see package asn. It must return at once. nil
+	// means that no owner is known.
+	Owner func(addr netip.Addr) fairshare.Owner
+
 	// Values returns what the program knows of a request, by name: "user" or
 	// "tenant". Limits ByValue count by it. nil means that nothing is known.
 	Values func(r *http.Request) map[string]string

@@ -52,6 +52,7 @@ func covers(a, b test) bool {
 		(a.Cookie == nil || coversTexts(a.Cookie, b.Cookie, cookieCovers)) &&
 		(a.Seen == nil || coversTexts(a.Seen, b.Seen, globCovers)) &&
 		(a.UserAgent == nil || coversTexts(a.UserAgent, b.UserAgent, containsCovers)) &&
+		(a.ASN == nil || coversTexts(a.ASN, b.ASN, foldedGlobCovers)) &&
 		(a.Label == nil || coversTexts(a.Label, b.Label, strings.EqualFold)) &&
 		(a.Hostname == nil || coversTexts(a.Hostname, b.Hostname, globCovers)) &&
 		(a.Bot == nil || coversBots(a, b)) &&

@@ -16,6 +16,7 @@ type Facts struct {
 	Bots    bool // Request.Bot, by the table of File.Bots
 	Lookups bool // Request.Lookups: hostnames, and the DNS lists of File.DNS
 	Labels  bool // Request.Word.Labels
+	Owners  bool // Request.Owner, by the tables of File.ASN
 }
 
 // Provide declares that the program provides facts for the requests that it
@@ -29,6 +30,7 @@ func (f *File) Provide(facts Facts) {
 	f.provided.Bots = f.provided.Bots || facts.Bots
 	f.provided.Lookups = f.provided.Lookups || facts.Lookups
 	f.provided.Labels = f.provided.Labels || facts.Labels
+	f.provided.Owners = f.provided.Owners || facts.Owners
 }
 
 // ready returns an error for each rule that looks at a fact which nobody
@@ -44,6 +46,9 @@ func (f *File) ready() error {
 			}
 		}
 		f.missing(&rule.Match, add)
+		if rule.Limit != nil && !f.provided.Owners && byOwner(rule.Limit.By) {
+			add("owners of addresses (by: asn)" + ownersRemedy)
+		}
 		if rule.Ban != nil && rule.Ban.Unless != nil {
 			f.missing(rule.Ban.Unless, add)
 		}
@@ -53,6 +58,9 @@ func (f *File) ready() error {
 	}
 	return errors.Join(errs...)
 }
+
+const ownersRemedy = "; open the policy with package site, or " +
+	"set Request.Owner by package asn and call File.Provide(Facts{Owners: true})"
 
 // missing adds what a match looks at and nobody provides.
 func (f *File) missing(m *fairshare.Match, add func(text string)) {
@@ -79,6 +87,9 @@ func (f *File) missing(m *fairshare.Match, add func(text string)) {
 	}
 	if m.Label != nil && !f.provided.Labels {
 		add("labels" + remedy + "set Request.Word.Labels and call File.Provide(Facts{Labels: true})")
+	}
+	if m.ASN != nil && !f.provided.Owners {
+		add("owners of addresses (match: {asn: …})" + ownersRemedy)
 	}
 	for i := range m.Not {
 		f.missing(&m.Not[i], add)

@@ -11,7 +11,7 @@ import (
 	"fairshare"
 )
 
-var everything = Facts{Lists: true, Bots: true, Lookups: true, Labels: true}
+var everything = Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true}
 
 // A rule that looks at a fact which nobody provides would never hold. NewGuard
 // names the rule and the fact instead.
@@ -55,7 +55,7 @@ rules:
   - {name: two, match: {label: bad}, block: true}
 `, `site.yaml: rule "one" looks at bots` + site + `set Request.Bot and call File.Provide(Facts{Bots: true})
 site.yaml: rule "two" looks at labels` + site + `set Request.Word.Labels and call File.Provide(Facts{Labels: true})`,
-			Facts{Bots: true, Labels: true}},
+			Facts{Bots: true, Labels: true, Owners: true}},
 	} {
 		f, err := Parse("site.yaml", []byte(c.policy))
 		if err != nil {

@@ -57,6 +57,7 @@ type File struct {
 	Sources []Source // lists that come from files and URLs; their sets are empty at first
 	Bots    Bots
 	DNS     DNS
+	ASN     ASN
 
 	Serve // what only the command serve uses
 

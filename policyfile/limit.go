@@ -195,7 +195,7 @@ func readAlgorithm(r *reader, n *node, d *fairshare.Limit) {
 // keyKinds are the words of by, in the order of the kinds.
 var keyKinds = []fairshare.KeyKind{
 	fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath,
-	fairshare.ByEveryone,
+	fairshare.ByEveryone, fairshare.ByASN,
 }
 
 // maxParts is how many parts a key may have.
@@ -251,6 +251,8 @@ func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
 		hint = "by: network" + shorten(s)
 	}
 	switch strings.ToLower(s) {
+	case "owner", "as", "asnum", "provider", "isp", "organization":
+		hint = `did you mean "asn"?`
 	case "subnet", "prefix", "cidr", "net":
 		hint = `did you mean "network"? network/16 is a wider one`
 	case "ip", "client", "remote_addr", "source":

@@ -28,6 +28,7 @@ func matchKeys() []key[fairshare.Match] {
 		{"bot", func(r *reader, n *node, m *match) { m.Bot = r.botWords(n) }},
 		{"hostname", func(r *reader, n *node, m *match) { m.Hostname = r.hostnames(n) }},
 		{"listed", func(r *reader, n *node, m *match) { m.Listed = r.listings(n) }},
+		{"asn", func(r *reader, n *node, m *match) { m.ASN = r.owners(n) }},
 		{"seen", func(r *reader, n *node, m *match) { m.Seen = r.patterns(n, "seen") }},
 		{"label", func(r *reader, n *node, m *match) { m.Label = r.labels(n) }},
 	}

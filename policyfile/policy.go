@@ -47,6 +47,7 @@ func topKeys() []key[File] {
 		{"bounds", readBounds},
 		{"bots", readBots},
 		{"dns", readDNS},
+		{"asn", readASN},
 		{"sessions", readSessions},
 		{"registry", readRegistry},
 		{"share", readShare},
@@ -87,7 +88,7 @@ func (r *reader) policy(root *node) {
 	keys := topKeys()
 	rank := func(e entry) int {
 		switch e.key.text {
-		case "lists", "dns", "bots", "upstream":
+		case "lists", "dns", "bots", "asn", "upstream":
 			return 0
 		}
 		return 1
@@ -109,6 +110,7 @@ func (r *reader) policy(root *node) {
 			"h2c and tls: h2c is HTTP/2 without TLS")
 	}
 	r.file.cores = r.cores()
+	r.checkOwners()
 	r.checkJournal(got)
 	r.checkCostHeader()
 	if !got.has("rules") {

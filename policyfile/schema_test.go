@@ -28,10 +28,10 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 	if err := json.Unmarshal(Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
-	var clients, upstream, tls, journal, bounds, bots, dns, sessions, registry object
+	var clients, upstream, tls, journal, bounds, bots, dns, sessions, registry, owners object
 	for name, into := range map[string]*object{
 		"clients": &clients, "tls": &tls, "journal": &journal, "bounds": &bounds, "bots": &bots, "dns": &dns,
-		"sessions": &sessions, "registry": &registry,
+		"sessions": &sessions, "registry": &registry, "asn": &owners,
 	} {
 		if err := json.Unmarshal(schema.Properties[name], into); err != nil {
 			t.Fatal(err)
@@ -66,6 +66,7 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"bounds", names(boundsKeys()), bounds},
 		{"bots", names(botsKeys()), bots},
 		{"dns", names(dnsKeys()), dns},
+		{"asn", names(asnKeys()), owners},
 		{"a DNS list", names(dnsListKeys()), schema.Defs["dnslist"]},
 		{"sessions", names(sessionKeys()), sessions},
 		{"registry", names(registryKeys()), registry},
@@ -128,7 +129,7 @@ func (n *node) typed() any {
 
 // unseen are the bad files whose faults no schema of this kind can see: names
 // and places of other things, bounds of durations and sizes, regexps.
-var unseen = []string{"latin1", "default_twice", "documents", "ended", "listed_nowhere", "files", "files_key"}
+var unseen = []string{"latin1", "default_twice", "documents", "ended", "listed_nowhere", "asn_nowhere", "files", "files_key"}
 
 func TestSchemaTakesGoodFilesAndRefusesBadOnes(t *testing.T) {
 	compiler := jsonschema.NewCompiler()

@@ -200,6 +200,8 @@ func keyWords(by []fairshare.KeyPart) string {
 			return "a client (by addr)"
 		case fairshare.ByNetwork:
 			return "a network" + lengthWords(by[0])
+		case fairshare.ByASN:
+			return "all addresses of one owner (by asn)"
 		case fairshare.ByBot:
 			return "a verified bot as a whole, or a client (by addr)"
 		}
@@ -235,6 +237,9 @@ func askerWords(m test) string {
 	}
 	if m.Bot != nil {
 		parts = append(parts, "of "+botPhrase(m))
+	}
+	if m.ASN != nil {
+		parts = append(parts, "from the owner "+oneOf(m.ASN))
 	}
 	if m.Label != nil {
 		parts = append(parts, labelWords(m.Label))

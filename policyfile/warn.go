@@ -43,6 +43,7 @@ func (r *reader) warnings() {
 	r.warnSessions()
 	r.warnUpstream()
 	r.warnShare()
+	r.warnASN()
 	for i := range rules {
 		at := r.rules[i]
 		if at.built {
@@ -347,7 +348,7 @@ func (r *reader) warnLimit(i int) {
 			quote(rule.Name))
 	}
 	fleet := slices.Contains(lim.By, fairshare.KeyPart{Kind: fairshare.ByUserAgent}) &&
-		(rule.Match.UserAgent != nil || rule.Match.Bot != nil)
+		(rule.Match.UserAgent != nil || rule.Match.Bot != nil) || byOwner(lim.By) && rule.Match.ASN != nil
 	if shared(lim.By) && !fleet && lim.Newcomers == nil {
 		r.warn(by,
 			"by: addr counts each client alone; newcomers: {…} sets the limit of each client after others have used it up",
@@ -377,7 +378,7 @@ func (r *reader) narrowerThanClient(by []fairshare.KeyPart) (part fairshare.KeyP
 // byIdentity reports whether m names clients by who they are, which nobody can
 // feign where it does them good.
 func byIdentity(m *fairshare.Match) bool {
-	return m.Addr != nil || m.Bot != nil || m.Hostname != nil || m.Label != nil
+	return m.Addr != nil || m.Bot != nil || m.Hostname != nil || m.Label != nil || m.ASN != nil
 }
 
 // botOf returns the bot that one of the texts of user_agent is about; "" when
@@ -397,7 +398,7 @@ func invented(by []fairshare.KeyPart) bool {
 	found := false
 	for _, part := range by {
 		switch part.Kind {
-		case fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByValue:
+		case fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByValue, fairshare.ByASN:
 			return false
 		case fairshare.ByEveryone: // always the same
 		default:
@@ -418,7 +419,7 @@ func byWho(by []fairshare.KeyPart) bool {
 func shared(by []fairshare.KeyPart) bool {
 	for _, part := range by {
 		switch part.Kind {
-		case fairshare.ByEveryone, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath:
+		case fairshare.ByEveryone, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath, fairshare.ByASN:
 		default:
 			return false
 		}

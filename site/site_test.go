@@ -27,10 +27,12 @@ const policy = `
 clients: {trusted_proxies: [loopback]}
 dns: {server: "127.0.0.1:1"}
 lists: {listed: {file: listed.txt}}
+asn: {file: asn.csv}
 rules:
   - {name: listed, match: {addr: listed}, block: true}
   - {name: forged, match: {bot: forged}, block: true}
   - {name: labelled, match: {label: bad}, block: true}
+  - {name: owned, match: {asn: "Example*"}, block: true}
   - {name: three, limit: {requests: 3, per: 1h}}
 `
 
@@ -41,6 +43,7 @@ var requests = []struct {
 	before, after           int
 }{
 	{"192.0.2.1", "", "/", 403, 403},                  // on the list
+	{"203.0.113.1", "", "/", 403, 403},                // has that owner
 	{"198.51.100.1", "GPTBot/1.2", "/", 403, 403},     // not from a published range of the bot
 	{"198.51.100.2", "", "/", 403, 403},               // has the label
 	{"198.51.100.3", "", "/", 403, 403},               // an operator has banned it
@@ -61,6 +64,7 @@ func TestVerdictsAreThoseOfServe(t *testing.T) {
 			path := filepath.Join(dir, "policy.yaml")
 			write(t, path, policy)
 			write(t, filepath.Join(dir, "listed.txt"), "192.0.2.0/24\n")
+			write(t, filepath.Join(dir, "asn.csv"), "203.0.113.0/24,64500,Example Hosting\n")
 			decide(t, state)
 			ask, reload := start(t, path, state)
 			for round, want := range []func(i int) int{

@@ -8,7 +8,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
+	"fairshare/asn"
 	"fairshare/internal/cli"
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/setup"
@@ -20,6 +22,8 @@ type Policy struct {
 	File  *policyfile.File
 	lists *setup.Lists
 	bots  *setup.BotIdentifier
+
+	owners *asn.Live
 }
 
 // Open reads a policy file and the files that it names. Nothing is fetched:
@@ -33,13 +37,14 @@ func Open(ctx context.Context, path string, stderr io.Writer) (*Policy, error) {
 	}
 	lists, listErr := setup.OpenLists(ctx, file, setup.ListOptions{FetchLater: true})
 	identifier, botErr := setup.NewBotIdentifier(file, setup.BotOptions{})
-	for _, err := range []error{listErr, botErr} {
+	owners, ownerErr := setup.OpenOwners(file, nil, nil)
+	for _, err := range []error{listErr, botErr, ownerErr} {
 		cli.PrintError(stderr, setup.PrintFaults(stderr, err))
 	}
-	if cmp.Or(listErr, botErr) != nil {
+	if cmp.Or(listErr, botErr, ownerErr) != nil {
 		return nil, cli.ErrReported
 	}
-	return &Policy{File: file, lists: lists, bots: identifier}, nil
+	return &Policy{File: file, lists: lists, bots: identifier, owners: owners}, nil
 }
 
 // Describe writes what the policy does, one sentence for each rule and setting,
@@ -68,6 +73,9 @@ func (p *Policy) Describe(w io.Writer) {
 			fmt.Fprintf(w, "list %s: %s in %s.\n", s.Name, setup.PrefixCount(s.Prefixes), source.File)
 		}
 	}
+	if p.owners != nil {
+		fmt.Fprintf(w, "asn: %s of addresses in %s.\n", p.owners.Table(), strings.Join(file.ASN.Files, ", "))
+	}
 	for _, line := range file.Settings() {
 		fmt.Fprintln(w, line)
 	}
@@ -82,5 +90,8 @@ func (p *Policy) Describe(w io.Writer) {
 	}
 	for i := range file.Warnings {
 		fmt.Fprint(w, file.Warnings[i].Long())
+	}
+	for _, warning := range setup.UnknownOwners(file, p.owners) {
+		fmt.Fprintln(w, warning)
 	}
 }

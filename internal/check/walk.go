@@ -20,6 +20,7 @@ import (
 func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request) error {
 	file := p.File
 	req.SetBot(p.bots.Verifier.Look(req.Addr, req.UserAgent))
+	req.Owner = p.owners.Owner(req.Addr)
 	steps, err := file.Policy.Explain(req)
 	if err != nil {
 		return err
@@ -28,7 +29,7 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request) 
 	if err != nil {
 		return err
 	}
-	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true})
+	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true})
 	guard, err := fairshare.NewGuard(&file.Policy, limiter, nil)
 	if err != nil {
 		return err

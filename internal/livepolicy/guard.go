@@ -17,6 +17,9 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 	opts := base
 	opts.Client = func(r *http.Request) httpguard.Client { return p.client(rt, r) }
 	opts.Bot = rt.Bots.Verifier.Look
+	if rt.Owners != nil {
+		opts.Owner = rt.Owners.Owner
+	}
 	opts.Lookups = rt.Bots.Lookups()
 	opts.Override = p.state.override()
 	opts.Contact = rt.File.Contact

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"fairshare"
+	"fairshare/asn"
 	"fairshare/clientaddr"
 	"fairshare/internal/setup"
 	"fairshare/memlimit"
@@ -17,6 +18,7 @@ import (
 type Runtime struct {
 	File    *policyfile.File
 	Lists   *setup.Lists // nil: no list comes from a file or a URL
+	Owners  *asn.Live    // nil: the policy file names no table of owners
 	Clients *clientaddr.Resolver
 	Bots    *setup.BotIdentifier
 	Limiter *memlimit.Limiter
@@ -30,7 +32,7 @@ type Runtime struct {
 // lists and the DNS cache of the previous runtime, which may be nil.
 func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous *Runtime) (rt *Runtime, err error) {
 	rt = &Runtime{File: file, stop: func() {}}
-	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true})
+	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true})
 	old := previous
 	if old == nil {
 		old = new(Runtime)
@@ -40,6 +42,12 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 		Previous: old.Lists, Changed: func(name string) { p.listChanged(file, name) }})
 	if err != nil {
 		return nil, err
+	}
+	if rt.Owners, err = setup.OpenOwners(file, old.Owners, p.options.Log); err != nil {
+		return nil, err
+	}
+	for _, warning := range setup.UnknownOwners(file, rt.Owners) {
+		p.options.Log(warning)
 	}
 	if rt.Clients, err = setup.NewResolver(file); err != nil {
 		return nil, err
@@ -74,6 +82,7 @@ func (rt *Runtime) start(state string, log func(string)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() { rt.Lists.Run(ctx) })
+	all.Go(func() { rt.Owners.Run(ctx) })
 	all.Go(func() {
 		if err := rt.Bots.RunRanges(ctx, state, log); err != nil {
 			log("bots: " + err.Error())

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/asn"
 	"fairshare/clientaddr"
 	"fairshare/internal/accesslog"
 	"fairshare/internal/amount"
@@ -42,6 +43,7 @@ type session struct {
 	env        *cli.Environment
 	file       *policyfile.File
 	identifier *setup.BotIdentifier
+	owners     *asn.Live
 	dns        questions
 }
 
@@ -112,6 +114,12 @@ func (s *session) openFiles() error {
 	if err != nil {
 		return setup.PrintFaults(s.env.Stderr, err)
 	}
+	if s.owners, err = setup.OpenOwners(s.file, nil, nil); err != nil {
+		return setup.PrintFaults(s.env.Stderr, err)
+	}
+	for _, warning := range setup.UnknownOwners(s.file, s.owners) {
+		s.log(warning)
+	}
 	s.identifier, err = setup.NewBotIdentifier(s.file, setup.BotOptions{UseDNS: s.Resolve, Log: s.log})
 	if err != nil {
 		return setup.PrintFaults(s.env.Stderr, err)
@@ -134,7 +142,7 @@ func (s *session) replayOptions() (replay.Options, error) {
 	if err != nil {
 		return replay.Options{}, err
 	}
-	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true})
+	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true})
 	options := replay.Options{
 		Policy:    &file.Policy,
 		Limiter:   newLimiter(file),
@@ -147,6 +155,9 @@ func (s *session) replayOptions() (replay.Options, error) {
 		Bot:       s.identifier.Verifier.Look,
 		Share:     file.Share != nil,
 		Allowance: amount.Allowance,
+	}
+	if s.owners != nil {
+		options.Owner = s.owners.Owner
 	}
 	if s.Resolve {
 		s.dns.resolver = s.identifier.DNS()

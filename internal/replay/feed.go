@@ -121,6 +121,9 @@ func (p *preparer) prepare(b *batch) {
 		}
 		it.agent = p.seeds.hashText(e.UserAgent)
 		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && asset(req.Path)
+		if p.opts.Owner != nil {
+			req.Owner = p.opts.Owner(req.Addr)
+		}
 		if p.opts.Bot != nil {
 			p.recognise(it)
 		}

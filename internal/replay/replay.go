@@ -46,6 +46,10 @@ type Options struct {
 	// It is called by several goroutines and must not wait.
 	Bot func(addr netip.Addr, userAgent string) fairshare.Bot
 
+	// Owner returns who owns an address; nil: nobody is known. It is called by
+	// several goroutines.
+	Owner func(netip.Addr) fairshare.Owner
+
 	// Lookups is what hostname and listed in the policy ask; nil: nothing is known.
 	Lookups fairshare.Lookups
 

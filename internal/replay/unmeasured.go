@@ -68,6 +68,11 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 			add(look{what: what, why: "only the DNS knows: --resolve asks it"})
 		}
 	}
+	owner := func() {
+		if opts.Owner == nil {
+			add(look{what: "asn", why: "the policy names no table of the owners of addresses"})
+		}
+	}
 	label := func() {
 		if opts.Override == nil {
 			add(look{what: "label", why: "labels are in the registry of serve: --state DIR names its folder"})
@@ -113,6 +118,9 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 		if m.Label != nil {
 			label()
 		}
+		if m.ASN != nil {
+			owner()
+		}
 		for i := range m.Not {
 			match(&m.Not[i])
 		}
@@ -125,6 +133,8 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 				agent()
 			case fairshare.ByBot:
 				bot()
+			case fairshare.ByASN:
+				owner()
 			case fairshare.ByHost:
 				host()
 			case fairshare.ByPath:

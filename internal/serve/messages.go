@@ -50,6 +50,9 @@ func (s *server) introduce() {
 	if lists := rt.Lists.String(); lists != "" {
 		print("lists: %s", lists)
 	}
+	if rt.Owners != nil {
+		print("asn: %s", rt.Owners.Table())
+	}
 	if livepolicy.SharedCookies(rt.File) != "" {
 		print("sessions: %s", rt.sharedSessions())
 	}

@@ -102,6 +102,7 @@ func changes(old, now *runtime) (lines []string) {
 	compare("upstream", old.upstream.String(), now.upstream.String())
 	compare("fail", old.failMode(), now.failMode())
 	compare("clients", old.clientSource(), now.clientSource())
+	compare("asn", old.Owners.Table().String(), now.Owners.Table().String())
 	compare("lists", cmp.Or(old.Lists.String(), "none"), cmp.Or(now.Lists.String(), "none"))
 	compare("sessions", old.sharedSessions(), now.sharedSessions())
 	compare("costs", cmp.Or(old.costSource(), "no rule needs them"), cmp.Or(now.costSource(), "no rule needs them"))
