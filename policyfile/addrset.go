@@ -17,14 +17,14 @@ import (
 // An AddrSet is a set of prefixes, looked up by longest match without
 // allocating. It is safe for concurrent use.
 type AddrSet struct {
-	table    atomic.Pointer[bart.Lite] // its own prefixes, never changed once it stands here; nil means none
+	table    atomic.Pointer[bart.Lite] // its own prefixes, never changed once stored; nil means none
 	prefixes []netip.Prefix            // as written
 
-	lists []*AddrSet // that are part of it, and have none themselves
-	names []string   // of lists
+	lists []*AddrSet // lists that are part of the set; they have no lists themselves
+	names []string   // names of lists
 
-	elsewhere bool        // its prefixes are not in the policy: see Replace
-	replaced  atomic.Bool // Replace was called
+	external bool        // its prefixes come from outside the policy file: see Replace
+	replaced atomic.Bool // Replace was called
 }
 
 var _ fairshare.AddrSet = (*AddrSet)(nil)
@@ -42,9 +42,9 @@ func (s *AddrSet) Contains(addr netip.Addr) bool {
 	return false
 }
 
-// Replace puts prefixes in place of the set's own, at once for everybody who
-// asks it or a set that has it as a list. It is for the sets of
-// [File.Sources]. Of IPv4-mapped prefixes IPv4 is meant; invalid ones are passed over.
+// Replace replaces the set's own prefixes. The change takes effect at once, also
+// for sets that contain this set as a list. It is for the sets of [File.Sources].
+// IPv4-mapped prefixes count as IPv4, and invalid ones are ignored.
 func (s *AddrSet) Replace(prefixes []netip.Prefix) {
 	t := &bart.Lite{}
 	for _, p := range prefixes {
@@ -58,7 +58,7 @@ func (s *AddrSet) Replace(prefixes []netip.Prefix) {
 }
 
 // isLoaded reports whether the prefixes of the set itself are known.
-func (s *AddrSet) isLoaded() bool { return !s.elsewhere || s.replaced.Load() }
+func (s *AddrSet) isLoaded() bool { return !s.external || s.replaced.Load() }
 
 // Prefixes returns the prefixes of the set, masked and in order, each once.
 func (s *AddrSet) Prefixes() []netip.Prefix {
@@ -72,10 +72,10 @@ func (s *AddrSet) Prefixes() []netip.Prefix {
 // Lists returns the names of the lists that are part of the set.
 func (s *AddrSet) Lists() []string { return slices.Clone(s.names) }
 
-// String names what the set is made of, shortened.
-func (s *AddrSet) String() string { return addrWords(s) }
+// String lists the set's lists and prefixes, shortened.
+func (s *AddrSet) String() string { return addrText(s) }
 
-// tables returns what the set is made of now.
+// tables returns the current prefixes of the set and of its lists.
 func (s *AddrSet) tables() []*bart.Lite {
 	var tables []*bart.Lite
 	for _, part := range append([]*AddrSet{s}, s.lists...) {
@@ -86,7 +86,7 @@ func (s *AddrSet) tables() []*bart.Lite {
 	return tables
 }
 
-// size returns how many prefixes there are in all.
+// size returns the number of prefixes, with those of the lists.
 func (s *AddrSet) size() int {
 	n := 0
 	for _, t := range s.tables() {
@@ -95,12 +95,13 @@ func (s *AddrSet) size() int {
 	return n
 }
 
-// changes reports whether some of its prefixes are not in the policy.
-func (s *AddrSet) changes() bool {
-	return s.elsewhere || slices.ContainsFunc(s.lists, (*AddrSet).changes)
+// hasExternal reports whether some of the prefixes come from outside the policy
+// file.
+func (s *AddrSet) hasExternal() bool {
+	return s.external || slices.ContainsFunc(s.lists, (*AddrSet).hasExternal)
 }
 
-// add is for a set that nobody asks yet.
+// add adds a prefix. It is only for sets that are not in use yet.
 func (s *AddrSet) add(p netip.Prefix) {
 	t := s.table.Load()
 	if t == nil {
@@ -119,7 +120,7 @@ func (s *AddrSet) addList(name string, list *AddrSet) {
 	s.names = append(s.names, name)
 }
 
-// addrs reads prefixes and addresses, and names of lists when lists is given.
+// addrs reads prefixes and addresses, and names of lists unless lists is nil.
 func (r *reader) addrs(n *node, what string, lists map[string]*AddrSet) *AddrSet {
 	set := &AddrSet{}
 	for _, item := range r.list(n, what) {
@@ -127,8 +128,8 @@ func (r *reader) addrs(n *node, what string, lists map[string]*AddrSet) *AddrSet
 		if !ok {
 			continue
 		}
-		if r.full() && lists[s] == nil {
-			r.untold++ // what was meant is not looked for
+		if r.tooManyFaults() && lists[s] == nil {
+			r.omitted++ // no hint is searched for
 			continue
 		}
 		if list := lists[s]; list != nil {

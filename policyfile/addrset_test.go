@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A list from elsewhere has its new prefixes at once, in every set that has it
-// as a list, while requests ask; what all versions hold is held all the time.
+// Replace changes a list at once, in every set that contains the list, while
+// requests look it up. Prefixes of all versions are in the set at any time.
 func TestListsAreReplacedUnderRunningRequests(t *testing.T) {
 	f := parsed(t, `
 lists: {drop: {file: drop.txt}, office: [203.0.113.0/24]}
@@ -62,12 +62,12 @@ rules:
 	}
 	list.Replace(nil)
 	if alone.Contains(always) || joined.Contains(always) || !joined.Contains(netip.MustParseAddr("192.0.2.1")) {
-		t.Error("an empty version leaves what is not its own, and nothing else")
+		t.Error("after an empty version, the set does not have exactly the prefixes of its other parts")
 	}
 }
 
-// manyPrefixes returns n prefixes of all lengths, spread as those of threat
-// lists are.
+// manyPrefixes returns n prefixes of all lengths, spread like those of threat
+// lists.
 func manyPrefixes(n int) []netip.Prefix {
 	list := make([]netip.Prefix, n)
 	for i := range list {
@@ -80,7 +80,7 @@ func manyPrefixes(n int) []netip.Prefix {
 
 func BenchmarkReplaceHalfAMillion(b *testing.B) {
 	prefixes := manyPrefixes(500_000)
-	set := &AddrSet{elsewhere: true}
+	set := &AddrSet{external: true}
 	b.ReportAllocs()
 	for b.Loop() {
 		set.Replace(prefixes)
@@ -91,7 +91,7 @@ func BenchmarkReplaceHalfAMillion(b *testing.B) {
 }
 
 func BenchmarkContainsInHalfAMillion(b *testing.B) {
-	list, set := &AddrSet{elsewhere: true}, &AddrSet{}
+	list, set := &AddrSet{external: true}, &AddrSet{}
 	list.Replace(manyPrefixes(500_000))
 	set.addList("list", list)
 	var addrs [1 << 16]netip.Addr

@@ -13,10 +13,10 @@ import (
 	"fairshare"
 )
 
-// percentage is how a share of a window is written.
+// percentage matches a share of a window as policies write it.
 var percentage = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?%$`)
 
-// cores returns how many the upstream has.
+// cores returns the number of CPU cores of the upstream.
 func (r *reader) cores() float64 {
 	switch {
 	case r.file.UpstreamCPU.Cores > 0:
@@ -27,10 +27,10 @@ func (r *reader) cores() float64 {
 	return float64(runtime.NumCPU())
 }
 
-// micros reads CPU or time, as 1.05s or 7%, in µs: a share is one of the
-// window, for CPU of all cores in it. With a window of 0, which is told
-// elsewhere, only the spelling is looked at. What is out of bounds is a fault,
-// and 0 is returned.
+// micros reads CPU or time, such as 1.05s or 7%, in µs. A percentage is a share of
+// the window; for CPU it is a share of the window on all cores. With a window of
+// 0, which is an error that checkLimit reports, only the spelling is checked. A
+// value that is out of bounds is a fault, and 0 is returned.
 func (r *reader) micros(n *node, what string, d *fairshare.Limit) int64 {
 	if n.kind != scalarNode {
 		r.fault(n, "", "%s: %s", what, amountNeeded(d.Resource, n))
@@ -53,7 +53,8 @@ func (r *reader) micros(n *node, what string, d *fairshare.Limit) int64 {
 	return 0
 }
 
-// percent reads a share, exactly: percent × cores × window, rounded down.
+// percent reads a share. The result is exactly percent × cores × window, rounded
+// down.
 func (r *reader) percent(n *node, what string, d *fairshare.Limit) int64 {
 	share, _ := new(big.Rat).SetString(strings.TrimSuffix(n.text, "%"))
 	share.Quo(share, big.NewRat(100, 1))
@@ -62,12 +63,12 @@ func (r *reader) percent(n *node, what string, d *fairshare.Limit) int64 {
 		cores := r.cores()
 		if share.Cmp(big.NewRat(1, 1)) > 0 {
 			r.fault(n, fmt.Sprintf("%s: 100%%", what), "%s: %s is more than 100%%, which is all of %s", what,
-				shorten(n.text), coreWords(cores))
+				shorten(n.text), coresText(cores))
 			return 0
 		}
 		exact, _ := new(big.Rat).SetString(strconv.FormatFloat(cores, 'f', -1, 64)) // as it was written
 		share.Mul(share, exact)
-		of = coreWords(cores)
+		of = coresText(cores)
 	}
 	if d.Window == 0 {
 		return 0
@@ -102,7 +103,7 @@ func amountNeeded(res fairshare.Resource, n *node) string {
 	return fmt.Sprintf("%s is needed, not %s", of, n.describe())
 }
 
-// amountHint knows what is meant by what is neither a duration nor a share.
+// amountHint returns a fix for a text that is neither a duration nor a share.
 func amountHint(s, what string, res fairshare.Resource) string {
 	word := strings.ToLower(strings.TrimSpace(s))
 	share := func(number string) string {
@@ -115,7 +116,7 @@ func amountHint(s, what string, res fairshare.Resource) string {
 	number := strings.NewReplacer("percent", "", "%", "", " ", "").Replace(word)
 	switch amount, window, slash := strings.Cut(word, "/"); {
 	case slash && what != "burst":
-		return fmt.Sprintf("%s: %s, per: %s", what, shorten(strings.ReplaceAll(amount, " ", "")), perWord(window))
+		return fmt.Sprintf("%s: %s, per: %s", what, shorten(strings.ReplaceAll(amount, " ", "")), windowText(window))
 	case number != word && share(number) != "" && strings.Trim(number, "0123456789.,") == "":
 		return share(number)
 	case percentage.MatchString(word + "%"):
@@ -124,7 +125,7 @@ func amountHint(s, what string, res fairshare.Resource) string {
 		if us, err := strconv.ParseInt(strings.TrimRight(word, "uµs"), 10, 64); err == nil && us > 0 && us < 1<<40 {
 			return fmt.Sprintf("%s: %s", what, formatMicros(us))
 		}
-	// the unit first
+	// the unit is in front of the number
 	case word != "" && strings.Trim(word[1:], "0123456789.") == "" &&
 		slices.Contains([]string{"s", "m", "h", "d"}, word[:1]):
 		if _, ok := parseDuration(word[1:] + word[:1]); ok {
@@ -133,20 +134,20 @@ func amountHint(s, what string, res fairshare.Resource) string {
 	case strings.Contains(word, "core") && res == fairshare.CPU:
 		return "set the number of cores by upstream: {cpu: {cores: …}}; 100% is all of them"
 	}
-	if meant := meantDuration(s); meant != "" {
+	if meant := guessDuration(s); meant != "" {
 		return fmt.Sprintf("%s: %s", what, meant)
 	}
 	return "units are %, ms, s, m, h and d"
 }
 
-func coreWords(cores float64) string {
+func coresText(cores float64) string {
 	if cores == 1 {
 		return "1 core"
 	}
 	return strconv.FormatFloat(cores, 'f', -1, 64) + " cores"
 }
 
-// formatMicros returns µs as a policy file spells them: "4.2s".
+// formatMicros returns µs as policy files write them: "4.2s".
 func formatMicros(n int64) string {
 	decimal := func(unit int64, name string) string {
 		s := strconv.FormatInt(n/unit, 10)

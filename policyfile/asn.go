@@ -13,7 +13,7 @@ type ASN struct {
 	Hosting string   // file with the numbers of owners of the type "hosting"; "" means none
 }
 
-// maxASNFiles is how many files one table may have: one or more for each
+// maxASNFiles is the largest number of files of one table: one or more for each
 // family.
 const maxASNFiles = 8
 
@@ -57,7 +57,7 @@ func (r *reader) asnFiles(n *node) []string {
 	return files
 }
 
-// maxOwners bounds the texts of one condition.
+// maxOwners is the largest number of values of one condition.
 const maxOwners = 1000
 
 // owners reads numbers of autonomous systems, and texts for types and names.
@@ -118,7 +118,7 @@ func appendOwnerTexts(texts []string, m *fairshare.Match) []string {
 	return texts
 }
 
-// checkOwners reports rules that ask for owners in a policy that names no
+// checkOwners reports rules that test owners in a policy without a
 // table: they would never hold.
 func (r *reader) checkOwners() {
 	if len(r.file.ASN.Files) > 0 || find(r.root, "asn") != nil {
@@ -129,7 +129,7 @@ func (r *reader) checkOwners() {
 		rule := &r.file.Policy.Rules[i]
 		at := r.rules[i]
 		if rule.Limit != nil && byOwner(rule.Limit.By) {
-			r.fault(place(find(at.limit, "by"), at.node), remedy, "by: asn needs a table of the owners of addresses")
+			r.fault(firstNode(find(at.limit, "by"), at.node), remedy, "by: asn needs a table of the owners of addresses")
 		}
 		var texts []string
 		texts = appendOwnerTexts(texts, &rule.Match)
@@ -137,16 +137,16 @@ func (r *reader) checkOwners() {
 			texts = appendOwnerTexts(texts, rule.Ban.Unless)
 		}
 		if texts != nil {
-			r.fault(place(find(at.match, "asn"), at.match, at.node), remedy,
+			r.fault(firstNode(find(at.match, "asn"), at.match, at.node), remedy,
 				"match: asn needs a table of the owners of addresses")
 		}
 	}
 	if s := r.file.Share; s != nil && byOwner(s.By) {
-		r.fault(place(find(find(r.root, "share"), "by")), remedy, "by: asn needs a table of the owners of addresses")
+		r.fault(firstNode(find(find(r.root, "share"), "by")), remedy, "by: asn needs a table of the owners of addresses")
 	}
 }
 
-// warnASN warns about a table that nothing uses.
+// warnASN warns of a table that no rule uses.
 func (r *reader) warnASN() {
 	used := r.file.Share != nil && byOwner(r.file.Share.By) || len(r.file.OwnerTexts()) > 0
 	for i := range r.file.Policy.Rules {
@@ -154,7 +154,7 @@ func (r *reader) warnASN() {
 		used = used || lim != nil && byOwner(lim.By)
 	}
 	if len(r.file.ASN.Files) > 0 && !used {
-		r.warn(place(find(r.root, "asn")), "limit: {requests: 6000, per: 1m, by: asn, newcomers: {requests: 60, per: 1m}}",
+		r.warn(firstNode(find(r.root, "asn")), "limit: {requests: 6000, per: 1m, by: asn, newcomers: {requests: 60, per: 1m}}",
 			"asn: no rule matches or counts by owners of addresses")
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Files made to be slow or large are refused, or read, without taking long:
-// each of these would not end here if it cost more than it should.
+// Files that are made to be slow or large are read or rejected in a short time.
+// Without the bounds of the parser, this test would not end.
 func TestLargeFilesAreRead(t *testing.T) {
 	rule := "  - {name: r%d, match: {addr: big, path: \"/%d/*\"}, limit: {requests: 600, per: 1m}}\n"
 	rules := func(n int) string {
@@ -106,7 +106,7 @@ func TestLargeFilesAreRead(t *testing.T) {
 	}
 }
 
-// manyBots is a table as large as the largest, and the usual names.
+// manyBots is a table of the largest size, with the usual names.
 func manyBots(table string) ([]BotName, error) {
 	list, err := someBots(table)
 	for i := range 2000 {

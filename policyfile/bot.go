@@ -10,10 +10,10 @@ import (
 	"fairshare/internal/prose"
 )
 
-// Bots say how bots are known.
+// Bots says which table describes bots, and how often their ranges are fetched.
 type Bots struct {
 	Table   string        // file, see File.ResolvePath; "" means the built-in table
-	Refresh time.Duration // how often published ranges are fetched; 0 means never: those of the program are used
+	Refresh time.Duration // how often published ranges are fetched; 0 means never: the built-in ranges are used
 }
 
 // Bounds of refresh: operators publish new ranges every few days.
@@ -22,14 +22,15 @@ const (
 	maxRefresh = 31 * 24 * time.Hour
 )
 
-// A BotName is what a table of bots knows by one name, all in lower case.
+// A BotName is a bot or a category in a table of bots. All texts but Operator are
+// in lower case.
 type BotName struct {
 	Name          string
 	Categories    []string
-	Operator      string // for hints, in any case; "" when not known
-	Checked       bool   // there is a way to verify it
+	Operator      string // for hints, in any case; "" means unknown
+	Checked       bool   // it can be verified
 	UserTriggered bool   // any user can make it fetch a page
-	Category      bool   // Name is a category; those of bots need not be told apart
+	Category      bool   // Name is a category; categories of bots need no BotName of their own
 }
 
 func botsKeys() []key[Bots] {
@@ -63,26 +64,27 @@ func readBots(r *reader, n *node, f *File) {
 	}
 	if table := find(n, "table"); table != nil {
 		if f.Bots.Table == "" {
-			r.botsLoaded = true // a fault already: what stands in it is not known
+			r.botsLoaded = true // the name of the table is a fault already, so its content is unknown
 		}
 		r.loadBots(table)
 	}
 }
 
-// botWords are the words of a bot condition that a table knows.
-type botWords map[string]botWord
+// A botTable holds the names and categories that a bot condition may use.
+type botTable map[string]botEntry
 
-// A botWord is a name, a category, or both.
-type botWord struct {
-	kind    bool // some bot of it can be verified, and is not steered
-	steered bool // some bot of it can be verified, but is steered
-	search  bool // a search engine is among them
+// A botEntry describes a name, a category, or both.
+type botEntry struct {
+	verifiable    bool // some bot of it can be verified and is not user-triggered
+	userTriggered bool // some bot of it can be verified but is user-triggered
+	search        bool // some bot of it is a search engine
 
 	category bool
-	operator string // in lower case
+	operator string // in lower case; "" means unknown
 }
 
-// loadBots asks the table for its names, once. at is where its file is named.
+// loadBots loads the names of the table, once. at is the node with the name of the
+// table's file.
 func (r *reader) loadBots(at *node) {
 	if r.botsLoaded || r.options.Bots == nil {
 		return
@@ -90,10 +92,10 @@ func (r *reader) loadBots(at *node) {
 	r.botsLoaded = true
 	list, err := r.options.Bots(r.file.ResolvePath(r.file.Bots.Table))
 	if err != nil {
-		r.fault(place(at), "", "bots: table: %v", err)
+		r.fault(firstNode(at), "", "bots: table: %v", err)
 		return
 	}
-	r.bots = botWords{}
+	r.bots = botTable{}
 	for _, b := range list {
 		search := !b.UserTriggered && slices.Contains(b.Categories, "search")
 		for _, word := range append([]string{b.Name}, b.Categories...) {
@@ -102,8 +104,8 @@ func (r *reader) loadBots(at *node) {
 				if word == b.Name {
 					w.operator = strings.ToLower(b.Operator)
 				}
-				w.kind = w.kind || b.Checked && !b.UserTriggered
-				w.steered = w.steered || b.Checked && b.UserTriggered
+				w.verifiable = w.verifiable || b.Checked && !b.UserTriggered
+				w.userTriggered = w.userTriggered || b.Checked && b.UserTriggered
 				w.search = w.search || search && (word == b.Name || word == "search")
 			}
 			r.bots[word] = w
@@ -117,18 +119,19 @@ func (r *reader) has(word string) bool {
 	return known
 }
 
-// states are the words of a bot condition that are no names.
+// states are the values of a bot condition that are not names of bots.
 var states = []string{"known", "verified", "forged"}
 
 const (
 	maxBots    = 1000 // of one condition
 	maxBotName = 40   // bytes
 
-	maxCategories = 30 // that a hint names
+	maxCategories = 30 // in one hint
 )
 
-// botWords reads states, names and categories of bots, in lower case.
-func (r *reader) botWords(n *node) []string {
+// botConditions reads states, names and categories of bots, and returns them in
+// lower case.
+func (r *reader) botConditions(n *node) []string {
 	r.loadBots(nil)
 	list := []string{}
 	for i, item := range r.list(n, "bot") {
@@ -149,8 +152,8 @@ func (r *reader) botWords(n *node) []string {
 			list = append(list, word)
 			continue
 		}
-		if r.full() {
-			r.untold++
+		if r.tooManyFaults() {
+			r.omitted++
 			continue
 		}
 		hint := r.botHint(word)
@@ -173,12 +176,12 @@ func botName(s string) bool {
 	return s != "" && len(s) <= maxBotName && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789.-_ ") == ""
 }
 
-// crawlers are names that are known without a table.
+// crawlers are names that hints know without a table.
 var crawlers = []string{"googlebot", "bingbot", "applebot", "duckduckbot", "yandexbot", "baiduspider", "gptbot",
 	"claudebot"}
 
-// botSlips are words of others for states.
-var botSlips = map[string]string{
+// botSynonyms are other words for states and categories.
+var botSynonyms = map[string]string{
 	"good": "verified", "verify": "verified", "real": "verified", "genuine": "verified", "trusted": "verified",
 	"true": "known", "yes": "known",
 	"searchengine": "search", "searchengines": "search", "search engine": "search", "search engines": "search",
@@ -189,11 +192,11 @@ var botSlips = map[string]string{
 	"crawlers": "known", "claimed": "known",
 }
 
-// botHint finds out which word was meant.
+// botHint returns a fix for an unknown word of a bot condition.
 func (r *reader) botHint(word string) string {
 	switch {
-	case botSlips[word] != "":
-		return `did you mean "` + botSlips[word] + `"?`
+	case botSynonyms[word] != "":
+		return `did you mean "` + botSynonyms[word] + `"?`
 	case slices.Contains([]string{"none", "no", "false", "human", "humans", "person", "people", "browser", ""}, word):
 		return "a rule for bot: known above it, and this one without bot"
 	case word == "unverified":
@@ -248,7 +251,7 @@ func (r *reader) botHint(word string) string {
 	case len(near) == 1:
 		return "did you mean " + near[0] + "?"
 	case near != nil:
-		return "did you mean one of " + strings.Join(near[:min(len(near), maxWords)], ", ") + "?"
+		return "did you mean one of " + strings.Join(near[:min(len(near), maxTexts)], ", ") + "?"
 	case categories != nil:
 		return "fairshare bot 'USER AGENT' shows the name; categories are " +
 			strings.Join(categories[:min(len(categories), maxCategories)], ", ")
@@ -256,8 +259,7 @@ func (r *reader) botHint(word string) string {
 	return ""
 }
 
-// searches reports whether a search engine is among those whom a word of a
-// bot condition stands for.
+// searches reports whether a search engine can match a word of a bot condition.
 func (r *reader) searches(word string) bool {
 	switch word {
 	case "known", "verified", "search":
@@ -266,9 +268,10 @@ func (r *reader) searches(word string) bool {
 	return r.bots[word].search
 }
 
-// warnBots looks at the bot conditions of a match; kind says that it does a
-// client good to fit.
-func (r *reader) warnBots(n *node, kind bool) {
+// warnBots warns of bot conditions that hold for no bot, or for fewer bots than
+// they seem to. Permissions hold only for verified bots that are not
+// user-triggered. favorable says that the match is part of a permission.
+func (r *reader) warnBots(n *node, favorable bool) {
 	if n == nil {
 		return
 	}
@@ -277,10 +280,10 @@ func (r *reader) warnBots(n *node, kind bool) {
 		word := strings.ToLower(item.text)
 		w, known := r.bots[word]
 		switch {
-		case word == "forged" && kind:
+		case word == "forged" && favorable:
 			r.warn(item, "write a block or a limit for forged bots",
 				"bot: forged never holds here: a permission holds only for verified bots")
-		case word == "known" && kind:
+		case word == "known" && favorable:
 			r.warn(item, "use bot: verified, and another rule for the others",
 				"bot: known holds here only for verified bots, and never for user-triggered ones")
 		case slices.Contains(states, word):
@@ -289,23 +292,24 @@ func (r *reader) warnBots(n *node, kind bool) {
 					"bot: %s with other values: one of them is enough, and %s already holds for every such bot", word,
 					word)
 			}
-		case kind && known && !w.kind && w.steered:
+		case favorable && known && !w.verifiable && w.userTriggered:
 			r.warn(item, "it is an ordinary client: use a limit by addr",
 				"bot: %s never holds here: any user can make it fetch a page", quote(word))
-		case kind && known && !w.kind:
+		case favorable && known && !w.verifiable:
 			r.warn(item, "use addr with its addresses, or hostname",
 				"bot: %s never holds here: it cannot be verified", quote(word))
 		}
 	}
-	if kind {
+	if favorable {
 		r.warnHostnames(n)
 	}
 	for _, not := range items(find(n, "not")) {
-		r.warnBots(not, !kind)
+		r.warnBots(not, !favorable)
 	}
 }
 
-// warnBotBlock tells when search engines are sent away for good.
+// warnBotBlock warns of a rule that removes the site from search engines: it
+// answers them with a 4xx other than 429.
 func (r *reader) warnBotBlock(i int) {
 	rule := &r.file.Policy.Rules[i]
 	status := 429
@@ -331,8 +335,8 @@ func (r *reader) warnBotBlock(i int) {
 	}
 }
 
-// warnBotLast reports a last that never ends the walk: no bot of its match can
-// be verified.
+// warnBotLast warns of a last that never ends the walk, because no bot of its
+// match can be verified.
 func (r *reader) warnBotLast(i int) {
 	if rules := r.file.Policy.Rules; !rules[i].Last || i == len(rules)-1 {
 		return
@@ -340,24 +344,25 @@ func (r *reader) warnBotLast(i int) {
 	values := items(find(r.rules[i].match, "bot"))
 	for _, item := range values {
 		word := strings.ToLower(item.text)
-		if w, known := r.bots[word]; word != "forged" && (!known || w.kind) {
+		if w, known := r.bots[word]; word != "forged" && (!known || w.verifiable) {
 			return
 		}
 	}
 	if len(values) > 0 {
-		r.warn(place(find(r.rules[i].node, "last"), values[0]), "remove it",
+		r.warn(firstNode(find(r.rules[i].node, "last"), values[0]), "remove it",
 			"last has no effect: only a verified bot skips the rules below, and bot: %s is never verified",
 			strings.ToLower(values[0].text))
 	}
 }
 
-// warnByBot tells when by: bot does not do what it seems to.
+// warnByBot warns of a limit whose key by: bot has no effect on forged bots, or
+// gives a whole bot no more than one person.
 func (r *reader) warnByBot(i int) {
 	rule := &r.file.Policy.Rules[i]
 	if !slices.ContainsFunc(rule.Limit.By, func(p fairshare.KeyPart) bool { return p.Kind == fairshare.ByBot }) {
 		return
 	}
-	at := place(find(r.rules[i].limit, "by"), r.rules[i].limit)
+	at := firstNode(find(r.rules[i].limit, "by"), r.rules[i].limit)
 	switch bots := rule.Match.Bot; {
 	case bots == nil:
 		r.warn(at, "match: {bot: known}, and a limit by addr for all others",

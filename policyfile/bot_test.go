@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// What tells clients apart stands in the file's own fields; words of bots in
-// lower case, names of hosts without a final dot.
-func TestParseReadsWhoClientsAre(t *testing.T) {
+// Parse returns conditions on clients in the fields of the file: words of bots in
+// lower case, host names without a final dot.
+func TestParseReadsConditionsOnClients(t *testing.T) {
 	got := parsed(t, `
 rules:
   - name: a
@@ -75,17 +75,17 @@ lists: {drop: {file: /etc/drop.txt}, scanners: {url: "https://example.org/scanne
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for name, set := range got.Lists {
-		if set == nil || set.changes() != true {
+		if set == nil || set.hasExternal() != true {
 			t.Errorf("the list %s does not wait for its prefixes", name)
 		}
 	}
 	if got.Sources[0].Set != got.Lists["drop"] {
-		t.Error("what a source brings does not reach its list")
+		t.Error("Replace of a source's set does not change the list")
 	}
 }
 
-// Without a table names are taken as they stand, if they can be some; what
-// is meant as a state is told all the same.
+// Without a table, Parse accepts any name that a bot could have, and still reports
+// misspelled states.
 func TestNamesAreNotCheckedWithoutATable(t *testing.T) {
 	for word, fault := range map[string]bool{
 		"nobody-knows-it": false, "Google Favicon": false, "x.y_z-1": false, "example.com": false, "re:^google": false,
@@ -98,32 +98,33 @@ func TestNamesAreNotCheckedWithoutATable(t *testing.T) {
 	}
 }
 
-// The table that a policy names is asked for once, where it is: beside the
-// policy. A file without one asks for the built-in one, and only if it names
-// bots.
-func TestTheTableOfThePolicyIsAsked(t *testing.T) {
+// Parse loads the table of a policy once, relative to the policy's folder. Without
+// a table it loads the built-in one, and only if the policy names bots.
+func TestParseLoadsTheTableOfThePolicyOnce(t *testing.T) {
 	for text, want := range map[string][]string{
 		"rules: []": nil,
 		"rules: [{name: a, match: {bot: ai}, block: true}, {name: b, match: {bot: seo}, block: true}]": {""},
-		"bots: {table: t/bots.json}\nrules: []":                                                        {filepath.Join("etc", "t", "bots.json")},
-		"rules: [{name: a, match: {bot: ai}, block: true}]\nbots: {table: /bots.json}":                 {"/bots.json"},
+
+		"bots: {table: t/bots.json}\nrules: []": {
+			filepath.Join("etc", "t", "bots.json"),
+		},
+		"rules: [{name: a, match: {bot: ai}, block: true}]\nbots: {table: /bots.json}": {"/bots.json"},
 	} {
-		var asked []string
+		var loaded []string
 		options := Options{Bots: func(table string) ([]BotName, error) {
-			asked = append(asked, table)
+			loaded = append(loaded, table)
 			return someBots(table)
 		}}
 		if _, err := options.Parse("etc/site.yaml", []byte(text)); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
-		if diff := cmp.Diff(want, asked); diff != "" {
-			t.Errorf("%s: (-want +asked)\n%s", text, diff)
+		if diff := cmp.Diff(want, loaded); diff != "" {
+			t.Errorf("%s: (-want +loaded)\n%s", text, diff)
 		}
 	}
 }
 
-// A key that stands in a policy is told as a fault, and never shown, in
-// whatever line and fault.
+// An access key in a policy is a fault, and no fault of any line shows the key.
 func TestKeysInAPolicyAreNotShown(t *testing.T) {
 	for _, text := range []string{
 		"dns: {lists: {pot: {httpbl: abcdefghijkl}}}\nrules: []",
@@ -144,9 +145,9 @@ func TestKeysInAPolicyAreNotShown(t *testing.T) {
 	}
 }
 
-// Who reads the files that a policy names can say what is wrong with them as
-// a fault of the policy.
-func TestFaultsOfNamedFilesStandInThePolicy(t *testing.T) {
+// A program that reads the files of a policy can report their errors as faults of
+// the policy.
+func TestFaultsOfNamedFilesHaveThePositionInThePolicy(t *testing.T) {
 	f, err := Parse("etc/site.yaml",
 		[]byte("lists:\n  drop: {file: drop.txt}\ndns: {lists: {pot: {httpbl: /run/pot.key}}}\nrules: []"))
 	if err != nil {
@@ -164,13 +165,13 @@ func TestFaultsOfNamedFilesStandInThePolicy(t *testing.T) {
 	for name, want := range map[string]string{"drop.txt": filepath.Join("etc", "drop.txt"),
 		"/run/pot.key": "/run/pot.key", "": ""} {
 		if got := f.ResolvePath(name); got != want {
-			t.Errorf("%q is beside the policy as %q, want %q", name, got, want)
+			t.Errorf("ResolvePath(%q) = %q, want %q", name, got, want)
 		}
 	}
 }
 
-// A list from a file may say which proxies are trusted; its prefixes are
-// those that it holds when they are asked for.
+// A list from a file can name trusted proxies. ProxyLists returns its current
+// prefixes.
 func TestProxyListsMayComeFromFiles(t *testing.T) {
 	f := parsed(t,
 		"clients: {trusted_proxies: [loopback, edge]}\nlists: {edge: {file: edge.txt}}\nrules: [{use: default}]")

@@ -2,23 +2,22 @@ package policyfile
 
 import "cmp"
 
-// mostConnections is how many connections serve takes unless the policy says,
-// and the system allows them.
+// mostConnections is the default number of connections that serve accepts. The
+// system may allow fewer.
 const mostConnections = 16384
 
-// Bounds of what clients may open and send; 0 means the default of serve.
+// Bounds limits what clients may open and send; 0 means the default of serve.
 type Bounds struct {
-	Connections int   // in all
+	Connections int   // connections in total
 	PerAddr     int   // connections of one address
-	Fields      int   // of a request's header
-	Header      int64 // bytes of it
-	Streams     int   // HTTP/2 requests at once on one connection
+	Fields      int   // fields of a request's header
+	Header      int64 // bytes of a request's header
+	Streams     int   // concurrent HTTP/2 requests on one connection
 }
 
 func boundsKeys() []key[Bounds] {
 	count := func(name string, least, most int64, field func(*Bounds) *int) key[Bounds] {
-		return key[Bounds]{name, func(r *reader, n *node,
-			b *Bounds) {
+		return key[Bounds]{name, func(r *reader, n *node, b *Bounds) {
 			*field(b) = int(r.integer(n, name, least, most))
 		}}
 	}
@@ -39,13 +38,13 @@ func readBounds(r *reader, n *node, f *File) {
 	}
 }
 
-// warnBounds tells when serve holds less for one address than the policy asks
-// for.
+// warnBounds warns when serve allows one address fewer connections than the policy
+// says.
 func (r *reader) warnBounds() {
 	connections := cmp.Or(r.file.Bounds.Connections, mostConnections)
-	if asked, held := r.file.Bounds.PerAddr, connections/4; asked > held {
-		r.warn(place(find(find(r.root, "bounds"), "connections_per_addr")), "",
-			"connections_per_addr: one address gets at most a quarter of all connections: %d of %d, not %d", held,
-			connections, asked)
+	if wanted, most := r.file.Bounds.PerAddr, connections/4; wanted > most {
+		r.warn(firstNode(find(find(r.root, "bounds"), "connections_per_addr")), "",
+			"connections_per_addr: one address gets at most a quarter of all connections: %d of %d, not %d", most,
+			connections, wanted)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"fairshare/policyfile"
 )
 
-// BenchmarkDecideBuiltIn is one page each of ten thousand clients, judged by
-// the built-in policy and settled.
+// BenchmarkDecideBuiltIn measures Decide and Settle with the built-in policy, for
+// one page of each of ten thousand clients.
 func BenchmarkDecideBuiltIn(b *testing.B) {
 	policy := policyfile.BuiltIn().Policy
 	limiter, err := memlimit.New(policy.Limits(), memlimit.Options{})

@@ -15,11 +15,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expectations in testdata")
 
-// expectMark begins the lines of a test file that say what is expected of the
-// lines above them.
+// expectMark begins the lines of a test file with the expected result of the lines
+// above them.
 const expectMark = "#| "
 
-// someBots is a table of bots; one that is called broken.json cannot be read.
+// someBots returns a table of bots. The table broken.json cannot be read.
 func someBots(table string) ([]BotName, error) {
 	if filepath.Base(table) == "broken.json" {
 		return nil, errors.New(filepath.Base(table) + ": line 3: a name is needed")
@@ -39,9 +39,9 @@ func someBots(table string) ([]BotName, error) {
 	}, nil
 }
 
-// testCases runs each file below testdata/dir: what tell says of it must be
-// what stands at its end.
-func testCases(t *testing.T, dir string, tell func(t *testing.T, f *File, err error) string) {
+// testCases parses each file in testdata/dir and compares the result of describe
+// with the expected result at the end of the file.
+func testCases(t *testing.T, dir string, describe func(t *testing.T, f *File, err error) string) {
 	paths, err := filepath.Glob(filepath.Join("testdata", dir, "*.yaml"))
 	if err != nil || len(paths) == 0 {
 		t.Fatal("no cases", err)
@@ -60,7 +60,7 @@ func testCases(t *testing.T, dir string, tell func(t *testing.T, f *File, err er
 				}
 			}
 			f, err := Options{Bots: someBots, Cores: 4}.Parse(path, source)
-			got := tell(t, f, err)
+			got := describe(t, f, err)
 			got = strings.ReplaceAll(got, path, filepath.Base(path))
 			if *update {
 				var out strings.Builder
@@ -80,7 +80,7 @@ func testCases(t *testing.T, dir string, tell func(t *testing.T, f *File, err er
 	}
 }
 
-func TestGoodFilesAreSaidAsSentencesAndWarnings(t *testing.T) {
+func TestGoodFilesHaveSentencesAndWarnings(t *testing.T) {
 	testCases(t, "good", func(t *testing.T, f *File, err error) string {
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestGoodFilesAreSaidAsSentencesAndWarnings(t *testing.T) {
 	})
 }
 
-func TestBadFilesHaveAllFaultsTold(t *testing.T) {
+func TestAllFaultsOfBadFilesAreReported(t *testing.T) {
 	testCases(t, "bad", func(t *testing.T, f *File, err error) string {
 		faults := Faults(err)
 		if f != nil || len(faults) == 0 {

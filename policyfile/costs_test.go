@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A share of CPU is percent × cores × per, to the microsecond, wherever in the
-// file and the limit the parts of it stand.
+// A share of CPU is percent × cores × per, exact to the microsecond, whatever the
+// order of the keys in the file.
 func TestSharesOfCPUAreExact(t *testing.T) {
 	for _, c := range []struct {
 		limit, upstream string
@@ -63,8 +63,8 @@ func TestSharesOfCPUAreExact(t *testing.T) {
 	}
 }
 
-// Any share is what fractions of whole numbers say it is.
-func TestSharesAreWhatFractionsSay(t *testing.T) {
+// Shares equal the result of a computation with fractions of whole numbers.
+func TestSharesEqualFractions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		billionths := rapid.Int64Range(1, 100e9).Draw(t, "percent in billionths")
 		tenths := rapid.Int64Range(1, 40960).Draw(t, "cores in tenths")
@@ -112,7 +112,7 @@ func TestFormattedMicrosAreReadAgain(t *testing.T) {
 	}
 }
 
-// Where costs are learnt and what a share is stands in fields of the file.
+// Parse returns the sources of costs and the share in fields of the file.
 func TestParseReadsCostsAndShares(t *testing.T) {
 	part := func(kind fairshare.KeyKind, name string) fairshare.KeyPart {
 		return fairshare.KeyPart{Kind: kind, Name: name}
@@ -120,16 +120,36 @@ func TestParseReadsCostsAndShares(t *testing.T) {
 	byDefault := []fairshare.KeyPart{part(fairshare.ByNetwork, ""), part(fairshare.ByAddr, "")}
 	for text, want := range map[string]File{
 		"": {},
-		`upstream: {url: "http://127.0.0.1:3000", cpu: {cores: 2.5}}`:                 {Serve: Serve{Upstream: "http://127.0.0.1:3000", UpstreamCPU: UpstreamCPU{Cores: 2.5}}},
-		"upstream: {cpu: {from: server-timing}}":                                      {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "cpu"}}},
-		"upstream: {cpu: {keep: true, metric: Total, from: server-timing, cores: 4}}": {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "Total", KeepHeader: true, Cores: 4}}},
-		"upstream: {cpu: {from: process}}":                                            {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "process"}}},
-		"upstream: {cpu: {from: process, pid_file: run/x.pid, every: 50ms}}":          {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "process", PIDFile: "run/x.pid", Every: 50 * time.Millisecond}}},
-		"upstream: {cpu: {from: cgroup, service: php8.2-fpm, every: 1s}}":             {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "php8.2-fpm", Every: time.Second}}},
-		"upstream: {cpu: {from: cgroup, cgroup: /system.slice/x.service}}":            {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "/system.slice/x.service"}}},
-		"upstream: {cpu: {from: cgroup, cgroup: /sys/fs/cgroup/a}}":                   {Serve: Serve{UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "/a"}}},
-		"upstream: {cost: {header: X-Cost}}":                                          {Serve: Serve{UpstreamCost: UpstreamCost{Header: "X-Cost", Max: 1e6}}},
-		"upstream: {cost: {max: 8796093022208, header: x-gitlab-score}}":              {Serve: Serve{UpstreamCost: UpstreamCost{Header: "x-gitlab-score", Max: fairshare.MaxBytes}}},
+		`upstream: {url: "http://127.0.0.1:3000", cpu: {cores: 2.5}}`: {
+			Serve: Serve{Upstream: "http://127.0.0.1:3000", UpstreamCPU: UpstreamCPU{Cores: 2.5}},
+		},
+		"upstream: {cpu: {from: server-timing}}": {
+			Serve: Serve{UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "cpu"}},
+		},
+		"upstream: {cpu: {keep: true, metric: Total, from: server-timing, cores: 4}}": {
+			Serve: Serve{UpstreamCPU: UpstreamCPU{From: "server-timing", Metric: "Total", KeepHeader: true, Cores: 4}},
+		},
+		"upstream: {cpu: {from: process}}": {
+			Serve: Serve{UpstreamCPU: UpstreamCPU{From: "process"}},
+		},
+		"upstream: {cpu: {from: process, pid_file: run/x.pid, every: 50ms}}": {
+			Serve: Serve{UpstreamCPU: UpstreamCPU{From: "process", PIDFile: "run/x.pid", Every: 50 * time.Millisecond}},
+		},
+		"upstream: {cpu: {from: cgroup, service: php8.2-fpm, every: 1s}}": {
+			Serve: Serve{UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "php8.2-fpm", Every: time.Second}},
+		},
+		"upstream: {cpu: {from: cgroup, cgroup: /system.slice/x.service}}": {
+			Serve: Serve{UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "/system.slice/x.service"}},
+		},
+		"upstream: {cpu: {from: cgroup, cgroup: /sys/fs/cgroup/a}}": {
+			Serve: Serve{UpstreamCPU: UpstreamCPU{From: "cgroup", Cgroup: "/a"}},
+		},
+		"upstream: {cost: {header: X-Cost}}": {
+			Serve: Serve{UpstreamCost: UpstreamCost{Header: "X-Cost", Max: 1e6}},
+		},
+		"upstream: {cost: {max: 8796093022208, header: x-gitlab-score}}": {
+			Serve: Serve{UpstreamCost: UpstreamCost{Header: "x-gitlab-score", Max: fairshare.MaxBytes}},
+		},
 		"share: 32": {Share: &Share{Capacity: 32, By: byDefault, Wait: 10 * time.Second, Queue: 1024,
 			Ages: true}},
 		"share: auto": {Share: &Share{Min: 1, Max: 1024, By: byDefault, Wait: 10 * time.Second,
@@ -158,17 +178,17 @@ func TestParseReadsCostsAndShares(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 	}
-	// A file with a process's number is told as one that the policy names.
+	// An error of the file with the process ID has the position in the policy.
 	f := parsed(t, "rules: []\nupstream: {cpu: {from: process, pid_file: /run/x.pid}}")
 	if fault := f.Fault("/run/x.pid", fmt.Errorf("gone"), ""); fault.Line != 2 {
 		t.Errorf("%v", fault)
 	}
 }
 
-// Headers that others need are no place for a cost, whatever their case.
-func TestHeadersWithAMeaningTellNoCost(t *testing.T) {
+// A header with a standard meaning cannot carry costs, in upper or lower case.
+func TestReservedHeadersCannotCarryCosts(t *testing.T) {
 	for _, name := range append([]string{"HOST", "Sec-Fetch-Site", "access-control-allow-origin", "Fairshare-Client",
-		"X-Forwarded-For"}, keptHeaders...) {
+		"X-Forwarded-For"}, reservedHeaders...) {
 		if _, err := Parse("site.yaml", []byte("upstream: {cost: {header: "+strconv.Quote(name)+
 			"}}\nrules: []")); len(Faults(err)) != 1 {
 			t.Errorf("%s: %v", name, err)

@@ -10,26 +10,29 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// A test is a match, and whether it does a client good to fit, as it does in
+// A condition is a match, and whether it does a client good to fit, as it does in
 // an allow: bots fit fewer of these, see [fairshare.Match].
-type test struct {
+type condition struct {
 	*fairshare.Match
-	kind bool
+	favorable bool
 }
 
-func testOf(rule *fairshare.Rule) test { return test{&rule.Match, rule.Action == fairshare.Allow} }
+func conditionOf(rule *fairshare.Rule) condition {
+	return condition{&rule.Match, rule.Action == fairshare.Allow}
+}
 
-// nots returns what stands in the nots of t.
-func (t test) nots() []test {
-	list := make([]test, len(t.Not))
+// exceptions returns the matches in not. They hold in the other direction: a not of a
+// permission is a restriction.
+func (t condition) exceptions() []condition {
+	list := make([]condition, len(t.Not))
 	for i := range t.Not {
-		list[i] = test{&t.Not[i], !t.kind}
+		list[i] = condition{&t.Not[i], !t.favorable}
 	}
 	return list
 }
 
 // covers reports whether a surely holds for every request that b holds for.
-func covers(a, b test) bool {
+func covers(a, b condition) bool {
 	for name, texts := range a.Header {
 		if !coversTexts(texts, headerTexts(b.Match, name), containsCovers) {
 			return false
@@ -40,8 +43,8 @@ func covers(a, b test) bool {
 			return false
 		}
 	}
-	for _, not := range a.nots() {
-		if !slices.ContainsFunc(b.nots(), func(t test) bool { return covers(t, not) }) {
+	for _, not := range a.exceptions() {
+		if !slices.ContainsFunc(b.exceptions(), func(t condition) bool { return covers(t, not) }) {
 			return false
 		}
 	}
@@ -61,20 +64,20 @@ func covers(a, b test) bool {
 
 // coversBots compares words of bots. Where it does good to fit, each of them
 // holds for some verified bots only, and forged for nobody.
-func coversBots(a, b test) bool {
+func coversBots(a, b condition) bool {
 	if b.Bot == nil {
 		return false
 	}
 	covers := func(s, t string) bool {
 		switch {
-		case s == "known", s == "verified" && a.kind:
-			return !a.kind || b.kind
+		case s == "known", s == "verified" && a.favorable:
+			return !a.favorable || b.favorable
 		case s == "verified":
-			return b.kind || t == "verified"
+			return b.favorable || t == "verified"
 		case s == "forged":
-			return !a.kind && !b.kind && t == "forged"
+			return !a.favorable && !b.favorable && t == "forged"
 		}
-		return s == t && (!a.kind || b.kind)
+		return s == t && (!a.favorable || b.favorable)
 	}
 	for _, t := range b.Bot {
 		if !slices.ContainsFunc(a.Bot, func(s string) bool { return covers(s, t) }) {
@@ -85,16 +88,16 @@ func coversBots(a, b test) bool {
 }
 
 // botsOverlap reports whether some bot may fit both.
-func botsOverlap(a, b test) bool {
+func botsOverlap(a, b condition) bool {
 	if a.Bot == nil || b.Bot == nil {
 		return true
 	}
 	// A forged bot is not verified, but may claim any name.
 	overlap := func(s, t string) bool {
-		if s == "forged" && a.kind || t == "forged" && b.kind {
+		if s == "forged" && a.favorable || t == "forged" && b.favorable {
 			return false
 		}
-		return (s == "forged") == (t == "forged") || s != "verified" && !a.kind && t != "verified" && !b.kind
+		return (s == "forged") == (t == "forged") || s != "verified" && !a.favorable && t != "verified" && !b.favorable
 	}
 	return slices.ContainsFunc(a.Bot, func(s string) bool {
 		return slices.ContainsFunc(b.Bot, func(t string) bool { return overlap(s, t) })
@@ -121,9 +124,9 @@ func coversListed(a, b []fairshare.Listing) bool {
 
 // overlap reports whether some request may fit both a and b. Only that none
 // can is sure.
-func overlap(a, b test) bool {
-	excludes := func(t, other test) bool {
-		return slices.ContainsFunc(t.nots(), func(not test) bool { return covers(not, other) })
+func overlap(a, b condition) bool {
+	excludes := func(t, other condition) bool {
+		return slices.ContainsFunc(t.exceptions(), func(not condition) bool { return covers(not, other) })
 	}
 	return !excludes(a, b) && !excludes(b, a) && botsOverlap(a, b) &&
 		addrsOverlap(a.Addr, b.Addr) &&
@@ -157,7 +160,7 @@ func globsOverlap(a, b string) bool {
 func addrsOverlap(a, b fairshare.AddrSet) bool {
 	s, ok := a.(*AddrSet)
 	t, ok2 := b.(*AddrSet)
-	if !ok || !ok2 || s.changes() || t.changes() || s.size() > maxCompared || t.size() > maxCompared {
+	if !ok || !ok2 || s.hasExternal() || t.hasExternal() || s.size() > maxCompared || t.size() > maxCompared {
 		return true
 	}
 	of := t.Prefixes()
@@ -238,7 +241,7 @@ func coversAddrs(a, b fairshare.AddrSet) bool {
 		return false
 	}
 	if narrow.size() > maxCompared || slices.ContainsFunc(narrow.lists, func(list *AddrSet) bool {
-		return list.elsewhere && !slices.Contains(wide.lists, list)
+		return list.external && !slices.Contains(wide.lists, list)
 	}) {
 		return false
 	}

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What covers and overlap claim is true: where a covers b, no request that b
-// holds for escapes a; where they do not overlap, none fits both.
-func TestWhatIsCoveredEscapesNot(t *testing.T) {
+// If a covers b, every request that matches b matches a. If a and b do not overlap,
+// no request matches both.
+func TestCoversAndOverlapAreSound(t *testing.T) {
 	sets := map[string]*AddrSet{}
 	for _, s := range []string{"192.0.2.0/24", "192.0.2.7", "192.0.2.128/25", "0.0.0.0/0"} {
 		p, err := parsePrefix(s)
@@ -21,8 +21,8 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 		sets[s] = &AddrSet{}
 		sets[s].add(p)
 	}
-	// Two sets have a list from elsewhere, of which is known only later what is in it.
-	list := &AddrSet{elsewhere: true}
+	// Two sets contain an external list, whose prefixes are known only later.
+	list := &AddrSet{external: true}
 	sets["list"], sets["list and more"] = &AddrSet{}, &AddrSet{}
 	sets["list"].addList("list", list)
 	sets["list and more"].add(netip.MustParsePrefix("198.51.100.1/32"))
@@ -57,7 +57,7 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 		}
 		return map[string][]string{name: v}
 	}
-	focus := -1 // the field of most matches, so that they have something in common
+	focus := -1 // the field of most matches, so that matches often overlap
 	var match func(depth int) *rapid.Generator[fairshare.Match]
 	match = func(depth int) *rapid.Generator[fairshare.Match] {
 		return rapid.Custom(func(t *rapid.T) fairshare.Match {
@@ -105,9 +105,9 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list.Replace(nil)
 		focus = rapid.IntRange(-1, 11).Draw(t, "focus")
-		of := func(name string) test {
+		of := func(name string) condition {
 			m := match(2).Draw(t, name)
-			return test{&m, rapid.Bool().Draw(t, name+" is kind")}
+			return condition{&m, rapid.Bool().Draw(t, name+" is favorable")}
 		}
 		a, b := of("a"), of("b")
 		covered, apart := covers(a, b), !overlap(a, b)
@@ -143,24 +143,25 @@ func TestWhatIsCoveredEscapesNot(t *testing.T) {
 			if req.Bot.Name != "" {
 				req.Bot.State = rapid.SampledFrom([]fairshare.BotState{fairshare.Claimed, fairshare.Pending,
 					fairshare.Verified, fairshare.Forged}).Draw(t, "state")
-				req.Bot.UserTriggered = rapid.Bool().Draw(t, "steered")
+				req.Bot.UserTriggered = rapid.Bool().Draw(t, "user-triggered")
 			}
 			if !holds(t, b, req) {
 				continue
 			}
 			if fits := holds(t, a, req); covered && !fits {
-				t.Fatalf("%+v\nescapes %+v (%v)\nand not %+v (%v)", req, *a.Match, a.kind, *b.Match, b.kind)
+				t.Fatalf("%+v\ndoes not match %+v (%v)\nbut matches %+v (%v)", req, *a.Match,
+					a.favorable, *b.Match, b.favorable)
 			} else if apart && fits {
-				t.Fatalf("%+v\nfits %+v (%v)\nand %+v (%v)", req, *a.Match, a.kind, *b.Match, b.kind)
+				t.Fatalf("%+v\nmatches %+v (%v)\nand %+v (%v)", req, *a.Match, a.favorable, *b.Match, b.favorable)
 			}
 		}
 	})
 }
 
-// holds asks the guard's own code.
-func holds(t interface{ Fatal(...any) }, m test, req *fairshare.Request) bool {
+// holds reports whether a condition holds, by the guard's own code.
+func holds(t interface{ Fatal(...any) }, m condition, req *fairshare.Request) bool {
 	p := fairshare.Policy{Rules: []fairshare.Rule{{Name: "x", Match: *m.Match, Action: fairshare.Block}}}
-	if m.kind {
+	if m.favorable {
 		p.Rules[0].Action = fairshare.Allow
 	}
 	steps, err := p.Explain(req)
@@ -170,10 +171,10 @@ func holds(t interface{ Fatal(...any) }, m test, req *fairshare.Request) bool {
 	return steps[0].Holds
 }
 
-// Of bots, DNS lists and labels all pairs of conditions are tried, with all that can
-// be known of a client.
-func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
-	try := func(tests []test, clients []*fairshare.Request) (covered, apart int) {
+// All pairs of conditions on bots, DNS lists and labels are compared, with all
+// kinds of clients.
+func TestConditionsOnClientsCoverSoundly(t *testing.T) {
+	try := func(tests []condition, clients []*fairshare.Request) (covered, apart int) {
 		fits := make([][]bool, len(tests))
 		for i, m := range tests {
 			for _, req := range clients {
@@ -191,8 +192,8 @@ func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 				}
 				for k, req := range clients {
 					if inside && fits[j][k] && !fits[i][k] || outside && fits[j][k] && fits[i][k] {
-						t.Fatalf("%+v (good: %v) and %+v (good: %v): covers %v, apart %v; but %+v fits %v and %v",
-							*a.Match, a.kind, *b.Match, b.kind, inside, outside, req, fits[i][k], fits[j][k])
+						t.Fatalf("%+v (favorable: %v) and %+v (favorable: %v): covers %v, apart %v; but %+v matches %v and %v",
+							*a.Match, a.favorable, *b.Match, b.favorable, inside, outside, req, fits[i][k], fits[j][k])
 					}
 				}
 			}
@@ -201,12 +202,12 @@ func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 	}
 
 	words := []string{"known", "verified", "forged", "googlebot", "search", "re:^goo"}
-	var ofBots []test
+	var ofBots []condition
 	for i := range words {
 		for j := range words[:i+1] {
 			for _, kind := range []bool{false, true} {
-				ofBots = append(ofBots, test{&fairshare.Match{Bot: []string{words[i], words[j]}}, kind})
-				ofBots = append(ofBots, test{&fairshare.Match{Bot: []string{words[i]},
+				ofBots = append(ofBots, condition{&fairshare.Match{Bot: []string{words[i], words[j]}}, kind})
+				ofBots = append(ofBots, condition{&fairshare.Match{Bot: []string{words[i]},
 					Not: []fairshare.Match{{Bot: []string{words[j]}}}}, kind})
 			}
 		}
@@ -224,9 +225,9 @@ func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 		t.Errorf("of bots %d cover, %d are apart", covered, apart)
 	}
 
-	var ofLists []test
+	var ofLists []condition
 	add := func(l fairshare.Listing) {
-		ofLists = append(ofLists, test{&fairshare.Match{Listed: []fairshare.Listing{l}}, false})
+		ofLists = append(ofLists, condition{&fairshare.Match{Listed: []fairshare.Listing{l}}, false})
 	}
 	for types := range uint8(8) {
 		for _, threat := range []uint8{0, 25} {
@@ -244,7 +245,7 @@ func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 			add(l)
 		}
 	}
-	ofLists = append(ofLists, test{&fairshare.Match{Listed: []fairshare.Listing{ofLists[0].Listed[0],
+	ofLists = append(ofLists, condition{&fairshare.Match{Listed: []fairshare.Listing{ofLists[0].Listed[0],
 		ofLists[len(ofLists)-1].Listed[0]}}, false})
 	clients = []*fairshare.Request{{}}
 	for _, list := range []string{"honeypot", "dronebl", "other"} {
@@ -259,11 +260,11 @@ func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 	}
 
 	names := []string{"good", "GOOD", "oo", "bad", "re:^g", "re:."}
-	var ofLabels []test
+	var ofLabels []condition
 	for i := range names {
 		for j := range names[:i+1] {
-			ofLabels = append(ofLabels, test{&fairshare.Match{Label: []string{names[i], names[j]}}, false})
-			ofLabels = append(ofLabels, test{&fairshare.Match{Label: []string{names[i]},
+			ofLabels = append(ofLabels, condition{&fairshare.Match{Label: []string{names[i], names[j]}}, false})
+			ofLabels = append(ofLabels, condition{&fairshare.Match{Label: []string{names[i]},
 				Not: []fairshare.Match{{Label: []string{names[j]}}}}, false})
 		}
 	}
@@ -276,10 +277,10 @@ func TestConditionsOnWhoIsKnownCoverWhatTheySay(t *testing.T) {
 	}
 }
 
-// lookups is what is known of every address.
+// lookups has the same results for every address.
 type lookups struct {
 	name   string
-	list   string // that it is on; "" means all
+	list   string // the DNS list that has every address; "" means all lists
 	answer netip.Addr
 }
 

@@ -28,8 +28,8 @@ func TestBuiltInPolicyGivesNoWarnings(t *testing.T) {
 	}
 }
 
-// Each limit by address has one by network, for the same requests and eight
-// times as wide.
+// Each limit by address has a limit by network for the same requests that is eight
+// times as high.
 func TestBuiltInPolicyCountsNetworksToo(t *testing.T) {
 	rules := BuiltIn().Policy.Rules
 	by := func(r *fairshare.Rule, kind fairshare.KeyKind) bool {
@@ -57,11 +57,11 @@ func TestBuiltInPolicyCountsNetworksToo(t *testing.T) {
 	}
 }
 
-// A site is guarded by the built-in policy.
+// A site is a guard with the built-in policy.
 type site struct {
 	t     *testing.T
 	guard *fairshare.Guard
-	rule  string // that spoke last
+	rule  string // of the last verdict
 }
 
 func newSite(t *testing.T) *site {
@@ -80,7 +80,7 @@ func newSite(t *testing.T) *site {
 	return &site{t: t, guard: guard}
 }
 
-func (s *site) ask(req fairshare.Request, target string, status int) fairshare.Action {
+func (s *site) request(req fairshare.Request, target string, status int) fairshare.Action {
 	s.t.Helper()
 	if req.Header == nil {
 		req.Header = http.Header{}
@@ -113,7 +113,7 @@ func TestBuiltInPolicyNeverRefusesCertificates(t *testing.T) {
 	challenge := func(when string) {
 		t.Helper()
 		for i := range 2000 {
-			if got := s.ask(req, fmt.Sprintf("/.well-known/acme-challenge/token_%d-x", i),
+			if got := s.request(req, fmt.Sprintf("/.well-known/acme-challenge/token_%d-x", i),
 				404); got != fairshare.Allow {
 				t.Fatalf("%s: challenge %d: %v by %q", when, i, got, s.rule)
 			}
@@ -121,9 +121,9 @@ func TestBuiltInPolicyNeverRefusesCertificates(t *testing.T) {
 	}
 	challenge("at first")
 	for range 3 {
-		s.ask(req, "/.env", 404)
+		s.request(req, "/.env", 404)
 	}
-	if got := s.ask(req, "/", 200); got != fairshare.Refuse {
+	if got := s.request(req, "/", 200); got != fairshare.Refuse {
 		t.Fatalf("after /.env three times: %v", got)
 	}
 	challenge("banned")
@@ -131,51 +131,51 @@ func TestBuiltInPolicyNeverRefusesCertificates(t *testing.T) {
 		"/.well-known/acme-challenge/x/../../../admin", `/.well-known/acme-challenge/..\..\admin`,
 		"/.well-known/acme-challenge/..%2f..%2fadmin", "/.well-known/acme-challenge/a;b",
 		"/.well-known/acme-challenge/"} {
-		if got := s.ask(req, odd, 200); got != fairshare.Refuse {
-			t.Errorf("%s passes by a ban: %v", odd, got)
+		if got := s.request(req, odd, 200); got != fairshare.Refuse {
+			t.Errorf("%s during a ban: %v", odd, got)
 		}
 	}
 	post := req
 	post.Method = "POST"
-	if got := s.ask(post, "/.well-known/acme-challenge/x", 200); got != fairshare.Refuse {
-		t.Errorf("POST passes by a ban: %v", got)
+	if got := s.request(post, "/.well-known/acme-challenge/x", 200); got != fairshare.Refuse {
+		t.Errorf("POST during a ban: %v", got)
 	}
 	req.Addr = netip.MustParseAddr("192.0.2.2") // not banned, but far over the ceiling
 	for range 3000 {
-		s.ask(req, "/a.css", 200)
+		s.request(req, "/a.css", 200)
 	}
-	if got := s.ask(req, "/a.css", 200); got != fairshare.Refuse {
+	if got := s.request(req, "/a.css", 200); got != fairshare.Refuse {
 		t.Fatalf("after 3000 assets at once: %v", got)
 	}
 	challenge("over the ceiling")
 }
 
-func TestNothingLiftsTheCeiling(t *testing.T) {
+func TestCeilingHoldsForAllRequests(t *testing.T) {
 	for _, header := range []http.Header{{}, {"Cookie": {"wordpress_logged_in_1=admin; session=1"},
 		"Referer": {"https://example.org/"}, "Authorization": {"Bearer x"}}} {
-		for _, ask := range [][2]string{{"GET", "/"}, {"GET", "/a.css"}, {"GET", "/robots.txt"}, {"GET", "/feed.xml"},
+		for _, line := range [][2]string{{"GET", "/"}, {"GET", "/a.css"}, {"GET", "/robots.txt"}, {"GET", "/feed.xml"},
 			{"POST", "/inbox"}, {"GET", "/.well-known/security.txt"}, {"GET", "/favicon.ico"}, {"PROPFIND", "/dav/"}} {
 			for _, bot := range []fairshare.Bot{{}, {Name: "googlebot", Categories: []string{"search"},
 				State: fairshare.Verified}, {Name: "mj12bot", Categories: []string{"seo"}, State: fairshare.Claimed}} {
 				s, passed := newSite(t), 0
 				for i := range 4000 {
 					req := fairshare.Request{Time: begin.Add(time.Duration(i) * 10 * time.Millisecond),
-						Addr: netip.MustParseAddr("192.0.2.1"), Method: ask[0], Host: "example.org",
+						Addr: netip.MustParseAddr("192.0.2.1"), Method: line[0], Host: "example.org",
 						UserAgent: firefox, Header: header}
 					req.SetBot(bot)
-					if s.ask(req, ask[1], 200) == fairshare.Allow {
+					if s.request(req, line[1], 200) == fairshare.Allow {
 						passed++
 					}
 				}
 				if passed > 1200 {
-					t.Errorf("%s %s as %q: %d in 40 seconds", ask[0], ask[1], bot.Name, passed)
+					t.Errorf("%s %s as %q: %d in 40 seconds", line[0], line[1], bot.Name, passed)
 				}
 			}
 		}
 	}
 }
 
-func TestBuiltInPolicyIsKindToVerifiedSearchEngines(t *testing.T) {
+func TestBuiltInPolicyLetsVerifiedSearchEnginesCrawl(t *testing.T) {
 	google := "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
 	crawl := func(state fairshare.BotState) map[fairshare.Action]int {
 		s, got := newSite(t), map[fairshare.Action]int{}
@@ -184,7 +184,7 @@ func TestBuiltInPolicyIsKindToVerifiedSearchEngines(t *testing.T) {
 				Addr: netip.AddrFrom4([4]byte{66, 249, 66, byte(i % 50)}), Method: "GET", Host: "example.org",
 				UserAgent: google}
 			req.SetBot(fairshare.Bot{Name: "googlebot", Categories: []string{"search"}, State: state})
-			got[s.ask(req, fmt.Sprintf("/old/page-%d.php", i), 404)]++
+			got[s.request(req, fmt.Sprintf("/old/page-%d.php", i), 404)]++
 		}
 		return got
 	}
@@ -194,39 +194,40 @@ func TestBuiltInPolicyIsKindToVerifiedSearchEngines(t *testing.T) {
 	if got := crawl(fairshare.Forged); got[fairshare.Block] != 2000 {
 		t.Errorf("forged: %v", got)
 	}
-	// Pending is no more than an ordinary client.
+	// A pending bot has no more rights than an ordinary client.
 	pending, nobody := crawl(fairshare.Pending), crawl(fairshare.NoBot)
 	if pending[fairshare.Allow] > nobody[fairshare.Allow] || pending[fairshare.Block] > 0 {
 		t.Errorf("pending: %v, nobody: %v", pending, nobody)
 	}
-	// Whatever it does, it is never told to go away for good.
+	// A verified bot is never blocked, whatever it requests.
 	s := newSite(t)
 	for i := range 6000 {
 		req := fairshare.Request{Time: begin.Add(time.Duration(i) * 10 * time.Millisecond),
 			Addr: netip.MustParseAddr("66.249.66.1"), Method: "GET", Host: "example.org", UserAgent: google}
 		req.SetBot(fairshare.Bot{Name: "googlebot", Categories: []string{"search"}, State: fairshare.Verified})
-		if got := s.ask(req, []string{"/", "/.env", "/robots.txt", "/wp-login.php"}[i%4], 404); got == fairshare.Block {
+		target := []string{"/", "/.env", "/robots.txt", "/wp-login.php"}[i%4]
+		if got := s.request(req, target, 404); got == fairshare.Block {
 			t.Fatalf("request %d: %v by %q", i, got, s.rule)
 		}
 	}
 }
 
-// Guesses and forged crawlers from thousands of addresses are counted together;
-// people who have opened the login page are not counted with them.
-func TestBuiltInPolicyStopsManyAsOne(t *testing.T) {
+// Password guesses and forged crawlers from thousands of addresses are counted
+// together. People who have opened the login page are not counted with them.
+func TestBuiltInPolicyCountsDistributedAttacksTogether(t *testing.T) {
 	s, refused, people := newSite(t), 0, 0
 	for i := range 2000 {
 		req := fairshare.Request{Time: begin.Add(time.Duration(i) * time.Minute),
 			Addr: netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 7}), Method: "POST", Host: "example.org",
 			UserAgent: firefox}
-		if s.ask(req, "/wp-login.php", 200) == fairshare.Refuse {
+		if s.request(req, "/wp-login.php", 200) == fairshare.Refuse {
 			refused++
 		}
 		req.Addr = netip.AddrFrom4([4]byte{12, byte(i >> 8), byte(i), 7})
 		req.Method = "GET"
-		s.ask(req, "/wp-login.php", 200)
+		s.request(req, "/wp-login.php", 200)
 		req.Method = "POST"
-		if s.ask(req, "/wp-login.php", []int{200, 302}[i%2]) != fairshare.Allow {
+		if s.request(req, "/wp-login.php", []int{200, 302}[i%2]) != fairshare.Allow {
 			people++
 		}
 	}
@@ -239,7 +240,7 @@ func TestBuiltInPolicyStopsManyAsOne(t *testing.T) {
 			Addr: netip.AddrFrom4([4]byte{13, byte(i >> 8), byte(i), 7}), Method: "GET", Host: "example.org",
 			UserAgent: "ClaudeBot/1.0"}
 		req.SetBot(fairshare.Bot{Name: "claudebot", Categories: []string{"ai"}, State: fairshare.Forged})
-		if s.ask(req, fmt.Sprintf("/page/%d", i), 200) == fairshare.Refuse {
+		if s.request(req, fmt.Sprintf("/page/%d", i), 200) == fairshare.Refuse {
 			refused++
 		}
 	}
@@ -248,39 +249,39 @@ func TestBuiltInPolicyStopsManyAsOne(t *testing.T) {
 	}
 }
 
-// An offence of one address is not its neighbours'.
-func TestBuiltInPolicyBansTheOffenderAlone(t *testing.T) {
+// A ban of one address does not refuse its neighbors.
+func TestBuiltInPolicyBansOneAddress(t *testing.T) {
 	s := newSite(t)
 	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org",
 		UserAgent: firefox}
 	for _, target := range strings.Fields(
 		"/.env /.git/config /wp-config.php.bak /vendor/phpunit/phpunit/src/Util/PHP/eval-stdin.php /cgi-bin/.%2e/.%2e/.%2e/bin/sh") {
-		s.ask(req, target, 404)
+		s.request(req, target, 404)
 	}
-	if got := s.ask(req, "/", 200); got != fairshare.Refuse || s.rule != "secrets" {
+	if got := s.request(req, "/", 200); got != fairshare.Refuse || s.rule != "secrets" {
 		t.Errorf("a scanner: %v by %q", got, s.rule)
 	}
 	req.Addr = netip.MustParseAddr("192.0.2.2")
-	if got := s.ask(req, "/", 200); got != fairshare.Allow {
+	if got := s.request(req, "/", 200); got != fairshare.Allow {
 		t.Errorf("its neighbour: %v by %q", got, s.rule)
 	}
 }
 
-// A visit is one client's part of a story: count requests, one every so often.
+// A visit is a series of count requests of one client, at an interval of every.
 type visit struct {
-	what    string
+	name    string
 	addr    string
 	method  string
 	target  func(i int) string
 	status  int
 	every   time.Duration
 	count   int
-	refused [2]int // at least and at most
+	refused [2]int // bounds of the number of refused requests
 }
 
 func always(target string) func(int) string { return func(int) string { return target } }
 
-func TestBuiltInPolicyStopsHammeringAndSparesPeople(t *testing.T) {
+func TestBuiltInPolicyRefusesFloodsAndNotPeople(t *testing.T) {
 	page := func(i int) string { // each page brings 40 assets
 		if i%41 == 0 {
 			return fmt.Sprintf("/page/%d", i)
@@ -299,13 +300,14 @@ func TestBuiltInPolicyStopsHammeringAndSparesPeople(t *testing.T) {
 		{"a certificate authority", "192.0.2.1", "GET", always("/.well-known/acme-challenge/x"), 200, time.Second,
 			100, [2]int{0, 0}},
 		{"payments", "192.0.2.1", "POST", always("/ipn.php"), 200, 150 * time.Millisecond, 3000, [2]int{0, 0}},
-		{"who mistypes a password", "192.0.2.1", "POST", always("/login"), 401, 10 * time.Second, 10, [2]int{0, 0}},
+		{"a person who mistypes a password", "192.0.2.1", "POST", always("/login"), 401, 10 * time.Second, 10,
+			[2]int{0, 0}},
 		{"an office that logs in", "192.0.2.1", "POST", always("/login"), 302, 12 * time.Second, 50, [2]int{0, 0}},
 		{"map tiles", "192.0.2.1", "GET", func(i int) string { return fmt.Sprintf("/tiles/9/%d.png", i) }, 200,
 			60 * time.Millisecond, 3000, [2]int{0, 0}},
 		{"a file that is synchronised", "192.0.2.1", "PROPFIND", always("/remote.php/dav/files/anna/"), 207,
 			150 * time.Millisecond, 3000, [2]int{0, 0}},
-		{"who guesses slowly", "192.0.2.1", "POST", always("/wp-login.php"), 200, 2 * time.Hour, 300, [2]int{280, 300}},
+		{"a slow guesser", "192.0.2.1", "POST", always("/wp-login.php"), 200, 2 * time.Hour, 300, [2]int{280, 300}},
 		{"a guesser by XML-RPC", "192.0.2.1", "POST", always("//xmlrpc.php"), 200, time.Second, 1000,
 			[2]int{950, 1000}},
 		{"a spammer", "192.0.2.1", "POST", always("/index.php?title=User:X&action=submit"), 200, 3 * time.Second,
@@ -317,49 +319,49 @@ func TestBuiltInPolicyStopsHammeringAndSparesPeople(t *testing.T) {
 			300 * time.Millisecond, 2000, [2]int{1800, 2000}},
 	} {
 		s := newSite(t)
-		ask := func(now time.Time, addr, method, target string, status int) fairshare.Action {
-			return s.ask(fairshare.Request{Time: now, Addr: netip.MustParseAddr(addr), Method: method,
+		request := func(now time.Time, addr, method, target string, status int) fairshare.Action {
+			return s.request(fairshare.Request{Time: now, Addr: netip.MustParseAddr(addr), Method: method,
 				Host: "example.org", UserAgent: "curl/8"}, target, status)
 		}
 		refused := 0
 		for i := range v.count {
 			now := begin.Add(time.Duration(i) * v.every)
-			if ask(now, v.addr, v.method, v.target(i), v.status) == fairshare.Refuse {
+			if request(now, v.addr, v.method, v.target(i), v.status) == fairshare.Refuse {
 				refused++
 			}
-			if i%100 == 50 && ask(now, "192.0.2.77", "GET", "/", 200) != fairshare.Allow {
-				t.Errorf("%s: a neighbour was refused after %d requests", v.what, i)
+			if i%100 == 50 && request(now, "192.0.2.77", "GET", "/", 200) != fairshare.Allow {
+				t.Errorf("%s: a neighbour was refused after %d requests", v.name, i)
 			}
 		}
 		if refused < v.refused[0] || refused > v.refused[1] {
-			t.Errorf("%s: %d of %d requests refused, want %d to %d", v.what, refused, v.count, v.refused[0],
+			t.Errorf("%s: %d of %d requests refused, want %d to %d", v.name, refused, v.count, v.refused[0],
 				v.refused[1])
 		}
 	}
 }
 
-// A person who looks up an attack in a forum has loaded a style sheet of it; a
-// link to such a search may be opened three times without. Cookies and referers
-// do not help: anybody can send them.
+// A person who searches a forum for an attack has loaded its style sheet. Without
+// it, a link to such a search works three times. Cookies and referers make no
+// difference, because any client can send them.
 func TestInjectionsAreNotSearches(t *testing.T) {
 	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org",
 		UserAgent: firefox}
 	s := newSite(t)
-	s.ask(req, "/forum.css?v=3", 200)
+	s.request(req, "/forum.css?v=3", 200)
 	for range 30 {
-		if got := s.ask(req, "/search?q=UNION+select+from+information_schema", 200); got != fairshare.Allow {
+		if got := s.request(req, "/search?q=UNION+select+from+information_schema", 200); got != fairshare.Allow {
 			t.Fatalf("a search: %v by %q", got, s.rule)
 		}
 	}
 	for _, header := range []http.Header{nil, {"Cookie": {"session=1"}}, {"Referer": {"https://example.org/search"}}} {
 		s, req.Header = newSite(t), header
-		s.ask(req, "/forum.css", 404) // it was not shown
+		s.request(req, "/forum.css", 404) // it was not shown
 		for i := range 6 {
 			want := fairshare.Allow
 			if i >= 3 {
 				want = fairshare.Refuse
 			}
-			if got := s.ask(req, "/article?id=1%20UNION%20SELECT%201", 200); got != want {
+			if got := s.request(req, "/article?id=1%20UNION%20SELECT%201", 200); got != want {
 				t.Errorf("attack %d with %v: %v by %q, want %v", i, header, got, s.rule, want)
 			}
 		}

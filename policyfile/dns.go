@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// DNS says whom names and lists are asked of.
+// DNS names the DNS server and the DNS lists.
 type DNS struct {
 	Server string // address and port; "" means the system's
 	Lists  map[string]DNSList
 }
 
-// A DNSList is one of a DNSBL's zone and the file of a key for Project Honey
-// Pot's http:BL.
+// A DNSList has either the zone of a DNSBL, or the file with an access key for
+// Project Honey Pot's http:BL.
 type DNSList struct {
 	Zone    string // lower case, no final dot
 	KeyFile string // see File.ResolvePath
@@ -120,7 +120,7 @@ func readDNSLists(r *reader, n *node, d *DNS) {
 	}
 }
 
-// zone reads the name that a DNS list is asked below.
+// zone reads the domain of a DNS list. Queries are for names below it.
 func (r *reader) zone(n *node) string {
 	s := r.line(n, "zone")
 	if s == "" {
@@ -131,7 +131,7 @@ func (r *reader) zone(n *node) string {
 	switch {
 	case zone == "dnsbl.httpbl.org" || strings.HasSuffix(zone, ".dnsbl.httpbl.org"):
 		if key, _, _ := strings.Cut(zone, "."); httpblKey.MatchString(key) {
-			r.secret(key)
+			r.hideSecret(key)
 		}
 		r.fault(n, "httpbl: honeypot.key, a file with the key", "zone: Project Honey Pot needs a key")
 		return ""
@@ -142,7 +142,7 @@ func (r *reader) zone(n *node) string {
 	case strings.HasPrefix(zone, "*.") || strings.HasPrefix(zone, "."):
 		hint = "zone: " + shorten(strings.TrimLeft(zone, "*."))
 	}
-	// The query is the reversed address and the zone, within 253 letters.
+	// A query is the reversed address and the zone, at most 253 bytes in total.
 	if hint != "" || !hostName(zone) || !strings.Contains(zone, ".") || len(zone) > maxHost-2*32 {
 		r.fault(n, hint, "zone: a name such as dnsbl.dronebl.org is needed, not %s", quote(s))
 		return ""
@@ -150,13 +150,13 @@ func (r *reader) zone(n *node) string {
 	return zone
 }
 
-// httpblKey is what a key of Project Honey Pot looks like.
+// httpblKey matches an access key of Project Honey Pot.
 var httpblKey = regexp.MustCompile(`^[a-z]{12}$`)
 
-// keyFile reads the name of a file with a key; the key itself is a fault.
+// keyFile reads the name of a file with an access key. The key itself is a fault.
 func (r *reader) keyFile(n *node) string {
 	if n.kind == scalarNode && httpblKey.MatchString(n.text) {
-		r.secret(n.text)
+		r.hideSecret(n.text)
 		r.fault(n, "write the key into a file that only fairshare can read, and name the file: httpbl: honeypot.key",
 			"httpbl: the name of a file is needed, not the key itself: policies get shared")
 		return ""
@@ -164,21 +164,23 @@ func (r *reader) keyFile(n *node) string {
 	return r.fileName(n, "httpbl", "")
 }
 
-// secret notes what must not be shown with a fault.
-func (r *reader) secret(s string) { r.secrets = append(r.secrets, s) }
+// hideSecret registers a text that messages must not show.
+func (r *reader) hideSecret(s string) { r.secrets = append(r.secrets, s) }
 
-// publicResolvers are asked by so many that DNS lists refuse to answer them.
+// publicResolvers have so many users that DNS lists refuse to answer them.
 var publicResolvers = []string{
 	"8.8.8.8", "8.8.4.4", "2001:4860:4860::8888", "2001:4860:4860::8844",
 	"1.1.1.1", "1.0.0.1", "2606:4700:4700::1111", "2606:4700:4700::1001",
 	"9.9.9.9", "149.112.112.112", "2620:fe::fe", "208.67.222.222", "208.67.220.220",
 }
 
+// warnDNS warns of DNS lists behind a public resolver: their answers would be
+// refusals, so conditions on them would never hold.
 func (r *reader) warnDNS() {
 	n := find(r.root, "dns")
 	server, err := netip.ParseAddrPort(r.file.DNS.Server)
 	if err == nil && len(r.file.DNS.Lists) > 0 && slices.Contains(publicResolvers, server.Addr().String()) {
-		r.warn(place(find(n, "server")), "use your own resolver",
+		r.warn(firstNode(find(n, "server")), "use your own resolver",
 			"server: many DNS lists refuse to answer public resolvers such as %s", server.Addr())
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// The reference is complete, and its examples are policies that give no
-// warnings but the few that are expected.
-func TestReferenceIsTrue(t *testing.T) {
+// The reference describes all keys. Its examples are policies without warnings,
+// except a few expected ones.
+func TestReferenceIsCompleteAndItsExamplesParse(t *testing.T) {
 	data, err := os.ReadFile("../docs/policy.md")
 	if err != nil {
 		t.Fatal(err)
@@ -57,9 +57,9 @@ func TestReferenceIsTrue(t *testing.T) {
 	}
 }
 
-// The lines of the journal on the page for operators are JSON, and each of
-// their fields is told there.
-func TestOperatorsPageTellsFields(t *testing.T) {
+// The lines of the journal on the page for operators are JSON, and the page
+// describes each of their fields.
+func TestOperatorsPageDescribesJournalFields(t *testing.T) {
 	data, err := os.ReadFile("../docs/serve.md")
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestOperatorsPageTellsFields(t *testing.T) {
 		}
 		for name := range fields {
 			if !strings.Contains(text, "`"+name+"`") {
-				t.Errorf("the page does not tell what %s is", name)
+				t.Errorf("the page does not describe %s", name)
 			}
 		}
 	}

@@ -86,8 +86,8 @@ func ExampleLoad() {
 	// Output: block by rule bad bots
 }
 
-// A list that comes from a file is given its prefixes by the program. Package
-// site does this by itself, and reads the file again when it changes.
+// The program sets the prefixes of a list from a file. Package site does this, and
+// reads the file again when it changes.
 func ExampleAddrSet_Replace() {
 	file, err := policyfile.Parse("site.yaml", []byte(`
 lists: {drop: {file: drop.txt}}

@@ -8,23 +8,23 @@ import (
 	"fairshare"
 )
 
-// Facts are what rules may look at and what neither the policy nor a request
-// as it came holds. The program has to provide them; [File.Provide] declares
-// that it does.
+// Facts are data that rules may test and that are neither in the policy nor in a
+// request as it arrives. The program has to provide them, and declares this by
+// [File.Provide].
 type Facts struct {
 	Lists   bool // the prefixes of File.Sources, also of lists that are not loaded yet
 	Bots    bool // Request.Bot, by the table of File.Bots
 	Lookups bool // Request.Lookups: hostnames, and the DNS lists of File.DNS
-	Labels  bool // Request.Word.Labels
+	Labels  bool // Request.Override.Labels
 	Owners  bool // Request.Owner, by the tables of File.ASN
 }
 
-// Provide declares that the program provides facts for the requests that it
-// has judged by f.Policy. Without it, [fairshare.NewGuard] refuses a policy
-// whose rules look at such facts: they would never hold, and requests that the
-// policy blocks would pass. A list of File.Sources needs no declaration once
-// [AddrSet.Replace] has given it its prefixes. Facts that were provided before
-// stay so. Provide must not run at the same time as NewGuard.
+// Provide declares that the program provides facts for the requests that f.Policy
+// judges. Without it, [fairshare.NewGuard] refuses a policy whose rules test such
+// facts: these conditions would never hold, and requests that the policy blocks
+// would pass. A list of File.Sources needs no declaration after a call of
+// [AddrSet.Replace]. Facts of earlier calls remain declared. Provide must not run
+// at the same time as NewGuard.
 func (f *File) Provide(facts Facts) {
 	f.provided.Lists = f.provided.Lists || facts.Lists
 	f.provided.Bots = f.provided.Bots || facts.Bots
@@ -33,8 +33,8 @@ func (f *File) Provide(facts Facts) {
 	f.provided.Owners = f.provided.Owners || facts.Owners
 }
 
-// ready returns an error for each rule that looks at a fact which nobody
-// provides, and says which and what to do.
+// ready returns an error for each rule that tests a fact which the program does
+// not provide. The error names the fact and a fix.
 func (f *File) ready() error {
 	var errs []error
 	for i := range f.Policy.Rules {
@@ -62,7 +62,8 @@ func (f *File) ready() error {
 const ownersRemedy = "; open the policy with package site, or " +
 	"set Request.Owner by package asn and call File.Provide(Facts{Owners: true})"
 
-// missing adds what a match looks at and nobody provides.
+// missing calls add for each fact that a match tests and the program does not
+// provide.
 func (f *File) missing(m *fairshare.Match, add func(text string)) {
 	const remedy = "; open the policy with package site, or "
 	if set, ok := m.Addr.(*AddrSet); ok && !f.provided.Lists {
@@ -86,7 +87,7 @@ func (f *File) missing(m *fairshare.Match, add func(text string)) {
 		add("hostnames" + remedy + "set Request.Lookups and call File.Provide(Facts{Lookups: true})")
 	}
 	if m.Label != nil && !f.provided.Labels {
-		add("labels" + remedy + "set Request.Word.Labels and call File.Provide(Facts{Labels: true})")
+		add("labels" + remedy + "set Request.Override.Labels and call File.Provide(Facts{Labels: true})")
 	}
 	if m.ASN != nil && !f.provided.Owners {
 		add("owners of addresses (match: {asn: …})" + ownersRemedy)
@@ -96,8 +97,8 @@ func (f *File) missing(m *fairshare.Match, add func(text string)) {
 	}
 }
 
-// origin names the file or URL of a list. A query of the URL may hold a key and
-// is left out.
+// origin returns the file or URL of a list, without the query of the URL, which
+// may contain a key.
 func (f *File) origin(list string) string {
 	for _, s := range f.Sources {
 		switch {

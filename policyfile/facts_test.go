@@ -13,8 +13,8 @@ import (
 
 var everything = Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true}
 
-// A rule that looks at a fact which nobody provides would never hold. NewGuard
-// names the rule and the fact instead.
+// A rule that tests a fact which the program does not provide would never hold.
+// NewGuard returns an error with the rule and the fact.
 func TestNewGuardRefusesPoliciesWithMissingFacts(t *testing.T) {
 	const site = "; open the policy with package site, or "
 	for _, c := range []struct {
@@ -71,8 +71,8 @@ site.yaml: rule "two" looks at labels` + site + `set Request.Word.Labels and cal
 	}
 }
 
-// What check blocks is either blocked in a library too, or an error.
-func TestListsOfFilesBlockOnceTheyAreLoaded(t *testing.T) {
+// A library blocks the same requests as serve, or returns an error.
+func TestListsFromFilesBlockAfterReplace(t *testing.T) {
 	f, err := Parse("site.yaml", []byte(`
 lists: {drop: {file: drop.txt}}
 rules: [{name: known attackers, match: {addr: drop}, block: true}]

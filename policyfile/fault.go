@@ -16,7 +16,7 @@ type ParseError struct {
 	Line   int    // from 1; 0 for the file as a whole
 	Column int    // from 1, in characters
 	Source string // the line
-	Hint   string // what to do; "" when there is nothing to say
+	Hint   string // a fix; "" if there is none
 	Err    error
 }
 
@@ -30,13 +30,13 @@ func (e *ParseError) Error() string {
 
 func (e *ParseError) Unwrap() error { return e.Err }
 
-// Text returns the fault as people like it: Error, then the line with a
-// caret below it, then the hint.
+// Text returns the fault in several lines: the text of Error, then the line with
+// a caret below the column, then the hint.
 func (e *ParseError) Text() string {
 	return e.Error() + "\n" + excerpt(e.Source, e.Column) + hintLine(e.Hint)
 }
 
-// A Warning is about something that is legal and probably wrong.
+// A Warning is about something that is valid and probably a mistake.
 type Warning struct {
 	File   string
 	Line   int
@@ -56,8 +56,8 @@ func (w *Warning) Long() string {
 	return w.String() + "\n" + excerpt(w.Source, w.Column) + hintLine(w.Hint)
 }
 
-// Faults returns the faults that err, of Load or Parse, is made of; nil when
-// it is about something else, such as a missing file.
+// Faults returns the faults in an error of Load or Parse. It returns nil for other
+// errors, such as a missing file.
 func Faults(err error) []*ParseError {
 	var joined interface{ Unwrap() []error }
 	if !errors.As(err, &joined) {
@@ -73,10 +73,11 @@ func Faults(err error) []*ParseError {
 	return faults
 }
 
-// excerptWidth is how much of a long line is shown, in characters.
+// excerptWidth is the part of a long line that is shown, in characters.
 const excerptWidth = 100
 
-// excerpt shows a source line and a caret below the column; "" without one.
+// excerpt returns a source line with a caret below the column; "" if the line is
+// empty.
 func excerpt(source string, column int) string {
 	if strings.TrimSpace(source) == "" || column < 1 {
 		return ""
@@ -90,12 +91,12 @@ func excerpt(source string, column int) string {
 	return "    " + string(line) + "\n    " + strings.Repeat(" ", at) + "^\n"
 }
 
-// userinfo is what stands in a URL before its host: a name, maybe a password.
+// userinfo matches the user name and password in a URL.
 var userinfo = regexp.MustCompile(`://[^/\s@]+@`)
 
-// printable returns s with each control character, invalid byte, and character
-// before a URL's host as one sign, so that columns stay, a terminal is not
-// steered, and no password is told.
+// printable makes s safe for terminals and logs. It replaces control characters,
+// invalid bytes, and user names and passwords in URLs, each character by one
+// character, so that columns do not change.
 func printable(s string) string {
 	s = userinfo.ReplaceAllStringFunc(s, func(found string) string {
 		return "://" + strings.Repeat("*", utf8.RuneCountInString(found)-len("://@")) + "@"
@@ -121,14 +122,14 @@ func hintLine(hint string) string {
 	return "hint: " + hint + "\n"
 }
 
-// fault notes a fault at a node.
+// fault records a fault at a node.
 func (r *reader) fault(n *node, hint, format string, args ...any) {
 	r.faultAt(n.line, n.column, hint, format, args...)
 }
 
 func (r *reader) faultAt(line, column int, hint, format string, args ...any) {
-	if r.full() {
-		r.untold++
+	if r.tooManyFaults() {
+		r.omitted++
 		return
 	}
 	err := errors.New(printable(fmt.Sprintf(format, args...)))
@@ -143,16 +144,16 @@ func (r *reader) warn(n *node, hint, format string, args ...any) {
 	})
 }
 
-// maxFaults is how many faults of a file are told.
+// maxFaults is the number of faults of a file that are reported.
 const maxFaults = 200
 
-func (r *reader) full() bool { return len(r.faults) >= maxFaults }
+func (r *reader) tooManyFaults() bool { return len(r.faults) >= maxFaults }
 
-// maxSource bounds the lines that are shown, in bytes.
+// maxSource is the length of the longest line that is shown, in bytes.
 const maxSource = 1 << 14
 
-// source returns a line of the file, "" when there is no such line or it is
-// very long.
+// source returns a line of the file; "" if there is no such line or it is longer
+// than maxSource.
 func (r *reader) source(line int) string {
 	if line < 1 || line > len(r.lines) || len(r.lines[line-1]) > maxSource {
 		return ""
@@ -160,15 +161,15 @@ func (r *reader) source(line int) string {
 	return r.lines[line-1]
 }
 
-// joined returns all faults in the order of the file, each once, as one
-// error.
+// joined returns all faults, in the order of the file and without duplicates, as
+// one error.
 func (r *reader) joined() error {
 	slices.SortStableFunc(r.faults, func(a, b *ParseError) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	faults := slices.CompactFunc(r.faults, func(a, b *ParseError) bool { return a.Error() == b.Error() })
-	if r.untold > 0 {
-		faults = append(faults, &ParseError{File: r.file.Name, Err: fmt.Errorf("and %d more errors", r.untold)})
+	if r.omitted > 0 {
+		faults = append(faults, &ParseError{File: r.file.Name, Err: fmt.Errorf("and %d more errors", r.omitted)})
 	}
 	errs := make([]error, len(faults))
 	for i, f := range faults {

@@ -4,15 +4,15 @@
 // [Faults] takes it apart. Each has its line, a caret below the column and,
 // where possible, a fix.
 //
-// A [File] has two parts. The rules and all that a program needs to judge
-// requests by them stand in File itself: the policy, lists, bots, DNS, trusted
-// proxies, the memory of counters and the share of a busy upstream. What only
-// the command serve uses (listening, TLS, the upstream's URL, journal, sessions,
-// registry) is in its part [Serve]; a library can ignore it.
+// A [File] has two parts. File itself has everything that a program needs to judge
+// requests: the policy, lists, bots, DNS, trusted proxies, the memory of counters
+// and the share of a busy upstream. Its part [Serve] has the settings that only
+// the command serve uses: listening, TLS, the upstream's URL, journal, sessions,
+// registry. A library can ignore that part.
 //
-// Some rules look at facts that are not in the file: lists from files and URLs,
-// bots, hostnames, DNS lists, labels. Package site provides them. A program
-// that provides them itself says so by [File.Provide]; otherwise
+// Some rules test facts that are not in the file: lists from files and URLs, bots,
+// hostnames, DNS lists, labels. Package site provides them. A program that
+// provides them itself declares this by [File.Provide]; otherwise
 // [fairshare.NewGuard] refuses such a policy.
 package policyfile
 
@@ -44,63 +44,62 @@ type File struct {
 	Name   string
 	Policy fairshare.Policy
 
-	Contact  string // shown to refused clients; "" when not given
-	FailOpen bool   // requests pass while the counters fail
-	Memory   int64  // for the counters, in bytes; DefaultMemory when not given
-	Share    *Share // of a busy upstream; nil means that no request waits
+	Contact  string // shown to refused clients; "" if not set
+	FailOpen bool   // requests pass while the counters are out of order
+	Memory   int64  // for the counters, in bytes; DefaultMemory if not set
+	Share    *Share // how a busy upstream is shared; nil means that no request waits for a turn
 
 	TrustedProxies []string // prefixes, addresses, names of lists and fixed names such as "loopback"
-	Header         string   // in which trusted proxies name the client; "" means X-Forwarded-For
+	Header         string   // with the client's address, from trusted proxies; "" means X-Forwarded-For
 	IgnoreUnnamed  bool     // headers of peers that are not in TrustedProxies are ignored: "trusted_proxies: []"
 
 	Lists   map[string]*AddrSet
-	Sources []Source // lists that come from files and URLs; their sets are empty at first
+	Sources []Source // lists from files and URLs; Parse leaves their sets empty
 	Bots    Bots
 	DNS     DNS
 	ASN     ASN
 
-	Serve // what only the command serve uses
+	Serve // settings that only the command serve uses
 
 	Warnings []Warning
 
-	provided Facts
-	named    []mention                   // the files that the policy names and Parse does not read
-	percents map[*fairshare.Limit]string // limits that are a share of a window, as written
-	cores    float64                     // that shares of CPU are of
+	provided   Facts
+	references []fileReference             // the files that the policy names and Parse does not read
+	percents   map[*fairshare.Limit]string // limits that are a share of a window, as written
+	cores      float64                     // of the upstream; shares of CPU are shares of them
 }
 
 // Serve holds the settings of the command serve. They do not change what the
 // rules decide.
 type Serve struct {
-	Listen   string   // an address or a socket; "" when not given
+	Listen   string   // an address or a socket; "" if not set
 	TLS      *TLS     // nil means plain HTTP
 	H2C      bool     // HTTP/2 without TLS, by prior knowledge
-	Hosts    []string // names in lower case, "*." before some, IPv6 in brackets; nil means any host
+	Hosts    []string // in lower case, some begin with "*.", IPv6 in brackets; nil means any host
 	Bounds   Bounds
-	Grace    time.Duration // how long requests in progress may take at the end; 0 means DefaultGrace
+	Grace    time.Duration // for requests in progress when serve stops; 0 means DefaultGrace
 	Journal  Journal
 	Registry Registry
-	Sessions *Sessions // of bots without cookies; nil means that none are kept
+	Sessions *Sessions // of bots without cookies; nil means that serve adds no sessions
 
 	ProxyProtocol   bool     // trusted peers send the PROXY protocol
 	KeepUnderscores bool     // headers with "_" in their names reach the upstream
-	KeepHeaders     []string // headers that override method or path and reach the upstream all the same
+	KeepHeaders     []string // headers that override the method or path and still reach the upstream
 
-	Upstream     string        // a URL; "" when not given
-	Timeout      time.Duration // until the upstream begins its answer; 0 means the default of serve
-	Cancels      bool          // the upstream's request ends with its client; true also if Abandon is 0
-	Abandon      time.Duration // how long the answer is read after its client has gone; 0 means not at all
+	Upstream     string        // a URL; "" if not set
+	Timeout      time.Duration // until the upstream starts its answer; 0 means the default of serve
+	Cancels      bool          // a request at the upstream ends when its client disconnects; true also if Abandon is 0
+	Abandon      time.Duration // how long an answer is read after its client has disconnected; 0 means not at all
 	UpstreamCPU  UpstreamCPU
 	UpstreamCost UpstreamCost
 }
 
-// TLS names the files of a certificate and its key, as the policy does: serve
-// looks for them beside it.
+// TLS names the files of a certificate and its key: see [File.ResolvePath].
 type TLS struct{ Cert, Key string }
 
-// ProxyLists returns the prefixes that the lists which TrustedProxies names
-// hold now. A list goes before what else its name stands for. A list from a
-// file may be among them, never one from a URL.
+// ProxyLists returns the current prefixes of the lists that TrustedProxies names.
+// A list replaces a fixed name such as "cloudflare". Lists from files can be among
+// them, lists from URLs never are.
 func (f *File) ProxyLists() map[string][]netip.Prefix {
 	lists := map[string][]netip.Prefix{}
 	for _, name := range f.TrustedProxies {
@@ -120,18 +119,18 @@ func (f *File) ResolvePath(name string) string {
 	return filepath.Join(filepath.Dir(f.Name), name)
 }
 
-// A mention is a place that names a file.
-type mention struct {
+// A fileReference is a value of the policy that names a file.
+type fileReference struct {
 	name         string
 	line, column int
 	source       string
 }
 
-// Fault returns what is wrong with a file that the policy names (of Bots,
-// Sources and DNS, spelled as there) as a fault of the policy where it stands.
+// Fault returns an error of a file that the policy names as a fault of the policy,
+// at the position of the name. name is spelled as in Bots, Sources and DNS.
 func (f *File) Fault(name string, err error, hint string) *ParseError {
 	fault := &ParseError{File: f.Name, Hint: hint, Err: err}
-	for _, m := range f.named {
+	for _, m := range f.references {
 		if m.name == name {
 			fault.Line, fault.Column, fault.Source = m.line, m.column, m.source
 			break
@@ -140,22 +139,22 @@ func (f *File) Fault(name string, err error, hint string) *ParseError {
 	return fault
 }
 
-// Options say how a policy file is read. The zero Options are fine.
+// Options sets how a policy file is checked. The zero Options are useful.
 type Options struct {
-	// Bots returns the bots of a table, a file, or of the built-in one when
-	// table is "". nil means that names of bots are not checked.
+	// Bots returns the bots of a table. table is the path of its file; "" means
+	// the built-in table. nil means that names of bots are not checked.
 	Bots func(table string) ([]BotName, error)
 
-	// CostHeader tells what is wrong with a header for costs. nil means that
-	// only what has a meaning of its own anywhere is refused.
+	// CostHeader returns why a header cannot carry costs. nil means that only
+	// headers with a standard meaning are refused.
 	CostHeader func(name string) error
 
-	// KeepHeader tells why a header cannot be one of keep_headers. nil means
-	// that any name can.
+	// KeepHeader returns why a header cannot be in keep_headers. nil means that
+	// every header can.
 	KeepHeader func(name string) error
 
-	// Cores is how many CPU cores the upstream has if the policy does not say;
-	// 0 means as many as this machine.
+	// Cores is the number of the upstream's CPU cores if the policy does not set
+	// it; 0 means the number of this machine.
 	Cores int
 }
 
@@ -165,7 +164,7 @@ func Load(path string) (*File, error) { return Options{}.Load(path) }
 // Parse is [Options.Parse] without options: names of bots are not checked.
 func Parse(name string, data []byte) (*File, error) { return Options{}.Parse(name, data) }
 
-// Load reads a policy file. Files that it names are looked for beside it.
+// Load reads a policy file. Relative names in it are relative to its folder.
 func (o Options) Load(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -179,8 +178,8 @@ func (o Options) Load(path string) (*File, error) {
 	return o.Parse(path, data)
 }
 
-// Parse reads a policy that is the content of the file called name. The
-// error joins all faults; [Faults] takes it apart.
+// Parse reads data, the content of the policy file name. The error joins all
+// faults; [Faults] returns them.
 func (o Options) Parse(name string, data []byte) (*File, error) {
 	r := &reader{options: o, file: &File{Name: name, Memory: DefaultMemory,
 		Serve: Serve{Abandon: DefaultAbandon, Journal: defaultJournal()}}, dir: filepath.Dir(name)}
@@ -200,14 +199,14 @@ func (o Options) Parse(name string, data []byte) (*File, error) {
 //go:embed default.yaml
 var builtIn []byte
 
-// BuiltInSource returns the built-in policy as its file stands.
+// BuiltInSource returns the text of the built-in policy.
 func BuiltInSource() []byte { return builtIn }
 
 // BuiltIn returns the built-in policy.
 func BuiltIn() *File {
 	f, err := Parse("built-in policy", builtIn)
 	if err != nil {
-		panic(err) // it is part of the program, and tested
+		panic(err) // cannot happen: the file is part of the program, and tested
 	}
 	return f
 }
@@ -246,7 +245,8 @@ var schema []byte
 // editors.
 func Schema() []byte { return schema }
 
-// readable reports whether data is UTF-8 text, else the line that is not.
+// readable reports whether data is UTF-8 text. If not, line is the first line that
+// is not.
 func readable(data []byte) (line int, ok bool) {
 	line = 1
 	for i := 0; i < len(data); {

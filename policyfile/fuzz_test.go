@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Whatever a file holds: no panic; faults have places in it and can be shown;
-// what parses is a policy that the guard takes, is said in sentences, and
-// parses to the same again.
+// Parse never panics. Faults have positions in the file and can be printed. A file
+// without faults is a policy that NewGuard accepts and Sentence describes, and
+// parsing it again gives the same.
 func FuzzParse(f *testing.F) {
 	paths, err := filepath.Glob("testdata/*/*.yaml")
 	if err != nil || len(paths) == 0 {
@@ -70,8 +70,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What a flag holds is read, or its fault is told in one harmless line with
-// what to do; what is meant is a duration or a label then.
+// The value of a flag is read, or its error is one line that is safe for a terminal.
+// A value in the hint is valid.
 func FuzzFlags(f *testing.F) {
 	for _, s := range []string{"2h", "1h30m", "0.5ms", "7", "2 weeks", "36501d", "good-partner", "Good Partner",
 		"re:x", "\x1b[2J", "\u212a"} {
@@ -121,8 +121,8 @@ func FuzzFlags(f *testing.F) {
 	})
 }
 
-// What is an amount of CPU or time is one from a microsecond to 35 years; what
-// is none is told in harmless words, and what a hint says then is one.
+// An amount of CPU or time is from a microsecond to 35 years. The error of any other
+// text is safe for a terminal, and an amount in its hint is valid.
 func FuzzAmounts(f *testing.F) {
 	for _, s := range []string{"7%", "1.05s", "7", "7 %", "%7", "s30", "7,5%", "500us", "7%/15s", "100.1%",
 		"0.0009ms", "2 cores", "30 seconds", "-7%", "99999999%", "1e1%", "\x1b[2J", "\u2007%"} {
@@ -152,7 +152,7 @@ func FuzzAmounts(f *testing.F) {
 			t.Errorf("control characters in %q", text)
 		}
 		meant, found := strings.CutPrefix(faults[0].Hint, d.Resource.String()+": ")
-		if !found || strings.Contains(meant, "per:") { // what others write before a slash may be anything
+		if !found || strings.Contains(meant, "per:") { // the text before a slash is not checked
 			return
 		}
 		if _, faults := read(meant); len(faults) > 0 && !strings.Contains(faults[0].Error(), "micro") &&

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// hostnames reads patterns for the names of addresses.
+// hostnames reads patterns of hostnames.
 func (r *reader) hostnames(n *node) []string {
 	list := []string{}
 	for _, item := range r.list(n, "hostname") {
@@ -40,12 +40,12 @@ func (r *reader) hostnames(n *node) []string {
 	return list
 }
 
-// Domains whose names tell nothing of who is there: their addresses are let
-// to anybody.
-var rented = []string{"googleusercontent.com", "1e100.net", "amazonaws.com", "your-server.de", "linode.com",
+// rentedDomains are domains of hosting companies: anybody can rent an address with
+// such a hostname.
+var rentedDomains = []string{"googleusercontent.com", "1e100.net", "amazonaws.com", "your-server.de", "linode.com",
 	"vultr.com", "digitalocean.com", "cloudapp.azure.com"}
 
-// crawlerDomains are the domains of addresses that a bot is verified by.
+// crawlerDomains maps domains of crawlers to the bot that they verify.
 var crawlerDomains = map[string]string{
 	"googlebot.com": "googlebot", "google.com": "googlebot", "search.msn.com": "bingbot",
 	"applebot.apple.com": "applebot",
@@ -54,7 +54,8 @@ var crawlerDomains = map[string]string{
 	"crawl.baidu.jp":  "baiduspider",
 }
 
-// warnHostnames looks at the hostnames of a match that does good.
+// warnHostnames warns of a permission by hostname that other people can get: a
+// pattern that matches other domains, or names that anybody can rent.
 func (r *reader) warnHostnames(n *node) {
 	for _, item := range items(find(n, "hostname")) {
 		s := strings.ToLower(item.text)
@@ -76,7 +77,7 @@ func (r *reader) warnHostnames(n *node) {
 			r.warn(item, "bot: "+bot,
 				"hostname: %s matches all names of a domain; a bot is verified only by the names of its crawlers",
 				quote(item.text))
-		case slices.ContainsFunc(rented, below):
+		case slices.ContainsFunc(rentedDomains, below):
 			r.warn(item, "", "hostname: %s: anybody can rent a server with such a name", quote(item.text))
 		case strings.HasPrefix(s, "*") && !strings.HasPrefix(s, "*."):
 			r.warn(item, fmt.Sprintf("%q", "*."+domain), "hostname: %s also matches other domains with the same end",

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	maxHost  = 253 // how long a name may be (RFC 1035 §2.3.4)
+	maxHost  = 253 // bytes of a name (RFC 1035 §2.3.4)
 	maxHosts = 10_000
 )
 
-// readHosts reads the names that the site is asked by.
+// readHosts reads the host names of the site.
 func readHosts(r *reader, n *node, f *File) {
 	f.Hosts = []string{}
 	seen := map[string]bool{}
@@ -31,8 +31,8 @@ func readHosts(r *reader, n *node, f *File) {
 	}
 }
 
-// host reads a name, an address, or "*." and a name. It is returned in lower
-// case without a final dot; an IPv6 address as netip writes it, in brackets.
+// host reads a name, an address, or "*." and a name. It returns a name in lower
+// case without a final dot, and an IPv6 address as netip writes it, in brackets.
 func (r *reader) host(n *node) (string, bool) {
 	s, ok := r.text(n, "hosts")
 	if !ok {
@@ -87,9 +87,9 @@ func (r *reader) host(n *node) (string, bool) {
 	return host, true
 }
 
-// hostName reports whether s is a name in lower case, as serve takes it: labels
-// of letters, digits, "_" and, inside them, "-", joined by dots, the last one not
-// a number.
+// hostName reports whether s is a host name in lower case: labels joined by dots.
+// A label has letters, digits, "_" and, not at its ends, "-". The last label is
+// not a number.
 func hostName(s string) bool {
 	if len(s) > maxHost {
 		return false
@@ -108,17 +108,17 @@ func hostName(s string) bool {
 	return !plainDigits(last)
 }
 
-// warnHosts tells of a rule whose hosts are all answered 421 if it lets them
-// through.
+// warnHosts warns of a rule that never matters: serve answers all requests for its
+// hosts with 421, because they are not in hosts.
 func (r *reader) warnHosts(i int) {
 	hosts, only := r.file.Hosts, r.file.Policy.Rules[i].Match.Host
 	if len(hosts) == 0 || only == nil || len(hosts)*len(only) > maxCompared*maxCompared {
 		return
 	}
-	if overlap(test{Match: &fairshare.Match{Host: hosts}}, test{Match: &fairshare.Match{Host: only}}) {
+	if overlap(condition{Match: &fairshare.Match{Host: hosts}}, condition{Match: &fairshare.Match{Host: only}}) {
 		return
 	}
-	at := place(find(r.rules[i].match, "host"), r.rules[i].node)
+	at := firstNode(find(r.rules[i].match, "host"), r.rules[i].node)
 	r.warn(at, "add it to hosts, or remove the rule",
 		"host: none of these is in hosts: requests for them are answered with 421")
 }

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// A Journal says how refusals are logged.
+// A Journal sets how refusals are logged.
 type Journal struct {
 	Format    string // "json" or "text"
-	File      string // as the policy names it; "" means stderr
-	Max       int64  // bytes after which a new file is begun
-	KeepFiles int    // how many full files are kept; below 0 none
-	Query     bool   // query strings are logged too
+	File      string // see File.ResolvePath; "" means stderr
+	Max       int64  // bytes after which a new file starts
+	KeepFiles int    // the number of full files that are kept; below 0 means none
+	Query     bool   // query strings are logged, too
 }
 
 // Defaults and bounds of a journal.
@@ -23,7 +23,7 @@ const (
 	maxJournalKeep     = 1000
 )
 
-// defaultJournal is one JSON line each on stderr.
+// defaultJournal writes one JSON line for each refusal to stderr.
 func defaultJournal() Journal {
 	return Journal{Format: "json", Max: defaultJournalMax, KeepFiles: defaultJournalKeep}
 }
@@ -31,7 +31,7 @@ func defaultJournal() Journal {
 func journalKeys() []key[Journal] {
 	return []key[Journal]{
 		{"format", func(r *reader, n *node, j *Journal) {
-			j.Format = r.word(n, "format", []string{"json", "text"}, map[string]string{
+			j.Format = r.choice(n, "format", []string{"json", "text"}, map[string]string{
 				"jsonl": "json", "ndjson": "json", "logfmt": "text", "plain": "text", "combined": "text",
 				"common": "text",
 			})
@@ -57,7 +57,7 @@ func readJournal(r *reader, n *node, f *File) {
 	readMap(r, n, "journal", example, journalKeys(), &f.Journal)
 }
 
-// journalFile reads where the journal goes.
+// journalFile reads the name of the journal's file.
 func (r *reader) journalFile(n *node) string {
 	s := r.line(n, "file")
 	switch {
@@ -68,7 +68,7 @@ func (r *reader) journalFile(n *node) string {
 		r.fault(n, "file: "+strings.TrimRight(s, "/")+"/refusals.log", "file: %s is a directory", quote(s))
 	case strings.Contains(s, "://") || strings.HasPrefix(s, "syslog"):
 		r.fault(n, "remove the key, and let the service read stderr", "file: %s is not a file", quote(s))
-	case r.samePlace(s, filepath.Base(r.file.Name)):
+	case r.sameFile(s, filepath.Base(r.file.Name)):
 		r.fault(n, "", "file: the journal would overwrite the policy")
 	default:
 		return s
@@ -76,9 +76,9 @@ func (r *reader) journalFile(n *node) string {
 	return ""
 }
 
-// samePlace reports whether two names, beside the policy if relative, are
-// spelled for the same file.
-func (r *reader) samePlace(a, b string) bool {
+// sameFile reports whether two names mean the same path. Relative names are
+// relative to the folder of the policy. Links are not followed.
+func (r *reader) sameFile(a, b string) bool {
 	absolute := func(name string) string {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(r.dir, name)
@@ -91,8 +91,8 @@ func (r *reader) samePlace(a, b string) bool {
 	return absolute(a) == absolute(b)
 }
 
-// checkJournal tells when the journal would be written into another file of
-// the policy.
+// checkJournal reports a journal that would overwrite another file that the policy
+// names.
 func (r *reader) checkJournal(got *reading) {
 	file := find(got.values["journal"], "file")
 	if r.file.Journal.File == "" || file == nil {
@@ -102,20 +102,22 @@ func (r *reader) checkJournal(got *reading) {
 	if tls := r.file.TLS; tls != nil {
 		others = append(others, tls.Cert, tls.Key)
 	}
-	for _, m := range r.file.named {
+	for _, m := range r.file.references {
 		others = append(others, m.name)
 	}
 	for _, other := range others {
-		if other != "" && r.samePlace(r.file.Journal.File, other) {
+		if other != "" && r.sameFile(r.file.Journal.File, other) {
 			r.fault(file, "", "file: the journal would be written into %s", quote(other))
 		}
 	}
 }
 
+// warnJournal warns of logged query strings, which may contain secrets, and of
+// file settings without a file.
 func (r *reader) warnJournal() {
 	n := find(r.root, "journal")
 	if r.file.Journal.Query {
-		r.warn(place(find(n, "query")), "",
+		r.warn(firstNode(find(n, "query")), "",
 			"query strings may contain passwords, tokens and names: the journal will contain them")
 	}
 	if r.file.Journal.File == "" {

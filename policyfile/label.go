@@ -7,7 +7,7 @@ import (
 
 const maxLabel = 40 // bytes
 
-// labelLetters reports whether s has none but the letters of labels.
+// labelLetters reports whether s has only characters that labels may have.
 func labelLetters(s string) bool {
 	return strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }
@@ -32,7 +32,7 @@ func (e *LabelError) Error() string {
 	return printable(quote(e.Text)) + " is not a label name"
 }
 
-// Hint says what to do about it.
+// Hint returns a fix.
 func (e *LabelError) Hint() string {
 	name := strings.Join(strings.Fields(e.Text), "-")
 	if meant, err := ParseLabel(name); err == nil {
@@ -41,7 +41,7 @@ func (e *LabelError) Hint() string {
 	return fmt.Sprintf("use up to %d letters a to z, digits, dots, _ and -", maxLabel)
 }
 
-// labels reads names of labels, in lower case, and regexps.
+// labels reads names of labels and regexps, and returns names in lower case.
 func (r *reader) labels(n *node) []string {
 	list := []string{}
 	for _, item := range r.list(n, "label") {
@@ -63,7 +63,7 @@ func (r *reader) labels(n *node) []string {
 	return list
 }
 
-// labelHint knows what is meant by what is no name.
+// labelHint returns a fix for a text that is not a label name.
 func labelHint(s string, err *LabelError) string {
 	begin, _, star := strings.Cut(s, "*")
 	switch {
@@ -86,7 +86,8 @@ const (
 	noLabelHint  = `not: {label: "re:."} holds for clients without one`
 )
 
-// warnLabels tells of words that mean something else for cookies.
+// warnLabels warns of the labels none and any: with cookie, these words have a
+// special meaning.
 func (r *reader) warnLabels(n *node) {
 	for _, item := range items(find(n, "label")) {
 		r.warnLabel(item, noLabelHint, anyLabelHint)

@@ -19,7 +19,7 @@ func limitKeys() []key[fairshare.Limit] {
 		}
 	}
 	amount := func(res fairshare.Resource) func(*reader, *node, *fairshare.Limit) {
-		// checkLimit reads it: it may be a share of per
+		// checkLimit reads the amount, which may be a share of per.
 		return func(r *reader, n *node, d *fairshare.Limit) { d.Resource = res }
 	}
 	return []key[fairshare.Limit]{
@@ -41,14 +41,16 @@ func limitKeys() []key[fairshare.Limit] {
 		}},
 		{"by", func(r *reader, n *node, d *fairshare.Limit) { d.By = r.keyParts(n) }},
 		{"algorithm", readAlgorithm},
-		{"burst", func(r *reader, n *node, d *fairshare.Limit) {}}, // its unit is the resource's: checkLimit reads it
+		// checkLimit reads it: its unit depends on the resource
+		{"burst", func(r *reader, n *node, d *fairshare.Limit) {}},
 		{"statuses", func(r *reader, n *node, d *fairshare.Limit) { d.Statuses = r.statuses(n, "statuses", false) }},
-		// its resource is the limit's: checkLimit reads it
+		// checkLimit reads it: it has the resource of the limit
 		{"newcomers", func(r *reader, n *node, d *fairshare.Limit) {}},
 	}
 }
 
-// resources are the keys of a limit of which one is given.
+// resources are the keys that name the resource of a limit. A limit has one of
+// them.
 var resources = []string{"requests", "concurrent", "bytes", "errors", "cpu", "time", "cost"}
 
 func (r *reader) limit(n *node) *fairshare.Limit {
@@ -71,10 +73,10 @@ func (r *reader) limit(n *node) *fairshare.Limit {
 	})
 	if len(given) == 0 {
 		if slices.ContainsFunc(n.entries, func(e entry) bool {
-			return slices.Contains(resources, slips[strings.ToLower(e.key.text)]) ||
+			return slices.Contains(resources, synonyms[strings.ToLower(e.key.text)]) ||
 				prose.DidYouMean(e.key.text, resources) != ""
 		}) {
-			return d // told as an unknown key
+			return d // already reported as an unknown key
 		}
 		r.missing(n, "limit: {requests: 3, per: 3s}",
 			"limit: a resource is needed: requests, concurrent, bytes, errors, cpu, time or cost")
@@ -87,7 +89,8 @@ func (r *reader) limit(n *node) *fairshare.Limit {
 	return d
 }
 
-// checkLimit tells which keys do not fit the resource.
+// checkLimit reads the keys that depend on the resource, and reports keys that do
+// not belong to it.
 func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 	switch value := got.values[resource]; {
 	case resource == "concurrent":
@@ -102,10 +105,10 @@ func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 			r.missing(value, fmt.Sprintf("%s: %s, per: 15s", resource, shorten(value.text)),
 				"%s is a share of a window: per is needed", shorten(value.text))
 		} else if value.kind == scalarNode && strings.Contains(value.text, "/") {
-			break // told already
+			break // already reported
 		} else {
 			r.missing(got.node, fmt.Sprintf("%s: %s, per: 1m", resource, shorten(value.text)),
-				"limit: per is needed: the window that %s counted in", resourceWords(resource))
+				"limit: per is needed: the window that %s counted in", resourceWithVerb(resource))
 		}
 	}
 	if d.Resource == fairshare.CPU || d.Resource == fairshare.Time {
@@ -139,7 +142,7 @@ func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 	}
 }
 
-// newcomers reads what each newcomer gets while a shared limit is over.
+// newcomers reads the limit of each newcomer while the shared limit is exceeded.
 func (r *reader) newcomers(key, n *node, resource string, d *fairshare.Limit) {
 	if n.kind == scalarNode && n.text == "none" {
 		d.Newcomers = &fairshare.Limit{Resource: d.Resource}
@@ -167,7 +170,7 @@ func (r *reader) newcomers(key, n *node, resource string, d *fairshare.Limit) {
 	}
 }
 
-func resourceWords(resource string) string {
+func resourceWithVerb(resource string) string {
 	if resource == "cpu" || resource == "time" || resource == "cost" {
 		return resource + " is"
 	}
@@ -192,13 +195,13 @@ func readAlgorithm(r *reader, n *node, d *fairshare.Limit) {
 	r.fault(n, hint, "algorithm: one of %s is needed, not %s", strings.Join(known, ", "), n.describe())
 }
 
-// keyKinds are the words of by, in the order of the kinds.
+// keyKinds are the kinds that by can name, in the order of messages.
 var keyKinds = []fairshare.KeyKind{
 	fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath,
 	fairshare.ByEveryone, fairshare.ByASN,
 }
 
-// maxParts is how many parts a key may have.
+// maxParts is the largest number of parts of a key.
 const maxParts = 8
 
 func (r *reader) keyParts(n *node) []fairshare.KeyPart {
@@ -269,7 +272,7 @@ func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
 }
 
 // networkPart reads the prefix lengths of a network: "16" or "16/32". A single
-// one is that of IPv4, and IPv6 has twice as many bits.
+// length is for IPv4, and the length for IPv6 is twice that.
 func (r *reader) networkPart(n *node, s, lengths string) fairshare.KeyPart {
 	text4, text6, both := strings.Cut(lengths, "/")
 	bits4, err4 := strconv.Atoi(text4)
@@ -300,8 +303,8 @@ func (r *reader) networkPart(n *node, s, lengths string) fairshare.KeyPart {
 	return fairshare.KeyPart{}
 }
 
-// statuses reads codes and classes. In a refund, 3xx is what sends a client
-// elsewhere.
+// statuses reads status codes and classes. In a refund, 3xx means redirects only:
+// 301, 303, 307 and 308.
 func (r *reader) statuses(n *node, what string, refund bool) fairshare.StatusSet {
 	var set fairshare.StatusSet
 	for _, item := range r.list(n, what) {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	maxListings = 64  // of one match
-	maxCodes    = 256 // of one condition
+	maxListings = 64  // conditions on DNS lists in one match
+	maxCodes    = 256 // codes of one condition
 )
 
 func listingKeys() []key[fairshare.Listing] {
@@ -28,7 +28,7 @@ func listingKeys() []key[fairshare.Listing] {
 	}
 }
 
-// listings reads names of DNS lists, or a map of them and what counts.
+// listings reads names of DNS lists, or a map of names to the answers that count.
 func (r *reader) listings(n *node) []fairshare.Listing {
 	list := []fairshare.Listing{}
 	for _, item := range r.list(n, "listed") {
@@ -63,12 +63,12 @@ func (r *reader) listings(n *node) []fairshare.Listing {
 	return list
 }
 
-// listing appends the condition on one DNS list. terms is nil when it has
-// none.
+// listing appends the condition on one DNS list. terms is nil if every answer
+// counts.
 func (r *reader) listing(list []fairshare.Listing, at *node, name string, terms *node) []fairshare.Listing {
 	from, known := r.file.DNS.Lists[name]
-	if !known && r.full() {
-		r.untold++
+	if !known && r.tooManyFaults() {
+		r.omitted++
 		return list
 	}
 	if !known {
@@ -106,7 +106,7 @@ func (r *reader) listing(list []fairshare.Listing, at *node, name string, terms 
 	return append(list, l)
 }
 
-// listingBits are the types of http:BL.
+// listingBits are the bits of http:BL's visitor types.
 var listingBits = map[string]uint8{"suspicious": 1, "harvester": 2, "spammer": 4}
 
 func (r *reader) listingTypes(n *node) uint8 {
@@ -152,7 +152,7 @@ func (r *reader) days(n *node) uint8 {
 	return uint8(d / day)
 }
 
-// codes reads answers of a DNS list: the last number, an address or a prefix.
+// codes reads answers of a DNS list: the last byte, an address or a prefix.
 func (r *reader) codes(n *node) []netip.Prefix {
 	list := []netip.Prefix{}
 	for _, item := range r.list(n, "codes") {
@@ -188,11 +188,11 @@ func (r *reader) codes(n *node) []netip.Prefix {
 	return list
 }
 
-// refusals are answers of lists that do not serve who asks.
+// refusals are answers by which a list refuses to serve the client.
 var refusals = netip.MustParsePrefix("127.255.255.0/24")
 
-// warnListed tells when the addresses of all visitors are told to a third
-// party. m is the match of a rule and n where it stands.
+// warnListed warns of a rule by which a third party, the operator of a DNS list,
+// learns the addresses of all visitors. n is the node of the match m.
 func (r *reader) warnListed(n *node, m *fairshare.Match) {
 	at := listedNode(n)
 	if at == nil {
@@ -209,7 +209,7 @@ func (r *reader) warnListed(n *node, m *fairshare.Match) {
 	}
 }
 
-// listedNode returns where a match asks a DNS list, also below not.
+// listedNode returns the first condition on a DNS list in a match, also in not.
 func listedNode(n *node) *node {
 	if at := find(n, "listed"); at != nil {
 		return at

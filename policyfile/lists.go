@@ -10,20 +10,20 @@ import (
 	"fairshare"
 )
 
-// A Source is where a list comes from that is not in the policy.
+// A Source is the file or URL of a list.
 type Source struct {
 	Name  string
-	File  string        // as the policy names it: see File.ResolvePath; "" when it comes from URL
+	File  string        // see File.ResolvePath; "" if the list comes from URL
 	URL   string        // http or https
-	Every time.Duration // how often the URL is asked; 0 for a file, which is read again when it changes
+	Every time.Duration // how often the URL is fetched; 0 for a file, which is read again when it changes
 	Set   *AddrSet      // the list: AddrSet.Replace gives it its prefixes
 }
 
-// DefaultEvery is how often a URL is asked for a list.
+// DefaultEvery is how often a list is fetched from its URL.
 const DefaultEvery = 24 * time.Hour
 
 const (
-	maxSources = 100 // each is looked after by itself
+	maxSources = 100 // lists from files and URLs; each is updated on its own
 	minEvery   = time.Minute
 	maxEvery   = 31 * 24 * time.Hour
 )
@@ -68,7 +68,7 @@ func readLists(r *reader, n *node, f *File) {
 			continue
 		}
 		if e.value.kind == listNode && len(e.value.items) == 0 {
-			f.Lists[name] = &AddrSet{} // a list may wait for its first address
+			f.Lists[name] = &AddrSet{} // an empty list is valid
 			continue
 		}
 		if e.value.kind == scalarNode {
@@ -86,14 +86,14 @@ func readLists(r *reader, n *node, f *File) {
 	}
 }
 
-// listFile reports whether s looks like a file with a list.
+// listFile reports whether s looks like the name of a file with a list.
 func listFile(s string) bool {
 	return slices.Contains([]string{".txt", ".json", ".list", ".netset", ".ipset", ".zone"}, filepath.Ext(s))
 }
 
-// listSource reads where a list comes from.
+// listSource reads the source of a list, and returns the list's empty set.
 func (r *reader) listSource(name string, n *node) *AddrSet {
-	s := Source{Name: name, Set: &AddrSet{elsewhere: true}}
+	s := Source{Name: name, Set: &AddrSet{external: true}}
 	got := readMap(r, n, "a list", "", listKeys(), &s)
 	switch {
 	case got.has("file") && got.has("url"):
@@ -118,8 +118,8 @@ func (r *reader) fetched(name string) bool {
 	return slices.ContainsFunc(r.file.Sources, func(s Source) bool { return s.Name == name && s.URL != "" })
 }
 
-// fileName reads the name of a file that somebody else reads. urlKey is the
-// key that takes a URL instead, "" when none does.
+// fileName reads the name of a file that Parse does not open. urlKey is the key
+// for a URL instead of the file; "" if there is none.
 func (r *reader) fileName(n *node, what, urlKey string) string {
 	if n.kind == listNode {
 		r.fault(n, "give each file its own name", "%s: one file is needed, not a list", what)
@@ -143,16 +143,16 @@ func (r *reader) fileName(n *node, what, urlKey string) string {
 		r.fault(n, "write the full path", "%s: ~ is not expanded here", what)
 	case strings.ContainsAny(s, "*?"):
 		r.fault(n, "", "%s: one file is needed, not the pattern %s", what, quote(s))
-	case r.samePlace(s, filepath.Base(r.file.Name)):
+	case r.sameFile(s, filepath.Base(r.file.Name)):
 		r.fault(n, "", "%s: this is the policy file itself", what)
 	default:
-		r.file.named = append(r.file.named, mention{s, n.line, n.column, r.source(n.line)})
+		r.file.references = append(r.file.references, fileReference{s, n.line, n.column, r.source(n.line)})
 		return s
 	}
 	return ""
 }
 
-// sourceURL reads where a list is fetched from.
+// sourceURL reads the URL of a list.
 func (r *reader) sourceURL(n *node) string {
 	s := r.line(n, "url")
 	if s == "" {
@@ -160,9 +160,9 @@ func (r *reader) sourceURL(n *node) string {
 	}
 	u, err := url.Parse(s)
 	if _, query, found := strings.Cut(s, "?"); found && query != "" {
-		r.secret(query) // it may hold a key
+		r.hideSecret(query) // it may contain a key
 	}
-	told := withoutQuery(s)
+	redacted := withoutQuery(s)
 	hint := ""
 	switch {
 	case err == nil && u.User != nil:
@@ -171,31 +171,31 @@ func (r *reader) sourceURL(n *node) string {
 	case err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.Fragment == "":
 		return s
 	case err == nil && u.Fragment != "":
-		hint = "url: " + shorten(strings.TrimSuffix(told, "#"+u.EscapedFragment()))
+		hint = "url: " + shorten(strings.TrimSuffix(redacted, "#"+u.EscapedFragment()))
 	case strings.HasPrefix(s, "file://"):
-		hint = "file: " + shorten(strings.TrimPrefix(told, "file://"))
+		hint = "file: " + shorten(strings.TrimPrefix(redacted, "file://"))
 	case !strings.Contains(s, "://") && strings.HasPrefix(s, "/"), strings.HasPrefix(s, "./"),
 		listFile(s) && !strings.Contains(s, "/"):
-		hint = "file: " + shorten(told)
+		hint = "file: " + shorten(redacted)
 	case !strings.Contains(s, "://"):
-		hint = "url: https://" + shorten(told)
+		hint = "url: https://" + shorten(redacted)
 	}
-	r.fault(n, hint, "url: http or https, a host and a path are needed, not %s", quote(told))
+	r.fault(n, hint, "url: http or https, a host and a path are needed, not %s", quote(redacted))
 	return ""
 }
 
-// withoutQuery returns a URL with "…" in place of its query, which may hold a
+// withoutQuery returns a URL with "…" instead of its query, which may contain a
 // key.
 func withoutQuery(s string) string {
-	if address, query, found := strings.Cut(s, "?"); found && query != "" {
+	address, query, _ := strings.Cut(s, "?")
+	if query != "" {
 		return address + "?…"
-	} else {
-		return address
 	}
+	return address
 }
 
-// asked returns the sets of lists, and the DNS lists, that rules ask.
-func (r *reader) asked() (sets map[*AddrSet]bool, dns map[string]bool) {
+// usedLists returns the lists and the DNS lists that rules use.
+func (r *reader) usedLists() (sets map[*AddrSet]bool, dns map[string]bool) {
 	sets, dns = map[*AddrSet]bool{}, map[string]bool{}
 	var look func(m *fairshare.Match)
 	look = func(m *fairshare.Match) {
@@ -221,13 +221,13 @@ func (r *reader) asked() (sets map[*AddrSet]bool, dns map[string]bool) {
 	return sets, dns
 }
 
-// warnSources tells of lists that nobody asks, that others can change, or that
-// are none.
+// warnSources warns of lists that no rule uses, of lists that others on the network
+// can change, and of URLs of pages instead of files.
 func (r *reader) warnSources() {
-	sets, dns := r.asked()
+	sets, dns := r.usedLists()
 	for name := range r.file.DNS.Lists {
 		if !dns[name] {
-			r.warn(place(find(find(find(r.root, "dns"), "lists"), name)), "match: {method: POST, listed: "+name+"}",
+			r.warn(firstNode(find(find(find(r.root, "dns"), "lists"), name)), "match: {method: POST, listed: "+name+"}",
 				"dns: no rule uses the list %s", quote(name))
 		}
 	}
@@ -235,7 +235,7 @@ func (r *reader) warnSources() {
 	for _, s := range r.file.Sources {
 		at := find(find(lists, s.Name), "url")
 		if !sets[s.Set] && !slices.Contains(r.file.TrustedProxies, s.Name) {
-			r.warn(place(at, find(find(lists, s.Name), "file")), "match: {addr: "+s.Name+"}",
+			r.warn(firstNode(at, find(find(lists, s.Name), "file")), "match: {addr: "+s.Name+"}",
 				"lists: no rule uses the list %s", quote(s.Name))
 		}
 		if at == nil {

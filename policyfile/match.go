@@ -25,7 +25,7 @@ func matchKeys() []key[fairshare.Match] {
 		{"cookie", func(r *reader, n *node, m *match) { m.Cookie = r.cookies(n) }},
 		{"header", func(r *reader, n *node, m *match) { m.Header = r.textMap(n, "header") }},
 		{"not", func(r *reader, n *node, m *match) { m.Not = r.nots(n) }},
-		{"bot", func(r *reader, n *node, m *match) { m.Bot = r.botWords(n) }},
+		{"bot", func(r *reader, n *node, m *match) { m.Bot = r.botConditions(n) }},
 		{"hostname", func(r *reader, n *node, m *match) { m.Hostname = r.hostnames(n) }},
 		{"listed", func(r *reader, n *node, m *match) { m.Listed = r.listings(n) }},
 		{"asn", func(r *reader, n *node, m *match) { m.ASN = r.owners(n) }},
@@ -44,7 +44,7 @@ func (r *reader) match(n *node, what string) fairshare.Match {
 	return m
 }
 
-// maxRegexp bounds a regexp, in bytes.
+// maxRegexp is the length of the longest regexp, in bytes.
 const maxRegexp = 16 << 10
 
 // patterns reads texts, some of which may be regexps.
@@ -74,7 +74,7 @@ func (r *reader) pattern(n *node, what string) (string, bool) {
 	return s, true
 }
 
-// regexpHint knows what RE2 leaves out, and what YAML takes away.
+// regexpHint returns a fix for usual mistakes in regexps.
 func regexpHint(s string) string {
 	switch {
 	case strings.Contains(s, "(?=") || strings.Contains(s, "(?!") || strings.Contains(s, "(?<=") ||
@@ -103,7 +103,7 @@ func (r *reader) hosts(n *node) []string {
 				continue
 			}
 			if strings.HasSuffix(s, ".") && s != "." {
-				s = strings.TrimSuffix(s, ".") // passed over in requests too
+				s = strings.TrimSuffix(s, ".") // ignored in requests, too
 			}
 		}
 		list = append(list, s)
@@ -130,7 +130,7 @@ func (r *reader) methods(n *node) []string {
 	return list
 }
 
-// cookies reads none, any and names.
+// cookies reads names of cookies, and the words none and any.
 func (r *reader) cookies(n *node) []string {
 	list := []string{}
 	for _, item := range r.list(n, "cookie") {
@@ -168,7 +168,7 @@ func (r *reader) textMap(n *node, what string) map[string][]string {
 		return nil
 	}
 	texts := map[string][]string{}
-	spelled := map[string]string{} // header names in lower case
+	spelled := map[string]string{} // names as written, by name in lower case for headers
 	for _, e := range n.entries {
 		name := e.key.text
 		folded := name

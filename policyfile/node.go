@@ -8,34 +8,35 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds of a file, so that none takes long to read.
+// Bounds of a file, so that no file takes long to read.
 const (
 	maxSize    = 4 << 20 // bytes
-	maxDepth   = 64      // lists and maps in each other
+	maxDepth   = 64      // levels of nested lists and maps
 	maxKeys    = 10_000  // of a map
 	maxMarks   = 4096    // anchors, aliases and tags
-	maxAliased = 1 << 18 // nodes that aliases stand for, in all
+	maxAliased = 1 << 18 // nodes in the values of all aliases
 )
 
-// A node is one value of the file with the place where it stands. Aliases
-// share the node of their anchor.
+// A node is one value of the file with its position. Aliases share the node of
+// their anchor.
 type node struct {
 	kind    nodeKind
 	text    string // of a scalar
-	quoted  bool   // the scalar is a text, whatever it looks like
+	quoted  bool   // the scalar is a text, even if it looks like a number or a bool
 	line    int    // from 1
 	column  int    // from 1, in characters
 	items   []*node
 	entries []entry
-	size    int  // nodes below and itself
-	missing bool // an alias of nothing
+	size    int  // number of nodes, with this one and those below
+	missing bool // an alias without an anchor
 }
 
-// An entry is one key of a map. What stands there twice is kept twice.
+// An entry is a key of a map with its value. A key that occurs twice has two
+// entries.
 type entry struct {
 	key    *node
 	value  *node
-	merged bool // came by "<<"
+	merged bool // from "<<"
 }
 
 type nodeKind uint8
@@ -47,7 +48,7 @@ const (
 	mapNode
 )
 
-// String returns the kind in words, with its article.
+// String returns the kind with its article, for messages.
 func (k nodeKind) String() string {
 	switch k {
 	case scalarNode:
@@ -60,10 +61,10 @@ func (k nodeKind) String() string {
 	return "nothing"
 }
 
-// parseTree reads YAML. The node is nil when the file holds no value.
+// parseTree reads YAML. root is nil if the file has no value.
 func (r *reader) parseTree(text string) (root *node, fault *syntaxFault) {
 	defer func() {
-		if recover() != nil { // the YAML library met what it did not expect
+		if recover() != nil { // a bug of the YAML library
 			root, fault = nil, &syntaxFault{line: 1, column: 1, last: true, message: "this is not YAML"}
 		}
 	}()
@@ -104,10 +105,11 @@ func (r *reader) parseTree(text string) (root *node, fault *syntaxFault) {
 // A block is a run of lines with one indentation.
 type block struct {
 	column int
-	keys   int // lines that are no items of a list
+	keys   int // lines that do not begin an item of a list
 }
 
-// checkTokens refuses what would make the YAML library slow or nest deeply.
+// checkTokens rejects files for which the YAML library would take long or recurse
+// deeply.
 func checkTokens(tokens token.Tokens) *syntaxFault {
 	var flow, marks, inline, line int
 	var blocks []block
@@ -153,7 +155,7 @@ func checkTokens(tokens token.Tokens) *syntaxFault {
 	return nil
 }
 
-// A builder turns the library's nodes into ours.
+// A builder converts the nodes of the YAML library.
 type builder struct {
 	r       *reader
 	anchors map[string]*node
@@ -188,7 +190,7 @@ func (b *builder) node(n ast.Node) *node {
 		return b.alias(n, out)
 	case *ast.TagNode:
 		b.tag(n, out)
-	case ast.ScalarNode: // numbers, true, false, .inf: as they are written
+	case ast.ScalarNode: // numbers, true, false, .inf: the text as written
 		out.kind, out.text = scalarNode, n.GetToken().Value
 	default:
 		b.r.faultAt(out.line, out.column, "", "a value is needed here")
@@ -207,8 +209,8 @@ func (b *builder) tag(n *ast.TagNode, out *node) {
 	}
 }
 
-// alias returns the node of the anchor. Its faults are told where the anchor
-// stands.
+// alias returns the node of the anchor. Its faults are reported at the position of
+// the anchor.
 func (b *builder) alias(n *ast.AliasNode, out *node) *node {
 	name := n.Value.GetToken().Value
 	target, ok := b.anchors[name]
@@ -242,7 +244,7 @@ func (b *builder) mapping(out *node, values []*ast.MappingValueNode) {
 			out.line, out.column = key.line, key.column
 		}
 		value := b.node(v.Value)
-		if value.kind == nullNode { // an empty value has no place of its own
+		if value.kind == nullNode { // an empty value has no position of its own
 			value.line, value.column = key.line, key.column
 		}
 		out.size += 1 + value.size
@@ -268,7 +270,7 @@ func (b *builder) mapping(out *node, values []*ast.MappingValueNode) {
 	}
 }
 
-// merge returns the entries that "<<" brings.
+// merge returns the entries of the maps that "<<" names.
 func (b *builder) merge(v ast.Node) []entry {
 	from := b.node(v)
 	maps := []*node{from}

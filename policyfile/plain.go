@@ -8,15 +8,15 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// tokenize takes YAML apart. Inside { } the YAML library takes every colon for
-// the end of a key; by YAML 1.2 §7.3.3 one without a space behind it is a
-// letter, as in {addr: [2001:db8::/32], by: [cookie:sid]}. Such texts are put
-// together again.
+// tokenize splits YAML into tokens. Inside { } the YAML library takes every colon
+// as the end of a key. By YAML 1.2 §7.3.3 a colon without a space after it is part
+// of the text, as in {addr: [2001:db8::/32], by: [cookie:sid]}. tokenize joins the
+// tokens of such texts again.
 func tokenize(text string) token.Tokens {
 	tokens := lexer.Tokenize(text)
 	lines := strings.Split(text, "\n")
 	out := make(token.Tokens, 0, len(tokens))
-	var row []rune // the present line
+	var row []rune // the current line
 	flow, line := 0, 0
 	for i := 0; i < len(tokens); i++ {
 		t := tokens[i]
@@ -42,7 +42,7 @@ func tokenize(text string) token.Tokens {
 		if n := len(out); n > 0 && out[n-1].Position.Line == at.Line && begin > 0 {
 			last := out[n-1]
 			if strings.ContainsRune(`"']}`, row[begin-1]) && !plain(last) {
-				out = append(out, t) // behind these no space is needed
+				out = append(out, t) // after these no space is needed
 				continue
 			}
 			if plain(last) && last.Position.Column-1+utf8.RuneCountInString(last.Value) == begin {

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// value returns what a node stands for as JSON has it; every single value is
-// a text.
+// value returns a node as a value of JSON. Every scalar is a text.
 func (n *node) value() any {
 	switch n.kind {
 	case scalarNode:

@@ -23,14 +23,12 @@ func topKeys() []key[File] {
 		{"tls", readTLS},
 		{"contact", func(r *reader, n *node, f *File) { f.Contact = r.line(n, "contact") }},
 		{"grace", func(r *reader, n *node, f *File) {
-			f.Grace = r.duration(n, "grace", time.Millisecond,
-				24*time.Hour)
+			f.Grace = r.duration(n, "grace", time.Millisecond, 24*time.Hour)
 		}},
 		{"proxy_protocol", func(r *reader, n *node, f *File) { f.ProxyProtocol = r.boolean(n, "proxy_protocol") }},
 		{"fail", func(r *reader, n *node, f *File) { f.FailOpen = r.failOpen(n) }},
 		{"dry_run", func(r *reader, n *node, f *File) { f.Policy.DryRun = r.boolean(n, "dry_run") }},
-		{"case_insensitive_paths", func(r *reader, n *node,
-			f *File) {
+		{"case_insensitive_paths", func(r *reader, n *node, f *File) {
 			f.Policy.FoldPaths = r.boolean(n, "case_insensitive_paths")
 		}},
 		{"clients", func(r *reader, n *node, f *File) {
@@ -59,16 +57,14 @@ func clientKeys() []key[File] {
 		{"trusted_proxies", readTrustedProxies},
 		{"header", readClientHeader},
 		{"ipv4_prefix", func(r *reader, n *node, f *File) {
-			f.Policy.IPv4Prefix = int(
-				r.integer(n, "ipv4_prefix", 1, 32))
+			f.Policy.IPv4Prefix = int(r.integer(n, "ipv4_prefix", 1, 32))
 		}},
 		{"ipv6_prefix", func(r *reader, n *node, f *File) {
-			f.Policy.IPv6Prefix = int(
-				r.integer(n, "ipv6_prefix", 1, 128))
+			f.Policy.IPv6Prefix = int(r.integer(n, "ipv6_prefix", 1, 128))
 		}},
 		{"memory", func(r *reader, n *node, f *File) { f.Memory = r.bytes(n, "memory", minMemory, maxMemory) }},
 		{"unnamed_proxies", func(r *reader, n *node, f *File) {
-			f.IgnoreUnnamed = r.word(n, "unnamed_proxies", []string{"provisional", "ignore"}, map[string]string{
+			f.IgnoreUnnamed = r.choice(n, "unnamed_proxies", []string{"provisional", "ignore"}, map[string]string{
 				"true": "provisional", "on": "provisional", "false": "ignore", "off": "ignore", "deny": "ignore",
 			}) == "ignore" || f.IgnoreUnnamed
 		}},
@@ -82,8 +78,8 @@ func tlsKeys() []key[TLS] {
 	}
 }
 
-// policy reads the whole file. What rules name comes first, wherever it
-// stands.
+// policy reads the whole file. It reads the keys first to which rules refer,
+// wherever they are in the file.
 func (r *reader) policy(root *node) {
 	keys := topKeys()
 	rank := func(e entry) int {
@@ -118,7 +114,7 @@ func (r *reader) policy(root *node) {
 	}
 }
 
-// line reads a text of one line that is not empty.
+// line reads a text of one line that is not empty. It returns "" after a fault.
 func (r *reader) line(n *node, what string) string {
 	s, ok := r.text(n, what)
 	switch {
@@ -133,7 +129,7 @@ func (r *reader) line(n *node, what string) string {
 	return ""
 }
 
-// listen reads the address that serve listens at.
+// listen reads the address on which serve listens.
 func (r *reader) listen(n *node) string {
 	s := r.line(n, "listen")
 	if s == "" || strings.HasPrefix(s, "unix:") {
@@ -168,10 +164,10 @@ func readTLS(r *reader, n *node, f *File) {
 	}
 }
 
-// proxyNames are the words that trusted_proxies knows beside addresses.
+// proxyNames are the names of sets of addresses that trusted_proxies accepts.
 var proxyNames = []string{"loopback", "private", "unix", "cloudflare", "fastly", "cloudfront"}
 
-// fixedNames are those of them that no list replaces.
+// fixedNames are the proxyNames that a list cannot redefine.
 var fixedNames = []string{"loopback", "private", "unix"}
 
 func readTrustedProxies(r *reader, n *node, f *File) {
@@ -192,7 +188,7 @@ func readTrustedProxies(r *reader, n *node, f *File) {
 			continue
 		}
 		switch prefix, err := parsePrefix(s); {
-		case f.Lists[s] != nil: // before the built-in names: it replaces them
+		case f.Lists[s] != nil: // before proxyNames: a list may redefine one
 			if slices.Contains(f.TrustedProxies, s) {
 				continue
 			}
@@ -236,31 +232,31 @@ func readClientHeader(r *reader, n *node, f *File) {
 	f.Header = s
 }
 
-// underscores reports whether headers with "_" in their names are kept.
+// underscores reports whether headers with "_" in their names reach the upstream.
 func (r *reader) underscores(n *node) bool {
-	return r.word(n, "underscores", []string{"drop", "keep"}, map[string]string{
+	return r.choice(n, "underscores", []string{"drop", "keep"}, map[string]string{
 		"true": "keep", "on": "keep", "yes": "keep", "allow": "keep", "pass": "keep",
 		"false": "drop", "off": "drop", "no": "drop", "block": "drop", "remove": "drop",
 	}) == "keep"
 }
 
-// failOpen reports whether requests pass that cannot be counted.
+// failOpen reports whether requests pass while they cannot be counted.
 func (r *reader) failOpen(n *node) bool {
-	return r.word(n, "fail", []string{"open", "closed"}, map[string]string{
+	return r.choice(n, "fail", []string{"open", "closed"}, map[string]string{
 		"true": "closed", "close": "closed", "block": "closed", "refuse": "closed", "503": "closed",
 		"false": "open", "pass": "open", "allow": "open",
 	}) == "open"
 }
 
-// maxKept bounds keep_headers.
-const maxKept = 100
+// maxKeptHeaders is the largest number of names in keep_headers.
+const maxKeptHeaders = 100
 
-// keepHeaders reads the names of headers that are not removed.
+// keepHeaders reads the names of headers that serve does not remove.
 func (r *reader) keepHeaders(n *node) []string {
 	list := []string{}
 	items := r.list(n, "keep_headers")
-	if len(items) > maxKept {
-		r.fault(n, "", "keep_headers: more than %d names", maxKept)
+	if len(items) > maxKeptHeaders {
+		r.fault(n, "", "keep_headers: more than %d names", maxKeptHeaders)
 		return nil
 	}
 	for _, item := range items {
@@ -284,16 +280,16 @@ func (r *reader) keepHeaders(n *node) []string {
 	return list
 }
 
-// word reads one of the known words; slips are what else may be written for
-// them. What is none of them is a fault, and "" is returned.
-func (r *reader) word(n *node, what string, known []string, slips map[string]string) string {
+// choice reads one of the known words. For hints, synonyms maps other words in
+// lower case to known ones. Any other word is a fault, and "" is returned.
+func (r *reader) choice(n *node, what string, known []string, synonyms map[string]string) string {
 	if n.kind == scalarNode && slices.Contains(known, n.text) {
 		return n.text
 	}
 	hint := ""
 	if n.kind == scalarNode {
-		if hint = prose.DidYouMean(n.text, known); slips[strings.ToLower(n.text)] != "" {
-			hint = fmt.Sprintf("did you mean %q?", slips[strings.ToLower(n.text)])
+		if hint = prose.DidYouMean(n.text, known); synonyms[strings.ToLower(n.text)] != "" {
+			hint = fmt.Sprintf("did you mean %q?", synonyms[strings.ToLower(n.text)])
 		}
 	}
 	r.fault(n, hint, "%s: one of %s is needed, not %s", what, strings.Join(known, ", "), n.describe())
@@ -311,16 +307,16 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// places tells for each key which maps know it, as "limit" for "per"; keys of
-// the policy itself and of several places are left out.
-func places() map[string]string {
+// keyLocations returns the map to which each key belongs, such as "limit of a rule:
+// {…}" for per. A key that belongs to several maps has the value "".
+func keyLocations() map[string]string {
 	found := map[string]string{}
-	add := func(place string, keys []string) {
+	add := func(location string, keys []string) {
 		for _, k := range keys {
 			if _, twice := found[k]; twice {
 				found[k] = ""
 			} else {
-				found[k] = place
+				found[k] = location
 			}
 		}
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// compareFiles compares what two files say, sets of addresses by their
-// prefixes.
+// compareFiles compares two files, and sets of addresses by their prefixes.
 var compareFiles = cmp.Options{
 	cmpopts.IgnoreFields(fairshare.Policy{}, "Ready"),
 	cmp.Transformer("prefixes", func(s *AddrSet) []string {

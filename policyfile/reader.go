@@ -11,23 +11,23 @@ import (
 	"fairshare/internal/prose"
 )
 
-// A reader reads one file and gathers its faults.
+// A reader reads one file and collects its faults.
 type reader struct {
 	file        *File
 	dir         string // files that the policy names are relative to it
 	lines       []string
 	faults      []*ParseError
-	untold      int  // faults beyond maxFaults
-	broken      bool // part of the file could not be read: what is missing is not told
+	omitted     int  // number of faults beyond maxFaults
+	broken      bool // part of the file could not be read: missing keys are not reported
 	rules       []ruleNode
 	usedDefault bool
 	root        *node             // the whole file
-	bodies      map[string]string // files that answers are read from
+	bodies      map[string]string // contents of the files of answers, by path
 
 	options    Options
-	bots       botWords // nil: names of bots are not checked
+	bots       botTable // nil means that names of bots are not checked
 	botsLoaded bool
-	secrets    []string // what must not be shown with a fault
+	secrets    []string // texts that messages must not show
 }
 
 // A key is one key of a map in a policy file.
@@ -36,16 +36,16 @@ type key[T any] struct {
 	read func(r *reader, n *node, into *T)
 }
 
-// A reading is what readMap has seen.
+// A reading is the result of readMap.
 type reading struct {
 	node   *node
-	values map[string]*node // of known keys
-	keys   map[string]*node
+	values map[string]*node // by known key
+	keys   map[string]*node // the nodes of the keys themselves
 }
 
 func (g *reading) has(name string) bool { return g.values[name] != nil }
 
-// at returns where the first of the given keys stands, else the map itself.
+// at returns the first of the given keys that the map has, else the map itself.
 func (g *reading) at(names ...string) *node {
 	for _, name := range names {
 		if n := g.keys[name]; n != nil {
@@ -55,7 +55,7 @@ func (g *reading) at(names ...string) *node {
 	return g.node
 }
 
-// readMap reads a map with known keys. It returns nil for what is no map.
+// readMap reads a map with known keys. It returns nil if n is not a map.
 func readMap[T any](r *reader, n *node, what, example string, keys []key[T], into *T) *reading {
 	if n.kind != mapNode {
 		if n.kind == nullNode && r.broken {
@@ -76,8 +76,8 @@ func readMap[T any](r *reader, n *node, what, example string, keys []key[T], int
 		name := e.key.text
 		i := slices.IndexFunc(keys, func(k key[T]) bool { return k.name == name })
 		switch {
-		case i < 0 && r.full():
-			r.untold++
+		case i < 0 && r.tooManyFaults():
+			r.omitted++
 		case i < 0:
 			r.unknownKey(e, what, names(keys))
 		case got.has(name):
@@ -98,7 +98,7 @@ func names[T any](keys []key[T]) []string {
 	return list
 }
 
-// missing tells of a key that is needed, unless something of the file could
+// missing reports a required key that is missing, unless part of the file could
 // not be read.
 func (r *reader) missing(n *node, hint, format string, args ...any) {
 	if !r.broken {
@@ -106,23 +106,23 @@ func (r *reader) missing(n *node, hint, format string, args ...any) {
 	}
 }
 
-// unknownKey finds out what was meant.
+// unknownKey reports an unknown key, with the key that was probably meant.
 func (r *reader) unknownKey(e entry, what string, known []string) {
 	n := e.key
 	word := strings.ToLower(n.text)
 	hint := ""
 	before, after, colon := strings.Cut(n.text, ":")
-	switch place := places()[word]; {
+	switch location := keyLocations()[word]; {
 	case word == "suspected_proxies":
 		hint = "trusted_proxies: [] counts such peers as one client, and so does unnamed_proxies: ignore if other proxies are trusted; otherwise the key is not needed"
 	case colon && slices.Contains(known, before):
 		hint = fmt.Sprintf("a space is needed after the colon: %s: %s", before, after)
 	case slices.Contains(known, word):
 		hint = fmt.Sprintf("did you mean %q?", word)
-	case slices.Contains(known, slips[word]):
-		hint = fmt.Sprintf("did you mean %q?", slips[word])
-	case place != "" && place != what:
-		hint = fmt.Sprintf("%s belongs in %s", word, place)
+	case slices.Contains(known, synonyms[word]):
+		hint = fmt.Sprintf("did you mean %q?", synonyms[word])
+	case location != "" && location != what:
+		hint = fmt.Sprintf("%s belongs in %s", word, location)
 	case prose.DidYouMean(word, known) != "":
 		hint = prose.DidYouMean(word, known)
 	case word == "enabled" || word == "disabled":
@@ -135,8 +135,8 @@ func (r *reader) unknownKey(e entry, what string, known []string) {
 	r.fault(n, hint, "unknown key: %s", quote(n.text))
 }
 
-// slips are words of other programs for what we know by another.
-var slips = map[string]string{
+// synonyms maps keys of other programs, and usual mistakes, to our keys.
+var synonyms = map[string]string{
 	"label": "labels", "bot": "bots",
 	"whitelist": "allow", "allowlist": "allow", "skip": "allow", "accept": "allow", "pass": "allow",
 	"deny": "block", "reject": "block", "drop": "block", "blacklist": "block", "forbid": "block",
@@ -177,7 +177,7 @@ var slips = map[string]string{
 	"trusted": "trusted_proxies", "proxies": "trusted_proxies",
 }
 
-// describe tells what stands there instead of what is needed.
+// describe returns the value for messages of the form "… is needed, not VALUE".
 func (n *node) describe() string {
 	if n.kind == scalarNode {
 		return quote(n.text)
@@ -185,8 +185,8 @@ func (n *node) describe() string {
 	return n.kind.String()
 }
 
-// quote returns a text of the file as messages show it: short, and harmless
-// to a terminal.
+// quote returns a text of the file for messages: short, quoted, and safe for a
+// terminal.
 func quote(s string) string {
 	if len(s) > 60 {
 		cut := 57
@@ -198,7 +198,7 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// text reads a text: any single value but nothing.
+// text reads a text: any scalar that is not null.
 func (r *reader) text(n *node, what string) (string, bool) {
 	if n.kind != scalarNode {
 		hint := ""
@@ -218,8 +218,8 @@ func (r *reader) text(n *node, what string) (string, bool) {
 	return n.text, true
 }
 
-// list returns the items of a list; a single value is a list of one. An empty
-// list is a fault: no value could ever fit.
+// list returns the items of a list; a single value counts as a list of one item.
+// An empty list is a fault: no value could ever match it.
 func (r *reader) list(n *node, what string) []*node {
 	switch n.kind {
 	case listNode:
@@ -256,8 +256,8 @@ func (r *reader) boolean(n *node, what string) bool {
 	return false
 }
 
-// yes reads a key that is either left out or true.
-func (r *reader) yes(n *node, what string) {
+// onlyTrue reads a key whose only valid value is true.
+func (r *reader) onlyTrue(n *node, what string) {
 	if n.kind == scalarNode && !n.quoted && strings.EqualFold(n.text, "false") {
 		r.fault(n, "remove the key", "%s: only true is allowed here", what)
 		return
@@ -265,8 +265,8 @@ func (r *reader) yes(n *node, what string) {
 	r.boolean(n, what)
 }
 
-// integer reads a whole number from least to most. What is out of bounds, or
-// no number, is a fault, and 0 is returned.
+// integer reads a whole number from least to most. Any other value is a fault, and
+// 0 is returned.
 func (r *reader) integer(n *node, what string, least, most int64) int64 {
 	if n.kind != scalarNode {
 		r.fault(n, "", "%s: a whole number is needed, not %s", what, n.describe())
@@ -286,11 +286,11 @@ func (r *reader) integer(n *node, what string, least, most int64) int64 {
 	return v
 }
 
-// numberHint says what is wrong with a count.
+// numberHint returns a fix for a text that is not a whole number.
 func numberHint(s, what string) string {
 	count, window, found := strings.Cut(s, "/")
 	if count = strings.TrimSpace(count); found && plainDigits(count) {
-		return fmt.Sprintf("%s: %s, per: %s", what, count, perWord(window))
+		return fmt.Sprintf("%s: %s, per: %s", what, count, windowText(window))
 	}
 	if c, ok := strings.CutSuffix(s, "r/s"); ok && plainDigits(strings.TrimSpace(c)) {
 		return fmt.Sprintf("%s: %s, per: 1s", what, strings.TrimSpace(c))
@@ -310,8 +310,9 @@ func numberHint(s, what string) string {
 	return ""
 }
 
-// perWord turns what others write behind a slash into a duration.
-func perWord(s string) string {
+// windowText returns the duration for a unit after a slash, such as "1s" for the
+// "s" in "10r/s".
+func windowText(s string) string {
 	s = strings.TrimSpace(s)
 	switch s {
 	case "s", "sec", "second":
@@ -335,7 +336,8 @@ func shorten(s string) string {
 	return s
 }
 
-// number reads a number from least to most, with a fraction.
+// number reads a number, maybe with a fraction, from least to most. Any other value
+// is a fault, and 0 is returned.
 func (r *reader) number(n *node, what string, least, most float64) float64 {
 	if n.kind == scalarNode && !strings.ContainsAny(n.text, "_xXpPnN") {
 		if v, err := strconv.ParseFloat(n.text, 64); err == nil && !math.IsNaN(v) {

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// A Registry says how much is remembered of clients; 0 means the default.
+// A Registry bounds the records of clients; 0 means the default. A client with a
+// ban, a label, a note or an operator's decision is deleted last.
 type Registry struct {
-	Clients int           // rows; of them those without ban, label, note and word go first
-	Stories int           // of refusals
-	Age     time.Duration // without a request, after which such a row goes, and a story
+	Clients int           // number of clients
+	Stories int           // number of recorded refusals
+	Age     time.Duration // since the last request, after which clients and refusals are deleted
 }
 
 // Defaults and bounds of the registry.

@@ -11,15 +11,15 @@ import (
 	"fairshare/internal/prose"
 )
 
-// A ruleNode is where a rule of the policy stands.
+// A ruleNode holds the nodes of a rule, for the positions of warnings.
 type ruleNode struct {
-	node  *node // the whole of it, or "use"
-	match *node // nil when there is none
-	limit *node
-	built bool // of the built-in policy
+	node    *node // the whole rule; for a built-in rule, {use: default}
+	match   *node // nil if the rule has no match
+	limit   *node // nil if the rule has no limit
+	builtIn bool  // the rule is part of the built-in policy
 }
 
-// A ruleDraft is a rule while it is read.
+// A ruleDraft is a rule that is being read.
 type ruleDraft struct {
 	fairshare.Rule
 	use bool
@@ -34,11 +34,11 @@ func ruleKeys() []key[ruleDraft] {
 			d.Match = r.match(n, "match")
 		}},
 		{"allow", func(r *reader, n *node, d *ruleDraft) {
-			r.yes(n, "allow")
+			r.onlyTrue(n, "allow")
 			d.Action = fairshare.Allow
 		}},
 		{"block", func(r *reader, n *node, d *ruleDraft) {
-			r.yes(n, "block")
+			r.onlyTrue(n, "block")
 			d.Action = fairshare.Block
 		}},
 		{"limit", func(r *reader, n *node, d *ruleDraft) {
@@ -85,8 +85,8 @@ func readRules(r *reader, n *node, f *File) {
 		r.fault(n, hint, "rules: a list is needed, not %s", n.describe())
 		return
 	}
-	taken := map[string]*node{}
-	var end *ruleDraft // a rule that ends every walk
+	usedNames := map[string]*node{}
+	var end *ruleDraft // a rule that ends the walk of every request
 	for _, item := range n.items {
 		faults := len(r.faults)
 		d := r.rule(item)
@@ -96,17 +96,17 @@ func readRules(r *reader, n *node, f *File) {
 		if end != nil {
 			r.fault(item, "", "no request reaches this rule: %s in line %d has no match and ends every walk",
 				quote(end.Name), end.at.node.line)
-			end = nil // once is enough
+			end = nil // reported once
 		}
 		if d.use {
-			r.useDefault(d, taken)
+			r.useDefault(d, usedNames)
 			continue
 		}
 		if d.Name != "" {
-			if first := taken[d.Name]; first != nil {
+			if first := usedNames[d.Name]; first != nil {
 				r.fault(nameNode(item), "", "the name %s is used twice, first in line %d", quote(d.Name), first.line)
 			} else {
-				taken[d.Name] = item
+				usedNames[d.Name] = item
 			}
 		}
 		if d.Action != fairshare.Undecided && d.Limit == nil && !d.DryRun && len(r.faults) == faults &&
@@ -122,20 +122,20 @@ func (r *reader) add(rule fairshare.Rule, at ruleNode) {
 	r.rules = append(r.rules, at)
 }
 
-// useDefault puts the built-in rules at the place of {use: default}.
-func (r *reader) useDefault(d *ruleDraft, taken map[string]*node) {
-	d.at.built = true
+// useDefault inserts the built-in rules at the position of {use: default}.
+func (r *reader) useDefault(d *ruleDraft, usedNames map[string]*node) {
+	d.at.builtIn = true
 	if r.usedDefault {
 		r.fault(d.at.node, "", "the built-in rules are included twice")
 		return
 	}
 	r.usedDefault = true
 	for _, rule := range BuiltIn().Policy.Rules {
-		if first := taken[rule.Name]; first != nil {
+		if first := usedNames[rule.Name]; first != nil {
 			r.fault(d.at.node, "", "the name %s is used twice: in line %d and in the built-in rules", quote(rule.Name),
 				first.line)
 		}
-		taken[rule.Name] = d.at.node
+		usedNames[rule.Name] = d.at.node
 		r.add(rule, d.at)
 	}
 }
@@ -150,7 +150,7 @@ func nameNode(n *node) *node {
 	return n
 }
 
-// rule reads one rule. It returns nil for what is none.
+// rule reads one rule. It returns nil if n is not a rule.
 func (r *reader) rule(n *node) *ruleDraft {
 	if n.kind == scalarNode && n.text == "default" {
 		r.fault(n, "{use: default}", "a rule is a map")
@@ -181,7 +181,8 @@ func (r *reader) rule(n *node) *ruleDraft {
 	return d
 }
 
-// checkActions tells of keys that do not go together.
+// checkActions reports a rule without an action or with several, and keys that do
+// not belong to its action.
 func (r *reader) checkActions(got *reading, d *ruleDraft) {
 	var actions []string
 	for _, e := range got.node.entries {
@@ -219,11 +220,11 @@ func (r *reader) checkActions(got *reading, d *ruleDraft) {
 	}
 }
 
-// unknownAction reports whether one of the keys was meant as the action, so
-// that its absence need not be told.
+// unknownAction reports whether one of the unknown keys was probably meant as the
+// action. Then the missing action is not reported, too.
 func (r *reader) unknownAction(n *node) bool {
 	for _, e := range n.entries {
-		meant := slips[strings.ToLower(e.key.text)]
+		meant := synonyms[strings.ToLower(e.key.text)]
 		if meant == "allow" || meant == "block" || prose.DidYouMean(e.key.text,
 			[]string{"allow", "block", "limit"}) != "" {
 			return true
@@ -232,7 +233,8 @@ func (r *reader) unknownAction(n *node) bool {
 	return false
 }
 
-// checkLimitRule tells what does not fit the rule's limit.
+// checkLimitRule reports a refund or a ban that does not belong to the rule's
+// limit.
 func (r *reader) checkLimitRule(got *reading, d *ruleDraft) {
 	if d.Limit == nil {
 		return
@@ -265,7 +267,7 @@ func banKeys() []key[fairshare.BanTerms] {
 		{"all", func(r *reader, n *node, t *terms) { t.All = r.boolean(n, "all") }},
 		{"unless", func(r *reader, n *node, t *terms) {
 			if n.kind == mapNode && len(n.entries) == 1 && n.entries[0].key.text == "match" {
-				n = n.entries[0].value // unless: {match: {…}} says the same
+				n = n.entries[0].value // unless: {match: {…}} means the same
 			}
 			m := r.match(n, "unless")
 			t.Unless = &m
@@ -292,13 +294,13 @@ func (r *reader) ban(n *node) *fairshare.BanTerms {
 	return t
 }
 
-// maxBody bounds the answer of a rule.
+// maxBody is the size of the largest body of an answer, in bytes.
 const maxBody = 1 << 20
 
-// An answerDraft is an answer while it is read.
+// An answerDraft is an answer that is being read.
 type answerDraft struct {
 	fairshare.Answer
-	body, file bool
+	body, file bool // body or body_file is set
 }
 
 func answerKeys() []key[answerDraft] {
@@ -370,7 +372,7 @@ func (r *reader) retryAfter(n *node) time.Duration {
 	return r.duration(n, "retry_after", time.Second, maxDuration)
 }
 
-// bodyFile reads a file that stands beside the policy.
+// bodyFile reads the file with the body of an answer.
 func (r *reader) bodyFile(n *node) string {
 	name := r.line(n, "body_file")
 	if name == "" {

@@ -11,16 +11,18 @@ import (
 	"fairshare"
 )
 
-// headers are a request's headers under their canonical names.
+// headers are a request's headers, by canonical name.
 type headers map[string][]string
 
 func (h headers) Values(name string) []string { return h[name] }
 
+// maxSamples bounds the number of sample requests, and of sample bots.
 const maxSamples = 50
 
-// samples returns requests of a browser with a cookie from nowhere special:
-// one for a page of no rule, and one for each method, host and path that some
-// rule names first. nil when there is no such address.
+// samples returns requests of a browser with a cookie. Their address is in no rule;
+// if there is no such address, samples returns nil. The first request is for a page
+// that is in no rule. One request follows for each limit with a method, host or
+// path, and has the first of these values.
 func (r *reader) samples() []*fairshare.Request {
 	req := fairshare.Request{Method: "GET", Host: "www.example.net", Header: headers{
 		"Accept":          {"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"},
@@ -35,8 +37,7 @@ func (r *reader) samples() []*fairshare.Request {
 	for i := range 64 {
 		addr := sampleAddr(i)
 		if !slices.ContainsFunc(rules, func(rule fairshare.Rule) bool {
-			return rule.Match.Addr != nil &&
-				rule.Match.Addr.Contains(addr)
+			return rule.Match.Addr != nil && rule.Match.Addr.Contains(addr)
 		}) {
 			req.Addr = addr
 			break
@@ -67,19 +68,19 @@ func (r *reader) samples() []*fairshare.Request {
 	return samples[:min(len(samples), maxSamples)]
 }
 
-// sampleAddr returns some public address, another one for each i.
+// sampleAddr returns a public address, a different one for each i.
 func sampleAddr(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(23 + 3*i), 77, byte(i), 9})
 }
 
-// A sampleBot is a crawler that asks for something.
+// A sampleBot is a crawler of sample requests.
 type sampleBot struct {
 	agent string
 	fairshare.Bot
 }
 
-// sampleBots returns crawlers that nobody knows, and one for each name and
-// category of a rule, up to a bound.
+// sampleBots returns an unknown crawler, a claimed and a verified Googlebot, and a
+// verified bot for each name and category of the rules; at most maxSamples.
 func (r *reader) sampleBots() []sampleBot {
 	const google = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
 	list := []sampleBot{
@@ -100,8 +101,8 @@ func (r *reader) sampleBots() []sampleBot {
 	return list
 }
 
-// walker returns a function that walks a request through the rules of a
-// policy and yields those that held, as the guard's walk does.
+// walker returns a function that judges a request by a policy, with a real guard
+// and without counting, and yields the rules that matched.
 func walker(p *fairshare.Policy) func(*fairshare.Request) iter.Seq[int] {
 	guard, err := fairshare.NewGuard(p, unlimited{}, nil)
 	return func(req *fairshare.Request) iter.Seq[int] {
@@ -115,12 +116,12 @@ func walker(p *fairshare.Policy) func(*fairshare.Request) iter.Seq[int] {
 			}
 			more := true
 			v.Matched(func(rule int) { more = more && yield(rule) })
-			guard.Settle(context.Background(), &v, fairshare.Outcome{}) // unlimited has no errors
+			guard.Settle(context.Background(), &v, fairshare.Outcome{}) // unlimited returns no errors
 		}
 	}
 }
 
-// unlimited is a limiter that lets everything pass.
+// unlimited is a limiter that counts nothing: every request passes.
 type unlimited struct{}
 
 var _ fairshare.Limiter = unlimited{}

@@ -15,7 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// An object is the part of the schema that stands for one map of the file.
+// An object is the part of the schema for one map of the file.
 type object struct {
 	Properties map[string]json.RawMessage `json:"properties"`
 	Defs       map[string]object          `json:"$defs"`
@@ -92,7 +92,7 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 	}
 }
 
-// typed returns what a node stands for by the rules of YAML's core schema.
+// typed returns the value of a node by the rules of YAML's core schema.
 func (n *node) typed() any {
 	switch n.kind {
 	case listNode:
@@ -127,11 +127,12 @@ func (n *node) typed() any {
 	return n.text
 }
 
-// unseen are the bad files whose faults no schema of this kind can see: names
-// and places of other things, bounds of durations and sizes, regexps.
-var unseen = []string{"latin1", "default_twice", "documents", "ended", "listed_nowhere", "asn_nowhere", "files", "files_key"}
+// unseen are the bad files whose faults a JSON schema cannot find: references by
+// name, bounds of durations and sizes, regexps.
+var unseen = []string{"latin1", "default_twice", "documents", "ended", "listed_nowhere", "asn_nowhere", "files",
+	"files_key"}
 
-func TestSchemaTakesGoodFilesAndRefusesBadOnes(t *testing.T) {
+func TestSchemaAcceptsGoodFilesAndRejectsBadOnes(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
 	if err != nil {

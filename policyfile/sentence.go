@@ -13,12 +13,12 @@ import (
 	"fairshare/internal/prose"
 )
 
-// Sentence says in plain words what a rule of the policy does, without a line
+// Sentence describes in one line what a rule of the policy does, without a line
 // end.
 func (f *File) Sentence(rule *fairshare.Rule) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", printable(rule.Name))
-	request := "a request" + matchWords(testOf(rule))
+	request := "a request" + matchText(conditionOf(rule))
 	if request == "a request" {
 		request = "every request"
 	}
@@ -28,7 +28,7 @@ func (f *File) Sentence(rule *fairshare.Rule) string {
 	case rule.Action == fairshare.Allow:
 		fmt.Fprintf(&b, "%s is allowed; the rules below are skipped.", request)
 	default:
-		fmt.Fprintf(&b, "%s is blocked with %s.", request, answerWords(rule, 403))
+		fmt.Fprintf(&b, "%s is blocked with %s.", request, answerText(rule, 403))
 	}
 	if rule.DryRun {
 		b.WriteString(" Dry run: it is reported, and nothing is enforced.")
@@ -38,15 +38,11 @@ func (f *File) Sentence(rule *fairshare.Rule) string {
 
 func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	lim := rule.Limit
-	asker, asked, but := askerWords(testOf(rule)), askedWords(&rule.Match), butWords(testOf(rule))
-	who := keyWords(lim.By) + asker
-	answers, work := "", ""
-	if asked != "" {
-		answers, work = " to requests"+asked, " for requests"+asked
-	}
-	f.allowance(b, lim, who, asked, answers, work)
-	if but != "" {
-		b.WriteString("," + strings.Replace(but, "but not", "not counting", 1))
+	client := keyText(lim.By) + clientText(conditionOf(rule))
+	target, except := targetText(&rule.Match), exceptionText(conditionOf(rule))
+	f.allowance(b, lim, client, target)
+	if except != "" {
+		b.WriteString("," + strings.Replace(except, "but not", "not counting", 1))
 	}
 	switch {
 	case lim.Newcomers == nil:
@@ -54,11 +50,11 @@ func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 		b.WriteString("; beyond that, only clients with standing pass")
 	default:
 		b.WriteString("; beyond that, clients with standing pass, and ")
-		f.allowance(b, lim.Newcomers, "each newcomer (by addr)", "", "", "")
+		f.allowance(b, lim.Newcomers, "each newcomer (by addr)", "")
 	}
-	fmt.Fprintf(b, "; then %s.", answerWords(rule, 429))
+	fmt.Fprintf(b, "; then %s.", answerText(rule, 429))
 	if !rule.Refund.Empty() {
-		fmt.Fprintf(b, " Answers %s do not count.", statusWords(rule.Refund))
+		fmt.Fprintf(b, " Answers %s do not count.", statusText(rule.Refund))
 	}
 	if rule.Ban != nil {
 		banSentence(b, rule)
@@ -70,42 +66,47 @@ func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	}
 }
 
-// allowance says how much of what a limit allows.
-func (f *File) allowance(b *strings.Builder, lim *fairshare.Limit, who, asked, answers, work string) {
+// allowance describes how much a limit allows a client. target describes the
+// requests that count, with a space before it; "" means all.
+func (f *File) allowance(b *strings.Builder, lim *fairshare.Limit, client, target string) {
 	per := " in " + FormatDuration(lim.Window)
+	answers, work := "", ""
+	if target != "" {
+		answers, work = " to requests"+target, " for requests"+target
+	}
 	switch lim.Resource {
 	case fairshare.Requests:
-		fmt.Fprintf(b, "%s may send %s%s%s", who, prose.Plural(lim.N, "request"), asked, per)
+		fmt.Fprintf(b, "%s may send %s%s%s", client, prose.Plural(lim.N, "request"), target, per)
 	case fairshare.Concurrent:
-		fmt.Fprintf(b, "%s may have %s%s in progress", who, prose.Plural(lim.N, "request"), asked)
+		fmt.Fprintf(b, "%s may have %s%s in progress", client, prose.Plural(lim.N, "request"), target)
 	case fairshare.Bytes:
-		fmt.Fprintf(b, "%s may get %s in answers%s%s", who, FormatSize(lim.N), answers, per)
+		fmt.Fprintf(b, "%s may get %s in answers%s%s", client, FormatSize(lim.N), answers, per)
 	case fairshare.Errors:
 		statuses := "4xx"
 		if !lim.Statuses.Empty() {
-			statuses = statusWords(lim.Statuses)
+			statuses = statusText(lim.Statuses)
 		}
-		fmt.Fprintf(b, "%s may get %s %s%s%s", who, prose.Plural(lim.N, "answer"), statuses, answers, per)
+		fmt.Fprintf(b, "%s may get %s %s%s%s", client, prose.Plural(lim.N, "answer"), statuses, answers, per)
 	case fairshare.CPU:
 		if share := f.percents[lim]; share != "" {
-			fmt.Fprintf(b, "%s may use %s of the CPU of %s%s over %s (%s)", who, share, coreWords(f.cores), work,
+			fmt.Fprintf(b, "%s may use %s of the CPU of %s%s over %s (%s)", client, share, coresText(f.cores), work,
 				FormatDuration(lim.Window), formatMicros(lim.N))
 		} else {
-			fmt.Fprintf(b, "%s may use %s of CPU time%s%s", who, formatMicros(lim.N), work, per)
+			fmt.Fprintf(b, "%s may use %s of CPU time%s%s", client, formatMicros(lim.N), work, per)
 		}
 	case fairshare.Time:
 		if share := f.percents[lim]; share != "" {
-			fmt.Fprintf(b, "%s may use the upstream%s for %s of %s (%s)", who, work, share,
+			fmt.Fprintf(b, "%s may use the upstream%s for %s of %s (%s)", client, work, share,
 				FormatDuration(lim.Window), formatMicros(lim.N))
 		} else {
-			fmt.Fprintf(b, "%s may use the upstream%s for %s%s", who, work, formatMicros(lim.N), per)
+			fmt.Fprintf(b, "%s may use the upstream%s for %s%s", client, work, formatMicros(lim.N), per)
 		}
 	case fairshare.Cost:
-		fmt.Fprintf(b, "%s may cost %s%s%s", who, prose.Plural(lim.N, "unit"), work, per)
+		fmt.Fprintf(b, "%s may cost %s%s%s", client, prose.Plural(lim.N, "unit"), work, per)
 	}
 	switch {
 	case lim.Algorithm == fairshare.GCRA && lim.Burst > 0:
-		fmt.Fprintf(b, ", spread evenly, %s at once", amountWords(lim.Resource, lim.Burst))
+		fmt.Fprintf(b, ", spread evenly, %s at once", amountText(lim.Resource, lim.Burst))
 	case lim.Algorithm == fairshare.GCRA:
 		b.WriteString(", spread evenly")
 	case lim.Algorithm == fairshare.Quiet:
@@ -133,20 +134,20 @@ func banSentence(b *strings.Builder, rule *fairshare.Rule) {
 		}
 		fmt.Fprintf(b, ", each time %s times as long, up to %s", strconv.FormatFloat(ban.Growth, 'g', -1, 64), most)
 	}
-	if ban.All && matchWords(testOf(rule)) != "" {
+	if ban.All && matchText(conditionOf(rule)) != "" {
 		b.WriteString(", from everything")
 	}
 	if ban.Unless != nil {
-		fmt.Fprintf(b, ", except requests%s", matchWords(test{ban.Unless, true}))
+		fmt.Fprintf(b, ", except requests%s", matchText(condition{ban.Unless, true}))
 	}
 	b.WriteString(".")
 }
 
-// defaultBanMax is where the growth of a ban ends that says nothing of it.
+// defaultBanMax is the longest ban with growth if the policy does not set max.
 const defaultBanMax = 24 * time.Hour
 
-// answerWords tells what a refused or blocked client gets.
-func answerWords(rule *fairshare.Rule, status int) string {
+// answerText describes the answer to a refused or blocked client.
+func answerText(rule *fairshare.Rule, status int) string {
 	a := rule.Answer
 	if a == nil {
 		return strconv.Itoa(status)
@@ -176,8 +177,8 @@ func answerWords(rule *fairshare.Rule, status int) string {
 	return s
 }
 
-// amountWords writes so much of a resource.
-func amountWords(res fairshare.Resource, n int64) string {
+// amountText returns an amount of a resource.
+func amountText(res fairshare.Resource, n int64) string {
 	switch res {
 	case fairshare.Bytes:
 		return FormatSize(n)
@@ -187,8 +188,8 @@ func amountWords(res fairshare.Resource, n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// keyWords tells who is counted as one.
-func keyWords(by []fairshare.KeyPart) string {
+// keyText describes the clients that have one key.
+func keyText(by []fairshare.KeyPart) string {
 	if len(by) == 0 {
 		by = []fairshare.KeyPart{{Kind: fairshare.ByAddr}}
 	}
@@ -199,7 +200,7 @@ func keyWords(by []fairshare.KeyPart) string {
 		case fairshare.ByAddr:
 			return "a client (by addr)"
 		case fairshare.ByNetwork:
-			return "a network" + lengthWords(by[0])
+			return "a network" + lengthText(by[0])
 		case fairshare.ByASN:
 			return "all addresses of one owner (by asn)"
 		case fairshare.ByBot:
@@ -213,9 +214,8 @@ func keyWords(by []fairshare.KeyPart) string {
 	return fmt.Sprintf("a client (by %s)", strings.Join(parts, " and "))
 }
 
-// lengthWords tells which prefix lengths a network has, if they are not the
-// usual ones.
-func lengthWords(part fairshare.KeyPart) string {
+// lengthText returns the prefix lengths of a network; "" for the default lengths.
+func lengthText(part fairshare.KeyPart) string {
 	if part == (fairshare.KeyPart{Kind: fairshare.ByNetwork}) {
 		return ""
 	}
@@ -223,15 +223,15 @@ func lengthWords(part fairshare.KeyPart) string {
 	return fmt.Sprintf(" (IPv4 /%d, IPv6 /%d)", bits4, bits6)
 }
 
-// matchWords tells which requests a match holds for, with a space before it;
-// "" for all.
-func matchWords(t test) string { return askerWords(t) + askedWords(t.Match) + butWords(t) }
+// matchText describes the requests for which a match holds, with a space before it;
+// "" means all.
+func matchText(t condition) string { return clientText(t) + targetText(t.Match) + exceptionText(t) }
 
-// askerWords tells who must ask.
-func askerWords(m test) string {
+// clientText describes the conditions on the client, with a space before them.
+func clientText(m condition) string {
 	var parts []string
 	if set, ok := m.Addr.(*AddrSet); ok {
-		parts = append(parts, "from "+addrWords(set))
+		parts = append(parts, "from "+addrText(set))
 	} else if m.Addr != nil {
 		parts = append(parts, "from certain addresses")
 	}
@@ -242,19 +242,19 @@ func askerWords(m test) string {
 		parts = append(parts, "from the owner "+oneOf(m.ASN))
 	}
 	if m.Label != nil {
-		parts = append(parts, labelWords(m.Label))
+		parts = append(parts, labelText(m.Label))
 	}
 	if m.Hostname != nil {
 		parts = append(parts, "from hostname "+oneOf(m.Hostname))
 	}
 	if m.Listed != nil {
-		parts = append(parts, "listed by "+listedWords(m.Listed))
+		parts = append(parts, "listed by "+listedText(m.Listed))
 	}
 	if m.Seen != nil {
 		parts = append(parts, "from a client that has seen "+oneOf(m.Seen))
 	}
 	if m.Cookie != nil {
-		parts = append(parts, cookieWords(m.Cookie))
+		parts = append(parts, cookieText(m.Cookie))
 	}
 	if m.UserAgent != nil {
 		parts = append(parts, "with user agent "+containing(m.UserAgent))
@@ -265,8 +265,9 @@ func askerWords(m test) string {
 	return spaced(parts)
 }
 
-// askedWords tells what must be asked for.
-func askedWords(m *fairshare.Match) string {
+// targetText describes the conditions on what is requested, with a space before
+// them.
+func targetText(m *fairshare.Match) string {
 	var parts []string
 	if m.Method != nil {
 		parts = append(parts, "with method "+oneOf(m.Method))
@@ -278,22 +279,22 @@ func askedWords(m *fairshare.Match) string {
 		parts = append(parts, "to path "+oneOf(m.Path))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Query)) {
-		what := "query " + printable(name)
+		parameter := "query " + printable(name)
 		if name == "*" {
-			what = "any query parameter"
+			parameter = "any query parameter"
 		}
-		parts = append(parts, "with "+what+" "+valueWords(m.Query[name]))
+		parts = append(parts, "with "+parameter+" "+valueText(m.Query[name]))
 	}
 	return spaced(parts)
 }
 
-// butWords tells what must not be.
-func butWords(t test) string {
+// exceptionText describes the conditions of not.
+func exceptionText(t condition) string {
 	var parts []string
-	for _, not := range t.nots() {
-		s := "those" + askerWords(not) + askedWords(not.Match)
-		if but := butWords(not); but != "" {
-			s += " (" + but[1:] + ")"
+	for _, not := range t.exceptions() {
+		s := "those" + clientText(not) + targetText(not.Match)
+		if inner := exceptionText(not); inner != "" {
+			s += " (" + inner[1:] + ")"
 		}
 		parts = append(parts, s)
 	}
@@ -303,12 +304,12 @@ func butWords(t test) string {
 	return " but not " + prose.List(parts, "or")
 }
 
-// botPhrase names bots as they fit there.
-func botPhrase(t test) string {
+// botPhrase describes the bots for which a condition holds.
+func botPhrase(t condition) string {
 	var states, names []string
 	for _, word := range t.Bot {
 		switch {
-		case word == "known" && !t.kind:
+		case word == "known" && !t.favorable:
 			states = append(states, "any bot")
 		case word == "known", word == "verified":
 			states = append(states, "a verified bot")
@@ -319,7 +320,7 @@ func botPhrase(t test) string {
 		}
 	}
 	states = slices.Compact(states)
-	if names != nil && t.kind {
+	if names != nil && t.favorable {
 		states = append(states, "a verified bot ("+oneOf(names)+")")
 	} else if names != nil {
 		states = append(states, "a bot, verified or not ("+oneOf(names)+")")
@@ -327,11 +328,11 @@ func botPhrase(t test) string {
 	return prose.List(states, "or")
 }
 
-// listedWords names DNS lists and which of their answers count.
-func listedWords(listings []fairshare.Listing) string {
+// listedText describes DNS lists and their answers that count.
+func listedText(listings []fairshare.Listing) string {
 	var list []string
 	for i, l := range listings {
-		if i == maxWords {
+		if i == maxTexts {
 			list = append(list, others(len(listings)-i))
 			break
 		}
@@ -339,7 +340,7 @@ func listedWords(listings []fairshare.Listing) string {
 		if l.Codes != nil {
 			var codes []string
 			for _, p := range l.Codes {
-				codes = append(codes, prefixWords(p))
+				codes = append(codes, prefixText(p))
 			}
 			s += " as " + oneOf(codes)
 		}
@@ -370,7 +371,7 @@ func spaced(parts []string) string {
 	return " " + strings.Join(parts, " ")
 }
 
-func cookieWords(names []string) string {
+func cookieText(names []string) string {
 	if len(names) == 1 {
 		switch names[0] {
 		case "none":
@@ -382,7 +383,7 @@ func cookieWords(names []string) string {
 	return "with cookie " + oneOf(names)
 }
 
-func labelWords(names []string) string {
+func labelText(names []string) string {
 	if len(names) == 1 && names[0] == anyLabel {
 		return "with a label"
 	}
@@ -396,9 +397,9 @@ func containing(texts []string) string {
 	return "containing " + oneOf(texts)
 }
 
-// valueWords is containing for query: "*" is any value, and an absent
-// parameter has none.
-func valueWords(texts []string) string {
+// valueText is containing for query: "*" means any value, and an absent parameter
+// has no value.
+func valueText(texts []string) string {
 	switch {
 	case slices.Contains(texts, "*"):
 		return "given"
@@ -408,12 +409,12 @@ func valueWords(texts []string) string {
 	return "containing " + oneOf(texts)
 }
 
-// maxWords is how many texts of a field a sentence shows.
-const maxWords = 5
+// maxTexts is the number of values of a field that a sentence shows.
+const maxTexts = 5
 
 func oneOf(texts []string) string {
 	var list []string
-	for _, s := range texts[:min(len(texts), maxWords)] {
+	for _, s := range texts[:min(len(texts), maxTexts)] {
 		switch {
 		case s == "":
 			list = append(list, "nothing")
@@ -423,32 +424,32 @@ func oneOf(texts []string) string {
 			list = append(list, printable(s))
 		}
 	}
-	if more := len(texts) - maxWords; more > 0 {
+	if more := len(texts) - maxTexts; more > 0 {
 		return fmt.Sprintf("%s or %s", strings.Join(list, ", "), others(more))
 	}
 	return prose.List(list, "or")
 }
 
-func addrWords(set *AddrSet) string {
+func addrText(set *AddrSet) string {
 	var texts []string
 	for _, name := range set.names {
 		texts = append(texts, "list "+name)
 	}
 	for _, p := range set.prefixes {
-		texts = append(texts, prefixWords(p))
+		texts = append(texts, prefixText(p))
 	}
 	return oneOf(texts)
 }
 
-func prefixWords(p netip.Prefix) string {
+func prefixText(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
 	}
 	return p.String()
 }
 
-// statusWords names codes, whole classes as 4xx.
-func statusWords(set fairshare.StatusSet) string {
+// statusText lists status codes; a whole class is written as 4xx.
+func statusText(set fairshare.StatusSet) string {
 	var list []string
 	for class := 100; class < 600; class += 100 {
 		var codes []string

@@ -22,9 +22,9 @@ func parsed(t *testing.T, text string) *File {
 	return f
 }
 
-// What serve takes stands in the file's own fields, names of hosts as they
-// are compared.
-func TestParseReadsWhatServeTakes(t *testing.T) {
+// Parse returns the settings of serve in the fields of the file, host names in
+// lower case.
+func TestParseReadsSettingsOfServe(t *testing.T) {
 	got := parsed(t, `
 upstream: {url: "h2c://127.0.0.1:3000", cancels: true, timeout: 1h}
 hosts: [Shop.Example., "*.SHOP.example", shop.example, 192.0.2.1, "::1", "[2001:DB8::0]", xn--bcher-kva.example]
@@ -56,8 +56,8 @@ rules: []
 	}
 }
 
-// What is left out has its default, also inside a map of which some is given.
-func TestParseFillsDefaultsIn(t *testing.T) {
+// Missing keys have their defaults, also in a map that has some of its keys.
+func TestParseSetsDefaults(t *testing.T) {
 	for _, text := range []string{"rules: []",
 		"journal: {keep: 4}\nbounds: {}\nunderscores: drop\nfail: closed\nclients: {unnamed_proxies: provisional}\nrules: []"} {
 		f := parsed(t, text)
@@ -74,8 +74,8 @@ func TestParseFillsDefaultsIn(t *testing.T) {
 	}
 }
 
-// A header that cannot be kept is a fault where it stands, with what serve says
-// about it.
+// A header that cannot be kept is a fault at its position, with the reason from
+// Options.KeepHeader.
 func TestKeepHeadersAreChecked(t *testing.T) {
 	options := Options{KeepHeader: func(name string) error {
 		if name == "X-Good" {
@@ -84,11 +84,12 @@ func TestKeepHeadersAreChecked(t *testing.T) {
 		return fmt.Errorf("%s passes anyway", name)
 	}}
 	for text, want := range map[string]string{
-		"keep_headers: X-Good":                                    "",
-		"keep_headers: [X-Good, X-Bad]":                           "site.yaml:1:24: keep_headers: X-Bad passes anyway",
-		"keep_headers: []":                                        "site.yaml:1:15: keep_headers: the list is empty",
-		"keep_headers: 'X Bad'":                                   `site.yaml:1:15: keep_headers: "X Bad" is not the name of a header`,
-		"keep_headers: {X-Good: 1}":                               "site.yaml:1:16: keep_headers: a text is needed, not a map",
+		"keep_headers: X-Good":          "",
+		"keep_headers: [X-Good, X-Bad]": "site.yaml:1:24: keep_headers: X-Bad passes anyway",
+		"keep_headers: []":              "site.yaml:1:15: keep_headers: the list is empty",
+		"keep_headers: 'X Bad'":         `site.yaml:1:15: keep_headers: "X Bad" is not the name of a header`,
+		"keep_headers: {X-Good: 1}":     "site.yaml:1:16: keep_headers: a text is needed, not a map",
+
 		"keep_headers: [" + strings.Repeat("X-Good, ", 101) + "]": "site.yaml:1:15: keep_headers: more than 100 names",
 	} {
 		_, err := options.Parse("site.yaml", []byte(text+"\nrules: []"))
@@ -98,7 +99,7 @@ func TestKeepHeadersAreChecked(t *testing.T) {
 	}
 }
 
-// Of the registry the file says what it has said, and nothing else.
+// Parse returns the bounds of the registry without defaults.
 func TestParseReadsTheRegistrysBounds(t *testing.T) {
 	for text, want := range map[string]Registry{
 		"": {},
@@ -113,7 +114,7 @@ func TestParseReadsTheRegistrysBounds(t *testing.T) {
 	}
 }
 
-// Labels are compared in lower case, as the registry holds them.
+// Labels are in lower case, as in the registry.
 func TestParseReadsLabels(t *testing.T) {
 	rules := parsed(t, `
 rules:
@@ -129,9 +130,9 @@ rules:
 	}
 }
 
-// Only lists that trusted_proxies names are handed over, wherever in the file
-// they stand.
-func TestProxyListsAreThoseOfTrustedProxies(t *testing.T) {
+// ProxyLists returns only lists that trusted_proxies names, whatever the order of
+// the keys.
+func TestProxyListsReturnsListsOfTrustedProxies(t *testing.T) {
 	f := parsed(t, `
 clients: {trusted_proxies: [loopback, cloudflare, nobody, 192.0.2.1]}
 rules: []
@@ -150,7 +151,7 @@ lists: {cloudflare: [198.51.100.7/24, "::ffff:203.0.113.9"], nobody: [], office:
 	}
 }
 
-// A list may hold the whole internet as a prefix may.
+// Parse warns of a list that contains the whole internet, as it does for a prefix.
 func TestListsCountAsTrustedProxies(t *testing.T) {
 	f := parsed(t, "clients: {trusted_proxies: [all]}\nlists: {all: [0.0.0.0/0]}\nrules: [{use: default}]")
 	if len(f.Warnings) != 1 {

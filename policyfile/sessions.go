@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Sessions say how sessions of bots are shared.
+// Sessions sets how bots without cookies share sessions of the upstream.
 type Sessions struct {
-	Cookies []string      // that name a session of the upstream; "*" for any run of characters
-	Share   bool          // the cookie-less requests of one bot share a session
-	Bot     time.Duration // how long a bot's session is worth keeping
-	Person  time.Duration // the same for everybody else
+	Cookies []string      // session cookies of the upstream; "*" means any run of characters
+	Share   bool          // requests of one bot without cookies share a session
+	Bot     time.Duration // the time that a bot's session is used
+	Person  time.Duration // the same for all other clients
 }
 
 // Defaults and bounds of sessions.
@@ -28,8 +28,7 @@ func sessionKeys() []key[Sessions] {
 		{"bots", func(r *reader, n *node, s *Sessions) { s.Share = r.share(n) }},
 		{"bot", func(r *reader, n *node, s *Sessions) { s.Bot = r.duration(n, "bot", time.Second, maxSession) }},
 		{"person", func(r *reader, n *node, s *Sessions) {
-			s.Person = r.duration(n, "person", time.Second,
-				maxSession)
+			s.Person = r.duration(n, "person", time.Second, maxSession)
 		}},
 	}
 }
@@ -49,7 +48,7 @@ func readSessions(r *reader, n *node, f *File) {
 	}
 }
 
-// share reads the only word that can stand there.
+// share reads the only valid value, share.
 func (r *reader) share(n *node) bool {
 	if n.kind == scalarNode && n.text == "share" {
 		return true
@@ -63,7 +62,7 @@ func (r *reader) share(n *node) bool {
 	return false
 }
 
-// sessionCookies reads names of cookies.
+// sessionCookies reads names of session cookies.
 func (r *reader) sessionCookies(n *node) []string {
 	list := []string{}
 	for i, item := range r.list(n, "cookies") {
@@ -97,10 +96,12 @@ func (r *reader) sessionCookies(n *node) []string {
 	return list
 }
 
-// notSessions are parts of names of cookies that hold something else than a
-// session: who has it shared is logged in as another, or cannot send a form.
-var notSessions = []string{"csrf", "xsrf", "token", "auth", "logged", "login", "remember", "jwt"}
+// notSessionNames are parts of the names of cookies that are not session cookies.
+// If clients shared such a cookie, they would be logged in as others, or could not
+// send forms.
+var notSessionNames = []string{"csrf", "xsrf", "token", "auth", "logged", "login", "remember", "jwt"}
 
+// warnSessions warns of shared login cookies, and of settings without effect.
 func (r *reader) warnSessions() {
 	n := find(r.root, "sessions")
 	s := r.file.Sessions
@@ -108,7 +109,7 @@ func (r *reader) warnSessions() {
 		return
 	}
 	if len(s.Cookies) > 0 && !s.Share {
-		r.warn(place(find(n, "cookies")), "bots: share", "cookies have no effect without bots: share")
+		r.warn(firstNode(find(n, "cookies")), "bots: share", "cookies have no effect without bots: share")
 	}
 	if s.Share {
 		for _, item := range items(find(n, "cookies")) {
@@ -116,14 +117,14 @@ func (r *reader) warnSessions() {
 			if name == "cftoken" { // half of a ColdFusion session
 				continue
 			}
-			if slices.ContainsFunc(notSessions, func(part string) bool { return strings.Contains(name, part) }) {
+			if slices.ContainsFunc(notSessionNames, func(part string) bool { return strings.Contains(name, part) }) {
 				r.warn(item, "name only the session cookie of the site",
 					"cookies: %s looks like a login or a form token, not like a session", quote(item.text))
 			}
 		}
 	}
 	if s.Bot > s.Person {
-		r.warn(place(find(n, "bot"), find(n, "person"), n), "",
+		r.warn(firstNode(find(n, "bot"), find(n, "person"), n), "",
 			"the session of a bot is kept for %s, longer than that of a person (%s)", FormatDuration(s.Bot),
 			FormatDuration(s.Person))
 	}

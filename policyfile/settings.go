@@ -12,16 +12,16 @@ import (
 	"fairshare/internal/prose"
 )
 
-// Settings says in plain words, a sentence or more in a line, where costs are
-// learnt and how a busy upstream is shared out.
+// Settings describes in sentences where costs come from and how a busy upstream is
+// shared. Each line has one or more sentences.
 func (f *File) Settings() []string {
 	var lines []string
 	if f.FailOpen {
 		lines = append(lines,
 			"fail: open: while the counters fail, requests pass all limits; bans, blocks and allows still hold.")
 	}
-	if words := f.cpuWords(); words != "" {
-		lines = append(lines, "upstream: "+words)
+	if sentence := f.cpuSentence(); sentence != "" {
+		lines = append(lines, "upstream: "+sentence)
 	}
 	if c := f.UpstreamCost; c.Header != "" {
 		lines = append(lines,
@@ -29,23 +29,23 @@ func (f *File) Settings() []string {
 				c.Header, prose.Plural(c.Max, "unit")))
 	}
 	if f.Share != nil {
-		lines = append(lines, "share: "+f.Share.words())
+		lines = append(lines, "share: "+f.Share.description())
 	}
 	return lines
 }
 
-// counts reports whether some rule counts a resource.
+// counts reports whether some limit counts a resource.
 func (f *File) counts(res fairshare.Resource) bool {
 	return slices.ContainsFunc(f.Policy.Rules, func(r fairshare.Rule) bool {
-		return r.Limit != nil &&
-			r.Limit.Resource == res
+		return r.Limit != nil && r.Limit.Resource == res
 	})
 }
 
-// cpuWords tells where CPU time is learnt; "" when that is of no account.
-func (f *File) cpuWords() string {
+// cpuSentence describes where CPU time comes from; "" if no limit counts it and the
+// upstream does not report it.
+func (f *File) cpuSentence() string {
 	c := &f.UpstreamCPU
-	whose := ""
+	measured := ""
 	switch c.From {
 	case "":
 		if f.counts(fairshare.CPU) {
@@ -60,17 +60,17 @@ func (f *File) cpuWords() string {
 		return fmt.Sprintf("it reports the CPU time of a request in Server-Timing, as %s; clients do not see it.",
 			printable(c.Metric))
 	case "process":
-		whose = "the process that listens at its port and its children"
+		measured = "the process that listens at its port and its children"
 		if u, err := url.Parse(f.Upstream); err == nil && u.Port() != "" {
-			whose = "the process that listens at port " + u.Port() + " and its children"
+			measured = "the process that listens at port " + u.Port() + " and its children"
 		}
 		if c.PIDFile != "" {
-			whose = "the process of " + printable(c.PIDFile) + " and its children"
+			measured = "the process of " + printable(c.PIDFile) + " and its children"
 		}
 	case "cgroup":
-		whose = "the service " + printable(c.Cgroup)
+		measured = "the service " + printable(c.Cgroup)
 		if strings.HasPrefix(c.Cgroup, "/") {
-			whose = "the cgroup " + printable(c.Cgroup)
+			measured = "the cgroup " + printable(c.Cgroup)
 		}
 	}
 	every := DefaultSampling
@@ -78,11 +78,11 @@ func (f *File) cpuWords() string {
 		every = c.Every
 	}
 	return fmt.Sprintf("the CPU time of %s is measured every %s and divided among the requests in progress.",
-		whose, FormatDuration(every))
+		measured, FormatDuration(every))
 }
 
-// words tells how the upstream is shared out.
-func (s *Share) words() string {
+// description describes how a busy upstream is shared.
+func (s *Share) description() string {
 	var b strings.Builder
 	if s.Capacity > 0 {
 		fmt.Fprintf(&b, "the upstream works on %s at once", prose.Plural(int64(s.Capacity), "request"))
@@ -107,17 +107,17 @@ func (s *Share) words() string {
 	} else {
 		b.WriteString(" How long a client is known does not matter.")
 	}
-	if weights := append(weightWords("label ", s.Labels), weightWords("bot ", s.Bots)...); weights != nil {
+	if weights := append(weightTexts("label ", s.Labels), weightTexts("bot ", s.Bots)...); weights != nil {
 		fmt.Fprintf(&b, " Weights: %s.", strings.Join(weights, ", "))
 	}
 	return b.String()
 }
 
-// weightWords lists weights by name.
-func weightWords(what string, weights map[string]float64) []string {
+// weightTexts lists weights in the order of their names, at most maxTexts.
+func weightTexts(what string, weights map[string]float64) []string {
 	var list []string
 	for i, name := range slices.Sorted(maps.Keys(weights)) {
-		if i == maxWords {
+		if i == maxTexts {
 			return append(list, others(len(weights)-i))
 		}
 		list = append(list, what+printable(name)+" "+strconv.FormatFloat(weights[name], 'f', -1, 64))

@@ -10,16 +10,16 @@ import (
 	"fairshare/internal/prose"
 )
 
-// A Share says how a busy upstream is shared out.
+// A Share sets how a busy upstream is shared among clients.
 type Share struct {
-	Capacity int // requests that the upstream works on at once; 0 means that it is found by its latency
-	Min, Max int // of a capacity that is found
+	Capacity int // requests that the upstream handles at once; 0 means that it is estimated from latency
+	Min, Max int // bounds of an estimated capacity
 	By       []fairshare.KeyPart
-	Wait     time.Duration // the longest that a request waits for its turn; 0: nobody waits
-	Queue    int           // waiting requests in all
+	Wait     time.Duration // longest wait for a turn; 0 means that no request waits
+	Queue    int           // largest number of waiting requests
 	Ages     bool          // clients that are known for longer come first; see share.Options.Ages
 
-	Labels, Bots map[string]float64 // weights, of labels and of bots by name or category; 1 where none is given
+	Labels, Bots map[string]float64 // weights by label, and by name or category of a bot; the default is 1
 }
 
 // Defaults and bounds of a share.
@@ -77,7 +77,7 @@ func readShare(r *reader, n *node, f *File) {
 		By:   []fairshare.KeyPart{{Kind: fairshare.ByNetwork}, {Kind: fairshare.ByAddr}},
 		Wait: DefaultShareWait, Queue: DefaultShareQueue, Ages: true,
 	}
-	if n.kind == scalarNode { // a capacity alone
+	if n.kind == scalarNode { // only a capacity
 		if n.text != "auto" && !plainDigits(n.text) {
 			r.fault(n, "share: "+shareExample, "share: a map, a number of requests or auto is needed, not %s",
 				n.describe())
@@ -110,7 +110,7 @@ func readShare(r *reader, n *node, f *File) {
 	}
 }
 
-// bounds fills in between what a capacity is found.
+// bounds sets the defaults of Min and Max for an estimated capacity.
 func (s *Share) bounds() {
 	if s.Capacity > 0 {
 		return
@@ -123,7 +123,7 @@ func (s *Share) bounds() {
 	}
 }
 
-// capacity reads a number of requests at once; 0 means auto.
+// capacity reads a number of concurrent requests, or auto, for which it returns 0.
 func (r *reader) capacity(n *node) int {
 	if n.kind == scalarNode {
 		switch word := strings.ToLower(n.text); {
@@ -143,7 +143,8 @@ func (r *reader) capacity(n *node) int {
 	return int(r.integer(n, "capacity", 1, maxSlots))
 }
 
-// shareParts reads what the upstream is shared by, the widest first.
+// shareParts reads the parts of the key by which the upstream is shared, the widest
+// first.
 func (r *reader) shareParts(n *node) []fairshare.KeyPart {
 	parts := r.keyParts(n)
 	list := items(n)
@@ -195,7 +196,7 @@ func (r *reader) weights(n *node, what, example string, name func(*node) string)
 	return weights
 }
 
-// weightedLabel reads the name of a label, "" when it is none.
+// weightedLabel reads the name of a label. It returns "" after a fault.
 func (r *reader) weightedLabel(n *node) string {
 	if isRegexp(n.text) {
 		r.fault(n, "write one line for each label", "labels: a weight is for one label, not for a regexp")
@@ -208,7 +209,7 @@ func (r *reader) weightedLabel(n *node) string {
 	return name
 }
 
-// weightedBot reads the name or category of a bot, "" when it is none.
+// weightedBot reads the name or category of a bot. It returns "" after a fault.
 func (r *reader) weightedBot(n *node) string {
 	r.loadBots(nil)
 	word := strings.ToLower(n.text)
@@ -223,15 +224,15 @@ func (r *reader) weightedBot(n *node) string {
 		return ""
 	case r.has(word), r.bots == nil && botName(word):
 		return word
-	case r.full(): // a hint takes a while
-		r.untold++
+	case r.tooManyFaults(): // searching for a hint takes time
+		r.omitted++
 		return ""
 	}
 	r.fault(n, r.botHint(word), "bots: %s is not the name or category of a bot", quote(n.text))
 	return ""
 }
 
-// warnShareOrder warns about a part below a narrower one: it divides nothing.
+// warnShareOrder warns of a part after a narrower one: it has no effect.
 func (r *reader) warnShareOrder(at *node, by []fairshare.KeyPart) {
 	for i := 1; i < len(by); i++ {
 		above, part := by[i-1], by[i]
@@ -249,7 +250,8 @@ func (r *reader) warnShareOrder(at *node, by []fairshare.KeyPart) {
 	}
 }
 
-// warnShare tells what is probably wrong with a share.
+// warnShare warns of a share that leaves most cores idle, that clients can evade,
+// or that has settings without effect.
 func (r *reader) warnShare() {
 	s := r.file.Share
 	if s == nil {
@@ -257,25 +259,25 @@ func (r *reader) warnShare() {
 	}
 	n := find(r.root, "share")
 	if cores := r.cores(); s.Capacity > 0 && float64(s.Capacity) <= cores/4 &&
-		(r.file.UpstreamCPU.Cores > 0 || !r.elsewhere()) {
-		r.warn(place(find(n, "capacity"), n), fmt.Sprintf("capacity: %d, or auto", int(cores)),
-			"capacity: %s at once leave most of %s idle", prose.Plural(int64(s.Capacity), "request"), coreWords(cores))
+		(r.file.UpstreamCPU.Cores > 0 || !r.hasRemoteUpstream()) {
+		r.warn(firstNode(find(n, "capacity"), n), fmt.Sprintf("capacity: %d, or auto", int(cores)),
+			"capacity: %s at once leave most of %s idle", prose.Plural(int64(s.Capacity), "request"), coresText(cores))
 	}
 	timeout := r.file.Timeout
 	if timeout == 0 {
 		timeout = defaultTimeout
 	}
 	if s.Wait > timeout {
-		r.warn(place(find(n, "wait")), "",
+		r.warn(firstNode(find(n, "wait")), "",
 			"wait: %s is longer than the upstream's timeout of %s: a client waits longer for its turn than for its answer", FormatDuration(s.Wait), FormatDuration(timeout))
 	}
 	if s.Queue == 0 && s.Wait > 0 && find(n, "queue") != nil {
 		r.warn(find(n, "queue"), "write wait: 0s instead", "queue: 0: no request waits, and wait has no effect")
 	}
-	r.warnShareOrder(place(find(n, "by")), s.By)
+	r.warnShareOrder(firstNode(find(n, "by")), s.By)
 	if len(s.By) > 0 && (s.By[0].Kind == fairshare.ByCookie || s.By[0].Kind == fairshare.ByHeader ||
 		s.By[0].Kind == fairshare.ByUserAgent) {
-		r.warn(place(find(n, "by")), "by: [network, "+s.By[0].String()+"]",
+		r.warn(firstNode(find(n, "by")), "by: [network, "+s.By[0].String()+"]",
 			"by: %s comes first, and clients can choose it: with several values a client gets several shares", s.By[0])
 	}
 	if known := find(n, "known_after"); known != nil && s.Ages {
@@ -290,9 +292,9 @@ func (r *reader) warnShare() {
 	}
 	if bots := find(weights, "bots"); bots != nil {
 		for _, e := range bots.entries {
-			if w, known := r.bots[strings.ToLower(e.key.text)]; known && !w.kind {
+			if w, known := r.bots[strings.ToLower(e.key.text)]; known && !w.verifiable {
 				why := "it cannot be verified"
-				if w.steered {
+				if w.userTriggered {
 					why = "any user can make it fetch a page"
 				}
 				r.warn(e.key, "", "bots: %s never has this weight: only verified bots have one, and %s",

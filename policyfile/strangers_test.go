@@ -16,7 +16,7 @@ import (
 
 const chromium = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36"
 
-// A watchedLimiter notes which limits were over.
+// A watchedLimiter records which limits were exceeded.
 type watchedLimiter struct {
 	fairshare.Limiter
 	over map[int]bool
@@ -50,8 +50,8 @@ func newWatchedSite(t *testing.T) (*site, *watchedLimiter) {
 	return &site{t: t, guard: guard}, w
 }
 
-// attack returns a request that a match holds for, and the status of an answer
-// that counts as an error of the limit.
+// attack returns a request for which a match holds, and an answer's status that
+// counts as an error in the limit.
 func attack(t *testing.T, rule *fairshare.Rule) (req fairshare.Request, target string, status int) {
 	t.Helper()
 	req = fairshare.Request{Method: "GET", Host: "example.org", UserAgent: chromium}
@@ -86,9 +86,8 @@ func attack(t *testing.T, rule *fairshare.Rule) (req fairshare.Request, target s
 	return req, target, status
 }
 
-// A person's visit: pages with what belongs to them, the login page, a mistyped
-// password and the right one, a link from a mail that resets a password, a
-// comment.
+// A person's visit: pages with their assets, the login page, a wrong password and
+// the right one, a link from a mail that resets a password, a comment.
 var person = []struct {
 	method, target string
 	status         int
@@ -100,14 +99,14 @@ var person = []struct {
 	{"POST", "/wp-comments-post.php", 302},
 }
 
-// visit plays a person's visit and returns the rule that refuses something of
-// it; "" when none does.
+// visit sends the requests of a person's visit, and returns the rule that refuses
+// one of them; "" if no rule does.
 func (s *site) visit(addr string, at time.Time) string {
 	s.t.Helper()
 	ask := func(method, target string, status int) bool {
 		req := fairshare.Request{Time: at, Addr: netip.MustParseAddr(addr), Method: method, Host: "example.org",
 			UserAgent: chromium}
-		return s.ask(req, target, status) == fairshare.Allow
+		return s.request(req, target, status) == fairshare.Allow
 	}
 	for i, step := range person {
 		if !ask(step.method, step.target, step.status) {
@@ -122,9 +121,9 @@ func (s *site) visit(addr string, at time.Time) string {
 	return ""
 }
 
-// Whatever attackers do from a network, and with whatever user agent, people
-// from the same network and with the same browser are served: those who come
-// for the first time, and offices that are known.
+// Whatever attackers send from a network and with a user agent, people in the same
+// network and with the same browser are served: new clients, and offices that are
+// known.
 func TestNoSharedLimitOfTheBuiltInPolicyRefusesAPerson(t *testing.T) {
 	rules := BuiltIn().Policy.Rules
 	place, tried := -1, 0
@@ -134,13 +133,13 @@ func TestNoSharedLimitOfTheBuiltInPolicyRefusesAPerson(t *testing.T) {
 			continue
 		}
 		place++
-		if !rule.Limit.Shared() || rule.Limit.N > 100_000 { // nobody comes near these
+		if !rule.Limit.Shared() || rule.Limit.N > 100_000 { // no client reaches these
 			continue
 		}
 		tried++
 		s, limiter := newWatchedSite(t)
 		for _, office := range []string{"192.0.2.250", "2001:db8:1:fff0::1"} { // known before the attack
-			s.ask(fairshare.Request{Time: begin.Add(-30 * time.Minute), Addr: netip.MustParseAddr(office),
+			s.request(fairshare.Request{Time: begin.Add(-30 * time.Minute), Addr: netip.MustParseAddr(office),
 				Method: "GET", Host: "example.org", UserAgent: chromium}, "/", 200)
 		}
 		req, target, status := attack(t, rule)
@@ -150,10 +149,10 @@ func TestNoSharedLimitOfTheBuiltInPolicyRefusesAPerson(t *testing.T) {
 			for _, addr := range []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(n % 100)}),
 				netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 1, 0, byte(n % 100), 15: 1})} {
 				req.Addr = addr
-				if n < 100 { // a page first, as a browser
+				if n < 100 { // a page first, as browsers do
 					page := fairshare.Request{Time: begin, Addr: addr, Method: "GET", Host: "example.org",
 						UserAgent: chromium}
-					s.ask(page, "/", 200)
+					s.request(page, "/", 200)
 				}
 				v, err := s.guard.Decide(t.Context(), &req)
 				if err != nil {
@@ -168,7 +167,7 @@ func TestNoSharedLimitOfTheBuiltInPolicyRefusesAPerson(t *testing.T) {
 				}
 			}
 		}
-		reached := false // this limit, or a tighter one of strangers before it
+		reached := false // this limit, or a lower limit of newcomers before it
 		for k, limit := range BuiltIn().Policy.Limits() {
 			reached = reached || limiter.over[k] && limit.Shared()
 		}
@@ -198,8 +197,9 @@ func TestNoSharedLimitOfTheBuiltInPolicyRefusesAPerson(t *testing.T) {
 	}
 }
 
-// One address alone cannot use up what strangers share, whatever it sends.
-func TestOneAddressUsesUpNoSharedLimit(t *testing.T) {
+// One address cannot use up a limit that unrelated clients share, whatever it
+// sends.
+func TestOneAddressCannotUseUpSharedLimits(t *testing.T) {
 	rules := BuiltIn().Policy.Rules
 	place := -1
 	for i := range rules {
@@ -224,21 +224,21 @@ func TestOneAddressUsesUpNoSharedLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if limiter.over[place] && rule.Match.Bot == nil { // nobody but forgers is counted with forgers
+		if limiter.over[place] && rule.Match.Bot == nil { // only forged bots are counted together with forged bots
 			t.Errorf("%s: one address uses it up", rule.Name)
 		}
 	}
 }
 
-// Whoever has not opened a page of the site is refused once such guesses are
-// many, whatever cookie and referer it sends; to open the login page is enough
-// to log in.
-func TestMadeUpCookiesAndReferersDoNotHelpToGuess(t *testing.T) {
+// After many password guesses, clients that have not opened a page of the site are
+// refused, whatever cookie and referer they send. A client that opens the login
+// page can log in.
+func TestCookiesAndReferersDoNotAllowMorePasswordGuesses(t *testing.T) {
 	s, passed := newSite(t), 0
 	made := http.Header{"Cookie": {"wordpress_test_cookie=WP+Cookie+check"},
 		"Referer": {"https://example.org/wp-login.php"}}
 	ask := func(i int, method string, addr string, status int) fairshare.Action {
-		return s.ask(fairshare.Request{Time: begin.Add(time.Duration(i) * time.Minute),
+		return s.request(fairshare.Request{Time: begin.Add(time.Duration(i) * time.Minute),
 			Addr: netip.MustParseAddr(addr), Method: method, Host: "example.org",
 			UserAgent: fmt.Sprintf("Mozilla/5.0 (Windows NT 6.1; rv:%d.0) Gecko/20100101 Firefox/%d.0", i, i),
 			Header:    made}, "/wp-login.php", status)
@@ -264,14 +264,15 @@ func TestMadeUpCookiesAndReferersDoNotHelpToGuess(t *testing.T) {
 	}
 }
 
-// A made-up referer or user agent buys no more than sixty wrong words.
-func TestMadeUpReferersDoNotHelpToSearch(t *testing.T) {
+// A client with a false referer or user agent can send at most sixty searches for
+// injections.
+func TestReferersDoNotAllowMoreSearches(t *testing.T) {
 	for _, header := range []http.Header{{}, {"Referer": {"https://example.org/"}},
 		{"Referer": {"https://example.org/page"}, "Cookie": {"session=1"}}} {
 		for _, agent := range []string{chromium, "Mozilla/5.0 (compatible; mybot/1.0)", "feed reader", "pip/25.0"} {
 			s, passed := newSite(t), 0
 			for i := range 600 {
-				if s.ask(fairshare.Request{Time: begin.Add(time.Duration(i) * 50 * time.Millisecond),
+				if s.request(fairshare.Request{Time: begin.Add(time.Duration(i) * 50 * time.Millisecond),
 					Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org", UserAgent: agent,
 					Header: header}, fmt.Sprintf("/word%d", i), 404) == fairshare.Allow {
 					passed++
@@ -280,7 +281,7 @@ func TestMadeUpReferersDoNotHelpToSearch(t *testing.T) {
 			if passed > 60 {
 				t.Errorf("%v as %q: %d wrong words pass", header, agent, passed)
 			}
-			if got := s.ask(fairshare.Request{Time: begin.Add(30 * time.Minute),
+			if got := s.request(fairshare.Request{Time: begin.Add(30 * time.Minute),
 				Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org", UserAgent: agent,
 				Header: header}, "/", 200); got != fairshare.Refuse {
 				t.Errorf("%v as %q: half an hour later it is not banned", header, agent)
@@ -289,12 +290,12 @@ func TestMadeUpReferersDoNotHelpToSearch(t *testing.T) {
 	}
 }
 
-// What it costs to have the newcomers of a /48 banned, and who is left alone:
-// 128 clients of it, two requests each; clients that came before pass.
+// An attacker needs 128 clients with two requests each to have the newcomers of a
+// /48 banned. Clients that came before still pass.
 func TestCostOfBanningTheNewcomersOfANetwork(t *testing.T) {
 	s := newSite(t)
 	ask := func(addr string, at time.Duration, target string, status int) fairshare.Action {
-		return s.ask(fairshare.Request{Time: begin.Add(at), Addr: netip.MustParseAddr(addr), Method: "GET",
+		return s.request(fairshare.Request{Time: begin.Add(at), Addr: netip.MustParseAddr(addr), Method: "GET",
 			Host: "example.org", UserAgent: chromium}, target, status)
 	}
 	const known, newcomer, elsewhere = "2001:db8:1:fff0::1", "2001:db8:1:fff1::1", "2001:db8:2::1"
@@ -326,7 +327,7 @@ func TestCostOfBanningTheNewcomersOfANetwork(t *testing.T) {
 	if got := ask(elsewhere, 5*time.Minute, "/", 200); got != fairshare.Allow {
 		t.Errorf("another network: %v by %q", got, s.rule)
 	}
-	for at := 6 * time.Minute; at < 3*time.Hour; at += time.Minute { // knocking gains no standing
+	for at := 6 * time.Minute; at < 3*time.Hour; at += time.Minute { // more requests give no standing
 		if got := ask(newcomer, at, "/", 200); got != fairshare.Refuse {
 			t.Fatalf("a newcomer after %v: %v", at, got)
 		}

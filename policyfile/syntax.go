@@ -7,14 +7,14 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// A syntaxFault is YAML that cannot be read.
+// A syntaxFault is an error in the YAML itself.
 type syntaxFault struct {
 	line, column int
 	message      string
-	last         bool // reading on is of no use
+	last         bool // the rest of the file cannot be read
 }
 
-// newSyntaxFault takes apart what the YAML library says.
+// newSyntaxFault converts an error of the YAML library.
 func newSyntaxFault(err error) *syntaxFault {
 	var at interface {
 		GetMessage() string
@@ -29,25 +29,24 @@ func newSyntaxFault(err error) *syntaxFault {
 	return &syntaxFault{line: max(pos.Line, 1), column: max(pos.Column, 1), message: message}
 }
 
-// maxRepairs is how many places that are no YAML are told of one file.
+// maxRepairs is the number of syntax errors of a file that are reported.
 const maxRepairs = 10
 
-// tree reads the YAML. Where that fails the fault is told, the rule or value
-// around it is left out, and the rest is read all the same, so that its faults
-// are told too.
+// tree reads the YAML. After a syntax error it removes the rule or key around the
+// error and reads the rest, so that all errors of the file are reported at once.
 func (r *reader) tree(text string) *node {
-	var left [2]int // the lines left out last, from 1
+	var removed [2]int // the first and last line of the part that was removed last, from 1
 	for range maxRepairs {
 		root, fault := r.parseTree(text)
 		if fault == nil {
 			return root
 		}
-		if r.broken && fault.line >= left[0] && fault.line <= left[1]+1 {
-			return nil // what is left does not hold together either
+		if r.broken && fault.line >= removed[0] && fault.line <= removed[1]+1 {
+			return nil // the error is at the same position: removing more does not help
 		}
 		r.broken = true
-		fault.toBracket(text)
-		message, hint := r.syntaxSlip(fault)
+		fault.moveToBracket(text)
+		message, hint := r.explainSyntax(fault)
 		r.faultAt(fault.line, fault.column, hint, "%s", message)
 		if fault.last {
 			return nil
@@ -57,14 +56,14 @@ func (r *reader) tree(text string) *node {
 		for i := first; i <= last; i++ {
 			lines[i-1] = ""
 		}
-		left = [2]int{first, last}
+		removed = [2]int{first, last}
 		text = strings.Join(lines, "\n")
 	}
 	return nil
 }
 
-// blockAround returns the lines of the list item or top-level key that a fault
-// stands in.
+// blockAround returns the lines of the list item or top-level key that contains a
+// fault.
 func blockAround(lines []string, fault *syntaxFault) (first, last int) {
 	for first = min(fault.line, len(lines)); first > 1; first-- {
 		line := lines[first-1]
@@ -90,9 +89,9 @@ func blank(line string) bool {
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// toBracket moves a fault of a list or map in one line that lacks its end to
-// where it begins: the library finds out only later.
-func (f *syntaxFault) toBracket(text string) {
+// moveToBracket moves the fault of a [ or { that is not closed to that bracket. The
+// library reports it at a later position.
+func (f *syntaxFault) moveToBracket(text string) {
 	if !strings.Contains(f.message, "must be specified") && !strings.Contains(f.message, "could not find flow") {
 		return
 	}
@@ -116,9 +115,9 @@ func (f *syntaxFault) toBracket(text string) {
 	f.line, f.column = last.Position.Line, last.Position.Column
 }
 
-// syntaxSlip says a fault of the YAML in our words, with a hint where the
-// line shows a usual slip.
-func (r *reader) syntaxSlip(fault *syntaxFault) (message, hint string) {
+// explainSyntax returns the message of a syntax error, and a hint if the line shows
+// a usual mistake.
+func (r *reader) explainSyntax(fault *syntaxFault) (message, hint string) {
 	line := []rune(r.source(fault.line))
 	rest := ""
 	if fault.column <= len(line) {

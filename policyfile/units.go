@@ -12,17 +12,18 @@ import (
 	"fairshare/internal/prose"
 )
 
-// maxDuration is longer than anything here may last.
+// maxDuration is the longest duration in a policy: 100 years.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-// units of durations, the longest names first.
+// durationUnits are the units of durations. "ms" is before "m" and "s", so that the
+// longest unit that matches is found first.
 var durationUnits = []struct {
 	name string
 	unit time.Duration
 }{{"ms", time.Millisecond}, {"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour}}
 
-// duration reads a duration from least to most. What is out of bounds, or no
-// duration, is a fault, and 0 is returned.
+// duration reads a duration from least to most. Any other value is a fault, and 0
+// is returned.
 func (r *reader) duration(n *node, what string, least, most time.Duration) time.Duration {
 	if n.kind != scalarNode {
 		r.fault(n, "", "%s: a duration is needed, such as 10s or 1h30m, not %s", what, n.describe())
@@ -31,8 +32,7 @@ func (r *reader) duration(n *node, what string, least, most time.Duration) time.
 	d, ok := parseDuration(n.text)
 	if !ok {
 		r.fault(n, durationHint(n.text, what, least, most), "%s: a duration is needed, such as 10s or 1h30m, not %s",
-			what,
-			n.describe())
+			what, n.describe())
 		return 0
 	}
 	if d < least || d > most {
@@ -43,9 +43,9 @@ func (r *reader) duration(n *node, what string, least, most time.Duration) time.
 	return d
 }
 
-// parseDuration reads numbers with units ms, s, m, h, d, joined. A fraction is
-// allowed; what is less than a nanosecond is left out. More than maxDuration is
-// cut to just above it.
+// parseDuration reads numbers with the units ms, s, m, h, d, joined, such as
+// "1h30m". Numbers may have a fraction. Fractions of a nanosecond are cut off. For
+// more than maxDuration it returns maxDuration + 1 ns.
 func parseDuration(s string) (time.Duration, bool) {
 	if s == "" {
 		return 0, false
@@ -81,8 +81,8 @@ func parseDuration(s string) (time.Duration, bool) {
 	return time.Duration(new(big.Int).Quo(sum.Num(), sum.Denom()).Int64()), true
 }
 
-// ParseDuration reads a duration as policy files have it: "90s", "2h30m",
-// "7d", from "0s" to 100 years. An error is a [*DurationError].
+// ParseDuration reads a duration as policy files write it, such as "90s", "2h30m"
+// or "7d", from "0s" to 100 years. The error is a [*DurationError].
 func ParseDuration(s string) (time.Duration, error) {
 	d, ok := parseDuration(s)
 	if !ok || d > maxDuration {
@@ -91,7 +91,8 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// A DurationError is about a text that is no duration, or too long a one.
+// A DurationError reports a text that is not a duration, or a duration that is too
+// long.
 type DurationError struct{ Text string }
 
 func (e *DurationError) Error() string {
@@ -101,7 +102,7 @@ func (e *DurationError) Error() string {
 	return "a duration is needed, such as 10s or 1h30m, not " + printable(quote(e.Text))
 }
 
-// Hint says what to do about it.
+// Hint returns a fix; "" if there is none.
 func (e *DurationError) Hint() string {
 	if _, ok := parseDuration(e.Text); ok {
 		return ""
@@ -110,7 +111,7 @@ func (e *DurationError) Hint() string {
 		return fmt.Sprintf("a unit is needed: %ss, %sm, %sh or %sd", shorten(e.Text), shorten(e.Text),
 			shorten(e.Text), shorten(e.Text))
 	}
-	if meant := meantDuration(e.Text); meant != "" {
+	if meant := guessDuration(e.Text); meant != "" {
 		return fmt.Sprintf("did you mean %s?", meant)
 	}
 	return durationUnitsHint
@@ -121,7 +122,7 @@ const durationUnitsHint = "units are ms, s, m, h and d, joined: 1h30m"
 func durationHint(s, what string, least, most time.Duration) string {
 	if plainDigits(s) {
 		unit := "s"
-		for _, u := range []string{"s", "ms", "m", "h"} { // the first that may be meant
+		for _, u := range []string{"s", "ms", "m", "h"} { // the first that gives a valid value
 			if d, ok := parseDuration(s + u); ok && d >= least && d <= most {
 				unit = u
 				break
@@ -129,39 +130,39 @@ func durationHint(s, what string, least, most time.Duration) string {
 		}
 		return fmt.Sprintf("%s needs a unit: %s: %s%s", what, what, shorten(s), unit)
 	}
-	if meant := meantDuration(s); meant != "" {
+	if meant := guessDuration(s); meant != "" {
 		return fmt.Sprintf("%s: %s", what, meant)
 	}
 	return durationUnitsHint
 }
 
-// meantDuration returns what is probably meant by a text that is no duration,
-// "" when nothing comes to mind.
-func meantDuration(s string) string {
-	words := strings.NewReplacer("seconds", "s", "second", "s", "secs", "s", "sec", "s", "minutes", "m", "minute",
+// guessDuration returns the duration that a text such as "5 minutes" probably means;
+// "" if there is no guess.
+func guessDuration(s string) string {
+	guess := strings.NewReplacer("seconds", "s", "second", "s", "secs", "s", "sec", "s", "minutes", "m", "minute",
 		"m", "mins", "m", "min", "m",
 		"hours", "h", "hour", "h", "hrs", "h", "days", "d", "day", "d", " ", "").Replace(strings.ToLower(s))
-	if plain := strings.Trim(words, "0123456789."); plain == words && words != "" &&
+	if unit := strings.Trim(guess, "0123456789."); unit == guess && guess != "" &&
 		slices.ContainsFunc(durationUnits, func(u struct {
 			name string
 			unit time.Duration
 		}) bool {
-			return u.name == words
+			return u.name == guess
 		}) {
-		words = "1" + words
+		guess = "1" + guess
 	}
 	if weeks, ok := strings.CutSuffix(strings.TrimRight(strings.ReplaceAll(strings.ToLower(s), " ", ""), "eks"),
 		"w"); ok && plainDigits(weeks) && len(weeks) < 4 {
 		n, _ := strconv.Atoi(weeks)
-		words = fmt.Sprintf("%dd", 7*n)
+		guess = fmt.Sprintf("%dd", 7*n)
 	}
-	if _, ok := parseDuration(words); !ok {
+	if _, ok := parseDuration(guess); !ok {
 		return ""
 	}
-	return words
+	return guess
 }
 
-// FormatDuration returns a duration as a policy file spells it: "1h30m".
+// FormatDuration returns a duration as policy files write it: "1h30m".
 // Fractions of a millisecond are rounded up.
 func FormatDuration(d time.Duration) string { return prose.ExactDuration(d) }
 
@@ -170,7 +171,8 @@ var sizeUnits = []struct {
 	unit int64
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
 
-// bytes reads a size from least to most.
+// bytes reads a size from least to most. Any other value is a fault, and 0 is
+// returned.
 func (r *reader) bytes(n *node, what string, least, most int64) int64 {
 	if n.kind != scalarNode {
 		r.fault(n, "", "%s: a size is needed, such as 500MB or 1GiB, not %s", what, n.describe())
@@ -189,8 +191,8 @@ func (r *reader) bytes(n *node, what string, least, most int64) int64 {
 	return v
 }
 
-// parseSize reads a number with a unit. What is larger than an int64 is cut
-// to the largest.
+// parseSize reads a number with a unit. Sizes above the largest int64 become the
+// largest int64.
 func parseSize(s string) (int64, bool) {
 	for _, u := range sizeUnits {
 		number, ok := strings.CutSuffix(s, u.name)
@@ -225,7 +227,7 @@ func sizeHint(s, what string, most int64) string {
 		return fmt.Sprintf("%s needs a unit: %s: %s%s", what, what, shorten(s), unit)
 	}
 	if count, window, ok := strings.Cut(s, "/"); ok {
-		return fmt.Sprintf("%s: %s, per: %s", what, strings.TrimSpace(count), perWord(window))
+		return fmt.Sprintf("%s: %s, per: %s", what, strings.TrimSpace(count), windowText(window))
 	}
 	squeezed := strings.ReplaceAll(s, " ", "")
 	for _, suffixes := range [][3]string{{"kB", "kb", "k"}, {"MB", "mb", "m"}, {"GB", "gb", "g"},
@@ -241,7 +243,7 @@ func sizeHint(s, what string, most int64) string {
 	return "units are B, kB, MB, GB, KiB, MiB and GiB"
 }
 
-// FormatSize returns a size as a policy file spells it: "64MiB".
+// FormatSize returns a size as policy files write it: "64MiB".
 func FormatSize(n int64) string {
 	for _, u := range []struct {
 		name string

@@ -12,24 +12,24 @@ import (
 	"fairshare/internal/prose"
 )
 
-// UpstreamCPU says where CPU time of the upstream is learnt from.
+// UpstreamCPU sets how the upstream's CPU time is measured.
 type UpstreamCPU struct {
-	From       string        // "server-timing", "process" or "cgroup"; "" when nobody tells
-	Metric     string        // server-timing: its name in Server-Timing
+	From       string        // "server-timing", "process" or "cgroup"; "" means that it is not measured
+	Metric     string        // server-timing: name of the metric in the header Server-Timing
 	KeepHeader bool          // server-timing: the header reaches the client
-	PIDFile    string        // process: see File.ResolvePath; "" means what listens at the upstream's port
-	Cgroup     string        // cgroup: a path below /sys/fs/cgroup that begins with "/", or the name of a systemd service
-	Every      time.Duration // process, cgroup: how often it is sampled; 0 means the default
-	Cores      float64       // 0 means this machine's
+	PIDFile    string        // process: see File.ResolvePath; "" means the process that listens at the upstream's port
+	Cgroup     string        // cgroup: a path below /sys/fs/cgroup that begins with "/", or a systemd service
+	Every      time.Duration // process, cgroup: interval between samples; 0 means the default
+	Cores      float64       // of the upstream; 0 means the number of this machine
 }
 
-// UpstreamCost says which header the upstream tells a request's cost in.
+// UpstreamCost sets the header in which the upstream reports the cost of a request.
 type UpstreamCost struct {
-	Header string // "" when it tells none
-	Max    int64  // units of one answer; what is above is cut
+	Header string // "" means that it reports no costs
+	Max    int64  // largest cost of one request, in units; higher costs count as Max
 }
 
-// Defaults and bounds of what an upstream tells.
+// Defaults and bounds of the costs that an upstream reports.
 const (
 	DefaultMetric   = "cpu"
 	DefaultMaxCost  = 1_000_000
@@ -81,14 +81,13 @@ func upstreamCPUKeys() []key[UpstreamCPU] {
 		{"service", func(r *reader, n *node, c *UpstreamCPU) { c.Cgroup = r.service(n) }},
 		{"cgroup", func(r *reader, n *node, c *UpstreamCPU) { c.Cgroup = r.cgroup(n) }},
 		{"every", func(r *reader, n *node, c *UpstreamCPU) {
-			c.Every = r.duration(n, "every", minSampling,
-				maxSampling)
+			c.Every = r.duration(n, "every", minSampling, maxSampling)
 		}},
 		{"cores", func(r *reader, n *node, c *UpstreamCPU) { c.Cores = r.number(n, "cores", minCores, maxCores) }},
 	}
 }
 
-// cpuSources are the words of from, each with the keys that belong to it.
+// cpuSources are the values of from, each with the keys that belong to it.
 var cpuSources = []struct {
 	name string
 	keys []string
@@ -100,8 +99,8 @@ var cpuSources = []struct {
 
 func readUpstreamCPU(r *reader, n *node, f *File) {
 	example := "{from: server-timing}"
-	if n.kind == scalarNode && r.sourceMeant(n.text) != "" {
-		example = "{from: " + r.sourceMeant(n.text) + "}"
+	if n.kind == scalarNode && r.guessSource(n.text) != "" {
+		example = "{from: " + r.guessSource(n.text) + "}"
 	} else if n.kind == scalarNode && plainDigits(n.text) {
 		example = "{cores: " + shorten(n.text) + "}"
 	}
@@ -136,7 +135,7 @@ func readUpstreamCPU(r *reader, n *node, f *File) {
 	}
 }
 
-// cpuSource reads where CPU time is learnt from.
+// cpuSource reads the source of CPU times.
 func (r *reader) cpuSource(n *node) string {
 	var known []string
 	for _, source := range cpuSources {
@@ -147,7 +146,7 @@ func (r *reader) cpuSource(n *node) string {
 	}
 	hint := ""
 	if n.kind == scalarNode {
-		switch meant := r.sourceMeant(n.text); {
+		switch meant := r.guessSource(n.text); {
 		case meant != "":
 			hint = fmt.Sprintf("did you mean %q?", meant)
 		case slices.Contains([]string{"none", "off", "no", "false", "time"}, strings.ToLower(n.text)):
@@ -162,8 +161,9 @@ func (r *reader) cpuSource(n *node) string {
 	return ""
 }
 
-// sourceMeant knows other words for sources of CPU time.
-func (r *reader) sourceMeant(s string) string {
+// guessSource returns the source of CPU times that a similar word means; "" if
+// there is none.
+func (r *reader) guessSource(s string) string {
 	switch strings.ReplaceAll(strings.ToLower(s), "_", "-") {
 	case "server-timing", "servertiming", "header", "timing", "upstream":
 		return "server-timing"
@@ -175,7 +175,7 @@ func (r *reader) sourceMeant(s string) string {
 	return ""
 }
 
-// pidFile reads the name of a file with a process's number.
+// pidFile reads the name of a file with a process ID.
 func (r *reader) pidFile(n *node) string {
 	if n.kind == scalarNode && plainDigits(n.text) {
 		r.fault(n, "pid_file: /run/php-fpm.pid; without it, the process that listens at the upstream's port",
@@ -246,9 +246,9 @@ func readUpstreamCost(r *reader, n *node, f *File) {
 	}
 }
 
-// keptHeaders have a meaning of their own: whoever took a cost out of one, and
-// the header away from clients and upstream, would break something.
-var keptHeaders = strings.Fields(
+// reservedHeaders have a standard meaning, so they cannot carry costs: the header of
+// costs is removed from requests and answers.
+var reservedHeaders = strings.Fields(
 	`connection proxy-connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade
 	http2-settings expect host content-length content-type content-encoding content-range content-location content-disposition content-language
 	content-security-policy content-security-policy-report-only cookie set-cookie authorization www-authenticate server-timing date location
@@ -257,7 +257,7 @@ var keptHeaders = strings.Fields(
 	strict-transport-security alt-svc forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-forwarded-port x-real-ip x-requested-with
 	x-frame-options x-content-type-options via server warning`)
 
-// costHeader reads the name of the header that a cost is told in.
+// costHeader reads the name of the header that carries costs.
 func (r *reader) costHeader(n *node) string {
 	s := r.line(n, "header")
 	word := strings.ToLower(s)
@@ -271,7 +271,7 @@ func (r *reader) costHeader(n *node) string {
 		r.fault(n, hint, "header: %s is not a header name", quote(s))
 	case word == "server-timing":
 		r.fault(n, "cpu: {from: server-timing}", "header: %s reports CPU time, not a cost", quote(s))
-	case slices.Contains(keptHeaders, word) || strings.HasPrefix(word, "sec-") ||
+	case slices.Contains(reservedHeaders, word) || strings.HasPrefix(word, "sec-") ||
 		strings.HasPrefix(word, "access-control-") || strings.HasPrefix(word, "fairshare-"):
 		r.fault(n, "header: X-Cost",
 			"header: %s has another meaning, and the header of the cost is removed in both directions",
@@ -289,8 +289,8 @@ func (r *reader) costHeader(n *node) string {
 	return ""
 }
 
-// checkCostHeader tells when the header of the cost is the one that trusted
-// proxies tell the client in.
+// checkCostHeader reports a header that would carry both the cost and the client's
+// address.
 func (r *reader) checkCostHeader() {
 	client := r.file.Header
 	if cost := r.file.UpstreamCost.Header; cost != "" && strings.EqualFold(cost, client) {
@@ -323,8 +323,8 @@ func (r *reader) url(n *node, what string) string {
 	return ""
 }
 
-// elsewhere reports whether the upstream seems to be on another machine.
-func (r *reader) elsewhere() bool {
+// hasRemoteUpstream reports whether the upstream seems to be on another machine.
+func (r *reader) hasRemoteUpstream() bool {
 	u, err := url.Parse(r.file.Upstream)
 	if r.file.Upstream == "" || err != nil || strings.EqualFold(strings.TrimSuffix(u.Hostname(), "."), "localhost") {
 		return false
@@ -333,29 +333,32 @@ func (r *reader) elsewhere() bool {
 	return err != nil || !addr.Unmap().IsLoopback()
 }
 
+// warnUpstream warns when processes of this machine would be measured for an
+// upstream on another machine.
 func (r *reader) warnUpstream() {
 	from := r.file.UpstreamCPU.From
-	if (from == "process" || from == "cgroup") && r.elsewhere() {
+	if (from == "process" || from == "cgroup") && r.hasRemoteUpstream() {
 		r.warn(find(find(find(r.root, "upstream"), "cpu"), "from"),
 			"from: server-timing, if the site reports its CPU time",
 			"from: %s measures processes of this machine, and the upstream seems to be on another", from)
 	}
 }
 
-// warnCosts tells of a limit that counts what nobody tells.
+// warnCosts warns of a limit whose resource is not measured, so that it counts
+// something else.
 func (r *reader) warnCosts(i int) {
 	lim := r.file.Policy.Rules[i].Limit
-	name, at := quote(r.file.Policy.Rules[i].Name), place(r.rules[i].limit)
+	name, at := quote(r.file.Policy.Rules[i].Name), firstNode(r.rules[i].limit)
 	switch lim.Resource {
 	case fairshare.CPU:
 		if r.file.UpstreamCPU.From == "" {
 			r.warn(at, "upstream: {cpu: {from: …}} measures it: server-timing, process or cgroup",
 				"%s counts the time of the upstream, at most one core for each request: CPU time is not measured", name)
 		}
-		if r.file.percents[lim] != "" && r.file.UpstreamCPU.Cores == 0 && r.elsewhere() {
+		if r.file.percents[lim] != "" && r.file.UpstreamCPU.Cores == 0 && r.hasRemoteUpstream() {
 			r.warn(at, "set upstream: {cpu: {cores: 4}}",
 				"%s is a share of the %s of this machine, and the upstream seems to be on another", name,
-				coreWords(r.cores()))
+				coresText(r.cores()))
 		}
 	case fairshare.Cost:
 		if r.file.UpstreamCost.Header == "" {

@@ -36,8 +36,7 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// What a flag says is read as in a policy, and what is wrong is told with what
-// to do.
+// A flag's value is read as in a policy, and an error has a hint.
 func TestDurationsOfFlags(t *testing.T) {
 	for s, want := range map[string]time.Duration{"2h": 2 * time.Hour, "7d": 168 * time.Hour, "0s": 0,
 		"36500d": maxDuration} {
@@ -58,8 +57,8 @@ func TestDurationsOfFlags(t *testing.T) {
 		var fault *DurationError
 		if !errors.As(err, &fault) || got != 0 {
 			t.Errorf("ParseDuration(%q) = %v, %v, want an error", s, got, err)
-		} else if told := fault.Error() + "; " + fault.Hint(); told != want {
-			t.Errorf("ParseDuration(%q): %s, want %s", s, told, want)
+		} else if got := fault.Error() + "; " + fault.Hint(); got != want {
+			t.Errorf("ParseDuration(%q): %s, want %s", s, got, want)
 		}
 	}
 }
@@ -85,8 +84,8 @@ func TestParseLabel(t *testing.T) {
 		var fault *LabelError
 		if !errors.As(err, &fault) || got != "" {
 			t.Errorf("ParseLabel(%q) = %q, %v, want an error", s, got, err)
-		} else if told := fault.Error() + "; " + fault.Hint(); told != want {
-			t.Errorf("ParseLabel(%q): %s, want %s", s, told, want)
+		} else if got := fault.Error() + "; " + fault.Hint(); got != want {
+			t.Errorf("ParseLabel(%q): %s, want %s", s, got, want)
 		}
 	}
 }
@@ -168,7 +167,7 @@ func BenchmarkAddrSetContains(b *testing.B) {
 	}
 }
 
-func TestLoadTellsOfFilesThatCannotBeRead(t *testing.T) {
+func TestLoadReportsFilesThatCannotBeRead(t *testing.T) {
 	if _, err := Load("testdata/nowhere.yaml"); !errors.Is(err, fs.ErrNotExist) || Faults(err) != nil {
 		t.Errorf("a missing file: %v, faults %v", err, Faults(err))
 	}
@@ -177,7 +176,7 @@ func TestLoadTellsOfFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestBodyFileStandsBesideThePolicy(t *testing.T) {
+func TestBodyFileIsRelativeToThePolicy(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"slow.html": "<p>slow {wait}</p>", "big.html": strings.Repeat("x", maxBody+1),

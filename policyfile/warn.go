@@ -12,27 +12,28 @@ import (
 	"fairshare/internal/network"
 )
 
-// maxCompared is how many rules are compared with each other, and prefixes of
-// two sets.
+// maxCompared is the largest number of rules that are compared with each other, and
+// of prefixes in two sets.
 const maxCompared = 200
 
-// maxWalked is up to how many rules sample requests walk through them, for
-// which they are compiled once more.
+// maxWalked is the largest number of rules for which sample requests are judged:
+// the rules are compiled again for them.
 const maxWalked = 2000
 
-// warnings looks for what is legal and probably wrong.
+// warnings finds values that are valid and probably a mistake. Each warn function
+// below says in its comment what the mistake would cause.
 func (r *reader) warnings() {
 	rules := r.file.Policy.Rules
 	if len(rules) > maxCompared {
-		r.warn(place(find(r.root, "rules")), "",
+		r.warn(firstNode(find(r.root, "rules")), "",
 			"%d rules are more than %d: they are not checked for unreachable rules and for mistakes in allows and limits", len(rules), maxCompared)
 	}
 	if r.file.ProxyProtocol && len(r.file.TrustedProxies) == 0 {
-		r.warn(place(find(r.root, "proxy_protocol")), "name the balancer: clients: {trusted_proxies: [192.0.2.10]}",
+		r.warn(firstNode(find(r.root, "proxy_protocol")), "name the balancer: clients: {trusted_proxies: [192.0.2.10]}",
 			"proxy_protocol without trusted_proxies: no peer may send it, and requests of a balancer are answered with 400")
 	}
 	if r.file.FailOpen {
-		r.warn(place(find(r.root, "fail")), "fail: closed answers requests with 503 in that case",
+		r.warn(firstNode(find(r.root, "fail")), "fail: closed answers requests with 503 in that case",
 			"fail: open: while the counters fail, no limit is enforced")
 	}
 	r.warnBounds()
@@ -46,7 +47,7 @@ func (r *reader) warnings() {
 	r.warnASN()
 	for i := range rules {
 		at := r.rules[i]
-		if at.built {
+		if at.builtIn {
 			continue
 		}
 		unless := find(find(at.node, "ban"), "unless")
@@ -79,17 +80,17 @@ func (r *reader) warnings() {
 		r.warnRobots()
 		r.warnUnlimited()
 	} else {
-		r.warn(place(find(r.root, "rules")), "",
+		r.warn(firstNode(find(r.root, "rules")), "",
 			"%d rules are more than %d: they are not checked for access to /robots.txt and for clients without any limit", len(rules), maxWalked)
 	}
 	slices.SortStableFunc(r.file.Warnings, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	r.file.Warnings = slices.Compact(r.file.Warnings) // rules may share a match
+	r.file.Warnings = slices.Compact(r.file.Warnings) // an alias gives several rules the same match
 }
 
-// warnAbandon tells when the slot of who hangs up is given back while the
-// upstream works on.
+// warnAbandon warns of concurrent limits that a client evades by disconnecting: the
+// client gets its slot back while the upstream still works on the request.
 func (r *reader) warnAbandon() {
 	at := find(r.root, "abandon")
 	if r.file.Cancels {
@@ -103,7 +104,7 @@ func (r *reader) warnAbandon() {
 	}
 	for i := range r.file.Policy.Rules {
 		if rule := &r.file.Policy.Rules[i]; rule.Limit != nil && rule.Limit.Resource == fairshare.Concurrent {
-			r.warn(place(at), "set upstream: {cancels: true} if the upstream stops by itself",
+			r.warn(firstNode(at), "set upstream: {cancels: true} if the upstream stops by itself",
 				"abandon: 0s: a client that sends requests and disconnects evades %s, if the upstream continues its work",
 				quote(rule.Name))
 			return
@@ -111,7 +112,7 @@ func (r *reader) warnAbandon() {
 	}
 }
 
-// find returns the value of a key of a map, nil when there is none.
+// find returns the value of a key of a map; nil if the map has no such key.
 func find(n *node, name string) *node {
 	if n != nil {
 		for _, e := range n.entries {
@@ -123,8 +124,9 @@ func find(n *node, name string) *node {
 	return nil
 }
 
-// place returns the first of the nodes that is there.
-func place(nodes ...*node) *node {
+// firstNode returns the first of the nodes that is not nil, or the begin of the
+// file.
+func firstNode(nodes ...*node) *node {
 	for _, n := range nodes {
 		if n != nil {
 			return n
@@ -133,19 +135,20 @@ func place(nodes ...*node) *node {
 	return &node{line: 1, column: 1}
 }
 
-// warnUnreachable tells when a rule above takes all that rule i could hold
-// for.
+// warnUnreachable warns when a rule above ends the walk for all requests that rule i
+// matches: a block below an allow that includes it never blocks, and a limit below
+// such a rule never counts.
 func (r *reader) warnUnreachable(i int) {
 	rules := r.file.Policy.Rules
 	for j := range rules[:i] {
 		above := &rules[j]
 		permits := above.Last || above.Action == fairshare.Allow
 		ends := permits || above.Action == fairshare.Block && !above.DryRun
-		if !ends || !covers(test{&above.Match, permits}, testOf(&rules[i])) {
+		if !ends || !covers(condition{&above.Match, permits}, conditionOf(&rules[i])) {
 			continue
 		}
 		only := "no request"
-		if permits && looksAtPath(&above.Match) {
+		if permits && testsPath(&above.Match) {
 			only = "only a request with an odd path"
 		}
 		r.warn(r.rules[i].node, "move it up", "%s reaches this rule: %s in line %d matches all others", only,
@@ -154,17 +157,17 @@ func (r *reader) warnUnreachable(i int) {
 	}
 }
 
-func looksAtPath(m *fairshare.Match) bool {
-	return m.Path != nil || slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return looksAtPath(&not) })
+func testsPath(m *fairshare.Match) bool {
+	return m.Path != nil || slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return testsPath(&not) })
 }
 
-// looksAtSent reports whether m looks at what anybody can send.
-func looksAtSent(m *fairshare.Match) bool {
+// testsClientInput reports whether m tests values that any client can send.
+func testsClientInput(m *fairshare.Match) bool {
 	return m.UserAgent != nil || m.Cookie != nil || m.Header != nil || m.Query != nil ||
-		slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return looksAtSent(&not) })
+		slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return testsClientInput(&not) })
 }
 
-// browsers are user agents of the usual browsers.
+// browsers are user agents of common browsers.
 var browsers = []string{
 	"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/138.0.0.0 Safari/537.36",
 	"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/138.0.0.0 Safari/537.36 Edg/138.0.0.0",
@@ -173,14 +176,16 @@ var browsers = []string{
 	"Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.5 Mobile/15E148 Safari/604.1",
 }
 
-// directories are last words of paths that others usually stand below.
+// directories are usual names of folders: a path that ends with one usually has
+// other paths below it.
 var directories = strings.Fields(
 	`admin administrator api app assets backend backup backups cache cgi-bin config content css
 	data dist docs download downloads files fonts forum images img include includes internal js lib libs log logs media
 	modules node_modules old phpmyadmin plugins private pub public resources scripts secret secure shop site static
 	storage themes tmp upload uploads user users vendor wiki wp-admin wp-content wp-includes wp-json .git .svn .well-known`)
 
-// warnMatch looks at the texts of a match and of what stands in its nots.
+// warnMatch warns of conditions that match every browser, no request at all, or one
+// page instead of a folder. It also checks the matches in not.
 func (r *reader) warnMatch(n *node) {
 	if n == nil {
 		return
@@ -226,8 +231,8 @@ func (r *reader) warnMatch(n *node) {
 	}
 }
 
-// warnStar tells of "*" where it is no wildcard; absent is the field's value
-// for what is not sent.
+// warnStar warns of a "*" in a field that has no wildcards. absent is the value that
+// matches requests without the field.
 func (r *reader) warnStar(item *node, what, absent string) {
 	if item.text == "*" {
 		r.warn(item, fmt.Sprintf("remove the field to match any value; not: {%s: %s} matches any value that is sent",
@@ -247,7 +252,7 @@ func items(n *node) []*node {
 	return []*node{n}
 }
 
-// inEveryBrowser reports whether a text of user_agent holds for all browsers.
+// inEveryBrowser reports whether a value of user_agent matches all browsers.
 func inEveryBrowser(text string) bool {
 	holds := func(agent string) bool {
 		return text != "" && strings.Contains(strings.ToLower(agent), strings.ToLower(text))
@@ -262,15 +267,15 @@ func inEveryBrowser(text string) bool {
 	return !slices.ContainsFunc(browsers, func(agent string) bool { return !holds(agent) })
 }
 
-// warnAllow tells of an allow that anybody can make use of.
+// warnAllow warns of an allow with which any client evades the limits below it.
 func (r *reader) warnAllow(i int) {
 	rules := r.file.Policy.Rules
 	m := &rules[i].Match
-	at := place(r.rules[i].match, r.rules[i].node)
+	at := firstNode(r.rules[i].match, r.rules[i].node)
 	if byIdentity(m) {
 		return
 	}
-	if m.Path == nil && looksAtSent(m) {
+	if m.Path == nil && testsClientInput(m) {
 		hint := "name the addresses: match: {addr: …}"
 		if bot := r.botOf(m.UserAgent); bot != "" {
 			hint = "match: {bot: " + bot + "} holds only for the real bot"
@@ -280,34 +285,36 @@ func (r *reader) warnAllow(i int) {
 	}
 	for j := range rules[:i] {
 		lim := rules[j].Limit
-		if lim != nil && lim.Resource == fairshare.Requests && byWho(lim.By) && !rules[j].DryRun &&
-			covers(testOf(&rules[j]), testOf(&rules[i])) {
+		if lim != nil && lim.Resource == fairshare.Requests && byClient(lim.By) && !rules[j].DryRun &&
+			covers(conditionOf(&rules[j]), conditionOf(&rules[i])) {
 			return
 		}
 	}
-	what := "everything"
+	allowed := "everything"
 	switch {
 	case m.Path != nil:
-		what = "by path"
+		allowed = "by path"
 	case m.Host != nil:
-		what = "by host"
+		allowed = "by host"
 	case m.Method != nil:
-		what = "by method"
+		allowed = "by method"
 	}
 	r.warn(at, "put a limit by addr above it: {requests: 1200, per: 1m, by: addr}",
-		"%s allows %s, and no limit above it counts these requests", quote(rules[i].Name), what)
+		"%s allows %s, and no limit above it counts these requests", quote(rules[i].Name), allowed)
 }
 
-// warnLimit looks at one limit and at those beside it.
+// warnLimit warns of a limit that clients can evade, or that one client can use up
+// for all, unless another limit counts the same requests.
 func (r *reader) warnLimit(i int) {
 	rules := r.file.Policy.Rules
 	rule := &rules[i]
 	lim := rule.Limit
-	by := place(find(r.rules[i].limit, "by"), r.rules[i].limit)
-	// beside reports whether another limit that is enforced wherever this one
-	// is counts all that this one counts. No request with rule.Last comes
-	// farther; below an allow or last, only those that it does not hold for.
-	beside := func(fits func(*fairshare.Rule) bool) bool {
+	by := firstNode(find(r.rules[i].limit, "by"), r.rules[i].limit)
+	// alsoCounted reports whether another limit counts all requests that this one
+	// counts, and is enforced if this one is. Below this rule's last, no limit
+	// counts them. Below an allow or a last of another rule, a limit does not count
+	// the requests that the other rule matches.
+	alsoCounted := func(fits func(*fairshare.Rule) bool) bool {
 		for j := range rules {
 			other := &rules[j]
 			if j == i {
@@ -317,12 +324,12 @@ func (r *reader) warnLimit(i int) {
 				continue
 			}
 			counts := other.Limit != nil && (!other.DryRun || rule.DryRun) && fits(other)
-			if counts && covers(testOf(other), testOf(rule)) {
+			if counts && covers(conditionOf(other), conditionOf(rule)) {
 				return true
 			}
 			trusted := other.Action == fairshare.Allow && byIdentity(&other.Match)
-			leaves := other.Last || other.Action == fairshare.Allow
-			if j > i && leaves && !trusted && !counts && overlap(testOf(other), testOf(rule)) {
+			ends := other.Last || other.Action == fairshare.Allow
+			if j > i && ends && !trusted && !counts && overlap(conditionOf(other), conditionOf(rule)) {
 				return false
 			}
 		}
@@ -339,8 +346,8 @@ func (r *reader) warnLimit(i int) {
 			"%s counts by %s, which is less than one client: a client with several addresses evades the limit",
 			quote(rule.Name), part)
 	}
-	if invented(lim.By) && !beside(func(other *fairshare.Rule) bool {
-		return byWho(other.Limit.By) && (other.Limit.Resource == fairshare.Requests ||
+	if chosenByClient(lim.By) && !alsoCounted(func(other *fairshare.Rule) bool {
+		return byClient(other.Limit.By) && (other.Limit.Resource == fairshare.Requests ||
 			other.Limit.Resource == lim.Resource)
 	}) {
 		r.warn(by, "put a second limit by addr or network above it",
@@ -352,12 +359,12 @@ func (r *reader) warnLimit(i int) {
 	if shared(lim.By) && !fleet && lim.Newcomers == nil {
 		r.warn(by,
 			"by: addr counts each client alone; newcomers: {…} sets the limit of each client after others have used it up",
-			"%s counts %s together: one of them can use up the limit of all", quote(rule.Name), sharedWords(lim.By))
+			"%s counts %s together: one of them can use up the limit of all", quote(rule.Name), sharedText(lim.By))
 	}
-	if !rule.Refund.Empty() && !beside(func(other *fairshare.Rule) bool {
-		return other.Refund.Empty() && other.Limit.Resource == fairshare.Requests && byWho(other.Limit.By)
+	if !rule.Refund.Empty() && !alsoCounted(func(other *fairshare.Rule) bool {
+		return other.Refund.Empty() && other.Limit.Resource == fairshare.Requests && byClient(other.Limit.By)
 	}) {
-		r.warn(place(find(r.rules[i].node, "refund")), "put a wider limit without refund above it",
+		r.warn(firstNode(find(r.rules[i].node, "refund")), "put a wider limit without refund above it",
 			"%s has refunds, and no other limit without refunds counts these requests: refunded requests are not limited at all",
 			quote(rule.Name))
 	}
@@ -375,26 +382,26 @@ func (r *reader) narrowerThanClient(by []fairshare.KeyPart) (part fairshare.KeyP
 	return fairshare.KeyPart{}, false
 }
 
-// byIdentity reports whether m names clients by who they are, which nobody can
-// feign where it does them good.
+// byIdentity reports whether m selects clients by an identity that a client cannot
+// forge to get a permission.
 func byIdentity(m *fairshare.Match) bool {
 	return m.Addr != nil || m.Bot != nil || m.Hostname != nil || m.Label != nil || m.ASN != nil
 }
 
-// botOf returns the bot that one of the texts of user_agent is about; "" when
-// none is.
+// botOf returns the verifiable bot that one of the values of user_agent names; ""
+// if there is none.
 func (r *reader) botOf(texts []string) string {
 	for _, text := range texts {
 		word, _, _ := strings.Cut(strings.ToLower(text), "/") // of Googlebot/2.1
-		if r.bots[word].kind || r.bots == nil && slices.Contains(crawlers, word) {
+		if r.bots[word].verifiable || r.bots == nil && slices.Contains(crawlers, word) {
 			return word
 		}
 	}
 	return ""
 }
 
-// invented reports whether a client can change the whole key as it likes.
-func invented(by []fairshare.KeyPart) bool {
+// chosenByClient reports whether a client can choose the whole key.
+func chosenByClient(by []fairshare.KeyPart) bool {
 	found := false
 	for _, part := range by {
 		switch part.Kind {
@@ -408,14 +415,13 @@ func invented(by []fairshare.KeyPart) bool {
 	return found
 }
 
-// byWho reports whether the key is the address, network or bot alone.
-func byWho(by []fairshare.KeyPart) bool {
+// byClient reports whether the key is only the address, network or bot.
+func byClient(by []fairshare.KeyPart) bool {
 	return len(by) == 0 || len(by) == 1 && slices.Contains(
 		[]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot}, by[0].Kind)
 }
 
-// shared reports whether clients that have nothing to do with each other have
-// the same key.
+// shared reports whether unrelated clients have the same key.
 func shared(by []fairshare.KeyPart) bool {
 	for _, part := range by {
 		switch part.Kind {
@@ -427,28 +433,28 @@ func shared(by []fairshare.KeyPart) bool {
 	return len(by) > 0
 }
 
-func sharedWords(by []fairshare.KeyPart) string {
-	var words []string
+func sharedText(by []fairshare.KeyPart) string {
+	var parts []string
 	for _, part := range by {
 		if part.Kind != fairshare.ByEveryone {
-			words = append(words, part.String())
+			parts = append(parts, part.String())
 		}
 	}
-	if words == nil {
+	if parts == nil {
 		return "all clients"
 	}
-	return "all clients with the same " + strings.Join(words, " and ")
+	return "all clients with the same " + strings.Join(parts, " and ")
 }
 
-// warnRobots tells of tight limits that a crawler meets when it asks what it
-// may fetch.
+// warnRobots warns of strict limits that count requests for /robots.txt. A crawler
+// that cannot read it may stop, or fetch pages that the file forbids.
 func (r *reader) warnRobots() {
 	p := r.file.Policy
 	if p.DryRun {
 		return
 	}
 	walk := walker(&p)
-	told := map[int]bool{}
+	warned := map[int]bool{}
 	crawlers := r.sampleBots()
 	for _, sample := range r.samples() {
 		for _, crawler := range crawlers {
@@ -458,11 +464,11 @@ func (r *reader) warnRobots() {
 			req.SetTarget("/robots.txt")
 			for i := range walk(&req) {
 				rule := &p.Rules[i]
-				if rule.Limit == nil || rule.DryRun || r.rules[i].built || told[i] || !tight(rule.Limit) {
+				if rule.Limit == nil || rule.DryRun || r.rules[i].builtIn || warned[i] || !tight(rule.Limit) {
 					continue
 				}
-				told[i] = true
-				r.warn(place(r.rules[i].limit),
+				warned[i] = true
+				r.warn(firstNode(r.rules[i].limit),
 					"put below a wide limit by addr and above this one: {name: robots, match: {path: /robots.txt}, allow: true}",
 					"%s counts requests for /robots.txt: crawlers that cannot read it may stop, or fetch pages that it forbids", quote(rule.Name))
 			}
@@ -470,7 +476,7 @@ func (r *reader) warnRobots() {
 	}
 }
 
-// tight reports whether a crawler at a usual pace could meet the limit.
+// tight reports whether a crawler at a usual rate could exceed the limit.
 func tight(lim *fairshare.Limit) bool {
 	switch lim.Resource {
 	case fairshare.Requests:
@@ -481,12 +487,13 @@ func tight(lim *fairshare.Limit) bool {
 	return false
 }
 
-// warnUnlimited tells when a client with some cookie and a browser's user
-// agent meets no limit, wherever it goes.
+// warnUnlimited warns if no limit and no block matches a client with a cookie and a
+// browser's user agent, whatever it requests: then every client can evade all
+// limits.
 func (r *reader) warnUnlimited() {
 	p := r.file.Policy
 	p.Rules = slices.Clone(p.Rules)
-	for i := range p.Rules { // a regexp cannot be turned into a sample: let it fit
+	for i := range p.Rules { // a sample cannot be made from a regexp, so the rule matches without it
 		m := &p.Rules[i].Match
 		if slices.ContainsFunc(m.Path, isRegexp) && p.Rules[i].Limit != nil {
 			m.Path = nil
@@ -513,7 +520,7 @@ func (r *reader) warnUnlimited() {
 			}
 		}
 	}
-	at := place(find(r.root, "rules"))
+	at := firstNode(find(r.root, "rules"))
 	r.warn(at, "put a wide limit first: {requests: 1200, per: 1m, by: addr}",
 		"no limit counts a client that has a cookie and the user agent of a browser")
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What is not looked for in a long policy is said once.
-func TestManyRulesAreNotComparedAndThatIsSaid(t *testing.T) {
+// In a long policy, one warning lists the checks that are skipped.
+func TestManyRulesAreNotComparedWithOneWarning(t *testing.T) {
 	for _, n := range []int{maxCompared - 1, maxCompared} {
 		var b strings.Builder
 		b.WriteString("rules:\n  - {name: ceiling, limit: {requests: 1200, per: 1m}}\n")
