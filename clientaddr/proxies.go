@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
+
+	"fairshare/internal/network"
 )
 
 // Proxies holds the peers that one element of trusted_proxies stands for.
@@ -60,43 +63,40 @@ var (
 	errUnspecified = errors.New("a proxy cannot have this address; for all addresses write 0.0.0.0/0 and ::/0")
 )
 
-// parsePrefix reads a prefix or an address, and converts IPv4-mapped ones to IPv4.
+// parsePrefix reads a prefix or an address: see [network.Parse].
 func parsePrefix(text string) (netip.Prefix, error) {
 	if strings.IndexByte(text, '%') >= 0 {
 		return netip.Prefix{}, errZone
 	}
-	if strings.IndexByte(text, '/') < 0 {
-		addr, err := netip.ParseAddr(text)
-		if err != nil {
-			return netip.Prefix{}, errNoProxy
-		}
-		if addr = addr.Unmap(); addr.IsUnspecified() {
-			return netip.Prefix{}, errUnspecified
-		}
-		return netip.PrefixFrom(addr, addr.BitLen()), nil
-	}
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		if addr, bits, _ := strings.Cut(text, "/"); validAddr(addr) {
-			return netip.Prefix{}, fmt.Errorf("/%s is not a valid prefix length", bits)
-		}
+	prefix, err := network.Parse(text)
+	addr, bits, slash := strings.Cut(text, "/")
+	switch {
+	case errors.Is(err, network.ErrMapped):
+		return netip.Prefix{}, errMapped(bits)
+	case err != nil && slash && validAddr(addr):
+		return netip.Prefix{}, fmt.Errorf("/%s is not a valid prefix length", bits)
+	case err != nil:
 		return netip.Prefix{}, errNoProxy
+	case !slash && prefix.Addr().IsUnspecified():
+		return netip.Prefix{}, errUnspecified
 	}
-	return canonicalPrefix(prefix)
+	return prefix, nil
 }
 
-// canonicalPrefix masks a prefix and converts an IPv4-mapped one to IPv4.
+func errMapped(bits string) error {
+	return fmt.Errorf("/%s is too short for an IPv4-mapped prefix: at least /96", bits)
+}
+
+// canonicalPrefix returns a prefix of Proxies.Prefixes in the form of
+// [network.Canonical].
 func canonicalPrefix(prefix netip.Prefix) (netip.Prefix, error) {
-	if prefix.Addr().Is4In6() {
-		if prefix.Bits() < 96 {
-			return netip.Prefix{}, fmt.Errorf("/%d is too short for an IPv4-mapped prefix: at least /96", prefix.Bits())
-		}
-		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+	if prefix.Addr().Is4In6() && prefix.Bits() < 96 {
+		return netip.Prefix{}, errMapped(strconv.Itoa(prefix.Bits()))
 	}
-	if !prefix.IsValid() {
+	if prefix = network.Canonical(prefix); !prefix.IsValid() {
 		return netip.Prefix{}, errNoProxy
 	}
-	return prefix.Masked(), nil
+	return prefix, nil
 }
 
 func validAddr(s string) bool {

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"fairshare"
+	"fairshare/internal/network"
 	"fairshare/internal/prose"
 
 	"github.com/gaissmai/bart"
@@ -48,10 +50,7 @@ func (s *AddrSet) Contains(addr netip.Addr) bool {
 func (s *AddrSet) Replace(prefixes []netip.Prefix) {
 	t := &bart.Lite{}
 	for _, p := range prefixes {
-		if p.Addr().Is4In6() && p.Bits() >= 96 {
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-		}
-		t.Insert(p)
+		t.Insert(network.Canonical(p))
 	}
 	s.table.Store(t)
 	s.replaced.Store(true)
@@ -159,25 +158,16 @@ func looksLikeAddr(s string) bool {
 	return strings.ContainsAny(s, ":/") || s != "" && strings.Trim(s, "0123456789./*xX-") == ""
 }
 
-// parsePrefix reads a prefix or an address; an IPv4-mapped one is IPv4, and
-// bits behind the length are dropped.
+// parsePrefix reads a prefix or an address: see [network.Parse].
 func parsePrefix(s string) (netip.Prefix, error) {
-	if addr, err := netip.ParseAddr(s); err == nil {
-		if addr.Zone() != "" {
-			return netip.Prefix{}, fmt.Errorf("%s has a zone: remove everything from %% on", quote(s))
-		}
-		addr = addr.Unmap()
-		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	p, err := network.Parse(s)
+	switch {
+	case errors.Is(err, network.ErrZone):
+		err = fmt.Errorf("%s has a zone: remove everything from %% on", quote(s))
+	case errors.Is(err, network.ErrMapped):
+		err = fmt.Errorf("%s is wider than all of IPv4: 0.0.0.0/0 is meant, or ::/0", quote(s))
+	case err != nil:
+		err = fmt.Errorf("%s is neither an address nor a prefix", quote(s))
 	}
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%s is neither an address nor a prefix", quote(s))
-	}
-	if p.Addr().Is4In6() {
-		if p.Bits() < 96 {
-			return netip.Prefix{}, fmt.Errorf("%s is wider than all of IPv4: 0.0.0.0/0 is meant, or ::/0", quote(s))
-		}
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	return p.Masked(), nil
+	return p, err
 }

@@ -375,7 +375,8 @@ func (r *reader) warnLimit(i int) {
 func (r *reader) narrowerThanClient(by []fairshare.KeyPart) (part fairshare.KeyPart, narrow bool) {
 	client4, client6 := network.ClientBits(r.file.Policy.IPv4Prefix, r.file.Policy.IPv6Prefix)
 	for _, part := range by {
-		if bits4, bits6 := part.PrefixLengths(); part.Kind == fairshare.ByNetwork && (bits4 > client4 || bits6 > client6) {
+		bits4, bits6 := part.PrefixLengths()
+		if part.Kind == fairshare.ByNetwork && (bits4 > client4 || bits6 > client6) {
 			return part, true
 		}
 	}

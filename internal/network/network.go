@@ -1,12 +1,15 @@
-// Package network says which addresses belong together: the network of an
-// address, and the prefix that counts as one client.
+// Package network computes which addresses belong together: the network of an
+// address, and the prefix that counts as one client. It also reads prefixes.
 //
 // Start with [Of]. Functions take IPv4-mapped addresses as IPv4 and drop zones.
 package network
 
-import "net/netip"
+import (
+	"errors"
+	"net/netip"
+)
 
-// Bits of a network: one customer rarely has more than that.
+// Bits of a network: one customer rarely has a larger one.
 const (
 	Bits4 = 24
 	Bits6 = 48
@@ -48,13 +51,13 @@ func Single(addr netip.Addr) netip.Prefix {
 	return Cut(addr, 32, 128)
 }
 
-// ClientBits returns the given lengths of client prefixes, with the defaults
-// ClientBits4 and ClientBits6 in place of 0.
+// ClientBits returns the given lengths of client prefixes. A length that is not
+// from 1 to 32, or from 1 to 128, is replaced by ClientBits4 or ClientBits6.
 func ClientBits(bits4, bits6 int) (int, int) {
-	if bits4 == 0 {
+	if bits4 < 1 || bits4 > 32 {
 		bits4 = ClientBits4
 	}
-	if bits6 == 0 {
+	if bits6 < 1 || bits6 > 128 {
 		bits6 = ClientBits6
 	}
 	return bits4, bits6
@@ -67,6 +70,32 @@ func Canonical(p netip.Prefix) netip.Prefix {
 		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
 	}
 	return p.Masked()
+}
+
+// Errors of Parse.
+var (
+	ErrSyntax = errors.New("neither an address nor a prefix")
+	ErrZone   = errors.New("an address with a zone")
+	ErrMapped = errors.New("an IPv4-mapped prefix of less than 96 bits")
+)
+
+// Parse reads a prefix, or an address, which is a prefix of one address. The
+// result is in the form of Canonical: bits after the length are dropped.
+func Parse(s string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		if addr.Zone() != "" {
+			return netip.Prefix{}, ErrZone
+		}
+		return Single(addr), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return netip.Prefix{}, ErrSyntax
+	case p.Addr().Is4In6() && p.Bits() < 96:
+		return netip.Prefix{}, ErrMapped
+	}
+	return Canonical(p), nil
 }
 
 // Mask returns the first n of 64 bits set; n may be below 0 (no bit) or above

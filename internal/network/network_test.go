@@ -62,15 +62,42 @@ func TestCutAndSingle(t *testing.T) {
 }
 
 func TestClientBitsHaveDefaults(t *testing.T) {
-	for _, c := range [][4]int{{0, 0, 32, 64}, {24, 0, 24, 64}, {0, 56, 32, 56}, {16, 48, 16, 48}} {
+	for _, c := range [][4]int{{0, 0, 32, 64}, {24, 0, 24, 64}, {0, 56, 32, 56}, {16, 48, 16, 48}, {33, 129, 32, 64},
+		{-1, -1, 32, 64}} {
 		if bits4, bits6 := ClientBits(c[0], c[1]); bits4 != c[2] || bits6 != c[3] {
 			t.Errorf("ClientBits(%d, %d) = %d, %d, want %d, %d", c[0], c[1], bits4, bits6, c[2], c[3])
 		}
 	}
 }
 
+func TestParse(t *testing.T) {
+	for text, want := range map[string]string{
+		"192.0.2.9":            "192.0.2.9/32",
+		"::ffff:192.0.2.9":     "192.0.2.9/32",
+		"2001:db8::1":          "2001:db8::1/128",
+		"192.0.2.9/24":         "192.0.2.0/24",
+		"2001:db8::1/32":       "2001:db8::/32",
+		"::ffff:192.0.2.9/120": "192.0.2.0/24",
+		"0.0.0.0/0":            "0.0.0.0/0",
+	} {
+		if got, err := Parse(text); err != nil || got.String() != want {
+			t.Errorf("Parse(%q) = %s, %v, want %s", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]error{
+		"": ErrSyntax, "site.example": ErrSyntax, "192.0.2.9/33": ErrSyntax, "fe80::1%eth0/64": ErrZone,
+		"fe80::1%eth0": ErrZone, "::ffff:192.0.2.9/95": ErrMapped,
+	} {
+		if got, err := Parse(text); err != want || got.IsValid() {
+			t.Errorf("Parse(%q) = %s, %v, want the error %v", text, got, err, want)
+		}
+	}
+}
+
 func TestMask(t *testing.T) {
-	for n, want := range map[int]uint64{-8: 0, 0: 0, 1: 1 << 63, 48: 0xFFFF_FFFF_FFFF_0000, 64: ^uint64(0), 96: ^uint64(0)} {
+	for n, want := range map[int]uint64{
+		-8: 0, 0: 0, 1: 1 << 63, 48: 0xFFFF_FFFF_FFFF_0000, 64: ^uint64(0), 96: ^uint64(0),
+	} {
 		if got := Mask(n); got != want {
 			t.Errorf("Mask(%d) = %x, want %x", n, got, want)
 		}

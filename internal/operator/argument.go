@@ -10,6 +10,7 @@ import (
 	"fairshare/bots"
 	"fairshare/clientaddr"
 	"fairshare/internal/cli"
+	"fairshare/internal/network"
 	"fairshare/policyfile"
 )
 
@@ -80,14 +81,11 @@ func (o *operation) knownClient(text string) (named, error) {
 
 // clientBits returns the length of the prefix that is one client.
 func (o *operation) clientBits(addr netip.Addr) int {
-	bits, usual := o.settings.IPv6Prefix, 64
+	bits4, bits6 := network.ClientBits(o.settings.IPv4Prefix, o.settings.IPv6Prefix)
 	if addr.Is4() {
-		bits, usual = o.settings.IPv4Prefix, 32
+		return bits4
 	}
-	if bits < 1 || bits > addr.BitLen() {
-		return usual
-	}
-	return bits
+	return bits6
 }
 
 // looksLikeAddress reports whether a text is more like an address than like the

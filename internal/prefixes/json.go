@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"fairshare/internal/network"
 )
 
 const maxDepth = 32 // most levels of nested objects and arrays
@@ -81,7 +83,7 @@ func (l *list) value(value []byte, offset int, lines *lineCounter) error {
 			if text = strings.TrimSpace(text); text == "" || top.names == namesNothing {
 				continue
 			}
-			if p, ok := parsePrefix(text); ok {
+			if p, err := network.Parse(text); err == nil {
 				if err := l.add(lines.at(offset+at), p); err != nil {
 					return err
 				}

@@ -167,32 +167,6 @@ func tooWide(p netip.Prefix) bool {
 	return p.Overlaps(globalUnicast)
 }
 
-// parsePrefix reads an address or a prefix. IPv4-mapped ones become IPv4, and bits beyond the
-// length are dropped.
-func parsePrefix(s string) (netip.Prefix, bool) {
-	if addr, err := netip.ParseAddr(s); err == nil {
-		if addr.Zone() != "" {
-			return netip.Prefix{}, false
-		}
-		addr = addr.Unmap()
-		return netip.PrefixFrom(addr, addr.BitLen()), true
-	}
-	if strings.IndexByte(s, '/') < 0 {
-		return netip.Prefix{}, false
-	}
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		return netip.Prefix{}, false
-	}
-	if p.Addr().Is4In6() {
-		if p.Bits() < 96 {
-			return netip.Prefix{}, false
-		}
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	return p.Masked(), true
-}
-
 // parseAddr reads an address without zone, unmapped.
 func parseAddr(s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(s)

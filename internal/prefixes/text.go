@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"fairshare/internal/network"
 )
 
 // text reads a list of lines.
@@ -37,7 +39,7 @@ func (l *list) text(s string) error {
 // line reads a line that is not empty.
 func (l *list) line(number int, line string) error {
 	first, rest := column(line)
-	if p, ok := parsePrefix(first); ok {
+	if p, err := network.Parse(first); err == nil {
 		second, rest := column(rest)
 		switch {
 		case second == "":
