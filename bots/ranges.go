@@ -276,7 +276,7 @@ func (r *Ranges) open(ctx context.Context, o Refresh) (*prefixes.Keeper, error) 
 	loading := true
 	keeper, err := prefixes.Open(ctx, prefixes.Options{
 		Sources: sources, Folder: o.Folder, Later: true,
-		What: "ranges of", Without: "the built-in version stays in use", Log: o.Log, Agent: o.Agent,
+		Noun: "ranges of", Without: "the built-in version stays in use", Log: o.Log, Agent: o.Agent,
 		Transport: o.Transport, MaxSize: maxRangesSize,
 		Check: checkRanges,
 		Change: func(u prefixes.Update) {

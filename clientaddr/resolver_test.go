@@ -246,10 +246,10 @@ func TestResolveReadsSingleValueHeaders(t *testing.T) {
 	}
 }
 
-// asked fails the test when somebody reads a header.
-type asked struct{ t *testing.T }
+// unreadHeader fails the test when a header is read.
+type unreadHeader struct{ t *testing.T }
 
-func (a asked) Values(name string) []string {
+func (a unreadHeader) Values(name string) []string {
 	a.t.Errorf("the header %s was read", name)
 	return []string{"6.6.6.6"}
 }
@@ -260,12 +260,12 @@ func TestResolveNeverReadsAnUntrustedPeersHeaders(t *testing.T) {
 		for _, peer := range []string{"192.0.2.1:1", "[2001:db8::1]:1", "ohno", "0.0.0.0:1", "[::]:1", "", "@",
 			"/run/x.sock",
 			"[64:ff9b::10.0.0.1]:1", "[64:ff9b::127.0.0.1]:1"} {
-			if got := r.Resolve(peer, asked{t}); got.PeerTrusted || got.Proxy || got.Missing || got.Malformed {
+			if got := r.Resolve(peer, unreadHeader{t}); got.PeerTrusted || got.Proxy || got.Missing || got.Malformed {
 				t.Errorf("Resolve(%q) = %+v", peer, got)
 			}
 		}
 	}
-	got := newResolver(t, "").Resolve("127.0.0.1:1", asked{t})
+	got := newResolver(t, "").Resolve("127.0.0.1:1", unreadHeader{t})
 	if got.Addr != addr("127.0.0.1") || got.PeerTrusted {
 		t.Errorf("without trusted proxies: %+v", got)
 	}
@@ -308,7 +308,8 @@ func TestUnixPeersAreTrustedOnlyIfConfigured(t *testing.T) {
 		if got := with.Resolve(peer, header); got.Addr != addr("192.0.2.1") || !got.PeerTrusted || got.Proxy {
 			t.Errorf("with unix: Resolve(%q) = %+v", peer, got)
 		}
-		if got := with.Resolve(peer, http.Header{}); got != (clientaddr.Result{PeerTrusted: true, Proxy: true, Missing: true}) {
+		want := clientaddr.Result{PeerTrusted: true, Proxy: true, Missing: true}
+		if got := with.Resolve(peer, http.Header{}); got != want {
 			t.Errorf("with unix, no header: Resolve(%q) = %+v", peer, got)
 		}
 		if without.TrustsPeer(peer) || !with.TrustsPeer(peer) {

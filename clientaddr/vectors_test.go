@@ -117,7 +117,7 @@ func (v *vector) got(t *testing.T) string {
 	return ""
 }
 
-// want is what they say, in our form.
+// want returns the expected result of the vector, in our form.
 func (v *vector) want(t *testing.T) string {
 	if v.WantErr {
 		return ""

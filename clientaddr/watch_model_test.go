@@ -14,7 +14,7 @@ import (
 
 // A model is a slow watch that remembers every request since the last report.
 type model struct {
-	asked map[netip.Addr]bool // those that named a client
+	naming map[netip.Addr]bool // those that named a client
 }
 
 // observe is a second, slow way to find the client of a local peer. The peer is not
@@ -27,18 +27,18 @@ func (m *model) observe(r *clientaddr.Resolver, peer netip.Addr, forwarded strin
 	case r.Trusts(peer) || err != nil || r.Trusts(a) || a == peer:
 		return peer, netip.Addr{}
 	}
-	m.asked[peer] = true
+	m.naming[peer] = true
 	return a, peer
 }
 
 // reports returns how many peers have to be reported.
 func (m *model) reports(r *clientaddr.Resolver) (named int) {
-	for peer := range m.asked {
+	for peer := range m.naming {
 		if !r.Trusts(peer) {
 			named++
 		}
 	}
-	clear(m.asked)
+	clear(m.naming)
 	return named
 }
 

@@ -292,7 +292,7 @@ func TestPeerThatNamesClientsIsReportedWithPolicyLines(t *testing.T) {
 	}
 }
 
-// The whole text, once, as it stands in the log: it is there after one request.
+// The whole text of the log, which is complete after one request.
 func TestTextAboutAPeerThatNamesClients(t *testing.T) {
 	w, r := clientaddr.NewWatch(), namingResolver(t, "")
 	send(w, r, "127.0.0.1:1", "X-Forwarded-For: 192.0.2.1")

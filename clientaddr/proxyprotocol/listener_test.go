@@ -42,8 +42,8 @@ func (f from) LocalAddr() net.Addr  { return tcp("127.0.0.1:80") }
 
 func tcp(addr string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr)) }
 
-// accept connects peer to a listener that trusts 10.0.0.0/8, and returns what
-// was accepted, the peer's own end, and who was refused since.
+// accept connects peer to a listener that trusts 10.0.0.0/8. It returns the accepted
+// connection, the peer's end, and the peers that were refused.
 func accept(t *testing.T, peer net.Addr) (accepted, theirs net.Conn, refused *[]string) {
 	t.Helper()
 	r, err := clientaddr.New(clientaddr.Config{TrustedProxies: []string{"10.0.0.0/8"}})
@@ -151,7 +151,7 @@ func TestTrustedPeersMustSendAHeader(t *testing.T) {
 				if got, err := io.ReadAll(conn); err != nil || string(got) != "hello" {
 					t.Errorf("read %q, %v", got, err)
 				}
-				conn.Read(make([]byte, 1)) // the end is no refusal
+				conn.Read(make([]byte, 1)) // the end of the connection is not a refusal
 				if len(*refused) != 0 {
 					t.Errorf("refused %q", *refused)
 				}
@@ -206,7 +206,7 @@ func TestHeadersMustComeInTime(t *testing.T) {
 	})
 }
 
-// A peer that trickles a header gets no more time for it.
+// A peer that sends a header slowly gets no extra time for it.
 func TestTrickledHeadersAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, theirs, _ := accept(t, balancer)

@@ -90,7 +90,7 @@ dns: {server: %q}
 	if got := status("66.249.66.1", googlebot)(); got != 200 {
 		t.Errorf("Googlebot in its published ranges: %d", got)
 	}
-	if n := dns.Asked(lookuptest.Reverse("66.249.66.1"), dnsmessage.TypePTR); n != 0 {
+	if n := dns.Queries(lookuptest.Reverse("66.249.66.1"), dnsmessage.TypePTR); n != 0 {
 		t.Errorf("the DNS was asked %d times about an address in published ranges", n)
 	}
 	// The DNS server of the policy would know the names of a private network.
@@ -99,7 +99,7 @@ dns: {server: %q}
 		body != "[192.0.2.1] [] [] [1800]" {
 		t.Errorf("a person: %d %s", resp.StatusCode, body)
 	}
-	if n := dns.Asked(lookuptest.Reverse("192.0.2.1"), dnsmessage.TypePTR); n != 0 {
+	if n := dns.Queries(lookuptest.Reverse("192.0.2.1"), dnsmessage.TypePTR); n != 0 {
 		t.Errorf("the DNS was asked %d times about a client that does not claim to be a bot", n)
 	}
 	s.stop()

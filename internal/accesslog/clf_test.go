@@ -171,7 +171,7 @@ func TestCommonLogLines(t *testing.T) {
 			entry(func(e *Entry) { agent(e); e.Forwarded = "203.0.113.9, 2001:db8::1" }), ""},
 		{"first of two lists", head + ` "-" "curl/8" "2.5" "203.0.113.9" "203.0.113.10"`,
 			entry(func(e *Entry) { agent(e); e.Forwarded = "203.0.113.9" }), ""},
-		{"upstream address is no header", head + ` "-" "curl/8" "10.0.0.3:8080"`, entry(agent), ""},
+		{"upstream address is not a header", head + ` "-" "curl/8" "10.0.0.3:8080"`, entry(agent), ""},
 		{"Server-Timing", head + ` "-" "curl/8" rt=1.5 urt=- server_timing="db;dur=3, cpu;desc=\"a b\";dur=12.5"`,
 			entry(func(e *Entry) {
 				agent(e)

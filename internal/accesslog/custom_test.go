@@ -144,7 +144,7 @@ func TestApacheFormats(t *testing.T) {
 				}), ""}},
 		},
 		{
-			"modifiers and strangers", `%400,501{User-agent}i %!200,304s %h %P %{PATH}e %^ti{x}i`, nil,
+			"modifiers and unknown directives", `%400,501{User-agent}i %!200,304s %h %P %{PATH}e %^ti{x}i`, nil,
 		},
 		{
 			"ISO time", `%{%Y-%m-%dT%H:%M:%S%z}t|%h|%r|%>s|%%`,

@@ -17,12 +17,12 @@ func (elbParser) parse(line []byte, e *Entry, w *worker) string {
 	rest := line
 	w.shape = 0
 	if line[0]-'0' > 9 {
-		_, rest = word(rest)
+		_, rest = cutWord(rest)
 		w.shape = hasType
 	}
 	n := 0
 	for ; n < len(f) && len(rest) > 0; n++ {
-		f[n], rest = word(rest)
+		f[n], rest = cutWord(rest)
 	}
 	if n < 3 || len(f[0]) < 20 || f[0][10] != 'T' {
 		return reasonShape
@@ -85,13 +85,13 @@ func (elbParser) parse(line []byte, e *Entry, w *worker) string {
 // "certificate" and priority.
 func (w *worker) unanswered(e *Entry, rest []byte) {
 	for range 3 {
-		_, rest = word(rest)
+		_, rest = cutWord(rest)
 	}
 	for range 3 {
 		_, rest, _ = quoted(rest)
 	}
-	_, rest = word(rest)
-	created, _ := word(rest)
+	_, rest = cutWord(rest)
+	created, _ := cutWord(rest)
 	before := e.Duration // until the request was sent to the target
 	if at, reason := w.clock.moment(created); reason == "" && e.Time.After(at) {
 		e.Duration = min(e.Time.Sub(at), maxDuration)
@@ -99,8 +99,8 @@ func (w *worker) unanswered(e *Entry, rest []byte) {
 	}
 }
 
-// word cuts off the text up to the next space, and the spaces after it.
-func word(b []byte) (text, rest []byte) {
+// cutWord cuts off the text up to the next space, and the spaces after it.
+func cutWord(b []byte) (text, rest []byte) {
 	if i := bytes.IndexByte(b, ' '); i >= 0 {
 		return b[:i], bytes.TrimLeft(b[i:], " ")
 	}
@@ -125,11 +125,11 @@ func (haproxyParser) parse(line []byte, e *Entry, w *worker) string {
 	}
 	stamp := b[:end]
 	rest := b[end+2:]
-	_, rest = word(rest) // frontend
-	_, rest = word(rest) // backend/server
-	times, rest := word(rest)
-	status, rest := word(rest)
-	sent, rest := word(rest)
+	_, rest = cutWord(rest) // frontend
+	_, rest = cutWord(rest) // backend/server
+	times, rest := cutWord(rest)
+	status, rest := cutWord(rest)
+	sent, rest := cutWord(rest)
 	switch {
 	case len(times) > 0 && bytes.Count(times, []byte{'/'}) != 4:
 		return reasonMessage // the TCP log has three times

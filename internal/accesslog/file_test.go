@@ -345,7 +345,7 @@ func TestFormatsAreDetected(t *testing.T) {
 			continue
 		}
 		if f.Format() != c.want {
-			t.Errorf("%q\ntold as %q, want %q", c.text, f.Format(), c.want)
+			t.Errorf("%q\nhas the format %q, want %q", c.text, f.Format(), c.want)
 		}
 		f.Close()
 	}
@@ -401,7 +401,7 @@ func TestCloseInTheMiddleOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if batch.Entries[0].Target != "/0" {
-		t.Errorf("the batch in hand became %+v", batch.Entries[0])
+		t.Errorf("the batch that is in use became %+v", batch.Entries[0])
 	}
 	batch.Release()
 	batch.Release()
@@ -460,7 +460,8 @@ func TestFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if want := HasMethod | HasPath | HasQuery | HasReferer | HasUserAgent | HasStatus | HasBytes | HasDuration; f.Has() != want {
+	want := HasMethod | HasPath | HasQuery | HasReferer | HasUserAgent | HasStatus | HasBytes | HasDuration
+	if f.Has() != want {
 		t.Errorf("has %b, want %b", f.Has(), want)
 	}
 	if f.Resolution() != time.Second || !f.Zoned() || f.Format() != "combined" {

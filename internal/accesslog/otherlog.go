@@ -14,7 +14,7 @@ func (squidParser) parse(line []byte, e *Entry, w *worker) string {
 	var f [7][]byte
 	rest := line
 	for i := range f {
-		f[i], rest = word(rest)
+		f[i], rest = cutWord(rest)
 	}
 	slash := bytes.IndexByte(f[3], '/')
 	if _, _, ok := unixTime(f[0]); !ok || bytes.IndexByte(f[0], '.') < 9 || slash < 0 {
@@ -50,7 +50,7 @@ func (atlassianParser) parse(line []byte, e *Entry, w *worker) string {
 	var before [5][]byte // words before the method
 	n := 0
 	for ; n < len(before); n++ {
-		text, next := word(rest)
+		text, next := cutWord(rest)
 		if n >= 3 && len(next) > 0 && next[0] == '/' && isToken(str(text)) {
 			break
 		}
@@ -69,17 +69,17 @@ func (atlassianParser) parse(line []byte, e *Entry, w *worker) string {
 	}
 	request := proto + 1 + bytes.IndexByte(append(rest[proto+1:len(rest):len(rest)], ' '), ' ')
 	r.put(factRequest, 0, rest[:request])
-	_, rest = word(rest[request:])
-	status, rest := word(rest)
-	taken, rest := word(rest)
-	sent, rest := word(rest)
+	_, rest = cutWord(rest[request:])
+	status, rest := cutWord(rest)
+	taken, rest := cutWord(rest)
+	sent, rest := cutWord(rest)
 	if len(sent) == 0 {
 		return reasonCut
 	}
 	r.put(factStatus, 0, status)
 	r.put(factDuration, 0, bytes.TrimSuffix(taken, []byte("ms")))
 	r.put(factBytes, 0, sent)
-	if referer, agent := word(rest); len(referer) > 0 {
+	if referer, agent := cutWord(rest); len(referer) > 0 {
 		r.put(factReferer, 0, referer)
 		if len(agent) > 0 {
 			r.put(factAgent, 0, agent)

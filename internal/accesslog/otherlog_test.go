@@ -47,7 +47,7 @@ func TestHAProxyLines(t *testing.T) {
 				e.Status, e.Duration, e.Upstream = 504, 50043*time.Millisecond,
 					50000*time.Millisecond
 			}), ""},
-		{"no server to be had",
+		{"no server available",
 			prefix + `192.0.2.7:33317 [10/Oct/2000:20:55:36.143] in back/s 10/99/-1/-1/109 503 2326 - - SC-- 1/1/1/1/0 0/0 "GET /a?b=c HTTP/1.1"`,
 			want(func(e *Entry) { e.Status, e.Upstream = 503, 0 }), ""},
 		{"TCP log", prefix + `192.0.2.7:33317 [10/Oct/2000:20:55:36.143] in back/s 0/0/5007 212 -- 0/0/0/0/3 0/0`,

@@ -13,7 +13,7 @@ func BenchmarkCached(b *testing.B) {
 	const n = 4096
 	m := newModel(b, func(addr netip.Addr) behaviour { return behaviour{name: addr.As4()[3]%2 == 1} })
 	m.answers["1.2.0.192.list.example."] = nil
-	r := open(b, Options{ask: m.ask, Lists: map[string]List{"list": {Zone: "list.example"}}})
+	r := open(b, Options{query: m.query, Lists: map[string]List{"list": {Zone: "list.example"}}})
 	var asked [n]netip.Addr
 	for i := range asked {
 		asked[i] = v4(i, 64, 16)
@@ -62,7 +62,7 @@ func BenchmarkCached(b *testing.B) {
 
 // The cost of a flood of new addresses for each request.
 func BenchmarkNeverSeen(b *testing.B) {
-	r := open(b, Options{ask: func(ctx context.Context, _ string, _ dnsmessage.Type) (records, error) {
+	r := open(b, Options{query: func(ctx context.Context, _ string, _ dnsmessage.Type) (records, error) {
 		<-ctx.Done()
 		return records{}, ctx.Err()
 	}})
@@ -94,7 +94,7 @@ func BenchmarkNeverSeen(b *testing.B) {
 func TestCachedPathDoesNotAllocate(t *testing.T) {
 	m := newModel(t, func(netip.Addr) behaviour { return behaviour{name: true} })
 	m.answers["1.2.0.192.list.example."] = addrs("127.0.0.3")
-	r := open(t, Options{ask: m.ask, Lists: map[string]List{"list": {Zone: "list.example"}}})
+	r := open(t, Options{query: m.query, Lists: map[string]List{"list": {Zone: "list.example"}}})
 	addr := netip.MustParseAddr("192.0.2.1")
 	r.Wait(t.Context(), addr)
 	r.WaitListed(t.Context(), "list", addr)

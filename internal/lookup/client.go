@@ -16,9 +16,9 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// An askFunc asks DNS for the records of one kind of a rooted name. No records and no error: the
+// An queryFunc asks DNS for the records of one kind of a rooted name. No records and no error: the
 // server says that there are none. Every other failure is an error, which never contains the name.
-type askFunc func(ctx context.Context, name string, kind dnsmessage.Type) (records, error)
+type queryFunc func(ctx context.Context, name string, kind dnsmessage.Type) (records, error)
 
 // Timeouts of a client. All end with the context.
 const (
@@ -78,7 +78,7 @@ func (c *client) servers() []string {
 	return found
 }
 
-func (c *client) ask(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
+func (c *client) query(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
 	n, err := dnsmessage.NewName(name)
 	if err != nil {
 		return records{}, errors.New("the name is too long for DNS")
@@ -91,12 +91,12 @@ func (c *client) ask(ctx context.Context, name string, kind dnsmessage.Type) (re
 	case 1:
 		return exchange(ctx, servers[0], q)
 	}
-	return askEach(ctx, servers, q)
+	return queryEach(ctx, servers, q)
 }
 
-// askEach asks the first server, and also the next one when a server fails or is slow. The first
+// queryEach asks the first server, and also the next one when a server fails or is slow. The first
 // good answer counts.
-func askEach(ctx context.Context, servers []string, q dnsmessage.Question) (records, error) {
+func queryEach(ctx context.Context, servers []string, q dnsmessage.Question) (records, error) {
 	type result struct {
 		records
 		err error

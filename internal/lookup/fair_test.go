@@ -61,7 +61,7 @@ func TestForgedClaimsDoNotDelayACrawler(t *testing.T) {
 					}
 					return c.others
 				})
-				r := open(t, Options{ask: m.ask, Prefer: func(host string) bool {
+				r := open(t, Options{query: m.query, Prefer: func(host string) bool {
 					return host == modelName(crawler) || host == modelName(sibling)
 				}})
 				start, next := time.Now(), 0

@@ -16,7 +16,7 @@ import (
 // look-up had no answer and no other look-up had one recently, it asks a question that every server
 // can answer. It logs once that the server does not answer, and once that it answers again.
 type health struct {
-	ask    askFunc
+	query  queryFunc
 	server string
 	log    func(string)
 	began  time.Time
@@ -36,14 +36,14 @@ const recently = 10 * time.Second
 // early also logs why it got no answers.
 const finalCheck = 100 * time.Millisecond
 
-// watched asks, and records whether the server answered at all.
+// watched sends a query, and records whether the server answered at all.
 func (h *health) watched(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
-	found, err := h.ask(ctx, name, kind)
+	found, err := h.query(ctx, name, kind)
 	switch {
 	case replied(err):
 		h.heard.Store(int64(time.Since(h.began)))
 		if h.silent.Load() {
-			h.say(false, nil)
+			h.setSilent(false, nil)
 		}
 	case ctx.Err() != context.Canceled:
 		h.suspect()
@@ -77,11 +77,11 @@ func (h *health) suspect() {
 		defer cancel()
 		stop := context.AfterFunc(h.ctx, func() { time.AfterFunc(finalCheck, cancel) })
 		defer stop()
-		_, err := h.ask(ctx, ".", dnsmessage.TypeNS)
+		_, err := h.query(ctx, ".", dnsmessage.TypeNS)
 		if replied(err) {
 			h.heard.Store(int64(time.Since(h.began)))
 		} else if ctx.Err() != context.Canceled {
-			h.say(true, err)
+			h.setSilent(true, err)
 		}
 		h.mu.Lock()
 		h.asking = false
@@ -89,7 +89,7 @@ func (h *health) suspect() {
 	}()
 }
 
-func (h *health) say(silent bool, err error) {
+func (h *health) setSilent(silent bool, err error) {
 	if !h.silent.CompareAndSwap(!silent, silent) {
 		return
 	}

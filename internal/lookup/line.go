@@ -13,7 +13,7 @@ type terms struct {
 	renew    time.Duration // age from which a request renews them
 	hold     time.Duration // how long they are valid in all while renewals fail
 	negative time.Duration // how long the absence of values is valid
-	places   int           // most stored addresses
+	entries  int           // most stored addresses
 	limits   [lanes]int    // look-ups at once
 }
 
@@ -55,7 +55,7 @@ func newLine[T any](t terms, look func(context.Context, netip.Addr) ([]T, error)
 	l := &line[T]{
 		terms: t, look: look, rate: rate, mute: mute,
 		began: time.Now(),
-		table: newTable[T](t.places),
+		table: newTable[T](t.entries),
 		calls: make(chan struct{}, maxCalls),
 		queue: newQueue(t.limits),
 	}
@@ -141,7 +141,7 @@ func (l *line[T]) run(ctx context.Context, it *item) {
 		l.abandon(it)
 		return
 	case err != nil && it.hurried:
-		l.queue.again(it)
+		l.queue.requeue(it)
 	default:
 		e := l.remember(found)
 		l.queue.finished(it, e.rank, err == nil, !l.mute())

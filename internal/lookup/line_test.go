@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// The story of one address that is asked about at the given times: how long an answer is valid,
+// Results for one address at the given times: how long an answer is valid,
 // when it is renewed, and what happens while the server does not answer.
 func TestValidityOfResults(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.1")
@@ -90,9 +90,9 @@ func TestValidityOfResults(t *testing.T) {
 					return behaviour{latency: 100 * time.Millisecond, name: dns == yes, fails: dns == fail,
 						hangs: dns == silent}
 				})
-				r := open(t, Options{ask: model.ask})
+				r := open(t, Options{query: model.query})
 				defer r.Close()
-				say := func() string {
+				result := func() string {
 					names, known := r.Confirmed(addr)
 					switch {
 					case known && len(names) == 1 && names[0] == modelName(addr):
@@ -111,14 +111,14 @@ func TestValidityOfResults(t *testing.T) {
 					mu.Lock()
 					dns = step.dns
 					mu.Unlock()
-					if got := say(); got != step.now {
+					if got := result(); got != step.now {
 						t.Errorf("%v: %s, want %s", step.at, got, step.now)
 					}
 					time.Sleep(3 * time.Second)
-					if got := say(); got != step.after {
+					if got := result(); got != step.after {
 						t.Errorf("%v, once looked up: %s, want %s", step.at, got, step.after)
 					}
-					if got := model.askedFor(addr); got != step.lookups {
+					if got := model.questionsAbout(addr); got != step.lookups {
 						t.Errorf("%v: %d look-ups, want %d", step.at, got, step.lookups)
 					}
 				}
@@ -134,7 +134,7 @@ func TestRenewalsComeFirst(t *testing.T) {
 		m := newModel(t, func(addr netip.Addr) behaviour {
 			return behaviour{latency: 100 * time.Millisecond, name: addr == old}
 		})
-		r := open(t, Options{ask: m.ask})
+		r := open(t, Options{query: m.query})
 		defer r.Close()
 		r.Wait(t.Context(), old)
 		time.Sleep(20 * time.Hour)
@@ -146,7 +146,7 @@ func TestRenewalsComeFirst(t *testing.T) {
 		}
 		r.Confirmed(old) // the last request
 		time.Sleep(500 * time.Millisecond)
-		if got := m.askedFor(old); got != 2 {
+		if got := m.questionsAbout(old); got != 2 {
 			t.Errorf("asked for %d times, want 2: %+v", got, r.Stats())
 		}
 	})
@@ -157,7 +157,7 @@ func TestSingleFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addr := netip.MustParseAddr("192.0.2.1")
 		m := newModel(t, func(netip.Addr) behaviour { return behaviour{latency: 100 * time.Millisecond, name: true} })
-		r := open(t, Options{ask: m.ask})
+		r := open(t, Options{query: m.query})
 		defer r.Close()
 		var all sync.WaitGroup
 		for range 2000 {
@@ -169,7 +169,7 @@ func TestSingleFlight(t *testing.T) {
 			r.Confirmed(addr)
 		}
 		all.Wait()
-		if got := m.askedFor(addr); got != 1 {
+		if got := m.questionsAbout(addr); got != 1 {
 			t.Errorf("%d look-ups", got)
 		}
 	})
@@ -181,7 +181,7 @@ func TestManyCallsOfWait(t *testing.T) {
 		m := newModel(t, func(addr netip.Addr) behaviour {
 			return behaviour{latency: 20 * time.Millisecond, name: addr.Is4() && addr.As4()[3] == 1}
 		})
-		r := open(t, Options{ask: m.ask})
+		r := open(t, Options{query: m.query})
 		defer r.Close()
 		var all sync.WaitGroup
 		for n := range 3000 {
@@ -209,7 +209,7 @@ func TestSilentServerDoesNotDelayCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, func(netip.Addr) behaviour { return behaviour{name: true} })
 		m.kill(true)
-		r := open(t, Options{ask: m.ask})
+		r := open(t, Options{query: m.query})
 		defer r.Close()
 		start := time.Now()
 		var all sync.WaitGroup
@@ -238,7 +238,7 @@ func TestSilentServerDoesNotDelayCalls(t *testing.T) {
 func TestWaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, func(netip.Addr) behaviour { return behaviour{hangs: true} })
-		r := open(t, Options{ask: m.ask})
+		r := open(t, Options{query: m.query})
 		defer r.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -266,7 +266,7 @@ func TestCloseEndsAllLookups(t *testing.T) {
 		m := newModel(t, func(addr netip.Addr) behaviour {
 			return behaviour{hangs: addr.As4()[0] != 192, latency: time.Millisecond, name: true}
 		})
-		r := open(t, Options{ask: m.ask, Lists: map[string]List{"l": {Zone: "list.example"}}})
+		r := open(t, Options{query: m.query, Lists: map[string]List{"l": {Zone: "list.example"}}})
 		known := netip.MustParseAddr("192.0.2.1")
 		r.Wait(t.Context(), known)
 		var all sync.WaitGroup
@@ -294,7 +294,7 @@ func TestCloseEndsAllLookups(t *testing.T) {
 func TestIdleResolverHasNoGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, func(netip.Addr) behaviour { return behaviour{latency: 20 * time.Millisecond, name: true} })
-		r, err := New(Options{ask: m.ask, Lists: map[string]List{"l": {Zone: "list.example"}}})
+		r, err := New(Options{query: m.query, Lists: map[string]List{"l": {Zone: "list.example"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +319,7 @@ func TestSilentServerIsLoggedOnce(t *testing.T) {
 			return behaviour{latency: 20 * time.Millisecond, name: true, hangs: hanging.Contains(addr)}
 		})
 		var notes notebook
-		r := open(t, Options{ask: m.ask, Log: notes.log, Server: "192.0.2.53"})
+		r := open(t, Options{query: m.query, Log: notes.log, Server: "192.0.2.53"})
 		defer r.Close()
 		n := 0
 		askFor := func(d time.Duration, first byte) {
@@ -361,7 +361,7 @@ func TestSilentServerIsLoggedAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var notes notebook
 		r := open(t, Options{Log: notes.log, Server: "192.0.2.53",
-			ask: func(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
+			query: func(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
 				time.Sleep(20 * time.Millisecond)
 				return records{}, syscall.ECONNREFUSED
 			}})

@@ -44,7 +44,7 @@ var listTerms = terms{
 	renew:    45 * time.Minute,
 	hold:     time.Hour,
 	negative: time.Hour,
-	places:   1 << 15,
+	entries:  1 << 15,
 	limits:   [lanes]int{proven: 4, untried: 16, doubtful: 8},
 }
 
@@ -61,15 +61,15 @@ type dnsList struct {
 	suffix string // of every question: the zone, with its final dot
 	prefix string // of every question: the key of http:BL, with a dot
 	line   *line[netip.Addr]
-	ask    askFunc
+	query  queryFunc
 	log    func(string)
 
-	holds  atomic.Bool  // false: untested, or it lists everything
-	testAt atomic.Int64 // in the line's time: a request starts a test from then on
-	tested chan struct{}
-	once   sync.Once
-	mu     sync.Mutex
-	said   string // last logged fault; "" if none
+	holds     atomic.Bool  // false: untested, or the list has every address
+	testAt    atomic.Int64 // in the line's time: a request starts a test from then on
+	tested    chan struct{}
+	once      sync.Once
+	mu        sync.Mutex
+	lastFault string // last logged fault; "" if none
 }
 
 var errKey = errors.New("the access key of http:BL has twelve letters a to z")
@@ -81,9 +81,9 @@ func newList(name string, l List, h *health) (*dnsList, error) {
 	}
 	zone, ok := hostname(strings.ToLower(zone))
 	if !ok || len(zone) > maxZone {
-		return nil, fmt.Errorf("DNS list %s: zone %q is no host name of at most %d bytes", name, l.Zone, maxZone)
+		return nil, fmt.Errorf("DNS list %s: zone %q is not a host name of at most %d bytes", name, l.Zone, maxZone)
 	}
-	d := &dnsList{name: name, suffix: zone + ".", ask: h.watched, log: h.log, tested: make(chan struct{})}
+	d := &dnsList{name: name, suffix: zone + ".", query: h.watched, log: h.log, tested: make(chan struct{})}
 	if l.Key != "" {
 		if len(l.Key) != 12 || strings.Trim(l.Key, "abcdefghijklmnopqrstuvwxyz") != "" {
 			return nil, fmt.Errorf("DNS list %s: %w", name, errKey)
@@ -117,7 +117,7 @@ var (
 // codes asks the list about one address. 127.255.255.x means that the list refuses to answer, which
 // is an error; so is an answer outside 127.0.0.0/8.
 func (d *dnsList) codes(ctx context.Context, addr netip.Addr) ([]netip.Addr, error) {
-	found, err := d.ask(ctx, d.question(addr), dnsmessage.TypeA)
+	found, err := d.query(ctx, d.question(addr), dnsmessage.TypeA)
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +142,9 @@ func listCodes(answers []netip.Addr) (codes []netip.Addr, err error) {
 	return nil, err
 }
 
-// asks reports whether the list may be asked about an address. The address goes to a third party,
+// accepts reports whether the list may be asked about an address. The address goes to a third party,
 // which knows nothing about private addresses.
-func (d *dnsList) asks(addr netip.Addr) bool {
+func (d *dnsList) accepts(addr netip.Addr) bool {
 	if addr.Is4() {
 		octets := addr.As4()
 		shared := octets[0] == 100 && octets[1]&0xC0 == 64 // RFC 6598
@@ -158,7 +158,7 @@ func (d *dnsList) asks(addr netip.Addr) bool {
 }
 
 func (d *dnsList) get(addr netip.Addr) []netip.Addr {
-	if !d.asks(addr) {
+	if !d.accepts(addr) {
 		return nil
 	}
 	now := d.line.now()
@@ -173,7 +173,7 @@ func (d *dnsList) get(addr netip.Addr) []netip.Addr {
 }
 
 func (d *dnsList) wait(ctx context.Context, addr netip.Addr) (codes []netip.Addr, known bool) {
-	if !d.asks(addr) {
+	if !d.accepts(addr) {
 		return nil, false
 	}
 	select {
@@ -268,10 +268,10 @@ func (d *dnsList) tainted() bool {
 func (d *dnsList) logFault(fault string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if fault == d.said {
+	if fault == d.lastFault {
 		return
 	}
-	d.said = fault
+	d.lastFault = fault
 	if fault == "" {
 		fault = "works again"
 	}

@@ -177,7 +177,7 @@ func TestListThatStartsToListEverything(t *testing.T) {
 		m.answers["2.0.0.127.list.example."] = addrs("127.0.0.2")
 		m.answers["1.2.0.192.list.example."] = addrs("127.0.0.5")
 		var notes notebook
-		r := open(t, Options{ask: m.ask, Lists: map[string]List{"l": {Zone: "list.example"}}, Log: notes.log})
+		r := open(t, Options{query: m.query, Lists: map[string]List{"l": {Zone: "list.example"}}, Log: notes.log})
 		defer r.Close()
 		addr := netip.MustParseAddr("192.0.2.1")
 		want := func(holds bool) {
@@ -226,7 +226,7 @@ func TestSilentListIsTestedAgain(t *testing.T) {
 		m.answers[testKey+".1.2.0.192.list.example."] = addrs("127.1.40.4")
 		m.kill(true)
 		var notes notebook
-		r := open(t, Options{ask: m.ask, Lists: map[string]List{"l": {Zone: "list.example", Key: testKey}},
+		r := open(t, Options{query: m.query, Lists: map[string]List{"l": {Zone: "list.example", Key: testKey}},
 			Log: notes.log})
 		defer r.Close()
 		addr := netip.MustParseAddr("192.0.2.1")
@@ -258,7 +258,7 @@ func TestListingsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, nil)
 		m.answers["1.2.0.192.list.example."] = addrs("127.0.0.5")
-		r := open(t, Options{ask: m.ask, Lists: map[string]List{"l": {Zone: "list.example"}}})
+		r := open(t, Options{query: m.query, Lists: map[string]List{"l": {Zone: "list.example"}}})
 		defer r.Close()
 		addr := netip.MustParseAddr("192.0.2.1")
 		if codes, known := r.WaitListed(context.Background(), "l", addr); !known || len(codes) != 1 {

@@ -11,8 +11,9 @@
 //     a call waits); 8,192 networks are remembered. Addresses that do not fit are
 //     dropped; a later request may add them again.
 //   - The results of 32,768 addresses are stored for names, and as many for each
-//     list: some 6 MB in total, and 25 MB if an attacker's zone gives each of
-//     them names of the greatest length. Confirmed addresses are never replaced by others.
+//     list. They need some 6 MB in total, or 25 MB if an attacker's zone gives each
+//     address names of the greatest length. Confirmed addresses are never replaced
+//     by others.
 //
 // Confirmed names are valid for 24 hours, and the first request after 18 hours renews them. While
 // renewals fail they stay valid, for 48 hours in all. The result that nothing is confirmed is valid
@@ -42,7 +43,7 @@ type Options struct {
 	// its self-test. It may be called from several goroutines. nil: no log.
 	Log func(string)
 
-	ask askFunc // in tests
+	query queryFunc // in tests
 }
 
 // A Resolver looks up addresses. It is safe for concurrent use. Its results are shared and must not
@@ -61,14 +62,14 @@ func New(o Options) (*Resolver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.ask == nil {
-		o.ask = c.ask
+	if o.query == nil {
+		o.query = c.query
 	}
 	if o.Log == nil {
 		o.Log = func(string) {}
 	}
 	r := &Resolver{lists: make(map[string]*dnsList, len(o.Lists))}
-	h := &health{ask: o.ask, server: c.String(), log: o.Log, began: time.Now(), ended: &r.ended}
+	h := &health{query: o.query, server: c.String(), log: o.Log, began: time.Now(), ended: &r.ended}
 	h.ctx, r.cancel = context.WithCancel(context.Background())
 	for name, l := range o.Lists {
 		if r.lists[name], err = newList(name, l, h); err != nil {
@@ -140,9 +141,9 @@ func (r *Resolver) Wait(ctx context.Context, addr netip.Addr) (names []string, k
 	return r.names.wait(ctx, addr)
 }
 
-// WaitListed returns the result of Listed after addr has been looked up or ctx has ended. known is
-// false if the list did not answer, is not asked about addr, or is ignored because of its
-// self-test.
+// WaitListed returns the result of Listed after addr has been looked up or ctx has ended. If known
+// is false, the list did not answer, its answers are ignored because of its self-test, or addr is an
+// address that is never sent to a list.
 func (r *Resolver) WaitListed(ctx context.Context, list string, addr netip.Addr) (codes []netip.Addr, known bool) {
 	l := r.lists[list]
 	if addr = unmapped(addr); l == nil || !addr.IsValid() {

@@ -249,7 +249,7 @@ func TestNewChecksItsOptions(t *testing.T) {
 		{Options{Lists: map[string]List{"x": {Key: "secretsecre1"}}}, "DNS list x: the access key"},
 		{Options{Lists: map[string]List{"x": {Key: "secretsecret.evil"}}}, "DNS list x: the access key"},
 	} {
-		c.options.ask = func(context.Context, string, dnsmessage.Type) (records, error) { return records{}, nil }
+		c.options.query = func(context.Context, string, dnsmessage.Type) (records, error) { return records{}, nil }
 		r, err := New(c.options)
 		if err == nil {
 			r.Close()
@@ -297,12 +297,12 @@ func TestAskEach(t *testing.T) {
 		for _, s := range c.servers {
 			servers = append(servers, s.Addr())
 		}
-		found, err := askEach(deadline(t), servers, q)
+		found, err := queryEach(deadline(t), servers, q)
 		if (err != nil) != c.fault || !c.fault && !slices.Equal(found.addrs, addrs(crawler)) {
 			t.Errorf("%q: %v, %v", servers, found, err)
 		}
 	}
-	if n := silent.Asked(crawlerName, dnsmessage.TypeA); n != 1 {
+	if n := silent.Queries(crawlerName, dnsmessage.TypeA); n != 1 {
 		t.Errorf("the silent server was asked %d times", n)
 	}
 }

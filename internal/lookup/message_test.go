@@ -164,7 +164,7 @@ func TestParse(t *testing.T) {
 			resource{owner: "host.example.", cname: "b.example."}), nil, errReferral},
 		{"a referral", message(t, with(func(h *dnsmessage.Header) { h.RecursionAvailable = false }), q), nil,
 			errReferral},
-		{"none, says who must know", message(t, with(func(h *dnsmessage.Header) {
+		{"no records, from an authoritative server", message(t, with(func(h *dnsmessage.Header) {
 			h.RecursionAvailable,
 				h.Authoritative = false, true
 		}), q), nil, nil},

@@ -27,17 +27,17 @@ type modelDNS struct {
 	t  testing.TB
 	of func(netip.Addr) behaviour
 
-	mu      sync.Mutex
-	dead    bool // the server itself does not answer
-	running map[netip.Prefix]int
-	atOnce  int
-	most    int
-	asked   map[netip.Addr]int // PTR questions
-	answers map[string][]netip.Addr
+	mu        sync.Mutex
+	dead      bool // the server itself does not answer
+	running   map[netip.Prefix]int
+	atOnce    int
+	most      int
+	questions map[netip.Addr]int // PTR questions
+	answers   map[string][]netip.Addr
 }
 
 func newModel(t testing.TB, of func(netip.Addr) behaviour) *modelDNS {
-	return &modelDNS{t: t, of: of, running: make(map[netip.Prefix]int), asked: make(map[netip.Addr]int),
+	return &modelDNS{t: t, of: of, running: make(map[netip.Prefix]int), questions: make(map[netip.Addr]int),
 		answers: make(map[string][]netip.Addr)}
 }
 
@@ -47,10 +47,10 @@ func (m *modelDNS) kill(dead bool) {
 	m.dead = dead
 }
 
-func (m *modelDNS) askedFor(addr netip.Addr) int {
+func (m *modelDNS) questionsAbout(addr netip.Addr) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.asked[addr]
+	return m.questions[addr]
 }
 
 // peak is the greatest number of questions at once.
@@ -86,7 +86,7 @@ func addrOf(name string, kind dnsmessage.Type) netip.Addr {
 	return netip.MustParseAddr(text)
 }
 
-func (m *modelDNS) ask(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
+func (m *modelDNS) query(ctx context.Context, name string, kind dnsmessage.Type) (records, error) {
 	m.mu.Lock()
 	dead := m.dead
 	listed, isList := m.answers[name]
@@ -106,10 +106,10 @@ func (m *modelDNS) ask(ctx context.Context, name string, kind dnsmessage.Type) (
 	narrow, _ := prefixes(addr)
 	m.mu.Lock()
 	if kind == dnsmessage.TypePTR {
-		m.asked[addr]++
+		m.questions[addr]++
 	}
 	if m.running[narrow]++; m.running[narrow] > 1 {
-		m.t.Errorf("%v is asked about twice at once", narrow)
+		m.t.Errorf("two questions about %v at once", narrow)
 	}
 	m.atOnce++
 	m.most = max(m.most, m.atOnce)

@@ -16,14 +16,14 @@ var nameTerms = terms{
 	renew:    18 * time.Hour,
 	hold:     48 * time.Hour,
 	negative: time.Hour,
-	places:   1 << 15,
+	entries:  1 << 15,
 	limits:   [lanes]int{proven: 16, untried: 48, doubtful: 32},
 }
 
 // confirm returns the names of addr that DNS confirms: names from its PTR records that have addr
 // among their addresses. With an error the names are incomplete. It asks only for records of addr's
 // family, because others cannot contain addr.
-func confirm(ctx context.Context, ask askFunc, addr netip.Addr) ([]string, error) {
+func confirm(ctx context.Context, ask queryFunc, addr netip.Addr) ([]string, error) {
 	reverse, err := ask(ctx, reverseName(addr), dnsmessage.TypePTR)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func confirm(ctx context.Context, ask askFunc, addr netip.Addr) ([]string, error
 
 // askShare asks within a share of the remaining time, so that a name without an answer leaves time
 // for the others.
-func askShare(ctx context.Context, ask askFunc, name string, kind dnsmessage.Type, parts int) (records, error) {
+func askShare(ctx context.Context, ask queryFunc, name string, kind dnsmessage.Type, parts int) (records, error) {
 	if end, ok := ctx.Deadline(); ok && parts > 1 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(parts))

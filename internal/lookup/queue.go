@@ -22,14 +22,14 @@ const (
 // crawler:
 //
 //   - One address of a network (/24, /48) is looked up at a time.
-//   - Networks wait in one of three lanes, each with its own places: networks
+//   - Networks wait in one of three lanes, each with its own number of look-ups at once: networks
 //     with a confirmed address, unknown networks, and networks
-//     that were refused or did not answer. A lane never uses another lane's places.
-//   - In a lane, wide prefixes (/16, /32) take turns; within
-//     one, its networks take turns; within a network the choice is random:
-//     first among confirmed addresses that need a renewal, then among those never
-//     looked up, then among those without an answer.
-//   - In the first two lanes a slow look-up loses its place when
+//     that were refused or did not answer. A lane never uses the look-ups of another lane.
+//   - In a lane, wide prefixes (/16, /32) take turns, and within a prefix its
+//     networks take turns. Within a network the choice is random: first among
+//     confirmed addresses that need a renewal, then among addresses that were never
+//     looked up, then among addresses without an answer.
+//   - In the first two lanes a slow look-up loses its slot when
 //     others wait, and continues, or waits again, in the third (see line.hurry).
 //   - When too many wait, an address of the prefix with the most waiting addresses is dropped.
 //
@@ -387,8 +387,8 @@ func (q *queue) ended(it *item) {
 	q.lanes[it.lane].running--
 }
 
-// again adds an item to the queue again because it was too slow while others waited.
-func (q *queue) again(it *item) {
+// requeue adds an item to the queue again because it was too slow while others waited.
+func (q *queue) requeue(it *item) {
 	it.network.failing = true
 	if it.turn == fresh {
 		it.turn = retrial

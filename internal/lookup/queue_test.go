@@ -40,7 +40,7 @@ func TestQueueInvariants(t *testing.T) {
 			q.ended(it)
 			switch rng.IntN(5) {
 			case 0:
-				q.again(it)
+				q.requeue(it)
 			case 1:
 				q.finished(it, unconfirmed, false, rng.IntN(2) == 0)
 			default:
@@ -76,10 +76,10 @@ func TestQueueInvariants(t *testing.T) {
 					}
 					listed += live
 					if live > 0 && (!w.inRing[k] || !slices.Contains(q.lanes[k].ring, w)) {
-						t.Fatalf("seed %d: %v never has its turn", seed, w.prefix)
+						t.Fatalf("seed %d: %v is not in the ring of its lane", seed, w.prefix)
 					}
 					if len(w.ready[k]) > 2*maxWaiting+8 {
-						t.Fatalf("seed %d: %d stand in a list", seed, len(w.ready[k]))
+						t.Fatalf("seed %d: a list has %d networks", seed, len(w.ready[k]))
 					}
 				}
 			}
@@ -92,7 +92,7 @@ func TestQueueInvariants(t *testing.T) {
 			}
 			for k := range lanes {
 				if l := &q.lanes[k]; l.running != byLane[k] || l.running > l.limit || len(l.ring) > 2*maxWaiting+65 {
-					t.Fatalf("seed %d: lane %d: %d run, %d stand in the ring", seed, k, l.running, len(l.ring))
+					t.Fatalf("seed %d: lane %d: %d run, the ring has %d prefixes", seed, k, l.running, len(l.ring))
 				}
 			}
 			for i, it := range q.waiting {
@@ -144,15 +144,15 @@ func TestFullQueueDropsFromTheLargestPrefix(t *testing.T) {
 		}
 	}
 	if q.push(v6(maxWaiting+1, 4, 1), fresh, false) != nil {
-		t.Error("one of the many made the many give way")
+		t.Error("an address of the large prefix replaced another one of it")
 	}
 	lonely := netip.MustParseAddr("66.249.66.1")
 	if q.push(lonely, fresh, false) == nil {
-		t.Error("no room for somebody alone")
+		t.Error("no room for an address alone in its prefix")
 	}
 	for n := range 3000 {
 		if n == 500 && q.items[lonely] == nil {
-			t.Error("somebody alone gave way while many waited")
+			t.Error("an address alone in its prefix was dropped while a large prefix had many")
 		}
 		q.push(v4(n, 2, 250), renewal, false)
 	}
@@ -170,7 +170,7 @@ func TestFullQueueDropsFromTheLargestPrefix(t *testing.T) {
 	}
 }
 
-// Dropped addresses leave no more state than waiting ones.
+// The state after many dropped addresses is bounded by that of waiting addresses.
 func TestDroppedAddressesLeaveLittleState(t *testing.T) {
 	q := newQueue([lanes]int{})
 	for n := range 60_000 {

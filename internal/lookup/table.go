@@ -12,8 +12,8 @@ const ways = 8
 // A table stores results for addresses, in a fixed number of slots. Readers need no lock; only one
 // writer at a time may change it.
 type table[T any] struct {
-	seed   maphash.Seed
-	places []slot[T] // sets of ways; the number of sets is a power of two
+	seed  maphash.Seed
+	slots []slot[T] // sets of ways; the number of sets is a power of two
 }
 
 // A slot may for a moment have an entry that does not belong to its hash. So readers compare the
@@ -47,14 +47,14 @@ const (
 
 // newTable returns a table for n entries, a power of two.
 func newTable[T any](n int) *table[T] {
-	return &table[T]{seed: maphash.MakeSeed(), places: make([]slot[T], n)}
+	return &table[T]{seed: maphash.MakeSeed(), slots: make([]slot[T], n)}
 }
 
 func (t *table[T]) set(addr netip.Addr) (hash uint64, set []slot[T]) {
 	b := addr.As16()
 	hash = maphash.Bytes(t.seed, b[:])
-	first := int(hash) & (len(t.places)/ways - 1) * ways
-	return hash, t.places[first : first+ways]
+	first := int(hash) & (len(t.slots)/ways - 1) * ways
+	return hash, t.slots[first : first+ways]
 }
 
 // find returns the entry of an address, or nil.

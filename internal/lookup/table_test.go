@@ -31,13 +31,13 @@ func TestConfirmedAddressesAreNotReplaced(t *testing.T) {
 		}
 	}
 	used := 0
-	for i := range tab.places {
-		if tab.places[i].entry.Load() != nil {
+	for i := range tab.slots {
+		if tab.slots[i].entry.Load() != nil {
 			used++
 		}
 	}
-	if used != len(tab.places) {
-		t.Errorf("%d of %d places are used", used, len(tab.places))
+	if used != len(tab.slots) {
+		t.Errorf("%d of %d slots are used", used, len(tab.slots))
 	}
 	// Expired entries are replaced.
 	for n := range 100_000 {
@@ -74,7 +74,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	r := open(t, Options{ask: func(ctx context.Context, _ string, _ dnsmessage.Type) (records, error) {
+	r := open(t, Options{query: func(ctx context.Context, _ string, _ dnsmessage.Type) (records, error) {
 		<-ctx.Done()
 		return records{}, ctx.Err()
 	}})

@@ -26,7 +26,7 @@ func TestMoved(t *testing.T) {
 // back restores each file.
 func TestWholeTreeBuildsUnderAnotherPath(t *testing.T) {
 	if testing.Short() || os.Getenv("FAIRSHARE_REQUIRE_SERVICES") != "1" {
-		t.Skip("compiles everything anew: FAIRSHARE_REQUIRE_SERVICES=1")
+		t.Skip("compiles the whole tree again: set FAIRSHARE_REQUIRE_SERVICES=1")
 	}
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS("../..")); err != nil {

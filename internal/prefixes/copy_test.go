@@ -56,16 +56,16 @@ func TestCopiesOutliveTheProgram(t *testing.T) {
 		again.expect(t, "from the copy", "192.0.2.1/32")
 		running(t, k)
 		time.Sleep(29 * time.Minute)
-		if len(dead.asked()) > 0 {
+		if len(dead.requests()) > 0 {
 			t.Errorf("asked before its time")
 		}
 		time.Sleep(10 * time.Minute)
 		again.expect(t, "nobody answers, then somebody", "192.0.2.1/32",
 			"list drop: https://lists.example: status 500; the 1 prefix of 2000-01-01 00:00 UTC stay in use",
 			"list drop: https://lists.example answers again: 1 prefix")
-		if len(dead.asked()) != 2 || dead.asked()[0].Header.Get("If-None-Match") != `"v1"` ||
-			dead.asked()[1].Header.Get("If-None-Match") != `"v1"` {
-			t.Errorf("asked %d times, with %v", len(dead.asked()), dead.asked()[0].Header)
+		if len(dead.requests()) != 2 || dead.requests()[0].Header.Get("If-None-Match") != `"v1"` ||
+			dead.requests()[1].Header.Get("If-None-Match") != `"v1"` {
+			t.Errorf("asked %d times, with %v", len(dead.requests()), dead.requests()[0].Header)
 		}
 		if info, err := os.Stat(file); err != nil || time.Since(info.ModTime()) > 9*time.Minute ||
 			time.Since(info.ModTime()) < 0 {
@@ -129,7 +129,7 @@ func TestInvalidCopiesAreIgnored(t *testing.T) {
 				Transport: good})); err != nil {
 				t.Fatal(err)
 			}
-			n.said = nil
+			n.lines = nil
 			if _, err := Open(t.Context(), n.options(Options{Sources: []Source{source}, Folder: folder,
 				Transport: dead})); err != nil {
 				t.Fatal(err)

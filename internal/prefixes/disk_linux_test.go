@@ -39,7 +39,7 @@ func TestFullDisk(t *testing.T) {
 		n.expect(t, "full", "192.0.2.2/32",
 			"the lists from URLs are in use, but copies cannot be stored: "+folder+
 				": no space left on device; after a restart without these URLs they would be missing")
-		if etag := server.asked()[2].Header.Get("If-None-Match"); etag != "" {
+		if etag := server.requests()[2].Header.Get("If-None-Match"); etag != "" {
 			t.Errorf("what is not kept is asked for with %s: 304 would leave the copy as it is", etag)
 		}
 		files, err := os.ReadDir(folder)

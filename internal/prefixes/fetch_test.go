@@ -72,7 +72,7 @@ func TestSlowAndEndlessServers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &Keeper{options: Options{What: "list", MaxSize: 1 << 20}, client: newClient(c.hanging)}
+				k := &Keeper{options: Options{Noun: "list", MaxSize: 1 << 20}, client: newClient(c.hanging)}
 				s := &source{Source: Source{Name: "drop", URL: "https://lists.example/"}}
 				began := time.Now()
 				_, err := k.get(t.Context(), s)

@@ -58,7 +58,7 @@ type Options struct {
 	Folder string // folder for copies of answers, created if missing; "": no copies
 	Later  bool   // Open fetches no URL; Run does, and at once if there is no copy
 
-	What      string            // noun for a source in messages; "": list
+	Noun      string            // for a source in messages; "": list
 	Without   string            // text in messages about a source without a version; "": it is empty until it answers
 	Log       func(string)      // gets one line for each problem, and one at its end; nil: no log
 	Agent     string            // User-Agent of fetches; "": fairshare
@@ -122,8 +122,8 @@ const maxAlike = 3
 // the lists up to date.
 func Open(ctx context.Context, o Options) (*Keeper, error) {
 	k := &Keeper{options: o, client: newClient(o.Transport)}
-	if k.options.What == "" {
-		k.options.What = "list"
+	if k.options.Noun == "" {
+		k.options.Noun = "list"
 	}
 	if k.options.Without == "" {
 		k.options.Without = "it is empty until it answers"
@@ -183,17 +183,17 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 
 // named adds the name of the list to an error.
 func (k *Keeper) named(s *source, err error) error {
-	return &SourceError{Name: s.Name, What: k.options.What, Err: err}
+	return &SourceError{Name: s.Name, Noun: k.options.Noun, Err: err}
 }
 
 // A SourceError is an error of one source.
 type SourceError struct {
 	Name string
-	What string // Options.What
+	Noun string // Options.Noun
 	Err  error
 }
 
-func (e *SourceError) Error() string { return fmt.Sprintf("%s %s: %v", e.What, e.Name, e.Err) }
+func (e *SourceError) Error() string { return fmt.Sprintf("%s %s: %v", e.Noun, e.Name, e.Err) }
 
 func (e *SourceError) Unwrap() error { return e.Err }
 
@@ -306,7 +306,7 @@ func (k *Keeper) logNoCopy(s *source, err error) {
 	text := fmt.Sprintf("copies cannot be stored: %v", err)
 	logged := slices.ContainsFunc(k.sources, func(s *source) bool { return s.problem("copy") == text })
 	if s.note(problem{kind: "copy", text: text}) && !logged {
-		k.say("the lists from URLs are in use, but " + text +
+		k.logText("the lists from URLs are in use, but " + text +
 			"; after a restart without these URLs they would be missing")
 	}
 }
@@ -314,7 +314,7 @@ func (k *Keeper) logNoCopy(s *source, err error) {
 func (k *Keeper) logCopyStored(s *source) {
 	if _, was := s.clear("copy"); was && !slices.ContainsFunc(k.sources,
 		func(s *source) bool { return s.problem("copy") != "" }) {
-		k.say("copies of lists from URLs are stored again")
+		k.logText("copies of lists from URLs are stored again")
 	}
 }
 
@@ -425,7 +425,7 @@ func (k *Keeper) trouble(s *source, p problem) {
 	case !p.silent:
 		k.log(s, p.text)
 	case alike == maxAlike:
-		k.say(fmt.Sprintf("%s %s, and perhaps others, have the same problem: %s", k.options.What, s.Name, p.reason))
+		k.logText(fmt.Sprintf("%s %s, and perhaps others, have the same problem: %s", k.options.Noun, s.Name, p.reason))
 	}
 }
 
@@ -437,10 +437,10 @@ func (k *Keeper) over(s *source, kind, text string) {
 }
 
 func (k *Keeper) log(s *source, text string) {
-	k.say(fmt.Sprintf("%s %s: %s", k.options.What, s.Name, text))
+	k.logText(fmt.Sprintf("%s %s: %s", k.options.Noun, s.Name, text))
 }
 
-func (k *Keeper) say(text string) {
+func (k *Keeper) logText(text string) {
 	if k.options.Log != nil {
 		k.options.Log(text)
 	}

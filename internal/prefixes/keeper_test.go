@@ -21,7 +21,7 @@ import (
 type notebook struct {
 	mu    sync.Mutex
 	lists map[string]string // separated by spaces
-	said  []string
+	lines []string
 	calls int
 }
 
@@ -30,29 +30,29 @@ func (n *notebook) options(o Options) Options {
 	o.Change = func(u Update) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.lists[u.Name] = words(u.Prefixes)
+		n.lists[u.Name] = asText(u.Prefixes)
 		n.calls++
 	}
 	o.Log = func(text string) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.said = append(n.said, text)
+		n.lines = append(n.lines, text)
 	}
 	return o
 }
 
 // expect checks a list, and the log lines since the last call.
-func (n *notebook) expect(t *testing.T, when, list string, said ...string) {
+func (n *notebook) expect(t *testing.T, when, list string, lines ...string) {
 	t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.lists["drop"] != list {
 		t.Errorf("%s: the list is %q, want %q", when, n.lists["drop"], list)
 	}
-	if got, want := strings.Join(n.said, "\n"), strings.Join(said, "\n"); got != want {
+	if got, want := strings.Join(n.lines, "\n"), strings.Join(lines, "\n"); got != want {
 		t.Errorf("%s: logged\n%s\nwant\n%s", when, got, want)
 	}
-	n.said = nil
+	n.lines = nil
 }
 
 // write writes a file with its own modification time, because file systems do not use the test's
@@ -226,8 +226,8 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	step(w, r)
 }
 
-// asked returns the requests so far.
-func (s *serving) asked() []*http.Request {
+// requests returns the requests so far.
+func (s *serving) requests() []*http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[:len(s.seen):len(s.seen)]
@@ -287,10 +287,10 @@ func TestURLsAreFetchedAgain(t *testing.T) {
 		if at := k.Status()[0].At; at.Sub(began) < 2*time.Hour {
 			t.Errorf("the same problem was logged again at %v", at.Sub(began))
 		}
-		if r := server.asked()[2]; r.Header.Get("If-None-Match") != `"v2"` ||
+		if r := server.requests()[2]; r.Header.Get("If-None-Match") != `"v2"` ||
 			r.Header.Get("If-Modified-Since") != "Fri, 20 Nov 2026 10:00:00 GMT" ||
 			r.Header.Get("User-Agent") != "fairshare/test" {
-			t.Errorf("asked with %v", r.Header)
+			t.Errorf("requested with %v", r.Header)
 		}
 		at := k.Status()[0].At.UTC().Format("2006-01-02 15:04 UTC")
 		time.Sleep(102 * time.Minute) // all retries are at most half an hour apart
@@ -302,8 +302,8 @@ func TestURLsAreFetchedAgain(t *testing.T) {
 			"list drop: https://lists.example answers again: 1 prefix")
 		time.Sleep(2 * time.Hour)
 		n.expect(t, "a newer version", "192.0.2.3/32")
-		if server.asked()[8].Header.Get("If-None-Match") != `"v2"` {
-			t.Errorf("after refusing what it sent, asked with %v", server.asked()[8].Header)
+		if server.requests()[8].Header.Get("If-None-Match") != `"v2"` {
+			t.Errorf("after an answer that was refused, requested with %v", server.requests()[8].Header)
 		}
 	})
 }
@@ -364,29 +364,29 @@ func TestStartDoesNotHang(t *testing.T) {
 		began := time.Now()
 		k, err := Open(t.Context(), n.options(Options{Sources: sources,
 			Transport: hanging{9 * time.Second, time.Second, 0}}))
-		if err != nil || time.Since(began) != 10*time.Second || len(n.said) != 4 {
-			t.Errorf("%v after %v: %q", err, time.Since(began), n.said)
+		if err != nil || time.Since(began) != 10*time.Second || len(n.lines) != 4 {
+			t.Errorf("%v after %v: %q", err, time.Since(began), n.lines)
 		}
-		if !strings.HasSuffix(n.said[3],
+		if !strings.HasSuffix(n.lines[3],
 			", and perhaps others, have the same problem: no complete answer within 10s, the longest wait at a start") {
-			t.Errorf("logged %s", n.said[3])
+			t.Errorf("logged %s", n.lines[3])
 		}
 		for _, s := range k.Status() {
 			if s.Problem == "" {
 				t.Errorf("%s has no problem", s.Name)
 			}
 		}
-		if !strings.HasSuffix(n.said[0],
+		if !strings.HasSuffix(n.lines[0],
 			": https://lists.example: no complete answer within 10s, the longest wait at a start; it is empty until it answers") {
-			t.Errorf("logged %s", n.said[0])
+			t.Errorf("logged %s", n.lines[0])
 		}
 		// Run ends at once, even during a fetch.
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(70*time.Second, cancel)
-		began, n.said = time.Now(), nil
+		began, n.lines = time.Now(), nil
 		k.Run(ctx)
-		if took := time.Since(began); took != 70*time.Second || len(n.said) > 0 {
-			t.Errorf("ended after %v, logged %q", took, n.said)
+		if took := time.Since(began); took != 70*time.Second || len(n.lines) > 0 {
+			t.Errorf("ended after %v, logged %q", took, n.lines)
 		}
 	})
 }
@@ -397,8 +397,8 @@ func TestLaterFetchesNothingInOpen(t *testing.T) {
 		var n notebook
 		k, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop",
 			URL: "https://lists.example/"}}, Transport: server, Later: true}))
-		if err != nil || len(server.asked()) > 0 {
-			t.Errorf("%v, asked %d times", err, len(server.asked()))
+		if err != nil || len(server.requests()) > 0 {
+			t.Errorf("%v, requested %d times", err, len(server.requests()))
 		}
 		n.expect(t, "at start", "")
 		running(t, k)
@@ -435,8 +435,8 @@ func TestVersionInUseStaysWithoutACopy(t *testing.T) {
 			n.expect(t, "folder "+options.Folder, "192.0.2.2/32")
 		}
 		k, err := Open(t.Context(), options)
-		if err != nil || len(server.asked()) != 1 {
-			t.Errorf("%v, asked %d times", err, len(server.asked()))
+		if err != nil || len(server.requests()) != 1 {
+			t.Errorf("%v, requested %d times", err, len(server.requests()))
 		}
 		running(t, k)
 		synctest.Wait()

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func words(prefixes []netip.Prefix) string {
+func asText(prefixes []netip.Prefix) string {
 	texts := make([]string, len(prefixes))
 	for i, p := range prefixes {
 		texts[i] = p.String()
@@ -44,7 +44,8 @@ func TestParseText(t *testing.T) {
 		{"line ends", "\xef\xbb\xbf192.0.2.1\r\n192.0.2.2\r\n\r\n192.0.2.3", "192.0.2.1/32 192.0.2.2/32 192.0.2.3/32"},
 		{"comments behind", "192.0.2.1 # one\n192.0.2.2#two\n192.0.2.0/28 ; SBL1\n",
 			"192.0.2.1/32 192.0.2.2/32 192.0.2.0/28"},
-		{"words behind", "192.0.2.1 SBL123\n192.0.2.2\tsome 9 words: of 10.text\n", "192.0.2.1/32 192.0.2.2/32"},
+		{"text after an address", "192.0.2.1 SBL123\n192.0.2.2\tsome 9 words: of 10.text\n",
+			"192.0.2.1/32 192.0.2.2/32"},
 		{"bits behind the mask", "192.0.2.77/24\n2001:db8::77/32", "192.0.2.0/24 2001:db8::/32"},
 		{"IPv4 in IPv6", "::ffff:192.0.2.1\n::ffff:192.0.2.0/120", "192.0.2.1/32 192.0.2.0/24"},
 		{"ranges",
@@ -58,8 +59,8 @@ func TestParseText(t *testing.T) {
 		{"gzip", packed(t, "192.0.2.1\n"), "192.0.2.1/32"},
 	} {
 		got, err := Parse([]byte(c.text))
-		if err != nil || words(got) != c.want {
-			t.Errorf("%s: %s, %v; want %s", c.name, words(got), err, c.want)
+		if err != nil || asText(got) != c.want {
+			t.Errorf("%s: %s, %v; want %s", c.name, asText(got), err, c.want)
 		}
 	}
 }
@@ -88,12 +89,12 @@ func TestParseJSON(t *testing.T) {
 			"192.0.2.1/32 192.0.2.2/32"},
 		{"Datadog",
 			`{"version":7,"modified":"2026-01-01-00-00-00","synthetics":{"prefixes_ipv4":["192.0.2.1/32"],"prefixes_ipv6":[]}}`, "192.0.2.1/32"},
-		{"a version is no address", `{"version":"1.2.3.4","prefixes":[]}`, ""},
+		{"a version is not an address", `{"version":"1.2.3.4","prefixes":[]}`, ""},
 		{"gzip", packed(t, `["192.0.2.1"]`), "192.0.2.1/32"},
 	} {
 		got, err := Parse([]byte(c.text))
-		if err != nil || words(got) != c.want {
-			t.Errorf("%s: %s, %v; want %s", c.name, words(got), err, c.want)
+		if err != nil || asText(got) != c.want {
+			t.Errorf("%s: %s, %v; want %s", c.name, asText(got), err, c.want)
 		}
 	}
 }
@@ -139,7 +140,7 @@ func TestParseRefusesWholeLists(t *testing.T) {
 	} {
 		got, err := Parse([]byte(c.text))
 		if err == nil || err.Error() != c.want || got != nil {
-			t.Errorf("%s: %s, %v\nwant %s", c.name, words(got), err, c.want)
+			t.Errorf("%s: %s, %v\nwant %s", c.name, asText(got), err, c.want)
 		}
 	}
 	var fault *ParseError
@@ -178,18 +179,18 @@ func TestSpanContainsItsRange(t *testing.T) {
 		next := addr(a)
 		for _, p := range got {
 			if p.Addr() != next || p.Masked() != p {
-				t.Fatalf("%s: %s at %s", text, words(got), next)
+				t.Fatalf("%s: %s at %s", text, asText(got), next)
 			}
 			next = lastOf(p).Next()
 		}
 		if next != addr(b).Next() || len(got) > 32 {
-			t.Fatalf("%s: ends before %s: %s", text, next, words(got))
+			t.Fatalf("%s: ends before %s: %s", text, next, asText(got))
 		}
 	}
 	got, err := Parse([]byte("2001:db8::1-2001:db8::ffff:ffff:ffff:fffe"))
 	if err != nil || len(got) != 126 || got[0].String() != "2001:db8::1/128" ||
 		lastOf(got[125]).String() != "2001:db8::ffff:ffff:ffff:fffe" {
-		t.Errorf("%d: %s, %v", len(got), words(got), err)
+		t.Errorf("%d: %s, %v", len(got), asText(got), err)
 	}
 }
 

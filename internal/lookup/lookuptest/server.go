@@ -1,5 +1,5 @@
-// Package lookuptest is a DNS server on loopback for tests, which answers over
-// UDP and TCP: well, badly, slowly, or not at all.
+// Package lookuptest is a DNS server on loopback for tests. It answers over UDP and
+// TCP, correctly or with the faults that an Answer sets. Start with Start.
 package lookuptest
 
 import (
@@ -17,28 +17,28 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// An Answer is what the server says to one question. The zero Answer is an
-// empty one: the name is there and has no such record.
+// An Answer is the server's answer to one question. The zero Answer is empty: the
+// name exists and has no such record.
 type Answer struct {
-	Names []string     // of PTR or NS records, as they stand; a missing final dot is added
+	Names []string     // of PTR or NS records; a missing final dot is added
 	Addrs []netip.Addr // of A and AAAA records
 	Alias string       // a CNAME record comes first, and the records belong to this name
 	Code  dnsmessage.RCode
 
 	Delay    time.Duration // before the answer
-	Silent   bool          // none at all
-	Noise    bool          // garbage, and lies with a wrong id and question, come first
-	Truncate bool          // over UDP only that it is too long
-	NoTCP    bool          // connections are closed without an answer
+	Silent   bool          // no answer
+	Noise    bool          // first garbage, and answers with a wrong ID and question
+	Truncate bool          // over UDP, only a truncated answer
+	NoTCP    bool          // TCP connections are closed without an answer
 	Referral bool          // neither authoritative nor recursive
-	Raw      []byte        // instead of all that; the first two bytes become the id
+	Raw      []byte        // replaces the whole answer; the first two bytes become the ID
 }
 
-// NotThere is the answer that a name does not exist.
+// NotThere is the answer for a name that does not exist.
 var NotThere = Answer{Code: dnsmessage.RCodeNameError}
 
-// A Server answers as it was told to; for names it knows nothing of, that they
-// do not exist. It is safe for concurrent use.
+// A Server gives the answers that were set. Other names do not exist. It is safe for
+// concurrent use.
 type Server struct {
 	udp net.PacketConn
 	tcp net.Listener
@@ -47,7 +47,7 @@ type Server struct {
 	answers map[question]Answer
 	others  Answer
 	silent  bool
-	asked   map[question]int
+	queries map[question]int
 	conns   map[net.Conn]bool
 	ended   sync.WaitGroup
 	done    chan struct{}
@@ -58,13 +58,13 @@ type question struct {
 	kind dnsmessage.Type
 }
 
-// Start begins a server on 127.0.0.1, until the test ends.
+// Start starts a server on 127.0.0.1. It is closed at the end of the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{
 		answers: make(map[question]Answer),
 		others:  NotThere,
-		asked:   make(map[question]int),
+		queries: make(map[question]int),
 		conns:   make(map[net.Conn]bool),
 		done:    make(chan struct{}),
 	}
@@ -78,7 +78,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// listen finds a port that is free for both.
+// listen finds a port that is free for UDP and TCP.
 func (s *Server) listen() (err error) {
 	for range 20 {
 		if s.tcp, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -92,10 +92,11 @@ func (s *Server) listen() (err error) {
 	return err
 }
 
-// Addr is the server's address with its port.
+// Addr returns the server's address with its port.
 func (s *Server) Addr() string { return s.udp.LocalAddr().String() }
 
-// Close ends the server, before the test does: its port answers no more.
+// Close stops the server before the end of the test: its port does not answer any
+// more.
 func (s *Server) Close() {
 	s.mu.Lock()
 	select {
@@ -112,29 +113,29 @@ func (s *Server) Close() {
 	s.ended.Wait()
 }
 
-// Set sets what a name answers to questions of one kind.
+// Set sets the answer to questions of one kind about a name.
 func (s *Server) Set(name string, kind dnsmessage.Type, a Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers[question{rooted(name), kind}] = a
 }
 
-// SetOthers sets what names answer that nothing else was set for.
+// SetOthers sets the answer for all names without an answer of their own.
 func (s *Server) SetOthers(a Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.others = a
 }
 
-// Silence makes the server answer nothing at all, or what it should again.
+// Silence makes the server answer nothing, or answer again.
 func (s *Server) Silence(silent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silent = silent
 }
 
-// Host names an address in both directions. The address has no other name
-// then, and the name no other address.
+// Host sets the name of an address in both directions. It replaces the other names
+// of the address and the other addresses of the name.
 func (s *Server) Host(addr, name string) {
 	a := netip.MustParseAddr(addr)
 	s.PTR(addr, name)
@@ -146,12 +147,12 @@ func (s *Server) Host(addr, name string) {
 	s.Set(name, other, Answer{})
 }
 
-// PTR sets the names that an address claims to have.
+// PTR sets the names in the reverse zone of an address.
 func (s *Server) PTR(addr string, names ...string) {
 	s.Set(Reverse(addr), dnsmessage.TypePTR, Answer{Names: names})
 }
 
-// List makes a DNS list answer codes for an address.
+// List sets the answer of a DNS list for an address.
 func (s *Server) List(zone, addr string, codes ...string) {
 	a := Answer{}
 	for _, code := range codes {
@@ -160,31 +161,31 @@ func (s *Server) List(zone, addr string, codes ...string) {
 	s.Set(reversed(addr)+zone, dnsmessage.TypeA, a)
 }
 
-// HTTPBL makes http:BL, in a zone, answer a code for an address to who has the
+// HTTPBL sets the answer of http:BL in a zone for an address, for clients with the
 // key.
 func (s *Server) HTTPBL(key, zone, addr, code string) {
 	s.Set(key+"."+reversed(addr)+zone, dnsmessage.TypeA, Answer{Addrs: []netip.Addr{netip.MustParseAddr(code)}})
 }
 
-// Asked is how often a question was asked.
-func (s *Server) Asked(name string, kind dnsmessage.Type) int {
+// Queries returns how often a question was asked.
+func (s *Server) Queries(name string, kind dnsmessage.Type) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked[question{rooted(name), kind}]
+	return s.queries[question{rooted(name), kind}]
 }
 
-// Questions is how many questions were asked in all.
+// Questions returns the number of all questions.
 func (s *Server) Questions() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for _, asked := range s.asked {
-		n += asked
+	for _, count := range s.queries {
+		n += count
 	}
 	return n
 }
 
-// Reverse is the name, rooted, that has the PTR records of an address.
+// Reverse returns the rooted name that has the PTR records of an address.
 func Reverse(addr string) string {
 	if netip.MustParseAddr(addr).Is4() {
 		return reversed(addr) + "in-addr.arpa."
@@ -274,7 +275,7 @@ func (s *Server) serveConn(conn net.Conn) {
 	}
 }
 
-// reply is what is sent for a query, in order.
+// reply returns the messages that are sent for a query, in order.
 func (s *Server) reply(query []byte, udp bool) [][]byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(query)
@@ -287,7 +288,7 @@ func (s *Server) reply(query []byte, udp bool) [][]byte {
 	}
 	key := question{rooted(q.Name.String()), q.Type}
 	s.mu.Lock()
-	s.asked[key]++
+	s.queries[key]++
 	a, ok := s.answers[key]
 	if !ok {
 		a = s.others
@@ -364,7 +365,7 @@ func build(h dnsmessage.Header, q dnsmessage.Question, a Answer) []byte {
 	}
 	message, err := b.Finish()
 	if err != nil {
-		panic("lookuptest: an answer that is no DNS message: " + err.Error())
+		panic("lookuptest: an answer that is not a DNS message: " + err.Error())
 	}
 	return message
 }
