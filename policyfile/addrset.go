@@ -94,12 +94,6 @@ func (s *AddrSet) size() int {
 	return n
 }
 
-// hasExternal reports whether some of the prefixes come from outside the policy
-// file.
-func (s *AddrSet) hasExternal() bool {
-	return s.external || slices.ContainsFunc(s.lists, (*AddrSet).hasExternal)
-}
-
 // add adds a prefix. It is only for sets that are not in use yet.
 func (s *AddrSet) add(p netip.Prefix) {
 	t := s.table.Load()

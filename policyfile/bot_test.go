@@ -75,7 +75,7 @@ lists: {drop: {file: /etc/drop.txt}, scanners: {url: "https://example.org/scanne
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for name, set := range got.Lists {
-		if set == nil || set.hasExternal() != true {
+		if set == nil || !set.external {
 			t.Errorf("the list %s does not wait for its prefixes", name)
 		}
 	}

@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -10,8 +11,20 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// A condition is a match, and whether it does a client good to fit, as it does in
-// an allow: bots fit fewer of these, see [fairshare.Match].
+// The comparison of conditions in this file serves four warnings:
+//
+//   - warnUnreachable: a rule that no request reaches, such as a block below an
+//     allow that includes it, or a limit below such a block.
+//   - warnAllow: an allow above which no limit counts the same requests.
+//   - warnLimit: a limit that clients evade, because no other limit counts the same
+//     requests.
+//   - warnHosts: a rule for hosts that the site does not have.
+//
+// It may err on one side only: covers and overlap=false are certain. So a rule that
+// is reported as unreachable never matches.
+
+// A condition is a match, with its direction: the match of an allow favors the
+// client. A favorable match holds for fewer bots: see [fairshare.Match].
 type condition struct {
 	*fairshare.Match
 	favorable bool
@@ -31,7 +44,8 @@ func (t condition) exceptions() []condition {
 	return list
 }
 
-// covers reports whether a surely holds for every request that b holds for.
+// covers reports whether a certainly matches every request that b matches. Answers of
+// DNS lists are compared only for equality: rules rarely differ in them alone.
 func covers(a, b condition) bool {
 	for name, texts := range a.Header {
 		if !coversTexts(texts, headerTexts(b.Match, name), containsCovers) {
@@ -59,11 +73,11 @@ func covers(a, b condition) bool {
 		(a.Label == nil || coversTexts(a.Label, b.Label, strings.EqualFold)) &&
 		(a.Hostname == nil || coversTexts(a.Hostname, b.Hostname, globCovers)) &&
 		(a.Bot == nil || coversBots(a, b)) &&
-		(a.Listed == nil || coversListed(a.Listed, b.Listed))
+		(a.Listed == nil || reflect.DeepEqual(a.Listed, b.Listed))
 }
 
-// coversBots compares words of bots. Where it does good to fit, each of them
-// holds for some verified bots only, and forged for nobody.
+// coversBots compares bot conditions. In a favorable match, each word holds only for
+// verified bots, and forged holds for no bot.
 func coversBots(a, b condition) bool {
 	if b.Bot == nil {
 		return false
@@ -87,65 +101,33 @@ func coversBots(a, b condition) bool {
 	return true
 }
 
-// botsOverlap reports whether some bot may fit both.
-func botsOverlap(a, b condition) bool {
-	if a.Bot == nil || b.Bot == nil {
-		return true
-	}
-	// A forged bot is not verified, but may claim any name.
-	overlap := func(s, t string) bool {
-		if s == "forged" && a.favorable || t == "forged" && b.favorable {
-			return false
-		}
-		return (s == "forged") == (t == "forged") || s != "verified" && !a.favorable && t != "verified" && !b.favorable
-	}
-	return slices.ContainsFunc(a.Bot, func(s string) bool {
-		return slices.ContainsFunc(b.Bot, func(t string) bool { return overlap(s, t) })
-	})
-}
-
-// coversListed reports whether each condition of b is one of a, or narrower.
-func coversListed(a, b []fairshare.Listing) bool {
-	covers := func(s, t fairshare.Listing) bool {
-		codes := s.Codes == nil || t.Codes != nil && !slices.ContainsFunc(t.Codes, func(code netip.Prefix) bool {
-			return !slices.ContainsFunc(s.Codes, func(p netip.Prefix) bool {
-				return p.Bits() <= code.Bits() &&
-					p.Contains(code.Addr())
-			})
-		})
-		return s.List == t.List && codes && s.Threat <= t.Threat &&
-			(s.Types == 0 || t.Types != 0 && t.Types&^s.Types == 0) &&
-			(s.Days == 0 || t.Days != 0 && t.Days <= s.Days)
-	}
-	return b != nil && !slices.ContainsFunc(b, func(t fairshare.Listing) bool {
-		return !slices.ContainsFunc(a, func(s fairshare.Listing) bool { return covers(s, t) })
-	})
-}
-
-// overlap reports whether some request may fit both a and b. Only that none
-// can is sure.
+// overlap reports whether some request may match both a and b. Only false is
+// certain. Addresses and bots are not compared: warnLimit trusts an allow by them
+// anyway.
 func overlap(a, b condition) bool {
 	excludes := func(t, other condition) bool {
 		return slices.ContainsFunc(t.exceptions(), func(not condition) bool { return covers(not, other) })
 	}
-	return !excludes(a, b) && !excludes(b, a) && botsOverlap(a, b) &&
-		addrsOverlap(a.Addr, b.Addr) &&
+	return !excludes(a, b) && !excludes(b, a) &&
 		textsOverlap(a.Path, b.Path, globsOverlap) &&
 		textsOverlap(a.Host, b.Host, func(a, b string) bool {
-			return globsOverlap(strings.ToLower(a),
-				strings.ToLower(b))
+			return globsOverlap(strings.ToLower(a), strings.ToLower(b))
 		}) &&
 		textsOverlap(a.Method, b.Method, strings.EqualFold) &&
 		textsOverlap(a.Cookie, b.Cookie, func(a, b string) bool { return (a == "none") == (b == "none") }) &&
 		textsOverlap(a.UserAgent, b.UserAgent, func(a, b string) bool { return (a == "") == (b == "") })
 }
 
+// textsOverlap reports whether some text may match a value of a and a value of b. A
+// regexp may match any text.
 func textsOverlap(a, b []string, overlap func(a, b string) bool) bool {
 	return a == nil || b == nil || slices.ContainsFunc(a, func(s string) bool {
 		return slices.ContainsFunc(b, func(t string) bool { return isRegexp(s) || isRegexp(t) || overlap(s, t) })
 	})
 }
 
+// globsOverlap reports whether some text may match both patterns, by their begins and
+// ends.
 func globsOverlap(a, b string) bool {
 	headA, _, globA := strings.Cut(a, "*")
 	headB, _, globB := strings.Cut(b, "*")
@@ -157,16 +139,7 @@ func globsOverlap(a, b string) bool {
 		(strings.HasSuffix(tailA, tailB) || strings.HasSuffix(tailB, tailA))
 }
 
-func addrsOverlap(a, b fairshare.AddrSet) bool {
-	s, ok := a.(*AddrSet)
-	t, ok2 := b.(*AddrSet)
-	if !ok || !ok2 || s.hasExternal() || t.hasExternal() || s.size() > maxCompared || t.size() > maxCompared {
-		return true
-	}
-	of := t.Prefixes()
-	return slices.ContainsFunc(s.Prefixes(), func(p netip.Prefix) bool { return slices.ContainsFunc(of, p.Overlaps) })
-}
-
+// headerTexts returns the values of a header, whose name is not case-sensitive.
 func headerTexts(m *fairshare.Match, name string) []string {
 	for n, texts := range m.Header {
 		if strings.EqualFold(n, name) {
@@ -176,8 +149,8 @@ func headerTexts(m *fairshare.Match, name string) []string {
 	return nil
 }
 
-// coversTexts reports whether each text of b is covered by one of a. Where b
-// has none, anything fits it.
+// coversTexts reports whether each value of b is covered by a value of a. If b has no
+// values, it matches any text.
 func coversTexts(a, b []string, covers func(a, b string) bool) bool {
 	if b == nil {
 		return false
@@ -194,7 +167,8 @@ func coversTexts(a, b []string, covers func(a, b string) bool) bool {
 
 func isRegexp(s string) bool { return strings.HasPrefix(s, "re:") }
 
-// globCovers takes the "*" of b for a letter: then only a "*" of a fits it.
+// globCovers treats the "*" of b as an ordinary character, which only a "*" of a
+// matches.
 func globCovers(a, b string) bool {
 	parts := strings.Split(a, "*")
 	if len(parts) == 1 {
@@ -221,9 +195,10 @@ func containsCovers(a, b string) bool {
 	return a != "" && strings.Contains(strings.ToLower(b), strings.ToLower(a))
 }
 
-// valueCovers is containsCovers for query, where "*" is any value.
+// valueCovers is containsCovers for query, where "*" means any value.
 func valueCovers(a, b string) bool { return a == "*" || containsCovers(a, b) }
 
+// cookieCovers compares names of cookies: "any" covers every name.
 func cookieCovers(a, b string) bool {
 	if a == "none" || b == "none" {
 		return false
@@ -231,6 +206,8 @@ func cookieCovers(a, b string) bool {
 	return a == "any" || b != "any" && globCovers(a, b)
 }
 
+// coversAddrs reports whether all prefixes of b are in a, also after external lists of b
+// have changed.
 func coversAddrs(a, b fairshare.AddrSet) bool {
 	if a == nil {
 		return true
