@@ -10,7 +10,7 @@ import (
 
 // Bounds of a file, so that no file takes long to read.
 const (
-	maxSize    = 4 << 20 // bytes
+	maxSize    = 4 << 20 // bytes; the YAML library needs some 100 times as much memory while it reads
 	maxDepth   = 64      // levels of nested lists and maps
 	maxKeys    = 10_000  // of a map
 	maxMarks   = 4096    // anchors, aliases and tags
