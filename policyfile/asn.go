@@ -119,7 +119,7 @@ func appendOwnerTexts(texts []string, m *fairshare.Match) []string {
 }
 
 // checkOwners reports rules that test owners in a policy without a
-// table: they would never hold.
+// table. Such conditions would never hold.
 func (r *reader) checkOwners() {
 	if len(r.file.ASN.Files) > 0 || find(r.root, "asn") != nil {
 		return

@@ -48,13 +48,13 @@ rules: [{name: forged, match: {bot: forged}, block: true}]
 rules:
   - {name: many, limit: {requests: 9, per: 1m}, ban: {after: 3, for: 1h, unless: {label: staff}}}
 `, `site.yaml: rule "many" looks at labels` + site +
-			`set Request.Word.Labels and call File.Provide(Facts{Labels: true})`, Facts{Labels: true}},
+			`set Request.Override.Labels and call File.Provide(Facts{Labels: true})`, Facts{Labels: true}},
 		{`
 rules:
   - {name: one, match: {bot: forged}, block: true}
   - {name: two, match: {label: bad}, block: true}
 `, `site.yaml: rule "one" looks at bots` + site + `set Request.Bot and call File.Provide(Facts{Bots: true})
-site.yaml: rule "two" looks at labels` + site + `set Request.Word.Labels and call File.Provide(Facts{Labels: true})`,
+site.yaml: rule "two" looks at labels` + site + `set Request.Override.Labels and call File.Provide(Facts{Labels: true})`,
 			Facts{Bots: true, Labels: true, Owners: true}},
 	} {
 		f, err := Parse("site.yaml", []byte(c.policy))
