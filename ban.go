@@ -95,7 +95,7 @@ func (d *decision) banKey(r *compiledRule) (key banKey) {
 // countRefusal counts a refusal towards the ban of the rule that refused. The
 // refusal that reaches After starts the ban and gets its wait.
 func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Finding) error {
-	r := &g.rules[d.takers[take]]
+	r := &g.rules[d.settled[take].rule]
 	if r.Ban == nil || d.takes[take].Limit != r.limit || d.req.Proxy || d.elsewhere() {
 		return nil
 	}

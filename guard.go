@@ -231,10 +231,9 @@ type decision struct {
 	now     time.Time
 	takes   []Take
 	tallies []Tally
-	peeked  []Tally // the tallies of Peek
-	paid    []paid  // what is settled of each take
-	takers  []int32 // the rule of each take
-	matched []int32 // rules whose match held
+	peeked  []Tally      // the tallies of Peek
+	settled []settlement // of each take
+	matched []int32      // rules whose match held
 
 	candidates []uint64 // of walkIndex
 	charges    []Charge
@@ -271,11 +270,12 @@ type decision struct {
 	agentKnown bool   // agentHolds is filled in
 }
 
-// paid is what is settled of a take.
-type paid struct {
+// A settlement says which rule a take is for, and what of it is settled so far.
+type settlement struct {
 	charged int64 // while the request was in progress
-	eased   bool  // it holds less, as it is in progress for long
-	settled bool  // for good
+	rule    int32 // index in guard.rules
+	eased   bool  // the take holds less because the request has been in progress for long
+	final   bool  // nothing is left to settle
 }
 
 type cookieState uint8
@@ -300,7 +300,7 @@ const (
 // stands.
 //
 // The request is not kept. Every verdict is to be handed to [Guard.Settle].
-func (g *Guard) Decide(ctx context.Context, req *Request) (Verdict, error) {
+func (g *Guard) Decide(ctx context.Context, req *Request) (v Verdict, err error) {
 	d := g.decisions.Get().(*decision)
 	at := req.Time
 	wallTime := at.IsZero()
@@ -309,8 +309,8 @@ func (g *Guard) Decide(ctx context.Context, req *Request) (Verdict, error) {
 	}
 	d.reset(req, g.forward(at))
 	d.wallTime = wallTime
-	v := Verdict{DryRun: g.policy.DryRun, d: d, gen: d.gen.Load()}
-	err := g.decide(ctx, d, &v)
+	v.DryRun, v.d, v.gen = g.policy.DryRun, d, d.gen.Load()
+	err = g.decide(ctx, d, &v)
 	d.req = nil
 	if v.Action == Undecided {
 		g.release(d, v.gen)
@@ -357,7 +357,7 @@ func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
 	}
 	v.Action = Allow
 	d.taken, d.tried = over < 0, over < 0 && dry < 0
-	if over < 0 {
+	if over < 0 && len(g.seen) > 0 {
 		d.noteShown()
 	}
 	if over >= 0 {
@@ -385,17 +385,16 @@ func (d *decision) gather(rule int, r *compiledRule) {
 
 // add adds a take of a limit, for a rule.
 func (d *decision) add(rule, limit int, dry bool) {
-	take := Take{Limit: limit, Key: d.key(limit), Cost: 1, DryRun: dry}
+	key := d.key(limit)
+	d.takes = append(d.takes, Take{Limit: limit, Key: key, Cost: 1, DryRun: dry})
 	if d.guard.costly[limit] {
 		if !d.pageKnown {
 			d.page, d.pageKnown = pageOf(d.req.Path), true
 		}
-		take.Page = d.page
+		d.takes[len(d.takes)-1].Page = d.page
 	}
-	d.takes = append(d.takes, take)
 	d.tallies = append(d.tallies, Tally{})
-	d.paid = append(d.paid, paid{})
-	d.takers = append(d.takers, int32(rule))
+	d.settled = append(d.settled, settlement{rule: int32(rule)})
 }
 
 // isCeiling reports whether a limit is that of all provisional clients of a
@@ -411,10 +410,19 @@ func (d *decision) key(limit int) []byte {
 		}
 	}
 	begin := len(d.keys)
-	d.keys = d.appendKey(d.keys, d.guard.limits[limit].By)
+	if by := d.guard.limits[limit].By; len(by) == 1 && by[0].Kind == ByAddr && d.isPlainClient() {
+		d.keys = appendAddr(d.keys, ByAddr, d.req.Addr, d.guard.bits4, d.guard.bits6) // as appendKey, and faster
+	} else {
+		d.keys = d.appendKey(d.keys, by)
+	}
 	key := d.keys[begin:len(d.keys):len(d.keys)]
 	d.known = append(d.known, knownKey{of, key})
 	return key
+}
+
+// isPlainClient reports whether nothing but the address is in the request's key by address.
+func (d *decision) isPlainClient() bool {
+	return !d.req.Via.IsValid() && !d.guard.bans.forgotten.any.Load()
 }
 
 // byClient reports whether the request's key of a limit tells its address, or
@@ -462,7 +470,7 @@ func (d *decision) loudest() (enforced, dry int) {
 
 func (d *decision) refusal(take int) Finding {
 	return Finding{
-		Action: Refuse, Rule: d.guard.rules[d.takers[take]].Rule, Limit: &d.guard.limits[d.takes[take].Limit],
+		Action: Refuse, Rule: d.guard.rules[d.settled[take].rule].Rule, Limit: &d.guard.limits[d.takes[take].Limit],
 		Tally: d.tallies[take], Wait: d.tallies[take].Wait,
 		Ceiling: d.guard.isCeiling(d.takes[take].Limit),
 	}
@@ -498,9 +506,16 @@ func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 		if !d.gen.CompareAndSwap(v.gen, v.gen+1) {
 			return nil
 		}
-		defer g.decisions.Put(d)
+		err := g.settle(ctx, d, &out)
+		g.decisions.Put(d)
+		return err
 	}
-	unknown := out == Outcome{}
+	return g.settle(ctx, d, &out)
+}
+
+// settle is Settle of a decision that v still stands for.
+func (g *Guard) settle(ctx context.Context, d *decision, out *Outcome) error {
+	unknown := out.isZero()
 	if out.Time.IsZero() {
 		if out.Time = d.now; d.wallTime {
 			out.Time = time.Now()
@@ -542,50 +557,54 @@ func (g *Guard) Metered(v *Verdict) bool {
 	return false
 }
 
+// isZero is out == Outcome{}, and faster.
+func (out *Outcome) isZero() bool {
+	return out.Status == 0 && out.Bytes == 0 && out.Took == 0 && out.CPU == 0 && out.Cost == 0 &&
+		out.Part == Rest && !out.Whole && out.Time == time.Time{}
+}
+
 // gatherCharges fills in what is to be charged for a part of what is left.
-func (d *decision) gatherCharges(out Outcome) {
+func (d *decision) gatherCharges(out *Outcome) {
 	d.charges = d.charges[:0]
 	if !d.taken {
 		return
 	}
 	for i := range d.takes {
-		if d.takes[i].DryRun && !d.tried || d.paid[i].settled {
+		take, p := &d.takes[i], &d.settled[i]
+		if take.DryRun && !d.tried || p.final {
 			continue
 		}
-		lim := &d.guard.limits[d.takes[i].Limit]
-		charge := Charge{Limit: d.takes[i].Limit, Key: d.takes[i].Key}
+		lim := &d.guard.limits[take.Limit]
 		if lim.Resource.Held() {
-			if !d.chargeHeld(i, lim, &out, &charge) {
-				continue
+			charge := Charge{Limit: take.Limit, Key: take.Key}
+			if d.chargeHeld(i, lim, out, &charge) {
+				d.charges = append(d.charges, charge)
 			}
-		} else {
-			d.paid[i].settled = out.Part.ends(lim.Resource)
-			switch {
-			case !d.paid[i].settled:
-			case lim.Resource == Concurrent:
-				charge.Cost = -1
-			case lim.Resource == Requests && (out.Part == Undone ||
-				d.takes[i].Limit != d.guard.crowdLimit && d.guard.rules[d.takers[i]].Refund.Has(out.Status)):
-				charge.Cost, charge.At = -d.takes[i].Cost, d.now
-			}
-			if charge.Cost == 0 {
-				continue
-			}
+			continue
 		}
-		d.charges = append(d.charges, charge)
+		if p.final = out.Part.ends(lim.Resource); !p.final {
+			continue
+		}
+		switch {
+		case lim.Resource == Concurrent:
+			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -1})
+		case lim.Resource == Requests && (out.Part == Undone ||
+			take.Limit != d.guard.crowdLimit && d.guard.rules[p.rule].Refund.Has(out.Status)):
+			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: d.now})
+		}
 	}
 }
 
 // chargeHeld fills in the charge of a limit that holds something for the take
 // i, and reports whether there is one.
 func (d *decision) chargeHeld(i int, lim *Limit, out *Outcome, charge *Charge) bool {
-	p, held := &d.paid[i], &d.tallies[i].Held
+	p, held := &d.settled[i], &d.tallies[i].Held
 	switch ends := out.Part.ends(lim.Resource); {
 	case out.Part == Undone:
-		p.settled, charge.Held = true, *held
+		p.final, charge.Held = true, *held
 		return *held != 0
 	case ends:
-		p.settled, charge.Held = true, *held
+		p.final, charge.Held = true, *held
 		cost := lim.costOf(out)
 		if lim.Resource == Bytes && out.Bytes < 0 {
 			cost = d.tallies[i].Expected
@@ -711,7 +730,7 @@ func (g *Guard) forward(t time.Time) time.Time {
 
 func (d *decision) reset(req *Request, now time.Time) {
 	d.req, d.now = req, now
-	d.takes, d.tallies, d.paid, d.takers = d.takes[:0], d.tallies[:0], d.paid[:0], d.takers[:0]
+	d.takes, d.tallies, d.settled = d.takes[:0], d.tallies[:0], d.settled[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
 	d.taken, d.tried, d.shows = false, false, 0
 	d.keys, d.known = d.keys[:0], d.known[:0]

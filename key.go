@@ -34,49 +34,54 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 	var at forgottenAt // when the client was last forgotten
 	forgotten := &d.guard.bans.forgotten
 	known := forgotten.any.Load()
-	ceiling := len(by) > 0 && by[len(by)-1].Kind == ByPeer
-	for _, part := range by {
-		if part.Kind == ByEveryone {
+	for i := range by {
+		part := &by[i]
+		bits4, bits6, kind := d.guard.bits4, d.guard.bits6, ByAddr
+		switch part.Kind {
+		case ByAddr:
+		case ByNetwork:
+			kind = ByNetwork
+			bits4, bits6 = part.PrefixLengths()
+		case ByEveryone:
 			b = append(b, byte(ByEveryone))
 			continue
-		}
-		if part.Kind == ByPeer {
+		case ByPeer:
 			b = appendAddr(b, ByPeer, d.req.Via, 32, 128)
 			continue
-		}
-		if part.Kind == ByASN {
+		case ByASN:
 			if asn := d.req.asn(); asn != 0 {
 				b = binary.BigEndian.AppendUint32(append(b, byte(ByASN)), asn)
 				continue
 			}
-		}
-		value := d.keyValue(part)
-		if value != "" && part.Kind == ByBot {
+			kind = ByNetwork
+			bits4, bits6 = part.PrefixLengths()
+		default:
+			value := d.keyValue(*part)
+			if value == "" {
+				break
+			}
+			if part.Kind != ByBot {
+				b = appendValue(b, *part, value)
+				continue
+			}
 			b = appendBot(b, value)
 			if known {
 				at = at.later(forgotten.ofBot(value))
 			}
 			continue
 		}
-		if value != "" {
-			b = appendValue(b, part, value)
+		if by[len(by)-1].Kind == ByPeer { // a ceiling
 			continue
-		}
-		if ceiling {
-			continue
-		}
-		bits4, bits6 := d.guard.bits4, d.guard.bits6
-		kind := ByAddr
-		if part.Kind == ByNetwork || part.Kind == ByASN {
-			kind = ByNetwork
-			bits4, bits6 = part.PrefixLengths()
 		}
 		b = appendClient(b, kind, d.req.Addr, d.req.Via, bits4, bits6)
 		if known {
 			at = at.later(forgotten.ofAddr(d.req.Addr, bits4, bits6))
 		}
 	}
-	return appendTime(b, at.ns)
+	if known {
+		b = appendTime(b, at.ns)
+	}
+	return b
 }
 
 // appendClient appends an address as appendAddr does, and the peer that named

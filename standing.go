@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -31,7 +32,7 @@ var newcomersOfCrowd = Limit{
 
 // lowers reports whether a take that is over need not refuse the client.
 func (d *decision) lowers(take int) bool {
-	r := &d.guard.rules[d.takers[take]]
+	r := &d.guard.rules[d.settled[take].rule]
 	return d.takes[take].Limit == r.limit && r.Limit.Newcomers != nil && (r.lowered >= 0 || d.hasStanding())
 }
 
@@ -42,6 +43,9 @@ func (d *decision) take(ctx context.Context) (enforced, dry int, err error) {
 	g := d.guard
 	if err := g.limiter.Take(ctx, d.now, d.takes, d.tallies); err != nil {
 		return -1, -1, err
+	}
+	if !slices.ContainsFunc(d.tallies, isOver) { // most requests end here
+		return -1, -1, nil
 	}
 	enforced, dry = d.loudest()
 	for enforced >= 0 && d.lowers(enforced) {
@@ -64,6 +68,8 @@ func (d *decision) take(ctx context.Context) (enforced, dry int, err error) {
 	return enforced, dry, nil
 }
 
+func isOver(t Tally) bool { return t.Over }
+
 // lower takes the limits with Newcomers that are over, of the enforced or of
 // the dry ones, off the takes. A newcomer's get the limit for newcomers
 // instead.
@@ -75,23 +81,23 @@ func (d *decision) lower(dry bool) {
 			if standing {
 				continue
 			}
-			r := &d.guard.rules[d.takers[i]]
+			r := &d.guard.rules[d.settled[i].rule]
 			limit := r.lowered
 			switch {
 			case d.req.Unnamed():
 				limit = r.loweredCeiling
 			case d.req.Via.IsValid():
-				ceilings = append(ceilings, d.takers[i])
+				ceilings = append(ceilings, d.settled[i].rule)
 			}
 			d.takes[i].Limit, d.takes[i].Key = limit, d.key(limit)
 		}
-		d.takes[n], d.tallies[n], d.paid[n], d.takers[n] = d.takes[i], d.tallies[i], d.paid[i], d.takers[i]
+		d.takes[n], d.tallies[n], d.settled[n] = d.takes[i], d.tallies[i], d.settled[i]
 		if !dry {
 			d.tallies[n] = Tally{}
 		}
 		n++
 	}
-	d.takes, d.tallies, d.paid, d.takers = d.takes[:n], d.tallies[:n], d.paid[:n], d.takers[:n]
+	d.takes, d.tallies, d.settled = d.takes[:n], d.tallies[:n], d.settled[:n]
 	for _, rule := range ceilings {
 		d.add(int(rule), d.guard.rules[rule].loweredCeiling, dry)
 	}

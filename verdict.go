@@ -43,17 +43,18 @@ const (
 // A Finding is what one rule had to say.
 type Finding struct {
 	Action Action
-	Rule   *Rule // nil when no rule spoke
+	Ban    BanState
+
+	// Ceiling says that all provisional clients of Request.Via together have
+	// spent the rule's limit as often as ProvisionalClients may. Tally is of that.
+	Ceiling bool
+
+	Rule *Rule // nil when no rule spoke
 	// that was over: the rule's, or one for newcomers in its stead; nil for a block and a ban in
 	// force
 	Limit *Limit
 	Tally Tally         // of the rule's limit; zero for a block and a ban in force
 	Wait  time.Duration // until the same request would pass, exact; 0 for a block
-	Ban   BanState
-
-	// Ceiling says that all provisional clients of Request.Via together have
-	// spent the rule's limit as often as ProvisionalClients may. Tally is of that.
-	Ceiling bool
 }
 
 // A Verdict is a guard's answer for one request. Hand it to [Guard.Settle]

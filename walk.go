@@ -144,7 +144,7 @@ func (x *walkIndex) candidates(d *decision, set []uint64) bool {
 // walk goes through the rules and gathers the takes. It returns the rule that
 // blocks, if one does.
 func (g *Guard) walk(d *decision, v *Verdict) *Rule {
-	if !g.index.candidates(d, d.candidates) {
+	if len(g.rules) < fewRules || !g.index.candidates(d, d.candidates) {
 		return g.walkAll(d, v)
 	}
 	held := false
@@ -164,6 +164,9 @@ func (g *Guard) walk(d *decision, v *Verdict) *Rule {
 	}
 	return nil
 }
+
+// fewRules is how many rules make the index worth its cost.
+const fewRules = 4
 
 // walkAll is walk without the index.
 func (g *Guard) walkAll(d *decision, v *Verdict) *Rule {

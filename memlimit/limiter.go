@@ -292,7 +292,7 @@ type keyHash struct {
 }
 
 func (k *keyHashes) of(l *Limiter, key []byte) *keyHash {
-	for i := range k.known {
+	for i := range min(k.n, len(k.known)) {
 		if h := &k.known[i]; len(h.key) == len(key) && len(key) > 0 && &h.key[0] == &key[0] {
 			return h
 		}
