@@ -30,7 +30,8 @@ type Guard struct {
 	ceilings     []int   // place in limits of the ceiling of each rule's limit, or −1
 	firstCeiling int     // place in limits; those before it are of rules and bans
 	bits4, bits6 int
-	latest       atomic.Int64 // the latest time judged, Unix ns
+	latest       atomic.Int64 // the latest time that is believed, Unix ns
+	claimed      atomic.Int64 // the time of the last request, if it is far ahead of latest; else minTime
 	decisions    sync.Pool
 	agents       []*condition // user agent conditions that agentCache remembers
 	agentCache   agentCache
@@ -181,6 +182,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 	g.index = newWalkIndex(g.rules, policy.FoldPaths)
 	g.agentCache.seed = maphash.MakeSeed()
 	g.latest.Store(minTime)
+	g.claimed.Store(minTime)
 	g.decisions.New = func() any { return &decision{guard: g, candidates: make([]uint64, len(g.index.anyPath))} }
 	return g, nil
 }
@@ -292,8 +294,12 @@ const (
 //
 // An operator's decision comes first, then a ban, then the rules from top to
 // bottom: allow and block end the walk, the limits gathered on the way are
-// taken together. A time earlier than the latest one judged counts as that one,
-// and the zero time means now.
+// taken together. The zero time means now.
+//
+// A time earlier than the latest one counts as that one. A request whose time is
+// more than a minute ahead of the latest one is judged at its own time. Later
+// requests count as of that time only if the next request confirms it. So one
+// wrong time does not stop the clock of the guard.
 //
 // Errors are about the limiter. When the limits could not be taken the verdict
 // is Undecided; when only refusals could not be counted towards a ban, it
@@ -307,7 +313,7 @@ func (g *Guard) Decide(ctx context.Context, req *Request) (v Verdict, err error)
 	if wallTime {
 		at = time.Now()
 	}
-	d.reset(req, g.forward(at))
+	d.reset(req, g.arrival(at))
 	d.wallTime = wallTime
 	v.DryRun, v.d, v.gen = g.policy.DryRun, d, d.gen.Load()
 	err = g.decide(ctx, d, &v)
@@ -713,16 +719,62 @@ func (g *Guard) release(d *decision, gen uint64) {
 	}
 }
 
-// forward returns t, or the latest time judged if that is later: time never
-// runs backwards in a guard.
-func (g *Guard) forward(t time.Time) time.Time {
+// farAhead is how far ahead of the time that a guard believes a request is
+// before one request alone is not believed.
+const farAhead = time.Minute
+
+// arrival returns the time at which a request that arrives at t is judged: t, or
+// the latest time believed if that is later. Time never runs backwards in a
+// guard.
+//
+// One request far ahead is judged at its own time, but only a second one in a
+// row moves the latest time there: else one wrong time would stop the clock for
+// all later requests.
+func (g *Guard) arrival(t time.Time) time.Time {
 	ns := t.UnixNano()
 	for {
 		latest := g.latest.Load()
 		if ns < latest {
 			return time.Unix(0, latest)
 		}
-		if ns == latest || g.latest.CompareAndSwap(latest, ns) {
+		if !isFarAhead(ns, latest) {
+			if g.claimed.Load() != minTime {
+				g.claimed.Store(minTime)
+			}
+			if ns == latest || g.latest.CompareAndSwap(latest, ns) {
+				return t
+			}
+			continue
+		}
+		claimed := g.claimed.Load()
+		if claimed == minTime || isFarAhead(claimed, ns) {
+			g.claimed.Store(ns)
+			return t
+		}
+		judged, believed, next := max(ns, claimed), max(ns, claimed), int64(minTime)
+		if isFarAhead(ns, claimed) { // as after each pause of a site with few requests
+			believed, next = claimed, ns
+		}
+		if g.latest.CompareAndSwap(latest, believed) {
+			g.claimed.Store(next)
+			return time.Unix(0, judged)
+		}
+	}
+}
+
+// isFarAhead reports whether time a is far ahead of time b, both in Unix ns.
+func isFarAhead(a, b int64) bool { return a > b && uint64(a)-uint64(b) > uint64(farAhead) }
+
+// forward returns t, or the latest time believed if that is later. Unlike
+// arrival it moves that time only if t is not far ahead.
+func (g *Guard) forward(t time.Time) time.Time {
+	ns := t.UnixNano()
+	for {
+		latest := g.latest.Load()
+		switch {
+		case ns < latest:
+			return time.Unix(0, latest)
+		case ns == latest || isFarAhead(ns, latest) || g.latest.CompareAndSwap(latest, ns):
 			return t
 		}
 	}

@@ -654,3 +654,49 @@ func TestGuardIsSafeForConcurrentUse(t *testing.T) {
 		t.Errorf("%d of 800 requests passed, want 100", passed)
 	}
 }
+
+// One request with a wrong time neither stops the clock for later requests nor
+// resets what they have spent.
+func TestOneWrongTimeDoesNotStopTheClock(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		name  string
+		limit *fairshare.Limit
+		at    []time.Duration // from the start
+		want  string          // A for allow, R for refuse
+	}{
+		{"a day ahead", requests(2, time.Minute, fairshare.KeyPart{Kind: fairshare.ByEveryone}),
+			[]time.Duration{0, day, 1, 1, time.Minute, 2 * time.Minute, 3 * time.Minute}, "AAARRAA"},
+		{"the first request", requests(2, time.Minute),
+			[]time.Duration{day, 0, 0, time.Minute, 2 * time.Minute, 3 * time.Minute}, "AARRAA"},
+		{"a limit of one", requests(1, time.Minute),
+			[]time.Duration{0, day, 1, 2 * time.Minute, 5 * time.Minute}, "AARAA"},
+		{"again and again", requests(1, time.Minute),
+			[]time.Duration{0, day, 1, day, 2, day, 3, 2 * time.Minute}, "AARARARA"},
+		{"two in a row are believed", requests(1, time.Minute),
+			[]time.Duration{0, day, day, 1, 2 * time.Minute}, "AARRR"},
+		{"pauses", requests(1, time.Minute),
+			[]time.Duration{0, time.Hour, time.Hour - time.Second, 2 * time.Hour, 3 * time.Hour, 2 * time.Hour}, "AARAAR"},
+		{"an older time within the window", requests(1, time.Minute),
+			[]time.Duration{30 * time.Second, 30 * time.Second, 0, -day, 80 * time.Second}, "ARRRR"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := memGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "limit", Limit: c.limit}}})
+			got := ""
+			for _, at := range c.at {
+				req := fairshare.Request{Time: start.Add(at), Addr: netip.MustParseAddr(alice)}
+				v, err := g.Decide(t.Context(), &req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := g.Settle(t.Context(), &v, fairshare.Outcome{Time: req.Time, Status: 200}); err != nil {
+					t.Fatal(err)
+				}
+				got += map[fairshare.Action]string{fairshare.Allow: "A", fairshare.Refuse: "R"}[v.Action]
+			}
+			if got != c.want {
+				t.Errorf("%s; want %s", got, c.want)
+			}
+		})
+	}
+}

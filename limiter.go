@@ -34,6 +34,11 @@ type Limiter interface {
 	// requests cannot lower it. Therefore the requests of a key together charge
 	// at most the allowance and the costs of AtOnce requests.
 	//
+	// now may be earlier than in former calls. A time before the state of a limit
+	// counts as the time of that state. If the state is further ahead than its
+	// window and a minute, some clock was wrong: what is spent then counts as
+	// spent now. For GCRA that is at most twice what the limit allows at once.
+	//
 	// The tallies of a group that passes are zero but for Held and Expected.
 	// When one of a group is over, the tallies of the whole group are filled in
 	// and nothing is held.

@@ -126,6 +126,43 @@ func runOlder(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 	}
 }
 
+// runFarAhead takes once a day ahead: afterwards the limit counts as before, and
+// is free again after two windows.
+func runFarAhead(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
+	for _, algorithm := range []fairshare.Algorithm{fairshare.Window, fairshare.GCRA, fairshare.Quiet} {
+		for _, n := range []int64{1, 3} {
+			for _, resource := range []fairshare.Resource{fairshare.Requests, fairshare.Errors} {
+				if resource == fairshare.Errors && algorithm == fairshare.Quiet {
+					continue
+				}
+				seat := seat{t, open(t, []fairshare.Limit{{Resource: resource, N: n, Window: 10 * s, Algorithm: algorithm}})}
+				spend := func(at time.Duration) (passes bool) {
+					tally := seat.take(at, 1)[0]
+					if resource == fairshare.Errors && !tally.Over {
+						seat.settle(at, 1, 0)
+					}
+					return !tally.Over
+				}
+				if spend(0); !spend(24 * time.Hour) {
+					t.Errorf("%v of %d %v: refused a day later", algorithm, n, resource)
+				}
+				passed := int64(0)
+				for range 10 {
+					if spend(1 * s) {
+						passed++
+					}
+				}
+				if passed >= n {
+					t.Errorf("%v of %d %v: %d passed after a request a day ahead", algorithm, n, resource, passed)
+				}
+				if !spend(31 * s) {
+					t.Errorf("%v of %d %v: refused after three windows", algorithm, n, resource)
+				}
+			}
+		}
+	}
+}
+
 // runAtOnce asks from several goroutines at one moment: what passes must be
 // exactly what is allowed.
 func runAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {

@@ -24,6 +24,7 @@ func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limite
 		{"settling is capped", runCap},
 		{"corners", runCorners},
 		{"older times", runOlder},
+		{"a day ahead", runFarAhead},
 		{"random", runRandom},
 		{"at once", runAtOnce},
 		{"expected", runExpected},

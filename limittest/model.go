@@ -129,6 +129,7 @@ func (m *Model) take(now time.Time, takes []fairshare.Take, tallies []fairshare.
 	}
 	for _, t := range takes {
 		if l := &m.limits[t.Limit]; l.Algorithm == fairshare.Quiet {
+			rewind(l, m.state(t.Limit, t.Key), at)
 			knock(l, m.state(t.Limit, t.Key), at)
 		}
 	}
@@ -140,6 +141,7 @@ func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairsha
 	for i, t := range takes {
 		if t.DryRun == dry {
 			l := &m.limits[t.Limit]
+			rewind(l, m.state(t.Limit, t.Key), at)
 			_, st := m.states(l, at, t)
 			tallies[i].Over = !passes(l, st, at, t.Cost)
 			pass = pass && !tallies[i].Over
@@ -216,6 +218,9 @@ func (m *Model) Settle(_ context.Context, now time.Time, charges []fairshare.Cha
 	for _, c := range charges {
 		l := &m.limits[c.Limit]
 		st := m.state(c.Limit, c.Key)
+		if c.Cost != 0 {
+			rewind(l, st, at)
+		}
 		switch {
 		case c.Cost > 0:
 			settle(l, st, at, c.Cost)
@@ -330,6 +335,34 @@ func windowAt(l *fairshare.Limit, st *state, at *big.Int) (window, prev, cur, el
 		return window, st.cur, zero, elapsed
 	}
 	return window, zero, zero, elapsed
+}
+
+// rewind makes a state that is too far ahead one of time at, with what it has
+// spent. See [fairshare.Limiter].
+func rewind(l *fairshare.Limit, st *state, at *big.Int) {
+	if l.Resource == fairshare.Concurrent {
+		return
+	}
+	w := big.NewInt(int64(l.Window))
+	far := new(big.Int).Add(w, big.NewInt(int64(time.Minute)))
+	switch l.Algorithm {
+	case fairshare.Quiet:
+		if new(big.Int).Sub(st.last, at).Cmp(far) > 0 {
+			st.last.Set(at)
+		}
+	case fairshare.GCRA:
+		most := new(big.Rat).SetInt64(2 * l.Allowed())
+		most.Mul(most, interval(l)).Add(most, new(big.Rat).SetInt(at))
+		if new(big.Rat).Sub(st.tat, most).Cmp(new(big.Rat).SetInt(far)) > 0 {
+			st.tat = most
+		}
+	default:
+		window := new(big.Int).Div(at, w)
+		windows := big.NewInt(1 + int64((time.Minute+l.Window-1)/l.Window))
+		if new(big.Int).Sub(st.window, window).Cmp(windows) > 0 {
+			st.window = window
+		}
+	}
 }
 
 // interval returns T = W/N in ns.

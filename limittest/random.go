@@ -19,6 +19,8 @@ type script struct {
 	keys   []string
 	now    time.Time
 	taken  []fairshare.Charge // what may be settled later
+
+	wasAhead time.Duration // how far the clock is ahead for one request
 }
 
 func newScript(seed uint64) *script {
@@ -92,9 +94,17 @@ func (s *script) limit(i int) fairshare.Limit {
 	return l
 }
 
-// step moves the clock, seldom backwards.
+// step moves the clock, rarely backwards.
 func (s *script) step() {
 	r := s.rand
+	if s.wasAhead != 0 { // the clock was wrong for one request
+		s.now, s.wasAhead = s.now.Add(-s.wasAhead), 0
+	}
+	if r.IntN(40) == 0 {
+		s.wasAhead = pick(r, time.Minute, time.Hour, 24*time.Hour, 3*fairshare.MaxWindow)
+		s.now = s.now.Add(s.wasAhead)
+		return
+	}
 	w := int64(s.limits[r.IntN(len(s.limits))].Window)
 	if w == 0 {
 		w = int64(time.Second)

@@ -25,6 +25,9 @@ func (t *table) takeFast(l *limit, hash uint64, now int64, cost uint64, tally *f
 		high := atomic.LoadUint64(&s.slot[i][1])
 		v := l.narrow(low, high, now)
 		if pass := l.passes(&v, cost); l.settled || !pass {
+			if l.rewound(low, high, &v) {
+				return false
+			}
 			if atomic.LoadUint64(&s.head) != head {
 				return false // it may have been half a state that was read
 			}

@@ -34,6 +34,7 @@ type limit struct {
 	salt    uint64 // keeps one key's states of several limits apart
 	allowed uint64 // N, or the burst
 	w       uint64 // window in ns; 0 of concurrent
+	far     uint64 // a state further ahead of now is rewound: in windows or, of GCRA and quiet, in ns
 
 	// GCRA: times in ns and a fraction in units of 1/den ns.
 	wg, den        uint64 // W and N without their common divisor: T = wg/den
@@ -100,6 +101,7 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 		few, most := l.AtOnce()
 		c.costly, c.few, c.mostAtOnce, c.mostExpected = true, uint64(few), uint64(most), float64(l.MostExpected())
 	}
+	c.far = c.w + clockDrift
 	switch {
 	case l.Resource == fairshare.Concurrent:
 		c.layout = newLayout(concurrent, 0)
@@ -108,6 +110,7 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 	case l.Algorithm == fairshare.GCRA:
 		c.compileGCRA(uint64(l.N))
 	default:
+		c.far = 1 + (clockDrift+c.w-1)/c.w
 		c.layout = c.windowLayout(l.Resource != fairshare.Requests && l.Resource != fairshare.Errors &&
 			l.Resource != fairshare.Refusals)
 	}
@@ -139,6 +142,7 @@ func (l *limit) compileGCRA(n uint64) {
 	l.interval = l.times(1)
 	l.burst = l.times(l.allowed)
 	l.ceiling = l.times(2 * l.allowed)
+	l.far += l.ceiling.ns
 }
 
 func gcd(a, b uint64) uint64 {
@@ -207,14 +211,44 @@ func (l *limit) load(s *set, i int, now int64) view {
 		return l.ahead(int64(hi), s.slot[i+1][0], now)
 	}
 	v := view{num: int64(hi), ns: uint64(now), cur: lo}
-	if v.cur == 0 || now > v.num && uint64(now)-uint64(v.num) >= l.w {
+	switch {
+	case v.cur == 0 || now > v.num && uint64(now)-uint64(v.num) >= l.w:
 		return l.blank(now)
+	case v.num > now && uint64(v.num)-uint64(now) > l.far:
+		v.num = now
 	}
 	return v
 }
 
+// clockDrift is how far clocks may be set back or differ, in ns.
+const clockDrift = 60e9
+
+// rewound reports whether the state with the words lo and hi was so far ahead
+// that load read it as v, a state of now. See [fairshare.Limiter].
+func (l *limit) rewound(lo, hi uint64, v *view) bool {
+	switch l.kind {
+	case gcraNarrow, gcraWide:
+		return int64(hi) > v.num && hi-uint64(v.num) != v.ns
+	case quiet:
+		return int64(hi) > v.num
+	case windowNarrow:
+		hi >>= lowBits
+	case windowPacked:
+		hi = lo & lowMask >> (2*l.countLen - 64)
+	}
+	return (uint64(v.num)-hi)&l.numMask > l.older
+}
+
+// storeRewound stores v if the state at p was rewound. So it advances with time
+// again even if nothing is charged.
+func (l *limit) storeRewound(p spot, tag uint64, v *view) {
+	if p.slot >= 0 && l.rewound(p.in.slot[p.slot][0], p.in.slot[p.slot][1], v) {
+		l.store(p.in, p.slot, tag, v)
+	}
+}
+
 // roll brings a window's state to time now. A time before the state's own
-// window counts as that window's beginning.
+// window counts as that window's beginning, unless it is too far ahead.
 func (l *limit) roll(num, prev, cur uint64, now int64) view {
 	v := l.blank(now)
 	if prev|cur == 0 {
@@ -225,8 +259,10 @@ func (l *limit) roll(num, prev, cur uint64, now int64) view {
 		v.prev, v.cur = prev, cur
 	case gone == 1:
 		v.prev = cur
-	case gone > l.older:
+	case gone > l.older && -gone&l.numMask <= l.far:
 		v = view{num: v.num + int64(-gone&l.numMask), prev: prev, cur: cur}
+	case gone > l.older:
+		v.prev, v.cur = prev, cur
 	}
 	return v
 }
@@ -236,7 +272,10 @@ func (l *limit) ahead(tat int64, frac uint64, now int64) view {
 	if tat < now {
 		return view{num: now}
 	}
-	return view{num: now, ns: uint64(tat) - uint64(now), prev: min(frac, l.den-1)}
+	if ns := uint64(tat) - uint64(now); ns <= l.far {
+		return view{num: now, ns: ns, prev: min(frac, l.den-1)}
+	}
+	return view{num: now, ns: l.ceiling.ns, prev: l.ceiling.frac}
 }
 
 // store writes v to slot i of s. Its ids are set already.

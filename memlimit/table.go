@@ -482,6 +482,8 @@ func (t *table) takeOne(l *limit, hash uint64, now int64, cost uint64, tally *fa
 	case !pass && l.kind == quiet && v.cur > 0:
 		v.knock()
 		l.store(p.in, p.slot, tagOf(hash), &v)
+	default:
+		l.storeRewound(p.spot, tagOf(hash), &v)
 	}
 	p.release()
 	if !pass {

@@ -151,7 +151,10 @@ func (t *table) peek(w *work, home *set, now int64) bool {
 		if !w.l.fast {
 			return false
 		}
-		v = w.l.narrow(low, atomic.LoadUint64(&home.slot[i][1]), now)
+		high := atomic.LoadUint64(&home.slot[i][1])
+		if v = w.l.narrow(low, high, now); w.l.rewound(low, high, &v) {
+			return false
+		}
 		break
 	}
 	if atomic.LoadUint64(&home.head) != head {
@@ -168,6 +171,7 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 		w := &works[i]
 		switch {
 		case pass && w.l.settled:
+			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
 		case pass:
 			w.l.spend(&w.view, w.cost)
 			var next *set
@@ -176,8 +180,10 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 			}
 			t.put(&w.spot, &t.sets[w.home], next, w.l, tagOf(w.hash), &w.view, now, works)
 		case w.l.held:
+			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
 			tallies[w.take] = w.l.tallyHeld(w.view, w.cost, w.over, now)
 		default:
+			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
 			tallies[w.take] = w.l.tally(&w.view, w.cost, w.over, now)
 			if w.l.kind == quiet && w.cur > 0 {
 				w.knock()

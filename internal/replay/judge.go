@@ -317,7 +317,9 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 		at < j.latest {
 		it.req.Override, it.req.ViaOverride = j.opts.words(&it.req, time.Unix(0, j.latest)) // they may be over
 	}
+	it.req.Time = time.Unix(0, j.latest)
 	v, err := j.guard.Decide(ctx, &it.req)
+	it.req.Time = e.Time
 	if err != nil {
 		return err
 	}
