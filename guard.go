@@ -48,7 +48,7 @@ type compiledRule struct {
 	*Rule
 	match          matcher
 	unless         matcher
-	ends           matcher // of a limit that is Last: the match as a permission, since rules below are passed by
+	ends           matcher // of a limit that is Last: the match as a permission, since it skips the rules below
 	sameMatch      bool    // the match is that of the rule above, as of a limit by addr and one by network
 	limit          int     // place in limits, or −1
 	lowered        int     // place of the limit for newcomers, or −1
@@ -61,10 +61,10 @@ type compiledRule struct {
 // policy.Limits(); bans may be shared by the guards of several policies, nil
 // means new ones. The policy must not change afterwards.
 //
-// The error says what is wrong with the policy, what its rules need and nobody
-// provides (see Policy.Ready), or that the limiter is nil or was made for other
-// limits. A limiter with a method
-// MadeFor([]Limit) error is asked for the latter.
+// NewGuard returns an error if the policy is invalid, if its rules need something
+// that is missing (see Policy.Ready), or if the limiter is nil or was made for
+// other limits. For the last check it calls the limiter's method
+// MadeFor([]Limit) error, if there is one.
 func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 	if policy == nil {
 		return nil, errors.New("the policy is nil")
@@ -224,8 +224,8 @@ const maxSeen = 64
 // of one of its own. It is called before the first request.
 func (g *Guard) UseHistory(h *History) { g.history = h }
 
-// A decision is what one request needs from Decide to Settle. It is used
-// again for later ones; gen tells them apart.
+// A decision holds the data of one request between Decide and Settle. Later
+// requests reuse it; gen distinguishes them.
 type decision struct {
 	guard   *Guard
 	gen     atomic.Uint64
@@ -290,7 +290,7 @@ const (
 )
 
 // Decide judges one request on arrival. The proxy, the middleware,
-// forward-auth and replay all come through here.
+// forward-auth and replay all call it.
 //
 // An operator's decision comes first, then a ban, then the rules from top to
 // bottom: allow and block end the walk, the limits gathered on the way are
@@ -493,9 +493,9 @@ func (d *decision) refusal(take int) Finding {
 // settled by one goroutine at a time.
 //
 // A zero out.Time means now, or the request's own time if it had one. The zero
-// Outcome says that nothing is known: a limit of cost counts 1, limits of cpu
-// and time count the time that has passed, a limit of bytes counts what it
-// expected, and limits of errors count nothing.
+// Outcome says that nothing is known. Then a limit of cost counts 1, limits of
+// cpu and time count the time that has passed, and a limit of bytes counts the
+// bytes that it expected. Limits of errors count nothing.
 func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	d := v.d
 	if d == nil {
@@ -643,9 +643,9 @@ func (d *decision) chargeHeld(i int, lim *Limit, out *Outcome, charge *Charge) b
 	return charge.Cost > 0 || charge.Held > 0
 }
 
-// A request that is in progress for so long, and of whose cost nothing can be
-// measured before it ends, holds only this part of what it held: otherwise the
-// long polls of an office would keep the office out.
+// A request that has been in progress for easeAfter holds only 1/easeTimes of
+// what it held, if its cost cannot be measured before it ends. Otherwise the long
+// polls of an office would keep the office out.
 const (
 	easeAfter = 5 * time.Second
 	easeTimes = 8
@@ -695,7 +695,7 @@ func (l *Limit) costOf(out *Outcome) int64 {
 	return 0
 }
 
-// ends reports whether a resource is settled for good with a part.
+// ends reports whether a resource is finally settled with a part.
 func (p Part) ends(r Resource) bool {
 	switch p {
 	case SlotsOnly:

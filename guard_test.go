@@ -174,7 +174,7 @@ func TestRedirectsCountOnce(t *testing.T) {
 	play(t, g, []step{
 		{0, from(alice), 302, 0, "allow"},
 		{0, from(alice), 301, 0, "allow"},
-		{0, from(alice), 304, 0, "allow"}, // 304 is no redirect
+		{0, from(alice), 304, 0, "allow"}, // 304 is not a redirect
 		{0, from(alice), 200, 0, "allow"},
 		{0, from(alice), 302, 0, "refuse rapid 1.5s"},
 	})
@@ -187,7 +187,7 @@ func TestSettledResources(t *testing.T) {
 	}})
 	play(t, g, []step{
 		{0, from(alice), 0, 999, "allow"},
-		{0, from(alice), 0, 1001, "allow"}, // what it costs is known too late
+		{0, from(alice), 0, 1001, "allow"}, // its cost is known too late
 		{0, from(alice), 0, 1, "refuse bytes 1.500000001s"},
 		{0, from(bob), 404, 0, "allow"},
 		{0, from(bob), 0, 0, "refuse errors 1m0.000000001s"},
@@ -306,7 +306,7 @@ func TestKeys(t *testing.T) {
 		{key(fairshare.ByEveryone, ""), from(alice), from(carol), true},
 		{key(fairshare.ByHost, ""), fairshare.Request{Host: "A.example:80"}, fairshare.Request{Host: "a.example."},
 			true},
-		{key(fairshare.ByAddr, ""), fairshare.Request{}, fairshare.Request{}, true}, // nobody knows who: one heap
+		{key(fairshare.ByAddr, ""), fairshare.Request{}, fairshare.Request{}, true}, // unknown clients share a key
 	} {
 		g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "one",
 			Limit: requests(1, time.Minute, c.by)}}})
@@ -676,7 +676,8 @@ func TestOneWrongTimeDoesNotStopTheClock(t *testing.T) {
 		{"two in a row are believed", requests(1, time.Minute),
 			[]time.Duration{0, day, day, 1, 2 * time.Minute}, "AARRR"},
 		{"pauses", requests(1, time.Minute),
-			[]time.Duration{0, time.Hour, time.Hour - time.Second, 2 * time.Hour, 3 * time.Hour, 2 * time.Hour}, "AARAAR"},
+			[]time.Duration{0, time.Hour, time.Hour - time.Second, 2 * time.Hour, 3 * time.Hour, 2 * time.Hour},
+			"AARAAR"},
 		{"an older time within the window", requests(1, time.Minute),
 			[]time.Duration{30 * time.Second, 30 * time.Second, 0, -day, 80 * time.Second}, "ARRRR"},
 	} {

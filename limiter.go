@@ -20,24 +20,28 @@ type Limiter interface {
 	// only if these pass are the dry ones taken, among themselves. A dry take that was not asked has a zero Tally.
 	//
 	// A Quiet limit notes the time of every request, refused or not. A limit
-	// whose resource is settled is tested and not charged; its Cost is not
-	// looked at. If the resource is held ([Resource.Held]), it is tested as if
-	// all that is held for the key were spent now, and when its group passes,
-	// the request holds something until it is given back with Charge.Held.
+	// whose resource is settled is tested and not charged; Take ignores its Cost.
+	// If the resource is held ([Resource.Held]), the limit is tested as if all
+	// that is held for the key were spent now. When its group passes, the request
+	// holds an amount until Charge.Held gives it back.
 	//
 	// A request holds 1 of Errors. Of other resources it holds the greatest of
-	// the recent mean cost of its key's requests, a quarter of what the limit
-	// allows at once or the recent mean cost of its page's requests if that is
-	// less, and a floor. The means account for at most [Limit.MostExpected], and a
-	// request counts in them for at most what the limit allows at once. The floor is that
-	// allowance divided by [Limit.AtOnce]. It depends on no cost, so that cheap
-	// requests cannot lower it. Therefore the requests of a key together charge
-	// at most the allowance and the costs of AtOnce requests.
+	// three amounts:
+	//   - the recent mean cost of its key's requests;
+	//   - the recent mean cost of its page's requests, but at most a quarter of
+	//     what the limit allows at once;
+	//   - a floor, which is what the limit allows at once divided by
+	//     [Limit.AtOnce].
+	//
+	// The means account for at most [Limit.MostExpected]. In a mean, a request
+	// counts for at most what the limit allows at once. The floor depends on no
+	// cost, so cheap requests cannot lower it. Therefore the requests of a key
+	// together charge at most the allowance and the costs of AtOnce requests.
 	//
 	// now may be earlier than in former calls. A time before the state of a limit
 	// counts as the time of that state. If the state is further ahead than its
-	// window and a minute, some clock was wrong: what is spent then counts as
-	// spent now. For GCRA that is at most twice what the limit allows at once.
+	// window and a minute, some clock was wrong. Then its counts stay and continue as
+	// of now; those of GCRA become at most twice what the limit allows at once.
 	//
 	// The tallies of a group that passes are zero but for Held and Expected.
 	// When one of a group is over, the tallies of the whole group are filled in
@@ -65,20 +69,22 @@ type Take struct {
 type Charge struct {
 	Limit int
 	Key   []byte
-	// Cost above zero is charged; a charge saturates and never wraps. Below
-	// zero it is a refund of what was taken at time At: off the window that
-	// was charged (older than the last: nothing), or tat − c·T, never below
-	// fresh. A Concurrent limit takes only −1: one slot given back.
+	// Cost above zero is charged; a charge saturates and never wraps. A Cost
+	// below zero is a refund of what was taken at time At. It is subtracted from
+	// the window that was charged, if that is the present or the last one, or
+	// from the TAT of GCRA (tat − c·T). The result is never below that of a fresh
+	// state. A Concurrent limit takes only −1, which gives one slot back.
 	Cost int64
-	At   time.Time // of the take that is refunded; not looked at for charges
+	At   time.Time // of the take that is refunded; ignored for charges
 
-	// Held is what is given back of what a take held, beside any Cost.
+	// Held is the part of the amount held by a take that is given back. Cost is
+	// independent of it.
 	Held int64
-	// Ends says that the request is over and cost Total in all, which the means
-	// learn from. Total is at least 0 and looked at with Ends only.
+	// Ends says that the request is over. Total is its whole cost, at least 0, and
+	// enters the means. It is ignored without Ends.
 	Ends  bool
 	Total int64
-	Page  Page // as in the take; looked at with Ends only
+	Page  Page // as in the take; ignored without Ends
 }
 
 // A Tally is a limiter's answer for one take. All figures are as of just
@@ -86,8 +92,8 @@ type Charge struct {
 type Tally struct {
 	Over bool  // the cost does not fit
 	Used int64 // what counts against the limit now, rounded up; with what is held
-	// to the first nanosecond at which the same request, alone, would pass; 0 if not Over, for
-	// Concurrent, and if only what is held is in the way
+	// Wait is the time to the first nanosecond at which the same request, alone, would pass. It is
+	// 0 if not Over, for Concurrent, and if only requests in progress keep the request out.
 	Wait  time.Duration
 	Reset time.Duration // until nothing is counted any more if nobody asks again, rounded up; 0 for Concurrent
 

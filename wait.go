@@ -7,9 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// How many requests may wait: in all, and in one line. When so many wait, a
-// newcomer takes the last place of the longest of some lines, if that is longer
-// than its own: no client can keep others from waiting.
+// Bounds of the requests that wait: in all, and in one line. When mostWaiting
+// requests wait, a new one takes the last place of the longest of linesSeen
+// lines, if that line is longer than its own. So no client can prevent others
+// from waiting.
 const (
 	mostWaiting = 4096
 	longestLine = 128
@@ -21,31 +22,32 @@ const (
 type waiting struct {
 	count atomic.Int64
 	mu    sync.Mutex
-	lines map[string][]*Place
+	lines map[string][]*QueuedRequest
 }
 
-// A Place is where a request waits. See [Guard.Wait].
-type Place struct {
+// A QueuedRequest is the place of a request in a line. See [Guard.Wait].
+type QueuedRequest struct {
 	line  string
 	turns chan struct{} // room for one
-	taken atomic.Bool   // by a newcomer
+	taken atomic.Bool   // by a newer request
 }
 
 // Turn returns the channel that receives something when an earlier request of
 // the same key has settled.
-func (p *Place) Turn() <-chan struct{} { return p.turns }
+func (p *QueuedRequest) Turn() <-chan struct{} { return p.turns }
 
-// Wait gives the request of v a place in a line if nothing keeps it out but
-// requests in progress, whose costs are not known yet: when one of them settles
-// it may pass. The request is then to be decided again: once at a new place,
-// since one may have settled meanwhile, and each time that its turn comes. The
-// next verdict is handed to Wait with the place; that moves the request to
-// another line, or out of any, as it needs. Each turn lets one request try, and
-// each that leaves a line hands its turn on.
+// Wait gives the request of v a place in a line if only requests in progress keep
+// it out, whose costs are not known yet. When one of them settles, it may pass.
+//
+// Call Decide again for the request: once after it got a new place, since a
+// request may have settled meanwhile, and each time that its turn comes. Pass the
+// next verdict to Wait together with the place. Wait then moves the request to
+// another line, or out of all lines, as necessary. Each turn lets one request
+// try. A request that leaves a line passes its turn to the next one.
 //
 // Wait returns nil when the request has nothing to wait for, or when too many
-// wait. It takes v before it is settled.
-func (g *Guard) Wait(v *Verdict, place *Place) *Place {
+// requests wait. Call it before v is settled.
+func (g *Guard) Wait(v *Verdict, place *QueuedRequest) *QueuedRequest {
 	line := g.lineOf(v, place)
 	if place != nil {
 		if line == place.line && !place.taken.Load() {
@@ -62,15 +64,15 @@ func (g *Guard) Wait(v *Verdict, place *Place) *Place {
 // Retry gives a place its turn if it is the first in its line. Call it from time
 // to time: the requests in progress may have been judged by another Guard with
 // the same counters, and a Guard does not notice when those settle.
-func (g *Guard) Retry(place *Place) { g.waiting.retry(place) }
+func (g *Guard) Retry(place *QueuedRequest) { g.waiting.retry(place) }
 
-// Leave takes a request that does not wait any longer out of its line.
-func (g *Guard) Leave(place *Place) { g.waiting.leave(place) }
+// Leave takes a request that no longer waits out of its line.
+func (g *Guard) Leave(place *QueuedRequest) { g.waiting.leave(place) }
 
-// lineOf returns the line in which v's request is to wait: that of its place if
-// it still has to, else that of the first limit in its way; "" if it has
-// nothing to wait for.
-func (g *Guard) lineOf(v *Verdict, place *Place) string {
+// lineOf returns the line in which v's request must wait. That is the line of its
+// place if the same limit still keeps it out, else the line of the first limit
+// that does. It returns "" if the request has nothing to wait for.
+func (g *Guard) lineOf(v *Verdict, place *QueuedRequest) string {
 	if v.Enforced() != Refuse || v.d == nil || v.d.gen.Load() != v.gen || v.Ban != NotBanned {
 		return ""
 	}
@@ -103,24 +105,24 @@ func appendLine(b []byte, limit int, key []byte) []byte {
 }
 
 // join returns a new place at the end of a line, or nil if too many wait.
-func (w *waiting) join(line string) *Place {
+func (w *waiting) join(line string) *QueuedRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	length := len(w.lines[line])
 	if length >= longestLine || w.count.Load() >= mostWaiting && !w.makeRoom(length+1) {
 		return nil
 	}
-	p := &Place{line: line, turns: make(chan struct{}, 1)}
+	p := &QueuedRequest{line: line, turns: make(chan struct{}, 1)}
 	if w.lines == nil {
-		w.lines = map[string][]*Place{}
+		w.lines = map[string][]*QueuedRequest{}
 	}
 	w.lines[line] = append(w.lines[line], p)
 	w.count.Add(1)
 	return p
 }
 
-// leave takes p out of its line and hands on its turn.
-func (w *waiting) leave(p *Place) {
+// leave takes p out of its line and passes its turn to the next request.
+func (w *waiting) leave(p *QueuedRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	line := w.lines[p.line]
@@ -134,7 +136,7 @@ func (w *waiting) leave(p *Place) {
 }
 
 // retry gives p a turn if it is the first in its line.
-func (w *waiting) retry(p *Place) {
+func (w *waiting) retry(p *QueuedRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if line := w.lines[p.line]; len(line) > 0 && line[0] == p {
@@ -145,7 +147,7 @@ func (w *waiting) retry(p *Place) {
 // makeRoom takes the last place of the longest of some lines, and reports
 // whether there is one longer than that.
 func (w *waiting) makeRoom(longerThan int) bool {
-	var longest []*Place
+	var longest []*QueuedRequest
 	seen := 0
 	for _, line := range w.lines { // in random order
 		if len(line) > len(longest) {
@@ -162,12 +164,12 @@ func (w *waiting) makeRoom(longerThan int) bool {
 	w.lines[p.line] = longest[:len(longest)-1]
 	w.count.Add(-1)
 	p.taken.Store(true)
-	wake([]*Place{p})
+	wake([]*QueuedRequest{p})
 	return true
 }
 
 // wake gives a turn to the first in line that has none yet.
-func wake(line []*Place) {
+func wake(line []*QueuedRequest) {
 	for _, p := range line {
 		select {
 		case p.turns <- struct{}{}:

@@ -12,8 +12,8 @@ import (
 	"fairshare"
 )
 
-// runNoDrift spends a gcra limit at its very rate for a long time, with an
-// interval that is no whole number of nanoseconds.
+// runNoDrift takes from a gcra limit at exactly its rate for a long time. Its
+// interval is not a whole number of nanoseconds.
 func runNoDrift(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
 	for _, n := range []int64{7, 999_983} {
 		seat := seat{t, open(t, []fairshare.Limit{{Resource: fairshare.Requests, N: n, Window: 1 * s,
@@ -135,7 +135,8 @@ func runFarAhead(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshar
 				if resource == fairshare.Errors && algorithm == fairshare.Quiet {
 					continue
 				}
-				seat := seat{t, open(t, []fairshare.Limit{{Resource: resource, N: n, Window: 10 * s, Algorithm: algorithm}})}
+				limit := fairshare.Limit{Resource: resource, N: n, Window: 10 * s, Algorithm: algorithm}
+				seat := seat{t, open(t, []fairshare.Limit{limit})}
 				spend := func(at time.Duration) (passes bool) {
 					tally := seat.take(at, 1)[0]
 					if resource == fairshare.Errors && !tally.Over {
@@ -279,7 +280,7 @@ func spent(t *testing.T, limiter fairshare.Limiter, limits []fairshare.Limit, li
 		case !tallies[0].Over && cost == l.N:
 			return 0
 		case !tallies[0].Over:
-			t.Fatalf("limit %q: 1 passes where %d does not, and was not told", l.Name, l.N)
+			t.Fatalf("limit %q: 1 passes where %d does not, without a tally that says so", l.Name, l.N)
 		case l.Resource.Settled():
 			return used - l.N
 		default:

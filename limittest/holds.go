@@ -53,7 +53,7 @@ func (s seat) teach(limit int, l *fairshare.Limit, key string, costs ...int64) {
 		s.charge(0, fairshare.Charge{Limit: limit, Key: []byte(key), Ends: true, Total: cost})
 	}
 	if got := s.begin(0, key, limit)[0]; got.Over {
-		s.Fatalf("%v: who cost %d lately holds nothing, and is over: %+v", l.Resource, costs, got)
+		s.Fatalf("%v: a key whose requests cost %d holds nothing, and is over: %+v", l.Resource, costs, got)
 	} else {
 		s.charge(0, fairshare.Charge{Limit: limit, Key: []byte(key), Held: got.Held})
 	}
@@ -124,7 +124,7 @@ func runExpected(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshar
 		}
 		want("k", 1600, 1600) // at most what is allowed
 		ends("k", fairshare.Page{}, 0)
-		want("k", 1400, 1400) // and no more of it is remembered
+		want("k", 1400, 1400) // and the mean remembers at most that
 		for range 200 {
 			ends("k", fairshare.Page{}, math.MaxInt64)
 		}
@@ -159,7 +159,7 @@ func runExpected(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshar
 		}
 		wantPage("cheap", page(1, 10), 100, 1)
 	})
-	t.Run("shared", func(t *testing.T) { // strangers may have more at once
+	t.Run("shared", func(t *testing.T) { // unrelated clients may have more at once
 		for _, c := range []struct {
 			by                    []fairshare.KeyKind
 			fresh, settled, after int64
@@ -305,7 +305,7 @@ func runFiveHundred(t *testing.T, open func(testing.TB, []fairshare.Limit) fairs
 	}
 }
 
-// runHolds checks what is in the way: what is spent, what is held, or both.
+// runHolds checks why a request is over: spent costs, held costs, or both.
 func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
 	k := []byte("k")
 	t.Run("window", func(t *testing.T) {
@@ -332,7 +332,7 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 		seat.charge(1000*time.Hour, fairshare.Charge{Key: k, Cost: 99}) //
 		want(1000*time.Hour, overHeld(159, 60, 0, 20*s))                // 99 alone would pass
 		seat.charge(1000*time.Hour, fairshare.Charge{Key: k, Cost: 1})  //
-		// the wait is that of what is spent alone
+		// only spent costs determine the wait
 		want(1000*time.Hour, overHeld(160, 60, 10*s+1, 20*s))
 		want(1000*time.Hour+10*s+1, overHeld(160, 60, 0, 20*s-1))               //
 		seat.charge(1000*time.Hour+10*s+1, fairshare.Charge{Key: k, Held: 60})  //
@@ -403,7 +403,7 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 		if got, want := seat.begin(0, "k", 0)[0], overHeld(1020, 400, 0, 20*s); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
-		// The end tells what it cost in all.
+		// The last charge has its whole cost.
 		seat.charge(0, fairshare.Charge{Key: k, Held: 400})
 		seat.charge(0, fairshare.Charge{Key: k, Cost: 1, Ends: true, Total: 621})
 		if got := seat.begin(0, "k", 0)[0].Held; got <= 100 || got >= 621 {
@@ -493,7 +493,7 @@ func runHolds(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 		ask(holding(25), holding(100), pass, pass, holding(60), holding(10))
 		ask(holding(25), holding(100), pass, pass, holding(60), holding(10))
 		ask(holding(25), holding(100), pass, pass, overHeld(120, 120, 0, 20*s), held(20, 20*s))
-		for range 2 { // nothing is held for who is refused, neither here nor in the dry group
+		for range 2 { // a refused request holds nothing, neither here nor in the dry group
 			ask(held(75, 20*s), held(300, 3*s), over(3, 13333333334, 20*s), spent(3, 0), pass, pass)
 		}
 		seat.charge(0, fairshare.Charge{Limit: 2, Key: k, Cost: -2, At: start})
@@ -640,7 +640,7 @@ func runHeldAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fairsh
 					}
 					continue
 				}
-				// What others have ended may not be told yet, so this is never too many.
+				// Other goroutines may not have reported their ends yet, so this count is never too high.
 				if n := inProgress[k].Add(1); n > 5 {
 					t.Errorf("%d requests of %q are in progress, of 5", n, names[k])
 				}
@@ -669,7 +669,7 @@ func runHeldAtOnce(t *testing.T, open func(testing.TB, []fairshare.Limit) fairsh
 			t.Errorf("key %q: %d passed the dry limit, of 60", name, n)
 		}
 		for l := range limits[:4] {
-			// What is spent is what passed; what was held is given back.
+			// Used is the number of requests that passed; what they held is given back.
 			l, want, key := l, int64(0), keyOf(l, name)
 			switch limits[l].Name {
 			case "everyone":

@@ -1,5 +1,5 @@
-// Package limittest tells what every [fairshare.Limiter] must keep: [Run]
-// checks one, [Model] is one that is slow and obviously right.
+// Package limittest has the conformance tests of a [fairshare.Limiter]. [Run]
+// checks one. [Model] is a Limiter that is slow and obviously right.
 package limittest
 
 import (
@@ -17,20 +17,20 @@ import (
 // arithmetic. It forgets nothing, so its memory grows with every key: it is
 // for tests only.
 type Model struct {
-	limits []fairshare.Limit
-	names  []string // what makes limits[i] the limit it is
-	kept   *kept
+	limits   []fairshare.Limit
+	names    []string // what makes limits[i] the limit it is
+	counters *counters
 }
 
-// kept is what models of successive policies share.
-type kept struct {
+// counters are what models of successive policies share.
+type counters struct {
 	mu     sync.Mutex
 	states map[stateKey]*state
 	means  map[stateKey]*mean // of a key's requests
 	pages  map[pageKey]*mean  // of a page's or folder's requests
 }
 
-// A mean is what requests cost lately.
+// A mean is the recent mean cost of requests.
 type mean struct {
 	cost    float64
 	settled int64    // since the key was idle
@@ -76,15 +76,15 @@ var _ fairshare.Limiter = (*Model)(nil)
 
 // NewModel returns a Model in which nothing is spent.
 func NewModel(limits []fairshare.Limit) *Model {
-	return (&Model{kept: &kept{
+	return (&Model{counters: &counters{
 		states: map[stateKey]*state{}, means: map[stateKey]*mean{}, pages: map[pageKey]*mean{},
 	}}).With(limits)
 }
 
-// With returns a Model of another policy that shares the counters of m: the
-// same limit keeps what is spent of it.
+// With returns a Model of another policy that shares the counters of m: a
+// limit that is in both keeps its counts.
 func (m *Model) With(limits []fairshare.Limit) *Model {
-	next := &Model{limits: limits, kept: m.kept}
+	next := &Model{limits: limits, counters: m.counters}
 	for _, l := range limits {
 		by := l.By
 		if len(by) == 0 {
@@ -95,17 +95,17 @@ func (m *Model) With(limits []fairshare.Limit) *Model {
 	return next
 }
 
-// Restart returns a Model of another policy that goes on after a restart: the
-// same limit keeps what is spent of it, but for slots and what is held, since
-// no request is in progress. All else is forgotten.
+// Restart returns a Model of another policy after a restart. A limit that is in
+// both keeps its counts. Slots and held amounts are forgotten, since no request is
+// in progress, and so is all else.
 func (m *Model) Restart(limits []fairshare.Limit) *Model {
 	next := NewModel(limits)
 	for i, l := range limits {
-		for key, st := range m.kept.states {
+		for key, st := range m.counters.states {
 			if key.limit == next.names[i] && l.Resource != fairshare.Concurrent {
 				saved := *st
 				saved.held = 0
-				next.kept.states[key] = &saved
+				next.counters.states[key] = &saved
 			}
 		}
 	}
@@ -120,8 +120,8 @@ func (m *Model) Take(_ context.Context, now time.Time, takes []fairshare.Take, t
 
 // take is Take, which holds nothing unless holds is set.
 func (m *Model) take(now time.Time, takes []fairshare.Take, tallies []fairshare.Tally, holds bool) {
-	m.kept.mu.Lock()
-	defer m.kept.mu.Unlock()
+	m.counters.mu.Lock()
+	defer m.counters.mu.Unlock()
 	at := big.NewInt(now.UnixNano())
 	clear(tallies)
 	if m.takeGroup(at, takes, tallies, holds, false) {
@@ -130,7 +130,7 @@ func (m *Model) take(now time.Time, takes []fairshare.Take, tallies []fairshare.
 	for _, t := range takes {
 		if l := &m.limits[t.Limit]; l.Algorithm == fairshare.Quiet {
 			rewind(l, m.state(t.Limit, t.Key), at)
-			knock(l, m.state(t.Limit, t.Key), at)
+			noteRequest(l, m.state(t.Limit, t.Key), at)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairsha
 	return pass
 }
 
-// states returns what is spent, and what would be if all that is held were
+// states returns the state as it is, and as it would be if all held amounts were
 // spent now.
 func (m *Model) states(l *fairshare.Limit, at *big.Int, t fairshare.Take) (alone, withHeld *state) {
 	alone = m.state(t.Limit, t.Key)
@@ -212,8 +212,8 @@ func (m *Model) tally(at *big.Int, t fairshare.Take) fairshare.Tally {
 
 // Settle implements [fairshare.Limiter].
 func (m *Model) Settle(_ context.Context, now time.Time, charges []fairshare.Charge) error {
-	m.kept.mu.Lock()
-	defer m.kept.mu.Unlock()
+	m.counters.mu.Lock()
+	defer m.counters.mu.Unlock()
 	at := big.NewInt(now.UnixNano())
 	for _, c := range charges {
 		l := &m.limits[c.Limit]
@@ -258,21 +258,21 @@ func (m *Model) learn(at *big.Int, c fairshare.Charge) {
 	l := &m.limits[c.Limit]
 	cost := float64(min(max(0, c.Total), l.Allowed()))
 	k := stateKey{m.names[c.Limit], string(c.Key)}
-	if of := m.kept.means[k]; of != nil {
+	if of := m.counters.means[k]; of != nil {
 		of.learn(l, at, cost)
 	} else {
-		m.kept.means[k] = &mean{cost, 1, at}
+		m.counters.means[k] = &mean{cost, 1, at}
 	}
 	_, most := l.AtOnce()
 	remember := cost*float64(most) > float64(l.Allowed())
 	for _, hash := range []uint64{c.Page.Folder, c.Page.Path} {
 		switch k := (pageKey{m.names[c.Limit], hash}); {
 		case hash == 0:
-		case m.kept.pages[k] != nil:
-			m.kept.pages[k].learn(l, at, cost)
+		case m.counters.pages[k] != nil:
+			m.counters.pages[k].learn(l, at, cost)
 			remember = true
 		case remember:
-			m.kept.pages[k] = &mean{cost, 1, at}
+			m.counters.pages[k] = &mean{cost, 1, at}
 		}
 	}
 }
@@ -286,13 +286,13 @@ func (m *Model) holds(at *big.Int, t fairshare.Take) (held, expected int64) {
 	allowed := float64(l.Allowed())
 	atOnce, most := l.AtOnce()
 	var ofKey, ofPage float64
-	if of := m.kept.means[stateKey{m.names[t.Limit], string(t.Key)}]; of != nil {
+	if of := m.counters.means[stateKey{m.names[t.Limit], string(t.Key)}]; of != nil {
 		if ofKey = of.cost; !of.idle(l, at) {
 			atOnce = min(atOnce+of.settled, most)
 		}
 	}
 	for _, hash := range []uint64{t.Page.Folder, t.Page.Path} { // the path's replaces the folder's
-		if of := m.kept.pages[pageKey{m.names[t.Limit], hash}]; hash != 0 && of != nil {
+		if of := m.counters.pages[pageKey{m.names[t.Limit], hash}]; hash != 0 && of != nil {
 			ofPage = of.cost
 		}
 	}
@@ -301,24 +301,24 @@ func (m *Model) holds(at *big.Int, t fairshare.Take) (held, expected int64) {
 	return max(expected, ceil(floor)), expected
 }
 
-// state returns what is spent, fresh if nothing is.
+// state returns the state of a key, a fresh one if nothing was counted.
 func (m *Model) state(limit int, key []byte) *state {
 	k := stateKey{m.names[limit], string(key)}
-	st := m.kept.states[k]
+	st := m.counters.states[k]
 	if st == nil {
 		st = &state{
 			window: new(big.Int), prev: new(big.Int), cur: new(big.Int),
 			tat:  new(big.Rat).SetInt64(math.MinInt64),
 			last: big.NewInt(math.MinInt64),
 		}
-		m.kept.states[k] = st
+		m.counters.states[k] = st
 	}
 	return st
 }
 
-// windowAt returns the state of a window limit as it stands at time at: the
-// window's number, what was spent in the one before and in itself, and the
-// time since it began. A time before the state's own window counts as that
+// windowAt returns the state of a window limit at time at: the number of the
+// window, the costs of the window before and of itself, and the time since it
+// began. A time before the state's own window counts as that
 // window's beginning.
 func windowAt(l *fairshare.Limit, st *state, at *big.Int) (window, prev, cur, elapsed *big.Int) {
 	window, elapsed = new(big.Int).DivMod(at, big.NewInt(int64(l.Window)), new(big.Int))
@@ -337,8 +337,8 @@ func windowAt(l *fairshare.Limit, st *state, at *big.Int) (window, prev, cur, el
 	return window, zero, zero, elapsed
 }
 
-// rewind makes a state that is too far ahead one of time at, with what it has
-// spent. See [fairshare.Limiter].
+// rewind makes a state that is too far ahead one of time at, with the same
+// counts. See [fairshare.Limiter].
 func rewind(l *fairshare.Limit, st *state, at *big.Int) {
 	if l.Resource == fairshare.Concurrent {
 		return
@@ -403,9 +403,9 @@ func passes(l *fairshare.Limit, st *state, at *big.Int, cost int64) bool {
 	return u.Add(u, new(big.Rat).SetInt64(cost)).Cmp(allowed) <= 0
 }
 
-// knock notes the time of a request under a Quiet limit. With nothing counted
+// noteRequest notes the time of a request under a Quiet limit. With nothing counted
 // there is nothing to note.
-func knock(l *fairshare.Limit, st *state, at *big.Int) {
+func noteRequest(l *fairshare.Limit, st *state, at *big.Int) {
 	if used(l, st, at).Sign() > 0 && st.last.Cmp(at) < 0 {
 		st.last.Set(at)
 	}
@@ -475,7 +475,7 @@ func refund(l *fairshare.Limit, st *state, at *big.Int, cost int64, taken *big.I
 }
 
 // first returns the time from at to the first nanosecond at which ok holds,
-// found by halving: once ok holds it holds for good. It returns the longest
+// found by halving: once ok holds, it always holds. It returns the longest
 // Duration if ok does not hold before.
 func first(ok func(*big.Int) bool, at *big.Int) time.Duration {
 	holds := func(wait uint64) bool {

@@ -11,8 +11,8 @@ import (
 )
 
 // An attacker tries to have expensive requests admitted beyond what a limit
-// allows. It knows all rules, chooses when each request settles and what it
-// costs, and acts under as many keys as it likes.
+// allows. It knows all rules, chooses when each request settles and its
+// cost, and acts under as many keys as it likes.
 type attacker struct {
 	*testing.T
 	rand    *rand.Rand
@@ -48,7 +48,7 @@ func (a *attacker) end(key string, i int, cost int64) {
 	open := a.open[key]
 	c := open[i]
 	a.open[key] = append(open[:i], open[i+1:]...)
-	if c.Cost, c.Ends, c.Total = cost, true, cost; a.rand.IntN(20) == 0 { // it was turned away
+	if c.Cost, c.Ends, c.Total = cost, true, cost; a.rand.IntN(20) == 0 { // it never reached the upstream
 		c.Cost, c.Ends, c.Total = 0, false, 0
 	}
 	if err := a.limiter.Settle(context.Background(), a.now, []fairshare.Charge{c}); err != nil {

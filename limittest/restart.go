@@ -8,10 +8,12 @@ import (
 	"fairshare"
 )
 
-// RunRestart checks that a restart forgives nobody: what a limiter answers
-// after restarts, with the same policy or an edited one, is what one answers
-// that was never restarted. restart is given the limiter, the limits of the
-// policy after it, and when it was saved and loaded.
+// RunRestart checks that a restart resets no counter. After restarts, with the
+// same policy or an edited one, a limiter must answer like one that was never
+// restarted.
+//
+// restart gets the limiter, the limits of the policy after the restart,
+// and the times of saving and loading.
 //
 // N of a limit of bytes is at most doubled, and that of a GCRA limit stays.
 func RunRestart(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter,

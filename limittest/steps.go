@@ -25,11 +25,11 @@ func (s seat) take(at time.Duration, costs ...int64) []fairshare.Tally {
 	for i, c := range costs {
 		takes[i] = fairshare.Take{Limit: i, Key: []byte("k"), Cost: c}
 	}
-	return s.ask(at, takes...)
+	return s.takeAll(at, takes...)
 }
 
-// ask takes at start + at, and gives back at once what is held then.
-func (s seat) ask(at time.Duration, takes ...fairshare.Take) []fairshare.Tally {
+// takeAll takes at start + at, and gives back at once what is held then.
+func (s seat) takeAll(at time.Duration, takes ...fairshare.Take) []fairshare.Tally {
 	s.Helper()
 	tallies := make([]fairshare.Tally, len(takes))
 	for i := range tallies {
@@ -138,10 +138,10 @@ func runTables(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.
 				{0, 1, pass},
 				{2 * s, 1, pass},
 				{2 * s, 1, over(2, 3*s, 3*s)},
-				{5*s - 1, 1, over(2, 3*s, 3*s)}, // knocking keeps it out
+				{5*s - 1, 1, over(2, 3*s, 3*s)}, // refused requests prolong it
 				{8*s - 2, 1, over(2, 3*s, 3*s)},
 				{11*s - 2, 1, pass}, // a pause of 3 s sharp
-				{11*s - 2, 1, pass}, // the count began anew
+				{11*s - 2, 1, pass}, // the count started from zero
 				{11*s - 2, 1, over(2, 3*s, 3*s)},
 			}},
 	} {
@@ -174,7 +174,7 @@ func runAllOrNone(t *testing.T, open func(testing.TB, []fairshare.Limit) fairsha
 	tell(0, pass, pass, pass, pass)
 	refused := []fairshare.Tally{
 		over(2, 15*s, 20*s),
-		{Used: 2, Reset: 2 * time.Minute}, // not over, not charged, but told
+		{Used: 2, Reset: 2 * time.Minute}, // not over, not charged, but with figures
 		{Used: 2, Reset: 5 * s},
 		{Used: 2},
 	}
@@ -204,7 +204,7 @@ func runDryGroup(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshar
 		{pass, over(3, 13333333334, 20*s), pass},              // the dry ones were not asked
 	} {
 		k := []byte("k")
-		for n, got := range seat.ask(0,
+		for n, got := range seat.takeAll(0,
 			fairshare.Take{Limit: 0, Key: k, Cost: 1, DryRun: true},
 			fairshare.Take{Limit: 1, Key: k, Cost: 1},
 			fairshare.Take{Limit: 2, Key: k, Cost: 1, DryRun: true},

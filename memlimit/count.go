@@ -8,8 +8,8 @@ import (
 	"fairshare"
 )
 
-// This file is the arithmetic of limits over views: what passes, what is
-// spent, how long to wait. See GCRA in ITU-T I.371 and the sliding window
+// This file is the arithmetic of limits over views: which costs
+// pass, the new counts, how long to wait. See GCRA in ITU-T I.371 and the sliding window
 // counter of fairshare.Window. All products are of 128 bits.
 
 // passes reports whether cost fits.
@@ -79,14 +79,14 @@ func (l *limit) spend(v *view, cost uint64) {
 		v.ns, v.prev = debt.ns, debt.frac
 	case quiet:
 		v.cur = min(v.cur+min(cost, l.most), l.most)
-		v.knock()
+		v.noteRequest()
 	default:
 		v.cur = min(v.cur+min(cost, l.most), l.most)
 	}
 }
 
-// knock notes a request of a quiet limit.
-func (v *view) knock() { v.num = max(v.num, int64(v.ns)) }
+// noteRequest notes the time of a request under a quiet limit.
+func (v *view) noteRequest() { v.num = max(v.num, int64(v.ns)) }
 
 // settle charges cost without asking.
 func (l *limit) settle(v *view, cost uint64) {
@@ -157,7 +157,7 @@ func (l *limit) tally(v *view, cost uint64, over bool, now int64) fairshare.Tall
 	if l.kind <= windowWide && !l.fresh(v) {
 		late = v.num*int64(l.w) + int64(v.ns) - now
 	}
-	tally := fairshare.Tally{Over: over, Used: l.used(v), Reset: time.Duration(l.left(v) + late)}
+	tally := fairshare.Tally{Over: over, Used: l.used(v), Reset: time.Duration(l.timeLeft(v) + late)}
 	if over {
 		tally.Wait = time.Duration(l.wait(v, cost) + late)
 	}
@@ -215,11 +215,11 @@ func (l *limit) wait(v *view, cost uint64) int64 {
 			return int64(less)
 		}
 		if cost > l.allowed {
-			return l.left(v)
+			return l.timeLeft(v)
 		}
 		debt = l.add(debt, l.spent(cost))
 		if debt.less(l.burst) {
-			return l.left(v) // it passes, but no clock would show the time
+			return l.timeLeft(v) // it passes, but no clock would show the time
 		}
 		less := debt.ns - l.burst.ns
 		if debt.frac > l.burst.frac {
@@ -229,7 +229,7 @@ func (l *limit) wait(v *view, cost uint64) int64 {
 	}
 	roomHi, roomLo, ok := l.room(cost)
 	if !ok {
-		return l.left(v)
+		return l.timeLeft(v)
 	}
 	rest := l.w - v.ns // of this window
 	curHi, curLo := bits.Mul64(v.cur, l.w)

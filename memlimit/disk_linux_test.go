@@ -10,7 +10,7 @@ import (
 	"fairshare/internal/smalldisk"
 )
 
-// A full disk is told, and the old file is whole.
+// Saving to a full disk fails with an error and keeps the old file.
 func TestFullDisk(t *testing.T) {
 	folder := smalldisk.New(t, 65536)
 	path := filepath.Join(folder, "counters")

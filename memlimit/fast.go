@@ -55,7 +55,7 @@ func (t *table) takeFast(l *limit, hash uint64, now int64, cost uint64, tally *f
 // tag.
 func (l *limit) narrow(low, high uint64, now int64) view {
 	if l.kind == gcraNarrow {
-		return l.ahead(int64(high), low, now)
+		return l.viewOfTAT(int64(high), low, now)
 	}
 	return l.roll(high>>lowBits, low, high&lowMask, now)
 }

@@ -80,7 +80,7 @@ func SavedAt(path string) (time.Time, error) {
 	in := &snapshot{r: bufio.NewReader(f)}
 	head, err := in.next(len(snapshotName + snapshotFormat))
 	if err == nil && string(head) != snapshotName+snapshotFormat {
-		err = unusable("it is no snapshot of this format")
+		err = unusable("it is not a snapshot of this format")
 	}
 	if err == nil {
 		_, err = in.next(16 + 8) // seed and sets

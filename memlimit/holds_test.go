@@ -96,9 +96,8 @@ func TestFloodForgetsNoExpensivePage(t *testing.T) {
 	}
 }
 
-// Requests of a great many keys, each of them cheap, have no dear ones
-// forgotten and take no more memory; dear ones that were not seen for long
-// make room.
+// Cheap requests of very many keys do not displace expensive ones, and take no
+// additional memory. Expensive ones that were not seen for long are displaced.
 func TestFloodForgetsNoDearMean(t *testing.T) {
 	l := opened(t, 8<<20, bytesLimit(1<<20), fairshare.Limit{Name: "cost", Resource: fairshare.Cost, N: 400,
 		Window: time.Minute})
@@ -139,7 +138,7 @@ func TestFloodForgetsNoDearMean(t *testing.T) {
 			t.Errorf("offender %d after the flood: cost %d", i, got)
 		}
 	}
-	// A newcomer that is dear, too, is remembered, whatever is expected of others.
+	// A new key whose requests are expensive is remembered, whatever is expected of others.
 	newcomer := []byte("newcomer")
 	ends(t, l, 0, newcomer, 1<<17, start.Add(time.Second))
 	if got := expects(t, l, 0, newcomer); got != 1<<17 {
@@ -191,13 +190,13 @@ func TestWithKeepsWhatIsHeld(t *testing.T) {
 	}
 	gone := with(before)                                 // without that limit
 	back := with(gone, perMinute(5), bytesLimit(300))    // and again
-	large := with(back, bytesLimit(1<<40), perMinute(5)) // its counters need more room: it starts anew
+	large := with(back, bytesLimit(1<<40), perMinute(5)) // its counters need more room: it starts from zero
 	if got := take(t, back, 1, k, 1, start); !got.Over || got.Wait != 0 || got.Used != 1200 {
 		t.Errorf("three are in progress: %+v", got)
 	}
-	anew := take(t, large, 0, k, 1, start)
-	if anew.Over || anew.Expected != 400 {
-		t.Errorf("nothing of it is in progress anew, but what it costs is known: %+v", anew)
+	restarted := take(t, large, 0, k, 1, start)
+	if restarted.Over || restarted.Expected != 400 {
+		t.Errorf("no request is in progress under the new counters, but the mean cost is known: %+v", restarted)
 	}
 	settle(t, before, start,
 		fairshare.Charge{Key: k, Held: held[0], Cost: 200, Ends: true, Total: 200},
@@ -210,7 +209,7 @@ func TestWithKeepsWhatIsHeld(t *testing.T) {
 		t.Errorf("the mean goes on, and is at most what is allowed now: %+v", got)
 	}
 	settle(t, back, start, fairshare.Charge{Limit: 1, Key: k, Held: 300})
-	settle(t, large, start, fairshare.Charge{Key: k, Held: anew.Held})
+	settle(t, large, start, fairshare.Charge{Key: k, Held: restarted.Held})
 	idle(t, large)
 }
 

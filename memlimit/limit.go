@@ -25,7 +25,7 @@ const (
 type limit struct {
 	id              uint16
 	settled         bool
-	beside          bool    // requests in progress have something of it, see slots
+	tracked         bool    // slots counts what requests in progress take or hold of it
 	held            bool    // that is what they are expected to cost
 	costly          bool    // held, and a request may cost more than 1
 	few, mostAtOnce uint64  // costly: of fairshare.Limit.AtOnce
@@ -42,7 +42,7 @@ type limit struct {
 	burst, ceiling span   // burst·T; 2·burst·T, to which settling goes
 
 	name     string
-	silent   bool // it is told of by its rule's own limit
+	silent   bool // its rule's own limit is named instead, see Fresh
 	resource fairshare.Resource
 	identity string // what makes it the limit it is
 }
@@ -92,7 +92,7 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 	}
 	c := &limit{
 		settled: l.Resource.Settled(), held: l.Resource.Held(),
-		beside:  l.Resource.Held() || l.Resource == fairshare.Concurrent,
+		tracked: l.Resource.Held() || l.Resource == fairshare.Concurrent,
 		allowed: uint64(l.Allowed()), w: uint64(l.Window),
 		name: l.Name, silent: l.Resource == fairshare.Refusals || l.IsCeiling(), resource: l.Resource,
 		identity: identity(l),
@@ -168,7 +168,7 @@ func (l *limit) times(n uint64) span {
 // A view is a state as of one moment.
 //
 // Window: num is the number of the present window, ns the time since it
-// began, prev and cur are what was spent. GCRA: ns and prev are how far tat
+// began, prev and cur are the costs of the last and of the present window. GCRA: ns and prev are how far tat
 // is ahead, in ns and a fraction; num is the moment itself. Quiet: cur is the
 // count, num the time of the last request, ns the moment.
 type view struct {
@@ -206,9 +206,9 @@ func (l *limit) load(s *set, i int, now int64) view {
 	case windowWide:
 		return l.roll(hi, s.slot[i+1][0], s.slot[i+1][1], now)
 	case gcraNarrow:
-		return l.ahead(int64(hi), lo, now)
+		return l.viewOfTAT(int64(hi), lo, now)
 	case gcraWide:
-		return l.ahead(int64(hi), s.slot[i+1][0], now)
+		return l.viewOfTAT(int64(hi), s.slot[i+1][0], now)
 	}
 	v := view{num: int64(hi), ns: uint64(now), cur: lo}
 	switch {
@@ -224,7 +224,7 @@ func (l *limit) load(s *set, i int, now int64) view {
 const clockDrift = 60e9
 
 // rewound reports whether the state with the words lo and hi was so far ahead
-// that load read it as v, a state of now. See [fairshare.Limiter].
+// that load has read it as v, a state of now. See [fairshare.Limiter].
 func (l *limit) rewound(lo, hi uint64, v *view) bool {
 	switch l.kind {
 	case gcraNarrow, gcraWide:
@@ -267,8 +267,8 @@ func (l *limit) roll(num, prev, cur uint64, now int64) view {
 	return v
 }
 
-// ahead brings a theoretical arrival time to a view.
-func (l *limit) ahead(tat int64, frac uint64, now int64) view {
+// viewOfTAT brings a theoretical arrival time to a view.
+func (l *limit) viewOfTAT(tat int64, frac uint64, now int64) view {
 	if tat < now {
 		return view{num: now}
 	}
@@ -333,8 +333,8 @@ func (l *limit) stamp(v *view) int64 {
 	return v.num * int64(l.w)
 }
 
-// left returns the ns until v would be fresh by itself, rounded up.
-func (l *limit) left(v *view) int64 {
+// timeLeft returns the ns until v would be fresh by itself, rounded up.
+func (l *limit) timeLeft(v *view) int64 {
 	switch {
 	case l.fresh(v):
 		return 0

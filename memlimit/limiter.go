@@ -1,12 +1,12 @@
 // Package memlimit counts in memory. Start with [New].
 //
 // All limits share one table whose size is fixed at the start. On Unix its
-// memory does not lie on the collected heap, and the system provides it page by
-// page as states are stored; it is returned after the last [Limiter] that uses
-// the table is garbage. The table holds no pointers, needs no sweeping, and allocates nothing on a
-// request. When it is full, the state nearest to fresh is given up for a new
-// one, see [Stats]. [Limiter.SaveFile] and [Limiter.LoadFile] carry what is
-// counted over a restart.
+// memory is not part of the garbage-collected heap. The system provides it page
+// by page as states are stored, and gets it back after the last [Limiter] that
+// uses the table is garbage. The table holds no pointers, needs no sweeping, and
+// allocates nothing on a request. When it is full, a new state replaces the state
+// nearest to fresh, see [Stats]. [Limiter.SaveFile] and [Limiter.LoadFile] keep
+// the counters over a restart.
 package memlimit
 
 import (
@@ -30,31 +30,32 @@ const DefaultMemory = 64 << 20
 type Options struct {
 	// Memory is the size of the table in bytes, for all limits together;
 	// 0 means DefaultMemory. The system provides a page of it when a state is
-	// first stored there. A client and limit takes 16 bytes; 32 if windows
-	// are below 6 ms, or for bytes, cost, CPU and time if windows are below 2 s
-	// or more than about 2^32 (4 GiB, or 71 minutes) a minute, 2^35 an hour or
-	// 2^38 a day are allowed. The table should have room for twice as many as
-	// are live at once.
+	// first stored there. A client takes 16 bytes under each limit. It takes 32
+	// if the window is below 6 ms. Under a limit of bytes, cost, CPU or time
+	// it takes 32 if the window is below 2 s, or if large amounts are allowed.
+	// Large are more than about 2^32 (4 GiB, or 71 minutes) a minute, 2^35 an
+	// hour or 2^38 a day. The table
+	// should have room for twice as many states as are live at once.
 	//
-	// Beside it is what requests in progress have taken and hold, below 100
-	// bytes a request and limit, and what requests of keys and pages cost lately
-	// under limits that hold: a thirty-second part of Memory, at most 2 MiB, and
-	// half as much.
+	// Two other things take memory in addition. Requests in progress take below
+	// 100 bytes for each request and limit. The recent costs of keys take 1/32
+	// of Memory, at most 2 MiB, and those of pages half as much.
 	Memory int64
 }
 
 // A Limiter is a [fairshare.Limiter] in memory. It is safe for concurrent use.
 //
-// Counters saturate well above what is allowed, at 2^28 and for bytes, cost,
-// CPU and time at least at 4 times N, or twice after N has grown. Of several clients whose states are equally near to
-// fresh the one not seen for longest is forgotten first.
+// Counters saturate well above what is allowed: at 2^28, and for bytes, cost, CPU
+// and time at least at 4 times N, or at twice N after N has grown. Of several
+// clients whose states are equally near to fresh, the one that was not seen for
+// the longest time is forgotten first.
 //
 // The mean costs of a key and of a page move an eighth of the way with each
-// request. A page that is not remembered is expected to cost what its folder
-// does. Only pages that cost more than the floor are remembered, and pages of
-// their folders. When there are too many keys or pages, those go first that
-// take the least part of what is allowed. A key that is forgotten begins anew,
-// with few requests at once.
+// request. A page that is not remembered is expected to cost as much as its
+// folder. Only pages that cost more than the floor are remembered, and pages of
+// their folders. When there are too many keys or pages, those are forgotten first
+// that take the least part of what is allowed. A forgotten key is treated as new:
+// few of its requests may be in progress at once.
 type Limiter struct {
 	table  *table
 	slots  *slots
@@ -74,7 +75,7 @@ func New(limits []fairshare.Limit, opts Options) (*Limiter, error) {
 	if opts.Memory == 0 {
 		opts.Memory = DefaultMemory
 	}
-	// The limits are looked at before the memory is taken.
+	// The limits are checked before the memory is allocated.
 	t := newTable()
 	l, err := (&Limiter{table: t, slots: newSlots(), pages: &pages{}}).With(limits)
 	if err != nil {
@@ -88,12 +89,12 @@ func New(limits []fairshare.Limit, opts Options) (*Limiter, error) {
 	return l, nil
 }
 
-// With returns a Limiter for another policy's limits that shares the memory
-// of l: a limit that is in both, whatever its N, keeps its counters. l stays
-// usable, so that requests in progress can settle through it.
+// With returns a Limiter for another policy's limits that shares the memory of l.
+// A limit that is in both keeps its counters, whatever its N. l stays usable, so
+// that requests in progress can settle through it.
 //
-// A limit of bytes or with GCRA whose N grows so much that its counters need
-// more room starts anew.
+// A limit of bytes or with GCRA starts from zero if its N grows so much that its
+// counters need more room.
 func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
 	next := &Limiter{table: l.table, slots: l.slots, pages: l.pages, limits: make([]limit, 0, len(limits))}
 	var errs []error
@@ -120,9 +121,9 @@ func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
 	return next, nil
 }
 
-// Fresh returns the names of the limits that began anew with this Limiter;
-// after New, of all, and after Load, of those that the snapshot brought
-// nothing for. A rule's count of refusals and its ceiling are not named.
+// Fresh returns the names of the limits that started from zero with this Limiter:
+// after New all of them, after Load those that the snapshot does not contain. A
+// rule's count of refusals and its ceiling are not named.
 func (l *Limiter) Fresh() []string { return l.fresh }
 
 // register gives each limit its id. It keeps the layout of a limit that is
@@ -134,7 +135,7 @@ func (t *table) register(made []limit) (knew []bool, err error) {
 	for i := range made {
 		m := &made[i]
 		if seen[m.identity] {
-			return nil, fmt.Errorf("limit %q of %s stands there twice", m.name, m.resource)
+			return nil, fmt.Errorf("limit %q of %s occurs twice", m.name, m.resource)
 		}
 		seen[m.identity] = true
 	}
@@ -200,7 +201,7 @@ func (l *Limiter) take(at int64, takes []fairshare.Take, tallies []fairshare.Tal
 	if len(takes) == 1 {
 		tallies[0] = fairshare.Tally{}
 		lim := &l.limits[takes[0].Limit]
-		if !lim.beside {
+		if !lim.tracked {
 			hash := l.table.secret.hash(takes[0].Key) ^ lim.salt
 			cost := uint64(max(0, takes[0].Cost))
 			if !lim.fast || !l.table.takeFast(lim, hash, at, cost, &tallies[0]) {
@@ -234,7 +235,7 @@ func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.C
 		lim := &l.limits[c.Limit]
 		key := keys.of(l, c.Key)
 		hash := key.hash ^ lim.salt
-		if !lim.beside {
+		if !lim.tracked {
 			if c.Cost != 0 {
 				l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())
 			}
@@ -311,13 +312,13 @@ func (h *keyHash) second(l *Limiter) uint64 {
 	return h.other
 }
 
-// Stats tells how the memory fares.
+// Stats says how full the table is and what was lost.
 type Stats struct {
 	Memory int64 // bytes of the table
 	Live   int64 // states in it that are not fresh, estimated from a sample
 	Lost   int64 // live states given up for new ones since the start
-	// bytes of a table that would lose next to none, from the losses still felt; 0 if there were
-	// none lately
+	// Needed is the size in bytes of a table that would lose almost no state, estimated from recent
+	// losses; 0 if there were none.
 	Needed     int64
 	InProgress int64 // slots of concurrent limits that are taken
 }
@@ -329,7 +330,7 @@ type demand struct {
 	felt [64]float64
 }
 
-// Stats returns how the memory fares at time now.
+// Stats returns the statistics of the table at time now.
 func (l *Limiter) Stats(now time.Time) Stats {
 	t, at := l.table, now.UnixNano()
 	s := Stats{Memory: int64(len(t.sets)) * setBytes, InProgress: l.inProgress()}

@@ -21,7 +21,7 @@ import (
 type Loaded struct {
 	States int       // that are not fresh at the time of loading
 	Limits []string  // names of the limits that go on with what was counted
-	Fresh  []string  // names of those that begin anew
+	Fresh  []string  // names of those that start from zero
 	At     time.Time // of the snapshot
 }
 
@@ -40,7 +40,7 @@ var (
 
 const (
 	clockStep = time.Minute         // that a clock may be set back between Save and Load
-	ahead     = fairshare.MaxWindow // that a state's own time may be after the snapshot's: far more than Save takes
+	mostAhead = fairshare.MaxWindow // that a state's own time may be after the snapshot's: far more than Save takes
 
 	// mostGrowth bounds how much larger the table may be than the snapshot's:
 	// beyond that a state might be in so many places that to put it there
@@ -51,12 +51,12 @@ const (
 // Load takes over the states that [Limiter.Save] wrote. It comes right after
 // [New], before any request.
 //
-// As with [Limiter.With], a limit that is in both, whatever its N, goes on
-// with what was counted, unless its counters need more room now; all others
-// begin anew. The memory may be of another size than it was, up to four times
-// as large. Where a state lies depends on more of its key's hash than is kept,
-// so it is put wherever it may belong; where that is too crowded, those nearest
-// to fresh are lost.
+// As with [Limiter.With], a limit that is in both keeps its counters, whatever
+// its N, unless they need more room now. All other limits start from zero. The
+// table may have another size than before, up to four times as large. The set of
+// a state depends on more bits of its key's hash than the snapshot holds. So the
+// state is put into each set where it may belong. If there is not enough room,
+// the states nearest to fresh are lost.
 //
 // After an error the Limiter is as New made it.
 func (l *Limiter) Load(r io.Reader, now time.Time) (loaded Loaded, err error) {
@@ -334,18 +334,18 @@ func (in *snapshot) state(l *limit, s *set, i int, guest bool) error {
 func (l *limit) plausible(v *view, at int64) bool {
 	switch l.kind {
 	case gcraNarrow, gcraWide:
-		return v.ns <= farthest+uint64(ahead)
+		return v.ns <= farthest+uint64(mostAhead)
 	case quiet:
-		return v.num <= at || uint64(v.num)-uint64(at) <= uint64(ahead)
+		return v.num <= at || uint64(v.num)-uint64(at) <= uint64(mostAhead)
 	}
 	windows := v.num - l.blank(at).num
-	return v.prev <= l.most && v.cur <= l.most && uint64(windows) <= uint64(ahead)/l.w+1
+	return v.prev <= l.most && v.cur <= l.most && uint64(windows) <= uint64(mostAhead)/l.w+1
 }
 
-// spread puts a state of a table with another number of homes wherever it may
-// be looked for: the lower bits of its hash are its tag, of the upper ones no
-// more is known than its home there. Where it is not looked for it is one
-// state more, until it is fresh.
+// spread puts a state of a table with another number of homes into each set
+// where a look-up may expect it. The lower bits of its hash are its tag; of the
+// upper bits only its home in the other table is known. The copies that no
+// look-up finds take room until they are fresh.
 func (t *table) spread(l *limit, home, homes, tag uint64, v *view, at, now int64) {
 	tag >>= lowBits
 	lowest, highest := homeHashes(home, homes)
@@ -361,7 +361,7 @@ func (t *table) spread(l *limit, home, homes, tag uint64, v *view, at, now int64
 		}
 		p := t.reach(l, hash, now)
 		if p.slot < 0 || l.newer(v, p.in, p.slot, at) {
-			t.keep(&p, l, hash, v, now)
+			t.storeAt(&p, l, hash, v, now)
 		}
 		p.release()
 	}

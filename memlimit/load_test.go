@@ -227,7 +227,7 @@ func TestLoadedTells(t *testing.T) {
 	edited[3].Name = "renamed"           //
 	edited[4].Burst, edited[4].N = 4, 7  // goes on
 	edited[6].Window = 61 * time.Second  //
-	edited[7].Name = "other bans"        // is not told of
+	edited[7].Name = "other bans"        // is not named
 	edited[8].N = 100                    // goes on
 	edited[11].N = 4                     // goes on, though no slot is taken any more
 	edited = slices.Delete(edited, 5, 6) // gone

@@ -8,7 +8,7 @@ import (
 	"fairshare"
 )
 
-// A mean is what the requests of one key or page cost lately under one limit.
+// A mean is the recent mean cost of one key's or page's requests under one limit.
 type mean struct {
 	hash    uint64 // of the key or page, salted
 	cost    float64
@@ -26,8 +26,8 @@ const (
 	maxMeans = 1 << 10 // of a shard of keys: 2 MiB in all
 )
 
-// meansFor returns how many means of keys a shard remembers beside a table of
-// so many bytes: a thirty-second part of them.
+// meansFor returns how many means of keys a shard remembers if the table has so
+// many bytes. All means of keys take 1/32 of the size of the table.
 func meansFor(memory int64) int {
 	return int(min(max(memory>>16, meanWays), maxMeans)) &^ (meanWays - 1)
 }
@@ -40,9 +40,9 @@ func (m means) made(size int) means {
 	return m
 }
 
-// places returns where the mean of a key or page may be. The product keeps keys
+// candidates returns where the mean of a key or page may be. The product keeps keys
 // that meet under one limit, whose salt is a XOR, from meeting under the others.
-func (m means) places(hash uint64) means {
+func (m means) candidates(hash uint64) means {
 	n, _ := bits.Mul64(hash*0x9e3779b97f4a7c15, uint64(len(m)/meanWays))
 	return m[n*meanWays:][:meanWays]
 }
@@ -52,7 +52,7 @@ func (m means) find(hash uint64) *mean {
 	if m == nil {
 		return nil
 	}
-	places := m.places(hash)
+	places := m.candidates(hash)
 	for i := range places {
 		if p := &places[i]; p.hash == hash && p.id != 0 {
 			return p
@@ -76,7 +76,7 @@ func (m means) learn(l *limit, limits []*limit, hash uint64, cost float64, at in
 	}
 	fresh := mean{hash, cost, at, l.id, 1}
 	least, victim := fresh.weight(limits, at), -1
-	places := m.places(hash)
+	places := m.candidates(hash)
 	for i := range places {
 		if w := places[i].weight(limits, at); w <= least {
 			least, victim = w, i
@@ -101,8 +101,8 @@ func (m *mean) weight(limits []*limit, now int64) float64 {
 	return m.cost / float64(l.allowed) / (1 + age/float64(l.w))
 }
 
-// pages remembers what requests for pages and folders cost lately, whoever
-// sent them. A shard is locked after all others.
+// pages remembers the recent mean costs of requests for pages and folders, of all
+// clients together. A shard is locked after all others.
 type pages struct {
 	shards [16]pageShard
 	means  int // that each shard remembers
@@ -114,8 +114,8 @@ type pageShard struct {
 	_     [32]byte // a cache line of its own
 }
 
-// pagesFor returns how many means of pages a shard remembers beside a table of
-// so many bytes: a sixty-fourth part of them.
+// pagesFor returns how many means of pages a shard remembers if the table has so
+// many bytes. All means of pages take 1/64 of the size of the table.
 func pagesFor(memory int64) int {
 	return int(min(max(memory>>15, 8*meanWays), 2*maxMeans)) &^ (meanWays - 1)
 }
@@ -130,8 +130,8 @@ func (p *pages) find(hash uint64) (*pageShard, *mean) {
 	return sh, sh.means.find(hash)
 }
 
-// cost returns what requests for the page cost lately; if it is not remembered,
-// those for its folder; 0 if neither is.
+// cost returns the recent mean cost of requests for the page, or of requests for
+// its folder if the page is not remembered, or 0 if neither is.
 func (p *pages) cost(l *limit, page fairshare.Page) (cost float64) {
 	for _, of := range [...]uint64{page.Path, page.Folder} {
 		if of == 0 {
@@ -149,9 +149,9 @@ func (p *pages) cost(l *limit, page fairshare.Page) (cost float64) {
 	return 0
 }
 
-// learn notes what a request for the page cost. What costs no more than the
-// floor is remembered only of pages whose folder is, which would stand for
-// them.
+// learn notes the cost of a request for the page. A page that costs at most the
+// floor is remembered only if its folder is, since cost would otherwise return
+// the mean of the folder.
 func (p *pages) learn(l *limit, limits []*limit, page fairshare.Page, cost float64, at int64) {
 	remember := cost > float64(l.allowed)/float64(l.mostAtOnce)
 	for _, of := range [...]uint64{page.Folder, page.Path} {

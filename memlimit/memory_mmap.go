@@ -13,7 +13,8 @@ import (
 // collector does not count it, and the system provides each page when it is
 // first written.
 func takeMemory(n int) (sets []set, mapped []byte, err error) {
-	mapped, err = syscall.Mmap(-1, 0, n*setBytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	mapped, err = syscall.Mmap(-1, 0, n*setBytes, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil, nil, fmt.Errorf("memory of %d bytes: %w", n*setBytes, err)
 	}

@@ -22,7 +22,7 @@ func (l *Limiter) Peek(_ context.Context, now time.Time, takes []fairshare.Take,
 		key := keys.of(l, takes[i].Key)
 		hash := key.hash ^ lim.salt
 		inProgress := uint64(0) // slots that are taken, or what is held
-		if lim.beside {
+		if lim.tracked {
 			name, sh := slotKey{hash, key.second(l), lim.id}, &l.slots.shards[shardOf(key.hash)]
 			sh.mu.Lock()
 			inProgress = uint64(sh.taken.get(&name))

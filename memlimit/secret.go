@@ -24,10 +24,10 @@ func (s seed) salt(identity string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// A secret hashes keys. A key is cut into words, each of which has a secret
-// number added before two of them are multiplied (NH of UMAC, RFC 4418 §5.2):
-// different keys of up to 17 bytes give the same sum of products with a chance
-// of at most 2^-64. The sum of 128 bits is then multiplied with itself in the
+// A secret hashes keys. A key is cut into words. A secret number is added to each
+// word, and then pairs of words are multiplied (NH of UMAC, RFC 4418 §5.2).
+// Different keys of up to 17 bytes give the same sum of products with a
+// probability of at most 2^-64. The sum of 128 bits is then multiplied with itself in the
 // same way and folded, as wyhash does it.
 //
 // A product says nothing about one of its factors when the other is 0. Each

@@ -202,7 +202,7 @@ func (l *Limiter) withSeed(s seed) *Limiter {
 	return l
 }
 
-// BenchmarkHash measures the hash beside hash/maphash, whose seed cannot be
+// BenchmarkHash compares the hash with hash/maphash, whose seed cannot be
 // kept over a restart.
 func BenchmarkHash(b *testing.B) {
 	k, other := newSeed().secret(), maphash.MakeSeed()

@@ -14,13 +14,13 @@ import (
 // header and seven slots of 16 bytes. A state takes one slot or, if its
 // figures are large, an even slot and the one after it.
 //
-// A key has one home set. When all places there are in debt, its state goes
-// to the set after the home, and the home is marked as overflowed; only then
-// are two sets looked at. The last set is nobody's home.
+// A key has one home set. When no slot there is fresh, its state goes to the set
+// after the home, and the home is marked as overflowed. Only then does a look-up
+// read two sets. The last set is not a home.
 //
-// A set is guarded by a lock bit in its header, held for some tens of
-// nanoseconds and never over a call that can block. Who needs several sets
-// locks them in ascending order.
+// A set is guarded by a lock bit in its header. The lock is held for some tens of
+// nanoseconds and never over a call that can block. A goroutine that needs
+// several sets locks them in ascending order.
 type table struct {
 	sets   []set
 	limits atomic.Pointer[[]*limit] // by id, as last configured; id 0 is nobody's
@@ -50,14 +50,18 @@ const (
 	maxLimits  = secondHalf - 1
 )
 
-// A set's head holds, from the lowest bit: the lock, the overflow mark, seven
-// bits for slots whose state has its home in the set before, a version of 19
-// bits that each unlocking moves on, and the limit ids of slots 0 to 2. ids
-// holds those of slots 3 to 6. Id 0 means empty.
+// A set's head holds, from the lowest bit:
+//   - the lock;
+//   - the overflow mark;
+//   - seven bits, set for slots whose state has its home in the set before;
+//   - a version of 19 bits, which each unlocking increments;
+//   - the limit ids of slots 0 to 2.
 //
-// All words are read and written atomically where the lock is not held: who
-// finds head unlocked, reads what it wants and finds the same head again has
-// read one state of the set.
+// ids holds the limit ids of slots 3 to 6. Id 0 means empty.
+//
+// All words are read and written atomically where the lock is not held. A reader
+// that finds head unlocked, and later unchanged, has read one state of the set in
+// between.
 type set struct {
 	head uint64
 	ids  uint64
@@ -192,7 +196,7 @@ func (t *table) fill(memory int64) (err error) {
 
 // Small pages cost little memory while there are few states. When there have
 // been as many as there are pages, nearly every page is in use, and large pages
-// take no more.
+// take the same memory.
 const (
 	sampledStates = 64
 	smallPage     = 4096
@@ -219,7 +223,7 @@ func (t *table) home(hash uint64) int {
 	return int(hi)
 }
 
-// tagOf returns the tag as it stands in a slot, above the low bits.
+// tagOf returns the tag as a slot holds it, above the low bits.
 func tagOf(hash uint64) uint64 { return hash << lowBits }
 
 // A unit is the smallest thing that can be overwritten: one slot, or the two
@@ -252,10 +256,10 @@ func (t *table) unit(s *set, i int, now int64) unit {
 // fresh reports whether u may be overwritten without loss.
 func (u *unit) fresh() bool { return u.l == nil || u.l.fresh(&u.view) }
 
-// deeper reports whether u is further from fresh than v. Debts of different
-// limits are compared as parts of what each allows: measured in time, one
-// request against a daily limit would weigh more than a whole burst against
-// a limit of ten seconds, and push an offender out.
+// deeper reports whether u is further from fresh than v. Debts of different limits
+// are compared as parts of what each allows. If they were measured in time, one
+// request under a daily limit would outweigh a whole burst under a limit of ten
+// seconds, and displace the state of an offender.
 func (u *unit) deeper(v *unit) bool {
 	a, b := u.debt(), v.debt()
 	if a != b {
@@ -338,7 +342,7 @@ func (t *table) evict(p spot, l *limit, now int64, guest bool) {
 	for i := p.slot; i < p.slot+slots; i++ {
 		u := t.unit(p.in, i, now)
 		if !u.fresh() {
-			t.lost[bits.Len64(uint64(u.l.left(&u.view)))&63].Add(1)
+			t.lost[bits.Len64(uint64(u.l.timeLeft(&u.view)))&63].Add(1)
 		}
 		for j := u.first; j < u.first+u.slots; j++ {
 			p.in.own(j, 0, false)
@@ -412,7 +416,7 @@ func (t *table) put(p *spot, home, next *set, l *limit, tag uint64, v *view, now
 	if p.slot < 0 {
 		*p = t.choose(home, next, l, now, pinned)
 		if p.slot < 0 {
-			t.lost[bits.Len64(uint64(l.left(v)))&63].Add(1)
+			t.lost[bits.Len64(uint64(l.timeLeft(v)))&63].Add(1)
 			return
 		}
 		t.evict(*p, l, now, p.in == next)
@@ -424,17 +428,17 @@ func (t *table) put(p *spot, home, next *set, l *limit, tag uint64, v *view, now
 	l.store(p.in, p.slot, tag, v)
 }
 
-// A place is where one state is, its sets locked.
-type place struct {
+// A location is where one state is, its sets locked.
+type location struct {
 	spot
 	home, next *set // next is nil if it is not locked
 }
 
 // reach locks the home of a state, and the set after it if the state may be
 // there, and finds the state.
-func (t *table) reach(l *limit, hash uint64, now int64) place {
+func (t *table) reach(l *limit, hash uint64, now int64) location {
 	n := t.home(hash)
-	p := place{home: &t.sets[n]}
+	p := location{home: &t.sets[n]}
 	p.home.lock()
 	p.in, p.slot = p.home, p.home.find(l.id, tagOf(hash))
 	if p.slot < 0 && p.home.overflowed() {
@@ -449,8 +453,8 @@ func (t *table) reach(l *limit, hash uint64, now int64) place {
 	return p
 }
 
-// keep stores v at p.
-func (t *table) keep(p *place, l *limit, hash uint64, v *view, now int64) {
+// storeAt stores v at p.
+func (t *table) storeAt(p *location, l *limit, hash uint64, v *view, now int64) {
 	if p.slot < 0 && p.next == nil && !t.roomFor(l, 1, p.home, now) {
 		p.next = &t.sets[t.home(hash)+1]
 		p.next.lock()
@@ -458,7 +462,7 @@ func (t *table) keep(p *place, l *limit, hash uint64, v *view, now int64) {
 	t.put(&p.spot, p.home, p.next, l, tagOf(hash), v, now, nil)
 }
 
-func (p *place) release() {
+func (p *location) release() {
 	p.home.unlock()
 	if p.next != nil {
 		p.next.unlock()
@@ -478,9 +482,9 @@ func (t *table) takeOne(l *limit, hash uint64, now int64, cost uint64, tally *fa
 	switch {
 	case pass && !l.settled:
 		l.spend(&v, cost)
-		t.keep(&p, l, hash, &v, now)
+		t.storeAt(&p, l, hash, &v, now)
 	case !pass && l.kind == quiet && v.cur > 0:
-		v.knock()
+		v.noteRequest()
 		l.store(p.in, p.slot, tagOf(hash), &v)
 	default:
 		l.storeRewound(p.spot, tagOf(hash), &v)
@@ -491,9 +495,9 @@ func (t *table) takeOne(l *limit, hash uint64, now int64, cost uint64, tally *fa
 	}
 }
 
-// change settles one state that is not of a concurrent limit: a cost above
-// zero is charged, one below is the refund of what was taken at time at, and
-// with zero a quiet limit's time is noted.
+// change settles one state that is not of a concurrent limit. A cost above zero is
+// charged. A cost below zero is the refund of what was taken at time at. With cost
+// zero, the time of the request is noted for a quiet limit.
 func (t *table) change(l *limit, hash uint64, now, cost, at int64) {
 	p := t.reach(l, hash, now)
 	if cost <= 0 && p.slot < 0 {
@@ -515,8 +519,8 @@ func (t *table) change(l *limit, hash uint64, now, cost, at int64) {
 	case cost < 0:
 		l.refund(&v, -uint64(cost), at)
 	case l.kind == quiet:
-		v.knock()
+		v.noteRequest()
 	}
-	t.keep(&p, l, hash, &v, now)
+	t.storeAt(&p, l, hash, &v, now)
 	p.release()
 }

@@ -42,7 +42,7 @@ func take(t testing.TB, l *Limiter, limit int, key []byte, cost int64, at time.T
 	return tallies[0]
 }
 
-// used tells what is spent of a limit of n by asking for one too many.
+// used returns the count of a key under a limit: it takes more than n allows.
 func used(t testing.TB, l *Limiter, limit int, key []byte, at time.Time) int64 {
 	t.Helper()
 	return take(t, l, limit, key, l.limits[limit].most1(), at).Used
@@ -133,7 +133,7 @@ func TestNearestToFreshGoesFirst(t *testing.T) {
 		for _, i := range order {
 			take(t, l, 0, number(i), int64(i+1), start)
 		}
-		for n := range 13 { // each newcomer is heavier than who is left
+		for n := range 13 { // each new key has spent more than those that remain
 			take(t, l, 0, number(100+n), 50, start)
 			for i := range 14 {
 				want := int64(i + 1)
@@ -256,17 +256,17 @@ func TestLossAtLoad(t *testing.T) {
 func TestTagsAreIndependentOfSets(t *testing.T) {
 	l := opened(t, 1<<20, perMinute(1))
 	const keys, bits = 1 << 18, 12 // of the tag, so that there is something to count
-	type place struct {
+	type homeAndTag struct {
 		home int
 		tag  uint64
 	}
-	seen := map[place]int{}
+	seen := map[homeAndTag]int{}
 	pairs := 0
 	for i := range keys {
 		var key keyHashes
 		hash := key.of(l, number(i)).hash ^ l.limits[0].salt
 		for _, tag := range []uint64{tagOf(hash) >> (64 - bits), 1<<bits + tagOf(hash)>>lowBits&(1<<bits-1)} {
-			p := place{l.table.home(hash), tag}
+			p := homeAndTag{l.table.home(hash), tag}
 			pairs += seen[p]
 			seen[p]++
 		}
@@ -310,7 +310,7 @@ func TestWindowNumbersLast(t *testing.T) {
 	}
 }
 
-// Many goroutines in two sets: nobody waits for ever, and the sets stay whole.
+// Many goroutines in two sets: no goroutine waits permanently, and the sets stay consistent.
 func TestCrowdInOneSet(t *testing.T) {
 	limits := []fairshare.Limit{
 		perMinute(5),

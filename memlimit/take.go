@@ -45,7 +45,7 @@ func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairsha
 // takeWorks is takeGroup with room for the works of a request.
 func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
 	var keys keyHashes
-	concurrents, beside := 0, false
+	concurrents, tracked := 0, false
 	for i := range takes {
 		if takes[i].DryRun != dry {
 			continue
@@ -57,8 +57,8 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 			hash: key.hash ^ lim.salt,
 			cost: uint64(max(0, takes[i].Cost)),
 		}
-		if lim.beside {
-			beside = true
+		if lim.tracked {
+			tracked = true
 			w.other, w.shard = key.second(l), uint8(shardOf(key.hash))
 			if lim.kind == concurrent {
 				concurrents++
@@ -80,8 +80,8 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 			works[j], works[j-1] = works[j-1], works[j]
 		}
 	}
-	if beside {
-		return l.takeBeside(now, works, concurrents, takes, tallies)
+	if tracked {
+		return l.takeTracked(now, works, concurrents, takes, tallies)
 	}
 	pass := l.table.open(works, now)
 	l.table.closeAll(works, now, pass, tallies)
@@ -186,7 +186,7 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
 			tallies[w.take] = w.l.tally(&w.view, w.cost, w.over, now)
 			if w.l.kind == quiet && w.cur > 0 {
-				w.knock()
+				w.noteRequest()
 				w.l.store(w.in, w.slot, tagOf(w.hash), &w.view)
 			}
 		}
@@ -208,13 +208,13 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 	}
 }
 
-// takeBeside is takeGroup with limits among works that requests in progress
+// takeTracked is takeGroup with limits among works that requests in progress
 // have something of; the first of them are concurrent.
-func (l *Limiter) takeBeside(now int64, works []work, concurrents int, takes []fairshare.Take,
+func (l *Limiter) takeTracked(now int64, works []work, concurrents int, takes []fairshare.Take,
 	tallies []fairshare.Tally) bool {
 	var wanted uint64 // shards, one bit each
 	for i := range works {
-		if works[i].l.beside {
+		if works[i].l.tracked {
 			wanted |= 1 << works[i].shard
 		}
 	}
@@ -224,7 +224,7 @@ func (l *Limiter) takeBeside(now int64, works []work, concurrents int, takes []f
 	pass := true
 	for i := range works {
 		w := &works[i]
-		if !w.l.beside {
+		if !w.l.tracked {
 			continue
 		}
 		name := w.name()
@@ -250,7 +250,7 @@ func (l *Limiter) takeBeside(now int64, works []work, concurrents int, takes []f
 	for i := range works {
 		w := &works[i]
 		switch {
-		case pass && w.l.beside:
+		case pass && w.l.tracked:
 			sh, cost := &l.slots.shards[w.shard], int64(w.cost)
 			if w.l.held {
 				tally := &tallies[w.take]
