@@ -531,6 +531,12 @@ func (g *Guard) settle(ctx context.Context, d *decision, out *Outcome) error {
 		out.Took = max(0, out.Time.Sub(d.now))
 		out.Bytes, out.CPU, out.Cost = -1, out.Took, -1
 	}
+	if out.Took < 0 && out.Part.ends(Time) {
+		out.Took = max(0, out.Time.Sub(d.now))
+	}
+	if out.CPU < 0 && out.Part.ends(CPU) {
+		out.CPU = out.Took
+	}
 	if d.shows != 0 && out.Status != 0 {
 		if out.Status >= 200 && out.Status <= 299 || out.Status == 304 {
 			g.history.show(&d.client, g.seen, d.shows, out.Time)

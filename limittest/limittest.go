@@ -7,8 +7,8 @@ import (
 )
 
 // Run checks that the limiters which open returns keep what
-// [fairshare.Limiter] promises. Each must have nothing spent yet, and room
-// for a few hundred keys.
+// [fairshare.Limiter] promises, and what [fairshare.Peeker] does if they are
+// Peekers. In each nothing is spent yet, and it has room for a few hundred keys.
 func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
 	for _, test := range []struct {
 		name string
@@ -25,6 +25,7 @@ func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limite
 		{"corners", runCorners},
 		{"older times", runOlder},
 		{"a day ahead", runFarAhead},
+		{"peek", runPeek},
 		{"random", runRandom},
 		{"at once", runAtOnce},
 		{"expected", runExpected},

@@ -72,7 +72,10 @@ type state struct {
 	held      int64    // for requests in progress, in units of Tally.Held
 }
 
-var _ fairshare.Limiter = (*Model)(nil)
+var (
+	_ fairshare.Limiter = (*Model)(nil)
+	_ fairshare.Peeker  = (*Model)(nil)
+)
 
 // NewModel returns a Model in which nothing is spent.
 func NewModel(limits []fairshare.Limit) *Model {
@@ -235,6 +238,21 @@ func (m *Model) Settle(_ context.Context, now time.Time, charges []fairshare.Cha
 	return nil
 }
 
+// Peek implements [fairshare.Peeker].
+func (m *Model) Peek(_ context.Context, now time.Time, takes []fairshare.Take, tallies []fairshare.Tally) error {
+	m.counters.mu.Lock()
+	defer m.counters.mu.Unlock()
+	at := big.NewInt(now.UnixNano())
+	for i, t := range takes {
+		st := m.state(t.Limit, t.Key)
+		before := *st
+		rewind(&m.limits[t.Limit], st, at)
+		tallies[i] = m.tally(at, t)
+		*st = before
+	}
+	return nil
+}
+
 // settle charges without asking.
 func settle(l *fairshare.Limit, st *state, at *big.Int, cost int64) {
 	before := new(big.Rat).Set(st.tat)
@@ -348,7 +366,7 @@ func rewind(l *fairshare.Limit, st *state, at *big.Int) {
 	switch l.Algorithm {
 	case fairshare.Quiet:
 		if new(big.Int).Sub(st.last, at).Cmp(far) > 0 {
-			st.last.Set(at)
+			st.last = new(big.Int).Set(at)
 		}
 	case fairshare.GCRA:
 		most := new(big.Rat).SetInt64(2 * l.Allowed())

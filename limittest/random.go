@@ -253,6 +253,9 @@ func (s *script) play(t *testing.T, where string, model *Model, subject fairshar
 			t.Fatal(err)
 		}
 	}
+	if peeker, ok := subject.(fairshare.Peeker); ok && s.rand.IntN(4) == 0 {
+		s.peek(t, where, model, peeker)
+	}
 	takes := s.takes()
 	got, want := make([]fairshare.Tally, len(takes)), make([]fairshare.Tally, len(takes))
 	if err := subject.Take(ctx, s.now, takes, got); err != nil {
@@ -282,6 +285,25 @@ func (s *script) play(t *testing.T, where string, model *Model, subject fairshar
 				Page: take.Page})
 		case !l.Resource.Settled():
 			s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: s.now})
+		}
+	}
+}
+
+// peek reads the same figures of both, which must agree. That it changes nothing
+// shows in later requests.
+func (s *script) peek(t *testing.T, where string, model *Model, subject fairshare.Peeker) {
+	ctx, takes := context.Background(), s.takes()
+	got, want := make([]fairshare.Tally, len(takes)), make([]fairshare.Tally, len(takes))
+	if err := subject.Peek(ctx, s.now, takes, got); err != nil {
+		t.Fatalf("%s: Peek: %v", where, err)
+	}
+	if err := model.Peek(ctx, s.now, takes, want); err != nil {
+		t.Fatal(err)
+	}
+	for i, take := range takes {
+		if got[i] != want[i] {
+			t.Errorf("%s at %d ns: Peek of %q at cost %d under %+v:\n got  %+v\n want %+v",
+				where, s.now.UnixNano(), take.Key, take.Cost, s.limits[take.Limit], got[i], want[i])
 		}
 	}
 }

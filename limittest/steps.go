@@ -312,3 +312,37 @@ func runSlots(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.L
 	seat.want(0, 1, pass)
 	seat.want(0, 1, full)
 }
+
+// runPeek reads the figures of a limit between takes, if the limiter can. Reading
+// them changes nothing.
+func runPeek(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
+	limit := fairshare.Limit{Resource: fairshare.Requests, N: 4, Window: 10 * s}
+	limiter := open(t, []fairshare.Limit{limit})
+	peeker, ok := limiter.(fairshare.Peeker)
+	if !ok {
+		t.Skip("the limiter is not a Peeker")
+	}
+	seat := seat{t, limiter}
+	peek := func(at time.Duration, cost int64, want fairshare.Tally) {
+		t.Helper()
+		tallies := []fairshare.Tally{{Over: true, Used: -1}} // must be overwritten
+		takes := []fairshare.Take{{Key: []byte("k"), Cost: cost}}
+		for range 3 {
+			if err := peeker.Peek(context.Background(), start.Add(at), takes, tallies); err != nil {
+				t.Fatalf("Peek at %v: %v", at, err)
+			}
+			if tallies[0] != want {
+				t.Errorf("Peek of %d at %v: got %+v, want %+v", cost, at, tallies[0], want)
+			}
+		}
+	}
+	peek(0, 1, fairshare.Tally{})
+	seat.want(0, 3, pass)
+	peek(0, 1, fairshare.Tally{Used: 3, Reset: 20 * s})
+	peek(0, 2, over(3, 13333333334, 20*s))
+	seat.want(0, 1, pass)
+	peek(0, 1, over(4, 12500*ms, 20*s))
+	peek(15*s, 2, fairshare.Tally{Used: 2, Reset: 5 * s})
+	peek(40*s, 4, fairshare.Tally{})
+	seat.want(15*s, 2, pass)
+}
