@@ -53,7 +53,7 @@ func TestServeOnAFullDisk(t *testing.T) {
 	for i := range 50 {
 		guess(s, fmt.Sprintf("198.51.100.%d", i))
 	}
-	s.stderr.wait(`(registry is not written: .*no space left)`)
+	s.stderr.wait(`(registry cannot be written: .*no space left)`)
 	s.stop()
 
 	s = start()
@@ -68,7 +68,7 @@ func TestServeOnAFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	s.stderr.wait(`(registry is written again)`)
+	s.stderr.wait(`(registry can be written again)`)
 	s.stop()
 
 	s = start()

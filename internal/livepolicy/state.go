@@ -424,7 +424,7 @@ func (s *State) recordPassed(p *httpguard.Passage) {
 	if s.registrar == nil {
 		return
 	}
-	s.registrar.Passed(registrar.Passage{
+	s.registrar.Passed(registrar.Request{
 		Addr: p.Addr, Via: p.Via, Bot: p.Bot, UserAgent: p.UserAgent, At: p.Time,
 		Took: p.Took, CPU: p.CPU, Bytes: p.Bytes, Status: p.Status,
 	})
@@ -455,7 +455,7 @@ func (s *State) recordRefused(r *httpguard.Report) {
 		}
 	}
 	s.registrar.Refused(registrar.Refusal{
-		Passage: registrar.Passage{Addr: req.Addr, Via: req.Via, Bot: req.Bot, UserAgent: req.UserAgent, At: req.Time},
+		Request: registrar.Request{Addr: req.Addr, Via: req.Via, Bot: req.Bot, UserAgent: req.UserAgent, At: req.Time},
 		Story:   story,
 	})
 	if f.Ban != fairshare.NotBanned && !r.DryRun && f.Rule != fairshare.OperatorBan {

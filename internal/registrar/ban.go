@@ -11,30 +11,31 @@ import (
 )
 
 const (
-	banChunk = 1024                   // of a banQueue
-	maxWait  = 500 * time.Millisecond // of a request for bans to be written
+	banChunk = 1024                   // bans in a chunk of a banQueue
+	maxWait  = 500 * time.Millisecond // how long a request waits until bans are written
 )
 
-// A banQueue holds bans until they are written: in the order in which they
-// came, and of one key and rule only the latest, but for one that is just
-// being written.
+// A banQueue holds bans until they are written, in the order of arrival. For each
+// key and rule it holds only the latest ban, in addition to one that is being
+// written.
 type banQueue struct {
 	seed    maphash.Seed
-	most    int
+	most    int          // bans
 	pending atomic.Int64 // queued, or being written
-	slow    atomic.Bool  // the disk is known to be: nobody waits for it
+	slow    atomic.Bool  // the disk is slow or broken: requests do not wait for it
 
-	// Bans have numbers in the order in which they came.
+	// Bans are numbered in the order of arrival.
 	mu sync.Mutex
-	// grows without being moved: the guard waits; a zero Client means superseded or lifted
+	// chunks grow without copying, since the guard waits for add. A zero Client marks
+	// a superseded or lifted ban.
 	chunks   [][]fairshare.Banned
-	base     uint64            // number of the first of chunks
-	first    uint64            // number of the first that is not written
-	next     uint64            // number of the next to come
-	writing  uint64            // number of the first that is not being written; first when none is
+	base     uint64            // number of the first ban in chunks
+	first    uint64            // number of the first ban that is not written
+	next     uint64            // number of the next ban to arrive
+	writing  uint64            // number of the first ban after those being written; first if none is
 	latest   map[uint64]uint64 // hash of key and rule → number
-	lost     int64             // there was no place
-	progress chan struct{}     // closed when a write has ended
+	dropped  int64             // bans beyond most
+	progress chan struct{}     // closed at the end of a write
 }
 
 func newBanQueue(seed maphash.Seed, most int) *banQueue {
@@ -55,12 +56,12 @@ func (q *banQueue) hash(b *fairshare.Banned) uint64 {
 	}{b.Client, b.Kind, b.Rule})
 }
 
-// sameBan reports whether two bans are of one key and rule.
+// sameBan reports whether two bans have the same key and rule.
 func sameBan(b, c *fairshare.Banned) bool {
 	return b.Client == c.Client && b.Kind == c.Kind && b.Rule == c.Rule
 }
 
-// add queues a ban.
+// add queues a ban. It replaces a queued one of the same key and rule.
 func (q *banQueue) add(b fairshare.Banned) {
 	hash := q.hash(&b)
 	q.mu.Lock()
@@ -75,7 +76,7 @@ func (q *banQueue) add(b fairshare.Banned) {
 		}
 	}
 	if !found && q.next-q.first >= uint64(q.most) {
-		q.lost++
+		q.dropped++
 		return
 	}
 	if i := q.next - q.base; i/banChunk == uint64(len(q.chunks)) {
@@ -87,7 +88,7 @@ func (q *banQueue) add(b fairshare.Banned) {
 	q.pending.Add(1)
 }
 
-// take returns at most n bans to be written, the first first. Hand the outcome
+// take returns at most n bans to write, in the order of arrival. Report the outcome
 // to done.
 func (q *banQueue) take(n int) (bans []fairshare.Banned) {
 	q.mu.Lock()
@@ -99,7 +100,7 @@ func (q *banQueue) take(n int) (bans []fairshare.Banned) {
 		}
 		if later, found := q.latest[q.hash(b)]; found && later > q.writing {
 			if sameBan(q.at(later), b) {
-				*b = fairshare.Banned{} // that one came while this one was being written, in vain
+				*b = fairshare.Banned{} // superseded while a write of it failed
 				continue
 			}
 		}
@@ -108,7 +109,7 @@ func (q *banQueue) take(n int) (bans []fairshare.Banned) {
 	return bans
 }
 
-// done ends what take began.
+// done ends the write of the bans that take returned.
 func (q *banQueue) done(written bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,17 +132,17 @@ func (q *banQueue) done(written bool) {
 			q.chunks, q.base = q.chunks[1:], q.base+banChunk
 		}
 	}
-	if q.first == q.next { // give memory back
+	if q.first == q.next { // release the memory
 		q.chunks, q.base, q.latest = nil, q.first, map[uint64]uint64{}
 	}
 }
 
-// lift drops the bans of a client that began until at and are not being
-// written.
+// lift drops the bans of the matching clients that began at a time or before,
+// except those being written.
 func (q *banQueue) lift(which func(fairshare.ClientID) bool, at time.Time) {
 	number := uint64(0)
 	for more := true; more; {
-		q.mu.Lock() // not for long: the guard may wait
+		q.mu.Lock() // for a short time: the guard may wait
 		number = max(number, q.writing)
 		for range banChunk {
 			if number >= q.next {
@@ -159,8 +160,8 @@ func (q *banQueue) lift(which func(fairshare.ClientID) bool, at time.Time) {
 	}
 }
 
-// wait waits until all that was queued is written, but not for long, and not
-// at all for a slow disk.
+// wait waits until all queued bans are written, at most for maxWait, and not at all
+// for a slow disk.
 func (q *banQueue) wait(ctx context.Context) {
 	if q.pending.Load() == 0 || q.slow.Load() {
 		return
@@ -188,14 +189,15 @@ func (q *banQueue) wait(ctx context.Context) {
 	}
 }
 
-// Banned queues a ban, to be written at once. It is quick and does not block;
-// it is safe for concurrent use.
+// Banned queues a ban, which is written at once. It does not wait for the disk. It
+// is safe for concurrent use.
 func (g *Registrar) Banned(b fairshare.Banned) {
 	g.bans.add(b)
 	g.wake()
 }
 
-// Settle waits until all bans that were begun so far are on disk: then not
-// even kill -9 loses them. It returns at once when there are none, after half a
-// second at most, and does not wait for a disk that is known to be slow or broken.
+// Settle waits until all queued bans are written, so that the kill of the process
+// does not lose them. It returns at once if there are none or if the disk is known
+// to be slow or broken, and after half a second at most. It is safe for concurrent
+// use.
 func (g *Registrar) Settle(ctx context.Context) { g.bans.wait(ctx) }

@@ -20,7 +20,7 @@ func TestBansAreWrittenAtOnce(t *testing.T) {
 			r.pass(addr(i*7919), 1)
 		}
 		store.set(func() { store.take = 5 * time.Millisecond })
-		sleep(5010 * time.Millisecond) // in the pause after a batch
+		sleep(5010 * time.Millisecond) // into the pause after a batch
 		for i := range 2500 {
 			r.ban(addr(i))
 		}
@@ -37,13 +37,13 @@ func TestBansAreWrittenAtOnce(t *testing.T) {
 		begin = time.Now()
 		r.Settle(t.Context()) // nothing is queued
 		if took := time.Since(begin); took > 0 {
-			t.Errorf("it waits %v for nothing", took)
+			t.Errorf("without bans, Settle waits %v", took)
 		}
 		r.stop()
 	})
 }
 
-func TestSettle(t *testing.T) {
+func TestSettleSkipsSlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		r := run(t, store, registrar.Options{})
@@ -54,21 +54,21 @@ func TestSettle(t *testing.T) {
 			begin := time.Now()
 			r.Settle(t.Context())
 			if took := time.Since(begin); took != want {
-				t.Errorf("%s: it waits %v, want %v", name, took, want)
+				t.Errorf("%s: Settle waits %v, want %v", name, took, want)
 			}
 			sleep(time.Minute)
 		}
-		step("a good disk", 30*time.Millisecond, nil, 30*time.Millisecond)
+		step("a fast disk", 30*time.Millisecond, nil, 30*time.Millisecond)
 		step("it becomes slow", 900*time.Millisecond, nil, 500*time.Millisecond)
 		step("it is known to be slow", 900*time.Millisecond, nil, 0)
-		step("it is good again, which is not known", 10*time.Millisecond, nil, 0)
+		step("it is fast again, which is not known", 10*time.Millisecond, nil, 0)
 		step("it is known", 10*time.Millisecond, nil, 10*time.Millisecond)
 		step("it fails", 20*time.Millisecond, errDisk, 20*time.Millisecond)
 		step("it is known to fail", 20*time.Millisecond, errDisk, 0)
 		step("it works, which is not known", 20*time.Millisecond, nil, 0)
 		step("it is known to work", 20*time.Millisecond, nil, 20*time.Millisecond)
 
-		// A client that goes does not wait.
+		// If the client disconnects, Settle does not wait.
 		store.set(func() { store.take = 50 * time.Millisecond })
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -76,21 +76,20 @@ func TestSettle(t *testing.T) {
 		begin := time.Now()
 		r.Settle(ctx)
 		if took := time.Since(begin); took != 10*time.Millisecond {
-			t.Errorf("who went waits %v", took)
+			t.Errorf("after a disconnect, Settle waits %v", took)
 		}
 		r.stop()
 		r.ban("192.0.2.1")
 		begin = time.Now()
 		r.Settle(t.Context())
 		if took := time.Since(begin); took > 0 {
-			t.Errorf("after the end it waits %v", took)
+			t.Errorf("after the end, Settle waits %v", took)
 		}
 	})
 }
 
-// A commit of others that is queued before is what is waited for, not those
-// that come after.
-func TestSettleWaitsForWhatWasQueued(t *testing.T) {
+// Settle waits for bans that were queued before its call, not for later ones.
+func TestSettleWaitsForQueuedBansOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.take = 20 * time.Millisecond
@@ -107,14 +106,14 @@ func TestSettleWaitsForWhatWasQueued(t *testing.T) {
 		}()
 		r.Settle(t.Context())
 		if took := time.Since(begin); took > 40*time.Millisecond || store.ban("192.0.2.2").Rule == "" {
-			t.Errorf("it waits %v", took)
+			t.Errorf("Settle waits %v", took)
 		}
 		sleep(time.Second)
 		r.stop()
 	})
 }
 
-func TestOneBanOfAKeyAndRuleIsQueued(t *testing.T) {
+func TestOnlyLatestBanOfKeyAndRuleIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.fault = errDisk
@@ -128,9 +127,9 @@ func TestOneBanOfAKeyAndRuleIsQueued(t *testing.T) {
 		ban("192.0.2.1", "b", 1)
 		ban("192.0.2.1", "a", 3)
 		ban("192.0.2.2", "a", 1)
-		ban("192.0.2.3", "a", 1) // no place
-		ban("192.0.2.2", "a", 2) // has one
-		if s := r.Stats(); s.QueuedBans != 3 || s.LostBans != 1 {
+		ban("192.0.2.3", "a", 1) // the queue is full
+		ban("192.0.2.2", "a", 2) // replaces a queued one
+		if s := r.Stats(); s.QueuedBans != 3 || s.DroppedBans != 1 {
 			t.Errorf("%+v", s)
 		}
 		store.set(func() { store.fault, store.take = nil, time.Second })
@@ -149,14 +148,14 @@ func TestOneBanOfAKeyAndRuleIsQueued(t *testing.T) {
 			t.Errorf("written: %s, want %s", got, want)
 		}
 		r.stop()
-		r.log.holds(t, "is not written",
-			"written again: 0 clients, 0 stories and 4 bans were kept, 1 requests, stories and bans were lost",
-			"1 will be forgotten at a restart")
+		r.log.holds(t, "cannot be written",
+			"written again: 0 clients, 0 stories and 4 bans are still to be written, 1 requests, stories and bans were lost",
+			"1 bans will be lost at a restart")
 	})
 }
 
-// What comes while the same ban is being written in vain takes its place.
-func TestBanOvertakesOneThatFails(t *testing.T) {
+// A ban that arrives while a write of the previous one fails replaces that one.
+func TestBanReplacesOneWhoseWriteFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.fault, store.take = errDisk, 100*time.Millisecond
@@ -200,7 +199,7 @@ func TestLiftedBansAreNotWritten(t *testing.T) {
 			}}
 		})
 		sleep(pollTime)
-		r.ban("10.0.0.7") // anew
+		r.ban("10.0.0.7") // again, later
 		store.set(func() { store.fault = nil })
 		if err := r.stop(); err != nil {
 			t.Error(err)
@@ -215,9 +214,9 @@ func TestLiftedBansAreNotWritten(t *testing.T) {
 	})
 }
 
-// A ban that was lifted while it was being written in vain, and one of the
-// same client that came meanwhile.
-func TestLiftWhileBeingWritten(t *testing.T) {
+// A ban is lifted while a write of it fails; meanwhile another ban of the same client
+// arrives.
+func TestLiftDuringAFailingWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		r := run(t, store, registrar.Options{})

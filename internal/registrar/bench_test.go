@@ -16,7 +16,7 @@ import (
 
 const browser = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 
-// addrs returns addresses, each of another client, of many networks.
+// addrs returns addresses of different clients in many networks.
 func addrs(n int) []netip.Addr {
 	r := rand.New(rand.NewPCG(1, 2))
 	all := make([]netip.Addr, n)
@@ -30,7 +30,7 @@ func addrs(n int) []netip.Addr {
 func BenchmarkPassed(b *testing.B) {
 	for _, n := range []int{1, 1024, 1 << 15} {
 		g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
-		p := registrar.Passage{UserAgent: browser, At: time.Now(), Took: time.Millisecond, Bytes: 1000, Status: 200}
+		p := registrar.Request{UserAgent: browser, At: time.Now(), Took: time.Millisecond, Bytes: 1000, Status: 200}
 		all := addrs(n)
 		for _, p.Addr = range all {
 			g.Passed(p)
@@ -62,14 +62,14 @@ func BenchmarkPassed(b *testing.B) {
 	}
 }
 
-// BenchmarkPassedAgents is of a client that names itself anew each time.
+// BenchmarkPassedAgents counts a client that sends a new user agent each time.
 func BenchmarkPassedAgents(b *testing.B) {
 	g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
 	agents := make([]string, 1000)
 	for i := range agents {
 		agents[i] = strings.Repeat("x", i%300) + fmt.Sprint(i)
 	}
-	p := registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: time.Now(), Status: 200}
+	p := registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: time.Now(), Status: 200}
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
@@ -79,11 +79,10 @@ func BenchmarkPassedAgents(b *testing.B) {
 	}
 }
 
-// BenchmarkFlood is of clients that are never seen again, most of which find
-// no place.
+// BenchmarkFlood counts clients that send one request each; most of them are dropped.
 func BenchmarkFlood(b *testing.B) {
 	g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
-	p := registrar.Passage{UserAgent: browser, At: time.Now(), Status: 200}
+	p := registrar.Request{UserAgent: browser, At: time.Now(), Status: 200}
 	b.ReportAllocs()
 	r := rand.New(rand.NewPCG(1, 2))
 	for b.Loop() {
@@ -96,7 +95,7 @@ func BenchmarkFlood(b *testing.B) {
 func BenchmarkRefused(b *testing.B) {
 	g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
 	r := registrar.Refusal{
-		Passage: registrar.Passage{UserAgent: browser, At: time.Now()},
+		Request: registrar.Request{UserAgent: browser, At: time.Now()},
 		Story: fairshare.Story{Rule: "rapid requests", Action: fairshare.Refuse, Status: 429, By: "addr",
 			Resource: "requests",
 			Method:   "GET", Host: "example.org", Path: "/a/path/of/some/length"},
@@ -150,19 +149,19 @@ func BenchmarkSettleNothing(b *testing.B) {
 	}
 }
 
-func BenchmarkWord(b *testing.B) {
+func BenchmarkOverride(b *testing.B) {
 	now := time.Now()
-	many := func(n int) (said []fairshare.OverrideRecord, labels []fairshare.Label) {
+	many := func(n int) (overrides []fairshare.OverrideRecord, labels []fairshare.Label) {
 		for i, a := range addrs(n) {
 			id := fairshare.ClientID{Prefix: netip.PrefixFrom(a, 32)}
 			if i%2 == 0 {
-				said = append(said, fairshare.OverrideRecord{Client: id, Action: fairshare.Refuse, Since: now,
+				overrides = append(overrides, fairshare.OverrideRecord{Client: id, Action: fairshare.Refuse, Since: now,
 					Until: now.Add(time.Hour)})
 			} else {
 				labels = append(labels, fairshare.Label{Client: id, Name: "partner"})
 			}
 		}
-		return said, labels
+		return overrides, labels
 	}
 	r := rand.New(rand.NewPCG(3, 4))
 	others := make([]netip.Addr, 1<<12)
@@ -171,15 +170,15 @@ func BenchmarkWord(b *testing.B) {
 		others[i] = netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8), byte(a)})
 	}
 	for _, n := range []int{0, 1, 1000, 100_000} {
-		said, labels := many(n)
+		overrides, labels := many(n)
 		store := newFakeStore()
-		store.said, store.labels = said, labels
+		store.overrides, store.labels = overrides, labels
 		g := registrar.New(registrar.Options{Store: store, Prefix: policy.Client})
 		if err := g.Start(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 		for _, bot := range []fairshare.Bot{{}, {Name: "googlebot", State: fairshare.Verified}} {
-			b.Run(fmt.Sprintf("words=%d/bot=%s", n, bot.Name), func(b *testing.B) {
+			b.Run(fmt.Sprintf("overrides=%d/bot=%s", n, bot.Name), func(b *testing.B) {
 				b.ReportAllocs()
 				i, found := 0, 0
 				for b.Loop() {
@@ -189,16 +188,16 @@ func BenchmarkWord(b *testing.B) {
 					i++
 				}
 				if found > i/100 {
-					b.Fatalf("%d of %d are named", found, i)
+					b.Fatalf("%d of %d have an override", found, i)
 				}
 			})
 		}
 		if n == 0 {
 			continue
 		}
-		b.Run(fmt.Sprintf("words=%d/named", n), func(b *testing.B) {
+		b.Run(fmt.Sprintf("overrides=%d/found", n), func(b *testing.B) {
 			b.ReportAllocs()
-			addr := said[0].Client.Prefix.Addr()
+			addr := overrides[0].Client.Prefix.Addr()
 			for b.Loop() {
 				if g.Override(addr, fairshare.Bot{}, now).Action != fairshare.Refuse {
 					b.Fatal("not refused")
@@ -208,15 +207,15 @@ func BenchmarkWord(b *testing.B) {
 	}
 }
 
-// BenchmarkNewWords is what a running server does when one of many words
-// changes.
-func BenchmarkNewWords(b *testing.B) {
-	var said []fairshare.OverrideRecord
+// BenchmarkNewOverrides does the work of a running server after one of many overrides
+// has changed.
+func BenchmarkNewOverrides(b *testing.B) {
+	var overrides []fairshare.OverrideRecord
 	for _, a := range addrs(100_000) {
-		said = append(said, fairshare.OverrideRecord{Client: fairshare.ClientID{Prefix: netip.PrefixFrom(a, 32)},
-			Action: fairshare.Block})
+		id := fairshare.ClientID{Prefix: netip.PrefixFrom(a, 32)}
+		overrides = append(overrides, fairshare.OverrideRecord{Client: id, Action: fairshare.Block})
 	}
 	for b.Loop() {
-		runtime.KeepAlive(registrar.NewOverrides(said, nil))
+		runtime.KeepAlive(registrar.NewOverrides(overrides, nil))
 	}
 }

@@ -12,34 +12,33 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// A Passage is a request that was let through and has ended.
-type Passage struct {
-	Addr      netip.Addr
+// A Request holds the facts and costs of one request.
+type Request struct {
+	Addr      netip.Addr // unmapped or not; an invalid one is not counted
 	Via       netip.Addr // as in a fairshare.Request
 	Bot       fairshare.Bot
-	UserAgent string
-	At        time.Time     // arrival
-	Took      time.Duration // of the upstream
-	CPU       time.Duration // of the upstream; 0 when it is not known
+	UserAgent string        // recorded up to 256 bytes
+	At        time.Time     // arrival, a time of Options.Now
+	Took      time.Duration // the upstream's time
+	CPU       time.Duration // the upstream's CPU time; 0 if unknown
 	Bytes     int64         // of the response body
-	Status    int           // of the upstream; 0 when it gave no answer
+	Status    int           // of the upstream's answer; 0 if there was none
 }
 
 // maxAgent bounds a user agent, in bytes.
 const maxAgent = 256
 
-// A client is what is counted of one client and was not written yet.
+// A client holds the counts of one client that are not written yet.
 type client struct {
 	first, last int64 // Unix ns
 	spent       fairshare.Spent
-	agentHash   uint64 // of agent, which is far away
+	agentHash   uint64 // comparing it does not load agent into the cache
 	bot         string
 	botState    fairshare.BotState
-	agent       []byte // a copy, in memory that is used again
+	agent       []byte // a copy; the memory is reused
 }
 
-// key returns the key of a client, and whether it is one: an invalid address
-// is nobody's.
+// key returns the key of a client; known is false for an invalid address.
 func (g *Registrar) key(addr, via netip.Addr, bot *fairshare.Bot) (k key, known bool) {
 	if bot.Name != "" && trusted(bot) {
 		return key{hash: ^maphash.String(g.seed, bot.Name), id: fairshare.ClientID{Bot: bot.Name}}, true
@@ -59,7 +58,7 @@ func (g *Registrar) key(addr, via netip.Addr, bot *fairshare.Bot) (k key, known 
 	} else {
 		k.network = 2<<32 | uint64(binary.BigEndian.Uint32(a[:]))
 	}
-	if via.IsValid() { // what one peer names is one network: it can name any
+	if via.IsValid() { // all clients that one peer names are one network: it can name any address
 		peer := via.As16()
 		copy(b[18:], peer[:])
 		k.id.Via, k.network = via, 3<<32|maphash.Bytes(g.seed, peer[:])>>32
@@ -68,9 +67,9 @@ func (g *Registrar) key(addr, via netip.Addr, bot *fairshare.Bot) (k key, known 
 	return k, true
 }
 
-// Passed counts a request that was let through and has ended. It is quick,
-// and safe for concurrent use.
-func (g *Registrar) Passed(p Passage) {
+// Passed counts a request that reached the upstream and has ended. It does not wait
+// for the disk, and is safe for concurrent use.
+func (g *Registrar) Passed(p Request) {
 	spent := fairshare.Spent{Requests: 1, CPU: max(p.CPU, 0), Time: max(p.Took, 0), Bytes: max(p.Bytes, 0)}
 	if p.Status >= 400 && p.Status <= 499 {
 		spent.Errors = 1
@@ -80,9 +79,9 @@ func (g *Registrar) Passed(p Passage) {
 	}
 }
 
-// spend adds what a client has had.
-func (g *Registrar) spend(k *key, p *Passage, spent *fairshare.Spent, passes bool) {
-	at, agent := p.At.UnixNano(), cut(p.UserAgent, maxAgent)
+// spend adds to a client's counts; passes means that the request was not refused.
+func (g *Registrar) spend(k *key, p *Request, spent *fairshare.Spent, passes bool) {
+	at, agent := p.At.UnixNano(), truncate(p.UserAgent, maxAgent)
 	agentHash := maphash.String(g.seed, agent)
 	s := g.clients.lock(k.hash)
 	e, isNew := g.clients.find(s, k, passes)
@@ -103,8 +102,8 @@ func (g *Registrar) spend(k *key, p *Passage, spent *fairshare.Spent, passes boo
 	s.mu.Unlock()
 }
 
-// cut returns at most the first n bytes of s, and no half a character.
-func cut(s string, n int) string {
+// truncate returns at most the first n bytes of s, without a part of a character.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -116,11 +115,11 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// text returns a copy of a client's own bytes that is valid UTF-8.
+// text returns a copy of bytes from a client as valid UTF-8.
 func text(b []byte) string { return strings.ToValidUTF8(string(b), "?") }
 
-// takeClients takes at most n clients to be written.
-func (g *Registrar) takeClients(b *batch, from where, n int) {
+// takeClients takes at most n clients of a list for writing.
+func (g *Registrar) takeClients(b *batch, from entryState, n int) {
 	b.clients = g.clients.take(b.clients, from, n, func(e *entry[client]) {
 		c := &e.record
 		b.Clients = append(b.Clients, sqlregistry.ClientDelta{

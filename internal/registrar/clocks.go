@@ -8,25 +8,25 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// The registry holds the system's time: operators' commands compare what they
-// read with it, and the times of lifts are compared with those of bans. Memory
-// holds the server's time, which no step of the system's clock changes. The
-// writer converts one to the other.
+// The registry records the system's time: operators' commands compare it with their
+// own, and Write compares the times of lifts and bans. Memory holds the server's
+// time, which steps of the system's clock do not change. The writer converts one to
+// the other.
 
-// sameTime is how far the difference of the clocks may drift before it is
-// measured again: a ban that is written twice keeps the time of its begin.
+// sameTime is how far the difference of the clocks may drift until it is updated. So
+// a ban that is written twice has the same start.
 const sameTime = time.Second
 
 // measureClocks measures by how much the system's clock is ahead of the server's.
 func (w *writer) measureClocks() {
 	now := w.now()
-	if ahead := w.wall(now).Sub(now); (ahead - w.ahead).Abs() >= sameTime {
-		w.ahead = ahead
+	if ahead := w.wall(now).Sub(now); (ahead - w.clockAhead).Abs() >= sameTime {
+		w.clockAhead = ahead
 	}
 }
 
-// onSystemClock returns a batch of server times, written at now, with the
-// system's times.
+// onSystemClock returns a copy of a batch with the system's times. now is the
+// server's time.
 func onSystemClock(b sqlregistry.Batch, now time.Time, ahead time.Duration) sqlregistry.Batch {
 	b.At = now.Add(ahead)
 	if ahead == 0 {
@@ -51,7 +51,7 @@ func shiftStory(s *fairshare.Story, by time.Duration) {
 	shift(by, &s.First, &s.Last, &s.Until, &s.BanBegan)
 }
 
-// shift adds to each time that is not zero.
+// shift adds a duration to each time that is not zero.
 func shift(by time.Duration, times ...*time.Time) {
 	for _, t := range times {
 		if !t.IsZero() {

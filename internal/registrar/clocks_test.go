@@ -12,9 +12,9 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// The system's clock steps while a server runs: what is written has the
-// system's times all the same, as operators' commands expect.
-func TestRegistryHasTheSystemsTimesAfterAStep(t *testing.T) {
+// After a step of the system's clock, records have the system's times, as operators'
+// commands expect.
+func TestRecordsHaveSystemTimesAfterAStep(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, 0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFakeStore()
@@ -28,13 +28,13 @@ func TestRegistryHasTheSystemsTimesAfterAStep(t *testing.T) {
 			r.Banned(fairshare.Banned{Client: client, Kind: fairshare.ByAddr, Rule: "rapid", Number: 1,
 				Began: begin, Until: begin.Add(time.Minute), Since: begin.Add(time.Minute)})
 			r.Refused(registrar.Refusal{
-				Passage: registrar.Passage{Addr: client.Prefix.Addr(), At: begin},
+				Request: registrar.Request{Addr: client.Prefix.Addr(), At: begin},
 				Story: fairshare.Story{ID: "r1", Rule: "rapid", Action: fairshare.Refuse,
 					Ban: fairshare.BanStarted, Until: begin.Add(time.Minute)},
 			})
 			sleep(20 * time.Second)
 			r.Refused(registrar.Refusal{
-				Passage: registrar.Passage{Addr: client.Prefix.Addr(), At: begin.Add(20 * time.Second)},
+				Request: registrar.Request{Addr: client.Prefix.Addr(), At: begin.Add(20 * time.Second)},
 				Story:   fairshare.Story{ID: "r1", Rule: "rapid", Action: fairshare.Refuse},
 			})
 			if err := r.stop(); err != nil {
@@ -60,8 +60,8 @@ func TestRegistryHasTheSystemsTimesAfterAStep(t *testing.T) {
 	}
 }
 
-// A ban that begins after a lift is written, and a client is known again after
-// it was forgotten, whichever way the system's clock was stepped.
+// A ban that begins after a lift is written, and a forgotten client is recorded
+// again, after a step of the system's clock in either direction.
 func TestBanAfterALiftAndAStepIsWritten(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, time.Hour} {
 		r, err := sqlregistry.Open(t.Context(), filepath.Join(t.TempDir(), "registry.db"), sqlregistry.Options{})
@@ -84,7 +84,7 @@ func TestBanAfterALiftAndAStepIsWritten(t *testing.T) {
 			check(g.Start(t.Context()))
 			g.Banned(fairshare.Banned{Client: client, Kind: fairshare.ByAddr, Rule: "rapid", Number: 1,
 				Began: at, Until: at.Add(10 * time.Minute), Since: at.Add(10 * time.Minute)})
-			g.Passed(registrar.Passage{Addr: client.Prefix.Addr(), At: at, Status: 200})
+			g.Passed(registrar.Request{Addr: client.Prefix.Addr(), At: at, Status: 200})
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
 			check(g.Run(over)) // writes all

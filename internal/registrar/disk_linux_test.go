@@ -13,9 +13,9 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// A real registry on a disk that is full for ten minutes: it is told once, nobody
-// waits, and nothing is lost.
-func TestFullDisk(t *testing.T) {
+// A real registry is on a disk that is full for ten minutes: it is logged once, no
+// request waits, and nothing is lost.
+func TestFullDiskLosesNothing(t *testing.T) {
 	const size = 4 << 20
 	folder := smalldisk.New(t, size)
 	synctest.Test(t, func(t *testing.T) {
@@ -61,9 +61,9 @@ func TestFullDisk(t *testing.T) {
 		}
 		sleep(time.Minute)
 		if s := r.Stats(); s.Failing || s.QueuedBans+s.DirtyClients+s.DirtyStories > 0 {
-			t.Errorf("room again: %+v", s)
+			t.Errorf("after space was freed: %+v", s)
 		}
-		log.holds(t, "the registry is not written: ", "the registry is written again: 500 clients, 500 stories and ")
+		log.holds(t, "the registry cannot be written: ", "the registry can be written again: 500 clients, 500 stories and ")
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -11,12 +11,13 @@ import (
 
 const (
 	pollEvery = 250 * time.Millisecond
-	pollRest  = 10 // times as long as a poll took: many words take long to sort
+	pollPause = 10 // times the duration of a poll: reading many overrides takes long
 	pollLate  = 700 * time.Millisecond
-	tellEvery = time.Minute
+
+	reportEvery = time.Minute
 )
 
-// follow follows what operators say until ctx is done.
+// follow applies operators' changes until ctx is done.
 func (g *Registrar) follow(ctx context.Context) {
 	pause := pollEvery
 	for {
@@ -31,26 +32,28 @@ func (g *Registrar) follow(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			pause = min(max(pollEvery, pollRest*time.Since(begin)), pollLate)
-			if g.following.worked() {
-				g.log("the registry can be read again: what operators say is followed")
+			pause = min(max(pollEvery, pollPause*time.Since(begin)), pollLate)
+			if g.following.succeeded() {
+				g.log("the registry can be read again: new decisions of operators take effect")
 			}
 		default:
 			var news bool
 			if pause, news = g.following.failed(err); news {
 				g.log(fmt.Sprintf(
-					"the registry cannot be read: %s; what operators said before holds, and it is tried again",
+					"the registry cannot be read: %s; the last known decisions of operators stay in force, and reading is retried",
 					withHint(err)))
 			}
 		}
 	}
 }
 
-// poll takes over what has changed. It is done again as a whole when it fails.
+// poll applies the changes since the last call. After an error, the next call
+// applies all of them again.
 func (g *Registrar) poll(ctx context.Context) error {
 	hangs := func() {
 		if _, news := g.following.failed(errHangs); news {
-			g.log(fmt.Sprintf("the registry cannot be read: %v; what operators said before holds", errHangs))
+			g.log(fmt.Sprintf(
+				"the registry cannot be read: %v; the last known decisions of operators stay in force", errHangs))
 		}
 	}
 	since := g.version
@@ -61,22 +64,22 @@ func (g *Registrar) poll(ctx context.Context) error {
 		return err
 	}
 	if changes.Overrides {
-		words, err := call(ctx.Done(), hangs, func(ctx context.Context) (*Overrides, error) {
-			said, labels, err := g.store.Overrides(ctx)
-			return NewOverrides(said, labels), err
+		current, err := call(ctx.Done(), hangs, func(ctx context.Context) (*Overrides, error) {
+			overrides, labels, err := g.store.Overrides(ctx)
+			return NewOverrides(overrides, labels), err
 		})
 		if err != nil {
 			return err
 		}
-		g.words.Store(words)
+		g.current.Store(current)
 	}
 	for i := range changes.Lifted {
 		l := &changes.Lifted[i]
 		at := g.fromWall(l.At)
-		if l.Forget { // first: then no such ban begins any more
-			g.undo(l.Client, at, l.At)
+		if l.Forget { // before the queue is cleared: from then on no such ban begins
+			g.onForget(l.Client, at, l.At)
 		} else {
-			g.lift(l.Client, at)
+			g.onLift(l.Client, at)
 		}
 		g.bans.lift(func(id fairshare.ClientID) bool { return within(id, l.Client) }, at)
 		if l.Forget {
@@ -87,14 +90,14 @@ func (g *Registrar) poll(ctx context.Context) error {
 	return nil
 }
 
-// forget drops what is counted of the clients within id.
+// forget drops the unwritten counts and stories of the clients within id.
 func (g *Registrar) forget(id fairshare.ClientID) {
 	which := func(other fairshare.ClientID) bool { return within(other, id) }
 	g.clients.forget(which)
 	g.stories.forget(which)
 }
 
-// within reports whether id is wide, or one of the addresses of wide.
+// within reports whether id is wide itself or a prefix within it.
 func within(id, wide fairshare.ClientID) bool {
 	if wide.Bot != "" || id.Bot != "" {
 		return id == wide
@@ -102,11 +105,11 @@ func within(id, wide fairshare.ClientID) bool {
 	return wide.Prefix.IsValid() && wide.Prefix.Bits() <= id.Prefix.Bits() && wide.Prefix.Contains(id.Prefix.Addr())
 }
 
-// tellLeftOut says once a minute what found no place in memory.
-func (g *Registrar) tellLeftOut(ctx context.Context) {
-	ticker := time.NewTicker(tellEvery)
+// reportDropped logs once a minute how much was dropped to stay within the bounds.
+func (g *Registrar) reportDropped(ctx context.Context) {
+	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
-	var told Stats
+	var reported Stats
 	for {
 		select {
 		case <-ctx.Done():
@@ -114,14 +117,15 @@ func (g *Registrar) tellLeftOut(ctx context.Context) {
 		case <-ticker.C:
 		}
 		s := g.Stats()
-		if n, m := s.LeftOut-told.LeftOut, s.LeftOutStories-told.LeftOutStories; n+m > 0 {
+		n, m := s.DroppedRequests-reported.DroppedRequests, s.DroppedRefusals-reported.DroppedRefusals
+		if n+m > 0 {
 			g.log(fmt.Sprintf(
-				"the registry has no place for so many new clients at once: of %d requests and the stories of %d refusals there is no record; they were judged as ever", n, m))
+				"too many new clients at once for the registry: %d requests and the stories of %d refusals were not recorded; they were judged as usual",
+				n, m))
 		}
-		if n := s.LostBans - told.LostBans; n > 0 {
-			g.log(fmt.Sprintf("the registry has no place for so many bans at once: %d will be forgotten at a restart",
-				n))
+		if n := s.DroppedBans - reported.DroppedBans; n > 0 {
+			g.log(fmt.Sprintf("too many bans at once for the registry: %d bans will be lost at a restart", n))
 		}
-		told = s
+		reported = s
 	}
 }

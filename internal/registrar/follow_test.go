@@ -13,40 +13,40 @@ import (
 	"fairshare/sqlregistry"
 )
 
-func TestOperatorsAreFollowed(t *testing.T) {
+func TestOperatorsChangesTakeEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
-		store.said = []fairshare.OverrideRecord{{Client: id("192.0.2.1"), Action: fairshare.Block}}
+		store.overrides = []fairshare.OverrideRecord{{Client: id("192.0.2.1"), Action: fairshare.Block}}
 		r := run(t, store, registrar.Options{})
-		word := func(addr string) fairshare.Action {
+		action := func(addr string) fairshare.Action {
 			return r.Override(netip.MustParseAddr(addr), fairshare.Bot{}, time.Now()).Action
 		}
-		if word("192.0.2.1") != fairshare.Block {
-			t.Error("what was said before the start is not known")
+		if action("192.0.2.1") != fairshare.Block {
+			t.Error("the override from before the start is ignored")
 		}
-		say := func(said ...fairshare.OverrideRecord) {
-			store.set(func() { store.said, store.changes = said, sqlregistry.Changes{Overrides: true} })
+		override := func(records ...fairshare.OverrideRecord) {
+			store.set(func() { store.overrides, store.changes = records, sqlregistry.Changes{Overrides: true} })
 		}
-		say(fairshare.OverrideRecord{Client: id("192.0.2.2"), Action: fairshare.Allow})
+		override(fairshare.OverrideRecord{Client: id("192.0.2.2"), Action: fairshare.Allow})
 		sleep(pollTime)
-		if word("192.0.2.1") != fairshare.Undecided || word("192.0.2.2") != fairshare.Allow {
-			t.Error("a new word is not known after a second")
+		if action("192.0.2.1") != fairshare.Undecided || action("192.0.2.2") != fairshare.Allow {
+			t.Error("a new override is ignored after a second")
 		}
 
-		// While the registry cannot be read the words that are known hold.
+		// While the registry cannot be read, the last known overrides stay in force.
 		store.set(func() { store.readFault = errDisk })
-		say()
+		override()
 		sleep(10 * time.Minute)
-		if word("192.0.2.2") != fairshare.Allow {
-			t.Error("the words are gone")
+		if action("192.0.2.2") != fairshare.Allow {
+			t.Error("the overrides are gone")
 		}
 		if n := r.Stats().ReadErrors; n < 15 || n > 30 {
 			t.Errorf("%d errors in ten minutes", n)
 		}
 		store.set(func() { store.readFault = nil })
 		sleep(31 * time.Second)
-		if word("192.0.2.2") != fairshare.Undecided {
-			t.Error("a word that was taken back holds")
+		if action("192.0.2.2") != fairshare.Undecided {
+			t.Error("a removed override is in force")
 		}
 		r.log.holds(t, "the registry cannot be read: disk on fire (make room)", "the registry can be read again")
 		if err := r.stop(); err != nil {
@@ -55,8 +55,8 @@ func TestOperatorsAreFollowed(t *testing.T) {
 	})
 }
 
-// A change that could not be read whole is read again.
-func TestWordsThatCannotBeReadAreReadAgain(t *testing.T) {
+// After an error in the middle of a change, the whole change is read again.
+func TestOverridesAreReadAgainAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &halfStore{fakeStore: newFakeStore()}
 		g := registrar.New(registrar.Options{Store: store, Prefix: policy.Client})
@@ -67,14 +67,14 @@ func TestWordsThatCannotBeReadAreReadAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { ended <- g.Run(ctx) }()
 		store.set(func() {
-			store.readFault, store.said = errDisk, []fairshare.OverrideRecord{{Client: id("192.0.2.2"),
+			store.readFault, store.overrides = errDisk, []fairshare.OverrideRecord{{Client: id("192.0.2.2"),
 				Action: fairshare.Allow}}
 		})
 		sleep(time.Second)
 		store.set(func() { store.readFault = nil })
 		sleep(2 * time.Second)
 		if g.Override(netip.MustParseAddr("192.0.2.2"), fairshare.Bot{}, time.Now()).Action != fairshare.Allow {
-			t.Error("the word is not known")
+			t.Error("the override is ignored")
 		}
 		cancel()
 		if err := <-ended; err != nil {
@@ -83,19 +83,19 @@ func TestWordsThatCannotBeReadAreReadAgain(t *testing.T) {
 	})
 }
 
-// A halfStore always tells of new words, and fails to hand them out.
+// A halfStore always reports new overrides, and may fail to return them.
 type halfStore struct{ *fakeStore }
 
 func (s *halfStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
 	return sqlregistry.Changes{Overrides: true}, nil
 }
 
-func TestStartNeedsTheWords(t *testing.T) {
+func TestStartFailsWithoutOverrides(t *testing.T) {
 	store := newFakeStore()
 	store.readFault = errDisk
 	g := registrar.New(registrar.Options{Store: store, Prefix: policy.Client})
 	if err := g.Start(t.Context()); !errors.Is(err, errDisk) {
-		t.Errorf("it starts: %v", err)
+		t.Errorf("Start returns %v, want %v", err, errDisk)
 	}
 }
 
@@ -107,16 +107,16 @@ func TestForgottenClients(t *testing.T) {
 			r.pass(a, 1)
 			r.refuse(a, "ref-"+a)
 		}
-		r.Passed(registrar.Passage{Addr: netip.MustParseAddr("198.51.100.1"), At: time.Now(),
+		r.Passed(registrar.Request{Addr: netip.MustParseAddr("198.51.100.1"), At: time.Now(),
 			Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Verified}})
 		synctest.Wait()
 		store.set(func() {
 			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{
 				{Client: id("192.0.2.0/24"), At: time.Now(), Forget: true},
 				{Client: id("googlebot"), At: time.Now(), Forget: true},
-				{Client: id("198.51.100.1"), At: time.Now()}, // its bans alone
+				{Client: id("198.51.100.1"), At: time.Now()}, // only its bans
 			}}
-			store.take = time.Second // the stories are being written
+			store.take = time.Second // its stories are being written
 		})
 		sleep(pollTime)
 		if s := r.Stats(); s.Clients != 1 || s.Stories != 1 {
@@ -125,7 +125,7 @@ func TestForgottenClients(t *testing.T) {
 		store.set(func() { store.take, store.fault = 0, errDisk })
 		sleep(10 * time.Second)
 		store.set(func() { store.fault = nil })
-		r.pass("192.0.2.1", 1) // anew
+		r.pass("192.0.2.1", 1) // again
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
@@ -136,35 +136,35 @@ func TestForgottenClients(t *testing.T) {
 	})
 }
 
-// Whoever forgets is told the time as it is stored, whatever the clocks say.
-func TestForgetIsToldTheStoredTime(t *testing.T) {
+// Options.Forget gets the recorded time, whatever the difference of the clocks.
+func TestForgetGetsTheRecordedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, said := newFakeStore(), time.Now().Add(-time.Hour)
-		var told [][2]time.Time
+		store, recorded := newFakeStore(), time.Now().Add(-time.Hour)
+		var calls [][2]time.Time
 		r := run(t, store, registrar.Options{
 			FromWall: func(at time.Time) time.Time { return at.Add(time.Hour) },
 			Forget: func(_ fairshare.ClientID, at, stored time.Time) {
-				told = append(told,
+				calls = append(calls,
 					[2]time.Time{at, stored})
 			},
 		})
 		synctest.Wait()
 		store.set(func() {
-			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{{Client: id("192.0.2.1"), At: said,
-				Forget: true}}}
+			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{
+				{Client: id("192.0.2.1"), At: recorded, Forget: true}}}
 		})
 		sleep(pollTime)
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
-		if len(told) == 0 || !told[0][0].Equal(said.Add(time.Hour)) || !told[0][1].Equal(said) {
-			t.Errorf("told %v, want %v and %v", told, said.Add(time.Hour), said)
+		if len(calls) == 0 || !calls[0][0].Equal(recorded.Add(time.Hour)) || !calls[0][1].Equal(recorded) {
+			t.Errorf("called with %v, want %v and %v", calls, recorded.Add(time.Hour), recorded)
 		}
 	})
 }
 
-// A store that hangs while it is read keeps Run from nothing.
-func TestHangingReadHoldsUpNobody(t *testing.T) {
+// A read that hangs does not stop Run from writing.
+func TestHangingReadDoesNotStopWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{fakeStore: newFakeStore(), hang: make(chan struct{})}
 		log := &logged{}
@@ -172,7 +172,7 @@ func TestHangingReadHoldsUpNobody(t *testing.T) {
 		ended := make(chan error)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { ended <- g.Run(ctx) }()
-		g.Passed(registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: time.Now()})
+		g.Passed(registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: time.Now()})
 		sleep(time.Minute)
 		if store.client("192.0.2.1").Spent.Requests != 1 {
 			t.Error("nothing is written")

@@ -10,26 +10,25 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// Pauses after which is tried again.
 const (
-	firstPause  = time.Second
+	firstPause  = time.Second // before the first retry; doubled for each other
 	longPause   = 30 * time.Second
 	damagePause = 10 * time.Minute
-	callTime    = 10 * time.Second       // that one call of the store may take
-	callGrace   = 100 * time.Millisecond // for it to come back when its time is over
+	callTime    = 10 * time.Second       // timeout of a call of the store
+	callGrace   = 100 * time.Millisecond // for the call to return after the timeout
 )
 
-// A health knows whether calls of the store work. One goroutine calls its
-// methods.
+// A health records whether calls of the store succeed. Only one goroutine calls its
+// methods; any may read errors and failing.
 type health struct {
 	errors  atomic.Int64
 	failing atomic.Bool
 	damaged bool
-	pause   time.Duration // the last
+	pause   time.Duration // the last one
 }
 
-// failed counts an error. It returns what to wait before the next try, and
-// whether it is news.
+// failed counts an error. It returns the pause before the next try, and whether the
+// state of the store has changed.
 func (h *health) failed(err error) (pause time.Duration, news bool) {
 	h.errors.Add(1)
 	damaged := errors.Is(err, sqlregistry.ErrDamaged)
@@ -46,13 +45,14 @@ func (h *health) failed(err error) (pause time.Duration, news bool) {
 	return h.pause, news
 }
 
-// worked notes that a call did, and returns whether that is news.
-func (h *health) worked() (news bool) {
+// succeeded records that a call has succeeded. It reports whether the previous one
+// had failed.
+func (h *health) succeeded() (news bool) {
 	h.damaged, h.pause = false, 0
 	return h.failing.Swap(false)
 }
 
-// withHint returns the text of an error with what to do about it.
+// withHint returns the text of an error, with its hint if there is one.
 func withHint(err error) string {
 	var hinted interface{ Hint() string }
 	if errors.As(err, &hinted) && hinted.Hint() != "" {
@@ -62,14 +62,13 @@ func withHint(err error) string {
 }
 
 var (
-	errHangs  = errors.New("it does not answer")
-	errBehind = errors.New("it does not answer, and was left behind")
+	errHangs     = errors.New("it does not answer")
+	errAbandoned = errors.New("it does not answer, and was abandoned")
 )
 
-// call makes one call of the store. One that does not come back in its time is
-// waited for all the same, as nobody knows what it still does; hangs is told
-// then. When end is closed it is called off, and left behind if it does not
-// come back then.
+// call runs one call of the store. After a timeout it calls hangs and continues to
+// wait, since the call may still change something. When end is closed it cancels the
+// call, and abandons it if it does not return soon.
 func call[T any](end <-chan struct{}, hangs func(), f func(context.Context) (T, error)) (T, error) {
 	type outcome struct {
 		result T
@@ -98,7 +97,7 @@ func call[T any](end <-chan struct{}, hangs func(), f func(context.Context) (T, 
 				return o.result, o.err
 			case <-grace.C:
 				var none T
-				return none, errBehind
+				return none, errAbandoned
 			}
 		}
 	}

@@ -1,7 +1,7 @@
-// Package registrar stands between requests and the registry: it counts what
-// clients have had, in memory, and has it written behind the requests; it has
-// bans written at once; and it follows what operators say. No disk ever slows a
-// request down. Start with [New].
+// Package registrar connects a running server to its registry. It counts the
+// requests and costs of clients in memory and writes them in the background, writes
+// bans at once, and applies the changes that operators make. No request waits for
+// the disk, except in [Registrar.Settle]. Start with [New].
 package registrar
 
 import (
@@ -16,12 +16,12 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// A Store is the part of a [sqlregistry.Registry] that is needed.
+// A Store is the part of a [sqlregistry.Registry] that a Registrar needs.
 //
-// A Write happens whole or not at all. One that fails is done again: if it
-// happened nevertheless, what it counted of clients counts twice. A Story is
-// written in place of the one that is known; a Store that has
-// [sqlregistry.Registry.Story] is asked for that one before, so that it goes on.
+// A Write succeeds as a whole or not at all. A failed one is repeated: if it was
+// written nevertheless, the counts of its clients count twice. A Story replaces the
+// recorded one. If the Store has [sqlregistry.Registry.Story], the recorded one is
+// read first and continued.
 type Store interface {
 	Write(context.Context, sqlregistry.Batch) error
 	Changes(ctx context.Context, since sqlregistry.Version) (sqlregistry.Changes, error)
@@ -31,27 +31,29 @@ type Store interface {
 
 var _ Store = (*sqlregistry.Registry)(nil)
 
-// Options say what a registrar does. Store and Prefix are needed.
+// Options configure a Registrar. Store and Prefix are required.
 type Options struct {
 	Store Store
-	// the addresses that are one client with this one, as [fairshare.Policy.Client]
+	// Prefix returns the addresses that count as one client with this one, as
+	// [fairshare.Policy.Client] does.
 	Prefix func(netip.Addr) netip.Prefix
-	// told that operators lifted the bans of a client that began until at; nil: nobody
+	// Lift is called when operators have lifted a client's bans that began at a time
+	// or before; may be nil.
 	Lift func(id fairshare.ClientID, at time.Time)
-	// Forget is told, instead of Lift, that operators have forgotten a client, and
-	// the time as it is stored; nil: Lift is.
+	// Forget is called, instead of Lift, when operators have forgotten a client. at is
+	// in the server's time, stored in the system's. If it is nil, Lift is called.
 	Forget func(id fairshare.ClientID, at, stored time.Time)
 	Now    func() time.Time // the server's clock; nil means time.Now
 
-	// Wall turns a time of Now into the system's time, which operators' commands go
-	// by, and FromWall turns it back; nil: they are the same.
+	// Wall converts a time of Now to the system's time, which operators' commands use;
+	// FromWall converts it back. nil means that the times are equal.
 	Wall, FromWall func(time.Time) time.Time
 
-	Log func(string) // told what an operator should know, a line each; nil: nobody
+	Log func(string) // gets messages for operators, one line each; may be nil
 
-	// Bounds of what waits in memory; 0 means 65,536 clients, 16,384 stories
-	// and 1,048,576 bans. Of clients and stories a network, an IPv4 /16 or an
-	// IPv6 /32, has at most a tenth.
+	// Bounds of the data in memory; 0 means 65,536 clients, 16,384 stories and
+	// 1,048,576 bans. A network (IPv4 /16, IPv6 /32) has at most a tenth of the clients
+	// and of the stories.
 	Clients, Stories, Bans int
 }
 
@@ -59,38 +61,38 @@ type Options struct {
 // concurrent use.
 type Registrar struct {
 	store    Store
-	lift     func(fairshare.ClientID, time.Time)
-	undo     func(id fairshare.ClientID, at, stored time.Time) // Options.Forget
+	onLift   func(fairshare.ClientID, time.Time)
+	onForget func(id fairshare.ClientID, at, stored time.Time)
 	wall     func(time.Time) time.Time
 	fromWall func(time.Time) time.Time
 	now      func() time.Time
 	log      func(string)
 	seed     maphash.Seed
 	prefix   atomic.Pointer[func(netip.Addr) netip.Prefix]
-	words    atomic.Pointer[Overrides]
-	version  sqlregistry.Version // of the words; the follower's
+	current  atomic.Pointer[Overrides]
+	version  sqlregistry.Version // of current; used by Start, then by follow
 
 	clients *table[client]
 	stories *table[story]
 	bans    *banQueue
-	awake   chan struct{}
+	wakeups chan struct{} // for the writer
 
-	storyWaits atomic.Bool // a new story does
+	newStories atomic.Bool // some are not written yet
 	writing    health
 	following  health
 
 	written struct{ clients, stories, bans atomic.Int64 } // rows
 }
 
-// New returns a registrar. Start it before the first request, and Run it.
+// New returns a Registrar. Call Start before the first request, then Run.
 func New(o Options) *Registrar {
-	g := &Registrar{store: o.Store, lift: o.Lift, undo: o.Forget, now: o.Now, log: o.Log, seed: maphash.MakeSeed(),
-		awake: make(chan struct{}, 1)}
-	if g.lift == nil {
-		g.lift = func(fairshare.ClientID, time.Time) {}
+	g := &Registrar{store: o.Store, onLift: o.Lift, onForget: o.Forget, now: o.Now, log: o.Log,
+		seed: maphash.MakeSeed(), wakeups: make(chan struct{}, 1)}
+	if g.onLift == nil {
+		g.onLift = func(fairshare.ClientID, time.Time) {}
 	}
-	if g.undo == nil {
-		g.undo = func(id fairshare.ClientID, at, _ time.Time) { g.lift(id, at) }
+	if g.onForget == nil {
+		g.onForget = func(id fairshare.ClientID, at, _ time.Time) { g.onLift(id, at) }
 	}
 	same := func(t time.Time) time.Time { return t }
 	if g.wall = o.Wall; g.wall == nil {
@@ -106,90 +108,94 @@ func New(o Options) *Registrar {
 		g.log = func(string) {}
 	}
 	g.Replace(o.Prefix)
-	g.words.Store(NewOverrides(nil, nil))
-	g.clients = newTable[client](or(o.Clients, 1<<16), 8)
-	g.stories = newTable[story](or(o.Stories, 1<<14), 32) // they are written at once: few wait, but in a flood
-	g.bans = newBanQueue(g.seed, or(o.Bans, 1<<20))
+	g.current.Store(NewOverrides(nil, nil))
+	g.clients = newTable[client](positiveOr(o.Clients, 1<<16), 8)
+	g.stories = newTable[story](positiveOr(o.Stories, 1<<14), 32) // written at once: few wait, except in a flood
+	g.bans = newBanQueue(g.seed, positiveOr(o.Bans, 1<<20))
 	return g
 }
 
-func or(n, usual int) int {
+// positiveOr returns n if it is positive, else the default.
+func positiveOr(n, otherwise int) int {
 	if n <= 0 {
-		return usual
+		return otherwise
 	}
 	return n
 }
 
-// Replace replaces Options.Prefix, as when a policy is read again.
+// Replace replaces Options.Prefix, such as after a reload of the policy. It is safe
+// for concurrent use.
 func (g *Registrar) Replace(prefix func(netip.Addr) netip.Prefix) { g.prefix.Store(&prefix) }
 
-// Override returns what operators have said of who sends a request.
+// Override returns the operators' override for a client, as [Overrides.Override]
+// does; now is a time of Options.Now.
 func (g *Registrar) Override(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Override {
-	if w := g.words.Load(); !w.none {
-		return w.find(addr, bot.Name, trusted(&bot), g.wall(now))
+	if o := g.current.Load(); !o.empty {
+		return o.find(addr, bot.Name, trusted(&bot), g.wall(now))
 	}
 	return fairshare.Override{}
 }
 
-// wake has the writer look what there is to do.
+// wake makes the writer check its queues.
 func (g *Registrar) wake() {
 	select {
-	case g.awake <- struct{}{}:
+	case g.wakeups <- struct{}{}:
 	default:
 	}
 }
 
-// Start reads what operators have said. Call it before the first request is
-// judged, and before the bans of the registry are read: those that are lifted
-// meanwhile are then lifted by Run.
+// Start reads the overrides and labels of operators. Call it before the first
+// request is judged, and before the bans of the registry are read: Run then lifts
+// bans that operators lift in the meantime.
 func (g *Registrar) Start(ctx context.Context) error {
 	changes, err := g.store.Changes(ctx, g.version)
 	if err != nil {
 		return err
 	}
-	said, labels, err := g.store.Overrides(ctx)
+	overrides, labels, err := g.store.Overrides(ctx)
 	if err != nil {
 		return err
 	}
-	g.words.Store(NewOverrides(said, labels))
+	g.current.Store(NewOverrides(overrides, labels))
 	g.version = changes.Version
 	return nil
 }
 
-// Run writes and follows until ctx is done. Then it writes what there is, in
-// at most 5 seconds; the error tells what could not be written. Call it once.
+// Run writes to the registry and applies operators' changes until ctx is done. Then
+// it writes the rest, for at most 5 seconds; the error says how much could not be
+// written. Call it once.
 func (g *Registrar) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { g.follow(ctx) })
-	wg.Go(func() { g.tellLeftOut(ctx) })
+	wg.Go(func() { g.reportDropped(ctx) })
 	err := newWriter(g).run(ctx)
 	wg.Wait()
 	return err
 }
 
-// Stats are figures of a registrar, since it was made.
+// Stats are figures of a Registrar. Counts are totals since New.
 type Stats struct {
 	Clients, Stories           int   // in memory
-	DirtyClients, DirtyStories int   // of these, not written
-	QueuedBans                 int   // not written
+	DirtyClients, DirtyStories int   // of these, not written yet
+	QueuedBans                 int   // not written yet
 	WrittenClients             int64 // rows
 	WrittenStories             int64
 	WrittenBans                int64
-	LeftOut                    int64 // requests of clients for which there was no place
-	LeftOutStories             int64 // refusals that are in no story, likewise
-	LostBans                   int64 // not queued, as there was no place
+	DroppedRequests            int64 // not counted, since their clients exceeded a bound
+	DroppedRefusals            int64 // in no story, since it exceeded a bound
+	DroppedBans                int64 // not queued, since they exceeded a bound
 	WriteErrors, ReadErrors    int64
 	Failing                    bool // the last write failed
 }
 
-// Stats returns figures as they are now.
+// Stats returns the present figures. It is safe for concurrent use.
 func (g *Registrar) Stats() Stats {
 	var s Stats
-	s.Clients, s.DirtyClients, s.LeftOut = g.clients.count()
-	s.Stories, s.DirtyStories, s.LeftOutStories = g.stories.count()
+	s.Clients, s.DirtyClients, s.DroppedRequests = g.clients.count()
+	s.Stories, s.DirtyStories, s.DroppedRefusals = g.stories.count()
 	s.QueuedBans = int(g.bans.pending.Load())
 	g.bans.mu.Lock()
-	s.LostBans = g.bans.lost
+	s.DroppedBans = g.bans.dropped
 	g.bans.mu.Unlock()
 	s.WrittenClients, s.WrittenStories, s.WrittenBans = g.written.clients.Load(), g.written.stories.Load(),
 		g.written.bans.Load()

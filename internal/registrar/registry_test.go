@@ -14,7 +14,7 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// With a real registry, which operators write at the same time.
+// A real registry is also written by operators.
 func TestRealRegistry(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -44,8 +44,8 @@ func TestRealRegistry(t *testing.T) {
 		a := netip.MustParseAddr("192.0.2.1")
 		begin := time.Now()
 
-		// Two lives of a server: what the second adds is added to the first.
-		for life := range 2 {
+		// After a restart, counts are added to those from before.
+		for start := range 2 {
 			store := open()
 			log := &logged{}
 			var lifted []string
@@ -57,24 +57,24 @@ func TestRealRegistry(t *testing.T) {
 			go func() { ended <- g.Run(running) }()
 
 			for range 10 {
-				g.Passed(registrar.Passage{Addr: a, At: time.Now(), UserAgent: "browser", Took: time.Millisecond,
+				g.Passed(registrar.Request{Addr: a, At: time.Now(), UserAgent: "browser", Took: time.Millisecond,
 					Status: 404})
 				g.Refused(registrar.Refusal{
-					Passage: registrar.Passage{Addr: a, At: time.Now(), UserAgent: "browser"},
+					Request: registrar.Request{Addr: a, At: time.Now(), UserAgent: "browser"},
 					Story: fairshare.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse, Status: 429,
 						Method: "GET", Host: "example.org", Path: "/x"},
 				})
 			}
 			g.Banned(fairshare.Banned{Client: id("192.0.2.1"), Rule: "rapid", Kind: fairshare.ByAddr,
-				Number: life + 1, Began: time.Now(), Until: time.Now().Add(time.Hour)})
+				Number: start + 1, Began: time.Now(), Until: time.Now().Add(time.Hour)})
 			g.Settle(ctx)
-			if got, want := fmt.Sprint(bans(operator)), fmt.Sprintf("[192.0.2.1 %d]", life+1); got != want {
-				t.Errorf("life %d: after Settle the bans are %s, want %s", life, got, want)
+			if got, want := fmt.Sprint(bans(operator)), fmt.Sprintf("[192.0.2.1 %d]", start+1); got != want {
+				t.Errorf("start %d: after Settle the bans are %s, want %s", start, got, want)
 			}
 			sleep(200 * time.Millisecond)
 			if stories, err := operator.Story(ctx, "0123456789"); err != nil || len(stories) != 1 ||
-				stories[0].Count != int64(10*life+10) || !stories[0].First.Equal(begin) {
-				t.Errorf("life %d: stories %+v, %v", life, stories, err)
+				stories[0].Count != int64(10*start+10) || !stories[0].First.Equal(begin) {
+				t.Errorf("start %d: stories %+v, %v", start, stories, err)
 			}
 
 			check(operator.SetOverride(ctx, fairshare.OverrideRecord{Client: id("198.51.100.0/24"),
@@ -82,14 +82,14 @@ func TestRealRegistry(t *testing.T) {
 				Since:  time.Now(), Until: time.Now().Add(time.Minute)}))
 			check(operator.Label(ctx, fairshare.Label{Client: id("192.0.2.1"), Name: "good-partner"}))
 			sleep(time.Second)
-			if w := g.Override(netip.MustParseAddr("198.51.100.7"), fairshare.Bot{},
-				time.Now()); w.Action != fairshare.Refuse || w.Wait <= 0 {
-				t.Errorf("life %d: %+v", life, w)
+			if o := g.Override(netip.MustParseAddr("198.51.100.7"), fairshare.Bot{},
+				time.Now()); o.Action != fairshare.Refuse || o.Wait <= 0 {
+				t.Errorf("start %d: %+v", start, o)
 			}
-			if w := g.Override(a, fairshare.Bot{}, time.Now()); fmt.Sprint(w.Labels) != "[good-partner]" {
-				t.Errorf("life %d: %+v", life, w)
+			if o := g.Override(a, fairshare.Bot{}, time.Now()); fmt.Sprint(o.Labels) != "[good-partner]" {
+				t.Errorf("start %d: %+v", start, o)
 			}
-			if life == 1 {
+			if start == 1 {
 				_, err := operator.Lift(ctx, id("192.0.2.0/24"), time.Now())
 				check(err)
 				sleep(time.Second)
@@ -101,11 +101,11 @@ func TestRealRegistry(t *testing.T) {
 			check(<-ended)
 			found, err := operator.Client(ctx, id("192.0.2.1"))
 			check(err)
-			n := int64(life + 1)
+			n := int64(start + 1)
 			if want := (fairshare.Spent{Requests: 20 * n, Refused: 10 * n,
 				Time: time.Duration(n) * 10 * time.Millisecond, Errors: 10 * n}); found == nil ||
 				found.Record.Spent != want || !found.Record.FirstSeen.Equal(begin) {
-				t.Errorf("life %d: %+v, want %+v", life, found, want)
+				t.Errorf("start %d: %+v, want %+v", start, found, want)
 			}
 			log.holds(t)
 			check(store.Close())

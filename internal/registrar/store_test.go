@@ -17,26 +17,25 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// A fakeStore is a registry in memory that can be made to fail, to be slow and
-// to hang.
+// A fakeStore is a registry in memory that tests can make slow, or make fail or hang.
 type fakeStore struct {
 	mu      sync.Mutex
 	clients map[fairshare.ClientID]fairshare.ClientRecord
 	stories map[string]fairshare.Story
 	bans    map[string]fairshare.Banned
-	batches []sqlregistry.Batch // in order, those that were written
-	ends    []time.Time         // when each was
+	batches []sqlregistry.Batch // that were written, in order
+	ends    []time.Time         // the time of each
 	tries   int                 // calls of Write
 	prunes  int
 
-	said    []fairshare.OverrideRecord
-	labels  []fairshare.Label
-	changes sqlregistry.Changes // what the next call returns once
+	overrides []fairshare.OverrideRecord
+	labels    []fairshare.Label
+	changes   sqlregistry.Changes // returned by the next call only
 
-	fault     error         // of writes and prunes
+	fault     error         // of Write and Prune
 	readFault error         // of Changes and Overrides
-	take      time.Duration // of each write
-	hang      chan struct{} // until it is closed writes hang, whatever their ctx says
+	take      time.Duration // the duration of each Write
+	hang      chan struct{} // until it is closed, Write hangs, even if its ctx is done
 	morePrune int
 }
 
@@ -117,7 +116,7 @@ func (f *fakeStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.C
 func (f *fakeStore) Overrides(context.Context) ([]fairshare.OverrideRecord, []fairshare.Label, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.said, f.labels, f.readFault
+	return f.overrides, f.labels, f.readFault
 }
 
 func (f *fakeStore) Prune(context.Context, time.Time, int) (bool, error) {
@@ -131,7 +130,7 @@ func (f *fakeStore) Prune(context.Context, time.Time, int) (bool, error) {
 	return f.morePrune >= 0, nil
 }
 
-// A seen is what a store has seen.
+// A seen is a snapshot of a fakeStore.
 type seen struct {
 	tries, prunes, clients, stories, bans int
 	batches                               []sqlregistry.Batch
@@ -145,7 +144,7 @@ func (f *fakeStore) seen() seen {
 		slices.Clone(f.ends)}
 }
 
-// client returns what is written of an address.
+// client returns the record of an address.
 func (f *fakeStore) client(addr string) fairshare.ClientRecord {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +176,7 @@ func (hinted) Hint() string { return "make room" }
 
 var errDisk = hinted{errors.New("disk on fire")}
 
-// logged is what was said.
+// logged collects messages.
 type logged struct {
 	mu    sync.Mutex
 	lines []string
@@ -189,8 +188,8 @@ func (l *logged) add(line string) {
 	l.lines = append(l.lines, line)
 }
 
-// holds checks that there are just that many lines and that each holds its
-// text.
+// holds checks that there are exactly as many lines as texts, and that each line
+// contains its text.
 func (l *logged) holds(t *testing.T, texts ...string) {
 	t.Helper()
 	l.mu.Lock()
@@ -200,7 +199,7 @@ func (l *logged) holds(t *testing.T, texts ...string) {
 		ok = strings.Contains(l.lines[i], texts[i])
 	}
 	if !ok {
-		t.Errorf("said:\n%s\nwant:\n%s", strings.Join(l.lines, "\n"), strings.Join(texts, "\n"))
+		t.Errorf("logged:\n%s\nwant:\n%s", strings.Join(l.lines, "\n"), strings.Join(texts, "\n"))
 	}
 }
 
@@ -214,7 +213,7 @@ func id(s string) fairshare.ClientID {
 
 var policy fairshare.Policy
 
-// A running registrar runs until its test ends it.
+// A running registrar runs until its test stops it.
 type running struct {
 	*registrar.Registrar
 	store *fakeStore
@@ -222,7 +221,7 @@ type running struct {
 	stop  func() error
 }
 
-// run starts a registrar within a bubble.
+// run starts a registrar in a synctest bubble.
 func run(t *testing.T, store *fakeStore, o registrar.Options) *running {
 	t.Helper()
 	r := &running{store: store, log: &logged{}}
@@ -246,14 +245,14 @@ func run(t *testing.T, store *fakeStore, o registrar.Options) *running {
 
 func (r *running) pass(addr string, n int) {
 	for range n {
-		r.Passed(registrar.Passage{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now(),
+		r.Passed(registrar.Request{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now(),
 			Took: time.Millisecond, Bytes: 10, Status: 200})
 	}
 }
 
 func (r *running) refuse(addr, ref string) {
 	r.Refused(registrar.Refusal{
-		Passage: registrar.Passage{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now()},
+		Request: registrar.Request{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now()},
 		Story: fairshare.Story{ID: ref, Rule: "rapid", Action: fairshare.Refuse, Status: 429, Method: "GET",
 			Host: "example.org", Path: "/"},
 	})
@@ -264,7 +263,7 @@ func (r *running) ban(addr string) {
 		Until: time.Now().Add(time.Hour)})
 }
 
-// sleep sleeps in a bubble until all has happened that is due then.
+// sleep sleeps in a synctest bubble until all that is due then has happened.
 func sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

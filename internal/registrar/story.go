@@ -9,14 +9,13 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// A Refusal is a request that was refused or blocked, or would have been but
-// for a dry run.
+// A Refusal is a request that was refused or blocked, or would have been without a
+// dry run.
 type Refusal struct {
-	Passage // Took, CPU, Bytes and Status are not looked at
+	Request // Took, CPU, Bytes and Status are ignored
 
-	// Story is what is to be remembered of it. Client, Addr, Bot, BotState,
-	// UserAgent, First, Last and Count are filled in. Without an ID it is
-	// counted only.
+	// Story is recorded. Refused fills in Client, Addr, Bot, BotState, UserAgent,
+	// First, Last and Count. Without an ID, the refusal is only counted.
 	Story fairshare.Story
 }
 
@@ -27,17 +26,17 @@ const (
 	maxPath   = 512
 )
 
-// A story is a Story whose texts stand one behind the other in memory that is
-// used again.
+// A story is a Story whose texts are stored one after the other in a buffer that is
+// reused.
 type story struct {
 	fairshare.Story
-	recalled bool // what the registry knew of it is in there
-	texts    []byte
-	ends     [4]int
+	recalled bool   // the story in the registry was added
+	texts    []byte // method, host, path and user agent
+	ends     [4]int // of these, in texts
 }
 
-// Refused counts a refusal or block, and begins or continues its story. It is
-// quick, and safe for concurrent use.
+// Refused counts a refusal or block, and begins or continues its story. It does not
+// wait for the disk, and is safe for concurrent use.
 func (g *Registrar) Refused(r Refusal) {
 	k, known := g.key(r.Addr, r.Via, &r.Bot)
 	if !known {
@@ -52,7 +51,7 @@ func (g *Registrar) Refused(r Refusal) {
 	default:
 		spent = fairshare.Spent{Requests: 1, Refused: 1}
 	}
-	g.spend(&k, &r.Passage, &spent, false)
+	g.spend(&k, &r.Request, &spent, false)
 	if r.Story.ID == "" {
 		return
 	}
@@ -63,79 +62,79 @@ func (g *Registrar) Refused(r Refusal) {
 	news := isNew || e != nil && r.Story.Ban == fairshare.BanStarted
 	if e != nil {
 		e.record.add(&r, isNew)
-		if s.touch(e); news && e.where != taken {
+		if s.touch(e); news && e.state != taken {
 			s.move(e, urgent)
 		}
 	}
 	s.mu.Unlock()
-	if news && !g.storyWaits.Swap(true) {
+	if news && !g.newStories.Swap(true) {
 		g.wake()
 	}
 }
 
-// add adds a refusal.
+// add adds a refusal to a story.
 func (s *story) add(r *Refusal, isNew bool) {
 	first, last, count, latest := s.First, s.Last, s.Count+1, r.Story
 	if latest.Ban == fairshare.BanStarted {
 		latest.BanBegan = r.At
-		latest.BanMethod = text([]byte(cut(r.Story.Method, maxMethod)))
-		latest.BanPath = text([]byte(cut(r.Story.Path, maxPath)))
+		latest.BanMethod = text([]byte(truncate(r.Story.Method, maxMethod)))
+		latest.BanPath = text([]byte(truncate(r.Story.Path, maxPath)))
 	}
 	if isNew || r.At.Before(first) {
 		first = r.At
 	}
 	if isNew || !r.At.Before(last) {
-		s.Story, last = after(latest, &s.Story), r.At
+		s.Story, last = keepEarlier(latest, &s.Story), r.At
 		s.Addr, s.Bot, s.BotState = r.Addr.Unmap(), r.Bot.Name, r.Bot.State
 		s.texts = s.texts[:0]
 		for i, part := range [...]string{
-			cut(r.Story.Method, maxMethod), cut(r.Story.Host, maxHost), cut(r.Story.Path, maxPath),
-			cut(r.UserAgent, maxAgent),
+			truncate(r.Story.Method, maxMethod), truncate(r.Story.Host, maxHost), truncate(r.Story.Path, maxPath),
+			truncate(r.UserAgent, maxAgent),
 		} {
 			s.texts = append(s.texts, part...)
 			s.ends[i] = len(s.texts)
 		}
 		s.Method, s.Host, s.Path, s.UserAgent = "", "", "", ""
 	} else if latest.Ban == fairshare.BanStarted { // recorded after a later request
-		s.Story = after(s.Story, &latest)
+		s.Story = keepEarlier(s.Story, &latest)
 	}
 	s.First, s.Last, s.Count = first, last, count
 }
 
-// takeStories takes at most n stories to be written.
-func (g *Registrar) takeStories(b *batch, from where, n int) {
+// takeStories takes at most n stories of a list for writing.
+func (g *Registrar) takeStories(b *batch, from entryState, n int) {
 	b.stories = g.stories.take(b.stories, from, n, func(e *entry[story]) {
 		s := &e.record
-		told := s.Story
-		told.Client = e.key.id
+		row := s.Story
+		row.Client = e.key.id
 		begin := 0
-		for i, to := range [...]*string{&told.Method, &told.Host, &told.Path, &told.UserAgent} {
+		for i, to := range [...]*string{&row.Method, &row.Host, &row.Path, &row.UserAgent} {
 			*to = text(s.texts[begin:s.ends[i]])
 			begin = s.ends[i]
 		}
 		if !s.recalled {
-			b.unknown = append(b.unknown, len(b.Stories))
+			b.notRecalled = append(b.notRecalled, len(b.Stories))
 		}
-		b.Stories = append(b.Stories, told)
+		b.Stories = append(b.Stories, row)
 	})
 }
 
-// A recaller is a Store that tells what it knows of a story. A story is
-// written in place of what was known of it: one that was begun in an earlier
-// life of the server goes on only in such a Store.
+// A recaller is a Store that can read stories. Since a written story replaces the
+// recorded one, a story from before a restart is continued only in such a Store.
 type recaller interface {
 	Story(ctx context.Context, id string) ([]fairshare.Story, error)
 }
 
 var _ recaller = (*sqlregistry.Registry)(nil)
 
-// recall returns what is known of the stories of a batch that are unknown.
+// recall reads the recorded stories for those of a batch that were not recalled yet,
+// in order; a story is zero if none is recorded.
 func (g *Registrar) recall(ctx context.Context, b *batch) (known []fairshare.Story, err error) {
 	from, ok := g.store.(recaller)
 	if !ok {
-		return make([]fairshare.Story, len(b.unknown)), nil
+		return make([]fairshare.Story, len(b.notRecalled)), nil
 	}
-	for _, i := range b.unknown {
+	for _, i := range b.notRecalled {
 		var same fairshare.Story
 		stories, err := from.Story(ctx, b.Stories[i].ID)
 		if err != nil {
@@ -151,20 +150,20 @@ func (g *Registrar) recall(ctx context.Context, b *batch) (known []fairshare.Sto
 	return known, nil
 }
 
-// goOn adds what is known of the stories of a batch that were unknown.
-func (g *Registrar) goOn(b *batch, known []fairshare.Story) {
+// addRecalled adds the stories that recall has returned to those in memory.
+func (g *Registrar) addRecalled(b *batch, known []fairshare.Story) {
 	for i := range known {
-		e := b.stories[b.unknown[i]]
+		e := b.stories[b.notRecalled[i]]
 		s := g.stories.lock(e.key.hash)
-		e.record.Story = following(known[i], e.record.Story)
+		e.record.Story = continueStory(known[i], e.record.Story)
 		e.record.recalled = true
 		s.mu.Unlock()
 	}
 }
 
-// following returns a story that goes on with what was known before.
-func following(before, s fairshare.Story) fairshare.Story {
-	s = after(s, &before)
+// continueStory returns the recorded story continued by a later part of it.
+func continueStory(before, s fairshare.Story) fairshare.Story {
+	s = keepEarlier(s, &before)
 	s.Count += before.Count
 	if before.Count > 0 && before.First.Before(s.First) {
 		s.First = before.First
@@ -172,10 +171,9 @@ func following(before, s fairshare.Story) fairshare.Story {
 	return s
 }
 
-// after returns s with what was counted before, if s tells nothing of that: a
-// ban in force counts nothing. It also keeps the request that started the
-// latest ban.
-func after(s fairshare.Story, before *fairshare.Story) fairshare.Story {
+// keepEarlier returns s with the counters of an earlier refusal if s is from a ban
+// in force, which has none. It also keeps the request that started the latest ban.
+func keepEarlier(s fairshare.Story, before *fairshare.Story) fairshare.Story {
 	if s.Ban == fairshare.BanInForce && s.By == "" {
 		s.By, s.Resource, s.Used, s.Allowed, s.Window = before.By, before.Resource, before.Used, before.Allowed,
 			before.Window
@@ -186,5 +184,5 @@ func after(s fairshare.Story, before *fairshare.Story) fairshare.Story {
 	return s
 }
 
-// storyDelay is how long a new story waits for others to be written with it.
+// storyDelay is how long a new story waits for others, to be written together.
 const storyDelay = 100 * time.Millisecond

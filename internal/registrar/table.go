@@ -6,15 +6,15 @@ import (
 	"fairshare"
 )
 
-// A table holds a bounded number of records that wait to be written, and those
-// that were written and may come again. It is cut in shards by a secret hash,
-// each with its part of all bounds, so that clients share no lock.
+// A table holds a bounded number of records: those not written yet, and written ones
+// that may change again. It is divided into shards by a seeded hash, each with its
+// part of the bounds, so that clients rarely wait for the same lock.
 type table[R any] struct {
 	shards []shard[R]
 	most   int // records of a shard
-	share  int // of these, of one network
-	part   int // what is left, divided by it, is what may wait of one network
-	cursor int // the shard to take from next; the writer's
+	share  int // records of one network in a shard
+	part   int // one network has at most this part of the free places unwritten
+	cursor int // the shard to take from next; used by the writer only
 }
 
 type shard[R any] struct {
@@ -22,46 +22,46 @@ type shard[R any] struct {
 	entries  map[uint64]*entry[R] // by hash
 	networks map[uint64]*network
 	lists    [taken]list[R]
-	round    uint32 // cuts so far
-	leftOut  int64  // requests of clients that found no place
+	round    uint32 // number of the present round
+	dropped  int64  // requests for which there was no place
 
 	_ [64]byte // no two locks in one cache line
 }
 
-// A network is what of a shard's entries are one network's.
+// A network counts the entries of one network in a shard.
 type network struct{ n, idle int }
 
-// An entry is a record and its place. Its shard's lock guards it.
+// An entry is a record with its state. The lock of its shard guards it.
 type entry[R any] struct {
-	// What a request touches stands together: it is rarely in the cache.
-	where  where
-	again  bool // it was changed while it is being written
-	gone   bool // it was forgotten while it is being written
-	round  uint32
-	record R
+	// The fields that a request uses come first, in few cache lines.
+	state   entryState
+	changed bool // while it is being written
+	removed bool // while it is being written
+	round   uint32
+	record  R
 
 	network    *network
 	prev, next *entry[R]
 	key        key
 }
 
-// A key names a record: of a client, or of one of its stories.
+// A key identifies the record of a client, or of one of its stories.
 type key struct {
 	hash    uint64
-	network uint64 // 0: of none, and not bounded by its share
+	network uint64 // 0 for a bot, which belongs to no network: no share bounds it
 	id      fairshare.ClientID
 	rule    string // of a story
 }
 
-// where tells in which list an entry stands.
-type where uint8
+// An entryState is also the index of the list that holds the entry.
+type entryState uint8
 
 const (
-	idle   where = iota // written; the one that was so first goes first
-	fresh               // changed since the last cut
-	due                 // changed before it: to be written
-	urgent              // to be written at once
-	taken               // being written; in no list
+	idle   entryState = iota // written; the first in the list is removed first
+	fresh                    // changed in the present round
+	due                      // changed before: to be written
+	urgent                   // to be written at once
+	taken                    // being written; in no list
 )
 
 const maxShards = 64
@@ -88,11 +88,11 @@ func (t *table[R]) lock(hash uint64) *shard[R] {
 	return s
 }
 
-// find returns the entry of k, a new one with isNew set if there was none, or
-// nil when there is no place. Those that merely pass leave an eighth of it to
-// others. The shard is locked.
+// find returns the entry of k. If there is none it creates one and sets isNew, or
+// returns nil if there is no place. Clients of requests that passed cannot use the
+// last eighth of the places. The shard is locked.
 func (t *table[R]) find(s *shard[R], k *key, passes bool) (e *entry[R], isNew bool) {
-	if e := s.entries[k.hash]; e != nil { // of 64 secret bits: with 65,536 others one shares it by a chance of 2^-48
+	if e := s.entries[k.hash]; e != nil { // 64 seeded bits: it is equal to one of 65,536 others with chance 2^-48
 		return e, false
 	}
 	most, share := t.most, t.share
@@ -100,7 +100,7 @@ func (t *table[R]) find(s *shard[R], k *key, passes bool) (e *entry[R], isNew bo
 		most, share = most-most/8, share-share/8
 	}
 	if !s.makePlace(k.network, most, share, t.part) {
-		s.leftOut++
+		s.dropped++
 		return nil, false
 	}
 	of := s.networks[k.network]
@@ -109,16 +109,16 @@ func (t *table[R]) find(s *shard[R], k *key, passes bool) (e *entry[R], isNew bo
 		s.networks[k.network] = of
 	}
 	of.n++
-	e = &entry[R]{key: *k, network: of, where: fresh}
+	e = &entry[R]{key: *k, network: of, state: fresh}
 	s.entries[k.hash] = e
 	s.lists[fresh].push(e)
 	return e, true
 }
 
-// makePlace reports whether there is a place for one more of a network; one
-// that is idle may have to go. The fewer places are left, the fewer may wait
-// of one network: a part of those left. A flood from many of them leaves some to
-// others (dynamic thresholds: Choudhury and Hahne, 1998).
+// makePlace reports whether a network can have one more entry. It may remove an idle
+// one. The fewer places are free, the fewer unwritten entries one network may have: a
+// part of the free places. So a flood from many networks leaves places for others
+// (dynamic thresholds: Choudhury and Hahne, 1998).
 func (s *shard[R]) makePlace(of uint64, most, share, part int) bool {
 	oldest := s.lists[idle].first
 	left := most - len(s.entries) + s.lists[idle].n
@@ -129,7 +129,7 @@ func (s *shard[R]) makePlace(of uint64, most, share, part int) bool {
 		if n.idle == 0 {
 			return false
 		}
-		for oldest.network != n { // rare: of a crowded network few are idle, see written
+		for oldest.network != n { // rare: a network with many entries has few idle ones, see written
 			oldest = oldest.next
 		}
 	case len(s.entries) < most:
@@ -141,26 +141,26 @@ func (s *shard[R]) makePlace(of uint64, most, share, part int) bool {
 	return true
 }
 
-// touch notes that an entry was changed.
+// touch marks an entry as changed.
 func (s *shard[R]) touch(e *entry[R]) {
-	switch e.where {
+	switch e.state {
 	case idle:
 		s.move(e, fresh)
 	case taken:
-		e.again = true
+		e.changed = true
 	}
 }
 
-func (s *shard[R]) move(e *entry[R], to where) {
-	switch e.where {
+func (s *shard[R]) move(e *entry[R], to entryState) {
+	switch e.state {
 	case taken:
 	case idle:
 		e.network.idle--
 		fallthrough
 	default:
-		s.lists[e.where].remove(e)
+		s.lists[e.state].remove(e)
 	}
-	switch e.where = to; to {
+	switch e.state = to; to {
 	case taken:
 	case idle:
 		e.network.idle++
@@ -171,9 +171,9 @@ func (s *shard[R]) move(e *entry[R], to where) {
 	}
 }
 
-// remove takes an entry out of the table.
+// remove removes an entry from the table.
 func (s *shard[R]) remove(e *entry[R]) {
-	e.gone = e.where == taken
+	e.removed = e.state == taken
 	s.move(e, taken)
 	delete(s.entries, e.key.hash)
 	if e.network.n--; e.network.n == 0 {
@@ -181,33 +181,33 @@ func (s *shard[R]) remove(e *entry[R]) {
 	}
 }
 
-// cut has all that was changed so far written, and lets go of what was not
-// touched for kept cuts since it was written.
-func (t *table[R]) cut(kept uint32) {
+// startRound makes all changes so far due, and removes entries that were written more
+// than maxIdle rounds ago and have not changed since.
+func (t *table[R]) startRound(maxIdle uint32) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
 		s.round++
-		for e := s.lists[idle].first; e != nil && s.round-e.round > kept; e = s.lists[idle].first {
+		for e := s.lists[idle].first; e != nil && s.round-e.round > maxIdle; e = s.lists[idle].first {
 			s.remove(e)
 		}
-		s.lists[fresh].each(func(e *entry[R]) { e.where = due })
+		s.lists[fresh].each(func(e *entry[R]) { e.state = due })
 		s.lists[due].append(&s.lists[fresh])
 		s.mu.Unlock()
 	}
 }
 
-// take takes at most n entries of a list to be written, those of a shard in
-// the order in which they came, and appends them to entries. It calls collect
-// for each, under the lock of its shard.
-func (t *table[R]) take(entries []*entry[R], from where, n int, collect func(*entry[R])) []*entry[R] {
+// take takes at most n entries of a list for writing, those of a shard in the order
+// of the list, and appends them to entries. It calls collect for each, with its shard
+// locked.
+func (t *table[R]) take(entries []*entry[R], from entryState, n int, collect func(*entry[R])) []*entry[R] {
 	for range t.shards {
 		s := &t.shards[t.cursor]
 		s.mu.Lock()
 		for ; n > 0 && s.lists[from].first != nil; n-- {
 			e := s.lists[from].first
 			s.move(e, taken)
-			e.again = false
+			e.changed = false
 			collect(e)
 			entries = append(entries, e)
 		}
@@ -220,15 +220,15 @@ func (t *table[R]) take(entries []*entry[R], from where, n int, collect func(*en
 	return entries
 }
 
-// written gives back entries that were written.
+// written returns entries to the table after they were written.
 func (t *table[R]) written(entries []*entry[R]) {
 	for _, e := range entries {
 		s := t.lock(e.key.hash)
 		switch {
-		case e.gone:
-		case e.again:
+		case e.removed:
+		case e.changed:
 			s.move(e, fresh)
-		case e.key.network != 0 && e.network.n > t.share/2: // others of it wait for a place
+		case e.key.network != 0 && e.network.n > t.share/2: // make place for others of its network
 			s.remove(e)
 		default:
 			s.move(e, idle)
@@ -237,23 +237,22 @@ func (t *table[R]) written(entries []*entry[R]) {
 	}
 }
 
-// failed gives back entries that were not written, as the next ones to be
-// taken. It calls restore for each with its place, under the lock of its
-// shard.
+// failed returns entries to the table after an error, as the next ones to take. It
+// calls restore for each, with its index in entries and its shard locked.
 func (t *table[R]) failed(entries []*entry[R], restore func(int, *entry[R])) {
 	for i := len(entries) - 1; i >= 0; i-- {
 		e := entries[i]
 		s := t.lock(e.key.hash)
-		if !e.gone {
+		if !e.removed {
 			restore(i, e)
-			e.where = due
+			e.state = due
 			s.lists[due].pushFirst(e)
 		}
 		s.mu.Unlock()
 	}
 }
 
-// forget removes the entries of the clients that which names.
+// forget removes the entries of the clients that match.
 func (t *table[R]) forget(which func(fairshare.ClientID) bool) {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -267,21 +266,21 @@ func (t *table[R]) forget(which func(fairshare.ClientID) bool) {
 	}
 }
 
-// count returns how many records there are, how many of them are not written,
-// and how many requests found no place.
-func (t *table[R]) count() (n, dirty int, leftOut int64) {
+// count returns the number of records, of those not written yet, and of dropped
+// requests.
+func (t *table[R]) count() (n, dirty int, dropped int64) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
 		n += len(s.entries)
 		dirty += len(s.entries) - s.lists[idle].n
-		leftOut += s.leftOut
+		dropped += s.dropped
 		s.mu.Unlock()
 	}
-	return n, dirty, leftOut
+	return n, dirty, dropped
 }
 
-// A list is of entries in the order in which they came.
+// A list is a doubly linked list of entries.
 type list[R any] struct {
 	first, last *entry[R]
 	n           int
@@ -324,7 +323,7 @@ func (l *list[R]) remove(e *entry[R]) {
 	l.n--
 }
 
-// append moves all of other to the end.
+// append moves all entries of other to the end.
 func (l *list[R]) append(other *list[R]) {
 	switch {
 	case other.first == nil:

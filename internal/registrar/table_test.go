@@ -12,8 +12,7 @@ import (
 	"fairshare/internal/registrar"
 )
 
-// A million clients of the whole internet, each of which is refused, and named
-// differently.
+// A million clients from random networks are refused, each with another user agent.
 func TestFloodIsBounded(t *testing.T) {
 	n := 1_000_000
 	if raceEnabled {
@@ -32,23 +31,23 @@ func TestFloodIsBounded(t *testing.T) {
 	agent := make([]byte, 400)
 	for i, a := range all {
 		copy(agent, fmt.Sprint(i))
-		p := registrar.Passage{Addr: a, At: at, UserAgent: string(agent)}
+		p := registrar.Request{Addr: a, At: at, UserAgent: string(agent)}
 		if i%2 == 0 {
 			g.Passed(p)
 			continue
 		}
-		g.Refused(registrar.Refusal{Passage: p, Story: fairshare.Story{ID: fmt.Sprintf("%010d", i), Rule: "rule",
+		g.Refused(registrar.Refusal{Request: p, Story: fairshare.Story{ID: fmt.Sprintf("%010d", i), Rule: "rule",
 			Action: fairshare.Refuse, Path: "/" + string(agent[:100])}})
 	}
 	grown := memory() - before
 	s := g.Stats()
-	t.Logf("%d clients: %d in memory, %d stories, %d requests left out; %.1f MB", n, s.Clients, s.Stories, s.LeftOut,
+	t.Logf("%d clients: %d in memory, %d stories, %d requests left out; %.1f MB", n, s.Clients, s.Stories, s.DroppedRequests,
 		float64(grown)/1e6)
 	if s.Clients > 1<<16 || s.Clients < 1<<16*9/10 || s.Stories > 1<<14 || s.Stories < 1<<14*9/10 {
 		t.Errorf("%+v", s)
 	}
 	if grown > 64<<20 {
-		t.Errorf("%d MB are held", grown>>20)
+		t.Errorf("%d MB are in use", grown>>20)
 	}
 	runtime.KeepAlive(g)
 	runtime.KeepAlive(all)
@@ -68,7 +67,7 @@ func TestNetworkHasAtMostATenth(t *testing.T) {
 				}
 				b[at], b[at+1] = byte(i>>8), byte(i)
 				addr, _ := netip.AddrFromSlice(b)
-				g.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: addr, At: time.Now()}})
+				g.Refused(registrar.Refusal{Request: registrar.Request{Addr: addr, At: time.Now()}})
 			}
 		}
 		pass(networks[0], 10_000)
@@ -88,19 +87,19 @@ func TestNetworkHasAtMostATenth(t *testing.T) {
 	}
 }
 
-// Those that pass leave a part to those that are refused.
+// Clients of passed requests leave places for refused clients.
 func TestRefusedClientsFindAPlace(t *testing.T) {
 	g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
 	all := addrs(200_000)
 	for _, a := range all[:100_000] {
-		g.Passed(registrar.Passage{Addr: a, At: time.Now()})
+		g.Passed(registrar.Request{Addr: a, At: time.Now()})
 	}
 	before := g.Stats().Clients
 	for _, a := range all[100_000:106_000] {
-		g.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: a, At: time.Now()}})
+		g.Refused(registrar.Refusal{Request: registrar.Request{Addr: a, At: time.Now()}})
 	}
 	if n := g.Stats().Clients - before; n < 5900 {
-		t.Errorf("of 6000 refused clients %d find a place", n)
+		t.Errorf("%d of 6000 refused clients are recorded", n)
 	}
 }
 
@@ -111,7 +110,7 @@ func TestIdleClientsLeaveFirst(t *testing.T) {
 		all := addrs(1200)
 		pass := func(from, to int) {
 			for _, a := range all[from:to] {
-				r.Passed(registrar.Passage{Addr: a, At: time.Now()})
+				r.Passed(registrar.Request{Addr: a, At: time.Now()})
 			}
 		}
 		pass(0, 350)
@@ -119,13 +118,13 @@ func TestIdleClientsLeaveFirst(t *testing.T) {
 		if s := r.Stats(); s.Clients != 350 || s.DirtyClients != 0 {
 			t.Errorf("%+v", s)
 		}
-		pass(0, 100) // come again: 250 are idle
+		pass(0, 100) // again: 250 are idle
 		pass(350, 600)
-		if s := r.Stats(); s.LeftOut != 0 || s.DirtyClients != 350 {
+		if s := r.Stats(); s.DroppedRequests != 0 || s.DirtyClients != 350 {
 			t.Errorf("%+v", s)
 		}
 		pass(600, 601)
-		if s := r.Stats(); s.LeftOut != 1 {
+		if s := r.Stats(); s.DroppedRequests != 1 {
 			t.Errorf("%+v", s)
 		}
 		sleep(6 * time.Second)
@@ -142,11 +141,11 @@ func TestIdleClientsLeaveFirst(t *testing.T) {
 	})
 }
 
-// The place of a network that is full is free as soon as it was written.
-func TestCrowdedNetworkIsNotStuck(t *testing.T) {
+// The places of a network at its bound are free as soon as its records were written.
+func TestPlacesOfANetworkAreFreedByWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
-		r := run(t, store, registrar.Options{Clients: 400}) // 40 of a network, 35 that pass
+		r := run(t, store, registrar.Options{Clients: 400}) // at most 40 of a network, 35 without refusals
 		for round := range 5 {
 			for i := range 35 {
 				r.pass(fmt.Sprintf("192.0.2.%d", round*35+i), 1)
@@ -162,8 +161,8 @@ func TestCrowdedNetworkIsNotStuck(t *testing.T) {
 	})
 }
 
-// A flood of refused clients of a hundred networks, more than can be written,
-// leaves places to those who call in the middle of it and just after.
+// A flood of refused clients from a hundred networks exceeds the speed of writing. It
+// leaves places for clients that arrive during the flood or just after.
 func TestFloodLeavesPlacesForStories(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
@@ -171,7 +170,7 @@ func TestFloodLeavesPlacesForStories(t *testing.T) {
 		r := run(t, store, registrar.Options{})
 		refuse := func(addr, id string) {
 			r.Refused(registrar.Refusal{
-				Passage: registrar.Passage{Addr: netip.MustParseAddr(addr), At: time.Now()},
+				Request: registrar.Request{Addr: netip.MustParseAddr(addr), At: time.Now()},
 				Story:   fairshare.Story{ID: id, Rule: "rule", Action: fairshare.Refuse},
 			})
 		}
@@ -191,7 +190,7 @@ func TestFloodLeavesPlacesForStories(t *testing.T) {
 			}
 		}
 		if n := store.seen().stories; n > 100_000 {
-			t.Errorf("%d stories were written: that was no flood", n)
+			t.Errorf("%d stories were written: want more in a flood", n)
 		}
 		store.set(func() { store.take = 0 })
 		if err := r.stop(); err != nil {

@@ -11,65 +11,65 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// Bounds of what is written. Each transaction is followed by a pause of
-// restShare times its length, so that writing takes at most one part in
-// restShare+1 of a core. Bans do not wait for its end and do not prolong it.
-// New stories prolong it, and do not wait for its end unless too many came.
+// A pause of pauseFactor times its duration follows each transaction, so that
+// writing takes at most one part in pauseFactor+1 of a core. Bans neither wait for
+// the end of a pause nor extend it. New stories extend it, and wait only for the part
+// of it that exceeds storyPause.
 const (
-	rowsAtOnce = 250
-	fewRows    = 16                    // of a slow disk
-	longWrite  = 50 * time.Millisecond // after which fewer rows are written at once: bans wait for them
-	bansAtOnce = 1000
-	banGap     = 2 * time.Millisecond // between two transactions of bans: many are cheaper together
-	cutEvery   = 5 * time.Second
-	keptCuts   = 60 // for which a client that was written is remembered
-	restShare  = 100
-	floodShare = 20 // while more than a crowd of stories wait: a customer's may be among them
-	crowd      = 1000
-	maxRest    = time.Minute
-	storyRest  = time.Second // the pause that new stories still break
-	storyTurns = 3           // of them, before other rows that wait for its end
-	pruneAfter = time.Minute // from the start
-	pruneEvery = time.Minute
-	endTime    = 5 * time.Second // for the last writes
-	endPause   = 200 * time.Millisecond
+	rowsAtOnce  = 250
+	fewRows     = 16                    // at once on a slow disk
+	longWrite   = 50 * time.Millisecond // after a longer one, fewer rows are written at once: bans wait for them
+	bansAtOnce  = 1000
+	banGap      = 2 * time.Millisecond // between two transactions of bans: larger ones are cheaper
+	roundEvery  = 5 * time.Second
+	idleRounds  = 60 // for which a written record stays in memory
+	pauseFactor = 100
+	floodFactor = 20   // the factor while more than manyStories wait: they may include a customer's
+	manyStories = 1000 // that wait
+	maxPause    = time.Minute
+	storyPause  = time.Second // new stories are written in the last second of a pause
+	storyTurns  = 3           // writes of new stories before other rows have their turn
+	pruneAfter  = time.Minute // from the start
+	pruneEvery  = time.Minute
+	endTime     = 5 * time.Second // for the last writes
+	endPause    = 200 * time.Millisecond
 )
 
-// A batch is a transaction, and where its rows came from.
+// A batch is a transaction with the entries of its rows.
 type batch struct {
 	sqlregistry.Batch
-	clients []*entry[client]
-	stories []*entry[story]
-	unknown []int // places of stories of which the registry may know more
+	clients     []*entry[client]
+	stories     []*entry[story]
+	notRecalled []int // indexes of stories that the registry may hold an earlier part of
 }
 
-// A writer is the one goroutine that writes.
+// A writer is the only goroutine that writes.
 type writer struct {
 	*Registrar
-	end     chan struct{} // closed when the time for the last writes is over
-	restEnd time.Time     // of the pause
-	retryAt time.Time
-	cutAt   time.Time
-	pruneAt time.Time
-	storyAt time.Time // when new stories are due; zero when there are none
-	more    bool      // there may be rows that are due
-	banAt   time.Time // when bans may be written again
-	rows    int       // to be written at once
-	pruned  bool      // that was done after the last rows
-	turns   int       // of new stories since then, while rows waited
+	end      chan struct{} // closed when the time for the last writes is over
+	pauseEnd time.Time
+	retryAt  time.Time
+	roundAt  time.Time // start of the next round
+	pruneAt  time.Time
+	storyAt  time.Time // when new stories are due; zero if there are none
+	more     bool      // there may be rows that are due
+	banAt    time.Time // when bans may be written again
+	rows     int       // to write at once
+	pruned   bool      // since the last rows were written
+	turns    int       // writes of new stories since then, while rows waited
 
-	lostBefore int64 // when it began to fail
+	droppedBefore int64 // at the first error
 
-	ahead time.Duration // of the system's clock; see measureClocks
+	clockAhead time.Duration // of the system's clock; see measureClocks
 }
 
 func newWriter(g *Registrar) *writer {
 	now := time.Now()
-	return &writer{Registrar: g, end: make(chan struct{}), cutAt: now.Add(cutEvery), pruneAt: now.Add(pruneAfter),
+	return &writer{Registrar: g, end: make(chan struct{}), roundAt: now.Add(roundEvery), pruneAt: now.Add(pruneAfter),
 		rows: rowsAtOnce}
 }
 
-// run writes until ctx is done, and then what is left.
+// run writes until ctx is done, and then writes the rest.
 func (w *writer) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(endTime-2*callGrace, func() { close(w.end) }) })
 	defer stop()
@@ -81,35 +81,36 @@ func (w *writer) run(ctx context.Context) error {
 	return w.finish()
 }
 
-// wait waits; while it does not fail, less if it is woken.
+// wait waits for a time, or until wake is called. While writes fail, wake has no
+// effect.
 func (w *writer) wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	awake := w.awake
+	wakeups := w.wakeups
 	if w.writing.failing.Load() {
-		awake = nil
+		wakeups = nil
 	}
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-	case <-awake:
+	case <-wakeups:
 	}
 }
 
-// step does what is to be done first, or returns how long to wait.
+// step does the most urgent work, or returns how long to wait.
 func (w *writer) step(now time.Time) time.Duration {
-	if !now.Before(w.cutAt) {
-		w.clients.cut(keptCuts)
-		w.stories.cut(keptCuts)
-		w.cutAt, w.more = now.Add(cutEvery), true
+	if !now.Before(w.roundAt) {
+		w.clients.startRound(idleRounds)
+		w.stories.startRound(idleRounds)
+		w.roundAt, w.more = now.Add(roundEvery), true
 	}
-	if w.storyAt.IsZero() && w.storyWaits.Load() {
+	if w.storyAt.IsZero() && w.newStories.Load() {
 		w.storyAt = now.Add(storyDelay)
 	}
 	if now.Before(w.retryAt) {
 		return w.retryAt.Sub(now)
 	}
-	next := earlier(w.cutAt, later(w.pruneAt, w.restEnd))
+	next := earlier(w.roundAt, later(w.pruneAt, w.pauseEnd))
 	if w.bans.pending.Load() > 0 {
 		if !now.Before(w.banAt) {
 			w.writeBans()
@@ -118,9 +119,9 @@ func (w *writer) step(now time.Time) time.Duration {
 		next = earlier(next, w.banAt)
 	}
 	if !w.storyAt.IsZero() {
-		at, theirs := later(w.storyAt, w.restEnd.Add(-storyRest)), w.more && w.turns >= storyTurns
+		at := later(w.storyAt, w.pauseEnd.Add(-storyPause))
 		switch {
-		case theirs: // the other rows' turn
+		case w.more && w.turns >= storyTurns: // other rows have their turn
 		case now.Before(at):
 			next = earlier(next, at)
 		default:
@@ -129,9 +130,9 @@ func (w *writer) step(now time.Time) time.Duration {
 			return 0
 		}
 	}
-	if now.Before(w.restEnd) {
+	if now.Before(w.pauseEnd) {
 		if w.more {
-			next = earlier(next, w.restEnd)
+			next = earlier(next, w.pauseEnd)
 		}
 		return next.Sub(now)
 	}
@@ -162,7 +163,7 @@ func later(t, u time.Time) time.Time {
 	return t
 }
 
-// writeBans writes what is queued of bans.
+// writeBans writes queued bans.
 func (w *writer) writeBans() error {
 	var b batch
 	b.Bans = w.bans.take(bansAtOnce)
@@ -174,9 +175,9 @@ func (w *writer) writeBans() error {
 	return err
 }
 
-// writeRows writes stories and clients of a list, and returns whether there
-// may be more.
-func (w *writer) writeRows(from where) (more bool) {
+// writeRows writes stories and clients of a list. It reports whether there may be
+// more.
+func (w *writer) writeRows(from entryState) (more bool) {
 	b := w.gather(from)
 	n := len(b.clients) + len(b.stories)
 	if n == 0 {
@@ -186,15 +187,15 @@ func (w *writer) writeRows(from where) (more bool) {
 	return w.writeBatch(b) != nil || full
 }
 
-// gather takes rows to be written.
-func (w *writer) gather(from where) *batch {
+// gather takes rows of a list for writing.
+func (w *writer) gather(from entryState) *batch {
 	b := &batch{}
 	if from == urgent {
-		w.storyWaits.Store(false)
+		w.newStories.Store(false)
 		w.takeStories(b, urgent, w.rows)
 		w.storyAt = time.Time{}
 		if len(b.stories) == w.rows {
-			w.storyWaits.Store(true)
+			w.newStories.Store(true)
 		}
 		return b
 	}
@@ -204,8 +205,7 @@ func (w *writer) gather(from where) *batch {
 	return b
 }
 
-// writeBatch writes stories and clients; when that fails they wait for the
-// next try.
+// writeBatch writes stories and clients. After an error they wait for the next try.
 func (w *writer) writeBatch(b *batch) error {
 	err := w.write(b)
 	if err != nil {
@@ -219,11 +219,12 @@ func (w *writer) writeBatch(b *batch) error {
 	return nil
 }
 
-// write makes one transaction, and learns from how it went.
+// write runs one transaction, and sets the following pause and the state of the
+// disk.
 func (w *writer) write(b *batch) error {
 	begin := time.Now()
 	w.measureClocks()
-	ahead := w.ahead
+	ahead := w.clockAhead
 	known, err := call(w.end, w.hangs, func(ctx context.Context) ([]fairshare.Story, error) {
 		known, err := w.recall(ctx, b)
 		if err != nil {
@@ -234,22 +235,22 @@ func (w *writer) write(b *batch) error {
 		}
 		rows := b.Batch
 		rows.Stories = slices.Clone(rows.Stories)
-		for i, at := range b.unknown {
-			rows.Stories[at] = following(known[i], rows.Stories[at])
+		for i, at := range b.notRecalled {
+			rows.Stories[at] = continueStory(known[i], rows.Stories[at])
 		}
 		return known, w.store.Write(ctx, onSystemClock(rows, w.now(), ahead))
 	})
-	w.goOn(b, known)
+	w.addRecalled(b, known)
 	took := time.Since(begin)
 	if len(b.Bans) > 0 {
 		w.banAt = time.Now().Add(banGap)
 	} else {
-		w.rest(took)
+		w.pauseAfter(took)
 	}
 	switch {
 	case err != nil:
 		w.bans.slow.Store(true)
-		w.fails(err)
+		w.reportFailure(err)
 		return err
 	case len(b.Bans) > 0 || took <= maxWait:
 		w.bans.slow.Store(took > maxWait)
@@ -257,18 +258,18 @@ func (w *writer) write(b *batch) error {
 	w.written.clients.Add(int64(len(b.Clients)))
 	w.written.stories.Add(int64(len(b.Stories)))
 	w.written.bans.Add(int64(len(b.Bans)))
-	w.worked()
+	w.reportSuccess()
 	return nil
 }
 
-// rest adds a pause for a transaction of rows that took so long.
-func (w *writer) rest(took time.Duration) {
+// pauseAfter extends the pause after a transaction of rows of this duration.
+func (w *writer) pauseAfter(took time.Duration) {
 	now := time.Now()
-	share := time.Duration(restShare)
-	if _, waiting, _ := w.stories.count(); waiting > crowd {
-		share = floodShare
+	factor := time.Duration(pauseFactor)
+	if _, waiting, _ := w.stories.count(); waiting > manyStories {
+		factor = floodFactor
 	}
-	w.restEnd = earlier(later(w.restEnd, now).Add(share*took), now.Add(maxRest))
+	w.pauseEnd = earlier(later(w.pauseEnd, now).Add(factor*took), now.Add(maxPause))
 	switch {
 	case took > longWrite:
 		w.rows = max(w.rows/2, fewRows)
@@ -277,11 +278,12 @@ func (w *writer) rest(took time.Duration) {
 	}
 }
 
-// fails says that the registry is not written, if that is news.
-func (w *writer) fails(err error) {
-	lost := w.lost()
+// reportFailure logs the first of consecutive errors, and sets the time of the next
+// try.
+func (w *writer) reportFailure(err error) {
+	dropped := w.dropped()
 	if !w.writing.failing.Load() {
-		w.lostBefore = lost
+		w.droppedBefore = dropped
 	}
 	pause, news := w.writing.failed(err)
 	w.retryAt = time.Now().Add(pause)
@@ -289,65 +291,65 @@ func (w *writer) fails(err error) {
 	case !news:
 	case errors.Is(err, sqlregistry.ErrDamaged):
 		w.log(fmt.Sprintf(
-			"THE REGISTRY IS DAMAGED: %s; nothing more is written to it, and bans will not outlive a restart; the server goes on", withHint(err)))
+			"THE REGISTRY IS DAMAGED: %s; nothing is written to it any more, and bans will be lost at a restart; the server continues",
+			withHint(err)))
 	default:
 		w.log(fmt.Sprintf(
-			"the registry is not written: %s; what is to be written is kept in memory, and it is tried again",
+			"the registry cannot be written: %s; unwritten data stays in memory, and writing is retried",
 			withHint(err)))
 	}
 }
 
-// hangs says that a write does not come back.
+// hangs handles a write that does not return in time.
 func (w *writer) hangs() {
 	w.bans.slow.Store(true)
-	w.fails(errHangs)
+	w.reportFailure(errHangs)
 }
 
-// worked says that the registry is written again, if that is news.
-func (w *writer) worked() {
-	if !w.writing.worked() {
+// reportSuccess logs the first success after an error.
+func (w *writer) reportSuccess() {
+	if !w.writing.succeeded() {
 		return
 	}
 	s := w.Stats()
 	w.log(fmt.Sprintf(
-		"the registry is written again: %d clients, %d stories and %d bans were kept, %d requests, stories and bans were lost",
-		s.DirtyClients, s.DirtyStories, s.QueuedBans, w.lost()-w.lostBefore))
+		"the registry can be written again: %d clients, %d stories and %d bans are still to be written, %d requests, stories and bans were lost",
+		s.DirtyClients, s.DirtyStories, s.QueuedBans, w.dropped()-w.droppedBefore))
 }
 
-// lost returns how much found no place so far.
-func (w *writer) lost() int64 {
+// dropped returns the number of dropped requests, refusals and bans.
+func (w *writer) dropped() int64 {
 	s := w.Stats()
-	return s.LeftOut + s.LeftOutStories + s.LostBans
+	return s.DroppedRequests + s.DroppedRefusals + s.DroppedBans
 }
 
-// prune has the registry kept in its bounds, a portion at a time.
+// prune removes some rows from the registry, to keep it within its bounds.
 func (w *writer) prune(now time.Time) {
 	begin := time.Now()
-	more, err := call(w.end, w.hangs, func(ctx context.Context) (bool,
-		error) {
+	more, err := call(w.end, w.hangs, func(ctx context.Context) (bool, error) {
 		return w.store.Prune(ctx, w.wall(w.now()), w.rows)
 	})
-	w.rest(time.Since(begin))
+	w.pauseAfter(time.Since(begin))
 	switch {
 	case err != nil:
 		w.bans.slow.Store(true)
-		w.fails(err)
+		w.reportFailure(err)
 	case more:
-		w.worked()
+		w.reportSuccess()
 		return
 	default:
-		w.worked()
+		w.reportSuccess()
 	}
 	w.pruneAt = now.Add(pruneEvery)
 }
 
-// finish writes all that is left. A damaged registry is left alone.
+// finish writes the remaining data, except to a damaged registry.
 func (w *writer) finish() error {
-	defer w.bans.slow.Store(true) // nobody writes any more
+	defer w.bans.slow.Store(true) // requests no longer wait: nothing is written after this
 	fault := errors.New("there was not enough time")
 	for {
-		w.clients.cut(keptCuts)
-		w.stories.cut(keptCuts)
+		w.clients.startRound(idleRounds)
+		w.stories.startRound(idleRounds)
 		err := error(sqlregistry.ErrDamaged)
 		if !w.writing.damaged {
 			err = w.writeAll()
@@ -359,7 +361,7 @@ func (w *writer) finish() error {
 		if s.QueuedBans+s.DirtyClients+s.DirtyStories == 0 {
 			return nil
 		}
-		if !w.over() && !errors.Is(err, sqlregistry.ErrDamaged) {
+		if !w.expired() && !errors.Is(err, sqlregistry.ErrDamaged) {
 			if err != nil {
 				select {
 				case <-w.end:
@@ -373,16 +375,16 @@ func (w *writer) finish() error {
 	}
 }
 
-// writeAll writes until nothing is left, the first error or the end.
+// writeAll writes until nothing remains, the first error, or the end.
 func (w *writer) writeAll() error {
-	for !w.over() && w.bans.pending.Load() > 0 {
+	for !w.expired() && w.bans.pending.Load() > 0 {
 		if err := w.writeBans(); err != nil {
 			return err
 		}
 	}
-	for _, from := range []where{urgent, due} {
-		for !w.over() {
-			w.rows = rowsAtOnce // nobody waits for a short one now
+	for _, from := range []entryState{urgent, due} {
+		for !w.expired() {
+			w.rows = rowsAtOnce // no ban waits for a short transaction now
 			b := w.gather(from)
 			if len(b.clients)+len(b.stories) == 0 {
 				break
@@ -395,8 +397,8 @@ func (w *writer) writeAll() error {
 	return nil
 }
 
-// over reports whether the time for the last writes is.
-func (w *writer) over() bool {
+// expired reports whether the time for the last writes is over.
+func (w *writer) expired() bool {
 	select {
 	case <-w.end:
 		return true

@@ -17,21 +17,21 @@ import (
 	"fairshare/sqlregistry"
 )
 
-func TestClientsAreWrittenBehindTheRequests(t *testing.T) {
+func TestClientsAreWrittenInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, newFakeStore(), registrar.Options{})
 		begin := time.Now()
 		r.pass("192.0.2.1", 2)
 		sleep(time.Second)
-		r.Passed(registrar.Passage{Addr: netip.MustParseAddr("::ffff:192.0.2.1"), At: time.Now(), UserAgent: "newer",
+		r.Passed(registrar.Request{Addr: netip.MustParseAddr("::ffff:192.0.2.1"), At: time.Now(), UserAgent: "newer",
 			Status: 404,
 			Took:   2 * time.Second, CPU: time.Second, Bytes: 1000,
 			Bot: fairshare.Bot{Name: "bingbot", State: fairshare.Forged}})
-		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
+		r.Refused(registrar.Refusal{Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
 			Story: fairshare.Story{Action: fairshare.Refuse}})
-		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
+		r.Refused(registrar.Refusal{Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
 			Story: fairshare.Story{Action: fairshare.Block}})
-		r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
+		r.Refused(registrar.Refusal{Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
 			Story: fairshare.Story{Action: fairshare.Block, DryRun: true}})
 		if n := len(r.store.seen().batches); n > 0 {
 			t.Errorf("%d batches at once", n)
@@ -59,10 +59,10 @@ func TestClientsAreWrittenBehindTheRequests(t *testing.T) {
 	})
 }
 
-func TestWhoAClientIs(t *testing.T) {
+func TestClientIsAPrefixOrAVerifiedBot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, newFakeStore(), registrar.Options{})
-		for _, p := range []registrar.Passage{
+		for _, p := range []registrar.Request{
 			{Addr: netip.MustParseAddr("2001:db8::1")},
 			{Addr: netip.MustParseAddr("2001:db8::2")},
 			{Addr: netip.MustParseAddr("fe80::1%eth0")},
@@ -107,9 +107,9 @@ func TestWhoAClientIs(t *testing.T) {
 	})
 }
 
-// Whatever the disk does, all that was counted is written in the end, and
-// nothing twice.
-func TestNothingIsLostOrDoubled(t *testing.T) {
+// On a disk that fails, hangs or is slow, all counts are written in the end, and none
+// twice.
+func TestNoCountIsLostOrDoubled(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
@@ -131,7 +131,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 					bans[a] = time.Now()
 				case 2:
 					sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
-					if rnd.IntN(30) == 0 { // what was written leaves memory
+					if rnd.IntN(30) == 0 { // written records leave memory
 						sleep(6 * time.Minute)
 					}
 				case 3:
@@ -166,7 +166,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 			}
 			for a, want := range clients {
 				if got := store.client(a).Spent; got != want {
-					t.Errorf("seed %d: of %s %+v is written, want %+v", seed, a, got, want)
+					t.Errorf("seed %d: the record of %s is %+v, want %+v", seed, a, got, want)
 				}
 			}
 			for ref, want := range stories {
@@ -186,7 +186,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 					len(bans))
 			}
 			if s := r.Stats(); s.DirtyClients+s.DirtyStories+s.QueuedBans > 0 ||
-				s.LeftOut+s.LeftOutStories+s.LostBans > 0 {
+				s.DroppedRequests+s.DroppedRefusals+s.DroppedBans > 0 {
 				t.Errorf("seed %d: %+v", seed, s)
 			}
 		})
@@ -197,14 +197,14 @@ func TestNewStoryIsWrittenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		r := run(t, store, registrar.Options{})
-		for i := range 200 { // a pause is on
+		for i := range 200 { // their write starts a pause
 			r.pass(addr(i*7919), 1)
 		}
 		store.set(func() { store.take = 10 * time.Millisecond })
 		sleep(5010 * time.Millisecond)
 		begin := time.Now()
 		r.Refused(registrar.Refusal{
-			Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), UserAgent: "curl/8", At: begin,
+			Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), UserAgent: "curl/8", At: begin,
 				Bot: fairshare.Bot{Name: "curl", State: fairshare.Claimed}},
 			Story: fairshare.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse,
 				Ban: fairshare.BanStarted, Status: 429, Until: begin.Add(time.Hour),
@@ -226,7 +226,7 @@ func TestNewStoryIsWrittenAtOnce(t *testing.T) {
 			t.Errorf("written: %+v\nwant:    %+v", got, want)
 		}
 
-		// Repeats come with the batches, and add up.
+		// Repeated refusals are written with the batches, and add up.
 		tries := store.seen().tries
 		for range 40 {
 			sleep(100 * time.Millisecond)
@@ -247,7 +247,7 @@ func TestNewStoryIsWrittenAtOnce(t *testing.T) {
 	})
 }
 
-func TestWritingTakesLittleOfOneCore(t *testing.T) {
+func TestWritingTakesAHundredthOfOneCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.take = 10 * time.Millisecond
@@ -264,7 +264,7 @@ func TestWritingTakesLittleOfOneCore(t *testing.T) {
 				t.Errorf("batch %d has %d rows", i, n)
 			}
 			if i > 0 && store.seen().ends[i].Sub(store.seen().ends[i-1]) < 101*store.take {
-				t.Errorf("batch %d came %v after the one before", i, store.seen().ends[i].Sub(store.seen().ends[i-1]))
+				t.Errorf("batch %d ended %v after the last", i, store.seen().ends[i].Sub(store.seen().ends[i-1]))
 			}
 		}
 		if rows != 5000 {
@@ -276,9 +276,8 @@ func TestWritingTakesLittleOfOneCore(t *testing.T) {
 	})
 }
 
-// Neither new stories nor bans, however many, keep the rest from being
-// written.
-func TestFloodsLeaveTurnsToOthers(t *testing.T) {
+// Floods of new stories or bans do not prevent the writing of other records.
+func TestFloodsDoNotStopOtherWrites(t *testing.T) {
 	for _, flood := range []string{"stories", "bans"} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFakeStore()
@@ -293,7 +292,7 @@ func TestFloodsLeaveTurnsToOthers(t *testing.T) {
 					r.ban(a)
 				} else {
 					r.Refused(registrar.Refusal{
-						Passage: registrar.Passage{Addr: netip.MustParseAddr(a), At: time.Now()},
+						Request: registrar.Request{Addr: netip.MustParseAddr(a), At: time.Now()},
 						Story:   fairshare.Story{ID: a, Rule: "rule", Action: fairshare.Refuse},
 					})
 				}
@@ -311,13 +310,13 @@ func TestFloodsLeaveTurnsToOthers(t *testing.T) {
 				}
 			}
 			if old != 500 {
-				t.Errorf("in a flood of %s %d of 500 clients are written after a minute", flood, old)
+				t.Errorf("in a flood of %s, %d of 500 clients are written after a minute", flood, old)
 			}
 			if flood == "stories" && seen.stories < 10_000 || flood == "bans" && seen.bans < 29_000 {
 				t.Errorf("%d stories, %d bans", seen.stories, seen.bans)
 			}
 			if writing > time.Minute/90 {
-				t.Errorf("in a flood of %s %v of a minute go into writing", flood, writing)
+				t.Errorf("in a flood of %s, writing takes %v of a minute", flood, writing)
 			}
 			store.set(func() { store.take = 0 })
 			if err := r.stop(); err != nil {
@@ -327,9 +326,8 @@ func TestFloodsLeaveTurnsToOthers(t *testing.T) {
 	}
 }
 
-// A transaction that is long because the disk is slow holds bans up: the next
-// ones are smaller.
-func TestBatchesOfASlowDiskAreSmall(t *testing.T) {
+// A long transaction on a slow disk delays bans, so the next ones are smaller.
+func TestBatchesAreSmallOnASlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.take = 80 * time.Millisecond
@@ -366,21 +364,21 @@ func TestDiskFailsAndWorksAgain(t *testing.T) {
 			t.Errorf("%d tries in ten minutes", store.seen().tries)
 		}
 		s := r.Stats()
-		if !s.Failing || s.QueuedBans != 2 || s.DirtyClients != 56 || s.LeftOut != 144 ||
+		if !s.Failing || s.QueuedBans != 2 || s.DirtyClients != 56 || s.DroppedRequests != 144 ||
 			int(s.WriteErrors) != store.seen().tries+store.seen().prunes {
 			t.Errorf("%+v", s)
 		}
-		r.pass("198.51.100.1", 3) // one more that finds no place
+		r.pass("198.51.100.1", 3) // one more, which is dropped
 		store.set(func() { store.fault = nil })
 		sleep(2 * time.Minute)
 		if store.seen().clients != 56 || store.nBans() != 2 || r.Stats().Failing {
 			t.Errorf("%d clients and %d bans are written: %+v", store.seen().clients, store.nBans(), r.Stats())
 		}
 		r.log.holds(t,
-			"the registry is not written: disk on fire (make room); what is to be written is kept in memory, and it is tried again",
-			"of 144 requests and the stories of 0 refusals there is no record",
-			"the registry is written again: 56 clients, 0 stories and 2 bans were kept, 3 requests, stories and bans were lost",
-			"of 3 requests and the stories of 0",
+			"the registry cannot be written: disk on fire (make room); unwritten data stays in memory, and writing is retried",
+			"144 requests and the stories of 0 refusals were not recorded",
+			"the registry can be written again: 56 clients, 0 stories and 2 bans are still to be written, 3 requests, stories and bans were lost",
+			"3 requests and the stories of 0 refusals were not recorded",
 		)
 		if err := r.stop(); err != nil {
 			t.Error(err)
@@ -388,7 +386,7 @@ func TestDiskFailsAndWorksAgain(t *testing.T) {
 	})
 }
 
-func TestDamagedRegistryIsLeftAlone(t *testing.T) {
+func TestDamagedRegistryIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.fault = fmt.Errorf("page 7: %w", sqlregistry.ErrDamaged)
@@ -409,7 +407,7 @@ func TestDamagedRegistryIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestHangingStoreHoldsUpNobody(t *testing.T) {
+func TestHangingStoreDoesNotDelayRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		r := run(t, store, registrar.Options{})
@@ -444,13 +442,13 @@ func TestHangingStoreHoldsUpNobody(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "1001 bans") {
 			t.Errorf("at the end: %v", err)
 		}
-		r.log.holds(t, "the registry is not written: it does not answer")
-		close(hang) // the call that was left behind ends
+		r.log.holds(t, "the registry cannot be written: it does not answer")
+		close(hang) // the abandoned call ends
 	})
 }
 
-// A call that hangs and then happens after all is not made again.
-func TestHangingWriteThatHappensCountsOnce(t *testing.T) {
+// A write that hangs and then succeeds is not repeated.
+func TestHangingWriteCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		hang := make(chan struct{})
@@ -467,12 +465,12 @@ func TestHangingWriteThatHappensCountsOnce(t *testing.T) {
 		if got := store.client("192.0.2.1").Spent.Requests; got != 10 {
 			t.Errorf("%d requests are written, want 10", got)
 		}
-		r.log.holds(t, "the registry is not written: it does not answer", "the registry is written again")
+		r.log.holds(t, "the registry cannot be written: it does not answer", "the registry can be written again")
 	})
 }
 
-// When the time is over, what was in the way is told, not that it is over.
-func TestWhatFailsAtTheEndIsTold(t *testing.T) {
+// At the end, Run returns the error of the store, not that the time is over.
+func TestRunReturnsTheErrorOfTheLastWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.fault = &sqlregistry.Error{Path: "registry.db", Kind: sqlregistry.ErrFull}
@@ -510,8 +508,8 @@ func TestLastWritesAreBounded(t *testing.T) {
 	})
 }
 
-// A command that holds the lock just when the server ends costs nothing.
-func TestLastWritesAreTriedAgain(t *testing.T) {
+// If a command holds the lock when the server ends, nothing is lost.
+func TestLastWritesAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		r := run(t, store, registrar.Options{})
@@ -545,7 +543,7 @@ func TestRegistryIsPruned(t *testing.T) {
 			t.Errorf("pruned %d times, want 12", store.seen().prunes)
 		}
 
-		// In a flood, too: rows and pruning take turns.
+		// In a flood, rows and pruning alternate.
 		store.set(func() { store.take, store.morePrune = 10*time.Millisecond, 1<<20 })
 		for i := range 60_000 {
 			r.pass(addr(i*7919), 1)
@@ -553,7 +551,7 @@ func TestRegistryIsPruned(t *testing.T) {
 		sleep(90 * time.Second)
 		prunes, batches := store.seen().prunes-12, len(store.seen().batches)
 		if batches < 50 || prunes < batches/3 {
-			t.Errorf("pruned %d times beside %d batches", prunes, batches)
+			t.Errorf("pruned %d times and wrote %d batches", prunes, batches)
 		}
 		store.set(func() { store.take = 0 })
 		if err := r.stop(); err != nil {
@@ -562,8 +560,8 @@ func TestRegistryIsPruned(t *testing.T) {
 	})
 }
 
-// Requests on all cores, while batches fail and words change.
-func TestAllAtOnce(t *testing.T) {
+// Requests run on all cores while batches fail and overrides change.
+func TestRegistrarIsSafeForConcurrentUse(t *testing.T) {
 	store := newFakeStore()
 	r := run(t, store, registrar.Options{Lift: func(fairshare.ClientID, time.Time) {}})
 	var wg sync.WaitGroup
@@ -610,15 +608,15 @@ func TestAllAtOnce(t *testing.T) {
 	}
 }
 
-// A ban in force counts nothing: its story still tells what led to it. That a
-// ban began is written as soon as a new story is.
-func TestStoryOfABanTellsWhatLedToIt(t *testing.T) {
+// A ban in force has no counters, so its story keeps those of the refusal that started
+// it. The start of a ban is written as soon as a new story.
+func TestStoryOfABanKeepsTheCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		r := run(t, store, registrar.Options{})
 		refuse := func(s fairshare.Story) {
 			s.ID, s.Rule, s.Action = "0123456789", "rapid", fairshare.Refuse
-			r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"),
+			r.Refused(registrar.Refusal{Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"),
 				At: time.Now()}, Story: s})
 		}
 		counted := fairshare.Story{By: "addr", Resource: "requests", Used: 10, Allowed: 10, Window: time.Minute}
@@ -651,7 +649,7 @@ func TestStoryKeepsTheRequestThatStartedTheBan(t *testing.T) {
 			if ban != fairshare.BanInForce {
 				s.By, s.Resource, s.Used, s.Allowed = "addr", "errors", 13, 12
 			}
-			r.Refused(registrar.Refusal{Passage: registrar.Passage{Addr: netip.MustParseAddr("192.0.2.1"), At: at},
+			r.Refused(registrar.Refusal{Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: at},
 				Story: s})
 		}
 		expect := func(name string, began time.Time, method, path, latest string) {
