@@ -40,8 +40,7 @@ func BenchmarkWriteBan(b *testing.B) {
 	}
 }
 
-// BenchmarkChanges asks when nothing has changed, as a server does all the
-// time.
+// BenchmarkChanges polls when nothing has changed, as a server does all the time.
 func BenchmarkChanges(b *testing.B) {
 	r := opened(b, "", Options{})
 	check(b, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.1"),

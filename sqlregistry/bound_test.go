@@ -8,9 +8,9 @@ import (
 	"fairshare"
 )
 
-// A flood that outruns Prune does not let the file grow, nor does it keep out
-// those that are known or that somebody speaks of.
-func TestWriteKeepsABound(t *testing.T) {
+// In a flood that is faster than Prune, the file stays bounded, and Write still
+// records known clients, banned ones and those with an operator's decision.
+func TestWriteStaysNearTheBounds(t *testing.T) {
 	const bound = 160
 	const clients, stories = bound + bound/16, bound + bound/16
 	r := opened(t, "", Options{Clients: bound, Stories: bound})
@@ -46,7 +46,7 @@ func TestWriteKeepsABound(t *testing.T) {
 	calls := Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}, Stories: []fairshare.Story{told("192.0.2.1")}}
 	check(t, "Write", r.Write(ctx, calls))
 	at := start
-	for i := range 40 { // half of a batch are of one network, the others of many
+	for i := range 40 { // half of a batch is from one network, the rest from many
 		var b Batch
 		for j := range 100 {
 			at = at.Add(time.Second)
@@ -70,8 +70,8 @@ func TestWriteKeepsABound(t *testing.T) {
 	requests("10.1.0.0", 1)
 	requests("10.1.39.98", 0)
 
-	// The network that sent half of them pushed out its own, but for the last;
-	// of the others the latest stay, wherever they are.
+	// The network with half of the stories keeps only its last one; of the others the
+	// latest remain.
 	for name, want := range map[string]int{"50.99.1.1": 1, "50.1.1.1": 1, "47.99.1.1": 1, "11.1.1.1": 0,
 		"10.1.39.98": 1, "10.1.39.96": 0} {
 		found, err := r.Story(ctx, name)
@@ -81,7 +81,7 @@ func TestWriteKeepsABound(t *testing.T) {
 		}
 	}
 
-	// What somebody says, and bans, come in; then they are known, and add up.
+	// Clients with an operator's decision or a ban are added; then their updates add up.
 	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("198.51.100.1"),
 		Action: fairshare.Block, Since: start}))
 	check(t, "Label", r.Label(ctx, fairshare.Label{Client: id("198.51.100.2"), Name: "good-partner"}))
@@ -99,7 +99,7 @@ func TestWriteKeepsABound(t *testing.T) {
 		t.Errorf("%d clients, want %d", s.Clients, clients+4)
 	}
 
-	// There is room again once Prune was there.
+	// After Prune, new clients are added again.
 	for more := true; more; {
 		var err error
 		more, err = r.Prune(ctx, at, 100)

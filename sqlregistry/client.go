@@ -12,7 +12,7 @@ import (
 	"fairshare"
 )
 
-// A Query selects clients.
+// A Query selects clients. The zero Query selects the 50 with the most requests.
 type Query struct {
 	// Sort is "requests" (also ""), "refused", "blocked", "dry-run", "cpu", "time" or
 	// "last-seen", the most or latest first, or "client", in ascending order. Clients
@@ -102,8 +102,8 @@ func sortingOf(name string) (sorting, error) {
 // A clientRow is a row of clients.
 type clientRow struct {
 	fairshare.ClientRecord
-	key  key
-	kept int
+	key        key
+	protection int // the column kept
 }
 
 // Clients returns the clients that a query selects.
@@ -140,7 +140,7 @@ func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientReco
 	return records, nil
 }
 
-// TotalTime returns the site's time that all clients used together.
+// TotalTime returns the upstream's time that all recorded clients used together.
 func (r *Registry) TotalTime(ctx context.Context) (total time.Duration, err error) {
 	err = r.reading(ctx, func(l *link) error {
 		sum, err := l.integer(ctx, "SELECT CAST(TOTAL(took) AS INTEGER) FROM clients")
@@ -198,8 +198,8 @@ func clientRows(ctx context.Context, l *link, where string, args ...any) (all []
 		var c clientRow
 		var first, last, cpu, took int64
 		s := &c.Spent
-		err := rows.Scan(&c.key, &c.kept, &first, &last, &s.Requests, &s.Refused, &s.Blocked, &s.DryRun, &cpu, &took,
-			&s.Bytes, &s.Errors, &c.Bot, &c.BotState, &c.UserAgent)
+		err := rows.Scan(&c.key, &c.protection, &first, &last, &s.Requests, &s.Refused, &s.Blocked, &s.DryRun,
+			&cpu, &took, &s.Bytes, &s.Errors, &c.Bot, &c.BotState, &c.UserAgent)
 		if err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func clientRows(ctx context.Context, l *link, where string, args ...any) (all []
 
 // readOverride fills in the override, labels and note of operators.
 func (c *clientRow) readOverride(ctx context.Context, l *link) (err error) {
-	if c.kept != keptByOperator {
+	if c.protection != keptByOperator {
 		return nil
 	}
 	if c.Override, err = overrideOf(ctx, l, c.key); err != nil {

@@ -14,7 +14,7 @@ import (
 	"fairshare/internal/smalldisk"
 )
 
-// fillUp leaves no byte on the disk, until what it returns is called.
+// fillUp fills the disk. makeRoom frees the space again.
 func fillUp(t *testing.T, dir string) (makeRoom func()) {
 	filler := filepath.Join(dir, "filler")
 	f, err := os.Create(filler)
@@ -30,8 +30,8 @@ func fillUp(t *testing.T, dir string) (makeRoom func()) {
 	return func() { check(t, "Remove", os.Remove(filler)) }
 }
 
-// crashed puts a registry into dir as a process that was killed leaves it: most
-// of it is in the -wal file. It has a word and a ban.
+// crashed puts a registry into dir as a killed process leaves it: most of its data is
+// in the -wal file. It holds an override and a ban.
 func crashed(t *testing.T, dir string) (path string) {
 	from := filled(t, 20)
 	r, err := Open(ctx, from, Options{})
@@ -48,27 +48,27 @@ func crashed(t *testing.T, dir string) (path string) {
 	return filepath.Join(dir, "registry.db")
 }
 
-// remembered reports whether the word and the ban of crashed are there.
+// remembered checks that the override and the ban of crashed are there.
 func remembered(t *testing.T, r *Registry) {
 	t.Helper()
 	found, err := r.Client(ctx, id("192.0.2.7"))
 	check(t, "Client", err)
 	if found == nil || found.Record.Override == nil || found.Record.Override.Action != fairshare.Block {
-		t.Errorf("the word is lost: %+v", found)
+		t.Errorf("the override is lost: %+v", found)
 	}
 	found, err = r.Client(ctx, id("192.0.2.8"))
 	check(t, "Client", err)
 	if found == nil || len(found.Bans) != 1 {
 		t.Errorf("the ban is lost: %+v", found)
 	}
-	words, _, err := r.Overrides(ctx)
+	overrides, _, err := r.Overrides(ctx)
 	check(t, "Overrides", err)
-	if len(words) != 6 || len(allBans(t, r, start, true)) != 5 {
-		t.Errorf("%d words, %d bans", len(words), len(allBans(t, r, start, true)))
+	if len(overrides) != 6 || len(allBans(t, r, start, true)) != 5 {
+		t.Errorf("%d overrides, %d bans", len(overrides), len(allBans(t, r, start, true)))
 	}
 }
 
-func TestFullDisk(t *testing.T) {
+func TestWritesOnAFullDiskFail(t *testing.T) {
 	dir := smalldisk.New(t, 4<<20)
 	r := opened(t, filepath.Join(dir, "registry.db"), Options{})
 	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.7"),
@@ -115,15 +115,15 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A disk that only the -wal file fills has room again without anybody's help:
-// what is in there goes into the file, which has the room already.
-func TestDiskFilledByItsOwnWAL(t *testing.T) {
+// If only the -wal file fills the disk, a checkpoint frees space: it copies the pages
+// into the file, which has the space already.
+func TestDiskFilledByTheWALIsFreed(t *testing.T) {
 	dir := smalldisk.New(t, 4<<20)
-	var said atomic.Int64
+	var messages atomic.Int64
 	path := filepath.Join(dir, "registry.db")
-	r := opened(t, path, Options{Log: func(string) { said.Add(1) }})
+	r := opened(t, path, Options{Log: func(string) { messages.Add(1) }})
 	var known Batch
-	for i := range 200 { // no row becomes longer
+	for i := range 200 { // no row grows
 		known.Clients = append(known.Clients, dirty(fmt.Sprintf("10.%d.0.1", i), start, 50))
 	}
 	check(t, "Write", r.Write(ctx, known))
@@ -149,7 +149,7 @@ func TestDiskFilledByItsOwnWAL(t *testing.T) {
 	if !is(err, ErrFull) || size("-wal") < 3<<20 || size("") > 1<<20 {
 		t.Fatalf("after %d writes: %v; the file has %d bytes, -wal %d", writes, err, size(""), size("-wal"))
 	}
-	for end := time.Now().Add(time.Minute); writes < 3*checkEvery; { // it fills and becomes free again
+	for end := time.Now().Add(time.Minute); writes < 3*checkEvery; { // the disk fills and is freed again
 		if err := write(); err != nil && !is(err, ErrFull) || time.Now().After(end) {
 			t.Fatalf("after %d writes: %v", writes, err)
 		}
@@ -159,14 +159,13 @@ func TestDiskFilledByItsOwnWAL(t *testing.T) {
 	if want := int64(50 + 3*checkEvery/200); found == nil || found.Record.Spent.Requests != want {
 		t.Errorf("%+v, want %d requests", found, want)
 	}
-	if said.Load() != 0 {
-		t.Errorf("%d messages", said.Load())
+	if messages.Load() != 0 {
+		t.Errorf("%d messages", messages.Load())
 	}
 }
 
-// Overrides and bans can be read when there is no room for a byte: after a crash,
-// and after a good end.
-func TestFullDiskIsRead(t *testing.T) {
+// Overrides and bans can be read from a full disk, after a crash and after Close.
+func TestRegistryOnAFullDiskCanBeRead(t *testing.T) {
 	for _, end := range []string{"crash", "good"} {
 		t.Run(end, func(t *testing.T) {
 			dir := smalldisk.New(t, 4<<20)
@@ -177,7 +176,7 @@ func TestFullDiskIsRead(t *testing.T) {
 				check(t, "Close", r.Close())
 			}
 			makeRoom := fillUp(t, dir)
-			if r, err := Open(ctx, path, Options{}); err == nil { // then it can be read, too
+			if r, err := Open(ctx, path, Options{}); err == nil { // then reading works, too
 				remembered(t, r)
 				check(t, "Close", r.Close())
 			} else if !is(err, ErrFull) {
@@ -190,7 +189,7 @@ func TestFullDiskIsRead(t *testing.T) {
 				if _, err := r.Changes(ctx, Version{}); err != nil {
 					t.Error(err)
 				}
-				again, err := Open(ctx, path, Options{ReadOnly: true}) // it locks nobody out
+				again, err := Open(ctx, path, Options{ReadOnly: true}) // while the first is open
 				check(t, "Open", err)
 				remembered(t, again)
 				check(t, "Close", again.Close())
@@ -207,7 +206,7 @@ func TestFullDiskIsRead(t *testing.T) {
 			found, err := read.Client(ctx, id("192.0.2.7"))
 			check(t, "Client", err)
 			if found.Record.Override.Reason != "again" {
-				t.Errorf("it reads what was: %+v", found.Record.Override)
+				t.Errorf("it reads old data: %+v", found.Record.Override)
 			}
 			check(t, "Close", read.Close())
 		})
@@ -218,11 +217,11 @@ func TestFullDiskIsRead(t *testing.T) {
 		t.Errorf("new: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "registry*")); left != nil {
-		t.Errorf("left are %q", left)
+		t.Errorf("these files remain: %q", left)
 	}
 }
 
-func TestReadOnlyDisk(t *testing.T) {
+func TestRegistryOnAReadOnlyDiskCanBeRead(t *testing.T) {
 	for _, end := range []string{"crash", "good"} {
 		t.Run(end, func(t *testing.T) {
 			dir := smalldisk.New(t, 4<<20)
@@ -237,7 +236,7 @@ func TestReadOnlyDisk(t *testing.T) {
 				t.Errorf("Open: %v", err)
 			}
 			r, err := Open(ctx, path, Options{ReadOnly: true})
-			if end == "crash" { // what is in the -wal file cannot be read without writing
+			if end == "crash" { // the -wal file cannot be read without writing
 				if !is(err, ErrReadOnly) {
 					t.Errorf("Open read-only: %v", err)
 				}

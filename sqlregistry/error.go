@@ -13,11 +13,11 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// The kinds of an [Error].
+// The kinds of an [Error]. Test for them with errors.Is.
 var (
 	ErrDamaged  = errors.New("damaged")
 	ErrNewer    = errors.New("written by a newer version of fairshare")
-	ErrNotThere = errors.New("not there")
+	ErrMissing  = errors.New("not there")
 	ErrBusy     = errors.New("locked by another process")
 	ErrFull     = errors.New("no space left on the disk")
 	ErrReadOnly = errors.New("cannot be written")
@@ -32,19 +32,19 @@ var errArgument = errors.New("not possible")
 
 // An Error reports a problem with a registry's file. errors.Is finds its kind.
 type Error struct {
-	Path string
-	Kind error  // one of the errors above; nil for any other problem
-	What string // the details; may be "" unless Kind is nil
+	Path    string
+	Kind    error  // one of the errors above; nil for any other problem
+	Details string // may be "" unless Kind is nil
 }
 
 func (e *Error) Error() string {
 	switch {
 	case e.Kind == nil:
-		return fmt.Sprintf("registry %s: %s", e.Path, e.What)
-	case e.What == "":
+		return fmt.Sprintf("registry %s: %s", e.Path, e.Details)
+	case e.Details == "":
 		return fmt.Sprintf("registry %s: %v", e.Path, e.Kind)
 	}
-	return fmt.Sprintf("registry %s: %v: %s", e.Path, e.Kind, e.What)
+	return fmt.Sprintf("registry %s: %v: %s", e.Path, e.Kind, e.Details)
 }
 
 func (e *Error) Unwrap() error { return e.Kind }
@@ -58,7 +58,7 @@ func (e *Error) Hint() string {
 	case ErrNewer:
 		return fmt.Sprintf(
 			"run the newer fairshare, or restore the copy that it made (%s.v…); --registry none runs without a registry", e.Path)
-	case ErrNotThere:
+	case ErrMissing:
 		return "start the server first, or give its state folder by --state"
 	case ErrBusy:
 		return "try again; if the error remains, another program has locked the file"
@@ -85,22 +85,22 @@ func fault(ctx context.Context, path string, err error) error {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("registry %s: %w", path, err)
 	case errors.Is(err, sql.ErrConnDone) || errors.Is(err, errClosed):
-		return &Error{Path: path, What: "closed"}
+		return &Error{Path: path, Details: "closed"}
 	case errors.Is(err, sql.ErrNoRows):
-		return &Error{Path: path, Kind: ErrDamaged, What: "a row is missing"}
+		return &Error{Path: path, Kind: ErrDamaged, Details: "a row is missing"}
 	}
 	var s *sqlite.Error
 	if !errors.As(err, &s) { // a value is not of its column's type
-		return &Error{Path: path, Kind: ErrDamaged, What: "a row is not valid"}
+		return &Error{Path: path, Kind: ErrDamaged, Details: "a row is not valid"}
 	}
 	switch code := s.Code(); code & 0xff {
 	case sqlite3.SQLITE_CORRUPT:
 		return &Error{Path: path, Kind: ErrDamaged}
 	case sqlite3.SQLITE_NOTADB:
-		return &Error{Path: path, Kind: ErrDamaged, What: "not an SQLite file"}
+		return &Error{Path: path, Kind: ErrDamaged, Details: "not an SQLite file"}
 	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH,
 		sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE:
-		return &Error{Path: path, Kind: ErrDamaged, What: "it does not have the tables of a registry"}
+		return &Error{Path: path, Kind: ErrDamaged, Details: "it does not have the tables of a registry"}
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL:
 		return &Error{Path: path, Kind: ErrBusy}
 	case sqlite3.SQLITE_FULL:
@@ -108,7 +108,7 @@ func fault(ctx context.Context, path string, err error) error {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
 		return &Error{Path: path, Kind: ErrReadOnly}
 	case sqlite3.SQLITE_CANTOPEN:
-		return &Error{Path: path, Kind: ErrReadOnly, What: "it, or a file next to it, cannot be opened"}
+		return &Error{Path: path, Kind: ErrReadOnly, Details: "it, or a file next to it, cannot be opened"}
 	case sqlite3.SQLITE_IOERR:
 		switch code {
 		case sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE:
@@ -116,9 +116,9 @@ func fault(ctx context.Context, path string, err error) error {
 		case sqlite3.SQLITE_IOERR_CORRUPTFS, sqlite3.SQLITE_IOERR_DATA:
 			return &Error{Path: path, Kind: ErrDamaged}
 		}
-		return &Error{Path: path, What: fmt.Sprintf("the disk fails (%v)", s)}
+		return &Error{Path: path, Details: fmt.Sprintf("the disk fails (%v)", s)}
 	}
-	return &Error{Path: path, What: s.Error()}
+	return &Error{Path: path, Details: s.Error()}
 }
 
 // folderFault returns an error about a file next to the registry as an *Error.
@@ -130,11 +130,11 @@ func folderFault(path string, err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return &Error{Path: path, Kind: ErrFull}
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return &Error{Path: path, Kind: ErrReadOnly, What: "its folder cannot be written, either"}
+		return &Error{Path: path, Kind: ErrReadOnly, Details: "its folder cannot be written, either"}
 	case errors.Is(err, fs.ErrNotExist):
-		return &Error{Path: path, Kind: ErrNotThere, What: "its folder does not exist"}
+		return &Error{Path: path, Kind: ErrMissing, Details: "its folder does not exist"}
 	case errors.As(err, &p):
-		return &Error{Path: path, What: err.Error()}
+		return &Error{Path: path, Details: err.Error()}
 	}
 	return err
 }

@@ -14,15 +14,14 @@ import (
 	"fairshare"
 )
 
-// is reports whether err is a fault of that kind that says what to do.
+// is reports whether err has a kind and a hint.
 func is(err, kind error) bool {
 	var e *Error
 	return errors.Is(err, kind) && errors.As(err, &e) && e.Hint() != "" && strings.Contains(e.Error(), e.Path) &&
 		!strings.Contains(e.Error(), "SQL ")
 }
 
-// filled makes a registry with something in every table and returns its path;
-// it is closed.
+// filled creates a registry with rows in every table, closes it and returns its path.
 func filled(t testing.TB, clients int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "registry.db")
@@ -54,7 +53,7 @@ func filled(t testing.TB, clients int) string {
 	return path
 }
 
-// useAll calls everything and returns what went wrong.
+// useAll calls all methods and returns the errors.
 func useAll(r *Registry) (errs []error) {
 	add := func(err error) {
 		if err != nil {
@@ -148,8 +147,8 @@ func TestOtherFilesAreReportedAsDamaged(t *testing.T) {
 	}
 }
 
-// Whatever byte is wrong: what comes out is data or ErrDamaged.
-func TestFlippedBytes(t *testing.T) {
+// With any byte changed, each call returns data or ErrDamaged.
+func TestFlippedBytesAreReportedAsDamage(t *testing.T) {
 	good, err := os.ReadFile(filled(t, 300))
 	check(t, "ReadFile", err)
 	path := filepath.Join(t.TempDir(), "registry.db")
@@ -190,7 +189,7 @@ func TestFlippedBytes(t *testing.T) {
 		}
 	}
 	if found < 50/slower {
-		t.Errorf("only %d were found: nothing to see here", found)
+		t.Errorf("only %d changes were detected: the test shows nothing", found)
 	}
 }
 
@@ -209,8 +208,8 @@ func TestNewerVersionIsNotChanged(t *testing.T) {
 
 func TestMigrationKeepsACopy(t *testing.T) {
 	path := filled(t, 300)
-	var said []string
-	o := Options{Log: func(s string) { said = append(said, s) }}
+	var messages []string
+	o := Options{Log: func(s string) { messages = append(messages, s) }}
 	more := append(append([]string{}, migrations...), "ALTER TABLE notes ADD COLUMN by TEXT NOT NULL DEFAULT 'x';",
 		"CREATE TABLE later (a);")
 	if _, err := open(ctx, path, Options{ReadOnly: true}, more); err == nil || errors.Is(err, ErrDamaged) {
@@ -227,8 +226,8 @@ func TestMigrationKeepsACopy(t *testing.T) {
 		t.Error(errs)
 	}
 	check(t, "Close", r.Close())
-	if len(said) != 1 || !strings.Contains(said[0], copied) {
-		t.Errorf("said %q", said)
+	if len(messages) != 1 || !strings.Contains(messages[0], copied) {
+		t.Errorf("logged %q", messages)
 	}
 	info, err := os.Stat(copied)
 	check(t, "Stat", err)
@@ -240,7 +239,7 @@ func TestMigrationKeepsACopy(t *testing.T) {
 		t.Errorf("the copy has %+v: %v", stats, err)
 	}
 	if left, _ := filepath.Glob(path + "*new*"); left != nil {
-		t.Errorf("left are %q", left)
+		t.Errorf("these files remain: %q", left)
 	}
 }
 
@@ -292,14 +291,14 @@ func TestFileLockedByAnotherProcess(t *testing.T) {
 	check(t, "connect", err)
 	_, err = l.conn.ExecContext(ctx, "BEGIN EXCLUSIVE")
 	check(t, "BEGIN", err)
-	said := fairshare.OverrideRecord{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}
-	if err := r.SetOverride(ctx, said); !is(err, ErrBusy) {
+	messages := fairshare.OverrideRecord{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}
+	if err := r.SetOverride(ctx, messages); !is(err, ErrBusy) {
 		t.Errorf("SetOverride: %v", err)
 	}
 	if _, err := Open(ctx, path, Options{busy: 10 * time.Millisecond}); !is(err, ErrBusy) {
 		t.Errorf("Open: %v", err)
 	}
-	if _, err := r.Client(ctx, said.Client); err != nil {
+	if _, err := r.Client(ctx, messages.Client); err != nil {
 		t.Errorf("a reader waits for a writer: %v", err)
 	}
 	patient := opened(t, path, Options{ReadOnly: true})
@@ -308,11 +307,11 @@ func TestFileLockedByAnotherProcess(t *testing.T) {
 	}
 	done, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := r.SetOverride(done, said); !errors.Is(err, context.Canceled) {
+	if err := r.SetOverride(done, messages); !errors.Is(err, context.Canceled) {
 		t.Errorf("SetOverride: %v", err)
 	}
 	check(t, "close", l.close())
-	check(t, "SetOverride", r.SetOverride(ctx, said))
+	check(t, "SetOverride", r.SetOverride(ctx, messages))
 }
 
 func TestClosedAndReadOnly(t *testing.T) {
@@ -330,12 +329,12 @@ func TestClosedAndReadOnly(t *testing.T) {
 	for _, r := range []*Registry{r, w} {
 		for _, err := range useAll(r) {
 			var e *Error
-			if !errors.As(err, &e) || e.What != "closed" && !is(err, ErrReadOnly) {
+			if !errors.As(err, &e) || e.Details != "closed" && !is(err, ErrReadOnly) {
 				t.Error(err)
 			}
 		}
 	}
-	if _, err := Open(ctx, filepath.Join(t.TempDir(), "no", "registry.db"), Options{}); !is(err, ErrNotThere) {
+	if _, err := Open(ctx, filepath.Join(t.TempDir(), "no", "registry.db"), Options{}); !is(err, ErrMissing) {
 		t.Errorf("no folder: %v", err)
 	}
 	if _, err := Open(ctx, t.TempDir(), Options{}); err == nil {
@@ -357,12 +356,12 @@ func TestEmptyClientIDIsAnError(t *testing.T) {
 		}
 	}
 	if err := r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.1")}); !errors.Is(err, errArgument) {
-		t.Errorf("a word that says nothing: %v", err)
+		t.Errorf("an override without an action: %v", err)
 	}
 }
 
-// Whoever removes a registry and leaves its -wal file gets an empty one, not
-// one mixed of both.
+// If a registry is deleted but its -wal file remains, the new registry is empty, not a
+// mixture of both.
 func TestFilesOfADeletedRegistryAreNotReused(t *testing.T) {
 	path := filled(t, 500)
 	r := opened(t, path, Options{})
@@ -385,7 +384,7 @@ func TestFilesOfADeletedRegistryAreNotReused(t *testing.T) {
 	same(t, "integrity_check", result, "ok")
 }
 
-// What is written to a file that nobody can find any more would be lost.
+// Data written to a removed file would be lost.
 func TestRemovedFileIsReported(t *testing.T) {
 	path := filled(t, 10)
 	r := opened(t, path, Options{})
@@ -408,7 +407,7 @@ func TestRemovedFileIsReported(t *testing.T) {
 	check(t, "Rename", os.Rename(path, path+".away"))
 	gone("moved")
 	check(t, "Rename", os.Rename(path+".away", path))
-	check(t, "Write to the one put back", r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}}))
+	check(t, "Write to the restored file", r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}}))
 
 	check(t, "Rename", os.Rename(path, path+".away"))
 	other := opened(t, path, Options{})

@@ -9,24 +9,24 @@ import (
 	"fairshare"
 )
 
-// Who has asked is told once each, with when it first did; whom operators alone
-// know is not.
-func TestFirstSeen(t *testing.T) {
+// FirstSeen reports each client that sent a request once, with the time of its first
+// request, and no client that only has an operator's decision.
+func TestFirstSeenReportsEachClientOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	r := opened(t, path, Options{})
-	told := func(r *Registry) map[fairshare.ClientID]time.Time {
+	collect := func(r *Registry) map[fairshare.ClientID]time.Time {
 		t.Helper()
 		all := map[fairshare.ClientID]time.Time{}
 		check(t, "FirstSeen", r.FirstSeen(ctx, func(id fairshare.ClientID, first time.Time) bool {
 			if was, twice := all[id]; twice {
-				t.Errorf("%s is told twice: %v and %v", id, was, first)
+				t.Errorf("%s is reported twice: %v and %v", id, was, first)
 			}
 			all[id] = first
 			return true
 		}))
 		return all
 	}
-	if all := told(r); len(all) != 0 {
+	if all := collect(r); len(all) != 0 {
 		t.Errorf("of an empty registry: %v", all)
 	}
 	check(t, "Label", r.Label(ctx, fairshare.Label{Client: id("198.51.100.0/24"), Name: "partner"}))
@@ -41,12 +41,12 @@ func TestFirstSeen(t *testing.T) {
 			Spent: fairshare.Spent{Requests: 1}})
 	}
 	check(t, "Write", r.Write(ctx, b))
-	// Seen again: that does not count, seen before: that does.
+	// A later request changes nothing, an earlier one does.
 	again, before := many(1), many(2)
 	want[before] = start
 	check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{{Client: again, FirstSeen: start.Add(time.Hour),
 		LastSeen: start.Add(time.Hour)}, {Client: before, FirstSeen: start, LastSeen: start}}}))
-	same(t, "FirstSeen", told(r), want)
+	same(t, "FirstSeen", collect(r), want)
 
 	count := 0
 	check(t, "FirstSeen", r.FirstSeen(ctx, func(fairshare.ClientID, time.Time) bool {
@@ -54,9 +54,9 @@ func TestFirstSeen(t *testing.T) {
 		return count < firstSeenPage+1
 	}))
 	if count != firstSeenPage+1 {
-		t.Errorf("%d were told, want an end after %d", count, firstSeenPage+1)
+		t.Errorf("%d were reported, want an end after %d", count, firstSeenPage+1)
 	}
-	// Whoever is told may write meanwhile: no lock is held.
+	// The callback may write: no lock is held.
 	count = 0
 	check(t, "FirstSeen", r.FirstSeen(ctx, func(id fairshare.ClientID, first time.Time) bool {
 		if count++; count%firstSeenPage == 0 {
@@ -66,9 +66,9 @@ func TestFirstSeen(t *testing.T) {
 		return true
 	}))
 	if count != len(want) {
-		t.Errorf("%d told beside writing, want %d", count, len(want))
+		t.Errorf("%d were reported during writes, want %d", count, len(want))
 	}
-	same(t, "FirstSeen, reading only", told(opened(t, path, Options{ReadOnly: true})), want)
+	same(t, "FirstSeen, reading only", collect(opened(t, path, Options{ReadOnly: true})), want)
 	check(t, "Close", r.Close())
 	if err := r.FirstSeen(ctx, func(fairshare.ClientID, time.Time) bool { return true }); err == nil ||
 		!strings.HasSuffix(err.Error(), "closed") {
@@ -76,7 +76,7 @@ func TestFirstSeen(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstSeen tells of all clients, as the start of a server does.
+// BenchmarkFirstSeen reads all clients, as a server does at its start.
 func BenchmarkFirstSeen(b *testing.B) {
 	const n = 100_000
 	r := opened(b, "", Options{Clients: n})

@@ -109,17 +109,17 @@ func wider(k key) []key {
 	if k[0] == keyBot {
 		return nil
 	}
-	n := prefixesHolding(k)
+	n := nWider(k)
 	keys := make([]key, 0, n)
 	for bits := n - 1; bits >= 0; bits-- {
-		keys = append(keys, cutTo(k, bits))
+		keys = append(keys, prefixOf(k, bits))
 	}
 	return keys
 }
 
-// prefixesHolding returns how many prefixes contain k, without k: one of each
+// nWider returns the number of prefixes that contain k, without k: one of each
 // length below that number. A provisional client's own prefix is one of them.
-func prefixesHolding(k key) int {
+func nWider(k key) int {
 	end := bitsAt(k)
 	if len(k) > end+1 {
 		return int(k[end]) + 1
@@ -127,8 +127,8 @@ func prefixesHolding(k key) int {
 	return int(k[end])
 }
 
-// cutTo returns the key of the prefix of that many bits that contains k.
-func cutTo(k key, bits int) key {
+// prefixOf returns the key of the prefix of that many bits that contains k.
+func prefixOf(k key, bits int) key {
 	addr, _ := netip.AddrFromSlice(k[1:bitsAt(k)])
 	p, _ := addr.Prefix(bits)
 	return append(append(key{k[0]}, p.Addr().AsSlice()...), byte(bits))

@@ -19,9 +19,9 @@ import (
 var long = flag.Int("long", 0,
 	"rows of the large registry that TestLarge makes in the temporary folder, as 5000000: about 2.5 GB and three minutes")
 
-// many returns client i of many, spread over the addresses; a tenth are IPv6.
-// The first of them come in the order of their addresses, so that a file is
-// made faster; those from orderly on do not.
+// many returns client i, from anywhere in the address space; a tenth are IPv6. The
+// first ones are in the order of their addresses, so that a file is created faster;
+// those from orderly on are not.
 func many(i int) fairshare.ClientID {
 	x := uint64(i) << 40
 	if i >= orderly {
@@ -38,8 +38,7 @@ func many(i int) fairshare.ClientID {
 
 const orderly = 1 << 24
 
-// manyDirty returns some of them with a share of requests as clients have it:
-// few with many.
+// manyDirty returns updates of some of them. Few have many requests, as is usual.
 func manyDirty(first, n int, at time.Time) []ClientDelta {
 	all := make([]ClientDelta, n)
 	for i := range all {
@@ -56,7 +55,7 @@ func manyDirty(first, n int, at time.Time) []ClientDelta {
 	return all
 }
 
-// TestLarge measures a large registry; it only fails when an answer is wrong.
+// TestLarge measures a large registry; it fails only if an answer is wrong.
 func TestLarge(t *testing.T) {
 	if *long == 0 {
 		t.Skip("go test ./sqlregistry -run TestLarge -v -long 5000000 measures a large registry")

@@ -86,7 +86,7 @@ func touch(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(give(path), f.Close()); err != nil {
+	if err := errors.Join(chownToFolder(path), f.Close()); err != nil {
 		_ = os.Remove(path)
 		return err
 	}
@@ -115,9 +115,9 @@ func versionOf(ctx context.Context, l *link, path string, known int) (int, error
 	case err != nil:
 		return 0, err
 	case id != applicationID || version < 1:
-		return 0, &Error{Path: path, Kind: ErrDamaged, What: "not a registry"}
+		return 0, &Error{Path: path, Kind: ErrDamaged, Details: "not a registry"}
 	case int(version) > known:
-		return 0, &Error{Path: path, Kind: ErrNewer, What: fmt.Sprintf("it has version %d, this program knows %d",
+		return 0, &Error{Path: path, Kind: ErrNewer, Details: fmt.Sprintf("it has version %d, this program knows %d",
 			version, known)}
 	}
 	return int(version), nil

@@ -15,19 +15,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A model is a registry that is slow and plain.
+// A model is a slow and simple registry.
 type model struct {
-	o       Options
-	rows    map[fairshare.ClientID]*modelRow
-	made    int // rows so far
-	words   map[fairshare.ClientID]fairshare.OverrideRecord
-	labels  map[fairshare.Label]bool
-	notes   map[fairshare.ClientID]string
-	bans    map[banName]fairshare.Banned
-	stories map[storyName]fairshare.Story
-	lifted  []LiftedClient // not yet pruned
-	changed int            // of words
-	tell    []LiftedClient // since it was asked the last time
+	o         Options
+	rows      map[fairshare.ClientID]*modelRow
+	made      int // rows so far
+	overrides map[fairshare.ClientID]fairshare.OverrideRecord
+	labels    map[fairshare.Label]bool
+	notes     map[fairshare.ClientID]string
+	bans      map[banName]fairshare.Banned
+	stories   map[storyName]fairshare.Story
+	lifted    []LiftedClient // not yet pruned
+	changed   int            // changes of overrides
+	unread    []LiftedClient // since the last call of Changes
 }
 
 type modelRow struct {
@@ -48,7 +48,7 @@ type storyName struct {
 
 func newModel(o Options) *model {
 	return &model{
-		o: o, rows: map[fairshare.ClientID]*modelRow{}, words: map[fairshare.ClientID]fairshare.OverrideRecord{},
+		o: o, rows: map[fairshare.ClientID]*modelRow{}, overrides: map[fairshare.ClientID]fairshare.OverrideRecord{},
 		labels: map[fairshare.Label]bool{},
 		notes:  map[fairshare.ClientID]string{}, bans: map[banName]fairshare.Banned{},
 		stories: map[storyName]fairshare.Story{},
@@ -78,10 +78,11 @@ func (m *model) row(id fairshare.ClientID) *modelRow {
 	return r
 }
 
-// kept says what keeps a client: an operator 2, a ban 1, nothing 0.
-func (m *model) kept(id fairshare.ClientID) int {
-	_, said := m.words[id]
-	if said || m.notes[id] != "" || len(m.labelsOf(id)) > 0 {
+// protection returns why a client must not be removed: 2 an operator, 1 a ban, 0 no
+// reason.
+func (m *model) protection(id fairshare.ClientID) int {
+	_, overridden := m.overrides[id]
+	if overridden || m.notes[id] != "" || len(m.labelsOf(id)) > 0 {
 		return 2
 	}
 	for name := range m.bans {
@@ -92,10 +93,9 @@ func (m *model) kept(id fairshare.ClientID) int {
 	return 0
 }
 
-// unprotect forgets a client that was only there for what an operator or a ban
-// had to say.
+// unprotect removes a client that never sent a request and has no protection.
 func (m *model) unprotect(id fairshare.ClientID) {
-	if r := m.rows[id]; r != nil && r.rec.LastSeen.IsZero() && m.kept(id) == 0 {
+	if r := m.rows[id]; r != nil && r.rec.LastSeen.IsZero() && m.protection(id) == 0 {
 		delete(m.rows, id)
 	}
 }
@@ -166,12 +166,12 @@ func (m *model) write(b Batch) {
 	}
 }
 
-func (m *model) tells(l LiftedClient) {
-	m.lifted, m.tell = append(m.lifted, l), append(m.tell, l)
+func (m *model) addChange(l LiftedClient) {
+	m.lifted, m.unread = append(m.lifted, l), append(m.unread, l)
 }
 
 func (m *model) lift(id fairshare.ClientID, at time.Time) (lifted []fairshare.Banned) {
-	m.tells(LiftedClient{Client: id, At: at})
+	m.addChange(LiftedClient{Client: id, At: at})
 	for _, b := range m.sortedBans() {
 		if holds(id, b.Client) && !b.Began.After(at) {
 			lifted = append(lifted, b)
@@ -183,13 +183,13 @@ func (m *model) lift(id fairshare.ClientID, at time.Time) (lifted []fairshare.Ba
 }
 
 func (m *model) forget(id fairshare.ClientID, at time.Time) (f Forgotten) {
-	m.tells(LiftedClient{Client: id, At: at, Forget: true})
+	m.addChange(LiftedClient{Client: id, At: at, Forget: true})
 	drop := func(client fairshare.ClientID) bool { return holds(id, client) }
-	words, labels := len(m.words), len(m.labels)
-	maps.DeleteFunc(m.words, func(c fairshare.ClientID, _ fairshare.OverrideRecord) bool { return drop(c) })
+	overrides, labels := len(m.overrides), len(m.labels)
+	maps.DeleteFunc(m.overrides, func(c fairshare.ClientID, _ fairshare.OverrideRecord) bool { return drop(c) })
 	maps.DeleteFunc(m.labels, func(l fairshare.Label, _ bool) bool { return drop(l.Client) })
 	maps.DeleteFunc(m.notes, func(c fairshare.ClientID, _ string) bool { return drop(c) })
-	f.Override, f.Labels = words > len(m.words), labels-len(m.labels)
+	f.Override, f.Labels = overrides > len(m.overrides), labels-len(m.labels)
 	if f.Override || f.Labels > 0 {
 		m.changed++
 	}
@@ -207,14 +207,14 @@ func (m *model) sortedBans() []fairshare.Banned {
 	})
 }
 
-// record returns a client's record with what operators said.
+// record returns a client's record with operators' decisions.
 func (m *model) record(id fairshare.ClientID) fairshare.ClientRecord {
 	rec := fairshare.ClientRecord{Client: id}
 	if r := m.rows[id]; r != nil {
 		rec = r.rec
 	}
-	if said, found := m.words[id]; found {
-		rec.Override = &said
+	if override, found := m.overrides[id]; found {
+		rec.Override = &override
 	}
 	rec.Labels, rec.Note = m.labelsOf(id), m.notes[id]
 	rec.Sticky = rec.Override != nil || rec.Labels != nil || rec.Note != ""
@@ -229,9 +229,9 @@ func (m *model) client(id fairshare.ClientID) *Found {
 		}
 	}
 	wider := func(c fairshare.ClientID) bool { return c != id && holds(c, id) }
-	for c, said := range m.words {
+	for c, override := range m.overrides {
 		if wider(c) {
-			f.Within = append(f.Within, said)
+			f.Within = append(f.Within, override)
 		}
 	}
 	for l := range m.labels {
@@ -290,29 +290,30 @@ func (m *model) clients(q Query) (found []fairshare.ClientRecord) {
 	return found
 }
 
-// prune does what Registry.Prune promises, one row after the other.
+// prune does the same as Registry.Prune, one row after the other.
 func (m *model) prune(now time.Time, rows int) (more bool) {
-	words := len(m.words)
+	overrides := len(m.overrides)
 	defer func() {
-		if len(m.words) < words {
+		if len(m.overrides) < overrides {
 			m.changed++
 		}
 	}()
 	for range rows {
-		if !m.pruneWord(now) && !m.pruneChange(now) && !m.pruneBan(now) && !m.pruneStory(now) && !m.pruneClient(now) {
+		if !m.pruneOverride(now) && !m.pruneChange(now) && !m.pruneBan(now) && !m.pruneStory(now) &&
+			!m.pruneClient(now) {
 			return false
 		}
 	}
 	return true
 }
 
-func (m *model) pruneWord(now time.Time) bool {
-	for _, said := range slices.SortedFunc(maps.Values(m.words), func(a, b fairshare.OverrideRecord) int {
+func (m *model) pruneOverride(now time.Time) bool {
+	for _, override := range slices.SortedFunc(maps.Values(m.overrides), func(a, b fairshare.OverrideRecord) int {
 		return cmp.Or(a.Until.Compare(b.Until), less(a.Client, b.Client))
 	}) {
-		if !said.Until.IsZero() && said.Until.Before(now.Add(-overridesStay)) {
-			delete(m.words, said.Client)
-			m.unprotect(said.Client)
+		if !override.Until.IsZero() && override.Until.Before(now.Add(-overridesStay)) {
+			delete(m.overrides, override.Client)
+			m.unprotect(override.Client)
 			return true
 		}
 	}
@@ -353,7 +354,7 @@ func (m *model) pruneStory(now time.Time) bool {
 	return m.dropStory(m.o.Stories / 10)
 }
 
-// dropStory drops the oldest story of the network that has most, if it has
+// dropStory removes the oldest story of the network with the most stories, if it has
 // more than that many.
 func (m *model) dropStory(more int) bool {
 	all := m.storiesOf(func(fairshare.Story) bool { return true })
@@ -381,8 +382,8 @@ func (m *model) dropStory(more int) bool {
 
 func (m *model) pruneClient(now time.Time) bool {
 	grade := func(id fairshare.ClientID) int {
-		if m.kept(id) != 1 {
-			return m.kept(id) * 2
+		if m.protection(id) != 1 {
+			return m.protection(id) * 2
 		}
 		for name, b := range m.bans {
 			if name.client == id && b.Until.After(now) {
@@ -406,8 +407,8 @@ func (m *model) pruneClient(now time.Time) bool {
 	return true
 }
 
-// TestModel does anything at all to a registry and to the model.
-func TestModel(t *testing.T) {
+// TestRegistryMatchesModel calls random methods of a registry and of the model.
+func TestRegistryMatchesModel(t *testing.T) {
 	clients := ids("192.0.2.1", "192.0.2.2", "192.0.2.0/24", "192.0.0.0/16", "198.51.100.7", "198.51.100.0/24",
 		"0.0.0.0/0", "203.0.113.128/25", "255.255.255.255",
 		"2001:db8::/64", "2001:db8:0:1::/64", "2001:db8::/48", "2001:db8::/32", "2001:db8:ffff:ffff::/64", "::/0",
@@ -435,7 +436,7 @@ func TestModel(t *testing.T) {
 			}
 		}
 		client := func() fairshare.ClientID { return rapid.SampledFrom(clients).Draw(rt, "client") }
-		tick := func() time.Time { // no two times are the same
+		tick := func() time.Time { // all times differ
 			now = now.Add(time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(rt, "ns")))
 			return now
 		}
@@ -480,26 +481,26 @@ func TestModel(t *testing.T) {
 				m.write(b)
 				ok("Write", r.Write(ctx, b))
 			},
-			"say": func() {
-				said := fairshare.OverrideRecord{Client: client(), Action: rapid.SampledFrom(
+			"override": func() {
+				override := fairshare.OverrideRecord{Client: client(), Action: rapid.SampledFrom(
 					[]fairshare.Action{fairshare.Allow, fairshare.Refuse, fairshare.Block}).Draw(rt, "action"),
 					Since: tick(), Reason: text.Draw(rt, "reason")}
 				if rapid.Bool().Draw(rt, "ends") {
-					said.Until = now.Add(time.Duration(rapid.IntRange(1, 100).Draw(rt, "hours")) * time.Hour)
+					override.Until = now.Add(time.Duration(rapid.IntRange(1, 100).Draw(rt, "hours")) * time.Hour)
 				}
-				m.row(said.Client)
-				m.words[said.Client] = said
+				m.row(override.Client)
+				m.overrides[override.Client] = override
 				m.changed++
-				ok("SetOverride", r.SetOverride(ctx, said))
+				ok("SetOverride", r.SetOverride(ctx, override))
 			},
 			"unsay": func() {
 				id := client()
 				var want *fairshare.OverrideRecord
-				if said, found := m.words[id]; found {
-					want = &said
+				if override, found := m.overrides[id]; found {
+					want = &override
 					m.changed++
 				}
-				delete(m.words, id)
+				delete(m.overrides, id)
 				m.unprotect(id)
 				was, err := r.RemoveOverride(ctx, id)
 				ok("RemoveOverride", err)
@@ -571,21 +572,21 @@ func TestModel(t *testing.T) {
 			"changes": func() {
 				c, err := r.Changes(ctx, version)
 				ok("Changes", err)
-				for len(m.tell) > len(m.lifted) { // those pruned before they were asked for
-					m.tell = m.tell[1:]
+				for len(m.unread) > len(m.lifted) { // those that were pruned before the call
+					m.unread = m.unread[1:]
 				}
-				equal("Lifted", c.Lifted, m.tell)
+				equal("Lifted", c.Lifted, m.unread)
 				equal("Overrides changed", c.Overrides, changed != m.changed)
-				version, changed, m.tell = c.Version, m.changed, nil
+				version, changed, m.unread = c.Version, m.changed, nil
 			},
 			"": func() {
 				id := client()
 				found, err := r.Client(ctx, id)
 				ok("Client", err)
 				equal("Client "+id.String(), found, m.client(id))
-				words, labels, err := r.Overrides(ctx)
+				overrides, labels, err := r.Overrides(ctx)
 				ok("Overrides", err)
-				equal("Overrides", words, slices.SortedFunc(maps.Values(m.words),
+				equal("Overrides", overrides, slices.SortedFunc(maps.Values(m.overrides),
 					func(a, b fairshare.OverrideRecord) int { return less(a.Client, b.Client) }))
 				equal("labels", labels, slices.SortedFunc(maps.Keys(m.labels),
 					func(a, b fairshare.Label) int {
@@ -613,7 +614,7 @@ func TestModel(t *testing.T) {
 				ok("Stats", err)
 				stats.Bytes = 0
 				equal("Stats", stats, Stats{Clients: int64(len(m.rows)), Bans: int64(len(m.bans)),
-					Stories: int64(len(m.stories)), Labels: int64(len(m.labels)), Overrides: int64(len(m.words))})
+					Stories: int64(len(m.stories)), Labels: int64(len(m.labels)), Overrides: int64(len(m.overrides))})
 				q := Query{Sort: rapid.SampledFrom([]string{"requests", "refused", "blocked", "dry-run", "cpu",
 					"time", "last-seen", "client"}).Draw(rt, "sort"),
 					Bot:    rapid.SampledFrom([]string{"", "", "googlebot"}).Draw(rt, "bot"),
@@ -634,7 +635,7 @@ func TestModel(t *testing.T) {
 					}
 					return values
 				}
-				equal(fmt.Sprintf("values of %+v", q), value(got), value(want)) // of equal ones any
+				equal(fmt.Sprintf("values of %+v", q), value(got), value(want)) // equal ones in any order
 				for _, g := range got {
 					equal("record", g, m.record(g.Client))
 				}
@@ -652,8 +653,7 @@ func actions(do map[string]func()) map[string]func(*rapid.T) {
 	return all
 }
 
-// The keys of the clients within a prefix are one range, and no other's are in
-// there.
+// The keys of the clients within a prefix are one range, which holds no other keys.
 func TestKeysOfAPrefixAreOneRange(t *testing.T) {
 	prefix := rapid.Custom(func(t *rapid.T) fairshare.ClientID {
 		addr := rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.255", "0.0.0.0", "255.255.255.255", "::",

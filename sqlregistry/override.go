@@ -50,7 +50,7 @@ func (r *Registry) RemoveOverride(ctx context.Context, id fairshare.ClientID) (w
 	return was, err
 }
 
-// Label sets a label.
+// Label sets a label of a client. It does nothing if the client has it.
 func (r *Registry) Label(ctx context.Context, label fairshare.Label) error {
 	k, err := keyOf(label.Client)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-func TestFilesOfRootBelongToTheServer(t *testing.T) {
+func TestFilesCreatedByRootBelongToTheServer(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can make a file for somebody else")
+		t.Skip("only root can make a file for another user")
 	}
 	dir := t.TempDir()
 	check(t, "Chown", os.Chown(dir, 12345, 23456))

@@ -2,4 +2,4 @@
 
 package sqlregistry
 
-func give(string) error { return nil }
+func chownToFolder(string) error { return nil }

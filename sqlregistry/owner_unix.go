@@ -8,9 +8,10 @@ import (
 	"syscall"
 )
 
-// give hands a file that root made to whom its folder belongs: the server may
-// run as somebody else. SQLite does so with the files beside a registry.
-func give(path string) error {
+// chownToFolder makes the owner of the folder the owner of a file that root has
+// created: the server may run as another user. SQLite does so with the files next to a
+// registry.
+func chownToFolder(path string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}

@@ -17,7 +17,8 @@ import (
 	"fairshare"
 )
 
-// childVar makes this program a child that uses the registry that it names.
+// childVar is the environment variable that makes this program a child process; it
+// names the registry to use.
 const childVar = "FAIRSHARE_REGISTRY_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// child starts a process; what it prints is read from out.
+// child starts a process; out reads its output.
 func child(t *testing.T, kind, path string) (c *exec.Cmd, out *bufio.Reader) {
 	t.Helper()
 	c = exec.Command(os.Args[0])
@@ -50,8 +51,8 @@ func child(t *testing.T, kind, path string) (c *exec.Cmd, out *bufio.Reader) {
 // numbered returns a client for a number.
 func numbered(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16, n>>8&255, n&255) }
 
-// hammer writes until it is killed, and prints each number once what it stands
-// for has been written: a ban, and for each fifth a word.
+// hammer writes until it is killed. For each number it writes a ban, for each fifth
+// also an override; then it prints the number.
 func hammer(path string) error {
 	r, err := Open(ctx, path, Options{Clients: 2000})
 	if err != nil {
@@ -96,13 +97,13 @@ func TestKillLosesNoWrittenData(t *testing.T) {
 			}
 		}
 		check(t, "Kill", c.Process.Kill())
-		for { // what it had printed before it was killed
+		for { // the numbers printed before the kill
 			if _, err := fmt.Fscanln(out, &last); err != nil {
 				break
 			}
 		}
 		if err := c.Wait(); err == nil {
-			t.Fatal("it ended by itself")
+			t.Fatal("the process ended without a kill")
 		}
 		if last <= written {
 			t.Fatalf("round %d: %d after %d", round, last, written)
@@ -121,7 +122,7 @@ func TestKillLosesNoWrittenData(t *testing.T) {
 		}
 		for n := range last + 1 {
 			if !bans[numbered(n)] || n%5 == 0 && !words[numbered(n)] {
-				t.Errorf("round %d: of %d, number %d is lost", round, last, n)
+				t.Errorf("round %d: of %d numbers, %d is lost", round, last, n)
 			}
 		}
 		stats, err := r.Stats(ctx)
@@ -134,7 +135,7 @@ func TestKillLosesNoWrittenData(t *testing.T) {
 	}
 }
 
-// sound fails if the file is damaged anywhere, or counts what is not there.
+// sound checks that the file is not damaged and that its counts are right.
 func sound(t *testing.T, r *Registry) {
 	t.Helper()
 	check(t, "reading", r.reading(ctx, func(l *link) error {
@@ -154,7 +155,7 @@ func sound(t *testing.T, r *Registry) {
 
 const shares = 200 / slower
 
-// share uses a registry beside others and prints its reference key.
+// share uses a registry together with other processes and prints its reference key.
 func share(path string) error {
 	r, err := Open(ctx, path, Options{})
 	if err != nil {
@@ -197,7 +198,7 @@ func share(path string) error {
 	return r.Close()
 }
 
-// Several processes make a registry at once, and use it at once.
+// Several processes create a registry at the same time, and use it at the same time.
 func TestProcessesShareARegistry(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	const processes = 3
@@ -260,7 +261,7 @@ func TestGoroutinesShareARegistry(t *testing.T) {
 	sound(t, opened(t, path, Options{}))
 }
 
-// Somebody who reads a listing slowly, or stops, hinders nobody.
+// A caller that reads a listing slowly, or stops, does not delay writes.
 func TestReadsDoNotBlockWrites(t *testing.T) {
 	r := opened(t, "", Options{})
 	b := Batch{}
@@ -293,13 +294,13 @@ func checkpointOnce(r *Registry) (pages int64, all bool, err error) {
 		return 0, false, err
 	}
 	defer l.close()
-	for pages = -1; pages < 0 && err == nil; { // the registry's own may be under way
+	for pages = -1; pages < 0 && err == nil; { // the registry's own checkpoint may be running
 		pages, all, err = checkpoint(ctx, l)
 	}
 	return pages, all, err
 }
 
-// The -wal file does not grow with all that is ever written.
+// The -wal file does not grow with the total of all writes.
 func TestWALIsBounded(t *testing.T) {
 	r := opened(t, "", Options{})
 	most := int64(0)

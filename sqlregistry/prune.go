@@ -153,7 +153,7 @@ func (p *pruning) oldStories(t *tx, rows int) (int, error) {
 
 func (p *pruning) manyStories(t *tx, rows int) (int, error) {
 	for n := range rows {
-		_, all, err := t.held()
+		_, all, err := t.rowCounts()
 		if err != nil {
 			return n, err
 		}
@@ -178,7 +178,7 @@ func (p *pruning) oldClients(t *tx, rows int) (int, error) {
 // manyClients searches only some of the clients for bans that have ended, so that
 // a step takes no longer if all bans are in force.
 func (p *pruning) manyClients(t *tx, rows int) (removed int, err error) {
-	over, _, err := t.held()
+	over, _, err := t.rowCounts()
 	if err != nil {
 		return 0, err
 	}

@@ -2,6 +2,6 @@
 
 package sqlregistry
 
-// SQLite is Go here: under the race detector it is some ten times slower, and
-// tests do less of the same.
+// SQLite is compiled to Go, and about ten times slower under the race detector. So the
+// tests do fewer steps.
 const slower = 10

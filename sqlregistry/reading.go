@@ -90,7 +90,7 @@ func (r *Registry) connectReading(ctx context.Context, m mode) (*link, error) {
 	found, err := versionOf(ctx, l, r.path, r.version)
 	if err == nil && found < r.version {
 		err = &Error{Path: r.path, Kind: errOlder,
-			What: "start the server once, or change something by a command, to update it"}
+			Details: "start the server once, or change something by a command, to update it"}
 	}
 	if err == nil {
 		err = checkTables(ctx, l)

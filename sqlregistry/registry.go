@@ -93,7 +93,7 @@ func Open(ctx context.Context, path string, o Options) (*Registry, error) {
 func open(ctx context.Context, path string, o Options, migrations []string) (*Registry, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return nil, &Error{Path: path, What: err.Error()}
+		return nil, &Error{Path: path, Details: err.Error()}
 	}
 	defaults(&o)
 	r := &Registry{
@@ -109,21 +109,21 @@ func open(ctx context.Context, path string, o Options, migrations []string) (*Re
 	info, err := os.Stat(abs)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && (o.ReadOnly || o.MustExist):
-		return nil, &Error{Path: abs, Kind: ErrNotThere}
+		return nil, &Error{Path: abs, Kind: ErrMissing}
 	case errors.Is(err, fs.ErrNotExist):
 		if err := create(ctx, abs, o.busy, migrations); err != nil {
 			return nil, fault(ctx, abs, err)
 		}
 	case errors.Is(err, fs.ErrPermission):
-		return nil, &Error{Path: abs, Kind: ErrReadOnly, What: "it cannot be read, either"}
+		return nil, &Error{Path: abs, Kind: ErrReadOnly, Details: "it cannot be read, either"}
 	case err != nil:
-		return nil, &Error{Path: abs, What: err.Error()}
+		return nil, &Error{Path: abs, Details: err.Error()}
 	case !info.Mode().IsRegular():
-		return nil, &Error{Path: abs, What: "not a regular file"}
+		return nil, &Error{Path: abs, Details: "not a regular file"}
 	case info.Size() == 0: // create never leaves an empty file under this name
-		return nil, &Error{Path: abs, Kind: ErrDamaged, What: "it is empty"}
+		return nil, &Error{Path: abs, Kind: ErrDamaged, Details: "it is empty"}
 	case info.Size()%pageSize != 0 && r.noWAL(): // else the -wal file has that page
-		return nil, &Error{Path: abs, Kind: ErrDamaged, What: "it is truncated"}
+		return nil, &Error{Path: abs, Kind: ErrDamaged, Details: "it is truncated"}
 	}
 	if o.ReadOnly {
 		err = r.reading(ctx, func(*link) error { return nil })

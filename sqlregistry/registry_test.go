@@ -23,7 +23,7 @@ var (
 	start = time.Date(2026, 11, 21, 4, 0, 0, 123456789, time.UTC)
 )
 
-// opened returns a registry in a file of its own, or in one that is there.
+// opened returns a registry in its own file, or in an existing one.
 func opened(t testing.TB, path string, o Options) *Registry {
 	t.Helper()
 	if path == "" {
@@ -63,7 +63,7 @@ func check(t testing.TB, what string, err error) {
 	}
 }
 
-// same reports a difference; nil and empty are the same.
+// same reports a difference; nil and empty are equal.
 func same(t testing.TB, what string, got, want any) {
 	t.Helper()
 	if d := diff(got, want); d != "" {
@@ -76,7 +76,7 @@ func diff(got, want any) string {
 		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }))
 }
 
-// allBans returns what Bans yields.
+// allBans returns the bans that Bans yields.
 func allBans(t testing.TB, r *Registry, now time.Time, all bool) (bans []fairshare.Banned) {
 	t.Helper()
 	for b, err := range r.Bans(ctx, now, all) {
@@ -99,7 +99,7 @@ func banned(name string, began time.Time, length time.Duration) fairshare.Banned
 func TestFileIsPrivateAndCreatedOnlyOnRequest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	for _, o := range []Options{{ReadOnly: true}, {MustExist: true}} {
-		if _, err := Open(ctx, path, o); !is(err, ErrNotThere) {
+		if _, err := Open(ctx, path, o); !is(err, ErrMissing) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestFileIsPrivateAndCreatedOnlyOnRequest(t *testing.T) {
 	}
 }
 
-// What operators say is synced, what a server writes is not.
+// Operators' changes are synced, a server's data is not.
 func TestOperatorsChangesAreSynced(t *testing.T) {
 	r := opened(t, "", Options{})
 	level := func() int64 {
@@ -181,9 +181,8 @@ func TestClientsAddUpAndStickyFieldsStay(t *testing.T) {
 	}
 }
 
-// Of those that are equal, the more interesting come first; also where the
-// index suffices.
-func TestEqualClientsAreSorted(t *testing.T) {
+// Clients of equal value are sorted by a second column, also if an index is used.
+func TestEqualClientsAreSortedBySecondColumn(t *testing.T) {
 	r := opened(t, "", Options{})
 	var batch Batch
 	for i, name := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"} {
@@ -282,7 +281,7 @@ func TestLiftAndForgetRunInSteps(t *testing.T) {
 	if len(lifted) != 2*stepRows+10 {
 		t.Errorf("%d were lifted", len(lifted))
 	}
-	same(t, "what began later", allBans(t, r, start, true), []fairshare.Banned{later})
+	same(t, "the later ban", allBans(t, r, start, true), []fairshare.Banned{later})
 	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("10.0.0.7"),
 		Action: fairshare.Allow, Since: start}))
 	check(t, "Label", r.Label(ctx, fairshare.Label{Client: id("10.0.0.7"), Name: "x"}))
@@ -291,18 +290,18 @@ func TestLiftAndForgetRunInSteps(t *testing.T) {
 	same(t, "Forget", forgotten, Forgotten{Clients: 2*stepRows + 10, Bans: 1, Stories: 2*stepRows + 10, Labels: 1,
 		Override: true})
 	if found, err := r.Client(ctx, id("10.0.0.0/8")); found != nil || err != nil {
-		t.Errorf("%+v is left: %v", found, err)
+		t.Errorf("%+v remains: %v", found, err)
 	}
 	sound(t, r)
 }
 
-// A ban on its way to the disk does not undo what an operator did meanwhile.
+// A ban that is written after an operator lifted it does not return.
 func TestWriteDoesNotUndoALift(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	server, operator := opened(t, path, Options{}), opened(t, path, Options{})
 	for _, c := range []struct {
 		lift, ban string
-		after     time.Duration // of the ban's begin
+		after     time.Duration // the start of the ban
 		kept      bool
 	}{
 		{"192.0.2.1", "192.0.2.1", 0, false},
@@ -324,19 +323,19 @@ func TestWriteDoesNotUndoALift(t *testing.T) {
 		found, err := server.Client(ctx, ban.Client)
 		check(t, "Client", err)
 		if kept := found != nil && len(found.Bans) > 0; kept != c.kept {
-			t.Errorf("%s lifted %v after the begin of a ban of %s: kept %v", c.lift, c.after, c.ban, kept)
+			t.Errorf("%s lifted %v after the start of a ban of %s: recorded %v", c.lift, c.after, c.ban, kept)
 		}
 	}
 }
 
-// What a server still has of a client that was forgotten does not bring it back.
+// A server's unwritten data about a forgotten client does not restore it.
 func TestWriteDoesNotUndoAForget(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	server, operator := opened(t, path, Options{}), opened(t, path, Options{})
 	begin := start.Add(-time.Hour)
 	for _, c := range []struct {
 		forget, client string
-		after          time.Duration // of the last request that was counted
+		after          time.Duration // the last counted request
 		kept           bool
 	}{
 		{"192.0.2.1", "192.0.2.1", 0, false},
@@ -358,7 +357,7 @@ func TestWriteDoesNotUndoAForget(t *testing.T) {
 		stories, err := server.Stories(ctx, id(c.client), 0)
 		check(t, "Stories", err)
 		if kept := found != nil; kept != c.kept || len(stories) > 0 != c.kept {
-			t.Errorf("%s forgotten %v after the last request of %s: kept %v, stories %v", c.forget, c.after, c.client,
+			t.Errorf("%s forgotten %v after the last request of %s: recorded %v, stories %v", c.forget, c.after, c.client,
 				kept, stories)
 		}
 		if c.kept && c.forget == c.client && (!found.Record.FirstSeen.Equal(start) || !stories[0].First.Equal(start)) {
@@ -369,7 +368,7 @@ func TestWriteDoesNotUndoAForget(t *testing.T) {
 	sound(t, server)
 }
 
-// What an operator does to an address holds for those that a peer names so.
+// Operators' changes of an address also apply to provisional clients with it.
 func TestWriteDoesNotUndoChangesOfProvisionalClients(t *testing.T) {
 	for _, c := range []struct {
 		forget string
@@ -397,12 +396,12 @@ func TestWriteDoesNotUndoChangesOfProvisionalClients(t *testing.T) {
 		seen := found != nil && !found.Record.FirstSeen.IsZero()
 		banned := found != nil && len(found.Bans) > 0
 		if seen != c.kept || banned != c.kept {
-			t.Errorf("%s forgotten: %v is known %v, banned %v, want %v", c.forget, c.client, seen, banned, c.kept)
+			t.Errorf("%s forgotten: %v is recorded %v, banned %v, want %v", c.forget, c.client, seen, banned, c.kept)
 		}
 	}
 }
 
-// One provisional client, forgotten by itself.
+// Forgetting one provisional client affects no other.
 func TestWriteDoesNotUndoAForgetOfOneProvisionalClient(t *testing.T) {
 	server, client := opened(t, "", Options{}), provisional("203.0.113.9", "127.0.0.1")
 	_, err := server.Forget(ctx, client, start)
@@ -417,7 +416,8 @@ func TestWriteDoesNotUndoAForgetOfOneProvisionalClient(t *testing.T) {
 	}
 }
 
-// All prefixes that hold a provisional client are looked at, its own too.
+// The overrides of all prefixes that contain a provisional client apply, also of its
+// own.
 func TestOverridesOnPrefixesOfAProvisionalClient(t *testing.T) {
 	for _, addr := range []string{"203.0.113.9", "2001:db8::9"} {
 		r, client := opened(t, "", Options{}), provisional(addr, "127.0.0.1")
@@ -427,12 +427,12 @@ func TestOverridesOnPrefixesOfAProvisionalClient(t *testing.T) {
 		found, err := r.Client(ctx, client)
 		check(t, "Client", err)
 		if found == nil || len(found.Within) != 1 {
-			t.Errorf("%v: found %+v, want the word on its address", client, found)
+			t.Errorf("%v: found %+v, want the override of its address", client, found)
 		}
 	}
 }
 
-// provisional returns the client of a whole address that a peer names.
+// provisional returns the client of a single address that a peer has named.
 func provisional(addr, peer string) fairshare.ClientID {
 	a := netip.MustParseAddr(addr)
 	return fairshare.ClientID{Prefix: netip.PrefixFrom(a, a.BitLen()), Via: netip.MustParseAddr(peer)}
@@ -454,7 +454,7 @@ func TestChangesReportsOperatorsChanges(t *testing.T) {
 		t.Errorf("the first time: %+v", first)
 	}
 	if c := hear(first.Version); c.Overrides || c.Lifted != nil || c.Version != first.Version {
-		t.Errorf("nothing was done: %+v", c)
+		t.Errorf("without a change: %+v", c)
 	}
 	check(t, "Write", operator.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)},
 		Bans: []fairshare.Banned{banned("192.0.2.1", start, time.Hour)}}))
@@ -464,7 +464,7 @@ func TestChangesReportsOperatorsChanges(t *testing.T) {
 	check(t, "SetOverride", operator.SetOverride(ctx,
 		fairshare.OverrideRecord{Client: id("192.0.2.1"), Action: fairshare.Block, Since: start}))
 	if c := hear(first.Version); !c.Overrides || c.Lifted != nil {
-		t.Errorf("a word: %+v", c)
+		t.Errorf("an override: %+v", c)
 	}
 	second := hear(first.Version)
 	_, err = operator.Lift(ctx, id("192.0.2.0/24"), start)
@@ -488,7 +488,7 @@ func TestChangesReportsOperatorsChanges(t *testing.T) {
 	}
 }
 
-// A flood of stories from one network does not push out those of others.
+// A flood of stories from one network does not remove those of others.
 func TestStoriesOfANetworkAreBounded(t *testing.T) {
 	r := opened(t, "", Options{Stories: 100})
 	write := func(name string, n int, at time.Time) {
@@ -512,7 +512,7 @@ func TestStoriesOfANetworkAreBounded(t *testing.T) {
 			t.Errorf("%d stories, want %d", stats.Stories, want)
 		}
 	}
-	write("10.1.%d.%d", 1, start) // the customer who calls
+	write("10.1.%d.%d", 1, start) // a customer
 	write("10.2.%d.%d", 1000, start.Add(time.Hour))
 	write("2001:db8:%x:%x::/64", 1000, start.Add(time.Hour))
 	prune(21)
@@ -532,7 +532,7 @@ func TestStoriesOfANetworkAreBounded(t *testing.T) {
 	}
 }
 
-func TestSettings(t *testing.T) {
+func TestSettingsAreRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	r := opened(t, path, Options{})
 	s, err := r.Settings(ctx)
@@ -560,9 +560,9 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// What is added is bounded, so that no sum ever overflows; times are kept as
-// far as they can be.
-func TestExtremes(t *testing.T) {
+// Each added value is bounded, so that no sum overflows. Times out of range become the
+// nearest ones in range.
+func TestExtremeValuesAreBounded(t *testing.T) {
 	r := opened(t, "", Options{})
 	d := dirty("192.0.2.1", time.Unix(-1, 0), math.MaxInt64)
 	d.LastSeen, d.Spent.Bytes = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), -1

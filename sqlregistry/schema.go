@@ -15,8 +15,10 @@ var migrations = []string{schema1, schema2}
 // are close to each other: a flood of new ones changes few pages. At a million rows
 // this takes a third of the time of a table in the order of keys. Columns that
 // change with each request are in an index only for the few clients with large
-// values (Registry.Clients). kept says why a row must not be removed: 0 no reason, 1
-// a recorded ban, 2 an override, a label or a note.
+// values (Registry.Clients).
+//
+// The column kept says why a row must not be removed. 0 means no reason, 1 a recorded
+// ban, 2 an override, a label or a note.
 //
 // words is the table of overrides.
 //

@@ -7,7 +7,8 @@ import (
 	"os"
 )
 
-// Settings are the facts about a server that commands on its registry need.
+// Settings are the facts about a server that commands on its registry need. The zero
+// Settings mean that they are unknown.
 type Settings struct {
 	Policy         string // its file; "" for the built-in one
 	Contact        string

@@ -53,7 +53,7 @@ func (t *tx) story(s *fairshare.Story, most int64) error {
 	if err != nil {
 		return err
 	}
-	if _, stories, err := t.held(); err != nil || stories <= most {
+	if _, stories, err := t.rowCounts(); err != nil || stories <= most {
 		return err
 	}
 	_, err = t.dropOfMost(0)

@@ -19,23 +19,23 @@ type writer struct {
 type tx struct {
 	*writer
 	ctx                    context.Context // never done: a transaction is short
-	clients, bans, stories int64           // rows more
+	clients, bans, stories int64           // rows added, less those removed
 	overrides              bool            // overrides or labels changed
 	lifted                 int64           // the last of changes; 0: none was added
-	rows                   int             // written, about
+	rows                   int             // written, approximately
 	liftsRead              bool            // lifts is up to date
 	latest                 int64           // see Batch.At, Unix ns
-	had                    *held           // nil: not read yet
+	atStart                *startCounts    // nil: not read yet
 }
 
-// held counts the rows at the start of a transaction.
-type held struct{ clients, stories int64 }
+// A startCounts holds the numbers of rows at the start of a transaction.
+type startCounts struct{ clients, stories int64 }
 
 // writing runs do in a transaction. If synced, it is on the disk when writing
 // returns.
 func (r *Registry) writing(ctx context.Context, synced bool, do func(*tx) error) error {
 	if r.o.ReadOnly {
-		return &Error{Path: r.path, Kind: ErrReadOnly, What: "it was opened for reading only"}
+		return &Error{Path: r.path, Kind: ErrReadOnly, Details: "it was opened for reading only"}
 	}
 	var w *writer
 	select {
@@ -103,20 +103,20 @@ func (t *tx) exec(query string, args ...any) (int64, error) {
 	return n, err
 }
 
-// held returns the present numbers of rows.
-func (t *tx) held() (clients, stories int64, err error) {
-	if t.had == nil {
-		var had held
-		found, err := t.row(t.ctx, "SELECT clients, stories"+ofCounts, nil, &had.clients, &had.stories)
+// rowCounts returns the present numbers of clients and stories.
+func (t *tx) rowCounts() (clients, stories int64, err error) {
+	if t.atStart == nil {
+		var counts startCounts
+		found, err := t.row(t.ctx, "SELECT clients, stories"+ofCounts, nil, &counts.clients, &counts.stories)
 		if err == nil && !found {
 			err = sql.ErrNoRows
 		}
 		if err != nil {
 			return 0, 0, err
 		}
-		t.had = &had
+		t.atStart = &counts
 	}
-	return t.had.clients + t.clients, t.had.stories + t.stories, nil
+	return t.atStart.clients + t.clients, t.atStart.stories + t.stories, nil
 }
 
 // count adds the changes of the transaction to the table counts.

@@ -15,10 +15,9 @@ type Batch struct {
 	Stories []fairshare.Story
 	Bans    []fairshare.Banned
 
-	// At is the system's time of the call. The clock was ahead when a ban was
-	// written that began later than that, or when its client's bans were lifted
-	// later: a ban of the batch replaces such a ban, and such a lift does not count.
-	// Zero: the clock was never ahead.
+	// At is the system's time of the call. A recorded ban that began later, or a later
+	// lift, shows that the clock was ahead then: a ban of the batch replaces such a
+	// ban, and Write ignores such a lift. Zero means that the clock was never ahead.
 	At time.Time
 }
 
@@ -42,15 +41,18 @@ type ClientDelta = fairshare.ClientRecord
 //
 //   - records with an empty ClientID,
 //   - bans that began when the client's bans were lifted, or before,
-//   - bans that are older than the recorded one (but see Batch.At),
+//   - bans that began before the recorded one (but see Batch.At),
 //   - records of a client that was last seen when it was forgotten, or before. For
 //     later records, FirstSeen and First are not before that time.
 //
-// In a flood that Prune cannot keep up with, the file stays bounded. If there are a
-// sixteenth more clients than their bound, Write ignores records of new clients,
-// unless they are banned or an operator has set something on them. It still updates
-// known clients. If there are a sixteenth more stories than their bound, it removes
-// one for each new story, in the order of Prune.
+// If the recorded ban has ended, one of the same length with a later Since replaces
+// it: it is a newer report of the same ban, and the clock has stepped back.
+//
+// In a flood that Prune cannot keep up with, the file stays bounded. With a sixteenth
+// more clients than their bound, Write ignores records of new clients, unless they
+// are banned or an operator has set something on them. It still updates known
+// clients. With a sixteenth more stories than their bound, it removes one for each
+// new story, in the order of Prune.
 //
 // It does not sync the disk, not even for bans: an attack that causes a thousand
 // bans would cause a thousand syncs. So a power failure may lose the last batches
@@ -113,7 +115,7 @@ func (t *tx) client(d *ClientDelta, most int64) error {
 	if err != nil || n > 0 {
 		return err
 	}
-	if clients, _, err := t.held(); err != nil || clients >= most {
+	if clients, _, err := t.rowCounts(); err != nil || clients >= most {
 		return err
 	}
 	t.clients++
@@ -123,6 +125,8 @@ func (t *tx) client(d *ClientDelta, most int64) error {
 	return err
 }
 
+// ban writes a ban. One of the same length with a later Since is a newer report of the
+// recorded ban. After a step of the clock it may seem to begin earlier.
 func (t *tx) ban(b *fairshare.Banned) error {
 	k, err := keyOf(b.Client)
 	if err != nil {
@@ -135,7 +139,8 @@ func (t *tx) ban(b *fairshare.Banned) error {
 	args := []any{k, int64(b.Kind), b.Rule, int64(b.Number), began, nanoseconds(b.Until), nanoseconds(b.Since),
 		b.DryRun}
 	n, err := t.exec(
-		"UPDATE bans SET number = ?4, began = ?5, until = ?6, since = ?7, dry = ?8 WHERE client = ?1 AND kind = ?2 AND rule = ?3 AND (began <= ?5 OR began > ?9)", append(args, t.latest)...)
+		`UPDATE bans SET number = ?4, began = ?5, until = ?6, since = ?7, dry = ?8 WHERE client = ?1 AND kind = ?2 AND rule = ?3
+		AND (began <= ?5 OR began > ?9 OR until <= ?9 AND until - began = ?6 - ?5 AND since < ?7)`, append(args, t.latest)...)
 	if err != nil || n > 0 {
 		return err
 	}
@@ -204,9 +209,9 @@ func (l *lifts) latest(done map[string]int64, k key) (at int64, found bool) {
 	if k[0] == keyBot {
 		return at, found
 	}
-	for bits := range prefixesHolding(k) {
+	for bits := range nWider(k) {
 		if l.bits[bits] {
-			if of, known := done[string(cutTo(k, bits))]; known && (!found || of > at) {
+			if of, known := done[string(prefixOf(k, bits))]; known && (!found || of > at) {
 				at, found = of, true
 			}
 		}

@@ -46,7 +46,7 @@ func openStore(ctx context.Context, path string, opts sqlregistry.Options, log f
 	readOnly.ReadOnly = true
 	var unread error
 	if s.readable, unread = sqlregistry.Open(ctx, path, readOnly); unread != nil &&
-		!errors.Is(unread, sqlregistry.ErrNotThere) {
+		!errors.Is(unread, sqlregistry.ErrMissing) {
 		return nil, err
 	}
 	log(fmt.Sprintf("warning: %v: nothing new is stored until it can be written; it is tried again", err))

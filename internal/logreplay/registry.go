@@ -28,7 +28,7 @@ func (s *session) useRegistry(options *replay.Options) ([]replay.Warning, error)
 	ctx := s.env.Context
 	registry, err := sqlregistry.Open(ctx, filepath.Join(dir, setup.RegistryFile),
 		sqlregistry.Options{ReadOnly: true, MustExist: true, Log: s.log})
-	if errors.Is(err, sqlregistry.ErrNotThere) {
+	if errors.Is(err, sqlregistry.ErrMissing) {
 		s.log(fmt.Sprintf("no registry in %s: the replay has no labels and no decisions of operators", s.State))
 		return nil, nil
 	}

@@ -154,7 +154,7 @@ func RegistryError(dir string, err error) error {
 		return nil
 	case errors.Is(err, context.Canceled):
 		return cli.ErrReported
-	case errors.Is(err, sqlregistry.ErrNotThere):
+	case errors.Is(err, sqlregistry.ErrMissing):
 		return cli.Hint(fmt.Errorf("no registry in %s", dir),
 			"fairshare serve creates it when it starts; if serve uses another folder, name that: --state DIR")
 	case os.Geteuid() != 0 && (errors.Is(err, fs.ErrPermission) || errors.Is(err, sqlregistry.ErrReadOnly)):

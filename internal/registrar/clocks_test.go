@@ -60,6 +60,57 @@ func TestRecordsHaveSystemTimesAfterAStep(t *testing.T) {
 	}
 }
 
+// A report that only changes Since, from when forgiveness counts, is written after the
+// system's clock has stepped back.
+func TestReportOfAnEndedBanIsWrittenAfterAStep(t *testing.T) {
+	r, err := sqlregistry.Open(t.Context(), filepath.Join(t.TempDir(), "registry.db"), sqlregistry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ban := fairshare.Banned{Client: id("198.51.100.1"), Kind: fairshare.ByAddr, Rule: "rapid", Number: 3,
+		Began: time.Now().Round(0).UTC()}
+	ban.Until = ban.Began.Add(10 * time.Minute)
+	write := func(b fairshare.Banned, now time.Time, ahead time.Duration) fairshare.Banned {
+		g := registrar.New(registrar.Options{Store: r, Prefix: policy.Client,
+			Now:  func() time.Time { return now },
+			Wall: func(at time.Time) time.Time { return at.Add(ahead) }})
+		g.Banned(b)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := g.Run(ended); err != nil { // it writes everything
+			t.Fatal(err)
+		}
+		for b, err := range r.Bans(t.Context(), time.Time{}, true) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		t.Fatal("no ban is recorded")
+		return fairshare.Banned{}
+	}
+	ban.Since = ban.Until
+	write(ban, ban.Began, 0)
+	refused := ban.Began.Add(3 * time.Hour)
+	ban.Number, ban.Since = 2, refused // one step was forgiven
+	got, want := write(ban, refused, -time.Hour), refused.Add(-time.Hour)
+	if !got.Since.Equal(want) || got.Number != 2 {
+		t.Errorf("recorded %+v, want number 2 since %v", got, want)
+	}
+
+	// An earlier ban of another length does not replace it, nor an older report.
+	other := ban
+	other.Until, other.Since = ban.Until.Add(time.Minute), refused.Add(time.Minute)
+	older := ban
+	older.Since = refused.Add(-time.Minute)
+	for _, b := range []fairshare.Banned{other, older} {
+		if got := write(b, refused, -2*time.Hour); !got.Since.Equal(refused.Add(-time.Hour)) {
+			t.Errorf("%+v was replaced by %+v", ban, got)
+		}
+	}
+}
+
 // A ban that begins after a lift is written, and a forgotten client is recorded
 // again, after a step of the system's clock in either direction.
 func TestBanAfterALiftAndAStepIsWritten(t *testing.T) {
