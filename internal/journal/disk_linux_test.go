@@ -66,7 +66,7 @@ func TestTornLineIsEndedIfSomebodyElseWrote(t *testing.T) {
 		t.Fatalf("%d bytes: %v", n, err)
 	}
 	torn := w.part
-	if err := os.Truncate(dir+"/log", int64(len(long)+4)); err != nil { // the other has made room, by some means
+	if err := os.Truncate(dir+"/log", int64(len(long)+4)); err != nil { // space is freed
 		t.Fatal(err)
 	}
 	other, err := openFile(Options{File: dir + "/log"}, func(err error) { t.Error(err) })
@@ -84,7 +84,7 @@ func TestTornLineIsEndedIfSomebodyElseWrote(t *testing.T) {
 	}
 }
 
-func TestCloseSaysWhatIsLost(t *testing.T) {
+func TestCloseReportsLostEntries(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}

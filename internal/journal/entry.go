@@ -9,42 +9,42 @@ import (
 )
 
 // An Entry is one refusal or block. Method, Host, Path, Query and UserAgent
-// are the client's own texts; they are cut and escaped.
+// come from the client; they are truncated and escaped.
 type Entry struct {
 	Time       time.Time
-	Client     netip.Addr // unmapped; invalid when there is none
-	Through    netip.Addr // the peer that named Client; valid when Client is provisional; :: is the Unix socket
+	Client     netip.Addr // unmapped; invalid if there is none
+	Through    netip.Addr // the peer that named Client; valid if Client is provisional; :: is the Unix socket
 	Method     string
 	Host       string
 	Path       string // without the query
-	Query      string // written only if Options ask for it
+	Query      string // written only if Options.Query is set
 	UserAgent  string
-	Bot        string // what the client was taken for; "" means nobody known
-	BotState   string // known, pending, verified or forged; looked at with Bot only
-	Cookies    int    // how many came
+	Bot        string // the bot that the client was recognized as; "" means none
+	BotState   string // known, pending, verified or forged; ignored without Bot
+	Cookies    int    // number of cookies sent
 	Rule       string
 	Action     string // refuse or block
 	DryRun     bool
 	Status     int
 	RetryAfter int64  // seconds; 0 means none
-	Resource   string // what the limit that spoke counts, as a policy spells it
-	Used       int64  // of Allowed, when a limit spoke; in the resource's unit: of cpu and time µs
-	Allowed    int64  // 0 means that no limit spoke
-	InProgress int64  // what of Allowed is kept for requests in progress, beside Used; not written if 0
-	Ceiling    bool   // Used and Allowed are of all provisional clients of the peer
+	Resource   string // of the limit that refused, as a policy spells it
+	Used       int64  // part of Allowed; in the resource's unit, µs for cpu and time
+	Allowed    int64  // 0 means that no limit refused
+	InProgress int64  // part of Allowed that is reserved for requests in progress, in addition to Used; omitted if 0
+	Ceiling    bool   // Used and Allowed apply to all provisional clients of the peer together
 	Ban        Ban
 	ID         string // the same for all refusals of a client by a rule
 }
 
-// A Ban says what a ban had to do with a refusal; "" means nothing.
+// A Ban is the part that a ban had in a refusal; "" means none.
 type Ban string
 
 const (
-	BanStarted Ban = "started"  // the refusal began it
-	BanInForce Ban = "in force" // it was the reason: one that a rule brought about or, if Rule says so, an operator's
+	BanStarted Ban = "started"  // the refusal started a ban
+	BanInForce Ban = "in force" // a ban was the reason; Rule tells whether a rule or an operator set it
 )
 
-// A layout makes lines: of JSON, or of text for people.
+// A layout formats lines as JSON or as text for people.
 type layout struct{ text bool }
 
 func (l layout) begin(b []byte, st *stamps, t time.Time) []byte {
@@ -137,8 +137,8 @@ func (l layout) end(b []byte) []byte {
 	return append(b, '}', '\n')
 }
 
-// entry appends the line of an entry; load is the load average times 100, or
-// below 0.
+// entry appends the line of an entry; load is the load average times 100, negative if
+// unknown.
 func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []byte {
 	b = l.begin(b, st, e.Time)
 	b = l.addr(b, "client", e.Client)
@@ -187,7 +187,7 @@ func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []
 	return l.end(b)
 }
 
-// stamps holds the text of the last second, which many lines share.
+// stamps caches the text of the last second, since many lines share it.
 type stamps struct{ last atomic.Pointer[second] }
 
 type second struct {

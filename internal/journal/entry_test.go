@@ -16,14 +16,14 @@ var example = Entry{
 	ID: "0123456789",
 }
 
-// with returns the example, changed.
+// with returns the example with a change.
 func with(change func(*Entry)) Entry {
 	e := example
 	change(&e)
 	return e
 }
 
-func TestLine(t *testing.T) {
+func TestEntryLine(t *testing.T) {
 	for _, test := range []struct {
 		entry      Entry
 		query      bool
@@ -54,7 +54,7 @@ func TestLine(t *testing.T) {
 			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" bot=googlebot bot_state=forged cookies=2 ` +
 				`rule="rapid requests" action=refuse dry_run=false status=429 retry_after=3 resource=requests used=5 allowed=5 id=0123456789`,
 		},
-		{ // an operator's ban for a time
+		{ // an operator's ban with an end
 			with(func(e *Entry) {
 				e.Rule, e.Ban, e.RetryAfter, e.Used, e.Allowed = fairshare.OperatorBan.Name, BanInForce, 7200, 0, 0
 			}), false, -1,
@@ -63,7 +63,7 @@ func TestLine(t *testing.T) {
 			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" cookies=2 ` +
 				`rule="ban by an operator" action=refuse dry_run=false status=429 retry_after=7200 ban="in force" id=0123456789`,
 		},
-		{ // and for ever
+		{ // and without an end
 			with(func(e *Entry) {
 				e.Rule, e.Ban, e.Action, e.Status, e.RetryAfter, e.Used, e.Allowed = fairshare.OperatorBan.Name,
 					BanInForce, "block", 403, 0, 0, 0
@@ -82,7 +82,7 @@ func TestLine(t *testing.T) {
 			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" cookies=2 ` +
 				`rule="seven percent" action=refuse dry_run=false status=503 retry_after=3 resource=cpu used=1.234567 allowed=1.05 load=3.91 id=0123456789`,
 		},
-		{ // no error yet, but as many requests in progress as may fail
+		{ // no error yet, but the allowed number of errors is reserved for requests in progress
 			with(func(e *Entry) {
 				e.Rule, e.Resource, e.Used, e.Allowed, e.InProgress, e.RetryAfter = "pages out of the blue", "errors",
 					0, 12, 12, 1
@@ -101,7 +101,7 @@ func TestLine(t *testing.T) {
 			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" cookies=2 ` +
 				`rule="share of a busy upstream" action=refuse dry_run=false status=503 retry_after=3 id=0123456789`,
 		},
-		{ // the name is from a table of the operator's own
+		{ // a name from the operator's own table
 			with(func(e *Entry) { e.Bot, e.BotState, e.UserAgent = "my bot\x1b", "known", "" }), false, -1,
 			`{"time":"2026-11-20T12:00:00.123Z","client":"2001:db8::1","method":"GET","host":"example.org","path":"/a","user_agent":"","bot":"my bot\u001b","bot_state":"known","cookies":2,` +
 				`"rule":"rapid requests","action":"refuse","dry_run":false,"status":429,"retry_after":3,"resource":"requests","used":5,"allowed":5,"id":"0123456789"}`,
@@ -113,7 +113,7 @@ func TestLine(t *testing.T) {
 			`{"time":"0001-01-01T00:00:00.000Z","client":"","method":"","host":"","path":"","user_agent":"","cookies":0,"rule":"","action":"block","dry_run":false,"status":403,"id":""}`,
 			`0001-01-01T00:00:00.000Z client="" method="" host="" path="" user_agent="" cookies=0 rule="" action=block dry_run=false status=403 id=""`,
 		},
-		{ // a zone is a text of the network's, and no address
+		{ // the zone of an address is not written
 			Entry{Client: netip.MustParseAddr("fe80::1").WithZone("\x1b"), Action: "block", Status: 403}, true, 0,
 			`{"time":"0001-01-01T00:00:00.000Z","client":"fe80::1","method":"","host":"","path":"","user_agent":"","cookies":0,"rule":"","action":"block","dry_run":false,"status":403,"load":0.00,"id":""}`,
 			`0001-01-01T00:00:00.000Z client=fe80::1 method="" host="" path="" user_agent="" cookies=0 rule="" action=block dry_run=false status=403 load=0.00 id=""`,
@@ -130,8 +130,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// Amounts are written in the unit of their resource.
-func TestAmounts(t *testing.T) {
+func TestAmountsAreInTheUnitOfTheResource(t *testing.T) {
 	for _, test := range []struct {
 		resource string
 		n        int64

@@ -18,18 +18,17 @@ import (
 
 const (
 	fileMode   = 0o640
-	checkEvery = time.Second // whether the file is still where it was
-	sayEvery   = time.Minute // of a fault that lasts
+	checkEvery = time.Second // checks that the path still names the open file
+	logEvery   = time.Minute // of an error that persists
 	tearDelay  = 10 * time.Millisecond
-	lockDelay  = 10 * time.Millisecond // 20 times at most
+	lockDelay  = 10 * time.Millisecond // between at most 20 tries
 )
 
-// An OpenError says why the journal's file could not be opened, and what to
-// do about it.
+// An OpenError reports that the journal's file could not be opened.
 type OpenError struct {
 	File string
-	Err  error
-	Hint string
+	Err  error  // the cause
+	Hint string // what to do about it; never ""
 }
 
 func (e *OpenError) Error() string {
@@ -47,56 +46,57 @@ func newOpenError(path string, err error) *OpenError {
 	dir := filepath.Dir(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		e.Hint = fmt.Sprintf("the directory %s has to be there: mkdir -p %s, and make it ours to write to", dir, dir)
+		e.Hint = fmt.Sprintf("the directory %s does not exist: run mkdir -p %s, and let fairshare write to it", dir, dir)
 	case errors.Is(err, fs.ErrPermission):
 		e.Hint = fmt.Sprintf(
-			"the file and its directory %s have to be ours to write to: chown them to the account that fairshare runs as (uid %d)", dir, os.Geteuid())
+			"fairshare must be able to write to the file and its directory %s: chown them to the account that it runs as (uid %d)",
+			dir, os.Geteuid())
 	case errors.Is(err, syscall.EISDIR):
 		e.Hint = "name a file in it: " + filepath.Join(path, "fairshare.log")
 	case errors.Is(err, syscall.EROFS):
 		e.Hint = fmt.Sprintf(
-			"the file system is read-only; in a systemd unit, LogsDirectory=fairshare or ReadWritePaths=%s opens it",
+			"the file system is read-only; in a systemd unit, LogsDirectory=fairshare or ReadWritePaths=%s makes it writable",
 			dir)
 	case errors.Is(err, syscall.ENXIO):
-		e.Hint = "nobody reads this pipe or socket; start its reader first, or name a plain file"
+		e.Hint = "no program reads this pipe or socket; start its reader first, or name a regular file"
 	default:
-		e.Hint = "name another file, or none to have the journal on stderr"
+		e.Hint = "name another file, or no file to write the journal to stderr"
 	}
 	return e
 }
 
-// A file is a sink that is rotated once it is large, and opened anew when
-// somebody moved or removed it. Others may append to it too.
+// A file is a sink that is rotated when it is large, and opened again after another
+// program has moved or removed it. Other processes may append to it, too.
 type file struct {
-	path string
-	max  int64
-	keep int
-	warn func(error) // of what does not keep lines from being written
+	path  string
+	max   int64       // bytes
+	older int         // number of older files
+	warn  func(error) // reports errors that do not stop writing
 
 	f       *os.File
 	plain   bool  // a regular file, not a device or a pipe
-	size    int64 // -1 when a torn line is to be ended first
+	size    int64 // bytes; -1 if the file ends with an incomplete line, which must be ended first
 	part    int   // bytes of the next line that are written
 	checked time.Time
-	unable  time.Time // when it could last not be rotated
+	unable  time.Time // of the last failed rotation
 }
 
-// openFile opens or makes the file, but no directory.
+// openFile opens or creates the file, but no directory.
 func openFile(o Options, warn func(error)) (*file, error) {
-	w := &file{path: o.File, max: o.max(), keep: o.olderFiles(), warn: warn}
+	w := &file{path: o.File, max: o.max(), older: o.olderFiles(), warn: warn}
 	if err := w.open(); err != nil {
 		return nil, newOpenError(o.File, err)
 	}
-	if w.isTorn() { // by a crash, or another process is about to end it
+	if w.isTorn() { // after a crash, or another process is about to end the line
 		time.Sleep(tearDelay)
 		w.mend()
 	}
 	return w, nil
 }
 
-// open opens the path anew and closes what was open.
+// open opens the path again and closes the previous file.
 func (w *file) open() error {
-	// O_NONBLOCK: a named pipe that nobody reads is an error, and not a wait.
+	// O_NONBLOCK: a named pipe without a reader is an error instead of a wait.
 	f, err := os.OpenFile(w.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, fileMode)
 	if err != nil {
 		return err
@@ -113,14 +113,14 @@ func (w *file) open() error {
 	return nil
 }
 
-// isTorn tells whether the file ends within a line.
+// isTorn reports whether the file ends with an incomplete line.
 func (w *file) isTorn() bool {
 	if !w.plain {
 		return false
 	}
 	f, err := os.Open(w.path)
 	if err != nil {
-		return false // it may not be ours to read
+		return false // reading may not be allowed
 	}
 	defer f.Close()
 	size, err := f.Seek(0, io.SeekEnd)
@@ -131,8 +131,8 @@ func (w *file) isTorn() bool {
 	return last[0] != '\n'
 }
 
-// mend ends a line that was left torn. If it cannot now, the size is -1, and
-// it is tried again before anything is written.
+// mend ends an incomplete line. After an error it sets the size to -1, and mend is
+// called again before the next write.
 func (w *file) mend() error {
 	if !w.isTorn() {
 		return nil
@@ -145,7 +145,7 @@ func (w *file) mend() error {
 	return nil
 }
 
-// check opens the file anew if it is no longer where it was.
+// check opens the file again if the path names another file.
 func (w *file) check() error {
 	w.checked = time.Now()
 	if !w.plain {
@@ -159,7 +159,7 @@ func (w *file) check() error {
 	if err != nil || !os.SameFile(there, ours) {
 		return w.open()
 	}
-	if size := there.Size(); size != w.size { // somebody else appended, or emptied it
+	if size := there.Size(); size != w.size { // another process appended to it, or emptied it
 		torn := w.part > 0 || w.size < 0
 		if w.size, w.part = size, 0; torn {
 			return w.mend()
@@ -198,8 +198,8 @@ func (w *file) put(lines []byte) (done int, err error) {
 	return done, nil
 }
 
-// fit returns how many bytes of lines, which are too many, fit into the file:
-// whole lines. 0 means that it is to be rotated first.
+// fit returns how many bytes of the lines, which are too many, fit into the file as
+// whole lines. 0 means that the file must be rotated first.
 func (w *file) fit(lines []byte) int {
 	room := w.max - w.size + int64(w.part)
 	if room > 0 {
@@ -207,14 +207,14 @@ func (w *file) fit(lines []byte) int {
 			return n
 		}
 	}
-	if w.size > int64(w.part) && time.Since(w.unable) >= sayEvery {
+	if w.size > int64(w.part) && time.Since(w.unable) >= logEvery {
 		return 0
 	}
 	return bytes.IndexByte(lines, '\n') + 1 // a line longer than a file, or no rotation
 }
 
-// rotate renames the file and those before it, and opens a new one. Another
-// process may have done so just now.
+// rotate renames the file and the older ones, and opens a new one. If another process
+// has just done so, it only opens the new file.
 func (w *file) rotate() error {
 	err := w.lock()
 	if err != nil {
@@ -225,17 +225,17 @@ func (w *file) rotate() error {
 	if err != nil || err2 != nil || !os.SameFile(there, ours) {
 		return w.open()
 	}
-	older := func(n int) string { return w.path + "." + strconv.Itoa(n) }
-	if w.keep == 0 {
+	olderPath := func(n int) string { return w.path + "." + strconv.Itoa(n) }
+	if w.older == 0 {
 		err = os.Remove(w.path)
 	} else {
-		for n := w.keep - 1; n > 0 && err == nil; n-- {
-			if err = os.Rename(older(n), older(n+1)); errors.Is(err, fs.ErrNotExist) {
+		for n := w.older - 1; n > 0 && err == nil; n-- {
+			if err = os.Rename(olderPath(n), olderPath(n+1)); errors.Is(err, fs.ErrNotExist) {
 				err = nil
 			}
 		}
 		if err == nil {
-			err = os.Rename(w.path, older(1))
+			err = os.Rename(w.path, olderPath(1))
 		}
 	}
 	if err != nil {
@@ -245,15 +245,15 @@ func (w *file) rotate() error {
 	return w.open()
 }
 
-// grow has the file grow for a while: one that is too long is better than none.
-// Its directory is often not ours to write to.
+// grow reports a failed rotation. The file may then exceed its bound: that is better
+// than losing entries. Often fairshare may not write to the directory.
 func (w *file) grow(why error) error {
 	w.unable = time.Now()
 	w.warn(fmt.Errorf("%s is over %d bytes and cannot be rotated: %w", w.path, w.max, why))
 	return nil
 }
 
-// lock has no other process rotate the file, until it is unlocked or closed.
+// lock prevents other processes from rotating the file until it is unlocked or closed.
 func (w *file) lock() error {
 	for range 20 {
 		if lockfile.TryLock(w.f) {
@@ -271,7 +271,7 @@ type fileSink struct {
 	faults faults
 }
 
-// replace has further lines written to another file.
+// replace makes put write to another file.
 func (s *fileSink) replace(f *file) {
 	if unused := s.next.Swap(f); unused != nil {
 		unused.f.Close()
@@ -292,31 +292,32 @@ func (s *fileSink) put(lines []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the sink; nothing is put any more.
+// Close closes the file. put must not be called after it.
 func (s *fileSink) Close() error {
 	s.replace(nil)
 	return s.file.f.Close()
 }
 
-// faults are said at most once a minute.
+// faults logs errors, at most one a minute.
 type faults struct {
-	words io.Writer
-	said  time.Time
-	lasts bool // a write failed, which was said
+	log      io.Writer
+	loggedAt time.Time
+	lasts    bool // a failed write was logged
 }
 
-func (f *faults) say(err error, then string) (said bool) {
+// report logs an error and its consequence, and reports whether it did.
+func (f *faults) report(err error, consequence string) bool {
 	now := time.Now()
-	if !f.said.IsZero() && now.Sub(f.said) < sayEvery {
+	if !f.loggedAt.IsZero() && now.Sub(f.loggedAt) < logEvery {
 		return false
 	}
-	f.said = now
-	fmt.Fprintf(f.words, "fairshare: journal: %v%s\n", err, then)
+	f.loggedAt = now
+	fmt.Fprintf(f.log, "fairshare: journal: %v%s\n", err, consequence)
 	return true
 }
 
 func (f *faults) failed(err error) {
-	if f.say(err, "; until it can be written again, refusals are only counted") {
+	if f.report(err, "; until it can be written again, refusals are only counted") {
 		f.lasts = true
 	}
 }
@@ -324,6 +325,6 @@ func (f *faults) failed(err error) {
 func (f *faults) ended() {
 	if f.lasts {
 		f.lasts = false
-		io.WriteString(f.words, "fairshare: journal: it can be written again\n")
+		io.WriteString(f.log, "fairshare: journal: it can be written again\n")
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// adder returns a function that adds entries of ever new clients at a pace that
-// leaves none to be summed up.
+// adder returns a function that adds entries of new clients, slowly enough that none is
+// summed up.
 func adder(j *Journal, n *int) func(entries int) {
 	return func(entries int) {
 		for range entries {
@@ -43,7 +43,7 @@ func TestFileIsRotated(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			dir, stderr := t.TempDir(), recorder{}
 			const most = 10_000
-			j := open(t, Options{File: dir + "/log", Max: most, Keep: test.keep}, &stderr)
+			j := open(t, Options{File: dir + "/log", Max: most, KeepFiles: test.keep}, &stderr)
 			n := 0
 			adder(j, &n)(500)
 			j.Close()
@@ -65,17 +65,17 @@ func TestFileIsRotated(t *testing.T) {
 				}
 			}
 			if stderr.String() != "" {
-				t.Errorf("said %s", stderr.String())
+				t.Errorf("logged %s", stderr.String())
 			}
 		})
 	}
 }
 
-func TestFileIsOursAlone(t *testing.T) {
+func TestFileIsNotReadableByOthers(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	path := filepath.Join(t.TempDir(), "log")
 	j := open(t, Options{File: path}, io.Discard)
-	io.WriteString(j, "fairshare: words\n") // to stderr
+	io.WriteString(j, "fairshare: a message\n") // to stderr
 	j.Close()
 	st, err := os.Stat(path)
 	if err != nil {
@@ -86,7 +86,7 @@ func TestFileIsOursAlone(t *testing.T) {
 	}
 }
 
-func TestOpenSaysWhatToDo(t *testing.T) {
+func TestOpenErrorsHaveHints(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -98,12 +98,12 @@ func TestOpenSaysWhatToDo(t *testing.T) {
 	}{
 		{Options{Format: "xml"}, `journal: unknown format "xml"; the formats are json and text`, ""},
 		{Options{File: dir + "/no/such/log"}, "journal: file " + dir + "/no/such/log: no such file or directory",
-			"the directory " + dir + "/no/such has to be there: mkdir -p " + dir +
-				"/no/such, and make it ours to write to"},
+			"the directory " + dir + "/no/such does not exist: run mkdir -p " + dir +
+				"/no/such, and let fairshare write to it"},
 		{Options{File: dir}, "journal: file " + dir + ": is a directory",
 			"name a file in it: " + dir + "/fairshare.log"},
 		{Options{File: pipe}, "journal: file " + pipe + ": no such device or address",
-			"nobody reads this pipe or socket; start its reader first, or name a plain file"},
+			"no program reads this pipe or socket; start its reader first, or name a regular file"},
 	} {
 		_, err := Open(test.options, io.Discard)
 		if err == nil || err.Error() != test.err {
@@ -116,9 +116,9 @@ func TestOpenSaysWhatToDo(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]string{
-		syscall.EACCES: "the file and its directory /var/log have to be ours to write to: ",
-		syscall.EROFS:  "the file system is read-only; in a systemd unit, LogsDirectory=fairshare or ReadWritePaths=/var/log opens it",
-		syscall.ENOSPC: "name another file, or none to have the journal on stderr",
+		syscall.EACCES: "fairshare must be able to write to the file and its directory /var/log: ",
+		syscall.EROFS:  "the file system is read-only; in a systemd unit, LogsDirectory=fairshare or ReadWritePaths=/var/log makes it writable",
+		syscall.ENOSPC: "name another file, or no file to write the journal to stderr",
 	} {
 		o := newOpenError("/var/log/fairshare.log", &fs.PathError{Op: "open", Path: "/var/log/fairshare.log", Err: err})
 		if !strings.HasPrefix(o.Hint, want) || !errors.Is(o, err) ||
@@ -127,11 +127,11 @@ func TestOpenSaysWhatToDo(t *testing.T) {
 		}
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"pipe"}) {
-		t.Errorf("left behind: %v", got)
+		t.Errorf("these files remain: %v", got)
 	}
 }
 
-func TestMovedFileIsOpenedAnew(t *testing.T) {
+func TestMovedFileIsOpenedAgain(t *testing.T) {
 	for name, move := range map[string]func(path string) error{
 		"moved":   func(path string) error { return os.Rename(path, path+".old") },
 		"removed": os.Remove,
@@ -172,7 +172,7 @@ func TestMovedFileIsOpenedAnew(t *testing.T) {
 	}
 }
 
-// A directory that went away is not made anew: what comes waits for it.
+// A removed directory is not created again: entries are counted until it exists.
 func TestMissingDirectoryIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, stderr := t.TempDir(), recorder{}
@@ -190,7 +190,7 @@ func TestMissingDirectoryIsWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := j.Reopen(); err == nil {
-			t.Error("a file was made in a directory that is missing")
+			t.Error("a file was created in a missing directory")
 		}
 		add(10_000) // for 200 s
 		if waiting := bytesWaiting(j); waiting > 2*maxLines*400 {
@@ -199,14 +199,14 @@ func TestMissingDirectoryIsWaitedFor(t *testing.T) {
 		fault := "fairshare: journal: open " + path +
 			": no such file or directory; until it can be written again, refusals are only counted\n"
 		if stderr.String() != strings.Repeat(fault, 4) {
-			t.Errorf("said %s", stderr.String())
+			t.Errorf("logged %s", stderr.String())
 		}
 		if err := os.Mkdir(logs, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Second)
 		if want := strings.Repeat(fault, 4) + "fairshare: journal: it can be written again\n"; stderr.String() != want {
-			t.Errorf("said %s", stderr.String())
+			t.Errorf("logged %s", stderr.String())
 		}
 		j.Close()
 		if got := total(parse(t, read(t, path))); got != int64(n-3) {
@@ -215,7 +215,7 @@ func TestMissingDirectoryIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestReplaceGoesOnWithTheOldAfterAnError(t *testing.T) {
+func TestReplaceKeepsTheOldFileAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, stderr := t.TempDir(), recorder{}
 		j := open(t, Options{File: dir + "/a"}, &stderr)
@@ -224,7 +224,7 @@ func TestReplaceGoesOnWithTheOldAfterAnError(t *testing.T) {
 		add(1)
 		for _, o := range []Options{{File: dir + "/no/such"}, {Format: "yaml", File: dir + "/b"}} {
 			if err := j.Replace(o); err == nil {
-				t.Errorf("%+v is taken", o)
+				t.Errorf("%+v is accepted", o)
 			}
 			add(1)
 		}
@@ -254,8 +254,8 @@ func TestReplaceGoesOnWithTheOldAfterAnError(t *testing.T) {
 	})
 }
 
-// Two processes may have one file for a while: lines stay whole, and none is
-// lost even when both rotate it.
+// Two processes may write one file for a while: lines stay whole, and none is lost even
+// when both rotate it.
 func TestTwoProcessesOnOneFile(t *testing.T) {
 	dir := t.TempDir()
 	const each = 2000
@@ -263,14 +263,14 @@ func TestTwoProcessesOnOneFile(t *testing.T) {
 	for p := range 2 {
 		wg.Go(func() {
 			var w *file
-			w, err := openFile(Options{File: dir + "/log", Max: 10_000, Keep: 1000}, func(err error) { t.Error(err) })
+			w, err := openFile(Options{File: dir + "/log", Max: 10_000, KeepFiles: 1000}, func(err error) { t.Error(err) })
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer w.f.Close()
 			for i := range each {
-				w.checked = time.Time{} // as if the last write had been a while ago
+				w.checked = time.Time{} // as if the last check was a second ago
 				e := with(func(e *Entry) { e.Client = v4(p*each + i) })
 				line := layout{}.entry(nil, new(stamps), &e, false, -1)
 				if n, err := w.put(line); n != len(line) || err != nil {
@@ -296,7 +296,7 @@ func TestFileThatCannotBeRotatedGrows(t *testing.T) {
 		if err := os.MkdirAll(dir+"/log.1/in the way", 0o700); err != nil {
 			t.Fatal(err)
 		}
-		j := open(t, Options{File: dir + "/log", Max: 1000, Keep: 1}, &stderr)
+		j := open(t, Options{File: dir + "/log", Max: 1000, KeepFiles: 1}, &stderr)
 		n := 0
 		adder(j, &n)(5000) // for 100 s
 		j.Close()
@@ -306,12 +306,12 @@ func TestFileThatCannotBeRotatedGrows(t *testing.T) {
 		want := "fairshare: journal: " + dir + "/log is over 1000 bytes and cannot be rotated: rename " + dir +
 			"/log " + dir + "/log.1: file exists\n"
 		if stderr.String() != want+want {
-			t.Errorf("said %s", stderr.String())
+			t.Errorf("logged %s", stderr.String())
 		}
 	})
 }
 
-func TestTornLineOfACrashIsEnded(t *testing.T) {
+func TestIncompleteLineOfACrashIsEnded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	if err := os.WriteFile(path, []byte("{}\n{\"ti"), 0o600); err != nil {
 		t.Fatal(err)
@@ -324,10 +324,10 @@ func TestTornLineOfACrashIsEnded(t *testing.T) {
 	}
 }
 
-// A stream takes a part of what is written, and then nothing for a while.
+// A fullStream accepts a part of a write, and then nothing for a while.
 type fullStream struct {
 	strings.Builder
-	room int // -1 means without a bound
+	room int // -1 means no bound
 }
 
 func (d *fullStream) Write(p []byte) (int, error) {
@@ -339,7 +339,7 @@ func (d *fullStream) Write(p []byte) (int, error) {
 	return n, errors.New("no room")
 }
 
-func TestTornLineGoesOn(t *testing.T) {
+func TestIncompleteLineIsContinued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stderr := &fullStream{room: 15}
 		j := open(t, Options{}, stderr)

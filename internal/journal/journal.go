@@ -18,11 +18,11 @@
 // The number of refusals is the number of lines with a status, plus the sum of
 // repeated, summed and lost.
 //
-// If a limit refused the request, "resource" is the resource that it counts. "used"
-// and "allowed" are in its unit: seconds for cpu and time, bytes for bytes, otherwise
-// whole numbers. "in_progress", in the same unit, is reserved for requests in
-// progress, whose cost is not known yet; for errors it is the number of these
-// requests.
+// If a limit refused the request, "resource" is the resource that it counts. The
+// values "used" and "allowed" are in its unit: seconds for cpu and time, bytes for
+// bytes, otherwise whole numbers. The value "in_progress", in the same unit, is
+// reserved for requests in progress, whose cost is not known yet. For errors it is
+// the number of these requests.
 //
 // If a ban blocked the request, the line has "ban":"in force" and no counters. The
 // rule of an operator's ban is "ban by an operator".
@@ -49,24 +49,24 @@ type Options struct {
 	Format     string                 // json or text; "" means json
 	File       string                 // "" means stderr
 	Max        int64                  // bytes after which the file is rotated; 0 means 256 MB
-	Keep       int                    // number of older files, the newest is File.1; 0 means 4, below 0 none
+	KeepFiles  int                    // number of older files; File.1 is the newest; 0 means 4, negative none
 	Query      bool                   // write queries, too
 	IPv4Prefix int                    // bits of a client's prefix; 0 means 32
-	IPv6Prefix int                    // 0 means 64
+	IPv6Prefix int                    // likewise; 0 means 64
 	Load       func() (float64, bool) // the load average, called once a second; nil means the system's
 }
 
 const (
-	defaultMax  = 256_000_000
-	defaultKeep = 4
+	defaultMax       = 256_000_000
+	defaultKeepFiles = 4
 )
 
 // olderFiles returns the number of older files.
 func (o *Options) olderFiles() int {
-	if o.Keep == 0 {
-		return defaultKeep
+	if o.KeepFiles == 0 {
+		return defaultKeepFiles
 	}
-	return max(o.Keep, 0)
+	return max(o.KeepFiles, 0)
 }
 
 // max returns the largest size of a file in bytes.
@@ -161,10 +161,10 @@ func (j *Journal) set(o Options, old *settings) (*settings, error) {
 	}
 	out, sink := old.out, old.sink
 	if sink == nil {
-		sink = &fileSink{faults: faults{words: j}}
+		sink = &fileSink{faults: faults{log: j}}
 		out = newOutlet(sink)
 	}
-	f, err := openFile(o, func(err error) { sink.faults.say(err, "") })
+	f, err := openFile(o, func(err error) { sink.faults.report(err, "") })
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (j *Journal) set(o Options, old *settings) (*settings, error) {
 	return s, nil
 }
 
-// spaces reuses memory for lines.
+// spaces holds reusable memory for lines.
 var spaces = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
 // Add records an entry. It never waits for a writer.

@@ -13,7 +13,7 @@ import (
 )
 
 func TestRepeatsOfAMinuteAreOneLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // from midnight on
+	synctest.Test(t, func(t *testing.T) { // time starts at midnight
 		var out recorder
 		j := open(t, Options{}, &out)
 		add := func(n int, change func(*Entry)) {
@@ -41,8 +41,8 @@ func TestRepeatsOfAMinuteAreOneLine(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		add(1, func(e *Entry) { e.Path = "/last/" + strings.Repeat("é", 30) })
 		written("")
-		add(1, func(e *Entry) { e.Ban = BanStarted; e.ID = "" }) // not to be missed
-		add(2, func(e *Entry) { e.DryRun = true })               // of another kind
+		add(1, func(e *Entry) { e.Ban = BanStarted; e.ID = "" }) // a line of its own
+		add(2, func(e *Entry) { e.DryRun = true })               // likewise
 		written(first("00:00:11.000",
 			`false,"status":429,"retry_after":3,"resource":"requests","used":5,"allowed":5,"ban":"started","id":""}`) +
 			first("00:00:11.000",
@@ -57,12 +57,12 @@ func TestRepeatsOfAMinuteAreOneLine(t *testing.T) {
 		written(`{"time":"2000-01-01T00:00:11.000Z","since":"2000-01-01T00:00:11.000Z","client":"192.0.2.1","path":"/a","rule":"rapid requests","action":"refuse","dry_run":true,"repeated":1,"id":"0123456789"}` + "\n" +
 			`{"time":"2000-01-01T00:01:01.000Z","since":"2000-01-01T00:01:01.000Z","client":"192.0.2.1","path":"/a","rule":"rapid requests","action":"refuse","dry_run":false,"repeated":1,"id":"0123456789"}` + "\n")
 		add(1, func(*Entry) {})
-		j.Close() // does no harm
+		j.Close() // has no effect
 		written("")
 	})
 }
 
-func TestClientIsANetworkOfItsOwn(t *testing.T) {
+func TestRepeatsAreCountedPerClientPrefix(t *testing.T) {
 	for _, test := range []struct {
 		options Options
 		addrs   string
@@ -87,8 +87,8 @@ func TestClientIsANetworkOfItsOwn(t *testing.T) {
 	}
 }
 
-// A hundred thousand addresses that come without end are a hundred lines a
-// second, in memory that was taken at the start, and none is forgotten.
+// A flood from a hundred thousand addresses makes a hundred lines a second, without more
+// memory, and every entry is counted.
 func TestFloodIsBounded(t *testing.T) {
 	const addrs, seconds, each = 100_000, 130, 2000
 	for name, addr := range map[string]func(n int) netip.Addr{
@@ -116,8 +116,8 @@ func TestFloodIsBounded(t *testing.T) {
 				if got := total(lines); got != int64(n) {
 					t.Errorf("%d of %d entries", got, n)
 				}
-				// at the end, what waits comes besides
-				if most := out.most(); most > 2*maxLines+toldNetworks+reportedRules {
+				// at the end, the waiting lines are added
+				if most := out.most(); most > 2*maxLines+reportedNetworks+reportedRules {
 					t.Errorf("%d lines in a second", most)
 				}
 				delete(out.lines, time.Now().Unix())
@@ -139,7 +139,7 @@ func TestFloodIsBounded(t *testing.T) {
 				}
 				t.Log(kinds)
 				if kinds["first"] < 30*seconds || kinds["repeated"] == 0 ||
-					kinds["network"] < toldNetworks*seconds/sumEvery || kinds["rule"] == 0 {
+					kinds["network"] < reportedNetworks*seconds/sumEvery || kinds["rule"] == 0 {
 					t.Errorf("lines: %v", kinds)
 				}
 			})
@@ -147,14 +147,14 @@ func TestFloodIsBounded(t *testing.T) {
 	}
 }
 
-// Whatever comes, each entry is in exactly one line, and under its own rule.
+// Each of random entries is in exactly one line, under its own rule.
 func TestEachEntryIsInOneLine(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			var out recorder
 			j := open(t, Options{}, &out)
-			kinds := map[string]int64{}    // what was added, by rule, action and dry run
+			kinds := map[string]int64{}    // added entries, by rule, action and dry run
 			networks := map[string]int64{} // … and network
 			clients := map[string]int64{}  // … and client
 			rules := 1 + random.IntN(30)
@@ -185,7 +185,7 @@ func TestEachEntryIsInOneLine(t *testing.T) {
 			}
 			for i := range lines {
 				l := &lines[i]
-				if l.Action == "" { // of the rules that are too many
+				if l.Action == "" { // of the rules beyond the bound
 					continue
 				}
 				kinds[l.kind()] -= l.entries()
@@ -193,11 +193,11 @@ func TestEachEntryIsInOneLine(t *testing.T) {
 				case l.Network != "":
 					if networks[l.kind()+l.Network] -= l.entries(); networks[l.kind()+l.Network] < 0 ||
 						l.Clients < 1 || l.Clients > min(256, l.Summed) {
-						t.Errorf("seed %d: too much: %+v", seed, *l)
+						t.Errorf("seed %d: counted too often: %+v", seed, *l)
 					}
 				case l.Client.IsValid():
 					if clients[l.kind()+l.Client.String()] -= l.entries(); clients[l.kind()+l.Client.String()] < 0 {
-						t.Errorf("seed %d: too much: %+v", seed, *l)
+						t.Errorf("seed %d: counted too often: %+v", seed, *l)
 					}
 				}
 			}
@@ -210,8 +210,7 @@ func TestEachEntryIsInOneLine(t *testing.T) {
 	}
 }
 
-// A reference that somebody was shown is in the journal, as long as there are
-// not too many.
+// A reference that a client was shown is in the journal, unless there are too many.
 func TestReferencesAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 1))
@@ -238,7 +237,7 @@ func TestReferencesAreFound(t *testing.T) {
 	})
 }
 
-// One network cannot take the room of others.
+// One network cannot take the place of others.
 func TestNetworkTakesItsShareOfTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out recorder
@@ -250,7 +249,7 @@ func TestNetworkTakesItsShareOfTheTable(t *testing.T) {
 		}
 		shardOf := func(e *Entry) uint64 { p := newTableKey(j.seed, e, &j.settings.Load().masks); return p.shard }
 		other := now(func(e *Entry) { e.Client = netip.MustParseAddr("192.0.2.1") })
-		for shardOf(other) == shardOf(crowd(0)) { // which networks share one is chance
+		for shardOf(other) == shardOf(crowd(0)) { // which networks share a shard is random
 			other.Client = other.Client.Prev()
 		}
 		for n := range 30 {
@@ -293,15 +292,15 @@ func TestQueriesAreWrittenOnlyIfAsked(t *testing.T) {
 	}
 }
 
-func TestLoadIsAskedOnceASecond(t *testing.T) {
+func TestLoadIsReadOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out recorder
-		asked := 0
-		j := open(t, Options{Load: func() (float64, bool) { asked++; return float64(asked), asked != 3 }}, &out)
+		calls := 0
+		j := open(t, Options{Load: func() (float64, bool) { calls++; return float64(calls), calls != 3 }}, &out)
 		time.Sleep(time.Second / 2)
 		for i := range 4 {
 			for k := range 20 {
-				// each a network of its own: all have room
+				// each in its own network: there is place for all
 				j.Add(now(func(e *Entry) { e.Client = v4((100*i + k) << 8) }))
 			}
 			time.Sleep(time.Second)
@@ -313,8 +312,8 @@ func TestLoadIsAskedOnceASecond(t *testing.T) {
 				t.Errorf("second %d: %d lines with %s", i, got, want)
 			}
 		}
-		if asked != 5 {
-			t.Errorf("asked %d times", asked)
+		if calls != 5 {
+			t.Errorf("read %d times", calls)
 		}
 	})
 }
@@ -326,8 +325,8 @@ func TestSystemHasALoadAverage(t *testing.T) {
 	}
 }
 
-// A reader that takes nothing, as of a full pipe, holds up nobody, and what
-// comes meanwhile is counted.
+// A stuck reader, as of a full pipe, delays no request, and entries are counted in the
+// meantime.
 func TestStuckReaderLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, write := io.Pipe()
@@ -380,12 +379,12 @@ func TestCloseGivesUpOnAStuckReader(t *testing.T) {
 	})
 }
 
-func TestWordsAreWholeLines(t *testing.T) {
+func TestMessagesAreWholeLines(t *testing.T) {
 	var out recorder
 	j := open(t, Options{}, &out)
-	for _, words := range []string{"one\ntwo\n", "", "three", "\n", "four\n"} {
-		if n, err := io.WriteString(j, words); n != len(words) || err != nil {
-			t.Errorf("%q: %d, %v", words, n, err)
+	for _, messages := range []string{"one\ntwo\n", "", "three", "\n", "four\n"} {
+		if n, err := io.WriteString(j, messages); n != len(messages) || err != nil {
+			t.Errorf("%q: %d, %v", messages, n, err)
 		}
 	}
 	j.Close()
@@ -394,17 +393,17 @@ func TestWordsAreWholeLines(t *testing.T) {
 	}
 }
 
-// Words that nobody reads are lost at some point, and that is said.
-func TestWordsAreBounded(t *testing.T) {
+// Unread messages beyond the bound are lost, and the loss is reported.
+func TestWaitingMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, write := io.Pipe()
 		j := open(t, Options{}, write)
-		words := "fairshare: " + strings.Repeat("x", 1000) + "\n"
+		messages := "fairshare: " + strings.Repeat("x", 1000) + "\n"
 		const n = 5000
 		for range n {
-			io.WriteString(j, words)
+			io.WriteString(j, messages)
 		}
-		j.Add(&example) // there is no room: it is written as a repeat of itself
+		j.Add(&example) // the queue is full: it is counted as a repeat of itself
 		if waiting := bytesWaiting(j); waiting > maxWaiting {
 			t.Errorf("%d bytes wait", waiting)
 		}
@@ -414,7 +413,7 @@ func TestWordsAreBounded(t *testing.T) {
 		j.Close()
 		write.Close()
 		synctest.Wait()
-		kept, lost := strings.Count(out.String(), words), 0
+		kept, lost := strings.Count(out.String(), messages), 0
 		for line := range strings.Lines(out.String()) {
 			k := 0
 			if fmt.Sscanf(line, "fairshare: %d lines were lost here: the reader of stderr was too slow\n", &k); k > 0 {
@@ -430,7 +429,7 @@ func TestWordsAreBounded(t *testing.T) {
 	})
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestJournalIsSafeForConcurrentUse(t *testing.T) {
 	var out recorder
 	dir := t.TempDir()
 	j := open(t, Options{}, &out)
@@ -440,7 +439,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for k := range each {
 				j.Add(now(func(e *Entry) { e.Client = v4(k / 2 << i) }))
-				io.WriteString(j, "fairshare: words\n")
+				io.WriteString(j, "fairshare: messages\n")
 			}
 		})
 	}
@@ -449,7 +448,7 @@ func TestManyAtOnce(t *testing.T) {
 			for k := range 20 {
 				var err error
 				if k%2 == i%2 {
-					err = j.Replace(Options{File: dir + "/log", Max: 50_000, Keep: 10, Load: noLoad})
+					err = j.Replace(Options{File: dir + "/log", Max: 50_000, KeepFiles: 10, Load: noLoad})
 				} else {
 					err = j.Replace(Options{Load: noLoad})
 				}
@@ -462,18 +461,18 @@ func TestManyAtOnce(t *testing.T) {
 	wg.Wait()
 	j.Close()
 	if err := j.Reopen(); err == nil {
-		t.Error("a closed journal was opened anew")
+		t.Error("a closed journal was opened again")
 	}
 	all := out.String() + readAll(t, dir)
 	if got := total(parse(t, all)); got != adders*each {
 		t.Errorf("%d of %d entries", got, adders*each)
 	}
-	if got := strings.Count(all, "fairshare: words\n"); got != adders*each {
-		t.Errorf("%d of %d lines of words", got, adders*each)
+	if got := strings.Count(all, "fairshare: messages\n"); got != adders*each {
+		t.Errorf("%d of %d messages", got, adders*each)
 	}
 }
 
-// stuck is a sink, of a file on a disk that answers no more.
+// stuck is a sink on a disk that does not answer.
 type stuck struct{ free chan struct{} }
 
 func (s *stuck) put(lines []byte) (int, error) {
@@ -500,14 +499,14 @@ func TestCloseGivesUpOnAStuckDisk(t *testing.T) {
 		}
 		if got, want := stderr.String(),
 			"fairshare: journal /var/log/fairshare.log: refusals that could not be written: 5\n"; got != want {
-			t.Errorf("said %q, want %q", got, want)
+			t.Errorf("logged %q, want %q", got, want)
 		}
 		close(disk.free)
 	})
 }
 
-// A disk that answers no more holds up a reload for two seconds, and what it
-// did not take is written in the journal that follows.
+// A disk that does not answer delays a reload for two seconds. Entries that it did not
+// accept are written to the new journal.
 func TestReplaceGivesUpOnAStuckDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr recorder
@@ -536,7 +535,7 @@ func TestReplaceGivesUpOnAStuckDisk(t *testing.T) {
 	})
 }
 
-func TestCloseAmidEntriesCountsAll(t *testing.T) {
+func TestCloseDuringAddCountsAll(t *testing.T) {
 	var out recorder
 	j := open(t, Options{}, &out)
 	const adders, each = 4, 5000

@@ -10,8 +10,8 @@ import (
 
 // Bounds of the lines for sums at a time.
 const (
-	toldNetworks  = 40
-	reportedRules = 10 // the last is for all further rules
+	reportedNetworks = 40
+	reportedRules    = 10 // the last is for all further rules
 )
 
 // births are the slots in use, the oldest first.
@@ -88,7 +88,7 @@ func (j *Journal) writeTaken(s *settings, cells []cell, sums []sum) (written int
 	var b []byte
 	for i := range cells {
 		c := &cells[i]
-		if i >= toldNetworks {
+		if i >= reportedNetworks {
 			sums = append(sums, c.sum)
 			continue
 		}

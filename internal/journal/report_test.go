@@ -47,7 +47,7 @@ func TestSumLines(t *testing.T) {
 			`{"time":"2026-11-20T12:00:30.123Z","since":"2026-11-20T12:00:00.123Z","rule":"a b","action":"block","dry_run":false,"summed":5120}`,
 			`2026-11-20T12:00:30.123Z since=2026-11-20T12:00:00.123Z rule="a b" action=block dry_run=false summed=5120`,
 		},
-		{ // of the rules that are too many
+		{ // of the rules beyond the bound
 			func(l layout) []byte {
 				return l.summed(nil, new(stamps), &sum{n: 1, firstMs: first, latestMs: latest}, nil)
 			},
@@ -87,7 +87,7 @@ func TestPathOfARepeatIsCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// Of many rules the largest are named, and all are counted.
+// Only the rules with the largest sums are named, but all entries are counted.
 func TestSumsByRuleAreBounded(t *testing.T) {
 	var sums []sum
 	total := int64(0)
@@ -111,8 +111,9 @@ func TestSumsByRuleAreBounded(t *testing.T) {
 	}
 }
 
-// A network that takes a cell leaves what was there counted by its rule.
-func TestSmallestNetworkGivesWay(t *testing.T) {
+// When a network takes the cell of a smaller one, the entries of that one are counted by
+// rule.
+func TestSmallestNetworkIsReplaced(t *testing.T) {
 	var s shard
 	for i := range uint64(setSize + 1) {
 		for range i + 2 {

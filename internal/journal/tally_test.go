@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A recorder is a writer that keeps what came, and when.
+// A recorder is a writer that records its input with the time.
 type recorder struct {
 	mu    sync.Mutex
 	out   bytes.Buffer
@@ -42,7 +42,7 @@ func (r *recorder) reset() {
 	r.out.Reset()
 }
 
-// bytesWaiting returns how much waits to be written where entries go.
+// bytesWaiting returns the number of bytes in the queue of entries.
 func bytesWaiting(j *Journal) int {
 	o := j.settings.Load().out
 	o.mu.Lock()
@@ -50,7 +50,7 @@ func bytesWaiting(j *Journal) int {
 	return o.waiting
 }
 
-// most returns how many lines the busiest second had.
+// most returns the number of lines in the busiest second.
 func (r *recorder) most() (lines int) {
 	for _, n := range r.lines {
 		lines = max(lines, n)
@@ -58,7 +58,7 @@ func (r *recorder) most() (lines int) {
 	return lines
 }
 
-// A line is one of any kind.
+// A line is a line of any kind.
 type line struct {
 	Time, Since time.Time
 	Client      netip.Addr
@@ -75,7 +75,7 @@ type line struct {
 	ID          string
 }
 
-// entries returns how many a line stands for.
+// entries returns the number of entries that a line counts.
 func (l *line) entries() int64 {
 	n := l.Repeated + l.Summed + l.Lost
 	if l.Status != 0 {
@@ -84,10 +84,10 @@ func (l *line) entries() int64 {
 	return n
 }
 
-// kind is what sums tell apart.
+// kind returns the values that sums distinguish.
 func (l *line) kind() string { return fmt.Sprint(l.Rule, " ", l.Action, " ", l.DryRun) }
 
-// parse returns the lines of entries in out; words are left out.
+// parse returns the lines of entries in out, without messages.
 func parse(t *testing.T, out string) (lines []line) {
 	t.Helper()
 	for text := range strings.Lines(out) {
@@ -99,7 +99,7 @@ func parse(t *testing.T, out string) (lines []line) {
 			t.Fatalf("%q: %v", text, err)
 		}
 		if l.entries() == 0 || l.Status != 0 && l.entries() != 1 {
-			t.Fatalf("stands for nothing or too much: %s", text)
+			t.Fatalf("a line must count entries in exactly one way: %s", text)
 		}
 		lines = append(lines, l)
 	}
@@ -128,7 +128,7 @@ func open(t testing.TB, o Options, stderr interface{ Write([]byte) (int, error) 
 	return j
 }
 
-// now returns the example, changed, at the present time.
+// now returns the example with a change, at the present time.
 func now(change func(*Entry)) *Entry {
 	e := example
 	e.Time = time.Now()

@@ -70,7 +70,7 @@ func wholeTo(s string, end int) int {
 			return i
 		}
 	}
-	return end // it is no UTF-8
+	return end // it is not UTF-8
 }
 
 // isBare tells whether s needs no quotes as a value in a line of text.

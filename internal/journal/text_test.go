@@ -13,13 +13,13 @@ func TestClientTextIsCutAndEscaped(t *testing.T) {
 	for _, test := range []struct{ in, want string }{
 		{`a"b\c`, `"a\"b\\c"`},
 		{"a\nb\x1b[31m\x7f", `"a\u000ab\u001b[31m\u007f"`},
-		// directions, no width, ends of lines
+		// direction marks, zero width, line ends
 		{"a\u202eb\u2066c\u200bd\u0085\u2028\ufeff", `"a\u202eb\u2066c\u200bd\u0085\u2028\ufeff"`},
-		{"\U000E0041", `"\udb40\udc41"`}, // a tag: not to be seen
+		{"\U000E0041", `"\udb40\udc41"`}, // an invisible tag
 		{"Käse 漢 🧀", `"Käse 漢 🧀"`},
 		{"a\xffb", `"a` + "\uFFFD" + `b"`},
 		{long + "yy", `"` + long + `y…"`},
-		{long + "ä", `"` + long + `…"`}, // never half a character
+		{long + "ä", `"` + long + `…"`}, // never a part of a character
 		{strings.Repeat("\xbf", 600), `"` + strings.Repeat("\uFFFD", 512) + `…"`},
 	} {
 		if got := string(appendText(nil, test.in)); got != test.want {
@@ -39,7 +39,7 @@ func FuzzText(f *testing.F) {
 			t.Fatalf("%s: %v", b, err)
 		}
 		if len(s) <= maxText && utf8.ValidString(s) && back != s {
-			t.Errorf("%q came back as %q", s, back)
+			t.Errorf("%q was decoded as %q", s, back)
 		}
 		for _, r := range string(b) {
 			if !unicode.IsGraphic(r) || unicode.Is(unicode.Bidi_Control, r) {
@@ -52,8 +52,8 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// Whatever clients send, an entry is one line: of JSON that holds it, or of
-// text in which only quotes hold what could be taken for a field.
+// For any data of clients, an entry is one line: of JSON, or of text in which only
+// quoted values can look like a field.
 func FuzzLine(f *testing.F) {
 	f.Add("GET", "example.org", "/a b", "a=b", "curl\n/8")
 	f.Add("\"", "\\", "a\" rule=x", "\u2067", "\xff")
@@ -70,7 +70,7 @@ func FuzzLine(f *testing.F) {
 		text := string(layout{text: true}.entry(nil, new(stamps), &e, true, 0))
 		for _, l := range []string{string(line), text} {
 			if strings.IndexFunc(l, func(r rune) bool { return !unicode.IsGraphic(r) }) != len(l)-1 {
-				t.Errorf("not one line of what can be seen: %q", l)
+				t.Errorf("not one line of visible characters: %q", l)
 			}
 		}
 		names := ""
