@@ -1,5 +1,4 @@
-# go test ./... and go build ./cmd/fairshare are all that is needed; these are
-# for those who like them short.
+# You need only go test ./... and go build ./cmd/fairshare; these are shortcuts.
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
@@ -11,14 +10,14 @@ build: ## one static binary in dist/
 test:
 	go test ./...
 
-check: ## what CI checks
+check: ## the checks of CI
 	bash .ci/run
 
 bench: ## the tables of BENCHMARKS.md
 	cd bench && go run ./limiters
 
-# make hands PATH=… on to its commands as their search path, so Go is found first.
+# make passes PATH=… to its commands as their search path, so Go is located first.
 GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
 
-module: ## gives the module another path everywhere: make module PATH=example.org/fairshare
+module: ## changes the module path everywhere: make module PATH=example.org/fairshare
 	PATH="$(dir $(GO)):/usr/local/bin:/usr/bin:/bin" $(GO) run ./internal/modulepath $(PATH)
