@@ -24,7 +24,7 @@ func SessionsConfig(file *policyfile.File) sessions.Config {
 	return sessions.Config{
 		Cookies: file.Sessions.Cookies,
 		Wait:    sessionWait,
-		Who: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
+		Identify: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
 			client, known := httpguard.Who(w)
 			return client.Addr, client.Bot, known && !client.Proxy && !client.Via.IsValid()
 		},

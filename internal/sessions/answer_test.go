@@ -35,7 +35,7 @@ func newFakeUpstream(c sessions.Config) *fakeUpstream {
 	if c.Cookies == nil {
 		c.Cookies = []string{"sid", "tok*"}
 	}
-	c.Who = clientOf
+	c.Identify = clientOf
 	f.h = sessions.New(c, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.got = strings.Join(r.Header["Cookie"], " | ")
 		status, set, hold := f.status, f.set, f.hold
@@ -48,9 +48,9 @@ func newFakeUpstream(c sessions.Config) *fakeUpstream {
 	return f
 }
 
-// ask sends a bot's request for a URL, which is answered with set. It returns the Cookie header
+// send sends a bot's request for a URL, which is answered with set. It returns the Cookie header
 // that the upstream got, and the cookies that the bot gets.
-func (f *fakeUpstream) ask(url string, set ...string) (got string, answered []string) {
+func (f *fakeUpstream) send(url string, set ...string) (got string, answered []string) {
 	f.set = set
 	w := httptest.NewRecorder()
 	f.h.ServeHTTP(known{w, addr(here), bots["known"]}, httptest.NewRequest("GET", url, nil))
@@ -106,7 +106,7 @@ func TestCookiesAreSentAsByBrowsers(t *testing.T) {
 			{"http://a/", "sid=1", 500, []string{"sid=; expires=Thu, 01-Jan-1970 00:00:01 GMT", "tok1=x"}},
 			{"http://a/", "", 200, none},
 		},
-		"deleted and set anew at once": {
+		"deleted and set again at once": {
 			{"http://a/", "", 200, []string{"sid=1"}},
 			{"http://a/", "sid=1", 200, []string{"sid=deleted; Max-Age=0", "sid=2"}},
 			{"http://a/", "sid=2", 200, none},
@@ -132,7 +132,7 @@ func TestCookiesAreSentAsByBrowsers(t *testing.T) {
 		f := newFakeUpstream(sessions.Config{})
 		for i, step := range steps {
 			f.status = step.status
-			if got, _ := f.ask(step.url, step.set...); got != step.want {
+			if got, _ := f.send(step.url, step.set...); got != step.want {
 				t.Errorf("%s, step %d: the upstream gets %q, want %q", name, i, got, step.want)
 			}
 		}
@@ -158,7 +158,7 @@ func TestOnlyTheOpenerGetsTheCookie(t *testing.T) {
 		{[]string{"sid=2; Path=/"}, []string{"sid=2; Path=/"}},
 		{[]string{"sid=2; Path=/"}, []string{}},
 	} {
-		if _, got := f.ask("http://a/", step.set...); !slices.Equal(got, step.want) {
+		if _, got := f.send("http://a/", step.set...); !slices.Equal(got, step.want) {
 			t.Errorf("step %d: the bot gets %q, want %q", i, got, step.want)
 		}
 	}
@@ -170,7 +170,7 @@ func (f *fakeUpstream) held(url string, set ...string) (release func()) {
 	f.hold = hold
 	go func() {
 		defer close(done)
-		f.ask(url, set...)
+		f.send(url, set...)
 	}()
 	synctest.Wait()
 	f.hold = nil
@@ -222,42 +222,42 @@ func TestLateAnswers(t *testing.T) {
 			return "sid=2"
 		},
 		"set again after it was used": func(f *fakeUpstream) string {
-			f.ask("http://a/", "sid=1")
+			f.send("http://a/", "sid=1")
 			one := f.held("http://a/", "sid=1")
 			sendOwn(f, func(r *http.Request) { r.Header.Set("Cookie", "sid=1") })
 			one()
 			return ""
 		},
 		"set again for the next, after it was used": func(f *fakeUpstream) string {
-			f.ask("http://a/", "sid=1")
+			f.send("http://a/", "sid=1")
 			sendOwn(f, func(r *http.Request) { r.Header.Set("Cookie", "sid=1") })
-			f.ask("http://a/", "sid=1")
+			f.send("http://a/", "sid=1")
 			return ""
 		},
 		"replaced by two at once": func(f *fakeUpstream) string {
-			f.ask("http://a/", "sid=1")
+			f.send("http://a/", "sid=1")
 			one, two := f.held("http://a/", "sid=2"), f.held("http://a/", "sid=3")
 			two()
 			one()
 			return "sid=3"
 		},
 		"deleted after it was replaced": func(f *fakeUpstream) string {
-			f.ask("http://a/", "sid=1")
+			f.send("http://a/", "sid=1")
 			one := f.held("http://a/", "sid=gone; Max-Age=0")
-			f.ask("http://a/", "sid=2")
+			f.send("http://a/", "sid=2")
 			one()
 			return "sid=2"
 		},
 		"after sharing was turned off and on": func(f *fakeUpstream) string {
 			one := f.held("http://a/", "sid=1")
 			f.h.Replace(sessions.Config{})
-			f.h.Replace(sessions.Config{Cookies: []string{"sid"}, Who: clientOf})
+			f.h.Replace(sessions.Config{Cookies: []string{"sid"}, Identify: clientOf})
 			one()
 			return ""
 		},
 		"after its name was taken away": func(f *fakeUpstream) string {
 			one := f.held("http://a/", "sid=1", "tok1=2")
-			f.h.Replace(sessions.Config{Cookies: []string{"sid"}, Who: clientOf})
+			f.h.Replace(sessions.Config{Cookies: []string{"sid"}, Identify: clientOf})
 			one()
 			return "sid=1"
 		},
@@ -265,7 +265,7 @@ func TestLateAnswers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeUpstream(sessions.Config{})
 			want := test(f)
-			if got, _ := f.ask("http://a/"); got != want {
+			if got, _ := f.send("http://a/"); got != want {
 				t.Errorf("%s: the upstream is offered %q, want %q", name, got, want)
 			}
 		})
@@ -278,7 +278,7 @@ func TestSessionsExpire(t *testing.T) {
 		expect := func(after time.Duration, want string, set ...string) {
 			t.Helper()
 			time.Sleep(after)
-			if got, _ := f.ask("http://a/", set...); got != want {
+			if got, _ := f.send("http://a/", set...); got != want {
 				t.Errorf("%v later the upstream is offered %q, want %q", after, got, want)
 			}
 		}
@@ -302,15 +302,15 @@ func TestFailingSessionIsDropped(t *testing.T) {
 		500: "", 503: ""} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeUpstream(sessions.Config{})
-			f.ask("http://a/", "sid=1")
+			f.send("http://a/", "sid=1")
 			f.status = status
-			f.ask("http://a/")
-			if got, _ := f.ask("http://a/"); got != "sid=1" {
+			f.send("http://a/")
+			if got, _ := f.send("http://a/"); got != "sid=1" {
 				t.Errorf("after a %d at once: %q is offered", status, got)
 			}
 			time.Sleep(5 * time.Minute)
-			f.ask("http://a/")
-			if got, _ := f.ask("http://a/"); got != want {
+			f.send("http://a/")
+			if got, _ := f.send("http://a/"); got != want {
 				t.Errorf("after a %d of an old session: %q is offered, want %q", status, got, want)
 			}
 		})
@@ -320,20 +320,20 @@ func TestFailingSessionIsDropped(t *testing.T) {
 // A reload keeps the sessions of cookies that are still named.
 func TestReplaceKeepsNamedCookies(t *testing.T) {
 	f := newFakeUpstream(sessions.Config{})
-	f.ask("http://a/", "sid=1", "tok1=x")
+	f.send("http://a/", "sid=1", "tok1=x")
 	for _, step := range []struct {
 		cookies []string
 		want    string
 	}{{[]string{"tok1", "sid"}, "sid=1; tok1=x"}, {[]string{"tok*"}, "tok1=x"}, {[]string{"sid", "tok*"}, "tok1=x"},
 		{nil, ""}, {[]string{"tok*"}, ""}} {
-		f.h.Replace(sessions.Config{Cookies: step.cookies, Who: clientOf})
-		if got, _ := f.ask("http://a/"); got != step.want {
+		f.h.Replace(sessions.Config{Cookies: step.cookies, Identify: clientOf})
+		if got, _ := f.send("http://a/"); got != step.want {
 			t.Errorf("with %q: %q is offered, want %q", step.cookies, got, step.want)
 		}
 	}
-	f.ask("http://a/", "tok1=y")
-	f.h.Replace(sessions.Config{Cookies: []string{"tok1"}, Who: clientOf, Memory: 1})
-	if got, _ := f.ask("http://a/"); got != "" {
+	f.send("http://a/", "tok1=y")
+	f.h.Replace(sessions.Config{Cookies: []string{"tok1"}, Identify: clientOf, Memory: 1})
+	if got, _ := f.send("http://a/"); got != "" {
 		t.Errorf("without memory: %q is offered", got)
 	}
 }
@@ -367,12 +367,12 @@ func TestFloodsAreBounded(t *testing.T) {
 		},
 	} {
 		var set []string
-		h := sessions.New(sessions.Config{Cookies: []string{"sid", "tok*"}, Who: clientOf, Memory: memory},
+		h := sessions.New(sessions.Config{Cookies: []string{"sid", "tok*"}, Identify: clientOf, Memory: memory},
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header()["Set-Cookie"] = set
 				w.Header()["Got"] = r.Header["Cookie"]
 			}))
-		ask := func(agent, client, host string) []string {
+		send := func(agent, client, host string) []string {
 			r := httptest.NewRequest("GET", "http://a/", nil)
 			r.Host = host
 			w := httptest.NewRecorder()
@@ -380,18 +380,18 @@ func TestFloodsAreBounded(t *testing.T) {
 			return w.Header()["Got"]
 		}
 		set = []string{"sid=of-the-real-crawler"}
-		ask("verified", here, "a")
+		send("verified", here, "a")
 		before := heap()
 		for i := range 15_000 {
 			var client, host string
 			client, host, set = flood(i)
-			ask("known", client, host)
+			send("known", client, host)
 		}
 		if grown := heap() - before; grown > memory*3/2 {
 			t.Errorf("%s: %d KiB are taken, want at most about %d", name, grown>>10, memory>>10)
 		}
 		set = nil
-		if got := ask("verified", there, "a"); !slices.Equal(got, []string{"sid=of-the-real-crawler"}) {
+		if got := send("verified", there, "a"); !slices.Equal(got, []string{"sid=of-the-real-crawler"}) {
 			t.Errorf("%s: the verified bot's session is gone: %q", name, got)
 		}
 		runtime.KeepAlive(h)
@@ -417,18 +417,18 @@ func TestShortValuesDoNotIdentifyASession(t *testing.T) {
 		f.h.ServeHTTP(known{ResponseWriter: httptest.NewRecorder()}, r)
 	}
 	sent("cfid=aaaaaaaa-bbbb-cccc; cftoken=0")
-	f.ask("http://a/", "cfid=1f2a3b4c-5d6e", "cftoken=0")
+	f.send("http://a/", "cfid=1f2a3b4c-5d6e", "cftoken=0")
 	sent("cfid=aaaaaaaa-bbbb-dddd; cftoken=0; q=7")
-	if got, _ := f.ask("http://a/"); got != "cfid=1f2a3b4c-5d6e; cftoken=0" {
+	if got, _ := f.send("http://a/"); got != "cfid=1f2a3b4c-5d6e; cftoken=0" {
 		t.Errorf("%q is offered", got)
 	}
 	sent("n=8")
-	f.ask("http://b/", "n=7") // the only cookie
-	if got, _ := f.ask("http://b/"); got != "n=7" {
+	f.send("http://b/", "n=7") // the only cookie
+	if got, _ := f.send("http://b/"); got != "n=7" {
 		t.Errorf("%q is offered", got)
 	}
 	sent("n=7")
-	if got, _ := f.ask("http://b/"); got != "" {
+	if got, _ := f.send("http://b/"); got != "" {
 		t.Errorf("%q is offered after it was sent", got)
 	}
 }
@@ -436,12 +436,12 @@ func TestShortValuesDoNotIdentifyASession(t *testing.T) {
 // Two bots never share a session that the upstream set for one of them.
 func TestTwoBotsNeverShareOneSession(t *testing.T) {
 	f := newFakeUpstream(sessions.Config{})
-	f.ask("http://a/", "sid=the-same-for-everybody")
-	f.ask("http://b/", "sid=the-same-for-everybody")
-	if got, _ := f.ask("http://b/"); got != "" {
+	f.send("http://a/", "sid=the-same-for-everybody")
+	f.send("http://b/", "sid=the-same-for-everybody")
+	if got, _ := f.send("http://b/"); got != "" {
 		t.Errorf("%q is offered", got)
 	}
-	if got, _ := f.ask("http://a/"); got != "sid=the-same-for-everybody" {
+	if got, _ := f.send("http://a/"); got != "sid=the-same-for-everybody" {
 		t.Errorf("%q is offered", got)
 	}
 }
@@ -492,7 +492,7 @@ func TestWriters(t *testing.T) {
 			var got string
 			var set []string
 			c := sessions.Config{Cookies: []string{"sid"},
-				Who: func(http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
+				Identify: func(http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
 					return addr(here), bots["known"], true
 				}}
 			h := sessions.New(c, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -530,13 +530,13 @@ func optional(w http.ResponseWriter) (has [4]bool) {
 func TestBrokenAnswersOpenNoSession(t *testing.T) {
 	var answer func(http.ResponseWriter)
 	var got string
-	h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: clientOf},
+	h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Identify: clientOf},
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			got = r.Header.Get("Cookie")
 			w.Header().Set("Set-Cookie", "sid=1")
 			answer(w)
 		}))
-	ask := func() {
+	send := func() {
 		defer func() { recover() }()
 		w := known{httptest.NewRecorder(), addr(here), bots["known"]}
 		h.ServeHTTP(hijackKnown{w}, httptest.NewRequest("GET", "http://a/", nil))
@@ -546,8 +546,8 @@ func TestBrokenAnswersOpenNoSession(t *testing.T) {
 		"broken":   func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 	} {
 		answer = answer1
-		ask()
-		if ask(); got != "" {
+		send()
+		if send(); got != "" {
 			t.Errorf("%s: %q is offered", name, got)
 		}
 	}

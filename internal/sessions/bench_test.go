@@ -16,7 +16,7 @@ func (*nowhere) WriteHeader(int)             {}
 
 // BenchmarkServe measures the time that sessions add to a request, with 10,000 shared sessions.
 func BenchmarkServe(b *testing.B) {
-	shared := sessions.Config{Cookies: named.Cookies, Who: clientOf}
+	shared := sessions.Config{Cookies: named.Cookies, Identify: clientOf}
 	person := []string{"_ga=GA1.2.1234567890.1700000000; theme=dark; lang=de; PHPSESSID=0123456789abcdefghijklmnop; consent=yes"}
 	for _, test := range []struct {
 		name   string

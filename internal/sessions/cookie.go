@@ -23,8 +23,7 @@ func (c cookie) gone(now time.Time) bool { return !c.expires.IsZero() && !c.expi
 func (c cookie) same(d cookie) bool { return c.name == d.name && c.path == d.path }
 
 // parseSetCookie reads a value of Set-Cookie in answer to a request for path. ok is false if the
-// cookie has no value, or one that browsers may read differently; such a cookie cannot be a
-// session.
+// cookie has no value, or one that browsers may read differently. Such a cookie cannot be a session.
 func parseSetCookie(line, path string, secure bool, now time.Time) (c cookie, ok bool) {
 	set, err := http.ParseSetCookie(line)
 	if err != nil || set.Name == "" {

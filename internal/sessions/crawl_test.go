@@ -15,9 +15,9 @@ func crawl(t *testing.T, s *site, agent string, n, atOnce int, address func(i in
 	for first := range atOnce {
 		all.Go(func() {
 			for i := first; i < n; i += atOnce {
-				if said, _ := s.ask(t, testRequest{agent: agent, client: address(i),
-					path: fmt.Sprint("/page/", i)}); !strings.HasPrefix(said, "id=") {
-					t.Errorf("the upstream answers %q", said)
+				if page, _ := s.send(t, testRequest{agent: agent, client: address(i),
+					path: fmt.Sprint("/page/", i)}); !strings.HasPrefix(page, "id=") {
+					t.Errorf("the upstream answers %q", page)
 					return
 				}
 			}
@@ -48,7 +48,7 @@ func TestCrawlOpensFewSessions(t *testing.T) {
 				s := newSite(t, newUpstream(kind), named)
 				crawl(t, s, test.agent, requests, atOnce, test.address)
 				if n := s.count(); n > test.groups*atOnce {
-					t.Errorf("%d sessions, want at most %d: what came before the first answer", n, test.groups*atOnce)
+					t.Errorf("%d sessions, want at most %d: those before the first answer", n, test.groups*atOnce)
 				}
 			})
 		}
@@ -66,16 +66,16 @@ func TestPeopleDuringACrawl(t *testing.T) {
 			people.Go(func() {
 				name := fmt.Sprint("person", person)
 				a := testRequest{agent: "Mozilla/5.0", client: address(person)}
-				said, set := s.ask(t, a)
+				page, set := s.send(t, a)
 				a.cookies = []string{strings.Join(set, "; ")}
-				own := id(said)
+				own := id(page)
 				for i := range 50 {
 					a.method, a.path, a.body = "GET", "/cart", ""
 					if i%10 == 0 {
 						a.method, a.path, a.body = "POST", "/login", "name="+name
 					}
-					if said, set := s.ask(t, a); said != "id="+own+" name="+name || len(set) > 0 {
-						t.Errorf("%s: %s in session %s gets %q, and the cookies %q", kind, name, own, said, set)
+					if page, set := s.send(t, a); page != "id="+own+" name="+name || len(set) > 0 {
+						t.Errorf("%s: %s in session %s gets %q, and the cookies %q", kind, name, own, page, set)
 						return
 					}
 				}
@@ -85,9 +85,9 @@ func TestPeopleDuringACrawl(t *testing.T) {
 		for _, agent := range []string{"verified", "known", "forged"} {
 			bots.Go(func() {
 				for i := range 500 {
-					if said, _ := s.ask(t, testRequest{agent: agent, client: address(i)}); !strings.HasSuffix(said,
+					if page, _ := s.send(t, testRequest{agent: agent, client: address(i)}); !strings.HasSuffix(page,
 						"name=") {
-						t.Errorf("%s: a bot gets %q", kind, said)
+						t.Errorf("%s: a bot gets %q", kind, page)
 						return
 					}
 				}
@@ -103,7 +103,7 @@ func TestPeopleDuringACrawl(t *testing.T) {
 
 // Without a config nothing is shared or changed.
 func TestOffChangesNothing(t *testing.T) {
-	for name, c := range map[string]sessions.Config{"no names": {Who: clientOf},
+	for name, c := range map[string]sessions.Config{"no names": {Identify: clientOf},
 		"other names": {Cookies: []string{"SESSION", "jsessionid"}}} {
 		s := newSite(t, newUpstream("java"), c)
 		crawl(t, s, "verified", 20, 1, func(int) string { return "192.0.2.1" })

@@ -27,7 +27,7 @@ func guarded(t *testing.T, next http.Handler, rules ...fairshare.Rule) *httptest
 		t.Fatal(err)
 	}
 	h := sessions.New(sessions.Config{Cookies: []string{"sid"},
-		Who: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
+		Identify: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
 			asker, ok := httpguard.Who(w)
 			return asker.Addr, asker.Bot, ok
 		}}, next)

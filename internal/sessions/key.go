@@ -16,9 +16,9 @@ type key struct {
 	network netip.Prefix // the client's network; zero for a verified bot
 }
 
-// keyOf returns the key of a request. ok is false if the client is not a bot, and for
-// user-triggered bots: they follow links that log people in, and show the result to the person who
-// triggered them. A client that only pretends to be such a bot gets a key.
+// keyOf returns the key of a request. ok is false for clients that are not bots, and for
+// user-triggered bots. These follow links that log people in, and show the result to that person. A
+// client that only pretends to be such a bot gets a key.
 func keyOf(r *http.Request, client netip.Addr, bot fairshare.Bot) (k key, ok bool) {
 	if bot.State == fairshare.NoBot || bot.Name == "" || bot.UserTriggered && bot.State != fairshare.Forged {
 		return key{}, false

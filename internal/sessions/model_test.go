@@ -118,7 +118,7 @@ func TestSessionsMatchTheModel(t *testing.T) {
 func runModel(t *testing.T, seed uint64) (offers int) {
 	rnd := rand.New(rand.NewPCG(seed, 4))
 	arrived := make(chan *move)
-	h := sessions.New(sessions.Config{Cookies: []string{"SID"}, Who: clientOf},
+	h := sessions.New(sessions.Config{Cookies: []string{"SID"}, Identify: clientOf},
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			q := r.Context().Value(moveKey{}).(*move)
 			if c, err := r.Cookie("SID"); err == nil && c.Value != q.cookie {
@@ -192,9 +192,9 @@ func runModel(t *testing.T, seed uint64) (offers int) {
 				case openers[q.offered] != q.key():
 					t.Errorf("step %d: %v is offered %q of %q", q.begun, q.visitor, q.offered, openers[q.offered])
 				case private[q.offered]:
-					t.Errorf("step %d: %v is offered %q, in which somebody is logged in", q.begun, q.visitor, q.offered)
+					t.Errorf("step %d: %v is offered %q, in which a user is logged in", q.begun, q.visitor, q.offered)
 				case m.sent(q.offered, q.begun):
-					t.Errorf("step %d: %v is offered %q, which somebody sent", q.begun, q.visitor, q.offered)
+					t.Errorf("step %d: %v is offered %q, which a client sent", q.begun, q.visitor, q.offered)
 				}
 			}
 			continue
@@ -252,7 +252,7 @@ func TestSessionsConcurrently(t *testing.T) {
 	var mu sync.Mutex
 	openers, sent := make(map[string]string), make(map[string]bool)
 	n := 0
-	h := sessions.New(sessions.Config{Cookies: []string{"SID"}, Who: clientOf, Wait: time.Millisecond},
+	h := sessions.New(sessions.Config{Cookies: []string{"SID"}, Identify: clientOf, Wait: time.Millisecond},
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			q := r.Context().Value(moveKey{}).(*move)
 			mu.Lock()

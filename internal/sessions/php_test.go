@@ -68,8 +68,8 @@ func TestPHPKeepsFewSessions(t *testing.T) {
 
 	p := proxy.New(proxy.Config{Upstream: &url.URL{Scheme: "http", Host: listen}})
 	defer p.Close()
-	h := sessions.New(sessions.Config{Cookies: named.Cookies, Who: clientOf}, p)
-	ask := func(a testRequest) (said, cookie string) {
+	h := sessions.New(sessions.Config{Cookies: named.Cookies, Identify: clientOf}, p)
+	send := func(a testRequest) (page, cookie string) {
 		t.Helper()
 		r := httptest.NewRequest("GET", "http://shop.example"+a.path, nil)
 		if a.method == "POST" {
@@ -95,21 +95,21 @@ func TestPHPKeepsFewSessions(t *testing.T) {
 		return len(entries)
 	}
 
-	_, person := ask(testRequest{agent: "person", client: here, path: "/"})
-	if _, again := ask(testRequest{agent: "person", client: here, path: "/login", method: "POST", body: "name=joe",
+	_, person := send(testRequest{agent: "person", client: here, path: "/"})
+	if _, again := send(testRequest{agent: "person", client: here, path: "/login", method: "POST", body: "name=joe",
 		cookies: []string{person}}); again != "" {
 		person = again
 	}
 	for i := range 1000 {
 		agent := []string{"verified", "known", "forged"}[i%3]
-		if said, _ := ask(testRequest{agent: agent, client: fmt.Sprintf("192.0.2.%d", i%50),
-			path: fmt.Sprint("/page/", i)}); !strings.HasSuffix(said, " name=") {
-			t.Fatalf("a bot gets %q", said)
+		if page, _ := send(testRequest{agent: agent, client: fmt.Sprintf("192.0.2.%d", i%50),
+			path: fmt.Sprint("/page/", i)}); !strings.HasSuffix(page, " name=") {
+			t.Fatalf("a bot gets %q", page)
 		}
 		if i%100 == 0 {
-			if said, _ := ask(testRequest{agent: "person", client: here, path: "/cart",
-				cookies: []string{person}}); said != "id="+strings.TrimPrefix(person, "PHPSESSID=")+" name=joe" {
-				t.Fatalf("the person gets %q", said)
+			if page, _ := send(testRequest{agent: "person", client: here, path: "/cart",
+				cookies: []string{person}}); page != "id="+strings.TrimPrefix(person, "PHPSESSID=")+" name=joe" {
+				t.Fatalf("the person gets %q", page)
 			}
 		}
 	}
@@ -124,15 +124,15 @@ func TestPHPKeepsFewSessions(t *testing.T) {
 	if err := os.Mkdir(saved, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	first, own := ask(testRequest{agent: "known", client: here, path: "/"})
-	second, none := ask(testRequest{agent: "known", client: near, path: "/"})
+	first, own := send(testRequest{agent: "known", client: here, path: "/"})
+	second, none := send(testRequest{agent: "known", client: near, path: "/"})
 	if id(first) != id(second) || own == "" || none != "" {
 		t.Errorf("after the restart: %q with %q, then %q with %q", first, own, second, none)
 	}
-	said, own := ask(testRequest{agent: "known", client: here, path: "/", method: "POST", body: "name=tool",
+	page, own := send(testRequest{agent: "known", client: here, path: "/", method: "POST", body: "name=tool",
 		cookies: []string{own}})
-	if third, _ := ask(testRequest{agent: "known", client: near, path: "/"}); !strings.HasSuffix(said, "name=tool") ||
+	if third, _ := send(testRequest{agent: "known", client: near, path: "/"}); !strings.HasSuffix(page, "name=tool") ||
 		own == "" || !strings.HasSuffix(third, " name=") || id(third) == id(first) {
-		t.Errorf("after a tool logged in as %q: %q", said, third)
+		t.Errorf("after a tool logged in as %q: %q", page, third)
 	}
 }

@@ -18,9 +18,9 @@ type Config struct {
 	// nothing is shared.
 	Cookies []string
 
-	// Who returns the client and the bot of the request that w answers; false if they are unknown.
-	// nil: nothing is shared.
-	Who func(w http.ResponseWriter) (client netip.Addr, bot fairshare.Bot, ok bool)
+	// Identify returns the client and the bot of the request that w answers; false if they are
+	// unknown. nil: nothing is shared.
+	Identify func(w http.ResponseWriter) (client netip.Addr, bot fairshare.Bot, ok bool)
 
 	// Idle is how long an unused session is kept, and Age how long a session is kept at most. 0
 	// means DefaultIdle and DefaultAge.
@@ -78,7 +78,7 @@ func (h *Handler) Replace(c Config) {
 	}
 	h.replacing.Lock()
 	defer h.replacing.Unlock()
-	if len(c.Cookies) == 0 || c.Who == nil {
+	if len(c.Cookies) == 0 || c.Identify == nil {
 		h.setup.Store(nil)
 		if h.table != nil {
 			h.table.clear()
@@ -113,7 +113,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // begin stops sharing the sessions that the request uses as its own, and adds a shared session to
 // the request. It returns nil if the answer does not matter.
 func (s *setup) begin(w http.ResponseWriter, r *http.Request) *exchange {
-	client, bot, known := s.Who(w)
+	client, bot, known := s.Identify(w)
 	var k key
 	shares := false
 	if known {

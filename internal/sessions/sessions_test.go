@@ -120,15 +120,15 @@ func TestWhichRequestsShareASession(t *testing.T) {
 	} {
 		for _, kind := range []string{"java", "php", "coldfusion"} {
 			s := newSite(t, newUpstream(kind), named)
-			first, set := s.ask(t, test.first)
+			first, set := s.send(t, test.first)
 			if len(set) == 0 {
 				t.Errorf("%s, %s: the opener did not get its cookie", test.name, kind)
 			}
 			if test.between != nil {
-				s.ask(t, *test.between)
+				s.send(t, *test.between)
 			}
 			before := s.count()
-			second, set := s.ask(t, test.second)
+			second, set := s.send(t, test.second)
 			shares := before == s.count() && len(set) == 0
 			if shares != test.shares || test.second.method != "HEAD" && test.shares != (id(first) == id(second)) {
 				t.Errorf("%s, %s: the second shares %v, want %v: %q, %q, cookies %q", test.name, kind, shares,
@@ -189,11 +189,11 @@ func TestSessionUsedByAClientIsNoLongerShared(t *testing.T) {
 			},
 		} {
 			s := newSite(t, newUpstream(kind), named)
-			first, set := s.ask(t, usual)
+			first, set := s.send(t, usual)
 			set = slices.DeleteFunc(set, func(pair string) bool { return pair == "theme=dark" })
-			s.ask(t, use(set))
-			second, _ := s.ask(t, usual)
-			third, _ := s.ask(t, usual)
+			s.send(t, use(set))
+			second, _ := s.send(t, usual)
+			third, _ := s.send(t, usual)
 			if id(second) == id(first) || id(second) != id(third) {
 				t.Errorf("%s, %s: then %q, %q and %q", kind, name, first, second, third)
 			}
@@ -207,10 +207,10 @@ func hex(c byte) string { return string("0123456789abcdef"[c>>4]) + string("0123
 func TestBotFollowsItsOwnLinks(t *testing.T) {
 	s := newSite(t, newUpstream("java"), named)
 	usual := testRequest{agent: "known", client: here}
-	first, set := s.ask(t, usual)
-	second, _ := s.ask(t, testRequest{agent: "known", client: near,
+	first, set := s.send(t, usual)
+	second, _ := s.send(t, testRequest{agent: "known", client: near,
 		path: "/a;jsessionid=" + strings.TrimPrefix(set[0], "JSESSIONID=")})
-	if third, _ := s.ask(t, usual); id(first) != id(second) || id(first) != id(third) {
+	if third, _ := s.send(t, usual); id(first) != id(second) || id(first) != id(third) {
 		t.Errorf("%q, %q, %q", first, second, third)
 	}
 }
@@ -230,12 +230,12 @@ func TestSessionOfAPersonIsNeverShared(t *testing.T) {
 			value}}},
 	} {
 		var got []string
-		h := sessions.New(sessions.Config{Cookies: named.Cookies, Who: clientOf},
+		h := sessions.New(sessions.Config{Cookies: named.Cookies, Identify: clientOf},
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				got = r.Header["Cookie"]
 				w.Header().Add("Set-Cookie", "PHPSESSID="+value+"; Path=/")
 			}))
-		ask := func(a testRequest) {
+		send := func(a testRequest) {
 			r := httptest.NewRequest("GET", "http://a"+max(a.path, "/"), nil)
 			for name, value := range a.header {
 				r.Header.Set(name, value)
@@ -246,11 +246,11 @@ func TestSessionOfAPersonIsNeverShared(t *testing.T) {
 			h.ServeHTTP(known{httptest.NewRecorder(), addr(here), bots[a.agent]}, r)
 		}
 		if bring.first.agent != "" {
-			ask(bring.first)
+			send(bring.first)
 		}
 		bring.bot.agent = "known"
-		ask(bring.bot)
-		if ask(testRequest{agent: "known"}); got != nil {
+		send(bring.bot)
+		if send(testRequest{agent: "known"}); got != nil {
 			t.Errorf("%s: the upstream is offered %q", name, got)
 		}
 	}
@@ -261,10 +261,10 @@ func TestForgottenSessionIsReplaced(t *testing.T) {
 	for _, kind := range []string{"java", "php", "coldfusion"} {
 		s := newSite(t, newUpstream(kind), named)
 		usual := testRequest{agent: "verified", client: here}
-		s.ask(t, usual)
+		s.send(t, usual)
 		s.forget()
-		second, set := s.ask(t, usual)
-		third, again := s.ask(t, usual)
+		second, set := s.send(t, usual)
+		third, again := s.send(t, usual)
 		if id(second) != id(third) || len(set) == 0 || len(again) != 0 || s.count() != 2 {
 			t.Errorf("%s: %q with %q, then %q with %q, %d sessions", kind, second, set, third, again, s.count())
 		}

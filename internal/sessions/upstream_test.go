@@ -168,8 +168,8 @@ func newSite(t testing.TB, u *upstream, c sessions.Config) *site {
 	}
 	p := proxy.New(proxy.Config{Upstream: to})
 	t.Cleanup(p.Close)
-	if c.Who == nil {
-		c.Who = clientOf
+	if c.Identify == nil {
+		c.Identify = clientOf
 	}
 	h := sessions.New(c, p)
 	near := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,8 +193,8 @@ type testRequest struct {
 	body          string
 }
 
-// ask sends a request, and returns the text of the answer and the cookies that it sets, as pairs.
-func (s *site) ask(t testing.TB, a testRequest) (said string, set []string) {
+// send sends a request, and returns the text of the answer and the cookies that it sets, as pairs.
+func (s *site) send(t testing.TB, a testRequest) (said string, set []string) {
 	t.Helper()
 	if a.method == "" {
 		a.method = "GET"

@@ -47,7 +47,7 @@ func TestOthersWaitForTheOpener(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var asked, opened atomic.Int64
-				h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: clientOf, Wait: test.wait},
+				h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Identify: clientOf, Wait: test.wait},
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						takes, opens := test.page(asked.Add(1))
 						time.Sleep(takes)
@@ -78,7 +78,7 @@ func TestOthersWaitForTheOpener(t *testing.T) {
 // not bots never wait.
 func TestRequestsWaitForFewOpeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Who: clientOf, Wait: time.Second},
+		h := sessions.New(sessions.Config{Cookies: []string{"sid"}, Identify: clientOf, Wait: time.Second},
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				time.Sleep(100 * time.Millisecond)
 			}))
