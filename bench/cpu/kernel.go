@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// treeCPU returns the CPU seconds that a process and its children took so far,
-// by the kernel's count.
+// treeCPU returns the CPU seconds of a process and its children so far, as the kernel
+// counts them.
 func treeCPU(root int) float64 {
 	children := map[int][]int{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")

@@ -1,22 +1,20 @@
 //go:build linux
 
-// Cpu shows how exact the CPU time is that fairshare charges each client, for
-// each source that it may come from: beside what the site itself measured with
-// getrusage, request by request, while one heavy client and several light ones
-// ask at once.
+// Cpu measures how exactly fairshare charges CPU time to clients, for each source of CPU
+// time. It compares the charged time with the time that the site measures by getrusage
+// for each request. One heavy client and several light ones send requests at the same
+// time.
 //
 //	go run ./cpu            # in bench/; builds fairshare from the module above
 //
-// The site tells with each answer what getrusage says; the clients, each from
-// an address of 127.0.0.0/8, add that up. What fairshare charged is what
-// "fairshare clients --json" says afterwards; for the middleware, what its hook
-// Passed heard.
+// Each answer contains the CPU time from getrusage; each client, which has its own
+// address of 127.0.0.0/8, adds it up. The charged time comes from
+// "fairshare clients --json" at the end, or for the middleware from its hook Passed.
 //
-// "exact" has clients whose pages each have a path of their own; "harder" adds
-// one who never asks for the same page again, and one whose pages mostly wait;
-// in "same path" nothing but the query tells dear pages from cheap ones. The last table has the
-// policy enforced that nobody uses more than 7 % of the
-// CPU over 15 seconds, else 503.
+// In the table "exact" each client has its own path. The table "harder" adds a client
+// that never requests the same page twice, and one whose pages mostly wait. In "same
+// path" only the query distinguishes expensive pages from cheap ones. The last table
+// enforces a policy: a client that uses more than 7 % of the CPU in 15 seconds gets 503.
 package main
 
 import (
@@ -47,19 +45,19 @@ import (
 )
 
 var (
-	length   = flag.Duration("length", 10*time.Second, "how long clients ask each source")
-	enforced = flag.Duration("enforced", 20*time.Second, "the same with the policy enforced")
-	heavy    = flag.Int("heavy", 2, "requests that the heavy client has open all the time")
-	burn     = flag.Int("burn", 200, "CPU time of a heavy request, ms")
-	light    = flag.Int("light", 10, "CPU time of a light request, ms")
-	every    = flag.Duration("every", 200*time.Millisecond, "how often a light client asks, in the mean")
-	only     = flag.String("only", "", "sources: those whose name, with that of their site, holds this")
-	what     = flag.String("table", "", "tables: those whose name holds this; exact, harder, same path, seven percent")
-	program  = flag.String("fairshare", "", "the program; else it is built")
-	keep     = flag.Bool("keep", false, "keep the folder with policies and what was said, and tell where")
-	role     = flag.String("role", "", "what a child process is: site, middleware")
-	sums     = flag.String("sums", "", "for the child: where it writes what clients were charged")
-	limit    = flag.Int64("limit", 0, "for the child: CPU time in 15 s, in µs")
+	length    = flag.Duration("length", 10*time.Second, "time of a run with one source")
+	enforced  = flag.Duration("enforced", 20*time.Second, "the same with the policy enforced")
+	heavy     = flag.Int("heavy", 2, "requests that the heavy client keeps open")
+	burn      = flag.Int("burn", 200, "CPU time of a heavy request, ms")
+	light     = flag.Int("light", 10, "CPU time of a light request, ms")
+	every     = flag.Duration("every", 200*time.Millisecond, "mean time between two requests of a light client")
+	only      = flag.String("only", "", "sources whose name, with that of their site, contains this")
+	tableName = flag.String("table", "", "tables whose name contains this: exact, harder, same path, seven percent")
+	program   = flag.String("fairshare", "", "the program; without it, it is built")
+	keepFiles = flag.Bool("keep", false, "keep the folder with policies and logs, and print its path")
+	role      = flag.String("role", "", "the role of a child process: site, middleware")
+	sums      = flag.String("sums", "", "for the child: the file for the charged times of clients")
+	limit     = flag.Int64("limit", 0, "for the child: CPU time in 15 s, in µs")
 )
 
 func main() {
@@ -85,7 +83,7 @@ func sevenPercent() time.Duration {
 	return time.Duration(runtime.NumCPU()) * 15 * time.Second * 7 / 100
 }
 
-// A bench is what all runs need.
+// A bench holds the values that all runs need.
 type bench struct {
 	dir, fairshare string
 	enforce        bool
@@ -97,7 +95,7 @@ func measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if *keep {
+	if *keepFiles {
 		fmt.Fprintln(os.Stderr, "policies and logs:", dir)
 	} else {
 		defer os.RemoveAll(dir)
@@ -109,10 +107,11 @@ func measure(ctx context.Context) error {
 		}
 	}
 	hog := func(path string) *client {
-		return &client{name: "heavy", addr: netip.MustParseAddr("127.3.0.1"), path: ask(path, *burn, 0), open: *heavy}
+		return &client{name: "heavy", addr: netip.MustParseAddr("127.3.0.1"), path: target(path, *burn, 0),
+			open: *heavy}
 	}
 	quick := func(n int, name, path string, burn, wait int) *client {
-		return &client{name: name, addr: netip.AddrFrom4([4]byte{127, 3, byte(n), 1}), path: ask(path, burn, wait)}
+		return &client{name: name, addr: netip.AddrFrom4([4]byte{127, 3, byte(n), 1}), path: target(path, burn, wait)}
 	}
 	plain := []*client{hog("report"), quick(1, "light", "page", *light, 0), quick(2, "light", "page", *light, 0),
 		quick(3, "light", "other", *light, 0)}
@@ -124,26 +123,26 @@ func measure(ctx context.Context) error {
 		name    string
 		clients []*client
 	}{{"exact", plain}, {"harder", harder}, {"same path", same}} {
-		if !strings.Contains(table.name, *what) {
+		if !strings.Contains(table.name, *tableName) {
 			continue
 		}
 		if err := b.exact(ctx, table.name, table.clients, *length); err != nil {
 			return err
 		}
 	}
-	if !strings.Contains("seven percent", *what) {
+	if !strings.Contains("seven percent", *tableName) {
 		return nil
 	}
 	b.enforce = true
 	return b.limited(ctx, harder)
 }
 
-// ask returns a target that takes so many ms of CPU time and of waiting.
-func ask(path string, burn, wait int) string {
+// target returns a target that takes that many ms of CPU time and of waiting.
+func target(path string, burn, wait int) string {
 	return fmt.Sprintf("/%s?burn=%d&wait=%d", path, burn, wait)
 }
 
-// exact prints what each client was charged beside what it used.
+// exact prints the charged and the used CPU time of each client.
 func (b *bench) exact(ctx context.Context, title string, clients []*client, length time.Duration) error {
 	fmt.Printf(
 		"| %s: source | site | client | answers | getrusage, s | fairshare, s | off |\n|---|---|---|---|---|---|---|\n", title)
@@ -167,11 +166,11 @@ func (b *bench) exact(ctx context.Context, title string, clients []*client, leng
 	})
 }
 
-// limited prints what came of the policy.
+// limited prints the effect of the policy.
 func (b *bench) limited(ctx context.Context, clients []*client) error {
 	clients[0].open *= 2
 	fmt.Printf(
-		"| seven percent: source | site | client | asked | answered | refused | CPU of all cores, getrusage |\n|---|---|---|---|---|---|---|\n")
+		"| seven percent: source | site | client | requests | answered | refused | CPU of all cores, getrusage |\n|---|---|---|---|---|---|---|\n")
 	return b.each(func(src *source) error {
 		if _, _, err := b.run(ctx, src, clients, *enforced); err != nil {
 			return err
@@ -186,7 +185,7 @@ func (b *bench) limited(ctx context.Context, clients []*client) error {
 	})
 }
 
-// each calls a function for each source that is chosen and on this machine.
+// each calls a function for each chosen source that this machine has.
 func (b *bench) each(do func(*source) error) error {
 	for i := range sources {
 		src := &sources[i]
@@ -203,8 +202,8 @@ func (b *bench) each(do func(*source) error) error {
 	return nil
 }
 
-// run has clients ask a source's site, and returns what fairshare charged each
-// of them, and what the site's processes took in all, in s.
+// run sends the clients' requests to the site of a source. It returns the charged time of
+// each client, and the total time of the site's processes, in s.
 func (b *bench) run(ctx context.Context, src *source, clients []*client,
 	length time.Duration) (charged map[netip.Addr]float64, took float64, err error) {
 	b.runs++
@@ -233,12 +232,12 @@ func (b *bench) run(ctx context.Context, src *source, clients []*client,
 		return nil, 0, err
 	}
 	took = treeCPU(s.all[0].Pid()) - before
-	s.front.Stop() // all is written then
+	s.front.Stop() // afterwards all is written
 	charged, err = b.charged(dir)
 	return charged, took, err
 }
 
-// charged reads what each client was charged.
+// charged reads the charged time of each client.
 func (b *bench) charged(dir string) (map[netip.Addr]float64, error) {
 	charged := map[netip.Addr]float64{}
 	data, err := os.ReadFile(filepath.Join(dir, "sums"))
@@ -261,14 +260,14 @@ func (b *bench) charged(dir string) (map[netip.Addr]float64, error) {
 		if err := lines.Decode(&c); errors.Is(err, io.EOF) {
 			return charged, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("what fairshare clients printed: %w", err)
+			return nil, fmt.Errorf("output of fairshare clients: %w", err)
 		}
 		charged[c.Client] = c.CPU
 	}
 }
 
-// A client asks for one page: all the time with so many requests open, or, with
-// none, every now and then (Poisson).
+// A client requests one page: it keeps open requests open all the time or, if open is 0,
+// sends requests at random times (Poisson).
 type client struct {
 	name string
 	addr netip.Addr
@@ -278,7 +277,7 @@ type client struct {
 	counts
 }
 
-// counts is what came of a client's requests.
+// counts counts a client's requests by their result.
 type counts struct {
 	mu                        sync.Mutex
 	answered, refused, failed int
@@ -287,7 +286,7 @@ type counts struct {
 	faults                    map[string]int
 }
 
-// run asks until ctx is done, and waits for all answers.
+// run sends requests until ctx is done, and waits for all answers.
 func (c *client) run(ctx context.Context, to string, seed uint64) {
 	var all sync.WaitGroup
 	for range c.open {
@@ -295,7 +294,7 @@ func (c *client) run(ctx context.Context, to string, seed uint64) {
 			caller := &stand.Caller{From: c.addr, To: to}
 			defer caller.Close()
 			for ctx.Err() == nil {
-				if !c.ask(caller) {
+				if !c.send(caller) {
 					pause(ctx, 100*time.Millisecond)
 				}
 			}
@@ -306,19 +305,19 @@ func (c *client) run(ctx context.Context, to string, seed uint64) {
 		all.Go(func() {
 			caller := &stand.Caller{From: c.addr, To: to}
 			defer caller.Close()
-			c.ask(caller)
+			c.send(caller)
 		})
 	}
 	all.Wait()
 }
 
-// ask asks once and reports whether there was a page.
-func (c *client) ask(caller *stand.Caller) bool {
+// send sends one request and reports whether it got a page.
+func (c *client) send(caller *stand.Caller) bool {
 	c.mu.Lock()
 	c.number++
 	path := strings.Replace(c.path, "/N?", fmt.Sprintf("/%d?", c.number), 1)
 	c.mu.Unlock()
-	answer, err := caller.Ask(context.Background(), path, time.Minute)
+	answer, err := caller.Get(context.Background(), path, time.Minute)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -349,7 +348,7 @@ func (c *client) note(fault string) {
 	c.faults[fault]++
 }
 
-// fault tells what went wrong.
+// fault returns an error if requests failed.
 func (c *client) fault() {
 	if c.failed > 0 {
 		fmt.Fprintln(os.Stderr, " ", c.name, c.addr, c.faults)

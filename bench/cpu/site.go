@@ -21,7 +21,7 @@ import (
 	"fairshare/memlimit"
 )
 
-// used is the CPU time of the calling thread, by getrusage.
+// used returns the CPU time of the calling thread, by getrusage.
 func used() time.Duration {
 	var u syscall.Rusage
 	const thread = 1 // RUSAGE_THREAD
@@ -31,8 +31,8 @@ func used() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// site spends CPU time and waits, each as many ms as asked for, and tells in
-// Used what getrusage says that it took, in µs.
+// site spends CPU time and waits, for the requested numbers of ms. The header Used is the
+// CPU time from getrusage, in µs.
 func site(timing bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runtime.LockOSThread()
@@ -75,8 +75,8 @@ func serveSite(h http.Handler) error {
 	}
 }
 
-// serveGuarded is a site in Go with the guard inside. At the end it writes to a
-// file what each client was charged, in s. limit is what one may use in 15 s, in
+// serveGuarded is a site in Go with the guard inside. At the end it writes the charged
+// time of each client to a file, in s. limit is the allowed time of a client in 15 s, in
 // µs; 0: no limit.
 func serveGuarded(limit int64, sums string) error {
 	if limit == 0 {

@@ -15,23 +15,23 @@ import (
 	"fairshare/bench/internal/stand"
 )
 
-// The sites that are not Go.
+// The sites that are not written in Go.
 //
 //go:embed site
 var sites embed.FS
 
-// A source is a way by which fairshare learns CPU time, with a site for it.
+// A source is a way in which fairshare gets CPU time, with a site for it.
 type source struct {
 	name, site string
 	start      func(b *bench, dir string) (*setup, error)
 }
 
-// A setup is a site that runs.
+// A setup is a running site.
 type setup struct {
 	addr  string // of the site
-	cpu   string // of the policy's upstream
+	cpu   string // the setting cpu of the policy's upstream
 	front *stand.Process
-	all   []*stand.Process // to be ended, the last one first
+	all   []*stand.Process // to stop, in reverse order
 	after func()           // called at the end
 }
 
@@ -81,10 +81,10 @@ var sources = []source{
 	}},
 }
 
-// errNotHere says that something which a source needs is not on this machine.
+// errNotHere reports that this machine lacks something that a source needs.
 var errNotHere = errors.New("not on this machine")
 
-// port returns where a site may listen.
+// port returns a free address for a site.
 func port() (addr, number string, err error) {
 	addr, err = stand.Free()
 	if err != nil {
@@ -103,8 +103,8 @@ func file(dir, name string) (string, error) {
 	return stand.Write(dir, name, string(text))
 }
 
-// grouped makes a control group and lets a command run in it: of version 2,
-// wherever that is mounted, or, below "cpuacct/", of version 1.
+// grouped creates a control group and runs a command in it: of version 2 where it is
+// mounted, or of version 1 for names below "cpuacct/".
 func grouped(name string, args []string) (group string, in []string, remove func(), err error) {
 	const mounted = "/sys/fs/cgroup"
 	roots, mark := []string{mounted, mounted + "/unified"}, "cgroup.controllers"
@@ -202,7 +202,7 @@ func phpServer(b *bench, dir string) (*setup, error) {
 	return s.await("tcp", addr)
 }
 
-// phpFPM is php-fpm with nginx before it, which is the upstream.
+// phpFPM starts php-fpm behind nginx, which is the upstream.
 func phpFPM(cpu, group string) func(*bench, string) (*setup, error) {
 	return func(b *bench, dir string) (*setup, error) {
 		fpm, err := stand.Find("php-fpm*")
@@ -261,7 +261,7 @@ pm.max_children = 4
 	}
 }
 
-// policy is what serve runs with before a setup.
+// policy returns the policy of serve for a setup.
 func (s *setup) policy(enforce bool) string {
 	limit := "cpu: 100000s" // never reached
 	if enforce {
@@ -276,9 +276,9 @@ rules:
 `, s.addr, s.cpu, limit)
 }
 
-// serve starts fairshare before the setup.
+// serve starts fairshare in front of the setup.
 func (s *setup) serve(b *bench, dir string) error {
-	if s.front != nil { // the site guards itself
+	if s.front != nil { // the site has its own guard
 		return nil
 	}
 	file, err := stand.Write(dir, "site.yaml", s.policy(b.enforce))

@@ -5,9 +5,8 @@ import (
 	"math/rand"
 )
 
-// A crowd is a sequence of requests of n clients. The keys stand one after
-// another in the order of asking, as a server has the address of a request at
-// hand: no subject waits for them.
+// A crowd is a sequence of requests of n clients. The keys are in memory in the order of
+// the requests, since a server has just read the address: no subject waits for them.
 type crowd struct {
 	name string
 	n    int
@@ -16,14 +15,14 @@ type crowd struct {
 
 const keyLen = 16
 
-// key writes client's key, as long as an IPv6 address.
+// key writes a client's key, which has the length of an IPv6 address.
 func key(to []byte, client uint64) {
 	binary.BigEndian.PutUint64(to, 0x20010db8<<32|client>>32)
 	binary.BigEndian.PutUint64(to[8:], client*0x9E3779B97F4A7C15)
 }
 
-// newCrowd returns a sequence of that length by Zipf's law with exponent s,
-// or even if s is 0.
+// newCrowd returns a sequence of that length by Zipf's law with exponent s, or uniform if
+// s is 0.
 func newCrowd(name string, n int, s float64, length int) *crowd {
 	c := &crowd{name: name, n: n, keys: make([]byte, keyLen*length)}
 	r := rand.New(rand.NewSource(1))
@@ -37,11 +36,12 @@ func newCrowd(name string, n int, s float64, length int) *crowd {
 	return c
 }
 
-// ask lets the requests from the i-th on ask, and returns how many passed.
-func (c *crowd) ask(ask func([]byte) bool, from, count int) int {
+// take calls take for count requests, beginning with number from, and returns how many
+// passed.
+func (c *crowd) take(take func([]byte) bool, from, count int) int {
 	passed, at := 0, from*keyLen%len(c.keys)
 	for range count {
-		if ask(c.keys[at : at+keyLen : at+keyLen]) {
+		if take(c.keys[at : at+keyLen : at+keyLen]) {
 			passed++
 		}
 		if at += keyLen; at == len(c.keys) {

@@ -1,5 +1,4 @@
-// Command limiters measures limiters of requests side by side and prints the
-// tables of BENCHMARKS.md.
+// Command limiters compares limiters of requests and prints the tables of BENCHMARKS.md.
 //
 //	cd bench && go run ./limiters [-only NAME] [-rounds 5] [-speed CROWD] [-memory=false]
 package main
@@ -46,7 +45,7 @@ func run(chosen []subject, rounds int, speed string, memory bool) error {
 	return nil
 }
 
-// decisions prints ns for one decision, clock included.
+// decisions prints the ns of one decision, including the clock.
 func decisions(chosen []subject, rounds int, which string) error {
 	const small, large = 1 << 20, 1 << 22
 	crowds := []struct {
@@ -92,27 +91,27 @@ func decisions(chosen []subject, rounds int, which string) error {
 	return nil
 }
 
-// decide returns the median ns of each subject. One is open at a time, after
-// all clients of the crowd have come by.
+// decide returns the median ns of each subject. Only one is open at a time, and it has
+// seen all clients of the crowd before.
 func decide(chosen []subject, c *crowd, q quota, rounds, count int) ([]float64, error) {
 	times := make([][]float64, len(chosen))
 	for i, s := range chosen {
-		ask, stop, err := s.open(q)
+		take, stop, err := s.open(q)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
-		asked := len(c.keys) / keyLen
-		passed := c.ask(ask, 0, asked)
+		sent := len(c.keys) / keyLen
+		passed := c.take(take, 0, sent)
 		runtime.GC()
 		for round := range rounds {
 			began := cpuTime(syscall.RUSAGE_SELF)
-			passed += c.ask(ask, round*count, count)
+			passed += c.take(take, round*count, count)
 			times[i] = append(times[i], float64(cpuTime(syscall.RUSAGE_SELF)-began)/float64(count))
-			asked += count
+			sent += count
 		}
 		stop()
-		if passed < c.n/2 || c.n <= 1000 && passed > asked/2 {
-			return nil, fmt.Errorf("%s: %d of %d passed", s.name, passed, asked)
+		if passed < c.n/2 || c.n <= 1000 && passed > sent/2 {
+			return nil, fmt.Errorf("%s: %d of %d passed", s.name, passed, sent)
 		}
 	}
 	medians := make([]float64, len(chosen))
@@ -122,9 +121,8 @@ func decide(chosen []subject, c *crowd, q quota, rounds, count int) ([]float64, 
 	return medians, nil
 }
 
-// cpuTime returns the time that processors worked for this process or thread:
-// where nothing else runs that is the time that passed, and elsewhere it does
-// not count the others.
+// cpuTime returns the CPU time of this process or thread. On an idle machine it equals
+// elapsed time; otherwise it excludes other programs.
 func cpuTime(who int) time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(who, &usage); err != nil {
@@ -140,15 +138,15 @@ func median(of []float64) float64 {
 	return of[len(of)/2]
 }
 
-// full prints what 10 M clients cost that are all seen within their window.
+// full prints the cost of 10 M clients that are all seen within one window.
 func full(chosen []subject) error {
 	const n = 10_000_000
-	runtime.LockOSThread() // so that a stall is this thread's
+	runtime.LockOSThread() // so that a stall is one of this thread
 	defer runtime.UnlockOSThread()
 	fmt.Print("10 M clients, each once within an hour's window (1,000 per 1h):\n\n")
-	fmt.Println("| | bytes a client | live states lost | full collection | largest stall while they come |")
+	fmt.Println("| | bytes per client | live counters lost | full collection | largest stall |")
 	fmt.Println("|---|---|---|---|---|")
-	idle := subject{"nothing at all: the machine's own pauses", func(quota) (func([]byte) bool, func(), error) {
+	idle := subject{"no limiter: pauses of the machine itself", func(quota) (func([]byte) bool, func(), error) {
 		return func([]byte) bool { return true }, nothing, nil
 	}}
 	for _, s := range slices.Insert(slices.Clone(chosen), min(1, len(chosen)),
@@ -157,11 +155,11 @@ func full(chosen []subject) error {
 		runtime.GC()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		ask, stop, err := s.open(quota{n: 1000, burst: 1000, window: time.Hour, memory: 32 * n})
+		take, stop, err := s.open(quota{n: 1000, burst: 1000, window: time.Hour, memory: 32 * n})
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		// Each key is allocated as a server would hand it out.
+		// Keys are allocated, as in a server.
 		var stall time.Duration
 		const batch = 1 << 16
 		for from := 0; from < n; from += batch {
@@ -171,7 +169,7 @@ func full(chosen []subject) error {
 			}
 			for i := 0; i < batch && from+i < n; i++ {
 				began := cpuTime(thisThread)
-				if !ask(keys[i*keyLen : (i+1)*keyLen : (i+1)*keyLen]) {
+				if !take(keys[i*keyLen : (i+1)*keyLen : (i+1)*keyLen]) {
 					return fmt.Errorf("%s: client %d was refused", s.name, from+i)
 				}
 				stall = max(stall, cpuTime(thisThread)-began)
@@ -191,7 +189,7 @@ func full(chosen []subject) error {
 		fmt.Printf("| %s | %.0f | %s | %.1f ms | %.2f ms |\n", s.name,
 			max(0, float64(int64(after.HeapAlloc-before.HeapAlloc)))/n, lost, median(collections)/1e6,
 			float64(stall)/1e6)
-		runtime.KeepAlive(ask)
+		runtime.KeepAlive(take)
 		stop()
 	}
 	return nil

@@ -27,25 +27,25 @@ import (
 // A subject is a limiter under measurement.
 type subject struct {
 	name string
-	// open returns what asks once for a client, reads the clock itself and
-	// reports whether the request passed; and what ends it.
+	// open returns a function that reads the clock, takes one request of a client and
+	// reports whether it passed, and a function that stops the limiter.
 	open func(r quota) (ask func(key []byte) bool, stop func(), err error)
 }
 
-// A quota is what each client may: n per window, burst at once.
+// A quota is the limit of each client: n per window, burst at once.
 type quota struct {
 	n, burst int
 	window   time.Duration
-	memory   int64 // of our table
+	memory   int64 // bytes of fairshare's table
 }
 
-// text returns key as a string without copying it: no subject pays for that.
+// text returns key as a string without copying it, so that no subject pays for a copy.
 func text(key []byte) string { return unsafe.String(&key[0], len(key)) }
 
 func nothing() {}
 
-// ours asks with the clock of serve or, if exact is set, reads the processor's
-// clock each time.
+// ours is fairshare with the clock of serve or, if exact is set, with the processor's
+// clock for each request.
 func ours(name string, algorithm fairshare.Algorithm, exact bool) subject {
 	return subject{name, func(q quota) (func([]byte) bool, func(), error) {
 		limits := []fairshare.Limit{{
@@ -101,7 +101,7 @@ func oursBytes(name string, n int64) subject {
 	}}
 }
 
-// last is the table of ours that was opened last, for its figures.
+// last is the limiter of fairshare that was opened last, for its figures.
 var last *memlimit.Limiter
 
 func subjects() []subject {

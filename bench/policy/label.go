@@ -11,39 +11,39 @@ import (
 	"fairshare/internal/accesslog"
 )
 
-// A label says what a client is, told from all that it did in a log and
-// without a look at any policy.
+// A label is the kind of a client. It is derived from all of the client's requests in a
+// log, independently of any policy.
 type label string
 
 const (
-	visitor label = "visitor" // a browser or an app: what it asks for is there, pages come with what they are made of
-	crawler label = "crawler" // says that it is a program that reads pages
-	machine label = "machine" // feed readers, monitors, the site's own calls, libraries that ask little
-	scanner label = "scanner" // asks for holes
+	visitor label = "visitor" // a browser or an app: its pages exist, and it loads their parts
+	crawler label = "crawler" // a program that reads pages and says so
+	machine label = "machine" // feed readers, monitors, calls of the site itself, libraries with few requests
+	scanner label = "scanner" // searches for security holes
 	guesser label = "guesser" // guesses passwords
-	spammer label = "spammer" // posts and posts
-	forger  label = "forger"  // says that it is a crawler of an operator whose addresses are known, and is not
-	unclear label = "unclear" // too little, or too odd
+	spammer label = "spammer" // sends many posts
+	forger  label = "forger"  // pretends to be a crawler whose addresses are published
+	unclear label = "unclear" // too few requests, or contradictory ones
 )
 
 var labels = []label{visitor, crawler, machine, unclear, scanner, guesser, spammer, forger}
 
-// bad reports whether clients of the label are to be stopped.
+// bad reports whether a policy should stop clients with the label.
 func (l label) bad() bool { return l == scanner || l == guesser || l == spammer || l == forger }
 
-// A client is what one address did in a log.
+// A client counts the requests of one address in a log.
 type client struct {
 	requests, stopped int
-	rules             map[string]int // stopped by
+	rules             map[string]int // the rules that stopped them
 
 	pages, assets   int // answered below 400
 	posts           int
 	referers        int // requests with one
 	lost            int // 400, 403, 404, 405, 406, without a referer, not of an asset
-	probes          int // requests that nobody makes by accident
-	logins, entered int // POST to a login; of these, sent on as after a success
+	probes          int // requests that no client makes by accident
+	logins, entered int // POST to a login; of these, redirected as after a success
 	writes          int // POST of a comment, an edit, an account
-	own             int // WordPress' calls of itself
+	own             int // WordPress' calls to itself
 	paths           map[string]bool
 	agent           string // the latest
 	agents          map[string]bool
@@ -52,13 +52,13 @@ type client struct {
 	sittings        int // separated by half an hour
 }
 
-const manyPaths = 1000 // more are not told apart
+const manyPaths = 1000 // more are not distinguished
 
 var (
 	assetPath = regexp.MustCompile(
 		`(?i)\.(css|m?js|map|png|jpe?g|gif|webp|avif|svg|ico|woff2?|ttf|otf|eot|mp[34]|webm|m4s|ts|pdf|zip)$|^/(load|thumb)\.php$`)
 	feedPath = regexp.MustCompile(`(?i)(feed|rss|atom|\.xml$|robots\.txt$|ads\.txt$)`)
-	// injection is what is tried on parameters.
+	// injection matches attacks in parameters.
 	injection = regexp.MustCompile(
 		`union[\s+/*]+(all[\s+/*]+)?select|\b(or|and)[\s+]+['"]?\w+['"]?[\s+]*=[\s+]*['"]?\w+['"]?($|[\s+]*(--|#))|/plugins/[^/]+/[^/]*(upload|ajax|download|destination|fm)[^/]*\.php`)
 	tools = regexp.MustCompile(
@@ -78,8 +78,7 @@ var (
 		`(?i)(^|&)(action=(submit|edit|register)|title=[^&]*:createaccount|mode=(post|reply|register)|do=(register|newthread|newreply)|task=registration)`)
 )
 
-// holes are parts of what is asked for by those who look for holes, in lower
-// case.
+// holes are parts of requests that search for security holes, in lower case.
 var holes = strings.Fields(
 	`/.env /.git/ /.gitconfig /.svn/ /.hg/ /.aws/ /.ssh/ /.vscode/ /.htpasswd /.htaccess /.ds_store wp-config eval-stdin phpinfo phpunit
 	/etc/passwd /etc/shadow win.ini /bin/sh /bin/bash ../ ..\ %2e%2e /actuator /cgi-bin/ hnap1 boaform gponform _ignition fckeditor dl-skin.php wlwmanifest setup-config
@@ -87,7 +86,7 @@ var holes = strings.Fields(
 	phpmyadmin /pma/ /myadmin /sqladmin .bak .swp .sql .old/ /config.json /configuration.php server-status /manager/html /solr/ jmx-console /console/ owa/auth autodiscover
 	/_profiler /debug/ acunetix netsparker w3af nessus nikto nice%20ports vulnweb oast. bxss.me jndi: proc/self waitfor`)
 
-// isTool remembers what it said of the latest user agents.
+// isTool reports whether a user agent is that of a tool. It caches the results.
 func isTool(agent string) bool {
 	is, known := toolAgents[agent]
 	if !known {
@@ -101,7 +100,7 @@ func isTool(agent string) bool {
 
 var toolAgents = map[string]bool{}
 
-// probes reports whether nobody asks for such a thing by accident.
+// probes reports whether no client makes such a request by accident.
 func probes(target string) bool {
 	target = strings.ToLower(target)
 	whole := target
@@ -178,7 +177,7 @@ func (c *client) add(e *accesslog.Entry, forged bool) {
 	}
 }
 
-// label says what the client is. logged tells what the log holds.
+// label returns the label of the client. logged is the information in the log.
 func (c *client) label(logged accesslog.Fields) label {
 	failed := c.logins - c.entered
 	claims := logged&accesslog.HasUserAgent != 0 && (c.agent == "" || claims.MatchString(c.agent))

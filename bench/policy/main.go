@@ -1,15 +1,15 @@
-// Command policy measures what a policy does to the clients of access logs:
-// to visitors, crawlers and machines, who are to pass, and to scanners,
-// guessers, spammers and forgers, who are to be stopped. It runs `fairshare
-// replay --verdicts` over each log alone, labels each client from all that it
-// did, and prints a table: of each log and label how many requests there were,
-// which part of them was stopped, and of how many clients some were.
+// Command policy measures the effect of a policy on the clients of access logs.
+// Visitors, crawlers and machines should pass; scanners, guessers, spammers and forgers
+// should be stopped. The command runs `fairshare replay --verdicts` for each log and
+// labels each client by all of its requests. For each log and label it prints the number
+// of requests, the part that was stopped, and the number of clients with stopped
+// requests.
 //
 //	go run ./policy [-c POLICY] [-labels FILE] [-show LABEL] LOG…
 //
-// The labels are made by rules of thumb (label.go). A file may set them right:
-// lines of LOG-NAME, CLIENT and LABEL with tabs between; a client "*" is all
-// clients of that log that no other line names.
+// The labels come from heuristics (label.go). A file can correct them: each line contains
+// LOG-NAME, CLIENT and LABEL, separated by tabs. The client "*" stands for all clients of
+// that log without their own line.
 package main
 
 import (
@@ -34,11 +34,11 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	policy := flag.String("c", "", "policy file; the built-in policy without one")
-	known := flag.String("labels", filepath.Join("policy", "labels.tsv"), "file of labels that are known")
+	policy := flag.String("c", "", "policy file; without it, the built-in policy")
+	known := flag.String("labels", filepath.Join("policy", "labels.tsv"), "file of known labels")
 	show := flag.String("show", "",
 		"list the clients of this label that were stopped, or that were not if they should be")
-	program := flag.String("fairshare", "", "the program; built from the folder above without")
+	program := flag.String("fairshare", "", "the program; without it, it is built from the folder above")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		flag.Usage()
@@ -100,7 +100,7 @@ func main() {
 	all.print("all")
 }
 
-// totals are sums of the clients of each label.
+// totals are the sums of each label.
 type totals map[label]*struct{ clients, hurt, requests, stopped int }
 
 func (t *totals) add(l label, c *client) {
@@ -119,8 +119,8 @@ func (t *totals) add(l label, c *client) {
 	}
 }
 
-// print writes a row: of each label how many requests there were, which part
-// of them was stopped, and of how many clients some were.
+// print writes a row: for each label the number of requests, the part that was stopped,
+// and the number of clients with stopped requests.
 func (t totals) print(name string) {
 	fmt.Printf("| %s |", name)
 	for _, l := range labels {
@@ -144,8 +144,8 @@ func percent(part, whole int) string {
 	}
 }
 
-// forged reports whether a client says to be a crawler of a search engine whose
-// addresses are published, and has another.
+// forged reports whether a client pretends to be a crawler of a search engine, but its
+// address is not among the published ones.
 func forged(verifier *bots.Verifier, client, userAgent string) bool {
 	addr, err := netip.ParseAddr(client)
 	if err != nil {
@@ -211,7 +211,7 @@ func measure(verifier *bots.Verifier, program, policy, path, verdicts string) (m
 	}
 }
 
-// readLabels reads labels that are known, by log and client.
+// readLabels reads known labels, by log and client.
 func readLabels(path string) (map[[2]string]label, error) {
 	told := map[[2]string]label{}
 	if path == "" {
@@ -228,7 +228,7 @@ func readLabels(path string) (map[[2]string]label, error) {
 		}
 		cells := strings.Split(line, "\t")
 		if len(cells) < 3 || !slices.Contains(labels, label(cells[2])) {
-			return nil, fmt.Errorf("%s: %q: log, client and one of %v are needed", path, line, labels)
+			return nil, fmt.Errorf("%s: %q: want a log, a client and one of %v", path, line, labels)
 		}
 		told[[2]string{cells[0], cells[1]}] = label(cells[2])
 	}

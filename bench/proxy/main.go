@@ -1,13 +1,13 @@
-// Proxy measures what fairshare serve costs: CPU seconds of its process for
-// 100,000 requests, beside the same work done with net/http alone.
+// Proxy measures the cost of fairshare serve: CPU seconds of its process for 100,000
+// requests, compared with the same work by net/http alone.
 //
 //	go run ./proxy            # in bench/; builds fairshare from the module above
 //
 // Passed requests are compared with a bare, equally tuned
 // httputil.ReverseProxy; refused ones with a handler that writes the same
-// answer. All rivals run at once and take turns, some thousand requests each,
-// so that what else the machine does hits them alike. Client and upstream run
-// in this process and are not counted.
+// answer. All rivals run at the same time and take turns of some thousand requests, so
+// that other load on the machine affects all of them. The client and the upstream run in
+// this process and are not counted.
 package main
 
 import (
@@ -32,10 +32,10 @@ import (
 
 var (
 	rounds   = flag.Int("rounds", 40, "turns of each rival")
-	requests = flag.Int("requests", 5_000, "requests a turn")
-	conns    = flag.Int("conns", 16, "connections that ask at once")
-	only     = flag.String("only", "", "tables to measure: those whose name holds this")
-	role     = flag.String("role", "", "what a child process is: bare, plain")
+	requests = flag.Int("requests", 5_000, "requests per turn")
+	conns    = flag.Int("conns", 16, "concurrent connections")
+	only     = flag.String("only", "", "tables whose name contains this")
+	role     = flag.String("role", "", "the role of a child process: bare, plain")
 	upstream = flag.String("upstream", "", "for the child")
 )
 
@@ -54,8 +54,8 @@ func main() {
 	}
 }
 
-// bareProxy is a ReverseProxy as anybody would write it who cares for speed,
-// and for the Host and X-Forwarded-For.
+// bareProxy is a ReverseProxy that is tuned for speed and keeps the Host and
+// X-Forwarded-For right.
 func bareProxy() http.Handler {
 	target, err := url.Parse(*upstream)
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *buffers) Get() []byte {
 
 func (b *buffers) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }
 
-// plainAnswer writes what fairshare answers to a refused request.
+// plainAnswer writes fairshare's answer to a refused request.
 func plainAnswer() http.Handler {
 	body := []byte(
 		"429 Too many requests: You have sent too many requests. Please wait 60 minutes. Rule: one an hour. Reference: 0123456789.\n")
@@ -100,7 +100,7 @@ func plainAnswer() http.Handler {
 	})
 }
 
-// serveChild serves on a port of the kernel's choice, which it prints.
+// serveChild serves on a port that the kernel chooses, and prints it.
 func serveChild(h http.Handler) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -111,13 +111,13 @@ func serveChild(h http.Handler) {
 	log.Fatal(srv.Serve(l))
 }
 
-// A rival is a process to be measured.
+// A rival is a process to measure.
 type rival struct {
 	name string
 	args []string
-	want string // beginning of each answer
+	want string // start of each answer
 
-	forwarded bool // requests name ten thousand clients, as those of a proxy
+	forwarded bool // requests come from ten thousand clients of a proxy
 }
 
 const (
@@ -167,7 +167,7 @@ func measureAll() error {
 	const passed, refused = "HTTP/1.1 200 ", "HTTP/1.1 429 "
 	for _, table := range []struct {
 		name   string
-		rivals []rival // the first is what the others are compared with
+		rivals []rival // the others are compared with the first
 	}{
 		{"passed", []rival{
 			{"bare tuned ReverseProxy", []string{self, "-role", "bare", "-upstream", site}, passed, false},
@@ -210,12 +210,12 @@ func compare(dir, title string, rivals []rival) error {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		defer c.stop()
-		if err := load(c.addr, r, 2**requests); err != nil { // until it is warm
+		if err := load(c.addr, r, 2**requests); err != nil { // to warm up
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		children[i] = c
 	}
-	total := make([]float64, len(rivals)) // with what is done behind the requests, in others' turns too
+	total := make([]float64, len(rivals)) // including background work, also during turns of others
 	for i, c := range children {
 		total[i] = -cpuOf(c.cmd.Process.Pid)
 	}
@@ -248,7 +248,7 @@ func compare(dir, title string, rivals []rival) error {
 	return nil
 }
 
-// A child is a rival that runs.
+// A child is a running rival.
 type child struct {
 	cmd  *exec.Cmd
 	addr string
@@ -279,13 +279,13 @@ func (c *child) stop() {
 	c.cmd.Wait()
 }
 
-// address reads where a child listens and goes on reading what it says.
+// address reads the address of a child from its output, and continues to copy its output.
 func address(stderr io.Reader, sink io.Writer) (string, error) {
 	r := bufio.NewReaderSize(stderr, 1<<20)
 	for {
 		line, err := r.ReadString('\n')
 		if err != nil {
-			return "", fmt.Errorf("no address was said: %w", err)
+			return "", fmt.Errorf("the child printed no address: %w", err)
 		}
 		if before, _, found := strings.Cut(line, " protects"); found {
 			go io.Copy(sink, r)
@@ -314,8 +314,8 @@ func cpuOf(pid int) float64 {
 	return total
 }
 
-// asked counts the requests of all turns.
-var asked int64
+// sent counts the requests of all turns.
+var sent int64
 
 // load sends n requests over keep-alive connections and checks each answer.
 func load(addr string, r rival, n int) error {
@@ -323,9 +323,9 @@ func load(addr string, r rival, n int) error {
 	left.Store(int64(n))
 	failed := make(chan error, *conns)
 	for range *conns {
-		go func() { failed <- client(addr, r, asked, &left) }()
+		go func() { failed <- client(addr, r, sent, &left) }()
 	}
-	asked += int64(n)
+	sent += int64(n)
 	var first error
 	for range *conns {
 		if err := <-failed; err != nil && first == nil {
@@ -351,7 +351,7 @@ func client(addr string, rival rival, clients int64, left *atomic.Int64) error {
 			return nil
 		}
 		request = append(request[:0], head...)
-		if rival.forwarded { // ten thousand clients, all over a /8
+		if rival.forwarded { // ten thousand clients, spread over a /8
 			spread := uint32(n+clients) % 10_000 * 2654435761
 			request = fmt.Appendf(request, "X-Forwarded-For: 10.%d.%d.%d\r\n", spread>>8&255, spread>>16&255,
 				spread>>24)
@@ -364,7 +364,7 @@ func client(addr string, rival rival, clients int64, left *atomic.Int64) error {
 		if err != nil {
 			return err
 		}
-		// The first request of a client passes before the rest is refused.
+		// The first request of a client passes; the others are refused.
 		if !strings.HasPrefix(status, rival.want) && !strings.HasPrefix(status, "HTTP/1.1 200 ") {
 			return fmt.Errorf("answer %q, want %q", status, rival.want)
 		}

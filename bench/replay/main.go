@@ -1,7 +1,6 @@
-// Command replay measures how fast `fairshare replay` judges a log of
-// combined lines under five rules with every verdict written, beside awk that
-// counts clients, and GoAccess where it is installed. It prints the table of
-// BENCHMARKS.md.
+// Command replay measures how fast `fairshare replay` judges a log in combined format
+// under five rules and writes every verdict. It compares that with awk, which only counts
+// clients, and with GoAccess if it is installed. It prints the table of BENCHMARKS.md.
 package main
 
 import (
@@ -38,11 +37,11 @@ rules:
     ban: {after: 20, for: 10m, growth: 2}
 `
 
-const counters = 64 << 20 // bytes, as the policy has it
+const counters = 64 << 20 // bytes, as in the policy
 
 func main() {
 	log.SetFlags(0)
-	lines := flag.Int("lines", 2_000_000, "lines of the log that is made")
+	lines := flag.Int("lines", 2_000_000, "lines of the generated log")
 	path := flag.String("log", "", "a log to use instead")
 	rounds := flag.Int("rounds", 5, "runs of each")
 	flag.Parse()
@@ -63,38 +62,38 @@ func main() {
 	must(build.Run())
 
 	programs := []*program{
-		{name: "fairshare replay, every verdict written", beside: counters,
+		{name: "fairshare replay, every verdict written", uncounted: counters,
 			args: []string{filepath.Join(dir, "fairshare"), "replay", "-c", filepath.Join(dir, "policy.yaml"),
 				"--verdicts", filepath.Join(dir, "verdicts.tsv"), *path}},
 		{name: "awk, counting clients", args: []string{"awk", `{ n[$1]++ } END { for (c in n) k++; print k }`, *path}},
 		{name: "GoAccess, full report", once: true, args: []string{"goaccess", "--log-format=COMBINED",
 			"--no-progress", "-o", filepath.Join(dir, "report.json"), *path}},
 	}
-	for range *rounds { // in turn, so that all meet the same machine
+	for range *rounds { // in turn, so that other load on the machine affects all
 		for _, p := range programs {
 			p.run()
 		}
 	}
-	fmt.Printf("| %d lines | lines a second | processor time a line | memory |\n|---|---|---|---|\n", *lines)
+	fmt.Printf("| %d lines | lines per second | CPU time per line | memory |\n|---|---|---|---|\n", *lines)
 	for _, p := range programs {
 		if len(p.wall) == 0 {
 			continue
 		}
 		memory := fmt.Sprintf("%d MB", median(p.peak)/1e6)
-		if p.beside > 0 {
-			memory = fmt.Sprintf("%d MB beside the counters", (median(p.peak)-p.beside)/1e6)
+		if p.uncounted > 0 {
+			memory = fmt.Sprintf("%d MB in addition to the counters", (median(p.peak)-p.uncounted)/1e6)
 		}
 		fmt.Printf("| %s | %.2f M | %d ns | %s |\n", p.name, float64(*lines)/median(p.wall).Seconds()/1e6,
 			median(p.cpu).Nanoseconds()/int64(*lines), memory)
 	}
 }
 
-// A program is measured.
+// A program is a program to measure.
 type program struct {
 	name      string
 	args      []string
-	once      bool  // it takes long
-	beside    int64 // bytes of memory that are not counted
+	once      bool  // it is slow: run it once
+	uncounted int64 // bytes of memory that are not counted
 	wall, cpu []time.Duration
 	peak      []int64 // bytes
 }
@@ -118,8 +117,8 @@ func median[T cmp.Ordered](values []T) T {
 	return sorted[len(sorted)/2]
 }
 
-// writeLog writes n combined lines of 50,000 clients, of which few ask much
-// and most little (Zipf 1.1), 200 requests a second.
+// writeLog writes n lines in combined format, 200 requests a second, of 50,000 clients. A
+// few clients send most of the requests (Zipf 1.1).
 func writeLog(path string, n int) error {
 	f, err := os.Create(path)
 	if err != nil {

@@ -18,17 +18,17 @@ import (
 	"fairshare/bench/internal/stand"
 )
 
-// patience is how long anybody waits for an answer.
+// patience is the longest wait for an answer.
 const patience = 30 * time.Second
 
-// counts is what came of requests.
+// counts counts requests by their result.
 type counts struct {
 	answered, refused, failed int // refused: 429 or 503; failed: any other answer, or none
 	took                      []time.Duration
 	faults                    map[string]int
 }
 
-func (c *counts) asked() int { return c.answered + c.refused + c.failed }
+func (c *counts) sent() int { return c.answered + c.refused + c.failed }
 
 func (c *counts) note(status int, took time.Duration, err error) {
 	switch {
@@ -66,8 +66,7 @@ func (c *counts) add(d *counts) {
 	}
 }
 
-// quantile returns the time that a share q of the answers took at most; 0 when
-// there was none.
+// quantile returns the q-quantile of the answers' times; 0 without answers.
 func quantile(took []time.Duration, q float64) time.Duration {
 	if len(took) == 0 {
 		return 0
@@ -77,9 +76,9 @@ func quantile(took []time.Duration, q float64) time.Duration {
 	return took[min(int(q*float64(len(took))), len(took)-1)]
 }
 
-// A person is a polite client: it asks once a second in the mean (Poisson),
-// whether the answer before is here or not, over kept connections, and does
-// not ask again when it is refused.
+// A person is a polite client. It sends one request a second on average (Poisson) over
+// open connections, without waiting for the previous answer, and does not repeat
+// refused requests.
 type person struct {
 	from netip.Addr
 	to   string
@@ -91,24 +90,23 @@ type person struct {
 
 // An event is one request of a person.
 type event struct {
-	at     time.Time // when it was asked
+	at     time.Time // when it was sent
 	took   time.Duration
 	status int
 	err    error
 }
 
-// polite runs people until ctx is done and returns, when all answers are here,
-// what came of their requests.
+// polite runs people until ctx is done, waits for all answers, and returns the results.
 func polite(ctx context.Context, people []*person, every time.Duration) []event {
 	var mu sync.Mutex
 	var events []event
 	var all sync.WaitGroup
 	for i, p := range people {
-		random := rand.New(rand.NewPCG(uint64(i), 0)) // the same story in each run
+		random := rand.New(rand.NewPCG(uint64(i), 0)) // the same requests in each run
 		all.Go(func() {
 			for sleep(ctx, time.Duration(random.ExpFloat64()*float64(every))) {
 				all.Go(func() {
-					e := p.ask()
+					e := p.send()
 					mu.Lock()
 					events = append(events, e)
 					mu.Unlock()
@@ -126,7 +124,7 @@ func polite(ctx context.Context, people []*person, every time.Duration) []event 
 	return events
 }
 
-func (p *person) ask() event {
+func (p *person) send() event {
 	p.mu.Lock()
 	var c *stand.Caller
 	if n := len(p.idle); n > 0 {
@@ -137,7 +135,7 @@ func (p *person) ask() event {
 		c = &stand.Caller{From: p.from, To: p.to}
 	}
 	at := time.Now()
-	answer, err := c.Ask(context.Background(), p.path, patience)
+	answer, err := c.Get(context.Background(), p.path, patience)
 	e := event{at, time.Since(at), answer.Status, err}
 	p.mu.Lock()
 	p.idle = append(p.idle, c)
@@ -145,24 +143,24 @@ func (p *person) ask() event {
 	return e
 }
 
-// A fleet keeps requests open, one in each slot, all the time.
+// A fleet keeps one request open in each slot, all the time.
 type fleet struct {
 	slots  []slot
-	pause  time.Duration // after a refusal, before the next request of that slot: half to one and a half of it
-	hangUp time.Duration // 0: they wait; else how long they do
+	pause  time.Duration // after a refusal: a random time of 0.5 to 1.5 times this
+	hangUp time.Duration // time after which a client disconnects; 0: it waits
 
-	first, networks int // which /24s they come from; 0: too many to compare
+	first, networks int // its /24s; 0: too many to compare
 }
 
-// A slot asks one request after the other.
+// A slot sends one request after the other.
 type slot struct {
-	next  func() netip.Addr // who asks
-	fresh bool              // each request is another client's, on a connection of its own
+	next  func() netip.Addr // the next client
+	fresh bool              // each request comes from another client, on its own connection
 	path  string
 }
 
-// run keeps the slots busy until ctx is done. Requests that are open then are
-// given up and not counted.
+// run keeps the slots busy until ctx is done. It abandons the requests that are open then
+// and does not count them.
 func (f *fleet) run(ctx context.Context, to string) *counts {
 	total := &counts{}
 	var mu sync.Mutex
@@ -178,7 +176,7 @@ func (f *fleet) run(ctx context.Context, to string) *counts {
 			sleep(ctx, rand.N(50*time.Millisecond)) // not all at the same moment
 			for ctx.Err() == nil {
 				began := time.Now()
-				answer, err := c.Ask(ctx, s.path, within)
+				answer, err := c.Get(ctx, s.path, within)
 				if ctx.Err() != nil {
 					break
 				}

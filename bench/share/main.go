@@ -1,21 +1,20 @@
 //go:build linux
 
-// Share shows what people get of a busy upstream, with fairshare before it and
-// without: clients with real addresses of 127.0.0.0/8, some of whom ask all the
-// time.
+// Share measures the response times of people at a busy upstream, with fairshare in
+// front of it and without. All clients have real addresses of 127.0.0.0/8; some of them
+// send requests all the time.
 //
 //	go run ./share            # in bench/; builds fairshare from the module above
 //
-// The upstream has 8 workers of 20 ms: each works on one request at a time,
-// the others wait, first come first served. Twenty people ask once a second in
-// the mean (Poisson), each from a /24 of its own, whether their answer before
-// is here or not; they are known for some seconds when others come. Those keep
-// 400 requests open; who is refused (429, 503) asks again after a pause of 50
-// to 150 ms. What people got is measured at their end; what the upstream did, it
-// tells itself.
+// The upstream has 8 workers of 20 ms. Each processes one request at a time; other
+// requests wait in order of arrival. Twenty people send one request a second on average
+// (Poisson), each from its own /24. They do not wait for the previous answer. They are
+// known for some seconds when a fleet arrives. The fleet keeps 400 requests open; after
+// a refusal (429, 503) it pauses for 50 to 150 ms. People's times are measured by the
+// clients, the upstream's load by the upstream.
 //
-// Each row is a run of some seconds with everything started anew; -only takes
-// the runs whose name holds a text, -rivals those who stand before the upstream.
+// Each row is a run of some seconds with new processes. -only selects runs by a part of
+// their name, -rivals the programs in front of the upstream.
 package main
 
 import (
@@ -39,28 +38,28 @@ import (
 )
 
 var (
-	workers  = flag.Int("workers", 8, "of the upstream")
-	work     = flag.Duration("work", 20*time.Millisecond, "that a request takes one of them")
-	capacity = flag.Int("capacity", 0, "that share is told; 0: as many as there are workers")
+	workers  = flag.Int("workers", 8, "workers of the upstream")
+	work     = flag.Duration("work", 20*time.Millisecond, "time that a request takes a worker")
+	capacity = flag.Int("capacity", 0, "capacity of share; 0: the number of workers")
 	persons  = flag.Int("people", 20, "polite clients")
-	every    = flag.Duration("every", time.Second, "how often one of them asks, in the mean")
-	split    = flag.String("split", "50,50,50,50", "addresses of the greedy fleet, in each of its networks")
+	every    = flag.Duration("every", time.Second, "mean time between two requests of one of them")
+	split    = flag.String("split", "50,50,50,50", "addresses of the fleet in each of its networks")
 	uneven   = flag.String("uneven", "170,20,8,2", "the same in a further run")
-	open     = flag.Int("open", 400, "requests of the fleet that are open all the time")
-	strange  = flag.Int("networks", 2000, "networks of the clients that were never seen")
-	crowd    = flag.Int("crowd", 10_000, "addresses at once, in a hundredth as many networks, at least one")
+	open     = flag.Int("open", 400, "requests that the fleet keeps open")
+	strange  = flag.Int("networks", 2000, "networks of the clients that are new in each request")
+	crowd    = flag.Int("crowd", 10_000, "addresses that arrive at once, in a hundredth as many networks, at least one")
 	pause    = flag.Duration("pause", 100*time.Millisecond,
 		"after a refusal, before the next request: half to one and a half of it")
-	dear = flag.Duration("dear", 400*time.Millisecond,
-		"what a dear page takes; a cheap one takes a hundredth of it")
-	slowdown = flag.Int("slower", 4, "how many times as long all takes, in the run where the upstream slows down")
-	length   = flag.Duration("length", 8*time.Second, "of a run")
-	only     = flag.String("only", "", "runs: those whose name holds this")
-	rivals   = flag.String("rivals", "", "before the upstream: those whose name holds this")
-	program  = flag.String("fairshare", "", "the program; else it is built")
-	keep     = flag.Bool("keep", false, "keep the folder with policies and what was said, and tell where")
-	verbose  = flag.Bool("v", false, "tell when the slowest answers to people were asked for")
-	role     = flag.String("role", "", "what a child process is: upstream, middleware")
+	expensive = flag.Duration("expensive", 400*time.Millisecond,
+		"time of an expensive page; a cheap one takes a hundredth of it")
+	slowdown  = flag.Int("slower", 4, "factor on all times, in the run where the upstream slows down")
+	length    = flag.Duration("length", 8*time.Second, "length of a run")
+	only      = flag.String("only", "", "runs whose name contains this")
+	rivals    = flag.String("rivals", "", "programs in front of the upstream whose name contains this")
+	program   = flag.String("fairshare", "", "the program; without it, it is built")
+	keepFiles = flag.Bool("keep", false, "keep the folder with policies and logs, and print its path")
+	verbose   = flag.Bool("v", false, "print when people sent the requests with the slowest answers")
+	role      = flag.String("role", "", "the role of a child process: upstream, middleware")
 
 	upstreamAt = flag.String("upstream", "", "for the child")
 )
@@ -80,7 +79,7 @@ func main() {
 	}
 }
 
-// A bench is what all runs need.
+// A bench holds the values that all runs need.
 type bench struct {
 	dir, fairshare string
 	stages         int
@@ -92,7 +91,7 @@ func measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if *keep {
+	if *keepFiles {
 		fmt.Fprintln(os.Stderr, "policies and logs:", dir)
 	} else {
 		defer os.RemoveAll(dir)
@@ -128,14 +127,14 @@ func measure(ctx context.Context) error {
 		{name: "1 a fleet, new", fleet: splitFleet(*split, fleetAt)},
 		{name: "1 a fleet, known", fleet: splitFleet(*split, fleetAt), later: known + time.Second - *length},
 		{name: "1 a fleet of " + *uneven, fleet: splitFleet(*uneven, fleetAt+16)},
-		{name: "2 never seen", fleet: strangers()},
+		{name: "2 never seen", fleet: newClients()},
 	}
 	steps := []func() error{
 		func() error { return b.table(ctx, all, known, "", nil, fleets...) },
 		func() error {
 			return b.table(ctx, []rival{nobody}, known, "", nil,
 				run{name: "a fleet, people are new too", fleet: splitFleet(*split, fleetAt)},
-				run{name: "never seen, people are new too", fleet: strangers()})
+				run{name: "never seen, people are new too", fleet: newClients()})
 		},
 		func() error {
 			return b.table(ctx, mine, known, "", nil, run{name: fmt.Sprintf("a fleet that hangs up after %v",
@@ -176,13 +175,13 @@ type run struct {
 	name      string
 	fleet     func() *fleet
 	later     time.Duration // a pause before
-	burst     bool          // its first second is worth a look of its own: all connections are opened then
+	burst     bool          // the first second is reported separately: all connections are opened then
 	meanwhile func(*bench, *stage, *rival) func(context.Context)
 }
 
 func chosen(name, by string) bool { return strings.Contains(name, by) }
 
-// open starts a stage. socket is nil, or what serve shall listen on.
+// open starts a stage. serve listens on socket unless it is nil.
 func (b *bench) open(ctx context.Context, r *rival, more string, socket *os.File) (*stage, error) {
 	b.stages++
 	dir := filepath.Join(b.dir, fmt.Sprint(b.stages))
@@ -206,7 +205,7 @@ func (b *bench) open(ctx context.Context, r *rival, more string, socket *os.File
 
 func page(d time.Duration) string { return "/takes/" + d.String() }
 
-// table runs what is chosen on one stage for each rival, and prints the rows.
+// table runs the chosen runs on one stage for each rival, and prints the rows.
 func (b *bench) table(ctx context.Context, rs []rival, known time.Duration, more string, socket *os.File,
 	runs ...run) error {
 	runs = slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return !chosen(r.name, *only) })
@@ -240,7 +239,7 @@ func (b *bench) rows(ctx context.Context, s *stage, r *rival, known time.Duratio
 	if !b.headed {
 		b.headed = true
 		fmt.Println(
-			"| run | before the upstream | people asked | answered | p50 ms | p99 ms | p99, times alone | upstream busy | answers a second | fleet's networks, Jain | fleet refused a second |\n|---|---|---|---|---|---|---|---|---|---|---|")
+			"| run | in front of the upstream | requests of people | answered | p50 ms | p99 ms | p99, times alone | upstream busy | answers a second | fleet's networks, Jain | fleet refused a second |\n|---|---|---|---|---|---|---|---|---|---|---|")
 	}
 	row("people alone", r, alone, nil, nil)
 	for _, run := range runs {
@@ -278,24 +277,24 @@ func row(name string, r *rival, res, alone *result, f *fleet) {
 			fair = fmt.Sprintf("%.3f", jain(res.byNetwork(f.first, f.networks)))
 		}
 	}
-	fmt.Printf("| %s | %s | %d | %d | %s | %s | %s | %.1f %% | %.0f | %s | %s |\n", name, r.name, res.people.asked(),
+	fmt.Printf("| %s | %s | %d | %d | %s | %s | %s | %.1f %% | %.0f | %s | %s |\n", name, r.name, res.people.sent(),
 		res.people.answered,
 		ms(p50), ms(p99), times, 100*res.busy, res.rate, fair, refused)
 	if *verbose {
-		tellSlowest(res)
+		printSlowest(res)
 	}
 	tellFaults("people", &res.people)
 	if f != nil && f.hangUp == 0 {
 		tellFaults("fleet", &res.fleet)
 	}
 	if f != nil && f.hangUp > 0 {
-		fmt.Fprintf(os.Stderr, "  fleet: asked %d, hung up %d, answered %d\n", res.fleet.asked(), res.fleet.failed,
+		fmt.Fprintf(os.Stderr, "  fleet: sent %d, disconnected %d, answered %d\n", res.fleet.sent(), res.fleet.failed,
 			res.fleet.answered)
 	}
 }
 
-// tellSlowest tells when the slowest answers to people were asked for.
-func tellSlowest(res *result) {
+// printSlowest prints when people sent the requests with the slowest answers.
+func printSlowest(res *result) {
 	slowest := slices.Clone(res.events)
 	slices.SortFunc(slowest, func(a, b event) int { return cmp.Compare(b.took, a.took) })
 	for _, e := range slowest[:min(8, len(slowest))] {
@@ -308,7 +307,7 @@ func tellFaults(who string, c *counts) {
 	if c.failed == 0 && (who == "fleet" || c.refused == 0) {
 		return
 	}
-	fmt.Fprintf(os.Stderr, "  %s: asked %d, answered %d, refused %d, failed %d", who, c.asked(), c.answered,
+	fmt.Fprintf(os.Stderr, "  %s: sent %d, answered %d, refused %d, failed %d", who, c.sent(), c.answered,
 		c.refused, c.failed)
 	for _, what := range slices.Sorted(maps.Keys(c.faults)) {
 		fmt.Fprintf(os.Stderr, "; %d: %s", c.faults[what], what)
@@ -318,8 +317,8 @@ func tellFaults(who string, c *counts) {
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/1e6) }
 
-// splitFleet makes greedy fleets of so many addresses in each network, over
-// which their requests are spread. first is the first network.
+// splitFleet returns fleets with that many addresses in each network; their requests are
+// divided among these. first is the first network.
 func splitFleet(split string, first int) func() *fleet {
 	f := fleet{pause: *pause, first: first}
 	var addrs []netip.Addr
@@ -346,14 +345,14 @@ func hangingUp() *fleet {
 	return f
 }
 
-// strangers makes fleets whose every request comes from another address; the
-// networks come again in turn.
-func strangers() func() *fleet {
-	asked := make(chan int, 1)
-	asked <- 0
+// newClients returns fleets that send each request from another address, with networks in
+// turn.
+func newClients() func() *fleet {
+	sent := make(chan int, 1)
+	sent <- 0
 	next := func() netip.Addr {
-		n := <-asked
-		asked <- n + 1
+		n := <-sent
+		sent <- n + 1
 		return addrIn(newAt+n%*strange, 1 + n / *strange % 254)
 	}
 	return func() *fleet {
@@ -365,8 +364,8 @@ func strangers() func() *fleet {
 	}
 }
 
-// manyAddresses asks once from each address at a time. Their pause is longer:
-// else the machine would be busy with refusals alone.
+// manyAddresses keeps one request of each address open. The pause is longer, otherwise
+// the machine would be busy with refusals only.
 func manyAddresses() *fleet {
 	f := &fleet{pause: 20 * *pause, first: newAt, networks: max(*crowd/100, 1)}
 	for i := range *crowd {
@@ -376,14 +375,14 @@ func manyAddresses() *fleet {
 	return f
 }
 
-// costs lets two clients ask for dear pages and two for cheap ones, all of them
-// all the time, and tells what each of them got.
+// costs runs two clients of expensive pages and two of cheap ones, all of them all the
+// time, and prints their answers.
 func (b *bench) costs(ctx context.Context, rs []rival) error {
-	const name = "3 dear and cheap pages"
+	const name = "3 expensive and cheap pages"
 	if !chosen(name, *only) {
 		return nil
 	}
-	cheap := *dear / 100
+	cheap := *expensive / 100
 	fmt.Printf(
 		"\n| %s | before the upstream | asks for | answers | of a cheap one's | upstream's time, s |\n|---|---|---|---|---|---|\n", name)
 	for i := range rs {
@@ -397,7 +396,7 @@ func (b *bench) costs(ctx context.Context, rs []rival) error {
 		}
 		s.people = nil
 		f := &fleet{pause: *pause}
-		clients := []string{page(*dear), page(*dear), page(cheap), page(cheap)}
+		clients := []string{page(*expensive), page(*expensive), page(cheap), page(cheap)}
 		for client, path := range clients {
 			addr := addrIn(fleetAt+client, 1)
 			for range 4 * *workers {
@@ -420,8 +419,8 @@ func (b *bench) costs(ctx context.Context, rs []rival) error {
 	return nil
 }
 
-// slows tells, each second, what people get while a fleet asks and the
-// upstream slows down and recovers.
+// slows prints people's response times of each second with a fleet, while the upstream
+// slows down and recovers.
 func (b *bench) slows(ctx context.Context, rs []rival) error {
 	name := fmt.Sprintf("the upstream slows down to 1/%d", *slowdown)
 	if !chosen(name, *only) {
@@ -438,7 +437,7 @@ func (b *bench) slows(ctx context.Context, rs []rival) error {
 			return err
 		}
 		fmt.Printf(
-			"\n| %s, %s: second | work takes | people asked | answered | p50 ms | p99 ms | inside the upstream, mean | most |\n|---|---|---|---|---|---|---|---|\n", name, r.name)
+			"\n| %s, %s: second | work takes | requests of people | answered | p50 ms | p99 ms | inside the upstream, mean | most |\n|---|---|---|---|---|---|---|---|\n", name, r.name)
 		err = b.seconds(ctx, s, parts)
 		s.stop()
 		if err != nil {
@@ -491,14 +490,14 @@ func (b *bench) seconds(ctx context.Context, s *stage, parts int) error {
 		if sec.looks == 0 {
 			break
 		}
-		fmt.Printf("| %d | %v | %d | %d | %s | %s | %.1f | %d |\n", i, *work*time.Duration(sec.times), sec.asked(),
+		fmt.Printf("| %d | %v | %d | %d | %s | %s | %.1f | %d |\n", i, *work*time.Duration(sec.times), sec.sent(),
 			sec.answered,
 			ms(quantile(sec.took, 0.5)), ms(quantile(sec.took, 0.99)), float64(sec.inside)/float64(sec.looks), sec.most)
 	}
 	return nil
 }
 
-// reloads has serve read its policy anew, changed, four times.
+// reloads makes serve reload a changed policy, four times.
 func reloads(b *bench, s *stage, r *rival) func(context.Context) {
 	return func(during context.Context) {
 		for i := range 4 {
@@ -515,7 +514,7 @@ func reloads(b *bench, s *stage, r *rival) func(context.Context) {
 	}
 }
 
-// restart ends serve and starts it anew on the same socket.
+// restart stops serve and starts it again on the same socket.
 func restart(b *bench, s *stage, r *rival) func(context.Context) {
 	return func(during context.Context) {
 		if !sleep(during, *length/2) {
@@ -535,9 +534,9 @@ func restart(b *bench, s *stage, r *rival) func(context.Context) {
 	}
 }
 
-// commands prints what was run.
+// commands prints the commands and settings of all programs.
 func (b *bench) commands(rs []rival) {
-	fmt.Println("\nWhat stood before the upstream:")
+	fmt.Println("\nPrograms in front of the upstream:")
 	for i := range rs {
 		r := &rs[i]
 		if !chosen(r.name, *rivals) {

@@ -15,8 +15,8 @@ import (
 	"fairshare/share"
 )
 
-// serveMiddleware is a Go program of somebody's own with the guard and a share
-// inside, which asks the upstream for each of its pages.
+// serveMiddleware is an example of a Go program with the guard and a share, which gets
+// each page from the upstream.
 func serveMiddleware(upstream string, capacity int) error {
 	target, err := url.Parse("http://" + upstream)
 	if err != nil {

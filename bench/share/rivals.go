@@ -18,16 +18,16 @@ import (
 	"fairshare/bench/internal/stand"
 )
 
-// A rival stands between clients and the upstream.
+// A rival is a program between clients and the upstream.
 type rival struct {
 	name  string
-	nginx string // what its http block holds beside the upstream
-	share string // of the policy of fairshare serve; empty: no share
+	nginx string // its http block, without the upstream
+	share string // setting in the policy of fairshare serve; "": no share
 
 	inside bool // a Go program with a share
 }
 
-const plainNginx = "client_header_timeout 60s;" // any word: no limits
+const plainNginx = "client_header_timeout 60s;" // any directive: no limits
 
 var limitedNginx = `limit_req_zone $binary_remote_addr zone=req:32m rate=10r/s;
 	limit_conn_zone $binary_remote_addr zone=conn:32m;
@@ -64,7 +64,7 @@ func startSite(dir string, workers int) (*site, error) {
 	return &site{p, control}, nil
 }
 
-// state asks the upstream about itself.
+// state gets the report of the upstream.
 func (s *site) state(clients bool) (state, error) {
 	query := ""
 	if clients {
@@ -79,7 +79,7 @@ func (s *site) state(clients bool) (state, error) {
 	return answer, json.NewDecoder(resp.Body).Decode(&answer)
 }
 
-// slower makes all work of the upstream take so many times as long.
+// slower multiplies all times of the upstream.
 func (s *site) slower(times int) error {
 	resp, err := http.PostForm(s.control+"/slower", url.Values{"times": {strconv.Itoa(times)}})
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *site) slower(times int) error {
 	return resp.Body.Close()
 }
 
-// policy is what fairshare serve is started with.
+// policy returns the policy of fairshare serve.
 func (r *rival) policy(upstream string, more string) string {
 	text := "upstream: http://" + upstream + "\njournal: {file: journal}\n" + more
 	if r.share != "" {
@@ -97,7 +97,7 @@ func (r *rival) policy(upstream string, more string) string {
 	return text + "rules:\n  - name: ceiling, never reached\n    limit: {requests: 100000000, per: 1h, by: addr}\n"
 }
 
-// front starts a rival before the upstream of a stage.
+// front starts a rival in front of the upstream of a stage.
 func (b *bench) front(ctx context.Context, s *stage, r *rival) (*stand.Process, error) {
 	if r.nginx != "" {
 		return stand.Nginx(s.dir, "nginx", fmt.Sprintf(`%s
@@ -130,7 +130,7 @@ func (b *bench) front(ctx context.Context, s *stage, r *rival) (*stand.Process, 
 	if s.socket == nil {
 		return stand.Fairshare(s.dir, "fairshare", args)
 	}
-	// As systemd hands over a socket: the number of the process is known only in it.
+	// Like systemd, it passes a socket: only the new process knows its own process ID.
 	args = append([]string{"/bin/sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"`, "sh"}, args...)
 	return stand.Fairshare(s.dir, "fairshare", args, s.socket)
 }
@@ -150,8 +150,8 @@ func addrIn(network, host int) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, byte(network >> 8), byte(network), byte(host)})
 }
 
-// The /24s of clients: people from 127.1.0.0 on, fleets from 127.2.0.0 on, those
-// never seen from 127.16.0.0 on.
+// The first /24s of clients: people at 127.1.0.0, fleets at 127.2.0.0, new clients at
+// 127.16.0.0.
 const (
 	peopleAt = 1 << 8
 	fleetAt  = 2 << 8

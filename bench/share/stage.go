@@ -12,18 +12,18 @@ import (
 	"fairshare/bench/internal/stand"
 )
 
-// A stage is an upstream, what stands before it, and its people.
+// A stage is an upstream, the program in front of it, and its people.
 type stage struct {
 	site   *site
 	front  *stand.Process
 	people []*person
 
-	dir    string   // with what the front writes
-	more   string   // of its policy
-	socket *os.File // that it is handed; nil: it listens by itself
+	dir    string   // for the files of the front
+	more   string   // added to its policy
+	socket *os.File // passed to it; nil: it opens its own
 }
 
-// result is what came of a phase on a stage.
+// result holds the results of a phase on a stage.
 type result struct {
 	began  time.Time
 	events []event // of the people
@@ -35,11 +35,11 @@ type result struct {
 	spent  map[netip.Addr]served
 }
 
-// settling is how long a fleet takes to be there with all its requests.
+// settling is the time that a fleet needs to open all its requests.
 const settling = 500 * time.Millisecond
 
-// phase lets people, and a fleet if there is one, ask for some time. meanwhile
-// runs beside them.
+// phase runs people, and a fleet if there is one, for some time. The function meanwhile
+// runs at the same time.
 func (s *stage) phase(ctx context.Context, length time.Duration, f *fleet, meanwhile func(context.Context)) (*result,
 	error) {
 	for _, p := range s.people {
@@ -104,11 +104,11 @@ func (s *stage) drain(ctx context.Context) error {
 	return nil
 }
 
-// greet has each of the people ask once, so that all of them were seen.
+// greet sends one request of each person, so that all of them were seen.
 func (s *stage) greet(ctx context.Context) {
 	for _, p := range s.people {
 		p.to = s.front.Addr
-		p.ask()
+		p.send()
 	}
 }
 
@@ -117,8 +117,8 @@ func (s *stage) stop() {
 	s.site.Stop()
 }
 
-// jain is Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 when all have the
-// same, 1/n when one of n has all.
+// jain returns Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all values are
+// equal, 1/n if one of n has everything.
 func jain(shares []float64) float64 {
 	sum, squares := 0.0, 0.0
 	for _, x := range shares {
@@ -137,8 +137,7 @@ func networkOf(addr netip.Addr) int {
 	return int(b[1])<<8 | int(b[2])
 }
 
-// byNetwork returns the upstream's time that each of n networks from the first
-// on had.
+// byNetwork returns the upstream's time of n networks, beginning with first.
 func (r *result) byNetwork(first, n int) []float64 {
 	shares := make([]float64, n)
 	for addr, c := range r.spent {

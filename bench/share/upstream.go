@@ -15,30 +15,30 @@ import (
 	"time"
 )
 
-// An upstream has some workers, each of which works on one request at a time.
-// Who finds none free waits, first come first served. To work is to sleep as
-// long as the path says, "/takes/20ms": the machine may have few cores. As most
-// sites it does not notice when a client hangs up.
+// An upstream has some workers, each of which processes one request at a time. Other
+// requests wait in order of arrival. A worker sleeps for the time in the path,
+// "/takes/20ms", since the machine may have few cores. Like most sites, an upstream does
+// not notice that a client disconnects.
 type upstream struct {
-	free   chan struct{} // one token for each worker that works; Go serves those who wait in order
-	inside atomic.Int64  // requests, those that wait too
-	slower atomic.Int64  // how many times as long the work takes
+	free   chan struct{} // one token for each busy worker; Go serves waiting goroutines in order
+	inside atomic.Int64  // requests, including waiting ones
+	slower atomic.Int64  // factor on the times
 
 	mu      sync.Mutex
 	busy    time.Duration // of all workers
-	most    int64         // inside, since it was asked last
+	most    int64         // inside, since the last report
 	clients map[netip.Addr]*served
-	begun   map[int64]time.Time // what is being worked on
+	begun   map[int64]time.Time // requests in progress
 	number  int64
 }
 
-// served is what a client got.
+// served holds the results of one client.
 type served struct {
 	Answers int64
 	Took    time.Duration // of the workers
 }
 
-// state is what an upstream tells of itself.
+// state is the report of an upstream.
 type state struct {
 	At      time.Time
 	Busy    time.Duration // of all workers, since the start
@@ -47,8 +47,8 @@ type state struct {
 	Clients map[netip.Addr]served
 }
 
-// serveUpstream runs an upstream until it is killed: the site on one port, and
-// the word about itself on another.
+// serveUpstream runs an upstream until it is killed: the site on one port, its report on
+// another.
 func serveUpstream(workers int) error {
 	u := &upstream{free: make(chan struct{}, workers), clients: map[netip.Addr]*served{}, begun: map[int64]time.Time{}}
 	u.slower.Store(1)
@@ -62,7 +62,7 @@ func serveUpstream(workers int) error {
 	}
 	fmt.Printf("control http://%s http://%s protects\n", control.Addr(), site.Addr())
 	words := http.NewServeMux()
-	words.HandleFunc("GET /state", u.tell)
+	words.HandleFunc("GET /state", u.report)
 	words.HandleFunc("POST /slower", func(_ http.ResponseWriter, r *http.Request) {
 		if n, err := strconv.ParseInt(r.FormValue("times"), 10, 64); err == nil {
 			u.slower.Store(n)
@@ -120,7 +120,7 @@ func (u *upstream) work(w http.ResponseWriter, r *http.Request) {
 	w.Write([]byte("here is your page\n"))
 }
 
-func (u *upstream) tell(w http.ResponseWriter, r *http.Request) {
+func (u *upstream) report(w http.ResponseWriter, r *http.Request) {
 	u.mu.Lock()
 	now := time.Now()
 	s := state{At: now, Busy: u.busy, Inside: u.inside.Load(), Most: u.most}

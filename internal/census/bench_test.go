@@ -8,7 +8,7 @@ import (
 	"fairshare"
 )
 
-// clientsOf are the addresses that benchmarks take turns with.
+// clientsOf returns the addresses that benchmarks use in turn.
 func clientsOf(n int) []fairshare.Request {
 	reqs := make([]fairshare.Request, n)
 	for i := range reqs {
@@ -39,7 +39,7 @@ func BenchmarkSawParallel(b *testing.B) {
 	})
 }
 
-// Clients that are refused again and again, as scripts and as people.
+// The same clients are refused repeatedly, as scripts and as people.
 func BenchmarkRefused(b *testing.B) {
 	browser := http.Header{
 		"Accept": {"*/*"}, "Accept-Encoding": {"gzip, deflate, br"}, "Accept-Language": {"en-US,en;q=0.5"},

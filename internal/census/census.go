@@ -17,72 +17,71 @@ import (
 	"fairshare/internal/prose"
 )
 
-// A Census counts clients: all that were seen, and those refused or blocked.
-// It keeps no address, only hashes with a secret seed. It is safe for
-// concurrent use.
+// A Census counts all clients, and those refused or blocked. It stores no address,
+// only seeded hashes. It is safe for concurrent use.
 //
-// Its memory is bounded for any number of clients: 190 KiB at first; when thousands of
-// clients are refused or blocked at most 1 MiB, and 256 KiB for each rule that
-// does it.
+// Its memory is bounded for any number of clients: 190 KiB at first. If thousands of
+// clients are refused or blocked it grows to at most 1 MiB, and 256 KiB for each rule
+// that refuses them.
 type Census struct {
-	state atomic.Pointer[state] // what requests are noted in
+	state atomic.Pointer[state] // in which requests are recorded
 
-	mu     sync.Mutex // held by Tick, End and Replace
-	seed   [2]uint64
-	start  time.Time
-	latest time.Time // that was handed in
-	at     time.Time // when the present period began
-	last   *period   // the one before it, which began at lastAt
-	lastAt time.Time
-	owed   bool    // last is not in the sums yet
-	hour   *period // the sum of those since hourAt
-	hourAt time.Time
-	run    *period // the sum of all
-	spoken [kinds]warning
+	mu       sync.Mutex // held by Tick, End and Replace
+	seed     [2]uint64
+	start    time.Time
+	latest   time.Time // the latest time of a call
+	at       time.Time // when the present period began
+	last     *period   // the previous period, which began at lastAt
+	lastAt   time.Time
+	owed     bool    // last is not in the sums yet
+	hour     *period // the sum of the periods since hourAt
+	hourAt   time.Time
+	run      *period // the sum of all periods
+	warnedOf [kinds]warning
 
-	engines  engines  // that were refused
+	engines  engines  // search engines that were refused
 	heavy    heavy    // clients that take most of the upstream's time
 	guesses  guesses  // failed logins
 	checkers checkers // clients that look like link checkers
 }
 
-// How time is cut. The last and the present period together are recent.
+// Lengths of periods. Warnings cover the present and the previous period.
 const (
 	periodLength = 5 * time.Minute
 	hourLength   = time.Hour
 )
 
-// A kind is why a client was or was not refused.
+// A kind is a reason why a client was refused, or would have been.
 type kind int
 
 const (
 	enforced  kind = iota // refused or blocked
-	dryPolicy             // let through, as the whole policy is in dry run
-	dryRules              // let through, as the rule is
-	busy                  // refused, as a busy upstream had no turn for it
-	dryBusy               // let through, as the whole policy is in dry run
+	dryPolicy             // passed, because the whole policy is in dry run
+	dryRules              // passed, because the rule is in dry run
+	busy                  // refused, because a busy upstream had no turn for it
+	dryBusy               // the same, but passed, because the whole policy is in dry run
 	kinds
 )
 
-// A state is what is read for each request. It is replaced, never changed.
+// A state holds the values that each request needs. It is replaced, never changed.
 type state struct {
 	*period
 	seed  [2]uint64
-	mask4 uint64 // of what a client is known by
+	mask4 uint64 // of the prefix of a client
 	mask6 [2]uint64
 	bits4 int // of the prefix of a client
 	bits6 int
-	dry   [kinds]bool // of dryPolicy and dryRules, which there are
+	dry   [kinds]bool // which of dryPolicy and dryRules apply
 }
 
-// A period is what was seen in some time.
+// A period holds the counts of a time.
 type period struct {
 	seen      seen
 	tallies   [kinds]tally
-	operators count // bans of theirs in a policy in dry run
+	operators count // requests that operators' bans would have refused in dry run
 }
 
-// join adds what was seen in another period.
+// join adds the counts of another period.
 func (p *period) join(other *period) {
 	p.seen.join(&other.seen)
 	p.operators.join(&other.operators)
@@ -91,7 +90,7 @@ func (p *period) join(other *period) {
 	}
 }
 
-// New returns a Census for a policy, that begins at a time.
+// New returns a Census for a policy that begins at now.
 func New(policy *fairshare.Policy, now time.Time) *Census {
 	return newCensus(policy, now, [2]uint64{rand.Uint64(), rand.Uint64()})
 }
@@ -109,7 +108,7 @@ func newCensus(policy *fairshare.Policy, now time.Time, seed [2]uint64) *Census 
 	return c
 }
 
-// Replace goes on with another policy. What was counted stays.
+// Replace changes the policy. All counts stay.
 func (c *Census) Replace(policy *fairshare.Policy) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,9 +132,8 @@ func (s *state) client(addr netip.Addr) netip.Prefix {
 	return network.Cut(addr, s.bits4, s.bits6)
 }
 
-// hash returns what a client is known by: the hash of its address, cut to
-// the policy's prefix.
-// One that a peer named counts with that peer.
+// hash returns the hash of a client: of the prefix of its address, and of the peer
+// that named it, if any.
 func (s *state) hash(addr, via netip.Addr) uint64 {
 	var hi, lo uint64
 	if addr.Is4() {
@@ -145,7 +143,7 @@ func (s *state) hash(addr, via netip.Addr) uint64 {
 		a := addr.As16()
 		hi, lo = binary.BigEndian.Uint64(a[:8])&s.mask6[0], binary.BigEndian.Uint64(a[8:])&s.mask6[1]
 	}
-	// Two rounds of the multiplication that wyhash is made of.
+	// Two rounds of the multiplication of wyhash.
 	h, l := bits.Mul64(hi^s.seed[0], lo^s.seed[1])
 	h, l = bits.Mul64(h^l^s.seed[1], lo^0x9E3779B97F4A7C15)
 	if via.IsValid() {
@@ -154,18 +152,17 @@ func (s *state) hash(addr, via netip.Addr) uint64 {
 	return h ^ l
 }
 
-// Saw notes that a client asked, whatever became of its request. It takes
-// some nanoseconds. Clients without an address count as one. via is as in a
-// [fairshare.Request].
+// Saw records a request of a client, with any verdict. It takes some nanoseconds.
+// Clients without an address count as one. via is as in a [fairshare.Request].
 func (c *Census) Saw(addr, via netip.Addr) {
 	s := c.state.Load()
 	s.seen.add(s.hash(addr, via))
 }
 
-// Refused notes that a rule refused or blocked a request, or would have if
-// dry. Bans by operators are meant, however many they turn away:
-// only that they would have is summed up. Refusals of a busy upstream are told
-// apart: no rule is too tight then. Nothing of the request is kept.
+// Refused records that a rule refused or blocked a request, or would have if dry is
+// set. Bans by operators cause no warning, since operators intend them; they are only
+// in the summary of a dry run. Refusals by a busy upstream are counted separately,
+// since no rule causes them. Refused keeps no reference to the request.
 func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry bool) {
 	if found.Rule == nil {
 		return
@@ -199,7 +196,7 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 	all.requests.Add(1)
 	all.bots.add(&req.Bot)
 	if engine(&req.Bot) {
-		c.engines.add(away{bot: req.Bot.Name, rule: found.Rule.Name, action: found.Action, dry: dry})
+		c.engines.add(refusedEngine{bot: req.Bot.Name, rule: found.Rule.Name, action: found.Action, dry: dry})
 	}
 	rule.requests.Add(1)
 	hash := s.hash(req.Addr, req.Via)
@@ -214,8 +211,8 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 	rule.clients.add(hash, person)
 }
 
-// Tick returns what is to be said now, one line each, mostly nothing. It is
-// to be called every few seconds: periods end with it.
+// Tick returns the messages that are due now, one line each; usually there are none.
+// Call it every few seconds, since it ends the periods.
 func (c *Census) Tick(now time.Time) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,8 +231,8 @@ func (c *Census) Tick(now time.Time) []string {
 	return lines
 }
 
-// End returns what is to be said when serving ends: of what was in dry run,
-// the rest of the last hour, and all since the start.
+// End returns the messages at the end of serving: the summaries of the dry run, for
+// the rest of the last hour and for the whole time since the start.
 func (c *Census) End(now time.Time) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,7 +247,7 @@ func (c *Census) End(now time.Time) []string {
 	return append(lines, c.summaries(c.run, "from start to end, "+prose.Duration(now.Sub(c.start)))...)
 }
 
-// clamp keeps time from running backwards.
+// clamp returns now, or the latest time of a call if that is later.
 func (c *Census) clamp(now time.Time) time.Time {
 	if now.After(c.latest) {
 		c.latest = now
@@ -258,8 +255,8 @@ func (c *Census) clamp(now time.Time) time.Time {
 	return c.latest
 }
 
-// turn begins a new period. The one before is folded a Tick later, when
-// nobody writes into it any more.
+// turn begins a new period. The previous one is added to the sums at the next Tick,
+// when no request is recorded in it any more.
 func (c *Census) turn(now time.Time) {
 	next := *c.state.Load()
 	c.last, c.lastAt, c.owed = next.period, c.at, true
@@ -268,7 +265,7 @@ func (c *Census) turn(now time.Time) {
 	c.at = now.Add(-(now.Sub(c.start) % periodLength))
 }
 
-// fold adds the period before the present one to the sums, once.
+// fold adds the previous period to the sums, once.
 func (c *Census) fold() {
 	if c.owed {
 		c.hour.join(c.last)

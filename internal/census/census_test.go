@@ -16,7 +16,7 @@ import (
 
 var start = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
-// policyOf has a limit, a block and a limit in dry run.
+// policyOf returns a policy with a limit, a block and a limit in dry run.
 func policyOf(dry bool) *fairshare.Policy {
 	return &fairshare.Policy{DryRun: dry, Rules: []fairshare.Rule{
 		{Name: "pages", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Minute}},
@@ -31,7 +31,7 @@ const (
 	tried
 )
 
-// addr is the n-th client.
+// addr returns the address of the n-th client.
 func addr(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
 }
@@ -61,7 +61,7 @@ type traffic struct {
 	policy *fairshare.Policy
 	now    time.Time
 	tick   time.Duration
-	said   []string
+	lines  []string
 }
 
 func newTraffic(p *fairshare.Policy) *traffic {
@@ -69,17 +69,17 @@ func newTraffic(p *fairshare.Policy) *traffic {
 		now: start, tick: 5 * time.Second}
 }
 
-// wait lets time pass as serve does.
+// wait advances the time and calls Tick, as serve does.
 func (t *traffic) wait(d time.Duration) {
 	for end := t.now.Add(d); t.now.Before(end); {
 		t.now = t.now.Add(t.tick)
 		for _, line := range t.Tick(t.now) {
-			t.said = append(t.said, fmt.Sprintf("%v %s", t.now.Sub(start), line))
+			t.lines = append(t.lines, fmt.Sprintf("%v %s", t.now.Sub(start), line))
 		}
 	}
 }
 
-// refused has clients from to to ask, and so many of a rule's requests refused.
+// refused records requests of a range of clients, of which a rule refuses some.
 func (t *traffic) refused(from, to, rule int, times int, person bool) {
 	for n := from; n < to; n++ {
 		for range times {
@@ -97,9 +97,9 @@ func (t *traffic) saw(from, to int) {
 
 func (t *traffic) end() []string {
 	for _, line := range t.End(t.now) {
-		t.said = append(t.said, "end "+line)
+		t.lines = append(t.lines, "end "+line)
 	}
-	return t.said
+	return t.lines
 }
 
 func TestSummaryOfADryRun(t *testing.T) {
@@ -118,7 +118,7 @@ func TestSummaryOfADryRun(t *testing.T) {
 	compare(t, "an hour and a half", tr.end(), want)
 }
 
-func TestDryRunOfNobody(t *testing.T) {
+func TestSummaryOfADryRunWithoutRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy *fairshare.Policy
@@ -154,8 +154,8 @@ func TestSummaryOfShortAndOfSingleRules(t *testing.T) {
 		`end rules in dry run, from start to end, 12 minutes: 7 requests of 4 clients (0.7 % of about 600) would have been refused or blocked; 1 of these clients looks like a person; all by rule "tried"`,
 	})
 
-	// With the whole policy in dry run a rule's own speaks apart: enforcing the
-	// policy would not enforce the rule.
+	// With the whole policy in dry run, a rule with its own dry run is reported separately:
+	// enforcing the policy would not enforce that rule.
 	tr = newTraffic(policyOf(true))
 	tr.refused(0, 4, tried, 1, false)
 	tr.refused(0, 4, pages, 1, true)
@@ -166,7 +166,7 @@ func TestSummaryOfShortAndOfSingleRules(t *testing.T) {
 	})
 }
 
-func TestSummaryTellsSomeRulesOnly(t *testing.T) {
+func TestSummaryNamesLargestRulesOnly(t *testing.T) {
 	p := &fairshare.Policy{DryRun: true}
 	for i := range 11 {
 		p.Rules = append(p.Rules, fairshare.Rule{Name: string(rune('a' + i)), Action: fairshare.Block})
@@ -189,8 +189,8 @@ func TestRefusalWithoutARuleIsNotCounted(t *testing.T) {
 	})
 }
 
-// Clients that a peer named are others than those with the same addresses, and
-// than those that another peer named.
+// Provisional clients differ from clients with the same addresses, and from those that
+// another peer named.
 func TestProvisionalClientsAreCountedByTheirPeer(t *testing.T) {
 	tr := newTraffic(policyOf(true))
 	for _, via := range []netip.Addr{{}, netip.MustParseAddr("172.17.0.1"), netip.MustParseAddr("172.17.0.2")} {
@@ -205,7 +205,7 @@ func TestProvisionalClientsAreCountedByTheirPeer(t *testing.T) {
 	}
 }
 
-func TestWarning(t *testing.T) {
+func TestWarningNamesRuleAndRemedy(t *testing.T) {
 	const hint = "; fairshare check FILE --try shows its effect on a request, fairshare replay on a whole log"
 	const tight = "If this is not an attack, the rule is too tight: raise its limit or set dry_run: true in it, and send SIGHUP" + hint
 	const tooTight = "If this is not an attack, the rule is too tight to be enforced: raise its limit, and send SIGHUP" +
@@ -257,12 +257,12 @@ func TestWarning(t *testing.T) {
 		tr := newTraffic(policyOf(c.dry))
 		c.do(tr)
 		tr.wait(20 * time.Second)
-		compare(t, c.name, tr.said, c.want)
+		compare(t, c.name, tr.lines, c.want)
 	}
 }
 
-// While it lasts, a warning is repeated each five minutes, and taken back at
-// its end. Recent are the present five minutes and those before them.
+// A warning is repeated every five minutes while it lasts, and its end is reported. It
+// covers the present and the previous five minutes.
 func TestWarningLasts(t *testing.T) {
 	tr := newTraffic(&fairshare.Policy{Rules: policyOf(false).Rules[:1]})
 	minute := func(seen, refused int) {
@@ -277,13 +277,13 @@ func TestWarningLasts(t *testing.T) {
 		minute(100, 50)
 	}
 	for range 30 {
-		minute(100, 17) // above the share at which it ends
+		minute(100, 17) // above the threshold for its end
 	}
 	for range 12 {
 		minute(100, 14)
 	}
 	got := []string{}
-	for _, line := range tr.said {
+	for _, line := range tr.lines {
 		line, _, _ = strings.Cut(line, ", all by rule")
 		got = append(got, line)
 	}
@@ -296,7 +296,7 @@ func TestWarningLasts(t *testing.T) {
 	})
 }
 
-// An end and a beginning soon after it are not said again and again.
+// If refusals stop and return repeatedly, there are few messages.
 func TestWarningThatComesAndGoes(t *testing.T) {
 	tr := newTraffic(&fairshare.Policy{Rules: policyOf(false).Rules[:1]})
 	for i := range 40 {
@@ -308,8 +308,8 @@ func TestWarningThatComesAndGoes(t *testing.T) {
 		}
 		tr.wait(time.Minute)
 	}
-	if loud := len(tr.said); loud > 2*40/5 {
-		t.Errorf("%d lines in 40 minutes:\n%s", loud, strings.Join(tr.said, "\n"))
+	if loud := len(tr.lines); loud > 2*40/5 {
+		t.Errorf("%d lines in 40 minutes:\n%s", loud, strings.Join(tr.lines, "\n"))
 	}
 }
 
@@ -346,9 +346,9 @@ func TestClientsAreCutToThePrefixes(t *testing.T) {
 	}
 }
 
-// After a reload all goes on; what is no longer in dry run is still summed up
-// once.
-func TestReplace(t *testing.T) {
+// After a reload all counts continue. Rules that are no longer in dry run are in one
+// more summary.
+func TestReplaceKeepsCounts(t *testing.T) {
 	tr := newTraffic(policyOf(true))
 	tr.refused(0, 2, pages, 3, false)
 	tr.wait(30 * time.Minute)
@@ -363,12 +363,12 @@ func TestReplace(t *testing.T) {
 }
 
 // The clock may stand still, run backwards, or jump.
-func TestOddClocks(t *testing.T) {
+func TestClockThatStopsOrJumps(t *testing.T) {
 	tr := newTraffic(policyOf(true))
 	tr.refused(0, 1, pages, 1, false)
 	tell := func(at time.Duration) {
 		for _, line := range tr.Tick(start.Add(at)) {
-			tr.said = append(tr.said, fmt.Sprintf("%v %s", at, line))
+			tr.lines = append(tr.lines, fmt.Sprintf("%v %s", at, line))
 		}
 	}
 	tell(0)
@@ -388,8 +388,8 @@ func TestOddClocks(t *testing.T) {
 	})
 }
 
-// A request that was being noted while a period ended counts all the same.
-func TestLateNotesCount(t *testing.T) {
+// A request that is recorded while its period ends is counted.
+func TestRequestAtTheEndOfAPeriodIsCounted(t *testing.T) {
 	tr := newTraffic(policyOf(true))
 	before := tr.state.Load()
 	tr.wait(periodLength)
@@ -408,7 +408,7 @@ func TestLateNotesCount(t *testing.T) {
 	})
 }
 
-// Lines go to terminals: names are the operator's, and yet quoted.
+// Names of rules are quoted, since lines are shown on terminals.
 func TestNamesAreQuoted(t *testing.T) {
 	p := &fairshare.Policy{DryRun: true, Rules: []fairshare.Rule{{Name: "a \"b\" \u202E grün",
 		Action: fairshare.Block}}}
@@ -420,14 +420,14 @@ func TestNamesAreQuoted(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	if len(tr.said) != 2 {
-		t.Errorf("%d lines", len(tr.said))
+	if len(tr.lines) != 2 {
+		t.Errorf("%d lines", len(tr.lines))
 	}
 }
 
-// A million addresses, each refused by two rules, take no more than a table of
-// fixed size, and are about counted.
-func TestFlood(t *testing.T) {
+// A million addresses, each refused by two rules, take bounded memory and are counted
+// approximately.
+func TestFloodTakesBoundedMemory(t *testing.T) {
 	tr := newTraffic(policyOf(true))
 	tr.tick = 30 * time.Second
 	clients, minutes := 1_000_000, 75
@@ -442,7 +442,7 @@ func TestFlood(t *testing.T) {
 			tr.wait(time.Minute)
 		}
 	}
-	tr.refused(0, 3, tried, 1, true) // is not lost among them
+	tr.refused(0, 3, tried, 1, true) // counted in the flood, too
 	tr.end()
 
 	if got := tr.memory(); got > 1<<20+3*256<<10 {
@@ -455,10 +455,10 @@ func TestFlood(t *testing.T) {
 		t.Errorf("all %+v, by rule %+v", all, sums)
 	}
 	if got := tr.run.tallies[dryRules].clients.amount(); got != (amount{clients: 3, people: 3}) {
-		t.Errorf("of the others: %+v", got)
+		t.Errorf("the other clients: %+v", got)
 	}
 	warnings := 0
-	for _, line := range tr.said {
+	for _, line := range tr.lines {
 		if strings.Contains(line, "WARNING: MANY CLIENTS WOULD BE") {
 			warnings++
 		}
@@ -468,7 +468,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// memory returns how many bytes a census takes, all but its rules' names.
+// memory returns the size of a census in bytes, without the names of rules.
 func (c *Census) memory() (n uint64) {
 	n = uint64(unsafe.Sizeof(*c) + unsafe.Sizeof(state{}) + 2*unsafe.Sizeof(guessTable{}))
 	for _, p := range []*period{c.last, c.state.Load().period, c.hour, c.run} {
@@ -491,9 +491,8 @@ func (c *Census) memory() (n uint64) {
 	return n
 }
 
-// Requests of all kinds at once, while periods end and policies change: each
-// is counted.
-func TestManyAtOnce(t *testing.T) {
+// Concurrent requests are all counted, while periods end and policies change.
+func TestCensusIsSafeForConcurrentUse(t *testing.T) {
 	p := policyOf(true)
 	tr := newTraffic(p)
 	const workers, each = 8, 5000
@@ -546,7 +545,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
+func TestNumbersInLines(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{clients(1, false), "1 client"}, {clients(2004, true), "about 2,000 clients"},
 		{about(999_600, true), "about 1,000,000"}, {about(12, true), "about 12"},
@@ -561,7 +560,7 @@ func TestWords(t *testing.T) {
 func compare(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: said\n\t%s\nwant\n\t%s", what, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		t.Errorf("%s: lines\n\t%s\nwant\n\t%s", what, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 }
 

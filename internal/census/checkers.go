@@ -29,8 +29,8 @@ type checker struct {
 	reported time.Time    // zero: not yet
 }
 
-// refused notes a refusal. A provisional client is left out: an allow of its
-// address does not hold.
+// refused records a refusal. It ignores provisional clients, since an allow of their
+// address has no effect.
 func (c *checkers) refused(req *fairshare.Request, found *fairshare.Finding, s *state) {
 	if found.Ban != fairshare.BanStarted || req.Method != http.MethodHead || req.Via.IsValid() {
 		return
@@ -58,8 +58,7 @@ func (c *checkers) refused(req *fairshare.Request, found *fairshare.Finding, s *
 	}
 }
 
-// lines returns one line for each client that is to be reported now, at most
-// once an hour for each.
+// lines returns one line for each client to report now, at most once an hour for each.
 func (c *checkers) lines(now time.Time) (lines []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"fairshare"
 )
 
-// banForErrors has a client's request start a ban by a limit of errors.
+// banForErrors records a request that starts a ban by a limit of errors.
 func (t *traffic) banForErrors(a netip.Addr, method string) {
 	t.Refused(&fairshare.Request{Addr: a, Method: method, UserAgent: "curl/8.1"}, errorsBan(), false)
 }
@@ -43,7 +43,7 @@ func TestLinkCheckerIsReportedOnceAnHour(t *testing.T) {
 	tr.wait(6 * time.Minute)
 	tr.banForErrors(addr(1), "HEAD")
 	tr.wait(5 * time.Second)
-	compare(t, "said", tr.said, []string{
+	compare(t, "lines", tr.lines, []string{
 		checkerLine("5s", "10.0.0.1"), checkerLine("55m10s", "2001:db8::/64"), checkerLine("1h1m15s", "10.0.0.1"),
 	})
 }
@@ -74,15 +74,15 @@ func TestOtherRefusalsAreNotLinkCheckers(t *testing.T) {
 		c.change(req, found)
 		tr.Refused(req, found, c.dry)
 		tr.wait(5 * time.Second)
-		compare(t, c.name, tr.said, nil)
+		compare(t, c.name, tr.lines, nil)
 	}
 }
 
-// However many clients start bans at once, few lines are said in an hour.
+// If many clients start bans at once, few lines are logged in an hour.
 func TestReportsOfLinkCheckersAreBounded(t *testing.T) {
 	var c checkers
 	s := newTraffic(policyOf(false)).state.Load()
-	said := 0
+	lines := 0
 	for minute := range 60 {
 		var all sync.WaitGroup
 		for part := range 4 {
@@ -94,10 +94,10 @@ func TestReportsOfLinkCheckersAreBounded(t *testing.T) {
 			})
 		}
 		all.Wait()
-		said += len(c.lines(start.Add(time.Duration(minute) * time.Minute)))
+		lines += len(c.lines(start.Add(time.Duration(minute) * time.Minute)))
 	}
-	if said != mostCheckers {
-		t.Errorf("%d lines in an hour, want %d", said, mostCheckers)
+	if lines != mostCheckers {
+		t.Errorf("%d lines in an hour, want %d", lines, mostCheckers)
 	}
 	c.lines(start.Add(time.Hour))
 	c.refused(&fairshare.Request{Addr: addr(7), Method: "HEAD"}, errorsBan(), s)

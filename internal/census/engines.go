@@ -12,80 +12,79 @@ import (
 	"fairshare/internal/prose"
 )
 
-// engine reports whether a bot is a search engine that it is known to be.
+// engine reports whether a bot is a verified search engine.
 func engine(b *fairshare.Bot) bool {
 	return b.State == fairshare.Verified && slices.Contains(b.Categories, "search")
 }
 
 // Bounds of the warning about search engines.
 const (
-	mostAway = 64 // distinguished
-	toldAway = 4  // in one line
+	mostEngines     = 64 // distinguished
+	reportedEngines = 4  // in one line
 )
 
-// engines are the verified search engines that were refused since that was
-// told last. The zero engines are none. It is safe for concurrent use.
+// engines counts the refusals of verified search engines since the last report. The
+// zero engines is empty. It is safe for concurrent use.
 type engines struct {
-	mu   sync.Mutex
-	away map[away]int64
-	told time.Time // zero: never
-	idle time.Time // the latest time at which there was none
+	mu       sync.Mutex
+	refused  map[refusedEngine]int64
+	reported time.Time // zero: never
+	idle     time.Time // the latest time without a refused engine
 }
 
-// An away is who was refused, by what.
-type away struct {
+// A refusedEngine is a search engine with the rule that refused it.
+type refusedEngine struct {
 	bot, rule string
 	action    fairshare.Action
 	dry       bool
 }
 
-func (e *engines) add(a away) {
+func (e *engines) add(a refusedEngine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, known := e.away[a]; !known && len(e.away) >= mostAway {
-		return // the many others are told
+	if _, known := e.refused[a]; !known && len(e.refused) >= mostEngines {
+		return // enough others are reported
 	}
-	if e.away == nil {
-		e.away = map[away]int64{}
+	if e.refused == nil {
+		e.refused = map[refusedEngine]int64{}
 	}
-	e.away[a]++
+	e.refused[a]++
 }
 
 // warnings returns the warnings that are due now: at once, then every five minutes.
 func (e *engines) warnings(now time.Time) []string {
 	e.mu.Lock()
-	gone, since := e.away, prose.Last(now.Sub(e.idle))
+	counts, since := e.refused, prose.Last(now.Sub(e.idle))
 	switch {
-	case len(gone) == 0:
+	case len(counts) == 0:
 		e.idle = now
-	case e.told.IsZero() || now.Sub(e.told) >= warnAgainIn:
-		e.away, e.told, e.idle = nil, now, now
+	case e.reported.IsZero() || now.Sub(e.reported) >= warnAgainIn:
+		e.refused, e.reported, e.idle = nil, now, now
 	default:
-		gone = nil
+		counts = nil
 	}
 	e.mu.Unlock()
 	var lines []string
 	for _, dry := range []bool{false, true} {
-		var all []away
-		for a := range gone {
+		var all []refusedEngine
+		for a := range counts {
 			if a.dry == dry {
 				all = append(all, a)
 			}
 		}
-		slices.SortFunc(all, func(a, b away) int {
-			return cmp.Or(cmp.Compare(gone[b], gone[a]), strings.Compare(a.bot, b.bot),
+		slices.SortFunc(all, func(a, b refusedEngine) int {
+			return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a.bot, b.bot),
 				strings.Compare(a.rule, b.rule), cmp.Compare(a.action, b.action))
 		})
 		if len(all) > 0 {
-			lines = append(lines, enginesText(all, gone, since))
+			lines = append(lines, enginesText(all, counts, since))
 		}
 	}
 	return lines
 }
 
-// enginesText makes one line of those that were refused, or would have
-// been.
-func enginesText(all []away, gone map[away]int64, since string) string {
+// enginesText returns the line about engines that were refused, or would have been.
+func enginesText(all []refusedEngine, counts map[refusedEngine]int64, since string) string {
 	var b strings.Builder
 	b.WriteString("WARNING: ")
 	blocked, dry, turns := false, all[0].dry, 0
@@ -95,10 +94,10 @@ func enginesText(all []away, gone map[away]int64, since string) string {
 	}
 	for i, a := range all {
 		blocked = blocked || a.action == fairshare.Block
-		if i == toldAway {
+		if i == reportedEngines {
 			fmt.Fprintf(&b, " and %d more", len(all)-i)
 		}
-		if i >= toldAway {
+		if i >= reportedEngines {
 			continue
 		}
 		if i > 0 {
@@ -112,7 +111,7 @@ func enginesText(all []away, gone map[away]int64, since string) string {
 		if a.rule == fairshare.BusyUpstream.Name {
 			by, turns = "because the upstream was busy", turns+1
 		}
-		fmt.Fprintf(&b, "%s (verified)%s%s %s %s", a.bot, were, did, prose.Times(gone[a]), by)
+		fmt.Fprintf(&b, "%s (verified)%s%s %s %s", a.bot, were, did, prose.Times(counts[a]), by)
 	}
 	fmt.Fprintf(&b, " in %s: ", since)
 	if blocked {
@@ -120,7 +119,7 @@ func enginesText(all []away, gone map[away]int64, since string) string {
 	} else {
 		b.WriteString("a search engine that is refused crawls less often")
 	}
-	if turns < min(len(all), toldAway) {
+	if turns < min(len(all), reportedEngines) {
 		b.WriteString(
 			"; if that is not intended, put a rule with match: {bot: search} and allow: true above, and send SIGHUP")
 	}
@@ -130,7 +129,7 @@ func enginesText(all []away, gone map[away]int64, since string) string {
 	return b.String()
 }
 
-// botsText tells how many of the requests came from bots, "" if none.
+// botsText returns the text about requests of bots, "" if there are none.
 func (t *tally) botsText() string {
 	known := t.known.Load()
 	if known == 0 {

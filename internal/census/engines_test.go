@@ -10,7 +10,7 @@ import (
 	"fairshare"
 )
 
-// bot is a request of the n-th client that is recognized as a bot.
+// bot returns a request of the n-th client that is recognized as a bot.
 func bot(n int, name, category string, state fairshare.BotState) *fairshare.Request {
 	req := request(n, false)
 	req.SetBot(fairshare.Bot{Name: name, Categories: []string{category}, State: state})
@@ -19,9 +19,9 @@ func bot(n int, name, category string, state fairshare.BotState) *fairshare.Requ
 
 const engineHint = "; if that is not intended, put a rule with match: {bot: search} and allow: true above, and send SIGHUP"
 
-// A verified search engine that is refused is told of at once, then every
-// five minutes while it goes on; nobody else is.
-func TestEnginesThatAreTurnedAway(t *testing.T) {
+// A refused verified search engine is reported at once, then every five minutes while
+// it lasts. No other client is reported.
+func TestRefusedSearchEnginesAreReported(t *testing.T) {
 	tr := newTraffic(policyOf(false))
 	refuse := func(req *fairshare.Request, rule, times int) {
 		for range times {
@@ -33,7 +33,7 @@ func TestEnginesThatAreTurnedAway(t *testing.T) {
 	refuse(bot(3, "gptbot", "ai", fairshare.Verified), pages, 9)
 	refuse(bot(4, "somebot", "search", fairshare.Claimed), pages, 9)
 	tr.wait(10 * time.Minute)
-	compare(t, "others", tr.said, nil)
+	compare(t, "others", tr.lines, nil)
 
 	refuse(bot(1, "googlebot", "search", fairshare.Verified), pages, 1)
 	tr.wait(5 * time.Second)
@@ -45,7 +45,7 @@ func TestEnginesThatAreTurnedAway(t *testing.T) {
 	tr.wait(20 * time.Minute)
 	refuse(bot(1, "googlebot", "search", fairshare.Verified), pages, 2)
 	tr.wait(20 * time.Minute)
-	compare(t, "engines", tr.said, []string{
+	compare(t, "engines", tr.lines, []string{
 		`10m5s WARNING: googlebot (verified) was refused once by rule "pages" in the last 5 seconds: a search engine that is refused crawls less often` + engineHint,
 		`15m5s WARNING: googlebot (verified) was refused 1,234 times by rule "pages", bingbot (verified) was blocked twice by rule "bad bots" in the last 5 minutes: a search engine that is blocked drops the pages from its index` + engineHint,
 		`15m5s WARNING: bingbot (verified) would have been refused 3 times by rule "tried" in the last 5 minutes: a search engine that is refused crawls less often` + engineHint,
@@ -53,9 +53,9 @@ func TestEnginesThatAreTurnedAway(t *testing.T) {
 	})
 }
 
-// What an operator has banned is meant to be refused: nobody is warned, not
-// of many clients, not of search engines. A dry run sums it up.
-func TestOperatorsBansAreMeant(t *testing.T) {
+// Bans by an operator cause no warning, neither about many clients nor about search
+// engines. The summary of a dry run contains them.
+func TestOperatorsBansCauseNoWarning(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		tr := newTraffic(policyOf(dry))
 		for n := range 200 {
@@ -91,8 +91,8 @@ func TestOperatorsBansAreMeant(t *testing.T) {
 	}
 }
 
-// What is distinguished is bounded, and what one line tells.
-func TestManyEngines(t *testing.T) {
+// The number of distinguished engines is bounded, and the length of a line.
+func TestReportedEnginesAreBounded(t *testing.T) {
 	tr := newTraffic(policyOf(true))
 	for n := range 1000 {
 		for range 1 + n%10 {
@@ -100,20 +100,20 @@ func TestManyEngines(t *testing.T) {
 				true)
 		}
 	}
-	if n := len(tr.engines.away); n != mostAway {
-		t.Errorf("%d are told apart, want %d", n, mostAway)
+	if n := len(tr.engines.refused); n != mostEngines {
+		t.Errorf("%d are distinguished, want %d", n, mostEngines)
 	}
 	lines := tr.engines.warnings(start.Add(5 * time.Second))
 	compare(t, "many", lines,
 		[]string{`WARNING: engine 19 (verified) would have been refused 10 times by rule "pages", engine 29 (verified) would have been refused 10 times by rule "pages", ` +
 			`engine 39 (verified) would have been refused 10 times by rule "pages", engine 49 (verified) would have been refused 10 times by rule "pages" and 60 more in the last 5 seconds: ` +
 			`a search engine that is refused crawls less often` + engineHint})
-	if tr.engines.away != nil {
-		t.Error("what was told is kept")
+	if tr.engines.refused != nil {
+		t.Error("reported engines are kept")
 	}
 }
 
-// The loud warning and the summary tell how many of the requests bots sent.
+// The warning and the summary contain the number of requests from bots.
 func TestBotsAmongTheRefused(t *testing.T) {
 	tr := newTraffic(policyOf(true))
 	for n := range 20 {
@@ -135,8 +135,8 @@ func TestBotsAmongTheRefused(t *testing.T) {
 	})
 }
 
-// A bot with all that a browser sends is not a person.
-func TestKnownBotIsNoPerson(t *testing.T) {
+// A bot with all headers of a browser is not a person.
+func TestKnownBotIsNotAPerson(t *testing.T) {
 	req := request(1, true)
 	req.Header.(http.Header).Set("Cookie", "a=b")
 	if !Person(req) {

@@ -16,14 +16,14 @@ import (
 	"fairshare/internal/prose"
 )
 
-// Bounds of the report about passwords that are guessed from many addresses.
+// Bounds of the report about password guessing from many addresses.
 const (
 	fewestGuessers = 20 // addresses
 	guessPeriod    = 10 * time.Minute
 	guessPaths     = 32 // distinguished
 	guessPathSize  = 96 // bytes
 	guesserBits    = 1 << 12
-	toldPaths      = 2
+	reportedPaths  = 2
 )
 
 // formEnds are the ends of paths of login forms that answer a wrong password
@@ -51,12 +51,12 @@ func endsIn(path string, ends []string) bool {
 	return false
 }
 
-// IsLogin reports whether the built-in policy takes a path for that of a login.
+// IsLogin reports whether the built-in policy treats a path as that of a login.
 func IsLogin(path string) bool { return endsIn(path, formEnds) || endsIn(path, loginEnds) }
 
-// A guessTable counts POSTs by path, and of how many addresses the failed ones
-// are. Of more than 32 paths those with the most stay: each POST to a further
-// path takes one from the smallest weight, and at 0 its place (Misra and Gries
+// A guessTable counts POST requests by path, and the addresses of failed ones. It
+// keeps the 32 paths with the most requests: a request to another path reduces the
+// smallest weight by one, and replaces that path if the weight is 0 (Misra and Gries
 // 1982). Its size is fixed, 20 KiB.
 type guessTable [guessPaths]guessEntry
 
@@ -65,22 +65,22 @@ type guessEntry struct {
 	n         int
 	weight    int64
 	failed    int64
-	passed    int64                    // the others
-	addresses [guesserBits / 64]uint64 // of the failed ones: linear counting, as in seen
+	passed    int64                    // the other requests
+	addresses [guesserBits / 64]uint64 // of failed requests: linear counting, as in seen
 }
 
 // guesses are the failed logins of the present ten minutes and of the ten
 // minutes before.
 type guesses struct {
-	mu      sync.Mutex
-	at      time.Time // when the present ten minutes began
-	lastAt  time.Time
-	present *guessTable
-	last    *guessTable
-	told    time.Time // zero: never
+	mu       sync.Mutex
+	at       time.Time // when the present ten minutes began
+	lastAt   time.Time
+	present  *guessTable
+	last     *guessTable
+	reported time.Time // zero: never
 }
 
-// attempt returns whether a request tried to log in, and whether that failed.
+// attempt reports whether a request was an attempt to log in, and whether it failed.
 func attempt(method, path string, status int) (tried, failed bool) {
 	if method != http.MethodPost {
 		return false, false
@@ -99,13 +99,13 @@ func attempt(method, path string, status int) (tried, failed bool) {
 	return true, false
 }
 
-func (g *guesses) passed(p *Passage, s *state) {
+func (g *guesses) passed(p *PassedRequest, s *state) {
 	if tried, failed := attempt(p.Method, p.Path, p.Status); tried {
 		g.note(p.Path, s.hash(p.Addr, p.Via), failed)
 	}
 }
 
-// refused notes an attempt that a rule refused.
+// refused records an attempt that a rule refused.
 func (g *guesses) refused(req *fairshare.Request, s *state) {
 	if req.Method == http.MethodPost && IsLogin(req.Path) {
 		g.note(req.Path, s.hash(req.Addr, req.Via), true)
@@ -132,7 +132,7 @@ func (g *guesses) note(path string, hash uint64, failed bool) {
 	e.addresses[hash/64%(guesserBits/64)] |= 1 << (hash % 64)
 }
 
-// entry returns the entry of a path; nil when the others have more weight.
+// entry returns the entry of a path, or nil if the other paths have more weight.
 func (t *guessTable) entry(path string) *guessEntry {
 	least := &t[0]
 	for i := range t {
@@ -153,7 +153,7 @@ func (t *guessTable) entry(path string) *guessEntry {
 	return least
 }
 
-// addressesOf returns about how many addresses are in some entries.
+// addressesOf estimates the number of addresses in some entries.
 func addressesOf(entries ...*guessEntry) int64 {
 	unset := guesserBits
 	for i := range guesserBits / 64 {
@@ -172,13 +172,13 @@ type guessed struct {
 	addresses, failed, passed int64
 }
 
-// warnings returns what is to be said now: at once, then every ten minutes
-// while it lasts.
+// warnings returns the warning that is due: at once, then every ten minutes while the
+// guessing lasts.
 func (g *guesses) warnings(now time.Time) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var found []guessed
-	if g.told.IsZero() || now.Sub(g.told) >= guessPeriod {
+	if g.reported.IsZero() || now.Sub(g.reported) >= guessPeriod {
 		found = g.found()
 	}
 	since := g.lastAt
@@ -190,11 +190,11 @@ func (g *guesses) warnings(now time.Time) []string {
 	if len(found) == 0 {
 		return nil
 	}
-	g.told = now
+	g.reported = now
 	return []string{guessText(found, prose.Last(now.Sub(since)))}
 }
 
-// found returns the paths that are to be reported, the one with most addresses first.
+// found returns the paths to report, the one with most addresses first.
 func (g *guesses) found() (all []guessed) {
 	for _, t := range []*guessTable{g.present, g.last} {
 		for i := range t {
@@ -215,7 +215,7 @@ func (g *guesses) found() (all []guessed) {
 			all = append(all, f)
 		}
 	}
-	// Where most get in, the others have mistyped their passwords.
+	// Where most attempts succeed, the failed ones are typing errors.
 	all = slices.DeleteFunc(all, func(f guessed) bool { return f.addresses < fewestGuessers || f.failed <= f.passed })
 	slices.SortFunc(all, func(a, b guessed) int {
 		return cmp.Or(cmp.Compare(b.addresses, a.addresses), strings.Compare(a.path, b.path))
@@ -227,7 +227,7 @@ func guessText(all []guessed, when string) string {
 	var b strings.Builder
 	b.WriteString("WARNING: PASSWORDS ARE BEING GUESSED FROM MANY ADDRESSES: ")
 	for i, f := range all {
-		if i == toldPaths {
+		if i == reportedPaths {
 			fmt.Fprintf(&b, ", and %s more", prose.Plural(int64(len(all)-i), "path"))
 			break
 		}

@@ -11,11 +11,11 @@ import (
 	"fairshare"
 )
 
-// logins has so many clients send so many POSTs each.
+// logins records POST requests of a range of clients, n for each.
 func (t *traffic) logins(from, to, times int, path string, status int) {
 	for n := from; n < to; n++ {
 		for range times {
-			t.Passed(&Passage{Addr: addr(n), Method: "POST", Path: path, Took: time.Millisecond, Status: status},
+			t.Passed(&PassedRequest{Addr: addr(n), Method: "POST", Path: path, Took: time.Millisecond, Status: status},
 				netip.PrefixFrom(addr(n), 32), t.now)
 		}
 	}
@@ -27,7 +27,7 @@ func TestPasswordsGuessedFromManyAddresses(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(*traffic)
-		want string // within; "": nothing is said
+		want string // a part of the line; "": no line
 	}{
 		{"200 addresses", func(tr *traffic) { tr.logins(0, 200, 5, "/wp-login.php", 200) },
 			`5s WARNING: PASSWORDS ARE BEING GUESSED FROM MANY ADDRESSES: 1,000 failed or refused attempts of about 200 addresses at "/wp-login.php" in the last 5 seconds` + help},
@@ -55,7 +55,7 @@ func TestPasswordsGuessedFromManyAddresses(t *testing.T) {
 			`"/\x1b[2J\u202e\n"`},
 		{"a long path", func(tr *traffic) { tr.logins(0, 40, 1, "/"+strings.Repeat("a", 5000), 403) },
 			`"/` + strings.Repeat("a", guessPathSize-1) + `…"`},
-		{"beside many other paths", func(tr *traffic) {
+		{"among many other paths", func(tr *traffic) {
 			for n := range 400 {
 				tr.logins(n, n+1, 2, "/wp-login.php", 200)
 				tr.logins(9999, 10000, 1, fmt.Sprintf("/%d", n), 403)
@@ -78,7 +78,7 @@ func TestPasswordsGuessedFromManyAddresses(t *testing.T) {
 		{"19 addresses", func(tr *traffic) { tr.logins(0, 19, 50, "/wp-login.php", 200) }, ""},
 		{"a flash crowd", func(tr *traffic) {
 			for n := range 3000 {
-				tr.Passed(&Passage{Addr: addr(n), Method: "GET", Path: "/login", Took: time.Second, Status: 403},
+				tr.Passed(&PassedRequest{Addr: addr(n), Method: "GET", Path: "/login", Took: time.Second, Status: 403},
 					netip.PrefixFrom(addr(n), 32), tr.now)
 			}
 		}, ""},
@@ -103,14 +103,15 @@ func TestPasswordsGuessedFromManyAddresses(t *testing.T) {
 		tr.saw(0, 10_000)
 		c.do(tr)
 		tr.wait(5 * time.Second)
-		said := ""
-		for _, line := range tr.said {
+		lines := ""
+		for _, line := range tr.lines {
 			if strings.Contains(line, "GUESSED") {
-				said += line + "\n"
+				lines += line + "\n"
 			}
 		}
-		if (said == "") != (c.want == "") || !strings.Contains(estimates.ReplaceAllStringFunc(said, roughly), c.want) {
-			t.Errorf("%s: %q, want %q", c.name, said, c.want)
+		rounded := estimates.ReplaceAllStringFunc(lines, roughly)
+		if (lines == "") != (c.want == "") || !strings.Contains(rounded, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, lines, c.want)
 		}
 	}
 }
@@ -124,7 +125,7 @@ func roughly(text string) string {
 	return fmt.Sprintf("about %d ", (n+5)/10*10)
 }
 
-// What lasts is said every ten minutes, what is over is not said again.
+// Guessing is reported every ten minutes while it lasts, and not after its end.
 func TestGuessingIsReportedWhileItLasts(t *testing.T) {
 	tr := newTraffic(policyOf(false))
 	for n := range 60 {
@@ -133,11 +134,11 @@ func TestGuessingIsReportedWhileItLasts(t *testing.T) {
 		}
 		tr.wait(time.Minute)
 	}
-	if n := len(tr.said); n < 3 || n > 5 {
-		t.Errorf("half an hour of guessing is reported %d times: %q", n, tr.said)
+	if n := len(tr.lines); n < 3 || n > 5 {
+		t.Errorf("half an hour of guessing is reported %d times: %q", n, tr.lines)
 	}
-	if last := tr.said[len(tr.said)-1]; !strings.HasPrefix(last, "2") && !strings.HasPrefix(last, "3") &&
+	if last := tr.lines[len(tr.lines)-1]; !strings.HasPrefix(last, "2") && !strings.HasPrefix(last, "3") &&
 		!strings.HasPrefix(last, "4") {
-		t.Errorf("it is reported when it is over: %s", last)
+		t.Errorf("it is reported after its end: %s", last)
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"fairshare/internal/prose"
 )
 
-// A Passage is a request that was let through and has ended.
-type Passage struct {
+// A PassedRequest is a request that reached the upstream and has ended.
+type PassedRequest struct {
 	Addr   netip.Addr
-	Via    netip.Addr // the unnamed proxy that named Addr; else invalid
-	Proxy  bool       // many clients may stand behind Addr
+	Via    netip.Addr // the proxy that named Addr, if the policy does not trust it; else invalid
+	Proxy  bool       // Addr may have many clients behind it
 	Method string
 	Path   string        // without the query
-	Took   time.Duration // of the upstream
-	Status int           // of the upstream; 0 when it gave no answer
+	Took   time.Duration // the upstream's time
+	Status int           // of the upstream's answer; 0 if there was none
 }
 
 // Bounds of the report about a client that takes most of the upstream's time.
@@ -33,9 +33,9 @@ const (
 	heavyPathSize = 64 // bytes
 )
 
-// A heavy table finds the keys that had most of the upstream's time: Space
-// Saving (Metwally, Agrawal, El Abbadi 2005). A key that had more than 1/64 of
-// all time is in it. spent-over is never more than what a key had. Its size is fixed.
+// A heavyTable finds the keys that used most of the upstream's time: Space Saving
+// (Metwally, Agrawal, El Abbadi 2005). A key that used more than 1/64 of the time is in
+// it. spent-over is a lower bound of a key's time. Its size is fixed.
 type heavyTable struct {
 	all     time.Duration
 	entries [heavyEntries]heavyEntry
@@ -43,19 +43,19 @@ type heavyTable struct {
 
 type heavyEntry struct {
 	prefix      netip.Prefix
-	spent, over time.Duration // over: what earlier keys of this entry had, at most
+	spent, over time.Duration // over: upper bound of the time of earlier keys in this entry
 	requests    int64
 	proxy       bool
 
-	// The path that may have most of it, by majority vote (Boyer and Moore 1981):
-	// the path has had at least lead since it stands here.
+	// The path that may have used most of this time, by majority vote (Boyer and Moore
+	// 1981). It has used at least lead since it was set.
 	path [heavyPathSize]byte
 	n    int
 	lead time.Duration
 }
 
-// heavy are the clients and networks that had most of the upstream's time in
-// the present minute.
+// heavy finds the clients and networks that used most of the upstream's time in the
+// present minute.
 type heavy struct {
 	mu       sync.Mutex
 	since    time.Time
@@ -63,8 +63,8 @@ type heavy struct {
 	networks heavyTable
 }
 
-// pathGroup returns the folder of a path, or the path itself where that is the
-// root: pages of one kind mostly share a folder.
+// pathGroup returns the folder of a path, or the path itself in the root folder:
+// similar pages usually share a folder.
 func pathGroup(path string) (name string, folder bool) {
 	if slash := strings.LastIndexByte(path, '/'); slash > 0 {
 		return path[:slash+1], true
@@ -73,7 +73,7 @@ func pathGroup(path string) (name string, folder bool) {
 }
 
 // add counts time of the upstream for a key.
-func (t *heavyTable) add(prefix netip.Prefix, p *Passage, took time.Duration) {
+func (t *heavyTable) add(prefix netip.Prefix, p *PassedRequest, took time.Duration) {
 	t.all += took
 	least := 0
 	for i := range t.entries {
@@ -91,7 +91,7 @@ func (t *heavyTable) add(prefix netip.Prefix, p *Passage, took time.Duration) {
 	e.add(p, took)
 }
 
-func (e *heavyEntry) add(p *Passage, took time.Duration) {
+func (e *heavyEntry) add(p *PassedRequest, took time.Duration) {
 	e.spent += took
 	e.requests++
 	e.proxy = e.proxy || p.Proxy
@@ -107,7 +107,7 @@ func (e *heavyEntry) add(p *Passage, took time.Duration) {
 	}
 }
 
-// heaviest returns the key that surely had most.
+// heaviest returns the key with the greatest lower bound.
 func (t *heavyTable) heaviest() *heavyEntry {
 	first := &t.entries[0]
 	for i := range t.entries {
@@ -118,9 +118,9 @@ func (t *heavyTable) heaviest() *heavyEntry {
 	return first
 }
 
-// Passed notes a request that was let through. It is quick and allocates nothing.
-// of is what limits count the client as.
-func (c *Census) Passed(p *Passage, of netip.Prefix, now time.Time) {
+// Passed records a request that reached the upstream. It allocates nothing. of is the
+// prefix that limits count as the client.
+func (c *Census) Passed(p *PassedRequest, of netip.Prefix, now time.Time) {
 	c.guesses.passed(p, c.state.Load())
 	if p.Took <= 0 || !of.IsValid() {
 		return
@@ -128,15 +128,15 @@ func (c *Census) Passed(p *Passage, of netip.Prefix, now time.Time) {
 	h := &c.heavy
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	took := min(p.Took, max(now.Sub(h.since), 0)) // what was before belongs to minutes that are over
+	took := min(p.Took, max(now.Sub(h.since), 0)) // the rest belongs to earlier minutes
 	h.clients.add(of, p, took)
 	h.networks.add(network.Around(of), p, took)
 }
 
-// Heavy returns what is to be said of a client or a network that had more than
-// half of the upstream's time in the last minute, while the upstream was busy.
-// capacity is how many requests the upstream works on at once; 0: not known.
-// It is to be called as often as Tick.
+// Heavy returns the warning about a client or network that used more than half of a
+// busy upstream's time in the last minute, "" if there is none. The capacity is the number
+// of requests that the upstream processes at once; 0 means unknown. Call it as often
+// as Tick.
 func (c *Census) Heavy(now time.Time, capacity int) string {
 	h := &c.heavy
 	h.mu.Lock()
@@ -158,7 +158,7 @@ func (c *Census) Heavy(now time.Time, capacity int) string {
 	return line
 }
 
-// text makes one line of the key that had most.
+// text returns the warning about an entry.
 func (e *heavyEntry) text(all, lasted time.Duration, average float64) string {
 	var b strings.Builder
 	client := fairshare.PrefixID(e.prefix)

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A minute has passages end at times that are spread over one minute, and
-// returns the warning about it.
-func minute(passages []Passage, capacity int) string {
+// minute records requests that end in the course of one minute, and returns the warning
+// about it.
+func minute(passages []PassedRequest, capacity int) string {
 	p := policyOf(false)
 	c := New(p, start)
 	for i := range passages {
@@ -24,18 +24,18 @@ func minute(passages []Passage, capacity int) string {
 	return c.Heavy(start.Add(time.Minute), capacity)
 }
 
-// requests are so many of each of some clients, in turns.
-func requests(clients, each int, addr func(int) netip.Addr, path string, took time.Duration) (all []Passage) {
+// requests returns requests of some clients in turn, each with that many.
+func requests(clients, each int, addr func(int) netip.Addr, path string, took time.Duration) (all []PassedRequest) {
 	for range each {
 		for n := range clients {
-			all = append(all, Passage{Addr: addr(n), Method: "GET", Path: path, Took: took, Status: 200})
+			all = append(all, PassedRequest{Addr: addr(n), Method: "GET", Path: path, Took: took, Status: 200})
 		}
 	}
 	return all
 }
 
-// mixed puts passages into a random order, which is the same each time.
-func mixed(parts ...[]Passage) (all []Passage) {
+// mixed returns the requests in a random order, which is the same each time.
+func mixed(parts ...[]PassedRequest) (all []PassedRequest) {
 	for _, p := range parts {
 		all = append(all, p...)
 	}
@@ -55,9 +55,9 @@ func TestClientWithMostOfTheUpstreamsTime(t *testing.T) {
 	scraper := requests(1, 600, one("203.0.113.9"), "/search", 300*time.Millisecond)
 	for _, c := range []struct {
 		name     string
-		passages []Passage
+		passages []PassedRequest
 		capacity int
-		want     []string // parts of the line; none: nothing is said
+		want     []string // parts of the line; none: no line
 	}{
 		{"nobody", nil, 0, nil},
 		{"a scraper", mixed(visitors, scraper), 0, []string{
@@ -110,29 +110,30 @@ func TestClientWithMostOfTheUpstreamsTime(t *testing.T) {
 	}
 }
 
-// What lasts is said once a minute, and an hour-long request belongs to the
-// minutes in which the upstream worked on it.
+// A heavy client is reported once a minute. A request that lasts an hour counts in all
+// the minutes of that hour.
 func TestHeavyClientIsReportedOnceAMinute(t *testing.T) {
 	p := policyOf(false)
-	c, said := New(p, start), 0
+	c, reported := New(p, start), 0
 	for second := range 181 {
 		now := start.Add(time.Duration(second) * time.Second)
 		if second <= 120 {
 			for range 8 {
-				c.Passed(&Passage{Addr: addr(1), Method: "GET", Path: "/", Took: time.Second, Status: 200},
+				c.Passed(&PassedRequest{Addr: addr(1), Method: "GET", Path: "/", Took: time.Second,
+					Status: 200},
 					p.Client(addr(1)), now)
 			}
 		}
 		if c.Heavy(now, 0) != "" {
-			said++
+			reported++
 		}
 	}
-	if said != 2 {
-		t.Errorf("said %d times, want 2", said)
+	if reported != 2 {
+		t.Errorf("reported %d times, want 2", reported)
 	}
 	c = New(p, start)
 	for i := range 10 {
-		c.Passed(&Passage{Addr: addr(1), Path: "/", Took: time.Hour}, p.Client(addr(1)),
+		c.Passed(&PassedRequest{Addr: addr(1), Path: "/", Took: time.Hour}, p.Client(addr(1)),
 			start.Add(time.Duration(i)*time.Second))
 	}
 	if got := c.Heavy(start.Add(time.Minute), 0); got != "" { // 45 s of this minute
@@ -140,9 +141,9 @@ func TestHeavyClientIsReportedOnceAMinute(t *testing.T) {
 	}
 }
 
-// A table of fixed size beside an exact count of all keys: it never says more
-// than a key had, and finds every key that had more than 1/64 of all.
-func TestHeavyTableAgainstExactCounts(t *testing.T) {
+// A table of fixed size is compared with an exact count of all keys. Its lower bounds
+// hold, and it finds every key that had more than 1/64 of all.
+func TestHeavyTableMatchesExactCounts(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for round := range 50 {
 		var table heavyTable
@@ -155,7 +156,7 @@ func TestHeavyTableAgainstExactCounts(t *testing.T) {
 			}
 			prefix := netip.PrefixFrom(addr(n), 32)
 			took := time.Duration(1 + r.IntN(1000))
-			table.add(prefix, &Passage{Path: "/"}, took)
+			table.add(prefix, &PassedRequest{Path: "/"}, took)
 			exact[prefix] += took
 		}
 		found := map[netip.Prefix]bool{}
@@ -174,13 +175,13 @@ func TestHeavyTableAgainstExactCounts(t *testing.T) {
 	}
 }
 
-func TestNotingAPassageAllocatesNothing(t *testing.T) {
+func TestPassedAllocatesNothing(t *testing.T) {
 	p := policyOf(false)
 	c := New(p, start)
 	n := 0
 	if got := testing.AllocsPerRun(1000, func() {
 		n++
-		c.Passed(&Passage{Addr: addr(n), Method: http.MethodPost, Path: "/wp-login.php", Took: time.Second,
+		c.Passed(&PassedRequest{Addr: addr(n), Method: http.MethodPost, Path: "/wp-login.php", Took: time.Second,
 			Status: 200}, p.Client(addr(n)), start.Add(time.Second))
 	}); got != 0 {
 		t.Errorf("%v allocations", got)
@@ -194,7 +195,8 @@ func BenchmarkPassed(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		n++
-		c.Passed(&Passage{Addr: addr(n & 1023), Method: "GET", Path: "/shop/page", Took: time.Second, Status: 200},
+		c.Passed(&PassedRequest{Addr: addr(n & 1023), Method: "GET", Path: "/shop/page", Took: time.Second,
+			Status: 200},
 			p.Client(addr(n&1023)), start.Add(time.Second))
 	}
 }

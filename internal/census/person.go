@@ -8,14 +8,13 @@ import (
 	"fairshare"
 )
 
-// Browser reports whether a user agent is one that people's browsers send, as
-// far as the text tells.
+// Browser reports whether a user agent looks like that of a person's browser.
 func Browser(agent string) bool {
 	if !strings.HasPrefix(agent, "Mozilla/5.0 (") && !strings.HasPrefix(agent, "Opera/9.") &&
 		!strings.HasPrefix(agent, "Mozilla/4.0 (compatible; MSIE ") {
 		return false
 	}
-	var space [256]byte // where most fit
+	var space [256]byte // enough for most
 	folded := space[:0]
 	for i := range len(agent) {
 		c := agent[i]
@@ -36,23 +35,26 @@ func Browser(agent string) bool {
 	return true
 }
 
-// robotWords are in the user agents of robots that look like a browser's else.
+// robotWords are in user agents of robots that otherwise look like those of browsers.
 var robotWords = bytes.Fields(
 	[]byte("bot crawl spider slurp http: https: www. headless phantomjs python curl scan monitor preview fetch archive checker @"))
 
-// mostAgent is how many bytes of a user agent people's browsers send at most.
+// mostAgent is the length in bytes of the longest user agent of a person's browser.
 const mostAgent = 512
 
-// Person reports whether a request looks as if a person's browser sent it. It
-// is a hint for operators and decides nothing: a script that copies a whole
-// browser passes, and a browser's very first request by plain HTTP may not.
+// Person reports whether a request looks like one of a person's browser. It is a hint
+// for operators and decides nothing: a script that imitates a whole browser passes, and
+// a browser's first request by plain HTTP may not.
 //
-// It takes the user agent of a browser; a language that somebody chose, where
-// scripts send none, or "*" as Node does; and one of those that a browser adds
-// by itself: where the request came from (Sec-Fetch-Site, which browsers send
-// by HTTPS alone, or Referer), a cookie it was given, or the wish for an
-// encrypted page that goes with each page. Some browsers without a window say
-// so in their brand, whatever their user agent. A known bot is none.
+// The request must have
+//
+//   - the user agent of a browser,
+//   - a language; scripts send none, or "*" as Node does,
+//   - one of the headers that a browser adds by itself: Sec-Fetch-Site (by HTTPS only),
+//     Referer, a cookie, or Upgrade-Insecure-Requests,
+//   - no brand of a browser without a window (Sec-Ch-Ua).
+//
+// It must not come from a known bot.
 func Person(req *fairshare.Request) bool {
 	if req.Bot.Name != "" || req.Header == nil || len(req.UserAgent) > mostAgent ||
 		!language(first(req, "Accept-Language")) {
@@ -69,7 +71,7 @@ func Person(req *fairshare.Request) bool {
 	return Browser(req.UserAgent) && !strings.Contains(first(req, "Sec-Ch-Ua"), "Headless")
 }
 
-// language reports whether an Accept-Language begins with the tag of one.
+// language reports whether an Accept-Language begins with a language tag.
 func language(s string) bool {
 	letters := 0
 	for letters < len(s) && (s[letters]|0x20 >= 'a' && s[letters]|0x20 <= 'z') {

@@ -15,7 +15,7 @@ const (
 	gptbot   = "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)"
 )
 
-func TestPerson(t *testing.T) {
+func TestPersonNeedsABrowsersHeaders(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		agent  string
@@ -32,10 +32,10 @@ func TestPerson(t *testing.T) {
 		{"a picture of another site", chrome, "Accept-Language: en\nSec-Fetch-Site: cross-site", true},
 		{"a client of three letters' language", firefox, "Accept-Language: haw;q=1\nSec-Fetch-Site: none", true},
 
-		{"Firefox, a first picture by HTTP", firefox, "Accept-Language: de", false}, // nothing tells it from a script
+		{"Firefox, a first picture by HTTP", firefox, "Accept-Language: de", false}, // looks like a script
 		{"no header at all", chrome, "", false},
 		{"curl", "curl/8.5.0", "Accept: */*", false},
-		{"curl -A, and no more", chrome, "Accept: */*", false},
+		{"curl -A, and nothing else", chrome, "Accept: */*", false},
 		{"python-requests with a browser's name", chrome,
 			"Accept: */*\nAccept-Encoding: gzip, deflate\nConnection: keep-alive", false},
 		{"the same with a session", chrome, "Accept: */*\nCookie: session=1\nReferer: https://shop.example/", false},
@@ -65,7 +65,7 @@ func TestPerson(t *testing.T) {
 	}
 }
 
-func TestBrowser(t *testing.T) {
+func TestBrowserUserAgents(t *testing.T) {
 	for agent, want := range map[string]bool{
 		firefox: true,
 		chrome:  true,
@@ -73,7 +73,7 @@ func TestBrowser(t *testing.T) {
 		"Mozilla/4.0 (compatible; MSIE 8.0; Windows NT 6.1; Trident/4.0)":          true,
 		"Opera/9.80 (Windows NT 6.1) Presto/2.12 Version/12.16":                    true,
 		"Mozilla/5.0 (Linux; Android 9; é) Chrome/99":                              true,
-		"Mozilla/5.0 (Linux; Android 9; é) Chrome/99 BOT":                          false, // folded by another way
+		"Mozilla/5.0 (Linux; Android 9; é) Chrome/99 BOT":                          false, // not ASCII
 		"Mozilla/5.0 (" + strings.Repeat("x", 300) + ") Crawler":                   false,
 		"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)": false,
 		headless:   false,
@@ -87,8 +87,8 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// Whatever a client sends is judged, and a request that does not say it comes
-// from a browser never looks like a person's.
+// Any request is judged. One without the user agent of a browser never looks like a
+// person's.
 func FuzzPerson(f *testing.F) {
 	f.Add(firefox, "de-DE,de;q=0.8", "none", "a=b", "https://shop.example/", `"Chromium";v="126"`)
 	f.Add("curl/8.1", "*", "", "", "", "")

@@ -2,5 +2,5 @@
 
 package census
 
-// Under the race detector a flood is smaller, as each step takes long.
+// Under the race detector a flood is smaller, since each step is slow.
 const raceDetector = true

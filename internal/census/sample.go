@@ -6,13 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// A sample counts different clients, and those of them that look like people:
-// exactly up to mostSampled, beyond that by adaptive sampling (Flajolet 1990).
-// It keeps all clients whose hash begins with depth zeros, and one more zero is
-// asked for whenever there are too many; each client kept then stands for
-// 2^depth. The standard error is about 2 %. It grows with what it holds to at
-// most 64 KiB. The zero sample is empty. It is safe for concurrent use: who is
-// known already, and clients that are not known, is found so without a lock.
+// A sample counts different clients, and those of them that look like people: exactly
+// up to mostSampled, beyond that by adaptive sampling (Flajolet 1990). It stores the
+// clients whose hash begins with depth zeros. When there are too many, depth grows by
+// one; each stored client counts 2^depth. The standard error is about 2 %. A sample
+// takes at most 64 KiB. The zero sample is empty. It is safe for concurrent use; a
+// client that is already stored or not to be stored needs no lock.
 type sample struct {
 	depth atomic.Uint32
 	slots atomic.Pointer[[]atomic.Uint64] // open addressing, at most half full; a power of two
@@ -26,7 +25,7 @@ const (
 	leastSlots  = 16
 )
 
-// A slot holds a hash; its two lowest bits say other things.
+// A slot holds a hash, with flags in its two lowest bits.
 const (
 	personBit = 1 << 0
 	takenBit  = 1 << 1
@@ -46,7 +45,7 @@ func (s *sample) knows(hash uint64, person bool) bool {
 	return found != 0 && (!person || found&personBit != 0)
 }
 
-// add notes a client by its hash.
+// add adds a client by its hash.
 func (s *sample) add(hash uint64, person bool) {
 	if s.knows(hash, person) {
 		return
@@ -72,7 +71,7 @@ func (s *sample) add(hash uint64, person bool) {
 	}
 }
 
-// deepen asks for so many zeros, or more if there are still too many clients.
+// deepen sets depth, and increases it further while there are too many clients.
 func (s *sample) deepen(depth uint32) {
 	for s.depth.Store(depth); ; s.depth.Add(1) {
 		s.rebuild(len(*s.slots.Load()))
@@ -82,7 +81,7 @@ func (s *sample) deepen(depth uint32) {
 	}
 }
 
-// rebuild moves the clients that are still asked for to so many new slots.
+// rebuild moves the clients with enough zeros to that many new slots.
 func (s *sample) rebuild(size int) {
 	old, slots := *s.slots.Load(), make([]atomic.Uint64, size)
 	s.n = 0
@@ -121,10 +120,10 @@ func (s *sample) join(other *sample) {
 	}
 }
 
-// An amount is how many different clients there were.
+// An amount is a number of different clients.
 type amount struct {
 	clients, people int64
-	about           bool // they are estimates
+	about           bool // the numbers are estimates
 }
 
 func (s *sample) amount() amount {
@@ -146,8 +145,7 @@ func (s *sample) amount() amount {
 	return a
 }
 
-// find returns the slot of a hash: the one it is in, or the free one where it
-// would be.
+// find returns the slot that holds a hash, or the free slot for it.
 func find(slots []atomic.Uint64, hash uint64) *atomic.Uint64 {
 	mask := uint64(len(slots) - 1)
 	for i := hash >> 2 & mask; ; i = (i + 1) & mask {
@@ -157,7 +155,7 @@ func find(slots []atomic.Uint64, hash uint64) *atomic.Uint64 {
 	}
 }
 
-// entry is what a slot holds for a client.
+// entry returns the value of a slot for a client.
 func entry(hash uint64, person bool) uint64 {
 	e := hash&^flagBits | takenBit
 	if person {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// An exact counts what a sample estimates.
+// An exact is an exact count, to compare with a sample.
 type exact map[uint64]bool
 
 func (e exact) add(hash uint64, person bool) { e[hash&^flagBits] = e[hash&^flagBits] || person }
@@ -22,13 +22,13 @@ func (e exact) amount() (a amount) {
 	return a
 }
 
-// near reports whether got is within five standard errors, so many percent
-// each, of want.
+// near reports whether got is within five standard errors of want; a standard error is
+// that many percent.
 func near(got, want int64, percent float64) bool {
 	return math.Abs(float64(got-want)) <= 5*percent/100*float64(want)
 }
 
-func TestSample(t *testing.T) {
+func TestSampleIsExactThenEstimates(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, clients := range []int{0, 1, 2, 15, 16, 17, 37, 1000, mostSampled - 1, mostSampled, mostSampled + 1,
 		10_000, 100_000, 1_000_000} {
@@ -51,12 +51,12 @@ func TestSample(t *testing.T) {
 		for _, hash := range hashes {
 			add(hash)
 		}
-		for range min(clients, 10_000) { // some come again, perhaps as people
+		for range min(clients, 10_000) { // some return, perhaps as people
 			add(hashes[rnd.IntN(clients)])
 		}
 		joined.join(&first)
 		joined.join(&second)
-		joined.join(&second) // nobody new
+		joined.join(&second) // without new clients
 		want := model.amount()
 		for name, got := range map[string]amount{"sample": s.amount(), "joined": joined.amount()} {
 			if want.about = clients > mostSampled; !want.about {
@@ -76,7 +76,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-func TestSampleKnowsWhatChangesNothing(t *testing.T) {
+func TestKnowsReportsUnneededCalls(t *testing.T) {
 	var s sample
 	const hash = 1 << 63
 	for _, step := range []struct{ person, before, asPerson bool }{
@@ -85,7 +85,7 @@ func TestSampleKnowsWhatChangesNothing(t *testing.T) {
 		{false, true, true}, // still a person
 	} {
 		if got := s.knows(hash, false); got != step.before {
-			t.Errorf("known as anybody: %v, want %v", got, step.before)
+			t.Errorf("known as a client: %v, want %v", got, step.before)
 		}
 		if got := s.knows(hash, true); got != step.asPerson {
 			t.Errorf("known as a person: %v, want %v", got, step.asPerson)
@@ -97,9 +97,9 @@ func TestSampleKnowsWhatChangesNothing(t *testing.T) {
 	}
 }
 
-// The seed is fixed, and so are the figures: they are within four standard
-// errors of linear counting.
-func TestSeen(t *testing.T) {
+// The seed is fixed, so the figures are, too. They are within four standard errors of
+// linear counting.
+func TestSeenEstimates(t *testing.T) {
 	for _, test := range []struct {
 		clients int
 		percent float64
@@ -146,7 +146,7 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// addr6 is the n-th client with a network of its own.
+// addr6 returns the n-th client; each has its own network.
 func addr6(n int) netip.Addr {
 	return netip.AddrFrom16([16]byte{0x20, 1, 0xD, 0xB8, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n),
 		15: byte(n)})

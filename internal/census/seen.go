@@ -6,17 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// A seen counts clients that all requests are noted of: linear counting
-// (Whang, Vander-Zanden, Taylor 1990). Each client sets one bit; from the
-// share of bits that nobody set follows how many there were. The standard
-// error is under 1 % up to 1.3 million clients and 5 % at 3 million, which is
-// as far as it counts. It takes 32 KiB.
+// A seen counts the clients of all requests by linear counting (Whang, Vander-Zanden,
+// Taylor 1990). Each client sets one bit; the share of unset bits gives the number of
+// clients. The standard error is under 1 % up to 1.3 million clients and 5 % at 3
+// million, the largest number that it can count. It takes 32 KiB.
 type seen [seenBits / 64]atomic.Uint64
 
 const seenBits = 1 << 18
 
-// add notes a client by its hash. Most requests are of clients noted before
-// and only read.
+// add adds a client by its hash. Most clients are already there; then it only reads.
 func (s *seen) add(hash uint64) {
 	word, bit := &s[hash%uint64(len(s))], uint64(1)<<(hash>>58)
 	if word.Load()&bit == 0 {
@@ -31,8 +29,7 @@ func (s *seen) join(other *seen) {
 	}
 }
 
-// estimate returns about how many different clients were noted in any of
-// some.
+// estimate returns the approximate number of different clients in several seen.
 func estimate(of ...*seen) int64 {
 	unset := seenBits
 	for i := range seenBits / 64 {

@@ -11,8 +11,8 @@ import (
 	"fairshare"
 )
 
-// A tally is what rules did in some time, by one kind of refusal. The zero
-// tally is empty. It is safe for concurrent use.
+// A tally counts the refusals of one kind in a time, by rule. The zero tally is empty.
+// It is safe for concurrent use.
 type tally struct {
 	count
 	bots
@@ -20,15 +20,15 @@ type tally struct {
 	rules atomic.Pointer[map[string]*count] // by name; copied on writing
 }
 
-// A count is requests refused or blocked, and of whom.
+// A count counts requests that were refused or blocked, and their clients.
 type count struct {
 	requests atomic.Int64
 	clients  sample
 }
 
-// bots are requests of bots among those refused or blocked.
+// bots counts the requests of bots among those refused or blocked.
 type bots struct {
-	known   atomic.Int64 // all that say they are one
+	known   atomic.Int64 // of all clients recognized as bots
 	forged  atomic.Int64
 	engines atomic.Int64 // verified search engines
 }
@@ -83,14 +83,14 @@ func (c *count) join(other *count) {
 	c.clients.join(&other.clients)
 }
 
-// A ruleSum is what one rule did.
+// A ruleSum counts the refusals of one rule.
 type ruleSum struct {
 	name     string
 	requests int64
 	amount
 }
 
-// sums returns what each rule did, the one with most clients first.
+// sums returns the counts of each rule, the one with most clients first.
 func (t *tally) sums() []ruleSum {
 	var sums []ruleSum
 	if rules := t.rules.Load(); rules != nil {

@@ -10,30 +10,30 @@ import (
 
 // Bounds of the warning that many clients are refused.
 const (
-	manyOf      = 5  // warned of if more than one of so many is refused,
-	fewOf       = 7  // until fewer than one of so many is
-	fewestSeen  = 20 // of so many clients
-	fewestGone  = 5  // refused ones
+	manyOf      = 5  // the warning begins if more than one of this many clients is refused,
+	fewOf       = 7  // and ends if fewer than one of this many is
+	fewestSeen  = 20 // clients seen
+	fewestGone  = 5  // clients refused
 	warnAgainIn = 5 * time.Minute
-	mostRules   = 8 // told of in one line
+	mostRules   = 8 // in one line
 )
 
-// A warning is one that was said.
+// A warning is the state of a warning.
 type warning struct {
-	lasts bool      // it was not taken back yet
-	at    time.Time // when it was said last
+	lasts bool      // its end was not reported yet
+	at    time.Time // when it was logged last; zero: never
 }
 
-// warnings returns those that are to be said now, of enforced rules and of
-// those in dry run.
+// warnings returns the warnings that are due, about enforced rules and about those in
+// dry run.
 func (c *Census) warnings(now time.Time) []string {
 	var lines []string
 	s := c.state.Load()
 	saw := int64(-1)
 	for k := range kinds {
-		w, last, present := &c.spoken[k], &c.last.tallies[k], &s.tallies[k]
+		w, last, present := &c.warnedOf[k], &c.last.tallies[k], &s.tallies[k]
 		if !w.lasts && last.requests.Load()+present.requests.Load() < fewestGone {
-			continue // as mostly
+			continue // the usual case
 		}
 		if saw < 0 {
 			saw = estimate(&c.last.seen, &s.seen)
@@ -77,11 +77,11 @@ func (k kind) outcome() string {
 	return "would have been refused or blocked"
 }
 
-// busy reports whether it was for a busy upstream, not for a rule.
+// busy reports whether a busy upstream was the reason, not a rule.
 func (k kind) busy() bool { return k == busy || k == dryBusy }
 
-// warningText makes one line. It is loud, as it may be about a site that
-// turns its visitors away.
+// warningText returns one line. It is in capitals, since the site may be refusing its
+// visitors.
 func warningText(k kind, gone amount, of int64, since time.Duration, t *tally) string {
 	var b strings.Builder
 	rules := t.sums()
@@ -134,8 +134,8 @@ func warningText(k kind, gone amount, of int64, since time.Duration, t *tally) s
 	return b.String()
 }
 
-// summaries returns what the dry run did in some time: of the whole policy,
-// and of single rules. If nothing, one line says so.
+// summaries returns the lines about the dry run of the whole policy and of single
+// rules. If no request would have been refused, one line says so.
 func (c *Census) summaries(p *period, when string) []string {
 	var lines []string
 	for _, k := range []kind{dryPolicy, dryRules} {
@@ -203,13 +203,13 @@ func summaryText(t *tally, saw int64) string {
 	return b.String()
 }
 
-// surelySeen is how many clients a seen tells apart: beyond that its estimate
-// is often one off.
+// surelySeen is the number of clients up to which a seen is exact; beyond it the estimate
+// is often wrong by one.
 const surelySeen = 500
 
 func (a amount) text(n int64) string { return about(n, a.about) }
 
-// about writes a number; of an estimate, three digits.
+// about formats a number; an estimate has three digits.
 func about(n int64, estimated bool) string {
 	if !estimated {
 		return prose.Number(n)
@@ -224,9 +224,9 @@ func clients(n int64, estimated bool) string {
 	return about(n, estimated) + " clients"
 }
 
-func looks(who string, n int64) string {
+func looks(clients string, n int64) string {
 	if n == 1 {
-		return who + " looks like a person"
+		return clients + " looks like a person"
 	}
-	return who + " look like people"
+	return clients + " look like people"
 }

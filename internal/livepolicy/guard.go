@@ -76,7 +76,7 @@ func (p *Policy) client(rt *Runtime, r *http.Request) httpguard.Client {
 func (p *Policy) Provisional() <-chan struct{} { return p.provisional }
 
 func (p *Policy) recordPassed(rt *Runtime, passed *httpguard.Passage) {
-	passage := census.Passage{Addr: passed.Addr, Via: passed.Via, Proxy: passed.Proxy, Method: passed.Method,
+	passage := census.PassedRequest{Addr: passed.Addr, Via: passed.Via, Proxy: passed.Proxy, Method: passed.Method,
 		Path: passed.Path, Took: passed.Took, Status: passed.Status}
 	if passed.Method == http.MethodConnect {
 		passage.Path = "" // some clients send a password in it

@@ -1,6 +1,6 @@
 <?php
 // A site of PHP, in php-fpm or by php -S: ?burn=MS&wait=MS spends CPU time, then
-// waits. Each answer tells in Used what getrusage says that it took, in µs.
+// waits. The header Used of each answer is the CPU time from getrusage, in µs.
 function used(): float
 {
     $u = getrusage();

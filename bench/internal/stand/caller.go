@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A Caller is one connection of a client, from an address of its own.
+// A Caller is one connection of a client, from its own address.
 type Caller struct {
 	From netip.Addr
 	To   string
@@ -24,7 +24,7 @@ type Caller struct {
 	r    *bufio.Reader
 }
 
-// An Answer is what a client got.
+// An Answer is an answer to a request.
 type Answer struct {
 	Status int
 	Header http.Header
@@ -32,10 +32,10 @@ type Answer struct {
 
 var errGone = errors.New("the connection was closed before an answer began")
 
-// Ask asks once and reads the answer. A connection that was closed while it was
-// idle is opened anew, as every client does. The connection is closed when the
-// answer is not here within the given time, or when ctx is done.
-func (c *Caller) Ask(ctx context.Context, path string, within time.Duration) (Answer, error) {
+// Get sends a GET request and reads the answer. If the connection was closed while it was
+// idle, it opens a new one, as every client does. It closes the connection if the answer
+// is late, or when ctx is done.
+func (c *Caller) Get(ctx context.Context, path string, within time.Duration) (Answer, error) {
 	kept := c.conn != nil
 	answer, err := c.once(ctx, path, within)
 	if kept && errors.Is(err, errGone) && ctx.Err() == nil {
@@ -91,7 +91,7 @@ func (c *Caller) once(ctx context.Context, path string, within time.Duration) (A
 	return Answer{resp.StatusCode, resp.Header}, nil
 }
 
-// Close closes the connection; the next Ask opens another.
+// Close closes the connection; the next Get opens another.
 func (c *Caller) Close() {
 	if c.conn != nil {
 		c.conn.Close()

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package stand starts the programs that a measurement runs beside each other
-// on loopback, and ends them. Fairshare and Nginx are the ways in.
+// Package stand starts and stops the programs of a measurement on loopback. Start with
+// Fairshare or Nginx.
 package stand
 
 import (
@@ -45,8 +45,8 @@ func Write(dir, name, text string) (string, error) {
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// A Process is a program that runs. What it says on stderr goes to the file
-// Log; it is killed with the program that started it.
+// A Process is a running program. Its stderr is written to the file Log. It is killed
+// together with the program that started it.
 type Process struct {
 	Addr string // where it listens
 	Log  string
@@ -55,8 +55,8 @@ type Process struct {
 	ended chan error
 }
 
-// Start starts a program; its Addr is not known yet. files are handed to it
-// from descriptor 3 on.
+// Start starts a program; its Addr is not known yet. It gets files as descriptors 3 and
+// above.
 func Start(dir, name string, args []string, files ...*os.File) (*Process, error) {
 	p, stderr, err := start(dir, name, args, files)
 	if err != nil {
@@ -96,8 +96,8 @@ func start(dir, name string, args []string, files []*os.File) (*Process, io.Read
 	return p, r, nil
 }
 
-// Fairshare starts fairshare serve, or any program that says as it does
-// "http://ADDR protects", and waits for that.
+// Fairshare starts fairshare serve, or any program that prints "http://ADDR protects" as
+// it does, and waits for that line.
 func Fairshare(dir, name string, args []string, files ...*os.File) (*Process, error) {
 	p, stderr, err := start(dir, name, args, files)
 	if err != nil {
@@ -109,15 +109,15 @@ func Fairshare(dir, name string, args []string, files ...*os.File) (*Process, er
 		return nil, err
 	}
 	lines := bufio.NewReader(stderr)
-	var said strings.Builder
+	var output strings.Builder
 	for p.Addr == "" {
 		line, err := lines.ReadString('\n')
-		said.WriteString(line)
+		output.WriteString(line)
 		sink.WriteString(line)
 		if err != nil {
 			sink.Close()
 			p.Stop()
-			return nil, fmt.Errorf("%s did not start:\n%s", name, said.String())
+			return nil, fmt.Errorf("%s did not start:\n%s", name, output.String())
 		}
 		if before, _, found := strings.Cut(line, " protects"); found {
 			p.Addr = before[strings.LastIndex(before, "/")+1:]
@@ -127,8 +127,7 @@ func Fairshare(dir, name string, args []string, files ...*os.File) (*Process, er
 	return p, nil
 }
 
-// Nginx starts nginx with what its http block holds, in which ADDR stands for
-// where it listens.
+// Nginx starts nginx with an http block, in which ADDR is replaced by its address.
 func Nginx(dir, name, block string) (*Process, error) {
 	nginx, err := Find("nginx")
 	if err != nil {
@@ -139,7 +138,7 @@ func Nginx(dir, name, block string) (*Process, error) {
 		return nil, err
 	}
 	user := ""
-	if os.Geteuid() == 0 { // else its workers cannot write to the folder
+	if os.Geteuid() == 0 { // otherwise its workers cannot write to the folder
 		user = "user root;"
 	}
 	home := filepath.Join(dir, name)
@@ -172,8 +171,8 @@ http {
 	return p, p.Await("tcp", addr)
 }
 
-// Await waits until the process takes connections at an address. If it does
-// not within ten seconds, it is stopped.
+// Await waits until the process accepts connections at an address. After ten seconds it
+// stops the process.
 func (p *Process) Await(network, addr string) error {
 	for range 500 {
 		conn, err := net.Dial(network, addr)
@@ -184,8 +183,8 @@ func (p *Process) Await(network, addr string) error {
 		select {
 		case err := <-p.ended:
 			p.ended <- err
-			said, _ := os.ReadFile(p.Log)
-			return fmt.Errorf("%s ended: %v\n%s", p.cmd.Path, err, said)
+			output, _ := os.ReadFile(p.Log)
+			return fmt.Errorf("%s ended: %v\n%s", p.cmd.Path, err, output)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -199,8 +198,8 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // Signal sends a signal to the process.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Stop asks the process to end, waits up to ten seconds for that, and then
-// kills it, and what it left behind. A second call does nothing.
+// Stop sends SIGTERM, waits up to ten seconds, and then kills the process and its
+// children. A second call does nothing.
 func (p *Process) Stop() {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -210,7 +209,7 @@ func (p *Process) Stop() {
 		p.cmd.Process.Kill()
 		p.ended <- <-p.ended
 	}
-	syscall.Kill(-p.Pid(), syscall.SIGKILL) // its group: php -S leaves its workers behind
+	syscall.Kill(-p.Pid(), syscall.SIGKILL) // its group: the workers of php -S continue to run otherwise
 }
 
 // Find returns the path of a program of the system, by a pattern of names.
@@ -223,8 +222,8 @@ func Find(pattern string) (string, error) {
 	return "", fmt.Errorf("%s is not installed", pattern)
 }
 
-// Free returns an address of this machine that nobody listens on, below the
-// ports that the kernel hands out by itself.
+// Free returns an unused address of this machine, with a port below those that the
+// kernel assigns.
 func Free() (string, error) {
 	for port := 20_000 + os.Getpid()%4096; port < 32_000; port++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
