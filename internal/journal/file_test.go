@@ -263,7 +263,8 @@ func TestTwoProcessesOnOneFile(t *testing.T) {
 	for p := range 2 {
 		wg.Go(func() {
 			var w *file
-			w, err := openFile(Options{File: dir + "/log", Max: 10_000, KeepFiles: 1000}, func(err error) { t.Error(err) })
+			w, err := openFile(Options{File: dir + "/log", Max: 10_000, KeepFiles: 1000},
+				func(err error) { t.Error(err) })
 			if err != nil {
 				t.Error(err)
 				return
