@@ -52,11 +52,12 @@ var mayImport = map[string][]string{
 
 // leaves may be imported by every adapter; the root may import internal/network
 // alone. They import nothing of this module.
-var leaves = []string{"internal/cli", "internal/network", "internal/prose"}
+var leaves = []string{"internal/cli", "internal/durable", "internal/network", "internal/prose"}
 
 // standardOnly may be imported by other programs, which then need nothing
 // else.
-var standardOnly = []string{".", "internal/network", "httpguard", "httpguard/httpguardtest", "memlimit", "share", "share/capacity", "internal/prose"}
+var standardOnly = []string{".", "internal/durable", "internal/network", "httpguard", "httpguard/httpguardtest",
+	"memlimit", "share", "share/capacity", "internal/prose"}
 
 // modulePath is the path of this module.
 var modulePath = reflect.TypeFor[fairshare.Guard]().PkgPath()

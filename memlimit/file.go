@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
+
+	"fairshare/internal/durable"
 )
 
 const (
@@ -52,7 +53,7 @@ func (l *Limiter) SaveFile(path string, now time.Time) (err error) {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncFolder(folder)
+	return durable.SyncFolder(folder)
 }
 
 // LoadFile is [Limiter.Load] from a file. The error is fs.ErrNotExist if there
@@ -102,7 +103,7 @@ func SetAside(path string) (to string, err error) {
 		return "", err
 	}
 	folder, _ := filepath.Split(path)
-	return to, syncFolder(folder)
+	return to, durable.SyncFolder(folder)
 }
 
 // sweep removes the files of a folder whose names begin like that.
@@ -119,20 +120,4 @@ func sweep(folder, beginning string) error {
 		}
 	}
 	return err
-}
-
-// syncFolder has a rename reach the disk.
-func syncFolder(folder string) error {
-	if runtime.GOOS == "windows" {
-		return nil // a folder cannot be synced there
-	}
-	if folder == "" {
-		folder = "."
-	}
-	d, err := os.Open(folder)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"fairshare/internal/durable"
 	"fairshare/internal/lockfile"
 )
 
@@ -42,7 +43,8 @@ func create(ctx context.Context, path string, busy time.Duration, migrations []s
 	if err := moveIntoPlace(ctx, made, path); err != nil {
 		return folderFault(path, err)
 	}
-	return syncFolder(path)
+	syncFolder(path)
+	return nil
 }
 
 // moveIntoPlace renames a new registry, unless another process was faster. First it
@@ -93,16 +95,9 @@ func touch(path string) error {
 	return nil
 }
 
-// syncFolder syncs a file's folder, so that a rename in it survives a power
-// failure.
-func syncFolder(path string) error {
-	f, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil // the folder may be writable but not readable
-	}
-	_ = f.Sync() // not every file system can
-	return f.Close()
-}
+// syncFolder syncs a file's folder. It ignores errors: the folder may be writable but not
+// readable, and not every file system can sync a folder.
+func syncFolder(path string) { _ = durable.SyncFolder(filepath.Dir(path)) }
 
 // versionOf returns the version of a registry.
 func versionOf(ctx context.Context, l *link, path string, known int) (int, error) {
@@ -170,7 +165,8 @@ func (r *Registry) copyTo(ctx context.Context, l *link, path string) error {
 		_ = os.Remove(made)
 		return folderFault(r.path, err)
 	}
-	return syncFolder(path)
+	syncFolder(path)
+	return nil
 }
 
 func syncFile(path string) error {

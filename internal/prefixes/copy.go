@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"fairshare/internal/durable"
 )
 
 // A copy of an answer is a file: a line of JSON that describes it, then the unchanged answer. The
@@ -142,7 +144,7 @@ func (k *Keeper) writeCopy(s *source, body []byte, now time.Time) (err error) {
 	if err := os.Rename(f.Name(), k.copyFile(s)); err != nil {
 		return err
 	}
-	return syncFolder(k.folder)
+	return durable.SyncFolder(k.folder)
 }
 
 // touchCopy records a fetch without a new version. It does not recreate a missing copy; the next
