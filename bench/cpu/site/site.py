@@ -1,7 +1,7 @@
-"""A site of forked workers, one request each at a time, as gunicorn's sync
-workers are. /name?burn=MS&wait=MS spends CPU time, then waits. Each answer
-tells in Used what its process took, as getrusage says, since the answer before,
-in µs: to take and read the request too.
+"""A site of forked workers that process one request each at a time, like the sync
+workers of gunicorn. /name?burn=MS&wait=MS spends CPU time, then waits. The header Used
+of each answer is the CPU time of its process since the previous answer, by getrusage,
+in µs. So it includes accepting and reading the request.
 
     python3 site.py PORT WORKERS
 """
