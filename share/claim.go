@@ -51,21 +51,22 @@ const (
 	tagNetwork
 )
 
-// Claim makes the claim of a request on arrival, and records that the client was seen.
+// Claim returns the claim of a request on arrival, and records that the client was seen. It is used
+// for one Wait.
 func (q *Queue) Claim(req *fairshare.Request) Claim {
 	t := q.terms.Load()
 	c := Claim{depth: uint8(len(t.By)), weight: 1, wait: t.Wait}
 	client := t.client(t.Client(req.Addr), req.Via)
 	bot := req.Bot.State == fairshare.Verified && !req.Bot.UserTriggered
-	word := req.Override
-	if req.Via.IsValid() { // an address that its peer merely names gets nothing by it
-		word = fairshare.Override{}
+	override := req.Override
+	if req.Via.IsValid() { // an override does not apply to an address that only its peer names
+		override = fairshare.Override{}
 	}
-	weight, labelled := t.labelWeight(word.Labels)
+	weight, labelled := t.labelWeight(override.Labels)
 	if t.Ages {
 		c.class = classOf(q.known.seen(client, req.Time))
 	}
-	if bot || len(word.Labels) > 0 || word.Action == fairshare.Allow {
+	if bot || len(override.Labels) > 0 || override.Action == fairshare.Allow {
 		c.class = privileged
 	}
 

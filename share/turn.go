@@ -7,7 +7,7 @@ import (
 	"fairshare/share/capacity"
 )
 
-// A Turn is a request that the upstream may process.
+// A Turn is a request that the upstream may process. Done and Headed are safe for concurrent use.
 type Turn struct {
 	queue *Queue
 
@@ -46,8 +46,9 @@ func (t *Turn) wake() {
 	}
 }
 
-// Wait returns a turn, at once or after a wait. The error is a *Busy or the error of ctx; then the
-// caller must not call Done.
+// Wait returns a turn, at once or after a wait. After an error, which is a *Busy or the error of
+// ctx, there is no turn, and the upstream must not get the request. c must be from a Claim of this
+// Queue.
 func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	t := &Turn{queue: q, path: c.path, network: c.network}
 	q.mu.Lock()

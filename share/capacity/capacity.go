@@ -57,7 +57,7 @@ import (
 
 // Options are the bounds of a Capacity.
 type Options struct {
-	Min, Max int // 0: 1 and 1024
+	Min, Max int // 0 or less: 1 and 1024; a Max below Min counts as Min
 }
 
 // A Sample is one finished request.
