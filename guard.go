@@ -496,6 +496,10 @@ func (d *decision) refusal(take int) Finding {
 // Outcome says that nothing is known. Then a limit of cost counts 1, limits of
 // cpu and time count the time that has passed, and a limit of bytes counts the
 // bytes that it expected. Limits of errors count nothing.
+//
+// In any other Outcome each field counts as it is, and 0 is free. A field below
+// zero is unknown: Took then means the time that has passed, CPU means Took, Cost
+// means 1, and Bytes means the bytes that the limit expected.
 func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	d := v.d
 	if d == nil {

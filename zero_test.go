@@ -67,3 +67,25 @@ func TestZeroTimeIsNow(t *testing.T) {
 		}
 	})
 }
+
+// A field below zero is unknown, not free, also if other fields are known.
+func TestFieldsBelowZeroAreNotFree(t *testing.T) {
+	for _, c := range []struct {
+		resource fairshare.Resource
+		allowed  int64
+	}{{fairshare.Time, 1_000_000}, {fairshare.CPU, 1_000_000}, {fairshare.Cost, 1}} {
+		g := memGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "limit", Limit: &fairshare.Limit{
+			Resource: c.resource, N: c.allowed, Window: time.Hour}}}})
+		for i, want := range []fairshare.Action{fairshare.Allow, fairshare.Refuse} {
+			req := fairshare.Request{Time: start, Addr: netip.MustParseAddr("192.0.2.1")}
+			v, err := g.Decide(t.Context(), &req)
+			if err != nil || v.Action != want {
+				t.Errorf("%v, request %d: %s, %v; want %s", c.resource, i+1, v.Action, err, want)
+			}
+			out := fairshare.Outcome{Time: start.Add(time.Second), Status: 200, CPU: -1, Took: -1, Cost: -1}
+			if err := g.Settle(t.Context(), &v, out); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
