@@ -21,6 +21,8 @@ type Entry struct {
 	UserAgent  string
 	Bot        string // the bot that the client was recognized as; "" means none
 	BotState   string // known, pending, verified or forged; ignored without Bot
+	ASN        uint32 // number of the owner of Client; 0 means that no owner is known
+	Owner      string // its name; ignored without ASN
 	Cookies    int    // number of cookies sent
 	Rule       string
 	Action     string // refuse or block
@@ -153,6 +155,10 @@ func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []
 	if e.Bot != "" {
 		b = l.string(b, "bot", e.Bot)
 		b = l.string(b, "bot_state", e.BotState)
+	}
+	if e.ASN != 0 {
+		b = l.int(b, "asn", int64(e.ASN))
+		b = l.string(b, "owner", e.Owner)
 	}
 	b = l.int(b, "cookies", int64(e.Cookies))
 	b = l.string(b, "rule", e.Rule)

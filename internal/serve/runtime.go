@@ -136,6 +136,8 @@ func (s *server) writeRefusal(r *httpguard.Report) {
 		UserAgent:  r.Request.UserAgent,
 		Bot:        r.Request.Bot.Name,
 		BotState:   r.Request.Bot.State.String(),
+		ASN:        r.Request.Owner.ASN,
+		Owner:      r.Request.Owner.Name,
 		Cookies:    fairshare.Cookies(r.Request.Header),
 		Action:     r.Finding.Action.String(),
 		DryRun:     r.DryRun,
