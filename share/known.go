@@ -7,9 +7,9 @@ import (
 )
 
 // A known stores since when clients are known. It is a table without pointers, allocated at first
-// use. It consists of sets of eight words, one cache line each. A word is
+// use. It consists of sets of eight cells, one cache line each. A cell is
 //
-//	2 bits   state: seen, returned, old; 0 for a free word
+//	2 bits   state: seen, returned, old; 0 for a free cell
 //	28 bits  of the client's hash; other bits choose the set
 //	34 bits  quarter seconds since 1970: when it was first seen
 //
@@ -26,10 +26,10 @@ import (
 type known struct {
 	once  sync.Once
 	sets  int
-	table []word
+	table []cell
 }
 
-type word = atomic.Uint64
+type cell = atomic.Uint64
 
 const (
 	setSize         = 8
@@ -65,9 +65,9 @@ func (k *known) size(n int) {
 	}
 }
 
-// set returns a client's set, and the part of its hash that words contain.
-func (k *known) set(hash uint64) (set []word, name uint64) {
-	k.once.Do(func() { k.table = make([]word, k.sets*setSize) })
+// set returns a client's set, and the part of its hash that cells contain.
+func (k *known) set(hash uint64) (set []cell, name uint64) {
+	k.once.Do(func() { k.table = make([]cell, k.sets*setSize) })
 	i := int(hash>>nameBits) & (k.sets - 1)
 	return k.table[i*setSize:][:setSize:setSize], hash & (1<<nameBits - 1)
 }
@@ -85,7 +85,7 @@ func unpack(w uint64) (state, name, at uint64) {
 	return w >> (timeBits + nameBits), w >> timeBits & (1<<nameBits - 1), w & (1<<timeBits - 1)
 }
 
-// packOld returns the word of an old client. first and last are minutes since 1970.
+// packOld returns the cell of an old client. first and last are minutes since 1970.
 func packOld(name, first, last uint64) uint64 {
 	return pack(stateOld, name, first&minuteMask<<minuteBits|last&minuteMask)
 }
@@ -106,7 +106,7 @@ func quartersOf(d time.Duration) uint64 { return uint64(d / (time.Second / 4)) }
 // minutes returns a time in quarter seconds as minutes since 1970.
 func minutes(quarters uint64) uint64 { return quarters / (60 * 4) }
 
-// age returns how long a client with that word is known. For an old one it is at most two days.
+// age returns how long a client with that cell is known. For an old one it is at most two days.
 func age(w, at uint64) time.Duration {
 	state, _, then := unpack(w)
 	if state == stateOld {
@@ -165,7 +165,7 @@ func (k *known) record(hash uint64, first, now time.Time) {
 }
 
 // put replaces the client that is to be forgotten, if there is one.
-func (k *known) put(set []word, w, at uint64) {
+func (k *known) put(set []cell, w, at uint64) {
 	victim, old, least := -1, uint64(0), ^uint64(0)
 	for i := range set {
 		was := set[i].Load()
@@ -181,6 +181,6 @@ func (k *known) put(set []word, w, at uint64) {
 		}
 	}
 	if victim >= 0 {
-		set[victim].CompareAndSwap(old, w) // if it fails, another client took the word: the next request tries again
+		set[victim].CompareAndSwap(old, w) // if it fails, another client took the cell: the next request tries again
 	}
 }

@@ -140,7 +140,7 @@ func TestKnownStoresAMillionClients(t *testing.T) {
 		t.Errorf("%.1f%% of %d are lost", 100*part, n)
 	}
 	if len(q.known.table) != q.known.sets*setSize || len(q.known.table) > 4*n {
-		t.Errorf("%d words", len(q.known.table))
+		t.Errorf("%d cells", len(q.known.table))
 	}
 }
 
@@ -160,7 +160,7 @@ func TestKnownConcurrently(t *testing.T) {
 	// A set may contain a client twice only after a race, until the next request.
 	for i := range k.table {
 		if state, name, _ := unpack(k.table[i].Load()); state != 0 && name >= 1000 {
-			t.Fatal(fmt.Sprint("word ", i, " is of client ", name))
+			t.Fatal(fmt.Sprint("cell ", i, " is of client ", name))
 		}
 	}
 }

@@ -18,8 +18,8 @@ func request(addr string, at time.Time) *fairshare.Request {
 	return &fairshare.Request{Time: at, Addr: netip.MustParseAddr(addr), Path: "/"}
 }
 
-// ask waits for a client's turn in another goroutine.
-func ask(ctx context.Context, q *Queue, addr string) <-chan answer {
+// waitFor waits for a client's turn in another goroutine.
+func waitFor(ctx context.Context, q *Queue, addr string) <-chan answer {
 	answers := make(chan answer, 1)
 	claim := q.Claim(request(addr, time.Now()))
 	go func() {
@@ -40,12 +40,12 @@ type answer struct {
 func TestWaitReturnsAtOnceWithAFreeSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 2})
-		first := <-ask(t.Context(), q, "192.0.2.1")
-		second := <-ask(t.Context(), q, "192.0.2.1")
+		first := <-waitFor(t.Context(), q, "192.0.2.1")
+		second := <-waitFor(t.Context(), q, "192.0.2.1")
 		if first.err != nil || second.err != nil || first.waited+second.waited != 0 {
 			t.Fatalf("%+v %+v, want two turns at once", first, second)
 		}
-		third := ask(t.Context(), q, "192.0.2.2")
+		third := waitFor(t.Context(), q, "192.0.2.2")
 		synctest.Wait()
 		if s := q.Stats(); s.Inside != 2 || s.Waiting != 1 {
 			t.Fatalf("%+v, want two inside and one waiting", s)
@@ -65,10 +65,10 @@ func TestWaitReturnsAtOnceWithAFreeSlot(t *testing.T) {
 func TestWaitEndsOnHangUpAndOnLongestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1, Wait: 3 * time.Second})
-		inside := <-ask(t.Context(), q, "192.0.2.1")
+		inside := <-waitFor(t.Context(), q, "192.0.2.1")
 		ctx, hangUp := context.WithCancel(t.Context())
-		gone := ask(ctx, q, "192.0.2.2")
-		late := ask(t.Context(), q, "192.0.2.3")
+		gone := waitFor(ctx, q, "192.0.2.2")
+		late := waitFor(t.Context(), q, "192.0.2.3")
 		synctest.Wait()
 		hangUp()
 		if got := <-gone; got.err != context.Canceled {
@@ -80,7 +80,7 @@ func TestWaitEndsOnHangUpAndOnLongestWait(t *testing.T) {
 			t.Errorf("%+v, want a Busy after 3 s", got)
 		}
 		inside.turn.Done()
-		if s := q.Stats(); s.Inside != 0 || s.Waiting != 0 || s.Classes[0].Left != 1 || s.Classes[0].Expired != 1 {
+		if s := q.Stats(); s.Inside != 0 || s.Waiting != 0 || s.Classes[0].Gone != 1 || s.Classes[0].Expired != 1 {
 			t.Errorf("%+v, want one abandoned and one expired request", s)
 		}
 	})
@@ -89,7 +89,7 @@ func TestWaitEndsOnHangUpAndOnLongestWait(t *testing.T) {
 // take returns a turn that needs no wait.
 func take(t *testing.T, q *Queue, addr string) *Turn {
 	t.Helper()
-	got := <-ask(t.Context(), q, addr)
+	got := <-waitFor(t.Context(), q, addr)
 	if got.err != nil || got.waited != 0 {
 		t.Fatalf("%+v, want a turn at once", got)
 	}
@@ -100,7 +100,7 @@ func TestHeadedFreesTheSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1})
 		stream := take(t, q, "192.0.2.1")
-		next := ask(t.Context(), q, "192.0.2.2")
+		next := waitFor(t.Context(), q, "192.0.2.2")
 		time.Sleep(2 * time.Second)
 		stream.Headed()
 		got := <-next
@@ -126,10 +126,10 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 			turn := take(t, q, "192.0.2.1")
 			var answers []<-chan answer
 			for range 2 {
-				answers = append(answers, ask(t.Context(), q, "192.0.2.2"))
+				answers = append(answers, waitFor(t.Context(), q, "192.0.2.2"))
 				synctest.Wait()
 			}
-			third := ask(t.Context(), q, "192.0.3.1") // from a network with fewer requests
+			third := waitFor(t.Context(), q, "192.0.3.1") // from a network with fewer requests
 			synctest.Wait()
 			busy := 0
 			turn.Done()
@@ -161,13 +161,13 @@ func TestReplaceKeepsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1, Wait: 10 * time.Second})
 		first := take(t, q, "192.0.2.1")
-		second := ask(t.Context(), q, "192.0.4.2")
-		third := ask(t.Context(), q, "192.0.3.3")
+		second := waitFor(t.Context(), q, "192.0.4.2")
+		third := waitFor(t.Context(), q, "192.0.3.3")
 		synctest.Wait()
 
 		// Other keys, and a shorter wait for new requests.
 		q.Replace(Options{Capacity: 1, Wait: time.Second, By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}}})
-		fourth := ask(t.Context(), q, "192.0.2.4")
+		fourth := waitFor(t.Context(), q, "192.0.2.4")
 		if got := <-fourth; got.err == nil || got.waited != time.Second {
 			t.Errorf("%+v, want a Busy after 1 s", got)
 		}
@@ -188,7 +188,7 @@ func TestReplaceKeepsRequests(t *testing.T) {
 			t.Errorf("%+v, want a Busy when the queue is gone", got)
 		}
 		first.Done()
-		if got := <-ask(t.Context(), q, "192.0.2.5"); got.err == nil {
+		if got := <-waitFor(t.Context(), q, "192.0.2.5"); got.err == nil {
 			t.Errorf("%+v, want a Busy: one is inside, and one is the capacity", got)
 		}
 		a.turn.Done()
@@ -199,13 +199,13 @@ func TestReplaceKeepsRequests(t *testing.T) {
 	})
 }
 
-func TestTurnAwayRefusesWaitingRequests(t *testing.T) {
+func TestRefuseWaitingRefusesWaitingRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1})
 		first := take(t, q, "192.0.2.1")
-		second, third := ask(t.Context(), q, "192.0.3.2"), ask(t.Context(), q, "192.0.4.3")
-		q.TurnAway()
-		for _, got := range []answer{<-second, <-third, <-ask(t.Context(), q, "192.0.5.4")} {
+		second, third := waitFor(t.Context(), q, "192.0.3.2"), waitFor(t.Context(), q, "192.0.4.3")
+		q.RefuseWaiting()
+		for _, got := range []answer{<-second, <-third, <-waitFor(t.Context(), q, "192.0.5.4")} {
 			if busy := (*Busy)(nil); !errors.As(got.err, &busy) || busy.Waited || busy.RetryAfter <= 0 ||
 				got.waited != 0 {
 				t.Errorf("%+v, want a Busy at once", got)
@@ -223,7 +223,7 @@ func TestDryRunRefusesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1, Queue: 2})
 		take(t, q, "192.0.2.1")
-		waiting := ask(t.Context(), q, "192.0.2.1")
+		waiting := waitFor(t.Context(), q, "192.0.2.1")
 		synctest.Wait()
 		q.Replace(Options{Capacity: 1, Queue: 2, DryRun: true})
 		if got := <-waiting; got.err != nil {
@@ -241,7 +241,7 @@ func TestDryRunRefusesNothing(t *testing.T) {
 			turn.Done()
 		}
 		q.Replace(Options{Capacity: 1, Queue: 2})
-		if got := ask(t.Context(), q, "192.0.2.1"); len(got) > 0 {
+		if got := waitFor(t.Context(), q, "192.0.2.1"); len(got) > 0 {
 			t.Errorf("a turn while two are inside")
 		}
 	})
@@ -258,9 +258,9 @@ func TestTenThousandClientsHangUp(t *testing.T) {
 		ctx, hangUp := context.WithCancel(t.Context())
 		var answers []<-chan answer
 		for i := range clients {
-			answers = append(answers, ask(ctx, q, netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}).String()))
+			answers = append(answers, waitFor(ctx, q, netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}).String()))
 		}
-		stays := ask(t.Context(), q, "192.0.2.7")
+		stays := waitFor(t.Context(), q, "192.0.2.7")
 		synctest.Wait()
 		if s := q.Stats(); s.Waiting != clients { // the last request does not fit
 			t.Fatalf("%+v", s)
@@ -274,7 +274,7 @@ func TestTenThousandClientsHangUp(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 		}
-		if s := q.Stats(); s.Waiting != 0 || s.Inside != 1 || s.Classes[0].Left != int64(clients) {
+		if s := q.Stats(); s.Waiting != 0 || s.Inside != 1 || s.Classes[0].Gone != int64(clients) {
 			t.Errorf("%+v", s)
 		}
 		check(t, q.schedule)
@@ -290,9 +290,9 @@ func TestHangingUpAtTheTurnFreesTheSlot(t *testing.T) {
 		for range 200 {
 			turn := take(t, q, "192.0.2.1")
 			ctx, hangUp := context.WithCancel(t.Context())
-			gone := ask(ctx, q, "192.0.2.2")
+			gone := waitFor(ctx, q, "192.0.2.2")
 			synctest.Wait()
-			stays := ask(t.Context(), q, "192.0.2.3")
+			stays := waitFor(t.Context(), q, "192.0.2.3")
 			synctest.Wait()
 			turn.Done()
 			hangUp()
@@ -333,8 +333,8 @@ func TestCapacityLearnsFromEachTurn(t *testing.T) {
 		time.Sleep(time.Second)
 		a.Done()
 		c := take(t, q, "192.0.2.1")
-		waiting := ask(t.Context(), q, "192.0.2.1")
-		another := ask(t.Context(), q, "192.0.2.1")
+		waiting := waitFor(t.Context(), q, "192.0.2.1")
+		another := waitFor(t.Context(), q, "192.0.2.1")
 		time.Sleep(time.Second)
 		b.Failed()
 		found.slots = 3
@@ -386,9 +386,9 @@ func TestOldClientsAreServedBeforeNewOnes(t *testing.T) {
 		q.Known(netip.MustParsePrefix("192.0.2.1/32"), time.Now().Add(-time.Hour))
 		a, b := take(t, q, "198.51.100.1"), take(t, q, "198.51.100.2")
 		for i := range 100 {
-			ask(t.Context(), q, netip.AddrFrom4([4]byte{203, 0, byte(i), 1}).String())
+			waitFor(t.Context(), q, netip.AddrFrom4([4]byte{203, 0, byte(i), 1}).String())
 		}
-		known := ask(t.Context(), q, "192.0.2.1")
+		known := waitFor(t.Context(), q, "192.0.2.1")
 		synctest.Wait()
 		if s := q.Stats(); s.Waiting != 101 {
 			t.Fatalf("%+v", s)
@@ -412,7 +412,7 @@ func TestLongestWaitCoversTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 1})
 		turn := take(t, q, "192.0.2.1")
-		next := ask(t.Context(), q, "192.0.2.1")
+		next := waitFor(t.Context(), q, "192.0.2.1")
 		time.Sleep(5 * time.Second)
 		turn.Done()
 		(<-next).turn.Done()

@@ -27,7 +27,7 @@ func polite(n int) (out []*caller) {
 
 func together(of []*caller) (all caller) {
 	for _, c := range of {
-		all.asked += c.asked
+		all.sent += c.sent
 		all.served += c.served
 		all.refused += c.refused
 		all.late += c.late
@@ -42,8 +42,8 @@ func together(of []*caller) (all caller) {
 // answered fails the test unless all requests were answered or are still open.
 func answered(t *testing.T, of []*caller) {
 	t.Helper()
-	if all := together(of); all.refused+all.late > 0 || all.served < all.asked-len(of) {
-		t.Errorf("%d of %d requests are answered, %d refused, %d waited too long", all.served, all.asked, all.refused,
+	if all := together(of); all.refused+all.late > 0 || all.served < all.sent-len(of) {
+		t.Errorf("%d of %d requests are answered, %d refused, %d waited too long", all.served, all.sent, all.refused,
 			all.late)
 	}
 }
@@ -193,8 +193,8 @@ func TestGreedyFleetAndAFoundCapacity(t *testing.T) {
 		})
 	}
 	sim.run(4*time.Minute, callers...)
-	if all := together(p); all.refused+all.late > 0 || all.served < all.asked-20 {
-		t.Errorf("%d of %d requests are answered", all.served, all.asked)
+	if all := together(p); all.refused+all.late > 0 || all.served < all.sent-20 {
+		t.Errorf("%d of %d requests are answered", all.served, all.sent)
 	}
 	base := alone(t, 8)
 	if p99[0] > 5*base || p99[1] > 10*base || p99[3] > 5*base {

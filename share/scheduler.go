@@ -139,7 +139,7 @@ func (s *scheduler) done(t *Turn, now int64) {
 // just come.
 func (s *scheduler) leave(t *Turn, now int64) {
 	s.pass(now)
-	s.tally[t.class].Left++
+	s.tally[t.class].Gone++
 	switch t.state {
 	case waits:
 		s.withdraw(t)

@@ -230,7 +230,7 @@ func TestAbandonedRequestsCostNothing(t *testing.T) {
 	st.done("a1.1")
 	st.s.leave(st.turns["b1.1"], st.now) // its turn had already come
 	check(t, st.s)
-	if leaf.tag != tag || st.in(inside) != "c1.1" || st.s.tally[0].Left != 2 {
+	if leaf.tag != tag || st.in(inside) != "c1.1" || st.s.tally[0].Gone != 2 {
 		t.Errorf("tag %v, want %v; %s is inside; %+v", leaf.tag, tag, st.in(inside), st.s.tally)
 	}
 }

@@ -130,8 +130,8 @@ func (q *Queue) Replace(opts Options) {
 	q.schedule.set(q.capacity.Slots(), opts.Queue, opts.DryRun, q.now())
 }
 
-// TurnAway refuses all requests that wait, and lets no request wait until the next Replace.
-func (q *Queue) TurnAway() {
+// RefuseWaiting refuses all requests that wait, and lets no request wait until the next Replace.
+func (q *Queue) RefuseWaiting() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.schedule.set(q.schedule.slots, 0, q.schedule.dry, q.now())
@@ -170,7 +170,7 @@ type Class struct {
 	Waited  int64         // of these, after waiting
 	Refused int64         // because the queue was full
 	Expired int64         // because they waited too long
-	Left    int64         // their clients hung up before the turn came
+	Gone    int64         // their clients disconnected before the turn came
 }
 
 // Stats returns the present state and the counts.

@@ -50,11 +50,11 @@ type caller struct {
 	first         int64         // when that was
 	from, until   time.Duration // 0: the whole time
 
-	asked, served, refused, late int
-	took                         float64 // ns of the upstream's time
-	waits                        []time.Duration
-	latency                      []time.Duration
-	retry                        []time.Duration
+	sent, served, refused, late int
+	took                        float64 // ns of the upstream's time
+	waits                       []time.Duration
+	latency                     []time.Duration
+	retry                       []time.Duration
 }
 
 func (c *caller) claim(r *rand.Rand) *Claim {
@@ -87,9 +87,9 @@ type arrival struct {
 }
 
 type event struct {
-	at   int64
-	seq  int
-	what func()
+	at  int64
+	seq int
+	do  func()
 }
 type events []event
 
@@ -114,8 +114,8 @@ func newSimulation(t *testing.T, slots, queue int) *simulation {
 	return sim
 }
 
-func (sim *simulation) after(d time.Duration, what func()) {
-	sorted.Push(&sim.events, event{sim.now + int64(d), sim.events.Len() + int(sim.s.order), what})
+func (sim *simulation) after(d time.Duration, do func()) {
+	sorted.Push(&sim.events, event{sim.now + int64(d), sim.events.Len() + int(sim.s.order), do})
 }
 
 // run lets the callers send requests for that long.
@@ -128,23 +128,23 @@ func (sim *simulation) run(long time.Duration, callers ...*caller) {
 		end := sim.now + int64(until)
 		switch {
 		case c.every > 0:
-			var ask func()
-			ask = func() {
+			var send func()
+			send = func() {
 				if sim.now < end {
-					sim.ask(c, nil)
+					sim.send(c, nil)
 					next := c.every
 					if c.poisson {
 						next = time.Duration(float64(next) * sim.rand.ExpFloat64())
 					}
-					sim.after(next, ask)
+					sim.after(next, send)
 				}
 			}
-			sim.after(c.from, ask)
+			sim.after(c.from, send)
 		default:
 			var again func()
 			again = func() {
 				if sim.now < end {
-					sim.ask(c, again)
+					sim.send(c, again)
 				}
 			}
 			sim.after(c.from, func() {
@@ -158,7 +158,7 @@ func (sim *simulation) run(long time.Duration, callers ...*caller) {
 	for len(sim.events) > 0 && sim.events[0].at <= end {
 		e := sorted.Pop(&sim.events).(event)
 		sim.pass(e.at)
-		e.what()
+		e.do()
 		sim.settle()
 		sim.largest = max(sim.largest, len(sim.s.nodes))
 		if sim.s.inside < sim.s.slots && sim.s.waiting > 0 {
@@ -177,17 +177,17 @@ func (sim *simulation) pass(at int64) {
 	sim.now = at
 }
 
-// ask sends one request. It calls over after the answer, or a little after a refusal.
-func (sim *simulation) ask(c *caller, over func()) {
+// send sends one request. It calls over after the answer, or a little after a refusal.
+func (sim *simulation) send(c *caller, over func()) {
 	t := &Turn{ready: sim.ready}
 	if c.ages {
-		if c.asked == 0 {
+		if c.sent == 0 {
 			c.first = sim.now
 		}
 		c.class = classOf(time.Duration(sim.now - c.first))
 	}
 	sim.of[t] = arrival{c, over}
-	c.asked++
+	c.sent++
 	sim.s.arrive(t, c.claim(sim.rand), sim.now)
 	if t.state == inside {
 		sim.begun(t)

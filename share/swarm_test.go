@@ -14,9 +14,9 @@ type visitor struct {
 
 func (v *visitor) visit(sim *simulation, reads time.Duration) {
 	began, parts := sim.now, 6
-	sim.ask(&v.caller, func() { // after a refusal, too
+	sim.send(&v.caller, func() { // after a refusal, too
 		for range parts {
-			sim.ask(&v.caller, func() {
+			sim.send(&v.caller, func() {
 				if parts--; parts == 0 {
 					v.pages = append(v.pages, time.Duration(sim.now-began))
 					sim.after(reads, func() { v.visit(sim, reads) })

@@ -57,7 +57,7 @@ func (rt *Runtime) Slots() func() int {
 // other request wait.
 func (p *Policy) RefuseWaiting() {
 	if p.queue != nil {
-		p.queue.TurnAway()
+		p.queue.RefuseWaiting()
 	}
 }
 

@@ -25,7 +25,7 @@ func TestQueueReport(t *testing.T) {
 		}
 		return s
 	}
-	was := stats(share.Stats{}, map[int]share.Class{hour: {Turns: 100, Waited: 10, Refused: 5, Expired: 1, Left: 3},
+	was := stats(share.Stats{}, map[int]share.Class{hour: {Turns: 100, Waited: 10, Refused: 5, Expired: 1, Gone: 3},
 		young: {Turns: 7}})
 	for _, test := range []struct {
 		now  share.Stats
@@ -33,7 +33,7 @@ func TestQueueReport(t *testing.T) {
 		want string
 	}{
 		{was, false, ""}, // nobody had to wait since
-		{stats(share.Stats{}, map[int]share.Class{hour: {Turns: 150, Waited: 10, Refused: 5, Expired: 1, Left: 3},
+		{stats(share.Stats{}, map[int]share.Class{hour: {Turns: 150, Waited: 10, Refused: 5, Expired: 1, Gone: 3},
 			young: {Turns: 9}}), true, ""},
 		{stats(share.Stats{Capacity: 8, Inside: 8, Waiting: 2, LongestWait: 2100 * time.Millisecond},
 			map[int]share.Class{hour: {Turns: 150, Waited: 30, Refused: 5, Expired: 1}, young: {Turns: 9, Waited: 1}}),

@@ -233,8 +233,8 @@ func TestQueuedRequestsOfGoneClientsLeave(t *testing.T) {
 		t.Error(err)
 	}
 	until(0, 0)
-	if st := q.Stats(); requests.Load() != 1 || st.Classes[0].Left != crowd {
-		t.Errorf("the upstream got %d requests, %d clients left; want 1 and %d", requests.Load(), st.Classes[0].Left, crowd)
+	if st := q.Stats(); requests.Load() != 1 || st.Classes[0].Gone != crowd {
+		t.Errorf("the upstream got %d requests, %d clients left; want 1 and %d", requests.Load(), st.Classes[0].Gone, crowd)
 	}
 }
 
