@@ -60,6 +60,9 @@ type Skip struct {
 	Sample string // the line's first bytes, at most 200; shares memory with the batch
 }
 
+// ReasonClient is the Reason of a line whose client is not an IP address.
+const ReasonClient = reasonClient
+
 // Reasons for skipping a line.
 const (
 	reasonClient   = "client is no address"

@@ -67,7 +67,7 @@ type Sampler struct {
 	usage   usage
 	settled []*request
 	failing bool
-	said    bool // the program that is read was logged
+	logged  bool // the program that is read was logged
 }
 
 var _ fairshare.Meter = (*Sampler)(nil)
@@ -251,8 +251,8 @@ func (s *Sampler) reportSettled() {
 // logState logs when reading starts to fail, when it works again, and when the program that is read
 // is a proxy.
 func (s *Sampler) logState(err error) {
-	if by, ok := s.source.(programmed); ok && (!s.said || errors.Is(err, errBaseline)) {
-		s.said = true
+	if by, ok := s.source.(programmed); ok && (!s.logged || errors.Is(err, errBaseline)) {
+		s.logged = true
 		if name := by.program(); slices.Contains(proxies, name) {
 			s.log("warning: the CPU time that is read is that of " + name +
 				", which passes requests to other processes: their CPU time is not included; " +

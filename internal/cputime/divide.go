@@ -17,12 +17,11 @@ type active struct {
 // divide sets the share of each request in used ns of CPU time.
 //
 // It simulates the upstream. A server with n workers (threads or processes) handles the n requests
-// that began first (order finds n). Each uses its path's known part of a core (paths), as long as
-// there are enough cores for all. Otherwise all are slowed down equally, as by the kernel's
-// scheduler (processor sharing; Kleinrock, 1967). The number of cores is the one that explains
-// used, because other programs use some cores. If used is more than expected even with every core,
-// requests used more of their time than their paths did before, up to all of it. No request is
-// charged the rest.
+// that began first (order finds n). Each uses the part of a core that is known for its path (paths).
+// If there are not enough cores, all are slowed down equally, as by the kernel's scheduler
+// (processor sharing; Kleinrock, 1967). Other programs use some cores, so the number of cores is
+// the one that explains used. If used is more than expected even with every core, the requests used
+// more than their paths did before, up to all of their time. No request is charged the rest.
 func (l *ledger) divide(from, to int64, used float64, u *usage) {
 	if len(l.open) == 0 || to <= from {
 		return

@@ -47,10 +47,13 @@ func burn(d time.Duration) {
 	}
 }
 
-// serveUpstream answers lines "spin SLEEP" (µs) with the CPU time of each, µs. Its kinds are
-// "workers" (processes that share a socket, one request at a time each), "single" (one process, one
-// request at a time), "threads" (one process, all requests at once), "forks" (a child for each
-// request) and "once" (uses CPU time and ends).
+// serveUpstream answers lines "spin SLEEP" (µs) with the CPU time of each, µs. Its kinds:
+//
+//   - workers: processes that share a socket, each with one request at a time
+//   - single: one process with one request at a time
+//   - threads: one process with all requests at once
+//   - forks: a child for each request
+//   - once: uses CPU time and ends
 func serveUpstream(kind string) {
 	if kind == "once" {
 		d, _ := time.ParseDuration(os.Args[1])
@@ -133,7 +136,7 @@ func threadTime() time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
-// startUpstream starts one, and returns its address and process.
+// startUpstream starts an upstream, and returns its address and process.
 func startUpstream(t *testing.T, kind string) (addr string, pid int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -161,8 +164,9 @@ func startUpstream(t *testing.T, kind string) (addr string, pid int) {
 	return l.Addr().String(), c.Process.Pid
 }
 
-// ask sends one request to an upstream, and returns the CPU time that the upstream reports.
-func ask(m *Sampler, addr, path string, spin, sleep time.Duration, report func(time.Duration)) (time.Duration, error) {
+// sendRequest sends one request to an upstream, and returns the CPU time that the upstream reports.
+func sendRequest(m *Sampler, addr, path string, spin, sleep time.Duration,
+	report func(time.Duration)) (time.Duration, error) {
 	r := m.Begin(path)
 	defer func() { r.End(report) }()
 	conn, err := net.Dial("tcp", addr)
@@ -206,9 +210,9 @@ type realClient struct {
 	pause       time.Duration // between requests, on average
 	open        int
 
-	mu              sync.Mutex
-	spent, reported time.Duration
-	asked, heard    int
+	mu                sync.Mutex
+	spent, reported   time.Duration
+	requests, reports int
 }
 
 func (c *realClient) run(ctx context.Context, t *testing.T, s *Sampler, addr string) {
@@ -217,10 +221,10 @@ func (c *realClient) run(ctx context.Context, t *testing.T, s *Sampler, addr str
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				spin := time.Duration(float64(c.spin) * (0.8 + 0.4*rand.Float64()))
-				spent, err := ask(s, addr, c.path, spin, c.sleep, func(d time.Duration) {
+				spent, err := sendRequest(s, addr, c.path, spin, c.sleep, func(d time.Duration) {
 					c.mu.Lock()
 					c.reported += d
-					c.heard++
+					c.reports++
 					c.mu.Unlock()
 				})
 				if err != nil {
@@ -229,7 +233,7 @@ func (c *realClient) run(ctx context.Context, t *testing.T, s *Sampler, addr str
 				}
 				c.mu.Lock()
 				c.spent += spent
-				c.asked++
+				c.requests++
 				c.mu.Unlock()
 				time.Sleep(time.Duration(float64(c.pause) * rand.ExpFloat64()))
 			}
@@ -272,12 +276,12 @@ func TestRealProcesses(t *testing.T) {
 				stop()
 				var spent, reported time.Duration
 				for _, c := range clients {
-					if c.heard != c.asked {
-						t.Errorf("%s: %d reports of %d requests", c.path, c.heard, c.asked)
+					if c.reports != c.requests {
+						t.Errorf("%s: %d reports of %d requests", c.path, c.reports, c.requests)
 					}
 					spent += c.spent
 					reported += c.reported
-					t.Logf("%-7s %4d requests, %10v spent, %10v charged  %+.1f %%", c.path, c.asked, c.spent,
+					t.Logf("%-7s %4d requests, %10v spent, %10v charged  %+.1f %%", c.path, c.requests, c.spent,
 						c.reported, 100*(float64(c.reported)/float64(c.spent)-1))
 				}
 				st := s.Stats()

@@ -64,7 +64,7 @@ func (t *recorder) once(tb testing.TB) time.Duration {
 	return t.spent[0]
 }
 
-// scripted runs a Sampler in a bubble.
+// scripted runs a Sampler in synctest.
 func scripted(t *testing.T, opts Options, test func(s *Sampler, src *script, stop func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -292,7 +292,7 @@ func TestCgroupPathsStayBelow(t *testing.T) {
 	for _, name := range []string{"/", "/..", cgroupRoot + "/"} {
 		cg.name = name
 		if got, ok := cg.below(cgroupRoot); ok {
-			t.Errorf("%s: %s, want nothing: all processes of the machine are no upstream", name, got)
+			t.Errorf("%s: %s, want nothing: the processes of the whole machine are not an upstream", name, got)
 		}
 	}
 }

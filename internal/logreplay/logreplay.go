@@ -266,8 +266,8 @@ func progressText(p replay.Progress) string {
 	if p.Size > 0 {
 		text += fmt.Sprintf(" of %.1f MB (%d %%)", float64(p.Size)/1e6, p.Read*100/p.Size)
 	}
-	if p.Asked > 0 {
-		text += fmt.Sprintf(", %d of %d questions to the DNS answered", p.Answered, p.Asked)
+	if p.Questions > 0 {
+		text += fmt.Sprintf(", %d of %d questions to the DNS answered", p.Answers, p.Questions)
 	}
 	return text
 }

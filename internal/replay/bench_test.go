@@ -10,7 +10,7 @@ import (
 	"fairshare/bots"
 )
 
-// fivePolicy is the policy of the benchmark: lists of addresses, user agents
+// fivePolicy is the policy of the benchmarks: lists of addresses, user agents
 // and paths, and two limits.
 func fivePolicy() *fairshare.Policy {
 	return &fairshare.Policy{Rules: []fairshare.Rule{
@@ -27,7 +27,7 @@ func fivePolicy() *fairshare.Policy {
 	}}
 }
 
-// The judge alone, over lines that are parsed already.
+// BenchmarkJudge measures only the judge, with parsed lines.
 func BenchmarkJudge(b *testing.B) {
 	r, err := New(Options{Policy: fivePolicy(), Limiter: memory(4 << 20), Client: clientFunc(b),
 		Logs: []string{"testdata/semicomplete-2015.log.gz", "testdata/airisdata-2016.log.gz"}})
@@ -52,7 +52,7 @@ func BenchmarkJudge(b *testing.B) {
 	n := 0
 	for n < b.N {
 		b.StopTimer()
-		if err := j.fresh(); err != nil {
+		if err := j.reset(); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
@@ -70,8 +70,8 @@ func BenchmarkJudge(b *testing.B) {
 	b.ReportMetric(b.Elapsed().Seconds()/float64(n)*1e9, "ns/line")
 }
 
-// What is done for each line next to the judge, nobody being known and bots
-// being looked for.
+// BenchmarkPrepare measures the preparation of lines. No client is a bot, but each user
+// agent is searched for bots.
 func BenchmarkPrepare(b *testing.B) {
 	for _, bm := range []struct {
 		name string

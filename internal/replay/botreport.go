@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	mostBotRows = 1000 // that a report tells
+	mostBotRows = 1000 // in a report
 	mostOfRow   = 10   // names in one row
-	shownBots   = 20   // rows for people, or more when as many clients are told
+	shownBots   = 20   // rows of the text; more if Options.Top is higher
 )
 
-// A BotReport is what the clients recognized as one bot, in one state, did.
+// A BotReport has the figures of the clients that were recognized as one bot in one state.
 type BotReport struct {
 	Name     string `json:"name"`
 	Category string `json:"category"` // the main one
-	State    string `json:"state"`    // known: it cannot be checked; pending: it was not; verified; forged
+	State    string `json:"state"`    // known: cannot be verified; pending: not verified yet; verified; forged
 	Clients  int64  `json:"clients"`
 	BotShare
 	Approximate bool `json:"approximate,omitempty"` // Clients is an estimate
 
-	meant int64 // refused or blocked by an operator's ban
+	byOperator int64 // refused or blocked by an operator's ban
 }
 
-// A BotShare is what some bots took.
+// A BotShare has the figures of some bots.
 type BotShare struct {
 	Requests      int64   `json:"requests"`
 	Bytes         int64   `json:"bytes"`
@@ -40,29 +40,29 @@ type BotShare struct {
 	Blocked       int64   `json:"blocked"`
 }
 
-// A BotSummary tells of all bots together.
+// A BotSummary has the figures of all bots.
 type BotSummary struct {
-	Known    bool `json:"known"`    // the log holds user agents, and bots were looked for
-	Resolved bool `json:"resolved"` // the DNS was asked
+	Known    bool `json:"known"`    // the log has user agents, and Options.Bot is set
+	Resolved bool `json:"resolved"` // with Options.Resolve
 	BotShare
-	Rows       int           `json:"rows"`       // of Report.Bots, those that were left off too
-	Pending    int64         `json:"pending"`    // requests whose claim could be checked, and was not decided
-	Categories []BotCategory `json:"categories"` // without forged bots, those with most requests first
+	Rows       int           `json:"rows"`       // bots in all states; Report.Bots may have fewer
+	Pending    int64         `json:"pending"`    // requests whose claim could be verified, and was not decided
+	Categories []BotCategory `json:"categories"` // without forged bots, the most requests first
 	Forged     BotCategory   `json:"forged"`
 }
 
-// A BotCategory is what the bots of one category took.
+// A BotCategory has the figures of the bots of one category.
 type BotCategory struct {
 	Category string `json:"category"` // the main one; "" for all
 	BotShare
 	Bots []string `json:"bots"` // with the most requests, at most ten
 }
 
-// A Fleet is a user agent that many addresses send and no browser does.
+// A Fleet is a user agent of many addresses that is not a browser's.
 type Fleet struct {
 	UserAgent string `json:"user_agent"`
-	Bot       string `json:"bot"`      // what it is taken for; "" when nobody known
-	Clients   int64  `json:"clients"`  // that send it more than any other
+	Bot       string `json:"bot"`      // the bot of the user agent; "" if there is none
+	Clients   int64  `json:"clients"`  // that send this user agent most
 	Networks  int64  `json:"networks"` // IPv4 /24 and IPv6 /48 of these
 	Requests  int64  `json:"requests"` // with it
 	Refused   int64  `json:"refused"`  // or blocked
@@ -90,7 +90,7 @@ func (c *botCount) add(d *botCount) {
 	c.blocked += d.blocked
 }
 
-func (rec *recorder) tellBots(r *Report) {
+func (rec *recorder) addBots(r *Report) {
 	order := make([]botID, len(rec.botCounts))
 	for i := range order {
 		order[i] = botID(i + 1)
@@ -131,7 +131,7 @@ func (rec *recorder) tellBots(r *Report) {
 		r.BotSummary.Rows++
 		if len(r.Bots) < mostBotRows {
 			row := BotReport{Name: b.Name, Category: category, State: b.State.String(), Clients: c.clients,
-				BotShare: rec.share(c), meant: c.meant}
+				BotShare: rec.share(c), byOperator: c.meant}
 			if c.seen.regs != nil {
 				row.Clients, row.Approximate = c.seen.estimate(), true
 			}
@@ -162,10 +162,10 @@ func (rec *recorder) tellBots(r *Report) {
 	}
 }
 
-// tellFleets looks for user agents that many clients send, order being the
-// places of clients sorted by address. Bots that can be checked are none: a
-// limit by bot counts them as one.
-func (rec *recorder) tellFleets(r *Report, order []uint32) {
+// addFleets finds user agents that many clients send. order has the indexes of clients
+// sorted by address. Bots that can be verified are not fleets: a limit by bot counts their
+// addresses as one client.
+func (rec *recorder) addFleets(r *Report, order []uint32) {
 	type fleet struct {
 		clients, networks int64
 		last              netip.Prefix
@@ -210,7 +210,7 @@ func (rec *recorder) tellFleets(r *Report, order []uint32) {
 	r.Fleets = r.Fleets[:min(len(r.Fleets), rec.opts.Top)]
 }
 
-// bots writes who is known, and of what kind.
+// bots writes the bots and their categories.
 func (p *printer) bots(r *Report) {
 	s := &r.BotSummary
 	if s.Requests == 0 {
@@ -275,7 +275,7 @@ func (p *printer) bots(r *Report) {
 	}
 }
 
-// fleets writes which user agents many addresses share.
+// fleets writes the user agents of fleets.
 func (p *printer) fleets(r *Report) {
 	if len(r.Fleets) == 0 {
 		return
@@ -291,7 +291,7 @@ func (p *printer) fleets(r *Report) {
 		"hint: if it is one crawler and no app that many people use, a limit with by: user_agent counts it as one client")
 }
 
-// bot names what a client is recognized as: "googlebot (verified)".
+// bot returns the bot and its state: "googlebot (verified)".
 func (t *TopClient) bot() string {
 	if t.Bot == "" {
 		return ""

@@ -7,10 +7,10 @@ import (
 	"fairshare"
 )
 
-// A botID stands for a name and a state in the figures of a run; 0 is nobody.
+// A botID is the number of a bot's name and state in a run; 0 means no bot.
 type botID uint16
 
-// A botList knows the bots of a run. It is safe for concurrent use.
+// A botList has the bots of a run. It is safe for concurrent use.
 type botList struct {
 	mu    sync.RWMutex
 	ids   map[botName]botID
@@ -23,11 +23,11 @@ type botName struct {
 }
 
 const (
-	mostBots = 1024        // names and states distinguished
-	manyBots = "all other" // the name of those beyond
+	mostBots = 1024        // pairs of name and state that are distinguished
+	manyBots = "all other" // the name of bots beyond mostBots
 )
 
-// id returns what stands for a bot, which has a name.
+// id returns the number of a bot, which must have a name.
 func (l *botList) id(b *fairshare.Bot) botID {
 	key := botName{b.Name, b.State}
 	l.mu.RLock()
@@ -56,7 +56,7 @@ func (l *botList) id(b *fairshare.Bot) botID {
 	return botID(len(l.named))
 }
 
-// bot returns what id stands for.
+// bot returns the bot with that number.
 func (l *botList) bot(id botID) fairshare.Bot {
 	if id == 0 {
 		return fairshare.Bot{}
@@ -66,13 +66,13 @@ func (l *botList) bot(id botID) fairshare.Bot {
 	return l.named[id-1]
 }
 
-// A botCount is what bots of one name and state did.
+// A botCount has the figures of one name and state.
 type botCount struct {
 	requests, bytes  int64
 	refused, blocked int64
-	meant            int64  // of these, by an operator's ban
-	clients          int64  // while they are counted exactly
-	seen             sketch // beyond that
+	meant            int64  // of refused and blocked: by an operator's ban
+	clients          int64  // as long as they are counted exactly
+	seen             sketch // afterwards
 }
 
 // A member is a client that was recognized as a bot.
@@ -98,7 +98,7 @@ func (rec *recorder) bot(it *item, cl *ranked[client]) {
 	if it.enforced.rule == rec.operator {
 		c.meant++
 	}
-	if it.decidable() {
+	if it.verifiable() {
 		rec.pending++
 	}
 	if cl.facts.counted != it.bot {
@@ -107,7 +107,7 @@ func (rec *recorder) bot(it *item, cl *ranked[client]) {
 	}
 }
 
-// join counts a client of a bot, once as long as there is room to remember it.
+// join counts a client of a bot. Each client counts once while there is memory for it.
 func (rec *recorder) join(m member) {
 	if rec.members != nil {
 		if _, known := rec.members[m]; known {
@@ -133,7 +133,7 @@ func (c *botCount) see(client uint64) {
 	c.seen.add(client)
 }
 
-// addBytes adds byte counts, as large as a log may claim they are.
+// addBytes adds byte counts without overflow: a log may have any numbers.
 func addBytes(a, b int64) int64 {
 	if b > math.MaxInt64-a {
 		return math.MaxInt64

@@ -16,7 +16,7 @@ import (
 
 // botLog is a log with bots of all states, people and a fleet.
 func botLog(t testing.TB) string {
-	ask := func(status, bytes int, agent string) string {
+	request := func(status, bytes int, agent string) string {
 		return fmt.Sprintf(`"GET /item HTTP/1.1" %d %d "-" "%s"`, status, bytes, agent)
 	}
 	person := `"GET /style.css HTTP/1.1" 200 900 "http://www.example/" "Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0"`
@@ -25,21 +25,21 @@ func botLog(t testing.TB) string {
 	for i := range 60 {
 		clock := fmt.Sprintf("10:%02d:%02d", i/10, i%10)
 		lines = append(lines,
-			entryAt([]string{"192.0.2.1", "192.0.2.3"}[i%2], clock, ask(200, 2000, good)), // verified
+			entryAt([]string{"192.0.2.1", "192.0.2.3"}[i%2], clock, request(200, 2000, good)), // verified
 			entryAt("198.51.100.50", clock, person),
-			entryAt(fmt.Sprintf("203.%d.113.7", i), clock, ask(200, 10, "collector")))
+			entryAt(fmt.Sprintf("203.%d.113.7", i), clock, request(200, 10, "collector")))
 		if i%2 == 0 {
-			lines = append(lines, entryAt("192.0.2.2", clock, ask(200, 10, good))) // forged
+			lines = append(lines, entryAt("192.0.2.2", clock, request(200, 10, good))) // forged
 		}
 		if i%3 == 0 {
-			lines = append(lines, entryAt("198.51.100.9", clock, ask(200, 500, good))) // pending
+			lines = append(lines, entryAt("198.51.100.9", clock, request(200, 500, good))) // pending
 		}
 		if i%10 == 0 {
 			lines = append(lines,
-				entryAt("198.51.100.8", clock, ask(404, 0, "evilbot/7 \\x1b[31m")),
-				entryAt("198.51.100.8", clock, ask(200, 7, "curl/8.1")),
-				entryAt("198.51.100.60", clock, ask(200, 70, "-")),
-				entryAt("192.0.2.1", clock, ask(200, 70, "Mozilla/5.0 (compatible; Previewer/2)")))
+				entryAt("198.51.100.8", clock, request(404, 0, "evilbot/7 \\x1b[31m")),
+				entryAt("198.51.100.8", clock, request(200, 7, "curl/8.1")),
+				entryAt("198.51.100.60", clock, request(200, 70, "-")),
+				entryAt("192.0.2.1", clock, request(200, 70, "Mozilla/5.0 (compatible; Previewer/2)")))
 		}
 	}
 	return writeLines(t, "access.log", lines...)
@@ -95,13 +95,13 @@ func TestReportOfBots(t *testing.T) {
 	}
 }
 
-// A client with all that a browser does is not a person if it is a known bot.
-func TestPeopleAreNoBots(t *testing.T) {
+// A known bot is not a person, even if it behaves like a browser.
+func TestKnownBotsAreNotPeople(t *testing.T) {
 	opts := Options{
 		Policy: botPolicy(), Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{botLog(t)},
 	}
 	if p := replayAll(t, opts).People; p.Clients != 1 {
-		t.Fatalf("%+v, want one that looks like a person", p)
+		t.Fatalf("%+v, want one client that looks like a person", p)
 	}
 	opts.Bot = func(_ netip.Addr, agent string) fairshare.Bot {
 		if strings.Contains(agent, "Firefox") {
@@ -110,11 +110,11 @@ func TestPeopleAreNoBots(t *testing.T) {
 		return fairshare.Bot{}
 	}
 	if p := replayAll(t, opts).People; p.Clients != 0 {
-		t.Errorf("%+v, want nobody that looks like a person", p)
+		t.Errorf("%+v, want no client that looks like a person", p)
 	}
 }
 
-// Behind a proxy that is trusted and logged no header the address says nothing.
+// If a trusted proxy logs no header, the address of the client is unknown.
 func TestClaimsOfProxiesArePending(t *testing.T) {
 	path := writeLines(t, "log",
 		entryAt("192.0.2.1", "10:00:00", `"GET / HTTP/1.1" 200 1 "-" "GoodBot" "-"`),
@@ -132,12 +132,12 @@ func TestClaimsOfProxiesArePending(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if report.BotSummary.Pending != 0 {
-		t.Errorf("%d pending: the DNS can tell nothing of a proxy", report.BotSummary.Pending)
+		t.Errorf("%d pending: the DNS cannot decide claims behind a proxy", report.BotSummary.Pending)
 	}
 }
 
-// Rules that look at bots, hostnames and DNS lists are told of when a log, or
-// the lack of --resolve, does not let them.
+// The report lists the rules that need bots, hostnames or DNS lists, if the log or the
+// missing --resolve makes them ineffective.
 func TestUnmeasuredBots(t *testing.T) {
 	rules := []fairshare.Rule{
 		{Name: "match", Match: fairshare.Match{Not: []fairshare.Match{{Bot: []string{"known"}}}},
@@ -168,7 +168,7 @@ func TestUnmeasuredBots(t *testing.T) {
 				{"ban", "hostname", dns}, {"list", "listed", dns}}},
 		{"all is known", entryAt("192.0.2.1", "10:00:00", pending),
 			func(o *Options) { o.Bot, o.Lookups, o.Resolve = slow.bot, slow, slow.resolve }, []Unmeasured{}},
-		{"nobody looks for bots", entryAt("192.0.2.1", "10:00:00", pending),
+		{"without detection of bots", entryAt("192.0.2.1", "10:00:00", pending),
 			func(o *Options) { o.Bot, o.Resolve = nil, slow.resolve },
 			[]Unmeasured{{"match", "bot", "nobody was asked who is a bot"},
 				{"key", "bot", "nobody was asked who is a bot"}, {"ban", "bot", "nobody was asked who is a bot"}}},
@@ -182,9 +182,9 @@ func TestUnmeasuredBots(t *testing.T) {
 	}
 }
 
-// A log without user agents knows no bots; in one that has them, a client may
-// have sent none.
-func TestNoUserAgentInALogIsNoBot(t *testing.T) {
+// A log without user agents has no bots. In a log with user agents, a missing one is the
+// bot "empty".
+func TestMissingUserAgentsAreNotBots(t *testing.T) {
 	const common = `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`
 	opts := Options{Policy: botPolicy(), Limiter: memory(1 << 20), Client: clientFunc(t), Bot: testBot}
 	for line, want := range map[string]int{common: 0, common + ` "-" "-"`: 1} {
@@ -195,8 +195,8 @@ func TestNoUserAgentInALogIsNoBot(t *testing.T) {
 	}
 }
 
-// More bots and more of their clients than are distinguished: requests stay
-// exact, clients are estimated and marked.
+// The log has more bots, and more clients of bots, than are distinguished. Requests stay
+// exact, and clients are marked as estimates.
 func TestFloodOfBots(t *testing.T) {
 	var lines []string
 	for i := range 6000 {
@@ -222,7 +222,7 @@ func TestFloodOfBots(t *testing.T) {
 	}
 	if n := report.BotSummary.Rows; n != mostBots+1 || len(report.Bots) != mostBotRows ||
 		report.BotSummary.Requests != 6000 {
-		t.Errorf("%d rows, %d told, %d requests", n, len(report.Bots), report.BotSummary.Requests)
+		t.Errorf("%d rows, %d in the report, %d requests", n, len(report.Bots), report.BotSummary.Requests)
 	}
 	for i, b := range report.Bots[:4] {
 		want := int64(1500)
@@ -230,7 +230,7 @@ func TestFloodOfBots(t *testing.T) {
 		case b.Name == manyBots:
 			want = 1500 - (mostBots - 3)
 		case !strings.HasPrefix(b.Name, "bot"):
-			t.Errorf("%+v is among the first", b)
+			t.Errorf("%+v is one of the first rows", b)
 		}
 		if b.Requests != want || b.Bytes != 3*want || !b.Approximate || b.Clients < want*95/100 ||
 			b.Clients > want*105/100 {
@@ -239,8 +239,8 @@ func TestFloodOfBots(t *testing.T) {
 	}
 }
 
-// One user agent of many addresses in many networks is a fleet; a browser,
-// many addresses of one network, or a bot that can be checked are none.
+// One user agent of many addresses in many networks is a fleet. A browser, addresses of
+// one network, and a bot that can be verified are not.
 func TestFleets(t *testing.T) {
 	var lines []string
 	add := func(n int, addr func(int) string, agent string) {
@@ -279,8 +279,7 @@ func TestFleets(t *testing.T) {
 	}
 }
 
-// Of verified search engines that are refused the report warns; of others
-// it does not.
+// The report warns if verified search engines are refused, and not for other bots.
 func TestWarningOfRefusedEngines(t *testing.T) {
 	var lines []string
 	for i := range 8 {
@@ -288,7 +287,7 @@ func TestWarningOfRefusedEngines(t *testing.T) {
 		lines = append(lines,
 			entryAt("192.0.2.1", clock, `"GET / HTTP/1.1" 200 1 "-" "GoodBot"`),   // verified
 			entryAt("192.0.2.2", clock, `"GET / HTTP/1.1" 200 1 "-" "GoodBot"`),   // forged
-			entryAt("192.0.2.3", clock, `"GET / HTTP/1.1" 200 1 "-" "Previewer"`), // verified, no engine
+			entryAt("192.0.2.3", clock, `"GET / HTTP/1.1" 200 1 "-" "Previewer"`), // verified, not a search engine
 		)
 	}
 	opts := Options{Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)},

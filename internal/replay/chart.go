@@ -5,20 +5,20 @@ import "time"
 // A chart counts requests over time in bins of equal width. When the times no
 // longer fit, neighbouring bins are joined.
 type chart struct {
-	width int64 // ns, see wider; 0 when nothing is counted
+	width int64 // ns, see wider; 0 before the first request
 	base  int64 // number of the first bin, counted from the Unix epoch
 	bins  [chartBins]bin
 }
 
 const (
 	chartBins  = 1024
-	mostSlices = 64 // that a report tells
+	mostSlices = 64 // in a report
 )
 
 type bin struct{ requests, refused int64 }
 
-// wider returns the next width: one that people like and that the one before
-// divides. Beyond a day it doubles.
+// wider returns the next width: a usual one that is a multiple of this one. Beyond a day
+// it doubles.
 func wider(width int64) int64 {
 	for _, step := range []struct{ below, by int64 }{
 		{2, 2}, {10, 5}, {30, 3}, {60, 2}, {300, 5}, {900, 3}, {1800, 2}, {3600, 2}, {7200, 2}, {21600, 3},
@@ -59,8 +59,8 @@ func (c *chart) widen(at int64) int64 {
 	return floorDiv(n, by) - c.base
 }
 
-// joining returns how many bins are to be joined to have at most so many from
-// lowest to highest.
+// joining returns how many bins must be joined to one, so that there are at most most
+// from lowest to highest.
 func (c *chart) joining(lowest, highest, most int64) int64 {
 	by := int64(1)
 	for floorDiv(highest, by)-floorDiv(lowest, by) >= most {
@@ -69,22 +69,22 @@ func (c *chart) joining(lowest, highest, most int64) int64 {
 	return by
 }
 
-// move makes bins by times as wide, the first of them number base.
+// move joins by bins to one; the first new one has the number base.
 func (c *chart) move(base, by int64) {
-	old, was := c.bins, c.base
+	old, oldBase := c.bins, c.base
 	c.bins = [chartBins]bin{}
 	c.width *= by
 	c.base = base
 	for i, b := range old {
 		if b.requests > 0 {
-			to := &c.bins[floorDiv(was+int64(i), by)-base]
+			to := &c.bins[floorDiv(oldBase+int64(i), by)-base]
 			to.requests += b.requests
 			to.refused += b.refused
 		}
 	}
 }
 
-// slices returns at most so many bins, from the first to the last that is not
+// slices returns at most most bins, from the first to the last that is not
 // empty.
 func (c *chart) slices(most int64) []Slice {
 	first, last := -1, -1

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Whatever the order of times, nothing is lost and every bin is in its place.
-func TestChartTakesTimesInAnyOrder(t *testing.T) {
+// For any order of times, no request is lost and every bin has the right time.
+func TestChartAcceptsTimesInAnyOrder(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var c chart

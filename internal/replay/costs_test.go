@@ -17,10 +17,9 @@ func costly(r fairshare.Resource, n int64, per time.Duration) *fairshare.Limit {
 	return &fairshare.Limit{Resource: r, N: n, Window: per}
 }
 
-// What a log tells of costs is charged, each once and at the line's time: the
-// upstream's own time rather than that of the whole request, the bytes, and the
-// CPU time that a logged Server-Timing tells. A line that was refused costs
-// nothing.
+// Logged costs are charged once, at the line's time: the bytes, the CPU time of a logged
+// Server-Timing, and the upstream's time. Without an upstream's time, the time of the
+// whole request counts. A refused line has no cost.
 func TestCostsAreChargedAtOnce(t *testing.T) {
 	line := func(clock, rest string) string {
 		return entryAt("192.0.2.1", clock, `"GET / HTTP/1.1" 200 100 "-" "curl/8.1" `+rest)
@@ -34,7 +33,7 @@ func TestCostsAreChargedAtOnce(t *testing.T) {
 		{"time of the whole request", costly(fairshare.Time, 3e6, time.Hour),
 			[]string{line("10:00:00", "rt=2.000"), line("10:00:00", "rt=0.999"), line("10:00:01", "rt=9.000"),
 				line("10:00:02", "rt=0.001"), line("10:00:03", "rt=0.000")}, "allow allow allow refuse refuse"},
-		{"the upstream's own comes first", costly(fairshare.Time, 3e6, time.Hour),
+		{"the upstream's time is preferred", costly(fairshare.Time, 3e6, time.Hour),
 			[]string{line("10:00:00", `rt=9.000 urt="1.000, 1.000"`), line("10:00:00", "rt=9.000 urt=-"),
 				line("10:00:01", "rt=9.000 urt=1.000"), line("10:00:02", "rt=0.001 urt=0.001")},
 			"allow allow allow refuse"},
@@ -69,7 +68,7 @@ func TestCostsAreChargedAtOnce(t *testing.T) {
 	}
 }
 
-// What a log does not tell of costs is named, and so is the share, once.
+// The report lists the costs that are not in the log, and a share.
 func TestUnmeasuredCosts(t *testing.T) {
 	rules := []fairshare.Rule{
 		{Name: "seven percent", Limit: costly(fairshare.CPU, 1_050_000, 15*time.Second)},
@@ -106,7 +105,7 @@ func TestUnmeasuredCosts(t *testing.T) {
 		report := replayAll(t, opts)
 		var got []string
 		for _, u := range report.Unmeasured {
-			got = append(got, u.Rule+": "+u.What+": "+u.Why)
+			got = append(got, u.Rule+": "+u.Fact+": "+u.Why)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
@@ -114,9 +113,9 @@ func TestUnmeasuredCosts(t *testing.T) {
 	}
 }
 
-// Rules tell what they allow: in JSON all, to people those that count something
-// else than requests.
-func TestAllowancesAreTold(t *testing.T) {
+// The JSON report shows the allowance of every limit. The text shows it for limits of
+// other resources than requests.
+func TestAllowancesAreReported(t *testing.T) {
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "own", Match: fairshare.Match{Path: []string{"/own"}}, Action: fairshare.Allow},
 		{Name: "rapid", Limit: requests(3, time.Second)},

@@ -11,69 +11,69 @@ import (
 	"fairshare"
 )
 
-// Bounds of what the DNS is asked.
+// Bounds of DNS lookups.
 const (
-	mostAsked  = 1 << 17 // questions of one run, about 40 MB; what is beyond is not asked
-	atOnce     = 1024    // calls of Options.Resolve
-	aheadOfDNS = 32      // batches of all logs together that wait for answers
-	mostAgents = 8       // user agents of an address whose bot is remembered
+	maxQuestions = 1 << 17 // of one run, about 40 MB; further questions are not asked
+	maxCalls     = 1024    // concurrent calls of Options.Resolve
+	aheadOfDNS   = 32      // batches of all logs together that wait for answers
+	mostAgents   = 8       // user agents for which an address remembers the bot
 )
 
-// A question is one that the DNS is asked.
+// A question is a question to the DNS.
 type question struct {
 	addr netip.Addr
-	list string // a DNS list of the policy; "": what the address is called
+	list string // a DNS list of the policy; "": the hostnames of the address
 }
 
-// An answer is what came of a question. Its texts are set before done is
+// An answer is the answer to a question. hostnames and listed are set before done is
 // closed.
 type answer struct {
 	done      chan struct{}
 	hostnames []string
 	listed    []netip.Addr
-	bots      []askedBot // those whose claim it decides; guarded by dnsLookups.mu
+	bots      []decidedBot // whose claims it decides; guarded by dnsLookups.mu
 }
 
-type askedBot struct {
+type decidedBot struct {
 	agent uint64 // hash of the user agent
 	bot   fairshare.Bot
 	id    botID
 }
 
-// dnsLookups asks the DNS before lines are judged: each question once in a
-// run, so that nothing a replay says depends on when an answer came. It is
-// safe for concurrent use.
+// dnsLookups asks the DNS before lines are judged. Each question is asked once in a run, so
+// that the report does not depend on the times of the answers. It is safe for concurrent
+// use.
 type dnsLookups struct {
-	opts  *Options
-	ahead int              // batches of a log that may wait
-	most  int              // questions
-	probe *fairshare.Guard // tells what the rules would look up; nil when nothing
-	slots chan struct{}    // a place for each call
-	wg    sync.WaitGroup   // of the calls
+	opts         *Options
+	batchesAhead int              // of a log, that may wait
+	most         int              // questions
+	probe        *fairshare.Guard // see newProbe; nil if no rule looks anything up
+	slots        chan struct{}    // holds a value for each call
+	wg           sync.WaitGroup   // of the calls
 
 	mu    sync.RWMutex
 	known map[question]*answer
 
-	asked, answered atomic.Int64
-	full            atomic.Bool // something was not asked
+	questions, answers atomic.Int64
+	full               atomic.Bool // a question was not asked
 }
 
-// newDNSLookups returns nil when the DNS is not asked.
+// newDNSLookups returns nil if the DNS is not asked.
 func newDNSLookups(opts *Options) (*dnsLookups, error) {
 	if opts.Resolve == nil {
 		return nil, nil
 	}
 	a := &dnsLookups{
-		opts: opts, ahead: max(aheadOfDNS/max(len(opts.Logs), 1), 1), most: mostAsked,
-		slots: make(chan struct{}, atOnce), known: map[question]*answer{},
+		opts: opts, batchesAhead: max(aheadOfDNS/max(len(opts.Logs), 1), 1), most: maxQuestions,
+		slots: make(chan struct{}, maxCalls), known: map[question]*answer{},
 	}
 	var err error
 	a.probe, err = newProbe(opts.Policy)
 	return a, err
 }
 
-// newProbe returns a guard that evaluates every match of a policy that looks
-// something up, and decides nothing.
+// newProbe returns a guard that evaluates every match of the policy with DNS lookups, so
+// that its Lookups learn the questions. Its verdicts have no effect.
 func newProbe(policy *fairshare.Policy) (*fairshare.Guard, error) {
 	var probe fairshare.Policy
 	add := func(m *fairshare.Match) {
@@ -116,28 +116,28 @@ func (noLimiter) Take(context.Context, time.Time, []fairshare.Take, []fairshare.
 
 func (noLimiter) Settle(context.Context, time.Time, []fairshare.Charge) error { return nil }
 
-// ask has what the lines of a batch call for asked, without waiting for
-// answers. It waits while too many questions are under way.
-func (a *dnsLookups) ask(ctx context.Context, b *batch) error {
+// start asks the questions of a batch without waiting for answers. It waits while there
+// are too many calls.
+func (a *dnsLookups) start(ctx context.Context, b *batch) error {
 	b.waits = b.waits[:0]
 	p := prober{dns: a, ctx: ctx, batch: b}
 	for i := range b.items {
 		it := &b.items[i]
-		if it.decidable() {
-			p.want(question{addr: it.req.Addr})
+		if it.verifiable() {
+			p.need(question{addr: it.req.Addr})
 		}
 	}
 	return p.probe()
 }
 
-// decidable reports whether the DNS can tell if the bot is what it says.
-func (it *item) decidable() bool {
+// verifiable reports whether the DNS can decide the bot's claim.
+func (it *item) verifiable() bool {
 	req := &it.req
 	return req.Bot.State == fairshare.Pending && !req.Proxy && !req.Via.IsValid() && req.Addr.IsValid()
 }
 
-// answer waits for what was asked and fills in what came of it.
-func (a *dnsLookups) answer(ctx context.Context, p *preparer, b *batch) error {
+// await waits for the answers of a batch, and fills in the bots that they decide.
+func (a *dnsLookups) await(ctx context.Context, p *preparer, b *batch) error {
 	for {
 		for _, w := range b.waits {
 			select {
@@ -150,14 +150,14 @@ func (a *dnsLookups) answer(ctx context.Context, p *preparer, b *batch) error {
 		for i := range b.items {
 			it := &b.items[i]
 			it.req.Lookups = a
-			if it.decidable() {
+			if it.verifiable() {
 				a.decide(p, it)
 				if p.opts.Override != nil {
-					p.word(it)
+					p.setOverrides(it)
 				}
 			}
 		}
-		// A rule may look up more now that it knows this.
+		// With these answers a rule may need others.
 		again := prober{dns: a, ctx: ctx, batch: b}
 		if err := again.probe(); err != nil || len(b.waits) == 0 {
 			return err
@@ -165,13 +165,13 @@ func (a *dnsLookups) answer(ctx context.Context, p *preparer, b *batch) error {
 	}
 }
 
-// decide fills in what came of a bot's claim.
+// decide fills in the bot of a line whose claim the DNS has decided.
 func (a *dnsLookups) decide(p *preparer, it *item) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.known[question{addr: it.req.Addr}]
 	if w == nil {
-		return // there were too many
+		return // there were too many questions
 	}
 	for i := range w.bots {
 		if known := &w.bots[i]; known.agent == it.agent {
@@ -179,14 +179,14 @@ func (a *dnsLookups) decide(p *preparer, it *item) {
 			return
 		}
 	}
-	known := askedBot{agent: it.agent, bot: a.opts.Bot(it.req.Addr, it.req.UserAgent)}
+	known := decidedBot{agent: it.agent, bot: a.opts.Bot(it.req.Addr, it.req.UserAgent)}
 	p.set(it, &known.bot, &known.id)
 	if len(w.bots) < mostAgents {
 		w.bots = append(w.bots, known)
 	}
 }
 
-// Hostnames implements fairshare.Lookups: it knows what was asked.
+// Hostnames implements fairshare.Lookups. It has the answers so far.
 func (a *dnsLookups) Hostnames(addr netip.Addr) []string {
 	if w := a.find(question{addr: addr}); w != nil {
 		return w.hostnames
@@ -202,7 +202,7 @@ func (a *dnsLookups) Listed(list string, addr netip.Addr) []netip.Addr {
 	return nil
 }
 
-// find returns the answer to a question, or nil as long as there is none.
+// find returns the answer to a question, or nil if there is none yet.
 func (a *dnsLookups) find(q question) *answer {
 	a.mu.RLock()
 	w := a.known[q]
@@ -217,7 +217,7 @@ func (a *dnsLookups) find(q question) *answer {
 	return nil
 }
 
-// A prober asks what the lines of a batch call for. It is the Lookups of the
+// A prober asks the questions that the lines of a batch need. It is the Lookups of the
 // probe.
 type prober struct {
 	dns   *dnsLookups
@@ -225,7 +225,7 @@ type prober struct {
 	batch *batch
 }
 
-// probe has everything asked that rules would look up now.
+// probe asks everything that rules would look up now.
 func (p *prober) probe() error {
 	if p.dns.probe == nil {
 		return nil
@@ -235,7 +235,7 @@ func (p *prober) probe() error {
 		it := &p.batch.items[i]
 		header.entry = it.entry
 		req := it.req
-		if surely(&req.Override) {
+		if certainBan(&req.Override) {
 			continue
 		}
 		req.Header, req.Lookups, req.Override.Action = &header, p, fairshare.Undecided
@@ -250,36 +250,36 @@ func (p *prober) probe() error {
 	return p.ctx.Err()
 }
 
-// surely reports whether an operator's ban holds still when a line is judged:
-// no rule looks anything up then.
-func surely(w *fairshare.Override) bool {
-	return w.Action == fairshare.Block || w.Action == fairshare.Refuse && w.Wait > backAnHour
+// certainBan reports whether an operator's ban will still hold when the line is judged.
+// Then no rule looks anything up.
+func certainBan(w *fairshare.Override) bool {
+	return w.Action == fairshare.Block || w.Action == fairshare.Refuse && w.Wait > maxBackwards
 }
 
 func (p *prober) Hostnames(addr netip.Addr) []string {
-	p.want(question{addr: addr})
+	p.need(question{addr: addr})
 	return p.dns.Hostnames(addr)
 }
 
 func (p *prober) Listed(list string, addr netip.Addr) []netip.Addr {
-	p.want(question{addr, list})
+	p.need(question{addr, list})
 	return p.dns.Listed(list, addr)
 }
 
-// want has a question asked, once, and the batch wait for its answer.
-func (p *prober) want(q question) {
+// need asks a question once, and makes the batch wait for its answer.
+func (p *prober) need(q question) {
 	a := p.dns
 	a.mu.Lock()
 	w := a.known[q]
-	fresh := w == nil && len(a.known) < a.most
-	if fresh {
+	isNew := w == nil && len(a.known) < a.most
+	if isNew {
 		w = &answer{done: make(chan struct{})}
 		a.known[q] = w
 	}
 	a.mu.Unlock()
 	switch {
-	case fresh:
-		a.start(p.ctx, q, w)
+	case isNew:
+		a.call(p.ctx, q, w)
 	case w == nil:
 		a.full.Store(true)
 		return
@@ -293,9 +293,9 @@ func (p *prober) want(q question) {
 	p.batch.waits = append(p.batch.waits, w)
 }
 
-// start asks a question once there is a place for it.
-func (a *dnsLookups) start(ctx context.Context, q question, w *answer) {
-	a.asked.Add(1)
+// call asks a question as soon as there are fewer than maxCalls calls.
+func (a *dnsLookups) call(ctx context.Context, q question, w *answer) {
+	a.questions.Add(1)
 	select {
 	case a.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -310,7 +310,7 @@ func (a *dnsLookups) start(ctx context.Context, q question, w *answer) {
 		} else if l != nil {
 			w.listed = l.Listed(q.list, q.addr)
 		}
-		a.answered.Add(1)
+		a.answers.Add(1)
 		<-a.slots
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"fairshare"
 )
 
-// crawlers returns lines of so many addresses that claim to be the same bot.
+// crawlers returns lines of addrs addresses that claim to be the same bot.
 func crawlers(addrs, lines int) []string {
 	var out []string
 	for i := range lines {
@@ -26,7 +26,7 @@ func crawlers(addrs, lines int) []string {
 	return out
 }
 
-// A lag is a DNS that takes a second for an answer: all are verified.
+// A lag is a DNS that answers after delay and verifies every address.
 type lag struct {
 	slowDNS
 	delay time.Duration
@@ -55,9 +55,9 @@ func (d *lag) bot(addr netip.Addr, userAgent string) fairshare.Bot {
 	return b
 }
 
-// The DNS is asked once for each address, as many at a time as may be, and no
-// line is judged before its answer came.
-func TestDNSIsAskedManyAtOnce(t *testing.T) {
+// The DNS is asked once for each address, with maxCalls calls at a time, and no line is
+// judged before its answer.
+func TestDNSQuestionsRunConcurrently(t *testing.T) {
 	path := writeLines(t, "log", crawlers(10_000, 20_000)...)
 	synctest.Test(t, func(t *testing.T) {
 		dns := &lag{delay: time.Second}
@@ -68,25 +68,24 @@ func TestDNSIsAskedManyAtOnce(t *testing.T) {
 			Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{path},
 			Bot: dns.bot, Resolve: dns.resolve,
 		})
-		if took := time.Since(begin); took != 10*time.Second || dns.most != atOnce {
-			t.Errorf("10,000 questions took %v, at most %d at once; want 10s with %d", took, dns.most, atOnce)
+		if took := time.Since(begin); took != 10*time.Second || dns.most != maxCalls {
+			t.Errorf("10,000 questions took %v, at most %d at once; want 10s with %d", took, dns.most, maxCalls)
 		}
-		for q, n := range dns.asked {
+		for q, n := range dns.calls {
 			if n != 1 {
-				t.Fatalf("%v was asked %d times", q, n)
+				t.Fatalf("%v: %d calls", q, n)
 			}
 		}
 		want := []BotReport{{Name: "goodbot", Category: "search", State: "verified", Clients: 10_000,
 			BotShare: BotShare{Requests: 20_000, Bytes: 2_000_000, RequestsShare: 1, BytesShare: 1}}}
-		if len(dns.asked) != 10_000 || report.Rules[0].Matched != 20_000 || !slices.Equal(report.Bots, want) {
-			t.Errorf("%d asked, %d matched, %+v", len(dns.asked), report.Rules[0].Matched, report.Bots)
+		if len(dns.calls) != 10_000 || report.Rules[0].Matched != 20_000 || !slices.Equal(report.Bots, want) {
+			t.Errorf("%d calls, %d matched, %+v", len(dns.calls), report.Rules[0].Matched, report.Bots)
 		}
 	})
 }
 
-// A long log with a slow address here and there is read on while these are
-// waited for, and judged in order all the same.
-func TestLinesAreReadWhileOthersWait(t *testing.T) {
+// While some lines wait for the DNS, later lines are read. All lines are judged in order.
+func TestLinesAreReadWhileEarlierOnesWait(t *testing.T) {
 	var lines []string
 	for i := range 4000 {
 		l := entryAt("192.0.2.9", fmt.Sprintf("10:%02d:%02d", i/60%60, i%60), "")
@@ -117,7 +116,7 @@ func TestLinesAreReadWhileOthersWait(t *testing.T) {
 	})
 }
 
-// The end of the context ends a run that waits for the DNS.
+// A run that waits for the DNS ends with its context.
 func TestRunThatWaitsForDNSEndsWithItsContext(t *testing.T) {
 	path := writeLines(t, "log", crawlers(1500, 3000)...)
 	synctest.Test(t, func(t *testing.T) {
@@ -133,21 +132,21 @@ func TestRunThatWaitsForDNSEndsWithItsContext(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			time.Sleep(30 * time.Second)
-			if p := r.Progress(); p.Asked < atOnce || p.Answered != 0 || p.Lines != 0 {
-				t.Errorf("progress %+v, want %d asked and nothing judged", p, atOnce)
+			if p := r.Progress(); p.Questions < maxCalls || p.Answers != 0 || p.Lines != 0 {
+				t.Errorf("progress %+v, want %d questions and no judged line", p, maxCalls)
 			}
 		})
 		if _, err := r.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
 		if took := time.Since(begin); took != time.Minute {
-			t.Errorf("it ended after %v", took)
+			t.Errorf("the run ended after %v", took)
 		}
 		wg.Wait()
 	})
 }
 
-// What is asked is bounded, and the report says that it was.
+// The number of questions is bounded, and the report warns if the bound was reached.
 func TestQuestionsAreBounded(t *testing.T) {
 	dns := &slowDNS{}
 	r, err := New(Options{
@@ -163,18 +162,18 @@ func TestQuestionsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(dns.asked) != 100 || len(report.Warnings) != 1 ||
+	if len(dns.calls) != 100 || len(report.Warnings) != 1 ||
 		!strings.HasPrefix(report.Warnings[0].Text, "More than 100 DNS lookups") {
-		t.Errorf("%d asked, warnings %+v", len(dns.asked), report.Warnings)
+		t.Errorf("%d calls, warnings %+v", len(dns.calls), report.Warnings)
 	}
-	if p := r.Progress(); p.Asked != 100 || p.Answered != 100 {
+	if p := r.Progress(); p.Questions != 100 || p.Answers != 100 {
 		t.Errorf("progress %+v", p)
 	}
 }
 
-// Others are asked about a client only when all else of the match holds, and
+// The DNS is asked about a client only if all other conditions of the match hold, and
 // never about a proxy.
-func TestOnlyWhatRulesNeedIsAsked(t *testing.T) {
+func TestOnlyNeededQuestionsAreAsked(t *testing.T) {
 	post := func(agent, forwarded string) string {
 		return `"POST /x HTTP/1.1" 200 1 "-" "` + agent + `" "` + forwarded + `"`
 	}
@@ -182,9 +181,9 @@ func TestOnlyWhatRulesNeedIsAsked(t *testing.T) {
 		entryAt("192.0.2.1", "10:00:00", `"GET / HTTP/1.1" 200 1 "-" "Mozilla" "-"`),
 		entryAt("192.0.2.2", "10:00:00", post("Mozilla", "-")),
 		entryAt("192.0.2.2", "10:00:01", post("Mozilla", "-")),
-		entryAt("192.0.2.3", "10:00:01", post("GoodBot", "-")), // is verified first, and then on the list
+		entryAt("192.0.2.3", "10:00:01", post("GoodBot", "-")), // is verified first, then looked up in the list
 		entryAt("198.51.100.7", "10:00:01", `"GET / HTTP/1.1" 200 1 "-" "GoodBot" "-"`),
-		entryAt("10.0.0.1", "10:00:02", post("GoodBot", "-")), // the proxy's own
+		entryAt("10.0.0.1", "10:00:02", post("GoodBot", "-")), // the proxy itself
 		entryAt("10.0.0.1", "10:00:02", post("Mozilla", "203.0.113.5")),
 		entryAt("192.0.2.4", "10:00:02", `"PUT / HTTP/1.1" 200 1 "-" "Mozilla" "-"`),
 	)
@@ -206,7 +205,7 @@ func TestOnlyWhatRulesNeedIsAsked(t *testing.T) {
 		Bot: dns.bot, Lookups: dns, Resolve: dns.resolve,
 	})
 	var got []string
-	for q, n := range dns.asked {
+	for q, n := range dns.calls {
 		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %v %s", n, q.addr, q.list)))
 	}
 	slices.Sort(got)
@@ -215,7 +214,7 @@ func TestOnlyWhatRulesNeedIsAsked(t *testing.T) {
 		"1 198.51.100.7", "1 203.0.113.5", "1 203.0.113.5 drone",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("asked %q\nwant  %q", got, want)
+		t.Errorf("calls %q\nwant  %q", got, want)
 	}
 	var states []string
 	for _, b := range report.Bots {
@@ -224,7 +223,7 @@ func TestOnlyWhatRulesNeedIsAsked(t *testing.T) {
 	if got, want := strings.Join(states, ", "), "goodbot pending 2, goodbot verified 1"; got != want {
 		t.Errorf("bots %s, want %s", got, want)
 	}
-	// Of two, the DNS knows nothing of one; the other is a proxy's own.
+	// The DNS knows nothing about one of both; the other one is the proxy itself.
 	if report.BotSummary.Pending != 1 || len(report.Unmeasured) != 1 ||
 		report.Unmeasured[0].Why != "1 request of bots could not be verified or found forged" {
 		t.Errorf("%d pending, unmeasured %+v", report.BotSummary.Pending, report.Unmeasured)

@@ -21,7 +21,7 @@ type batch struct {
 	log   *logFile
 	src   *accesslog.Batch
 	items []item    // one for each of src.Entries
-	waits []*answer // that are needed before it is judged
+	waits []*answer // needed before the batch is judged
 }
 
 // An item is one line on its way through a replay.
@@ -30,26 +30,26 @@ type item struct {
 	entry  *accesslog.Entry
 	client uint64 // hash of the address
 	agent  uint64 // hash of the user agent
-	bot    botID  // what it is recognized as, as Request.Bot
-	asset  bool   // a style sheet, picture and the like was fetched
+	bot    botID  // of Request.Bot
+	asset  bool   // a style sheet, an image or similar was fetched
 
-	// What the judge found.
+	// Results of the judge.
 	enforced finding
-	trial    finding // of rules with dry_run
+	dryRun   finding // of rules with dry_run
 }
 
-// A finding is what a verdict says, in small.
+// A finding is the part of a fairshare.Finding that the report needs.
 type finding struct {
 	wait   time.Duration
-	rule   int32 // place in the policy; Options.operator for an operator's ban; noRule when none spoke
+	rule   int32 // index in the policy; Options.operator for an operator's ban; noRule for none
 	action fairshare.Action
 	ban    fairshare.BanState
 }
 
 const noRule = -1
 
-// seeds of the hashes of one run, so that nobody can write a log whose lines
-// collide.
+// seeds are the random seeds of the hashes of one run, so that nobody can write a log
+// whose clients collide.
 type seeds struct {
 	addr [2]uint64
 	text maphash.Seed
@@ -76,24 +76,24 @@ func (s *seeds) hashAddr(addr netip.Addr) uint64 {
 
 func (s *seeds) hashText(text string) uint64 { return maphash.String(s.text, text) }
 
-// A preparer does for the lines of one log what needs no counters. It is for
-// one goroutine.
+// A preparer does the work on the lines of one log that needs no counters. It is not safe
+// for concurrent use.
 type preparer struct {
 	opts  *Options
 	seeds *seeds
 	bots  *botList
-	dns   *dnsLookups // nil when the DNS is not asked
+	dns   *dnsLookups // nil if the DNS is not asked
 
-	// What was found a moment ago, which holds for most lines.
+	// Recent results of Options.Bot, which are correct for most lines.
 	nobody [1 << 9]uint64 // user agents of no bot, by the hash
 	seen   [1 << 9]seenBot
 }
 
-// A seenBot is what a client with some user agent was recognized as.
+// A seenBot is the result of Options.Bot for a client and a user agent.
 type seenBot struct {
 	client, agent uint64
 	bot           fairshare.Bot
-	id            botID // 0 when not known yet
+	id            botID // 0 if not known yet
 }
 
 // prepare fills in the items of a batch.
@@ -128,29 +128,29 @@ func (p *preparer) prepare(b *batch) {
 			p.recognise(it)
 		}
 		if p.opts.Override != nil {
-			p.word(it)
+			p.setOverrides(it)
 		}
 	}
 }
 
-// word fills in what operators have said, as of the line's time.
-func (p *preparer) word(it *item) {
-	it.req.Override, it.req.ViaOverride = p.opts.words(&it.req, it.req.Time)
+// setOverrides fills in the operators' overrides at the line's time.
+func (p *preparer) setOverrides(it *item) {
+	it.req.Override, it.req.ViaOverride = p.opts.overrides(&it.req, it.req.Time)
 }
 
-// words returns what operators have said of a request's client, and of the peer
-// that named it.
-func (o *Options) words(req *fairshare.Request, now time.Time) (client, via fairshare.Override) {
+// overrides returns the operators' overrides of a request's client, and of the peer that
+// named it.
+func (o *Options) overrides(req *fairshare.Request, now time.Time) (client, via fairshare.Override) {
 	if req.Via.IsValid() {
 		via = o.Override(req.Via, fairshare.Bot{}, now)
 	}
 	return o.Override(req.Addr, req.Bot, now), via
 }
 
-// recognise fills in what the client of a line is recognized as.
+// recognise fills in the bot of a line.
 func (p *preparer) recognise(it *item) {
 	nobody := &p.nobody[it.agent%uint64(len(p.nobody))]
-	if *nobody == it.agent || it.entry.Has&accesslog.HasUserAgent == 0 { // not told is not none
+	if *nobody == it.agent || it.entry.Has&accesslog.HasUserAgent == 0 { // the log has no user agents
 		p.set(it, &fairshare.Bot{}, nil)
 		return
 	}
@@ -164,16 +164,16 @@ func (p *preparer) recognise(it *item) {
 	p.set(it, &seen.bot, &seen.id)
 }
 
-// set makes bot the one of a line. id is that of bot, once it is known.
+// set sets the bot of a line. id points to the number of bot, 0 if it is not known yet.
 func (p *preparer) set(it *item, bot *fairshare.Bot, id *botID) {
 	if bot.Name == "" {
-		if it.bot != 0 { // of the line that was here before
+		if it.bot != 0 { // of the earlier line in this item
 			it.bot, it.req.Bot = 0, fairshare.Bot{}
 		}
 		return
 	}
 	it.req.SetBot(*bot)
-	if it.req.Bot.State != bot.State { // as behind a proxy
+	if it.req.Bot.State != bot.State { // SetBot changes it behind a proxy
 		it.bot = p.bots.id(&it.req.Bot)
 		return
 	}
@@ -183,8 +183,8 @@ func (p *preparer) set(it *item, bot *fairshare.Bot, id *botID) {
 	it.bot = *id
 }
 
-// clientOf returns the address under which a line is reported: the one that
-// was judged or, when that stands for nobody (0.0.0.0), the one logged.
+// clientOf returns the address under which a line is reported: the judged one or, if that
+// is invalid (0.0.0.0), the logged one.
 func (it *item) clientOf() netip.Addr {
 	if it.req.Addr.IsValid() {
 		return it.req.Addr
@@ -192,8 +192,7 @@ func (it *item) clientOf() netip.Addr {
 	return it.entry.Client
 }
 
-// asset reports whether a path is of the kind that browsers fetch by
-// themselves for a page.
+// asset reports whether a path has the extension of a file that browsers fetch for a page.
 func asset(path string) bool {
 	for n := 2; n <= 5 && n < len(path); n++ {
 		if path[len(path)-1-n] != '.' {
@@ -217,21 +216,22 @@ type feed struct {
 
 	cur  *batch
 	next int   // item of cur that is judged next
-	at   int64 // its time, Unix ns
+	at   int64 // the time of that item, Unix ns
 }
 
-// ahead is how many batches of one log wait for the judge.
-const ahead = 1
+// batchesAhead is how many batches of one log wait for the judge.
+const batchesAhead = 1
 
 func newFeed(l *logFile) *feed {
-	f := &feed{log: l, batches: make(chan *batch, ahead), free: make(chan *batch, 2*ahead+queued)}
+	f := &feed{log: l, batches: make(chan *batch, batchesAhead),
+		free: make(chan *batch, 2*batchesAhead+queued)}
 	if !l.first.IsZero() {
 		f.at = l.first.UnixNano()
 	}
 	return f
 }
 
-// run reads and prepares until the log or ctx ends.
+// run reads and prepares the lines until the log or ctx ends.
 func (f *feed) run(ctx context.Context, p *preparer) {
 	defer close(f.batches)
 	defer f.log.done()
@@ -241,26 +241,26 @@ func (f *feed) run(ctx context.Context, p *preparer) {
 		return
 	}
 	if p.dns == nil {
-		f.err = f.read(file, p, func(b *batch) error { return f.pass(ctx, b) })
+		f.err = f.read(file, p, func(b *batch) error { return f.send(ctx, b) })
 		return
 	}
-	// Batches wait here for the DNS, in order, while further ones are read.
-	waiting := make(chan *batch, p.dns.ahead)
+	// Batches wait here for the DNS, in order, while later ones are read.
+	waiting := make(chan *batch, p.dns.batchesAhead)
 	passed := make(chan error, 1)
 	go func() {
 		var err error
 		for b := range waiting {
 			if err == nil {
-				err = p.dns.answer(ctx, p, b)
+				err = p.dns.await(ctx, p, b)
 			}
 			if err == nil {
-				err = f.pass(ctx, b)
+				err = f.send(ctx, b)
 			}
 		}
 		passed <- err
 	}()
 	f.err = f.read(file, p, func(b *batch) error {
-		if err := p.dns.ask(ctx, b); err != nil {
+		if err := p.dns.start(ctx, b); err != nil {
 			return err
 		}
 		select {
@@ -300,8 +300,8 @@ func (f *feed) read(file *accesslog.File, p *preparer, next func(*batch) error) 
 	}
 }
 
-// pass hands a batch to the judge.
-func (f *feed) pass(ctx context.Context, b *batch) error {
+// send sends a batch to the judge.
+func (f *feed) send(ctx context.Context, b *batch) error {
 	select {
 	case f.batches <- b:
 		return nil
@@ -310,7 +310,7 @@ func (f *feed) pass(ctx context.Context, b *batch) error {
 	}
 }
 
-// release gives a batch back once nobody looks at it any more.
+// release makes a batch available again. It must not be used any more.
 func (f *feed) release(b *batch) {
 	b.src.Release()
 	b.src = nil
@@ -326,13 +326,13 @@ func reopens(path string) bool {
 	return path != "-" && err == nil && info.Mode().IsRegular()
 }
 
-// An entryHeader gives the headers that a log holds.
+// An entryHeader has the headers that are in a log line.
 type entryHeader struct {
 	entry *accesslog.Entry
 	value [1]string
 }
 
-// Values implements fairshare.Header. The result is good until the next call.
+// Values implements fairshare.Header. The result is valid until the next call.
 func (h *entryHeader) Values(name string) []string {
 	switch name {
 	case "Cookie":

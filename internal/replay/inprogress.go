@@ -8,8 +8,8 @@ import (
 	"fairshare"
 )
 
-// heldSlots are the requests that hold a slot of a concurrent limit until the
-// moment at which the log says that their answer ended.
+// heldSlots are the requests that hold a slot of a concurrent limit. They hold it until
+// the time at which, according to the log, their answer ended.
 type heldSlots struct {
 	guard *fairshare.Guard
 	heap  heldHeap
@@ -25,7 +25,7 @@ func (h *heldSlots) hold(until int64, v fairshare.Verdict) {
 	heap.Push(&h.heap, held{until, v})
 }
 
-// release gives back the slots of all requests that ended by now.
+// release frees the slots of all requests that have ended.
 func (h *heldSlots) release(ctx context.Context, now int64) error {
 	for len(h.heap) > 0 && h.heap[0].until <= now {
 		ended := heap.Pop(&h.heap).(held)
@@ -36,7 +36,7 @@ func (h *heldSlots) release(ctx context.Context, now int64) error {
 	return nil
 }
 
-// A heldHeap has the request that ends soonest on top.
+// A heldHeap is a heap with the request that ends first at the top.
 type heldHeap []held
 
 func (h heldHeap) Len() int           { return len(h) }

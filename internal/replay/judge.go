@@ -11,11 +11,11 @@ import (
 	"fairshare/internal/accesslog"
 )
 
-// backAnHour is how much earlier than the latest a line is that starts a
-// fresh guard: more than this. Such lines are of another log, or another day.
-const backAnHour = time.Hour
+// maxBackwards is how much earlier than the latest line a line may be. An even earlier
+// line starts a new guard: it belongs to another log or another day.
+const maxBackwards = time.Hour
 
-// mostBans is how many bans and former bans are remembered: about 50 MB.
+// mostBans is how many present and former bans are remembered: about 50 MB.
 const mostBans = 1 << 18
 
 // A judge runs the policy over the lines of all logs, merged by time.
@@ -25,7 +25,7 @@ type judge struct {
 	feeds   []*feed
 	seeds   seeds
 	bots    botList
-	dns     *dnsLookups // nil when the DNS is not asked
+	dns     *dnsLookups // nil if the DNS is not asked
 	ruleOf  map[*fairshare.Rule]int32
 	limits  []fairshare.Limit
 	slots   bool // a limit counts requests in progress
@@ -35,10 +35,10 @@ type judge struct {
 	limiter fairshare.Limiter
 	age     uint32 // restarts since limiter was empty
 	since   int64  // lines since then
-	latest  int64  // time the guard judged, Unix ns
+	latest  int64  // time that the guard has judged, Unix ns
 
 	matched  []int64 // of each rule
-	networks []int64 // bans of an IPv6 /48 for its clients, of each rule
+	networks []int64 // of each rule: bans of an IPv6 /48 because of its clients
 	observe  func(fairshare.Banned)
 	note     func(rule int)
 	restarts Restarts
@@ -58,7 +58,7 @@ type run struct {
 	feed     *feed
 	b        *batch
 	from, to int
-	last     bool // nobody else looks at the batch
+	last     bool // the batch is not used any more
 }
 
 func newJudge(r *Replay) (*judge, error) {
@@ -75,7 +75,7 @@ func newJudge(r *Replay) (*judge, error) {
 
 		networks: make([]int64, len(r.opts.Policy.Rules)),
 	}
-	j.observe = j.begins
+	j.observe = j.countNetworkBan
 	for i := range r.opts.Policy.Rules {
 		j.ruleOf[&r.opts.Policy.Rules[i]] = int32(i)
 	}
@@ -87,15 +87,15 @@ func newJudge(r *Replay) (*judge, error) {
 	for _, l := range r.logs {
 		j.feeds = append(j.feeds, newFeed(l))
 	}
-	return j, j.fresh()
+	return j, j.reset()
 }
 
 func (j *judge) preparer() *preparer {
 	return &preparer{opts: j.opts, seeds: &j.seeds, bots: &j.bots, dns: j.dns}
 }
 
-// fresh begins with a new guard: nothing is counted and nobody is banned.
-func (j *judge) fresh() error {
+// reset starts a new guard without counts and bans.
+func (j *judge) reset() error {
 	l, ok := j.limiter.(resetter)
 	switch {
 	case ok && j.since <= leftover(j.opts.Memory)/int64(max(1, len(j.limits))):
@@ -104,7 +104,7 @@ func (j *judge) fresh() error {
 		l.Reset()
 		j.age, j.since = 0, 0
 	default:
-		j.limiter, j.guard, j.held = nil, nil, heldSlots{} // the old memory goes before the new is taken
+		j.limiter, j.guard, j.held = nil, nil, heldSlots{} // free the old memory before the new is allocated
 		l, err := j.opts.Limiter(j.limits)
 		if err != nil {
 			return err
@@ -122,7 +122,7 @@ func (j *judge) fresh() error {
 	return err
 }
 
-// run judges all lines and sends them on.
+// run judges all lines and sends them to the recorder.
 func (j *judge) run(ctx context.Context, chunks chan<- *chunk, wg *sync.WaitGroup) error {
 	heads := make([]*feed, 0, len(j.feeds))
 	started := map[*feed]bool{}
@@ -138,7 +138,7 @@ func (j *judge) run(ctx context.Context, chunks chan<- *chunk, wg *sync.WaitGrou
 		return ctx.Err()
 	}
 	for _, f := range j.feeds {
-		if f.log.first.IsZero() { // open already, or nothing to judge in it
+		if f.log.first.IsZero() { // already open, or without a valid line
 			start(f)
 			if more, err := j.advance(ctx, f, chunks); err != nil {
 				return err
@@ -164,7 +164,7 @@ func (j *judge) run(ctx context.Context, chunks chan<- *chunk, wg *sync.WaitGrou
 			sift(heads, 0)
 			continue
 		}
-		more, err := j.stretch(ctx, f, heads, chunks)
+		more, err := j.judgeRun(ctx, f, heads, chunks)
 		if err != nil {
 			return err
 		}
@@ -195,9 +195,9 @@ func (j *judge) single(ctx context.Context, f *feed, chunks chan<- *chunk) error
 	}
 }
 
-// stretch judges lines of f, which is on top of heads, as long as it stays
-// there. It returns false when f has no more.
-func (j *judge) stretch(ctx context.Context, f *feed, heads []*feed, chunks chan<- *chunk) (more bool, err error) {
+// judgeRun judges lines of f, the feed at the top of heads, while its next line is the
+// earliest. It returns false at the end of f.
+func (j *judge) judgeRun(ctx context.Context, f *feed, heads []*feed, chunks chan<- *chunk) (more bool, err error) {
 	var left, right *feed
 	if len(heads) > 1 {
 		left = heads[1]
@@ -217,14 +217,14 @@ func (j *judge) stretch(ctx context.Context, f *feed, heads []*feed, chunks chan
 			}
 			f.at = f.cur.items[f.next].req.Time.UnixNano()
 			if left != nil && left.before(f) || right != nil && right.before(f) {
-				j.pass(f, begin, f.next)
+				j.addRun(f, begin, f.next)
 				if j.out.n >= chunkLines || len(j.out.runs) >= chunkLines {
 					j.send(ctx, chunks)
 				}
 				return true, ctx.Err()
 			}
 		}
-		j.pass(f, begin, f.next)
+		j.addRun(f, begin, f.next)
 		if more, err = j.advance(ctx, f, chunks); err != nil || !more {
 			return more, err
 		}
@@ -234,26 +234,25 @@ func (j *judge) stretch(ctx context.Context, f *feed, heads []*feed, chunks chan
 	}
 }
 
-// chunkLines is about how many lines are sent on together.
+// chunkLines is the approximate number of lines in a chunk.
 const chunkLines = 1024
 
-// pass puts lines that were judged into the present chunk.
-func (j *judge) pass(f *feed, from, to int) {
+// addRun adds judged lines to the present chunk.
+func (j *judge) addRun(f *feed, from, to int) {
 	if to > from {
 		j.out.runs = append(j.out.runs, run{feed: f, b: f.cur, from: from, to: to})
 		j.out.n += to - from
 	}
 }
 
-// advance sends on what f had and waits for its next lines. It returns false
-// at the end of the log.
+// advance waits for the next batch of f. It returns false at the end of the log.
 func (j *judge) advance(ctx context.Context, f *feed, chunks chan<- *chunk) (more bool, err error) {
 	for {
 		if f.cur != nil {
 			if len(j.feeds) == 1 {
-				j.pass(f, 0, f.next)
+				j.addRun(f, 0, f.next)
 			}
-			// The batch's own last run, which is empty, gives it back.
+			// The last run of a batch is empty and releases it.
 			j.out.runs = append(j.out.runs, run{feed: f, b: f.cur, last: true})
 			f.cur = nil
 			if len(j.feeds) == 1 || j.out.n >= chunkLines || len(j.out.runs) >= chunkLines {
@@ -300,9 +299,9 @@ func (j *judge) send(ctx context.Context, chunks chan<- *chunk) {
 func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	e := it.entry
 	at := e.Time.UnixNano()
-	if j.latest-at > int64(backAnHour) && j.latest != math.MinInt64 {
+	if j.latest-at > int64(maxBackwards) && j.latest != math.MinInt64 {
 		j.restarts.add(f.log.path, e.Line, e.Time, time.Unix(0, j.latest).UTC())
-		if err := j.fresh(); err != nil {
+		if err := j.reset(); err != nil {
 			return err
 		}
 	}
@@ -315,7 +314,7 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	it.req.Header = &j.header
 	if (it.req.Override.Action != fairshare.Undecided || it.req.ViaOverride.Action != fairshare.Undecided) &&
 		at < j.latest {
-		it.req.Override, it.req.ViaOverride = j.opts.words(&it.req, time.Unix(0, j.latest)) // they may be over
+		it.req.Override, it.req.ViaOverride = j.opts.overrides(&it.req, time.Unix(0, j.latest)) // they may have ended
 	}
 	it.req.Time = time.Unix(0, j.latest)
 	v, err := j.guard.Decide(ctx, &it.req)
@@ -328,9 +327,9 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	if v.Rule != nil {
 		it.enforced = j.finding(&v.Finding)
 	}
-	it.trial = finding{rule: noRule}
+	it.dryRun = finding{rule: noRule}
 	if v.DryRunFinding.Rule != nil {
-		it.trial = j.finding(&v.DryRunFinding)
+		it.dryRun = j.finding(&v.DryRunFinding)
 	}
 	out := fairshare.Outcome{Time: e.Time, Status: e.Status, Bytes: e.Bytes, Took: e.Duration, CPU: e.CPU}
 	if e.Has&accesslog.HasUpstream != 0 {
@@ -343,9 +342,9 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	return j.guard.Settle(ctx, &v, out)
 }
 
-// begins counts a ban that a /48 got for its clients. (Of those that clients get
-// verdicts tell.)
-func (j *judge) begins(b fairshare.Banned) {
+// countNetworkBan counts a ban of a /48 that its clients caused. Bans of clients are
+// counted by their verdicts.
+func (j *judge) countNetworkBan(b fairshare.Banned) {
 	if b.Kind != fairshare.ByNetwork || b.Began.UnixNano() != j.latest {
 		return
 	}
@@ -361,12 +360,12 @@ func (j *judge) finding(f *fairshare.Finding) finding {
 	return finding{wait: f.Wait, rule: j.ruleOf[f.Rule], action: f.Action, ban: f.Ban}
 }
 
-// before orders feeds by the time of the line that is next, then as given.
+// before orders feeds by the time of their next line, then by their index.
 func (f *feed) before(g *feed) bool {
 	return f.at < g.at || f.at == g.at && f.log.index < g.log.index
 }
 
-// sift restores the heap below place i.
+// sift restores the heap below index i.
 func sift(heap []*feed, i int) {
 	for {
 		least := i
@@ -383,7 +382,7 @@ func sift(heap []*feed, i int) {
 	}
 }
 
-// drop takes the top off the heap.
+// drop removes the top of the heap.
 func drop(heap []*feed) []*feed {
 	last := len(heap) - 1
 	heap[0], heap[last] = heap[last], nil

@@ -14,26 +14,26 @@ import (
 	"fairshare/internal/accesslog"
 )
 
-// A model judges lines as the definitions say, word by word: with maps that
-// forget nothing, regexps, and exact arithmetic. It shares no code with the
-// guard and no limiter with the replay.
+// A model judges lines exactly as the definitions say: with maps that keep everything,
+// regular expressions, and exact arithmetic. It shares no code with the guard and no
+// limiter with the replay.
 type model struct {
 	*Options
-	policy *fairshare.Policy
-	latest *big.Int // Unix ns; nil in a fresh guard
-	counts map[string]*modelCount
-	bans   map[string]*modelBan
-	slots  []modelSlot
-	fresh  int64 // guards begun afresh
+	policy   *fairshare.Policy
+	latest   *big.Int // Unix ns; nil in a new guard
+	counts   map[string]*modelCount
+	bans     map[string]*modelBan
+	slots    []modelSlot
+	restarts int64 // new guards
 }
 
-// A modelCount is what one key has spent of one limit.
+// A modelCount has the costs of one key of one limit.
 type modelCount struct {
 	window    int64 // number of the present one
 	prev, cur int64
-	tat       *big.Rat // nil is never
+	tat       *big.Rat // nil: never set
 	count     int64
-	last      *big.Int // nil is never
+	last      *big.Int // nil: never set
 }
 
 type modelBan struct {
@@ -43,7 +43,7 @@ type modelBan struct {
 	number       int64
 }
 
-// A modelBanned is who is banned.
+// A modelBanned is a banned client.
 type modelBanned struct {
 	kind   fairshare.KeyKind
 	client fairshare.ClientID
@@ -54,55 +54,54 @@ type modelSlot struct {
 	key   string
 }
 
-// A modelVerdict is what became of one line.
+// A modelVerdict is the result of one line.
 type modelVerdict struct {
-	enforced, trial modelFinding
-	matched         []int
-	begun           []fairshare.Banned // bans
+	enforced, dryRun modelFinding
+	matched          []int
+	begun            []fairshare.Banned // bans
 }
 
 type modelFinding struct {
 	action fairshare.Action
-	rule   int // noRule when none spoke
+	rule   int // noRule for none
 	wait   time.Duration
 	ban    fairshare.BanState
 }
 
-// newModel returns a model of what opts say. Bot and Lookups know from the
-// start what Resolve finds out.
+// newModel returns a model with these options. Its Bot and Lookups know all answers of
+// Resolve from the start.
 func newModel(opts *Options) *model {
 	m := &model{Options: opts, policy: opts.Policy}
-	m.begin()
+	m.reset()
 	return m
 }
 
-func (m *model) begin() {
+func (m *model) reset() {
 	m.latest, m.slots = nil, nil
 	m.counts, m.bans = map[string]*modelCount{}, map[string]*modelBan{}
 }
 
-// A modelRequest is the facts of one line.
+// A modelRequest has the facts of one line.
 type modelRequest struct {
 	*accesslog.Entry
-	addr  netip.Addr
-	proxy bool
-	path  string
-	paths []string // that servers may read it as
-	query string
-	bot   fairshare.Bot
-	word  fairshare.Override
-	names []string                       // hostnames
-	on    func(list string) []netip.Addr // answers of a DNS list
+	addr     netip.Addr
+	proxy    bool
+	path     string
+	paths    []string // the readings of servers
+	query    string
+	bot      fairshare.Bot
+	override fairshare.Override
+	names    []string                       // hostnames
+	listed   func(list string) []netip.Addr // answers of a DNS list
 }
 
-// judge judges one line. observed is what the replay said: the length of a
-// ban has a jitter that the definition leaves open, so that the model checks
-// its bounds and takes it over.
+// judge judges one line. observed is the result of the replay: the length of a ban has a
+// random part, so the model checks its bounds and uses the observed length.
 func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict, error) {
 	at := big.NewInt(e.Time.UnixNano())
 	if m.latest != nil && new(big.Int).Sub(m.latest, at).Cmp(big.NewInt(int64(time.Hour))) > 0 {
-		m.begin()
-		m.fresh++
+		m.reset()
+		m.restarts++
 	}
 	if m.latest == nil || m.latest.Cmp(at) < 0 {
 		m.latest = at
@@ -118,7 +117,7 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 	}
 	m.slots = held
 
-	req := &modelRequest{Entry: e, on: func(string) []netip.Addr { return nil }}
+	req := &modelRequest{Entry: e, listed: func(string) []netip.Addr { return nil }}
 	req.addr, req.proxy, _ = m.Client(e.Client, e.Forwarded)
 	if m.Bot != nil && e.Has&accesslog.HasUserAgent != 0 {
 		req.bot = m.Bot(req.addr, e.UserAgent)
@@ -128,21 +127,21 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 	}
 	if m.Lookups != nil && !req.proxy {
 		req.names = m.Lookups.Hostnames(req.addr)
-		req.on = func(list string) []netip.Addr { return m.Lookups.Listed(list, req.addr) }
+		req.listed = func(list string) []netip.Addr { return m.Lookups.Listed(list, req.addr) }
 	}
 	req.path, req.query = modelTarget(e.Target)
 	req.paths = modelPaths(e.Target)
 	if m.Override != nil {
-		req.word = m.Override(req.addr, req.bot, time.Unix(0, now))
+		req.override = m.Override(req.addr, req.bot, time.Unix(0, now))
 	}
 
-	v := modelVerdict{enforced: modelFinding{rule: noRule}, trial: modelFinding{rule: noRule}}
-	switch req.word.Action {
+	v := modelVerdict{enforced: modelFinding{rule: noRule}, dryRun: modelFinding{rule: noRule}}
+	switch req.override.Action {
 	case fairshare.Allow:
 		v.enforced.action = fairshare.Allow
 		return v, nil
 	case fairshare.Refuse, fairshare.Block:
-		v.enforced = modelFinding{action: req.word.Action, rule: len(m.policy.Rules), wait: req.word.Wait,
+		v.enforced = modelFinding{action: req.override.Action, rule: len(m.policy.Rules), wait: req.override.Wait,
 			ban: fairshare.BanInForce}
 		return v, nil
 	}
@@ -161,8 +160,8 @@ walk:
 		case r.Action == fairshare.Allow:
 			break walk
 		case r.Action == fairshare.Block && r.DryRun:
-			if v.trial.rule == noRule {
-				v.trial = modelFinding{action: fairshare.Block, rule: i}
+			if v.dryRun.rule == noRule {
+				v.dryRun = modelFinding{action: fairshare.Block, rule: i}
 			}
 		case r.Action == fairshare.Block:
 			v.enforced = modelFinding{action: fairshare.Block, rule: i}
@@ -176,8 +175,8 @@ walk:
 	}
 	v.enforced.action = fairshare.Allow
 	passed := m.take(req, now, gathered, false, &v.enforced)
-	tried := passed && m.take(req, now, gathered, true, &v.trial)
-	for _, i := range gathered { // every request sets the time of the last
+	tried := passed && m.take(req, now, gathered, true, &v.dryRun)
+	for _, i := range gathered { // every request sets the time of the last one
 		if l := m.policy.Rules[i].Limit; l.Algorithm == fairshare.Quiet {
 			c := m.of(i, req)
 			c.count = c.quiet(l, now)
@@ -187,8 +186,8 @@ walk:
 	if err := m.countRefusal(req, now, &v.enforced, &v, observed); err != nil {
 		return v, err
 	}
-	if passed && v.trial.action == fairshare.Refuse {
-		if err := m.countRefusal(req, now, &v.trial, &v, observed); err != nil {
+	if passed && v.dryRun.action == fairshare.Refuse {
+		if err := m.countRefusal(req, now, &v.dryRun, &v, observed); err != nil {
 			return v, err
 		}
 	}
@@ -198,8 +197,8 @@ walk:
 	return v, nil
 }
 
-// take tests the gathered limits that are dry, or those that are not, and
-// charges them if none is over.
+// take tests the gathered limits in dry run, or the others, and charges them if none is
+// over.
 func (m *model) take(req *modelRequest, now int64, gathered []int, dry bool, f *modelFinding) bool {
 	over, spoke := false, f.rule != noRule
 	for _, i := range gathered {
@@ -229,7 +228,7 @@ func (m *model) take(req *modelRequest, now int64, gathered []int, dry bool, f *
 	return true
 }
 
-// settle charges what is known after the answer, at the line's time.
+// settle charges the costs that are known after the answer, at the line's time.
 func (m *model) settle(req *modelRequest, now int64, gathered []int, tried bool) {
 	for _, i := range gathered {
 		r := &m.policy.Rules[i]
@@ -258,7 +257,7 @@ func (m *model) settle(req *modelRequest, now int64, gathered []int, tried bool)
 				took = req.Upstream
 			}
 			c.settle(l, now, took.Microseconds())
-		case fairshare.Cost: // no log holds it
+		case fairshare.Cost: // no log has it
 		case fairshare.Errors:
 			if modelStatuses(l).Has(req.Status) {
 				c.settle(l, now, 1)
@@ -281,7 +280,7 @@ func (m *model) banned(req *modelRequest, now int64, v *modelVerdict) bool {
 		return false
 	}
 	for i := range m.policy.Rules {
-		if r := &m.policy.Rules[i]; r.Action == fairshare.Allow && modelOnlyWho(&r.Match) &&
+		if r := &m.policy.Rules[i]; r.Action == fairshare.Allow && modelOnlyIdentity(&r.Match) &&
 			modelMatch(&r.Match, req, true) {
 			return false
 		}
@@ -305,7 +304,7 @@ func (m *model) banned(req *modelRequest, now int64, v *modelVerdict) bool {
 			ban: fairshare.BanInForce}
 		most := &v.enforced
 		if r.DryRun {
-			most = &v.trial
+			most = &v.dryRun
 		}
 		if f.wait > most.wait {
 			*most = f
@@ -323,13 +322,13 @@ func (m *model) countRefusal(req *modelRequest, now int64, f *modelFinding, v, o
 	refusals := &fairshare.Limit{Resource: fairshare.Refusals, N: t.After, Window: orIf0(t.Within, 10*time.Minute)}
 	c := m.count("refusals " + key)
 	c.settle(refusals, now, 1)
-	wait, err := m.ban(f.rule, key, m.who(f.rule, req), now, !c.passes(refusals, now), v, observed)
+	wait, err := m.ban(f.rule, key, m.banOf(f.rule, req), now, !c.passes(refusals, now), v, observed)
 	if wait == 0 || err != nil {
 		return err
 	}
 	if network := m.crowdKey(f.rule, req); network != "" {
 		prefix, _ := req.addr.Prefix(48)
-		together := 0 // clients of the /48 that the rule has banned
+		together := 0 // clients of the /48 that are banned by the rule
 		for _, b := range m.bans {
 			if b.rule == f.rule && b.kind == fairshare.ByAddr && b.until > now && b.client.Prefix.Addr().Is6() &&
 				prefix.Contains(b.client.Prefix.Addr()) {
@@ -349,19 +348,19 @@ func (m *model) countRefusal(req *modelRequest, now int64, f *modelFinding, v, o
 	return nil
 }
 
-// ban notes a refusal. If there were enough it bans, and returns how long.
-func (m *model) ban(rule int, key string, who modelBanned, now int64, reached bool, v,
+// ban counts a refusal. If there are enough, it bans and returns the length.
+func (m *model) ban(rule int, key string, banned modelBanned, now int64, reached bool, v,
 	observed *modelVerdict) (time.Duration, error) {
 	r := &m.policy.Rules[rule]
 	t, b := r.Ban, m.bans[key]
 	if b != nil && b.until > now {
-		return 0, nil // it was spared, and a ban is not prolonged by knocking
+		return 0, nil // it was exempt; requests do not prolong a ban
 	}
 	if b == nil {
 		if !reached {
 			return 0, nil
 		}
-		b = &modelBan{modelBanned: who, rule: rule, since: now}
+		b = &modelBan{modelBanned: banned, rule: rule, since: now}
 		m.bans[key] = b
 	}
 	b.number = max(0, b.number-(now-b.since)/int64(orIf0(t.Forgive, 24*time.Hour)))
@@ -376,12 +375,12 @@ func (m *model) ban(rule int, key string, who modelBanned, now int64, reached bo
 	}
 	b.number++
 	if len(v.begun) == len(observed.begun) {
-		return 0, fmt.Errorf("no ban of %v began, want number %d", who.client, b.number)
+		return 0, fmt.Errorf("no ban of %v began, want number %d", banned.client, b.number)
 	}
 	got := observed.begun[len(v.begun)]
 	v.begun = append(v.begun, got)
 	want := fairshare.Banned{
-		Client: who.client, Kind: who.kind, Rule: r.Name, Number: int(b.number), DryRun: r.DryRun,
+		Client: banned.client, Kind: banned.kind, Rule: r.Name, Number: int(b.number), DryRun: r.DryRun,
 		Began: time.Unix(0, now), Until: got.Until, Since: got.Until,
 	}
 	took := got.Until.Sub(got.Began)
@@ -393,8 +392,8 @@ func (m *model) ban(rule int, key string, who modelBanned, now int64, reached bo
 	return took, nil
 }
 
-// who returns whom a ban of a rule is about.
-func (m *model) who(rule int, req *modelRequest) modelBanned {
+// banOf returns the client that a ban of a rule is about.
+func (m *model) banOf(rule int, req *modelRequest) modelBanned {
 	kind := fairshare.ByAddr
 	if by := m.policy.Rules[rule].Limit.By; len(by) > 0 {
 		kind = by[0].Kind
@@ -415,10 +414,10 @@ func (m *model) who(rule int, req *modelRequest) modelBanned {
 	return modelBanned{kind, fairshare.ClientID{Prefix: prefix}}
 }
 
-// crowdKey is what a rule bans when it has banned many clients of one IPv6
-// /48; "" when it never does.
+// crowdKey is the key of a rule's ban of an IPv6 /48 of which it has banned many clients;
+// "" if the rule does not do this.
 func (m *model) crowdKey(rule int, req *modelRequest) string {
-	if m.who(rule, req).kind != fairshare.ByAddr || !req.addr.Is6() || orElse(m.policy.IPv6Prefix, 64) <= 48 {
+	if m.banOf(rule, req).kind != fairshare.ByAddr || !req.addr.Is6() || orElse(m.policy.IPv6Prefix, 64) <= 48 {
 		return ""
 	}
 	prefix, _ := req.addr.Prefix(48)
@@ -441,7 +440,7 @@ func (m *model) count(key string) *modelCount {
 	return m.counts[key]
 }
 
-// key is what a rule counts a request under.
+// key is the key under which a rule counts a request.
 func (m *model) key(rule int, req *modelRequest) string {
 	key := fmt.Sprintf("%d", rule)
 	by := m.policy.Rules[rule].Limit.By
@@ -508,8 +507,8 @@ func orElse(n, otherwise int) int {
 
 // Counters.
 
-// at returns the costs of the last and the present window and the time since
-// the present one began.
+// at returns the costs of the previous and the present window, and the time since the
+// present one began.
 func (c *modelCount) at(l *fairshare.Limit, now int64) (prev, cur, e *big.Int) {
 	w := int64(l.Window)
 	window := now / w
@@ -570,11 +569,11 @@ func (c *modelCount) wait(l *fairshare.Limit, now int64) time.Duration {
 		free.Sub(free, new(big.Rat).Mul(modelT(l), ratOf(modelBurst(l))))
 		settled := l.Resource != fairshare.Requests
 		if !settled {
-			free.Add(free, modelT(l)) // passes from here on
+			free.Add(free, modelT(l)) // it passes at this time
 		}
 		free.Sub(free, ratOf(now))
 		whole := new(big.Int).Div(free.Num(), free.Denom())
-		if settled || !free.IsInt() { // passes behind it only
+		if settled || !free.IsInt() { // it passes only after this time
 			whole.Add(whole, big.NewInt(1))
 		}
 		return time.Duration(whole.Int64())
@@ -587,8 +586,8 @@ func (c *modelCount) wait(l *fairshare.Limit, now int64) time.Duration {
 		{cur, new(big.Int), new(big.Int), big.NewInt(begin + w)},
 		{new(big.Int), new(big.Int), new(big.Int), big.NewInt(begin + 2*w)},
 	} {
-		// The first e of this window at which it fits, found by halving: the
-		// older the window, the less counts.
+		// The first e of this window at which it fits, by binary search: the older the
+		// window, the less it counts.
 		low, high := window.from.Int64(), w-1
 		if !modelFits(l, window.prev, window.cur, big.NewInt(high), settled) {
 			continue
@@ -603,7 +602,7 @@ func (c *modelCount) wait(l *fairshare.Limit, now int64) time.Duration {
 		}
 		return time.Duration(window.start.Int64() + low - now)
 	}
-	panic("nothing is left after two windows")
+	panic("a request does not pass after two windows")
 }
 
 // quiet returns the count since the last pause.
@@ -652,7 +651,7 @@ func (c *modelCount) settle(l *fairshare.Limit, now, cost int64) {
 	}
 }
 
-// refund gives back what was charged just now.
+// refund gives back the last charge.
 func (c *modelCount) refund(l *fairshare.Limit, now int64) {
 	switch l.Algorithm {
 	case fairshare.Quiet:
@@ -678,8 +677,8 @@ func ratOf(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
 // Matching.
 
-// modelMatch reports whether a match holds. kind says that it is a permission.
-func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
+// modelMatch reports whether a match holds. A permission is favorable.
+func modelMatch(m *fairshare.Match, req *modelRequest, favorable bool) bool {
 	any := func(texts []string, fits func(string) bool) bool {
 		return texts == nil || slices.ContainsFunc(texts, fits)
 	}
@@ -705,8 +704,8 @@ func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 	}
 	cookies := modelCookies(req)
 	if m.Addr != nil && !m.Addr.Contains(req.addr) ||
-		!any(m.Bot, func(s string) bool { return modelBot(s, &req.bot, kind) }) ||
-		m.Label != nil && !slices.ContainsFunc(req.word.Labels, func(label string) bool {
+		!any(m.Bot, func(s string) bool { return modelBot(s, &req.bot, favorable) }) ||
+		m.Label != nil && !slices.ContainsFunc(req.override.Labels, func(label string) bool {
 			return any(m.Label, func(s string) bool {
 				if re, ok := strings.CutPrefix(s, "re:"); ok {
 					return modelRegexp(re).MatchString(label)
@@ -717,10 +716,11 @@ func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 		m.Hostname != nil && !slices.ContainsFunc(req.names,
 			func(name string) bool { return any(m.Hostname, whole(name, "i")) }) ||
 		m.Listed != nil && !slices.ContainsFunc(m.Listed, func(l fairshare.Listing) bool {
-			return slices.ContainsFunc(req.on(l.List), func(answer netip.Addr) bool { return modelListed(&l, answer) })
+			counts := func(answer netip.Addr) bool { return modelListed(&l, answer) }
+			return slices.ContainsFunc(req.listed(l.List), counts)
 		}) ||
-		!modelAny(kind, req.paths, func(path string) bool {
-			return any(m.Path, whole(path, "")) || !kind && any(m.Path, whole(modelTrim(path), ""))
+		!modelAny(favorable, req.paths, func(path string) bool {
+			return any(m.Path, whole(path, "")) || !favorable && any(m.Path, whole(modelTrim(path), ""))
 		}) ||
 		!any(m.Host, whole(modelHost(req.Host), "i")) ||
 		!any(m.Method, func(s string) bool { return strings.EqualFold(s, req.Method) }) ||
@@ -745,7 +745,7 @@ func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 		beforeHash, _, _ := strings.Cut(req.query, "#")
 		readings := [][]string{strings.Split(req.query, "&"), modelSeparator.Split(req.query, -1),
 			strings.Split(beforeHash, "&"), modelSeparator.Split(beforeHash, -1)}
-		if !modelAny(kind, readings, func(pairs []string) bool {
+		if !modelAny(favorable, readings, func(pairs []string) bool {
 			plain, all, one := false, true, false
 			for _, pair := range pairs {
 				key, value, _ := strings.Cut(pair, "=")
@@ -758,23 +758,23 @@ func modelMatch(m *fairshare.Match, req *modelRequest, kind bool) bool {
 				if !strings.Contains(once, "%") {
 					values = values[:2]
 				}
-				holds := modelAny(kind, values, func(value string) bool {
+				holds := modelAny(favorable, values, func(value string) bool {
 					return any(texts, func(s string) bool { return s == "*" || contains(value)(s) })
 				})
 				plain, all, one = plain || key == name, all && holds, one || holds
 			}
-			return kind && plain && all || !kind && one
+			return favorable && plain && all || !favorable && one
 		}) {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return modelMatch(&not, req, !kind) })
+	return !slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return modelMatch(&not, req, !favorable) })
 }
 
-// modelBot reports whether one text of a match is about a bot.
-func modelBot(text string, b *fairshare.Bot, kind bool) bool {
+// modelBot reports whether one value of a match fits a bot.
+func modelBot(text string, b *fairshare.Bot, favorable bool) bool {
 	verified := b.State == fairshare.Verified
-	if b.Name == "" || kind && (!verified || b.UserTriggered) {
+	if b.Name == "" || favorable && (!verified || b.UserTriggered) {
 		return false
 	}
 	switch text {
@@ -793,7 +793,7 @@ func modelBot(text string, b *fairshare.Bot, kind bool) bool {
 	})
 }
 
-// modelListed reports whether an answer of a DNS list counts.
+// modelListed reports whether an answer of a DNS list is a match.
 func modelListed(l *fairshare.Listing, answer netip.Addr) bool {
 	a := answer.As4()
 	if l.HTTPBL {
@@ -801,7 +801,7 @@ func modelListed(l *fairshare.Listing, answer netip.Addr) bool {
 		return kind != 0 && (l.Types == 0 || l.Types&kind != 0) && threat >= l.Threat && (l.Days == 0 || days <= l.Days)
 	}
 	if a[1] == 255 && a[2] == 255 {
-		return false // the list says that it does not answer
+		return false // the list refuses to answer
 	}
 	return l.Codes == nil || slices.ContainsFunc(l.Codes, func(p netip.Prefix) bool { return p.Contains(answer) })
 }
@@ -817,12 +817,12 @@ func modelRegexp(expr string) *regexp.Regexp {
 	return re
 }
 
-// modelOnlyWho reports whether a match names clients by who they are alone.
-func modelOnlyWho(m *fairshare.Match) bool {
+// modelOnlyIdentity reports whether a match tests only the identity of clients.
+func modelOnlyIdentity(m *fairshare.Match) bool {
 	return (m.Addr != nil || m.Bot != nil || m.Hostname != nil || m.Label != nil) && m.Path == nil && m.Host == nil &&
 		m.Method == nil && m.UserAgent == nil &&
 		m.Cookie == nil && m.Header == nil && m.Query == nil && m.Listed == nil &&
-		!slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return !modelOnlyWho(&not) })
+		!slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return !modelOnlyIdentity(&not) })
 }
 
 func modelHost(host string) string {
@@ -863,7 +863,7 @@ var (
 	modelBrackets  = regexp.MustCompile(`(?s)^(.[^\[]*)\[.*`)
 )
 
-// modelSpelling returns the name of a parameter as PHP knows it.
+// modelSpelling returns the name of a parameter in PHP.
 func modelSpelling(name string) string {
 	return strings.NewReplacer(".", "_", " ", "_", "[", "_").
 		Replace(modelBrackets.ReplaceAllString(strings.TrimLeft(name, " "), "$1"))
@@ -886,7 +886,7 @@ func modelDecode(s string) string {
 	})
 }
 
-// modelTarget takes a request target apart.
+// modelTarget splits a request target.
 func modelTarget(target string) (path, query string) {
 	path, _, _ = strings.Cut(modelAuthority.ReplaceAllString(target, ""), "?")
 	_, query, _ = strings.Cut(target, "?")
@@ -898,8 +898,8 @@ func modelTarget(target string) (path, query string) {
 	return path, query
 }
 
-// modelPaths returns the readings of the target's path. They have a model of
-// their own, in the package of the guard.
+// modelPaths returns the readings of the target's path. The guard's package has a model
+// of these.
 func modelPaths(target string) []string {
 	var req fairshare.Request
 	req.SetTarget(target)
@@ -910,7 +910,7 @@ func modelPaths(target string) []string {
 	return paths
 }
 
-// modelTrim removes a slash at the end, unless it stands alone.
+// modelTrim removes a slash at the end, unless it is the whole path.
 func modelTrim(path string) string {
 	return regexp.MustCompile(`(.)/$`).ReplaceAllString(path, "$1")
 }
@@ -921,8 +921,8 @@ var (
 	modelPathInfo = regexp.MustCompile(`(\.(?:php|pl|cgi))/.*`)
 )
 
-// modelKey returns the reading that limits by path count under, for the odd
-// paths of this test.
+// modelKey returns the reading that is the key of limits by path, for the paths of this
+// test.
 func modelKey(target string) string {
 	path, _, _ := strings.Cut(modelAuthority.ReplaceAllString(target, ""), "?")
 	path = modelParams.ReplaceAllString(modelDecode(path), "")

@@ -7,23 +7,23 @@ import (
 	"fairshare/internal/prose"
 )
 
-// Places for what operators said, behind those of the policy's rules.
+// Rows for operators' overrides, after those of the policy's rules.
 const (
-	banned        = iota // refused by a ban for a time; as a rule's number, any ban
-	bannedForEver        // blocked
-	allowed              // passed, no rule asked
-	operatorPlaces
+	banned        = iota // refused by a ban with an end; as the number of a rule: any ban
+	bannedForever        // blocked
+	allowed              // passed without rules
+	operatorRows
 )
 
-// operator is the number that stands for operators among the rules.
+// operator is the number of operators' bans among the rules.
 func (o *Options) operator() int32 { return int32(len(o.Policy.Rules)) }
 
-// place returns where it is noted what a finding did to a client.
-func (rec *recorder) place(f *finding) int32 {
+// row returns the row of an effect on a client.
+func (rec *recorder) row(f *finding) int32 {
 	if f.rule == rec.operator {
 		switch f.action {
 		case fairshare.Block:
-			return f.rule + bannedForEver
+			return f.rule + bannedForever
 		case fairshare.Allow:
 			return f.rule + allowed
 		}
@@ -31,27 +31,26 @@ func (rec *recorder) place(f *finding) int32 {
 	return f.rule
 }
 
-// ruleOf returns the number of the rule whose place that is. All bans of
-// operators are one.
-func (rec *recorder) ruleOf(place int32) int32 {
-	if place == rec.operator+bannedForEver {
+// ruleOf returns the rule of a row. All bans of operators are one rule.
+func (rec *recorder) ruleOf(row int32) int32 {
+	if row == rec.operator+bannedForever {
 		return rec.operator
 	}
-	return place
+	return row
 }
 
-// turns returns what the rule of a place does to clients: Refuse or Block, or
-// Allow when they get in.
-func (rec *recorder) turns(place int32) fairshare.Action {
-	switch place - rec.operator {
+// actionOf returns the enforced action of a row: Refuse, Block, or Allow if its requests
+// pass.
+func (rec *recorder) actionOf(row int32) fairshare.Action {
+	switch row - rec.operator {
 	case banned:
 		return fairshare.Refuse
-	case bannedForEver:
+	case bannedForever:
 		return fairshare.Block
 	case allowed:
 		return fairshare.Allow
 	}
-	switch rule := &rec.opts.Policy.Rules[place]; {
+	switch rule := &rec.opts.Policy.Rules[row]; {
 	case rule.DryRun:
 		return fairshare.Allow
 	case rule.Action == fairshare.Block:
@@ -60,25 +59,24 @@ func (rec *recorder) turns(place int32) fairshare.Action {
 	return fairshare.Refuse
 }
 
-// nameOf returns the name of the rule of a place at which clients are turned
-// away.
-func (o *Options) nameOf(place int32) string {
-	if place >= o.operator() {
+// nameOf returns the name of the rule of a row that refuses or blocks.
+func (o *Options) nameOf(row int32) string {
+	if row >= o.operator() {
 		return fairshare.OperatorBan.Name
 	}
-	return o.Policy.Rules[place].Name
+	return o.Policy.Rules[row].Name
 }
 
-// Spared tells of requests that passed by an operator's word: no rule was
-// asked.
-type Spared struct {
+// OperatorAllowed counts the requests that passed without rules, because an operator has
+// allowed the client.
+type OperatorAllowed struct {
 	Requests    int64 `json:"requests"`
 	Clients     int64 `json:"clients"`
 	Approximate bool  `json:"approximate,omitempty"` // Clients is an estimate
 }
 
-// tellOperators adds what operators' words did.
-func (rec *recorder) tellOperators(r *Report) {
+// addOperators adds the effects of operators' overrides.
+func (rec *recorder) addOperators(r *Report) {
 	if c := &rec.rules[rec.operator+banned]; c.refused+c.blocked > 0 {
 		row := RuleReport{Name: fairshare.OperatorBan.Name, Matched: c.refused + c.blocked, Refused: c.refused,
 			Blocked: c.blocked}
@@ -86,19 +84,19 @@ func (rec *recorder) tellOperators(r *Report) {
 		r.Rules = append(r.Rules, row)
 	}
 	c := &rec.rules[rec.operator+allowed]
-	r.Spared.Requests = c.passed
-	r.Spared.Clients, r.Spared.Approximate = c.distinct()
+	r.OperatorAllowed.Requests = c.passed
+	r.OperatorAllowed.Clients, r.OperatorAllowed.Approximate = c.distinct()
 }
 
-// spared writes how many requests passed by an operator's word.
-func (p *printer) spared(r *Report) {
-	if r.Spared.Requests == 0 {
+// operatorAllowed writes how many requests passed because of an operator.
+func (p *printer) operatorAllowed(r *Report) {
+	if r.OperatorAllowed.Requests == 0 {
 		return
 	}
 	about := ""
-	if r.Spared.Approximate {
+	if r.OperatorAllowed.Approximate {
 		about = "about "
 	}
 	p.text(2, 2, fmt.Sprintf("%s of %s%s passed: allowed by an operator (fairshare allow)",
-		prose.Plural(r.Spared.Requests, "request"), about, prose.Plural(r.Spared.Clients, "client")))
+		prose.Plural(r.OperatorAllowed.Requests, "request"), about, prose.Plural(r.OperatorAllowed.Clients, "client")))
 }

@@ -17,15 +17,15 @@ import (
 	"fairshare"
 )
 
-// testWords is what operators have said, looked through one by one.
-type testWords struct {
-	said   []fairshare.OverrideRecord
-	labels []fairshare.Label
+// testOverrides are the operators' overrides, searched one by one.
+type testOverrides struct {
+	records []fairshare.OverrideRecord
+	labels  []fairshare.Label
 }
 
-func (w *testWords) word(addr netip.Addr, bot fairshare.Bot, now time.Time) (word fairshare.Override) {
+func (w *testOverrides) find(addr netip.Addr, bot fairshare.Bot, now time.Time) (found fairshare.Override) {
 	longest := -1
-	for _, s := range w.said {
+	for _, s := range w.records {
 		if !s.Until.IsZero() && !now.Before(s.Until) {
 			continue
 		}
@@ -40,18 +40,18 @@ func (w *testWords) word(addr netip.Addr, bot fairshare.Bot, now time.Time) (wor
 			continue
 		}
 		longest = bits
-		word.Action, word.Wait = s.Action, 0
+		found.Action, found.Wait = s.Action, 0
 		if s.Action == fairshare.Refuse {
-			word.Wait = min(s.Until.Sub(now), s.Until.Sub(s.Since))
+			found.Wait = min(s.Until.Sub(now), s.Until.Sub(s.Since))
 		}
 	}
 	for _, l := range w.labels {
 		if l.Client.Prefix.IsValid() && l.Client.Prefix.Contains(addr) ||
 			l.Client.Bot != "" && l.Client.Bot == bot.Name && bot.State == fairshare.Verified && !bot.UserTriggered {
-			word.Labels = append(word.Labels, l.Name)
+			found.Labels = append(found.Labels, l.Name)
 		}
 	}
-	return word
+	return found
 }
 
 func clientID(t testing.TB, text string) fairshare.ClientID {
@@ -62,10 +62,10 @@ func clientID(t testing.TB, text string) fairshare.ClientID {
 	return id
 }
 
-// randomWords returns words about some of the test's clients. Their ends are
+// randomOverrides returns overrides of some of the test's clients. Their ends are
 // in the time of the test's logs.
-func randomWords(t testing.TB, rnd *rand.Rand, begin time.Time) *testWords {
-	w := &testWords{}
+func randomOverrides(t testing.TB, rnd *rand.Rand, begin time.Time) *testOverrides {
+	w := &testOverrides{}
 	for _, text := range []string{"192.0.2.1", "192.0.2.0/24", "198.51.100.7", "203.0.113.5", "2001:db8::/64",
 		"2001:db8::/47", "2001:db8:7::/49", "10.0.0.0/8", "goodbot", "curl"} {
 		id := clientID(t, text)
@@ -79,7 +79,7 @@ func randomWords(t testing.TB, rnd *rand.Rand, begin time.Time) *testWords {
 					s.Since = s.Until.Add(-time.Minute)
 				}
 			}
-			w.said = append(w.said, s)
+			w.records = append(w.records, s)
 		}
 		for _, name := range []string{"partner", "good-partner", "slow"} {
 			if rnd.IntN(4) == 0 {
@@ -90,9 +90,9 @@ func randomWords(t testing.TB, rnd *rand.Rand, begin time.Time) *testWords {
 	return w
 }
 
-// story of operators: who is banned for a time or for ever, allowed, or has a
-// label.
-func operatorsStory(t testing.TB) (lines []string, words *testWords, policy *fairshare.Policy) {
+// operatorsLog returns a log of clients that operators have banned with or without an end,
+// allowed, or labeled.
+func operatorsLog(t testing.TB) (lines []string, overrides *testOverrides, policy *fairshare.Policy) {
 	at := func(clock string) time.Time {
 		at, err := time.Parse(time.DateTime, "2015-05-17 "+clock)
 		if err != nil {
@@ -105,9 +105,9 @@ func operatorsStory(t testing.TB) (lines []string, words *testWords, policy *fai
 	for i := range 4 {
 		clock := fmt.Sprintf("10:00:%02d", i*10)
 		lines = append(lines,
-			entryAt("198.51.100.1", clock, ""),     // banned for ever
+			entryAt("198.51.100.1", clock, ""),     // banned without an end
 			entryAt("198.51.100.2", clock, person), // banned until 10:00:20.5
-			entryAt("198.51.100.3", clock, ""),     // banned for ever as of a /24, for a time as itself
+			entryAt("198.51.100.3", clock, ""),     // banned without an end by its /24, with an end by its address
 			entryAt("203.0.113.9", clock, ""),      // allowed
 			entryAt("203.0.113.8", clock, ""),      // allowed until 10:00:15
 			entryAt("203.0.113.7", clock, ""),      // a partner
@@ -115,19 +115,19 @@ func operatorsStory(t testing.TB) (lines []string, words *testWords, policy *fai
 			entryAt("203.0.113.6", clock, ""))
 	}
 	lines = append(lines, entryAt("198.51.100.2", "10:00:00", person)) // late: its time counts as 10:00:30
-	ban := func(who, since, until string) fairshare.OverrideRecord {
-		s := fairshare.OverrideRecord{Client: clientID(t, who), Since: at(since), Action: fairshare.Block}
+	ban := func(client, since, until string) fairshare.OverrideRecord {
+		s := fairshare.OverrideRecord{Client: clientID(t, client), Since: at(since), Action: fairshare.Block}
 		if until != "" {
 			s.Action, s.Until = fairshare.Refuse, at(until)
 		}
 		return s
 	}
-	words = &testWords{
-		said: []fairshare.OverrideRecord{
+	overrides = &testOverrides{
+		records: []fairshare.OverrideRecord{
 			ban("198.51.100.0/24", "09:00:00", ""),
 			{Client: clientID(t, "198.51.100.2"), Action: fairshare.Refuse, Since: at("09:00:00"),
 				Until: at("10:00:20").Add(500 * time.Millisecond)},
-			ban("198.51.100.3", "10:00:25", "10:00:40"), // said later: it is played, and never longer than it is
+			ban("198.51.100.3", "10:00:25", "10:00:40"), // begins later, never longer than its length
 			{Client: clientID(t, "203.0.113.9"), Action: fairshare.Allow, Since: at("09:00:00")},
 			{Client: clientID(t, "203.0.113.8"), Action: fairshare.Allow, Since: at("09:00:00"), Until: at("10:00:15")},
 			ban("goodbot", "09:00:00", ""),
@@ -138,17 +138,17 @@ func operatorsStory(t testing.TB) (lines []string, words *testWords, policy *fai
 		{Name: "partners", Match: fairshare.Match{Label: []string{"Partner"}}, Action: fairshare.Allow},
 		{Name: "one an hour", Limit: requests(1, time.Hour)},
 	}}
-	return lines, words, policy
+	return lines, overrides, policy
 }
 
-// Overrides are played at the log's own time, and what they do is told: as a rule
-// among the rules, in the verdicts, and as one line about those who passed.
-func TestOperatorsWordsInTheReport(t *testing.T) {
-	lines, words, policy := operatorsStory(t)
+// Overrides apply at the log's own time. The report shows their effects as a rule, in the
+// verdicts, and as one line about the allowed clients.
+func TestOverridesInTheReport(t *testing.T) {
+	lines, overrides, policy := operatorsLog(t)
 	var verdicts bytes.Buffer
 	opts := Options{
 		Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)},
-		Bot: testBot, Override: words.word, Verdicts: &verdicts, Top: 3,
+		Bot: testBot, Override: overrides.find, Verdicts: &verdicts, Top: 3,
 	}
 	report := replayAll(t, opts)
 	byClient := map[string][]string{}
@@ -156,19 +156,19 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 		f := strings.Split(l, "\t")
 		byClient[f[2]] = append(byClient[f[2]], strings.TrimSpace(f[3]+" "+f[4]+" "+f[5]))
 	}
-	const forEver = "block ban by an operator"
+	const forever = "block ban by an operator"
 	refused := func(wait string) string { return "refuse ban by an operator " + wait }
-	for who, want := range map[string][]string{
-		"198.51.100.1": {forEver, forEver, forEver, forEver},
-		"198.51.100.2": {refused("21"), refused("11"), refused("1"), forEver, forEver},
+	for client, want := range map[string][]string{
+		"198.51.100.1": {forever, forever, forever, forever},
+		"198.51.100.2": {refused("21"), refused("11"), refused("1"), forever, forever},
 		"198.51.100.3": {refused("15"), refused("15"), refused("15"), refused("10")},
 		"203.0.113.9":  {"allow", "allow", "allow", "allow"},
 		"203.0.113.8":  {"allow", "allow", "allow", "refuse one an hour 7170"},
 		"203.0.113.7":  {"allow", "allow", "allow", "allow"},
-		"192.0.2.1":    {forEver, forEver, forEver, forEver},
+		"192.0.2.1":    {forever, forever, forever, forever},
 	} {
-		if !slices.Equal(byClient[who], want) {
-			t.Errorf("%s: verdicts %q, want %q", who, byClient[who], want)
+		if !slices.Equal(byClient[client], want) {
+			t.Errorf("%s: verdicts %q, want %q", client, byClient[client], want)
 		}
 	}
 	wantRules := []RuleReport{
@@ -179,8 +179,8 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 	if diff := cmp.Diff(wantRules, report.Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-	if want := (Spared{Requests: 6, Clients: 2}); report.Spared != want {
-		t.Errorf("spared %+v, want %+v", report.Spared, want)
+	if want := (OperatorAllowed{Requests: 6, Clients: 2}); report.OperatorAllowed != want {
+		t.Errorf("allowed by an operator: %+v, want %+v", report.OperatorAllowed, want)
 	}
 	if want := (Verdicts{Allow: 12, Refuse: 11, Block: 10}); report.Verdicts != want || report.RefusedClients != 4 ||
 		report.BlockedClients != 3 {
@@ -198,7 +198,7 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 	}
 	for _, w := range report.Warnings {
 		if strings.Contains(w.Text, "search engines") {
-			t.Errorf("an engine that an operator has banned is warned of: %s", w.Text)
+			t.Errorf("a warning about a search engine that an operator has banned: %s", w.Text)
 		}
 	}
 	if len(report.Unmeasured) != 0 {
@@ -235,11 +235,11 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 	all, j := judgeAll(t, opts)
 	compare(t, opts, all, j)
 
-	// Without words none of this is there, and labels were not measured.
+	// Without overrides the report has none of this, and labels are not measured.
 	opts.Override, opts.Verdicts = nil, nil
 	report = replayAll(t, opts)
-	if len(report.Rules) != 2 || report.Spared.Requests != 0 || report.Rules[0].Matched != 0 {
-		t.Errorf("without words: %+v, spared %+v", report.Rules, report.Spared)
+	if len(report.Rules) != 2 || report.OperatorAllowed.Requests != 0 || report.Rules[0].Matched != 0 {
+		t.Errorf("without overrides: %+v, allowed by an operator: %+v", report.Rules, report.OperatorAllowed)
 	}
 	if diff := cmp.Diff([]Unmeasured{{"partners", "label",
 		"labels are in the registry of serve: --state DIR names its folder"}}, report.Unmeasured); diff != "" {
@@ -247,17 +247,17 @@ func TestOperatorsWordsInTheReport(t *testing.T) {
 	}
 	text.Reset()
 	if err := report.WriteText(&text, Style{}); err != nil || strings.Contains(text.String(), "operator") {
-		t.Errorf("without words (%v):\n%s", err, text.String())
+		t.Errorf("without overrides (%v):\n%s", err, text.String())
 	}
 }
 
-// With the DNS: what it says of a bot is known when the word of its bot is
-// asked for, and nothing is looked up for rules that are not asked.
-func TestOperatorsWordsAndTheDNS(t *testing.T) {
+// The DNS has decided the bot before Override is called, and nothing is looked up for
+// rules that are not tested.
+func TestOverridesAndTheDNS(t *testing.T) {
 	dns := &slowDNS{}
-	words := &testWords{
-		said:   []fairshare.OverrideRecord{{Client: clientID(t, "203.0.113.0/24"), Action: fairshare.Block}},
-		labels: []fairshare.Label{{Client: clientID(t, "goodbot"), Name: "partner"}},
+	overrides := &testOverrides{
+		records: []fairshare.OverrideRecord{{Client: clientID(t, "203.0.113.0/24"), Action: fairshare.Block}},
+		labels:  []fairshare.Label{{Client: clientID(t, "goodbot"), Name: "partner"}},
 	}
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "partners", Match: fairshare.Match{Label: []string{"partner"},
@@ -267,23 +267,23 @@ func TestOperatorsWordsAndTheDNS(t *testing.T) {
 	const engine = `"GET / HTTP/1.1" 200 90 "-" "GoodBot/1.0"`
 	report := replayAll(t, Options{
 		Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Bot: dns.bot, Lookups: dns,
-		Resolve: dns.resolve, Override: words.word,
+		Resolve: dns.resolve, Override: overrides.find,
 		Logs: []string{writeLines(t, "log", entryAt("192.0.2.1", "10:00:00", engine),
 			entryAt("198.51.100.7", "10:00:01", engine), entryAt("203.0.113.5", "10:00:02", ""))},
 	})
 	if r := report.Rules; len(r) != 3 || r[0].Matched != 1 || r[1].Matched != 0 || r[2].Blocked != 1 {
 		t.Errorf("rules %+v", r)
 	}
-	if n := dns.asked[question{addr: netip.MustParseAddr("203.0.113.5")}]; n != 0 {
-		t.Errorf("the name of a banned address was asked for %d times", n)
+	if n := dns.calls[question{addr: netip.MustParseAddr("203.0.113.5")}]; n != 0 {
+		t.Errorf("the hostname of a banned address: %d calls", n)
 	}
 }
 
-// More clients than are distinguished, and all of them spoken of by operators:
-// what is heavy is found and sums hold.
-func TestFloodOfOperatorsWords(t *testing.T) {
+// The log has more clients than are distinguished, all with overrides. The largest ones
+// are found, and the sums are exact.
+func TestFloodOfOverriddenClients(t *testing.T) {
 	begin := time.Date(2015, 5, 17, 10, 0, 0, 0, time.UTC)
-	words := &testWords{said: []fairshare.OverrideRecord{
+	overrides := &testOverrides{records: []fairshare.OverrideRecord{
 		{Client: clientID(t, "10.0.0.0/16"), Action: fairshare.Refuse, Since: begin,
 			Until: begin.Add(20 * time.Minute)},
 		{Client: clientID(t, "10.0.0.0/15"), Action: fairshare.Block},
@@ -296,11 +296,11 @@ func TestFloodOfOperatorsWords(t *testing.T) {
 			fmt.Sprintf("10:%02d:%02d", i/100%60, i%100*60/100), ""))
 	}
 	r, err := New(Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t),
-		Logs: []string{writeLines(t, "log", lines...)}, Override: words.word})
+		Logs: []string{writeLines(t, "log", lines...)}, Override: overrides.find})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.bounds = bounds{clients: 100, agents: 10, networks: 1000, spoken: 70}
+	r.bounds = bounds{clients: 100, agents: 10, networks: 1000, effects: 70}
 	report, err := r.Run(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -310,29 +310,30 @@ func TestFloodOfOperatorsWords(t *testing.T) {
 	}
 	row := report.Rules[0]
 	if row.Refused != report.Verdicts.Refuse || row.Blocked != report.Verdicts.Block || row.Refused < 500 ||
-		row.Blocked < 2000 || !row.Approximate || !report.Spared.Approximate ||
-		report.Spared.Requests != report.Verdicts.Allow {
-		t.Errorf("verdicts %+v, the operators' %+v, spared %+v", report.Verdicts, row, report.Spared)
+		row.Blocked < 2000 || !row.Approximate || !report.OperatorAllowed.Approximate ||
+		report.OperatorAllowed.Requests != report.Verdicts.Allow {
+		t.Errorf("verdicts %+v, the operators' row %+v, allowed %+v", report.Verdicts, row, report.OperatorAllowed)
 	}
 	clients := map[string]int64{}
 	for _, l := range lines {
 		addr, _, _ := strings.Cut(l, " ")
 		clients[addr]++
 	}
-	spared := int64(0)
+	allowed := int64(0)
 	for addr := range clients {
 		if strings.HasPrefix(addr, "10.2.") {
-			spared++
+			allowed++
 		}
 	}
-	if all := int64(len(clients)); row.Clients < (all-spared)*95/100 || row.Clients > (all-spared)*105/100 ||
-		report.Spared.Clients < spared*95/100 || report.Spared.Clients > spared*105/100 {
-		t.Errorf("about %d banned, %d spared; want %d and %d", row.Clients, report.Spared.Clients, all-spared, spared)
+	if all := int64(len(clients)); row.Clients < (all-allowed)*95/100 || row.Clients > (all-allowed)*105/100 ||
+		report.OperatorAllowed.Clients < allowed*95/100 || report.OperatorAllowed.Clients > allowed*105/100 {
+		t.Errorf("about %d banned, %d allowed; want %d and %d", row.Clients, report.OperatorAllowed.Clients,
+			all-allowed, allowed)
 	}
 }
 
-// Bans of networks are bans of their rule, and told.
-func TestBansOfNetworksAreTold(t *testing.T) {
+// Bans of networks count as bans of their rule, and are reported.
+func TestBansOfNetworksAreReported(t *testing.T) {
 	var lines []string
 	for i := range 140 {
 		for k := range 2 {
@@ -353,7 +354,7 @@ func TestBansOfNetworksAreTold(t *testing.T) {
 	var text bytes.Buffer
 	if err := report.WriteText(&text, Style{}); err != nil ||
 		!strings.Contains(text.String(), "1 ban of all newcomers of an IPv6 /48") {
-		t.Errorf("the report (%v) does not tell of the network:\n%s", err, text.String())
+		t.Errorf("the report (%v) does not show the network:\n%s", err, text.String())
 	}
 	all, j := judgeAll(t, opts)
 	compare(t, opts, all, j)

@@ -5,23 +5,23 @@ import (
 	"math/bits"
 )
 
-// A ranking counts how often each of many things came, exactly for as many as
-// it has places. Beyond that it is Space-Saving (Metwally, Agrawal, El Abbadi
-// 2005): something new takes the place of one of the least and begins at its
-// count, so that what comes often is found, and counted too high by over at
-// most. Things are distinguished by a seeded 64-bit hash alone.
+// A ranking counts how often each of many items occurs, exactly for up to most items.
+// Beyond that it is Space-Saving (Metwally, Agrawal, El Abbadi 2005): a new item replaces
+// one with the least count and begins at that count. So frequent items are found, and
+// their counts are too high by at most over. Items are distinguished only by a seeded
+// 64-bit hash.
 type ranking[T any] struct {
-	most  int
-	n     int
-	pages [][]ranked[T]
-	slots []uint32 // place + 1; 0 is free
-	hand  int      // where the search for the least goes on
-	least uint32   // nothing has less
-	gone  func(*ranked[T])
-	seen  sketch // of all things, once there are more than places
+	most     int
+	n        int
+	pages    [][]ranked[T]
+	slots    []uint32 // index + 1; 0 is free
+	hand     int      // where the next search for the least count begins
+	least    uint32   // no item has a lower count
+	replaced func(*ranked[T])
+	seen     sketch // of all items, once there are more than most
 }
 
-// A ranked is one thing of a ranking.
+// A ranked is one item of a ranking.
 type ranked[T any] struct {
 	hash  uint64
 	count uint32 // it saturates
@@ -31,17 +31,16 @@ type ranked[T any] struct {
 
 const pageSize = 1 << 10
 
-// newRanking returns a ranking with that many places. gone is told of what
-// loses its place.
-func newRanking[T any](most int, gone func(*ranked[T])) *ranking[T] {
-	return &ranking[T]{most: most, slots: make([]uint32, 1<<10), least: 1, gone: gone}
+// newRanking returns a ranking of up to most items. It calls replaced before it replaces
+// an item.
+func newRanking[T any](most int, replaced func(*ranked[T])) *ranking[T] {
+	return &ranking[T]{most: most, slots: make([]uint32, 1<<10), least: 1, replaced: replaced}
 }
 
-// full reports whether something lost its place, so that counts are
-// approximate.
+// full reports whether an item was replaced, so that counts are approximate.
 func (r *ranking[T]) full() bool { return r.seen.regs != nil }
 
-// distinct returns how many different things came.
+// distinct returns the number of different items.
 func (r *ranking[T]) distinct() int64 {
 	if r.full() {
 		return r.seen.estimate()
@@ -51,24 +50,24 @@ func (r *ranking[T]) distinct() int64 {
 
 func (r *ranking[T]) at(i int) *ranked[T] { return &r.pages[i/pageSize][i%pageSize] }
 
-// find returns the thing with that hash, or nil.
+// find returns the item with that hash, or nil.
 func (r *ranking[T]) find(hash uint64) *ranked[T] {
-	if place := r.slots[r.slot(hash)]; place != 0 {
-		return r.at(int(place - 1))
+	if index := r.slots[r.slot(hash)]; index != 0 {
+		return r.at(int(index - 1))
 	}
 	return nil
 }
 
-// touch fetches what count will look at. Between calls for many hashes the
-// processor need not wait for memory, as it must between counts.
+// touch reads the memory that count will need. The processor can overlap the reads of
+// several calls of touch, but not those of several counts.
 func (r *ranking[T]) touch(hash uint64) uint64 {
-	if place := r.slots[int(hash)&(len(r.slots)-1)]; place != 0 {
-		return r.at(int(place - 1)).hash
+	if index := r.slots[int(hash)&(len(r.slots)-1)]; index != 0 {
+		return r.at(int(index - 1)).hash
 	}
 	return 0
 }
 
-// slot returns where hash stands in slots, or where it would.
+// slot returns the index of hash in slots, or the free one for it.
 func (r *ranking[T]) slot(hash uint64) int {
 	mask := len(r.slots) - 1
 	i := int(hash) & mask
@@ -78,11 +77,11 @@ func (r *ranking[T]) slot(hash uint64) int {
 	return i
 }
 
-// count adds one. fresh tells that the thing is new, and its facts are zero.
+// count adds one. fresh reports that the item is new: its facts are zero.
 func (r *ranking[T]) count(hash uint64) (it *ranked[T], fresh bool) {
 	i := r.slot(hash)
-	if place := r.slots[i]; place != 0 {
-		it = r.at(int(place - 1))
+	if index := r.slots[i]; index != 0 {
+		it = r.at(int(index - 1))
 		if it.count != math.MaxUint32 {
 			it.count++
 		}
@@ -111,7 +110,7 @@ func (r *ranking[T]) grow() {
 	}
 }
 
-// replace gives the place of one of the least to hash.
+// replace replaces an item with the least count.
 func (r *ranking[T]) replace(hash uint64) *ranked[T] {
 	if !r.full() {
 		r.seen = newSketch()
@@ -122,7 +121,7 @@ func (r *ranking[T]) replace(hash uint64) *ranked[T] {
 	r.seen.add(hash)
 	for looked := 0; r.at(r.hand).count > r.least; {
 		r.hand = (r.hand + 1) % r.n
-		if looked++; looked == r.n { // nobody has that little any more
+		if looked++; looked == r.n { // no item has that count any more
 			looked = 0
 			r.least = r.at(0).count
 			for i := range r.n {
@@ -131,7 +130,7 @@ func (r *ranking[T]) replace(hash uint64) *ranked[T] {
 		}
 	}
 	it := r.at(r.hand)
-	r.gone(it)
+	r.replaced(it)
 	r.remove(r.slot(it.hash))
 	r.slots[r.slot(hash)] = uint32(r.hand + 1)
 	before := it.count
@@ -143,7 +142,7 @@ func (r *ranking[T]) replace(hash uint64) *ranked[T] {
 	return it
 }
 
-// remove frees slot i and moves up what was put behind it for want of room.
+// remove frees slot i, and moves later entries of the same run to the free slots.
 func (r *ranking[T]) remove(i int) {
 	mask := len(r.slots) - 1
 	for j := i; ; {
@@ -160,7 +159,7 @@ func (r *ranking[T]) remove(i int) {
 	r.slots[i] = 0
 }
 
-// A sketch estimates how many different hashes were added, within about one
+// A sketch estimates the number of different hashes within about one
 // in a hundred: HyperLogLog (Flajolet, Fusy, Gandouet, Meunier 2007) with
 // 64-bit hashes.
 type sketch struct{ regs []uint8 }

@@ -10,16 +10,16 @@ import (
 	"fairshare/internal/network"
 )
 
-// Bounds of what is remembered about a run: about 100 MB when all are reached.
+// bounds bound the memory of a run: about 100 MB if all are reached.
 type bounds struct {
 	clients  int // distinguished exactly
 	agents   int
-	networks int // of clients that lost their place
-	spoken   int // pairs of a client and a rule that refused it
+	networks int // of replaced clients
+	effects  int // pairs of a client and a rule that refused it
 	members  int // pairs of a client and a bot that it was recognized as
 }
 
-var usualBounds = bounds{clients: 1 << 20, agents: 1 << 15, networks: 1 << 16, spoken: 1 << 20, members: 1 << 18}
+var usualBounds = bounds{clients: 1 << 20, agents: 1 << 15, networks: 1 << 16, effects: 1 << 20, members: 1 << 18}
 
 const (
 	mostReasons = 64  // why lines were skipped
@@ -34,53 +34,53 @@ type recorder struct {
 	operator int32 // opts.operator()
 	bounds   bounds
 	logs     []*logFile
-	dns      *dnsLookups    // nil when the DNS is not asked
-	verdicts *verdictWriter // nil when nobody wants them
+	dns      *dnsLookups    // nil if the DNS is not asked
+	verdicts *verdictWriter // nil without Options.Verdicts
 	unused   chan *chunk
 
 	judged, skipped         int64
 	allowed, refused, block int64
 	first, last             int64 // earliest and latest time, Unix ns
-	before                  int64 // time of the line before
+	previous                int64 // time of the line before
 	backwards               int64 // lines earlier than the one before
 	furthest                int64 // by how much at most, ns
-	furthestAt              Place
+	furthestAt              Position
 	started                 bool
 
 	rules    []ruleCount
 	clients  *ranking[client]
 	agents   *ranking[agent]
-	networks map[netip.Prefix]networkCount // of clients that lost their place
-	spoken   []spoken                      // linked from clients; 0 is none
-	free     uint32                        // spoken that is not in use
-	crowded  bool                          // spoken was full
+	networks map[netip.Prefix]networkCount // of replaced clients
+	effects  []effect                      // linked from clients; index 0 means none
+	free     uint32                        // the first unused effect
+	crowded  bool                          // bounds.effects was reached
 	chart    chart
 	reasons  map[string]*reason
 	lastID   uint64 // client of the line before
 	lastOne  *ranked[client]
-	touched  uint64 // keeps touch from being left out
+	touched  uint64 // so that the compiler does not remove touch
 
 	bots      *botList
 	botCounts []botCount          // by botID−1
-	members   map[member]struct{} // clients of bots; nil once there were too many
-	pending   int64               // lines of bots that could be checked, and were neither verified nor forged
+	members   map[member]struct{} // clients of bots; nil after there were too many
+	pending   int64               // lines of bots that could be verified, and were neither verified nor forged
 	bytes     int64               // of all lines
 }
 
-// A Place is a line of a log.
-type Place struct {
+// A Position is a line of a log.
+type Position struct {
 	File string `json:"file"`
 	Line int64  `json:"line"`
 }
 
 type ruleCount struct {
 	refused, blocked, banned int64
-	passed                   int64  // by an operator's word
-	clients                  int64  // while they are counted exactly
-	seen                     sketch // beyond that
+	passed                   int64  // because an operator has allowed the client
+	clients                  int64  // as long as they are counted exactly
+	seen                     sketch // afterwards
 }
 
-// distinct returns how many different clients it refused, blocked or spared.
+// distinct returns how many different clients the rule refused, blocked or let pass.
 func (c *ruleCount) distinct() (n int64, approximate bool) {
 	if c.seen.regs != nil {
 		return c.seen.estimate(), true
@@ -88,43 +88,43 @@ func (c *ruleCount) distinct() (n int64, approximate bool) {
 	return c.clients, false
 }
 
-// A client is what is kept of one client address.
+// A client has the facts of one client address.
 type client struct {
-	addr   [16]byte
-	agent  uint64 // hash of the user agent that most of its requests have, if one has more than half
-	spoken uint32 // first of what rules said, a place in recorder.spoken
-	votes  uint16 // for agent, less those against
-	looks  uint16 // what it did that people's browsers do
+	addr    [16]byte
+	agent   uint64 // hash of the user agent that most of its requests have, if one has more than half
+	effects uint32 // the first one, an index of recorder.effects
+	votes   uint16 // requests with agent, minus those with others
+	looks   uint16 // behavior of people's browsers, see looksAll
 
-	bot     botID // what agent is recognized as
-	counted botID // that the client was counted for last
+	bot     botID // of agent
+	counted botID // for which the client was last counted
 }
 
-// What people's browsers do.
+// Behavior of people's browsers.
 const (
-	looksAssets  = 1 << iota // fetched style sheets, pictures and the like
-	looksReferer             // said where it came from
+	looksAssets  = 1 << iota // fetched style sheets, images or similar
+	looksReferer             // sent a referer
 	looksAll     = looksAssets | looksReferer
 )
 
-// An agent is what is kept of one user agent.
+// An agent has the facts of one user agent.
 type agent struct {
 	text    string
 	refused uint32 // or blocked
 	browser bool
-	bot     botID // what the first client with it was recognized as
+	bot     botID // of the first client with this user agent
 }
 
-// A spoken is how often one rule refused or blocked one client.
-type spoken struct {
+// An effect counts how often one rule refused or blocked one client.
+type effect struct {
 	next  uint32
 	count uint32
-	place int32
+	row   int32
 }
 
 type networkCount struct{ requests, refused, blocked int64 }
 
-// A reason is why lines were skipped.
+// A reason counts the lines that were skipped for one reason.
 type reason struct {
 	lines   int64
 	samples []Sample
@@ -132,7 +132,7 @@ type reason struct {
 
 // A Sample is a line that was skipped, or its beginning.
 type Sample struct {
-	Place
+	Position
 	Text string `json:"text"`
 }
 
@@ -143,14 +143,14 @@ func newRecorder(r *Replay) *recorder {
 		bounds:   r.bounds,
 		logs:     r.logs,
 		dns:      r.dns,
-		rules:    make([]ruleCount, len(r.opts.Policy.Rules)+operatorPlaces),
+		rules:    make([]ruleCount, len(r.opts.Policy.Rules)+operatorRows),
 		networks: map[netip.Prefix]networkCount{},
-		spoken:   make([]spoken, 1, 64),
+		effects:  make([]effect, 1, 64),
 		reasons:  map[string]*reason{},
 		bots:     &botList{},
 		members:  map[member]struct{}{},
 	}
-	rec.clients = newRanking(r.bounds.clients, rec.lost)
+	rec.clients = newRanking(r.bounds.clients, rec.keepNetwork)
 	rec.agents = newRanking(r.bounds.agents, func(*ranked[agent]) {})
 	if r.opts.Verdicts != nil {
 		rec.verdicts = newVerdictWriter(r.opts.Verdicts, &r.opts)
@@ -158,7 +158,7 @@ func newRecorder(r *Replay) *recorder {
 	return rec
 }
 
-// run records chunks until there are no more or a verdict cannot be written.
+// run records chunks until the last one, or until a verdict cannot be written.
 func (rec *recorder) run(chunks <-chan *chunk) error {
 	if rec.verdicts != nil {
 		if err := rec.verdicts.header(); err != nil {
@@ -215,15 +215,15 @@ func (rec *recorder) line(it *item, log *logFile) {
 	log.has |= e.Has
 	at := it.req.Time.UnixNano()
 	if !rec.started {
-		rec.started, rec.first, rec.last, rec.before = true, at, at, at
+		rec.started, rec.first, rec.last, rec.previous = true, at, at, at
 	}
-	if back := rec.before - at; back > 0 && back <= int64(backAnHour) { // more is a restart
+	if back := rec.previous - at; back > 0 && back <= int64(maxBackwards) { // a larger step is a restart
 		rec.backwards++
 		if back > rec.furthest {
-			rec.furthest, rec.furthestAt = back, Place{log.path, e.Line}
+			rec.furthest, rec.furthestAt = back, Position{log.path, e.Line}
 		}
 	}
-	rec.before = at
+	rec.previous = at
 	rec.first, rec.last = min(rec.first, at), max(rec.last, at)
 
 	ag := rec.agent(it)
@@ -257,12 +257,12 @@ func (rec *recorder) line(it *item, log *logFile) {
 	rec.chart.add(at, it.enforced.action != fairshare.Allow)
 	if it.enforced.rule != noRule {
 		ag.facts.refused++
-		rec.speak(cl, &it.enforced)
+		rec.addEffect(cl, &it.enforced)
 	} else if it.req.Override.Action == fairshare.Allow {
-		rec.speak(cl, &finding{action: fairshare.Allow, rule: rec.operator})
+		rec.addEffect(cl, &finding{action: fairshare.Allow, rule: rec.operator})
 	}
-	if it.trial.rule != noRule {
-		rec.speak(cl, &it.trial)
+	if it.dryRun.rule != noRule {
+		rec.addEffect(cl, &it.dryRun)
 	}
 }
 
@@ -291,10 +291,10 @@ func (rec *recorder) agent(it *item) *ranked[agent] {
 	return ag
 }
 
-// speak notes what a rule, or an operator's word, did to a client.
-func (rec *recorder) speak(cl *ranked[client], f *finding) {
-	place := rec.place(f)
-	rule := rec.ruleOf(place)
+// addEffect counts the effect of a rule, or of an operator's override, on a client.
+func (rec *recorder) addEffect(cl *ranked[client], f *finding) {
+	row := rec.row(f)
+	rule := rec.ruleOf(row)
 	r := &rec.rules[rule]
 	switch f.action {
 	case fairshare.Allow:
@@ -311,15 +311,15 @@ func (rec *recorder) speak(cl *ranked[client], f *finding) {
 		r.seen.add(cl.hash)
 	}
 	known := false
-	for i := cl.facts.spoken; i != 0; i = rec.spoken[i].next {
-		s := &rec.spoken[i]
-		if s.place == place {
+	for i := cl.facts.effects; i != 0; i = rec.effects[i].next {
+		s := &rec.effects[i]
+		if s.row == row {
 			if s.count != math.MaxUint32 {
 				s.count++
 			}
 			return
 		}
-		known = known || rec.ruleOf(s.place) == rule
+		known = known || rec.ruleOf(s.row) == rule
 	}
 	if !known {
 		r.clients++
@@ -327,10 +327,10 @@ func (rec *recorder) speak(cl *ranked[client], f *finding) {
 	i := rec.free
 	switch {
 	case i != 0:
-		rec.free = rec.spoken[i].next
-	case len(rec.spoken) < rec.bounds.spoken:
-		i = uint32(len(rec.spoken))
-		rec.spoken = append(rec.spoken, spoken{})
+		rec.free = rec.effects[i].next
+	case len(rec.effects) < rec.bounds.effects:
+		i = uint32(len(rec.effects))
+		rec.effects = append(rec.effects, effect{})
 	default:
 		if !rec.crowded {
 			rec.crowded = true
@@ -339,12 +339,12 @@ func (rec *recorder) speak(cl *ranked[client], f *finding) {
 		r.seen.add(cl.hash)
 		return
 	}
-	rec.spoken[i] = spoken{next: cl.facts.spoken, count: 1, place: place}
-	cl.facts.spoken = i
+	rec.effects[i] = effect{next: cl.facts.effects, count: 1, row: row}
+	cl.facts.effects = i
 }
 
-// estimate begins to estimate how many clients each rule refused: they can no
-// longer be distinguished exactly.
+// estimate begins to estimate how many clients each rule refused, since there is not
+// enough memory to count them exactly.
 func (rec *recorder) estimate() {
 	if rec.rules[0].seen.regs != nil {
 		return
@@ -354,39 +354,39 @@ func (rec *recorder) estimate() {
 	}
 	for i := range rec.clients.n {
 		cl := rec.clients.at(i)
-		for k := cl.facts.spoken; k != 0; k = rec.spoken[k].next {
-			rec.rules[rec.ruleOf(rec.spoken[k].place)].seen.add(cl.hash)
+		for k := cl.facts.effects; k != 0; k = rec.effects[k].next {
+			rec.rules[rec.ruleOf(rec.effects[k].row)].seen.add(cl.hash)
 		}
 	}
 }
 
-// lost keeps what is told of networks when a client loses its place.
-func (rec *recorder) lost(cl *ranked[client]) {
+// keepNetwork adds the counts of a client that is replaced to its network.
+func (rec *recorder) keepNetwork(cl *ranked[client]) {
 	rec.estimate()
 	rec.lastOne = nil
 	network := networkOf(cl.facts.addr)
 	n, known := rec.networks[network]
 	if !known && len(rec.networks) >= rec.bounds.networks {
-		// Its requests are missing in the networks.
+		// The network's requests are missing in the report.
 	} else {
 		n.requests += int64(cl.count - cl.over)
-		refused, blocked := rec.spokenTo(cl)
+		refused, blocked := rec.refusalsOf(cl)
 		n.refused += refused
 		n.blocked += blocked
 		rec.networks[network] = n
 	}
-	for i := cl.facts.spoken; i != 0; {
-		next := rec.spoken[i].next
-		rec.spoken[i].next = rec.free
+	for i := cl.facts.effects; i != 0; {
+		next := rec.effects[i].next
+		rec.effects[i].next = rec.free
 		rec.free, i = i, next
 	}
 }
 
-// spokenTo returns how often enforced rules refused and blocked a client.
-func (rec *recorder) spokenTo(cl *ranked[client]) (refused, blocked int64) {
-	for i := cl.facts.spoken; i != 0; i = rec.spoken[i].next {
-		s := &rec.spoken[i]
-		switch rec.turns(s.place) {
+// refusalsOf returns how often enforced rules refused and blocked a client.
+func (rec *recorder) refusalsOf(cl *ranked[client]) (refused, blocked int64) {
+	for i := cl.facts.effects; i != 0; i = rec.effects[i].next {
+		s := &rec.effects[i]
+		switch rec.actionOf(s.row) {
 		case fairshare.Block:
 			blocked += int64(s.count)
 		case fairshare.Refuse:
@@ -412,7 +412,7 @@ func (rec *recorder) skips(b *batch) {
 		r.lines++
 		if len(r.samples) < samples {
 			text := s.Sample[:min(len(s.Sample), maxText)]
-			r.samples = append(r.samples, Sample{Place{b.log.path, s.Line}, strings.Clone(text)})
+			r.samples = append(r.samples, Sample{Position{b.log.path, s.Line}, strings.Clone(text)})
 		}
 	}
 }

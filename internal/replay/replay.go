@@ -1,9 +1,9 @@
 // Package replay runs a policy over access logs at the log's own time and
 // reports what it would have done. Start with [New] and [Replay.Run].
 //
-// Each log is parsed and prepared by goroutines of its own; one goroutine
-// merges the logs and judges, line after line; another one keeps the figures
-// and writes the verdicts. Memory is bounded, however long the logs are.
+// Each log has its own goroutines, which parse and prepare its lines. One goroutine merges
+// the logs and judges line by line. Another one counts, and writes the verdicts. Memory is
+// bounded for logs of any length.
 package replay
 
 import (
@@ -20,70 +20,69 @@ import (
 	"fairshare/internal/accesslog"
 )
 
-// Options say what is replayed. Policy, Limiter, Client and Logs are needed.
+// Options configure a replay. Policy, Limiter, Client and Logs are required.
 type Options struct {
-	// Policy is judged as if it were enforced: its DryRun is not looked at.
+	// Policy is judged as if it were enforced: its DryRun is ignored.
 	Policy *fairshare.Policy
 
-	// Limiter makes the counters of a guard: once at the start, and again each
-	// time a guard starts again. The old ones are no longer used by then. A
-	// limiter with a method Reset() is kept: what it counted is reset, or left
-	// under keys that are not used any more.
+	// Limiter makes the counters of a guard: at the start, and for each later guard.
+	// The old limiter is not used any more then. A limiter with a method Reset() is
+	// used again: its counts are reset, or stay under keys that are not used any more.
 	Limiter func([]fairshare.Limit) (fairshare.Limiter, error)
 
-	// Memory is how large a table Limiter makes, in bytes; 0 means not known.
-	// The larger it is, the less often it is reset.
+	// Memory is the size of the limiter's table in bytes; 0 means unknown. A larger table
+	// is reset less often.
 	Memory int64
 
-	// Client finds the client behind the peer that a log names. forwarded is
-	// the logged forwarding header, "" when there is none; proxy tells that
-	// the address is a trusted proxy's own, a valid via that this peer has named
-	// it provisionally. It is called by several goroutines.
+	// Client returns the client of a logged peer. forwarded is the logged forwarding
+	// header, "" if there is none. proxy reports that addr is a trusted proxy itself. A
+	// valid via is the peer that has named addr provisionally. Client is called
+	// concurrently.
 	Client func(peer netip.Addr, forwarded string) (addr netip.Addr, proxy bool, via netip.Addr)
 
-	// Bot tells what a client with that user agent is recognized as; nil: nobody is
-	// known. A user agent that is not a bot's from one address is not one from any other.
-	// It is called by several goroutines and must not wait.
+	// Bot returns the bot of a client with this user agent; nil means that no bot is
+	// known. If a user agent is not a bot's for one address, it is not for any other. Bot
+	// is called concurrently and must not block.
 	Bot func(addr netip.Addr, userAgent string) fairshare.Bot
 
-	// Owner returns who owns an address; nil: nobody is known. It is called by
-	// several goroutines.
+	// Owner returns the owner of an address; nil means that no owner is known. It is called
+	// concurrently.
 	Owner func(netip.Addr) fairshare.Owner
 
-	// Lookups is what hostname and listed in the policy ask; nil: nothing is known.
+	// Lookups answers hostname and listed of the policy; nil means that nothing is known.
 	Lookups fairshare.Lookups
 
-	// Override tells what operators have said of an address, and of the bot that its
-	// client is recognized as, as it holds at that time; nil: nothing was said. What
-	// is over must not begin again, and labels have no end: later there is
-	// nothing that was not there before. It is called by several goroutines.
+	// Override returns the operators' override of an address and its bot at a time; nil
+	// means that there are none. An override that has ended must not begin again, and
+	// labels do not end: a later call returns nothing new. It is called concurrently.
 	Override func(addr netip.Addr, bot fairshare.Bot, now time.Time) fairshare.Override
 
-	// Resolve asks the DNS what an address is called or, with a list of the
-	// policy, whether that has it, so that Bot and Lookups know afterwards; nil:
-	// the DNS is not asked. It waits for an answer or the end of ctx. Up to 1024
-	// calls go on at once; each question is asked once, and 131,072 in all.
+	// Resolve asks the DNS for the hostnames of an address or, if list is not "", whether
+	// this DNS list of the policy contains it. Bot and Lookups must know the answer
+	// afterwards. It waits for the answer or the end of ctx. There are up to 1024
+	// concurrent calls; each question is asked once, and at most 131,072 in all. nil means
+	// that the DNS is not asked.
 	Resolve func(ctx context.Context, addr netip.Addr, list string)
 
-	// Share says that busy upstreams are shared out, which a replay cannot: the
+	// Share says that the policy shares a busy upstream. A replay cannot do this, and the
 	// report says so.
 	Share bool
 
-	// Allowance spells what a limit allows: "1.05 s of CPU in 15s"; nil: the
-	// report does not tell.
+	// Allowance describes what a limit allows, such as "1.05 s of CPU in 15s"; nil means
+	// that the report does not show it.
 	Allowance func(*fairshare.Limit) string
 
 	Logs     []string          // paths; "-" is standard input
-	Log      accesslog.Options // how they are read; Workers and BlockSize 0 mean what suits the number of logs
+	Log      accesslog.Options // Workers and BlockSize: 0 means a value that fits the number of logs
 	Verdicts io.Writer         // gets a line for each judged request; nil means none
-	Top      int               // how many clients, networks and user agents are told; 0 means 10
-	Known    []Network         // networks that are no clients: proxies of large providers, private addresses
+	Top      int               // how many clients, networks and user agents are reported; 0 means 10
+	Known    []Network         // not of clients: proxies of large providers, private addresses
 }
 
 // A Network is a set of addresses with a name for the report.
 type Network struct {
-	Name  string // as in "most requests come from …"
-	Trust string // what to put into trusted_proxies; "" when nothing helps
+	Name  string // in "67 % of the requests come from …"
+	Trust string // the value for trusted_proxies; "" if there is none
 	Addrs fairshare.AddrSet
 }
 
@@ -91,13 +90,13 @@ type Network struct {
 type Replay struct {
 	opts   Options
 	logs   []*logFile
-	dns    *dnsLookups // nil when the DNS is not asked
+	dns    *dnsLookups // nil if the DNS is not asked
 	bounds bounds
 	lines  atomic.Int64 // judged so far
 }
 
-// New opens the logs and finds out their formats, so that what is wrong with
-// them is known before anything is judged.
+// New opens the logs and detects their formats, so that their errors are known before
+// anything is judged.
 func New(opts Options) (*Replay, error) {
 	if opts.Top <= 0 {
 		opts.Top = 10
@@ -122,7 +121,7 @@ func New(opts Options) (*Replay, error) {
 	return r, nil
 }
 
-// tune chooses how logs are read: the fewer there are, the more each gets.
+// tune sets the workers and block size of each log by the number of logs.
 func (r *Replay) tune() {
 	o := &r.opts.Log
 	switch n := len(r.opts.Logs); {
@@ -143,21 +142,20 @@ func cmp0(n, otherwise int) int {
 	return otherwise
 }
 
-// Close ends reading the logs. Run closes them itself.
+// Close closes the logs. Run closes them itself.
 func (r *Replay) Close() {
 	for _, l := range r.logs {
 		l.close()
 	}
 }
 
-// Progress tells how far a run is.
+// Progress is how far a run is.
 type Progress struct {
 	Lines int64 // judged
-	Read  int64 // bytes of the logs, packed as they are
-	Size  int64 // of all logs in bytes; 0 when not known
+	Read  int64 // bytes of the logs, compressed if they are
+	Size  int64 // of all logs in bytes; 0 if unknown
 
-	// Of questions to the DNS. Lines wait for answers.
-	Asked, Answered int64
+	Questions, Answers int64 // of the DNS
 }
 
 // Progress returns how far the run is. It is safe for concurrent use.
@@ -174,8 +172,8 @@ func (r *Replay) Progress() Progress {
 		p.Size = 0
 	}
 	if r.dns != nil {
-		p.Answered = r.dns.answered.Load()
-		p.Asked = r.dns.asked.Load()
+		p.Answers = r.dns.answers.Load()
+		p.Questions = r.dns.questions.Load()
 	}
 	return p
 }
@@ -183,9 +181,8 @@ func (r *Replay) Progress() Progress {
 // queued is how many judged chunks may wait for the recorder.
 const queued = 1
 
-// Run judges all lines. It ends early, with the context's error, when ctx
-// does, and with an error that is not about a line when a log cannot be read
-// or a verdict not be written.
+// Run judges all lines. It returns early if ctx ends, if a log cannot be read, or if a
+// verdict cannot be written. Malformed lines are not an error.
 func (r *Replay) Run(ctx context.Context) (*Report, error) {
 	defer r.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -195,7 +192,7 @@ func (r *Replay) Run(ctx context.Context) (*Report, error) {
 		defer r.dns.wg.Wait()
 	}
 	defer cancel()
-	// A read of a pipe knows no context: closing ends it.
+	// Closing the logs ends a read of a pipe.
 	defer context.AfterFunc(ctx, r.Close)()
 
 	j, err := newJudge(r)
@@ -224,9 +221,9 @@ func (r *Replay) Run(ctx context.Context) (*Report, error) {
 	return newReport(r, j, rec), nil
 }
 
-// A logFile is one log of a run. Logs of which there are several are opened to
-// be looked at, and again when their time has come, so that a year of rotated
-// logs is not open at once.
+// A logFile is one log of a run. If there are several, each is opened once to detect its
+// format, and again when its lines are needed. So a year of rotated logs is not open at
+// the same time.
 type logFile struct {
 	index      int
 	path       string
@@ -236,11 +233,11 @@ type logFile struct {
 	entries    int64            // lines judged
 	resolution time.Duration
 	zoned      bool
-	first      time.Time // of the first line that can be judged; zero when not known
+	first      time.Time // of the first valid line; zero if unknown
 	note       error     // the file is damaged
 
 	mu         sync.Mutex
-	file       *accesslog.File // nil while it is not open
+	file       *accesslog.File // nil if it is not open
 	closed     bool
 	read, size int64 // while file is nil
 }
@@ -274,7 +271,7 @@ func openLog(index int, path string, opts accesslog.Options, only bool) (*logFil
 	return l, nil
 }
 
-// open returns the file that is read.
+// open returns the file, opened if necessary.
 func (l *logFile) open() (*accesslog.File, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

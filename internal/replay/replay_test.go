@@ -23,7 +23,7 @@ import (
 	"fairshare/memlimit"
 )
 
-// clientOf finds clients as the command does.
+// clientFunc returns an Options.Client like that of the command.
 func clientFunc(t testing.TB, trusted ...string) func(netip.Addr, string) (netip.Addr, bool, netip.Addr) {
 	r, err := clientaddr.New(clientaddr.Config{TrustedProxies: trusted})
 	if err != nil {
@@ -44,7 +44,7 @@ func memory(size int64) func([]fairshare.Limit) (fairshare.Limiter, error) {
 	}
 }
 
-// A judged is one line and what became of it.
+// A judged is one line and its result.
 type judged struct {
 	file  string
 	entry accesslog.Entry
@@ -69,7 +69,7 @@ func judgeAll(t testing.TB, opts Options) ([]judged, *judge) {
 		if b.Began.UnixNano() == j.latest {
 			begun[j.header.entry] = append(begun[j.header.entry], b)
 		}
-		j.begins(b)
+		j.countNetworkBan(b)
 	}
 	var kept []*item
 	var all []judged
@@ -79,13 +79,13 @@ func judgeAll(t testing.TB, opts Options) ([]judged, *judge) {
 		for c := range chunks {
 			for _, run := range c.runs {
 				if run.last {
-					continue // the batch is not given back, so that its texts stay
+					continue // the batch is not released, so that its texts stay
 				}
 				for i := range run.b.items[run.from:run.to] {
 					it := &run.b.items[run.from+i]
 					kept = append(kept, it)
 					all = append(all, judged{run.feed.log.path, *it.entry,
-						modelVerdict{enforced: modelOf(it.enforced), trial: modelOf(it.trial)}})
+						modelVerdict{enforced: modelOf(it.enforced), dryRun: modelOf(it.dryRun)}})
 				}
 			}
 		}
@@ -107,8 +107,7 @@ func modelOf(f finding) modelFinding {
 	return modelFinding{action: f.action, rule: int(f.rule), wait: f.wait, ban: f.ban}
 }
 
-// compare judges all lines with the model and fails at the first that it
-// finds otherwise.
+// compare judges all lines with the model, and fails at the first difference.
 func compare(t testing.TB, opts Options, lines []judged, j *judge) {
 	t.Helper()
 	policy := *opts.Policy
@@ -118,10 +117,11 @@ func compare(t testing.TB, opts Options, lines []judged, j *judge) {
 	for i := range lines {
 		got := &lines[i]
 		want, err := m.judge(&got.entry, &got.modelVerdict)
-		if err != nil || want.enforced != got.enforced || want.trial != got.trial || len(want.begun) != len(got.begun) {
-			t.Fatalf("%s:%d at %s from %v: enforced %+v, trial %+v; want enforced %+v, trial %+v %v\npolicy:\n%s",
+		if err != nil || want.enforced != got.enforced || want.dryRun != got.dryRun ||
+			len(want.begun) != len(got.begun) {
+			t.Fatalf("%s:%d at %s from %v: enforced %+v, dryRun %+v; want enforced %+v, dryRun %+v %v\npolicy:\n%s",
 				got.file, got.entry.Line, got.entry.Time.Format(time.RFC3339Nano), got.entry.Client,
-				got.enforced, got.trial, want.enforced, want.trial, errText(err), policyText(&policy))
+				got.enforced, got.dryRun, want.enforced, want.dryRun, errText(err), policyText(&policy))
 		}
 		for _, r := range want.matched {
 			matched[r]++
@@ -130,8 +130,8 @@ func compare(t testing.TB, opts Options, lines []judged, j *judge) {
 	if fmt.Sprint(matched) != fmt.Sprint(j.matched) {
 		t.Errorf("rules matched %v requests, want %v\npolicy:\n%s", j.matched, matched, policyText(&policy))
 	}
-	if m.fresh != j.restarts.Count {
-		t.Errorf("%d fresh guards, want %d", j.restarts.Count, m.fresh)
+	if m.restarts != j.restarts.Count {
+		t.Errorf("%d new guards, want %d", j.restarts.Count, m.restarts)
 	}
 }
 
@@ -142,7 +142,7 @@ func errText(err error) string {
 	return "(" + err.Error() + ")"
 }
 
-// testBot tells what a client is recognized as by a DNS that knows all.
+// testBot returns the bot of a client with a DNS that has all answers.
 func testBot(addr netip.Addr, userAgent string) fairshare.Bot {
 	names := testDNS{}.Hostnames(addr)
 	by := func(suffix string) fairshare.BotState {
@@ -201,12 +201,12 @@ func (testDNS) Listed(list string, addr netip.Addr) []netip.Addr {
 	return nil
 }
 
-// A slowDNS knows only what it was asked before.
+// A slowDNS has only the answers for which resolve was called.
 type slowDNS struct {
 	mu    sync.Mutex
-	asked map[question]int
-	most  int // asked at a time
-	now   int
+	calls map[question]int
+	most  int // concurrent calls
+	now   int // present calls
 }
 
 func (d *slowDNS) resolve(ctx context.Context, addr netip.Addr, list string) {
@@ -218,16 +218,16 @@ func (d *slowDNS) resolve(ctx context.Context, addr netip.Addr, list string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.now--
-	if d.asked == nil {
-		d.asked = map[question]int{}
+	if d.calls == nil {
+		d.calls = map[question]int{}
 	}
-	d.asked[question{addr, list}]++
+	d.calls[question{addr, list}]++
 }
 
 func (d *slowDNS) knows(addr netip.Addr, list string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.asked[question{addr, list}] > 0
+	return d.calls[question{addr, list}] > 0
 }
 
 func (d *slowDNS) Hostnames(addr netip.Addr) []string {
@@ -410,9 +410,9 @@ func randomLimit(rnd *rand.Rand) *fairshare.Limit {
 	return l
 }
 
-// randomLog returns lines in combined format with a forwarding header and,
-// for some, a duration, the upstream's own, and its CPU time. Time goes in steps, at times backwards, seldom by
-// hours.
+// randomLog returns lines in combined format with a forwarding header. Some have a
+// duration, the upstream's time and CPU time. The times advance in steps, and sometimes
+// go backwards, rarely by hours.
 func randomLog(rnd *rand.Rand, peers []string, lines int, begin time.Time) []byte {
 	var b bytes.Buffer
 	at := begin
@@ -458,14 +458,14 @@ func randomLog(rnd *rand.Rand, peers []string, lines int, begin time.Time) []byt
 	return b.Bytes()
 }
 
-// Random policies over random logs, one and several at a time.
+// The test replays random policies over one or several random logs.
 func TestModelAgreesOnRandomLogs(t *testing.T) {
 	dir := t.TempDir()
 	rounds := uint64(80)
 	if testing.Short() {
 		rounds = 20
 	}
-	refused, said := 0, map[fairshare.Action]int{}
+	refused, byOperator := 0, map[fairshare.Action]int{}
 	for seed := range rounds {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		var paths []string
@@ -494,10 +494,10 @@ func TestModelAgreesOnRandomLogs(t *testing.T) {
 			})
 		}
 		if seed%4 == 0 || seed%8 == 3 {
-			opts.Override = randomWords(t, rnd, time.Unix(1_700_000_500, 0)).word
+			opts.Override = randomOverrides(t, rnd, time.Unix(1_700_000_500, 0)).find
 		}
 		knowing := opts
-		switch seed % 3 { // nobody is known, all is known at once, the DNS is asked
+		switch seed % 3 { // no bots, all answers known from the start, the DNS is asked
 		case 0:
 			opts.Bot, opts.Lookups = nil, nil
 			knowing = opts
@@ -526,20 +526,20 @@ func TestModelAgreesOnRandomLogs(t *testing.T) {
 				refused++
 			}
 			if f.rule == len(opts.Policy.Rules) {
-				said[f.action]++
+				byOperator[f.action]++
 			}
 		}
 	}
-	if said[fairshare.Refuse] < 100 || said[fairshare.Block] < 100 {
-		t.Errorf("operators' bans %v: the test shows little", said)
+	if byOperator[fairshare.Refuse] < 100 || byOperator[fairshare.Block] < 100 {
+		t.Errorf("operators' bans %v: too few for this test", byOperator)
 	}
-	t.Logf("refused %d, operators %v", refused, said)
+	t.Logf("refused %d, operators %v", refused, byOperator)
 	if share := float64(refused) / float64(rounds*200); share < 0.1 || share > 0.9 {
-		t.Errorf("%.0f %% of the requests were refused: the test shows little", share*100)
+		t.Errorf("%.0f %% of the requests were refused: the test is not significant", share*100)
 	}
 }
 
-// policies that bite on real logs.
+// realPolicies are policies that refuse many requests of real logs.
 func realPolicies() map[string]*fairshare.Policy {
 	var redirects, clientErrors fairshare.StatusSet
 	for _, c := range []int{301, 302, 303, 307, 308} {
@@ -607,8 +607,8 @@ func realPolicies() map[string]*fairshare.Policy {
 	}
 }
 
-// Real logs, those in testdata and those that FAIRSHARE_LOGS names, a list of
-// patterns as for a shell.
+// The real logs are those in testdata, and those of FAIRSHARE_LOGS, a list of shell
+// patterns.
 func TestModelAgreesOnRealLogs(t *testing.T) {
 	logs := []string{"testdata/*.log.gz"}
 	if more := os.Getenv("FAIRSHARE_LOGS"); more != "" {
@@ -618,7 +618,7 @@ func TestModelAgreesOnRealLogs(t *testing.T) {
 	for _, pattern := range logs {
 		paths, err := filepath.Glob(pattern)
 		if err != nil || len(paths) == 0 {
-			t.Fatalf("no log is called %s: %v", pattern, err)
+			t.Fatalf("no log has the name %s: %v", pattern, err)
 		}
 		for _, path := range paths {
 			for name, policy := range realPolicies() {

@@ -13,28 +13,28 @@ import (
 	"fairshare/internal/accesslog"
 )
 
-// A Report is what a run found. Its JSON form is a promise: fields are added
-// behind the others, none is renamed.
+// A Report is the result of a run. Its JSON form is stable: new fields are added at the
+// end, and none is renamed.
 type Report struct {
 	Files   []string   `json:"files"`
 	Format  string     `json:"format"` // of all logs, joined by commas if they differ
 	Lines   int64      `json:"lines"`  // judged and skipped
 	Skipped int64      `json:"skipped"`
-	From    *time.Time `json:"from"` // earliest time judged, UTC; nil when nothing was
+	From    *time.Time `json:"from"` // earliest judged time, UTC; nil if no line was judged
 	To      *time.Time `json:"to"`
 	Clients int64      `json:"clients"` // different addresses
 	// there were too many clients to count exactly: Clients, Top, RefusedClients, BlockedClients,
 	// MostRefused and People are estimates
 	Approximate bool     `json:"approximate,omitempty"`
 	Verdicts    Verdicts `json:"verdicts"`
-	// all of them, in the policy's order; then operators' bans, if they did something
+	// all rules in the policy's order, then operators' bans if they had an effect
 	Rules      []RuleReport `json:"rules"`
 	Unmeasured []Unmeasured `json:"unmeasured"`
 	Top        []TopClient  `json:"top"` // clients with the most requests
 
 	RefusedClients int64           `json:"refused_clients"` // different addresses refused at least once
 	BlockedClients int64           `json:"blocked_clients"`
-	Agents         int64           `json:"user_agent_count"` // different ones, none at all counted as one
+	Agents         int64           `json:"user_agent_count"` // different ones; a missing one counts as one
 	MostRefused    []RefusedClient `json:"most_refused"`     // clients refused or blocked most
 	Networks       []TopNetwork    `json:"networks"`         // IPv4 /24 and IPv6 /48 with the most requests
 	UserAgents     []TopUserAgent  `json:"user_agents"`      // with the most requests
@@ -49,53 +49,53 @@ type Report struct {
 	BotSummary BotSummary  `json:"bot_summary"`
 	Fleets     []Fleet     `json:"fleets"`
 
-	Spared Spared `json:"operator_allowed"`
+	OperatorAllowed OperatorAllowed `json:"operator_allowed"`
 }
 
-// Verdicts counts the lines judged, as enforced.
+// Verdicts counts the judged lines by enforced action.
 type Verdicts struct {
 	Allow  int64 `json:"allow"`
 	Refuse int64 `json:"refuse"`
 	Block  int64 `json:"block"`
 }
 
-// A RuleReport tells what one rule did or, with DryRun, would have done.
+// A RuleReport has the effect of one rule. With DryRun it had none: it would have had it.
 type RuleReport struct {
 	Name        string `json:"name"`
-	Matched     int64  `json:"matched"` // requests that came to it and its match held for
-	Refused     int64  `json:"refused"` // a ban's refusals counted
+	Matched     int64  `json:"matched"` // requests that reached the rule and matched it
+	Refused     int64  `json:"refused"` // including refusals by its bans
 	Blocked     int64  `json:"blocked"`
 	Banned      int64  `json:"banned"`  // bans started
 	Clients     int64  `json:"clients"` // different clients refused or blocked
 	DryRun      bool   `json:"dry_run"`
 	Approximate bool   `json:"approximate,omitempty"` // Clients is an estimate
-	// of Banned: the newcomers of an IPv6 /48 of which 128 clients were banned
+	// of Banned: all new clients of an IPv6 /48, after 128 of its clients were banned
 	Networks  int64  `json:"banned_networks"`
-	Resource  string `json:"resource,omitempty"`  // that its limit counts, as a policy spells it
-	Allowance string `json:"allowance,omitempty"` // what that allows, in words
+	Resource  string `json:"resource,omitempty"`  // of its limit, by its name in policies
+	Allowance string `json:"allowance,omitempty"` // what the limit allows, as text
 }
 
-// A TopClient is one client and what it got.
+// A TopClient has the figures of one client.
 type TopClient struct {
 	Client   string `json:"client"`
 	Requests int64  `json:"requests"`
 	Refused  int64  `json:"refused"`
 	Blocked  int64  `json:"blocked"`
-	// of most of its requests, "" when none is known; at most 256 bytes
+	// of most of its requests, "" if unknown; at most 256 bytes
 	UserAgent   string `json:"user_agent"`
 	Approximate bool   `json:"approximate,omitempty"` // Requests may be too high
-	Bot         string `json:"bot,omitempty"`         // what that user agent is taken for
+	Bot         string `json:"bot,omitempty"`         // of that user agent
 	BotState    string `json:"bot_state,omitempty"`   // as BotReport.State
 }
 
 // A RefusedClient is a client that was refused or blocked.
 type RefusedClient struct {
 	TopClient
-	Rule   string `json:"rule"`   // that refused or blocked it most
-	Person bool   `json:"person"` // looks like one, see People
+	Rule   string `json:"rule"`   // that refused or blocked it most often
+	Person bool   `json:"person"` // looks like a person, see People
 }
 
-// A TopNetwork is the clients of one network.
+// A TopNetwork has the figures of one network.
 type TopNetwork struct {
 	Network     string `json:"network"`
 	Clients     int64  `json:"clients"`
@@ -105,60 +105,60 @@ type TopNetwork struct {
 	Approximate bool   `json:"approximate,omitempty"` // Clients is too low
 }
 
-// A TopUserAgent is the requests with one user agent.
+// A TopUserAgent has the figures of one user agent.
 type TopUserAgent struct {
 	UserAgent   string `json:"user_agent"`
 	Requests    int64  `json:"requests"`
 	Refused     int64  `json:"refused"` // or blocked
 	Approximate bool   `json:"approximate,omitempty"`
-	Bot         string `json:"bot,omitempty"` // what it is taken for
+	Bot         string `json:"bot,omitempty"` // of that user agent
 }
 
-// People tells of clients that look like people: a browser's user agent, page
-// assets fetched, referers sent, and no known bot.
+// People has the figures of clients that look like people: they have a browser's user
+// agent, fetched page assets, sent referers, and are not known bots.
 type People struct {
-	Known    bool         `json:"known"` // the log holds what it takes to tell
+	Known    bool         `json:"known"` // the log has the facts that are necessary
 	Clients  int64        `json:"clients"`
 	Requests int64        `json:"requests"`
 	Refused  int64        `json:"refused"` // or blocked
-	Hurt     int64        `json:"hurt"`    // clients of them that were refused or blocked
-	Rules    []PeopleRule `json:"rules"`   // that did it, most first
+	Hurt     int64        `json:"hurt"`    // of Clients: those that were refused or blocked
+	Rules    []PeopleRule `json:"rules"`   // that refused or blocked them, the most refusals first
 }
 
-// A PeopleRule is what one rule did to clients that look like people.
+// A PeopleRule has the effect of one rule on clients that look like people.
 type PeopleRule struct {
 	Rule    string `json:"rule"`
 	Clients int64  `json:"clients"`
 	Refused int64  `json:"refused"` // or blocked
 }
 
-// A Slice is the requests of some time.
+// A Slice has the requests of one interval.
 type Slice struct {
 	From     time.Time `json:"from"`
 	Requests int64     `json:"requests"`
 	Refused  int64     `json:"refused"` // or blocked
 }
 
-// A SkipReason is why lines were not judged.
+// A SkipReason is a reason for which lines were not judged.
 type SkipReason struct {
 	Reason  string   `json:"reason"`
 	Lines   int64    `json:"lines"`
 	Samples []Sample `json:"samples"`
 }
 
-// Restarts tells of lines so much earlier than the latest that a fresh guard
-// was started.
+// Restarts counts the lines that started a new guard, since they are much earlier than
+// the latest line.
 type Restarts struct {
 	Count int64     `json:"count"`
 	At    []Restart `json:"at"` // the first ten
 }
 
-// A Restart is one fresh guard.
+// A Restart is the start of one new guard.
 type Restart struct {
 	File   string    `json:"file"`
 	Line   int64     `json:"line"`
 	Time   time.Time `json:"time"`
-	Latest time.Time `json:"latest"` // judged before
+	Latest time.Time `json:"latest"` // judged until then
 }
 
 func (r *Restarts) add(file string, line int64, at, latest time.Time) {
@@ -168,14 +168,14 @@ func (r *Restarts) add(file string, line int64, at, latest time.Time) {
 	}
 }
 
-// Backwards tells of lines earlier than the one before them.
+// Backwards counts the lines that are earlier than the line before.
 type Backwards struct {
-	Lines   int64   `json:"lines"`
-	Seconds float64 `json:"seconds"` // by how much at most
-	Place           // where that was
+	Lines    int64   `json:"lines"`
+	Seconds  float64 `json:"seconds"` // the largest difference
+	Position         // of that difference
 }
 
-// A Warning is something about the log that makes the result worth less.
+// A Warning is a property of the log that makes the report less reliable.
 type Warning struct {
 	Text string `json:"text"`
 	Hint string `json:"hint,omitempty"`
@@ -227,14 +227,14 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 			}
 		}
 	}
-	rec.tellOperators(r)
-	rec.tellClients(r)
+	rec.addOperators(r)
+	rec.addClients(r)
 	order := rec.byAddress()
-	rec.tellNetworks(r, order)
-	rec.tellFleets(r, order)
-	rec.tellBots(r)
-	rec.tellAgents(r)
-	rec.tellPeople(r)
+	rec.addNetworks(r, order)
+	rec.addFleets(r, order)
+	rec.addBots(r)
+	rec.addAgents(r)
+	rec.addPeople(r)
 	r.Reasons = make([]SkipReason, 0, len(rec.reasons))
 	for text, reason := range rec.reasons {
 		r.Reasons = append(r.Reasons, SkipReason{Reason: text, Lines: reason.lines, Samples: reason.samples})
@@ -256,7 +256,7 @@ func formats(logs []*logFile) string {
 	return strings.Join(names, ", ")
 }
 
-// best returns the places of the n best of all, best first.
+// best returns the indexes of the n best of all, the best first.
 func best(all, n int, better func(a, b int) int) []int {
 	var top []int
 	for i := range all {
@@ -277,7 +277,7 @@ func (c *client) compare(d *client) int { return c.address().Compare(d.address()
 
 func (rec *recorder) top(cl *ranked[client]) TopClient {
 	t := TopClient{Client: cl.facts.address().String(), Requests: int64(cl.count), Approximate: cl.over > 0}
-	t.Refused, t.Blocked = rec.spokenTo(cl)
+	t.Refused, t.Blocked = rec.refusalsOf(cl)
 	if ag := rec.agents.find(cl.facts.agent); ag != nil {
 		t.UserAgent = strings.ToValidUTF8(ag.facts.text, "\uFFFD")
 	}
@@ -287,7 +287,7 @@ func (rec *recorder) top(cl *ranked[client]) TopClient {
 	return t
 }
 
-func (rec *recorder) tellClients(r *Report) {
+func (rec *recorder) addClients(r *Report) {
 	r.Top, r.MostRefused = []TopClient{}, []RefusedClient{}
 	top := best(rec.clients.n, rec.opts.Top, func(a, b int) int {
 		x, y := rec.clients.at(a), rec.clients.at(b)
@@ -300,7 +300,7 @@ func (rec *recorder) tellClients(r *Report) {
 		r.Top = append(r.Top, rec.top(rec.clients.at(i)))
 	}
 	for i := range rec.clients.n {
-		refused, blocked := rec.spokenTo(rec.clients.at(i))
+		refused, blocked := rec.refusalsOf(rec.clients.at(i))
 		if refused > 0 {
 			r.RefusedClients++
 		}
@@ -310,8 +310,8 @@ func (rec *recorder) tellClients(r *Report) {
 	}
 	top = best(rec.clients.n, rec.opts.Top, func(a, b int) int {
 		x, y := rec.clients.at(a), rec.clients.at(b)
-		xr, xb := rec.spokenTo(x)
-		yr, yb := rec.spokenTo(y)
+		xr, xb := rec.refusalsOf(x)
+		yr, yb := rec.refusalsOf(y)
 		if xr+xb != yr+yb {
 			return cmp.Compare(yr+yb, xr+xb)
 		}
@@ -320,26 +320,26 @@ func (rec *recorder) tellClients(r *Report) {
 	for _, i := range top {
 		cl := rec.clients.at(i)
 		if t := rec.top(cl); t.Refused+t.Blocked > 0 {
-			r.MostRefused = append(r.MostRefused, RefusedClient{TopClient: t, Rule: rec.loudest(cl),
+			r.MostRefused = append(r.MostRefused, RefusedClient{TopClient: t, Rule: rec.topRule(cl),
 				Person: rec.person(cl)})
 		}
 	}
 }
 
-// loudest returns the enforced rule that refused or blocked a client most.
-func (rec *recorder) loudest(cl *ranked[client]) string {
+// topRule returns the enforced rule that refused or blocked a client most often.
+func (rec *recorder) topRule(cl *ranked[client]) string {
 	name, most := "", uint32(0)
-	for i := cl.facts.spoken; i != 0; i = rec.spoken[i].next {
-		s := &rec.spoken[i]
-		if rec.turns(s.place) != fairshare.Allow && s.count >= most {
-			name, most = rec.opts.nameOf(s.place), s.count
+	for i := cl.facts.effects; i != 0; i = rec.effects[i].next {
+		s := &rec.effects[i]
+		if rec.actionOf(s.row) != fairshare.Allow && s.count >= most {
+			name, most = rec.opts.nameOf(s.row), s.count
 		}
 	}
 	return name
 }
 
-// byAddress returns the places of clients sorted by address, so that no table
-// of networks is needed.
+// byAddress returns the indexes of clients sorted by address, so that no table of
+// networks is necessary.
 func (rec *recorder) byAddress() []uint32 {
 	order := make([]uint32, rec.clients.n)
 	for i := range order {
@@ -351,8 +351,8 @@ func (rec *recorder) byAddress() []uint32 {
 	return order
 }
 
-// tellNetworks adds up the clients of each network.
-func (rec *recorder) tellNetworks(r *Report, order []uint32) {
+// addNetworks adds the sums of each network's clients.
+func (rec *recorder) addNetworks(r *Report, order []uint32) {
 	r.Networks = []TopNetwork{}
 	better := func(a, b TopNetwork) int {
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), strings.Compare(a.Network, b.Network))
@@ -389,7 +389,7 @@ func (rec *recorder) tellNetworks(r *Report, order []uint32) {
 			end()
 			prefix, sum = p, TopNetwork{}
 		}
-		refused, blocked := rec.spokenTo(cl)
+		refused, blocked := rec.refusalsOf(cl)
 		sum.Clients++
 		sum.Requests += int64(cl.count - cl.over)
 		sum.Refused += refused
@@ -402,7 +402,7 @@ func (rec *recorder) tellNetworks(r *Report, order []uint32) {
 	}
 }
 
-func (rec *recorder) tellAgents(r *Report) {
+func (rec *recorder) addAgents(r *Report) {
 	r.UserAgents = []TopUserAgent{}
 	top := best(rec.agents.n, rec.opts.Top, func(a, b int) int {
 		x, y := rec.agents.at(a), rec.agents.at(b)
@@ -417,7 +417,7 @@ func (rec *recorder) tellAgents(r *Report) {
 	}
 }
 
-// person reports whether a client looks like one.
+// person reports whether a client looks like a person.
 func (rec *recorder) person(cl *ranked[client]) bool {
 	if cl.facts.looks != looksAll || cl.facts.bot != 0 {
 		return false
@@ -426,7 +426,7 @@ func (rec *recorder) person(cl *ranked[client]) bool {
 	return ag != nil && ag.facts.browser
 }
 
-func (rec *recorder) tellPeople(r *Report) {
+func (rec *recorder) addPeople(r *Report) {
 	byRule := make([]PeopleRule, len(rec.rules))
 	for i := range rec.clients.n {
 		cl := rec.clients.at(i)
@@ -435,18 +435,18 @@ func (rec *recorder) tellPeople(r *Report) {
 		}
 		r.People.Clients++
 		r.People.Requests += int64(cl.count - cl.over)
-		refused, blocked := rec.spokenTo(cl)
+		refused, blocked := rec.refusalsOf(cl)
 		r.People.Refused += refused + blocked
 		if refused+blocked > 0 {
 			r.People.Hurt++
 		}
-		operator := false // has banned it, for a time or for ever
-		for k := cl.facts.spoken; k != 0; k = rec.spoken[k].next {
-			s := &rec.spoken[k]
-			if rec.turns(s.place) == fairshare.Allow {
+		operator := false // an operator's ban is counted already
+		for k := cl.facts.effects; k != 0; k = rec.effects[k].next {
+			s := &rec.effects[k]
+			if rec.actionOf(s.row) == fairshare.Allow {
 				continue
 			}
-			rule := rec.ruleOf(s.place)
+			rule := rec.ruleOf(s.row)
 			if rule != rec.operator || !operator {
 				byRule[rule].Clients++
 			}

@@ -34,7 +34,7 @@ func writeLines(t testing.TB, name string, lines ...string) string {
 	return path
 }
 
-// entryAt is a combined line of a client at a time of one day.
+// entryAt returns a line in combined format, of a client at a time of one day.
 func entryAt(client, clock, more string) string {
 	if more == "" {
 		more = `"GET / HTTP/1.1" 200 100 "-" "curl/8.1"`
@@ -59,7 +59,7 @@ func requests(n int64, per time.Duration) *fairshare.Limit {
 	return &fairshare.Limit{Resource: fairshare.Requests, N: n, Window: per}
 }
 
-// The file of verdicts says what the judge found, waits rounded up.
+// The file of verdicts has the results of the judge, with waits rounded up.
 func TestVerdictsFile(t *testing.T) {
 	path := filepath.Join("testdata", "airisdata-2016.log.gz")
 	opts := Options{Policy: realPolicies()["windows"], Limiter: memory(16 << 20), Client: clientFunc(t),
@@ -103,7 +103,7 @@ func TestRetryAfterIsRoundedUp(t *testing.T) {
 	}
 }
 
-// Times with fractions are written with them, the client as it is known.
+// Fractions of times are written, and the client is written in its usual form.
 func TestVerdictsOfFineTimes(t *testing.T) {
 	path := writeLines(t, "caddy\t.json",
 		`{"level":"info","ts":1431857103.25,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"::ffff:192.0.2.1","remote_port":"1","proto":"HTTP/1.1","method":"GET","host":"a.example","uri":"/","headers":{}},"duration":0.001,"size":5,"status":200}`)
@@ -117,8 +117,8 @@ func TestVerdictsOfFineTimes(t *testing.T) {
 	}
 }
 
-// Several logs are merged by time, equal times in the order given; each
-// keeps its own order, even where its times run backwards.
+// Several logs are merged by time; for equal times the order of the arguments decides.
+// The lines of a log stay in order, even if its times go backwards.
 func TestLogsAreMergedByTime(t *testing.T) {
 	a := writeLines(t, "a", entryAt("192.0.2.1", "10:00:00", ""), entryAt("192.0.2.1", "10:00:05", ""),
 		entryAt("192.0.2.1", "10:00:02", ""), entryAt("192.0.2.1", "10:00:09", ""))
@@ -139,8 +139,8 @@ func TestLogsAreMergedByTime(t *testing.T) {
 	}
 }
 
-// Many logs at once, small blocks: the same verdicts as one log of all lines.
-func TestManyLogsAreAsOne(t *testing.T) {
+// Many logs with small blocks have the same verdicts as one log of all lines.
+func TestManyLogsGiveTheVerdictsOfOne(t *testing.T) {
 	lines := make([][]string, 40)
 	var all []string
 	for i := range 4000 {
@@ -155,7 +155,7 @@ func TestManyLogsAreAsOne(t *testing.T) {
 			paths = append(paths, writeLines(t, fmt.Sprintf("%02d", i), l...))
 		}
 	}
-	slices.Reverse(paths) // the order given matters for equal times only
+	slices.Reverse(paths) // the order matters only for equal times
 	opts := Options{
 		Policy: &fairshare.Policy{Rules: []fairshare.Rule{{Name: "slow", Limit: requests(3, time.Minute),
 			Ban: &fairshare.BanTerms{After: 30, For: time.Minute}}}},
@@ -170,21 +170,21 @@ func TestManyLogsAreAsOne(t *testing.T) {
 		t.Errorf("one log and many differ (-one +many):\n%s", diff)
 	}
 	if whole.Verdicts.Refuse < 1000 {
-		t.Errorf("%+v: the test shows little", whole.Verdicts)
+		t.Errorf("%+v: the test is not significant", whole.Verdicts)
 	}
 }
 
-// More than an hour back starts a fresh guard, an hour does not; a ban is
-// forgotten with it.
+// A line that is more than an hour earlier starts a new guard without bans; one that is
+// exactly an hour earlier does not.
 func TestRestarts(t *testing.T) {
 	path := writeLines(t, "access.log",
 		entryAt("192.0.2.1", "12:00:00", ""), // 1
 		entryAt("192.0.2.1", "12:00:01", ""), // refused, banned for a day
 		entryAt("192.0.2.1", "12:00:02", ""), // banned
-		entryAt("192.0.2.1", "11:00:02", ""), // an hour: judged at the latest time, banned
-		entryAt("192.0.2.1", "11:00:01", ""), // over an hour: afresh
+		entryAt("192.0.2.1", "11:00:02", ""), // an hour earlier: judged at the latest time, banned
+		entryAt("192.0.2.1", "11:00:01", ""), // over an hour earlier: a new guard
 		entryAt("192.0.2.1", "11:00:03", ""), // refused
-		entryAt("192.0.2.1", "10:30:00", ""), // half an hour: banned
+		entryAt("192.0.2.1", "10:30:00", ""), // half an hour earlier: banned
 	)
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Hour),
 		Ban: &fairshare.BanTerms{After: 1, For: 24 * time.Hour}}}}
@@ -210,15 +210,14 @@ func TestRestarts(t *testing.T) {
 		t.Errorf("restarts (-want +got):\n%s", diff)
 	}
 	if len(report.Warnings) == 0 || !strings.Contains(report.Warnings[0].Text, path+":5") {
-		t.Errorf("warnings %+v do not say where", report.Warnings)
+		t.Errorf("warnings %+v do not show the line", report.Warnings)
 	}
 	if report.Rules[0].Banned != 2 || report.Rules[0].Clients != 1 {
 		t.Errorf("%+v, want two bans of one client", report.Rules[0])
 	}
 }
 
-// A slot is held until the line's time and duration, then given back before
-// the next line is judged.
+// A slot is held for the line's duration. Then it is free before the next line is judged.
 func TestSlotsAreHeldAsLongAsTheLogSays(t *testing.T) {
 	line := func(clock, rt string) string {
 		return entryAt("192.0.2.1", clock, `"GET / HTTP/1.1" 200 100 "-" "curl/8.1" rt=`+rt)
@@ -227,7 +226,7 @@ func TestSlotsAreHeldAsLongAsTheLogSays(t *testing.T) {
 		line("10:00:00", "5.000"), // to 10:00:05
 		line("10:00:01", "2.000"), // to 10:00:03
 		line("10:00:02", "1.000"), // two in progress: refused
-		line("10:00:03", "0.000"), // one has ended; this one at once
+		line("10:00:03", "0.000"), // one has ended; this one ends at once
 		line("10:00:03", "9.000"), // to 10:00:12
 		line("10:00:04", "1.000"), // refused
 		line("10:00:05", "1.000"),
@@ -248,8 +247,8 @@ func TestSlotsAreHeldAsLongAsTheLogSays(t *testing.T) {
 	compare(t, Options{Policy: policy, Client: clientFunc(t)}, lines, j)
 }
 
-// The client is looked for as in serve: a header counts only from a trusted
-// proxy; NAT64 and mapped addresses are taken apart.
+// The client is found as in serve: a header counts only from a trusted proxy, and NAT64
+// and mapped addresses become IPv4 addresses.
 func TestClients(t *testing.T) {
 	tail := func(forwarded string) string { return `"GET / HTTP/1.1" 200 1 "-" "-" "` + forwarded + `"` }
 	path := writeLines(t, "access.log",
@@ -280,7 +279,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// storyLog is a small log with people, bots and garbage.
+// storyLog is a small log with people, bots and malformed lines.
 func storyLog(t testing.TB) string {
 	person := `"Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0"`
 	bot := `"Mozilla/5.0 (compatible; Somebot/2.1; +http://bot.example/)"`
@@ -309,8 +308,8 @@ func storyPolicy() *fairshare.Policy {
 	}}
 }
 
-// The fields that are promised, in their order, with figures that add up; the
-// policy's own dry_run is not looked at.
+// The JSON has the documented fields in their order, and its figures are consistent. The
+// policy's own dry_run is ignored.
 func TestReportJSON(t *testing.T) {
 	path := storyLog(t)
 	report := replayAll(t, Options{Policy: storyPolicy(), Limiter: memory(1 << 20), Client: clientFunc(t),
@@ -329,7 +328,7 @@ func TestReportJSON(t *testing.T) {
 		"unmeasured", "top"} {
 		at := strings.Index(out.String(), "\n  \""+name+"\":")
 		if at < last {
-			t.Errorf("field %s is missing or not in its place", name)
+			t.Errorf("field %s is missing or in another position", name)
 		}
 		last = at
 	}
@@ -356,7 +355,7 @@ func TestReportText(t *testing.T) {
 	checkGolden(t, "story.txt", out.String())
 }
 
-// checkGolden compares with a golden file, which names no place of this machine.
+// checkGolden compares with a golden file, which must not contain paths of this machine.
 func checkGolden(t *testing.T, name, got string) {
 	t.Helper()
 	if strings.Contains(got, os.TempDir()) {
@@ -377,8 +376,8 @@ func checkGolden(t *testing.T, name, got string) {
 	}
 }
 
-// More clients than there are places: what is heavy is found, sums hold, and
-// what is estimated says so.
+// The log has more clients than are distinguished. The largest ones are found, the sums
+// are exact, and estimates are marked.
 func TestFloodOfClients(t *testing.T) {
 	var lines []string
 	const flood = 3000
@@ -399,7 +398,7 @@ func TestFloodOfClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.bounds = bounds{clients: 200, agents: 10, networks: 1000, spoken: 150}
+	r.bounds = bounds{clients: 200, agents: 10, networks: 1000, effects: 150}
 	report, err := r.Run(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -415,7 +414,7 @@ func TestFloodOfClients(t *testing.T) {
 		t.Error("estimates are not marked")
 	}
 	if top := report.Top[0]; top.Client != "192.0.2.1" || top.Requests != flood/4 || top.UserAgent != "heavy" {
-		t.Errorf("the top is %+v, want 192.0.2.1 with %d requests", top, flood/4)
+		t.Errorf("the largest clients are %+v, want 192.0.2.1 with %d requests", top, flood/4)
 	}
 	var sum int64
 	for _, n := range report.Networks {
@@ -425,12 +424,11 @@ func TestFloodOfClients(t *testing.T) {
 		t.Errorf("the networks have %d requests, the log %d lines", sum, report.Lines)
 	}
 	if got, want := report.Rules[0].Refused, report.Verdicts.Refuse; got != want || want < flood {
-		t.Errorf("the rule refused %d, the verdicts say %d", got, want)
+		t.Errorf("the rule refused %d, the verdicts are %d", got, want)
 	}
 }
 
-// Most lines from addresses that are no clients: the report warns and says
-// what to do.
+// If most lines are from addresses of proxies, the report warns with a hint.
 func TestWarnings(t *testing.T) {
 	known := []Network{{Name: "private addresses", Trust: "private",
 		Addrs: fairshare.Prefixes{netip.MustParsePrefix("10.0.0.0/8")}}}
@@ -480,7 +478,7 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errFull }
 
-// An end of the context ends a run, one that waits for a pipe too.
+// A run ends with its context, even if it waits for a pipe.
 func TestRunEndsWithItsContext(t *testing.T) {
 	for _, logs := range [][]string{{"testdata/airisdata-2016.log.gz"},
 		{"testdata/airisdata-2016.log.gz", "testdata/semicomplete-2015.log.gz"}} {
@@ -502,7 +500,7 @@ type writerFunc func([]byte)
 func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 func TestRankingIsExactUntilItIsFull(t *testing.T) {
-	r := newRanking[string](1000, func(*ranked[string]) { t.Fatal("a place was lost") })
+	r := newRanking[string](1000, func(*ranked[string]) { t.Fatal("an item was replaced") })
 	want := map[uint64]uint32{}
 	for i := range uint64(20_000) {
 		hash := i * i % 997 * 0x9E3779B97F4A7C15
@@ -519,8 +517,8 @@ func TestRankingIsExactUntilItIsFull(t *testing.T) {
 	}
 }
 
-// A full ranking keeps its places findable and never counts too little.
-func TestRankingBeyondItsPlaces(t *testing.T) {
+// A full ranking finds all its items, and its counts are never too low.
+func TestRankingBeyondItsSize(t *testing.T) {
 	lost, seeds := 0, newSeeds()
 	r := newRanking[struct{}](64, func(*ranked[struct{}]) { lost++ })
 	want := map[uint64]uint32{}
@@ -538,14 +536,14 @@ func TestRankingBeyondItsPlaces(t *testing.T) {
 		}
 	}
 	if lost == 0 || r.n != 64 {
-		t.Errorf("%d lost their place, %d have one", lost, r.n)
+		t.Errorf("%d items were replaced, %d remain", lost, r.n)
 	}
 	if got := r.distinct(); got < int64(len(want))*97/100 || got > int64(len(want))*103/100 {
 		t.Errorf("%d different, want about %d", got, len(want))
 	}
 }
 
-func TestGist(t *testing.T) {
+func TestShortAgent(t *testing.T) {
 	for _, test := range []struct{ in, want string }{
 		{"curl/8.1", "curl/8.1"},
 		{"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)",
@@ -554,13 +552,13 @@ func TestGist(t *testing.T) {
 		{"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.4 Safari/605.1.15 (Applebot/0.1; +http://www.apple.com/go/applebot)", "Applebot/0.1; +http://www.apple.com/go/applebot"},
 		{"something else that is long", "something else that is long"},
 	} {
-		if got := gist(test.in, 20); got != test.want {
-			t.Errorf("gist(%q) = %q, want %q", test.in, got, test.want)
+		if got := shortAgent(test.in, 20); got != test.want {
+			t.Errorf("shortAgent(%q) = %q, want %q", test.in, got, test.want)
 		}
 	}
 }
 
-// In the narrowest column of the report bots are still distinguished.
+// The narrowest column of the report still distinguishes bots.
 func TestUserAgentsInNarrowColumns(t *testing.T) {
 	p := &printer{}
 	for agent, want := range map[string]string{
@@ -575,26 +573,26 @@ func TestUserAgentsInNarrowColumns(t *testing.T) {
 	}
 }
 
-// Of many rules only those that did something are told, and no name is cut.
-func TestManyRulesAreToldShort(t *testing.T) {
+// Of many rules only those with an effect are shown, and no name is cut.
+func TestOnlyActiveRulesOfManyAreShown(t *testing.T) {
 	r := &Report{Lines: 100}
 	for i := range fewRules + 1 {
 		r.Rules = append(r.Rules, RuleReport{Name: fmt.Sprintf("rule %d", i), Matched: 7})
 	}
 	r.Rules[3].Refused, r.Rules[5].Banned = 1, 1
-	r.Rules[5].Name = "one with a name that is longer than there is room"
+	r.Rules[5].Name = "a rule with a name that is longer than the column"
 	var b strings.Builder
 	if err := r.WriteText(&b, Style{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"  rule 3   ", "\n  one with a name that is longer than there is room\n",
+	for _, want := range []string{"  rule 3   ", "\n  a rule with a name that is longer than the column\n",
 		"\n  15 more rules refused and blocked no request: --json shows them\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}
 	}
 	if strings.Contains(b.String(), "rule 4") {
-		t.Errorf("a rule that did nothing is told:\n%s", &b)
+		t.Errorf("a rule without an effect is shown:\n%s", &b)
 	}
 	r.Rules = r.Rules[:fewRules]
 	b.Reset()
@@ -602,6 +600,6 @@ func TestManyRulesAreToldShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), "rule 4") || strings.Contains(b.String(), "more rules") {
-		t.Errorf("not all of a few rules are told:\n%s", &b)
+		t.Errorf("not all of a few rules are shown:\n%s", &b)
 	}
 }

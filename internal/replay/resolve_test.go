@@ -17,9 +17,9 @@ import (
 	"fairshare/internal/lookup/lookuptest"
 )
 
-// With the verifier, the resolver and a DNS server that answers well, badly
-// and not at all: crawlers pass, forged ones are blocked, and who could not be
-// looked up is an ordinary client. Without asking the DNS all are ordinary.
+// The test uses the verifier, the resolver and a DNS server with correct, wrong and
+// missing answers. Crawlers pass, forged ones are blocked, and clients without an answer
+// are ordinary. If the DNS is not asked, all are ordinary.
 func TestResolveByARealDNS(t *testing.T) {
 	const yandex = `"GET / HTTP/1.1" 200 1 "-" "Mozilla/5.0 (compatible; YandexBot/3.0; +http://yandex.com/bots)"`
 	const reader = `"POST /login HTTP/1.1" 200 1 "-" "Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0"`
@@ -35,7 +35,7 @@ func TestResolveByARealDNS(t *testing.T) {
 		server.Host(addr, fmt.Sprintf("spider-%d.yandex.com", i))
 		add(addr, yandex)
 	}
-	server.PTR("198.19.0.1", "spider-1.yandex.com.") // it does not lead back
+	server.PTR("198.19.0.1", "spider-1.yandex.com.") // this name does not resolve to the address
 	add("198.19.0.1", yandex)
 	server.Host("198.19.1.1", "yandex.com.evil.example")
 	add("198.19.1.1", yandex)
@@ -45,7 +45,7 @@ func TestResolveByARealDNS(t *testing.T) {
 	server.Host("198.19.3.1", "desk.example.org")
 	add("198.19.3.1", reader)
 	server.List("dnsbl.example", "198.19.4.1", "127.0.0.13")
-	server.List("dnsbl.example", "127.0.0.2", "127.0.0.2") // its self-test
+	server.List("dnsbl.example", "127.0.0.2", "127.0.0.2") // the self-test of the list
 	add("198.19.4.1", reader)
 
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{
@@ -101,12 +101,12 @@ func TestResolveByARealDNS(t *testing.T) {
 	if got != want || report.BotSummary.Pending != 3 {
 		t.Errorf("by the DNS: %s, %d pending; want %s", got, report.BotSummary.Pending, want)
 	}
-	if slices.ContainsFunc(report.Unmeasured, func(u Unmeasured) bool { return u.What != "bot" }) {
+	if slices.ContainsFunc(report.Unmeasured, func(u Unmeasured) bool { return u.Fact != "bot" }) {
 		t.Errorf("unmeasured: %+v", report.Unmeasured)
 	}
 	for _, addr := range []string{"198.18.0.0", "198.18.19.199", "198.19.1.1", "198.19.3.1"} {
-		if n := server.Queries(lookuptest.Reverse(addr), dnsmessage.TypePTR); n != 1 {
-			t.Errorf("%s was asked for %d times", addr, n)
+		if n := server.Asked(lookuptest.Reverse(addr), dnsmessage.TypePTR); n != 1 {
+			t.Errorf("%s: %d questions", addr, n)
 		}
 	}
 }

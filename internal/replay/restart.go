@@ -8,23 +8,22 @@ import (
 	"fairshare"
 )
 
-// A resetter is a Limiter that can forget everything.
+// A resetter is a Limiter that can delete all counts.
 type resetter interface {
 	fairshare.Limiter
 	Reset()
 }
 
-// Emptying a table of 64 MiB takes as long as judging some ten thousand lines.
-// A log sorted by client has a restart every few lines, and so most restarts
-// leave the table as it is and begin a new age, whose keys are others.
+// Clearing a table of 64 MiB takes as long as judging some ten thousand lines. A log that
+// is sorted by client has a restart every few lines. So most restarts do not clear the
+// table, but begin a new age with other keys.
 const (
-	bytesPerState = 512     // of a table that old ages may fill by a sixteenth: states take up to 32 bytes
-	leastMemory   = 1 << 20 // of a table whose size is not known
-	mostLeft      = 1 << 20 // states left by old ages
+	bytesPerState = 512     // old ages may fill a sixteenth of a table: states have up to 32 bytes
+	leastMemory   = 1 << 20 // assumed for a table of unknown size
+	mostLeft      = 1 << 20 // states of old ages
 )
 
-// leftover returns how many states of old ages may stay in a table of so many
-// bytes.
+// leftover returns how many states of old ages may stay in a table of memory bytes.
 func leftover(memory int64) int64 {
 	if memory <= 0 {
 		memory = leastMemory
@@ -32,8 +31,8 @@ func leftover(memory int64) int64 {
 	return min(memory/bytesPerState, mostLeft)
 }
 
-// An aged is a Limiter in a later age: it counts under keys that have the age
-// before them. It is not safe for concurrent use.
+// An aged is a Limiter in a later age: it counts under keys that begin with the age. It is
+// not safe for concurrent use.
 type aged struct {
 	limiter fairshare.Limiter
 	age     uint32
@@ -62,7 +61,7 @@ func (a *aged) Settle(ctx context.Context, now time.Time, charges []fairshare.Ch
 	return a.limiter.Settle(ctx, now, a.charges)
 }
 
-// key returns key and what stands for it in this age: own, if key is last.
+// key returns key and its form in this age. If key is last, that is own.
 func (a *aged) key(key, last, own []byte) (_, _ []byte) {
 	if len(key) > 0 && len(key) == len(last) && &key[0] == &last[0] {
 		return last, own

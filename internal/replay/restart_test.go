@@ -20,9 +20,8 @@ func (c *counted) Reset() {
 	c.resetter.Reset()
 }
 
-// A log sorted by client starts again with each: hundreds of restarts share
-// one limiter, which is emptied now and then, and verdicts are those of fresh
-// ones.
+// A log that is sorted by client restarts with each client. Hundreds of restarts share one
+// limiter, which is cleared occasionally. The verdicts are those of new limiters.
 func TestManyRestartsShareALimiter(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 11))
 	var lines []string
@@ -73,7 +72,7 @@ func TestManyRestartsShareALimiter(t *testing.T) {
 			made)
 	}
 	if most := len(lines) * len(j.limits) / int(leftover(1<<20)); shared.resets == 0 || shared.resets > most {
-		t.Errorf("emptied %d times in %d restarts, want 1 to %d", shared.resets, j.restarts.Count, most)
+		t.Errorf("cleared %d times in %d restarts, want 1 to %d", shared.resets, j.restarts.Count, most)
 	}
 	compare(t, opts, got, j)
 
@@ -89,15 +88,15 @@ func TestManyRestartsShareALimiter(t *testing.T) {
 	spoke := map[int]int{}
 	for i := range want {
 		if got[i].modelVerdict.enforced != want[i].modelVerdict.enforced ||
-			got[i].modelVerdict.trial != want[i].modelVerdict.trial {
+			got[i].modelVerdict.dryRun != want[i].modelVerdict.dryRun {
 			t.Fatalf("line %d: %+v, fresh %+v", i+1, got[i].modelVerdict, want[i].modelVerdict)
 		}
 		spoke[want[i].enforced.rule]++
-		spoke[want[i].trial.rule]++
+		spoke[want[i].dryRun.rule]++
 	}
 	for i := range policy.Rules {
 		if spoke[i] == 0 {
-			t.Errorf("rule %s never spoke", policy.Rules[i].Name)
+			t.Errorf("rule %s had no effect", policy.Rules[i].Name)
 		}
 	}
 }

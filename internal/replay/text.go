@@ -13,27 +13,27 @@ import (
 	"fairshare/internal/prose"
 )
 
-// stamp is how the report for people writes times, all of them UTC.
+// stamp is the layout of times in the text, all in UTC.
 const stamp = "2006-01-02 15:04:05"
 
-// A Style says how a report for people looks.
+// A Style is the style of a report as text.
 type Style struct {
 	Width  int    // columns; 0 means 80, at least 60, at most 100
-	Colour bool   // the writer is a terminal that knows ANSI colours
+	Colour bool   // use ANSI colours
 	Policy string // the policy file, "" for the built-in policy
 
-	// NoUpstream says that the policy names no upstream: serve has to be told.
+	// NoUpstream says that the policy has no upstream: hints for serve then name one.
 	NoUpstream bool
 }
 
-// WriteText writes the report for people.
+// WriteText writes the report as text.
 func (r *Report) WriteText(w io.Writer, style Style) error {
 	if style.Width == 0 {
 		style.Width = 80
 	}
 	style.Width = min(max(style.Width, 60), 100)
 	p := &printer{w: bufio.NewWriter(w), Style: style}
-	p.holds(r)
+	p.logs(r)
 	if r.Lines > r.Skipped {
 		p.warnings(r)
 		p.verdicts(r)
@@ -53,7 +53,7 @@ func (r *Report) WriteText(w io.Writer, style Style) error {
 	return p.w.Flush()
 }
 
-// A printer writes one report. Errors are those of w, told by Flush.
+// A printer writes one report. Flush of w returns the error of writing.
 type printer struct {
 	w *bufio.Writer
 	Style
@@ -84,7 +84,7 @@ func (p *printer) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// text writes a paragraph, its lines behind the first indented further.
+// text writes a paragraph. The lines after the first are indented further.
 func (p *printer) text(indent, further int, text string) {
 	for i, l := range prose.Wrap(text, p.Width-indent-further) {
 		if i == 1 {
@@ -94,7 +94,7 @@ func (p *printer) text(indent, further int, text string) {
 	}
 }
 
-func (p *printer) holds(r *Report) {
+func (p *printer) logs(r *Report) {
 	name := strings.Join(r.Files, ", ")
 	if len(r.Files) > 3 {
 		name = fmt.Sprintf("%s … %s (%d logs)", r.Files[0], r.Files[len(r.Files)-1], len(r.Files))
@@ -146,20 +146,20 @@ func (p *printer) verdicts(r *Report) {
 	p.heading("What the policy would have done")
 	p.line("  %12s  %7s  allowed", prose.Number(r.Verdicts.Allow), prose.Percent(r.Verdicts.Allow, all))
 	for _, v := range []struct {
-		n, clients int64
-		what, that string
+		n, clients      int64
+		action, meaning string
 	}{
 		{r.Verdicts.Refuse, r.RefusedClients, "refused", " (429, come back later)"},
 		{r.Verdicts.Block, r.BlockedClients, "blocked", " (403, not welcome)"},
 	} {
-		of := v.that
+		of := v.meaning
 		if p.Width < 72 {
 			of = ""
 		}
 		if v.n > 0 {
 			of += ", " + prose.Plural(v.clients, "client")
 		}
-		p.line("  %12s  %7s  %s%s", prose.Number(v.n), prose.Percent(v.n, all), v.what, of)
+		p.line("  %12s  %7s  %s%s", prose.Number(v.n), prose.Percent(v.n, all), v.action, of)
 	}
 }
 
@@ -201,7 +201,7 @@ func (p *printer) overTime(r *Report) {
 	}
 }
 
-// bar draws a number as a bar; what is not nothing can be seen.
+// bar returns the bar of a number. Only that of 0 is empty.
 func bar(n, most int64) string {
 	if n == 0 || most == 0 {
 		return " "
@@ -209,7 +209,7 @@ func bar(n, most int64) string {
 	return string(bars[1+int(float64(n)/float64(most)*float64(len(bars)-2))])
 }
 
-// fewRules are told one by one; of more than that only those that did something.
+// fewRules is how many rules are all shown. Of more, only those with an effect are.
 const fewRules = 16
 
 func (p *printer) rules(r *Report) {
@@ -256,7 +256,7 @@ func (p *printer) rules(r *Report) {
 				"%s of all newcomers of an IPv6 /48, because the rule had banned 128 clients of it at the same time",
 				prose.Plural(networks, "ban")))
 	}
-	p.spared(r)
+	p.operatorAllowed(r)
 	if dry {
 		p.text(2, 2, "* dry_run: what the rule would have done; not included above")
 	}
@@ -288,7 +288,7 @@ func (p *printer) clients(r *Report) {
 	p.line("  %-*s%10s%10s  %s", wide, "client", "requests", "share", "user agent")
 	for _, t := range r.Top {
 		p.line("  %-*s%10s%10s  %s", wide, t.Client, prose.Number(t.Requests), prose.Percent(t.Requests, all),
-			p.who(&t, rest))
+			p.clientText(&t, rest))
 	}
 	p.w.WriteByte('\n')
 	p.line("  %-*s%10s%10s  %s", wide, "network", "requests", "share", "clients")
@@ -312,12 +312,12 @@ func (p *printer) agent(text string, width int) string {
 	if text == "" {
 		return "(no user agent)"
 	}
-	return prose.Cut(gist(prose.Printable(text), width), width)
+	return prose.Cut(shortAgent(prose.Printable(text), width), width)
 }
 
-// gist returns what tells one user agent from others, if the whole does not
-// fit: the name of a bot, or a browser before its system.
-func gist(agent string, width int) string {
+// shortAgent returns the distinctive part of a user agent that does not fit: the name of a
+// bot, or the browser before its system.
+func shortAgent(agent string, width int) string {
 	if utf8.RuneCountInString(agent) <= width {
 		return agent
 	}
@@ -342,10 +342,9 @@ func gist(agent string, width int) string {
 	return agent
 }
 
-// who writes what a client is recognized as, and as much of its user agent as
-// there is room for.
-func (p *printer) who(t *TopClient, width int) string {
-	const least = 12 // characters of a user agent that say something
+// clientText returns the bot of a client, and as much of its user agent as fits.
+func (p *printer) clientText(t *TopClient, width int) string {
+	const least = 12 // characters of a user agent that are useful
 	bot := prose.Printable(t.bot())
 	room := width - utf8.RuneCountInString(bot) - 2
 	switch {
@@ -372,9 +371,9 @@ func (p *printer) refused(r *Report) {
 	rest := p.Width - 2 - wide - 20 - 2 - rule - 2
 	p.line("  %-*s%10s%10s  %-*s  %s", wide, "client", "refused", "of", rule, "rule", "user agent")
 	for _, t := range r.MostRefused {
-		agent := p.who(&t.TopClient, rest)
+		agent := p.clientText(&t.TopClient, rest)
 		if t.Person {
-			agent = "+ " + p.who(&t.TopClient, rest-2)
+			agent = "+ " + p.clientText(&t.TopClient, rest-2)
 		}
 		p.line("  %-*s%10s%10s  %-*s  %s", wide, t.Client, prose.Number(t.Refused+t.Blocked),
 			prose.Number(t.Requests), rule,
@@ -412,17 +411,17 @@ func (p *printer) unmeasured(r *Report) {
 		return
 	}
 	p.heading("Not measured")
-	var told []Unmeasured
+	var rows []Unmeasured
 	for _, u := range r.Unmeasured {
-		same := func(t Unmeasured) bool { return t.What == u.What && t.Why == u.Why }
-		if i := slices.IndexFunc(told, same); i >= 0 {
-			told[i].Rule += ", " + u.Rule
+		same := func(t Unmeasured) bool { return t.Fact == u.Fact && t.Why == u.Why }
+		if i := slices.IndexFunc(rows, same); i >= 0 {
+			rows[i].Rule += ", " + u.Rule
 		} else {
-			told = append(told, u)
+			rows = append(rows, u)
 		}
 	}
-	for _, u := range told {
-		p.text(2, 2, fmt.Sprintf("%s (%s): %s", prose.Printable(u.Rule), prose.Printable(u.What),
+	for _, u := range rows {
+		p.text(2, 2, fmt.Sprintf("%s (%s): %s", prose.Printable(u.Rule), prose.Printable(u.Fact),
 			prose.Printable(u.Why)))
 	}
 	p.text(2, 0, "Facts that are not in the log count as absent: with live traffic these rules may do less or more.")

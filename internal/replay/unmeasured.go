@@ -12,34 +12,34 @@ import (
 	"fairshare/internal/prose"
 )
 
-// An Unmeasured is a fact that a rule looked at and the logs do not hold. It
-// was judged as absent.
+// An Unmeasured is a fact that a rule tests and the logs do not have. It was judged as
+// absent.
 type Unmeasured struct {
 	Rule string `json:"rule"`
-	What string `json:"what"` // as the policy spells it
+	Fact string `json:"what"` // by its name in policies
 	Why  string `json:"why"`
 }
 
-// A look is one fact that a rule looks at.
-type look struct {
-	what   string
+// A requiredFact is a fact that a rule tests.
+type requiredFact struct {
+	fact   string
 	noun   string           // in "the log holds no …"
-	needs  accesslog.Fields // 0 when no log holds it
-	window time.Duration    // needs a clock as fine as this; 0 for facts
-	why    string           // no log holds it: what to do
+	needs  accesslog.Fields // 0 if no log has it
+	window time.Duration    // the log's times must be at least this fine; 0 for facts
+	why    string           // no log has it: a hint
 }
 
-// looks returns what a rule looks at and a log may lack, each once.
-func looks(r *fairshare.Rule, opts *Options) []look {
-	var found []look
-	add := func(l look) {
-		if !slices.ContainsFunc(found, func(f look) bool { return f.what == l.what }) {
+// requiredFacts returns the facts that a rule tests and a log may lack, each once.
+func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
+	var found []requiredFact
+	add := func(l requiredFact) {
+		if !slices.ContainsFunc(found, func(f requiredFact) bool { return f.fact == l.fact }) {
 			found = append(found, l)
 		}
 	}
-	cookie := func() { add(look{what: "cookie", noun: "cookies", needs: accesslog.HasCookie}) }
+	cookie := func() { add(requiredFact{fact: "cookie", noun: "cookies", needs: accesslog.HasCookie}) }
 	header := func(name string) {
-		l := look{what: "header " + name, noun: "header " + name}
+		l := requiredFact{fact: "header " + name, noun: "header " + name}
 		switch strings.ToLower(name) {
 		case "cookie":
 			l.needs = accesslog.HasCookie
@@ -54,18 +54,18 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 		}
 		add(l)
 	}
-	host := func() { add(look{what: "host", noun: "host", needs: accesslog.HasHost}) }
-	path := func() { add(look{what: "path", noun: "path", needs: accesslog.HasPath}) }
+	host := func() { add(requiredFact{fact: "host", noun: "host", needs: accesslog.HasHost}) }
+	path := func() { add(requiredFact{fact: "path", noun: "path", needs: accesslog.HasPath}) }
 	bot := func() {
-		l := look{what: "bot", noun: "user agent", needs: accesslog.HasUserAgent}
+		l := requiredFact{fact: "bot", noun: "user agent", needs: accesslog.HasUserAgent}
 		if opts.Bot == nil {
 			l.why = "nobody was asked who is a bot"
 		}
 		add(l)
 	}
-	dns := func(what string) {
+	dns := func(fact string) {
 		if opts.Resolve == nil {
-			add(look{what: what, why: "only the DNS knows: --resolve asks it"})
+			add(requiredFact{fact: fact, why: "only the DNS knows: --resolve asks it"})
 		}
 	}
 	owner := func() {
@@ -75,15 +75,15 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 	}
 	label := func() {
 		if opts.Override == nil {
-			add(look{what: "label", why: "labels are in the registry of serve: --state DIR names its folder"})
+			add(requiredFact{fact: "label", why: "labels are in the registry of serve: --state DIR names its folder"})
 		}
 	}
-	agent := func() { add(look{what: "user_agent", noun: "user agent", needs: accesslog.HasUserAgent}) }
+	agent := func() { add(requiredFact{fact: "user_agent", noun: "user agent", needs: accesslog.HasUserAgent}) }
 
 	var match func(m *fairshare.Match)
 	match = func(m *fairshare.Match) {
 		if m.Method != nil {
-			add(look{what: "method", noun: "method", needs: accesslog.HasMethod})
+			add(requiredFact{fact: "method", noun: "method", needs: accesslog.HasMethod})
 		}
 		if m.Host != nil {
 			host()
@@ -92,7 +92,7 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 			path()
 		}
 		if m.Query != nil {
-			add(look{what: "query", noun: "query", needs: accesslog.HasQuery})
+			add(requiredFact{fact: "query", noun: "query", needs: accesslog.HasQuery})
 		}
 		if m.UserAgent != nil {
 			agent()
@@ -113,7 +113,7 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 			dns("listed")
 		}
 		if m.Seen != nil {
-			add(look{what: "seen", noun: "path", needs: accesslog.HasPath})
+			add(requiredFact{fact: "seen", noun: "path", needs: accesslog.HasPath})
 		}
 		if m.Label != nil {
 			label()
@@ -144,28 +144,28 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 			case fairshare.ByHeader:
 				header(part.Name)
 			case fairshare.ByValue:
-				add(look{what: "value", why: "only a program that uses the library gives values"})
+				add(requiredFact{fact: "value", why: "only a program that uses the library gives values"})
 			}
 		}
 		switch l.Resource {
 		case fairshare.Bytes:
-			add(look{what: "bytes", noun: "byte counts", needs: accesslog.HasBytes})
+			add(requiredFact{fact: "bytes", noun: "byte counts", needs: accesslog.HasBytes})
 		case fairshare.Errors:
-			add(look{what: "errors", noun: "status", needs: accesslog.HasStatus})
+			add(requiredFact{fact: "errors", noun: "status", needs: accesslog.HasStatus})
 		case fairshare.CPU:
-			add(look{what: "cpu", noun: "CPU time", needs: accesslog.HasCPU})
+			add(requiredFact{fact: "cpu", noun: "CPU time", needs: accesslog.HasCPU})
 		case fairshare.Time:
-			add(look{what: "time", noun: "durations", needs: accesslog.HasDuration})
+			add(requiredFact{fact: "time", noun: "durations", needs: accesslog.HasDuration})
 		case fairshare.Cost:
-			add(look{what: "cost", noun: "cost"})
+			add(requiredFact{fact: "cost", noun: "cost"})
 		case fairshare.Concurrent:
-			add(look{what: "concurrent", noun: "durations", needs: accesslog.HasDuration})
+			add(requiredFact{fact: "concurrent", noun: "durations", needs: accesslog.HasDuration})
 		}
 		if !r.Refund.Empty() {
-			add(look{what: "refund", noun: "status", needs: accesslog.HasStatus})
+			add(requiredFact{fact: "refund", noun: "status", needs: accesslog.HasStatus})
 		}
 		if l.Window > 0 {
-			add(look{what: "window", window: l.Window})
+			add(requiredFact{fact: "window", window: l.Window})
 		}
 	}
 	if r.Ban != nil && r.Ban.Unless != nil {
@@ -174,8 +174,8 @@ func looks(r *fairshare.Rule, opts *Options) []look {
 	return found
 }
 
-// unmeasured returns what the rules looked at in vain. A log without a line
-// that could be judged says nothing.
+// unmeasured returns the facts that rules tested and the logs lack. Logs without a valid
+// line are ignored.
 func (rec *recorder) unmeasured() []Unmeasured {
 	rules, logs := rec.opts.Policy.Rules, rec.logs
 	out := []Unmeasured{}
@@ -186,13 +186,13 @@ func (rec *recorder) unmeasured() []Unmeasured {
 		}
 	}
 	for i := range rules {
-		for _, l := range looks(&rules[i], rec.opts) {
+		for _, l := range requiredFacts(&rules[i], rec.opts) {
 			if l.why != "" && len(read) > 0 {
-				out = append(out, Unmeasured{Rule: rules[i].Name, What: l.what, Why: l.why})
+				out = append(out, Unmeasured{Rule: rules[i].Name, Fact: l.fact, Why: l.why})
 				continue
 			}
-			if l.what == "bot" && rec.pending > 0 {
-				out = append(out, Unmeasured{Rule: rules[i].Name, What: l.what, Why: rec.pendingWhy()})
+			if l.fact == "bot" && rec.pending > 0 {
+				out = append(out, Unmeasured{Rule: rules[i].Name, Fact: l.fact, Why: rec.pendingWhy()})
 			}
 			var lacking []*logFile
 			for _, log := range read {
@@ -204,7 +204,7 @@ func (rec *recorder) unmeasured() []Unmeasured {
 			if len(lacking) == 0 {
 				continue
 			}
-			subject, s := "the log", "s" // it holds
+			subject, s := "the log", "s" // it has
 			switch {
 			case len(read) == 1:
 			case len(lacking) == len(read):
@@ -219,17 +219,17 @@ func (rec *recorder) unmeasured() []Unmeasured {
 				why = fmt.Sprintf("%s tell%s time in steps of %s, the window is %s", subject, s,
 					prose.ExactDuration(lacking[0].resolution), prose.ExactDuration(l.window))
 			}
-			out = append(out, Unmeasured{Rule: rules[i].Name, What: l.what, Why: why})
+			out = append(out, Unmeasured{Rule: rules[i].Name, Fact: l.fact, Why: why})
 		}
 	}
 	if rec.opts.Share && len(read) > 0 {
-		out = append(out, Unmeasured{Rule: fairshare.BusyUpstream.Name, What: "share",
+		out = append(out, Unmeasured{Rule: fairshare.BusyUpstream.Name, Fact: "share",
 			Why: "a log does not tell how busy the upstream was: nobody waits for a turn, and nobody is refused for want of one"})
 	}
 	return out
 }
 
-// pendingWhy says why it is not known whether some bots are what they say.
+// pendingWhy returns why the claims of some bots are not decided.
 func (rec *recorder) pendingWhy() string {
 	claims := prose.Plural(rec.pending, "request") + " of bots could not be verified "
 	if rec.opts.Resolve != nil {

@@ -10,7 +10,7 @@ import (
 	"fairshare"
 )
 
-// What a log does not hold is told for each rule that looked at it.
+// For each rule, the report lists the facts that it tests and the log lacks.
 func TestUnmeasured(t *testing.T) {
 	common := `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`
 	var redirects fairshare.StatusSet
@@ -34,7 +34,7 @@ func TestUnmeasured(t *testing.T) {
 		Client: clientFunc(t), Logs: []string{writeLines(t, "log", common)}})
 	var got []string
 	for _, u := range report.Unmeasured {
-		got = append(got, u.Rule+": "+u.What+": "+u.Why)
+		got = append(got, u.Rule+": "+u.Fact+": "+u.Why)
 	}
 	want := []string{
 		"match: host: the log holds no host",
@@ -56,8 +56,8 @@ func TestUnmeasured(t *testing.T) {
 	}
 }
 
-// Rules that look at the request line are told of what a log lacks of it: in
-// what matches, in not, in what bans spare, and in whose budget it is.
+// The report lists the parts of the request line that the log lacks, for each rule that
+// tests them: in match, not, unless of a ban, and by of a limit.
 func TestUnmeasuredRequestLine(t *testing.T) {
 	rules := []fairshare.Rule{
 		{Name: "match", Match: fairshare.Match{Path: []string{"/x"}, Method: []string{"GET"},
@@ -92,10 +92,10 @@ func TestUnmeasuredRequestLine(t *testing.T) {
 		opts.Log.Format = c.format
 		var got []string
 		for _, u := range replayAll(t, opts).Unmeasured {
-			if u.Why != "the log holds no "+u.What {
+			if u.Why != "the log holds no "+u.Fact {
 				t.Errorf("%s: %+v", c.name, u)
 			}
-			got = append(got, u.Rule+" "+u.What)
+			got = append(got, u.Rule+" "+u.Fact)
 		}
 		if strings.Join(got, ", ") != c.want {
 			t.Errorf("%s: unmeasured %s; want %s", c.name, strings.Join(got, ", "), c.want)
@@ -103,9 +103,9 @@ func TestUnmeasuredRequestLine(t *testing.T) {
 	}
 }
 
-// Whether people were hurt cannot be told when a log does not say what
-// people's browsers do.
-func TestPeopleCannotBeToldWithoutPaths(t *testing.T) {
+// Without the facts that distinguish people's browsers, the report does not claim that no
+// people were refused.
+func TestPeopleAreUnknownWithoutPaths(t *testing.T) {
 	for format, known := range map[string]bool{
 		`$remote_addr [$time_local] $status "$http_referer" "$http_user_agent"`:            false,
 		`$remote_addr [$time_local] $uri "$http_referer" "$http_user_agent"`:               false,
@@ -125,8 +125,8 @@ func TestPeopleCannotBeToldWithoutPaths(t *testing.T) {
 	}
 }
 
-// Of several logs, those that lack a fact are named; a log without lines
-// lacks nothing.
+// Of several logs, the report names those that lack a fact. A log without lines lacks
+// nothing.
 func TestUnmeasuredOfSeveralLogs(t *testing.T) {
 	a := writeLines(t, "a", entryAt("192.0.2.1", "10:00:00", ""))
 	b := writeLines(t, "b", `192.0.2.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 100`)

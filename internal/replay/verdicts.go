@@ -86,7 +86,7 @@ func (w *verdictWriter) line(it *item, file string) {
 	w.buf = append(b, '\n')
 }
 
-// number returns the text of a line number. Most follow the one before.
+// number returns the text of a line number, which is usually the next one.
 func (w *verdictWriter) number(n int64) []byte {
 	if last := len(w.digits) - 1; n == w.last+1 && last >= 0 && w.digits[last] != '9' {
 		w.digits[last]++
@@ -97,8 +97,7 @@ func (w *verdictWriter) number(n int64) []byte {
 	return w.digits
 }
 
-// appendTime appends a time as RFC 3339 has it, with as many digits behind
-// the second as are needed.
+// appendTime appends a time in RFC 3339, with the necessary digits after the second.
 func (w *verdictWriter) appendTime(b []byte, t time.Time) []byte {
 	if t.Nanosecond() != 0 {
 		return t.UTC().AppendFormat(b, time.RFC3339Nano)

@@ -10,7 +10,7 @@ import (
 	"fairshare/internal/prose"
 )
 
-// warnings returns what makes the report worth less than it looks.
+// warnings returns the properties of the logs that make the report less reliable.
 func (rec *recorder) warnings(r *Report) []Warning {
 	out := skipWarnings(r)
 	if rec.judged == 0 {
@@ -110,26 +110,26 @@ func (rec *recorder) warnings(r *Report) []Warning {
 	return out
 }
 
-// enginesWarning tells of verified search engines that rules turn away. What an
-// operator has banned is meant.
+// enginesWarning warns of verified search engines that rules refuse. Operators' bans do
+// not count: they are intended.
 func enginesWarning(r *Report) (w Warning, needed bool) {
-	var gone []string
+	var engines []string
 	blocked := false
 	for _, b := range r.Bots {
-		if n := b.Refused + b.Blocked - b.meant; n > 0 && b.Category == "search" &&
+		if n := b.Refused + b.Blocked - b.byOperator; n > 0 && b.Category == "search" &&
 			b.State == fairshare.Verified.String() {
-			gone = append(gone, fmt.Sprintf("%s %s of %s", prose.Printable(b.Name), prose.Number(n),
+			engines = append(engines, fmt.Sprintf("%s %s of %s", prose.Printable(b.Name), prose.Number(n),
 				prose.Plural(b.Requests, "request")))
 			blocked = blocked || b.Blocked > 0
 		}
 	}
-	if gone == nil {
+	if engines == nil {
 		return w, false
 	}
-	if more := len(gone) - 3; more > 0 {
-		gone = append(gone[:3], fmt.Sprintf("and %d more", more))
+	if more := len(engines) - 3; more > 0 {
+		engines = append(engines[:3], fmt.Sprintf("and %d more", more))
 	}
-	w.Text = fmt.Sprintf("Verified search engines would be refused or blocked: %s.", strings.Join(gone, ", "))
+	w.Text = fmt.Sprintf("Verified search engines would be refused or blocked: %s.", strings.Join(engines, ", "))
 	w.Hint = "if refused, they crawl less often"
 	if blocked {
 		w.Hint += "; if blocked, they drop the pages"
@@ -144,7 +144,7 @@ func skipWarnings(r *Report) []Warning {
 	if r.Lines > 0 && n > 0.05 {
 		w := Warning{Text: fmt.Sprintf("%s of the lines could not be judged; the reasons are below.", prose.Share(n)),
 			Hint: "if the format was not recognized, set it with --format: a name, or the format string of the server"}
-		if strings.HasPrefix(r.Reasons[0].Reason, "client is no address") {
+		if strings.HasPrefix(r.Reasons[0].Reason, accesslog.ReasonClient) {
 			w.Hint = "have the server log addresses, not host names (Apache: HostnameLookups Off)"
 		}
 		out = append(out, w)
