@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// A labelled is a user agent with what it is: testdata/LICENCES.md tells the
-// sources.
+// A labelled is a user agent of a known kind. testdata/LICENCES.md lists the sources.
 type labelled struct {
 	UA  string
 	Bot bool
@@ -50,8 +49,8 @@ func readLabelled(tb testing.TB) []labelled {
 	return all
 }
 
-// At least 99 % of the bots are found, and at most 0.1 % of the clients of
-// people are taken for one.
+// At least 99.5 % of the bots are found, and at most 0.1 % of the user agents of people
+// are recognized as bots.
 func TestAccuracyOnLabelledUserAgents(t *testing.T) {
 	table := BuiltIn()
 	var bots, found, people, mistaken int
@@ -73,19 +72,18 @@ func TestAccuracyOnLabelledUserAgents(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d bots found (%.2f %%), %d of %d people mistaken (%.3f %%)", found, bots,
+	t.Logf("%d of %d bots found (%.2f %%), %d of %d people recognized as bots (%.3f %%)", found, bots,
 		100*float64(found)/float64(bots), mistaken, people, 100*float64(mistaken)/float64(people))
 	if found*1000 < bots*995 {
 		t.Errorf("%d of %d bots found, want 99.5 %%", found, bots)
 	}
 	if mistaken*1000 > people {
-		t.Errorf("%d of %d people mistaken, want at most 0.1 %%", mistaken, people)
+		t.Errorf("%d of %d people recognized as bots, want at most 0.1 %%", mistaken, people)
 	}
 }
 
-// What no list of bots names is still told by what it lacks or says in
-// general: without all names the greater part is found, and no more people
-// are mistaken.
+// Bots that are in no list are found by general signs and missing signs of people. Without
+// all names, at least 95 % are found, and at most 0.1 % of people are recognized as bots.
 func TestGeneralSignsAlone(t *testing.T) {
 	file, err := readTable(builtIn)
 	if err != nil {
@@ -116,11 +114,11 @@ func TestGeneralSignsAlone(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d bots found, %d of %d people mistaken", found, bots, mistaken, people)
+	t.Logf("%d of %d bots found, %d of %d people recognized as bots", found, bots, mistaken, people)
 	if found*100 < bots*95 {
 		t.Errorf("%d of %d bots found, want 95 %%", found, bots)
 	}
 	if mistaken*1000 > people {
-		t.Errorf("%d of %d people mistaken, want at most 0.1 %%", mistaken, people)
+		t.Errorf("%d of %d people recognized as bots, want at most 0.1 %%", mistaken, people)
 	}
 }

@@ -9,14 +9,21 @@ import (
 // A pattern is a lower-case text to search for, and where it may begin and end.
 //
 // In a table it is written as the text itself. A prefix says where it must begin:
-// "^" at the start of the user agent, "<" at the start of a word (no letter or
-// digit before it), "<<" at the start of a product (nothing, a blank or one of
-// ([{;,"'+ before it). A suffix says where it must end: "$" at the end of the user
-// agent, ">" at the end of a word, ">>" at the end of a product (nothing or one of
-// /();:, after it). "@" stands for a mail address.
+//
+//   - "^": at the start of the user agent
+//   - "<": at the start of a word, without a letter or digit before it
+//   - "<<": at the start of a product, with nothing, a blank or one of ([{;,"'+ before it
+//
+// A suffix says where it must end:
+//
+//   - "$": at the end of the user agent
+//   - ">": at the end of a word
+//   - ">>": at the end of a product, with nothing or one of /();:, after it
+//
+// "@" stands for a mail address.
 type pattern struct {
 	text         string
-	bot          int32 // index in Table.bots, or peopleSign, or innocentSign
+	bot          int32 // index in Table.bots, or peopleSign, or harmlessSign
 	rank         uint8
 	begins, ends boundary
 }
@@ -34,7 +41,7 @@ const (
 // Values of pattern.bot for patterns that do not name a bot.
 const (
 	peopleSign   = -1 // browsers, phones and their apps have this text
-	innocentSign = -2 // patterns that begin inside this text do not count
+	harmlessSign = -2 // patterns that begin inside this text do not count
 )
 
 // Ranks: the pattern with the highest rank wins.
@@ -168,7 +175,7 @@ type automaton struct {
 	class    [256]uint8
 	shift    uint8
 	ending   uint16   // states from here on end a pattern
-	telling  uint16   // states from here on end a pattern that is not a sign of people
+	naming   uint16   // states from here on end a pattern that is not a sign of people
 	next     []uint16 // state<<shift | class: the next state
 	from     []uint32 // state-ending: its patterns are found[from[i]:from[i+1]]
 	found    []uint32 // indices of patterns, longest first
@@ -326,7 +333,7 @@ func (a *automaton) number(t *trie) {
 	number := make([]uint16, len(t.nodes))
 	n := uint16(0)
 	a.from = append(a.from, 0)
-	for g, first := range []*uint16{new(uint16), &a.ending, &a.telling} {
+	for g, first := range []*uint16{new(uint16), &a.ending, &a.naming} {
 		*first = n
 		for _, s := range t.order {
 			if t.group(s) != g {

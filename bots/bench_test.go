@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// typical are user agents of 110 to 200 bytes, bots' and people's, as they
-// come: every one in its turn, so that little of the table stays near.
+// typical returns user agents of 110 to 200 bytes, of bots and people. Each is used in
+// turn, so that little of the table stays in the processor's caches.
 func typical(tb testing.TB) []string {
 	var some []string
 	for i, l := range readLabelled(tb) {
@@ -55,8 +55,8 @@ func BenchmarkRecognise(b *testing.B) {
 	run("loop over patterns", agents, func(ua string) finding { return slowFind(table, ua) })
 }
 
-// The same question, "does any pattern that names a bot stand in it?", put to
-// one regexp of all patterns, and to the automaton.
+// BenchmarkAnyBot compares the automaton with one regexp of all patterns. Both report
+// whether the user agent has a pattern of a bot.
 func BenchmarkAnyBot(b *testing.B) {
 	table := freshTable(b)
 	combined := combinedRegexp(table)

@@ -41,24 +41,24 @@ func TestSnapshot(t *testing.T) {
 		switch {
 		case set.Prefixes == 0:
 			if len(set.URLs) == 0 || set.Source != "" || !set.At.IsZero() {
-				t.Errorf("%+v: nothing can come of it", set)
+				t.Errorf("%+v: the set can never have addresses", set)
 			}
 		case set.Refreshed, set.Source == "", set.At.Before(time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)):
 			t.Errorf("%+v", set)
 		default:
 			if row := fmt.Sprintf("| %s | %d | %s | %s", set.Name, set.Prefixes, set.At.Format(time.DateOnly),
 				set.Source); !strings.Contains(string(readme), row) && set.Name != "ovh" {
-				t.Errorf("ranges/README.md does not say %s", row)
+				t.Errorf("ranges/README.md lacks %s", row)
 			}
 		}
 	}
 	for i := range rangeDefs {
 		if rangeDefs[i].whole && len(rangeDefs[i].urls) == 0 {
-			t.Errorf("%s is said to be whole, and is published nowhere", rangeDefs[i].name)
+			t.Errorf("%s is whole, and is not published", rangeDefs[i].name)
 		}
 		for _, name := range rangeDefs[i].near {
 			if !seen[name] {
-				t.Errorf("%s is near %s, which is no set", rangeDefs[i].name, name)
+				t.Errorf("%s is near %s, which is not a set", rangeDefs[i].name, name)
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func TestContains(t *testing.T) {
 		{"bingbot", "66.249.64.1", false, true},
 		{"apple", "17.58.102.65", true, true},
 		{"applebot", "17.58.102.65", false, true},
-		{"qwantbot", "192.0.2.1", false, false}, // not here until it is refreshed
+		{"qwantbot", "192.0.2.1", false, false}, // not in the snapshot
 		{"nobody", "192.0.2.1", false, false},
 	} {
 		if in, known := snapshot.Contains(c.set, addr(c.addr)); in != c.in || known != c.known {
@@ -96,7 +96,7 @@ func TestContains(t *testing.T) {
 	}
 }
 
-// The one table answers for every set as a walk through its prefixes does.
+// The index has the same result for every set as a search of its prefixes.
 func TestIndexAgreesWithEachSet(t *testing.T) {
 	r := NewRanges()
 	index := r.index.Load()
@@ -139,11 +139,11 @@ func TestIndexAgreesWithEachSet(t *testing.T) {
 	}
 }
 
-// publishing answers for the operators, by URL; who is not in it answers 500.
+// publishing has the answers of the operators' URLs. Other URLs answer 500.
 type publishing struct {
-	mu      sync.Mutex
-	answers map[string]string
-	asked   map[string]int
+	mu       sync.Mutex
+	answers  map[string]string
+	requests map[string]int
 }
 
 func (p *publishing) set(url, body string) {
@@ -155,7 +155,7 @@ func (p *publishing) set(url, body string) {
 func (p *publishing) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked[r.URL.String()]++
+	p.requests[r.URL.String()]++
 	w := httptest.NewRecorder()
 	if body, found := p.answers[r.URL.String()]; found {
 		io.WriteString(w, body)
@@ -167,7 +167,7 @@ func (p *publishing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, r.Context().Err()
 }
 
-// later sets the clock of a bubble to a day after the snapshot.
+// later advances the clock of synctest to a day after the snapshot.
 func later(t *testing.T) {
 	t.Helper()
 	time.Sleep(time.Until(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)))
@@ -183,7 +183,7 @@ func TestRefresh(t *testing.T) {
 		later(t)
 		const gptbotURL, qwantURL = "https://openai.com/gptbot.json",
 			"https://help.qwant.com/wp-content/uploads/sites/latest/qwantbot.json"
-		operators := &publishing{asked: map[string]int{}, answers: map[string]string{
+		operators := &publishing{requests: map[string]int{}, answers: map[string]string{
 			gptbotURL: `{"prefixes":[{"ipv4Prefix":"192.0.2.0/24"}]}`,
 			qwantURL:  "\xef\xbb\xbf" + `{"prefixes":[{"ipv4Prefix":"198.51.100.0/24"}]}`,
 		}}
@@ -223,7 +223,8 @@ func TestRefresh(t *testing.T) {
 		go func() { done <- r.Run(ctx, refresh) }()
 		synctest.Wait()
 		expect("refreshed", gptbotUA, "192.0.2.1", fairshare.Verified)
-		expect("refreshed", gptbotUA, "20.171.206.7", fairshare.Pending) // no more, but in a cloud that it uses
+		// not in the new list, but in a cloud that it uses
+		expect("refreshed", gptbotUA, "20.171.206.7", fairshare.Pending)
 		expect("refreshed", qwantUA, "198.51.100.1", fairshare.Verified)
 		expect("no answer", googlebotUA, "66.249.64.1", fairshare.Verified)
 		if set := setNamed(t, r, "gptbot"); !set.Refreshed || set.Prefixes != 1 || !set.At.Equal(time.Now()) ||
@@ -235,7 +236,7 @@ func TestRefresh(t *testing.T) {
 			t.Errorf("%+v", set)
 		}
 
-		// Nobody believes these.
+		// These answers are implausible.
 		for _, c := range []struct{ name, body, want string }{
 			{"empty", `{"prefixes":[]}`, "it contains no address"},
 			{"all", `{"prefixes":[{"ipv4Prefix":"0.0.0.0/0"}]}`,
@@ -260,14 +261,14 @@ func TestRefresh(t *testing.T) {
 			t.Error(err)
 		}
 
-		// Another start has what was kept, without asking anybody.
-		for name := range operators.asked {
-			delete(operators.asked, name)
+		// After another start, the copies are in use without requests.
+		for name := range operators.requests {
+			delete(operators.requests, name)
 		}
 		r = NewRanges()
 		v = NewVerifier(Options{Ranges: r})
-		if err := r.Load(refresh); err != nil || len(operators.asked) > 0 {
-			t.Errorf("%v, asked %v", err, operators.asked)
+		if err := r.Load(refresh); err != nil || len(operators.requests) > 0 {
+			t.Errorf("%v, requests %v", err, operators.requests)
 		}
 		expect("kept", gptbotUA, "192.0.2.1", fairshare.Verified)
 		expect("kept", qwantUA, "198.51.100.1", fairshare.Verified)
@@ -282,11 +283,11 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// A set with several URLs is the snapshot and what has answered, until all have.
+// Until all URLs of a set have answered, it is the snapshot and the answers so far.
 func TestRefreshInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		later(t)
-		operators := &publishing{asked: map[string]int{}, answers: map[string]string{
+		operators := &publishing{requests: map[string]int{}, answers: map[string]string{
 			googleRanges + "user-triggered-fetchers.json": `{"prefixes":[{"ipv4Prefix":"192.0.2.0/24"}]}`,
 		}}
 		r := NewRanges()
@@ -324,10 +325,10 @@ func TestRefreshInParts(t *testing.T) {
 	})
 }
 
-// A copy from before the snapshot is older than what the program carries.
+// A copy that is older than the snapshot is ignored.
 func TestOldCopiesDoNotReplaceTheSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // in the year 2000
-		operators := &publishing{asked: map[string]int{},
+		operators := &publishing{requests: map[string]int{},
 			answers: map[string]string{"https://openai.com/gptbot.json": `["192.0.2.0/24"]`}}
 		folder := t.TempDir()
 		r := NewRanges()
@@ -347,15 +348,15 @@ func TestOldCopiesDoNotReplaceTheSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		if in, _ := r.Contains("gptbot", addr("192.0.2.1")); in {
-			t.Error("the old copy counts")
+			t.Error("the old copy is in use")
 		}
 		if in, _ := r.Contains("gptbot", addr("20.171.206.7")); !in {
-			t.Error("the snapshot does not")
+			t.Error("the snapshot is not in use")
 		}
 	})
 }
 
-// Requests go on while sets are replaced, and see each as a whole.
+// Lookups continue while sets are replaced, and see only complete sets.
 func TestLookWhileRefreshing(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
 		_ *http.Request) {
@@ -372,7 +373,7 @@ func TestLookWhileRefreshing(t *testing.T) {
 	for began := time.Now(); seen == fairshare.Forged && time.Since(began) < 10*time.Second; {
 		seen = v.Look(addr("192.0.2.1"), gptbotUA).State
 		if got := v.Look(addr("221.231.6.195"), googlebotUA); got.State != fairshare.Forged {
-			t.Fatalf("in the midst: %+v", got)
+			t.Fatalf("during a refresh: %+v", got)
 		}
 		r.Sets()
 	}
@@ -423,7 +424,7 @@ func pack(t *testing.T, text string) []byte {
 	return b.Bytes()
 }
 
-// One look-up in all published ranges at once: at most 100 ns, no allocation.
+// BenchmarkLookup looks an address up in all published ranges at once.
 func BenchmarkLookup(b *testing.B) {
 	index := NewRanges().index.Load()
 	for _, c := range []struct{ name, addr string }{
@@ -457,12 +458,12 @@ func BenchmarkLookup(b *testing.B) {
 			i++
 		}
 		if in == 0 {
-			b.Fatal("none is in any")
+			b.Fatal("no address is in a set")
 		}
 	})
 }
 
-// Unpacking and indexing the snapshot, at start.
+// BenchmarkNewRanges unpacks and indexes the snapshot.
 func BenchmarkNewRanges(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

@@ -53,7 +53,7 @@ func (t *Table) find(userAgent string) finding {
 	a := t.automaton
 	var best *pattern
 	var bestEnd int
-	people, innocent := false, false
+	people, harmless := false, false
 	shift, floor := a.shift&15, a.ending
 	state := uint16(0)
 	for i := range len(userAgent) {
@@ -69,16 +69,16 @@ func (t *Table) find(userAgent string) finding {
 			}
 			switch {
 			case p.bot == peopleSign:
-				people, floor = true, a.telling
-			case p.bot == innocentSign:
-				innocent = true
+				people, floor = true, a.naming
+			case p.bot == harmlessSign:
+				harmless = true
 			case best == nil || p.beats(best):
 				best, bestEnd = p, i+1
 			}
 		}
 	}
 	if best != nil {
-		if from, to := deviceName(userAgent); innocent || from < to {
+		if from, to := deviceName(userAgent); harmless || from < to {
 			best, bestEnd = t.findOutside(userAgent, from, to)
 		}
 	}
@@ -93,16 +93,16 @@ func (t *Table) find(userAgent string) finding {
 		}
 		return newFinding(t.noBrowser, start, start+end)
 	}
-	if start, end := unknownProduct(userAgent); start < end && !(innocent && t.inInnocentText(userAgent, start)) {
+	if start, end := unknownProduct(userAgent); start < end && !(harmless && t.inHarmlessText(userAgent, start)) {
 		return newFinding(t.noBrowser, start, end)
 	}
 	return 0
 }
 
 // unknownProduct finds a product without a version in the user agent of a desktop
-// browser, where browsers have products with versions: before Safari/537.36, or
-// right after it or, in Firefox 4 and later, after Firefox/120.0. The user agents
-// of phones have arbitrary text there, and are not searched.
+// browser, where browsers have products with versions: before or right after
+// Safari/537.36 and, in Firefox 4 and later, after Firefox/120.0. The user agents of
+// phones have any text there, and are not searched.
 func unknownProduct(userAgent string) (start, end int) {
 	rest, found := strings.CutPrefix(userAgent, "Mozilla/5.0 (")
 	if !found || !strings.HasPrefix(rest, "Windows NT ") && !strings.HasPrefix(rest, "Macintosh; ") &&
@@ -146,12 +146,12 @@ func versionless(userAgent string, i int) (start, end int) {
 	return start, start + len(text)
 }
 
-// inInnocentText reports whether userAgent[at] is inside an innocent text.
-func (t *Table) inInnocentText(userAgent string, at int) (innocent bool) {
+// inHarmlessText reports whether userAgent[at] is inside a harmless text.
+func (t *Table) inHarmlessText(userAgent string, at int) (harmless bool) {
 	t.each(userAgent, func(p *pattern, start, end int) {
-		innocent = innocent || p.bot == innocentSign && start <= at && at < end
+		harmless = harmless || p.bot == harmlessSign && start <= at && at < end
 	})
-	return innocent
+	return harmless
 }
 
 // beats reports whether p, found later, wins over q.
@@ -181,15 +181,15 @@ func deviceName(userAgent string) (from, to int) {
 	return from, to
 }
 
-// findOutside returns the best pattern that begins neither inside an innocent text
+// findOutside returns the best pattern that begins neither inside a harmless text
 // nor in userAgent[from:to].
 func (t *Table) findOutside(userAgent string, from, to int) (best *pattern, bestEnd int) {
-	var reach [MaxUserAgent]uint16 // the end of the longest innocent text that begins here
+	var reach [MaxUserAgent]uint16 // the end of the longest harmless text that begins here
 	if from < to {
 		reach[from] = uint16(to)
 	}
 	t.each(userAgent, func(p *pattern, start, end int) {
-		if p.bot == innocentSign {
+		if p.bot == harmlessSign {
 			reach[start] = max(reach[start], uint16(end))
 		}
 	})

@@ -46,7 +46,7 @@ func TestRecognise(t *testing.T) {
 		{"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/145.0.0.0 Safari/537.36", "headless", "headless", "HeadlessChrome"},
 		{"Mozilla/5.0 (Linux; Android 7.0; Moto G (4)) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/145.0.0.0 Mobile Safari/537.36 Chrome-Lighthouse", "google-pagespeed", "monitor", "Chrome-Lighthouse"},
 		{"Akkoma 3.13.2; https://social.example <admin@social.example>", "fediverse", "preview", "Akkoma"},
-		// A name goes before what it is made with.
+		// The name of a bot wins over the software that it uses.
 		{"python-requests/2.31.0 GPTBot/1.2", "gptbot", "ai", "GPTBot"},
 		{"Mozilla/5.0 (compatible; somethingnew-crawler/0.1)", "other-bot", "other", "compatible; "},
 		{safari + " http://example.org/about-us", "other-bot", "other", "http://"},
@@ -91,7 +91,7 @@ func TestRecognise(t *testing.T) {
 		{"Nokia6120c/3.83; Profile/MIDP-2.0 Configuration/CLDC-1.1", "", "", ""},
 		{"Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Mobile/15E148 Instagram 330.0.3.29.91", "", "", ""},
 	} {
-		for range 3 { // not in the cache, fresh in it, and frequent
+		for range 3 { // not in the cache, then fresh, then frequent
 			b, token := BuiltIn().Recognise(test.userAgent)
 			if b == nil {
 				if test.name != "" {
@@ -105,7 +105,7 @@ func TestRecognise(t *testing.T) {
 	}
 }
 
-// slowFind is look without the automaton: every pattern at every place.
+// slowFind is find without the automaton: it tries every pattern at every position.
 func slowFind(t *Table, userAgent string) finding {
 	word := strings.Trim(userAgent, " \t")
 	if word == "" || word == "-" {
@@ -113,9 +113,9 @@ func slowFind(t *Table, userAgent string) finding {
 	}
 	folded := foldASCII(userAgent)
 	people := false
-	innocent := map[int]bool{}
+	harmless := map[int]bool{}
 	for i, to := deviceName(userAgent); i < to; i++ {
-		innocent[i] = true
+		harmless[i] = true
 	}
 	type hit struct {
 		p          *pattern
@@ -135,9 +135,9 @@ func slowFind(t *Table, userAgent string) finding {
 			case !p.matchesAt(userAgent, start, end):
 			case p.bot == peopleSign:
 				people = true
-			case p.bot == innocentSign:
+			case p.bot == harmlessSign:
 				for j := start; j < end; j++ {
-					innocent[j] = true
+					harmless[j] = true
 				}
 			default:
 				hits = append(hits, hit{p, start, end})
@@ -146,7 +146,7 @@ func slowFind(t *Table, userAgent string) finding {
 	}
 	var best hit
 	for _, h := range hits {
-		if innocent[h.start] {
+		if harmless[h.start] {
 			continue
 		}
 		if best.p == nil || h.p.rank > best.p.rank || h.p.rank == best.p.rank &&
@@ -165,7 +165,7 @@ func slowFind(t *Table, userAgent string) finding {
 		}
 		return newFinding(t.noBrowser, start, start+end)
 	}
-	if start, end := unknownProduct(userAgent); start < end && !innocent[start] {
+	if start, end := unknownProduct(userAgent); start < end && !harmless[start] {
 		return newFinding(t.noBrowser, start, end)
 	}
 	return 0
@@ -191,7 +191,7 @@ func TestAutomatonAgreesWithALoop(t *testing.T) {
 			check(all[i].UA)
 		}
 	}
-	// Texts made of patterns, their pieces and what may stand between them.
+	// Texts of patterns, parts of patterns, and separators.
 	r := rand.New(rand.NewPCG(4, 15))
 	patterns := table.automaton.patterns
 	glue := []string{"", "", " ", "/", "; ", "(", ")", "-", "_", "a", "Z", "9", "\xff", "\x00", "@", ".",
@@ -234,8 +234,7 @@ func TestRecogniseAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A flood of user agents that never come again does not push out those that
-// many clients send.
+// A flood of user agents that occur once does not replace those that many clients send.
 func TestCacheRetainsCommonUserAgents(t *testing.T) {
 	table := freshTable(t)
 	var common []string
@@ -259,12 +258,11 @@ func TestCacheRetainsCommonUserAgents(t *testing.T) {
 		}
 	}
 	if kept < len(common)*95/100 {
-		t.Errorf("%d of %d common user agents are left after a flood of 200,000", kept, len(common))
+		t.Errorf("%d of %d common user agents are in the cache after a flood of 200,000", kept, len(common))
 	}
 }
 
-// A second flood of pairs, which do come again at once, cannot hold its places:
-// the common ones come back.
+// After a flood of user agents that occur twice, the common ones return to the cache.
 func TestCacheRecoversFromAFloodOfPairs(t *testing.T) {
 	table := freshTable(t)
 	common := make([]string, 500)
@@ -288,7 +286,7 @@ func TestCacheRecoversFromAFloodOfPairs(t *testing.T) {
 		}
 	}
 	if kept < len(common)*95/100 {
-		t.Errorf("%d of %d common user agents are known after their third time", kept, len(common))
+		t.Errorf("%d of %d common user agents are in the cache after their third time", kept, len(common))
 	}
 }
 
@@ -322,7 +320,7 @@ func TestRecogniseFromManyGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// freshTable is the built-in table with a cache of its own.
+// freshTable returns the built-in table with an empty cache.
 func freshTable(tb testing.TB) *Table {
 	tb.Helper()
 	file, err := readTable(builtIn)
@@ -347,10 +345,10 @@ func FuzzRecognise(f *testing.F) {
 	f.Fuzz(func(t *testing.T, userAgent string) {
 		b, token := table.Recognise(userAgent)
 		if !strings.Contains(userAgent, token) {
-			t.Errorf("token %q is no part of %q", token, userAgent)
+			t.Errorf("token %q is not a part of %q", token, userAgent)
 		}
 		if b != nil && table.Bot(b.Name) != b {
-			t.Errorf("Recognise(%q) = %v, which the table does not hold", userAgent, b)
+			t.Errorf("Recognise(%q) = %v, which is not in the table", userAgent, b)
 		}
 		again, tokenAgain := table.Recognise(userAgent)
 		if again != b || tokenAgain != token {

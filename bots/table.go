@@ -65,9 +65,9 @@ type tableFile struct {
 	Sources  []Source
 	Bots     []tableBot
 	People   []string // patterns of browsers, phones and their apps
-	Innocent []string // patterns inside of which no bot's pattern counts
+	Harmless []string // patterns inside of which no bot's pattern counts
 
-	peopleLine, innocentLine int
+	peopleLine, harmlessLine int
 }
 
 // A tableBot is one bot in a tableFile.
@@ -237,8 +237,8 @@ func readTable(data []byte) (*tableFile, error) {
 			file.peopleLine = lineAt(d.InputOffset())
 			err = d.Decode(&file.People)
 		case "innocent":
-			file.innocentLine = lineAt(d.InputOffset())
-			err = d.Decode(&file.Innocent)
+			file.harmlessLine = lineAt(d.InputOffset())
+			err = d.Decode(&file.Harmless)
 		case "bots":
 			if err := expect('['); err != nil {
 				return nil, err
@@ -297,9 +297,9 @@ func (f *tableFile) extendedBy(other *tableFile) *tableFile {
 		Sources:  slices.Concat(f.Sources, other.Sources),
 		Bots:     slices.Clone(other.Bots),
 		People:   withAll(other.People, f.People),
-		Innocent: withAll(other.Innocent, f.Innocent),
+		Harmless: withAll(other.Harmless, f.Harmless),
 
-		peopleLine: other.peopleLine, innocentLine: other.innocentLine,
+		peopleLine: other.peopleLine, harmlessLine: other.harmlessLine,
 	}
 	for _, b := range f.Bots {
 		if !names[b.Name] {
@@ -310,7 +310,7 @@ func (f *tableFile) extendedBy(other *tableFile) *tableFile {
 	return both
 }
 
-// withAll returns list and those of more that it lacks.
+// withAll returns list, and the patterns of more that it lacks.
 func withAll(list, more []string) []string {
 	has := map[string]bool{}
 	for _, p := range list {
@@ -377,8 +377,8 @@ func (f *tableFile) compile() (*Table, error) {
 	for _, text := range f.People {
 		add(f.peopleLine, "people", text, peopleSign, rankNone)
 	}
-	for _, text := range f.Innocent {
-		add(f.innocentLine, "innocent", text, innocentSign, rankNone)
+	for _, text := range f.Harmless {
+		add(f.harmlessLine, "innocent", text, harmlessSign, rankNone)
 	}
 	if faults != nil {
 		return nil, errors.Join(faults...)
@@ -402,7 +402,7 @@ func (f *tableFile) compile() (*Table, error) {
 	return t, nil
 }
 
-// unsafeDomains prove nothing: anybody can rent an address there.
+// unsafeDomains prove nothing: anybody can rent an address with a name there.
 var unsafeDomains = []string{"googleusercontent.com", "1e100.net", "amazonaws.com"}
 
 func (b *tableBot) check() error {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What a policy may ask for, and what the verifier relies on.
+// The table has the names that policies use, and the facts that the verifier needs.
 func TestBuiltInTable(t *testing.T) {
 	table := BuiltIn()
 	names := table.Names()
@@ -32,18 +32,18 @@ func TestBuiltInTable(t *testing.T) {
 			t.Errorf("category %s is not among the names", c.Name)
 		}
 	}
-	spoken := regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,39}$`)
+	validName := regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,39}$`)
 	used := map[string]bool{}
 	count := 0
 	for b := range table.Bots {
 		count++
-		if !spoken.MatchString(b.Name) {
-			t.Errorf("%q is no name for a policy", b.Name)
+		if !validName.MatchString(b.Name) {
+			t.Errorf("%q is not a name for a policy", b.Name)
 		}
 		for _, c := range b.Categories {
 			used[c] = true
 			if !isCategory(c) {
-				t.Errorf("%s: %s is no category", b.Name, c)
+				t.Errorf("%s: %s is not a category", b.Name, c)
 			}
 		}
 		for _, d := range b.Domains {
@@ -62,10 +62,10 @@ func TestBuiltInTable(t *testing.T) {
 		}
 	}
 	if table.Bot("GoogleBot") != table.Bot("googlebot") {
-		t.Error("Bot() heeds upper and lower case")
+		t.Error("Bot() distinguishes upper and lower case")
 	}
 	if table.Bot("nobody-in-particular") != nil {
-		t.Error("Bot() finds a bot that is not there")
+		t.Error("Bot() finds a bot that does not exist")
 	}
 	if len(table.Sources) < 3 || table.Version == "" {
 		t.Errorf("version %q, sources %v: where does the table come from?", table.Version, table.Sources)
@@ -77,9 +77,9 @@ func TestBuiltInTable(t *testing.T) {
 	}
 }
 
-// Crawlers have ranges or names of their own; what anybody can steer is marked.
+// Bots that anybody can make fetch a page are marked; crawlers are not.
 func TestUserTriggeredBots(t *testing.T) {
-	for name, steered := range map[string]bool{
+	for name, userTriggered := range map[string]bool{
 		"googlebot": false, "bingbot": false, "applebot": false, "gptbot": false, "claudebot": false, "ccbot": false,
 		"adsbot-google": false, "ahrefsbot": false, "uptimerobot": false, "meta-externalagent": false,
 		"feedfetcher-google": true, "google-read-aloud": true, "google-translate": true, "googleimageproxy": true,
@@ -89,21 +89,21 @@ func TestUserTriggeredBots(t *testing.T) {
 		"slackbot":   true, "telegrambot": true, "google-site-verification": true, "yandex-translate": true,
 	} {
 		b := BuiltIn().Bot(name)
-		if b == nil || b.UserTriggered != steered {
-			t.Errorf("%s: %+v, want steered %v", name, b, steered)
+		if b == nil || b.UserTriggered != userTriggered {
+			t.Errorf("%s: %+v, want UserTriggered %v", name, b, userTriggered)
 		}
 	}
 	for b := range BuiltIn().Bots {
 		if (slices.Contains(b.Categories, "preview") || slices.Contains(b.Categories, "fetcher")) &&
 			!b.UserTriggered &&
 			len(b.Ranges)+len(b.Domains) > 0 && !slices.Contains([]string{"apis-google", "stripe"}, b.Name) {
-			t.Errorf("%s fetches for others, can be verified, and is not marked as steered", b.Name)
+			t.Errorf("%s fetches for others, can be verified, and is not marked as user-triggered", b.Name)
 		}
 	}
 }
 
-// The tools of an attack have one category to be blocked by, what only counts
-// hosts is in another.
+// Attack tools have the category exploit, so that policies can block them. Scanners that
+// only count hosts have another one.
 func TestExploitIsACategory(t *testing.T) {
 	for userAgent, want := range map[string]bool{
 		"Mozilla/5.00 (Nikto/2.1.6)": true, "sqlmap/1.7": true, "WPScan v3.8": true, "Mozilla/5.0 zgrab/0.x": true,
@@ -138,7 +138,7 @@ func writeTable(t *testing.T, text string) string {
 	return path
 }
 
-// A newer table is a file: the built-in one with a line more knows a bot more.
+// A table in a file can add a bot to the built-in ones.
 func TestEditedTableAddsABot(t *testing.T) {
 	const ours = `{"name":"shopwatch","categories":["monitor"],"operator":"Example","patterns":["<shopwatch/"],"domains":["probe.example.net"]},`
 	table, err := LoadTable(writeTable(t, strings.Replace(string(builtIn), `"bots": [`, "\"bots\": [\n"+ours, 1)))
@@ -151,7 +151,7 @@ func TestEditedTableAddsABot(t *testing.T) {
 		t.Errorf("Recognise = %+v by %q, want shopwatch", b, token)
 	}
 	if b, _ := BuiltIn().Recognise(userAgent); b != nil {
-		t.Errorf("the built-in table knows %s", b.Name)
+		t.Errorf("the built-in table has %s", b.Name)
 	}
 	if len(table.Names()) != len(BuiltIn().Names())+1 {
 		t.Errorf("%d names, want one more than %d", len(table.Names()), len(BuiltIn().Names()))
@@ -176,8 +176,8 @@ func TestTableExtendsTheBuiltIn(t *testing.T) {
 	const browser = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 	for _, test := range []struct{ userAgent, name, main string }{
 		{"ShopWatch/2.0", "shopwatch", "monitor"},
-		{"GPTBot/1.2", "gptbot", "other"},                                 // ours, not the one built in
-		{"Mozilla/5.0 (compatible; ClaudeBot/1.0)", "both-claudes", "ai"}, // ours takes the pattern over
+		{"GPTBot/1.2", "gptbot", "other"},                                 // the bot of the file, not the built-in one
+		{"Mozilla/5.0 (compatible; ClaudeBot/1.0)", "both-claudes", "ai"}, // the bot of the file gets the pattern
 		{"Mozilla/5.0 (compatible; Googlebot/2.1)", "googlebot", "search"},
 		{browser + " a crawler", "other-bot", "other"},
 		{browser + " my own crawler", "", ""},

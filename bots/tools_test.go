@@ -93,7 +93,7 @@ func TestToolsAreRecognisedByName(t *testing.T) {
 	}
 }
 
-// Names that hold a tool's name as a part are not that tool.
+// User agents that contain a tool's name as a part are not that tool.
 func TestNamesThatContainAToolsNameAreNotTools(t *testing.T) {
 	for _, userAgent := range []string{
 		"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36",
@@ -106,10 +106,10 @@ func TestNamesThatContainAToolsNameAreNotTools(t *testing.T) {
 	} {
 		if bot, _ := bots.BuiltIn().Recognise(userAgent); bot != nil &&
 			(slices.Contains(bot.Categories, "exploit") || bot.Name == "katana") {
-			t.Errorf("%q is taken for %s", userAgent, bot.Name)
+			t.Errorf("%q is recognized as %s", userAgent, bot.Name)
 		}
 	}
 	if bot, _ := bots.BuiltIn().Recognise("Zapier/1.0"); bot == nil || bot.Name != "zapier" {
-		t.Errorf("Zapier is taken for %v", bot)
+		t.Errorf("Zapier is recognized as %v", bot)
 	}
 }

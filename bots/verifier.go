@@ -38,14 +38,14 @@ type Verifier struct {
 	ranges *Ranges
 	names  Names
 	local  bool           // names knows the names of private networks
-	checks map[*Bot]check // of those that can be checked, or are steered
+	checks map[*Bot]check // of bots that can be checked or are user-triggered
 }
 
 // A check holds the facts to check a claim to be a bot.
 type check struct {
 	ranges   rangeMask // sets with its addresses
 	whole    rangeMask // sets that are complete: the bot has no other addresses
-	networks rangeMask // wider sets, from where the bot may come all the same
+	networks rangeMask // wider sets, from which the bot may come, too
 	domains  []string  // lower case, without leading or final dots
 }
 

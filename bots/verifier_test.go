@@ -28,14 +28,14 @@ const (
 	firefoxUA   = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 )
 
-// dns is a Names with answers; who is not in it is not known yet.
+// dns is a Names with answers. Other addresses are not known yet.
 type dns struct {
-	names map[netip.Addr][]string
-	asked []netip.Addr
+	names   map[netip.Addr][]string
+	lookups []netip.Addr
 }
 
 func (d *dns) Confirmed(addr netip.Addr) ([]string, bool) {
-	d.asked = append(d.asked, addr)
+	d.lookups = append(d.lookups, addr)
 	names, known := d.names[addr]
 	return names, known
 }
@@ -45,11 +45,11 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 var snapshot = NewRanges()
 
 func TestRangesAreCheckedFirst(t *testing.T) {
-	asked := &dns{}
-	v := NewVerifier(Options{Ranges: snapshot, Names: asked})
+	names := &dns{}
+	v := NewVerifier(Options{Ranges: snapshot, Names: names})
 	for _, c := range []struct {
 		userAgent, addr, name string
-		steered               bool
+		userTriggered         bool
 	}{
 		{googlebotUA, "66.249.64.1", "googlebot", false},
 		{googlebotUA, "::ffff:66.249.64.1", "googlebot", false},
@@ -59,16 +59,16 @@ func TestRangesAreCheckedFirst(t *testing.T) {
 		{yandexUA, "5.255.253.9", "yandexbot", false},
 		{gptbotUA, "20.171.206.7", "gptbot", false},
 		{claudebotUA, "216.73.216.9", "claudebot", false},
-		{facebookUA, "31.13.64.1", "facebookexternalhit", true}, // steered all the same
+		{facebookUA, "31.13.64.1", "facebookexternalhit", true}, // but user-triggered
 	} {
 		got := v.Look(addr(c.addr), c.userAgent)
-		if got.Name != c.name || got.State != fairshare.Verified || got.UserTriggered != c.steered ||
+		if got.Name != c.name || got.State != fairshare.Verified || got.UserTriggered != c.userTriggered ||
 			len(got.Categories) == 0 {
 			t.Errorf("%s from %s: %+v", c.userAgent, c.addr, got)
 		}
 	}
-	if len(asked.asked) > 0 {
-		t.Errorf("the DNS was asked about %v", asked.asked)
+	if len(names.lookups) > 0 {
+		t.Errorf("the DNS was asked about %v", names.lookups)
 	}
 }
 
@@ -82,9 +82,9 @@ func TestNamesAreCheckedOutsideOfRanges(t *testing.T) {
 		addr("192.0.2.12"): {"crawl.googlebot.comm", "googlebot.com-x.org", "xgooglebot.com", "googlebot.co"},
 		addr("192.0.2.13"): {".googlebot.com"},
 		addr("192.0.2.14"): {""},
-		addr("192.0.2.15"): {}, // it has names, and none leads back: a lie, or none at all
+		addr("192.0.2.15"): {}, // no name resolves to the address
 		addr("192.0.2.16"): {"1.2.3.4.bc.googleusercontent.com", "x.1e100.net"},
-		addr("66.249.1.1"): {}, // in a network of Google's, but the DNS knows better
+		addr("66.249.1.1"): {}, // in a network of Google, but the DNS decides
 		addr("192.0.2.20"): {"baiduspider-1.crawl.baidu.com"},
 	}}
 	v := NewVerifier(Options{Ranges: snapshot, Names: names})
@@ -103,9 +103,9 @@ func TestNamesAreCheckedOutsideOfRanges(t *testing.T) {
 		{googlebotUA, "192.0.2.15", fairshare.Forged},
 		{googlebotUA, "192.0.2.16", fairshare.Forged},
 		{googlebotUA, "66.249.1.1", fairshare.Forged},
-		{googlebotUA, "192.0.2.99", fairshare.Pending}, // no answer is no proof
+		{googlebotUA, "192.0.2.99", fairshare.Pending}, // a missing answer proves nothing
 		{baiduUA, "192.0.2.20", fairshare.Verified},
-		{baiduUA, "192.0.2.1", fairshare.Forged}, // Google's name does not make it Baidu's
+		{baiduUA, "192.0.2.1", fairshare.Forged}, // a name of Google does not verify Baidu
 		{baiduUA, "192.0.2.98", fairshare.Pending},
 		{yandexUA, "192.0.2.1", fairshare.Forged},
 		{bingbotUA, "66.249.64.1", fairshare.Pending}, // Googlebot's addresses are not bingbot's
@@ -116,7 +116,7 @@ func TestNamesAreCheckedOutsideOfRanges(t *testing.T) {
 	}
 }
 
-// partly has confirmed one name and waits for others.
+// partly is a Names that has confirmed one name and waits for others.
 type partly string
 
 func (p partly) Confirmed(netip.Addr) ([]string, bool) { return []string{string(p)}, false }
@@ -138,19 +138,19 @@ func TestNamesAreLookedUpOnlyIfNeeded(t *testing.T) {
 		strings.Repeat("Googlebot ", 200)} {
 		v.Look(addr("192.0.2.1"), userAgent)
 	}
-	v.Look(addr("66.249.64.1"), googlebotUA) // its ranges know
+	v.Look(addr("66.249.64.1"), googlebotUA) // in its ranges
 	v.Look(netip.Addr{}, googlebotUA)
-	if len(names.asked) > 0 {
-		t.Errorf("asked about %v", names.asked)
+	if len(names.lookups) > 0 {
+		t.Errorf("lookups of %v", names.lookups)
 	}
 	v.Look(addr("::ffff:192.0.2.1"), googlebotUA)
-	if want := []netip.Addr{addr("192.0.2.1")}; !slices.Equal(names.asked, want) {
-		t.Errorf("asked about %v, want %v", names.asked, want)
+	if want := []netip.Addr{addr("192.0.2.1")}; !slices.Equal(names.lookups, want) {
+		t.Errorf("lookups of %v, want %v", names.lookups, want)
 	}
 }
 
-// In a replay nobody asks the DNS: then only ranges that are whole prove
-// anything, and not in networks where the operator may be as well.
+// Without DNS, only complete ranges prove a forgery, and not in networks that the bot's
+// operator owns or rents.
 func TestWithoutDNS(t *testing.T) {
 	v := NewVerifier(Options{Ranges: snapshot})
 	for _, c := range []struct {
@@ -162,24 +162,20 @@ func TestWithoutDNS(t *testing.T) {
 		{googlebotUA, "34.1.2.3", fairshare.Pending},       // Google's cloud
 		{googlebotUA, "203.208.60.105", fairshare.Pending}, // Google in China
 		{googlebotUA, "2001:db8::1", fairshare.Forged},
-		{bingbotUA, "157.56.92.151", fairshare.Pending}, // Microsoft's, in 2015 bingbot's
+		{bingbotUA, "157.56.92.151", fairshare.Pending}, // of Microsoft; in 2015 of bingbot
 		{bingbotUA, "63.141.245.74", fairshare.Forged},
-		{yandexUA, "192.0.2.1", fairshare.Pending}, // its list is not said to be whole
-		{baiduUA, "192.0.2.1", fairshare.Pending},  // only its name could tell
+		{yandexUA, "192.0.2.1", fairshare.Pending}, // its list may be incomplete
+		{baiduUA, "192.0.2.1", fairshare.Pending},  // only its host name could decide
 		{gptbotUA, "192.0.2.1", fairshare.Forged},
 		{claudebotUA, "192.0.2.1", fairshare.Forged},
-		{claudebotUA, "3.128.204.151", fairshare.Pending}, // in 2025 it came from there
+		{claudebotUA, "3.128.204.151", fairshare.Pending}, // its network in 2025
 		{ahrefsUA, "192.0.2.1", fairshare.Forged},
-		// in 2018 it came from there
-		{ahrefsUA, "51.255.65.46", fairshare.Pending},
-		// a phone that makes a preview says so too
-		{facebookUA, "192.0.2.1", fairshare.Pending},
-		// nobody can tell
-		{mj12UA, "192.0.2.1", fairshare.Claimed},
-		{"curl/8.5.0", "192.0.2.1", fairshare.Claimed}, //
-		// whoever sits there
-		{firefoxUA, "66.249.64.1", fairshare.NoBot},
-		// its list is not here
+		{ahrefsUA, "51.255.65.46", fairshare.Pending}, // its network in 2018
+		{facebookUA, "192.0.2.1", fairshare.Pending},  // phones send it for previews, too
+		{mj12UA, "192.0.2.1", fairshare.Claimed},      // cannot be verified
+		{"curl/8.5.0", "192.0.2.1", fairshare.Claimed},
+		{firefoxUA, "66.249.64.1", fairshare.NoBot}, // the address alone does not make a bot
+		// its list is not in the snapshot
 		{"Mozilla/5.0 (compatible; Qwantbot/1.0; +https://help.qwant.com/bot/)", "192.0.2.1", fairshare.Pending},
 	} {
 		if got := v.Look(addr(c.addr), c.userAgent); got.State != c.want {
@@ -194,11 +190,9 @@ func TestWithoutDNS(t *testing.T) {
 	}
 }
 
-// Thousands of addresses say they are Googlebot while the real one comes from
-// an address that is in no list yet: nobody but the real one is ever verified,
-// and it becomes so with its own answer, whatever the others get.
-// Through a proxy that nobody named all clients come from one address of this
-// machine or its network: nobody is forged there, but one's own may be verified.
+// Behind a proxy that the configuration does not name, all clients have one address of
+// this machine or its network. No claim is forged there. The operator's own DNS can verify
+// a local address.
 func TestLocalAddressesProveNoForgery(t *testing.T) {
 	names := &dns{names: map[netip.Addr][]string{}}
 	v := NewVerifier(Options{Ranges: snapshot, Names: names})
@@ -222,14 +216,16 @@ func TestLocalAddressesProveNoForgery(t *testing.T) {
 	}
 	known := NewVerifier(Options{Ranges: snapshot, Names: names, LocalNames: true})
 	if got := known.Look(addr("127.0.0.1"), googlebotUA); got.State != fairshare.Forged {
-		t.Errorf("without a name in a DNS that knows one's networks: %v", got.State)
+		t.Errorf("without a name in a DNS that knows the local networks: %v", got.State)
 	}
 	names.names[addr("10.1.2.3")] = []string{"crawl.googlebot.com"}
 	if got := v.Look(addr("10.1.2.3"), googlebotUA); got.State != fairshare.Verified {
-		t.Errorf("named by one's own DNS: %v", got.State)
+		t.Errorf("with a name of the operator's DNS: %v", got.State)
 	}
 }
 
+// Thousands of addresses claim to be Googlebot, while the real one has an address that is
+// not in a list yet. Only the real one is verified, by the answer for its own address.
 func TestForgedClaimsDoNotAffectTheVerifiedBot(t *testing.T) {
 	names := &dns{names: map[netip.Addr][]string{}}
 	v := NewVerifier(Options{Ranges: snapshot, Names: names})
@@ -246,7 +242,7 @@ func TestForgedClaimsDoNotAffectTheVerifiedBot(t *testing.T) {
 		forged = forged.Next()
 		want := fairshare.Pending
 		switch i % 3 {
-		case 1: // its own reverse zone says googlebot.com; the forward look-up does not
+		case 1: // its reverse zone names googlebot.com, and the name does not resolve to it
 			names.names[forged] = nil
 			want = fairshare.Forged
 		case 2:
@@ -262,9 +258,9 @@ func TestForgedClaimsDoNotAffectTheVerifiedBot(t *testing.T) {
 	check("once the DNS has answered", fairshare.Verified)
 }
 
-// Those who claimed to be crawlers in a log of May 2015: the ranges of 2026
-// know all of Googlebot but the three that were not it, and call none of the
-// others forged that came from where they were then.
+// These clients claimed to be crawlers in a log of May 2015. The ranges of 2026 verify all
+// of Googlebot, except for three that were forged. Crawlers from their former networks are
+// not forged.
 func TestClaimsInALogAreVerified(t *testing.T) {
 	data, err := os.ReadFile("ranges/testdata/claims.tsv")
 	if err != nil {
@@ -312,7 +308,7 @@ func TestUnderDomain(t *testing.T) {
 	}
 }
 
-// Whatever an address is called, only whole labels count.
+// For any host name, only whole labels count.
 func FuzzUnderDomain(f *testing.F) {
 	f.Add("crawl.googlebot.com", "googlebot.com")
 	f.Add("evilgooglebot.com", "googlebot.com")
@@ -329,8 +325,7 @@ func FuzzUnderDomain(f *testing.F) {
 	})
 }
 
-// What is verified is in the ranges or confirmed by name; and the look never
-// panics.
+// A verified client is in the ranges or has a confirmed name, and Look never panics.
 func FuzzLook(f *testing.F) {
 	f.Add([]byte{66, 249, 64, 1}, googlebotUA, "crawl.googlebot.com")
 	f.Add([]byte{192, 0, 2, 1}, bingbotUA, "a.search.msn.com")
@@ -357,7 +352,7 @@ func FuzzLook(f *testing.F) {
 
 var checksOfBuiltIn = NewVerifier(Options{Ranges: snapshot}).checks
 
-// laterNames is a Names whose answers take a while.
+// laterNames is a Names whose answers come later.
 type laterNames struct {
 	dns
 	later map[netip.Addr][]string
@@ -418,7 +413,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// fitsSteps compares steps with those wanted; … stands for any one of them.
+// fitsSteps compares steps with the wanted ones; … stands for any step.
 func fitsSteps(steps []string, want string) bool {
 	for _, step := range steps {
 		if rest, found := strings.CutPrefix(want, step); found {
@@ -452,7 +447,7 @@ func TestLookDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// fixed is a Names with one answer.
+// fixed is a Names with one fixed answer.
 type fixed []string
 
 func (f fixed) Confirmed(netip.Addr) ([]string, bool) { return f, true }

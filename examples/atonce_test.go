@@ -10,13 +10,13 @@ import (
 	"fairshare/policyfile"
 )
 
-// Requests that come at the very same time are counted as if they came one
-// after another: what the policies say is let through, never one more.
+// Requests at the same time are counted as if they came one after another: exactly as many
+// as the policy allows pass.
 func TestAtOnce(t *testing.T) {
 	tests := []struct {
 		example string
-		ask     step
-		want    int // how many reach the site
+		request step
+		want    int // that reach the site
 	}{
 		{"concurrent-rate-logging-only", step{target: "/big/{n}.iso", takes: time.Minute, times: 100}, 5},
 		{"concurrent-rate-logging-only", step{target: "/robots.txt", takes: time.Minute, times: 100}, 100},
@@ -26,7 +26,7 @@ func TestAtOnce(t *testing.T) {
 		{"own-hosts-exempt", step{target: "/item/{n}", times: 400}, 300},
 	}
 	for _, test := range tests {
-		t.Run(test.example+test.ask.target, func(t *testing.T) {
+		t.Run(test.example+test.request.target, func(t *testing.T) {
 			file, err := policyfile.Load(filepath.Join(test.example, "policy.yaml"))
 			if err != nil {
 				t.Fatal(err)
@@ -34,13 +34,13 @@ func TestAtOnce(t *testing.T) {
 			file.Policy.DryRun = false
 			synctest.Test(t, func(t *testing.T) {
 				handler := newProcess(t, file, nil, time.Now(), nil).handler
-				ask := test.ask
-				ask.method, ask.status, ask.client = "GET", 200, &client{addr: "203.0.113.7"}
-				// Twice: what the first round held is given back by the second.
+				sent := test.request
+				sent.method, sent.status, sent.client = "GET", 200, &client{addr: "203.0.113.7"}
+				// Twice: the slots of the first round must be free in the second.
 				for round := range 2 {
-					requests := make([]*request, ask.times)
+					requests := make([]*request, sent.times)
 					for i := range requests {
-						requests[i] = &request{step: &ask, n: i + 1, answer: httptest.NewRecorder()}
+						requests[i] = &request{step: &sent, n: i + 1, answer: httptest.NewRecorder()}
 						go requests[i].send(handler)
 					}
 					synctest.Wait()
@@ -51,7 +51,7 @@ func TestAtOnce(t *testing.T) {
 						}
 					}
 					if reached != test.want {
-						t.Errorf("round %d: %d of %d requests reached the site, want %d", round, reached, ask.times,
+						t.Errorf("round %d: %d of %d requests reached the site, want %d", round, reached, sent.times,
 							test.want)
 					}
 					time.Sleep(15 * time.Minute) // a ban has ended by then, too

@@ -21,12 +21,12 @@ func load(t *testing.T, name string) *policyfile.File {
 	return file
 }
 
-// Seven percent of four cores over 15 seconds is 4.2 s, whatever machine the
-// policy is read on: for each address, and for all of a verified crawler's.
+// Seven percent of four cores over 15 seconds is 4.2 s on every machine: for each address,
+// and for all addresses of a verified crawler together.
 func TestSevenPercentOfFourCores(t *testing.T) {
 	file := load(t, "seven-percent")
 	if cpu := file.UpstreamCPU; cpu.From != "server-timing" || cpu.Cores != 4 {
-		t.Errorf("CPU time is learnt from %+v", cpu)
+		t.Errorf("the source of CPU time is %+v", cpu)
 	}
 	var got []fairshare.Limit
 	for _, r := range file.Policy.Rules {
@@ -48,7 +48,7 @@ func TestSevenPercentOfFourCores(t *testing.T) {
 	}
 }
 
-// The page's claims are what the policy says.
+// The policy has the properties that the page describes.
 func TestFairSharePolicy(t *testing.T) {
 	s := load(t, "fair-share").Share
 	if s == nil {

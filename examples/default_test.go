@@ -19,13 +19,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A log is written line by line, of clients that behave as such clients do.
+// An accessLog collects the lines of simulated clients.
 type accessLog struct {
 	*rand.Rand
 	lines []string
 }
 
-// line writes one: n seconds after eight o'clock.
+// line adds a line: n seconds after eight o'clock.
 func (l *accessLog) line(n float64, addr, method, target string, status, size int, referer, agent string) {
 	at := time.Date(2026, 11, 2, 8, 0, 0, 0, time.UTC).Add(time.Duration(n * float64(time.Second)))
 	l.lines = append(l.lines, fmt.Sprintf("%s\x00%s - - [%s] \"%s %s HTTP/1.1\" %d %d \"%s\" \"%s\"\n",
@@ -52,7 +52,7 @@ const (
 	firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:144.0) Gecko/20100101 Firefox/144.0"
 )
 
-// visit is a page and what it is made of.
+// visit adds a page view: the page and its assets.
 func (l *accessLog) visit(at float64, addr, agent string, assets int) {
 	page := fmt.Sprintf("/article/%d", l.IntN(4000))
 	l.line(at, addr, "GET", page, 200, 24000, "-", agent)
@@ -64,8 +64,7 @@ func (l *accessLog) visit(at float64, addr, agent string, assets int) {
 	l.line(at+0.5, addr, "GET", "/favicon.ico", 404, 300, "https://www.example.org"+page, agent)
 }
 
-// passing are clients of which none may be refused, at the pace that is usual
-// for them.
+// passing are clients at their usual rate. None of them may be refused.
 var passing = []struct {
 	name, what string
 	write      func(l *accessLog)
@@ -219,8 +218,7 @@ var passing = []struct {
 	}},
 }
 
-// stopped are clients of which nineteen requests of twenty are to be refused
-// or blocked.
+// stopped are clients of which at least 19 of 20 requests must be refused or blocked.
 var stopped = []struct {
 	name, what string
 	write      func(l *accessLog)
@@ -285,19 +283,18 @@ var stopped = []struct {
 	}},
 }
 
-// Each log of who-passes is replayed with the built-in policy, which refuses
-// nobody there; each of who-is-stopped, of which it stops 95 % at least. The
-// pages show what came of it.
+// The built-in policy refuses no request in the logs of passed-clients, and at least 95 %
+// in each log of refused-clients. The pages show the results.
 func TestBuiltInPolicyOnLogs(t *testing.T) {
 	type kind struct {
 		folder string
 		rows   []string
 	}
-	pass, stop := &kind{folder: "who-passes"}, &kind{folder: "who-is-stopped"}
+	pass, stop := &kind{folder: "passed-clients"}, &kind{folder: "refused-clients"}
 	for _, c := range passing {
 		r := replayBuiltIn(t, filepath.Join(pass.folder, c.name+".log.gz"), c.write)
 		if turned := r.Verdicts.Refuse + r.Verdicts.Block; turned != 0 {
-			t.Errorf("%s: %d of %d refused: %s", c.name, turned, r.Lines, spoke(r))
+			t.Errorf("%s: %d of %d refused: %s", c.name, turned, r.Lines, refusingRules(r))
 		}
 		pass.rows = append(pass.rows, fmt.Sprintf("| [%s](%s.log.gz) | %s | %d | %d |\n",
 			strings.ReplaceAll(c.name, "-", " "), c.name, c.what, r.Lines, r.Verdicts.Refuse+r.Verdicts.Block))
@@ -306,10 +303,10 @@ func TestBuiltInPolicyOnLogs(t *testing.T) {
 		r := replayBuiltIn(t, filepath.Join(stop.folder, c.name+".log.gz"), c.write)
 		turned := r.Verdicts.Refuse + r.Verdicts.Block
 		if float64(turned) < 0.95*float64(r.Lines) {
-			t.Errorf("%s: only %d of %d stopped: %s", c.name, turned, r.Lines, spoke(r))
+			t.Errorf("%s: only %d of %d stopped: %s", c.name, turned, r.Lines, refusingRules(r))
 		}
 		stop.rows = append(stop.rows, fmt.Sprintf("| [%s](%s.log.gz) | %s | %d | %d | %s |\n",
-			strings.ReplaceAll(c.name, "-", " "), c.name, c.what, r.Lines, turned, spoke(r)))
+			strings.ReplaceAll(c.name, "-", " "), c.name, c.what, r.Lines, turned, refusingRules(r)))
 	}
 	for _, k := range []*kind{pass, stop} {
 		path := filepath.Join(k.folder, "README.md")
@@ -333,8 +330,8 @@ func TestBuiltInPolicyOnLogs(t *testing.T) {
 	}
 }
 
-// spoke names the rules that turned requests away.
-func spoke(r *replay.Report) string {
+// refusingRules names the rules that refused or blocked requests.
+func refusingRules(r *replay.Report) string {
 	var names []string
 	for _, rule := range r.Rules {
 		if rule.Refused+rule.Blocked > 0 {
@@ -344,7 +341,7 @@ func spoke(r *replay.Report) string {
 	return strings.Join(names, ", ")
 }
 
-// replayBuiltIn replays a log as fairshare replay does without a policy.
+// replayBuiltIn replays a log like fairshare replay without a policy.
 func replayBuiltIn(t *testing.T, path string, write func(*accessLog)) *replay.Report {
 	t.Helper()
 	l := &accessLog{Rand: rand.New(rand.NewPCG(1, 2))}
@@ -360,7 +357,7 @@ func replayBuiltIn(t *testing.T, path string, write func(*accessLog)) *replay.Re
 		}
 	}
 	if data := unpacked(t, path); !bytes.Equal(data, made) {
-		t.Errorf("%s is not what the test writes (go test ./examples -update)", path)
+		t.Errorf("%s differs from the log of the test (go test ./examples -update)", path)
 	}
 	report := replayLog(t, policyfile.BuiltIn(), path, nil)
 	if report.Skipped != 0 || report.Lines != int64(len(l.lines)) {

@@ -1,5 +1,4 @@
-// Package examples holds policies that run, each with a page whose stories
-// are played here.
+// Package examples has policies, each with a page. The tests play the stories of the pages.
 package examples
 
 import (
@@ -31,11 +30,11 @@ var all = []string{
 	"request-volume",
 	"quiet",
 	"token-as-key",
-	"last-word",
+	"operator-overrides",
 }
 
-// Every page shows its policy whole, what happens in each of its stories, and
-// the answers and log lines as they really are.
+// Every page shows its complete policy, and the actual answers and log lines of its
+// stories.
 func TestPages(t *testing.T) {
 	for _, name := range all {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +64,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// playPage returns the page with what its blocks really are.
+// playPage returns the page with the actual contents of its blocks.
 func playPage(t *testing.T, page page, name string, file *policyfile.File) page {
 	t.Helper()
 	shown := append(page[:0:0], page...)
@@ -75,7 +74,7 @@ func playPage(t *testing.T, page page, name string, file *policyfile.File) page 
 		b := &shown[i]
 		switch b.kind {
 		case "yaml":
-			if policies++; policies > 1 { // a change that the page proposes
+			if policies++; policies > 1 { // a proposed change
 				checkFragment(t, b.text, file)
 				continue
 			}
@@ -119,8 +118,7 @@ func playPage(t *testing.T, page page, name string, file *policyfile.File) page 
 	return shown
 }
 
-// checkFragment reads some rules that a page proposes instead of its
-// policy's.
+// checkFragment parses rules that a page proposes as a change of its policy.
 func checkFragment(t *testing.T, rules string, file *policyfile.File) {
 	t.Helper()
 	text := "rules:\n" + rules
@@ -132,12 +130,12 @@ func checkFragment(t *testing.T, rules string, file *policyfile.File) {
 	}
 }
 
-// A page is a README.md, cut into text and fenced blocks.
+// A page is a README.md, split into text and fenced blocks.
 type page []block
 
 type block struct {
 	fence string // the opening line; "" for text between blocks
-	kind  string // what stands behind the fence
+	kind  string // the word after the fence
 	text  string
 }
 
@@ -176,8 +174,8 @@ func (p page) String() string {
 	return b.String()
 }
 
-// The index names every example, every folder is an example, and the policy
-// that it proposes can be had.
+// The index has every example, every folder is an example, and the proposed policy is
+// valid.
 func TestIndex(t *testing.T) {
 	page := readPage(t, "README.md")
 	index := page.String()
@@ -220,7 +218,7 @@ func TestIndex(t *testing.T) {
 			folders++
 		}
 	}
-	if folders != len(all)+3 { // and those of TestBuiltInPolicyOnLogs, and servers
+	if folders != len(all)+3 { // two of TestBuiltInPolicyOnLogs, and servers
 		t.Errorf("%d folders, %d examples", folders, len(all))
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"fairshare/policyfile"
 )
 
-// replayed runs the policy over the example's log, as fairshare replay does,
-// and returns the verdicts.
+// replayed runs the policy over the example's log like fairshare replay, and returns the
+// verdicts.
 func replayed(t *testing.T, name string, file *policyfile.File) string {
 	t.Helper()
 	path := filepath.Join(name, "access.log")
@@ -29,11 +29,10 @@ func replayed(t *testing.T, name string, file *policyfile.File) string {
 	return strings.ReplaceAll(verdicts.String(), "\t"+filepath.Join(name, "access.log")+"\n", "\taccess.log\n")
 }
 
-// provided is what the tests of this package fill in as serve does.
+// provided has the facts that serve would provide.
 var provided = policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true}
 
-// replayLog runs a policy over a log as fairshare replay does; verdicts may be
-// nil.
+// replayLog runs a policy over a log like fairshare replay. verdicts may be nil.
 func replayLog(t *testing.T, file *policyfile.File, path string, verdicts io.Writer) *replay.Report {
 	t.Helper()
 	resolver, err := clientaddr.New(clientaddr.Config{TrustedProxies: file.TrustedProxies, Header: file.Header})

@@ -26,7 +26,7 @@ import (
 	"fairshare/share"
 )
 
-// A story is what some clients ask of a site, and what they get. It stands in
+// A story has the requests of some clients to a site, and the answers. It is a block in
 // the page of an example, in cells with two or more spaces between them:
 //
 //	# a comment
@@ -35,17 +35,20 @@ import (
 //	12:00:10.0   operator   fairshare label 203.0.113.9 good-partner
 //	12:05:00.0   operator   restarts fairshare
 //
-// First a client: its name, the address that its connection comes from, and
-// its headers. Then a step: when, who, what, and the answer. Where no rule is
-// named the request reached the site, and the status is the site's own; "would
-// be 429" tells of a dry run. "×20 every 5ms" is said of requests that all get
-// the same answer, and {n} in a path or a header counts them; "takes" is how
-// long the site works on it, "uses" the CPU time that it says it took, which is
-// none if nothing is said. "waited" tells how long it was until a busy site had a
-// turn for the request, or until a request was refused that waited for earlier
-// ones. An operator's commands need no answer. A restart
-// ends the process; the next one knows what the registry and the counters'
-// snapshot hold.
+// The line of a client has its name, the address of its connection, and its headers. The
+// line of a step has the time, the client, the request and the answer. An operator's
+// command has no answer.
+//
+//   - Without a rule in the answer, the request reached the site: the status is the site's.
+//   - "would be 429" is the answer of a dry run.
+//   - "×20 every 5ms" is for several requests with the same answer; {n} in a path or header
+//     is the number of the request.
+//   - "takes" is how long the site works on a request, and "uses" is its CPU time, 0 if it
+//     is missing.
+//   - "waited" is how long the request waited for its turn, or for earlier requests before
+//     it was refused.
+//   - A restart ends the process. The next one has the registry and the snapshot of the
+//     counters.
 type story struct {
 	lines []string
 	steps []*step
@@ -53,8 +56,8 @@ type story struct {
 
 // A step is one line of a story.
 type step struct {
-	line     int           // its place in the story
-	head     string        // the line as far as the answer
+	line     int           // its index in the story
+	head     string        // the line without the answer
 	at       time.Duration // since noon
 	command  string        // of an operator; "" for requests
 	client   *client
@@ -73,11 +76,11 @@ type client struct {
 	headers [][2]string
 }
 
-// A request is what one request of a step came to.
+// A request is one request of a step and its result.
 type request struct {
 	*step
 	n       int // from 1
-	place   int // among all requests of the story
+	index   int // among all requests of the story
 	answer  *httptest.ResponseRecorder
 	sent    time.Time
 	reached bool          // the site
@@ -86,11 +89,11 @@ type request struct {
 	logged  []journal.Entry
 }
 
-// noon is when stories begin. Windows of the lengths that the examples use
-// begin there too.
+// noon is when stories begin. It is also the begin of a window for all windows in the
+// examples.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// cells cuts a line where two or more spaces stand.
+// cells splits a line at two or more spaces.
 func cells(line string) []string {
 	var list []string
 	for cell := range strings.SplitSeq(line, "  ") {
@@ -117,7 +120,7 @@ func parseStory(t *testing.T, text string) *story {
 			for _, header := range row[1:] {
 				key, value, ok := strings.Cut(header, ": ")
 				if !ok {
-					fault("no header")
+					fault("missing header")
 				}
 				c.headers = append(c.headers, [2]string{key, value})
 			}
@@ -129,7 +132,7 @@ func parseStory(t *testing.T, text string) *story {
 		}
 		clock, err := time.Parse("15:04:05", row[0])
 		if err != nil {
-			fault("no time")
+			fault("missing time")
 		}
 		st := &step{line: i, client: clients[row[1]], at: clock.Sub(clock.Truncate(24*time.Hour)) - 12*time.Hour,
 			times: 1}
@@ -139,49 +142,49 @@ func parseStory(t *testing.T, text string) *story {
 			continue
 		}
 		if st.client == nil || len(row) < 4 {
-			fault("a client that nobody knows, or no answer")
+			fault("an unknown client, or a missing answer")
 		}
 		st.parseRequest(t, row[2])
 		st.head = line[:strings.Index(line, row[2])+len(row[2])]
-		first, _, _ := strings.Cut(row[3], " ") // of several answers
+		first, _, _ := strings.Cut(row[3], " ") // the first of several answers
 		if st.status, err = strconv.Atoi(first); err != nil {
-			fault("no status")
+			fault("missing status")
 		}
 		if len(row) > 4 && !strings.HasPrefix(row[4], waited) {
-			st.status = http.StatusOK // the site would have answered so
+			st.status = http.StatusOK // the answer that the site would give
 		}
 		s.steps = append(s.steps, st)
 	}
 	return s
 }
 
-// waited tells how long a request waited for its turn.
+// waited is the prefix of how long a request waited for its turn.
 const waited = "waited "
 
 // parseRequest reads "GET /a ×20 every 5ms takes 2s uses 300ms".
 func (st *step) parseRequest(t *testing.T, cell string) {
 	t.Helper()
-	words := strings.Fields(cell)
-	if len(words) < 2 {
+	fields := strings.Fields(cell)
+	if len(fields) < 2 {
 		t.Fatalf("story: a method and a path are needed: %q", cell)
 	}
-	st.method, st.target = words[0], words[1]
-	for i := 2; i < len(words); i++ {
+	st.method, st.target = fields[0], fields[1]
+	for i := 2; i < len(fields); i++ {
 		var err error
-		switch count, isCount := strings.CutPrefix(words[i], "×"); {
+		switch count, isCount := strings.CutPrefix(fields[i], "×"); {
 		case isCount:
 			st.times, err = strconv.Atoi(count)
-		case words[i] == "every" && i+1 < len(words):
+		case fields[i] == "every" && i+1 < len(fields):
 			i++
-			st.every, err = time.ParseDuration(words[i])
-		case words[i] == "takes" && i+1 < len(words):
+			st.every, err = time.ParseDuration(fields[i])
+		case fields[i] == "takes" && i+1 < len(fields):
 			i++
-			st.takes, err = time.ParseDuration(words[i])
-		case words[i] == "uses" && i+1 < len(words):
+			st.takes, err = time.ParseDuration(fields[i])
+		case fields[i] == "uses" && i+1 < len(fields):
 			i++
-			st.uses, err = time.ParseDuration(words[i])
+			st.uses, err = time.ParseDuration(fields[i])
 		default:
-			t.Fatalf("story: %q is not understood: %q", words[i], cell)
+			t.Fatalf("story: %q is not understood: %q", fields[i], cell)
 		}
 		if err != nil {
 			t.Fatalf("story: %q: %v", cell, err)
@@ -189,21 +192,21 @@ func (st *step) parseRequest(t *testing.T, cell string) {
 	}
 }
 
-// play runs the story against the middleware, as serve puts it together, and
-// returns the story with the answers that were really given.
+// play runs the story with the same middleware as serve, and returns the story with the
+// actual answers.
 func (s *story) play(t *testing.T, file *policyfile.File) string {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now() // of the bubble, whose clock moves when all sleep
-		var kept *memory
+		begin := time.Now() // the clock of synctest advances while all goroutines sleep
+		var stored *state
 		if slices.ContainsFunc(s.steps, func(st *step) bool { return st.command != "" }) {
-			kept = remember(t)
+			stored = newState(t)
 		}
 		var sent []*request
-		var underWay sync.WaitGroup
+		var inProgress sync.WaitGroup
 		start := func() *process {
-			return newProcess(t, file, kept, begin, func(r *httpguard.Report) {
-				i, err := strconv.Atoi(r.Request.Header.Values(placeHeader)[0])
+			return newProcess(t, file, stored, begin, func(r *httpguard.Report) {
+				i, err := strconv.Atoi(r.Request.Header.Values(indexHeader)[0])
 				if err != nil {
 					t.Error(err)
 					return
@@ -218,33 +221,33 @@ func (s *story) play(t *testing.T, file *policyfile.File) string {
 				t.Fatalf("story: %q begins %v before the step above it ends", st.head, late)
 			}
 			time.Sleep(at - time.Since(begin))
-			synctest.Wait() // what waited is answered
+			synctest.Wait() // answers to waiting requests
 		}
 		for _, st := range s.steps {
 			if st.command != "" {
 				wait(st, st.at)
 				if st.command == restart {
-					kept.save(p.limiter, p.now())
+					stored.save(p.limiter, p.now())
 					p = start()
 				} else {
-					kept.carryOut(st.command, p, &file.Policy, p.now())
+					stored.execute(st.command, p, &file.Policy, p.now())
 				}
 				continue
 			}
 			for n := 1; n <= st.times; n++ {
 				wait(st, st.at+time.Duration(n-1)*st.every)
-				q := &request{step: st, n: n, place: len(sent), answer: httptest.NewRecorder()}
+				q := &request{step: st, n: n, index: len(sent), answer: httptest.NewRecorder()}
 				st.requests, sent = append(st.requests, q), append(sent, q)
-				underWay.Go(func() { q.send(p.handler) })
-				synctest.Wait() // it was answered, waits, or the site is at work
+				inProgress.Go(func() { q.send(p.handler) })
+				synctest.Wait() // it is answered, waits, or the site works on it
 			}
 		}
-		underWay.Wait()
+		inProgress.Wait()
 	})
-	return s.told()
+	return s.text()
 }
 
-// A process is the site with the middleware before it.
+// A process is the site behind the middleware.
 type process struct {
 	handler http.Handler
 	guard   *fairshare.Guard
@@ -252,9 +255,8 @@ type process struct {
 	now     func() time.Time // noon when the story begins
 }
 
-// newProcess puts a process together as serve does. What it finds in the
-// memory, which may be nil, it goes on with.
-func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Time,
+// newProcess creates a process like serve, with the stored state, which may be nil.
+func newProcess(t *testing.T, file *policyfile.File, stored *state, begin time.Time,
 	refused func(*httpguard.Report)) *process {
 	t.Helper()
 	p := &process{now: func() time.Time { return noon.Add(time.Since(begin)) }}
@@ -290,11 +292,11 @@ func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Ti
 			Key:  p.guard.AppendKey, Client: file.Policy.Client,
 		})
 	}
-	if kept != nil {
-		kept.recall(p.limiter, bans, p.now())
-		opts.Override, opts.ReferenceKey = kept.word, kept.key
+	if stored != nil {
+		stored.restore(p.limiter, bans, p.now())
+		opts.Override, opts.ReferenceKey = stored.override, stored.key
 		opts.Refused = func(r *httpguard.Report) {
-			kept.refused(r)
+			stored.refused(r)
 			refused(r)
 		}
 	}
@@ -304,10 +306,10 @@ func newProcess(t *testing.T, file *policyfile.File, kept *memory, begin time.Ti
 
 type requestKey struct{}
 
-// placeHeader carries a request's place in the story.
-const placeHeader = "X-Place"
+// indexHeader has the index of a request in the story.
+const indexHeader = "X-Index"
 
-// send asks as a client on the net would.
+// send sends the request like a client.
 func (q *request) send(handler http.Handler) {
 	count := strconv.Itoa(q.n)
 	r := httptest.NewRequest(q.method, strings.ReplaceAll(q.target, "{n}", count), nil)
@@ -320,12 +322,12 @@ func (q *request) send(handler http.Handler) {
 		}
 		r.Header.Add(h[0], strings.ReplaceAll(h[1], "{n}", count))
 	}
-	r.Header.Set(placeHeader, strconv.Itoa(q.place))
+	r.Header.Set(indexHeader, strconv.Itoa(q.index))
 	q.sent = time.Now()
 	handler.ServeHTTP(q.answer, r.WithContext(context.WithValue(r.Context(), requestKey{}, q)))
 }
 
-// site is the upstream: it answers as the story says.
+// site is the upstream. Its answers are in the story.
 func site(w http.ResponseWriter, r *http.Request) {
 	q := r.Context().Value(requestKey{}).(*request)
 	q.reached, q.waited = true, time.Since(q.sent)
@@ -338,8 +340,8 @@ func site(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// told returns the story with the answers that were given.
-func (s *story) told() string {
+// text returns the story with the actual answers.
+func (s *story) text() string {
 	lines := slices.Clone(s.lines)
 	for _, st := range s.steps {
 		if st.command != "" {
@@ -347,7 +349,7 @@ func (s *story) told() string {
 		}
 		var answers []string
 		for _, q := range st.requests {
-			if a := q.told(); !slices.Contains(answers, a) {
+			if a := q.text(); !slices.Contains(answers, a) {
 				answers = append(answers, a)
 			}
 		}
@@ -356,7 +358,7 @@ func (s *story) told() string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// width is where the answers stand.
+// width is the column of the answers.
 func (s *story) width() int {
 	most := 0
 	for _, st := range s.steps {
@@ -367,22 +369,22 @@ func (s *story) width() int {
 	return most + 3
 }
 
-// arrival returns when the request was sent, by the story's clock.
+// arrival returns the time of the request in the story.
 func (q *request) arrival() time.Time { return noon.Add(q.at + time.Duration(q.n-1)*q.every) }
 
-func (q *request) told() string {
-	told := strconv.Itoa(q.answer.Code)
+func (q *request) text() string {
+	text := strconv.Itoa(q.answer.Code)
 	if !q.reached && len(q.logged) > 0 {
 		q.waited = q.logged[0].Time.Sub(q.arrival())
 	}
 	if q.waited > 0 {
-		told += "   " + waited + q.waited.String()
+		text += "   " + waited + q.waited.String()
 	}
 	for i := range q.reports {
 		r := &q.reports[i]
 		retryAfter := q.answer.Header().Get("Retry-After")
 		if r.DryRun {
-			told += fmt.Sprintf("   would be %d", r.Status)
+			text += fmt.Sprintf("   would be %d", r.Status)
 			if retryAfter = ""; r.RetryAfter > 0 {
 				retryAfter = strconv.FormatInt(r.RetryAfter, 10)
 			}
@@ -391,14 +393,14 @@ func (q *request) told() string {
 			retryAfter = sampleWait
 		}
 		if retryAfter != "" {
-			told += "   Retry-After: " + retryAfter
+			text += "   Retry-After: " + retryAfter
 		}
-		told += fmt.Sprintf("   %q", r.Finding.Rule.Name)
+		text += fmt.Sprintf("   %q", r.Finding.Rule.Name)
 	}
-	return told
+	return text
 }
 
-// check tests what a story does not tell.
+// check tests properties of an answer that the story does not show.
 func (q *request) check(t *testing.T) {
 	t.Helper()
 	enforced := 0
@@ -421,15 +423,15 @@ func (q *request) check(t *testing.T) {
 		}
 		if e := q.logged[i]; e.Rule == "" || e.ID == "" || e.Status != r.Status || !e.Client.IsValid() ||
 			!e.Time.Equal(logged) {
-			t.Errorf("%s: log entry %+v does not tell who got what, and when", q.head, e)
+			t.Errorf("%s: log entry %+v has a wrong rule, id, status, client or time", q.head, e)
 		}
 	}
 	for _, e := range q.logged { // keys may hold credentials
-		told := fmt.Sprint(e) + q.answer.Body.String()
+		text := fmt.Sprint(e) + q.answer.Body.String()
 		for _, h := range q.client.headers {
 			if value := strings.ReplaceAll(h[1], "{n}", strconv.Itoa(q.n)); (h[0] == "Cookie" ||
-				h[0] == "X-Api-Key") && strings.Contains(told, value) {
-				t.Errorf("%s: log or answer holds the %s %q: %s", q.head, h[0], value, told)
+				h[0] == "X-Api-Key") && strings.Contains(text, value) {
+				t.Errorf("%s: log or answer contains the %s %q: %s", q.head, h[0], value, text)
 			}
 		}
 	}
@@ -441,20 +443,18 @@ func (q *request) check(t *testing.T) {
 	}
 }
 
-// sampleID stands in a page for the reference of an answer, which is drawn by
-// lot.
+// sampleID replaces the random reference of an answer in a page.
 const sampleID = "5w0k2n8qtr"
 
-// sampleLoad stands in a page for the load average of the moment.
+// sampleLoad replaces the load average in a page.
 const sampleLoad = 0.42
 
-// sampleWait stands in a page for the seconds that a busy upstream tells to wait,
-// which differ by lot.
+// sampleWait replaces the random Retry-After of a busy upstream in a page.
 const sampleWait = "3"
 
 func busy(r *httpguard.Report) bool { return r.Finding.Rule == fairshare.BusyUpstream }
 
-// http returns the answer as it goes over the wire.
+// http returns the answer in the format of HTTP/1.1.
 func (q *request) http() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\n", q.answer.Code, http.StatusText(q.answer.Code))
@@ -483,7 +483,7 @@ func (q *request) log() string {
 	var b bytes.Buffer
 	j, err := journal.Open(journal.Options{Load: func() (float64, bool) { return sampleLoad, true }}, &b)
 	if err != nil {
-		panic(err) // there is no file to open
+		panic(err) // cannot happen: it opens no file
 	}
 	e := q.logged[0]
 	e.ID = sampleID
@@ -495,7 +495,7 @@ func (q *request) log() string {
 	return b.String()
 }
 
-// logEntry is what serve records of a report.
+// logEntry returns the entry that serve writes for a report.
 func logEntry(r *httpguard.Report) journal.Entry {
 	e := journal.Entry{
 		Time: r.Request.Time, Client: r.Request.Addr,
@@ -519,7 +519,7 @@ func logEntry(r *httpguard.Report) journal.Entry {
 	return e
 }
 
-// firstReported returns the first request that a rule spoke about.
+// firstReported returns the first request with a report.
 func (s *story) firstReported() *request {
 	for _, st := range s.steps {
 		for _, q := range st.requests {

@@ -90,7 +90,7 @@ func knownCategories(list []string) []string {
 	return all
 }
 
-// readRobots reads ai.robots.txt: names with what each is for.
+// readRobots reads ai.robots.txt: names of bots and their purposes.
 func readRobots(path string) ([]entry, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -112,7 +112,7 @@ func readRobots(path string) ([]entry, error) {
 		}
 		name := key.(string)
 		if len(name) < 6 || slices.Contains(plainWords, name) {
-			continue // an everyday word
+			continue // an ordinary word
 		}
 		e := entry{patterns: []string{quote(name)}, categories: []string{"ai"}}
 		e.operator, e.url = link(facts.Operator)

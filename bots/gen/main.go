@@ -61,7 +61,7 @@ type ownBot struct {
 type additions struct {
 	Bots       []ownBot            `json:"bots"`
 	People     []string            `json:"people"`
-	Innocent   []string            `json:"innocent"`
+	Harmless   []string            `json:"innocent"`
 	Replace    map[string][]string `json:"replace"`    // a list's pattern: our patterns instead, or none
 	Names      map[string]string   `json:"names"`      // the derived name: our name instead
 	Categories map[string][]string `json:"categories"` // the name of a bot: our categories instead
@@ -206,7 +206,7 @@ func (m *merger) table() []byte {
 	list("sources", len(sources), func(i int) any { return sources[i] }, false)
 	list("bots", len(m.bots), func(i int) any { return m.bots[i] }, false)
 	list("people", len(m.add.People), func(i int) any { return m.add.People[i] }, false)
-	list("innocent", len(m.add.Innocent), func(i int) any { return m.add.Innocent[i] }, true)
+	list("innocent", len(m.add.Harmless), func(i int) any { return m.add.Harmless[i] }, true)
 	w.WriteString("}\n")
 	w.Flush()
 	return b.Bytes()

@@ -89,15 +89,15 @@ func (m *merger) merge(e entry) error {
 	if ours, found := m.add.Categories[name]; found {
 		b.Categories = ours
 	}
-	b.UserTriggered = steered(b.Categories)
+	b.UserTriggered = isUserTriggered(b.Categories)
 	m.bots = append(m.bots, b)
 	m.byName[name] = len(m.bots)
 	m.join(len(m.bots)-1, e, patterns)
 	return nil
 }
 
-// covered reports whether a pattern of one of the bots, not a general one, is
-// found wherever p is.
+// covered reports whether every text with p also has a pattern of one of the bots, apart
+// from general ones.
 func covered(p string, bots []bot) bool {
 	text := strings.TrimRight(strings.TrimLeft(p, "^<"), "$>")
 	for _, b := range bots {
@@ -168,14 +168,14 @@ func (m *merger) join(i int, e entry, patterns []string) {
 	}
 	if b.Categories[0] == "other" && e.categories[0] != "other" {
 		b.Categories = e.categories
-		b.UserTriggered = steered(b.Categories)
+		b.UserTriggered = isUserTriggered(b.Categories)
 	}
 	for _, c := range e.categories {
 		if c != "other" && !slices.Contains(b.Categories, c) {
 			b.Categories = append(slices.Clip(b.Categories), c)
 		}
 	}
-	b.UserTriggered = steered(b.Categories)
+	b.UserTriggered = isUserTriggered(b.Categories)
 }
 
 // nameOf derives a name from a pattern.
@@ -199,9 +199,9 @@ func nameOf(p string) string {
 
 func isAlnum(c byte) bool { return c-'0' < 10 || c|0x20-'a' < 26 }
 
-// literals turns a regexp of a list into the texts that it stands for, as
-// patterns of the table: in lower case, and at the beginning of a word when
-// they begin with a letter or digit.
+// literals turns a regexp of a list into patterns of the table, one for each text that
+// it matches. They are in lower case. A pattern that begins with a letter or digit must
+// be at the beginning of a word.
 func literals(expr string) ([]string, error) {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -233,17 +233,17 @@ func literals(expr string) ([]string, error) {
 	return patterns, nil
 }
 
-// plainWord reports whether t is a word that telephones and apps may have in
+// plainWord reports whether t is a word that phones and apps may have in
 // their names, too.
 func plainWord(t string) bool {
 	t, word := strings.CutPrefix(t, "<")
 	t, _ = strings.CutSuffix(t, "/")
 	return word && len(t) <= 12 && !strings.ContainsFunc(t, func(r rune) bool { return r < 'a' || r > 'z' }) &&
-		!slices.ContainsFunc(telling, func(part string) bool { return strings.Contains(t, part) })
+		!slices.ContainsFunc(botWordParts, func(part string) bool { return strings.Contains(t, part) })
 }
 
-// telling are parts of words that no telephone has in its name.
-var telling = []string{
+// botWordParts are parts of words that are not in names of phones.
+var botWordParts = []string{
 	"bot", "crawl", "spider", "spyder", "feed", "rss", "check", "monitor", "http", "link", "scan", "uptime", "seo",
 	"proxy",
 	"preview", "archiv", "index", "search", "synthetic",
@@ -271,7 +271,7 @@ func expand(re *syntax.Regexp) ([]string, error) {
 		var texts []string
 		for i := 0; i < len(re.Rune); i += 2 {
 			if re.Rune[i+1]-re.Rune[i] > 8 {
-				// A class that only says where a word ends.
+				// a class for the end of a word
 				return []string{""}, nil
 			}
 			for r := max(re.Rune[i], ' '); r <= re.Rune[i+1]; r++ {
@@ -309,11 +309,10 @@ func expand(re *syntax.Regexp) ([]string, error) {
 		}
 		return all, nil
 	}
-	return nil, fmt.Errorf("%v cannot be told as texts", re)
+	return nil, fmt.Errorf("%v has no finite list of texts", re)
 }
 
-// steered reports whether somebody else says what a bot of these categories
-// fetches.
-func steered(categories []string) bool {
+// isUserTriggered reports whether anybody can make a bot of these categories fetch a page.
+func isUserTriggered(categories []string) bool {
 	return slices.Contains(categories, "preview") || slices.Contains(categories, "fetcher")
 }

@@ -10,10 +10,10 @@ import (
 func TestLiterals(t *testing.T) {
 	for _, test := range []struct {
 		expr string
-		want []string // nil: it cannot be told as texts
+		want []string // nil: it has no finite list of texts
 	}{
 		{`Googlebot\/`, []string{"<googlebot/"}},
-		{`[wW]get`, []string{"^wget", "compatible; wget", "<<wget>>"}}, // a word that a telephone may be called
+		{`[wW]get`, []string{"^wget", "compatible; wget", "<<wget>>"}}, // a phone may have this name
 		{`^curl`, []string{"^curl"}},
 		{`(^| )PTST\/`, []string{"^ptst/", " ptst/"}},
 		{`Ahrefs(Bot|SiteAudit)`, []string{"<ahrefsbot", "<ahrefssiteaudit"}},
@@ -86,7 +86,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Who changes the additions makes the table anew.
+// After a change of the additions, the table must be generated again.
 func TestTableHoldsTheAdditions(t *testing.T) {
 	var add additions
 	if err := readJSON("additions.json", &add); err != nil {
@@ -116,7 +116,7 @@ func TestTableHoldsTheAdditions(t *testing.T) {
 			}
 		}
 	}
-	if !slices.Equal(table.People, add.People) || !slices.Equal(table.Innocent, add.Innocent) {
-		t.Error("people or innocent differ")
+	if !slices.Equal(table.People, add.People) || !slices.Equal(table.Harmless, add.Harmless) {
+		t.Error("the signs of people or the harmless texts differ")
 	}
 }

@@ -105,7 +105,7 @@ func TestResolveByARealDNS(t *testing.T) {
 		t.Errorf("unmeasured: %+v", report.Unmeasured)
 	}
 	for _, addr := range []string{"198.18.0.0", "198.18.19.199", "198.19.1.1", "198.19.3.1"} {
-		if n := server.Asked(lookuptest.Reverse(addr), dnsmessage.TypePTR); n != 1 {
+		if n := server.Queries(lookuptest.Reverse(addr), dnsmessage.TypePTR); n != 1 {
 			t.Errorf("%s: %d questions", addr, n)
 		}
 	}

@@ -70,7 +70,7 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 	}
 	owner := func() {
 		if opts.Owner == nil {
-			add(look{what: "asn", why: "the policy names no table of the owners of addresses"})
+			add(requiredFact{fact: "asn", why: "the policy names no table of the owners of addresses"})
 		}
 	}
 	label := func() {

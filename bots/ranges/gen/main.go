@@ -1,9 +1,9 @@
-// Command gen makes the snapshot of published address ranges that package bots
-// carries, and the list of what is in it.
+// Command gen makes the snapshot of published address ranges that is part of package bots,
+// and the list of its sets.
 //
 //	go run ./ranges/gen -from FOLDER -o ranges
 //
-// FOLDER holds the lists as their repositories have them: crawlers/*.txt of
+// FOLDER has the lists under the paths of their repositories: crawlers/*.txt of
 // sefinek/known-bots-ip-whitelist, published-json/*.json of
 // jonhadfield/cloud-ips, ranges/*_merged.txt of lord-alfred/ipranges, and
 // asn/asn-ipv4.csv.gz of @ip-location-db/asn. Those of a newer day need newer
@@ -28,7 +28,7 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// A source is a repository that a set was taken from.
+// A source is a repository from which sets were taken.
 type source struct{ name, at, date, licence string }
 
 var (
@@ -48,7 +48,7 @@ type set struct {
 }
 
 var sets = []set{
-	// What crawlers use.
+	// Addresses of crawlers.
 	{"googlebot", cloudIPs, of(published("googlebot"))},
 	{"google-special", cloudIPs, of(published("googlesc"))},
 	{"google-user-triggered", cloudIPs, of(published("googleutf"), crawler("google-user-triggered-fetchers"))},
@@ -75,7 +75,7 @@ var sets = []set{
 	{"shodan", sefinek, of(crawler("shodan"))},
 	{"censys", sefinek, of(crawler("censys"))},
 
-	// Wider networks: from there an operator may also come.
+	// Wider networks, from which crawlers may also come.
 	{"google", lordAlfred, of(merged("google"), lines("203.208.32.0/19"))},
 	{"microsoft", lordAlfred, of(merged("microsoft"))},
 	{"amazon", lordAlfred, of(merged("amazon"))},
@@ -155,7 +155,7 @@ func check(err error) {
 	}
 }
 
-// lines are written here.
+// lines are written in this file.
 func lines(texts ...string) reader { return func(string) []string { return texts } }
 
 // crawler reads a list of sefinek/known-bots-ip-whitelist.
@@ -163,7 +163,7 @@ func crawler(name string) reader {
 	return func(from string) []string { return textFile(filepath.Join(from, "crawlers", name+".txt"), true) }
 }
 
-// merged reads a list of lord-alfred/ipranges, whose two halves need not both be.
+// merged reads a list of lord-alfred/ipranges: IPv4, IPv6 or both.
 func merged(name string) reader {
 	return func(from string) []string {
 		file := filepath.Join(from, "ranges", name)
@@ -185,7 +185,7 @@ func textFile(file string, must bool) (texts []string) {
 	return texts
 }
 
-// published reads a file as Google publishes it.
+// published reads a file in the format of Google.
 func published(name string) reader {
 	return func(from string) (texts []string) {
 		data, err := os.ReadFile(filepath.Join(from, "published-json", name+".json"))
