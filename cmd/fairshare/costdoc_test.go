@@ -67,7 +67,7 @@ def site(environ, start):
     time.sleep(0.02)
     start("200 OK", [("Used", str(1000 * (time.thread_time() - began)))])
     return [b"page"]
-make_server("127.0.0.1", int(sys.argv[1]), TellsCPU(site)).serve_forever()
+make_server("127.0.0.1", int(sys.argv[1]), ReportsCPU(site)).serve_forever()
 `}, []string{"DIR/site.py", "PORT"}},
 		{"js", "node", "nodejs", map[string]string{"site.js": `
 PAGE
@@ -97,7 +97,7 @@ import (
 PAGE
 
 func main() {
-	http.ListenAndServe(os.Args[1], tellsCPU(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	http.ListenAndServe(os.Args[1], reportsCPU(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var used syscall.Rusage
 		cpu := func() int64 {
 			syscall.Getrusage(1, &used)
