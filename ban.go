@@ -10,25 +10,75 @@ import (
 	"time"
 )
 
-// findBan looks for a ban in force that holds for the request; it fills v and
-// returns true if an enforced one does. Of several, the longest counts.
+// Bans holds bans in force and former bans. Several guards may share one.
+// Package membans keeps them in memory, and membans/bantest tests what every
+// implementation must keep. It is safe for concurrent use.
+//
+// A ban in dry run is counted and found like another, but has no effect on
+// enforced bans.
+type Bans interface {
+	// RuleNumber returns the number that stands for the name of a rule in all
+	// other methods.
+	RuleNumber(name string) uint32
+
+	// Len returns the number of bans in force and former bans. While it is 0, a
+	// guard calls neither Find nor LimitsNewcomers.
+	Len() int
+
+	// Find returns how much longer a ban holds for a client at time now, 0 if
+	// there is none. If several bans hold, it returns the longest time. It does
+	// not keep q and allocates nothing.
+	Find(q *BanQuery, now time.Time) time.Duration
+
+	// LimitsNewcomers reports whether so many clients of a client's network are
+	// banned that its newcomers are limited, and by which rule. It does not keep
+	// client and allocates nothing.
+	LimitsNewcomers(client *BanKey, now time.Time) (rule uint32, limited bool)
+
+	// CountRefusal is called for each refusal that counts towards a ban. If
+	// reached is set and no ban is in force, it starts a ban, and returns how
+	// long the client is banned from now on. Otherwise it returns 0: then the
+	// refusal only delays when a former ban is forgiven.
+	CountRefusal(r *Refusal, reached bool) time.Duration
+
+	// Lift ends all bans [BanKey.Within] a client that began at a time or before,
+	// and forgets that there were any. It returns how many enforced bans were in
+	// force at that time. It calls each for every ban and former ban that it
+	// ends; each may be nil and must not use the Bans.
+	Lift(client ClientID, at time.Time, each func(key BanKey, rule string)) (lifted int)
+}
+
+// A BanQuery asks [Bans] for a ban.
+type BanQuery struct {
+	Key      BanKey
+	Rule     uint32 // see Bans.RuleNumber
+	DryRun   bool   // find a ban in dry run, not an enforced one
+	Newcomer bool   // the ban of the client's IPv6 network holds for the client too
+}
+
+// A Refusal counts towards a ban.
+type Refusal struct {
+	Key          BanKey
+	Rule         uint32 // see Bans.RuleNumber
+	DryRun       bool
+	Terms        *BanTerms
+	At           time.Time
+	Bot          string // name of the client's bot, for reports; "" means none
+	Bits4, Bits6 int    // bits of an address that make one client
+}
+
+// findBan looks for a ban in force that holds for the request. If an enforced
+// one does, it fills v and returns true. Of several, the longest counts.
 func (g *Guard) findBan(d *decision, v *Verdict) bool {
 	if g.bans.Len() == 0 || d.req.Proxy || d.req.Unnamed() {
 		return false
 	}
+	newcomer := !d.hasStanding()
 	var longest, trial Finding
 	for _, i := range g.banning {
 		r := &g.rules[i]
-		key := d.banKey(r)
-		wait := g.bans.find(&key, r.banID, d.now, g.dry(r))
-		if key.via().IsValid() { // a ban of the address itself holds too
-			key = key.direct()
-			wait = max(wait, g.bans.find(&key, r.banID, d.now, g.dry(r)))
-		}
-		if g.bans.networks.Load() && key.crowds() && !d.hasStanding() {
-			network := key.network()
-			wait = max(wait, g.bans.find(&network, r.banID, d.now, g.dry(r)))
-		}
+		d.ban = BanQuery{Key: d.banKey(r), Rule: r.banID, DryRun: g.dry(r), Newcomer: newcomer}
+		wait := g.bans.Find(&d.ban, d.now)
 		if wait == 0 || !r.Ban.All && !r.match.holds(d) || g.isExempt(d, r) {
 			continue
 		}
@@ -40,29 +90,28 @@ func (g *Guard) findBan(d *decision, v *Verdict) bool {
 		if f.Wait > most.Wait {
 			*most = f
 		}
-		if most == &longest && !g.policy.DryRun { // nobody gains standing by requests during a ban
+		if most == &longest && !g.policy.DryRun { // requests during a ban give no standing
 			g.history.forget(&d.client)
 		}
 	}
 	v.DryRunFinding = trial
 	if longest.Rule == nil {
-		d.crowd = g.findCrowd(d)
+		d.crowd = g.findCrowd(d, newcomer)
 		return false
 	}
 	v.Finding = longest
 	return true
 }
 
-// findCrowd returns the rule by whose bans newcomers of the client's network are
-// limited; −1 when there is none that holds for the request.
-func (g *Guard) findCrowd(d *decision) int {
-	if g.crowdLimit < 0 || !g.bans.limiting.Load() || !d.req.Addr.Is6() || d.hasStanding() {
+// findCrowd returns the rule whose bans limit newcomers of the client's network;
+// −1 if there is none that holds for the request.
+func (g *Guard) findCrowd(d *decision, newcomer bool) int {
+	if g.crowdLimit < 0 || !newcomer || !d.req.Addr.Is6() {
 		return -1
 	}
-	var key banKey
-	copy(key[:], appendAddr(nil, ByAddr, d.req.Addr, g.bits4, g.bits6))
-	rule, found := g.bans.limits(&key, d.now)
-	if !found {
+	appendAddr(d.ban.Key[:0], ByAddr, d.req.Addr, g.bits4, g.bits6)
+	rule, limited := g.bans.LimitsNewcomers(&d.ban.Key, d.now)
+	if !limited {
 		return -1
 	}
 	for _, i := range g.banning {
@@ -73,7 +122,7 @@ func (g *Guard) findCrowd(d *decision) int {
 	return -1
 }
 
-// dry reports whether a ban of the rule is a trial.
+// dry reports whether bans of the rule are in dry run.
 func (g *Guard) dry(r *compiledRule) bool { return r.DryRun || g.policy.DryRun }
 
 // isExempt reports whether bans of rule r do not hold for the request.
@@ -85,7 +134,7 @@ func (g *Guard) isExempt(d *decision, r *compiledRule) bool {
 }
 
 // banKey returns the key that r bans.
-func (d *decision) banKey(r *compiledRule) (key banKey) {
+func (d *decision) banKey(r *compiledRule) (key BanKey) {
 	of := d.key(r.limit)
 	key[0] = of[0]
 	copy(key.bytes(), of) // without the time at which the client was forgotten
@@ -100,7 +149,7 @@ func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Find
 		return nil
 	}
 	if d.tallies[take].Wait == 0 && r.Limit.Resource.Held() {
-		return nil // what its requests in progress may cost is in the way, not what they did
+		return nil // requests in progress keep it out by what they may cost, not by what they have cost
 	}
 	c := &d.count
 	c.charge[0] = Charge{Limit: r.banLimit, Key: d.takes[take].Key, Cost: 1}
@@ -112,10 +161,11 @@ func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Find
 	if err != nil {
 		return fmt.Errorf("refusals of client %s: %w", d.req.Addr, err)
 	}
-	length := g.bans.refused(&refused{
-		key: d.banKey(r), rule: r.banID, dry: g.dry(r), terms: r.Ban, at: d.now.UnixNano(),
-		bot: d.req.Bot.Name, bits4: g.bits4, bits6: g.bits6,
-	}, c.tally[0].Over)
+	c.refusal = Refusal{
+		Key: d.banKey(r), Rule: r.banID, DryRun: g.dry(r), Terms: r.Ban, At: d.now,
+		Bot: d.req.Bot.Name, Bits4: g.bits4, Bits6: g.bits6,
+	}
+	length := g.bans.CountRefusal(&c.refusal, c.tally[0].Over)
 	if length > 0 {
 		f.Ban, f.Wait = BanStarted, length
 		if !g.dry(r) {
@@ -125,16 +175,18 @@ func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Find
 	return nil
 }
 
-// Lift does what [Bans.Lift] does, and forgets the refusals that led to these
-// bans, and those of the client itself, as counted at time now: the next ban
-// takes as many as the first.
+// Lift calls [Bans.Lift]. It also forgets the refusals that led to these bans,
+// and those of the client itself, as counted at time now: the next ban needs as
+// many refusals as the first.
 func (g *Guard) Lift(ctx context.Context, client ClientID, at, now time.Time) (lifted int, err error) {
 	type counted struct {
-		key  banKey
+		key  BanKey
 		rule string
 	}
 	var all []counted
-	lifted = g.bans.lift(client, at, func(key banKey, rule string) { all = append(all, counted{key, rule}) })
+	if g.bans != nil {
+		lifted = g.bans.Lift(client, at, func(key BanKey, rule string) { all = append(all, counted{key, rule}) })
+	}
 	for _, c := range all {
 		for _, i := range g.banning {
 			if r := &g.rules[i]; r.Name == c.rule {
@@ -146,11 +198,11 @@ func (g *Guard) Lift(ctx context.Context, client ClientID, at, now time.Time) (l
 }
 
 // Forgive forgets the refusals of a client that count towards bans, as counted
-// at time now: not those of other clients within its prefix.
+// at time now. It keeps those of other clients within its prefix.
 func (g *Guard) Forgive(ctx context.Context, client ClientID, now time.Time) (err error) {
 	for _, kind := range [...]KeyKind{ByAddr, ByNetwork, ByBot} {
-		key, ok := keyOf(kind, client)
-		if !ok || key.client(client.Bot, g.bits4, g.bits6) != client {
+		key, ok := NewBanKey(kind, client)
+		if !ok || key.Client(client.Bot, g.bits4, g.bits6) != client {
 			continue
 		}
 		for _, i := range g.banning {
@@ -162,17 +214,17 @@ func (g *Guard) Forgive(ctx context.Context, client ClientID, now time.Time) (er
 	return err
 }
 
-func (g *Guard) forgive(ctx context.Context, r *compiledRule, key banKey, now time.Time) error {
-	of := g.bans.forgotten.ofBanKey(&key, g.bits4, g.bits6)
+func (g *Guard) forgive(ctx context.Context, r *compiledRule, key BanKey, now time.Time) error {
+	of := g.history.forgotten.ofBanKey(&key, g.bits4, g.bits6)
 	last := Charge{Limit: r.banLimit, Key: appendTime(key.bytes(), of), Cost: -MaxN, At: now}
 	before := last
 	before.At = now.Add(-g.limits[r.banLimit].Window)
 	return g.limiter.Settle(ctx, g.forward(now), []Charge{last, before})
 }
 
-// elsewhere reports whether a page of another site may have caused the
-// request: such refusals do not count towards a ban, else any page could get
-// its readers banned here (W3C Fetch Metadata).
+// elsewhere reports whether a page of another site may have caused the request.
+// Such refusals do not count towards a ban: otherwise any page could get its
+// readers banned here (W3C Fetch Metadata).
 func (d *decision) elsewhere() bool {
 	if d.req.Header == nil {
 		return false
@@ -181,10 +233,12 @@ func (d *decision) elsewhere() bool {
 	return slices.Contains(site, "cross-site") && !slices.Contains(mode, "navigate")
 }
 
-// length returns how long ban number n (from 0) of a key is: Growth times the
-// one before, up to Max, and up to a tenth more, so that many banned at once
-// do not return at once. The same ban is as long in a replay.
-func (t *BanTerms) length(key banKey, rule string, n int) time.Duration {
+// Length returns the length of ban number n (from 0) of a key by a rule: Growth
+// times the length of the ban before, at most Max, and up to a tenth more.
+// Because of that tenth, clients that are banned together do not return
+// together. It depends on t, key, rule and n alone, so a replay gives the same
+// length.
+func (t *BanTerms) Length(key BanKey, rule string, n int) time.Duration {
 	growth, most := max(t.Growth, 1), t.Max
 	if most == 0 {
 		most = max(24*time.Hour, t.For)
@@ -195,8 +249,18 @@ func (t *BanTerms) length(key banKey, rule string, n int) time.Duration {
 	h.Write([]byte(rule))
 	h.Write([]byte{byte(n), byte(n >> 8)})
 	tenth := float64(h.Sum64()>>11) / (1 << 53) / 10
-	return time.Duration(min(length*(1+tenth), float64(banForever)))
+	return time.Duration(min(length*(1+tenth), float64(maxBan)))
 }
 
-// banForever bounds a ban, so that its end is a time that can be written.
-const banForever = 100 * 365 * 24 * time.Hour
+// ForgiveAfter returns the time without a refusal after which one former ban is
+// forgiven: Forgive, or its default.
+func (t *BanTerms) ForgiveAfter() time.Duration {
+	if t.Forgive == 0 {
+		return 24 * time.Hour
+	}
+	return t.Forgive
+}
+
+// maxBan bounds the length of a ban, so that its end is a time that can be
+// written.
+const maxBan = 100 * 365 * 24 * time.Hour

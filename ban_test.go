@@ -1,6 +1,7 @@
 package fairshare_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/limittest"
+	"fairshare/membans"
 )
 
 // banPolicy refuses the second request in a second and bans for a minute at
@@ -167,7 +169,7 @@ func TestATrustedProxyIsNeverBanned(t *testing.T) {
 
 // Bans that a dry policy only wrote down do not begin when it is enforced.
 func TestBansOfADryRunEndWithIt(t *testing.T) {
-	bans := fairshare.NewBans(0)
+	bans := membans.New(0)
 	guard := func(dry bool) *fairshare.Guard {
 		policy := banPolicy(nil)
 		policy.DryRun = dry
@@ -194,7 +196,7 @@ func TestBansOfADryRunEndWithIt(t *testing.T) {
 
 func TestBansAreBounded(t *testing.T) {
 	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
-	bans := fairshare.NewBans(10)
+	bans := membans.New(10)
 	g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), bans)
 	if err != nil {
 		t.Fatal(err)
@@ -215,6 +217,29 @@ func TestBansAreBounded(t *testing.T) {
 	}
 }
 
+// A guard without Bans could not enforce a rule with a ban.
+func TestNewGuardNeedsBansForARuleWithABan(t *testing.T) {
+	policy := banPolicy(nil)
+	for name, bans := range map[string]fairshare.Bans{"nil": nil, "a nil pointer": (*membans.Bans)(nil)} {
+		_, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), bans)
+		var inRule *fairshare.RuleError
+		if !errors.As(err, &inRule) || inRule.Name != "rapid" {
+			t.Errorf("%s: %v, want an error about rule rapid", name, err)
+		}
+		without := fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Minute)}}}
+		g, err := fairshare.NewGuard(&without, limittest.NewModel(without.Limits()), bans)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := knock(t, g, 0, from(alice), 1); v.Action != fairshare.Allow {
+			t.Errorf("%s, and no rule with a ban: %s", name, say(v.Finding))
+		}
+		if n, err := g.Lift(t.Context(), fairshare.ClientID{Bot: "googlebot"}, start, start); n != 0 || err != nil {
+			t.Errorf("%s: Lift = %d, %v", name, n, err)
+		}
+	}
+}
+
 func BenchmarkBanMiss(b *testing.B) { benchmarkBan(b, 2_000_000) }
 func BenchmarkBanHit(b *testing.B)  { benchmarkBan(b, 0) }
 
@@ -225,7 +250,7 @@ func benchmarkBan(b *testing.B, first uint32) {
 		{Name: "none", Limit: requests(1, time.Second), Ban: &fairshare.BanTerms{After: 1, For: 24 * time.Hour}},
 		{Name: "stop", Action: fairshare.Block},
 	}}
-	g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), nil)
+	g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), membans.New(0))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/membans"
 )
 
 // A holdingLimiter lets everything pass, holds the same for each take of a held
@@ -110,7 +111,7 @@ func TestEachCostIsSettledOnce(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			p := costly()
 			l := &holdingLimiter{limits: p.Limits(), holds: test.holds}
-			g, err := fairshare.NewGuard(&p, l, nil)
+			g, err := fairshare.NewGuard(&p, l, membans.New(0))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +149,7 @@ func TestWhatIsHeldBansNobody(t *testing.T) {
 		want fairshare.BanState
 	}{{0, fairshare.NotBanned}, {time.Second, fairshare.BanStarted}} {
 		l := &fullLimiter{wait: test.wait}
-		g, err := fairshare.NewGuard(&p, l, nil)
+		g, err := fairshare.NewGuard(&p, l, membans.New(0))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,9 +9,9 @@ import (
 func Ban(g *Guard, n uint32, addr func(uint32) netip.Addr, now time.Time) {
 	r := &g.rules[0]
 	for i := range n {
-		var key banKey
-		copy(key[:], appendAddr(key[:0], ByAddr, addr(i), g.bits4, g.bits6))
-		g.bans.refused(&refused{key: key, rule: r.banID, terms: r.Ban, at: now.UnixNano(), bits4: g.bits4,
-			bits6: g.bits6}, true)
+		var key BanKey
+		appendAddr(key[:0], ByAddr, addr(i), g.bits4, g.bits6)
+		g.bans.CountRefusal(&Refusal{Key: key, Rule: r.banID, Terms: r.Ban, At: now, Bits4: g.bits4,
+			Bits6: g.bits6}, true)
 	}
 }

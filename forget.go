@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// A forgotten remembers which clients an operator has forgotten, and when. The
-// time is part of each key of such a client from then on, so that what was
-// counted under the former keys is not looked at again.
+// A forgotten holds the clients that an operator has forgotten, and when. From
+// then on the time is part of each key of such a client, so that counters under
+// the former keys are not used again.
 type forgotten struct {
-	any atomic.Bool // there is one
+	any atomic.Bool // it is not empty
 
 	mu    sync.RWMutex
 	lens  [129]int // how many prefixes have that length
 	addrs map[forgottenAddr]forgottenAt
 	bots  map[string]forgottenAt
-	noted int64 // how often one was noted
+	noted int64 // number of calls of note
 }
 
-// A forgottenAt says when a client was last forgotten. The clock that told the
-// time may have been set back, so that what was noted later counts.
+// A forgottenAt says when a client was last forgotten. The clock may have been
+// set back since, so the order of the calls of note decides which is the last.
 type forgottenAt struct {
-	noted int64 // how many were noted until then
+	noted int64 // number of calls of note until then
 	ns    int64 // Unix ns
 }
 
@@ -36,11 +36,11 @@ type forgottenAddr struct {
 	bits int
 }
 
-// maxForgotten bounds how many clients are in a forgotten. When it is full,
-// further ones are not noted.
+// maxForgotten bounds the number of clients in a forgotten. When it is full, no
+// further client is noted.
 const maxForgotten = 1 << 16
 
-var errTooManyForgotten = errors.New("too many forgotten clients: counters of this one are kept until they run out")
+var errTooManyForgotten = errors.New("too many forgotten clients: the counters of this one stay until they expire")
 
 // forgottenTag begins the time in a key. No part of a key begins with it.
 const forgottenTag = 0x7f
@@ -79,8 +79,8 @@ func (f *forgotten) note(client ClientID, at time.Time) bool {
 	return true
 }
 
-// mappedBits returns how many bits of its addresses, written with 128 bits, a
-// prefix fixes.
+// mappedBits returns the length of a prefix whose address is written with 128
+// bits.
 func mappedBits(p netip.Prefix) int {
 	if p.Addr().Is4() {
 		return 96 + p.Bits()
@@ -96,7 +96,7 @@ func forgottenKey(addr netip.Addr, bits int) forgottenAddr {
 	return k
 }
 
-// later returns what was noted later of the two.
+// later returns the one of the two that was noted later.
 func (a forgottenAt) later(b forgottenAt) forgottenAt {
 	if b.noted > a.noted {
 		return b
@@ -104,8 +104,8 @@ func (a forgottenAt) later(b forgottenAt) forgottenAt {
 	return a
 }
 
-// ofAddr returns when all the addresses that share the first bits with addr were
-// last forgotten; zero: they were not.
+// ofAddr returns when all addresses that share the first bits with addr were
+// last forgotten; zero if they were not.
 func (f *forgotten) ofAddr(addr netip.Addr, bits4, bits6 int) (at forgottenAt) {
 	if !addr.IsValid() {
 		return forgottenAt{}
@@ -131,15 +131,15 @@ func (f *forgotten) ofBot(name string) forgottenAt {
 	return f.bots[name]
 }
 
-// ofBanKey returns when those that a key stands for were last forgotten. A bot's
-// key does not hold its name: all bots are looked at.
-func (f *forgotten) ofBanKey(key *banKey, bits4, bits6 int) int64 {
-	switch key.kind() {
+// ofBanKey returns when the clients that a key stands for were last forgotten.
+// The key of a bot does not hold its name, so it compares the keys of all bots.
+func (f *forgotten) ofBanKey(key *BanKey, bits4, bits6 int) int64 {
+	switch key.Kind() {
 	case ByBot:
 		f.mu.RLock()
 		defer f.mu.RUnlock()
 		for name, at := range f.bots {
-			if of, _ := keyOf(ByBot, ClientID{Bot: name}); of == *key {
+			if of, _ := NewBanKey(ByBot, ClientID{Bot: name}); of == *key {
 				return at.ns
 			}
 		}
@@ -147,11 +147,11 @@ func (f *forgotten) ofBanKey(key *banKey, bits4, bits6 int) int64 {
 	case ByNetwork:
 		bits4, bits6 = key.networkBits()
 	}
-	return f.ofAddr(key.addr(), bits4, bits6).ns
+	return f.ofAddr(key.Addr(), bits4, bits6).ns
 }
 
-// appendTime ends a key of a client that was forgotten at a time; of others,
-// with 0, it leaves the key as it is.
+// appendTime appends the time, in Unix ns, at which the client of a key was
+// forgotten. 0 means that it was not: the key stays as it is.
 func appendTime(b []byte, at int64) []byte {
 	if at == 0 {
 		return b
@@ -163,23 +163,28 @@ func appendTime(b []byte, at int64) []byte {
 // forgets what limits and bans have counted for it: its next request is judged
 // as that of a new client. A prefix stands for all clients within it.
 //
-// What a client shares with others is kept: counters of its network (unless
-// the prefix holds it all), of a user agent, cookie or header, and of
+// Forget keeps what a client shares with others: counters of its network
+// (unless the prefix holds it all), of a user agent, cookie or header, and of
 // everyone.
 //
-// Counters are kept apart by the time as it was stored, which [Bans.Forgotten]
-// is told after a restart. It is not compared with the times of requests, so
-// it may be of another clock than at and now. The error is about the limiter, or says that there are too many
-// forgotten clients.
+// From then on the time stored is part of the keys of the client's counters, so
+// that older counters are not used. After a restart, pass the same time to
+// [History.RestoreForgotten]. It is not compared with the times of requests, so
+// it may be of another clock than at and now.
+//
+// The error is about the limiter, or says that there are too many forgotten
+// clients.
 func (g *Guard) Forget(ctx context.Context, client ClientID, at, stored, now time.Time) error {
 	_, err := g.Lift(ctx, client, at, now)
-	if !g.bans.forgotten.note(client, stored) && err == nil {
+	if !g.history.forgotten.note(client, stored) && err == nil {
 		err = errTooManyForgotten
 	}
 	return err
 }
 
-// Forgotten notes that a client was forgotten by [Guard.Forget] before the
-// process started, at the time that was stored. Of several, the first is told
-// first. It is for the time before the first request.
-func (b *Bans) Forgotten(client ClientID, stored time.Time) { b.forgotten.note(client, stored) }
+// RestoreForgotten notes that [Guard.Forget] has forgotten a client before the
+// process started, at the time that was stored. Call it before the first
+// request, and for the oldest first.
+func (h *History) RestoreForgotten(client ClientID, stored time.Time) {
+	h.forgotten.note(client, stored)
+}

@@ -92,13 +92,14 @@ func TestForgottenClientIsNew(t *testing.T) {
 func TestForgetWhenTheStoredTimeGoesBack(t *testing.T) {
 	policy := fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Hour)}}}
 	limiter := limittest.NewModel(policy.Limits())
-	process := func() (*fairshare.Guard, *fairshare.Bans) {
-		bans := fairshare.NewBans(0)
-		g, err := fairshare.NewGuard(&policy, limiter, bans)
+	process := func() (*fairshare.Guard, *fairshare.History) {
+		g, err := fairshare.NewGuard(&policy, limiter, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return g, bans
+		history := new(fairshare.History)
+		g.UseHistory(history)
+		return g, history
 	}
 	now := time.Unix(1_700_000_000, 0)
 	req := from(alice)
@@ -128,10 +129,10 @@ func TestForgetWhenTheStoredTimeGoesBack(t *testing.T) {
 			t.Fatalf("forget %d: want one request to pass", i)
 		}
 	}
-	g, bans := process()
-	bans.Forgotten(fairshare.PrefixID(netip.MustParsePrefix("192.0.2.0/24")), first)
-	bans.Forgotten(fairshare.PrefixID(netip.MustParsePrefix(alice+"/32")), first.Add(-time.Hour))
-	bans.Forgotten(fairshare.PrefixID(netip.MustParsePrefix(alice+"/32")), first.Add(-2*time.Hour))
+	g, history := process()
+	history.RestoreForgotten(fairshare.PrefixID(netip.MustParsePrefix("192.0.2.0/24")), first)
+	history.RestoreForgotten(fairshare.PrefixID(netip.MustParsePrefix(alice+"/32")), first.Add(-time.Hour))
+	history.RestoreForgotten(fairshare.PrefixID(netip.MustParsePrefix(alice+"/32")), first.Add(-2*time.Hour))
 	if !refused(g) {
 		t.Error("a restart lets a client in again that was forgotten before")
 	}

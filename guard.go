@@ -17,7 +17,7 @@ import (
 type Guard struct {
 	policy  *Policy
 	limiter Limiter
-	bans    *Bans
+	bans    Bans // nil only if no rule has a ban
 	rules   []compiledRule
 	index   *walkIndex
 	limits  []Limit
@@ -58,14 +58,15 @@ type compiledRule struct {
 }
 
 // NewGuard returns a guard for a policy. The limiter is made for
-// policy.Limits(); bans may be shared by the guards of several policies, nil
-// means new ones. The policy must not change afterwards.
+// policy.Limits(). bans may be shared by the guards of several policies; it may
+// be nil if no rule has a Ban. The policy must not change afterwards. Package
+// memlimit has a shorter NewGuard, which keeps everything in memory.
 //
 // NewGuard returns an error if the policy is invalid, if its rules need something
-// that is missing (see Policy.Ready), or if the limiter is nil or was made for
+// that is missing (see Policy.Ready, and bans), or if the limiter is nil or was made for
 // other limits. For the last check it calls the limiter's method
 // MadeFor([]Limit) error, if there is one.
-func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
+func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 	if policy == nil {
 		return nil, errors.New("the policy is nil")
 	}
@@ -77,7 +78,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 			return nil, err
 		}
 	}
-	if v := reflect.ValueOf(limiter); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if isNil(limiter) {
 		return nil, errors.New("the limiter is nil")
 	}
 	if l, ok := limiter.(interface{ MadeFor([]Limit) error }); ok {
@@ -85,8 +86,11 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 			return nil, err
 		}
 	}
-	if bans == nil {
-		bans = NewBans(0)
+	if isNil(bans) {
+		if i := slices.IndexFunc(policy.Rules, func(r Rule) bool { return r.Ban != nil }); i >= 0 {
+			return nil, &RuleError{Rule: i, Name: policy.Rules[i].Name, Err: errNoBans}
+		}
+		bans = nil
 	}
 	g := &Guard{policy: policy, limiter: limiter, bans: bans, limits: policy.Limits(), history: new(History),
 		crowdLimit: -1}
@@ -144,7 +148,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 	for i := range g.rules {
 		if g.rules[i].Ban != nil {
 			g.rules[i].banLimit = len(g.limitRule)
-			g.rules[i].banID = bans.ruleID(g.rules[i].Name)
+			g.rules[i].banID = bans.RuleNumber(g.rules[i].Name)
 			g.limitRule = append(g.limitRule, g.rules[i].Rule)
 			g.banning = append(g.banning, i)
 		}
@@ -185,6 +189,14 @@ func NewGuard(policy *Policy, limiter Limiter, bans *Bans) (*Guard, error) {
 	g.claimed.Store(minTime)
 	g.decisions.New = func() any { return &decision{guard: g, candidates: make([]uint64, len(g.index.anyPath))} }
 	return g, nil
+}
+
+var errNoBans = errors.New("the rule bans clients, but the guard has no Bans: pass membans.New(0) to NewGuard")
+
+// isNil reports whether v is nil or holds a nil pointer.
+func isNil(v any) bool {
+	value := reflect.ValueOf(v)
+	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }
 
 const minTime = -1 << 63
@@ -246,7 +258,10 @@ type decision struct {
 		charge [1]Charge
 		take   [1]Take
 		tally  [1]Tally
+
+		refusal Refusal
 	} // of countRefusal
+	ban BanQuery // of findBan; in here, so that a call of Bans.Find allocates nothing
 
 	page      Page // of the request
 	pageKnown bool // page is filled in
@@ -428,7 +443,7 @@ func (d *decision) key(limit int) []byte {
 
 // isPlainClient reports whether nothing but the address is in the request's key by address.
 func (d *decision) isPlainClient() bool {
-	return !d.req.Via.IsValid() && !d.guard.bans.forgotten.any.Load()
+	return !d.req.Via.IsValid() && !d.guard.history.forgotten.any.Load()
 }
 
 // byClient reports whether the request's key of a limit tells its address, or

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/membans"
 	"fairshare/memlimit"
 )
 
@@ -55,7 +56,7 @@ func memGuard(tb testing.TB, policy fairshare.Policy) *fairshare.Guard {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	g, err := fairshare.NewGuard(&policy, limiter, nil)
+	g, err := fairshare.NewGuard(&policy, limiter, membans.New(0))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"fairshare"
 	"fairshare/limittest"
+	"fairshare/membans"
 )
 
 // start is at the beginning of a window of every length used here.
@@ -48,7 +49,7 @@ func with(req fairshare.Request, headers ...string) fairshare.Request {
 
 func newGuard(t testing.TB, policy fairshare.Policy) *fairshare.Guard {
 	t.Helper()
-	g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), nil)
+	g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), membans.New(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -447,7 +448,7 @@ func (brokenLimiter) Take(context.Context, time.Time, []fairshare.Take, []fairsh
 
 func TestBrokenLimiterDecidesNothing(t *testing.T) {
 	policy := fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Second)}}}
-	g, err := fairshare.NewGuard(&policy, brokenLimiter{}, nil)
+	g, err := fairshare.NewGuard(&policy, brokenLimiter{}, membans.New(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -480,7 +481,7 @@ func TestVerdictStandsWhenRefusalsAreNotCounted(t *testing.T) {
 		{Name: "trial", Limit: requests(1, time.Hour), DryRun: true, Ban: ban},
 		{Name: "rapid", Limit: requests(3, time.Hour), Ban: ban},
 	}}
-	g, err := fairshare.NewGuard(&policy, forgetfulLimiter{limittest.NewModel(policy.Limits())}, nil)
+	g, err := fairshare.NewGuard(&policy, forgetfulLimiter{limittest.NewModel(policy.Limits())}, membans.New(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ const knownAfter = 10 * time.Minute
 const MaxAged = 16
 
 // A History remembers since when clients are known, and which pages they have
-// seen lately. Its memory is fixed: 12 MiB, taken at the first request. It is
+// seen recently. Its memory is fixed: 12 MiB, taken at the first request. It is
 // safe for concurrent use.
 //
 // The first table is one of sets, one for each network's hash, of MaxAged words. A word
@@ -45,6 +45,8 @@ type History struct {
 	secret [3]uint64
 	words  []atomic.Uint64
 	shown  []atomic.Uint64
+
+	forgotten forgotten
 }
 
 const (
@@ -171,9 +173,10 @@ func (h *History) put(set []atomic.Uint64, word, now uint64) {
 	}
 }
 
-// Tell records when the first request of a client came, as stored in a registry. It
-// gives the client standing by age if that was long enough before now.
-func (h *History) Tell(client netip.Prefix, first, now time.Time) {
+// RestoreFirstSeen records when the first request of a client came, as a registry
+// has stored it. It gives the client standing by age if that was long enough
+// before now.
+func (h *History) RestoreFirstSeen(client netip.Prefix, first, now time.Time) {
 	if !client.IsValid() || now.Sub(first) < knownAfter {
 		return
 	}
@@ -267,7 +270,7 @@ func (h *History) show(c *clientName, lists []seenList, places uint64, at time.T
 	}
 }
 
-// saw reports whether a client has seen a page of a list lately.
+// saw reports whether a client has seen a page of a list recently.
 func (h *History) saw(c *clientName, list *seenList, at time.Time) bool {
 	if c.set == 0 {
 		return false

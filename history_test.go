@@ -76,8 +76,8 @@ func TestPreparedAddressesOfOneNetworkGainLittle(t *testing.T) {
 func TestTellGivesStanding(t *testing.T) {
 	h := new(History)
 	now := historyStart.Add(time.Hour)
-	h.Tell(clientOf("192.0.2.1"), historyStart, now)
-	h.Tell(clientOf("192.0.2.2"), now.Add(-time.Minute), now)
+	h.RestoreFirstSeen(clientOf("192.0.2.1"), historyStart, now)
+	h.RestoreFirstSeen(clientOf("192.0.2.2"), now.Add(-time.Minute), now)
 	if !meets(h, "192.0.2.1", time.Hour) || meets(h, "192.0.2.2", time.Hour) {
 		t.Error("known for an hour, for a minute: want standing for the first alone")
 	}

@@ -92,7 +92,7 @@ func TestLongPollsHoldNoErrors(t *testing.T) {
 
 // A request that costs ten times what a network may spend leaves room for the
 // other clients of that network, an hour later.
-func TestExpensiveRequestLeavesRoomForStrangers(t *testing.T) {
+func TestExpensiveRequestLeavesRoomForOtherClients(t *testing.T) {
 	g := memoryGuard(t, fairshare.Rule{Name: "r", Limit: &fairshare.Limit{
 		Resource: fairshare.Time, N: 30_000_000, Window: time.Minute,
 		By: []fairshare.KeyPart{{Kind: fairshare.ByNetwork}},
@@ -101,7 +101,7 @@ func TestExpensiveRequestLeavesRoomForStrangers(t *testing.T) {
 		settles(t, g, fairshare.Outcome{Time: start, Status: 200, Took: 5 * time.Minute}))
 	later := arriving("192.0.2.77", "GET", "/", time.Hour)
 	if got := judged(t, g, 40, later, func(*fairshare.Verdict) {}); got < 30 {
-		t.Errorf("%d requests of strangers in progress, want at least 30", got)
+		t.Errorf("%d requests of other clients in progress, want at least 30", got)
 	}
 }
 

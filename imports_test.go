@@ -19,10 +19,11 @@ import (
 // import: imports point at the root. A package that is not listed may import
 // the root alone; cmd may import all.
 var mayImport = map[string][]string{
+	"memlimit":           {"membans"},
 	"httpguard":          {"memlimit", "share"},
 	"share":              {"share/capacity"},
 	"internal/proxy":     {"httpguard"},
-	"internal/replay":    {"internal/accesslog", "internal/census"},
+	"internal/replay":    {"internal/accesslog", "internal/census", "membans"},
 	"internal/registrar": {"sqlregistry"},
 	"internal/journal":   {"internal/lockfile"},
 	"sqlregistry":        {"internal/lockfile"},
@@ -31,7 +32,8 @@ var mayImport = map[string][]string{
 	// livepolicy puts a policy file in force; site and internal/serve are the composition roots that
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "clientaddr", "httpguard", "internal/amount", "internal/census", "internal/lockfile",
-		"internal/registrar", "internal/sessions", "internal/setup", "memlimit", "policyfile", "share", "sqlregistry"},
+		"internal/registrar", "internal/sessions", "internal/setup", "membans", "memlimit", "policyfile", "share",
+		"sqlregistry"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/cputime", "internal/inbound",
 		"internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions", "internal/setup",
 		"internal/systemd", "policyfile"},
@@ -39,7 +41,7 @@ var mayImport = map[string][]string{
 
 	// The commands check, bot and replay, which need a policy but no server.
 	"internal/check": {"asn", "bots", "internal/amount", "clientaddr", "internal/livepolicy", "internal/proxy",
-		"internal/setup", "memlimit", "policyfile"},
+		"internal/setup", "membans", "memlimit", "policyfile"},
 	"internal/logreplay": {"asn", "clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
 		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",
 		"sqlregistry"},
@@ -57,7 +59,7 @@ var leaves = []string{"internal/cli", "internal/durable", "internal/network", "i
 // standardOnly may be imported by other programs, which then need nothing
 // else.
 var standardOnly = []string{".", "internal/durable", "internal/network", "httpguard", "httpguard/httpguardtest",
-	"memlimit", "share", "share/capacity", "internal/prose"}
+	"membans", "memlimit", "share", "share/capacity", "internal/prose"}
 
 // modulePath is the path of this module.
 var modulePath = reflect.TypeFor[fairshare.Guard]().PkgPath()

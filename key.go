@@ -32,7 +32,7 @@ const (
 // there with the peer that named it, and with ByPeer the peer alone.
 func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 	var at forgottenAt // when the client was last forgotten
-	forgotten := &d.guard.bans.forgotten
+	forgotten := &d.guard.history.forgotten
 	known := forgotten.any.Load()
 	for i := range by {
 		part := &by[i]

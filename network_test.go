@@ -97,7 +97,7 @@ func TestNetworkOfAnySizeCanBeBanned(t *testing.T) {
 		if f := decide(restarted, test.first); f.Ban != fairshare.BanInForce {
 			t.Errorf("%s after a restart: %+v, want a ban in force", test.first, f)
 		}
-		if n := bans.Lift(banned.Client, start); n != 1 {
+		if n := bans.Lift(banned.Client, start, nil); n != 1 {
 			t.Errorf("%d bans of %s are lifted, want 1", n, test.client)
 		}
 		if _, err := g.Lift(t.Context(), banned.Client, start, start); err != nil {
@@ -130,7 +130,7 @@ func TestBanOfAWideNetworkHoldsForProvisionalClients(t *testing.T) {
 	if banned.Client.Via != nginx || banned.Client.Prefix.String() != "10.1.0.0/16" {
 		t.Errorf("%v is banned", banned.Client)
 	}
-	bans.Lift(banned.Client, start)
+	bans.Lift(banned.Client, start, nil)
 	banned.Client.Via = from("10.1.2.3").Via
 	bans.Restore(banned)
 	if f := ask(through(gateway, "10.1.77.3")); f.Ban != fairshare.BanInForce {

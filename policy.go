@@ -127,7 +127,7 @@ func (p *Policy) Limits() []Limit {
 // something of the network.
 func (p *Policy) bansCrowds() bool {
 	_, bits6 := p.prefixes()
-	return bits6 > crowdBits && slices.ContainsFunc(p.Rules, func(r Rule) bool {
+	return bits6 > network.Bits6 && slices.ContainsFunc(p.Rules, func(r Rule) bool {
 		return r.Ban != nil && (len(r.Limit.By) == 0 || r.Limit.By[0].Kind == ByAddr)
 	})
 }
@@ -227,13 +227,6 @@ func (t *BanTerms) within() time.Duration {
 		return 10 * time.Minute
 	}
 	return t.Within
-}
-
-func (t *BanTerms) forgive() time.Duration {
-	if t.Forgive == 0 {
-		return 24 * time.Hour
-	}
-	return t.Forgive
 }
 
 func control(r rune) bool { return r < 0x20 || r >= 0x7F && r < 0xA0 }

@@ -8,6 +8,7 @@ import (
 
 	"fairshare"
 	"fairshare/limittest"
+	"fairshare/membans"
 	"fairshare/memlimit"
 )
 
@@ -74,7 +75,7 @@ func TestCeilingBoundsAForger(t *testing.T) {
 	} {
 		policy := fairshare.Policy{Rules: []fairshare.Rule{{Name: "limit", Limit: &test.limit,
 			Ban: banTerms(&test.limit)}}}
-		g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), nil)
+		g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), membans.New(0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +200,7 @@ func TestBanOfAProvisionalClientHoldsThroughItsPeerAlone(t *testing.T) {
 
 // Eight forged neighbours are no evidence against their IPv6 network.
 func TestProvisionalClientsGetNoNetworkBanned(t *testing.T) {
-	bans := fairshare.NewBans(0)
+	bans := membans.New(0)
 	var began []string
 	bans.Observe(func(b fairshare.Banned) { began = append(began, b.Client.String()) })
 	policy := banPolicy(nil)
@@ -233,10 +234,10 @@ func TestBanOfAnAddressHoldsForItsProvisionalClients(t *testing.T) {
 // lifts the bans of an address lifts those too.
 func TestBanOfAProvisionalClientIsRestoredAndLifted(t *testing.T) {
 	var began []fairshare.Banned
-	first := fairshare.NewBans(0)
+	first := membans.New(0)
 	first.Observe(func(b fairshare.Banned) { began = append(began, b) })
 	policy := banPolicy(nil)
-	guard := func(bans *fairshare.Bans) *fairshare.Guard {
+	guard := func(bans *membans.Bans) *fairshare.Guard {
 		g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), bans)
 		if err != nil {
 			t.Fatal(err)
@@ -250,7 +251,7 @@ func TestBanOfAProvisionalClientIsRestoredAndLifted(t *testing.T) {
 	}
 	for name, id := range map[string]fairshare.ClientID{"by address": {Prefix: want.Prefix},
 		"by network": {Prefix: netip.MustParsePrefix("192.0.2.0/24")}, "as it is": want} {
-		bans := fairshare.NewBans(0)
+		bans := membans.New(0)
 		bans.Restore(began[0])
 		g := guard(bans)
 		if v := knock(t, g, 2*time.Second, through(gateway, alice), 1); v.Ban != fairshare.BanInForce {
@@ -261,7 +262,7 @@ func TestBanOfAProvisionalClientIsRestoredAndLifted(t *testing.T) {
 		}
 		for _, other := range []fairshare.ClientID{{Prefix: want.Prefix, Via: nginx},
 			{Prefix: netip.MustParsePrefix(bob + "/32")}} {
-			if n := bans.Lift(other, start.Add(2*time.Second)); n != 0 {
+			if n := bans.Lift(other, start.Add(2*time.Second), nil); n != 0 {
 				t.Errorf("%v lifts %d bans", other, n)
 			}
 		}
@@ -404,7 +405,7 @@ func TestProvisionalRequestAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := fairshare.NewGuard(&policy, limiter, nil)
+	g, err := fairshare.NewGuard(&policy, limiter, membans.New(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +433,7 @@ func TestCeilingHasRoomForManyRequestsInProgress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := fairshare.NewGuard(&policy, limiter, nil)
+		g, err := fairshare.NewGuard(&policy, limiter, membans.New(0))
 		if err != nil {
 			t.Fatal(err)
 		}

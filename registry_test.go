@@ -9,6 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/limittest"
+	"fairshare/membans"
 	"fairshare/memlimit"
 )
 
@@ -131,13 +132,13 @@ func TestAllowByLabelExemptsFromBans(t *testing.T) {
 }
 
 // watched returns a guard whose bans are noted.
-func watched(t *testing.T, p fairshare.Policy) (g *fairshare.Guard, bans *fairshare.Bans, told *[]fairshare.Banned) {
+func watched(t *testing.T, p fairshare.Policy) (g *fairshare.Guard, bans *membans.Bans, told *[]fairshare.Banned) {
 	t.Helper()
 	limiter, err := memlimit.New(p.Limits(), memlimit.Options{Memory: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bans, told = fairshare.NewBans(0), new([]fairshare.Banned)
+	bans, told = membans.New(0), new([]fairshare.Banned)
 	bans.Observe(func(b fairshare.Banned) { *told = append(*told, b) })
 	if g, err = fairshare.NewGuard(&p, limiter, bans); err != nil {
 		t.Fatal(err)
@@ -246,7 +247,8 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 	}
 
 	// An operator lifts the network's ban, and those of its clients.
-	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("2001:db8:1::/48")), start.Add(time.Second)); n != 129 {
+	id := fairshare.PrefixID(netip.MustParsePrefix("2001:db8:1::/48"))
+	if n := bans.Lift(id, start.Add(time.Second), nil); n != 129 {
 		t.Errorf("lifted %d, want 129", n)
 	}
 	if v = knock(t, g, 2*time.Second, client(1000), 1); v.Action != fairshare.Allow {
@@ -307,7 +309,7 @@ func TestDryRunReportsBansWithoutEffect(t *testing.T) {
 	if len(*told) != 129 || slices.ContainsFunc(*told, func(b fairshare.Banned) bool { return !b.DryRun }) {
 		t.Errorf("told: %+v; want 128 clients and a network, all in dry run", *told)
 	}
-	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("::/0")), start); n != 0 {
+	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("::/0")), start, nil); n != 0 {
 		t.Errorf("%d were lifted that banned nobody", n)
 	}
 }
@@ -361,7 +363,7 @@ func TestLift(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bans.Lift(id, start.Add(4*time.Second))
+		bans.Lift(id, start.Add(4*time.Second), nil)
 		got := ""
 		for _, who := range []struct {
 			name string
@@ -380,7 +382,7 @@ func TestLift(t *testing.T) {
 	// A ban that begins later is not lifted.
 	g, bans, _ := watched(t, policy)
 	knock(t, g, 10*time.Second, at("203.0.113.9"), 2)
-	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), start); n != 0 {
+	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), start, nil); n != 0 {
 		t.Errorf("lifted %d that began later", n)
 	}
 	if v := knock(t, g, 11*time.Second, at("203.0.113.9"), 1); v.Ban != fairshare.BanInForce {
@@ -438,7 +440,7 @@ func TestLiftResetsTheBanNumber(t *testing.T) {
 	g, bans, _ := watched(t, policy)
 	knock(t, g, 10*time.Second, at("203.0.113.9"), 2)
 	// History goes with it: the next ban is a first one.
-	bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), start.Add(12*time.Second))
+	bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), start.Add(12*time.Second), nil)
 	if v := knock(t, g, 13*time.Second, at("203.0.113.9"), 2); v.Ban != fairshare.BanStarted ||
 		!around(v.Wait, time.Minute) {
 		t.Errorf("the ban after it was lifted: %s", say(v.Finding))

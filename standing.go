@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A client has standing when something that it cannot make up speaks for it: it
-// is known for a while (see History), an operator has given it a label, or it is
-// a verified bot. All others are newcomers. An unknown address has no standing.
+// A client has standing for a reason that it cannot forge: it has been known for
+// a while (see History), an operator has given it a label, or it is a verified
+// bot. All other clients are newcomers. An unknown address has no standing.
 
 // hasStanding reports whether the client has standing.
 func (d *decision) hasStanding() bool {

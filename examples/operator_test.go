@@ -14,6 +14,7 @@ import (
 	"fairshare/bots"
 	"fairshare/httpguard"
 	"fairshare/internal/registrar"
+	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 	"fairshare/sqlregistry"
@@ -76,7 +77,7 @@ func (m *state) save(limiter *memlimit.Limiter, now time.Time) {
 }
 
 // restore loads the state at the start of a process.
-func (m *state) restore(limiter *memlimit.Limiter, bans *fairshare.Bans, now time.Time) {
+func (m *state) restore(limiter *memlimit.Limiter, bans *membans.Bans, now time.Time) {
 	m.t.Helper()
 	if m.counters.Len() > 0 {
 		loaded, err := limiter.Load(&m.counters, now)

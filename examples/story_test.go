@@ -21,6 +21,7 @@ import (
 	"fairshare/clientaddr"
 	"fairshare/httpguard"
 	"fairshare/internal/journal"
+	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 	"fairshare/share"
@@ -264,7 +265,7 @@ func newProcess(t *testing.T, file *policyfile.File, stored *state, begin time.T
 	if p.limiter, err = memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	bans := fairshare.NewBans(0)
+	bans := membans.New(0)
 	file.Provide(provided)
 	if p.guard, err = fairshare.NewGuard(&file.Policy, p.limiter, bans); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"fairshare"
 	"fairshare/httpguard"
 	"fairshare/limittest"
+	"fairshare/membans"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -37,7 +38,7 @@ func guardFor(t testing.TB, p *fairshare.Policy, wrap func(fairshare.Limiter) fa
 	if wrap != nil {
 		limiter = wrap(limiter)
 	}
-	g, err := fairshare.NewGuard(p, limiter, nil)
+	g, err := fairshare.NewGuard(p, limiter, membans.New(0))
 	if err != nil {
 		t.Fatal(err)
 	}

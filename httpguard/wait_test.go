@@ -12,6 +12,7 @@ import (
 
 	"fairshare"
 	"fairshare/httpguard"
+	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 )
@@ -87,7 +88,7 @@ func (s *burstSite) guard(p *fairshare.Policy) *fairshare.Guard {
 	if err != nil {
 		s.Fatal(err)
 	}
-	guard, err := fairshare.NewGuard(p, s.limiter, nil)
+	guard, err := fairshare.NewGuard(p, s.limiter, membans.New(0))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -332,7 +333,7 @@ func TestIdleRequestsKeepNobodyOut(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						guard, err := fairshare.NewGuard(p, limiter, nil)
+						guard, err := fairshare.NewGuard(p, limiter, membans.New(0))
 						if err != nil {
 							t.Fatal(err)
 						}

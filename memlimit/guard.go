@@ -5,10 +5,12 @@ import (
 	"fmt"
 
 	"fairshare"
+	"fairshare/membans"
 )
 
-// NewGuard returns a guard for a policy that counts in memory of its own: New
-// and [fairshare.NewGuard] in one call. The policy must not change afterwards.
+// NewGuard returns a guard for a policy that keeps its counters and bans in
+// memory: New, [membans.New] and [fairshare.NewGuard] in one call. The policy
+// must not change afterwards.
 func NewGuard(policy *fairshare.Policy, opts Options) (*fairshare.Guard, error) {
 	if policy == nil {
 		return nil, errors.New("the policy is nil")
@@ -20,7 +22,7 @@ func NewGuard(policy *fairshare.Policy, opts Options) (*fairshare.Guard, error) 
 	if err != nil {
 		return nil, err
 	}
-	return fairshare.NewGuard(policy, limiter, nil)
+	return fairshare.NewGuard(policy, limiter, membans.New(0))
 }
 
 // MadeFor returns an error unless the Limiter was made for these limits, in

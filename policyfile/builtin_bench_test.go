@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 )
@@ -19,7 +20,7 @@ func BenchmarkDecideBuiltIn(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	g, err := fairshare.NewGuard(&policy, limiter, nil)
+	g, err := fairshare.NewGuard(&policy, limiter, membans.New(0))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/membans"
 	"fairshare/memlimit"
 )
 
@@ -73,7 +74,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guard, err := fairshare.NewGuard(policy, limiter, nil)
+	guard, err := fairshare.NewGuard(policy, limiter, membans.New(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 )
@@ -71,7 +72,7 @@ func ExampleLoad() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	guard, err := fairshare.NewGuard(&file.Policy, limiter, nil)
+	guard, err := fairshare.NewGuard(&file.Policy, limiter, membans.New(0))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -100,12 +101,12 @@ rules: [{name: known attackers, match: {addr: drop}, block: true}]
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = fairshare.NewGuard(&file.Policy, limiter, nil)
+	_, err = fairshare.NewGuard(&file.Policy, limiter, membans.New(0))
 	fmt.Println(strings.Replace(err.Error(), "; ", "\n", 1))
 	for _, source := range file.Sources {
 		source.Set.Replace([]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}) // the content of drop.txt
 	}
-	_, err = fairshare.NewGuard(&file.Policy, limiter, nil)
+	_, err = fairshare.NewGuard(&file.Policy, limiter, membans.New(0))
 	fmt.Println(err)
 	// Output:
 	// site.yaml: rule "known attackers" looks at the list "drop", which was not loaded from drop.txt

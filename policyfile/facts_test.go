@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/membans"
 )
 
 var everything = Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true}
@@ -61,11 +62,11 @@ site.yaml: rule "two" looks at labels` + site + `set Request.Override.Labels and
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, nil); err == nil || err.Error() != c.want {
+		if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, membans.New(0)); err == nil || err.Error() != c.want {
 			t.Errorf("%s\ngot  %v\nwant %s", c.policy, err, c.want)
 		}
 		f.Provide(c.provides)
-		if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, nil); err != nil {
+		if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, membans.New(0)); err != nil {
 			t.Errorf("%s\nwith %+v: %v", c.policy, c.provides, err)
 		}
 	}
@@ -80,11 +81,11 @@ rules: [{name: known attackers, match: {addr: drop}, block: true}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, nil); err == nil {
+	if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, membans.New(0)); err == nil {
 		t.Fatal("a guard without the list, no error")
 	}
 	f.Sources[0].Set.Replace([]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")})
-	guard, err := fairshare.NewGuard(&f.Policy, unlimited{}, nil)
+	guard, err := fairshare.NewGuard(&f.Policy, unlimited{}, membans.New(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ rules: [{name: known attackers, match: {addr: drop}, block: true}]
 		t.Errorf("%v, %v, want block", verdict.Action, err)
 	}
 	f.Sources[0].Set.Replace(nil) // an empty list is loaded too
-	if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, nil); err != nil {
+	if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, membans.New(0)); err != nil {
 		t.Error(err)
 	}
 }
@@ -110,14 +111,14 @@ func TestGoodPoliciesMakeGuardsWithAllFacts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, nil); err != nil {
+		if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, membans.New(0)); err != nil {
 			incomplete++
 			if !strings.Contains(err.Error(), "looks at") {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
 		f.Provide(everything)
-		if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, nil); err != nil {
+		if _, err := fairshare.NewGuard(&f.Policy, unlimited{}, membans.New(0)); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -104,7 +104,12 @@ func (r *reader) sampleBots() []sampleBot {
 // walker returns a function that judges a request by a policy, with a real guard
 // and without counting, and yields the rules that matched.
 func walker(p *fairshare.Policy) func(*fairshare.Request) iter.Seq[int] {
-	guard, err := fairshare.NewGuard(p, unlimited{}, nil)
+	withoutBans := *p
+	withoutBans.Rules = slices.Clone(p.Rules)
+	for i := range withoutBans.Rules {
+		withoutBans.Rules[i].Ban = nil // unlimited refuses nothing, so no ban begins
+	}
+	guard, err := fairshare.NewGuard(&withoutBans, unlimited{}, nil)
 	return func(req *fairshare.Request) iter.Seq[int] {
 		return func(yield func(int) bool) {
 			if err != nil {

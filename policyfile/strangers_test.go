@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/membans"
 	"fairshare/memlimit"
 )
 
@@ -43,7 +44,7 @@ func newWatchedSite(t *testing.T) (*site, *watchedLimiter) {
 		t.Fatal(err)
 	}
 	w := &watchedLimiter{limiter, map[int]bool{}}
-	guard, err := fairshare.NewGuard(policy, w, nil)
+	guard, err := fairshare.NewGuard(policy, w, membans.New(0))
 	if err != nil {
 		t.Fatal(err)
 	}

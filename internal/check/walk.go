@@ -11,6 +11,7 @@ import (
 	"fairshare"
 	"fairshare/internal/amount"
 	"fairshare/internal/proxy"
+	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 )
@@ -30,7 +31,7 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request) 
 		return err
 	}
 	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true})
-	guard, err := fairshare.NewGuard(&file.Policy, limiter, nil)
+	guard, err := fairshare.NewGuard(&file.Policy, limiter, membans.New(0))
 	if err != nil {
 		return err
 	}

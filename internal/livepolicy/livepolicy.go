@@ -17,6 +17,7 @@ import (
 	"fairshare/clientaddr"
 	"fairshare/httpguard"
 	"fairshare/internal/census"
+	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 	"fairshare/share"
@@ -50,7 +51,7 @@ type Options struct {
 type Policy struct {
 	options Options
 	current atomic.Pointer[Runtime]
-	bans    *fairshare.Bans
+	bans    *membans.Bans
 	history *fairshare.History
 	state   *State
 	watch   *clientaddr.Watch
@@ -73,7 +74,7 @@ type Policy struct {
 // New opens what a policy file names. Call OpenState and Start next, and Close
 // in the end.
 func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, error) {
-	p := &Policy{options: opts, bans: fairshare.NewBans(0), history: new(fairshare.History), state: new(State),
+	p := &Policy{options: opts, bans: membans.New(0), history: new(fairshare.History), state: new(State),
 		watch: clientaddr.NewWatch(), provisional: make(chan struct{}), stopState: func() {}}
 	rt, err := p.newRuntime(ctx, file, nil)
 	if err != nil {
@@ -96,7 +97,7 @@ func (p *Policy) OpenState(ctx context.Context) error {
 	rt := p.Current()
 	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock)
 	p.readFirstSeen(func(client netip.Prefix, first time.Time) {
-		p.history.Tell(client, p.options.Clock.FromWall(first), p.Now())
+		p.history.RestoreFirstSeen(client, p.options.Clock.FromWall(first), p.Now())
 	})
 	p.useQueue(rt)
 	return nil

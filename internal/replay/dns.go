@@ -92,7 +92,7 @@ func newProbe(policy *fairshare.Policy) (*fairshare.Guard, error) {
 	if probe.Rules == nil {
 		return nil, nil
 	}
-	return fairshare.NewGuard(&probe, noLimiter{}, fairshare.NewBans(1))
+	return fairshare.NewGuard(&probe, noLimiter{}, nil)
 }
 
 func looksUp(m *fairshare.Match) bool {

@@ -9,6 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/accesslog"
+	"fairshare/membans"
 )
 
 // maxBackwards is how much earlier than the latest line a line may be. An even earlier
@@ -115,7 +116,7 @@ func (j *judge) reset() error {
 	if j.age > 0 {
 		limiter = &aged{limiter: limiter, age: j.age}
 	}
-	bans := fairshare.NewBans(mostBans)
+	bans := membans.New(mostBans)
 	bans.Observe(func(b fairshare.Banned) { j.observe(b) })
 	guard, err := fairshare.NewGuard(j.opts.Policy, limiter, bans)
 	j.guard, j.latest, j.held = guard, math.MinInt64, heldSlots{guard: guard}

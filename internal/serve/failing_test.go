@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/membans"
 )
 
 // brokenLimiter is a limiter whose counters cannot be reached.
@@ -38,7 +39,7 @@ func startBroken(t *testing.T, policy string) *server {
 		t.Fatal(err)
 	}
 	rt := s.runtime.Load()
-	if rt.Guard, err = fairshare.NewGuard(&file.Policy, brokenLimiter{rt.Limiter}, fairshare.NewBans(0)); err != nil {
+	if rt.Guard, err = fairshare.NewGuard(&file.Policy, brokenLimiter{rt.Limiter}, membans.New(0)); err != nil {
 		t.Fatal(err)
 	}
 	s.guard.Replace(rt.Guard, s.guardOptions(rt))

@@ -1,15 +1,16 @@
-package fairshare
+package membans
 
 import (
 	"math/rand/v2"
 	"testing"
 )
 
-// Whatever was added is found until it is removed; most else is not.
-func TestBanFilter(t *testing.T) {
+// A key that was added is found until it is removed. Most other keys are not
+// found.
+func TestFilterFindsAddedKeys(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	const n = 10_000
-	f := newBanFilter(n)
+	f := newFilter(n)
 	in := map[uint64]int{}
 	for range 5 * n {
 		h := rnd.Uint64() % (3 * n) * 0x9E3779B97F4A7C15
@@ -38,12 +39,12 @@ func TestBanFilter(t *testing.T) {
 		}
 	}
 	if wrong > 200 { // 8 of 2^15 a look-up
-		t.Errorf("%d of 100,000 strangers are found", wrong)
+		t.Errorf("%d of 100,000 other keys are found", wrong)
 	}
 }
 
-func TestBanFilterOverflowSaysMaybe(t *testing.T) {
-	f := newBanFilter(1)
+func TestOverflowingFilterReportsEveryKey(t *testing.T) {
+	f := newFilter(1)
 	for i := range uint64(40) {
 		f.add(i << 49)
 	}
