@@ -67,6 +67,40 @@ func take(t *testing.T, l *memlimit.Limiter, limit int, cost int64) fairshare.Ta
 	return tallies[0]
 }
 
+// A state that a wrong clock left far ahead continues as of now after a restart, too.
+func TestRestartAfterAWrongClock(t *testing.T) {
+	for _, algorithm := range []fairshare.Algorithm{fairshare.Window, fairshare.GCRA, fairshare.Quiet} {
+		limits := []fairshare.Limit{{Name: "a", Resource: fairshare.Requests, N: 2, Window: 10 * time.Second,
+			Algorithm: algorithm}}
+		l := open(t, limits, 1<<20)
+		takeAt := func(after time.Duration) bool {
+			var tallies [1]fairshare.Tally
+			takes := []fairshare.Take{{Key: []byte("k"), Cost: 1}}
+			if err := l.Take(t.Context(), start.Add(after), takes, tallies[:]); err != nil {
+				t.Fatal(err)
+			}
+			return !tallies[0].Over
+		}
+		if !takeAt(24*time.Hour) || !takeAt(24*time.Hour) {
+			t.Fatalf("%v: two requests do not pass", algorithm)
+		}
+		var snapshot bytes.Buffer
+		if err := l.Save(&snapshot, start); err != nil {
+			t.Fatal(err)
+		}
+		l = open(t, limits, 1<<20)
+		if _, err := l.Load(&snapshot, start.Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if takeAt(time.Minute) {
+			t.Errorf("%v: a request passes after a restart", algorithm)
+		}
+		if !takeAt(time.Minute + 21*time.Second) {
+			t.Errorf("%v: a request is refused after two windows", algorithm)
+		}
+	}
+}
+
 func TestWithKeepsCounters(t *testing.T) {
 	old := []fairshare.Limit{
 		{Name: "rate", Resource: fairshare.Requests, N: 10, Window: time.Minute},

@@ -304,9 +304,14 @@ func (in *snapshot) state(l *limit, s *set, i int, guest bool) error {
 	if l == nil {
 		return nil
 	}
-	v := l.load(s, i, in.at)
-	if !l.plausible(&v, in.at) {
+	at := in.at
+	v := l.load(s, i, at)
+	if !l.plausible(&v, at) {
 		return errDamaged
+	}
+	if l.rewound(s.slot[i][0], s.slot[i][1], &v) {
+		at = in.now // it continues as of now, not as of the snapshot
+		v = l.load(s, i, at)
 	}
 	if later := l.load(s, i, in.now); l.fresh(&later) {
 		return nil
@@ -314,7 +319,7 @@ func (in *snapshot) state(l *limit, s *set, i int, guest bool) error {
 	in.loaded.States++
 	tag := s.slot[i][0] &^ lowMask
 	if in.sets != uint64(len(in.table.sets)) {
-		in.table.spread(l, home, in.sets-1, tag, &v, in.at, in.now)
+		in.table.spread(l, home, in.sets-1, tag, &v, at, in.now)
 		return nil
 	}
 	to := &in.table.sets[n]
