@@ -129,7 +129,8 @@ func (r *reader) checkOwners() {
 		rule := &r.file.Policy.Rules[i]
 		at := r.rules[i]
 		if rule.Limit != nil && byOwner(rule.Limit.By) {
-			r.fault(firstNode(find(at.limit, "by"), at.node), remedy, "by: asn needs a table of the owners of addresses")
+			r.fault(firstNode(find(at.limit, "by"), at.node), remedy,
+				"by: asn needs a table of the owners of addresses")
 		}
 		var texts []string
 		texts = appendOwnerTexts(texts, &rule.Match)
@@ -142,7 +143,8 @@ func (r *reader) checkOwners() {
 		}
 	}
 	if s := r.file.Share; s != nil && byOwner(s.By) {
-		r.fault(firstNode(find(find(r.root, "share"), "by")), remedy, "by: asn needs a table of the owners of addresses")
+		r.fault(firstNode(find(find(r.root, "share"), "by")), remedy,
+			"by: asn needs a table of the owners of addresses")
 	}
 }
 
