@@ -2,10 +2,10 @@
 //
 // Start with [New], and pass the result to [fairshare.NewGuard].
 //
-// Two structures are read before the map of bans, because they pay even next to
-// a map in 256 parts with a lock each: as soon as there is a ban, the filter
-// makes a decision about a client without one 4 to 7 % faster (50 ns). The cache
-// makes a decision about a banned client 13 to 15 % faster (30 ns) with 1,000
+// Two structures are read before the map of bans. They pay even next to a map in
+// 256 parts with a lock each. As soon as there is a ban, the filter makes a
+// decision about a client without one 4 to 7 % faster (50 ns). The cache makes
+// a decision about a banned client 13 to 15 % faster (30 ns) with 1,000
 // bans, and 2 % with 1,000,000.
 package membans
 

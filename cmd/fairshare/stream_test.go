@@ -86,7 +86,10 @@ func TestSandwichPassesWebsockets(t *testing.T) {
 	t.Parallel()
 	sockets := httptest.NewServer(http.HandlerFunc(echoSocket))
 	defer sockets.Close()
-	_, block, _ := strings.Cut(deployed(t, nil, "nginx/inner.conf"), "\t# A websocket server of yours:\n")
+	_, block, found := strings.Cut(deployed(t, nil, "nginx/inner.conf"), "\t# For your websocket server:\n")
+	if !found {
+		t.Fatal("inner.conf has no block for a websocket server")
+	}
 	block, _, _ = strings.Cut(block, "\n}")
 	open := strings.ReplaceAll(strings.ReplaceAll(block, "# ", ""), "127.0.0.1:9000", sockets.Listener.Addr().String())
 	s := startSandwich(t, 1, map[string]string{block: open})

@@ -158,7 +158,8 @@ func openJournal(file *policyfile.File, stderr io.Writer) (*journal.Journal, err
 
 func journalOptions(file *policyfile.File) journal.Options {
 	return journal.Options{
-		Format: file.Journal.Format, Max: file.Journal.Max, KeepFiles: file.Journal.KeepFiles, Query: file.Journal.Query,
+		Format: file.Journal.Format, Max: file.Journal.Max, KeepFiles: file.Journal.KeepFiles,
+		Query:      file.Journal.Query,
 		IPv4Prefix: file.Policy.IPv4Prefix, IPv6Prefix: file.Policy.IPv6Prefix,
 		File: file.ResolvePath(file.Journal.File),
 	}
