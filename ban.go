@@ -70,7 +70,7 @@ type Refusal struct {
 // findBan looks for a ban in force that holds for the request. If an enforced
 // one does, it fills v and returns true. Of several, the longest counts.
 func (g *Guard) findBan(d *decision, v *Verdict) bool {
-	if g.bans.Len() == 0 || d.req.Proxy || d.req.Unnamed() {
+	if g.bans.Len() == 0 || d.req.Proxy || d.req.unnamed() {
 		return false
 	}
 	newcomer := !d.hasStanding()
@@ -264,3 +264,15 @@ func (t *BanTerms) ForgiveAfter() time.Duration {
 // maxBan bounds the length of a ban, so that its end is a time that can be
 // written.
 const maxBan = 100 * 365 * 24 * time.Hour
+
+// A BanRecord is a ban that refusals by a rule caused, or a former one.
+type BanRecord struct {
+	Client ClientID
+	Rule   string  // its name
+	Kind   KeyKind // of what is banned: ByAddr, ByNetwork or ByBot
+	Number int     // bans so far, less the steps forgiven
+	Began  time.Time
+	Until  time.Time
+	Since  time.Time // from when forgiveness counts
+	DryRun bool      // nobody was banned: the rule is in dry run
+}

@@ -234,7 +234,7 @@ func ownerWords(req *Request, favorable bool) string {
 		s += " (" + o.Type + ")"
 	}
 	switch {
-	case req.Proxy || req.Unnamed():
+	case req.Proxy || req.unnamed():
 		s += " of a proxy, which does not count,"
 	case favorable && req.Via.IsValid():
 		s += " of an address that a peer has named, which does not count here,"

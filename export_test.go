@@ -15,3 +15,6 @@ func Ban(g *Guard, n uint32, addr func(uint32) netip.Addr, now time.Time) {
 			Bits6: g.bits6}, true)
 	}
 }
+
+// ProvisionalClients is exported for tests.
+const ProvisionalClients = provisionalClients

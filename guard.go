@@ -398,7 +398,7 @@ func (d *decision) gather(rule int, r *compiledRule) {
 		d.add(rule, r.limit, dry)
 		return
 	}
-	if !d.req.Unnamed() {
+	if !d.req.unnamed() {
 		d.add(rule, r.limit, dry)
 	}
 	d.add(rule, d.guard.ceilings[r.limit], dry)
@@ -503,7 +503,7 @@ func (d *decision) refusal(take int) Finding {
 // whatever out says; out.Status and out.Bytes are the upstream's, not those of
 // an answer of fairshare's own.
 //
-// With out.Part the verdict stays open, but for [Undone]: what was not asked
+// With out.Part the verdict stays open, but for [SettleNotForwarded]: what was not asked
 // for is left for one more Settle, what was is settled once. A verdict is
 // settled by one goroutine at a time.
 //
@@ -523,7 +523,7 @@ func (g *Guard) Settle(ctx context.Context, v *Verdict, out Outcome) error {
 	if d.guard != g {
 		return errors.New("settle: the verdict is another guard's")
 	}
-	if out.Part != Rest && out.Part != Undone {
+	if out.Part != SettleRest && out.Part != SettleNotForwarded {
 		if d.gen.Load() != v.gen {
 			return nil
 		}
@@ -574,7 +574,7 @@ func (g *Guard) settle(ctx context.Context, d *decision, out *Outcome) error {
 }
 
 // Metered reports whether v has a limit for which something may be settled
-// while the request is in progress, with [SoFar]. It may be asked until the
+// while the request is in progress, with [SettleSoFar]. It may be asked until the
 // verdict is settled.
 func (g *Guard) Metered(v *Verdict) bool {
 	if v.d == nil || !v.d.taken {
@@ -591,7 +591,7 @@ func (g *Guard) Metered(v *Verdict) bool {
 // isZero is out == Outcome{}, and faster.
 func (out *Outcome) isZero() bool {
 	return out.Status == 0 && out.Bytes == 0 && out.Took == 0 && out.CPU == 0 && out.Cost == 0 &&
-		out.Part == Rest && !out.Whole && out.Time == time.Time{}
+		out.Part == SettleRest && !out.Whole && out.Time == time.Time{}
 }
 
 // gatherCharges fills in what is to be charged for a part of what is left.
@@ -619,7 +619,7 @@ func (d *decision) gatherCharges(out *Outcome) {
 		switch {
 		case lim.Resource == Concurrent:
 			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -1})
-		case lim.Resource == Requests && (out.Part == Undone ||
+		case lim.Resource == Requests && (out.Part == SettleNotForwarded ||
 			take.Limit != d.guard.crowdLimit && d.guard.rules[p.rule].Refund.Has(out.Status)):
 			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: d.now})
 		}
@@ -631,7 +631,7 @@ func (d *decision) gatherCharges(out *Outcome) {
 func (d *decision) chargeHeld(i int, lim *Limit, out *Outcome, charge *Charge) bool {
 	p, held := &d.settled[i], &d.tallies[i].Held
 	switch ends := out.Part.ends(lim.Resource); {
-	case out.Part == Undone:
+	case out.Part == SettleNotForwarded:
 		p.final, charge.Held = true, *held
 		return *held != 0
 	case ends:
@@ -644,12 +644,12 @@ func (d *decision) chargeHeld(i int, lim *Limit, out *Outcome, charge *Charge) b
 		p.charged += charge.Cost
 		charge.Ends, charge.Total, charge.Page = true, p.charged, d.takes[i].Page
 		return true
-	case out.Part != SoFar && !(out.Part == Head && lim.Resource == Cost):
+	case out.Part != SettleSoFar && !(out.Part == SettleHeader && lim.Resource == Cost):
 		return false
 	}
 	left := *held // of what it holds
 	switch {
-	case lim.Resource == Cost && out.Part == Head: // it is charged at the end, which may tell another one
+	case lim.Resource == Cost && out.Part == SettleHeader: // it is charged at the end, which may tell another one
 		if out.Cost >= 0 {
 			left = min(left, out.Cost)
 		}
@@ -723,15 +723,15 @@ func (l *Limit) costOf(out *Outcome) int64 {
 // ends reports whether a resource is finally settled with a part.
 func (p Part) ends(r Resource) bool {
 	switch p {
-	case SlotsOnly:
+	case SettleSlots:
 		return r == Concurrent
-	case CostsOnly:
+	case SettleCosts:
 		return r != Concurrent
-	case AllButCPU:
+	case SettleAllButCPU:
 		return r != CPU
-	case Head:
+	case SettleHeader:
 		return r == Errors
-	case SoFar:
+	case SettleSoFar:
 		return false
 	}
 	return true

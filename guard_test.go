@@ -421,19 +421,19 @@ func TestPartsAreSettledOnce(t *testing.T) {
 	}
 	first := decide()
 	want("while the slot is taken", "refuse slots 0s")
-	settle(&first, fairshare.CostsOnly)
-	settle(&first, fairshare.CostsOnly) // the error is charged once
+	settle(&first, fairshare.SettleCosts)
+	settle(&first, fairshare.SettleCosts) // the error is charged once
 	want("while the slot is kept", "refuse slots 0s")
-	settle(&first, fairshare.SlotsOnly)
+	settle(&first, fairshare.SettleSlots)
 	want("after the slot was given back", "allow")
 	second := decide()
-	settle(&first, fairshare.SlotsOnly) // it has none any more
-	settle(&first, fairshare.Rest)
+	settle(&first, fairshare.SettleSlots) // it has none any more
+	settle(&first, fairshare.SettleRest)
 	want("while another has the slot", "refuse slots 0s")
-	settle(&second, fairshare.SlotsOnly)
+	settle(&second, fairshare.SettleSlots)
 	want("after one error, with a request in progress", "refuse errors 0s")
-	settle(&second, fairshare.Rest)
-	settle(&first, fairshare.Rest)
+	settle(&second, fairshare.SettleRest)
+	settle(&first, fairshare.SettleRest)
 	want("after two errors", "refuse errors 1m0.000000001s")
 }
 

@@ -16,16 +16,16 @@ import (
 // A client has standing by age when its first request came knownAfter ago.
 const knownAfter = 10 * time.Minute
 
-// MaxAged is how many clients of one network (IPv4 /24, IPv6 /48) have standing
+// maxAged is how many clients of one network (IPv4 /24, IPv6 /48) have standing
 // by age at the same time: an attacker gains little by preparing thousands of
 // addresses of one network.
-const MaxAged = 16
+const maxAged = 16
 
 // A History remembers since when clients are known, and which pages they have
 // seen recently. Its memory is fixed: 12 MiB, taken at the first request. It is
 // safe for concurrent use.
 //
-// The first table is one of sets, one for each network's hash, of MaxAged words. A word
+// The first table is one of sets, one for each network's hash, of maxAged words. A word
 // is
 //
 //	24 bits  of the client's hash, never 0; a word of 0 is empty
@@ -85,7 +85,7 @@ func (h *History) name(addr netip.Addr, bits int, via netip.Addr) clientName {
 		for i := range h.secret {
 			h.secret[i] = rand.Uint64()
 		}
-		h.words = make([]atomic.Uint64, historySets*MaxAged)
+		h.words = make([]atomic.Uint64, historySets*maxAged)
 		h.shown = make([]atomic.Uint64, shownSets*shownSetSize)
 	})
 	networkBits := network.Bits6
@@ -118,7 +118,7 @@ func fold(a, b uint64) uint64 {
 // set returns the words of a client's network and what the client's word begins
 // with.
 func (h *History) set(c *clientName) (set []atomic.Uint64, name uint64) {
-	return h.words[(c.set-1)*MaxAged:][:MaxAged:MaxAged], max(c.hash>>(2*tickBits), 1)
+	return h.words[(c.set-1)*maxAged:][:maxAged:maxAged], max(c.hash>>(2*tickBits), 1)
 }
 
 // meet notes that a client sends a request, and reports whether it has standing

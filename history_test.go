@@ -62,8 +62,8 @@ func TestPreparedAddressesOfOneNetworkGainLittle(t *testing.T) {
 			}
 		}
 	}
-	if len(aged) > MaxAged {
-		t.Errorf("%d prepared clients have standing, want at most %d", len(aged), MaxAged)
+	if len(aged) > maxAged {
+		t.Errorf("%d prepared clients have standing, want at most %d", len(aged), maxAged)
 	}
 	for _, addr := range []string{old, early, stranger} {
 		if !meets(h, addr, 40*time.Minute) {
@@ -110,7 +110,7 @@ func TestSeenAgreesWithAMap(t *testing.T) {
 }
 
 // A slowHistory is an obviously right model of History.meet for the clients of
-// one network: a list of at most MaxAged clients.
+// one network: a list of at most maxAged clients.
 type slowHistory []slowClient
 
 type slowClient struct {
@@ -128,7 +128,7 @@ func (h *slowHistory) meet(addr string, now uint64) (aged bool) {
 		}
 	}
 	newcomer := slowClient{addr: addr, first: now, last: now}
-	if len(*h) < MaxAged {
+	if len(*h) < maxAged {
 		*h = append(*h, newcomer)
 		return false
 	}

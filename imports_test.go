@@ -15,19 +15,19 @@ import (
 	"fairshare"
 )
 
-// mayImport lists, for each package, the packages of this module that it may
-// import: imports point at the root. A package that is not listed may import
-// the root alone; cmd may import all.
+// mayImport lists the packages of this module that each package may import, in
+// addition to the root, the registry and the leaves. Imports point at the root.
+// cmd may import all packages.
 var mayImport = map[string][]string{
-	"memlimit":           {"membans"},
-	"httpguard":          {"memlimit", "share"},
-	"share":              {"share/capacity"},
-	"internal/proxy":     {"httpguard"},
-	"internal/replay":    {"internal/accesslog", "internal/census", "membans"},
-	"internal/registrar": {"sqlregistry"},
-	"internal/journal":   {"internal/lockfile"},
-	"sqlregistry":        {"internal/lockfile"},
-	"bots":               {"internal/prefixes"},
+	"memlimit":         {"membans"},
+	"httpguard":        {"memlimit", "share"},
+	"share":            {"share/capacity"},
+	"internal/proxy":   {"httpguard"},
+	"internal/replay":  {"internal/accesslog", "internal/census", "membans"},
+	"internal/cputime": {"httpguard"},
+	"internal/journal": {"internal/lockfile"},
+	"sqlregistry":      {"internal/lockfile"},
+	"bots":             {"internal/prefixes"},
 
 	// livepolicy puts a policy file in force; site and internal/serve are the composition roots that
 	// give it to a program and to the reverse proxy.
@@ -58,8 +58,8 @@ var leaves = []string{"internal/cli", "internal/durable", "internal/network", "i
 
 // standardOnly may be imported by other programs, which then need nothing
 // else.
-var standardOnly = []string{".", "internal/durable", "internal/network", "httpguard", "httpguard/httpguardtest",
-	"membans", "memlimit", "share", "share/capacity", "internal/prose"}
+var standardOnly = []string{".", "registry", "internal/durable", "internal/network", "httpguard",
+	"httpguard/httpguardtest", "membans", "memlimit", "share", "share/capacity", "internal/prose"}
 
 // modulePath is the path of this module.
 var modulePath = reflect.TypeFor[fairshare.Guard]().PkgPath()
@@ -120,6 +120,10 @@ func importFault(folder, imported string) string {
 		return ""
 	case ours && slices.Contains(leaves, folder):
 		return "a leaf imports nothing of this module"
+	case ours && folder == "registry":
+		return "the records need only the root"
+	case own == "registry": // plain values, as those of the root
+		return ""
 	case ours && slices.Contains(leaves, own):
 		return ""
 	case ours:
@@ -148,6 +152,10 @@ func TestImportFault(t *testing.T) {
 		{"internal/network", modulePath + "/share", true},
 		{"internal/network", "github.com/gaissmai/bart", true},
 		{"memlimit", modulePath, false},
+		{"sqlregistry", modulePath + "/registry", false},
+		{"registry", modulePath + "/sqlregistry", true},
+		{"registry", modulePath + "/internal/prose", true},
+		{".", modulePath + "/registry", true},
 		{"memlimit", modulePath + "/httpguard", true},
 		{"internal/proxy", modulePath + "/httpguard", false},
 		{"internal/replay", modulePath + "/policyfile", true},

@@ -29,7 +29,7 @@ const (
 
 // appendKey appends the key of one request under the parts of by. A part that
 // the client lacks is counted by its address. A provisional address stands
-// there with the peer that named it, and with ByPeer the peer alone.
+// there with the peer that named it, and with byPeer the peer alone.
 func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 	var at forgottenAt // when the client was last forgotten
 	forgotten := &d.guard.history.forgotten
@@ -45,8 +45,8 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 		case ByEveryone:
 			b = append(b, byte(ByEveryone))
 			continue
-		case ByPeer:
-			b = appendAddr(b, ByPeer, d.req.Via, 32, 128)
+		case byPeer:
+			b = appendAddr(b, byPeer, d.req.Via, 32, 128)
 			continue
 		case ByASN:
 			if asn := d.req.asn(); asn != 0 {
@@ -70,7 +70,7 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 			}
 			continue
 		}
-		if by[len(by)-1].Kind == ByPeer { // a ceiling
+		if by[len(by)-1].Kind == byPeer { // a ceiling
 			continue
 		}
 		b = appendClient(b, kind, d.req.Addr, d.req.Via, bits4, bits6)

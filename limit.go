@@ -119,7 +119,7 @@ const (
 	ByCookie                       // the value of the cookie Name
 	ByHeader                       // the value of the header Name
 	ByBot                          // a verified bot, whatever its address; all others by their address
-	ByPeer                         // Request.Via; never written in a policy, see Policy.Limits
+	byPeer                         // Request.Via; never written in a policy, see Policy.Limits
 	ByValue                        // the value Name of Request.Values, which the program gives
 	ByASN                          // the number of Request.Owner; all others by their network, as ByNetwork
 )
@@ -152,7 +152,7 @@ func (p KeyPart) String() string {
 		return "header:" + p.Name
 	case ByBot:
 		return "bot"
-	case ByPeer:
+	case byPeer:
 		return "peer"
 	case ByValue:
 		return "value:" + p.Name
@@ -174,10 +174,9 @@ const (
 	MaxMicros = 1 << 50 // of CPU and time, in µs: 35 years
 )
 
-// ProvisionalClients is how many clients a peer that no policy names may be
-// worth: a limit by address holds for all its provisional clients together,
-// with so many times the allowance.
-const ProvisionalClients = 256
+// provisionalClients is by how much the ceiling of a peer exceeds the limit. A
+// ceiling holds for all provisional clients of the peer together.
+const provisionalClients = 256
 
 // A Limit is an allowance of one resource per window and key. Two limits with
 // the same Name, By, Resource, Window and Algorithm are the same limit: its
@@ -239,7 +238,7 @@ const (
 func (l *Limit) AtOnce() (few, most int64) {
 	switch most = mostAtOnce; {
 	case l.IsCeiling():
-		most *= ProvisionalClients
+		most *= provisionalClients
 	case l.sharesHolds():
 		most *= sharedTimes
 	}
@@ -345,19 +344,19 @@ func (l *Limit) countsClients() bool {
 
 // IsCeiling reports whether l holds for all provisional clients of a peer
 // together, as [Policy.Limits] adds them.
-func (l *Limit) IsCeiling() bool { return len(l.By) > 0 && l.By[len(l.By)-1].Kind == ByPeer }
+func (l *Limit) IsCeiling() bool { return len(l.By) > 0 && l.By[len(l.By)-1].Kind == byPeer }
 
 // ceiling returns the limit that holds for all provisional clients of one peer
 // together.
 func (l *Limit) ceiling() Limit {
 	c := *l
-	c.N = min(c.N*ProvisionalClients, c.Resource.most())
-	c.Burst = min(c.Burst*ProvisionalClients, c.Resource.most())
+	c.N = min(c.N*provisionalClients, c.Resource.most())
+	c.Burst = min(c.Burst*provisionalClients, c.Resource.most())
 	c.Newcomers = nil
 	if c.Algorithm == Quiet { // a busy peer never pauses
 		c.Algorithm = Window
 	}
-	c.By = append(slices.Clone(c.By), KeyPart{Kind: ByPeer})
+	c.By = append(slices.Clone(c.By), KeyPart{Kind: byPeer})
 	return c
 }
 

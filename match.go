@@ -329,7 +329,7 @@ func (c *condition) holdsAddr(req *Request) bool {
 // looksUp reports whether what others know of the address counts: a
 // provisional one gives no permission.
 func (c *condition) looksUp(req *Request) bool {
-	return req.Lookups != nil && req.Addr.IsValid() && !req.Proxy && !req.Unnamed() &&
+	return req.Lookups != nil && req.Addr.IsValid() && !req.Proxy && !req.unnamed() &&
 		!(c.favorable && req.Via.IsValid())
 }
 

@@ -88,7 +88,7 @@ func (t *ownerTest) holds(o *Owner, fold func(string) string) bool {
 // permission: its peer may have made it up.
 func (c *condition) holdsOwner(d *decision) bool {
 	req := d.req
-	if req.Proxy || req.Unnamed() || c.favorable && req.Via.IsValid() {
+	if req.Proxy || req.unnamed() || c.favorable && req.Via.IsValid() {
 		return false
 	}
 	return c.owner.holds(&req.Owner, d.fold)

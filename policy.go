@@ -84,8 +84,8 @@ func (r *Rule) favorable() bool { return r.Action == Allow }
 // for each rule with a limit, in order, then one for each ban, which counts
 // the refusals, then one for each limit with Newcomers; the last one is for
 // newcomers from networks of banned clients, if bans may lead to such. Then come
-// the ceilings: one for each limit that may count by address, which holds for
-// all provisional clients of a peer together, see [ProvisionalClients].
+// the ceilings: one for each limit that may count by address. A ceiling holds for
+// all provisional clients of a peer together, and allows 256 times as much.
 func (p *Policy) Limits() []Limit {
 	var limits, bans, newcomers, ceilings, ofNewcomers []Limit
 	for i := range p.Rules {
@@ -159,7 +159,7 @@ func (p *Policy) Check() error {
 			fault("a name is needed, without control characters")
 		case names[r.Name]:
 			fault("the name stands twice")
-		case Reserved(r.Name):
+		case isReserved(r.Name):
 			fault("the name is kept for what no policy says")
 		}
 		names[r.Name] = true

@@ -202,7 +202,7 @@ func TestBanOfAProvisionalClientHoldsThroughItsPeerAlone(t *testing.T) {
 func TestProvisionalClientsGetNoNetworkBanned(t *testing.T) {
 	bans := membans.New(0)
 	var began []string
-	bans.Observe(func(b fairshare.Banned) { began = append(began, b.Client.String()) })
+	bans.Observe(func(b fairshare.BanRecord) { began = append(began, b.Client.String()) })
 	policy := banPolicy(nil)
 	g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), bans)
 	if err != nil {
@@ -233,9 +233,9 @@ func TestBanOfAnAddressHoldsForItsProvisionalClients(t *testing.T) {
 // What is remembered of a ban of a provisional client keeps the peer, and who
 // lifts the bans of an address lifts those too.
 func TestBanOfAProvisionalClientIsRestoredAndLifted(t *testing.T) {
-	var began []fairshare.Banned
+	var began []fairshare.BanRecord
 	first := membans.New(0)
-	first.Observe(func(b fairshare.Banned) { began = append(began, b) })
+	first.Observe(func(b fairshare.BanRecord) { began = append(began, b) })
 	policy := banPolicy(nil)
 	guard := func(bans *membans.Bans) *fairshare.Guard {
 		g, err := fairshare.NewGuard(&policy, limittest.NewModel(policy.Limits()), bans)

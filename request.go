@@ -44,7 +44,7 @@ var ThroughSocket = netip.IPv6Unspecified()
 
 // Unnamed reports whether the client is one of those behind Via that the peer
 // does not tell apart: only the ceilings of the peer count it.
-func (r *Request) Unnamed() bool { return r.Via.IsValid() && (r.Addr == r.Via || !r.Addr.IsValid()) }
+func (r *Request) unnamed() bool { return r.Via.IsValid() && (r.Addr == r.Via || !r.Addr.IsValid()) }
 
 // override returns what operators have decided, as it holds for the request: of a
 // provisional client a ban of either address, but an allow only of both.
@@ -106,13 +106,13 @@ type Outcome struct {
 type Part uint8
 
 const (
-	Rest      Part = iota // all that is left
-	CostsOnly             // all but the slots of concurrent limits
-	SlotsOnly             // only these: the upstream is done, the client not yet
-	SoFar                 // what is known of Bytes, CPU and Took is charged, everything stays open; may come many times
-	AllButCPU             // CPU is known later
-	Head                  // the status is known: errors are settled, and no more than a cost that is known is held
-	Undone                // the request did not reach the upstream: all is given back, nothing is left
+	SettleRest         Part = iota // all that is left
+	SettleCosts                    // all but the slots of concurrent limits
+	SettleSlots                    // only these: the upstream is done, the client not yet
+	SettleSoFar                    // what is known of Bytes, CPU and Took is charged, everything stays open; may come many times
+	SettleAllButCPU                // CPU is known later
+	SettleHeader                   // the status is known: errors are settled, and no more than a cost that is known is held
+	SettleNotForwarded             // the request did not reach the upstream: all is given back, nothing is left
 )
 
 // values returns the values of the header called name, in canonical form.

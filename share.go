@@ -4,8 +4,8 @@ package fairshare
 // for. It must not be changed.
 var BusyUpstream = &Rule{Name: "share of a busy upstream", Answer: &Answer{Status: 503}}
 
-// Reserved reports whether a rule's name is kept for what no policy says.
-func Reserved(name string) bool { return name == OperatorBan.Name || name == BusyUpstream.Name }
+// isReserved reports whether no rule of a policy may have a name.
+func isReserved(name string) bool { return name == OperatorBan.Name || name == BusyUpstream.Name }
 
 // AppendKey appends the key of a request under one part, as a limit counts by
 // it: tagged with its kind, and by the address if the client lacks the part.
@@ -18,7 +18,7 @@ func (g *Guard) AppendKey(b []byte, req *Request, part KeyPart) []byte {
 		part.Name = canonicalHeader(part.Name)
 	}
 	if (part.Kind == ByNetwork || part.Kind == ByASN) && req.Via.IsValid() {
-		part.Kind = ByPeer
+		part.Kind = byPeer
 	}
 	b = d.appendKey(b, []KeyPart{part})
 	d.req = nil

@@ -84,7 +84,7 @@ func (d *decision) lower(dry bool) {
 			r := &d.guard.rules[d.settled[i].rule]
 			limit := r.lowered
 			switch {
-			case d.req.Unnamed():
+			case d.req.unnamed():
 				limit = r.loweredCeiling
 			case d.req.Via.IsValid():
 				ceilings = append(ceilings, d.settled[i].rule)

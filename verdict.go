@@ -46,7 +46,7 @@ type Finding struct {
 	Ban    BanState
 
 	// Ceiling says that all provisional clients of Request.Via together have
-	// spent the rule's limit as often as ProvisionalClients may. Tally is of that.
+	// spent 256 times the rule's limit. Tally is of that ceiling.
 	Ceiling bool
 
 	Rule *Rule // nil when no rule spoke

@@ -30,7 +30,7 @@ func ExampleVerifier_Look() {
 		panic(err)
 	}
 	site := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asker, _ := httpguard.Who(w)
+		asker, _ := httpguard.ClientOf(w)
 		fmt.Printf("%s is %q %s\n", asker.Addr, asker.Bot.Name, asker.Bot.State)
 	})
 	verifier := bots.NewVerifier(bots.Options{}) // by published addresses alone, without the DNS

@@ -117,7 +117,7 @@ func readExchange(w http.ResponseWriter, r *http.Request) {
 func hooks(guard *fairshare.Guard, logger *slog.Logger, countPassed func(status int)) http.Handler {
 	return httpguard.Middleware(guard, httpguard.Options{
 		Refused: func(report *httpguard.Report) { logger.Info("request refused", "report", report) },
-		Passed:  func(passage *httpguard.Passage) { countPassed(passage.Status) },
+		Passed:  func(completion *httpguard.Completion) { countPassed(completion.Status) },
 	})(app)
 }
 

@@ -17,6 +17,7 @@ import (
 	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -90,8 +91,8 @@ func (m *state) restore(limiter *memlimit.Limiter, bans *membans.Bans, now time.
 		m.must(err)
 		bans.Restore(ban)
 	}
-	bans.Observe(func(ban fairshare.Banned) {
-		if err := m.registry.Write(m.t.Context(), sqlregistry.Batch{Bans: []fairshare.Banned{ban}}); err != nil {
+	bans.Observe(func(ban fairshare.BanRecord) {
+		if err := m.registry.Write(m.t.Context(), registry.Batch{Bans: []fairshare.BanRecord{ban}}); err != nil {
 			m.t.Error(err)
 		}
 	})
@@ -113,7 +114,7 @@ func (m *state) execute(command string, p *process, policy *fairshare.Policy, no
 	ctx := m.t.Context()
 	args, err := parseCommand(command, policy)
 	m.must(err)
-	record := fairshare.OverrideRecord{Client: args.client, Since: now}
+	record := registry.OverrideRecord{Client: args.client, Since: now}
 	if args.period > 0 {
 		record.Until = now.Add(args.period)
 	}
@@ -143,7 +144,7 @@ func (m *state) execute(command string, p *process, policy *fairshare.Policy, no
 		m.must(err)
 		effective = was != nil && was.Action == fairshare.Allow
 	case "label":
-		m.must(m.registry.Label(ctx, fairshare.Label{Client: args.client, Name: args.label}))
+		m.must(m.registry.Label(ctx, registry.Label{Client: args.client, Name: args.label}))
 	case "unlabel":
 		removed, err := m.registry.Unlabel(ctx, args.client, args.label)
 		m.must(err)

@@ -279,12 +279,12 @@ func newProcess(t *testing.T, file *policyfile.File, stored *state, begin time.T
 			found := clients.Resolve(r.RemoteAddr, r.Header)
 			return httpguard.Client{Addr: found.Addr, Proxy: found.Proxy}
 		},
-		Bot:      bots.NewVerifier(bots.Options{}).Look,
-		Contact:  file.Contact,
-		TellsCPU: true,
-		Refused:  refused,
-		Failed:   func(err error) { t.Error(err) },
-		Now:      p.now,
+		Bot:               bots.NewVerifier(bots.Options{}).Look,
+		Contact:           file.Contact,
+		HandlerReportsCPU: true,
+		Refused:           refused,
+		Failed:            func(err error) { t.Error(err) },
+		Now:               p.now,
 	}
 	if s := file.Share; s != nil {
 		opts.Share = share.New(share.Options{
@@ -333,7 +333,7 @@ func site(w http.ResponseWriter, r *http.Request) {
 	q := r.Context().Value(requestKey{}).(*request)
 	q.reached, q.waited = true, time.Since(q.sent)
 	time.Sleep(q.takes)
-	httpguard.SpentCPU(w, q.uses)
+	httpguard.ReportCPU(w, q.uses)
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(q.status)
 	if r.URL.Path == "/robots.txt" {

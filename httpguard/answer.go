@@ -157,7 +157,7 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 		limits = v
 	}
 	boundBodyRead(w, r)
-	NotUpstream(w) // for a guard around this one
+	NoUpstreamAnswer(w) // for a guard around this one
 	answer := f.compose(vis, r, limits, retryAfter, page)
 	if g.Answer == nil || isRobots {
 		answer.send(w)
@@ -358,7 +358,7 @@ func boundBodyRead(w http.ResponseWriter, r *http.Request) {
 // unavailable answers a request that could not be judged.
 func unavailable(w http.ResponseWriter, r *http.Request) {
 	boundBodyRead(w, r)
-	NotUpstream(w)
+	NoUpstreamAnswer(w)
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("Retry-After", "5")

@@ -38,10 +38,10 @@ func TestRulesSeeTheClient(t *testing.T) {
 	opts.Bot, opts.Lookups = byAgent, noLookups{}
 	client := httpguard.Client{Addr: netip.MustParseAddr("192.0.2.1")}
 	opts.Client = func(*http.Request) httpguard.Client { return client }
-	var asker httpguard.Asker
+	var asker httpguard.Client
 	var known bool
 	h := httpguard.New(guard, opts, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asker, known = httpguard.Who(http.ResponseWriter(wrapped{w}))
+		asker, known = httpguard.ClientOf(http.ResponseWriter(wrapped{w}))
 	}))
 	if w := request(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 200 || !known || asker.Addr != client.Addr ||
 		asker.Bot.Name != "crawler" || asker.Bot.State != fairshare.Verified {
@@ -74,7 +74,7 @@ func TestRulesSeeTheClient(t *testing.T) {
 		reports[len(reports)-1].Request.Bot.State != fairshare.Pending {
 		t.Errorf("behind a proxy nobody named: %d, reported as %+v", w.Code, reports[len(reports)-1].Request.Bot)
 	}
-	if _, known := httpguard.Who(httptest.NewRecorder()); known {
+	if _, known := httpguard.ClientOf(httptest.NewRecorder()); known {
 		t.Error("somebody asks where no guard stands")
 	}
 	h.Replace(guard, httpguard.Options{Now: func() time.Time { return noon }})

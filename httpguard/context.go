@@ -52,11 +52,11 @@ func (c exchangeContext) Value(key any) any {
 }
 
 // Client returns the client that sent the request.
-func (x *Exchange) Client() Asker {
+func (x *Exchange) Client() Client {
 	if x == nil {
-		return Asker{}
+		return Client{}
 	}
-	return x.passage.Asker
+	return x.passage.Client
 }
 
 // Verdict returns the verdict about the request. It is Allow, unless the guard

@@ -38,7 +38,7 @@ func TestDoCountsTheStatusOfAnError(t *testing.T) {
 		return 0
 	}
 	var passed []int
-	opts.Passed = func(p *httpguard.Passage) { passed = append(passed, p.Status) }
+	opts.Passed = func(p *httpguard.Completion) { passed = append(passed, p.Status) }
 	h := httpguard.New(errorsAllowed(t, 2), opts, nil)
 	for i, step := range []struct {
 		err    error
@@ -70,7 +70,7 @@ func TestDoCountsTheStatusOfAnError(t *testing.T) {
 func TestDoCountsWhatWasWrittenBeforeAnError(t *testing.T) {
 	opts := atNoon(nil)
 	status := 0
-	opts.Passed = func(p *httpguard.Passage) { status = p.Status }
+	opts.Passed = func(p *httpguard.Completion) { status = p.Status }
 	h := httpguard.New(errorsAllowed(t, 2), opts, nil)
 	err := h.Do(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil),
 		func(w http.ResponseWriter, _ *http.Request) error {
@@ -85,10 +85,10 @@ func TestDoCountsWhatWasWrittenBeforeAnError(t *testing.T) {
 func TestReportAnswerCountsForAllGuardsAround(t *testing.T) {
 	var passed []string
 	inner, outer := atNoon(nil), atNoon(nil)
-	inner.Passed = func(p *httpguard.Passage) {
+	inner.Passed = func(p *httpguard.Completion) {
 		passed = append(passed, fmt.Sprintf("inner %d, %d bytes", p.Status, p.Bytes))
 	}
-	outer.Passed = func(p *httpguard.Passage) {
+	outer.Passed = func(p *httpguard.Completion) {
 		passed = append(passed, fmt.Sprintf("outer %d, %d bytes", p.Status, p.Bytes))
 	}
 	within := httpguard.New(errorsAllowed(t, 1), inner, nil)
@@ -264,7 +264,7 @@ func TestHooksGetTheRequestAndLogNoSecrets(t *testing.T) {
 	opts.Refused = func(r *httpguard.Report) {
 		logger.InfoContext(r.HTTP.Context(), "refused", "tenant", r.HTTP.Context().Value(contextKey{}), "report", r)
 	}
-	opts.Passed = func(p *httpguard.Passage) {
+	opts.Passed = func(p *httpguard.Completion) {
 		logger.InfoContext(p.HTTP.Context(), "passed", "tenant", p.HTTP.Context().Value(contextKey{}), "passage", p)
 	}
 	h := httpguard.Middleware(newGuard(t, limit("one", requests(1, time.Minute))), opts)(http.NotFoundHandler())

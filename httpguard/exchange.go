@@ -17,7 +17,7 @@ import (
 type Exchange struct {
 	gen      *generation
 	verdict  fairshare.Verdict
-	passage  Passage
+	passage  Completion
 	response response
 	bodyless bool // the request has no body
 	work     work
@@ -56,8 +56,8 @@ type queued struct {
 // A gauge measures CPU time.
 type gauge struct {
 	path   string
-	meter  fairshare.Metering // nil unless it is sampled, and before the upstream begins
-	thread *threadCPU         // nil unless the handler's thread is measured
+	meter  Metering   // nil unless it is sampled, and before the upstream begins
+	thread *threadCPU // nil unless the handler's thread is measured
 }
 
 // prepare sets up what is needed when the upstream begins. It releases vis,
@@ -125,7 +125,7 @@ func (x *Exchange) begin(turn *share.Turn, thread *threadCPU) {
 // is no answer.
 func (x *Exchange) turnAway(w http.ResponseWriter, r *http.Request, err error) {
 	x.work.away = true
-	NotUpstream(w)
+	NoUpstreamAnswer(w)
 	busy := (*share.Busy)(nil)
 	if !errors.As(err, &busy) {
 		return
@@ -164,7 +164,7 @@ func (x *Exchange) settleHeadLocked() {
 	if k.answered = true; k.away {
 		return
 	}
-	out := fairshare.Outcome{Time: x.gen.Now(), Status: x.response.outcome(), Cost: k.cost, Part: fairshare.Head}
+	out := fairshare.Outcome{Time: x.gen.Now(), Status: x.response.outcome(), Cost: k.cost, Part: fairshare.SettleHeader}
 	if k.headed != 0 && out.Cost < 0 {
 		out.Cost = 1
 	}
@@ -179,7 +179,7 @@ func (x *Exchange) upstreamDone() {
 	}
 	x.work.mu.Lock()
 	defer x.work.mu.Unlock()
-	x.settle(fairshare.Outcome{Time: now, Part: fairshare.SlotsOnly})
+	x.settle(fairshare.Outcome{Time: now, Part: fairshare.SettleSlots})
 }
 
 // stop ends the turn and the measuring. It returns false if that was done
@@ -193,7 +193,7 @@ func (x *Exchange) stop(now time.Time, failed bool) bool {
 	}
 	k.done = true
 	k.failed = k.failed || failed
-	var metering fairshare.Metering
+	var metering Metering
 	if k.began != 0 {
 		x.passage.Took = time.Duration(max(now.UnixNano()-k.began, 0)) // Options.Now may step back
 		if k.queued != nil {
@@ -266,14 +266,14 @@ func (x *Exchange) settleEnd(now time.Time) (complete bool) {
 	}
 	switch {
 	case k.away:
-		x.settle(fairshare.Outcome{Time: now, Part: fairshare.Undone})
+		x.settle(fairshare.Outcome{Time: now, Part: fairshare.SettleNotForwarded})
 		return false
 	case k.measured || k.gauge == nil || k.gauge.meter == nil:
 		x.settleRest(now)
 		return true
 	}
 	out := x.spent(now)
-	out.Part = fairshare.AllButCPU
+	out.Part = fairshare.SettleAllButCPU
 	x.settle(out)
 	return false
 }
@@ -282,7 +282,7 @@ func (x *Exchange) settleEnd(now time.Time) (complete bool) {
 func (x *Exchange) settleRest(now time.Time) {
 	out := x.spent(now)
 	x.settle(out)
-	if x.work.measured || x.gen.TellsCPU {
+	if x.work.measured || x.gen.HandlerReportsCPU {
 		x.passage.CPU = out.CPU
 	}
 }
@@ -314,7 +314,7 @@ func (x *Exchange) settleSoFar(now time.Time) {
 	if k.ended || k.began == 0 {
 		return
 	}
-	out := fairshare.Outcome{Time: now, Bytes: -1, Took: x.passage.Took, Whole: x.bodyless, Part: fairshare.SoFar}
+	out := fairshare.Outcome{Time: now, Bytes: -1, Took: x.passage.Took, Whole: x.bodyless, Part: fairshare.SettleSoFar}
 	if k.answered {
 		out.Bytes = x.response.bytes.Load()
 	}
@@ -336,7 +336,7 @@ func (x *Exchange) settleSoFar(now time.Time) {
 		out.CPU = gauge.meter.Spent()
 	case k.headed != 0:
 		out.CPU = time.Duration(k.headed - k.began)
-	case x.gen.TellsCPU: // the handler reports it at the end
+	case x.gen.HandlerReportsCPU: // the handler reports it at the end
 		out.CPU = -1
 	default:
 		out.CPU = out.Took

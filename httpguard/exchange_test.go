@@ -159,7 +159,7 @@ type lateMetering struct {
 	ended atomic.Bool
 }
 
-func (m *lateMeter) Begin(path string) fairshare.Metering {
+func (m *lateMeter) Begin(path string) httpguard.Metering {
 	m.open.Add(1)
 	return &lateMetering{m: m, path: path, began: time.Now()}
 }
@@ -191,7 +191,7 @@ func TestCPUThatIsSampledIsChargedWhenItIsKnown(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			meter := &lateMeter{costs: map[string]time.Duration{"/slow page": 300 * time.Millisecond}, late: late}
 			var passed []string
-			l, handler := metered(t, httpguard.Options{Meter: meter, Passed: func(p *httpguard.Passage) {
+			l, handler := metered(t, httpguard.Options{Meter: meter, Passed: func(p *httpguard.Completion) {
 				passed = append(passed, fmt.Sprint(p.Took, p.CPU, p.Status, p.Bytes))
 			}}, func(w http.ResponseWriter, r *http.Request) {
 				time.Sleep(1200 * time.Millisecond)
@@ -223,7 +223,7 @@ func TestCPUReportedAfterTheHandlerReturnedIsIgnored(t *testing.T) {
 		meter := &lateMeter{costs: map[string]time.Duration{"/": 30 * time.Millisecond}, late: 700 * time.Millisecond}
 		passed := 0
 		var writer http.ResponseWriter
-		l, handler := metered(t, httpguard.Options{Meter: meter, Passed: func(p *httpguard.Passage) {
+		l, handler := metered(t, httpguard.Options{Meter: meter, Passed: func(p *httpguard.Completion) {
 			if passed++; p.CPU != 30*time.Millisecond {
 				t.Errorf("CPU %v", p.CPU)
 			}
@@ -233,7 +233,7 @@ func TestCPUReportedAfterTheHandlerReturnedIsIgnored(t *testing.T) {
 			time.Sleep(600 * time.Millisecond)
 		}, fairshare.CPU, fairshare.Errors)
 		visitOnce(handler, "/")
-		httpguard.SpentCPU(writer, time.Hour)
+		httpguard.ReportCPU(writer, time.Hour)
 		if passed != 0 || l.charged(fairshare.Errors) == "" || l.charged(fairshare.CPU) != "" {
 			t.Errorf("at the end: passed %d, charged %q, %q", passed, l.charged(fairshare.Errors),
 				l.charged(fairshare.CPU))
@@ -254,21 +254,21 @@ func TestReportedCostsAreCharged(t *testing.T) {
 		cpu, cost string
 		passed    time.Duration
 	}{
-		{"both", httpguard.Options{TellsCPU: true}, func(w http.ResponseWriter) {
-			httpguard.SpentCPU(w, 12500*time.Microsecond)
-			httpguard.SpentCost(w, 7)
+		{"both", httpguard.Options{HandlerReportsCPU: true}, func(w http.ResponseWriter) {
+			httpguard.ReportCPU(w, 12500*time.Microsecond)
+			httpguard.ReportCost(w, 7)
 		}, "1.9s cpu +12500 in all 12500", "1.9s cost +7 in all 7", 12500 * time.Microsecond},
-		{"the final report", httpguard.Options{TellsCPU: true}, func(w http.ResponseWriter) {
-			httpguard.SpentCPU(w, time.Second)
-			httpguard.SpentCPU(w, time.Millisecond)
-			httpguard.SpentCost(w, 700)
-			httpguard.SpentCost(w, 0)
+		{"the final report", httpguard.Options{HandlerReportsCPU: true}, func(w http.ResponseWriter) {
+			httpguard.ReportCPU(w, time.Second)
+			httpguard.ReportCPU(w, time.Millisecond)
+			httpguard.ReportCost(w, 700)
+			httpguard.ReportCost(w, 0)
 		}, "1.9s cpu +1000 in all 1000", "1.9s cost +0 in all 0", time.Millisecond},
-		{"below zero", httpguard.Options{TellsCPU: true}, func(w http.ResponseWriter) {
-			httpguard.SpentCPU(w, -1)
-			httpguard.SpentCost(w, -1)
+		{"below zero", httpguard.Options{HandlerReportsCPU: true}, func(w http.ResponseWriter) {
+			httpguard.ReportCPU(w, -1)
+			httpguard.ReportCost(w, -1)
 		}, "1.9s cpu +0 in all 0", "1.9s cost +0 in all 0", 0},
-		{"nothing, though it would", httpguard.Options{TellsCPU: true}, func(http.ResponseWriter) {},
+		{"nothing, though it would", httpguard.Options{HandlerReportsCPU: true}, func(http.ResponseWriter) {},
 			"1.9s cpu +1900000 in all 1900000", "1.9s cost +1 in all 1", 1900 * time.Millisecond},
 		{"nothing", httpguard.Options{}, func(http.ResponseWriter) {},
 			"500ms cpu +500000; 1s cpu +500000; 1.5s cpu +500000; 1.9s cpu +400000 in all 1900000",
@@ -277,7 +277,7 @@ func TestReportedCostsAreCharged(t *testing.T) {
 			"1.9s cpu +0 in all 0", "1.9s cost +0 in all 0", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			test.opts.Passed = func(p *httpguard.Passage) {
+			test.opts.Passed = func(p *httpguard.Completion) {
 				if p.CPU != test.passed {
 					t.Errorf("%s: passed %v, want %v", test.name, p.CPU, test.passed)
 				}
@@ -321,7 +321,7 @@ func TestFailedRequestsCostToo(t *testing.T) {
 func TestStreamsDoNotCountAsWork(t *testing.T) {
 	for _, tells := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l, handler := metered(t, httpguard.Options{TellsCPU: tells}, func(w http.ResponseWriter, r *http.Request) {
+			l, handler := metered(t, httpguard.Options{HandlerReportsCPU: tells}, func(w http.ResponseWriter, r *http.Request) {
 				time.Sleep(200 * time.Millisecond)
 				w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 				w.Write([]byte("data: 1\n\n"))

@@ -341,7 +341,7 @@ func TestOutcomeIsWhatWasWritten(t *testing.T) {
 			w.Write([]byte("not allowed"))
 		}, 304, 0},
 		{"own answer", "GET", func(w http.ResponseWriter, r *http.Request) {
-			httpguard.NotUpstream(w)
+			httpguard.NoUpstreamAnswer(w)
 			http.Error(w, "", http.StatusBadGateway)
 		}, 0, 1},
 		{"abort", "GET", func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, 0, 0},

@@ -49,7 +49,7 @@ type Options struct {
 
 	// Passed is called for each request that was let through, after it has
 	// ended. It must return quickly. The passage is valid during the call only.
-	Passed func(*Passage)
+	Passed func(*Completion)
 
 	// Answer writes the answer to a request that is refused or blocked, in place
 	// of the usual one. Cache-Control, Retry-After and the RateLimit fields are
@@ -84,7 +84,7 @@ type Options struct {
 	// Meter measures the CPU time of the upstream. nil means that only the
 	// handler reports it. A time that the handler reports replaces the measured
 	// one.
-	Meter fairshare.Meter
+	Meter Meter
 
 	// ThreadCPU measures the CPU time of the handler's goroutine, which is locked
 	// to its thread for the time, and of functions run by [MeasureCPU]. It makes
@@ -92,11 +92,11 @@ type Options struct {
 	// Linux. On other systems the CPU time counts as the time that the request took.
 	ThreadCPU bool
 
-	// TellsCPU says that the handler usually reports CPU time. Then a request
+	// HandlerReportsCPU says that the handler usually reports CPU time. Then a request
 	// counts no CPU time until the handler reports some or the request ends. An
 	// answer without an end, such as an event stream, counts the time until its
 	// first byte.
-	TellsCPU bool
+	HandlerReportsCPU bool
 
 	// Wait is the longest time for which a request waits if nothing but requests
 	// in progress keeps it out. It passes once enough of these have settled, and
@@ -132,11 +132,12 @@ type Options struct {
 // DefaultWait is what a zero Options.Wait means.
 const DefaultWait = 3 * time.Second
 
-// A Client is the sender of a request, as Options.Client finds it.
+// A Client is the sender of a request.
 type Client struct {
-	Addr  netip.Addr // unmapped, no zone; invalid when unknown
-	Proxy bool       // Addr is a trusted proxy's own
-	Via   netip.Addr // valid: Addr is provisional, as fairshare.Request.Via
+	Addr  netip.Addr    // unmapped, no zone; invalid when unknown
+	Proxy bool          // Addr is a trusted proxy's own: it may stand for many clients
+	Via   netip.Addr    // valid: Addr is provisional, as fairshare.Request.Via
+	Bot   fairshare.Bot // as [Options.Bot] identified it; what Options.Client sets here is ignored
 }
 
 // peer returns the peer as the client, for servers that trust no proxy.

@@ -27,11 +27,11 @@ func TestReportedCPUReplacesMeasuredCPU(t *testing.T) {
 				meter := &lateMeter{costs: map[string]time.Duration{"/": 300 * time.Millisecond}, late: late}
 				got := ""
 				l, handler := metered(t, httpguard.Options{Meter: meter, ThreadCPU: thread,
-					Passed: func(p *httpguard.Passage) {
+					Passed: func(p *httpguard.Completion) {
 						got += fmt.Sprint("passed ", p.CPU, "; ")
 					}}, func(w http.ResponseWriter, r *http.Request) {
 					time.Sleep(100 * time.Millisecond)
-					httpguard.SpentCPU(w, 7*time.Millisecond)
+					httpguard.ReportCPU(w, 7*time.Millisecond)
 					httpguard.UpstreamDone(w)
 				}, fairshare.CPU)
 				visitOnce(handler, "/")
@@ -110,18 +110,18 @@ func TestRobotsWithoutATurnAreNotKept(t *testing.T) {
 func TestAllGuardsAroundGetReports(t *testing.T) {
 	for _, awaits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			opts := httpguard.Options{HandlerAwaits: awaits, TellsCPU: true}
+			opts := httpguard.Options{HandlerAwaits: awaits, HandlerReportsCPU: true}
 			resources := []fairshare.Resource{fairshare.CPU, fairshare.Time, fairshare.Cost, fairshare.Errors}
 			inner, handler := metered(t, opts, func(w http.ResponseWriter, r *http.Request) {
 				if !httpguard.AwaitTurn(w, r) {
 					t.Error("no turn")
 				}
 				time.Sleep(100 * time.Millisecond)
-				httpguard.SpentCPU(w, 7*time.Millisecond)
-				httpguard.SpentCost(w, 3)
+				httpguard.ReportCPU(w, 7*time.Millisecond)
+				httpguard.ReportCost(w, 3)
 				httpguard.UpstreamDone(w)
 				time.Sleep(time.Second)
-				httpguard.NotUpstream(w)
+				httpguard.NoUpstreamAnswer(w)
 				w.WriteHeader(http.StatusNotFound)
 			}, resources...)
 			outer, handler := metered(t, opts, handler.ServeHTTP, resources...)
@@ -146,7 +146,7 @@ func TestRefusalsWithinAnotherMiddlewareAreNoErrors(t *testing.T) {
 			fairshare.Rule{Name: "one", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour}})
 		var mu sync.Mutex
 		var passed []int
-		l, handler := metered(t, httpguard.Options{Passed: func(p *httpguard.Passage) {
+		l, handler := metered(t, httpguard.Options{Passed: func(p *httpguard.Completion) {
 			mu.Lock()
 			defer mu.Unlock()
 			passed = append(passed, p.Status)

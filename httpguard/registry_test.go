@@ -84,7 +84,7 @@ func TestPassed(t *testing.T) {
 	opts := httpguard.Options{
 		Now: func() time.Time { return now },
 		Bot: func(netip.Addr, string) fairshare.Bot { return fairshare.Bot{Name: "curl", State: fairshare.Claimed} },
-		Passed: func(p *httpguard.Passage) {
+		Passed: func(p *httpguard.Completion) {
 			got = append(got, fmt.Sprintf("%s %s %q at %d took %v: %d, %d bytes", p.Addr, p.Bot.Name, p.UserAgent,
 				p.Time.Sub(noon), p.Took, p.Status, p.Bytes))
 		},
@@ -97,7 +97,7 @@ func TestPassed(t *testing.T) {
 			httpguard.UpstreamDone(w)
 			now = now.Add(time.Minute) // the client is slow, not the upstream
 		case "/bad":
-			httpguard.NotUpstream(w)
+			httpguard.NoUpstreamAnswer(w)
 			w.WriteHeader(502)
 		case "/panic":
 			panic(http.ErrAbortHandler)

@@ -37,16 +37,16 @@ func (r *Report) LogValue() slog.Value {
 	}
 	attrs = append(attrs, slog.Int("status", r.Status), slog.String("id", r.ID))
 	if req := r.Request; req != nil {
-		attrs = append(attrs, clientAttrs(Asker{Addr: req.Addr, Via: req.Via, Bot: req.Bot})...)
+		attrs = append(attrs, clientAttrs(Client{Addr: req.Addr, Via: req.Via, Bot: req.Bot})...)
 		attrs = append(attrs, slog.String("method", req.Method), slog.String("host", req.Host),
 			slog.String("path", req.Path))
 	}
 	return slog.GroupValue(attrs...)
 }
 
-// A Passage describes one request that was let through.
-type Passage struct {
-	Asker
+// A Completion describes one request that was let through and has ended.
+type Completion struct {
+	Client
 	HTTP      *http.Request // as received; its body may be closed, its context ended
 	Method    string        // as sent
 	Path      string        // as judged, without the query
@@ -59,8 +59,8 @@ type Passage struct {
 }
 
 // LogValue returns what is safe to log: no query, header or cookie.
-func (p *Passage) LogValue() slog.Value {
-	attrs := append(clientAttrs(p.Asker), slog.String("method", p.Method), slog.String("path", p.Path),
+func (p *Completion) LogValue() slog.Value {
+	attrs := append(clientAttrs(p.Client), slog.String("method", p.Method), slog.String("path", p.Path),
 		slog.Int("status", p.Status), slog.Int64("bytes", p.Bytes), slog.Duration("took", p.Took))
 	if p.CPU != 0 {
 		attrs = append(attrs, slog.Duration("cpu", p.CPU))
@@ -70,18 +70,10 @@ func (p *Passage) LogValue() slog.Value {
 
 var (
 	_ slog.LogValuer = (*Report)(nil)
-	_ slog.LogValuer = (*Passage)(nil)
+	_ slog.LogValuer = (*Completion)(nil)
 )
 
-// An Asker is the client that sent a request, as it was judged.
-type Asker struct {
-	Addr  netip.Addr // of the client; invalid when unknown
-	Proxy bool       // Addr is a trusted proxy's own: it may stand for many clients
-	Via   netip.Addr // valid: Addr is provisional, as fairshare.Request.Via
-	Bot   fairshare.Bot
-}
-
-func clientAttrs(c Asker) []slog.Attr {
+func clientAttrs(c Client) []slog.Attr {
 	attrs := []slog.Attr{slog.String("client", addrText(c.Addr))}
 	if c.Via.IsValid() {
 		attrs = append(attrs, slog.String("via", addrText(c.Via)))

@@ -135,7 +135,7 @@ func TestOnlyAGoodCopyIsKept(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}, false},
 		{"of the gateway itself", func(w http.ResponseWriter, r *http.Request) {
-			httpguard.NotUpstream(w)
+			httpguard.NoUpstreamAnswer(w)
 			io.WriteString(w, "ok")
 		}, false},
 	} {

@@ -234,7 +234,7 @@ func TestQuickFailuresAreNoRoom(t *testing.T) {
 			w.WriteHeader(
 				http.StatusServiceUnavailable)
 		}},
-		{"as the proxy says", func(w http.ResponseWriter, r *http.Request) { httpguard.NotUpstream(w) }},
+		{"as the proxy says", func(w http.ResponseWriter, r *http.Request) { httpguard.NoUpstreamAnswer(w) }},
 		{"before it is done", func(w http.ResponseWriter, r *http.Request) {
 			httpguard.UpstreamFailed(w)
 			httpguard.UpstreamDone(w)
@@ -372,7 +372,7 @@ func TestWaitingIsNoWorkOfTheUpstream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var took []time.Duration
-		s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{Passed: func(p *httpguard.Passage) {
+		s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{Passed: func(p *httpguard.Completion) {
 			mu.Lock()
 			defer mu.Unlock()
 			took = append(took, p.Took)

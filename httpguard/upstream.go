@@ -57,32 +57,32 @@ func UpstreamFailed(w http.ResponseWriter) {
 	})
 }
 
-// NotUpstream records that the answer does not come from the upstream: a
+// NoUpstreamAnswer records that the answer does not come from the upstream: a
 // gateway's own 502 must not count among the client's errors. Without a guard
 // around the handler it does nothing.
-func NotUpstream(w http.ResponseWriter) {
+func NoUpstreamAnswer(w http.ResponseWriter) {
 	forEachExchange(w, func(x *Exchange) bool {
 		x.response.own = true
 		return true
 	})
 }
 
-// SpentCPU reports the CPU time that the upstream has spent on the request in
+// ReportCPU reports the CPU time that the upstream has spent on the request in
 // all. A later report replaces an earlier one. Without a report and a meter, a
 // request counts as the time that it took. It may be called from any goroutine,
 // but not after the handler returned. [Exchange.ReportCPU] does the same.
-func SpentCPU(w http.ResponseWriter, cpu time.Duration) {
+func ReportCPU(w http.ResponseWriter, cpu time.Duration) {
 	forEachExchange(w, func(x *Exchange) bool {
 		x.setCPU(cpu)
 		return true
 	})
 }
 
-// SpentCost reports the units that the request has cost in all, at least 0. A
+// ReportCost reports the units that the request has cost in all, at least 0. A
 // later report replaces an earlier one. Without a report, a request counts as 1.
 // It may be called from any goroutine, but not after the handler returned.
 // [Exchange.ReportCost] does the same.
-func SpentCost(w http.ResponseWriter, units int64) {
+func ReportCost(w http.ResponseWriter, units int64) {
 	forEachExchange(w, func(x *Exchange) bool {
 		x.setCost(units)
 		return true
@@ -91,9 +91,9 @@ func SpentCost(w http.ResponseWriter, units int64) {
 
 // Who returns the client of the request that w answers, as the innermost guard
 // judged it; false if no guard did.
-func Who(w http.ResponseWriter) (client Asker, judged bool) {
+func ClientOf(w http.ResponseWriter) (client Client, judged bool) {
 	forEachExchange(w, func(x *Exchange) bool {
-		client, judged = x.passage.Asker, true
+		client, judged = x.passage.Client, true
 		return false
 	})
 	return client, judged

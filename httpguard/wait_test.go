@@ -66,8 +66,8 @@ func newBurstSite(t *testing.T, p *fairshare.Policy, opts httpguard.Options, pag
 		s.mu.Unlock()
 		page := pages[r.URL.Path]
 		time.Sleep(page.takes)
-		httpguard.SpentCPU(w, page.uses)
-		httpguard.SpentCost(w, page.cost)
+		httpguard.ReportCPU(w, page.uses)
+		httpguard.ReportCost(w, page.cost)
 		s.mu.Lock()
 		s.now[client]--
 		s.mu.Unlock()
@@ -191,7 +191,7 @@ func TestBurstsAfterCheapRequestsAreBounded(t *testing.T) {
 		} {
 			t.Run(test.name+", "+primed.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := newBurstSite(t, limited(test.limit), httpguard.Options{TellsCPU: true},
+					s := newBurstSite(t, limited(test.limit), httpguard.Options{HandlerReportsCPU: true},
 						map[string]page{"/expensive": test.expensive})
 					primed.prime(s)
 					cheap := s.reached[attacker]
@@ -294,7 +294,7 @@ func TestAssetsOfAPagePass(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := fairshare.Limit{Resource: fairshare.CPU, N: 1_050_000, Window: 15 * time.Second} // 7 % of one core
-			s := newBurstSite(t, limited(l), httpguard.Options{TellsCPU: true},
+			s := newBurstSite(t, limited(l), httpguard.Options{HandlerReportsCPU: true},
 				map[string]page{"/asset": {takes: 5 * time.Millisecond, uses: 5 * time.Millisecond}})
 			s.visits(client3, "GET", "/asset", test.prime)
 			began := time.Now()
@@ -339,10 +339,10 @@ func TestIdleRequestsKeepNobodyOut(t *testing.T) {
 						}
 						open, stop := 0, make(chan struct{})
 						var mu sync.Mutex
-						around := httpguard.Middleware(guard, httpguard.Options{TellsCPU: tells})
+						around := httpguard.Middleware(guard, httpguard.Options{HandlerReportsCPU: tells})
 						visits := around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-							httpguard.SpentCPU(w, 0)
-							httpguard.SpentCost(w, 0)
+							httpguard.ReportCPU(w, 0)
+							httpguard.ReportCost(w, 0)
 						}))
 						handler := around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 							mu.Lock()
@@ -355,12 +355,12 @@ func TestIdleRequestsKeepNobodyOut(t *testing.T) {
 							case "websocket":
 								http.NewResponseController(w).Hijack()
 							case "download":
-								httpguard.SpentCost(w, 1)
-								httpguard.SpentCPU(w, time.Millisecond)
+								httpguard.ReportCost(w, 1)
+								httpguard.ReportCPU(w, time.Millisecond)
 								w.WriteHeader(http.StatusOK)
 							case "long poll":
 								if !tells {
-									httpguard.SpentCPU(w, 0)
+									httpguard.ReportCPU(w, 0)
 								}
 							}
 							<-stop
@@ -566,7 +566,7 @@ func TestWaitingIsNotCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []time.Duration
 		s := waitingSite(t, oneError(), httpguard.Options{Passed: func(
-			p *httpguard.Passage) {
+			p *httpguard.Completion) {
 			took = append(took, p.Took)
 		}}, time.Second)
 		s.send(t.Context(), attacker, "GET", "/slow")

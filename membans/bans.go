@@ -34,11 +34,11 @@ type Bans struct {
 	limiting atomic.Bool            // newcomers of some network were limited for its clients
 
 	mu      sync.RWMutex
-	report  func(fairshare.Banned) // see Observe; may be nil
-	names   []string               // of rules, by rule number
-	numbers map[string]uint32      // of rules, by name
-	index   map[uint64]uint32      // hash of a banID → number of its entry
-	chunks  [][]entry              // entries in pieces, so growing moves nothing; no pointers for the collector
+	report  func(fairshare.BanRecord) // see Observe; may be nil
+	names   []string                  // of rules, by rule number
+	numbers map[string]uint32         // of rules, by name
+	index   map[uint64]uint32         // hash of a banID → number of its entry
+	chunks  [][]entry                 // entries in pieces, so growing moves nothing; no pointers for the collector
 	ends    endHeap
 	members map[networkID]*members
 	limited map[uint64]limitedNetwork // by the first 48 bits of the address
@@ -86,7 +86,7 @@ func New(most int) *Bans {
 // once a minute for each former ban that is kept longer because of another
 // refusal. It is called with a lock held, before the request is answered: it
 // must not block, and must not use b. nil removes the function.
-func (b *Bans) Observe(report func(fairshare.Banned)) {
+func (b *Bans) Observe(report func(fairshare.BanRecord)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.report = report
@@ -239,7 +239,7 @@ func (b *Bans) reportBan(e *entry, r *fairshare.Refusal) {
 	if b.report == nil {
 		return
 	}
-	b.report(fairshare.Banned{
+	b.report(fairshare.BanRecord{
 		Client: e.id.key.Client(r.Bot, r.Bits4, r.Bits6), Kind: e.id.key.Kind(), Rule: b.names[e.id.rule],
 		Number: int(e.count), DryRun: e.dryRun,
 		Began: time.Unix(0, e.began), Until: time.Unix(0, e.until), Since: time.Unix(0, e.since),
@@ -248,7 +248,7 @@ func (b *Bans) reportBan(e *entry, r *fairshare.Refusal) {
 
 // Restore adds a ban that was reported to the function of Observe, unless a later
 // ban of the client by the rule is known. Call it before the first request.
-func (b *Bans) Restore(was fairshare.Banned) {
+func (b *Bans) Restore(was fairshare.BanRecord) {
 	key, ok := fairshare.NewBanKey(was.Kind, was.Client)
 	if !ok {
 		return

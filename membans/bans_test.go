@@ -20,7 +20,7 @@ func TestLiftEndsABanThatBeganInTheFuture(t *testing.T) {
 	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC)
 	client, ahead := fairshare.PrefixID(netip.MustParsePrefix("192.0.2.1/32")), now.Add(30*24*time.Hour)
 	bans := membans.New(0)
-	bans.Restore(fairshare.Banned{Client: client, Kind: fairshare.ByAddr, Rule: "a", Number: 1, Began: ahead,
+	bans.Restore(fairshare.BanRecord{Client: client, Kind: fairshare.ByAddr, Rule: "a", Number: 1, Began: ahead,
 		Until: ahead.Add(time.Hour), Since: ahead.Add(time.Hour)})
 	query := fairshare.BanQuery{Rule: bans.RuleNumber("a")}
 	query.Key, _ = fairshare.NewBanKey(fairshare.ByAddr, client)

@@ -25,7 +25,7 @@ func ExampleNew() {
 		return
 	}
 	bans := membans.New(10_000)
-	bans.Observe(func(b fairshare.Banned) { fmt.Println(b.Client, "is banned by", b.Rule) })
+	bans.Observe(func(b fairshare.BanRecord) { fmt.Println(b.Client, "is banned by", b.Rule) })
 	guard, err := fairshare.NewGuard(policy, limiter, bans)
 	if err != nil {
 		fmt.Println(err)

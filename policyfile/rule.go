@@ -65,7 +65,7 @@ func (r *reader) ruleName(n *node) string {
 		r.fault(n, "", "name: control characters are not allowed")
 	case s == fairshare.OperatorBan.Name:
 		r.fault(n, "", "name: %s is reserved for bans by operators", quote(s))
-	case fairshare.Reserved(s):
+	case s == fairshare.OperatorBan.Name || s == fairshare.BusyUpstream.Name:
 		r.fault(n, "", "name: %s is reserved for refusals of a busy upstream", quote(s))
 	}
 	return s

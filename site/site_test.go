@@ -19,6 +19,7 @@ import (
 	"fairshare/httpguard"
 	"fairshare/internal/serve"
 	"fairshare/policyfile"
+	"fairshare/registry"
 	"fairshare/site"
 	"fairshare/sqlregistry"
 )
@@ -90,18 +91,18 @@ func TestVerdictsAreThoseOfServe(t *testing.T) {
 func decide(t *testing.T, state string) {
 	t.Helper()
 	ctx := t.Context()
-	registry, err := sqlregistry.Open(ctx, filepath.Join(state, "registry.db"), sqlregistry.Options{})
+	store, err := sqlregistry.Open(ctx, filepath.Join(state, "registry.db"), sqlregistry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer registry.Close()
+	defer store.Close()
 	banned, _ := fairshare.ParseClientID("198.51.100.3")
-	if err := registry.SetOverride(ctx, fairshare.OverrideRecord{Client: banned, Action: fairshare.Block,
+	if err := store.SetOverride(ctx, registry.OverrideRecord{Client: banned, Action: fairshare.Block,
 		Since: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	labelled, _ := fairshare.ParseClientID("198.51.100.2")
-	if err := registry.Label(ctx, fairshare.Label{Client: labelled, Name: "bad"}); err != nil {
+	if err := store.Label(ctx, registry.Label{Client: labelled, Name: "bad"}); err != nil {
 		t.Fatal(err)
 	}
 }

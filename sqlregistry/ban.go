@@ -12,7 +12,7 @@ import (
 
 const banColumns = "client, kind, rule, number, began, until, since, dry"
 
-func scanBan(rows *sql.Rows) (b fairshare.Banned, k key, err error) {
+func scanBan(rows *sql.Rows) (b fairshare.BanRecord, k key, err error) {
 	var number, began, until, since int64
 	if err = rows.Scan(&k, &b.Kind, &b.Rule, &number, &began, &until, &since, &b.DryRun); err != nil {
 		return b, k, err
@@ -29,13 +29,13 @@ const bansPage = 1000
 // Bans yields the bans in force at now, or all recorded bans, in the order of
 // clients. It holds no lock while it yields: it may miss a ban that is written in
 // the meantime. It ends after an error.
-func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.Banned, error] {
+func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.BanRecord, error] {
 	after := int64(math.MinInt64)
 	if !all {
 		after = nanoseconds(now)
 	}
-	return func(yield func(fairshare.Banned, error) bool) {
-		page := make([]fairshare.Banned, 0, bansPage)
+	return func(yield func(fairshare.BanRecord, error) bool) {
+		page := make([]fairshare.BanRecord, 0, bansPage)
 		client, kind, rule := key{}, int64(0), ""
 		for more := true; more; {
 			page = page[:0]
@@ -51,7 +51,7 @@ func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[
 					})
 			})
 			if err != nil {
-				yield(fairshare.Banned{}, err)
+				yield(fairshare.BanRecord{}, err)
 				return
 			}
 			for _, b := range page {
@@ -66,7 +66,7 @@ func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[
 
 // bansWithin appends the bans of the clients from first to last, at most limit.
 func bansWithin(ctx context.Context, l *link, first, last key, limit int,
-	bans []fairshare.Banned) ([]fairshare.Banned, error) {
+	bans []fairshare.BanRecord) ([]fairshare.BanRecord, error) {
 	err := l.rows(ctx,
 		"SELECT "+banColumns+" FROM bans WHERE client BETWEEN ? AND ? ORDER BY client, kind, rule LIMIT ?",
 		[]any{first, last, limit}, func(rows *sql.Rows) error {
@@ -80,7 +80,7 @@ func bansWithin(ctx context.Context, l *link, first, last key, limit int,
 // Lift deletes the bans by rules of every client within a prefix, or of a bot,
 // and returns them. It affects only bans that began at that time or before; from
 // then on, Write ignores these.
-func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time) (lifted []fairshare.Banned,
+func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time) (lifted []fairshare.BanRecord,
 	err error) {
 	k, err := keyOf(id)
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time
 
 // unban removes bans of the clients from first to last that began at a time or
 // before, at most stepRows.
-func (t *tx) unban(first, last key, at time.Time) (removed []fairshare.Banned, err error) {
+func (t *tx) unban(first, last key, at time.Time) (removed []fairshare.BanRecord, err error) {
 	var keys []key
 	err = t.link.rows(t.ctx,
 		"SELECT "+banColumns+

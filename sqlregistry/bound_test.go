@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 )
 
 // In a flood that is faster than Prune, the file stays bounded, and Write still
@@ -40,14 +41,14 @@ func TestWriteStaysNearTheBounds(t *testing.T) {
 			t.Errorf("%s has %d requests, want %d", name, n, want)
 		}
 	}
-	told := func(name string) fairshare.Story {
-		return fairshare.Story{ID: name, Client: id(name), Rule: "rapid", First: start, Last: start}
+	told := func(name string) registry.Story {
+		return registry.Story{ID: name, Client: id(name), Rule: "rapid", First: start, Last: start}
 	}
-	calls := Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}, Stories: []fairshare.Story{told("192.0.2.1")}}
+	calls := registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)}, Stories: []registry.Story{told("192.0.2.1")}}
 	check(t, "Write", r.Write(ctx, calls))
 	at := start
 	for i := range 40 { // half of a batch is from one network, the rest from many
-		var b Batch
+		var b registry.Batch
 		for j := range 100 {
 			at = at.Add(time.Second)
 			name := fmt.Sprintf("10.1.%d.%d", i, j)
@@ -82,11 +83,11 @@ func TestWriteStaysNearTheBounds(t *testing.T) {
 	}
 
 	// Clients with an operator's decision or a ban are added; then their updates add up.
-	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("198.51.100.1"),
+	check(t, "SetOverride", r.SetOverride(ctx, registry.OverrideRecord{Client: id("198.51.100.1"),
 		Action: fairshare.Block, Since: start}))
-	check(t, "Label", r.Label(ctx, fairshare.Label{Client: id("198.51.100.2"), Name: "good-partner"}))
+	check(t, "Label", r.Label(ctx, registry.Label{Client: id("198.51.100.2"), Name: "good-partner"}))
 	check(t, "Note", r.Note(ctx, id("198.51.100.3"), "called on Monday"))
-	b := Batch{Bans: []fairshare.Banned{banned("198.51.100.4", at, time.Hour)}}
+	b := registry.Batch{Bans: []fairshare.BanRecord{banned("198.51.100.4", at, time.Hour)}}
 	for i := range 5 {
 		b.Clients = append(b.Clients, dirty(fmt.Sprintf("198.51.100.%d", i+1), at, 7))
 	}
@@ -105,7 +106,7 @@ func TestWriteStaysNearTheBounds(t *testing.T) {
 		more, err = r.Prune(ctx, at, 100)
 		check(t, "Prune", err)
 	}
-	check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{dirty("198.51.100.5", at, 3)}}))
+	check(t, "Write", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("198.51.100.5", at, 3)}}))
 	requests("198.51.100.5", 3)
 	if s := counted(); s.Clients != bound+1 || s.Stories > bound {
 		t.Errorf("%+v", s)

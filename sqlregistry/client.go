@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 )
 
 // A Query selects clients. The zero Query selects the 50 with the most requests.
@@ -36,10 +37,10 @@ const clientColumns = "client, kept, first, last, requests, refused, blocked, tr
 type sorting struct {
 	column string
 	heavy  string // the condition of the index
-	value  func(*fairshare.ClientRecord) int64
+	value  func(*registry.ClientRecord) int64
 
 	next string // a column that orders clients of equal value; "": none
-	then func(*fairshare.ClientRecord) int64
+	then func(*registry.ClientRecord) int64
 
 	ascending bool // the column is the key
 }
@@ -56,7 +57,7 @@ func (by *sorting) order(column string) string {
 }
 
 // compare orders two clients as slices.SortFunc needs it, 0 if they are equal.
-func (by *sorting) compare(a, b *fairshare.ClientRecord) int {
+func (by *sorting) compare(a, b *registry.ClientRecord) int {
 	c := cmp.Compare(by.value(b), by.value(a))
 	if c == 0 && by.then != nil {
 		c = cmp.Compare(by.then(b), by.then(a))
@@ -65,31 +66,31 @@ func (by *sorting) compare(a, b *fairshare.ClientRecord) int {
 }
 
 func sortingOf(name string) (sorting, error) {
-	requests := func(r *fairshare.ClientRecord) int64 { return r.Spent.Requests }
+	requests := func(r *registry.ClientRecord) int64 { return r.Spent.Requests }
 	switch name {
 	case "", "requests":
 		return sorting{column: "requests", heavy: "requests >= 100", value: requests}, nil
 	case "refused":
 		return sorting{column: "refused", heavy: "refused >= 100",
-			value: func(r *fairshare.ClientRecord) int64 { return r.Spent.Refused },
-			next:  "trial", then: func(r *fairshare.ClientRecord) int64 { return r.Spent.DryRun }}, nil
+			value: func(r *registry.ClientRecord) int64 { return r.Spent.Refused },
+			next:  "trial", then: func(r *registry.ClientRecord) int64 { return r.Spent.DryRun }}, nil
 	case "cpu":
 		return sorting{column: "cpu", heavy: "cpu >= 10000000000",
-			value: func(r *fairshare.ClientRecord) int64 { return int64(r.Spent.CPU) },
+			value: func(r *registry.ClientRecord) int64 { return int64(r.Spent.CPU) },
 			next:  "requests", then: requests}, nil
 	case "blocked":
-		return sorting{column: "blocked", value: func(r *fairshare.ClientRecord) int64 { return r.Spent.Blocked }}, nil
+		return sorting{column: "blocked", value: func(r *registry.ClientRecord) int64 { return r.Spent.Blocked }}, nil
 	case "dry-run":
-		return sorting{column: "trial", value: func(r *fairshare.ClientRecord) int64 { return r.Spent.DryRun }}, nil
+		return sorting{column: "trial", value: func(r *registry.ClientRecord) int64 { return r.Spent.DryRun }}, nil
 	case "time":
 		return sorting{
-			column: "took", value: func(r *fairshare.ClientRecord) int64 { return int64(r.Spent.Time) },
+			column: "took", value: func(r *registry.ClientRecord) int64 { return int64(r.Spent.Time) },
 			next: "requests", then: requests,
 		}, nil
 	case "client": // the caller compares keys of clients that are equal otherwise
-		return sorting{column: "client", value: func(*fairshare.ClientRecord) int64 { return 0 }, ascending: true}, nil
+		return sorting{column: "client", value: func(*registry.ClientRecord) int64 { return 0 }, ascending: true}, nil
 	case "last-seen":
-		return sorting{column: "last", value: func(r *fairshare.ClientRecord) int64 {
+		return sorting{column: "last", value: func(r *registry.ClientRecord) int64 {
 			return nanoseconds(
 				r.LastSeen)
 		}}, nil
@@ -101,13 +102,13 @@ func sortingOf(name string) (sorting, error) {
 
 // A clientRow is a row of clients.
 type clientRow struct {
-	fairshare.ClientRecord
+	registry.ClientRecord
 	key        key
 	protection int // the column kept
 }
 
 // Clients returns the clients that a query selects.
-func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientRecord, error) {
+func (r *Registry) Clients(ctx context.Context, q Query) ([]registry.ClientRecord, error) {
 	by, err := sortingOf(q.Sort)
 	if err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientReco
 	if q.Limit <= 0 {
 		q.Limit = usualLimit
 	}
-	var records []fairshare.ClientRecord
+	var records []registry.ClientRecord
 	err = r.reading(ctx, func(l *link) error {
 		rows, err := selected(ctx, l, q, by)
 		if err != nil {
@@ -125,7 +126,7 @@ func (r *Registry) Clients(ctx context.Context, q Query) ([]fairshare.ClientReco
 			return cmp.Or(by.compare(&a.ClientRecord, &b.ClientRecord), slices.Compare(a.key, b.key))
 		})
 		rows = rows[:min(len(rows), q.Limit)]
-		records = make([]fairshare.ClientRecord, len(rows))
+		records = make([]registry.ClientRecord, len(rows))
 		for i := range rows {
 			if err := rows[i].readOverride(ctx, l); err != nil {
 				return err
@@ -232,12 +233,12 @@ func (c *clientRow) readOverride(ctx context.Context, l *link) (err error) {
 
 // Found holds all records about a client.
 type Found struct {
-	Record  fairshare.ClientRecord     // of just this client; FirstSeen is zero if it never sent a request
-	Within  []fairshare.OverrideRecord // of wider prefixes that contain it, the longest first
-	Labels  []fairshare.Label          // of wider prefixes that contain it, the longest first
-	Bans    []fairshare.Banned         // its own, and of clients that contain it or are within it; at most 100
-	Stories []fairshare.Story          // its own and of clients within it, the latest first; at most 100
-	Inside  int                        // other clients within it, counted up to 1,000
+	Record  registry.ClientRecord     // of just this client; FirstSeen is zero if it never sent a request
+	Within  []registry.OverrideRecord // of wider prefixes that contain it, the longest first
+	Labels  []registry.Label          // of wider prefixes that contain it, the longest first
+	Bans    []fairshare.BanRecord     // its own, and of clients that contain it or are within it; at most 100
+	Stories []registry.Story          // its own and of clients within it, the latest first; at most 100
+	Inside  int                       // other clients within it, counted up to 1,000
 }
 
 const (
@@ -324,12 +325,12 @@ func (r *Registry) Provisional(ctx context.Context, id fairshare.ClientID, limit
 
 // Heaviest returns the clients within a prefix with the most requests, the most
 // first. The prefix itself is not among them.
-func (r *Registry) Heaviest(ctx context.Context, id fairshare.ClientID, limit int) ([]fairshare.ClientRecord, error) {
+func (r *Registry) Heaviest(ctx context.Context, id fairshare.ClientID, limit int) ([]registry.ClientRecord, error) {
 	k, err := keyOf(id)
 	if err != nil {
 		return nil, err
 	}
-	var records []fairshare.ClientRecord
+	var records []registry.ClientRecord
 	err = r.reading(ctx, func(l *link) error {
 		first, last := within(k)
 		rows, err := clientRows(ctx, l,
@@ -373,7 +374,7 @@ func (f *Found) wider(ctx context.Context, l *link, k key) error {
 			return err
 		}
 		id, err := idOf(k)
-		f.Labels = append(f.Labels, fairshare.Label{Client: id, Name: name})
+		f.Labels = append(f.Labels, registry.Label{Client: id, Name: name})
 		return err
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/smalldisk"
+	"fairshare/registry"
 )
 
 // fillUp fills the disk. makeRoom frees the space again.
@@ -36,9 +37,9 @@ func crashed(t *testing.T, dir string) (path string) {
 	from := filled(t, 20)
 	r, err := Open(ctx, from, Options{})
 	check(t, "Open", err)
-	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.7"),
+	check(t, "SetOverride", r.SetOverride(ctx, registry.OverrideRecord{Client: id("192.0.2.7"),
 		Action: fairshare.Block, Since: start}))
-	check(t, "Write", r.Write(ctx, Batch{Bans: []fairshare.Banned{banned("192.0.2.8", start, time.Hour)}}))
+	check(t, "Write", r.Write(ctx, registry.Batch{Bans: []fairshare.BanRecord{banned("192.0.2.8", start, time.Hour)}}))
 	for _, suffix := range []string{"", "-wal"} {
 		content, err := os.ReadFile(from + suffix)
 		check(t, "ReadFile", err)
@@ -71,11 +72,11 @@ func remembered(t *testing.T, r *Registry) {
 func TestWritesOnAFullDiskFail(t *testing.T) {
 	dir := smalldisk.New(t, 4<<20)
 	r := opened(t, filepath.Join(dir, "registry.db"), Options{})
-	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.7"),
+	check(t, "SetOverride", r.SetOverride(ctx, registry.OverrideRecord{Client: id("192.0.2.7"),
 		Action: fairshare.Block, Since: start}))
 	makeRoom := fillUp(t, dir)
 	write := func(n int) error {
-		var b Batch
+		var b registry.Batch
 		for i := range 100 {
 			b.Clients = append(b.Clients, dirty(fmt.Sprintf("10.0.%d.%d", n, i), start, 1))
 		}
@@ -89,7 +90,7 @@ func TestWritesOnAFullDiskFail(t *testing.T) {
 	if !is(err, ErrFull) || strings.Contains(err.Error(), "(") {
 		t.Fatalf("after %d batches: %v", written, err)
 	}
-	if err := r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.9"), Action: fairshare.Block,
+	if err := r.SetOverride(ctx, registry.OverrideRecord{Client: id("192.0.2.9"), Action: fairshare.Block,
 		Since: start}); err != nil && !is(err, ErrFull) {
 		t.Errorf("SetOverride: %v", err)
 	}
@@ -122,7 +123,7 @@ func TestDiskFilledByTheWALIsFreed(t *testing.T) {
 	var messages atomic.Int64
 	path := filepath.Join(dir, "registry.db")
 	r := opened(t, path, Options{Log: func(string) { messages.Add(1) }})
-	var known Batch
+	var known registry.Batch
 	for i := range 200 { // no row grows
 		known.Clients = append(known.Clients, dirty(fmt.Sprintf("10.%d.0.1", i), start, 50))
 	}
@@ -131,7 +132,7 @@ func TestDiskFilledByTheWALIsFreed(t *testing.T) {
 	r = opened(t, path, Options{Log: r.o.Log})
 	writes := 0 // of one row each, so that the disk is full before a checkpoint is due
 	write := func() error {
-		err := r.Write(ctx, Batch{Clients: []ClientDelta{dirty(fmt.Sprintf("10.%d.0.1", writes%200), start, 1)}})
+		err := r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty(fmt.Sprintf("10.%d.0.1", writes%200), start, 1)}})
 		if err == nil {
 			writes++
 		}
@@ -186,7 +187,7 @@ func TestRegistryOnAFullDiskCanBeRead(t *testing.T) {
 				r, err := Open(ctx, path, Options{ReadOnly: true})
 				check(t, "Open", err)
 				remembered(t, r)
-				if _, err := r.Changes(ctx, Version{}); err != nil {
+				if _, err := r.Changes(ctx, registry.Version{}); err != nil {
 					t.Error(err)
 				}
 				again, err := Open(ctx, path, Options{ReadOnly: true}) // while the first is open
@@ -201,7 +202,7 @@ func TestRegistryOnAFullDiskCanBeRead(t *testing.T) {
 			written := opened(t, path, Options{})
 			remembered(t, written)
 			check(t, "SetOverride", written.SetOverride(ctx,
-				fairshare.OverrideRecord{Client: id("192.0.2.7"), Action: fairshare.Block,
+				registry.OverrideRecord{Client: id("192.0.2.7"), Action: fairshare.Block,
 					Since: start, Reason: "again"}))
 			found, err := read.Client(ctx, id("192.0.2.7"))
 			check(t, "Client", err)

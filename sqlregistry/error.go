@@ -9,13 +9,15 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"fairshare/registry"
+
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // The kinds of an [Error]. Test for them with errors.Is.
 var (
-	ErrDamaged  = errors.New("damaged")
+	ErrDamaged  = registry.ErrDamaged
 	ErrNewer    = errors.New("written by a newer version of fairshare")
 	ErrMissing  = errors.New("not there")
 	ErrBusy     = errors.New("locked by another process")

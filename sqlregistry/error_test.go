@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 )
 
 // is reports whether err has a kind and a hint.
@@ -27,7 +28,7 @@ func filled(t testing.TB, clients int) string {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	r, err := Open(ctx, path, Options{})
 	check(t, "Open", err)
-	var b Batch
+	var b registry.Batch
 	for i := range clients {
 		name := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
 		d := dirty(name, start.Add(time.Duration(i)), int64(i))
@@ -35,16 +36,16 @@ func filled(t testing.TB, clients int) string {
 		b.Clients = append(b.Clients, d)
 		if i%4 == 0 {
 			b.Bans = append(b.Bans, banned(name, start, time.Hour))
-			b.Stories = append(b.Stories, fairshare.Story{ID: name, Client: id(name), Rule: "rapid", Last: start,
+			b.Stories = append(b.Stories, registry.Story{ID: name, Client: id(name), Rule: "rapid", Last: start,
 				Path: strings.Repeat("/x", 100)})
 		}
 	}
 	check(t, "Write", r.Write(ctx, b))
 	for i := range min(5, clients/3) {
 		client := b.Clients[i*3].Client
-		check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: client, Action: fairshare.Block,
+		check(t, "SetOverride", r.SetOverride(ctx, registry.OverrideRecord{Client: client, Action: fairshare.Block,
 			Since: start}))
-		check(t, "Label", r.Label(ctx, fairshare.Label{Client: client, Name: "x"}))
+		check(t, "Label", r.Label(ctx, registry.Label{Client: client, Name: "x"}))
 		check(t, "Note", r.Note(ctx, client, "y"))
 	}
 	_, err = r.Lift(ctx, id("10.0.0.0"), start)
@@ -85,16 +86,16 @@ func useAll(r *Registry) (errs []error) {
 	add(err)
 	_, err = r.ReferenceKey(ctx)
 	add(err)
-	_, err = r.Changes(ctx, Version{1, 0})
+	_, err = r.Changes(ctx, registry.Version{Overrides: 1})
 	add(err)
 	if r.o.ReadOnly {
 		return errs
 	}
-	add(r.Write(ctx, Batch{Clients: []ClientDelta{dirty("10.0.0.9", start, 1), dirty("10.9.0.9", start, 1)},
-		Bans: []fairshare.Banned{banned("10.0.0.9", start.Add(1), time.Hour)},
-		Stories: []fairshare.Story{{ID: "a", Client: id("10.0.0.4"), Rule: "rapid"},
+	add(r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("10.0.0.9", start, 1), dirty("10.9.0.9", start, 1)},
+		Bans: []fairshare.BanRecord{banned("10.0.0.9", start.Add(1), time.Hour)},
+		Stories: []registry.Story{{ID: "a", Client: id("10.0.0.4"), Rule: "rapid"},
 			{ID: "b", Client: id("10.0.0.5"), Rule: "rapid"}}}))
-	add(r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}))
+	add(r.SetOverride(ctx, registry.OverrideRecord{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}))
 	_, err = r.RemoveOverride(ctx, id("10.0.0.3"))
 	add(err)
 	_, err = r.Lift(ctx, id("10.0.0.16/28"), start)
@@ -271,7 +272,7 @@ func TestStoriesOfVersion1AreMigrated(t *testing.T) {
 		t.Errorf("migrated: %+v", s)
 	}
 	s.BanBegan, s.BanMethod, s.BanPath = start, "HEAD", "/dead"
-	check(t, "Write", r.Write(ctx, Batch{Stories: []fairshare.Story{s}}))
+	check(t, "Write", r.Write(ctx, registry.Batch{Stories: []registry.Story{s}}))
 	if stories, err = r.Story(ctx, "0123456789"); err != nil || len(stories) != 1 ||
 		!stories[0].BanBegan.Equal(start) || stories[0].BanMethod != "HEAD" || stories[0].BanPath != "/dead" {
 		t.Errorf("written: %+v, %v", stories, err)
@@ -291,7 +292,7 @@ func TestFileLockedByAnotherProcess(t *testing.T) {
 	check(t, "connect", err)
 	_, err = l.conn.ExecContext(ctx, "BEGIN EXCLUSIVE")
 	check(t, "BEGIN", err)
-	messages := fairshare.OverrideRecord{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}
+	messages := registry.OverrideRecord{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}
 	if err := r.SetOverride(ctx, messages); !is(err, ErrBusy) {
 		t.Errorf("SetOverride: %v", err)
 	}
@@ -348,14 +349,14 @@ func TestEmptyClientIDIsAnError(t *testing.T) {
 	_, unsay := r.RemoveOverride(ctx, none)
 	_, lift := r.Lift(ctx, none, start)
 	_, client := r.Client(ctx, none)
-	for i, err := range []error{r.SetOverride(ctx, fairshare.OverrideRecord{Action: fairshare.Allow}), unsay, lift,
+	for i, err := range []error{r.SetOverride(ctx, registry.OverrideRecord{Action: fairshare.Allow}), unsay, lift,
 		client,
-		r.Note(ctx, none, "x"), r.Label(ctx, fairshare.Label{Name: "x"})} {
+		r.Note(ctx, none, "x"), r.Label(ctx, registry.Label{Name: "x"})} {
 		if !errors.Is(err, errNoClient) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
-	if err := r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("192.0.2.1")}); !errors.Is(err, errArgument) {
+	if err := r.SetOverride(ctx, registry.OverrideRecord{Client: id("192.0.2.1")}); !errors.Is(err, errArgument) {
 		t.Errorf("an override without an action: %v", err)
 	}
 }
@@ -365,7 +366,7 @@ func TestEmptyClientIDIsAnError(t *testing.T) {
 func TestFilesOfADeletedRegistryAreNotReused(t *testing.T) {
 	path := filled(t, 500)
 	r := opened(t, path, Options{})
-	check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}}))
+	check(t, "Write", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)}}))
 	left, err := os.ReadFile(path + "-wal")
 	check(t, "reading the -wal file", err)
 	check(t, "Close", r.Close())
@@ -388,16 +389,16 @@ func TestFilesOfADeletedRegistryAreNotReused(t *testing.T) {
 func TestRemovedFileIsReported(t *testing.T) {
 	path := filled(t, 10)
 	r := opened(t, path, Options{})
-	_, err := r.Changes(ctx, Version{})
+	_, err := r.Changes(ctx, registry.Version{})
 	check(t, "Changes", err)
 
 	gone := func(when string) {
 		t.Helper()
-		_, err := r.Changes(ctx, Version{})
+		_, err := r.Changes(ctx, registry.Version{})
 		if !is(err, ErrGone) {
 			t.Errorf("%s: Changes: %v", when, err)
 		}
-		if err := r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}}); !is(err, ErrGone) {
+		if err := r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)}}); !is(err, ErrGone) {
 			t.Errorf("%s: Write: %v", when, err)
 		}
 		if err := r.Note(ctx, id("192.0.2.1"), "x"); !is(err, ErrGone) {
@@ -407,12 +408,12 @@ func TestRemovedFileIsReported(t *testing.T) {
 	check(t, "Rename", os.Rename(path, path+".away"))
 	gone("moved")
 	check(t, "Rename", os.Rename(path+".away", path))
-	check(t, "Write to the restored file", r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)}}))
+	check(t, "Write to the restored file", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)}}))
 
 	check(t, "Rename", os.Rename(path, path+".away"))
 	other := opened(t, path, Options{})
 	gone("replaced")
 	check(t, "SetOverride to the other", other.SetOverride(ctx,
-		fairshare.OverrideRecord{Client: id("192.0.2.2"), Action: fairshare.Block,
+		registry.OverrideRecord{Client: id("192.0.2.2"), Action: fairshare.Block,
 			Since: start}))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -20,12 +21,12 @@ func ExampleOpen() {
 	}
 	defer os.RemoveAll(dir)
 	ctx, now := context.Background(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	registry, err := sqlregistry.Open(ctx, filepath.Join(dir, "registry.db"), sqlregistry.Options{})
+	store, err := sqlregistry.Open(ctx, filepath.Join(dir, "registry.db"), sqlregistry.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer registry.Close()
-	before, err := registry.Changes(ctx, sqlregistry.Version{})
+	defer store.Close()
+	before, err := store.Changes(ctx, registry.Version{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -34,18 +35,18 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = registry.SetOverride(ctx, fairshare.OverrideRecord{Client: client, Action: fairshare.Refuse, Since: now,
+	err = store.SetOverride(ctx, registry.OverrideRecord{Client: client, Action: fairshare.Refuse, Since: now,
 		Until: now.Add(2 * time.Hour), Reason: "requests /search all night"})
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	changes, err := registry.Changes(ctx, before.Version)
+	changes, err := store.Changes(ctx, before.Version)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("overrides changed:", changes.Overrides)
-	overrides, _, err := registry.Overrides(ctx)
+	overrides, _, err := store.Overrides(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -65,11 +66,11 @@ func ExampleRegistry_Write() {
 	}
 	defer os.RemoveAll(folder)
 	ctx := context.Background()
-	registry, err := sqlregistry.Open(ctx, filepath.Join(folder, "registry.db"), sqlregistry.Options{})
+	store, err := sqlregistry.Open(ctx, filepath.Join(folder, "registry.db"), sqlregistry.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer registry.Close()
+	defer store.Close()
 
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	client, err := fairshare.ParseClientID("203.0.113.9")
@@ -77,14 +78,14 @@ func ExampleRegistry_Write() {
 		log.Fatal(err)
 	}
 	for range 2 { // updates add up
-		err = registry.Write(ctx, sqlregistry.Batch{Clients: []sqlregistry.ClientDelta{{
-			Client: client, FirstSeen: now, LastSeen: now, Spent: fairshare.Spent{Requests: 100, Refused: 5},
+		err = store.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{{
+			Client: client, FirstSeen: now, LastSeen: now, Spent: registry.Spent{Requests: 100, Refused: 5},
 		}}})
 		if err != nil {
 			log.Fatal(err)
 		}
 	}
-	clients, err := registry.Clients(ctx, sqlregistry.Query{Sort: "refused"})
+	clients, err := store.Clients(ctx, sqlregistry.Query{Sort: "refused"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 )
 
 // FirstSeen reports each client that sent a request once, with the time of its first
@@ -29,22 +30,22 @@ func TestFirstSeenReportsEachClientOnce(t *testing.T) {
 	if all := collect(r); len(all) != 0 {
 		t.Errorf("of an empty registry: %v", all)
 	}
-	check(t, "Label", r.Label(ctx, fairshare.Label{Client: id("198.51.100.0/24"), Name: "partner"}))
+	check(t, "Label", r.Label(ctx, registry.Label{Client: id("198.51.100.0/24"), Name: "partner"}))
 	const n = 3*firstSeenPage + 7
 	want := map[fairshare.ClientID]time.Time{id("googlebot"): start, id("2001:db8:1::/64"): start.Add(time.Hour)}
-	b := Batch{Clients: manyDirty(0, n, start.Add(time.Minute))}
+	b := registry.Batch{Clients: manyDirty(0, n, start.Add(time.Minute))}
 	for i := range b.Clients {
 		want[b.Clients[i].Client] = start.Add(time.Minute)
 	}
 	for id, first := range want {
-		b.Clients = append(b.Clients, ClientDelta{Client: id, FirstSeen: first, LastSeen: first.Add(time.Hour),
-			Spent: fairshare.Spent{Requests: 1}})
+		b.Clients = append(b.Clients, registry.ClientDelta{Client: id, FirstSeen: first, LastSeen: first.Add(time.Hour),
+			Spent: registry.Spent{Requests: 1}})
 	}
 	check(t, "Write", r.Write(ctx, b))
 	// A later request changes nothing, an earlier one does.
 	again, before := many(1), many(2)
 	want[before] = start
-	check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{{Client: again, FirstSeen: start.Add(time.Hour),
+	check(t, "Write", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{{Client: again, FirstSeen: start.Add(time.Hour),
 		LastSeen: start.Add(time.Hour)}, {Client: before, FirstSeen: start, LastSeen: start}}}))
 	same(t, "FirstSeen", collect(r), want)
 
@@ -60,7 +61,7 @@ func TestFirstSeenReportsEachClientOnce(t *testing.T) {
 	count = 0
 	check(t, "FirstSeen", r.FirstSeen(ctx, func(id fairshare.ClientID, first time.Time) bool {
 		if count++; count%firstSeenPage == 0 {
-			check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{{Client: id, FirstSeen: first,
+			check(t, "Write", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{{Client: id, FirstSeen: first,
 				LastSeen: start.Add(2 * time.Hour)}}}))
 		}
 		return true
@@ -81,7 +82,7 @@ func BenchmarkFirstSeen(b *testing.B) {
 	const n = 100_000
 	r := opened(b, "", Options{Clients: n})
 	for i := 0; i < n; i += 5000 {
-		check(b, "Write", r.Write(ctx, Batch{Clients: manyDirty(orderly+i, 5000, start)}))
+		check(b, "Write", r.Write(ctx, registry.Batch{Clients: manyDirty(orderly+i, 5000, start)}))
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 )
 
 var long = flag.Int("long", 0,
@@ -39,14 +40,14 @@ func many(i int) fairshare.ClientID {
 const orderly = 1 << 24
 
 // manyDirty returns updates of some of them. Few have many requests, as is usual.
-func manyDirty(first, n int, at time.Time) []ClientDelta {
-	all := make([]ClientDelta, n)
+func manyDirty(first, n int, at time.Time) []registry.ClientDelta {
+	all := make([]registry.ClientDelta, n)
 	for i := range all {
 		rank := float64(rand.IntN(1<<30)+1) / (1 << 30)
-		s := fairshare.Spent{Requests: int64(min(2/rank, 1e6)), Bytes: 12345, Time: time.Duration(50e6 / rank)}
+		s := registry.Spent{Requests: int64(min(2/rank, 1e6)), Bytes: 12345, Time: time.Duration(50e6 / rank)}
 		s.Refused = s.Requests / 3
 		s.CPU = s.Time / 2
-		all[i] = ClientDelta{Client: many(first + i), FirstSeen: at, LastSeen: at, Spent: s,
+		all[i] = registry.ClientDelta{Client: many(first + i), FirstSeen: at, LastSeen: at, Spent: s,
 			UserAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"}
 		if i%50 == 0 {
 			all[i].Bot, all[i].BotState = fmt.Sprintf("bot%d", i/50%20), fairshare.Forged
@@ -86,7 +87,7 @@ func TestLarge(t *testing.T) {
 		suffix := fmt.Sprintf(" at %d rows", have)
 		took("Write 250 new"+suffix, 40, func() {
 			at = at.Add(time.Second)
-			check(t, "Write", r.Write(ctx, Batch{Clients: manyDirty(fresh, 250, at)}))
+			check(t, "Write", r.Write(ctx, registry.Batch{Clients: manyDirty(fresh, 250, at)}))
 			fresh += 250
 		})
 		took("Write 250 known, any"+suffix, 40, func() {
@@ -95,26 +96,26 @@ func TestLarge(t *testing.T) {
 			for i := range b {
 				b[i].Client = many(rand.IntN(have))
 			}
-			check(t, "Write", r.Write(ctx, Batch{Clients: b}))
+			check(t, "Write", r.Write(ctx, registry.Batch{Clients: b}))
 		})
 		took("Write 250 known, the same"+suffix, 40, func() {
 			at = at.Add(time.Second)
-			check(t, "Write", r.Write(ctx, Batch{Clients: manyDirty(100, 250, at)}))
+			check(t, "Write", r.Write(ctx, registry.Batch{Clients: manyDirty(100, 250, at)}))
 		})
 		took("Write 250 bans, new"+suffix, 10, func() {
-			b := make([]fairshare.Banned, 250)
+			b := make([]fairshare.BanRecord, 250)
 			for i := range b {
-				b[i] = fairshare.Banned{Client: many(rand.IntN(have)), Rule: "rapid requests", Kind: fairshare.ByAddr,
+				b[i] = fairshare.BanRecord{Client: many(rand.IntN(have)), Rule: "rapid requests", Kind: fairshare.ByAddr,
 					Began: at, Until: at.Add(time.Hour), Since: at.Add(time.Hour)}
 			}
-			check(t, "Write", r.Write(ctx, Batch{Bans: b}))
+			check(t, "Write", r.Write(ctx, registry.Batch{Bans: b}))
 		})
 		took("Write 1 ban"+suffix, 40, func() {
-			check(t, "Write", r.Write(ctx, Batch{Bans: []fairshare.Banned{{Client: many(rand.IntN(have)), Rule: "x",
+			check(t, "Write", r.Write(ctx, registry.Batch{Bans: []fairshare.BanRecord{{Client: many(rand.IntN(have)), Rule: "x",
 				Kind: fairshare.ByAddr, Began: at, Until: at.Add(time.Hour)}}}))
 		})
 		took("SetOverride"+suffix, 20, func() {
-			check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: many(rand.IntN(have)),
+			check(t, "SetOverride", r.SetOverride(ctx, registry.OverrideRecord{Client: many(rand.IntN(have)),
 				Action: fairshare.Block,
 				Since:  at}))
 		})
@@ -124,7 +125,7 @@ func TestLarge(t *testing.T) {
 				t.Fatal(f, err)
 			}
 		})
-		version := Version{}
+		version := registry.Version{}
 		took("Changes, none"+suffix, 1000, func() {
 			c, err := r.Changes(ctx, version)
 			check(t, "Changes", err)
@@ -135,7 +136,7 @@ func TestLarge(t *testing.T) {
 		begin, from := time.Now(), have
 		for have < to {
 			n := min(10_000, to-have)
-			check(t, "Write", r.Write(ctx, Batch{Clients: manyDirty(have, n, at)}))
+			check(t, "Write", r.Write(ctx, registry.Batch{Clients: manyDirty(have, n, at)}))
 			have += n
 			at = at.Add(time.Second)
 		}
@@ -174,12 +175,12 @@ func TestLarge(t *testing.T) {
 	bans := 1_000_000
 	begin := time.Now()
 	for i := 0; i < bans; i += 5000 {
-		b := make([]fairshare.Banned, 5000)
+		b := make([]fairshare.BanRecord, 5000)
 		for j := range b {
-			b[j] = fairshare.Banned{Client: many(i + j), Rule: "rapid requests", Kind: fairshare.ByAddr, Began: at,
+			b[j] = fairshare.BanRecord{Client: many(i + j), Rule: "rapid requests", Kind: fairshare.ByAddr, Began: at,
 				Until: at.Add(time.Hour), Since: at.Add(time.Hour)}
 		}
-		check(t, "Write", r.Write(ctx, Batch{Bans: b}))
+		check(t, "Write", r.Write(ctx, registry.Batch{Bans: b}))
 	}
 	t.Logf("%d bans more in %s", bans, round(time.Since(begin)))
 	var before, after runtime.MemStats

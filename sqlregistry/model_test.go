@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 
 	"pgregory.net/rapid"
 )
@@ -20,19 +21,19 @@ type model struct {
 	o         Options
 	rows      map[fairshare.ClientID]*modelRow
 	made      int // rows so far
-	overrides map[fairshare.ClientID]fairshare.OverrideRecord
-	labels    map[fairshare.Label]bool
+	overrides map[fairshare.ClientID]registry.OverrideRecord
+	labels    map[registry.Label]bool
 	notes     map[fairshare.ClientID]string
-	bans      map[banName]fairshare.Banned
-	stories   map[storyName]fairshare.Story
-	lifted    []LiftedClient // not yet pruned
-	changed   int            // changes of overrides
-	unread    []LiftedClient // since the last call of Changes
+	bans      map[banName]fairshare.BanRecord
+	stories   map[storyName]registry.Story
+	lifted    []registry.LiftedClient // not yet pruned
+	changed   int                     // changes of overrides
+	unread    []registry.LiftedClient // since the last call of Changes
 }
 
 type modelRow struct {
 	made int
-	rec  fairshare.ClientRecord
+	rec  registry.ClientRecord
 }
 
 type banName struct {
@@ -48,10 +49,10 @@ type storyName struct {
 
 func newModel(o Options) *model {
 	return &model{
-		o: o, rows: map[fairshare.ClientID]*modelRow{}, overrides: map[fairshare.ClientID]fairshare.OverrideRecord{},
-		labels: map[fairshare.Label]bool{},
-		notes:  map[fairshare.ClientID]string{}, bans: map[banName]fairshare.Banned{},
-		stories: map[storyName]fairshare.Story{},
+		o: o, rows: map[fairshare.ClientID]*modelRow{}, overrides: map[fairshare.ClientID]registry.OverrideRecord{},
+		labels: map[registry.Label]bool{},
+		notes:  map[fairshare.ClientID]string{}, bans: map[banName]fairshare.BanRecord{},
+		stories: map[storyName]registry.Story{},
 	}
 }
 
@@ -72,7 +73,7 @@ func (m *model) row(id fairshare.ClientID) *modelRow {
 	r := m.rows[id]
 	if r == nil {
 		m.made++
-		r = &modelRow{made: m.made, rec: fairshare.ClientRecord{Client: id}}
+		r = &modelRow{made: m.made, rec: registry.ClientRecord{Client: id}}
 		m.rows[id] = r
 	}
 	return r
@@ -110,10 +111,10 @@ func (m *model) labelsOf(id fairshare.ClientID) (names []string) {
 	return names
 }
 
-func (m *model) write(b Batch) {
+func (m *model) write(b registry.Batch) {
 	for _, ban := range b.Bans {
 		name := banName{ban.Client, ban.Kind, ban.Rule}
-		if slices.ContainsFunc(m.lifted, func(l LiftedClient) bool {
+		if slices.ContainsFunc(m.lifted, func(l registry.LiftedClient) bool {
 			return holds(l.Client, ban.Client) &&
 				!ban.Began.After(l.At)
 		}) || ban.Began.Before(m.bans[name].Began) {
@@ -166,12 +167,12 @@ func (m *model) write(b Batch) {
 	}
 }
 
-func (m *model) addChange(l LiftedClient) {
+func (m *model) addChange(l registry.LiftedClient) {
 	m.lifted, m.unread = append(m.lifted, l), append(m.unread, l)
 }
 
-func (m *model) lift(id fairshare.ClientID, at time.Time) (lifted []fairshare.Banned) {
-	m.addChange(LiftedClient{Client: id, At: at})
+func (m *model) lift(id fairshare.ClientID, at time.Time) (lifted []fairshare.BanRecord) {
+	m.addChange(registry.LiftedClient{Client: id, At: at})
 	for _, b := range m.sortedBans() {
 		if holds(id, b.Client) && !b.Began.After(at) {
 			lifted = append(lifted, b)
@@ -183,11 +184,11 @@ func (m *model) lift(id fairshare.ClientID, at time.Time) (lifted []fairshare.Ba
 }
 
 func (m *model) forget(id fairshare.ClientID, at time.Time) (f Forgotten) {
-	m.addChange(LiftedClient{Client: id, At: at, Forget: true})
+	m.addChange(registry.LiftedClient{Client: id, At: at, Forget: true})
 	drop := func(client fairshare.ClientID) bool { return holds(id, client) }
 	overrides, labels := len(m.overrides), len(m.labels)
-	maps.DeleteFunc(m.overrides, func(c fairshare.ClientID, _ fairshare.OverrideRecord) bool { return drop(c) })
-	maps.DeleteFunc(m.labels, func(l fairshare.Label, _ bool) bool { return drop(l.Client) })
+	maps.DeleteFunc(m.overrides, func(c fairshare.ClientID, _ registry.OverrideRecord) bool { return drop(c) })
+	maps.DeleteFunc(m.labels, func(l registry.Label, _ bool) bool { return drop(l.Client) })
 	maps.DeleteFunc(m.notes, func(c fairshare.ClientID, _ string) bool { return drop(c) })
 	f.Override, f.Labels = overrides > len(m.overrides), labels-len(m.labels)
 	if f.Override || f.Labels > 0 {
@@ -195,21 +196,21 @@ func (m *model) forget(id fairshare.ClientID, at time.Time) (f Forgotten) {
 	}
 	f.Clients, f.Bans, f.Stories = len(m.rows), len(m.bans), len(m.stories)
 	maps.DeleteFunc(m.rows, func(c fairshare.ClientID, _ *modelRow) bool { return drop(c) })
-	maps.DeleteFunc(m.bans, func(n banName, _ fairshare.Banned) bool { return drop(n.client) })
-	maps.DeleteFunc(m.stories, func(n storyName, _ fairshare.Story) bool { return drop(n.client) })
+	maps.DeleteFunc(m.bans, func(n banName, _ fairshare.BanRecord) bool { return drop(n.client) })
+	maps.DeleteFunc(m.stories, func(n storyName, _ registry.Story) bool { return drop(n.client) })
 	f.Clients, f.Bans, f.Stories = f.Clients-len(m.rows), f.Bans-len(m.bans), f.Stories-len(m.stories)
 	return f
 }
 
-func (m *model) sortedBans() []fairshare.Banned {
-	return slices.SortedFunc(maps.Values(m.bans), func(a, b fairshare.Banned) int {
+func (m *model) sortedBans() []fairshare.BanRecord {
+	return slices.SortedFunc(maps.Values(m.bans), func(a, b fairshare.BanRecord) int {
 		return cmp.Or(less(a.Client, b.Client), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Rule, b.Rule))
 	})
 }
 
 // record returns a client's record with operators' decisions.
-func (m *model) record(id fairshare.ClientID) fairshare.ClientRecord {
-	rec := fairshare.ClientRecord{Client: id}
+func (m *model) record(id fairshare.ClientID) registry.ClientRecord {
+	rec := registry.ClientRecord{Client: id}
 	if r := m.rows[id]; r != nil {
 		rec = r.rec
 	}
@@ -240,12 +241,12 @@ func (m *model) client(id fairshare.ClientID) *Found {
 		}
 	}
 	bits := func(a, b fairshare.ClientID) int { return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits()) }
-	slices.SortFunc(f.Within, func(a, b fairshare.OverrideRecord) int { return bits(a.Client, b.Client) })
-	slices.SortFunc(f.Labels, func(a, b fairshare.Label) int {
+	slices.SortFunc(f.Within, func(a, b registry.OverrideRecord) int { return bits(a.Client, b.Client) })
+	slices.SortFunc(f.Labels, func(a, b registry.Label) int {
 		return cmp.Or(bits(a.Client, b.Client),
 			cmp.Compare(a.Name, b.Name))
 	})
-	var inside []fairshare.Banned
+	var inside []fairshare.BanRecord
 	for _, b := range m.sortedBans() {
 		if wider(b.Client) {
 			f.Bans = append(f.Bans, b)
@@ -253,29 +254,29 @@ func (m *model) client(id fairshare.ClientID) *Found {
 			inside = append(inside, b)
 		}
 	}
-	slices.SortStableFunc(f.Bans, func(a, b fairshare.Banned) int { return bits(a.Client, b.Client) })
+	slices.SortStableFunc(f.Bans, func(a, b fairshare.BanRecord) int { return bits(a.Client, b.Client) })
 	f.Bans = append(f.Bans, inside...)
-	f.Stories = m.storiesOf(func(s fairshare.Story) bool { return holds(id, s.Client) })
+	f.Stories = m.storiesOf(func(s registry.Story) bool { return holds(id, s.Client) })
 	if m.rows[id] == nil && len(f.Within)+len(f.Labels)+len(f.Bans)+len(f.Stories)+f.Inside == 0 {
 		return nil
 	}
 	return f
 }
 
-func (m *model) storiesOf(is func(fairshare.Story) bool) (found []fairshare.Story) {
+func (m *model) storiesOf(is func(registry.Story) bool) (found []registry.Story) {
 	for _, s := range m.stories {
 		if is(s) {
 			found = append(found, s)
 		}
 	}
-	slices.SortFunc(found, func(a, b fairshare.Story) int {
+	slices.SortFunc(found, func(a, b registry.Story) int {
 		return cmp.Or(b.Last.Compare(a.Last), less(a.Client, b.Client), cmp.Compare(a.Rule, b.Rule))
 	})
 	return found
 }
 
 // clients returns all clients that a query selects, in its order.
-func (m *model) clients(q Query) (found []fairshare.ClientRecord) {
+func (m *model) clients(q Query) (found []registry.ClientRecord) {
 	for id := range m.rows {
 		rec := m.record(id)
 		if (q.Bot == "" || rec.Bot == q.Bot || id.Bot == q.Bot) &&
@@ -284,7 +285,7 @@ func (m *model) clients(q Query) (found []fairshare.ClientRecord) {
 		}
 	}
 	by, _ := sortingOf(q.Sort)
-	slices.SortFunc(found, func(a, b fairshare.ClientRecord) int {
+	slices.SortFunc(found, func(a, b registry.ClientRecord) int {
 		return cmp.Or(by.compare(&a, &b), less(a.Client, b.Client))
 	})
 	return found
@@ -308,7 +309,7 @@ func (m *model) prune(now time.Time, rows int) (more bool) {
 }
 
 func (m *model) pruneOverride(now time.Time) bool {
-	for _, override := range slices.SortedFunc(maps.Values(m.overrides), func(a, b fairshare.OverrideRecord) int {
+	for _, override := range slices.SortedFunc(maps.Values(m.overrides), func(a, b registry.OverrideRecord) int {
 		return cmp.Or(a.Until.Compare(b.Until), less(a.Client, b.Client))
 	}) {
 		if !override.Until.IsZero() && override.Until.Before(now.Add(-overridesStay)) {
@@ -330,7 +331,7 @@ func (m *model) pruneChange(now time.Time) bool {
 
 func (m *model) pruneBan(now time.Time) bool {
 	bans := m.sortedBans()
-	slices.SortStableFunc(bans, func(a, b fairshare.Banned) int { return a.Until.Compare(b.Until) })
+	slices.SortStableFunc(bans, func(a, b fairshare.BanRecord) int { return a.Until.Compare(b.Until) })
 	if len(bans) == 0 || len(bans) <= m.o.Bans && !bans[0].Until.Before(now.Add(-m.o.Age)) {
 		return false
 	}
@@ -340,7 +341,7 @@ func (m *model) pruneBan(now time.Time) bool {
 }
 
 func (m *model) pruneStory(now time.Time) bool {
-	all := m.storiesOf(func(fairshare.Story) bool { return true })
+	all := m.storiesOf(func(registry.Story) bool { return true })
 	if len(all) == 0 {
 		return false
 	}
@@ -357,8 +358,8 @@ func (m *model) pruneStory(now time.Time) bool {
 // dropStory removes the oldest story of the network with the most stories, if it has
 // more than that many.
 func (m *model) dropStory(more int) bool {
-	all := m.storiesOf(func(fairshare.Story) bool { return true })
-	network := func(s fairshare.Story) string {
+	all := m.storiesOf(func(registry.Story) bool { return true })
+	network := func(s registry.Story) string {
 		k, _ := keyOf(s.Client)
 		return string(networkOf(k))
 	}
@@ -423,7 +424,7 @@ func TestRegistryMatchesModel(t *testing.T) {
 		}
 		defer func() { r.Close() }()
 		m, now := newModel(o), start
-		version := Version{}
+		version := registry.Version{}
 		ok := func(what string, err error) {
 			if err != nil {
 				rt.Fatalf("%s: %v", what, err)
@@ -448,19 +449,19 @@ func TestRegistryMatchesModel(t *testing.T) {
 		changed := m.changed
 		do := map[string]func(){
 			"write": func() {
-				var b Batch
+				var b registry.Batch
 				for range rapid.IntRange(0, 4).Draw(rt, "clients") {
 					at := tick()
-					b.Clients = append(b.Clients, ClientDelta{Client: client(), FirstSeen: at, LastSeen: at,
+					b.Clients = append(b.Clients, registry.ClientDelta{Client: client(), FirstSeen: at, LastSeen: at,
 						UserAgent: text.Draw(rt, "agent"), BotState: fairshare.Forged,
 						Bot: rapid.SampledFrom([]string{"", "googlebot", "b"}).Draw(rt, "bot"),
-						Spent: fairshare.Spent{Requests: rapid.Int64Range(0, 150).Draw(rt, "requests"),
+						Spent: registry.Spent{Requests: rapid.Int64Range(0, 150).Draw(rt, "requests"),
 							Refused: rapid.Int64Range(0, 150).Draw(rt, "refused"),
 							CPU:     time.Duration(rapid.Int64Range(0, 15e9).Draw(rt, "cpu")), Bytes: 7}})
 				}
 				for range rapid.IntRange(0, 8).Draw(rt, "stories") {
 					at := tick()
-					b.Stories = append(b.Stories, fairshare.Story{ID: rapid.StringMatching("[a-c]").Draw(rt, "id"),
+					b.Stories = append(b.Stories, registry.Story{ID: rapid.StringMatching("[a-c]").Draw(rt, "id"),
 						Client: client(), Rule: rule.Draw(rt, "rule"),
 						Addr:   rapid.SampledFrom(clients).Draw(rt, "addr").Prefix.Addr(),
 						Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, First: at, Last: at,
@@ -472,7 +473,7 @@ func TestRegistryMatchesModel(t *testing.T) {
 				}
 				for range rapid.IntRange(0, 3).Draw(rt, "bans") {
 					began := tick().Add(-time.Duration(rapid.IntRange(0, 2).Draw(rt, "ago")) * time.Minute)
-					b.Bans = append(b.Bans, fairshare.Banned{Client: client(), Rule: rule.Draw(rt, "rule"),
+					b.Bans = append(b.Bans, fairshare.BanRecord{Client: client(), Rule: rule.Draw(rt, "rule"),
 						Kind: rapid.SampledFrom([]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork}).
 							Draw(rt, "kind"), Number: 2,
 						Began: began, Until: began.Add(time.Duration(rapid.IntRange(1, 100).
@@ -482,7 +483,7 @@ func TestRegistryMatchesModel(t *testing.T) {
 				ok("Write", r.Write(ctx, b))
 			},
 			"override": func() {
-				override := fairshare.OverrideRecord{Client: client(), Action: rapid.SampledFrom(
+				override := registry.OverrideRecord{Client: client(), Action: rapid.SampledFrom(
 					[]fairshare.Action{fairshare.Allow, fairshare.Refuse, fairshare.Block}).Draw(rt, "action"),
 					Since: tick(), Reason: text.Draw(rt, "reason")}
 				if rapid.Bool().Draw(rt, "ends") {
@@ -495,7 +496,7 @@ func TestRegistryMatchesModel(t *testing.T) {
 			},
 			"unsay": func() {
 				id := client()
-				var want *fairshare.OverrideRecord
+				var want *registry.OverrideRecord
 				if override, found := m.overrides[id]; found {
 					want = &override
 					m.changed++
@@ -507,7 +508,7 @@ func TestRegistryMatchesModel(t *testing.T) {
 				equal("RemoveOverride", was, want)
 			},
 			"label": func() {
-				l := fairshare.Label{Client: client(), Name: rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "name")}
+				l := registry.Label{Client: client(), Name: rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "name")}
 				if !m.labels[l] {
 					m.changed++
 				}
@@ -521,7 +522,7 @@ func TestRegistryMatchesModel(t *testing.T) {
 				for _, l := range m.labelsOf(id) {
 					if name == "" || name == l {
 						want = append(want, l)
-						delete(m.labels, fairshare.Label{Client: id, Name: l})
+						delete(m.labels, registry.Label{Client: id, Name: l})
 					}
 				}
 				if want != nil {
@@ -587,29 +588,29 @@ func TestRegistryMatchesModel(t *testing.T) {
 				overrides, labels, err := r.Overrides(ctx)
 				ok("Overrides", err)
 				equal("Overrides", overrides, slices.SortedFunc(maps.Values(m.overrides),
-					func(a, b fairshare.OverrideRecord) int { return less(a.Client, b.Client) }))
+					func(a, b registry.OverrideRecord) int { return less(a.Client, b.Client) }))
 				equal("labels", labels, slices.SortedFunc(maps.Keys(m.labels),
-					func(a, b fairshare.Label) int {
+					func(a, b registry.Label) int {
 						return cmp.Or(less(a.Client, b.Client),
 							cmp.Compare(a.Name, b.Name))
 					}))
 				for _, all := range []bool{true, false} {
-					var bans []fairshare.Banned
+					var bans []fairshare.BanRecord
 					for b, err := range r.Bans(ctx, now, all) {
 						ok("Bans", err)
 						bans = append(bans, b)
 					}
 					equal("Bans", bans, slices.DeleteFunc(m.sortedBans(),
-						func(b fairshare.Banned) bool { return !all && !b.Until.After(now) }))
+						func(b fairshare.BanRecord) bool { return !all && !b.Until.After(now) }))
 				}
 				for _, ref := range []string{"a", "b"} {
 					s, err := r.Story(ctx, ref)
 					ok("Story", err)
-					equal("Story", s, m.storiesOf(func(s fairshare.Story) bool { return s.ID == ref }))
+					equal("Story", s, m.storiesOf(func(s registry.Story) bool { return s.ID == ref }))
 				}
 				s, err := r.Stories(ctx, id, 0)
 				ok("Stories", err)
-				equal("Stories", s, m.storiesOf(func(s fairshare.Story) bool { return holds(id, s.Client) }))
+				equal("Stories", s, m.storiesOf(func(s registry.Story) bool { return holds(id, s.Client) }))
 				stats, err := r.Stats(ctx)
 				ok("Stats", err)
 				stats.Bytes = 0
@@ -625,7 +626,7 @@ func TestRegistryMatchesModel(t *testing.T) {
 				want := m.clients(q)
 				want = want[:min(len(want), q.Limit)]
 				by, _ := sortingOf(q.Sort)
-				value := func(records []fairshare.ClientRecord) (values [][2]int64) {
+				value := func(records []registry.ClientRecord) (values [][2]int64) {
 					for i := range records {
 						v := [2]int64{by.value(&records[i])}
 						if by.then != nil {

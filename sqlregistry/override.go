@@ -6,10 +6,11 @@ import (
 	"fmt"
 
 	"fairshare"
+	"fairshare/registry"
 )
 
 // SetOverride sets an operator's override for a client, and replaces an earlier one.
-func (r *Registry) SetOverride(ctx context.Context, override fairshare.OverrideRecord) error {
+func (r *Registry) SetOverride(ctx context.Context, override registry.OverrideRecord) error {
 	k, err := keyOf(override.Client)
 	if err != nil {
 		return err
@@ -31,7 +32,7 @@ func (r *Registry) SetOverride(ctx context.Context, override fairshare.OverrideR
 
 // RemoveOverride deletes the override of a client and returns it, nil if there was
 // none.
-func (r *Registry) RemoveOverride(ctx context.Context, id fairshare.ClientID) (was *fairshare.OverrideRecord,
+func (r *Registry) RemoveOverride(ctx context.Context, id fairshare.ClientID) (was *registry.OverrideRecord,
 	err error) {
 	k, err := keyOf(id)
 	if err != nil {
@@ -51,7 +52,7 @@ func (r *Registry) RemoveOverride(ctx context.Context, id fairshare.ClientID) (w
 }
 
 // Label sets a label of a client. It does nothing if the client has it.
-func (r *Registry) Label(ctx context.Context, label fairshare.Label) error {
+func (r *Registry) Label(ctx context.Context, label registry.Label) error {
 	k, err := keyOf(label.Client)
 	if err != nil {
 		return err
@@ -124,7 +125,7 @@ func (r *Registry) Note(ctx context.Context, id fairshare.ClientID, text string)
 
 // Overrides returns all overrides and labels of operators, in the order of clients.
 // They include overrides that have ended.
-func (r *Registry) Overrides(ctx context.Context) (overrides []fairshare.OverrideRecord, labels []fairshare.Label,
+func (r *Registry) Overrides(ctx context.Context) (overrides []registry.OverrideRecord, labels []registry.Label,
 	err error) {
 	err = r.reading(ctx, func(l *link) error {
 		overrides, labels = nil, nil
@@ -144,7 +145,7 @@ func (r *Registry) Overrides(ctx context.Context) (overrides []fairshare.Overrid
 				return err
 			}
 			id, err := idOf(k)
-			labels = append(labels, fairshare.Label{Client: id, Name: name})
+			labels = append(labels, registry.Label{Client: id, Name: name})
 			return err
 		})
 	})
@@ -154,7 +155,7 @@ func (r *Registry) Overrides(ctx context.Context) (overrides []fairshare.Overrid
 	return overrides, labels, nil
 }
 
-func scanOverride(rows *sql.Rows) (override fairshare.OverrideRecord, err error) {
+func scanOverride(rows *sql.Rows) (override registry.OverrideRecord, err error) {
 	var k key
 	var since, until int64
 	if err = rows.Scan(&k, &override.Action, &since, &until, &override.Reason); err != nil {
@@ -169,7 +170,7 @@ func scanOverride(rows *sql.Rows) (override fairshare.OverrideRecord, err error)
 }
 
 // overrideOf returns the override of exactly this client, nil if there is none.
-func overrideOf(ctx context.Context, l *link, k key) (override *fairshare.OverrideRecord, err error) {
+func overrideOf(ctx context.Context, l *link, k key) (override *registry.OverrideRecord, err error) {
 	err = l.rows(ctx, "SELECT client, action, since, until, reason FROM words WHERE client = ?", []any{k},
 		func(rows *sql.Rows) error {
 			scanned, err := scanOverride(rows)

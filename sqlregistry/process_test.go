@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 )
 
 // childVar is the environment variable that makes this program a child process; it
@@ -62,17 +63,17 @@ func hammer(path string) error {
 	if err != nil {
 		return err
 	}
-	var b Batch
+	var b registry.Batch
 	for i := range 200 {
 		b.Clients = append(b.Clients, dirty(fmt.Sprintf("11.0.0.%d", i), start, 1))
 	}
 	for n := int(stats.Bans); ; n++ {
-		b.Bans = []fairshare.Banned{banned(numbered(n), start, time.Hour)}
+		b.Bans = []fairshare.BanRecord{banned(numbered(n), start, time.Hour)}
 		if err := r.Write(ctx, b); err != nil {
 			return err
 		}
 		if n%5 == 0 {
-			if err := r.SetOverride(ctx, fairshare.OverrideRecord{Client: id(numbered(n)), Action: fairshare.Block,
+			if err := r.SetOverride(ctx, registry.OverrideRecord{Client: id(numbered(n)), Action: fairshare.Block,
 				Since: start}); err != nil {
 				return err
 			}
@@ -166,14 +167,14 @@ func share(path string) error {
 		return err
 	}
 	seen := 0
-	var version Version
+	var version registry.Version
 	for n := range shares {
 		own := fmt.Sprintf("10.%d.%d.%d", os.Getpid()>>8&255, os.Getpid()&255, n)
-		if err := r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1), dirty(own, start, 1)},
-			Bans: []fairshare.Banned{banned(own, start, time.Hour)}}); err != nil {
+		if err := r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1), dirty(own, start, 1)},
+			Bans: []fairshare.BanRecord{banned(own, start, time.Hour)}}); err != nil {
 			return err
 		}
-		if err := r.SetOverride(ctx, fairshare.OverrideRecord{Client: id(own), Action: fairshare.Block,
+		if err := r.SetOverride(ctx, registry.OverrideRecord{Client: id(own), Action: fairshare.Block,
 			Since: start}); err != nil {
 			return err
 		}
@@ -264,7 +265,7 @@ func TestGoroutinesShareARegistry(t *testing.T) {
 // A caller that reads a listing slowly, or stops, does not delay writes.
 func TestReadsDoNotBlockWrites(t *testing.T) {
 	r := opened(t, "", Options{})
-	b := Batch{}
+	b := registry.Batch{}
 	for n := range 3 * bansPage {
 		b.Bans = append(b.Bans, banned(numbered(n), start, time.Hour))
 	}
@@ -274,7 +275,7 @@ func TestReadsDoNotBlockWrites(t *testing.T) {
 		check(t, "Bans", err)
 		if seen++; seen%bansPage == 0 {
 			check(t, "Note", r.Note(ctx, id("192.0.2.1"), fmt.Sprint(seen)))
-			_, err := r.Changes(ctx, Version{})
+			_, err := r.Changes(ctx, registry.Version{})
 			check(t, "Changes", err)
 			pages, all, err := checkpointOnce(r)
 			check(t, "checkpoint", err)
@@ -305,7 +306,7 @@ func TestWALIsBounded(t *testing.T) {
 	r := opened(t, "", Options{})
 	most := int64(0)
 	for n := range 300 / slower {
-		var b Batch
+		var b registry.Batch
 		for i := range 250 {
 			b.Clients = append(b.Clients, dirty(numbered(rand.IntN(1<<24)|i), start, 1))
 		}

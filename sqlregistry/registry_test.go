@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -77,7 +78,7 @@ func diff(got, want any) string {
 }
 
 // allBans returns the bans that Bans yields.
-func allBans(t testing.TB, r *Registry, now time.Time, all bool) (bans []fairshare.Banned) {
+func allBans(t testing.TB, r *Registry, now time.Time, all bool) (bans []fairshare.BanRecord) {
 	t.Helper()
 	for b, err := range r.Bans(ctx, now, all) {
 		check(t, "Bans", err)
@@ -86,13 +87,13 @@ func allBans(t testing.TB, r *Registry, now time.Time, all bool) (bans []fairsha
 	return bans
 }
 
-func dirty(name string, at time.Time, requests int64) ClientDelta {
-	return ClientDelta{Client: id(name), FirstSeen: at, LastSeen: at, Spent: fairshare.Spent{Requests: requests},
+func dirty(name string, at time.Time, requests int64) registry.ClientDelta {
+	return registry.ClientDelta{Client: id(name), FirstSeen: at, LastSeen: at, Spent: registry.Spent{Requests: requests},
 		UserAgent: "agent of " + name}
 }
 
-func banned(name string, began time.Time, length time.Duration) fairshare.Banned {
-	return fairshare.Banned{Client: id(name), Rule: "rapid", Kind: fairshare.ByAddr, Number: 1, Began: began,
+func banned(name string, began time.Time, length time.Duration) fairshare.BanRecord {
+	return fairshare.BanRecord{Client: id(name), Rule: "rapid", Kind: fairshare.ByAddr, Number: 1, Began: began,
 		Until: began.Add(length), Since: began.Add(length)}
 }
 
@@ -133,16 +134,16 @@ func TestOperatorsChangesAreSynced(t *testing.T) {
 	client := id("192.0.2.1")
 	for name, call := range map[string]func() error{
 		"SetOverride": func() error {
-			return r.SetOverride(ctx, fairshare.OverrideRecord{Client: client, Action: fairshare.Block})
+			return r.SetOverride(ctx, registry.OverrideRecord{Client: client, Action: fairshare.Block})
 		},
 		"RemoveOverride": func() error { _, err := r.RemoveOverride(ctx, client); return err },
 		"Lift":           func() error { _, err := r.Lift(ctx, client, start); return err },
-		"Label":          func() error { return r.Label(ctx, fairshare.Label{Client: client, Name: "good-partner"}) },
+		"Label":          func() error { return r.Label(ctx, registry.Label{Client: client, Name: "good-partner"}) },
 		"Unlabel":        func() error { _, err := r.Unlabel(ctx, client, ""); return err },
 		"Note":           func() error { return r.Note(ctx, client, "n") },
 		"Forget":         func() error { _, err := r.Forget(ctx, client, start); return err },
 	} {
-		check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.2", start, 1)}}))
+		check(t, "Write", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.2", start, 1)}}))
 		if n := level(); n != normal {
 			t.Errorf("Write: %d, want %d", n, normal)
 		}
@@ -156,21 +157,21 @@ func TestOperatorsChangesAreSynced(t *testing.T) {
 func TestClientsAddUpAndStickyFieldsStay(t *testing.T) {
 	r := opened(t, "", Options{})
 	text := "bad\x00agent \xff\xfe 'quoted\""
-	spent := fairshare.Spent{Requests: 1, Refused: 2, Blocked: 3, DryRun: 4, CPU: 5, Time: 6, Bytes: 7, Errors: 8}
-	d := ClientDelta{Client: id("2001:db8::/64"), FirstSeen: start, LastSeen: start.Add(time.Second), Spent: spent,
+	spent := registry.Spent{Requests: 1, Refused: 2, Blocked: 3, DryRun: 4, CPU: 5, Time: 6, Bytes: 7, Errors: 8}
+	d := registry.ClientDelta{Client: id("2001:db8::/64"), FirstSeen: start, LastSeen: start.Add(time.Second), Spent: spent,
 		UserAgent: text, Bot: "googlebot", BotState: fairshare.Forged,
 		Labels: []string{"not looked at"}, Note: "nor this"}
-	check(t, "Label", r.Label(ctx, fairshare.Label{Client: d.Client, Name: "good-partner"}))
+	check(t, "Label", r.Label(ctx, registry.Label{Client: d.Client, Name: "good-partner"}))
 	check(t, "Note", r.Note(ctx, d.Client, "n"))
 	for range 2 {
-		check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{d, {}}}))
+		check(t, "Write", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{d, {}}}))
 	}
 	want := d
 	want.Spent.Add(spent)
 	want.Labels, want.Note, want.Sticky = []string{"good-partner"}, "n", true
 	got, err := r.Clients(ctx, Query{Bot: "googlebot"})
 	check(t, "Clients", err)
-	same(t, "Clients", got, []fairshare.ClientRecord{want})
+	same(t, "Clients", got, []registry.ClientRecord{want})
 	found, err := r.Client(ctx, d.Client)
 	check(t, "Client", err)
 	same(t, "Client", found, &Found{Record: want})
@@ -184,7 +185,7 @@ func TestClientsAddUpAndStickyFieldsStay(t *testing.T) {
 // Clients of equal value are sorted by a second column, also if an index is used.
 func TestEqualClientsAreSortedBySecondColumn(t *testing.T) {
 	r := opened(t, "", Options{})
-	var batch Batch
+	var batch registry.Batch
 	for i, name := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"} {
 		d := dirty(name, start, []int64{5, 7, 6, 8}[i])
 		d.Spent.Refused, d.Spent.DryRun = []int64{0, 0, 200, 200}[i], []int64{30, 40, 1, 2}[i]
@@ -214,7 +215,7 @@ func TestEqualClientsAreSortedBySecondColumn(t *testing.T) {
 
 func TestClientsAreSorted(t *testing.T) {
 	r := opened(t, "", Options{})
-	var batch Batch
+	var batch registry.Batch
 	for i, name := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::/64", "googlebot"} {
 		d := dirty(name, start.Add(time.Duration(i%3)*time.Hour), []int64{5, 200, 7, 300, 100}[i])
 		d.Spent.Refused, d.Spent.CPU = int64(i)*40, time.Duration(5-i)*4*time.Second
@@ -224,10 +225,10 @@ func TestClientsAreSorted(t *testing.T) {
 		batch.Clients = append(batch.Clients, d)
 	}
 	check(t, "Write", r.Write(ctx, batch))
-	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("198.51.100.0/24"),
+	check(t, "SetOverride", r.SetOverride(ctx, registry.OverrideRecord{Client: id("198.51.100.0/24"),
 		Action: fairshare.Allow, Since: start}))
 	for _, name := range []string{"192.0.2.2", "192.0.2.3", "203.0.113.7"} {
-		check(t, "Label", r.Label(ctx, fairshare.Label{Client: id(name), Name: "x"}))
+		check(t, "Label", r.Label(ctx, registry.Label{Client: id(name), Name: "x"}))
 	}
 	for _, c := range []struct {
 		q    Query
@@ -265,12 +266,12 @@ func TestClientsAreSorted(t *testing.T) {
 
 func TestLiftAndForgetRunInSteps(t *testing.T) {
 	r := opened(t, "", Options{})
-	var b Batch
+	var b registry.Batch
 	for n := range 2*stepRows + 10 {
 		name := numbered(n)
 		b.Clients = append(b.Clients, dirty(name, start, 1))
 		b.Bans = append(b.Bans, banned(name, start, time.Hour))
-		b.Stories = append(b.Stories, fairshare.Story{ID: name, Client: id(name), Rule: "rapid", Last: start})
+		b.Stories = append(b.Stories, registry.Story{ID: name, Client: id(name), Rule: "rapid", Last: start})
 	}
 	later := banned("10.0.0.200", start.Add(time.Minute), time.Hour)
 	later.Rule = "later"
@@ -281,10 +282,10 @@ func TestLiftAndForgetRunInSteps(t *testing.T) {
 	if len(lifted) != 2*stepRows+10 {
 		t.Errorf("%d were lifted", len(lifted))
 	}
-	same(t, "the later ban", allBans(t, r, start, true), []fairshare.Banned{later})
-	check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: id("10.0.0.7"),
+	same(t, "the later ban", allBans(t, r, start, true), []fairshare.BanRecord{later})
+	check(t, "SetOverride", r.SetOverride(ctx, registry.OverrideRecord{Client: id("10.0.0.7"),
 		Action: fairshare.Allow, Since: start}))
-	check(t, "Label", r.Label(ctx, fairshare.Label{Client: id("10.0.0.7"), Name: "x"}))
+	check(t, "Label", r.Label(ctx, registry.Label{Client: id("10.0.0.7"), Name: "x"}))
 	forgotten, err := r.Forget(ctx, id("10.0.0.0/8"), start.Add(time.Hour))
 	check(t, "Forget", err)
 	same(t, "Forget", forgotten, Forgotten{Clients: 2*stepRows + 10, Bans: 1, Stories: 2*stepRows + 10, Labels: 1,
@@ -319,7 +320,7 @@ func TestWriteDoesNotUndoALift(t *testing.T) {
 		}
 		_, err := operator.Lift(ctx, id(c.lift), start.Add(c.after))
 		check(t, "Lift", err)
-		check(t, "Write", server.Write(ctx, Batch{Bans: []fairshare.Banned{ban}}))
+		check(t, "Write", server.Write(ctx, registry.Batch{Bans: []fairshare.BanRecord{ban}}))
 		found, err := server.Client(ctx, ban.Client)
 		check(t, "Client", err)
 		if kept := found != nil && len(found.Bans) > 0; kept != c.kept {
@@ -347,9 +348,9 @@ func TestWriteDoesNotUndoAForget(t *testing.T) {
 	} {
 		_, err := operator.Forget(ctx, id(c.forget), start.Add(c.after))
 		check(t, "Forget", err)
-		check(t, "Write", server.Write(ctx, Batch{
-			Clients: []ClientDelta{{Client: id(c.client), FirstSeen: begin, LastSeen: start}},
-			Stories: []fairshare.Story{{ID: "x" + c.client, Client: id(c.client), Rule: "rapid", First: begin,
+		check(t, "Write", server.Write(ctx, registry.Batch{
+			Clients: []registry.ClientDelta{{Client: id(c.client), FirstSeen: begin, LastSeen: start}},
+			Stories: []registry.Story{{ID: "x" + c.client, Client: id(c.client), Rule: "rapid", First: begin,
 				Last: start, Count: 2}},
 		}))
 		found, err := server.Client(ctx, id(c.client))
@@ -386,9 +387,9 @@ func TestWriteDoesNotUndoChangesOfProvisionalClients(t *testing.T) {
 		_, err := operator.Forget(ctx, id(c.forget), start)
 		check(t, "Forget", err)
 		before := start.Add(-time.Second)
-		check(t, "Write", server.Write(ctx, Batch{
-			Clients: []ClientDelta{{Client: c.client, FirstSeen: before, LastSeen: before}},
-			Bans: []fairshare.Banned{{Client: c.client, Rule: "rapid", Number: 1, Began: before,
+		check(t, "Write", server.Write(ctx, registry.Batch{
+			Clients: []registry.ClientDelta{{Client: c.client, FirstSeen: before, LastSeen: before}},
+			Bans: []fairshare.BanRecord{{Client: c.client, Rule: "rapid", Number: 1, Began: before,
 				Until: start.Add(time.Hour), Since: before}},
 		}))
 		found, err := server.Client(ctx, c.client)
@@ -406,7 +407,7 @@ func TestWriteDoesNotUndoAForgetOfOneProvisionalClient(t *testing.T) {
 	server, client := opened(t, "", Options{}), provisional("203.0.113.9", "127.0.0.1")
 	_, err := server.Forget(ctx, client, start)
 	check(t, "Forget", err)
-	check(t, "Write", server.Write(ctx, Batch{Clients: []ClientDelta{dirty("203.0.113.9", start, 1),
+	check(t, "Write", server.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("203.0.113.9", start, 1),
 		{Client: client, FirstSeen: start, LastSeen: start}}}))
 	if found, err := server.Client(ctx, client); found != nil || err != nil {
 		t.Errorf("forgotten, and found %+v, %v", found, err)
@@ -421,7 +422,7 @@ func TestWriteDoesNotUndoAForgetOfOneProvisionalClient(t *testing.T) {
 func TestOverridesOnPrefixesOfAProvisionalClient(t *testing.T) {
 	for _, addr := range []string{"203.0.113.9", "2001:db8::9"} {
 		r, client := opened(t, "", Options{}), provisional(addr, "127.0.0.1")
-		check(t, "SetOverride", r.SetOverride(ctx, fairshare.OverrideRecord{Client: fairshare.PrefixID(client.Prefix),
+		check(t, "SetOverride", r.SetOverride(ctx, registry.OverrideRecord{Client: fairshare.PrefixID(client.Prefix),
 			Action: fairshare.Block,
 			Since:  start}))
 		found, err := r.Client(ctx, client)
@@ -441,7 +442,7 @@ func provisional(addr, peer string) fairshare.ClientID {
 func TestChangesReportsOperatorsChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "registry.db")
 	server, operator := opened(t, path, Options{}), opened(t, path, Options{})
-	hear := func(since Version) Changes {
+	hear := func(since registry.Version) registry.Changes {
 		t.Helper()
 		c, err := server.Changes(ctx, since)
 		check(t, "Changes", err)
@@ -449,20 +450,20 @@ func TestChangesReportsOperatorsChanges(t *testing.T) {
 	}
 	_, err := operator.Lift(ctx, id("192.0.2.9"), start)
 	check(t, "Lift", err)
-	first := hear(Version{})
+	first := hear(registry.Version{})
 	if !first.Overrides || first.Lifted != nil {
 		t.Errorf("the first time: %+v", first)
 	}
 	if c := hear(first.Version); c.Overrides || c.Lifted != nil || c.Version != first.Version {
 		t.Errorf("without a change: %+v", c)
 	}
-	check(t, "Write", operator.Write(ctx, Batch{Clients: []ClientDelta{dirty("192.0.2.1", start, 1)},
-		Bans: []fairshare.Banned{banned("192.0.2.1", start, time.Hour)}}))
+	check(t, "Write", operator.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)},
+		Bans: []fairshare.BanRecord{banned("192.0.2.1", start, time.Hour)}}))
 	if c := hear(first.Version); c.Overrides || c.Lifted != nil {
 		t.Errorf("another server wrote: %+v", c)
 	}
 	check(t, "SetOverride", operator.SetOverride(ctx,
-		fairshare.OverrideRecord{Client: id("192.0.2.1"), Action: fairshare.Block, Since: start}))
+		registry.OverrideRecord{Client: id("192.0.2.1"), Action: fairshare.Block, Since: start}))
 	if c := hear(first.Version); !c.Overrides || c.Lifted != nil {
 		t.Errorf("an override: %+v", c)
 	}
@@ -472,12 +473,13 @@ func TestChangesReportsOperatorsChanges(t *testing.T) {
 	_, err = operator.Forget(ctx, id("googlebot"), start)
 	check(t, "Forget", err)
 	c := hear(second.Version)
-	same(t, "lifted", c.Lifted, []LiftedClient{{id("192.0.2.0/24"), start, false}, {id("googlebot"), start, true}})
+	same(t, "lifted", c.Lifted, []registry.LiftedClient{{Client: id("192.0.2.0/24"), At: start},
+		{Client: id("googlebot"), At: start, Forget: true}})
 	_, err = operator.Lift(ctx, id("192.0.2.7"), start.Add(time.Second))
 	check(t, "Lift", err)
 	late, err := server.Lifted(ctx, start.Add(time.Second))
 	check(t, "Lifted", err)
-	same(t, "lifted late", late, []LiftedClient{{id("192.0.2.7"), start.Add(time.Second), false}})
+	same(t, "lifted late", late, []registry.LiftedClient{{Client: id("192.0.2.7"), At: start.Add(time.Second)}})
 	if c.Overrides {
 		t.Error("words, which nobody changed")
 	}
@@ -492,9 +494,9 @@ func TestChangesReportsOperatorsChanges(t *testing.T) {
 func TestStoriesOfANetworkAreBounded(t *testing.T) {
 	r := opened(t, "", Options{Stories: 100})
 	write := func(name string, n int, at time.Time) {
-		var b Batch
+		var b registry.Batch
 		for i := range n {
-			b.Stories = append(b.Stories, fairshare.Story{ID: name, Client: id(fmt.Sprintf(name, i/250, i%250)),
+			b.Stories = append(b.Stories, registry.Story{ID: name, Client: id(fmt.Sprintf(name, i/250, i%250)),
 				Rule: "rapid", Last: at.Add(time.Duration(i))})
 		}
 		check(t, "Write", r.Write(ctx, b))
@@ -567,7 +569,7 @@ func TestExtremeValuesAreBounded(t *testing.T) {
 	d := dirty("192.0.2.1", time.Unix(-1, 0), math.MaxInt64)
 	d.LastSeen, d.Spent.Bytes = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), -1
 	for range 3 {
-		check(t, "Write", r.Write(ctx, Batch{Clients: []ClientDelta{d}}))
+		check(t, "Write", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{d}}))
 	}
 	found, err := r.Client(ctx, d.Client)
 	check(t, "Client", err)
@@ -579,7 +581,7 @@ func TestExtremeValuesAreBounded(t *testing.T) {
 
 func TestHeaviestClientsOfANetwork(t *testing.T) {
 	r := opened(t, filepath.Join(t.TempDir(), "registry.db"), Options{})
-	var b Batch
+	var b registry.Batch
 	for name, requests := range map[string]int64{
 		"203.0.113.1": 5, "203.0.113.2": 500, "203.0.113.3": 50, "203.0.113.255": 50, "203.0.113.4": 0,
 		"203.0.112.255": 9000, "203.0.114.0": 9000, "2001:db8::/64": 7, "2001:db8:0:ffff::/64": 8,

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 )
 
 const storyColumns = "client, rule, id, addr, bot, state, action, ban, dry, status, first, last, count, until, counted, resource, used, allowed, span, method, host, path, agent, ban_began, ban_method, ban_path"
 
 // story writes a story and replaces the earlier one of its client and rule. If
 // there are more than most then, it removes one.
-func (t *tx) story(s *fairshare.Story, most int64) error {
+func (t *tx) story(s *registry.Story, most int64) error {
 	k, err := keyOf(s.Client)
 	if err != nil {
 		return nil
@@ -96,7 +97,7 @@ func (t *tx) dropStory(row int64, network []byte) error {
 	return err
 }
 
-func scanStory(rows *sql.Rows) (s fairshare.Story, err error) {
+func scanStory(rows *sql.Rows) (s registry.Story, err error) {
 	var k key
 	var addr []byte
 	var status, first, last, until, span, banBegan int64
@@ -115,7 +116,7 @@ func scanStory(rows *sql.Rows) (s fairshare.Story, err error) {
 	return s, err
 }
 
-func stories(ctx context.Context, l *link, where string, args ...any) (stories []fairshare.Story, err error) {
+func stories(ctx context.Context, l *link, where string, args ...any) (stories []registry.Story, err error) {
 	err = l.rows(ctx, "SELECT "+storyColumns+" FROM stories WHERE "+where, args, func(rows *sql.Rows) error {
 		s, err := scanStory(rows)
 		stories = append(stories, s)
@@ -126,7 +127,7 @@ func stories(ctx context.Context, l *link, where string, args ...any) (stories [
 
 // Story returns the stories of a reference, the latest first: usually one or none,
 // at most 100.
-func (r *Registry) Story(ctx context.Context, id string) (found []fairshare.Story, err error) {
+func (r *Registry) Story(ctx context.Context, id string) (found []registry.Story, err error) {
 	err = r.reading(ctx, func(l *link) error {
 		found, err = stories(ctx, l, "id = ? ORDER BY last DESC, client, rule LIMIT 100", id)
 		return err
@@ -139,7 +140,7 @@ func (r *Registry) Story(ctx context.Context, id string) (found []fairshare.Stor
 
 // Stories returns the latest stories of the clients within a prefix, or of a
 // bot, the latest first. A limit of 0 means 50.
-func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int) (found []fairshare.Story, err error) {
+func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int) (found []registry.Story, err error) {
 	k, err := keyOf(id)
 	if err != nil {
 		return nil, err
@@ -154,7 +155,7 @@ func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int
 	return found, nil
 }
 
-func storiesWithin(ctx context.Context, l *link, k key, limit int) ([]fairshare.Story, error) {
+func storiesWithin(ctx context.Context, l *link, k key, limit int) ([]registry.Story, error) {
 	if limit <= 0 {
 		limit = usualLimit
 	}

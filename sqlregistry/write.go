@@ -7,35 +7,19 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 )
-
-// A Batch is written in one transaction.
-type Batch struct {
-	Clients []ClientDelta
-	Stories []fairshare.Story
-	Bans    []fairshare.Banned
-
-	// At is the system's time of the call. A recorded ban that began later, or a later
-	// lift, shows that the clock was ahead then: a ban of the batch replaces such a
-	// ban, and Write ignores such a lift. Zero means that the clock was never ahead.
-	At time.Time
-}
 
 // clockMargin bounds by how much Batch.At may be too early.
 const clockMargin = 2 * time.Second
 
-// latest returns At as Unix ns, and the latest time if At is zero.
-func (b *Batch) latest() int64 {
+// latest returns b.At as Unix ns, and the latest time if At is zero.
+func latest(b *registry.Batch) int64 {
 	if b.At.IsZero() {
 		return math.MaxInt64
 	}
 	return nanoseconds(b.At.Add(clockMargin))
 }
-
-// A ClientDelta is an update of a client's record. Spent is added to the recorded
-// values, FirstSeen and LastSeen widen the recorded times, and UserAgent, Bot and
-// BotState replace the recorded ones. The fields that operators set are ignored.
-type ClientDelta = fairshare.ClientRecord
 
 // Write writes a batch. It ignores
 //
@@ -57,12 +41,12 @@ type ClientDelta = fairshare.ClientRecord
 // It does not sync the disk, not even for bans: an attack that causes a thousand
 // bans would cause a thousand syncs. So a power failure may lose the last batches
 // (see the package); the kill of a process loses nothing.
-func (r *Registry) Write(ctx context.Context, b Batch) error {
+func (r *Registry) Write(ctx context.Context, b registry.Batch) error {
 	if len(b.Clients)+len(b.Stories)+len(b.Bans) == 0 {
 		return nil
 	}
 	return r.writing(ctx, false, func(t *tx) error {
-		t.latest = b.latest()
+		t.latest = latest(&b)
 		for i := range b.Bans {
 			if err := t.ban(&b.Bans[i]); err != nil {
 				return err
@@ -92,7 +76,7 @@ func most(bound int) int64 { return int64(bound) + int64(bound)/16 }
 
 // client writes an update of a client. It adds a new client only if there are fewer
 // than most.
-func (t *tx) client(d *ClientDelta, most int64) error {
+func (t *tx) client(d *registry.ClientDelta, most int64) error {
 	k, err := keyOf(d.Client)
 	if err != nil {
 		return nil
@@ -127,7 +111,7 @@ func (t *tx) client(d *ClientDelta, most int64) error {
 
 // ban writes a ban. One of the same length with a later Since is a newer report of the
 // recorded ban. After a step of the clock it may seem to begin earlier.
-func (t *tx) ban(b *fairshare.Banned) error {
+func (t *tx) ban(b *fairshare.BanRecord) error {
 	k, err := keyOf(b.Client)
 	if err != nil {
 		return nil

@@ -99,7 +99,7 @@ func serveGuarded(limit int64, sums string) error {
 	charged := map[netip.Addr]float64{}
 	err = serveSite(httpguard.Middleware(guard, httpguard.Options{
 		ThreadCPU: true,
-		Passed: func(p *httpguard.Passage) {
+		Passed: func(p *httpguard.Completion) {
 			mu.Lock()
 			charged[p.Addr] += p.CPU.Seconds()
 			mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"fairshare"
 	"fairshare/internal/cli"
 	"fairshare/internal/setup"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -52,7 +53,7 @@ func TestReplayAppliesOperatorsDecisions(t *testing.T) {
 		return at
 	}
 	state := newRegistry(t, func(ctx context.Context, r *sqlregistry.Registry) error {
-		for _, s := range []fairshare.OverrideRecord{
+		for _, s := range []registry.OverrideRecord{
 			// it has ended
 			{Client: idOf(t, "203.0.113.1"), Action: fairshare.Refuse, Since: at("09:00:00"), Until: at("10:00:00")},
 			// it ends in between
@@ -68,7 +69,7 @@ func TestReplayAppliesOperatorsDecisions(t *testing.T) {
 				return err
 			}
 		}
-		return r.Write(ctx, sqlregistry.Batch{Bans: []fairshare.Banned{{
+		return r.Write(ctx, registry.Batch{Bans: []fairshare.BanRecord{{
 			Client: idOf(t, "198.51.100.1"), Rule: "one", Kind: fairshare.ByAddr, Number: 1, Began: at("09:00:00"),
 			Until: at("23:00:00"), Since: at("23:00:00"),
 		}}})

@@ -14,6 +14,7 @@ import (
 	"fairshare"
 	"fairshare/internal/setup"
 	"fairshare/internal/smalldisk"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -121,7 +122,7 @@ func TestBansBegunUnderAFastClockAreNotLonger(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now().Add(30 * 24 * time.Hour)
-	err = r.Write(t.Context(), sqlregistry.Batch{Bans: []fairshare.Banned{
+	err = r.Write(t.Context(), registry.Batch{Bans: []fairshare.BanRecord{
 		{Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.1/32")), Rule: "guess", Kind: fairshare.ByAddr,
 			Number: 1, Began: began, Until: began.Add(time.Hour), Since: began.Add(time.Hour)},
 		{Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.2/32")), Rule: "of another policy",

@@ -21,7 +21,7 @@ import (
 	"sync"
 	"time"
 
-	"fairshare"
+	"fairshare/httpguard"
 )
 
 // A Source is a kind of CPU time to read.
@@ -44,7 +44,7 @@ type Options struct {
 	Log func(string)
 }
 
-// A Sampler is a fairshare.Meter. Every request that begins while Run runs is charged by the
+// A Sampler is a httpguard.Meter. Every request that begins while Run runs is charged by the
 // samples, at most its own time on one core. For time without samples it is charged its own time.
 type Sampler struct {
 	every time.Duration
@@ -70,7 +70,7 @@ type Sampler struct {
 	logged  bool // the program that is read was logged
 }
 
-var _ fairshare.Meter = (*Sampler)(nil)
+var _ httpguard.Meter = (*Sampler)(nil)
 
 // Stats are totals of a Sampler.
 type Stats struct {

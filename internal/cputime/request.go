@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"fairshare"
+	"fairshare/httpguard"
 )
 
-// A request is a fairshare.Metering of a request in progress. Its memory is reused after End.
+// A request is a httpguard.Metering of a request in progress. Its memory is reused after End.
 type request struct {
 	sampler *Sampler
 	hash    uint64 // of the path
@@ -32,10 +32,10 @@ type request struct {
 	known    *path
 }
 
-var _ fairshare.Metering = (*request)(nil)
+var _ httpguard.Metering = (*request)(nil)
 
 // Begin records that the upstream begins a request for a path.
-func (s *Sampler) Begin(path string) fairshare.Metering {
+func (s *Sampler) Begin(path string) httpguard.Metering {
 	hash := maphash.String(s.seed, path)
 	now := s.now()
 	s.mu.Lock()

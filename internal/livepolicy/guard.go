@@ -34,7 +34,7 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 		}
 		p.state.recordRefused(r)
 	}
-	opts.Passed = func(passage *httpguard.Passage) {
+	opts.Passed = func(passage *httpguard.Completion) {
 		p.recordPassed(rt, passage)
 		if base.Passed != nil {
 			base.Passed(passage)
@@ -75,7 +75,7 @@ func (p *Policy) client(rt *Runtime, r *http.Request) httpguard.Client {
 // policy does not name has named a client for the first time.
 func (p *Policy) Provisional() <-chan struct{} { return p.provisional }
 
-func (p *Policy) recordPassed(rt *Runtime, passed *httpguard.Passage) {
+func (p *Policy) recordPassed(rt *Runtime, passed *httpguard.Completion) {
 	passage := census.PassedRequest{Addr: passed.Addr, Via: passed.Via, Proxy: passed.Proxy, Method: passed.Method,
 		Path: passed.Path, Took: passed.Took, Status: passed.Status}
 	if passed.Method == http.MethodConnect {

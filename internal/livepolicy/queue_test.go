@@ -12,6 +12,7 @@ import (
 	"fairshare/httpguard"
 	"fairshare/internal/setup"
 	"fairshare/policyfile"
+	"fairshare/registry"
 	"fairshare/share"
 	"fairshare/sqlregistry"
 )
@@ -127,7 +128,7 @@ func TestQueueKnowsTheClientsOfTheRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	if err := store.Write(t.Context(), sqlregistry.Batch{Clients: []sqlregistry.ClientDelta{{Client: client,
+	if err := store.Write(t.Context(), registry.Batch{Clients: []registry.ClientDelta{{Client: client,
 		FirstSeen: now.Add(-time.Hour), LastSeen: now}}}); err != nil {
 		t.Fatal(err)
 	}

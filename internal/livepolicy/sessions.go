@@ -25,7 +25,7 @@ func SessionsConfig(file *policyfile.File) sessions.Config {
 		Cookies: file.Sessions.Cookies,
 		Wait:    sessionWait,
 		Identify: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
-			client, known := httpguard.Who(w)
+			client, known := httpguard.ClientOf(w)
 			return client.Addr, client.Bot, known && !client.Proxy && !client.Via.IsValid()
 		},
 	}

@@ -23,6 +23,7 @@ import (
 	"fairshare/internal/registrar"
 	"fairshare/internal/setup"
 	"fairshare/memlimit"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -420,7 +421,7 @@ func (s *State) override() func(netip.Addr, fairshare.Bot, time.Time) fairshare.
 }
 
 // recordPassed counts a request that passed.
-func (s *State) recordPassed(p *httpguard.Passage) {
+func (s *State) recordPassed(p *httpguard.Completion) {
 	if s.registrar == nil {
 		return
 	}
@@ -437,7 +438,7 @@ func (s *State) recordRefused(r *httpguard.Report) {
 		return
 	}
 	req, f := r.Request, &r.Finding
-	story := fairshare.Story{
+	story := registry.Story{
 		ID: r.ID, Action: f.Action, Ban: f.Ban, DryRun: r.DryRun, Status: r.Status,
 		Method: req.Method, Host: req.Host, Path: LoggablePath(req),
 	}

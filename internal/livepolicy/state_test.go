@@ -17,7 +17,7 @@ import (
 	"fairshare/httpguard"
 	"fairshare/internal/registrar"
 	"fairshare/memlimit"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 // The counters are written every minute and at the end. A successor can read them
@@ -108,9 +108,9 @@ func TestCountersAreWrittenEveryMinute(t *testing.T) {
 
 // A lazyStore takes a while to write. Nothing is in it.
 type lazyStore struct {
-	registrar.Store
+	registry.Store
 	mu      sync.Mutex
-	written []fairshare.Banned
+	written []fairshare.BanRecord
 }
 
 // bans returns how many bans were written.
@@ -120,7 +120,7 @@ func (s *lazyStore) bans() int {
 	return len(s.written)
 }
 
-func (s *lazyStore) Write(_ context.Context, b sqlregistry.Batch) error {
+func (s *lazyStore) Write(_ context.Context, b registry.Batch) error {
 	time.Sleep(50 * time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +128,8 @@ func (s *lazyStore) Write(_ context.Context, b sqlregistry.Batch) error {
 	return nil
 }
 
-func (*lazyStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
-	return sqlregistry.Changes{}, nil
+func (*lazyStore) Changes(context.Context, registry.Version) (registry.Changes, error) {
+	return registry.Changes{}, nil
 }
 
 // The answer that reports a ban waits until the ban is on disk.
@@ -151,7 +151,7 @@ func TestBansAreStoredBeforeTheAnswer(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error)
 			go func() { ended <- m.registrar.Run(ctx) }()
-			m.registrar.Banned(fairshare.Banned{Client: fairshare.PrefixID(policy.Client(client)), Rule: "rapid",
+			m.registrar.Banned(fairshare.BanRecord{Client: fairshare.PrefixID(policy.Client(client)), Rule: "rapid",
 				Kind: fairshare.ByAddr, Began: time.Now(), Until: time.Now().Add(time.Hour)})
 			c.report.Request = &fairshare.Request{Addr: client, Time: time.Now()}
 			c.report.Finding.Action, c.report.Finding.Rule = fairshare.Refuse, &policy.Rules[0]

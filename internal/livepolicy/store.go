@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"fairshare"
-	"fairshare/internal/registrar"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -28,7 +28,7 @@ type store struct {
 	reread   bool                  // writable has replaced another: its overrides were not read yet
 }
 
-var _ registrar.Store = (*store)(nil)
+var _ registry.Store = (*store)(nil)
 
 // openStore opens a registry, or creates it. If the registry cannot be written
 // now, that is logged and is not an error.
@@ -98,7 +98,7 @@ func (s *store) follow(ctx context.Context, r *sqlregistry.Registry, err error) 
 	return err
 }
 
-func (s *store) Write(ctx context.Context, b sqlregistry.Batch) error {
+func (s *store) Write(ctx context.Context, b registry.Batch) error {
 	r, err := s.writing(ctx)
 	if err != nil {
 		return err
@@ -122,16 +122,16 @@ func (s *store) SetSettings(ctx context.Context, settings sqlregistry.Settings) 
 	return r.SetSettings(ctx, settings)
 }
 
-func (s *store) Changes(ctx context.Context, since sqlregistry.Version) (sqlregistry.Changes, error) {
+func (s *store) Changes(ctx context.Context, since registry.Version) (registry.Changes, error) {
 	r := s.reading()
 	if r == nil {
-		return sqlregistry.Changes{Version: since}, nil
+		return registry.Changes{Version: since}, nil
 	}
 	s.mu.Lock()
 	reread := s.reread
 	s.mu.Unlock()
 	if reread {
-		since = sqlregistry.Version{}
+		since = registry.Version{}
 	}
 	changes, err := r.Changes(ctx, since)
 	if err == nil && reread {
@@ -150,21 +150,21 @@ func (s *store) FirstSeen(ctx context.Context, yield func(fairshare.ClientID, ti
 	return nil
 }
 
-func (s *store) Lifted(ctx context.Context, since time.Time) ([]sqlregistry.LiftedClient, error) {
+func (s *store) Lifted(ctx context.Context, since time.Time) ([]registry.LiftedClient, error) {
 	if r := s.reading(); r != nil {
 		return r.Lifted(ctx, since)
 	}
 	return nil, nil
 }
 
-func (s *store) Overrides(ctx context.Context) ([]fairshare.OverrideRecord, []fairshare.Label, error) {
+func (s *store) Overrides(ctx context.Context) ([]registry.OverrideRecord, []registry.Label, error) {
 	if r := s.reading(); r != nil {
 		return r.Overrides(ctx)
 	}
 	return nil, nil, nil
 }
 
-func (s *store) Story(ctx context.Context, id string) ([]fairshare.Story, error) {
+func (s *store) Story(ctx context.Context, id string) ([]registry.Story, error) {
 	if r := s.reading(); r != nil {
 		return r.Story(ctx, id)
 	}
@@ -179,11 +179,11 @@ func (s *store) ReferenceKey(ctx context.Context) ([]byte, error) {
 	return nil, nil
 }
 
-func (s *store) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.Banned, error] {
+func (s *store) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.BanRecord, error] {
 	if r := s.reading(); r != nil {
 		return r.Bans(ctx, now, all)
 	}
-	return func(func(fairshare.Banned, error) bool) {}
+	return func(func(fairshare.BanRecord, error) bool) {}
 }
 
 func (s *store) Close() {

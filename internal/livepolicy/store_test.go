@@ -9,6 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/setup"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -21,7 +22,7 @@ func TestStoreFollowsAReplacedRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { s.Close() }()
-	before, err := s.Changes(ctx, sqlregistry.Version{})
+	before, err := s.Changes(ctx, registry.Version{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestStoreFollowsAReplacedRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	batch := sqlregistry.Batch{Clients: []sqlregistry.ClientDelta{{Client: client, LastSeen: now}}}
+	batch := registry.Batch{Clients: []registry.ClientDelta{{Client: client, LastSeen: now}}}
 	for range 2 { // no other is made: the operator may be about to put one there
 		if err := s.Write(ctx, batch); !errors.Is(err, sqlregistry.ErrGone) {
 			t.Fatalf("without a file: %v", err)

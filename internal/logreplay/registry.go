@@ -12,6 +12,7 @@ import (
 	"fairshare/internal/registrar"
 	"fairshare/internal/replay"
 	"fairshare/internal/setup"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -56,7 +57,7 @@ func registryError(err error, dir string) error {
 
 // unknownLabels warns of labels that rules match and no client has, once for
 // each label.
-func unknownLabels(policy *fairshare.Policy, labels []fairshare.Label) (warnings []replay.Warning) {
+func unknownLabels(policy *fairshare.Policy, labels []registry.Label) (warnings []replay.Warning) {
 	known := map[string]bool{}
 	for _, l := range labels {
 		known[l.Name] = true

@@ -8,6 +8,7 @@ import (
 	"fairshare/bots"
 	"fairshare/internal/cli"
 	"fairshare/internal/prose"
+	"fairshare/registry"
 )
 
 // AllowOptions say what to allow.
@@ -42,7 +43,7 @@ func Allow(env *cli.Environment, state string, opts AllowOptions) error {
 		return cli.Hint(fmt.Errorf("%s is %s: the site would have no protection from them", id, width),
 			"--force overrides this check")
 	}
-	if err := o.recordOverride(id, fairshare.OverrideRecord{Client: id.ClientID, Action: fairshare.Allow, Since: o.now,
+	if err := o.recordOverride(id, registry.OverrideRecord{Client: id.ClientID, Action: fairshare.Allow, Since: o.now,
 		Until: endOf(opts.For, o.now), Reason: opts.Reason}, "allowed", "unallow"); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fairshare"
 	"fairshare/bots"
 	"fairshare/internal/cli"
+	"fairshare/registry"
 )
 
 // BanOptions say what to ban.
@@ -32,7 +33,7 @@ func Ban(env *cli.Environment, state string, opts BanOptions) error {
 	if affected := o.selfWithin(id.ClientID); affected != "" && !opts.Force {
 		return cli.Hint(fmt.Errorf("a ban of %s would hit %s", id, affected), "--force overrides this check")
 	}
-	ban := fairshare.OverrideRecord{Client: id.ClientID, Action: fairshare.Block, Since: o.now,
+	ban := registry.OverrideRecord{Client: id.ClientID, Action: fairshare.Block, Since: o.now,
 		Until: endOf(opts.For, o.now), Reason: opts.Reason}
 	if opts.For != 0 {
 		ban.Action = fairshare.Refuse

@@ -9,6 +9,7 @@ import (
 	"fairshare"
 	"fairshare/internal/cli"
 	"fairshare/internal/prose"
+	"fairshare/registry"
 )
 
 // BansOptions say which bans to list, and how.
@@ -93,7 +94,7 @@ func (o *operation) remaining(until time.Time) string {
 	return prose.ShortDuration(until.Sub(o.now))
 }
 
-func (o *operation) bansJSON(overrides []fairshare.OverrideRecord, all bool) error {
+func (o *operation) bansJSON(overrides []registry.OverrideRecord, all bool) error {
 	out := bufio.NewWriter(o.Stdout)
 	for i := range overrides {
 		if s := &overrides[i]; s.Action != fairshare.Allow && (all || o.inForce(s.Until)) {

@@ -9,6 +9,7 @@ import (
 	"fairshare"
 	"fairshare/internal/cli"
 	"fairshare/internal/prose"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -120,8 +121,8 @@ func (o *operation) findProvisional(clients []fairshare.ClientID) (all []*sqlreg
 			continue
 		}
 		f.Within, f.Labels = nil, nil
-		f.Bans = slices.DeleteFunc(f.Bans, func(b fairshare.Banned) bool { return b.Client != id })
-		slices.SortStableFunc(f.Bans, func(a, b fairshare.Banned) int { return b.Until.Compare(a.Until) })
+		f.Bans = slices.DeleteFunc(f.Bans, func(b fairshare.BanRecord) bool { return b.Client != id })
+		slices.SortStableFunc(f.Bans, func(a, b fairshare.BanRecord) int { return b.Until.Compare(a.Until) })
 		f.Record.Client = id
 		all = append(all, f)
 	}
@@ -163,10 +164,10 @@ func (o *operation) find(id named) (all []*sqlregistry.Found, err error) {
 		}
 		if at != id.ClientID { // the rest is shown already, or belongs to other clients
 			f.Within, f.Labels, f.Stories = nil, nil, nil
-			f.Bans = slices.DeleteFunc(f.Bans, func(b fairshare.Banned) bool { return b.Client != at })
+			f.Bans = slices.DeleteFunc(f.Bans, func(b fairshare.BanRecord) bool { return b.Client != at })
 		}
 		// in force first
-		slices.SortStableFunc(f.Bans, func(a, b fairshare.Banned) int { return b.Until.Compare(a.Until) })
+		slices.SortStableFunc(f.Bans, func(a, b fairshare.BanRecord) int { return b.Until.Compare(a.Until) })
 		f.Record.Client = at
 		all = append(all, f)
 	}
@@ -182,7 +183,7 @@ func (o *operation) printFound(title string, f *sqlregistry.Found) {
 	o.Printf("%s", title)
 	if r.FirstSeen.IsZero() {
 		seen := "never"
-		if slices.ContainsFunc(f.Stories, func(s fairshare.Story) bool { return s.Client == r.Client }) {
+		if slices.ContainsFunc(f.Stories, func(s registry.Story) bool { return s.Client == r.Client }) {
 			seen = "not yet recorded, or forgotten"
 		}
 		line("seen", "%s", seen)

@@ -11,6 +11,7 @@ import (
 	"fairshare/internal/cli"
 	"fairshare/internal/prose"
 	"fairshare/policyfile"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -90,7 +91,7 @@ func (o *operation) heaviest() error {
 }
 
 // table writes clients as a table, without columns in which all are 0.
-func (o *operation) table(records []fairshare.ClientRecord, sort string) error {
+func (o *operation) table(records []registry.ClientRecord, sort string) error {
 	dryRun, cpu, siteTime := sort == "dry-run", sort == "cpu", sort == "time"
 	for i := range records {
 		dryRun = dryRun || records[i].Spent.DryRun > 0
@@ -129,7 +130,7 @@ func (o *operation) table(records []fairshare.ClientRecord, sort string) error {
 }
 
 // aboutClient returns the facts about a client that are not numbers.
-func (o *operation) aboutClient(r *fairshare.ClientRecord) string {
+func (o *operation) aboutClient(r *registry.ClientRecord) string {
 	var parts []string
 	if r.Override != nil && o.inForce(r.Override.Until) {
 		decision := "banned"

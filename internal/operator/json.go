@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -32,7 +33,7 @@ type clientJSON struct {
 	Sticky     bool          `json:"sticky"`
 }
 
-func jsonClient(r *fairshare.ClientRecord) *clientJSON {
+func jsonClient(r *registry.ClientRecord) *clientJSON {
 	return &clientJSON{
 		Client: addressOf(r.Client), Through: through(r.Client), FirstSeen: jsonTime(r.FirstSeen),
 		LastSeen: jsonTime(r.LastSeen),
@@ -70,7 +71,7 @@ type overrideJSON struct {
 	Reason string     `json:"reason"`
 }
 
-func jsonOverride(s *fairshare.OverrideRecord) *overrideJSON {
+func jsonOverride(s *registry.OverrideRecord) *overrideJSON {
 	if s == nil {
 		return nil
 	}
@@ -92,7 +93,7 @@ type banJSON struct {
 	Holds   bool       `json:"holds"`
 }
 
-func (o *operation) jsonBan(b *fairshare.Banned) *banJSON {
+func (o *operation) jsonBan(b *fairshare.BanRecord) *banJSON {
 	return &banJSON{
 		Client: addressOf(b.Client), Through: through(b.Client), By: "rule", Rule: b.Rule,
 		Action: fairshare.Refuse.String(),
@@ -101,7 +102,7 @@ func (o *operation) jsonBan(b *fairshare.Banned) *banJSON {
 	}
 }
 
-func (o *operation) jsonBanOf(s *fairshare.OverrideRecord) *banJSON {
+func (o *operation) jsonBanOf(s *registry.OverrideRecord) *banJSON {
 	return &banJSON{
 		Client: s.Client.String(), By: "operator", Action: s.Action.String(),
 		Since: jsonTime(s.Since), Until: jsonTime(s.Until), Number: 1, Reason: s.Reason, Holds: o.inForce(s.Until),

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"fairshare"
 	"fairshare/internal/cli"
+	"fairshare/registry"
 )
 
 const maxLabel = 40
@@ -34,7 +34,7 @@ func Label(env *cli.Environment, state, client, label string) error {
 	if err := o.create(); err != nil {
 		return err
 	}
-	if err := o.Label(o.Context, fairshare.Label{Client: id.ClientID, Name: label}); err != nil {
+	if err := o.Label(o.Context, registry.Label{Client: id.ClientID, Name: label}); err != nil {
 		return o.failed(err)
 	}
 	o.Printf("labeled: %s %s", id, label)

@@ -15,6 +15,7 @@ import (
 	"fairshare"
 	"fairshare/internal/cli"
 	"fairshare/internal/setup"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -31,7 +32,7 @@ type operation struct {
 	settings sqlregistry.Settings
 	now      time.Time // when the command started
 	// overrides are those before the command; nil: not yet read.
-	overrides []fairshare.OverrideRecord
+	overrides []registry.OverrideRecord
 }
 
 // openToRead opens the registry of a state folder for reading.

@@ -6,12 +6,13 @@ import (
 
 	"fairshare"
 	"fairshare/internal/prose"
+	"fairshare/registry"
 )
 
 // recordOverride writes an override to the registry and prints what changes.
 // done is the participle of the command, such as "banned"; undo is the command
 // that removes the override.
-func (o *operation) recordOverride(id named, override fairshare.OverrideRecord, done, undo string) error {
+func (o *operation) recordOverride(id named, override registry.OverrideRecord, done, undo string) error {
 	if err := o.create(); err != nil {
 		return err
 	}
@@ -39,9 +40,9 @@ func (o *operation) recordOverride(id named, override fairshare.OverrideRecord, 
 // nearbyOverrides are the overrides of a client, of prefixes around it and of
 // prefixes within it. All of them are in force.
 type nearbyOverrides struct {
-	own    *fairshare.OverrideRecord
-	wider  []fairshare.OverrideRecord // of prefixes around it, the longest first
-	within []fairshare.OverrideRecord // of prefixes within it, sorted
+	own    *registry.OverrideRecord
+	wider  []registry.OverrideRecord // of prefixes around it, the longest first
+	within []registry.OverrideRecord // of prefixes within it, sorted
 }
 
 // overridesNear returns the overrides that concern a client.
@@ -64,14 +65,14 @@ func (o *operation) overridesNear(id fairshare.ClientID) (near nearbyOverrides, 
 		}
 	}
 	slices.SortFunc(near.wider,
-		func(a, b fairshare.OverrideRecord) int { return b.Client.Prefix.Bits() - a.Client.Prefix.Bits() })
+		func(a, b registry.OverrideRecord) int { return b.Client.Prefix.Bits() - a.Client.Prefix.Bits() })
 	slices.SortFunc(near.within,
-		func(a, b fairshare.OverrideRecord) int { return a.Client.Prefix.Compare(b.Client.Prefix) })
+		func(a, b registry.OverrideRecord) int { return a.Client.Prefix.Compare(b.Client.Prefix) })
 	return near, nil
 }
 
 // effective returns the override that applies to the client, nil for none.
-func (n *nearbyOverrides) effective() *fairshare.OverrideRecord {
+func (n *nearbyOverrides) effective() *registry.OverrideRecord {
 	switch {
 	case n.own != nil:
 		return n.own
@@ -83,7 +84,7 @@ func (n *nearbyOverrides) effective() *fairshare.OverrideRecord {
 
 // exceptionsTo returns the overrides within the client that contradict an
 // action.
-func (n *nearbyOverrides) exceptionsTo(action fairshare.Action) (other []fairshare.OverrideRecord) {
+func (n *nearbyOverrides) exceptionsTo(action fairshare.Action) (other []registry.OverrideRecord) {
 	for _, s := range n.within {
 		if (s.Action == fairshare.Allow) != (action == fairshare.Allow) {
 			other = append(other, s)
@@ -96,7 +97,7 @@ func (n *nearbyOverrides) exceptionsTo(action fairshare.Action) (other []fairsha
 const mostListed = 3
 
 // overrideList returns overrides as one line of text.
-func (o *operation) overrideList(overrides []fairshare.OverrideRecord) (text string) {
+func (o *operation) overrideList(overrides []registry.OverrideRecord) (text string) {
 	for i, s := range overrides {
 		switch {
 		case i == mostListed:

@@ -13,20 +13,21 @@ import (
 	"fairshare/internal/network"
 	"fairshare/internal/prose"
 	"fairshare/policyfile"
+	"fairshare/registry"
 )
 
 // A storyStatus is a record of a refusal and what applies to its client now.
 type storyStatus struct {
-	*fairshare.Story
-	override *fairshare.OverrideRecord // of its client, in force; nil: none
-	ban      *fairshare.Banned         // by its rule, in force; nil: none
-	refused  bool                      // the client would be refused now, as far as the registry knows
-	answer   string                    // refused as yes or no, and the reason
-	letIn    string                    // the command that lets the client in; "" if none is needed
+	*registry.Story
+	override *registry.OverrideRecord // of its client, in force; nil: none
+	ban      *fairshare.BanRecord     // by its rule, in force; nil: none
+	refused  bool                     // the client would be refused now, as far as the registry knows
+	answer   string                   // refused as yes or no, and the reason
+	letIn    string                   // the command that lets the client in; "" if none is needed
 }
 
 // statusOf returns what applies now to the client of a story.
-func (o *operation) statusOf(s *fairshare.Story) (*storyStatus, error) {
+func (o *operation) statusOf(s *registry.Story) (*storyStatus, error) {
 	t := &storyStatus{Story: s}
 	var err error
 	if t.override, err = o.overrideOf(s); err != nil {
@@ -81,7 +82,7 @@ func (o *operation) statusOf(s *fairshare.Story) (*storyStatus, error) {
 
 // overrideOf returns the override that applies to the client of a story, nil for
 // none.
-func (o *operation) overrideOf(s *fairshare.Story) (*fairshare.OverrideRecord, error) {
+func (o *operation) overrideOf(s *registry.Story) (*registry.OverrideRecord, error) {
 	id := s.Client
 	if s.Addr.IsValid() {
 		id = fairshare.PrefixID(netip.PrefixFrom(s.Addr, s.Addr.BitLen()))
@@ -104,7 +105,7 @@ func (o *operation) overrideOf(s *fairshare.Story) (*fairshare.OverrideRecord, e
 
 // printStories prints stories: the first mostStoriesPrinted of them, or all as
 // JSON.
-func (o *operation) printStories(stories []fairshare.Story, json bool) error {
+func (o *operation) printStories(stories []registry.Story, json bool) error {
 	out := bufio.NewWriter(o.Stdout)
 	for i := range stories {
 		t, err := o.statusOf(&stories[i])
@@ -216,7 +217,7 @@ func (o *operation) writeStory(w *bufio.Writer, t *storyStatus) {
 
 // advice returns what the operator can do about a refusal, other than to let the
 // client in; "" if nothing.
-func (o *operation) advice(s *fairshare.Story) string {
+func (o *operation) advice(s *registry.Story) string {
 	if s.Rule == fairshare.BusyUpstream.Name {
 		return "no rule refused it: the upstream needs capacity (more workers, faster pages), or a tighter limit on its heaviest clients (" + o.command("clients --sort cpu") +
 			"); share: {weights} in the policy gives a label a larger share; clients with a label or a long history come before newcomers"
@@ -250,7 +251,7 @@ func sharedKey(by string) bool {
 }
 
 // sharedAdvice returns what the operator can do about a count that clients share.
-func (o *operation) sharedAdvice(s *fairshare.Story) string {
+func (o *operation) sharedAdvice(s *registry.Story) string {
 	text := "all clients with the same " + prose.Printable(s.By) + " share this count"
 	if s.By == "everyone" {
 		text = "all clients share this count"
@@ -288,14 +289,14 @@ func (o *operation) heaviestOf(network fairshare.ClientID) string {
 
 // provisionalAdvice returns how the operator can make a provisional client
 // known.
-func provisionalAdvice(s *fairshare.Story) string {
+func provisionalAdvice(s *registry.Story) string {
 	peer := fairshare.PeerName(s.Client.Via)
 	return fmt.Sprintf("%s named this client and no policy names %[1]s: allowing the address has no effect. "+
 		"If %[1]s is your proxy, name it under clients: trusted_proxies; if it only translates addresses, write trusted_proxies: []", peer)
 }
 
 // countedOf returns the count of the limit that refused, as text.
-func countedOf(s *fairshare.Story) string {
+func countedOf(s *registry.Story) string {
 	text := prose.Number(s.Used) + " of " + amount.Of(s.Resource, s.Allowed)
 	switch s.Resource {
 	case "cpu", "time":

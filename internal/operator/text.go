@@ -11,6 +11,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/prose"
+	"fairshare/registry"
 )
 
 // maxReason bounds the texts that operators write, in bytes.
@@ -49,7 +50,7 @@ func (o *operation) inForce(until time.Time) bool { return until.IsZero() || unt
 
 // overrideText returns an operator's decision, such as "banned permanently:
 // scraper".
-func (o *operation) overrideText(s *fairshare.OverrideRecord) string {
+func (o *operation) overrideText(s *registry.OverrideRecord) string {
 	text := "banned"
 	if s.Action == fairshare.Allow {
 		text = "allowed"
@@ -67,7 +68,7 @@ func reasonText(reason string) string {
 
 // banText returns a rule's ban, such as `by rule "rapid requests" until …, the
 // 3rd time`.
-func (o *operation) banText(b *fairshare.Banned) string {
+func (o *operation) banText(b *fairshare.BanRecord) string {
 	text := fmt.Sprintf("by rule %q %s", prose.Printable(b.Rule), o.untilText(b.Until))
 	if b.Number > 1 {
 		text += ", the " + prose.Ordinal(b.Number) + " time"

@@ -76,8 +76,8 @@ func (o *operation) latestBan(id fairshare.ClientID) (time.Time, error) {
 const mostBansListed = 10
 
 // printLifted prints the bans that were ended.
-func (o *operation) printLifted(lifted []fairshare.Banned) {
-	slices.SortStableFunc(lifted, func(a, b fairshare.Banned) int { return b.Until.Compare(a.Until) })
+func (o *operation) printLifted(lifted []fairshare.BanRecord) {
+	slices.SortStableFunc(lifted, func(a, b fairshare.BanRecord) int { return b.Until.Compare(a.Until) })
 	for i, b := range lifted {
 		if i == mostBansListed {
 			o.Printf("and %s more", prose.Counted(len(lifted)-i, "ban", "bans"))

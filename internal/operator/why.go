@@ -12,6 +12,7 @@ import (
 	"fairshare/internal/lockfile"
 	"fairshare/internal/prose"
 	"fairshare/internal/setup"
+	"fairshare/registry"
 )
 
 // storyWait is how long the command waits for the story of an unknown reference:
@@ -55,7 +56,7 @@ func Why(env *cli.Environment, state, argument string, json bool) error {
 		if notClient == nil && id.err == nil {
 			wait = 0 // it may also be the name of a bot
 		}
-		stories, err := o.await(wait, func() ([]fairshare.Story, bool, error) {
+		stories, err := o.await(wait, func() ([]registry.Story, bool, error) {
 			stories, err := o.Story(o.Context, ref)
 			return stories, len(stories) > 0, err
 		})
@@ -129,20 +130,20 @@ func reference(s string) string {
 }
 
 // stories returns the stories of a client, the latest first.
-func (o *operation) stories(id fairshare.ClientID) ([]fairshare.Story, error) {
+func (o *operation) stories(id fairshare.ClientID) ([]registry.Story, error) {
 	wait := time.Duration(0)
 	if lockfile.Held(filepath.Join(o.dir, setup.ServeLock)) {
 		wait = newStoryWait
 	}
-	return o.await(wait, func() ([]fairshare.Story, bool, error) {
+	return o.await(wait, func() ([]registry.Story, bool, error) {
 		stories, err := o.Stories(o.Context, id, 0)
 		return stories, len(stories) > 0 && o.now.Sub(stories[0].Last) < newStory, err
 	})
 }
 
 // await reads stories again and again until there are enough, or wait is over.
-func (o *operation) await(wait time.Duration, read func() (stories []fairshare.Story, enough bool, err error)) (
-	[]fairshare.Story, error) {
+func (o *operation) await(wait time.Duration, read func() (stories []registry.Story, enough bool, err error)) (
+	[]registry.Story, error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	end := time.After(wait)

@@ -13,6 +13,7 @@ import (
 	"fairshare/internal/cli"
 	"fairshare/internal/lockfile"
 	"fairshare/internal/setup"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -28,7 +29,7 @@ func TestWhyWaitsForANewReference(t *testing.T) {
 	go func() {
 		now := time.Now()
 		client := fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32"))
-		written <- r.Write(t.Context(), sqlregistry.Batch{Stories: []fairshare.Story{{
+		written <- r.Write(t.Context(), registry.Batch{Stories: []registry.Story{{
 			ID: "7k3m9x2abc", Client: client, Rule: "pages", Action: fairshare.Refuse, Status: 429, First: now,
 			Last: now, Count: 1, Until: now.Add(time.Hour),
 		}}})
@@ -54,7 +55,7 @@ func TestWhyOfAnAddressWaitsForANewRefusal(t *testing.T) {
 		defer r.Close()
 		write := func(id, rule string) {
 			now := time.Now()
-			if err := r.Write(t.Context(), sqlregistry.Batch{Stories: []fairshare.Story{{
+			if err := r.Write(t.Context(), registry.Batch{Stories: []registry.Story{{
 				ID: id, Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), Rule: rule,
 				Action: fairshare.Refuse,
 				Status: 429, First: now, Last: now, Count: 1, Until: now.Add(time.Hour),

@@ -14,12 +14,12 @@ import (
 func (q *exchange) readCosts(h http.Header) {
 	if lines := h[timingHeader]; len(lines) > 0 && q.Timing != "" {
 		if d, ok := timing(lines, q.Timing); ok {
-			httpguard.SpentCPU(q.w, d.Round(time.Microsecond)) // limits count microseconds, and would round down
+			httpguard.ReportCPU(q.w, d.Round(time.Microsecond)) // limits count microseconds, and would round down
 		}
 	}
 	if lines := h[q.CostHeader]; len(lines) > 0 && q.CostHeader != "" {
 		if units, ok := cost(lines, q.MaxCost); ok {
-			httpguard.SpentCost(q.w, units)
+			httpguard.ReportCost(q.w, units)
 		}
 	}
 	q.stripCosts(h)

@@ -15,7 +15,7 @@ const maxChain = 32
 
 // A client is the sender of a request.
 type client struct {
-	asker   httpguard.Asker
+	asker   httpguard.Client
 	judged  bool // asker is valid
 	trusted bool // the peer is a trusted proxy
 	peer    string
@@ -44,7 +44,7 @@ func (s *setup) clientOf(w http.ResponseWriter, r *http.Request) client {
 		method: r.Method, host: r.Host,
 		values: make([]string, countValues),
 	}
-	if c.asker, c.judged = httpguard.Who(w); c.asker.Via.IsValid() { // nothing proves what it names
+	if c.asker, c.judged = httpguard.ClientOf(w); c.asker.Via.IsValid() { // nothing proves what it names
 		if c.asker.Addr = c.asker.Via; c.asker.Via == fairshare.ThroughSocket {
 			c.asker.Addr = netip.Addr{}
 		}

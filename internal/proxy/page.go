@@ -13,7 +13,7 @@ import (
 
 // failed answers the request if the upstream did not.
 func (q *exchange) failed(err error) {
-	httpguard.NotUpstream(q.w) // before the turn ends
+	httpguard.NoUpstreamAnswer(q.w) // before the turn ends
 	q.finish(nil)
 	q.closeEarly()
 	var timeout net.Error
@@ -50,7 +50,7 @@ func (q *exchange) refuseBody(err error) {
 
 // answer writes a page of the proxy itself.
 func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
-	httpguard.NotUpstream(w)
+	httpguard.NoUpstreamAnswer(w)
 	if r.ContentLength != 0 && r.ProtoMajor == 1 { // net/http reads more of the body first
 		http.NewResponseController(w).SetReadDeadline(time.Now().Add(linger))
 	}

@@ -190,7 +190,7 @@ func newSharedSite(t *testing.T, upstream http.HandlerFunc, c Config, q *share.Q
 	both.SetUnencryptedHTTP2(true)
 	quiet := log.New(io.Discard, "", 0)
 	front := &http.Server{Handler: httpguard.Middleware(guard,
-		httpguard.Options{Share: q, HandlerAwaits: true, TellsCPU: c.Timing != ""})(s.proxy), Protocols: both,
+		httpguard.Options{Share: q, HandlerAwaits: true, HandlerReportsCPU: c.Timing != ""})(s.proxy), Protocols: both,
 		ErrorLog: quiet, DisableGeneralOptionsHandler: true}
 	server := &http.Server{Handler: upstream, Protocols: both, ErrorLog: quiet}
 	go front.Serve(s.clients)

@@ -28,7 +28,7 @@ type banQueue struct {
 	mu sync.Mutex
 	// chunks grow without copying, since the guard waits for add. A zero Client marks
 	// a superseded or lifted ban.
-	chunks   [][]fairshare.Banned
+	chunks   [][]fairshare.BanRecord
 	base     uint64            // number of the first ban in chunks
 	first    uint64            // number of the first ban that is not written
 	next     uint64            // number of the next ban to arrive
@@ -43,12 +43,12 @@ func newBanQueue(seed maphash.Seed, most int) *banQueue {
 }
 
 // at returns the ban with a number.
-func (q *banQueue) at(number uint64) *fairshare.Banned {
+func (q *banQueue) at(number uint64) *fairshare.BanRecord {
 	i := number - q.base
 	return &q.chunks[i/banChunk][i%banChunk]
 }
 
-func (q *banQueue) hash(b *fairshare.Banned) uint64 {
+func (q *banQueue) hash(b *fairshare.BanRecord) uint64 {
 	return maphash.Comparable(q.seed, struct {
 		id   fairshare.ClientID
 		kind fairshare.KeyKind
@@ -57,12 +57,12 @@ func (q *banQueue) hash(b *fairshare.Banned) uint64 {
 }
 
 // sameBan reports whether two bans have the same key and rule.
-func sameBan(b, c *fairshare.Banned) bool {
+func sameBan(b, c *fairshare.BanRecord) bool {
 	return b.Client == c.Client && b.Kind == c.Kind && b.Rule == c.Rule
 }
 
 // add queues a ban. It replaces a queued one of the same key and rule.
-func (q *banQueue) add(b fairshare.Banned) {
+func (q *banQueue) add(b fairshare.BanRecord) {
 	hash := q.hash(&b)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,7 +80,7 @@ func (q *banQueue) add(b fairshare.Banned) {
 		return
 	}
 	if i := q.next - q.base; i/banChunk == uint64(len(q.chunks)) {
-		q.chunks = append(q.chunks, make([]fairshare.Banned, banChunk))
+		q.chunks = append(q.chunks, make([]fairshare.BanRecord, banChunk))
 	}
 	*q.at(q.next) = b
 	q.latest[hash] = q.next
@@ -90,7 +90,7 @@ func (q *banQueue) add(b fairshare.Banned) {
 
 // take returns at most n bans to write, in the order of arrival. Report the outcome
 // to done.
-func (q *banQueue) take(n int) (bans []fairshare.Banned) {
+func (q *banQueue) take(n int) (bans []fairshare.BanRecord) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.writing = q.first; q.writing < q.next && len(bans) < n; q.writing++ {
@@ -100,7 +100,7 @@ func (q *banQueue) take(n int) (bans []fairshare.Banned) {
 		}
 		if later, found := q.latest[q.hash(b)]; found && later > q.writing {
 			if sameBan(q.at(later), b) {
-				*b = fairshare.Banned{} // superseded while a write of it failed
+				*b = fairshare.BanRecord{} // superseded while a write of it failed
 				continue
 			}
 		}
@@ -126,7 +126,7 @@ func (q *banQueue) done(written bool) {
 				delete(q.latest, hash)
 			}
 		}
-		*b = fairshare.Banned{}
+		*b = fairshare.BanRecord{}
 		q.pending.Add(-1)
 		if q.first+1-q.base == banChunk {
 			q.chunks, q.base = q.chunks[1:], q.base+banChunk
@@ -152,7 +152,7 @@ func (q *banQueue) lift(which func(fairshare.ClientID) bool, at time.Time) {
 			b := q.at(number)
 			if !b.Client.IsZero() && !b.Began.After(at) && which(b.Client) {
 				delete(q.latest, q.hash(b))
-				*b = fairshare.Banned{}
+				*b = fairshare.BanRecord{}
 			}
 			number++
 		}
@@ -191,7 +191,7 @@ func (q *banQueue) wait(ctx context.Context) {
 
 // Banned queues a ban, which is written at once. It does not wait for the disk. It
 // is safe for concurrent use.
-func (g *Registrar) Banned(b fairshare.Banned) {
+func (g *Registrar) Banned(b fairshare.BanRecord) {
 	g.bans.add(b)
 	g.wake()
 }

@@ -9,7 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/registrar"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 func TestBansAreWrittenAtOnce(t *testing.T) {
@@ -119,7 +119,7 @@ func TestOnlyLatestBanOfKeyAndRuleIsQueued(t *testing.T) {
 		store.fault = errDisk
 		r := run(t, store, registrar.Options{Bans: 3})
 		ban := func(addr, rule string, number int) {
-			r.Banned(fairshare.Banned{Client: id(addr), Rule: rule, Number: number, Began: time.Now()})
+			r.Banned(fairshare.BanRecord{Client: id(addr), Rule: rule, Number: number, Began: time.Now()})
 			synctest.Wait()
 		}
 		ban("192.0.2.1", "a", 1) // fails at once
@@ -189,11 +189,11 @@ func TestLiftedBansAreNotWritten(t *testing.T) {
 		for i := range 5000 {
 			r.ban(addr(i)) // 10.0.0.0 to 10.0.19.135
 		}
-		r.Banned(fairshare.Banned{Client: id("googlebot"), Rule: "rule", Began: time.Now()})
-		r.Banned(fairshare.Banned{Client: id("bingbot"), Rule: "rule", Began: time.Now()})
+		r.Banned(fairshare.BanRecord{Client: id("googlebot"), Rule: "rule", Began: time.Now()})
+		r.Banned(fairshare.BanRecord{Client: id("bingbot"), Rule: "rule", Began: time.Now()})
 		sleep(10 * time.Second)
 		store.set(func() {
-			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{
+			store.changes = registry.Changes{Lifted: []registry.LiftedClient{
 				{Client: id("10.0.0.0/20"), At: time.Now()}, {Client: id("googlebot"), At: time.Now()},
 				{Client: id("10.0.19.0/24"), At: time.Now().Add(-time.Minute)},
 			}}
@@ -229,7 +229,7 @@ func TestLiftDuringAFailingWrite(t *testing.T) {
 		sleep(10 * time.Millisecond)
 		r.ban("192.0.2.1")
 		store.set(func() {
-			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{{Client: id("192.0.2.1"),
+			store.changes = registry.Changes{Lifted: []registry.LiftedClient{{Client: id("192.0.2.1"),
 				At: time.Now()}}}
 		})
 		sleep(pollTime)

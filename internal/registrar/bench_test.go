@@ -12,6 +12,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/registrar"
+	"fairshare/registry"
 )
 
 const browser = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
@@ -96,7 +97,7 @@ func BenchmarkRefused(b *testing.B) {
 	g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
 	r := registrar.Refusal{
 		Request: registrar.Request{UserAgent: browser, At: time.Now()},
-		Story: fairshare.Story{Rule: "rapid requests", Action: fairshare.Refuse, Status: 429, By: "addr",
+		Story: registry.Story{Rule: "rapid requests", Action: fairshare.Refuse, Status: 429, By: "addr",
 			Resource: "requests",
 			Method:   "GET", Host: "example.org", Path: "/a/path/of/some/length"},
 	}
@@ -131,7 +132,7 @@ func BenchmarkRefused(b *testing.B) {
 func BenchmarkBanned(b *testing.B) {
 	g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
 	all := addrs(100_000)
-	ban := fairshare.Banned{Rule: "rapid requests", Kind: fairshare.ByAddr, Number: 1, Began: time.Now(),
+	ban := fairshare.BanRecord{Rule: "rapid requests", Kind: fairshare.ByAddr, Number: 1, Began: time.Now(),
 		Until: time.Now().Add(time.Hour)}
 	b.ReportAllocs()
 	i := 0
@@ -151,14 +152,14 @@ func BenchmarkSettleNothing(b *testing.B) {
 
 func BenchmarkOverride(b *testing.B) {
 	now := time.Now()
-	many := func(n int) (overrides []fairshare.OverrideRecord, labels []fairshare.Label) {
+	many := func(n int) (overrides []registry.OverrideRecord, labels []registry.Label) {
 		for i, a := range addrs(n) {
 			id := fairshare.ClientID{Prefix: netip.PrefixFrom(a, 32)}
 			if i%2 == 0 {
-				overrides = append(overrides, fairshare.OverrideRecord{Client: id, Action: fairshare.Refuse, Since: now,
+				overrides = append(overrides, registry.OverrideRecord{Client: id, Action: fairshare.Refuse, Since: now,
 					Until: now.Add(time.Hour)})
 			} else {
-				labels = append(labels, fairshare.Label{Client: id, Name: "partner"})
+				labels = append(labels, registry.Label{Client: id, Name: "partner"})
 			}
 		}
 		return overrides, labels
@@ -210,10 +211,10 @@ func BenchmarkOverride(b *testing.B) {
 // BenchmarkNewOverrides does the work of a running server after one of many overrides
 // has changed.
 func BenchmarkNewOverrides(b *testing.B) {
-	var overrides []fairshare.OverrideRecord
+	var overrides []registry.OverrideRecord
 	for _, a := range addrs(100_000) {
 		id := fairshare.ClientID{Prefix: netip.PrefixFrom(a, 32)}
-		overrides = append(overrides, fairshare.OverrideRecord{Client: id, Action: fairshare.Block})
+		overrides = append(overrides, registry.OverrideRecord{Client: id, Action: fairshare.Block})
 	}
 	for b.Loop() {
 		runtime.KeepAlive(registrar.NewOverrides(overrides, nil))

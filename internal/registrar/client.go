@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"fairshare"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 // A Request holds the facts and costs of one request.
@@ -31,7 +31,7 @@ const maxAgent = 256
 // A client holds the counts of one client that are not written yet.
 type client struct {
 	first, last int64 // Unix ns
-	spent       fairshare.Spent
+	spent       registry.Spent
 	agentHash   uint64 // comparing it does not load agent into the cache
 	bot         string
 	botState    fairshare.BotState
@@ -70,7 +70,7 @@ func (g *Registrar) key(addr, via netip.Addr, bot *fairshare.Bot) (k key, known 
 // Passed counts a request that reached the upstream and has ended. It does not wait
 // for the disk, and is safe for concurrent use.
 func (g *Registrar) Passed(p Request) {
-	spent := fairshare.Spent{Requests: 1, CPU: max(p.CPU, 0), Time: max(p.Took, 0), Bytes: max(p.Bytes, 0)}
+	spent := registry.Spent{Requests: 1, CPU: max(p.CPU, 0), Time: max(p.Took, 0), Bytes: max(p.Bytes, 0)}
 	if p.Status >= 400 && p.Status <= 499 {
 		spent.Errors = 1
 	}
@@ -80,7 +80,7 @@ func (g *Registrar) Passed(p Request) {
 }
 
 // spend adds to a client's counts; passes means that the request was not refused.
-func (g *Registrar) spend(k *key, p *Request, spent *fairshare.Spent, passes bool) {
+func (g *Registrar) spend(k *key, p *Request, spent *registry.Spent, passes bool) {
 	at, agent := p.At.UnixNano(), truncate(p.UserAgent, maxAgent)
 	agentHash := maphash.String(g.seed, agent)
 	s := g.clients.lock(k.hash)
@@ -122,10 +122,10 @@ func text(b []byte) string { return strings.ToValidUTF8(string(b), "?") }
 func (g *Registrar) takeClients(b *batch, from entryState, n int) {
 	b.clients = g.clients.take(b.clients, from, n, func(e *entry[client]) {
 		c := &e.record
-		b.Clients = append(b.Clients, sqlregistry.ClientDelta{
+		b.Clients = append(b.Clients, registry.ClientDelta{
 			Client: e.key.id, FirstSeen: time.Unix(0, c.first), LastSeen: time.Unix(0, c.last),
 			Spent: c.spent, UserAgent: text(c.agent), Bot: c.bot, BotState: c.botState,
 		})
-		c.spent = fairshare.Spent{}
+		c.spent = registry.Spent{}
 	})
 }

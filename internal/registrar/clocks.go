@@ -4,8 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"fairshare"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 // The registry records the system's time: operators' commands compare it with their
@@ -27,7 +26,7 @@ func (w *writer) measureClocks() {
 
 // onSystemClock returns a copy of a batch with the system's times. now is the
 // server's time.
-func onSystemClock(b sqlregistry.Batch, now time.Time, ahead time.Duration) sqlregistry.Batch {
+func onSystemClock(b registry.Batch, now time.Time, ahead time.Duration) registry.Batch {
 	b.At = now.Add(ahead)
 	if ahead == 0 {
 		return b
@@ -47,7 +46,7 @@ func onSystemClock(b sqlregistry.Batch, now time.Time, ahead time.Duration) sqlr
 	return b
 }
 
-func shiftStory(s *fairshare.Story, by time.Duration) {
+func shiftStory(s *registry.Story, by time.Duration) {
 	shift(by, &s.First, &s.Last, &s.Until, &s.BanBegan)
 }
 

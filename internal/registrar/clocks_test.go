@@ -9,6 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/registrar"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -25,17 +26,17 @@ func TestRecordsHaveSystemTimesAfterAStep(t *testing.T) {
 			begin := time.Now()
 			r.pass("192.0.2.1", 1)
 			client := id("198.51.100.1")
-			r.Banned(fairshare.Banned{Client: client, Kind: fairshare.ByAddr, Rule: "rapid", Number: 1,
+			r.Banned(fairshare.BanRecord{Client: client, Kind: fairshare.ByAddr, Rule: "rapid", Number: 1,
 				Began: begin, Until: begin.Add(time.Minute), Since: begin.Add(time.Minute)})
 			r.Refused(registrar.Refusal{
 				Request: registrar.Request{Addr: client.Prefix.Addr(), At: begin},
-				Story: fairshare.Story{ID: "r1", Rule: "rapid", Action: fairshare.Refuse,
+				Story: registry.Story{ID: "r1", Rule: "rapid", Action: fairshare.Refuse,
 					Ban: fairshare.BanStarted, Until: begin.Add(time.Minute)},
 			})
 			sleep(20 * time.Second)
 			r.Refused(registrar.Refusal{
 				Request: registrar.Request{Addr: client.Prefix.Addr(), At: begin.Add(20 * time.Second)},
-				Story:   fairshare.Story{ID: "r1", Rule: "rapid", Action: fairshare.Refuse},
+				Story:   registry.Story{ID: "r1", Rule: "rapid", Action: fairshare.Refuse},
 			})
 			if err := r.stop(); err != nil {
 				t.Error(err)
@@ -68,10 +69,10 @@ func TestReportOfAnEndedBanIsWrittenAfterAStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	ban := fairshare.Banned{Client: id("198.51.100.1"), Kind: fairshare.ByAddr, Rule: "rapid", Number: 3,
+	ban := fairshare.BanRecord{Client: id("198.51.100.1"), Kind: fairshare.ByAddr, Rule: "rapid", Number: 3,
 		Began: time.Now().Round(0).UTC()}
 	ban.Until = ban.Began.Add(10 * time.Minute)
-	write := func(b fairshare.Banned, now time.Time, ahead time.Duration) fairshare.Banned {
+	write := func(b fairshare.BanRecord, now time.Time, ahead time.Duration) fairshare.BanRecord {
 		g := registrar.New(registrar.Options{Store: r, Prefix: policy.Client,
 			Now:  func() time.Time { return now },
 			Wall: func(at time.Time) time.Time { return at.Add(ahead) }})
@@ -88,7 +89,7 @@ func TestReportOfAnEndedBanIsWrittenAfterAStep(t *testing.T) {
 			return b
 		}
 		t.Fatal("no ban is recorded")
-		return fairshare.Banned{}
+		return fairshare.BanRecord{}
 	}
 	ban.Since = ban.Until
 	write(ban, ban.Began, 0)
@@ -104,7 +105,7 @@ func TestReportOfAnEndedBanIsWrittenAfterAStep(t *testing.T) {
 	other.Until, other.Since = ban.Until.Add(time.Minute), refused.Add(time.Minute)
 	older := ban
 	older.Since = refused.Add(-time.Minute)
-	for _, b := range []fairshare.Banned{other, older} {
+	for _, b := range []fairshare.BanRecord{other, older} {
 		if got := write(b, refused, -2*time.Hour); !got.Since.Equal(refused.Add(-time.Hour)) {
 			t.Errorf("%+v was replaced by %+v", ban, got)
 		}
@@ -133,14 +134,14 @@ func TestBanAfterALiftAndAStepIsWritten(t *testing.T) {
 				Wall:     func(at time.Time) time.Time { return at.Add(ahead) },
 				FromWall: func(at time.Time) time.Time { return at.Add(-ahead) }})
 			check(g.Start(t.Context()))
-			g.Banned(fairshare.Banned{Client: client, Kind: fairshare.ByAddr, Rule: "rapid", Number: 1,
+			g.Banned(fairshare.BanRecord{Client: client, Kind: fairshare.ByAddr, Rule: "rapid", Number: 1,
 				Began: at, Until: at.Add(10 * time.Minute), Since: at.Add(10 * time.Minute)})
 			g.Passed(registrar.Request{Addr: client.Prefix.Addr(), At: at, Status: 200})
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
 			check(g.Run(over)) // writes all
 		}
-		read := func() (bans []fairshare.Banned) {
+		read := func() (bans []fairshare.BanRecord) {
 			for b, err := range r.Bans(t.Context(), start.Add(-48*time.Hour), true) {
 				check(err)
 				bans = append(bans, b)

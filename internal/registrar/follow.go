@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"fairshare"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 const (
@@ -57,7 +57,7 @@ func (g *Registrar) poll(ctx context.Context) error {
 		}
 	}
 	since := g.version
-	changes, err := call(ctx.Done(), hangs, func(ctx context.Context) (sqlregistry.Changes, error) {
+	changes, err := call(ctx.Done(), hangs, func(ctx context.Context) (registry.Changes, error) {
 		return g.store.Changes(ctx, since)
 	})
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 
 	"fairshare"
 	"fairshare/internal/registrar"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 func TestOperatorsChangesTakeEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
-		store.overrides = []fairshare.OverrideRecord{{Client: id("192.0.2.1"), Action: fairshare.Block}}
+		store.overrides = []registry.OverrideRecord{{Client: id("192.0.2.1"), Action: fairshare.Block}}
 		r := run(t, store, registrar.Options{})
 		action := func(addr string) fairshare.Action {
 			return r.Override(netip.MustParseAddr(addr), fairshare.Bot{}, time.Now()).Action
@@ -24,10 +24,10 @@ func TestOperatorsChangesTakeEffect(t *testing.T) {
 		if action("192.0.2.1") != fairshare.Block {
 			t.Error("the override from before the start is ignored")
 		}
-		override := func(records ...fairshare.OverrideRecord) {
-			store.set(func() { store.overrides, store.changes = records, sqlregistry.Changes{Overrides: true} })
+		override := func(records ...registry.OverrideRecord) {
+			store.set(func() { store.overrides, store.changes = records, registry.Changes{Overrides: true} })
 		}
-		override(fairshare.OverrideRecord{Client: id("192.0.2.2"), Action: fairshare.Allow})
+		override(registry.OverrideRecord{Client: id("192.0.2.2"), Action: fairshare.Allow})
 		sleep(pollTime)
 		if action("192.0.2.1") != fairshare.Undecided || action("192.0.2.2") != fairshare.Allow {
 			t.Error("a new override is ignored after a second")
@@ -67,7 +67,7 @@ func TestOverridesAreReadAgainAfterAnError(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { ended <- g.Run(ctx) }()
 		store.set(func() {
-			store.readFault, store.overrides = errDisk, []fairshare.OverrideRecord{{Client: id("192.0.2.2"),
+			store.readFault, store.overrides = errDisk, []registry.OverrideRecord{{Client: id("192.0.2.2"),
 				Action: fairshare.Allow}}
 		})
 		sleep(time.Second)
@@ -86,8 +86,8 @@ func TestOverridesAreReadAgainAfterAnError(t *testing.T) {
 // A halfStore always reports new overrides, and may fail to return them.
 type halfStore struct{ *fakeStore }
 
-func (s *halfStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
-	return sqlregistry.Changes{Overrides: true}, nil
+func (s *halfStore) Changes(context.Context, registry.Version) (registry.Changes, error) {
+	return registry.Changes{Overrides: true}, nil
 }
 
 func TestStartFailsWithoutOverrides(t *testing.T) {
@@ -111,7 +111,7 @@ func TestForgottenClients(t *testing.T) {
 			Bot: fairshare.Bot{Name: "googlebot", State: fairshare.Verified}})
 		synctest.Wait()
 		store.set(func() {
-			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{
+			store.changes = registry.Changes{Lifted: []registry.LiftedClient{
 				{Client: id("192.0.2.0/24"), At: time.Now(), Forget: true},
 				{Client: id("googlebot"), At: time.Now(), Forget: true},
 				{Client: id("198.51.100.1"), At: time.Now()}, // only its bans
@@ -150,7 +150,7 @@ func TestForgetGetsTheRecordedTime(t *testing.T) {
 		})
 		synctest.Wait()
 		store.set(func() {
-			store.changes = sqlregistry.Changes{Lifted: []sqlregistry.LiftedClient{
+			store.changes = registry.Changes{Lifted: []registry.LiftedClient{
 				{Client: id("192.0.2.1"), At: recorded, Forget: true}}}
 		})
 		sleep(pollTime)
@@ -192,7 +192,7 @@ type hangingStore struct {
 	hang chan struct{}
 }
 
-func (s *hangingStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
+func (s *hangingStore) Changes(context.Context, registry.Version) (registry.Changes, error) {
 	<-s.hang
-	return sqlregistry.Changes{}, nil
+	return registry.Changes{}, nil
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 const (
@@ -31,7 +31,7 @@ type health struct {
 // state of the store has changed.
 func (h *health) failed(err error) (pause time.Duration, news bool) {
 	h.errors.Add(1)
-	damaged := errors.Is(err, sqlregistry.ErrDamaged)
+	damaged := errors.Is(err, registry.ErrDamaged)
 	news = !h.failing.Load() || damaged && !h.damaged
 	h.failing.Store(true)
 	switch h.damaged = damaged; {

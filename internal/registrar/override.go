@@ -10,6 +10,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"fairshare"
+	"fairshare/registry"
 )
 
 // Overrides are operators' overrides and labels, indexed for lookups. They never
@@ -22,14 +23,14 @@ type Overrides struct {
 
 // A decision is what operators have set for one prefix or bot.
 type decision struct {
-	fairshare.OverrideRecord           // its Action is Undecided if there are only labels
-	labels                   []string  // its own and those of all wider prefixes; sorted, each once
-	wider                    *decision // of the longest prefix that contains this one; nil if there is none
+	registry.OverrideRecord           // its Action is Undecided if there are only labels
+	labels                  []string  // its own and those of all wider prefixes; sorted, each once
+	wider                   *decision // of the longest prefix that contains this one; nil if there is none
 }
 
 // NewOverrides returns the Overrides of these records and labels. It ignores those
 // without a client. A Refuse without an end becomes a Block.
-func NewOverrides(overrides []fairshare.OverrideRecord, labels []fairshare.Label) *Overrides {
+func NewOverrides(overrides []registry.OverrideRecord, labels []registry.Label) *Overrides {
 	all := map[fairshare.ClientID]*decision{}
 	of := func(id fairshare.ClientID) *decision {
 		if id.Bot != "" {
@@ -38,7 +39,7 @@ func NewOverrides(overrides []fairshare.OverrideRecord, labels []fairshare.Label
 			id = fairshare.PrefixID(id.Prefix)
 		}
 		if all[id] == nil {
-			all[id] = &decision{OverrideRecord: fairshare.OverrideRecord{Client: id}}
+			all[id] = &decision{OverrideRecord: registry.OverrideRecord{Client: id}}
 		}
 		return all[id]
 	}

@@ -11,12 +11,13 @@ import (
 
 	"fairshare"
 	"fairshare/internal/registrar"
+	"fairshare/registry"
 )
 
 func TestOverride(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	hours := func(n int) time.Time { return now.Add(time.Duration(n) * time.Hour) }
-	overrides := registrar.NewOverrides([]fairshare.OverrideRecord{
+	overrides := registrar.NewOverrides([]registry.OverrideRecord{
 		{Client: id("192.0.2.0/24"), Action: fairshare.Block},
 		{Client: id("192.0.2.128/25"), Action: fairshare.Allow},
 		{Client: id("192.0.2.129"), Action: fairshare.Refuse, Since: hours(-1), Until: hours(2)},
@@ -32,7 +33,7 @@ func TestOverride(t *testing.T) {
 		{Client: id("googlebot"), Action: fairshare.Refuse, Since: hours(-1), Until: hours(1)},
 		{Client: id("goodbot"), Action: fairshare.Allow},
 		{Client: fairshare.ClientID{}, Action: fairshare.Block}, // ignored: no client
-	}, []fairshare.Label{
+	}, []registry.Label{
 		{Client: id("192.0.2.0/24"), Name: "wide"},
 		{Client: id("192.0.2.129"), Name: "own"},
 		{Client: id("192.0.2.129"), Name: "also"},
@@ -121,20 +122,20 @@ func TestOverridesMatchModel(t *testing.T) {
 			p, _ := a.Prefix(rnd.IntN(a.BitLen() + 1))
 			return fairshare.PrefixID(p)
 		}
-		set := map[fairshare.ClientID]fairshare.OverrideRecord{}
+		set := map[fairshare.ClientID]registry.OverrideRecord{}
 		for range rnd.IntN(12) {
-			s := fairshare.OverrideRecord{Client: randomID(), Action: fairshare.Allow + fairshare.Action(rnd.IntN(3)),
+			s := registry.OverrideRecord{Client: randomID(), Action: fairshare.Allow + fairshare.Action(rnd.IntN(3)),
 				Since: now.Add(time.Duration(rnd.IntN(100)-90) * time.Minute)}
 			if s.Action == fairshare.Refuse || rnd.IntN(3) == 0 {
 				s.Until = now.Add(time.Duration(rnd.IntN(100)-50) * time.Minute)
 			}
 			set[s.Client] = s
 		}
-		var labels []fairshare.Label
+		var labels []registry.Label
 		for range rnd.IntN(12) {
-			labels = append(labels, fairshare.Label{Client: randomID(), Name: fmt.Sprint(rnd.IntN(5))})
+			labels = append(labels, registry.Label{Client: randomID(), Name: fmt.Sprint(rnd.IntN(5))})
 		}
-		var all []fairshare.OverrideRecord
+		var all []registry.OverrideRecord
 		for _, s := range set {
 			all = append(all, s)
 		}

@@ -13,27 +13,12 @@ import (
 	"time"
 
 	"fairshare"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
-
-// A Store is the part of a [sqlregistry.Registry] that a Registrar needs.
-//
-// A Write succeeds as a whole or not at all. A failed one is repeated: if it was
-// written nevertheless, the counts of its clients count twice. A Story replaces the
-// recorded one. If the Store has [sqlregistry.Registry.Story], the recorded one is
-// read first and continued.
-type Store interface {
-	Write(context.Context, sqlregistry.Batch) error
-	Changes(ctx context.Context, since sqlregistry.Version) (sqlregistry.Changes, error)
-	Overrides(context.Context) ([]fairshare.OverrideRecord, []fairshare.Label, error)
-	Prune(ctx context.Context, now time.Time, rows int) (more bool, err error)
-}
-
-var _ Store = (*sqlregistry.Registry)(nil)
 
 // Options configure a Registrar. Store and Prefix are required.
 type Options struct {
-	Store Store
+	Store registry.Store
 	// Prefix returns the addresses that count as one client with this one, as
 	// [fairshare.Policy.Client] does.
 	Prefix func(netip.Addr) netip.Prefix
@@ -60,7 +45,7 @@ type Options struct {
 // A Registrar writes and reads a registry for a server. It is safe for
 // concurrent use.
 type Registrar struct {
-	store    Store
+	store    registry.Store
 	onLift   func(fairshare.ClientID, time.Time)
 	onForget func(id fairshare.ClientID, at, stored time.Time)
 	wall     func(time.Time) time.Time
@@ -70,7 +55,7 @@ type Registrar struct {
 	seed     maphash.Seed
 	prefix   atomic.Pointer[func(netip.Addr) netip.Prefix]
 	current  atomic.Pointer[Overrides]
-	version  sqlregistry.Version // of current; used by Start, then by follow
+	version  registry.Version // of current; used by Start, then by follow
 
 	clients *table[client]
 	stories *table[story]

@@ -11,6 +11,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/registrar"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -61,11 +62,11 @@ func TestRealRegistry(t *testing.T) {
 					Status: 404})
 				g.Refused(registrar.Refusal{
 					Request: registrar.Request{Addr: a, At: time.Now(), UserAgent: "browser"},
-					Story: fairshare.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse, Status: 429,
+					Story: registry.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse, Status: 429,
 						Method: "GET", Host: "example.org", Path: "/x"},
 				})
 			}
-			g.Banned(fairshare.Banned{Client: id("192.0.2.1"), Rule: "rapid", Kind: fairshare.ByAddr,
+			g.Banned(fairshare.BanRecord{Client: id("192.0.2.1"), Rule: "rapid", Kind: fairshare.ByAddr,
 				Number: start + 1, Began: time.Now(), Until: time.Now().Add(time.Hour)})
 			g.Settle(ctx)
 			if got, want := fmt.Sprint(bans(operator)), fmt.Sprintf("[192.0.2.1 %d]", start+1); got != want {
@@ -77,10 +78,10 @@ func TestRealRegistry(t *testing.T) {
 				t.Errorf("start %d: stories %+v, %v", start, stories, err)
 			}
 
-			check(operator.SetOverride(ctx, fairshare.OverrideRecord{Client: id("198.51.100.0/24"),
+			check(operator.SetOverride(ctx, registry.OverrideRecord{Client: id("198.51.100.0/24"),
 				Action: fairshare.Refuse,
 				Since:  time.Now(), Until: time.Now().Add(time.Minute)}))
-			check(operator.Label(ctx, fairshare.Label{Client: id("192.0.2.1"), Name: "good-partner"}))
+			check(operator.Label(ctx, registry.Label{Client: id("192.0.2.1"), Name: "good-partner"}))
 			sleep(time.Second)
 			if o := g.Override(netip.MustParseAddr("198.51.100.7"), fairshare.Bot{},
 				time.Now()); o.Action != fairshare.Refuse || o.Wait <= 0 {
@@ -102,7 +103,7 @@ func TestRealRegistry(t *testing.T) {
 			found, err := operator.Client(ctx, id("192.0.2.1"))
 			check(err)
 			n := int64(start + 1)
-			if want := (fairshare.Spent{Requests: 20 * n, Refused: 10 * n,
+			if want := (registry.Spent{Requests: 20 * n, Refused: 10 * n,
 				Time: time.Duration(n) * 10 * time.Millisecond, Errors: 10 * n}); found == nil ||
 				found.Record.Spent != want || !found.Record.FirstSeen.Equal(begin) {
 				t.Errorf("start %d: %+v, want %+v", start, found, want)

@@ -14,23 +14,23 @@ import (
 
 	"fairshare"
 	"fairshare/internal/registrar"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 // A fakeStore is a registry in memory that tests can make slow, or make fail or hang.
 type fakeStore struct {
 	mu      sync.Mutex
-	clients map[fairshare.ClientID]fairshare.ClientRecord
-	stories map[string]fairshare.Story
-	bans    map[string]fairshare.Banned
-	batches []sqlregistry.Batch // that were written, in order
-	ends    []time.Time         // the time of each
-	tries   int                 // calls of Write
+	clients map[fairshare.ClientID]registry.ClientRecord
+	stories map[string]registry.Story
+	bans    map[string]fairshare.BanRecord
+	batches []registry.Batch // that were written, in order
+	ends    []time.Time      // the time of each
+	tries   int              // calls of Write
 	prunes  int
 
-	overrides []fairshare.OverrideRecord
-	labels    []fairshare.Label
-	changes   sqlregistry.Changes // returned by the next call only
+	overrides []registry.OverrideRecord
+	labels    []registry.Label
+	changes   registry.Changes // returned by the next call only
 
 	fault     error         // of Write and Prune
 	readFault error         // of Changes and Overrides
@@ -41,12 +41,12 @@ type fakeStore struct {
 
 func newFakeStore() *fakeStore {
 	return &fakeStore{
-		clients: map[fairshare.ClientID]fairshare.ClientRecord{}, stories: map[string]fairshare.Story{},
-		bans: map[string]fairshare.Banned{},
+		clients: map[fairshare.ClientID]registry.ClientRecord{}, stories: map[string]registry.Story{},
+		bans: map[string]fairshare.BanRecord{},
 	}
 }
 
-func banName(b *fairshare.Banned) string { return b.Client.String() + " " + b.Rule }
+func banName(b *fairshare.BanRecord) string { return b.Client.String() + " " + b.Rule }
 
 func (f *fakeStore) set(change func()) {
 	f.mu.Lock()
@@ -54,7 +54,7 @@ func (f *fakeStore) set(change func()) {
 	change()
 }
 
-func (f *fakeStore) Write(ctx context.Context, b sqlregistry.Batch) error {
+func (f *fakeStore) Write(ctx context.Context, b registry.Batch) error {
 	f.mu.Lock()
 	f.tries++
 	fault, take, hang := f.fault, f.take, f.hang
@@ -93,27 +93,27 @@ func (f *fakeStore) Write(ctx context.Context, b sqlregistry.Batch) error {
 	return nil
 }
 
-func (f *fakeStore) Story(_ context.Context, id string) ([]fairshare.Story, error) {
+func (f *fakeStore) Story(_ context.Context, id string) ([]registry.Story, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s, found := f.stories[id]; found && f.fault == nil {
-		return []fairshare.Story{s}, nil
+		return []registry.Story{s}, nil
 	}
 	return nil, f.fault
 }
 
-func (f *fakeStore) Changes(context.Context, sqlregistry.Version) (sqlregistry.Changes, error) {
+func (f *fakeStore) Changes(context.Context, registry.Version) (registry.Changes, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.readFault != nil {
-		return sqlregistry.Changes{}, f.readFault
+		return registry.Changes{}, f.readFault
 	}
 	c := f.changes
-	f.changes = sqlregistry.Changes{}
+	f.changes = registry.Changes{}
 	return c, nil
 }
 
-func (f *fakeStore) Overrides(context.Context) ([]fairshare.OverrideRecord, []fairshare.Label, error) {
+func (f *fakeStore) Overrides(context.Context) ([]registry.OverrideRecord, []registry.Label, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.overrides, f.labels, f.readFault
@@ -133,7 +133,7 @@ func (f *fakeStore) Prune(context.Context, time.Time, int) (bool, error) {
 // A seen is a snapshot of a fakeStore.
 type seen struct {
 	tries, prunes, clients, stories, bans int
-	batches                               []sqlregistry.Batch
+	batches                               []registry.Batch
 	ends                                  []time.Time
 }
 
@@ -145,19 +145,19 @@ func (f *fakeStore) seen() seen {
 }
 
 // client returns the record of an address.
-func (f *fakeStore) client(addr string) fairshare.ClientRecord {
+func (f *fakeStore) client(addr string) registry.ClientRecord {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.clients[id(addr)]
 }
 
-func (f *fakeStore) story(id string) fairshare.Story {
+func (f *fakeStore) story(id string) registry.Story {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stories[id]
 }
 
-func (f *fakeStore) ban(addr string) fairshare.Banned {
+func (f *fakeStore) ban(addr string) fairshare.BanRecord {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.bans[addr+" rule"]
@@ -253,13 +253,13 @@ func (r *running) pass(addr string, n int) {
 func (r *running) refuse(addr, ref string) {
 	r.Refused(registrar.Refusal{
 		Request: registrar.Request{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now()},
-		Story: fairshare.Story{ID: ref, Rule: "rapid", Action: fairshare.Refuse, Status: 429, Method: "GET",
+		Story: registry.Story{ID: ref, Rule: "rapid", Action: fairshare.Refuse, Status: 429, Method: "GET",
 			Host: "example.org", Path: "/"},
 	})
 }
 
 func (r *running) ban(addr string) {
-	r.Banned(fairshare.Banned{Client: id(addr), Rule: "rule", Kind: fairshare.ByAddr, Number: 1, Began: time.Now(),
+	r.Banned(fairshare.BanRecord{Client: id(addr), Rule: "rule", Kind: fairshare.ByAddr, Number: 1, Began: time.Now(),
 		Until: time.Now().Add(time.Hour)})
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -16,7 +17,7 @@ type Refusal struct {
 
 	// Story is recorded. Refused fills in Client, Addr, Bot, BotState, UserAgent,
 	// First, Last and Count. Without an ID, the refusal is only counted.
-	Story fairshare.Story
+	Story registry.Story
 }
 
 // Bounds of the texts of a story, in bytes.
@@ -29,7 +30,7 @@ const (
 // A story is a Story whose texts are stored one after the other in a buffer that is
 // reused.
 type story struct {
-	fairshare.Story
+	registry.Story
 	recalled bool   // the story in the registry was added
 	texts    []byte // method, host, path and user agent
 	ends     [4]int // of these, in texts
@@ -42,14 +43,14 @@ func (g *Registrar) Refused(r Refusal) {
 	if !known {
 		return
 	}
-	var spent fairshare.Spent
+	var spent registry.Spent
 	switch {
 	case r.Story.DryRun:
 		spent.DryRun = 1
 	case r.Story.Action == fairshare.Block:
-		spent = fairshare.Spent{Requests: 1, Blocked: 1}
+		spent = registry.Spent{Requests: 1, Blocked: 1}
 	default:
-		spent = fairshare.Spent{Requests: 1, Refused: 1}
+		spent = registry.Spent{Requests: 1, Refused: 1}
 	}
 	g.spend(&k, &r.Request, &spent, false)
 	if r.Story.ID == "" {
@@ -122,20 +123,20 @@ func (g *Registrar) takeStories(b *batch, from entryState, n int) {
 // A recaller is a Store that can read stories. Since a written story replaces the
 // recorded one, a story from before a restart is continued only in such a Store.
 type recaller interface {
-	Story(ctx context.Context, id string) ([]fairshare.Story, error)
+	Story(ctx context.Context, id string) ([]registry.Story, error)
 }
 
 var _ recaller = (*sqlregistry.Registry)(nil)
 
 // recall reads the recorded stories for those of a batch that were not recalled yet,
 // in order; a story is zero if none is recorded.
-func (g *Registrar) recall(ctx context.Context, b *batch) (known []fairshare.Story, err error) {
+func (g *Registrar) recall(ctx context.Context, b *batch) (known []registry.Story, err error) {
 	from, ok := g.store.(recaller)
 	if !ok {
-		return make([]fairshare.Story, len(b.notRecalled)), nil
+		return make([]registry.Story, len(b.notRecalled)), nil
 	}
 	for _, i := range b.notRecalled {
-		var same fairshare.Story
+		var same registry.Story
 		stories, err := from.Story(ctx, b.Stories[i].ID)
 		if err != nil {
 			return nil, err
@@ -151,7 +152,7 @@ func (g *Registrar) recall(ctx context.Context, b *batch) (known []fairshare.Sto
 }
 
 // addRecalled adds the stories that recall has returned to those in memory.
-func (g *Registrar) addRecalled(b *batch, known []fairshare.Story) {
+func (g *Registrar) addRecalled(b *batch, known []registry.Story) {
 	for i := range known {
 		e := b.stories[b.notRecalled[i]]
 		s := g.stories.lock(e.key.hash)
@@ -162,7 +163,7 @@ func (g *Registrar) addRecalled(b *batch, known []fairshare.Story) {
 }
 
 // continueStory returns the recorded story continued by a later part of it.
-func continueStory(before, s fairshare.Story) fairshare.Story {
+func continueStory(before, s registry.Story) registry.Story {
 	s = keepEarlier(s, &before)
 	s.Count += before.Count
 	if before.Count > 0 && before.First.Before(s.First) {
@@ -173,7 +174,7 @@ func continueStory(before, s fairshare.Story) fairshare.Story {
 
 // keepEarlier returns s with the counters of an earlier refusal if s is from a ban
 // in force, which has none. It also keeps the request that started the latest ban.
-func keepEarlier(s fairshare.Story, before *fairshare.Story) fairshare.Story {
+func keepEarlier(s registry.Story, before *registry.Story) registry.Story {
 	if s.Ban == fairshare.BanInForce && s.By == "" {
 		s.By, s.Resource, s.Used, s.Allowed, s.Window = before.By, before.Resource, before.Used, before.Allowed,
 			before.Window

@@ -10,6 +10,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/registrar"
+	"fairshare/registry"
 )
 
 // A million clients from random networks are refused, each with another user agent.
@@ -36,7 +37,7 @@ func TestFloodIsBounded(t *testing.T) {
 			g.Passed(p)
 			continue
 		}
-		g.Refused(registrar.Refusal{Request: p, Story: fairshare.Story{ID: fmt.Sprintf("%010d", i), Rule: "rule",
+		g.Refused(registrar.Refusal{Request: p, Story: registry.Story{ID: fmt.Sprintf("%010d", i), Rule: "rule",
 			Action: fairshare.Refuse, Path: "/" + string(agent[:100])}})
 	}
 	grown := memory() - before
@@ -171,7 +172,7 @@ func TestFloodLeavesPlacesForStories(t *testing.T) {
 		refuse := func(addr, id string) {
 			r.Refused(registrar.Refusal{
 				Request: registrar.Request{Addr: netip.MustParseAddr(addr), At: time.Now()},
-				Story:   fairshare.Story{ID: id, Rule: "rule", Action: fairshare.Refuse},
+				Story:   registry.Story{ID: id, Rule: "rule", Action: fairshare.Refuse},
 			})
 		}
 		var customers []string

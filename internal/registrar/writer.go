@@ -7,8 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"fairshare"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 // A pause of pauseFactor times its duration follows each transaction, so that
@@ -37,7 +36,7 @@ const (
 
 // A batch is a transaction with the entries of its rows.
 type batch struct {
-	sqlregistry.Batch
+	registry.Batch
 	clients     []*entry[client]
 	stories     []*entry[story]
 	notRecalled []int // indexes of stories that the registry may hold an earlier part of
@@ -225,7 +224,7 @@ func (w *writer) write(b *batch) error {
 	begin := time.Now()
 	w.measureClocks()
 	ahead := w.clockAhead
-	known, err := call(w.end, w.hangs, func(ctx context.Context) ([]fairshare.Story, error) {
+	known, err := call(w.end, w.hangs, func(ctx context.Context) ([]registry.Story, error) {
 		known, err := w.recall(ctx, b)
 		if err != nil {
 			return nil, err
@@ -289,7 +288,7 @@ func (w *writer) reportFailure(err error) {
 	w.retryAt = time.Now().Add(pause)
 	switch {
 	case !news:
-	case errors.Is(err, sqlregistry.ErrDamaged):
+	case errors.Is(err, registry.ErrDamaged):
 		w.log(fmt.Sprintf(
 			"THE REGISTRY IS DAMAGED: %s; nothing is written to it any more, and bans will be lost at a restart; the server continues",
 			withHint(err)))
@@ -350,7 +349,7 @@ func (w *writer) finish() error {
 	for {
 		w.clients.startRound(idleRounds)
 		w.stories.startRound(idleRounds)
-		err := error(sqlregistry.ErrDamaged)
+		err := error(registry.ErrDamaged)
 		if !w.writing.damaged {
 			err = w.writeAll()
 		}
@@ -361,7 +360,7 @@ func (w *writer) finish() error {
 		if s.QueuedBans+s.DirtyClients+s.DirtyStories == 0 {
 			return nil
 		}
-		if !w.expired() && !errors.Is(err, sqlregistry.ErrDamaged) {
+		if !w.expired() && !errors.Is(err, registry.ErrDamaged) {
 			if err != nil {
 				select {
 				case <-w.end:

@@ -14,6 +14,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/registrar"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -28,20 +29,20 @@ func TestClientsAreWrittenInTheBackground(t *testing.T) {
 			Took:   2 * time.Second, CPU: time.Second, Bytes: 1000,
 			Bot: fairshare.Bot{Name: "bingbot", State: fairshare.Forged}})
 		r.Refused(registrar.Refusal{Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
-			Story: fairshare.Story{Action: fairshare.Refuse}})
+			Story: registry.Story{Action: fairshare.Refuse}})
 		r.Refused(registrar.Refusal{Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
-			Story: fairshare.Story{Action: fairshare.Block}})
+			Story: registry.Story{Action: fairshare.Block}})
 		r.Refused(registrar.Refusal{Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},
-			Story: fairshare.Story{Action: fairshare.Block, DryRun: true}})
+			Story: registry.Story{Action: fairshare.Block, DryRun: true}})
 		if n := len(r.store.seen().batches); n > 0 {
 			t.Errorf("%d batches at once", n)
 		}
 		sleep(5 * time.Second)
 		got := r.store.client("192.0.2.1")
-		want := fairshare.ClientRecord{
+		want := registry.ClientRecord{
 			Client: id("192.0.2.1"), FirstSeen: begin, LastSeen: begin.Add(time.Second), UserAgent: "newer",
 			Bot: "bingbot", BotState: fairshare.Forged,
-			Spent: fairshare.Spent{Requests: 5, Refused: 1, Blocked: 1, DryRun: 1, CPU: time.Second,
+			Spent: registry.Spent{Requests: 5, Refused: 1, Blocked: 1, DryRun: 1, CPU: time.Second,
 				Time: 2*time.Second + 2*time.Millisecond, Bytes: 1020, Errors: 1},
 		}
 		if !got.FirstSeen.Equal(want.FirstSeen) || !got.LastSeen.Equal(want.LastSeen) || got.Spent != want.Spent ||
@@ -115,7 +116,7 @@ func TestNoCountIsLostOrDoubled(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			store := newFakeStore()
 			r := run(t, store, registrar.Options{})
-			clients, stories, bans := map[string]fairshare.Spent{}, map[string]int64{}, map[string]time.Time{}
+			clients, stories, bans := map[string]registry.Spent{}, map[string]int64{}, map[string]time.Time{}
 			for range 2000 {
 				a := addr(rnd.IntN(300) * 7919)
 				switch rnd.IntN(12) {
@@ -124,7 +125,7 @@ func TestNoCountIsLostOrDoubled(t *testing.T) {
 					r.refuse(a, ref)
 					stories[ref]++
 					s := clients[a]
-					s.Add(fairshare.Spent{Requests: 1, Refused: 1})
+					s.Add(registry.Spent{Requests: 1, Refused: 1})
 					clients[a] = s
 				case 1:
 					r.ban(a)
@@ -150,7 +151,7 @@ func TestNoCountIsLostOrDoubled(t *testing.T) {
 				default:
 					r.pass(a, 1)
 					s := clients[a]
-					s.Add(fairshare.Spent{Requests: 1, Time: time.Millisecond, Bytes: 10})
+					s.Add(registry.Spent{Requests: 1, Time: time.Millisecond, Bytes: 10})
 					clients[a] = s
 				}
 			}
@@ -206,13 +207,13 @@ func TestNewStoryIsWrittenAtOnce(t *testing.T) {
 		r.Refused(registrar.Refusal{
 			Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), UserAgent: "curl/8", At: begin,
 				Bot: fairshare.Bot{Name: "curl", State: fairshare.Claimed}},
-			Story: fairshare.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse,
+			Story: registry.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse,
 				Ban: fairshare.BanStarted, Status: 429, Until: begin.Add(time.Hour),
 				By: "addr", Resource: "requests", Used: 10, Allowed: 10, Window: time.Minute,
 				Method: strings.Repeat("M", 100), Host: "example.org", Path: "/" + strings.Repeat("p", 1000)},
 		})
 		sleep(200 * time.Millisecond)
-		want := fairshare.Story{
+		want := registry.Story{
 			ID: "0123456789", Client: id("192.0.2.1"), Addr: netip.MustParseAddr("192.0.2.1"), Bot: "curl",
 			BotState: fairshare.Claimed,
 			Rule:     "rapid", Action: fairshare.Refuse, Ban: fairshare.BanStarted, Status: 429, First: begin,
@@ -293,7 +294,7 @@ func TestFloodsDoNotStopOtherWrites(t *testing.T) {
 				} else {
 					r.Refused(registrar.Refusal{
 						Request: registrar.Request{Addr: netip.MustParseAddr(a), At: time.Now()},
-						Story:   fairshare.Story{ID: a, Rule: "rule", Action: fairshare.Refuse},
+						Story:   registry.Story{ID: a, Rule: "rule", Action: fairshare.Refuse},
 					})
 				}
 			}
@@ -389,7 +390,7 @@ func TestDiskFailsAndWorksAgain(t *testing.T) {
 func TestDamagedRegistryIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
-		store.fault = fmt.Errorf("page 7: %w", sqlregistry.ErrDamaged)
+		store.fault = fmt.Errorf("page 7: %w", registry.ErrDamaged)
 		r := run(t, store, registrar.Options{})
 		r.ban("192.0.2.1")
 		r.pass("192.0.2.1", 1)
@@ -399,7 +400,7 @@ func TestDamagedRegistryIsNotWritten(t *testing.T) {
 		}
 		tries := store.seen().tries
 		err := r.stop()
-		if !errors.Is(err, sqlregistry.ErrDamaged) || !strings.Contains(err.Error(),
+		if !errors.Is(err, registry.ErrDamaged) || !strings.Contains(err.Error(),
 			"1 bans, 0 stories and the counts of 1 clients") || store.seen().tries != tries {
 			t.Errorf("at the end after %d tries more: %v", store.seen().tries-tries, err)
 		}
@@ -587,8 +588,8 @@ func TestRegistrarIsSafeForConcurrentUse(t *testing.T) {
 						if i%200 == 0 && w == 0 {
 							store.fault = errDisk
 						}
-						store.changes = sqlregistry.Changes{Overrides: true,
-							Lifted: []sqlregistry.LiftedClient{{Client: id("192.0.2.0/24"), Forget: true}}}
+						store.changes = registry.Changes{Overrides: true,
+							Lifted: []registry.LiftedClient{{Client: id("192.0.2.0/24"), Forget: true}}}
 					})
 				}
 			}
@@ -599,7 +600,7 @@ func TestRegistrarIsSafeForConcurrentUse(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	var sum fairshare.Spent
+	var sum registry.Spent
 	for _, c := range store.clients {
 		sum.Add(c.Spent)
 	}
@@ -614,17 +615,17 @@ func TestStoryOfABanKeepsTheCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
 		r := run(t, store, registrar.Options{})
-		refuse := func(s fairshare.Story) {
+		refuse := func(s registry.Story) {
 			s.ID, s.Rule, s.Action = "0123456789", "rapid", fairshare.Refuse
 			r.Refused(registrar.Refusal{Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"),
 				At: time.Now()}, Story: s})
 		}
-		counted := fairshare.Story{By: "addr", Resource: "requests", Used: 10, Allowed: 10, Window: time.Minute}
+		counted := registry.Story{By: "addr", Resource: "requests", Used: 10, Allowed: 10, Window: time.Minute}
 		refuse(counted)
 		sleep(6 * time.Second)
 		counted.Ban, counted.Used = fairshare.BanStarted, 11
 		refuse(counted)
-		refuse(fairshare.Story{Ban: fairshare.BanInForce})
+		refuse(registry.Story{Ban: fairshare.BanInForce})
 		sleep(200 * time.Millisecond)
 		got := store.story("0123456789")
 		if got.Ban != fairshare.BanInForce || got.Count != 3 || got.Used != 11 || got.Allowed != 10 ||
@@ -644,7 +645,7 @@ func TestStoryKeepsTheRequestThatStartedTheBan(t *testing.T) {
 		store := newFakeStore()
 		r := run(t, store, registrar.Options{})
 		refuse := func(at time.Time, ban fairshare.BanState, method, path string) {
-			s := fairshare.Story{ID: "0123456789", Rule: "dead links", Action: fairshare.Refuse, Ban: ban,
+			s := registry.Story{ID: "0123456789", Rule: "dead links", Action: fairshare.Refuse, Ban: ban,
 				Method: method, Path: path}
 			if ban != fairshare.BanInForce {
 				s.By, s.Resource, s.Used, s.Allowed = "addr", "errors", 13, 12

@@ -40,7 +40,7 @@ type judge struct {
 
 	matched  []int64 // of each rule
 	networks []int64 // of each rule: bans of an IPv6 /48 because of its clients
-	observe  func(fairshare.Banned)
+	observe  func(fairshare.BanRecord)
 	note     func(rule int)
 	restarts Restarts
 
@@ -117,7 +117,7 @@ func (j *judge) reset() error {
 		limiter = &aged{limiter: limiter, age: j.age}
 	}
 	bans := membans.New(mostBans)
-	bans.Observe(func(b fairshare.Banned) { j.observe(b) })
+	bans.Observe(func(b fairshare.BanRecord) { j.observe(b) })
 	guard, err := fairshare.NewGuard(j.opts.Policy, limiter, bans)
 	j.guard, j.latest, j.held = guard, math.MinInt64, heldSlots{guard: guard}
 	return err
@@ -337,7 +337,7 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 		out.Took = e.Upstream
 	}
 	if j.slots && e.Duration > 0 && v.Action == fairshare.Allow {
-		out.Part = fairshare.CostsOnly
+		out.Part = fairshare.SettleCosts
 		j.held.hold(j.latest+min(int64(e.Duration), math.MaxInt64-max(j.latest, 0)), v)
 	}
 	return j.guard.Settle(ctx, &v, out)
@@ -345,7 +345,7 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 
 // countNetworkBan counts a ban of a /48 that its clients caused. Bans of clients are
 // counted by their verdicts.
-func (j *judge) countNetworkBan(b fairshare.Banned) {
+func (j *judge) countNetworkBan(b fairshare.BanRecord) {
 	if b.Kind != fairshare.ByNetwork || b.Began.UnixNano() != j.latest {
 		return
 	}

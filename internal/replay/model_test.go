@@ -58,7 +58,7 @@ type modelSlot struct {
 type modelVerdict struct {
 	enforced, dryRun modelFinding
 	matched          []int
-	begun            []fairshare.Banned // bans
+	begun            []fairshare.BanRecord // bans
 }
 
 type modelFinding struct {
@@ -379,7 +379,7 @@ func (m *model) ban(rule int, key string, banned modelBanned, now int64, reached
 	}
 	got := observed.begun[len(v.begun)]
 	v.begun = append(v.begun, got)
-	want := fairshare.Banned{
+	want := fairshare.BanRecord{
 		Client: banned.client, Kind: banned.kind, Rule: r.Name, Number: int(b.number), DryRun: r.DryRun,
 		Began: time.Unix(0, now), Until: got.Until, Since: got.Until,
 	}

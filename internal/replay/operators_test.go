@@ -15,12 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fairshare"
+	"fairshare/registry"
 )
 
 // testOverrides are the operators' overrides, searched one by one.
 type testOverrides struct {
-	records []fairshare.OverrideRecord
-	labels  []fairshare.Label
+	records []registry.OverrideRecord
+	labels  []registry.Label
 }
 
 func (w *testOverrides) find(addr netip.Addr, bot fairshare.Bot, now time.Time) (found fairshare.Override) {
@@ -71,7 +72,7 @@ func randomOverrides(t testing.TB, rnd *rand.Rand, begin time.Time) *testOverrid
 		id := clientID(t, text)
 		if rnd.IntN(3) == 0 {
 			since := begin.Add(time.Duration(rnd.IntN(1200)-600) * time.Second)
-			s := fairshare.OverrideRecord{Client: id, Since: since,
+			s := registry.OverrideRecord{Client: id, Since: since,
 				Action: one(rnd, fairshare.Allow, fairshare.Refuse, fairshare.Refuse, fairshare.Block)}
 			if s.Action == fairshare.Refuse || s.Action == fairshare.Allow && rnd.IntN(2) == 0 {
 				s.Until = begin.Add(time.Duration(rnd.IntN(900))*time.Second + time.Duration(rnd.IntN(1e9)))
@@ -83,7 +84,7 @@ func randomOverrides(t testing.TB, rnd *rand.Rand, begin time.Time) *testOverrid
 		}
 		for _, name := range []string{"partner", "good-partner", "slow"} {
 			if rnd.IntN(4) == 0 {
-				w.labels = append(w.labels, fairshare.Label{Client: id, Name: name})
+				w.labels = append(w.labels, registry.Label{Client: id, Name: name})
 			}
 		}
 	}
@@ -115,15 +116,15 @@ func operatorsLog(t testing.TB) (lines []string, overrides *testOverrides, polic
 			entryAt("203.0.113.6", clock, ""))
 	}
 	lines = append(lines, entryAt("198.51.100.2", "10:00:00", person)) // late: its time counts as 10:00:30
-	ban := func(client, since, until string) fairshare.OverrideRecord {
-		s := fairshare.OverrideRecord{Client: clientID(t, client), Since: at(since), Action: fairshare.Block}
+	ban := func(client, since, until string) registry.OverrideRecord {
+		s := registry.OverrideRecord{Client: clientID(t, client), Since: at(since), Action: fairshare.Block}
 		if until != "" {
 			s.Action, s.Until = fairshare.Refuse, at(until)
 		}
 		return s
 	}
 	overrides = &testOverrides{
-		records: []fairshare.OverrideRecord{
+		records: []registry.OverrideRecord{
 			ban("198.51.100.0/24", "09:00:00", ""),
 			{Client: clientID(t, "198.51.100.2"), Action: fairshare.Refuse, Since: at("09:00:00"),
 				Until: at("10:00:20").Add(500 * time.Millisecond)},
@@ -132,7 +133,7 @@ func operatorsLog(t testing.TB) (lines []string, overrides *testOverrides, polic
 			{Client: clientID(t, "203.0.113.8"), Action: fairshare.Allow, Since: at("09:00:00"), Until: at("10:00:15")},
 			ban("goodbot", "09:00:00", ""),
 		},
-		labels: []fairshare.Label{{Client: clientID(t, "203.0.113.7"), Name: "partner"}},
+		labels: []registry.Label{{Client: clientID(t, "203.0.113.7"), Name: "partner"}},
 	}
 	policy = &fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "partners", Match: fairshare.Match{Label: []string{"Partner"}}, Action: fairshare.Allow},
@@ -256,8 +257,8 @@ func TestOverridesInTheReport(t *testing.T) {
 func TestOverridesAndTheDNS(t *testing.T) {
 	dns := &slowDNS{}
 	overrides := &testOverrides{
-		records: []fairshare.OverrideRecord{{Client: clientID(t, "203.0.113.0/24"), Action: fairshare.Block}},
-		labels:  []fairshare.Label{{Client: clientID(t, "goodbot"), Name: "partner"}},
+		records: []registry.OverrideRecord{{Client: clientID(t, "203.0.113.0/24"), Action: fairshare.Block}},
+		labels:  []registry.Label{{Client: clientID(t, "goodbot"), Name: "partner"}},
 	}
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "partners", Match: fairshare.Match{Label: []string{"partner"},
@@ -283,7 +284,7 @@ func TestOverridesAndTheDNS(t *testing.T) {
 // are found, and the sums are exact.
 func TestFloodOfOverriddenClients(t *testing.T) {
 	begin := time.Date(2015, 5, 17, 10, 0, 0, 0, time.UTC)
-	overrides := &testOverrides{records: []fairshare.OverrideRecord{
+	overrides := &testOverrides{records: []registry.OverrideRecord{
 		{Client: clientID(t, "10.0.0.0/16"), Action: fairshare.Refuse, Since: begin,
 			Until: begin.Add(20 * time.Minute)},
 		{Client: clientID(t, "10.0.0.0/15"), Action: fairshare.Block},

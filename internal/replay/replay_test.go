@@ -64,8 +64,8 @@ func judgeAll(t testing.TB, opts Options) ([]judged, *judge) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begun := map[*accesslog.Entry][]fairshare.Banned{}
-	j.observe = func(b fairshare.Banned) {
+	begun := map[*accesslog.Entry][]fairshare.BanRecord{}
+	j.observe = func(b fairshare.BanRecord) {
 		if b.Began.UnixNano() == j.latest {
 			begun[j.header.entry] = append(begun[j.header.entry], b)
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"fairshare"
+	"fairshare/httpguard"
 	"fairshare/internal/cli"
 	"fairshare/internal/cputime"
 	"fairshare/policyfile"
@@ -91,7 +92,7 @@ func (m *meter) end(next *meter) {
 }
 
 // asMeter returns m as a Meter; nil for a nil *meter.
-func (m *meter) asMeter() fairshare.Meter {
+func (m *meter) asMeter() httpguard.Meter {
 	if m == nil {
 		return nil
 	}

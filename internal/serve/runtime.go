@@ -116,10 +116,10 @@ func hostsJudged(p *fairshare.Policy) bool {
 
 func (s *server) guardOptions(rt *runtime) httpguard.Options {
 	return s.policy.GuardOptions(rt.Runtime, httpguard.Options{
-		HandlerAwaits: true,
-		Meter:         rt.meter.asMeter(),
-		TellsCPU:      metric(&rt.File.UpstreamCPU) != "",
-		Refused:       s.writeRefusal,
+		HandlerAwaits:     true,
+		Meter:             rt.meter.asMeter(),
+		HandlerReportsCPU: metric(&rt.File.UpstreamCPU) != "",
+		Refused:           s.writeRefusal,
 	})
 }
 

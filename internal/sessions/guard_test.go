@@ -28,7 +28,7 @@ func guarded(t *testing.T, next http.Handler, rules ...fairshare.Rule) *httptest
 	}
 	h := sessions.New(sessions.Config{Cookies: []string{"sid"},
 		Identify: func(w http.ResponseWriter) (netip.Addr, fairshare.Bot, bool) {
-			asker, ok := httpguard.Who(w)
+			asker, ok := httpguard.ClientOf(w)
 			return asker.Addr, asker.Bot, ok
 		}}, next)
 	srv := httptest.NewServer(httpguard.New(guard, httpguard.Options{Bot: func(_ netip.Addr,
@@ -63,7 +63,7 @@ func TestGuardWorksBehindSessions(t *testing.T) {
 	one := fairshare.Rule{Name: "one at once", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 1}}
 	var site *httptest.Server
 	site = guarded(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asker, ok := httpguard.Who(w)
+		asker, ok := httpguard.ClientOf(w)
 		fmt.Fprint(w, ok, asker.Addr, asker.Bot.Name)
 		if r.URL.Path == "/outer" {
 			httpguard.UpstreamDone(w) // otherwise there is no slot for the inner request

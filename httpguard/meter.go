@@ -1,4 +1,4 @@
-package fairshare
+package httpguard
 
 import "time"
 

@@ -132,14 +132,14 @@ func TestAllowByLabelExemptsFromBans(t *testing.T) {
 }
 
 // watched returns a guard whose bans are noted.
-func watched(t *testing.T, p fairshare.Policy) (g *fairshare.Guard, bans *membans.Bans, told *[]fairshare.Banned) {
+func watched(t *testing.T, p fairshare.Policy) (g *fairshare.Guard, bans *membans.Bans, told *[]fairshare.BanRecord) {
 	t.Helper()
 	limiter, err := memlimit.New(p.Limits(), memlimit.Options{Memory: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bans, told = membans.New(0), new([]fairshare.Banned)
-	bans.Observe(func(b fairshare.Banned) { *told = append(*told, b) })
+	bans, told = membans.New(0), new([]fairshare.BanRecord)
+	bans.Observe(func(b fairshare.BanRecord) { *told = append(*told, b) })
 	if g, err = fairshare.NewGuard(&p, limiter, bans); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func at(addr string) fairshare.Request {
 	return fairshare.Request{Addr: netip.MustParseAddr(addr), Path: "/x", Host: "h", Method: "GET"}
 }
 
-func describe(b fairshare.Banned) string {
+func describe(b fairshare.BanRecord) string {
 	return fmt.Sprintf("%s by %s, number %d, kind %d, dry %v", b.Client, b.Rule, b.Number, b.Kind, b.DryRun)
 }
 
@@ -213,7 +213,7 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 		"2001:db8:1::/48 by rapid, number 1, kind %d, dry false", fairshare.ByNetwork) {
 		t.Fatalf("told: %+v; want 128 clients and their network", *told)
 	}
-	longer := slices.MaxFunc((*told)[127:], func(a, b fairshare.Banned) int { return a.Until.Compare(b.Until) }).
+	longer := slices.MaxFunc((*told)[127:], func(a, b fairshare.BanRecord) int { return a.Until.Compare(b.Until) }).
 		Until.Sub(start)
 	if v.Ban != fairshare.BanStarted || v.Wait != longer {
 		t.Errorf("the last: %s, want the longer wait %v", say(v.Finding), longer)
@@ -306,7 +306,7 @@ func TestDryRunReportsBansWithoutEffect(t *testing.T) {
 			t.Errorf("client %d: %s", i, say(v.Finding))
 		}
 	}
-	if len(*told) != 129 || slices.ContainsFunc(*told, func(b fairshare.Banned) bool { return !b.DryRun }) {
+	if len(*told) != 129 || slices.ContainsFunc(*told, func(b fairshare.BanRecord) bool { return !b.DryRun }) {
 		t.Errorf("told: %+v; want 128 clients and a network, all in dry run", *told)
 	}
 	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("::/0")), start, nil); n != 0 {

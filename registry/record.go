@@ -1,0 +1,110 @@
+package registry
+
+import (
+	"net/netip"
+	"time"
+
+	"fairshare"
+)
+
+// A ClientRecord holds all that is recorded of one client.
+type ClientRecord struct {
+	Client    fairshare.ClientID
+	FirstSeen time.Time // its first request; zero if it never sent one
+	LastSeen  time.Time
+	Spent     Spent
+	UserAgent string // the latest, cut
+	Bot       string // name of the bot that it was last recognized as; "" for no bot
+	BotState  fairshare.BotState
+
+	Labels   []string
+	Note     string          // an operator's; "" for none
+	Override *OverrideRecord // nil for none
+	Sticky   bool            // it has an override, a label or a note: the record is never removed
+}
+
+// A ClientDelta is an update of a client's record. Spent is added to the recorded
+// values, FirstSeen and LastSeen widen the recorded times, and UserAgent, Bot and
+// BotState replace the recorded ones. The fields that operators set are ignored.
+type ClientDelta = ClientRecord
+
+// Spent is the sum of what a client has used. Recorded sums never decrease.
+type Spent struct {
+	Requests int64         // all, including those that were refused or blocked
+	Refused  int64         // requests
+	Blocked  int64         // requests
+	DryRun   int64         // requests that passed only because of a dry run
+	CPU      time.Duration // of the upstream
+	Time     time.Duration // that the upstream took
+	Bytes    int64         // of response bodies
+	Errors   int64         // answers of the upstream with a status from 400 to 499
+}
+
+// Add adds other to s.
+func (s *Spent) Add(other Spent) {
+	s.Requests += other.Requests
+	s.Refused += other.Refused
+	s.Blocked += other.Blocked
+	s.DryRun += other.DryRun
+	s.CPU += other.CPU
+	s.Time += other.Time
+	s.Bytes += other.Bytes
+	s.Errors += other.Errors
+}
+
+// An OverrideRecord is an operator's decision about a client, as it is recorded.
+// A client has at most one. [fairshare.Override] is what such decisions mean for
+// one request.
+type OverrideRecord struct {
+	Client fairshare.ClientID
+
+	// Action is Allow for a client that no rule bans, blocks or limits, Refuse for
+	// one that is banned until Until, and Block for one that is banned forever.
+	Action fairshare.Action
+
+	Since  time.Time // when the operator decided
+	Until  time.Time // when it ends; zero: never
+	Reason string    // "" if the operator gave none
+}
+
+// A Label is an operator's mark on a client.
+type Label struct {
+	Client fairshare.ClientID
+	Name   string // in lower case
+}
+
+// A Story sums up how one rule refused one client. An operator finds it by the
+// reference that the client was shown.
+type Story struct {
+	ID       string // the reference
+	Client   fairshare.ClientID
+	Addr     netip.Addr // the latest
+	Bot      string     // "" if the client is not a known bot
+	BotState fairshare.BotState
+
+	Rule   string             // its name
+	Action fairshare.Action   // Refuse or Block
+	Ban    fairshare.BanState // of the latest refusal
+	DryRun bool               // the requests passed because of a dry run
+	Status int                // of the answer
+	First  time.Time          // the first refusal
+	Last   time.Time          // the latest one
+	Count  int64              // refusals
+	Until  time.Time          // when the client may come back; zero for a block
+
+	// What the limit counted at its latest refusal, before a ban was in force.
+	// Zero for a block.
+	By       string // the limit's key as a policy file spells it: "addr"
+	Resource string // as a policy file spells it: "requests"
+	Used     int64  // in the resource's unit
+	Allowed  int64  // likewise
+	Window   time.Duration
+
+	// The latest request. Texts are cut, and the query is left out.
+	Method, Host, Path, UserAgent string
+
+	// The request that started the latest ban, cut likewise. BanBegan is zero
+	// if there was no ban, or if an older version recorded it.
+	BanBegan           time.Time
+	BanMethod, BanPath string
+}

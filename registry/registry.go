@@ -1,0 +1,84 @@
+// Package registry holds the records of a registry as plain values: what the
+// clients of a site have used, how rules refused them, and what its operators
+// decided about them. A [Store] keeps these records; package sqlregistry keeps
+// them in an SQLite file.
+//
+// The package has no state. Its values are copied like any struct, and their
+// slices and pointers belong to whoever received them.
+package registry
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"fairshare"
+)
+
+// A Store keeps records. It is safe for concurrent use.
+//
+// A Store that also has the method
+//
+//	Story(ctx context.Context, id string) ([]Story, error)
+//
+// continues stories that began before the process started: the server reads the
+// recorded story before it writes a longer one. Without that method, a story of
+// an earlier process is replaced.
+type Store interface {
+	// Write writes a whole batch or nothing. After an error the caller writes the
+	// same batch again; if the first call did write it, the requests of its
+	// clients are counted twice. A story replaces the recorded one with the same
+	// ID, client and rule.
+	Write(context.Context, Batch) error
+
+	// Changes returns what operators have changed since a version. It is called
+	// about once a second, so it must be fast if there are no changes.
+	Changes(ctx context.Context, since Version) (Changes, error)
+
+	// Overrides returns all overrides and labels of operators, also overrides
+	// that have ended.
+	Overrides(context.Context) ([]OverrideRecord, []Label, error)
+
+	// Prune removes at most so many rows that are too old or too many at time
+	// now. It reports whether there may be more to remove.
+	Prune(ctx context.Context, now time.Time, rows int) (more bool, err error)
+}
+
+// ErrDamaged is the kind of error that no repetition of a call can mend: the
+// store's data is damaged. Test for it with errors.Is.
+var ErrDamaged = errors.New("damaged")
+
+// A Batch is written in one transaction.
+type Batch struct {
+	Clients []ClientDelta
+	Stories []Story
+	Bans    []fairshare.BanRecord
+
+	// At is the system's time of the call. A recorded ban that began later, or a later
+	// lift, shows that the clock was ahead then: a ban of the batch replaces such a
+	// ban, and Write ignores such a lift. Zero means that the clock was never ahead.
+	At time.Time
+}
+
+// A Version identifies a state of overrides, labels, lifted bans and forgotten
+// clients. The zero Version comes before all changes. Only a Store gives the
+// numbers a meaning: it compares them with those that it has now.
+type Version struct {
+	Overrides int64 // changes of overrides and labels so far
+	Lifted    int64 // the last LiftedClient so far
+}
+
+// Changes are the changes by operators since a version.
+type Changes struct {
+	Version   Version        // pass it to the next call
+	Overrides bool           // overrides or labels have changed: read them again
+	Lifted    []LiftedClient // in order of time; empty since the zero Version
+}
+
+// A LiftedClient is a client whose bans were lifted, or whose records were all
+// deleted.
+type LiftedClient struct {
+	Client fairshare.ClientID
+	At     time.Time // it affects bans that began then or before
+	Forget bool      // all records were deleted, not only bans
+}
