@@ -118,6 +118,7 @@ func hooks(guard *fairshare.Guard, logger *slog.Logger, countPassed func(status 
 	return httpguard.Middleware(guard, httpguard.Options{
 		Refused: func(report *httpguard.Report) { logger.Info("request refused", "report", report) },
 		Passed:  func(completion *httpguard.Completion) { countPassed(completion.Status) },
+		Failed:  func(r *http.Request, err error) { logger.ErrorContext(r.Context(), "limits", "error", err) },
 	})(app)
 }
 

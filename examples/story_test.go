@@ -283,7 +283,7 @@ func newProcess(t *testing.T, file *policyfile.File, stored *state, begin time.T
 		Contact:           file.Contact,
 		HandlerReportsCPU: true,
 		Refused:           refused,
-		Failed:            func(err error) { t.Error(err) },
+		Failed:            func(_ *http.Request, err error) { t.Error(err) },
 		Now:               p.now,
 	}
 	if s := file.Share; s != nil {

@@ -96,10 +96,7 @@ func (x *Exchange) peek(found func(*fairshare.Rule, *fairshare.Limit, fairshare.
 	}
 	x.work.mu.Lock()
 	defer x.work.mu.Unlock()
-	err := x.gen.guard.Peek(context.Background(), &x.verdict, x.gen.Now(), found)
-	if err != nil && x.gen.Failed != nil {
-		x.gen.Failed(err)
-	}
+	x.gen.reportFailed(x.passage.HTTP, x.gen.guard.Peek(context.Background(), &x.verdict, x.gen.Now(), found))
 }
 
 // ReportCost reports the units that the request has cost in all, at least 0. A

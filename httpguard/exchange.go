@@ -347,10 +347,7 @@ func (x *Exchange) settleSoFar(now time.Time) {
 // settle settles the verdict. The client may be gone, and its context with it:
 // its costs are charged all the same.
 func (x *Exchange) settle(out fairshare.Outcome) {
-	err := x.gen.guard.Settle(context.Background(), &x.verdict, out)
-	if err != nil && x.gen.Failed != nil {
-		x.gen.Failed(err)
-	}
+	x.gen.reportFailed(x.passage.HTTP, x.gen.guard.Settle(context.Background(), &x.verdict, out))
 }
 
 // reportPassed calls Options.Passed with the final figures.

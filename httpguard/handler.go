@@ -122,9 +122,7 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	vis.report.HTTP = r
 	g.fill(&vis.req, r)
 	v, gone, err := g.decide(r, vis)
-	if err != nil && g.Failed != nil {
-		g.Failed(err)
-	}
+	g.reportFailed(r, err)
 	if gone {
 		g.release(vis)
 		return nil
@@ -138,7 +136,7 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	default:
 		open := err != nil && (g.FailOpen || g.guard.Policy().DryRun)
 		if g.Unjudged != nil {
-			g.Unjudged(open)
+			g.Unjudged(r, open)
 		}
 		if open {
 			return g.pass(w, r, vis, &v, next)
@@ -147,6 +145,13 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 		unavailable(w, r)
 	}
 	return nil
+}
+
+// reportFailed calls Options.Failed if there is an error.
+func (g *generation) reportFailed(r *http.Request, err error) {
+	if err != nil && g.Failed != nil {
+		g.Failed(r, err)
+	}
 }
 
 func (g *generation) fill(req *fairshare.Request, r *http.Request) {

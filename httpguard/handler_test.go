@@ -184,9 +184,19 @@ func TestLimiterErrorKeepsOutUnlessFailOpen(t *testing.T) {
 		opts.FailOpen = test.failOpen
 		var failed error
 		var unjudged []bool
-		opts.Failed = func(err error) { failed = err }
-		opts.Unjudged = func(passed bool) { unjudged = append(unjudged, passed) }
-		w := request(httpguard.Middleware(g, opts)(welcome), "GET", "/")
+		r := httptest.NewRequest("GET", "/", nil)
+		opts.Failed = func(of *http.Request, err error) {
+			if failed = err; of != r {
+				t.Errorf("%+v: Failed got another request", test)
+			}
+		}
+		opts.Unjudged = func(of *http.Request, passed bool) {
+			if unjudged = append(unjudged, passed); of != r {
+				t.Errorf("%+v: Unjudged got another request", test)
+			}
+		}
+		w := httptest.NewRecorder()
+		httpguard.Middleware(g, opts)(welcome).ServeHTTP(w, r)
 		if w.Code != test.want || !errors.Is(failed, errCounters) {
 			t.Errorf("%+v: %d and %v", test, w.Code, failed)
 		}
@@ -196,6 +206,23 @@ func TestLimiterErrorKeepsOutUnlessFailOpen(t *testing.T) {
 		if w.Code == 503 && (w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Retry-After") == "") {
 			t.Errorf("headers %v", w.Header())
 		}
+	}
+}
+
+func TestFailedGetsTheRequestThatCannotBeSettled(t *testing.T) {
+	g := guardFor(t, &fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 9, Window: time.Minute}},
+	}}, func(l fairshare.Limiter) fairshare.Limiter { return &faulty{Limiter: l, settle: true} })
+	r := httptest.NewRequest("GET", "/", nil)
+	calls := 0
+	h := httpguard.Middleware(g, httpguard.Options{Failed: func(of *http.Request, err error) {
+		if calls++; of != r || !errors.Is(err, errCounters) {
+			t.Errorf("Failed got the request %v and the error %v", of, err)
+		}
+	}})(http.NotFoundHandler())
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	if calls == 0 {
+		t.Error("Failed was not called")
 	}
 }
 

@@ -109,16 +109,20 @@ type Options struct {
 	// random key.
 	ReferenceKey []byte
 
-	// Failed is called with each error of the guard's limiter.
-	Failed func(error)
+	// Failed is called with each error of the guard's limiter, and the request
+	// that was judged or settled, as received. The context of a request that is
+	// settled may have ended.
+	Failed func(r *http.Request, err error)
 
 	// FailOpen lets requests through that the guard could not judge, because its
 	// limiter failed. Otherwise they get 503, unless the whole policy is in dry
 	// run.
 	FailOpen bool
 
-	// Unjudged is called for each request that the guard could not judge.
-	Unjudged func(passed bool)
+	// Unjudged is called for each request that the guard could not judge, as
+	// received. passed says that it reaches the handler nevertheless; otherwise
+	// the client gets 503.
+	Unjudged func(r *http.Request, passed bool)
 
 	// Now is the clock. nil means that of [NewClock], which steps of the
 	// system's clock do not reach.

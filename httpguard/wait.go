@@ -79,7 +79,5 @@ func (g *generation) decide(r *http.Request, vis *visit) (v fairshare.Verdict, g
 
 // settleRefused settles the verdict of a request that was refused.
 func (g *generation) settleRefused(r *http.Request, vis *visit, v *fairshare.Verdict) {
-	if err := g.guard.Settle(r.Context(), v, fairshare.Outcome{Time: vis.req.Time}); err != nil && g.Failed != nil {
-		g.Failed(err)
-	}
+	g.reportFailed(r, g.guard.Settle(r.Context(), v, fairshare.Outcome{Time: vis.req.Time}))
 }

@@ -40,16 +40,16 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 			base.Passed(passage)
 		}
 	}
-	opts.Failed = func(err error) {
+	opts.Failed = func(r *http.Request, err error) {
 		p.errors.add(err)
 		if base.Failed != nil {
-			base.Failed(err)
+			base.Failed(r, err)
 		}
 	}
-	opts.Unjudged = func(passed bool) {
+	opts.Unjudged = func(r *http.Request, passed bool) {
 		p.errors.addUnjudged(passed)
 		if base.Unjudged != nil {
-			base.Unjudged(passed)
+			base.Unjudged(r, passed)
 		}
 	}
 	return opts
