@@ -5,19 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// An agentCache remembers which user agent conditions of a policy hold for
-// the user agents seen last: there are few of them among many requests, and
-// looking for every text in each is the dearest part of a walk. Its size is
-// fixed; a user agent is known by its seeded 64-bit hash.
+// An agentCache remembers which user agent conditions of a policy hold for recent
+// user agents. Many requests have the same few user agents, and searching each
+// for every text is the most expensive part of a walk. The size is fixed. A user
+// agent is identified by its seeded 64-bit hash.
 type agentCache struct {
-	seed   maphash.Seed
-	places [1024]agentPlace
+	seed  maphash.Seed
+	slots [1024]agentSlot
 }
 
-// An agentPlace holds a hash and the conditions that hold. The hash is stored
-// with the conditions mixed in: a torn pair, written by two at once, fits no
-// user agent.
-type agentPlace struct {
+// An agentSlot holds a hash and the conditions that hold. The stored hash is mixed
+// with the conditions: a torn pair, from two writers at once, fits no user agent.
+type agentSlot struct {
 	mixed, holds atomic.Uint64
 }
 
@@ -25,19 +24,18 @@ type agentPlace struct {
 // each.
 const cachedConditions = 64
 
-// agentMix spreads the bits of holds, so that a torn pair does not fit by
-// chance.
+// agentMix spreads the bits of holds: a torn pair does not fit by chance.
 const agentMix = 0x9E3779B97F4A7C15
 
 func (c *agentCache) get(userAgent string) (hash, holds uint64, known bool) {
 	hash = maphash.String(c.seed, userAgent)
-	p := &c.places[hash%uint64(len(c.places))]
+	p := &c.slots[hash%uint64(len(c.slots))]
 	holds = p.holds.Load()
 	return hash, holds, p.mixed.Load() == hash^(holds+1)*agentMix
 }
 
 func (c *agentCache) put(hash, holds uint64) {
-	p := &c.places[hash%uint64(len(c.places))]
+	p := &c.slots[hash%uint64(len(c.slots))]
 	p.holds.Store(holds)
 	p.mixed.Store(hash ^ (holds+1)*agentMix)
 }

@@ -5,26 +5,27 @@ import (
 	"net/netip"
 )
 
-// A Bot is what a client is taken for. The zero Bot is nobody known.
+// A Bot is an automated client, as it is recognized. The zero Bot is a client that
+// is not a known bot.
 type Bot struct {
-	Name       string   // as "googlebot", in lower case; "" when it is taken for no bot
-	Categories []string // the main one first, as "search"; shared, not to be changed
+	Name       string   // such as "googlebot", in lower case; "" for no bot
+	Categories []string // such as "search", the main one first; they must not be changed
 	State      BotState
 
-	// UserTriggered says that anybody can have the bot fetch a page: fetchers that
-	// people trigger, previews, translators. Nothing kind is done for it.
+	// UserTriggered says that anybody can make the bot fetch a page, such as a
+	// link preview or a translator. Permissions do not hold for it.
 	UserTriggered bool
 }
 
-// A BotState tells what is known of a bot's claim to be one.
+// A BotState says whether a client is the bot that its user agent names.
 type BotState uint8
 
 const (
-	NoBot    BotState = iota // no claim
-	Claimed                  // by its user agent, and there is no way to check it
-	Pending                  // it can be checked; there is no answer yet, or none was to be had
-	Verified                 // by its address
-	Forged                   // it can be checked, and is not true
+	NoBot    BotState = iota // the user agent names no bot
+	Claimed                  // it names a bot that cannot be verified
+	Pending                  // it can be verified, but the answer is not known yet, or not available
+	Verified                 // the address proves it
+	Forged                   // the address disproves it
 )
 
 // String returns the state as journals and reports spell it; "" for NoBot.
@@ -44,8 +45,8 @@ func (s BotState) String() string {
 	return fmt.Sprintf("bot state %d", uint8(s))
 }
 
-// SetBot fills in Bot, after Addr, Proxy and Via. A provisional address proves
-// no claim of a bot: it stays pending.
+// SetBot sets Bot. Set Addr, Proxy and Via first: a proxy's address, a provisional
+// one and an unknown one prove nothing, so the state is then Pending at best.
 func (r *Request) SetBot(b Bot) {
 	r.Bot = b
 	if (r.Proxy || r.Via.IsValid() || !r.Addr.IsValid()) && (b.State == Verified || b.State == Forged) {
@@ -53,33 +54,34 @@ func (r *Request) SetBot(b Bot) {
 	}
 }
 
-// Lookups tells what others know of an address. Both methods return at once
-// with what is known now, and have the rest looked up meanwhile. They are safe
-// for concurrent use.
+// Lookups knows what the DNS says about addresses. Its methods return at once with
+// what is known now, and look up the rest in the background. They are safe for
+// concurrent use.
 type Lookups interface {
-	// Hostnames returns the names of an address that also lead back to it:
-	// lower case, no final dot. They are not to be changed.
+	// Hostnames returns the host names of an address that also resolve to this
+	// address, in lower case, without a final dot. They must not be changed.
 	Hostnames(addr netip.Addr) []string
 
-	// Listed returns what a DNS list (RFC 5782) answers for an address; nil
-	// when that is not on it. The answers are not to be changed.
+	// Listed returns the answers of a DNS list (RFC 5782) for an address; nil if
+	// the address is not on it. They must not be changed.
 	Listed(list string, addr netip.Addr) []netip.Addr
 }
 
 // A Listing says which answers of a DNS list count.
 type Listing struct {
 	List string // its name in the policy
-	// that count; nil means all in 127.0.0.0/8 but 127.255.255.0/24, by which a list refuses to
-	// answer
+
+	// Codes are the answers that count. nil means all of 127.0.0.0/8 except
+	// 127.255.255.0/24, with which a list refuses to answer.
 	Codes []netip.Prefix
 
-	// HTTPBL has answers read as Project Honey Pot's http:BL gives them,
-	// 127.DAYS.THREAT.TYPE, in place of Codes. Its type 0, search engines,
-	// never counts.
+	// HTTPBL says that the list is Project Honey Pot's http:BL, whose answers are
+	// 127.DAYS.THREAT.TYPE. Then the fields below count instead of Codes. Type 0,
+	// search engines, never counts.
 	HTTPBL bool
 	Types  uint8 // any of these bits: 1 suspicious, 2 harvester, 4 comment spammer; 0 means any type
-	Threat uint8 // at least
-	Days   uint8 // since the address was seen, at most; 0 means any
+	Threat uint8 // the smallest threat score that counts, 0 to 255
+	Days   uint8 // how many days ago the address was last seen, at most; 0 means any number
 }
 
 // holds reports whether one of the answers counts.
@@ -108,8 +110,8 @@ type botTest struct {
 	known, verified, forged bool
 	names                   []pattern // of bots and categories
 
-	// favorable marks a permission: a claim is not enough for it, nor is a
-	// bot that fetches what anybody tells it to.
+	// favorable marks a permission. It needs a verified bot that is not
+	// user-triggered.
 	favorable bool
 }
 

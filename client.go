@@ -9,15 +9,17 @@ import (
 	"fairshare/internal/network"
 )
 
-// A ClientID names a client in the registry: addresses, or a verified bot.
-// Just one of the two is set; the zero ClientID is nobody.
+// A ClientID identifies a client for bans and in a registry: by its addresses, or
+// as a verified bot. Exactly one of Prefix and Bot is set. The zero ClientID
+// identifies no client.
 type ClientID struct {
 	Prefix netip.Prefix // masked; its addresses are unmapped and have no zone
 	Bot    string       // its name, in lower case
-	Via    netip.Addr   // valid: the addresses are provisional, as Request.Via
+	Via    netip.Addr   // valid: the addresses are provisional, as in Request.Via
 }
 
-// PrefixID returns the ID of the addresses of a prefix.
+// PrefixID returns the ID of the client with the addresses of a prefix. It masks
+// and unmaps them.
 func PrefixID(p netip.Prefix) ClientID {
 	return ClientID{Prefix: network.Canonical(p)}
 }
@@ -25,8 +27,8 @@ func PrefixID(p netip.Prefix) ClientID {
 // maxBotName bounds the name of a bot, in bytes.
 const maxBotName = 64
 
-// ParseClientID reads an address, a prefix, or the name of a bot. An address
-// alone is a prefix of all its bits.
+// ParseClientID parses an address, a prefix such as "192.0.2.0/24", or the name of a
+// bot, of at most 64 bytes.
 func ParseClientID(s string) (ClientID, error) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return PrefixID(p), nil
@@ -47,12 +49,12 @@ func ParseClientID(s string) (ClientID, error) {
 	return ClientID{Bot: name}, nil
 }
 
-// IsZero reports whether id names no client.
+// IsZero reports whether id is the zero ClientID.
 func (id ClientID) IsZero() bool { return id == ClientID{} }
 
-// String returns the ID as [ParseClientID] reads it: "203.0.113.9",
-// "2001:db8::/64", "googlebot"; "" for nobody. That of a provisional client is
-// for people: "203.0.113.9 (provisional, through 172.17.0.1)".
+// String returns the ID in the form that [ParseClientID] accepts: "203.0.113.9",
+// "2001:db8::/64", "googlebot"; "" for the zero ClientID. The form of a provisional
+// client is for people only: "203.0.113.9 (provisional, through 172.17.0.1)".
 func (id ClientID) String() string {
 	if id.Via.IsValid() {
 		return ClientID{Prefix: id.Prefix}.String() + " (provisional, through " + PeerName(id.Via) + ")"
@@ -68,7 +70,7 @@ func (id ClientID) String() string {
 	return id.Prefix.String()
 }
 
-// PeerName returns a Request.Via as people read it.
+// PeerName returns the text for a Request.Via in messages to people.
 func PeerName(via netip.Addr) string {
 	if via == ThroughSocket {
 		return "the Unix socket"

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// A Step tells what one rule of a policy made of a request.
+// A Step says whether one rule of a policy holds for a request, and why.
 type Step struct {
-	Rule    int      // place in the policy
+	Rule    int      // index in Policy.Rules
 	Reached bool     // false: a rule above ended the walk
-	Holds   bool     // the match held; false when the rule was not reached
-	Reasons []Reason // one for each field of the match, all of them; none without a match
+	Holds   bool     // the match holds; false when the rule is not reached
+	Reasons []Reason // one for each field of the match; nil without a match, or when not reached
 }
 
-// A Reason tells whether one field of a match held and why.
+// A Reason says whether one field of a match holds, and why.
 type Reason struct {
 	Holds bool
-	Text  string // as `path "/a.css" fits "*.css"`
+	Text  string // such as `path "/a.css" fits "*.css"`
 }
 
-// Explain walks a request through the rules and tells for each why it held or
-// not. Bans and limits are not asked, and the client has seen no page before.
-// The error says what is wrong with the policy.
+// Explain walks a request through the rules and returns, for each rule, whether its
+// match holds and why. It ignores bans and limits, and assumes that the client has
+// seen no page before. The error is that of [Policy.Check].
 func (p *Policy) Explain(req *Request) ([]Step, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	d := &decision{req: req, guard: new(Guard)} // the guard knows nobody
+	d := &decision{req: req, guard: new(Guard)} // this guard knows no clients
 	steps := make([]Step, len(p.Rules))
 	ended := false
 	for i := range p.Rules {
@@ -59,11 +59,11 @@ func (p *Policy) Explain(req *Request) ([]Step, error) {
 	return steps, nil
 }
 
-// reasons tells for each field of m whether it holds, the cheap ones first.
+// reasons returns a reason for each field of m, the cheap ones first.
 func (m *Match) reasons(d *decision, as standing) []Reason {
 	var reasons []Reason
 	req := d.req
-	tell := func(only Match, what string, verb verb, texts []string) {
+	explain := func(only Match, what string, verb verb, texts []string) {
 		compiled, _ := newMatcher(&only, as)
 		holds := compiled.holds(d)
 		reasons = append(reasons, Reason{Holds: holds,
@@ -73,10 +73,10 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 			})})
 	}
 	if m.Method != nil {
-		tell(Match{Method: m.Method}, "method "+quoted(req.Method), is, m.Method)
+		explain(Match{Method: m.Method}, "method "+quoted(req.Method), is, m.Method)
 	}
 	if m.Bot != nil {
-		tell(Match{Bot: m.Bot}, botWords(&req.Bot, as.favorable), is, m.Bot)
+		explain(Match{Bot: m.Bot}, describeBot(&req.Bot, as.favorable), is, m.Bot)
 	}
 	if m.Addr != nil {
 		holds := (&condition{addrs: m.Addr, standing: as}).holdsAddr(req)
@@ -96,7 +96,7 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 		reasons = append(reasons, Reason{holds, text})
 	}
 	if m.ASN != nil {
-		tell(Match{ASN: m.ASN}, ownerWords(req, as.favorable), fits, m.ASN)
+		explain(Match{ASN: m.ASN}, describeOwner(req, as.favorable), fits, m.ASN)
 	}
 	if m.Label != nil {
 		what := "no label: that"
@@ -108,13 +108,13 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 		if len(labels) > 0 {
 			what = "label " + strings.Join(labels, ", ") + ": that"
 		}
-		tell(Match{Label: m.Label}, what, is, m.Label)
+		explain(Match{Label: m.Label}, what, is, m.Label)
 	}
 	if m.Host != nil {
-		tell(Match{Host: m.Host}, "host "+quoted(plainHost(req.Host)), fits, m.Host)
+		explain(Match{Host: m.Host}, "host "+quoted(plainHost(req.Host)), fits, m.Host)
 	}
 	if m.Path != nil {
-		tell(Match{Path: m.Path}, pathWords(d), fits, m.Path)
+		explain(Match{Path: m.Path}, describePath(d), fits, m.Path)
 	}
 	if m.Seen != nil {
 		place := slices.IndexFunc(d.guard.seen, func(l seenList) bool { return slices.Equal(l.texts, m.Seen) })
@@ -134,13 +134,13 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 		if len(names) > 0 {
 			what = "cookie " + strings.Join(names, ", ") + ": that"
 		}
-		tell(Match{Cookie: m.Cookie}, what, is, m.Cookie)
+		explain(Match{Cookie: m.Cookie}, what, is, m.Cookie)
 	}
 	if m.UserAgent != nil {
-		tell(Match{UserAgent: m.UserAgent}, "user agent "+quoted(req.UserAgent), contain, m.UserAgent)
+		explain(Match{UserAgent: m.UserAgent}, "user agent "+quoted(req.UserAgent), contain, m.UserAgent)
 	}
 	for _, name := range sortedKeys(m.Header) {
-		tell(Match{Header: map[string][]string{name: m.Header[name]}}, "header "+canonicalHeader(name), contain,
+		explain(Match{Header: map[string][]string{name: m.Header[name]}}, "header "+canonicalHeader(name), contain,
 			m.Header[name])
 	}
 	for _, name := range sortedKeys(m.Query) {
@@ -149,7 +149,7 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 			reasons = append(reasons, Reason{Text: "query parameter " + quoted(name) + " is missing"})
 			continue
 		}
-		tell(Match{Query: map[string][]string{name: m.Query[name]}}, "query parameter "+quoted(name), contain,
+		explain(Match{Query: map[string][]string{name: m.Query[name]}}, "query parameter "+quoted(name), contain,
 			m.Query[name])
 	}
 	for i := range m.Not {
@@ -157,15 +157,15 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 		if d.guard.numberSeen(&m.Not[i], not) != nil {
 			continue // not reached: the same lists were numbered with the whole match
 		}
-		spared := not.holds(d)
+		excluded := not.holds(d)
 		var because []string
 		for _, inner := range m.Not[i].reasons(d, as.not()) {
-			if inner.Holds == spared {
+			if inner.Holds == excluded {
 				because = append(because, inner.Text)
 			}
 		}
-		r := Reason{Holds: !spared, Text: "not does not hold: "}
-		if spared {
+		r := Reason{Holds: !excluded, Text: "not does not hold: "}
+		if excluded {
 			r.Text = "not holds: "
 		}
 		r.Text += strings.Join(because, ", ")
@@ -178,7 +178,7 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 				what = "hostname " + strings.Join(names, ", ")
 			}
 		}
-		tell(Match{Hostname: m.Hostname}, what, fits, m.Hostname)
+		explain(Match{Hostname: m.Hostname}, what, fits, m.Hostname)
 	}
 	if m.Listed != nil {
 		reasons = append(reasons, m.listedReason(d, as))
@@ -186,8 +186,8 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 	return reasons
 }
 
-// pathWords names a path, and how else servers may read it.
-func pathWords(d *decision) string {
+// describePath describes a path, and how else servers may read it.
+func describePath(d *decision) string {
 	s := "path " + quoted(d.req.Path)
 	if !d.req.OddPath {
 		return s
@@ -205,8 +205,7 @@ func pathWords(d *decision) string {
 	return s + ", which servers may read as " + strings.Join(others, ", ") + ","
 }
 
-// provisionalReason tells whether an addr field holds for a client that a peer
-// has named.
+// provisionalReason explains whether an addr field holds for a provisional client.
 func provisionalReason(req *Request, holds, favorable bool, set string) string {
 	both := "address " + req.Addr.String() + " and the peer that named it, " + PeerName(req.Via) + ","
 	switch {
@@ -220,8 +219,8 @@ func provisionalReason(req *Request, holds, favorable bool, set string) string {
 	return both + " are not in " + set
 }
 
-// ownerWords names the owner of an address, and says why it may not count.
-func ownerWords(req *Request, favorable bool) string {
+// describeOwner describes the owner of an address, and why it may not count.
+func describeOwner(req *Request, favorable bool) string {
 	o := &req.Owner
 	if o.ASN == 0 {
 		return "no owner of the address is known: that"
@@ -242,8 +241,9 @@ func ownerWords(req *Request, favorable bool) string {
 	return s
 }
 
-// botWords tells what a client is taken for, and why that may not be enough.
-func botWords(b *Bot, favorable bool) string {
+// describeBot describes the bot that a client is recognized as, and why that may
+// not be enough.
+func describeBot(b *Bot, favorable bool) string {
 	if b.State == NoBot {
 		return "no bot: that"
 	}
@@ -264,7 +264,7 @@ func botWords(b *Bot, favorable bool) string {
 	return s + ": that"
 }
 
-// listedReason tells which DNS list an address is on.
+// listedReason explains whether an address is on one of the DNS lists.
 func (m *Match) listedReason(d *decision, as standing) Reason {
 	one := condition{field: listedField, standing: as}
 	var names []string
@@ -311,7 +311,7 @@ func (m Match) with(text string) *Match {
 	return &m
 }
 
-// maxTexts is how many texts of a field are told.
+// maxTexts is how many texts of a field a reason shows.
 const maxTexts = 5
 
 // A verb is the middle of a reason.
@@ -348,7 +348,7 @@ func (v verb) among(holds bool, texts []string, fits func(string) bool) string {
 	return s
 }
 
-// quoted shows a text short, and harmless to a terminal.
+// quoted returns a text in quotes, cut to 120 bytes and harmless to a terminal.
 func quoted(s string) string {
 	if len(s) > 120 {
 		s = strings.ToValidUTF8(s[:117], "") + "..."

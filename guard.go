@@ -126,7 +126,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		}
 		c.sameMatch = i > 0 && r.favorable() == policy.Rules[i-1].favorable() &&
 			same(&r.Match, &policy.Rules[i-1].Match)
-		if r.Action == Allow && c.match.onlyWho() {
+		if r.Action == Allow && c.match.isIdentityOnly() {
 			g.exempt = append(g.exempt, c.match)
 		}
 		if err := g.numberSeen(&r.Match, c.match); err != nil {

@@ -22,14 +22,14 @@ const (
 	provisional    = 0x40
 	provisionalKey = addrKey + 16
 
-	// sized is added to the kind of a network that is no /24 or /48; its prefix
+	// sized is added to the kind of a network that is neither a /24 nor a /48; its prefix
 	// length follows the address.
 	sized = 0x20
 )
 
 // appendKey appends the key of one request under the parts of by. A part that
-// the client lacks is counted by its address. A provisional address stands
-// there with the peer that named it, and with byPeer the peer alone.
+// the client lacks is counted by its address. A provisional address is followed by
+// the peer that named it; byPeer appends only the peer.
 func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 	var at forgottenAt // when the client was last forgotten
 	forgotten := &d.guard.history.forgotten

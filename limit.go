@@ -21,7 +21,7 @@ const (
 	// CPU time of the upstream in µs, charged at settle and while a request is in progress
 	CPU
 	Time // time that the upstream took in µs, charged like CPU
-	Cost // units that the upstream tells with its answer, charged at settle
+	Cost // units that the upstream reports with its answer, charged at settle
 )
 
 // String returns the resource's name in a policy file.
@@ -51,8 +51,8 @@ func (r Resource) String() string {
 // limit is tested on arrival and charged at settle.
 func (r Resource) Settled() bool { return r.Held() || r == Refusals }
 
-// Held reports whether requests in progress count too, before anything of
-// theirs is settled: each as what it is expected to cost.
+// Held reports whether a request in progress counts before it is settled, with
+// its expected cost.
 func (r Resource) Held() bool {
 	return r == Bytes || r == Errors || r == CPU || r == Time || r == Cost
 }
@@ -110,7 +110,7 @@ func (p KeyPart) PrefixLengths() (bits4, bits6 int) {
 type KeyKind uint8
 
 const (
-	ByAddr      KeyKind = iota + 1 // client address, cut to the policy's prefix lengths
+	ByAddr      KeyKind = iota + 1 // the client address, cut to the policy's prefix lengths
 	ByNetwork                      // IPv4 /24, IPv6 /48, or KeyPart.Bits4 and KeyPart.Bits6
 	ByUserAgent                    // the User-Agent text
 	ByHost                         // the Host without port and final dot, lower case
@@ -179,29 +179,28 @@ const (
 const provisionalClients = 256
 
 // A Limit is an allowance of one resource per window and key. Two limits with
-// the same Name, By, Resource, Window and Algorithm are the same limit: its
-// counters outlive a change of N.
+// the same Name, By, Resource, Window and Algorithm are the same limit: if only N
+// changes, its counters stay.
 type Limit struct {
 	Name      string        // of its rule
-	Resource  Resource      //
+	Resource  Resource      // what it counts; zero is an error
 	N         int64         // allowance, in the resource's unit; 1 to MaxN, MaxBytes or MaxMicros
 	Window    time.Duration // MinWindow to MaxWindow; 0 for Concurrent
 	Algorithm Algorithm     // Quiet with Requests only
-	Burst     int64         // GCRA: what may come at once; 0 means N
+	Burst     int64         // GCRA: how much may be spent at once; 0 means N
 	By        []KeyPart     // empty means ByAddr
 	Statuses  StatusSet     // Errors: what is an error; the zero set means 400 to 499
 	DryRun    bool          // decide and report, enforce nothing
 
-	// Newcomers is for a key that strangers share. When the limit is over, it
-	// refuses nobody: clients with standing pass, and each newcomer is counted
-	// by its own address under Newcomers until the limit is no longer over. With
-	// N 0 newcomers are refused meanwhile. nil: the limit refuses everybody. Name, By, Statuses and DryRun are those of
-	// the limit, whatever stands there.
+	// Newcomers is for a key that unrelated clients share. While the limit is
+	// over, clients with standing pass, and each newcomer is counted by its own
+	// address under Newcomers. With N 0 newcomers are refused meanwhile. nil means
+	// that the limit refuses all clients while it is over. The Name, By, Statuses
+	// and DryRun of Newcomers are ignored: those of the limit count.
 	Newcomers *Limit
 }
 
-// Shared reports whether clients that have nothing to do with each other may
-// count under one key.
+// Shared reports whether unrelated clients may count under one key.
 func (l *Limit) Shared() bool {
 	for _, part := range l.By {
 		if part.Kind == ByAddr || part.Kind == ByBot {
@@ -222,19 +221,18 @@ func (l *Limit) Allowed() int64 {
 	return l.N
 }
 
-// How many requests of one key may be in progress before what they cost is
-// known.
+// How many requests of one key may be in progress before their costs are known.
 const (
 	mostAtOnce  = 16
-	sharedTimes = 8 // as many more for a key that strangers share
-	fewTimes    = 4 // a key begins with this part of them
+	sharedTimes = 8 // factor for a key that unrelated clients share
+	fewTimes    = 4 // divisor for a new key
 )
 
 // AtOnce returns how many requests of one key may be in progress under l before
-// what they cost is known: few for a key that is new or was idle for a window,
-// and one more for each request that has settled since, up to most. A key that
-// strangers share has room for more of them. It is for resources that are held,
-// but Errors.
+// their costs are known. A key that is new, or was idle for a window, begins with
+// few. Each request that settles adds one, up to most. A key that unrelated
+// clients share has more of both. AtOnce is for all resources that are held,
+// except Errors.
 func (l *Limit) AtOnce() (few, most int64) {
 	switch most = mostAtOnce; {
 	case l.IsCeiling():
@@ -245,7 +243,7 @@ func (l *Limit) AtOnce() (few, most int64) {
 	return most / fewTimes, most
 }
 
-// sharesHolds reports whether each part of the key is one that strangers share.
+// sharesHolds reports whether unrelated clients share each part of the key.
 func (l *Limit) sharesHolds() bool {
 	for _, part := range l.By {
 		switch part.Kind {
@@ -257,10 +255,10 @@ func (l *Limit) sharesHolds() bool {
 	return len(l.By) > 0
 }
 
-// MostExpected returns how much a request holds at most because of what requests
-// of its key and page cost lately: all that l allows at once, or, where
-// strangers share the key, so little that few of [Limit.AtOnce] fit. One
-// client's expensive requests leave room for the others.
+// MostExpected returns how much a request may hold because of the recent costs
+// of its key and page. Usually that is all that l allows at once. If unrelated
+// clients share the key, it is l.Allowed() divided by the few of [Limit.AtOnce]:
+// one client's expensive requests leave room for the others.
 func (l *Limit) MostExpected() int64 {
 	few, most := l.AtOnce()
 	if most == mostAtOnce {
@@ -282,7 +280,7 @@ func (r Resource) most() int64 {
 	return 0
 }
 
-// Check returns what is out of bounds in l, all of it joined, or nil.
+// Check returns all errors of l, joined, or nil.
 func (l *Limit) Check() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -325,7 +323,7 @@ func (l *Limit) Check() error {
 	}
 	if n := l.Newcomers; n != nil {
 		if !l.Shared() {
-			fault("newcomers: only for a limit whose key strangers share")
+			fault("newcomers: only for a limit whose key unrelated clients share")
 		}
 		if n.Resource != l.Resource || n.Newcomers != nil {
 			fault("newcomers: a limit of %s is needed, without newcomers", l.Resource)
@@ -336,8 +334,8 @@ func (l *Limit) Check() error {
 	return errors.Join(errs...)
 }
 
-// countsClients reports whether a key of l may hold an address: a client that
-// lacks a part of the key is counted by it.
+// countsClients reports whether a key of l may contain an address: a client that
+// lacks a part of the key is counted by its address.
 func (l *Limit) countsClients() bool {
 	return slices.ContainsFunc(l.By, func(part KeyPart) bool { return part.Kind != ByEveryone })
 }
@@ -364,8 +362,7 @@ func (l *Limit) ceiling() Limit {
 // empty.
 type StatusSet [8]uint64
 
-// Add puts the codes from first to last into the set; codes outside 100 to
-// 599 are passed over.
+// Add adds the codes from first to last. It ignores codes outside 100 to 599.
 func (s *StatusSet) Add(first, last int) {
 	for c := max(first, 100); c <= min(last, 599); c++ {
 		s[(c-100)>>6] |= 1 << ((c - 100) & 63)

@@ -7,45 +7,46 @@ import (
 	"reflect"
 )
 
-// A Match is the yes/no test of a rule: every field given must hold; within a
-// field, any value may. The zero Match holds for every request. A text that
-// begins with "re:" is an RE2 regexp, unanchored and case-sensitive.
+// A Match is the yes/no test of a rule. Every field that is set must hold; a field
+// holds if one of its values fits. The zero Match holds for every request. A text
+// that begins with "re:" is an RE2 regexp, unanchored and case-sensitive.
 //
-// Servers may read a request in several ways: see [Request.Readings]; a header,
-// a cookie or a parameter may also be sent twice, or spelled differently. Where
-// a match is a restriction (in a limit or a block), a field holds if any
-// reading fits. Where it is a permission (in an allow, in what a ban spares, in
-// Not of a restriction) all readings have to fit. Not of a permission is a
-// restriction.
+// Servers may read a request in several ways (see [Request.Readings]), and a
+// header, cookie or parameter may be sent twice or spelled differently. A match of
+// a limit or a block is a restriction: a field holds if any reading fits. A match
+// of an allow or of [BanTerms.Unless] is a permission: all readings must fit. Not
+// turns a restriction into a permission, and a permission into a restriction.
 type Match struct {
 	Addr AddrSet  // the client address is in the set; nil means any
-	Path []string // the path fits as a whole; "*" for any run of characters
-	// parameter name (as Cookie: "*" for any run of characters) → texts that its decoded value
-	// contains, any case; "*" means any value
+	Path []string // the whole path fits; "*" stands for any run of characters
+
+	// Query maps the name of a parameter, with "*" as in Path, to texts. The
+	// decoded value contains one of them, any case; "*" means any value.
 	Query     map[string][]string
 	Host      []string            // the host without port and final dot, any case; "*" as in Path
 	Method    []string            // equal, any case
 	UserAgent []string            // contains one of the texts, any case; "" means absent or empty
-	Cookie    []string            // "none": no valid cookie pair; "any"; else a cookie's name; "*" as in Path
-	Header    map[string][]string // header → texts, as UserAgent
-	Hostname  []string            // a name that leads back to the address fits, as Host
+	Cookie    []string            // "none": no valid cookie pair; "any"; else the name of a cookie, "*" as in Path
+	Header    map[string][]string // name of a header → texts, as in UserAgent
+	Hostname  []string            // a host name of the address (Lookups.Hostnames) fits, as in Host
 	Listed    []Listing           // the address is on one of these DNS lists
-	// the site has answered the client's GET of a path that fits, as Path, with 2xx within the last
-	// day
-	Seen  []string
-	Label []string // the registry holds one of these labels for the client, any case
+	Label     []string            // the client has one of these labels, any case
 
 	// ASN holds numbers of autonomous systems ("AS64500"), and texts that fit the
 	// type or the name of the address's owner as a whole, any case; "*" as in Path.
 	ASN []string
 
-	// Bot holds "known", "verified", "forged", names and categories of bots.
-	// In a permission they hold only for a verified bot that is not steered.
-	// In a restriction "known", names and categories hold for every client
-	// that claims to be such a bot, whatever its state.
+	// Seen holds for a client that got a page within the last day: its GET of a
+	// path that fits, as in Path, was answered with a status from 200 to 299.
+	Seen []string
+
+	// Bot holds "known", "verified", "forged", names and categories of bots. In a
+	// permission they hold only for a verified bot that is not user-triggered. In a
+	// restriction "known", names and categories hold for every client that claims
+	// to be such a bot, whatever its state.
 	Bot []string
 
-	Not []Match // none of which may hold
+	Not []Match // none of these holds
 }
 
 // An AddrSet is a set of addresses.
@@ -55,7 +56,7 @@ type AddrSet interface {
 	Contains(netip.Addr) bool
 }
 
-// Prefixes is a small AddrSet, searched one by one.
+// Prefixes is an AddrSet for a few prefixes: it tests one after another.
 type Prefixes []netip.Prefix
 
 // Contains implements [AddrSet].
@@ -68,7 +69,7 @@ func (p Prefixes) Contains(addr netip.Addr) bool {
 	return false
 }
 
-// Words of Match.Cookie that are no names.
+// Values of Match.Cookie that are not names.
 const (
 	noCookie  = "none"
 	anyCookie = "any"
@@ -159,7 +160,7 @@ type standing struct {
 	foldPaths bool // paths that differ in case only are the same
 }
 
-// not returns the standing of what stands in Not.
+// not returns the standing of a match in Not.
 func (s standing) not() standing {
 	s.favorable = !s.favorable
 	return s
@@ -257,7 +258,7 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 		}
 		conds = append(conds, condition{field: seenField, paths: paths})
 	}
-	// Last, so that others are asked only about whom all else holds for.
+	// These are last: DNS is queried only for clients that everything else holds for.
 	add(hostnameField, "", m.Hostname, globFold)
 	if m.Listed != nil {
 		conds = append(conds, condition{field: listedField, listed: m.Listed, standing: as})
@@ -326,8 +327,8 @@ func (c *condition) holdsAddr(req *Request) bool {
 	return req.Via != ThroughSocket && c.addrs.Contains(req.Via)
 }
 
-// looksUp reports whether what others know of the address counts: a
-// provisional one gives no permission.
+// looksUp reports whether DNS facts about the address count. A provisional
+// address never has a permission by them.
 func (c *condition) looksUp(req *Request) bool {
 	return req.Lookups != nil && req.Addr.IsValid() && !req.Proxy && !req.unnamed() &&
 		!(c.favorable && req.Via.IsValid())
@@ -439,15 +440,16 @@ func (m *Match) setOfAddrs() bool {
 	return m.Addr != nil
 }
 
-// onlyWho reports whether m names clients by who they are alone.
-func (m matcher) onlyWho() bool {
+// isIdentityOnly reports whether m tests only the identity of clients: address,
+// bot, host name or label.
+func (m matcher) isIdentityOnly() bool {
 	named := false
 	for i := range m {
 		switch {
 		case m[i].field == addrField, m[i].field == botField, m[i].field == hostnameField, m[i].field == labelField,
 			m[i].field == ownerField:
 			named = true
-		case m[i].field != notField || !m[i].not.onlyWho():
+		case m[i].field != notField || !m[i].not.isIdentityOnly():
 			return false
 		}
 	}

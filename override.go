@@ -2,16 +2,19 @@ package fairshare
 
 import "time"
 
-// An Override is what operators have decided about the client that sends a
-// request, as it holds at the time of the request. The zero Override decides
-// nothing.
+// An Override is the decision of operators about a client, as it holds at the time
+// of a request. The zero Override decides nothing.
 type Override struct {
-	Action Action        // Allow: no rule applies; Refuse and Block: banned; Undecided: no decision
-	Wait   time.Duration // of a Refuse: how much longer it holds, above 0
-	Labels []string      // of the client; shared, not to be changed
+	// Action is Allow if no rule applies to the client, Refuse and Block if it is
+	// banned for some time or forever, and Undecided without a decision.
+	Action Action
+
+	Wait   time.Duration // for Refuse: how much longer the ban lasts, above 0; otherwise 0
+	Labels []string      // of the client; they must not be changed
 }
 
-// OperatorBan is the rule in verdicts for clients that an operator has banned. It must not be changed.
+// OperatorBan is the rule in verdicts about clients that an operator has banned. It
+// must not be changed.
 var OperatorBan = &Rule{Name: "ban by an operator", Action: Block}
 
 // finding returns the guard's answer for an override that has an action.

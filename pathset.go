@@ -9,13 +9,14 @@ type pathSet struct {
 	texts      []string // the patterns, as they were written
 	fold       bool     // patterns and paths are compared in lower case
 	exact      map[string]bool
-	extensions map[string]bool     // what stands behind the last dot
-	ends       map[string][]string // what stands behind the last slash → ends with at least that slash
+	extensions map[string]bool     // the text after the last dot
+	ends       map[string][]string // the text after the last slash → ends with at least that slash
 	rest       []pattern
 }
 
 func newPathSet(texts []string, fold bool) (*pathSet, error) {
-	set := &pathSet{texts: texts, fold: fold, exact: map[string]bool{}, extensions: map[string]bool{}, ends: map[string][]string{}}
+	set := &pathSet{texts: texts, fold: fold, exact: map[string]bool{}, extensions: map[string]bool{},
+		ends: map[string][]string{}}
 	for _, s := range texts {
 		if expr, found := strings.CutPrefix(s, regexpMark); fold && found {
 			s = regexpMark + "(?i)" + expr

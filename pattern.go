@@ -116,8 +116,8 @@ func (p *pattern) match(s, folded string) bool {
 	return strings.Contains(folded, p.parts[0])
 }
 
-// differ reports whether the first letters of two texts are of ASCII and not
-// the same in any case: most methods and names are told apart by that.
+// differ reports whether the first letters of two texts are ASCII and differ in
+// any case. That is enough to distinguish most methods and names.
 func differ(s, t string) bool {
 	return s != "" && t != "" && s[0] < 0x80 && t[0] < 0x80 && s[0]|0x20 != t[0]|0x20
 }

@@ -12,64 +12,65 @@ import (
 	"fairshare/internal/network"
 )
 
-// A Policy is all rules of a site, in order.
+// A Policy is the list of all rules of a site, in order. It must not change while
+// a [Guard] uses it.
 type Policy struct {
 	Rules  []Rule
-	DryRun bool // decide as if enforced, let everything through
-	// Prefix lengths to which an address is cut before it is a key: one
-	// client. Zero means 32 and 64: one IPv6 customer holds a /64.
+	DryRun bool // verdicts are as usual, but every request passes
+	// IPv4Prefix and IPv6Prefix are prefix lengths in bits. The addresses of one
+	// prefix count as one client. 0 means 32 and 64, since each IPv6 customer has
+	// at least a /64.
 	IPv4Prefix, IPv6Prefix int
-	// FoldPaths says that the site takes paths that differ in case only for
-	// the same page.
+	// FoldPaths says that paths which differ only in case are the same page.
 	FoldPaths bool
 
-	// Ready reports what the rules look at and nobody provides, such as a list
-	// that was not loaded: such rules would never hold. NewGuard returns its
-	// error. nil means that the policy is complete.
+	// Ready returns an error if rules need facts that the program does not
+	// provide, such as a list that was not loaded: they would never hold. NewGuard
+	// calls it and returns its error. nil means that nothing is missing.
 	Ready func() error
 }
 
-// A Rule is one step of the walk. It allows, blocks, or has a limit: just one
-// of these.
+// A Rule is one step of the walk. It does exactly one of these: allow, block, or
+// limit.
 type Rule struct {
 	Name   string    // unique in its policy, not empty
 	Match  Match     // zero means every request
 	Action Action    // Allow or Block; Undecided for a limit
-	Limit  *Limit    // its Name and DryRun are the rule's, whatever stands there
-	Last   bool      // limit only: it is gathered, and the walk ends where the match holds as a permission
-	Refund StatusSet // answers after which the limit gives back what it charged on arrival
-	Ban    *BanTerms // limit only; its key must be one ByAddr, ByNetwork or ByBot
+	Limit  *Limit    // nil for allow and block; its Name and DryRun are ignored: those of the rule count
+	Last   bool      // limit only: the walk ends after it, if the match also holds as a permission
+	Refund StatusSet // limit of requests only: answers that give back what was charged on arrival
+	Ban    *BanTerms // limit only, with the key ByAddr, ByNetwork or ByBot; nil means no bans
 	Answer *Answer   // nil means the usual answer
 	DryRun bool      // decide and report, enforce nothing; not with Allow
 }
 
-// BanTerms say when refusals of a rule become a ban and how long it is.
+// BanTerms say when refusals of a rule become a ban, and how long it lasts.
 type BanTerms struct {
 	After   int64         // refusals that start a ban; 1 to MaxN
 	Within  time.Duration // the window they are counted in; 0 means 10 minutes
 	For     time.Duration // length of the first ban
-	Growth  float64       // how much longer the next one is; 0 means 1
-	Max     time.Duration // length that growth ends at; 0 means 24 hours, or For if that is longer
-	Forgive time.Duration // without a refusal so long: one step back; 0 means 24 hours
-	All     bool          // every request of the key, not only what the rule's match holds for
-	Unless  *Match        // requests that are spared; nil means none
+	Growth  float64       // each ban is this many times as long as the previous one; 1 to 1000; 0 means 1
+	Max     time.Duration // the longest ban; 0 means 24 hours, or For if that is longer
+	Forgive time.Duration // each such time without a refusal takes one step of growth back; 0 means 24 hours
+	All     bool          // the ban holds for every request of the key, not only for those that the rule matches
+	Unless  *Match        // requests that pass in spite of the ban; nil means none
 }
 
-// An Answer changes what a refused or blocked client gets. "{wait}",
-// "{until}", "{rule}", "{id}", "{client}" and "{contact}" in Body and Redirect
-// are filled in.
+// An Answer changes what a refused or blocked client gets. Body and Redirect may
+// contain "{wait}", "{until}", "{rule}", "{id}", "{client}" and "{contact}", which
+// are replaced by the facts of the refusal.
 type Answer struct {
-	Status     int           // 0 means 429 for a refusal, 403 for a block; 303 with Redirect
+	Status     int           // 200 to 599; 0 means 429 for a refusal, 403 for a block, 303 with Redirect
 	Body       string        // "" means the usual body, unless Empty
 	Empty      bool          // the answer has no body; Body is ""
 	Redirect   string        // where to send the client instead; "" means nowhere
-	RetryAfter time.Duration // fixed Retry-After; 0 means the wait, below zero none
+	RetryAfter time.Duration // the Retry-After header; 0 means the wait, below 0 no header
 }
 
-// A RuleError is a fault of one rule.
+// A RuleError is an error of one rule.
 type RuleError struct {
-	Rule int // its place in the policy, from 0
-	Name string
+	Rule int    // its index in Policy.Rules
+	Name string // of the rule
 	Err  error
 }
 
@@ -80,12 +81,17 @@ func (e *RuleError) Unwrap() error { return e.Err }
 // favorable reports whether the rule is a permission.
 func (r *Rule) favorable() bool { return r.Action == Allow }
 
-// Limits returns the limits of the policy as a [Limiter] is made for them: one
-// for each rule with a limit, in order, then one for each ban, which counts
-// the refusals, then one for each limit with Newcomers; the last one is for
-// newcomers from networks of banned clients, if bans may lead to such. Then come
-// the ceilings: one for each limit that may count by address. A ceiling holds for
-// all provisional clients of a peer together, and allows 256 times as much.
+// Limits returns the limits that a [Limiter] for the policy must count, in this
+// order:
+//
+//   - one for each rule with a limit, in the order of the rules,
+//   - one for each rule with a ban: it counts the rule's refusals,
+//   - one for each limit with Newcomers,
+//   - one for newcomers from networks of banned clients, if bans are possible that
+//     lead to it,
+//   - a ceiling for each limit that may count by address, and then one for each
+//     limit of newcomers. A ceiling holds for all provisional clients of a peer
+//     together, and allows 256 times as much.
 func (p *Policy) Limits() []Limit {
 	var limits, bans, newcomers, ceilings, ofNewcomers []Limit
 	for i := range p.Rules {
@@ -123,8 +129,8 @@ func (p *Policy) Limits() []Limit {
 	return append(append(limits, ceilings...), ofNewcomers...)
 }
 
-// bansCrowds reports whether bans of many clients of a network may say
-// something of the network.
+// bansCrowds reports whether many bans in one network may lead to a limit for the
+// network's newcomers.
 func (p *Policy) bansCrowds() bool {
 	_, bits6 := p.prefixes()
 	return bits6 > network.Bits6 && slices.ContainsFunc(p.Rules, func(r Rule) bool {
@@ -137,15 +143,15 @@ func (p *Policy) prefixes() (bits4, bits6 int) {
 	return network.ClientBits(p.IPv4Prefix, p.IPv6Prefix)
 }
 
-// Client returns the addresses that count as one client with addr; the zero
-// Prefix if addr is invalid.
+// Client returns the prefix whose addresses count as the same client as addr; the
+// zero Prefix if addr is invalid.
 func (p *Policy) Client(addr netip.Addr) netip.Prefix {
 	bits4, bits6 := p.prefixes()
 	return network.Cut(addr, bits4, bits6) // Check bounds the bits
 }
 
-// Check returns what is wrong with the policy, all of it joined, or nil. The
-// faults are RuleErrors.
+// Check returns all errors of the policy, joined, or nil. An error of a rule is a
+// [*RuleError].
 func (p *Policy) Check() error {
 	var errs []error
 	names := map[string]bool{}

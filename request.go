@@ -8,33 +8,34 @@ import (
 	"time"
 )
 
-// A Request holds the facts a rule may look at. It is filled from live
-// traffic or from an access log, and so mentions neither. Texts are as the
-// client sent them; none is kept after the call it is handed to.
+// A Request holds the facts that a rule may test. They come from live traffic or
+// from an access log. Texts are as the client sent them. A guard does not keep a
+// Request after the call.
 type Request struct {
 	Time  time.Time  // arrival; the log's own time during a replay; zero means now
-	Addr  netip.Addr // of the client, once trusted proxies are peeled off: unmapped, no zone; invalid when unknown
+	Addr  netip.Addr // of the client, behind trusted proxies; unmapped, no zone; invalid when unknown
 	Proxy bool       // Addr is a trusted proxy's own: it is never banned
-	// valid: Addr is provisional, named by this peer, which no policy names as a proxy; see
-	// ThroughSocket
+	// Via is the peer that named Addr, if the policy does not name this peer as a
+	// trusted proxy. Addr is then provisional. A Unix socket is [ThroughSocket].
+	// Otherwise Via is invalid.
 	Via       netip.Addr
 	Method    string // "" when the request line was not HTTP
-	Host      string // as sent; port and final dot are passed over by the rules
+	Host      string // as sent; rules ignore the port and the final dot
 	UserAgent string // "" when absent
 	Header    Header // nil when none is known
-	// Values are facts that the program itself knows of the request, by name:
-	// "user" or "tenant". Only limits ByValue look at them. nil when there are none.
+	// Values are facts that the program knows about the request, by name: "user"
+	// or "tenant". Only limits ByValue use them. nil when there are none.
 	Values      map[string]string
-	Bot         Bot      // what it is taken for; see SetBot
-	Lookups     Lookups  // what others know of Addr; nil when nothing is known
-	Owner       Owner    // who owns Addr; of a provisional address too, which counts in no permission and no key
-	Override    Override // what operators have said of Addr
-	ViaOverride Override // what operators have said of Via
+	Bot         Bot      // the bot that the client is recognized as; see SetBot
+	Lookups     Lookups  // DNS facts about Addr; nil when nothing is known
+	Owner       Owner    // the owner of Addr; if Addr is provisional, permissions and keys ignore it
+	Override    Override // decisions of operators about Addr
+	ViaOverride Override // decisions of operators about Via
 
-	// The request target, taken apart by SetTarget.
+	// The parts of the request target, set by SetTarget.
 	Path    string // decoded, dot segments resolved; "" when the request line was not HTTP
-	Query   string // all behind the first "?", as sent
-	OddPath bool   // servers may read another path than Path; see Readings
+	Query   string // the text after the first "?", as sent
+	OddPath bool   // servers may read a path other than Path; see Readings
 	rawPath string // as sent, if OddPath
 }
 
@@ -42,12 +43,13 @@ type Request struct {
 // address.
 var ThroughSocket = netip.IPv6Unspecified()
 
-// Unnamed reports whether the client is one of those behind Via that the peer
-// does not tell apart: only the ceilings of the peer count it.
+// unnamed reports whether the peer Via did not name the client. Only the ceilings
+// of the peer count such a client.
 func (r *Request) unnamed() bool { return r.Via.IsValid() && (r.Addr == r.Via || !r.Addr.IsValid()) }
 
-// override returns what operators have decided, as it holds for the request: of a
-// provisional client a ban of either address, but an allow only of both.
+// override returns the decision of operators that holds for the request. For a
+// provisional client, a ban of either address holds, but an allow only if both
+// addresses have one.
 func (r *Request) override() *Override {
 	if r.Via.IsValid() && (r.Override.Action == Undecided ||
 		r.Override.Action == Allow && r.ViaOverride.Action != Allow) {
@@ -75,9 +77,10 @@ func (r *Request) hasLabel(favorable bool, fits func(label string) bool) bool {
 	return client || peer
 }
 
-// A Header gives all values of one header, in order; nil when there is none.
-// http.Header is one. Values is asked with canonical names ("Sec-Fetch-Site").
+// A Header holds the header fields of a request. http.Header is one.
 type Header interface {
+	// Values returns all values of a field, in order; nil when it is absent. name
+	// is in canonical form, such as "Sec-Fetch-Site".
 	Values(name string) []string
 }
 
@@ -86,33 +89,48 @@ type Header interface {
 type Outcome struct {
 	Time   time.Time // when the answer ended; zero means now, see [Guard.Settle]
 	Status int       // 0 when none was sent
-	Bytes  int64     // of the response body, so far or in all; so are those below. Below 0: not known yet
 
-	// of the upstream; what is not known is to be told as Took, never as nothing. Below 0: not
-	// known yet
-	CPU  time.Duration
-	Took time.Duration // that the upstream was at work, or waited for others
-	Cost int64         // units that the upstream told; below 0 it told none, which counts as 1
+	// Bytes is the size of the response body, CPU the CPU time of the upstream, and
+	// Took the time that the upstream worked on the request or waited for others.
+	// With SettleSoFar they are sums until now, otherwise final sums. Below 0 means
+	// not known yet. If the CPU time will never be known, set CPU to Took: 0 would
+	// mean that the request was free.
+	Bytes int64
+	CPU   time.Duration
+	Took  time.Duration
 
-	// Whole says that the upstream has the whole request, so that its client can
-	// delay the answer no longer. False is safe.
+	Cost int64 // units that the upstream reported; below 0 it reported none, which counts as 1
+
+	// Whole says that the upstream has received the whole request: the client can
+	// no longer delay the answer. False is always safe.
 	Whole bool
 
-	// Part leaves some of what there is to settle for a later Settle.
+	// Part says what is settled now. The rest is left for a later Settle.
 	Part Part
 }
 
-// A Part of what is settled.
+// A Part says which part of a verdict a [Guard.Settle] settles.
 type Part uint8
 
 const (
-	SettleRest         Part = iota // all that is left
-	SettleCosts                    // all but the slots of concurrent limits
-	SettleSlots                    // only these: the upstream is done, the client not yet
-	SettleSoFar                    // what is known of Bytes, CPU and Took is charged, everything stays open; may come many times
-	SettleAllButCPU                // CPU is known later
-	SettleHeader                   // the status is known: errors are settled, and no more than a cost that is known is held
-	SettleNotForwarded             // the request did not reach the upstream: all is given back, nothing is left
+	// SettleRest settles all that is left. The zero Part.
+	SettleRest Part = iota
+	// SettleCosts settles everything except the slots of concurrent limits.
+	SettleCosts
+	// SettleSlots gives back the slots of concurrent limits only: the upstream is
+	// done, but the client still receives the answer.
+	SettleSlots
+	// SettleSoFar charges the known part of Bytes, CPU and Took. Everything stays
+	// open. It may be used many times.
+	SettleSoFar
+	// SettleAllButCPU settles everything except the CPU time, which is known later.
+	SettleAllButCPU
+	// SettleHeader settles errors, since the status is known. If the cost is known,
+	// the request no longer holds more than that.
+	SettleHeader
+	// SettleNotForwarded gives everything back: the request did not reach the
+	// upstream. Nothing is left for a later Settle.
+	SettleNotForwarded
 )
 
 // values returns the values of the header called name, in canonical form.
@@ -128,12 +146,12 @@ func (r *Request) values(name string) []string {
 	return nil
 }
 
-// SetTarget takes a request target apart into Path, Query and OddPath.
+// SetTarget sets Path, Query and OddPath from a request target.
 //
-// A scheme and authority go, all from "?" on is the query, percent escapes are
-// decoded once (invalid ones stay, "+" stays), then runs of "/" become one and
-// dot segments are resolved (RFC 3986 §5.2.4). "*" and "host:port" stand as
-// they are.
+// It removes a scheme and authority; the text after the first "?" is the query.
+// In the path it decodes percent escapes once, but not invalid ones and not "+".
+// Then it replaces runs of "/" by one, and resolves dot segments (RFC 3986
+// §5.2.4). It leaves "*" and "host:port" as they are.
 func (r *Request) SetTarget(target string) {
 	authority := target[:authorityEnd(target)]
 	path, _, _ := strings.Cut(target[len(authority):], "?")
@@ -149,7 +167,7 @@ func (r *Request) SetTarget(target string) {
 	}
 }
 
-// setPath does what plainPath says is to be done.
+// setPath decodes and resolves a path that is not plain.
 func (r *Request) setPath(raw string) {
 	r.Path, _ = removeDotSegments(mergeSlashes(decodeEscapes(raw, anyByte)))
 	if r.OddPath = oddPath(foldEscapes(raw)); r.OddPath {
@@ -190,8 +208,8 @@ func hostPort(s string) bool {
 	return port != "" && strings.Trim(port, "0123456789") == "" && !strings.ContainsAny(host, "/\\;%")
 }
 
-// A byte of a path is plain unless it may call for decoding or resolving, or
-// make the path odd.
+// plainByte holds the bytes that need no decoding or resolving and do not make a
+// path odd.
 var plainByte = func() (plain [256]bool) {
 	for c := range plain {
 		plain[c] = c > ' ' && c != 0x7F && !strings.ContainsRune(`%;\#.$`, rune(c)) &&
@@ -200,8 +218,8 @@ var plainByte = func() (plain [256]bool) {
 	return plain
 }()
 
-// plainPath reports whether a path is sure to stand for itself: it has nothing
-// to decode or resolve and is not odd.
+// plainPath reports whether a path has nothing to decode or resolve, and is not
+// odd.
 func plainPath(path string) bool {
 	if path == "" {
 		return true
@@ -235,7 +253,8 @@ func unhex(c byte) byte {
 	return c | 0x20 - 'a' + 10
 }
 
-// removeDotSegments is RFC 3986 §5.2.4; found tells whether there was one.
+// removeDotSegments implements RFC 3986 §5.2.4. found reports whether there was a
+// dot segment.
 func removeDotSegments(in string) (path string, found bool) {
 	if in != "." && in != ".." && !strings.HasPrefix(in, "./") && !strings.HasPrefix(in, "../") &&
 		!strings.Contains(in, "/.") {

@@ -1,16 +1,18 @@
 package fairshare
 
-// BusyUpstream is the rule that refusals name which a busy upstream has no turn
-// for. It must not be changed.
+// BusyUpstream is the rule in verdicts about requests that got no turn at a busy
+// upstream. It must not be changed.
 var BusyUpstream = &Rule{Name: "share of a busy upstream", Answer: &Answer{Status: 503}}
 
-// isReserved reports whether no rule of a policy may have a name.
+// isReserved reports whether a name is one that a policy's rule must not have.
 func isReserved(name string) bool { return name == OperatorBan.Name || name == BusyUpstream.Name }
 
-// AppendKey appends the key of a request under one part, as a limit counts by
-// it: tagged with its kind, and by the address if the client lacks the part.
-// All provisional clients of a peer are of one network, so that a peer gets no
-// more of what networks share for naming many of them.
+// AppendKey appends to b the key under which a limit by part counts a request,
+// and returns the result. The key begins with its kind. If the client lacks the
+// part, it is counted by its address.
+//
+// All provisional clients of a peer belong to one network. Otherwise a peer would
+// get a larger part of the upstream by naming many networks.
 func (g *Guard) AppendKey(b []byte, req *Request, part KeyPart) []byte {
 	d := g.decisions.Get().(*decision)
 	d.reset(req, req.Time)

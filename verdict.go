@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// An Action is what a verdict says.
+// An Action says what happens to a request.
 type Action uint8
 
 const (
-	Undecided Action = iota // the zero Action: nobody decided, never "let it in"
-	Allow                   // pass it on
+	Undecided Action = iota // the zero Action: there is no decision; it never means "let it in"
+	Allow                   // let it pass
 	Refuse                  // 429, the client may come back
 	Block                   // 403, the client is not welcome
 )
@@ -31,16 +31,16 @@ func (a Action) String() string {
 	return fmt.Sprintf("action %d", uint8(a))
 }
 
-// A BanState tells what a ban had to do with a finding.
+// A BanState says whether a ban is the reason of a finding.
 type BanState uint8
 
 const (
-	NotBanned  BanState = iota
-	BanStarted          // this refusal was the one that started the ban
-	BanInForce          // the ban spoke before the rules
+	NotBanned  BanState = iota // no ban
+	BanStarted                 // this refusal started a ban
+	BanInForce                 // a ban that started earlier refused the request
 )
 
-// A Finding is what one rule had to say.
+// A Finding is the decision of one rule about a request.
 type Finding struct {
 	Action Action
 	Ban    BanState
@@ -49,20 +49,22 @@ type Finding struct {
 	// spent 256 times the rule's limit. Tally is of that ceiling.
 	Ceiling bool
 
-	Rule *Rule // nil when no rule spoke
-	// that was over: the rule's, or one for newcomers in its stead; nil for a block and a ban in
-	// force
+	Rule *Rule // that decided; nil if no rule did; it must not be changed
+
+	// Limit is the limit that was over: the rule's, or one for newcomers in its
+	// place. nil for a block and for a ban in force. It must not be changed.
 	Limit *Limit
+
 	Tally Tally         // of the rule's limit; zero for a block and a ban in force
 	Wait  time.Duration // until the same request would pass, exact; 0 for a block
 }
 
-// A Verdict is a guard's answer for one request. Hand it to [Guard.Settle]
-// once, whatever it says.
+// A Verdict is a guard's decision about one request. Every verdict must be passed
+// to [Guard.Settle], whatever its Action is.
 type Verdict struct {
-	Finding               // as enforced: Rule is the one that refused or blocked
-	DryRun        bool    // the policy is dry: let the request through whatever Action says
-	DryRunFinding Finding // what rules with dry_run would have done; Undecided when nothing
+	Finding               // of the enforced rules; Rule is the one that refused or blocked
+	DryRun        bool    // the policy is in dry run: the request passes, whatever Action is
+	DryRunFinding Finding // of the rules in dry run; Undecided if they would have done nothing
 
 	d   *decision
 	gen uint64
@@ -76,9 +78,9 @@ func (v *Verdict) Enforced() Action {
 	return v.Action
 }
 
-// Limits calls found for each enforced limit that was asked, in the order of
-// the rules. Tallies are filled in only for a refusal by limits. It may be
-// called until the verdict is settled.
+// Limits calls found for each enforced limit that was tested, in the order of
+// the rules. The tallies are zero, unless limits refused the request. After the
+// verdict is settled, Limits does nothing.
 func (v *Verdict) Limits(found func(*Rule, *Limit, Tally)) {
 	if v.d == nil || v.d.gen.Load() != v.gen {
 		return
@@ -90,8 +92,8 @@ func (v *Verdict) Limits(found func(*Rule, *Limit, Tally)) {
 	}
 }
 
-// Matched calls found with the place in the policy of each rule whose match
-// held, in order. It may be called until the verdict is settled.
+// Matched calls found with the index in Policy.Rules of each rule whose match
+// held, in order. After the verdict is settled, Matched does nothing.
 func (v *Verdict) Matched(found func(rule int)) {
 	if v.d == nil || v.d.gen.Load() != v.gen {
 		return
@@ -101,7 +103,8 @@ func (v *Verdict) Matched(found func(rule int)) {
 	}
 }
 
-// LogValue lists what is safe to log: keys may hold credentials.
+// LogValue returns the facts that are safe to log. It leaves out keys, which may
+// contain credentials.
 func (v Verdict) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("action", v.Action.String())}
 	if v.Rule != nil {

@@ -7,7 +7,6 @@ import (
 
 	"fairshare"
 	"fairshare/registry"
-	"fairshare/sqlregistry"
 )
 
 // A Refusal is a request that was refused or blocked, or would have been without a
@@ -125,8 +124,6 @@ func (g *Registrar) takeStories(b *batch, from entryState, n int) {
 type recaller interface {
 	Story(ctx context.Context, id string) ([]registry.Story, error)
 }
-
-var _ recaller = (*sqlregistry.Registry)(nil)
 
 // recall reads the recorded stories for those of a batch that were not recalled yet,
 // in order; a story is zero if none is recorded.
