@@ -18,14 +18,15 @@ func claim(addr, name, category string, state fairshare.BotState) fairshare.Requ
 	return req
 }
 
-// allStates are one client for each state, and a verified one that is steered.
+// allStates returns one client for each state, and a verified one that is
+// user-triggered.
 func allStates() (reqs []fairshare.Request, names []string) {
 	for s := fairshare.NoBot; s <= fairshare.Forged; s++ {
 		reqs, names = append(reqs, claim(alice, "googlebot", "search", s)), append(names, s.String())
 	}
-	steered := claim(alice, "googlebot", "search", fairshare.Verified)
-	steered.Bot.UserTriggered = true
-	return append(reqs, steered), append(names, "steered")
+	triggered := claim(alice, "googlebot", "search", fairshare.Verified)
+	triggered.Bot.UserTriggered = true
+	return append(reqs, triggered), append(names, "user-triggered")
 }
 
 func TestBotRestrictsEveryClaimAndPermitsVerified(t *testing.T) {
@@ -34,14 +35,14 @@ func TestBotRestrictsEveryClaimAndPermitsVerified(t *testing.T) {
 		bot                   string
 		permitted, restricted string // states it holds for
 	}{
-		{"known", "verified", "known pending verified forged steered"},
-		{"verified", "verified", "verified steered"},
+		{"known", "verified", "known pending verified forged user-triggered"},
+		{"verified", "verified", "verified user-triggered"},
 		{"forged", "", "forged"},
-		{"googlebot", "verified", "known pending verified forged steered"},
-		{"GoogleBot", "verified", "known pending verified forged steered"},
-		{"search", "verified", "known pending verified forged steered"},
-		{"crawler", "verified", "known pending verified forged steered"},
-		{"re:^google", "verified", "known pending verified forged steered"},
+		{"googlebot", "verified", "known pending verified forged user-triggered"},
+		{"GoogleBot", "verified", "known pending verified forged user-triggered"},
+		{"search", "verified", "known pending verified forged user-triggered"},
+		{"crawler", "verified", "known pending verified forged user-triggered"},
+		{"re:^google", "verified", "known pending verified forged user-triggered"},
 		{"bingbot", "", ""},
 		{"ai", "", ""},
 	} {
@@ -90,8 +91,8 @@ func TestVerifiedBotIsOneClient(t *testing.T) {
 	for _, name := range []string{"googlebot", "a-bot-with-a-name-that-is-longer-than-an-address"} {
 		g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "crawl",
 			Limit: requests(2, time.Minute, by)}}})
-		steered := claim(carol, name, "search", fairshare.Verified)
-		steered.Bot.UserTriggered = true
+		triggered := claim(carol, name, "search", fairshare.Verified)
+		triggered.Bot.UserTriggered = true
 		play(t, g, []step{
 			{0, claim(alice, name, "search", fairshare.Forged), 0, 0, "allow"},
 			{0, claim(bob, name, "search", fairshare.Pending), 0, 0, "allow"},
@@ -105,7 +106,7 @@ func TestVerifiedBotIsOneClient(t *testing.T) {
 			{0, claim(alice, name, "search", fairshare.Forged), 0, 0, "refuse crawl 1m30s"}, // by its address
 			{0, claim(carol, name, "search", fairshare.Pending), 0, 0, "allow"},             // nor by the bot's
 			// what is counted is not kind
-			{0, steered, 0, 0, "refuse crawl 1m30s"},
+			{0, triggered, 0, 0, "refuse crawl 1m30s"},
 			{2 * time.Minute, claim(carol, name, "search", fairshare.Verified), 0, 0, "allow"}, // two windows later
 		})
 	}
@@ -134,9 +135,9 @@ func TestBanOfABot(t *testing.T) {
 	}
 }
 
-// A ban spares whom an allow rule names by who it is alone, and whom it says
-// it spares; a bot only when it is verified.
-func TestBanSparesVerifiedBots(t *testing.T) {
+// A ban does not hold for clients that an allow rule names by their identity alone,
+// and for those of Unless. A bot must be verified for that.
+func TestBanExemptsVerifiedBots(t *testing.T) {
 	search := fairshare.Match{Bot: []string{"search"}}
 	for name, policy := range map[string]fairshare.Policy{
 		"allow": banPolicy(nil), "unless": banPolicy(func(r *fairshare.Rule) { r.Ban.Unless = &search }),
@@ -289,7 +290,7 @@ func prefixes(texts ...string) (list []netip.Prefix) {
 	return list
 }
 
-func TestExplainTellsOfBots(t *testing.T) {
+func TestExplainShowsBots(t *testing.T) {
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "engines", Match: fairshare.Match{Bot: []string{"search"}}, Action: fairshare.Allow},
 		{Name: "crawlers", Match: fairshare.Match{Bot: []string{"ai", "search"}}, Limit: requests(1, time.Minute)},
@@ -339,21 +340,21 @@ func explained(t *testing.T, policy *fairshare.Policy, req *fairshare.Request) s
 	return b.String()
 }
 
-// asked notes who was looked up.
-type asked struct{ addrs []string }
+// lookupRecorder records the addresses that were looked up.
+type lookupRecorder struct{ addrs []string }
 
-func (a *asked) Hostnames(addr netip.Addr) []string {
+func (a *lookupRecorder) Hostnames(addr netip.Addr) []string {
 	a.addrs = append(a.addrs, addr.String())
 	return nil
 }
 
-func (a *asked) Listed(_ string, addr netip.Addr) []netip.Addr {
+func (a *lookupRecorder) Listed(_ string, addr netip.Addr) []netip.Addr {
 	a.Hostnames(addr)
 	return nil
 }
 
-// Nobody is told of a client whom the rest of the match does not hold for.
-func TestOthersAreAskedLast(t *testing.T) {
+// No address is looked up if the rest of the match does not hold.
+func TestLookupsComeLastInAMatch(t *testing.T) {
 	for _, m := range []fairshare.Match{{Listed: []fairshare.Listing{{List: "bl"}}},
 		{Hostname: []string{"*.example.org"}}} {
 		m.Method, m.Path, m.Not = []string{"POST"}, []string{"/wp-*"}, []fairshare.Match{{Bot: []string{"search"}}}
@@ -368,7 +369,7 @@ func TestOthersAreAskedLast(t *testing.T) {
 			{"POST", "/wp-login.php", fairshare.Verified, 0},
 			{"POST", "/wp-login.php", fairshare.Forged, 1},
 		} {
-			var a asked
+			var a lookupRecorder
 			req := claim(alice, "googlebot", "search", c.state)
 			req.SetTarget(c.target)
 			req.Method, req.Lookups = c.method, &a

@@ -13,11 +13,11 @@ import (
 )
 
 // A holdingLimiter lets everything pass, holds the same for each take of a held
-// limit, and writes down what it is charged.
+// limit, and records what it is charged.
 type holdingLimiter struct {
-	limits []fairshare.Limit
-	holds  int64
-	said   []string
+	limits  []fairshare.Limit
+	holds   int64
+	charged []string
 }
 
 func (l *holdingLimiter) Take(_ context.Context, _ time.Time, takes []fairshare.Take, tallies []fairshare.Tally) error {
@@ -39,7 +39,7 @@ func (l *holdingLimiter) Settle(_ context.Context, _ time.Time, charges []fairsh
 		if c.Ends {
 			s += fmt.Sprintf(" total %d", c.Total)
 		}
-		l.said = append(l.said, s)
+		l.charged = append(l.charged, s)
 	}
 	return nil
 }
@@ -82,26 +82,28 @@ func TestEachCostIsSettledOnce(t *testing.T) {
 			"bytes +1 total 1, errors +1 total 1, cpu +1 total 1, time +1 total 1, cost +9 total 9 | concurrent -1"},
 		{"CPU last", 0, outcomes{part(fairshare.SettleAllButCPU, 1, us, us), part(fairshare.SettleRest, 5, 5*us, 5*us)},
 			"concurrent -1, bytes +1 total 1, errors +1 total 1, time +1 total 1, cost +9 total 9 | cpu +5 total 5"},
-		{"while it runs", 512, outcomes{part(fairshare.SettleSoFar, 200, 0, 300*us), part(fairshare.SettleSoFar, 600, 0, 300*us),
-			part(fairshare.SettleSoFar, 600, 10*us, 300*us), part(fairshare.SettleRest, 700, 11*us, 301*us)},
-			// What it costs from one look to the next is held until the one after, and a rest in any case.
+		{"while it runs", 512, outcomes{part(fairshare.SettleSoFar, 200, 0, 300*us),
+			part(fairshare.SettleSoFar, 600, 0, 300*us), part(fairshare.SettleSoFar, 600, 10*us, 300*us),
+			part(fairshare.SettleRest, 700, 11*us, 301*us)},
+			// The cost between two settlements is held until the next one; some of it stays held.
 			"bytes +200 held 312, cpu +0 held 505, time +300 held 212 | bytes +400, time +0 held 293 | bytes +0 held 193, cpu +10 |" +
 				" concurrent -1, bytes +100 held 7 total 700, errors +1 held 512 total 1, cpu +1 held 7 total 11, time +1 held 7 total 301, cost +9 held 512 total 9"},
 		{"not known while it runs", 512, outcomes{part(fairshare.SettleSoFar, -1, -1, 4*time.Second),
 			part(fairshare.SettleSoFar, -1, -1, 5*time.Second), part(fairshare.SettleSoFar, -1, -1, 9*time.Second)},
 			// From five seconds on it holds an eighth.
 			"time +4000000 | bytes +0 held 448, cpu +0 held 448, time +1000000, cost +0 held 448 | time +4000000"},
-		{"the status first", 512, outcomes{part(fairshare.SettleHeader, -1, -1, 0), part(fairshare.SettleHeader, -1, -1, 0),
-			part(fairshare.SettleRest, 1, us, us)},
+		{"the status first", 512, outcomes{part(fairshare.SettleHeader, -1, -1, 0),
+			part(fairshare.SettleHeader, -1, -1, 0), part(fairshare.SettleRest, 1, us, us)},
 			"errors +1 held 512 total 1, cost +0 held 503 |  | concurrent -1, bytes +1 held 512 total 1, cpu +1 held 512 total 1, time +1 held 512 total 1, cost +9 held 9 total 9"},
 		{"the status first, without a cost", 512, outcomes{{Part: fairshare.SettleHeader, Status: 200, Cost: -1},
 			{Status: 404, Cost: 9}},
 			"errors +0 held 512 total 0 | concurrent -1, bytes +0 held 512 total 0, cpu +0 held 512 total 0, time +0 held 512 total 0, cost +9 held 512 total 9"},
-		{"less than was thought", 0, outcomes{part(fairshare.SettleSoFar, 0, 500*us, 0), part(fairshare.SettleRest, 0, 400*us, 0)},
+		{"less than expected", 0, outcomes{part(fairshare.SettleSoFar, 0, 500*us, 0),
+			part(fairshare.SettleRest, 0, 400*us, 0)},
 			"cpu +500 | concurrent -1, bytes +0 total 0, errors +1 total 1, cpu +0 total 500, time +0 total 0, cost +9 total 9"},
-		{"turned away", 512, outcomes{part(fairshare.SettleNotForwarded, 9, 9*us, 9*us), whole},
+		{"not forwarded", 512, outcomes{part(fairshare.SettleNotForwarded, 9, 9*us, 9*us), whole},
 			"requests -1, concurrent -1, bytes +0 held 512, errors +0 held 512, cpu +0 held 512, time +0 held 512, cost +0 held 512 | "},
-		{"no cost told", 0, outcomes{{Cost: -1}},
+		{"no reported cost", 0, outcomes{{Cost: -1}},
 			"concurrent -1, bytes +0 total 0, errors +0 total 0, cpu +0 total 0, time +0 total 0, cost +1 total 1"},
 		{"more than can be counted", 0, outcomes{{Cost: math.MaxInt64}},
 			"concurrent -1, bytes +0 total 0, errors +0 total 0, cpu +0 total 0, time +0 total 0, cost +8796093022208 total 8796093022208"},
@@ -123,11 +125,11 @@ func TestEachCostIsSettledOnce(t *testing.T) {
 			}
 			var got []string
 			for _, out := range test.outs {
-				out.Time, l.said = start, nil
+				out.Time, l.charged = start, nil
 				if err := g.Settle(t.Context(), &v, out); err != nil {
 					t.Fatal(err)
 				}
-				got = append(got, strings.Join(l.said, ", "))
+				got = append(got, strings.Join(l.charged, ", "))
 			}
 			if got := strings.Join(got, " | "); got != test.want {
 				t.Errorf("charged:\n%s\nwant:\n%s", got, test.want)
@@ -138,7 +140,7 @@ func TestEachCostIsSettledOnce(t *testing.T) {
 
 // A rule whose requests in progress alone are in the way must not ban: what
 // they will cost is not known.
-func TestWhatIsHeldBansNobody(t *testing.T) {
+func TestHeldCostsDoNotLeadToBans(t *testing.T) {
 	p := fairshare.Policy{Rules: []fairshare.Rule{{
 		Name:  "cpu",
 		Limit: &fairshare.Limit{Resource: fairshare.CPU, N: 1000, Window: time.Minute},
@@ -164,7 +166,7 @@ func TestWhatIsHeldBansNobody(t *testing.T) {
 
 // A request of which nothing was charged on arrival gives nothing back, and has
 // nothing that is to be charged while it is in progress.
-func TestWhatWasNotTakenIsNotSettled(t *testing.T) {
+func TestRefusedRequestsSettleNothing(t *testing.T) {
 	dry := fairshare.Policy{DryRun: true, Rules: []fairshare.Rule{{Name: "time",
 		Limit: &fairshare.Limit{Resource: fairshare.Time, N: 1000, Window: time.Minute}}}}
 	g, err := fairshare.NewGuard(&dry, &fullLimiter{}, nil)

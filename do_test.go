@@ -114,7 +114,7 @@ func TestDoSettlesWorkThatPanics(t *testing.T) {
 	}
 }
 
-func TestDoKeepsOutWhenTheLimiterFails(t *testing.T) {
+func TestDoReturnsTheErrorOfTheLimiter(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		policy := &fairshare.Policy{DryRun: dry, Rules: []fairshare.Rule{{Name: "jobs",
 			Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Minute}}}}

@@ -22,8 +22,8 @@ func exampleGuard(policy *fairshare.Policy) *fairshare.Guard {
 	return guard
 }
 
-// ask sends a request, prints the verdict and settles it.
-func ask(guard *fairshare.Guard, after time.Duration, method, target string) fairshare.Verdict {
+// decide judges a request, prints the verdict and settles it.
+func decide(guard *fairshare.Guard, after time.Duration, method, target string) fairshare.Verdict {
 	req := fairshare.Request{Time: exampleTime.Add(after), Addr: netip.MustParseAddr("192.0.2.1"), Method: method}
 	req.SetTarget(target)
 	v, err := guard.Decide(context.Background(), &req)
@@ -47,9 +47,9 @@ func ExampleGuard_Decide() {
 		Name: "two a minute", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 2, Window: time.Minute},
 	}}})
 	for range 3 {
-		ask(guard, 0, "GET", "/")
+		decide(guard, 0, "GET", "/")
 	}
-	ask(guard, 2*time.Minute, "GET", "/")
+	decide(guard, 2*time.Minute, "GET", "/")
 	// Output:
 	// GET / allow by no rule 0s
 	// GET / allow by no rule 0s
@@ -66,10 +66,10 @@ func ExamplePolicy() {
 		{Name: "logins", Match: fairshare.Match{Method: []string{"POST"}, Path: []string{"/login"}},
 			Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Minute}},
 	}})
-	ask(guard, 0, "GET", "/site.css")
-	ask(guard, 0, "GET", "/.env")
-	ask(guard, 0, "POST", "/login")
-	ask(guard, 0, "POST", "/login")
+	decide(guard, 0, "GET", "/site.css")
+	decide(guard, 0, "GET", "/.env")
+	decide(guard, 0, "POST", "/login")
+	decide(guard, 0, "POST", "/login")
 	// Output:
 	// GET /site.css allow by no rule 0s
 	// GET /.env block by secrets 0s
@@ -84,10 +84,10 @@ func ExampleBanTerms() {
 		Ban: &fairshare.BanTerms{After: 2, For: time.Hour},
 	}}})
 	for range 3 {
-		v := ask(guard, 0, "GET", "/")
+		v := decide(guard, 0, "GET", "/")
 		fmt.Println("  ban started:", v.Ban == fairshare.BanStarted)
 	}
-	v := ask(guard, 10*time.Minute, "GET", "/")
+	v := decide(guard, 10*time.Minute, "GET", "/")
 	fmt.Println("  ban in force:", v.Ban == fairshare.BanInForce)
 	// Output:
 	// GET / allow by no rule 0s
@@ -107,7 +107,7 @@ func ExampleRule_dryRun() {
 		Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Minute},
 	}}})
 	for range 2 {
-		v := ask(guard, 0, "GET", "/")
+		v := decide(guard, 0, "GET", "/")
 		fmt.Println("  the dry run:", v.DryRunFinding.Action)
 	}
 	// Output:

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Labels are told, in whatever case they are asked for.
-func TestExplainTellsLabels(t *testing.T) {
+// A label matches in any case.
+func TestExplainShowsLabels(t *testing.T) {
 	p := &Policy{Rules: []Rule{
 		{Name: "one", Match: Match{Label: []string{"Good-Partner"}}, Action: Allow},
 		{Name: "several", Match: Match{Label: []string{"vip", "re:^w"}, Not: []Match{{Label: []string{"re:."}}}},
@@ -46,7 +46,7 @@ func TestExplainTellsLabels(t *testing.T) {
 	}
 }
 
-func TestExplainTellsWhyEachRuleHeldOrNot(t *testing.T) {
+func TestExplainGivesTheReasonsOfEachRule(t *testing.T) {
 	limit := func() *Limit { return &Limit{Resource: Requests, N: 1, Window: MinWindow} }
 	p := &Policy{Rules: []Rule{
 		{Name: "ceiling", Limit: limit()},
@@ -122,7 +122,7 @@ func TestExplainTellsWhyEachRuleHeldOrNot(t *testing.T) {
 
 // Nobody is known where a request is only explained: it counts as the client's
 // first, in plain conditions and below not.
-func TestExplainedRequestIsAFirstOne(t *testing.T) {
+func TestExplainAssumesThatNoPageWasSeen(t *testing.T) {
 	p := &Policy{Rules: []Rule{
 		{Name: "readers", Match: Match{Seen: []string{"/form"}}, Action: Block},
 		{Name: "newcomers", Match: Match{Not: []Match{{Not: []Match{{Seen: []string{"/form", "/list"}}}}}},

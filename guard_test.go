@@ -152,7 +152,7 @@ func TestLimitsAreAllOrNone(t *testing.T) {
 	})
 }
 
-func TestFirstOfEqualWaitsSpeaks(t *testing.T) {
+func TestFirstOfEqualWaitsIsReported(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "first", Limit: requests(1, time.Second)},
 		{Name: "second", Limit: requests(1, time.Second, fairshare.KeyPart{Kind: fairshare.ByNetwork})},
@@ -188,7 +188,7 @@ func TestSettledResources(t *testing.T) {
 	}})
 	play(t, g, []step{
 		{0, from(alice), 0, 999, "allow"},
-		{0, from(alice), 0, 1001, "allow"}, // its cost is known too late
+		{0, from(alice), 0, 1001, "allow"}, // its cost is known only after it passed
 		{0, from(alice), 0, 1, "refuse bytes 1.500000001s"},
 		{0, from(bob), 404, 0, "allow"},
 		{0, from(bob), 0, 0, "refuse errors 1m0.000000001s"},
@@ -196,7 +196,7 @@ func TestSettledResources(t *testing.T) {
 	})
 }
 
-func TestDryRulesDecideNothing(t *testing.T) {
+func TestRulesInDryRunDecideNothing(t *testing.T) {
 	dry := requests(1, time.Second)
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "dry block", Match: fairshare.Match{UserAgent: []string{"bot"}}, Action: fairshare.Block, DryRun: true},
@@ -213,7 +213,7 @@ func TestDryRulesDecideNothing(t *testing.T) {
 	})
 }
 
-func TestDryBanIsATrial(t *testing.T) {
+func TestBanInDryRunRefusesNothing(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "dry", Limit: requests(1, time.Second), DryRun: true,
 			Ban: &fairshare.BanTerms{After: 1, For: time.Hour}},
@@ -228,7 +228,7 @@ func TestDryBanIsATrial(t *testing.T) {
 	}
 }
 
-func TestWholePolicyDryDecidesTheSame(t *testing.T) {
+func TestPolicyInDryRunDecidesTheSame(t *testing.T) {
 	policy := fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "bad", Match: fairshare.Match{Path: []string{"/x"}}, Action: fairshare.Block},
 		{Name: "rapid", Limit: requests(1, time.Second), Ban: &fairshare.BanTerms{After: 2, For: time.Hour}},
@@ -307,7 +307,7 @@ func TestKeys(t *testing.T) {
 		{key(fairshare.ByEveryone, ""), from(alice), from(carol), true},
 		{key(fairshare.ByHost, ""), fairshare.Request{Host: "A.example:80"}, fairshare.Request{Host: "a.example."},
 			true},
-		{key(fairshare.ByAddr, ""), fairshare.Request{}, fairshare.Request{}, true}, // unknown clients share a key
+		{key(fairshare.ByAddr, ""), fairshare.Request{}, fairshare.Request{}, true}, // unknown clients count together
 	} {
 		g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "one",
 			Limit: requests(1, time.Minute, c.by)}}})
@@ -446,7 +446,7 @@ func (brokenLimiter) Take(context.Context, time.Time, []fairshare.Take, []fairsh
 	return errOutOfReach
 }
 
-func TestBrokenLimiterDecidesNothing(t *testing.T) {
+func TestLimiterErrorLeavesTheVerdictUndecided(t *testing.T) {
 	policy := fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Second)}}}
 	g, err := fairshare.NewGuard(&policy, brokenLimiter{}, membans.New(0))
 	if err != nil {
@@ -499,7 +499,7 @@ func TestVerdictStandsWhenRefusalsAreNotCounted(t *testing.T) {
 	}
 }
 
-func TestVerdictTellsWhatMatchedAndWasCounted(t *testing.T) {
+func TestVerdictListsMatchedRulesAndLimits(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "posts", Match: fairshare.Match{Method: []string{"post"}}, Limit: requests(9, time.Second)},
 		{Name: "two", Limit: requests(2, time.Second)},
@@ -594,7 +594,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func TestPolicyCheckNamesEveryFault(t *testing.T) {
+func TestPolicyCheckReturnsEveryError(t *testing.T) {
 	policy := fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: ""},
 		{Name: "a", Limit: requests(0, 0), Action: fairshare.Allow},
@@ -610,7 +610,7 @@ func TestPolicyCheckNamesEveryFault(t *testing.T) {
 		t.Fatal("no fault was found")
 	}
 	for _, want := range []string{"a name is needed", "one of allow, block or limit", "0 is not between 1 and",
-		"window 0s", "stands twice", "tried dry",
+		"window 0s", "is not unique", "dry_run is not possible",
 		"belong to a limit", "regexp", "must be addr, network or bot", "after: 0", "for, max and forgive",
 		"only requests are refunded", "prefix length"} {
 		if !strings.Contains(err.Error(), want) {

@@ -60,7 +60,8 @@ func TestStalledRequestsKeepHolding(t *testing.T) {
 		passed := 0
 		for i := range 100 {
 			req := arriving("192.0.2.1", "GET", "/", time.Duration(i)*time.Second)
-			passed += judged(t, g, 20, req, settles(t, g, fairshare.Outcome{Time: req.Time, Part: fairshare.SettleSoFar}))
+			out := fairshare.Outcome{Time: req.Time, Part: fairshare.SettleSoFar}
+			passed += judged(t, g, 20, req, settles(t, g, out))
 		}
 		if passed < 16 || passed > 16*8 {
 			t.Errorf("%s: %d stalled requests in progress, want 16 to 128", resource, passed)
@@ -83,7 +84,8 @@ func TestLongPollsHoldNoErrors(t *testing.T) {
 	} {
 		g := memoryGuard(t, fairshare.Rule{Name: "r", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 10,
 			Window: time.Minute}})
-		out := fairshare.Outcome{Time: start, Took: c.took, Whole: c.whole, Bytes: -1, CPU: -1, Part: fairshare.SettleSoFar}
+		out := fairshare.Outcome{Time: start, Took: c.took, Whole: c.whole, Bytes: -1, CPU: -1,
+			Part: fairshare.SettleSoFar}
 		if got := judged(t, g, 60, arriving("192.0.2.1", "GET", "/poll", 0), settles(t, g, out)); got != c.want {
 			t.Errorf("%s: %d of 60 in progress, want %d", c.name, got, c.want)
 		}

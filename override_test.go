@@ -114,7 +114,8 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-// A label names clients by who they are: an allow by it spares their bans.
+// A label identifies clients: bans do not hold for those that an allow rule names
+// by a label.
 func TestAllowByLabelExemptsFromBans(t *testing.T) {
 	policy := banPolicy(nil)
 	policy.Rules = slices.Insert(policy.Rules, 1, fairshare.Rule{Name: "partners",
@@ -132,18 +133,19 @@ func TestAllowByLabelExemptsFromBans(t *testing.T) {
 }
 
 // watched returns a guard whose bans are noted.
-func watched(t *testing.T, p fairshare.Policy) (g *fairshare.Guard, bans *membans.Bans, told *[]fairshare.BanRecord) {
+func watched(t *testing.T, p fairshare.Policy) (
+	g *fairshare.Guard, bans *membans.Bans, reported *[]fairshare.BanRecord) {
 	t.Helper()
 	limiter, err := memlimit.New(p.Limits(), memlimit.Options{Memory: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bans, told = membans.New(0), new([]fairshare.BanRecord)
-	bans.Observe(func(b fairshare.BanRecord) { *told = append(*told, b) })
+	bans, reported = membans.New(0), new([]fairshare.BanRecord)
+	bans.Observe(func(b fairshare.BanRecord) { *reported = append(*reported, b) })
 	if g, err = fairshare.NewGuard(&p, limiter, bans); err != nil {
 		t.Fatal(err)
 	}
-	return g, bans, told
+	return g, bans, reported
 }
 
 func at(addr string) fairshare.Request {
@@ -156,15 +158,15 @@ func describe(b fairshare.BanRecord) string {
 
 func TestBansAreReportedAndRestored(t *testing.T) {
 	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
-	g, _, told := watched(t, policy)
+	g, _, reported := watched(t, policy)
 	first := knock(t, g, 0, from(alice), 2).Wait
-	if len(*told) != 1 || describe((*told)[0]) != "192.0.2.1 by rapid, number 1, kind 1, dry false" ||
-		!(*told)[0].Began.Equal(start) || !(*told)[0].Until.Equal(start.Add(first)) {
-		t.Fatalf("told: %+v", *told)
+	if len(*reported) != 1 || describe((*reported)[0]) != "192.0.2.1 by rapid, number 1, kind 1, dry false" ||
+		!(*reported)[0].Began.Equal(start) || !(*reported)[0].Until.Equal(start.Add(first)) {
+		t.Fatalf("reported: %+v", *reported)
 	}
 	// Another guard, of another process, goes on where this one stopped.
 	again, bans, more := watched(t, policy)
-	bans.Restore((*told)[0])
+	bans.Restore((*reported)[0])
 	if v := knock(t, again, first-1, from(alice), 1); say(v.Finding) != "refuse rapid 1ns banned" {
 		t.Errorf("after a restart: %s", say(v.Finding))
 	}
@@ -176,32 +178,32 @@ func TestBansAreReportedAndRestored(t *testing.T) {
 		t.Errorf("the next ban: %s", say(v.Finding))
 	}
 	if len(*more) != 1 || describe((*more)[0]) != "192.0.2.1 by rapid, number 2, kind 1, dry false" {
-		t.Errorf("told: %+v", *more)
+		t.Errorf("reported: %+v", *more)
 	}
-	// What is older than what is known is passed over.
-	bans.Restore((*told)[0])
+	// A ban that is older than the known one is ignored.
+	bans.Restore((*reported)[0])
 	if v := knock(t, again, first, from(alice), 1); v.Ban != fairshare.BanInForce || !around(v.Wait, 2*time.Minute) {
 		t.Errorf("after the older was restored: %s", say(v.Finding))
 	}
 }
 
-// A former offender who is refused again is remembered longer; that is told
-// once a minute.
+// A former offender that is refused again is remembered longer. This is reported
+// at most once a minute.
 func TestLaterForgivenessIsReported(t *testing.T) {
-	g, _, told := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.Within = 2 * time.Second }))
+	g, _, reported := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.Within = 2 * time.Second }))
 	knock(t, g, 0, from(alice), 4)
 	for i := range 5 {
 		knock(t, g, 10*time.Minute+time.Duration(i)*3*time.Second, from(alice), 2) // the second is refused
 	}
-	if len(*told) != 2 || !(*told)[1].Since.Equal(start.Add(10*time.Minute)) || (*told)[1].Number != 1 {
-		t.Errorf("told: %+v; want the ban, and one refusal ten minutes later", *told)
+	if len(*reported) != 2 || !(*reported)[1].Since.Equal(start.Add(10*time.Minute)) || (*reported)[1].Number != 1 {
+		t.Errorf("reported: %+v; want the ban, and one refusal ten minutes later", *reported)
 	}
 }
 
 func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
 	client := func(i int) fairshare.Request { return at(fmt.Sprintf("2001:db8:1:%x::%x", i, i+1)) }
-	g, bans, told := watched(t, policy)
+	g, bans, reported := watched(t, policy)
 	for i := range 127 {
 		knock(t, g, 0, client(i), 2)
 	}
@@ -209,17 +211,17 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 		t.Fatalf("127 are banned, and another: %s", say(v.Finding))
 	}
 	v := knock(t, g, 0, client(127), 2)
-	if len(*told) != 129 || describe((*told)[128]) != fmt.Sprintf(
+	if len(*reported) != 129 || describe((*reported)[128]) != fmt.Sprintf(
 		"2001:db8:1::/48 by rapid, number 1, kind %d, dry false", fairshare.ByNetwork) {
-		t.Fatalf("told: %+v; want 128 clients and their network", *told)
+		t.Fatalf("reported: %+v; want 128 clients and their network", *reported)
 	}
-	longer := slices.MaxFunc((*told)[127:], func(a, b fairshare.BanRecord) int { return a.Until.Compare(b.Until) }).
+	longer := slices.MaxFunc((*reported)[127:], func(a, b fairshare.BanRecord) int { return a.Until.Compare(b.Until) }).
 		Until.Sub(start)
 	if v.Ban != fairshare.BanStarted || v.Wait != longer {
 		t.Errorf("the last: %s, want the longer wait %v", say(v.Finding), longer)
 	}
 	if v = knock(t, g, time.Second, client(1000), 1); say(v.Finding) != fmt.Sprintf("refuse rapid %v banned",
-		(*told)[128].Until.Sub(start)-time.Second) {
+		(*reported)[128].Until.Sub(start)-time.Second) {
 		t.Errorf("another client of the network: %s", say(v.Finding))
 	}
 	if v = knock(t, g, time.Second, at("2001:db8:2::1"), 1); v.Action != fairshare.Allow {
@@ -233,7 +235,7 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 
 	// A restart in between changes nothing.
 	again, restored, more := watched(t, policy)
-	for _, b := range (*told)[:127] {
+	for _, b := range (*reported)[:127] {
 		restored.Restore(b)
 	}
 	knock(t, again, 0, client(127), 2)
@@ -241,7 +243,7 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 		t.Errorf("after a restart with 127 banned: %+v; want the last and the network", *more)
 	}
 	again, restored, _ = watched(t, policy)
-	restored.Restore((*told)[128])
+	restored.Restore((*reported)[128])
 	if v = knock(t, again, time.Second, client(1000), 1); v.Ban != fairshare.BanInForce {
 		t.Errorf("after a restart with the network banned: %s", say(v.Finding))
 	}
@@ -255,7 +257,7 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 		t.Errorf("after it was lifted: %s", say(v.Finding))
 	}
 	knock(t, g, 2*time.Second, client(1000), 1)
-	if last := (*told)[len(*told)-1]; last.Kind != fairshare.ByAddr {
+	if last := (*reported)[len(*reported)-1]; last.Kind != fairshare.ByAddr {
 		t.Errorf("one banned client after all was lifted bans the network: %+v", last)
 	}
 }
@@ -277,11 +279,11 @@ func TestNetworksOfIPv4AreNotBannedForTheirClients(t *testing.T) {
 	} {
 		policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
 		c.change(&policy)
-		g, _, told := watched(t, policy)
+		g, _, reported := watched(t, policy)
 		for i := range 20 {
 			knock(t, g, 0, at(c.client(i)), 2)
 		}
-		for _, b := range *told {
+		for _, b := range *reported {
 			if b.Kind == fairshare.ByNetwork {
 				t.Errorf("%s: %s", c.name, describe(b))
 			}
@@ -290,24 +292,24 @@ func TestNetworksOfIPv4AreNotBannedForTheirClients(t *testing.T) {
 }
 
 func TestNetworkIsBannedForBansInForceOnly(t *testing.T) {
-	g, _, told := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 }))
+	g, _, reported := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 }))
 	for i := range 240 { // a minute each, some 110 at a time
 		knock(t, g, time.Duration(i)*600*time.Millisecond, at(fmt.Sprintf("2001:db8:1:%x::1", i)), 2)
 	}
-	if len(*told) != 240 {
-		t.Errorf("told: %d bans, want those of 240 clients", len(*told))
+	if len(*reported) != 240 {
+		t.Errorf("reported: %d bans, want those of 240 clients", len(*reported))
 	}
 }
 
 func TestDryRunReportsBansWithoutEffect(t *testing.T) {
-	g, bans, told := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.After, r.DryRun = 1, true }))
+	g, bans, reported := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.After, r.DryRun = 1, true }))
 	for i := range 128 {
 		if v := knock(t, g, 0, at(fmt.Sprintf("2001:db8:1:%x::1", i)), 3); v.Action != fairshare.Allow {
 			t.Errorf("client %d: %s", i, say(v.Finding))
 		}
 	}
-	if len(*told) != 129 || slices.ContainsFunc(*told, func(b fairshare.BanRecord) bool { return !b.DryRun }) {
-		t.Errorf("told: %+v; want 128 clients and a network, all in dry run", *told)
+	if len(*reported) != 129 || slices.ContainsFunc(*reported, func(b fairshare.BanRecord) bool { return !b.DryRun }) {
+		t.Errorf("reported: %+v; want 128 clients and a network, all in dry run", *reported)
 	}
 	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("::/0")), start, nil); n != 0 {
 		t.Errorf("%d were lifted that banned nobody", n)

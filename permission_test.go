@@ -17,7 +17,7 @@ func holdsAs(t *testing.T, m fairshare.Match, req fairshare.Request, foldPaths b
 		{Name: "block", Match: m, Action: fairshare.Block},
 		{Name: "allow", Match: m, Action: fairshare.Allow},
 		// below not: a permission
-		{Name: "spared", Match: fairshare.Match{Not: []fairshare.Match{m}}, Action: fairshare.Block},
+		{Name: "exempt", Match: fairshare.Match{Not: []fairshare.Match{m}}, Action: fairshare.Block},
 		// a restriction
 		{Name: "barred", Match: fairshare.Match{Not: []fairshare.Match{m}}, Action: fairshare.Allow},
 		// a restriction again
@@ -55,7 +55,7 @@ func holdsAs(t *testing.T, m fairshare.Match, req fairshare.Request, foldPaths b
 			if matched() != "banned" {
 				held = append(held, "unless")
 			}
-		case "spared", "barred":
+		case "exempt", "barred":
 			if !strings.HasPrefix(first, rule.Name) {
 				held = append(held, rule.Name)
 			}
@@ -70,7 +70,7 @@ func holdsAs(t *testing.T, m fairshare.Match, req fairshare.Request, foldPaths b
 
 const (
 	asRestriction = "block barred twice"
-	asBoth        = "block allow spared barred twice last unless"
+	asBoth        = "block allow exempt barred twice last unless"
 	never         = ""
 )
 
@@ -177,7 +177,7 @@ func TestCaseInsensitivePaths(t *testing.T) {
 }
 
 // Spelling a key otherwise, or sending it twice, is not another allowance.
-func TestSpellingsAreNoNewAllowance(t *testing.T) {
+func TestSpellingsOfAPathShareAnAllowance(t *testing.T) {
 	for name, c := range map[string]struct {
 		by   fairshare.KeyPart
 		reqs []fairshare.Request

@@ -164,9 +164,9 @@ func (p *Policy) Check() error {
 		case r.Name == "" || strings.ContainsFunc(r.Name, control):
 			fault("a name is needed, without control characters")
 		case names[r.Name]:
-			fault("the name stands twice")
+			fault("the name is not unique")
 		case isReserved(r.Name):
-			fault("the name is kept for what no policy says")
+			fault("the name is reserved")
 		}
 		names[r.Name] = true
 		switch {
@@ -175,7 +175,7 @@ func (p *Policy) Check() error {
 		case r.Limit == nil && (r.Ban != nil || !r.Refund.Empty() || r.Last):
 			fault("ban, refund and last belong to a limit")
 		case r.Action == Allow && r.DryRun:
-			fault("an allow cannot be tried dry")
+			fault("dry_run is not possible for allow")
 		}
 		if r.Limit != nil {
 			if err := r.Limit.Check(); err != nil {

@@ -54,9 +54,9 @@ func TestLimitsHoldForEachProvisionalClient(t *testing.T) {
 	})
 }
 
-// Whoever names ever new clients through a peer gets so many times the limit,
-// and nobody else pays: neither those at the same address who send no header, nor
-// those of another peer.
+// A client that names many new clients through a peer gets 256 times the limit. It
+// does not affect clients of the same peer without a header, nor those of another
+// peer.
 func TestCeilingBoundsAForger(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -112,7 +112,7 @@ func TestCeilingBoundsAForger(t *testing.T) {
 				t.Errorf("%s: %s is refused: %+v", test.name, what, v.Finding)
 			}
 		}
-		req := through(gateway, "198.51.100.7") // long after: it is no ban
+		req := through(gateway, "198.51.100.7") // long after: there is no ban
 		req.Time = start.Add(3 * time.Hour)
 		if v, err := g.Decide(t.Context(), &req); err != nil || v.Action != fairshare.Allow {
 			t.Errorf("%s: later: %+v, %v", test.name, v.Finding, err)
@@ -130,7 +130,7 @@ func banTerms(l *fairshare.Limit) *fairshare.BanTerms {
 
 // A key that no address is in, as a user agent, is counted as before: without
 // peer and ceiling.
-func TestCeilingIsOfLimitsByAddressAlone(t *testing.T) {
+func TestOnlyLimitsByAddressHaveACeiling(t *testing.T) {
 	agent := &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour,
 		By: []fairshare.KeyPart{{Kind: fairshare.ByUserAgent}}}
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
@@ -155,7 +155,7 @@ func TestCeilingIsOfLimitsByAddressAlone(t *testing.T) {
 
 // Behind a proxy that names no clients only the ceilings count, so that its
 // visitors do not share one client's allowance.
-func TestUnnamedClientsCountByTheCeilingAlone(t *testing.T) {
+func TestUnnamedClientsCountOnlyUnderTheCeiling(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "limit", Limit: requests(1, time.Hour), Ban: &fairshare.BanTerms{After: 1, For: time.Hour}},
 	}})
@@ -172,8 +172,9 @@ func TestUnnamedClientsCountByTheCeilingAlone(t *testing.T) {
 	}
 }
 
-// Whoever forges a victim's address hurts it through that peer alone.
-func TestBanOfAProvisionalClientHoldsThroughItsPeerAlone(t *testing.T) {
+// A client that forges a victim's address affects the victim only behind that
+// peer.
+func TestBanOfAProvisionalClientHoldsOnlyBehindItsPeer(t *testing.T) {
 	for _, victim := range []string{alice, "2001:db8::7"} {
 		g := newGuard(t, banPolicy(nil))
 		if v := knock(t, g, 0, through(gateway, victim), 4); v.Ban != fairshare.BanStarted {
@@ -198,8 +199,8 @@ func TestBanOfAProvisionalClientHoldsThroughItsPeerAlone(t *testing.T) {
 	}
 }
 
-// Eight forged neighbours are no evidence against their IPv6 network.
-func TestProvisionalClientsGetNoNetworkBanned(t *testing.T) {
+// Bans of eight forged neighbors are not evidence against their IPv6 network.
+func TestProvisionalClientsDoNotBanTheirNetwork(t *testing.T) {
 	bans := membans.New(0)
 	var began []string
 	bans.Observe(func(b fairshare.BanRecord) { began = append(began, b.Client.String()) })
@@ -219,7 +220,7 @@ func TestProvisionalClientsGetNoNetworkBanned(t *testing.T) {
 	}
 }
 
-// A ban of the address itself holds whoever names it.
+// A ban of the address itself holds behind every peer.
 func TestBanOfAnAddressHoldsForItsProvisionalClients(t *testing.T) {
 	g := newGuard(t, banPolicy(nil))
 	for _, addr := range []string{alice, "2001:db8:7:99::1"} {
@@ -354,7 +355,7 @@ func TestRulesOnBothAddressesOfAProvisionalClient(t *testing.T) {
 
 // What operators say of an address bans its provisional clients, and allows
 // them only if the peer is allowed too.
-func TestOperatorsWordOnBothAddresses(t *testing.T) {
+func TestOverridesOfBothAddresses(t *testing.T) {
 	allow, refuse, block := fairshare.Override{Action: fairshare.Allow},
 		fairshare.Override{Action: fairshare.Refuse, Wait: time.Hour}, fairshare.Override{Action: fairshare.Block}
 	for _, test := range []struct {
@@ -381,8 +382,8 @@ func TestOperatorsWordOnBothAddresses(t *testing.T) {
 	}
 }
 
-// What spares a ban is a permission.
-func TestForgedAddressIsNotSparedABan(t *testing.T) {
+// Unless of a ban is a permission: it does not hold for a forged address.
+func TestForgedAddressIsNotExemptFromABan(t *testing.T) {
 	const office = "192.0.2.99" // of banPolicy
 	unless := fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix(bob + "/32")}}
 	g := newGuard(t, banPolicy(func(r *fairshare.Rule) { r.Ban.Unless = &unless }))
@@ -454,7 +455,7 @@ func TestCeilingHasRoomForManyRequestsInProgress(t *testing.T) {
 	}
 }
 
-// What newcomers get instead of a count that strangers share has a ceiling too.
+// The limit for newcomers of a shared key has a ceiling too.
 func TestCeilingHoldsForNewcomers(t *testing.T) {
 	shared := &fairshare.Limit{
 		Resource: fairshare.Requests, N: 5, Window: time.Hour, By: []fairshare.KeyPart{{Kind: fairshare.ByEveryone}},

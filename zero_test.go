@@ -11,7 +11,7 @@ import (
 
 // A program that fills in nothing is judged by the system's clock, and what its
 // requests cost is unknown, not free.
-func TestZeroValuesAreNotFree(t *testing.T) {
+func TestZeroOutcomeIsNotFree(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.1")
 	for _, c := range []struct {
 		name     string

@@ -26,9 +26,8 @@ type Exchange struct {
 // work describes the upstream's part of one request: when it begins and ends, its
 // cost and its turn.
 //
-// An Exchange stays below 576 bytes, the next size in which Go gives out memory.
-// Facts that
-// most requests do not need have values of their own.
+// An Exchange stays below 576 bytes, the next size class of Go's allocator. Facts
+// that most requests do not need are in values of their own.
 type work struct {
 	mu       sync.Mutex // of what follows, and of settling
 	done     bool       // the upstream is done
@@ -164,7 +163,8 @@ func (x *Exchange) settleHeadLocked() {
 	if k.answered = true; k.away {
 		return
 	}
-	out := fairshare.Outcome{Time: x.gen.Now(), Status: x.response.outcome(), Cost: k.cost, Part: fairshare.SettleHeader}
+	out := fairshare.Outcome{Time: x.gen.Now(), Status: x.response.outcome(), Cost: k.cost,
+		Part: fairshare.SettleHeader}
 	if k.headed != 0 && out.Cost < 0 {
 		out.Cost = 1
 	}

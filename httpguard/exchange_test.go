@@ -297,7 +297,7 @@ func TestReportedCostsAreCharged(t *testing.T) {
 	}
 }
 
-func TestFailedRequestsCostToo(t *testing.T) {
+func TestFailedRequestsAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, handler := metered(t, httpguard.Options{}, func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(300 * time.Millisecond)
@@ -318,10 +318,11 @@ func TestFailedRequestsCostToo(t *testing.T) {
 
 // An event stream is open for hours and does next to nothing: without a
 // measure its CPU time ends with its head.
-func TestStreamsDoNotCountAsWork(t *testing.T) {
-	for _, tells := range []bool{false, true} {
+func TestStreamsAreNotChargedForTheirDuration(t *testing.T) {
+	for _, reports := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l, handler := metered(t, httpguard.Options{HandlerReportsCPU: tells}, func(w http.ResponseWriter, r *http.Request) {
+			opts := httpguard.Options{HandlerReportsCPU: reports}
+			l, handler := metered(t, opts, func(w http.ResponseWriter, r *http.Request) {
 				time.Sleep(200 * time.Millisecond)
 				w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 				w.Write([]byte("data: 1\n\n"))
@@ -329,7 +330,7 @@ func TestStreamsDoNotCountAsWork(t *testing.T) {
 			}, fairshare.CPU, fairshare.Time)
 			visitOnce(handler, "/")
 			if got := l.charged(fairshare.CPU); got != "500ms cpu +200000; 1h0m0.2s cpu +0 in all 200000" {
-				t.Errorf("tells %v: %s", tells, got)
+				t.Errorf("reports %v: %s", reports, got)
 			}
 			if got := l.charged(fairshare.Time); !strings.HasSuffix(got, "in all 3600200000") {
 				t.Error(got[max(0, len(got)-200):])
@@ -340,7 +341,7 @@ func TestStreamsDoNotCountAsWork(t *testing.T) {
 
 // What begins without end when the upstream is done, or before it was asked,
 // changes nothing of its cost.
-func TestOnlyTheUpstreamsStreamsAreWithoutEnd(t *testing.T) {
+func TestOwnStreamsAreCharged(t *testing.T) {
 	stream := func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.WriteHeader(http.StatusOK)

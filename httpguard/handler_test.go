@@ -86,7 +86,7 @@ func request(h http.Handler, method, target string, header ...string) *httptest.
 
 var welcome = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "welcome") })
 
-func TestClientsAreCountedApart(t *testing.T) {
+func TestClientsAreCountedSeparately(t *testing.T) {
 	var reports []httpguard.Report
 	h := httpguard.Middleware(newGuard(t, limit("two", requests(2, time.Minute))), atNoon(&reports))(welcome)
 	for i, step := range []struct {
@@ -172,7 +172,7 @@ func (f *faulty) Settle(ctx context.Context, now time.Time, charges []fairshare.
 	return f.Limiter.Settle(ctx, now, charges)
 }
 
-func TestLimiterErrorKeepsOutUnlessFailOpen(t *testing.T) {
+func TestLimiterErrorAnswers503UnlessFailOpen(t *testing.T) {
 	for _, test := range []struct {
 		failOpen, dry bool
 		want          int
@@ -583,7 +583,7 @@ func TestTargetComesFromTheRequestLine(t *testing.T) {
 }
 
 // Who listens for refusals and panics takes no slot with him.
-func TestAPanicOfAHookSettles(t *testing.T) {
+func TestPanicOfAHookSettles(t *testing.T) {
 	dry := limit("dry", fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour})
 	dry.DryRun = true
 	slots := limit("slots", fairshare.Limit{Resource: fairshare.Concurrent, N: 1})
@@ -620,7 +620,7 @@ func (w *hasty) SetReadDeadline(t time.Time) error {
 }
 
 // A refused client cannot hold its connection by sending its body without an end.
-func TestRefusedBodyIsNotWaitedFor(t *testing.T) {
+func TestBodyOfARefusedRequestIsNotAwaited(t *testing.T) {
 	for _, guard := range []*fairshare.Guard{
 		newGuard(t, block("all", "*")),
 		guardFor(t, &fairshare.Policy{Rules: []fairshare.Rule{limit("lost", requests(1, time.Second))}},

@@ -89,7 +89,7 @@ func TestThreadCPUIsChargedWhileTheHandlerRuns(t *testing.T) {
 
 // A /robots.txt whose client left while it waited was not answered by the site:
 // not even with nothing.
-func TestRobotsWithoutATurnAreNotKept(t *testing.T) {
+func TestRobotsWithoutATurnIsNotCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBusySite(t, share.Options{Capacity: 1, Queue: 1}, httpguard.Options{}, work(time.Hour))
 		s.request(t.Context(), "192.0.2.1", "/search")
@@ -140,7 +140,7 @@ func TestAllGuardsAroundGetReports(t *testing.T) {
 }
 
 // An answer of a guard itself does not count as an error in the guard around it.
-func TestRefusalsWithinAnotherMiddlewareAreNoErrors(t *testing.T) {
+func TestRefusalsOfAnInnerMiddlewareAreNotErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBusySite(t, share.Options{Capacity: 1, Queue: -1}, httpguard.Options{}, work(time.Hour),
 			fairshare.Rule{Name: "one", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour}})

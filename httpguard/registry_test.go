@@ -15,7 +15,7 @@ import (
 
 // A client that an operator has banned gets the exact Retry-After, or 403 if the ban has no end.
 // An allowed client is never refused.
-func TestOperatorsDecisionComesFirst(t *testing.T) {
+func TestOverrideComesBeforeTheRules(t *testing.T) {
 	words := map[string]fairshare.Override{
 		"192.0.2.1": {Action: fairshare.Refuse, Wait: 90*time.Minute + 1},
 		"192.0.2.2": {Action: fairshare.Block},
@@ -123,7 +123,7 @@ func TestPassed(t *testing.T) {
 }
 
 // With the same key a client keeps its references over a restart.
-func TestReferencesOutliveARestart(t *testing.T) {
+func TestReferencesSurviveARestart(t *testing.T) {
 	bot := fairshare.Bot{}
 	reference := func(key []byte) string {
 		var reports []httpguard.Report

@@ -18,19 +18,19 @@ import (
 // client and day that only a quiet day forgives.
 type robotSite struct {
 	http.Handler
-	now    time.Time
-	answer http.HandlerFunc
-	asked  int
+	now      time.Time
+	answer   http.HandlerFunc
+	requests int
 }
 
 func newRobotSite(t *testing.T, n int64, rules ...fairshare.Rule) *robotSite {
 	s := &robotSite{now: noon}
-	s.answer = func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "Disallow: /%d\n", s.asked) }
+	s.answer = func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "Disallow: /%d\n", s.requests) }
 	rules = append(rules, limit("day", fairshare.Limit{Resource: fairshare.Requests, N: n, Window: 48 * time.Hour,
 		Algorithm: fairshare.Quiet}))
 	s.Handler = httpguard.Middleware(newGuard(t, rules...), httpguard.Options{Now: func() time.Time { return s.now }})(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s.asked++
+			s.requests++
 			s.answer(w, r)
 		}))
 	return s
@@ -97,7 +97,7 @@ func TestBlockedAndBannedRobots(t *testing.T) {
 	}
 }
 
-func TestOnlyAGoodCopyIsKept(t *testing.T) {
+func TestOnlyGoodCopiesOfRobotsAreKept(t *testing.T) {
 	long := strings.Repeat("x", 500<<10)
 	for _, test := range []struct {
 		name   string
@@ -158,7 +158,7 @@ func TestOnlyAGoodCopyIsKept(t *testing.T) {
 }
 
 // However many hosts are asked for, few are kept: the latest.
-func TestCopiesAreBounded(t *testing.T) {
+func TestCopiesOfRobotsAreBounded(t *testing.T) {
 	s := newRobotSite(t, 1000)
 	const hosts = 200
 	for i := range hosts {
@@ -184,13 +184,13 @@ func TestCopiesAreBounded(t *testing.T) {
 
 // Neither invented hosts nor what a site answers to one client alone become
 // what refused crawlers get.
-func TestClientsCannotChooseTheKeptCopy(t *testing.T) {
+func TestClientsCannotChooseTheCopyOfRobots(t *testing.T) {
 	s := newRobotSite(t, 1000)
 	for range 2 { // asked for again: the site's own
 		s.get("192.0.2.9", "http://a.example/robots.txt")
 		s.now = s.now.Add(2 * time.Minute)
 	}
-	want := fmt.Sprintf("Disallow: /%d\n", s.asked)
+	want := fmt.Sprintf("Disallow: /%d\n", s.requests)
 	for i := range 200 {
 		s.get("192.0.2.66", fmt.Sprintf("http://%d.example/robots.txt", i))
 	}

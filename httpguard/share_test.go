@@ -113,7 +113,7 @@ func TestClientsWithLessOfABusyUpstreamGoFirst(t *testing.T) {
 	}
 }
 
-func TestNobodyWaitsWhileThereIsRoom(t *testing.T) {
+func TestNoRequestWaitsWhileThereIsCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBusySite(t, share.Options{Capacity: 3}, httpguard.Options{}, work(time.Second))
 		began := time.Now()
@@ -198,7 +198,7 @@ func TestClientsThatLeaveTheQueueCostNothing(t *testing.T) {
 	})
 }
 
-func TestAnswersWithoutEndFreeTheirTurn(t *testing.T) {
+func TestStreamsEndTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{},
 			func(w http.ResponseWriter, r *http.Request) {
@@ -225,7 +225,7 @@ func TestAnswersWithoutEndFreeTheirTurn(t *testing.T) {
 }
 
 // An upstream that is too busy may say so, quickly: that does not mean that it could work on more requests at once.
-func TestQuickFailuresAreNoRoom(t *testing.T) {
+func TestFastFailuresDoNotRaiseTheCapacity(t *testing.T) {
 	for _, test := range []struct {
 		how  string
 		fail http.HandlerFunc
@@ -284,7 +284,7 @@ func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), nil
 }
 
-func TestConnectionsThatAreTakenOverFreeTheirTurn(t *testing.T) {
+func TestHijackedConnectionsEndTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cpu := fairshare.Rule{Name: "cpu", Limit: &fairshare.Limit{Resource: fairshare.CPU, N: 1500_000,
 			Window: 24 * time.Hour}}
@@ -325,7 +325,7 @@ func TestConnectionsThatAreTakenOverFreeTheirTurn(t *testing.T) {
 }
 
 // A handler may ask for its turn again: it has one, or was refused.
-func TestATurnIsAwaitedOnce(t *testing.T) {
+func TestTurnIsAwaitedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := share.New(share.Options{Capacity: 1, Queue: -1})
 		reports := 0
@@ -354,7 +354,7 @@ func TestATurnIsAwaitedOnce(t *testing.T) {
 }
 
 // The more requests are refused, the longer the wait in the answer.
-func TestARefusalSaysWhenToComeAgain(t *testing.T) {
+func TestRefusalHasRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBusySite(t, share.Options{Capacity: 1, Queue: 10}, httpguard.Options{}, work(10*time.Second))
 		for i := range 200 {
@@ -368,7 +368,7 @@ func TestARefusalSaysWhenToComeAgain(t *testing.T) {
 	})
 }
 
-func TestWaitingIsNoWorkOfTheUpstream(t *testing.T) {
+func TestWaitingIsNotChargedAsUpstreamTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var took []time.Duration
@@ -387,7 +387,7 @@ func TestWaitingIsNoWorkOfTheUpstream(t *testing.T) {
 	})
 }
 
-func TestInDryRunNobodyWaits(t *testing.T) {
+func TestDryRunQueuesNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBusySite(t, share.Options{Capacity: 1, DryRun: true}, httpguard.Options{}, work(time.Second))
 		for i := range 3 {

@@ -312,7 +312,7 @@ func TestAssetsOfAPagePass(t *testing.T) {
 }
 
 // The requests of an office that wait for news do not keep the office out.
-func TestIdleRequestsKeepNobodyOut(t *testing.T) {
+func TestIdleRequestsRefuseNoOthers(t *testing.T) {
 	for _, resource := range []fairshare.Resource{fairshare.Errors, fairshare.CPU, fairshare.Bytes, fairshare.Cost} {
 		for _, tells := range []bool{false, true} {
 			for _, kind := range []string{"event stream", "websocket", "download", "long poll"} {
@@ -459,7 +459,7 @@ func TestWaitingIsBounded(t *testing.T) {
 }
 
 // When the error that others waited for is known, they are refused at once.
-func TestWaitersAreRefusedWhenTheLimitIsReached(t *testing.T) {
+func TestWaitingRequestsAreRefusedWhenTheLimitIsReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := waitingSite(t, oneError(), httpguard.Options{}, time.Second)
 		for range 20 {
@@ -541,7 +541,7 @@ func TestLinesAreBounded(t *testing.T) {
 	})
 }
 
-func TestADryRunDoesNotWait(t *testing.T) {
+func TestDryRunDoesNotWait(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			p := oneError()

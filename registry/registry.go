@@ -4,7 +4,7 @@
 // them in an SQLite file.
 //
 // The package has no state. Its values are copied like any struct, and their
-// slices and pointers belong to whoever received them.
+// slices and pointers belong to the receiver.
 package registry
 
 import (
@@ -54,9 +54,9 @@ type Batch struct {
 	Stories []Story
 	Bans    []fairshare.BanRecord
 
-	// At is the system's time of the call. A recorded ban that began later, or a later
-	// lift, shows that the clock was ahead then: a ban of the batch replaces such a
-	// ban, and Write ignores such a lift. Zero means that the clock was never ahead.
+	// At is the system's time of the call; zero means that the clock was never set
+	// back. If a recorded ban began later than At, the clock was ahead then, and a
+	// ban of this batch replaces it. A lift of bans later than At does not count.
 	At time.Time
 }
 
