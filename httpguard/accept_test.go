@@ -20,7 +20,7 @@ func TestAccept(t *testing.T) {
 		{[]string{"TEXT/HTML"}, htmlBody},
 		{[]string{"text/html;level=1"}, htmlBody},
 		{[]string{"text/html;q=0.5, application/json;q=0.6"}, jsonBody},
-		// the specific range holds for HTML, the wild one for the rest
+		// the specific range holds for HTML, the wildcard for the rest
 		{[]string{"text/html;q=0.5, */*;q=0.8"}, textBody},
 		{[]string{"text/html;q=0, */*"}, textBody},
 		{[]string{"text/html;q=0"}, textBody},

@@ -19,7 +19,7 @@ import (
 )
 
 // refused returns a handler that refuses every client from its second request
-// on, with an hour to wait, by the rule given.
+// on, with a wait of one hour, by the given rule.
 func refused(t testing.TB, rule fairshare.Rule, opts httpguard.Options) http.Handler {
 	t.Helper()
 	if rule.Limit == nil {
@@ -244,7 +244,7 @@ func TestRuleChangesTheAnswer(t *testing.T) {
 	}
 }
 
-// The fields are lists of RFC 9651 whose members are what the rules say.
+// The fields are lists (RFC 9651) with one member for each rule.
 func TestRateLimitFields(t *testing.T) {
 	bytes := limit("bytes", fairshare.Limit{Resource: fairshare.Bytes, N: 1 << 20, Window: 2 * time.Hour})
 	odd := limit(`Käse "7%" \`, requests(7, time.Minute))
@@ -304,7 +304,7 @@ func TestRateLimitFields(t *testing.T) {
 }
 
 // Examples of draft-ietf-httpapi-ratelimit-headers-10, §3.1 and §4.1, that a
-// policy of ours can say.
+// policy can express.
 func TestRateLimitPolicyExamples(t *testing.T) {
 	for _, test := range []struct {
 		want  string

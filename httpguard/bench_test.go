@@ -11,8 +11,8 @@ import (
 	"fairshare/memlimit"
 )
 
-// A sink is a ResponseWriter that costs next to nothing, so that the cost of
-// what stands above it shows.
+// A sink is a ResponseWriter that costs almost nothing: a benchmark then shows the
+// cost of the code above it.
 type sink struct {
 	header http.Header
 	status int
@@ -66,7 +66,7 @@ func BenchmarkPass(b *testing.B) {
 	})
 }
 
-// BenchmarkRefuse compares refusing, decision and reference and all, with a
+// BenchmarkRefuse compares a refusal, including decision and reference, with a
 // handler that writes an answer of the same size and headers.
 func BenchmarkRefuse(b *testing.B) {
 	for _, accept := range []string{"*/*", "text/html,*/*", "application/json"} {

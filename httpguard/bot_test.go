@@ -16,7 +16,7 @@ type noLookups struct{}
 func (noLookups) Hostnames(netip.Addr) []string          { return []string{"host.example.org"} }
 func (noLookups) Listed(string, netip.Addr) []netip.Addr { return nil }
 
-// byAgent believes every client that claims to be a bot, and verifies one address.
+// byAgent recognizes bots by their user agent, and verifies one address.
 func byAgent(addr netip.Addr, userAgent string) fairshare.Bot {
 	switch {
 	case userAgent != "crawler/1":

@@ -38,7 +38,7 @@ func (x *Exchange) context(ctx context.Context, find bool) context.Context {
 // Exchange. It takes no memory of its own.
 type exchangeContext struct{ x *Exchange }
 
-func (c exchangeContext) parent() context.Context { return c.x.passage.HTTP.Context() }
+func (c exchangeContext) parent() context.Context { return c.x.completion.HTTP.Context() }
 
 func (c exchangeContext) Deadline() (time.Time, bool) { return c.parent().Deadline() }
 func (c exchangeContext) Done() <-chan struct{}       { return c.parent().Done() }
@@ -56,7 +56,7 @@ func (x *Exchange) Client() Client {
 	if x == nil {
 		return Client{}
 	}
-	return x.passage.Client
+	return x.completion.Client
 }
 
 // Verdict returns the verdict about the request. It is Allow, unless the guard
@@ -96,7 +96,7 @@ func (x *Exchange) peek(found func(*fairshare.Rule, *fairshare.Limit, fairshare.
 	}
 	x.work.mu.Lock()
 	defer x.work.mu.Unlock()
-	x.gen.reportFailed(x.passage.HTTP, x.gen.guard.Peek(context.Background(), &x.verdict, x.gen.Now(), found))
+	x.gen.reportFailed(x.completion.HTTP, x.gen.guard.Peek(context.Background(), &x.verdict, x.gen.Now(), found))
 }
 
 // ReportCost reports the units that the request has cost in all, at least 0. A

@@ -8,8 +8,8 @@ import (
 	"fairshare/httpguard"
 )
 
-// BenchmarkContext shows what From and the RateLimit fields cost a request that
-// passes.
+// BenchmarkContext measures the cost of From and of the RateLimit fields for a
+// request that passes.
 func BenchmarkContext(b *testing.B) {
 	site := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("welcome")) })
 	header := http.Header{"User-Agent": {"Mozilla/5.0"}, "Accept": {"*/*"}}

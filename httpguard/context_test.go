@@ -24,7 +24,7 @@ func errorsAllowed(t *testing.T, n int64) *fairshare.Guard {
 	return newGuard(t, limit("errors", fairshare.Limit{Resource: fairshare.Errors, N: n, Window: time.Hour}))
 }
 
-// A notFoundError is an error as frameworks have it.
+// A notFoundError is an error like those of frameworks.
 type notFoundError struct{}
 
 func (notFoundError) Error() string { return "not found" }
@@ -265,7 +265,7 @@ func TestHooksGetTheRequestAndLogNoSecrets(t *testing.T) {
 		logger.InfoContext(r.HTTP.Context(), "refused", "tenant", r.HTTP.Context().Value(contextKey{}), "report", r)
 	}
 	opts.Passed = func(p *httpguard.Completion) {
-		logger.InfoContext(p.HTTP.Context(), "passed", "tenant", p.HTTP.Context().Value(contextKey{}), "passage", p)
+		logger.InfoContext(p.HTTP.Context(), "passed", "tenant", p.HTTP.Context().Value(contextKey{}), "completion", p)
 	}
 	h := httpguard.Middleware(newGuard(t, limit("one", requests(1, time.Minute))), opts)(http.NotFoundHandler())
 	for range 2 {
@@ -275,7 +275,7 @@ func TestHooksGetTheRequestAndLogNoSecrets(t *testing.T) {
 	}
 	got := log.String()
 	for _, want := range []string{
-		"msg=passed tenant=acme passage.client=192.0.2.1 passage.method=GET passage.path=/page passage.status=404",
+		"msg=passed tenant=acme completion.client=192.0.2.1 completion.method=GET completion.path=/page completion.status=404",
 		"msg=refused tenant=acme report.action=refuse report.rule=one report.wait=2m0s report.status=429 report.id=",
 		"report.client=192.0.2.1 report.method=GET report.host=example.com report.path=/page",
 	} {

@@ -15,12 +15,12 @@ import (
 // handler gets it with [From]. Its methods may be called from any goroutine.
 // Reports that come after the request has ended are ignored.
 type Exchange struct {
-	gen      *generation
-	verdict  fairshare.Verdict
-	passage  Completion
-	response response
-	bodyless bool // the request has no body
-	work     work
+	gen        *generation
+	verdict    fairshare.Verdict
+	completion Completion
+	response   response
+	bodyless   bool // the request has no body
+	work       work
 }
 
 // work describes the upstream's part of one request: when it begins and ends, its
@@ -195,7 +195,7 @@ func (x *Exchange) stop(now time.Time, failed bool) bool {
 	k.failed = k.failed || failed
 	var metering Metering
 	if k.began != 0 {
-		x.passage.Took = time.Duration(max(now.UnixNano()-k.began, 0)) // Options.Now may step back
+		x.completion.Took = time.Duration(max(now.UnixNano()-k.began, 0)) // Options.Now may step back
 		if k.queued != nil {
 			if k.failed || x.response.own {
 				k.queued.turn.Failed()
@@ -283,7 +283,7 @@ func (x *Exchange) settleRest(now time.Time) {
 	out := x.spent(now)
 	x.settle(out)
 	if x.work.measured || x.gen.HandlerReportsCPU {
-		x.passage.CPU = out.CPU
+		x.completion.CPU = out.CPU
 	}
 }
 
@@ -291,7 +291,7 @@ func (x *Exchange) settleRest(now time.Time) {
 func (x *Exchange) spent(now time.Time) fairshare.Outcome {
 	k := &x.work
 	out := fairshare.Outcome{Time: now, Status: x.response.outcome(), Bytes: x.response.bytes.Load(),
-		Took: x.passage.Took, CPU: k.cpu, Cost: k.cost}
+		Took: x.completion.Took, CPU: k.cpu, Cost: k.cost}
 	if k.began == 0 { // answered without the upstream
 		out.Cost = max(out.Cost, 0)
 		return out
@@ -314,7 +314,8 @@ func (x *Exchange) settleSoFar(now time.Time) {
 	if k.ended || k.began == 0 {
 		return
 	}
-	out := fairshare.Outcome{Time: now, Bytes: -1, Took: x.passage.Took, Whole: x.bodyless, Part: fairshare.SettleSoFar}
+	out := fairshare.Outcome{Time: now, Bytes: -1, Took: x.completion.Took, Whole: x.bodyless,
+		Part: fairshare.SettleSoFar}
 	if k.answered {
 		out.Bytes = x.response.bytes.Load()
 	}
@@ -347,7 +348,7 @@ func (x *Exchange) settleSoFar(now time.Time) {
 // settle settles the verdict. The client may be gone, and its context with it:
 // its costs are charged all the same.
 func (x *Exchange) settle(out fairshare.Outcome) {
-	x.gen.reportFailed(x.passage.HTTP, x.gen.guard.Settle(context.Background(), &x.verdict, out))
+	x.gen.reportFailed(x.completion.HTTP, x.gen.guard.Settle(context.Background(), &x.verdict, out))
 }
 
 // reportPassed calls Options.Passed with the final figures.
@@ -355,8 +356,8 @@ func (x *Exchange) reportPassed() {
 	if x.gen.Passed == nil {
 		return
 	}
-	x.passage.Status, x.passage.Bytes = x.response.outcome(), x.response.bytes.Load()
-	x.gen.Passed(&x.passage)
+	x.completion.Status, x.completion.Bytes = x.response.outcome(), x.response.bytes.Load()
+	x.gen.Passed(&x.completion)
 }
 
 // answerError records the answer that the server will give to an error of its

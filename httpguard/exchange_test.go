@@ -18,7 +18,7 @@ import (
 	"fairshare/limittest"
 )
 
-// A ledger is a limiter that writes down what it is charged, and when.
+// A ledger is a limiter that records each charge and its time.
 type ledger struct {
 	fairshare.Limiter
 	limits []fairshare.Limit
@@ -97,7 +97,7 @@ func TestLongRequestsAreChargedWhileTheyRun(t *testing.T) {
 		visitOnce(handler, "/")
 		for resource, want := range map[fairshare.Resource]string{
 			fairshare.Bytes: "1s bytes +100; 1.5s bytes +100; 2.1s bytes +100 in all 300",
-			// Nobody tells CPU time: it is the time that the request took.
+			// No CPU time is reported: the time that the request took counts.
 			fairshare.Time:   "500ms time +500000; 1s time +500000; 1.5s time +500000; 2s time +500000; 2.1s time +100000 in all 2100000",
 			fairshare.CPU:    "500ms cpu +500000; 1s cpu +500000; 1.5s cpu +500000; 2s cpu +500000; 2.1s cpu +100000 in all 2100000",
 			fairshare.Errors: "700ms errors +0 in all 0", // with the status
@@ -120,7 +120,7 @@ func TestLongRequestsAreChargedWhileTheyRun(t *testing.T) {
 	})
 }
 
-// A watchedClock counts how often it is looked at.
+// A watchedClock counts how often it is read.
 type watchedClock struct{ looks atomic.Int64 }
 
 func (c *watchedClock) now() time.Time {
@@ -145,7 +145,7 @@ func TestNothingRunsForRequestsThatNeedNoCharges(t *testing.T) {
 	})
 }
 
-// A lateMeter tells what a path costs some time after its request ended.
+// A lateMeter reports the cost of a path some time after its request has ended.
 type lateMeter struct {
 	costs map[string]time.Duration
 	late  time.Duration
@@ -171,17 +171,17 @@ func (m *lateMetering) Spent() time.Duration {
 	return time.Since(m.began) / 10
 }
 
-func (m *lateMetering) End(told func(time.Duration)) {
+func (m *lateMetering) End(report func(time.Duration)) {
 	if m.ended.Swap(true) {
 		panic("ended twice")
 	}
 	if m.m.late == 0 {
-		told(m.m.costs[m.path])
+		report(m.m.costs[m.path])
 		m.m.open.Done()
 		return
 	}
 	time.AfterFunc(m.m.late, func() {
-		told(m.m.costs[m.path])
+		report(m.m.costs[m.path])
 		m.m.open.Done()
 	})
 }
@@ -216,8 +216,8 @@ func TestCPUThatIsSampledIsChargedWhenItIsKnown(t *testing.T) {
 	}
 }
 
-// A meter may report the final time after the handler has returned. Until then
-// what it measured stays, whatever comes from a handler's goroutine too late.
+// A meter may report the final time after the handler has returned. A later report
+// of a handler's goroutine does not replace it.
 func TestCPUReportedAfterTheHandlerReturnedIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meter := &lateMeter{costs: map[string]time.Duration{"/": 30 * time.Millisecond}, late: 700 * time.Millisecond}
@@ -316,8 +316,8 @@ func TestFailedRequestsAreCharged(t *testing.T) {
 	})
 }
 
-// An event stream is open for hours and does next to nothing: without a
-// measure its CPU time ends with its head.
+// An event stream is open for hours and does almost nothing. If its CPU time is
+// not measured, the time until its header counts.
 func TestStreamsAreNotChargedForTheirDuration(t *testing.T) {
 	for _, reports := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -339,9 +339,9 @@ func TestStreamsAreNotChargedForTheirDuration(t *testing.T) {
 	}
 }
 
-// What begins without end when the upstream is done, or before it was asked,
-// changes nothing of its cost.
-func TestOwnStreamsAreCharged(t *testing.T) {
+// A stream that begins before the upstream gets the request, or after it is done,
+// does not change the cost.
+func TestStreamOutsideTheUpstreamsTimeChangesNoCost(t *testing.T) {
 	stream := func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.WriteHeader(http.StatusOK)
@@ -418,7 +418,7 @@ func TestManyRequestsInProgressAreChargedEach(t *testing.T) {
 			}
 			sum += cost
 		}
-		// With so many at once the clock is some ms old.
+		// With so many calls the clock is some ms old.
 		if sum != ended || max(sum-want, want-sum) > n*5_000 || looks != 0 {
 			t.Errorf("charged %d, reported at the end %d, want about %d; %d charges too few meanwhile", sum, ended, want,
 				looks)

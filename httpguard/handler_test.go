@@ -25,8 +25,7 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// newGuard returns a guard for rules, with counters that keep the definition
-// to the letter.
+// newGuard returns a guard for rules. Its counters are those of limittest.Model.
 func newGuard(t testing.TB, rules ...fairshare.Rule) *fairshare.Guard {
 	t.Helper()
 	return guardFor(t, &fairshare.Policy{Rules: rules}, nil)
@@ -57,7 +56,7 @@ func block(name, path string) fairshare.Rule {
 	return fairshare.Rule{Name: name, Action: fairshare.Block, Match: fairshare.Match{Path: []string{path}}}
 }
 
-// atNoon has the clock stand still and hears reports.
+// atNoon returns options with a clock that stands still, and collects reports.
 func atNoon(reports *[]httpguard.Report) httpguard.Options {
 	opts := httpguard.Options{Now: func() time.Time { return noon }}
 	if reports != nil {
@@ -311,8 +310,8 @@ type wrapped struct{ http.ResponseWriter }
 
 func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A reload: whom the old guard let in is settled by it, who comes later meets
-// the new one, and the copies of /robots.txt stay.
+// After a reload the old guard settles its requests in progress, and the new one
+// judges new requests. The copies of /robots.txt stay.
 func TestReplace(t *testing.T) {
 	inside, leave := make(chan bool), make(chan bool)
 	h := httpguard.New(newGuard(t, limit("slot", fairshare.Limit{Resource: fairshare.Concurrent, N: 1})),
@@ -448,7 +447,7 @@ func only(status int) (s fairshare.StatusSet) {
 	return s
 }
 
-// A noting limiter passes on what is charged.
+// A noting limiter records charges and passes them on.
 type noting struct {
 	fairshare.Limiter
 	to chan fairshare.Charge
@@ -582,7 +581,7 @@ func TestTargetComesFromTheRequestLine(t *testing.T) {
 	}
 }
 
-// Who listens for refusals and panics takes no slot with him.
+// A hook that panics gives its slot back.
 func TestPanicOfAHookSettles(t *testing.T) {
 	dry := limit("dry", fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour})
 	dry.DryRun = true
@@ -608,7 +607,7 @@ func TestPanicOfAHookSettles(t *testing.T) {
 	}
 }
 
-// A hasty writer notes until when the rest of a body may come.
+// A hasty writer records the read deadline for the rest of a body.
 type hasty struct {
 	*httptest.ResponseRecorder
 	until time.Time
@@ -619,7 +618,7 @@ func (w *hasty) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// A refused client cannot hold its connection by sending its body without an end.
+// A refused client cannot keep its connection by sending an endless body.
 func TestBodyOfARefusedRequestIsNotAwaited(t *testing.T) {
 	for _, guard := range []*fairshare.Guard{
 		newGuard(t, block("all", "*")),

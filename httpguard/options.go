@@ -48,7 +48,7 @@ type Options struct {
 	Refused func(*Report)
 
 	// Passed is called for each request that was let through, after it has
-	// ended. It must return quickly. The passage is valid during the call only.
+	// ended. It must return quickly. The completion is valid during the call only.
 	Passed func(*Completion)
 
 	// Answer writes the answer to a request that is refused or blocked, in place

@@ -18,8 +18,8 @@ import (
 	"fairshare/share"
 )
 
-// A handler may report CPU time that is measured too. Its report counts, whenever
-// the meter reports, and Passed is called once.
+// A handler may report CPU time that a meter measures too. Its report counts, early
+// or late, and Passed is called once.
 func TestReportedCPUReplacesMeasuredCPU(t *testing.T) {
 	for _, late := range []time.Duration{0, 50 * time.Millisecond} {
 		for _, thread := range []bool{false, true} {
@@ -71,7 +71,7 @@ func TestRobotsOfABusySite(t *testing.T) {
 	})
 }
 
-// While a request runs it is charged what its thread spent, not the time.
+// While a request runs, it is charged the CPU time of its thread, not elapsed time.
 func TestThreadCPUIsChargedWhileTheHandlerRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("threads are measured on Linux")
@@ -87,8 +87,8 @@ func TestThreadCPUIsChargedWhileTheHandlerRuns(t *testing.T) {
 	})
 }
 
-// A /robots.txt whose client left while it waited was not answered by the site:
-// not even with nothing.
+// If the client of a /robots.txt leaves while it waits, the site has not answered
+// it: there is no empty copy.
 func TestRobotsWithoutATurnIsNotCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBusySite(t, share.Options{Capacity: 1, Queue: 1}, httpguard.Options{}, work(time.Hour))
@@ -106,7 +106,7 @@ func TestRobotsWithoutATurnIsNotCopied(t *testing.T) {
 	})
 }
 
-// Of middlewares one in the other each hears what the handler tells.
+// All middlewares around a handler get its reports.
 func TestAllGuardsAroundGetReports(t *testing.T) {
 	for _, awaits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -122,7 +122,7 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// With the same key a client keeps its references over a restart.
+// With the same key, references are the same after a restart.
 func TestReferencesSurviveARestart(t *testing.T) {
 	bot := fairshare.Bot{}
 	reference := func(key []byte) string {

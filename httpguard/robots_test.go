@@ -14,8 +14,8 @@ import (
 	"fairshare/httpguard"
 )
 
-// A robotSite answers for /robots.txt as its fields say, behind a limit of n requests a
-// client and day that only a quiet day forgives.
+// A robotSite answers /robots.txt by its fields. A limit allows each client n
+// requests until it pauses for two days.
 type robotSite struct {
 	http.Handler
 	now      time.Time
@@ -157,7 +157,7 @@ func TestOnlyGoodCopiesOfRobotsAreKept(t *testing.T) {
 	}
 }
 
-// However many hosts are asked for, few are kept: the latest.
+// Only the copies of the latest hosts are kept.
 func TestCopiesOfRobotsAreBounded(t *testing.T) {
 	s := newRobotSite(t, 1000)
 	const hosts = 200
@@ -182,8 +182,8 @@ func TestCopiesOfRobotsAreBounded(t *testing.T) {
 	}
 }
 
-// Neither invented hosts nor what a site answers to one client alone become
-// what refused crawlers get.
+// Refused crawlers get neither the copy of an invented host nor an answer that was
+// for one client only.
 func TestClientsCannotChooseTheCopyOfRobots(t *testing.T) {
 	s := newRobotSite(t, 1000)
 	for range 2 { // asked for again: the site's own

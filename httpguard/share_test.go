@@ -69,7 +69,7 @@ func newBusySite(t *testing.T, opts share.Options, guarded httpguard.Options, ha
 	return s
 }
 
-// ask has a client ask for a path and goes on once nothing moves any more.
+// ask sends a request of a client, and waits until all goroutines are idle.
 func (s *busySite) request(ctx context.Context, client, path string) {
 	r := httptest.NewRequestWithContext(ctx, "GET", path, nil)
 	r.RemoteAddr = client + ":1234"
@@ -148,7 +148,7 @@ func TestRequestsWithoutATurnGet503(t *testing.T) {
 		if w := s.answers["/waits"]; w.Code != 503 {
 			t.Errorf("after its wait: %d", w.Code)
 		}
-		// Neither has cost anything: two more may come.
+		// Neither was charged: two more pass.
 		s.request(t.Context(), "192.0.2.1", "/again1")
 		s.request(t.Context(), "192.0.2.1", "/again2")
 		time.Sleep(time.Minute)
@@ -224,7 +224,8 @@ func TestStreamsEndTheirTurn(t *testing.T) {
 	})
 }
 
-// An upstream that is too busy may say so, quickly: that does not mean that it could work on more requests at once.
+// A busy upstream may answer 503 fast. That does not mean that it can work on more
+// requests at once.
 func TestFastFailuresDoNotRaiseTheCapacity(t *testing.T) {
 	for _, test := range []struct {
 		how  string
@@ -276,7 +277,7 @@ func TestFastFailuresDoNotRaiseTheCapacity(t *testing.T) {
 	}
 }
 
-// A hijackable answer is taken over, as for a websocket.
+// A hijackable answer can be hijacked, as for a websocket.
 type hijackable struct{ *httptest.ResponseRecorder }
 
 func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -313,7 +314,7 @@ func TestHijackedConnectionsEndTheirTurn(t *testing.T) {
 			t.Errorf("after %v the upstream worked for %s", time.Since(began), got)
 		}
 		s.all.Wait()
-		// The socket's CPU time ended with its head: of 1.5 s one was used.
+		// The CPU time of the websocket ended with its header: 1 s of 1.5 s was used.
 		for _, want := range []int{200, 429} {
 			s.request(t.Context(), "192.0.2.1", "/after")
 			s.all.Wait()
@@ -324,7 +325,7 @@ func TestHijackedConnectionsEndTheirTurn(t *testing.T) {
 	})
 }
 
-// A handler may ask for its turn again: it has one, or was refused.
+// A second AwaitTurn returns the same result at once.
 func TestTurnIsAwaitedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := share.New(share.Options{Capacity: 1, Queue: -1})
@@ -353,7 +354,7 @@ func TestTurnIsAwaitedOnce(t *testing.T) {
 	})
 }
 
-// The more requests are refused, the longer the wait in the answer.
+// The wait in the answer grows with the number of refused requests.
 func TestRefusalHasRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBusySite(t, share.Options{Capacity: 1, Queue: 10}, httpguard.Options{}, work(10*time.Second))
@@ -403,7 +404,7 @@ func TestDryRunQueuesNoRequest(t *testing.T) {
 	})
 }
 
-// A client that requested few expensive pages did not send too many requests.
+// The answer to a client of a few expensive pages does not say "too many requests".
 func TestAnswerNamesExpensiveRequests(t *testing.T) {
 	for resource, want := range map[fairshare.Resource]string{
 		fairshare.Time:     "429 Too many expensive requests: Your requests have used more of this site than one visitor may use. ",

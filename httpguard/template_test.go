@@ -10,7 +10,7 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// Whatever is filled in cannot break out of where it stands.
+// Values cannot break out of their place in a template.
 func FuzzEscapes(f *testing.F) {
 	for _, s := range []string{"", "plain", `"'<>&\`, "a\r\nSet-Cookie: x", "ü漢\xff\x00", "100% ;,"} {
 		f.Add(s)

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// burn spends CPU time of the calling thread, which is locked, and returns how
-// much.
+// burn spends CPU time of the calling locked thread, and returns the time spent.
 func burn(d time.Duration) time.Duration {
 	from, _ := ownThreadClock()
 	for {
@@ -21,7 +20,7 @@ func burn(d time.Duration) time.Duration {
 	}
 }
 
-// measured begins to measure, or skips the test where that cannot be done.
+// measured begins to measure, or skips the test where the system cannot measure.
 func measured(t testing.TB) (*threadCPU, context.Context) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -180,9 +179,9 @@ func TestMeasureCPUOfWorkThatPanics(t *testing.T) {
 	between(t, "panics", cpu.end(), 10*time.Millisecond)
 }
 
-// TestThreadCPUOfThreadsThatEnd lets threads die, as a goroutine that exits
-// locked does, while others ask: what was so far never shrinks and never holds
-// another thread's time.
+// Threads end, like that of a goroutine that exits locked, while other goroutines
+// read their time. The time until now never decreases and never contains the time
+// of another thread.
 func TestThreadCPUOfThreadsThatEnd(t *testing.T) {
 	cpu, ctx := measured(t)
 	var workers sync.WaitGroup
@@ -223,8 +222,8 @@ func BenchmarkThreadCPU(b *testing.B) {
 	}
 }
 
-// BenchmarkThreadSwitch shows what a locked thread makes slower: two goroutines
-// that answer each other.
+// BenchmarkThreadSwitch measures how much slower a locked thread makes two
+// goroutines that answer each other.
 func BenchmarkThreadSwitch(b *testing.B) {
 	for _, locked := range []bool{false, true} {
 		name := "free"

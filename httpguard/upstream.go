@@ -93,7 +93,7 @@ func ReportCost(w http.ResponseWriter, units int64) {
 // judged it; false if no guard did.
 func ClientOf(w http.ResponseWriter) (client Client, judged bool) {
 	forEachExchange(w, func(x *Exchange) bool {
-		client, judged = x.passage.Client, true
+		client, judged = x.completion.Client, true
 		return false
 	})
 	return client, judged

@@ -35,7 +35,7 @@ type burstSite struct {
 	times   map[string]time.Duration // what the last request of a client took
 }
 
-// A page is what the site does for a request.
+// A page is the work of the site for a request.
 type page struct {
 	takes  time.Duration
 	uses   time.Duration // CPU time
@@ -114,8 +114,7 @@ func (s *burstSite) send(ctx context.Context, client, method, path string) {
 	})
 }
 
-// pause runs check while requests are in progress, when all of them sleep or
-// wait.
+// pause runs check while all requests in progress sleep or wait.
 func (s *burstSite) pause(check func()) {
 	synctest.Wait()
 	s.mu.Lock()
@@ -149,8 +148,8 @@ const (
 	client3  = "203.0.113.1:1"
 )
 
-// Cheap requests before a burst, of the same key, of the same page or of
-// others, do not have more expensive ones admitted than the bound says.
+// Cheap requests before a burst do not raise the number of expensive ones that
+// pass, whether they are of the same key, the same page or others.
 func TestBurstsAfterCheapRequestsAreBounded(t *testing.T) {
 	const second = int64(time.Second / time.Microsecond)
 	for _, test := range []struct {
@@ -207,8 +206,8 @@ func TestBurstsAfterCheapRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// Once a page is known to be expensive, requests for it are admitted as if one
-// came after another, or a quarter of the allowance each.
+// When a page is known to be expensive, requests for it pass as if they came one
+// after another, or each holds a quarter of the allowance.
 func TestBurstsForAKnownPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBurstSite(t, limited(fairshare.Limit{Resource: fairshare.Cost, N: 1000, Window: time.Minute}),
@@ -223,8 +222,8 @@ func TestBurstsForAKnownPage(t *testing.T) {
 	})
 }
 
-// Guesses of one client go one after another when they come at once: each
-// counts as an error until it is known.
+// Simultaneous guesses of one client run one after another: each counts as an
+// error until its answer is known.
 func TestParallelGuessesAreCounted(t *testing.T) {
 	for _, n := range []int64{1, 3, 10, 12} {
 		for _, algorithm := range []fairshare.Algorithm{fairshare.Window, fairshare.GCRA} {
@@ -244,8 +243,8 @@ func TestParallelGuessesAreCounted(t *testing.T) {
 	}
 }
 
-// A client without an error is not refused for those of others, whatever the
-// built-in policy counts: its requests wait some milliseconds.
+// The built-in policy does not refuse a client without errors for the errors of
+// others: its requests wait some milliseconds.
 func TestParallelPagesOfNewClientsPassTheBuiltInPolicy(t *testing.T) {
 	for _, test := range []struct{ scanners, links, clients, pages int }{{20, 8, 3, 30}, {200, 11, 5, 100},
 		{0, 0, 2, 120}} {
@@ -282,7 +281,7 @@ func TestParallelPagesOfNewClientsPassTheBuiltInPolicy(t *testing.T) {
 	}
 }
 
-// The parts of a page that come at once all pass under a limit of CPU time.
+// All assets of a page pass at once under a limit of CPU time.
 func TestAssetsOfAPagePass(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -311,7 +310,7 @@ func TestAssetsOfAPagePass(t *testing.T) {
 	}
 }
 
-// The requests of an office that wait for news do not keep the office out.
+// Long polls of an office do not cause refusals of its other requests.
 func TestIdleRequestsRefuseNoOthers(t *testing.T) {
 	for _, resource := range []fairshare.Resource{fairshare.Errors, fairshare.CPU, fairshare.Bytes, fairshare.Cost} {
 		for _, tells := range []bool{false, true} {
@@ -423,8 +422,8 @@ func TestRequestsWaitInLine(t *testing.T) {
 	})
 }
 
-// What waits for too long is refused: with the shortest wait, a report that
-// tells what is in progress, and no step towards a ban.
+// A request that waits for too long is refused: with the shortest wait, a report of
+// the requests in progress, and without counting towards a ban.
 func TestWaitingIsBounded(t *testing.T) {
 	for _, test := range []struct{ option, takes, want time.Duration }{
 		{0, time.Minute, 3 * time.Second}, {500 * time.Millisecond, time.Minute, 500 * time.Millisecond},
@@ -458,7 +457,8 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-// When the error that others waited for is known, they are refused at once.
+// When an error reaches the limit, the requests that waited for it are refused at
+// once.
 func TestWaitingRequestsAreRefusedWhenTheLimitIsReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := waitingSite(t, oneError(), httpguard.Options{}, time.Second)
@@ -496,7 +496,7 @@ func TestClientsThatLeaveDoNotWait(t *testing.T) {
 	})
 }
 
-// A line has room for 128, and others for theirs.
+// Each line has room for 128 requests.
 func TestLinesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := waitingSite(t, oneError(), httpguard.Options{}, time.Second)
@@ -512,7 +512,7 @@ func TestLinesAreBounded(t *testing.T) {
 		if s.codes[attacker][200] != 129 {
 			t.Errorf("answers %v", s.codes)
 		}
-		// Many keys together have no more than 4096 places, and the last of them has some.
+		// All keys together have 4096 places; the last key still gets some.
 		const keys = 500
 		addr := func(k int) string { return fmt.Sprintf("10.0.%d.%d:1", k/250, k%250) }
 		s.reports = nil
@@ -561,7 +561,7 @@ func TestDryRunDoesNotWait(t *testing.T) {
 	}
 }
 
-// A request that waited is charged from when it was let in.
+// A request that waited is charged from the moment it passed.
 func TestWaitingIsNotCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []time.Duration
@@ -577,7 +577,7 @@ func TestWaitingIsNotCharged(t *testing.T) {
 	})
 }
 
-// A request that waits when the policy is replaced gets what that allows.
+// A request that waits while the policy is replaced is judged by the new policy.
 func TestWaitingOverAReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := waitingSite(t, oneError(), httpguard.Options{}, 2*time.Second)
@@ -595,7 +595,7 @@ func TestWaitingOverAReload(t *testing.T) {
 	})
 }
 
-// Requests under two limits wait for both, and those under one of them do not
+// A request under two limits waits for both. A request under one of them does not
 // wait for the other.
 func TestWaitingForTwoLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
