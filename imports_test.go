@@ -47,7 +47,8 @@ var mayImport = map[string][]string{
 		"sqlregistry"},
 
 	// What serve, site and the commands share to open a policy file.
-	"internal/setup": {"asn", "bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy", "policyfile"},
+	"internal/setup": {"asn", "bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy",
+		"policyfile"},
 	"internal/operator": {"bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",
 		"policyfile", "sqlregistry"},
 }

@@ -44,7 +44,8 @@ func TestWriteStaysNearTheBounds(t *testing.T) {
 	told := func(name string) registry.Story {
 		return registry.Story{ID: name, Client: id(name), Rule: "rapid", First: start, Last: start}
 	}
-	calls := registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)}, Stories: []registry.Story{told("192.0.2.1")}}
+	calls := registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)},
+		Stories: []registry.Story{told("192.0.2.1")}}
 	check(t, "Write", r.Write(ctx, calls))
 	at := start
 	for i := range 40 { // half of a batch is from one network, the rest from many

@@ -132,7 +132,8 @@ func TestDiskFilledByTheWALIsFreed(t *testing.T) {
 	r = opened(t, path, Options{Log: r.o.Log})
 	writes := 0 // of one row each, so that the disk is full before a checkpoint is due
 	write := func() error {
-		err := r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty(fmt.Sprintf("10.%d.0.1", writes%200), start, 1)}})
+		err := r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{
+			dirty(fmt.Sprintf("10.%d.0.1", writes%200), start, 1)}})
 		if err == nil {
 			writes++
 		}

@@ -91,8 +91,9 @@ func useAll(r *Registry) (errs []error) {
 	if r.o.ReadOnly {
 		return errs
 	}
-	add(r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("10.0.0.9", start, 1), dirty("10.9.0.9", start, 1)},
-		Bans: []fairshare.BanRecord{banned("10.0.0.9", start.Add(1), time.Hour)},
+	add(r.Write(ctx, registry.Batch{
+		Clients: []registry.ClientDelta{dirty("10.0.0.9", start, 1), dirty("10.9.0.9", start, 1)},
+		Bans:    []fairshare.BanRecord{banned("10.0.0.9", start.Add(1), time.Hour)},
 		Stories: []registry.Story{{ID: "a", Client: id("10.0.0.4"), Rule: "rapid"},
 			{ID: "b", Client: id("10.0.0.5"), Rule: "rapid"}}}))
 	add(r.SetOverride(ctx, registry.OverrideRecord{Client: id("10.0.0.5"), Action: fairshare.Allow, Since: start}))
@@ -398,7 +399,8 @@ func TestRemovedFileIsReported(t *testing.T) {
 		if !is(err, ErrGone) {
 			t.Errorf("%s: Changes: %v", when, err)
 		}
-		if err := r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)}}); !is(err, ErrGone) {
+		err = r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)}})
+		if !is(err, ErrGone) {
 			t.Errorf("%s: Write: %v", when, err)
 		}
 		if err := r.Note(ctx, id("192.0.2.1"), "x"); !is(err, ErrGone) {
@@ -408,7 +410,8 @@ func TestRemovedFileIsReported(t *testing.T) {
 	check(t, "Rename", os.Rename(path, path+".away"))
 	gone("moved")
 	check(t, "Rename", os.Rename(path+".away", path))
-	check(t, "Write to the restored file", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)}}))
+	check(t, "Write to the restored file", r.Write(ctx, registry.Batch{
+		Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1)}}))
 
 	check(t, "Rename", os.Rename(path, path+".away"))
 	other := opened(t, path, Options{})

@@ -45,8 +45,9 @@ func TestFirstSeenReportsEachClientOnce(t *testing.T) {
 	// A later request changes nothing, an earlier one does.
 	again, before := many(1), many(2)
 	want[before] = start
-	check(t, "Write", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{{Client: again, FirstSeen: start.Add(time.Hour),
-		LastSeen: start.Add(time.Hour)}, {Client: before, FirstSeen: start, LastSeen: start}}}))
+	check(t, "Write", r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{{Client: again,
+		FirstSeen: start.Add(time.Hour),
+		LastSeen:  start.Add(time.Hour)}, {Client: before, FirstSeen: start, LastSeen: start}}}))
 	same(t, "FirstSeen", collect(r), want)
 
 	count := 0

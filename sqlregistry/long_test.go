@@ -105,13 +105,15 @@ func TestLarge(t *testing.T) {
 		took("Write 250 bans, new"+suffix, 10, func() {
 			b := make([]fairshare.BanRecord, 250)
 			for i := range b {
-				b[i] = fairshare.BanRecord{Client: many(rand.IntN(have)), Rule: "rapid requests", Kind: fairshare.ByAddr,
+				b[i] = fairshare.BanRecord{Client: many(rand.IntN(have)), Rule: "rapid requests",
+					Kind:  fairshare.ByAddr,
 					Began: at, Until: at.Add(time.Hour), Since: at.Add(time.Hour)}
 			}
 			check(t, "Write", r.Write(ctx, registry.Batch{Bans: b}))
 		})
 		took("Write 1 ban"+suffix, 40, func() {
-			check(t, "Write", r.Write(ctx, registry.Batch{Bans: []fairshare.BanRecord{{Client: many(rand.IntN(have)), Rule: "x",
+			check(t, "Write", r.Write(ctx, registry.Batch{Bans: []fairshare.BanRecord{{
+				Client: many(rand.IntN(have)), Rule: "x",
 				Kind: fairshare.ByAddr, Began: at, Until: at.Add(time.Hour)}}}))
 		})
 		took("SetOverride"+suffix, 20, func() {

@@ -170,8 +170,9 @@ func share(path string) error {
 	var version registry.Version
 	for n := range shares {
 		own := fmt.Sprintf("10.%d.%d.%d", os.Getpid()>>8&255, os.Getpid()&255, n)
-		if err := r.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1), dirty(own, start, 1)},
-			Bans: []fairshare.BanRecord{banned(own, start, time.Hour)}}); err != nil {
+		if err := r.Write(ctx, registry.Batch{
+			Clients: []registry.ClientDelta{dirty("192.0.2.1", start, 1), dirty(own, start, 1)},
+			Bans:    []fairshare.BanRecord{banned(own, start, time.Hour)}}); err != nil {
 			return err
 		}
 		if err := r.SetOverride(ctx, registry.OverrideRecord{Client: id(own), Action: fairshare.Block,

@@ -88,7 +88,8 @@ func allBans(t testing.TB, r *Registry, now time.Time, all bool) (bans []fairsha
 }
 
 func dirty(name string, at time.Time, requests int64) registry.ClientDelta {
-	return registry.ClientDelta{Client: id(name), FirstSeen: at, LastSeen: at, Spent: registry.Spent{Requests: requests},
+	return registry.ClientDelta{Client: id(name), FirstSeen: at, LastSeen: at,
+		Spent:     registry.Spent{Requests: requests},
 		UserAgent: "agent of " + name}
 }
 
@@ -158,7 +159,8 @@ func TestClientsAddUpAndStickyFieldsStay(t *testing.T) {
 	r := opened(t, "", Options{})
 	text := "bad\x00agent \xff\xfe 'quoted\""
 	spent := registry.Spent{Requests: 1, Refused: 2, Blocked: 3, DryRun: 4, CPU: 5, Time: 6, Bytes: 7, Errors: 8}
-	d := registry.ClientDelta{Client: id("2001:db8::/64"), FirstSeen: start, LastSeen: start.Add(time.Second), Spent: spent,
+	d := registry.ClientDelta{Client: id("2001:db8::/64"), FirstSeen: start, LastSeen: start.Add(time.Second),
+		Spent:     spent,
 		UserAgent: text, Bot: "googlebot", BotState: fairshare.Forged,
 		Labels: []string{"not looked at"}, Note: "nor this"}
 	check(t, "Label", r.Label(ctx, registry.Label{Client: d.Client, Name: "good-partner"}))

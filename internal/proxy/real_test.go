@@ -263,7 +263,8 @@ func realSite(t *testing.T, addr string) (charged *ledger, front string, p *Prox
 	}
 	p = New(Config{Upstream: &url.URL{Scheme: "http", Host: addr}, Timing: "cpu", CostHeader: "X-Cost",
 		MaxCost: 1 << 20})
-	srv := httptest.NewServer(httpguard.Middleware(guard, httpguard.Options{HandlerAwaits: true, HandlerReportsCPU: true})(p))
+	srv := httptest.NewServer(httpguard.Middleware(guard,
+		httpguard.Options{HandlerAwaits: true, HandlerReportsCPU: true})(p))
 	t.Cleanup(p.Close)
 	t.Cleanup(srv.Close)
 	return charged, srv.Listener.Addr().String(), p
