@@ -33,8 +33,8 @@ func banPolicy(change func(*fairshare.Rule)) fairshare.Policy {
 	}}
 }
 
-// knock asks n times at once and returns the last verdict.
-func knock(t *testing.T, g *fairshare.Guard, at time.Duration, req fairshare.Request, n int) fairshare.Verdict {
+// repeat sends n requests at once and returns the last verdict.
+func repeat(t *testing.T, g *fairshare.Guard, at time.Duration, req fairshare.Request, n int) fairshare.Verdict {
 	t.Helper()
 	var v fairshare.Verdict
 	for range n {
@@ -55,31 +55,31 @@ func around(d, length time.Duration) bool { return d >= length && d <= length+le
 
 func TestBan(t *testing.T) {
 	g := newGuard(t, banPolicy(nil))
-	if v := knock(t, g, 0, from(alice), 3); v.Ban != fairshare.NotBanned || v.Wait != 2*time.Second {
+	if v := repeat(t, g, 0, from(alice), 3); v.Ban != fairshare.NotBanned || v.Wait != 2*time.Second {
 		t.Errorf("two refusals: ban %d, wait %v; want none, 2s", v.Ban, v.Wait)
 	}
-	v := knock(t, g, 0, from(alice), 1)
+	v := repeat(t, g, 0, from(alice), 1)
 	first := v.Wait
 	if v.Action != fairshare.Refuse || v.Ban != fairshare.BanStarted || !around(first, time.Minute) {
-		t.Errorf("the third refusal: %s, wait %v; want the ban to start for a minute", say(v.Finding), first)
+		t.Errorf("the third refusal: %s, wait %v; want the ban to start for a minute", describeFinding(v.Finding), first)
 	}
-	// Knocking does not prolong it; the verdict names the rule.
-	if v = knock(t, g, 30*time.Second, from(alice), 50); say(v.Finding) != fmt.Sprintf("refuse rapid %v banned",
+	// Requests during the ban do not prolong it; the verdict names the rule.
+	if v = repeat(t, g, 30*time.Second, from(alice), 50); describeFinding(v.Finding) != fmt.Sprintf("refuse rapid %v banned",
 		first-30*time.Second) {
-		t.Errorf("during the ban: %s", say(v.Finding))
+		t.Errorf("during the ban: %s", describeFinding(v.Finding))
 	}
 	// It is one client's, and of requests that the rule's match holds for.
-	if v = knock(t, g, 30*time.Second, from(bob), 1); v.Action != fairshare.Allow {
-		t.Errorf("another client: %s", say(v.Finding))
+	if v = repeat(t, g, 30*time.Second, from(bob), 1); v.Action != fairshare.Allow {
+		t.Errorf("another client: %s", describeFinding(v.Finding))
 	}
 	req := from(alice)
 	req.Path = ""
-	if v = knock(t, g, 30*time.Second, req, 1); v.Action != fairshare.Allow {
-		t.Errorf("a request that the rule does not match: %s", say(v.Finding))
+	if v = repeat(t, g, 30*time.Second, req, 1); v.Action != fairshare.Allow {
+		t.Errorf("a request that the rule does not match: %s", describeFinding(v.Finding))
 	}
 	// Time alone ends it.
-	if v = knock(t, g, first, from(alice), 1); v.Action != fairshare.Allow {
-		t.Errorf("after the ban: %s", say(v.Finding))
+	if v = repeat(t, g, first, from(alice), 1); v.Action != fairshare.Allow {
+		t.Errorf("after the ban: %s", describeFinding(v.Finding))
 	}
 }
 
@@ -87,25 +87,25 @@ func TestBansGrowAndAreForgiven(t *testing.T) {
 	g := newGuard(t, banPolicy(nil))
 	at := time.Duration(0)
 	for i, want := range []time.Duration{1, 2, 3, 3} { // doubled, up to max
-		v := knock(t, g, at, from(alice), 4)
+		v := repeat(t, g, at, from(alice), 4)
 		if v.Ban != fairshare.BanStarted || !around(v.Wait, want*time.Minute) {
-			t.Errorf("ban %d: %s, want a ban of about %v", i, say(v.Finding), want*time.Minute)
+			t.Errorf("ban %d: %s, want a ban of about %v", i, describeFinding(v.Finding), want*time.Minute)
 		}
 		at += 21 * time.Minute // the refusals are out of sight, the bans are not
 	}
 	at += 50 * time.Hour // two steps back: of four bans two are remembered
-	if v := knock(t, g, at, from(alice), 4); !around(v.Wait, 3*time.Minute) || v.Ban != fairshare.BanStarted {
-		t.Errorf("after two quiet days: %s, want about 3m", say(v.Finding))
+	if v := repeat(t, g, at, from(alice), 4); !around(v.Wait, 3*time.Minute) || v.Ban != fairshare.BanStarted {
+		t.Errorf("after two quiet days: %s, want about 3m", describeFinding(v.Finding))
 	}
 	at += 100 * 24 * time.Hour
-	if v := knock(t, g, at, from(alice), 4); !around(v.Wait, time.Minute) || v.Ban != fairshare.BanStarted {
-		t.Errorf("after many quiet days: %s, want about 1m", say(v.Finding))
+	if v := repeat(t, g, at, from(alice), 4); !around(v.Wait, time.Minute) || v.Ban != fairshare.BanStarted {
+		t.Errorf("after many quiet days: %s, want about 1m", describeFinding(v.Finding))
 	}
 }
 
 func TestBanIsRepeatedByAReplay(t *testing.T) {
-	a, b := knock(t, newGuard(t, banPolicy(nil)), 0, from(alice), 4),
-		knock(t, newGuard(t, banPolicy(nil)), 0, from(alice), 4)
+	a, b := repeat(t, newGuard(t, banPolicy(nil)), 0, from(alice), 4),
+		repeat(t, newGuard(t, banPolicy(nil)), 0, from(alice), 4)
 	if a.Wait != b.Wait {
 		t.Errorf("the same ban lasts %v and %v", a.Wait, b.Wait)
 	}
@@ -116,9 +116,9 @@ func TestBanExemptions(t *testing.T) {
 	banned := func(change func(*fairshare.Rule)) func(fairshare.Request) bool {
 		g := newGuard(t, banPolicy(change))
 		office := from("192.0.2.98")
-		knock(t, g, 0, office, 10)
+		repeat(t, g, 0, office, 10)
 		return func(req fairshare.Request) bool {
-			return knock(t, g, 10*time.Second, req, 1).Ban == fairshare.BanInForce
+			return repeat(t, g, 10*time.Second, req, 1).Ban == fairshare.BanInForce
 		}
 	}
 	byNetwork := func(r *fairshare.Rule) { r.Limit.By = []fairshare.KeyPart{{Kind: fairshare.ByNetwork}} }
@@ -149,12 +149,12 @@ func TestBanExemptions(t *testing.T) {
 func TestRefusalsThatAnotherPageCausedDoNotBan(t *testing.T) {
 	g := newGuard(t, banPolicy(nil))
 	image := with(from(alice), "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors")
-	if v := knock(t, g, 0, image, 20); v.Action != fairshare.Refuse || v.Ban != fairshare.NotBanned {
-		t.Errorf("an image on another site: %s", say(v.Finding))
+	if v := repeat(t, g, 0, image, 20); v.Action != fairshare.Refuse || v.Ban != fairshare.NotBanned {
+		t.Errorf("an image on another site: %s", describeFinding(v.Finding))
 	}
 	link := with(from(alice), "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate")
-	if v := knock(t, g, 0, link, 3); v.Ban != fairshare.BanStarted {
-		t.Errorf("links that somebody follows: %s", say(v.Finding))
+	if v := repeat(t, g, 0, link, 3); v.Ban != fairshare.BanStarted {
+		t.Errorf("links that somebody follows: %s", describeFinding(v.Finding))
 	}
 }
 
@@ -162,8 +162,8 @@ func TestATrustedProxyIsNeverBanned(t *testing.T) {
 	g := newGuard(t, banPolicy(nil))
 	req := from(alice)
 	req.Proxy = true
-	if v := knock(t, g, 0, req, 30); v.Action != fairshare.Refuse || v.Ban != fairshare.NotBanned {
-		t.Errorf("30 requests of a proxy: %s", say(v.Finding))
+	if v := repeat(t, g, 0, req, 30); v.Action != fairshare.Refuse || v.Ban != fairshare.NotBanned {
+		t.Errorf("30 requests of a proxy: %s", describeFinding(v.Finding))
 	}
 }
 
@@ -179,18 +179,18 @@ func TestBansOfADryRunEndWithIt(t *testing.T) {
 		}
 		return g
 	}
-	if v := knock(t, guard(true), 0, from(alice), 5); v.Ban != fairshare.BanInForce {
-		t.Errorf("dry: %s, want a trial ban in force", say(v.Finding))
+	if v := repeat(t, guard(true), 0, from(alice), 5); v.Ban != fairshare.BanInForce {
+		t.Errorf("dry: %s, want a trial ban in force", describeFinding(v.Finding))
 	}
 	enforced := guard(false)
 	for i := range 3 {
-		if v := knock(t, enforced, time.Second, from(alice), 1); v.Ban != fairshare.NotBanned {
-			t.Errorf("enforced, request %d: %s", i, say(v.Finding))
+		if v := repeat(t, enforced, time.Second, from(alice), 1); v.Ban != fairshare.NotBanned {
+			t.Errorf("enforced, request %d: %s", i, describeFinding(v.Finding))
 		}
 	}
-	if v := knock(t, enforced, time.Second, from(alice), 1); v.Ban != fairshare.BanStarted ||
+	if v := repeat(t, enforced, time.Second, from(alice), 1); v.Ban != fairshare.BanStarted ||
 		!around(v.Wait, time.Minute) {
-		t.Errorf("the third refusal: %s, want a first ban", say(v.Finding))
+		t.Errorf("the third refusal: %s, want a first ban", describeFinding(v.Finding))
 	}
 }
 
@@ -203,14 +203,14 @@ func TestBansAreBounded(t *testing.T) {
 	}
 	addr := func(i int) fairshare.Request { return from(fmt.Sprintf("198.51.100.%d", i)) }
 	for i := range 30 {
-		knock(t, g, time.Duration(i)*time.Second, addr(i), 2)
+		repeat(t, g, time.Duration(i)*time.Second, addr(i), 2)
 	}
 	if n := bans.Len(); n != 10 {
 		t.Errorf("%d bans are remembered, want 10", n)
 	}
 	// Jitter is up to six seconds: of those that ended soonest none is left, of the last ones all are.
 	for i := range 30 {
-		v := knock(t, g, 30*time.Second, addr(i), 1)
+		v := repeat(t, g, 30*time.Second, addr(i), 1)
 		if banned := v.Ban == fairshare.BanInForce; banned && i < 13 || !banned && i >= 27 {
 			t.Errorf("client %d of 30: banned %v", i, banned)
 		}
@@ -231,8 +231,8 @@ func TestNewGuardNeedsBansForARuleWithABan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := knock(t, g, 0, from(alice), 1); v.Action != fairshare.Allow {
-			t.Errorf("%s, and no rule with a ban: %s", name, say(v.Finding))
+		if v := repeat(t, g, 0, from(alice), 1); v.Action != fairshare.Allow {
+			t.Errorf("%s, and no rule with a ban: %s", name, describeFinding(v.Finding))
 		}
 		if n, err := g.Lift(t.Context(), fairshare.ClientID{Bot: "googlebot"}, start, start); n != 0 || err != nil {
 			t.Errorf("%s: Lift = %d, %v", name, n, err)

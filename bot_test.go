@@ -120,17 +120,17 @@ func TestBanOfABot(t *testing.T) {
 	}}}
 	g := newGuard(t, policy)
 	real := claim(alice, "googlebot", "search", fairshare.Verified)
-	if v := knock(t, g, 0, real, 3); v.Ban != fairshare.BanStarted {
-		t.Fatalf("the third request: %v", say(v.Finding))
+	if v := repeat(t, g, 0, real, 3); v.Ban != fairshare.BanStarted {
+		t.Fatalf("the third request: %v", describeFinding(v.Finding))
 	}
 	elsewhere := claim(carol, "googlebot", "search", fairshare.Verified)
-	if v := knock(t, g, time.Second*10, elsewhere, 1); v.Ban != fairshare.BanInForce {
-		t.Errorf("the bot at another address: %v, want the ban", say(v.Finding))
+	if v := repeat(t, g, time.Second*10, elsewhere, 1); v.Ban != fairshare.BanInForce {
+		t.Errorf("the bot at another address: %v, want the ban", describeFinding(v.Finding))
 	}
 	for _, req := range []fairshare.Request{claim(carol, "googlebot", "search", fairshare.Forged),
 		claim(alice, "bingbot", "search", fairshare.Verified), from(alice)} {
-		if v := knock(t, g, time.Second*10, req, 1); v.Action != fairshare.Allow {
-			t.Errorf("%s (%s): %v, want allow", req.Bot.Name, req.Bot.State, say(v.Finding))
+		if v := repeat(t, g, time.Second*10, req, 1); v.Action != fairshare.Allow {
+			t.Errorf("%s (%s): %v, want allow", req.Bot.Name, req.Bot.State, describeFinding(v.Finding))
 		}
 	}
 }
@@ -149,14 +149,14 @@ func TestBanExemptsVerifiedBots(t *testing.T) {
 			policy.Rules = append(policy.Rules, rules[1:]...)
 		}
 		g := newGuard(t, policy)
-		if v := knock(t, g, 0, from(alice), 5); v.Ban != fairshare.BanInForce {
-			t.Fatalf("%s: no ban: %v", name, say(v.Finding))
+		if v := repeat(t, g, 0, from(alice), 5); v.Ban != fairshare.BanInForce {
+			t.Fatalf("%s: no ban: %v", name, describeFinding(v.Finding))
 		}
 		reqs, names := allStates()
 		for i, req := range reqs {
-			v := knock(t, g, 20*time.Second, req, 1)
+			v := repeat(t, g, 20*time.Second, req, 1)
 			if spared := v.Action == fairshare.Allow; spared != (names[i] == "verified") {
-				t.Errorf("%s: state %q: %v", name, names[i], say(v.Finding))
+				t.Errorf("%s: state %q: %v", name, names[i], describeFinding(v.Finding))
 			}
 		}
 	}

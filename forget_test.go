@@ -44,7 +44,7 @@ func TestForgottenClientIsNew(t *testing.T) {
 		{"another address", []fairshare.KeyPart{addr}, from(alice), bob, false},
 		{"an IPv6 client", []fairshare.KeyPart{addr}, from(carol), "2001:db8::/64", true},
 		{"one address of an IPv6 client", []fairshare.KeyPart{addr}, from(carol), "2001:db8::1", false},
-		{"a prefix beside", []fairshare.KeyPart{addr}, from(carol), "2001:db8:0:1::/64", false},
+		{"a neighboring prefix", []fairshare.KeyPart{addr}, from(carol), "2001:db8:0:1::/64", false},
 		{"a bot", []fairshare.KeyPart{bot}, googlebot(alice), "googlebot", true},
 		{"a bot by its address", []fairshare.KeyPart{bot}, googlebot(alice), alice, false},
 		{"another bot", []fairshare.KeyPart{bot}, googlebot(alice), "bingbot", false},
@@ -88,7 +88,7 @@ func TestForgottenClientIsNew(t *testing.T) {
 }
 
 // The clock of stored times is set back between two forgets. Each of them is
-// heeded once, and not again when a later process is told of them.
+// applied once, and not again when a later process restores them.
 func TestForgetWhenTheStoredTimeGoesBack(t *testing.T) {
 	policy := fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: requests(1, time.Hour)}}}
 	limiter := limittest.NewModel(policy.Limits())

@@ -56,7 +56,7 @@ func newGuard(t testing.TB, policy fairshare.Policy) *fairshare.Guard {
 	return g
 }
 
-func say(f fairshare.Finding) string {
+func describeFinding(f fairshare.Finding) string {
 	switch f.Action {
 	case fairshare.Refuse:
 		s := fmt.Sprintf("refuse %s %v", f.Rule.Name, f.Wait)
@@ -81,9 +81,9 @@ func play(t *testing.T, g *fairshare.Guard, steps []step) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := say(v.Finding)
+		got := describeFinding(v.Finding)
 		if v.DryRunFinding.Action != fairshare.Undecided {
-			got += " try " + say(v.DryRunFinding)
+			got += " try " + describeFinding(v.DryRunFinding)
 		}
 		if got != s.want {
 			t.Errorf("step %d at %v, %v: %s, want %s", i, s.at, s.req.Addr, got, s.want)
@@ -248,8 +248,8 @@ func TestPolicyInDryRunDecidesTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if say(a.Finding) != say(b.Finding) {
-			t.Fatalf("request %d: %s enforced, %s dry", i, say(a.Finding), say(b.Finding))
+		if describeFinding(a.Finding) != describeFinding(b.Finding) {
+			t.Fatalf("request %d: %s enforced, %s dry", i, describeFinding(a.Finding), describeFinding(b.Finding))
 		}
 		if b.Enforced() != fairshare.Allow || a.Enforced() != a.Action {
 			t.Fatalf("request %d: %s is enforced as %s, dry as %s", i, a.Action, a.Enforced(), b.Enforced())
@@ -414,7 +414,7 @@ func TestPartsAreSettledOnce(t *testing.T) {
 	want := func(when, want string) {
 		t.Helper()
 		v := decide()
-		if got := say(v.Finding); got != want {
+		if got := describeFinding(v.Finding); got != want {
 			t.Errorf("%s: %s, want %s", when, got, want)
 		}
 		g.Settle(t.Context(), &v, fairshare.Outcome{Time: start})
@@ -489,9 +489,9 @@ func TestVerdictStandsWhenRefusalsAreNotCounted(t *testing.T) {
 		req := from(alice)
 		req.Time = start
 		v, err := g.Decide(t.Context(), &req)
-		if !strings.HasPrefix(say(v.Finding), want[:5]) || (err != nil) != (i > 0) ||
+		if !strings.HasPrefix(describeFinding(v.Finding), want[:5]) || (err != nil) != (i > 0) ||
 			err != nil && !errors.Is(err, errOutOfReach) {
-			t.Errorf("request %d: %s, %v; want %s", i, say(v.Finding), err, want)
+			t.Errorf("request %d: %s, %v; want %s", i, describeFinding(v.Finding), err, want)
 		}
 		if err := g.Settle(t.Context(), &v, fairshare.Outcome{Time: start, Status: 200}); err != nil {
 			t.Error(err)

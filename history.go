@@ -43,7 +43,7 @@ const maxAged = 16
 type History struct {
 	once   sync.Once
 	secret [3]uint64
-	words  []atomic.Uint64
+	aged   []atomic.Uint64
 	shown  []atomic.Uint64
 
 	forgotten forgotten
@@ -85,7 +85,7 @@ func (h *History) name(addr netip.Addr, bits int, via netip.Addr) clientName {
 		for i := range h.secret {
 			h.secret[i] = rand.Uint64()
 		}
-		h.words = make([]atomic.Uint64, historySets*maxAged)
+		h.aged = make([]atomic.Uint64, historySets*maxAged)
 		h.shown = make([]atomic.Uint64, shownSets*shownSetSize)
 	})
 	networkBits := network.Bits6
@@ -118,7 +118,7 @@ func fold(a, b uint64) uint64 {
 // set returns the words of a client's network and what the client's word begins
 // with.
 func (h *History) set(c *clientName) (set []atomic.Uint64, name uint64) {
-	return h.words[(c.set-1)*maxAged:][:maxAged:maxAged], max(c.hash>>(2*tickBits), 1)
+	return h.aged[(c.set-1)*maxAged:][:maxAged:maxAged], max(c.hash>>(2*tickBits), 1)
 }
 
 // meet notes that a client sends a request, and reports whether it has standing

@@ -42,17 +42,17 @@ func TestLimitWithNewcomers(t *testing.T) {
 		{"in dry run", lowered(func(r *fairshare.Rule) { r.DryRun = true }), "192.0.2.9", nil, 5},
 	} {
 		g := memGuard(t, c.policy)
-		knock(t, g, -2*time.Hour, at("192.0.2.5"), 1)
-		knock(t, g, -time.Hour, at("192.0.2.5"), 1)
+		repeat(t, g, -2*time.Hour, at("192.0.2.5"), 1)
+		repeat(t, g, -time.Hour, at("192.0.2.5"), 1)
 		for i := range 3 {
-			knock(t, g, 0, at(fmt.Sprintf("192.0.2.10%d", i)), 1)
+			repeat(t, g, 0, at(fmt.Sprintf("192.0.2.10%d", i)), 1)
 		}
 		req, passed := at(c.addr), 0
 		if c.change != nil {
 			c.change(&req)
 		}
 		for range 5 {
-			v := knock(t, g, 0, req, 1)
+			v := repeat(t, g, 0, req, 1)
 			switch v.Action {
 			case fairshare.Allow:
 				passed++
@@ -74,7 +74,7 @@ func TestDryLimitWithNewcomers(t *testing.T) {
 	g := memGuard(t, lowered(func(r *fairshare.Rule) { r.DryRun = true }))
 	reported := 0
 	for i := range 6 {
-		if v := knock(t, g, 0, at(fmt.Sprintf("192.0.2.%d", i%2)), 1); v.DryRunFinding.Action == fairshare.Refuse {
+		if v := repeat(t, g, 0, at(fmt.Sprintf("192.0.2.%d", i%2)), 1); v.DryRunFinding.Action == fairshare.Refuse {
 			reported++
 		}
 	}
@@ -89,13 +89,13 @@ func TestOtherLimitsRefuseNewcomersToo(t *testing.T) {
 	policy.Rules[0].Limit = requests(2, time.Hour)
 	g := memGuard(t, policy)
 	for i := range 3 {
-		knock(t, g, 0, at(fmt.Sprintf("192.0.2.10%d", i)), 1)
+		repeat(t, g, 0, at(fmt.Sprintf("192.0.2.10%d", i)), 1)
 	}
-	knock(t, g, 0, at("192.0.2.9"), 1)
-	knock(t, g, time.Minute+30*time.Second, at("192.0.2.9"), 1)
-	if v := knock(t, g, time.Minute+30*time.Second, at("192.0.2.9"), 1); v.Action != fairshare.Refuse ||
+	repeat(t, g, 0, at("192.0.2.9"), 1)
+	repeat(t, g, time.Minute+30*time.Second, at("192.0.2.9"), 1)
+	if v := repeat(t, g, time.Minute+30*time.Second, at("192.0.2.9"), 1); v.Action != fairshare.Refuse ||
 		v.Rule.Name != "own" {
-		t.Errorf("over both: %s", say(v.Finding))
+		t.Errorf("over both: %s", describeFinding(v.Finding))
 	}
 }
 

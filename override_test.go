@@ -52,9 +52,9 @@ func TestOverridesTakePrecedenceOverRules(t *testing.T) {
 		return req
 	}
 	g := newGuard(t, policy)
-	knock(t, g, 0, from(alice), 2)
-	if v := knock(t, g, 0, from(alice), 1); v.Ban != fairshare.BanInForce {
-		t.Fatalf("before the word: %s, want a ban", say(v.Finding))
+	repeat(t, g, 0, from(alice), 2)
+	if v := repeat(t, g, 0, from(alice), 1); v.Ban != fairshare.BanInForce {
+		t.Fatalf("before the word: %s, want a ban", describeFinding(v.Finding))
 	}
 	for _, c := range []struct {
 		path string
@@ -68,8 +68,8 @@ func TestOverridesTakePrecedenceOverRules(t *testing.T) {
 		{"/", fairshare.Override{Action: fairshare.Block}, "block ban by an operator"},
 		{"/", fairshare.Override{Labels: []string{"partner"}}, "refuse rapid"},
 	} {
-		v := knock(t, g, 0, with(c.path, c.word), 1)
-		got := say(v.Finding)
+		v := repeat(t, g, 0, with(c.path, c.word), 1)
+		got := describeFinding(v.Finding)
 		if c.want == "refuse rapid" {
 			got = v.Action.String() + " " + v.Rule.Name
 		}
@@ -79,10 +79,10 @@ func TestOverridesTakePrecedenceOverRules(t *testing.T) {
 	}
 	// It costs nothing: the ceiling has not counted who is allowed.
 	for range 300 {
-		knock(t, g, 0, with("/", fairshare.Override{Action: fairshare.Allow}), 1)
+		repeat(t, g, 0, with("/", fairshare.Override{Action: fairshare.Allow}), 1)
 	}
-	if v := knock(t, g, time.Hour, from(alice), 1); v.Action != fairshare.Allow {
-		t.Errorf("an hour later: %s", say(v.Finding))
+	if v := repeat(t, g, time.Hour, from(alice), 1); v.Action != fairshare.Allow {
+		t.Errorf("an hour later: %s", describeFinding(v.Finding))
 	}
 }
 
@@ -108,7 +108,7 @@ func TestLabel(t *testing.T) {
 		}
 		req := from(alice)
 		req.Override.Labels = c.labels
-		if v := knock(t, g, 0, req, 1); (v.Action == fairshare.Block) != c.want {
+		if v := repeat(t, g, 0, req, 1); (v.Action == fairshare.Block) != c.want {
 			t.Errorf("%+v for %q: %s, want it to hold: %v", c.match, c.labels, v.Action, c.want)
 		}
 	}
@@ -121,14 +121,14 @@ func TestAllowByLabelExemptsFromBans(t *testing.T) {
 	policy.Rules = slices.Insert(policy.Rules, 1, fairshare.Rule{Name: "partners",
 		Match: fairshare.Match{Label: []string{"partner"}}, Action: fairshare.Allow})
 	g := newGuard(t, policy)
-	knock(t, g, 0, from(alice), 4)
+	repeat(t, g, 0, from(alice), 4)
 	req := from(alice)
 	req.Override.Labels = []string{"partner"}
-	if v := knock(t, g, 0, req, 1); v.Action != fairshare.Allow {
-		t.Errorf("with the label: %s", say(v.Finding))
+	if v := repeat(t, g, 0, req, 1); v.Action != fairshare.Allow {
+		t.Errorf("with the label: %s", describeFinding(v.Finding))
 	}
-	if v := knock(t, g, 0, from(alice), 1); v.Ban != fairshare.BanInForce {
-		t.Errorf("without: %s, want the ban", say(v.Finding))
+	if v := repeat(t, g, 0, from(alice), 1); v.Ban != fairshare.BanInForce {
+		t.Errorf("without: %s, want the ban", describeFinding(v.Finding))
 	}
 }
 
@@ -152,38 +152,38 @@ func at(addr string) fairshare.Request {
 	return fairshare.Request{Addr: netip.MustParseAddr(addr), Path: "/x", Host: "h", Method: "GET"}
 }
 
-func describe(b fairshare.BanRecord) string {
+func describeBan(b fairshare.BanRecord) string {
 	return fmt.Sprintf("%s by %s, number %d, kind %d, dry %v", b.Client, b.Rule, b.Number, b.Kind, b.DryRun)
 }
 
 func TestBansAreReportedAndRestored(t *testing.T) {
 	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
 	g, _, reported := watched(t, policy)
-	first := knock(t, g, 0, from(alice), 2).Wait
-	if len(*reported) != 1 || describe((*reported)[0]) != "192.0.2.1 by rapid, number 1, kind 1, dry false" ||
+	first := repeat(t, g, 0, from(alice), 2).Wait
+	if len(*reported) != 1 || describeBan((*reported)[0]) != "192.0.2.1 by rapid, number 1, kind 1, dry false" ||
 		!(*reported)[0].Began.Equal(start) || !(*reported)[0].Until.Equal(start.Add(first)) {
 		t.Fatalf("reported: %+v", *reported)
 	}
 	// Another guard, of another process, goes on where this one stopped.
 	again, bans, more := watched(t, policy)
 	bans.Restore((*reported)[0])
-	if v := knock(t, again, first-1, from(alice), 1); say(v.Finding) != "refuse rapid 1ns banned" {
-		t.Errorf("after a restart: %s", say(v.Finding))
+	if v := repeat(t, again, first-1, from(alice), 1); describeFinding(v.Finding) != "refuse rapid 1ns banned" {
+		t.Errorf("after a restart: %s", describeFinding(v.Finding))
 	}
-	if v := knock(t, again, first, from(alice), 1); v.Action != fairshare.Allow {
-		t.Errorf("after the ban: %s", say(v.Finding))
+	if v := repeat(t, again, first, from(alice), 1); v.Action != fairshare.Allow {
+		t.Errorf("after the ban: %s", describeFinding(v.Finding))
 	}
 	// The offender is known: the next ban is twice as long.
-	if v := knock(t, again, first, from(alice), 1); v.Ban != fairshare.BanStarted || !around(v.Wait, 2*time.Minute) {
-		t.Errorf("the next ban: %s", say(v.Finding))
+	if v := repeat(t, again, first, from(alice), 1); v.Ban != fairshare.BanStarted || !around(v.Wait, 2*time.Minute) {
+		t.Errorf("the next ban: %s", describeFinding(v.Finding))
 	}
-	if len(*more) != 1 || describe((*more)[0]) != "192.0.2.1 by rapid, number 2, kind 1, dry false" {
+	if len(*more) != 1 || describeBan((*more)[0]) != "192.0.2.1 by rapid, number 2, kind 1, dry false" {
 		t.Errorf("reported: %+v", *more)
 	}
 	// A ban that is older than the known one is ignored.
 	bans.Restore((*reported)[0])
-	if v := knock(t, again, first, from(alice), 1); v.Ban != fairshare.BanInForce || !around(v.Wait, 2*time.Minute) {
-		t.Errorf("after the older was restored: %s", say(v.Finding))
+	if v := repeat(t, again, first, from(alice), 1); v.Ban != fairshare.BanInForce || !around(v.Wait, 2*time.Minute) {
+		t.Errorf("after the older was restored: %s", describeFinding(v.Finding))
 	}
 }
 
@@ -191,9 +191,9 @@ func TestBansAreReportedAndRestored(t *testing.T) {
 // at most once a minute.
 func TestLaterForgivenessIsReported(t *testing.T) {
 	g, _, reported := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.Within = 2 * time.Second }))
-	knock(t, g, 0, from(alice), 4)
+	repeat(t, g, 0, from(alice), 4)
 	for i := range 5 {
-		knock(t, g, 10*time.Minute+time.Duration(i)*3*time.Second, from(alice), 2) // the second is refused
+		repeat(t, g, 10*time.Minute+time.Duration(i)*3*time.Second, from(alice), 2) // the second is refused
 	}
 	if len(*reported) != 2 || !(*reported)[1].Since.Equal(start.Add(10*time.Minute)) || (*reported)[1].Number != 1 {
 		t.Errorf("reported: %+v; want the ban, and one refusal ten minutes later", *reported)
@@ -205,32 +205,32 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 	client := func(i int) fairshare.Request { return at(fmt.Sprintf("2001:db8:1:%x::%x", i, i+1)) }
 	g, bans, reported := watched(t, policy)
 	for i := range 127 {
-		knock(t, g, 0, client(i), 2)
+		repeat(t, g, 0, client(i), 2)
 	}
-	if v := knock(t, g, 0, client(500), 1); v.Action != fairshare.Allow {
-		t.Fatalf("127 are banned, and another: %s", say(v.Finding))
+	if v := repeat(t, g, 0, client(500), 1); v.Action != fairshare.Allow {
+		t.Fatalf("127 are banned, and another: %s", describeFinding(v.Finding))
 	}
-	v := knock(t, g, 0, client(127), 2)
-	if len(*reported) != 129 || describe((*reported)[128]) != fmt.Sprintf(
+	v := repeat(t, g, 0, client(127), 2)
+	if len(*reported) != 129 || describeBan((*reported)[128]) != fmt.Sprintf(
 		"2001:db8:1::/48 by rapid, number 1, kind %d, dry false", fairshare.ByNetwork) {
 		t.Fatalf("reported: %+v; want 128 clients and their network", *reported)
 	}
 	longer := slices.MaxFunc((*reported)[127:], func(a, b fairshare.BanRecord) int { return a.Until.Compare(b.Until) }).
 		Until.Sub(start)
 	if v.Ban != fairshare.BanStarted || v.Wait != longer {
-		t.Errorf("the last: %s, want the longer wait %v", say(v.Finding), longer)
+		t.Errorf("the last: %s, want the longer wait %v", describeFinding(v.Finding), longer)
 	}
-	if v = knock(t, g, time.Second, client(1000), 1); say(v.Finding) != fmt.Sprintf("refuse rapid %v banned",
+	if v = repeat(t, g, time.Second, client(1000), 1); describeFinding(v.Finding) != fmt.Sprintf("refuse rapid %v banned",
 		(*reported)[128].Until.Sub(start)-time.Second) {
-		t.Errorf("another client of the network: %s", say(v.Finding))
+		t.Errorf("another client of the network: %s", describeFinding(v.Finding))
 	}
-	if v = knock(t, g, time.Second, at("2001:db8:2::1"), 1); v.Action != fairshare.Allow {
-		t.Errorf("another network: %s", say(v.Finding))
+	if v = repeat(t, g, time.Second, at("2001:db8:2::1"), 1); v.Action != fairshare.Allow {
+		t.Errorf("another network: %s", describeFinding(v.Finding))
 	}
 	req := client(1000)
 	req.Path = ""
-	if v = knock(t, g, time.Second, req, 1); v.Action != fairshare.Allow {
-		t.Errorf("a request that the rule does not match: %s", say(v.Finding))
+	if v = repeat(t, g, time.Second, req, 1); v.Action != fairshare.Allow {
+		t.Errorf("a request that the rule does not match: %s", describeFinding(v.Finding))
 	}
 
 	// A restart in between changes nothing.
@@ -238,14 +238,14 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 	for _, b := range (*reported)[:127] {
 		restored.Restore(b)
 	}
-	knock(t, again, 0, client(127), 2)
+	repeat(t, again, 0, client(127), 2)
 	if len(*more) != 2 || (*more)[1].Kind != fairshare.ByNetwork {
 		t.Errorf("after a restart with 127 banned: %+v; want the last and the network", *more)
 	}
 	again, restored, _ = watched(t, policy)
 	restored.Restore((*reported)[128])
-	if v = knock(t, again, time.Second, client(1000), 1); v.Ban != fairshare.BanInForce {
-		t.Errorf("after a restart with the network banned: %s", say(v.Finding))
+	if v = repeat(t, again, time.Second, client(1000), 1); v.Ban != fairshare.BanInForce {
+		t.Errorf("after a restart with the network banned: %s", describeFinding(v.Finding))
 	}
 
 	// An operator lifts the network's ban, and those of its clients.
@@ -253,10 +253,10 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 	if n := bans.Lift(id, start.Add(time.Second), nil); n != 129 {
 		t.Errorf("lifted %d, want 129", n)
 	}
-	if v = knock(t, g, 2*time.Second, client(1000), 1); v.Action != fairshare.Allow {
-		t.Errorf("after it was lifted: %s", say(v.Finding))
+	if v = repeat(t, g, 2*time.Second, client(1000), 1); v.Action != fairshare.Allow {
+		t.Errorf("after it was lifted: %s", describeFinding(v.Finding))
 	}
-	knock(t, g, 2*time.Second, client(1000), 1)
+	repeat(t, g, 2*time.Second, client(1000), 1)
 	if last := (*reported)[len(*reported)-1]; last.Kind != fairshare.ByAddr {
 		t.Errorf("one banned client after all was lifted bans the network: %+v", last)
 	}
@@ -281,11 +281,11 @@ func TestNetworksOfIPv4AreNotBannedForTheirClients(t *testing.T) {
 		c.change(&policy)
 		g, _, reported := watched(t, policy)
 		for i := range 20 {
-			knock(t, g, 0, at(c.client(i)), 2)
+			repeat(t, g, 0, at(c.client(i)), 2)
 		}
 		for _, b := range *reported {
 			if b.Kind == fairshare.ByNetwork {
-				t.Errorf("%s: %s", c.name, describe(b))
+				t.Errorf("%s: %s", c.name, describeBan(b))
 			}
 		}
 	}
@@ -294,7 +294,7 @@ func TestNetworksOfIPv4AreNotBannedForTheirClients(t *testing.T) {
 func TestNetworkIsBannedForBansInForceOnly(t *testing.T) {
 	g, _, reported := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 }))
 	for i := range 240 { // a minute each, some 110 at a time
-		knock(t, g, time.Duration(i)*600*time.Millisecond, at(fmt.Sprintf("2001:db8:1:%x::1", i)), 2)
+		repeat(t, g, time.Duration(i)*600*time.Millisecond, at(fmt.Sprintf("2001:db8:1:%x::1", i)), 2)
 	}
 	if len(*reported) != 240 {
 		t.Errorf("reported: %d bans, want those of 240 clients", len(*reported))
@@ -304,8 +304,8 @@ func TestNetworkIsBannedForBansInForceOnly(t *testing.T) {
 func TestDryRunReportsBansWithoutEffect(t *testing.T) {
 	g, bans, reported := watched(t, banPolicy(func(r *fairshare.Rule) { r.Ban.After, r.DryRun = 1, true }))
 	for i := range 128 {
-		if v := knock(t, g, 0, at(fmt.Sprintf("2001:db8:1:%x::1", i)), 3); v.Action != fairshare.Allow {
-			t.Errorf("client %d: %s", i, say(v.Finding))
+		if v := repeat(t, g, 0, at(fmt.Sprintf("2001:db8:1:%x::1", i)), 3); v.Action != fairshare.Allow {
+			t.Errorf("client %d: %s", i, describeFinding(v.Finding))
 		}
 	}
 	if len(*reported) != 129 || slices.ContainsFunc(*reported, func(b fairshare.BanRecord) bool { return !b.DryRun }) {
@@ -357,10 +357,10 @@ func TestLift(t *testing.T) {
 			req.Path = path
 			return req
 		}
-		knock(t, g, 0, off("/x", "203.0.113.9"), 2)
-		knock(t, g, 0, off("", "203.0.114.50"), 3)
-		knock(t, g, 0, bot("googlebot"), 2)
-		knock(t, g, 2*time.Second, bot(long), 2)
+		repeat(t, g, 0, off("/x", "203.0.113.9"), 2)
+		repeat(t, g, 0, off("", "203.0.114.50"), 3)
+		repeat(t, g, 0, bot("googlebot"), 2)
+		repeat(t, g, 2*time.Second, bot(long), 2)
 		id, err := fairshare.ParseClientID(c.lift)
 		if err != nil {
 			t.Fatal(err)
@@ -372,7 +372,7 @@ func TestLift(t *testing.T) {
 			req  fairshare.Request
 		}{{"alice", off("/x", "203.0.113.9")}, {"net", off("", "203.0.114.77")}, {"googlebot", bot("googlebot")},
 			{"long", bot(long)}} {
-			v := knock(t, g, 10*time.Second, who.req, 1)
+			v := repeat(t, g, 10*time.Second, who.req, 1)
 			if v.Action == fairshare.Allow {
 				got += who.name + " "
 			}
@@ -383,28 +383,28 @@ func TestLift(t *testing.T) {
 	}
 	// A ban that begins later is not lifted.
 	g, bans, _ := watched(t, policy)
-	knock(t, g, 10*time.Second, at("203.0.113.9"), 2)
+	repeat(t, g, 10*time.Second, at("203.0.113.9"), 2)
 	if n := bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), start, nil); n != 0 {
 		t.Errorf("lifted %d that began later", n)
 	}
-	if v := knock(t, g, 11*time.Second, at("203.0.113.9"), 1); v.Ban != fairshare.BanInForce {
-		t.Errorf("a ban that began after it was lifted: %s", say(v.Finding))
+	if v := repeat(t, g, 11*time.Second, at("203.0.113.9"), 1); v.Ban != fairshare.BanInForce {
+		t.Errorf("a ban that began after it was lifted: %s", describeFinding(v.Finding))
 	}
 	// The refusals that led to a ban are forgotten with it: as many are needed
 	// for the next.
 	policy = banPolicy(nil)
 	g, _, _ = watched(t, policy)
-	knock(t, g, 0, at("203.0.113.9"), 4)
+	repeat(t, g, 0, at("203.0.113.9"), 4)
 	if n, err := g.Lift(t.Context(), fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")),
 		start.Add(time.Second), start.Add(time.Second)); n != 1 || err != nil {
 		t.Errorf("lifted %d, %v; want one", n, err)
 	}
-	if v := knock(t, g, 5*time.Second, at("203.0.113.9"), 3); v.Action != fairshare.Refuse ||
+	if v := repeat(t, g, 5*time.Second, at("203.0.113.9"), 3); v.Action != fairshare.Refuse ||
 		v.Ban != fairshare.NotBanned {
-		t.Errorf("the second refusal after the ban was lifted: %s", say(v.Finding))
+		t.Errorf("the second refusal after the ban was lifted: %s", describeFinding(v.Finding))
 	}
-	if v := knock(t, g, 5*time.Second, at("203.0.113.9"), 1); v.Ban != fairshare.BanStarted {
-		t.Errorf("the third: %s", say(v.Finding))
+	if v := repeat(t, g, 5*time.Second, at("203.0.113.9"), 1); v.Ban != fairshare.BanStarted {
+		t.Errorf("the third: %s", describeFinding(v.Finding))
 	}
 }
 
@@ -422,7 +422,7 @@ func TestForgive(t *testing.T) {
 		{"2001:db8:1:2::9", "2001:db8:1:2::9/128", false}, // a client is a /64
 	} {
 		g, _, _ := watched(t, banPolicy(nil))
-		knock(t, g, 0, at(c.client), 3)
+		repeat(t, g, 0, at(c.client), 3)
 		if err := g.Forgive(t.Context(), fairshare.PrefixID(netip.MustParsePrefix(c.prefix)),
 			start.Add(time.Second)); err != nil {
 			t.Error(err)
@@ -431,8 +431,8 @@ func TestForgive(t *testing.T) {
 		if c.forgiven {
 			want = fairshare.NotBanned
 		}
-		if v := knock(t, g, 5*time.Second, at(c.client), 2); v.Action != fairshare.Refuse || v.Ban != want {
-			t.Errorf("%s forgiven: the next refusal of %s: %s", c.prefix, c.client, say(v.Finding))
+		if v := repeat(t, g, 5*time.Second, at(c.client), 2); v.Action != fairshare.Refuse || v.Ban != want {
+			t.Errorf("%s forgiven: the next refusal of %s: %s", c.prefix, c.client, describeFinding(v.Finding))
 		}
 	}
 }
@@ -440,11 +440,11 @@ func TestForgive(t *testing.T) {
 func TestLiftResetsTheBanNumber(t *testing.T) {
 	policy := banPolicy(func(r *fairshare.Rule) { r.Ban.After = 1 })
 	g, bans, _ := watched(t, policy)
-	knock(t, g, 10*time.Second, at("203.0.113.9"), 2)
+	repeat(t, g, 10*time.Second, at("203.0.113.9"), 2)
 	// History goes with it: the next ban is a first one.
 	bans.Lift(fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), start.Add(12*time.Second), nil)
-	if v := knock(t, g, 13*time.Second, at("203.0.113.9"), 2); v.Ban != fairshare.BanStarted ||
+	if v := repeat(t, g, 13*time.Second, at("203.0.113.9"), 2); v.Ban != fairshare.BanStarted ||
 		!around(v.Wait, time.Minute) {
-		t.Errorf("the ban after it was lifted: %s", say(v.Finding))
+		t.Errorf("the ban after it was lifted: %s", describeFinding(v.Finding))
 	}
 }

@@ -160,15 +160,15 @@ func TestUnnamedClientsCountOnlyUnderTheCeiling(t *testing.T) {
 		{Name: "limit", Limit: requests(1, time.Hour), Ban: &fairshare.BanTerms{After: 1, For: time.Hour}},
 	}})
 	for i := range fairshare.ProvisionalClients {
-		if v := knock(t, g, 0, unnamed(nginx), 1); v.Action != fairshare.Allow {
-			t.Fatalf("request %d: %s", i, say(v.Finding))
+		if v := repeat(t, g, 0, unnamed(nginx), 1); v.Action != fairshare.Allow {
+			t.Fatalf("request %d: %s", i, describeFinding(v.Finding))
 		}
 	}
-	if v := knock(t, g, 0, unnamed(nginx), 9); v.Action != fairshare.Refuse || v.Ban != fairshare.NotBanned {
-		t.Errorf("above the ceiling: %s", say(v.Finding))
+	if v := repeat(t, g, 0, unnamed(nginx), 9); v.Action != fairshare.Refuse || v.Ban != fairshare.NotBanned {
+		t.Errorf("above the ceiling: %s", describeFinding(v.Finding))
 	}
-	if v := knock(t, g, 0, from(nginx.String()), 1); v.Action != fairshare.Allow {
-		t.Errorf("the peer itself: %s", say(v.Finding))
+	if v := repeat(t, g, 0, from(nginx.String()), 1); v.Action != fairshare.Allow {
+		t.Errorf("the peer itself: %s", describeFinding(v.Finding))
 	}
 }
 
@@ -177,8 +177,8 @@ func TestUnnamedClientsCountOnlyUnderTheCeiling(t *testing.T) {
 func TestBanOfAProvisionalClientHoldsOnlyBehindItsPeer(t *testing.T) {
 	for _, victim := range []string{alice, "2001:db8::7"} {
 		g := newGuard(t, banPolicy(nil))
-		if v := knock(t, g, 0, through(gateway, victim), 4); v.Ban != fairshare.BanStarted {
-			t.Fatalf("no ban: %s", say(v.Finding))
+		if v := repeat(t, g, 0, through(gateway, victim), 4); v.Ban != fairshare.BanStarted {
+			t.Fatalf("no ban: %s", describeFinding(v.Finding))
 		}
 		for _, test := range []struct {
 			name string
@@ -191,9 +191,9 @@ func TestBanOfAProvisionalClientHoldsOnlyBehindItsPeer(t *testing.T) {
 			{"another client of the peer", through(gateway, bob), fairshare.NotBanned},
 			{"the peer without a header", from(gateway.String()), fairshare.NotBanned},
 		} {
-			if v := knock(t, g, 2*time.Second, test.req, 1); v.Ban != test.want ||
+			if v := repeat(t, g, 2*time.Second, test.req, 1); v.Ban != test.want ||
 				(test.want == fairshare.NotBanned) != (v.Action == fairshare.Allow) {
-				t.Errorf("%s, %s: %s", victim, test.name, say(v.Finding))
+				t.Errorf("%s, %s: %s", victim, test.name, describeFinding(v.Finding))
 			}
 		}
 	}
@@ -210,13 +210,13 @@ func TestProvisionalClientsDoNotBanTheirNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 12 {
-		knock(t, g, 0, through(gateway, fmt.Sprintf("2001:db8:7:%x::1", i)), 4)
+		repeat(t, g, 0, through(gateway, fmt.Sprintf("2001:db8:7:%x::1", i)), 4)
 	}
 	if len(began) != 12 || began[0] != "2001:db8:7::/64 (provisional, through 172.17.0.1)" {
 		t.Errorf("%q", began)
 	}
-	if v := knock(t, g, 0, from("2001:db8:7:99::1"), 1); v.Action != fairshare.Allow {
-		t.Errorf("a neighbour: %s", say(v.Finding))
+	if v := repeat(t, g, 0, from("2001:db8:7:99::1"), 1); v.Action != fairshare.Allow {
+		t.Errorf("a neighbour: %s", describeFinding(v.Finding))
 	}
 }
 
@@ -224,9 +224,9 @@ func TestProvisionalClientsDoNotBanTheirNetwork(t *testing.T) {
 func TestBanOfAnAddressHoldsForItsProvisionalClients(t *testing.T) {
 	g := newGuard(t, banPolicy(nil))
 	for _, addr := range []string{alice, "2001:db8:7:99::1"} {
-		knock(t, g, 0, from(addr), 4)
-		if v := knock(t, g, 2*time.Second, through(gateway, addr), 1); v.Ban != fairshare.BanInForce {
-			t.Errorf("%s: %s", addr, say(v.Finding))
+		repeat(t, g, 0, from(addr), 4)
+		if v := repeat(t, g, 2*time.Second, through(gateway, addr), 1); v.Ban != fairshare.BanInForce {
+			t.Errorf("%s: %s", addr, describeFinding(v.Finding))
 		}
 	}
 }
@@ -245,7 +245,7 @@ func TestBanOfAProvisionalClientIsRestoredAndLifted(t *testing.T) {
 		}
 		return g
 	}
-	knock(t, guard(first), 0, through(gateway, alice), 4)
+	repeat(t, guard(first), 0, through(gateway, alice), 4)
 	want := fairshare.ClientID{Prefix: netip.MustParsePrefix(alice + "/32"), Via: gateway}
 	if len(began) != 1 || began[0].Client != want {
 		t.Fatalf("%+v", began)
@@ -255,11 +255,11 @@ func TestBanOfAProvisionalClientIsRestoredAndLifted(t *testing.T) {
 		bans := membans.New(0)
 		bans.Restore(began[0])
 		g := guard(bans)
-		if v := knock(t, g, 2*time.Second, through(gateway, alice), 1); v.Ban != fairshare.BanInForce {
-			t.Errorf("after a restart: %s", say(v.Finding))
+		if v := repeat(t, g, 2*time.Second, through(gateway, alice), 1); v.Ban != fairshare.BanInForce {
+			t.Errorf("after a restart: %s", describeFinding(v.Finding))
 		}
-		if v := knock(t, g, 2*time.Second, from(alice), 1); v.Action != fairshare.Allow { // as once the peer is named
-			t.Errorf("the address itself: %s", say(v.Finding))
+		if v := repeat(t, g, 2*time.Second, from(alice), 1); v.Action != fairshare.Allow { // as once the peer is named
+			t.Errorf("the address itself: %s", describeFinding(v.Finding))
 		}
 		for _, other := range []fairshare.ClientID{{Prefix: want.Prefix, Via: nginx},
 			{Prefix: netip.MustParsePrefix(bob + "/32")}} {
@@ -270,8 +270,8 @@ func TestBanOfAProvisionalClientIsRestoredAndLifted(t *testing.T) {
 		if n, err := g.Lift(t.Context(), id, start.Add(2*time.Second), start.Add(2*time.Second)); n != 1 || err != nil {
 			t.Errorf("%s: %d lifted, %v", name, n, err)
 		}
-		if v := knock(t, g, 4*time.Second, through(gateway, alice), 1); v.Action != fairshare.Allow {
-			t.Errorf("%s, lifted: %s", name, say(v.Finding))
+		if v := repeat(t, g, 4*time.Second, through(gateway, alice), 1); v.Action != fairshare.Allow {
+			t.Errorf("%s, lifted: %s", name, describeFinding(v.Finding))
 		}
 	}
 }
@@ -376,7 +376,7 @@ func TestOverridesOfBothAddresses(t *testing.T) {
 		req.Override, req.ViaOverride, req.Time = test.client, test.peer, start
 		v, err := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "rule", Action: fairshare.Block}}}).
 			Decide(t.Context(), &req)
-		if got := say(v.Finding); got != test.want || err != nil {
+		if got := describeFinding(v.Finding); got != test.want || err != nil {
 			t.Errorf("%v and %v: %s, want %s", test.client, test.peer, got, test.want)
 		}
 	}
@@ -388,11 +388,11 @@ func TestForgedAddressIsNotExemptFromABan(t *testing.T) {
 	unless := fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix(bob + "/32")}}
 	g := newGuard(t, banPolicy(func(r *fairshare.Rule) { r.Ban.Unless = &unless }))
 	for _, addr := range []string{office, bob} {
-		if v := knock(t, g, 0, through(gateway, addr), 5); v.Ban != fairshare.BanInForce {
-			t.Errorf("%s: %s", addr, say(v.Finding))
+		if v := repeat(t, g, 0, through(gateway, addr), 5); v.Ban != fairshare.BanInForce {
+			t.Errorf("%s: %s", addr, describeFinding(v.Finding))
 		}
-		if v := knock(t, g, time.Minute, from(addr), 5); v.Ban == fairshare.BanInForce {
-			t.Errorf("%s itself: %s", addr, say(v.Finding))
+		if v := repeat(t, g, time.Minute, from(addr), 5); v.Ban == fairshare.BanInForce {
+			t.Errorf("%s itself: %s", addr, describeFinding(v.Finding))
 		}
 	}
 }
@@ -443,7 +443,7 @@ func TestCeilingHasRoomForManyRequestsInProgress(t *testing.T) {
 			req.Time = start
 			v, err := g.Decide(t.Context(), &req)
 			if err != nil || v.Action != fairshare.Allow {
-				t.Fatalf("%v: request %d: %s, %v", resource, i, say(v.Finding), err)
+				t.Fatalf("%v: request %d: %s, %v", resource, i, describeFinding(v.Finding), err)
 			}
 			if i < 200 { // the others stay in progress
 				if err := g.Settle(t.Context(), &v, fairshare.Outcome{Time: start, Status: 200, Bytes: 10, Cost: 1,
@@ -463,16 +463,16 @@ func TestCeilingHoldsForNewcomers(t *testing.T) {
 	}
 	policy := fairshare.Policy{Rules: []fairshare.Rule{{Name: "shared", Limit: shared}}}
 	g := newGuard(t, policy)
-	if v := knock(t, g, 0, from(bob), 5); v.Action != fairshare.Allow {
-		t.Fatalf("the shared count: %s", say(v.Finding))
+	if v := repeat(t, g, 0, from(bob), 5); v.Action != fairshare.Allow {
+		t.Fatalf("the shared count: %s", describeFinding(v.Finding))
 	}
 	passed := 0
 	for i := range 1000 {
-		if v := knock(t, g, 0, through(gateway, fmt.Sprintf("203.0.%d.%d", i>>8, i&255)),
+		if v := repeat(t, g, 0, through(gateway, fmt.Sprintf("203.0.%d.%d", i>>8, i&255)),
 			1); v.Action == fairshare.Allow {
 			passed++
 		} else if !v.Ceiling {
-			t.Fatalf("request %d: %s", i, say(v.Finding))
+			t.Fatalf("request %d: %s", i, describeFinding(v.Finding))
 		}
 	}
 	if passed != 2*fairshare.ProvisionalClients {
@@ -482,8 +482,8 @@ func TestCeilingHoldsForNewcomers(t *testing.T) {
 		"a newcomer itself": from(alice), "one of another peer": through(nginx, alice),
 		"the peer itself": from(gateway.String()),
 	} {
-		if v := knock(t, g, 0, req, 1); v.Action != fairshare.Allow {
-			t.Errorf("%s: %s", what, say(v.Finding))
+		if v := repeat(t, g, 0, req, 1); v.Action != fairshare.Allow {
+			t.Errorf("%s: %s", what, describeFinding(v.Finding))
 		}
 	}
 }

@@ -9,8 +9,6 @@
 // The exit code is 1 if there are findings, and 2 if a file cannot be read.
 //
 // exceptions.txt lists findings that are allowed, each with its reason.
-// backlog.txt lists files that are not yet rewritten; the tests of this package
-// check all other files.
 package main
 
 import (
@@ -21,7 +19,6 @@ import (
 
 func main() {
 	all := flag.Bool("all", false, "show findings that exceptions.txt allows, too")
-	asBacklog := flag.Bool("backlog", false, "print the text of backlog.txt instead")
 	flag.Parse()
 	paths := flag.Args()
 	if len(paths) == 0 {
@@ -37,10 +34,6 @@ func main() {
 		}
 	}
 	findings, err := checkPaths(paths, allowed)
-	if *asBacklog && err == nil {
-		fmt.Print(backlogOf(findings))
-		return
-	}
 	for _, found := range findings {
 		fmt.Println(found)
 	}
