@@ -81,8 +81,10 @@ func TestRestartAfterAWrongClock(t *testing.T) {
 			}
 			return !tallies[0].Over
 		}
-		if !takeAt(24*time.Hour) || !takeAt(24*time.Hour) {
-			t.Fatalf("%v: two requests do not pass", algorithm)
+		for range 2 {
+			if !takeAt(24 * time.Hour) {
+				t.Fatalf("%v: one of two requests is refused", algorithm)
+			}
 		}
 		var snapshot bytes.Buffer
 		if err := l.Save(&snapshot, start); err != nil {
