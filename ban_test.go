@@ -64,7 +64,8 @@ func TestBan(t *testing.T) {
 		t.Errorf("the third refusal: %s, wait %v; want the ban to start for a minute", describeFinding(v.Finding), first)
 	}
 	// Requests during the ban do not prolong it; the verdict names the rule.
-	if v = repeat(t, g, 30*time.Second, from(alice), 50); describeFinding(v.Finding) != fmt.Sprintf("refuse rapid %v banned",
+	v = repeat(t, g, 30*time.Second, from(alice), 50)
+	if describeFinding(v.Finding) != fmt.Sprintf("refuse rapid %v banned",
 		first-30*time.Second) {
 		t.Errorf("during the ban: %s", describeFinding(v.Finding))
 	}

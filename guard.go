@@ -24,11 +24,10 @@ type Guard struct {
 	exempt  []matcher // of allow rules that name clients by identity alone
 	banning []int     // rules with a ban
 
-	limitRule    []*Rule // the rule of each limit
-	keyOf        []int   // the first limit with the same key as each limit
-	costly       []bool  // by limit: see Limit.costly
-	ceilings     []int   // place in limits of the ceiling of each rule's limit, or −1
-	firstCeiling int     // place in limits; those before it are of rules and bans
+	keyOf        []int  // the first limit with the same key as each limit
+	costly       []bool // by limit: see Limit.costly
+	ceilings     []int  // place in limits of the ceiling of each rule's limit, or −1
+	firstCeiling int    // place in limits; those before it are of rules and bans
 	bits4, bits6 int
 	latest       atomic.Int64 // the latest time that is believed, Unix ns
 	claimed      atomic.Int64 // the time of the last request, if it is far ahead of latest; else minTime
@@ -108,6 +107,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		g.keyOf = append(g.keyOf, slices.IndexFunc(g.limits,
 			func(l Limit) bool { return slices.Equal(l.By, g.limits[i].By) }))
 	}
+	limit := 0 // index in g.limits of the next limit
 	g.rules = make([]compiledRule, len(policy.Rules))
 	for i := range policy.Rules {
 		r := &policy.Rules[i]
@@ -118,8 +118,8 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 			c.ends, _ = newMatcher(&r.Match, as.not())
 		}
 		if r.Limit != nil {
-			c.limit = len(g.limitRule)
-			g.limitRule = append(g.limitRule, r)
+			c.limit = limit
+			limit++
 		}
 		if r.Ban != nil && r.Ban.Unless != nil {
 			c.unless, _ = newMatcher(r.Ban.Unless, as.not())
@@ -147,9 +147,9 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 	}
 	for i := range g.rules {
 		if g.rules[i].Ban != nil {
-			g.rules[i].banLimit = len(g.limitRule)
+			g.rules[i].banLimit = limit
 			g.rules[i].banID = bans.RuleNumber(g.rules[i].Name)
-			g.limitRule = append(g.limitRule, g.rules[i].Rule)
+			limit++
 			g.banning = append(g.banning, i)
 		}
 	}
@@ -157,30 +157,30 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		if r := &g.rules[i]; r.Limit != nil && r.Limit.Newcomers != nil {
 			g.standing = true
 			if r.Limit.lowers() {
-				r.lowered = len(g.limitRule)
-				g.limitRule = append(g.limitRule, r.Rule)
+				r.lowered = limit
+				limit++
 			}
 		}
 	}
 	if policy.bansCrowds() {
-		g.crowdLimit = len(g.limitRule)
-		g.limitRule = append(g.limitRule, nil)
+		g.crowdLimit = limit
+		limit++
 		g.standing = true
 	}
-	g.firstCeiling = len(g.limitRule)
+	g.firstCeiling = limit
 	for i := range g.rules {
 		if r := &g.rules[i]; r.limit >= 0 {
 			g.ceilings = append(g.ceilings, -1)
 			if g.limits[r.limit].countsClients() {
-				g.ceilings[r.limit] = len(g.limitRule)
-				g.limitRule = append(g.limitRule, r.Rule)
+				g.ceilings[r.limit] = limit
+				limit++
 			}
 		}
 	}
 	for i := range g.rules {
 		if r := &g.rules[i]; r.lowered >= 0 {
-			r.loweredCeiling = len(g.limitRule)
-			g.limitRule = append(g.limitRule, r.Rule)
+			r.loweredCeiling = limit
+			limit++
 		}
 	}
 	g.index = newWalkIndex(g.rules, policy.FoldPaths)
@@ -418,6 +418,9 @@ func (d *decision) add(rule, limit int, dry bool) {
 	d.settled = append(d.settled, settlement{rule: int32(rule)})
 }
 
+// ruleOf returns the rule that a take belongs to.
+func (d *decision) ruleOf(take int) *Rule { return d.guard.rules[d.settled[take].rule].Rule }
+
 // isCeiling reports whether a limit is that of all provisional clients of a
 // peer.
 func (g *Guard) isCeiling(limit int) bool { return limit >= g.firstCeiling }
@@ -491,7 +494,7 @@ func (d *decision) loudest() (enforced, dry int) {
 
 func (d *decision) refusal(take int) Finding {
 	return Finding{
-		Action: Refuse, Rule: d.guard.rules[d.settled[take].rule].Rule, Limit: &d.guard.limits[d.takes[take].Limit],
+		Action: Refuse, Rule: d.ruleOf(take), Limit: &d.guard.limits[d.takes[take].Limit],
 		Tally: d.tallies[take], Wait: d.tallies[take].Wait,
 		Ceiling: d.guard.isCeiling(d.takes[take].Limit),
 	}

@@ -210,6 +210,23 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 	if v := repeat(t, g, 0, client(500), 1); v.Action != fairshare.Allow {
 		t.Fatalf("127 are banned, and another: %s", describeFinding(v.Finding))
 	}
+	// The newcomer is counted by the limit for newcomers of the network, too.
+	next := client(501)
+	next.Time = start
+	open, err := g.Decide(t.Context(), &next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := 0
+	named := func(r *fairshare.Rule, l *fairshare.Limit, _ fairshare.Tally) {
+		if tested++; r == nil || r.Name != "rapid" && r.Name != "ceiling" || l == nil {
+			t.Errorf("limit %d: rule %v, limit %v", tested, r, l)
+		}
+	}
+	open.Limits(named)
+	if err := g.Peek(t.Context(), &open, start, named); err != nil || tested != 6 {
+		t.Errorf("%d limits were named, %v; want three, twice", tested, err)
+	}
 	v := repeat(t, g, 0, client(127), 2)
 	if len(*reported) != 129 || describeBan((*reported)[128]) != fmt.Sprintf(
 		"2001:db8:1::/48 by rapid, number 1, kind %d, dry false", fairshare.ByNetwork) {
@@ -220,7 +237,8 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 	if v.Ban != fairshare.BanStarted || v.Wait != longer {
 		t.Errorf("the last: %s, want the longer wait %v", describeFinding(v.Finding), longer)
 	}
-	if v = repeat(t, g, time.Second, client(1000), 1); describeFinding(v.Finding) != fmt.Sprintf("refuse rapid %v banned",
+	v = repeat(t, g, time.Second, client(1000), 1)
+	if describeFinding(v.Finding) != fmt.Sprintf("refuse rapid %v banned",
 		(*reported)[128].Until.Sub(start)-time.Second) {
 		t.Errorf("another client of the network: %s", describeFinding(v.Finding))
 	}

@@ -32,7 +32,7 @@ func (g *Guard) Peek(ctx context.Context, v *Verdict, now time.Time, found func(
 	}
 	for i := range d.takes {
 		if t := &d.takes[i]; !t.DryRun && !g.isCeiling(t.Limit) {
-			found(g.limitRule[t.Limit], &g.limits[t.Limit], d.peeked[i])
+			found(d.ruleOf(i), &g.limits[t.Limit], d.peeked[i])
 		}
 	}
 	return nil

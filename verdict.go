@@ -87,7 +87,7 @@ func (v *Verdict) Limits(found func(*Rule, *Limit, Tally)) {
 	}
 	for i := range v.d.takes {
 		if t := &v.d.takes[i]; !t.DryRun && !v.d.guard.isCeiling(t.Limit) {
-			found(v.d.guard.limitRule[t.Limit], &v.d.guard.limits[t.Limit], v.d.tallies[i])
+			found(v.d.ruleOf(i), &v.d.guard.limits[t.Limit], v.d.tallies[i])
 		}
 	}
 }
