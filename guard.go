@@ -39,7 +39,7 @@ type Guard struct {
 	history    *History
 	seen       []seenList // of the conditions on what clients have seen
 	standing   bool       // some limit or ban asks for the standing of clients
-	crowdLimit int        // place in limits of crowdLimit, or −1
+	crowdLimit int        // index in limits of the limit for newcomers of a network with bans, or −1
 }
 
 // A compiledRule is a rule as the walk needs it.
@@ -204,8 +204,8 @@ const minTime = -1 << 63
 // Policy returns the policy that the guard runs. It must not be changed.
 func (g *Guard) Policy() *Policy { return g.policy }
 
-// numberSeen gives the conditions of m on what clients have seen their places in
-// guard.seen: equal ones the same.
+// numberSeen assigns an index in guard.seen to each condition of m on what clients
+// have seen. Equal conditions get the same index.
 func (g *Guard) numberSeen(match *Match, m matcher) error {
 	not := 0
 	for i := range m {
@@ -232,8 +232,8 @@ func (g *Guard) numberSeen(match *Match, m matcher) error {
 // maxSeen is how many different lists of Match.Seen a policy may have.
 const maxSeen = 64
 
-// UseHistory has the guard look at a history that several guards share, instead
-// of one of its own. It is called before the first request.
+// UseHistory makes the guard use a history that several guards share, instead of
+// its own. Call it before the first request. h must not be nil.
 func (g *Guard) UseHistory(h *History) { g.history = h }
 
 // A decision holds the data of one request between Decide and Settle. Later
@@ -304,8 +304,8 @@ const (
 	cookieValid
 )
 
-// Decide judges one request on arrival. The proxy, the middleware,
-// forward-auth and replay all call it.
+// Decide judges one request on arrival. The proxy, the middleware, [Guard.Do]
+// and replay call it.
 //
 // An operator's decision comes first, then a ban, then the rules from top to
 // bottom: allow and block end the walk, the limits gathered on the way are
@@ -316,9 +316,9 @@ const (
 // requests count as of that time only if the next request confirms it. So one
 // wrong time does not stop the clock of the guard.
 //
-// Errors are about the limiter. When the limits could not be taken the verdict
-// is Undecided; when only refusals could not be counted towards a ban, it
-// stands.
+// An error comes from the limiter. If the limits could not be tested, the Action
+// is Undecided. If only a refusal could not be counted towards a ban, the
+// verdict is valid.
 //
 // The request is not kept. Every verdict is to be handed to [Guard.Settle].
 func (g *Guard) Decide(ctx context.Context, req *Request) (v Verdict, err error) {
@@ -500,14 +500,15 @@ func (d *decision) refusal(take int) Finding {
 	}
 }
 
-// Settle ends what Decide began, once for each verdict: later calls do
-// nothing. Costs known only now are charged, slots of concurrent limits are
-// given back, refunds are made. A request that was not allowed costs nothing,
+// Settle charges, refunds and releases what Decide took. Once the verdict is
+// closed, later calls do nothing. After an error of the limiter the charges are
+// lost. Costs known only now are charged, slots of concurrent limits are given
+// back, refunds are made. A request that was not allowed costs nothing,
 // whatever out says; out.Status and out.Bytes are the upstream's, not those of
 // an answer of fairshare's own.
 //
-// With out.Part the verdict stays open, but for [SettleNotForwarded]: what was not asked
-// for is left for one more Settle, what was is settled once. A verdict is
+// [SettleRest] and [SettleNotForwarded] close the verdict. Other values of
+// out.Part settle only that part, and a later call settles the rest. A verdict is
 // settled by one goroutine at a time.
 //
 // A zero out.Time means now, or the request's own time if it had one. The zero
@@ -747,8 +748,8 @@ func (g *Guard) release(d *decision, gen uint64) {
 	}
 }
 
-// farAhead is how far ahead of the time that a guard believes a request is
-// before one request alone is not believed.
+// farAhead is how far the time of a request may be ahead of the latest accepted
+// time before the next request must confirm it.
 const farAhead = time.Minute
 
 // arrival returns the time at which a request that arrives at t is judged: t, or

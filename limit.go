@@ -179,8 +179,8 @@ const (
 const provisionalClients = 256
 
 // A Limit is an allowance of one resource per window and key. Two limits with
-// the same Name, By, Resource, Window and Algorithm are the same limit: if only N
-// changes, its counters stay.
+// the same Name, By, Resource, Window and Algorithm are the same limit and keep
+// their counters. N, Burst, Statuses, DryRun and Newcomers may change.
 type Limit struct {
 	Name      string        // of its rule
 	Resource  Resource      // what it counts; zero is an error
@@ -195,8 +195,9 @@ type Limit struct {
 	// Newcomers is for a key that unrelated clients share. While the limit is
 	// over, clients with standing pass, and each newcomer is counted by its own
 	// address under Newcomers. With N 0 newcomers are refused meanwhile. nil means
-	// that the limit refuses all clients while it is over. The Name, By, Statuses
-	// and DryRun of Newcomers are ignored: those of the limit count.
+	// that the limit refuses all clients while it is over. The Name, Statuses and
+	// DryRun of Newcomers are ignored: those of the limit apply. By is ignored,
+	// too. Resource must be that of the limit.
 	Newcomers *Limit
 }
 

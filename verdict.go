@@ -12,8 +12,8 @@ type Action uint8
 const (
 	Undecided Action = iota // the zero Action: there is no decision; it never means "let it in"
 	Allow                   // let it pass
-	Refuse                  // 429, the client may come back
-	Block                   // 403, the client is not welcome
+	Refuse                  // the client may come back; status 429 unless Rule.Answer sets another
+	Block                   // the client is not welcome; status 403 unless Rule.Answer sets another
 )
 
 // String returns the action as logs and reports spell it.
@@ -45,8 +45,9 @@ type Finding struct {
 	Action Action
 	Ban    BanState
 
-	// Ceiling says that all provisional clients of Request.Via together have
-	// spent 256 times the rule's limit. Tally is of that ceiling.
+	// Ceiling says that the limit of all provisional clients of Request.Via
+	// together is over: 256 times Limit, at most the resource's maximum. Tally is
+	// of that limit.
 	Ceiling bool
 
 	Rule *Rule // that decided; nil if no rule did; it must not be changed
@@ -55,8 +56,12 @@ type Finding struct {
 	// place. nil for a block and for a ban in force. It must not be changed.
 	Limit *Limit
 
-	Tally Tally         // of the rule's limit; zero for a block and a ban in force
-	Wait  time.Duration // until the same request would pass, exact; 0 for a block
+	Tally Tally // of Limit; zero for a block and a ban in force
+
+	// Wait is how long it takes until the same request would pass, not rounded. It
+	// is 0 for a block, for a concurrent limit, and if only requests in progress
+	// refuse the request. For a ban it is the rest of the ban.
+	Wait time.Duration
 }
 
 // A Verdict is a guard's decision about one request. Every verdict must be passed
@@ -79,8 +84,9 @@ func (v *Verdict) Enforced() Action {
 }
 
 // Limits calls found for each enforced limit that was tested, in the order of
-// the rules. The tallies are zero, unless limits refused the request. After the
-// verdict is settled, Limits does nothing.
+// the rules. If the limits passed, only Held and Expected of the tallies are set.
+// After the verdict is settled, Limits does nothing. Do not call it while the
+// verdict is being settled.
 func (v *Verdict) Limits(found func(*Rule, *Limit, Tally)) {
 	if v.d == nil || v.d.gen.Load() != v.gen {
 		return

@@ -65,7 +65,8 @@ var (
 	errSize = fmt.Errorf("it is larger than %d MiB", MaxSize>>20)
 )
 
-// Load reads the files of a table. The error is a [*FileError].
+// Load reads the files of a table. The error is a [*FileError], unless
+// files.Tables is empty.
 func Load(files Files) (*Table, error) {
 	var hosting map[uint32]bool
 	if files.Hosting != "" {

@@ -16,8 +16,8 @@ import (
 // pollEvery is the time between two checks of the files.
 const pollEvery = 2 * time.Second
 
-// A Live is a table that is read again when its files change. It is safe for
-// concurrent use.
+// A Live is a table that Run reads again when its files change. Call Run in a
+// goroutine; it returns when ctx ends. A Live is safe for concurrent use.
 type Live struct {
 	files Files
 	log   func(string)

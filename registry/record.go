@@ -20,7 +20,7 @@ type ClientRecord struct {
 	Labels   []string
 	Note     string          // an operator's; "" for none
 	Override *OverrideRecord // nil for none
-	Sticky   bool            // it has an override, a label or a note: the record is never removed
+	Sticky   bool            // it has an override, a label or a note: the record stays as long as it has one
 }
 
 // A ClientDelta is an update of a client's record. Spent is added to the recorded

@@ -54,9 +54,9 @@ type Batch struct {
 	Stories []Story
 	Bans    []fairshare.BanRecord
 
-	// At is the system's time of the call; zero means that the clock was never set
-	// back. If a recorded ban began later than At, the clock was ahead then, and a
-	// ban of this batch replaces it. A lift of bans later than At does not count.
+	// At is the system's time of the call. A recorded ban that began after At comes
+	// from a clock that was ahead, and a ban of this batch replaces it. A lift of
+	// bans later than At does not count. Zero disables both.
 	At time.Time
 }
 
@@ -65,14 +65,14 @@ type Batch struct {
 // numbers a meaning: it compares them with those that it has now.
 type Version struct {
 	Overrides int64 // changes of overrides and labels so far
-	Lifted    int64 // the last LiftedClient so far
+	Lifted    int64 // the number of the latest LiftedClient
 }
 
 // Changes are the changes by operators since a version.
 type Changes struct {
 	Version   Version        // pass it to the next call
 	Overrides bool           // overrides or labels have changed: read them again
-	Lifted    []LiftedClient // in order of time; empty since the zero Version
+	Lifted    []LiftedClient // in order of time; empty if since is the zero Version
 }
 
 // A LiftedClient is a client whose bans were lifted, or whose records were all

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A known stores since when clients are known. It is a table without pointers, allocated at first
+// A known stores when each client was first seen. It is a table without pointers, allocated at first
 // use. It consists of sets of eight cells, one cache line each. A cell is
 //
 //	2 bits   state: seen, returned, old; 0 for a free cell
@@ -15,7 +15,7 @@ import (
 //
 // For an old client, one that was first seen oldAfter ago or longer, the 34 bits are
 //
-//	17 bits  minutes since 1970: when it was first seen, or two days ago if that is later
+//	17 bits  minutes since 1970: when it was first seen, or two days before last, if that is later
 //	17 bits  minutes since 1970: when it was last seen
 //
 // 17 bits of minutes are 91 days, after which they begin again.

@@ -11,9 +11,9 @@ import (
 // The root divides the slots between the oldest class of clients and all newer classes, which
 // divide theirs in the same way: see class. Below each class are the levels of Options.By. A
 // client's requests are served in order of arrival. At each level the waiting child with the least
-// start tag is next. In the newest class, every second turn goes to the client that has waited
-// longest instead. A request is charged on each level: its expected cost when it begins, more while
-// it runs longer, and a correction to the measured time at its end.
+// start tag is next. But every second turn of a class goes by arrival: see class.next. A request is
+// charged on each level: its expected cost when it begins, more while it runs longer, and a
+// correction to the measured time at its end.
 //
 // The virtual time of a node is the start tag of the latest request that began below it, and never
 // decreases. Turns by arrival change that of the newest class only. In the others, networks that
@@ -270,9 +270,10 @@ func (c *class) leave(top *node) {
 	}
 }
 
-// class returns the class whose request is next. Of an older class and all newer ones, those with
-// fewer than half of the slots come first, else those with less virtual time. So each class is
-// guaranteed half of what the older classes leave, and uses what the others do not.
+// class returns the class whose request is next. It compares each class with all newer ones
+// together. If only one side uses less than half of the slots, it is next; otherwise the side with
+// the lower start tag. So each class is guaranteed half of what the older classes leave, and uses
+// what the others do not.
 func (s *scheduler) class() *class {
 	slots := s.slots
 	for i := range s.newer {
@@ -290,9 +291,10 @@ func (s *scheduler) class() *class {
 	return &s.classes[newest]
 }
 
-// bound refuses requests beyond the length of the queue. It takes the newest class, or an older one
-// that has more than half of what the classes before it leave while all newer ones have less. There
-// it refuses the newest request of the heaviest client in its heaviest network.
+// bound refuses requests beyond the length of the queue. An older class loses a request only if it
+// has more than half of the queue that the classes before it leave, and all newer ones together do
+// not. Otherwise the newest class loses one. It is the newest request of the heaviest client in its
+// heaviest network.
 func (s *scheduler) bound() {
 	for s.waiting > s.queue {
 		n := &s.classes[newest].node

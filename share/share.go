@@ -8,9 +8,9 @@
 // time. Above the networks are classes of clients by age: clients whose first request is at least a
 // day ago, an hour, ten minutes, a minute, ten seconds, a second, and newer ones. Each class that
 // waits is guaranteed half of the slots and of the queue that the older classes leave, and uses what
-// the others do not. In the newest class, every second turn goes to the client that has waited
-// longest. So a first request waits at most twice as long as in order of arrival, among the
-// requests of its class.
+// the others do not. Every second turn of a class goes to the network that has waited longest, for up
+// to eight requests in a row, if it used no more than others before. So a first request waits at
+// most about twice as long as in order of arrival, among the requests of its class.
 //
 // Memory is bounded. Besides the requests in the queue and in progress, a Queue stores some 16,000
 // clients and networks that used upstream time in the last minutes, about 10 MB. It also stores
@@ -41,8 +41,9 @@ type Options struct {
 	// clients are.
 	Ages bool
 
-	// Remember bounds the number of clients whose first request is remembered. Each takes 8 bytes,
-	// allocated at first use; half as many clients fit for certain. 0: two million.
+	// Remember is the number of clients whose first request is remembered, rounded up to a power of
+	// two, at most 2^27. Each takes 8 bytes, allocated at first use; half as many clients fit for
+	// certain. 0: 2^21, two million.
 	Remember int
 
 	// Labels and Bots have weights: how many shares a client with the label, or a verified bot with

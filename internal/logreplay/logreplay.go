@@ -34,7 +34,10 @@ type Options struct {
 	Verdicts string         // a file for the verdict on each line; "" for none
 	Top      int            // how many clients, networks and user agents to list
 	Resolve  bool           // ask the DNS
-	State    string         // the folder of serve; "": no labels and decisions of operators
+
+	// State is the state folder of serve. "" means that copies of lists come from
+	// the default folder, and that there are no labels and decisions.
+	State string
 }
 
 // A session is one replay.
