@@ -109,6 +109,7 @@ func (g *Guard) findCrowd(d *decision, newcomer bool) int {
 	if g.crowdLimit < 0 || !newcomer || !d.req.Addr.Is6() {
 		return -1
 	}
+	d.ban.Key = BanKey{}
 	appendAddr(d.ban.Key[:0], ByAddr, d.req.Addr, g.bits4, g.bits6)
 	rule, limited := g.bans.LimitsNewcomers(&d.ban.Key, d.now)
 	if !limited {

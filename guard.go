@@ -699,7 +699,7 @@ func (l *Limit) knows(out *Outcome) bool {
 	case CPU:
 		return out.CPU >= 0
 	}
-	return l.Resource == Time
+	return l.Resource == Time && out.Took >= 0
 }
 
 // costOf returns what a request has cost of the limit's resource.

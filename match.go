@@ -37,7 +37,8 @@ type Match struct {
 	ASN []string
 
 	// Seen holds for a client that got a page within the last day: its GET of a
-	// path that fits, as in Path, was answered with a status from 200 to 299.
+	// path that fits, as in Path, was answered with a status from 200 to 299,
+	// or 304.
 	Seen []string
 
 	// Bot holds "known", "verified", "forged", names and categories of bots. In a

@@ -242,6 +242,10 @@ func TestManyBannedClientsBanNewcomersOfTheirNetwork(t *testing.T) {
 		(*reported)[128].Until.Sub(start)-time.Second) {
 		t.Errorf("another client of the network: %s", describeFinding(v.Finding))
 	}
+	if v = repeat(t, g, time.Second, through(netip.MustParseAddr("127.0.0.1"), "2001:db8:1:999::1"), 1); v.Ban !=
+		fairshare.BanInForce {
+		t.Errorf("a provisional client of the network: %s", describeFinding(v.Finding))
+	}
 	if v = repeat(t, g, time.Second, at("2001:db8:2::1"), 1); v.Action != fairshare.Allow {
 		t.Errorf("another network: %s", describeFinding(v.Finding))
 	}

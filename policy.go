@@ -134,7 +134,7 @@ func (p *Policy) Limits() []Limit {
 func (p *Policy) bansCrowds() bool {
 	_, bits6 := p.prefixes()
 	return bits6 > network.Bits6 && slices.ContainsFunc(p.Rules, func(r Rule) bool {
-		return r.Ban != nil && (len(r.Limit.By) == 0 || r.Limit.By[0].Kind == ByAddr)
+		return r.Ban != nil && r.Limit != nil && (len(r.Limit.By) == 0 || r.Limit.By[0].Kind == ByAddr)
 	})
 }
 

@@ -121,12 +121,13 @@ func (b *Bans) Find(q *fairshare.BanQuery, now time.Time) time.Duration {
 		return 0
 	}
 	until := b.find(filter, &q.Key, q)
+	key := q.Key
 	if q.Key.Via().IsValid() {
-		key := q.Key.WithoutVia()
+		key = q.Key.WithoutVia()
 		until = max(until, b.find(filter, &key, q))
 	}
-	if q.Newcomer && b.networks.Load() && q.Key.IsIPv6Client() {
-		key := q.Key.Network()
+	if q.Newcomer && b.networks.Load() && key.IsIPv6Client() {
+		key = key.Network()
 		until = max(until, b.find(filter, &key, q))
 	}
 	return time.Duration(max(0, until-now.UnixNano()))

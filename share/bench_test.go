@@ -106,7 +106,7 @@ func BenchmarkKnown(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		q.Known(netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}), 32),
-			first)
+			first, first.Add(time.Hour))
 	}
 }
 

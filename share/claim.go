@@ -98,7 +98,11 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 	if t.Capacity == 0 {
 		c.path = maphash.String(t.seed, req.Path)
 		if c.network = c.keys[0]; !bot && !labelled {
-			c.network = maphash.Bytes(t.seed, appendAddr(append(b[:0], tagNetwork), req,
+			of := fairshare.Request{Addr: req.Addr}
+			if req.Via.IsValid() { // all clients that a peer merely names are one network
+				of.Addr = req.Via
+			}
+			c.network = maphash.Bytes(t.seed, appendAddr(append(b[:0], tagNetwork), &of,
 				fairshare.KeyPart{Kind: fairshare.ByNetwork}))
 		}
 	}
@@ -150,7 +154,13 @@ func (t *terms) client(client netip.Prefix, via netip.Addr) uint64 {
 	if client.Addr().Is4() {
 		b[1] = 96 + byte(client.Bits())
 	}
-	return maphash.Bytes(t.seed, b[:])
+	hash := maphash.Bytes(t.seed, b[:])
+	if via.IsValid() { // a peer can name any address: its clients get some sets, not all
+		const peerSets = 1 << 12
+		peer := maphash.Bytes(t.seed, b[18:])
+		hash = (peer+hash>>nameBits%peerSets)<<nameBits | hash&(1<<nameBits-1)
+	}
+	return hash
 }
 
 // appendAddr is the default of Options.Key.

@@ -17,8 +17,8 @@ func TestClaim(t *testing.T) {
 		Capacity: 8, Ages: true,
 		Labels: map[string]float64{"partner": 4, "slow": 0.5}, Bots: map[string]float64{"googlebot": 2, "ai": 0.25},
 	})
-	q.Known(netip.MustParsePrefix("192.0.2.9/32"), noon.Add(-time.Hour))
-	q.Known(netip.MustParsePrefix("2001:db8:1:2::/64"), noon.Add(-time.Hour))
+	q.Known(netip.MustParsePrefix("192.0.2.9/32"), noon.Add(-time.Hour), noon)
+	q.Known(netip.MustParsePrefix("2001:db8:1:2::/64"), noon.Add(-time.Hour), noon)
 	allowed := func(addr string) fairshare.Request {
 		return fairshare.Request{Time: noon, Addr: netip.MustParseAddr(addr),
 			Override: fairshare.Override{Action: fairshare.Allow}}

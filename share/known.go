@@ -16,7 +16,7 @@ import (
 // For an old client, one that was first seen oldAfter ago or longer, the 34 bits are
 //
 //	17 bits  minutes since 1970: when it was first seen, or two days before last, if that is later
-//	17 bits  minutes since 1970: when it was last seen
+//	17 bits  minutes since 1970: when it was last seen; a day ago for a client from the registry
 //
 // 17 bits of minutes are 91 days, after which they begin again.
 //
@@ -143,14 +143,15 @@ func (k *known) seen(hash uint64, now time.Time) time.Duration {
 	return 0
 }
 
-// record adds a client from the registry.
+// record adds a client from the registry. It may be replaced until it comes again: otherwise the
+// clients of a large registry would leave no room for new ones.
 func (k *known) record(hash uint64, first, now time.Time) {
 	at, then := quarters(now), quarters(first)
 	then = min(then, at)
 	set, name := k.set(hash)
 	entry := pack(stateSeen, name, then)
 	if since := at - then; since >= quartersOf(oldAfter) {
-		entry = packOld(name, minutes(at)-min(minutes(since), 2*day), minutes(at))
+		entry = packOld(name, minutes(at)-min(minutes(since), 2*day), minutes(at)-day)
 	}
 	for i := range set {
 		w := set[i].Load()

@@ -103,6 +103,7 @@ func TestOldClientIsReplacedAfterADay(t *testing.T) {
 		k := newKnown(setSize)
 		for hash := range uint64(setSize) {
 			k.record(hash, noon.Add(-time.Hour), noon.Add(time.Duration(hash)*time.Hour))
+			k.seen(hash, noon.Add(time.Duration(hash)*time.Hour))
 		}
 		k.seen(100, noon.Add(c.at))
 		if got := k.seen(100, noon.Add(c.at+time.Second)); got > 0 != c.stored {
@@ -128,7 +129,7 @@ func TestKnownStoresAMillionClients(t *testing.T) {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
 	}
 	for i := range n {
-		q.Known(prefix(i), first)
+		q.Known(prefix(i), first, time.Now())
 	}
 	terms, lost := q.terms.Load(), 0
 	for i := range n {

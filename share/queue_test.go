@@ -383,7 +383,7 @@ func TestCapacityIsFoundWithinItsBounds(t *testing.T) {
 func TestOldClientsAreServedBeforeNewOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Capacity: 2, Ages: true, Remember: 1024})
-		q.Known(netip.MustParsePrefix("192.0.2.1/32"), time.Now().Add(-time.Hour))
+		q.Known(netip.MustParsePrefix("192.0.2.1/32"), time.Now().Add(-time.Hour), time.Now())
 		a, b := take(t, q, "198.51.100.1"), take(t, q, "198.51.100.2")
 		for i := range 100 {
 			waitFor(t.Context(), q, netip.AddrFrom4([4]byte{203, 0, byte(i), 1}).String())
@@ -453,7 +453,7 @@ func TestQueueConcurrently(t *testing.T) {
 				if i%50 == 0 {
 					q.Replace(Options{Capacity: 1 + i%3, Queue: 16, Wait: 5 * time.Millisecond,
 						Ages: true, DryRun: i%100 == 50})
-					q.Known(netip.MustParsePrefix("10.0.0.0/32"), noon)
+					q.Known(netip.MustParsePrefix("10.0.0.0/32"), noon, noon)
 				}
 				q.Stats()
 			}

@@ -184,7 +184,7 @@ func (s *scheduler) pass(now int64) {
 		s.unlist(t)
 		s.list(t)
 	}
-	for range 2 {
+	for range MaxParts + 1 { // more than a request adds
 		n := s.idle.stale(s.now)
 		if n == nil {
 			break

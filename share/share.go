@@ -42,8 +42,8 @@ type Options struct {
 	Ages bool
 
 	// Remember is the number of clients whose first request is remembered, rounded up to a power of
-	// two, at most 2^27. Each takes 8 bytes, allocated at first use; half as many clients fit for
-	// certain. 0: 2^21, two million.
+	// two, at most 2^27. Each takes 8 bytes, allocated at first use. If half as many clients come,
+	// some 1 % of them do not fit. 0: 2^21, two million.
 	Remember int
 
 	// Labels and Bots have weights: how many shares a client with the label, or a verified bot with
@@ -141,12 +141,12 @@ func (q *Queue) RefuseWaiting() {
 // now returns the time since New, in ns.
 func (q *Queue) now() int64 { return int64(time.Since(q.base)) }
 
-// Known records since when the registry knows a client. Call it first for the clients that were
-// seen last, because clients that do not fit are ignored.
-func (q *Queue) Known(client netip.Prefix, first time.Time) {
+// Known records when the registry first saw a client. first and now are of the clock of
+// Request.Time. A client that comes again stays known; until then new clients may replace it.
+func (q *Queue) Known(client netip.Prefix, first, now time.Time) {
 	t := q.terms.Load()
 	if t.Ages {
-		q.known.record(t.client(client, netip.Addr{}), first, time.Now())
+		q.known.record(t.client(client, netip.Addr{}), first, now)
 	}
 }
 
@@ -171,7 +171,7 @@ type Class struct {
 	Waited  int64         // of these, after waiting
 	Refused int64         // because the queue was full
 	Expired int64         // because they waited too long
-	Gone    int64         // their clients disconnected before the turn came
+	Gone    int64         // their clients disconnected before the turn came, or just when it came
 }
 
 // Stats returns the present state and the counts.

@@ -58,9 +58,10 @@ type Policy struct {
 	census  *census.Census
 	errors  limiterErrors
 
-	queue         *share.Queue // made by the first policy with share:
-	reportedQueue share.Stats  // at the last report
-	reportedLost  int64        // counters that were dropped, at the last report
+	queue          *share.Queue // made by the first policy with share:
+	queueKnowsAges bool         // the clients of the registry were read into it
+	reportedQueue  share.Stats  // at the last report
+	reportedLost   int64        // counters that were dropped, at the last report
 
 	foundProvisional sync.Once
 	provisional      chan struct{}

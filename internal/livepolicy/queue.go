@@ -20,10 +20,15 @@ func (p *Policy) useQueue(rt *Runtime) {
 		return
 	case p.queue == nil:
 		p.queue = share.New(queueOptions(rt))
-		queue := p.queue
-		p.readFirstSeen(func(client netip.Prefix, first time.Time) { queue.Known(client, first) })
 	default:
 		p.queue.Replace(queueOptions(rt))
+	}
+	if rt.File.Share.Ages && !p.queueKnowsAges {
+		p.queueKnowsAges = true
+		queue := p.queue
+		p.readFirstSeen(func(client netip.Prefix, first time.Time) {
+			queue.Known(client, p.options.Clock.FromWall(first), p.Now())
+		})
 	}
 	rt.Share = p.queue
 }

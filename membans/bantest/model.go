@@ -62,8 +62,9 @@ func (m *Model) Find(q *fairshare.BanQuery, now time.Time) (longest time.Duratio
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, b := range m.bans {
-		holds := b.key == q.Key || b.key == q.Key.WithoutVia() ||
-			q.Newcomer && q.Key.IsIPv6Client() && b.key == q.Key.Network()
+		client := q.Key.WithoutVia()
+		holds := b.key == q.Key || b.key == client ||
+			q.Newcomer && client.IsIPv6Client() && b.key == client.Network()
 		if holds && b.rule == q.Rule && b.dryRun == q.DryRun {
 			longest = max(longest, b.until.Sub(now))
 		}
