@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -131,12 +132,17 @@ func (g *Guard) isExempt(d *decision, r *compiledRule) bool {
 	if r.unless != nil && r.unless.holds(d) {
 		return true
 	}
+	return g.isAllowed(d)
+}
+
+// isAllowed reports whether an allow rule names the client by its identity alone.
+func (g *Guard) isAllowed(d *decision) bool {
 	return slices.ContainsFunc(g.exempt, func(m matcher) bool { return m.holds(d) })
 }
 
 // banKey returns the key that r bans.
 func (d *decision) banKey(r *compiledRule) (key BanKey) {
-	of := d.key(r.limit)
+	of := d.key(r.banLimit)
 	key[0] = of[0]
 	copy(key.bytes(), of) // without the time at which the client was forgotten
 	return key
@@ -152,9 +158,25 @@ func (g *Guard) countRefusal(ctx context.Context, d *decision, take int, f *Find
 	if d.tallies[take].Wait == 0 && r.Limit.Resource.Held() {
 		return nil // requests in progress keep it out by what they may cost, not by what they have cost
 	}
-	c := &d.count
-	c.charge[0] = Charge{Limit: r.banLimit, Key: d.takes[take].Key, Cost: 1}
-	c.take[0], c.tally[0] = Take{Limit: r.banLimit, Key: d.takes[take].Key}, Tally{}
+	return g.countTowardsBan(ctx, d, r, f)
+}
+
+// countBlock counts a blocked request towards the ban of the rule, unless the
+// ban would not hold for it. A provisional client counts if its peer named it.
+func (g *Guard) countBlock(ctx context.Context, d *decision, r *compiledRule, f *Finding) error {
+	if r.Ban == nil || !d.req.Addr.IsValid() || d.req.Proxy || d.req.unnamed() || d.maybeSentHere() ||
+		g.isExempt(d, r) {
+		return nil
+	}
+	return g.countTowardsBan(ctx, d, r, f)
+}
+
+// countTowardsBan counts a refusal or a blocked request. If it starts a ban, f
+// gets the ban and its length.
+func (g *Guard) countTowardsBan(ctx context.Context, d *decision, r *compiledRule, f *Finding) error {
+	c, key := &d.count, d.key(r.banLimit)
+	c.charge[0] = Charge{Limit: r.banLimit, Key: key, Cost: 1}
+	c.take[0], c.tally[0] = Take{Limit: r.banLimit, Key: key}, Tally{}
 	err := g.limiter.Settle(ctx, d.now, c.charge[:])
 	if err == nil {
 		err = g.limiter.Take(ctx, d.now, c.take[:], c.tally[:])
@@ -207,7 +229,7 @@ func (g *Guard) Forgive(ctx context.Context, client ClientID, now time.Time) (er
 			continue
 		}
 		for _, i := range g.banning {
-			if r := &g.rules[i]; key[0]&sized == 0 || g.limits[r.limit].By[0].Kind == ByNetwork {
+			if r := &g.rules[i]; key[0]&sized == 0 || g.limits[r.banLimit].By[0].Kind == ByNetwork {
 				err = errors.Join(err, g.forgive(ctx, r, key, now))
 			}
 		}
@@ -232,6 +254,35 @@ func (d *decision) elsewhere() bool {
 	}
 	site, mode := d.req.Header.Values("Sec-Fetch-Site"), d.req.Header.Values("Sec-Fetch-Mode")
 	return slices.Contains(site, "cross-site") && !slices.Contains(mode, "navigate")
+}
+
+// maybeSentHere reports whether someone else may have caused the request: a page of
+// another site, or a link in a message or an app. A prefetch is such a request, too:
+// nobody has followed the link. These do not count towards a ban by a block, which
+// one request may start (W3C Fetch Metadata; Sec-Purpose of the HTML Standard).
+// Old browsers, and all browsers over plain HTTP, send no Fetch Metadata: then a
+// Referer of another host is such a page.
+func (d *decision) maybeSentHere() bool {
+	if d.req.Header == nil {
+		return false
+	}
+	for _, name := range [...]string{"Sec-Purpose", "Purpose", "X-Moz"} {
+		for _, value := range d.req.Header.Values(name) {
+			if strings.HasPrefix(value, "prefetch") {
+				return true
+			}
+		}
+	}
+	if sites := d.req.Header.Values("Sec-Fetch-Site"); len(sites) > 0 {
+		return !slices.Contains(sites, "same-origin") && !slices.Contains(sites, "same-site")
+	}
+	for _, referer := range d.req.Header.Values("Referer") {
+		if _, after, found := strings.Cut(referer, "://"); found && d.req.Host != "" {
+			host, _, _ := strings.Cut(after, "/")
+			return !strings.EqualFold(plainHost(host), plainHost(d.req.Host))
+		}
+	}
+	return false
 }
 
 // Length returns the length of ban number n (from 0) of a key by a rule: Growth

@@ -98,6 +98,9 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 	if m.ASN != nil {
 		explain(Match{ASN: m.ASN}, describeOwner(req, as.favorable), fits, m.ASN)
 	}
+	if m.Browser != nil {
+		explain(Match{Browser: m.Browser}, describeBrowser(req, as.favorable), is, m.Browser)
+	}
 	if m.Label != nil {
 		what := "no label: that"
 		var labels []string
@@ -293,6 +296,8 @@ func (m Match) with(text string) *Match {
 		m.Label = one
 	case m.ASN != nil:
 		m.ASN = one
+	case m.Browser != nil:
+		m.Browser = one
 	case m.Hostname != nil:
 		m.Hostname = one
 	case m.Path != nil:

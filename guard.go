@@ -24,10 +24,11 @@ type Guard struct {
 	exempt  []matcher // of allow rules that name clients by identity alone
 	banning []int     // rules with a ban
 
-	keyOf        []int  // the first limit with the same key as each limit
-	costly       []bool // by limit: see Limit.costly
-	ceilings     []int  // place in limits of the ceiling of each rule's limit, or −1
-	firstCeiling int    // place in limits; those before it are of rules and bans
+	keyOf        []int    // the first limit with the same key as each limit
+	costly       []bool   // by limit: see Limit.costly
+	distinct     []uint64 // by limit: see Limit.distinctID; 0 without Distinct; nil if no limit has it
+	ceilings     []int    // place in limits of the ceiling of each rule's limit, or −1
+	firstCeiling int      // place in limits; those before it are of rules and bans
 	bits4, bits6 int
 	latest       atomic.Int64 // the latest time that is believed, Unix ns
 	claimed      atomic.Int64 // the time of the last request, if it is far ahead of latest; else minTime
@@ -35,7 +36,9 @@ type Guard struct {
 	agents       []*condition // user agent conditions that agentCache remembers
 	agentCache   agentCache
 	waiting      waiting
+	busy         atomic.Pointer[func() bool] // nil: UseBusy was not called
 
+	pages      pageTable
 	history    *History
 	seen       []seenList // of the conditions on what clients have seen
 	standing   bool       // some limit or ban asks for the standing of clients
@@ -106,6 +109,12 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		g.costly = append(g.costly, g.limits[i].costly())
 		g.keyOf = append(g.keyOf, slices.IndexFunc(g.limits,
 			func(l Limit) bool { return slices.Equal(l.By, g.limits[i].By) }))
+		if g.limits[i].Distinct != EveryRequest {
+			if g.distinct == nil {
+				g.distinct = make([]uint64, len(g.limits))
+			}
+			g.distinct[i] = max(g.limits[i].distinctID(), 1)
+		}
 	}
 	limit := 0 // index in g.limits of the next limit
 	g.rules = make([]compiledRule, len(policy.Rules))
@@ -234,7 +243,48 @@ const maxSeen = 64
 
 // UseHistory makes the guard use a history that several guards share, instead of
 // its own. Call it before the first request. h must not be nil.
-func (g *Guard) UseHistory(h *History) { g.history = h }
+func (g *Guard) UseHistory(h *History) { g.history, g.standing = h, true }
+
+// HasStanding reports whether the client of a request has standing: an operator
+// has given it a label, it is a verified bot, or it has been known for a while.
+// The last needs UseHistory or a limit that asks for standing. HasStanding changes
+// nothing.
+func (g *Guard) HasStanding(req *Request) bool {
+	d := decision{guard: g, req: req}
+	if g.standing && req.Addr.IsValid() && !req.Via.IsValid() {
+		bits := g.bits6
+		if req.Addr.Is4() {
+			bits = g.bits4
+		}
+		client := g.history.name(req.Addr, bits, req.Via)
+		d.aged = g.history.knows(&client, req.Time)
+	}
+	return d.hasStanding()
+}
+
+// IsExempt reports whether an allow rule names the client of a request by its identity
+// alone: address, owner, bot, host name or label. It changes nothing.
+func (g *Guard) IsExempt(req *Request) bool {
+	d := decision{guard: g, req: req}
+	return g.isAllowed(&d)
+}
+
+// UseBusy gives the guard a function that reports whether the upstream is busy,
+// for limits with the When [Busy]. The guard calls it for requests that reach such
+// a limit, from many goroutines; it must return at once. Without it the upstream
+// never counts as busy. IsBusy of a share.Queue is such a function.
+//
+// A function that changes its answer with each request makes such limits count
+// only some requests: it needs a hysteresis.
+func (g *Guard) UseBusy(busy func() bool) { g.busy.Store(&busy) }
+
+// HasBusy reports whether UseBusy was called.
+func (g *Guard) HasBusy() bool { return g.busy.Load() != nil }
+
+func (g *Guard) isBusy() bool {
+	busy := g.busy.Load()
+	return busy != nil && (*busy)()
+}
 
 // A decision holds the data of one request between Decide and Settle. Later
 // requests reuse it; gen distinguishes them.
@@ -275,13 +325,21 @@ type decision struct {
 
 	aged   bool // the client has standing by age
 	client clientName
-	shows  uint64 // places in guard.seen that an answer 2xx shows to the client
-	crowd  int    // the rule whose bans limit newcomers of the client's network, or −1
+	hashes struct{ page, query uint64 } // of the request for limits with Distinct; 0 until known
+	shows  uint64                       // places in guard.seen that an answer 2xx shows to the client
+	crowd  int                          // the rule whose bans limit newcomers of the client's network, or −1
+
+	dryBlock *compiledRule // the rule of DryRunFinding, if it is a block; else nil
 
 	paths     []string // readings of an odd path
 	complete  bool     // these are all
 	canonical string   // the one that limits by path count under
 	value     []byte   // a decoded value of the query
+
+	kind      Kind // of the request
+	kindKnown bool // kind is filled in
+	counts    bool // a limit that counts pages was gathered
+	covered   []coveredRequest
 
 	agentHolds uint64 // which of guard.agents hold
 	agentKnown bool   // agentHolds is filled in
@@ -289,10 +347,11 @@ type decision struct {
 
 // A settlement says which rule a take is for, and what of it is settled so far.
 type settlement struct {
-	charged int64 // while the request was in progress
-	rule    int32 // index in guard.rules
-	eased   bool  // the take holds less because the request has been in progress for long
-	final   bool  // nothing is left to settle
+	charged int64  // while the request was in progress
+	mark    uint64 // is set when the take is final and not refunded; 0 means none, see countedTable
+	rule    int32  // index in guard.rules
+	eased   bool   // the take holds less because the request has been in progress for long
+	final   bool   // nothing is left to settle
 }
 
 type cookieState uint8
@@ -332,6 +391,7 @@ func (g *Guard) Decide(ctx context.Context, req *Request) (v Verdict, err error)
 	d.wallTime = wallTime
 	v.DryRun, v.d, v.gen = g.policy.DryRun, d, d.gen.Load()
 	err = g.decide(ctx, d, &v)
+	d.notePages(v.Action == Allow, d.tried || len(d.takes) == 0)
 	d.req = nil
 	if v.Action == Undecided {
 		g.release(d, v.gen)
@@ -360,10 +420,27 @@ func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
 	if len(g.banning) > 0 && g.findBan(d, v) {
 		return nil
 	}
-	if block := g.walk(d, v); block != nil {
-		v.Finding = Finding{Action: Block, Rule: block}
-		return nil
+	if block := g.walk(d, v); block != nil || d.dryBlock != nil {
+		return g.decideBlocked(ctx, d, v, block)
 	}
+	return g.decideLimits(ctx, d, v)
+}
+
+// decideBlocked goes on for a request that the rule block has blocked, or one in
+// dry run would have blocked.
+func (g *Guard) decideBlocked(ctx context.Context, d *decision, v *Verdict, block *compiledRule) (err error) {
+	if d.dryBlock != nil {
+		err = g.countBlock(ctx, d, d.dryBlock, &v.DryRunFinding)
+	}
+	if block == nil {
+		return errors.Join(err, g.decideLimits(ctx, d, v))
+	}
+	v.Finding = Finding{Action: Block, Rule: block.Rule}
+	return errors.Join(err, g.countBlock(ctx, d, block, &v.Finding))
+}
+
+// decideLimits takes the limits that the walk has gathered.
+func (g *Guard) decideLimits(ctx context.Context, d *decision, v *Verdict) error {
 	if d.crowd >= 0 {
 		d.add(d.crowd, g.crowdLimit, false)
 	}
@@ -404,9 +481,19 @@ func (d *decision) gather(rule int, r *compiledRule) {
 	d.add(rule, d.guard.ceilings[r.limit], dry)
 }
 
-// add adds a take of a limit, for a rule.
+// add adds a take of a limit, for a rule. It adds none if the limit does not count
+// the request.
 func (d *decision) add(rule, limit int, dry bool) {
-	key := d.key(limit)
+	key, mark := d.key(limit), uint64(0)
+	if d.isCovered(limit, key, dry) {
+		return
+	}
+	if d.guard.distinct != nil && d.guard.distinct[limit] != 0 {
+		var counts bool
+		if mark, counts = d.distinctMark(limit, key); !counts {
+			return
+		}
+	}
 	d.takes = append(d.takes, Take{Limit: limit, Key: key, Cost: 1, DryRun: dry})
 	if d.guard.costly[limit] {
 		if !d.pageKnown {
@@ -415,7 +502,7 @@ func (d *decision) add(rule, limit int, dry bool) {
 		d.takes[len(d.takes)-1].Page = d.page
 	}
 	d.tallies = append(d.tallies, Tally{})
-	d.settled = append(d.settled, settlement{rule: int32(rule)})
+	d.settled = append(d.settled, settlement{rule: int32(rule), mark: mark})
 }
 
 // ruleOf returns the rule that a take belongs to.
@@ -624,8 +711,10 @@ func (d *decision) gatherCharges(out *Outcome) {
 		case lim.Resource == Concurrent:
 			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -1})
 		case lim.Resource == Requests && (out.Part == SettleNotForwarded ||
-			take.Limit != d.guard.crowdLimit && d.guard.rules[p.rule].Refund.Has(out.Status)):
+			take.Limit != d.guard.crowdLimit && d.guard.rules[p.rule].Refund.Has(out.Status)) && d.mayRefund(take):
 			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: d.now})
+		case p.mark != 0:
+			d.guard.history.counted.add(p.mark, d.now, lim.Window)
 		}
 	}
 }
@@ -814,8 +903,10 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.takes, d.tallies, d.settled = d.takes[:0], d.tallies[:0], d.settled[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
 	d.taken, d.tried, d.shows = false, false, 0
+	d.hashes.page, d.hashes.query, d.dryBlock = 0, 0, nil
 	d.keys, d.known = d.keys[:0], d.known[:0]
 	d.folded, d.agentKnown, d.pageKnown, d.cookie = false, false, false, cookieUnknown
+	d.covered, d.counts, d.kindKnown = d.covered[:0], false, false
 	d.paths, d.canonical = nil, ""
 }
 

@@ -1,6 +1,7 @@
 package fairshare_test
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -83,6 +84,27 @@ func TestPassingTenRulesAllocatesNothing(t *testing.T) {
 	}
 }
 
+func TestCountingDistinctQueriesAllocatesNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates")
+	}
+	lim := distinct(fairshare.DistinctQueries, 1<<20, time.Hour)
+	g, req := memGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "one", Limit: lim}}}), browsing()
+	pass(t, g, &req)
+	n := 0
+	queries := make([]string, 2000)
+	for i := range queries {
+		queries[i] = fmt.Sprintf("page=%d&sort=%%61&c[]=", i)
+	}
+	if allocs := testing.AllocsPerRun(1000, func() {
+		req.Query = queries[n]
+		n++
+		pass(t, g, &req)
+	}); allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
 // Only odd paths cost memory.
 func TestPlainPathsAllocateNothing(t *testing.T) {
 	if raceDetector {
@@ -109,6 +131,35 @@ func BenchmarkDecideTenRules(b *testing.B) {
 	for b.Loop() {
 		req.Time = start.Add(time.Since(began))
 		pass(b, g, &req)
+	}
+}
+
+// BenchmarkDecideDistinct is BenchmarkDecideOneLimit of different paths: of the same one, and
+// of one that was not requested before.
+func BenchmarkDecideDistinct(b *testing.B) {
+	for _, of := range []fairshare.Distinct{fairshare.DistinctPaths, fairshare.DistinctQueries} {
+		for _, same := range []bool{true, false} {
+			b.Run(fmt.Sprintf("%s/same=%v", of, same), func(b *testing.B) {
+				g, req := memGuard(b, fairshare.Policy{Rules: []fairshare.Rule{{Name: "one",
+					Limit: distinct(of, 1<<27, time.Second)}}}), browsing()
+				req.Query = "page=17&sort=price&color=blue"
+				paths := make([]string, 1<<16)
+				for i := range paths {
+					paths[i] = fmt.Sprintf("/item/%d", i)
+				}
+				began := time.Now()
+				b.ReportAllocs()
+				for n := 0; b.Loop(); n++ {
+					rounds := time.Duration(0) // each is a window, so that all paths count again
+					if !same {
+						req.Path = paths[n%len(paths)]
+						rounds = time.Duration(n / len(paths))
+					}
+					req.Time = start.Add(rounds*time.Second + time.Since(began))
+					pass(b, g, &req)
+				}
+			})
+		}
 	}
 }
 

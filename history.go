@@ -22,8 +22,9 @@ const knownAfter = 10 * time.Minute
 const maxAged = 16
 
 // A History remembers since when clients are known, and which pages they have
-// seen recently. Its memory is fixed: 12 MiB, taken at the first request. It is
-// safe for concurrent use.
+// seen recently. Its memory is fixed: 12 MiB, taken at the first request. If a
+// limit has [Limit.Distinct], it also remembers which paths were counted, in 8 MiB
+// more. It is safe for concurrent use.
 //
 // The first table is one of sets, one for each network's hash, of maxAged words. A word
 // is
@@ -47,6 +48,7 @@ type History struct {
 	shown  []atomic.Uint64
 
 	forgotten forgotten
+	counted   countedTable
 }
 
 const (
@@ -143,6 +145,18 @@ func (h *History) meet(client *clientName, at time.Time) bool {
 		return first == hasAged
 	}
 	h.put(set, name<<(2*tickBits)|min(now, hasAged-1)<<tickBits|now, now)
+	return false
+}
+
+// knows reports whether a client has standing by age, and changes nothing.
+func (h *History) knows(client *clientName, at time.Time) bool {
+	set, name := h.set(client)
+	for i := range set {
+		if w := set[i].Load(); w>>(2*tickBits) == name {
+			first := w >> tickBits & tickMask
+			return first == hasAged || since(first, ticks(at)) >= uint64((knownAfter+tick-1)/tick)
+		}
+	}
 	return false
 }
 

@@ -20,10 +20,13 @@ import (
 // cmd may import all packages.
 var mayImport = map[string][]string{
 	"memlimit":         {"membans"},
-	"httpguard":        {"memlimit", "share"},
+	"httpguard":        {"browser", "fleets", "memlimit", "share", "visitor", "waitingroom"},
+	"fleets":           {"browser"},
+	"visitor":          {"memlimit"},
 	"share":            {"share/capacity"},
+	"policyfile":       {"waitingroom"}, // its texts and bounds
 	"internal/proxy":   {"httpguard"},
-	"internal/replay":  {"internal/accesslog", "internal/census", "membans"},
+	"internal/replay":  {"browser", "fleets", "internal/accesslog", "internal/census", "membans"},
 	"internal/cputime": {"httpguard"},
 	"internal/journal": {"internal/lockfile"},
 	"sqlregistry":      {"internal/lockfile"},
@@ -31,17 +34,17 @@ var mayImport = map[string][]string{
 
 	// livepolicy puts a policy file in force; site and internal/serve are the composition roots that
 	// give it to a program and to the reverse proxy.
-	"internal/livepolicy": {"asn", "clientaddr", "httpguard", "internal/amount", "internal/census", "internal/lockfile",
-		"internal/registrar", "internal/sessions", "internal/setup", "membans", "memlimit", "policyfile", "share",
-		"sqlregistry"},
+	"internal/livepolicy": {"asn", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
+		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "membans",
+		"memlimit", "policyfile", "share", "sqlregistry", "visitor", "waitingroom"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/cputime", "internal/inbound",
 		"internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions", "internal/setup",
 		"internal/systemd", "policyfile"},
 	"site": {"httpguard", "internal/livepolicy", "internal/sessions", "internal/setup", "policyfile"},
 
 	// The commands check, bot and replay, which need a policy but no server.
-	"internal/check": {"asn", "bots", "internal/amount", "clientaddr", "internal/livepolicy", "internal/proxy",
-		"internal/setup", "membans", "memlimit", "policyfile"},
+	"internal/check": {"asn", "bots", "browser", "internal/amount", "clientaddr", "internal/livepolicy",
+		"internal/proxy", "internal/setup", "membans", "memlimit", "policyfile"},
 	"internal/logreplay": {"asn", "clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
 		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",
 		"sqlregistry"},
@@ -49,7 +52,7 @@ var mayImport = map[string][]string{
 	// What serve, site and the commands share to open a policy file.
 	"internal/setup": {"asn", "bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy",
 		"policyfile"},
-	"internal/operator": {"bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",
+	"internal/operator": {"asn", "bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",
 		"policyfile", "sqlregistry"},
 }
 
@@ -60,7 +63,8 @@ var leaves = []string{"internal/cli", "internal/durable", "internal/network", "i
 // standardOnly may be imported by other programs, which then need nothing
 // else.
 var standardOnly = []string{".", "registry", "internal/durable", "internal/network", "httpguard",
-	"httpguard/httpguardtest", "membans", "memlimit", "share", "share/capacity", "internal/prose"}
+	"httpguard/httpguardtest", "fleets", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
+	"internal/prose", "browser"}
 
 // modulePath is the path of this module.
 var modulePath = reflect.TypeFor[fairshare.Guard]().PkgPath()

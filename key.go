@@ -55,6 +55,11 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 			}
 			kind = ByNetwork
 			bits4, bits6 = part.PrefixLengths()
+		case ByVisitor:
+			if v := &d.req.Visitor; v.ID != 0 {
+				b = v.appendKey(b)
+				continue
+			}
 		default:
 			value := d.keyValue(*part)
 			if value == "" {
@@ -130,6 +135,8 @@ func (d *decision) keyValue(part KeyPart) string {
 		return cookie(req.Header, part.Name)
 	case ByValue:
 		return req.Values[part.Name]
+	case ByFleet:
+		return req.Fleet
 	case ByHeader:
 		values := req.values(part.Name)
 		for _, v := range values {

@@ -84,6 +84,30 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("algorithm %d", uint8(a))
 }
 
+// A When says in which state of the upstream a limit holds.
+type When uint8
+
+const (
+	// Always is the zero When.
+	Always When = iota
+	// Busy limits hold only while the upstream is busy, as [Guard.UseBusy] says.
+	// Meanwhile they are tested and charged as others. Otherwise their rules are
+	// skipped: what a client used while there was room is not held against it
+	// later. What was charged in an earlier busy time still counts.
+	Busy
+)
+
+// String returns the name in a policy file.
+func (w When) String() string {
+	switch w {
+	case Always:
+		return "always"
+	case Busy:
+		return "busy"
+	}
+	return fmt.Sprintf("when %d", uint8(w))
+}
+
 // A KeyPart names one part of the key that a limit counts under.
 type KeyPart struct {
 	Kind KeyKind
@@ -122,6 +146,8 @@ const (
 	byPeer                         // Request.Via; never written in a policy, see Policy.Limits
 	ByValue                        // the value Name of Request.Values, which the program gives
 	ByASN                          // the number of Request.Owner; all others by their network, as ByNetwork
+	ByVisitor                      // Request.Visitor, whatever its address; all others by their address
+	ByFleet                        // Request.Fleet, whatever the addresses; all others by their address
 )
 
 // String returns the part as a policy file spells it.
@@ -158,6 +184,10 @@ func (p KeyPart) String() string {
 		return "value:" + p.Name
 	case ByASN:
 		return "asn"
+	case ByVisitor:
+		return "visitor"
+	case ByFleet:
+		return "fleet"
 	}
 	return fmt.Sprintf("key part %d", uint8(p.Kind))
 }
@@ -179,24 +209,35 @@ const (
 const provisionalClients = 256
 
 // A Limit is an allowance of one resource per window and key. Two limits with
-// the same Name, By, Resource, Window and Algorithm are the same limit and keep
-// their counters. N, Burst, Statuses, DryRun and Newcomers may change.
+// the same Name, By, Resource, Window, Algorithm and Distinct are the same limit
+// and keep their counters. N, Burst, Statuses, DryRun, When, Count and Newcomers
+// may change.
 type Limit struct {
 	Name      string        // of its rule
 	Resource  Resource      // what it counts; zero is an error
-	N         int64         // allowance, in the resource's unit; 1 to MaxN, MaxBytes or MaxMicros
+	N         int64         // allowance, in the resource's unit; 1 to MaxN, MaxBytes or MaxMicros; Requests: 0 is never
 	Window    time.Duration // MinWindow to MaxWindow; 0 for Concurrent
 	Algorithm Algorithm     // Quiet with Requests only
 	Burst     int64         // GCRA: how much may be spent at once; 0 means N
 	By        []KeyPart     // empty means ByAddr
 	Statuses  StatusSet     // Errors: what is an error; the zero set means 400 to 499
 	DryRun    bool          // decide and report, enforce nothing
+	When      When          // Busy: the limit holds only while the upstream is busy
+	Count     Unit          // Requests: what counts as one
+
+	// Distinct is for Requests with a window of at least MinDistinctWindow, and not
+	// for Quiet. A request that does not count passes l, even while l is over. A
+	// path counts again when a window has gone by since it was charged, whether or
+	// not it was requested meanwhile. A path that was refused or refunded, or whose
+	// request is still in progress, was not charged. After a restart of the program
+	// all paths count again.
+	Distinct Distinct
 
 	// Newcomers is for a key that unrelated clients share. While the limit is
 	// over, clients with standing pass, and each newcomer is counted by its own
 	// address under Newcomers. With N 0 newcomers are refused meanwhile. nil means
-	// that the limit refuses all clients while it is over. The Name, Statuses and
-	// DryRun of Newcomers are ignored: those of the limit apply. By is ignored,
+	// that the limit refuses all clients while it is over. The Name, Statuses, When,
+	// Distinct and DryRun of Newcomers are ignored: those of the limit apply. By is ignored,
 	// too. Resource must be that of the limit.
 	Newcomers *Limit
 }
@@ -204,7 +245,7 @@ type Limit struct {
 // Shared reports whether unrelated clients may count under one key.
 func (l *Limit) Shared() bool {
 	for _, part := range l.By {
-		if part.Kind == ByAddr || part.Kind == ByBot {
+		if part.Kind == ByAddr || part.Kind == ByBot || part.Kind == ByVisitor {
 			return false
 		}
 	}
@@ -289,7 +330,11 @@ func (l *Limit) Check() error {
 	if most == 0 {
 		fault("unknown %s", l.Resource)
 	}
-	if l.N < 1 || l.N > most {
+	switch {
+	case l.N == 0 && l.Resource == Requests && l.Algorithm == Window: // no request ever passes
+	case l.N == 0 && l.Resource == Requests:
+		fault("requests: 0 takes no algorithm")
+	case l.N < 1 || l.N > most:
 		fault("%s: %d is not between 1 and %d", l.Resource, l.N, most)
 	}
 	switch {
@@ -297,6 +342,9 @@ func (l *Limit) Check() error {
 		fault("concurrent takes no window")
 	case l.Resource != Concurrent && (l.Window < MinWindow || l.Window > MaxWindow):
 		fault("window %v is not between 1ms and 31d", l.Window)
+	}
+	if l.When > Busy {
+		fault("unknown %s", l.When)
 	}
 	switch {
 	case l.Algorithm > Quiet:
@@ -306,6 +354,17 @@ func (l *Limit) Check() error {
 	case l.Algorithm == Quiet && l.Resource != Requests:
 		fault("quiet counts requests only")
 	}
+	switch {
+	case l.Distinct > DistinctQueries:
+		fault("unknown distinct %d", l.Distinct)
+	case l.Distinct == EveryRequest:
+	case l.Resource != Requests:
+		fault("distinct counts requests only")
+	case l.Algorithm == Quiet:
+		fault("distinct: not with quiet, which counts until a pause of all requests")
+	case l.Window < MinDistinctWindow:
+		fault("distinct: the window is at least 1s, not %v", l.Window)
+	}
 	if l.Burst != 0 {
 		if l.Algorithm != GCRA {
 			fault("burst belongs to gcra")
@@ -313,6 +372,12 @@ func (l *Limit) Check() error {
 		if l.Burst < 0 || l.Burst > most {
 			fault("burst: %d is not between 1 and %d", l.Burst, most)
 		}
+	}
+	switch {
+	case l.Count > Pages:
+		fault("unknown %s", l.Count)
+	case l.Count == Pages && (l.Resource != Requests || l.Algorithm == Quiet):
+		fault("count: pages belongs to requests, and not to quiet")
 	}
 	for _, part := range l.By {
 		if part.Kind != ByNetwork && (part.Bits4 != 0 || part.Bits6 != 0) {
@@ -328,8 +393,14 @@ func (l *Limit) Check() error {
 		}
 		if n.Resource != l.Resource || n.Newcomers != nil {
 			fault("newcomers: a limit of %s is needed, without newcomers", l.Resource)
-		} else if err := n.Check(); n.N != 0 && err != nil {
-			fault("newcomers: %w", err)
+		} else if n.Count != l.Count {
+			fault("newcomers: count is that of the limit")
+		} else if n.N != 0 {
+			own := *n
+			own.Distinct = l.Distinct
+			if err := own.Check(); err != nil {
+				fault("newcomers: %w", err)
+			}
 		}
 	}
 	return errors.Join(errs...)

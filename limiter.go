@@ -57,7 +57,7 @@ type Limiter interface {
 type Take struct {
 	Limit int    // place in the limits that the Limiter was made for
 	Key   []byte // who spends; takes of one request with equal keys may share the slice
-	Cost  int64  // 1 for Requests and Concurrent; 1 to the limit's N
+	Cost  int64  // 1 for Requests and Concurrent; else 1 to the limit's N
 
 	// DryRun keeps the take from deciding about others: the limit is in dry run.
 	DryRun bool
@@ -93,7 +93,8 @@ type Tally struct {
 	Over bool  // the cost does not fit
 	Used int64 // what counts against the limit now, rounded up; with what is held
 	// Wait is the time to the first nanosecond at which the same request, alone, would pass. It is
-	// 0 if not Over, for Concurrent, and if only requests in progress keep the request out.
+	// 0 if not Over, for Concurrent, and if only requests in progress keep the request out. It is
+	// the window if the limit's N is 0.
 	Wait  time.Duration
 	Reset time.Duration // until nothing is counted any more if nobody asks again, rounded up; 0 for Concurrent
 

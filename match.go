@@ -47,6 +47,12 @@ type Match struct {
 	// to be such a bot, whatever its state.
 	Bot []string
 
+	// Browser holds "likely", "claimed" and "contradicted". In a restriction
+	// "claimed" holds for each client whose user agent is that of a browser and that
+	// is not likely to be one. In a permission only "likely" holds, and not for a
+	// provisional client: the client makes up everything else.
+	Browser []string
+
 	Not []Match // none of these holds
 }
 
@@ -95,6 +101,7 @@ const (
 	labelField
 	seenField
 	ownerField
+	browserField
 )
 
 // A condition is one compiled field of a match.
@@ -109,6 +116,7 @@ type condition struct {
 	bot      *botTest
 	owner    *ownerTest
 	listed   []Listing
+	browsers browserSet
 	none     bool // cookie: "none" is among the values
 	any      bool // cookie: "any" is among the values
 	not      matcher
@@ -145,6 +153,9 @@ func (m *Match) check(favorable bool) error {
 		}
 	}
 	if _, err := newOwnerTest(m.ASN); err != nil {
+		return err
+	}
+	if _, err := newBrowserSet(m.Browser); err != nil {
 		return err
 	}
 	for i := range m.Not {
@@ -198,6 +209,13 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 			errs = append(errs, err)
 		}
 		conds = append(conds, condition{field: ownerField, owner: owner, standing: as})
+	}
+	if m.Browser != nil {
+		browsers, err := newBrowserSet(m.Browser)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: browserField, browsers: browsers, standing: as})
 	}
 	add(labelField, "", m.Label, equalFold)
 	add(hostField, "", m.Host, globFold)
@@ -291,6 +309,8 @@ func (c *condition) holds(d *decision) bool {
 		return c.bot.holds(&req.Bot)
 	case ownerField:
 		return c.holdsOwner(d)
+	case browserField:
+		return c.holdsBrowser(req)
 	case labelField:
 		return req.hasLabel(c.favorable, func(label string) bool { return matchAny(c.patterns, label, "") })
 	case hostField:

@@ -1,11 +1,13 @@
 package fairshare_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"fairshare"
+	"fairshare/memlimit"
 )
 
 // holdsAs reports for a match whether a block, an allow, and the nots of each
@@ -207,6 +209,24 @@ func TestSpellingsOfAPathShareAnAllowance(t *testing.T) {
 			if want := i == 0; err != nil || (v.Action == fairshare.Allow) != want {
 				t.Errorf("%s, request %d: %s (%v)", name, i, v.Action, err)
 			}
+		}
+	}
+}
+
+func TestExemptClientsAreThoseThatAnAllowRuleNames(t *testing.T) {
+	policy := fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "monitor", Action: fairshare.Allow,
+			Match: fairshare.Match{Addr: fairshare.Prefixes{netip.MustParsePrefix("192.0.2.0/24")}}},
+		{Name: "assets", Action: fairshare.Allow, Match: fairshare.Match{Path: []string{"*.css"}}},
+	}}
+	guard, err := memlimit.NewGuard(&policy, memlimit.Options{Memory: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[string]bool{"192.0.2.9": true, "198.51.100.9": false} {
+		req := fairshare.Request{Addr: netip.MustParseAddr(addr), Method: "GET", Path: "/a.css"}
+		if got := guard.IsExempt(&req); got != want {
+			t.Errorf("%s: %v", addr, got)
 		}
 	}
 }

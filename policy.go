@@ -39,12 +39,17 @@ type Rule struct {
 	Limit  *Limit    // nil for allow and block; its Name and DryRun are ignored: those of the rule count
 	Last   bool      // limit only: the walk ends after it, if the match also holds as a permission
 	Refund StatusSet // limit of requests only: answers that give back what was charged on arrival
-	Ban    *BanTerms // limit only, with the key ByAddr, ByNetwork or ByBot; nil means no bans
+	Ban    *BanTerms // of a block, or of a limit with the key ByAddr, ByNetwork or ByBot; nil means no bans
 	Answer *Answer   // nil means the usual answer
 	DryRun bool      // decide and report, enforce nothing; not with Allow
 }
 
 // BanTerms say when refusals of a rule become a ban, and how long it lasts.
+//
+// What a block refuses counts unless a page elsewhere, a sent link or a prefetch
+// may have caused it, and unless the ban would not hold for the request. So a block
+// with a ban of After 1 bans no client for what others made it request. The blocked
+// request that starts a ban gets the answer of the block.
 type BanTerms struct {
 	After   int64         // refusals that start a ban; 1 to MaxN
 	Within  time.Duration // the window they are counted in; 0 means 10 minutes
@@ -54,6 +59,7 @@ type BanTerms struct {
 	Forgive time.Duration // each such time without a refusal takes one step of growth back; 0 means 24 hours
 	All     bool          // the ban holds for every request of the key, not only for those that the rule matches
 	Unless  *Match        // requests that pass in spite of the ban; nil means none
+	By      KeyKind       // block only: what is banned: ByAddr, ByNetwork or ByBot; 0 means ByAddr
 }
 
 // An Answer changes what a refused or blocked client gets. Body and Redirect may
@@ -96,6 +102,10 @@ func (p *Policy) Limits() []Limit {
 	var limits, bans, newcomers, ceilings, ofNewcomers []Limit
 	for i := range p.Rules {
 		r := &p.Rules[i]
+		if r.Ban != nil {
+			bans = append(bans, Limit{Name: r.Name, Resource: Refusals, N: r.Ban.After, Window: r.Ban.within(),
+				By: r.banBy()})
+		}
 		if r.Limit == nil {
 			continue
 		}
@@ -111,15 +121,12 @@ func (p *Policy) Limits() []Limit {
 		if l.lowers() {
 			n := *l.Newcomers
 			n.Name, n.DryRun, n.Statuses, n.By = l.Name, l.DryRun, l.Statuses, []KeyPart{{Kind: ByAddr}}
+			n.Distinct = l.Distinct
 			newcomers = append(newcomers, n)
 			ofNewcomers = append(ofNewcomers, n.ceiling())
 		}
 		if l.countsClients() {
 			ceilings = append(ceilings, l.ceiling())
-		}
-		if r.Ban != nil {
-			bans = append(bans, Limit{Name: r.Name, Resource: Refusals, N: r.Ban.After, Window: r.Ban.within(),
-				By: l.By})
 		}
 	}
 	limits = append(append(limits, bans...), newcomers...)
@@ -134,8 +141,28 @@ func (p *Policy) Limits() []Limit {
 func (p *Policy) bansCrowds() bool {
 	_, bits6 := p.prefixes()
 	return bits6 > network.Bits6 && slices.ContainsFunc(p.Rules, func(r Rule) bool {
-		return r.Ban != nil && r.Limit != nil && (len(r.Limit.By) == 0 || r.Limit.By[0].Kind == ByAddr)
+		return r.Ban != nil && r.banBy()[0].Kind == ByAddr
 	})
+}
+
+// BanKind returns what the rule bans: ByAddr, ByNetwork or ByBot; 0 if it has no
+// ban.
+func (r *Rule) BanKind() KeyKind {
+	if r.Ban == nil {
+		return 0
+	}
+	return r.banBy()[0].Kind
+}
+
+// banBy returns the key that the rule, which has a ban, bans.
+func (r *Rule) banBy() []KeyPart {
+	switch {
+	case r.Limit != nil && len(r.Limit.By) > 0:
+		return r.Limit.By
+	case r.Limit == nil && r.Ban.By != 0:
+		return []KeyPart{{Kind: r.Ban.By}}
+	}
+	return []KeyPart{{Kind: ByAddr}}
 }
 
 // prefixes returns IPv4Prefix and IPv6Prefix, or what they mean if zero.
@@ -172,8 +199,12 @@ func (p *Policy) Check() error {
 		switch {
 		case r.Limit == nil && r.Action != Allow && r.Action != Block, r.Limit != nil && r.Action != Undecided:
 			fault("one of allow, block or limit is needed")
-		case r.Limit == nil && (r.Ban != nil || !r.Refund.Empty() || r.Last):
-			fault("ban, refund and last belong to a limit")
+		case r.Limit != nil && r.Limit.When == Busy && r.Last:
+			fault("last: the rules below would hold only while the upstream is not busy")
+		case r.Limit == nil && (!r.Refund.Empty() || r.Last):
+			fault("refund and last belong to a limit")
+		case r.Action == Allow && r.Ban != nil:
+			fault("ban belongs to a limit or a block")
 		case r.Action == Allow && r.DryRun:
 			fault("dry_run is not possible for allow")
 		}
@@ -184,13 +215,13 @@ func (p *Policy) Check() error {
 			if !r.Refund.Empty() && r.Limit.Resource != Requests {
 				fault("only requests are refunded")
 			}
-			if r.Ban != nil {
-				if err := r.Ban.check(r.Limit); err != nil {
-					fault("%w", err)
-				}
-				if r.Limit.Newcomers != nil {
-					fault("a limit with newcomers refuses nobody for what others did, and bans nobody")
-				}
+			if r.Ban != nil && r.Limit.Newcomers != nil {
+				fault("a limit with newcomers refuses nobody for what others did, and bans nobody")
+			}
+		}
+		if r.Ban != nil {
+			if err := r.Ban.check(r); err != nil {
+				fault("%w", err)
 			}
 		}
 		if err := r.Match.check(r.favorable()); err != nil {
@@ -203,10 +234,15 @@ func (p *Policy) Check() error {
 	return errors.Join(errs...)
 }
 
-func (t *BanTerms) check(l *Limit) error {
+func (t *BanTerms) check(r *Rule) error {
 	var errs []error
-	if len(l.By) > 1 || len(l.By) == 1 && !l.By[0].Kind.bans() {
+	switch by := r.banBy(); {
+	case r.Limit != nil && t.By != 0:
+		errs = append(errs, errors.New("ban: by belongs to a block; a limit bans its own key"))
+	case r.Limit != nil && (len(by) > 1 || !by[0].Kind.bans()):
 		errs = append(errs, errors.New("ban: the limit's key must be addr, network or bot"))
+	case !by[0].Kind.bans():
+		errs = append(errs, errors.New("ban: by must be addr, network or bot"))
 	}
 	if t.After < 1 || t.After > MaxN {
 		errs = append(errs, fmt.Errorf("ban: after: %d is not between 1 and %d", t.After, MaxN))

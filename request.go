@@ -29,6 +29,10 @@ type Request struct {
 	Bot         Bot      // the bot that the client is recognized as; see SetBot
 	Lookups     Lookups  // DNS facts about Addr; nil when nothing is known
 	Owner       Owner    // the owner of Addr; if Addr is provisional, permissions and keys ignore it
+	Visitor     Visitor  // the visitor that a signed cookie identifies; the zero Visitor without a valid cookie
+	Browser     Browser  // signs that the client is a browser, or pretends to be one
+	Fleet       string   // name of the fleet that the client belongs to; "" means none
+	FleetNew    bool     // the client of a Fleet got no page yet: it may still show that it is a person's browser
 	Override    Override // decisions of operators about Addr
 	ViaOverride Override // decisions of operators about Via
 

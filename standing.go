@@ -89,7 +89,17 @@ func (d *decision) lower(dry bool) {
 			case d.req.Via.IsValid():
 				ceilings = append(ceilings, d.settled[i].rule)
 			}
-			d.takes[i].Limit, d.takes[i].Key = limit, d.key(limit)
+			key := d.newcomerKey(limit)
+			if d.isCovered(limit, key, dry) {
+				continue
+			}
+			if d.settled[i].mark != 0 {
+				var counts bool
+				if d.settled[i].mark, counts = d.distinctMark(limit, key); !counts {
+					continue
+				}
+			}
+			d.takes[i].Limit, d.takes[i].Key = limit, key
 		}
 		d.takes[n], d.tallies[n], d.settled[n] = d.takes[i], d.tallies[i], d.settled[i]
 		if !dry {
@@ -101,6 +111,17 @@ func (d *decision) lower(dry bool) {
 	for _, rule := range ceilings {
 		d.add(int(rule), d.guard.rules[rule].loweredCeiling, dry)
 	}
+}
+
+// newcomerKey returns the key of a limit for newcomers: a visitor with a valid cookie has a limit of
+// its own, whatever its address and the others behind it.
+func (d *decision) newcomerKey(limit int) []byte {
+	if d.req.Visitor.ID == 0 || d.guard.isCeiling(limit) {
+		return d.key(limit)
+	}
+	begin := len(d.keys)
+	d.keys = d.req.Visitor.appendKey(d.keys)
+	return d.keys[begin:len(d.keys):len(d.keys)]
 }
 
 // takeDry takes the dry limits again; the enforced ones are charged already.

@@ -36,7 +36,7 @@ type BanState uint8
 
 const (
 	NotBanned  BanState = iota // no ban
-	BanStarted                 // this refusal started a ban
+	BanStarted                 // this refusal or block started a ban
 	BanInForce                 // a ban that started earlier refused the request
 )
 
@@ -60,7 +60,8 @@ type Finding struct {
 
 	// Wait is how long it takes until the same request would pass, not rounded. It
 	// is 0 for a block, for a concurrent limit, and if only requests in progress
-	// refuse the request. For a ban it is the rest of the ban.
+	// refuse the request. For a ban it is the rest of the ban, for a block that started
+	// a ban its length.
 	Wait time.Duration
 }
 

@@ -143,7 +143,7 @@ func (x *walkIndex) candidates(d *decision, set []uint64) bool {
 
 // walk goes through the rules and gathers the takes. It returns the rule that
 // blocks, if one does.
-func (g *Guard) walk(d *decision, v *Verdict) *Rule {
+func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 	if len(g.rules) < fewRules || !g.index.candidates(d, d.candidates) {
 		return g.walkAll(d, v)
 	}
@@ -169,7 +169,7 @@ func (g *Guard) walk(d *decision, v *Verdict) *Rule {
 const fewRules = 4
 
 // walkAll is walk without the index.
-func (g *Guard) walkAll(d *decision, v *Verdict) *Rule {
+func (g *Guard) walkAll(d *decision, v *Verdict) *compiledRule {
 	held := false
 	for i := range g.rules {
 		if !g.rules[i].sameMatch {
@@ -187,8 +187,11 @@ func (g *Guard) walkAll(d *decision, v *Verdict) *Rule {
 
 // apply applies rule i, whose match holds. It reports whether the walk ends
 // there, and returns the rule if it blocks.
-func (g *Guard) apply(i int, d *decision, v *Verdict) (block *Rule, ends bool) {
+func (g *Guard) apply(i int, d *decision, v *Verdict) (block *compiledRule, ends bool) {
 	r := &g.rules[i]
+	if r.Limit != nil && r.Limit.When == Busy && !g.isBusy() {
+		return nil, false
+	}
 	d.matched = append(d.matched, int32(i))
 	switch {
 	case r.Action == Allow:
@@ -196,10 +199,11 @@ func (g *Guard) apply(i int, d *decision, v *Verdict) (block *Rule, ends bool) {
 	case r.Action == Block && r.DryRun:
 		if v.DryRunFinding.Action == Undecided {
 			v.DryRunFinding = Finding{Action: Block, Rule: r.Rule}
+			d.dryBlock = r
 		}
 		return nil, false
 	case r.Action == Block:
-		return r.Rule, true
+		return r, true
 	}
 	d.gather(i, r)
 	return nil, r.Last && r.ends.holds(d)

@@ -97,9 +97,9 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 				"/x.git/config", "/a//b", "/a/../b.css", "/a/b.CSS", "/%C3%84/x", "*", "/y/a/z/b", "/A/") +
 				pick(rnd, "", "", "?x=1", "?y=2&x"))
 			var applied [2][]int32
-			var blocks [2]*Rule
+			var blocks [2]*compiledRule
 			var verdicts [2]Verdict
-			for i, walk := range [2]func(*decision, *Verdict) *Rule{g.walk, g.walkAll} {
+			for i, walk := range [2]func(*decision, *Verdict) *compiledRule{g.walk, g.walkAll} {
 				d := g.decisions.New().(*decision)
 				d.reset(&req, req.Time)
 				if i == 0 && g.index.candidates(d, d.candidates) {
