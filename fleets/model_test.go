@@ -1,0 +1,197 @@
+package fleets
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/network"
+)
+
+// A model finds fleets by user agent in the slow and obvious way: it remembers each visit, and counts
+// exactly. It does not know of owners and headers, and of the end of fleets.
+type model struct {
+	visits           []*modelVisit
+	judged, periods  []int     // times of the judgments and of new periods, in seconds
+	clients, fetched []float64 // of each period
+}
+
+type modelVisit struct {
+	at    int // in seconds
+	agent string
+	addr  netip.Addr
+	asset bool // the client asked for an asset
+}
+
+// settled returns the counts of each user agent in the present and the previous period. Visits that were
+// not judged three times count as assets only.
+func (m *model) settled() (n, k map[string]float64, networks map[string]map[netip.Prefix]bool) {
+	n, k, networks = map[string]float64{}, map[string]float64{}, map[string]map[netip.Prefix]bool{}
+	from, fresh := 0, 0
+	if p := len(m.periods); p >= 2 {
+		from = m.periods[p-2]
+	}
+	if j := len(m.judged); j >= freshTicks {
+		fresh = m.judged[j-freshTicks]
+	}
+	for _, v := range m.visits {
+		if v.at < from {
+			continue
+		}
+		if networks[v.agent] == nil {
+			networks[v.agent] = map[netip.Prefix]bool{}
+		}
+		networks[v.agent][network.Of(v.addr)] = true
+		if v.at < fresh {
+			n[v.agent]++
+		}
+		if v.asset {
+			k[v.agent]++
+		}
+	}
+	for agent := range k {
+		k[agent] = min(k[agent], n[agent])
+	}
+	return n, k, networks
+}
+
+// usual returns p for one user agent, as judge.go describes it.
+func (m *model) usual(n, k map[string]float64, but string) (p float64, known bool) {
+	all, pairs, fellows := 0.0, 0.0, 0.0
+	for agent := range n {
+		if agent == but {
+			continue
+		}
+		all += k[agent]
+		if n[agent] > 1 {
+			pairs += k[agent]
+			fellows += k[agent] * (k[agent] - 1) / (n[agent] - 1)
+		}
+	}
+	if all >= fewestBrowsers && pairs > 0 {
+		p = fellows / pairs
+	}
+	clients, fetched := 0.0, 0.0
+	for i := range max(len(m.clients)-2, 0) {
+		clients, fetched = clients*habitFades+m.clients[i], fetched*habitFades+m.fetched[i]
+	}
+	if clients >= habitClients {
+		if fetched/clients < habitLeast {
+			return 0, false
+		}
+		p = max(p, fetched/clients)
+	}
+	return p, p >= leastShare
+}
+
+// judge returns by how much each user agent exceeds the certainty that a fleet needs: at least 1 is a
+// fleet. networkFactor changes the number of networks.
+func (m *model) judge(networkFactor float64) map[string]float64 {
+	n, k, networks := m.settled()
+	excess := map[string]float64{}
+	for agent := range n {
+		p, known := m.usual(n, k, agent)
+		if !known || n[agent] < fewestClients || k[agent]/n[agent] > p/foundBelow {
+			continue
+		}
+		q, independent := k[agent]/n[agent], min(n[agent], networkFactor*networkError*float64(len(networks[agent])))
+		bound := (1 - q) * math.Log((1-q)/(1-p/2))
+		if q > 0 {
+			bound += q * math.Log(q/(p/2))
+		}
+		excess[agent] = independent * bound / certainty
+	}
+	return excess
+}
+
+// A Finder finds what the model finds with a fifth fewer networks, and nothing that the model does not
+// find with a quarter more: the Finder estimates the number of networks.
+func TestFinderFindsWhatTheModelFinds(t *testing.T) {
+	found, spared := 0, 0
+	for seed := range uint64(24) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		f := New(Options{})
+		m := &model{judged: []int{0}, periods: []int{0}, clients: []float64{0}, fetched: []float64{0}}
+		f.Changes(start)
+		f.Arrived(&fairshare.Request{Time: start, Addr: anywhere(1), Method: "GET", Path: "/a.css"}) // time begins
+		shares := []float64{0.9, 0.6, 0.3, 0.05}
+		if seed%3 == 0 { // without a fleet
+			shares = []float64{0.9, 0.7, 0.5, 0.3}
+		}
+		frequency := make([]float64, len(shares))
+		for i := range frequency {
+			frequency[i] = 0.02 + 0.3*random.Float64()
+		}
+		clients, got := int(seed)*100_000, false
+		for second := 1; second < 40*60 && !got; second++ {
+			now := start.Add(time.Duration(second) * time.Second)
+			if second-m.judged[len(m.judged)-1] >= judgeEvery {
+				fewer, more := m.judge(0.8), m.judge(1.25)
+				all, _ := f.Changes(now)
+				for _, fl := range all {
+					if fl.UserAgent == "" {
+						continue
+					}
+					if got = true; more[fl.UserAgent] < 1 {
+						t.Errorf("seed %d, %d s: found with %.2f of the certainty: %+v",
+							seed, second, more[fl.UserAgent], fl)
+					}
+				}
+				for agent, excess := range fewer {
+					if excess >= 1 && !got {
+						t.Errorf("seed %d, %d s: %q has %.2f of the certainty and was not found", seed, second, agent, excess)
+						got = true
+					}
+				}
+				m.turn(second)
+			}
+			for i, share := range shares {
+				if random.Float64() > frequency[i] {
+					continue
+				}
+				clients++
+				v := &modelVisit{at: second, agent: fmt.Sprintf("Mozilla/5.0 (X%d) Firefox/133.0", i),
+					addr: anywhere(clients), asset: random.Float64() < share}
+				m.add(v)
+				send := func(path, kind string) {
+					f.Arrived(&fairshare.Request{Time: now, Addr: v.addr, Method: "GET", Path: path,
+						UserAgent: v.agent})
+					f.Answered(&Answer{Addr: v.addr, Method: "GET", Path: path, Status: 200, Type: kind}, now)
+				}
+				if send(fmt.Sprintf("/%d", clients), "text/html"); v.asset {
+					send("/a.css", "text/css")
+				}
+			}
+		}
+		if got {
+			found++
+		} else {
+			spared++
+		}
+	}
+	t.Logf("%d runs with a fleet, %d without", found, spared)
+	if found < 12 || spared < 8 {
+		t.Errorf("%d of 24 runs had a fleet, want at least 12 and at most 16", found)
+	}
+}
+
+func (m *model) add(v *modelVisit) {
+	m.visits = append(m.visits, v)
+	last := len(m.clients) - 1
+	if m.clients[last]++; v.asset {
+		m.fetched[last]++
+	}
+}
+
+// turn ends a judgment, and a period if that is due.
+func (m *model) turn(second int) {
+	m.judged = append(m.judged, second)
+	if second-m.periods[len(m.periods)-1] >= periodLength {
+		m.periods = append(m.periods, second)
+		m.clients, m.fetched = append(m.clients, 0), append(m.fetched, 0)
+	}
+}
