@@ -17,6 +17,9 @@ const (
 	// settled is the newest class whose clients count as known in the search for the capacity.
 	settled uint8 = 2
 
+	// seenBefore is the newest class whose clients were seen before, in this search: for 10 seconds.
+	seenBefore uint8 = 4
+
 	// newest is the class of clients that were first seen within the last second.
 	newest = uint8(len(ages) - 1)
 )

@@ -2,6 +2,8 @@ package share
 
 import (
 	"context"
+	"math"
+	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"sync/atomic"
@@ -16,7 +18,7 @@ func BenchmarkClaim(b *testing.B) {
 	req := &fairshare.Request{Time: time.Now(), Addr: netip.MustParseAddr("192.0.2.1"), Path: "/"}
 	b.ReportAllocs()
 	for b.Loop() {
-		if c := q.Claim(req); c.depth != 2 {
+		if c := q.Claim(req); c.depth != 3 {
 			b.Fatal(c)
 		}
 	}
@@ -49,7 +51,7 @@ func busyScheduler(waiting, networks, queue int) (s *scheduler, now int64, claim
 	s.set(32, queue, false, 0)
 	claims := make([]Claim, waiting)
 	for i := range claims {
-		claims[i] = Claim{keys: [MaxParts]uint64{uint64(i%networks)<<32 | 1, uint64(i)<<32 | 2}, depth: 2,
+		claims[i] = Claim{keys: [MaxParts + 1]uint64{uint64(i%networks)<<32 | 1, uint64(i)<<32 | 2}, depth: 2,
 			class: uint8(i % networks % len(ages)), weight: 1}
 	}
 	claim = func(i int) *Claim { return &claims[i%len(claims)] }
@@ -92,7 +94,7 @@ func BenchmarkFreshArrivalAtAFullQueue(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		now += 1000
-		s.arrive(&Turn{}, &Claim{keys: [MaxParts]uint64{uint64(i)<<32 | 3, uint64(i)<<32 | 4}, depth: 2,
+		s.arrive(&Turn{}, &Claim{keys: [MaxParts + 1]uint64{uint64(i)<<32 | 3, uint64(i)<<32 | 4}, depth: 2,
 			class: newest, weight: 1}, now)
 	}
 	if s.waiting != 10_000 {
@@ -145,4 +147,48 @@ func BenchmarkTurnAfterWaiting(b *testing.B) {
 			turn.Done()
 		}
 	})
+}
+
+func BenchmarkIsBusy(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		busy bool
+	}{{"calm", false}, {"busy", true}} {
+		b.Run(c.name, func(b *testing.B) {
+			q := New(Options{Capacity: 1})
+			if c.busy {
+				q.busyUntil.Store(math.MaxInt64)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if q.IsBusy() != c.busy {
+					b.Fatal()
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCalmClients: requests of 10,000 clients in random order, none of which waits, with a capacity
+// that is found.
+func BenchmarkCalmClients(b *testing.B) {
+	q := New(Options{Ages: true})
+	q.base = q.base.Add(-busyFor) // no request has waited for so long
+	rng := rand.New(rand.NewPCG(1, 2))
+	reqs := make([]fairshare.Request, 10_000)
+	for i := range reqs {
+		reqs[i] = fairshare.Request{Time: time.Now(), Path: "/",
+			Addr: netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1})}
+	}
+	ctx := context.Background()
+	b.ReportAllocs()
+	claim := new(Claim)
+	for b.Loop() {
+		*claim = q.Claim(&reqs[rng.IntN(len(reqs))])
+		turn, err := q.Wait(ctx, claim)
+		if err != nil {
+			b.Fatal(err)
+		}
+		turn.Done()
+	}
 }

@@ -14,7 +14,7 @@ func TestClaim(t *testing.T) {
 	googlebot := fairshare.Bot{Name: "googlebot", Categories: []string{"search"}, State: fairshare.Verified}
 	gptbot := fairshare.Bot{Name: "gptbot", Categories: []string{"ai", "training"}, State: fairshare.Verified}
 	q := New(Options{
-		Capacity: 8, Ages: true,
+		Capacity: 8, Ages: true, By: parts("network", "addr"),
 		Labels: map[string]float64{"partner": 4, "slow": 0.5}, Bots: map[string]float64{"googlebot": 2, "ai": 0.25},
 	})
 	q.Known(netip.MustParsePrefix("192.0.2.9/32"), noon.Add(-time.Hour), noon)
@@ -88,6 +88,122 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+// The levels of a claim are those of its owner, networks and address, as far as they are known.
+func TestClaimByDefault(t *testing.T) {
+	q := New(Options{Capacity: 8, Ages: true})
+	of := func(addr string, asn uint32) Claim {
+		req := request(addr, noon)
+		req.Owner.ASN = asn
+		return q.Claim(req)
+	}
+	a := of("192.0.2.1", 64500)
+	for _, c := range []struct {
+		name   string
+		claim  Claim
+		common int // levels that a and the claim have in common
+	}{
+		{"itself", of("192.0.2.1", 64500), 4}, {"a neighbour", of("192.0.2.2", 64500), 3},
+		{"another network", of("192.0.3.1", 64500), 2}, {"another wider network", of("192.1.2.1", 64500), 1},
+		{"another owner", of("192.0.2.1", 64501), 0},
+	} {
+		common := 0
+		for common < 4 && c.claim.keys[common] == a.keys[common] {
+			common++
+		}
+		if common != c.common || c.claim.depth != 4 || c.claim.unit != 2 {
+			t.Errorf("%s: %d levels in common, want %d; %+v", c.name, common, c.common, c.claim)
+		}
+	}
+	if x, y := of("192.0.2.1", 0), of("192.0.3.1", 0); x.depth != 3 || x.unit != 1 || x.keys[0] != y.keys[0] ||
+		x.keys[1] == y.keys[1] {
+		t.Errorf("without a known owner: %+v and %+v, want one wider network", x, y)
+	}
+	peer := request("192.0.2.1", noon)
+	peer.Owner.ASN, peer.Via = 64500, netip.MustParseAddr("198.51.100.1")
+	if c := q.Claim(peer); c.depth != 3 || c.keys[0] == a.keys[0] {
+		t.Errorf("an address that only its peer names has an owner: %+v", c)
+	}
+}
+
+// A visitor is one client at all addresses, below the network in which its cookie was issued.
+func TestClaimOfAVisitor(t *testing.T) {
+	q := New(Options{Capacity: 8, Ages: true})
+	known := func(addr string, age time.Duration) string {
+		q.Known(netip.PrefixFrom(netip.MustParseAddr(addr), 32), noon.Add(-age), noon)
+		return addr
+	}
+	of := func(addr string, id uint64, age time.Duration, change func(*fairshare.Request)) Claim {
+		req := request(addr, noon)
+		req.Owner.ASN = uint32(req.Addr.As4()[0])
+		if id != 0 {
+			req.Visitor = fairshare.Visitor{ID: id, Network: uint32(id / 10), Wider: uint16(id / 100),
+				Since: noon.Add(-age)}
+		}
+		if change != nil {
+			change(req)
+		}
+		return q.Claim(req)
+	}
+	day := known("9.0.0.1", 25*time.Hour)
+	waits := func(r *fairshare.Request) { r.Visitor.Waits = noon.Add(-20 * time.Second) }
+	member := func(r *fairshare.Request) { r.Visitor.Member = true }
+	label := func(r *fairshare.Request) { r.Override.Labels = []string{"regular"} }
+	a := of("1.0.0.1", 1234, time.Minute, nil)
+	for _, c := range []struct {
+		name   string
+		claim  Claim
+		common int // levels that a and the claim have in common
+		depth  uint8
+		unit   uint8
+		class  uint8
+		waited time.Duration
+	}{
+		{"itself", of("1.0.0.1", 1234, time.Minute, nil), 3, 3, 1, 3, 0},
+		{"it comes through another network", of("2.0.0.1", 1234, time.Minute, nil), 3, 3, 1, 3, 0},
+		{"it waits", of("2.0.0.1", 1234, time.Minute, waits), 3, 3, 1, 3, 20 * time.Second},
+		{"another cookie of the network", of("1.0.0.1", 1235, time.Minute, nil), 2, 3, 1, 3, 0},
+		{"of another network of the owner", of("1.0.0.1", 1244, time.Minute, nil), 1, 3, 1, 3, 0},
+		{"of another owner", of("1.0.0.1", 1334, time.Minute, nil), 0, 3, 1, 3, 0},
+		{"an older cookie", of("1.0.0.1", 1234, time.Hour, nil), 0, 3, 1, 1, 0},
+		{"a cookie from the future", of("1.0.0.1", 1234, -time.Hour, nil), 0, 3, 1, newest, 0},
+		{"a member", of("1.0.0.1", 1234, 0, member), 0, 3, 1, privileged, 0},
+		{"its address without the cookie", of("1.0.0.1", 0, 0, nil), 0, 4, 2, newest, 0},
+		{"at an older address", of(day, 1234, time.Minute, waits), 0, 5, 2, 0, 20 * time.Second},
+		{"at a labelled address", of("1.0.0.1", 1234, time.Minute, label), 0, 5, 2, 0, 0},
+	} {
+		common := 0
+		for common < 3 && c.claim.keys[common] == a.keys[common] {
+			common++
+		}
+		if got := c.claim; common != c.common || got.depth != c.depth || got.unit != c.unit || got.class != c.class ||
+			got.waited != c.waited {
+			t.Errorf("%s: %d levels in common, want %d; %+v, want %+v", c.name, common, c.common, got, c)
+		}
+	}
+	// At an older address, cookies are clients below this address.
+	x, y, z := of(day, 1234, 0, nil), of(day, 1235, 0, nil), of(day, 0, 0, nil)
+	if x.keys[3] != z.keys[3] || y.keys[3] != z.keys[3] || x.keys[4] == y.keys[4] {
+		t.Errorf("%+v, %+v and %+v, want two clients below an address", x, y, z)
+	}
+	// The address of a visitor is not remembered.
+	if c := of("1.0.0.1", 0, 0, func(r *fairshare.Request) { r.Time = noon.Add(time.Hour) }); c.class != 1 {
+		t.Errorf("an address that came without a cookie is of class %d after an hour", c.class)
+	}
+	of("3.0.0.1", 1234, 0, nil)
+	if c := of("3.0.0.1", 0, 0, func(r *fairshare.Request) { r.Time = noon.Add(time.Hour) }); c.class != newest {
+		t.Errorf("an address that came only with a cookie is of class %d", c.class)
+	}
+	// The search for the capacity counts copies of a cookie as one network.
+	auto := New(Options{Ages: true})
+	req := request("1.0.0.1", noon)
+	req.Visitor = fairshare.Visitor{ID: 7, Network: 8, Since: noon.Add(-time.Hour)}
+	b := auto.Claim(req)
+	req.Addr = netip.MustParseAddr("2.0.0.1")
+	if c := auto.Claim(req); c.network != b.network {
+		t.Errorf("copies of a cookie are two networks")
+	}
+}
+
 // The class depends on the time since the client's first request.
 func TestClassesByAge(t *testing.T) {
 	for _, ages := range []bool{true, false} {
@@ -122,13 +238,13 @@ func TestClaimByOtherParts(t *testing.T) {
 		}
 		return appendAddr(b, req, part)
 	}
-	parts := func(kinds ...fairshare.KeyKind) (by []fairshare.KeyPart) {
+	kinds := func(kinds ...fairshare.KeyKind) (by []fairshare.KeyPart) {
 		for _, k := range kinds {
 			by = append(by, fairshare.KeyPart{Kind: k})
 		}
 		return by
 	}
-	q := New(Options{Capacity: 8, By: parts(fairshare.ByHost, fairshare.ByNetwork, fairshare.ByAddr), Key: guard})
+	q := New(Options{Capacity: 8, By: kinds(fairshare.ByHost, fairshare.ByNetwork, fairshare.ByAddr), Key: guard})
 	req := request("192.0.2.1", noon)
 	req.Host = "a.example"
 	other := *req
@@ -140,12 +256,12 @@ func TestClaimByOtherParts(t *testing.T) {
 		}
 	}
 	// Keys of another hierarchy differ, even for equal values.
-	q.Replace(Options{Capacity: 8, By: parts(fairshare.ByHost, fairshare.ByNetwork), Key: guard})
+	q.Replace(Options{Capacity: 8, By: kinds(fairshare.ByHost, fairshare.ByNetwork), Key: guard})
 	if c := q.Claim(req); c.depth != 2 || c.keys[0] == a.keys[0] || c.keys[1] == a.keys[1] {
 		t.Errorf("%+v after %+v", c, a)
 	}
 	// Parts beyond MaxParts are ignored.
-	q.Replace(Options{Capacity: 8, By: parts(1, 2, 3, 4, 5, 6), Key: guard})
+	q.Replace(Options{Capacity: 8, By: kinds(1, 2, 3, 4, 5, 6), Key: guard})
 	if c := q.Claim(req); c.depth != MaxParts {
 		t.Errorf("%d parts", c.depth)
 	}

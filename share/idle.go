@@ -22,7 +22,7 @@ type idle struct {
 
 func (l *idle) add(n *node, now int64) {
 	n.lagged = uint8(min(bits.Len64(uint64(max(n.lag(), 0)/1e6)), idleClass-1))
-	n.since, n.resting = now, true
+	n.idle, n.resting = now, true
 	l.classes[n.lagged].append(n)
 	l.occupied |= 1 << n.lagged
 	l.n++
@@ -46,7 +46,7 @@ func (l *idle) stale(now int64) *node {
 	}
 	c := l.next
 	l.next = (l.next + 1) % idleClass
-	if n := l.classes[c].first; n != nil && now-n.since > idleFor*int64(1+c) {
+	if n := l.classes[c].first; n != nil && now-n.idle > idleFor*int64(1+c) {
 		l.next = c
 		return n
 	}

@@ -115,8 +115,9 @@ func age(w, at uint64) time.Duration {
 	return time.Duration(at-min(then, at)) * (time.Second / 4)
 }
 
-// seen records a request of a client, and returns how long the client is known.
-func (k *known) seen(hash uint64, now time.Time) time.Duration {
+// seen records a request of a client, and returns how long the client is known. It adds a client
+// that it does not know only if add is true.
+func (k *known) seen(hash uint64, now time.Time, add bool) time.Duration {
 	at := quarters(now)
 	set, name := k.set(hash)
 	for i := range set {
@@ -139,7 +140,9 @@ func (k *known) seen(hash uint64, now time.Time) time.Duration {
 		}
 		return since
 	}
-	k.put(set, pack(stateSeen, name, at), at)
+	if add {
+		k.put(set, pack(stateSeen, name, at), at)
+	}
 	return 0
 }
 

@@ -34,7 +34,7 @@ func TestAgeCountsFromTheFirstRequest(t *testing.T) {
 	} {
 		k := newKnown(64)
 		for i, at := range c.at {
-			if got := k.seen(99, noon.Add(at)); got != c.want[i] && (got < 2*day || c.want[i] < 2*day) {
+			if got := k.seen(99, noon.Add(at), true); got != c.want[i] && (got < 2*day || c.want[i] < 2*day) {
 				t.Errorf("%s: request %d: %v, want %v", c.name, i, got, c.want[i])
 			}
 		}
@@ -46,14 +46,14 @@ func TestKnownFromTheRegistry(t *testing.T) {
 	k.record(1, noon.Add(-time.Hour), noon)
 	k.record(2, noon.Add(-time.Minute), noon)
 	k.record(3, noon.Add(time.Hour), noon) // the clock was ahead
-	k.seen(4, noon)
+	k.seen(4, noon, true)
 	k.record(4, noon.Add(-9*time.Minute), noon)  // the client was already seen
 	k.record(2, noon.Add(-30*time.Second), noon) // the earlier time is kept
 	k.record(5, noon.Add(-400*24*time.Hour), noon)
 	for hash, want := range map[uint64]time.Duration{
 		1: time.Hour, 2: time.Minute, 3: 0, 4: 9 * time.Minute, 5: 48 * time.Hour,
 	} {
-		if got := k.seen(hash, noon); got != want {
+		if got := k.seen(hash, noon, true); got != want {
 			t.Errorf("client %d is known for %v, want %v", hash, got, want)
 		}
 	}
@@ -70,16 +70,16 @@ func TestFloodRemovesNoOldClients(t *testing.T) {
 		k.record(hash, noon.Add(-time.Hour), noon)
 		old = append(old, hash)
 		hash = r.Uint64()
-		k.seen(hash, noon)
-		k.seen(hash, noon.Add(time.Minute))
+		k.seen(hash, noon, true)
+		k.seen(hash, noon.Add(time.Minute), true)
 		regular = append(regular, hash)
 	}
 	for i := range 200_000 {
-		k.seen(r.Uint64(), noon.Add(2*time.Minute+time.Duration(i)*ms))
+		k.seen(r.Uint64(), noon.Add(2*time.Minute+time.Duration(i)*ms), true)
 	}
 	lost := func(of []uint64, at time.Duration) (n int) {
 		for _, hash := range of {
-			if k.seen(hash, noon.Add(at)) == 0 {
+			if k.seen(hash, noon.Add(at), true) == 0 {
 				n++
 			}
 		}
@@ -103,14 +103,14 @@ func TestOldClientIsReplacedAfterADay(t *testing.T) {
 		k := newKnown(setSize)
 		for hash := range uint64(setSize) {
 			k.record(hash, noon.Add(-time.Hour), noon.Add(time.Duration(hash)*time.Hour))
-			k.seen(hash, noon.Add(time.Duration(hash)*time.Hour))
+			k.seen(hash, noon.Add(time.Duration(hash)*time.Hour), true)
 		}
-		k.seen(100, noon.Add(c.at))
-		if got := k.seen(100, noon.Add(c.at+time.Second)); got > 0 != c.stored {
+		k.seen(100, noon.Add(c.at), true)
+		if got := k.seen(100, noon.Add(c.at+time.Second), true); got > 0 != c.stored {
 			t.Errorf("after %v a new client is known for %v", c.at, got)
 		}
 		for hash := range uint64(setSize) {
-			if got := k.seen(hash, noon.Add(c.at+time.Second)); got > time.Minute != (hash > 0 || !c.stored) {
+			if got := k.seen(hash, noon.Add(c.at+time.Second), true); got > time.Minute != (hash > 0 || !c.stored) {
 				t.Errorf("after %v client %d is known for %v", c.at, hash, got)
 			}
 		}
@@ -133,7 +133,7 @@ func TestKnownStoresAMillionClients(t *testing.T) {
 	}
 	terms, lost := q.terms.Load(), 0
 	for i := range n {
-		if q.known.seen(terms.client(prefix(i), netip.Addr{}), time.Now()) < time.Hour {
+		if q.known.seen(terms.client(prefix(i), netip.Addr{}), time.Now(), true) < time.Hour {
 			lost++
 		}
 	}
@@ -152,7 +152,7 @@ func TestKnownConcurrently(t *testing.T) {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(g, 1))
 			for i := range 20_000 {
-				k.seen(r.Uint64N(1000), noon.Add(time.Duration(i)*50*ms))
+				k.seen(r.Uint64N(1000), noon.Add(time.Duration(i)*50*ms), true)
 				k.record(r.Uint64N(1000), noon, noon.Add(time.Duration(i)*50*ms))
 			}
 		})

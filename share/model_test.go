@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -22,12 +23,22 @@ type model struct {
 	requests     []*modelRequest // waiting ones in order of arrival; the others unordered
 	running      []*modelRequest // in order of their next charge
 	order        int
+	waited       int64 // when a request last waited
 }
 
 type modelNode struct {
-	arrivals []*modelNode // of a class: children that wait, in order of arrival
-	inOrder  bool
+	cost float64 // of a class: mean of its last requests
+	came int64   // of a class: when a request last arrived
+
+	arrivals []*modelNode // of a class: units and visitors that wait, the longest wait first
+	inOrder  *modelNode
+	unit     bool
 	page     int
+	placed   int
+	visits   float64
+	placeAt  int64
+	since    int64
+	turned   int64
 
 	parent               *modelNode
 	tag, virtual, weight float64
@@ -39,12 +50,14 @@ type modelNode struct {
 
 type modelRequest struct {
 	id       int
-	path     []*modelNode // from the client up to the root's child
+	path     []*modelNode // from the client up to the root's child; nil while it is calm
+	claim    *Claim
 	expected float64
 	charged  float64
 	began    int64
 	due      int64
 	state    uint8
+	factor   float64
 }
 
 func newModel() *model {
@@ -99,6 +112,7 @@ func (n *modelNode) expected() float64 {
 func (n *modelNode) fade(now int64) {
 	if past := now - n.touched; past >= 1e9 {
 		n.touched = now
+		n.visits *= math.Exp2(-float64(past) / 60e9)
 		if lag := n.tag - n.parent.virtual; lag > 0 {
 			n.tag -= lag * (1 - math.Exp2(-float64(past)/60e9))
 		}
@@ -116,26 +130,35 @@ func (m *model) pass(now int64) {
 		r := m.running[0]
 		if so := float64(m.now - r.began); so > r.charged {
 			for _, n := range r.path {
-				n.charge(so-r.charged, m.now)
+				n.charge((so-r.charged)*r.factor, m.now)
 			}
 			r.charged = so
 		}
 		r.due = m.now + 125e6
 		m.running = append(m.running[1:], r)
 	}
+	if waiting, _ := m.count(m.root, waits); waiting > 0 {
+		m.waited = m.now
+	}
 }
 
-func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
-	m.pass(now)
+// isCalm reports whether no request has waited for five seconds, and half of the slots are free.
+func (m *model) isCalm() bool {
+	waiting, _ := m.count(m.root, waits)
+	return waiting == 0 && 2*len(m.running) < m.slots && m.now-m.waited >= 5e9
+}
+
+// path returns the nodes of a claim, from the client up to the root's child.
+func (m *model) path(c *Claim) (path []*modelNode) {
 	n := m.classes[c.class]
-	r := &modelRequest{id: id}
 	for up := n; up != m.root; up = up.parent {
-		r.path = append(r.path, up)
+		path = append(path, up)
 	}
 	for i, key := range c.keys[:c.depth] {
 		child := m.nodes[key]
 		if child == nil {
-			child = &modelNode{parent: n, tag: n.virtual, touched: m.now, weight: 1, page: 8}
+			child = &modelNode{parent: n, tag: n.virtual, touched: m.now, weight: 1, page: 8, unit: i == int(c.unit),
+				turned: math.MinInt64}
 			if c.class == newest {
 				child.tag += n.expected()
 			}
@@ -144,15 +167,42 @@ func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
 		if n = child; i == 0 {
 			n.weight = c.weight
 		}
-		r.path = slices.Insert(r.path, 0, n)
+		path = slices.Insert(path, 0, n)
 	}
+	return path
+}
+
+func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
+	m.pass(now)
+	r := &modelRequest{id: id, factor: c.cost, claim: c}
+	if m.isCalm() {
+		m.classes[c.class].came = m.now
+		r.state, r.began, r.due = inside, m.now, m.now+125e6
+		r.expected = m.root.expected()
+		r.charged = r.expected
+		m.requests, m.running = append(m.requests, r), append(m.running, r)
+		return r
+	}
+	for _, running := range m.running {
+		if running.path == nil {
+			running.path = m.path(running.claim)
+			for _, n := range running.path {
+				n.fade(m.now)
+				n.tag = max(n.tag, n.parent.virtual) + running.charged*running.factor/n.weight
+			}
+		}
+	}
+	r.path = m.path(c)
 	for _, n := range r.path {
 		n.fade(m.now)
 	}
-	lag := r.top(m).tag - r.class(m).virtual
+	leaf, unit := r.path[0], r.unit()
+	lag := unit.tag - unit.parent.virtual
 	r.expected = r.path[0].expected()
 	atOnce := false
-	if waiting, _ := m.count(m.root, waits); waiting == 0 && len(m.running) < m.slots {
+	m.classes[c.class].came = m.now
+	if waiting, _ := m.count(m.root, waits); waiting == 0 && len(m.running) < m.slots &&
+		!m.held(m.classes[c.class]) {
 		atOnce = true
 	} else {
 		m.order++
@@ -165,33 +215,87 @@ func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
 	}
 	m.requests = append(m.requests, r)
 	r.state = waits
-	class, top := r.class(m), r.top(m)
-	waiting, _ := m.count(top, waits)
+	class := r.class(m)
+	waiting, _ := m.count(unit, waits)
 	if waiting == 1 && lag <= class.expected() {
-		top.page = 8
+		unit.page = 8
+	}
+	place := m.now - int64(c.waited)
+	if c.waited > 0 && place > leaf.turned {
+		leaf.placed, leaf.placeAt = 8, place
+	}
+	if !atOnce && leaf.placed > 0 {
+		class.list(leaf, leaf.placeAt)
+	}
+	if !atOnce && waiting == 1 && unit.page > 0 && lag <= 8*class.expected() {
+		class.list(unit, m.now)
 	}
 	if atOnce {
-		top.page = max(top.page-1, 0)
-	} else if waiting == 1 && top.page > 0 && lag <= 8*class.expected() {
-		class.arrivals = append(class.arrivals, top)
-	}
-	if atOnce {
-		m.begin(r, false)
+		m.turn(r)
+		m.begin(r, nil)
+	} else {
+		m.waited = m.now
 	}
 	m.dispatch()
 	m.bound()
 	return r
 }
 
-func (m *model) begin(r *modelRequest, byArrival bool) {
+// unit returns the node that has turns by arrival.
+func (r *modelRequest) unit() *modelNode {
+	for i, n := range r.path {
+		if n.unit {
+			return r.path[i]
+		}
+	}
+	panic("no unit")
+}
+
+// list adds a node behind those that have waited as long or longer.
+func (n *modelNode) list(child *modelNode, since int64) {
+	if slices.Contains(n.arrivals, child) {
+		return
+	}
+	child.since = since
+	i := 0
+	for i < len(n.arrivals) && n.arrivals[i].since <= since {
+		i++
+	}
+	n.arrivals = slices.Insert(n.arrivals, i, child)
+}
+
+// turn counts a turn of a request's client.
+func (m *model) turn(r *modelRequest) {
+	unit, leaf := r.unit(), r.path[0]
+	unit.page = max(unit.page-1, 0)
+	leaf.placed = max(leaf.placed-1, 0)
+	leaf.turned = m.now
+}
+
+func (m *model) begin(r *modelRequest, inOrder *modelNode) {
+	starts := map[*modelNode]float64{}
+	for _, n := range r.path {
+		starts[n] = n.tag
+		if n == r.class(m) || r.class(m) == m.classes[newest] {
+			break
+		}
+		for _, child := range m.waitingChildren(n.parent) {
+			starts[n] = min(starts[n], child.tag)
+		}
+	}
 	r.state, r.began = inside, m.now
 	r.expected = r.path[0].expected()
 	for _, n := range r.path {
-		if !byArrival || n != r.top(m) || r.class(m) == m.classes[newest] {
-			n.parent.virtual = max(n.parent.virtual, n.tag)
+		start, below := starts[n]
+		if !below {
+			start = n.tag
 		}
+		n.parent.virtual = max(n.parent.virtual, start)
 		n.fade(m.now)
-		n.charge(r.expected, m.now)
+		n.charge(r.expected*r.factor, m.now)
+		if n.unit && inOrder == r.path[0] && n != inOrder {
+			n.visits += r.expected
+		}
 		n.order = m.order
 	}
 	r.charged, r.due = r.expected, m.now+125e6
@@ -203,12 +307,24 @@ func (m *model) dispatch() {
 		if waiting, _ := m.count(m.root, waits); waiting == 0 {
 			return
 		}
-		n := m.next()
+		class := m.class()
+		if m.held(class) {
+			next := class
+			for i := 0; class == next; i++ {
+				if m.classes[i] == next {
+					return
+				}
+				if waiting, _ := m.count(m.classes[i], waits); waiting > 0 && !m.held(m.classes[i]) {
+					class = m.classes[i]
+				}
+			}
+		}
+		n := m.next(class)
 		for _, r := range m.requests {
 			if r.state == waits && r.path[0] == n {
 				m.order++
 				m.begin(r, r.class(m).inOrder)
-				r.top(m).page = max(r.top(m).page-1, 0)
+				m.turn(r)
 				m.leaveArrivals()
 				break
 			}
@@ -226,18 +342,29 @@ func (r *modelRequest) class(m *model) *modelNode {
 	return nil
 }
 
-// top returns the node below the class.
-func (r *modelRequest) top(m *model) *modelNode { return r.path[slices.Index(r.path, r.class(m))-1] }
-
 // leaveArrivals removes nodes without waiting requests.
 func (m *model) leaveArrivals() {
 	for _, class := range m.classes {
 		for i, n := range slices.Backward(class.arrivals) {
-			if waiting, _ := m.count(n, waits); waiting == 0 || n.page == 0 {
+			if waiting, _ := m.count(n, waits); waiting == 0 || n.placed == 0 && (!n.unit || n.page == 0) {
 				class.arrivals = slices.Delete(class.arrivals, i, i+1)
 			}
 		}
 	}
+}
+
+// held reports whether a class must leave the free slots to older ones.
+func (m *model) held(class *modelNode) bool {
+	i, cheap, used := slices.Index(m.classes[:], class), false, 0
+	for _, older := range m.classes[:i] {
+		cheap = cheap || older.came > 0 && m.now-older.came < 2e9 &&
+			older.cost > 0 && class.cost > 4*older.cost
+	}
+	for _, newer := range m.classes[i:] {
+		inside, _ := m.count(newer, inside)
+		used += inside
+	}
+	return cheap && m.slots >= 4 && used >= m.slots-1
 }
 
 // class returns the class that is next.
@@ -265,11 +392,25 @@ func (m *model) class() *modelNode {
 	return m.classes[newest]
 }
 
-// next returns the client that is next.
-func (m *model) next() *modelNode {
-	n := m.class()
-	if n.inOrder = !n.inOrder && len(n.arrivals) > 0; n.inOrder {
-		n = n.arrivals[0]
+// next returns the client of a class that is next.
+func (m *model) next(n *modelNode) *modelNode {
+	last := n.inOrder
+	n.inOrder = nil
+	for last == nil && len(n.arrivals) > 0 && n.inOrder == nil {
+		n.inOrder = n.arrivals[0]
+		for above := n.inOrder.parent; above != n; above = above.parent {
+			if above.tag-above.parent.virtual > max(5e9*float64(m.slots), 64*n.expected()) ||
+				above.unit && above.visits > 64*n.expected() {
+				n.inOrder = nil
+				break
+			}
+		}
+		if n.inOrder == nil {
+			n.arrivals = n.arrivals[1:]
+		}
+	}
+	if n.inOrder != nil {
+		n = n.inOrder
 	}
 	for children := m.waitingChildren(n); children != nil; children = m.waitingChildren(n) {
 		n = slices.MinFunc(children, func(a, b *modelNode) int {
@@ -317,12 +458,17 @@ func (m *model) bound() {
 func (m *model) done(r *modelRequest, now int64) {
 	m.pass(now)
 	cost := float64(m.now - r.began)
+	if class := m.classes[r.claim.class]; class.cost == 0 {
+		class.cost = cost
+	} else {
+		class.cost += (cost - class.cost) / 8
+	}
 	for i, n := range append(slices.Clone(r.path), m.root) {
 		if n != m.root {
-			n.charge(cost-r.charged, m.now)
+			n.charge((cost-r.charged)*r.factor, m.now)
 		}
 		of := 64
-		if i == 0 {
+		if i == 0 && n != m.root {
 			of = 8
 		}
 		n.ended = min(n.ended+1, of)
@@ -339,7 +485,7 @@ func (m *model) leave(r *modelRequest, now int64) {
 		return
 	}
 	for _, n := range r.path {
-		n.charge(-r.charged, m.now)
+		n.charge(-r.charged*r.factor, m.now)
 	}
 	m.end(r)
 }
@@ -393,15 +539,22 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 			}
 		}
 	}
-	inUse := 0
+	inUse, calm := 0, 0
 	for r := s.running.oldest; r != nil; r = r.next {
 		inUse++
 		if r.state != inside || r.next == nil && r != s.running.youngest || r.next != nil && r.next.due < r.due {
 			t.Fatalf("request %+v runs", r)
 		}
+		if r.leaf == nil {
+			calm++
+			continue
+		}
 		for up := r.leaf; up != &s.root; up = up.parent {
 			of(up).inside++
 		}
+	}
+	if calm != s.calm || calm > 0 && s.waiting > 0 {
+		t.Fatalf("%d requests have no node, want %d; %d wait", calm, s.calm, s.waiting)
 	}
 	look := func(n *node) {
 		want := of(n)
@@ -430,29 +583,34 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 	for i := range s.newer {
 		look(&s.newer[i])
 	}
-	if s.inside != inUse || s.inside != s.classes[0].inside+s.newer[0].inside ||
+	if s.inside != inUse || s.inside != calm+s.classes[0].inside+s.newer[0].inside ||
 		s.waiting != s.classes[0].waiting+s.newer[0].waiting {
 		t.Fatalf("%d inside and %d wait, want %d and %+v %+v", s.inside, s.waiting, inUse, s.classes[0], s.newer[0])
 	}
+	arrivals := 0
 	for i := range s.classes {
 		c := &s.classes[i]
-		arrivals := 0
-		for n := c.arrivals.first; n != nil; n = n.younger {
-			arrivals++
-			if n.waiting == 0 || !n.listed || n.parent != &c.node || n.younger == nil && n != c.arrivals.last {
+		for i, p := range c.arrivals {
+			above := p.node.parent
+			for !above.fixed {
+				above = above.parent
+			}
+			if n := p.node; n.waiting == 0 || !n.listed || above != &c.node || int(n.at[sinceFirst]) != i ||
+				p.key != float64(n.since) || i > 0 && p.before(&c.arrivals[(i-1)/2]) {
 				t.Fatalf("%+v waits in order of arrival", n)
 			}
 		}
-		for _, entry := range c.least {
-			if entry.node.listed {
-				arrivals--
-			}
-		}
-		if arrivals != 0 {
-			t.Fatalf("%d too many wait in order of arrival", arrivals)
+		arrivals += len(c.arrivals)
+	}
+	for _, n := range s.nodes {
+		if n.listed {
+			arrivals--
 		}
 	}
-	if s.waiting > s.queue || s.waiting > 0 && s.inside < s.slots {
+	if arrivals != 0 {
+		t.Fatalf("%d too many wait in order of arrival", arrivals)
+	}
+	if s.waiting > s.queue || s.waiting > 0 && s.inside < s.slots && !s.held(s.class()) {
 		t.Fatalf("%d wait of at most %d, %d are inside of %d", s.waiting, s.queue, s.inside, s.slots)
 	}
 	listed := 0
@@ -460,7 +618,7 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 		var last *node
 		for n := s.idle.classes[c].first; n != nil; n = n.younger {
 			listed++
-			if !n.resting || int(n.lagged) != c || n.earlier != last || last != nil && n.since < last.since {
+			if !n.resting || int(n.lagged) != c || n.earlier != last || last != nil && n.idle < last.idle {
 				t.Fatalf("%+v rests in class %d", n, c)
 			}
 			last = n
@@ -512,12 +670,19 @@ func TestSchedulerMatchesModel(t *testing.T) {
 				network, addr := uint64(rapid.IntRange(1, 4).Draw(t, "network")),
 					uint64(rapid.IntRange(1, 3).Draw(t, "addr"))
 				class := []uint8{0, newest, 3, newest}[network-1]
-				c := &Claim{keys: [MaxParts]uint64{network << 8, network<<8 | addr}, depth: 2, class: class, weight: 1}
+				c := &Claim{keys: [MaxParts + 1]uint64{network << 8, network<<8 | addr}, depth: 2, class: class,
+					weight: 1}
 				switch network { // keys of another hierarchy, as after a reload
 				case 2:
-					c.keys, c.depth = [MaxParts]uint64{network<<8 | addr}, 1
+					c.keys, c.depth = [MaxParts + 1]uint64{network<<8 | addr}, 1
 				case 3:
-					c.keys, c.depth = [MaxParts]uint64{network << 8, network<<8 | 1<<4 | addr/2, network<<8 | addr}, 3
+					c.keys = [MaxParts + 1]uint64{network << 8, network<<8 | 1<<4 | addr/2, network<<8 | addr}
+					c.depth = 3
+					c.unit = 1
+				}
+				c.cost = []float64{1, 0.75, 1.25}[addr-1]
+				if addr > 1 { // a visitor
+					c.waited = time.Duration(rapid.SampledFrom([]int64{0, 1e3, 5e6, 1e9, 20e9}).Draw(t, "waited"))
 				}
 				if network == 1 {
 					c.weight = []float64{4, 0.5}[addr%2]
@@ -537,7 +702,7 @@ func TestSchedulerMatchesModel(t *testing.T) {
 					m.leave(b.model, now)
 				}
 			case what < 19:
-				now += rapid.SampledFrom([]int64{1e3, 5e6, 20e6, 130e6, 1500e6}).Draw(t, "passes")
+				now += rapid.SampledFrom([]int64{1e3, 5e6, 20e6, 130e6, 1500e6, 6e9}).Draw(t, "passes")
 			default:
 				slots, queue = rapid.IntRange(1, 5).Draw(t, "slots"), rapid.IntRange(0, 12).Draw(t, "queue")
 				set()

@@ -21,7 +21,7 @@ type node struct {
 	waiting int      // requests below it that wait
 	inside  int      // requests below it that are in progress
 	order   uint64   // among equal tags: since when it waits; lower is earlier
-	at      [2]int32 // its index in each of the parent's heaps, while it waits
+	at      [3]int32 // its index in each heap: the parent's two, while it waits, and class.arrivals
 
 	mean  float64 // mean ns of its recent requests
 	ended int     // number of requests in mean, at most meanOf or meanAbove
@@ -37,11 +37,20 @@ type node struct {
 	// While it is idle: see idle.
 	resting bool
 	lagged  uint8
-	since   int64
+	idle    int64 // since when
 
-	listed           bool  // in class.arrivals
-	page             int   // of a child of a class: turns that it may have by arrival
-	earlier, younger *node // neighbors in a list: of idle nodes, or of class.arrivals
+	// Turns by arrival: see class.
+	unit    bool    // a network, or a client that is in none
+	listed  bool    // in class.arrivals
+	page    int     // of a unit: turns that it may have by arrival
+	visits  float64 // of a unit: ns that visitors below it used by their places; fades like the lag
+	placed  int     // of a visitor: turns that it may have by its place
+	placeAt int64   // since when it has been waiting
+	since   int64   // since when it waits, for class.arrivals
+	number  uint64  // among equals in class.arrivals: lower is earlier
+	turned  int64   // when a visitor had its last turn
+
+	earlier, younger *node // neighbors in a list of idle nodes
 }
 
 // A nodeList is a list of nodes. A node is in one list at most.
@@ -97,6 +106,14 @@ func (n *node) learn(cost float64, of int) {
 	n.mean += (cost - n.mean) / float64(n.ended)
 }
 
+// unitOf returns the unit that the node is in, or itself.
+func (n *node) unitOf() *node {
+	for !n.unit && !n.parent.fixed {
+		n = n.parent
+	}
+	return n
+}
+
 // top returns the node's ancestor below its class, or itself.
 func (n *node) top() *node {
 	for !n.parent.fixed {
@@ -115,8 +132,10 @@ func (n *node) fade(now int64) {
 		return
 	}
 	n.touched = now
+	part := math.Exp2(-float64(passed) / halfLife)
+	n.visits *= part
 	if lag := n.lag(); lag > 0 {
-		n.tag -= lag * (1 - math.Exp2(-float64(passed)/halfLife))
+		n.tag -= lag * (1 - part)
 		n.fix()
 	}
 }
@@ -128,7 +147,7 @@ func (n *node) charge(cost float64, now int64) {
 	n.fix()
 }
 
-// noteBegin records that a request below the node begins, with its expected cost.
+// noteBegin records that a request below the node begins, with the cost to charge.
 func (n *node) noteBegin(cost float64, now int64) {
 	n.fade(now)
 	n.tag += cost / n.weight
@@ -183,10 +202,11 @@ func (n *node) weigh() {
 	n.last = n.tag + n.backlog*(1-1/float64(n.waiting))/n.weight
 }
 
-// The two orders of waiting children.
+// The orders of waiting nodes.
 const (
 	leastFirst    = 0 // least start tag first; among equals the longest wait
 	heaviestFirst = 1 // latest newest request first; among equals the later arrival
+	sinceFirst    = 2 // longest wait first
 )
 
 // A heap is a binary heap of nodes that store their indexes. It holds the values to compare, so
@@ -200,10 +220,13 @@ type heapEntry struct {
 }
 
 func (n *node) entry(by int) heapEntry {
-	if by == leastFirst {
+	switch by {
+	case leastFirst:
 		return heapEntry{n.tag, n.order, n}
+	case heaviestFirst:
+		return heapEntry{-n.last, ^n.order, n}
 	}
-	return heapEntry{-n.last, ^n.order, n}
+	return heapEntry{float64(n.since), n.number, n}
 }
 
 func (p *heapEntry) before(other *heapEntry) bool {

@@ -253,7 +253,7 @@ func TestTenThousandClientsHangUp(t *testing.T) {
 		clients = 2_000
 	}
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options{Capacity: 1, Queue: clients})
+		q := New(Options{Capacity: 1, Queue: clients, By: parts("network", "addr")})
 		turn := take(t, q, "192.0.2.1")
 		ctx, hangUp := context.WithCancel(t.Context())
 		var answers []<-chan answer
@@ -467,4 +467,73 @@ func TestQueueConcurrently(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	check(t, q.schedule)
+}
+
+func TestWaitAtMostShortensTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 1, Wait: 5 * time.Second})
+		turn := take(t, q, "192.0.2.1")
+		for _, c := range []struct{ most, want time.Duration }{
+			{2 * time.Second, 2 * time.Second}, {time.Minute, 5 * time.Second}, {0, 0}, {-time.Second, 0},
+		} {
+			claim := q.Claim(request("192.0.2.2", time.Now()))
+			claim.WaitAtMost(c.most)
+			began := time.Now()
+			_, err := q.Wait(t.Context(), &claim)
+			var busy *Busy
+			if !errors.As(err, &busy) || !busy.Waited || time.Since(began) != c.want || busy.Expected < time.Second {
+				t.Errorf("at most %v: %+v after %v, want a Busy after %v", c.most, err, time.Since(began), c.want)
+			}
+		}
+		turn.Done()
+		claim := q.Claim(request("192.0.2.2", time.Now()))
+		claim.WaitAtMost(0)
+		if turn, err := q.Wait(t.Context(), &claim); err != nil {
+			t.Errorf("%v, want the free slot", err)
+		} else {
+			turn.Done()
+		}
+	})
+}
+
+func TestIsBusyWhileRequestsWaitAndAFewSecondsLater(t *testing.T) {
+	for _, dry := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := New(Options{Capacity: 1, Wait: time.Minute, DryRun: dry})
+			first := take(t, q, "192.0.2.1")
+			if q.IsBusy() {
+				t.Error("busy though nothing waits")
+			}
+			second := waitFor(t.Context(), q, "192.0.2.2")
+			time.Sleep(30 * time.Second) // without any event
+			if q.IsBusy() == dry {       // in dry run it has begun at once
+				t.Errorf("dry run %v: busy is %v", dry, !dry)
+			}
+			first.Done()
+			turn := (<-second).turn
+			if !dry {
+				time.Sleep(4 * time.Second)
+				if !q.IsBusy() {
+					t.Error("not busy 4 s after a request waited")
+				}
+				time.Sleep(time.Second)
+			}
+			if q.IsBusy() {
+				t.Error("still busy after 5 s")
+			}
+			turn.Done()
+			if got := q.busyUntil.Load(); got != 0 {
+				t.Errorf("busy until %v", got)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 1, DryRun: true})
+		first, second := take(t, q, "192.0.2.1"), take(t, q, "192.0.2.2")
+		if !q.IsBusy() {
+			t.Error("dry run: not busy though a request would have waited")
+		}
+		first.Done()
+		second.Done()
+	})
 }

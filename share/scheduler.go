@@ -15,13 +15,17 @@ import (
 // charged on each level: its expected cost when it begins, more while it runs longer, and a
 // correction to the measured time at its end.
 //
-// The virtual time of a node is the start tag of the latest request that began below it, and never
-// decreases. Turns by arrival change that of the newest class only. In the others, networks that
-// always wait would fall behind it, and be served before networks that begin to wait.
+// The virtual time of a node is the least start tag of its waiting children at the latest turn below
+// it, and never decreases. In a turn by arrival it is less than the tag of the child that is served:
+// otherwise children that always wait would fall behind it, and be served before children that begin
+// to wait. In the newest class, whose clients rarely come again, it is the tag of the served child.
 //
 // A child without waiting requests starts again at its parent's virtual time, or at its own finish
 // tag if that is later. The lead of the finish tag fades, so that old use is forgotten. The end of a
 // busy period changes nothing.
+//
+// While it is calm, requests get their turns without nodes: they harm nobody, so they are not charged.
+// Those that are still in progress when the calm ends are charged for all that they have taken.
 type scheduler struct {
 	slots int
 	queue int
@@ -36,6 +40,7 @@ type scheduler struct {
 	idle    idle
 	order   uint64
 	inside  int
+	calm    int // of inside: requests without a node
 	waiting int
 	waited  int64 // when a request last waited; -1: never
 
@@ -46,23 +51,37 @@ type scheduler struct {
 		at              int64
 		served, refused float64
 	}
+	placed struct { // turns that went to visitors by their places
+		at     int64   // the latest
+		waited float64 // ns that these visitors had waited in all, smoothed
+	}
 	longest struct {
 		minute    int64
 		this, ago int64
 	}
 }
 
-// A class holds clients of about the same age. Below it are the levels of Options.By.
+// A class holds clients of about the same age. Below it are the levels of Options.By. Every second
+// turn of a class goes by arrival: to the unit or visitor that has waited longest. A unit is a
+// network, or what else is next above the clients; without such a level, a client.
 type class struct {
 	node
-	arrivals nodeList // waiting children with node.page > 0, in order of arrival
-	inOrder  bool     // the last turn went to the first of arrivals
+	arrivals heap // units and visitors that wait and may have turns by arrival, the longest wait first
+	listings uint64
+	came     int64   // when a request last arrived
+	cost     float64 // mean ns of its last requests; 0: not known
+	inOrder  *node   // the last turn went to this first of arrivals; nil: it did not go by arrival
 }
 
 const (
 	chargeEvery  = 125e6 // ns between charges of a running request
+	aheadPages   = 8     // pages for which visitors of a network use their places: see class.first
+	aheadMost    = 5e9   // ns of use for each slot: see class.first. In a half-life, 1/16 above the fair share
 	chargeAtOnce = 64    // most requests charged in one call
-	pageTurns    = 8     // turns by arrival that a network gets in a row: a page and its parts
+	pageTurns    = 8     // turns by arrival that a network or a visitor gets in a row: a page and its parts
+	keepFrom     = 4     // slots: see held
+	keepFor      = 2e9   // ns since the last request of an older class
+	expensive    = 4     // times the cost of its requests
 	recentStep   = 1e9   // ns
 	recentHalf   = 10e9  // ns: half-life of recent
 )
@@ -85,11 +104,20 @@ func newScheduler() *scheduler {
 // arrive adds a request. It may begin or be refused at once: see t.state.
 func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 	s.pass(now)
+	if s.isCalm() {
+		t.claim, t.class, t.arrived, t.factor = c, c.class, s.now, c.factor()
+		t.expected = s.root.expected()
+		s.classes[c.class].came = s.now
+		s.calm++
+		s.begin(t)
+		return
+	}
+	s.endCalm()
 	leaf := s.find(c)
 	for n := leaf; n != &s.root; n = n.parent {
 		n.fade(s.now)
 	}
-	t.leaf, t.class, t.arrived = leaf, c.class, s.now
+	t.leaf, t.class, t.arrived, t.factor = leaf, c.class, s.now, c.factor()
 	t.expected = leaf.expected()
 	if s.dry {
 		over := s.inside - s.slots
@@ -98,19 +126,23 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 		} else if over >= 0 {
 			s.tally[c.class].Waited++
 		}
+		if over >= 0 {
+			s.waited = s.now
+		}
 	}
-	atOnce := s.dry || s.waiting == 0 && s.inside < s.slots
-	s.classes[c.class].arrive(leaf.top(), !atOnce)
+	s.classes[c.class].came = s.now
+	atOnce := s.dry || s.waiting == 0 && s.inside < s.slots && !s.held(&s.classes[c.class])
+	s.classes[c.class].arrive(leaf, c, !atOnce, s.now)
 	if atOnce {
 		for n := leaf; n != &s.root; n = n.parent {
 			n.tag = max(n.tag, n.parent.virtual)
 			n.parent.virtual = n.tag
-			n.noteBegin(t.expected, s.now)
+			n.noteBegin(t.expected*t.factor, s.now)
 		}
 		s.begin(t)
 		return
 	}
-	t.state, t.waited = waits, true
+	t.state = waits
 	s.order++
 	s.append(t)
 	for n := leaf; n != &s.root; n = n.parent {
@@ -118,20 +150,48 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 	}
 	s.waiting++
 	s.waited = s.now
-	s.dispatch()
+	s.dispatch() // it may be the first for which there is room
+	t.waited = t.state == waits
 	s.bound()
+}
+
+// isCalm reports whether no request has waited for a while, nor since the start, and half of the slots
+// are free.
+func (s *scheduler) isCalm() bool {
+	return !s.dry && s.waiting == 0 && 2*s.inside < s.slots && s.now-max(s.waited, 0) >= busyFor
+}
+
+// endCalm gives requests in progress their nodes, and charges them.
+func (s *scheduler) endCalm() {
+	for t := s.running.oldest; s.calm > 0; t = t.next {
+		if t.leaf != nil {
+			continue
+		}
+		t.leaf, t.claim = s.find(t.claim), nil
+		for n := t.leaf; n != &s.root; n = n.parent {
+			n.fade(s.now)
+			n.tag = max(n.tag, n.parent.virtual)
+			n.noteBegin(t.charged*t.factor, s.now)
+		}
+		s.calm--
+	}
 }
 
 // done ends a request that the upstream has processed.
 func (s *scheduler) done(t *Turn, now int64) {
 	s.pass(now)
 	cost, of := float64(s.now-t.began), meanOf
-	for n := t.leaf; n != &s.root; n = n.parent {
-		n.charge(cost-t.charged, s.now)
+	if c := &s.classes[t.class]; c.cost == 0 {
+		c.cost = cost
+	} else {
+		c.cost += (cost - c.cost) / meanOf
+	}
+	for n := t.leaf; n != nil && n != &s.root; n = n.parent {
+		n.charge((cost-t.charged)*t.factor, s.now)
 		n.learn(cost, of)
 		of = meanAbove
 	}
-	s.root.learn(cost, of)
+	s.root.learn(cost, meanAbove)
 	s.end(t)
 }
 
@@ -145,8 +205,8 @@ func (s *scheduler) leave(t *Turn, now int64) {
 		s.withdraw(t)
 		t.state = ended
 	case inside:
-		for n := t.leaf; n != &s.root; n = n.parent {
-			n.charge(-t.charged, s.now)
+		for n := t.leaf; n != nil && n != &s.root; n = n.parent {
+			n.charge(-t.charged*t.factor, s.now)
 		}
 		s.end(t)
 	}
@@ -176,8 +236,8 @@ func (s *scheduler) pass(now int64) {
 			break
 		}
 		if so := float64(s.now - t.began); so > t.charged {
-			for n := t.leaf; n != &s.root; n = n.parent {
-				n.charge(so-t.charged, s.now)
+			for n := t.leaf; n != nil && n != &s.root; n = n.parent {
+				n.charge((so-t.charged)*t.factor, s.now)
 			}
 			t.charged = so
 		}
@@ -206,19 +266,33 @@ func (s *scheduler) pass(now int64) {
 func (s *scheduler) dispatch() {
 	for s.waiting > 0 && (s.dry || s.inside < s.slots) {
 		c := s.class()
-		n := c.next()
+		if !s.dry && s.held(c) {
+			if c = s.older(c); c == nil {
+				return
+			}
+		}
+		n := c.next(s.slots)
 		t := n.head
 		s.remove(t)
 		s.order++
-		c.served(n.top())
+		c.served(n, s.now)
 		cost := n.expected()
 		for ; n != &s.root; n = n.parent {
-			if n.parent != &c.node || !c.inOrder || t.class == newest {
-				n.parent.virtual = max(n.parent.virtual, n.tag)
+			start := n.tag
+			if !n.fixed && t.class != newest {
+				start = n.parent.least[0].key // less than n.tag in a turn by arrival
 			}
-			n.noteBegin(cost, s.now)
+			n.parent.virtual = max(n.parent.virtual, start)
+			n.noteBegin(cost*t.factor, s.now)
+			if n.unit && c.inOrder == t.leaf && n != t.leaf {
+				n.visits += cost
+			}
 			n.order = s.order
 			n.noteLeave(t.expected)
+		}
+		if c.inOrder == t.leaf && t.leaf.since == t.leaf.placeAt {
+			s.placed.at = s.now
+			s.placed.waited += (float64(s.now-t.leaf.placeAt) - s.placed.waited) / meanOf
 		}
 		s.waiting--
 		t.expected = cost
@@ -226,27 +300,50 @@ func (s *scheduler) dispatch() {
 	}
 }
 
-// arrive gives a child a page's worth of turns by arrival if it has used at most one request more than
-// its siblings. A child that begins to wait enters the order of arrival if it has such turns left,
+// arrive gives a unit a page's worth of turns by arrival if it has used at most one request more than
+// its siblings. A unit that begins to wait enters the order of arrival if it has such turns left,
 // and has not used more than a page's worth more.
-func (c *class) arrive(top *node, waits bool) {
-	one := c.expected()
-	if top.waiting == 0 && top.lag() <= one {
-		top.page = pageTurns
+//
+// A visitor that has been waiting since its last turn gets a page's worth of turns by its place: it
+// enters the order of arrival as if it had waited here all the time. Copies of its cookie share these
+// turns, and a cookie that it used before gives no new ones.
+func (c *class) arrive(leaf *node, claim *Claim, waits bool, now int64) {
+	unit, one := leaf.unitOf(), c.expected()
+	if unit.waiting == 0 && unit.lag() <= one {
+		unit.page = pageTurns
+	}
+	place := now - int64(claim.waited)
+	if claim.waited > 0 && place > leaf.turned {
+		leaf.placed, leaf.placeAt = pageTurns, place
 	}
 	if !waits {
-		top.page = max(top.page-1, 0)
-	} else if top.waiting == 0 && top.page > 0 && top.lag() <= pageTurns*one {
-		c.arrivals.append(top)
-		top.listed = true
+		unit.page, leaf.placed, leaf.turned = max(unit.page-1, 0), max(leaf.placed-1, 0), now
+		return
+	}
+	if leaf.placed > 0 {
+		c.list(leaf, leaf.placeAt)
+	}
+	if unit.waiting == 0 && unit.page > 0 && unit.lag() <= pageTurns*one {
+		c.list(unit, now)
+	}
+}
+
+// list adds a node to the order of arrival.
+func (c *class) list(n *node, since int64) {
+	if !n.listed {
+		c.listings++
+		n.since, n.number, n.listed = since, c.listings, true
+		c.arrivals.push(n, sinceFirst)
 	}
 }
 
 // next returns the client whose request is next. Every second turn goes by arrival.
-func (c *class) next() *node {
+func (c *class) next(slots int) *node {
 	n := &c.node
-	if c.inOrder = !c.inOrder && c.arrivals.first != nil; c.inOrder {
-		n = c.arrivals.first
+	if c.inOrder != nil {
+		c.inOrder = nil
+	} else if c.inOrder = c.first(slots); c.inOrder != nil {
+		n = c.inOrder
 	}
 	for n.head == nil {
 		n = n.least[0].node
@@ -254,19 +351,42 @@ func (c *class) next() *node {
 	return n
 }
 
-// served updates the order of arrival when a request below a child gets its turn.
-func (c *class) served(top *node) {
-	top.page = max(top.page-1, 0)
-	if top.page == 0 || top.waiting == 1 {
-		c.leave(top)
+// first returns the first node in the order of arrival, or nil. It removes nodes below one that has
+// used too much: many clients below one node must not get much more than its part by arrival.
+func (c *class) first(slots int) *node {
+	pages := aheadPages * pageTurns * c.expected()
+	most := max(aheadMost*float64(slots), pages) // at least some requests, however slow they are
+next:
+	for len(c.arrivals) > 0 {
+		first := c.arrivals[0].node
+		for n := first.parent; !n.fixed; n = n.parent {
+			if n.lag() > most || n.unit && n.visits > pages {
+				c.leave(first)
+				continue next
+			}
+		}
+		return first
+	}
+	return nil
+}
+
+// served updates the order of arrival when a client gets a turn.
+func (c *class) served(leaf *node, now int64) {
+	unit := leaf.unitOf()
+	unit.page, leaf.placed, leaf.turned = max(unit.page-1, 0), max(leaf.placed-1, 0), now
+	if leaf.placed == 0 && (leaf != unit || leaf.page == 0) || leaf.waiting == 1 {
+		c.leave(leaf)
+	}
+	if unit != leaf && (unit.page == 0 || unit.waiting == 1) {
+		c.leave(unit)
 	}
 }
 
-// leave removes a child from the order of arrival.
-func (c *class) leave(top *node) {
-	if top.listed {
-		c.arrivals.remove(top)
-		top.listed = false
+// leave removes a node from the order of arrival.
+func (c *class) leave(n *node) {
+	if n.listed {
+		c.arrivals.remove(n, sinceFirst)
+		n.listed = false
 	}
 }
 
@@ -289,6 +409,41 @@ func (s *scheduler) class() *class {
 		slots -= older.inside
 	}
 	return &s.classes[newest]
+}
+
+// held reports whether a class must leave the free slots to older ones. If its requests are expensive,
+// and clients of an older class come with cheap ones, it and the newer classes may use at most seven
+// eighths of the slots. A turn is never taken back, so cheap requests would wait for an expensive one
+// to end.
+func (s *scheduler) held(c *class) bool {
+	used, cheap := c.inside, false
+	for i := range s.classes {
+		older := &s.classes[i]
+		if older == c {
+			if i < len(s.newer) {
+				used += s.newer[i].inside
+			}
+			break
+		}
+		cheap = cheap || older.came > 0 && s.now-older.came < keepFor &&
+			older.cost > 0 && c.cost > expensive*older.cost
+	}
+	return cheap && s.slots >= keepFrom && used >= s.slots-max(s.slots/8, 1)
+}
+
+// older returns the oldest class older than next that has waiting requests and is not held; nil if
+// there is none.
+func (s *scheduler) older(next *class) *class {
+	for i := range s.classes {
+		c := &s.classes[i]
+		if c == next {
+			break
+		}
+		if c.waiting > 0 && !s.held(c) {
+			return c
+		}
+	}
+	return nil
 }
 
 // bound refuses requests beyond the length of the queue. An older class loses a request only if it
@@ -336,6 +491,10 @@ func (s *scheduler) end(t *Turn) {
 	s.unlist(t)
 	t.state = ended
 	s.inside--
+	if t.leaf == nil {
+		s.calm--
+		return // nothing waits
+	}
 	for n := t.leaf; n != &s.root; n = n.parent {
 		n.inside--
 	}
@@ -346,10 +505,10 @@ func (s *scheduler) end(t *Turn) {
 // withdraw removes a request from the queue.
 func (s *scheduler) withdraw(t *Turn) {
 	s.remove(t)
-	if top := t.leaf.top(); top.waiting == 1 {
-		s.classes[t.class].leave(top)
-	}
 	for n := t.leaf; n != &s.root; n = n.parent {
+		if n.waiting == 1 && n.listed {
+			s.classes[t.class].leave(n)
+		}
 		n.noteLeave(t.expected)
 	}
 	s.waiting--
@@ -367,14 +526,16 @@ func (s *scheduler) refuse(t *Turn, late bool) {
 	}
 	s.recent.refused++
 	t.state = refused
-	t.busy = &Busy{RetryAfter: s.retryAfter(t), Waited: late}
+	t.busy = &Busy{RetryAfter: s.retryAfter(t), Waited: late, Expected: s.expectedWait(t)}
 	t.wake()
 }
 
-// Bounds of Busy.RetryAfter, without the spread.
+// Bounds of Busy.RetryAfter, without the spread, and of Busy.Expected.
 const (
-	minRetry = 1e9  // ns
-	maxRetry = 60e9 // ns; with a greater bound, clients that retry without pause could keep others out for long
+	minRetry     = 1e9   // ns
+	placedFor    = 60e9  // ns for which the waits of visitors say how long others wait
+	maxPlaceWait = 600e9 // ns: bound of Busy.Expected
+	maxRetry     = 60e9  // ns; with a greater bound, clients that retry without pause could keep others out for long
 )
 
 // retryAfter returns the time that the queue and one more request need, multiplied by the recent
@@ -386,6 +547,22 @@ func (s *scheduler) retryAfter(t *Turn) time.Duration {
 	after := min(max(backlog/float64(max(s.slots, 1))*overload, minRetry), maxRetry)
 	spread := float64(t.leaf.key>>48) / (1 << 16)
 	return time.Duration(after + spread*(after/4+1e9))
+}
+
+// expectedWait returns about how long a client still has to wait if it keeps its place. That is as long
+// as the latest visitors with a place had waited in all, less what it has waited itself (the delay of
+// the last to enter service: Ibrahim and Whitt 2009). It is at least as long as the present queue needs.
+func (s *scheduler) expectedWait(t *Turn) time.Duration {
+	backlog := s.classes[0].backlog + s.newer[0].backlog + t.expected
+	left := backlog / float64(max(s.slots, 1))
+	if s.placed.at > 0 && s.now-s.placed.at < placedFor {
+		since := t.arrived
+		if t.leaf.placed > 0 {
+			since = t.leaf.placeAt
+		}
+		left = max(left, s.placed.waited-float64(s.now-since))
+	}
+	return time.Duration(min(max(left, minRetry), maxPlaceWait))
 }
 
 // waitedFor updates the longest wait of this minute.
@@ -411,10 +588,11 @@ func (s *scheduler) find(c *Claim) *node {
 	n := s.nodes[c.keys[c.depth-1]]
 	if n == nil {
 		n = &s.classes[c.class].node
-		for _, key := range c.keys[:c.depth] {
+		for i, key := range c.keys[:c.depth] {
 			child := s.nodes[key]
 			if child == nil {
 				child = s.grow(n, key)
+				child.unit = i == int(c.unit)
 				if c.class == newest {
 					child.tag += n.expected()
 				}
@@ -442,7 +620,7 @@ func (s *scheduler) grow(parent *node, key uint64) *node {
 		n = new(node)
 	}
 	n.parent, n.key, n.weight, n.tag, n.touched = parent, key, 1, parent.virtual, s.now
-	n.page = pageTurns
+	n.page, n.turned = pageTurns, math.MinInt64
 	s.nodes[key] = n
 	parent.children++
 	if parent.resting {

@@ -242,7 +242,7 @@ func TestAbandonedRequestsLeaveNoState(t *testing.T) {
 	var turns []*Turn
 	for i := range uint64(10_000) {
 		turn := &Turn{}
-		s.arrive(turn, &Claim{keys: [MaxParts]uint64{1 + i%2000, 1<<40 | i}, depth: 2, weight: 1,
+		s.arrive(turn, &Claim{keys: [MaxParts + 1]uint64{1 + i%2000, 1<<40 | i}, depth: 2, weight: 1,
 			class: uint8(i % 2000 % 2 * uint64(newest))}, int64(i))
 		turns = append(turns, turn)
 	}
@@ -268,14 +268,15 @@ func TestHeavyClientIsNotForgotten(t *testing.T) {
 	s := newScheduler()
 	s.set(1000, 1000, false, 0)
 	now := int64(0)
-	heavy := &Claim{keys: [MaxParts]uint64{1, 2}, depth: 2, weight: 1, class: newest}
+	heavy := &Claim{keys: [MaxParts + 1]uint64{1, 2}, depth: 2, weight: 1, class: newest}
 	turn := &Turn{}
 	s.arrive(turn, heavy, now)
 	now += 5e9
 	s.done(turn, now)
 	for i := range uint64(3 * maxIdle) {
 		turn := &Turn{}
-		s.arrive(turn, &Claim{keys: [MaxParts]uint64{1<<40 | i, 1<<41 | i}, depth: 2, weight: 1, class: newest}, now)
+		s.arrive(turn, &Claim{keys: [MaxParts + 1]uint64{1<<40 | i, 1<<41 | i}, depth: 2, weight: 1,
+			class: newest}, now)
 		now += 1e4
 		s.done(turn, now)
 	}
@@ -347,5 +348,85 @@ func TestShorterQueueRefusesAtOnce(t *testing.T) {
 	check(t, st.s)
 	if got := st.in(waits); got != "A1.1 a1.1 a1.2" {
 		t.Errorf("%s wait", got)
+	}
+}
+
+// The expected wait of a visitor is the time that others had waited who got their turns, less its own.
+func TestExpectedWaitFollowsTheVisitorsThatGetTurns(t *testing.T) {
+	s := newScheduler()
+	s.set(1, 100, false, 0)
+	now := int64(1000e9)
+	visitor := func(id uint64, waited time.Duration) *Claim {
+		return &Claim{keys: [MaxParts + 1]uint64{id<<8 | 1, id<<8 | 2}, depth: 2, weight: 1, class: 3, waited: waited}
+	}
+	first := &Turn{}
+	s.arrive(first, visitor(1000, 0), now)
+	var turns []*Turn
+	for i := range uint64(40) {
+		turns = append(turns, &Turn{})
+		s.arrive(turns[i], visitor(i+1, 200*time.Second), now)
+	}
+	for range turns {
+		now += 1e6
+		s.done(s.running.oldest, now)
+	}
+	for _, c := range []struct{ waited, least, most time.Duration }{
+		{0, 180 * time.Second, 200 * time.Second}, {150 * time.Second, 30 * time.Second, 50 * time.Second},
+		{300 * time.Second, time.Second, time.Second},
+	} {
+		late := &Turn{}
+		s.arrive(late, visitor(2000+uint64(c.waited), c.waited), now)
+		s.expire(late, now)
+		if got := late.busy.Expected; got < c.least || got > c.most {
+			t.Errorf("after a wait of %v another %v is expected, want %v to %v", c.waited, got, c.least, c.most)
+		}
+	}
+	check(t, s)
+}
+
+// A visitor that comes back keeps its place. Copies of its cookie share a page's worth of turns, and an
+// old cookie gives none after that.
+func TestPlaceOfAVisitor(t *testing.T) {
+	st := newStory(t, 1, 100)
+	place := func(name string, waited time.Duration) {
+		c := st.claim(name)
+		c.waited = waited
+		st.turns[name] = &Turn{}
+		st.s.arrive(st.turns[name], c, st.now)
+		check(t, st.s)
+	}
+	st.pass(time.Hour)
+	st.arrive("z1.1", "a1.1", "b1.1", "c1.1")
+	place("d1.1", 20*time.Second)
+	place("e1.1", 30*time.Second)
+	st.pass(10 * ms)
+	if got, want := st.order(10*ms), "z1.1 e1.1 a1.1 d1.1 b1.1 c1.1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	// Twelve copies of one cookie that waits, next to twelve clients that came before.
+	st = newStory(t, 1, 100)
+	st.pass(time.Hour)
+	st.arrive("z1.1")
+	for i := range 12 {
+		st.arrive(string(rune('a'+i)) + "1.1")
+	}
+	for i := range 12 {
+		place("x1."+string(rune('a'+i)), 30*time.Second)
+	}
+	order := strings.Fields(st.order(10 * ms))
+	early := 0
+	for _, name := range order[:20] {
+		if strings.HasPrefix(name, "x") {
+			early++
+		}
+	}
+	if early < pageTurns || early > pageTurns+1 {
+		t.Errorf("%d of the copies are among the first 20: %v", early, order)
+	}
+	// The place that gave these turns gives no others.
+	leaf := st.turns["x1.a"].leaf
+	place("x1.z", 30*time.Second)
+	if leaf.placed != 0 || leaf.listed {
+		t.Errorf("an old place gives %d turns again", leaf.placed)
 	}
 }

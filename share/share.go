@@ -10,7 +10,12 @@
 // waits is guaranteed half of the slots and of the queue that the older classes leave, and uses what
 // the others do not. Every second turn of a class goes to the network that has waited longest, for up
 // to eight requests in a row, if it used no more than others before. So a first request waits at
-// most about twice as long as in order of arrival, among the requests of its class.
+// most about twice as long as in order of arrival, among the requests of its class. That holds even
+// if other clients share its owner, unless these use a sixteenth of the upstream more than their part.
+//
+// A visitor (Request.Visitor) is one client, whatever its address, in the class of its cookie's age.
+// If it was refused and comes back, it has the place that it had: its turns by arrival come before
+// those of requests that came later. See Queue.Claim for what copies of a cookie get.
 //
 // Memory is bounded. Besides the requests in the queue and in progress, a Queue stores some 16,000
 // clients and networks that used upstream time in the last minutes, about 10 MB. It also stores
@@ -19,6 +24,7 @@ package share
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -32,7 +38,7 @@ import (
 type Options struct {
 	Capacity int                 // requests that the upstream processes at once; 0: found from its latency
 	Min, Max int                 // bounds of the capacity that is found; 0: 1 and 1024
-	By       []fairshare.KeyPart // levels that share, from the top: up to MaxParts; empty: networks, then addresses
+	By       []fairshare.KeyPart // levels that share, from the top: up to MaxParts; empty: DefaultBy
 	Wait     time.Duration       // longest wait of a request for its turn; 0: 10 s; below 0: no request waits
 	Queue    int                 // most requests that wait at once; 0: 1024; below 0: no request waits
 
@@ -64,7 +70,17 @@ type Options struct {
 }
 
 // MaxParts is the most parts that Options.By may have.
-const MaxParts = 4
+const MaxParts = 5
+
+// DefaultBy returns the levels of a share by default: fleets, the owners of addresses (if known),
+// networks /16 and /32, networks /24 and /48, and addresses. A client outside a fleet has no level
+// for it. An address without a known owner counts by its wider network.
+func DefaultBy() []fairshare.KeyPart {
+	return []fairshare.KeyPart{
+		{Kind: fairshare.ByFleet}, {Kind: fairshare.ByASN}, {Kind: fairshare.ByNetwork, Bits4: 16, Bits6: 32},
+		{Kind: fairshare.ByNetwork}, {Kind: fairshare.ByAddr},
+	}
+}
 
 const (
 	defaultWait  = 10 * time.Second
@@ -74,7 +90,7 @@ const (
 // filled returns the options with zeros replaced by the defaults.
 func (o Options) filled() Options {
 	if len(o.By) == 0 {
-		o.By = []fairshare.KeyPart{{Kind: fairshare.ByNetwork}, {Kind: fairshare.ByAddr}}
+		o.By = DefaultBy()
 	}
 	o.By = slices.Clone(o.By[:min(len(o.By), MaxParts)])
 	if o.Wait == 0 {
@@ -101,11 +117,15 @@ type Queue struct {
 	terms      atomic.Pointer[terms]
 	known      known
 	base       time.Time
-	keyBuffers sync.Pool // of *[]byte: buffers for keys
+	keyBuffers sync.Pool    // of *[]byte: buffers for keys
+	busyUntil  atomic.Int64 // see IsBusy
 
 	mu       sync.Mutex
 	schedule *scheduler
 	capacity slots
+	stirred  int64       // when a request last began at once or finished, or a stall was found
+	sampled  int64       // time of the last sample for the capacity
+	stalls   *time.Timer // looks for stalls; nil if no request waits
 }
 
 // New returns an empty Queue.
@@ -129,6 +149,7 @@ func (q *Queue) Replace(opts Options) {
 	q.capacity = capacityOf(opts, q.capacity)
 	q.terms.Store(next)
 	q.schedule.set(q.capacity.Slots(), opts.Queue, opts.DryRun, q.now())
+	q.noteBusy()
 }
 
 // RefuseWaiting refuses all requests that wait, and lets no request wait until the next Replace.
@@ -136,10 +157,37 @@ func (q *Queue) RefuseWaiting() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.schedule.set(q.schedule.slots, 0, q.schedule.dry, q.now())
+	q.noteBusy()
 }
 
 // now returns the time since New, in ns.
 func (q *Queue) now() int64 { return int64(time.Since(q.base)) }
+
+// busyFor is how long a Queue counts as busy after the last request waited, in ns.
+const busyFor = 5e9
+
+// IsBusy reports whether requests wait for a turn, or waited within the last 5 seconds. In dry run
+// requests count that would have waited. It takes no lock and allocates nothing: some 2 ns, and
+// while the Queue is busy the time to read the clock.
+func (q *Queue) IsBusy() bool {
+	until := q.busyUntil.Load()
+	return until != 0 && q.now() < until
+}
+
+// noteBusy updates what IsBusy returns. It is called with the lock held, after each change of the
+// requests that wait.
+func (q *Queue) noteBusy() {
+	s, until := q.schedule, int64(0)
+	switch {
+	case s.waiting > 0:
+		until = math.MaxInt64
+	case s.waited >= 0 && s.now < s.waited+busyFor:
+		until = s.waited + busyFor
+	}
+	if until != q.busyUntil.Load() { // most calls change nothing, and leave the cache line to its readers
+		q.busyUntil.Store(until)
+	}
+}
 
 // Known records when the registry first saw a client. first and now are of the clock of
 // Request.Time. A client that comes again stays known; until then new clients may replace it.
@@ -192,6 +240,10 @@ func (q *Queue) Stats() Stats {
 type Busy struct {
 	RetryAfter time.Duration // 1 s to 76 s: longer with a longer queue and with more refusals
 	Waited     bool          // it waited for the longest allowed time; false: the queue was full
+
+	// Expected is about how long the client still has to wait for a turn if it comes back and keeps
+	// its place, 1 s to 10 minutes. It is for the text of a page, not a promise.
+	Expected time.Duration
 }
 
 func (b *Busy) Error() string {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"fairshare"
 	"fairshare/share/capacity"
 )
 
@@ -24,6 +25,7 @@ type simulation struct {
 	ready   chan *Turn
 	of      map[*Turn]arrival
 	busy    float64 // slot-ns that were in use
+	began   int64   // of the time of busy
 	largest int     // most nodes at once
 
 	found   *capacity.Capacity // sets the slots, if not nil
@@ -31,6 +33,8 @@ type simulation struct {
 	working int
 	pending []func()
 	slower  float64 // factor on all costs; 0: 1
+
+	queue *Queue // makes the claims of callers with a request, if not nil
 }
 
 // A caller sends requests: a constant number always open, or at a rate.
@@ -44,11 +48,12 @@ type caller struct {
 	cost          time.Duration                  // of each
 	costs         func(*rand.Rand) time.Duration // in place of cost
 	path          uint64
-	fresh         bool          // each request comes from a new address
-	networks      uint64        // number of networks of these addresses; 0: each has its own
-	ages          bool          // the class is that of the time since the first request
-	first         int64         // when that was
-	from, until   time.Duration // 0: the whole time
+	fresh         bool                     // each request comes from a new address
+	networks      uint64                   // number of networks of these addresses; 0: each has its own
+	ages          bool                     // the class is that of the time since the first request
+	first         int64                    // when that was
+	request       func() fairshare.Request // makes the claim, instead of network and addr
+	from, until   time.Duration            // 0: the whole time
 
 	sent, served, refused, late int
 	took                        float64 // ns of the upstream's time
@@ -69,7 +74,8 @@ func (c *caller) claim(r *rand.Rand) *Claim {
 			network %= c.networks
 		}
 	}
-	return &Claim{keys: [MaxParts]uint64{network<<8 | uint64(c.class), network<<32 ^ addr<<8 | uint64(c.class) | 1<<60},
+	return &Claim{keys: [MaxParts + 1]uint64{network<<8 | uint64(c.class),
+		network<<32 ^ addr<<8 | uint64(c.class) | 1<<60},
 		depth: 2, class: c.class, weight: weight}
 }
 
@@ -84,6 +90,7 @@ func (c *caller) takes(r *rand.Rand) time.Duration {
 type arrival struct {
 	*caller
 	over func()
+	away func() // after a refusal; nil: over, a little later
 }
 
 type event struct {
@@ -161,7 +168,7 @@ func (sim *simulation) run(long time.Duration, callers ...*caller) {
 		e.do()
 		sim.settle()
 		sim.largest = max(sim.largest, len(sim.s.nodes))
-		if sim.s.inside < sim.s.slots && sim.s.waiting > 0 {
+		if sim.s.waiting > 0 && sim.s.inside < sim.s.slots-max(sim.s.slots/8, 1) {
 			sim.t.Fatalf("%d wait, and %d of %d slots are in use", sim.s.waiting, sim.s.inside, sim.s.slots)
 		}
 	}
@@ -178,7 +185,11 @@ func (sim *simulation) pass(at int64) {
 }
 
 // send sends one request. It calls over after the answer, or a little after a refusal.
-func (sim *simulation) send(c *caller, over func()) {
+func (sim *simulation) send(c *caller, over func()) { sim.sendOr(c, over, nil, 0) }
+
+// sendOr does the same, but calls away after a refusal. The request waits for at most that long; 0:
+// as long as others.
+func (sim *simulation) sendOr(c *caller, over, away func(), most time.Duration) {
 	t := &Turn{ready: sim.ready}
 	if c.ages {
 		if c.sent == 0 {
@@ -186,13 +197,26 @@ func (sim *simulation) send(c *caller, over func()) {
 		}
 		c.class = classOf(time.Duration(sim.now - c.first))
 	}
-	sim.of[t] = arrival{c, over}
+	sim.of[t] = arrival{c, over, away}
 	c.sent++
-	sim.s.arrive(t, c.claim(sim.rand), sim.now)
+	claim, wait := (*Claim)(nil), sim.wait
+	if c.request != nil {
+		req := c.request()
+		req.Time = noon.Add(time.Duration(sim.now))
+		made := sim.queue.Claim(&req)
+		claim, c.class = &made, made.class
+		wait = made.wait
+	} else {
+		claim = c.claim(sim.rand)
+	}
+	if most > 0 {
+		wait = min(wait, most)
+	}
+	sim.s.arrive(t, claim, sim.now)
 	if t.state == inside {
 		sim.begun(t)
 	} else if t.state == waits {
-		sim.after(sim.wait, func() {
+		sim.after(wait, func() {
 			if t.state == waits {
 				sim.s.expire(t, sim.now)
 			}
@@ -218,7 +242,10 @@ func (sim *simulation) settle() {
 				c.refused++
 			}
 			c.retry = append(c.retry, t.busy.RetryAfter)
-			if a.over != nil {
+			switch {
+			case a.away != nil:
+				a.away()
+			case a.over != nil:
 				sim.after(sim.retry, a.over)
 			}
 		default:
@@ -241,7 +268,8 @@ func (sim *simulation) begun(t *Turn) {
 		if sim.found != nil {
 			sim.found.Sample(capacity.Sample{
 				Now: sim.now, Path: c.path, Network: c.network + 1, Took: time.Duration(sim.now - t.began),
-				Inside: t.insideThen, Waiting: sim.s.waited >= t.began, Known: c.class <= settled,
+				Inside: t.insideThen, Waiting: sim.s.waited >= t.began,
+				Known: c.class <= settled, Seen: c.class <= seenBefore,
 			})
 			sim.s.slots = sim.found.Slots()
 		}

@@ -16,12 +16,14 @@ type Turn struct {
 	failed bool
 	class  uint8
 
-	leaf       *node
-	prev, next *Turn // neighbors in the client's queue, then in the list of running requests
+	leaf       *node  // nil while it is calm
+	claim      *Claim // while leaf is nil
+	prev, next *Turn  // neighbors in the client's queue, then in the list of running requests
 
 	arrived, began, due int64
 	expected            float64 // expected cost in ns, at its arrival or at its beginning
-	charged             float64 // ns so far
+	charged             float64 // ns so far, before the factor
+	factor              float64 // on what is charged
 
 	// For the capacity.
 	path, network uint64
@@ -55,8 +57,12 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	q.schedule.arrive(t, c, q.now())
 	if t.state == waits {
 		t.ready = make(chan *Turn, 1)
+		q.watchStalls()
+	} else {
+		q.stirred = q.schedule.now
 	}
 	state := t.state
+	q.noteBusy()
 	q.mu.Unlock()
 	switch state {
 	case inside:
@@ -80,6 +86,7 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	defer q.noteBusy()
 	switch {
 	case t.state == refused:
 		return nil, t.busy
@@ -114,12 +121,27 @@ func (t *Turn) finish(headed bool) {
 	s := q.schedule
 	now := q.now()
 	s.pass(now)
-	if !headed {
+	if !headed && !q.skips(t) {
+		q.sampled = s.now
 		q.capacity.Sample(capacity.Sample{
 			Now: s.now, Path: t.path, Network: t.network, Took: time.Duration(s.now - t.began),
-			Inside: t.insideThen, Waiting: s.waited >= t.began, Failed: t.failed, Known: t.class <= settled,
+			Inside: t.insideThen, Waiting: s.waited >= t.began, Failed: t.failed,
+			Known: t.class <= settled, Seen: t.class <= seenBefore,
 		})
 		s.slots = q.capacity.Slots()
 	}
+	q.stirred = s.now
 	s.done(t, now)
+	q.noteBusy()
+}
+
+// sampleCalm is the least time between two samples while no request waits, in ns. More samples would
+// tell the capacity nothing new, and take more CPU time than all else here.
+const sampleCalm = 1e6
+
+// skips reports whether a finished request need not be a sample: there is room, and the last sample
+// is less than sampleCalm ago.
+func (q *Queue) skips(t *Turn) bool {
+	s := q.schedule
+	return s.now-q.sampled < sampleCalm && !t.failed && s.waited < t.began && t.insideThen < s.slots-s.slots/8
 }

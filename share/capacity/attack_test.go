@@ -38,7 +38,7 @@ func TestClientCannotMoveTheSlots(t *testing.T) {
 			for i := range 50 {
 				cs = append(cs, &client{network: uint64(5000 + i%c.networks), page: c.page})
 			}
-			w := &world{workers: 8, clients: cs}
+			w := &world{workers: 8, clients: cs, stalls: true}
 			w.run(1, 120)
 			got := w.between(40, 120)
 			t.Logf("%+.3v", got)

@@ -11,7 +11,8 @@
 //	score:   median over the networks
 //
 // Each network has one vote, independent of its requests. Networks of clients without standing have
-// at most half as many votes as those with standing. The usual time of a path is a geometric mean
+// at most half as many votes as those with standing. As long as few have standing, the same holds for
+// clients that were seen a while ago and those that were not. The usual time of a path is a geometric mean
 // with bounded steps (Huber 1964). The first 3 samples of a path do not vote. Paths and networks
 // are stored in tables of fixed size, in which new entries never replace entries in use.
 //
@@ -34,10 +35,15 @@
 // too high is not tried again for 10 to 20 s. Failures count only by their share: a quick 503 does
 // not count as a quick answer, and a page that always fails raises the floor.
 //
+// The first requests get Start slots at once, so that a burst at a site with room does not wait. After
+// a first round of a second or longer, if most slots were in use, a probe with 4 slots shows whether
+// there was a queue. If so, all begins again with 4 slots, otherwise all slots stay. After a quiet first
+// round there are 8 slots, or as many as were in use. Slots grow above 8 only after rounds in which at
+// least half of them were in use on average.
+//
 // When a burst follows a quiet start, slots double each round until a score is high (the slow start
 // of TCP, RFC 5681, section 3.1). These rounds need little precision. The round before serves as
-// the probe of the last doubling. With 8 workers and pages of 20 ms there are 8 slots within a
-// second, 16 for half a second, then 10.
+// the probe of the last doubling.
 //
 // In simulations (see the tests) it settles in some 10 s with pages of 20 ms, and in 3 minutes with
 // pages of 1 s. Then the upstream is 93 to 99 % busy, and requests take 1.1 to 1.5 times as long as
@@ -70,10 +76,27 @@ type Sample struct {
 	Waiting bool          // a request waited for a turn meanwhile
 	Failed  bool          // 5xx, timeout, broken connection: its time is ignored
 	Known   bool          // the client has standing
+	Seen    bool          // the client was seen a while ago
+}
+
+// rank orders clients by their standing.
+func (s *Sample) rank() uint8 {
+	switch {
+	case s.Known:
+		return 2
+	case s.Seen:
+		return 1
+	}
+	return 0
 }
 
 // Start is the number of slots before any sample, within the bounds.
-const Start = 4
+const Start = 32
+
+const (
+	calmSlots   = 8 // after a first round in which most slots were free, unless more were in use
+	testedSlots = 4 // in the probe of the slots at the start, and when they were too many
+)
 
 // A Capacity finds how many requests the upstream can process at once. It is not safe for
 // concurrent use. It needs 250 KiB.
@@ -96,6 +119,8 @@ type Capacity struct {
 	typical      float64 // ns of a request, median over the networks in the last round
 	each         float64 // requests of a network in the last round, median
 
+	cold     bool    // it is not known yet whether the slots at the start are too many
+	born     int64   // when the first request began that has finished
 	scored   bool    // a round has ended
 	anchored bool    // the floor was tested, or measured without a queue
 	floor    float64 // score of an upstream without a queue
@@ -112,6 +137,9 @@ type Capacity struct {
 
 	probeAt  int64 // latest time of the next probe
 	streak   int   // rounds in a row in which slots grew
+	stalled  int   // probes of the slots at the start in which nothing finished
+	stalls   int   // since the last sample
+	last     int64 // time of the last sample
 	barred   int   // number of slots that was too high
 	barUntil int64
 	barFor   time.Duration
@@ -123,7 +151,8 @@ type Capacity struct {
 func New(opts Options) *Capacity {
 	const places = networkSets * ways
 	c := &Capacity{
-		slots: Start, strayed: true, square: 1, each: 1, streak: fast, probeAt: math.MaxInt64, barFor: barLeast,
+		slots: Start, cold: true, strayed: true, square: 1, each: 1, streak: fast,
+		probeAt: math.MaxInt64, barFor: barLeast,
 		offs: make([]float32, 0, places), times: make([]float32, 0, places), counts: make([]float32, 0, places),
 	}
 	c.networks.touched = make([]uint16, 0, places)
@@ -152,13 +181,21 @@ func (c *Capacity) Slots() int { return c.slots }
 // Sample adds one finished request. It may change Slots.
 func (c *Capacity) Sample(s Sample) {
 	if c.networks.round == 0 {
-		c.begin(s.Now, lags)
+		c.begin(s.Now, 0)
+		c.born = s.Now - int64(s.Took)
 	}
+	c.stalls = 0
 	s.Took = min(max(s.Took, 1), time.Hour)
 	if s.Now < c.round.start {
 		return // the slots may have been different while it ran
 	}
+	if c.cold && c.phase == probing && s.Inside > c.slots { // it began before the probe
+		return
+	}
 	c.round.finished++
+	c.round.took += float64(s.Took)
+	c.round.least = min(c.round.least, s.Inside)
+	c.last = s.Now
 	if s.Waiting || s.Inside >= c.slots-c.slots/8 {
 		c.round.pressed++
 		if c.round.run++; c.round.run == onset && c.phase == watching &&
@@ -198,7 +235,7 @@ func (c *Capacity) learn(s *Sample) (off float64, ok bool) {
 	}
 	if p != nil && p.n >= voteAfter {
 		off = took - float64(p.usual)
-		if p.n < learning && !c.starting || c.steady {
+		if p.n < learning && !c.starting && !c.cold || c.steady {
 			p.learn(usual, s)
 		}
 		return off, true
@@ -207,7 +244,7 @@ func (c *Capacity) learn(s *Sample) (off float64, ok bool) {
 	if c.strayed && c.stray.n >= voteAfter {
 		off, ok = took-float64(c.stray.usual), true
 	}
-	if c.stray.n < learning && !c.starting || c.steady {
+	if c.stray.n < learning && !c.starting && (!c.cold || c.stray.n < voteAfter) || c.steady {
 		c.stray.learn(usual, s)
 	}
 	if p != nil {
@@ -219,8 +256,8 @@ func (c *Capacity) learn(s *Sample) (off float64, ok bool) {
 // vote adds the sample to its network's vote in the round.
 func (c *Capacity) vote(s *Sample, off float64) {
 	n := c.networks.find(s)
-	if n == nil || n.known && !s.Known {
-		return // only clients with standing vote for their network
+	if n == nil || n.rank > s.rank() {
+		return // only the clients of the highest rank vote for their network
 	}
 	off = max(off, c.floor+offLeast)
 	n.n++
@@ -228,7 +265,7 @@ func (c *Capacity) vote(s *Sample, off float64) {
 	n.time += float32(s.Took)
 	c.round.votes++
 	last := float64(memory)
-	if c.starting {
+	if c.starting || c.cold {
 		last = startMemory
 	}
 	c.mean += (off - c.mean) / last

@@ -43,37 +43,60 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 		c.conclude(now, sc.value-c.probeScore)
 		return
 	}
+	c.cold = c.cold && c.slots > max(testedSlots, c.min)
+	if c.cold && demand { // see whether requests are faster with few slots
+		c.score, c.phase, c.full = sc, probing, c.slots
+		c.set(testedSlots)
+		c.fewer = c.slots
+		return
+	}
+	used := c.round.took / float64(max(now-c.round.start, 1)) // requests in progress, mean
 	was := c.score
 	c.score = sc
-	c.lower(now, sc, demand)
+	c.lower(now, sc, used, demand)
 	slowdown := sc.value - c.floor
 	c.steady = slowdown <= growBelow
 	c.slow = max(0, slowdown)
-	if demand && c.starting && c.started(now, slowdown, sc.value-was.value) {
+	if demand && 2*used >= float64(c.slots) && c.starting && c.started(now, sc, slowdown, sc.value-was.value) {
 		return
 	}
 	switch {
 	case !demand: // idle time says nothing about slots
 		c.streak = 0
+	case c.streak > 0 && slowdown > growBelow+sc.err && c.round.mixed(sc.typical): // the last step was too much
+		c.streak = 0
+		c.bar(now, c.slots)
+		c.set(c.slots - max(1, c.slots/9))
 	case c.slots > c.min && (slowdown > probeAbove || !c.anchored && slowdown > growBelow || now >= c.probeAt):
 		c.probe(slowdown)
-	case slowdown <= growBelow:
+	case slowdown <= growBelow && (2*used >= float64(c.slots) || c.slots < calmSlots):
 		c.grow(now, slowdown)
 	}
 }
 
 // started handles a round of the slow start with demand: the slots double. A high score ends the
-// slow start, and the round before, with half the slots, serves as the probe. The first score may
+// slow start, and the round before, with half the slots, serves as the probe. If the costs of requests
+// are mixed, slots grow by an eighth, and the last step is taken back. The first score may
 // be somewhat high, because the floor comes from few requests. started reports whether it has set
 // the slots.
-func (c *Capacity) started(now int64, slowdown, rise float64) bool {
+func (c *Capacity) started(now int64, sc score, slowdown, rise float64) bool {
 	grown := c.fewer > 0 && c.fewer < c.slots
+	mixed := c.round.mixed(sc.typical)
 	if slowdown <= growBelow || !grown && slowdown <= probeAbove {
 		c.fewer = c.slots
-		c.set(2 * c.slots)
+		if mixed {
+			c.set(c.slots + max(1, c.slots/8))
+		} else {
+			c.set(2 * c.slots)
+		}
 		return true
 	}
 	c.starting = false
+	if grown && mixed {
+		c.bar(now, c.slots)
+		c.set(c.fewer)
+		return true
+	}
 	if !grown || slowdown <= probeAbove {
 		return false
 	}
@@ -84,13 +107,16 @@ func (c *Capacity) started(now int64, slowdown, rise float64) bool {
 	return true
 }
 
-// lower sets the floor after a round that was not a probe.
-func (c *Capacity) lower(now int64, sc score, demand bool) {
+// lower sets the floor after a round that was not a probe. used is the mean number of requests in progress.
+func (c *Capacity) lower(now int64, sc score, used float64, demand bool) {
 	was := c.floor
 	switch {
 	case !c.scored:
 		c.scored = true
 		c.floor = sc.value
+		if c.cold {
+			c.warmed(max(calmSlots, int(used), c.round.least+calmSlots/2))
+		}
 		return
 	case c.slots == c.min: // a probe is impossible
 		c.floor += (sc.value - c.floor) / 2
@@ -105,6 +131,21 @@ func (c *Capacity) lower(now int64, sc score, demand bool) {
 			c.probeAt = now
 		}
 	}
+}
+
+// warmed sets the slots after the start if there was no queue, so that the score is the floor.
+func (c *Capacity) warmed(slots int) {
+	c.cold, c.anchored, c.starting = false, true, true
+	c.set(slots)
+}
+
+// restart forgets what was measured if there were too many slots at the start.
+func (c *Capacity) restart() {
+	fresh := New(Options{Min: c.min, Max: c.max})
+	fresh.networks, fresh.typical = c.networks, c.typical
+	*c = *fresh
+	c.cold = false
+	c.set(testedSlots)
 }
 
 // probe starts a round with fewer slots.
@@ -123,6 +164,19 @@ func (c *Capacity) probe(slowdown float64) {
 // probed evaluates a probe.
 func (c *Capacity) probed(now int64, sc score, demand bool) {
 	c.phase = watching
+	if c.cold {
+		fall := c.score.value - sc.value
+		switch {
+		case !demand: // too few requests for a result
+			c.set(c.full)
+		case fall > elastic:
+			c.restart()
+		default:
+			c.scored, c.score, c.floor = true, sc, sc.value
+			c.warmed(c.full)
+		}
+		return
+	}
 	c.set(c.full)
 	if !demand { // too few requests for a result
 		return

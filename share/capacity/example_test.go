@@ -16,6 +16,6 @@ func Example() {
 	}
 	fmt.Println("within the bounds:", c.Slots() >= 2 && c.Slots() <= 64)
 	// Output:
-	// before any sample: 4
+	// before any sample: 32
 	// within the bounds: true
 }

@@ -7,6 +7,9 @@ import (
 
 const (
 	votesLeast  = 24   // of a round of any length
+	knownLeast  = 3    // networks with standing that have most votes,
+	seenLeast   = 8    // and networks that were seen before
+	mixedCosts  = 3    // times the usual cost: see mixed
 	eachLeast   = 4    // requests of a network, when there are few networks
 	precision   = 0.06 // target error of a score
 	rough       = 0.15 // target error in the slow start
@@ -20,6 +23,8 @@ const (
 
 	roundLeast = 250 * time.Millisecond
 	roundCalm  = 2 * time.Second // a round with shorter typical times lasts longer, so that variations average out
+	coldLeast  = time.Second     // of the first round,
+	coldLags   = 2               // in typical times
 	roundLong  = 5 * time.Second // after this, or longLags typical times, less precision is enough
 	warmLeast  = 100 * time.Millisecond
 	lags       = 5 // least length of a round in typical times; a queue needs as long to drain
@@ -33,9 +38,11 @@ type round struct {
 	checkAt  int64 // judged not earlier than this,
 	check    int   // and not with fewer votes
 	finished int
-	pressed  int // of these, while all slots were in use or a request waited
-	run      int // number of the latest samples that were pressed
-	votes    int // samples with a usual time, or failures
+	took     float64 // ns of all of them together
+	least    int     // least number of requests in progress when one began
+	pressed  int     // of those that finished, while all slots were in use or a request waited
+	run      int     // number of the latest samples that were pressed
+	votes    int     // samples with a usual time, or failures
 }
 
 // A score says how slow the requests of a round were.
@@ -55,13 +62,22 @@ func (c *Capacity) begin(now int64, warm float64) {
 	if warm > 0 {
 		start += max(int64(warmLeast), int64(warm*c.typical))
 	}
-	c.round = round{start: start, checkAt: start + shortest(c.typical), check: votesLeast}
+	c.round = round{start: start, checkAt: start + c.shortest(c.typical), check: votesLeast, least: math.MaxInt}
 	c.networks.begin()
+}
+
+// mixed reports whether most of the upstream's time goes to requests that are much more expensive than
+// those of most voters. These would wait long behind them inside the upstream.
+func (r *round) mixed(typical float64) bool {
+	return r.took > mixedCosts*typical*float64(r.finished)
 }
 
 // shortest returns the least length of a round, in ns, so that effects between requests average
 // out.
-func shortest(typical float64) int64 {
+func (c *Capacity) shortest(typical float64) int64 {
+	if c.cold && c.phase == watching {
+		return max(int64(coldLeast)<<min(2*c.stalled, 6), int64(coldLags*typical))
+	}
 	return max(int64(roundLeast), int64(lags*typical), min(int64(3*lags*typical), int64(roundCalm)))
 }
 
@@ -69,12 +85,19 @@ func shortest(typical float64) int64 {
 func (c *Capacity) judge(now int64) {
 	age := now - c.round.start
 	sc := c.poll()
-	if least := shortest(sc.typical); age < min(least, int64(roundLong)) {
-		c.round.checkAt = c.round.start + min(least, int64(roundLong))
+	least := c.shortest(sc.typical)
+	if c.stalled == 0 {
+		least = min(least, int64(roundLong))
+	}
+	if age < least && !c.overshot(sc) {
+		c.round.checkAt = c.round.start + least
+		if c.starting && c.fewer > 0 || c.round.mixed(sc.typical) {
+			c.round.checkAt, c.round.check = now, c.round.votes+c.round.votes/2
+		}
 		return
 	}
 	long := max(int64(roundLong), int64(longLags*sc.typical))
-	if age < long && (sc.err > precision || sc.few) && !c.clear(sc) {
+	if age < long && (sc.err > precision || sc.few) && !c.clear(sc) && !c.overshot(sc) {
 		c.round.check = c.round.votes + c.round.votes/2
 		return
 	}
@@ -82,6 +105,8 @@ func (c *Capacity) judge(now int64) {
 	was := c.slots
 	c.control(now, sc, 2*c.round.pressed > c.round.finished)
 	switch {
+	case c.slots < was && c.phase == probing && c.cold:
+		c.begin(now, warmLags)
 	case c.slots < was:
 		c.begin(now, lags)
 	case c.slots > was:
@@ -91,12 +116,21 @@ func (c *Capacity) judge(now int64) {
 	}
 }
 
+// overshot reports whether there are clearly too many slots in the slow start, or while the costs of
+// requests are mixed. Then the round ends at once: while it lasts, all requests wait inside the upstream.
+func (c *Capacity) overshot(sc score) bool {
+	soon := c.starting && c.fewer > 0 || c.phase == watching && c.round.mixed(sc.typical)
+	return soon && sc.value-c.floor > probeAbove+sure*sc.err+sc.skew
+}
+
 // clear reports whether a score is so far from all thresholds that an error above the target is
 // acceptable.
 func (c *Capacity) clear(sc score) bool {
 	err := sure*sc.err + sc.skew
 	slowdown := sc.value - c.floor
 	switch {
+	case c.cold && c.phase == watching:
+		return true
 	case !c.scored:
 		return sc.err < 2*rough
 	case c.starting:
@@ -111,18 +145,20 @@ func (c *Capacity) clear(sc score) bool {
 	return slowdown-err > probeAbove || slowdown+err < growBelow
 }
 
-// poll returns the score of the round so far. If clients with standing vote in three networks or
-// more, the other networks have at most half as many votes.
+// poll returns the score of the round so far. If clients with standing vote in knownLeast networks or
+// more, the other networks have at most half as many votes. Otherwise the same holds for clients that
+// were seen before, in seenLeast networks.
 func (c *Capacity) poll() score {
 	all := c.networks.all[:]
-	others, knowns := len(all), 0
+	others, ranks := len(all), [3]int{}
 	for _, i := range c.networks.touched {
-		if all[i].known {
-			knowns++
-		}
+		ranks[all[i].rank]++
 	}
-	if knowns >= 3 {
-		others = knowns / 2
+	least := uint8(0) // rank of those whose votes all count
+	if knowns, seen := ranks[2], ranks[1]+ranks[2]; knowns >= knownLeast {
+		least, others = 2, knowns/2
+	} else if seen >= seenLeast {
+		least, others = 1, seen/2
 	}
 	c.offs, c.times, c.counts = c.offs[:0], c.times[:0], c.counts[:0]
 	for _, i := range c.networks.touched {
@@ -130,7 +166,7 @@ func (c *Capacity) poll() score {
 		if n.n+n.failed == 0 {
 			continue
 		}
-		if !n.known {
+		if n.rank < least {
 			if others == 0 {
 				continue
 			}

@@ -25,12 +25,16 @@ type world struct {
 	now     float64 // seconds
 	events  arrivals
 	waiting []*job
+	stalls  bool    // they are looked for
+	stirred float64 // when a request last began or finished
 	inside  []*job
 	log     []second
 	used    map[uint64]float64
 	zipf    *rand.Zipf
 
-	least, most int // extremes of the slots
+	least, most int     // extremes of the slots
+	mostFrom    float64 // time from which most counts
+	burst       float64 // when the last request of a client without pause finished
 }
 
 // A client sends a request, waits for the answer, pauses, and repeats this.
@@ -94,7 +98,7 @@ func (w *world) run(seed uint64, seconds int) {
 	w.c = New(w.opts)
 	w.used = map[uint64]float64{}
 	w.log = make([]second, seconds)
-	w.least, w.most = w.c.Slots(), w.c.Slots()
+	w.least, w.most = w.c.Slots(), 0
 	if w.speed == nil {
 		w.speed = func(float64) float64 { return 1 }
 	}
@@ -142,6 +146,20 @@ func (w *world) run(seed uint64, seconds int) {
 			w.arrive(heap.Pop(&w.events).(arrival).c)
 		}
 		w.admit()
+		if w.stalls && len(w.waiting) > 0 && w.now-w.stirred >= w.c.StallAfter().Seconds() {
+			w.stirred = w.now
+			w.c.Stall(int64(w.now * 1e9))
+			w.admit()
+		}
+		w.extremes()
+	}
+}
+
+// extremes notes the least and the most slots.
+func (w *world) extremes() {
+	w.least = min(w.least, w.c.Slots())
+	if w.now >= w.mostFrom {
+		w.most = max(w.most, w.c.Slots())
 	}
 }
 
@@ -200,7 +218,7 @@ func (w *world) admit() {
 		j := w.waiting[first]
 		w.waiting = append(w.waiting[:first], w.waiting[first+1:]...)
 		w.inside = append(w.inside, j)
-		j.began, j.inside = w.now, len(w.inside)
+		j.began, j.inside, w.stirred = w.now, len(w.inside), w.now
 		j.waited = len(w.waiting) > 0
 		if w.room > 0 && len(w.inside) > w.room {
 			j.failing, j.delay, j.work = true, 0.001, 0
@@ -217,6 +235,7 @@ func (w *world) finish() {
 		w.inside = append(w.inside[:i], w.inside[i+1:]...)
 		i--
 		took := w.now - j.began
+		w.stirred = w.now
 		w.used[j.network] += took
 		s := &w.log[min(int(w.now), len(w.log)-1)]
 		s.took += took
@@ -231,9 +250,11 @@ func (w *world) finish() {
 			Took: time.Duration(took * 1e9), Inside: j.inside,
 			Waiting: j.waited || len(w.waiting) > 0, Failed: j.failing || j.fails, Known: j.client.known,
 		})
-		w.least, w.most = min(w.least, w.c.Slots()), max(w.most, w.c.Slots())
+		w.extremes()
 		at := w.now
-		if j.client.pause != nil {
+		if j.client.pause == nil {
+			w.burst = w.now
+		} else {
 			at += j.client.pause(w)
 		}
 		heap.Push(&w.events, arrival{at, j.client})

@@ -88,7 +88,7 @@ type network struct {
 	n       uint32
 	failed  uint32
 	round   uint32 // round of these values
-	known   bool   // the values are only of clients with standing
+	rank    uint8  // the values are only of clients of this rank
 	lasting bool   // clients with standing were seen in it
 }
 
@@ -139,8 +139,8 @@ func (t *networks) find(s *Sample) *network {
 	if n.round != t.round {
 		t.touched = append(t.touched, uint16(found))
 	}
-	if n.round != t.round || s.Known && !n.known {
-		*n = network{id: n.id, round: t.round, known: s.Known, lasting: n.lasting || s.Known}
+	if n.round != t.round || s.rank() > n.rank {
+		*n = network{id: n.id, round: t.round, rank: s.rank(), lasting: n.lasting || s.Known}
 	}
 	n.last = s.Now
 	return n

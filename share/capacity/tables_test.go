@@ -132,7 +132,7 @@ func TestClientsWithStandingVoteForTheirNetwork(t *testing.T) {
 	c.vote(&Sample{Network: 1, Took: 1, Known: true}, 0.5)
 	c.vote(&Sample{Network: 1, Took: 1}, 3)
 	n := c.networks.find(&Sample{Network: 1})
-	if n.n != 1 || n.off != 0.5 || !n.known {
+	if n.n != 1 || n.off != 0.5 || n.rank != 2 {
 		t.Errorf("%+v", *n)
 	}
 }
