@@ -24,6 +24,7 @@ type ruleAnswer struct {
 	json     string // the name as a JSON string
 	item     policyItem
 	costs    bool // the limit is on the cost of requests, not on their number
+	blocks   bool // the rule is a block: one request may have started its ban
 	fixed    fairshare.Answer
 	body     template // of fixed.Body; empty for the usual body
 	kind     bodyKind // of fixed.Body
@@ -45,6 +46,7 @@ func newAnswers(p *fairshare.Policy, contact string) *answers {
 	}
 	a.rules[fairshare.OperatorBan] = newRuleAnswer(fairshare.OperatorBan)
 	a.rules[fairshare.BusyUpstream] = newRuleAnswer(fairshare.BusyUpstream)
+	a.rules[fairshare.AttackMode] = newRuleAnswer(fairshare.AttackMode)
 	return a
 }
 
@@ -53,7 +55,7 @@ func newRuleAnswer(r *fairshare.Rule) *ruleAnswer {
 		name: r.Name,
 		html: string(appendHTML(nil, r.Name)),
 		json: string(appendJSON(nil, r.Name)),
-		item: newPolicyItem(r.Name, r.Limit),
+		item: newPolicyItem(r.Name, r.Limit), blocks: r.Action == fairshare.Block && r != fairshare.OperatorBan,
 	}
 	if r.Limit != nil {
 		switch r.Limit.Resource {
@@ -158,6 +160,9 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 	}
 	boundBodyRead(w, r)
 	NoUpstreamAnswer(w) // for a guard around this one
+	if !isRobots && g.wantsVisitor(&vis.req, r, v) {
+		g.setVisitor(w.Header(), r, &vis.req, visitorChange{})
+	}
 	answer := f.compose(vis, r, limits, retryAfter, page)
 	if g.Answer == nil || isRobots {
 		answer.send(w)

@@ -133,6 +133,24 @@ func TestBlockNamesNoWait(t *testing.T) {
 	}
 }
 
+// The blocked request that starts a ban is answered as any blocked one; during the ban the
+// answer names the wait, and does not mention too many requests.
+func TestAnswersOfBanByBlock(t *testing.T) {
+	trap := block("no", "/x")
+	trap.Ban = &fairshare.BanTerms{After: 1, For: time.Hour, All: true}
+	h := httpguard.Middleware(newGuard(t, trap), atNoon(nil))(welcome)
+	w := request(h, "GET", "/x")
+	if w.Code != 403 || w.Header().Get("Retry-After") != "" || strings.Contains(w.Body.String(), "wait") {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+	const lead = "This site has blocked you for a while, after requests that it does not accept."
+	w = request(h, "GET", "/")
+	if w.Code != 429 || w.Header().Get("Retry-After") == "" || w.Header().Get("RateLimit") != "" ||
+		!strings.Contains(w.Body.String(), lead) {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
 func TestEmptyBody(t *testing.T) {
 	rule := fairshare.Rule{Name: "a", Answer: &fairshare.Answer{Empty: true}}
 	server := httptest.NewUnstartedServer(refused(t, rule, httpguard.Options{Contact: "shop@example.org"}))

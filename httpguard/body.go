@@ -29,7 +29,7 @@ func (f *refusal) title() string {
 	switch f.name {
 	case fairshare.OperatorBan.Name:
 		return "Access blocked"
-	case fairshare.BusyUpstream.Name:
+	case fairshare.BusyUpstream.Name, fairshare.AttackMode.Name:
 		return "This site is busy"
 	}
 	if f.costs && !f.queued {
@@ -46,10 +46,12 @@ func (f *refusal) lead() string {
 		return "The operators of this site have blocked your access for now."
 	case f.action == fairshare.Block:
 		return "This site does not accept requests of this kind."
-	case f.name == fairshare.BusyUpstream.Name:
+	case f.name == fairshare.BusyUpstream.Name, f.name == fairshare.AttackMode.Name:
 		return "This site is getting more requests than it can answer right now."
 	case f.ceiling:
 		return "Too many requests reach this site the way yours does."
+	case f.ban && f.blocks:
+		return "This site has blocked you for a while, after requests that it does not accept."
 	case f.ban:
 		return "This site has blocked you for a while, after too many refused requests."
 	}

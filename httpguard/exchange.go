@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/browser"
 	"fairshare/share"
 )
 
@@ -20,13 +21,16 @@ type Exchange struct {
 	completion Completion
 	response   response
 	bodyless   bool // the request has no body
-	work       work
+
+	visitorCookie string // as sent; "" if there was none
+	signs         browser.Sighting
+	work          work
 }
 
 // work describes the upstream's part of one request: when it begins and ends, its
 // cost and its turn.
 //
-// An Exchange stays below 576 bytes, the next size class of Go's allocator. Facts
+// An Exchange stays below 640 bytes, the next size class of Go's allocator. Facts
 // that most requests do not need are in values of their own.
 type work struct {
 	mu       sync.Mutex // of what follows, and of settling
@@ -85,8 +89,12 @@ func (x *Exchange) await(w http.ResponseWriter, r *http.Request) bool {
 	}
 	var turn *share.Turn
 	if k.queued != nil {
+		g := x.gen
+		if g.wantsPage(x.completion.HTTP, &k.queued.visit.req) {
+			k.queued.claim.WaitAtMost(g.WaitingRoom.After())
+		}
 		var err error
-		if turn, err = x.gen.Share.Wait(r.Context(), &k.queued.claim); err != nil {
+		if turn, err = g.Share.Wait(r.Context(), &k.queued.claim); err != nil {
 			x.turnAway(w, r, err)
 			return false
 		}
@@ -129,9 +137,13 @@ func (x *Exchange) turnAway(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.As(err, &busy) {
 		return
 	}
-	v := fairshare.Verdict{Finding: fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream,
-		Wait: busy.RetryAfter}}
-	x.gen.refuse(w, r, x.work.queued.visit, &v)
+	vis := x.work.queued.visit
+	if x.gen.wantsPage(x.completion.HTTP, &vis.req) {
+		x.gen.sendRoom(w, x.completion.HTTP, vis, busy.Expected)
+		return
+	}
+	v := waitVerdict(fairshare.BusyUpstream, busy.RetryAfter)
+	x.gen.refuse(w, r, vis, &v)
 }
 
 // endless records that the answer has no end: the turn is given back, and time
@@ -245,6 +257,9 @@ func (x *Exchange) end() {
 		x.gen.release(k.queued.visit)
 	}
 	x.gen.inProgress.remove(x)
+	if x.response.status.Load() == 0 { // an answer without a body
+		x.noteSigns(x.response.outcome(), x.response.Header())
+	}
 	now := x.gen.Now()
 	x.stop(now, !x.response.returned || x.response.status.Load() >= http.StatusInternalServerError)
 	if x.settleEnd(now) {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"fairshare"
+	"fairshare/browser"
 )
 
 // Middleware returns a function that wraps a handler. The guard judges each
@@ -59,6 +60,9 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 	}
 	if opts.Now == nil {
 		opts.Now = NewClock().Now
+	}
+	if opts.Share != nil && !guard.HasBusy() {
+		guard.UseBusy(opts.Share.IsBusy)
 	}
 	if opts.ReferenceKey == nil {
 		opts.ReferenceKey = h.key[:]
@@ -113,6 +117,8 @@ type visit struct {
 	report Report
 	fields [8]field
 	buf    []byte
+	cookie string // of the visitor, as sent; "" if there was none
+	signs  browser.Sighting
 }
 
 // serve judges one request. next is nil for the handler that h wraps.
@@ -121,6 +127,11 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	vis := g.visits.Get().(*visit)
 	vis.report.HTTP = r
 	g.fill(&vis.req, r)
+	vis.cookie = g.readVisitor(&vis.req, r)
+	g.lookForSigns(vis, r)
+	if g.Fleets != nil {
+		g.Fleets.Arrived(&vis.req)
+	}
 	v, gone, err := g.decide(r, vis)
 	g.reportFailed(r, err)
 	if gone {
@@ -129,6 +140,10 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	}
 	switch v.Enforced() {
 	case fairshare.Allow:
+		if g.inRoom(w, r, vis, &v) {
+			g.release(vis)
+			return nil
+		}
 		return g.pass(w, r, vis, &v, next)
 	case fairshare.Refuse, fairshare.Block:
 		g.refuse(w, r, vis, &v)
@@ -194,7 +209,8 @@ type canonical http.Header
 func (h canonical) Values(name string) []string { return h[name] }
 
 func (h *Handler) release(vis *visit) {
-	vis.req, vis.report, vis.fields = fairshare.Request{}, Report{}, [8]field{}
+	vis.req, vis.report, vis.fields, vis.cookie = fairshare.Request{}, Report{}, [8]field{}, ""
+	vis.signs = browser.Sighting{}
 	if cap(vis.buf) > 64<<10 {
 		vis.buf = nil
 	}
@@ -205,9 +221,10 @@ func (h *Handler) release(vis *visit) {
 // handler or a hook panics.
 func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict,
 	next func(http.ResponseWriter, *http.Request) error) (err error) {
-	x := &Exchange{gen: g, verdict: *v, completion: Completion{
+	x := &Exchange{gen: g, verdict: *v, visitorCookie: vis.cookie, signs: vis.signs, completion: Completion{
 		Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
 		HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Path: vis.req.Path, UserAgent: vis.req.UserAgent,
+		Owner: vis.req.Owner, Fleet: vis.req.Fleet,
 	}}
 	x.response = response{w: w, x: x, head: r.Method == http.MethodHead}
 	x.bodyless = r.ContentLength == 0
@@ -227,6 +244,7 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 	if g.HandlerAwaits || x.await(w, r) {
 		if next == nil {
 			g.next.ServeHTTP(w, r)
+			x.finishHeader()
 		} else if err = next(w, r); err != nil {
 			x.answerError(err)
 		}

@@ -6,7 +6,11 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/browser"
+	"fairshare/fleets"
 	"fairshare/share"
+	"fairshare/visitor"
+	"fairshare/waitingroom"
 )
 
 // Options change what a [Handler] does. The zero Options are right for a server
@@ -72,9 +76,47 @@ type Options struct {
 	// written before. nil, or a result of 0, means 500.
 	ErrorStatus func(error) int
 
+	// Visitors reads and signs the cookie by which a client keeps its standing when
+	// its address changes or is shared. It is set on pages that no cache may store,
+	// while the site is busy or the client is near a limit. Neither rules nor the
+	// handler see it. nil means that clients are known by their address only.
+	Visitors *visitor.Cookies
+
+	// Members reads a cookie by which the site says that a client is logged in. nil means that
+	// only the response header [VisitorField] says so.
+	Members *visitor.Members
+
+	// Secure reports whether a proxy in front has received the request by TLS. It is
+	// called if the connection of the request does not use TLS. nil means false.
+	Secure func(*http.Request) bool
+
+	// Browser looks for signs that clients are browsers, for rules that match
+	// them. The guards of several policies may share one. nil means that no client
+	// is a browser.
+	Browser *browser.Watcher
+
+	// Fleets finds clients at many addresses that behave as one program, for
+	// limits that count them as one client, and for reports. The guards of several
+	// policies may share one. nil means that no client belongs to a fleet.
+	Fleets *fleets.Finder
+
 	// Share gives out turns at the upstream while it is busy. nil means that no
-	// request waits for a turn.
+	// request waits for a turn. A guard without [fairshare.Guard.UseBusy] gets
+	// [share.Queue.IsBusy], for limits that hold only while the upstream is busy.
 	Share *share.Queue
+
+	// WaitingRoom makes the page for people whose browser gets no turn: status 503,
+	// and it reloads itself. With Visitors they keep their place. It is sent in place
+	// of an answer by Answer. In dry run nobody gets it. nil means that all requests
+	// without a turn are refused in the same way.
+	WaitingRoom *waitingroom.Room
+
+	// RoomFirst reports whether a client without a visitor's cookie gets into the
+	// waiting room first, although there may be room for it. It is let through when
+	// it comes back with the cookie. It is asked for GET and HEAD, and if the client's
+	// network still gets cookies: POST requests pass, and clients that get no cookie.
+	// nil means no client. It needs WaitingRoom and Visitors.
+	RoomFirst func(*fairshare.Request) bool
 
 	// HandlerAwaits says that the handler itself calls AwaitTurn, just before it
 	// sends the request to the upstream. Otherwise the turn is awaited before

@@ -20,6 +20,8 @@ type Report struct {
 	Status     int                // of the answer
 	RetryAfter int64              // seconds; 0 when the answer names none
 	ID         string             // the reference shown to the client; one for all refusals of a client by a rule
+
+	WaitingRoom bool // the client gets the page of Options.WaitingRoom
 }
 
 // LogValue returns what is safe to log: no query, header, cookie or key of a
@@ -56,6 +58,8 @@ type Completion struct {
 	CPU       time.Duration // of the upstream; 0 when it is not measured
 	Status    int           // that the upstream answered with; 0 when it gave no answer
 	Bytes     int64         // of the response body
+	Owner     fairshare.Owner
+	Fleet     string // as Request.Fleet
 }
 
 // LogValue returns what is safe to log: no query, header or cookie.

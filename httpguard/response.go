@@ -76,6 +76,11 @@ func (res *response) WriteHeader(status int) {
 	if res.status.Load() == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		res.begins(status)
 	}
+	if header := res.w.Header(); status < 200 && header[VisitorField] != nil { // it is for the final answer
+		field := header[VisitorField]
+		delete(header, VisitorField)
+		defer func() { header[VisitorField] = field }()
+	}
 	res.w.WriteHeader(status)
 }
 
@@ -112,6 +117,11 @@ func (res *response) wrote(n int64) {
 // An answer without an end, such as an event stream, gives its turn back.
 func (res *response) begins(status int) {
 	res.status.Store(int32(status))
+	if !res.own {
+		res.x.noteSigns(status, res.w.Header())
+		res.x.answerVisitor(res.w.Header())
+		res.x.noteFleet(status, res.w.Header())
+	}
 	if kind := res.w.Header()["Content-Type"]; len(kind) == 1 && isEventStream(kind[0]) {
 		res.x.endless()
 	}
@@ -139,6 +149,7 @@ func (res *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := res.w.(http.Hijacker).Hijack()
 	if err == nil {
 		res.hijacked = true
+		delete(res.w.Header(), VisitorField)
 		res.x.endless()
 		res.x.settleHead()
 	}

@@ -117,7 +117,7 @@ func TestParseReadsCostsAndShares(t *testing.T) {
 	part := func(kind fairshare.KeyKind, name string) fairshare.KeyPart {
 		return fairshare.KeyPart{Kind: kind, Name: name}
 	}
-	byDefault := []fairshare.KeyPart{part(fairshare.ByNetwork, ""), part(fairshare.ByAddr, "")}
+	byDefault := DefaultShareBy(false)
 	for text, want := range map[string]File{
 		"": {},
 		`upstream: {url: "http://127.0.0.1:3000", cpu: {cores: 2.5}}`: {

@@ -70,10 +70,29 @@ func covers(a, b condition) bool {
 		(a.Seen == nil || coversTexts(a.Seen, b.Seen, globCovers)) &&
 		(a.UserAgent == nil || coversTexts(a.UserAgent, b.UserAgent, containsCovers)) &&
 		(a.ASN == nil || coversTexts(a.ASN, b.ASN, foldedGlobCovers)) &&
+		(a.Browser == nil || coversBrowsers(a, b)) &&
 		(a.Label == nil || coversTexts(a.Label, b.Label, strings.EqualFold)) &&
 		(a.Hostname == nil || coversTexts(a.Hostname, b.Hostname, globCovers)) &&
 		(a.Bot == nil || coversBots(a, b)) &&
 		(a.Listed == nil || reflect.DeepEqual(a.Listed, b.Listed))
+}
+
+// coversBrowsers compares browser conditions. In a favorable match only likely holds, in others
+// claimed includes contradicted.
+func coversBrowsers(a, b condition) bool {
+	if b.Browser == nil {
+		return false
+	}
+	holds := func(c condition, word string) bool {
+		return slices.Contains(c.Browser, word) && (!c.favorable || word == "likely") ||
+			word == "contradicted" && !c.favorable && slices.Contains(c.Browser, "claimed")
+	}
+	for _, word := range browserWords {
+		if holds(b, word) && !holds(a, word) {
+			return false
+		}
+	}
+	return true
 }
 
 // coversBots compares bot conditions. In a favorable match, each word holds only for

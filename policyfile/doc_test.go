@@ -46,7 +46,8 @@ func TestReferenceIsCompleteAndItsExamplesParse(t *testing.T) {
 		"upstream": names(upstreamKeys()), "the upstream's cpu": names(upstreamCPUKeys()),
 		"the upstream's cost": names(upstreamCostKeys()), "share": names(shareKeys()), "weights": names(weightKeys()),
 		"journal": names(journalKeys()), "bounds": names(boundsKeys()), "ban": names(banKeys()),
-		"answer": names(answerKeys()),
+		"waiting_room": names(roomKeys()), "texts of waiting_room": names(textKeys()),
+		"answer": names(answerKeys()), "visitors": names(visitorKeys()), "member": names(memberKeys()),
 	} {
 		for _, key := range keys {
 			if !strings.Contains(doc, "`"+key+"`") && !strings.Contains(doc, "`"+key+": ") &&

@@ -17,6 +17,11 @@ type Facts struct {
 	Lookups bool // Request.Lookups: hostnames, and the DNS lists of File.DNS
 	Labels  bool // Request.Override.Labels
 	Owners  bool // Request.Owner, by the tables of File.ASN
+	Fleets  bool // Request.Fleet, by package fleets
+	Busy    bool // whether the upstream is busy, by Guard.UseBusy
+
+	// Browsers declares Request.Browser; see package browser.
+	Browsers bool
 }
 
 // Provide declares that the program provides facts for the requests that f.Policy
@@ -31,6 +36,9 @@ func (f *File) Provide(facts Facts) {
 	f.provided.Lookups = f.provided.Lookups || facts.Lookups
 	f.provided.Labels = f.provided.Labels || facts.Labels
 	f.provided.Owners = f.provided.Owners || facts.Owners
+	f.provided.Fleets = f.provided.Fleets || facts.Fleets
+	f.provided.Busy = f.provided.Busy || facts.Busy
+	f.provided.Browsers = f.provided.Browsers || facts.Browsers
 }
 
 // ready returns an error for each rule that tests a fact which the program does
@@ -48,6 +56,15 @@ func (f *File) ready() error {
 		f.missing(&rule.Match, add)
 		if rule.Limit != nil && !f.provided.Owners && byOwner(rule.Limit.By) {
 			add("owners of addresses (by: asn)" + ownersRemedy)
+		}
+		if rule.Limit != nil && !f.provided.Fleets && byFleet(rule.Limit.By) {
+			add("fleets (by: fleet); open the policy with package site, or set Request.Fleet by package fleets and call " +
+				"File.Provide(Facts{Fleets: true})")
+		}
+		if rule.Limit != nil && rule.Limit.When == fairshare.Busy && !f.provided.Busy &&
+			slices.Contains(f.busyRules, rule.Name) {
+			add("how busy the upstream is (when: busy); open the policy with package site and a key share, or " +
+				"call Guard.UseBusy and File.Provide(Facts{Busy: true})")
 		}
 		if rule.Ban != nil && rule.Ban.Unless != nil {
 			f.missing(rule.Ban.Unless, add)
@@ -91,6 +108,9 @@ func (f *File) missing(m *fairshare.Match, add func(text string)) {
 	}
 	if m.ASN != nil && !f.provided.Owners {
 		add("owners of addresses (match: {asn: …})" + ownersRemedy)
+	}
+	if m.Browser != nil && !f.provided.Browsers {
+		add("browsers" + remedy + "set Request.Browser by package browser and call File.Provide(Facts{Browsers: true})")
 	}
 	for i := range m.Not {
 		f.missing(&m.Not[i], add)

@@ -12,7 +12,8 @@ import (
 	"fairshare/membans"
 )
 
-var everything = Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true}
+var everything = Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true, Busy: true,
+	Browsers: true}
 
 // A rule that tests a fact which the program does not provide would never hold.
 // NewGuard returns an error with the rule and the fact.
@@ -56,7 +57,7 @@ rules:
   - {name: two, match: {label: bad}, block: true}
 `, `site.yaml: rule "one" looks at bots` + site + `set Request.Bot and call File.Provide(Facts{Bots: true})
 site.yaml: rule "two" looks at labels` + site + `set Request.Override.Labels and call File.Provide(Facts{Labels: true})`,
-			Facts{Bots: true, Labels: true, Owners: true}},
+			Facts{Bots: true, Labels: true, Owners: true, Browsers: true}},
 	} {
 		f, err := Parse("site.yaml", []byte(c.policy))
 		if err != nil {

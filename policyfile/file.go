@@ -47,7 +47,12 @@ type File struct {
 	Contact  string // shown to refused clients; "" if not set
 	FailOpen bool   // requests pass while the counters are out of order
 	Memory   int64  // for the counters, in bytes; DefaultMemory if not set
-	Share    *Share // how a busy upstream is shared; nil means that no request waits for a turn
+	Share    *Share // how a busy upstream is shared; nil if the file does not say: see ServedShare
+	NoShare  bool   // the file says "share: none": no request waits for a turn
+
+	Visitors *Visitors // the cookies of visitors; nil means that the policy says nothing of them
+
+	WaitingRoom *WaitingRoom // for people at a busy upstream; nil means the default: see HasWaitingRoom
 
 	TrustedProxies []string // prefixes, addresses, names of lists and fixed names such as "loopback"
 	Header         string   // with the client's address, from trusted proxies; "" means X-Forwarded-For
@@ -67,6 +72,7 @@ type File struct {
 	references []fileReference             // the files that the policy names and Parse does not read
 	percents   map[*fairshare.Limit]string // limits that are a share of a window, as written
 	cores      float64                     // of the upstream; shares of CPU are shares of them
+	busyRules  []string                    // rules with when: busy that are not built in
 }
 
 // Serve holds the settings of the command serve. They do not change what the
@@ -208,6 +214,7 @@ func BuiltIn() *File {
 	if err != nil {
 		panic(err) // cannot happen: the file is part of the program, and tested
 	}
+	f.busyRules = nil
 	return f
 }
 

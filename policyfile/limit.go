@@ -23,7 +23,10 @@ func limitKeys() []key[fairshare.Limit] {
 		return func(r *reader, n *node, d *fairshare.Limit) { d.Resource = res }
 	}
 	return []key[fairshare.Limit]{
-		{"requests", count(fairshare.Requests)},
+		{"requests", func(r *reader, n *node, d *fairshare.Limit) {
+			d.Resource = fairshare.Requests
+			d.N = r.integer(n, "requests", 0, fairshare.MaxN)
+		}},
 		{"concurrent", count(fairshare.Concurrent)},
 		{"bytes", func(r *reader, n *node, d *fairshare.Limit) {
 			d.Resource = fairshare.Bytes
@@ -40,9 +43,12 @@ func limitKeys() []key[fairshare.Limit] {
 			d.Window = r.duration(n, "per", fairshare.MinWindow, fairshare.MaxWindow)
 		}},
 		{"by", func(r *reader, n *node, d *fairshare.Limit) { d.By = r.keyParts(n) }},
+		{"distinct", readDistinct},
 		{"algorithm", readAlgorithm},
+		{"count", readCount},
 		// checkLimit reads it: its unit depends on the resource
 		{"burst", func(r *reader, n *node, d *fairshare.Limit) {}},
+		{"when", func(r *reader, n *node, d *fairshare.Limit) { d.When = r.when(n) }},
 		{"statuses", func(r *reader, n *node, d *fairshare.Limit) { d.Statuses = r.statuses(n, "statuses", false) }},
 		// checkLimit reads it: it has the resource of the limit
 		{"newcomers", func(r *reader, n *node, d *fairshare.Limit) {}},
@@ -134,21 +140,39 @@ func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 	if got.has("statuses") && resource != "errors" {
 		r.fault(got.at("statuses"), "", "statuses belongs to errors")
 	}
+	if got.has("count") && resource != "requests" {
+		r.fault(got.at("count"), "", "count belongs to requests")
+	} else if got.has("count") && d.Algorithm == fairshare.Quiet {
+		r.fault(got.at("count"), "algorithm: window or gcra", "count does not go with algorithm: quiet")
+	}
 	if n := got.values["newcomers"]; n != nil {
 		r.newcomers(got.at("newcomers"), n, resource, d)
 	}
-	if d.Algorithm == fairshare.Quiet && resource != "requests" {
+	switch {
+	case d.Algorithm == fairshare.Quiet && resource != "requests":
 		r.fault(got.values["algorithm"], "", "algorithm: quiet counts requests only")
+	case d.Algorithm != fairshare.Window && resource == "requests" && got.values[resource].text == "0":
+		r.fault(got.at("algorithm"), "", "requests: 0 lets no request pass, and takes no algorithm")
+	}
+	if at := got.at("distinct"); got.has("distinct") {
+		switch {
+		case resource != "requests":
+			r.fault(at, "", "distinct belongs to requests")
+		case d.Algorithm == fairshare.Quiet:
+			r.fault(at, "", "distinct is not possible with algorithm: quiet")
+		case got.has("per") && d.Window > 0 && d.Window < fairshare.MinDistinctWindow:
+			r.fault(got.values["per"], "", "per: at least 1s is needed with distinct, not %s", FormatDuration(d.Window))
+		}
 	}
 }
 
 // newcomers reads the limit of each newcomer while the shared limit is exceeded.
 func (r *reader) newcomers(key, n *node, resource string, d *fairshare.Limit) {
 	if n.kind == scalarNode && n.text == "none" {
-		d.Newcomers = &fairshare.Limit{Resource: d.Resource}
+		d.Newcomers = &fairshare.Limit{Resource: d.Resource, Count: d.Count}
 		return
 	}
-	for _, name := range []string{"by", "statuses", "newcomers"} {
+	for _, name := range []string{"by", "statuses", "distinct", "newcomers", "when", "count"} {
 		if inner := find(n, name); inner != nil {
 			r.fault(inner, "",
 				"newcomers: %s does not belong here: newcomers are counted by address, for the same requests",
@@ -166,7 +190,55 @@ func (r *reader) newcomers(key, n *node, resource string, d *fairshare.Limit) {
 			"newcomers belongs to a limit whose key unrelated clients share")
 	}
 	if d.Newcomers = r.limit(n); d.Newcomers != nil {
-		d.Newcomers.Statuses = d.Statuses
+		d.Newcomers.Statuses, d.Newcomers.Count = d.Statuses, d.Count
+		d.Newcomers.Distinct = d.Distinct
+		switch n := d.Newcomers; {
+		case d.Distinct == fairshare.EveryRequest || n.N == 0:
+		case n.Algorithm == fairshare.Quiet:
+			r.fault(key, "", "newcomers: distinct is not possible with algorithm: quiet")
+		case n.Window > 0 && n.Window < fairshare.MinDistinctWindow:
+			r.fault(key, "", "newcomers: per: at least 1s is needed with distinct, not %s", FormatDuration(n.Window))
+		}
+	}
+}
+
+// when reads in which state of the upstream a limit holds.
+func (r *reader) when(n *node) fairshare.When {
+	if r.choice(n, "when", []string{"busy", "always"}, map[string]string{
+		"overloaded": "busy", "loaded": "busy", "waiting": "busy", "full": "busy",
+		"true": "always", "on": "always", "any": "always", "idle": "always",
+	}) == "busy" {
+		return fairshare.Busy
+	}
+	return fairshare.Always
+}
+
+// checkWhen reports limits that hold only while the upstream is busy in a file that
+// says that no request waits for the upstream: it would never be busy. The rules of
+// the built-in policy are part of many files, and may stay without effect.
+func (r *reader) checkWhen() {
+	for i := range r.file.Policy.Rules {
+		rule := &r.file.Policy.Rules[i]
+		if rule.Limit == nil || rule.Limit.When != fairshare.Busy || r.rules[i].builtIn {
+			continue
+		}
+		r.file.busyRules = append(r.file.busyRules, rule.Name)
+		if r.file.NoShare {
+			r.fault(firstNode(find(r.rules[i].limit, "when"), r.rules[i].node), "share: auto",
+				"when: busy: the limit never holds: with share: none nobody notices when the upstream is busy")
+		}
+	}
+}
+
+func readDistinct(r *reader, n *node, d *fairshare.Limit) {
+	switch r.choice(n, "distinct", []string{"paths", "queries"}, map[string]string{
+		"true": "paths", "yes": "paths", "page": "paths", "pages": "paths", "url": "paths", "urls": "paths",
+		"uri": "paths",
+	}) {
+	case "paths":
+		d.Distinct = fairshare.DistinctPaths
+	case "queries":
+		d.Distinct = fairshare.DistinctQueries
 	}
 }
 
@@ -198,7 +270,7 @@ func readAlgorithm(r *reader, n *node, d *fairshare.Limit) {
 // keyKinds are the kinds that by can name, in the order of messages.
 var keyKinds = []fairshare.KeyKind{
 	fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath,
-	fairshare.ByEveryone, fairshare.ByASN,
+	fairshare.ByEveryone, fairshare.ByASN, fairshare.ByVisitor, fairshare.ByFleet,
 }
 
 // maxParts is the largest number of parts of a key.

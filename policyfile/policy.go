@@ -49,6 +49,8 @@ func topKeys() []key[File] {
 		{"sessions", readSessions},
 		{"registry", readRegistry},
 		{"share", readShare},
+		{"visitors", readVisitors},
+		{"waiting_room", readWaitingRoom},
 	}
 }
 
@@ -107,8 +109,14 @@ func (r *reader) policy(root *node) {
 	}
 	r.file.cores = r.cores()
 	r.checkOwners()
+	r.checkBrowsers()
+	r.checkVisitors()
+	if s := r.file.Share; s != nil && s.By == nil {
+		s.By = DefaultShareBy(len(r.file.ASN.Files) > 0)
+	}
 	r.checkJournal(got)
 	r.checkCostHeader()
+	r.checkWhen()
 	if !got.has("rules") {
 		r.missing(root, "rules: [{use: default}] takes the built-in rules", "rules are needed")
 	}

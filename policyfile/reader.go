@@ -139,6 +139,7 @@ func (r *reader) unknownKey(e entry, what string, known []string) {
 var synonyms = map[string]string{
 	"label": "labels", "bot": "bots",
 	"whitelist": "allow", "allowlist": "allow", "skip": "allow", "accept": "allow", "pass": "allow",
+	"honeypot": "trap", "honeytrap": "trap",
 	"deny": "block", "reject": "block", "drop": "block", "blacklist": "block", "forbid": "block",
 	"ip": "addr", "client": "addr", "cidr": "addr", "remote_addr": "addr", "source": "addr",
 	"url": "path", "uri": "path", "location": "path", "ua": "user_agent", "agent": "user_agent", "verb": "method",

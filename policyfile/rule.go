@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +23,9 @@ type ruleNode struct {
 // A ruleDraft is a rule that is being read.
 type ruleDraft struct {
 	fairshare.Rule
-	use bool
-	at  ruleNode
+	use  bool
+	trap bool
+	at   ruleNode
 }
 
 func ruleKeys() []key[ruleDraft] {
@@ -41,13 +43,17 @@ func ruleKeys() []key[ruleDraft] {
 			r.onlyTrue(n, "block")
 			d.Action = fairshare.Block
 		}},
+		{"trap", func(r *reader, n *node, d *ruleDraft) {
+			r.onlyTrue(n, "trap")
+			d.Action, d.trap = fairshare.Block, true
+		}},
 		{"limit", func(r *reader, n *node, d *ruleDraft) {
 			d.at.limit = n
 			d.Limit = r.limit(n)
 		}},
 		{"last", func(r *reader, n *node, d *ruleDraft) { d.Last = r.boolean(n, "last") }},
 		{"refund", func(r *reader, n *node, d *ruleDraft) { d.Refund = r.statuses(n, "refund", true) }},
-		{"ban", func(r *reader, n *node, d *ruleDraft) { d.Ban = r.ban(n) }},
+		{"ban", func(r *reader, n *node, d *ruleDraft) {}}, // rule reads it: some keys depend on the action
 		{"answer", func(r *reader, n *node, d *ruleDraft) { d.Answer = r.answer(n) }},
 		{"dry_run", func(r *reader, n *node, d *ruleDraft) { d.DryRun = r.boolean(n, "dry_run") }},
 		{"use", func(r *reader, n *node, d *ruleDraft) { d.use = true }},
@@ -65,8 +71,10 @@ func (r *reader) ruleName(n *node) string {
 		r.fault(n, "", "name: control characters are not allowed")
 	case s == fairshare.OperatorBan.Name:
 		r.fault(n, "", "name: %s is reserved for bans by operators", quote(s))
-	case s == fairshare.OperatorBan.Name || s == fairshare.BusyUpstream.Name:
+	case s == fairshare.BusyUpstream.Name:
 		r.fault(n, "", "name: %s is reserved for refusals of a busy upstream", quote(s))
+	case s == fairshare.AttackMode.Name:
+		r.fault(n, "", "name: %s is reserved for newcomers that wait first during an attack", quote(s))
 	}
 	return s
 }
@@ -174,7 +182,16 @@ func (r *reader) rule(n *node) *ruleDraft {
 	if !got.has("name") {
 		r.missing(n, "", "a rule needs a name")
 	}
+	if d.trap {
+		d.Ban = trapBan()
+	}
+	if got.has("ban") {
+		d.Ban = r.ban(got.values["ban"], d)
+	}
 	r.checkActions(got, d)
+	if d.trap && d.Match.Path == nil && (d.at.match == nil || find(d.at.match, "path") == nil) {
+		r.fault(got.at("trap"), "match: {path: /PATH}", "trap: a match with a path is needed")
+	}
 	if got.has("limit") {
 		r.checkLimitRule(got, d)
 	}
@@ -187,7 +204,7 @@ func (r *reader) checkActions(got *reading, d *ruleDraft) {
 	var actions []string
 	for _, e := range got.node.entries {
 		switch e.key.text {
-		case "allow", "block", "limit":
+		case "allow", "block", "limit", "trap":
 			if got.keys[e.key.text] == e.key {
 				actions = append(actions, e.key.text)
 			}
@@ -195,18 +212,25 @@ func (r *reader) checkActions(got *reading, d *ruleDraft) {
 	}
 	if len(actions) == 0 {
 		if !r.unknownAction(got.node) {
-			r.missing(got.node, "", "one of allow, block and limit is needed")
+			r.missing(got.node, "", "one of allow, block, limit and trap is needed")
 		}
 		return
 	}
 	for _, more := range actions[1:] {
-		r.fault(got.at(more), "make it two rules", "%s and %s: a rule does one thing", more, actions[0])
+		hint := "make it two rules"
+		if d.trap && d.Action == fairshare.Block && d.Limit == nil {
+			hint = "remove block: a trap blocks, too"
+		}
+		r.fault(got.at(more), hint, "%s and %s: a rule does one thing", more, actions[0])
 	}
 	if !got.has("limit") {
-		for _, k := range []string{"last", "refund", "ban"} {
+		for _, k := range []string{"last", "refund"} {
 			if got.has(k) {
 				r.fault(got.at(k), "", "%s belongs to a limit, and this rule has no limit", k)
 			}
+		}
+		if got.has("ban") && d.Action != fairshare.Block {
+			r.fault(got.at("ban"), "", "ban belongs to a limit or a block, and this rule has neither")
 		}
 	}
 	if actions[0] == "allow" && len(actions) == 1 {
@@ -226,7 +250,7 @@ func (r *reader) unknownAction(n *node) bool {
 	for _, e := range n.entries {
 		meant := synonyms[strings.ToLower(e.key.text)]
 		if meant == "allow" || meant == "block" || prose.DidYouMean(e.key.text,
-			[]string{"allow", "block", "limit"}) != "" {
+			[]string{"allow", "block", "limit", "trap"}) != "" {
 			return true
 		}
 	}
@@ -239,6 +263,10 @@ func (r *reader) checkLimitRule(got *reading, d *ruleDraft) {
 	if d.Limit == nil {
 		return
 	}
+	if got.has("last") && d.Last && d.Limit.When == fairshare.Busy {
+		r.fault(got.at("last"), "remove last, or when: busy",
+			"last and when: busy: the rules below would hold only while the upstream is not busy")
+	}
 	if got.has("refund") && d.Limit.Resource != 0 && d.Limit.Resource != fairshare.Requests {
 		r.fault(got.at("refund"), "", "only limits of requests have refunds, not %s", d.Limit.Resource)
 	}
@@ -246,9 +274,19 @@ func (r *reader) checkLimitRule(got *reading, d *ruleDraft) {
 	if got.has("ban") && (len(by) > 1 || len(by) == 1 && by[0].Kind != fairshare.ByAddr &&
 		by[0].Kind != fairshare.ByNetwork && by[0].Kind != fairshare.ByBot && by[0].Kind != 0) {
 		at := got.at("ban")
+		if byOwner(by) || byFleet(by) {
+			r.fault(at, "remove ban, and add a second rule by: addr or by: network with a ban",
+				"a ban needs a limit by addr, network or bot: people share an owner or a fleet with the clients that a ban is for")
+			return
+		}
 		r.fault(at, "use by: addr, or add a second rule with by: addr",
 			"a ban needs a limit by addr, network or bot: with other keys, a client could get others banned")
 	}
+}
+
+// byFleet reports whether a key has a part fleet.
+func byFleet(by []fairshare.KeyPart) bool {
+	return slices.ContainsFunc(by, func(part fairshare.KeyPart) bool { return part.Kind == fairshare.ByFleet })
 }
 
 func banKeys() []key[fairshare.BanTerms] {
@@ -272,20 +310,54 @@ func banKeys() []key[fairshare.BanTerms] {
 			m := r.match(n, "unless")
 			t.Unless = &m
 		}},
+		{"by", func(r *reader, n *node, t *terms) {
+			switch s, _ := r.text(n, "by"); s {
+			case "addr":
+				t.By = fairshare.ByAddr
+			case "network":
+				t.By = fairshare.ByNetwork
+			case "bot":
+				t.By = fairshare.ByBot
+			default:
+				r.fault(n, "", "ban: by: one of addr, network, bot is needed, not %s", n.describe())
+			}
+		}},
 	}
 }
 
-func (r *reader) ban(n *node) *fairshare.BanTerms {
+// trapBan returns the ban of a trap: one request starts it, it grows from a day to
+// a month, and verified bots pass in spite of it.
+func trapBan() *fairshare.BanTerms {
+	return &fairshare.BanTerms{After: 1, For: 24 * time.Hour, Growth: 2, Max: 30 * 24 * time.Hour, All: true,
+		Unless: &fairshare.Match{Bot: []string{"verified"}}}
+}
+
+// ban reads the ban of a rule, whose action is known. In a trap it changes some of
+// the terms.
+func (r *reader) ban(n *node, d *ruleDraft) *fairshare.BanTerms {
 	t := &fairshare.BanTerms{}
+	if d.trap {
+		t = trapBan()
+	}
 	got := readMap(r, n, "ban", "{after: 20, for: 10m}", banKeys(), t)
 	if got == nil {
 		return t
 	}
-	if !got.has("after") {
+	if !got.has("after") && !d.trap {
 		r.missing(n, "ban: {after: 20, for: 10m}", "ban: after is needed: the number of refusals that start it")
 	}
-	if !got.has("for") {
+	if !got.has("for") && !d.trap {
 		r.missing(n, "ban: {after: 20, for: 10m}", "ban: for is needed: the length of the ban")
+	}
+	if d.trap && !got.has("max") {
+		t.Max = max(t.Max, t.For)
+	}
+	if d.trap && t.By == fairshare.ByBot && !got.has("unless") {
+		t.Unless = nil
+	}
+	if got.has("by") && d.Limit != nil {
+		r.fault(got.at("by"), "", "ban: by belongs to a block or a trap: a limit bans what it counts by")
+		t.By = 0
 	}
 	if t.Max > 0 && t.Max < t.For {
 		r.fault(got.values["max"], "", "max: %s is shorter than the first ban of %s", FormatDuration(t.Max),

@@ -79,6 +79,9 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"the upstream's cost", names(upstreamCostKeys()), cost},
 		{"share", names(shareKeys()), schema.Defs["share"]},
 		{"weights", names(weightKeys()), weights},
+		{"visitors", names(visitorKeys()), schema.Defs["visitors"]},
+		{"waiting_room", names(roomKeys()), schema.Defs["waitingroom"]},
+		{"texts of waiting_room", names(textKeys()), schema.Defs["roomtexts"]},
 		{"ban", names(banKeys()), schema.Defs["ban"]},
 		{"answer", names(answerKeys()), schema.Defs["answer"]},
 	} {
@@ -128,9 +131,9 @@ func (n *node) typed() any {
 }
 
 // unseen are the bad files whose faults a JSON schema cannot find: references by
-// name, bounds of durations and sizes, regexps.
+// name, bounds of durations and sizes, regexps, bans by some keys.
 var unseen = []string{"latin1", "default_twice", "documents", "ended", "listed_nowhere", "asn_nowhere", "files",
-	"files_key"}
+	"files_key", "visitors_never", "when_busy_share_none", "fleet_bans"}
 
 func TestSchemaAcceptsGoodFilesAndRejectsBadOnes(t *testing.T) {
 	compiler := jsonschema.NewCompiler()

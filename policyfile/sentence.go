@@ -29,6 +29,9 @@ func (f *File) Sentence(rule *fairshare.Rule) string {
 		fmt.Fprintf(&b, "%s is allowed; the rules below are skipped.", request)
 	default:
 		fmt.Fprintf(&b, "%s is blocked with %s.", request, answerText(rule, 403))
+		if rule.Ban != nil {
+			blockBanSentence(&b, rule)
+		}
 	}
 	if rule.DryRun {
 		b.WriteString(" Dry run: it is reported, and nothing is enforced.")
@@ -40,6 +43,9 @@ func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	lim := rule.Limit
 	client := keyText(lim.By) + clientText(conditionOf(rule))
 	target, except := targetText(&rule.Match), exceptionText(conditionOf(rule))
+	if lim.When == fairshare.Busy {
+		b.WriteString("while the upstream is busy, ")
+	}
 	f.allowance(b, lim, client, target)
 	if except != "" {
 		b.WriteString("," + strings.Replace(except, "but not", "not counting", 1))
@@ -52,7 +58,17 @@ func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 		b.WriteString("; beyond that, clients with standing pass, and ")
 		f.allowance(b, lim.Newcomers, "each newcomer (by addr)", "")
 	}
-	fmt.Fprintf(b, "; then %s.", answerText(rule, 429))
+	switch {
+	case lim.Resource == fairshare.Requests && lim.N == 0:
+		fmt.Fprintf(b, "; the answer is %s.", answerText(rule, 429))
+	case lim.Distinct != fairshare.EveryRequest:
+		fmt.Fprintf(b, "; then %s, except for the same %s again.", answerText(rule, 429), lim.Distinct)
+	default:
+		fmt.Fprintf(b, "; then %s.", answerText(rule, 429))
+	}
+	if lim.Count == fairshare.Pages {
+		b.WriteString(pagesText(lim))
+	}
 	if !rule.Refund.Empty() {
 		fmt.Fprintf(b, " Answers %s do not count.", statusText(rule.Refund))
 	}
@@ -76,7 +92,24 @@ func (f *File) allowance(b *strings.Builder, lim *fairshare.Limit, client, targe
 	}
 	switch lim.Resource {
 	case fairshare.Requests:
-		fmt.Fprintf(b, "%s may send %s%s%s", client, prose.Plural(lim.N, "request"), target, per)
+		verb, unit := "send", "request"
+		if lim.Count == fairshare.Pages {
+			verb, unit = "open", "page"
+		}
+		switch {
+		case lim.N == 0:
+			fmt.Fprintf(b, "%s may not %s %ss%s", client, verb, unit, target)
+		case lim.Distinct == fairshare.DistinctPaths && lim.Count == fairshare.Pages:
+			fmt.Fprintf(b, "%s may open %s%s%s", client, prose.Plural(lim.N, "different page"), target, per)
+		case lim.Distinct == fairshare.DistinctPaths:
+			fmt.Fprintf(b, "%s may send requests%s for %s%s", client, target,
+				prose.Plural(lim.N, "different path"), per)
+		case lim.Distinct == fairshare.DistinctQueries:
+			fmt.Fprintf(b, "%s may %s %ss%s for %s with different queries%s", client, verb, unit, target,
+				prose.Plural(lim.N, "path"), per)
+		default:
+			fmt.Fprintf(b, "%s may %s %s%s%s", client, verb, prose.Plural(lim.N, unit), target, per)
+		}
 	case fairshare.Concurrent:
 		fmt.Fprintf(b, "%s may have %s%s in progress", client, prose.Plural(lim.N, "request"), target)
 	case fairshare.Bytes:
@@ -125,6 +158,28 @@ func banSentence(b *strings.Builder, rule *fairshare.Rule) {
 		refusals = "refusal"
 	}
 	fmt.Fprintf(b, " %d %s in %s ban it for %s", ban.After, refusals, within, FormatDuration(ban.For))
+	banTerms(b, rule)
+}
+
+// blockBanSentence describes the ban of a block.
+func blockBanSentence(b *strings.Builder, rule *fairshare.Rule) {
+	client := keyText([]fairshare.KeyPart{{Kind: rule.BanKind()}})
+	if ban := rule.Ban; ban.After == 1 {
+		fmt.Fprintf(b, " One such request bans %s for %s", client, FormatDuration(ban.For))
+	} else {
+		within := "10m"
+		if ban.Within > 0 {
+			within = FormatDuration(ban.Within)
+		}
+		fmt.Fprintf(b, " %d such requests in %s ban %s for %s", ban.After, within, client, FormatDuration(ban.For))
+	}
+	banTerms(b, rule)
+	b.WriteString(" Requests that another site, a sent link or a prefetch may have caused do not count.")
+}
+
+// banTerms describes the terms of a ban after its first length.
+func banTerms(b *strings.Builder, rule *fairshare.Rule) {
+	ban := rule.Ban
 	if ban.Growth > 1 {
 		most := "24h"
 		if ban.Max > 0 {
@@ -203,6 +258,10 @@ func keyText(by []fairshare.KeyPart) string {
 			return "a network" + lengthText(by[0])
 		case fairshare.ByASN:
 			return "all addresses of one owner (by asn)"
+		case fairshare.ByVisitor:
+			return "a visitor with a valid cookie of fairshare, or a client (by addr)"
+		case fairshare.ByFleet:
+			return "a fleet as a whole, or a client (by addr)"
 		case fairshare.ByBot:
 			return "a verified bot as a whole, or a client (by addr)"
 		}
@@ -240,6 +299,9 @@ func clientText(m condition) string {
 	}
 	if m.ASN != nil {
 		parts = append(parts, "from the owner "+oneOf(m.ASN))
+	}
+	if m.Browser != nil {
+		parts = append(parts, browserText(m))
 	}
 	if m.Label != nil {
 		parts = append(parts, labelText(m.Label))

@@ -28,8 +28,20 @@ func (f *File) Settings() []string {
 			fmt.Sprintf("upstream: it reports the cost of a request in %s, %s at most; clients do not see it.",
 				c.Header, prose.Plural(c.Max, "unit")))
 	}
-	if f.Share != nil {
+	switch {
+	case f.NoShare:
+		lines = append(lines, "share: none: requests do not wait for the upstream.")
+	case f.Share != nil && !f.Share.Default:
 		lines = append(lines, "share: "+f.Share.description())
+	}
+	if f.Visitors != nil {
+		lines = append(lines, "visitors: "+f.Visitors.description())
+	}
+	if w := f.WaitingRoom; w != nil || f.Share != nil {
+		if w == nil {
+			w = new(WaitingRoom)
+		}
+		lines = append(lines, "waiting_room: "+w.description())
 	}
 	return lines
 }

@@ -12,12 +12,13 @@ import (
 
 // A Share sets how a busy upstream is shared among clients.
 type Share struct {
-	Capacity int // requests that the upstream handles at once; 0 means that it is estimated from latency
-	Min, Max int // bounds of an estimated capacity
-	By       []fairshare.KeyPart
-	Wait     time.Duration // longest wait for a turn; 0 means that no request waits
-	Queue    int           // largest number of waiting requests
-	Ages     bool          // clients that are known for longer come first; see share.Options.Ages
+	Capacity int                 // requests that the upstream handles at once; 0: estimated from latency
+	Min, Max int                 // bounds of an estimated capacity
+	By       []fairshare.KeyPart // levels that share, the widest first
+	Wait     time.Duration       // longest wait for a turn; 0 means that no request waits
+	Queue    int                 // largest number of waiting requests
+	Ages     bool                // clients that are known for longer come first; see share.Options.Ages
+	Default  bool                // the file does not mention it: see File.ServedShare
 
 	Labels, Bots map[string]float64 // weights by label, and by name or category of a bot; the default is 1
 }
@@ -33,7 +34,7 @@ const (
 	maxShareWait  = 10 * time.Minute
 	maxShareQueue = 1 << 20
 	maxKnownAfter = 31 * 24 * time.Hour
-	maxShareParts = 4
+	maxShareParts = 5
 	maxWeights    = 1000
 	minWeight     = 0.01
 	maxWeight     = 100
@@ -72,15 +73,38 @@ func weightKeys() []key[Share] {
 	}
 }
 
-func readShare(r *reader, n *node, f *File) {
-	f.Share = &Share{
-		By:   []fairshare.KeyPart{{Kind: fairshare.ByNetwork}, {Kind: fairshare.ByAddr}},
-		Wait: DefaultShareWait, Queue: DefaultShareQueue, Ages: true,
+// ServedShare returns how serve shares the upstream: as the file says, or as
+// "share: auto" if it says nothing. Then the capacity that is found has no useful
+// upper bound, because some sites have thousands of long polls. It returns nil for
+// "share: none".
+func (f *File) ServedShare() *Share {
+	if f.Share != nil || f.NoShare {
+		return f.Share
 	}
+	s := defaultShare()
+	s.By, s.Default, s.Max = DefaultShareBy(len(f.ASN.Files) > 0), true, maxSlots
+	s.bounds()
+	return s
+}
+
+func defaultShare() *Share {
+	return &Share{Wait: DefaultShareWait, Queue: DefaultShareQueue, Ages: true}
+}
+
+func readShare(r *reader, n *node, f *File) {
+	if n.kind == scalarNode && (n.text == "none" || n.text == "off") {
+		f.NoShare = true
+		return
+	}
+	f.Share = defaultShare()
 	if n.kind == scalarNode { // only a capacity
 		if n.text != "auto" && !plainDigits(n.text) {
-			r.fault(n, "share: "+shareExample, "share: a map, a number of requests or auto is needed, not %s",
-				n.describe())
+			hint := "share: " + shareExample
+			switch strings.ToLower(n.text) {
+			case "false", "no", "never", "disabled", "none", "off":
+				hint = "share: none"
+			}
+			r.fault(n, hint, "share: a map, a number of requests, auto or none is needed, not %s", n.describe())
 			return
 		}
 		f.Share.Capacity = r.capacity(n)
@@ -108,6 +132,17 @@ func readShare(r *reader, n *node, f *File) {
 	if f.Share.Min > f.Share.Max {
 		r.fault(got.at("min", "max"), "", "min: %d is more than max: %d", f.Share.Min, f.Share.Max)
 	}
+}
+
+// DefaultShareBy returns the levels of a share that names none. owners says that the owners of
+// addresses are known.
+func DefaultShareBy(owners bool) []fairshare.KeyPart {
+	by := []fairshare.KeyPart{{Kind: fairshare.ByFleet}}
+	if owners {
+		by = append(by, fairshare.KeyPart{Kind: fairshare.ByASN})
+	}
+	return append(by, fairshare.KeyPart{Kind: fairshare.ByNetwork, Bits4: 16, Bits6: 32},
+		fairshare.KeyPart{Kind: fairshare.ByNetwork}, fairshare.KeyPart{Kind: fairshare.ByAddr})
 }
 
 // bounds sets the defaults of Min and Max for an estimated capacity.

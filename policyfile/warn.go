@@ -44,6 +44,8 @@ func (r *reader) warnings() {
 	r.warnSessions()
 	r.warnUpstream()
 	r.warnShare()
+	r.warnVisitors()
+	r.warnWaitingRoom()
 	r.warnASN()
 	for i := range rules {
 		at := r.rules[i]
@@ -59,6 +61,7 @@ func (r *reader) warnings() {
 		if rules[i].Action != fairshare.Allow {
 			r.warnBotBlock(i)
 		}
+		r.warnBrowserBlock(i)
 		if rules[i].Limit != nil {
 			r.warnByBot(i)
 			r.warnBotLast(i)
@@ -69,6 +72,7 @@ func (r *reader) warnings() {
 		}
 		r.warnUnreachable(i)
 		r.warnHosts(i)
+		r.warnTrap(i)
 		switch {
 		case rules[i].Action == fairshare.Allow:
 			r.warnAllow(i)
@@ -285,7 +289,7 @@ func (r *reader) warnAllow(i int) {
 	}
 	for j := range rules[:i] {
 		lim := rules[j].Limit
-		if lim != nil && lim.Resource == fairshare.Requests && byClient(lim.By) && !rules[j].DryRun &&
+		if lim != nil && countsAll(lim) && byClient(lim.By) && !rules[j].DryRun && lim.When == fairshare.Always &&
 			covers(conditionOf(&rules[j]), conditionOf(&rules[i])) {
 			return
 		}
@@ -323,7 +327,8 @@ func (r *reader) warnLimit(i int) {
 				}
 				continue
 			}
-			counts := other.Limit != nil && (!other.DryRun || rule.DryRun) && fits(other)
+			counts := other.Limit != nil && (!other.DryRun || rule.DryRun) &&
+				(other.Limit.When == fairshare.Always || lim.When == fairshare.Busy) && fits(other)
 			if counts && covers(conditionOf(other), conditionOf(rule)) {
 				return true
 			}
@@ -347,8 +352,8 @@ func (r *reader) warnLimit(i int) {
 			quote(rule.Name), part)
 	}
 	if chosenByClient(lim.By) && !alsoCounted(func(other *fairshare.Rule) bool {
-		return byClient(other.Limit.By) && (other.Limit.Resource == fairshare.Requests ||
-			other.Limit.Resource == lim.Resource)
+		return byClient(other.Limit.By) && (countsAll(other.Limit) || other.Limit.Resource == lim.Resource &&
+			other.Limit.Distinct == lim.Distinct)
 	}) {
 		r.warn(by, "put a second limit by addr or network above it",
 			"%s counts by a value that clients choose: a client that changes it each time evades the limit",
@@ -362,11 +367,44 @@ func (r *reader) warnLimit(i int) {
 			"%s counts %s together: one of them can use up the limit of all", quote(rule.Name), sharedText(lim.By))
 	}
 	if !rule.Refund.Empty() && !alsoCounted(func(other *fairshare.Rule) bool {
-		return other.Refund.Empty() && other.Limit.Resource == fairshare.Requests && byClient(other.Limit.By)
+		return other.Refund.Empty() && countsAll(other.Limit) && byClient(other.Limit.By)
 	}) {
 		r.warn(firstNode(find(r.rules[i].node, "refund")), "put a wider limit without refund above it",
 			"%s has refunds, and no other limit without refunds counts these requests: refunded requests are not limited at all",
 			quote(rule.Name))
+	}
+}
+
+// countsAll reports whether the limit counts every request that its rule matches.
+func countsAll(lim *fairshare.Limit) bool {
+	return lim.Resource == fairshare.Requests && lim.Distinct == fairshare.EveryRequest
+}
+
+// requestedUnasked are paths that browsers, systems and legitimate crawlers request
+// although no page links to them, and the entry of a site.
+var requestedUnasked = strings.Fields(`/ /robots.txt /favicon.ico /sitemap.xml /sitemap_index.xml /ads.txt /app-ads.txt
+	/humans.txt /security.txt /.well-known/security.txt /.well-known/change-password /.well-known/assetlinks.json
+	/.well-known/apple-app-site-association /apple-app-site-association /apple-touch-icon.png
+	/apple-touch-icon-precomposed.png /apple-touch-icon-120x120.png /browserconfig.xml /crossdomain.xml /manifest.json
+	/site.webmanifest /sw.js /feed /rss.xml /index.html /index.php /login /search`)
+
+// warnTrap warns of a trap that a person's browser or an legitimate crawler steps into.
+func (r *reader) warnTrap(i int) {
+	node := find(r.rules[i].node, "trap")
+	rule := r.file.Policy.Rules[i]
+	if node == nil || rule.Action != fairshare.Block || rule.Match.Path == nil {
+		return
+	}
+	rule.Match, rule.DryRun = fairshare.Match{Path: rule.Match.Path}, false
+	walk := walker(&fairshare.Policy{Rules: []fairshare.Rule{rule}, FoldPaths: r.file.Policy.FoldPaths})
+	for _, path := range requestedUnasked {
+		req := fairshare.Request{Method: "GET"}
+		req.SetTarget(path)
+		for range walk(&req) {
+			r.warn(firstNode(find(r.rules[i].match, "path"), node), "use a path that nothing but a hidden link names",
+				"%s includes %s, which people and legitimate clients request: it would ban them", quote(rule.Name), path)
+			return
+		}
 	}
 }
 
@@ -406,7 +444,8 @@ func chosenByClient(by []fairshare.KeyPart) bool {
 	found := false
 	for _, part := range by {
 		switch part.Kind {
-		case fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByValue, fairshare.ByASN:
+		case fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByValue, fairshare.ByASN,
+			fairshare.ByVisitor, fairshare.ByFleet:
 			return false
 		case fairshare.ByEveryone: // always the same
 		default:
@@ -419,14 +458,15 @@ func chosenByClient(by []fairshare.KeyPart) bool {
 // byClient reports whether the key is only the address, network or bot.
 func byClient(by []fairshare.KeyPart) bool {
 	return len(by) == 0 || len(by) == 1 && slices.Contains(
-		[]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot}, by[0].Kind)
+		[]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByVisitor}, by[0].Kind)
 }
 
 // shared reports whether unrelated clients have the same key.
 func shared(by []fairshare.KeyPart) bool {
 	for _, part := range by {
 		switch part.Kind {
-		case fairshare.ByEveryone, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath, fairshare.ByASN:
+		case fairshare.ByEveryone, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath, fairshare.ByASN,
+			fairshare.ByFleet:
 		default:
 			return false
 		}
@@ -443,6 +483,9 @@ func sharedText(by []fairshare.KeyPart) string {
 	}
 	if parts == nil {
 		return "all clients"
+	}
+	if len(by) == 1 && by[0].Kind == fairshare.ByFleet {
+		return "all clients of a fleet, and people who are counted with it at first,"
 	}
 	return "all clients with the same " + strings.Join(parts, " and ")
 }
@@ -513,9 +556,11 @@ func (r *reader) warnUnlimited() {
 	walk := walker(&p)
 	for _, req := range samples {
 		for _, agent := range browsers {
-			req.UserAgent = agent
+			req.UserAgent, req.Browser = agent, fairshare.BrowserLikely
 			for i := range walk(req) {
-				if p.Rules[i].Limit != nil || p.Rules[i].Action == fairshare.Block {
+				lim := p.Rules[i].Limit
+				if lim != nil && lim.When == fairshare.Always && lim.Distinct == fairshare.EveryRequest ||
+					p.Rules[i].Action == fairshare.Block {
 					return
 				}
 			}

@@ -16,6 +16,7 @@ type ClientRecord struct {
 	UserAgent string // the latest, cut
 	Bot       string // name of the bot that it was last recognized as; "" for no bot
 	BotState  fairshare.BotState
+	Fleet     string // that its latest request belonged to; "" for none
 
 	Labels   []string
 	Note     string          // an operator's; "" for none
@@ -24,8 +25,8 @@ type ClientRecord struct {
 }
 
 // A ClientDelta is an update of a client's record. Spent is added to the recorded
-// values, FirstSeen and LastSeen widen the recorded times, and UserAgent, Bot and
-// BotState replace the recorded ones. The fields that operators set are ignored.
+// values, FirstSeen and LastSeen widen the recorded times, and UserAgent, Bot,
+// BotState and Fleet replace the recorded ones. The fields that operators set are ignored.
 type ClientDelta = ClientRecord
 
 // Spent is the sum of what a client has used. Recorded sums never decrease.
@@ -107,4 +108,30 @@ type Story struct {
 	// if there was no ban, or if an older version recorded it.
 	BanBegan           time.Time
 	BanMethod, BanPath string
+}
+
+// An AttackMode is an operator's decision that the site is under attack: for a
+// while newcomers wait first, and limits for a busy upstream hold. The zero
+// AttackMode is off.
+type AttackMode struct {
+	Since, Until time.Time // Until is zero if the mode was turned off at Since
+	By           string    // the operator's name on the system; may be empty
+	Reason       string    // for operators; may be empty
+}
+
+// IsOn reports whether the mode is on at a time.
+func (m *AttackMode) IsOn(now time.Time) bool { return now.Before(m.Until) }
+
+// A FleetRecord is a fleet as a server has published it; see package fleets.
+type FleetRecord struct {
+	Name      string
+	Since     time.Time // when it was found, by the system's clock
+	Last      time.Time // its latest request
+	Ended     bool
+	Shared    string // what its clients have in common
+	Evidence  string // why they are a fleet
+	Addresses int64  // an estimate
+	Networks  int64  // an estimate
+	Requests  int64  // for pages
+	Refused   int64  // or blocked
 }

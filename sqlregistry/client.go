@@ -29,7 +29,7 @@ type Query struct {
 
 const usualLimit = 50
 
-const clientColumns = "client, kept, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent"
+const clientColumns = "client, kept, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent, fleet"
 
 // A sorting is an order of clients. An index of all clients would make each write
 // expensive. So each index holds only clients with large values; all clients are
@@ -200,7 +200,8 @@ func clientRows(ctx context.Context, l *link, where string, args ...any) (all []
 		var first, last, cpu, took int64
 		s := &c.Spent
 		err := rows.Scan(&c.key, &c.protection, &first, &last, &s.Requests, &s.Refused, &s.Blocked, &s.DryRun,
-			&cpu, &took, &s.Bytes, &s.Errors, &c.Bot, &c.BotState, &c.UserAgent)
+			&cpu, &took, &s.Bytes, &s.Errors, &c.Bot, &c.BotState, &c.UserAgent,
+			&c.Fleet)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ const applicationID = 0x66736872
 //
 // Times are Unix nanoseconds; 0 is the zero time. Durations are in nanoseconds. A
 // client is a key (key.go).
-var migrations = []string{schema1, schema2}
+var migrations = []string{schema1, schema2, schema3}
 
 // The table clients is in the order in which clients came, so that those of today
 // are close to each other: a flood of new ones changes few pages. At a million rows
@@ -148,4 +148,10 @@ const schema2 = `
 ALTER TABLE stories ADD COLUMN ban_began INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE stories ADD COLUMN ban_method TEXT NOT NULL DEFAULT '';
 ALTER TABLE stories ADD COLUMN ban_path TEXT NOT NULL DEFAULT '';
+`
+
+// schema3 adds to each client the fleet of its latest request.
+const schema3 = `
+ALTER TABLE clients ADD COLUMN fleet TEXT NOT NULL DEFAULT '';
+CREATE INDEX clients_fleet ON clients (fleet) WHERE fleet <> '';
 `

@@ -2,9 +2,9 @@ package sqlregistry
 
 import (
 	"context"
-	"encoding/json"
 	"net/netip"
 	"os"
+	"time"
 )
 
 // Settings are the facts about a server that commands on its registry need. The zero
@@ -17,22 +17,15 @@ type Settings struct {
 	IPv6Prefix     int      // likewise
 	Bots           []string // names of bots in its table
 	DryRun         bool     // it refuses no request
+	Owners         []string // files with the owners of addresses, absolute
+	Hosting        string   // file with the numbers of owners of the type hosting; "" for none
 }
 
 // Settings returns the last Settings of SetSettings, the zero Settings if there are
 // none.
 func (r *Registry) Settings(ctx context.Context) (Settings, error) {
 	var s Settings
-	err := r.reading(ctx, func(l *link) error {
-		var text []byte
-		found, err := l.row(ctx, "SELECT value FROM settings WHERE name = 'server'", nil, &text)
-		if err != nil || !found {
-			return err
-		}
-		s = Settings{}
-		return json.Unmarshal(text, &s)
-	})
-	if err != nil {
+	if err := r.setting(ctx, "server", &s); err != nil {
 		return Settings{}, err
 	}
 	return s, nil
@@ -40,15 +33,14 @@ func (r *Registry) Settings(ctx context.Context) (Settings, error) {
 
 // SetSettings writes a server's settings.
 func (r *Registry) SetSettings(ctx context.Context, s Settings) error {
-	text, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	return r.writing(ctx, false, func(t *tx) error {
-		_, err := t.exec(
-			"INSERT INTO settings (name, value) VALUES ('server', ?1) ON CONFLICT DO UPDATE SET value = ?1 WHERE value <> ?1", text)
-		return err
-	})
+	return r.writing(ctx, false, func(t *tx) error { return t.setSetting("server", s) })
+}
+
+// A Holder says which client, network, owner or fleet holds most of a busy upstream.
+// The zero Holder says that none does.
+type Holder struct {
+	Text string    // such as "network 203.0.113.0/24 holds 81 % of the upstream"
+	At   time.Time // of the report; the server repeats it while it is so
 }
 
 // ReferenceKey returns the key of references: 32 random bytes, created with the

@@ -90,12 +90,12 @@ func (t *tx) client(d *registry.ClientDelta, most int64) error {
 		k, first, nanoseconds(d.LastSeen),
 		bounded(s.Requests), bounded(s.Refused), bounded(s.Blocked), bounded(s.DryRun),
 		bounded(int64(s.CPU)), bounded(int64(s.Time)), bounded(s.Bytes), bounded(s.Errors),
-		d.Bot, int64(d.BotState), d.UserAgent,
+		d.Bot, int64(d.BotState), d.UserAgent, d.Fleet,
 	}
 	n, err := t.exec(
 		`UPDATE clients SET first = CASE WHEN first = 0 OR ?2 BETWEEN 1 AND first THEN ?2 ELSE first END, last = max(last, ?3),
 		requests = requests + ?4, refused = refused + ?5, blocked = blocked + ?6, trial = trial + ?7,
-		cpu = cpu + ?8, took = took + ?9, bytes = bytes + ?10, errors = errors + ?11, bot = ?12, state = ?13, agent = ?14 WHERE client = ?1`, args...)
+		cpu = cpu + ?8, took = took + ?9, bytes = bytes + ?10, errors = errors + ?11, bot = ?12, state = ?13, agent = ?14, fleet = ?15 WHERE client = ?1`, args...)
 	if err != nil || n > 0 {
 		return err
 	}
@@ -104,8 +104,8 @@ func (t *tx) client(d *registry.ClientDelta, most int64) error {
 	}
 	t.clients++
 	_, err = t.exec(
-		`INSERT INTO clients (client, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent, kept)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, EXISTS (SELECT 1 FROM bans WHERE client = ?1))`, args...)
+		`INSERT INTO clients (client, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent, fleet, kept)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, EXISTS (SELECT 1 FROM bans WHERE client = ?1))`, args...)
 	return err
 }
 

@@ -176,3 +176,64 @@ rules:
 		t.Errorf("no picture: %v", err)
 	}
 }
+
+// likelyPage loads parts, then a path that only likely browsers get, and sends its status to
+// /result.
+const likelyPage = `<!doctype html><meta charset="utf-8"><title>shop</title>
+<link rel="stylesheet" href="/a.css"><script src="/b.js"></script><img src="/c.svg"><img src="/image?id=1">
+<script>
+addEventListener('load', async () => {
+	const drafts = await fetch('/drafts');
+	await fetch('/result', {method: 'POST', body: String(drafts.status)});
+});
+</script>`
+
+// A real browser is likely to be one after its first page with assets, and the whole page counts once.
+func TestBrowserIsLikelyABrowser(t *testing.T) {
+	t.Parallel()
+	results := make(chan string, 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/":
+			w.Header().Set("Content-Type", "text/html")
+			io.WriteString(w, likelyPage)
+		case "/a.css":
+			w.Header().Set("Content-Type", "text/css")
+		case "/b.js":
+			w.Header().Set("Content-Type", "text/javascript")
+		case "/c.svg", "/image":
+			w.Header().Set("Content-Type", "image/svg+xml")
+			io.WriteString(w, `<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"></svg>`)
+		}
+	})
+	mux.HandleFunc("POST /result", func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		results <- string(b)
+	})
+	site := httptest.NewServer(mux)
+	defer site.Close()
+	cert, key, _ := newCertificate(t)
+	s := startServe(t, fmt.Sprintf(`
+tls: {cert: %s, key: %s}
+rules:
+  - {name: contradictions, match: {browser: contradicted}, block: true}
+  - {name: drafts, match: {path: /drafts, not: {browser: likely}}, block: true}
+  - {name: pages, limit: {requests: 2, per: 1h, count: pages}} # the page and the POST
+`, cert, key), "--upstream", site.URL)
+	agent := "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36"
+	cmd := chromium(t, "--remote-debugging-port=0", "--user-agent="+agent, "https://"+s.addr+"/")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	select {
+	case got := <-results:
+		if got != "200" {
+			t.Errorf("the browser got %s for the path that likely browsers get\n%s", got, s.stderr)
+		}
+	case <-time.After(90 * time.Second): // a real browser
+		t.Fatalf("the page did not come to its end:\n%s", s.stderr)
+	}
+}

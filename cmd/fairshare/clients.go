@@ -14,6 +14,7 @@ type clientsCmd struct {
 	Bot    string `placeholder:"NAME" help:"Only clients that were recognized as this bot."`
 	Label  string `placeholder:"LABEL" help:"Only clients with this label of their own."`
 	Sticky bool   `help:"Only clients that operators have banned, allowed, labeled or written a note about."`
+	By     string `enum:",network,owner,fleet" default:"" placeholder:"GROUP" help:"Sums by network, owner or fleet, in place of single clients."`
 	Top    int    `default:"20" placeholder:"N" help:"How many at most, also with --json; 0 for all (default 20)."`
 	JSON   bool   `name:"json" help:"Print one JSON object a line."`
 }
@@ -22,6 +23,9 @@ type clientsCmd struct {
 func (c *clientsCmd) Validate() (err error) {
 	if c.Top < 0 {
 		return fmt.Errorf("--top: %d is below 0", c.Top)
+	}
+	if c.By != "" && (c.Bot+c.Label != "" || c.Sticky || c.Sort != "requests") {
+		return fmt.Errorf("--by %s sums up all clients, sorted by requests: it takes no other filter or order", c.By)
 	}
 	c.Bot = strings.ToLower(c.Bot)
 	if c.Label != "" {
@@ -32,5 +36,5 @@ func (c *clientsCmd) Validate() (err error) {
 
 func (c *clientsCmd) Run(env *cli.Environment) error {
 	return operator.Clients(env, c.State, operator.ClientsOptions{
-		Sort: c.Sort, Bot: c.Bot, Label: c.Label, Sticky: c.Sticky, Top: c.Top, JSON: c.JSON})
+		Sort: c.Sort, Bot: c.Bot, Label: c.Label, Sticky: c.Sticky, Top: c.Top, By: c.By, JSON: c.JSON})
 }

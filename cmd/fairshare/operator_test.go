@@ -23,9 +23,11 @@ import (
 	"fairshare/sqlregistry"
 )
 
-// TestOperators runs operators' commands, one behavior a file. "server DIR
-// FILE" writes to the registry a batch as a server would, and "settings DIR
-// FILE" its settings. In the files, @-5m is the time five minutes ago.
+// TestOperators runs operators' commands, one behavior a file. Other commands write
+// to the registry as a server would: "server DIR FILE" a batch, "settings DIR FILE"
+// its settings. The others are "holder DIR FILE" for which client holds most of the
+// upstream, "fleets DIR FILE" for its fleets, and "owners DIR FILE" for the name of a
+// table of owners. In the files, @-5m is the time five minutes ago.
 func TestOperators(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/operator",
@@ -37,6 +39,20 @@ func TestOperators(t *testing.T) {
 			"settings": func(ts *testscript.TestScript, _ bool, args []string) {
 				changeRegistry(ts, args, (*sqlregistry.Registry).SetSettings)
 			},
+			"holder": func(ts *testscript.TestScript, _ bool, args []string) {
+				changeRegistry(ts, args, (*sqlregistry.Registry).SetHolder)
+			},
+			"fleets": func(ts *testscript.TestScript, _ bool, args []string) {
+				changeRegistry(ts, args, (*sqlregistry.Registry).SetFleets)
+			},
+			"owners": func(ts *testscript.TestScript, _ bool, args []string) { // the policy names a table
+				ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o700))
+				r, err := sqlregistry.Open(context.Background(), filepath.Join(ts.MkAbs(args[0]), "registry.db"),
+					sqlregistry.Options{})
+				ts.Check(err)
+				defer r.Close()
+				ts.Check(r.SetSettings(context.Background(), sqlregistry.Settings{Owners: []string{ts.MkAbs(args[1])}}))
+			},
 			"json": checkJSON,
 		},
 	})
@@ -46,7 +62,7 @@ func TestOperators(t *testing.T) {
 func changeRegistry[V any](ts *testscript.TestScript, args []string,
 	do func(*sqlregistry.Registry, context.Context, V) error) {
 	if len(args) != 2 {
-		ts.Fatalf("usage: server|settings DIR FILE")
+		ts.Fatalf("usage: server|settings|holder DIR FILE")
 	}
 	var v V
 	decode := json.NewDecoder(strings.NewReader(withTimes(ts.ReadFile(args[1]), time.Now())))

@@ -18,6 +18,7 @@ type operatorCommands struct {
 	Label   labelCmd   `cmd:"" help:"Label a client, for match: {label: …} in rules."`
 	Unlabel unlabelCmd `cmd:"" help:"Remove a label."`
 	Note    noteCmd    `cmd:"" help:"Write a note about a client."`
+	Attack  attackCmd  `cmd:"" help:"Turn the attack mode on or off, or show it: newcomers wait first."`
 	Bans    bansCmd    `cmd:"" help:"List the bans and what operators allow."`
 	Clients clientsCmd `cmd:"" help:"List clients, their requests and what these cost."`
 	Client  clientCmd  `cmd:"" help:"Show everything that is recorded about one client."`
@@ -37,7 +38,7 @@ type period time.Duration
 // UnmarshalText reads a period for kong.
 func (p *period) UnmarshalText(text []byte) error {
 	if n := string(text); n != "" && strings.Trim(n, "0") == "" {
-		return fmt.Errorf("%s is not between 1s and 100 years; leave out --for for no end", n)
+		return fmt.Errorf("%s is less than 1s; without --for the default of the command holds (see --help)", n)
 	}
 	d, err := policyfile.ParseDuration(string(text))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -42,15 +43,21 @@ func need(t *testing.T, program, debian string) string {
 // many seconds run.
 func required() bool { return os.Getenv("FAIRSHARE_REQUIRE_SERVICES") == "1" }
 
+// givenAddrs holds what freeAddr has returned.
+var givenAddrs sync.Map
+
 // freeAddr returns a free address of this machine. Its port is below those that
 // the kernel gives to other programs, so it stays free until a server listens.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 1000 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10240+rand.IntN(32768-10240)))
-		if err == nil {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10240+rand.IntN(32768-10240))
+		if _, given := givenAddrs.LoadOrStore(addr, true); given { // another test is about to listen there
+			continue
+		}
+		if l, err := net.Listen("tcp", addr); err == nil {
 			l.Close()
-			return l.Addr().String()
+			return addr
 		}
 	}
 	t.Fatal("no port is free")

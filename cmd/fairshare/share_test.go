@@ -90,7 +90,9 @@ func TestBusyUpstreamRefusesBeyondItsQueue(t *testing.T) {
 	}
 
 	writeOver(t, path, behindLoopback+"rules: []\n")
-	p.reload(t, `share: (none)`)
+	p.reload(t, `share: (auto \(the default\).*)`)
+	writeOver(t, path, behindLoopback+"share: none\nrules: []\n")
+	p.reload(t, `share: (none: requests do not wait for the upstream)`)
 }
 
 // A queued request is answered 503 shortly before the grace period ends.

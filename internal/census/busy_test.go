@@ -21,7 +21,8 @@ func (t *traffic) busied(from, to, times int, person bool) {
 
 const (
 	room = `No rule causes this. The upstream needs capacity (more workers, faster pages, or a larger capacity in share: if that is set too low),` +
-		` or tighter limits for the clients that use most of it: see fairshare clients --sort cpu`
+		` or tighter limits for the clients that use most of it: see fairshare clients --sort time.` +
+		` If this is an attack: fairshare attack on`
 	tight = `If this is not an attack, the rule is too tight: raise its limit or set dry_run: true in it, and send SIGHUP; fairshare check FILE --try shows its effect on a request, fairshare replay on a whole log`
 )
 

@@ -161,10 +161,11 @@ func (c *Census) Saw(addr, via netip.Addr) {
 
 // Refused records that a rule refused or blocked a request, or would have if dry is
 // set. Bans by operators cause no warning, since operators intend them; they are only
-// in the summary of a dry run. Refusals by a busy upstream are counted separately,
-// since no rule causes them. Refused keeps no reference to the request.
+// in the summary of a dry run. The same applies to newcomers that the attack mode holds.
+// Refusals by a busy upstream are counted separately, since no rule causes them. Refused
+// keeps no reference to the request.
 func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry bool) {
-	if found.Rule == nil {
+	if found.Rule == nil || found.Rule == fairshare.AttackMode {
 		return
 	}
 	s := c.state.Load()
@@ -203,7 +204,7 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 	if rule.clients.knows(hash, true) {
 		return
 	}
-	person := Person(req)
+	person := req.Fleet == "" && Person(req) // the programs of a fleet imitate browsers
 	if rule.clients.knows(hash, person) {
 		return
 	}

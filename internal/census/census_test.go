@@ -565,7 +565,7 @@ func compare(t *testing.T, what string, got, want []string) {
 }
 
 func TestMemoryToBeginWith(t *testing.T) {
-	if got := newTraffic(policyOf(false)).memory(); got > 192<<10 || got < 180<<10 {
+	if got := newTraffic(policyOf(false)).memory(); got > 200<<10 || got < 180<<10 {
 		t.Errorf("%d bytes", got)
 	}
 }

@@ -18,6 +18,8 @@ type PassedRequest struct {
 	Addr   netip.Addr
 	Via    netip.Addr // the proxy that named Addr, if the policy does not trust it; else invalid
 	Proxy  bool       // Addr may have many clients behind it
+	Owner  fairshare.Owner
+	Fleet  string // as fairshare.Request.Fleet
 	Method string
 	Path   string        // without the query
 	Took   time.Duration // the upstream's time
@@ -37,12 +39,19 @@ const (
 // (Metwally, Agrawal, El Abbadi 2005). A key that used more than 1/64 of the time is in
 // it. spent-over is a lower bound of a key's time. Its size is fixed.
 type heavyTable struct {
-	all     time.Duration
 	entries [heavyEntries]heavyEntry
 }
 
+// A heavyKey is a client or a network, an owner by its number, or a fleet.
+type heavyKey struct {
+	prefix netip.Prefix
+	owner  uint32
+	fleet  string
+}
+
 type heavyEntry struct {
-	prefix      netip.Prefix
+	heavyKey
+	name        string        // of the owner
 	spent, over time.Duration // over: upper bound of the time of earlier keys in this entry
 	requests    int64
 	proxy       bool
@@ -54,13 +63,17 @@ type heavyEntry struct {
 	lead time.Duration
 }
 
-// heavy finds the clients and networks that used most of the upstream's time in the
-// present minute.
+// heavy finds the clients, networks, fleets and owners that used most of the upstream's
+// time in the present minute.
 type heavy struct {
 	mu       sync.Mutex
 	since    time.Time
 	clients  heavyTable
 	networks heavyTable
+	fleets   *heavyTable // nil until the first one
+	owners   *heavyTable
+	all      time.Duration
+	holder   string // of the last minute: see Census.Holder
 }
 
 // pathGroup returns the folder of a path, or the path itself in the root folder:
@@ -73,12 +86,11 @@ func pathGroup(path string) (name string, folder bool) {
 }
 
 // add counts time of the upstream for a key.
-func (t *heavyTable) add(prefix netip.Prefix, p *PassedRequest, took time.Duration) {
-	t.all += took
+func (t *heavyTable) add(key heavyKey, p *PassedRequest, took time.Duration) {
 	least := 0
 	for i := range t.entries {
 		e := &t.entries[i]
-		if e.prefix == prefix {
+		if e.heavyKey == key {
 			e.add(p, took)
 			return
 		}
@@ -87,7 +99,7 @@ func (t *heavyTable) add(prefix netip.Prefix, p *PassedRequest, took time.Durati
 		}
 	}
 	e := &t.entries[least]
-	*e = heavyEntry{prefix: prefix, spent: e.spent, over: e.spent}
+	*e = heavyEntry{heavyKey: key, name: p.Owner.Name, spent: e.spent, over: e.spent}
 	e.add(p, took)
 }
 
@@ -129,14 +141,27 @@ func (c *Census) Passed(p *PassedRequest, of netip.Prefix, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	took := min(p.Took, max(now.Sub(h.since), 0)) // the rest belongs to earlier minutes
-	h.clients.add(of, p, took)
-	h.networks.add(network.Around(of), p, took)
+	h.all += took
+	h.clients.add(heavyKey{prefix: of}, p, took)
+	h.networks.add(heavyKey{prefix: network.Around(of)}, p, took)
+	if p.Fleet != "" {
+		if h.fleets == nil {
+			h.fleets = new(heavyTable)
+		}
+		h.fleets.add(heavyKey{fleet: p.Fleet}, p, took)
+	}
+	if p.Owner.ASN != 0 && !p.Via.IsValid() && !p.Proxy { // else the address is not proved
+		if h.owners == nil {
+			h.owners = new(heavyTable)
+		}
+		h.owners.add(heavyKey{owner: p.Owner.ASN}, p, took)
+	}
 }
 
-// Heavy returns the warning about a client or network that used more than half of a
-// busy upstream's time in the last minute, "" if there is none. The capacity is the number
-// of requests that the upstream processes at once; 0 means unknown. Call it as often
-// as Tick.
+// Heavy returns the warning about a client, network, fleet or owner that used more than
+// half of a busy upstream's time in the last minute, "" if there is none. Of several, the
+// narrowest is named. The capacity is the number of requests that the upstream processes
+// at once; 0 means that it is not shared. Call it as often as Tick.
 func (c *Census) Heavy(now time.Time, capacity int) string {
 	h := &c.heavy
 	h.mu.Lock()
@@ -146,36 +171,78 @@ func (c *Census) Heavy(now time.Time, capacity int) string {
 		return ""
 	}
 	line := ""
-	average := float64(h.clients.all) / float64(lasted)
+	h.holder = ""
+	average := float64(h.all) / float64(lasted)
 	if busy := average >= busyAverage; busy && capacity == 0 || capacity > 0 && average >= float64(capacity)/2 {
-		for _, t := range []*heavyTable{&h.clients, &h.networks} {
-			if e := t.heaviest(); line == "" && e.requests >= fewestHeavy && 2*(e.spent-e.over) > t.all {
-				line = e.text(t.all, lasted, average)
+		for _, t := range h.tables() {
+			if e := t.heaviest(); line == "" && e.requests >= fewestHeavy && 2*(e.spent-e.over) > h.all {
+				line = e.text(h.all, lasted, average, capacity > 0)
+				h.holder = fmt.Sprintf("%s %s holds %s of the upstream", e.kind(), e, e.part(h.all))
 			}
 		}
 	}
-	h.since, h.clients, h.networks = now, heavyTable{}, heavyTable{}
+	h.since, h.all = now, 0
+	for _, t := range h.tables() {
+		*t = heavyTable{}
+	}
 	return line
 }
 
-// text returns the warning about an entry.
-func (e *heavyEntry) text(all, lasted time.Duration, average float64) string {
+// tables returns the tables in use, that with the narrowest keys first.
+func (h *heavy) tables() []*heavyTable {
+	tables := []*heavyTable{&h.clients, &h.networks}
+	if h.fleets != nil {
+		tables = append(tables, h.fleets)
+	}
+	if h.owners != nil {
+		tables = append(tables, h.owners)
+	}
+	return tables
+}
+
+// Holder names the client, network, fleet or owner of the last warning of Heavy, and its
+// part of the upstream's time; "" if there was none in the last minute.
+func (c *Census) Holder() string {
+	c.heavy.mu.Lock()
+	defer c.heavy.mu.Unlock()
+	return c.heavy.holder
+}
+
+// kind returns what a key is: client, network, fleet or owner.
+func (k heavyKey) kind() string {
+	switch p := k.prefix; {
+	case k.fleet != "":
+		return "fleet"
+	case k.owner != 0:
+		return "owner"
+	case p.IsSingleIP(), p.Addr().Is6() && p.Bits() > network.Bits6:
+		return "client"
+	}
+	return "network"
+}
+
+// String returns the key as commands spell it.
+func (e *heavyEntry) String() string {
+	switch {
+	case e.fleet != "":
+		return prose.Printable(e.fleet)
+	case e.owner != 0:
+		return prose.Printable(fairshare.Owner{ASN: e.owner, Name: e.name}.String())
+	}
+	return fairshare.PrefixID(e.prefix).String()
+}
+
+// part returns the entry's part of all time.
+func (e *heavyEntry) part(all time.Duration) string {
+	return prose.Percent(int64(e.spent-e.over), int64(all))
+}
+
+// text returns the warning about an entry. shared says that requests wait for turns.
+func (e *heavyEntry) text(all, lasted time.Duration, average float64, shared bool) string {
 	var b strings.Builder
-	client := fairshare.PrefixID(e.prefix)
-	what, people := "client", ""
-	if !e.prefix.IsSingleIP() {
-		what = "network"
-		if e.prefix.Addr().Is6() && e.prefix.Bits() > network.Bits6 {
-			what = "client"
-		}
-	}
-	if e.proxy {
-		people = " It may be a proxy with many clients behind it."
-	}
-	had := e.spent - e.over
 	fmt.Fprintf(&b,
 		"WARNING: ONE %s HAD MOST OF THE UPSTREAM'S TIME: %s had %s of %s of the upstream's time in %s, with %s",
-		strings.ToUpper(what), client, prose.Percent(int64(had), int64(all)), seconds(all), prose.Last(lasted),
+		strings.ToUpper(e.kind()), e, e.part(all), seconds(all), prose.Last(lasted),
 		prose.Plural(e.requests, "request"))
 	if e.n > 0 && 2*e.lead > e.spent {
 		path := string(e.path[:e.n])
@@ -186,9 +253,23 @@ func (e *heavyEntry) text(all, lasted time.Duration, average float64) string {
 		}
 		fmt.Fprintf(&b, ", most of it for %s", strconv.QuoteToGraphic(path))
 	}
-	fmt.Fprintf(&b, ". The upstream was busy: it worked on %.1f requests at once on average.%s "+
-		"What helps: a limit of time or cpu in the policy, or share: (docs/cost.md); fairshare client %s shows details, fairshare ban %[3]s refuses it",
-		average, people, client)
+	people, help := "", "a limit of time or cpu in the policy, or share: (docs/cost.md)"
+	if e.proxy {
+		people = " It may be a proxy with many clients behind it."
+	}
+	if shared {
+		help = "a limit of time or cpu in the policy (docs/cost.md); while others wait, it gets only its share"
+	}
+	switch e.kind() {
+	case "client", "network":
+		help += fmt.Sprintf("; fairshare client %s shows details, fairshare ban %[1]s refuses it", e)
+	case "owner":
+		help += fmt.Sprintf("; a rule with match: {asn: AS%d} limits it", e.owner)
+	case "fleet":
+		help += "; a limit by: fleet counts it as one client"
+	}
+	fmt.Fprintf(&b, ". The upstream was busy: it worked on %.1f requests at once on average.%s What helps: %s",
+		average, people, help)
 	return b.String()
 }
 

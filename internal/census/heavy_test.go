@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fairshare"
 )
 
 // minute records requests that end in the course of one minute, and returns the warning
@@ -51,6 +53,17 @@ func TestClientWithMostOfTheUpstreamsTime(t *testing.T) {
 	spread := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(n), byte(n >> 8), 1}) }
 	inNetwork := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, 113, byte(n)}) }
 	const help = "What helps: a limit of time or cpu in the policy, or share: (docs/cost.md); "
+	const sharedHelp = "What helps: a limit of time or cpu in the policy (docs/cost.md); while others wait, it gets only " +
+		"its share; "
+	of := func(owner fairshare.Owner, fleet string, via netip.Addr, all []PassedRequest) []PassedRequest {
+		for i := range all {
+			all[i].Owner, all[i].Fleet, all[i].Via = owner, fleet, via
+		}
+		return all
+	}
+	hosting := fairshare.Owner{ASN: 64500, Name: "Example\x1b Hosting", Type: "hosting"}
+	wide := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{100, byte(n), byte(n >> 8), 1}) }
+	swarm := func() []PassedRequest { return requests(600, 1, wide, "/search", 300*time.Millisecond) }
 	visitors := requests(200, 2, spread, "/shop/page", 40*time.Millisecond) // 16 s
 	scraper := requests(1, 600, one("203.0.113.9"), "/search", 300*time.Millisecond)
 	for _, c := range []struct {
@@ -84,7 +97,13 @@ func TestClientWithMostOfTheUpstreamsTime(t *testing.T) {
 		{"a few requests that take very long", mixed(requests(1, 12, one("203.0.113.9"), "/report", 30*time.Second),
 			visitors), 0, []string{": 203.0.113.9 had ", "with 12 requests"}},
 		{"small share: of two", mixed(visitors, requests(1, 300, one("203.0.113.9"), "/", 240*time.Millisecond)), 2,
-			[]string{": 203.0.113.9 had "}},
+			[]string{": 203.0.113.9 had ", sharedHelp + "fairshare client 203.0.113.9 shows details"}},
+		{"an owner", mixed(visitors, of(hosting, "", netip.Addr{}, swarm())), 0, []string{
+			`ONE OWNER HAD`, `: AS64500 Example\x1b Hosting had `, "a rule with match: {asn: AS64500} limits it"}},
+		{"a fleet of an owner", mixed(visitors, of(hosting, "fleet-7", netip.Addr{}, swarm())), 0, []string{
+			"ONE FLEET HAD", ": fleet-7 had ", "a limit by: fleet counts it as one client"}},
+		{"an owner that only a peer names",
+			mixed(visitors, of(hosting, "", netip.MustParseAddr("10.0.0.1"), swarm())), 0, nil},
 
 		{"a flash crowd", requests(4000, 1, spread, "/news", 100*time.Millisecond), 0, nil},
 		{"a busy site", mixed(requests(300, 10, spread, "/a", 100*time.Millisecond),
@@ -108,6 +127,29 @@ func TestClientWithMostOfTheUpstreamsTime(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Holder says in short what the warning said, until a minute has no warning.
+func TestHolderIsWhoHadMostInTheLastMinute(t *testing.T) {
+	p := policyOf(false)
+	c := New(p, start)
+	pass := func(n int, at time.Time) {
+		for range 300 {
+			c.Passed(&PassedRequest{Addr: addr(n), Path: "/", Took: time.Second}, p.Client(addr(n)), at)
+		}
+	}
+	check := func(at time.Duration, want string) {
+		t.Helper()
+		c.Heavy(start.Add(at), 4)
+		if got := c.Holder(); got != want {
+			t.Errorf("after %v: %q, want %q", at, got, want)
+		}
+	}
+	pass(1, start.Add(50*time.Second))
+	check(59*time.Second, "")
+	check(time.Minute, "client "+addr(1).String()+" holds 100 % of the upstream")
+	check(90*time.Second, "client "+addr(1).String()+" holds 100 % of the upstream")
+	check(2*time.Minute, "")
 }
 
 // A heavy client is reported once a minute. A request that lasts an hour counts in all
@@ -147,6 +189,7 @@ func TestHeavyTableMatchesExactCounts(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for round := range 50 {
 		var table heavyTable
+		var all time.Duration
 		exact := map[netip.Prefix]time.Duration{}
 		keys := 1 + r.IntN(3000)
 		for range 20_000 {
@@ -156,7 +199,8 @@ func TestHeavyTableMatchesExactCounts(t *testing.T) {
 			}
 			prefix := netip.PrefixFrom(addr(n), 32)
 			took := time.Duration(1 + r.IntN(1000))
-			table.add(prefix, &PassedRequest{Path: "/"}, took)
+			table.add(heavyKey{prefix: prefix}, &PassedRequest{Path: "/"}, took)
+			all += took
 			exact[prefix] += took
 		}
 		found := map[netip.Prefix]bool{}
@@ -168,8 +212,8 @@ func TestHeavyTableMatchesExactCounts(t *testing.T) {
 			}
 		}
 		for prefix, had := range exact {
-			if had > table.all/heavyEntries && !found[prefix] {
-				t.Fatalf("round %d: %v had %v of %v and is not in the table", round, prefix, had, table.all)
+			if had > all/heavyEntries && !found[prefix] {
+				t.Fatalf("round %d: %v had %v of %v and is not in the table", round, prefix, had, all)
 			}
 		}
 	}

@@ -121,7 +121,8 @@ func warningText(k kind, gone amount, of int64, since time.Duration, t *tally) s
 	case busy, dryBusy:
 		b.WriteString(
 			"No rule causes this. The upstream needs capacity (more workers, faster pages, or a larger capacity in share: if that is set too low)," +
-				" or tighter limits for the clients that use most of it: see fairshare clients --sort cpu")
+				" or tighter limits for the clients that use most of it: see fairshare clients --sort time." +
+				" If this is an attack: fairshare attack on")
 		return b.String()
 	case enforced:
 		b.WriteString(

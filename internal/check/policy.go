@@ -79,6 +79,10 @@ func (p *Policy) Describe(w io.Writer) {
 	for _, line := range file.Settings() {
 		fmt.Fprintln(w, line)
 	}
+	if s := file.ServedShare(); s != nil && s.Default {
+		fmt.Fprintf(w, "share: auto (the default of serve): while the upstream is busy, a request waits for its turn, "+
+			"%s at most; share: none turns that off.\n", policyfile.FormatDuration(s.Wait))
+	}
 	if cookies := livepolicy.SharedCookies(file); cookies != "" {
 		fmt.Fprintf(w, "sessions: requests of a bot without cookies share the session of %s.\n", cookies)
 	}

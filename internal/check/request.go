@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/browser"
 	"fairshare/clientaddr"
 	"fairshare/policyfile"
 )
@@ -23,6 +24,7 @@ type Request struct {
 	Host      string   // "": that of Header
 	Header    []string // other headers, each "NAME: VALUE"
 	Labels    []string // that the registry has for the client
+	Browser   string   // likely, claimed or contradicted; "": what the headers show
 }
 
 // Parse returns the request as a rule sees it. An error names the flag of
@@ -44,6 +46,9 @@ func (r *Request) Parse() (*fairshare.Request, error) {
 		return nil, err
 	}
 	if err := r.setHeader(req); err != nil {
+		return nil, err
+	}
+	if err := r.setBrowser(req); err != nil {
 		return nil, err
 	}
 	for _, s := range r.Labels {
@@ -75,6 +80,33 @@ func (r *Request) setClient(req *fairshare.Request) error {
 		req.Via = peer.Unmap().WithZone("")
 	}
 	return nil
+}
+
+// setBrowser sets what shows that the client is a browser. Headers alone never make one likely.
+func (r *Request) setBrowser(req *fairshare.Request) error {
+	if r.Browser == "" {
+		req.Browser = headerSigns(req)
+		return nil
+	}
+	for b := fairshare.BrowserClaimed; b <= fairshare.BrowserContradicted; b++ {
+		if b.String() == r.Browser {
+			req.Browser = b
+			return nil
+		}
+	}
+	return fmt.Errorf("--browser: likely, claimed or contradicted is needed, not %q", r.Browser)
+}
+
+// headerSigns returns what the headers of a request show of its client.
+func headerSigns(req *fairshare.Request) fairshare.Browser {
+	claim := browser.ClaimOf(req.UserAgent)
+	switch {
+	case claim.Family == browser.NoFamily:
+		return fairshare.NotBrowser
+	case browser.Contradiction(req, claim, browser.Conn{}) != "":
+		return fairshare.BrowserContradicted
+	}
+	return fairshare.BrowserClaimed
 }
 
 // setHeader sets all headers, and the facts that are taken from them.

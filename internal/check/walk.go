@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"fairshare"
+	"fairshare/browser"
 	"fairshare/internal/amount"
 	"fairshare/internal/proxy"
 	"fairshare/membans"
@@ -17,10 +18,15 @@ import (
 )
 
 // Walk decides one request with a new guard, whose counters are empty. It
-// writes for each rule whether it matched and why, and then the verdict.
-func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request) error {
+// writes for each rule whether it matched and why, and then the verdict. busy says
+// whether the upstream counts as busy.
+func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, busy bool) error {
 	file := p.File
 	req.SetBot(p.bots.Verifier.Look(req.Addr, req.UserAgent))
+	claimed := req.Browser != fairshare.NotBrowser
+	if req.Bot.State != fairshare.NoBot && req.Browser != fairshare.BrowserLikely { // --browser says likely, no header
+		req.Browser = fairshare.NotBrowser
+	}
 	req.Owner = p.owners.Owner(req.Addr)
 	steps, err := file.Policy.Explain(req)
 	if err != nil {
@@ -30,11 +36,13 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request) 
 	if err != nil {
 		return err
 	}
-	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true})
+	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
+		Busy: true, Browsers: true})
 	guard, err := fairshare.NewGuard(&file.Policy, limiter, membans.New(0))
 	if err != nil {
 		return err
 	}
+	guard.UseBusy(func() bool { return busy })
 	var lookups unanswered
 	req.Lookups = &lookups
 	verdict, err := guard.Decide(ctx, req)
@@ -44,12 +52,18 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request) 
 	client := fairshare.PrefixID(netip.PrefixFrom(req.Addr, req.Addr.BitLen()))
 	client.Via = req.Via
 	fmt.Fprintf(w, "%s %s from %s:\n", req.Method, req.Path, client)
+	if file.UsesBrowsers() && req.Browser != fairshare.NotBrowser {
+		fmt.Fprintf(w, "browser: %s\n", browserText(req))
+	} else if file.UsesBrowsers() && claimed {
+		fmt.Fprintf(w, "browser: no: the user agent is that of the bot %q; try --user-agent with that of a browser\n",
+			req.Bot.Name)
+	}
 	for _, step := range steps {
-		writeStep(w, &file.Policy.Rules[step.Rule], step)
+		writeStep(w, &file.Policy.Rules[step.Rule], step, busy)
 	}
 	fmt.Fprintf(w, "verdict: %s\n", verdictText(&verdict))
 	if verdict.Enforced() == fairshare.Allow {
-		p.writePassage(w, req, steps)
+		p.writePassage(w, req, steps, busy)
 	}
 	if bool(lookups) || req.Bot.State == fairshare.Pending {
 		fmt.Fprintf(w, "the DNS was not asked about %s: conditions that need its answer do not match here\n", req.Addr)
@@ -57,18 +71,28 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request) 
 	return guard.Settle(ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
 }
 
+// browserText says what shows that the client is a browser.
+func browserText(req *fairshare.Request) string {
+	claim := browser.ClaimOf(req.UserAgent)
+	s := req.Browser.String() + "; the user agent claims " + claim.String()
+	if reason := browser.Contradiction(req, claim, browser.Conn{}); reason != "" {
+		s += "; " + reason
+	}
+	return s
+}
+
 // writePassage writes what happens to a request that the rules let pass.
-func (p *Policy) writePassage(w io.Writer, req *fairshare.Request, steps []fairshare.Step) {
+func (p *Policy) writePassage(w io.Writer, req *fairshare.Request, steps []fairshare.Step, busy bool) {
 	switch proxy.HostStatus(p.File.Hosts, req.Host) {
 	case http.StatusBadRequest:
 		fmt.Fprintf(w, "then 400: %q is not a host\n", req.Host)
 	case http.StatusMisdirectedRequest:
 		fmt.Fprintf(w, "then 421: %q is not among hosts\n", req.Host)
 	}
-	if settled := settledLater(&p.File.Policy, steps); settled != "" {
+	if settled := settledLater(&p.File.Policy, steps, busy); settled != "" {
 		fmt.Fprintf(w, "the cost is known only with the answer, and is charged then: %s\n", settled)
 	}
-	if s := p.File.Share; s != nil && !p.File.Policy.DryRun {
+	if s := p.File.ServedShare(); s != nil && !p.File.Policy.DryRun {
 		if s.Wait > 0 && s.Queue > 0 {
 			fmt.Fprintf(w, "while the upstream is busy it waits for its turn, %s at most\n",
 				policyfile.FormatDuration(s.Wait))
@@ -80,10 +104,11 @@ func (p *Policy) writePassage(w io.Writer, req *fairshare.Request, steps []fairs
 
 // settledLater returns the rules that charge a request only with its answer,
 // and the resource that each counts.
-func settledLater(p *fairshare.Policy, steps []fairshare.Step) string {
+func settledLater(p *fairshare.Policy, steps []fairshare.Step, busy bool) string {
 	var rules []string
 	for _, step := range steps {
-		if rule := &p.Rules[step.Rule]; step.Holds && rule.Limit != nil && rule.Limit.Resource.Settled() {
+		if rule := &p.Rules[step.Rule]; step.Holds && rule.Limit != nil && rule.Limit.Resource.Settled() &&
+			(busy || rule.Limit.When != fairshare.Busy) {
 			rules = append(rules, fmt.Sprintf("%s (%s)", rule.Limit.Resource, rule.Name))
 		}
 	}
@@ -100,7 +125,7 @@ func (u *unanswered) Listed(string, netip.Addr) []netip.Addr { *u = true; return
 
 // writeStep writes the part of one rule: whether it matched, why, and what
 // follows.
-func writeStep(w io.Writer, rule *fairshare.Rule, step fairshare.Step) {
+func writeStep(w io.Writer, rule *fairshare.Rule, step fairshare.Step, busy bool) {
 	if !step.Reached {
 		fmt.Fprintf(w, "  %s: not reached\n", rule.Name)
 		return
@@ -119,13 +144,27 @@ func writeStep(w io.Writer, rule *fairshare.Rule, step fairshare.Step) {
 		fmt.Fprintf(w, "  %s: no: %s\n", rule.Name, why)
 		return
 	}
+	if rule.Limit != nil && rule.Limit.When == fairshare.Busy && !busy {
+		fmt.Fprintf(w, "  %s: not now: only while the upstream is busy (--busy): %s\n", rule.Name, why)
+		return
+	}
 	effect := "blocked"
 	switch {
+	case rule.Limit != nil && rule.Limit.Resource == fairshare.Requests && rule.Limit.N == 0:
+		effect = "refused"
 	case rule.Limit != nil:
 		effect = "counted by " + amount.Key(rule.Limit.By)
 		if rule.Limit.Resource.Settled() {
 			effect = rule.Limit.Resource.String() + " " + effect
 		}
+		switch rule.Limit.Distinct {
+		case fairshare.DistinctPaths:
+			effect += " once for each path"
+		case fairshare.DistinctQueries:
+			effect += " once for each path and query"
+		}
+	case rule.Action == fairshare.Block && rule.Ban != nil:
+		effect = "blocked, and counted for a ban unless someone else may have caused it"
 	case rule.Action == fairshare.Allow:
 		effect = "allowed"
 	}
@@ -141,8 +180,15 @@ func verdictText(v *fairshare.Verdict) string {
 	if v.Rule != nil {
 		s += " by " + v.Rule.Name
 	}
-	if v.DryRunFinding.Action != fairshare.Undecided {
-		s += fmt.Sprintf(" (%s would %s)", v.DryRunFinding.Rule.Name, v.DryRunFinding.Action)
+	if v.Ban == fairshare.BanStarted {
+		s += ", which starts a ban of " + policyfile.FormatDuration(v.Rule.Ban.For)
+	}
+	if found := &v.DryRunFinding; found.Action != fairshare.Undecided {
+		ban := ""
+		if found.Ban == fairshare.BanStarted {
+			ban = " and start a ban of " + policyfile.FormatDuration(found.Rule.Ban.For)
+		}
+		s += fmt.Sprintf(" (%s would %s%s)", found.Rule.Name, found.Action, ban)
 	}
 	if v.DryRun && v.Action != fairshare.Allow {
 		s += " (let through: the whole policy is in dry run)"

@@ -72,7 +72,7 @@ func TestSuccessorsOnASharedSocketLoseNoConnection(t *testing.T) {
 						srv.TLSConfig = certificate(t)
 					}
 					in := serve(t, handedOver(t, holder), Config{}, srv)
-					for before := answered.Load(); answered.Load() < before+enough && !t.Failed(); {
+					for atomic.LoadInt64(&served[i]) < enough && !t.Failed() {
 						time.Sleep(time.Millisecond)
 					}
 					if i == len(served)-1 {

@@ -23,12 +23,14 @@ type Entry struct {
 	BotState   string // known, pending, verified or forged; ignored without Bot
 	ASN        uint32 // number of the owner of Client; 0 means that no owner is known
 	Owner      string // its name; ignored without ASN
+	Fleet      string // that Client belongs to; "" means none
 	Cookies    int    // number of cookies sent
 	Rule       string
 	Action     string // refuse or block
 	DryRun     bool
 	Status     int
 	RetryAfter int64  // seconds; 0 means none
+	Room       bool   // the client got the page of the waiting room
 	Resource   string // of the limit that refused, as a policy spells it
 	Used       int64  // part of Allowed; in the resource's unit, µs for cpu and time
 	Allowed    int64  // 0 means that no limit refused
@@ -160,6 +162,9 @@ func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []
 		b = l.int(b, "asn", int64(e.ASN))
 		b = l.string(b, "owner", e.Owner)
 	}
+	if e.Fleet != "" {
+		b = l.string(b, "fleet", e.Fleet)
+	}
 	b = l.int(b, "cookies", int64(e.Cookies))
 	b = l.string(b, "rule", e.Rule)
 	b = l.string(b, "action", e.Action)
@@ -167,6 +172,9 @@ func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []
 	b = l.int(b, "status", int64(e.Status))
 	if e.RetryAfter > 0 {
 		b = l.int(b, "retry_after", e.RetryAfter)
+	}
+	if e.Room {
+		b = l.bool(b, "waiting_room", true)
 	}
 	if e.Allowed > 0 {
 		if e.Resource != "" {

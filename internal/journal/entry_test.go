@@ -61,6 +61,16 @@ func TestEntryLine(t *testing.T) {
 			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" asn=64500 owner="Example, Inc." cookies=2 ` +
 				`rule="rapid requests" action=refuse dry_run=false status=429 retry_after=3 resource=requests used=5 allowed=5 id=0123456789`,
 		},
+		{
+			with(func(e *Entry) {
+				e.Rule, e.Status, e.RetryAfter, e.Room = fairshare.BusyUpstream.Name, 503, 4, true
+				e.Used, e.Allowed = 0, 0
+			}), false, -1,
+			`{"time":"2026-11-20T12:00:00.123Z","client":"2001:db8::1","method":"GET","host":"example.org","path":"/a","user_agent":"Mozilla/5.0 (X11)","cookies":2,` +
+				`"rule":"share of a busy upstream","action":"refuse","dry_run":false,"status":503,"retry_after":4,"waiting_room":true,"id":"0123456789"}`,
+			`2026-11-20T12:00:00.123Z client=2001:db8::1 method=GET host=example.org path=/a user_agent="Mozilla/5.0 (X11)" cookies=2 ` +
+				`rule="share of a busy upstream" action=refuse dry_run=false status=503 retry_after=4 waiting_room=true id=0123456789`,
+		},
 		{ // an operator's ban with an end
 			with(func(e *Entry) {
 				e.Rule, e.Ban, e.RetryAfter, e.Used, e.Allowed = fairshare.OperatorBan.Name, BanInForce, 7200, 0, 0

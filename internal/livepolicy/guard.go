@@ -20,15 +20,25 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 	if rt.Owners != nil {
 		opts.Owner = rt.Owners.Owner
 	}
+	opts.Fleets = p.fleets
+	if rt.File.UsesBrowsers() || rt.Share != nil {
+		opts.Browser = &p.browsers
+	}
 	opts.Lookups = rt.Bots.Lookups()
 	opts.Override = p.state.override()
 	opts.Contact = rt.File.Contact
 	opts.Share = rt.Share
+	opts.Visitors, opts.Members, opts.Secure = rt.Visitors, rt.Members, rt.isSecure
+	opts.WaitingRoom = p.room(rt)
+	opts.RoomFirst = func(req *fairshare.Request) bool { return p.waitsFirst(rt, req) }
 	opts.ReferenceKey = p.state.referenceKey
 	opts.FailOpen = rt.File.FailOpen
 	opts.Now, opts.Wall = p.options.Clock.Now, p.options.Clock.Wall
 	opts.Refused = func(r *httpguard.Report) {
 		p.census.Refused(r.Request, &r.Finding, r.DryRun)
+		if !r.DryRun {
+			p.fleets.Refused(r.Request.Fleet)
+		}
 		if base.Refused != nil {
 			base.Refused(r)
 		}
@@ -77,7 +87,7 @@ func (p *Policy) Provisional() <-chan struct{} { return p.provisional }
 
 func (p *Policy) recordPassed(rt *Runtime, passed *httpguard.Completion) {
 	passage := census.PassedRequest{Addr: passed.Addr, Via: passed.Via, Proxy: passed.Proxy, Method: passed.Method,
-		Path: passed.Path, Took: passed.Took, Status: passed.Status}
+		Path: passed.Path, Took: passed.Took, Status: passed.Status, Owner: passed.Owner, Fleet: passed.Fleet}
 	if passed.Method == http.MethodConnect {
 		passage.Path = "" // some clients send a password in it
 	}

@@ -14,13 +14,17 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/browser"
 	"fairshare/clientaddr"
+	"fairshare/fleets"
 	"fairshare/httpguard"
 	"fairshare/internal/census"
 	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
+	"fairshare/registry"
 	"fairshare/share"
+	"fairshare/visitor"
 )
 
 // Options say where a Policy keeps its state and what it reports.
@@ -53,15 +57,30 @@ type Policy struct {
 	current atomic.Pointer[Runtime]
 	bans    *membans.Bans
 	history *fairshare.History
+	fleets  *fleets.Finder
 	state   *State
 	watch   *clientaddr.Watch
 	census  *census.Census
 	errors  limiterErrors
 
-	queue          *share.Queue // made by the first policy with share:
-	queueKnowsAges bool         // the clients of the registry were read into it
-	reportedQueue  share.Stats  // at the last report
-	reportedLost   int64        // counters that were dropped, at the last report
+	attack      attackMode
+	started     atomic.Bool // Start was called
+	attackEnded atomic.Bool // the end of the attack mode was logged
+
+	browsers browser.Watcher // allocates nothing until it is used
+
+	queue          *share.Queue           // made by the first policy with share:
+	queueKnowsAges bool                   // the clients of the registry were read into it
+	reportedQueue  share.Stats            // at the last report
+	endedFleets    []registry.FleetRecord // of the last day, the latest last; used by FrequentReport
+	fleetsAt       time.Time              // when fleets were last published
+	reportedLost   int64                  // counters that were dropped, at the last report
+
+	visitors   *visitor.Cookies // of the runtime in force, or of one before; nil: there were none
+	perNetwork int              // of visitors
+	ownSecrets bool             // the secrets of visitors are in the state folder
+	secretsAt  time.Time        // when these were last looked at
+	secretsErr error            // of the last look
 
 	foundProvisional sync.Once
 	provisional      chan struct{}
@@ -81,6 +100,9 @@ func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, err
 	if err != nil {
 		return nil, err
 	}
+	p.fleets = fleets.New(fleets.Options{Client: func(addr netip.Addr) netip.Prefix {
+		return p.Current().File.Policy.Client(addr)
+	}})
 	p.ending, p.end = context.WithCancel(context.Background())
 	p.census = census.New(&file.Policy, p.Now())
 	p.current.Store(rt)
@@ -101,6 +123,8 @@ func (p *Policy) OpenState(ctx context.Context) error {
 		p.history.RestoreFirstSeen(client, p.options.Clock.FromWall(first), p.Now())
 	})
 	p.useQueue(rt)
+	p.useVisitors(rt)
+	p.readFleets(ctx)
 	return nil
 }
 
@@ -108,6 +132,10 @@ func (p *Policy) OpenState(ctx context.Context) error {
 // counters, until Stop.
 func (p *Policy) Start(ctx context.Context) {
 	rt := p.Current()
+	p.started.Store(true)
+	if attack := p.Attack(); attack != "" {
+		p.options.Log("attack mode: " + attack)
+	}
 	p.state.publishSettings(ctx, rt)
 	rt.start(p.options.Folder, p.options.Log)
 	running, cancel := context.WithCancel(context.Background())
@@ -142,6 +170,7 @@ func (p *Policy) Discard(next *Runtime) { next.Bots.Close(p.Current().Bots) }
 // Requests in progress keep the runtime that judged them.
 func (p *Policy) Use(ctx context.Context, next *Runtime, replace func()) {
 	p.useQueue(next)
+	p.useVisitors(next)
 	old := p.current.Swap(next)
 	p.census.Replace(&next.File.Policy)
 	replace()

@@ -8,7 +8,7 @@ import (
 )
 
 // FrequentReport returns lines for the log about the last seconds: refused
-// clients, an expensive client, errors of the counters. Call it every five
+// clients, an expensive client, fleets, errors of the counters. Call it every five
 // seconds.
 func (p *Policy) FrequentReport() []string {
 	now := p.Now()
@@ -20,8 +20,15 @@ func (p *Policy) FrequentReport() []string {
 	if line := p.census.Heavy(now, capacity); line != "" {
 		lines = append(lines, line)
 	}
+	p.state.publishHolder(p.census.Holder(), p.Wall(now))
+	lines = append(lines, p.fleetReport(now)...)
 	if line := p.errors.report(now); line != "" {
 		lines = append(lines, line)
+	}
+	if p.Attack() == "" { // while it is on, MinuteReport says so
+		if line := p.attackReport(); line != "" {
+			lines = append(lines, line)
+		}
 	}
 	return lines
 }
@@ -30,11 +37,15 @@ func (p *Policy) FrequentReport() []string {
 // counters, proxies in front, waiting requests. Call it once a minute.
 func (p *Policy) MinuteReport(ctx context.Context) []string {
 	var lines []string
+	p.refreshSecrets()
 	if line := p.memoryReport(); line != "" {
 		lines = append(lines, line)
 	}
 	lines = append(lines, p.ProxyReport()...)
 	if line := p.queueReport(); line != "" {
+		lines = append(lines, line)
+	}
+	if line := p.attackReport(); line != "" {
 		lines = append(lines, line)
 	}
 	if p.state.settingsPending {
@@ -47,6 +58,9 @@ func (p *Policy) MinuteReport(ctx context.Context) []string {
 func (p *Policy) FinalReport() []string {
 	lines := p.ProxyReport()
 	if line := p.queueReport(); line != "" {
+		lines = append(lines, line)
+	}
+	if line := p.attackReport(); line != "" {
 		lines = append(lines, line)
 	}
 	return append(lines, p.census.End(p.Now())...)

@@ -11,6 +11,7 @@ import (
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 	"fairshare/share"
+	"fairshare/visitor"
 )
 
 // A Runtime is what one version of a policy file needs at run time. A reload
@@ -25,6 +26,10 @@ type Runtime struct {
 	Guard   *fairshare.Guard
 	Share   *share.Queue // of the Policy; nil: requests do not wait for the upstream
 
+	Visitors *visitor.Cookies // of the Policy; nil: clients are known by their addresses
+	Members  *visitor.Members // nil: no cookie of the site says that a client is logged in
+	secrets  [][]byte         // of Visitors, that the policy file names; nil: those of the state folder
+
 	stop func() // ends what start began
 }
 
@@ -32,7 +37,8 @@ type Runtime struct {
 // lists and the DNS cache of the previous runtime, which may be nil.
 func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous *Runtime) (rt *Runtime, err error) {
 	rt = &Runtime{File: file, stop: func() {}}
-	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true})
+	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
+		Busy: file.Share != nil, Browsers: true})
 	old := previous
 	if old == nil {
 		old = new(Runtime)
@@ -48,6 +54,9 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 	}
 	for _, warning := range setup.UnknownOwners(file, rt.Owners) {
 		p.options.Log(warning)
+	}
+	if err := rt.readVisitorSecrets(); err != nil {
+		return nil, err
 	}
 	if rt.Clients, err = setup.NewResolver(file); err != nil {
 		return nil, err
@@ -73,6 +82,7 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 		return nil, err
 	}
 	rt.Guard.UseHistory(p.history)
+	rt.Guard.UseBusy(func() bool { return p.attack.isOn(p.Now) || rt.Share != nil && rt.Share.IsBusy() })
 	return rt, nil
 }
 

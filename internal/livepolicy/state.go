@@ -51,8 +51,9 @@ type State struct {
 	referenceKey    []byte   // nil: a random one
 	findings        []string // what was found at the start, for people
 	log             func(string)
-	readOnly        bool // the folder could not be written at the start
-	settingsPending bool // operators' commands do not know the current settings yet
+	readOnly        bool               // the folder could not be written at the start
+	holder          sqlregistry.Holder // written last
+	settingsPending bool               // operators' commands do not know the current settings yet
 
 	mu         sync.Mutex     // of what follows
 	lock       *lockfile.Lock // nil: another process keeps its counters in the folder
@@ -173,8 +174,12 @@ func (p *Policy) openRegistry(ctx context.Context, s *State) (err error) {
 		Prefix: func(addr netip.Addr) netip.Prefix { return p.Current().File.Policy.Client(addr) },
 		Now:    clock.Now, Wall: clock.Wall, FromWall: clock.FromWall,
 		Lift: p.lift, Forget: p.forget,
+		Changed: func(ctx context.Context) error { return p.readAttack(ctx, s) },
 	})
 	if err := s.registrar.Start(ctx); err != nil {
+		return registryError(err)
+	}
+	if err := p.readAttack(ctx, s); err != nil {
 		return registryError(err)
 	}
 	banned, err := p.restoreBans(ctx, s)
@@ -398,17 +403,48 @@ func (s *State) publishSettings(ctx context.Context, rt *Runtime) {
 	for b := range rt.Bots.Table.Bots {
 		names = append(names, b.Name)
 	}
+	owners := setup.OwnerFiles(rt.File)
+	for _, name := range append([]*string{&owners.Hosting}, pointers(owners.Tables)...) {
+		if absolute, err := filepath.Abs(*name); err == nil && *name != "" {
+			*name = absolute
+		}
+	}
 	err := s.store.SetSettings(ctx, sqlregistry.Settings{
 		Policy: rt.File.Name, Contact: rt.File.Contact, TrustedProxies: rt.Clients.Trusted(),
 		IPv4Prefix: cmp.Or(rt.File.Policy.IPv4Prefix, 32), IPv6Prefix: cmp.Or(rt.File.Policy.IPv6Prefix, 64),
 		Bots:   names,
 		DryRun: rt.File.Policy.DryRun,
+		Owners: owners.Tables, Hosting: owners.Hosting,
 	})
 	if err != nil && !s.settingsPending {
 		s.log(fmt.Sprintf("warning: commands like fairshare ban do not know this policy's trusted proxies: %v; "+
 			"the next try is in a minute", err))
 	}
 	s.settingsPending = err != nil
+}
+
+// holderAgain is how often publishHolder repeats a report while it is so.
+const holderAgain = 55 * time.Second
+
+// publishHolder writes who holds most of the upstream to the registry, for fairshare
+// clients: once when it changes, and about once a minute while somebody does.
+func (s *State) publishHolder(text string, now time.Time) {
+	if s.registrar == nil || text == s.holder.Text && (text == "" || now.Sub(s.holder.At) < holderAgain) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settingsTimeout)
+	defer cancel()
+	next := sqlregistry.Holder{Text: text, At: now}
+	if err := s.store.SetHolder(ctx, next); err == nil { // else it is tried again
+		s.holder = next
+	}
+}
+
+func pointers(texts []string) (all []*string) {
+	for i := range texts {
+		all = append(all, &texts[i])
+	}
+	return all
 }
 
 // override returns what finds operators' decisions about a client; nil without a
@@ -426,7 +462,7 @@ func (s *State) recordPassed(p *httpguard.Completion) {
 		return
 	}
 	s.registrar.Passed(registrar.Request{
-		Addr: p.Addr, Via: p.Via, Bot: p.Bot, UserAgent: p.UserAgent, At: p.Time,
+		Addr: p.Addr, Via: p.Via, Bot: p.Bot, UserAgent: p.UserAgent, Fleet: p.Fleet, At: p.Time,
 		Took: p.Took, CPU: p.CPU, Bytes: p.Bytes, Status: p.Status,
 	})
 }
@@ -442,7 +478,7 @@ func (s *State) recordRefused(r *httpguard.Report) {
 		ID: r.ID, Action: f.Action, Ban: f.Ban, DryRun: r.DryRun, Status: r.Status,
 		Method: req.Method, Host: req.Host, Path: LoggablePath(req),
 	}
-	if f.Action == fairshare.Refuse {
+	if f.Action == fairshare.Refuse || f.Ban == fairshare.BanStarted {
 		story.Until = req.Time.Add(f.Wait)
 	}
 	if f.Rule != nil {
@@ -456,8 +492,9 @@ func (s *State) recordRefused(r *httpguard.Report) {
 		}
 	}
 	s.registrar.Refused(registrar.Refusal{
-		Request: registrar.Request{Addr: req.Addr, Via: req.Via, Bot: req.Bot, UserAgent: req.UserAgent, At: req.Time},
-		Story:   story,
+		Request: registrar.Request{Addr: req.Addr, Via: req.Via, Bot: req.Bot, UserAgent: req.UserAgent,
+			Fleet: req.Fleet, At: req.Time},
+		Story: story,
 	})
 	if f.Ban != fairshare.NotBanned && !r.DryRun && f.Rule != fairshare.OperatorBan {
 		s.registrar.Settle(context.Background())

@@ -122,6 +122,14 @@ func (s *store) SetSettings(ctx context.Context, settings sqlregistry.Settings) 
 	return r.SetSettings(ctx, settings)
 }
 
+func (s *store) SetFleets(ctx context.Context, all []registry.FleetRecord) error {
+	r, err := s.writing(ctx)
+	if err != nil {
+		return err
+	}
+	return r.SetFleets(ctx, all)
+}
+
 func (s *store) Changes(ctx context.Context, since registry.Version) (registry.Changes, error) {
 	r := s.reading()
 	if r == nil {
@@ -162,6 +170,21 @@ func (s *store) Overrides(ctx context.Context) ([]registry.OverrideRecord, []reg
 		return r.Overrides(ctx)
 	}
 	return nil, nil, nil
+}
+
+func (s *store) AttackMode(ctx context.Context) (registry.AttackMode, error) {
+	if r := s.reading(); r != nil {
+		return r.AttackMode(ctx)
+	}
+	return registry.AttackMode{}, nil
+}
+
+func (s *store) SetHolder(ctx context.Context, h sqlregistry.Holder) error {
+	r, err := s.writing(ctx)
+	if err != nil {
+		return err
+	}
+	return r.SetHolder(ctx, h)
 }
 
 func (s *store) Story(ctx context.Context, id string) ([]registry.Story, error) {

@@ -145,7 +145,8 @@ func (s *session) replayOptions() (replay.Options, error) {
 	if err != nil {
 		return replay.Options{}, err
 	}
-	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true})
+	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
+		Busy: true, Browsers: true})
 	options := replay.Options{
 		Policy:    &file.Policy,
 		Limiter:   newLimiter(file),
@@ -159,6 +160,7 @@ func (s *session) replayOptions() (replay.Options, error) {
 		Share:     file.Share != nil,
 		Allowance: amount.Allowance,
 	}
+	options.Browsers = file.UsesBrowsers()
 	if s.owners != nil {
 		options.Owner = s.owners.Owner
 	}

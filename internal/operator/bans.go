@@ -32,7 +32,17 @@ func Bans(env *cli.Environment, state string, opts BansOptions) error {
 	if opts.JSON {
 		return o.bansJSON(overrides, opts.All)
 	}
+	owners, _ := o.owners()
 	t := o.newTable("client", ">since", "until (UTC)", ">left", ">no.", "by")
+	if owners != nil {
+		t = o.newTable("client", ">since", "until (UTC)", ">left", ">no.", "by", "owner")
+	}
+	row := func(client fairshare.ClientID, cells ...string) error {
+		if owners != nil {
+			cells = append(cells, ownerText(ownerOf(owners, client)))
+		}
+		return t.row(append([]string{client.String()}, cells...)...)
+	}
 	allowed := o.newTable("allowed", ">since", "until (UTC)", ">left", "by")
 	for i := range overrides {
 		switch s := &overrides[i]; {
@@ -40,7 +50,7 @@ func Bans(env *cli.Environment, state string, opts BansOptions) error {
 			err = allowed.row(s.Client.String(), o.ago(s.Since), o.endText(s.Until), o.remaining(s.Until),
 				"an operator"+reasonText(s.Reason))
 		case s.Action != fairshare.Allow && (opts.All || o.inForce(s.Until)):
-			err = t.row(s.Client.String(), o.ago(s.Since), o.endText(s.Until), o.remaining(s.Until), "",
+			err = row(s.Client, o.ago(s.Since), o.endText(s.Until), o.remaining(s.Until), "",
 				"an operator"+reasonText(s.Reason))
 		}
 		if err != nil {
@@ -56,7 +66,7 @@ func Bans(env *cli.Environment, state string, opts BansOptions) error {
 		if b.DryRun {
 			by += " (dry run: would have been)"
 		}
-		if err := t.row(b.Client.String(), o.ago(b.Began), o.endText(b.Until), o.remaining(b.Until),
+		if err := row(b.Client, o.ago(b.Began), o.endText(b.Until), o.remaining(b.Until),
 			strconv.Itoa(b.Number), by); err != nil {
 			return err
 		}
@@ -96,9 +106,15 @@ func (o *operation) remaining(until time.Time) string {
 
 func (o *operation) bansJSON(overrides []registry.OverrideRecord, all bool) error {
 	out := bufio.NewWriter(o.Stdout)
+	owners, _ := o.owners()
+	write := func(j *banJSON, client fairshare.ClientID) error {
+		owner := ownerOf(owners, client)
+		j.ASN, j.Owner = owner.ASN, owner.Name
+		return writeJSON(out, j)
+	}
 	for i := range overrides {
 		if s := &overrides[i]; s.Action != fairshare.Allow && (all || o.inForce(s.Until)) {
-			if err := writeJSON(out, o.jsonBanOf(s)); err != nil {
+			if err := write(o.jsonBanOf(s), s.Client); err != nil {
 				return err
 			}
 		}
@@ -108,7 +124,7 @@ func (o *operation) bansJSON(overrides []registry.OverrideRecord, all bool) erro
 			out.Flush()
 			return o.failed(err)
 		}
-		if err := writeJSON(out, o.jsonBan(&b)); err != nil {
+		if err := write(o.jsonBan(&b), b.Client); err != nil {
 			return err
 		}
 	}

@@ -214,8 +214,16 @@ func (o *operation) printFound(title string, f *sqlregistry.Found) {
 		if r.UserAgent != "" {
 			line("agent", "%s", prose.Printable(r.UserAgent))
 		}
+		if fleet := o.fleetText(r.Fleet); fleet != "" {
+			line("fleet", "%s", fleet)
+		}
 		if r.Bot != "" {
 			line("bot", "%s (%s)", prose.Printable(r.Bot), r.BotState)
+		}
+	}
+	if owners, _ := o.owners(); owners != nil {
+		if owner := ownerText(ownerOf(owners, r.Client)); owner != "" {
+			line("owner", "%s", owner)
 		}
 	}
 	if f.Inside > 0 {

@@ -22,6 +22,7 @@ type ClientsOptions struct {
 	Label  string // only clients with this label of their own; "" for all
 	Sticky bool   // only clients that operators have set something on
 	Top    int    // how many at most; 0 for all
+	By     string // sums by network, owner or fleet in place of clients; "" for clients
 	JSON   bool   // one object a line
 }
 
@@ -32,6 +33,9 @@ func Clients(env *cli.Environment, state string, opts ClientsOptions) error {
 		return err
 	}
 	defer o.close()
+	if opts.By != "" {
+		return o.groups(opts)
+	}
 	top := opts.Top
 	if top == 0 {
 		top = math.MaxInt32 - 1
@@ -51,6 +55,12 @@ func Clients(env *cli.Environment, state string, opts ClientsOptions) error {
 			}
 		}
 		return out.Flush()
+	}
+	if err := o.printAttack(); err != nil {
+		return err
+	}
+	if err := o.printHolder(); err != nil {
+		return err
 	}
 	if len(records) == 0 {
 		if opts.Bot+opts.Label != "" || opts.Sticky {
@@ -86,6 +96,20 @@ func (o *operation) heaviest() error {
 		o.Printf("%s had %.0f %% of the site's time that is recorded here (%s of %s), in %s",
 			top[0].Client, 100*used.Seconds()/total.Seconds(), spent(used), spent(total),
 			prose.Counted(top[0].Spent.Requests, "request", "requests"))
+	}
+	return o.failed(err)
+}
+
+// holderFresh is how long a server's report about who holds most of the upstream is
+// shown: it repeats the report each minute while it is so.
+const holderFresh = 2 * time.Minute
+
+// printHolder prints which client, network, owner or fleet holds most of the
+// upstream now, if there is one.
+func (o *operation) printHolder() error {
+	h, err := o.Holder(o.Context)
+	if err == nil && h.Text != "" && o.now.Sub(h.At).Abs() <= holderFresh {
+		o.Printf("now: %s", h.Text)
 	}
 	return o.failed(err)
 }
@@ -141,6 +165,9 @@ func (o *operation) aboutClient(r *registry.ClientRecord) string {
 	}
 	if r.Bot != "" {
 		parts = append(parts, fmt.Sprintf("%s (%s)", prose.Printable(r.Bot), r.BotState))
+	}
+	if r.Fleet != "" {
+		parts = append(parts, r.Fleet)
 	}
 	for _, l := range r.Labels {
 		parts = append(parts, "["+l+"]")

@@ -31,6 +31,9 @@ type clientJSON struct {
 	Note       string        `json:"note"`
 	Override   *overrideJSON `json:"word"`
 	Sticky     bool          `json:"sticky"`
+	Fleet      string        `json:"fleet,omitempty"`
+	ASN        uint32        `json:"asn,omitempty"` // of the owner; only of one client
+	Owner      string        `json:"owner,omitempty"`
 }
 
 func jsonClient(r *registry.ClientRecord) *clientJSON {
@@ -42,6 +45,7 @@ func jsonClient(r *registry.ClientRecord) *clientJSON {
 		Errors:    r.Spent.Errors,
 		UserAgent: r.UserAgent, Bot: r.Bot, BotState: r.BotState.String(),
 		Labels: append([]string{}, r.Labels...), Note: r.Note, Override: jsonOverride(r.Override), Sticky: r.Sticky,
+		Fleet: r.Fleet,
 	}
 }
 
@@ -91,6 +95,8 @@ type banJSON struct {
 	Reason  string     `json:"reason"`
 	DryRun  bool       `json:"dry_run"`
 	Holds   bool       `json:"holds"`
+	ASN     uint32     `json:"asn,omitempty"` // of the owner of the client's addresses
+	Owner   string     `json:"owner,omitempty"`
 }
 
 func (o *operation) jsonBan(b *fairshare.BanRecord) *banJSON {
@@ -205,6 +211,9 @@ type labelJSON struct {
 func (o *operation) jsonFound(f *sqlregistry.Found) (*foundJSON, error) {
 	j := &foundJSON{clientJSON: jsonClient(&f.Record), Inside: f.Inside, WiderOverrides: []*overrideJSON{},
 		WiderLabels: []labelJSON{}, Bans: []*banJSON{}, Stories: []*storyJSON{}}
+	owners, _ := o.owners()
+	owner := ownerOf(owners, f.Record.Client)
+	j.ASN, j.Owner = owner.ASN, owner.Name
 	for i := range f.Within {
 		j.WiderOverrides = append(j.WiderOverrides, jsonOverride(&f.Within[i]))
 	}

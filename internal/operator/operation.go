@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/asn"
 	"fairshare/internal/cli"
 	"fairshare/internal/setup"
 	"fairshare/registry"
@@ -31,6 +32,10 @@ type operation struct {
 	dir      string
 	settings sqlregistry.Settings
 	now      time.Time // when the command started
+	// ownerTable is that of the server's policy, and noOwners why there is none; both
+	// zero: not yet read.
+	ownerTable *asn.Live
+	noOwners   string
 	// overrides are those before the command; nil: not yet read.
 	overrides []registry.OverrideRecord
 }

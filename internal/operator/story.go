@@ -153,6 +153,8 @@ func (o *operation) writeStory(w *bufio.Writer, t *storyStatus) {
 	by = " by " + by
 	if s.Rule == fairshare.BusyUpstream.Name {
 		by = ": the upstream was busy and had no capacity for it"
+	} else if s.Rule == fairshare.AttackMode.Name {
+		by = ": the attack mode was on, and newcomers had to wait first"
 	}
 	fmt.Fprintf(w, "%s: %s was %s%s\n", s.ID, client, done, by)
 	line("when", "%s, last %s (%s), first %s", prose.Times(s.Count), prose.Moment(s.Last), o.ago(s.Last),
@@ -219,8 +221,12 @@ func (o *operation) writeStory(w *bufio.Writer, t *storyStatus) {
 // client in; "" if nothing.
 func (o *operation) advice(s *registry.Story) string {
 	if s.Rule == fairshare.BusyUpstream.Name {
-		return "no rule refused it: the upstream needs capacity (more workers, faster pages), or a tighter limit on its heaviest clients (" + o.command("clients --sort cpu") +
-			"); share: {weights} in the policy gives a label a larger share; clients with a label or a long history come before newcomers"
+		return "no rule refused it: the upstream needs capacity (more workers, faster pages), or a tighter limit on its heaviest clients (" + o.command("clients --sort time") +
+			"); if it is an attack: " + o.command("attack on") + "; share: {weights} in the policy gives a label a larger share; clients with a label or a long history come before newcomers"
+	}
+	if s.Rule == fairshare.AttackMode.Name {
+		return "no rule refused it: it gets in when it comes back with its cookie; " + o.command("attack off") +
+			" ends the mode"
 	}
 	if s.Client.Via.IsValid() {
 		return provisionalAdvice(s)

@@ -18,6 +18,7 @@ type Request struct {
 	Via       netip.Addr // as in a fairshare.Request
 	Bot       fairshare.Bot
 	UserAgent string        // recorded up to 256 bytes
+	Fleet     string        // "" for none
 	At        time.Time     // arrival, a time of Options.Now
 	Took      time.Duration // the upstream's time
 	CPU       time.Duration // the upstream's CPU time; 0 if unknown
@@ -35,6 +36,7 @@ type client struct {
 	agentHash   uint64 // comparing it does not load agent into the cache
 	bot         string
 	botState    fairshare.BotState
+	fleet       string
 	agent       []byte // a copy; the memory is reused
 }
 
@@ -92,7 +94,7 @@ func (g *Registrar) spend(k *key, p *Request, spent *registry.Spent, passes bool
 		}
 		c.spent.Add(*spent)
 		if at >= c.last {
-			c.last, c.bot, c.botState = at, p.Bot.Name, p.Bot.State
+			c.last, c.bot, c.botState, c.fleet = at, p.Bot.Name, p.Bot.State, p.Fleet
 			if agentHash != c.agentHash {
 				c.agentHash, c.agent = agentHash, append(c.agent[:0], agent...)
 			}
@@ -124,7 +126,7 @@ func (g *Registrar) takeClients(b *batch, from entryState, n int) {
 		c := &e.record
 		b.Clients = append(b.Clients, registry.ClientDelta{
 			Client: e.key.id, FirstSeen: time.Unix(0, c.first), LastSeen: time.Unix(0, c.last),
-			Spent: c.spent, UserAgent: text(c.agent), Bot: c.bot, BotState: c.botState,
+			Spent: c.spent, UserAgent: text(c.agent), Bot: c.bot, BotState: c.botState, Fleet: c.fleet,
 		})
 		c.spent = registry.Spent{}
 	})

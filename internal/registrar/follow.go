@@ -64,6 +64,12 @@ func (g *Registrar) poll(ctx context.Context) error {
 		return err
 	}
 	if changes.Overrides {
+		_, err := call(ctx.Done(), hangs, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, g.changed(ctx)
+		})
+		if err != nil {
+			return err
+		}
 		current, err := call(ctx.Done(), hangs, func(ctx context.Context) (*Overrides, error) {
 			overrides, labels, err := g.store.Overrides(ctx)
 			return NewOverrides(overrides, labels), err

@@ -28,7 +28,10 @@ type Options struct {
 	// Forget is called, instead of Lift, when operators have forgotten a client. at is
 	// in the server's time, stored in the system's. If it is nil, Lift is called.
 	Forget func(id fairshare.ClientID, at, stored time.Time)
-	Now    func() time.Time // the server's clock; nil means time.Now
+	// Changed is called after operators have changed overrides, labels or the attack
+	// mode, and before these are read; may be nil. After an error it is called again.
+	Changed func(context.Context) error
+	Now     func() time.Time // the server's clock; nil means time.Now
 
 	// Wall converts a time of Now to the system's time, which operators' commands use;
 	// FromWall converts it back. nil means that the times are equal.
@@ -48,6 +51,7 @@ type Registrar struct {
 	store    registry.Store
 	onLift   func(fairshare.ClientID, time.Time)
 	onForget func(id fairshare.ClientID, at, stored time.Time)
+	changed  func(context.Context) error
 	wall     func(time.Time) time.Time
 	fromWall func(time.Time) time.Time
 	now      func() time.Time
@@ -78,6 +82,9 @@ func New(o Options) *Registrar {
 	}
 	if g.onForget == nil {
 		g.onForget = func(id fairshare.ClientID, at, _ time.Time) { g.onLift(id, at) }
+	}
+	if g.changed = o.Changed; g.changed == nil {
+		g.changed = func(context.Context) error { return nil }
 	}
 	same := func(t time.Time) time.Time { return t }
 	if g.wall = o.Wall; g.wall == nil {

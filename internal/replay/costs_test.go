@@ -96,7 +96,7 @@ func TestUnmeasuredCosts(t *testing.T) {
 			`192.0.2.1 [17/May/2015:10:00:00 +0000] 200 0.1`, false,
 			[]string{cpu, cost, "volume: bytes: the log holds no byte counts"}},
 		{"a share", "", entryAt("192.0.2.1", "10:00:00", ""), true, []string{cpu, durations, cost,
-			"share of a busy upstream: share: a log does not tell how busy the upstream was: nobody waits for a turn, and nobody is refused for want of one"}},
+			"share of a busy upstream: share: a log does not tell how busy the upstream was: nobody waits for a turn, is refused for want of one, or gets the waiting room"}},
 		{"a share, nothing read", "", "", true, nil},
 	} {
 		opts := Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20), Client: clientFunc(t),

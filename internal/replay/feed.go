@@ -32,6 +32,7 @@ type item struct {
 	agent  uint64 // hash of the user agent
 	bot    botID  // of Request.Bot
 	asset  bool   // a style sheet, an image or similar was fetched
+	page   bool   // a page, or what may be one, was got
 
 	// Results of the judge.
 	enforced finding
@@ -121,6 +122,7 @@ func (p *preparer) prepare(b *batch) {
 		}
 		it.agent = p.seeds.hashText(e.UserAgent)
 		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && asset(req.Path)
+		it.page = e.Status == 200 && req.Method == "GET" && !asset(req.Path)
 		if p.opts.Owner != nil {
 			req.Owner = p.opts.Owner(req.Addr)
 		}

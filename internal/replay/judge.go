@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/browser"
 	"fairshare/internal/accesslog"
 	"fairshare/membans"
 )
@@ -33,6 +34,8 @@ type judge struct {
 	header  entryHeader
 	guard   *fairshare.Guard
 	held    heldSlots
+	browser *browser.Watcher // nil unless Options.Browsers
+	fleets  fleetsOf
 	limiter fairshare.Limiter
 	age     uint32 // restarts since limiter was empty
 	since   int64  // lines since then
@@ -77,6 +80,7 @@ func newJudge(r *Replay) (*judge, error) {
 		networks: make([]int64, len(r.opts.Policy.Rules)),
 	}
 	j.observe = j.countNetworkBan
+	j.fleets.client = r.opts.Policy.Client
 	for i := range r.opts.Policy.Rules {
 		j.ruleOf[&r.opts.Policy.Rules[i]] = int32(i)
 	}
@@ -98,6 +102,7 @@ func (j *judge) preparer() *preparer {
 // reset starts a new guard without counts and bans.
 func (j *judge) reset() error {
 	l, ok := j.limiter.(resetter)
+	j.fleets.restart()
 	switch {
 	case ok && j.since <= leftover(j.opts.Memory)/int64(max(1, len(j.limits))):
 		j.age++
@@ -115,6 +120,9 @@ func (j *judge) reset() error {
 	limiter := j.limiter
 	if j.age > 0 {
 		limiter = &aged{limiter: limiter, age: j.age}
+	}
+	if j.browser = nil; j.opts.Browsers {
+		j.browser = new(browser.Watcher)
 	}
 	bans := membans.New(mostBans)
 	bans.Observe(func(b fairshare.BanRecord) { j.observe(b) })
@@ -318,12 +326,26 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 		it.req.Override, it.req.ViaOverride = j.opts.overrides(&it.req, time.Unix(0, j.latest)) // they may have ended
 	}
 	it.req.Time = time.Unix(0, j.latest)
+	var seen browser.Sighting
+	if j.browser != nil {
+		seen = j.browser.Look(&it.req, browser.Conn{})
+	}
+	it.req.Browser = seen.Browser
+	j.fleets.arrived(it, j.latest)
 	v, err := j.guard.Decide(ctx, &it.req)
+	if v.Action == fairshare.Allow {
+		j.fleets.answered(it)
+	} else {
+		j.fleets.finder.Refused(it.req.Fleet)
+	}
 	it.req.Time = e.Time
 	if err != nil {
 		return err
 	}
 	v.Matched(j.note)
+	if j.browser != nil && v.Action == fairshare.Allow {
+		j.browser.Answered(&seen, browser.Answer{Status: e.Status})
+	}
 	it.enforced = finding{action: v.Action, rule: noRule}
 	if v.Rule != nil {
 		it.enforced = j.finding(&v.Finding)
@@ -351,7 +373,7 @@ func (j *judge) countNetworkBan(b fairshare.BanRecord) {
 	}
 	for i := range j.opts.Policy.Rules {
 		r := &j.opts.Policy.Rules[i]
-		if r.Name == b.Rule && !(len(r.Limit.By) == 1 && r.Limit.By[0].Kind == fairshare.ByNetwork) {
+		if r.Name == b.Rule && r.BanKind() != fairshare.ByNetwork {
 			j.networks[i]++
 		}
 	}

@@ -24,7 +24,8 @@ type model struct {
 	counts   map[string]*modelCount
 	bans     map[string]*modelBan
 	slots    []modelSlot
-	restarts int64 // new guards
+	counted  map[string]int64 // when paths of limits with Distinct were charged
+	restarts int64            // new guards
 }
 
 // A modelCount has the costs of one key of one limit.
@@ -79,6 +80,7 @@ func newModel(opts *Options) *model {
 func (m *model) reset() {
 	m.latest, m.slots = nil, nil
 	m.counts, m.bans = map[string]*modelCount{}, map[string]*modelBan{}
+	m.counted = map[string]int64{}
 }
 
 // A modelRequest has the facts of one line.
@@ -149,6 +151,7 @@ func (m *model) judge(e *accesslog.Entry, observed *modelVerdict) (modelVerdict,
 		return v, nil
 	}
 	var gathered []int
+	var blocked, dryBlocked bool
 walk:
 	for i := range m.policy.Rules {
 		r := &m.policy.Rules[i]
@@ -162,16 +165,31 @@ walk:
 		case r.Action == fairshare.Block && r.DryRun:
 			if v.dryRun.rule == noRule {
 				v.dryRun = modelFinding{action: fairshare.Block, rule: i}
+				dryBlocked = true
 			}
 		case r.Action == fairshare.Block:
 			v.enforced = modelFinding{action: fairshare.Block, rule: i}
-			return v, nil
+			blocked = true
+			break walk
 		default:
-			gathered = append(gathered, i)
+			if m.countsFor(i, req, now) {
+				gathered = append(gathered, i)
+			}
 			if r.Last && modelMatch(&r.Match, req, true) {
 				break walk
 			}
 		}
+	}
+	if dryBlocked && m.countsBlocked(v.dryRun.rule, req) {
+		if err := m.countRefusal(req, now, &v.dryRun, &v, observed); err != nil {
+			return v, err
+		}
+	}
+	if blocked {
+		if !m.countsBlocked(v.enforced.rule, req) {
+			return v, nil
+		}
+		return v, m.countRefusal(req, now, &v.enforced, &v, observed)
 	}
 	v.enforced.action = fairshare.Allow
 	passed := m.take(req, now, gathered, false, &v.enforced)
@@ -240,6 +258,8 @@ func (m *model) settle(req *modelRequest, now int64, gathered []int, tried bool)
 		case fairshare.Requests:
 			if r.Refund.Has(req.Status) {
 				c.refund(l, now)
+			} else if l.Distinct != fairshare.EveryRequest {
+				m.counted[m.pageKey(i, req)] = now
 			}
 		case fairshare.Concurrent:
 			if req.Duration > 0 {
@@ -279,11 +299,8 @@ func (m *model) banned(req *modelRequest, now int64, v *modelVerdict) bool {
 	if req.proxy {
 		return false
 	}
-	for i := range m.policy.Rules {
-		if r := &m.policy.Rules[i]; r.Action == fairshare.Allow && modelOnlyIdentity(&r.Match) &&
-			modelMatch(&r.Match, req, true) {
-			return false
-		}
+	if m.exempt(req) {
+		return false
 	}
 	for i := range m.policy.Rules {
 		r := &m.policy.Rules[i]
@@ -313,9 +330,98 @@ func (m *model) banned(req *modelRequest, now int64, v *modelVerdict) bool {
 	return v.enforced.rule != noRule
 }
 
+// exempt reports whether a rule allows the client by its identity alone.
+func (m *model) exempt(req *modelRequest) bool {
+	return slices.ContainsFunc(m.policy.Rules, func(r fairshare.Rule) bool {
+		return r.Action == fairshare.Allow && modelOnlyIdentity(&r.Match) && modelMatch(&r.Match, req, true)
+	})
+}
+
+// countsBlocked reports whether a blocked request counts towards the ban of its rule.
+func (m *model) countsBlocked(rule int, req *modelRequest) bool {
+	ban := m.policy.Rules[rule].Ban
+	if ban == nil || m.exempt(req) || ban.Unless != nil && modelMatch(ban.Unless, req, true) {
+		return false
+	}
+	from := modelRegexp(`^[^:]*://([^/]*)`).FindStringSubmatch(req.Referer)
+	return req.Host == "" || from == nil || modelHost(from[1]) == modelHost(req.Host)
+}
+
+// countsFor reports whether the limit of a rule counts the request.
+func (m *model) countsFor(rule int, req *modelRequest, now int64) bool {
+	const unit = 1 << 26 // of the times that the guard remembers
+	l := m.policy.Rules[rule].Limit
+	if l.Distinct == fairshare.EveryRequest || req.path == "" {
+		return true
+	}
+	at, found := m.counted[m.pageKey(rule, req)]
+	return !found || (at+int64(l.Window))/unit <= now/unit
+}
+
+// pageKey is the key of a rule with what its limit distinguishes.
+func (m *model) pageKey(rule int, req *modelRequest) string {
+	path := req.path
+	if len(req.paths) > 1 {
+		path, _, _ = strings.Cut(modelAuthority.ReplaceAllString(req.Target, ""), "?")
+		path = "as sent: " + path
+	}
+	key := m.key(rule, req) + " page " + modelHost(req.Host) + modelTrim(path)
+	if m.policy.Rules[rule].Limit.Distinct == fairshare.DistinctQueries {
+		key += "?" + modelQuery(req.query)
+	}
+	return key
+}
+
+var (
+	modelOddQuery = regexp.MustCompile(`[;#\x00-\x20\x7f]|%([^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$)|(?i)%(0|1|7f|2[356]|3b)`)
+	modelSymbols  = regexp.MustCompile(`[^0-9a-z]`)
+)
+
+// modelQuery returns the same text for queries that count as one.
+func modelQuery(query string) string {
+	if modelOddQuery.MatchString(query) {
+		return query
+	}
+	var pairs []string
+	names := map[string]bool{}
+	for pair := range strings.SplitSeq(query, "&") {
+		if pair == "" {
+			continue
+		}
+		name, _, _ := strings.Cut(pair, "=")
+		name = modelBrackets.ReplaceAllString(modelDecode(name), "$1")
+		name = modelSymbols.ReplaceAllString(strings.ToLower(name), "")
+		if names[name] {
+			return query
+		}
+		names[name] = true
+		pairs = append(pairs, modelEscape.ReplaceAllStringFunc(pair, func(esc string) string {
+			if s := modelDecode(esc); s != "+" && s != "=" && s != " " {
+				return s
+			}
+			return strings.ToUpper(esc)
+		}))
+	}
+	slices.Sort(pairs)
+	return "sorted " + strings.Join(pairs, "&")
+}
+
+// banBy returns what the ban of a rule is by.
+func (m *model) banBy(rule int) []fairshare.KeyPart {
+	r := &m.policy.Rules[rule]
+	if r.Limit == nil && r.Ban.By != 0 {
+		return []fairshare.KeyPart{{Kind: r.Ban.By}}
+	}
+	if r.Limit == nil {
+		return nil
+	}
+	return r.Limit.By
+}
+
 // countRefusal counts a refusal towards the ban of its rule.
 func (m *model) countRefusal(req *modelRequest, now int64, f *modelFinding, v, observed *modelVerdict) error {
-	if f.action != fairshare.Refuse || f.ban != fairshare.NotBanned || m.policy.Rules[f.rule].Ban == nil || req.proxy {
+	refused := f.action == fairshare.Refuse || f.action == fairshare.Block
+	if !refused || f.ban != fairshare.NotBanned || m.policy.Rules[f.rule].Ban == nil || req.proxy {
 		return nil
 	}
 	t, key := m.policy.Rules[f.rule].Ban, m.key(f.rule, req)
@@ -395,7 +501,7 @@ func (m *model) ban(rule int, key string, banned modelBanned, now int64, reached
 // banOf returns the client that a ban of a rule is about.
 func (m *model) banOf(rule int, req *modelRequest) modelBanned {
 	kind := fairshare.ByAddr
-	if by := m.policy.Rules[rule].Limit.By; len(by) > 0 {
+	if by := m.banBy(rule); len(by) > 0 {
 		kind = by[0].Kind
 	}
 	bits4, bits6 := orElse(m.policy.IPv4Prefix, 32), orElse(m.policy.IPv6Prefix, 64)
@@ -443,7 +549,7 @@ func (m *model) count(key string) *modelCount {
 // key is the key under which a rule counts a request.
 func (m *model) key(rule int, req *modelRequest) string {
 	key := fmt.Sprintf("%d", rule)
-	by := m.policy.Rules[rule].Limit.By
+	by := m.banBy(rule)
 	if len(by) == 0 {
 		by = []fairshare.KeyPart{{Kind: fairshare.ByAddr}}
 	}
@@ -562,7 +668,7 @@ func (c *modelCount) wait(l *fairshare.Limit, now int64) time.Duration {
 	switch {
 	case l.Resource == fairshare.Concurrent:
 		return 0
-	case l.Algorithm == fairshare.Quiet:
+	case l.Algorithm == fairshare.Quiet || l.N == 0:
 		return l.Window
 	case l.Algorithm == fairshare.GCRA:
 		free := c.reached(now)

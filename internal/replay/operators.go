@@ -7,7 +7,8 @@ import (
 	"fairshare/internal/prose"
 )
 
-// Rows for operators' overrides, after those of the policy's rules.
+// Rows for operators' overrides, after those of the policy's rules. After these follow the
+// rows for bans by rules that block: row operatorRows + i is for the bans of rule i.
 const (
 	banned        = iota // refused by a ban with an end; as the number of a rule: any ban
 	bannedForever        // blocked
@@ -27,14 +28,21 @@ func (rec *recorder) row(f *finding) int32 {
 		case fairshare.Allow:
 			return f.rule + allowed
 		}
+		return f.rule
+	}
+	if f.action == fairshare.Refuse && rec.opts.Policy.Rules[f.rule].Action == fairshare.Block {
+		return rec.operator + operatorRows + f.rule
 	}
 	return f.rule
 }
 
 // ruleOf returns the rule of a row. All bans of operators are one rule.
 func (rec *recorder) ruleOf(row int32) int32 {
-	if row == rec.operator+bannedForever {
+	switch {
+	case row == rec.operator+bannedForever:
 		return rec.operator
+	case row >= rec.operator+operatorRows:
+		return row - rec.operator - operatorRows
 	}
 	return row
 }
@@ -50,10 +58,10 @@ func (rec *recorder) actionOf(row int32) fairshare.Action {
 	case allowed:
 		return fairshare.Allow
 	}
-	switch rule := &rec.opts.Policy.Rules[row]; {
+	switch rule := &rec.opts.Policy.Rules[rec.ruleOf(row)]; {
 	case rule.DryRun:
 		return fairshare.Allow
-	case rule.Action == fairshare.Block:
+	case rule.Action == fairshare.Block && row < rec.operator:
 		return fairshare.Block
 	}
 	return fairshare.Refuse
@@ -61,6 +69,9 @@ func (rec *recorder) actionOf(row int32) fairshare.Action {
 
 // nameOf returns the name of the rule of a row that refuses or blocks.
 func (o *Options) nameOf(row int32) string {
+	if row >= o.operator()+operatorRows {
+		row -= o.operator() + operatorRows
+	}
 	if row >= o.operator() {
 		return fairshare.OperatorBan.Name
 	}

@@ -104,6 +104,7 @@ type client struct {
 const (
 	looksAssets  = 1 << iota // fetched style sheets, images or similar
 	looksReferer             // sent a referer
+	looksPage                // got a page
 	looksAll     = looksAssets | looksReferer
 )
 
@@ -238,6 +239,9 @@ func (rec *recorder) line(it *item, log *logFile) {
 	}
 	if it.asset {
 		cl.facts.looks |= looksAssets
+	}
+	if it.page {
+		cl.facts.looks |= looksPage
 	}
 	if e.Referer != "" {
 		cl.facts.looks |= looksReferer

@@ -48,6 +48,9 @@ type Options struct {
 	// Owner returns the owner of an address; nil means that no owner is known. It is called
 	// concurrently.
 	Owner func(netip.Addr) fairshare.Owner
+	// Browsers looks for signs of browsers in the lines: a log holds user agents, referers and
+	// statuses.
+	Browsers bool
 
 	// Lookups answers hostname and listed of the policy; nil means that nothing is known.
 	Lookups fairshare.Lookups

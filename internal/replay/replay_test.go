@@ -266,7 +266,8 @@ func one[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
 var (
 	testAgents = []string{"Mozilla/5.0 (X11; Linux) Firefox/120.0", "GoodBot/1.0 (+http://good.example)", "curl/8.1",
 		"evilbot", "", "Mozilla/5.0 (compatible; Previewer/2)", strings.Repeat("long ", 30)}
-	testPaths = []string{"/", "/a", "/a.css", "/b.js?v=1", "/cart?item=7&item=8", "/cart?q=a%20B", "//a///b",
+	testPaths = []string{"/", "/a", "/a.css", "/b.js?v=1", "/cart?item=7&item=8", "/cart?q=a%20B", "/cart?q=a&v=1",
+		"/cart?v=1&q=%61", "//a///b",
 		"/a/../b.css", "/x%2e%2e/y", "/s;x/a.css", "/p.php/a.css", "/%zz", "/caf%C3%A9", "http://h.example/abs?x",
 		"*", "/wp-login.php"}
 	testCrowd = strings.Fields(
@@ -344,6 +345,14 @@ func randomPolicy(rnd *rand.Rand) *fairshare.Policy {
 		case 1:
 			r.Action = fairshare.Block
 			r.DryRun = rnd.IntN(2) == 0
+			if rnd.IntN(2) == 0 {
+				r.Ban = &fairshare.BanTerms{
+					After: 1 + rnd.Int64N(2), For: one(rnd, time.Second, 20*time.Second, time.Minute),
+					Growth: one(rnd, 0, 2, 1.5), All: rnd.IntN(2) == 0,
+					By:     one(rnd, 0, fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot),
+					Unless: one(rnd, nil, &fairshare.Match{Bot: []string{"verified"}}),
+				}
+			}
 		default:
 			r.Limit = randomLimit(rnd)
 			r.DryRun = rnd.IntN(5) == 0
@@ -406,6 +415,11 @@ func randomLimit(rnd *rand.Rand) *fairshare.Limit {
 		l.Algorithm = fairshare.Window
 	case l.Algorithm == fairshare.GCRA:
 		l.Burst = one[int64](rnd, 0, 1, 2, 5)
+	case l.Resource == fairshare.Requests && l.Algorithm == fairshare.Window && rnd.IntN(12) == 0:
+		l.N = 0
+	}
+	if l.Resource == fairshare.Requests && l.Algorithm != fairshare.Quiet && l.Window >= time.Second {
+		l.Distinct = one(rnd, fairshare.EveryRequest, fairshare.DistinctPaths, fairshare.DistinctQueries)
 	}
 	return l
 }

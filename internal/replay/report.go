@@ -50,6 +50,10 @@ type Report struct {
 	Fleets     []Fleet     `json:"fleets"`
 
 	OperatorAllowed OperatorAllowed `json:"operator_allowed"`
+
+	BrowserFleets []BrowserFleet `json:"browser_fleets"` // with the most requests first, at most 1000
+	Assetless     Assetless      `json:"browsers_without_assets"`
+	Owners        []TopOwner     `json:"owners"` // with the most requests; none without Options.Owner
 }
 
 // Verdicts counts the judged lines by enforced action.
@@ -232,6 +236,9 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 	order := rec.byAddress()
 	rec.addNetworks(r, order)
 	rec.addFleets(r, order)
+	rec.addAssetless(r, order)
+	rec.addOwners(r, order)
+	r.BrowserFleets = j.fleets.report()
 	rec.addBots(r)
 	rec.addAgents(r)
 	rec.addPeople(r)
@@ -419,7 +426,7 @@ func (rec *recorder) addAgents(r *Report) {
 
 // person reports whether a client looks like a person.
 func (rec *recorder) person(cl *ranked[client]) bool {
-	if cl.facts.looks != looksAll || cl.facts.bot != 0 {
+	if cl.facts.looks&looksAll != looksAll || cl.facts.bot != 0 {
 		return false
 	}
 	ag := rec.agents.find(cl.facts.agent)

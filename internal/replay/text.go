@@ -42,6 +42,8 @@ func (r *Report) WriteText(w io.Writer, style Style) error {
 		p.clients(r)
 		p.bots(r)
 		p.fleets(r)
+		p.browserFleets(r)
+		p.owners(r)
 		p.refused(r)
 		p.people(r)
 		p.unmeasured(r)

@@ -73,12 +73,18 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 			add(requiredFact{fact: "asn", why: "the policy names no table of the owners of addresses"})
 		}
 	}
+	agent := func() { add(requiredFact{fact: "user_agent", noun: "user agent", needs: accesslog.HasUserAgent}) }
+	browser := func() {
+		agent()
+		header("Referer")
+		add(requiredFact{fact: "browser", why: "a log does not hold the headers that contradict a user agent, and the " +
+			"cookies that come back: nobody is contradicted, and fewer clients are likely to be browsers"})
+	}
 	label := func() {
 		if opts.Override == nil {
 			add(requiredFact{fact: "label", why: "labels are in the registry of serve: --state DIR names its folder"})
 		}
 	}
-	agent := func() { add(requiredFact{fact: "user_agent", noun: "user agent", needs: accesslog.HasUserAgent}) }
 
 	var match func(m *fairshare.Match)
 	match = func(m *fairshare.Match) {
@@ -121,9 +127,15 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		if m.ASN != nil {
 			owner()
 		}
+		if m.Browser != nil {
+			browser()
+		}
 		for i := range m.Not {
 			match(&m.Not[i])
 		}
+	}
+	if r.Limit != nil && r.Limit.When == fairshare.Busy {
+		return []requiredFact{{fact: "when", why: "a log does not tell when the upstream was busy: the limit never held"}}
 	}
 	match(&r.Match)
 	if l := r.Limit; l != nil {
@@ -135,6 +147,13 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 				bot()
 			case fairshare.ByASN:
 				owner()
+			case fairshare.ByVisitor:
+				add(requiredFact{fact: "visitor", why: "a log does not hold the visitors' cookies"})
+			case fairshare.ByFleet:
+				path()
+				agent()
+				add(requiredFact{fact: "fleet", why: "most headers and the types of answers are not in a log: other fleets " +
+					"may be found"})
 			case fairshare.ByHost:
 				host()
 			case fairshare.ByPath:
@@ -161,8 +180,19 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		case fairshare.Concurrent:
 			add(requiredFact{fact: "concurrent", noun: "durations", needs: accesslog.HasDuration})
 		}
+		switch l.Distinct {
+		case fairshare.DistinctQueries:
+			add(requiredFact{fact: "query", noun: "query", needs: accesslog.HasQuery})
+			path()
+		case fairshare.DistinctPaths:
+			path()
+		}
 		if !r.Refund.Empty() {
 			add(requiredFact{fact: "refund", noun: "status", needs: accesslog.HasStatus})
+		}
+		if l.Count == fairshare.Pages {
+			add(requiredFact{fact: "count", why: "a log does not hold the headers that say what a request is for: only the " +
+				"extension of its path and the first second show the parts of a page"})
 		}
 		if l.Window > 0 {
 			add(requiredFact{fact: "window", window: l.Window})
@@ -170,6 +200,13 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 	}
 	if r.Ban != nil && r.Ban.Unless != nil {
 		match(r.Ban.Unless)
+	}
+	if r.Ban != nil && r.Action == fairshare.Block { // it bans nobody for what others caused
+		header("Sec-Fetch-Site")
+		header("Referer")
+		if r.BanKind() == fairshare.ByBot {
+			bot()
+		}
 	}
 	return found
 }
@@ -224,7 +261,7 @@ func (rec *recorder) unmeasured() []Unmeasured {
 	}
 	if rec.opts.Share && len(read) > 0 {
 		out = append(out, Unmeasured{Rule: fairshare.BusyUpstream.Name, Fact: "share",
-			Why: "a log does not tell how busy the upstream was: nobody waits for a turn, and nobody is refused for want of one"})
+			Why: "a log does not tell how busy the upstream was: nobody waits for a turn, is refused for want of one, or gets the waiting room"})
 	}
 	return out
 }

@@ -29,6 +29,8 @@ func TestUnmeasured(t *testing.T) {
 		{Name: "slots", Limit: &fairshare.Limit{Resource: fairshare.Concurrent, N: 9}},
 		{Name: "ban", Limit: requests(1, time.Minute),
 			Ban: &fairshare.BanTerms{After: 1, For: time.Second, Unless: &fairshare.Match{Cookie: []string{"any"}}}},
+		{Name: "trap", Match: fairshare.Match{Path: []string{"/x"}}, Action: fairshare.Block,
+			Ban: &fairshare.BanTerms{After: 1, For: time.Second, Unless: &fairshare.Match{Bot: []string{"verified"}}}},
 	}
 	report := replayAll(t, Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20),
 		Client: clientFunc(t), Logs: []string{writeLines(t, "log", common)}})
@@ -50,6 +52,9 @@ func TestUnmeasured(t *testing.T) {
 		"keys: window: the log tells time in steps of 1s, the window is 200ms",
 		"slots: concurrent: the log holds no durations",
 		"ban: cookie: the log holds no cookies",
+		"trap: bot: nobody was asked who is a bot",
+		"trap: header Sec-Fetch-Site: the log holds no header Sec-Fetch-Site",
+		"trap: header Referer: the log holds no header Referer",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -68,6 +73,8 @@ func TestUnmeasuredRequestLine(t *testing.T) {
 			By: []fairshare.KeyPart{{Kind: fairshare.ByAddr}, {Kind: fairshare.ByPath}}}},
 		{Name: "ban", Limit: requests(1, time.Minute),
 			Ban: &fairshare.BanTerms{After: 1, For: time.Second, Unless: &fairshare.Match{Method: []string{"GET"}}}},
+		{Name: "paths", Limit: distinct(fairshare.DistinctPaths)},
+		{Name: "queries", Limit: distinct(fairshare.DistinctQueries)},
 		{Name: "none", Match: fairshare.Match{Addr: fairshare.Prefixes{}}, Limit: requests(1, time.Minute)},
 	}
 	for _, c := range []struct {
@@ -76,14 +83,15 @@ func TestUnmeasuredRequestLine(t *testing.T) {
 		want         string
 	}{
 		{"nothing", `$remote_addr [$time_local] $status`, []string{`192.0.2.1 [17/May/2015:10:00:00 +0000] 200`},
-			"match method, match path, match query, not path, not query, key path, ban method"},
+			"match method, match path, match query, not path, not query, key path, ban method, paths path, " +
+				"queries query, queries path"},
 		{"path alone", `$remote_addr [$time_local] $uri`, []string{`192.0.2.1 [17/May/2015:10:00:00 +0000] /x`},
-			"match method, match query, not query, ban method"},
+			"match method, match query, not query, ban method, queries query"},
 		{"W3C without a query", "", []string{"#Fields: date time c-ip cs-method cs-uri-stem sc-status",
-			"2015-05-17 10:00:00 192.0.2.1 GET /x 200"}, "match query, not query"},
+			"2015-05-17 10:00:00 192.0.2.1 GET /x 200"}, "match query, not query, queries query"},
 		{"JSON without a URI", "",
 			[]string{`{"msec":"1431856800.000","remote_addr":"192.0.2.1","request_method":"GET","status":200}`},
-			"match path, match query, not path, not query, key path"},
+			"match path, match query, not path, not query, key path, paths path, queries query, queries path"},
 		{"combined", "", []string{entryAt("192.0.2.1", "10:00:00", "")}, ""},
 		{"combined, no request line was sent", "", []string{entryAt("192.0.2.1", "10:00:00", `"-" 408 0 "-" "-"`)}, ""},
 	} {
@@ -101,6 +109,10 @@ func TestUnmeasuredRequestLine(t *testing.T) {
 			t.Errorf("%s: unmeasured %s; want %s", c.name, strings.Join(got, ", "), c.want)
 		}
 	}
+}
+
+func distinct(of fairshare.Distinct) *fairshare.Limit {
+	return &fairshare.Limit{Resource: fairshare.Requests, N: 9, Window: time.Minute, Distinct: of}
 }
 
 // Without the facts that distinguish people's browsers, the report does not claim that no

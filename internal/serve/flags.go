@@ -62,6 +62,7 @@ func (f *Flags) load(w io.Writer) (*policyfile.File, error) {
 	if f.DryRun {
 		file.Policy.DryRun = true
 	}
+	file.Share = file.ServedShare()
 	return file, nil
 }
 

@@ -59,9 +59,7 @@ func (s *server) introduce() {
 	if costs := rt.costSource(); costs != "" {
 		print("costs: %s", costs)
 	}
-	if sharing := rt.sharing(); sharing != "" {
-		print("share: %s", sharing)
-	}
+	print("share: %s", rt.sharing())
 	print("state: %s", s.policy.DescribeState())
 	print("journal: %s; to load the policy again: kill -HUP %d", rt.journalTarget(), os.Getpid())
 	for _, warning := range s.warnings(rt) {
@@ -72,8 +70,12 @@ func (s *server) introduce() {
 // status returns the line that systemctl status shows.
 func (s *server) status() string {
 	rt := s.runtime.Load()
-	return fmt.Sprintf("%s protects %s by %s, %s", s.address(), rt.upstream, ruleCount(len(rt.File.Policy.Rules)),
-		rt.mode())
+	attack := ""
+	if s.policy.Attack() != "" {
+		attack = ", attack mode"
+	}
+	return fmt.Sprintf("%s protects %s by %s, %s%s", s.address(), rt.upstream, ruleCount(len(rt.File.Policy.Rules)),
+		rt.mode(), attack)
 }
 
 // address returns where the server listens, as a URL where it has one.
@@ -211,11 +213,15 @@ func (rt *runtime) sharedSessions() string {
 	return "none are shared"
 }
 
-// sharing describes how the upstream is shared; "" if it is not.
+// sharing describes how the upstream is shared.
 func (rt *runtime) sharing() string {
 	f := rt.File.Share
 	if f == nil {
-		return ""
+		return "none: requests do not wait for the upstream"
+	}
+	given := ""
+	if f.Default {
+		given = "auto (the default): "
 	}
 	slots := prose.Plural(f.Capacity, "request") + " at once"
 	if f.Capacity == 0 {
@@ -229,7 +235,7 @@ func (rt *runtime) sharing() string {
 	if f.Queue == 0 || f.Wait == 0 {
 		waiting = "requests do not wait: without a turn the answer is 503"
 	}
-	return fmt.Sprintf("the upstream works on %s; shared by %s while it is busy, %s", slots,
+	return given + fmt.Sprintf("the upstream works on %s; shared by %s while it is busy, %s", slots,
 		strings.Join(by, ", then "), waiting)
 }
 

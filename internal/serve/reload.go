@@ -106,7 +106,7 @@ func changes(old, now *runtime) (lines []string) {
 	compare("lists", cmp.Or(old.Lists.String(), "none"), cmp.Or(now.Lists.String(), "none"))
 	compare("sessions", old.sharedSessions(), now.sharedSessions())
 	compare("costs", cmp.Or(old.costSource(), "no rule needs them"), cmp.Or(now.costSource(), "no rule needs them"))
-	compare("share", cmp.Or(old.sharing(), "none"), cmp.Or(now.sharing(), "none"))
+	compare("share", old.sharing(), now.sharing())
 	compare("journal", old.journalTarget(), now.journalTarget())
 	return lines
 }

@@ -17,27 +17,28 @@ func OpenOwners(file *policyfile.File, previous *asn.Live, log func(string)) (*a
 	if len(file.ASN.Files) == 0 {
 		return nil, nil
 	}
-	named := map[string]string{}
-	beside := func(name string) string {
-		named[file.ResolvePath(name)] = name
-		return file.ResolvePath(name)
-	}
-	files := asn.Files{}
-	for _, name := range file.ASN.Files {
-		files.Tables = append(files.Tables, beside(name))
-	}
-	if file.ASN.Hosting != "" {
-		files.Hosting = beside(file.ASN.Hosting)
-	}
-	owners, err := asn.Open(files, previous, log)
+	owners, err := asn.Open(OwnerFiles(file), previous, log)
 	if err != nil {
-		name := named[asn.Faulty(err)]
-		if name == "" {
-			name = file.ASN.Files[0]
+		name := file.ASN.Files[0]
+		for _, named := range append(file.ASN.Files[:len(file.ASN.Files):len(file.ASN.Files)], file.ASN.Hosting) {
+			if named != "" && file.ResolvePath(named) == asn.Faulty(err) {
+				name = named
+			}
 		}
 		return nil, file.Fault(name, fmt.Errorf("asn: %w", err), asn.Hint(err))
 	}
 	return owners, nil
+}
+
+// OwnerFiles returns the files of the table of owners that a policy file names.
+func OwnerFiles(file *policyfile.File) (files asn.Files) {
+	for _, name := range file.ASN.Files {
+		files.Tables = append(files.Tables, file.ResolvePath(name))
+	}
+	if file.ASN.Hosting != "" {
+		files.Hosting = file.ResolvePath(file.ASN.Hosting)
+	}
+	return files
 }
 
 // UnknownOwners returns a warning for each text of a condition asn that no owner

@@ -13,6 +13,10 @@ case $path === '/':
 		echo '<p><a href="/2026/11/hello/">Hello</a>';
 	});
 	break;
+case $path === '/search/': // takes ?ms=… milliseconds
+	usleep(1000 * (int) ($_GET['ms'] ?? 0));
+	page('Search', fn () => print '<p>Nothing found.');
+	break;
 case $path === '/feed/':
 	header('Content-Type: application/rss+xml; charset=UTF-8');
 	echo '<?xml version="1.0"?><rss version="2.0"><channel><title>Shop</title></channel></rss>';
