@@ -29,6 +29,8 @@ var all = []string{
 	"page-and-site",
 	"request-volume",
 	"quiet",
+	"scraper",
+	"trap",
 	"token-as-key",
 	"operator-overrides",
 }

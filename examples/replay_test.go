@@ -30,7 +30,8 @@ func replayed(t *testing.T, name string, file *policyfile.File) string {
 }
 
 // provided has the facts that serve would provide.
-var provided = policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true}
+var provided = policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true,
+	Fleets: true, Browsers: true}
 
 // replayLog runs a policy over a log like fairshare replay. verdicts may be nil.
 func replayLog(t *testing.T, file *policyfile.File, path string, verdicts io.Writer) *replay.Report {
