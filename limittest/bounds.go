@@ -31,6 +31,23 @@ func runNoDrift(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare
 	}
 }
 
+// runNever takes from limits that let nothing pass.
+func runNever(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
+	for _, window := range []time.Duration{fairshare.MinWindow, 1 * s, fairshare.MaxWindow} {
+		seat := seat{t, open(t, []fairshare.Limit{
+			{Name: "never", Resource: fairshare.Requests, Window: window},
+			{Name: "other", Resource: fairshare.Requests, N: 1, Window: window},
+		})}
+		for i := range 5 {
+			at := time.Duration(i) * window / 3
+			seat.want(at, 1, fairshare.Tally{Over: true, Wait: window})
+			if got := seat.take(at, 1, 1); !got[0].Over || got[1].Over || got[1].Used != 0 {
+				t.Errorf("take %d: got %+v; the other limit must pass and count nothing", i, got)
+			}
+		}
+	}
+}
+
 // runCap settles far too much of a gcra limit.
 func runCap(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
 	for _, cost := range []int64{100, fairshare.MaxBytes, math.MaxInt64} {

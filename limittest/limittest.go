@@ -20,6 +20,7 @@ func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limite
 		{"settled", runSettled},
 		{"refunds", runRefunds},
 		{"slots", runSlots},
+		{"never", runNever},
 		{"no drift", runNoDrift},
 		{"settling is capped", runCap},
 		{"corners", runCorners},

@@ -207,6 +207,8 @@ func (m *Model) tally(at *big.Int, t fairshare.Take) fairshare.Tally {
 		if tally.Used > 0 {
 			tally.Reset = l.Window
 		}
+	case l.N == 0:
+		tally.Wait = l.Window
 	case !l.Resource.Settled() && t.Cost > l.Allowed():
 		tally.Wait = tally.Reset // it would never pass
 	}

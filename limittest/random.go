@@ -91,6 +91,10 @@ func (s *script) limit(i int) fairshare.Limit {
 		if l.Resource == fairshare.Requests {
 			l.Algorithm = fairshare.Quiet
 		}
+	case 2:
+		if l.Resource == fairshare.Requests && r.IntN(4) == 0 {
+			l.N = 0
+		}
 	}
 	return l
 }
@@ -141,7 +145,7 @@ func (s *script) takes() []fairshare.Take {
 		t := fairshare.Take{Limit: i, Key: []byte(s.keys[r.IntN(len(s.keys))]), Cost: 1,
 			DryRun: l.DryRun || r.IntN(8) == 0}
 		if r.IntN(5) == 0 && l.Resource != fairshare.Concurrent {
-			t.Cost = 1 + r.Int64N(l.N)
+			t.Cost = 1 + r.Int64N(max(l.N, 1))
 		}
 		if l.Resource.Held() {
 			t.Page = fairshare.Page{Path: uint64(r.IntN(4)), Folder: uint64(r.IntN(3)) * 100}

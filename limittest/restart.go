@@ -75,7 +75,7 @@ func (s *script) edit() {
 			if l.Algorithm == fairshare.GCRA {
 				l.Burst = 1 + r.Int64N(l.Allowed())
 			} else {
-				l.N = 1 + r.Int64N(l.N)
+				l.N = 1 + r.Int64N(max(l.N, 1))
 			}
 		case 5:
 			if l.Algorithm != fairshare.GCRA && l.N < 1<<20 {

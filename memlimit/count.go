@@ -158,7 +158,10 @@ func (l *limit) tally(v *view, cost uint64, over bool, now int64) fairshare.Tall
 		late = v.num*int64(l.w) + int64(v.ns) - now
 	}
 	tally := fairshare.Tally{Over: over, Used: l.used(v), Reset: time.Duration(l.timeLeft(v) + late)}
-	if over {
+	switch {
+	case over && l.allowed == 0: // no request ever passes
+		tally.Wait = time.Duration(l.w)
+	case over:
 		tally.Wait = time.Duration(l.wait(v, cost) + late)
 	}
 	return tally

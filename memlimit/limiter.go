@@ -170,7 +170,11 @@ func identity(l *fairshare.Limit) string {
 	if len(by) == 0 {
 		by = []fairshare.KeyPart{{Kind: fairshare.ByAddr}}
 	}
-	return fmt.Sprintf("%q %q %s %d %s", l.Name, by, l.Resource, l.Window, l.Algorithm)
+	distinct := ""
+	if l.Distinct != fairshare.EveryRequest {
+		distinct = " distinct " + l.Distinct.String()
+	}
+	return fmt.Sprintf("%q %q %s %d %s%s", l.Name, by, l.Resource, l.Window, l.Algorithm, distinct)
 }
 
 // keepLayout gives l the layout of old, under which its states are stored,

@@ -123,6 +123,7 @@ type rival struct {
 const (
 	passPolicy    = "rules:\n  - name: ceiling\n    limit: {requests: 100000000, per: 1h, by: addr}\n"
 	manyPolicy    = "clients: {trusted_proxies: loopback}\n" + passPolicy
+	noShare       = "share: none\n"
 	builtInPolicy = "clients: {trusted_proxies: loopback}\nrules: [{use: default}]\n"
 	refusePolicy  = "rules:\n  - name: one an hour\n    limit: {requests: 1, per: 1h, by: addr, algorithm: quiet}\n"
 )
@@ -188,6 +189,19 @@ func measureAll() error {
 		}},
 		{"the registry, 10,000 clients", []rival{
 			{"fairshare serve --registry none", serve("-c", policy("many.yaml", manyPolicy), "--registry", "none"),
+				passed, true},
+			{"fairshare serve", serve("-c", policy("many.yaml", manyPolicy)), passed, true},
+		}},
+		{"the share, one client", []rival{
+			{"fairshare serve, share: none", serve("-c", policy("no-share.yaml", noShare+passPolicy)), passed, false},
+			{"fairshare serve, share: none again", serve("-c", policy("no-share.yaml", noShare+passPolicy)),
+				passed, false},
+			{"fairshare serve", serve("-c", policy("pass.yaml", passPolicy)), passed, false},
+		}},
+		{"the share, 10,000 clients", []rival{
+			{"fairshare serve, share: none", serve("-c", policy("many-no-share.yaml", noShare+manyPolicy)),
+				passed, true},
+			{"fairshare serve, share: none again", serve("-c", policy("many-no-share.yaml", noShare+manyPolicy)),
 				passed, true},
 			{"fairshare serve", serve("-c", policy("many.yaml", manyPolicy)), passed, true},
 		}},

@@ -157,6 +157,7 @@ type slot struct {
 	next  func() netip.Addr // the next client
 	fresh bool              // each request comes from another client, on its own connection
 	path  string
+	jar   *jar // the cookies that it sends and stores; nil: none
 }
 
 // run keeps the slots busy until ctx is done. It abandons the requests that are open then
@@ -176,7 +177,9 @@ func (f *fleet) run(ctx context.Context, to string) *counts {
 			sleep(ctx, rand.N(50*time.Millisecond)) // not all at the same moment
 			for ctx.Err() == nil {
 				began := time.Now()
+				c.Header = s.jar.header()
 				answer, err := c.Get(ctx, s.path, within)
+				s.jar.store(answer.Header)
 				if ctx.Err() != nil {
 					break
 				}

@@ -53,6 +53,8 @@ var (
 	expensive = flag.Duration("expensive", 400*time.Millisecond,
 		"time of an expensive page; a cheap one takes a hundredth of it")
 	slowdown  = flag.Int("slower", 4, "factor on all times, in the run where the upstream slows down")
+	quiet     = flag.Duration("quiet", 30*time.Second, "time that people have been reading when a swarm comes")
+	swarm     = flag.String("swarm", "", "swarms whose name contains this")
 	length    = flag.Duration("length", 8*time.Second, "length of a run")
 	only      = flag.String("only", "", "runs whose name contains this")
 	rivals    = flag.String("rivals", "", "programs in front of the upstream whose name contains this")
@@ -115,10 +117,12 @@ func measure(ctx context.Context) error {
 	all := []rival{
 		{name: "nginx", nginx: plainNginx},
 		{name: "nginx, limit_req, limit_conn", nginx: limitedNginx},
-		{name: "serve without share"},
+		{name: "serve without share", share: "none"},
 		fixed, auto, inside,
 	}
 	mine := []rival{fixed, auto}
+	without := rival{name: "serve, share: none", share: "none"}
+	byDefault := rival{name: "serve by default", byDefault: true, swarms: true}
 	nobody := rival{name: fixed.name + ", no ages", share: strings.Replace(fixed.share, "}", ", known_after: 0s}", 1)}
 
 	fmt.Printf("%d workers of %v; %d people, one request each in %v; fleets with %d requests open; each run %v\n\n",
@@ -158,6 +162,7 @@ func measure(ctx context.Context) error {
 			return b.table(ctx, mine, known, "", socket,
 				run{name: "a restart", fleet: splitFleet(*split, fleetAt), meanwhile: restart})
 		},
+		func() error { return b.swarms(ctx, []rival{all[0], all[1], without, byDefault}) },
 		func() error { return b.costs(ctx, []rival{all[0], all[2], fixed, inside}) },
 		func() error { return b.slows(ctx, mine) },
 	}
@@ -166,7 +171,7 @@ func measure(ctx context.Context) error {
 			return err
 		}
 	}
-	b.commands(append(all, nobody))
+	b.commands(append(all, nobody, without, byDefault))
 	return nil
 }
 
@@ -348,13 +353,7 @@ func hangingUp() *fleet {
 // newClients returns fleets that send each request from another address, with networks in
 // turn.
 func newClients() func() *fleet {
-	sent := make(chan int, 1)
-	sent <- 0
-	next := func() netip.Addr {
-		n := <-sent
-		sent <- n + 1
-		return addrIn(newAt+n%*strange, 1 + n / *strange % 254)
-	}
+	next := rotating(newAt, *strange)
 	return func() *fleet {
 		f := &fleet{pause: *pause}
 		for range *open {
@@ -549,6 +548,8 @@ func (b *bench) commands(rs []rival) {
 			fmt.Printf(
 				"\n%s: share.Options{Capacity: %d, Ages: true} in httpguard.Options, around a ReverseProxy\n",
 				r.name, *capacity)
+		case r.byDefault:
+			fmt.Printf("\n%s: fairshare serve --upstream http://UPSTREAM --listen 127.0.0.1:0\n", r.name)
 		default:
 			text := strings.TrimSpace(r.policy("UPSTREAM", ""))
 			fmt.Printf("\n%s: fairshare serve -c site.yaml --listen 127.0.0.1:0\n\n\t%s\n", r.name,

@@ -25,6 +25,9 @@ type rival struct {
 	share string // setting in the policy of fairshare serve; "": no share
 
 	inside bool // a Go program with a share
+
+	byDefault bool // fairshare serve without a policy file
+	swarms    bool // it is for people who have been reading, and has all swarms
 }
 
 const plainNginx = "client_header_timeout 60s;" // any directive: no limits
@@ -120,6 +123,10 @@ func (b *bench) front(ctx context.Context, s *stage, r *rival) (*stand.Process, 
 		}
 		return stand.Fairshare(s.dir, "middleware", []string{self, "-role", "middleware", "-upstream", s.site.Addr,
 			"-capacity", strconv.Itoa(*capacity)})
+	}
+	if r.byDefault {
+		return stand.Fairshare(s.dir, "fairshare", []string{b.fairshare, "serve", "--upstream", "http://" + s.site.Addr,
+			"--listen", "127.0.0.1:0", "--state", filepath.Join(s.dir, "state")})
 	}
 	file, err := stand.Write(s.dir, "serve/site.yaml", r.policy(s.site.Addr, s.more))
 	if err != nil {

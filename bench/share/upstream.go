@@ -117,6 +117,7 @@ func (u *upstream) work(w http.ResponseWriter, r *http.Request) {
 	u.inside.Add(-1)
 
 	w.Header().Set("Content-Type", "text/plain")
+	w.Header().Set("Cache-Control", "no-store") // as PHP with sessions; other answers get no cookie
 	w.Write([]byte("here is your page\n"))
 }
 

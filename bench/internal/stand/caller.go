@@ -20,6 +20,9 @@ type Caller struct {
 	From netip.Addr
 	To   string
 
+	// Header are further header lines, each with \r\n, in place of "Accept: */*".
+	Header string
+
 	conn net.Conn
 	r    *bufio.Reader
 }
@@ -66,8 +69,12 @@ func (c *Caller) once(ctx context.Context, path string, within time.Duration) (A
 	conn := c.conn
 	conn.SetDeadline(deadline)
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	header := c.Header
+	if header == "" {
+		header = "Accept: */*\r\n"
+	}
 	if _, err := fmt.Fprintf(c.conn,
-		"GET %s HTTP/1.1\r\nHost: site.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\nAccept: */*\r\n\r\n", path); err != nil {
+		"GET %s HTTP/1.1\r\nHost: site.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n%s\r\n", path, header); err != nil {
 		return Answer{}, errGone
 	}
 	if _, err := c.r.Peek(1); err != nil {
