@@ -63,6 +63,21 @@ func (g *Registrar) poll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// First, so that a client whose ban an operator has deleted is not refused for what
+	// it did before, and banned for that.
+	for i := range changes.Lifted {
+		l := &changes.Lifted[i]
+		at := g.fromWall(l.At)
+		if l.Forget { // before the queue is cleared: from then on no such ban begins
+			g.onForget(l.Client, at, l.At)
+		} else {
+			g.onLift(l.Client, at)
+		}
+		g.bans.lift(func(id fairshare.ClientID) bool { return within(id, l.Client) }, at)
+		if l.Forget {
+			g.forget(l.Client)
+		}
+	}
 	if changes.Overrides {
 		_, err := call(ctx.Done(), hangs, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, g.changed(ctx)
@@ -78,19 +93,6 @@ func (g *Registrar) poll(ctx context.Context) error {
 			return err
 		}
 		g.current.Store(current)
-	}
-	for i := range changes.Lifted {
-		l := &changes.Lifted[i]
-		at := g.fromWall(l.At)
-		if l.Forget { // before the queue is cleared: from then on no such ban begins
-			g.onForget(l.Client, at, l.At)
-		} else {
-			g.onLift(l.Client, at)
-		}
-		g.bans.lift(func(id fairshare.ClientID) bool { return within(id, l.Client) }, at)
-		if l.Forget {
-			g.forget(l.Client)
-		}
 	}
 	g.version = changes.Version
 	return nil

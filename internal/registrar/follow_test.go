@@ -136,6 +136,35 @@ func TestForgottenClients(t *testing.T) {
 	})
 }
 
+// A client is forgotten while an operator's ban still holds, not after it: else its
+// next refusals, which count nothing while that holds, could ban it once more.
+func TestClientIsForgottenBeforeItsBanEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, forgot := newFakeStore(), fairshare.Undecided
+		store.overrides = []registry.OverrideRecord{{Client: id("192.0.2.1"), Action: fairshare.Block}}
+		var r *running
+		action := func() fairshare.Action {
+			return r.Override(netip.MustParseAddr("192.0.2.1"), fairshare.Bot{}, time.Now()).Action
+		}
+		r = run(t, store, registrar.Options{
+			Forget: func(fairshare.ClientID, time.Time, time.Time) { forgot = action() },
+		})
+		synctest.Wait()
+		store.set(func() {
+			store.overrides = nil
+			store.changes = registry.Changes{Overrides: true, Lifted: []registry.LiftedClient{
+				{Client: id("192.0.2.1"), At: time.Now(), Forget: true}}}
+		})
+		sleep(pollTime)
+		if forgot != fairshare.Block || action() != fairshare.Undecided {
+			t.Errorf("%v when it was forgotten, %v after it", forgot, action())
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Options.Forget gets the recorded time, whatever the difference of the clocks.
 func TestForgetGetsTheRecordedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
