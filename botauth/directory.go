@@ -95,7 +95,8 @@ func seconds(t *float64) (int64, bool) {
 // Thumbprint returns the thumbprint of an Ed25519 key (RFC 7638, RFC 8037 appendix A.3)
 // in base64url.
 func Thumbprint(public ed25519.PublicKey) string {
-	sum := sha256.Sum256([]byte(`{"crv":"Ed25519","kty":"OKP","x":"` + base64.RawURLEncoding.EncodeToString(public) + `"}`))
+	x := base64.RawURLEncoding.EncodeToString(public)
+	sum := sha256.Sum256([]byte(`{"crv":"Ed25519","kty":"OKP","x":"` + x + `"}`))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 

@@ -1,7 +1,7 @@
-// Package botauth verifies the signatures by which bots prove who they are: Web Bot
-// Auth, which is HTTP Message Signatures (RFC 9421) with Ed25519 keys from a
-// directory that the header Signature-Agent names
-// (draft-meunier-webbotauth-httpsig-protocol and its predecessors).
+// Package botauth verifies the signatures by which bots prove who they are. This is Web
+// Bot Auth: HTTP Message Signatures (RFC 9421) with Ed25519 keys, from a directory on
+// the host that the header Signature-Agent names. See
+// draft-ietf-webbotauth-httpsig-protocol and its predecessors.
 //
 // A signature proves that a request comes from the holder of an agent's keys, such
 // as chatgpt.com. Anybody can publish keys, so a [Verifier] knows only the agents

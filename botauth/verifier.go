@@ -62,7 +62,7 @@ type Options struct {
 	// keys and the memory of used signatures are taken over.
 	Previous *Verifier
 
-	Log       func(string)      // gets a line when fetching keys fails for the first time, and when it works again; may be nil
+	Log       func(string)      // gets a line when fetching keys begins to fail, and when it works again; may be nil
 	UserAgent string            // of requests for keys; "" means fairshare
 	Transport http.RoundTripper // nil means one that connects to public addresses only
 }
@@ -151,10 +151,12 @@ func (v *Verifier) verify(r *Request, addr netip.Addr, now int64, use bool) Resu
 		return Result{Unproven, name, reason}
 	}
 	if v.host == nil {
-		return Result{Unproven, name, "a signature counts only for hosts of the site, and the policy does not name them (hosts)"}
+		return Result{Unproven, name,
+			"a signature counts only for hosts of the site, and the policy does not name them (hosts)"}
 	}
 	if !v.host(r.Host) {
-		return Result{Unproven, name, "its host is none of the site's (hosts), so its signature may be one for another site"}
+		return Result{Unproven, name,
+			"its host is none of the site's (hosts), so its signature may be one for another site"}
 	}
 	set := a.keys.Load()
 	if !a.fixed && (set == nil || now-set.at > keysFresh) {

@@ -163,8 +163,8 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 	if !isRobots && g.wantsVisitor(&vis.req, r, v) {
 		g.setVisitor(w.Header(), r, &vis.req, visitorChange{})
 	}
-	if bot := &vis.req.Bot; !isRobots && bot.State != fairshare.NoBot && bot.State != fairshare.Verified && g.CanSign != nil &&
-		g.CanSign(*bot) {
+	if bot := vis.req.Bot; g.CanSign != nil && !isRobots && bot.State != fairshare.NoBot &&
+		bot.State != fairshare.Verified && g.CanSign(bot) {
 		w.Header()["Accept-Signature"] = acceptSignature
 	}
 	answer := f.compose(vis, r, limits, retryAfter, page)

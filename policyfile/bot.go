@@ -25,7 +25,7 @@ type Bots struct {
 // A BotAgent says which bot a signature of an agent proves.
 type BotAgent struct {
 	Bot  string // its name, of the table or a new one
-	Keys string // file with the agent's keys, see File.ResolvePath; "" means that they are fetched from the agent's host
+	Keys string // file with its keys, see File.ResolvePath; "" means that they are fetched from its host
 }
 
 // maxAgents is the largest number of agents of one policy.

@@ -30,7 +30,8 @@ func Allow(env *cli.Environment, state string, opts AllowOptions) error {
 	if err != nil {
 		return err
 	}
-	if bot := bots.BuiltIn().Bot(id.Bot); bot != nil && (bot.UserTriggered || len(bot.Ranges)+len(bot.Domains)+len(bot.Signers) == 0) {
+	if bot := bots.BuiltIn().Bot(id.Bot); bot != nil &&
+		(bot.UserTriggered || len(bot.Ranges)+len(bot.Domains)+len(bot.Signers) == 0) {
 		reason := "it cannot be verified"
 		if bot.UserTriggered {
 			reason = "anybody can have it fetch a page"
