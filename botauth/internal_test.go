@@ -136,7 +136,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input, value, agent, target, host string) {
 		r := &Request{Method: "GET", Host: host, Target: target, Header: map[string][]string{
 			"Signature-Input": {input}, "Signature": {value}, "Signature-Agent": {agent}, "Date": {value}}}
-		s, name, err := parse(r, func(agent string) bool { return agent != "" })
+		s, name, err := parse(r, func(agent string) bool { return agent != "" }, always)
 		if err != nil {
 			return
 		}
@@ -150,7 +150,7 @@ func FuzzParse(f *testing.F) {
 		if lines := strings.Count(base, "\n"); lines != len(s.covered) {
 			t.Errorf("%d lines for %d components: %q", lines, len(s.covered), base)
 		}
-		again, _, err := parse(r, func(agent string) bool { return agent != "" })
+		again, _, err := parse(r, func(agent string) bool { return agent != "" }, always)
 		if err != nil || again.params != s.params {
 			t.Errorf("parsed twice: %v", err)
 		}

@@ -110,13 +110,18 @@ func (p *replays) turn(now int64) {
 	p.turned, p.newer, p.ofAgent = now, map[uint64]uint64{}, map[string]int{}
 }
 
-// Bounds of the work for signatures that turn out to be wrong. One takes about 60 µs.
+// Bounds of the work for signatures that prove nothing. To read one takes some 15 µs, to
+// check it some 60.
 const (
-	failuresOfNetwork = 10  // a minute
-	failuresOfAll     = 300 // a second; networks with a valid signature in this hour are exempt
+	failuresOfAddr   = 10  // a minute, of an address (IPv6 /64)
+	failuresOfSigner = 200 // likewise, of one with a valid signature in the last hour
+	failuresOfAll    = 300 // a second, that were checked; addresses with a valid signature are exempt
 )
 
-// A budget bounds the checks of wrong signatures, by network (/24, /48) and in all.
+// signerAge is for how many seconds an address counts as one of a signer.
+const signerAge = 3600
+
+// A budget bounds the work for signatures that prove nothing, by address and in all.
 type budget struct {
 	seed maphash.Seed
 
@@ -126,7 +131,7 @@ type budget struct {
 	failed int // in that second
 }
 
-// A slot is the state of one network.
+// A slot is the state of one address.
 type slot struct {
 	tag    uint32
 	failed uint32
@@ -137,43 +142,57 @@ type slot struct {
 func newBudget() *budget { return &budget{seed: maphash.MakeSeed()} }
 
 func (b *budget) slot(addr netip.Addr) (*slot, uint32) {
-	h := maphash.Comparable(b.seed, network.Of(addr))
+	h := maphash.Comparable(b.seed, network.Cut(addr, 32, 64))
 	return &b.slots[h%uint64(len(b.slots))], uint32(h >> 32)
 }
 
-// allows reports whether a signature from an address may be checked now.
+// allows reports whether a signature from an address may be looked at now.
 func (b *budget) allows(addr netip.Addr, now int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, tag := b.slot(addr)
 	known := s.tag == tag
-	if known && s.minute == now/60 && s.failed >= failuresOfNetwork {
+	signer := known && now-s.valid < signerAge
+	most := uint32(failuresOfAddr)
+	if signer {
+		most = failuresOfSigner
+	}
+	if known && s.minute == now/60 && s.failed >= most {
 		return false
 	}
-	return b.second != now || b.failed < failuresOfAll || known && now-s.valid < 3600
+	return signer || b.second != now || b.failed < failuresOfAll
 }
 
-// record notes the result of a check.
-func (b *budget) record(addr netip.Addr, valid bool, now int64) {
+// valid notes a valid signature.
+func (b *budget) valid(addr netip.Addr, now int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, tag := b.slot(addr)
 	if s.tag != tag {
-		if !valid && now-s.valid < 3600 { // a network that signs keeps its place
-			s = &slot{}
-		}
 		*s = slot{tag: tag}
 	}
-	if valid {
-		s.valid = now
-		return
+	s.valid = now
+}
+
+// fail notes a signature that proved nothing. checked says that its key was used.
+func (b *budget) fail(addr netip.Addr, checked bool, now int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.second != now {
+		b.second, b.failed = now, 0
+	}
+	if checked {
+		b.failed++
+	}
+	s, tag := b.slot(addr)
+	if s.tag != tag {
+		if now-s.valid < signerAge { // an address that signs keeps its place
+			return
+		}
+		*s = slot{tag: tag}
 	}
 	if s.minute != now/60 {
 		s.minute, s.failed = now/60, 0
 	}
 	s.failed++
-	if b.second != now {
-		b.second, b.failed = now, 0
-	}
-	b.failed++
 }

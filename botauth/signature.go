@@ -10,7 +10,9 @@ package botauth
 
 import (
 	"errors"
+	"maps"
 	"net/textproto"
+	"slices"
 	"strings"
 
 	"github.com/dunglas/httpsfv"
@@ -58,9 +60,10 @@ type component struct {
 
 // Faults of a signature, as sentences without a full stop.
 var (
+	errBudget        = errors.New("too many signatures that prove nothing came shortly before, so it was not checked")
 	errNoInput       = errors.New("the request has no signature of a bot (tag \"web-bot-auth\")")
 	errSize          = errors.New("its signature headers are longer than those of any bot")
-	errAgent         = errors.New("it has no Signature-Agent with the https URL of an agent")
+	errAgent         = errors.New("it has no Signature-Agent with the https URL of an agent that is trusted here")
 	errSyntax        = errors.New("its signature headers are not structured fields as RFC 9421 describes them")
 	errAlgorithm     = errors.New("its signature is not one of Ed25519")
 	errParams        = errors.New("its signature lacks created, expires or keyid")
@@ -71,7 +74,8 @@ var (
 
 // parse returns the first signature of a request by an agent that is trusted. If its
 // error is about the signature of a trusted agent, agent is that agent, otherwise "".
-func parse(r *Request, trusted func(agent string) bool) (sig *signature, agent string, err error) {
+// Only the agents are read unless allowed returns true.
+func parse(r *Request, trusted func(agent string) bool, allowed func() bool) (sig *signature, agent string, err error) {
 	inputs, values, agents := r.Header["Signature-Input"], r.Header["Signature"], r.Header["Signature-Agent"]
 	switch {
 	case len(inputs) == 0:
@@ -83,9 +87,14 @@ func parse(r *Request, trusted func(agent string) bool) (sig *signature, agent s
 	if err != nil {
 		return nil, "", err
 	}
-	if named.none(trusted) {
+	agent = named.first(trusted)
+	switch {
+	case agent == "":
 		return nil, "", errAgent
+	case !allowed():
+		return nil, agent, errBudget
 	}
+	agent = ""
 	input, err := httpsfv.UnmarshalDictionary(inputs)
 	if err != nil {
 		return nil, "", errSyntax
@@ -164,17 +173,17 @@ func parseAgents(lines []string) (agents, error) {
 	return named, nil
 }
 
-// none reports whether no agent is trusted.
-func (a *agents) none(trusted func(string) bool) bool {
+// first returns a trusted agent; "" if there is none.
+func (a *agents) first(trusted func(string) bool) string {
 	if a.whole != "" && trusted(a.whole) {
-		return false
+		return a.whole
 	}
-	for _, agent := range a.byKey {
-		if agent != "" && trusted(agent) {
-			return false
+	for _, key := range slices.Sorted(maps.Keys(a.byKey)) {
+		if agent := a.byKey[key]; agent != "" && trusted(agent) {
+			return agent
 		}
 	}
-	return true
+	return ""
 }
 
 // agentHost returns the host of an agent's URL in lower case, with the port unless it

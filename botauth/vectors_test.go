@@ -91,7 +91,7 @@ func TestDraftVectors(t *testing.T) {
 			if c.agent != "" {
 				r.Header["Signature-Agent"] = []string{c.agent}
 			}
-			s, agent, err := parse(r, func(agent string) bool { return agent == "signature-agent.test" })
+			s, agent, err := parse(r, func(agent string) bool { return agent == "signature-agent.test" }, always)
 			if err != c.fault {
 				t.Fatalf("parse: %v", err)
 			}
@@ -128,7 +128,7 @@ func TestOtherAlgorithmsAreNotAccepted(t *testing.T) {
 			`keyid="oD0HwocPBSfpNy5W3bpJeyFGY_IQ_YpqxSjQ3Yd-CLA";alg="rsa-pss-sha512";expires=1735693200;tag="web-bot-auth"`},
 		"Signature": {"sig2=:" + strings.Repeat("AAAA", 85) + ":"},
 	}}
-	_, agent, err := parse(r, func(string) bool { return true })
+	_, agent, err := parse(r, func(string) bool { return true }, always)
 	if err != errAlgorithm || agent != "signature-agent.test" {
 		t.Errorf("%q, %v", agent, err)
 	}

@@ -130,7 +130,7 @@ func (v *Verifier) Verify(r *Request, addr netip.Addr, now time.Time) Result {
 // Explain does the same as Verify, but it waits for the keys until ctx ends, and does
 // not use the signature up.
 func (v *Verifier) Explain(ctx context.Context, r *Request, addr netip.Addr, now time.Time) Result {
-	if sig, _, err := parse(r, v.trusts); err == nil {
+	if sig, _, err := parse(r, v.trusts, always); err == nil {
 		if a := v.agents[sig.agent]; a.keys.Load() == nil {
 			v.fetcher.fetch(ctx, a)
 		}
@@ -138,16 +138,27 @@ func (v *Verifier) Explain(ctx context.Context, r *Request, addr netip.Addr, now
 	return v.verify(r, addr, now.Unix(), false)
 }
 
+func always() bool { return true }
+
 func (v *Verifier) verify(r *Request, addr netip.Addr, now int64, use bool) Result {
-	sig, name, err := parse(r, v.trusts)
-	if err != nil {
-		if name == "" {
-			return Result{Unsigned, "", err.Error()}
+	fail := func(checked bool) {
+		if use {
+			v.budget.fail(addr, checked, now)
+		}
+	}
+	sig, name, err := parse(r, v.trusts, func() bool { return !use || v.budget.allows(addr, now) })
+	switch {
+	case err != nil && name == "":
+		return Result{Unsigned, "", err.Error()}
+	case err != nil:
+		if err != errBudget {
+			fail(false)
 		}
 		return Result{Unproven, name, err.Error()}
 	}
 	a := v.agents[name]
 	if reason := v.outdated(sig, now); reason != "" {
+		fail(false)
 		return Result{Unproven, name, reason}
 	}
 	if v.host == nil {
@@ -174,25 +185,27 @@ func (v *Verifier) verify(r *Request, addr netip.Addr, now int64, use bool) Resu
 		v.fetcher.want(a, now)
 		return Result{Unproven, name, "its agent may have a newer key than those known here"}
 	case key == nil:
+		fail(false)
 		return Result{Forged, name, "its key is none of its agent's"}
 	case key.NotBefore > now+maxAhead || key.Expires != 0 && key.Expires <= now:
 		return Result{Unproven, name, "its key is not valid at this time"}
 	}
 	id, user := v.replays.id(sig, addr)
 	if v.replays.look(id, user, now) == replayed {
+		fail(false)
 		return Result{Unproven, name, reasonReplayed}
 	}
-	if !v.budget.allows(addr, now) {
-		return Result{Unproven, name, "too many wrong signatures came shortly before, so it was not checked"}
-	}
 	valid, err := sig.check(r, key.Public)
-	if err != nil {
+	switch {
+	case err != nil:
+		fail(false)
 		return Result{Unproven, name, err.Error()}
-	}
-	if v.budget.record(addr, valid, now); !valid {
+	case !valid:
+		fail(true)
 		return Result{Forged, name, "its signature is wrong: it is not one of its agent for this request"}
 	}
 	if use {
+		v.budget.valid(addr, now)
 		switch v.replays.take(sig, id, user, now) {
 		case replayed:
 			return Result{Unproven, name, reasonReplayed}

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync"
@@ -272,7 +274,7 @@ func TestForgeriesUseNoNonce(t *testing.T) {
 	}
 }
 
-// A network that sends wrong signatures costs no more checks, and does not keep others
+// An address that sends wrong signatures causes no more checks, and does not keep others
 // from being verified.
 func TestWrongSignaturesAreBounded(t *testing.T) {
 	signer := botauthtest.New("agent.example")
@@ -296,14 +298,14 @@ func TestWrongSignaturesAreBounded(t *testing.T) {
 		t.Errorf("%d wrong signatures were checked in one second", checked)
 	}
 	if got := v.Verify(signed(signer, noon), other, noon); got.State != botauth.Verified {
-		t.Errorf("a network that signs, meanwhile: %+v", got)
+		t.Errorf("an address that signs, meanwhile: %+v", got)
 	}
 	if got := v.Verify(signed(signer, noon), client, noon); got.State != botauth.Unproven {
-		t.Errorf("a new network, meanwhile: %+v", got)
+		t.Errorf("a new address, meanwhile: %+v", got)
 	}
 	later := noon.Add(time.Second)
 	if got := v.Verify(signed(signer, later), client, later); got.State != botauth.Verified {
-		t.Errorf("a new network, a second later: %+v", got)
+		t.Errorf("a new address, a second later: %+v", got)
 	}
 	for i := range 20 {
 		r := signed(signer, later)
@@ -313,7 +315,7 @@ func TestWrongSignaturesAreBounded(t *testing.T) {
 			want = botauth.Unproven
 		}
 		if got := v.Verify(r, netip.MustParseAddr("203.0.113.9"), later); got.State != want {
-			t.Errorf("wrong signature %d of a network: %+v", i+1, got)
+			t.Errorf("wrong signature %d of an address: %+v", i+1, got)
 		}
 	}
 }
@@ -535,3 +537,60 @@ func TestNormalAgent(t *testing.T) {
 }
 
 func encode(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
+
+// Keys come over a real connection with TLS; a redirect is not followed.
+func TestFetchByTLS(t *testing.T) {
+	t.Parallel()
+	signer := botauthtest.New("example.com") // a name in the certificate of httptest
+	for _, c := range []struct {
+		redirect bool
+		want     botauth.State
+	}{{false, botauth.Verified}, {true, botauth.Unproven}} {
+		var requests []string
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests = append(requests, r.Host+r.URL.Path+" "+r.UserAgent())
+			if c.redirect {
+				http.Redirect(w, r, "https://example.com/keys", http.StatusFound)
+				return
+			}
+			w.Header().Set("Content-Type", "application/http-message-signatures-directory+json")
+			w.Write(botauthtest.Directory(signer))
+		}))
+		transport := server.Client().Transport.(*http.Transport)
+		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+		}
+		v := botauth.NewVerifier(botauth.Options{Host: isSite, Agents: []botauth.Agent{{Host: "example.com"}},
+			Transport: transport, UserAgent: "fairshare/test"})
+		now := time.Now()
+		got := v.Explain(t.Context(), signed(signer, now), client, now)
+		server.Close()
+		if got.State != c.want || len(requests) != 1 ||
+			requests[0] != "example.com/.well-known/http-message-signatures-directory fairshare/test" {
+			t.Errorf("redirect %v: %+v, %q", c.redirect, got, requests)
+		}
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	signer := botauthtest.New("agent.example")
+	run := func(name string, request func(i int) *botauth.Request) {
+		b.Run(name, func(b *testing.B) {
+			v := botauth.NewVerifier(with(signer))
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				v.Verify(request(i), client, noon)
+			}
+		})
+	}
+	valid := make([]*botauth.Request, 4096)
+	for i := range valid {
+		valid[i] = signed(signer, noon)
+	}
+	wrong := signed(signer, noon)
+	wrong.Header["Signature"] = []string{"sig1=:" + encode(bytes.Repeat([]byte{1}, 64)) + ":"}
+	stranger := signed(botauthtest.New("stranger.example"), noon)
+	run("first 4096 valid, then replayed", func(i int) *botauth.Request { return valid[i%len(valid)] })
+	run("wrong, ten checked", func(int) *botauth.Request { return wrong })
+	run("unknown agent", func(int) *botauth.Request { return stranger })
+}

@@ -94,6 +94,8 @@ func (v *Verifier) ExplainSigned(ctx context.Context, e *Explanation, r *botauth
 		e.addStep("so it stays a client that is not a known bot")
 	case result.State == botauth.Verified && e.Bot.State != fairshare.Verified:
 		e.addStep("but signatures of %s do not prove %s", result.Agent, e.Bot.Name)
+	case e.Bot.Name == before.Name && e.Bot.State == before.State:
+		e.addStep("so it stays %s: %s", e.Bot.Name, e.Bot.State)
 	default:
 		e.addStep("with its signature it is %s: %s", e.Bot.Name, e.Bot.State)
 	}

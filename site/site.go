@@ -285,7 +285,7 @@ func withoutEffect(file *policyfile.File) (names []string) {
 		{"listen", file.Listen != ""},
 		{"tls", file.TLS != nil},
 		{"h2c", file.H2C},
-		{"hosts", file.Hosts != nil},
+		{"hosts (except for signatures of bots)", file.Hosts != nil},
 		{"bounds", file.Bounds != policyfile.Bounds{}},
 		{"grace", file.Grace != 0},
 		{"journal", file.Journal.File != ""},

@@ -160,6 +160,9 @@ func readKeys(path string) ([]botauth.Key, error) {
 // client used TLS; the connection may be one of a proxy that ended it.
 func SignedRequest(r *http.Request, secure bool) *botauth.Request {
 	s := &botauth.Request{Method: r.Method, Host: r.Host, Target: r.RequestURI, Header: r.Header}
+	if s.Target == "" { // made inside this process
+		s.Target = r.URL.RequestURI()
+	}
 	if r.TLS != nil || secure {
 		s.Scheme = "https"
 	}
