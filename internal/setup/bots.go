@@ -115,8 +115,9 @@ func newSignatures(file *policyfile.File, table *bots.Table, opts BotOptions) (*
 		if name := file.Bots.Agents[host].Keys; name != "" {
 			keys, err := readKeys(file.ResolvePath(name))
 			if err != nil {
-				return nil, file.Fault(name, fmt.Errorf("bots: agents: %s: %w", host, err),
-					"the file is a JWKS with Ed25519 keys, such as the agent publishes at https://"+host+botauth.DirectoryPath)
+				return nil, errors.Join(file.Fault(name, fmt.Errorf("bots: agents: %s: %w", host, err),
+					"the file is a JWKS with Ed25519 keys, such as the agent publishes at https://"+host+
+						botauth.DirectoryPath))
 			}
 			for _, k := range keys {
 				if k.ID == botauth.TestKey && opts.Log != nil {
