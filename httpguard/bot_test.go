@@ -115,8 +115,7 @@ func TestSignedBots(t *testing.T) {
 	}{
 		{"signed", []string{"Signature-Input", "x", "Signature", "good"}, 200, false, 1},
 		{"a signature alone", []string{"Signature", "good"}, 403, false, 0},
-		{"a wrong signature", []string{"Signature-Input", "x", "Signature", "bad", "User-Agent", "crawler/1"}, 403, true,
-			1},
+		{"a wrong one", []string{"Signature-Input", "x", "Signature", "bad", "User-Agent", "crawler/1"}, 403, true, 1},
 		{"a bot, unsigned", []string{"User-Agent", "crawler/1"}, 403, true, 0},
 		{"nobody known", nil, 403, false, 0},
 	} {
