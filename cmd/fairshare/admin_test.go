@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -240,5 +241,24 @@ func TestAdminOnAUnixSocket(t *testing.T) {
 	s.stop()
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the socket is left")
+	}
+}
+
+// Prometheus's own tool accepts the metrics and the alert rules.
+func TestPrometheusAcceptsTheMetrics(t *testing.T) {
+	t.Parallel()
+	promtool := need(t, "promtool", "prometheus")
+	s := startServe(t, "rules: []\n", "--upstream", "http://127.0.0.1:9", "--admin", "127.0.0.1:0")
+	a := &adminClient{t: t, url: "http://" + s.stderr.wait(`admin: http://(\S+): /metrics`)}
+	getFrom(t, "http://"+s.addr, "")
+	_, metrics := a.get("/metrics", "")
+	check := exec.Command(promtool, "check", "metrics")
+	check.Stdin = strings.NewReader(metrics)
+	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	}
+	check = exec.Command(promtool, "check", "rules", "../../deploy/prometheus/alerts.yaml")
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("promtool check rules: %v\n%s", err, out)
 	}
 }
