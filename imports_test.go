@@ -37,9 +37,9 @@ var mayImport = map[string][]string{
 	"internal/livepolicy": {"asn", "botauth", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
 		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "membans",
 		"memlimit", "policyfile", "share", "sqlregistry", "visitor", "waitingroom"},
-	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/cputime", "internal/inbound",
-		"internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions", "internal/setup",
-		"internal/systemd", "policyfile"},
+	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin", "internal/cputime",
+		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
+		"internal/setup", "internal/systemd", "policyfile"},
 	"site": {"httpguard", "internal/livepolicy", "internal/sessions", "internal/setup", "policyfile"},
 
 	// The commands check, bot and replay, which need a policy but no server.
