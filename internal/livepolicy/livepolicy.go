@@ -38,6 +38,9 @@ type Options struct {
 	NoRegistry bool
 
 	Clock *httpguard.Clock
+	// Now returns the time of the requests that are judged, in the time of Clock, if that
+	// is not the present: lines of a log are judged at their own time. nil means Clock.Now.
+	Now func() time.Time
 
 	// Log gets one line for each event. It may be called by several goroutines.
 	Log func(line string)
@@ -94,6 +97,9 @@ type Policy struct {
 // New opens what a policy file names. Call OpenState and Start next, and Close
 // in the end.
 func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, error) {
+	if opts.Now == nil {
+		opts.Now = opts.Clock.Now
+	}
 	p := &Policy{options: opts, bans: membans.New(0), history: new(fairshare.History), state: new(State),
 		watch: clientaddr.NewWatch(), provisional: make(chan struct{}), stopState: func() {}}
 	rt, err := p.newRuntime(ctx, file, nil)
@@ -118,7 +124,7 @@ func (p *Policy) OpenState(ctx context.Context) error {
 	}
 	p.state = state
 	rt := p.Current()
-	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock)
+	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock, p.Now())
 	p.readFirstSeen(func(client netip.Prefix, first time.Time) {
 		p.history.RestoreFirstSeen(client, p.options.Clock.FromWall(first), p.Now())
 	})
@@ -155,7 +161,7 @@ func (p *Policy) Current() *Runtime { return p.current.Load() }
 
 // Now returns the time of the guard, which steps of the system's clock do not
 // change.
-func (p *Policy) Now() time.Time { return p.options.Clock.Now() }
+func (p *Policy) Now() time.Time { return p.options.Now() }
 
 // Prepare opens what a new version of the policy file names. Nothing changes
 // until Use; call Use or Discard.
