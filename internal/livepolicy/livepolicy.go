@@ -79,6 +79,8 @@ type Policy struct {
 	fleetsAt       time.Time              // when fleets were last published
 	reportedLost   int64                  // counters that were dropped, at the last report
 
+	export export // of bans
+
 	visitors   *visitor.Cookies // of the runtime in force, or of one before; nil: there were none
 	perNetwork int              // of visitors
 	ownSecrets bool             // the secrets of visitors are in the state folder
@@ -123,6 +125,9 @@ func (p *Policy) OpenState(ctx context.Context) error {
 		return err
 	}
 	p.state = state
+	if state.registrar == nil {
+		p.bans.Observe(func(fairshare.BanRecord) { p.exportChanged() })
+	}
 	rt := p.Current()
 	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock, p.Now())
 	p.readFirstSeen(func(client netip.Prefix, first time.Time) {
@@ -144,6 +149,7 @@ func (p *Policy) Start(ctx context.Context) {
 	}
 	p.state.publishSettings(ctx, rt)
 	rt.start(p.options.Folder, p.options.Log)
+	p.startExport()
 	running, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() {
@@ -184,14 +190,19 @@ func (p *Policy) Use(ctx context.Context, next *Runtime, replace func()) {
 	old.Bots.Close(next.Bots)
 	next.start(p.options.Folder, p.options.Log)
 	p.state.publishSettings(ctx, next)
+	p.startExport()
 }
 
 // HandOver writes the counters for the last time. Another process may use the
 // state folder from then on.
-func (p *Policy) HandOver() { p.state.handOver(p.counters()) }
+func (p *Policy) HandOver() {
+	p.stopExport() // the other process begins its own
+	p.state.handOver(p.counters())
+}
 
 // Stop ends what Start began. The counters and the registry are written.
 func (p *Policy) Stop() {
+	p.stopExport()
 	p.stopState()
 	p.Current().stop()
 }

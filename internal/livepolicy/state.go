@@ -175,6 +175,7 @@ func (p *Policy) openRegistry(ctx context.Context, s *State) (err error) {
 		Now:    p.Now, Wall: clock.Wall, FromWall: clock.FromWall,
 		Lift: p.lift, Forget: p.forget,
 		Changed: func(ctx context.Context) error { return p.readAttack(ctx, s) },
+		Applied: p.exportChanged,
 	})
 	if err := s.registrar.Start(ctx); err != nil {
 		return registryError(err)
@@ -237,7 +238,10 @@ func (p *Policy) restoreBans(ctx context.Context, s *State) (enforced int, err e
 			enforced++
 		}
 	}
-	p.bans.Observe(s.registrar.Banned)
+	p.bans.Observe(func(b fairshare.BanRecord) {
+		s.registrar.Banned(b)
+		p.exportChanged()
+	})
 	lifted, err := s.store.Lifted(ctx, clock.Wall(now).Add(-sqlregistry.ChangesStay))
 	if err != nil {
 		return 0, err

@@ -61,6 +61,9 @@ func (s *server) introduce() {
 	}
 	print("share: %s", rt.sharing())
 	print("state: %s", s.policy.DescribeState())
+	if export := s.policy.DescribeExport(); export != "" {
+		print("export: %s", export)
+	}
 	print("journal: %s; to load the policy again: kill -HUP %d", rt.journalTarget(), os.Getpid())
 	for _, warning := range s.warnings(rt) {
 		print("warning: %s", warning)

@@ -49,6 +49,9 @@ func (w *watcher) introduce() {
 	print("policy: %s, %s of memory for counters", w.describePolicy(),
 		policyfile.FormatSize(rt.Limiter.Stats(w.policy.Now()).Memory))
 	print("state: %s", w.policy.DescribeState())
+	if export := w.policy.DescribeExport(); export != "" {
+		print("export: %s", export)
+	}
 	target := "here"
 	if rt.File.Journal.File != "" {
 		target = "in " + rt.File.ResolvePath(rt.File.Journal.File)
