@@ -81,17 +81,17 @@ func openFile(log, path string, offset int64, opts accesslog.Options) (*file, er
 	return t, t.readHead()
 }
 
-// readHead reads the bytes that identify the file, as far as they were read as lines.
+// readHead reads the bytes that identify the file, as far as they are written.
 func (t *file) readHead() error {
-	n := min(t.offset, headSize)
-	if int64(len(t.head)) == n {
+	if len(t.head) == headSize {
 		return nil
 	}
-	head := make([]byte, n)
-	if _, err := t.f.ReadAt(head, 0); err != nil {
+	head := make([]byte, headSize)
+	n, err := t.f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	t.head = head
+	t.head = head[:n]
 	return nil
 }
 
@@ -110,7 +110,10 @@ func (t *file) replaced() (bool, error) {
 		return true, nil
 	}
 	same, err := hasHead(t.f, t.head)
-	return !same, err
+	if err != nil || !same {
+		return !same, err
+	}
+	return false, t.readHead()
 }
 
 // hasHead reports whether a file begins with some bytes.
@@ -140,6 +143,12 @@ func (t *file) fill(now time.Time, last bool) error {
 		return nil
 	}
 	return t.read(now, left, last)
+}
+
+// readAll reports whether all whole lines were read.
+func (t *file) readAll() bool {
+	info, err := t.f.Stat()
+	return t.done || err != nil || info.Size()-t.offset == t.partial
 }
 
 // read reads the next whole lines of a file that has left more bytes.
@@ -190,7 +199,7 @@ func (t *file) parse(text []byte, now time.Time) error {
 	if len(t.lines) == 0 {
 		t.judged = t.offset
 	}
-	return t.readHead()
+	return nil
 }
 
 func (t *file) pending() ([]accesslog.Entry, bool) { return t.lines, t.more }
@@ -217,8 +226,7 @@ type position struct {
 
 // position returns the position after the lines that were taken.
 func (t *file) position() position {
-	head := t.head[:min(int64(len(t.head)), t.judged)]
-	return position{Log: t.log, Inode: t.inode, Offset: t.judged, Head: hashOf(head), Bytes: len(head),
+	return position{Log: t.log, Inode: t.inode, Offset: t.judged, Head: hashOf(t.head), Bytes: len(t.head),
 		Rotated: !t.retired.IsZero()}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"fairshare/internal/accesslog"
@@ -55,7 +56,7 @@ func (l *log) open(saved []position, fromEnd bool, now time.Time) (found string,
 			continue // it was read to its end, most likely
 		}
 		if path == "" {
-			found += fmt.Sprintf("; an earlier file was removed after byte %d, its other lines are not judged", p.Offset)
+			found += fmt.Sprintf(", an earlier file was removed after byte %d, its other lines are not judged", p.Offset)
 			continue
 		}
 		t, err := openFile(l.path, path, p.Offset, l.opts)
@@ -64,12 +65,11 @@ func (l *log) open(saved []position, fromEnd bool, now time.Time) (found string,
 		}
 		if path != l.path {
 			t.retired = now
-			l.files = append([]*file{t}, l.files...)
-			found += "; the rest of " + path + " first"
+			found += ", the rest of " + filepath.Base(path) + " first"
 		} else {
-			l.files = append(l.files, t)
 			found += fmt.Sprintf(", continued at byte %d", p.Offset)
 		}
+		l.files = append(l.files, t)
 	}
 	if l.current() != nil {
 		return found, nil
@@ -185,7 +185,7 @@ func (l *log) sweep(now time.Time) {
 		}
 	}
 	for _, t := range l.files {
-		done := !t.retired.IsZero() && len(t.lines) == 0 && !t.more
+		done := !t.retired.IsZero() && len(t.lines) == 0 && t.readAll()
 		if done && t.done {
 			t.f.Close()
 			continue

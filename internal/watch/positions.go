@@ -71,6 +71,9 @@ func (p *positions) store(latest time.Time, logs []*log) {
 	})
 	all = all[max(0, len(all)-mostOthers):]
 	for _, l := range logs {
+		if len(l.files) == 0 { // from its beginning when it appears
+			all = append(all, position{Log: l.path, Head: hashOf(nil)})
+		}
 		for _, t := range l.files {
 			if !t.done {
 				all = append(all, t.position())

@@ -334,6 +334,7 @@ func (w *watcher) look() {
 		}
 		l.sweep(now)
 	}
+	w.store()
 }
 
 func errorText(err error) string {
