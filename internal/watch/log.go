@@ -156,16 +156,17 @@ func (l *log) look(now time.Time) (line string, err error) {
 	return line, nil
 }
 
-// truncated begins a truncated file again. Lines that were copied before and not read yet
+// truncated begins a truncated file again. Lines that were copied before and not judged yet
 // are read from the copy.
 func (l *log) truncated(t *file, now time.Time) (line string) {
 	line = l.path + " was truncated: it is read from the beginning"
-	rest := position{Log: l.path, Offset: t.offset, Head: hashOf(t.head), Bytes: len(t.head)}
-	t.retired, t.done, t.more = now, true, false // the lines that were read are still judged
+	rest := t.position()
+	rest.Inode = 0
+	t.retired, t.done, t.more = now, true, false // without a copy, the lines that were read are still judged
 	if path := rest.find(); path != "" && path != l.path {
-		if old, err := openFile(l.path, path, t.offset, l.opts); err == nil {
+		if old, err := openFile(l.path, path, t.judged, l.opts); err == nil {
 			old.retired, old.grownAt = now, now
-			l.files = append(l.files, old)
+			l.files, t.lines = append(l.files, old), nil
 			line += ", and its rest from " + path
 		}
 	}
