@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -37,38 +38,66 @@ const (
 func (*NFTables) Name() string         { return "nftables" }
 func (*NFTables) Every() time.Duration { return 0 }
 
+// atATime is how many elements a transaction changes at most: the kernel refuses larger
+// messages from processes without all capabilities.
+const atATime = 2000
+
 // Apply implements Sink. Each call is at most one transaction.
 func (t *NFTables) Apply(ctx context.Context, bans []Ban, check bool) error {
 	bans = withoutOverlaps(bans)
 	if check && t.made {
-		same, err := t.holds(ctx, bans)
+		same, err := t.holds(ctx, t.last)
 		if err != nil {
 			return err
 		}
-		if same {
-			t.last = bans
-			return nil
-		}
+		t.made = same
 	}
-	var script []byte
-	if !check && t.made {
-		script = t.changes(bans)
+	last := t.last
+	if !t.made {
+		last = nil
+	}
+	target := step(last, bans)
+	script := t.whole(target)
+	if t.made {
+		script = t.changes(target)
 	}
 	if script != nil {
-		if _, err := t.nft(ctx, script); err == nil {
-			t.last = bans
-			return nil
+		_, err := t.nft(ctx, script)
+		if err != nil && t.made { // maybe another program has changed the table
+			target = step(nil, bans)
+			_, err = t.nft(ctx, t.whole(target))
 		}
-	} else if !check && t.made {
-		t.last = bans
-		return nil
+		if err != nil {
+			t.made = false
+			return err
+		}
 	}
-	if _, err := t.nft(ctx, t.whole(bans)); err != nil {
-		t.made = false
-		return err
+	if t.made, t.last = true, target; len(target) != len(bans) || !slices.Equal(target, bans) {
+		return errMore
 	}
-	t.made, t.last = true, bans
 	return nil
+}
+
+// step returns bans, or if they differ from last by more than one transaction can change,
+// what comes after the first one.
+func step(last, bans []Ban) []Ban {
+	added, removed := difference(last, bans)
+	if len(added)+len(removed) <= atATime {
+		return bans
+	}
+	removed = removed[:min(len(removed), atATime/2)]
+	added = added[:min(len(added), atATime/2)]
+	held := make(map[netip.Prefix]Ban, len(last)+len(added))
+	for _, b := range last {
+		held[b.Prefix] = b
+	}
+	for _, b := range removed {
+		delete(held, b.Prefix)
+	}
+	for _, b := range added {
+		held[b.Prefix] = b
+	}
+	return withoutOverlaps(slices.SortedFunc(maps.Values(held), comparePrefixes))
 }
 
 // Clear implements Sink.
