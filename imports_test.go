@@ -35,11 +35,14 @@ var mayImport = map[string][]string{
 	// livepolicy puts a policy file in force; site and internal/serve are the composition roots that
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
-		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "membans",
+		"internal/banexport", "internal/census", "internal/journal", "internal/lockfile", "internal/registrar",
+		"internal/sessions", "internal/setup", "membans",
 		"memlimit", "policyfile", "share", "sqlregistry", "visitor", "waitingroom"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/cputime", "internal/inbound",
 		"internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions", "internal/setup",
 		"internal/systemd", "policyfile"},
+	"internal/watch": {"httpguard", "internal/accesslog", "internal/journal", "internal/livepolicy", "internal/replay",
+		"internal/setup", "internal/systemd", "policyfile"},
 	"site": {"httpguard", "internal/livepolicy", "internal/sessions", "internal/setup", "policyfile"},
 
 	// The commands check, bot and replay, which need a policy but no server.

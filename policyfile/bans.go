@@ -125,8 +125,8 @@ func exportKeys() []key[BanExport] {
 func nftablesKeys() []key[NFTables] {
 	return []key[NFTables]{
 		{"action", func(r *reader, n *node, t *NFTables) {
-			t.Reject = r.choice(n, "action", []string{"drop", "reject"}, map[string]string{"deny": "drop", "block": "drop",
-				"refuse": "reject"}) == "reject"
+			synonyms := map[string]string{"deny": "drop", "block": "drop", "refuse": "reject"}
+			t.Reject = r.choice(n, "action", []string{"drop", "reject"}, synonyms) == "reject"
 		}},
 		{"ports", func(r *reader, n *node, t *NFTables) {
 			if n.kind == scalarNode && n.text == "all" {

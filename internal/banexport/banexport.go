@@ -21,7 +21,7 @@ import (
 // A Ban is a ban of addresses.
 type Ban struct {
 	Prefix netip.Prefix // masked; IPv4 as IPv4
-	Until  time.Time    // by the system's clock; zero: for ever
+	Until  time.Time    // by the system's clock; zero: it never ends
 	Rule   string       // "" for an operator's
 }
 
@@ -68,7 +68,7 @@ type Exporter struct {
 	stop    context.CancelFunc
 	done    chan struct{}
 	dirty   atomic.Bool
-	keep    atomic.Bool
+	stays   atomic.Bool
 	states  []*sinkState
 	over    int // bans beyond Max, as reported last
 	overAt  time.Time
@@ -113,13 +113,13 @@ func (e *Exporter) Changed() {
 	}
 }
 
-// Close stops the exporter. Unless keep is set, its sinks are cleared first. A second call
+// Close stops the exporter. Unless stay is set, its sinks are cleared first. A second call
 // does nothing.
-func (e *Exporter) Close(keep bool) {
+func (e *Exporter) Close(stay bool) {
 	if e == nil {
 		return
 	}
-	e.keep.Store(keep)
+	e.stays.Store(stay)
 	e.stop()
 	<-e.done
 }
@@ -136,7 +136,7 @@ func (e *Exporter) run(ctx context.Context) {
 		e.each(func(s *sinkState) { e.apply(ctx, s, bans) })
 		select {
 		case <-ctx.Done():
-			if !e.keep.Load() {
+			if !e.stays.Load() {
 				e.each(e.clear)
 			}
 			return
@@ -240,7 +240,8 @@ func compareEnds(a, b time.Time) int {
 func (e *Exporter) apply(ctx context.Context, s *sinkState, bans []Ban) {
 	now := time.Now()
 	check := s.failing != "" || !s.applied || now.Sub(s.checked) >= checkEvery
-	if !check && s.last != nil && slices.Equal(s.last, bans) || now.Sub(s.at) < max(s.Every(), s.retry) || ctx.Err() != nil {
+	unchanged := s.last != nil && slices.Equal(s.last, bans)
+	if unchanged && !check || now.Sub(s.at) < max(s.Every(), s.retry) || ctx.Err() != nil {
 		return
 	}
 	s.at = now

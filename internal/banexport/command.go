@@ -174,7 +174,7 @@ func (c *Command) load() error {
 	}
 	c.last = slices.DeleteFunc(c.last, func(b Ban) bool { return !b.Prefix.IsValid() })
 	slices.SortFunc(c.last, comparePrefixes)
-	for i := range c.last { // some may not have been told: the program is run again
+	for i := range c.last { // the program may not have run for some: it is run again
 		c.last[i].Until = c.last[i].Until.Add(time.Nanosecond)
 	}
 	return nil
@@ -332,4 +332,3 @@ func (l *Lines) Clear(ctx context.Context) error {
 	l.input = nil
 	return err
 }
-

@@ -20,7 +20,7 @@ func (f bansFile) holds(content []byte) bool {
 	return err == nil && bytes.Equal(present, content)
 }
 
-// replace writes the file anew. It keeps its permissions; a new one can be read by all.
+// replace writes the whole file. It keeps its permissions; a new one can be read by all.
 func (f bansFile) replace(content []byte) (err error) {
 	path := f.path
 	if target, err := filepath.EvalSymlinks(path); err == nil {

@@ -112,7 +112,7 @@ func (h *HAProxy) change(ctx context.Context, bans []Ban) error {
 	}
 	flush()
 	for _, c := range commands {
-		answer, err := h.ask(ctx, c, 64<<10)
+		answer, err := h.request(ctx, c, 64<<10)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (h *HAProxy) change(ctx context.Context, bans []Ban) error {
 
 // read returns the bans in the map of HAProxy's memory.
 func (h *HAProxy) read(ctx context.Context) ([]Ban, error) {
-	answer, err := h.ask(ctx, "show map "+h.Path+"\n", maxMapText)
+	answer, err := h.request(ctx, "show map "+h.Path+"\n", maxMapText)
 	if err != nil {
 		return nil, err
 	}
@@ -157,8 +157,8 @@ func (h *HAProxy) read(ctx context.Context) ([]Ban, error) {
 	return held, nil
 }
 
-// ask sends a command to the runtime API and returns the answer.
-func (h *HAProxy) ask(ctx context.Context, command string, most int64) (string, error) {
+// request sends a command to the runtime API and returns the answer.
+func (h *HAProxy) request(ctx context.Context, command string, most int64) (string, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", h.Socket)
 	if err != nil {

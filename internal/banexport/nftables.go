@@ -150,7 +150,7 @@ func withoutOverlaps(bans []Ban) []Ban {
 	})
 }
 
-// whole returns the script that makes the table anew with all bans.
+// whole returns the script that makes the table again with all bans.
 func (t *NFTables) whole(bans []Ban) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "add table %s\ndelete table %s\ntable %s {\n", table, table, table)

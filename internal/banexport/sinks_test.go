@@ -120,8 +120,8 @@ func TestNFTablesHoldsTheBans(t *testing.T) {
 	// Many bans.
 	var many []Ban
 	for i := range 20_000 {
-		many = append(many, Ban{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)}), 32),
-			Until: now.Add(time.Hour)})
+		addr := netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)})
+		many = append(many, Ban{Prefix: netip.PrefixFrom(addr, 32), Until: now.Add(time.Hour)})
 	}
 	err, calls := error(errMore), 0
 	for ; errors.Is(err, errMore); calls++ {
@@ -342,7 +342,7 @@ frontend web
 		t.Fatal(err)
 	}
 	eventually(t, addr, "20.0.11.100", 403)
-	if _, err := sink.ask(t.Context(), "clear map "+file+"\n", 1000); err != nil {
+	if _, err := sink.request(t.Context(), "clear map "+file+"\n", 1000); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, addr, "203.0.113.9", 200)

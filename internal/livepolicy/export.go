@@ -19,7 +19,7 @@ import (
 	"fairshare/registry"
 )
 
-// ExportedFile is the file in the state folder with the bans that a program was told.
+// ExportedFile is the file in the state folder with the bans for which a program was run.
 const ExportedFile = "exported.json"
 
 const mostNotes = 200 // lines about bans that are not exported
@@ -244,9 +244,14 @@ func (p *Policy) protectedPrefixes(rt *Runtime, now time.Time) *protection {
 		if find != nil {
 			req.Override = find(addr, fairshare.Bot{}, p.Now())
 		}
-		return rt.Guard.IsExempt(&req) || unless(rule) != nil && slices.ContainsFunc(unless(rule).Label, func(name string) bool {
-			return slices.Contains(req.Override.Labels, name)
-		})
+		if m := unless(rule); m != nil {
+			for _, label := range m.Label {
+				if slices.Contains(req.Override.Labels, strings.ToLower(label)) {
+					return true
+				}
+			}
+		}
+		return rt.Guard.IsExempt(&req)
 	}
 	if p.state.registrar != nil {
 		p.state.registrar.Overrides(now, func(o registry.OverrideRecord) {

@@ -30,7 +30,7 @@ type file struct {
 	f      *os.File
 	inode  uint64
 	offset int64 // of the next byte to read
-	judged int64 // end of the last line that was taken for judging
+	judged int64 // end of the last line that is judged or was judged
 	size   int64 // at the last look
 	head   []byte
 	stream *accesslog.Stream
@@ -126,7 +126,7 @@ func hasHead(f *os.File, head []byte) (bool, error) {
 	return bytes.Equal(got[:n], head), nil
 }
 
-// fill implements source. last says that no more text is written to the file: a line
+// fill implements source. last says that nothing is written to the file any more: a line
 // without its end counts too.
 func (t *file) fill(now time.Time, last bool) error {
 	if len(t.lines) > 0 || t.done {

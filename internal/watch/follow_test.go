@@ -101,9 +101,9 @@ func appendTo(t *testing.T, path, text string) {
 	}
 }
 
-// Each line is judged exactly once and in order, whatever happens to a log: it grows by
-// parts of lines, is renamed, copied and truncated, has garbage in it, and the process is
-// killed and started again.
+// Each line is judged exactly once, whatever happens to a log: it grows by parts of lines,
+// is renamed, copied and truncated, and has garbage in it. The process is killed and started
+// again.
 func TestEachLineIsJudgedOnce(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

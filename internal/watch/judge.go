@@ -85,8 +85,8 @@ func (j *judge) refuse(req *fairshare.Request, f *fairshare.Finding, line *repla
 
 // A lateness is how late lines were judged.
 type lateness struct {
-	worst, ahead time.Duration // since the last report
-	late         int64         // lines that were too late
+	worst, future time.Duration // since the last report
+	late          int64         // lines that were too late
 }
 
 // next takes the earliest lines of all sources, at most chunkLines, into chunk. It stops

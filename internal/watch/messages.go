@@ -159,9 +159,9 @@ func (w *watcher) minuteReport() (lines []string) {
 			"(nginx: buffer, flush), its times have another zone (--timezone), or there was much to read",
 			prose.Duration(late.worst)))
 	}
-	if late.ahead >= time.Second {
+	if late.future >= time.Second {
 		lines = append(lines, fmt.Sprintf("warning: times in the logs are up to %s ahead of the clock: they count as the "+
-			"present; --timezone names the zone of times without one", prose.Duration(late.ahead)))
+			"present; --timezone names the zone of times without one", prose.Duration(late.future)))
 	}
 	if late.late > 0 {
 		lines = append(lines, fmt.Sprintf("warning: %s not judged: earlier than others by more than %s",

@@ -378,7 +378,7 @@ func (w *watcher) judgeChunk(ctx context.Context) error {
 		e := w.chunk[i]
 		e.Time = e.Time.Add(now.Sub(wall))
 		if ahead := e.Time.Sub(now); ahead > 0 { // no line was written in the future
-			w.late.ahead = max(w.late.ahead, ahead)
+			w.late.future = max(w.late.future, ahead)
 			e.Time = now
 		}
 		if w.latest.Sub(e.Time) > tooLate {
