@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	chunkLines = 500             // lines whose positions are stored together, before they are judged
+	chunkLines = 50              // lines whose positions are stored together, before they are judged
 	tooLate    = 5 * time.Minute // a line that is so much earlier than the latest is not judged
 )
 
