@@ -125,7 +125,8 @@ rules:
 			written++
 			until(t, "the last ban is exported", func() bool {
 				data, _ := os.ReadFile(exported)
-				return strings.Contains(string(data), fmt.Sprintf("deny 20.0.%d.%d/32;", (written-1)>>8, (written-1)&255))
+				last := fmt.Sprintf("deny 20.0.%d.%d/32;", (written-1)>>8, (written-1)&255)
+				return strings.Contains(string(data), last)
 			})
 			if n := bans(); n < written-(rounds-1)*50 {
 				t.Errorf("%d of %d lines have led to a ban", n, written)
