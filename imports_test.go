@@ -35,10 +35,13 @@ var mayImport = map[string][]string{
 	// livepolicy puts a policy file in force; site and internal/serve are the composition roots that
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "botauth", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
-		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "membans",
-		"memlimit", "policyfile", "share", "sqlregistry", "visitor", "waitingroom"},
+		"internal/banexport", "internal/census", "internal/journal", "internal/lockfile", "internal/registrar",
+		"internal/sessions", "internal/setup", "membans", "memlimit", "policyfile", "share", "sqlregistry", "visitor",
+		"waitingroom"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin", "internal/cputime",
 		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
+		"internal/setup", "internal/systemd", "policyfile"},
+	"internal/watch": {"httpguard", "internal/accesslog", "internal/journal", "internal/livepolicy", "internal/replay",
 		"internal/setup", "internal/systemd", "policyfile"},
 	"site": {"httpguard", "internal/livepolicy", "internal/sessions", "internal/setup", "policyfile"},
 

@@ -98,15 +98,21 @@ func addrText(addr netip.Addr) string {
 // idAlphabet is Crockford's base32, without letters that look like digits.
 const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
-// reference returns a reference of ten characters. It is the same for all
+// reference returns the reference of a refusal.
+func (g *generation) reference(req *fairshare.Request, rule *fairshare.Rule) string {
+	return Reference(g.ReferenceKey, g.guard.Policy(), req, rule)
+}
+
+// Reference returns the reference of ten characters that a Handler with this
+// [Options.ReferenceKey] shows to a refused client. It is the same for all
 // refusals of one client by one rule. So an operator finds a client's reference
 // even if not every refusal was recorded.
-func (g *generation) reference(req *fairshare.Request, rule *fairshare.Rule) string {
+func Reference(key []byte, policy *fairshare.Policy, req *fairshare.Request, rule *fairshare.Rule) string {
 	var space [128]byte
-	text := append(space[:0], g.ReferenceKey...)
+	text := append(space[:0], key...)
 	if bot := &req.Bot; bot.State == fairshare.Verified && !bot.UserTriggered {
 		text = append(text, bot.Name...) // one client, whatever its address
-	} else if client := g.guard.Policy().Client(req.Addr); client.IsValid() {
+	} else if client := policy.Client(req.Addr); client.IsValid() {
 		addr := client.Addr().As16()
 		text = append(text, addr[:]...)
 	}

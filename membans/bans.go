@@ -310,6 +310,26 @@ func (b *Bans) Lift(client fairshare.ClientID, at time.Time,
 	return lifted
 }
 
+// InForce calls yield with each enforced ban that is in force at a time, in no order.
+// bits4 and bits6 are the bits of an address that make one client. The name of a bot is
+// not known here. yield is called with a lock held and must not use b.
+func (b *Bans) InForce(now time.Time, bits4, bits6 int, yield func(fairshare.BanRecord)) {
+	ns := now.UnixNano()
+	for begin := 0; begin < b.Len(); begin += 1 << chunkBits { // the lock is held for one chunk at a time
+		b.mu.RLock()
+		for number := begin; number < min(b.Len(), begin+1<<chunkBits); number++ {
+			e := b.entryAt(uint32(number))
+			if e.dryRun || e.count == 0 || e.until <= ns {
+				continue
+			}
+			yield(fairshare.BanRecord{Client: e.id.key.Client("", bits4, bits6), Kind: e.id.key.Kind(),
+				Rule: b.names[e.id.rule], Number: int(e.count), Began: time.Unix(0, e.began),
+				Until: time.Unix(0, e.until), Since: time.Unix(0, e.since)})
+		}
+		b.mu.RUnlock()
+	}
+}
+
 // add adds an entry. If there is no room, it replaces the entry that ends first.
 func (b *Bans) add(hash uint64, id banID) *entry {
 	filter := b.filter.Load()

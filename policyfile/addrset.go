@@ -44,6 +44,11 @@ func (s *AddrSet) Contains(addr netip.Addr) bool {
 	return false
 }
 
+// Overlaps reports whether the set contains an address of a masked prefix.
+func (s *AddrSet) Overlaps(p netip.Prefix) bool {
+	return slices.ContainsFunc(s.tables(), func(t *bart.Lite) bool { return t.OverlapsPrefix(p) })
+}
+
 // Replace replaces the set's own prefixes. The change takes effect at once, also
 // for sets that contain this set as a list. It is for the sets of [File.Sources].
 // IPv4-mapped prefixes count as IPv4, and invalid ones are ignored.

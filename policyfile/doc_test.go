@@ -49,6 +49,8 @@ func TestReferenceIsCompleteAndItsExamplesParse(t *testing.T) {
 		"journal": names(journalKeys()), "bounds": names(boundsKeys()), "ban": names(banKeys()),
 		"waiting_room": names(roomKeys()), "texts of waiting_room": names(textKeys()),
 		"answer": names(answerKeys()), "visitors": names(visitorKeys()), "member": names(memberKeys()),
+		"bans": names(bansKeys()), "export": names(exportKeys()), "nftables": names(nftablesKeys()),
+		"nginx": names(nginxKeys()), "haproxy": names(haproxyKeys()), "command": names(commandKeys()),
 	} {
 		for _, key := range keys {
 			if !strings.Contains(doc, "`"+key+"`") && !strings.Contains(doc, "`"+key+": ") &&

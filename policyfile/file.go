@@ -64,6 +64,8 @@ type File struct {
 	DNS     DNS
 	ASN     ASN
 
+	BanExport *BanExport // where bans are handed to; nil means nowhere
+
 	Serve // settings that only the command serve uses
 
 	Warnings []Warning

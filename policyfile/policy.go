@@ -51,6 +51,7 @@ func topKeys() []key[File] {
 		{"share", readShare},
 		{"visitors", readVisitors},
 		{"waiting_room", readWaitingRoom},
+		{"bans", readBans},
 	}
 }
 
@@ -340,6 +341,7 @@ func keyLocations() map[string]string {
 	add("sessions: {…}", []string{"cookies", "person"})
 	add("registry: {…}", []string{"stories"})
 	add("match of a rule: {listed: {NAME: {…}}}", names(listingKeys()))
+	add("bans: {export: {…}}", []string{"nftables", "nginx", "haproxy", "command"})
 	add("a rule", names(ruleKeys()))
 	add("match of a rule: {…}", names(matchKeys()))
 	add("limit of a rule: {…}", names(limitKeys()))

@@ -84,6 +84,12 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"waiting_room", names(roomKeys()), schema.Defs["waitingroom"]},
 		{"texts of waiting_room", names(textKeys()), schema.Defs["roomtexts"]},
 		{"ban", names(banKeys()), schema.Defs["ban"]},
+		{"bans", names(bansKeys()), schema.Defs["bans"]},
+		{"export", names(exportKeys()), schema.Defs["banexport"]},
+		{"nftables", names(nftablesKeys()), schema.Defs["nftables"]},
+		{"nginx", names(nginxKeys()), schema.Defs["nginxbans"]},
+		{"haproxy", names(haproxyKeys()), schema.Defs["haproxybans"]},
+		{"command", names(commandKeys()), schema.Defs["bancommand"]},
 		{"answer", names(answerKeys()), schema.Defs["answer"]},
 	} {
 		slices.Sort(c.parser)

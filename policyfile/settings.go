@@ -46,6 +46,9 @@ func (f *File) Settings() []string {
 		}
 		lines = append(lines, "waiting_room: "+w.description())
 	}
+	if f.BanExport != nil {
+		lines = append(lines, "bans: "+f.BanExport.description())
+	}
 	return lines
 }
 

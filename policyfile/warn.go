@@ -48,6 +48,7 @@ func (r *reader) warnings() {
 	r.warnVisitors()
 	r.warnWaitingRoom()
 	r.warnASN()
+	r.warnBanExport()
 	for i := range rules {
 		at := r.rules[i]
 		if at.builtIn {

@@ -20,6 +20,7 @@ import (
 // commands are the subcommands, each in a file of its own.
 type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Protect a site as a reverse proxy."`
+	Watch   watchCmd   `cmd:"" help:"Follow the access logs of another server, and ban by them."`
 	Check   checkCmd   `cmd:"" help:"Check policy files; walk one request through."`
 	Bot     botCmd     `cmd:"" help:"Print which bot a user agent belongs to, and whether the address proves it."`
 	Policy  policyCmd  `cmd:"" help:"Print the built-in policy."`

@@ -366,6 +366,7 @@ func TestUnitsPassSystemdAnalyze(t *testing.T) {
 		{"systemd/one-file.service", map[string]string{program: self}, "11"},
 		{"systemd/one-file.service", lowPort, "15"},
 		{"nginx/fairshare.service", map[string]string{program: self}, "11"},
+		{"systemd/fairshare-watch.service", map[string]string{program: self, "/usr/sbin/nft": self}, "16"},
 	} {
 		dir := t.TempDir()
 		unit := filepath.Join(dir, "fairshare.service")

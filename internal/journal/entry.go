@@ -28,6 +28,7 @@ type Entry struct {
 	Rule       string
 	Action     string // refuse or block
 	DryRun     bool
+	Watch      bool // the request was answered: it is read from the log of another server
 	Status     int
 	RetryAfter int64  // seconds; 0 means none
 	Room       bool   // the client got the page of the waiting room
@@ -169,6 +170,9 @@ func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []
 	b = l.string(b, "rule", e.Rule)
 	b = l.string(b, "action", e.Action)
 	b = l.bool(b, "dry_run", e.DryRun)
+	if e.Watch {
+		b = l.bool(b, "watch", true)
+	}
 	b = l.int(b, "status", int64(e.Status))
 	if e.RetryAfter > 0 {
 		b = l.int(b, "retry_after", e.RetryAfter)

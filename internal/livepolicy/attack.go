@@ -30,7 +30,7 @@ func (a *attackMode) isOn(now func() time.Time) bool {
 func (p *Policy) setAttack(next registry.AttackMode) {
 	clock := p.options.Clock
 	old := p.attack.mode.Load()
-	now := clock.Now()
+	now := p.Now()
 	since, until := clock.FromWall(next.Since), clock.FromWall(next.Until)
 	if next.Until.IsZero() || !until.After(now) {
 		p.attack.mode.Store(nil)

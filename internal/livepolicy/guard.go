@@ -40,7 +40,7 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 	opts.RoomFirst = func(req *fairshare.Request) bool { return p.waitsFirst(rt, req) }
 	opts.ReferenceKey = p.state.referenceKey
 	opts.FailOpen = rt.File.FailOpen
-	opts.Now, opts.Wall = p.options.Clock.Now, p.options.Clock.Wall
+	opts.Now, opts.Wall = p.options.Now, p.options.Clock.Wall
 	opts.Refused = func(r *httpguard.Report) {
 		p.census.Refused(r.Request, &r.Finding, r.DryRun)
 		if !r.DryRun {

@@ -38,6 +38,9 @@ type Options struct {
 	NoRegistry bool
 
 	Clock *httpguard.Clock
+	// Now returns the time of the requests that are judged, in the time of Clock, if that
+	// is not the present: lines of a log are judged at their own time. nil means Clock.Now.
+	Now func() time.Time
 
 	// Log gets one line for each event. It may be called by several goroutines.
 	Log func(line string)
@@ -76,6 +79,8 @@ type Policy struct {
 	fleetsAt       time.Time              // when fleets were last published
 	reportedLost   int64                  // counters that were dropped, at the last report
 
+	export export // of bans
+
 	visitors   *visitor.Cookies // of the runtime in force, or of one before; nil: there were none
 	perNetwork int              // of visitors
 	ownSecrets bool             // the secrets of visitors are in the state folder
@@ -94,6 +99,9 @@ type Policy struct {
 // New opens what a policy file names. Call OpenState and Start next, and Close
 // in the end.
 func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, error) {
+	if opts.Now == nil {
+		opts.Now = opts.Clock.Now
+	}
 	p := &Policy{options: opts, bans: membans.New(0), history: new(fairshare.History), state: new(State),
 		watch: clientaddr.NewWatch(), provisional: make(chan struct{}), stopState: func() {}}
 	rt, err := p.newRuntime(ctx, file, nil)
@@ -117,8 +125,11 @@ func (p *Policy) OpenState(ctx context.Context) error {
 		return err
 	}
 	p.state = state
+	if state.registrar == nil {
+		p.bans.Observe(func(fairshare.BanRecord) { p.exportChanged() })
+	}
 	rt := p.Current()
-	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock)
+	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock, p.Now())
 	p.readFirstSeen(func(client netip.Prefix, first time.Time) {
 		p.history.RestoreFirstSeen(client, p.options.Clock.FromWall(first), p.Now())
 	})
@@ -138,6 +149,7 @@ func (p *Policy) Start(ctx context.Context) {
 	}
 	p.state.publishSettings(ctx, rt)
 	rt.start(p.options.Folder, p.options.Log)
+	p.startExport()
 	running, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() {
@@ -155,7 +167,7 @@ func (p *Policy) Current() *Runtime { return p.current.Load() }
 
 // Now returns the time of the guard, which steps of the system's clock do not
 // change.
-func (p *Policy) Now() time.Time { return p.options.Clock.Now() }
+func (p *Policy) Now() time.Time { return p.options.Now() }
 
 // Prepare opens what a new version of the policy file names. Nothing changes
 // until Use; call Use or Discard.
@@ -178,14 +190,19 @@ func (p *Policy) Use(ctx context.Context, next *Runtime, replace func()) {
 	old.Bots.Close(next.Bots)
 	next.start(p.options.Folder, p.options.Log)
 	p.state.publishSettings(ctx, next)
+	p.startExport()
 }
 
 // HandOver writes the counters for the last time. Another process may use the
 // state folder from then on.
-func (p *Policy) HandOver() { p.state.handOver(p.counters()) }
+func (p *Policy) HandOver() {
+	p.stopExport() // the other process begins its own
+	p.state.handOver(p.counters())
+}
 
 // Stop ends what Start began. The counters and the registry are written.
 func (p *Policy) Stop() {
+	p.stopExport()
 	p.stopState()
 	p.Current().stop()
 }

@@ -172,9 +172,10 @@ func (p *Policy) openRegistry(ctx context.Context, s *State) (err error) {
 	s.registrar = registrar.New(registrar.Options{
 		Store: s.store, Log: s.log,
 		Prefix: func(addr netip.Addr) netip.Prefix { return p.Current().File.Policy.Client(addr) },
-		Now:    clock.Now, Wall: clock.Wall, FromWall: clock.FromWall,
+		Now:    p.Now, Wall: clock.Wall, FromWall: clock.FromWall,
 		Lift: p.lift, Forget: p.forget,
 		Changed: func(ctx context.Context) error { return p.readAttack(ctx, s) },
+		Applied: p.exportChanged,
 	})
 	if err := s.registrar.Start(ctx); err != nil {
 		return registryError(err)
@@ -186,7 +187,7 @@ func (p *Policy) openRegistry(ctx context.Context, s *State) (err error) {
 	if err != nil {
 		return registryError(err)
 	}
-	bannedByOperators, allowed, err := s.countOverrides(ctx, clock.Wall(clock.Now()))
+	bannedByOperators, allowed, err := s.countOverrides(ctx, clock.Wall(p.Now()))
 	if err != nil {
 		return registryError(err)
 	}
@@ -218,7 +219,7 @@ func (p *Policy) forget(id fairshare.ClientID, at, stored time.Time) {
 // them a rule of the policy enforces.
 func (p *Policy) restoreBans(ctx context.Context, s *State) (enforced int, err error) {
 	clock, rules := p.options.Clock, p.Current().File.Policy.Rules
-	now := clock.Now()
+	now := p.Now()
 	bans := map[string]bool{} // by the name of the rule
 	for i := range rules {
 		bans[rules[i].Name] = rules[i].Ban != nil
@@ -237,7 +238,10 @@ func (p *Policy) restoreBans(ctx context.Context, s *State) (enforced int, err e
 			enforced++
 		}
 	}
-	p.bans.Observe(s.registrar.Banned)
+	p.bans.Observe(func(b fairshare.BanRecord) {
+		s.registrar.Banned(b)
+		p.exportChanged()
+	})
 	lifted, err := s.store.Lifted(ctx, clock.Wall(now).Add(-sqlregistry.ChangesStay))
 	if err != nil {
 		return 0, err
@@ -277,11 +281,11 @@ func registryError(err error) error {
 // restoreCounters reads the snapshot of the counters, without the refusals of
 // clients that operators have unbanned since.
 func (s *State) restoreCounters(ctx context.Context, limiter *memlimit.Limiter, guard *fairshare.Guard,
-	clock *httpguard.Clock) {
+	clock *httpguard.Clock, now time.Time) {
 	if s.folder == "" || s.lock == nil && !s.readOnly {
 		return
 	}
-	path, now := filepath.Join(s.folder, CountersFile), clock.Now()
+	path := filepath.Join(s.folder, CountersFile)
 	loaded, err := limiter.LoadFile(path, now)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

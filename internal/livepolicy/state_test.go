@@ -37,7 +37,7 @@ func TestCountersAreWrittenEveryMinute(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.restoreCounters(t.Context(), limiter, nil, httpguard.NewClock())
+			m.restoreCounters(t.Context(), limiter, nil, httpguard.NewClock(), time.Now())
 			return m, limiter
 		}
 		over := func(l *memlimit.Limiter) bool {

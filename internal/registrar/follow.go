@@ -95,6 +95,9 @@ func (g *Registrar) poll(ctx context.Context) error {
 		g.current.Store(current)
 	}
 	g.version = changes.Version
+	if changes.Overrides || len(changes.Lifted) > 0 {
+		g.applied()
+	}
 	return nil
 }
 

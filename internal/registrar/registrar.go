@@ -31,6 +31,8 @@ type Options struct {
 	// Changed is called after operators have changed overrides, labels or the attack
 	// mode, and before these are read; may be nil. After an error it is called again.
 	Changed func(context.Context) error
+	// Applied is called after changes of operators have taken effect; may be nil.
+	Applied func()
 	Now     func() time.Time // the server's clock; nil means time.Now
 
 	// Wall converts a time of Now to the system's time, which operators' commands use;
@@ -52,6 +54,7 @@ type Registrar struct {
 	onLift   func(fairshare.ClientID, time.Time)
 	onForget func(id fairshare.ClientID, at, stored time.Time)
 	changed  func(context.Context) error
+	applied  func()
 	wall     func(time.Time) time.Time
 	fromWall func(time.Time) time.Time
 	now      func() time.Time
@@ -85,6 +88,9 @@ func New(o Options) *Registrar {
 	}
 	if g.changed = o.Changed; g.changed == nil {
 		g.changed = func(context.Context) error { return nil }
+	}
+	if g.applied = o.Applied; g.applied == nil {
+		g.applied = func() {}
 	}
 	same := func(t time.Time) time.Time { return t }
 	if g.wall = o.Wall; g.wall == nil {
@@ -126,6 +132,22 @@ func (g *Registrar) Override(addr netip.Addr, bot fairshare.Bot, now time.Time) 
 		return o.find(addr, bot.Name, trusted(&bot), g.wall(now))
 	}
 	return fairshare.Override{}
+}
+
+// Overrides calls yield with each override of operators for addresses or a bot that is in
+// force at time now of the system's clock, in no order. It is safe for concurrent use.
+func (g *Registrar) Overrides(now time.Time, yield func(registry.OverrideRecord)) {
+	o := g.current.Load()
+	for _, d := range o.addrs.All() {
+		if d.inForce(now) {
+			yield(d.OverrideRecord)
+		}
+	}
+	for _, d := range o.bots {
+		if d.inForce(now) {
+			yield(d.OverrideRecord)
+		}
+	}
 }
 
 // wake makes the writer check its queues.

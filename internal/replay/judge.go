@@ -45,6 +45,7 @@ type judge struct {
 	networks []int64 // of each rule: bans of an IPv6 /48 because of its clients
 	observe  func(fairshare.BanRecord)
 	note     func(rule int)
+	judged   func(it *item, v *fairshare.Verdict, out *fairshare.Outcome) // of a Live; else nil
 	restarts Restarts
 
 	out    *chunk
@@ -361,6 +362,9 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	if j.slots && e.Duration > 0 && v.Action == fairshare.Allow {
 		out.Part = fairshare.SettleCosts
 		j.held.hold(j.latest+min(int64(e.Duration), math.MaxInt64-max(j.latest, 0)), v)
+	}
+	if j.judged != nil {
+		j.judged(it, &v, &out)
 	}
 	return j.guard.Settle(ctx, &v, out)
 }

@@ -65,6 +65,9 @@ func (s *server) introduce() {
 	if s.admin != nil {
 		print("admin: %s: /metrics, /healthz, /readyz", addressText(s.admin.Addr(), false))
 	}
+	if export := s.policy.DescribeExport(); export != "" {
+		print("export: %s", export)
+	}
 	print("journal: %s; to load the policy again: kill -HUP %d", rt.journalTarget(), os.Getpid())
 	for _, warning := range s.warnings(rt) {
 		print("warning: %s", warning)

@@ -3,13 +3,10 @@ package serve
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"fairshare/internal/cli"
-	"fairshare/internal/journal"
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/setup"
 	"fairshare/policyfile"
@@ -75,8 +72,8 @@ func (s *server) prepareReload(next *runtime) error {
 			return err
 		}
 	}
-	if err := s.journal.Replace(journalOptions(next.File)); err != nil {
-		return journalError(err)
+	if err := livepolicy.ReplaceJournal(s.journal, next.File); err != nil {
+		return err
 	}
 	s.certs.Store(certs)
 	return nil
@@ -149,32 +146,6 @@ func keptCounters(fresh []string) string {
 		return "all counters and bans are kept"
 	}
 	return "counters that start from zero: " + livepolicy.FirstNames(fresh) + "; other counters and all bans are kept"
-}
-
-// openJournal opens the journal that a policy file asks for.
-func openJournal(file *policyfile.File, stderr io.Writer) (*journal.Journal, error) {
-	j, err := journal.Open(journalOptions(file), stderr)
-	if err != nil {
-		return nil, journalError(err)
-	}
-	return j, nil
-}
-
-func journalOptions(file *policyfile.File) journal.Options {
-	return journal.Options{
-		Format: file.Journal.Format, Max: file.Journal.Max, KeepFiles: file.Journal.KeepFiles,
-		Query:      file.Journal.Query,
-		IPv4Prefix: file.Policy.IPv4Prefix, IPv6Prefix: file.Policy.IPv6Prefix,
-		File: file.ResolvePath(file.Journal.File),
-	}
-}
-
-func journalError(err error) error {
-	var open *journal.OpenError
-	if errors.As(err, &open) {
-		return cli.Hint(err, open.Hint)
-	}
-	return err
 }
 
 // ruleCount returns a number of rules as text.

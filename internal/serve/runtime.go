@@ -11,7 +11,6 @@ import (
 	"fairshare/httpguard"
 	"fairshare/internal/cli"
 	"fairshare/internal/inbound"
-	"fairshare/internal/journal"
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/proxy"
 	"fairshare/policyfile"
@@ -135,42 +134,6 @@ func (s *server) guardOptions(rt *runtime) httpguard.Options {
 
 // writeRefusal writes a refusal to the journal.
 func (s *server) writeRefusal(r *httpguard.Report) {
-	entry := journal.Entry{
-		Time:       s.policy.Wall(r.Request.Time),
-		Client:     r.Request.Addr,
-		Through:    r.Request.Via,
-		Method:     r.Request.Method,
-		Host:       r.Request.Host,
-		Path:       livepolicy.LoggablePath(r.Request),
-		Query:      r.Request.Query,
-		UserAgent:  r.Request.UserAgent,
-		Bot:        r.Request.Bot.Name,
-		BotState:   r.Request.Bot.State.String(),
-		ASN:        r.Request.Owner.ASN,
-		Owner:      r.Request.Owner.Name,
-		Fleet:      r.Request.Fleet,
-		Cookies:    fairshare.Cookies(r.Request.Header),
-		Action:     r.Finding.Action.String(),
-		DryRun:     r.DryRun,
-		Room:       r.WaitingRoom,
-		Status:     r.Status,
-		RetryAfter: r.RetryAfter,
-		ID:         r.ID,
-	}
-	if rule := r.Finding.Rule; rule != nil {
-		entry.Rule = rule.Name
-		if lim := r.Finding.Limit; lim != nil {
-			tally := &r.Finding.Tally
-			entry.Resource, entry.Used, entry.Allowed = lim.Resource.String(), tally.Spent(), lim.Allowed()
-			entry.InProgress = tally.Held
-			entry.Ceiling = r.Finding.Ceiling
-		}
-	}
-	switch r.Finding.Ban {
-	case fairshare.BanStarted:
-		entry.Ban = journal.BanStarted
-	case fairshare.BanInForce:
-		entry.Ban = journal.BanInForce
-	}
+	entry := s.policy.JournalEntry(r)
 	s.journal.Add(&entry)
 }

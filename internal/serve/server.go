@@ -128,7 +128,7 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 	if isItself(listener.Addr(), rt.upstream) {
 		return nil, itselfError(rt.upstream)
 	}
-	if s.journal, err = openJournal(file, opts.Stderr); err != nil {
+	if s.journal, err = livepolicy.OpenJournal(file, opts.Stderr); err != nil {
 		return nil, err
 	}
 	cleanup.add(func() { s.journal.Close() })

@@ -1,0 +1,177 @@
+package banexport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func ban(prefix string, until time.Time) Ban {
+	return Ban{Prefix: netip.MustParsePrefix(prefix), Until: until, Rule: "rapid"}
+}
+
+// A memory is a Sink that remembers its bans.
+type memory struct {
+	mu      sync.Mutex
+	bans    []Ban
+	calls   int
+	checks  int
+	fail    error
+	cleared bool
+}
+
+func (m *memory) Name() string         { return "memory" }
+func (m *memory) Every() time.Duration { return 0 }
+
+func (m *memory) Apply(_ context.Context, bans []Ban, check bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls++
+	if check {
+		m.checks++
+	}
+	if m.fail == nil {
+		m.bans = slices.Clone(bans)
+	}
+	return m.fail
+}
+
+func (m *memory) Clear(context.Context) error {
+	m.cleared = true
+	return nil
+}
+
+func TestExporterFollowsBans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		bans := []Ban{ban("192.0.2.1/32", start.Add(time.Minute)), ban("192.0.2.2/32", time.Time{})}
+		var logged []string
+		sink := &memory{fail: errors.New("no permission")}
+		e := New(Options{Sinks: []Sink{sink}, Max: 2, Now: time.Now,
+			Bans: func() []Ban { mu.Lock(); defer mu.Unlock(); return slices.Clone(bans) },
+			Log:  func(line string) { logged = append(logged, line) }})
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if len(logged) != 1 || !strings.Contains(logged[0], "not handed to memory: no permission") || sink.calls < 3 {
+			t.Fatalf("an error is logged once and tried again: %d calls, logged %q", sink.calls, logged)
+		}
+		sink.mu.Lock()
+		sink.fail = nil
+		sink.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if len(sink.bans) != 2 || len(logged) != 2 {
+			t.Fatalf("%v, logged %q", sink.bans, logged)
+		}
+		time.Sleep(25 * time.Second) // the first has ended
+		synctest.Wait()
+		if len(sink.bans) != 1 || sink.bans[0].Prefix.String() != "192.0.2.2/32" {
+			t.Fatalf("after its end: %v", sink.bans)
+		}
+
+		// Many changes are one call a second.
+		calls := sink.calls
+		for i := range 100 {
+			mu.Lock()
+			bans = []Ban{ban(fmt.Sprintf("192.0.2.%d/32", i+3), start.Add(time.Hour))}
+			mu.Unlock()
+			e.Changed()
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := sink.calls - calls; n > 5 || sink.bans[0].Prefix.String() != "192.0.2.102/32" {
+			t.Errorf("%d calls in 4 seconds, %v", n, sink.bans)
+		}
+
+		// Of too many bans, those that end last are exported.
+		mu.Lock()
+		bans = append(bans, ban("203.0.113.0/24", time.Time{}), ban("198.51.100.1/32", start.Add(time.Hour*2)))
+		mu.Unlock()
+		e.Changed()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if len(sink.bans) != 2 || sink.bans[0].Prefix.String() != "198.51.100.1/32" || len(logged) != 3 {
+			t.Errorf("%v, logged %q", sink.bans, logged)
+		}
+		checks := sink.checks
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if n := sink.checks - checks; n < 8 || n > 11 {
+			t.Errorf("compared %d times in 5 minutes", n)
+		}
+		e.Close(false)
+		e.Close(false)
+		if !sink.cleared {
+			t.Error("not cleared at the end")
+		}
+	})
+}
+
+// reduced keeps exactly the addresses that are banned, each until the same time.
+func TestReducedBansMeanTheSame(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	start := time.Unix(1_800_000_000, 0)
+	until := func(bans []Ban, addr netip.Addr) (last time.Time, found bool) {
+		for _, b := range bans {
+			if b.Prefix.Contains(addr) && (!found || compareEnds(b.Until, last) > 0) {
+				last, found = b.Until, true
+			}
+		}
+		return last, found
+	}
+	for range 300 {
+		var all []Ban
+		for range r.IntN(20) {
+			bits := 24 + r.IntN(9)
+			p, _ := netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(64))}).Prefix(bits)
+			b := Ban{Prefix: p, Until: start.Add(time.Duration(r.IntN(5)) * time.Hour)}
+			if r.IntN(10) == 0 {
+				b.Until = time.Time{}
+			}
+			all = append(all, b)
+		}
+		got := reduced(slices.Clone(all))
+		if !slices.IsSortedFunc(got, comparePrefixes) {
+			t.Fatal("not sorted")
+		}
+		for i := range 70 {
+			addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
+			wantEnd, want := until(all, addr)
+			gotEnd, found := until(got, addr)
+			if want != found || !wantEnd.Equal(gotEnd) {
+				t.Fatalf("%v of %v: %v until %v, want %v until %v", addr, all, found, gotEnd, want, wantEnd)
+			}
+		}
+		// The difference leads from one to the other.
+		next := reduced(slices.DeleteFunc(slices.Clone(all), func(Ban) bool { return r.IntN(2) == 0 }))
+		added, removed := difference(got, next)
+		have := map[netip.Prefix]time.Time{}
+		for _, b := range got {
+			have[b.Prefix] = b.Until
+		}
+		for _, b := range removed {
+			delete(have, b.Prefix)
+		}
+		for _, b := range added {
+			have[b.Prefix] = b.Until
+		}
+		if len(have) != len(next) {
+			t.Fatalf("%v, want %v", have, next)
+		}
+		for _, b := range next {
+			if end, found := have[b.Prefix]; !found || !end.Equal(b.Until) {
+				t.Fatalf("%v: %v, want %v", b.Prefix, end, b.Until)
+			}
+		}
+	}
+}
