@@ -20,7 +20,7 @@ import (
 // cmd may import all packages.
 var mayImport = map[string][]string{
 	"memlimit":         {"membans"},
-	"httpguard":        {"browser", "fleets", "memlimit", "share", "visitor", "waitingroom"},
+	"httpguard":        {"browser", "fleets", "memlimit", "robots", "share", "visitor", "waitingroom"},
 	"fleets":           {"browser"},
 	"visitor":          {"memlimit"},
 	"share":            {"share/capacity"},
@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
 		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "membans",
-		"memlimit", "policyfile", "share", "sqlregistry", "visitor", "waitingroom"},
+		"bots", "memlimit", "policyfile", "robots", "share", "sqlregistry", "visitor", "waitingroom"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/cputime", "internal/inbound",
 		"internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions", "internal/setup",
 		"internal/systemd", "policyfile"},
@@ -64,7 +64,7 @@ var leaves = []string{"internal/cli", "internal/durable", "internal/network", "i
 // else.
 var standardOnly = []string{".", "registry", "internal/durable", "internal/network", "httpguard",
 	"httpguard/httpguardtest", "fleets", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
-	"internal/prose", "browser"}
+	"internal/prose", "browser", "robots"}
 
 // modulePath is the path of this module.
 var modulePath = reflect.TypeFor[fairshare.Guard]().PkgPath()

@@ -51,6 +51,7 @@ func topKeys() []key[File] {
 		{"share", readShare},
 		{"visitors", readVisitors},
 		{"waiting_room", readWaitingRoom},
+		{"robots", readRobots},
 	}
 }
 
@@ -117,6 +118,7 @@ func (r *reader) policy(root *node) {
 	r.checkJournal(got)
 	r.checkCostHeader()
 	r.checkWhen()
+	r.checkRobots()
 	if !got.has("rules") {
 		r.missing(root, "rules: [{use: default}] takes the built-in rules", "rules are needed")
 	}

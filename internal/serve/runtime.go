@@ -148,7 +148,7 @@ func (s *server) writeRefusal(r *httpguard.Report) {
 		ID:         r.ID,
 	}
 	if rule := r.Finding.Rule; rule != nil {
-		entry.Rule = rule.Name
+		entry.Rule, entry.Robots = rule.Name, r.Request.Robots.Reason(rule)
 		if lim := r.Finding.Limit; lim != nil {
 			tally := &r.Finding.Tally
 			entry.Resource, entry.Used, entry.Allowed = lim.Resource.String(), tally.Spent(), lim.Allowed()
