@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"share":            {"share/capacity"},
 	"policyfile":       {"waitingroom"}, // its texts and bounds
 	"internal/proxy":   {"httpguard"},
-	"internal/replay":  {"browser", "fleets", "internal/accesslog", "internal/census", "membans"},
+	"internal/replay":  {"browser", "fleets", "internal/accesslog", "internal/census", "membans", "robots"},
 	"internal/cputime": {"httpguard"},
 	"internal/journal": {"internal/lockfile"},
 	"sqlregistry":      {"internal/lockfile"},
@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
 		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "membans",
-		"bots", "memlimit", "policyfile", "robots", "share", "sqlregistry", "visitor", "waitingroom"},
+		"memlimit", "policyfile", "robots", "share", "sqlregistry", "visitor", "waitingroom"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/cputime", "internal/inbound",
 		"internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions", "internal/setup",
 		"internal/systemd", "policyfile"},
@@ -44,14 +44,14 @@ var mayImport = map[string][]string{
 
 	// The commands check, bot and replay, which need a policy but no server.
 	"internal/check": {"asn", "bots", "browser", "internal/amount", "clientaddr", "internal/livepolicy",
-		"internal/proxy", "internal/setup", "membans", "memlimit", "policyfile"},
+		"internal/proxy", "internal/setup", "membans", "memlimit", "policyfile", "robots"},
 	"internal/logreplay": {"asn", "clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
 		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",
 		"sqlregistry"},
 
 	// What serve, site and the commands share to open a policy file.
 	"internal/setup": {"asn", "bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy",
-		"policyfile"},
+		"policyfile", "robots"},
 	"internal/operator": {"asn", "bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",
 		"policyfile", "sqlregistry"},
 }

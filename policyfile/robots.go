@@ -112,7 +112,7 @@ func robotsText(m condition) string {
 	for _, word := range m.Robots {
 		switch word {
 		case fairshare.RobotsDisallowed:
-			parts = append(parts, "that robots.txt disallows")
+			parts = append(parts, "that robots.txt disallows for its bot")
 		case fairshare.RobotsNamed:
 			parts = append(parts, "of a bot that robots.txt names")
 		case fairshare.RobotsUnnamed:
@@ -120,7 +120,7 @@ func robotsText(m condition) string {
 		}
 	}
 	text := prose.List(parts, "or")
-	if m.favorable {
+	if m.favorable && m.Bot == nil {
 		text += " (a verified bot)"
 	}
 	return text

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"fairshare/bots"
+	"fairshare/internal/setup"
 	"fairshare/policyfile"
 	"fairshare/robots"
 )
@@ -53,18 +53,7 @@ func (p *Policy) botOfToken(token string) string {
 	if rt == nil {
 		return ""
 	}
-	return BotOfToken(rt.Bots.Table, token)
-}
-
-// BotOfToken returns the name of the bot that a product token of a robots.txt
-// names; "" if the table has none.
-func BotOfToken(table *bots.Table, token string) string {
-	for _, userAgent := range []string{token, token + "/1.0"} {
-		if b, text := table.Recognise(userAgent); b != nil && text != "" && b.Name != "no-browser" {
-			return b.Name
-		}
-	}
-	return ""
+	return setup.BotOfToken(rt.Bots.Table, token)
 }
 
 // RunRobots asks for the robots.txt of the site's hosts: at the start, every
