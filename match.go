@@ -53,7 +53,7 @@ type Match struct {
 	// provisional client: the client makes up everything else.
 	Browser []string
 
-	// Robots holds "disallowed", "named" and "unnamed": what Request.Robots says. It
+	// Robots holds "disallowed": Request.Robots says that the bot may not fetch this. It
 	// holds for bots only, whatever their state. In a permission it holds only for a verified
 	// bot that is not user-triggered.
 	Robots []string
@@ -123,7 +123,6 @@ type condition struct {
 	owner    *ownerTest
 	listed   []Listing
 	browsers browserSet
-	robots   robotsSet
 	none     bool // cookie: "none" is among the values
 	any      bool // cookie: "any" is among the values
 	not      matcher
@@ -165,7 +164,7 @@ func (m *Match) check(favorable bool) error {
 	if _, err := newBrowserSet(m.Browser); err != nil {
 		return err
 	}
-	if _, err := newRobotsSet(m.Robots); err != nil {
+	if err := checkRobots(m.Robots); err != nil {
 		return err
 	}
 	for i := range m.Not {
@@ -228,11 +227,10 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 		conds = append(conds, condition{field: browserField, browsers: browsers, standing: as})
 	}
 	if m.Robots != nil {
-		robots, err := newRobotsSet(m.Robots)
-		if err != nil {
+		if err := checkRobots(m.Robots); err != nil {
 			errs = append(errs, err)
 		}
-		conds = append(conds, condition{field: robotsField, robots: robots, standing: as})
+		conds = append(conds, condition{field: robotsField, standing: as})
 	}
 	add(labelField, "", m.Label, equalFold)
 	add(hostField, "", m.Host, globFold)
@@ -329,7 +327,7 @@ func (c *condition) holds(d *decision) bool {
 	case browserField:
 		return c.holdsBrowser(req)
 	case robotsField:
-		return c.robots.holds(req, c.favorable)
+		return c.holdsRobots(req)
 	case labelField:
 		return req.hasLabel(c.favorable, func(label string) bool { return matchAny(c.patterns, label, "") })
 	case hostField:

@@ -61,41 +61,24 @@ func (r *Robots) whom() string {
 	return r.Group
 }
 
-// Values of Match.Robots.
-const (
-	RobotsDisallowed = "disallowed"
-	RobotsNamed      = "named"
-	RobotsUnnamed    = "unnamed"
-)
+// RobotsDisallowed is the value of Match.Robots.
+const RobotsDisallowed = "disallowed"
 
-// A robotsSet is a compiled Match.Robots.
-type robotsSet struct{ disallowed, named, unnamed bool }
-
-func newRobotsSet(texts []string) (s robotsSet, err error) {
+// checkRobots returns an error for an unknown value of Match.Robots.
+func checkRobots(texts []string) error {
 	for _, text := range texts {
-		switch text {
-		case RobotsDisallowed:
-			s.disallowed = true
-		case RobotsNamed:
-			s.named = true
-		case RobotsUnnamed:
-			s.unnamed = true
-		default:
-			return s, fmt.Errorf("robots: one of %s, %s, %s is needed, not %q", RobotsDisallowed, RobotsNamed,
-				RobotsUnnamed, text)
+		if text != RobotsDisallowed {
+			return fmt.Errorf("robots: %s is needed, not %q", RobotsDisallowed, text)
 		}
 	}
-	return s, nil
+	return nil
 }
 
-// holds reports whether one of the values fits. A client makes up its user agent, so that
-// a permission needs a verified bot that is not user-triggered.
-func (s robotsSet) holds(req *Request, favorable bool) bool {
-	r := &req.Robots
-	if r.Group == "" || req.Bot.State == NoBot || favorable && (req.Bot.State != Verified || req.Bot.UserTriggered) {
-		return false
-	}
-	return s.disallowed && r.Disallowed || s.named && r.Named || s.unnamed && !r.Named
+// holdsRobots reports whether robots.txt disallows the request. A client makes up its user
+// agent, so that a permission needs a verified bot that is not user-triggered.
+func (c *condition) holdsRobots(req *Request) bool {
+	return req.Robots.Disallowed && req.Bot.State != NoBot &&
+		(!c.favorable || req.Bot.State == Verified && !req.Bot.UserTriggered)
 }
 
 // MaxCrawlDelay is the longest time between two requests that a limit with

@@ -128,8 +128,8 @@ func scheme(secure bool) string {
 }
 
 // ask makes one request to the handler.
-func (h *Handler) ask(ctx context.Context, host, path string, secure bool) *askedAnswer {
-	answer := &askedAnswer{header: http.Header{}}
+func (h *Handler) ask(ctx context.Context, host, path string, secure bool) (answer *askedAnswer) {
+	answer = &askedAnswer{header: http.Header{}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+path, nil)
 	if err != nil {
 		return answer

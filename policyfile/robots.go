@@ -5,11 +5,10 @@ import (
 	"strings"
 
 	"fairshare"
-	"fairshare/internal/prose"
 )
 
 // robotsWords are the values of match: {robots: …}.
-var robotsWords = []string{fairshare.RobotsDisallowed, fairshare.RobotsNamed, fairshare.RobotsUnnamed}
+var robotsWords = []string{fairshare.RobotsDisallowed}
 
 // robots reads the values of robots in a match.
 func (r *reader) robots(n *node) []string {
@@ -17,7 +16,7 @@ func (r *reader) robots(n *node) []string {
 	for _, item := range r.list(n, "robots") {
 		if word := r.choice(item, "robots", robotsWords, map[string]string{
 			"disallow": "disallowed", "denied": "disallowed", "forbidden": "disallowed", "violation": "disallowed",
-			"violated": "disallowed", "true": "disallowed", "*": "unnamed", "all": "unnamed", "others": "unnamed",
+			"violated": "disallowed", "true": "disallowed",
 		}); word != "" {
 			list = append(list, word)
 		}
@@ -108,30 +107,15 @@ const robotsRemedy = "; open the policy with package site, or set Request.Robots
 
 // robotsText describes the requests for which a condition on robots.txt holds.
 func robotsText(m condition) string {
-	var parts []string
-	for _, word := range m.Robots {
-		switch word {
-		case fairshare.RobotsDisallowed:
-			parts = append(parts, "that robots.txt disallows for its bot")
-		case fairshare.RobotsNamed:
-			parts = append(parts, "of a bot that robots.txt names")
-		case fairshare.RobotsUnnamed:
-			parts = append(parts, "of a bot for which the group * of robots.txt holds")
-		}
-	}
-	text := prose.List(parts, "or")
 	if m.favorable && m.Bot == nil {
-		text += " (a verified bot)"
+		return "of a verified bot that robots.txt disallows for it"
 	}
-	return text
+	return "that robots.txt disallows for its bot"
 }
 
 // coversRobots compares conditions on robots.txt.
 func coversRobots(a, b condition) bool {
-	if b.Robots == nil || a.favorable && !b.favorable {
-		return false
-	}
-	return !slices.ContainsFunc(b.Robots, func(word string) bool { return !slices.Contains(a.Robots, word) })
+	return b.Robots != nil && (!a.favorable || b.favorable)
 }
 
 // robotsSetting describes the key robots; "" unless it is off.

@@ -27,6 +27,11 @@ var (
 // names, "" if there is none; nil means that no names are known. The table of bots
 // provides it.
 //
+// A user-agent line after a Crawl-delay begins another group, as after a rule. RFC
+// 9309 knows no Crawl-delay, and some crawlers read on: "User-agent: bingbot",
+// "Crawl-delay: 5", "User-agent: GPTBot", "Disallow: /" would lock both out. Sites
+// that write this, and there are many, mean GPTBot.
+//
 // Parse reads the first MaxBytes of body. A line that it does not understand is a fault,
 // and changes nothing. An error says that body is something else, such as an HTML
 // page.
@@ -261,6 +266,7 @@ func (p *parser) delay(rule Rule, delay time.Duration, err error) {
 	if err != nil {
 		return
 	}
+	p.closed = true // see Parse
 	for _, i := range p.open {
 		if i >= 0 && delay > p.file.groups[i].Delay {
 			p.file.groups[i].Delay, p.file.groups[i].DelayRule = delay, rule

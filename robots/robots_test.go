@@ -239,11 +239,11 @@ func TestDelays(t *testing.T) {
 			t.Errorf("%s: faults %v", line, f.Faults)
 		}
 	}
-	// A delay belongs to the user agents above it only.
+	// A delay ends the user agents above it, as the site means it.
 	f := parse(t, "User-agent: bingbot\nCrawl-delay: 5\n\nUser-agent: *\nDisallow: /admin\n")
 	for agent, want := range map[string]time.Duration{"bingbot/2.0": 5 * time.Second, "CCBot/2.0": 0} {
 		bot := look(agent)
-		if r := f.Judge(&bot, agent, "/admin"); r.Delay != want || !r.Disallowed {
+		if r := f.Judge(&bot, agent, "/admin"); r.Delay != want || r.Disallowed != (want == 0) {
 			t.Errorf("%s: %+v", agent, r)
 		}
 	}
