@@ -29,11 +29,12 @@ func (r *Robots) String() string {
 	case r.Group == "":
 		return "robots.txt says nothing about this client"
 	case r.Disallowed:
-		return fmt.Sprintf("line %d of robots.txt, %s, disallows this for %s", r.Line, strconv.Quote(r.Rule), r.whom())
+		return fmt.Sprintf("line %d of robots.txt, %s, disallows this for %s", r.Line, strconv.Quote(r.Rule),
+			r.subject())
 	case r.Line > 0:
-		return fmt.Sprintf("line %d of robots.txt, %s, allows this for %s", r.Line, strconv.Quote(r.Rule), r.whom())
+		return fmt.Sprintf("line %d of robots.txt, %s, allows this for %s", r.Line, strconv.Quote(r.Rule), r.subject())
 	}
-	return "no line of robots.txt disallows this for " + r.whom()
+	return "no line of robots.txt disallows this for " + r.subject()
 }
 
 // Reason describes why a rule that looks at robots.txt refused a request, such as "line 12,
@@ -54,7 +55,7 @@ func (r *Rule) looksAtRobots() bool {
 	return r.Match.Robots != nil || r.Limit != nil && r.Limit.CrawlDelay
 }
 
-func (r *Robots) whom() string {
+func (r *Robots) subject() string {
 	if !r.Named {
 		return "all crawlers"
 	}
@@ -126,8 +127,8 @@ func crawlDelayReason(req *Request) Reason {
 	case r.Group == "":
 		return Reason{false, r.String()}
 	case r.Delay <= 0:
-		return Reason{false, "robots.txt sets no delay for " + r.whom()}
+		return Reason{false, "robots.txt sets no delay for " + r.subject()}
 	}
-	return Reason{true, fmt.Sprintf("line %d of robots.txt asks %s for %v between two requests", r.DelayLine, r.whom(),
-		req.crawlDelay())}
+	return Reason{true, fmt.Sprintf("line %d of robots.txt asks %s for %v between two requests", r.DelayLine,
+		r.subject(), req.crawlDelay())}
 }

@@ -81,22 +81,22 @@ func (g *generation) learnRobots(res *response, host string) {
 	g.Robots.Learn(host, robots.Answer{Status: status, Body: body}, now)
 }
 
-// AskRobots asks the handler for the /robots.txt of a host, as a request of this program
-// that no rule judges, and gives the answer to Options.Robots. host may be
-// [robots.DefaultHost]; then name is the Host of the request. It follows up to five
-// redirects that stay at the handler. It panics if New was called without a handler.
+// AskRobots requests the /robots.txt of a host from the handler, and gives the answer
+// to Options.Robots. No rule judges this request. If host is [robots.DefaultHost], name
+// is the Host of the request. Up to five redirects are followed, all of them at the
+// handler. AskRobots panics if New was called without a handler.
 func (h *Handler) AskRobots(ctx context.Context, host, name string) {
 	g := h.current.Load()
 	if g.Robots == nil {
 		return
 	}
-	answer := robots.Answer{Asked: true}
+	answer := robots.Answer{Own: true}
 	if host != robots.DefaultHost {
 		name = host
 	}
 	path, secure := robotsPath, false
 	for range 1 + maxRedirects {
-		asked := h.ask(ctx, name, path, secure)
+		asked := h.request(ctx, name, path, secure)
 		answer.Status, answer.Body = asked.status, asked.body
 		location := asked.header.Get("Location")
 		if asked.status < 300 || asked.status > 399 || location == "" {
@@ -127,8 +127,8 @@ func scheme(secure bool) string {
 	return "http"
 }
 
-// ask makes one request to the handler.
-func (h *Handler) ask(ctx context.Context, host, path string, secure bool) (answer *askedAnswer) {
+// request makes one request to the handler.
+func (h *Handler) request(ctx context.Context, host, path string, secure bool) (answer *askedAnswer) {
 	answer = &askedAnswer{header: http.Header{}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+path, nil)
 	if err != nil {

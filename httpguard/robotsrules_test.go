@@ -28,9 +28,11 @@ type robotRules struct {
 func newRobotRules(t *testing.T) *robotRules {
 	s := &robotRules{now: noon}
 	guard := newGuard(t,
-		fairshare.Rule{Name: "robots.txt", Action: fairshare.Block, Match: fairshare.Match{Robots: []string{"disallowed"}}},
-		fairshare.Rule{Name: "crawl delay", Limit: &fairshare.Limit{CrawlDelay: true, Resource: fairshare.Requests, N: 1,
-			Window: fairshare.MaxCrawlDelay, Algorithm: fairshare.GCRA, Burst: 2, By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}}})
+		fairshare.Rule{Name: "robots.txt", Action: fairshare.Block,
+			Match: fairshare.Match{Robots: []string{fairshare.RobotsDisallowed}}},
+		fairshare.Rule{Name: "crawl delay", Limit: &fairshare.Limit{CrawlDelay: true, Resource: fairshare.Requests,
+			N: 1, Window: fairshare.MaxCrawlDelay, Algorithm: fairshare.GCRA, Burst: 2,
+			By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}}})
 	s.Handler = httpguard.New(guard, httpguard.Options{
 		Now:    func() time.Time { return s.now },
 		Robots: robots.NewSites(nil, nil),

@@ -161,7 +161,8 @@ func (s *script) takes() []fairshare.Take {
 				takes = append(takes, t)
 				continue
 			}
-			t.Every = pick(r, time.Millisecond, 999999937, time.Second, 10*time.Second, time.Hour, fairshare.MaxCrawlDelay)
+			t.Every = pick(r, time.Millisecond, 999999937, time.Second, 10*time.Second, time.Hour,
+				fairshare.MaxCrawlDelay)
 		}
 		if l.Resource.Held() {
 			t.Page = fairshare.Page{Path: uint64(r.IntN(4)), Folder: uint64(r.IntN(3)) * 100}

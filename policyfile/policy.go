@@ -302,7 +302,11 @@ func (r *reader) choice(n *node, what string, known []string, synonyms map[strin
 			hint = fmt.Sprintf("did you mean %q?", synonyms[strings.ToLower(n.text)])
 		}
 	}
-	r.fault(n, hint, "%s: one of %s is needed, not %s", what, strings.Join(known, ", "), n.describe())
+	oneOf := "one of "
+	if len(known) == 1 {
+		oneOf = ""
+	}
+	r.fault(n, hint, "%s: %s%s is needed, not %s", what, oneOf, strings.Join(known, ", "), n.describe())
 	return ""
 }
 

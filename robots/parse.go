@@ -40,7 +40,7 @@ func Parse(body []byte, name func(token string) string) (*File, error) {
 		return nil, err
 	}
 	body = bytes.TrimPrefix(body, []byte("\xEF\xBB\xBF"))
-	p := parser{file: &File{words: map[string][]token{}}, byToken: map[string]int{}}
+	p := parser{file: &File{tokens: map[string][]token{}}, byToken: map[string]int{}}
 	if len(body) > MaxBytes {
 		body, p.file.cut = body[:MaxBytes], true
 		if i := bytes.LastIndexAny(body, "\r\n"); i >= 0 {
@@ -355,9 +355,9 @@ func (p *parser) finish(name func(string) string) {
 			}
 		}
 		first, _, _ := strings.Cut(lower, " ")
-		f.words[first] = append(f.words[first], token{text: lower, group: i})
+		f.tokens[first] = append(f.tokens[first], token{text: lower, group: i})
 		if first != lower && !slices.Contains(browserWords, first) {
-			f.words[first] = append(f.words[first], token{text: first, group: i, first: true})
+			f.tokens[first] = append(f.tokens[first], token{text: first, group: i, first: true})
 		}
 		if name != nil {
 			if bot := name(g.Token); bot != "" {
@@ -365,7 +365,7 @@ func (p *parser) finish(name func(string) string) {
 			}
 		}
 	}
-	if len(f.words) > 0 {
+	if len(f.tokens) > 0 {
 		f.seed, f.cache = maphash.MakeSeed(), make([]atomic.Uint64, cacheSize)
 	}
 }

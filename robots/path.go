@@ -81,9 +81,9 @@ func (p *pattern) beats(q *pattern) bool {
 }
 
 // pathRules finds the pattern that decides about a target. The prefixes are sorted.
-// All prefixes of a target are the greatest prefix that is not above the target, and
-// its ancestors: everything between a prefix of the target and the target begins with this
-// prefix.
+// Texts between a prefix of the target and the target begin with this prefix. So the
+// greatest prefix that is not above the target, and its ancestors, include all that
+// the target begins with.
 type pathRules struct {
 	prefixes []prefix
 }
@@ -153,9 +153,9 @@ func (r *pathRules) find(target string) *pattern {
 	return best
 }
 
-// Match returns the line that decides about a request target, as sent, and whether
-// it disallows the target. nil means that no line does, so that the target is
-// allowed. /robots.txt is always allowed.
+// Match returns the line that decides about a request target as sent, and whether
+// it disallows the target. nil means that no line decides: the target is allowed.
+// /robots.txt is always allowed.
 //
 // Servers read "//a/../b" as "/b". If a target has such parts, both readings count,
 // and one that is disallowed is enough.

@@ -35,7 +35,7 @@ type File struct {
 
 	groups []*Group
 	star   *Group             // nil if no group is for all
-	words  map[string][]token // the tokens by their first word, in lower case
+	tokens map[string][]token // the tokens by their first word, in lower case
 	cut    bool
 	seed   maphash.Seed
 	cache  []atomic.Uint64 // nil without tokens: 48 bits of a user agent's hash, and an index of groups + 2
@@ -164,7 +164,7 @@ func (f *File) find(bot *fairshare.Bot, userAgent string) int {
 	}
 	best, length := -1, 0
 	eachWord(userAgent, func(word []byte, rest string) {
-		for _, t := range f.words[string(word)] {
+		for _, t := range f.tokens[string(word)] {
 			if len(t.text) > length && t.begins(rest) {
 				best, length = t.group, len(t.text)
 			}
@@ -206,7 +206,7 @@ func (t *token) begins(rest string) bool {
 // case, or −1.
 func (f *File) tokenNamed(name string) int {
 	first, _, _ := strings.Cut(name, " ")
-	for _, t := range f.words[first] {
+	for _, t := range f.tokens[first] {
 		if t.text == name && !t.first {
 			return t.group
 		}

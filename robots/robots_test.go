@@ -38,7 +38,8 @@ func look(userAgent string) fairshare.Bot {
 	if b == nil {
 		return fairshare.Bot{}
 	}
-	return fairshare.Bot{Name: b.Name, Categories: b.Categories, UserTriggered: b.UserTriggered, State: fairshare.Claimed}
+	return fairshare.Bot{Name: b.Name, Categories: b.Categories, UserTriggered: b.UserTriggered,
+		State: fairshare.Claimed}
 }
 
 func TestCasesOfGoogle(t *testing.T) {
@@ -69,7 +70,7 @@ func TestCasesOfGoogle(t *testing.T) {
 			t.Fatal(err)
 		}
 		n++
-		if c.Agent == "Foo Bar" { // GoogleOnly: it is no product token
+		if c.Agent == "Foo Bar" { // GoogleOnly
 			continue
 		}
 		if !strings.Contains(c.URL, "://") {
@@ -77,7 +78,8 @@ func TestCasesOfGoogle(t *testing.T) {
 		}
 		allowed := true
 		if f, err := robots.Parse([]byte(c.Robots), nil); err == nil {
-			bot := fairshare.Bot{Name: strings.ToLower(c.Agent), Categories: []string{"search"}, State: fairshare.Claimed}
+			bot := fairshare.Bot{Name: strings.ToLower(c.Agent), Categories: []string{"search"},
+				State: fairshare.Claimed}
 			var rule robots.Rule
 			allowed, rule = f.Allows(&bot, c.Agent, c.URL)
 			_, path, _ := strings.Cut(rule.Text, ": ")
@@ -364,7 +366,8 @@ func TestPathsAreAsInTheModel(t *testing.T) {
 				disallowed = !p.allow && (len(p.path) > longest || disallowed)
 				longest = len(p.path)
 			}
-			if got := f.Judge(&bot, "CCBot/2.0", target); got.Disallowed != disallowed || (got.Line > 0) != (longest >= 0) {
+			got := f.Judge(&bot, "CCBot/2.0", target)
+			if got.Disallowed != disallowed || (got.Line > 0) != (longest >= 0) {
 				t.Fatalf("%s\n%s: %+v, want %v", text.String(), target, got, disallowed)
 			}
 		}

@@ -190,23 +190,23 @@ func (s *Sites) copy() map[string]*site {
 type Answer struct {
 	Status int
 	Body   []byte // as sent, decompressed; not more than MaxBytes and one are needed
-	Asked  bool   // the program asked; otherwise a client did
+	Own    bool   // to a request of this program; otherwise of a client
 }
 
 // Learn reads an answer for a host.
 //
-// With 200 the file counts from now on. An answer that is not a robots.txt, such as an HTML
-// page, changes nothing and is reported, and so does a status from 500 on: the
-// RFC would disallow everything then, which would lock search engines out of a site
-// that is down for a moment (RFC 9309 §2.3.1.4 is for crawlers that have no copy). A status
-// from 400 to 499 means that the site has no robots.txt; if a client asked,
-// only 404 and 410 do, since others may be for this client alone.
+// With 200 the file counts from now on. An answer that is not a robots.txt, such as an
+// HTML page, changes nothing and is reported. A status from 500 on changes nothing
+// either. RFC 9309 §2.3.1.4 tells crawlers without a copy to stay away then; a server
+// that blocks them would lose its place in search engines because it was down for a
+// moment. A status from 400 to 499 means that the site has no robots.txt. If a client
+// made the request, only 404 and 410 do, since others may be for this client alone.
 func (s *Sites) Learn(host string, a Answer, now time.Time) {
 	key := HostKey(host)
 	var file *File
 	hash, fault := uint64(0), ""
 	switch {
-	case key == DefaultHost && !a.Asked:
+	case key == DefaultHost && !a.Own:
 		return
 	case a.Status == 200:
 		hash = maphash.Bytes(s.seed, a.Body)
@@ -218,11 +218,11 @@ func (s *Sites) Learn(host string, a Answer, now time.Time) {
 		if file, err = Parse(bytes.Clone(a.Body), s.name); err != nil {
 			fault = err.Error()
 		}
-	case a.Asked && a.Status >= 400 && a.Status < 500, a.Status == 404, a.Status == 410:
+	case a.Own && a.Status >= 400 && a.Status < 500, a.Status == 404, a.Status == 410:
 		hash = 1
-	case a.Asked && a.Status == 0:
+	case a.Own && a.Status == 0:
 		fault = "there was no answer"
-	case a.Asked:
+	case a.Own:
 		fault = fmt.Sprintf("the answer has status %d", a.Status)
 	default:
 		return
@@ -239,7 +239,7 @@ func (s *Sites) Learn(host string, a Answer, now time.Time) {
 			old = &site{}
 		}
 		faulty := *old
-		if faulty.fault = fault; a.Asked && a.Status != 200 {
+		if faulty.fault = fault; a.Own && a.Status != 200 {
 			faulty.askedAt = now.Add(askSoon - askAgain)
 		}
 		next[key] = &faulty
@@ -257,7 +257,7 @@ func (s *Sites) Learn(host string, a Answer, now time.Time) {
 		} else if !old.at.IsZero() {
 			learned.at = old.at // a client that asks again and again does not make a host important
 		}
-		if a.Asked {
+		if a.Own {
 			learned.at = now
 		}
 	}

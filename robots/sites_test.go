@@ -59,11 +59,12 @@ func TestFaultyAnswersChangeNothing(t *testing.T) {
 		{"a page", robots.Answer{}, robots.Answer{Status: 200, Body: []byte("<html>Welcome</html>")}, true,
 			"it is an HTML or XML page; what was read before stays in force"},
 		{"empty", robots.Answer{}, robots.Answer{Status: 200}, true, "it is empty"},
-		{"binary", robots.Answer{}, robots.Answer{Status: 200, Body: []byte("User-agent: *\x00\x00")}, true, "it is not text"},
-		{"down", robots.Answer{}, robots.Answer{Status: 503, Asked: true}, true, "the answer has status 503"},
-		{"unreachable", robots.Answer{}, robots.Answer{Asked: true}, true, "there was no answer"},
+		{"binary", robots.Answer{}, robots.Answer{Status: 200, Body: []byte("User-agent: *\x00\x00")}, true,
+			"it is not text"},
+		{"down", robots.Answer{}, robots.Answer{Status: 503, Own: true}, true, "the answer has status 503"},
+		{"unreachable", robots.Answer{}, robots.Answer{Own: true}, true, "there was no answer"},
 		{"refused for one client", robots.Answer{}, robots.Answer{Status: 403}, true, ""},
-		{"forbidden", robots.Answer{}, robots.Answer{Status: 403, Asked: true}, false, ""},
+		{"forbidden", robots.Answer{}, robots.Answer{Status: 403, Own: true}, false, ""},
 		{"gone", robots.Answer{}, robots.Answer{Status: 404}, false, ""},
 		{"another", robots.Answer{}, robots.Answer{Status: 200, Body: disallowAll("/b")}, false, "1 group, 1 rule"},
 	} {
@@ -93,7 +94,7 @@ func TestInventedHostsAreBounded(t *testing.T) {
 	if got := s.Wanted(noon); !slices.Equal(got, []string{"own.example"}) {
 		t.Fatalf("at the start: %v", got)
 	}
-	s.Learn("own.example", robots.Answer{Status: 200, Body: disallowAll("/own"), Asked: true}, noon)
+	s.Learn("own.example", robots.Answer{Status: 200, Body: disallowAll("/own"), Own: true}, noon)
 	at := noon
 	for i := range 30 { // read by crawlers again and again
 		at = noon.Add(time.Duration(i) * 15 * time.Minute)
@@ -135,13 +136,14 @@ func TestUnknownHosts(t *testing.T) {
 	if disallowed(s, fairshare.Claimed, "a.example", "/stranger", noon) {
 		t.Error("a client has set the default")
 	}
-	s.Learn(robots.DefaultHost, robots.Answer{Status: 200, Body: disallowAll("/"), Asked: true}, noon)
+	s.Learn(robots.DefaultHost, robots.Answer{Status: 200, Body: disallowAll("/"), Own: true}, noon)
 	for _, c := range []struct {
 		state fairshare.BotState
 		host  string
 		want  bool
 	}{
-		{fairshare.Claimed, "a.example", true}, {fairshare.Forged, "a.example", true}, {fairshare.Verified, "a.example", false},
+		{fairshare.Claimed, "a.example", true}, {fairshare.Forged, "a.example", true},
+		{fairshare.Verified, "a.example", false},
 		{fairshare.Verified, "127.0.0.1:8080", true}, {fairshare.Verified, "[::1]:8080", true},
 		{fairshare.Verified, "localhost", true}, {fairshare.NoBot, "a.example", false},
 	} {
@@ -152,7 +154,7 @@ func TestUnknownHosts(t *testing.T) {
 	if got := s.Wanted(noon); !slices.Equal(got, []string{"a.example"}) {
 		t.Errorf("after a verified bot: %q", got)
 	}
-	s.Learn("a.example", robots.Answer{Status: 404, Asked: true}, noon)
+	s.Learn("a.example", robots.Answer{Status: 404, Own: true}, noon)
 	if disallowed(s, fairshare.Claimed, "a.example", "/x", noon) {
 		t.Error("a.example has no robots.txt, and something is disallowed")
 	}
@@ -177,9 +179,9 @@ func TestQuestionsAreRepeated(t *testing.T) {
 		answer robots.Answer
 		next   time.Duration
 	}{
-		{0, robots.Answer{Status: 502, Asked: true}, time.Minute},
-		{time.Minute, robots.Answer{Status: 200, Body: disallowAll("/"), Asked: true}, time.Hour},
-		{time.Hour, robots.Answer{Status: 200, Body: []byte("<p>"), Asked: true}, time.Hour},
+		{0, robots.Answer{Status: 502, Own: true}, time.Minute},
+		{time.Minute, robots.Answer{Status: 200, Body: disallowAll("/"), Own: true}, time.Hour},
+		{time.Hour, robots.Answer{Status: 200, Body: []byte("<p>"), Own: true}, time.Hour},
 	} {
 		at = at.Add(c.after)
 		if got := s.Wanted(at); len(got) != 1 {

@@ -29,8 +29,8 @@ type Policy struct {
 	robots *robots.File // nil until ReadRobots
 }
 
-// ReadRobots reads the site's robots.txt from a file or a URL for Walk, and writes
-// what it says.
+// ReadRobots reads the site's robots.txt from a file or a URL for Walk, and describes
+// it.
 func (p *Policy) ReadRobots(ctx context.Context, w io.Writer, source string) (err error) {
 	if p.robots, err = setup.ReadRobots(ctx, source, p.bots.Table); err != nil {
 		return err

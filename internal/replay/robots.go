@@ -113,7 +113,8 @@ func (o *robotsOf) count(it *item) {
 		c.DisallowedBytes = addBytes(c.DisallowedBytes, it.entry.Bytes)
 		line := c.lines[r.Line]
 		if line == nil {
-			line = &RobotsLine{Line: r.Line, Rule: r.Rule, Example: prose.Cut(strings.ToValidUTF8(it.req.Path, "?"), maxText)}
+			line = &RobotsLine{Line: r.Line, Rule: r.Rule,
+				Example: prose.Cut(strings.ToValidUTF8(it.req.Path, "?"), maxText)}
 			c.lines[r.Line] = line
 		}
 		line.Requests++
@@ -235,7 +236,8 @@ func (p *printer) robotsBot(b *RobotsBot) {
 	name := prose.Printable(b.Name) + " (" + b.State + ")"
 	if b.Disallowed > 0 {
 		p.text(2, 6, fmt.Sprintf("%s: %s of %s disallowed (%s), %s", name, prose.Number(b.Disallowed),
-			prose.Plural(b.Requests, "request"), prose.Percent(b.Disallowed, b.Requests), prose.Size(b.DisallowedBytes)))
+			prose.Plural(b.Requests, "request"), prose.Percent(b.Disallowed, b.Requests),
+			prose.Size(b.DisallowedBytes)))
 		for i, line := range b.Lines {
 			if i == shownRobotsLines {
 				p.line("      and %d more lines", len(b.Lines)-i)
