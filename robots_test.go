@@ -16,8 +16,8 @@ func crawlDelay(burst int64) *fairshare.Limit {
 		Algorithm: fairshare.GCRA, Burst: burst, By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}}
 }
 
-// What robots.txt disallows holds for claims as a restriction, for proof as a permission, and
-// never for clients that are no bots.
+// What robots.txt disallows holds for claims as a restriction, for proof as a permission,
+// and never for a client that is not a bot.
 func TestRobotsInRestrictionsAndPermissions(t *testing.T) {
 	disallowed := fairshare.Match{Robots: []string{fairshare.RobotsDisallowed}}
 	restriction := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "r", Match: disallowed, Action: fairshare.Block}}}
@@ -124,7 +124,8 @@ func TestCrawlDelayIsEnforced(t *testing.T) {
 
 func TestExplainNamesTheLineOfRobots(t *testing.T) {
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "delay", Limit: crawlDelay(1)},
-		{Name: "robots", Match: fairshare.Match{Robots: []string{fairshare.RobotsDisallowed}}, Action: fairshare.Block}}}
+		{Name: "robots", Match: fairshare.Match{Robots: []string{fairshare.RobotsDisallowed}},
+			Action: fairshare.Block}}}
 	req := &fairshare.Request{Method: "GET", Path: "/x", Robots: fairshare.Robots{Group: "GPTBot", Named: true,
 		Disallowed: true, Line: 12, Rule: "Disallow: /x", Delay: 10 * time.Second, DelayLine: 13}}
 	for _, c := range []struct {
@@ -157,8 +158,8 @@ func TestExplainNamesTheLineOfRobots(t *testing.T) {
 }
 
 func TestCrawlDelayAllocatesNothing(t *testing.T) {
-	guard, err := memlimit.NewGuard(&fairshare.Policy{Rules: []fairshare.Rule{{Name: "delay", Limit: crawlDelay(1000)}}},
-		memlimit.Options{Memory: 1 << 18})
+	policy := &fairshare.Policy{Rules: []fairshare.Rule{{Name: "delay", Limit: crawlDelay(1000)}}}
+	guard, err := memlimit.NewGuard(policy, memlimit.Options{Memory: 1 << 18})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // Errors of Parse: the text is not a robots.txt. It must not replace one that is
 // known.
 var (
-	ErrEmpty  = errors.New("it is empty; a file that allows everything has the lines User-agent: * and Disallow:")
+	ErrEmpty  = errors.New("it is empty; the lines \"User-agent: *\" and \"Disallow:\" allow everything")
 	ErrHTML   = errors.New("it is an HTML or XML page")
 	ErrBinary = errors.New("it is not text")
 	ErrUTF16  = errors.New("it is UTF-16; save it as UTF-8")
