@@ -63,7 +63,8 @@ func TestReportSaysWhichBotsBreakRobots(t *testing.T) {
 	}
 	bad, good := o.Bots[0], o.Bots[1]
 	if bad.Name != "badbot" || bad.Named || bad.Requests != 31 || bad.Disallowed != 31 ||
-		bad.DisallowedBytes != 31_000 || bad.TooSoon != 30 || bad.BusiestMinute != 30 || bad.DelaySeconds != 10 || bad.AllowedPerMinute != 6 ||
+		bad.DisallowedBytes != 31_000 || bad.TooSoon != 30 || bad.BusiestMinute != 30 || bad.DelaySeconds != 10 ||
+		bad.AllowedPerMinute != 6 ||
 		bad.MeanSeconds != 2 || bad.DelayLine != 8 {
 		t.Errorf("%+v", bad)
 	}
