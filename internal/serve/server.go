@@ -5,6 +5,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -299,7 +300,7 @@ func (s *server) serve(ctx context.Context) error {
 
 // askRobots asks the upstream for the robots.txt of a host.
 func (s *server) askRobots(ctx context.Context, host string) {
-	s.guard.AskRobots(ctx, host, s.runtime.Load().upstream.Host)
+	s.guard.AskRobots(ctx, host, cmp.Or(s.runtime.Load().upstream.Host, "localhost"))
 }
 
 // drain accepts no new connections and waits for requests in progress, at most
