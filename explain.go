@@ -44,6 +44,11 @@ func (p *Policy) Explain(req *Request) ([]Step, error) {
 		}
 		steps[i].Reasons = r.Match.reasons(d, as)
 		steps[i].Holds = m.holds(d)
+		if r.Limit != nil && r.Limit.CrawlDelay {
+			reason := crawlDelayReason(req)
+			steps[i].Reasons = append(steps[i].Reasons, reason)
+			steps[i].Holds = steps[i].Holds && reason.Holds
+		}
 		ended = steps[i].Holds && (r.Action == Allow || r.Action == Block && !r.DryRun)
 		if steps[i].Holds && r.Last {
 			ends, _ := newMatcher(&r.Match, as.not())
@@ -100,6 +105,9 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 	}
 	if m.Browser != nil {
 		explain(Match{Browser: m.Browser}, describeBrowser(req, as.favorable), is, m.Browser)
+	}
+	if m.Robots != nil {
+		explain(Match{Robots: m.Robots}, describeRobots(req, as.favorable), is, m.Robots)
 	}
 	if m.Label != nil {
 		what := "no label: that"
@@ -298,6 +306,8 @@ func (m Match) with(text string) *Match {
 		m.ASN = one
 	case m.Browser != nil:
 		m.Browser = one
+	case m.Robots != nil:
+		m.Robots = one
 	case m.Hostname != nil:
 		m.Hostname = one
 	case m.Path != nil:

@@ -495,6 +495,9 @@ func (d *decision) add(rule, limit int, dry bool) {
 		}
 	}
 	d.takes = append(d.takes, Take{Limit: limit, Key: key, Cost: 1, DryRun: dry})
+	if lim := &d.guard.limits[limit]; lim.CrawlDelay {
+		d.takes[len(d.takes)-1].Every = d.crawlDelay(lim)
+	}
 	if d.guard.costly[limit] {
 		if !d.pageKnown {
 			d.page, d.pageKnown = pageOf(d.req.Path), true
@@ -712,7 +715,8 @@ func (d *decision) gatherCharges(out *Outcome) {
 			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -1})
 		case lim.Resource == Requests && (out.Part == SettleNotForwarded ||
 			take.Limit != d.guard.crowdLimit && d.guard.rules[p.rule].Refund.Has(out.Status)) && d.mayRefund(take):
-			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: d.now})
+			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: d.now,
+				Every: take.Every})
 		case p.mark != 0:
 			d.guard.history.counted.add(p.mark, d.now, lim.Window)
 		}

@@ -20,13 +20,13 @@ import (
 // cmd may import all packages.
 var mayImport = map[string][]string{
 	"memlimit":         {"membans"},
-	"httpguard":        {"browser", "fleets", "memlimit", "share", "visitor", "waitingroom"},
+	"httpguard":        {"browser", "fleets", "memlimit", "robots", "share", "visitor", "waitingroom"},
 	"fleets":           {"browser"},
 	"visitor":          {"memlimit"},
 	"share":            {"share/capacity"},
 	"policyfile":       {"botauth", "waitingroom"}, // the form of agents; its texts and bounds
 	"internal/proxy":   {"httpguard"},
-	"internal/replay":  {"browser", "fleets", "internal/accesslog", "internal/census", "membans"},
+	"internal/replay":  {"browser", "fleets", "internal/accesslog", "internal/census", "membans", "robots"},
 	"internal/cputime": {"httpguard"},
 	"internal/journal": {"internal/lockfile"},
 	"sqlregistry":      {"internal/lockfile"},
@@ -36,8 +36,8 @@ var mayImport = map[string][]string{
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "botauth", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
 		"internal/banexport", "internal/census", "internal/journal", "internal/lockfile", "internal/registrar",
-		"internal/sessions", "internal/setup", "membans", "memlimit", "policyfile", "share", "sqlregistry", "visitor",
-		"waitingroom"},
+		"internal/sessions", "internal/setup", "membans", "memlimit", "policyfile", "robots", "share", "sqlregistry",
+		"visitor", "waitingroom"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin", "internal/cputime",
 		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
 		"internal/setup", "internal/systemd", "policyfile"},
@@ -47,14 +47,14 @@ var mayImport = map[string][]string{
 
 	// The commands check, bot and replay, which need a policy but no server.
 	"internal/check": {"asn", "botauth", "bots", "browser", "internal/amount", "clientaddr", "internal/livepolicy",
-		"internal/proxy", "internal/setup", "membans", "memlimit", "policyfile"},
+		"internal/proxy", "internal/setup", "membans", "memlimit", "policyfile", "robots"},
 	"internal/logreplay": {"asn", "clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
 		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",
 		"sqlregistry"},
 
 	// What serve, site and the commands share to open a policy file.
 	"internal/setup": {"asn", "botauth", "bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy",
-		"policyfile"},
+		"policyfile", "robots"},
 	"internal/operator": {"asn", "bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",
 		"policyfile", "sqlregistry"},
 }
@@ -67,7 +67,7 @@ var leaves = []string{"internal/cli", "internal/durable", "internal/network", "i
 // else.
 var standardOnly = []string{".", "registry", "internal/durable", "internal/network", "httpguard",
 	"httpguard/httpguardtest", "fleets", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
-	"internal/prose", "browser"}
+	"internal/prose", "browser", "robots"}
 
 // modulePath is the path of this module.
 var modulePath = reflect.TypeFor[fairshare.Guard]().PkgPath()

@@ -233,6 +233,11 @@ type Limit struct {
 	// all paths count again.
 	Distinct Distinct
 
+	// CrawlDelay says that the site's robots.txt sets the rate: one request in each
+	// Request.Robots.Delay, at most MaxCrawlDelay, and Burst at once. Without a delay
+	// the limit does not hold. It needs Requests, GCRA, N 1 and the window MaxCrawlDelay.
+	CrawlDelay bool
+
 	// Newcomers is for a key that unrelated clients share. While the limit is
 	// over, clients with standing pass, and each newcomer is counted by its own
 	// address under Newcomers. With N 0 newcomers are refused meanwhile. nil means
@@ -365,6 +370,10 @@ func (l *Limit) Check() error {
 	case l.Window < MinDistinctWindow:
 		fault("distinct: the window is at least 1s, not %v", l.Window)
 	}
+	if l.CrawlDelay && (l.Resource != Requests || l.Algorithm != GCRA || l.N != 1 || l.Window != MaxCrawlDelay ||
+		l.Distinct != EveryRequest || l.Newcomers != nil) && !l.IsCeiling() {
+		fault("crawl delay: requests, gcra, N 1 and the window %v are needed, without distinct and newcomers", MaxCrawlDelay)
+	}
 	if l.Burst != 0 {
 		if l.Algorithm != GCRA {
 			fault("burst belongs to gcra")
@@ -428,6 +437,16 @@ func (l *Limit) ceiling() Limit {
 	}
 	c.By = append(slices.Clone(c.By), KeyPart{Kind: byPeer})
 	return c
+}
+
+// Paced returns l as a [Take] or [Charge] with this Every counts it: one unit in
+// each Every. 0 means l itself.
+func (l *Limit) Paced(every time.Duration) Limit {
+	p := *l
+	if every > 0 && l.Algorithm == GCRA {
+		p.Burst, p.N, p.Window = l.Allowed(), 1, every
+	}
+	return p
 }
 
 // A StatusSet is a set of HTTP status codes from 100 to 599. The zero set is

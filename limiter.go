@@ -59,6 +59,10 @@ type Take struct {
 	Key   []byte // who spends; takes of one request with equal keys may share the slice
 	Cost  int64  // 1 for Requests and Concurrent; else 1 to the limit's N
 
+	// Every replaces the rate of a GCRA limit: one unit in each Every, and as many
+	// units at once as the limit allows. 0 means the limit's own rate. See [Limit.Paced].
+	Every time.Duration
+
 	// DryRun keeps the take from deciding about others: the limit is in dry run.
 	DryRun bool
 
@@ -76,6 +80,8 @@ type Charge struct {
 	// state. A Concurrent limit takes only −1, which gives one slot back.
 	Cost int64
 	At   time.Time // of the take that is refunded; ignored for charges
+
+	Every time.Duration // as in the take that is refunded
 
 	// Held is the part of the amount held by a take that is given back. Cost is
 	// independent of it.

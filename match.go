@@ -53,6 +53,11 @@ type Match struct {
 	// provisional client: the client makes up everything else.
 	Browser []string
 
+	// Robots holds "disallowed": Request.Robots says that the bot may not fetch this. It
+	// holds for bots only, whatever their state. In a permission it holds only for a verified
+	// bot that is not user-triggered.
+	Robots []string
+
 	Not []Match // none of these holds
 }
 
@@ -102,6 +107,7 @@ const (
 	seenField
 	ownerField
 	browserField
+	robotsField
 )
 
 // A condition is one compiled field of a match.
@@ -156,6 +162,9 @@ func (m *Match) check(favorable bool) error {
 		return err
 	}
 	if _, err := newBrowserSet(m.Browser); err != nil {
+		return err
+	}
+	if err := checkRobots(m.Robots); err != nil {
 		return err
 	}
 	for i := range m.Not {
@@ -216,6 +225,12 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 			errs = append(errs, err)
 		}
 		conds = append(conds, condition{field: browserField, browsers: browsers, standing: as})
+	}
+	if m.Robots != nil {
+		if err := checkRobots(m.Robots); err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: robotsField, standing: as})
 	}
 	add(labelField, "", m.Label, equalFold)
 	add(hostField, "", m.Host, globFold)
@@ -311,6 +326,8 @@ func (c *condition) holds(d *decision) bool {
 		return c.holdsOwner(d)
 	case browserField:
 		return c.holdsBrowser(req)
+	case robotsField:
+		return c.holdsRobots(req)
 	case labelField:
 		return req.hasLabel(c.favorable, func(label string) bool { return matchAny(c.patterns, label, "") })
 	case hostField:

@@ -31,6 +31,7 @@ type Request struct {
 	Owner       Owner    // the owner of Addr; if Addr is provisional, permissions and keys ignore it
 	Visitor     Visitor  // the visitor that a signed cookie identifies; the zero Visitor without a valid cookie
 	Browser     Browser  // signs that the client is a browser, or pretends to be one
+	Robots      Robots   // what robots.txt says about the request, if the client is a bot
 	Fleet       string   // name of the fleet that the client belongs to; "" means none
 	FleetNew    bool     // the client of a Fleet got no page yet: it may still show that it is a person's browser
 	Override    Override // decisions of operators about Addr

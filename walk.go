@@ -18,7 +18,7 @@ type walkIndex struct {
 	byPath   [][]uint64 // the rules of each path set of paths
 	anyPath  []uint64   // rules without an indexed path condition
 	strict   uint64     // path sets of restrictions, for which "/a/" is "/a" too
-	bots     []uint64   // rules that hold for bots only
+	bots     []uint64   // rules that hold for bots only, and limits with CrawlDelay
 	queries  []uint64   // rules that hold only with a query
 	rest     []matcher  // of each rule: the conditions that the index does not evaluate
 }
@@ -63,7 +63,7 @@ func newWalkIndex(rules []compiledRule, foldPaths bool) *walkIndex {
 					x.byPath[n][word] |= bit
 					continue
 				}
-			case c.field == botField:
+			case c.field == botField, c.field == robotsField:
 				x.bots[word] |= bit
 			case c.field == queryField:
 				x.queries[word] |= bit
@@ -74,6 +74,9 @@ func newWalkIndex(rules []compiledRule, foldPaths bool) *walkIndex {
 			if methods[m] {
 				x.byMethod[m][word] |= bit
 			}
+		}
+		if l := rules[i].Limit; l != nil && l.CrawlDelay {
+			x.bots[word] |= bit
 		}
 		if !pathed {
 			x.anyPath[word] |= bit
@@ -189,7 +192,7 @@ func (g *Guard) walkAll(d *decision, v *Verdict) *compiledRule {
 // there, and returns the rule if it blocks.
 func (g *Guard) apply(i int, d *decision, v *Verdict) (block *compiledRule, ends bool) {
 	r := &g.rules[i]
-	if r.Limit != nil && r.Limit.When == Busy && !g.isBusy() {
+	if r.Limit != nil && (r.Limit.When == Busy && !g.isBusy() || r.Limit.CrawlDelay && d.req.crawlDelay() == 0) {
 		return nil, false
 	}
 	d.matched = append(d.matched, int32(i))

@@ -116,7 +116,8 @@ type refusal struct {
 	until   time.Time
 	id      string
 	client  netip.Addr
-	ceiling bool // the limit was spent by all provisional clients of a peer together
+	robots  *fairshare.Robots // that the rule looked at; nil otherwise
+	ceiling bool              // the limit was spent by all provisional clients of a peer together
 }
 
 // refuse answers a request that is refused or blocked, and reports it.
@@ -129,6 +130,9 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 		status: rule.status(&v.Finding),
 		wait:   rule.retryAfter(&v.Finding),
 		id:     g.reference(&vis.req, v.Rule), client: vis.req.Addr,
+	}
+	if v.Rule != nil && vis.req.Robots.Reason(v.Rule) != "" {
+		f.robots = &vis.req.Robots
 	}
 	retryAfter := f.wait
 	if v.Action == fairshare.Refuse && f.wait == 0 {

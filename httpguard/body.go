@@ -1,6 +1,7 @@
 package httpguard
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -44,6 +45,11 @@ func (f *refusal) lead() string {
 		return "The operators of this site have blocked your access."
 	case f.name == fairshare.OperatorBan.Name:
 		return "The operators of this site have blocked your access for now."
+	case f.robots != nil && f.action == fairshare.Block:
+		return fmt.Sprintf("Line %d of this site's robots.txt does not allow your program to fetch this.", f.robots.Line)
+	case f.robots != nil && !f.ban:
+		return fmt.Sprintf("This site's robots.txt, line %d, asks your program to wait %s between two requests.",
+			f.robots.DelayLine, appendWait(nil, seconds(f.robots.Delay)))
 	case f.action == fairshare.Block:
 		return "This site does not accept requests of this kind."
 	case f.name == fairshare.BusyUpstream.Name, f.name == fairshare.AttackMode.Name:

@@ -31,7 +31,7 @@ func Middleware(guard *fairshare.Guard, opts Options) func(http.Handler) http.Ha
 type Handler struct {
 	next       http.Handler
 	current    atomic.Pointer[generation]
-	robots     robots
+	robots     robotsCopies
 	visits     sync.Pool
 	inProgress inProgress
 	key        [32]byte // of references, unless Options have one
@@ -193,6 +193,10 @@ func (g *generation) fill(req *fairshare.Request, r *http.Request) {
 		}
 		req.SetBot(bot)
 	}
+	req.Robots = fairshare.Robots{}
+	if g.Robots != nil && req.Bot.State != fairshare.NoBot {
+		req.Robots = g.Robots.Judge(&req.Bot, req.Host, req.UserAgent, target, req.Time)
+	}
 	req.Owner = fairshare.Owner{}
 	if g.Owner != nil && req.Addr.IsValid() {
 		req.Owner = g.Owner(req.Addr)
@@ -239,7 +243,7 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 	}
 	x.prepare(vis)
 	if r.URL.Path == robotsPath {
-		r = g.robots.watch(&x.response, r, g.Now())
+		r = g.watchRobots(&x.response, r)
 	}
 	if g.Context || g.ThreadCPU || next != nil {
 		r = r.WithContext(x.context(r.Context(), g.Context || next != nil))
@@ -255,7 +259,7 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 	}
 	x.response.returned = true
 	if x.response.copy != nil {
-		g.robots.learn(&x.response, r.Host, g.Now())
+		g.learnRobots(&x.response, r.Host)
 	}
 	return err
 }

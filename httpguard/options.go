@@ -8,6 +8,7 @@ import (
 	"fairshare"
 	"fairshare/browser"
 	"fairshare/fleets"
+	"fairshare/robots"
 	"fairshare/share"
 	"fairshare/visitor"
 	"fairshare/waitingroom"
@@ -104,6 +105,11 @@ type Options struct {
 	// them. The guards of several policies may share one. nil means that no client
 	// is a browser.
 	Browser *browser.Watcher
+
+	// Robots has the robots.txt of the site's hosts, for rules that match what it disallows and
+	// for limits by its crawl delays. It learns from the answers that pass, and by
+	// [Handler.AskRobots]. nil means that no robots.txt is known.
+	Robots *robots.Sites
 
 	// Fleets finds clients at many addresses that behave as one program, for
 	// limits that count them as one client, and for reports. The guards of several

@@ -1,13 +1,17 @@
 package httpguard
 
 import (
+	"context"
+	"crypto/tls"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"fairshare"
+	"fairshare/robots"
 )
 
 // A crawler that gets a 4xx for /robots.txt takes everything as allowed (RFC 9309
@@ -24,9 +28,9 @@ const (
 	robotsFresh = time.Minute // a copy younger than this is not renewed
 )
 
-// robots keeps the last good /robots.txt of each host. The zero value is
+// robotsCopies keeps the last good /robots.txt of each host. The zero value is
 // empty.
-type robots struct {
+type robotsCopies struct {
 	mu     sync.Mutex
 	copies map[string]*robotsCopy
 	total  int // bytes of all copies
@@ -42,20 +46,142 @@ type robotsCopy struct {
 }
 
 func (c *robotsCopy) add(p []byte) {
-	if c.tooLong = c.tooLong || len(c.body)+len(p) > robotsSize; !c.tooLong {
-		c.body = append(c.body, p...)
+	if len(c.body)+len(p) > robotsSize {
+		c.tooLong, p = true, p[:robotsSize-len(c.body)]
 	}
+	c.body = append(c.body, p...)
+}
+
+// watchRobots has the response copy the answer if it is not known yet. It returns the
+// request to pass on.
+func (g *generation) watchRobots(res *response, r *http.Request) *http.Request {
+	now := g.Now()
+	if old := g.robots.find(r.Host, now); old != nil && now.Sub(old.at) < robotsFresh &&
+		(g.Robots == nil || !g.Robots.HasRoom(r.Host, now)) {
+		return r
+	}
+	return g.robots.watch(res, r)
+}
+
+// learnRobots reads the answer that was copied.
+func (g *generation) learnRobots(res *response, host string) {
+	now := g.Now()
+	whole := g.robots.learn(res, host, now)
+	if g.Robots == nil || res.own || res.hijacked {
+		return
+	}
+	status := res.outcome()
+	if status == http.StatusOK && !whole && !res.copy.tooLong {
+		return // cut off or compressed
+	}
+	body := res.copy.body
+	if res.copy.tooLong {
+		body = append(body[:len(body):len(body)], '\n') // so that it counts as longer than is read
+	}
+	g.Robots.Learn(host, robots.Answer{Status: status, Body: body}, now)
+}
+
+// AskRobots requests the /robots.txt of a host from the handler, and gives the answer
+// to Options.Robots. No rule judges this request. If host is [robots.DefaultHost], name
+// is the Host of the request. Up to five redirects are followed, all of them at the
+// handler. AskRobots panics if New was called without a handler.
+func (h *Handler) AskRobots(ctx context.Context, host, name string) {
+	g := h.current.Load()
+	if g.Robots == nil {
+		return
+	}
+	answer := robots.Answer{Own: true}
+	if host != robots.DefaultHost {
+		name = host
+	}
+	path, secure := robotsPath, false
+	for range 1 + maxRedirects {
+		asked := h.request(ctx, name, path, secure)
+		answer.Status, answer.Body = asked.status, asked.body
+		location := asked.header.Get("Location")
+		if asked.status < 300 || asked.status > 399 || location == "" {
+			break
+		}
+		next, err := (&url.URL{Scheme: scheme(secure), Host: name, Path: path}).Parse(location)
+		if err != nil || next.Scheme != "http" && next.Scheme != "https" {
+			break
+		}
+		if next.Host == "" {
+			break
+		}
+		name, path, secure = next.Host, next.RequestURI(), next.Scheme == "https"
+	}
+	g.Robots.Learn(host, answer, g.Now())
+}
+
+// maxRedirects is how many redirects of /robots.txt are followed (RFC 9309 §2.3.1.2).
+const maxRedirects = 5
+
+// robotsAgent is the user agent of questions for /robots.txt.
+const robotsAgent = "fairshare (reads robots.txt for the rules of this site)"
+
+func scheme(secure bool) string {
+	if secure {
+		return "https"
+	}
+	return "http"
+}
+
+// request makes one request to the handler.
+func (h *Handler) request(ctx context.Context, host, path string, secure bool) (answer *askedAnswer) {
+	answer = &askedAnswer{header: http.Header{}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+path, nil)
+	if err != nil {
+		return answer
+	}
+	r.RequestURI, r.RemoteAddr = path, "127.0.0.1:1"
+	r.URL.Scheme, r.URL.Host = "", ""
+	r.Header.Set("User-Agent", robotsAgent)
+	if secure {
+		r.TLS = new(tls.ConnectionState) // a proxy below tells the upstream
+	}
+	defer func() {
+		if recover() != nil { // as http.Server: the handler ended the answer
+			answer.status = 0
+		}
+	}()
+	h.next.ServeHTTP(answer, r)
+	if answer.status == 0 && ctx.Err() == nil {
+		answer.status = http.StatusOK
+	}
+	if e := answer.header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		answer.status = 0
+	}
+	return answer
+}
+
+// An askedAnswer receives an answer, at most one byte more than is read.
+type askedAnswer struct {
+	header http.Header
+	status int
+	body   []byte
+}
+
+func (a *askedAnswer) Header() http.Header { return a.header }
+
+func (a *askedAnswer) WriteHeader(status int) {
+	if a.status == 0 && status >= 200 {
+		a.status = status
+	}
+}
+
+func (a *askedAnswer) Write(p []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	a.body = append(a.body, p[:min(len(p), robotsSize+1-len(a.body))]...)
+	return len(p), nil
 }
 
 // watch has the response copy the answer if the copy could be kept. It returns the
 // request to pass on, which asks for the whole, uncompressed answer.
-func (c *robots) watch(res *response, r *http.Request, now time.Time) *http.Request {
+func (c *robotsCopies) watch(res *response, r *http.Request) *http.Request {
 	if r.Method != http.MethodGet || r.URL.RawQuery != "" || r.Header["Cookie"] != nil ||
 		r.Header["Authorization"] != nil {
 		return r // the answer may be for this client only
-	}
-	if old := c.find(r.Host, now); old != nil && now.Sub(old.at) < robotsFresh {
-		return r
 	}
 	res.copy = &robotsCopy{}
 	r = r.WithContext(r.Context()) // a shallow copy
@@ -65,21 +191,22 @@ func (c *robots) watch(res *response, r *http.Request, now time.Time) *http.Requ
 	return r
 }
 
-// learn keeps the answer if it is a good copy: status 200, whole, not compressed.
-func (c *robots) learn(res *response, host string, now time.Time) {
+// learn keeps the answer if it is a good copy: status 200, whole, not compressed. It
+// reports whether it is.
+func (c *robotsCopies) learn(res *response, host string, now time.Time) bool {
 	kept, header := res.copy, res.w.Header()
 	if res.outcome() != http.StatusOK || res.hijacked || kept.tooLong || int64(len(kept.body)) != res.bytes.Load() {
-		return
+		return false
 	}
 	if e := header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return
+		return false
 	}
 	if n := header.Get("Content-Length"); n != "" && n != strconv.Itoa(len(kept.body)) {
-		return
+		return false
 	}
-	key := hostKey(host)
+	key := robots.HostKey(host)
 	if key == "" {
-		return
+		return false
 	}
 	kept.at, kept.contentType = now, header.Get("Content-Type")
 	if kept.contentType == "" {
@@ -107,9 +234,10 @@ func (c *robots) learn(res *response, host string, now time.Time) {
 	}
 	c.copies[key] = kept
 	c.total += len(kept.body)
+	return true
 }
 
-func (c *robots) drop(key string) {
+func (c *robotsCopies) drop(key string) {
 	if old := c.copies[key]; old != nil {
 		c.total -= len(old.body)
 		delete(c.copies, key)
@@ -117,10 +245,10 @@ func (c *robots) drop(key string) {
 }
 
 // find returns the copy of a host, or nil.
-func (c *robots) find(host string, now time.Time) *robotsCopy {
+func (c *robotsCopies) find(host string, now time.Time) *robotsCopy {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if kept := c.copies[hostKey(host)]; kept != nil && now.Sub(kept.at) < robotsKept {
+	if kept := c.copies[robots.HostKey(host)]; kept != nil && now.Sub(kept.at) < robotsKept {
 		return kept
 	}
 	return nil
@@ -128,7 +256,7 @@ func (c *robots) find(host string, now time.Time) *robotsCopy {
 
 // answer returns the answer to a refused request for /robots.txt. Without a copy
 // Retry-After is wait seconds; a wait of 0 means one hour.
-func (c *robots) answer(req *fairshare.Request, wait int64) (page *robotsCopy, status int, retryAfter int64) {
+func (c *robotsCopies) answer(req *fairshare.Request, wait int64) (page *robotsCopy, status int, retryAfter int64) {
 	if req.Method == http.MethodGet || req.Method == http.MethodHead {
 		if page = c.find(req.Host, req.Time); page != nil {
 			return page, http.StatusOK, 0
@@ -138,15 +266,4 @@ func (c *robots) answer(req *fairshare.Request, wait int64) (page *robotsCopy, s
 		wait = 3600
 	}
 	return nil, http.StatusServiceUnavailable, wait
-}
-
-// hostKey returns a host in lower case, without a final dot and without port 80
-// or 443. Another port stays: another site may answer there. A host of more than
-// 255 bytes gives "".
-func hostKey(host string) string {
-	if len(host) > 255 {
-		return ""
-	}
-	host = strings.TrimSuffix(strings.TrimSuffix(host, ":80"), ":443")
-	return strings.ToLower(strings.TrimSuffix(host, "."))
 }

@@ -15,6 +15,7 @@ func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limite
 		run  func(*testing.T, func(testing.TB, []fairshare.Limit) fairshare.Limiter)
 	}{
 		{"tables", runTables},
+		{"paced", runPaced},
 		{"all or none", runAllOrNone},
 		{"dry group", runDryGroup},
 		{"settled", runSettled},

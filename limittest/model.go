@@ -143,7 +143,7 @@ func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairsha
 	pass := true
 	for i, t := range takes {
 		if t.DryRun == dry {
-			l := &m.limits[t.Limit]
+			l := m.limit(t.Limit, t.Every)
 			rewind(l, m.state(t.Limit, t.Key), at)
 			_, st := m.states(l, at, t)
 			tallies[i].Over = !passes(l, st, at, t.Cost)
@@ -158,7 +158,7 @@ func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairsha
 			tallies[i] = m.tally(at, t)
 			continue
 		}
-		switch l, st := &m.limits[t.Limit], m.state(t.Limit, t.Key); {
+		switch l, st := m.limit(t.Limit, t.Every), m.state(t.Limit, t.Key); {
 		case !l.Resource.Settled():
 			charge(l, st, at, t.Cost)
 		case l.Resource.Held() && holds:
@@ -167,6 +167,12 @@ func (m *Model) takeGroup(at *big.Int, takes []fairshare.Take, tallies []fairsha
 		}
 	}
 	return pass
+}
+
+// limit returns a limit with the rate of a take or charge.
+func (m *Model) limit(i int, every time.Duration) *fairshare.Limit {
+	l := m.limits[i].Paced(every)
+	return &l
 }
 
 // states returns the state as it is, and as it would be if all held amounts were
@@ -183,7 +189,7 @@ func (m *Model) states(l *fairshare.Limit, at *big.Int, t fairshare.Take) (alone
 
 // tally returns the figures of a take in a group that does not pass.
 func (m *Model) tally(at *big.Int, t fairshare.Take) fairshare.Tally {
-	l := &m.limits[t.Limit]
+	l := m.limit(t.Limit, t.Every)
 	alone, st := m.states(l, at, t)
 	tally := fairshare.Tally{
 		Over: !passes(l, st, at, t.Cost),
@@ -221,7 +227,7 @@ func (m *Model) Settle(_ context.Context, now time.Time, charges []fairshare.Cha
 	defer m.counters.mu.Unlock()
 	at := big.NewInt(now.UnixNano())
 	for _, c := range charges {
-		l := &m.limits[c.Limit]
+		l := m.limit(c.Limit, c.Every)
 		st := m.state(c.Limit, c.Key)
 		if c.Cost != 0 {
 			rewind(l, st, at)
@@ -248,7 +254,7 @@ func (m *Model) Peek(_ context.Context, now time.Time, takes []fairshare.Take, t
 	for i, t := range takes {
 		st := m.state(t.Limit, t.Key)
 		before := *st
-		rewind(&m.limits[t.Limit], st, at)
+		rewind(m.limit(t.Limit, t.Every), st, at)
 		tallies[i] = m.tally(at, t)
 		*st = before
 	}

@@ -22,6 +22,7 @@ type script struct {
 
 	wasAhead time.Duration // how far the clock is ahead for one request
 	steady   bool          // the clock is never far ahead
+	oneRate  bool          // all takes of a limit have the same Every
 }
 
 func newScript(seed uint64) *script {
@@ -81,6 +82,11 @@ func (s *script) limit(i int) fairshare.Limit {
 	l.Window = pick(r, fairshare.MinWindow, 7*time.Millisecond, 999999937, time.Second, 3*time.Second, time.Minute,
 		time.Hour, 24*time.Hour, fairshare.MaxWindow, fairshare.MinWindow+
 			time.Duration(r.Int64N(int64(fairshare.MaxWindow-fairshare.MinWindow))))
+	if l.Resource == fairshare.Requests && r.IntN(4) == 0 {
+		l.CrawlDelay, l.Algorithm, l.Window = true, fairshare.GCRA, fairshare.MaxCrawlDelay
+		l.N, l.Burst = 1, 1+r.Int64N(7)
+		return l
+	}
 	switch r.IntN(3) {
 	case 0:
 		l.Algorithm = fairshare.GCRA
@@ -129,6 +135,9 @@ func (s *script) step() {
 			if l.Window > 0 {
 				w = min(w, int64(l.Window))
 			}
+			if l.CrawlDelay { // states of small delays are forgotten soon
+				w = min(w, int64(time.Millisecond))
+			}
 		}
 		s.now = s.now.Add(-time.Duration(r.Int64N(w/20 + 1)))
 	default:
@@ -146,6 +155,14 @@ func (s *script) takes() []fairshare.Take {
 			DryRun: l.DryRun || r.IntN(8) == 0}
 		if r.IntN(5) == 0 && l.Resource != fairshare.Concurrent {
 			t.Cost = 1 + r.Int64N(max(l.N, 1))
+		}
+		if l.CrawlDelay {
+			if t.Every = fairshare.MaxCrawlDelay; s.oneRate {
+				takes = append(takes, t)
+				continue
+			}
+			t.Every = pick(r, time.Millisecond, 999999937, time.Second, 10*time.Second, time.Hour,
+				fairshare.MaxCrawlDelay)
 		}
 		if l.Resource.Held() {
 			t.Page = fairshare.Page{Path: uint64(r.IntN(4)), Folder: uint64(r.IntN(3)) * 100}
@@ -289,7 +306,8 @@ func (s *script) play(t *testing.T, where string, model *Model, subject fairshar
 			s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Held: got[i].Held,
 				Page: take.Page})
 		case !l.Resource.Settled():
-			s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: s.now})
+			s.taken = append(s.taken, fairshare.Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: s.now,
+				Every: take.Every})
 		}
 	}
 }

@@ -154,6 +154,30 @@ func runTables(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.
 	}
 }
 
+// runPaced takes from one limit at the rates of the takes.
+func runPaced(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
+	seat := seat{t, open(t, []fairshare.Limit{{CrawlDelay: true, Resource: fairshare.Requests, N: 1,
+		Window: fairshare.MaxCrawlDelay, Algorithm: fairshare.GCRA, Burst: 3}})}
+	for i, step := range []struct {
+		at, every time.Duration
+		want      fairshare.Tally
+	}{
+		{0, 10 * s, pass},
+		{0, 10 * s, pass},
+		{0, 10 * s, pass},
+		{0, 10 * s, over(3, 10*s, 30*s)},
+		{10 * s, 10 * s, pass},
+		{10 * s, 20 * s, pass}, // a slower rate has more room at once: 60 s
+		{10 * s, 20 * s, over(3, 10*s, 50*s)},
+		{60 * s, 1 * s, pass},
+	} {
+		take := fairshare.Take{Key: []byte("k"), Cost: 1, Every: step.every}
+		if got := seat.takeAll(step.at, take)[0]; got != step.want {
+			t.Errorf("step %d: got %+v, want %+v", i, got, step.want)
+		}
+	}
+}
+
 func runAllOrNone(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
 	seat := seat{t, open(t, []fairshare.Limit{
 		{Name: "few", Resource: fairshare.Requests, N: 2, Window: 10 * s},

@@ -17,6 +17,7 @@ import (
 	"maps"
 	"math"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -60,8 +61,10 @@ type Limiter struct {
 	table  *table
 	slots  *slots
 	pages  *pages
+	given  []fairshare.Limit // what it was made for
 	limits []limit
 	fresh  []string
+	paced  atomic.Pointer[[]pacedLimit] // nil until a take has Every
 }
 
 var _ fairshare.Limiter = (*Limiter)(nil)
@@ -98,6 +101,7 @@ func New(limits []fairshare.Limit, opts Options) (*Limiter, error) {
 func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
 	next := &Limiter{table: l.table, slots: l.slots, pages: l.pages, limits: make([]limit, 0, len(limits))}
 	var errs []error
+	next.given = slices.Clone(limits)
 	for i := range limits {
 		c, err := newLimit(&limits[i])
 		if err != nil {
@@ -204,7 +208,7 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 func (l *Limiter) take(at int64, takes []fairshare.Take, tallies []fairshare.Tally) {
 	if len(takes) == 1 {
 		tallies[0] = fairshare.Tally{}
-		lim := &l.limits[takes[0].Limit]
+		lim := l.limit(takes[0].Limit, takes[0].Every)
 		if !lim.tracked {
 			hash := l.table.secret.hash(takes[0].Key) ^ lim.salt
 			cost := uint64(max(0, takes[0].Cost))
@@ -236,7 +240,7 @@ func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.C
 	var locked *shard // the shard of the last charge that needs one
 	for i := range charges {
 		c := &charges[i]
-		lim := &l.limits[c.Limit]
+		lim := l.limit(c.Limit, c.Every)
 		key := keys.of(l, c.Key)
 		hash := key.hash ^ lim.salt
 		if !lim.tracked {

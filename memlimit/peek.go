@@ -18,7 +18,7 @@ func (l *Limiter) Peek(_ context.Context, now time.Time, takes []fairshare.Take,
 	at := now.UnixNano()
 	var keys keyHashes
 	for i := range takes {
-		lim := &l.limits[takes[i].Limit]
+		lim := l.limit(takes[i].Limit, takes[i].Every)
 		key := keys.of(l, takes[i].Key)
 		hash := key.hash ^ lim.salt
 		inProgress := uint64(0) // slots that are taken, or what is held

@@ -50,7 +50,7 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 		if takes[i].DryRun != dry {
 			continue
 		}
-		lim := &l.limits[takes[i].Limit]
+		lim := l.limit(takes[i].Limit, takes[i].Every)
 		key := keys.of(l, takes[i].Key)
 		w := work{
 			spot: spot{slot: -1}, l: lim, take: int32(i),

@@ -461,6 +461,9 @@ func (r *reader) warnByBot(i int) {
 	if !slices.ContainsFunc(rule.Limit.By, func(p fairshare.KeyPart) bool { return p.Kind == fairshare.ByBot }) {
 		return
 	}
+	if rule.Limit.CrawlDelay { // it holds for bots only
+		return
+	}
 	at := firstNode(find(r.rules[i].limit, "by"), r.rules[i].limit)
 	switch bots := rule.Match.Bot; {
 	case bots == nil:

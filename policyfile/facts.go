@@ -20,6 +20,8 @@ type Facts struct {
 	Fleets  bool // Request.Fleet, by package fleets
 	Busy    bool // whether the upstream is busy, by Guard.UseBusy
 
+	Robots bool // Request.Robots, by package robots
+
 	// Browsers declares Request.Browser; see package browser.
 	Browsers bool
 }
@@ -38,6 +40,7 @@ func (f *File) Provide(facts Facts) {
 	f.provided.Owners = f.provided.Owners || facts.Owners
 	f.provided.Fleets = f.provided.Fleets || facts.Fleets
 	f.provided.Busy = f.provided.Busy || facts.Busy
+	f.provided.Robots = f.provided.Robots || facts.Robots
 	f.provided.Browsers = f.provided.Browsers || facts.Browsers
 }
 
@@ -65,6 +68,9 @@ func (f *File) ready() error {
 			slices.Contains(f.busyRules, rule.Name) {
 			add("how busy the upstream is (when: busy); open the policy with package site and a key share, or " +
 				"call Guard.UseBusy and File.Provide(Facts{Busy: true})")
+		}
+		if !f.provided.Robots && slices.Contains(f.robotsRules, rule.Name) {
+			add("robots.txt" + robotsRemedy)
 		}
 		if rule.Ban != nil && rule.Ban.Unless != nil {
 			f.missing(rule.Ban.Unless, add)

@@ -49,6 +49,7 @@ type File struct {
 	Memory   int64  // for the counters, in bytes; DefaultMemory if not set
 	Share    *Share // how a busy upstream is shared; nil if the file does not say: see ServedShare
 	NoShare  bool   // the file says "share: none": no request waits for a turn
+	NoRobots bool   // the file says "robots: off": robots.txt is not read
 
 	Visitors *Visitors // the cookies of visitors; nil means that the policy says nothing of them
 
@@ -70,11 +71,12 @@ type File struct {
 
 	Warnings []Warning
 
-	provided   Facts
-	references []fileReference             // the files that the policy names and Parse does not read
-	percents   map[*fairshare.Limit]string // limits that are a share of a window, as written
-	cores      float64                     // of the upstream; shares of CPU are shares of them
-	busyRules  []string                    // rules with when: busy that are not built in
+	provided    Facts
+	references  []fileReference             // the files that the policy names and Parse does not read
+	percents    map[*fairshare.Limit]string // limits that are a share of a window, as written
+	cores       float64                     // of the upstream; shares of CPU are shares of them
+	robotsRules []string                    // rules that look at robots.txt and are not built in
+	busyRules   []string                    // rules with when: busy that are not built in
 }
 
 // Serve holds the settings of the command serve. They do not change what the
@@ -216,7 +218,7 @@ func BuiltIn() *File {
 	if err != nil {
 		panic(err) // cannot happen: the file is part of the program, and tested
 	}
-	f.busyRules = nil
+	f.busyRules, f.robotsRules = nil, nil
 	return f
 }
 

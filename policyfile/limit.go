@@ -39,6 +39,7 @@ func limitKeys() []key[fairshare.Limit] {
 			d.Resource = fairshare.Cost
 			d.N = r.integer(n, "cost", 1, fairshare.MaxBytes)
 		}},
+		{"robots", func(r *reader, n *node, d *fairshare.Limit) { r.crawlDelay(n, d) }},
 		{"per", func(r *reader, n *node, d *fairshare.Limit) {
 			d.Window = r.duration(n, "per", fairshare.MinWindow, fairshare.MaxWindow)
 		}},
@@ -57,7 +58,7 @@ func limitKeys() []key[fairshare.Limit] {
 
 // resources are the keys that name the resource of a limit. A limit has one of
 // them.
-var resources = []string{"requests", "concurrent", "bytes", "errors", "cpu", "time", "cost"}
+var resources = []string{"requests", "concurrent", "bytes", "errors", "cpu", "time", "cost", "robots"}
 
 func (r *reader) limit(n *node) *fairshare.Limit {
 	d := &fairshare.Limit{}
@@ -85,11 +86,15 @@ func (r *reader) limit(n *node) *fairshare.Limit {
 			return d // already reported as an unknown key
 		}
 		r.missing(n, "limit: {requests: 3, per: 3s}",
-			"limit: a resource is needed: requests, concurrent, bytes, errors, cpu, time or cost")
+			"limit: a resource is needed: requests, concurrent, bytes, errors, cpu, time, cost or robots")
 		return d
 	}
 	for _, more := range given[1:] {
 		r.fault(got.at(more), "make it two rules", "limit: %s and %s: a limit counts one resource", more, given[0])
+	}
+	if given[0] == "robots" {
+		r.checkCrawlDelay(got, d)
+		return d
 	}
 	r.checkLimit(got, given[0], d)
 	return d

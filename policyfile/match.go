@@ -31,6 +31,7 @@ func matchKeys() []key[fairshare.Match] {
 		{"asn", func(r *reader, n *node, m *match) { m.ASN = r.owners(n) }},
 		{"seen", func(r *reader, n *node, m *match) { m.Seen = r.patterns(n, "seen") }},
 		{"browser", func(r *reader, n *node, m *match) { m.Browser = r.browsers(n) }},
+		{"robots", func(r *reader, n *node, m *match) { m.Robots = r.robots(n) }},
 		{"label", func(r *reader, n *node, m *match) { m.Label = r.labels(n) }},
 	}
 }

@@ -52,6 +52,7 @@ func topKeys() []key[File] {
 		{"visitors", readVisitors},
 		{"waiting_room", readWaitingRoom},
 		{"bans", readBans},
+		{"robots", readRobots},
 	}
 }
 
@@ -118,6 +119,7 @@ func (r *reader) policy(root *node) {
 	r.checkJournal(got)
 	r.checkCostHeader()
 	r.checkWhen()
+	r.checkRobots()
 	if !got.has("rules") {
 		r.missing(root, "rules: [{use: default}] takes the built-in rules", "rules are needed")
 	}
@@ -301,7 +303,11 @@ func (r *reader) choice(n *node, what string, known []string, synonyms map[strin
 			hint = fmt.Sprintf("did you mean %q?", synonyms[strings.ToLower(n.text)])
 		}
 	}
-	r.fault(n, hint, "%s: one of %s is needed, not %s", what, strings.Join(known, ", "), n.describe())
+	oneOf := "one of "
+	if len(known) == 1 {
+		oneOf = ""
+	}
+	r.fault(n, hint, "%s: %s%s is needed, not %s", what, oneOf, strings.Join(known, ", "), n.describe())
 	return ""
 }
 

@@ -66,6 +66,9 @@ func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	default:
 		fmt.Fprintf(b, "; then %s.", answerText(rule, 429))
 	}
+	if lim.CrawlDelay {
+		b.WriteString(" Without a delay for a bot, the limit does not hold.")
+	}
 	if lim.Count == fairshare.Pages {
 		b.WriteString(pagesText(lim))
 	}
@@ -87,6 +90,11 @@ func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 func (f *File) allowance(b *strings.Builder, lim *fairshare.Limit, client, target string) {
 	per := " in " + FormatDuration(lim.Window)
 	answers, work := "", ""
+	if lim.CrawlDelay {
+		fmt.Fprintf(b, "%s may send one request%s in each crawl delay of robots.txt, %s at once", client, target,
+			prose.Number(lim.Burst))
+		return
+	}
 	if target != "" {
 		answers, work = " to requests"+target, " for requests"+target
 	}
@@ -302,6 +310,9 @@ func clientText(m condition) string {
 	}
 	if m.Browser != nil {
 		parts = append(parts, browserText(m))
+	}
+	if m.Robots != nil {
+		parts = append(parts, robotsText(m))
 	}
 	if m.Label != nil {
 		parts = append(parts, labelText(m.Label))

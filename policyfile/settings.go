@@ -37,6 +37,9 @@ func (f *File) Settings() []string {
 	case f.Share != nil && !f.Share.Default:
 		lines = append(lines, "share: "+f.Share.description())
 	}
+	if sentence := f.robotsSetting(); sentence != "" {
+		lines = append(lines, sentence)
+	}
 	if f.Visitors != nil {
 		lines = append(lines, "visitors: "+f.Visitors.description())
 	}

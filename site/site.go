@@ -69,7 +69,9 @@ type Site struct {
 	handlers []*handler
 	closed   bool
 
-	stop    context.CancelFunc // of run
+	running context.Context
+	stop    context.CancelFunc // of running
+	asking  sync.WaitGroup     // for robots.txt
 	stopped chan struct{}      // closed when run has ended
 	changed chan struct{}      // a list of trusted proxies has changed
 }
@@ -82,6 +84,9 @@ type handler struct {
 
 // ErrClosed is the error of a Reload after Close.
 var ErrClosed = errors.New("site: closed")
+
+// askRobots asks the program for the robots.txt of a host.
+func (h *handler) askRobots(ctx context.Context, host string) { h.AskRobots(ctx, host, "localhost") }
 
 // Open loads a policy file and what it names; "" means the built-in policy.
 // Lists from URLs may take up to ten seconds. An error names the file, the line
@@ -120,7 +125,7 @@ func Open(ctx context.Context, path string, opts Options) (*Site, error) {
 	s.warnOf(file)
 	s.policy.Start(ctx)
 	running, stop := context.WithCancel(context.Background())
-	s.stop = stop
+	s.running, s.stop = running, stop
 	go s.run(running)
 	return s, nil
 }
@@ -134,6 +139,9 @@ func (s *Site) Handler(next http.Handler) http.Handler {
 	h := &handler{sessions: sessions.New(livepolicy.SessionsConfig(rt.File), next)}
 	h.Handler = httpguard.New(rt.Guard, s.policy.GuardOptions(rt, s.options.Guard), h.sessions)
 	s.handlers = append(s.handlers, h)
+	if len(s.handlers) == 1 {
+		s.asking.Go(func() { s.policy.RunRobots(s.running, h.askRobots) })
+	}
 	return h
 }
 
@@ -181,6 +189,7 @@ func (s *Site) Close() {
 	}
 	s.stop()
 	<-s.stopped
+	s.asking.Wait()
 	s.logAll(s.policy.FinalReport())
 	s.policy.Stop()
 	s.policy.Close()

@@ -19,6 +19,7 @@ type checkCmd struct {
 	Header    []string `sep:"none" placeholder:"'NAME: VALUE'" help:"Another header, any number of times."`
 	Browser   string   `placeholder:"WORD" help:"What shows that it is a browser: likely, claimed or contradicted; by its headers unless given."`
 	Label     []string `sep:"none" placeholder:"NAME" help:"A label that the registry has for it, any number of times."`
+	Robots    string   `placeholder:"FILE|URL" help:"The site's robots.txt; says what was read from it, and --try judges by it."`
 	Busy      bool     `help:"The upstream is busy: limits with when: busy hold."`
 }
 
@@ -57,6 +58,11 @@ func (c *checkCmd) Run(env *cli.Environment) (err error) {
 			fmt.Fprintln(env.Stdout)
 		}
 		policy.Describe(env.Stdout)
+		if c.Robots != "" {
+			if err := policy.ReadRobots(env.Context, env.Stdout, c.Robots); err != nil {
+				return err
+			}
+		}
 		if c.Try == "" {
 			continue
 		}
@@ -65,7 +71,7 @@ func (c *checkCmd) Run(env *cli.Environment) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := policy.Walk(env.Context, env.Stdout, req, c.Busy); err != nil {
+		if err := policy.Walk(env.Context, env.Stdout, req, c.request().RawTarget(), c.Busy); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ type replayCmd struct {
 	Verdicts string   `placeholder:"FILE" help:"Write the verdict on each line to a tab-separated file."`
 	Top      int      `default:"10" placeholder:"N" help:"How many clients, networks and user agents to list (default 10)."`
 	Resolve  bool     `help:"Ask the DNS, as it answers now, for the host names and DNS lists that verify bots or that the policy uses."`
+	Robots   string   `placeholder:"FILE|URL" help:"The site's robots.txt: for rules that look at it, and for a report of the bots that do not keep it."`
 	State    string   `placeholder:"DIR" help:"Folder of serve: labels and operators' decisions are taken from its registry (bans by rules are not: a replay makes its own), and copies of lists are used."`
 	Logs     []string `arg:"" name:"log" help:"Access logs, plain or packed with gzip or zstd; - is standard input."`
 
@@ -75,6 +76,6 @@ func (c *replayCmd) Run(env *cli.Environment) error {
 	}
 	return logreplay.Run(env, logreplay.Options{
 		Policy: c.Policy, Logs: c.Logs, Format: c.Format, Zone: c.zone, JSON: c.JSON, Verdicts: c.Verdicts,
-		Top: c.Top, Resolve: c.Resolve, State: c.State,
+		Top: c.Top, Resolve: c.Resolve, State: c.State, Robots: c.Robots,
 	})
 }

@@ -13,8 +13,10 @@ import (
 	"fairshare/asn"
 	"fairshare/internal/cli"
 	"fairshare/internal/livepolicy"
+	"fairshare/internal/prose"
 	"fairshare/internal/setup"
 	"fairshare/policyfile"
+	"fairshare/robots"
 )
 
 // A Policy is a policy file with the lists and bots that it names.
@@ -24,6 +26,43 @@ type Policy struct {
 	bots  *setup.BotIdentifier
 
 	owners *asn.Live
+	robots *robots.File // nil until ReadRobots
+}
+
+// ReadRobots reads the site's robots.txt from a file or a URL for Walk, and describes
+// it.
+func (p *Policy) ReadRobots(ctx context.Context, w io.Writer, source string) (err error) {
+	if p.robots, err = setup.ReadRobots(ctx, source, p.bots.Table); err != nil {
+		return err
+	}
+	summary, _, _ := strings.Cut(p.robots.Summary(), ";")
+	fmt.Fprintf(w, "robots.txt %s: %s.\n", source, summary)
+	for _, g := range p.robots.Groups() {
+		fmt.Fprintf(w, "  %s\n", groupText(g))
+	}
+	for _, n := range p.robots.Statements {
+		fmt.Fprintf(w, "  line %d (about the use of pages): %s\n", n.Line, prose.Printable(n.Text))
+	}
+	for _, n := range p.robots.Faults {
+		fmt.Fprintf(w, "  warning: line %d: %s\n", n.Line, prose.Printable(n.Text))
+	}
+	if p.File.NoRobots {
+		fmt.Fprintln(w, "  The policy says robots: off: serve does not read it.")
+		p.robots = nil
+	}
+	return nil
+}
+
+func groupText(g *robots.Group) string {
+	text := "for " + prose.Printable(g.Token)
+	if g.Token == "*" {
+		text = "for all other crawlers (*)"
+	}
+	text += fmt.Sprintf(", line %d: %s", g.Line, prose.Plural(int64(g.Rules()), "rule"))
+	if g.Delay > 0 {
+		text += ", one request in " + policyfile.FormatDuration(g.Delay)
+	}
+	return text + "."
 }
 
 // Open reads a policy file and the files that it names. Nothing is fetched:

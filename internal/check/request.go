@@ -27,17 +27,26 @@ type Request struct {
 	Browser   string   // likely, claimed or contradicted; "": what the headers show
 }
 
+// RawTarget returns the request target as sent.
+func (r *Request) RawTarget() string {
+	_, target := r.methodAndTarget()
+	return target
+}
+
+func (r *Request) methodAndTarget() (method, target string) {
+	method, target, found := strings.Cut(strings.TrimSpace(r.Target), " ")
+	if !found {
+		method, target = "GET", method
+	}
+	target, _, _ = strings.Cut(strings.TrimSpace(target), " ") // without the protocol, if it follows
+	return method, target
+}
+
 // Parse returns the request as a rule sees it. An error names the flag of
 // fairshare check that is wrong.
 func (r *Request) Parse() (*fairshare.Request, error) {
-	req := &fairshare.Request{Method: "GET", Host: r.Host, UserAgent: r.UserAgent, Time: time.Now()}
-	method, target, found := strings.Cut(strings.TrimSpace(r.Target), " ")
-	if found {
-		req.Method = method
-	} else {
-		target = method
-	}
-	target, _, _ = strings.Cut(strings.TrimSpace(target), " ") // without the protocol, if it follows
+	method, target := r.methodAndTarget()
+	req := &fairshare.Request{Method: method, Host: r.Host, UserAgent: r.UserAgent, Time: time.Now()}
 	if target == "" || target[0] != '/' && target != "*" && !strings.Contains(target, ":") {
 		return nil, fmt.Errorf("--try: a method and a path are needed, as in --try 'GET /x', not %q", r.Target)
 	}

@@ -22,9 +22,13 @@ import (
 // Walk decides one request with a new guard, whose counters are empty. It
 // writes for each rule whether it matched and why, and then the verdict. busy says
 // whether the upstream counts as busy.
-func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, busy bool) error {
+// target is the request target as sent, for robots.txt.
+func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, target string, busy bool) error {
 	file := p.File
-	signature := p.setBot(ctx, req)
+	signature := p.setBot(ctx, req, target)
+	if p.robots != nil {
+		req.Robots = p.robots.Judge(&req.Bot, req.UserAgent, target)
+	}
 	claimed := req.Browser != fairshare.NotBrowser
 	if req.Bot.State != fairshare.NoBot && req.Browser != fairshare.BrowserLikely { // --browser says likely, no header
 		req.Browser = fairshare.NotBrowser
@@ -39,7 +43,7 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, 
 		return err
 	}
 	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
-		Busy: true, Browsers: true})
+		Busy: true, Browsers: true, Robots: true})
 	guard, err := fairshare.NewGuard(&file.Policy, limiter, membans.New(0))
 	if err != nil {
 		return err
@@ -63,6 +67,11 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, 
 		fmt.Fprintf(w, "browser: no: the user agent is that of the bot %q; try --user-agent with that of a browser\n",
 			req.Bot.Name)
 	}
+	if p.robots != nil && req.Bot.State != fairshare.NoBot {
+		fmt.Fprintf(w, "robots.txt: %s\n", &req.Robots)
+	} else if p.robots != nil {
+		fmt.Fprintln(w, "robots.txt: the client is not a bot, so it does not count")
+	}
 	for _, step := range steps {
 		writeStep(w, &file.Policy.Rules[step.Rule], step, busy)
 	}
@@ -76,18 +85,14 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, 
 	return guard.Settle(ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
 }
 
-// setBot sets the bot of a request. If the request has a signature, it returns what the
+// setBot sets the bot of a request with a target as sent. If the request has a signature, it returns what the
 // signature shows, and waits for the keys of its agent.
-func (p *Policy) setBot(ctx context.Context, req *fairshare.Request) (signature []string) {
+func (p *Policy) setBot(ctx context.Context, req *fairshare.Request, target string) (signature []string) {
 	bot := p.bots.Verifier.Look(req.Addr, req.UserAgent)
 	defer func() { req.SetBot(bot) }()
 	header, _ := req.Header.(http.Header)
 	if len(header["Signature-Input"]) == 0 {
 		return nil
-	}
-	target := req.Path
-	if req.Query != "" {
-		target += "?" + req.Query
 	}
 	explained := bots.Explanation{Bot: bot}
 	p.bots.Verifier.ExplainSigned(ctx, &explained, &botauth.Request{Method: req.Method, Host: req.Host, Target: target,

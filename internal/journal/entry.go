@@ -24,6 +24,7 @@ type Entry struct {
 	ASN        uint32 // number of the owner of Client; 0 means that no owner is known
 	Owner      string // its name; ignored without ASN
 	Fleet      string // that Client belongs to; "" means none
+	Robots     string // the line of robots.txt that decided; "" means none
 	Cookies    int    // number of cookies sent
 	Rule       string
 	Action     string // refuse or block
@@ -162,6 +163,9 @@ func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []
 	if e.ASN != 0 {
 		b = l.int(b, "asn", int64(e.ASN))
 		b = l.string(b, "owner", e.Owner)
+	}
+	if e.Robots != "" {
+		b = l.string(b, "robots", e.Robots)
 	}
 	if e.Fleet != "" {
 		b = l.string(b, "fleet", e.Fleet)

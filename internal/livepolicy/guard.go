@@ -28,6 +28,7 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 		opts.Owner = rt.Owners.Owner
 	}
 	opts.Fleets = p.fleets
+	opts.Robots = p.robotsOf(rt)
 	if rt.File.UsesBrowsers() || rt.Share != nil {
 		opts.Browser = &p.browsers
 	}

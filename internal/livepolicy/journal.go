@@ -68,7 +68,7 @@ func (p *Policy) JournalEntry(r *httpguard.Report) journal.Entry {
 		ID:         r.ID,
 	}
 	if rule := r.Finding.Rule; rule != nil {
-		entry.Rule = rule.Name
+		entry.Rule, entry.Robots = rule.Name, r.Request.Robots.Reason(rule)
 		if lim := r.Finding.Limit; lim != nil {
 			tally := &r.Finding.Tally
 			entry.Resource, entry.Used, entry.Allowed = lim.Resource.String(), tally.Spent(), lim.Allowed()

@@ -23,6 +23,7 @@ import (
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 	"fairshare/registry"
+	"fairshare/robots"
 	"fairshare/share"
 	"fairshare/visitor"
 )
@@ -70,6 +71,7 @@ type Policy struct {
 	started     atomic.Bool // Start was called
 	attackEnded atomic.Bool // the end of the attack mode was logged
 
+	robots   *robots.Sites
 	browsers browser.Watcher // allocates nothing until it is used
 
 	queue          *share.Queue           // made by the first policy with share:
@@ -108,6 +110,7 @@ func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, err
 	if err != nil {
 		return nil, err
 	}
+	p.robots = robots.NewSites(p.botOfToken, opts.Log)
 	p.fleets = fleets.New(fleets.Options{Client: func(addr netip.Addr) netip.Prefix {
 		return p.Current().File.Policy.Client(addr)
 	}})
@@ -135,6 +138,7 @@ func (p *Policy) OpenState(ctx context.Context) error {
 	})
 	p.useQueue(rt)
 	p.useVisitors(rt)
+	p.useRobots(rt)
 	p.readFleets(ctx)
 	return nil
 }
@@ -183,6 +187,7 @@ func (p *Policy) Discard(next *Runtime) { next.Bots.Close(p.Current().Bots) }
 func (p *Policy) Use(ctx context.Context, next *Runtime, replace func()) {
 	p.useQueue(next)
 	p.useVisitors(next)
+	p.useRobots(next)
 	old := p.current.Swap(next)
 	p.census.Replace(&next.File.Policy)
 	replace()

@@ -34,6 +34,7 @@ type Options struct {
 	Verdicts string         // a file for the verdict on each line; "" for none
 	Top      int            // how many clients, networks and user agents to list
 	Resolve  bool           // ask the DNS
+	Robots   string         // a file or URL with the site's robots.txt; "" for none
 
 	// State is the state folder of serve. "" means that copies of lists come from
 	// the default folder, and that there are no labels and decisions.
@@ -146,7 +147,7 @@ func (s *session) replayOptions() (replay.Options, error) {
 		return replay.Options{}, err
 	}
 	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
-		Busy: true, Browsers: true})
+		Busy: true, Browsers: true, Robots: true})
 	options := replay.Options{
 		Policy:    &file.Policy,
 		Limiter:   newLimiter(file),
@@ -164,6 +165,11 @@ func (s *session) replayOptions() (replay.Options, error) {
 		options.Signed = append(options.Signed, agent.Bot)
 	}
 	options.Browsers = file.UsesBrowsers()
+	if s.Robots != "" {
+		if options.Robots, err = setup.ReadRobots(s.env.Context, s.Robots, s.identifier.Table); err != nil {
+			return replay.Options{}, err
+		}
+	}
 	if s.owners != nil {
 		options.Owner = s.owners.Owner
 	}

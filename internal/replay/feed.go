@@ -128,6 +128,9 @@ func (p *preparer) prepare(b *batch) {
 		}
 		if p.opts.Bot != nil {
 			p.recognise(it)
+			if p.opts.Robots != nil {
+				req.Robots = p.opts.Robots.Judge(&req.Bot, req.UserAgent, e.Target)
+			}
 		}
 		if p.opts.Override != nil {
 			p.setOverrides(it)

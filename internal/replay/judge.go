@@ -36,6 +36,7 @@ type judge struct {
 	held    heldSlots
 	browser *browser.Watcher // nil unless Options.Browsers
 	fleets  fleetsOf
+	robots  robotsOf
 	limiter fairshare.Limiter
 	age     uint32 // restarts since limiter was empty
 	since   int64  // lines since then
@@ -82,6 +83,9 @@ func newJudge(r *Replay) (*judge, error) {
 	}
 	j.observe = j.countNetworkBan
 	j.fleets.client = r.opts.Policy.Client
+	if j.robots.file = r.opts.Robots; j.robots.file != nil {
+		j.robots.counts, j.robots.last = map[botID]*robotsCount{}, map[robotsKey]int64{}
+	}
 	for i := range r.opts.Policy.Rules {
 		j.ruleOf[&r.opts.Policy.Rules[i]] = int32(i)
 	}
@@ -333,6 +337,9 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	}
 	it.req.Browser = seen.Browser
 	j.fleets.arrived(it, j.latest)
+	if j.robots.file != nil {
+		j.robots.count(it)
+	}
 	v, err := j.guard.Decide(ctx, &it.req)
 	if v.Action == fairshare.Allow {
 		j.fleets.answered(it)

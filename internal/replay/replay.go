@@ -18,6 +18,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/accesslog"
+	"fairshare/robots"
 )
 
 // Options configure a replay. Policy, Limiter, Client and Logs are required.
@@ -53,6 +54,9 @@ type Options struct {
 	// Browsers looks for signs of browsers in the lines: a log holds user agents, referers and
 	// statuses.
 	Browsers bool
+
+	// Robots is the site's robots.txt; nil means that none is known.
+	Robots *robots.File
 
 	// Lookups answers hostname and listed of the policy; nil means that nothing is known.
 	Lookups fairshare.Lookups

@@ -49,6 +49,8 @@ type Report struct {
 	BotSummary BotSummary  `json:"bot_summary"`
 	Fleets     []Fleet     `json:"fleets"`
 
+	Robots *RobotsReport `json:"robots,omitempty"` // nil without Options.Robots
+
 	OperatorAllowed OperatorAllowed `json:"operator_allowed"`
 
 	BrowserFleets []BrowserFleet `json:"browser_fleets"` // with the most requests first, at most 1000
@@ -239,6 +241,7 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 	rec.addAssetless(r, order)
 	rec.addOwners(r, order)
 	r.BrowserFleets = j.fleets.report()
+	r.Robots = j.robots.report()
 	rec.addBots(r)
 	rec.addAgents(r)
 	rec.addPeople(r)

@@ -44,6 +44,7 @@ func (r *Report) WriteText(w io.Writer, style Style) error {
 		p.fleets(r)
 		p.browserFleets(r)
 		p.owners(r)
+		p.robots(r)
 		p.refused(r)
 		p.people(r)
 		p.unmeasured(r)

@@ -88,6 +88,12 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		add(requiredFact{fact: "browser", why: "a log does not hold the headers that contradict a user agent, and the " +
 			"cookies that come back: nobody is contradicted, and fewer clients are likely to be browsers"})
 	}
+	robots := func() {
+		agent()
+		if opts.Robots == nil {
+			add(requiredFact{fact: "robots", why: "a log does not hold robots.txt: --robots FILE or URL names it"})
+		}
+	}
 	label := func() {
 		if opts.Override == nil {
 			add(requiredFact{fact: "label", why: "labels are in the registry of serve: --state DIR names its folder"})
@@ -139,6 +145,9 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		if m.Browser != nil {
 			browser()
 		}
+		if m.Robots != nil {
+			robots()
+		}
 		for i := range m.Not {
 			match(&m.Not[i])
 		}
@@ -174,6 +183,10 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 			case fairshare.ByValue:
 				add(requiredFact{fact: "value", why: "only a program that uses the library gives values"})
 			}
+		}
+		if l.CrawlDelay {
+			robots()
+			return found
 		}
 		switch l.Resource {
 		case fairshare.Bytes:

@@ -5,6 +5,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -275,6 +277,11 @@ func (s *server) serve(ctx context.Context) error {
 	beats, stopBeats := s.manager.Beats()
 	defer stopBeats()
 	s.tryUpstream(ctx)
+	asking, stopAsking := context.WithCancel(ctx)
+	var asks sync.WaitGroup
+	asks.Go(func() { s.policy.RunRobots(asking, s.askRobots) })
+	defer asks.Wait()
+	defer stopAsking()
 	frequent, minute := time.NewTicker(5*time.Second), time.NewTicker(time.Minute)
 	defer frequent.Stop()
 	defer minute.Stop()
@@ -309,6 +316,11 @@ func (s *server) serve(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// askRobots asks the upstream for the robots.txt of a host.
+func (s *server) askRobots(ctx context.Context, host string) {
+	s.guard.AskRobots(ctx, host, cmp.Or(s.runtime.Load().upstream.Host, "localhost"))
 }
 
 // drain accepts no new connections and waits for requests in progress, at most
