@@ -256,7 +256,7 @@ func (m *model) settle(req *modelRequest, now int64, gathered []int, tried bool)
 		c, l := m.of(i, req), r.Limit
 		switch l.Resource {
 		case fairshare.Requests:
-			if r.Refund.Has(req.Status) {
+			if r.Refund.Has(modelStatus(req.Entry)) {
 				c.refund(l, now)
 			} else if l.Distinct != fairshare.EveryRequest {
 				m.counted[m.pageKey(i, req)] = now
@@ -279,7 +279,7 @@ func (m *model) settle(req *modelRequest, now int64, gathered []int, tried bool)
 			c.settle(l, now, took.Microseconds())
 		case fairshare.Cost: // no log has it
 		case fairshare.Errors:
-			if modelStatuses(l).Has(req.Status) {
+			if modelStatuses(l).Has(modelStatus(req.Entry)) {
 				c.settle(l, now, 1)
 			}
 		}
@@ -1064,4 +1064,12 @@ func modelDots(path string) (string, bool) {
 		}
 	}
 	return strings.Join(out, "/"), dots
+}
+
+// modelStatus is the status that counts for a client: none if it sent no request.
+func modelStatus(e *accesslog.Entry) int {
+	if e.NoRequest {
+		return 0
+	}
+	return e.Status
 }

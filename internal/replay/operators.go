@@ -90,7 +90,7 @@ type OperatorAllowed struct {
 func (rec *recorder) addOperators(r *Report) {
 	if c := &rec.rules[rec.operator+banned]; c.refused+c.blocked > 0 {
 		row := RuleReport{Name: fairshare.OperatorBan.Name, Matched: c.refused + c.blocked, Refused: c.refused,
-			Blocked: c.blocked}
+			Blocked: c.blocked, Saved: c.saved.report()}
 		row.Clients, row.Approximate = c.distinct()
 		r.Rules = append(r.Rules, row)
 	}
