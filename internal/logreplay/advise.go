@@ -45,7 +45,7 @@ const (
 // Budgets per hour are never smaller than these: a crawler that stays below them harms no site.
 const (
 	leastRequests = 60
-	leastBytes    = 1_000_000
+	leastBytes    = 5_000_000
 	leastSeconds  = 30
 )
 
@@ -54,6 +54,31 @@ type candidate struct {
 	rule replay.AdvisedRule
 	what string       // who takes much
 	uses replay.Usage // how much of it the policy lets pass
+}
+
+// A taker is a bot with what the policy let pass of it.
+type taker struct {
+	name, category     string
+	verified, requests int64
+	passed             replay.Usage
+}
+
+// isProved reports whether most requests come from verified addresses.
+func (t *taker) isProved() bool { return 2*t.verified >= t.requests }
+
+func sumOf(a, b replay.Usage) replay.Usage {
+	return replay.Usage{Requests: a.Requests + b.Requests, Bytes: a.Bytes + b.Bytes, Seconds: a.Seconds + b.Seconds}
+}
+
+// newName returns a name for a rule that the policy does not have yet.
+func (s *session) newName(name string) string {
+	has := func(name string) bool {
+		return slices.ContainsFunc(s.file.Policy.Rules, func(r fairshare.Rule) bool { return r.Name == name })
+	}
+	for n, base := 2, name; has(name); n++ {
+		name = fmt.Sprintf("%s %d", base, n)
+	}
+	return name
 }
 
 // crawls lists the categories of bots that read whole sites for their own purposes.
@@ -72,11 +97,6 @@ func (s *session) candidates(r *replay.Report) []candidate {
 		return nil
 	}
 	var found []candidate
-	type taker struct {
-		name, category string
-		verified       int64
-		passed         replay.Usage
-	}
 	var takers []taker
 	for _, b := range r.Bots {
 		if b.State == "forged" || slices.Contains(notOneProgram, b.Name) {
@@ -88,6 +108,7 @@ func (s *session) candidates(r *replay.Report) []candidate {
 			takers = append(takers, taker{name: b.Name, category: b.Category})
 		}
 		t := &takers[at]
+		t.requests += b.Requests
 		passed := 1 - float64(b.Refused+b.Blocked)/float64(max(b.Requests, 1))
 		t.passed.Requests += b.Requests - b.Refused - b.Blocked
 		t.passed.Bytes += int64(float64(b.Bytes) * passed)
@@ -103,28 +124,32 @@ func (s *session) candidates(r *replay.Report) []candidate {
 	for _, t := range takers {
 		if _, purpose := s.purpose(t.name); purpose == replay.Training && t.category != "search" {
 			ai = append(ai, t)
-			sum.Requests, sum.Bytes, sum.Seconds = sum.Requests+t.passed.Requests, sum.Bytes+t.passed.Bytes,
-				sum.Seconds+t.passed.Seconds
+			sum = sumOf(sum, t.passed)
 		}
 	}
 	if mostOf(sum, r.Total) >= largeShare {
-		var names []string
-		verified, requests := int64(0), int64(0)
-		for _, t := range ai {
-			if mostOf(t.passed, r.Total) >= leastOf {
-				names = append(names, t.name)
-				verified, requests = verified+t.verified, requests+t.passed.Requests
+		for _, proved := range []bool{true, false} {
+			var names []string
+			var uses replay.Usage
+			for _, t := range ai {
+				if t.isProved() == proved && mostOf(t.passed, r.Total) >= leastOf {
+					names = append(names, t.name)
+					uses = sumOf(uses, t.passed)
+				}
 			}
-		}
-		if len(names) > 0 && requests >= leastEvidence {
-			c := crawlerRule("AI crawlers", names, 2*verified >= requests, sum, r)
-			found = append(found, c)
+			name := "AI crawlers"
+			if !proved {
+				name = "AI crawlers without proof"
+			}
+			if len(names) > 0 && uses.Requests >= leastEvidence {
+				found = append(found, crawlerRule(s.newName(name), names, proved, uses, sum, r))
+			}
 		}
 	}
 	for _, t := range takers {
 		if slices.Contains(crawls, t.category) && mostOf(t.passed, r.Total) >= largeShare &&
 			!slices.ContainsFunc(ai, func(a taker) bool { return a.name == t.name }) && t.passed.Requests >= leastEvidence {
-			found = append(found, crawlerRule("crawler "+t.name, []string{t.name}, 2*t.verified >= t.passed.Requests, t.passed, r))
+			found = append(found, crawlerRule(s.newName("crawler "+t.name), []string{t.name}, t.isProved(), t.passed, t.passed, r))
 		}
 	}
 	found = append(found, s.toolRules(r)...)
@@ -150,7 +175,7 @@ func (s *session) toolRules(r *replay.Report) (found []candidate) {
 		if mostOf(uses, r.Total) < largeToolShare {
 			continue
 		}
-		name := t.Bot + " at " + t.Client
+		name := s.newName(t.Bot + " at " + t.Client)
 		c := candidate{what: t.Client + " (" + t.Bot + ")", uses: uses}
 		limit, reason := budget(uses, r)
 		c.rule = replay.AdvisedRule{Name: name, Reasons: []string{
@@ -173,11 +198,12 @@ func (s *session) isProxy(client string) bool {
 	return slices.ContainsFunc(s.known, func(n replay.Network) bool { return n.Addrs.Contains(addr) })
 }
 
-// crawlerRule returns a budget for each of some crawlers. proved says that most of their
-// requests come from verified addresses: these count together.
-func crawlerRule(name string, bots []string, proved bool, uses replay.Usage, r *replay.Report) candidate {
+// crawlerRule returns a budget for each of some crawlers, which are all or a part of those that
+// used all. proved says that most of their requests come from verified addresses: these count
+// together.
+func crawlerRule(name string, bots []string, proved bool, uses, all replay.Usage, r *replay.Report) candidate {
 	c := candidate{what: strings.Join(bots, ", "), uses: uses}
-	limit, reason := budget(uses, r)
+	limit, reason := budget(all, r)
 	by := "by: bot"
 	if !proved {
 		by = "by: user_agent, newcomers: none"
@@ -359,15 +385,48 @@ func parseRules(found []candidate) ([]fairshare.Rule, error) {
 
 // suggestCommand returns the command that writes the suggestions.
 func (s *session) suggestCommand() string {
-	command := "fairshare suggest"
-	if s.Policy != "" {
-		command += " -c " + s.Policy
+	return s.command("suggest", s.Policy) + " > suggested.yaml"
+}
+
+// command returns a command with the same options and logs, and another policy file.
+func (s *session) command(verb, policy string) string {
+	command := "fairshare " + verb
+	for _, flag := range []struct{ name, value string }{{"-c", policy}, {"--format", s.Format}, {"--timezone", s.zone()},
+		{"--state", s.State}} {
+		if flag.value != "" {
+			command += " " + flag.name + " " + quote(flag.value)
+		}
 	}
-	if s.Format != "" {
-		command += fmt.Sprintf(" --format %q", s.Format)
+	if s.Resolve {
+		command += " --resolve"
 	}
 	if len(s.Logs) > 3 {
-		return command + " LOG… > suggested.yaml"
+		return command + " LOG…"
 	}
-	return command + " " + strings.Join(s.Logs, " ") + " > suggested.yaml"
+	return command + " " + s.quotedLogs()
+}
+
+// zone returns the zone of the logs as a flag, "" for the default.
+func (s *session) zone() string {
+	if s.Zone == nil {
+		return ""
+	}
+	return s.Zone.String()
+}
+
+// quotedLogs returns the logs as arguments of a shell.
+func (s *session) quotedLogs() string {
+	var logs []string
+	for _, path := range s.Logs {
+		logs = append(logs, quote(path))
+	}
+	return strings.Join(logs, " ")
+}
+
+// quote returns an argument of a shell, in quotes if necessary.
+func quote(arg string) string {
+	if arg != "" && strings.Trim(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:+,=@%") == "" {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }

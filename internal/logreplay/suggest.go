@@ -78,7 +78,7 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 		}
 		return out.String()
 	}
-	paths := strings.Join(s.Logs, " ")
+	paths := strings.Join(s.Logs, ", ")
 	head.WriteString(comment("", fmt.Sprintf("Suggested by fairshare suggest from %s: %s, %s to %s UTC.", paths,
 		prose.Plural(base.Lines-base.Skipped, "request"), base.From.Format("2006-01-02 15:04:05"), base.To.Format("2006-01-02 15:04:05"))))
 	var rules []string
@@ -109,7 +109,7 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 	default:
 		head.WriteString(comment("", fmt.Sprintf("%s refuses %s. With %s more it refuses those below, too. Test it on the log:", upperFirst(what),
 			prose.Plural(refused, "request"), prose.Plural(len(rules), "rule"))))
-		head.WriteString("#\n" + comment("", "    fairshare replay -c suggested.yaml "+paths))
+		head.WriteString("#\n" + "#     " + s.command("replay", "suggested.yaml") + "\n")
 	}
 	head.WriteString("\n")
 

@@ -114,6 +114,9 @@ func (m *meter) Take(_ context.Context, now time.Time, takes []fairshare.Take, t
 			needed := int64(math.Ceil(used)) + 1
 			if l.Resource != fairshare.Requests && l.Resource != fairshare.Concurrent {
 				needed = int64(math.Floor(used)) + 1
+				if used == 0 {
+					needed = 0 // any limit
+				}
 			}
 			m.most[takes[i].Limit] = max(m.most[takes[i].Limit], needed)
 		}

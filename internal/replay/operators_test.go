@@ -174,8 +174,10 @@ func TestOverridesInTheReport(t *testing.T) {
 	}
 	wantRules := []RuleReport{
 		{Name: "partners", Matched: 4},
-		{Name: "one an hour", Matched: 6, Refused: 4, Clients: 2, Resource: "requests"},
-		{Name: "ban by an operator", Matched: 17, Refused: 7, Blocked: 10, Clients: 4},
+		{Name: "one an hour", Matched: 6, Refused: 4, Clients: 2, Resource: "requests",
+			Saved: Usage{Requests: 4, Bytes: 400}},
+		{Name: "ban by an operator", Matched: 17, Refused: 7, Blocked: 10, Clients: 4,
+			Saved: Usage{Requests: 17, Bytes: 1610}, People: 1, MaybePeople: 1},
 	}
 	if diff := cmp.Diff(wantRules, report.Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
@@ -301,7 +303,7 @@ func TestFloodOfOverriddenClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.bounds = bounds{clients: 100, agents: 10, networks: 1000, effects: 70}
+	r.bounds = bounds{clients: 100, agents: 10, networks: 1000, effects: 70, paths: 10}
 	report, err := r.Run(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -69,7 +69,8 @@ func TestVerdictsFile(t *testing.T) {
 	opts.Verdicts = &out
 	report := replayAll(t, opts)
 	got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	if want := "line\ttime\tclient\taction\trule\tretry_after\tfile"; got[0] != want {
+	if want := "line\ttime\tclient\taction\trule\tretry_after\tfile\tbot\tbot_state\tasn\tfleet\tmethod\tpath\tstatus\t" +
+		"bytes\tseconds"; got[0] != want {
 		t.Fatalf("the first line is %q, want %q", got[0], want)
 	}
 	got = got[1:]
@@ -84,8 +85,9 @@ func TestVerdictsFile(t *testing.T) {
 		if l.enforced.action == fairshare.Refuse {
 			wait = strconv.FormatInt(int64(max((l.enforced.wait+time.Second-1)/time.Second, 1)), 10)
 		}
-		want := fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%s\t%s", l.entry.Line, l.entry.Time.Format(time.RFC3339Nano),
-			l.entry.Client, l.enforced.action, rule, wait, path)
+		pathOnly, _, _ := strings.Cut(l.entry.Target, "?")
+		want := fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%s\t%s\t\t\t\t\t%s\t%s\t%d\t%d\t0", l.entry.Line, l.entry.Time.Format(time.RFC3339Nano),
+			l.entry.Client, l.enforced.action, rule, wait, path, l.entry.Method, pathOnly, l.entry.Status, l.entry.Bytes)
 		if got[i] != want {
 			t.Fatalf("verdict %d is\n%q, want\n%q", i, got[i], want)
 		}
@@ -398,7 +400,7 @@ func TestFloodOfClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.bounds = bounds{clients: 200, agents: 10, networks: 1000, effects: 150}
+	r.bounds = bounds{clients: 200, agents: 10, networks: 1000, effects: 150, paths: 10}
 	report, err := r.Run(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -293,36 +293,51 @@ func dashed(n int64, text string) string {
 
 // A figures formats the columns of requests, bytes and time that a log has.
 type figures struct {
-	all   Usage
-	bytes bool
-	time  bool
+	all         Usage
+	bytes, time bool
+	narrow      bool // only the shares
 }
 
-func (p *printer) figures(r *Report) figures {
-	return figures{r.Total, r.HasBytes && r.Total.Bytes > 0, r.HasTime && r.Total.Seconds > 0}
+// figures returns the columns that fit into room.
+func (p *printer) figures(r *Report, room int) figures {
+	f := figures{all: r.Total, bytes: r.HasBytes && r.Total.Bytes > 0, time: r.HasTime && r.Total.Seconds > 0}
+	f.narrow = f.width() > room
+	return f
 }
 
 // width is the number of columns that head and row fill.
-func (f *figures) width() int { return len([]rune(f.head())) }
+func (f *figures) width() int { return len(f.head()) }
 
 func (f *figures) head() string {
-	text := fmt.Sprintf("%10s%8s", "requests", "")
+	column := func(name string) string {
+		if f.narrow {
+			return fmt.Sprintf("%10s", name)
+		}
+		return fmt.Sprintf("%10s%8s", name, "")
+	}
+	text := column("requests")
 	if f.bytes {
-		text += fmt.Sprintf("%10s%8s", "bytes", "")
+		text += column("bytes")
 	}
 	if f.time {
-		text += fmt.Sprintf("%10s%8s", "time", "")
+		text += column("time")
 	}
 	return text
 }
 
 func (f *figures) row(u Usage) string {
-	text := fmt.Sprintf("%10s%8s", prose.Number(u.Requests), prose.Percent(u.Requests, f.all.Requests))
+	column := func(amount string, share float64) string {
+		if f.narrow {
+			return fmt.Sprintf("%10s", prose.Share(share))
+		}
+		return fmt.Sprintf("%10s%8s", amount, prose.Share(share))
+	}
+	text := column(prose.Number(u.Requests), part(u.Requests, f.all.Requests))
 	if f.bytes {
-		text += fmt.Sprintf("%10s%8s", prose.Size(u.Bytes), prose.Percent(u.Bytes, f.all.Bytes))
+		text += column(prose.Size(u.Bytes), part(u.Bytes, f.all.Bytes))
 	}
 	if f.time {
-		text += fmt.Sprintf("%10s%8s", shortTime(u.Seconds), prose.Share(u.Seconds/f.all.Seconds))
+		text += column(shortTime(u.Seconds), u.Seconds/f.all.Seconds)
 	}
 	return text
 }
@@ -358,7 +373,6 @@ func (t *TopClient) usage() Usage { return Usage{t.Requests, t.Bytes, t.Seconds}
 
 func (p *printer) clients(r *Report) {
 	all := r.Lines - r.Skipped
-	f := p.figures(r)
 	p.heading("Largest clients")
 	wide := 0
 	top := r.largest()
@@ -369,6 +383,10 @@ func (p *printer) clients(r *Report) {
 		wide = max(wide, len(n.Network))
 	}
 	wide = min(wide, 39)
+	f := p.figures(r, p.Width-2-min(wide, 18))
+	if f.width() > p.Width-2-wide {
+		f.narrow = true
+	}
 	rest := p.Width - 2 - wide - f.width() - 2
 	below := rest < 24 // the user agent gets a line of its own
 	if below {
@@ -388,8 +406,8 @@ func (p *printer) clients(r *Report) {
 		p.line("  %-*s%s  %s", wide, t.Client, f.row(t.usage()), text+errors)
 	}
 	if r.Empty > 0 {
-		p.text(2, 2, prose.Plural(r.Empty, "line")+" are of connections on which no request came, such as those that "+
-			"browsers open in advance. The server's 400 and 408 for these are not errors of clients.")
+		p.text(2, 2, fmt.Sprintf("Connections on which no request came: %s. Browsers open some in advance; the server's "+
+			"400 and 408 for them are not errors of clients.", prose.Plural(r.Empty, "line")))
 	}
 	p.w.WriteByte('\n')
 	p.line("  %-*s%10s%10s  %s", wide, "network", "requests", "share", "clients")
@@ -430,7 +448,7 @@ func (p *printer) ai(r *Report) {
 	if len(r.AI) == 0 {
 		return
 	}
-	f := p.figures(r)
+	f := p.figures(r, p.Width-11)
 	var sum Usage
 	for i := range r.AI {
 		sum.Requests, sum.Bytes, sum.Seconds = sum.Requests+r.AI[i].Requests, sum.Bytes+r.AI[i].Bytes,
@@ -478,7 +496,7 @@ func (p *printer) paths(r *Report) {
 	if len(r.PathPatterns) == 0 {
 		return
 	}
-	f := p.figures(r)
+	f := p.figures(r, p.Width-43)
 	p.heading("Largest paths (* is any text)")
 	p.line("  %s%10s%9s  %s", f.head(), "refused", "errors", "path")
 	rest := p.Width - 2 - f.width() - 19 - 2
@@ -582,7 +600,7 @@ func (p *printer) people(r *Report) {
 			prose.Number(r.People.Clients), how))
 		return
 	}
-	p.text(2, 0, fmt.Sprintf("%s of %s refused or blocked requests (%s) came from %s of the %s clients %s (+ above).",
+	p.text(2, 0, fmt.Sprintf("%s of %s refused or blocked requests (%s) came from %s of the %s clients %s.",
 		prose.Number(r.People.Refused), prose.Number(r.Verdicts.Refuse+r.Verdicts.Block),
 		prose.Percent(r.People.Refused, r.Verdicts.Refuse+r.Verdicts.Block),
 		prose.Number(r.People.Hurt), prose.Number(r.People.Clients), how))

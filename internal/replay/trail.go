@@ -209,9 +209,9 @@ func (r *Report) WriteDifference(w io.Writer, before, after string, style Style)
 	p.logs(r)
 	if d := r.Difference; d != nil && r.Lines > r.Skipped {
 		before, after = prose.Printable(before), prose.Printable(after)
-		f := p.figures(r)
-		p.heading("Refused or blocked requests: " + before + " and " + after)
 		const wide = 17
+		f := p.figures(r, p.Width-2-wide-17)
+		p.heading("Refused or blocked requests: " + before + " and " + after)
 		head := f.head()
 		p.line("  %-*s%s%9s%8s", wide, "", head, "clients", "people")
 		for _, row := range []struct {
