@@ -99,8 +99,8 @@ func (s *session) candidates(r *replay.Report) []candidate {
 	var found []candidate
 	var takers []taker
 	for _, b := range r.Bots {
-		if b.State == "forged" || slices.Contains(notOneProgram, b.Name) {
-			continue
+		if slices.Contains(notOneProgram, b.Name) || b.State == "forged" && b.Category == "search" {
+			continue // a search engine whose addresses have changed since looks forged
 		}
 		at := slices.IndexFunc(takers, func(t taker) bool { return t.name == b.Name })
 		if at < 0 {
@@ -115,6 +115,13 @@ func (s *session) candidates(r *replay.Report) []candidate {
 		t.passed.Seconds += b.Seconds * passed
 		if b.State == "verified" {
 			t.verified += b.Requests
+		}
+	}
+	// All others are those that do not crawl for themselves.
+	var crawled replay.Usage
+	for _, t := range takers {
+		if _, purpose := s.purpose(t.name); purpose == replay.Training || slices.Contains(crawls, t.category) {
+			crawled = sumOf(crawled, t.passed)
 		}
 	}
 	// All AI crawlers together; those of search engines and of people's assistants are not
@@ -142,14 +149,14 @@ func (s *session) candidates(r *replay.Report) []candidate {
 				name = "AI crawlers without proof"
 			}
 			if len(names) > 0 && uses.Requests >= leastEvidence {
-				found = append(found, crawlerRule(s.newName(name), names, proved, uses, sum, r))
+				found = append(found, crawlerRule(s.newName(name), names, proved, uses, crawled, r))
 			}
 		}
 	}
 	for _, t := range takers {
 		if slices.Contains(crawls, t.category) && mostOf(t.passed, r.Total) >= largeShare &&
 			!slices.ContainsFunc(ai, func(a taker) bool { return a.name == t.name }) && t.passed.Requests >= leastEvidence {
-			found = append(found, crawlerRule(s.newName("crawler "+t.name), []string{t.name}, t.isProved(), t.passed, t.passed, r))
+			found = append(found, crawlerRule(s.newName("crawler "+t.name), []string{t.name}, t.isProved(), t.passed, crawled, r))
 		}
 	}
 	found = append(found, s.toolRules(r)...)
@@ -177,7 +184,7 @@ func (s *session) toolRules(r *replay.Report) (found []candidate) {
 		}
 		name := s.newName(t.Bot + " at " + t.Client)
 		c := candidate{what: t.Client + " (" + t.Bot + ")", uses: uses}
-		limit, reason := budget(uses, r)
+		limit, reason := budget(uses, uses, r)
 		c.rule = replay.AdvisedRule{Name: name, Reasons: []string{
 			fmt.Sprintf("The program %s at %s took %s of the site.", t.Bot, t.Client, sharesOf(uses, r)), reason,
 			"If it is yours, leave this rule out."}}
@@ -198,15 +205,14 @@ func (s *session) isProxy(client string) bool {
 	return slices.ContainsFunc(s.known, func(n replay.Network) bool { return n.Addrs.Contains(addr) })
 }
 
-// crawlerRule returns a budget for each of some crawlers, which are all or a part of those that
-// used all. proved says that most of their requests come from verified addresses: these count
+// crawlerRule returns a budget for each of some crawlers. All crawlers used crawled. proved says that most of their requests come from verified addresses: these count
 // together.
-func crawlerRule(name string, bots []string, proved bool, uses, all replay.Usage, r *replay.Report) candidate {
+func crawlerRule(name string, bots []string, proved bool, uses, crawled replay.Usage, r *replay.Report) candidate {
 	c := candidate{what: strings.Join(bots, ", "), uses: uses}
-	limit, reason := budget(all, r)
+	limit, reason := budget(uses, crawled, r)
 	by := "by: bot"
 	if !proved {
-		by = "by: user_agent, newcomers: none"
+		by = "by: user_agent"
 	}
 	verb := "takes"
 	if len(bots) > 1 {
@@ -226,26 +232,31 @@ func sharesOf(uses replay.Usage, r *replay.Report) string {
 }
 
 // budget returns what a crawler may use in an hour, as the begin of a limit: as much as all
-// others used in an average hour, of the resource of which it takes the largest share.
-func budget(uses replay.Usage, r *replay.Report) (limit, reason string) {
+// others used in an average hour, without all that crawled. It limits the resource of which it uses most, compared to that.
+func budget(uses, crawled replay.Usage, r *replay.Report) (limit, reason string) {
 	hours := max(r.To.Sub(*r.From).Hours(), 1)
-	shares := [3]float64{share(float64(uses.Requests), float64(r.Total.Requests)),
-		share(float64(uses.Bytes), float64(r.Total.Bytes)), share(uses.Seconds, r.Total.Seconds)}
-	switch {
-	case shares[1] > shares[0] && shares[1] >= shares[2]:
-		n := nice(max(float64(r.Total.Bytes-uses.Bytes)/hours, leastBytes))
-		limit = "bytes: " + sizeText(n)
-	case shares[2] > shares[0]:
-		n := nice(max((r.Total.Seconds-uses.Seconds)/hours, leastSeconds))
-		limit = "time: " + strconv.FormatInt(int64(n), 10) + "s"
-	default:
-		n := nice(max(float64(r.Total.Requests-uses.Requests)/hours, leastRequests))
-		limit = "requests: " + strconv.FormatInt(int64(n), 10)
+	most := -1.0
+	for _, resource := range []struct {
+		uses, others, least float64
+		text                func(n float64) string
+		unit                string
+	}{
+		{float64(uses.Requests), float64(r.Total.Requests - crawled.Requests), leastRequests,
+			func(n float64) string { return "requests: " + strconv.FormatFloat(n, 'f', 0, 64) }, " requests"},
+		{float64(uses.Bytes), float64(r.Total.Bytes - crawled.Bytes), leastBytes,
+			func(n float64) string { return "bytes: " + sizeText(n) }, ""},
+		{uses.Seconds, r.Total.Seconds - crawled.Seconds, leastSeconds,
+			func(n float64) string { return "time: " + strconv.FormatFloat(n, 'f', 0, 64) + "s" }, " of the site's time"},
+	} {
+		n := nice(max(resource.others/hours, resource.least))
+		if excess := resource.uses / hours / n; excess > most {
+			most, limit = excess, resource.text(n)
+			_, amount, _ := strings.Cut(limit, ": ")
+			reason = fmt.Sprintf("The limit of %s%s an hour is about what all others use together in an average hour, "+
+				"or a small amount that harms no site.", amount, resource.unit)
+		}
 	}
-	_, amount, _ := strings.Cut(limit, ": ")
-	unit := map[byte]string{'b': "", 't': " of the site's time", 'r': " requests"}[limit[0]]
-	return limit, fmt.Sprintf("The limit of %s%s an hour is about what all others use together in an average hour, "+
-		"or a small amount that harms no site.", amount, unit)
+	return limit, reason
 }
 
 // nice rounds up to 1, 2 or 5 times a power of ten.

@@ -349,7 +349,7 @@ func TestBansOfNetworksAreReported(t *testing.T) {
 	opts := Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t),
 		Logs: []string{writeLines(t, "log", lines...)}}
 	report := replayAll(t, opts)
-	want := RuleReport{Name: "one", Matched: 256, Refused: 152, Banned: 129, Clients: 140, Networks: 1,
+	want := RuleReport{Name: "one", Matched: 256, Refused: 152, Banned: 129, Clients: 140, Saved: Usage{Requests: 152, Bytes: 15200}, Networks: 1,
 		Resource: "requests"}
 	if report.Rules[0] != want {
 		t.Errorf("%+v, want %+v", report.Rules[0], want)

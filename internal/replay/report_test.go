@@ -85,9 +85,10 @@ func TestVerdictsFile(t *testing.T) {
 		if l.enforced.action == fairshare.Refuse {
 			wait = strconv.FormatInt(int64(max((l.enforced.wait+time.Second-1)/time.Second, 1)), 10)
 		}
-		pathOnly, _, _ := strings.Cut(l.entry.Target, "?")
+		var req fairshare.Request
+		req.SetTarget(l.entry.Target)
 		want := fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%s\t%s\t\t\t\t\t%s\t%s\t%d\t%d\t0", l.entry.Line, l.entry.Time.Format(time.RFC3339Nano),
-			l.entry.Client, l.enforced.action, rule, wait, path, l.entry.Method, pathOnly, l.entry.Status, l.entry.Bytes)
+			l.entry.Client, l.enforced.action, rule, wait, path, l.entry.Method, req.Path, l.entry.Status, l.entry.Bytes)
 		if got[i] != want {
 			t.Fatalf("verdict %d is\n%q, want\n%q", i, got[i], want)
 		}

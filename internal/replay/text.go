@@ -583,6 +583,9 @@ func (p *printer) refused(r *Report) {
 			prose.Number(t.Requests), rule,
 			prose.Cut(prose.Printable(t.Rule), rule), agent)
 	}
+	if slices.ContainsFunc(r.MostRefused, func(t RefusedClient) bool { return t.Person }) {
+		p.line("  + looks like a person")
+	}
 }
 
 func (p *printer) people(r *Report) {
@@ -610,8 +613,8 @@ func (p *printer) people(r *Report) {
 	}
 	for i := range r.People.Named {
 		h := &r.People.Named[i]
-		p.text(2, 4, fmt.Sprintf("%s, %s refused: %s", h.Client, prose.Plural(h.Refused+h.Blocked, "request")+" of "+
-			prose.Number(h.Requests), p.agent(h.UserAgent, 40)))
+		who := fmt.Sprintf("%s, %s of %s: ", h.Client, prose.Number(h.Refused+h.Blocked), prose.Plural(h.Requests, "request"))
+		p.line("  %s%s", who, p.agent(h.UserAgent, max(p.Width-2-utf8.RuneCountInString(who), 12)))
 		for _, by := range h.Rules {
 			what := ""
 			if by.Path != "" {
