@@ -114,7 +114,7 @@ func TestVerdictsOfFineTimes(t *testing.T) {
 	replayAll(t, Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t),
 		Logs: []string{path}, Verdicts: &out})
 	_, got, _ := strings.Cut(out.String(), "\n")
-	want := "1\t2015-05-17T10:05:03.25Z\t192.0.2.1\tallow\t\t\t" + strings.ReplaceAll(path, "\t", `\t`) + "\n"
+	want := "1\t2015-05-17T10:05:03.25Z\t192.0.2.1\tallow\t\t\t" + strings.ReplaceAll(path, "\t", `\t`) + "\t\t\t\t\tGET\t/\t200\t5\t0.001\n"
 	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
