@@ -297,7 +297,7 @@ func mostOf(u, all replay.Usage) float64 {
 // advise returns what to do about a log. It replays the log again only if measure is set.
 func (s *session) advise(base *replay.Report, measure bool) (*replay.Advice, error) {
 	advice := &replay.Advice{Findings: []replay.Finding{}, Rules: []replay.AdvisedRule{}, Measured: measure,
-		Suggest: s.suggestCommand()}
+		Suggest: s.suggestCommand(), Notes: notes(base)}
 	found := s.candidates(base)
 	for i := range found {
 		advice.AddFinding(found[i].what, found[i].uses, base.Total)
@@ -329,6 +329,39 @@ func (s *session) advise(base *replay.Report, measure bool) (*replay.Advice, err
 		found = kept
 	}
 	return advice, nil
+}
+
+// notes says who takes much and gets no rule.
+func notes(r *replay.Report) []string {
+	notes := []string{}
+	of := map[string]replay.Usage{}
+	var engines []string
+	for _, b := range r.Bots {
+		if b.Category == "search" && b.State != "forged" {
+			if _, known := of[b.Name]; !known {
+				engines = append(engines, b.Name)
+			}
+			of[b.Name] = sumOf(of[b.Name], b.Usage)
+		}
+	}
+	for _, name := range engines {
+		if mostOf(of[name], r.Total) >= largeToolShare {
+			notes = append(notes, fmt.Sprintf("%s takes %s. It is a search engine: a limit would cost visitors, so none is "+
+				"suggested. Its operator's pages for webmasters say how to slow it down.", name, sharesOf(of[name], r)))
+		}
+	}
+	seen := map[string]bool{}
+	for _, t := range slices.Concat(r.Top[:min(1, len(r.Top))], r.TopByBytes[:min(1, len(r.TopByBytes))],
+		r.TopByTime[:min(1, len(r.TopByTime))]) {
+		uses := replay.Usage{Requests: t.Requests, Bytes: t.Bytes, Seconds: t.Seconds}
+		if seen[t.Client] || t.Bot != "" || r.Clients < 2 || 2*(t.Refused+t.Blocked) > t.Requests || mostOf(uses, r.Total) < 0.3 {
+			continue
+		}
+		seen[t.Client] = true
+		notes = append(notes, fmt.Sprintf("%s takes %s, and may be a person, an office or a proxy, so no rule is suggested. "+
+			"--verdicts FILE writes its requests.", t.Client, sharesOf(uses, r)))
+	}
+	return notes
 }
 
 // rowOf returns the effect of a rule.

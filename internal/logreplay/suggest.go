@@ -111,6 +111,9 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 			prose.Plural(refused, "request"), prose.Plural(len(rules), "rule"))))
 		head.WriteString("#\n" + "#     " + s.command("replay", "suggested.yaml") + "\n")
 	}
+	for _, note := range advice.Notes {
+		head.WriteString("#\n" + comment("", note))
+	}
 	head.WriteString("\n")
 
 	data := []byte("rules:\n  - {use: default}\n")

@@ -20,6 +20,9 @@ type Advice struct {
 	Rules []AdvisedRule `json:"rules"`
 
 	Suggest string `json:"suggest,omitempty"` // a command that measures the rules
+
+	// Notes say who takes much and gets no rule, and why.
+	Notes []string `json:"notes"`
 }
 
 // A Finding is somebody who takes much of the site.
@@ -107,20 +110,18 @@ func (p *printer) advice(r *Report) {
 		return
 	}
 	p.heading("What to do")
-	if len(a.Rules) == 0 {
-		switch {
-		case len(a.Findings) == 0:
-			p.text(2, 2, "Nothing more: no crawler or tool that the policy lets pass takes much of the site.")
-		case a.Measured:
-			p.text(2, 2, "Nothing more: no further rule would have helped much without touching people.")
-		default:
-			for i := range a.Findings {
-				p.text(2, 2, fmt.Sprintf("%s: %s pass the policy.", prose.Printable(a.Findings[i].What), a.Findings[i].Shares()))
-			}
-			p.text(2, 2, "To find rules for that, the log must be replayed again, which needs about two times as long: "+
-				prose.Printable(a.Suggest))
+	switch {
+	case len(a.Rules) > 0:
+	case len(a.Findings) == 0:
+		p.text(2, 2, "No rule is needed: no crawler or tool that the policy lets pass takes much of the site.")
+	case a.Measured:
+		p.text(2, 2, "No rule is needed: no further one would have helped much without touching people.")
+	default:
+		for i := range a.Findings {
+			p.text(2, 2, fmt.Sprintf("%s: %s pass the policy.", prose.Printable(a.Findings[i].What), a.Findings[i].Shares()))
 		}
-		return
+		p.text(2, 2, "To find rules for that, the log must be replayed a few times more. This does it, and writes a policy:")
+		p.line("    %s", prose.Printable(a.Suggest))
 	}
 	for i := range a.Rules {
 		rule := &a.Rules[i]
@@ -144,6 +145,12 @@ func (p *printer) advice(r *Report) {
 			p.line("       %s", l)
 		}
 	}
-	p.w.WriteByte('\n')
-	p.text(2, 2, "All as a policy to replay and use: "+prose.Printable(a.Suggest))
+	if len(a.Rules) > 0 {
+		p.w.WriteByte('\n')
+		p.text(2, 2, "This writes a policy with these rules, to replay and use:")
+		p.line("    %s", prose.Printable(a.Suggest)) // in one line, to paste
+	}
+	for _, note := range a.Notes {
+		p.text(2, 2, prose.Printable(note))
+	}
 }

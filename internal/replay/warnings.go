@@ -121,7 +121,7 @@ func (rec *recorder) oneClientWarning(cl *ranked[client], n int64) Warning {
 	bot := rec.bots.bot(cl.facts.bot)
 	mixed := rec.has&accesslog.HasUserAgent == 0 || 2*int64(cl.facts.votes) < min(n, 1<<16-1)
 	switch {
-	case bot.Name != "" && !mixed:
+	case bot.Name != "": // one program may have many user agents
 		w.Text = fmt.Sprintf("One address, %s, sent %s of the requests. Its user agent is that of %s (%s).",
 			cl.facts.address(), prose.Share(part(n, rec.judged)), bot.Name, bot.State)
 		if len(bot.Categories) > 0 && slices.Contains(ownPrograms, bot.Categories[0]) {
