@@ -51,9 +51,9 @@ const (
 
 // A candidate is a rule that may help.
 type candidate struct {
-	rule replay.AdvisedRule
-	what string       // who takes much
-	uses replay.Usage // how much of it the policy lets pass
+	rule  replay.AdvisedRule
+	taker string       // its name and address
+	uses  replay.Usage // how much of it the policy lets pass
 }
 
 // A taker is a bot with what the policy let pass of it.
@@ -155,8 +155,10 @@ func (s *session) candidates(r *replay.Report) []candidate {
 	}
 	for _, t := range takers {
 		if slices.Contains(crawls, t.category) && mostOf(t.passed, r.Total) >= largeShare &&
-			!slices.ContainsFunc(ai, func(a taker) bool { return a.name == t.name }) && t.passed.Requests >= leastEvidence {
-			found = append(found, crawlerRule(s.newName("crawler "+t.name), []string{t.name}, t.isProved(), t.passed, crawled, r))
+			!slices.ContainsFunc(ai, func(a taker) bool { return a.name == t.name }) &&
+			t.passed.Requests >= leastEvidence {
+			found = append(found, crawlerRule(s.newName("crawler "+t.name), []string{t.name}, t.isProved(), t.passed,
+				crawled, r))
 		}
 	}
 	found = append(found, s.toolRules(r)...)
@@ -183,12 +185,13 @@ func (s *session) toolRules(r *replay.Report) (found []candidate) {
 			continue
 		}
 		name := s.newName(t.Bot + " at " + t.Client)
-		c := candidate{what: t.Client + " (" + t.Bot + ")", uses: uses}
+		c := candidate{taker: t.Client + " (" + t.Bot + ")", uses: uses}
 		limit, reason := budget(uses, uses, r)
 		c.rule = replay.AdvisedRule{Name: name, Reasons: []string{
 			fmt.Sprintf("The program %s at %s took %s of the site.", t.Bot, t.Client, sharesOf(uses, r)), reason,
 			"If it is yours, leave this rule out."}}
-		c.rule.YAML = fmt.Sprintf("- name: %s\n  match: {addr: %q, bot: %s}\n  limit: {%s, per: 1h, by: addr}\n", name, t.Client, t.Bot,
+		c.rule.YAML = fmt.Sprintf("- name: %s\n  match: {addr: %q, bot: %s}\n  limit: {%s, per: 1h, by: addr}\n",
+			name, t.Client, t.Bot,
 			limit)
 		found = append(found, c)
 	}
@@ -205,14 +208,14 @@ func (s *session) isProxy(client string) bool {
 	return slices.ContainsFunc(s.known, func(n replay.Network) bool { return n.Addrs.Contains(addr) })
 }
 
-// crawlerRule returns a budget for each of some crawlers. All crawlers used crawled. proved says that most of their requests come from verified addresses: these count
-// together.
+// crawlerRule returns a budget for each of some crawlers. All crawlers used crawled. proved says
+// that most of their requests come from verified addresses; those of one bot count together.
 func crawlerRule(name string, bots []string, proved bool, uses, crawled replay.Usage, r *replay.Report) candidate {
-	c := candidate{what: strings.Join(bots, ", "), uses: uses}
+	c := candidate{taker: strings.Join(bots, ", "), uses: uses}
 	limit, reason := budget(uses, crawled, r)
 	by := "by: bot"
 	if !proved {
-		by = "by: user_agent"
+		by = "by: everyone" // an address proves nothing: all clients with such a name count together
 	}
 	verb := "takes"
 	if len(bots) > 1 {
@@ -220,7 +223,8 @@ func crawlerRule(name string, bots []string, proved bool, uses, crawled replay.U
 	}
 	c.rule = replay.AdvisedRule{Name: name, Reasons: []string{
 		fmt.Sprintf("%s %s %s of the site.", prose.List(bots, "and"), verb, sharesOf(uses, r)), reason}}
-	c.rule.YAML = fmt.Sprintf("- name: %s\n  match: {bot: [%s]}\n  limit: {%s, per: 1h, %s}\n", name, strings.Join(bots, ", "), limit,
+	c.rule.YAML = fmt.Sprintf("- name: %s\n  match: {bot: [%s]}\n  limit: {%s, per: 1h, %s}\n", name,
+		strings.Join(bots, ", "), limit,
 		by)
 	return c
 }
@@ -232,7 +236,8 @@ func sharesOf(uses replay.Usage, r *replay.Report) string {
 }
 
 // budget returns what a crawler may use in an hour, as the begin of a limit: as much as all
-// others used in an average hour, without all that crawled. It limits the resource of which it uses most, compared to that.
+// others used in an average hour, without all that crawled. It limits the resource of which it
+// uses most, compared to that.
 func budget(uses, crawled replay.Usage, r *replay.Report) (limit, reason string) {
 	hours := max(r.To.Sub(*r.From).Hours(), 1)
 	most := -1.0
@@ -246,14 +251,15 @@ func budget(uses, crawled replay.Usage, r *replay.Report) (limit, reason string)
 		{float64(uses.Bytes), float64(r.Total.Bytes - crawled.Bytes), leastBytes,
 			func(n float64) string { return "bytes: " + sizeText(n) }, ""},
 		{uses.Seconds, r.Total.Seconds - crawled.Seconds, leastSeconds,
-			func(n float64) string { return "time: " + strconv.FormatFloat(n, 'f', 0, 64) + "s" }, " of the site's time"},
+			func(n float64) string { return "time: " + strconv.FormatFloat(n, 'f', 0, 64) + "s" },
+			" of the site's time"},
 	} {
 		n := nice(max(resource.others/hours, resource.least))
 		if excess := resource.uses / hours / n; excess > most {
 			most, limit = excess, resource.text(n)
 			_, amount, _ := strings.Cut(limit, ": ")
-			reason = fmt.Sprintf("The limit of %s%s an hour is about what all others use together in an average hour, "+
-				"or a small amount that harms no site.", amount, resource.unit)
+			reason = fmt.Sprintf("%s%s an hour is at least what all others together use in an average hour.", amount,
+				resource.unit)
 		}
 	}
 	return limit, reason
@@ -300,7 +306,7 @@ func (s *session) advise(base *replay.Report, measure bool) (*replay.Advice, err
 		Suggest: s.suggestCommand(), Notes: notes(base)}
 	found := s.candidates(base)
 	for i := range found {
-		advice.AddFinding(found[i].what, found[i].uses, base.Total)
+		advice.AddFinding(found[i].taker, found[i].uses, base.Total)
 	}
 	if !measure {
 		return advice, nil
@@ -312,7 +318,8 @@ func (s *session) advise(base *replay.Report, measure bool) (*replay.Advice, err
 		}
 		kept := slices.DeleteFunc(slices.Clone(found), func(c candidate) bool {
 			row := rowOf(r, c.rule.Name)
-			return row.Clients == 0 || row.People > 0 || row.MaybePeople > 0 || mostOf(row.Saved, base.Total) < leastSaved
+			return row.Clients == 0 || row.People > 0 || row.MaybePeople > 0 || mostOf(row.Saved,
+				base.Total) < leastSaved
 		})
 		if len(kept) == len(found) {
 			if harmed(base, r) {
@@ -331,7 +338,7 @@ func (s *session) advise(base *replay.Report, measure bool) (*replay.Advice, err
 	return advice, nil
 }
 
-// notes says who takes much and gets no rule.
+// notes describes the clients that take much and get no rule.
 func notes(r *replay.Report) []string {
 	notes := []string{}
 	of := map[string]replay.Usage{}
@@ -346,20 +353,24 @@ func notes(r *replay.Report) []string {
 	}
 	for _, name := range engines {
 		if mostOf(of[name], r.Total) >= largeToolShare {
-			notes = append(notes, fmt.Sprintf("%s takes %s. It is a search engine: a limit would cost visitors, so none is "+
-				"suggested. Its operator's pages for webmasters say how to slow it down.", name, sharesOf(of[name], r)))
+			notes = append(notes,
+				fmt.Sprintf("%s takes %s. It is a search engine: a limit would cost visitors, so none is "+
+					"suggested. Its operator's pages for webmasters say how to slow it down.", name, sharesOf(of[name],
+					r)))
 		}
 	}
 	seen := map[string]bool{}
 	for _, t := range slices.Concat(r.Top[:min(1, len(r.Top))], r.TopByBytes[:min(1, len(r.TopByBytes))],
 		r.TopByTime[:min(1, len(r.TopByTime))]) {
 		uses := replay.Usage{Requests: t.Requests, Bytes: t.Bytes, Seconds: t.Seconds}
-		if seen[t.Client] || t.Bot != "" || r.Clients < 2 || 2*(t.Refused+t.Blocked) > t.Requests || mostOf(uses, r.Total) < 0.3 {
+		if seen[t.Client] || t.Bot != "" || r.Clients < 2 || 2*(t.Refused+t.Blocked) > t.Requests || mostOf(uses,
+			r.Total) < 0.3 {
 			continue
 		}
 		seen[t.Client] = true
-		notes = append(notes, fmt.Sprintf("%s takes %s, and may be a person, an office or a proxy, so no rule is suggested. "+
-			"--verdicts FILE writes its requests.", t.Client, sharesOf(uses, r)))
+		notes = append(notes,
+			fmt.Sprintf("%s takes %s, and may be a person, an office or a proxy, so no rule is suggested. "+
+				"--verdicts FILE writes its requests.", t.Client, sharesOf(uses, r)))
 	}
 	return notes
 }
@@ -379,7 +390,8 @@ func rowOf(r *replay.Report, name string) replay.RuleReport {
 func harmed(before, after *replay.Report) bool {
 	spared := func(r *replay.Report) (n int64) {
 		for _, b := range r.Bots {
-			if b.State != "forged" && slices.Contains([]string{"search", "fetcher", "feed", "monitor", "preview"}, b.Category) {
+			if b.State != "forged" && slices.Contains([]string{"search", "fetcher", "feed", "monitor", "preview"},
+				b.Category) {
 				n += b.Refused + b.Blocked
 			}
 		}
@@ -435,7 +447,8 @@ func (s *session) suggestCommand() string {
 // command returns a command with the same options and logs, and another policy file.
 func (s *session) command(verb, policy string) string {
 	command := "fairshare " + verb
-	for _, flag := range []struct{ name, value string }{{"-c", policy}, {"--format", s.Format}, {"--timezone", s.zone()},
+	for _, flag := range []struct{ name, value string }{{"-c", policy}, {"--format", s.Format}, {"--timezone",
+		s.zone()},
 		{"--state", s.State}} {
 		if flag.value != "" {
 			command += " " + flag.name + " " + quote(flag.value)
@@ -469,7 +482,8 @@ func (s *session) quotedLogs() string {
 
 // quote returns an argument of a shell, in quotes if necessary.
 func quote(arg string) string {
-	if arg != "" && strings.Trim(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:+,=@%") == "" {
+	if arg != "" && strings.Trim(arg,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:+,=@%") == "" {
 		return arg
 	}
 	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"

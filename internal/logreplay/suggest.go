@@ -69,7 +69,8 @@ func Suggest(env *cli.Environment, opts Options) error {
 }
 
 // suggestion returns the policy with the advised rules.
-func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least []replay.LeastLimit, people int) ([]byte, error) {
+func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least []replay.LeastLimit,
+	people int) ([]byte, error) {
 	var head bytes.Buffer
 	comment := func(indent, text string) string {
 		var out strings.Builder
@@ -80,7 +81,8 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 	}
 	paths := strings.Join(s.Logs, ", ")
 	head.WriteString(comment("", fmt.Sprintf("Suggested by fairshare suggest from %s: %s, %s to %s UTC.", paths,
-		prose.Plural(base.Lines-base.Skipped, "request"), base.From.Format("2006-01-02 15:04:05"), base.To.Format("2006-01-02 15:04:05"))))
+		prose.Plural(base.Lines-base.Skipped, "request"), base.From.Format("2006-01-02 15:04:05"),
+		base.To.Format("2006-01-02 15:04:05"))))
 	var rules []string
 	for i := range advice.Rules {
 		rule := &advice.Rules[i]
@@ -103,12 +105,15 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 		if len(advice.Findings) > 0 {
 			reason = "no further rule would have helped much without touching people."
 		}
-		head.WriteString(comment("", fmt.Sprintf("Nothing needs to be done. %s refuses %s, and %s This is the same policy.",
-			upperFirst(what), prose.Plural(refused, "request"), reason)))
+		head.WriteString(comment("",
+			fmt.Sprintf("Nothing needs to be done. %s refuses %s, and %s This is the same policy.",
+				upperFirst(what), prose.Plural(refused, "request"), reason)))
 		s.log("nothing needs to be done: the policy stays as it is")
 	default:
-		head.WriteString(comment("", fmt.Sprintf("%s refuses %s. With %s more it refuses those below, too. Test it on the log:", upperFirst(what),
-			prose.Plural(refused, "request"), prose.Plural(len(rules), "rule"))))
+		head.WriteString(comment("",
+			fmt.Sprintf("%s refuses %s. With %s more it refuses those below, too. Test it on the log:",
+				upperFirst(what),
+				prose.Plural(refused, "request"), prose.Plural(len(rules), "rule"))))
 		head.WriteString("#\n" + "#     " + s.command("replay", "suggested.yaml") + "\n")
 	}
 	for _, note := range advice.Notes {
@@ -127,17 +132,19 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 		at := leadingAllows(s.file.Policy.Rules)
 		inserted, ok := insertRules(data, at, rules)
 		if !ok || !s.sameRules(inserted, len(rules)) {
-			return nil, cli.Hint(fmt.Errorf("%s: its rules are not a plain list, one below the other, so the suggested rules cannot be inserted",
-				s.Policy), "put this below its first permissions:\n"+strings.Join(rules, "\n"))
+			return nil,
+				cli.Hint(fmt.Errorf("%s: its rules are not a plain list, one below the other, so the suggested rules cannot be inserted",
+					s.Policy), "put this below its first permissions:\n"+strings.Join(rules, "\n"))
 		}
 		data = inserted
 	}
 	out := append(head.Bytes(), data...)
 	if len(least) > 0 {
 		var tail strings.Builder
-		tail.WriteString("\n" + comment("", fmt.Sprintf("Room in the limits. %s of this log look like people: they have a browser's user "+
-			"agent, fetched page assets and sent referers. After each limit stands the smallest amount that would have refused none of "+
-			"them. Other people may need more, so leave room.", prose.Plural(people, "client"))) + "#\n")
+		tail.WriteString("\n" + comment("",
+			fmt.Sprintf("Room in the limits. %s of this log look like people: they have a browser's user "+
+				"agent, fetched page assets and sent referers. After each limit stands the smallest amount that would have refused none of "+
+				"them. Other people may need more, so leave room.", prose.Plural(people, "client"))) + "#\n")
 		wide := 0
 		for _, l := range least {
 			wide = max(wide, len([]rune(l.Rule)))
@@ -149,7 +156,8 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 			if l.Least > l.N {
 				mark = "  (the limit is smaller)"
 			}
-			fmt.Fprintf(&tail, "#   %-*s  %s; smallest: %s%s\n", wide, prose.Cut(prose.Printable(l.Rule), wide), amount.Allowance(now),
+			fmt.Fprintf(&tail, "#   %-*s  %s; smallest: %s%s\n", wide, prose.Cut(prose.Printable(l.Rule), wide),
+				amount.Allowance(now),
 				amount.Of(smallest.Resource.String(), smallest.N), mark)
 		}
 		out = append(out, tail.String()...)

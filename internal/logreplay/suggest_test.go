@@ -38,9 +38,11 @@ const (
 	seoBot    = "Mozilla/5.0 (compatible; MJ12bot/v1.4.8; http://mj12bot.com/)"
 )
 
-func (b *logBook) add(at time.Duration, client, request string, status, size int, referer, agent string, took float64) {
+func (b *logBook) add(at time.Duration, client, request string, status, size int, referer, agent string,
+	took float64) {
 	clock := time.Date(2025, 5, 17, 0, 0, 0, 0, time.UTC).Add(at).Format("02/Jan/2006:15:04:05 -0700")
-	b.lines = append(b.lines, bookLine{at, fmt.Sprintf(`%s - - [%s] "%s HTTP/1.1" %d %d "%s" "%s" %.3f`, client, clock, request,
+	b.lines = append(b.lines, bookLine{at, fmt.Sprintf(`%s - - [%s] "%s HTTP/1.1" %d %d "%s" "%s" %.3f`, client,
+		clock, request,
 		status, size, referer, agent, took)})
 }
 
@@ -50,7 +52,8 @@ func (b *logBook) people(n int, hours int) {
 		for range 20 {
 			at := time.Duration(b.random.IntN(hours*3600)) * time.Second
 			client := fmt.Sprintf("203.0.113.%d", i+1)
-			b.add(at, client, fmt.Sprintf("GET /article/%d", b.random.IntN(900)), 200, 9000, "https://www.example/", firefox, 0.06)
+			b.add(at, client, fmt.Sprintf("GET /article/%d", b.random.IntN(900)), 200, 9000, "https://www.example/",
+				firefox, 0.06)
 			b.add(at+time.Second, client, "GET /style.css", 200, 900, "https://www.example/article", firefox, 0.001)
 		}
 	}
@@ -102,7 +105,8 @@ func books() map[string]func(*logBook) {
 		"a tool takes most of the time": func(b *logBook) {
 			b.people(40, 3)
 			for i := range 413 {
-				b.add(time.Hour+time.Duration(i)*time.Second/4, "198.51.100.9", "GET /search", 200, 5000, "-", "hey/0.0.1", 1.6)
+				b.add(time.Hour+time.Duration(i)*time.Second/4, "198.51.100.9", "GET /search", 200, 5000, "-",
+					"hey/0.0.1", 1.6)
 			}
 		},
 		"people only": func(b *logBook) { b.people(60, 8) },
@@ -110,8 +114,9 @@ func books() map[string]func(*logBook) {
 			b.people(10, 8)
 			b.crawl(900, 8, 400_000, googleBot, "66.249.66.1")
 			b.crawl(900, 8, 4000, "Pingdom.com_bot_version_1.4_(http://www.pingdom.com)", "198.51.100.3")
-			b.crawl(900, 8, 400_000, "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko); compatible; ChatGPT-User/1.0; "+
-				"+https://openai.com/bot", "198.51.100.4")
+			b.crawl(900, 8, 400_000,
+				"Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko); compatible; ChatGPT-User/1.0; "+
+					"+https://openai.com/bot", "198.51.100.4")
 		},
 		"an app of many people": func(b *logBook) {
 			b.people(5, 8)
@@ -122,8 +127,9 @@ func books() map[string]func(*logBook) {
 	}
 }
 
-// innocent lists the books for which nothing needs to be done.
-var innocent = []string{"people only", "a search engine, a monitor and an assistant are not the problem", "an app of many people"}
+// quietBooks lists the books for which nothing needs to be done.
+var quietBooks = []string{"people only", "a search engine, a monitor and an assistant are not the problem",
+	"an app of many people"}
 
 func environment(t *testing.T) (*cli.Environment, *bytes.Buffer) {
 	var out, errs bytes.Buffer
@@ -192,7 +198,7 @@ func TestSuggestionsReplayAsStated(t *testing.T) {
 			with.Policy = path
 			after := replayJSON(t, func(env *cli.Environment) error { return Run(env, with) })
 			more := len(after.Rules) - len(base.Rules)
-			if slices.Contains(innocent, name) {
+			if slices.Contains(quietBooks, name) {
 				if more != 0 || !strings.Contains(string(text), "Nothing needs to be done") {
 					t.Errorf("%d rules are suggested for a log with nothing wrong:\n%s", more, text)
 				}
@@ -272,7 +278,8 @@ contact: shop@example.org
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, crawlers, ceiling := bytes.Index(text, []byte("name: our own")), bytes.Index(text, []byte("name: AI crawlers")),
+	own, crawlers, ceiling := bytes.Index(text, []byte("name: our own")), bytes.Index(text,
+		[]byte("name: AI crawlers")),
 		bytes.Index(text, []byte("# for everybody\n  - name: ceiling"))
 	if own < 0 || crawlers < own || ceiling < crawlers {
 		t.Errorf("the rule is not between the permission and the limit:\n%s", text)
@@ -319,7 +326,8 @@ func TestNiceRoundsUp(t *testing.T) {
 func TestSuggestNeedsLogsThatCanBeReadAgain(t *testing.T) {
 	t.Parallel()
 	env, _ := environment(t)
-	if err := Suggest(env, Options{Logs: []string{"-"}, Top: 10}); err == nil || !strings.Contains(err.Error(), "only once") {
+	if err := Suggest(env, Options{Logs: []string{"-"}, Top: 10}); err == nil || !strings.Contains(err.Error(),
+		"only once") {
 		t.Errorf("standard input is accepted: %v", err)
 	}
 }

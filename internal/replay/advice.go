@@ -10,24 +10,24 @@ import (
 
 // Advice says what to do about a log.
 type Advice struct {
-	// Findings are what takes most of the site and is not refused, the largest share first.
+	// Findings are the clients that take most of the site and are not refused, the largest share first.
 	Findings []Finding `json:"findings"`
 
 	// Measured says that Rules were replayed. A log of many lines is replayed only once, and
 	// fairshare suggest does the rest.
 	Measured bool `json:"measured"`
-	// Rules are what would have helped most, at most three. Together they have the figures here.
+	// Rules would have helped most: at most three. Together they have the figures here.
 	Rules []AdvisedRule `json:"rules"`
 
 	Suggest string `json:"suggest,omitempty"` // a command that measures the rules
 
-	// Notes say who takes much and gets no rule, and why.
+	// Notes describe clients that take much and get no rule.
 	Notes []string `json:"notes"`
 }
 
-// A Finding is somebody who takes much of the site.
+// A Finding is a bot or client that takes much of the site.
 type Finding struct {
-	What          string  `json:"what"` // "gptbot", "192.0.2.7 (hey)"
+	Name          string  `json:"name"` // "gptbot", "192.0.2.7 (hey)"
 	Usage                 // that was not refused
 	RequestsShare float64 `json:"requests_share"` // of all judged requests, from 0 to 1
 	BytesShare    float64 `json:"bytes_share"`
@@ -46,9 +46,9 @@ type AdvisedRule struct {
 	People  int64 `json:"people"`  // of Clients: those that look like people
 }
 
-// AddFinding adds somebody who takes a share of all that the log has.
-func (a *Advice) AddFinding(what string, u, all Usage) {
-	f := Finding{What: what, Usage: u, RequestsShare: part(u.Requests, all.Requests),
+// AddFinding adds a bot or client that takes a share of all that the log has.
+func (a *Advice) AddFinding(name string, u, all Usage) {
+	f := Finding{Name: name, Usage: u, RequestsShare: part(u.Requests, all.Requests),
 		BytesShare: part(u.Bytes, all.Bytes)}
 	if all.Seconds > 0 {
 		f.TimeShare = u.Seconds / all.Seconds
@@ -100,7 +100,8 @@ func (r *AdvisedRule) Effect() string {
 			people = "1 of them looks like a person"
 		}
 	}
-	return fmt.Sprintf("It would have refused %s of %s, %s.", r.Refused.Text(), prose.Plural(r.Clients, "client"), people)
+	return fmt.Sprintf("It would have refused %s of %s, %s.", r.Refused.Text(), prose.Plural(r.Clients, "client"),
+		people)
 }
 
 // advice writes what to do.
@@ -118,9 +119,11 @@ func (p *printer) advice(r *Report) {
 		p.text(2, 2, "No rule is needed: no further one would have helped much without touching people.")
 	default:
 		for i := range a.Findings {
-			p.text(2, 2, fmt.Sprintf("%s: %s pass the policy.", prose.Printable(a.Findings[i].What), a.Findings[i].Shares()))
+			p.text(2, 2, fmt.Sprintf("%s: %s pass the policy.", prose.Printable(a.Findings[i].Name),
+				a.Findings[i].Shares()))
 		}
-		p.text(2, 2, "To find rules for that, the log must be replayed a few times more. This does it, and writes a policy:")
+		p.text(2, 2,
+			"To find rules for that, the log must be replayed a few times more. This does it, and writes a policy:")
 		p.line("    %s", prose.Printable(a.Suggest))
 	}
 	for i := range a.Rules {

@@ -39,7 +39,10 @@ func (rec *recorder) addAI(r *Report) {
 		if purpose == "" {
 			continue
 		}
-		at := slices.IndexFunc(r.AI, func(o AIOperator) bool { return o.Operator == operator && o.Purpose == purpose })
+		at := slices.IndexFunc(r.AI, func(o AIOperator) bool {
+			return o.Operator == operator &&
+				o.Purpose == purpose
+		})
 		if at < 0 {
 			at = len(r.AI)
 			r.AI = append(r.AI, AIOperator{Operator: operator, Purpose: purpose})

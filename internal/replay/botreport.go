@@ -201,7 +201,8 @@ func (rec *recorder) addFleets(r *Report, order []uint32) {
 		r.Fleets = append(r.Fleets, Fleet{
 			UserAgent: strings.ToValidUTF8(ag.facts.text, "\uFFFD"), Bot: bot.Name, Clients: f.clients,
 			Networks: f.networks,
-			Requests: int64(ag.count), Refused: int64(ag.facts.refused), Approximate: rec.clients.full() || ag.over > 0,
+			Requests: int64(ag.count), Refused: int64(ag.facts.refused), Approximate: rec.clients.full() ||
+				ag.over > 0,
 		})
 	}
 	slices.SortFunc(r.Fleets, func(a, b Fleet) int {

@@ -86,7 +86,8 @@ func TestLeastAmounts(t *testing.T) {
 			for _, less := range []int64{0, 1} {
 				rule.Limit.N = l.Least - less
 				if r := replayAll(t, opts([]fairshare.Rule{rule})); (r.People.Refused > 0) != (less > 0) {
-					t.Errorf("seed %d: %q with %d refuses people %d times; the least amount is %d", seed, l.Rule, rule.Limit.N,
+					t.Errorf("seed %d: %q with %d refuses people %d times; the least amount is %d", seed, l.Rule,
+						rule.Limit.N,
 						r.People.Refused, l.Least)
 				}
 			}
@@ -98,7 +99,8 @@ func TestLeastAmounts(t *testing.T) {
 func TestDifferenceMatchesTheVerdicts(t *testing.T) {
 	path := peopleLog(t, 9)
 	old := []fairshare.Rule{{Name: "old", Limit: requests(12, time.Minute)}}
-	now := []fairshare.Rule{{Name: "now", Match: fairshare.Match{Path: []string{"/page/*"}}, Limit: requests(3, time.Minute)}}
+	now := []fairshare.Rule{{Name: "now", Match: fairshare.Match{Path: []string{"/page/*"}}, Limit: requests(3,
+		time.Minute)}}
 	run := func(rules []fairshare.Rule, set func(*Options)) (*Report, []string) {
 		var verdicts bytes.Buffer
 		o := Options{Policy: &fairshare.Policy{Rules: rules}, Limiter: memory(1 << 20), Client: clientFunc(t),
@@ -134,7 +136,8 @@ func TestDifferenceMatchesTheVerdicts(t *testing.T) {
 			t.Errorf("no request for case %d", which)
 		}
 		if c.Requests != want[which] || c.Clients != int64(len(clients[which])) || c.Bytes != 700*want[which] {
-			t.Errorf("case %d: %+v, the verdicts say %d requests of %d clients", which, c, want[which], len(clients[which]))
+			t.Errorf("case %d: %+v, the verdicts say %d requests of %d clients", which, c, want[which],
+				len(clients[which]))
 		}
 		var named int64
 		for i, n := range c.Named {
@@ -195,15 +198,19 @@ func TestCrawlersAreNotProxies(t *testing.T) {
 		hasNot  []string
 		noAgent bool
 	}{
-		{"verified crawler", fairshare.Bot{Name: "gptbot", Categories: []string{"ai"}, State: fairshare.Verified}, 1, "gptbot (verified)",
+		{"verified crawler", fairshare.Bot{Name: "gptbot", Categories: []string{"ai"}, State: fairshare.Verified}, 1,
+			"gptbot (verified)",
 			[]string{"proxy", "proxies", "allow"}, false},
-		{"claimed crawler", fairshare.Bot{Name: "gptbot", Categories: []string{"ai"}, State: fairshare.Pending}, 1, "gptbot (pending)",
+		{"claimed crawler", fairshare.Bot{Name: "gptbot", Categories: []string{"ai"}, State: fairshare.Pending}, 1,
+			"gptbot (pending)",
 			[]string{"proxy", "proxies", "allow"}, false},
-		{"monitor", fairshare.Bot{Name: "probe", Categories: []string{"monitor"}, State: fairshare.Claimed}, 1, "allow it by addr",
+		{"monitor", fairshare.Bot{Name: "probe", Categories: []string{"monitor"}, State: fairshare.Claimed}, 1,
+			"allow it by addr",
 			[]string{"proxy", "proxies"}, false},
 		{"browser", fairshare.Bot{}, 1, "allow it by addr", []string{"proxy", "proxies"}, false},
 		{"many browsers", fairshare.Bot{}, 40, "trusted_proxies", nil, false},
-		{"crawler at a known network", fairshare.Bot{Name: "gptbot", Categories: []string{"ai"}, State: fairshare.Verified}, 1, "gptbot",
+		{"crawler at a known network", fairshare.Bot{Name: "gptbot", Categories: []string{"ai"},
+			State: fairshare.Verified}, 1, "gptbot",
 			[]string{"proxy", "proxies"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -904,7 +904,8 @@ func modelListed(l *fairshare.Listing, answer netip.Addr) bool {
 	a := answer.As4()
 	if l.HTTPBL {
 		days, threat, kind := a[1], a[2], a[3]
-		return kind != 0 && (l.Types == 0 || l.Types&kind != 0) && threat >= l.Threat && (l.Days == 0 || days <= l.Days)
+		return kind != 0 && (l.Types == 0 || l.Types&kind != 0) && threat >= l.Threat && (l.Days == 0 ||
+			days <= l.Days)
 	}
 	if a[1] == 255 && a[2] == 255 {
 		return false // the list refuses to answer

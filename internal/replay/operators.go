@@ -109,5 +109,6 @@ func (p *printer) operatorAllowed(r *Report) {
 		about = "about "
 	}
 	p.text(2, 2, fmt.Sprintf("%s of %s%s passed: allowed by an operator (fairshare allow)",
-		prose.Plural(r.OperatorAllowed.Requests, "request"), about, prose.Plural(r.OperatorAllowed.Clients, "client")))
+		prose.Plural(r.OperatorAllowed.Requests, "request"), about, prose.Plural(r.OperatorAllowed.Clients,
+			"client")))
 }

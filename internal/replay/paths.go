@@ -8,7 +8,7 @@ import (
 )
 
 // Paths are counted exactly for the first bounds.paths different ones. Beyond that the rarest
-// one gives way, see ranking; its figures go to a tree of patterns, so that none is lost there.
+// one is replaced, see ranking. Its figures go to a tree of patterns, so that none is lost there.
 
 // A PathUsage has the figures of one path or of a pattern of paths.
 type PathUsage struct {

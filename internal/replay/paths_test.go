@@ -29,7 +29,8 @@ func TestPathsBecomePatterns(t *testing.T) {
 	for _, row := range tree.report() {
 		got[row.Path] = row.Requests
 	}
-	want := map[string]int64{"/product/*": 500, "/product/*/reviews": 500, "/img/*/*.jpg": 1000, "/": 300, "/feed.xml": 200,
+	want := map[string]int64{"/product/*": 500, "/product/*/reviews": 500, "/img/*/*.jpg": 1000, "/": 300,
+		"/feed.xml":         200,
 		"/download/big.iso": 1}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -92,7 +93,8 @@ func FuzzPathTree(f *testing.F) {
 func TestFloodOfPaths(t *testing.T) {
 	var lines []string
 	for i := range 3000 {
-		lines = append(lines, entryAt("192.0.2.1", "10:00:00", fmt.Sprintf(`"GET /p/%d HTTP/1.1" 404 7 "-" "curl/8"`, i)))
+		lines = append(lines, entryAt("192.0.2.1", "10:00:00", fmt.Sprintf(`"GET /p/%d HTTP/1.1" 404 7 "-" "curl/8"`,
+			i)))
 		lines = append(lines, entryAt("192.0.2.2", "10:00:00", `"GET /often?x=1 HTTP/1.1" 200 7 "-" "curl/8"`))
 	}
 	r, err := New(Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t),

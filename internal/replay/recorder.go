@@ -382,7 +382,8 @@ func (rec *recorder) addEffect(cl *ranked[client], it *item, f *finding) {
 		r.seen.add(cl.hash)
 		return
 	}
-	rec.effects[i] = effect{next: cl.facts.effects, count: 1, row: row, method: methodOf(it.req.Method), path: it.path}
+	rec.effects[i] = effect{next: cl.facts.effects, count: 1, row: row, method: methodOf(it.req.Method),
+		path: it.path}
 	cl.facts.effects = i
 }
 

@@ -66,8 +66,8 @@ type Report struct {
 	Least        []LeastLimit `json:"least,omitempty"`      // with Options.Measure
 	Difference   *Difference  `json:"difference,omitempty"` // with Options.Before
 	Advice       *Advice      `json:"advice,omitempty"`     // what to do; nil if it was not computed
-	Paths        []PathUsage  `json:"paths"`                // the largest shares of the requests, bytes or time; at most 100
-	PathPatterns []PathUsage  `json:"path_patterns"`        // the same, with patterns of similar paths; each request counts once
+	Paths        []PathUsage  `json:"paths"`                // with the largest shares; at most 100
+	PathPatterns []PathUsage  `json:"path_patterns"`        // the same as patterns; a request counts once
 }
 
 // Verdicts counts the judged lines by enforced action.

@@ -406,8 +406,9 @@ func (p *printer) clients(r *Report) {
 		p.line("  %-*s%s  %s", wide, t.Client, f.row(t.usage()), text+errors)
 	}
 	if r.Empty > 0 {
-		p.text(2, 2, fmt.Sprintf("Connections on which no request came: %s. Browsers open some in advance; the server's "+
-			"400 and 408 for them are not errors of clients.", prose.Plural(r.Empty, "line")))
+		p.text(2, 2,
+			fmt.Sprintf("Connections on which no request came: %s. Browsers open some in advance; the server's "+
+				"400 and 408 for them are not errors of clients.", prose.Plural(r.Empty, "line")))
 	}
 	p.w.WriteByte('\n')
 	p.line("  %-*s%10s%10s  %s", wide, "network", "requests", "share", "clients")
@@ -474,7 +475,8 @@ func (p *printer) ai(r *Report) {
 	rows := min(len(r.AI), max(len(r.Top), shownAI))
 	for i := range r.AI[:rows] {
 		o := &r.AI[i]
-		name := prose.Cut(prose.Printable(fmt.Sprintf("%s (%s: %s)", o.Operator, o.Purpose, strings.Join(o.Bots, ", "))), wide)
+		name := prose.Cut(prose.Printable(fmt.Sprintf("%s (%s: %s)", o.Operator, o.Purpose, strings.Join(o.Bots,
+			", "))), wide)
 		if below {
 			p.line("  %s", name)
 			p.line("  %s%9s", f.row(o.Usage), dash(o.Refused))
@@ -608,12 +610,14 @@ func (p *printer) people(r *Report) {
 		prose.Percent(r.People.Refused, r.Verdicts.Refuse+r.Verdicts.Block),
 		prose.Number(r.People.Hurt), prose.Number(r.People.Clients), how))
 	for _, rule := range r.People.Rules {
-		p.text(2, 2, fmt.Sprintf("by %q: %s from %s", prose.Printable(rule.Rule), prose.Plural(rule.Refused, "request"),
+		p.text(2, 2, fmt.Sprintf("by %q: %s from %s", prose.Printable(rule.Rule), prose.Plural(rule.Refused,
+			"request"),
 			prose.Plural(rule.Clients, "client")))
 	}
 	for i := range r.People.Named {
 		h := &r.People.Named[i]
-		who := fmt.Sprintf("%s, %s of %s: ", h.Client, prose.Number(h.Refused+h.Blocked), prose.Plural(h.Requests, "request"))
+		who := fmt.Sprintf("%s, %s of %s: ", h.Client, prose.Number(h.Refused+h.Blocked), prose.Plural(h.Requests,
+			"request"))
 		p.line("  %s%s", who, p.agent(h.UserAgent, max(p.Width-2-utf8.RuneCountInString(who), 12)))
 		for _, by := range h.Rules {
 			what := ""
@@ -642,8 +646,10 @@ func (p *printer) unmeasured(r *Report) {
 			}
 		}
 		p.w.WriteByte('\n')
-		p.text(0, 2, fmt.Sprintf("%s: a part of %s (%s). With live traffic these may do less or more; --unmeasured shows why.",
-			p.paint(bold, "Not measured"), prose.Plural(len(rules), "rule"), prose.Printable(strings.Join(facts, ", "))))
+		p.text(0, 2,
+			fmt.Sprintf("%s: a part of %s (%s). With live traffic these may do less or more; --unmeasured shows why.",
+				p.paint(bold, "Not measured"), prose.Plural(len(rules), "rule"), prose.Printable(strings.Join(facts,
+					", "))))
 		return
 	}
 	p.heading("Not measured")

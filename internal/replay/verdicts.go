@@ -11,9 +11,10 @@ import (
 	"fairshare"
 )
 
-// A verdictWriter writes one tab-separated line for each judged request: physical line number,
-// time, client, action, rule, Retry-After in seconds, file, bot, its state, number of the owner
-// of the address, fleet, method, path without query, status, bytes, seconds.
+// A verdictWriter writes one tab-separated line for each judged request: the physical
+// line number, time, client, action, rule, Retry-After in seconds, and file. Then come the bot, its
+// state, the number of the owner of the address, and the fleet. At the end are the method, the path
+// without query, the status, bytes and seconds.
 type verdictWriter struct {
 	w    io.Writer
 	buf  []byte
@@ -35,7 +36,8 @@ func newVerdictWriter(w io.Writer, opts *Options) *verdictWriter {
 }
 
 func (w *verdictWriter) header() error {
-	w.buf = append(w.buf, "line\ttime\tclient\taction\trule\tretry_after\tfile\tbot\tbot_state\tasn\tfleet\tmethod\tpath\tstatus\tbytes\tseconds\n"...)
+	w.buf = append(w.buf,
+		"line\ttime\tclient\taction\trule\tretry_after\tfile\tbot\tbot_state\tasn\tfleet\tmethod\tpath\tstatus\tbytes\tseconds\n"...)
 	return nil
 }
 
