@@ -69,7 +69,7 @@ func open(env *cli.Environment, opts Options) (*session, error) {
 	if err := s.openFiles(); err != nil {
 		return nil, err
 	}
-	s.purpose = aiPurpose(s.identifier.Table)
+	s.purpose = s.identifier.AI
 	return s, nil
 }
 
