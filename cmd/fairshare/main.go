@@ -25,6 +25,7 @@ type commands struct {
 	Bot     botCmd     `cmd:"" help:"Print which bot a user agent belongs to, and whether the address proves it."`
 	Policy  policyCmd  `cmd:"" help:"Print the built-in policy."`
 	Replay  replayCmd  `cmd:"" help:"Run a policy over access logs and report what it would have done."`
+	Suggest suggestCmd `cmd:"" help:"Write a policy with the rules that would have helped most with these access logs."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Help    helpCmd    `cmd:"" help:"Print what a command does."`
 

@@ -43,7 +43,7 @@ func TestReadmeShowsTheProgramsOutput(t *testing.T) {
 		from string // the output from this line on
 		to   string // to before this one; "" means to the end
 	}{
-		{".", "replay|access.log.gz", cli.ExitOK, "access.log.gz\n", "\nOver time"},
+		{".", "replay|access.log.gz", cli.ExitOK, "access.log.gz\n", "\nPeople who"},
 		{".", "replay|access.log.gz", cli.ExitOK, "Bots: ", "\n  category"},
 		{".", "bot|Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)|--addr|66.249.66.1",
 			cli.ExitOK, "googlebot (search)", ""},

@@ -13,19 +13,46 @@ import (
 	"fairshare/internal/logreplay"
 )
 
-type replayCmd struct {
+// logFlags are the flags of the commands that replay logs.
+type logFlags struct {
 	Policy   string   `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy."`
 	Format   string   `placeholder:"F" help:"Log format: a name as in combined (a wrong one lists them all), or an nginx log_format or Apache LogFormat string; without it, recognized from the lines."`
 	Timezone string   `placeholder:"TZ" help:"Zone of times logged without one, as in Europe/Berlin or +02:00 (default UTC)."`
-	JSON     bool     `name:"json" help:"Print the report as one JSON object."`
-	Verdicts string   `placeholder:"FILE" help:"Write the verdict on each line to a tab-separated file."`
-	Top      int      `default:"10" placeholder:"N" help:"How many clients, networks and user agents to list (default 10)."`
 	Resolve  bool     `help:"Ask the DNS, as it answers now, for the host names and DNS lists that verify bots or that the policy uses."`
 	Robots   string   `placeholder:"FILE|URL" help:"The site's robots.txt: for rules that look at it, and for a report of the bots that do not keep it."`
 	State    string   `placeholder:"DIR" help:"Folder of serve: labels and operators' decisions are taken from its registry (bans by rules are not: a replay makes its own), and copies of lists are used."`
 	Logs     []string `arg:"" name:"log" help:"Access logs, plain or packed with gzip or zstd; - is standard input."`
 
 	zone *time.Location
+}
+
+// Validate checks the flags for kong.
+func (c *logFlags) Validate() (err error) {
+	if i := slices.Index(c.Logs, "-"); i >= 0 && slices.Contains(c.Logs[i+1:], "-") {
+		return errors.New("standard input (-) can be read only once")
+	}
+	if c.Timezone != "" {
+		c.zone, err = parseZone(c.Timezone)
+	}
+	return err
+}
+
+// options returns the options of a replay.
+func (c *logFlags) options() logreplay.Options {
+	return logreplay.Options{Policy: c.Policy, Logs: c.Logs, Format: c.Format, Zone: c.zone, Resolve: c.Resolve,
+		State: c.State, Robots: c.Robots, Top: mostRows}
+}
+
+// mostRows is how many clients a report lists by default.
+const mostRows = 10
+
+type replayCmd struct {
+	logFlags   `embed:""`
+	JSON       bool   `name:"json" help:"Print the report as one JSON object."`
+	Verdicts   string `placeholder:"FILE" help:"Write the verdict on each line to a tab-separated file."`
+	Top        int    `default:"10" placeholder:"N" help:"How many clients, networks, user agents and paths to list (default 10)."`
+	Unmeasured bool   `help:"Say for each rule which facts the log does not contain."`
+	Compare    bool   `help:"Compare two policies: the first two arguments are the old and the new policy file, the others are logs; default is the built-in policy."`
 }
 
 func (c *replayCmd) Help() string {
@@ -42,13 +69,17 @@ func (c *replayCmd) Validate() (err error) {
 	if c.Verdicts == "-" {
 		return errors.New("--verdicts: a file is needed, standard output carries the report")
 	}
-	if i := slices.Index(c.Logs, "-"); i >= 0 && slices.Contains(c.Logs[i+1:], "-") {
-		return errors.New("standard input (-) can be read only once")
+	if c.Compare {
+		switch {
+		case c.Policy != "":
+			return errors.New("--compare: the policy files are the first two arguments, not -c")
+		case c.Verdicts != "":
+			return errors.New("--compare: --verdicts needs a replay of one policy")
+		case len(c.Logs) < 3:
+			return errors.New("--compare: two policy files and at least one log are needed, as in --compare old.yaml new.yaml access.log")
+		}
 	}
-	if c.Timezone != "" {
-		c.zone, err = parseZone(c.Timezone)
-	}
-	return err
+	return c.logFlags.Validate()
 }
 
 // parseZone reads the name of a zone in the IANA database, or an offset.
@@ -69,13 +100,23 @@ func parseZone(s string) (*time.Location, error) {
 }
 
 func (c *replayCmd) Run(env *cli.Environment) error {
-	if os.Getenv("GOGC") == "" {
-		// The counters are large and almost nothing else is allocated: with the
-		// default of 100, garbage of the counters' size could accumulate.
-		defer debug.SetGCPercent(debug.SetGCPercent(25))
+	defer tuneCollector()()
+	opts := c.options()
+	opts.JSON, opts.Verdicts, opts.Top, opts.Unmeasured = c.JSON, c.Verdicts, c.Top, c.Unmeasured
+	if c.Compare {
+		opts.Policy, opts.Logs = c.Logs[1], c.Logs[2:]
+		return logreplay.Compare(env, c.Logs[0], opts)
 	}
-	return logreplay.Run(env, logreplay.Options{
-		Policy: c.Policy, Logs: c.Logs, Format: c.Format, Zone: c.zone, JSON: c.JSON, Verdicts: c.Verdicts,
-		Top: c.Top, Resolve: c.Resolve, State: c.State, Robots: c.Robots,
-	})
+	return logreplay.Run(env, opts)
+}
+
+// tuneCollector sets the garbage collector for replays, and returns a function that undoes it.
+func tuneCollector() (undo func()) {
+	if os.Getenv("GOGC") != "" {
+		return func() {}
+	}
+	// The counters are large and almost nothing else is allocated: with the
+	// default of 100, garbage of the counters' size could accumulate.
+	before := debug.SetGCPercent(25)
+	return func() { debug.SetGCPercent(before) }
 }

@@ -30,6 +30,7 @@ type Entry struct {
 	CPU       time.Duration // of the upstream, from its Server-Timing; 0 when absent
 	Has       Fields        // facts that this line has
 	Line      int64         // physical line number in its file, from 1
+	NoRequest bool          // the server logged a connection on which no request came: "-" or ""
 }
 
 // Fields is the set of facts that a log has.

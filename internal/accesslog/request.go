@@ -4,9 +4,13 @@ import "strings"
 
 // setRequest parses a request line. Method is its first word if that is a token (RFC 9110 §5.6.2).
 // Target is the text between method and protocol; without a protocol the request is HTTP/0.9. Both
-// stay empty if the line is not HTTP.
+// stay empty if the line is not HTTP. NoRequest says that there was none.
 func (e *Entry) setRequest(line string) {
 	line = strings.Trim(line, " ")
+	if line == "" || line == "-" {
+		e.NoRequest = true
+		return
+	}
 	sp := strings.IndexByte(line, ' ')
 	if sp <= 0 || !isToken(line[:sp]) {
 		return

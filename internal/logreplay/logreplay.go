@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"time"
 
 	"fairshare"
@@ -36,37 +37,51 @@ type Options struct {
 	Resolve  bool           // ask the DNS
 	Robots   string         // a file or URL with the site's robots.txt; "" for none
 
+	Unmeasured bool // the text names each fact that rules test and the logs lack
+
 	// State is the state folder of serve. "" means that copies of lists come from
 	// the default folder, and that there are no labels and decisions.
 	State string
 }
 
-// A session is one replay.
+// A session replays logs with one policy file, once or more often.
 type session struct {
 	Options
 	env        *cli.Environment
 	file       *policyfile.File
 	identifier *setup.BotIdentifier
 	owners     *asn.Live
+	known      []replay.Network
 	dns        questions
+	// purpose returns the operator and the purpose of an AI bot.
+	purpose func(name string) (operator, purpose string)
+}
+
+// open opens a policy file and what it names. Close the identifier in the end.
+func open(env *cli.Environment, opts Options) (*session, error) {
+	s := &session{Options: opts, env: env}
+	var err error
+	if s.file, err = setup.LoadPolicy(opts.Policy, env.Stderr); err != nil {
+		return nil, err
+	}
+	if s.known, err = knownNetworks(); err != nil {
+		return nil, err
+	}
+	if err := s.openFiles(); err != nil {
+		return nil, err
+	}
+	s.purpose = s.identifier.AI
+	return s, nil
 }
 
 // Run replays the logs and prints the report to env.Stdout.
 func Run(env *cli.Environment, opts Options) error {
-	s := &session{Options: opts, env: env}
-	var err error
-	if s.file, err = setup.LoadPolicy(opts.Policy, env.Stderr); err != nil {
-		return err
-	}
-	if err := s.openFiles(); err != nil {
-		return err
-	}
-	defer s.identifier.Close(nil)
-	options, err := s.replayOptions()
+	s, err := open(env, opts)
 	if err != nil {
 		return err
 	}
-	warnings, err := s.useRegistry(&options)
+	defer s.identifier.Close(nil)
+	options, warnings, err := s.options()
 	if err != nil {
 		return err
 	}
@@ -75,37 +90,71 @@ func Run(env *cli.Environment, opts Options) error {
 	if opts.Verdicts != "" {
 		options.Verdicts = verdicts
 	}
-	run, err := openLogs(env.Context, options)
-	if err != nil {
-		return logError(err)
-	}
-	defer run.Close()
-	if opts.Verdicts != "" {
-		if err := verdicts.create(opts.Logs); err != nil {
-			return err
+	report, err := s.replay(options, func() error {
+		if opts.Verdicts == "" {
+			return nil
 		}
-	}
-	stop := showProgress(env.Stderr, run)
-	report, err := run.Run(env.Context)
-	stop()
+		return verdicts.create(opts.Logs)
+	})
 	if err != nil {
-		if env.Context.Err() != nil {
-			p := run.Progress()
-			return fmt.Errorf("stopped after %d lines%s: no report", p.Lines, progressText(p))
-		}
-		return logError(err)
+		return err
 	}
 	if err := verdicts.Close(); err != nil {
 		return err
 	}
 	report.Warnings = append(report.Warnings, s.dns.warnings()...)
 	report.Warnings = append(report.Warnings, warnings...)
-	if opts.JSON {
-		return report.WriteJSON(env.Stdout)
+	report.Advice, err = s.advise(report, report.Lines <= quickLines && s.canRepeat() == nil)
+	if err != nil {
+		return err
 	}
-	width, color := cli.Terminal(env.Stdout)
-	return report.WriteText(env.Stdout, replay.Style{Width: width, Colour: color, Policy: opts.Policy,
-		NoUpstream: s.file.Upstream == ""})
+	return s.print(report)
+}
+
+// print writes a report to the standard output.
+func (s *session) print(report *replay.Report) error {
+	if s.JSON {
+		return report.WriteJSON(s.env.Stdout)
+	}
+	width, color := cli.Terminal(s.env.Stdout)
+	return report.WriteText(s.env.Stdout, replay.Style{Width: width, Colour: color, Policy: s.Policy,
+		NoUpstream: s.file.Upstream == "", Unmeasured: s.Unmeasured})
+}
+
+// replay replays the logs once. It calls opened, if that is not nil, when all logs are open.
+func (s *session) replay(options replay.Options, opened func() error) (*replay.Report, error) {
+	run, err := openLogs(s.env.Context, options)
+	if err != nil {
+		return nil, logError(err)
+	}
+	defer run.Close()
+	if opened != nil {
+		if err := opened(); err != nil {
+			return nil, err
+		}
+	}
+	stop := showProgress(s.env.Stderr, run)
+	report, err := run.Run(s.env.Context)
+	stop()
+	if err != nil {
+		if s.env.Context.Err() != nil {
+			p := run.Progress()
+			return nil, fmt.Errorf("stopped after %d lines%s: no report", p.Lines, progressText(p))
+		}
+		return nil, logError(err)
+	}
+	return report, nil
+}
+
+// canRepeat returns why the logs cannot be replayed more than once; nil if they can.
+func (s *session) canRepeat() error {
+	for _, path := range s.Logs {
+		if info, err := os.Stat(path); path == "-" || err == nil && !info.Mode().IsRegular() {
+			return cli.Hint(fmt.Errorf("%s: this log can be read only once", path),
+				"write it to a file: the log is replayed several times")
+		}
+	}
+	return nil
 }
 
 // log writes one line about the run.
@@ -134,15 +183,21 @@ func (s *session) openFiles() error {
 	return nil
 }
 
-// replayOptions returns the options of the replay, without operators' decisions
-// and the file of verdicts.
+// options returns the options of a replay, with operators' decisions and without a file of
+// verdicts.
+func (s *session) options() (replay.Options, []replay.Warning, error) {
+	options, err := s.replayOptions()
+	if err != nil {
+		return options, nil, err
+	}
+	warnings, err := s.useRegistry(&options)
+	return options, warnings, err
+}
+
+// replayOptions returns the options of a replay, without operators' decisions.
 func (s *session) replayOptions() (replay.Options, error) {
 	file := s.file
 	resolver, err := setup.NewResolver(file)
-	if err != nil {
-		return replay.Options{}, err
-	}
-	known, err := knownNetworks()
 	if err != nil {
 		return replay.Options{}, err
 	}
@@ -156,7 +211,8 @@ func (s *session) replayOptions() (replay.Options, error) {
 		Logs:      s.Logs,
 		Log:       accesslog.Options{Format: s.Format, Zone: s.Zone, Metric: file.UpstreamCPU.Metric},
 		Top:       s.Top,
-		Known:     known,
+		Known:     s.known,
+		AI:        s.purpose,
 		Bot:       s.identifier.Verifier.Look,
 		Share:     file.Share != nil,
 		Allowance: amount.Allowance,

@@ -32,10 +32,10 @@ type BotReport struct {
 
 // A BotShare has the figures of some bots.
 type BotShare struct {
-	Requests      int64   `json:"requests"`
-	Bytes         int64   `json:"bytes"`
+	Usage
 	RequestsShare float64 `json:"requests_share"` // of all requests, from 0 to 1
 	BytesShare    float64 `json:"bytes_share"`    // of all bytes
+	TimeShare     float64 `json:"time_share"`     // of all time
 	Refused       int64   `json:"refused"`
 	Blocked       int64   `json:"blocked"`
 }
@@ -77,15 +77,15 @@ const (
 )
 
 func (rec *recorder) share(c *botCount) BotShare {
-	s := BotShare{Requests: c.requests, Bytes: c.bytes, Refused: c.refused, Blocked: c.blocked}
+	s := BotShare{Usage: c.usage.report(), Refused: c.refused, Blocked: c.blocked}
 	s.RequestsShare = float64(c.requests) / float64(max(rec.judged, 1))
-	s.BytesShare = float64(c.bytes) / float64(max(rec.bytes, 1))
+	s.BytesShare = part(c.bytes, rec.total.bytes)
+	s.TimeShare = part(c.time, rec.total.time)
 	return s
 }
 
 func (c *botCount) add(d *botCount) {
-	c.requests += d.requests
-	c.bytes = addBytes(c.bytes, d.bytes)
+	c.usage.add(d.usage)
 	c.refused += d.refused
 	c.blocked += d.blocked
 }
@@ -201,7 +201,8 @@ func (rec *recorder) addFleets(r *Report, order []uint32) {
 		r.Fleets = append(r.Fleets, Fleet{
 			UserAgent: strings.ToValidUTF8(ag.facts.text, "\uFFFD"), Bot: bot.Name, Clients: f.clients,
 			Networks: f.networks,
-			Requests: int64(ag.count), Refused: int64(ag.facts.refused), Approximate: rec.clients.full() || ag.over > 0,
+			Requests: int64(ag.count), Refused: int64(ag.facts.refused), Approximate: rec.clients.full() ||
+				ag.over > 0,
 		})
 	}
 	slices.SortFunc(r.Fleets, func(a, b Fleet) int {

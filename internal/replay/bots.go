@@ -68,7 +68,7 @@ func (l *botList) bot(id botID) fairshare.Bot {
 
 // A botCount has the figures of one name and state.
 type botCount struct {
-	requests, bytes  int64
+	usage
 	refused, blocked int64
 	meant            int64  // of refused and blocked: by an operator's ban
 	clients          int64  // as long as they are counted exactly
@@ -82,13 +82,12 @@ type member struct {
 }
 
 // bot counts a line of a bot.
-func (rec *recorder) bot(it *item, cl *ranked[client]) {
+func (rec *recorder) bot(it *item, cl *ranked[client], u usage) {
 	for int(it.bot) > len(rec.botCounts) {
 		rec.botCounts = append(rec.botCounts, botCount{})
 	}
 	c := &rec.botCounts[it.bot-1]
-	c.requests++
-	c.bytes = addBytes(c.bytes, it.entry.Bytes)
+	c.usage.add(u)
 	switch it.enforced.action {
 	case fairshare.Refuse:
 		c.refused++

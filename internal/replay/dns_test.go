@@ -77,7 +77,7 @@ func TestDNSQuestionsRunConcurrently(t *testing.T) {
 			}
 		}
 		want := []BotReport{{Name: "goodbot", Category: "search", State: "verified", Clients: 10_000,
-			BotShare: BotShare{Requests: 20_000, Bytes: 2_000_000, RequestsShare: 1, BytesShare: 1}}}
+			BotShare: BotShare{Usage: Usage{Requests: 20_000, Bytes: 2_000_000}, RequestsShare: 1, BytesShare: 1}}}
 		if len(dns.calls) != 10_000 || report.Rules[0].Matched != 20_000 || !slices.Equal(report.Bots, want) {
 			t.Errorf("%d calls, %d matched, %+v", len(dns.calls), report.Rules[0].Matched, report.Bots)
 		}

@@ -30,6 +30,7 @@ type item struct {
 	entry  *accesslog.Entry
 	client uint64 // hash of the address
 	agent  uint64 // hash of the user agent
+	path   uint64 // hash of the path
 	bot    botID  // of Request.Bot
 	asset  bool   // a style sheet, an image or similar was fetched
 	page   bool   // a page, or what may be one, was got
@@ -121,6 +122,7 @@ func (p *preparer) prepare(b *batch) {
 			it.client ^= p.seeds.hashAddr(req.Via)
 		}
 		it.agent = p.seeds.hashText(e.UserAgent)
+		it.path = p.seeds.hashText(req.Path)
 		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && asset(req.Path)
 		it.page = e.Status == 200 && req.Method == "GET" && !asset(req.Path)
 		if p.opts.Owner != nil {

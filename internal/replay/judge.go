@@ -9,7 +9,6 @@ import (
 
 	"fairshare"
 	"fairshare/browser"
-	"fairshare/internal/accesslog"
 	"fairshare/membans"
 )
 
@@ -340,6 +339,9 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	if j.robots.file != nil {
 		j.robots.count(it)
 	}
+	if m, ok := j.limiter.(*meter); ok {
+		m.person = j.opts.Measure(it.clientOf())
+	}
 	v, err := j.guard.Decide(ctx, &it.req)
 	if v.Action == fairshare.Allow {
 		j.fleets.answered(it)
@@ -362,10 +364,7 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	if v.DryRunFinding.Rule != nil {
 		it.dryRun = j.finding(&v.DryRunFinding)
 	}
-	out := fairshare.Outcome{Time: e.Time, Status: e.Status, Bytes: e.Bytes, Took: e.Duration, CPU: e.CPU}
-	if e.Has&accesslog.HasUpstream != 0 {
-		out.Took = e.Upstream
-	}
+	out := fairshare.Outcome{Time: e.Time, Status: status(e), Bytes: e.Bytes, Took: took(e), CPU: e.CPU}
 	if j.slots && e.Duration > 0 && v.Action == fairshare.Allow {
 		out.Part = fairshare.SettleCosts
 		j.held.hold(j.latest+min(int64(e.Duration), math.MaxInt64-max(j.latest, 0)), v)

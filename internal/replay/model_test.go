@@ -256,7 +256,7 @@ func (m *model) settle(req *modelRequest, now int64, gathered []int, tried bool)
 		c, l := m.of(i, req), r.Limit
 		switch l.Resource {
 		case fairshare.Requests:
-			if r.Refund.Has(req.Status) {
+			if r.Refund.Has(modelStatus(req.Entry)) {
 				c.refund(l, now)
 			} else if l.Distinct != fairshare.EveryRequest {
 				m.counted[m.pageKey(i, req)] = now
@@ -279,7 +279,7 @@ func (m *model) settle(req *modelRequest, now int64, gathered []int, tried bool)
 			c.settle(l, now, took.Microseconds())
 		case fairshare.Cost: // no log has it
 		case fairshare.Errors:
-			if modelStatuses(l).Has(req.Status) {
+			if modelStatuses(l).Has(modelStatus(req.Entry)) {
 				c.settle(l, now, 1)
 			}
 		}
@@ -904,7 +904,8 @@ func modelListed(l *fairshare.Listing, answer netip.Addr) bool {
 	a := answer.As4()
 	if l.HTTPBL {
 		days, threat, kind := a[1], a[2], a[3]
-		return kind != 0 && (l.Types == 0 || l.Types&kind != 0) && threat >= l.Threat && (l.Days == 0 || days <= l.Days)
+		return kind != 0 && (l.Types == 0 || l.Types&kind != 0) && threat >= l.Threat && (l.Days == 0 ||
+			days <= l.Days)
 	}
 	if a[1] == 255 && a[2] == 255 {
 		return false // the list refuses to answer
@@ -1064,4 +1065,12 @@ func modelDots(path string) (string, bool) {
 		}
 	}
 	return strings.Join(out, "/"), dots
+}
+
+// modelStatus is the status that counts for a client: none if it sent no request.
+func modelStatus(e *accesslog.Entry) int {
+	if e.NoRequest {
+		return 0
+	}
+	return e.Status
 }

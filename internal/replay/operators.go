@@ -90,7 +90,7 @@ type OperatorAllowed struct {
 func (rec *recorder) addOperators(r *Report) {
 	if c := &rec.rules[rec.operator+banned]; c.refused+c.blocked > 0 {
 		row := RuleReport{Name: fairshare.OperatorBan.Name, Matched: c.refused + c.blocked, Refused: c.refused,
-			Blocked: c.blocked}
+			Blocked: c.blocked, Saved: c.saved.report()}
 		row.Clients, row.Approximate = c.distinct()
 		r.Rules = append(r.Rules, row)
 	}
@@ -109,5 +109,6 @@ func (p *printer) operatorAllowed(r *Report) {
 		about = "about "
 	}
 	p.text(2, 2, fmt.Sprintf("%s of %s%s passed: allowed by an operator (fairshare allow)",
-		prose.Plural(r.OperatorAllowed.Requests, "request"), about, prose.Plural(r.OperatorAllowed.Clients, "client")))
+		prose.Plural(r.OperatorAllowed.Requests, "request"), about, prose.Plural(r.OperatorAllowed.Clients,
+			"client")))
 }

@@ -130,7 +130,8 @@ func operatorsLog(t testing.TB) (lines []string, overrides *testOverrides, polic
 				Until: at("10:00:20").Add(500 * time.Millisecond)},
 			ban("198.51.100.3", "10:00:25", "10:00:40"), // begins later, never longer than its length
 			{Client: clientID(t, "203.0.113.9"), Action: fairshare.Allow, Since: at("09:00:00")},
-			{Client: clientID(t, "203.0.113.8"), Action: fairshare.Allow, Since: at("09:00:00"), Until: at("10:00:15")},
+			{Client: clientID(t, "203.0.113.8"), Action: fairshare.Allow, Since: at("09:00:00"),
+				Until: at("10:00:15")},
 			ban("goodbot", "09:00:00", ""),
 		},
 		labels: []registry.Label{{Client: clientID(t, "203.0.113.7"), Name: "partner"}},
@@ -148,7 +149,8 @@ func TestOverridesInTheReport(t *testing.T) {
 	lines, overrides, policy := operatorsLog(t)
 	var verdicts bytes.Buffer
 	opts := Options{
-		Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log", lines...)},
+		Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t), Logs: []string{writeLines(t, "log",
+			lines...)},
 		Bot: testBot, Override: overrides.find, Verdicts: &verdicts, Top: 3,
 	}
 	report := replayAll(t, opts)
@@ -174,8 +176,10 @@ func TestOverridesInTheReport(t *testing.T) {
 	}
 	wantRules := []RuleReport{
 		{Name: "partners", Matched: 4},
-		{Name: "one an hour", Matched: 6, Refused: 4, Clients: 2, Resource: "requests"},
-		{Name: "ban by an operator", Matched: 17, Refused: 7, Blocked: 10, Clients: 4},
+		{Name: "one an hour", Matched: 6, Refused: 4, Clients: 2, Resource: "requests",
+			Saved: Usage{Requests: 4, Bytes: 400}},
+		{Name: "ban by an operator", Matched: 17, Refused: 7, Blocked: 10, Clients: 4,
+			Saved: Usage{Requests: 17, Bytes: 1610}, People: 1, MaybePeople: 1},
 	}
 	if diff := cmp.Diff(wantRules, report.Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
@@ -301,7 +305,7 @@ func TestFloodOfOverriddenClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.bounds = bounds{clients: 100, agents: 10, networks: 1000, effects: 70}
+	r.bounds = bounds{clients: 100, agents: 10, networks: 1000, effects: 70, paths: 10}
 	report, err := r.Run(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -347,7 +351,8 @@ func TestBansOfNetworksAreReported(t *testing.T) {
 	opts := Options{Policy: policy, Limiter: memory(1 << 20), Client: clientFunc(t),
 		Logs: []string{writeLines(t, "log", lines...)}}
 	report := replayAll(t, opts)
-	want := RuleReport{Name: "one", Matched: 256, Refused: 152, Banned: 129, Clients: 140, Networks: 1,
+	want := RuleReport{Name: "one", Matched: 256, Refused: 152, Banned: 129, Clients: 140,
+		Saved: Usage{Requests: 152, Bytes: 15200}, Networks: 1,
 		Resource: "requests"}
 	if report.Rules[0] != want {
 		t.Errorf("%+v, want %+v", report.Rules[0], want)

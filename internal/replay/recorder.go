@@ -6,20 +6,23 @@ import (
 	"strings"
 
 	"fairshare"
+	"fairshare/internal/accesslog"
 	"fairshare/internal/census"
 	"fairshare/internal/network"
 )
 
-// bounds bound the memory of a run: about 100 MB if all are reached.
+// bounds bound the memory of a run: about 170 MB if all are reached.
 type bounds struct {
 	clients  int // distinguished exactly
 	agents   int
 	networks int // of replaced clients
 	effects  int // pairs of a client and a rule that refused it
 	members  int // pairs of a client and a bot that it was recognized as
+	paths    int // distinguished exactly
 }
 
-var usualBounds = bounds{clients: 1 << 20, agents: 1 << 15, networks: 1 << 16, effects: 1 << 20, members: 1 << 18}
+var usualBounds = bounds{clients: 1 << 20, agents: 1 << 15, networks: 1 << 16, effects: 1 << 20, members: 1 << 18,
+	paths: 1 << 15}
 
 const (
 	mostReasons = 64  // why lines were skipped
@@ -36,6 +39,7 @@ type recorder struct {
 	logs     []*logFile
 	dns      *dnsLookups    // nil if the DNS is not asked
 	verdicts *verdictWriter // nil without Options.Verdicts
+	differ   *differ        // nil without Options.Before
 	unused   chan *chunk
 
 	judged, skipped         int64
@@ -50,6 +54,8 @@ type recorder struct {
 	rules    []ruleCount
 	clients  *ranking[client]
 	agents   *ranking[agent]
+	paths    *ranking[pathCount]
+	tree     pathTree                      // of replaced paths
 	networks map[netip.Prefix]networkCount // of replaced clients
 	effects  []effect                      // linked from clients; index 0 means none
 	free     uint32                        // the first unused effect
@@ -64,7 +70,9 @@ type recorder struct {
 	botCounts []botCount          // by botID−1
 	members   map[member]struct{} // clients of bots; nil after there were too many
 	pending   int64               // lines of bots that could be verified, and were neither verified nor forged
-	bytes     int64               // of all lines
+	total     usage               // of all lines
+	has       accesslog.Fields    // of all lines
+	empty     int64               // lines of connections without a request
 }
 
 // A Position is a line of a log.
@@ -78,6 +86,7 @@ type ruleCount struct {
 	passed                   int64  // because an operator has allowed the client
 	clients                  int64  // as long as they are counted exactly
 	seen                     sketch // afterwards
+	saved                    usage  // of the requests refused or blocked
 }
 
 // distinct returns how many different clients the rule refused, blocked or let pass.
@@ -96,6 +105,9 @@ type client struct {
 	votes   uint16 // requests with agent, minus those with others
 	looks   uint16 // behavior of people's browsers, see looksAll
 
+	bytes, time int64 // of its requests; time in ns
+	statuses    statuses
+
 	bot     botID // of agent
 	counted botID // for which the client was last counted
 }
@@ -113,14 +125,18 @@ type agent struct {
 	text    string
 	refused uint32 // or blocked
 	browser bool
+	bytes   int64
+	time    int64 // ns
 	bot     botID // of the first client with this user agent
 }
 
 // An effect counts how often one rule refused or blocked one client.
 type effect struct {
-	next  uint32
-	count uint32
-	row   int32
+	next   uint32
+	count  uint32
+	row    int32
+	method method // of the first request that was refused or blocked
+	path   uint64 // of that request: a hash of recorder.paths
 }
 
 type networkCount struct{ requests, refused, blocked int64 }
@@ -153,6 +169,10 @@ func newRecorder(r *Replay) *recorder {
 	}
 	rec.clients = newRanking(r.bounds.clients, rec.keepNetwork)
 	rec.agents = newRanking(r.bounds.agents, func(*ranked[agent]) {})
+	rec.paths = newRanking(r.bounds.paths, func(p *ranked[pathCount]) { rec.tree.add(p.facts.text, pathTotalOf(p)) })
+	if r.opts.Before != nil {
+		rec.differ = newDiffer(r.opts.Before)
+	}
 	if r.opts.Verdicts != nil {
 		rec.verdicts = newVerdictWriter(r.opts.Verdicts, &r.opts)
 	}
@@ -201,7 +221,7 @@ func (rec *recorder) items(items []item, log *logFile) {
 		some := items[:min(len(items), 32)]
 		items = items[len(some):]
 		for i := range some {
-			rec.touched += rec.clients.touch(some[i].client)
+			rec.touched += rec.clients.touch(some[i].client) + rec.paths.touch(some[i].path)
 		}
 		for i := range some {
 			rec.line(&some[i], log)
@@ -254,19 +274,35 @@ func (rec *recorder) line(it *item, log *logFile) {
 	case fairshare.Block:
 		rec.block++
 	}
-	rec.bytes = addBytes(rec.bytes, e.Bytes)
+	u := usageOf(e)
+	rec.total.add(u)
+	rec.has |= e.Has
+	cl.facts.bytes, cl.facts.time = addBytes(cl.facts.bytes, u.bytes), addBytes(cl.facts.time, u.time)
+	ag.facts.bytes, ag.facts.time = addBytes(ag.facts.bytes, u.bytes), addBytes(ag.facts.time, u.time)
+	cl.facts.statuses.add(status(e))
+	if e.NoRequest {
+		rec.empty++
+	} else if e.Has&accesslog.HasPath != 0 {
+		rec.path(it, u, it.isRefused())
+	}
 	if it.bot != 0 {
-		rec.bot(it, cl)
+		rec.bot(it, cl, u)
+	}
+	if rec.opts.Trail != nil {
+		rec.opts.Trail.add(it, rec.opts)
+	}
+	if rec.differ != nil {
+		rec.compare(it, u)
 	}
 	rec.chart.add(at, it.enforced.action != fairshare.Allow)
 	if it.enforced.rule != noRule {
 		ag.facts.refused++
-		rec.addEffect(cl, &it.enforced)
+		rec.addEffect(cl, it, &it.enforced)
 	} else if it.req.Override.Action == fairshare.Allow {
-		rec.addEffect(cl, &finding{action: fairshare.Allow, rule: rec.operator})
+		rec.addEffect(cl, it, &finding{action: fairshare.Allow, rule: rec.operator})
 	}
 	if it.dryRun.rule != noRule {
-		rec.addEffect(cl, &it.dryRun)
+		rec.addEffect(cl, it, &it.dryRun)
 	}
 }
 
@@ -296,7 +332,7 @@ func (rec *recorder) agent(it *item) *ranked[agent] {
 }
 
 // addEffect counts the effect of a rule, or of an operator's override, on a client.
-func (rec *recorder) addEffect(cl *ranked[client], f *finding) {
+func (rec *recorder) addEffect(cl *ranked[client], it *item, f *finding) {
 	row := rec.row(f)
 	rule := rec.ruleOf(row)
 	r := &rec.rules[rule]
@@ -307,6 +343,9 @@ func (rec *recorder) addEffect(cl *ranked[client], f *finding) {
 		r.blocked++
 	default:
 		r.refused++
+	}
+	if f.action != fairshare.Allow {
+		r.saved.add(usageOf(it.entry))
 	}
 	if f.ban == fairshare.BanStarted {
 		r.banned++
@@ -343,7 +382,8 @@ func (rec *recorder) addEffect(cl *ranked[client], f *finding) {
 		r.seen.add(cl.hash)
 		return
 	}
-	rec.effects[i] = effect{next: cl.facts.effects, count: 1, row: row}
+	rec.effects[i] = effect{next: cl.facts.effects, count: 1, row: row, method: methodOf(it.req.Method),
+		path: it.path}
 	cl.facts.effects = i
 }
 

@@ -46,6 +46,10 @@ type Options struct {
 	// is called concurrently and must not block.
 	Bot func(addr netip.Addr, userAgent string) fairshare.Bot
 
+	// AI returns the operator and the purpose of an AI bot, see Training, by its name; the purpose of
+	// other bots is "". nil means that the report has no such rows.
+	AI func(name string) (operator, purpose string)
+
 	// Owner returns the owner of an address; nil means that no owner is known. It is called
 	// concurrently.
 	Owner func(netip.Addr) fairshare.Owner
@@ -85,7 +89,18 @@ type Options struct {
 	Log      accesslog.Options // Workers and BlockSize: 0 means a value that fits the number of logs
 	Verdicts io.Writer         // gets a line for each judged request; nil means none
 	Top      int               // how many clients, networks and user agents are reported; 0 means 10
-	Known    []Network         // not of clients: proxies of large providers, private addresses
+	Trail    *Trail            // gets the verdict on each line; nil means none
+	Before   *Trail            // the verdicts of an earlier run over the same logs, to compare with; nil means none
+
+	// Person is called at the end for each client that looks like a person, see People; nil means
+	// nothing.
+	Person func(netip.Addr)
+
+	// Measure makes a run that refuses nothing by limits and finds out how much of each limit the
+	// clients need for which it returns true: Report.Least. nil means an ordinary run.
+	Measure func(netip.Addr) bool
+
+	Known []Network // not of clients: proxies of large providers, private addresses
 }
 
 // A Network is a set of addresses with a name for the report.
@@ -112,6 +127,9 @@ func New(opts Options) (*Replay, error) {
 	}
 	policy := *opts.Policy
 	policy.DryRun = false
+	if opts.Measure != nil {
+		opts.Limiter = opts.meters
+	}
 	opts.Policy = &policy
 	r := &Replay{opts: opts, bounds: usualBounds}
 	r.tune()

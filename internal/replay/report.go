@@ -56,6 +56,20 @@ type Report struct {
 	BrowserFleets []BrowserFleet `json:"browser_fleets"` // with the most requests first, at most 1000
 	Assetless     Assetless      `json:"browsers_without_assets"`
 	Owners        []TopOwner     `json:"owners"` // with the most requests; none without Options.Owner
+
+	Total        Usage        `json:"total"`                // of all judged lines
+	Saved        Usage        `json:"saved"`                // of those that were refused or blocked
+	HasBytes     bool         `json:"has_bytes"`            // the log has the bytes of answers
+	HasTime      bool         `json:"has_time"`             // the log has the time of requests
+	Empty        int64        `json:"no_request"`           // lines of connections on which no request came
+	TopByBytes   []TopClient  `json:"top_by_bytes"`         // clients with the most bytes; none without bytes
+	TopByTime    []TopClient  `json:"top_by_time"`          // clients with the most time; none without time
+	AI           []AIOperator `json:"ai"`                   // AI bots by operator and purpose, the largest share first
+	Least        []LeastLimit `json:"least,omitempty"`      // with Options.Measure
+	Difference   *Difference  `json:"difference,omitempty"` // with Options.Before
+	Advice       *Advice      `json:"advice,omitempty"`     // what to do; nil if it was not computed
+	Paths        []PathUsage  `json:"paths"`                // with the largest shares; at most 100
+	PathPatterns []PathUsage  `json:"path_patterns"`        // the same as patterns; a request counts once
 }
 
 // Verdicts counts the judged lines by enforced action.
@@ -79,6 +93,10 @@ type RuleReport struct {
 	Networks  int64  `json:"banned_networks"`
 	Resource  string `json:"resource,omitempty"`  // of its limit, by its name in policies
 	Allowance string `json:"allowance,omitempty"` // what the limit allows, as text
+	Saved     Usage  `json:"saved"`               // of the requests refused or blocked
+	People    int64  `json:"people"`              // of Clients: those that look like people, see People
+	// of Clients: those with a browser's user agent that are not known bots; People are among them
+	MaybePeople int64 `json:"maybe_people"`
 }
 
 // A TopClient has the figures of one client.
@@ -92,6 +110,10 @@ type TopClient struct {
 	Approximate bool   `json:"approximate,omitempty"` // Requests may be too high
 	Bot         string `json:"bot,omitempty"`         // of that user agent
 	BotState    string `json:"bot_state,omitempty"`   // as BotReport.State
+
+	Bytes    int64    `json:"bytes"`   // of the answers
+	Seconds  float64  `json:"seconds"` // see Usage
+	Statuses Statuses `json:"statuses"`
 }
 
 // A RefusedClient is a client that was refused or blocked.
@@ -118,6 +140,9 @@ type TopUserAgent struct {
 	Refused     int64  `json:"refused"` // or blocked
 	Approximate bool   `json:"approximate,omitempty"`
 	Bot         string `json:"bot,omitempty"` // of that user agent
+
+	Bytes   int64   `json:"bytes"`
+	Seconds float64 `json:"seconds"`
 }
 
 // People has the figures of clients that look like people: they have a browser's user
@@ -129,6 +154,7 @@ type People struct {
 	Refused  int64        `json:"refused"` // or blocked
 	Hurt     int64        `json:"hurt"`    // of Clients: those that were refused or blocked
 	Rules    []PeopleRule `json:"rules"`   // that refused or blocked them, the most refusals first
+	Named    []HurtClient `json:"named"`   // of Hurt: those with the most refusals
 }
 
 // A PeopleRule has the effect of one rule on clients that look like people.
@@ -209,6 +235,10 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 		Restarts:    j.restarts,
 		Backwards:   Backwards{rec.backwards, time.Duration(rec.furthest).Seconds(), rec.furthestAt},
 		OverTime:    rec.chart.slices(mostSlices),
+		Total:       rec.total.report(),
+		HasBytes:    rec.has&accesslog.HasBytes != 0,
+		HasTime:     rec.has&(accesslog.HasDuration|accesslog.HasUpstream) != 0,
+		Empty:       rec.empty,
 	}
 	if r.Restarts.At == nil {
 		r.Restarts.At = []Restart{}
@@ -217,13 +247,17 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 		from, to := time.Unix(0, rec.first).UTC(), time.Unix(0, rec.last).UTC()
 		r.From, r.To = &from, &to
 	}
+	saved := rec.rules[rec.operator].saved // by operators' bans
 	r.Rules = make([]RuleReport, len(rp.opts.Policy.Rules))
 	for i := range r.Rules {
 		rule, count := &rp.opts.Policy.Rules[i], &rec.rules[i]
 		r.Rules[i] = RuleReport{
 			Name: rule.Name, Matched: j.matched[i], DryRun: rule.DryRun,
 			Refused: count.refused, Blocked: count.blocked, Banned: count.banned + j.networks[i],
-			Networks: j.networks[i],
+			Networks: j.networks[i], Saved: count.saved.report(),
+		}
+		if !rule.DryRun {
+			saved.add(count.saved)
 		}
 		r.Rules[i].Clients, r.Rules[i].Approximate = count.distinct()
 		if lim := rule.Limit; lim != nil {
@@ -233,6 +267,7 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 			}
 		}
 	}
+	r.Saved = saved.report()
 	rec.addOperators(r)
 	rec.addClients(r)
 	order := rec.byAddress()
@@ -245,6 +280,12 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 	rec.addBots(r)
 	rec.addAgents(r)
 	rec.addPeople(r)
+	rec.addHurt(r)
+	rec.addDifference(r)
+	rec.addPersons()
+	j.addLeast(r)
+	rec.addAI(r)
+	rec.addPaths(r)
 	r.Reasons = make([]SkipReason, 0, len(rec.reasons))
 	for text, reason := range rec.reasons {
 		r.Reasons = append(r.Reasons, SkipReason{Reason: text, Lines: reason.lines, Samples: reason.samples})
@@ -286,7 +327,8 @@ func (c *client) address() netip.Addr { return netip.AddrFrom16(c.addr).Unmap() 
 func (c *client) compare(d *client) int { return c.address().Compare(d.address()) }
 
 func (rec *recorder) top(cl *ranked[client]) TopClient {
-	t := TopClient{Client: cl.facts.address().String(), Requests: int64(cl.count), Approximate: cl.over > 0}
+	t := TopClient{Client: cl.facts.address().String(), Requests: int64(cl.count), Approximate: cl.over > 0,
+		Bytes: cl.facts.bytes, Seconds: time.Duration(cl.facts.time).Seconds(), Statuses: cl.facts.statuses.report()}
 	t.Refused, t.Blocked = rec.refusalsOf(cl)
 	if ag := rec.agents.find(cl.facts.agent); ag != nil {
 		t.UserAgent = strings.ToValidUTF8(ag.facts.text, "\uFFFD")
@@ -309,6 +351,8 @@ func (rec *recorder) addClients(r *Report) {
 	for _, i := range top {
 		r.Top = append(r.Top, rec.top(rec.clients.at(i)))
 	}
+	r.TopByBytes = rec.topBy(func(c *client) int64 { return c.bytes })
+	r.TopByTime = rec.topBy(func(c *client) int64 { return c.time })
 	for i := range rec.clients.n {
 		refused, blocked := rec.refusalsOf(rec.clients.at(i))
 		if refused > 0 {
@@ -334,6 +378,20 @@ func (rec *recorder) addClients(r *Report) {
 				Person: rec.person(cl)})
 		}
 	}
+}
+
+// topBy returns the clients with the most of something that a log may lack.
+func (rec *recorder) topBy(figure func(*client) int64) []TopClient {
+	found := []TopClient{}
+	for _, i := range best(rec.clients.n, rec.opts.Top, func(a, b int) int {
+		x, y := rec.clients.at(a), rec.clients.at(b)
+		return cmp.Or(cmp.Compare(figure(&y.facts), figure(&x.facts)), x.facts.compare(&y.facts))
+	}) {
+		if cl := rec.clients.at(i); figure(&cl.facts) > 0 {
+			found = append(found, rec.top(cl))
+		}
+	}
+	return found
 }
 
 // topRule returns the enforced rule that refused or blocked a client most often.
@@ -423,6 +481,7 @@ func (rec *recorder) addAgents(r *Report) {
 		r.UserAgents = append(r.UserAgents, TopUserAgent{
 			UserAgent: strings.ToValidUTF8(ag.facts.text, "\uFFFD"), Requests: int64(ag.count),
 			Refused: int64(ag.facts.refused), Approximate: ag.over > 0, Bot: rec.bots.bot(ag.facts.bot).Name,
+			Bytes: ag.facts.bytes, Seconds: time.Duration(ag.facts.time).Seconds(),
 		})
 	}
 }
@@ -436,10 +495,30 @@ func (rec *recorder) person(cl *ranked[client]) bool {
 	return ag != nil && ag.facts.browser
 }
 
+// maybePerson reports whether a client may be a person: it has a browser's user agent and is
+// not a known bot.
+func (rec *recorder) maybePerson(cl *ranked[client]) bool {
+	if cl.facts.bot != 0 {
+		return false
+	}
+	ag := rec.agents.find(cl.facts.agent)
+	return ag != nil && ag.facts.browser
+}
+
 func (rec *recorder) addPeople(r *Report) {
 	byRule := make([]PeopleRule, len(rec.rules))
+	maybe := make([]int64, len(rec.rules))
 	for i := range rec.clients.n {
 		cl := rec.clients.at(i)
+		if cl.facts.effects != 0 && rec.maybePerson(cl) {
+			operator := false
+			for k := cl.facts.effects; k != 0; k = rec.effects[k].next {
+				if rule := rec.ruleOf(rec.effects[k].row); rule != rec.operator || !operator {
+					maybe[rule]++
+					operator = operator || rule == rec.operator
+				}
+			}
+		}
 		if !rec.person(cl) {
 			continue
 		}
@@ -466,6 +545,9 @@ func (rec *recorder) addPeople(r *Report) {
 	}
 	r.People.Rules = []PeopleRule{}
 	for i, p := range byRule {
+		if i < len(r.Rules) {
+			r.Rules[i].People, r.Rules[i].MaybePeople = p.Clients, maybe[i]
+		}
 		if p.Refused > 0 {
 			p.Rule = rec.opts.nameOf(int32(i))
 			r.People.Rules = append(r.People.Rules, p)

@@ -69,7 +69,8 @@ func TestVerdictsFile(t *testing.T) {
 	opts.Verdicts = &out
 	report := replayAll(t, opts)
 	got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	if want := "line\ttime\tclient\taction\trule\tretry_after\tfile"; got[0] != want {
+	if want := "line\ttime\tclient\taction\trule\tretry_after\tfile\tbot\tbot_state\tasn\tfleet\tmethod\tpath\tstatus\t" +
+		"bytes\tseconds"; got[0] != want {
 		t.Fatalf("the first line is %q, want %q", got[0], want)
 	}
 	got = got[1:]
@@ -84,8 +85,12 @@ func TestVerdictsFile(t *testing.T) {
 		if l.enforced.action == fairshare.Refuse {
 			wait = strconv.FormatInt(int64(max((l.enforced.wait+time.Second-1)/time.Second, 1)), 10)
 		}
-		want := fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%s\t%s", l.entry.Line, l.entry.Time.Format(time.RFC3339Nano),
-			l.entry.Client, l.enforced.action, rule, wait, path)
+		var req fairshare.Request
+		req.SetTarget(l.entry.Target)
+		want := fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%s\t%s\t\t\t\t\t%s\t%s\t%d\t%d\t0", l.entry.Line,
+			l.entry.Time.Format(time.RFC3339Nano),
+			l.entry.Client, l.enforced.action, rule, wait, path, l.entry.Method, req.Path, l.entry.Status,
+			l.entry.Bytes)
 		if got[i] != want {
 			t.Fatalf("verdict %d is\n%q, want\n%q", i, got[i], want)
 		}
@@ -111,7 +116,8 @@ func TestVerdictsOfFineTimes(t *testing.T) {
 	replayAll(t, Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t),
 		Logs: []string{path}, Verdicts: &out})
 	_, got, _ := strings.Cut(out.String(), "\n")
-	want := "1\t2015-05-17T10:05:03.25Z\t192.0.2.1\tallow\t\t\t" + strings.ReplaceAll(path, "\t", `\t`) + "\n"
+	want := "1\t2015-05-17T10:05:03.25Z\t192.0.2.1\tallow\t\t\t" + strings.ReplaceAll(path, "\t",
+		`\t`) + "\t\t\t\t\tGET\t/\t200\t5\t0.001\n"
 	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -304,7 +310,8 @@ func storyPolicy() *fairshare.Policy {
 		{Name: "dry block", Match: fairshare.Match{UserAgent: []string{"somebot"}}, Action: fairshare.Block,
 			DryRun: true},
 		{Name: "rapid", Limit: requests(3, 10*time.Second), Ban: &fairshare.BanTerms{After: 12, For: time.Minute}},
-		{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 5, Window: time.Minute}, DryRun: true},
+		{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 5, Window: time.Minute},
+			DryRun: true},
 	}}
 }
 
@@ -398,7 +405,7 @@ func TestFloodOfClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.bounds = bounds{clients: 200, agents: 10, networks: 1000, effects: 150}
+	r.bounds = bounds{clients: 200, agents: 10, networks: 1000, effects: 150, paths: 10}
 	report, err := r.Run(context.Background())
 	if err != nil {
 		t.Fatal(err)

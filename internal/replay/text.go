@@ -24,6 +24,10 @@ type Style struct {
 
 	// NoUpstream says that the policy has no upstream: hints for serve then name one.
 	NoUpstream bool
+
+	// Unmeasured names each fact that a rule tests and the logs lack. Without it one line says
+	// how many rules are affected.
+	Unmeasured bool
 }
 
 // WriteText writes the report as text.
@@ -37,16 +41,19 @@ func (r *Report) WriteText(w io.Writer, style Style) error {
 	if r.Lines > r.Skipped {
 		p.warnings(r)
 		p.verdicts(r)
-		p.overTime(r)
-		p.rules(r)
+		p.advice(r)
+		p.people(r)
 		p.clients(r)
+		p.ai(r)
 		p.bots(r)
+		p.robots(r)
+		p.paths(r)
 		p.fleets(r)
 		p.browserFleets(r)
 		p.owners(r)
-		p.robots(r)
+		p.rules(r)
 		p.refused(r)
-		p.people(r)
+		p.overTime(r)
 		p.unmeasured(r)
 	} else {
 		p.warnings(r)
@@ -164,6 +171,15 @@ func (p *printer) verdicts(r *Report) {
 		}
 		p.line("  %12s  %7s  %s%s", prose.Number(v.n), prose.Percent(v.n, all), v.action, of)
 	}
+	if r.Saved.Requests > 0 && (r.Saved.Bytes > 0 || r.Saved.Seconds > 0) {
+		f := Finding{BytesShare: part(r.Saved.Bytes, r.Total.Bytes)}
+		text := "This saves " + prose.Size(r.Saved.Bytes) + " of answers (" + prose.Share(f.BytesShare) + ")"
+		if r.Total.Seconds > 0 {
+			text += ", and " + duration(r.Saved.Seconds) + " of the site's time (" +
+				prose.Share(r.Saved.Seconds/r.Total.Seconds) + ")"
+		}
+		p.text(2, 2, text+".")
+	}
 }
 
 // Bars of one column, from nothing to full.
@@ -276,22 +292,124 @@ func dashed(n int64, text string) string {
 	return text
 }
 
+// A figures formats the columns of requests, bytes and time that a log has.
+type figures struct {
+	all         Usage
+	bytes, time bool
+	narrow      bool // only the shares
+}
+
+// figures returns the columns that fit into room.
+func (p *printer) figures(r *Report, room int) figures {
+	f := figures{all: r.Total, bytes: r.HasBytes && r.Total.Bytes > 0, time: r.HasTime && r.Total.Seconds > 0}
+	f.narrow = f.width() > room
+	return f
+}
+
+// width is the number of columns that head and row fill.
+func (f *figures) width() int { return len(f.head()) }
+
+func (f *figures) head() string {
+	column := func(name string) string {
+		if f.narrow {
+			return fmt.Sprintf("%10s", name)
+		}
+		return fmt.Sprintf("%10s%8s", name, "")
+	}
+	text := column("requests")
+	if f.bytes {
+		text += column("bytes")
+	}
+	if f.time {
+		text += column("time")
+	}
+	return text
+}
+
+func (f *figures) row(u Usage) string {
+	column := func(amount string, share float64) string {
+		if f.narrow {
+			return fmt.Sprintf("%10s", prose.Share(share))
+		}
+		return fmt.Sprintf("%10s%8s", amount, prose.Share(share))
+	}
+	text := column(prose.Number(u.Requests), part(u.Requests, f.all.Requests))
+	if f.bytes {
+		text += column(prose.Size(u.Bytes), part(u.Bytes, f.all.Bytes))
+	}
+	if f.time {
+		text += column(shortTime(u.Seconds), u.Seconds/f.all.Seconds)
+	}
+	return text
+}
+
+// shortTime writes a sum of time in few columns: "850 ms", "12.5 s", "14 min", "3.2 h".
+func shortTime(seconds float64) string {
+	switch {
+	case seconds == 0:
+		return "0 s"
+	case seconds < 1:
+		return fmt.Sprintf("%.0f ms", seconds*1000)
+	case seconds < 100:
+		return fmt.Sprintf("%.1f s", seconds)
+	case seconds < 100*60:
+		return fmt.Sprintf("%.0f min", seconds/60)
+	}
+	return fmt.Sprintf("%.1f h", seconds/3600)
+}
+
+// largest returns the clients with the largest shares of the requests, bytes or time.
+func (r *Report) largest() []TopClient {
+	var found []TopClient
+	for _, t := range slices.Concat(r.Top, r.TopByBytes, r.TopByTime) {
+		if !slices.ContainsFunc(found, func(f TopClient) bool { return f.Client == t.Client }) {
+			found = append(found, t)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b TopClient) int { return a.usage().compare(b.usage(), r.Total) })
+	return found[:min(len(found), len(r.Top))]
+}
+
+func (t *TopClient) usage() Usage { return Usage{t.Requests, t.Bytes, t.Seconds} }
+
 func (p *printer) clients(r *Report) {
 	all := r.Lines - r.Skipped
 	p.heading("Largest clients")
 	wide := 0
-	for _, t := range r.Top {
+	top := r.largest()
+	for _, t := range top {
 		wide = max(wide, len(t.Client))
 	}
 	for _, n := range r.Networks {
 		wide = max(wide, len(n.Network))
 	}
 	wide = min(wide, 39)
-	rest := p.Width - 2 - wide - 2*10 - 2
-	p.line("  %-*s%10s%10s  %s", wide, "client", "requests", "share", "user agent")
-	for _, t := range r.Top {
-		p.line("  %-*s%10s%10s  %s", wide, t.Client, prose.Number(t.Requests), prose.Percent(t.Requests, all),
-			p.clientText(&t, rest))
+	f := p.figures(r, p.Width-2-min(wide, 18))
+	if f.width() > p.Width-2-wide {
+		f.narrow = true
+	}
+	rest := p.Width - 2 - wide - f.width() - 2
+	below := rest < 24 // the user agent gets a line of its own
+	if below {
+		rest = p.Width - 6
+		p.line("  %-*s%s", wide, "client", f.head())
+	} else {
+		p.line("  %-*s%s  %s", wide, "client", f.head(), "user agent")
+	}
+	for _, t := range top {
+		text := p.clientText(&t, rest)
+		errors := t.Statuses.text(rest - utf8.RuneCountInString(text) - 2)
+		if below {
+			p.line("  %-*s%s", wide, t.Client, f.row(t.usage()))
+			p.line("      %s", text+errors)
+			continue
+		}
+		p.line("  %-*s%s  %s", wide, t.Client, f.row(t.usage()), text+errors)
+	}
+	if r.Empty > 0 {
+		p.text(2, 2,
+			fmt.Sprintf("Connections on which no request came: %s. Browsers open some in advance; the server's "+
+				"400 and 408 for them are not errors of clients.", prose.Plural(r.Empty, "line")))
 	}
 	p.w.WriteByte('\n')
 	p.line("  %-*s%10s%10s  %s", wide, "network", "requests", "share", "clients")
@@ -308,6 +426,92 @@ func (p *printer) clients(r *Report) {
 	for _, a := range r.UserAgents {
 		p.line("%12s%10s%10s  %s", prose.Number(a.Requests), prose.Percent(a.Requests, all), dash(a.Refused),
 			p.agent(a.UserAgent, rest))
+	}
+}
+
+// text describes errors that are many for a client, if they fit: "; 856 errors 4xx".
+func (s *Statuses) text(room int) string {
+	all := s.OK + s.Redirects + s.Client + s.Server
+	text := ""
+	if 5*s.Client > all {
+		text += "; " + prose.Number(s.Client) + " × 4xx"
+	}
+	if 5*s.Server > all {
+		text += "; " + prose.Number(s.Server) + " × 5xx"
+	}
+	if utf8.RuneCountInString(text) > room+2 {
+		return ""
+	}
+	return text
+}
+
+// ai writes the operators of AI bots.
+func (p *printer) ai(r *Report) {
+	if len(r.AI) == 0 {
+		return
+	}
+	f := p.figures(r, p.Width-11)
+	var sum Usage
+	for i := range r.AI {
+		sum.Requests, sum.Bytes, sum.Seconds = sum.Requests+r.AI[i].Requests, sum.Bytes+r.AI[i].Bytes,
+			sum.Seconds+r.AI[i].Seconds
+	}
+	title := fmt.Sprintf("AI: %s of the requests", prose.Percent(sum.Requests, f.all.Requests))
+	if f.bytes {
+		title += fmt.Sprintf(", %s of the bytes", prose.Percent(sum.Bytes, f.all.Bytes))
+	}
+	if f.time {
+		title += fmt.Sprintf(", %s of the time", prose.Share(sum.Seconds/f.all.Seconds))
+	}
+	p.heading(title)
+	wide := p.Width - 2 - f.width() - 9
+	below := wide < 30
+	if below {
+		wide = p.Width - 2
+		p.line("  %s", "operator (purpose: bots)")
+		p.line("  %s%9s", f.head(), "refused")
+	} else {
+		p.line("  %-*s%s%9s", wide, "operator (purpose: bots)", f.head(), "refused")
+	}
+	rows := min(len(r.AI), max(len(r.Top), shownAI))
+	for i := range r.AI[:rows] {
+		o := &r.AI[i]
+		name := prose.Cut(prose.Printable(fmt.Sprintf("%s (%s: %s)", o.Operator, o.Purpose, strings.Join(o.Bots,
+			", "))), wide)
+		if below {
+			p.line("  %s", name)
+			p.line("  %s%9s", f.row(o.Usage), dash(o.Refused))
+			continue
+		}
+		p.line("  %-*s%s%9s", wide, name, f.row(o.Usage), dash(o.Refused))
+	}
+	if more := len(r.AI) - rows; more > 0 {
+		p.line("  and %d more: --json shows them", more)
+	}
+	p.text(2, 2, "training: collects pages for models; search: for an index of answers; user: because a person asks")
+}
+
+// shownAI is how many operators the text shows at least.
+const shownAI = 10
+
+// paths writes the paths and patterns of paths with the largest shares.
+func (p *printer) paths(r *Report) {
+	if len(r.PathPatterns) == 0 {
+		return
+	}
+	f := p.figures(r, p.Width-43)
+	p.heading("Largest paths (* is any text)")
+	p.line("  %s%10s%9s  %s", f.head(), "refused", "errors", "path")
+	rest := p.Width - 2 - f.width() - 19 - 2
+	for i := range r.PathPatterns[:min(len(r.PathPatterns), max(len(r.Top), 1))] {
+		row := &r.PathPatterns[i]
+		path := prose.Printable(row.Path)
+		if room := p.Width - 6; rest < 24 && utf8.RuneCountInString(path) > rest {
+			p.line("  %s%10s%9s", f.row(row.Usage), dash(row.Refused), dash(row.Errors))
+			p.line("      %s", prose.Cut(path, room))
+			continue
+		}
+		p.line("  %s%10s%9s  %s", f.row(row.Usage), dash(row.Refused), dash(row.Errors), prose.Cut(path, rest))
 	}
 }
 
@@ -382,13 +586,16 @@ func (p *printer) refused(r *Report) {
 			prose.Number(t.Requests), rule,
 			prose.Cut(prose.Printable(t.Rule), rule), agent)
 	}
+	if slices.ContainsFunc(r.MostRefused, func(t RefusedClient) bool { return t.Person }) {
+		p.line("  + looks like a person")
+	}
 }
 
 func (p *printer) people(r *Report) {
 	if r.Verdicts.Refuse+r.Verdicts.Block == 0 {
 		return
 	}
-	p.heading("People who may have been refused")
+	p.heading("People who may have been hurt")
 	if !r.People.Known {
 		p.text(2, 0, "Unknown: this needs a log with paths, status, referers and user agents.")
 		return
@@ -399,18 +606,51 @@ func (p *printer) people(r *Report) {
 			prose.Number(r.People.Clients), how))
 		return
 	}
-	p.text(2, 0, fmt.Sprintf("%s of %s refused or blocked requests (%s) came from %s of the %s clients %s (+ above).",
+	p.text(2, 0, fmt.Sprintf("%s of %s refused or blocked requests (%s) came from %s of the %s clients %s.",
 		prose.Number(r.People.Refused), prose.Number(r.Verdicts.Refuse+r.Verdicts.Block),
 		prose.Percent(r.People.Refused, r.Verdicts.Refuse+r.Verdicts.Block),
 		prose.Number(r.People.Hurt), prose.Number(r.People.Clients), how))
 	for _, rule := range r.People.Rules {
-		p.text(2, 2, fmt.Sprintf("by %q: %s from %s", prose.Printable(rule.Rule), prose.Plural(rule.Refused, "request"),
+		p.text(2, 2, fmt.Sprintf("by %q: %s from %s", prose.Printable(rule.Rule), prose.Plural(rule.Refused,
+			"request"),
 			prose.Plural(rule.Clients, "client")))
+	}
+	for i := range r.People.Named {
+		h := &r.People.Named[i]
+		who := fmt.Sprintf("%s, %s of %s: ", h.Client, prose.Number(h.Refused+h.Blocked), prose.Plural(h.Requests,
+			"request"))
+		p.line("  %s%s", who, p.agent(h.UserAgent, max(p.Width-2-utf8.RuneCountInString(who), 12)))
+		for _, by := range h.Rules {
+			what := ""
+			if by.Path != "" {
+				what = ", first " + strings.TrimSpace(by.Method+" "+prose.Cut(prose.Printable(by.Path), 60))
+			}
+			p.text(6, 2, fmt.Sprintf("%s by %q%s", prose.Number(by.Requests), prose.Printable(by.Rule), what))
+		}
+	}
+	if more := r.People.Hurt - int64(len(r.People.Named)); more > 0 {
+		p.text(2, 2, fmt.Sprintf("and %s more: --top shows more of them", prose.Number(more)))
 	}
 }
 
 func (p *printer) unmeasured(r *Report) {
 	if len(r.Unmeasured) == 0 {
+		return
+	}
+	if !p.Unmeasured {
+		rules := map[string]bool{}
+		var facts []string
+		for _, u := range r.Unmeasured {
+			rules[u.Rule] = true
+			if !slices.Contains(facts, u.Fact) {
+				facts = append(facts, u.Fact)
+			}
+		}
+		p.w.WriteByte('\n')
+		p.text(0, 2,
+			fmt.Sprintf("%s: a part of %s (%s). With live traffic these may do less or more; --unmeasured shows why.",
+				p.paint(bold, "Not measured"), prose.Plural(len(rules), "rule"), prose.Printable(strings.Join(facts,
+					", "))))
 		return
 	}
 	p.heading("Not measured")

@@ -11,9 +11,10 @@ import (
 	"fairshare"
 )
 
-// A verdictWriter writes one tab-separated line for each judged request:
-// physical line number, time, client, action, rule, Retry-After in seconds,
-// file.
+// A verdictWriter writes one tab-separated line for each judged request: the physical
+// line number, time, client, action, rule, Retry-After in seconds, and file. Then come the bot, its
+// state, the number of the owner of the address, and the fleet. At the end are the method, the path
+// without query, the status, bytes and seconds.
 type verdictWriter struct {
 	w    io.Writer
 	buf  []byte
@@ -35,7 +36,8 @@ func newVerdictWriter(w io.Writer, opts *Options) *verdictWriter {
 }
 
 func (w *verdictWriter) header() error {
-	w.buf = append(w.buf, "line\ttime\tclient\taction\trule\tretry_after\tfile\n"...)
+	w.buf = append(w.buf,
+		"line\ttime\tclient\taction\trule\tretry_after\tfile\tbot\tbot_state\tasn\tfleet\tmethod\tpath\tstatus\tbytes\tseconds\n"...)
 	return nil
 }
 
@@ -83,7 +85,45 @@ func (w *verdictWriter) line(it *item, file string) {
 		b = append(b, "undecided\t\t\t"...)
 	}
 	b = append(b, file...)
+	b = append(b, '\t')
+	if bot := &it.req.Bot; bot.Name != "" {
+		b = append(b, bot.Name...)
+		b = append(b, '\t')
+		b = append(b, bot.State.String()...)
+	} else {
+		b = append(b, '\t')
+	}
+	b = append(b, '\t')
+	if it.req.Owner.ASN != 0 {
+		b = strconv.AppendUint(b, uint64(it.req.Owner.ASN), 10)
+	}
+	b = append(b, '\t')
+	b = append(b, it.req.Fleet...)
+	b = append(b, '\t')
+	b = appendPlain(b, it.req.Method)
+	b = append(b, '\t')
+	b = appendPlain(b, it.req.Path)
+	b = append(b, '\t')
+	b = strconv.AppendInt(b, int64(it.entry.Status), 10)
+	b = append(b, '\t')
+	b = strconv.AppendInt(b, it.entry.Bytes, 10)
+	b = append(b, '\t')
+	b = strconv.AppendFloat(b, took(it.entry).Seconds(), 'f', -1, 64)
 	w.buf = append(b, '\n')
+}
+
+// appendPlain appends text that a client sent, at most 256 bytes of it. Controls become \x09 and
+// the like, so that a field stays a field.
+func appendPlain(b []byte, text string) []byte {
+	const hex = "0123456789abcdef"
+	for i := range min(len(text), mostPath) {
+		if c := text[i]; c < 0x20 || c == 0x7F {
+			b = append(b, '\\', 'x', hex[c>>4], hex[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
 }
 
 // number returns the text of a line number, which is usually the next one.

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ func (rec *recorder) warnings(r *Report) []Warning {
 		cl := rec.clients.at(i)
 		addr := cl.facts.address()
 		for k := range rec.opts.Known {
+			if rec.bots.bot(cl.facts.bot).State == fairshare.Verified {
+				break // its own address
+			}
 			if rec.opts.Known[k].Addrs.Contains(addr) {
 				byNetwork[k] += int64(cl.count - cl.over)
 				break
@@ -56,10 +60,7 @@ func (rec *recorder) warnings(r *Report) []Warning {
 		out = append(out, w)
 	}
 	if n := int64(top.count - top.over); !proxies && share(n) > 0.5 && rec.clients.n > 1 {
-		out = append(out, Warning{
-			Text: fmt.Sprintf("One address, %s, sent %s of the requests.", top.facts.address(), prose.Share(share(n))),
-			Hint: "if it is your proxy, add it to clients.trusted_proxies and log the forwarded address; if it is your monitor or cron job, allow it by addr",
-		})
+		out = append(out, rec.oneClientWarning(top, n))
 	}
 	if r.Restarts.Count > 0 {
 		at := r.Restarts.At[0]
@@ -109,6 +110,33 @@ func (rec *recorder) warnings(r *Report) []Warning {
 	}
 	return out
 }
+
+// oneClientWarning describes a client that sent n requests, most of all. Nobody may take a
+// crawler for a proxy: a proxy that is trusted reports any address as the client's. So only an
+// address with many user agents can be a proxy, and only one that is not a crawler's can be the
+// operator's own.
+func (rec *recorder) oneClientWarning(cl *ranked[client], n int64) Warning {
+	w := Warning{Text: fmt.Sprintf("One address, %s, sent %s of the requests.", cl.facts.address(),
+		prose.Share(part(n, rec.judged)))}
+	bot := rec.bots.bot(cl.facts.bot)
+	mixed := rec.has&accesslog.HasUserAgent == 0 || 2*int64(cl.facts.votes) < min(n, 1<<16-1)
+	switch {
+	case bot.Name != "": // one program may have many user agents
+		w.Text = fmt.Sprintf("One address, %s, sent %s of the requests. Its user agent is that of %s (%s).",
+			cl.facts.address(), prose.Share(part(n, rec.judged)), bot.Name, bot.State)
+		if len(bot.Categories) > 0 && slices.Contains(ownPrograms, bot.Categories[0]) {
+			w.Hint = "if it is your own program, such as a monitor or cron job, allow it by addr"
+		}
+	case mixed:
+		w.Hint = "if it is your proxy, add it to clients.trusted_proxies and log the forwarded address"
+	default:
+		w.Hint = "if it is your own program, such as a monitor or cron job, allow it by addr"
+	}
+	return w
+}
+
+// ownPrograms are the categories of bots that operators run for their own sites.
+var ownPrograms = []string{"monitor", "fetcher", "tool", "library"}
 
 // enginesWarning warns of verified search engines that rules refuse. Operators' bans do
 // not count: they are intended.
