@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -143,13 +142,9 @@ func (a *attacker) guess(ctx context.Context) {
 			defer turns[n].Unlock()
 		}
 		b := all[n]
-		b.mu.Lock()
-		first := !b.seen["/wp-login.php"]
-		b.seen["/wp-login.php"] = true
-		b.mu.Unlock()
-		if first || b.page == "" {
+		if b.at() == "" {
+			b.goTo("/wp-login.php")
 			b.navigate(ctx, "/wp-login.php", nil)
-			b.page = "/wp-login.php"
 		}
 		a.count("POST", "/wp-login.php")
 		b.navigate(ctx, "/wp-login.php", loginForm("admin", fmt.Sprintf("guess %d", i)))
@@ -158,12 +153,14 @@ func (a *attacker) guess(ctx context.Context) {
 
 func (a *attacker) guessXMLRPC(ctx context.Context) {
 	all := a.browsers()
+	for _, b := range all {
+		b.agent = "wp-android/26.1"
+	}
 	defer closeAll(all)
 	paced(ctx, 3, func(i int) {
-		b := all[i%len(all)]
-		b.agent = "wp-android/26.1"
 		a.count("POST", "/xmlrpc.php")
-		b.send(ctx, "POST", "/xmlrpc.php", "text/xml", call("wp.getUsersBlogs", "admin", fmt.Sprintf("guess %d", i)), map[string]string{"Accept": "*/*"})
+		all[i%len(all)].send(ctx, "POST", "/xmlrpc.php", "text/xml",
+			call("wp.getUsersBlogs", "admin", fmt.Sprintf("guess %d", i)), map[string]string{"Accept": "*/*"})
 	})
 }
 
@@ -173,7 +170,7 @@ func (a *attacker) guessBasic(ctx context.Context, rate float64) {
 	paced(ctx, rate, func(i int) {
 		a.count("GET", "/wp-json/wp/v2/users/me")
 		all[i%len(all)].send(ctx, "GET", "/wp-json/wp/v2/users/me", "", nil, map[string]string{
-			"Authorization": "Basic " + base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "admin:guess %d", i)), "Accept": "application/json"})
+			"Authorization": basic("admin", fmt.Sprintf("guess %d", i)), "Accept": "application/json"})
 	})
 }
 
@@ -196,17 +193,19 @@ func (a *attacker) spam(ctx context.Context) {
 		if !sleep(ctx, time.Second) {
 			return
 		}
-		b.page = target
+		b.goTo(target)
 		a.count("POST", "/wp-comments-post.php")
 		b.navigate(ctx, "/wp-comments-post.php", url.Values{
 			"comment": {fmt.Sprintf(`Great post! Buy cheap pills at <a href="http://pills%d.example/">our shop</a>.`, i)},
-			"author":  {fmt.Sprintf("Shop %d", i)}, "email": {fmt.Sprintf("shop%d@pills.example", i)}, "url": {fmt.Sprintf("http://pills%d.example/", i)},
+			"author":  {fmt.Sprintf("Shop %d", i)}, "email": {fmt.Sprintf("shop%d@pills.example", i)},
+			"url":    {fmt.Sprintf("http://pills%d.example/", i)},
 			"submit": {"Post Comment"}, "comment_post_ID": {id}, "comment_parent": {"0"}})
 	})
 }
 
 func searchTarget(rng *rand.Rand) string {
-	return fmt.Sprintf("/?s=%s+%s+%d", searches[rng.IntN(len(searches))], searches[rng.IntN(len(searches))], rng.IntN(1e6))
+	first, second := searches[rng.IntN(len(searches))], searches[rng.IntN(len(searches))]
+	return fmt.Sprintf("/?s=%s+%s+%d", first, second, rng.IntN(1e6))
 }
 
 func pageTarget(rng *rand.Rand) string { return post(rng.IntN(200) + 1) }
@@ -228,7 +227,8 @@ func (a *attacker) loop(ctx context.Context, connections int, target func(*rand.
 				for ctx.Err() == nil {
 					to := target(rng)
 					a.count("GET", to)
-					if got := b.navigate(ctx, to, nil); got.status == 0 || got.status >= 400 && got.status != http.StatusNotFound {
+					status := b.navigate(ctx, to, nil).status
+					if status == 0 || status >= 400 && status != http.StatusNotFound {
 						sleep(ctx, time.Duration((0.5+rng.Float64())*float64(time.Second)))
 					}
 				}

@@ -23,9 +23,8 @@ import (
 type browser struct {
 	client *http.Client
 	agent  string // user agent
-	plain  bool   // sends the headers of a program instead of those of Firefox
-	page   string // the last page, for Referer
 	mu     sync.Mutex
+	page   string          // the last page, for Referer
 	seen   map[string]bool // parts that it has
 }
 
@@ -63,7 +62,8 @@ type answer struct {
 }
 
 // send sends a request for a target, such as "/?s=word".
-func (b *browser) send(ctx context.Context, method, target, contentType string, body []byte, header map[string]string) answer {
+func (b *browser) send(ctx context.Context, method, target, contentType string, body []byte,
+	header map[string]string) answer {
 	began := time.Now()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+siteHost+target, bytes.NewReader(body))
 	if err != nil {
@@ -107,8 +107,8 @@ func (b *browser) navigate(ctx context.Context, target string, form url.Values) 
 		"Sec-Fetch-User":            "?1",
 		"Priority":                  "u=0, i",
 	}
-	if b.page != "" {
-		header["Referer"] = "http://" + siteHost + b.page
+	if page := b.at(); page != "" {
+		header["Referer"] = "http://" + siteHost + page
 		header["Sec-Fetch-Site"] = "same-origin"
 	}
 	if form != nil {
@@ -117,9 +117,22 @@ func (b *browser) navigate(ctx context.Context, target string, form url.Values) 
 	}
 	a := b.send(ctx, method, target, contentType, body, header)
 	if a.status > 0 && a.status < 400 {
-		b.page = target
+		b.goTo(target)
 	}
 	return a
+}
+
+// at returns the page that the browser shows; empty: none yet.
+func (b *browser) at() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.page
+}
+
+func (b *browser) goTo(target string) {
+	b.mu.Lock()
+	b.page = target
+	b.mu.Unlock()
 }
 
 // parts loads the parts of a page that the browser does not have, and returns their answers by target.
@@ -127,6 +140,7 @@ func (b *browser) parts(ctx context.Context, page []byte) map[string]answer {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	answers := make(map[string]answer)
+	referer := "http://" + siteHost + b.at()
 	for _, target := range partsOf(page) {
 		b.mu.Lock()
 		have := b.seen[target]
@@ -145,7 +159,8 @@ func (b *browser) parts(ctx context.Context, page []byte) map[string]answer {
 		group.Go(func() {
 			a := b.send(ctx, "GET", target, "", nil, map[string]string{
 				"Accept": "*/*", "Accept-Language": "en-US,en;q=0.5", "Accept-Encoding": "gzip, deflate, br, zstd",
-				"Referer": "http://" + siteHost + b.page, "Sec-Fetch-Dest": dest, "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Site": "same-origin",
+				"Referer": referer, "Sec-Fetch-Dest": dest, "Sec-Fetch-Mode": "no-cors",
+				"Sec-Fetch-Site": "same-origin",
 			})
 			mu.Lock()
 			answers[target] = a

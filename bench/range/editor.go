@@ -9,9 +9,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -22,18 +22,10 @@ import (
 // chrome is the user agent of the editors: that of Chromium with a window.
 const chrome = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
 
-// forwarders numbers the addresses at which forwarders listen.
-var forwarders atomic.Int32
-
-func forwarderIP() string {
-	n := forwarders.Add(1)
-	return fmt.Sprintf("127.1.%d.%d", n/250, n%250+1)
-}
-
 // edit works in the editor of WordPress, in Chromium without a window: it logs in, looks at the list of
 // posts, opens a post, writes, saves, and looks at the result.
 func (p *person) edit(ctx context.Context, user string) {
-	forward, err := newForwarder(forwarderIP(), []netip.Addr{p.from}, nil)
+	forward, err := newForwarder([]netip.Addr{p.from}, nil)
 	if err != nil {
 		p.crowd.stall(p.name, err.Error())
 		return
@@ -86,7 +78,8 @@ func (p *person) edit(ctx context.Context, user string) {
 		}
 	}
 	for ctx.Err() == nil {
-		step("looks at the list of posts", chromedp.Navigate(site+"/wp-admin/edit.php"), chromedp.WaitReady("#the-list"))
+		step("looks at the list of posts", chromedp.Navigate(site+"/wp-admin/edit.php"),
+			chromedp.WaitReady("#the-list"))
 		if !p.pause(ctx, 2*time.Second) {
 			return
 		}
@@ -117,7 +110,8 @@ func watchTab(tab context.Context, w *watch) error {
 		UserAgent: chrome, AcceptLanguage: "en-US,en", Platform: "Linux x86_64",
 		UserAgentMetadata: &emulation.UserAgentMetadata{
 			Brands: []*emulation.UserAgentBrandVersion{
-				{Brand: "Chromium", Version: "140"}, {Brand: "Not=A?Brand", Version: "24"}, {Brand: "Google Chrome", Version: "140"}},
+				{Brand: "Chromium", Version: "140"}, {Brand: "Not=A?Brand", Version: "24"},
+				{Brand: "Google Chrome", Version: "140"}},
 			Platform: "Linux", Architecture: "x86",
 		}})
 	return err
@@ -126,8 +120,8 @@ func watchTab(tab context.Context, w *watch) error {
 // postID returns the number that WordPress gave a post.
 func (c *crowd) postID(ctx context.Context, n int) string {
 	var out strings.Builder
-	err := c.site.sql(ctx, strings.NewReader(fmt.Sprintf("SELECT ID FROM wp_posts WHERE post_name='post-%d' LIMIT 1", n)), &out,
-		"mariadb", "-N", "wordpress")
+	query := fmt.Sprintf("SELECT ID FROM wp_posts WHERE post_name='post-%d' LIMIT 1", n)
+	err := c.site.sql(ctx, strings.NewReader(query), &out, "mariadb", "-N", "wordpress")
 	if err != nil {
 		return ""
 	}
@@ -140,6 +134,10 @@ type watch struct {
 	mu     sync.Mutex
 	open   map[network.RequestID]opened
 }
+
+// pageTypes are the types of requests that are not parts of a page.
+var pageTypes = []network.ResourceType{
+	network.ResourceTypeDocument, network.ResourceTypeXHR, network.ResourceTypeFetch}
 
 type opened struct {
 	target string
@@ -165,7 +163,7 @@ func (w *watch) event(event any) {
 			w.leave() // the browser says nothing about requests of the page that it leaves
 		}
 		w.open[e.RequestID] = opened{target: u.RequestURI(), began: time.Now(),
-			page: e.Type == network.ResourceTypeDocument || e.Type == network.ResourceTypeXHR || e.Type == network.ResourceTypeFetch}
+			page: slices.Contains(pageTypes, e.Type)}
 	case *network.EventResponseReceived:
 		if o, known := w.open[e.RequestID]; known {
 			delete(w.open, e.RequestID)
@@ -208,7 +206,8 @@ func (w *watch) done(o opened, status int, wait time.Duration, r *network.Respon
 			}
 		}
 	}
-	w.person.crowd.add(record{person: w.person.name, target: o.target, status: status, wait: wait, page: o.page, harm: harm})
+	w.person.crowd.add(record{person: w.person.name, target: o.target, status: status, wait: wait, page: o.page,
+		harm: harm})
 }
 
 // finish records the requests that have waited too long when the run ends.

@@ -161,8 +161,8 @@ func estimate(o options, runs int) time.Duration {
 func choose(o options) ([]attack, []peer, error) {
 	attacks, peers := allAttacks(), allPeers(o)
 	if o.quick {
-		attacks = keep(attacks, func(a attack) bool { return a.quick })
-		peers = keep(peers, func(p peer) bool { return p.quick })
+		attacks = filter(attacks, func(a attack) bool { return a.quick })
+		peers = filter(peers, func(p peer) bool { return p.quick })
 	}
 	var wantedAttacks, wantedPeers []string
 	for word := range strings.SplitSeq(o.only, ",") {
@@ -186,20 +186,20 @@ func choose(o options) ([]attack, []peer, error) {
 		}
 	}
 	if len(wantedAttacks) > 0 {
-		attacks = keep(allAttacks(), func(a attack) bool { return slices.Contains(wantedAttacks, a.name) })
+		attacks = filter(allAttacks(), func(a attack) bool { return slices.Contains(wantedAttacks, a.name) })
 	}
 	if len(wantedPeers) > 0 {
-		peers = keep(allPeers(o), func(p peer) bool { return slices.Contains(wantedPeers, p.name) })
+		peers = filter(allPeers(o), func(p peer) bool { return slices.Contains(wantedPeers, p.name) })
 	}
 	return attacks, peers, nil
 }
 
-func keep[T any](all []T, wanted func(T) bool) []T {
-	var kept []T
+func filter[T any](all []T, wanted func(T) bool) []T {
+	var found []T
 	for _, v := range all {
 		if wanted(v) {
-			kept = append(kept, v)
+			found = append(found, v)
 		}
 	}
-	return kept
+	return found
 }

@@ -33,6 +33,7 @@ var needed = []program{
 	{"/usr/share/doc/php*-mysql", "php-mysql"},
 	{"/usr/share/doc/php*-xml", "php-xml"},
 	{"chromium", "chromium"},
+	{"linkchecker", "linkchecker"},
 	{"ip", "iproute2"},
 }
 

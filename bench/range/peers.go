@@ -53,9 +53,8 @@ func (p *processes) file(name string) string { return filepath.Join(p.dir, name)
 
 func allPeers(o options) []peer {
 	peers := []peer{
-		{name: "none", quick: true, about: "nginx as Debian ships it", start: func(ctx context.Context, p *processes) error {
-			return p.nginx(server{addr: siteAddr})
-		}},
+		{name: "none", quick: true, about: "nginx as Debian ships it",
+			start: func(ctx context.Context, p *processes) error { return p.nginx(server{addr: siteAddr}) }},
 		{name: "fairshare", quick: true, about: "serve --upstream, built from this folder, in front of nginx",
 			start: func(ctx context.Context, p *processes) error {
 				return p.fairshare(filepath.Join(filepath.Dir(os.Getenv(insideKey)), "fairshare"), o.policy)
@@ -143,7 +142,8 @@ func (s server) config(dir, site string) string {
 	if login == "" {
 		login = s.php
 	}
-	return fmt.Sprintf(nginxConfig, s.main, dir, s.http, s.addr, site, s.server, s.php, login, fmt.Sprintf(fastcgi, site))
+	return fmt.Sprintf(nginxConfig, s.main, dir, s.http, s.addr, site, s.server, s.php, login,
+		fmt.Sprintf(fastcgi, site))
 }
 
 func (p *processes) nginx(s server) error {
@@ -171,7 +171,8 @@ func (p *processes) fairshare(program, policy string) error {
 	}); err != nil {
 		return err
 	}
-	args := []string{program, "serve", "--listen=" + siteAddr, "--upstream=http://" + inner, "--state=" + p.file("state")}
+	args := []string{program, "serve", "--listen=" + siteAddr, "--upstream=http://" + inner,
+		"--state=" + p.file("state")}
 	if policy != "" {
 		args = append(args, "--policy="+policy)
 	}
@@ -212,6 +213,7 @@ func (p *processes) fail2ban(ctx context.Context) error {
 failregex = ^<HOST> .* "POST /+wp-login\.php[^"]*" 200
             ^<HOST> .* "POST /+xmlrpc\.php[^"]*"
 `,
+		"fail2ban.local": "[DEFAULT]\ndbfile = None\n",
 		"jail.local": fmt.Sprintf(`[DEFAULT]
 banaction = nftables-multiport
 banaction_allports = nftables-allports
@@ -245,11 +247,12 @@ logpath = %[1]s/access.log
 	}
 	socket := p.file("fail2ban.sock")
 	if _, err := p.run("fail2ban", program, "-f", "-x", "-c", config, "-s", socket, "-p", p.file("fail2ban.pid"),
-		"--logtarget", p.file("fail2ban-server.log"), "--dbfile", "none", "start"); err != nil {
+		"--logtarget", p.file("fail2ban-server.log"), "start"); err != nil {
 		return err
 	}
 	return await(ctx, 15*time.Second, func() error {
-		out, err := exec.CommandContext(ctx, "fail2ban-client", "-s", socket, "status", "range-wordpress").CombinedOutput()
+		status := exec.CommandContext(ctx, "fail2ban-client", "-s", socket, "status", "range-wordpress")
+		out, err := status.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("fail2ban: %w\n%s", err, out)
 		}
@@ -274,7 +277,8 @@ func (p *processes) crowdsec(ctx context.Context) error {
 		os.Remove(path)
 	}
 	hub := state + "/hub/scenarios/crowdsecurity/"
-	for _, name := range []string{"http-bf-wordpress_bf.yaml", "http-bf-wordpress_bf_xmlrpc.yaml", "http-wordpress_wpconfig.yaml", "http-wordpress_user-enum.yaml"} {
+	for _, name := range []string{"http-bf-wordpress_bf.yaml", "http-bf-wordpress_bf_xmlrpc.yaml",
+		"http-wordpress_wpconfig.yaml", "http-wordpress_user-enum.yaml"} {
 		if err := os.Symlink(hub+name, etc+"/scenarios/"+name); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}

@@ -40,16 +40,18 @@ type record struct {
 	harm   string // why the person was harmed; empty: was not
 }
 
-// A crowd is the people of a run, and what they met.
+// A crowd is the people of a run, with the answers that they got.
 type crowd struct {
 	seed   uint64
 	site   *site
 	length time.Duration // of the attack
+	dir    string
 
 	mu      sync.Mutex
 	phase   phase
 	names   []string
 	records []record
+	links   links
 	stalled []string // things that a person could not do, without a refusal
 }
 
@@ -100,7 +102,8 @@ func (p *person) note(ctx context.Context, target string, a answer, page bool) {
 	if ctx.Err() != nil && a.status == 0 && a.wait <= tooLong { // the run ended
 		return
 	}
-	p.crowd.add(record{person: p.name, target: target, status: a.status, wait: a.wait, page: page, harm: harmOf(a.status, a.wait)})
+	p.crowd.add(record{person: p.name, target: target, status: a.status, wait: a.wait, page: page,
+		harm: harmOf(a.status, a.wait)})
 }
 
 // load loads a page with its parts, or sends a form. It follows the Refresh of a waiting room; the whole
@@ -110,7 +113,7 @@ func (p *person) load(ctx context.Context, target string, form url.Values) answe
 	a := p.browser.navigate(ctx, target, form)
 	for {
 		again, waits := refreshOf(a.header)
-		if a.status != http.StatusServiceUnavailable || !waits || time.Since(began) > 20*time.Second || !sleep(ctx, again) {
+		if a.status != http.StatusServiceUnavailable || !waits || time.Since(began) > giveUp || !sleep(ctx, again) {
 			break
 		}
 		a = p.browser.navigate(ctx, target, form)
@@ -133,11 +136,12 @@ func (p *person) pause(ctx context.Context, mean time.Duration) bool {
 // giveUp is the time after which people stop waiting for an answer.
 const giveUp = 20 * time.Second
 
-// start starts everybody. Those who come during the attack wait for begun. The people end with ctx.
+// start starts all people. Late ones wait for begun: they come during the attack. All end with ctx.
 func (c *crowd) start(ctx context.Context, addrs *addresses, begun <-chan struct{}) *sync.WaitGroup {
 	var group sync.WaitGroup
 	add := func(name, agent string, from netip.Addr, late bool, do func(p *person, ctx context.Context)) {
-		p := &person{name: name, crowd: c, rng: random(c.seed, name), from: from, browser: newBrowser(from, agent, giveUp)}
+		p := &person{name: name, crowd: c, rng: random(c.seed, name), from: from,
+			browser: newBrowser(from, agent, giveUp)}
 		c.names = append(c.names, name)
 		group.Go(func() {
 			defer p.browser.close()
@@ -177,6 +181,8 @@ func (c *crowd) start(ctx context.Context, addrs *addresses, begun <-chan struct
 			p.edit(ctx, "editor2")
 		}
 	})
+	owner := addrs.next()
+	group.Go(func() { c.checkLinks(ctx, owner) })
 	return &group
 }
 
@@ -216,8 +222,9 @@ func (p *person) comment(ctx context.Context) {
 		return
 	}
 	a := p.load(ctx, "/wp-comments-post.php", url.Values{
-		"comment": {fmt.Sprintf("Thank you, I have read this %d times.", p.rng.IntN(1000))}, "author": {"Robin " + p.name},
-		"email": {fmt.Sprintf("robin%d@mail.example", n)}, "url": {""}, "submit": {"Post Comment"},
+		"comment": {fmt.Sprintf("Thank you, I have read this %d times.", p.rng.IntN(1000))},
+		"author":  {"Robin " + p.name},
+		"email":   {fmt.Sprintf("robin%d@mail.example", n)}, "url": {""}, "submit": {"Post Comment"},
 		"comment_post_ID": {id}, "comment_parent": {"0"},
 	})
 	if a.status == http.StatusOK || a.status == http.StatusConflict {
@@ -263,8 +270,8 @@ func (p *person) mistype(ctx context.Context) {
 		}
 		p.load(ctx, "/wp-login.php", loginForm(user, password))
 	}
-	for _, target := range []string{"/wp-admin/", "/wp-admin/edit.php", "/wp-admin/profile.php", "/wp-admin/edit-comments.php"} {
-		a := p.load(ctx, target, nil)
+	for _, page := range []string{"", "edit.php", "profile.php", "edit-comments.php"} {
+		a := p.load(ctx, "/wp-admin/"+page, nil)
 		if a.status == http.StatusFound {
 			p.crowd.stall(p.name, "is not logged in")
 			return
@@ -302,7 +309,8 @@ func call(method, user, password string) []byte {
 // xmlrpc is an app that works with XML-RPC, with the right password.
 func (p *person) xmlrpc(ctx context.Context) {
 	for {
-		a := p.browser.send(ctx, "POST", "/xmlrpc.php", "text/xml", call("wp.getPosts", "app", "password of app"), map[string]string{"Accept": "*/*"})
+		a := p.browser.send(ctx, "POST", "/xmlrpc.php", "text/xml", call("wp.getPosts", "app", "password of app"),
+			map[string]string{"Accept": "*/*"})
 		p.note(ctx, "/xmlrpc.php", a, true)
 		if a.status == http.StatusOK && strings.Contains(string(a.body), "<fault>") {
 			p.crowd.stall(p.name, "the answer is a fault")
@@ -313,12 +321,18 @@ func (p *person) xmlrpc(ctx context.Context) {
 	}
 }
 
+// basic returns the header Authorization for a user and a password.
+func basic(user, password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+}
+
 // rest is an app that works with the REST API and an application password.
 func (p *person) rest(ctx context.Context) {
-	credentials := "Basic " + base64.StdEncoding.EncodeToString([]byte("app:"+p.crowd.site.appPassword))
+	credentials := basic("app", p.crowd.site.appPassword)
 	for {
 		target := "/wp-json/wp/v2/posts?context=edit&per_page=5"
-		a := p.browser.send(ctx, "GET", target, "", nil, map[string]string{"Authorization": credentials, "Accept": "application/json"})
+		a := p.browser.send(ctx, "GET", target, "", nil,
+			map[string]string{"Authorization": credentials, "Accept": "application/json"})
 		p.note(ctx, target, a, true)
 		if !p.pause(ctx, 6*time.Second) {
 			return

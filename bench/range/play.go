@@ -37,6 +37,7 @@ type result struct {
 	P50     [3]int   `json:"p50_ms"` // of people's pages before, during and after the attack
 	P99     [3]int   `json:"p99_ms"`
 	Pages   [3]int   `json:"pages"`
+	Links   links    `json:"links"`             // of the link checker
 	Stalled []string `json:"stalled,omitempty"` // what people could not do, without a refusal
 	Notes   []string `json:"notes,omitempty"`   // about the attack
 }
@@ -69,7 +70,7 @@ func play(ctx context.Context, o options, s *site, a attack, p peer) (result, er
 	}
 
 	addrs := newAddresses(o.seed)
-	people := &crowd{seed: o.seed, site: s, length: o.length}
+	people := &crowd{seed: o.seed, site: s, length: o.length, dir: dir}
 	begun := make(chan struct{})
 	working, goHome := context.WithCancel(ctx)
 	defer goHome()
@@ -138,6 +139,7 @@ func (r *result) measureAttack(a attack, addrs []netip.Addr, hits []hit, length 
 func (r *result) measurePeople(c *crowd) {
 	r.People = len(c.names)
 	r.Stalled = c.stalled
+	r.Links = c.links
 	byName := make(map[string]*harm)
 	var waits [3][]time.Duration
 	for _, rec := range c.records {
@@ -179,7 +181,8 @@ func percentile(times []time.Duration, p int) int {
 func saveRecords(path string, records []record) {
 	var b strings.Builder
 	for _, r := range records {
-		fmt.Fprintf(&b, "%d %s %s %d %v %s\n", r.phase, r.person, r.target, r.status, r.wait.Round(time.Millisecond), r.harm)
+		wait := r.wait.Round(time.Millisecond)
+		fmt.Fprintf(&b, "%d %s %s %d %v %s\n", r.phase, r.person, r.target, r.status, wait, r.harm)
 	}
 	os.WriteFile(path, []byte(b.String()), 0o644)
 }

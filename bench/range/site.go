@@ -93,7 +93,8 @@ func (s *site) start(ctx context.Context) error {
 		return err
 	}
 	db, err := stand.Start(s.dir, "mariadb", []string{mariadbd, "--no-defaults", "--user=root", "--datadir=" + data,
-		"--socket=" + s.dir + "/mysql.sock", "--pid-file=" + s.dir + "/mysql.pid", "--skip-networking", "--innodb-flush-log-at-trx-commit=0"})
+		"--socket=" + s.dir + "/mysql.sock", "--pid-file=" + s.dir + "/mysql.pid", "--skip-networking",
+		"--innodb-flush-log-at-trx-commit=0"})
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,8 @@ func (s *site) start(ctx context.Context) error {
 	if err := db.Await("unix", s.dir+"/mysql.sock"); err != nil {
 		return err
 	}
-	if err := s.sql(ctx, strings.NewReader("CREATE DATABASE wordpress CHARACTER SET utf8mb4"), nil, "mariadb"); err != nil {
+	create := strings.NewReader("CREATE DATABASE wordpress CHARACTER SET utf8mb4")
+	if err := s.sql(ctx, create, nil, "mariadb"); err != nil {
 		return err
 	}
 
@@ -142,7 +144,8 @@ func (s *site) dump() string { return filepath.Join(s.dir, "dump.sql") }
 
 // sql runs a client of the database.
 func (s *site) sql(ctx context.Context, in io.Reader, out io.Writer, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, append([]string{"--no-defaults", "--socket=" + s.dir + "/mysql.sock", "-uroot"}, args...)...)
+	args = append([]string{"--no-defaults", "--socket=" + s.dir + "/mysql.sock", "-uroot"}, args...)
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin, cmd.Stdout = in, out
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -19,6 +19,9 @@ func (r result) String() string {
 	for _, h := range r.Harmed {
 		text += fmt.Sprintf("\n\t%s: %v %s", h.Person, h.Requests, h.First)
 	}
+	if r.Links.Refused > 0 {
+		text += fmt.Sprintf("\n\tlink checker: %d of %d links refused", r.Links.Refused, r.Links.Checked)
+	}
 	for _, s := range r.Stalled {
 		text += "\n\t" + s
 	}
@@ -77,9 +80,11 @@ func table(results []result) string {
 		{"requests of the attack that reached PHP", result.reached},
 		{"time of PHP that the attack took", func(r result) string { return percent(r.Capacity) }},
 		{fmt.Sprintf("people harmed, of %d", people), result.harmed},
-		{"people's p50, p99 in ms during the attack", func(r result) string { return fmt.Sprintf("%d, %d", r.P50[during], r.P99[during]) }},
+		{"people's p50, p99 in ms during the attack",
+			func(r result) string { return fmt.Sprintf("%d, %d", r.P50[during], r.P99[during]) }},
 	} {
-		fmt.Fprintf(&b, "\n| %s | %s |\n|---|%s\n", m.title, strings.Join(peers, " | "), strings.Repeat("---|", len(peers)))
+		fmt.Fprintf(&b, "\n| %s | %s |\n", m.title, strings.Join(peers, " | "))
+		fmt.Fprintf(&b, "|---|%s\n", strings.Repeat("---|", len(peers)))
 		for _, a := range attacks {
 			fmt.Fprintf(&b, "| %s |", a)
 			for _, p := range peers {

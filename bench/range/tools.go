@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -18,22 +16,28 @@ import (
 func toolAttacks() []attack {
 	hydra := []program{{"hydra", "hydra"}}
 	return []attack{
-		{name: "hydra-1", addrs: 1, needs: hydra, about: "hydra at wp-login.php, 4 tasks, from 1 address", counts: posts("/wp-login.php"), run: runHydra},
-		{name: "hydra-50", addrs: 50, needs: hydra, about: "the same from 50 addresses", counts: posts("/wp-login.php"), run: runHydra},
+		{name: "hydra-1", addrs: 1, needs: hydra, about: "hydra at wp-login.php, 4 tasks, from 1 address",
+			counts: posts("/wp-login.php"), run: runHydra},
+		{name: "hydra-50", addrs: 50, needs: hydra, about: "the same from 50 addresses",
+			counts: posts("/wp-login.php"), run: runHydra},
 		{name: "ffuf", addrs: 1, needs: []program{{"ffuf", "ffuf"}, {"/usr/share/dirb/wordlists/common.txt", "dirb"}},
-			about: "ffuf with the common paths of dirb, 40 a second, from 1 address",
+			about: "ffuf with the common paths of dirb, 20 threads with a pause of 0.5 s, from 1 address",
 			run: func(ctx context.Context, a *attacker) {
-				a.tool(ctx, true, "ffuf", "-u", "http://"+siteHost+"/FUZZ", "-w", "/usr/share/dirb/wordlists/common.txt", "-rate", "40", "-s")
+				a.tool(ctx, true, "ffuf", "-u", "http://"+siteHost+"/FUZZ",
+					"-w", "/usr/share/dirb/wordlists/common.txt", "-t", "20", "-p", "0.5", "-s")
 			}},
 		{name: "sqlmap", addrs: 1, needs: []program{{"sqlmap", "sqlmap"}}, about: "sqlmap at the search, with the user agents of browsers, from 1 address",
 			run: func(ctx context.Context, a *attacker) {
-				a.tool(ctx, true, "sqlmap", "-u", "http://"+siteHost+"/?s=river&cat=1", "--batch", "--random-agent", "--level=2",
-					"--threads=4", "--flush-session", "--output-dir="+filepath.Join(a.dir, "sqlmap"))
+				a.tool(ctx, true, "sqlmap", "-u", "http://"+siteHost+"/?s=river&cat=1", "--batch", "--random-agent",
+					"--level=2", "--threads=4", "--flush-session", "--output-dir="+filepath.Join(a.dir, "sqlmap"))
 			}},
-		{name: "wapiti", addrs: 1, needs: []program{{"wapiti", "wapiti"}}, about: "wapiti, a scanner for vulnerabilities, from 1 address",
+		{name: "wapiti", addrs: 1, needs: []program{{"wapiti", "wapiti"}},
+			about: "wapiti, a scanner for vulnerabilities, from 1 address",
 			run: func(ctx context.Context, a *attacker) {
-				a.tool(ctx, true, "wapiti", "-u", "http://"+siteHost+"/", "--scope", "domain", "-m", "backup,file,exec,sql,xss",
-					"--flush-session", "--store-session", filepath.Join(a.dir, "wapiti"), "-f", "txt", "-o", filepath.Join(a.dir, "wapiti.txt"),
+				a.tool(ctx, true, "wapiti", "-u", "http://"+siteHost+"/", "--scope", "domain",
+					"-m", "backup,file,exec,sql,xss", "--flush-session",
+					"--store-session", filepath.Join(a.dir, "wapiti"),
+					"-f", "txt", "-o", filepath.Join(a.dir, "wapiti.txt"),
 					"--max-scan-time", fmt.Sprint(int(a.length.Seconds())), "--no-bugreport", "-d", "2")
 			}},
 		{name: "slow-headers", addrs: 1, needs: []program{{"slowhttptest", "slowhttptest"}}, about: "slowhttptest -H: 1000 connections whose headers never end, from 1 address",
@@ -43,8 +47,8 @@ func toolAttacks() []attack {
 			}},
 		{name: "slow-bodies", addrs: 50, needs: []program{{"slowhttptest", "slowhttptest"}}, about: "slowhttptest -B: 1000 forms whose bodies never end, at wp-login.php, from 50 addresses",
 			run: func(ctx context.Context, a *attacker) {
-				a.tool(ctx, false, "slowhttptest", "-B", "-c", "1000", "-r", "200", "-i", "10", "-s", "8192", "-x", "10", "-p", "3",
-					"-l", fmt.Sprint(int(a.length.Seconds())), "-u", "http://"+siteHost+"/wp-login.php")
+				a.tool(ctx, false, "slowhttptest", "-B", "-c", "1000", "-r", "200", "-i", "10", "-s", "8192",
+					"-x", "10", "-p", "3", "-l", fmt.Sprint(int(a.length.Seconds())), "-u", "http://"+siteHost+"/wp-login.php")
 			}},
 	}
 }
@@ -66,7 +70,7 @@ func runHydra(ctx context.Context, a *attacker) {
 // tool runs a program until it ends or ctx is done. Its connections to the site come from the addresses
 // of the attack, one after the other. If requests is false, the connections are counted.
 func (a *attacker) tool(ctx context.Context, requests bool, name string, args ...string) {
-	forward, err := newForwarder(forwarderIP(), a.addrs, func(r *http.Request) {
+	forward, err := newForwarder(a.addrs, func(r *http.Request) {
 		if requests {
 			a.count(r.Method, r.URL.RequestURI())
 		}
@@ -76,22 +80,14 @@ func (a *attacker) tool(ctx context.Context, requests bool, name string, args ..
 		return
 	}
 	defer forward.close()
-	hosts := filepath.Join(a.dir, "hosts")
-	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n"+forward.ip+" "+siteHost+"\n"), 0o644); err != nil {
-		a.note(err.Error())
-		return
-	}
 	log, err := os.Create(filepath.Join(a.dir, name+".log"))
 	if err != nil {
 		a.note(err.Error())
 		return
 	}
 	defer log.Close()
-	// Its own name of the site: the forwarder.
-	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, hosts, name}, args...)...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = a.dir, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd := forward.command(ctx, a.dir, name, args...)
+	cmd.Stdout, cmd.Stderr = log, log
 	began := time.Now()
 	err = cmd.Run()
 	if ctx.Err() == nil {
