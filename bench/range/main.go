@@ -41,11 +41,11 @@ func flags(args []string) (options, error) {
 	var o options
 	set := flag.NewFlagSet("range", flag.ContinueOnError)
 	set.StringVar(&o.only, "only", "", "attacks and peers, by parts of their names, such as hydra,swarm,fairshare")
-	set.BoolVar(&o.quick, "quick", false, "short attacks of our own programs, with no protection and with fairshare")
+	set.BoolVar(&o.quick, "quick", false, "short attacks of our own programs, before fairshare only")
 	set.DurationVar(&o.length, "length", 0, "length of each attack; 0: one minute, or 15 s with -quick")
 	set.Uint64Var(&o.seed, "seed", 1, "chooses addresses, times and pages; the same seed repeats the same load")
 	set.StringVar(&o.policy, "policy", "", "policy file of fairshare; empty: the built-in policy")
-	set.StringVar(&o.before, "before", "", "another fairshare program, such as the one before a change; a further peer")
+	set.StringVar(&o.before, "before", "", "another fairshare program, such as the one before a change: a further peer, with its built-in policy")
 	set.BoolVar(&o.json, "json", false, "print one JSON object per run, and no table")
 	set.StringVar(&o.logs, "logs", "", "folder for the logs of all programs")
 	if err := set.Parse(args); err != nil {

@@ -53,7 +53,7 @@ func (p *processes) file(name string) string { return filepath.Join(p.dir, name)
 
 func allPeers(o options) []peer {
 	peers := []peer{
-		{name: "none", quick: true, about: "nginx as Debian ships it",
+		{name: "none", about: "nginx as Debian ships it",
 			start: func(ctx context.Context, p *processes) error { return p.nginx(server{addr: siteAddr}) }},
 		{name: "fairshare", quick: true, about: "serve --upstream, built from this folder, in front of nginx",
 			start: func(ctx context.Context, p *processes) error {
@@ -61,8 +61,8 @@ func allPeers(o options) []peer {
 			}},
 	}
 	if o.before != "" {
-		peers = append(peers, peer{name: "before", quick: true, about: "the program of -before",
-			start: func(ctx context.Context, p *processes) error { return p.fairshare(o.before, o.policy) }})
+		peers = append(peers, peer{name: "before", quick: true, about: "the program of -before, with its built-in policy",
+			start: func(ctx context.Context, p *processes) error { return p.fairshare(o.before, "") }})
 	}
 	return append(peers,
 		peer{name: "limit_req", about: "10 requests of PHP a second with a burst of 20, and one login or XML-RPC request a second with a burst of 5",

@@ -46,10 +46,10 @@ func TestOnlySelectsAttacksAndPeers(t *testing.T) {
 		peers   []string
 	}{
 		{options{only: "hydra,fairshare"}, []string{"hydra-1", "hydra-50"}, []string{"fairshare"}},
-		{options{only: "swarm", quick: true}, []string{"swarm-500"}, []string{"none", "fairshare"}},
+		{options{only: "swarm", quick: true}, []string{"swarm-500"}, []string{"fairshare"}},
 		{options{only: "modsec"}, []string{"guess-1", "guess-50"}, []string{"modsecurity"}},
 		{options{only: "crawler, fail2ban", before: "x"}, []string{"crawler"}, []string{"fail2ban"}},
-		{options{quick: true, before: "x"}, []string{"guess-1", "guess-200"}, []string{"none", "fairshare", "before"}},
+		{options{quick: true, before: "x"}, []string{"guess-1", "guess-200"}, []string{"fairshare", "before"}},
 	} {
 		attacks, peers, err := choose(test.o)
 		if err != nil {

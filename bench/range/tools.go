@@ -48,7 +48,8 @@ func toolAttacks() []attack {
 		{name: "slow-bodies", addrs: 50, needs: []program{{"slowhttptest", "slowhttptest"}}, about: "slowhttptest -B: 1000 forms whose bodies never end, at wp-login.php, from 50 addresses",
 			run: func(ctx context.Context, a *attacker) {
 				a.tool(ctx, false, "slowhttptest", "-B", "-c", "1000", "-r", "200", "-i", "10", "-s", "8192",
-					"-x", "10", "-p", "3", "-l", fmt.Sprint(int(a.length.Seconds())), "-u", "http://"+siteHost+"/wp-login.php")
+					"-x", "10", "-p", "3", "-l", fmt.Sprint(int(a.length.Seconds())),
+					"-u", "http://"+siteHost+"/wp-login.php")
 			}},
 	}
 }
