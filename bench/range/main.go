@@ -156,8 +156,8 @@ func estimate(o options, runs int) time.Duration {
 	return (time.Duration(runs)*(before+o.length+after+8*time.Second) + 30*time.Second).Round(time.Minute)
 }
 
-// choose returns the attacks and peers of a run. A word of -only that is a part of names of peers only
-// selects peers, and the others select attacks.
+// choose returns the attacks and peers of a run. Each word of -only is a name, or a part of names, of
+// attacks or peers.
 func choose(o options) ([]attack, []peer, error) {
 	attacks, peers := allAttacks(), allPeers(o)
 	if o.quick {
@@ -170,18 +170,10 @@ func choose(o options) ([]attack, []peer, error) {
 		if word == "" {
 			continue
 		}
-		known := false
-		for _, a := range allAttacks() {
-			if strings.Contains(a.name, word) {
-				wantedAttacks, known = append(wantedAttacks, a.name), true
-			}
-		}
-		for _, p := range allPeers(o) {
-			if strings.Contains(p.name, word) {
-				wantedPeers, known = append(wantedPeers, p.name), true
-			}
-		}
-		if !known {
+		foundAttacks := named(allAttacks(), word, func(a attack) string { return a.name })
+		foundPeers := named(allPeers(o), word, func(p peer) string { return p.name })
+		wantedAttacks, wantedPeers = append(wantedAttacks, foundAttacks...), append(wantedPeers, foundPeers...)
+		if len(foundAttacks)+len(foundPeers) == 0 {
 			return nil, nil, fmt.Errorf("-only: no attack and no peer is named %q; see range/README.md", word)
 		}
 	}
@@ -192,6 +184,20 @@ func choose(o options) ([]attack, []peer, error) {
 		peers = filter(allPeers(o), func(p peer) bool { return slices.Contains(wantedPeers, p.name) })
 	}
 	return attacks, peers, nil
+}
+
+// named returns the name that is the word, or else the names that contain it.
+func named[T any](all []T, word string, name func(T) string) []string {
+	var found []string
+	for _, v := range all {
+		if name(v) == word {
+			return []string{word}
+		}
+		if strings.Contains(name(v), word) {
+			found = append(found, name(v))
+		}
+	}
+	return found
 }
 
 func filter[T any](all []T, wanted func(T) bool) []T {

@@ -61,7 +61,8 @@ func allPeers(o options) []peer {
 			}},
 	}
 	if o.before != "" {
-		peers = append(peers, peer{name: "before", quick: true, about: "the program of -before, with its built-in policy",
+		peers = append(peers, peer{name: "before", quick: true,
+			about: "the program of -before, with its built-in policy",
 			start: func(ctx context.Context, p *processes) error { return p.fairshare(o.before, "") }})
 	}
 	return append(peers,

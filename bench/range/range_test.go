@@ -47,6 +47,7 @@ func TestOnlySelectsAttacksAndPeers(t *testing.T) {
 	}{
 		{options{only: "hydra,fairshare"}, []string{"hydra-1", "hydra-50"}, []string{"fairshare"}},
 		{options{only: "swarm", quick: true}, []string{"swarm-500"}, []string{"fairshare"}},
+		{options{only: "basic-1,crowdsec"}, []string{"basic-1"}, []string{"crowdsec"}},
 		{options{only: "modsec"}, []string{"guess-1", "guess-50"}, []string{"modsecurity"}},
 		{options{only: "crawler, fail2ban", before: "x"}, []string{"crawler"}, []string{"fail2ban"}},
 		{options{quick: true, before: "x"}, []string{"guess-1", "guess-200"}, []string{"fairshare", "before"}},
@@ -59,6 +60,9 @@ func TestOnlySelectsAttacksAndPeers(t *testing.T) {
 			if i >= len(attacks) || attacks[i].name != want {
 				t.Errorf("%+v: attack %d is not %s", test.o, i, want)
 			}
+		}
+		if strings.HasPrefix(test.o.only, "basic-1") && len(attacks) != 1 {
+			t.Errorf("%+v: %d attacks", test.o, len(attacks))
 		}
 		var names []string
 		for _, p := range peers {
