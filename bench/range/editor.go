@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
@@ -132,6 +133,7 @@ func (c *crowd) postID(ctx context.Context, n int) string {
 type watch struct {
 	person *person
 	mu     sync.Mutex
+	frame  cdp.FrameID // the main one
 	open   map[network.RequestID]opened
 }
 
@@ -142,6 +144,7 @@ var pageTypes = []network.ResourceType{
 type opened struct {
 	target string
 	began  time.Time
+	loader cdp.LoaderID // of its page
 	page   bool
 }
 
@@ -159,15 +162,18 @@ func (w *watch) event(event any) {
 				w.done(o, int(e.RedirectResponse.Status), waitOf(e.RedirectResponse, o), e.RedirectResponse)
 			}
 		}
-		if e.Type == network.ResourceTypeDocument && e.RedirectResponse == nil {
-			w.leave() // the browser says nothing about requests of the page that it leaves
+		if e.Type == network.ResourceTypeDocument && w.frame == "" {
+			w.frame = e.FrameID
 		}
-		w.open[e.RequestID] = opened{target: u.RequestURI(), began: time.Now(),
+		w.open[e.RequestID] = opened{target: u.RequestURI(), began: time.Now(), loader: e.LoaderID,
 			page: slices.Contains(pageTypes, e.Type)}
 	case *network.EventResponseReceived:
 		if o, known := w.open[e.RequestID]; known {
 			delete(w.open, e.RequestID)
 			w.done(o, int(e.Response.Status), waitOf(e.Response, o), e.Response)
+		}
+		if e.Type == network.ResourceTypeDocument && e.FrameID == w.frame {
+			w.leave(e.LoaderID)
 		}
 	case *network.EventLoadingFailed:
 		if o, known := w.open[e.RequestID]; known {
@@ -214,12 +220,16 @@ func (w *watch) done(o opened, status int, wait time.Duration, r *network.Respon
 func (w *watch) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.leave()
+	w.leave("")
 }
 
-// leave forgets the open requests, and records those that have waited too long.
-func (w *watch) leave() {
+// leave forgets the open requests of all pages but the next one, because the browser says nothing more
+// about them. It records those that have waited too long.
+func (w *watch) leave(next cdp.LoaderID) {
 	for id, o := range w.open {
+		if next != "" && o.loader == next {
+			continue
+		}
 		if waited := time.Since(o.began); waited > tooLong && o.page {
 			w.done(o, 0, waited, nil)
 		}

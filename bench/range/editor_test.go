@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/network"
 )
 
@@ -21,6 +22,15 @@ func TestWatchRecordsRequests(t *testing.T) {
 		timing := &network.ResourceTiming{ConnectStart: -1, SendStart: 10, ReceiveHeadersEnd: 6010}
 		return &network.EventResponseReceived{RequestID: network.RequestID(id),
 			Response: &network.Response{Status: status, Headers: header, Timing: timing}}
+	}
+	of := func(loader string, event *network.EventRequestWillBeSent) *network.EventRequestWillBeSent {
+		event.LoaderID, event.FrameID = cdp.LoaderID(loader), "main"
+		return event
+	}
+	shown := func(loader string) *network.EventResponseReceived {
+		return &network.EventResponseReceived{RequestID: network.RequestID(loader), LoaderID: cdp.LoaderID(loader),
+			FrameID: "main", Type: network.ResourceTypeDocument, Response: &network.Response{Status: 200,
+				Timing: &network.ResourceTiming{ConnectStart: -1, ReceiveHeadersEnd: 1000}}}
 	}
 	other := &network.EventRequestWillBeSent{RequestID: "1", Request: &network.Request{URL: "http://x.example/"}}
 	const page, call, part = network.ResourceTypeDocument, network.ResourceTypeXHR, network.ResourceTypeScript
@@ -42,6 +52,12 @@ func TestWatchRecordsRequests(t *testing.T) {
 		{"left soon", []any{sent("1", "/a", call)}, time.Second, nil},
 		{"left after a long wait", []any{sent("1", "/a", call)}, 7 * time.Second,
 			[]record{{target: "/a", wait: 7 * time.Second, page: true, harm: "no answer in 7s"}}},
+		{"the page before the next one", []any{of("A", sent("A", "/a", page)), shown("A"),
+			of("A", sent("1", "/call", call)), of("B", sent("B", "/b", page)), of("A", sent("2", "/call", call)), shown("B"),
+			of("B", sent("3", "/mine", call))},
+			7 * time.Second, []record{{target: "/a", status: 200, wait: time.Second, page: true},
+				{target: "/b", status: 200, wait: time.Second, page: true},
+				{target: "/mine", wait: 7 * time.Second, page: true, harm: "no answer in 7s"}}},
 	} {
 		c := &crowd{}
 		w := &watch{person: &person{name: "editor 1", crowd: c}, open: make(map[network.RequestID]opened)}
