@@ -48,7 +48,7 @@ type crowd struct {
 	dir    string
 
 	mu      sync.Mutex
-	phase   phase
+	began   [3]time.Time // of each phase; zero: it has not begun
 	names   []string
 	records []record
 	links   links
@@ -57,15 +57,25 @@ type crowd struct {
 
 func (c *crowd) enter(p phase) {
 	c.mu.Lock()
-	c.phase = p
+	c.began[p] = time.Now()
 	c.mu.Unlock()
 }
 
 func (c *crowd) add(r record) {
 	c.mu.Lock()
-	r.phase = c.phase
+	r.phase = c.phaseAt(time.Now().Add(-r.wait))
 	c.records = append(c.records, r)
 	c.mu.Unlock()
+}
+
+// phaseAt returns the phase at a time. A request belongs to the phase in which it was sent.
+func (c *crowd) phaseAt(t time.Time) phase {
+	for p := after; p > before; p-- {
+		if !c.began[p].IsZero() && !t.Before(c.began[p]) {
+			return p
+		}
+	}
+	return before
 }
 
 func (c *crowd) stall(person, text string) {

@@ -171,6 +171,22 @@ func TestHarm(t *testing.T) {
 	}
 }
 
+func TestRequestBelongsToThePhaseInWhichItWasSent(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	c := &crowd{began: [3]time.Time{{}, now.Add(-20 * time.Second), now.Add(-5 * time.Second)}}
+	for _, wait := range []time.Duration{0, 10 * time.Second, time.Minute} {
+		c.add(record{wait: wait})
+	}
+	if c.records[0].phase != after || c.records[1].phase != during || c.records[2].phase != before {
+		t.Errorf("records %+v", c.records)
+	}
+	c = &crowd{began: [3]time.Time{{}, now.Add(-time.Second)}}
+	if c.add(record{}); c.records[0].phase != during {
+		t.Errorf("records %+v", c.records)
+	}
+}
+
 func TestPercentile(t *testing.T) {
 	t.Parallel()
 	var times []time.Duration
