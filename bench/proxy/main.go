@@ -199,7 +199,8 @@ func measureAll() error {
 			{"fairshare serve", serve("-c", policy("many.yaml", manyPolicy)), passed, true, 0},
 		}},
 		{"the share, one client", []rival{
-			{"fairshare serve, share: none", serve("-c", policy("no-share.yaml", noShare+passPolicy)), passed, false, calm},
+			{"fairshare serve, share: none", serve("-c", policy("no-share.yaml", noShare+passPolicy)),
+				passed, false, calm},
 			{"fairshare serve, share: none again", serve("-c", policy("no-share.yaml", noShare+passPolicy)),
 				passed, false, calm},
 			{"fairshare serve", serve("-c", policy("pass.yaml", passPolicy)), passed, false, calm},
