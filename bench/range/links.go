@@ -78,7 +78,7 @@ func readLinks(r io.Reader) (links, error) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		fields := strings.Split(lines.Text(), ";")
-		if strings.HasPrefix(lines.Text(), "#") || len(fields) < 8 || fields[0] == "urlname" || fields[3] == "filtered" {
+		if len(fields) < 8 || fields[0] == "urlname" || fields[3] == "filtered" { // a comment, the title, another site
 			continue
 		}
 		found.Checked++
