@@ -101,6 +101,9 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 	if m.Browser != nil {
 		explain(Match{Browser: m.Browser}, describeBrowser(req, as.favorable), is, m.Browser)
 	}
+	if m.Attempt != nil {
+		explain(Match{Attempt: m.Attempt}, describeAttempt(req), is, m.Attempt)
+	}
 	if m.Label != nil {
 		what := "no label: that"
 		var labels []string
@@ -298,6 +301,8 @@ func (m Match) with(text string) *Match {
 		m.ASN = one
 	case m.Browser != nil:
 		m.Browser = one
+	case m.Attempt != nil:
+		m.Attempt = one
 	case m.Hostname != nil:
 		m.Hostname = one
 	case m.Path != nil:

@@ -601,7 +601,7 @@ func (d *decision) refusal(take int) Finding {
 // A zero out.Time means now, or the request's own time if it had one. The zero
 // Outcome says that nothing is known. Then a limit of cost counts 1, limits of
 // cpu and time count the time that has passed, and a limit of bytes counts the
-// bytes that it expected. Limits of errors count nothing.
+// bytes that it expected. Limits of errors and failures count nothing.
 //
 // In any other Outcome each field counts as it is, and 0 is free. A field below
 // zero is unknown: Took then means the time that has passed, CPU means Took, Cost
@@ -682,7 +682,7 @@ func (g *Guard) Metered(v *Verdict) bool {
 // isZero is out == Outcome{}, and faster.
 func (out *Outcome) isZero() bool {
 	return out.Status == 0 && out.Bytes == 0 && out.Took == 0 && out.CPU == 0 && out.Cost == 0 &&
-		out.Part == SettleRest && !out.Whole && out.Time == time.Time{}
+		out.Part == SettleRest && !out.Whole && !out.Failed && out.Time == time.Time{}
 }
 
 // gatherCharges fills in what is to be charged for a part of what is left.
@@ -750,7 +750,7 @@ func (d *decision) chargeHeld(i int, lim *Limit, out *Outcome, charge *Charge) b
 		charge.Cost = max(lim.costOf(out)-p.charged, 0)
 		p.charged += charge.Cost
 		left = min(left, max(charge.Cost, lim.rest()))
-	case lim.Resource == Errors && out.Whole && out.Took >= easeAfter:
+	case lim.Resource.CountsAnswers() && out.Whole && out.Took >= easeAfter:
 		left = 0 // the client cannot time its answer: it is not one of many guesses that arrive together
 	case lim.costly() && out.Took >= easeAfter && !p.eased:
 		p.eased = true
@@ -778,7 +778,7 @@ func (l *Limit) rest() int64 {
 
 // costly reports whether requests in progress are held at what they may cost,
 // which differs from page to page.
-func (l *Limit) costly() bool { return l.Resource.Held() && l.Resource != Errors }
+func (l *Limit) costly() bool { return l.Resource.Held() && !l.Resource.CountsAnswers() }
 
 // knows reports whether the cost so far is known of the limit's resource.
 func (l *Limit) knows(out *Outcome) bool {
@@ -807,6 +807,10 @@ func (l *Limit) costOf(out *Outcome) int64 {
 		return min(out.Cost, MaxBytes)
 	case Errors:
 		if l.Statuses.Has(out.Status) {
+			return 1
+		}
+	case Failures:
+		if out.Failed {
 			return 1
 		}
 	}

@@ -20,13 +20,13 @@ import (
 // cmd may import all packages.
 var mayImport = map[string][]string{
 	"memlimit":         {"membans"},
-	"httpguard":        {"browser", "fleets", "memlimit", "share", "visitor", "waitingroom"},
+	"httpguard":        {"browser", "fleets", "logins", "memlimit", "share", "visitor", "waitingroom"},
 	"fleets":           {"browser"},
 	"visitor":          {"memlimit"},
 	"share":            {"share/capacity"},
 	"policyfile":       {"waitingroom"}, // its texts and bounds
 	"internal/proxy":   {"httpguard"},
-	"internal/replay":  {"browser", "fleets", "internal/accesslog", "internal/census", "membans"},
+	"internal/replay":  {"browser", "fleets", "internal/accesslog", "internal/census", "logins", "membans"},
 	"internal/cputime": {"httpguard"},
 	"internal/journal": {"internal/lockfile"},
 	"sqlregistry":      {"internal/lockfile"},
@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	// livepolicy puts a policy file in force; site and internal/serve are the composition roots that
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
-		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "membans",
+		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "logins", "membans",
 		"memlimit", "policyfile", "share", "sqlregistry", "visitor", "waitingroom"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/cputime", "internal/inbound",
 		"internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions", "internal/setup",
@@ -63,7 +63,7 @@ var leaves = []string{"internal/cli", "internal/durable", "internal/network", "i
 // standardOnly may be imported by other programs, which then need nothing
 // else.
 var standardOnly = []string{".", "registry", "internal/durable", "internal/network", "httpguard",
-	"httpguard/httpguardtest", "fleets", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
+	"httpguard/httpguardtest", "fleets", "logins", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
 	"internal/prose", "browser"}
 
 // modulePath is the path of this module.

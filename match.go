@@ -53,6 +53,13 @@ type Match struct {
 	// provisional client: the client makes up everything else.
 	Browser []string
 
+	// Attempt holds "login", "comment", "credentials", "excess" and "known". The first
+	// three hold for a request that sends a login form, a comment or an account, or
+	// Basic or Bearer credentials. "excess" holds for a client at a login or form under
+	// attack, if clients like it have used their budget; "known" for a client that has
+	// logged in before.
+	Attempt []string
+
 	Not []Match // none of these holds
 }
 
@@ -102,6 +109,7 @@ const (
 	seenField
 	ownerField
 	browserField
+	attemptField
 )
 
 // A condition is one compiled field of a match.
@@ -117,6 +125,7 @@ type condition struct {
 	owner    *ownerTest
 	listed   []Listing
 	browsers browserSet
+	attempts attemptSet
 	none     bool // cookie: "none" is among the values
 	any      bool // cookie: "any" is among the values
 	not      matcher
@@ -156,6 +165,9 @@ func (m *Match) check(favorable bool) error {
 		return err
 	}
 	if _, err := newBrowserSet(m.Browser); err != nil {
+		return err
+	}
+	if _, err := newAttemptSet(m.Attempt); err != nil {
 		return err
 	}
 	for i := range m.Not {
@@ -216,6 +228,13 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 			errs = append(errs, err)
 		}
 		conds = append(conds, condition{field: browserField, browsers: browsers, standing: as})
+	}
+	if m.Attempt != nil {
+		attempts, err := newAttemptSet(m.Attempt)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: attemptField, attempts: attempts, standing: as})
 	}
 	add(labelField, "", m.Label, equalFold)
 	add(hostField, "", m.Host, globFold)
@@ -311,6 +330,8 @@ func (c *condition) holds(d *decision) bool {
 		return c.holdsOwner(d)
 	case browserField:
 		return c.holdsBrowser(req)
+	case attemptField:
+		return c.attempts.holds(req)
 	case labelField:
 		return req.hasLabel(c.favorable, func(label string) bool { return matchAny(c.patterns, label, "") })
 	case hostField:

@@ -8,6 +8,7 @@ import (
 	"fairshare"
 	"fairshare/browser"
 	"fairshare/fleets"
+	"fairshare/logins"
 	"fairshare/share"
 	"fairshare/visitor"
 	"fairshare/waitingroom"
@@ -94,6 +95,11 @@ type Options struct {
 	// them. The guards of several policies may share one. nil means that no client
 	// is a browser.
 	Browser *browser.Watcher
+
+	// Logins finds attempts to log in that fail, for rules that match attempts and for
+	// limits of failures. The guards of several policies may share one. It works
+	// better with Browser and Visitors. nil means that no request is an attempt.
+	Logins *logins.Watcher
 
 	// Fleets finds clients at many addresses that behave as one program, for
 	// limits that count them as one client, and for reports. The guards of several

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/browser"
+	"fairshare/logins"
 	"fairshare/membans"
 	"fairshare/memlimit"
 )
@@ -40,7 +42,7 @@ func TestBuiltInPolicyCountsNetworksToo(t *testing.T) {
 	pairs := 0
 	for i := range rules {
 		one := &rules[i]
-		if !by(one, fairshare.ByAddr) {
+		if !by(one, fairshare.ByAddr) || one.Limit.N == 0 {
 			continue
 		}
 		pairs++
@@ -63,6 +65,48 @@ type site struct {
 	t     *testing.T
 	guard *fairshare.Guard
 	rule  string // of the last verdict
+
+	logins   *logins.Watcher
+	browsers browser.Watcher
+}
+
+// decide judges a request, as servers do.
+func (s *site) decide(req *fairshare.Request) (fairshare.Verdict, *logins.Attempt, browser.Sighting) {
+	s.t.Helper()
+	if s.logins == nil {
+		s.logins = logins.New(logins.Options{})
+	}
+	seen := s.browsers.Look(req, browser.Conn{})
+	req.Browser = seen.Browser
+	attempt := s.logins.Arrived(req, s.guard)
+	verdict, err := s.guard.Decide(context.Background(), req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.rule = ""
+	if verdict.Rule != nil {
+		s.rule = verdict.Rule.Name
+	}
+	if attempt != nil && verdict.Action == fairshare.Allow {
+		attempt.Passed()
+	}
+	return verdict, attempt, seen
+}
+
+// settle settles a verdict with an answer.
+func (s *site) settle(v *fairshare.Verdict, attempt *logins.Attempt, seen browser.Sighting, at time.Time, answer logins.Answer) {
+	s.t.Helper()
+	out := fairshare.Outcome{Time: at, Status: answer.Status, Bytes: answer.Bytes}
+	answer.Time = at
+	if v.Action == fairshare.Allow {
+		s.browsers.Answered(&seen, browser.Answer{Status: answer.Status})
+		if attempt != nil {
+			out.Failed = attempt.Answered(&answer) == logins.Failed
+		}
+	}
+	if err := s.guard.Settle(context.Background(), v, out); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func newSite(t *testing.T) *site {
@@ -87,19 +131,9 @@ func (s *site) request(req fairshare.Request, target string, status int) fairsha
 		req.Header = http.Header{}
 	}
 	req.SetTarget(target)
-	verdict, err := s.guard.Decide(context.Background(), &req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.rule = ""
-	if verdict.Rule != nil {
-		s.rule = verdict.Rule.Name
-	}
+	verdict, attempt, seen := s.decide(&req)
 	action := verdict.Action
-	if err := s.guard.Settle(context.Background(), &verdict,
-		fairshare.Outcome{Time: req.Time.Add(50 * time.Millisecond), Status: status}); err != nil {
-		s.t.Fatal(err)
-	}
+	s.settle(&verdict, attempt, seen, req.Time.Add(50*time.Millisecond), logins.Answer{Status: status, Bytes: 4000})
 	return action
 }
 
@@ -227,9 +261,13 @@ func TestBuiltInPolicyCountsDistributedAttacksTogether(t *testing.T) {
 		req.Addr = netip.AddrFrom4([4]byte{12, byte(i >> 8), byte(i), 7})
 		req.Method = "GET"
 		s.request(req, "/wp-login.php", 200)
+		req.Header = http.Header{"Referer": {"https://example.org/wp-login.php"}}
+		s.request(req, "/wp-includes/css/login.css", 200)
 		req.Method = "POST"
-		if s.request(req, "/wp-login.php", []int{200, 302}[i%2]) != fairshare.Allow {
-			people++
+		for mistyped := i % 3; mistyped >= 0; mistyped-- {
+			if s.request(req, "/wp-login.php", []int{302, 200, 200}[mistyped]) != fairshare.Allow {
+				people++
+			}
 		}
 	}
 	if refused < 1900 || people > 0 {

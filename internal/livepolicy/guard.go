@@ -21,7 +21,10 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 		opts.Owner = rt.Owners.Owner
 	}
 	opts.Fleets = p.fleets
-	if rt.File.UsesBrowsers() || rt.Share != nil {
+	if rt.File.UsesAttempts() {
+		opts.Logins = p.logins
+	}
+	if rt.File.UsesBrowsers() || rt.Share != nil || opts.Logins != nil {
 		opts.Browser = &p.browsers
 	}
 	opts.Lookups = rt.Bots.Lookups()

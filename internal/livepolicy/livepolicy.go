@@ -19,6 +19,7 @@ import (
 	"fairshare/fleets"
 	"fairshare/httpguard"
 	"fairshare/internal/census"
+	"fairshare/logins"
 	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
@@ -58,6 +59,7 @@ type Policy struct {
 	bans    *membans.Bans
 	history *fairshare.History
 	fleets  *fleets.Finder
+	logins  *logins.Watcher
 	state   *State
 	watch   *clientaddr.Watch
 	census  *census.Census
@@ -101,6 +103,9 @@ func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, err
 		return nil, err
 	}
 	p.fleets = fleets.New(fleets.Options{Client: func(addr netip.Addr) netip.Prefix {
+		return p.Current().File.Policy.Client(addr)
+	}})
+	p.logins = logins.New(logins.Options{Client: func(addr netip.Addr) netip.Prefix {
 		return p.Current().File.Policy.Client(addr)
 	}})
 	p.ending, p.end = context.WithCancel(context.Background())

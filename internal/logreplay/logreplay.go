@@ -146,7 +146,7 @@ func (s *session) replayOptions() (replay.Options, error) {
 		return replay.Options{}, err
 	}
 	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
-		Busy: true, Browsers: true})
+		Busy: true, Browsers: true, Attempts: true})
 	options := replay.Options{
 		Policy:    &file.Policy,
 		Limiter:   newLimiter(file),
@@ -160,7 +160,8 @@ func (s *session) replayOptions() (replay.Options, error) {
 		Share:     file.Share != nil,
 		Allowance: amount.Allowance,
 	}
-	options.Browsers = file.UsesBrowsers()
+	options.Attempts = file.UsesAttempts()
+	options.Browsers = file.UsesBrowsers() || options.Attempts
 	if s.owners != nil {
 		options.Owner = s.owners.Owner
 	}

@@ -10,6 +10,7 @@ import (
 	"fairshare"
 	"fairshare/browser"
 	"fairshare/internal/accesslog"
+	"fairshare/logins"
 	"fairshare/membans"
 )
 
@@ -36,6 +37,7 @@ type judge struct {
 	held    heldSlots
 	browser *browser.Watcher // nil unless Options.Browsers
 	fleets  fleetsOf
+	logins  *logins.Watcher // nil unless Options.Attempts
 	limiter fairshare.Limiter
 	age     uint32 // restarts since limiter was empty
 	since   int64  // lines since then
@@ -120,6 +122,9 @@ func (j *judge) reset() error {
 	limiter := j.limiter
 	if j.age > 0 {
 		limiter = &aged{limiter: limiter, age: j.age}
+	}
+	if j.logins = nil; j.opts.Attempts {
+		j.logins = logins.New(logins.Options{Client: j.opts.Policy.Client})
 	}
 	if j.browser = nil; j.opts.Browsers {
 		j.browser = new(browser.Watcher)
@@ -332,6 +337,10 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	}
 	it.req.Browser = seen.Browser
 	j.fleets.arrived(it, j.latest)
+	var login *logins.Attempt
+	if j.logins != nil {
+		login = j.logins.Arrived(&it.req, j.guard)
+	}
 	v, err := j.guard.Decide(ctx, &it.req)
 	if v.Action == fairshare.Allow {
 		j.fleets.answered(it)
@@ -357,6 +366,11 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	out := fairshare.Outcome{Time: e.Time, Status: e.Status, Bytes: e.Bytes, Took: e.Duration, CPU: e.CPU}
 	if e.Has&accesslog.HasUpstream != 0 {
 		out.Took = e.Upstream
+	}
+	if login != nil && v.Action == fairshare.Allow {
+		login.Passed()
+		out.Failed = login.Answered(&logins.Answer{Time: time.Unix(0, j.latest), Status: e.Status, Bytes: e.Bytes}) ==
+			logins.Failed
 	}
 	if j.slots && e.Duration > 0 && v.Action == fairshare.Allow {
 		out.Part = fairshare.SettleCosts

@@ -52,6 +52,10 @@ type Options struct {
 	// statuses.
 	Browsers bool
 
+	// Attempts watches attempts to log in and to send forms. A log holds paths, statuses and
+	// lengths.
+	Attempts bool
+
 	// Lookups answers hostname and listed of the policy; nil means that nothing is known.
 	Lookups fairshare.Lookups
 
