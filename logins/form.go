@@ -2,6 +2,7 @@ package logins
 
 import (
 	"bytes"
+	"math"
 	mathbits "math/bits"
 	"strings"
 
@@ -28,8 +29,8 @@ type form struct {
 	level    [classes]float64 // clients that failed and have not logged in since
 	inFlight [classes]int32
 	at       int64            // of level, in Unix seconds
-	recently float64          // clients that logged in; decays in minutes
-	daily    float64          // the same, decays in a day
+	recently [classes]float64 // clients that logged in; decays in minutes
+	daily    [classes]float64 // the same, decays in a day
 	usual    [classes]float64 // comments in a day
 	today    [classes]float64 // comments since dayAt
 	dayAt    int64            // in Unix seconds
@@ -57,8 +58,8 @@ type length struct {
 
 // Bounds of the budgets. A budget holds so many clients, and regains so many in a day.
 var budgets = map[fairshare.Attempt][classes]struct{ most, daily, bySuccess float64 }{
-	fairshare.LoginAttempt:       {{40, 144, 1}, {4, 12, 0.3}, {3, 8, 0.15}},
-	fairshare.CredentialsAttempt: {{40, 144, 1}, {4, 12, 0.3}, {3, 8, 0.15}},
+	fairshare.LoginAttempt:       {{40, 144, 1}, {4, 12, 0.3}, {3, 4, 0.15}},
+	fairshare.CredentialsAttempt: {{40, 144, 1}, {4, 12, 0.3}, {3, 4, 0.15}},
 	fairshare.CommentAttempt:     {{1000, 10_000, 1}, {30, 120, 1}, {3, 12, 1}},
 }
 
@@ -92,8 +93,10 @@ func (f *form) advance(now int64) {
 	for c := range f.level {
 		f.level[c] = max(0, f.level[c]-f.rate(class(c))*dt/day)
 	}
-	f.recently = max(0, f.recently-f.recently*min(dt/recentFor, 1))
-	f.daily = max(0, f.daily-f.daily*min(dt/day, 1))
+	for c := range f.daily {
+		f.recently[c] *= math.Exp(-dt / recentFor)
+		f.daily[c] *= math.Exp(-dt / day)
+	}
 	for ; now-f.dayAt >= day; f.dayAt += day {
 		for c := range f.usual { // it at most doubles in a week, whatever comes
 			f.usual[c] += (min(f.today[c], 2*f.usual[c]+3) - f.usual[c]) / 7
@@ -114,7 +117,7 @@ func (f *form) rate(c class) float64 {
 	if f.kind == fairshare.CommentAttempt {
 		return b.daily + 2*f.usual[c]
 	}
-	return b.daily + b.bySuccess*f.daily
+	return b.daily + b.bySuccess*f.daily[c]
 }
 
 // most returns how many may have failed at one time.
@@ -123,14 +126,14 @@ func (f *form) most(c class) float64 {
 	if f.kind == fairshare.CommentAttempt {
 		return b.most + f.usual[c]/4
 	}
-	return b.most + b.bySuccess*f.daily/8
+	return b.most + b.bySuccess*f.daily[c]/8
 }
 
 // exceeds reports whether the class of an attempt's client has used its budget.
 func (w *Watcher) exceeds(a *Attempt, now int64) bool {
 	f := a.form
 	f.advance(now)
-	held := max(float64(f.inFlight[a.class])-slack-f.recently, 0)
+	held := max(float64(f.inFlight[a.class])-slack-f.recently[a.class], 0)
 	over := f.level[a.class]+held > f.most(a.class)-1
 	if a.counted {
 		e := w.find(a.who)
@@ -246,11 +249,9 @@ func (w *Watcher) succeed(a *Attempt, now int64) {
 		}
 	}
 	if isNew {
-		f.recently++
-		f.daily++
-		for _, c := range []class{likely, stranger} {
-			f.level[c] = max(0, f.level[c]-perSuccess)
-		}
+		f.recently[a.class]++
+		f.daily[a.class]++
+		f.level[a.class] = max(0, f.level[a.class]-perSuccess)
 	}
 	if len(w.established) < maxEstablished && a.place != 0 {
 		w.established[a.place] = struct{}{}

@@ -346,7 +346,7 @@ func TestBuiltInPolicyRefusesFloodsAndNotPeople(t *testing.T) {
 			60 * time.Millisecond, 3000, [2]int{0, 0}},
 		{"a file that is synchronised", "192.0.2.1", "PROPFIND", always("/remote.php/dav/files/anna/"), 207,
 			150 * time.Millisecond, 3000, [2]int{0, 0}},
-		{"a slow guesser", "192.0.2.1", "POST", always("/wp-login.php"), 200, 2 * time.Hour, 300, [2]int{280, 300}},
+		{"a slow guesser", "192.0.2.1", "POST", always("/wp-login.php"), 200, 2 * time.Hour, 300, [2]int{275, 300}},
 		{"a guesser by XML-RPC", "192.0.2.1", "POST", always("//xmlrpc.php"), 200, time.Second, 1000,
 			[2]int{950, 1000}},
 		{"a spammer", "192.0.2.1", "POST", always("/index.php?title=User:X&action=submit"), 200, 3 * time.Second,
