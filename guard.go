@@ -24,6 +24,8 @@ type Guard struct {
 	exempt  []matcher // of allow rules that name clients by identity alone
 	banning []int     // rules with a ban
 
+	awaiting []int // rules that restrict, and wait for a DNS list
+
 	keyOf        []int    // the first limit with the same key as each limit
 	costly       []bool   // by limit: see Limit.costly
 	distinct     []uint64 // by limit: see Limit.distinctID; 0 without Distinct; nil if no limit has it
@@ -148,6 +150,9 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 			if err := g.numberSeen(r.Ban.Unless, c.unless); err != nil {
 				return nil, &RuleError{Rule: i, Name: r.Name, Err: err}
 			}
+		}
+		if r.Action != Allow && !r.DryRun && !policy.DryRun && slices.ContainsFunc(r.Match.Listed, func(l Listing) bool { return l.Wait > 0 }) {
+			g.awaiting = append(g.awaiting, i)
 		}
 		g.numberAgents(c.match)
 		g.numberAgents(c.ends)

@@ -170,6 +170,11 @@ func (m *Match) check(favorable bool) error {
 	if _, err := newAttemptSet(m.Attempt); err != nil {
 		return err
 	}
+	for _, l := range m.Listed {
+		if l.Wait < 0 || l.Wait > MaxListWait {
+			return fmt.Errorf("listed: %v is not between 0 and %v", l.Wait, MaxListWait)
+		}
+	}
 	for i := range m.Not {
 		if err := m.Not[i].check(!favorable); err != nil {
 			return fmt.Errorf("match: %w", err)

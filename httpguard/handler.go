@@ -35,6 +35,7 @@ type Handler struct {
 	robots     robots
 	visits     sync.Pool
 	inProgress inProgress
+	lists      listWait
 	key        [32]byte // of references, unless Options have one
 }
 

@@ -191,7 +191,7 @@ func (w *Watcher) classify(a *Attempt, req *fairshare.Request, guard Standing, s
 	case e != nil && e.succeeded(now), a.likely:
 		a.class = likely
 	case f.kind != fairshare.CommentAttempt && (e != nil && now < e.soft ||
-		(e == nil || e.counted == 0) && guard != nil && guard.HasStanding(req)): // a guesser gets older, too
+		(e == nil || e.counted == 0 && e.refused == 0) && guard != nil && guard.HasStanding(req)): // a guesser gets older, too
 		a.class = likely
 	}
 	a.counted = e != nil && e.counted != 0 && now < e.counted+countedFor && e.form == uint16(f.key>>48)

@@ -126,7 +126,7 @@ func (f *form) most(c class) float64 {
 	if f.kind == fairshare.CommentAttempt {
 		return b.most + f.usual[c]/4
 	}
-	return b.most + b.bySuccess*f.daily[c]/8
+	return b.most + b.bySuccess*(f.daily[c]/8+f.recently[c])
 }
 
 // exceeds reports whether the class of an attempt's client has used its budget.

@@ -57,6 +57,7 @@ type Watcher struct {
 	established map[uint64]struct{} // hosts and paths of known forms at which a client logged in
 	clients     []entry             // nil before the first attempt
 	latest      int64               // Unix seconds
+	lookedAt    int64               // when it was last looked whether all attacks have ended
 }
 
 // New returns a Watcher that has learned nothing.
@@ -324,7 +325,8 @@ func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *A
 // lock is held.
 func (w *Watcher) clock(at time.Time) int64 {
 	w.latest = max(w.latest, at.Unix())
-	if w.closed.Load() {
+	if w.latest-w.lookedAt >= 60 && w.closed.Load() {
+		w.lookedAt = w.latest
 		open := true
 		for _, f := range w.forms {
 			open = open && (f.closedAt == 0 || w.latest-f.closedAt > quietAfter)

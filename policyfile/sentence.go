@@ -426,6 +426,9 @@ func listedText(listings []fairshare.Listing) string {
 		if l.Days > 0 {
 			s += fmt.Sprintf(" in the last %s", FormatDuration(time.Duration(l.Days)*24*time.Hour))
 		}
+		if l.Wait > 0 {
+			s += fmt.Sprintf(" (a request may wait %s for the answer)", FormatDuration(l.Wait))
+		}
 		list = append(list, s)
 	}
 	return prose.List(list, "or")

@@ -74,6 +74,7 @@ type Policy struct {
 	queue          *share.Queue           // made by the first policy with share:
 	queueKnowsAges bool                   // the clients of the registry were read into it
 	reportedQueue  share.Stats            // at the last report
+	reportedLogins map[string]bool        // paths of logins under attack, at the last report
 	endedFleets    []registry.FleetRecord // of the last day, the latest last; used by FrequentReport
 	fleetsAt       time.Time              // when fleets were last published
 	reportedLost   int64                  // counters that were dropped, at the last report
@@ -124,6 +125,8 @@ func (p *Policy) OpenState(ctx context.Context) error {
 	p.state = state
 	rt := p.Current()
 	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock)
+	state.logins = p.logins
+	state.restoreLogins(p.Now())
 	p.readFirstSeen(func(client netip.Prefix, first time.Time) {
 		p.history.RestoreFirstSeen(client, p.options.Clock.FromWall(first), p.Now())
 	})
