@@ -9,7 +9,7 @@ type Attempt uint8
 const (
 	NoAttempt      Attempt = iota // neither; the zero Attempt
 	LoginAttempt                  // it sends a password or another proof of who the client is
-	CommentAttempt                // it sends a comment, a post or a new account
+	CommentAttempt                // it sends a comment or a post
 	// it has an Authorization header with Basic or Bearer credentials
 	CredentialsAttempt
 )

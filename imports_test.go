@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"site": {"httpguard", "internal/livepolicy", "internal/sessions", "internal/setup", "policyfile"},
 
 	// The commands check, bot and replay, which need a policy but no server.
-	"internal/check": {"asn", "bots", "browser", "internal/amount", "clientaddr", "internal/livepolicy",
+	"internal/check": {"asn", "bots", "browser", "internal/amount", "clientaddr", "internal/livepolicy", "logins",
 		"internal/proxy", "internal/setup", "membans", "memlimit", "policyfile"},
 	"internal/logreplay": {"asn", "clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
 		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",

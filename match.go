@@ -54,7 +54,7 @@ type Match struct {
 	Browser []string
 
 	// Attempt holds "login", "comment", "credentials", "excess" and "known". The first
-	// three hold for a request that sends a login form, a comment or an account, or
+	// three hold for a request that sends a login form, a comment, or
 	// Basic or Bearer credentials. "excess" holds for a client at a login or form under
 	// attack, if clients like it have used their budget; "known" for a client that has
 	// logged in before.

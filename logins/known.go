@@ -50,8 +50,6 @@ var names = map[string]known{
 	"login_check": login(plain), "checklogin.php": login(plain), "token": login(plain), "auth": login(plain),
 
 	"wp-comments-post.php": comment(), "guestbook.php": comment(), "posting.php": comment(),
-	"register": comment(), "register.php": comment(), "signup": comment(), "sign-up": comment(),
-	"sign_up": comment(), "join_form": comment(), "wp-signup.php": comment(),
 }
 
 func init() {
@@ -128,15 +126,15 @@ func recognizePath(path []byte, query string) known {
 		return known{}
 	}
 	if query != "" && len(query) < 4096 && strings.Contains(query, "=") {
-		switch {
-		case containsFold(query, ":userlogin"):
+		if containsFold(query, ":userlogin") { // MediaWiki
 			return known{style: plain, kind: fairshare.LoginAttempt, name: ":userlogin"}
-		case containsFold(query, ":createaccount"):
-			return known{style: open, kind: fairshare.CommentAttempt, name: ":createaccount"}
 		}
 	}
 	if bytes.Contains(path, []byte("/comment/reply/")) {
 		return known{style: open, kind: fairshare.CommentAttempt, name: "/comment/reply/"}
+	}
+	if bytes.HasPrefix(base, []byte("index.")) || string(base) == "api.php" || string(base) == "graphql" {
+		return known{} // one script for all pages
 	}
 	return known{style: candidate}
 }
@@ -149,14 +147,9 @@ func ofQuery(k known, query string) known {
 	case k.style == rpc:
 		k.variant = strings.Contains(query, "for=jetpack") // its signed calls have answers of one length, too
 	case k.style == wordpress && containsFold(query, "action"):
-		if strings.Contains(query, "action=register") {
-			k.kind = fairshare.CommentAttempt
-		}
 		k.variant = query != "action=login"
-	case k.name == "ucp.php" && strings.Contains(query, "mode=register"):
-		k.kind, k.style, k.variant = fairshare.CommentAttempt, open, true
 	case k.name == "ucp.php" && strings.Contains(query, "mode=") && !strings.Contains(query, "mode=login"):
-		return known{style: candidate}
+		return known{}
 	}
 	return k
 }

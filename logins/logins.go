@@ -22,7 +22,7 @@
 // Nothing that a client can make up changes its class for more than the small budget
 // of the next one.
 //
-// The same is done for forms that strangers may send: comments and new accounts. There
+// The same is done for forms that strangers may send: comments and posts. There
 // each client that sends the form counts.
 package logins
 

@@ -49,7 +49,7 @@ func attemptText(words []string) string {
 		case "login":
 			parts = append(parts, "for a login")
 		case "comment":
-			parts = append(parts, "for a comment or an account")
+			parts = append(parts, "for a comment")
 		case "credentials":
 			parts = append(parts, "with Basic or Bearer credentials")
 		case "excess":

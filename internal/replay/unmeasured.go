@@ -80,6 +80,13 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		add(requiredFact{fact: "browser", why: "a log does not hold the headers that contradict a user agent, and the " +
 			"cookies that come back: nobody is contradicted, and fewer clients are likely to be browsers"})
 	}
+	attempt := func() {
+		path()
+		add(requiredFact{fact: "method", noun: "method", needs: accesslog.HasMethod})
+		add(requiredFact{fact: "status", noun: "status", needs: accesslog.HasStatus})
+		add(requiredFact{fact: "attempt", why: "a log does not hold credentials, cookies and the targets of redirects: " +
+			"wrong credentials are not seen, and each login that is redirected counts as a success"})
+	}
 	label := func() {
 		if opts.Override == nil {
 			add(requiredFact{fact: "label", why: "labels are in the registry of serve: --state DIR names its folder"})
@@ -130,6 +137,9 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		if m.Browser != nil {
 			browser()
 		}
+		if m.Attempt != nil {
+			attempt()
+		}
 		for i := range m.Not {
 			match(&m.Not[i])
 		}
@@ -171,6 +181,8 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 			add(requiredFact{fact: "bytes", noun: "byte counts", needs: accesslog.HasBytes})
 		case fairshare.Errors:
 			add(requiredFact{fact: "errors", noun: "status", needs: accesslog.HasStatus})
+		case fairshare.Failures:
+			attempt()
 		case fairshare.CPU:
 			add(requiredFact{fact: "cpu", noun: "CPU time", needs: accesslog.HasCPU})
 		case fairshare.Time:
