@@ -2,7 +2,7 @@ package fairshare
 
 import "fmt"
 
-// An Attempt says whether a request tries to log in, or sends a form that strangers
+// An Attempt says whether a request tries to log in, or sends a form that unknown clients
 // may send. Package logins finds out.
 type Attempt uint8
 
@@ -89,7 +89,7 @@ func describeAttempt(req *Request) string {
 		text = "attempt credentials"
 	}
 	if req.Excess {
-		text += ", in excess of what strangers get there"
+		text += ", in excess of what unknown clients get there"
 	}
 	if req.Logins != nil && req.Logins.HasLoggedIn(req) {
 		text += ", of a known client"

@@ -151,7 +151,8 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 				return nil, &RuleError{Rule: i, Name: r.Name, Err: err}
 			}
 		}
-		if r.Action != Allow && !r.DryRun && !policy.DryRun && slices.ContainsFunc(r.Match.Listed, func(l Listing) bool { return l.Wait > 0 }) {
+		if r.Action != Allow && !r.DryRun && !policy.DryRun &&
+			slices.ContainsFunc(r.Match.Listed, func(l Listing) bool { return l.Wait > 0 }) {
 			g.awaiting = append(g.awaiting, i)
 		}
 		g.numberAgents(c.match)

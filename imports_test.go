@@ -35,7 +35,8 @@ var mayImport = map[string][]string{
 	// livepolicy puts a policy file in force; site and internal/serve are the composition roots that
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
-		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "logins", "membans",
+		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "logins",
+		"membans",
 		"memlimit", "policyfile", "share", "sqlregistry", "visitor", "waitingroom"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/cputime", "internal/inbound",
 		"internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions", "internal/setup",
@@ -63,7 +64,8 @@ var leaves = []string{"internal/cli", "internal/durable", "internal/network", "i
 // standardOnly may be imported by other programs, which then need nothing
 // else.
 var standardOnly = []string{".", "registry", "internal/durable", "internal/network", "httpguard",
-	"httpguard/httpguardtest", "fleets", "logins", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
+	"httpguard/httpguardtest", "fleets", "logins", "membans", "memlimit", "share", "share/capacity", "visitor",
+	"waitingroom",
 	"internal/prose", "browser"}
 
 // modulePath is the path of this module.

@@ -55,9 +55,9 @@ type Match struct {
 
 	// Attempt holds "login", "comment", "credentials", "excess" and "known". The first
 	// three hold for a request that sends a login form, a comment, or
-	// Basic or Bearer credentials. "excess" holds for a client at a login or form under
-	// attack, if clients like it have used their budget; "known" for a client that has
-	// logged in before.
+	// Basic or Bearer credentials. "excess" holds at a login or form under attack, if clients
+	// like this one have used their budget. "known" holds for a client that has logged in
+	// before.
 	Attempt []string
 
 	Not []Match // none of these holds

@@ -34,7 +34,7 @@ type Request struct {
 	Fleet       string   // name of the fleet that the client belongs to; "" means none
 	FleetNew    bool     // the client of a Fleet got no page yet: it may still show that it is a person's browser
 	Attempt     Attempt  // whether the request tries to log in, or sends a form; see package logins
-	Excess      bool     // the login or form is under attack, and strangers have used their budget
+	Excess      bool     // the login or form is under attack, and unknown clients have used their budget
 	Logins      Logins   // knows clients that have logged in before; nil when nothing is known
 	Override    Override // decisions of operators about Addr
 	ViaOverride Override // decisions of operators about Via

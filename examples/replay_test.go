@@ -51,6 +51,8 @@ func replayLog(t *testing.T, file *policyfile.File, path string, verdicts io.Wri
 			return found.Addr, found.Proxy, found.Via
 		},
 		Bot:      bots.NewVerifier(bots.Options{}).Look,
+		Attempts: file.UsesAttempts(),
+		Browsers: file.UsesBrowsers() || file.UsesAttempts(),
 		Logs:     []string{path},
 		Verdicts: verdicts,
 	})

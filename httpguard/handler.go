@@ -227,11 +227,12 @@ func (h *Handler) release(vis *visit) {
 // handler or a hook panics.
 func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict,
 	next func(http.ResponseWriter, *http.Request) error) (err error) {
-	x := &Exchange{gen: g, verdict: *v, visitorCookie: vis.cookie, signs: vis.signs, login: vis.login, completion: Completion{
-		Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
-		HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Path: vis.req.Path, UserAgent: vis.req.UserAgent,
-		Owner: vis.req.Owner, Fleet: vis.req.Fleet,
-	}}
+	x := &Exchange{gen: g, verdict: *v, visitorCookie: vis.cookie, signs: vis.signs, login: vis.login,
+		completion: Completion{
+			Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
+			HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Path: vis.req.Path, UserAgent: vis.req.UserAgent,
+			Owner: vis.req.Owner, Fleet: vis.req.Fleet,
+		}}
 	x.response = response{w: w, x: x, head: r.Method == http.MethodHead}
 	x.bodyless = r.ContentLength == 0
 	if x.login != nil {

@@ -24,7 +24,8 @@ import (
 // newLoginSite returns WordPress behind rules for attempts.
 func newLoginSite(t *testing.T, opts httpguard.Options) http.Handler {
 	t.Helper()
-	guesses := fairshare.Match{Attempt: []string{"login", "credentials"}, Not: []fairshare.Match{{Attempt: []string{"known"}}}}
+	guesses := fairshare.Match{Attempt: []string{"login", "credentials"},
+		Not: []fairshare.Match{{Attempt: []string{"known"}}}}
 	guard, err := memlimit.NewGuard(&fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "guessing", Match: guesses, Limit: &fairshare.Limit{Resource: fairshare.Failures, N: 5,
 			Window: 10 * time.Minute}},
@@ -58,7 +59,8 @@ type loginRequest struct {
 func sendLogin(h http.Handler, q loginRequest) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), q.method, q.path, nil)
 	r.RemoteAddr = q.addr + ":4000"
-	for name, value := range map[string]string{"X-Password": q.password, "Authorization": q.authorization, "Cookie": q.cookie} {
+	for name, value := range map[string]string{"X-Password": q.password, "Authorization": q.authorization,
+		"Cookie": q.cookie} {
 		if value != "" {
 			r.Header.Set(name, value)
 		}
@@ -103,7 +105,7 @@ func TestGuessesAreRefusedAndEditorsAreNot(t *testing.T) {
 	}
 	login.addr, login.cookie = "198.51.100.10", visitor.Name+"=made-up"
 	if got := sendLogin(h, login).Code; got != http.StatusTooManyRequests {
-		t.Errorf("a stranger with a cookie that it made up: %d", got)
+		t.Errorf("an unknown client with a cookie that it made up: %d", got)
 	}
 }
 
@@ -190,8 +192,10 @@ func TestAPostWaitsForDNSLists(t *testing.T) {
 	}{
 		{"a spammer that posts once", "POST", 80 * time.Millisecond, []string{"192.0.2.1"}, []int{403},
 			[]time.Duration{80 * time.Millisecond}},
-		{"a person", "POST", 80 * time.Millisecond, []string{"192.0.2.2"}, []int{200}, []time.Duration{80 * time.Millisecond}},
-		{"slow DNS", "POST", 2 * time.Second, []string{"192.0.2.1"}, []int{200}, []time.Duration{300 * time.Millisecond}},
+		{"a person", "POST", 80 * time.Millisecond, []string{"192.0.2.2"}, []int{200},
+			[]time.Duration{80 * time.Millisecond}},
+		{"slow DNS", "POST", 2 * time.Second, []string{"192.0.2.1"}, []int{200},
+			[]time.Duration{300 * time.Millisecond}},
 		{"GET", "GET", 80 * time.Millisecond, []string{"192.0.2.1"}, []int{200}, []time.Duration{0}},
 		{"HEAD", "HEAD", 80 * time.Millisecond, []string{"192.0.2.1"}, []int{200}, []time.Duration{0}},
 		{"one network", "POST", 2 * time.Second, []string{"192.0.2.1", "192.0.2.3", "192.0.2.5", "198.51.100.1"},

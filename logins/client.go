@@ -171,18 +171,18 @@ func (w *Watcher) putSuccess(k clientKey, seconds int64) *entry {
 // identify fills in the client of an attempt.
 func (w *Watcher) identify(a *Attempt, req *fairshare.Request) {
 	a.client, a.visitor = w.keyOf(req), w.keyOfVisitor(&req.Visitor)
-	a.who = a.client
+	a.subject = a.client
 	now := minutes(w.latest)
 	if e := w.find(a.visitor); e != nil && e.succeeded(now) {
-		a.who = a.visitor
+		a.subject = a.visitor
 	}
 }
 
 // classify fills in the class of the client of an attempt, and whether it was counted.
 func (w *Watcher) classify(a *Attempt, req *fairshare.Request, guard Standing, seconds int64) {
 	now, f := minutes(seconds), a.form
-	e := w.find(a.who)
-	a.class = stranger
+	e := w.find(a.subject)
+	a.class = unknown
 	switch {
 	case e != nil && (now < e.grant || e.succeeded(now) && (now >= e.first+trustAfter ||
 		f.closedSince == 0 || int64(e.first)*60 < f.closedSince)),
@@ -190,8 +190,9 @@ func (w *Watcher) classify(a *Attempt, req *fairshare.Request, guard Standing, s
 		a.class = trusted
 	case e != nil && e.succeeded(now), a.likely:
 		a.class = likely
+	// a guesser gets older, too: standing counts only before the first failure
 	case f.kind != fairshare.CommentAttempt && (e != nil && now < e.soft ||
-		(e == nil || e.counted == 0 && e.refused == 0) && guard != nil && guard.HasStanding(req)): // a guesser gets older, too
+		(e == nil || e.counted == 0 && e.refused == 0) && guard != nil && guard.HasStanding(req)):
 		a.class = likely
 	}
 	a.counted = e != nil && e.counted != 0 && now < e.counted+countedFor && e.form == uint16(f.key>>48)

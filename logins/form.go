@@ -13,9 +13,9 @@ import (
 type class uint8
 
 const (
-	trusted  class = iota // it has logged in before
-	likely                // it behaves like a browser, or has standing
-	stranger              // nothing is known of it
+	trusted class = iota // it has logged in before
+	likely               // it behaves like a browser, or has standing
+	unknown              // nothing is known of it
 	classes
 )
 
@@ -36,24 +36,24 @@ type form struct {
 	dayAt    int64            // in Unix seconds
 	usedAt   int64            // in Unix seconds
 
-	closedAt    int64 // when it last refused strangers; 0: never
-	closedSince int64 // when that began; 0: it did not refuse any lately
+	closedAt    int64 // when it last refused unknown clients; 0: never
+	closedSince int64 // when that began; 0: it did not refuse any recently
 	excess      int64 // attempts that exceeded a budget since closedSince
 
-	page    int64 // length of the form
-	lengths [8]length
-	denied  int    // attempts answered with 401 or 403
-	bounced int    // attempts answered with the form again
-	passed  int    // attempts answered otherwise
-	moved   int    // attempts answered with 302 or 303
-	who     uint64 // of the clients that failed: a bit of the hash of each
+	page       int64 // length of the form
+	lengths    [8]length
+	denied     int    // attempts answered with 401 or 403
+	bounced    int    // attempts answered with the form again
+	passed     int    // attempts answered otherwise
+	moved      int    // attempts answered with 302 or 303
+	clientBits uint64 // of the clients that failed: a bit of the hash of each
 }
 
 // A length counts answers of about one length.
 type length struct {
-	bytes int64
-	n     int
-	who   uint64
+	bytes      int64
+	n          int
+	clientBits uint64
 }
 
 // Bounds of the budgets. A budget holds so many clients, and regains so many in a day.
@@ -136,7 +136,7 @@ func (w *Watcher) exceeds(a *Attempt, now int64) bool {
 	held := max(float64(f.inFlight[a.class])-slack-f.recently[a.class], 0)
 	over := f.level[a.class]+held > f.most(a.class)-1
 	if a.counted {
-		e := w.find(a.who)
+		e := w.find(a.subject)
 		over = over && e != nil && e.fails >= allowance
 	}
 	if !over {
@@ -148,7 +148,7 @@ func (w *Watcher) exceeds(a *Attempt, now int64) bool {
 		f.closedSince = now
 	}
 	w.closed.Store(true)
-	w.put(a.who, now).refused = minutes(now)
+	w.put(a.subject, now).refused = minutes(now)
 	return true
 }
 
@@ -178,7 +178,7 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 			if w.count(a, now) {
 				f.today[a.class]++
 			}
-			if e := w.find(a.who); e != nil && e.wrote == 0 {
+			if e := w.find(a.subject); e != nil && e.wrote == 0 {
 				e.wrote = minutes(now)
 			}
 		}
@@ -210,7 +210,7 @@ func (w *Watcher) judgeCredentials(a *Attempt, answer *Answer, now int64) Result
 // before.
 func (w *Watcher) count(a *Attempt, now int64) bool {
 	f := a.form
-	e := w.put(a.who, now)
+	e := w.put(a.subject, now)
 	if e.counted != 0 && minutes(now) < e.counted+countedFor && e.form == uint16(f.key>>48) {
 		if e.fails < 1<<16-1 {
 			e.fails++
@@ -253,8 +253,8 @@ func (w *Watcher) succeed(a *Attempt, now int64) {
 		f.daily[a.class]++
 		f.level[a.class] = max(0, f.level[a.class]-perSuccess)
 	}
-	if len(w.established) < maxEstablished && a.place != 0 {
-		w.established[a.place] = struct{}{}
+	if len(w.established) < maxEstablished && a.placeHash != 0 {
+		w.established[a.placeHash] = struct{}{}
 	}
 }
 
@@ -340,7 +340,8 @@ func (f *form) redirected(a *Attempt, answer *Answer) Result {
 // hasLoginCookie reports whether WordPress sets the cookie of a login.
 func hasLoginCookie(answer *Answer) bool {
 	for _, line := range answer.SetCookie {
-		if strings.HasPrefix(line, "wordpress_logged_in") && !strings.Contains(line, "=%20;") && !strings.Contains(line, "=;") {
+		if strings.HasPrefix(line, "wordpress_logged_in") &&
+			!strings.Contains(line, "=%20;") && !strings.Contains(line, "=;") {
 			return true
 		}
 	}
@@ -353,20 +354,20 @@ func (f *form) isFormAgain(n int64) bool {
 }
 
 // isCommon notes an answer's length, and reports whether several answers had it.
-func (f *form) isCommon(n int64, who uint64) bool {
+func (f *form) isCommon(n int64, clientBits uint64) bool {
 	least := &f.lengths[0]
 	for i := range f.lengths {
 		l := &f.lengths[i]
 		if l.n > 0 && n >= l.bytes-l.bytes/64-16 && n <= l.bytes+l.bytes/64+16 {
 			l.n = min(l.n+1, 1<<20)
-			l.who |= who
+			l.clientBits |= clientBits
 			return l.n > 3
 		}
 		if l.n < least.n {
 			least = l
 		}
 	}
-	*least = length{n, 1, who}
+	*least = length{n, 1, clientBits}
 	return false
 }
 
@@ -379,22 +380,22 @@ func (w *Watcher) learn(a *Attempt, answer *Answer) {
 		return
 	case status == 401 || status == 403:
 		f.denied++
-		f.who |= bit
+		f.clientBits |= bit
 	case status == 302 || status == 303:
 		f.moved++
 	case status == 200 && f.isFormAgain(answer.Bytes):
 		f.bounced++
-		f.who |= bit
+		f.clientBits |= bit
 	case status == 200 && f.isCommon(answer.Bytes, bit):
 		f.passed++
 	default:
 		f.passed++
 	}
-	failed, clients := f.denied+f.bounced, mathbits.OnesCount64(f.who)
+	failed, clients := f.denied+f.bounced, mathbits.OnesCount64(f.clientBits)
 	if f.moved > 0 && failed < learnFailures { // answers of one length, where others are redirected
 		for _, l := range f.lengths {
 			if l.n >= learnFailures && l.bytes >= minPage && l.n > failed {
-				failed, clients = l.n, mathbits.OnesCount64(l.who)
+				failed, clients = l.n, mathbits.OnesCount64(l.clientBits)
 			}
 		}
 	}
@@ -476,5 +477,5 @@ func filterBit(path string) uint {
 // IsProved reports whether the cookies of an answer prove that an attempt succeeded,
 // whatever its status is.
 func (a *Attempt) IsProved(answer *Answer) bool {
-	return a.what == attempt && a.form != nil && a.form.style == wordpress && hasLoginCookie(answer)
+	return a.question == attempt && a.form != nil && a.form.style == wordpress && hasLoginCookie(answer)
 }

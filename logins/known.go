@@ -19,7 +19,7 @@ const (
 	wordpress       // the same, and a cookie proves the success
 	rpc             // XML-RPC: all answers are 200
 	basic           // Basic credentials on any path
-	open            // a form that strangers may send
+	open            // a form that unknown clients may send
 )
 
 // A known is what a path is known as.
@@ -170,7 +170,7 @@ func containsFold(s, lower string) bool {
 }
 
 // resetOf reports whether a GET request opens a link to reset a password.
-func resetOf(req *fairshare.Request, path []byte) what {
+func resetOf(req *fairshare.Request, path []byte) question {
 	if bytes.HasSuffix(path, []byte("/wp-login.php")) {
 		if req.Query == "action=rp" && !req.OddPath { // WordPress shows the form only with a valid key
 			return resetLink

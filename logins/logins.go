@@ -14,7 +14,7 @@
 //     cookie of a visitor, or it has opened a valid link to reset a password.
 //   - likely: it behaves like a browser, or has standing, or it has logged in
 //     since the attack began.
-//   - strangers: all others.
+//   - unknown clients: all others.
 //
 // Each class has a budget of its own, so that a class cannot use up that of another
 // one. It grows with the number of clients that log in. While a class has
@@ -22,7 +22,7 @@
 // Nothing that a client can make up changes its class for more than the small budget
 // of the next one.
 //
-// The same is done for forms that strangers may send: comments and posts. There
+// The same is done for forms that unknown clients may send: comments and posts. There
 // each client that sends the form counts.
 package logins
 
@@ -48,7 +48,7 @@ type Options struct {
 // most 1024 paths. It stores keyed hashes of clients and credentials.
 type Watcher struct {
 	client func(netip.Addr) netip.Prefix
-	closed atomic.Bool // some form has refused strangers lately: GET requests are looked at
+	closed atomic.Bool // some form has refused unknown clients recently: GET requests are looked at
 	wanted [16]atomic.Uint64
 
 	mu          sync.Mutex
@@ -78,32 +78,32 @@ type Standing interface {
 // An Attempt is a request whose answer tells something. Call Passed if the request
 // passes, and then Answered once.
 type Attempt struct {
-	watcher  *Watcher
-	form     *form
-	what     what
-	class    class
-	likely   bool
-	counted  bool // the client was counted before: it holds no place
-	holds    bool
-	client   clientKey // of the address
-	visitor  clientKey // of the visitor; zero without one
-	who      clientKey // which of the two is counted
-	place    uint64    // hash of host and path
-	path     string    // as judged
-	cred     uint16    // keyed hash of the credentials; 0 without any
-	result   Result
-	isBearer bool
-	variant  bool // as known.variant
+	watcher   *Watcher
+	form      *form
+	question  question
+	class     class
+	likely    bool
+	counted   bool // the client was counted before: it holds no place
+	holds     bool
+	client    clientKey // of the address
+	visitor   clientKey // of the visitor; zero without one
+	subject   clientKey // which of the two is counted
+	placeHash uint64    // hash of host and path
+	path      string    // as judged
+	cred      uint16    // keyed hash of the credentials; 0 without any
+	result    Result
+	isBearer  bool
+	variant   bool // as known.variant
 }
 
-// what says what the answer to a request tells.
-type what uint8
+// A question says what the answer to a request tells.
+type question uint8
 
 const (
-	attempt   what = iota // whether an attempt succeeds
-	pageShown             // the length of a page that may be a form
-	resetLink             // whether a link to reset a password is valid
-	softReset             // the same, without certainty
+	attempt   question = iota // whether an attempt succeeds
+	pageShown                 // the length of a page that may be a form
+	resetLink                 // whether a link to reset a password is valid
+	softReset                 // the same, without certainty
 )
 
 // Arrived sets Attempt, Excess and Logins of a request. Browser, Visitor and Override
@@ -154,7 +154,7 @@ func (w *Watcher) HasLoggedIn(req *fairshare.Request) bool {
 
 // Passed says that the request was let through.
 func (a *Attempt) Passed() {
-	if a.what != attempt || a.form == nil || a.counted {
+	if a.question != attempt || a.form == nil || a.counted {
 		return
 	}
 	a.watcher.mu.Lock()
@@ -199,7 +199,7 @@ func (a *Attempt) Answered(answer *Answer) Result {
 	if a.holds {
 		a.form.inFlight[a.class]--
 	}
-	switch a.what {
+	switch a.question {
 	case pageShown:
 		if answer.Status == 200 && a.form != nil && answer.Bytes >= minPage {
 			a.form.page = answer.Bytes
@@ -235,7 +235,7 @@ func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing) *Attempt {
 	now := w.clock(req.Time)
 	place, key := w.keysOf(path, req.Host, as)
 	f := w.formFor(key, as, path, now)
-	a := &Attempt{watcher: w, form: f, place: place, likely: req.Browser == fairshare.BrowserLikely, path: req.Path,
+	a := &Attempt{watcher: w, form: f, placeHash: place, likely: req.Browser == fairshare.BrowserLikely, path: req.Path,
 		variant: as.variant}
 	w.identify(a, req)
 	if f.style == candidate || f.style == learned && a.likely {
@@ -262,7 +262,8 @@ func (w *Watcher) arrivedWithCredentials(req *fairshare.Request, guard Standing,
 		a.counted = true
 		return a
 	}
-	a.form = w.formFor(w.hashString("basic"), known{style: basic, kind: fairshare.CredentialsAttempt}, []byte("(basic)"), now)
+	as := known{style: basic, kind: fairshare.CredentialsAttempt}
+	a.form = w.formFor(w.hashString("basic"), as, []byte("(basic)"), now)
 	w.classify(a, req, guard, now)
 	req.Excess = w.exceeds(a, now)
 	return a
@@ -279,10 +280,10 @@ func (w *Watcher) arrivedPage(req *fairshare.Request) *Attempt {
 	if f == nil {
 		return nil
 	}
-	return &Attempt{watcher: w, what: pageShown, form: f}
+	return &Attempt{watcher: w, question: pageShown, form: f}
 }
 
-// arrivedDuringAttack looks at a GET request while a form is under attack. A stranger
+// arrivedDuringAttack looks at a GET request while a form is under attack. An unknown
 // whose attempt was refused does not get the form again. Links to reset a password are looked at.
 func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *Attempt {
 	var buf [maxPath]byte
@@ -292,7 +293,7 @@ func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *A
 	now := w.clock(req.Time)
 	switch reset := resetOf(req, path); reset {
 	case resetLink, softReset:
-		a := &Attempt{watcher: w, what: reset}
+		a := &Attempt{watcher: w, question: reset}
 		w.identify(a, req)
 		return a
 	}
@@ -306,19 +307,19 @@ func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *A
 	}
 	if f.closedAt == 0 || now-f.closedAt > quietAfter || as.variant || f.kind == fairshare.NoAttempt ||
 		f.style == rpc || f.style == basic {
-		return &Attempt{watcher: w, what: pageShown, form: f}
+		return &Attempt{watcher: w, question: pageShown, form: f}
 	}
 	a := &Attempt{watcher: w, form: f, likely: req.Browser == fairshare.BrowserLikely}
 	w.identify(a, req)
-	e := w.find(a.who)
+	e := w.find(a.subject)
 	if e == nil || e.refused == 0 || minutes(now) > e.refused+countedFor {
-		return &Attempt{watcher: w, what: pageShown, form: f}
+		return &Attempt{watcher: w, question: pageShown, form: f}
 	}
 	w.classify(a, req, guard, now)
-	if req.Excess = a.class == stranger && w.exceeds(a, now); req.Excess {
+	if req.Excess = a.class == unknown && w.exceeds(a, now); req.Excess {
 		return nil
 	}
-	return &Attempt{watcher: w, what: pageShown, form: f}
+	return &Attempt{watcher: w, question: pageShown, form: f}
 }
 
 // clock returns the time of a request in Unix seconds. It never runs backwards. The

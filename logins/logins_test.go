@@ -45,14 +45,17 @@ func TestAnswersTellWhetherAnAttemptFailed(t *testing.T) {
 		{"WordPress shows the form again", "/wp-login.php", Answer{Status: 200, Bytes: 5000, Live: true},
 			fairshare.LoginAttempt, Failed},
 		{"WordPress redirects, with its cookie", "/blog/wp-login.php", Answer{Status: 302, Live: true,
-			Location: "/wp-admin/", SetCookie: []string{"wordpress_logged_in_1=anna%7C1; path=/"}}, fairshare.LoginAttempt,
+			Location: "/wp-admin/", SetCookie: []string{"wordpress_logged_in_1=anna%7C1; path=/"}},
+			fairshare.LoginAttempt,
 			Succeeded},
 		{"WordPress redirects without its cookie", "/wp-login.php?action=postpass", Answer{Status: 302, Live: true,
 			Location: "/", SetCookie: cookie}, fairshare.LoginAttempt, Unknown},
-		{"a login in a window of WordPress", "/wp-login.php?interim-login=1", Answer{Status: 200, Bytes: 900, Live: true,
+		{"a login in a window of WordPress", "/wp-login.php?interim-login=1", Answer{Status: 200,
+			Bytes: 900, Live: true,
 			SetCookie: []string{"wordpress_logged_in_1=anna%7C1; path=/"}}, fairshare.LoginAttempt, Succeeded},
 		{"a redirect in a log", "/wp-login.php", Answer{Status: 302}, fairshare.LoginAttempt, Succeeded},
-		{"a redirect back to the form", "/login", Answer{Status: 302, Live: true, Location: "https://example.org/login?error",
+		{"a redirect back to the form", "/login", Answer{Status: 302, Live: true,
+			Location:  "https://example.org/login?error",
 			SetCookie: cookie}, fairshare.LoginAttempt, Failed},
 		{"a redirect to another login", "/session", Answer{Status: 302, Live: true, Location: "/login#again",
 			SetCookie: cookie}, fairshare.LoginAttempt, Failed},
@@ -61,13 +64,16 @@ func TestAnswersTellWhetherAnAttemptFailed(t *testing.T) {
 		{"a redirect elsewhere without a session", "/login", Answer{Status: 303, Live: true, Location: "/account"},
 			fairshare.LoginAttempt, Unknown},
 		{"not allowed", "/api/login", Answer{Status: 401, Live: true}, fairshare.LoginAttempt, Failed},
-		{"a wrong password as 422", "/users/sign_in", Answer{Status: 422, Live: true}, fairshare.LoginAttempt, Failed},
+		{"a wrong password as 422", "/users/sign_in", Answer{Status: 422, Live: true},
+			fairshare.LoginAttempt, Failed},
 		{"the site is down", "/login", Answer{Status: 502, Live: true}, fairshare.LoginAttempt, Unknown},
 		{"no answer", "/wp-login.php", Answer{Live: true}, fairshare.LoginAttempt, Unknown},
 		{"200 at a login about which nothing is known", "/login", Answer{Status: 200, Bytes: 500, Live: true},
 			fairshare.LoginAttempt, Unknown},
-		{"a fault of XML-RPC", "/xmlrpc.php", Answer{Status: 200, Bytes: 403, Live: true}, fairshare.LoginAttempt, Failed},
-		{"a long answer of XML-RPC", "/xmlrpc.php", Answer{Status: 200, Bytes: 8000, Live: true}, fairshare.LoginAttempt,
+		{"a fault of XML-RPC", "/xmlrpc.php", Answer{Status: 200, Bytes: 403, Live: true},
+			fairshare.LoginAttempt, Failed},
+		{"a long answer of XML-RPC", "/xmlrpc.php", Answer{Status: 200, Bytes: 8000, Live: true},
+			fairshare.LoginAttempt,
 			Unknown},
 		{"a comment", "/wp-comments-post.php", Answer{Status: 302, Live: true, Location: "/post/"},
 			fairshare.CommentAttempt, Unknown},
@@ -94,9 +100,11 @@ func TestRepeatedCredentialsFailOnce(t *testing.T) {
 		status int
 		want   Result
 	}{{"Basic b2xk", 401, Failed}, {"Basic b2xk", 401, Unknown}, {"Basic b2xk", 401, Unknown},
-		{"Basic bmV3", 401, Failed}, {"Basic b2xk", 401, Failed}, {"Bearer abc", 401, Failed}, {"Bearer abc", 401, Unknown},
+		{"Basic bmV3", 401, Failed}, {"Basic b2xk", 401, Failed}, {"Bearer abc", 401, Failed},
+		{"Bearer abc", 401, Unknown},
 		{"Basic Zm9v", 200, Unknown}, {"Basic Zm9v", 403, Unknown}} {
-		kind, _, got := send(w, begin, "192.0.2.1", "GET", "/private", Answer{Status: c.status}, credentialsOf(c.text))
+		kind, _, got := send(w, begin, "192.0.2.1", "GET", "/private", Answer{Status: c.status},
+			credentialsOf(c.text))
 		if got != c.want || kind != fairshare.CredentialsAttempt {
 			t.Errorf("%d: %s with %d: %d, want %d", i, c.text, c.status, got, c.want)
 		}
@@ -116,7 +124,8 @@ func TestFormsAreLearned(t *testing.T) {
 		agents  fairshare.Browser
 		want    bool
 	}{
-		{"the form again", 2000, func(int) Answer { return Answer{Status: 200, Bytes: 2080} }, fairshare.BrowserClaimed, true},
+		{"the form again", 2000, func(int) Answer { return Answer{Status: 200, Bytes: 2080} },
+			fairshare.BrowserClaimed, true},
 		{"403", 0, func(int) Answer { return Answer{Status: 403, Bytes: 90} }, fairshare.BrowserClaimed, true},
 		{"answers of one length where people are redirected", 0, func(i int) Answer {
 			if i%4 == 0 {
@@ -126,9 +135,11 @@ func TestFormsAreLearned(t *testing.T) {
 		}, fairshare.BrowserClaimed, true},
 		{"a search by POST", 2000, func(i int) Answer { return Answer{Status: 200, Bytes: int64(300 + 4000*i)} },
 			fairshare.BrowserClaimed, false},
-		{"calls of an application", 0, func(int) Answer { return Answer{Status: 200, Bytes: 2} }, fairshare.BrowserClaimed,
+		{"calls of an application", 0, func(int) Answer { return Answer{Status: 200, Bytes: 2} },
+			fairshare.BrowserClaimed,
 			false},
-		{"a chat in browsers", 2000, func(int) Answer { return Answer{Status: 200, Bytes: 2080} }, fairshare.BrowserLikely,
+		{"a chat in browsers", 2000, func(int) Answer { return Answer{Status: 200, Bytes: 2080} },
+			fairshare.BrowserLikely,
 			false},
 		{"errors of the server", 2000, func(int) Answer { return Answer{Status: 500, Bytes: 2080} },
 			fairshare.BrowserClaimed, false},
@@ -191,7 +202,7 @@ func TestResetLinksPassDuringAnAttack(t *testing.T) {
 		return !excess
 	}
 	if login("198.51.100.1") {
-		t.Error("a stranger logs in during the attack")
+		t.Error("an unknown client logs in during the attack")
 	}
 	send(w, begin, "198.51.100.2", "GET", "/wp-login.php?action=rp", Answer{Status: 302}) // the key is wrong
 	send(w, begin, "198.51.100.3", "GET", "/wp-login.php?action=rp", Answer{Status: 200})
@@ -223,7 +234,7 @@ func TestSnapshotsContinue(t *testing.T) {
 	}
 	at := begin.Add(2 * time.Minute)
 	if _, excess, _ := send(later, at, "203.0.113.9", "POST", "/wp-login.php", Answer{Status: 200}); !excess {
-		t.Error("strangers have a new budget after a restart")
+		t.Error("unknown clients have a new budget after a restart")
 	}
 	if _, excess, _ := send(later, at, "198.51.100.1", "POST", "/wp-login.php", Answer{Status: 200}); excess {
 		t.Error("a known client is not known after a restart")
@@ -271,7 +282,7 @@ func TestGuessersDoNotDisplaceKnownClients(t *testing.T) {
 	}
 }
 
-// No request in progress holds a place for ever.
+// Requests that have ended hold no place in a budget.
 func TestPlacesAreReleased(t *testing.T) {
 	w := New(Options{})
 	for i := range 100 {
@@ -289,7 +300,8 @@ func TestPlacesAreReleased(t *testing.T) {
 func TestOrdinaryRequestsAllocateNothing(t *testing.T) {
 	w := New(Options{})
 	send(w, begin, "192.0.2.1", "POST", "/wp-login.php", Answer{Status: 200})
-	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Header: http.Header{}}
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET",
+		Header: http.Header{}}
 	req.SetTarget("/page")
 	if n := testing.AllocsPerRun(1000, func() { w.Arrived(&req, nil) }); n > 0 {
 		t.Errorf("%v allocations", n)

@@ -37,12 +37,12 @@ type snapshotForm struct {
 	ClosedAt, ClosedSince        int64
 	Excess, Page                 int64
 	Denied, Bounced, Passed, Mov int64
-	Who                          uint64
+	ClientBits                   uint64
 }
 
 // A snapshotClient is a client in a snapshot.
 type snapshotClient struct {
-	Place                                             uint32
+	Index                                             uint32
 	Hash                                              uint64
 	First, Last, Counted, Soft, Grant, Wrote, Refused uint32
 	Form, Fails, Cred                                 uint16
@@ -74,13 +74,14 @@ func (w *Watcher) Save(out io.Writer) error {
 			continue
 		}
 		add(&snapshotForm{Key: f.key, Kind: uint8(f.kind), Style: uint8(f.style), Name: uint16(len(f.name)),
-			Level: f.level, Daily: f.daily, Usual: f.usual, Today: f.today, At: f.at, DayAt: f.dayAt, UsedAt: f.usedAt,
+			Level: f.level, Daily: f.daily, Usual: f.usual, Today: f.today, At: f.at, DayAt: f.dayAt,
+			UsedAt:   f.usedAt,
 			ClosedAt: f.closedAt, ClosedSince: f.closedSince, Excess: f.excess, Page: f.page, Denied: int64(f.denied),
-			Bounced: int64(f.bounced), Passed: int64(f.passed), Mov: int64(f.moved), Who: f.who})
+			Bounced: int64(f.bounced), Passed: int64(f.passed), Mov: int64(f.moved), ClientBits: f.clientBits})
 		content = append(content, f.name...)
 	}
-	for place := range w.established {
-		add(place)
+	for hash := range w.established {
+		add(hash)
 	}
 	for i := range w.clients {
 		if e := &w.clients[i]; e.hash != 0 {
@@ -136,9 +137,11 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 			return unusable("it is damaged")
 		}
 		f := &form{key: s.Key, name: string(rest[:s.Name]), kind: fairshare.Attempt(s.Kind), style: style(s.Style),
-			level: s.Level, daily: s.Daily, usual: s.Usual, today: s.Today, at: min(s.At, at), dayAt: min(s.DayAt, at),
-			usedAt: min(s.UsedAt, at), closedAt: min(s.ClosedAt, at), closedSince: min(s.ClosedSince, at), excess: s.Excess, page: s.Page, denied: int(s.Denied),
-			bounced: int(s.Bounced), passed: int(s.Passed), moved: int(s.Mov), who: s.Who}
+			level: s.Level, daily: s.Daily, usual: s.Usual, today: s.Today, at: min(s.At, at),
+			dayAt:  min(s.DayAt, at),
+			usedAt: min(s.UsedAt, at), closedAt: min(s.ClosedAt, at), closedSince: min(s.ClosedSince, at),
+			excess: s.Excess, page: s.Page, denied: int(s.Denied),
+			bounced: int(s.Bounced), passed: int(s.Passed), moved: int(s.Mov), clientBits: s.ClientBits}
 		rest = rest[s.Name:]
 		read.forms[f.key] = f
 		if f.closedAt != 0 {
@@ -150,19 +153,19 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 		}
 	}
 	for range head.Established {
-		var place uint64
-		next(&place)
-		read.established[place] = struct{}{}
+		var hash uint64
+		next(&hash)
+		read.established[hash] = struct{}{}
 	}
 	if head.Clients > 0 {
 		read.clients = make([]entry, clientSets*clientWays)
 	}
 	for range head.Clients {
 		var c snapshotClient
-		if next(&c); short || int(c.Place) >= len(read.clients) || c.Class >= uint8(classes) {
+		if next(&c); short || int(c.Index) >= len(read.clients) || c.Class >= uint8(classes) {
 			return unusable("it is damaged")
 		}
-		read.clients[c.Place] = entry{hash: c.Hash, first: c.First, last: c.Last, counted: c.Counted, soft: c.Soft,
+		read.clients[c.Index] = entry{hash: c.Hash, first: c.First, last: c.Last, counted: c.Counted, soft: c.Soft,
 			grant: c.Grant, wrote: c.Wrote, refused: c.Refused, form: c.Form, fails: c.Fails, cred: c.Cred,
 			class: class(c.Class)}
 	}
@@ -180,7 +183,7 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 	return nil
 }
 
-// An Attack is a form that refuses strangers.
+// An Attack is a form that refuses unknown clients.
 type Attack struct {
 	Path   string // in lower case; "(basic)" for Basic credentials
 	Kind   fairshare.Attempt
@@ -188,7 +191,7 @@ type Attack struct {
 	Excess int64 // attempts beyond the budgets since then
 }
 
-// Attacks returns the forms that have refused strangers within the last six hours, by
+// Attacks returns the forms that have refused unknown clients within the last six hours, by
 // path.
 func (w *Watcher) Attacks() []Attack {
 	if !w.closed.Load() {

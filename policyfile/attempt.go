@@ -16,7 +16,8 @@ func (r *reader) attempts(n *node) []string {
 	list := []string{}
 	for _, item := range r.list(n, "attempt") {
 		if word := r.choice(item, "attempt", attemptWords, map[string]string{
-			"log in": "login", "logins": "login", "password": "login", "guess": "login", "auth": "credentials", "authorization": "credentials",
+			"log in": "login", "logins": "login", "password": "login", "guess": "login",
+			"auth": "credentials", "authorization": "credentials",
 			"basic": "credentials", "bearer": "credentials",
 			"comments": "comment", "spam": "comment", "form": "comment", "post": "comment", "signup": "comment",
 			"stranger": "excess", "attacked": "excess", "attack": "excess", "over": "excess", "member": "known",

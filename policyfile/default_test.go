@@ -94,7 +94,8 @@ func (s *site) decide(req *fairshare.Request) (fairshare.Verdict, *logins.Attemp
 }
 
 // settle settles a verdict with an answer.
-func (s *site) settle(v *fairshare.Verdict, attempt *logins.Attempt, seen browser.Sighting, at time.Time, answer logins.Answer) {
+func (s *site) settle(v *fairshare.Verdict, attempt *logins.Attempt, seen browser.Sighting, at time.Time,
+	answer logins.Answer) {
 	s.t.Helper()
 	out := fairshare.Outcome{Time: at, Status: answer.Status, Bytes: answer.Bytes}
 	answer.Time = at
@@ -188,10 +189,13 @@ func TestBuiltInPolicyNeverRefusesCertificates(t *testing.T) {
 func TestCeilingHoldsForAllRequests(t *testing.T) {
 	for _, header := range []http.Header{{}, {"Cookie": {"wordpress_logged_in_1=admin; session=1"},
 		"Referer": {"https://example.org/"}, "Authorization": {"Bearer x"}}} {
-		for _, line := range [][2]string{{"GET", "/"}, {"GET", "/a.css"}, {"GET", "/robots.txt"}, {"GET", "/feed.xml"},
-			{"POST", "/inbox"}, {"GET", "/.well-known/security.txt"}, {"GET", "/favicon.ico"}, {"PROPFIND", "/dav/"}} {
+		for _, line := range [][2]string{{"GET", "/"}, {"GET", "/a.css"}, {"GET", "/robots.txt"}, {"GET",
+			"/feed.xml"},
+			{"POST", "/inbox"}, {"GET", "/.well-known/security.txt"}, {"GET", "/favicon.ico"}, {"PROPFIND",
+				"/dav/"}} {
 			for _, bot := range []fairshare.Bot{{}, {Name: "googlebot", Categories: []string{"search"},
-				State: fairshare.Verified}, {Name: "mj12bot", Categories: []string{"seo"}, State: fairshare.Claimed}} {
+				State: fairshare.Verified}, {Name: "mj12bot", Categories: []string{"seo"},
+				State: fairshare.Claimed}} {
 				s, passed := newSite(t), 0
 				for i := range 4000 {
 					req := fairshare.Request{Time: begin.Add(time.Duration(i) * 10 * time.Millisecond),
@@ -392,7 +396,8 @@ func TestInjectionsAreNotSearches(t *testing.T) {
 			t.Fatalf("a search: %v by %q", got, s.rule)
 		}
 	}
-	for _, header := range []http.Header{nil, {"Cookie": {"session=1"}}, {"Referer": {"https://example.org/search"}}} {
+	for _, header := range []http.Header{nil, {"Cookie": {"session=1"}},
+		{"Referer": {"https://example.org/search"}}} {
 		s, req.Header = newSite(t), header
 		s.request(req, "/forum.css", 404) // it was not shown
 		for i := range 6 {

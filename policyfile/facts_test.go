@@ -12,7 +12,8 @@ import (
 	"fairshare/membans"
 )
 
-var everything = Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true, Busy: true, Attempts: true,
+var everything = Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
+	Busy: true, Attempts: true,
 	Browsers: true}
 
 // A rule that tests a fact which the program does not provide would never hold.

@@ -138,7 +138,8 @@ func (w *webSite) people(at time.Time, n int) {
 		w.opens(at, addr, "/2026/01/a-post/")
 		w.person(at.Add(time.Minute), sent{addr: addr, method: "POST", target: "/wp-comments-post.php"})
 	case 31: // an app
-		w.person(at, sent{addr: officeAddr, method: "POST", target: "/xmlrpc.php", right: true, agent: "wp-android/20"})
+		w.person(at, sent{addr: officeAddr, method: "POST", target: "/xmlrpc.php", right: true,
+			agent: "wp-android/20"})
 	case 37: // a colleague with the right Basic credentials
 		w.person(at, sent{addr: officeAddr, method: "GET", target: "/private/report", right: true,
 			header: http.Header{"Authorization": {"Basic b3Blbjpz"}}})
@@ -184,16 +185,19 @@ func TestBuiltInPolicyStopsGuessesFromManyAddresses(t *testing.T) {
 				return w.send(at, sent{addr: from(i), method: "POST", target: "/wp-login.php", header: made})
 			}, 7},
 		{"hydra, 100 from 50 addresses", 100, time.Second, func(w *webSite, at time.Time, i int) bool {
-			return w.send(at, sent{addr: from(i % 50), method: "POST", target: "/wp-login.php", agent: "Mozilla/5.0 (Hydra)"})
+			return w.send(at, sent{addr: from(i % 50), method: "POST", target: "/wp-login.php",
+				agent: "Mozilla/5.0 (Hydra)"})
 		}, 10},
 		{"XML-RPC, 75 from 100 addresses", 75, 5 * time.Second, func(w *webSite, at time.Time, i int) bool {
 			return w.send(at, sent{addr: from(i), method: "POST", target: "/xmlrpc.php", agent: "python-requests/2"})
 		}, 7},
 		{"330 Basic credentials from one address", 330, time.Second, func(w *webSite, at time.Time, i int) bool {
-			return w.send(at, sent{addr: from(1), method: "GET", target: "/private/report", header: basicCredentials(i)})
+			return w.send(at, sent{addr: from(1), method: "GET", target: "/private/report",
+				header: basicCredentials(i)})
 		}, 33},
 		{"100 Basic credentials from 100 addresses", 100, time.Second, func(w *webSite, at time.Time, i int) bool {
-			return w.send(at, sent{addr: from(i), method: "GET", target: "/private/report", header: basicCredentials(i)})
+			return w.send(at, sent{addr: from(i), method: "GET", target: "/private/report",
+				header: basicCredentials(i)})
 		}, 10},
 		{"60 spam comments from 100 addresses", 60, 20 * time.Second, func(w *webSite, at time.Time, i int) bool {
 			return w.send(at, sent{addr: from(i), method: "POST", target: "/wp-comments-post.php", header: made})
@@ -210,7 +214,8 @@ func TestBuiltInPolicyStopsGuessesFromManyAddresses(t *testing.T) {
 				host: fmt.Sprintf("x%d.example.org", i)})
 		}, 10},
 		{"spellings of the path", 100, time.Second, func(w *webSite, at time.Time, i int) bool {
-			spelling := []string{"//wp-login.php", "/wp-login.php/", "/WP-LOGIN.php", "/wp-login.php/x", "/wp-login.php?x=1",
+			spelling := []string{"//wp-login.php", "/wp-login.php/", "/WP-LOGIN.php", "/wp-login.php/x",
+				"/wp-login.php?x=1",
 				"/./wp-login.php", "/%77p-login.php", "/wp-login.php;x=1"}[i%8]
 			req := sent{addr: from(i), method: "POST", target: spelling}
 			return w.send(at, req)

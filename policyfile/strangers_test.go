@@ -228,7 +228,7 @@ func TestOneAddressCannotUseUpSharedLimits(t *testing.T) {
 	}
 }
 
-// After a few password guesses strangers are refused, whatever cookie and referer they
+// After a few password guesses unknown clients are refused, whatever cookie and referer they
 // send, and although they open the form first. A person's browser can log in.
 func TestCookiesAndReferersDoNotAllowMorePasswordGuesses(t *testing.T) {
 	s, passed := newSite(t), 0

@@ -33,13 +33,13 @@ func (p *Policy) loginReport() (lines []string) {
 }
 
 func attackedText(name string, a *logins.Attack, since time.Time) string {
-	what := "more strangers fail to log in than usual"
+	what := "more unknown clients fail to log in than usual"
 	switch {
 	case a.Kind == fairshare.CommentAttempt:
-		what = "more strangers send this form than usual"
+		what = "more unknown clients send this form than usual"
 	case strings.HasPrefix(name, "("):
-		name, what = "Basic credentials", "more strangers send wrong credentials than usual"
+		name, what = "Basic credentials", "more unknown clients send wrong credentials than usual"
 	}
-	return fmt.Sprintf("UNDER ATTACK: %s since %s: %s. Rules with attempt: excess hold for further strangers; clients "+
+	return fmt.Sprintf("UNDER ATTACK: %s since %s: %s. Rules with attempt: excess hold for further unknown clients; clients "+
 		"that have logged in before pass (docs/guessing.md)", name, prose.Moment(since), what)
 }
