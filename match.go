@@ -55,8 +55,8 @@ type Match struct {
 
 	// Attempt holds "login", "comment", "credentials", "excess" and "known". The first
 	// three hold for a request that sends a login form, a comment, or
-	// Basic or Bearer credentials. "excess" holds at a login or form under attack, if clients
-	// like this one have used their budget. "known" holds for a client that has logged in
+	// Basic or Bearer credentials. The word "excess" holds at a login or form under attack, if clients
+	// like this one have used their budget. The word "known" holds for a client that has logged in
 	// before.
 	Attempt []string
 

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"fairshare/botauth"
 )
 
 // A Table is a list of bots and the patterns of their user agents. Except for its
@@ -82,6 +84,7 @@ type tableBot struct {
 	Ranges        []string `json:"ranges,omitempty"`
 	Domains       []string `json:"domains,omitempty"`
 	Networks      []string `json:"networks,omitempty"`
+	Signers       []string `json:"signature_agents,omitempty"`
 
 	line int
 }
@@ -371,7 +374,8 @@ func (f *tableFile) compile() (*Table, error) {
 		}
 		t.bots = append(t.bots, Bot{
 			Name: b.Name, Categories: b.Categories, Operator: b.Operator, URL: b.URL, UserTriggered: b.UserTriggered,
-			Ranges: b.Ranges, Domains: b.Domains, Networks: b.Networks,
+			Ranges: b.Ranges, Domains: b.Domains, Networks: b.Networks, Signers: b.Signers,
+			general: b.General,
 		})
 	}
 	for _, text := range f.People {
@@ -419,7 +423,8 @@ func (b *tableBot) check() error {
 		return errors.New("has the name of a category that it does not belong to")
 	case len(b.Operator) > maxText || len(b.URL) > maxText:
 		return errors.New("operator or URL is over 400 bytes")
-	case len(b.Patterns) > maxList || len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList:
+	case len(b.Patterns) > maxList || len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList,
+		len(b.Signers) > maxList:
 		return errors.New("a list has over 200 entries")
 	}
 	for _, c := range b.Categories {
@@ -430,6 +435,11 @@ func (b *tableBot) check() error {
 	for _, n := range slices.Concat(b.Ranges, b.Networks) {
 		if !isName(n) {
 			return fmt.Errorf("%q is not the name of an address set", n)
+		}
+	}
+	for _, s := range b.Signers {
+		if agent, ok := botauth.NormalAgent(s); !ok || agent != s {
+			return fmt.Errorf("signature agent %q is not a host in lower case, such as agent.example", s)
 		}
 	}
 	for _, d := range b.Domains {
