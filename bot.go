@@ -1,8 +1,10 @@
 package fairshare
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // A Bot is an automated client, as it is recognized. The zero Bot is a client that
@@ -82,6 +84,62 @@ type Listing struct {
 	Types  uint8 // any of these bits: 1 suspicious, 2 harvester, 4 comment spammer; 0 means any type
 	Threat uint8 // the smallest threat score that counts, 0 to 255
 	Days   uint8 // how many days ago the address was last seen, at most; 0 means any number
+
+	// Wait is how long a request may wait for the answer of the list, up to
+	// MaxListWait; 0 means not at all. Requests with the methods GET, HEAD and OPTIONS
+	// never wait. See [Guard.AwaitedLists].
+	Wait time.Duration
+}
+
+// MaxListWait is the longest Listing.Wait.
+const MaxListWait = 300 * time.Millisecond
+
+// A ListWaiter is a Lookups whose answers can be awaited.
+type ListWaiter interface {
+	// KnowsListed reports whether waiting for the answer of a list about an address
+	// is useless: it is known, or the list is not asked about such an address.
+	KnowsListed(list string, addr netip.Addr) bool
+
+	// WaitListed returns the answers of a list about an address after they are known,
+	// or ctx has ended.
+	WaitListed(ctx context.Context, list string, addr netip.Addr) (answers []netip.Addr, known bool)
+}
+
+// AwaitedLists calls found with each DNS list for whose answer a request may wait, and
+// for how long. These are the lists with a Wait of rules that restrict, if all other
+// conditions of the rule hold. Rules in dry run do not count. Answers that are known are not left out. It changes
+// nothing. Call it for requests that Decide has allowed, and decide them again after
+// waiting.
+func (g *Guard) AwaitedLists(req *Request, found func(list string, wait time.Duration)) {
+	if len(g.awaiting) == 0 || req.Method == "GET" || req.Method == "HEAD" || req.Method == "OPTIONS" {
+		return
+	}
+	d := g.decisions.Get().(*decision)
+	defer g.release(d, d.gen.Load())
+	d.reset(req, req.Time)
+	if g.standing && req.Addr.IsValid() {
+		bits := g.bits6
+		if req.Addr.Is4() {
+			bits = g.bits4
+		}
+		d.client = g.history.name(req.Addr, bits, req.Via)
+	}
+	for _, i := range g.awaiting {
+		m, others := g.rules[i].match, true
+		for k := range m {
+			others = others && (m[k].field == listedField || m[k].holds(d))
+		}
+		for k := range m {
+			if c := &m[k]; others && c.field == listedField && c.looksUp(req) {
+				for j := range c.listed {
+					if c.listed[j].Wait > 0 {
+						found(c.listed[j].List, c.listed[j].Wait)
+					}
+				}
+			}
+		}
+	}
+	d.req = nil
 }
 
 // holds reports whether one of the answers counts.

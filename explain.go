@@ -109,6 +109,9 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 	if m.Robots != nil {
 		explain(Match{Robots: m.Robots}, describeRobots(req, as.favorable), is, m.Robots)
 	}
+	if m.Attempt != nil {
+		explain(Match{Attempt: m.Attempt}, describeAttempt(req), is, m.Attempt)
+	}
 	if m.Label != nil {
 		what := "no label: that"
 		var labels []string
@@ -308,6 +311,8 @@ func (m Match) with(text string) *Match {
 		m.Browser = one
 	case m.Robots != nil:
 		m.Robots = one
+	case m.Attempt != nil:
+		m.Attempt = one
 	case m.Hostname != nil:
 		m.Hostname = one
 	case m.Path != nil:

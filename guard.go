@@ -24,6 +24,8 @@ type Guard struct {
 	exempt  []matcher // of allow rules that name clients by identity alone
 	banning []int     // rules with a ban
 
+	awaiting []int // rules that restrict, and wait for a DNS list
+
 	keyOf        []int    // the first limit with the same key as each limit
 	costly       []bool   // by limit: see Limit.costly
 	distinct     []uint64 // by limit: see Limit.distinctID; 0 without Distinct; nil if no limit has it
@@ -148,6 +150,10 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 			if err := g.numberSeen(r.Ban.Unless, c.unless); err != nil {
 				return nil, &RuleError{Rule: i, Name: r.Name, Err: err}
 			}
+		}
+		if r.Action != Allow && !r.DryRun && !policy.DryRun &&
+			slices.ContainsFunc(r.Match.Listed, func(l Listing) bool { return l.Wait > 0 }) {
+			g.awaiting = append(g.awaiting, i)
 		}
 		g.numberAgents(c.match)
 		g.numberAgents(c.ends)
@@ -604,7 +610,7 @@ func (d *decision) refusal(take int) Finding {
 // A zero out.Time means now, or the request's own time if it had one. The zero
 // Outcome says that nothing is known. Then a limit of cost counts 1, limits of
 // cpu and time count the time that has passed, and a limit of bytes counts the
-// bytes that it expected. Limits of errors count nothing.
+// bytes that it expected. Limits of errors and failures count nothing.
 //
 // In any other Outcome each field counts as it is, and 0 is free. A field below
 // zero is unknown: Took then means the time that has passed, CPU means Took, Cost
@@ -685,7 +691,7 @@ func (g *Guard) Metered(v *Verdict) bool {
 // isZero is out == Outcome{}, and faster.
 func (out *Outcome) isZero() bool {
 	return out.Status == 0 && out.Bytes == 0 && out.Took == 0 && out.CPU == 0 && out.Cost == 0 &&
-		out.Part == SettleRest && !out.Whole && out.Time == time.Time{}
+		out.Part == SettleRest && !out.Whole && !out.Failed && out.Time == time.Time{}
 }
 
 // gatherCharges fills in what is to be charged for a part of what is left.
@@ -754,7 +760,7 @@ func (d *decision) chargeHeld(i int, lim *Limit, out *Outcome, charge *Charge) b
 		charge.Cost = max(lim.costOf(out)-p.charged, 0)
 		p.charged += charge.Cost
 		left = min(left, max(charge.Cost, lim.rest()))
-	case lim.Resource == Errors && out.Whole && out.Took >= easeAfter:
+	case lim.Resource.CountsAnswers() && out.Whole && out.Took >= easeAfter:
 		left = 0 // the client cannot time its answer: it is not one of many guesses that arrive together
 	case lim.costly() && out.Took >= easeAfter && !p.eased:
 		p.eased = true
@@ -782,7 +788,7 @@ func (l *Limit) rest() int64 {
 
 // costly reports whether requests in progress are held at what they may cost,
 // which differs from page to page.
-func (l *Limit) costly() bool { return l.Resource.Held() && l.Resource != Errors }
+func (l *Limit) costly() bool { return l.Resource.Held() && !l.Resource.CountsAnswers() }
 
 // knows reports whether the cost so far is known of the limit's resource.
 func (l *Limit) knows(out *Outcome) bool {
@@ -811,6 +817,10 @@ func (l *Limit) costOf(out *Outcome) int64 {
 		return min(out.Cost, MaxBytes)
 	case Errors:
 		if l.Statuses.Has(out.Status) {
+			return 1
+		}
+	case Failures:
+		if out.Failed {
 			return 1
 		}
 	}

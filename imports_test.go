@@ -19,14 +19,15 @@ import (
 // addition to the root, the registry and the leaves. Imports point at the root.
 // cmd may import all packages.
 var mayImport = map[string][]string{
-	"memlimit":         {"membans"},
-	"httpguard":        {"browser", "fleets", "memlimit", "robots", "share", "visitor", "waitingroom"},
-	"fleets":           {"browser"},
-	"visitor":          {"memlimit"},
-	"share":            {"share/capacity"},
-	"policyfile":       {"botauth", "waitingroom"}, // the form of agents; its texts and bounds
-	"internal/proxy":   {"httpguard"},
-	"internal/replay":  {"browser", "fleets", "internal/accesslog", "internal/census", "membans", "robots"},
+	"memlimit":       {"membans"},
+	"httpguard":      {"browser", "fleets", "logins", "memlimit", "robots", "share", "visitor", "waitingroom"},
+	"fleets":         {"browser"},
+	"visitor":        {"memlimit"},
+	"share":          {"share/capacity"},
+	"policyfile":     {"botauth", "waitingroom"}, // the form of agents; its texts and bounds
+	"internal/proxy": {"httpguard"},
+	"internal/replay": {"browser", "fleets", "internal/accesslog", "internal/census", "logins", "membans",
+		"robots"},
 	"internal/cputime": {"httpguard"},
 	"internal/journal": {"internal/lockfile"},
 	"sqlregistry":      {"internal/lockfile"},
@@ -36,8 +37,8 @@ var mayImport = map[string][]string{
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "botauth", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
 		"internal/banexport", "internal/census", "internal/journal", "internal/lockfile", "internal/registrar",
-		"internal/sessions", "internal/setup", "membans", "memlimit", "policyfile", "robots", "share", "sqlregistry",
-		"visitor", "waitingroom"},
+		"internal/sessions", "internal/setup", "logins", "membans", "memlimit", "policyfile", "robots", "share",
+		"sqlregistry", "visitor", "waitingroom"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin", "internal/cputime",
 		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
 		"internal/setup", "internal/systemd", "policyfile"},
@@ -47,7 +48,7 @@ var mayImport = map[string][]string{
 
 	// The commands check, bot and replay, which need a policy but no server.
 	"internal/check": {"asn", "botauth", "bots", "browser", "internal/amount", "clientaddr", "internal/livepolicy",
-		"internal/proxy", "internal/setup", "membans", "memlimit", "policyfile", "robots"},
+		"internal/proxy", "internal/setup", "logins", "membans", "memlimit", "policyfile", "robots"},
 	"internal/logreplay": {"asn", "clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
 		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",
 		"sqlregistry"},
@@ -67,7 +68,7 @@ var leaves = []string{"internal/cli", "internal/durable", "internal/network", "i
 // else.
 var standardOnly = []string{".", "registry", "internal/durable", "internal/network", "httpguard",
 	"httpguard/httpguardtest", "fleets", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
-	"internal/prose", "browser", "robots"}
+	"internal/prose", "browser", "robots", "logins"}
 
 // modulePath is the path of this module.
 var modulePath = reflect.TypeFor[fairshare.Guard]().PkgPath()

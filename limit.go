@@ -20,8 +20,9 @@ const (
 	Refusals                       // refusals of a rule, counted towards its ban; never written in a policy
 	// CPU time of the upstream in µs, charged at settle and while a request is in progress
 	CPU
-	Time // time that the upstream took in µs, charged like CPU
-	Cost // units that the upstream reports with its answer, charged at settle
+	Time     // time that the upstream took in µs, charged like CPU
+	Cost     // units that the upstream reports with its answer, charged at settle
+	Failures // attempts that the site turned down, as Outcome.Failed says; charged at settle
 )
 
 // String returns the resource's name in a policy file.
@@ -43,6 +44,8 @@ func (r Resource) String() string {
 		return "time"
 	case Cost:
 		return "cost"
+	case Failures:
+		return "failures"
 	}
 	return fmt.Sprintf("resource %d", uint8(r))
 }
@@ -54,8 +57,11 @@ func (r Resource) Settled() bool { return r.Held() || r == Refusals }
 // Held reports whether a request in progress counts before it is settled, with
 // its expected cost.
 func (r Resource) Held() bool {
-	return r == Bytes || r == Errors || r == CPU || r == Time || r == Cost
+	return r == Bytes || r.CountsAnswers() || r == CPU || r == Time || r == Cost
 }
+
+// CountsAnswers reports whether a request costs 1 or nothing, as its answer says.
+func (r Resource) CountsAnswers() bool { return r == Errors || r == Failures }
 
 // An Algorithm says how a limit looks back in time.
 type Algorithm uint8
@@ -199,7 +205,7 @@ func (k KeyKind) bans() bool { return k == ByAddr || k == ByNetwork || k == ByBo
 const (
 	MinWindow = time.Millisecond
 	MaxWindow = 31 * 24 * time.Hour
-	MaxN      = 1 << 27 // of requests, concurrent, errors, and of a burst
+	MaxN      = 1 << 27 // of requests, concurrent, errors, failures, and of a burst
 	MaxBytes  = 1 << 43 // of bytes and cost
 	MaxMicros = 1 << 50 // of CPU and time, in µs: 35 years
 )
@@ -279,7 +285,7 @@ const (
 // their costs are known. A key that is new, or was idle for a window, begins with
 // few. Each request that settles adds one, up to most. A key that unrelated
 // clients share has more of both. AtOnce is for all resources that are held,
-// except Errors.
+// except Errors and Failures.
 func (l *Limit) AtOnce() (few, most int64) {
 	switch most = mostAtOnce; {
 	case l.IsCeiling():
@@ -317,7 +323,7 @@ func (l *Limit) MostExpected() int64 {
 // most returns the greatest N of a limit; 0 for an unknown resource.
 func (r Resource) most() int64 {
 	switch r {
-	case Requests, Concurrent, Errors, Refusals:
+	case Requests, Concurrent, Errors, Failures, Refusals:
 		return MaxN
 	case Bytes, Cost:
 		return MaxBytes

@@ -58,6 +58,13 @@ type Match struct {
 	// bot that is not user-triggered.
 	Robots []string
 
+	// Attempt holds "login", "comment", "credentials", "excess" and "known". The first
+	// three hold for a request that sends a login form, a comment, or
+	// Basic or Bearer credentials. The word "excess" holds at a login or form under attack, if clients
+	// like this one have used their budget. The word "known" holds for a client that has logged in
+	// before.
+	Attempt []string
+
 	Not []Match // none of these holds
 }
 
@@ -108,6 +115,7 @@ const (
 	ownerField
 	browserField
 	robotsField
+	attemptField
 )
 
 // A condition is one compiled field of a match.
@@ -123,6 +131,7 @@ type condition struct {
 	owner    *ownerTest
 	listed   []Listing
 	browsers browserSet
+	attempts attemptSet
 	none     bool // cookie: "none" is among the values
 	any      bool // cookie: "any" is among the values
 	not      matcher
@@ -166,6 +175,14 @@ func (m *Match) check(favorable bool) error {
 	}
 	if err := checkRobots(m.Robots); err != nil {
 		return err
+	}
+	if _, err := newAttemptSet(m.Attempt); err != nil {
+		return err
+	}
+	for _, l := range m.Listed {
+		if l.Wait < 0 || l.Wait > MaxListWait {
+			return fmt.Errorf("listed: %v is not between 0 and %v", l.Wait, MaxListWait)
+		}
 	}
 	for i := range m.Not {
 		if err := m.Not[i].check(!favorable); err != nil {
@@ -231,6 +248,13 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 			errs = append(errs, err)
 		}
 		conds = append(conds, condition{field: robotsField, standing: as})
+	}
+	if m.Attempt != nil {
+		attempts, err := newAttemptSet(m.Attempt)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: attemptField, attempts: attempts, standing: as})
 	}
 	add(labelField, "", m.Label, equalFold)
 	add(hostField, "", m.Host, globFold)
@@ -328,6 +352,8 @@ func (c *condition) holds(d *decision) bool {
 		return c.holdsBrowser(req)
 	case robotsField:
 		return c.holdsRobots(req)
+	case attemptField:
+		return c.attempts.holds(req)
 	case labelField:
 		return req.hasLabel(c.favorable, func(label string) bool { return matchAny(c.patterns, label, "") })
 	case hostField:

@@ -34,6 +34,9 @@ type Request struct {
 	Robots      Robots   // what robots.txt says about the request, if the client is a bot
 	Fleet       string   // name of the fleet that the client belongs to; "" means none
 	FleetNew    bool     // the client of a Fleet got no page yet: it may still show that it is a person's browser
+	Attempt     Attempt  // whether the request tries to log in, or sends a form; see package logins
+	Excess      bool     // the login or form is under attack, and unknown clients have used their budget
+	Logins      Logins   // knows clients that have logged in before; nil when nothing is known
 	Override    Override // decisions of operators about Addr
 	ViaOverride Override // decisions of operators about Via
 
@@ -105,6 +108,9 @@ type Outcome struct {
 	Took  time.Duration
 
 	Cost int64 // units that the upstream reported; below 0 it reported none, which counts as 1
+
+	// Failed says that the site turned down an attempt to log in; see package logins.
+	Failed bool
 
 	// Whole says that the upstream has received the whole request: the client can
 	// no longer delay the answer. False is always safe.

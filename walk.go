@@ -20,6 +20,7 @@ type walkIndex struct {
 	strict   uint64     // path sets of restrictions, for which "/a/" is "/a" too
 	bots     []uint64   // rules that hold for bots only, and limits with CrawlDelay
 	queries  []uint64   // rules that hold only with a query
+	attempts []uint64   // rules that hold only for attempts
 	rest     []matcher  // of each rule: the conditions that the index does not evaluate
 }
 
@@ -27,7 +28,7 @@ type walkIndex struct {
 func newWalkIndex(rules []compiledRule, foldPaths bool) *walkIndex {
 	words := (len(rules) + 63) / 64
 	x := &walkIndex{methods: knownMethods(rules), anyPath: make([]uint64, words), bots: make([]uint64, words),
-		queries: make([]uint64, words), paths: pathIndex{fold: foldPaths}}
+		queries: make([]uint64, words), attempts: make([]uint64, words), paths: pathIndex{fold: foldPaths}}
 	for range x.methods {
 		x.byMethod = append(x.byMethod, make([]uint64, words))
 	}
@@ -67,6 +68,8 @@ func newWalkIndex(rules []compiledRule, foldPaths bool) *walkIndex {
 				x.bots[word] |= bit
 			case c.field == queryField:
 				x.queries[word] |= bit
+			case c.field == attemptField && c.attempts&knownAttempt == 0:
+				x.attempts[word] |= bit
 			}
 			rest = append(rest, *c)
 		}
@@ -133,6 +136,11 @@ func (x *walkIndex) candidates(d *decision, set []uint64) bool {
 	}
 	if req.Bot.State == NoBot {
 		for i, rules := range x.bots {
+			set[i] &^= rules
+		}
+	}
+	if req.Attempt == NoAttempt && !req.Excess {
+		for i, rules := range x.attempts {
 			set[i] &^= rules
 		}
 	}

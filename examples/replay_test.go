@@ -30,7 +30,7 @@ func replayed(t *testing.T, name string, file *policyfile.File) string {
 }
 
 // provided has the facts that serve would provide.
-var provided = policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true,
+var provided = policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Attempts: true,
 	Fleets: true, Browsers: true}
 
 // replayLog runs a policy over a log like fairshare replay. verdicts may be nil.
@@ -51,6 +51,8 @@ func replayLog(t *testing.T, file *policyfile.File, path string, verdicts io.Wri
 			return found.Addr, found.Proxy, found.Via
 		},
 		Bot:      bots.NewVerifier(bots.Options{}).Look,
+		Attempts: file.UsesAttempts(),
+		Browsers: file.UsesBrowsers() || file.UsesAttempts(),
 		Logs:     []string{path},
 		Verdicts: verdicts,
 	})

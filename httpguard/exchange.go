@@ -9,6 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/browser"
+	"fairshare/logins"
 	"fairshare/share"
 )
 
@@ -24,6 +25,7 @@ type Exchange struct {
 
 	visitorCookie string // as sent; "" if there was none
 	signs         browser.Sighting
+	login         *logins.Attempt // nil for most requests
 	work          work
 }
 
@@ -281,6 +283,7 @@ func (x *Exchange) settleEnd(now time.Time) (complete bool) {
 	}
 	switch {
 	case k.away:
+		x.endLogin(now)
 		x.settle(fairshare.Outcome{Time: now, Part: fairshare.SettleNotForwarded})
 		return false
 	case k.measured || k.gauge == nil || k.gauge.meter == nil:
@@ -306,7 +309,7 @@ func (x *Exchange) settleRest(now time.Time) {
 func (x *Exchange) spent(now time.Time) fairshare.Outcome {
 	k := &x.work
 	out := fairshare.Outcome{Time: now, Status: x.response.outcome(), Bytes: x.response.bytes.Load(),
-		Took: x.completion.Took, CPU: k.cpu, Cost: k.cost}
+		Took: x.completion.Took, CPU: k.cpu, Cost: k.cost, Failed: x.endLogin(now)}
 	if k.began == 0 { // answered without the upstream
 		out.Cost = max(out.Cost, 0)
 		return out

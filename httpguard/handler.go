@@ -14,6 +14,7 @@ import (
 
 	"fairshare"
 	"fairshare/browser"
+	"fairshare/logins"
 )
 
 // Middleware returns a function that wraps a handler. The guard judges each
@@ -34,6 +35,7 @@ type Handler struct {
 	robots     robotsCopies
 	visits     sync.Pool
 	inProgress inProgress
+	lists      listWait
 	key        [32]byte // of references, unless Options have one
 }
 
@@ -119,6 +121,7 @@ type visit struct {
 	buf    []byte
 	cookie string // of the visitor, as sent; "" if there was none
 	signs  browser.Sighting
+	login  *logins.Attempt // nil for most requests
 }
 
 // serve judges one request. next is nil for the handler that h wraps.
@@ -131,6 +134,9 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	g.lookForSigns(vis, r)
 	if g.Fleets != nil {
 		g.Fleets.Arrived(&vis.req)
+	}
+	if g.Logins != nil {
+		vis.login = g.Logins.Arrived(&vis.req, g.guard)
 	}
 	v, gone, err := g.decide(r, vis)
 	g.reportFailed(r, err)
@@ -218,7 +224,7 @@ func (h canonical) Values(name string) []string { return h[name] }
 
 func (h *Handler) release(vis *visit) {
 	vis.req, vis.report, vis.fields, vis.cookie = fairshare.Request{}, Report{}, [8]field{}, ""
-	vis.signs = browser.Sighting{}
+	vis.signs, vis.login = browser.Sighting{}, nil
 	if cap(vis.buf) > 64<<10 {
 		vis.buf = nil
 	}
@@ -229,13 +235,17 @@ func (h *Handler) release(vis *visit) {
 // handler or a hook panics.
 func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict,
 	next func(http.ResponseWriter, *http.Request) error) (err error) {
-	x := &Exchange{gen: g, verdict: *v, visitorCookie: vis.cookie, signs: vis.signs, completion: Completion{
-		Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
-		HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Path: vis.req.Path, UserAgent: vis.req.UserAgent,
-		Owner: vis.req.Owner, Fleet: vis.req.Fleet,
-	}}
+	x := &Exchange{gen: g, verdict: *v, visitorCookie: vis.cookie, signs: vis.signs, login: vis.login,
+		completion: Completion{
+			Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
+			HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Path: vis.req.Path, UserAgent: vis.req.UserAgent,
+			Owner: vis.req.Owner, Fleet: vis.req.Fleet,
+		}}
 	x.response = response{w: w, x: x, head: r.Method == http.MethodHead}
 	x.bodyless = r.ContentLength == 0
+	if x.login != nil {
+		x.login.Passed()
+	}
 	defer x.end()
 	g.reportDryRun(vis, v)
 	if g.RateLimitFields {

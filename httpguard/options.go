@@ -8,6 +8,7 @@ import (
 	"fairshare"
 	"fairshare/browser"
 	"fairshare/fleets"
+	"fairshare/logins"
 	"fairshare/robots"
 	"fairshare/share"
 	"fairshare/visitor"
@@ -110,6 +111,11 @@ type Options struct {
 	// for limits by its crawl delays. It learns from the answers that pass, and by
 	// [Handler.AskRobots]. nil means that no robots.txt is known.
 	Robots *robots.Sites
+
+	// Logins finds attempts to log in that fail, for rules that match attempts and for
+	// limits of failures. The guards of several policies may share one. It works
+	// better with Browser and Visitors. nil means that no request is an attempt.
+	Logins *logins.Watcher
 
 	// Fleets finds clients at many addresses that behave as one program, for
 	// limits that count them as one client, and for reports. The guards of several

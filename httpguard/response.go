@@ -119,6 +119,7 @@ func (res *response) begins(status int) {
 	res.status.Store(int32(status))
 	if !res.own {
 		res.x.noteSigns(status, res.w.Header())
+		res.x.noteLogin(status, res.w.Header())
 		res.x.answerVisitor(res.w.Header())
 		res.x.noteFleet(status, res.w.Header())
 	}

@@ -11,10 +11,10 @@ import (
 // policy was replaced. The old guard does not wake it when its requests settle.
 const retryEvery = 250 * time.Millisecond
 
-// decide judges the request. If only requests in progress keep it out, it waits
+// decideNow judges the request. If only requests in progress keep it out, it waits
 // until enough of them have settled. gone means that the client has gone
 // meanwhile.
-func (g *generation) decide(r *http.Request, vis *visit) (v fairshare.Verdict, gone bool, err error) {
+func (g *generation) decideNow(r *http.Request, vis *visit) (v fairshare.Verdict, gone bool, err error) {
 	v, err = g.guard.Decide(r.Context(), &vis.req)
 	if v.Enforced() != fairshare.Refuse || g.Wait < 0 {
 		return v, false, err

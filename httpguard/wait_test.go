@@ -250,7 +250,7 @@ func TestParallelPagesOfNewClientsPassTheBuiltInPolicy(t *testing.T) {
 		{0, 0, 2, 120}} {
 		synctest.Test(t, func(t *testing.T) {
 			file := policyfile.BuiltIn()
-			file.Provide(policyfile.Facts{Bots: true, Labels: true})
+			file.Provide(policyfile.Facts{Bots: true, Labels: true, Attempts: true})
 			policy := file.Policy
 			s := newBurstSite(t, &policy, httpguard.Options{}, map[string]page{
 				"/dead": {takes: time.Millisecond, status: 404}, "/page": {takes: 20 * time.Millisecond},

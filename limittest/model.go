@@ -306,7 +306,7 @@ func (m *Model) learn(at *big.Int, c fairshare.Charge) {
 // holds returns what a request holds, and the part that the means account for.
 func (m *Model) holds(at *big.Int, t fairshare.Take) (held, expected int64) {
 	l := &m.limits[t.Limit]
-	if l.Resource == fairshare.Errors {
+	if l.Resource.CountsAnswers() {
 		return 1, 1
 	}
 	allowed := float64(l.Allowed())

@@ -59,7 +59,8 @@ func (s *script) limit(i int) fairshare.Limit {
 	l := fairshare.Limit{
 		Name: fmt.Sprintf("rule %d", i),
 		Resource: pick(r, fairshare.Requests, fairshare.Requests, fairshare.Requests, fairshare.Concurrent,
-			fairshare.Bytes, fairshare.Errors, fairshare.Refusals, fairshare.CPU, fairshare.Time, fairshare.Cost),
+			fairshare.Bytes, fairshare.Errors, fairshare.Failures, fairshare.Refusals, fairshare.CPU, fairshare.Time,
+			fairshare.Cost),
 		DryRun: r.IntN(4) == 0,
 	}
 	most := most(l.Resource)

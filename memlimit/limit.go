@@ -97,7 +97,7 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 		name: l.Name, silent: l.Resource == fairshare.Refusals || l.IsCeiling(), resource: l.Resource,
 		identity: identity(l),
 	}
-	if c.held && l.Resource != fairshare.Errors {
+	if c.held && !l.Resource.CountsAnswers() {
 		few, most := l.AtOnce()
 		c.costly, c.few, c.mostAtOnce, c.mostExpected = true, uint64(few), uint64(most), float64(l.MostExpected())
 	}
@@ -111,7 +111,7 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 		c.compileGCRA(uint64(l.N))
 	default:
 		c.far = 1 + (clockDrift+c.w-1)/c.w
-		c.layout = c.windowLayout(l.Resource != fairshare.Requests && l.Resource != fairshare.Errors &&
+		c.layout = c.windowLayout(l.Resource != fairshare.Requests && !l.Resource.CountsAnswers() &&
 			l.Resource != fairshare.Refusals)
 	}
 	return c, nil

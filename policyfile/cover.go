@@ -72,6 +72,7 @@ func covers(a, b condition) bool {
 		(a.ASN == nil || coversTexts(a.ASN, b.ASN, foldedGlobCovers)) &&
 		(a.Browser == nil || coversBrowsers(a, b)) &&
 		(a.Robots == nil || coversRobots(a, b)) &&
+		(a.Attempt == nil || coversTexts(a.Attempt, b.Attempt, func(a, b string) bool { return a == b })) &&
 		(a.Label == nil || coversTexts(a.Label, b.Label, strings.EqualFold)) &&
 		(a.Hostname == nil || coversTexts(a.Hostname, b.Hostname, globCovers)) &&
 		(a.Bot == nil || coversBots(a, b)) &&

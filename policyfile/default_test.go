@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/browser"
+	"fairshare/logins"
 	"fairshare/membans"
 	"fairshare/memlimit"
 )
@@ -40,7 +42,7 @@ func TestBuiltInPolicyCountsNetworksToo(t *testing.T) {
 	pairs := 0
 	for i := range rules {
 		one := &rules[i]
-		if !by(one, fairshare.ByAddr) {
+		if !by(one, fairshare.ByAddr) || one.Limit.N == 0 {
 			continue
 		}
 		pairs++
@@ -63,6 +65,49 @@ type site struct {
 	t     *testing.T
 	guard *fairshare.Guard
 	rule  string // of the last verdict
+
+	logins   *logins.Watcher
+	browsers browser.Watcher
+}
+
+// decide judges a request, as servers do.
+func (s *site) decide(req *fairshare.Request) (fairshare.Verdict, *logins.Attempt, browser.Sighting) {
+	s.t.Helper()
+	if s.logins == nil {
+		s.logins = logins.New(logins.Options{})
+	}
+	seen := s.browsers.Look(req, browser.Conn{})
+	req.Browser = seen.Browser
+	attempt := s.logins.Arrived(req, s.guard)
+	verdict, err := s.guard.Decide(context.Background(), req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.rule = ""
+	if verdict.Rule != nil {
+		s.rule = verdict.Rule.Name
+	}
+	if attempt != nil && verdict.Action == fairshare.Allow {
+		attempt.Passed()
+	}
+	return verdict, attempt, seen
+}
+
+// settle settles a verdict with an answer.
+func (s *site) settle(v *fairshare.Verdict, attempt *logins.Attempt, seen browser.Sighting, at time.Time,
+	answer logins.Answer) {
+	s.t.Helper()
+	out := fairshare.Outcome{Time: at, Status: answer.Status, Bytes: answer.Bytes}
+	answer.Time = at
+	if v.Action == fairshare.Allow {
+		s.browsers.Answered(&seen, browser.Answer{Status: answer.Status})
+		if attempt != nil {
+			out.Failed = attempt.Answered(&answer) == logins.Failed
+		}
+	}
+	if err := s.guard.Settle(context.Background(), v, out); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func newSite(t *testing.T) *site {
@@ -87,19 +132,9 @@ func (s *site) request(req fairshare.Request, target string, status int) fairsha
 		req.Header = http.Header{}
 	}
 	req.SetTarget(target)
-	verdict, err := s.guard.Decide(context.Background(), &req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.rule = ""
-	if verdict.Rule != nil {
-		s.rule = verdict.Rule.Name
-	}
+	verdict, attempt, seen := s.decide(&req)
 	action := verdict.Action
-	if err := s.guard.Settle(context.Background(), &verdict,
-		fairshare.Outcome{Time: req.Time.Add(50 * time.Millisecond), Status: status}); err != nil {
-		s.t.Fatal(err)
-	}
+	s.settle(&verdict, attempt, seen, req.Time.Add(50*time.Millisecond), logins.Answer{Status: status, Bytes: 4000})
 	return action
 }
 
@@ -154,10 +189,13 @@ func TestBuiltInPolicyNeverRefusesCertificates(t *testing.T) {
 func TestCeilingHoldsForAllRequests(t *testing.T) {
 	for _, header := range []http.Header{{}, {"Cookie": {"wordpress_logged_in_1=admin; session=1"},
 		"Referer": {"https://example.org/"}, "Authorization": {"Bearer x"}}} {
-		for _, line := range [][2]string{{"GET", "/"}, {"GET", "/a.css"}, {"GET", "/robots.txt"}, {"GET", "/feed.xml"},
-			{"POST", "/inbox"}, {"GET", "/.well-known/security.txt"}, {"GET", "/favicon.ico"}, {"PROPFIND", "/dav/"}} {
+		for _, line := range [][2]string{{"GET", "/"}, {"GET", "/a.css"}, {"GET", "/robots.txt"}, {"GET",
+			"/feed.xml"},
+			{"POST", "/inbox"}, {"GET", "/.well-known/security.txt"}, {"GET", "/favicon.ico"}, {"PROPFIND",
+				"/dav/"}} {
 			for _, bot := range []fairshare.Bot{{}, {Name: "googlebot", Categories: []string{"search"},
-				State: fairshare.Verified}, {Name: "mj12bot", Categories: []string{"seo"}, State: fairshare.Claimed}} {
+				State: fairshare.Verified}, {Name: "mj12bot", Categories: []string{"seo"},
+				State: fairshare.Claimed}} {
 				s, passed := newSite(t), 0
 				for i := range 4000 {
 					req := fairshare.Request{Time: begin.Add(time.Duration(i) * 10 * time.Millisecond),
@@ -227,9 +265,13 @@ func TestBuiltInPolicyCountsDistributedAttacksTogether(t *testing.T) {
 		req.Addr = netip.AddrFrom4([4]byte{12, byte(i >> 8), byte(i), 7})
 		req.Method = "GET"
 		s.request(req, "/wp-login.php", 200)
+		req.Header = http.Header{"Referer": {"https://example.org/wp-login.php"}}
+		s.request(req, "/wp-includes/css/login.css", 200)
 		req.Method = "POST"
-		if s.request(req, "/wp-login.php", []int{200, 302}[i%2]) != fairshare.Allow {
-			people++
+		for mistyped := i % 3; mistyped >= 0; mistyped-- {
+			if s.request(req, "/wp-login.php", []int{302, 200, 200}[mistyped]) != fairshare.Allow {
+				people++
+			}
 		}
 	}
 	if refused < 1900 || people > 0 {
@@ -308,7 +350,7 @@ func TestBuiltInPolicyRefusesFloodsAndNotPeople(t *testing.T) {
 			60 * time.Millisecond, 3000, [2]int{0, 0}},
 		{"a file that is synchronised", "192.0.2.1", "PROPFIND", always("/remote.php/dav/files/anna/"), 207,
 			150 * time.Millisecond, 3000, [2]int{0, 0}},
-		{"a slow guesser", "192.0.2.1", "POST", always("/wp-login.php"), 200, 2 * time.Hour, 300, [2]int{280, 300}},
+		{"a slow guesser", "192.0.2.1", "POST", always("/wp-login.php"), 200, 2 * time.Hour, 300, [2]int{275, 300}},
 		{"a guesser by XML-RPC", "192.0.2.1", "POST", always("//xmlrpc.php"), 200, time.Second, 1000,
 			[2]int{950, 1000}},
 		{"a spammer", "192.0.2.1", "POST", always("/index.php?title=User:X&action=submit"), 200, 3 * time.Second,
@@ -354,7 +396,8 @@ func TestInjectionsAreNotSearches(t *testing.T) {
 			t.Fatalf("a search: %v by %q", got, s.rule)
 		}
 	}
-	for _, header := range []http.Header{nil, {"Cookie": {"session=1"}}, {"Referer": {"https://example.org/search"}}} {
+	for _, header := range []http.Header{nil, {"Cookie": {"session=1"}},
+		{"Referer": {"https://example.org/search"}}} {
 		s, req.Header = newSite(t), header
 		s.request(req, "/forum.css", 404) // it was not shown
 		for i := range 6 {

@@ -24,6 +24,9 @@ type Facts struct {
 
 	// Browsers declares Request.Browser; see package browser.
 	Browsers bool
+	// Attempts declares Request.Attempt, Request.Excess, Request.Logins and
+	// Outcome.Failed; see package logins.
+	Attempts bool
 }
 
 // Provide declares that the program provides facts for the requests that f.Policy
@@ -42,6 +45,7 @@ func (f *File) Provide(facts Facts) {
 	f.provided.Busy = f.provided.Busy || facts.Busy
 	f.provided.Robots = f.provided.Robots || facts.Robots
 	f.provided.Browsers = f.provided.Browsers || facts.Browsers
+	f.provided.Attempts = f.provided.Attempts || facts.Attempts
 }
 
 // ready returns an error for each rule that tests a fact which the program does
@@ -114,6 +118,9 @@ func (f *File) missing(m *fairshare.Match, add func(text string)) {
 	}
 	if m.ASN != nil && !f.provided.Owners {
 		add("owners of addresses (match: {asn: …})" + ownersRemedy)
+	}
+	if m.Attempt != nil && !f.provided.Attempts {
+		add("attempts" + remedy + "set Request.Attempt by package logins and call File.Provide(Facts{Attempts: true})")
 	}
 	if m.Browser != nil && !f.provided.Browsers {
 		add("browsers" + remedy + "set Request.Browser by package browser and call File.Provide(Facts{Browsers: true})")

@@ -33,6 +33,7 @@ func limitKeys() []key[fairshare.Limit] {
 			d.N = r.bytes(n, "bytes", 1, fairshare.MaxBytes)
 		}},
 		{"errors", count(fairshare.Errors)},
+		{"failures", count(fairshare.Failures)},
 		{"cpu", amount(fairshare.CPU)},
 		{"time", amount(fairshare.Time)},
 		{"cost", func(r *reader, n *node, d *fairshare.Limit) {
@@ -58,7 +59,7 @@ func limitKeys() []key[fairshare.Limit] {
 
 // resources are the keys that name the resource of a limit. A limit has one of
 // them.
-var resources = []string{"requests", "concurrent", "bytes", "errors", "cpu", "time", "cost", "robots"}
+var resources = []string{"requests", "concurrent", "bytes", "errors", "failures", "cpu", "time", "cost", "robots"}
 
 func (r *reader) limit(n *node) *fairshare.Limit {
 	d := &fairshare.Limit{}
@@ -86,7 +87,7 @@ func (r *reader) limit(n *node) *fairshare.Limit {
 			return d // already reported as an unknown key
 		}
 		r.missing(n, "limit: {requests: 3, per: 3s}",
-			"limit: a resource is needed: requests, concurrent, bytes, errors, cpu, time, cost or robots")
+			"limit: a resource is needed: requests, concurrent, bytes, errors, failures, cpu, time, cost or robots")
 		return d
 	}
 	for _, more := range given[1:] {

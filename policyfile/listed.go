@@ -24,6 +24,9 @@ func listingKeys() []key[fairshare.Listing] {
 		{"codes", func(r *reader, n *node, d *listing) { d.Codes = r.codes(n) }},
 		{"type", func(r *reader, n *node, d *listing) { d.Types = r.listingTypes(n) }},
 		{"threat", func(r *reader, n *node, d *listing) { d.Threat = uint8(r.integer(n, "threat", 1, 255)) }},
+		{"wait", func(r *reader, n *node, d *listing) {
+			d.Wait = r.duration(n, "wait", time.Millisecond, fairshare.MaxListWait)
+		}},
 		{"age", func(r *reader, n *node, d *listing) { d.Days = r.days(n) }},
 	}
 }
@@ -203,7 +206,7 @@ func (r *reader) warnListed(n *node, m *fairshare.Match) {
 	})
 	everywhere := m.Path == nil || slices.ContainsFunc(m.Path,
 		func(s string) bool { return isRegexp(s) || globCovers(s, "/some/page") })
-	if reads && everywhere && m.Addr == nil && m.Bot == nil && m.Label == nil {
+	if reads && everywhere && m.Attempt == nil && m.Addr == nil && m.Bot == nil && m.Label == nil {
 		r.warn(at, "add method: POST, to look up only clients that send data",
 			"listed: the operator of the list learns the address of every visitor")
 	}

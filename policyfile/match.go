@@ -30,6 +30,7 @@ func matchKeys() []key[fairshare.Match] {
 		{"listed", func(r *reader, n *node, m *match) { m.Listed = r.listings(n) }},
 		{"asn", func(r *reader, n *node, m *match) { m.ASN = r.owners(n) }},
 		{"seen", func(r *reader, n *node, m *match) { m.Seen = r.patterns(n, "seen") }},
+		{"attempt", func(r *reader, n *node, m *match) { m.Attempt = r.attempts(n) }},
 		{"browser", func(r *reader, n *node, m *match) { m.Browser = r.browsers(n) }},
 		{"robots", func(r *reader, n *node, m *match) { m.Robots = r.robots(n) }},
 		{"label", func(r *reader, n *node, m *match) { m.Label = r.labels(n) }},

@@ -128,6 +128,8 @@ func (f *File) allowance(b *strings.Builder, lim *fairshare.Limit, client, targe
 			statuses = statusText(lim.Statuses)
 		}
 		fmt.Fprintf(b, "%s may get %s %s%s%s", client, prose.Plural(lim.N, "answer"), statuses, answers, per)
+	case fairshare.Failures:
+		fmt.Fprintf(b, "%s may fail in %s%s%s", client, prose.Plural(lim.N, "attempt"), target, per)
 	case fairshare.CPU:
 		if share := f.percents[lim]; share != "" {
 			fmt.Fprintf(b, "%s may use %s of the CPU of %s%s over %s (%s)", client, share, coresText(f.cores), work,
@@ -342,6 +344,9 @@ func clientText(m condition) string {
 // them.
 func targetText(m *fairshare.Match) string {
 	var parts []string
+	if m.Attempt != nil {
+		parts = append(parts, attemptText(m.Attempt))
+	}
 	if m.Method != nil {
 		parts = append(parts, "with method "+oneOf(m.Method))
 	}
@@ -431,6 +436,9 @@ func listedText(listings []fairshare.Listing) string {
 		}
 		if l.Days > 0 {
 			s += fmt.Sprintf(" in the last %s", FormatDuration(time.Duration(l.Days)*24*time.Hour))
+		}
+		if l.Wait > 0 {
+			s += fmt.Sprintf(" (a request may wait %s for the answer)", FormatDuration(l.Wait))
 		}
 		list = append(list, s)
 	}

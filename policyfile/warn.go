@@ -527,7 +527,7 @@ func tight(lim *fairshare.Limit) bool {
 	switch lim.Resource {
 	case fairshare.Requests:
 		return lim.N < 300 || lim.N < int64(lim.Window/time.Second)
-	case fairshare.Concurrent, fairshare.Errors:
+	case fairshare.Concurrent, fairshare.Errors, fairshare.Failures:
 		return lim.N < 20
 	}
 	return false

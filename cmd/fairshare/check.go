@@ -17,6 +17,7 @@ type checkCmd struct {
 	Cookie    string   `placeholder:"'a=1; b=2'" help:"Its cookies, or the name of one."`
 	Host      string   `placeholder:"NAME" help:"The host it asks for."`
 	Header    []string `sep:"none" placeholder:"'NAME: VALUE'" help:"Another header, any number of times."`
+	Attempt   []string `placeholder:"WORD" help:"What it tries: login, comment or credentials, and excess or known; by its path unless given."`
 	Browser   string   `placeholder:"WORD" help:"What shows that it is a browser: likely, claimed or contradicted; by its headers unless given."`
 	Label     []string `sep:"none" placeholder:"NAME" help:"A label that the registry has for it, any number of times."`
 	Robots    string   `placeholder:"FILE|URL" help:"The site's robots.txt; says what was read from it, and --try judges by it."`
@@ -30,16 +31,16 @@ func (c *checkCmd) Help() string {
 // request returns the request that --try and the flags next to it describe.
 func (c *checkCmd) request() *check.Request {
 	return &check.Request{Target: c.Try, Addr: c.Addr, Through: c.Through, UserAgent: c.UserAgent, Cookie: c.Cookie,
-		Host: c.Host, Header: c.Header, Labels: c.Label, Browser: c.Browser}
+		Host: c.Host, Header: c.Header, Labels: c.Label, Attempts: c.Attempt, Browser: c.Browser}
 }
 
 // Validate checks the flags for kong.
 func (c *checkCmd) Validate() error {
 	if c.Try == "" {
 		if c.Addr != "" || c.Through != "" || c.UserAgent != "" || c.Cookie != "" || c.Host != "" ||
-			len(c.Header) > 0 || len(c.Label) > 0 || c.Browser != "" || c.Busy {
-			return errors.New("--addr, --through, --user-agent, --cookie, --host, --header, --browser, --label and --busy " +
-				"belong to --try")
+			len(c.Header) > 0 || len(c.Attempt) > 0 || len(c.Label) > 0 || c.Browser != "" || c.Busy {
+			return errors.New("--addr, --through, --user-agent, --cookie, --host, --header, --attempt, --browser, --label and " +
+				"--busy belong to --try")
 		}
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"fairshare"
 	"fairshare/browser"
 	"fairshare/clientaddr"
+	"fairshare/logins"
 	"fairshare/policyfile"
 )
 
@@ -24,6 +25,7 @@ type Request struct {
 	Host      string   // "": that of Header
 	Header    []string // other headers, each "NAME: VALUE"
 	Labels    []string // that the registry has for the client
+	Attempts  []string // login, comment, credentials, excess, known; empty: what the method and the path show
 	Browser   string   // likely, claimed or contradicted; "": what the headers show
 }
 
@@ -58,6 +60,9 @@ func (r *Request) Parse() (*fairshare.Request, error) {
 		return nil, err
 	}
 	if err := r.setBrowser(req); err != nil {
+		return nil, err
+	}
+	if err := r.setAttempts(req); err != nil {
 		return nil, err
 	}
 	for _, s := range r.Labels {
@@ -105,6 +110,38 @@ func (r *Request) setBrowser(req *fairshare.Request) error {
 	}
 	return fmt.Errorf("--browser: likely, claimed or contradicted is needed, not %q", r.Browser)
 }
+
+// setAttempts sets what the request tries, and what is known of the client at logins.
+func (r *Request) setAttempts(req *fairshare.Request) error {
+	if len(r.Attempts) == 0 {
+		logins.New(logins.Options{}).Arrived(req, nil)
+		return nil
+	}
+	known := knownClient(false)
+	for _, word := range r.Attempts {
+		switch word {
+		case fairshare.LoginAttempt.String():
+			req.Attempt = fairshare.LoginAttempt
+		case fairshare.CommentAttempt.String():
+			req.Attempt = fairshare.CommentAttempt
+		case fairshare.CredentialsAttempt.String():
+			req.Attempt = fairshare.CredentialsAttempt
+		case "excess":
+			req.Excess = true
+		case "known":
+			known = true
+		default:
+			return fmt.Errorf("--attempt: login, comment, credentials, excess or known is needed, not %q", word)
+		}
+	}
+	req.Logins = known
+	return nil
+}
+
+// A knownClient says whether the client has logged in before.
+type knownClient bool
+
+func (k knownClient) HasLoggedIn(*fairshare.Request) bool { return bool(k) }
 
 // headerSigns returns what the headers of a request show of its client.
 func headerSigns(req *fairshare.Request) fairshare.Browser {

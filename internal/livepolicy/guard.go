@@ -29,7 +29,10 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 	}
 	opts.Fleets = p.fleets
 	opts.Robots = p.robotsOf(rt)
-	if rt.File.UsesBrowsers() || rt.Share != nil {
+	if rt.File.UsesAttempts() {
+		opts.Logins = p.logins
+	}
+	if rt.File.UsesBrowsers() || rt.Share != nil || opts.Logins != nil {
 		opts.Browser = &p.browsers
 	}
 	opts.Lookups = rt.Bots.Lookups()

@@ -19,6 +19,7 @@ import (
 	"fairshare/fleets"
 	"fairshare/httpguard"
 	"fairshare/internal/census"
+	"fairshare/logins"
 	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
@@ -62,6 +63,7 @@ type Policy struct {
 	bans    *membans.Bans
 	history *fairshare.History
 	fleets  *fleets.Finder
+	logins  *logins.Watcher
 	state   *State
 	watch   *clientaddr.Watch
 	census  *census.Census
@@ -77,6 +79,7 @@ type Policy struct {
 	queue          *share.Queue           // made by the first policy with share:
 	queueKnowsAges bool                   // the clients of the registry were read into it
 	reportedQueue  share.Stats            // at the last report
+	reportedLogins map[string]bool        // paths of logins under attack, at the last report
 	endedFleets    []registry.FleetRecord // of the last day, the latest last; used by FrequentReport
 	fleetsAt       time.Time              // when fleets were last published
 	reportedLost   int64                  // counters that were dropped, at the last report
@@ -114,6 +117,9 @@ func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, err
 	p.fleets = fleets.New(fleets.Options{Client: func(addr netip.Addr) netip.Prefix {
 		return p.Current().File.Policy.Client(addr)
 	}})
+	p.logins = logins.New(logins.Options{Client: func(addr netip.Addr) netip.Prefix {
+		return p.Current().File.Policy.Client(addr)
+	}})
 	p.ending, p.end = context.WithCancel(context.Background())
 	p.census = census.New(&file.Policy, p.Now())
 	p.current.Store(rt)
@@ -133,6 +139,8 @@ func (p *Policy) OpenState(ctx context.Context) error {
 	}
 	rt := p.Current()
 	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock, p.Now())
+	state.logins = p.logins
+	state.restoreLogins(p.Now())
 	p.readFirstSeen(func(client netip.Prefix, first time.Time) {
 		p.history.RestoreFirstSeen(client, p.options.Clock.FromWall(first), p.Now())
 	})

@@ -22,6 +22,7 @@ func (p *Policy) FrequentReport() []string {
 	}
 	p.state.publishHolder(p.census.Holder(), p.Wall(now))
 	lines = append(lines, p.fleetReport(now)...)
+	lines = append(lines, p.loginReport()...)
 	if line := p.errors.report(now); line != "" {
 		lines = append(lines, line)
 	}

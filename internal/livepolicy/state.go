@@ -1,6 +1,7 @@
 package livepolicy
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"fairshare/internal/prose"
 	"fairshare/internal/registrar"
 	"fairshare/internal/setup"
+	"fairshare/logins"
 	"fairshare/memlimit"
 	"fairshare/registry"
 	"fairshare/sqlregistry"
@@ -29,6 +31,9 @@ import (
 
 // CountersFile is the snapshot of the counters in the state folder.
 const CountersFile = "counters"
+
+// LoginsFile is the snapshot of what is known of logins in the state folder.
+const LoginsFile = "logins"
 
 // ceilingKey is the text in a story for the key of a ceiling.
 const ceilingKey = "peer, for all clients that it named together"
@@ -53,6 +58,7 @@ type State struct {
 	log             func(string)
 	readOnly        bool               // the folder could not be written at the start
 	holder          sqlregistry.Holder // written last
+	logins          *logins.Watcher    // nil: nothing is known of logins
 	settingsPending bool               // operators' commands do not know the current settings yet
 
 	mu         sync.Mutex     // of what follows
@@ -342,7 +348,7 @@ func (s *State) saveCounters(limiter *memlimit.Limiter, now time.Time) {
 		}
 		s.lock = lock
 	}
-	err := limiter.SaveFile(filepath.Join(s.folder, CountersFile), now)
+	err := errors.Join(limiter.SaveFile(filepath.Join(s.folder, CountersFile), now), s.saveLogins())
 	switch {
 	case err != nil && !s.saveFailed:
 		s.log(fmt.Sprintf("warning: the counters could not be written: %v; a restart would lose the latest counts; "+
@@ -351,6 +357,37 @@ func (s *State) saveCounters(limiter *memlimit.Limiter, now time.Time) {
 		s.log("the counters are written again")
 	}
 	s.saveFailed = err != nil
+}
+
+// saveLogins writes a snapshot of what is known of logins.
+func (s *State) saveLogins() error {
+	if s.logins == nil || s.logins.IsEmpty() {
+		return nil
+	}
+	var content bytes.Buffer
+	err := s.logins.Save(&content)
+	if err == nil {
+		err = replaceFile(filepath.Join(s.folder, LoginsFile), content.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("saving the logins: %w", err)
+	}
+	return nil
+}
+
+// restoreLogins reads that snapshot.
+func (s *State) restoreLogins(now time.Time) {
+	if s.logins == nil || s.folder == "" || s.lock == nil && !s.readOnly {
+		return
+	}
+	f, err := os.Open(filepath.Join(s.folder, LoginsFile))
+	if err == nil {
+		defer f.Close()
+		err = s.logins.Load(f, now)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log(fmt.Sprintf("warning: logins: %v; they are learned again", err))
+	}
 }
 
 // run keeps the registry and the snapshot of the counters up to date until ctx

@@ -202,7 +202,7 @@ func (s *session) replayOptions() (replay.Options, error) {
 		return replay.Options{}, err
 	}
 	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
-		Busy: true, Browsers: true, Robots: true})
+		Busy: true, Browsers: true, Robots: true, Attempts: true})
 	options := replay.Options{
 		Policy:    &file.Policy,
 		Limiter:   newLimiter(file),
@@ -220,7 +220,8 @@ func (s *session) replayOptions() (replay.Options, error) {
 	for _, agent := range file.Bots.Agents {
 		options.Signed = append(options.Signed, agent.Bot)
 	}
-	options.Browsers = file.UsesBrowsers()
+	options.Attempts = file.UsesAttempts()
+	options.Browsers = file.UsesBrowsers() || options.Attempts
 	if s.Robots != "" {
 		if options.Robots, err = setup.ReadRobots(s.env.Context, s.Robots, s.identifier.Table); err != nil {
 			return replay.Options{}, err

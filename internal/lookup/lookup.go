@@ -152,6 +152,16 @@ func (r *Resolver) WaitListed(ctx context.Context, list string, addr netip.Addr)
 	return l.wait(ctx, addr)
 }
 
+// KnowsListed reports whether the result of Listed is known, or will not be: it is useless to wait.
+func (r *Resolver) KnowsListed(list string, addr netip.Addr) bool {
+	l := r.lists[list]
+	if addr = unmapped(addr); l == nil || !addr.IsValid() || !l.accepts(addr) {
+		return true
+	}
+	e := l.line.table.find(addr)
+	return e != nil && l.line.now() < e.until
+}
+
 // Stats are counts of a Resolver: names and all lists together.
 type Stats struct {
 	LookedUp uint64 // look-ups that ended, without cancelled ones

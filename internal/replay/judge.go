@@ -9,6 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/browser"
+	"fairshare/logins"
 	"fairshare/membans"
 )
 
@@ -36,6 +37,7 @@ type judge struct {
 	browser *browser.Watcher // nil unless Options.Browsers
 	fleets  fleetsOf
 	robots  robotsOf
+	logins  *logins.Watcher // nil unless Options.Attempts
 	limiter fairshare.Limiter
 	age     uint32 // restarts since limiter was empty
 	since   int64  // lines since then
@@ -124,6 +126,9 @@ func (j *judge) reset() error {
 	limiter := j.limiter
 	if j.age > 0 {
 		limiter = &aged{limiter: limiter, age: j.age}
+	}
+	if j.logins = nil; j.opts.Attempts {
+		j.logins = logins.New(logins.Options{Client: j.opts.Policy.Client})
 	}
 	if j.browser = nil; j.opts.Browsers {
 		j.browser = new(browser.Watcher)
@@ -342,6 +347,10 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	if m, ok := j.limiter.(*meter); ok {
 		m.person = j.opts.Measure(it.clientOf())
 	}
+	var login *logins.Attempt
+	if j.logins != nil {
+		login = j.logins.Arrived(&it.req, j.guard)
+	}
 	v, err := j.guard.Decide(ctx, &it.req)
 	if v.Action == fairshare.Allow {
 		j.fleets.answered(it)
@@ -365,6 +374,11 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 		it.dryRun = j.finding(&v.DryRunFinding)
 	}
 	out := fairshare.Outcome{Time: e.Time, Status: status(e), Bytes: e.Bytes, Took: took(e), CPU: e.CPU}
+	if login != nil && v.Action == fairshare.Allow {
+		login.Passed()
+		out.Failed = login.Answered(&logins.Answer{Time: time.Unix(0, j.latest), Status: e.Status, Bytes: e.Bytes}) ==
+			logins.Failed
+	}
 	if j.slots && e.Duration > 0 && v.Action == fairshare.Allow {
 		out.Part = fairshare.SettleCosts
 		j.held.hold(j.latest+min(int64(e.Duration), math.MaxInt64-max(j.latest, 0)), v)

@@ -62,6 +62,10 @@ type Options struct {
 	// Robots is the site's robots.txt; nil means that none is known.
 	Robots *robots.File
 
+	// Attempts watches attempts to log in and to send forms. A log holds paths, statuses and
+	// lengths.
+	Attempts bool
+
 	// Lookups answers hostname and listed of the policy; nil means that nothing is known.
 	Lookups fairshare.Lookups
 

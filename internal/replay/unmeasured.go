@@ -94,6 +94,13 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 			add(requiredFact{fact: "robots", why: "a log does not hold robots.txt: --robots FILE or URL names it"})
 		}
 	}
+	attempt := func() {
+		path()
+		add(requiredFact{fact: "method", noun: "method", needs: accesslog.HasMethod})
+		add(requiredFact{fact: "status", noun: "status", needs: accesslog.HasStatus})
+		add(requiredFact{fact: "attempt", why: "a log does not hold credentials, cookies and the targets of redirects: " +
+			"wrong credentials are not seen, and each login that is redirected counts as a success"})
+	}
 	label := func() {
 		if opts.Override == nil {
 			add(requiredFact{fact: "label", why: "labels are in the registry of serve: --state DIR names its folder"})
@@ -148,6 +155,9 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		if m.Robots != nil {
 			robots()
 		}
+		if m.Attempt != nil {
+			attempt()
+		}
 		for i := range m.Not {
 			match(&m.Not[i])
 		}
@@ -193,6 +203,8 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 			add(requiredFact{fact: "bytes", noun: "byte counts", needs: accesslog.HasBytes})
 		case fairshare.Errors:
 			add(requiredFact{fact: "errors", noun: "status", needs: accesslog.HasStatus})
+		case fairshare.Failures:
+			attempt()
 		case fairshare.CPU:
 			add(requiredFact{fact: "cpu", noun: "CPU time", needs: accesslog.HasCPU})
 		case fairshare.Time:

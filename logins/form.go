@@ -1,0 +1,481 @@
+package logins
+
+import (
+	"bytes"
+	"math"
+	mathbits "math/bits"
+	"strings"
+
+	"fairshare"
+)
+
+// A class says how much is known of a client. Each class has a budget of its own.
+type class uint8
+
+const (
+	trusted class = iota // it has logged in before
+	likely               // it behaves like a browser, or has standing
+	unknown              // nothing is known of it
+	classes
+)
+
+// A form is a path that gets logins or comments.
+type form struct {
+	key   uint64
+	name  string // of its path
+	kind  fairshare.Attempt
+	style style
+
+	level    [classes]float64 // clients that failed and have not logged in since
+	inFlight [classes]int32
+	at       int64            // of level, in Unix seconds
+	recently [classes]float64 // clients that logged in; decays in minutes
+	daily    [classes]float64 // the same, decays in a day
+	usual    [classes]float64 // comments in a day
+	today    [classes]float64 // comments since dayAt
+	dayAt    int64            // in Unix seconds
+	usedAt   int64            // in Unix seconds
+
+	closedAt    int64 // when it last refused unknown clients; 0: never
+	closedSince int64 // when that began; 0: it did not refuse any recently
+	excess      int64 // attempts that exceeded a budget since closedSince
+
+	page       int64 // length of the form
+	lengths    [8]length
+	denied     int    // attempts answered with 401 or 403
+	bounced    int    // attempts answered with the form again
+	passed     int    // attempts answered otherwise
+	moved      int    // attempts answered with 302 or 303
+	clientBits uint64 // of the clients that failed: a bit of the hash of each
+}
+
+// A length counts answers of about one length.
+type length struct {
+	bytes      int64
+	n          int
+	clientBits uint64
+}
+
+// Bounds of the budgets. A budget holds so many clients, and regains so many in a day.
+var budgets = map[fairshare.Attempt][classes]struct{ most, daily, bySuccess float64 }{
+	fairshare.LoginAttempt:       {{40, 144, 1}, {4, 12, 0.3}, {3, 4, 0.15}},
+	fairshare.CredentialsAttempt: {{40, 144, 1}, {4, 12, 0.3}, {3, 4, 0.15}},
+	fairshare.CommentAttempt:     {{1000, 10_000, 1}, {30, 120, 1}, {3, 12, 1}},
+}
+
+const (
+	day        = 24 * 60 * 60 // seconds
+	quietAfter = 6 * 60 * 60  // seconds after the last excess when an attack has ended
+	recentFor  = 600.0        // seconds in which recently decays to 1/e
+	slack      = 4            // attempts in progress that hold no place
+	allowance  = 6            // failures of a client that was counted, while the budget is used up
+	perSuccess = 0.2          // places that a client regains for others by logging in
+
+	maxForms       = 1024
+	maxEstablished = 512
+	minRPC         = 600 // bytes: a shorter answer is a fault
+	minPage        = 400 // bytes of a page that may be a form
+	learnClients   = 5   // clients that must fail before a path is learned
+	learnFailures  = 6
+)
+
+// advance lets time pass.
+func (f *form) advance(now int64) {
+	if f.at == 0 {
+		f.at, f.dayAt = now, now
+	}
+	f.usedAt = now
+	dt := float64(now - f.at)
+	if dt <= 0 {
+		return
+	}
+	f.at = now
+	for c := range f.level {
+		f.level[c] = max(0, f.level[c]-f.rate(class(c))*dt/day)
+	}
+	for c := range f.daily {
+		f.recently[c] *= math.Exp(-dt / recentFor)
+		f.daily[c] *= math.Exp(-dt / day)
+	}
+	for ; now-f.dayAt >= day; f.dayAt += day {
+		for c := range f.usual { // it at most doubles in a week, whatever comes
+			f.usual[c] += (min(f.today[c], 2*f.usual[c]+3) - f.usual[c]) / 7
+			f.today[c] = 0
+		}
+		if now-f.dayAt > 60*day {
+			f.dayAt = now - now%day
+		}
+	}
+	if f.closedSince != 0 && now-f.closedAt > quietAfter {
+		f.closedSince, f.excess = 0, 0
+	}
+}
+
+// rate returns how many clients of a class may fail in a day.
+func (f *form) rate(c class) float64 {
+	b := budgets[f.kind][c]
+	if f.kind == fairshare.CommentAttempt {
+		return b.daily + 2*f.usual[c]
+	}
+	return b.daily + b.bySuccess*f.daily[c]
+}
+
+// most returns how many may have failed at one time.
+func (f *form) most(c class) float64 {
+	b := budgets[f.kind][c]
+	if f.kind == fairshare.CommentAttempt {
+		return b.most + f.usual[c]/4
+	}
+	return b.most + b.bySuccess*(f.daily[c]/8+f.recently[c])
+}
+
+// exceeds reports whether the class of an attempt's client has used its budget.
+func (w *Watcher) exceeds(a *Attempt, now int64) bool {
+	f := a.form
+	f.advance(now)
+	held := max(float64(f.inFlight[a.class])-slack-f.recently[a.class], 0)
+	over := f.level[a.class]+held > f.most(a.class)-1
+	if a.counted {
+		e := w.find(a.subject)
+		over = over && e != nil && e.fails >= allowance
+	}
+	if !over {
+		return false
+	}
+	f.excess++
+	f.closedAt = now
+	if f.closedSince == 0 {
+		f.closedSince = now
+	}
+	w.closed.Store(true)
+	w.put(a.subject, now).refused = minutes(now)
+	return true
+}
+
+// judge learns from the answer to an attempt.
+func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
+	if a.isBearer {
+		return w.judgeCredentials(a, answer, now)
+	}
+	f := a.form
+	f.advance(now)
+	if f.style == candidate {
+		w.learn(a, answer)
+		return Unknown
+	}
+	result := f.result(a, answer)
+	if f.style == learned && a.likely && result == Failed {
+		return Unknown
+	}
+	if f.style == basic {
+		result = w.judgeCredentials(a, answer, now)
+	}
+	switch {
+	case result == Succeeded:
+		w.succeed(a, now)
+	case f.kind == fairshare.CommentAttempt:
+		if answer.Status != 0 && answer.Status < 500 {
+			if w.count(a, now) {
+				f.today[a.class]++
+			}
+			if e := w.find(a.subject); e != nil && e.wrote == 0 {
+				e.wrote = minutes(now)
+			}
+		}
+	case result == Failed:
+		w.count(a, now)
+	}
+	return result
+}
+
+// judgeCredentials judges an answer to Basic or Bearer credentials. A client that
+// repeats what failed does not guess. A path without protection answers every client:
+// so a success counts for little.
+func (w *Watcher) judgeCredentials(a *Attempt, answer *Answer, now int64) Result {
+	switch {
+	case answer.Status == 401:
+		e := w.put(a.client, now)
+		again := e.cred == a.cred
+		if e.cred = a.cred; !again {
+			return Failed
+		}
+	case answer.Status >= 200 && answer.Status < 400 && !a.isBearer:
+		e := w.put(a.client, now)
+		e.soft = minutes(now) + softFor
+	}
+	return Unknown
+}
+
+// count counts a client that failed, once in a day. It returns false if it was counted
+// before.
+func (w *Watcher) count(a *Attempt, now int64) bool {
+	f := a.form
+	e := w.put(a.subject, now)
+	if e.counted != 0 && minutes(now) < e.counted+countedFor && e.form == uint16(f.key>>48) {
+		if e.fails < 1<<16-1 {
+			e.fails++
+		}
+		return false
+	}
+	e.counted, e.form, e.fails, e.class = max(minutes(now), 1), uint16(f.key>>48), 1, a.class
+	f.level[a.class]++
+	return true
+}
+
+// succeed records that a client has logged in.
+func (w *Watcher) succeed(a *Attempt, now int64) {
+	f, at := a.form, max(minutes(now), 1)
+	isNew := true
+	for _, k := range []clientKey{a.client, a.visitor} {
+		if k.hash == 0 {
+			continue
+		}
+		e := w.putSuccess(k, now)
+		if e.succeeded(at) && at < e.last+12*60 {
+			isNew = false
+		}
+		if !e.succeeded(at) {
+			e.first = at
+		}
+		e.last = at
+		if e.counted != 0 {
+			for _, g := range w.forms {
+				if e.form == uint16(g.key>>48) && at < e.counted+countedFor {
+					g.level[e.class] = max(0, g.level[e.class]-1)
+					break
+				}
+			}
+			e.counted, e.fails = 0, 0
+		}
+	}
+	if isNew {
+		f.recently[a.class]++
+		f.daily[a.class]++
+		f.level[a.class] = max(0, f.level[a.class]-perSuccess)
+	}
+	if len(w.established) < maxEstablished && a.placeHash != 0 {
+		w.established[a.placeHash] = struct{}{}
+	}
+}
+
+// RememberVisitor records that the client of an attempt that succeeded got a visitor's
+// cookie with the answer.
+func (w *Watcher) RememberVisitor(v *fairshare.Visitor) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k := w.keyOfVisitor(v); k.hash != 0 {
+		e, at := w.putSuccess(k, w.latest), max(minutes(w.latest), 1)
+		if e.first == 0 {
+			e.first = at
+		}
+		e.last = at
+	}
+}
+
+// result tells whether an attempt failed.
+func (f *form) result(a *Attempt, answer *Answer) Result {
+	status := answer.Status
+	switch {
+	case f.style == wordpress && hasLoginCookie(answer): // the login of a window may answer with 200
+		return Succeeded
+	case status == 0 || status >= 500:
+		return Unknown
+	case f.kind == fairshare.CommentAttempt:
+		if status >= 400 {
+			return Failed
+		}
+		return Unknown
+	case status >= 400, status >= 300 && status != 302 && status != 303:
+		return Failed
+	case f.style == rpc:
+		if status == 200 && (answer.Bytes < minRPC || !a.variant && f.isCommon(answer.Bytes, 0)) {
+			return Failed
+		}
+		return Unknown
+	case status >= 300:
+		return f.redirected(a, answer)
+	case f.style == redirects || f.style == wordpress:
+		return Failed
+	case f.isFormAgain(answer.Bytes), f.style == learned && f.isCommon(answer.Bytes, 0):
+		return Failed
+	case f.denied >= 3:
+		return Succeeded
+	}
+	return Unknown
+}
+
+// redirected judges a redirect: back to the form is a failure, anywhere else a success.
+func (f *form) redirected(a *Attempt, answer *Answer) Result {
+	if !answer.Live {
+		return Succeeded
+	}
+	to := answer.Location
+	if i := strings.Index(to, "://"); i >= 0 {
+		to = to[i+3:]
+		if i = strings.IndexByte(to, '/'); i < 0 {
+			to = "/"
+		} else {
+			to = to[i:]
+		}
+	}
+	to, _, _ = strings.Cut(to, "?")
+	to, _, _ = strings.Cut(to, "#")
+	var buf, own [maxPath]byte
+	target, from := canonical(buf[:0], to), canonical(own[:0], a.path)
+	back := bytes.Equal(target, from) || to == "" || isLoginPath(target)
+	switch {
+	case back && f.style == redirects: // Joomla: its answer is the same for both
+		return Unknown
+	case back:
+		return Failed
+	case f.style == wordpress: // action=postpass redirects without a login
+		return Unknown
+	}
+	if len(answer.SetCookie) == 0 {
+		return Unknown
+	}
+	return Succeeded
+}
+
+// hasLoginCookie reports whether WordPress sets the cookie of a login.
+func hasLoginCookie(answer *Answer) bool {
+	for _, line := range answer.SetCookie {
+		if strings.HasPrefix(line, "wordpress_logged_in") &&
+			!strings.Contains(line, "=%20;") && !strings.Contains(line, "=;") {
+			return true
+		}
+	}
+	return false
+}
+
+// isFormAgain reports whether an answer is about as long as the form.
+func (f *form) isFormAgain(n int64) bool {
+	return f.page >= minPage && n >= f.page-f.page/8 && n <= f.page+f.page/4+512
+}
+
+// isCommon notes an answer's length, and reports whether several answers had it.
+func (f *form) isCommon(n int64, clientBits uint64) bool {
+	least := &f.lengths[0]
+	for i := range f.lengths {
+		l := &f.lengths[i]
+		if l.n > 0 && n >= l.bytes-l.bytes/64-16 && n <= l.bytes+l.bytes/64+16 {
+			l.n = min(l.n+1, 1<<20)
+			l.clientBits |= clientBits
+			return l.n > 3
+		}
+		if l.n < least.n {
+			least = l
+		}
+	}
+	*least = length{n, 1, clientBits}
+	return false
+}
+
+// learn learns whether a path is a login, from an answer to a POST request.
+func (w *Watcher) learn(a *Attempt, answer *Answer) {
+	f := a.form
+	bit := uint64(1) << (a.client.hash >> 58)
+	switch status := answer.Status; {
+	case status == 0 || status >= 500 || a.likely && status != 302 && status != 303:
+		return
+	case status == 401 || status == 403:
+		f.denied++
+		f.clientBits |= bit
+	case status == 302 || status == 303:
+		f.moved++
+	case status == 200 && f.isFormAgain(answer.Bytes):
+		f.bounced++
+		f.clientBits |= bit
+	case status == 200 && f.isCommon(answer.Bytes, bit):
+		f.passed++
+	default:
+		f.passed++
+	}
+	failed, clients := f.denied+f.bounced, mathbits.OnesCount64(f.clientBits)
+	if f.moved > 0 && failed < learnFailures { // answers of one length, where others are redirected
+		for _, l := range f.lengths {
+			if l.n >= learnFailures && l.bytes >= minPage && l.n > failed {
+				failed, clients = l.n, mathbits.OnesCount64(l.clientBits)
+			}
+		}
+	}
+	if failed >= learnFailures && clients >= learnClients && failed >= f.passed-failed {
+		f.style, f.kind = learned, fairshare.LoginAttempt
+	}
+}
+
+// keysOf returns a hash of host and path, and the key of the form there. Known forms
+// that no client has logged in to share one budget for each name, so that a client gains
+// nothing by making up hosts and folders.
+func (w *Watcher) keysOf(path []byte, host string, as known) (place, key uint64) {
+	var buf [maxPath + 16]byte
+	b := append(buf[:0], path...)
+	if as.variant {
+		b = append(b, "?"...)
+	}
+	own := w.hash(b)
+	if as.style == candidate {
+		return 0, own
+	}
+	place = own ^ fold(w.hashString(strings.ToLower(host)), w.secret[0]|1)
+	if _, ok := w.established[place]; ok {
+		return place, place
+	}
+	b = append(append(buf[:0], '='), as.name...)
+	if as.variant {
+		b = append(b, '?')
+	}
+	return place, w.hash(b)
+}
+
+// formFor returns the form of a key, which it may create.
+func (w *Watcher) formFor(key uint64, as known, path []byte, now int64) *form {
+	f := w.forms[key]
+	if f == nil {
+		if len(w.forms) >= maxForms {
+			w.dropForm()
+		}
+		f = &form{key: key, name: string(path), kind: as.kind, style: as.style}
+		w.forms[key] = f
+		if as.style == candidate || as.style == plain {
+			bit := filterBit(string(path))
+			w.wanted[bit>>6].Or(1 << (bit & 63))
+		}
+	}
+	f.advance(now)
+	return f
+}
+
+// dropForm removes the form that was used least recently, of some; candidates first.
+func (w *Watcher) dropForm() {
+	var oldest *form
+	n := 0
+	for _, f := range w.forms {
+		if oldest == nil || (f.style == candidate) != (oldest.style == candidate) && f.style == candidate ||
+			(f.style == candidate) == (oldest.style == candidate) && f.usedAt < oldest.usedAt {
+			oldest = f
+		}
+		if n++; n >= 32 {
+			break
+		}
+	}
+	delete(w.forms, oldest.key)
+}
+
+// filterBit returns the bit of a path in Watcher.wanted. It ignores case and the final slash.
+func filterBit(path string) uint {
+	n := len(path)
+	for n > 1 && path[n-1] == '/' {
+		n--
+	}
+	if n == 0 {
+		return 0
+	}
+	return (uint(n)*37 + uint(path[n-1]|0x20)*7 + uint(path[n/2]|0x20)*131) & 1023
+}
+
+// IsProved reports whether the cookies of an answer prove that an attempt succeeded,
+// whatever its status is.
+func (a *Attempt) IsProved(answer *Answer) bool {
+	return a.question == attempt && a.form != nil && a.form.style == wordpress && hasLoginCookie(answer)
+}

@@ -1,0 +1,225 @@
+package logins
+
+import (
+	"bytes"
+	"strings"
+
+	"fairshare"
+)
+
+// A style says how a form answers attempts that fail.
+type style uint8
+
+const (
+	ignored   style = iota
+	candidate       // not known to be a form; the answers are watched
+	learned         // learned from the answers
+	plain           // a login by its name; the answers tell the rest
+	redirects       // a success is redirected: every other answer is a failure
+	wordpress       // the same, and a cookie proves the success
+	rpc             // XML-RPC: all answers are 200
+	basic           // Basic credentials on any path
+	open            // a form that unknown clients may send
+)
+
+// A known is what a path is known as.
+type known struct {
+	style   style
+	kind    fairshare.Attempt
+	name    string
+	variant bool // another action of the same script
+}
+
+const maxPath = 256
+
+func login(s style) known { return known{style: s, kind: fairshare.LoginAttempt} }
+func comment() known      { return known{style: open, kind: fairshare.CommentAttempt} }
+
+// names has the last segments of the paths of logins and forms, in lower case.
+var names = map[string]known{
+	"wp-login.php": login(wordpress), "xmlrpc.php": login(rpc),
+	"loginpost": login(redirects), "auth.owa": login(redirects), "j_security_check": login(redirects),
+	"j_spring_security_check": login(redirects), "login_form": login(redirects), "ucp.php": login(redirects),
+	"administrator": login(redirects),
+
+	"login": login(plain), "login.php": login(plain), "login.html": login(plain), "login.htm": login(plain),
+	"login.aspx": login(plain), "login.asp": login(plain), "login.jsp": login(plain), "login.do": login(plain),
+	"login.action": login(plain), "login.cgi": login(plain), "log-in": login(plain), "logon": login(plain),
+	"logon.aspx": login(plain), "signin": login(plain), "sign-in": login(plain), "sign_in": login(plain),
+	"session": login(plain), "sessions": login(plain), "authenticate": login(plain), "dologin": login(plain),
+	"login_check": login(plain), "checklogin.php": login(plain), "token": login(plain), "auth": login(plain),
+
+	"wp-comments-post.php": comment(), "guestbook.php": comment(), "posting.php": comment(),
+}
+
+func init() {
+	for name, k := range names {
+		k.name = name
+		names[name] = k
+	}
+}
+
+// parents has the folders whose index.php is a login.
+var parents = map[string]known{
+	"administrator": login(redirects), "admin": login(plain), "phpmyadmin": login(plain), "pma": login(plain),
+}
+
+// canonical appends a path in lower case, as scripts see it: without path information
+// behind a script, parameters and a final slash.
+func canonical(b []byte, path string) []byte {
+	if i := strings.IndexByte(path, ';'); i >= 0 {
+		path = path[:i]
+	}
+	if len(path) > maxPath-1 {
+		path = path[:maxPath-1]
+	}
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	if i := bytes.Index(b, []byte(".php/")); i >= 0 {
+		if base := b[bytes.LastIndexByte(b[:i], '/')+1 : i+4]; string(base) != "index.php" {
+			b = b[:i+4]
+		}
+	}
+	for len(b) > 1 && b[len(b)-1] == '/' {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// recognize returns the canonical path of a request, and what it is known as. If servers
+// may read the path in several ways, a known form is one of them.
+func recognize(req *fairshare.Request, buf []byte) ([]byte, known) {
+	path := canonical(buf, req.Path)
+	as := recognizePath(path, req.Query)
+	if req.OddPath && as.style == candidate {
+		readings, _ := req.Readings()
+		for _, reading := range readings {
+			var other [maxPath]byte
+			p := canonical(other[:0], reading)
+			if k := recognizePath(p, req.Query); k.style != candidate {
+				return append(buf[:0], p...), k
+			}
+		}
+	}
+	return path, as
+}
+
+func recognizePath(path []byte, query string) known {
+	slash := bytes.LastIndexByte(path, '/')
+	base := path[slash+1:]
+	if k, ok := names[string(base)]; ok {
+		return ofQuery(k, query)
+	}
+	if string(base) == "index.php" && slash > 0 {
+		parent := path[bytes.LastIndexByte(path[:slash], '/')+1 : slash]
+		if k, ok := parents[string(parent)]; ok {
+			k.name = "admin/index.php"
+			return k
+		}
+	}
+	if string(base) == "wp-cron.php" || string(base) == "admin-ajax.php" || len(path) < 2 {
+		return known{}
+	}
+	if query != "" && len(query) < 4096 && strings.Contains(query, "=") {
+		if containsFold(query, ":userlogin") { // MediaWiki
+			return known{style: plain, kind: fairshare.LoginAttempt, name: ":userlogin"}
+		}
+	}
+	if bytes.Contains(path, []byte("/comment/reply/")) {
+		return known{style: open, kind: fairshare.CommentAttempt, name: "/comment/reply/"}
+	}
+	if bytes.HasPrefix(base, []byte("index.")) || string(base) == "api.php" || string(base) == "graphql" {
+		return known{} // one script for all pages
+	}
+	return known{style: candidate}
+}
+
+// ofQuery looks at the action that the query names. Its name in the body replaces that
+// in the query, so other actions are variants with a budget of their own, and not free.
+func ofQuery(k known, query string) known {
+	switch {
+	case query == "":
+	case k.style == rpc:
+		k.variant = strings.Contains(query, "for=jetpack") // its signed calls have answers of one length, too
+	case k.style == wordpress && containsFold(query, "action"):
+		k.variant = query != "action=login"
+	case k.name == "ucp.php" && strings.Contains(query, "mode=") && !strings.Contains(query, "mode=login"):
+		return known{}
+	}
+	return k
+}
+
+// isLoginPath reports whether a canonical path is the login of a usual application.
+func isLoginPath(path []byte) bool {
+	k, ok := names[string(path[bytes.LastIndexByte(path, '/')+1:])]
+	return ok && k.kind == fairshare.LoginAttempt
+}
+
+func containsFold(s, lower string) bool {
+	for i := 0; i+len(lower) <= len(s); i++ {
+		if strings.EqualFold(s[i:i+len(lower)], lower) {
+			return true
+		}
+	}
+	return false
+}
+
+// resetOf reports whether a GET request opens a link to reset a password.
+func resetOf(req *fairshare.Request, path []byte) question {
+	if bytes.HasSuffix(path, []byte("/wp-login.php")) {
+		if req.Query == "action=rp" && !req.OddPath { // WordPress shows the form only with a valid key
+			return resetLink
+		}
+		return attempt
+	}
+	for _, word := range []string{"reset", "recover", "password", "invit", "activat", "confirm", "verify", "magic"} {
+		if bytes.Contains(path, []byte(word)) && (hasToken(string(path)) || hasToken(req.Query)) {
+			return softReset
+		}
+	}
+	return attempt
+}
+
+// hasToken reports whether a text has a run of 20 letters and digits, both among them.
+func hasToken(s string) bool {
+	run, letters, digits := 0, 0, 0
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c >= '0' && c <= '9':
+			digits++
+		case c|0x20 >= 'a' && c|0x20 <= 'z':
+			letters++
+		case c == '-' || c == '_':
+		default:
+			run, letters, digits = -1, 0, 0
+		}
+		if run++; run >= 20 && letters > 0 && digits > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// credentials returns the Authorization header of a request if it has Basic or Bearer
+// credentials; "" if not.
+func credentials(req *fairshare.Request) string {
+	if req.Header == nil {
+		return ""
+	}
+	values := req.Header.Values("Authorization")
+	if len(values) == 0 {
+		return ""
+	}
+	scheme, _, _ := strings.Cut(values[0], " ")
+	if strings.EqualFold(scheme, "basic") || strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "token") {
+		return values[0]
+	}
+	return "" // others need several requests for each login
+}
+
+func isBasic(cred string) bool { return len(cred) > 6 && strings.EqualFold(cred[:6], "basic ") }

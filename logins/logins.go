@@ -1,0 +1,340 @@
+// Package logins finds attempts to log in, and tells whether they fail, without knowing
+// the application. Start with [New]. Call [Watcher.Arrived] for each request and, for
+// those that pass, the methods of the [Attempt] that it returns.
+//
+// Logins of the usual applications are known by their paths. Other paths are learned: a
+// POST to one path that is answered with the form again, 401 or 403, for several
+// clients that are not likely to be browsers. Basic and Bearer credentials that are
+// answered with 401 fail, too.
+//
+// Each login counts the clients that failed and have not logged in since, in three
+// classes:
+//
+//   - known: the client has logged in before, by its address or by the signed
+//     cookie of a visitor, or it has opened a valid link to reset a password.
+//   - likely: it behaves like a browser, or has standing, or it has logged in
+//     since the attack began.
+//   - unknown clients: all others.
+//
+// Each class has a budget of its own, so that a class cannot use up that of another
+// one. It grows with the number of clients that log in. While a class has
+// used its budget, further clients of the class exceed it: [fairshare.Request.Excess].
+// Nothing that a client can make up changes its class for more than the small budget
+// of the next one.
+//
+// The same is done for forms that unknown clients may send: comments and posts. There
+// each client that sends the form counts.
+package logins
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fairshare"
+)
+
+// Options of a Watcher. The zero Options are usable.
+type Options struct {
+	// Client returns a client's prefix, as Policy.Client does; nil: as a zero Policy.
+	Client func(netip.Addr) netip.Prefix
+}
+
+// A Watcher watches attempts to log in. It is safe for concurrent use.
+//
+// Its memory is bounded: 2.5 MiB for clients, allocated at the first attempt, and at
+// most 1024 paths. It stores keyed hashes of clients and credentials.
+type Watcher struct {
+	client func(netip.Addr) netip.Prefix
+	closed atomic.Bool // some form has refused unknown clients recently: GET requests are looked at
+	wanted [16]atomic.Uint64
+
+	mu          sync.Mutex
+	secret      [2]uint64
+	forms       map[uint64]*form
+	established map[uint64]struct{} // hosts and paths of known forms at which a client logged in
+	clients     []entry             // nil before the first attempt
+	latest      int64               // Unix seconds
+	lookedAt    int64               // when it was last looked whether all attacks have ended
+}
+
+// New returns a Watcher that has learned nothing.
+func New(opts Options) *Watcher {
+	w := &Watcher{client: opts.Client, secret: [2]uint64{rand.Uint64(), rand.Uint64()},
+		forms: map[uint64]*form{}, established: map[uint64]struct{}{}}
+	if w.client == nil {
+		w.client = new(fairshare.Policy).Client
+	}
+	return w
+}
+
+// Standing tells whether a client has standing; a [fairshare.Guard] does.
+type Standing interface {
+	HasStanding(*fairshare.Request) bool
+}
+
+// An Attempt is a request whose answer tells something. Call Passed if the request
+// passes, and then Answered once.
+type Attempt struct {
+	watcher   *Watcher
+	form      *form
+	question  question
+	class     class
+	likely    bool
+	counted   bool // the client was counted before: it holds no place
+	holds     bool
+	client    clientKey // of the address
+	visitor   clientKey // of the visitor; zero without one
+	subject   clientKey // which of the two is counted
+	placeHash uint64    // hash of host and path
+	path      string    // as judged
+	cred      uint16    // keyed hash of the credentials; 0 without any
+	result    Result
+	isBearer  bool
+	variant   bool // as known.variant
+}
+
+// A question says what the answer to a request tells.
+type question uint8
+
+const (
+	attempt   question = iota // whether an attempt succeeds
+	pageShown                 // the length of a page that may be a form
+	resetLink                 // whether a link to reset a password is valid
+	softReset                 // the same, without certainty
+)
+
+// Arrived sets Attempt, Excess and Logins of a request. Browser, Visitor and Override
+// must be set before. It returns nil if the answer to the request tells nothing.
+// guard may be nil: then no client has standing.
+//
+// A GET request without credentials costs a few nanoseconds, and allocates nothing.
+func (w *Watcher) Arrived(req *fairshare.Request, guard Standing) *Attempt {
+	req.Attempt, req.Excess, req.Logins = fairshare.NoAttempt, false, w
+	if !req.Addr.IsValid() || req.Proxy {
+		return nil
+	}
+	cred := credentials(req)
+	if cred != "" {
+		return w.arrivedWithCredentials(req, guard, cred)
+	}
+	switch req.Method {
+	case "POST":
+		return w.arrivedPost(req, guard)
+	case "GET":
+		if w.closed.Load() {
+			return w.arrivedDuringAttack(req, guard)
+		}
+		if bit := filterBit(req.Path); w.wanted[bit>>6].Load()>>(bit&63)&1 != 0 {
+			return w.arrivedPage(req)
+		}
+	}
+	return nil
+}
+
+// HasLoggedIn implements [fairshare.Logins].
+func (w *Watcher) HasLoggedIn(req *fairshare.Request) bool {
+	if !req.Addr.IsValid() || req.Proxy {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.clients == nil {
+		return false
+	}
+	now := minutes(max(req.Time.Unix(), w.latest))
+	if e := w.find(w.keyOfVisitor(&req.Visitor)); e != nil && e.succeeded(now) {
+		return true
+	}
+	e := w.find(w.keyOf(req))
+	return e != nil && e.succeeded(now)
+}
+
+// Passed says that the request was let through.
+func (a *Attempt) Passed() {
+	if a.question != attempt || a.form == nil || a.counted {
+		return
+	}
+	a.watcher.mu.Lock()
+	defer a.watcher.mu.Unlock()
+	a.holds = true
+	a.form.inFlight[a.class]++
+}
+
+// An Answer is the site's answer to an attempt.
+type Answer struct {
+	Time   time.Time
+	Status int   // 0 if there was none
+	Bytes  int64 // of the body
+
+	// Live says that the headers are known. A log does not hold them.
+	Live      bool
+	Location  string
+	SetCookie []string
+}
+
+// A Result says what an answer tells.
+type Result uint8
+
+const (
+	Unknown   Result = iota
+	Failed           // the site turned the attempt down
+	Succeeded        // the site let the client in
+)
+
+// Answered learns from the answer. Only the first call counts; later ones return its
+// result.
+func (a *Attempt) Answered(answer *Answer) Result {
+	w := a.watcher
+	if w == nil {
+		return a.result
+	}
+	a.watcher = nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.latest = max(w.latest, answer.Time.Unix())
+	now := w.latest
+	if a.holds {
+		a.form.inFlight[a.class]--
+	}
+	switch a.question {
+	case pageShown:
+		if answer.Status == 200 && a.form != nil && answer.Bytes >= minPage {
+			a.form.page = answer.Bytes
+		}
+		return Unknown
+	case resetLink:
+		if answer.Status == 200 {
+			w.put(a.client, now).grant = minutes(now) + resetFor
+		}
+		return Unknown
+	case softReset:
+		if answer.Status == 200 || answer.Status == 302 || answer.Status == 303 {
+			e := w.put(a.client, now)
+			e.soft = max(e.soft, minutes(now)+resetFor)
+		}
+		return Unknown
+	}
+	a.result = w.judge(a, answer, now)
+	return a.result
+}
+
+func minutes(seconds int64) uint32 { return uint32(max(seconds, 0) / 60) }
+
+// arrivedPost looks at a POST request.
+func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing) *Attempt {
+	var buf [maxPath]byte
+	path, as := recognize(req, buf[:0])
+	if as.style == ignored {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.clock(req.Time)
+	place, key := w.keysOf(path, req.Host, as)
+	f := w.formFor(key, as, path, now)
+	a := &Attempt{watcher: w, form: f, placeHash: place, likely: req.Browser == fairshare.BrowserLikely, path: req.Path,
+		variant: as.variant}
+	w.identify(a, req)
+	if f.style == candidate || f.style == learned && a.likely {
+		a.counted = true // it holds no place
+		return a
+	}
+	req.Attempt = f.kind
+	w.classify(a, req, guard, now)
+	req.Excess = w.exceeds(a, now)
+	return a
+}
+
+// arrivedWithCredentials looks at a request with an Authorization header. Of the
+// credentials only the scheme and a keyed hash are used.
+func (w *Watcher) arrivedWithCredentials(req *fairshare.Request, guard Standing, cred string) *Attempt {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.clock(req.Time)
+	a := &Attempt{watcher: w, isBearer: !isBasic(cred), likely: req.Browser == fairshare.BrowserLikely}
+	a.cred = uint16(max(w.hashString(cred)>>48, 1))
+	w.identify(a, req)
+	req.Attempt = fairshare.CredentialsAttempt
+	if a.isBearer { // tokens of many clients end together: the path is not judged
+		a.counted = true
+		return a
+	}
+	as := known{style: basic, kind: fairshare.CredentialsAttempt}
+	a.form = w.formFor(w.hashString("basic"), as, []byte("(basic)"), now)
+	w.classify(a, req, guard, now)
+	req.Excess = w.exceeds(a, now)
+	return a
+}
+
+// arrivedPage looks at a GET request for a path that got a POST request.
+func (w *Watcher) arrivedPage(req *fairshare.Request) *Attempt {
+	var buf [maxPath]byte
+	path, as := recognize(req, buf[:0])
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, key := w.keysOf(path, req.Host, as)
+	f := w.forms[key]
+	if f == nil {
+		return nil
+	}
+	return &Attempt{watcher: w, question: pageShown, form: f}
+}
+
+// arrivedDuringAttack looks at a GET request while a form is under attack. An unknown
+// whose attempt was refused does not get the form again. Links to reset a password are looked at.
+func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *Attempt {
+	var buf [maxPath]byte
+	path, as := recognize(req, buf[:0])
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.clock(req.Time)
+	switch reset := resetOf(req, path); reset {
+	case resetLink, softReset:
+		a := &Attempt{watcher: w, question: reset}
+		w.identify(a, req)
+		return a
+	}
+	if as.style == ignored {
+		return nil
+	}
+	_, key := w.keysOf(path, req.Host, as)
+	f := w.forms[key]
+	if f == nil {
+		return nil
+	}
+	if f.closedAt == 0 || now-f.closedAt > quietAfter || as.variant || f.kind == fairshare.NoAttempt ||
+		f.style == rpc || f.style == basic {
+		return &Attempt{watcher: w, question: pageShown, form: f}
+	}
+	a := &Attempt{watcher: w, form: f, likely: req.Browser == fairshare.BrowserLikely}
+	w.identify(a, req)
+	e := w.find(a.subject)
+	if e == nil || e.refused == 0 || minutes(now) > e.refused+countedFor {
+		return &Attempt{watcher: w, question: pageShown, form: f}
+	}
+	w.classify(a, req, guard, now)
+	if req.Excess = a.class == unknown && w.exceeds(a, now); req.Excess {
+		return nil
+	}
+	return &Attempt{watcher: w, question: pageShown, form: f}
+}
+
+// clock returns the time of a request in Unix seconds. It never runs backwards. The
+// lock is held.
+func (w *Watcher) clock(at time.Time) int64 {
+	w.latest = max(w.latest, at.Unix())
+	if w.latest-w.lookedAt >= 60 && w.closed.Load() {
+		w.lookedAt = w.latest
+		open := true
+		for _, f := range w.forms {
+			open = open && (f.closedAt == 0 || w.latest-f.closedAt > quietAfter)
+		}
+		if open {
+			w.closed.Store(false)
+		}
+	}
+	return w.latest
+}

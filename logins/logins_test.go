@@ -1,0 +1,350 @@
+package logins
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"fairshare"
+)
+
+var begin = time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
+
+// send sends a request at a time and returns what became of it. A request that exceeds a
+// budget is refused.
+func send(w *Watcher, at time.Time, addr, method, target string, answer Answer,
+	change ...func(*fairshare.Request)) (fairshare.Attempt, bool, Result) {
+	req := fairshare.Request{Time: at, Addr: netip.MustParseAddr(addr), Method: method, Host: "example.org"}
+	req.SetTarget(target)
+	for _, c := range change {
+		c(&req)
+	}
+	a := w.Arrived(&req, nil)
+	if a == nil || req.Excess {
+		return req.Attempt, req.Excess, Unknown
+	}
+	a.Passed()
+	answer.Time = at
+	return req.Attempt, req.Excess, a.Answered(&answer)
+}
+
+func TestAnswersTellWhetherAnAttemptFailed(t *testing.T) {
+	cookie := []string{"session=1; Path=/"}
+	for _, c := range []struct {
+		name, target string
+		answer       Answer
+		kind         fairshare.Attempt
+		want         Result
+	}{
+		{"WordPress shows the form again", "/wp-login.php", Answer{Status: 200, Bytes: 5000, Live: true},
+			fairshare.LoginAttempt, Failed},
+		{"WordPress redirects, with its cookie", "/blog/wp-login.php", Answer{Status: 302, Live: true,
+			Location: "/wp-admin/", SetCookie: []string{"wordpress_logged_in_1=anna%7C1; path=/"}},
+			fairshare.LoginAttempt,
+			Succeeded},
+		{"WordPress redirects without its cookie", "/wp-login.php?action=postpass", Answer{Status: 302, Live: true,
+			Location: "/", SetCookie: cookie}, fairshare.LoginAttempt, Unknown},
+		{"a login in a window of WordPress", "/wp-login.php?interim-login=1", Answer{Status: 200,
+			Bytes: 900, Live: true,
+			SetCookie: []string{"wordpress_logged_in_1=anna%7C1; path=/"}}, fairshare.LoginAttempt, Succeeded},
+		{"a redirect in a log", "/wp-login.php", Answer{Status: 302}, fairshare.LoginAttempt, Succeeded},
+		{"a redirect back to the form", "/login", Answer{Status: 302, Live: true,
+			Location:  "https://example.org/login?error",
+			SetCookie: cookie}, fairshare.LoginAttempt, Failed},
+		{"a redirect to another login", "/session", Answer{Status: 302, Live: true, Location: "/login#again",
+			SetCookie: cookie}, fairshare.LoginAttempt, Failed},
+		{"a redirect elsewhere", "/login", Answer{Status: 303, Live: true, Location: "/account", SetCookie: cookie},
+			fairshare.LoginAttempt, Succeeded},
+		{"a redirect elsewhere without a session", "/login", Answer{Status: 303, Live: true, Location: "/account"},
+			fairshare.LoginAttempt, Unknown},
+		{"not allowed", "/api/login", Answer{Status: 401, Live: true}, fairshare.LoginAttempt, Failed},
+		{"a wrong password as 422", "/users/sign_in", Answer{Status: 422, Live: true},
+			fairshare.LoginAttempt, Failed},
+		{"the site is down", "/login", Answer{Status: 502, Live: true}, fairshare.LoginAttempt, Unknown},
+		{"no answer", "/wp-login.php", Answer{Live: true}, fairshare.LoginAttempt, Unknown},
+		{"200 at a login about which nothing is known", "/login", Answer{Status: 200, Bytes: 500, Live: true},
+			fairshare.LoginAttempt, Unknown},
+		{"a fault of XML-RPC", "/xmlrpc.php", Answer{Status: 200, Bytes: 403, Live: true},
+			fairshare.LoginAttempt, Failed},
+		{"a long answer of XML-RPC", "/xmlrpc.php", Answer{Status: 200, Bytes: 8000, Live: true},
+			fairshare.LoginAttempt,
+			Unknown},
+		{"a comment", "/wp-comments-post.php", Answer{Status: 302, Live: true, Location: "/post/"},
+			fairshare.CommentAttempt, Unknown},
+		{"a comment that is turned down", "/wp-comments-post.php", Answer{Status: 409, Live: true},
+			fairshare.CommentAttempt, Failed},
+		{"a payment", "/pay/callback", Answer{Status: 403, Live: true}, fairshare.NoAttempt, Unknown},
+		{"the site's own call", "/wp-cron.php", Answer{Status: 200}, fairshare.NoAttempt, Unknown},
+	} {
+		kind, excess, got := send(New(Options{}), begin, "192.0.2.1", "POST", c.target, c.answer)
+		if kind != c.kind || got != c.want || excess {
+			t.Errorf("%s: %v, result %d, excess %v; want %v, %d", c.name, kind, got, excess, c.kind, c.want)
+		}
+	}
+}
+
+func credentialsOf(text string) func(*fairshare.Request) {
+	return func(r *fairshare.Request) { r.Header = http.Header{"Authorization": {text}} }
+}
+
+func TestRepeatedCredentialsFailOnce(t *testing.T) {
+	w := New(Options{})
+	for i, c := range []struct {
+		text   string
+		status int
+		want   Result
+	}{{"Basic b2xk", 401, Failed}, {"Basic b2xk", 401, Unknown}, {"Basic b2xk", 401, Unknown},
+		{"Basic bmV3", 401, Failed}, {"Basic b2xk", 401, Failed}, {"Bearer abc", 401, Failed},
+		{"Bearer abc", 401, Unknown},
+		{"Basic Zm9v", 200, Unknown}, {"Basic Zm9v", 403, Unknown}} {
+		kind, _, got := send(w, begin, "192.0.2.1", "GET", "/private", Answer{Status: c.status},
+			credentialsOf(c.text))
+		if got != c.want || kind != fairshare.CredentialsAttempt {
+			t.Errorf("%d: %s with %d: %d, want %d", i, c.text, c.status, got, c.want)
+		}
+	}
+	if kind, _, _ := send(w, begin, "192.0.2.1", "GET", "/", Answer{Status: 401},
+		credentialsOf("Negotiate YII=")); kind != fairshare.NoAttempt {
+		t.Errorf("a scheme with several steps is an attempt")
+	}
+}
+
+// A form that nobody knows is learned, and forms of other kinds are not.
+func TestFormsAreLearned(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		form    int64 // length of a GET of the path; 0: there is none
+		answers func(i int) Answer
+		agents  fairshare.Browser
+		want    bool
+	}{
+		{"the form again", 2000, func(int) Answer { return Answer{Status: 200, Bytes: 2080} },
+			fairshare.BrowserClaimed, true},
+		{"403", 0, func(int) Answer { return Answer{Status: 403, Bytes: 90} }, fairshare.BrowserClaimed, true},
+		{"answers of one length where people are redirected", 0, func(i int) Answer {
+			if i%4 == 0 {
+				return Answer{Status: 302}
+			}
+			return Answer{Status: 200, Bytes: 900}
+		}, fairshare.BrowserClaimed, true},
+		{"a search by POST", 2000, func(i int) Answer { return Answer{Status: 200, Bytes: int64(300 + 4000*i)} },
+			fairshare.BrowserClaimed, false},
+		{"calls of an application", 0, func(int) Answer { return Answer{Status: 200, Bytes: 2} },
+			fairshare.BrowserClaimed,
+			false},
+		{"a chat in browsers", 2000, func(int) Answer { return Answer{Status: 200, Bytes: 2080} },
+			fairshare.BrowserLikely,
+			false},
+		{"errors of the server", 2000, func(int) Answer { return Answer{Status: 500, Bytes: 2080} },
+			fairshare.BrowserClaimed, false},
+	} {
+		w := New(Options{})
+		learned := false
+		for i := range 60 {
+			at := begin.Add(time.Duration(i) * time.Minute)
+			if c.form > 0 {
+				send(w, at, "198.51.100.7", "GET", "/enter", Answer{Status: 200, Bytes: c.form})
+			}
+			kind, _, _ := send(w, at, fmt.Sprintf("192.0.2.%d", i), "POST", "/enter", c.answers(i),
+				func(r *fairshare.Request) { r.Browser = c.agents })
+			learned = learned || kind == fairshare.LoginAttempt
+		}
+		if learned != c.want {
+			t.Errorf("%s: learned %v, want %v", c.name, learned, c.want)
+		}
+	}
+}
+
+// One client cannot make a path a login.
+func TestOneClientTeachesNothing(t *testing.T) {
+	w := New(Options{})
+	for i := range 1000 {
+		if kind, _, _ := send(w, begin.Add(time.Duration(i)*time.Second), "192.0.2.1", "POST", "/pay",
+			Answer{Status: 403}); kind != fairshare.NoAttempt {
+			t.Fatalf("request %d: %v", i, kind)
+		}
+	}
+}
+
+// A site with many logins keeps room for people who mistype, whatever their clients are.
+func TestABusyLoginStaysOpen(t *testing.T) {
+	w := New(Options{})
+	random := rand.New(rand.NewPCG(1, 2))
+	refused, n := 0, 0
+	for i := range 20_000 { // a client a second for five hours; one in ten gives up after a wrong password
+		addr := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String()
+		at := begin.Add(time.Duration(i) * time.Second)
+		n++
+		status := []int{401, 302}[min(random.IntN(10), 1)]
+		if _, excess, _ := send(w, at, addr, "POST", "/api/login", Answer{Status: status}); excess {
+			refused++
+		}
+	}
+	if refused > 0 {
+		t.Errorf("%d of %d are refused", refused, n)
+	}
+}
+
+// A link to reset a password that the site accepts lets its holder log in during an attack.
+func TestResetLinksPassDuringAnAttack(t *testing.T) {
+	w := New(Options{})
+	for i := range 50 {
+		send(w, begin, fmt.Sprintf("192.0.2.%d", i), "POST", "/wp-login.php", Answer{Status: 200, Bytes: 4000})
+	}
+	login := func(addr string) bool {
+		_, excess, _ := send(w, begin.Add(time.Minute), addr, "POST", "/wp-login.php", Answer{Status: 302})
+		return !excess
+	}
+	if login("198.51.100.1") {
+		t.Error("an unknown client logs in during the attack")
+	}
+	send(w, begin, "198.51.100.2", "GET", "/wp-login.php?action=rp", Answer{Status: 302}) // the key is wrong
+	send(w, begin, "198.51.100.3", "GET", "/wp-login.php?action=rp", Answer{Status: 200})
+	if login("198.51.100.2") {
+		t.Error("a wrong key opens the login")
+	}
+	if !login("198.51.100.3") {
+		t.Error("a valid key does not open the login")
+	}
+	attacks := w.Attacks()
+	if len(attacks) != 1 || attacks[0].Path != "/wp-login.php" || attacks[0].Excess < 40 {
+		t.Errorf("attacks %+v", attacks)
+	}
+}
+
+func TestSnapshotsContinue(t *testing.T) {
+	w := New(Options{})
+	send(w, begin.Add(-48*time.Hour), "198.51.100.1", "POST", "/wp-login.php", Answer{Status: 302})
+	for i := range 50 {
+		send(w, begin, fmt.Sprintf("192.0.2.%d", i), "POST", "/wp-login.php", Answer{Status: 200, Bytes: 4000})
+	}
+	var saved bytes.Buffer
+	if err := w.Save(&saved); err != nil {
+		t.Fatal(err)
+	}
+	later := New(Options{})
+	if err := later.Load(bytes.NewReader(saved.Bytes()), begin.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	at := begin.Add(2 * time.Minute)
+	if _, excess, _ := send(later, at, "203.0.113.9", "POST", "/wp-login.php", Answer{Status: 200}); !excess {
+		t.Error("unknown clients have a new budget after a restart")
+	}
+	if _, excess, _ := send(later, at, "198.51.100.1", "POST", "/wp-login.php", Answer{Status: 200}); excess {
+		t.Error("a known client is not known after a restart")
+	}
+	req := fairshare.Request{Time: at, Addr: netip.MustParseAddr("198.51.100.1")}
+	if !later.HasLoggedIn(&req) {
+		t.Error("HasLoggedIn after a restart: false")
+	}
+	for i := range saved.Len() { // each byte that is wrong is found
+		bad := bytes.Clone(saved.Bytes())
+		bad[i] ^= 1
+		if err := New(Options{}).Load(bytes.NewReader(bad), begin); !errors.Is(err, ErrUnusable) {
+			t.Fatalf("byte %d changed: %v", i, err)
+		}
+	}
+	for i := range saved.Len() {
+		if err := New(Options{}).Load(bytes.NewReader(saved.Bytes()[:i]), begin); !errors.Is(err, ErrUnusable) {
+			t.Fatalf("%d bytes: %v", i, err)
+		}
+	}
+	if strings.Contains(saved.String(), "198.51.100.1") {
+		t.Error("a snapshot holds an address")
+	}
+}
+
+// An attacker cannot displace clients that have logged in, and memory stays bounded.
+func TestGuessersDoNotDisplaceKnownClients(t *testing.T) {
+	w := New(Options{})
+	editor := "198.51.100.1"
+	send(w, begin, editor, "POST", "/wp-login.php", Answer{Status: 302})
+	for i := range 40_000 {
+		addr := netip.AddrFrom4([4]byte{byte(1 + i>>16), byte(i >> 8), byte(i), byte(i * 7)}).String()
+		if i%4 == 0 {
+			addr = fmt.Sprintf("198.51.100.%d", 2+i/4%250) // the editor's network
+		}
+		send(w, begin, addr, "POST", fmt.Sprintf("/x%d/wp-login.php", i%5000), Answer{Status: 200, Bytes: 4000})
+		send(w, begin, addr, "POST", fmt.Sprintf("/y%d", i), Answer{Status: 200})
+	}
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr(editor)}
+	if !w.HasLoggedIn(&req) {
+		t.Error("the editor is forgotten")
+	}
+	if len(w.forms) > maxForms || len(w.established) > maxEstablished || len(w.clients) != clientSets*clientWays {
+		t.Errorf("%d forms, %d established, %d clients", len(w.forms), len(w.established), len(w.clients))
+	}
+}
+
+// Requests that have ended hold no place in a budget.
+func TestPlacesAreReleased(t *testing.T) {
+	w := New(Options{})
+	for i := range 100 {
+		send(w, begin, fmt.Sprintf("192.0.2.%d", i), "POST", "/login", Answer{Status: 0})
+	}
+	for _, f := range w.forms {
+		for c, n := range f.inFlight {
+			if n != 0 {
+				t.Errorf("%s: %d of class %d", f.name, n, c)
+			}
+		}
+	}
+}
+
+func TestOrdinaryRequestsAllocateNothing(t *testing.T) {
+	w := New(Options{})
+	send(w, begin, "192.0.2.1", "POST", "/wp-login.php", Answer{Status: 200})
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET",
+		Header: http.Header{}}
+	req.SetTarget("/page")
+	if n := testing.AllocsPerRun(1000, func() { w.Arrived(&req, nil) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkArrivedGet(b *testing.B) {
+	w := New(Options{})
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET",
+		Header: http.Header{"User-Agent": {"x"}, "Accept": {"*/*"}}}
+	req.SetTarget("/page")
+	for b.Loop() {
+		w.Arrived(&req, nil)
+	}
+}
+
+func FuzzRecognize(f *testing.F) {
+	for _, target := range []string{"/wp-login.php", "//wp-login.php/x", "/a;b/wp-login.php?action=rp", "*", "",
+		"/index.php?title=Special:UserLogin", "/%2e%2e/login", "/\xff.php/"} {
+		f.Add("POST", target)
+	}
+	f.Fuzz(func(t *testing.T, method, target string) {
+		w := New(Options{})
+		req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: method, Host: target}
+		req.SetTarget(target)
+		if a := w.Arrived(&req, nil); a != nil {
+			a.Passed()
+			a.Answered(&Answer{Time: begin, Status: 302, Live: true, Location: target, SetCookie: []string{target}})
+		}
+		resetOf(&req, []byte(req.Path))
+	})
+}
+
+func FuzzLoad(f *testing.F) {
+	w := New(Options{})
+	send(w, begin, "192.0.2.1", "POST", "/wp-login.php", Answer{Status: 200})
+	var saved bytes.Buffer
+	w.Save(&saved)
+	f.Add(saved.Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		w := New(Options{})
+		if w.Load(bytes.NewReader(data), begin) == nil {
+			send(w, begin, "192.0.2.1", "POST", "/wp-login.php", Answer{Status: 200})
+		}
+	})
+}

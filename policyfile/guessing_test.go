@@ -1,0 +1,263 @@
+package policyfile
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/logins"
+)
+
+// A webSite is WordPress, an application that nobody knows, and a folder behind Basic
+// credentials, behind the built-in policy.
+type webSite struct {
+	*site
+	harmed map[string]int // refused requests of people, by rule and target
+}
+
+// A sent is one request to a webSite.
+type sent struct {
+	addr, method, target string
+	right                bool // the password is right
+	agent                string
+	header               http.Header
+	host                 string
+	visitor              uint64
+}
+
+// answer returns what the application answers.
+func (s *sent) answer() logins.Answer {
+	page := func(n int64) logins.Answer { return logins.Answer{Status: 200, Bytes: n, Live: true} }
+	redirect := func(to string, cookies ...string) logins.Answer {
+		return logins.Answer{Status: 302, Live: true, Location: to, SetCookie: cookies}
+	}
+	switch post := s.method == "POST"; s.target {
+	case "/wp-login.php":
+		switch {
+		case !post:
+			return page(5300)
+		case s.right:
+			return redirect("https://example.org/wp-admin/", "wordpress_logged_in_0a1b=anna%7C17")
+		}
+		return page(5720)
+	case "/wp-login.php?action=postpass":
+		return redirect("/")
+	case "/xmlrpc.php":
+		if s.right {
+			return page(9000 + int64(len(s.addr))*700)
+		}
+		return page(403)
+	case "/wp-comments-post.php":
+		return redirect("/2026/01/a-post/#comment-7")
+	case "/members/enter":
+		switch {
+		case !post:
+			return page(2100)
+		case s.right:
+			return redirect("/members/", "sid=1")
+		}
+		return page(2180)
+	case "/private/report":
+		if s.header.Get("Authorization") == "" || !s.right {
+			return logins.Answer{Status: 401, Bytes: 170, Live: true}
+		}
+		return page(8000)
+	}
+	return page(12_000)
+}
+
+// send sends a request and reports whether it passed.
+func (w *webSite) send(at time.Time, q sent) bool {
+	w.t.Helper()
+	req := fairshare.Request{Time: at, Addr: netip.MustParseAddr(q.addr), Method: q.method, Host: "example.org",
+		UserAgent: chromium, Header: q.header, Visitor: fairshare.Visitor{ID: q.visitor}}
+	if q.agent != "" {
+		req.UserAgent = q.agent
+	}
+	if q.host != "" {
+		req.Host = q.host
+	}
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	req.SetTarget(q.target)
+	v, attempt, seen := w.decide(&req)
+	w.settle(&v, attempt, seen, at.Add(50*time.Millisecond), q.answer())
+	return v.Action == fairshare.Allow
+}
+
+// person sends a request of a person's browser.
+func (w *webSite) person(at time.Time, q sent) {
+	w.t.Helper()
+	if !w.send(at, q) {
+		w.harmed[w.rule+": "+q.method+" "+q.target+" from "+q.addr]++
+	}
+}
+
+// opens opens a page in a person's browser, with its style sheet.
+func (w *webSite) opens(at time.Time, addr, page string) {
+	w.person(at, sent{addr: addr, method: "GET", target: page})
+	w.person(at, sent{addr: addr, method: "GET", target: "/style.css",
+		header: http.Header{"Referer": {"https://example.org" + page}}})
+}
+
+const (
+	officeAddr = "203.0.113.1"
+	sharedAddr = "203.0.113.77" // attackers guess from here, too
+)
+
+// people live on the site while it is attacked. n counts minutes.
+func (w *webSite) people(at time.Time, n int) {
+	form, login := "/wp-login.php", "/members/enter"
+	switch n % 97 {
+	case 3: // readers
+		w.opens(at, fmt.Sprintf("11.%d.%d.9", n>>8&255, n&255), "/2026/01/a-post/")
+	case 7: // an editor logs in from the office
+		w.opens(at, officeAddr, form)
+		w.person(at, sent{addr: officeAddr, method: "POST", target: form, right: true})
+	case 11: // a person in the office mistypes six times
+		w.opens(at, officeAddr, login)
+		for try := range 7 {
+			w.person(at.Add(time.Duration(try)*8*time.Second), sent{addr: officeAddr, method: "POST", target: login,
+				right: try == 6})
+		}
+	case 17: // an editor at an address that attackers use, too; the login set a visitor's cookie
+		w.person(at, sent{addr: sharedAddr, method: "POST", target: form, right: n%2 == 0, visitor: 4711})
+		w.person(at, sent{addr: sharedAddr, method: "POST", target: form, right: true, visitor: 4711})
+	case 23: // a person who never logged in before, with a browser
+		addr := fmt.Sprintf("12.%d.%d.9", n>>8&255, n&255)
+		w.opens(at, addr, form)
+		w.person(at, sent{addr: addr, method: "POST", target: form})
+		w.person(at.Add(time.Second), sent{addr: addr, method: "POST", target: form, right: true})
+	case 29: // a reader writes a comment
+		addr := fmt.Sprintf("13.%d.%d.9", n>>8&255, n&255)
+		w.opens(at, addr, "/2026/01/a-post/")
+		w.person(at.Add(time.Minute), sent{addr: addr, method: "POST", target: "/wp-comments-post.php"})
+	case 31: // an app
+		w.person(at, sent{addr: officeAddr, method: "POST", target: "/xmlrpc.php", right: true,
+			agent: "wp-android/20"})
+	case 37: // a colleague with the right Basic credentials
+		w.person(at, sent{addr: officeAddr, method: "GET", target: "/private/report", right: true,
+			header: http.Header{"Authorization": {"Basic b3Blbjpz"}}})
+	}
+}
+
+func basicCredentials(n int) http.Header {
+	return http.Header{"Authorization": {fmt.Sprintf("Basic YWRtaW46%08d", n)}}
+}
+
+// from returns an attacker's address.
+func from(n int) string { return fmt.Sprintf("45.%d.%d.%d", 10+n%7, n%251, 1+n%199) }
+
+// People work on a site while it is attacked. At least 90 % of the guesses and of the
+// spam are stopped, and no request of a person is.
+func TestBuiltInPolicyStopsGuessesFromManyAddresses(t *testing.T) {
+	made := http.Header{"Cookie": {"wordpress_test_cookie=WP%20Cookie%20check"},
+		"Referer": {"https://example.org/wp-login.php"}}
+	for _, c := range []struct {
+		name  string
+		n     int
+		every time.Duration
+		// attack sends guess i, and reports whether it passed.
+		attack func(w *webSite, at time.Time, i int) bool
+		most   int // that may pass
+	}{
+		{"135 addresses, each one every half hour for two days, at a form that nobody knows", 135 * 96,
+			30 * time.Minute / 135, func(w *webSite, at time.Time, i int) bool {
+				return w.send(at, sent{addr: from(i % 135), method: "POST", target: "/members/enter"})
+			}, 135 * 96 / 10},
+		{"135 addresses, one of them every half hour for ten days", 480, 30 * time.Minute,
+			func(w *webSite, at time.Time, i int) bool {
+				return w.send(at, sent{addr: from(i % 135), method: "POST", target: "/wp-login.php"})
+			}, 48},
+		{"WordPress, 75 from 200 addresses with cookie and referer, the form first", 75, 10 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				w.send(at, sent{addr: from(i), method: "GET", target: "/wp-login.php"})
+				return w.send(at, sent{addr: from(i), method: "POST", target: "/wp-login.php", header: made})
+			}, 7},
+		{"the same after half an hour on the site", 75, 10 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				w.send(at.Add(-30*time.Minute), sent{addr: from(i), method: "GET", target: "/"})
+				return w.send(at, sent{addr: from(i), method: "POST", target: "/wp-login.php", header: made})
+			}, 7},
+		{"hydra, 100 from 50 addresses", 100, time.Second, func(w *webSite, at time.Time, i int) bool {
+			return w.send(at, sent{addr: from(i % 50), method: "POST", target: "/wp-login.php",
+				agent: "Mozilla/5.0 (Hydra)"})
+		}, 10},
+		{"XML-RPC, 75 from 100 addresses", 75, 5 * time.Second, func(w *webSite, at time.Time, i int) bool {
+			return w.send(at, sent{addr: from(i), method: "POST", target: "/xmlrpc.php", agent: "python-requests/2"})
+		}, 7},
+		{"330 Basic credentials from one address", 330, time.Second, func(w *webSite, at time.Time, i int) bool {
+			return w.send(at, sent{addr: from(1), method: "GET", target: "/private/report",
+				header: basicCredentials(i)})
+		}, 33},
+		{"100 Basic credentials from 100 addresses", 100, time.Second, func(w *webSite, at time.Time, i int) bool {
+			return w.send(at, sent{addr: from(i), method: "GET", target: "/private/report",
+				header: basicCredentials(i)})
+		}, 10},
+		{"60 spam comments from 100 addresses", 60, 20 * time.Second, func(w *webSite, at time.Time, i int) bool {
+			return w.send(at, sent{addr: from(i), method: "POST", target: "/wp-comments-post.php", header: made})
+		}, 6},
+		{"one of 100 addresses has an account and logs in all the time", 300, 10 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				if i%3 == 0 {
+					w.send(at, sent{addr: from(0), method: "POST", target: "/wp-login.php", right: true})
+				}
+				return w.send(at, sent{addr: from(1 + i%99), method: "POST", target: "/wp-login.php"})
+			}, 30},
+		{"hosts that the attacker makes up", 100, time.Second, func(w *webSite, at time.Time, i int) bool {
+			return w.send(at, sent{addr: from(i), method: "POST", target: "/wp-login.php",
+				host: fmt.Sprintf("x%d.example.org", i)})
+		}, 10},
+		{"spellings of the path", 100, time.Second, func(w *webSite, at time.Time, i int) bool {
+			spelling := []string{"//wp-login.php", "/wp-login.php/", "/WP-LOGIN.php", "/wp-login.php/x",
+				"/wp-login.php?x=1",
+				"/./wp-login.php", "/%77p-login.php", "/wp-login.php;x=1"}[i%8]
+			req := sent{addr: from(i), method: "POST", target: spelling}
+			return w.send(at, req)
+		}, 10},
+		{"an address that an editor uses, too", 200, 5 * time.Second, func(w *webSite, at time.Time, i int) bool {
+			return w.send(at, sent{addr: sharedAddr, method: "POST", target: "/wp-login.php"})
+		}, 100}, // 20 in ten minutes: nothing but its cookie tells the editor from them
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := &webSite{newSite(t), map[string]int{}}
+			start := begin.Add(-26 * time.Hour)
+			minutes := 0
+			for ; minutes < 26*60; minutes++ { // before the attack
+				w.people(start.Add(time.Duration(minutes)*time.Minute), minutes)
+			}
+			passed := 0
+			for i := range c.n {
+				at := begin.Add(time.Duration(i) * c.every)
+				for ; start.Add(time.Duration(minutes) * time.Minute).Before(at); minutes++ {
+					w.people(start.Add(time.Duration(minutes)*time.Minute), minutes)
+				}
+				if c.attack(w, at, i) {
+					passed++
+				}
+			}
+			for range 120 {
+				w.people(start.Add(time.Duration(minutes)*time.Minute), minutes)
+				minutes++
+			}
+			if passed > c.most {
+				t.Errorf("%d of %d pass, want at most %d", passed, c.n, c.most)
+			}
+			t.Logf("%d of %d pass", passed, c.n)
+			var refused []string
+			for what, n := range w.harmed {
+				refused = append(refused, fmt.Sprintf("%d × %s", n, what))
+			}
+			slices.Sort(refused)
+			for _, what := range refused[:min(len(refused), 5)] {
+				t.Error("people: ", what)
+			}
+		})
+	}
+}
