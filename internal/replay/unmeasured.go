@@ -109,7 +109,7 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		for _, name := range slices.Sorted(maps.Keys(m.Header)) {
 			header(name)
 		}
-		if m.Bot != nil {
+		if m.TestsBots() {
 			bot()
 		}
 		if m.Hostname != nil {
@@ -143,7 +143,7 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 			switch part.Kind {
 			case fairshare.ByUserAgent:
 				agent()
-			case fairshare.ByBot:
+			case fairshare.ByBot, fairshare.ByOperator, fairshare.ByPurpose:
 				bot()
 			case fairshare.ByASN:
 				owner()

@@ -155,7 +155,7 @@ func BotNames(path string) ([]policyfile.BotName, error) {
 	}
 	for b := range table.Bots {
 		names = append(names, policyfile.BotName{
-			Name: b.Name, Categories: b.Categories, Operator: b.Operator, UserTriggered: b.UserTriggered,
+			Name: b.Name, Categories: b.Categories, Operator: b.OperatorName(), UserTriggered: b.UserTriggered,
 			Checked: len(b.Ranges)+len(b.Domains) > 0,
 		})
 	}
