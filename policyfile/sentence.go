@@ -265,10 +265,13 @@ func keyText(by []fairshare.KeyPart) string {
 		case fairshare.ByBot:
 			return "a verified bot as a whole, or a client (by addr)"
 		case fairshare.ByOperator:
-			return "all bots of one operator together, verified and only claimed ones apart (by operator),"
+			return "an operator of bots (unverified claims apart)"
 		case fairshare.ByPurpose:
-			return "all AI bots of one purpose together, verified and only claimed ones apart (by purpose),"
+			return "a purpose of AI bots (unverified claims apart)"
 		}
+	}
+	if len(by) == 2 && by[0].Kind == fairshare.ByOperator && by[1].Kind == fairshare.ByPurpose {
+		return "an operator of AI bots for each purpose (unverified claims apart)"
 	}
 	parts := make([]string, len(by))
 	for i, part := range by {
