@@ -16,6 +16,10 @@ func TestClaimsAndVerifiedBotsOfAnOperatorCountApart(t *testing.T) {
 	bot := func(name, operator, purpose string, state fairshare.BotState) fairshare.Bot {
 		return fairshare.Bot{Name: name, Operator: operator, Purpose: purpose, State: state}
 	}
+	const (
+		verified, pending = fairshare.Verified, fairshare.Pending
+		forged, claimed   = fairshare.Forged, fairshare.Claimed
+	)
 	for _, c := range []struct {
 		by     []fairshare.KeyPart
 		first  fairshare.Bot
@@ -23,29 +27,29 @@ func TestClaimsAndVerifiedBotsOfAnOperatorCountApart(t *testing.T) {
 		shared bool
 	}{
 		{[]fairshare.KeyPart{{Kind: fairshare.ByOperator}},
-			bot("gptbot", "openai", "training", fairshare.Verified), bot("gptbot", "openai", "training", fairshare.Verified), true},
+			bot("gptbot", "openai", "training", verified), bot("gptbot", "openai", "training", verified), true},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByOperator}},
-			bot("gptbot", "openai", "training", fairshare.Verified), bot("oai-searchbot", "openai", "search", fairshare.Verified), true},
+			bot("gptbot", "openai", "training", verified), bot("oai-searchbot", "openai", "search", verified), true},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByOperator}},
-			bot("gptbot", "openai", "training", fairshare.Forged), bot("gptbot", "openai", "training", fairshare.Verified), false},
+			bot("gptbot", "openai", "training", forged), bot("gptbot", "openai", "training", verified), false},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByOperator}},
-			bot("gptbot", "openai", "training", fairshare.Forged), bot("oai-searchbot", "openai", "search", fairshare.Pending), true},
+			bot("gptbot", "openai", "training", forged), bot("oai-searchbot", "openai", "search", pending), true},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByOperator}},
-			bot("gptbot", "openai", "training", fairshare.Verified), bot("claudebot", "anthropic", "training", fairshare.Verified), false},
+			bot("gptbot", "openai", "training", verified), bot("claudebot", "anthropic", "training", verified), false},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByOperator}}, // unknown operators: by name
-			bot("henkbot", "", "training", fairshare.Claimed), bot("henkbot", "", "training", fairshare.Claimed), true},
+			bot("henkbot", "", "training", claimed), bot("henkbot", "", "training", claimed), true},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByOperator}},
-			bot("henkbot", "", "training", fairshare.Claimed), bot("nagetbot", "", "training", fairshare.Claimed), false},
+			bot("henkbot", "", "training", claimed), bot("nagetbot", "", "training", claimed), false},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByPurpose}},
-			bot("gptbot", "openai", "training", fairshare.Verified), bot("claudebot", "anthropic", "training", fairshare.Verified), true},
+			bot("gptbot", "openai", "training", verified), bot("claudebot", "anthropic", "training", verified), true},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByPurpose}},
-			bot("gptbot", "openai", "training", fairshare.Pending), bot("claudebot", "anthropic", "training", fairshare.Verified), false},
+			bot("gptbot", "openai", "training", pending), bot("claudebot", "anthropic", "training", verified), false},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByPurpose}},
-			bot("gptbot", "openai", "training", fairshare.Verified), bot("oai-searchbot", "openai", "search", fairshare.Verified), false},
+			bot("gptbot", "openai", "training", verified), bot("oai-searchbot", "openai", "search", verified), false},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByOperator}, {Kind: fairshare.ByPurpose}},
-			bot("gptbot", "openai", "training", fairshare.Verified), bot("oai-searchbot", "openai", "search", fairshare.Verified), false},
+			bot("gptbot", "openai", "training", verified), bot("oai-searchbot", "openai", "search", verified), false},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByPurpose}}, // without a purpose: by address
-			bot("googlebot", "google", "", fairshare.Verified), bot("googlebot", "google", "", fairshare.Verified), false},
+			bot("googlebot", "google", "", verified), bot("googlebot", "google", "", verified), false},
 		{[]fairshare.KeyPart{{Kind: fairshare.ByOperator}}, fairshare.Bot{}, fairshare.Bot{}, false},
 	} {
 		g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{{Name: "budget",

@@ -229,6 +229,9 @@ func answerText(rule *fairshare.Rule, status int) string {
 	case a.RetryAfter > 0:
 		s += ", Retry-After " + FormatDuration(a.RetryAfter)
 	}
+	if a.Header != nil {
+		s += ", with " + prose.List(slices.Sorted(maps.Keys(a.Header)), "and")
+	}
 	return s
 }
 

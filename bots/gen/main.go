@@ -67,7 +67,7 @@ type additions struct {
 	Replace    map[string][]string `json:"replace"`    // a list's pattern: our patterns instead, or none
 	Names      map[string]string   `json:"names"`      // the derived name: our name instead
 	Operators  map[string]string   `json:"operators"`  // the name of a bot: our operator instead
-	Purposes   map[string]string   `json:"purposes"`   // the name of an AI bot: its purpose, if its categories do not say it
+	Purposes   map[string]string   `json:"purposes"`   // the name of an AI bot: our purpose instead
 	Categories map[string][]string `json:"categories"` // the name of a bot: our categories instead
 }
 
