@@ -104,6 +104,9 @@ func (b *BotIdentifier) Lookups() fairshare.Lookups {
 // DNS returns the DNS resolver; nil if the DNS is not used.
 func (b *BotIdentifier) DNS() *lookup.Resolver { return b.lookups }
 
+// Ranges describes the published ranges in use.
+func (b *BotIdentifier) Ranges() []bots.RangeSet { return b.ranges.Sets() }
+
 // LoadRanges reads the copies of published ranges in the state folder, if the
 // policy file asks for them.
 func (b *BotIdentifier) LoadRanges(state string, log func(string)) error {
