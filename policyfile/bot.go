@@ -13,14 +13,46 @@ import (
 // Bots says which table describes bots, and how often their ranges are fetched.
 type Bots struct {
 	Table   string        // file, see File.ResolvePath; "" means the built-in table
-	Refresh time.Duration // how often published ranges are fetched; 0 means never: the built-in ranges are used
+	Refresh time.Duration // how often published ranges are fetched, or NeverRefresh; 0 means the default
 }
+
+// NeverRefresh is a Bots.Refresh: the ranges that are part of the program stay in use.
+const NeverRefresh time.Duration = -1
 
 // Bounds of refresh: operators publish new ranges every few days.
 const (
-	minRefresh = time.Hour
-	maxRefresh = 31 * 24 * time.Hour
+	minRefresh     = time.Hour
+	maxRefresh     = 31 * 24 * time.Hour
+	defaultRefresh = 24 * time.Hour
 )
+
+// RefreshRanges returns how often published ranges of bots are fetched; 0 means never.
+// By default they are fetched once a day if a rule looks at bots.
+func (f *File) RefreshRanges() time.Duration {
+	switch {
+	case f.Bots.Refresh < 0:
+		return 0
+	case f.Bots.Refresh == 0 && f.usesBots():
+		return defaultRefresh
+	}
+	return f.Bots.Refresh
+}
+
+// usesBots reports whether a rule looks at bots.
+func (f *File) usesBots() bool {
+	var tests func(m *fairshare.Match) bool
+	tests = func(m *fairshare.Match) bool {
+		return m.TestsBots() || slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return tests(&not) })
+	}
+	return slices.ContainsFunc(f.Policy.Rules, func(rule fairshare.Rule) bool {
+		if tests(&rule.Match) || rule.Ban != nil && rule.Ban.Unless != nil && tests(rule.Ban.Unless) {
+			return true
+		}
+		return rule.Limit != nil && slices.ContainsFunc(rule.Limit.By, func(part fairshare.KeyPart) bool {
+			return part.Kind == fairshare.ByBot || part.Kind == fairshare.ByOperator || part.Kind == fairshare.ByPurpose
+		})
+	})
+}
 
 // A BotName is a bot or a category in a table of bots. All texts but Operator are
 // in lower case.
@@ -37,9 +69,12 @@ func botsKeys() []key[Bots] {
 	return []key[Bots]{
 		{"table", func(r *reader, n *node, b *Bots) { b.Table = r.fileName(n, "table", "") }},
 		{"refresh", func(r *reader, n *node, b *Bots) {
-			if n.kind == scalarNode && slices.Contains([]string{"false", "off", "no", "never", "none"},
-				strings.ToLower(n.text)) {
-				r.fault(n, "remove the key", "refresh: a duration is needed, such as 24h, not %s", n.describe())
+			if n.kind == scalarNode && n.text == "never" {
+				b.Refresh = NeverRefresh
+				return
+			}
+			if n.kind == scalarNode && slices.Contains([]string{"false", "off", "no", "none"}, strings.ToLower(n.text)) {
+				r.fault(n, "refresh: never", "refresh: a duration is needed, such as 24h, not %s", n.describe())
 				return
 			}
 			if n.kind == scalarNode && (plainDigits(n.text) || strings.EqualFold(n.text, "true") ||
