@@ -78,8 +78,10 @@ func (t *Table) find(userAgent string) finding {
 		}
 	}
 	if best != nil {
-		if from, to := deviceName(userAgent); harmless || from < to {
-			best, bestEnd = t.findOutside(userAgent, from, to)
+		from, to := deviceName(userAgent)
+		app := best.weak && isWebView(userAgent)
+		if harmless || from < to || app {
+			best, bestEnd = t.findOutside(userAgent, from, to, app || isWebView(userAgent))
 		}
 	}
 	switch {
@@ -112,6 +114,9 @@ func unknownProduct(userAgent string) (start, end int) {
 	}
 	const like, safari, firefox = " (KHTML, like Gecko) ", " Safari/", " Gecko/20100101 Firefox/"
 	if i := strings.Index(userAgent, like); i >= 0 {
+		if before, _, found := strings.Cut(userAgent[i+len(like):], "Chromium/"); found && !strings.Contains(before, "/") {
+			i += len(before) // the name of a Linux distribution, which packages Chromium
+		}
 		start, end = versionless(userAgent, i+len(like))
 		if userAgent[start:end] == "Mobile" || userAgent[start:end] == "Safari" {
 			return 0, 0
@@ -163,12 +168,13 @@ func (p *pattern) beats(q *pattern) bool {
 }
 
 // deviceName returns the position of an Android client's device name:
-// userAgent[from:to], after "Android 4.4.2; de-de; " and before " Build/". A
-// device that is called CUBOT or DROID SPYDER is a phone, not a bot.
+// userAgent[from:to], after "Android 4.4.2; de-de; " and before " Build/", or before
+// the end of the comment. A device that is called CUBOT or DROID SPYDER is a phone,
+// not a bot.
 func deviceName(userAgent string) (from, to int) {
 	to = strings.Index(userAgent, " Build/")
 	if to < 0 {
-		return 0, 0
+		return plainDeviceName(userAgent)
 	}
 	android := strings.LastIndex(userAgent[:to], "Android ")
 	if android < 0 {
@@ -181,9 +187,61 @@ func deviceName(userAgent string) (from, to int) {
 	return from, to
 }
 
+// plainDeviceName is deviceName for browsers that do not send the build: the device
+// is the last part of "(Linux; Android 13; Spider X)" or "(Linux; Android 13; Spider X; wv)".
+// A bot that names itself there adds an address or a version.
+func plainDeviceName(userAgent string) (from, to int) {
+	if !isWebView(userAgent) {
+		return 0, 0
+	}
+	to = strings.Index(userAgent, ") AppleWebKit/")
+	if wv := strings.TrimSuffix(userAgent[:to], "; wv"); len(wv) < to {
+		to = len(wv)
+	}
+	android := strings.Index(userAgent[:to], "Android ")
+	if android < 0 {
+		return 0, 0
+	}
+	version := strings.IndexByte(userAgent[android:to], ';')
+	if version < 0 {
+		return 0, 0
+	}
+	from = android + version + 1
+	if next := strings.IndexByte(userAgent[from:to], ';'); next >= 0 && next <= len(" en_us") {
+		from += next + 1 // the language
+	}
+	if strings.ContainsAny(userAgent[from:to], ";/+@") {
+		return 0, 0
+	}
+	return from, to
+}
+
+// isWebView reports whether a user agent is that of a browser or app on a phone or
+// tablet, with all of its usual parts. Apps have any names, such as "CamScanner".
+func isWebView(userAgent string) bool {
+	rest, found := strings.CutPrefix(userAgent, "Mozilla/5.0 (")
+	if !found {
+		return false
+	}
+	device, rest, found := strings.Cut(rest, ") AppleWebKit/")
+	if !found || strings.Contains(device, "compatible") {
+		return false
+	}
+	_, rest, found = strings.Cut(rest, " (KHTML, like Gecko)")
+	switch {
+	case !found:
+		return false
+	case strings.HasPrefix(device, "iPhone; ") || strings.HasPrefix(device, "iPad; ") || strings.HasPrefix(device, "iPod"):
+		return strings.Contains(rest, " Mobile/")
+	case strings.HasPrefix(device, "Linux; "):
+		return strings.Contains(device, "Android ") && (strings.Contains(rest, " Chrome/") || strings.Contains(rest, " Version/"))
+	}
+	return false
+}
+
 // findOutside returns the best pattern that begins neither inside a harmless text
-// nor in userAgent[from:to].
-func (t *Table) findOutside(userAgent string, from, to int) (best *pattern, bestEnd int) {
+// nor in userAgent[from:to]. In an app, weak patterns do not count.
+func (t *Table) findOutside(userAgent string, from, to int, app bool) (best *pattern, bestEnd int) {
 	var reach [MaxUserAgent]uint16 // the end of the longest harmless text that begins here
 	if from < to {
 		reach[from] = uint16(to)
@@ -197,7 +255,7 @@ func (t *Table) findOutside(userAgent string, from, to int) (best *pattern, best
 		reach[i] = max(reach[i], reach[i-1])
 	}
 	t.each(userAgent, func(p *pattern, start, end int) {
-		if p.bot >= 0 && int(reach[start]) <= start && (best == nil || p.beats(best)) {
+		if p.bot >= 0 && !(app && p.weak) && int(reach[start]) <= start && (best == nil || p.beats(best)) {
 			best, bestEnd = p, end
 		}
 	})

@@ -80,6 +80,7 @@ type tableBot struct {
 	UserTriggered bool     `json:"steered,omitempty"`
 	General       bool     `json:"general,omitempty"` // a group of bots: any bot with a name of its own wins over it
 	Patterns      []string `json:"patterns"`
+	Weak          []string `json:"weak,omitempty"` // patterns that do not count in browsers and apps of phones
 	Ranges        []string `json:"ranges,omitempty"`
 	Domains       []string `json:"domains,omitempty"`
 	Networks      []string `json:"networks,omitempty"`
@@ -289,7 +290,7 @@ func (f *tableFile) extendedBy(other *tableFile) *tableFile {
 	names, patterns := map[string]bool{}, map[string]bool{}
 	for _, b := range other.Bots {
 		names[b.Name] = true
-		for _, p := range b.Patterns {
+		for _, p := range slices.Concat(b.Patterns, b.Weak) {
 			patterns[foldASCII(p)] = true
 		}
 	}
@@ -305,6 +306,7 @@ func (f *tableFile) extendedBy(other *tableFile) *tableFile {
 	for _, b := range f.Bots {
 		if !names[b.Name] {
 			b.Patterns = slices.DeleteFunc(b.Patterns, func(p string) bool { return patterns[p] })
+			b.Weak = slices.DeleteFunc(b.Weak, func(p string) bool { return patterns[p] })
 			both.Bots = append(both.Bots, b)
 		}
 	}
@@ -332,11 +334,11 @@ func (f *tableFile) compile() (*Table, error) {
 	}
 	var patterns []pattern
 	owner := map[string]string{}
-	add := func(line int, label, text string, bot int32, rank uint8) {
+	add := func(line int, label, text string, bot int32, rank uint8) bool {
 		p, err := parsePattern(text)
 		if err != nil {
 			fault(line, "%s: pattern %q %w", label, text, err)
-			return
+			return false
 		}
 		p.bot, p.rank = bot, rank
 		key := p.String()
@@ -345,10 +347,11 @@ func (f *tableFile) compile() (*Table, error) {
 		}
 		if other, taken := owner[key]; taken {
 			fault(line, "%s: pattern %q already belongs to %s", label, text, other)
-			return
+			return false
 		}
 		owner[key] = label
 		patterns = append(patterns, p)
+		return true
 	}
 	for _, b := range f.Bots {
 		label := fmt.Sprintf("bot %q", b.Name)
@@ -369,6 +372,11 @@ func (f *tableFile) compile() (*Table, error) {
 		}
 		for _, text := range b.Patterns {
 			add(b.line, label, text, int32(len(t.bots)), rank)
+		}
+		for _, text := range b.Weak {
+			if add(b.line, label, text, int32(len(t.bots)), rank) {
+				patterns[len(patterns)-1].weak = true
+			}
 		}
 		t.bots = append(t.bots, b.bot())
 	}
@@ -435,7 +443,7 @@ func (b *tableBot) check() error {
 		return errors.New("has a purpose, but not the category ai")
 	case len(b.Operator) > maxText || len(b.URL) > maxText:
 		return errors.New("operator or URL is over 400 bytes")
-	case len(b.Patterns) > maxList || len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList:
+	case len(b.Patterns) > maxList || len(b.Weak) > maxList || len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList:
 		return errors.New("a list has over 200 entries")
 	}
 	for _, c := range b.Categories {

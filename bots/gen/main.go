@@ -48,6 +48,7 @@ type bot struct {
 	UserTriggered bool     `json:"steered,omitempty"`
 	General       bool     `json:"general,omitempty"`
 	Patterns      []string `json:"patterns"`
+	Weak          []string `json:"weak,omitempty"`
 	Ranges        []string `json:"ranges,omitempty"`
 	Domains       []string `json:"domains,omitempty"`
 	Networks      []string `json:"networks,omitempty"`
