@@ -95,7 +95,7 @@ func TestBotsWithTheUserAgentOfAPhoneAreFound(t *testing.T) {
 		"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36 Screenshotter/1.0",
 	} {
 		if bot, _ := bots.BuiltIn().Recognise(userAgent); bot == nil {
-			t.Errorf("%q is no bot", userAgent)
+			t.Errorf("%q is not recognized", userAgent)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 // such as "crawler" or the address of a page. Among equals the longest pattern
 // wins, then the one that ends first.
 //
-// If no pattern matches, the bot is "no-browser" for a user agent without any
-// text of browsers, phones or their apps, and for a desktop browser with an
+// If no pattern matches, the bot may be "no-browser". The user agent then has no text
+// of browsers, phones or their apps, or it is that of a desktop browser with an
 // unknown product in it.
 func (t *Table) Recognise(userAgent string) (b *Bot, token string) {
 	if len(userAgent) > MaxUserAgent {
@@ -114,7 +114,8 @@ func unknownProduct(userAgent string) (start, end int) {
 	}
 	const like, safari, firefox = " (KHTML, like Gecko) ", " Safari/", " Gecko/20100101 Firefox/"
 	if i := strings.Index(userAgent, like); i >= 0 {
-		if before, _, found := strings.Cut(userAgent[i+len(like):], "Chromium/"); found && !strings.Contains(before, "/") {
+		before, _, found := strings.Cut(userAgent[i+len(like):], "Chromium/")
+		if found && !strings.Contains(before, "/") {
 			i += len(before) // the name of a Linux distribution, which packages Chromium
 		}
 		start, end = versionless(userAgent, i+len(like))
@@ -187,9 +188,9 @@ func deviceName(userAgent string) (from, to int) {
 	return from, to
 }
 
-// plainDeviceName is deviceName for browsers that do not send the build: the device
-// is the last part of "(Linux; Android 13; Spider X)" or "(Linux; Android 13; Spider X; wv)".
-// A bot that names itself there adds an address or a version.
+// plainDeviceName is deviceName for browsers that do not send the build. The device is
+// the last part of "(Linux; Android 13; Spider X)", or the one before "; wv". A bot that
+// names itself there adds an address or a version.
 func plainDeviceName(userAgent string) (from, to int) {
 	if !isWebView(userAgent) {
 		return 0, 0
@@ -217,7 +218,7 @@ func plainDeviceName(userAgent string) (from, to int) {
 }
 
 // isWebView reports whether a user agent is that of a browser or app on a phone or
-// tablet, with all of its usual parts. Apps have any names, such as "CamScanner".
+// tablet. All of its usual parts must be there. Apps have any names, such as "CamScanner".
 func isWebView(userAgent string) bool {
 	rest, found := strings.CutPrefix(userAgent, "Mozilla/5.0 (")
 	if !found {
@@ -231,10 +232,11 @@ func isWebView(userAgent string) bool {
 	switch {
 	case !found:
 		return false
-	case strings.HasPrefix(device, "iPhone; ") || strings.HasPrefix(device, "iPad; ") || strings.HasPrefix(device, "iPod"):
+	case strings.HasPrefix(device, "iPhone; "), strings.HasPrefix(device, "iPad; "), strings.HasPrefix(device, "iPod"):
 		return strings.Contains(rest, " Mobile/")
 	case strings.HasPrefix(device, "Linux; "):
-		return strings.Contains(device, "Android ") && (strings.Contains(rest, " Chrome/") || strings.Contains(rest, " Version/"))
+		browser := strings.Contains(rest, " Chrome/") || strings.Contains(rest, " Version/")
+		return browser && strings.Contains(device, "Android ")
 	}
 	return false
 }

@@ -443,7 +443,8 @@ func (b *tableBot) check() error {
 		return errors.New("has a purpose, but not the category ai")
 	case len(b.Operator) > maxText || len(b.URL) > maxText:
 		return errors.New("operator or URL is over 400 bytes")
-	case len(b.Patterns) > maxList || len(b.Weak) > maxList || len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList:
+	case len(b.Patterns) > maxList || len(b.Weak) > maxList,
+		len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList:
 		return errors.New("a list has over 200 entries")
 	}
 	for _, c := range b.Categories {

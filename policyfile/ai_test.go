@@ -88,7 +88,8 @@ func TestBuiltInPolicyGivesAICrawlersABudget(t *testing.T) {
 			busy: true, allowed: [2]int{9000, 9000}},
 		"claims": {bot: claimed, addrs: 5000, every: 200 * time.Millisecond,
 			bytes: 1000, target: "/page/%d", count: 18000,
-			allowed: [2]int{3600, 7300}, rule: "AI training", alsoUntouched: append([]fairshare.Bot{gptbot, claudebot}, others...)},
+			allowed: [2]int{3600, 7300}, rule: "AI training",
+			alsoUntouched: append([]fairshare.Bot{gptbot, claudebot}, others...)},
 		"search engines": {bot: googlebot, addrs: 50, every: 100 * time.Millisecond,
 			took: 2 * time.Second, bytes: 1 << 20,
 			target: "/page/%d", count: 9000, busy: true, allowed: [2]int{9000, 9000}},
@@ -106,8 +107,9 @@ func TestBuiltInPolicyGivesAICrawlersABudget(t *testing.T) {
 				if strings.Contains(target, "%d") {
 					target = fmt.Sprintf(target, i)
 				}
-				req := fairshare.Request{Time: now, Addr: netip.AddrFrom4([4]byte{block, byte(i % c.addrs >> 8), byte(i % c.addrs), 9}),
-					Method: "GET", Host: "example.org", UserAgent: cmp.Or(bot.Name, firefox), Header: http.Header{}}
+				addr := [4]byte{block, byte(i % c.addrs >> 8), byte(i % c.addrs), 9}
+				req := fairshare.Request{Time: now, Addr: netip.AddrFrom4(addr), Method: "GET",
+					Host: "example.org", UserAgent: cmp.Or(bot.Name, firefox), Header: http.Header{}}
 				req.SetBot(bot)
 				req.SetTarget(target)
 				v, err := s.guard.Decide(context.Background(), &req)
@@ -153,8 +155,8 @@ func TestBuiltInPolicyBoundsAllAICrawlersTogether(t *testing.T) {
 	for i := range 40 * 3600 { // forty operators, an hour each, one request a second
 		bot := gptbot
 		bot.Name, bot.Operator = fmt.Sprintf("bot-%d", i%40), fmt.Sprintf("operator-%d", i%40)
-		req := fairshare.Request{Time: begin.Add(time.Duration(i) * 25 * time.Millisecond), Method: "GET", Host: "example.org",
-			Addr: netip.AddrFrom4([4]byte{20, byte(i % 40), byte(i % 7), 9}), UserAgent: bot.Name}
+		req := fairshare.Request{Time: begin.Add(time.Duration(i) * 25 * time.Millisecond), Method: "GET",
+			Host: "example.org", Addr: netip.AddrFrom4([4]byte{20, byte(i % 40), byte(i % 7), 9}), UserAgent: bot.Name}
 		req.SetBot(bot)
 		if s.request(req, "/page", 200) == fairshare.Allow {
 			passed++

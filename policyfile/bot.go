@@ -73,7 +73,8 @@ func botsKeys() []key[Bots] {
 				b.Refresh = NeverRefresh
 				return
 			}
-			if n.kind == scalarNode && slices.Contains([]string{"false", "off", "no", "none"}, strings.ToLower(n.text)) {
+			off := []string{"false", "off", "no", "none"}
+			if n.kind == scalarNode && slices.Contains(off, strings.ToLower(n.text)) {
 				r.fault(n, "refresh: never", "refresh: a duration is needed, such as 24h, not %s", n.describe())
 				return
 			}

@@ -113,8 +113,9 @@ func (t condition) botStates() []string {
 // coversBots compares bot conditions. In a favorable match, each word holds only for
 // verified bots, and forged holds for no bot.
 func coversBots(a, b condition) bool {
+	outside := func(s string) bool { return !slices.Contains(a.State, s) }
 	if !b.TestsBots() || a.favorable && !b.favorable ||
-		a.State != nil && slices.ContainsFunc(b.botStates(), func(s string) bool { return !slices.Contains(a.State, s) }) ||
+		a.State != nil && slices.ContainsFunc(b.botStates(), outside) ||
 		a.Operator != nil && !coversTexts(a.Operator, b.Operator, strings.EqualFold) {
 		return false
 	}

@@ -212,7 +212,8 @@ func TestConditionsOnClientsCoverSoundly(t *testing.T) {
 			}
 		}
 	}
-	for _, states := range [][]string{nil, {"verified"}, {"known"}, {"forged", "pending"}, {"verified", "forged"}, stateWords} {
+	for _, states := range [][]string{nil, {"verified"}, {"known"}, {"forged", "pending"}, {"verified", "forged"},
+		stateWords} {
 		for _, operator := range [][]string{nil, {"google"}, {"re:^m"}, {"google", "microsoft"}} {
 			for _, word := range []string{"", "known", "verified", "googlebot", "search"} {
 				m := fairshare.Match{State: states, Operator: operator}
@@ -228,7 +229,8 @@ func TestConditionsOnClientsCoverSoundly(t *testing.T) {
 	}
 	clients := []*fairshare.Request{{}}
 	for _, bot := range []fairshare.Bot{{Name: "googlebot", Categories: []string{"search"}, Operator: "google"},
-		{Name: "bingbot", Categories: []string{"search"}, Operator: "microsoft"}, {Name: "curl", Categories: []string{"tool"}}} {
+		{Name: "bingbot", Categories: []string{"search"}, Operator: "microsoft"},
+		{Name: "curl", Categories: []string{"tool"}}} {
 		for bot.State = fairshare.Claimed; bot.State <= fairshare.Forged; bot.State++ {
 			for _, bot.UserTriggered = range []bool{false, true} {
 				clients = append(clients, &fairshare.Request{Bot: bot})

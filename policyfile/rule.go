@@ -447,7 +447,8 @@ func (r *reader) answerHeaders(n *node) map[string][]string {
 		case !isToken(name):
 			r.fault(e.key, "", "header: %s is not a header name", quote(e.key.text))
 		case spelled[name]:
-			r.fault(e.key, "write several values in brackets: [a, b]", "header: %s is in this map twice", quote(e.key.text))
+			r.fault(e.key, "write several values in brackets: [a, b]", "header: %s is in this map twice",
+				quote(e.key.text))
 		case name == "retry-after":
 			r.fault(e.key, "use retry_after", "header: Retry-After has a key of its own")
 		case name == "location":
@@ -468,11 +469,11 @@ func (r *reader) answerHeaders(n *node) map[string][]string {
 	return headers
 }
 
-// ownHeader reports whether an answer's header, in lower case, is not the policy's to
-// set: it describes the body or the connection, or who may store the answer.
+// ownHeader reports whether a policy may not set this header, in lower case. It describes
+// the body, the connection or caching.
 func ownHeader(name string) bool {
-	return slices.Contains([]string{"cache-control", "connection", "content-encoding", "content-length", "content-range",
-		"content-type", "date", "keep-alive", "ratelimit", "ratelimit-policy", "set-cookie", "te", "trailer",
+	return slices.Contains([]string{"cache-control", "connection", "content-encoding", "content-length",
+		"content-range", "content-type", "date", "keep-alive", "ratelimit", "ratelimit-policy", "set-cookie", "te", "trailer",
 		"transfer-encoding", "upgrade"}, name) || strings.HasPrefix(name, "proxy-")
 }
 

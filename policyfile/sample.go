@@ -93,7 +93,8 @@ func (r *reader) sampleBots() []sampleBot {
 		for _, word := range r.file.Policy.Rules[i].Match.Operator {
 			if !seen["operator "+word] && !isRegexp(word) && len(list) < maxSamples {
 				seen["operator "+word] = true
-				list = append(list, sampleBot{word, fairshare.Bot{Name: word, Operator: word, State: fairshare.Verified}})
+				list = append(list, sampleBot{word, fairshare.Bot{Name: word, Operator: word,
+					State: fairshare.Verified}})
 			}
 		}
 		for _, word := range r.file.Policy.Rules[i].Match.Bot {

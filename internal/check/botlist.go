@@ -102,8 +102,8 @@ func (l *BotList) holds(b *bots.Bot) bool {
 }
 
 func newListedBot(b *bots.Bot, sets map[string]bots.RangeSet) listedBot {
-	entry := listedBot{Name: b.Name, Categories: b.Categories, Operator: b.OperatorName(), Purpose: b.Purpose, URL: b.URL,
-		UserTriggered: b.UserTriggered, Domains: b.Domains}
+	entry := listedBot{Name: b.Name, Categories: b.Categories, Operator: b.OperatorName(), Purpose: b.Purpose,
+		URL: b.URL, UserTriggered: b.UserTriggered, Domains: b.Domains}
 	for _, name := range b.Ranges {
 		if s := sets[name]; s.Prefixes > 0 {
 			entry.Ranges = append(entry.Ranges, listedRange{name, s.Prefixes, s.At})

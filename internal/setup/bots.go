@@ -23,11 +23,11 @@ type BotIdentifier struct {
 	Table    *bots.Table
 	Verifier *bots.Verifier
 
-	ranges  *bots.Ranges
-	refresh time.Duration    // of ranges; 0: never
-	asked   bool             // the policy file says how often
-	lookups *lookup.Resolver // nil: the DNS is not used
-	options lookup.Options   // of lookups
+	ranges   *bots.Ranges
+	refresh  time.Duration    // of ranges; 0: never
+	explicit bool             // the policy file says how often
+	lookups  *lookup.Resolver // nil: the DNS is not used
+	options  lookup.Options   // of lookups
 
 	usesHost  hostTest                  // the host names that the policy and the bots use
 	preferred *atomic.Pointer[hostTest] // the host names that lookups prefers; shared with lookups
@@ -47,7 +47,7 @@ type BotOptions struct {
 // the ranges of the previous one, and its DNS cache if the policy file asks the
 // same DNS. Call Close in the end.
 func NewBotIdentifier(file *policyfile.File, opts BotOptions) (*BotIdentifier, error) {
-	b := &BotIdentifier{refresh: file.RefreshRanges(), asked: file.Bots.Refresh > 0}
+	b := &BotIdentifier{refresh: file.RefreshRanges(), explicit: file.Bots.Refresh > 0}
 	var err error
 	if b.Table, err = BotTable(file.ResolvePath(file.Bots.Table)); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (b *BotIdentifier) LoadRanges(state string, log func(string)) error {
 	if b.refresh <= 0 || folder == "" {
 		return nil
 	}
-	if _, err := os.Stat(folder); err != nil && !b.asked {
+	if _, err := os.Stat(folder); err != nil && !b.explicit {
 		return nil // there are none, and it must not be created
 	}
 	return b.ranges.Load(bots.Refresh{Folder: folder, Log: log})
@@ -134,7 +134,7 @@ func (b *BotIdentifier) RunRanges(ctx context.Context, state string, log func(st
 		return nil
 	}
 	refresh := bots.Refresh{Every: b.refresh, Folder: subfolder(state, "ranges"), Log: log, Agent: userAgent()}
-	if !b.asked {
+	if !b.explicit {
 		refresh.Delay, refresh.Log = rangesDelay, nil
 	}
 	return b.ranges.Run(ctx, refresh)
