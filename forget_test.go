@@ -2,6 +2,7 @@ package fairshare_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -203,5 +204,38 @@ func TestForgottenClientsAllocateNothing(t *testing.T) {
 	req.Time = now
 	if n := testing.AllocsPerRun(1000, func() { pass(t, g, &req) }); n > 0 {
 		t.Errorf("%v allocations a request", n)
+	}
+}
+
+// That some client was forgotten changes the keys of no other.
+func TestForgetChangesNoOtherKey(t *testing.T) {
+	g := newGuard(t, fairshare.Policy{})
+	key := func(addr string, kind fairshare.KeyKind, bits4 uint8) string {
+		req := fairshare.Request{Addr: netip.MustParseAddr(addr)}
+		return string(g.AppendKey(nil, &req, fairshare.KeyPart{Kind: kind, Bits4: bits4, Bits6: 2 * bits4}))
+	}
+	keys := func(addr string) (all []string) {
+		for _, bits := range []uint8{0, 16} {
+			all = append(all, key(addr, fairshare.ByAddr, 0), key(addr, fairshare.ByNetwork, bits))
+		}
+		return all
+	}
+	others := []string{"192.0.2.1", "2001:db8::1", "::ffff:198.51.100.1"}
+	var before [][]string
+	for _, addr := range others {
+		before = append(before, keys(addr))
+	}
+	gone := keys("203.0.113.1")
+	client := fairshare.PrefixID(netip.MustParsePrefix("203.0.113.1/32"))
+	if err := g.Forget(t.Context(), client, noon, noon, noon); err != nil {
+		t.Fatal(err)
+	}
+	for i, addr := range others {
+		if after := keys(addr); !slices.Equal(after, before[i]) {
+			t.Errorf("%s: keys %q, before %q", addr, after, before[i])
+		}
+	}
+	if after := keys("203.0.113.1"); after[0] == gone[0] || after[1] != gone[1] {
+		t.Errorf("keys %q, before %q: only that of the address changes", after, gone)
 	}
 }

@@ -24,33 +24,33 @@ var mayImport = map[string][]string{
 	"fleets":           {"browser"},
 	"visitor":          {"memlimit"},
 	"share":            {"share/capacity"},
-	"policyfile":       {"waitingroom"}, // its texts and bounds
+	"policyfile":       {"botauth", "waitingroom"}, // the form of agents; its texts and bounds
 	"internal/proxy":   {"httpguard"},
 	"internal/replay":  {"browser", "fleets", "internal/accesslog", "internal/census", "membans"},
 	"internal/cputime": {"httpguard"},
 	"internal/journal": {"internal/lockfile"},
 	"sqlregistry":      {"internal/lockfile"},
-	"bots":             {"internal/prefixes"},
+	"bots":             {"botauth", "internal/prefixes"},
 
 	// livepolicy puts a policy file in force; site and internal/serve are the composition roots that
 	// give it to a program and to the reverse proxy.
-	"internal/livepolicy": {"asn", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
+	"internal/livepolicy": {"asn", "botauth", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
 		"internal/census", "internal/lockfile", "internal/registrar", "internal/sessions", "internal/setup", "membans",
 		"memlimit", "policyfile", "share", "sqlregistry", "visitor", "waitingroom"},
-	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/cputime", "internal/inbound",
-		"internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions", "internal/setup",
-		"internal/systemd", "policyfile"},
+	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin", "internal/cputime",
+		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
+		"internal/setup", "internal/systemd", "policyfile"},
 	"site": {"httpguard", "internal/livepolicy", "internal/sessions", "internal/setup", "policyfile"},
 
 	// The commands check, bot and replay, which need a policy but no server.
-	"internal/check": {"asn", "bots", "browser", "internal/amount", "clientaddr", "internal/livepolicy",
+	"internal/check": {"asn", "botauth", "bots", "browser", "internal/amount", "clientaddr", "internal/livepolicy",
 		"internal/proxy", "internal/setup", "membans", "memlimit", "policyfile"},
 	"internal/logreplay": {"asn", "clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
 		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",
 		"sqlregistry"},
 
 	// What serve, site and the commands share to open a policy file.
-	"internal/setup": {"asn", "bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy",
+	"internal/setup": {"asn", "botauth", "bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy",
 		"policyfile"},
 	"internal/operator": {"asn", "bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",
 		"policyfile", "sqlregistry"},

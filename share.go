@@ -22,6 +22,13 @@ func isReserved(name string) bool {
 // All provisional clients of a peer belong to one network. Otherwise a peer would
 // get a larger part of the upstream by naming many networks.
 func (g *Guard) AppendKey(b []byte, req *Request, part KeyPart) []byte {
+	if (part.Kind == ByAddr || part.Kind == ByNetwork) && !req.Via.IsValid() && !g.history.forgotten.any.Load() {
+		bits4, bits6 := g.bits4, g.bits6
+		if part.Kind == ByNetwork {
+			bits4, bits6 = part.PrefixLengths()
+		}
+		return appendClient(b, part.Kind, req.Addr, req.Via, bits4, bits6)
+	}
 	d := g.decisions.Get().(*decision)
 	d.reset(req, req.Time)
 	if part.Kind == ByHeader {

@@ -21,13 +21,14 @@ type Bot struct {
 	URL           string   // where its operator describes it; "" if unknown
 	UserTriggered bool     // anybody can make it fetch a page: fetchers for a person, previews, translators
 
-	// How its addresses are recognised. If all three are empty, a claim cannot be
-	// checked.
+	// How a claim is checked. If all are empty, it cannot be.
 	Ranges   []string // names of address sets that its operator publishes for it
 	Domains  []string // suffixes of its host names, by whole labels
 	Networks []string // names of wider sets: all networks of its operator
+	Signers  []string // hosts of the agents with whose keys it signs requests, as botauth.NormalAgent returns them
 
 	operator string // see OperatorName
+	general  bool   // a kind of bots: any bot with a name of its own wins over it
 }
 
 // Names of bots that a table recognises without a pattern.

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"fairshare/botauth"
 )
 
 // A Table is a list of bots and the patterns of their user agents. Except for its
@@ -84,6 +86,7 @@ type tableBot struct {
 	Ranges        []string `json:"ranges,omitempty"`
 	Domains       []string `json:"domains,omitempty"`
 	Networks      []string `json:"networks,omitempty"`
+	Signers       []string `json:"signature_agents,omitempty"`
 
 	line int
 }
@@ -422,7 +425,7 @@ func (b *tableBot) bot() Bot {
 	}
 	return Bot{Name: b.Name, Categories: list, Operator: b.Operator, Purpose: purpose, URL: b.URL,
 		UserTriggered: b.UserTriggered, Ranges: b.Ranges, Domains: b.Domains, Networks: b.Networks,
-		operator: OperatorName(b.Operator)}
+		Signers: b.Signers, operator: OperatorName(b.Operator), general: b.General}
 }
 
 func (b *tableBot) check() error {
@@ -444,7 +447,8 @@ func (b *tableBot) check() error {
 	case len(b.Operator) > maxText || len(b.URL) > maxText:
 		return errors.New("operator or URL is over 400 bytes")
 	case len(b.Patterns) > maxList || len(b.Weak) > maxList,
-		len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList:
+		len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList,
+		len(b.Signers) > maxList:
 		return errors.New("a list has over 200 entries")
 	}
 	for _, c := range b.Categories {
@@ -458,6 +462,11 @@ func (b *tableBot) check() error {
 	for _, n := range slices.Concat(b.Ranges, b.Networks) {
 		if !isName(n) {
 			return fmt.Errorf("%q is not the name of an address set", n)
+		}
+	}
+	for _, s := range b.Signers {
+		if agent, ok := botauth.NormalAgent(s); !ok || agent != s {
+			return fmt.Errorf("signature agent %q is not a host in lower case, such as agent.example", s)
 		}
 	}
 	for _, d := range b.Domains {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"fairshare"
+	"fairshare/botauth"
 )
 
 // Names returns the host names of addresses that a resolver has confirmed.
@@ -29,6 +30,14 @@ type Options struct {
 	// configuration does not name, and most DNS servers have no names for private
 	// addresses (RFC 6303).
 	LocalNames bool
+
+	// Signatures verifies the signatures of bots. nil means that LookSigned must not be
+	// called.
+	Signatures *botauth.Verifier
+
+	// Agents are agents of a policy, with the name of the bot that each proves to be. They
+	// take precedence over those of the table.
+	Agents map[string]string
 }
 
 // A Verifier identifies the bot that a client claims to be, and checks the claim.
@@ -39,6 +48,8 @@ type Verifier struct {
 	names  Names
 	local  bool           // names knows the names of private networks
 	checks map[*Bot]check // of bots that can be checked or are user-triggered
+
+	signers signers
 }
 
 // A check holds the facts to check a claim to be a bot.
@@ -63,6 +74,7 @@ func NewVerifier(o Options) *Verifier {
 			v.checks[b] = newCheck(b)
 		}
 	}
+	v.signers = newSigners(v.table, o.Signatures, o.Agents)
 	return v
 }
 
@@ -122,6 +134,7 @@ type reason uint8
 
 const (
 	noCheck      reason = iota // the bot has no known ranges or names
+	unsigned                   // likewise, but it could sign its requests
 	noAddr                     // the client has no address
 	localAddr                  // the address is of this machine or a private network
 	inRanges                   // the address is published
@@ -141,6 +154,8 @@ func (v *Verifier) verify(b *Bot, addr netip.Addr, names Names) (fairshare.BotSt
 	c := v.checks[b]
 	ranges := c.ranges & index.known
 	switch {
+	case ranges == 0 && len(c.domains) == 0 && v.signers.signs[b.Name]:
+		return fairshare.Pending, unsigned
 	case ranges == 0 && len(c.domains) == 0:
 		return fairshare.Claimed, noCheck
 	case !addr.IsValid():

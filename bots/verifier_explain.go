@@ -46,6 +46,8 @@ func (v *Verifier) Explain(ctx context.Context, addr netip.Addr, userAgent strin
 	switch why {
 	case noCheck:
 		e.addStep("no ranges or names of %s are known to check the claim", b.Name)
+	case unsigned:
+		e.addStep("no ranges or names of %s are known to check the claim; only a signature proves it", b.Name)
 	case noAddr:
 		e.addStep("without an address the claim cannot be checked")
 	default:
@@ -63,6 +65,10 @@ func (v *Verifier) Explain(ctx context.Context, addr netip.Addr, userAgent strin
 		e.addStep("the list of %s may be incomplete, so an address outside of it proves nothing", b.Name)
 	case namesUnasked:
 		e.addStep("the host name of %s would decide (%s), but DNS lookups are off", addr, either(c.domains))
+	}
+	if agents := v.signers.of(b.Name); len(agents) > 0 && state != fairshare.Verified {
+		e.addStep("a signature of %s would prove it (Web Bot Auth); fairshare check --try verifies one in --header",
+			either(agents))
 	}
 	switch state {
 	case fairshare.Verified:

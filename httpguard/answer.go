@@ -170,6 +170,10 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 	if !isRobots && g.wantsVisitor(&vis.req, r, v) {
 		g.setVisitor(w.Header(), r, &vis.req, visitorChange{})
 	}
+	if bot := vis.req.Bot; g.CanSign != nil && !isRobots && bot.State != fairshare.NoBot &&
+		bot.State != fairshare.Verified && g.CanSign(bot) {
+		w.Header()["Accept-Signature"] = acceptSignature
+	}
 	answer := f.compose(vis, r, limits, retryAfter, page)
 	if g.Answer == nil || isRobots {
 		answer.send(w)
@@ -325,7 +329,10 @@ func (a *ownAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Values of headers, shared by all answers.
 var (
-	noStore      = []string{"no-store"}
+	noStore = []string{"no-store"}
+	// Web Bot Auth: a signature that names its agent and is for this site and a short time.
+	acceptSignature = []string{`sig1=("@authority" "signature-agent";key="sig1");created;expires;alg="ed25519";` +
+		`tag="web-bot-auth"`}
 	plainJSON    = []string{"application/json"}
 	contentTypes = [...][]string{textBody: {textType}, htmlBody: {"text/html; charset=utf-8"},
 		jsonBody: {"application/problem+json"}}

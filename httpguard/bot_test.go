@@ -4,8 +4,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/dunglas/httpsfv"
 
 	"fairshare"
 	"fairshare/httpguard"
@@ -80,5 +83,55 @@ func TestRulesSeeTheClient(t *testing.T) {
 	h.Replace(guard, httpguard.Options{Now: func() time.Time { return noon }})
 	if w := request(h, "GET", "/", "User-Agent", "crawler/1"); w.Code != 403 {
 		t.Errorf("without Bot: %d", w.Code)
+	}
+}
+
+// A request with a signature is identified by it, unless its address proves nothing. Only
+// refusals of bots that could sign ask for a signature.
+func TestSignedBots(t *testing.T) {
+	guard := newGuard(t,
+		fairshare.Rule{Name: "crawlers", Match: fairshare.Match{Bot: []string{"verified"}}, Action: fairshare.Allow},
+		fairshare.Rule{Name: "all", Action: fairshare.Block})
+	opts := atNoon(nil)
+	opts.Bot = byAgent
+	calls := 0
+	opts.SignedBot = func(r *http.Request, _ netip.Addr, claimed fairshare.Bot) fairshare.Bot {
+		calls++
+		if r.Header.Get("Signature") == "good" {
+			return fairshare.Bot{Name: "crawler", State: fairshare.Verified}
+		}
+		return claimed
+	}
+	opts.CanSign = func(b fairshare.Bot) bool { return b.Name == "crawler" }
+	client := httpguard.Client{Addr: netip.MustParseAddr("192.0.2.9")}
+	opts.Client = func(*http.Request) httpguard.Client { return client }
+	h := httpguard.New(guard, opts, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, c := range []struct {
+		name   string
+		header []string
+		status int
+		accept bool // Accept-Signature
+		calls  int
+	}{
+		{"signed", []string{"Signature-Input", "x", "Signature", "good"}, 200, false, 1},
+		{"a signature alone", []string{"Signature", "good"}, 403, false, 0},
+		{"a wrong one", []string{"Signature-Input", "x", "Signature", "bad", "User-Agent", "crawler/1"}, 403, true, 1},
+		{"a bot, unsigned", []string{"User-Agent", "crawler/1"}, 403, true, 0},
+		{"nobody known", nil, 403, false, 0},
+	} {
+		calls = 0
+		w := request(h, "GET", "/", c.header...)
+		accept := w.Header().Get("Accept-Signature")
+		if w.Code != c.status || (accept != "") != c.accept || calls != c.calls {
+			t.Errorf("%s: %d %q after %d calls", c.name, w.Code, accept, calls)
+		}
+		if list, err := httpsfv.UnmarshalDictionary(w.Header()["Accept-Signature"]); c.accept &&
+			(err != nil || !slices.Equal(list.Names(), []string{"sig1"})) {
+			t.Errorf("%s: %q, %v", c.name, accept, err)
+		}
+	}
+	client.Via = netip.MustParseAddr("127.0.0.1")
+	if w := request(h, "GET", "/", "Signature-Input", "x", "Signature", "good"); w.Code != 403 {
+		t.Errorf("behind a proxy that is not named: %d", w.Code)
 	}
 }

@@ -187,7 +187,11 @@ func (g *generation) fill(req *fairshare.Request, r *http.Request) {
 		req.Values = g.Values(r)
 	}
 	if g.Bot != nil {
-		req.SetBot(g.Bot(req.Addr, req.UserAgent))
+		bot := g.Bot(req.Addr, req.UserAgent)
+		if g.SignedBot != nil && len(r.Header["Signature-Input"]) > 0 {
+			bot = g.SignedBot(r, req.Addr, bot)
+		}
+		req.SetBot(bot)
 	}
 	req.Owner = fairshare.Owner{}
 	if g.Owner != nil && req.Addr.IsValid() {

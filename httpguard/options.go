@@ -25,6 +25,16 @@ type Options struct {
 	// client is a bot.
 	Bot func(addr netip.Addr, userAgent string) fairshare.Bot
 
+	// SignedBot identifies the bot of a request that has a header Signature-Input, by its
+	// signature. claimed is the result of Bot. It must return at once. nil means that
+	// signatures prove nothing.
+	SignedBot func(r *http.Request, addr netip.Addr, claimed fairshare.Bot) fairshare.Bot
+
+	// CanSign reports whether a signature can prove a bot. Then refusals of clients that
+	// claim to be it without proof ask for one (Accept-Signature, RFC 9421 §5). nil means
+	// that none can.
+	CanSign func(fairshare.Bot) bool
+
 	// Owner returns who owns an address, for rules that match or count by the
 	// number of an autonomous system; see package asn. It must return at once. nil
 	// means that no owner is known.

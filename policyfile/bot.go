@@ -1,12 +1,14 @@
 package policyfile
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"fairshare"
+	"fairshare/botauth"
 	"fairshare/internal/prose"
 )
 
@@ -14,10 +16,25 @@ import (
 type Bots struct {
 	Table   string        // file, see File.ResolvePath; "" means the built-in table
 	Refresh time.Duration // how often published ranges are fetched, or NeverRefresh; 0 means the default
+
+	// Agents are signers of requests (Web Bot Auth) by their host, as
+	// botauth.NormalAgent returns it. They are in addition to those of the table.
+	Agents map[string]BotAgent
 }
 
 // NeverRefresh is a Bots.Refresh: the ranges that are part of the program stay in use.
 const NeverRefresh time.Duration = -1
+
+// A BotAgent says which bot a signature of an agent proves.
+type BotAgent struct {
+	Bot  string // its name, of the table or a new one
+	Keys string // file with its keys, see File.ResolvePath; "" means that they are fetched from its host
+}
+
+// maxAgents is the largest number of agents of one policy.
+const maxAgents = 50
+
+const agentsExample = "{agent.example: {bot: examplebot}}"
 
 // Bounds of refresh: operators publish new ranges every few days.
 const (
@@ -85,6 +102,81 @@ func botsKeys() []key[Bots] {
 			}
 			b.Refresh = r.duration(n, "refresh", minRefresh, maxRefresh)
 		}},
+		{"agents", readBotAgents},
+	}
+}
+
+func botAgentKeys() []key[BotAgent] {
+	return []key[BotAgent]{
+		{"bot", func(r *reader, n *node, a *BotAgent) { a.Bot = r.agentBot(n) }},
+		{"keys", func(r *reader, n *node, a *BotAgent) { a.Keys = r.fileName(n, "keys", "") }},
+	}
+}
+
+func readBotAgents(r *reader, n *node, b *Bots) {
+	if n.kind != mapNode || len(n.entries) == 0 {
+		r.fault(n, "agents: "+agentsExample, "bots: agents: a map of hosts and bots is needed, not %s", n.describe())
+		return
+	}
+	b.Agents = map[string]BotAgent{}
+	for i, e := range n.entries {
+		name := e.key.text
+		if i == maxAgents {
+			r.fault(e.key, "", "bots: more than %d agents", maxAgents)
+			return
+		}
+		agent, ok := botauth.NormalAgent(name)
+		if !ok {
+			hint := "agents: " + agentsExample
+			if rest, found := strings.CutPrefix(strings.ToLower(name), "https://"); found {
+				if host, ok := botauth.NormalAgent(strings.TrimRight(rest, "/")); ok {
+					hint = host + ": {bot: NAME}"
+				}
+			}
+			r.fault(e.key, hint, "agents: the host of an agent is needed, such as agent.example, not %s", quote(name))
+			continue
+		}
+		if _, twice := b.Agents[agent]; twice {
+			r.fault(e.key, "", "the agent %s is listed twice", quote(agent))
+			continue
+		}
+		var a BotAgent
+		if got := readMap(r, e.value, name, "{bot: examplebot}", botAgentKeys(), &a); got != nil && !got.has("bot") {
+			r.missing(e.value, name+": {bot: NAME}", "agents: the name of the bot is needed that signatures of %s prove",
+				quote(name))
+		}
+		b.Agents[agent] = a
+	}
+}
+
+// agentBot reads the name of a bot, of the table or a new one.
+func (r *reader) agentBot(n *node) string {
+	s, ok := r.text(n, "bot")
+	if !ok {
+		return ""
+	}
+	name := strings.ToLower(s)
+	if !botName(name) || strings.Contains(name, " ") || slices.Contains(states, name) {
+		r.fault(n, "bot: examplebot", "bot: a name of 1 to %d characters of a-z, 0-9, \".\", \"-\" and \"_\" is needed, not %s",
+			maxBotName, quote(s))
+		return ""
+	}
+	return name
+}
+
+func (a BotAgent) description(host string) string {
+	from := "https://" + host + botauth.DirectoryPath
+	if a.Keys != "" {
+		from = a.Keys
+	}
+	return fmt.Sprintf("agents: a signature of %s proves that a client is %s; its keys come from %s.", host, a.Bot, from)
+}
+
+// warnAgents warns of agents whose signatures never count.
+func (r *reader) warnAgents() {
+	if len(r.file.Bots.Agents) > 0 && len(r.file.Hosts) == 0 {
+		r.warn(firstNode(find(find(r.root, "bots"), "agents")), "hosts: [the names of your site]",
+			"agents: signatures of bots count only for hosts that the policy names, and it has no hosts")
 	}
 }
 
@@ -139,6 +231,13 @@ func (r *reader) loadBots(at *node) {
 		return
 	}
 	r.bots, r.operators = botTable{}, botTable{}
+	for _, a := range r.file.Bots.Agents {
+		if known := slices.IndexFunc(list, func(b BotName) bool { return b.Name == a.Bot }); known >= 0 {
+			list[known].Checked = true
+		} else if a.Bot != "" {
+			list = append(list, BotName{Name: a.Bot, Categories: []string{"other"}, Checked: true})
+		}
+	}
 	for _, b := range list {
 		search := !b.UserTriggered && slices.Contains(b.Categories, "search")
 		if b.Operator != "" {

@@ -40,7 +40,8 @@ func TestReferenceIsCompleteAndItsExamplesParse(t *testing.T) {
 	for what, keys := range map[string][]string{
 		"the file": names(topKeys()), "clients": names(clientKeys()), "a rule": names(ruleKeys()),
 		"match": names(matchKeys()),
-		"limit": names(limitKeys()), "a list": names(listKeys()), "bots": names(botsKeys()), "dns": names(dnsKeys()),
+		"limit": names(limitKeys()), "a list": names(listKeys()), "bots": names(botsKeys()),
+		"an agent of bots": names(botAgentKeys()), "dns": names(dnsKeys()),
 		"a DNS list": names(dnsListKeys()), "sessions": names(sessionKeys()), "registry": names(registryKeys()),
 		"listed":   names(listingKeys()),
 		"upstream": names(upstreamKeys()), "the upstream's cpu": names(upstreamCPUKeys()),

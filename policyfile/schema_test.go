@@ -65,6 +65,7 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"journal", names(journalKeys()), journal},
 		{"bounds", names(boundsKeys()), bounds},
 		{"bots", names(botsKeys()), bots},
+		{"an agent of bots", names(botAgentKeys()), schema.Defs["botagent"]},
 		{"dns", names(dnsKeys()), dns},
 		{"asn", names(asnKeys()), owners},
 		{"a DNS list", names(dnsListKeys()), schema.Defs["dnslist"]},

@@ -28,6 +28,9 @@ func (f *File) Settings() []string {
 			fmt.Sprintf("upstream: it reports the cost of a request in %s, %s at most; clients do not see it.",
 				c.Header, prose.Plural(c.Max, "unit")))
 	}
+	for _, host := range slices.Sorted(maps.Keys(f.Bots.Agents)) {
+		lines = append(lines, f.Bots.Agents[host].description(host))
+	}
 	switch {
 	case f.NoShare:
 		lines = append(lines, "share: none: requests do not wait for the upstream.")

@@ -41,6 +41,7 @@ func (r *reader) warnings() {
 	r.warnAbandon()
 	r.warnSources()
 	r.warnDNS()
+	r.warnAgents()
 	r.warnSessions()
 	r.warnUpstream()
 	r.warnShare()

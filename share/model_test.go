@@ -24,11 +24,13 @@ type model struct {
 	running      []*modelRequest // in order of their next charge
 	order        int
 	waited       int64 // when a request last waited
+	workers      int
 }
 
 type modelNode struct {
-	cost float64 // of a class: mean of its last requests
-	came int64   // of a class: when a request last arrived
+	cost float64    // of a class: mean of its last requests
+	ends []modelEnd // of a class: its requests of unknown pages
+	came int64      // of a class: when a request last arrived
 
 	arrivals []*modelNode // of a class: units and visitors that wait, the longest wait first
 	inOrder  *modelNode
@@ -48,7 +50,13 @@ type modelNode struct {
 	order                int
 }
 
+type modelEnd struct {
+	at   int64
+	cost float64
+}
+
 type modelRequest struct {
+	known    bool // its page
 	id       int
 	path     []*modelNode // from the client up to the root's child; nil while it is calm
 	claim    *Claim
@@ -172,9 +180,9 @@ func (m *model) path(c *Claim) (path []*modelNode) {
 	return path
 }
 
-func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
+func (m *model) arrive(id int, c *Claim, known bool, now int64) *modelRequest {
 	m.pass(now)
-	r := &modelRequest{id: id, factor: c.cost, claim: c}
+	r := &modelRequest{id: id, factor: c.cost, claim: c, known: known}
 	if m.isCalm() {
 		m.classes[c.class].came = m.now
 		r.state, r.began, r.due = inside, m.now, m.now+125e6
@@ -202,7 +210,7 @@ func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
 	atOnce := false
 	m.classes[c.class].came = m.now
 	if waiting, _ := m.count(m.root, waits); waiting == 0 && len(m.running) < m.slots &&
-		!m.held(m.classes[c.class]) {
+		!m.held(m.classes[c.class], !known) {
 		atOnce = true
 	} else {
 		m.order++
@@ -308,14 +316,15 @@ func (m *model) dispatch() {
 			return
 		}
 		class := m.class()
-		if m.held(class) {
+		if m.held(class, m.unknown(class)) {
 			next := class
 			for i := 0; class == next; i++ {
 				if m.classes[i] == next {
 					return
 				}
-				if waiting, _ := m.count(m.classes[i], waits); waiting > 0 && !m.held(m.classes[i]) {
-					class = m.classes[i]
+				older := m.classes[i]
+				if waiting, _ := m.count(older, waits); waiting > 0 && !m.held(older, m.unknown(older)) {
+					class = older
 				}
 			}
 		}
@@ -353,18 +362,41 @@ func (m *model) leaveArrivals() {
 	}
 }
 
+// unknown reports whether a request of an unknown page waits in a class.
+func (m *model) unknown(class *modelNode) bool {
+	return slices.ContainsFunc(m.requests, func(r *modelRequest) bool {
+		return r.state == waits && !r.known && r.below(class)
+	})
+}
+
 // held reports whether a class must leave the free slots to older ones.
-func (m *model) held(class *modelNode) bool {
+func (m *model) held(class *modelNode, unknown bool) bool {
 	i, cheap, used := slices.Index(m.classes[:], class), false, 0
+	cost := class.cost
+	if unknown {
+		n, sum := 0.0, 0.0
+		for _, end := range class.ends {
+			part := math.Exp2(-float64(m.now-end.at) / 1e9)
+			n, sum = n+part, sum+part*end.cost
+		}
+		if n < 8 {
+			sum = math.Inf(1)
+		}
+		cost = max(cost, sum/n)
+	}
 	for _, older := range m.classes[:i] {
 		cheap = cheap || older.came > 0 && m.now-older.came < 2e9 &&
-			older.cost > 0 && class.cost > 4*older.cost
+			older.cost > 0 && cost > 4*older.cost
 	}
 	for _, newer := range m.classes[i:] {
 		inside, _ := m.count(newer, inside)
 		used += inside
 	}
-	return cheap && m.slots >= 4 && used >= m.slots-1
+	slots := m.slots
+	if m.workers > 0 {
+		slots = min(slots, m.workers)
+	}
+	return cheap && slots >= 4 && used >= slots-1
 }
 
 // class returns the class that is next.
@@ -462,6 +494,10 @@ func (m *model) done(r *modelRequest, now int64) {
 		class.cost = cost
 	} else {
 		class.cost += (cost - class.cost) / 8
+	}
+	if !r.known {
+		class := m.classes[r.claim.class]
+		class.ends = append(class.ends, modelEnd{m.now, cost})
 	}
 	for i, n := range append(slices.Clone(r.path), m.root) {
 		if n != m.root {
@@ -610,7 +646,7 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 	if arrivals != 0 {
 		t.Fatalf("%d too many wait in order of arrival", arrivals)
 	}
-	if s.waiting > s.queue || s.waiting > 0 && s.inside < s.slots && !s.held(s.class()) {
+	if s.waiting > s.queue || s.waiting > 0 && s.inside < s.slots && !s.held(s.class(), s.class().unknown > 0) {
 		t.Fatalf("%d wait of at most %d, %d are inside of %d", s.waiting, s.queue, s.inside, s.slots)
 	}
 	listed := 0
@@ -640,6 +676,8 @@ func TestSchedulerMatchesModel(t *testing.T) {
 		slots := rapid.IntRange(1, 5).Draw(t, "slots")
 		queue := rapid.IntRange(0, 12).Draw(t, "queue")
 		set := func() {
+			s.workers = rapid.IntRange(0, 5).Draw(t, "workers")
+			m.workers = s.workers
 			s.set(slots, queue, false, now)
 			m.slots, m.queue = slots, queue
 			m.pass(now)
@@ -687,9 +725,9 @@ func TestSchedulerMatchesModel(t *testing.T) {
 				if network == 1 {
 					c.weight = []float64{4, 0.5}[addr%2]
 				}
-				turn := &Turn{}
+				turn := &Turn{knownPage: rapid.Bool().Draw(t, "known page")}
 				s.arrive(turn, c, now)
-				all = append(all, both{turn, m.arrive(len(all), c, now)})
+				all = append(all, both{turn, m.arrive(len(all), c, turn.knownPage, now)})
 			case what < 14:
 				if b, ok := pick(t, inside); ok {
 					s.done(b.turn, now)

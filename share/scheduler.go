@@ -27,9 +27,10 @@ import (
 // While it is calm, requests get their turns without nodes: they harm nobody, so they are not charged.
 // Those that are still in progress when the calm ends are charged for all that they have taken.
 type scheduler struct {
-	slots int
-	queue int
-	dry   bool // no request waits
+	slots   int
+	workers int // of the slots: see held; 0: all
+	queue   int
+	dry     bool // no request waits
 
 	now     int64
 	root    node
@@ -70,6 +71,8 @@ type class struct {
 	listings uint64
 	came     int64   // when a request last arrived
 	cost     float64 // mean ns of its last requests; 0: not known
+	unknown  int     // requests of unknown pages that wait
+	strange  strange // those that have ended
 	inOrder  *node   // the last turn went to this first of arrivals; nil: it did not go by arrival
 }
 
@@ -82,9 +85,38 @@ const (
 	keepFrom     = 4     // slots: see held
 	keepFor      = 2e9   // ns since the last request of an older class
 	expensive    = 4     // times the cost of its requests
+	strangeHalf  = 1e9   // ns: half-life of strange,
+	strangeLeast = 8     // and fewest requests that it describes
 	recentStep   = 1e9   // ns
 	recentHalf   = 10e9  // ns: half-life of recent
 )
+
+// strange describes the recent requests of pages whose cost was unknown when they arrived.
+type strange struct {
+	n, ns float64 // number and sum of their costs, halved after each strangeHalf
+	at    int64
+}
+
+func (s *strange) fade(now int64) {
+	if passed := now - s.at; passed > 0 {
+		left := math.Exp2(-float64(passed) / strangeHalf)
+		s.n, s.ns, s.at = s.n*left, s.ns*left, now
+	}
+}
+
+func (s *strange) add(cost float64, now int64) {
+	s.fade(now)
+	s.n++
+	s.ns += cost
+}
+
+// cost returns the mean ns, or +Inf if there were too few requests.
+func (s *strange) cost(now int64) float64 {
+	if s.fade(now); s.n < strangeLeast {
+		return math.Inf(1)
+	}
+	return s.ns / s.n
+}
 
 func newScheduler() *scheduler {
 	s := &scheduler{nodes: map[uint64]*node{}, waited: -1}
@@ -131,7 +163,7 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 		}
 	}
 	s.classes[c.class].came = s.now
-	atOnce := s.dry || s.waiting == 0 && s.inside < s.slots && !s.held(&s.classes[c.class])
+	atOnce := s.dry || s.waiting == 0 && s.inside < s.slots && !s.held(&s.classes[c.class], !t.knownPage)
 	s.classes[c.class].arrive(leaf, c, !atOnce, s.now)
 	if atOnce {
 		for n := leaf; n != &s.root; n = n.parent {
@@ -181,10 +213,13 @@ func (s *scheduler) endCalm() {
 func (s *scheduler) done(t *Turn, now int64) {
 	s.pass(now)
 	cost, of := float64(s.now-t.began), meanOf
-	if c := &s.classes[t.class]; c.cost == 0 {
+	c := &s.classes[t.class]
+	if c.cost == 0 {
 		c.cost = cost
-	} else {
-		c.cost += (cost - c.cost) / meanOf
+	}
+	c.cost += (cost - c.cost) / meanOf
+	if !t.knownPage {
+		c.strange.add(cost, s.now)
 	}
 	for n := t.leaf; n != nil && n != &s.root; n = n.parent {
 		n.charge((cost-t.charged)*t.factor, s.now)
@@ -266,7 +301,7 @@ func (s *scheduler) pass(now int64) {
 func (s *scheduler) dispatch() {
 	for s.waiting > 0 && (s.dry || s.inside < s.slots) {
 		c := s.class()
-		if !s.dry && s.held(c) {
+		if !s.dry && s.held(c, c.unknown > 0) {
 			if c = s.older(c); c == nil {
 				return
 			}
@@ -413,9 +448,13 @@ func (s *scheduler) class() *class {
 
 // held reports whether a class must leave the free slots to older ones. If its requests are expensive,
 // and clients of an older class come with cheap ones, it and the newer classes may use at most seven
-// eighths of the slots. A turn is never taken back, so cheap requests would wait for an expensive one
-// to end.
-func (s *scheduler) held(c *class) bool {
+// eighths of the workers. A turn is never taken back, so cheap requests would wait for an expensive one
+// to end. Requests of an unknown page count as expensive until several of the class have ended.
+func (s *scheduler) held(c *class, unknown bool) bool {
+	cost := c.cost
+	if unknown {
+		cost = max(cost, c.strange.cost(s.now))
+	}
 	used, cheap := c.inside, false
 	for i := range s.classes {
 		older := &s.classes[i]
@@ -426,9 +465,13 @@ func (s *scheduler) held(c *class) bool {
 			break
 		}
 		cheap = cheap || older.came > 0 && s.now-older.came < keepFor &&
-			older.cost > 0 && c.cost > expensive*older.cost
+			older.cost > 0 && cost > expensive*older.cost
 	}
-	return cheap && s.slots >= keepFrom && used >= s.slots-max(s.slots/8, 1)
+	slots := s.slots
+	if s.workers > 0 {
+		slots = min(slots, s.workers)
+	}
+	return cheap && slots >= keepFrom && used >= slots-max(slots/8, 1)
 }
 
 // older returns the oldest class older than next that has waiting requests and is not held; nil if
@@ -439,7 +482,7 @@ func (s *scheduler) older(next *class) *class {
 		if c == next {
 			break
 		}
-		if c.waiting > 0 && !s.held(c) {
+		if c.waiting > 0 && !s.held(c, c.unknown > 0) {
 			return c
 		}
 	}
@@ -652,6 +695,9 @@ func (s *scheduler) forget(n *node) {
 // append adds a request to the end of its client's queue.
 func (s *scheduler) append(t *Turn) {
 	n := t.leaf
+	if !t.knownPage {
+		s.classes[t.class].unknown++
+	}
 	t.prev, t.next = n.tail, nil
 	if n.tail != nil {
 		n.tail.next = t
@@ -664,6 +710,9 @@ func (s *scheduler) append(t *Turn) {
 // remove takes a request out of its client's queue.
 func (s *scheduler) remove(t *Turn) {
 	n := t.leaf
+	if !t.knownPage {
+		s.classes[t.class].unknown--
+	}
 	if t.prev != nil {
 		t.prev.next = t.next
 	} else {

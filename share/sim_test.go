@@ -168,7 +168,7 @@ func (sim *simulation) run(long time.Duration, callers ...*caller) {
 		e.do()
 		sim.settle()
 		sim.largest = max(sim.largest, len(sim.s.nodes))
-		if sim.s.waiting > 0 && sim.s.inside < sim.s.slots-max(sim.s.slots/8, 1) {
+		if sim.s.waiting > 0 && sim.s.inside < sim.s.slots-max(sim.s.slots/8, 1) && sim.s.workers == 0 {
 			sim.t.Fatalf("%d wait, and %d of %d slots are in use", sim.s.waiting, sim.s.inside, sim.s.slots)
 		}
 	}
@@ -211,6 +211,9 @@ func (sim *simulation) sendOr(c *caller, over, away func(), most time.Duration) 
 	}
 	if most > 0 {
 		wait = min(wait, most)
+	}
+	if sim.found != nil {
+		t.knownPage = sim.found.Knows(c.path)
 	}
 	sim.s.arrive(t, claim, sim.now)
 	if t.state == inside {
@@ -271,7 +274,7 @@ func (sim *simulation) begun(t *Turn) {
 				Inside: t.insideThen, Waiting: sim.s.waited >= t.began,
 				Known: c.class <= settled, Seen: c.class <= seenBefore,
 			})
-			sim.s.slots = sim.found.Slots()
+			sim.s.slots, sim.s.workers = sim.found.Slots(), sim.found.Workers()
 		}
 		sim.s.done(t, sim.now)
 		c.served++

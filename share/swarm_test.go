@@ -141,41 +141,48 @@ func TestCookiesInASwarm(t *testing.T) {
 	}
 }
 
-// A fleet that never comes back requests pages that are ten times as expensive as those of readers. With
-// a capacity that must be found, the readers' p99 after the first second is about four times that without
-// the fleet: in the mean of several runs, which differ much.
+// A fleet that never comes back requests pages that are ten times as expensive as those of readers, and
+// that nobody has requested before. With a capacity that must be found, the readers' p99 is at most four
+// times that without the fleet, in the mean of several runs, which differ much. A swarm before it makes
+// no difference.
 func TestExpensiveFleetAndAFoundCapacity(t *testing.T) {
 	const runs = 12
-	mean := 0.0
-	for seed := range uint64(runs) {
-		sim := newSimulation(t, 0, 1024)
-		sim.rand = rand.New(rand.NewPCG(seed, 2))
-		sim.found, sim.workers = capacity.New(capacity.Options{}), 8
-		sim.s.set(sim.found.Slots(), 1024, false, 0)
-		readers := polite(20)
-		for _, c := range readers {
-			c.ages, c.poisson, c.path = true, true, 1
-		}
-		sim.run(30*time.Second, readers...)
-		quiet := quantile(together(readers).latency, 0.99)
-		sim.after(time.Second, func() {
+	for _, swarmed := range []bool{false, true} {
+		mean := 0.0
+		for seed := range uint64(runs) {
+			sim := newSimulation(t, 0, 1024)
+			sim.rand = rand.New(rand.NewPCG(seed, 2))
+			sim.found, sim.workers = capacity.New(capacity.Options{}), 8
+			sim.s.set(sim.found.Slots(), 1024, false, 0)
+			readers := polite(20)
+			for _, c := range readers {
+				c.ages, c.poisson, c.path = true, true, 1
+			}
+			fleet := func(cost time.Duration, path uint64) *caller {
+				return &caller{open: 400, fresh: true, networks: 2000, class: newest, costs: about(cost), path: path}
+			}
+			sim.run(30*time.Second, readers...)
+			quiet := quantile(together(readers).latency, 0.99)
+			if swarmed {
+				sim.run(30*time.Second, append(readers, fleet(20*ms, 1))...)
+				sim.run(3*time.Second, readers...)
+			}
 			for _, c := range readers {
 				c.latency = nil
 			}
-		})
-		sim.busy = 0
-		sim.run(30*time.Second, append(readers, &caller{open: 400, fresh: true, networks: 2000, class: newest,
-			costs: about(200 * ms), path: 2})...)
-		answered(t, readers)
-		p99, busy := quantile(together(readers).latency, 0.99), sim.busy/8/float64(30*time.Second)
-		mean += float64(p99) / float64(quiet) / runs
-		t.Logf("p99 %v, quiet %v, the upstream is busy %.0f%% of the time", p99, quiet, 100*busy)
-		if p99 > 6*quiet || busy < 0.8 {
-			t.Errorf("p99 %v, quiet %v, the upstream is busy %.0f%% of the time", p99, quiet, 100*busy)
+			sim.busy = 0
+			sim.run(15*time.Second, append(readers, fleet(200*ms, 2))...)
+			answered(t, readers)
+			p99, busy := quantile(together(readers).latency, 0.99), sim.busy/8/float64(15*time.Second)
+			mean += float64(p99) / float64(quiet) / runs
+			t.Logf("swarm before: %v; p99 %v, quiet %v; busy %.0f%% of the time", swarmed, p99, quiet, 100*busy)
+			if p99 > 8*quiet || busy < 0.7 {
+				t.Errorf("swarm before: %v; p99 %v, quiet %v; busy %.0f%% of the time", swarmed, p99, quiet, 100*busy)
+			}
 		}
-	}
-	if mean > 4.2 {
-		t.Errorf("p99 %.2f times the quiet p99, in the mean", mean)
+		if mean > 4 {
+			t.Errorf("swarm before: %v; p99 %.2f times the quiet p99, in the mean", swarmed, mean)
+		}
 	}
 }
 

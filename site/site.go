@@ -53,9 +53,9 @@ type Options struct {
 	Logger *slog.Logger
 
 	// Guard has further options of the middleware, such as ThreadCPU and Refused.
-	// Client, Bot, Lookups, Override, Contact, Share, Visitors, Members, Secure,
-	// ReferenceKey, FailOpen, Now and Wall are set by the policy file and have to be
-	// zero.
+	// Client, Bot, SignedBot, CanSign, Lookups, Override, Contact, Share, Visitors,
+	// Members, Secure, ReferenceKey, FailOpen, Now and Wall are set by the policy file
+	// and have to be zero.
 	Guard httpguard.Options
 }
 
@@ -261,7 +261,8 @@ func reservedField(o *httpguard.Options) string {
 		name string
 		set  bool
 	}{
-		{"Client", o.Client != nil}, {"Bot", o.Bot != nil}, {"Lookups", o.Lookups != nil},
+		{"Client", o.Client != nil}, {"Bot", o.Bot != nil}, {"SignedBot", o.SignedBot != nil},
+		{"CanSign", o.CanSign != nil}, {"Lookups", o.Lookups != nil},
 		{"Override", o.Override != nil}, {"Contact", o.Contact != ""}, {"Share", o.Share != nil},
 		{"ReferenceKey", o.ReferenceKey != nil}, {"FailOpen", o.FailOpen}, {"Now", o.Now != nil},
 		{"Wall", o.Wall != nil}, {"Visitors", o.Visitors != nil}, {"Members", o.Members != nil},
@@ -284,7 +285,7 @@ func withoutEffect(file *policyfile.File) (names []string) {
 		{"listen", file.Listen != ""},
 		{"tls", file.TLS != nil},
 		{"h2c", file.H2C},
-		{"hosts", file.Hosts != nil},
+		{"hosts (except for signatures of bots)", file.Hosts != nil},
 		{"bounds", file.Bounds != policyfile.Bounds{}},
 		{"grace", file.Grace != 0},
 		{"journal", file.Journal.File != ""},

@@ -52,6 +52,7 @@ type bot struct {
 	Ranges        []string `json:"ranges,omitempty"`
 	Domains       []string `json:"domains,omitempty"`
 	Networks      []string `json:"networks,omitempty"`
+	Signers       []string `json:"signature_agents,omitempty"`
 }
 
 // An ownBot is one of our bots. With AfterLists it gets only the patterns that no

@@ -6,18 +6,21 @@ import (
 	"os/signal"
 	"syscall"
 
+	"fairshare/internal/admin"
 	"fairshare/internal/cli"
 	"fairshare/internal/serve"
 )
 
 type serveCmd struct {
-	Policy   string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy is used."`
-	Listen   string `placeholder:"ADDR" help:"Address to listen on, such as 127.0.0.1:8080, :80 or unix:/run/fairshare.sock; otherwise the policy file's, or 127.0.0.1:8080."`
-	Upstream string `placeholder:"URL" help:"The site to protect, such as http://127.0.0.1:3000; otherwise the policy file's."`
-	Behind   string `placeholder:"NAME" help:"The proxy in front: ${behind}; sets the trusted proxies and their header."`
-	State    string `placeholder:"DIR" help:"Folder for the registry, counters and copies of lists; otherwise systemd's, or one in the home directory."`
-	Registry string `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
-	DryRun   bool   `help:"Let every request pass, and report which would have been refused."`
+	Policy         string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy is used."`
+	Listen         string `placeholder:"ADDR" help:"Address to listen on, such as 127.0.0.1:8080, :80 or unix:/run/fairshare.sock; otherwise the policy file's, or 127.0.0.1:8080."`
+	Upstream       string `placeholder:"URL" help:"The site to protect, such as http://127.0.0.1:3000; otherwise the policy file's."`
+	Behind         string `placeholder:"NAME" help:"The proxy in front: ${behind}; sets the trusted proxies and their header."`
+	State          string `placeholder:"DIR" help:"Folder for the registry, counters and copies of lists; otherwise systemd's, or one in the home directory."`
+	Registry       string `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
+	Admin          string `placeholder:"ADDR" help:"Address for operators and their tools: /metrics for Prometheus, /healthz, /readyz; a loopback address or a Unix socket, others need a token."`
+	AdminTokenFile string `placeholder:"FILE" help:"File with the token that /metrics needs (Authorization: Bearer TOKEN)."`
+	DryRun         bool   `help:"Let every request pass, and report which would have been refused."`
 }
 
 func (c *serveCmd) Help() string {
@@ -40,6 +43,7 @@ func (c *serveCmd) Run(env *cli.Environment) error {
 		Flags: serve.Flags{Policy: c.Policy, Listen: c.Listen, Upstream: c.Upstream, Behind: c.Behind,
 			DryRun: c.DryRun},
 		State: c.State, NoRegistry: c.Registry == "none",
-		Now: env.Clock(), Stderr: env.Stderr, Reload: hangups, StopNow: env.StopNow,
+		Admin: admin.Options{Addr: c.Admin, TokenFile: c.AdminTokenFile},
+		Now:   env.Clock(), Stderr: env.Stderr, Reload: hangups, StopNow: env.StopNow,
 	})
 }

@@ -33,6 +33,7 @@ type listedBot struct {
 	UserTriggered bool          `json:"user_triggered,omitempty"`
 	Ranges        []listedRange `json:"ranges,omitempty"`
 	Domains       []string      `json:"domains,omitempty"`
+	Signers       []string      `json:"signature_agents,omitempty"` // with whose keys it signs requests
 }
 
 // A listedRange is a set of published addresses that proves a bot.
@@ -103,7 +104,8 @@ func (l *BotList) holds(b *bots.Bot) bool {
 
 func newListedBot(b *bots.Bot, sets map[string]bots.RangeSet) listedBot {
 	entry := listedBot{Name: b.Name, Categories: b.Categories, Operator: b.OperatorName(), Purpose: b.Purpose,
-		URL: b.URL, UserTriggered: b.UserTriggered, Domains: b.Domains}
+		URL: b.URL, UserTriggered: b.UserTriggered, Domains: b.Domains,
+		Signers: b.Signers}
 	for _, name := range b.Ranges {
 		if s := sets[name]; s.Prefixes > 0 {
 			entry.Ranges = append(entry.Ranges, listedRange{name, s.Prefixes, s.At})
@@ -124,6 +126,9 @@ func (b *listedBot) proof() string {
 	}
 	if b.Domains != nil {
 		parts = append(parts, "DNS: "+strings.Join(b.Domains, " "))
+	}
+	if b.Signers != nil {
+		parts = append(parts, "signature: "+strings.Join(b.Signers, " "))
 	}
 	if parts == nil {
 		return "none"

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"fairshare"
+	"fairshare/botauth"
+	"fairshare/bots"
 	"fairshare/browser"
 	"fairshare/internal/amount"
 	"fairshare/internal/proxy"
@@ -22,7 +24,7 @@ import (
 // whether the upstream counts as busy.
 func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, busy bool) error {
 	file := p.File
-	req.SetBot(p.bots.Verifier.Look(req.Addr, req.UserAgent))
+	signature := p.setBot(ctx, req)
 	claimed := req.Browser != fairshare.NotBrowser
 	if req.Bot.State != fairshare.NoBot && req.Browser != fairshare.BrowserLikely { // --browser says likely, no header
 		req.Browser = fairshare.NotBrowser
@@ -52,6 +54,9 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, 
 	client := fairshare.PrefixID(netip.PrefixFrom(req.Addr, req.Addr.BitLen()))
 	client.Via = req.Via
 	fmt.Fprintf(w, "%s %s from %s:\n", req.Method, req.Path, client)
+	for _, step := range signature {
+		fmt.Fprintf(w, "signature: %s\n", step)
+	}
 	if file.UsesBrowsers() && req.Browser != fairshare.NotBrowser {
 		fmt.Fprintf(w, "browser: %s\n", browserText(req))
 	} else if file.UsesBrowsers() && claimed {
@@ -69,6 +74,26 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, 
 		fmt.Fprintf(w, "the DNS was not asked about %s: conditions that need its answer do not match here\n", req.Addr)
 	}
 	return guard.Settle(ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
+}
+
+// setBot sets the bot of a request. If the request has a signature, it returns what the
+// signature shows, and waits for the keys of its agent.
+func (p *Policy) setBot(ctx context.Context, req *fairshare.Request) (signature []string) {
+	bot := p.bots.Verifier.Look(req.Addr, req.UserAgent)
+	defer func() { req.SetBot(bot) }()
+	header, _ := req.Header.(http.Header)
+	if len(header["Signature-Input"]) == 0 {
+		return nil
+	}
+	target := req.Path
+	if req.Query != "" {
+		target += "?" + req.Query
+	}
+	explained := bots.Explanation{Bot: bot}
+	p.bots.Verifier.ExplainSigned(ctx, &explained, &botauth.Request{Method: req.Method, Host: req.Host, Target: target,
+		Header: header}, req.Addr, req.Time)
+	bot = explained.Bot
+	return explained.Steps
 }
 
 // browserText says what shows that the client is a browser.

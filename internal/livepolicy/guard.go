@@ -2,12 +2,14 @@ package livepolicy
 
 import (
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"fairshare"
 	"fairshare/clientaddr"
 	"fairshare/httpguard"
 	"fairshare/internal/census"
+	"fairshare/internal/setup"
 )
 
 // GuardOptions returns the options of an [httpguard.Handler] for a runtime. The
@@ -17,6 +19,11 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 	opts := base
 	opts.Client = func(r *http.Request) httpguard.Client { return p.client(rt, r) }
 	opts.Bot = rt.Bots.Verifier.Look
+	opts.SignedBot = func(r *http.Request, addr netip.Addr, claimed fairshare.Bot) fairshare.Bot {
+		return rt.Bots.Verifier.LookSigned(setup.SignedRequest(r, rt.isSecure(r)), addr, claimed,
+			p.options.Clock.Wall(p.Now()))
+	}
+	opts.CanSign = func(bot fairshare.Bot) bool { return rt.Bots.Verifier.Signs(bot.Name) }
 	if rt.Owners != nil {
 		opts.Owner = rt.Owners.Owner
 	}

@@ -61,7 +61,8 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 	if rt.Clients, err = setup.NewResolver(file); err != nil {
 		return nil, err
 	}
-	rt.Bots, err = setup.NewBotIdentifier(file, setup.BotOptions{UseDNS: true, Log: p.options.Log, Previous: old.Bots})
+	rt.Bots, err = setup.NewBotIdentifier(file, setup.BotOptions{UseDNS: true, Log: p.options.Log, Previous: old.Bots,
+		Started: p.options.Clock.Wall(p.Now())})
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +94,7 @@ func (rt *Runtime) start(state string, log func(string)) {
 	var all sync.WaitGroup
 	all.Go(func() { rt.Lists.Run(ctx) })
 	all.Go(func() { rt.Owners.Run(ctx) })
+	all.Go(func() { rt.Bots.RunKeys(ctx) })
 	all.Go(func() {
 		if err := rt.Bots.RunRanges(ctx, state, log); err != nil {
 			log("bots: " + err.Error())

@@ -403,6 +403,11 @@ func (s *State) publishSettings(ctx context.Context, rt *Runtime) {
 	for b := range rt.Bots.Table.Bots {
 		names = append(names, b.Name)
 	}
+	for _, agent := range rt.File.Bots.Agents {
+		if rt.Bots.Table.Bot(agent.Bot) == nil {
+			names = append(names, agent.Bot)
+		}
+	}
 	owners := setup.OwnerFiles(rt.File)
 	for _, name := range append([]*string{&owners.Hosting}, pointers(owners.Tables)...) {
 		if absolute, err := filepath.Abs(*name); err == nil && *name != "" {

@@ -160,6 +160,9 @@ func (s *session) replayOptions() (replay.Options, error) {
 		Share:     file.Share != nil,
 		Allowance: amount.Allowance,
 	}
+	for _, agent := range file.Bots.Agents {
+		options.Signed = append(options.Signed, agent.Bot)
+	}
 	options.Browsers = file.UsesBrowsers()
 	if s.owners != nil {
 		options.Owner = s.owners.Owner

@@ -30,8 +30,9 @@ func Allow(env *cli.Environment, state string, opts AllowOptions) error {
 	if err != nil {
 		return err
 	}
-	if bot := bots.BuiltIn().Bot(id.Bot); bot != nil && (bot.UserTriggered || len(bot.Ranges)+len(bot.Domains) == 0) {
-		reason := "its addresses are not known"
+	if bot := bots.BuiltIn().Bot(id.Bot); bot != nil &&
+		(bot.UserTriggered || len(bot.Ranges)+len(bot.Domains)+len(bot.Signers) == 0) {
+		reason := "it cannot be verified"
 		if bot.UserTriggered {
 			reason = "anybody can have it fetch a page"
 		}

@@ -43,6 +43,12 @@ func newHosts(list []string) *hosts {
 // Config.Hosts: 400 if it is not a host, 421 if it is another host, else 200.
 func HostStatus(list []string, host string) int { return newHosts(list).status(host) }
 
+// HostTest returns a function that reports whether a host is one of Config.Hosts.
+func HostTest(list []string) func(host string) bool {
+	hosts := newHosts(list)
+	return func(host string) bool { return host != "" && hosts.status(host) == http.StatusOK }
+}
+
 // status returns the same. A request of HTTP/1.0 may have no host.
 func (h *hosts) status(host string) int {
 	name, ok := hostName(host)

@@ -48,6 +48,8 @@ type Options struct {
 	// Owner returns the owner of an address; nil means that no owner is known. It is called
 	// concurrently.
 	Owner func(netip.Addr) fairshare.Owner
+	// Signed names bots that are verified by signatures, which no log holds.
+	Signed []string
 	// Browsers looks for signs of browsers in the lines: a log holds user agents, referers and
 	// statuses.
 	Browsers bool

@@ -63,6 +63,14 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		}
 		add(l)
 	}
+	signed := func(names []string) {
+		for _, name := range names {
+			if slices.Contains(opts.Signed, name) {
+				add(requiredFact{fact: "signature", why: "a log does not hold the signatures of requests: " + name +
+					" is not verified by them"})
+			}
+		}
+	}
 	dns := func(fact string) {
 		if opts.Resolve == nil {
 			add(requiredFact{fact: fact, why: "only the DNS knows: --resolve asks it"})
@@ -111,6 +119,7 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		}
 		if m.TestsBots() {
 			bot()
+			signed(m.Bot)
 		}
 		if m.Hostname != nil {
 			dns("hostname")

@@ -57,8 +57,13 @@ func listen(addr string) (net.Listener, error) {
 	if handed != nil {
 		return inbound.Shared(handed), nil
 	}
+	return listenOn(addr, "--listen")
+}
+
+// listenOn listens on an address that flag gave. Its errors have hints.
+func listenOn(addr, flag string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
-		return listenUnix(path)
+		return listenUnix(path, flag)
 	}
 	l, err := inbound.Listen(addr)
 	hint := listenHint
@@ -67,7 +72,7 @@ func listen(addr string) (net.Listener, error) {
 		return l, nil
 	case errors.Is(err, syscall.EADDRINUSE):
 		err, hint = fmt.Errorf("%s is in use", addr),
-			"another program listens there (ss -ltnp shows which); stop it, or take another port with --listen"
+			"another program listens there (ss -ltnp shows which); stop it, or take another port with "+flag
 	case errors.Is(err, os.ErrPermission):
 		err, hint = fmt.Errorf("no permission to listen on %s", addr),
 			"ports below 1024 need a privilege: AmbientCapabilities=CAP_NET_BIND_SERVICE in systemd, or a port above"
@@ -81,10 +86,10 @@ func listen(addr string) (net.Listener, error) {
 
 // listenUnix creates a socket at path, and replaces one that is not in use. The
 // socket is removed when the listener is closed.
-func listenUnix(path string) (net.Listener, error) {
+func listenUnix(path, flag string) (net.Listener, error) {
 	if path == "" || path[0] == '@' {
 		return nil, cli.Hint(fmt.Errorf("%s%s does not name a file", unixPrefix, path),
-			"--listen unix:/run/fairshare.sock")
+			flag+" unix:/run/fairshare.sock")
 	}
 	l, err := net.Listen("unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -61,6 +62,9 @@ func (s *server) introduce() {
 	}
 	print("share: %s", rt.sharing())
 	print("state: %s", s.policy.DescribeState())
+	if s.admin != nil {
+		print("admin: %s: /metrics, /healthz, /readyz", addressText(s.admin.Addr(), false))
+	}
 	print("journal: %s; to load the policy again: kill -HUP %d", rt.journalTarget(), os.Getpid())
 	for _, warning := range s.warnings(rt) {
 		print("warning: %s", warning)
@@ -80,8 +84,11 @@ func (s *server) status() string {
 
 // address returns where the server listens, as a URL where it has one.
 func (s *server) address() string {
-	encrypted, unix := s.certs.Load() != nil, s.listener.Addr().Network() == "unix"
-	at := s.listener.Addr().String()
+	return addressText(s.listener.Addr(), s.certs.Load() != nil)
+}
+
+func addressText(addr net.Addr, encrypted bool) string {
+	at, unix := addr.String(), addr.Network() == "unix"
 	switch {
 	case unix && encrypted:
 		return unixPrefix + at + " (TLS)"

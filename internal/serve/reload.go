@@ -21,7 +21,11 @@ import (
 func (s *server) reload(ctx context.Context) {
 	s.manager.Reloading()
 	defer func() { s.manager.Ready(s.status()) }()
-	if err := setup.PrintFaults(s.journal, s.tryReload(ctx)); err != nil {
+	err := setup.PrintFaults(s.journal, s.tryReload(ctx))
+	if s.metrics != nil {
+		s.metrics.reloaded(err == nil)
+	}
+	if err != nil {
 		cli.PrintError(s.journal, err)
 		s.printf("SIGHUP: nothing has changed; the old policy stays in force")
 	}

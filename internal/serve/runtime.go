@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 
@@ -115,12 +116,21 @@ func hostsJudged(p *fairshare.Policy) bool {
 }
 
 func (s *server) guardOptions(rt *runtime) httpguard.Options {
-	return s.policy.GuardOptions(rt.Runtime, httpguard.Options{
+	base := httpguard.Options{
 		HandlerAwaits:     true,
 		Meter:             rt.meter.asMeter(),
 		HandlerReportsCPU: metric(&rt.File.UpstreamCPU) != "",
 		Refused:           s.writeRefusal,
-	})
+	}
+	if m := s.metrics; m != nil {
+		base.Refused = func(r *httpguard.Report) {
+			m.refused(r)
+			s.writeRefusal(r)
+		}
+		base.Passed = m.passed
+		base.Unjudged = func(_ *http.Request, passed bool) { m.unjudged(passed) }
+	}
+	return s.policy.GuardOptions(rt.Runtime, base)
 }
 
 // writeRefusal writes a refusal to the journal.

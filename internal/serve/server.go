@@ -18,6 +18,7 @@ import (
 
 	"fairshare/clientaddr/proxyprotocol"
 	"fairshare/httpguard"
+	"fairshare/internal/admin"
 	"fairshare/internal/cli"
 	"fairshare/internal/inbound"
 	"fairshare/internal/journal"
@@ -49,6 +50,7 @@ type Options struct {
 	Flags
 	State      string // the folder for files that outlive the process; "" means the default one
 	NoRegistry bool
+	Admin      admin.Options    // Addr "": no listener for operators
 	Now        func() time.Time // the system's clock
 	Stderr     io.Writer
 	Reload     <-chan os.Signal // each signal reloads the policy
@@ -90,6 +92,10 @@ type server struct {
 	guard    *httpguard.Handler
 	sessions *sessions.Handler
 	proxy    *proxy.Proxy
+
+	metrics  *metrics      // nil without admin
+	admin    *admin.Server // nil: none
+	stopping atomic.Bool
 
 	changedProxies       chan string // a list of trusted proxies that has changed
 	certificateWarningAt time.Time   // of the last warning that the certificate ends
@@ -134,7 +140,14 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 	s.logger.Store(s.log)
 	s.proxy = proxy.New(s.proxyConfig(rt))
 	s.sessions = sessions.New(livepolicy.SessionsConfig(file), s.proxy)
+	if opts.Admin.Addr != "" {
+		s.metrics = newMetrics(s.policy.Figures)
+	}
 	s.guard = httpguard.New(rt.Guard, s.guardOptions(rt), s.sessions)
+	if err := s.openAdmin(); err != nil {
+		return nil, err
+	}
+	cleanup.add(s.closeAdmin)
 	s.configureHTTP(file)
 	s.inbound = inbound.New(listener, s.inboundConfig(rt))
 	s.inbound.Attach(&s.http)
@@ -251,6 +264,13 @@ func (s *server) serve(ctx context.Context) error {
 			stopped <- s.http.Serve(s.listener)
 		}
 	}()
+	if s.admin != nil {
+		go func() {
+			if err := s.admin.Serve(); err != nil {
+				s.printf("admin: %v", err)
+			}
+		}()
+	}
 	s.manager.Ready(s.status())
 	beats, stopBeats := s.manager.Beats()
 	defer stopBeats()
@@ -299,6 +319,7 @@ func (s *server) drain() error {
 		grace = policyfile.DefaultGrace
 	}
 	s.manager.Stopping(grace + saveGrace)
+	s.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	// Requests without an end of their own, such as event streams, are ended a little before the
@@ -345,6 +366,7 @@ func (s *server) drain() error {
 
 // close ends what newServer began.
 func (s *server) close() {
+	s.closeAdmin()
 	s.proxy.Close()
 	s.policy.Close()
 	s.journal.Close()

@@ -5,15 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"fairshare"
+	"fairshare/botauth"
 	"fairshare/bots"
 	"fairshare/internal/lookup"
+	"fairshare/internal/proxy"
 	"fairshare/policyfile"
 )
 
@@ -22,6 +27,8 @@ import (
 type BotIdentifier struct {
 	Table    *bots.Table
 	Verifier *bots.Verifier
+
+	signatures *botauth.Verifier
 
 	ranges   *bots.Ranges
 	refresh  time.Duration    // of ranges; 0: never
@@ -39,6 +46,7 @@ type hostTest func(host string) bool
 // BotOptions say how bots are identified.
 type BotOptions struct {
 	UseDNS   bool           // look up host names and DNS lists
+	Started  time.Time      // when the program began to verify signatures; zero means that it only explains them
 	Log      func(string)   // gets one line for each problem of the DNS; nil: nobody
 	Previous *BotIdentifier // of the policy that this one replaces; nil: none
 }
@@ -59,7 +67,15 @@ func NewBotIdentifier(file *policyfile.File, opts BotOptions) (*BotIdentifier, e
 	} else {
 		b.ranges = bots.NewRanges()
 	}
-	verifier := bots.Options{Table: b.Table, Ranges: b.ranges, LocalNames: file.DNS.Server != ""}
+	verifier := bots.Options{Table: b.Table, Ranges: b.ranges, LocalNames: file.DNS.Server != "",
+		Agents: map[string]string{}}
+	for host, agent := range file.Bots.Agents {
+		verifier.Agents[host] = agent.Bot
+	}
+	if b.signatures, err = newSignatures(file, b.Table, opts); err != nil {
+		return nil, err
+	}
+	verifier.Signatures = b.signatures
 	b.options = lookup.Options{Server: file.DNS.Server}
 	if b.options.Lists, err = dnsLists(file); err != nil {
 		return nil, err
@@ -84,6 +100,79 @@ func NewBotIdentifier(file *policyfile.File, opts BotOptions) (*BotIdentifier, e
 	b.Verifier = bots.NewVerifier(verifier)
 	return b, nil
 }
+
+// newSignatures returns the verifier of signatures by the agents of a policy file and of
+// a table of bots.
+func newSignatures(file *policyfile.File, table *bots.Table, opts BotOptions) (*botauth.Verifier, error) {
+	o := botauth.Options{Start: opts.Started, Log: opts.Log, UserAgent: userAgent()}
+	if file.Hosts != nil {
+		o.Host = proxy.HostTest(file.Hosts)
+	}
+	if opts.Previous != nil {
+		o.Previous = opts.Previous.signatures
+	}
+	for _, host := range slices.Sorted(maps.Keys(file.Bots.Agents)) {
+		agent := botauth.Agent{Host: host}
+		if name := file.Bots.Agents[host].Keys; name != "" {
+			keys, err := readKeys(file.ResolvePath(name))
+			if err != nil {
+				return nil, errors.Join(file.Fault(name, fmt.Errorf("bots: agents: %s: %w", host, err),
+					"the file is a JWKS with Ed25519 keys, such as the agent publishes at https://"+host+
+						botauth.DirectoryPath))
+			}
+			for _, k := range keys {
+				if k.ID == botauth.TestKey && opts.Log != nil {
+					opts.Log("WARNING: " + name + " has the test key of RFC 9421: anybody can sign with it")
+				}
+			}
+			agent.Keys = keys
+		}
+		o.Agents = append(o.Agents, agent)
+	}
+	for _, host := range table.Agents() {
+		if _, named := file.Bots.Agents[host]; !named {
+			o.Agents = append(o.Agents, botauth.Agent{Host: host})
+		}
+	}
+	return botauth.NewVerifier(o), nil
+}
+
+// readKeys reads the keys of an agent from a file.
+func readKeys(path string) ([]botauth.Key, error) {
+	if err := checkRegular(path); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	keys, err := botauth.ParseDirectory(data)
+	if err == nil && len(keys) == 0 {
+		err = errors.New(path + " has no Ed25519 key")
+	}
+	return keys, err
+}
+
+// SignedRequest returns what a signature may cover of a request. secure says that the
+// client used TLS; the connection may be one of a proxy that ended it.
+func SignedRequest(r *http.Request, secure bool) *botauth.Request {
+	s := &botauth.Request{Method: r.Method, Host: r.Host, Target: r.RequestURI, Header: r.Header}
+	if s.Target == "" { // made inside this process
+		s.Target = r.URL.RequestURI()
+	}
+	if r.TLS != nil || secure {
+		s.Scheme = "https"
+	}
+	return s
+}
+
+// RunKeys fetches the keys of agents whose signatures come, until ctx ends.
+func (b *BotIdentifier) RunKeys(ctx context.Context) { b.signatures.Run(ctx) }
 
 // Activate makes DNS lookups prefer the host names that this policy uses. The
 // lookups may have been started for another policy.
@@ -173,7 +262,7 @@ func BotNames(path string) ([]policyfile.BotName, error) {
 	for b := range table.Bots {
 		names = append(names, policyfile.BotName{
 			Name: b.Name, Categories: b.Categories, Operator: b.OperatorName(), UserTriggered: b.UserTriggered,
-			Checked: len(b.Ranges)+len(b.Domains) > 0,
+			Checked: len(b.Ranges)+len(b.Domains)+len(b.Signers) > 0,
 		})
 	}
 	return names, nil

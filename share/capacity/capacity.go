@@ -32,8 +32,9 @@
 //
 // So pages whose latency an attacker chooses are not mistaken for a queue, whatever part of the
 // networks the attacker has: their latency does not follow the slots. A number of slots that was
-// too high is not tried again for 10 to 20 s. Failures count only by their share: a quick 503 does
-// not count as a quick answer, and a page that always fails raises the floor.
+// too high is not tried again for 10 to 20 s, or for 5 minutes if the costs of requests are mixed.
+// Failures count only by their share: a quick 503 does not count as a quick answer, and a page that
+// always fails raises the floor.
 //
 // The first requests get Start slots at once, so that a burst at a site with room does not wait. After
 // a first round of a second or longer, if most slots were in use, a probe with 4 slots shows whether
@@ -127,7 +128,8 @@ type Capacity struct {
 	slow     float64 // expected ln slowdown with the present slots, at least 0
 	steady   bool    // there is no queue, so usual times may be updated
 
-	starting bool // the floor was measured without a queue, and no later score was high
+	workers  float64 // that the upstream has, smoothed; 0: not measured
+	starting bool    // the floor was measured without a queue, and no later score was high
 
 	phase      phase
 	full       int     // slots before the probe
@@ -177,6 +179,21 @@ func (c *Capacity) Replace(opts Options) {
 
 // Slots returns how many requests may be in progress now.
 func (c *Capacity) Slots() int { return c.slots }
+
+// Workers returns about how many requests the upstream processes without a queue inside it. That is
+// at most Slots. It is measured while requests wait that have similar costs; before that it is Slots.
+func (c *Capacity) Workers() int {
+	if c.workers == 0 {
+		return c.slots
+	}
+	return min(c.slots, max(int(c.workers+0.5), c.min))
+}
+
+// Knows reports whether enough requests of a path have ended to know how long it usually takes.
+func (c *Capacity) Knows(path uint64) bool {
+	p := c.paths.known(path)
+	return p != nil && p.n >= voteAfter
+}
 
 // Sample adds one finished request. It may change Slots.
 func (c *Capacity) Sample(s Sample) {

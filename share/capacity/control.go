@@ -20,6 +20,7 @@ const (
 	probeLags  = 100              // or this many typical times, if that is longer
 	barLeast   = 10 * time.Second // a number of slots that was too high is not tried again for this long,
 	barMost    = 20 * time.Second // twice as long after each further failure
+	barMixed   = 5 * time.Minute  // the same while costs are mixed: then one slot too many delays cheap requests much
 )
 
 // A phase is the purpose of a round.
@@ -57,6 +58,9 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 	slowdown := sc.value - c.floor
 	c.steady = slowdown <= growBelow
 	c.slow = max(0, slowdown)
+	if demand && c.anchored && !c.round.mixed(sc.typical) {
+		c.estimate(slowdown)
+	}
 	if demand && 2*used >= float64(c.slots) && c.starting && c.started(now, sc, slowdown, sc.value-was.value) {
 		return
 	}
@@ -66,11 +70,24 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 	case c.streak > 0 && slowdown > growBelow+sc.err && c.round.mixed(sc.typical): // the last step was too much
 		c.streak = 0
 		c.bar(now, c.slots)
+		c.barUntil = now + int64(barMixed)
 		c.set(c.slots - max(1, c.slots/9))
 	case c.slots > c.min && (slowdown > probeAbove || !c.anchored && slowdown > growBelow || now >= c.probeAt):
 		c.probe(slowdown)
 	case slowdown <= growBelow && (2*used >= float64(c.slots) || c.slots < calmSlots):
 		c.grow(now, slowdown)
+	}
+}
+
+// estimate updates the workers after a round in which requests waited. Without a queue it only
+// says that there are at least as many as slots.
+func (c *Capacity) estimate(slowdown float64) {
+	workers := float64(c.slots) * math.Exp(-max(slowdown, 0))
+	switch {
+	case c.workers == 0:
+		c.workers = workers
+	case slowdown > fastBelow || workers > c.workers:
+		c.workers += (workers - c.workers) / 4
 	}
 }
 
@@ -94,6 +111,7 @@ func (c *Capacity) started(now int64, sc score, slowdown, rise float64) bool {
 	c.starting = false
 	if grown && mixed {
 		c.bar(now, c.slots)
+		c.barUntil = now + int64(barMixed)
 		c.set(c.fewer)
 		return true
 	}

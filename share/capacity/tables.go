@@ -50,10 +50,25 @@ func (p *path) learn(took float32, s *Sample) {
 // or one that is unused for long; never one in use.
 type paths struct{ all [pathSets * ways]path }
 
-// find returns the entry of a path, or nil if there is none.
-func (t *paths) find(id uint64, now int64) *path {
+func (t *paths) set(id uint64) []path {
 	set := id * 0x9e3779b97f4a7c15 >> (64 - 9) * ways
-	at := t.all[set : set+ways : set+ways]
+	return t.all[set : set+ways : set+ways]
+}
+
+// known returns the entry of a path, or nil if there is none. It changes nothing.
+func (t *paths) known(id uint64) *path {
+	at := t.set(id)
+	for i := range at {
+		if p := &at[i]; p.id == id && p.n > 0 {
+			return p
+		}
+	}
+	return nil
+}
+
+// find returns the entry of a path, a new one if needed, or nil if there is no place.
+func (t *paths) find(id uint64, now int64) *path {
+	at := t.set(id)
 	victim, oldest := -1, int64(math.MaxInt64)
 	for i := range at {
 		p := &at[i]

@@ -1,0 +1,184 @@
+// Package admin is the listener for operators and their tools: metrics for Prometheus, and whether
+// the server lives and is ready. Start with [Listen].
+package admin
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"fairshare/internal/cli"
+)
+
+// Options are the address of the listener, and what a request needs.
+type Options struct {
+	// Addr is a host and a port, or unix:PATH. A listener for other machines needs a token.
+	Addr string
+	// TokenFile is the file of the token; "": no token. Its first line is the token.
+	TokenFile string
+
+	Log *log.Logger // of errors of connections
+}
+
+// A Server answers operators and their tools.
+type Server struct {
+	listener net.Listener
+	http     http.Server
+	token    []byte // nil: none is needed
+}
+
+const (
+	leastToken = 16 // characters
+	mostToken  = 4096
+	timeout    = 10 * time.Second
+)
+
+// Listen begins to listen, but answers nothing yet: see Serve. listen opens an address. ready returns
+// why requests are not answered now, or nil. Errors have hints.
+func Listen(opts Options, listen func(addr string) (net.Listener, error), metrics http.Handler,
+	ready func() error) (*Server, error) {
+	s := new(Server)
+	if opts.TokenFile != "" {
+		token, err := readToken(opts.TokenFile)
+		if err != nil {
+			return nil, err
+		}
+		s.token = token
+	} else if !isLocal(opts.Addr) {
+		return nil, cli.WrongUsage(cli.Hint(
+			fmt.Errorf("--admin %s: other machines could read it", opts.Addr),
+			"listen on 127.0.0.1 or unix:/run/fairshare/admin.sock, or give --admin-token-file FILE, "+
+				"made by: openssl rand -hex 32 > FILE"))
+	}
+	var err error
+	if s.listener, err = listen(opts.Addr); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.guarded(metrics))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { plain(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := ready(); err != nil {
+			plain(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		plain(w, http.StatusOK, "ready")
+	})
+	s.http = http.Server{Handler: s.byName(mux), ReadTimeout: timeout, WriteTimeout: 3 * timeout,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: opts.Log}
+	return s, nil
+}
+
+// Addr returns the address that the server listens on.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Serve answers until Close. It returns nil after Close.
+func (s *Server) Serve() error {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Close ends the listener. Requests in progress have a second to end.
+func (s *Server) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		s.http.Close()
+	}
+	s.listener.Close() // if Serve was not called
+}
+
+// byName refuses requests for names that are not this machine's, unless a token is needed. Otherwise
+// another site could give its own name this address, and its pages could read the answers in the browser
+// of an operator (DNS rebinding).
+func (s *Server) byName(next http.Handler) http.Handler {
+	if s.token != nil || s.listener.Addr().Network() == "unix" {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && host != "localhost" {
+			plain(w, http.StatusForbidden, "use an address such as 127.0.0.1 or localhost, not the name of another host")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// guarded answers 401 without the token. The comparison takes the same time for all wrong tokens of
+// one length.
+func (s *Server) guarded(next http.Handler) http.Handler {
+	if s.token == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || subtle.ConstantTimeCompare([]byte(given), s.token) != 1 {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="fairshare"`)
+			plain(w, http.StatusUnauthorized, "the token is missing or wrong: Authorization: Bearer TOKEN")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func plain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	io.WriteString(w, text+"\n")
+}
+
+// isLocal reports whether only this machine can reach an address.
+func isLocal(addr string) bool {
+	if strings.HasPrefix(addr, "unix:") {
+		return true
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return true // listening fails, and says why
+	}
+	at, err := netip.ParseAddr(host)
+	return err == nil && at.Unmap().IsLoopback() || host == "localhost"
+}
+
+func readToken(path string) ([]byte, error) {
+	fault := func(err error) error {
+		return cli.Hint(fmt.Errorf("--admin-token-file: %w", err),
+			fmt.Sprintf("openssl rand -hex 32 > %s; chmod 600 %[1]s", path))
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fault(err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o007 != 0 {
+		return nil, cli.Hint(fmt.Errorf("--admin-token-file: every user of this machine can read %s", path),
+			"chmod 600 "+path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, mostToken+1))
+	if err != nil {
+		return nil, fault(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	token := strings.TrimSpace(line)
+	if len(text) > mostToken || len(token) < leastToken || strings.ContainsAny(token, " \t") {
+		return nil, fault(fmt.Errorf("the first line of %s is not a token of %d to %d characters without spaces", path,
+			leastToken, mostToken))
+	}
+	return []byte(token), nil
+}

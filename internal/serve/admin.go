@@ -1,0 +1,44 @@
+package serve
+
+import (
+	"errors"
+	"net"
+
+	"fairshare/internal/admin"
+)
+
+// openAdmin listens for operators and their tools, if they have an address.
+func (s *server) openAdmin() (err error) {
+	opts := s.options.Admin
+	if opts.Addr == "" {
+		if opts.TokenFile != "" {
+			return wrongFlag("--admin-token-file", errors.New("there is no --admin"),
+				"--admin 127.0.0.1:9091 gives operators an address")
+		}
+		return nil
+	}
+	if err := checkListen(opts.Addr); err != nil {
+		return wrongFlag("--admin", err, listenHint)
+	}
+	opts.Log = s.log
+	s.admin, err = admin.Listen(opts, func(addr string) (net.Listener, error) { return listenOn(addr, "--admin") },
+		s.metrics.handler(), s.ready)
+	return err
+}
+
+func (s *server) closeAdmin() {
+	if s.admin != nil {
+		s.admin.Close()
+	}
+}
+
+// ready returns why new requests should go to another server; nil if there is no reason.
+func (s *server) ready() error {
+	switch {
+	case s.stopping.Load():
+		return errors.New("stopping")
+	case s.inbound == nil || !s.inbound.Accepts():
+		return errors.New("no connection is accepted")
+	}
+	return nil
+}

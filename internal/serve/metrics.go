@@ -1,0 +1,206 @@
+package serve
+
+import (
+	"net/http"
+	goruntime "runtime"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"fairshare/httpguard"
+	"fairshare/internal/cli"
+	"fairshare/internal/livepolicy"
+)
+
+// metrics counts what happens to requests. The values of labels come from the policy or are listed
+// here: a client cannot add any. It is safe for concurrent use; passed and refused allocate nothing.
+type metrics struct {
+	registry *prometheus.Registry
+
+	answers  [6]prometheus.Counter // by the first digit of the status; 0: no answer
+	bytes    prometheus.Counter
+	took     prometheus.Histogram
+	refusals *prometheus.CounterVec
+	failed   *prometheus.CounterVec
+	reloads  *prometheus.CounterVec
+	loaded   prometheus.Gauge
+}
+
+// statusClasses are the values of the label status.
+var statusClasses = [6]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
+
+// seconds are the upper bounds of the durations of answers.
+var seconds = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
+
+// newMetrics returns metrics that call figures each time somebody asks for them.
+func newMetrics(figures func() livepolicy.Figures) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		bytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "fairshare_answer_bytes_total",
+			Help: "Bytes of the bodies of answers of the site."}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "fairshare_upstream_duration_seconds",
+			Help: "Time that the site took for a request, without the wait for a turn.", Buckets: seconds}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairshare_refusals_total",
+			Help: "Requests that a rule refused (a limit) or blocked. With dry_run=\"true\" they passed."},
+			[]string{"rule", "action", "dry_run"}),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairshare_unjudged_requests_total",
+			Help: "Requests that could not be judged because of an error."}, []string{"passed"}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairshare_policy_reloads_total",
+			Help: "Reloads of the policy file."}, []string{"result"}),
+		loaded: prometheus.NewGauge(prometheus.GaugeOpts{Name: "fairshare_policy_loaded_timestamp_seconds",
+			Help: "When the policy in force was loaded, as Unix time."}),
+	}
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairshare_requests_total",
+		Help: "Requests that passed, by the first digit of the site's status."}, []string{"status"})
+	for i, class := range statusClasses {
+		m.answers[i] = requests.WithLabelValues(class)
+	}
+	for _, result := range []string{"success", "failure"} {
+		m.reloads.WithLabelValues(result)
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "fairshare_build_info", Help: "Always 1.",
+		ConstLabels: prometheus.Labels{"version": cli.Version(), "goversion": goruntime.Version()}})
+	build.Set(1)
+	m.loaded.SetToCurrentTime()
+	m.registry.MustRegister(requests, m.bytes, m.took, m.refusals, m.failed, m.reloads, m.loaded, build,
+		reader(figures), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// passed counts a request that has ended.
+func (m *metrics) passed(c *httpguard.Completion) {
+	class := c.Status / 100
+	if class < 0 || class >= len(m.answers) {
+		class = 0
+	}
+	m.answers[class].Inc()
+	m.bytes.Add(float64(max(c.Bytes, 0)))
+	if c.Took > 0 {
+		m.took.Observe(c.Took.Seconds())
+	}
+}
+
+// refused counts a request that a rule refused or blocked.
+func (m *metrics) refused(r *httpguard.Report) {
+	rule := ""
+	if r.Finding.Rule != nil {
+		rule = r.Finding.Rule.Name
+	}
+	m.refusals.WithLabelValues(rule, r.Finding.Action.String(), strconv.FormatBool(r.DryRun)).Inc()
+}
+
+// unjudged counts a request that could not be judged.
+func (m *metrics) unjudged(passed bool) { m.failed.WithLabelValues(strconv.FormatBool(passed)).Inc() }
+
+// reloaded notes a reload of the policy file.
+func (m *metrics) reloaded(success bool) {
+	if !success {
+		m.reloads.WithLabelValues("failure").Inc()
+		return
+	}
+	m.reloads.WithLabelValues("success").Inc()
+	m.loaded.SetToCurrentTime()
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
+}
+
+// A reader turns figures into metrics.
+type reader func() livepolicy.Figures
+
+// A description describes one metric.
+type description struct {
+	*prometheus.Desc
+	kind prometheus.ValueType
+}
+
+func describe(kind prometheus.ValueType, name, help string, labels ...string) description {
+	return description{prometheus.NewDesc(name, help, labels, nil), kind}
+}
+
+const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
+
+var (
+	capacityDesc   = describe(gauge, "fairshare_upstream_capacity", "Requests that the site may process at once.")
+	inProgressDesc = describe(gauge, "fairshare_upstream_in_progress", "Requests that the site processes now.")
+	waitingDesc    = describe(gauge, "fairshare_upstream_waiting", "Requests that wait for a turn now.")
+	longestDesc    = describe(gauge, "fairshare_upstream_longest_wait_seconds",
+		"Longest wait for a turn that ended in the last one or two minutes.")
+	turnsDesc = describe(counter, "fairshare_turns_total",
+		"Requests by the age of their client, in seconds, and the result: turn, refused, expired or gone.", "age", "result")
+	waitedDesc = describe(counter, "fairshare_turns_waited_total", "Requests that waited for their turn.", "age")
+
+	bansDesc   = describe(gauge, "fairshare_bans", "Automatic bans in memory.")
+	attackDesc = describe(gauge, "fairshare_attack_mode", "1 while attack mode is on.")
+
+	tableDesc  = describe(gauge, "fairshare_counters_memory_bytes", "Memory of the counters.")
+	liveDesc   = describe(gauge, "fairshare_counters", "Counters in use, estimated.")
+	lostDesc   = describe(counter, "fairshare_counters_lost_total", "Counters given up because the memory was full.")
+	neededDesc = describe(gauge, "fairshare_counters_needed_bytes",
+		"Memory with which almost no counter would be given up; 0 if none was.")
+	slotsDesc = describe(gauge, "fairshare_concurrent_requests", "Slots of concurrent limits that are taken.")
+
+	queuedDesc  = describe(gauge, "fairshare_registry_unwritten", "Records that are not written yet.", "what")
+	droppedDesc = describe(counter, "fairshare_registry_dropped_total",
+		"Records that were given up because of a bound.", "what")
+	errorsDesc  = describe(counter, "fairshare_registry_errors_total", "Errors of the registry.", "operation")
+	failingDesc = describe(gauge, "fairshare_registry_failing", "1 after a write that failed.")
+)
+
+func (r reader) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []description{capacityDesc, inProgressDesc, waitingDesc, longestDesc, turnsDesc, waitedDesc,
+		bansDesc, attackDesc, tableDesc, liveDesc, lostDesc, neededDesc, slotsDesc, queuedDesc, droppedDesc,
+		errorsDesc, failingDesc} {
+		descs <- d.Desc
+	}
+}
+
+func (r reader) Collect(metrics chan<- prometheus.Metric) {
+	send := func(d description, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(d.Desc, d.kind, value, labels...)
+	}
+	f := r()
+	if s := f.Share; s != nil {
+		send(capacityDesc, float64(s.Capacity))
+		send(inProgressDesc, float64(s.Inside))
+		send(waitingDesc, float64(s.Waiting))
+		send(longestDesc, s.LongestWait.Seconds())
+		for _, c := range s.Classes {
+			age := strconv.Itoa(int(c.Age / time.Second))
+			send(turnsDesc, float64(c.Turns), age, "turn")
+			send(turnsDesc, float64(c.Refused), age, "refused")
+			send(turnsDesc, float64(c.Expired), age, "expired")
+			send(turnsDesc, float64(c.Gone), age, "gone")
+			send(waitedDesc, float64(c.Waited), age)
+		}
+	}
+	send(bansDesc, float64(f.Bans))
+	send(attackDesc, number(f.Attack))
+	send(tableDesc, float64(f.Limiter.Memory))
+	send(liveDesc, float64(f.Limiter.Live))
+	send(lostDesc, float64(f.Limiter.Lost))
+	send(neededDesc, float64(f.Limiter.Needed))
+	send(slotsDesc, float64(f.Limiter.InProgress))
+	if g := f.Registry; g != nil {
+		send(queuedDesc, float64(g.DirtyClients), "clients")
+		send(queuedDesc, float64(g.DirtyStories), "refusals")
+		send(queuedDesc, float64(g.QueuedBans), "bans")
+		send(droppedDesc, float64(g.DroppedRequests), "requests")
+		send(droppedDesc, float64(g.DroppedRefusals), "refusals")
+		send(droppedDesc, float64(g.DroppedBans), "bans")
+		send(errorsDesc, float64(g.ReadErrors), "read")
+		send(errorsDesc, float64(g.WriteErrors), "write")
+		send(failingDesc, number(g.Failing))
+	}
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
