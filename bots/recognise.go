@@ -9,8 +9,8 @@ import (
 // allocates nothing, and is safe for concurrent use.
 //
 // If several patterns match, a bot with a name wins over the software that bots
-// use (libraries, headless browsers, tools), and this wins over general signs
-// such as "crawler" or the address of a page. Among equals the longest pattern
+// use: libraries, headless browsers, tools. This wins over general signs, such as
+// "crawler" or the address of a page. Among equals the longest pattern
 // wins, then the one that ends first.
 //
 // If no pattern matches, the bot may be "no-browser". The user agent then has no text

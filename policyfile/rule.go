@@ -473,7 +473,8 @@ func (r *reader) answerHeaders(n *node) map[string][]string {
 // the body, the connection or caching.
 func ownHeader(name string) bool {
 	return slices.Contains([]string{"cache-control", "connection", "content-encoding", "content-length",
-		"content-range", "content-type", "date", "keep-alive", "ratelimit", "ratelimit-policy", "set-cookie", "te", "trailer",
+		"content-range", "content-type", "date", "keep-alive", "ratelimit", "ratelimit-policy", "set-cookie", "te",
+		"trailer",
 		"transfer-encoding", "upgrade"}, name) || strings.HasPrefix(name, "proxy-")
 }
 

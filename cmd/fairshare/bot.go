@@ -10,11 +10,11 @@ import (
 )
 
 type botCmd struct {
-	Policy    string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file whose bots and DNS server are used."`
-	Addr      string `placeholder:"ADDR" help:"The client's address: is it what it claims to be? The DNS may be asked."`
-	State     string `placeholder:"DIR" help:"Folder of serve, with copies of published ranges; read if the policy has bots: {refresh}."`
-	List      bool   `help:"List the bots with their operators, purposes and proofs instead. The argument may be a name, category, operator or purpose."`
-	JSON      bool   `name:"json" help:"With --list: print one JSON object a line."`
+	Policy    string  `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file whose bots and DNS server are used."`
+	Addr      string  `placeholder:"ADDR" help:"The client's address: is it what it claims to be? The DNS may be asked."`
+	State     string  `placeholder:"DIR" help:"Folder of serve, with copies of published ranges; read if the policy has bots: {refresh}."`
+	List      bool    `help:"List the bots with their operators, purposes and proofs instead. The argument may be a name, category, operator or purpose."`
+	JSON      bool    `name:"json" help:"With --list: print one JSON object a line."`
 	UserAgent *string `arg:"" optional:"" name:"user-agent" help:"The user agent; - reads one a line from standard input and writes its name, its category and itself, with tabs between."`
 
 	addr netip.Addr
