@@ -169,7 +169,8 @@ func (p *pattern) beats(q *pattern) bool {
 }
 
 // deviceName returns the position of an Android client's device name: userAgent[from:to].
-// It is after "Android 4.4.2; de-de; ", and before " Build/" or the end of the comment. A device that is called CUBOT or DROID SPYDER is a phone,
+// It is after "Android 4.4.2; de-de; ", and before " Build/" or the end of the comment.
+// A device that is called CUBOT or DROID SPYDER is a phone,
 // not a bot.
 func deviceName(userAgent string) (from, to int) {
 	to = strings.Index(userAgent, " Build/")
