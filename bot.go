@@ -1,9 +1,11 @@
 package fairshare
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -12,6 +14,8 @@ import (
 type Bot struct {
 	Name       string   // such as "googlebot", in lower case; "" for no bot
 	Categories []string // such as "search", the main one first; they must not be changed
+	Operator   string   // the company behind it, such as "openai", in lower case without blanks; "" if unknown
+	Purpose    string   // of an AI bot: "training", "search" or "user"; "" for all others
 	State      BotState
 
 	// UserTriggered says that anybody can make the bot fetch a page, such as a
@@ -165,18 +169,35 @@ func (l *Listing) holds(answers []netip.Addr) bool {
 
 // A botTest is a compiled Match.Bot.
 type botTest struct {
+	any                     bool // every bot that the other conditions hold for
 	known, verified, forged bool
 	names                   []pattern // of bots and categories
+	operators               []pattern // nil means all
+	states                  uint8     // bit s: BotState s; 0 means all
 
 	// favorable marks a permission. It needs a verified bot that is not
 	// user-triggered.
 	favorable bool
 }
 
-func newBotTest(texts []string, favorable bool) (*botTest, error) {
-	t := &botTest{favorable: favorable}
+// newBotTest compiles the conditions on bots of a match; nil if it has none.
+func newBotTest(m *Match, favorable bool) (*botTest, error) {
+	if !m.TestsBots() {
+		return nil, nil
+	}
+	t := &botTest{favorable: favorable, any: m.Bot == nil}
+	for _, text := range m.State {
+		i := slices.IndexFunc(botStates[:], func(s BotState) bool { return s.String() == text })
+		if i < 0 {
+			return nil, fmt.Errorf("state: %q is not verified, pending, forged or known", text)
+		}
+		t.states |= 1 << botStates[i]
+	}
+	if m.State != nil && t.states == 0 {
+		t.states = 1 << NoBot // an empty list holds for nobody
+	}
 	var names []string
-	for _, text := range texts {
+	for _, text := range m.Bot {
 		switch text {
 		case "known":
 			t.known = true
@@ -188,16 +209,27 @@ func newBotTest(texts []string, favorable bool) (*botTest, error) {
 			names = append(names, text)
 		}
 	}
-	var err error
+	var err, err2 error
 	t.names, err = newPatterns(names, equalFold)
-	return t, err
+	if m.Operator != nil {
+		t.operators, err2 = newPatterns(m.Operator, equalFold)
+	}
+	return t, cmp.Or(err, err2)
 }
+
+// TestsBots reports whether m itself, without Not, looks at the bot that a client claims to be.
+func (m *Match) TestsBots() bool { return m.Bot != nil || m.State != nil || m.Operator != nil }
+
+// botStates are the states that Match.State names.
+var botStates = [...]BotState{Claimed, Pending, Verified, Forged}
 
 func (t *botTest) holds(b *Bot) bool {
 	switch {
-	case b.State == NoBot || t.favorable && (b.State != Verified || b.UserTriggered):
+	case b.State == NoBot || t.favorable && (b.State != Verified || b.UserTriggered),
+		t.states != 0 && t.states>>b.State&1 == 0,
+		t.operators != nil && (b.Operator == "" || !matchAny(t.operators, b.Operator, "")):
 		return false
-	case t.known, t.verified && b.State == Verified, t.forged && b.State == Forged:
+	case t.any, t.known, t.verified && b.State == Verified, t.forged && b.State == Forged:
 		return true
 	case matchAny(t.names, b.Name, ""):
 		return true

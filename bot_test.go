@@ -13,7 +13,7 @@ import (
 func claim(addr, name, category string, state fairshare.BotState) fairshare.Request {
 	req := from(addr)
 	if state != fairshare.NoBot {
-		req.Bot = fairshare.Bot{Name: name, Categories: []string{category, "crawler"}, State: state}
+		req.Bot = fairshare.Bot{Name: name, Categories: []string{category, "crawler"}, Operator: "google", State: state}
 	}
 	return req
 }
@@ -32,9 +32,23 @@ func allStates() (reqs []fairshare.Request, names []string) {
 func TestBotRestrictsEveryClaimAndPermitsVerified(t *testing.T) {
 	limit := requests(1, time.Minute)
 	for _, c := range []struct {
-		bot                   string
+		bot                   string // with "operator" and "state" before other conditions
 		permitted, restricted string // states it holds for
 	}{
+		{"googlebot state verified", "verified", "verified user-triggered"},
+		{"googlebot state forged", "", "forged"},
+		{"googlebot state pending known", "", "known pending"},
+		{"search state verified pending", "verified", "pending verified user-triggered"},
+		{"ai state verified", "", ""},
+		{"known state known", "", "known"},
+		{"forged state verified", "", ""},
+		{"state verified", "verified", "verified user-triggered"},
+		{"state known", "", "known"},
+		{"operator google", "verified", "known pending verified forged user-triggered"},
+		{"operator GOOGLE state forged", "", "forged"},
+		{"operator openai", "", ""},
+		{"search operator google", "verified", "known pending verified forged user-triggered"},
+		{"search operator openai", "", ""},
 		{"known", "verified", "known pending verified forged user-triggered"},
 		{"verified", "verified", "verified user-triggered"},
 		{"forged", "", "forged"},
@@ -46,7 +60,18 @@ func TestBotRestrictsEveryClaimAndPermitsVerified(t *testing.T) {
 		{"bingbot", "", ""},
 		{"ai", "", ""},
 	} {
-		match := fairshare.Match{Bot: []string{c.bot}}
+		var match fairshare.Match
+		into := &match.Bot
+		for word := range strings.FieldsSeq(c.bot) {
+			switch word {
+			case "state":
+				into = &match.State
+			case "operator":
+				into = &match.Operator
+			default:
+				*into = append(*into, word)
+			}
+		}
 		not := fairshare.Match{Not: []fairshare.Match{match}}
 		for _, p := range []struct {
 			name    string

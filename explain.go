@@ -83,6 +83,16 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 	if m.Bot != nil {
 		explain(Match{Bot: m.Bot}, describeBot(&req.Bot, as.favorable), is, m.Bot)
 	}
+	if m.State != nil {
+		explain(Match{State: m.State}, describeBot(&req.Bot, as.favorable), is, m.State)
+	}
+	if m.Operator != nil {
+		what := describeBot(&req.Bot, as.favorable)
+		if req.Bot.Operator != "" {
+			what = "operator " + quoted(req.Bot.Operator) + " of " + what
+		}
+		explain(Match{Operator: m.Operator}, what, is, m.Operator)
+	}
 	if m.Addr != nil {
 		holds := (&condition{addrs: m.Addr, standing: as}).holdsAddr(req)
 		set := "the set"
@@ -303,6 +313,10 @@ func (m Match) with(text string) *Match {
 		m.Host = one
 	case m.Bot != nil:
 		m.Bot = one
+	case m.State != nil:
+		m.State = one
+	case m.Operator != nil:
+		m.Operator = one
 	case m.Label != nil:
 		m.Label = one
 	case m.ASN != nil:

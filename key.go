@@ -65,7 +65,17 @@ func (d *decision) appendKey(b []byte, by []KeyPart) []byte {
 			if value == "" {
 				break
 			}
-			if part.Kind != ByBot {
+			switch part.Kind {
+			case ByBot:
+			case ByOperator, ByPurpose: // a claim never counts with the verified bots
+				b = appendValue(b, *part, value)
+				if d.req.Bot.State == Verified {
+					b = append(b, 1)
+				} else {
+					b = append(b, 0)
+				}
+				continue
+			default:
 				b = appendValue(b, *part, value)
 				continue
 			}
@@ -127,6 +137,13 @@ func (d *decision) keyValue(part KeyPart) string {
 		if req.Bot.State == Verified {
 			return req.Bot.Name
 		}
+	case ByOperator:
+		if req.Bot.Operator != "" || req.Bot.State == NoBot {
+			return req.Bot.Operator
+		}
+		return req.Bot.Name
+	case ByPurpose:
+		return req.Bot.Purpose
 	case ByHost:
 		return d.fold(plainHost(req.Host))
 	case ByPath:

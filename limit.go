@@ -154,6 +154,13 @@ const (
 	ByASN                          // the number of Request.Owner; all others by their network, as ByNetwork
 	ByVisitor                      // Request.Visitor, whatever its address; all others by their address
 	ByFleet                        // Request.Fleet, whatever the addresses; all others by their address
+
+	// ByOperator counts all verified bots of one operator (Bot.Operator, or Bot.Name
+	// if it is unknown) together, and apart from them all clients that claim without
+	// proof to be one of them. All others count by their address. ByPurpose does the
+	// same for AI bots by Bot.Purpose.
+	ByOperator
+	ByPurpose
 )
 
 // String returns the part as a policy file spells it.
@@ -194,6 +201,10 @@ func (p KeyPart) String() string {
 		return "visitor"
 	case ByFleet:
 		return "fleet"
+	case ByOperator:
+		return "operator"
+	case ByPurpose:
+		return "purpose"
 	}
 	return fmt.Sprintf("key part %d", uint8(p.Kind))
 }
@@ -253,10 +264,13 @@ type Limit struct {
 	Newcomers *Limit
 }
 
-// Shared reports whether unrelated clients may count under one key.
+// Shared reports whether unrelated clients may count under one key. Clients that
+// claim to be bots of one operator or purpose are not unrelated: no person makes
+// such a claim.
 func (l *Limit) Shared() bool {
 	for _, part := range l.By {
-		if part.Kind == ByAddr || part.Kind == ByBot || part.Kind == ByVisitor {
+		switch part.Kind {
+		case ByAddr, ByBot, ByVisitor, ByOperator, ByPurpose:
 			return false
 		}
 	}

@@ -47,6 +47,12 @@ type Match struct {
 	// to be such a bot, whatever its state.
 	Bot []string
 
+	// State holds "verified", "pending", "forged" and "known" (it cannot be
+	// verified), as [BotState.String] spells them. Operator holds operators of bots
+	// (Bot.Operator), any case. Both hold for bots only. In a permission they hold
+	// only for a verified bot that is not user-triggered.
+	State, Operator []string
+
 	// Browser holds "likely", "claimed" and "contradicted". In a restriction
 	// "claimed" holds for each client whose user agent is that of a browser and that
 	// is not likely to be one. In a permission only "likely" holds, and not for a
@@ -162,10 +168,8 @@ func (m *Match) check(favorable bool) error {
 			return err
 		}
 	}
-	if m.Bot != nil {
-		if _, err := newBotTest(m.Bot, favorable); err != nil {
-			return err
-		}
+	if _, err := newBotTest(m, favorable); err != nil {
+		return err
 	}
 	if _, err := newOwnerTest(m.ASN); err != nil {
 		return err
@@ -219,11 +223,9 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 		conds = append(conds, condition{field: f, name: name, patterns: patterns, standing: as})
 	}
 	add(methodField, "", m.Method, equalFold)
-	if m.Bot != nil {
-		bot, err := newBotTest(m.Bot, as.favorable)
-		if err != nil {
-			errs = append(errs, err)
-		}
+	if bot, err := newBotTest(m, as.favorable); err != nil {
+		errs = append(errs, err)
+	} else if bot != nil {
 		conds = append(conds, condition{field: botField, bot: bot})
 	}
 	if m.Addr != nil {

@@ -71,6 +71,10 @@ type Answer struct {
 	Empty      bool          // the answer has no body; Body is ""
 	Redirect   string        // where to send the client instead; "" means nowhere
 	RetryAfter time.Duration // the Retry-After header; 0 means the wait, below 0 no header
+
+	// Header holds more headers of the answer, by name. Headers that an answer sets
+	// itself (Content-Type, Location, Retry-After, …) must not be among them.
+	Header map[string][]string
 }
 
 // A RuleError is an error of one rule.

@@ -25,6 +25,7 @@ type pattern struct {
 	text         string
 	bot          int32 // index in Table.bots, or peopleSign, or harmlessSign
 	rank         uint8
+	weak         bool // it does not count in browsers and apps of phones
 	begins, ends boundary
 }
 

@@ -17,6 +17,7 @@ type Bot struct {
 	Name          string   // in policies: lower case, letters, digits, "." "-" "_", at most 40 bytes
 	Categories    []string // names of Categories, the main one first, at least one
 	Operator      string   // its company, project or person; "" if unknown
+	Purpose       string   // of an AI bot, one of Purposes: what its pages are for; "" for all others
 	URL           string   // where its operator describes it; "" if unknown
 	UserTriggered bool     // anybody can make it fetch a page: fetchers for a person, previews, translators
 
@@ -26,7 +27,8 @@ type Bot struct {
 	Networks []string // names of wider sets: all networks of its operator
 	Signers  []string // hosts of the agents with whose keys it signs requests, as botauth.NormalAgent returns them
 
-	general bool // a kind of bots: any bot with a name of its own wins over it
+	operator string // see OperatorName
+	general  bool   // a kind of bots: any bot with a name of its own wins over it
 }
 
 // Names of bots that a table recognises without a pattern.
@@ -53,6 +55,9 @@ func Categories() []Category { return slices.Clone(categories) }
 var categories = []Category{
 	{"search", "crawlers of search engines"},
 	{"ai", "crawlers and fetchers of AI companies: training, answers, agents"},
+	{"ai-training", "of these: crawlers that collect pages for training, or for an unknown purpose"},
+	{"ai-search", "of these: crawlers of AI search and answers"},
+	{"ai-user", "of these: fetchers and agents that act for a person"},
 	{"seo", "search engine optimisation: ranks, backlinks, site audits"},
 	{"advertising", "advertising: landing pages, brand safety, ads.txt"},
 	{"preview", "link previews and image proxies of chats, mail and social networks"},
@@ -73,6 +78,47 @@ var categories = []Category{
 
 func isCategory(name string) bool {
 	return slices.ContainsFunc(categories, func(c Category) bool { return c.Name == name })
+}
+
+// Purposes are the purposes of AI bots: "training" stands for unknown ones too,
+// "user" for the request of a person. "ai-" and the purpose is a category.
+var Purposes = []string{"training", "search", "user"}
+
+// purposeOf returns the purpose of a bot without a stated one: that of a bot whose
+// main category is AI follows from its other categories. A search engine whose
+// pages may also serve AI, such as Applebot, has none.
+func purposeOf(categories []string, userTriggered bool) string {
+	switch {
+	case len(categories) == 0 || categories[0] != "ai":
+		return ""
+	case userTriggered:
+		return "user"
+	case slices.Contains(categories, "search"):
+		return "search"
+	}
+	return "training"
+}
+
+// OperatorName returns the name of the bot's operator as policies write it: in
+// lower case, with "-" for everything but letters, digits and dots, at most 40 bytes, such as
+// "mistral-ai". It is "" if the operator is unknown.
+func (b *Bot) OperatorName() string { return b.operator }
+
+// OperatorName returns the name of an operator as policies write it.
+func OperatorName(operator string) string {
+	var s strings.Builder
+	for i := range len(operator) {
+		switch c := operator[i]; {
+		case c-'a' < 26 || c-'0' < 10 || c == '.' && s.Len() > 0:
+			s.WriteByte(c)
+		case c-'A' < 26:
+			s.WriteByte(c | 0x20)
+		case s.Len() > 0 && !strings.HasSuffix(s.String(), "-"):
+			s.WriteByte('-')
+		}
+	}
+	name := s.String()
+	return strings.TrimRight(name[:min(len(name), 40)], "-.")
 }
 
 // Names returns the names of all bots and all categories, sorted, each once.

@@ -67,6 +67,6 @@ func ExampleVerifier_Explain() {
 	fmt.Println(e.Steps[0])
 	fmt.Println(e.Bot.State)
 	// Output:
-	// it claims to be gptbot (ai), by "GPTBot"
+	// it claims to be gptbot (ai, ai-training), by "GPTBot"
 	// forged
 }

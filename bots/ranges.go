@@ -239,6 +239,7 @@ func (r *Ranges) Sets() []RangeSet {
 // A Refresh configures how ranges are updated from their operators' URLs.
 type Refresh struct {
 	Every     time.Duration     // 0: a day; at least a minute
+	Delay     time.Duration     // from the start of Run to its first request, and up to as much again
 	Folder    string            // for copies of the answers, created if missing; "": no copies
 	Log       func(string)      // gets one line for each problem, and one when it is over; may be nil
 	Agent     string            // User-Agent of the requests; "": fairshare
@@ -275,7 +276,7 @@ func (r *Ranges) open(ctx context.Context, o Refresh) (*prefixes.Keeper, error) 
 	}
 	loading := true
 	keeper, err := prefixes.Open(ctx, prefixes.Options{
-		Sources: sources, Folder: o.Folder, Later: true,
+		Sources: sources, Folder: o.Folder, Later: true, Delay: o.Delay,
 		Noun: "ranges of", Without: "the built-in version stays in use", Log: o.Log, Agent: o.Agent,
 		Transport: o.Transport, MaxSize: maxRangesSize,
 		Check: checkRanges,

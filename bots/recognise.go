@@ -9,12 +9,12 @@ import (
 // allocates nothing, and is safe for concurrent use.
 //
 // If several patterns match, a bot with a name wins over the software that bots
-// use (libraries, headless browsers, tools), and this wins over general signs
-// such as "crawler" or the address of a page. Among equals the longest pattern
+// use: libraries, headless browsers, tools. This wins over general signs, such as
+// "crawler" or the address of a page. Among equals the longest pattern
 // wins, then the one that ends first.
 //
-// If no pattern matches, the bot is "no-browser" for a user agent without any
-// text of browsers, phones or their apps, and for a desktop browser with an
+// If no pattern matches, the bot may be "no-browser". The user agent then has no text
+// of browsers, phones or their apps, or it is that of a desktop browser with an
 // unknown product in it.
 func (t *Table) Recognise(userAgent string) (b *Bot, token string) {
 	if len(userAgent) > MaxUserAgent {
@@ -78,8 +78,10 @@ func (t *Table) find(userAgent string) finding {
 		}
 	}
 	if best != nil {
-		if from, to := deviceName(userAgent); harmless || from < to {
-			best, bestEnd = t.findOutside(userAgent, from, to)
+		from, to := deviceName(userAgent)
+		app := best.weak && isWebView(userAgent)
+		if harmless || from < to || app {
+			best, bestEnd = t.findOutside(userAgent, from, to, app || isWebView(userAgent))
 		}
 	}
 	switch {
@@ -112,6 +114,10 @@ func unknownProduct(userAgent string) (start, end int) {
 	}
 	const like, safari, firefox = " (KHTML, like Gecko) ", " Safari/", " Gecko/20100101 Firefox/"
 	if i := strings.Index(userAgent, like); i >= 0 {
+		before, _, found := strings.Cut(userAgent[i+len(like):], "Chromium/")
+		if found && !strings.Contains(before, "/") {
+			i += len(before) // the name of a Linux distribution, which packages Chromium
+		}
 		start, end = versionless(userAgent, i+len(like))
 		if userAgent[start:end] == "Mobile" || userAgent[start:end] == "Safari" {
 			return 0, 0
@@ -162,13 +168,14 @@ func (p *pattern) beats(q *pattern) bool {
 	return len(p.text) > len(q.text)
 }
 
-// deviceName returns the position of an Android client's device name:
-// userAgent[from:to], after "Android 4.4.2; de-de; " and before " Build/". A
-// device that is called CUBOT or DROID SPYDER is a phone, not a bot.
+// deviceName returns the position of an Android client's device name: userAgent[from:to].
+// It is after "Android 4.4.2; de-de; ", and before " Build/" or the end of the comment.
+// A device that is called CUBOT or DROID SPYDER is a phone,
+// not a bot.
 func deviceName(userAgent string) (from, to int) {
 	to = strings.Index(userAgent, " Build/")
 	if to < 0 {
-		return 0, 0
+		return plainDeviceName(userAgent)
 	}
 	android := strings.LastIndex(userAgent[:to], "Android ")
 	if android < 0 {
@@ -181,9 +188,62 @@ func deviceName(userAgent string) (from, to int) {
 	return from, to
 }
 
+// plainDeviceName is deviceName for browsers that do not send the build. The device is
+// the last part of "(Linux; Android 13; Spider X)", or the one before "; wv". A bot that
+// names itself there adds an address or a version.
+func plainDeviceName(userAgent string) (from, to int) {
+	if !isWebView(userAgent) {
+		return 0, 0
+	}
+	to = strings.Index(userAgent, ") AppleWebKit/")
+	if wv := strings.TrimSuffix(userAgent[:to], "; wv"); len(wv) < to {
+		to = len(wv)
+	}
+	android := strings.Index(userAgent[:to], "Android ")
+	if android < 0 {
+		return 0, 0
+	}
+	version := strings.IndexByte(userAgent[android:to], ';')
+	if version < 0 {
+		return 0, 0
+	}
+	from = android + version + 1
+	if next := strings.IndexByte(userAgent[from:to], ';'); next >= 0 && next <= len(" en_us") {
+		from += next + 1 // the language
+	}
+	if strings.ContainsAny(userAgent[from:to], ";/+@") {
+		return 0, 0
+	}
+	return from, to
+}
+
+// isWebView reports whether a user agent is that of a browser or app on a phone or
+// tablet. All of its usual parts must be there. Apps have any names, such as "CamScanner".
+func isWebView(userAgent string) bool {
+	rest, found := strings.CutPrefix(userAgent, "Mozilla/5.0 (")
+	if !found {
+		return false
+	}
+	device, rest, found := strings.Cut(rest, ") AppleWebKit/")
+	if !found || strings.Contains(device, "compatible") {
+		return false
+	}
+	_, rest, found = strings.Cut(rest, " (KHTML, like Gecko)")
+	switch {
+	case !found:
+		return false
+	case strings.HasPrefix(device, "iPhone; "), strings.HasPrefix(device, "iPad; "), strings.HasPrefix(device, "iPod"):
+		return strings.Contains(rest, " Mobile/")
+	case strings.HasPrefix(device, "Linux; "):
+		browser := strings.Contains(rest, " Chrome/") || strings.Contains(rest, " Version/")
+		return browser && strings.Contains(device, "Android ")
+	}
+	return false
+}
+
 // findOutside returns the best pattern that begins neither inside a harmless text
-// nor in userAgent[from:to].
-func (t *Table) findOutside(userAgent string, from, to int) (best *pattern, bestEnd int) {
+// nor in userAgent[from:to]. In an app, weak patterns do not count.
+func (t *Table) findOutside(userAgent string, from, to int, app bool) (best *pattern, bestEnd int) {
 	var reach [MaxUserAgent]uint16 // the end of the longest harmless text that begins here
 	if from < to {
 		reach[from] = uint16(to)
@@ -197,7 +257,7 @@ func (t *Table) findOutside(userAgent string, from, to int) (best *pattern, best
 		reach[i] = max(reach[i], reach[i-1])
 	}
 	t.each(userAgent, func(p *pattern, start, end int) {
-		if p.bot >= 0 && int(reach[start]) <= start && (best == nil || p.beats(best)) {
+		if p.bot >= 0 && !(app && p.weak) && int(reach[start]) <= start && (best == nil || p.beats(best)) {
 			best, bestEnd = p, end
 		}
 	})

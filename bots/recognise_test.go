@@ -146,7 +146,7 @@ func slowFind(t *Table, userAgent string) finding {
 	}
 	var best hit
 	for _, h := range hits {
-		if harmless[h.start] {
+		if harmless[h.start] || h.p.weak && isWebView(userAgent) {
 			continue
 		}
 		if best.p == nil || h.p.rank > best.p.rank || h.p.rank == best.p.rank &&

@@ -112,8 +112,7 @@ func (v *Verifier) signed(result botauth.Result, claimed fairshare.Bot) fairshar
 	case i >= 0:
 		b = bots[i]
 	case claimed.State == fairshare.NoBot:
-		claimed = fairshare.Bot{Name: b.Name, Categories: b.Categories, State: fairshare.Pending,
-			UserTriggered: b.UserTriggered}
+		claimed = b.withState(fairshare.Pending)
 	case proven && v.table.isKind(claimed.Name):
 		claimed = fairshare.Bot{}
 	default: // two names: that of the user agent counts, as without a signature
@@ -121,8 +120,7 @@ func (v *Verifier) signed(result botauth.Result, claimed fairshare.Bot) fairshar
 	}
 	switch {
 	case proven:
-		return fairshare.Bot{Name: b.Name, Categories: b.Categories, State: fairshare.Verified,
-			UserTriggered: b.UserTriggered}
+		return b.withState(fairshare.Verified)
 	case claimed.State == fairshare.Verified:
 	case result.State == botauth.Forged:
 		claimed.State = fairshare.Forged

@@ -77,10 +77,12 @@ type tableBot struct {
 	Name          string   `json:"name"`
 	Categories    []string `json:"categories"`
 	Operator      string   `json:"operator,omitempty"`
+	Purpose       string   `json:"purpose,omitempty"` // of an AI bot; "" means that its categories say it
 	URL           string   `json:"url,omitempty"`
 	UserTriggered bool     `json:"steered,omitempty"`
 	General       bool     `json:"general,omitempty"` // a group of bots: any bot with a name of its own wins over it
 	Patterns      []string `json:"patterns"`
+	Weak          []string `json:"weak,omitempty"` // patterns that do not count in browsers and apps of phones
 	Ranges        []string `json:"ranges,omitempty"`
 	Domains       []string `json:"domains,omitempty"`
 	Networks      []string `json:"networks,omitempty"`
@@ -291,7 +293,7 @@ func (f *tableFile) extendedBy(other *tableFile) *tableFile {
 	names, patterns := map[string]bool{}, map[string]bool{}
 	for _, b := range other.Bots {
 		names[b.Name] = true
-		for _, p := range b.Patterns {
+		for _, p := range slices.Concat(b.Patterns, b.Weak) {
 			patterns[foldASCII(p)] = true
 		}
 	}
@@ -307,6 +309,7 @@ func (f *tableFile) extendedBy(other *tableFile) *tableFile {
 	for _, b := range f.Bots {
 		if !names[b.Name] {
 			b.Patterns = slices.DeleteFunc(b.Patterns, func(p string) bool { return patterns[p] })
+			b.Weak = slices.DeleteFunc(b.Weak, func(p string) bool { return patterns[p] })
 			both.Bots = append(both.Bots, b)
 		}
 	}
@@ -334,11 +337,11 @@ func (f *tableFile) compile() (*Table, error) {
 	}
 	var patterns []pattern
 	owner := map[string]string{}
-	add := func(line int, label, text string, bot int32, rank uint8) {
+	add := func(line int, label, text string, bot int32, rank uint8) bool {
 		p, err := parsePattern(text)
 		if err != nil {
 			fault(line, "%s: pattern %q %w", label, text, err)
-			return
+			return false
 		}
 		p.bot, p.rank = bot, rank
 		key := p.String()
@@ -347,10 +350,11 @@ func (f *tableFile) compile() (*Table, error) {
 		}
 		if other, taken := owner[key]; taken {
 			fault(line, "%s: pattern %q already belongs to %s", label, text, other)
-			return
+			return false
 		}
 		owner[key] = label
 		patterns = append(patterns, p)
+		return true
 	}
 	for _, b := range f.Bots {
 		label := fmt.Sprintf("bot %q", b.Name)
@@ -372,11 +376,12 @@ func (f *tableFile) compile() (*Table, error) {
 		for _, text := range b.Patterns {
 			add(b.line, label, text, int32(len(t.bots)), rank)
 		}
-		t.bots = append(t.bots, Bot{
-			Name: b.Name, Categories: b.Categories, Operator: b.Operator, URL: b.URL, UserTriggered: b.UserTriggered,
-			Ranges: b.Ranges, Domains: b.Domains, Networks: b.Networks, Signers: b.Signers,
-			general: b.General,
-		})
+		for _, text := range b.Weak {
+			if add(b.line, label, text, int32(len(t.bots)), rank) {
+				patterns[len(patterns)-1].weak = true
+			}
+		}
+		t.bots = append(t.bots, b.bot())
 	}
 	for _, text := range f.People {
 		add(f.peopleLine, "people", text, peopleSign, rankNone)
@@ -409,11 +414,25 @@ func (f *tableFile) compile() (*Table, error) {
 // unsafeDomains prove nothing: anybody can rent an address with a name there.
 var unsafeDomains = []string{"googleusercontent.com", "1e100.net", "amazonaws.com"}
 
+// bot returns the bot of a checked entry. Its purpose is a category of its own.
+func (b *tableBot) bot() Bot {
+	purpose, list := b.Purpose, b.Categories
+	if purpose == "" {
+		purpose = purposeOf(list, b.UserTriggered)
+	}
+	if purpose != "" {
+		list = append(slices.Clip(list), "ai-"+purpose)
+	}
+	return Bot{Name: b.Name, Categories: list, Operator: b.Operator, Purpose: purpose, URL: b.URL,
+		UserTriggered: b.UserTriggered, Ranges: b.Ranges, Domains: b.Domains, Networks: b.Networks,
+		Signers: b.Signers, operator: OperatorName(b.Operator), general: b.General}
+}
+
 func (b *tableBot) check() error {
 	switch {
 	case !isName(b.Name):
 		return errors.New("a name has 1 to 40 characters of a-z, 0-9, \".\", \"-\" and \"_\"")
-	case slices.Contains([]string{"known", "verified", "forged"}, b.Name):
+	case slices.Contains([]string{"known", "verified", "pending", "forged"}, b.Name):
 		return errors.New("policies reserve this name")
 	case len(b.Categories) == 0:
 		return errors.New("has no categories")
@@ -421,13 +440,21 @@ func (b *tableBot) check() error {
 		return errors.New("has over 5 categories")
 	case isCategory(b.Name) && !slices.Contains(b.Categories, b.Name):
 		return errors.New("has the name of a category that it does not belong to")
+	case b.Purpose != "" && !slices.Contains(Purposes, b.Purpose):
+		return fmt.Errorf("%q is not a purpose: training, search or user", b.Purpose)
+	case b.Purpose != "" && !slices.Contains(b.Categories, "ai"):
+		return errors.New("has a purpose, but not the category ai")
 	case len(b.Operator) > maxText || len(b.URL) > maxText:
 		return errors.New("operator or URL is over 400 bytes")
-	case len(b.Patterns) > maxList || len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList,
+	case len(b.Patterns) > maxList || len(b.Weak) > maxList,
+		len(b.Ranges) > maxList || len(b.Domains) > maxList || len(b.Networks) > maxList,
 		len(b.Signers) > maxList:
 		return errors.New("a list has over 200 entries")
 	}
 	for _, c := range b.Categories {
+		if purpose, found := strings.CutPrefix(c, "ai-"); found && slices.Contains(Purposes, purpose) {
+			return fmt.Errorf("%q follows from \"purpose\": %q: write \"ai\" and the purpose", c, purpose)
+		}
 		if !isCategory(c) {
 			return fmt.Errorf("%q is not a category", c)
 		}

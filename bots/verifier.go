@@ -120,7 +120,13 @@ func (v *Verifier) Look(addr netip.Addr, userAgent string) fairshare.Bot {
 		return fairshare.Bot{}
 	}
 	state, _ := v.verify(b, plain(addr), v.names)
-	return fairshare.Bot{Name: b.Name, Categories: b.Categories, State: state, UserTriggered: b.UserTriggered}
+	return b.withState(state)
+}
+
+// withState returns the bot as rules see it.
+func (b *Bot) withState(state fairshare.BotState) fairshare.Bot {
+	return fairshare.Bot{Name: b.Name, Categories: b.Categories, Operator: b.operator, Purpose: b.Purpose,
+		State: state, UserTriggered: b.UserTriggered}
 }
 
 // A reason is the step of a check that decided.

@@ -41,7 +41,7 @@ func (v *Verifier) Explain(ctx context.Context, addr netip.Addr, userAgent strin
 		names = answered{confirmed, known}
 	}
 	state, why := v.verify(b, addr, names)
-	e.Bot = fairshare.Bot{Name: b.Name, Categories: b.Categories, State: state, UserTriggered: b.UserTriggered}
+	e.Bot = b.withState(state)
 
 	switch why {
 	case noCheck:

@@ -43,9 +43,11 @@ import (
 //   - Without a rule in the answer, the request reached the site: the status is the site's.
 //   - "would be 429" is the answer of a dry run.
 //   - "×20 every 5ms" is for several requests with the same answer; {n} in a path or header
-//     is the number of the request.
+//     is the number of the request, in the address of a client, too.
 //   - "takes" is how long the site works on a request, and "uses" is its CPU time, 0 if it
 //     is missing.
+//   - "sends" is the size of the site's answer in bytes.
+//   - A Link header of a rule's answer is shown.
 //   - "waited" is how long the request waited for its turn, or for earlier requests before
 //     it was refused.
 //   - A restart ends the process. The next one has the registry and the snapshot of the
@@ -68,6 +70,7 @@ type step struct {
 	every    time.Duration
 	takes    time.Duration
 	uses     time.Duration // CPU time
+	sends    int64         // bytes of the site's answer
 	status   int           // of the site's answer
 	requests []*request
 }
@@ -181,6 +184,9 @@ func (st *step) parseRequest(t *testing.T, cell string) {
 		case fields[i] == "takes" && i+1 < len(fields):
 			i++
 			st.takes, err = time.ParseDuration(fields[i])
+		case fields[i] == "sends" && i+1 < len(fields):
+			i++
+			st.sends, err = strconv.ParseInt(fields[i], 10, 64)
 		case fields[i] == "uses" && i+1 < len(fields):
 			i++
 			st.uses, err = time.ParseDuration(fields[i])
@@ -315,7 +321,8 @@ func (q *request) send(handler http.Handler) {
 	count := strconv.Itoa(q.n)
 	r := httptest.NewRequest(q.method, strings.ReplaceAll(q.target, "{n}", count), nil)
 	r.Host = "shop.example"
-	r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(q.client.addr), 40000).String()
+	addr := netip.MustParseAddr(strings.ReplaceAll(q.client.addr, "{n}", count))
+	r.RemoteAddr = netip.AddrPortFrom(addr, 40000).String()
 	for _, h := range q.client.headers {
 		if h[0] == "Host" {
 			r.Host = h[1]
@@ -339,6 +346,7 @@ func site(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/robots.txt" {
 		io.WriteString(w, "User-agent: *\nDisallow: /search\n")
 	}
+	w.Write(make([]byte, q.sends))
 }
 
 // text returns the story with the actual answers.
@@ -395,6 +403,9 @@ func (q *request) text() string {
 		}
 		if retryAfter != "" {
 			text += "   Retry-After: " + retryAfter
+		}
+		if link := q.answer.Header().Get("Link"); link != "" && !r.DryRun {
+			text += "   Link: " + link
 		}
 		text += fmt.Sprintf("   %q", r.Finding.Rule.Name)
 	}

@@ -1,8 +1,10 @@
 package httpguard
 
 import (
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,6 +31,7 @@ type ruleAnswer struct {
 	body     template // of fixed.Body; empty for the usual body
 	kind     bodyKind // of fixed.Body
 	location template // of fixed.Redirect
+	headers  []field  // of fixed.Header
 }
 
 // noRule is the answer to a finding that names no rule.
@@ -67,6 +70,10 @@ func newRuleAnswer(r *fairshare.Rule) *ruleAnswer {
 		a.fixed = *r.Answer
 		a.body, a.location = parseTemplate(a.fixed.Body), parseTemplate(a.fixed.Redirect)
 		a.kind = a.body.kind()
+		for _, name := range slices.Sorted(maps.Keys(a.fixed.Header)) {
+			values := slices.Clip(slices.Clone(a.fixed.Header[name]))
+			a.headers = append(a.headers, field{http.CanonicalHeaderKey(name), values})
+		}
 	}
 	return a
 }
@@ -147,7 +154,7 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 	isRobots := vis.req.Path == robotsPath
 	if isRobots { // whatever the rule's own answer is
 		usual := *rule
-		usual.fixed, usual.body, usual.location = fairshare.Answer{}, nil, nil
+		usual.fixed, usual.body, usual.location, usual.headers = fairshare.Answer{}, nil, nil, nil
 		f.ruleAnswer = &usual
 		page, f.status, retryAfter = g.robots.answer(&vis.req, f.wait)
 	}
@@ -208,7 +215,7 @@ type field struct {
 func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict, retryAfter int64,
 	page *robotsCopy) reply {
 	b := vis.buf[:0]
-	fields := append(vis.fields[:0], field{"Cache-Control", noStore})
+	fields := append(append(vis.fields[:0], f.headers...), field{"Cache-Control", noStore})
 	var contentType []string
 	switch {
 	case page != nil:

@@ -347,3 +347,21 @@ func TestRateLimitPolicyExamples(t *testing.T) {
 		}
 	}
 }
+
+// A rule may add headers to its answer, but not to a refused /robots.txt.
+func TestAnswerHasTheHeadersOfItsRule(t *testing.T) {
+	rule := fairshare.Rule{Name: "paid", Answer: &fairshare.Answer{Status: http.StatusPaymentRequired,
+		Header: map[string][]string{"link": {`<https://example.org/l>; rel="license"`, "</b>; rel=b"}, "X-A": {"1"}}}}
+	h := refused(t, rule, httpguard.Options{})
+	for range 2 {
+		w := request(h, "GET", "/")
+		if w.Code != 402 || fmt.Sprint(w.Header()["Link"]) != `[<https://example.org/l>; rel="license" </b>; rel=b]` ||
+			w.Header().Get("X-A") != "1" || w.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%d %v", w.Code, w.Header())
+		}
+		w.Header().Add("Link", "another") // of a program around the middleware
+	}
+	if w := request(h, "GET", "/robots.txt"); w.Header()["Link"] != nil || w.Code == 402 {
+		t.Errorf("/robots.txt: %d %v", w.Code, w.Header())
+	}
+}

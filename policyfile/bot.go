@@ -15,12 +15,15 @@ import (
 // Bots says which table describes bots, and how often their ranges are fetched.
 type Bots struct {
 	Table   string        // file, see File.ResolvePath; "" means the built-in table
-	Refresh time.Duration // how often published ranges are fetched; 0 means never: the built-in ranges are used
+	Refresh time.Duration // how often published ranges are fetched, or NeverRefresh; 0 means the default
 
 	// Agents are signers of requests (Web Bot Auth) by their host, as
 	// botauth.NormalAgent returns it. They are in addition to those of the table.
 	Agents map[string]BotAgent
 }
+
+// NeverRefresh is a Bots.Refresh: the ranges that are part of the program stay in use.
+const NeverRefresh time.Duration = -1
 
 // A BotAgent says which bot a signature of an agent proves.
 type BotAgent struct {
@@ -35,16 +38,45 @@ const agentsExample = "{agent.example: {bot: examplebot}}"
 
 // Bounds of refresh: operators publish new ranges every few days.
 const (
-	minRefresh = time.Hour
-	maxRefresh = 31 * 24 * time.Hour
+	minRefresh     = time.Hour
+	maxRefresh     = 31 * 24 * time.Hour
+	defaultRefresh = 24 * time.Hour
 )
+
+// RefreshRanges returns how often published ranges of bots are fetched; 0 means never.
+// By default they are fetched once a day if a rule looks at bots.
+func (f *File) RefreshRanges() time.Duration {
+	switch {
+	case f.Bots.Refresh < 0:
+		return 0
+	case f.Bots.Refresh == 0 && f.usesBots():
+		return defaultRefresh
+	}
+	return f.Bots.Refresh
+}
+
+// usesBots reports whether a rule looks at bots.
+func (f *File) usesBots() bool {
+	var tests func(m *fairshare.Match) bool
+	tests = func(m *fairshare.Match) bool {
+		return m.TestsBots() || slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return tests(&not) })
+	}
+	return slices.ContainsFunc(f.Policy.Rules, func(rule fairshare.Rule) bool {
+		if tests(&rule.Match) || rule.Ban != nil && rule.Ban.Unless != nil && tests(rule.Ban.Unless) {
+			return true
+		}
+		return rule.Limit != nil && slices.ContainsFunc(rule.Limit.By, func(part fairshare.KeyPart) bool {
+			return part.Kind == fairshare.ByBot || part.Kind == fairshare.ByOperator || part.Kind == fairshare.ByPurpose
+		})
+	})
+}
 
 // A BotName is a bot or a category in a table of bots. All texts but Operator are
 // in lower case.
 type BotName struct {
 	Name          string
 	Categories    []string
-	Operator      string // for hints, in any case; "" means unknown
+	Operator      string // as policies write it, such as "mistral-ai"; "" means unknown
 	Checked       bool   // it can be verified
 	UserTriggered bool   // any user can make it fetch a page
 	Category      bool   // Name is a category; categories of bots need no BotName of their own
@@ -54,9 +86,13 @@ func botsKeys() []key[Bots] {
 	return []key[Bots]{
 		{"table", func(r *reader, n *node, b *Bots) { b.Table = r.fileName(n, "table", "") }},
 		{"refresh", func(r *reader, n *node, b *Bots) {
-			if n.kind == scalarNode && slices.Contains([]string{"false", "off", "no", "never", "none"},
-				strings.ToLower(n.text)) {
-				r.fault(n, "remove the key", "refresh: a duration is needed, such as 24h, not %s", n.describe())
+			if n.kind == scalarNode && n.text == "never" {
+				b.Refresh = NeverRefresh
+				return
+			}
+			off := []string{"false", "off", "no", "none"}
+			if n.kind == scalarNode && slices.Contains(off, strings.ToLower(n.text)) {
+				r.fault(n, "refresh: never", "refresh: a duration is needed, such as 24h, not %s", n.describe())
 				return
 			}
 			if n.kind == scalarNode && (plainDigits(n.text) || strings.EqualFold(n.text, "true") ||
@@ -172,7 +208,14 @@ type botEntry struct {
 	search        bool // some bot of it is a search engine
 
 	category bool
-	operator string // in lower case; "" means unknown
+	operator string // "" means unknown
+}
+
+// mergeBot adds the facts about a bot to an entry that stands for it.
+func (w *botEntry) mergeBot(b *BotName, search bool) {
+	w.verifiable = w.verifiable || b.Checked && !b.UserTriggered
+	w.userTriggered = w.userTriggered || b.Checked && b.UserTriggered
+	w.search = w.search || search
 }
 
 // loadBots loads the names of the table, once. at is the node with the name of the
@@ -187,7 +230,7 @@ func (r *reader) loadBots(at *node) {
 		r.fault(firstNode(at), "", "bots: table: %v", err)
 		return
 	}
-	r.bots = botTable{}
+	r.bots, r.operators = botTable{}, botTable{}
 	for _, a := range r.file.Bots.Agents {
 		if known := slices.IndexFunc(list, func(b BotName) bool { return b.Name == a.Bot }); known >= 0 {
 			list[known].Checked = true
@@ -197,15 +240,18 @@ func (r *reader) loadBots(at *node) {
 	}
 	for _, b := range list {
 		search := !b.UserTriggered && slices.Contains(b.Categories, "search")
+		if b.Operator != "" {
+			w := r.operators[b.Operator]
+			w.mergeBot(&b, search)
+			r.operators[b.Operator] = w
+		}
 		for _, word := range append([]string{b.Name}, b.Categories...) {
 			w := r.bots[word]
 			if w.category = w.category || b.Category || slices.Contains(b.Categories, word); !b.Category {
 				if word == b.Name {
-					w.operator = strings.ToLower(b.Operator)
+					w.operator = b.Operator
 				}
-				w.verifiable = w.verifiable || b.Checked && !b.UserTriggered
-				w.userTriggered = w.userTriggered || b.Checked && b.UserTriggered
-				w.search = w.search || search && (word == b.Name || word == "search")
+				w.mergeBot(&b, search && (word == b.Name || word == "search"))
 			}
 			r.bots[word] = w
 		}
@@ -260,12 +306,63 @@ func (r *reader) botConditions(n *node) []string {
 			list = append(list, word)
 			continue
 		}
-		if word == "pending" {
-			r.fault(item, hint, "bot: a client that is not verified yet is an ordinary client")
-			continue
-		}
 		r.fault(item, hint, "bot: %s is not one of %s, and not the name or category of a bot", quote(s),
 			strings.Join(states, ", "))
+	}
+	return list
+}
+
+// stateWords are the values of match: {state: …}.
+var stateWords = []string{fairshare.Verified.String(), fairshare.Pending.String(), fairshare.Forged.String(),
+	fairshare.Claimed.String()}
+
+// botStates reads the states of bots.
+func (r *reader) botStates(n *node) []string {
+	list := []string{}
+	for _, item := range r.list(n, "state") {
+		if word := r.choice(item, "state", stateWords, map[string]string{
+			"real": "verified", "genuine": "verified", "proven": "verified", "true": "verified",
+			"fake": "forged", "false": "forged", "unknown": "pending", "unverifiable": "known", "claimed": "known",
+		}); word != "" {
+			list = append(list, word)
+		}
+	}
+	return list
+}
+
+// operatorWord returns an operator as the table has it, for "Mistral AI" too.
+func operatorWord(s string) string { return strings.ReplaceAll(strings.ToLower(s), " ", "-") }
+
+// operatorNames reads operators of bots, and returns them as the table has them.
+func (r *reader) operatorNames(n *node) []string {
+	r.loadBots(nil)
+	list := []string{}
+	for _, item := range r.list(n, "operator") {
+		s, ok := r.pattern(item, "operator")
+		if !ok {
+			continue
+		}
+		word := s
+		if !isRegexp(s) {
+			word = operatorWord(s)
+		}
+		if _, known := r.operators[word]; !known && !isRegexp(s) && (r.operators != nil || !botName(word)) {
+			if r.tooManyFaults() {
+				r.omitted++
+				continue
+			}
+			hint := prose.DidYouMean(word, slices.Sorted(maps.Keys(r.operators)))
+			if b := r.bots[word]; b.operator != "" {
+				hint = `did you mean "` + b.operator + `"?`
+			} else if r.has(word) {
+				hint = "bot: " + word + " is the name of a bot"
+			} else if hint == "" {
+				hint = "fairshare bot --list shows all operators"
+			}
+			r.fault(item, hint, "operator: %s is not the operator of a bot", quote(s))
+			continue
+		}
+		list = append(list, word)
 	}
 	return list
 }
@@ -301,7 +398,9 @@ func (r *reader) botHint(word string) string {
 	case word == "unverified":
 		return "a rule for bot: verified above it, and this one for bot: known"
 	case word == "pending":
-		return "remove it; a limit by addr counts it"
+		return "state: pending, next to bot"
+	case slices.Contains([]string{"ai training", "training", "ai search", "ai user"}, word):
+		return `did you mean "ai-` + strings.TrimPrefix(word, "ai ") + `"?`
 	case word == "steered" || word == "user-triggered":
 		return "no condition is needed: they are ordinary clients"
 	case strings.Contains(word, "*"):
@@ -314,9 +413,12 @@ func (r *reader) botHint(word string) string {
 	}
 	if state, rest, found := strings.Cut(word, " "); found && slices.Contains(states, state) && r.has(rest) {
 		if state == "forged" {
-			return "forged bots of different names cannot be distinguished: use bot: forged"
+			return "{bot: " + rest + ", state: forged}"
 		}
-		return `did you mean "` + rest + `"? an allow holds only for a verified bot`
+		return "{bot: " + rest + ", state: " + state + "}"
+	}
+	if _, known := r.operators[word]; known {
+		return "operator: " + word + ", next to bot or instead of it"
 	}
 	names := slices.Sorted(maps.Keys(r.bots))
 	name, _, _ := strings.Cut(word, "/")          // Googlebot/2.1
@@ -399,11 +501,69 @@ func (r *reader) warnBots(n *node, favorable bool) {
 				"bot: %s never holds here: it cannot be verified", quote(word))
 		}
 	}
+	for _, item := range items(find(n, "operator")) {
+		switch w, known := r.operators[operatorWord(item.text)]; {
+		case !favorable || !known || w.verifiable:
+		case w.userTriggered:
+			r.warn(item, "they are ordinary clients: use a limit by addr",
+				"operator: %s never holds here: any user can make its bots fetch a page", quote(item.text))
+		default:
+			r.warn(item, "use addr with its addresses, or hostname",
+				"operator: %s never holds here: its bots cannot be verified", quote(item.text))
+		}
+	}
+	r.warnStates(n, favorable)
 	if favorable {
 		r.warnHostnames(n)
 	}
 	for _, not := range items(find(n, "not")) {
 		r.warnBots(not, !favorable)
+	}
+}
+
+// warnStates warns of states that never hold, and of restrictions that hold for
+// claims only, since none of their bots can be verified.
+func (r *reader) warnStates(n *node, favorable bool) {
+	given := items(find(n, "state"))
+	for _, item := range given {
+		if favorable && item.text != fairshare.Verified.String() {
+			r.warn(item, "state: verified, or write a block or a limit for these",
+				"state: %s never holds here: a permission holds only for verified bots", item.text)
+		}
+	}
+	if favorable || r.bots == nil {
+		return
+	}
+	proof := []*node{} // words of bots without any proof
+	for _, item := range items(find(n, "bot")) {
+		word := strings.ToLower(item.text)
+		w, known := r.bots[word]
+		if !known || w.verifiable || w.userTriggered || w.category {
+			return
+		}
+		proof = append(proof, item)
+	}
+	for _, item := range items(find(n, "operator")) {
+		if w, known := r.operators[operatorWord(item.text)]; !known || w.verifiable || w.userTriggered {
+			return
+		}
+		proof = append(proof, item)
+	}
+	if len(proof) == 0 {
+		return
+	}
+	at, what := proof[0], quote(strings.ToLower(proof[0].text))
+	if len(proof) > 1 {
+		what += " and the others"
+	}
+	if given != nil && !slices.ContainsFunc(given, func(s *node) bool { return s.text == fairshare.Claimed.String() }) {
+		r.warn(given[0], "remove state, or use state: known",
+			"state: %s never holds here: %s cannot be verified", given[0].text, what)
+		return
+	}
+	if given == nil {
+		r.warn(at, "state: known, next to bot, if that is what you want; by: addr or network counts the clients apart",
+			"%s cannot be verified: the rule holds for every client that claims the name, true or not", what)
 	}
 }
 
@@ -421,6 +581,7 @@ func (r *reader) warnBotBlock(i int) {
 	m := &rule.Match
 	if rule.DryRun || status < 400 || status > 499 || status == 429 ||
 		rule.Answer != nil && rule.Answer.Redirect != "" ||
+		m.State != nil && !slices.Contains(m.State, fairshare.Verified.String()) ||
 		m.Path != nil || m.Query != nil || m.Method != nil || m.Addr != nil || m.Label != nil {
 		return
 	}
@@ -438,6 +599,12 @@ func (r *reader) warnBotBlock(i int) {
 // match can be verified.
 func (r *reader) warnBotLast(i int) {
 	if rules := r.file.Policy.Rules; !rules[i].Last || i == len(rules)-1 {
+		return
+	}
+	if state := items(find(r.rules[i].match, "state")); state != nil &&
+		!slices.ContainsFunc(state, func(n *node) bool { return n.text == fairshare.Verified.String() }) {
+		r.warn(firstNode(find(r.rules[i].node, "last")), "remove it",
+			"last has no effect: only a verified bot skips the rules below, and the match leaves verified bots out")
 		return
 	}
 	values := items(find(r.rules[i].match, "bot"))
@@ -458,20 +625,30 @@ func (r *reader) warnBotLast(i int) {
 // gives a whole bot no more than one person.
 func (r *reader) warnByBot(i int) {
 	rule := &r.file.Policy.Rules[i]
-	if !slices.ContainsFunc(rule.Limit.By, func(p fairshare.KeyPart) bool { return p.Kind == fairshare.ByBot }) {
+	n := slices.IndexFunc(rule.Limit.By, func(p fairshare.KeyPart) bool {
+		return p.Kind == fairshare.ByBot || p.Kind == fairshare.ByOperator || p.Kind == fairshare.ByPurpose
+	})
+	if n < 0 {
 		return
 	}
 	if rule.Limit.CrawlDelay { // it holds for bots only
 		return
 	}
-	at := firstNode(find(r.rules[i].limit, "by"), r.rules[i].limit)
-	switch bots := rule.Match.Bot; {
-	case bots == nil:
-		r.warn(at, "match: {bot: known}, and a limit by addr for all others",
-			"%s counts by bot but matches everybody: all addresses of a verified bot together get no more than one person", quote(rule.Name))
-	case len(bots) == 1 && bots[0] == "forged":
+	at, by := firstNode(find(r.rules[i].limit, "by"), r.rules[i].limit), rule.Limit.By[n]
+	switch m := &rule.Match; {
+	case !m.TestsBots():
+		example := "known"
+		if by.Kind == fairshare.ByPurpose {
+			example = "ai"
+		}
+		r.warn(at, "match: {bot: "+example+"}, and a limit by addr for all others",
+			"%s counts by %s but matches everybody: all addresses of a verified bot together get no more than one person",
+			quote(rule.Name), by)
+	case by.Kind != fairshare.ByBot:
+	case len(m.Bot) == 1 && m.Bot[0] == "forged",
+		m.State != nil && !slices.Contains(m.State, fairshare.Verified.String()):
 		r.warn(at, "by: network, or by: user_agent for a fleet",
-			"%s counts forged bots by bot: only verified bots are counted that way, forged ones by address",
+			"%s counts unverified bots by bot: only verified bots are counted that way, all others by address",
 			quote(rule.Name))
 	}
 }

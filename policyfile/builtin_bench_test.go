@@ -15,7 +15,9 @@ import (
 // BenchmarkDecideBuiltIn measures Decide and Settle with the built-in policy, for
 // one page of each of ten thousand clients.
 func BenchmarkDecideBuiltIn(b *testing.B) {
-	policy := policyfile.BuiltIn().Policy
+	file := policyfile.BuiltIn()
+	file.Provide(policyfile.Facts{Bots: true, Busy: true})
+	policy := file.Policy
 	limiter, err := memlimit.New(policy.Limits(), memlimit.Options{})
 	if err != nil {
 		b.Fatal(err)

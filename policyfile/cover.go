@@ -75,7 +75,7 @@ func covers(a, b condition) bool {
 		(a.Attempt == nil || coversTexts(a.Attempt, b.Attempt, func(a, b string) bool { return a == b })) &&
 		(a.Label == nil || coversTexts(a.Label, b.Label, strings.EqualFold)) &&
 		(a.Hostname == nil || coversTexts(a.Hostname, b.Hostname, globCovers)) &&
-		(a.Bot == nil || coversBots(a, b)) &&
+		(!a.TestsBots() || coversBots(a, b)) &&
 		(a.Listed == nil || reflect.DeepEqual(a.Listed, b.Listed))
 }
 
@@ -97,11 +97,35 @@ func coversBrowsers(a, b condition) bool {
 	return true
 }
 
+// botStates returns the states of the bots that a condition may hold for.
+func (t condition) botStates() []string {
+	states := stateWords
+	if t.favorable {
+		states = states[:1] // verified
+	}
+	if t.State != nil {
+		states = slices.DeleteFunc(slices.Clone(states), func(s string) bool { return !slices.Contains(t.State, s) })
+	}
+	if t.Bot != nil && !slices.ContainsFunc(t.Bot, func(s string) bool { return s != "verified" && s != "forged" }) {
+		states = slices.DeleteFunc(slices.Clone(states), func(s string) bool { return !slices.Contains(t.Bot, s) })
+	}
+	return states
+}
+
 // coversBots compares bot conditions. In a favorable match, each word holds only for
 // verified bots, and forged holds for no bot.
 func coversBots(a, b condition) bool {
-	if b.Bot == nil {
+	outside := func(s string) bool { return !slices.Contains(a.State, s) }
+	if !b.TestsBots() || a.favorable && !b.favorable ||
+		a.State != nil && slices.ContainsFunc(b.botStates(), outside) ||
+		a.Operator != nil && !coversTexts(a.Operator, b.Operator, strings.EqualFold) {
 		return false
+	}
+	if a.Bot == nil {
+		return true
+	}
+	if b.Bot == nil {
+		return slices.Contains(a.Bot, "known")
 	}
 	covers := func(s, t string) bool {
 		switch {

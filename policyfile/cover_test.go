@@ -212,9 +212,25 @@ func TestConditionsOnClientsCoverSoundly(t *testing.T) {
 			}
 		}
 	}
+	for _, states := range [][]string{nil, {"verified"}, {"known"}, {"forged", "pending"}, {"verified", "forged"},
+		stateWords} {
+		for _, operator := range [][]string{nil, {"google"}, {"re:^m"}, {"google", "microsoft"}} {
+			for _, word := range []string{"", "known", "verified", "googlebot", "search"} {
+				m := fairshare.Match{State: states, Operator: operator}
+				if word != "" {
+					m.Bot = []string{word}
+				}
+				if m.TestsBots() {
+					ofBots = append(ofBots, condition{&m, false}, condition{&m, true},
+						condition{&fairshare.Match{Not: []fairshare.Match{m}}, false})
+				}
+			}
+		}
+	}
 	clients := []*fairshare.Request{{}}
-	for _, bot := range []fairshare.Bot{{Name: "googlebot", Categories: []string{"search"}},
-		{Name: "bingbot", Categories: []string{"search"}}, {Name: "curl", Categories: []string{"tool"}}} {
+	for _, bot := range []fairshare.Bot{{Name: "googlebot", Categories: []string{"search"}, Operator: "google"},
+		{Name: "bingbot", Categories: []string{"search"}, Operator: "microsoft"},
+		{Name: "curl", Categories: []string{"tool"}}} {
 		for bot.State = fairshare.Claimed; bot.State <= fairshare.Forged; bot.State++ {
 			for _, bot.UserTriggered = range []bool{false, true} {
 				clients = append(clients, &fairshare.Request{Bot: bot})

@@ -101,7 +101,7 @@ func (f *File) missing(m *fairshare.Match, add func(text string)) {
 			}
 		}
 	}
-	if m.Bot != nil && !f.provided.Bots {
+	if m.TestsBots() && !f.provided.Bots {
 		add("bots" + remedy + "set Request.Bot and call File.Provide(Facts{Bots: true})")
 	}
 	for _, l := range m.Listed {

@@ -277,6 +277,7 @@ func readAlgorithm(r *reader, n *node, d *fairshare.Limit) {
 var keyKinds = []fairshare.KeyKind{
 	fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByUserAgent, fairshare.ByHost, fairshare.ByPath,
 	fairshare.ByEveryone, fairshare.ByASN, fairshare.ByVisitor, fairshare.ByFleet,
+	fairshare.ByOperator, fairshare.ByPurpose,
 }
 
 // maxParts is the largest number of parts of a key.

@@ -206,7 +206,7 @@ func (r *reader) warnListed(n *node, m *fairshare.Match) {
 	})
 	everywhere := m.Path == nil || slices.ContainsFunc(m.Path,
 		func(s string) bool { return isRegexp(s) || globCovers(s, "/some/page") })
-	if reads && everywhere && m.Attempt == nil && m.Addr == nil && m.Bot == nil && m.Label == nil {
+	if reads && everywhere && m.Attempt == nil && m.Addr == nil && !m.TestsBots() && m.Label == nil {
 		r.warn(at, "add method: POST, to look up only clients that send data",
 			"listed: the operator of the list learns the address of every visitor")
 	}

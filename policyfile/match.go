@@ -26,6 +26,8 @@ func matchKeys() []key[fairshare.Match] {
 		{"header", func(r *reader, n *node, m *match) { m.Header = r.textMap(n, "header") }},
 		{"not", func(r *reader, n *node, m *match) { m.Not = r.nots(n) }},
 		{"bot", func(r *reader, n *node, m *match) { m.Bot = r.botConditions(n) }},
+		{"state", func(r *reader, n *node, m *match) { m.State = r.botStates(n) }},
+		{"operator", func(r *reader, n *node, m *match) { m.Operator = r.operatorNames(n) }},
 		{"hostname", func(r *reader, n *node, m *match) { m.Hostname = r.hostnames(n) }},
 		{"listed", func(r *reader, n *node, m *match) { m.Listed = r.listings(n) }},
 		{"asn", func(r *reader, n *node, m *match) { m.ASN = r.owners(n) }},

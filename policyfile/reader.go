@@ -27,6 +27,7 @@ type reader struct {
 	options    Options
 	bots       botTable // nil means that names of bots are not checked
 	botsLoaded bool
+	operators  botTable // operators of bots; nil if the table is not loaded
 	secrets    []string // texts that messages must not show
 }
 

@@ -393,6 +393,7 @@ func answerKeys() []key[answerDraft] {
 		}},
 		{"redirect", func(r *reader, n *node, a *answerDraft) { a.Redirect = r.redirect(n) }},
 		{"retry_after", func(r *reader, n *node, a *answerDraft) { a.RetryAfter = r.retryAfter(n) }},
+		{"header", func(r *reader, n *node, a *answerDraft) { a.Header = r.answerHeaders(n) }},
 	}
 }
 
@@ -417,6 +418,64 @@ func (r *reader) answer(n *node) *fairshare.Answer {
 		r.fault(got.values["status"], "", "status: an answer with %d has no body that could give the reason", s)
 	}
 	return &a.Answer
+}
+
+// Bounds of the headers of an answer.
+const (
+	maxAnswerHeaders = 20
+	maxAnswerHeader  = 4 << 10 // bytes of a value
+)
+
+// answerHeaders reads more headers of an answer: a map of names to texts.
+func (r *reader) answerHeaders(n *node) map[string][]string {
+	const example = `header: {Link: "<https://example.org/licence.xml>; rel=license"}`
+	if n.kind != mapNode || len(n.entries) == 0 {
+		if n.kind == mapNode {
+			r.fault(n, example, "header: the map is empty")
+		} else {
+			r.fault(n, example, "header: a map of names to texts is needed, not %s", n.describe())
+		}
+		return nil
+	}
+	headers, spelled := map[string][]string{}, map[string]bool{}
+	for i, e := range n.entries {
+		name := strings.ToLower(e.key.text)
+		switch {
+		case i == maxAnswerHeaders:
+			r.fault(e.key, "", "header: more than %d", maxAnswerHeaders)
+			return headers
+		case !isToken(name):
+			r.fault(e.key, "", "header: %s is not a header name", quote(e.key.text))
+		case spelled[name]:
+			r.fault(e.key, "write several values in brackets: [a, b]", "header: %s is in this map twice",
+				quote(e.key.text))
+		case name == "retry-after":
+			r.fault(e.key, "use retry_after", "header: Retry-After has a key of its own")
+		case name == "location":
+			r.fault(e.key, "use redirect", "header: Location has a key of its own")
+		case ownHeader(name):
+			r.fault(e.key, "", "header: fairshare or the server sets %s itself", printable(e.key.text))
+		default:
+			for _, item := range r.list(e.value, e.key.text) {
+				if s := r.line(item, e.key.text); len(s) > maxAnswerHeader {
+					r.fault(item, "", "header: a value longer than %s", FormatSize(maxAnswerHeader))
+				} else if s != "" {
+					headers[e.key.text] = append(headers[e.key.text], s)
+				}
+			}
+		}
+		spelled[name] = true
+	}
+	return headers
+}
+
+// ownHeader reports whether a policy may not set this header, in lower case. It describes
+// the body, the connection or caching.
+func ownHeader(name string) bool {
+	return slices.Contains([]string{"cache-control", "connection", "content-encoding", "content-length",
+		"content-range", "content-type", "date", "keep-alive", "ratelimit", "ratelimit-policy", "set-cookie", "te",
+		"trailer",
+		"transfer-encoding", "upgrade"}, name) || strings.HasPrefix(name, "proxy-")
 }
 
 func (r *reader) redirect(n *node) string {

@@ -90,6 +90,13 @@ func (r *reader) sampleBots() []sampleBot {
 	}
 	seen := map[string]bool{"known": true, "verified": true, "forged": true, "googlebot": true, "search": true}
 	for i := range r.file.Policy.Rules {
+		for _, word := range r.file.Policy.Rules[i].Match.Operator {
+			if !seen["operator "+word] && !isRegexp(word) && len(list) < maxSamples {
+				seen["operator "+word] = true
+				list = append(list, sampleBot{word, fairshare.Bot{Name: word, Operator: word,
+					State: fairshare.Verified}})
+			}
+		}
 		for _, word := range r.file.Policy.Rules[i].Match.Bot {
 			if !seen[word] && !isRegexp(word) && len(list) < maxSamples {
 				seen[word] = true

@@ -78,7 +78,7 @@ func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	if rule.Ban != nil {
 		banSentence(b, rule)
 	}
-	if rule.Last && rule.Match.Bot != nil {
+	if rule.Last && rule.Match.TestsBots() {
 		b.WriteString(" For a verified one, the rules below are skipped.")
 	} else if rule.Last {
 		b.WriteString(" The rules below are skipped.")
@@ -239,6 +239,9 @@ func answerText(rule *fairshare.Rule, status int) string {
 	case a.RetryAfter > 0:
 		s += ", Retry-After " + FormatDuration(a.RetryAfter)
 	}
+	if a.Header != nil {
+		s += ", with " + prose.List(slices.Sorted(maps.Keys(a.Header)), "and")
+	}
 	return s
 }
 
@@ -274,7 +277,14 @@ func keyText(by []fairshare.KeyPart) string {
 			return "a fleet as a whole, or a client (by addr)"
 		case fairshare.ByBot:
 			return "a verified bot as a whole, or a client (by addr)"
+		case fairshare.ByOperator:
+			return "an operator of bots (unverified claims apart)"
+		case fairshare.ByPurpose:
+			return "a purpose of AI bots (unverified claims apart)"
 		}
+	}
+	if len(by) == 2 && by[0].Kind == fairshare.ByOperator && by[1].Kind == fairshare.ByPurpose {
+		return "an operator of AI bots for each purpose (unverified claims apart)"
 	}
 	parts := make([]string, len(by))
 	for i, part := range by {
@@ -304,7 +314,7 @@ func clientText(m condition) string {
 	} else if m.Addr != nil {
 		parts = append(parts, "from certain addresses")
 	}
-	if m.Bot != nil {
+	if m.TestsBots() {
 		parts = append(parts, "of "+botPhrase(m))
 	}
 	if m.ASN != nil {
@@ -398,10 +408,28 @@ func botPhrase(t condition) string {
 		}
 	}
 	states = slices.Compact(states)
-	if names != nil && t.favorable {
-		states = append(states, "a verified bot ("+oneOf(names)+")")
-	} else if names != nil {
-		states = append(states, "a bot, verified or not ("+oneOf(names)+")")
+	noun, state := "a bot", ", verified or not"
+	if t.Operator != nil {
+		noun += " of the operator " + oneOf(t.Operator)
+	}
+	if t.State != nil {
+		var list []string
+		for _, word := range t.State {
+			list = append(list, map[string]string{"verified": "is verified", "pending": "is not verified yet",
+				"forged": "is forged", "known": "cannot be verified"}[word])
+		}
+		state = " that " + prose.List(list, "or")
+	}
+	if noun += state; t.favorable {
+		noun = "a verified" + strings.TrimSuffix(strings.TrimPrefix(noun, "a"), state)
+	}
+	switch {
+	case names != nil:
+		states = append(states, noun+" ("+oneOf(names)+")")
+	case t.Bot == nil:
+		return noun
+	case t.State != nil || t.Operator != nil: // of any bot, a verified or a forged one
+		return prose.List(states, "or") + ", and of " + noun
 	}
 	return prose.List(states, "or")
 }

@@ -362,7 +362,7 @@ func (r *reader) warnLimit(i int) {
 			quote(rule.Name))
 	}
 	fleet := slices.Contains(lim.By, fairshare.KeyPart{Kind: fairshare.ByUserAgent}) &&
-		(rule.Match.UserAgent != nil || rule.Match.Bot != nil) || byOwner(lim.By) && rule.Match.ASN != nil
+		(rule.Match.UserAgent != nil || rule.Match.TestsBots()) || byOwner(lim.By) && rule.Match.ASN != nil
 	if shared(lim.By) && !fleet && lim.Newcomers == nil {
 		r.warn(by,
 			"by: addr counts each client alone; newcomers: {…} sets the limit of each client after others have used it up",
@@ -426,7 +426,7 @@ func (r *reader) narrowerThanClient(by []fairshare.KeyPart) (part fairshare.KeyP
 // byIdentity reports whether m selects clients by an identity that a client cannot
 // forge to get a permission.
 func byIdentity(m *fairshare.Match) bool {
-	return m.Addr != nil || m.Bot != nil || m.Hostname != nil || m.Label != nil || m.ASN != nil
+	return m.Addr != nil || m.TestsBots() || m.Hostname != nil || m.Label != nil || m.ASN != nil
 }
 
 // botOf returns the verifiable bot that one of the values of user_agent names; ""
@@ -447,7 +447,7 @@ func chosenByClient(by []fairshare.KeyPart) bool {
 	for _, part := range by {
 		switch part.Kind {
 		case fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByValue, fairshare.ByASN,
-			fairshare.ByVisitor, fairshare.ByFleet:
+			fairshare.ByVisitor, fairshare.ByFleet, fairshare.ByOperator, fairshare.ByPurpose:
 			return false
 		case fairshare.ByEveryone: // always the same
 		default:
@@ -460,7 +460,8 @@ func chosenByClient(by []fairshare.KeyPart) bool {
 // byClient reports whether the key is only the address, network or bot.
 func byClient(by []fairshare.KeyPart) bool {
 	return len(by) == 0 || len(by) == 1 && slices.Contains(
-		[]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByVisitor}, by[0].Kind)
+		[]fairshare.KeyKind{fairshare.ByAddr, fairshare.ByNetwork, fairshare.ByBot, fairshare.ByVisitor,
+			fairshare.ByOperator, fairshare.ByPurpose}, by[0].Kind)
 }
 
 // shared reports whether unrelated clients have the same key.

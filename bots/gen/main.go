@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"iter"
 	"log"
 	"maps"
 	"os"
@@ -42,10 +43,12 @@ type bot struct {
 	Name          string   `json:"name"`
 	Categories    []string `json:"categories"`
 	Operator      string   `json:"operator,omitempty"`
+	Purpose       string   `json:"purpose,omitempty"`
 	URL           string   `json:"url,omitempty"`
 	UserTriggered bool     `json:"steered,omitempty"`
 	General       bool     `json:"general,omitempty"`
 	Patterns      []string `json:"patterns"`
+	Weak          []string `json:"weak,omitempty"`
 	Ranges        []string `json:"ranges,omitempty"`
 	Domains       []string `json:"domains,omitempty"`
 	Networks      []string `json:"networks,omitempty"`
@@ -65,6 +68,8 @@ type additions struct {
 	Harmless   []string            `json:"innocent"`
 	Replace    map[string][]string `json:"replace"`    // a list's pattern: our patterns instead, or none
 	Names      map[string]string   `json:"names"`      // the derived name: our name instead
+	Operators  map[string]string   `json:"operators"`  // the name of a bot: our operator instead
+	Purposes   map[string]string   `json:"purposes"`   // the name of an AI bot: our purpose instead
 	Categories map[string][]string `json:"categories"` // the name of a bot: our categories instead
 }
 
@@ -93,6 +98,7 @@ func main() {
 		}
 	}
 	m.addGroups()
+	m.addFacts()
 	if err := m.unused(); err != nil {
 		log.Fatal(err)
 	}
@@ -235,11 +241,16 @@ func (m *merger) unused() error {
 			unmatched = append(unmatched, fmt.Sprintf("names %q", n))
 		}
 	}
-	for _, n := range slices.Sorted(maps.Keys(m.add.Categories)) {
-		if m.byName[n] == 0 {
-			unmatched = append(unmatched, fmt.Sprintf("categories %q", n))
+	missing := func(list string, names iter.Seq[string]) {
+		for _, n := range slices.Sorted(names) {
+			if m.byName[n] == 0 {
+				unmatched = append(unmatched, fmt.Sprintf("%s %q", list, n))
+			}
 		}
 	}
+	missing("categories", maps.Keys(m.add.Categories))
+	missing("operators", maps.Keys(m.add.Operators))
+	missing("purposes", maps.Keys(m.add.Purposes))
 	if unmatched != nil {
 		return fmt.Errorf("additions that match nothing in the lists:\n\t%s", strings.Join(unmatched, "\n\t"))
 	}

@@ -51,6 +51,19 @@ func (m *merger) addGroups() {
 	}
 }
 
+// addFacts sets the operators and purposes that the additions give to bots of the lists.
+func (m *merger) addFacts() {
+	for i := range m.bots {
+		b := &m.bots[i]
+		if operator, ours := m.add.Operators[b.Name]; ours {
+			b.Operator = operator
+		}
+		if purpose, ours := m.add.Purposes[b.Name]; ours {
+			b.Purpose = purpose
+		}
+	}
+}
+
 func (m *merger) merge(e entry) error {
 	var patterns []string
 	for _, expr := range e.patterns {

@@ -152,7 +152,7 @@ func (o *operation) unknownBot(name string) error {
 	}
 	if names == nil {
 		for b := range bots.BuiltIn().Bots {
-			names = append(names, policyfile.BotName{Name: b.Name, Operator: b.Operator})
+			names = append(names, policyfile.BotName{Name: b.Name, Operator: b.OperatorName()})
 		}
 	}
 	return cli.WrongUsage(cli.Hint(fmt.Errorf("no bot is called %q", name), botHint(name, names)))

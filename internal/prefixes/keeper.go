@@ -55,8 +55,9 @@ type Options struct {
 	// the URL answers. nil: there is none.
 	Had func(Source) (u Update, had bool)
 
-	Folder string // folder for copies of answers, created if missing; "": no copies
-	Later  bool   // Open fetches no URL; Run does, and at once if there is no copy
+	Folder string        // folder for copies of answers, created if missing; "": no copies
+	Later  bool          // Open fetches no URL; Run does, and at once if there is no copy
+	Delay  time.Duration // from the start of Run to its first fetch, and up to as much again
 
 	Noun      string            // for a source in messages; "": list
 	Without   string            // text in messages about a source without a version; "": it is empty until it answers
@@ -241,7 +242,11 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // follow fetches one URL repeatedly.
 func (k *Keeper) follow(ctx context.Context, s *source) {
-	timer := time.NewTimer(time.Until(s.due))
+	first := time.Until(s.due)
+	if d := k.options.Delay; d > 0 {
+		first = max(first, d+time.Duration(rand.Int64N(int64(d))))
+	}
+	timer := time.NewTimer(first)
 	defer timer.Stop()
 	for {
 		select {

@@ -407,6 +407,28 @@ func TestLaterFetchesNothingInOpen(t *testing.T) {
 	})
 }
 
+// A program that starts must not wait for URLs, and many that start together must not ask at once.
+func TestDelayIsBeforeTheFirstFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &serving{steps: []func(http.ResponseWriter, *http.Request){text("192.0.2.1\n")}}
+		var n notebook
+		k, err := Open(t.Context(), n.options(Options{Sources: []Source{{Name: "drop",
+			URL: "https://lists.example/"}}, Transport: server, Later: true, Delay: time.Minute}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		running(t, k)
+		time.Sleep(time.Minute - time.Millisecond)
+		synctest.Wait()
+		if asked := len(server.requests()); asked > 0 {
+			t.Errorf("%d requests within the delay", asked)
+		}
+		time.Sleep(time.Minute + time.Millisecond)
+		synctest.Wait()
+		n.expect(t, "after the delay", "192.0.2.1/32")
+	})
+}
+
 // Without a copy the version that was in use before stays. It also replaces an older copy. The URL
 // is fetched at once, in the background.
 func TestVersionInUseStaysWithoutACopy(t *testing.T) {

@@ -130,7 +130,7 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		for _, name := range slices.Sorted(maps.Keys(m.Header)) {
 			header(name)
 		}
-		if m.Bot != nil {
+		if m.TestsBots() {
 			bot()
 			signed(m.Bot)
 		}
@@ -171,7 +171,7 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 			switch part.Kind {
 			case fairshare.ByUserAgent:
 				agent()
-			case fairshare.ByBot:
+			case fairshare.ByBot, fairshare.ByOperator, fairshare.ByPurpose:
 				bot()
 			case fairshare.ByASN:
 				owner()

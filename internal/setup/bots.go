@@ -30,10 +30,11 @@ type BotIdentifier struct {
 
 	signatures *botauth.Verifier
 
-	ranges  *bots.Ranges
-	refresh time.Duration    // of ranges; 0: never
-	lookups *lookup.Resolver // nil: the DNS is not used
-	options lookup.Options   // of lookups
+	ranges   *bots.Ranges
+	refresh  time.Duration    // of ranges; 0: never
+	explicit bool             // the policy file says how often
+	lookups  *lookup.Resolver // nil: the DNS is not used
+	options  lookup.Options   // of lookups
 
 	usesHost  hostTest                  // the host names that the policy and the bots use
 	preferred *atomic.Pointer[hostTest] // the host names that lookups prefers; shared with lookups
@@ -54,7 +55,7 @@ type BotOptions struct {
 // the ranges of the previous one, and its DNS cache if the policy file asks the
 // same DNS. Call Close in the end.
 func NewBotIdentifier(file *policyfile.File, opts BotOptions) (*BotIdentifier, error) {
-	b := &BotIdentifier{refresh: file.Bots.Refresh}
+	b := &BotIdentifier{refresh: file.RefreshRanges(), explicit: file.Bots.Refresh > 0}
 	var err error
 	if b.Table, err = BotTable(file.ResolvePath(file.Bots.Table)); err != nil {
 		return nil, err
@@ -193,23 +194,39 @@ func (b *BotIdentifier) Lookups() fairshare.Lookups {
 // DNS returns the DNS resolver; nil if the DNS is not used.
 func (b *BotIdentifier) DNS() *lookup.Resolver { return b.lookups }
 
-// LoadRanges reads the copies of published ranges in the state folder, if the
-// policy file asks for them.
+// Ranges describes the published ranges in use.
+func (b *BotIdentifier) Ranges() []bots.RangeSet { return b.ranges.Sets() }
+
+// LoadRanges reads the copies of published ranges in the state folder, unless the
+// policy file has refresh: never.
 func (b *BotIdentifier) LoadRanges(state string, log func(string)) error {
-	if b.refresh <= 0 || state == "" {
+	folder := subfolder(state, "ranges")
+	if b.refresh <= 0 || folder == "" {
 		return nil
 	}
-	return b.ranges.Load(bots.Refresh{Folder: subfolder(state, "ranges"), Log: log})
+	if _, err := os.Stat(folder); err != nil && !b.explicit {
+		return nil // there are none, and it must not be created
+	}
+	return b.ranges.Load(bots.Refresh{Folder: folder, Log: log})
 }
 
-// RunRanges keeps the published ranges up to date until ctx ends, if the policy
-// file asks for it. The state folder, "" for none, has copies of them.
+// rangesDelay is the time from the start to the first fetch of ranges that the policy
+// file does not ask for. The ranges that are part of the program are in use until then.
+const rangesDelay = time.Minute
+
+// RunRanges keeps the published ranges up to date until ctx ends, unless the policy
+// file has refresh: never. The state folder, "" for none, has copies of them. If the
+// policy file does not say how often, the first fetch is later, and problems are not
+// logged: the machine may have no network.
 func (b *BotIdentifier) RunRanges(ctx context.Context, state string, log func(string)) error {
 	if b.refresh <= 0 {
 		return nil
 	}
-	return b.ranges.Run(ctx, bots.Refresh{Every: b.refresh, Folder: subfolder(state, "ranges"), Log: log,
-		Agent: userAgent()})
+	refresh := bots.Refresh{Every: b.refresh, Folder: subfolder(state, "ranges"), Log: log, Agent: userAgent()}
+	if !b.explicit {
+		refresh.Delay, refresh.Log = rangesDelay, nil
+	}
+	return b.ranges.Run(ctx, refresh)
 }
 
 // Close ends the DNS lookups, unless next continues to use them; next may be
@@ -244,7 +261,7 @@ func BotNames(path string) ([]policyfile.BotName, error) {
 	}
 	for b := range table.Bots {
 		names = append(names, policyfile.BotName{
-			Name: b.Name, Categories: b.Categories, Operator: b.Operator, UserTriggered: b.UserTriggered,
+			Name: b.Name, Categories: b.Categories, Operator: b.OperatorName(), UserTriggered: b.UserTriggered,
 			Checked: len(b.Ranges)+len(b.Domains)+len(b.Signers) > 0,
 		})
 	}

@@ -1,6 +1,8 @@
 package setup
 
 import (
+	"context"
+	"os"
 	"testing"
 
 	"fairshare/policyfile"
@@ -43,4 +45,34 @@ func TestReloadPrefersTheHostsOfTheNewPolicy(t *testing.T) {
 	check("in force", "a.example.org", true)
 	check("in force", "a.example.net", false)
 	check("in force", "crawl-1.googlebot.com", true)
+}
+
+// A command that only reads the ranges of an earlier serve leaves no folder behind, and a
+// policy that does not ask for a refresh is silent about it.
+func TestDefaultRefreshLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	file, err := policyfile.Parse("site.yaml", []byte("rules: [{use: default}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewBotIdentifier(file, BotOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close(nil)
+	state := t.TempDir()
+	if err := b.LoadRanges(state, func(line string) { t.Error(line) }); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(state); err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+	if NeedsStateFolder(file) {
+		t.Error("the built-in policy needs a state folder")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // a server that ends before the first fetch
+	if err := b.RunRanges(ctx, "", func(line string) { t.Error(line) }); err != nil {
+		t.Error(err)
+	}
 }
