@@ -26,7 +26,7 @@ func replayed(t *testing.T, name string, file *policyfile.File) string {
 	if report.Skipped != 0 || report.Verdicts.Allow+report.Verdicts.Refuse+report.Verdicts.Block != report.Lines {
 		t.Errorf("%s: %d lines, %d skipped, verdicts %+v", path, report.Lines, report.Skipped, report.Verdicts)
 	}
-	return strings.ReplaceAll(verdicts.String(), "\t"+filepath.Join(name, "access.log")+"\n", "\taccess.log\n")
+	return strings.ReplaceAll(verdicts.String(), "\t"+filepath.Join(name, "access.log")+"\t", "\taccess.log\t")
 }
 
 // provided has the facts that serve would provide.

@@ -151,7 +151,9 @@ func coversBots(a, b condition) bool {
 // anyway.
 func overlap(a, b condition) bool {
 	excludes := func(t, other condition) bool {
-		return slices.ContainsFunc(t.exceptions(), func(not condition) bool { return covers(not, other) })
+		return slices.ContainsFunc(t.exceptions(), func(not condition) bool {
+			return (not.favorable == other.favorable || !testsQuery(not.Match)) && covers(not, other)
+		})
 	}
 	return !excludes(a, b) && !excludes(b, a) &&
 		textsOverlap(a.Path, b.Path, globsOverlap) &&
@@ -161,6 +163,12 @@ func overlap(a, b condition) bool {
 		textsOverlap(a.Method, b.Method, strings.EqualFold) &&
 		textsOverlap(a.Cookie, b.Cookie, func(a, b string) bool { return (a == "none") == (b == "none") }) &&
 		textsOverlap(a.UserAgent, b.UserAgent, func(a, b string) bool { return (a == "") == (b == "") })
+}
+
+// testsQuery reports whether a match depends on parameters. If one is sent twice, both have to match in
+// a permission, and one in a restriction.
+func testsQuery(m *fairshare.Match) bool {
+	return m.Query != nil || slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return testsQuery(&not) })
 }
 
 // textsOverlap reports whether some text may match a value of a and a value of b. A
