@@ -154,8 +154,11 @@ func (r *reader) warnUnreachable(i int) {
 			continue
 		}
 		only := "no request"
-		if permits && testsPath(&above.Match) {
+		switch {
+		case permits && testsPath(&above.Match):
 			only = "only a request with an odd path"
+		case permits && testsQuery(&above.Match):
+			only = "only a request that sends a parameter twice"
 		}
 		r.warn(r.rules[i].node, "move it up", "%s reaches this rule: %s in line %d matches all others", only,
 			quote(above.Name), r.rules[j].node.line)
