@@ -44,8 +44,9 @@ func (t condition) exceptions() []condition {
 	return list
 }
 
-// covers reports whether a certainly matches every request that b matches, except those that can be
-// read in several ways if a is favorable and b is not: an odd path, a parameter that is sent twice.
+// covers reports whether a certainly matches every request that b matches. If a is favorable and b is
+// not, that does not hold for requests that can be read in several ways: those with an odd path, or with
+// a parameter that is sent twice.
 // Answers of DNS lists are compared only for equality: rules rarely differ in them alone.
 func covers(a, b condition) bool {
 	for name, texts := range a.Header {
