@@ -46,5 +46,5 @@ func (x *Exchange) endLogin(now time.Time) bool {
 		return false
 	}
 	return x.login.Answered(&logins.Answer{Time: now, Status: x.response.outcome(), Bytes: x.response.bytes.Load(),
-		Live: true}) == logins.Failed
+		Encoded: len(x.response.Header()["Content-Encoding"]) > 0, Live: true}) == logins.Failed
 }

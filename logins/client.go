@@ -195,5 +195,5 @@ func (w *Watcher) classify(a *Attempt, req *fairshare.Request, guard Standing, s
 		(e == nil || e.counted == 0 && e.refused == 0) && guard != nil && guard.HasStanding(req)):
 		a.class = likely
 	}
-	a.counted = e != nil && e.counted != 0 && now < e.counted+countedFor && e.form == uint16(f.key>>48)
+	a.counted = e != nil && e.isCounted(a.class, f, now)
 }

@@ -40,7 +40,7 @@ type form struct {
 	closedSince int64 // when that began; 0: it did not refuse any recently
 	excess      int64 // attempts that exceeded a budget since closedSince
 
-	page       int64 // length of the form
+	page       [2]int64 // length of the form, and of the compressed form
 	lengths    [8]length
 	denied     int    // attempts answered with 401 or 403
 	bounced    int    // attempts answered with the form again
@@ -189,21 +189,37 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 }
 
 // judgeCredentials judges an answer to Basic or Bearer credentials. A client that
-// repeats what failed does not guess. A path without protection answers every client:
-// so a success counts for little.
+// repeats what failed does not guess. A path without protection answers every client: so a success
+// counts only in an area that answers 401 to others, and for little.
 func (w *Watcher) judgeCredentials(a *Attempt, answer *Answer, now int64) Result {
 	switch {
 	case answer.Status == 401:
 		e := w.put(a.client, now)
+		if len(w.protected) < maxEstablished {
+			w.protected[a.placeHash] = struct{}{}
+		}
 		again := e.cred == a.cred
 		if e.cred = a.cred; !again {
 			return Failed
 		}
 	case answer.Status >= 200 && answer.Status < 400 && !a.isBearer:
+		if _, ok := w.protected[a.placeHash]; !ok {
+			return Unknown // it may answer so without credentials
+		}
 		e := w.put(a.client, now)
+		if minutes(now) >= e.soft {
+			a.form.daily[a.class]++
+			a.form.recently[a.class]++
+		}
 		e.soft = minutes(now) + softFor
 	}
 	return Unknown
+}
+
+// isCounted reports whether a client holds a place in the budget of a form. One that has logged in
+// before holds one in all: with several it could lock out the others, at one form after the other.
+func (e *entry) isCounted(c class, f *form, now uint32) bool {
+	return e.counted != 0 && now < e.counted+countedFor && (c == trusted || e.form == uint16(f.key>>48))
 }
 
 // count counts a client that failed, once in a day. It returns false if it was counted
@@ -211,7 +227,7 @@ func (w *Watcher) judgeCredentials(a *Attempt, answer *Answer, now int64) Result
 func (w *Watcher) count(a *Attempt, now int64) bool {
 	f := a.form
 	e := w.put(a.subject, now)
-	if e.counted != 0 && minutes(now) < e.counted+countedFor && e.form == uint16(f.key>>48) {
+	if e.isCounted(a.class, f, minutes(now)) {
 		if e.fails < 1<<16-1 {
 			e.fails++
 		}
@@ -231,6 +247,8 @@ func (w *Watcher) succeed(a *Attempt, now int64) {
 			continue
 		}
 		e := w.putSuccess(k, now)
+		// Once in a day: otherwise an attacker with an own account would forget its failures by logging in.
+		forgives := e.last == 0 || at >= e.last+countedFor
 		if e.succeeded(at) && at < e.last+12*60 {
 			isNew = false
 		}
@@ -238,7 +256,7 @@ func (w *Watcher) succeed(a *Attempt, now int64) {
 			e.first = at
 		}
 		e.last = at
-		if e.counted != 0 {
+		if e.counted != 0 && forgives {
 			for _, g := range w.forms {
 				if e.form == uint16(g.key>>48) && at < e.counted+countedFor {
 					g.level[e.class] = max(0, g.level[e.class]-1)
@@ -296,7 +314,7 @@ func (f *form) result(a *Attempt, answer *Answer) Result {
 		return f.redirected(a, answer)
 	case f.style == redirects || f.style == wordpress:
 		return Failed
-	case f.isFormAgain(answer.Bytes), f.style == learned && f.isCommon(answer.Bytes, 0):
+	case f.isFormAgain(answer), f.style == learned && f.isCommon(answer.Bytes, 0):
 		return Failed
 	case f.denied >= 3:
 		return Succeeded
@@ -309,20 +327,17 @@ func (f *form) redirected(a *Attempt, answer *Answer) Result {
 	if !answer.Live {
 		return Succeeded
 	}
-	to := answer.Location
-	if i := strings.Index(to, "://"); i >= 0 {
-		to = to[i+3:]
-		if i = strings.IndexByte(to, '/'); i < 0 {
-			to = "/"
-		} else {
-			to = to[i:]
-		}
-	}
-	to, _, _ = strings.Cut(to, "?")
-	to, _, _ = strings.Cut(to, "#")
+	to := pathOf(answer.Location)
 	var buf, own [maxPath]byte
 	target, from := canonical(buf[:0], to), canonical(own[:0], a.path)
 	back := bytes.Equal(target, from) || to == "" || isLoginPath(target)
+	if !back && f.style != wordpress && a.referer != "" {
+		var sent [maxPath]byte
+		// Some applications redirect a failed attempt to the page before it, which the client makes up.
+		if bytes.Equal(target, canonical(sent[:0], pathOf(a.referer))) {
+			return Unknown
+		}
+	}
 	switch {
 	case back && f.style == redirects: // Joomla: its answer is the same for both
 		return Unknown
@@ -337,6 +352,20 @@ func (f *form) redirected(a *Attempt, answer *Answer) Result {
 	return Succeeded
 }
 
+// pathOf returns the path of a URL, or of a reference that begins with a path.
+func pathOf(url string) string {
+	if i := strings.Index(url, "://"); i >= 0 {
+		url = url[i+3:]
+		if i = strings.IndexByte(url, '/'); i < 0 {
+			return "/"
+		}
+		url = url[i:]
+	}
+	url, _, _ = strings.Cut(url, "?")
+	url, _, _ = strings.Cut(url, "#")
+	return url
+}
+
 // hasLoginCookie reports whether WordPress sets the cookie of a login.
 func hasLoginCookie(answer *Answer) bool {
 	for _, line := range answer.SetCookie {
@@ -349,8 +378,16 @@ func hasLoginCookie(answer *Answer) bool {
 }
 
 // isFormAgain reports whether an answer is about as long as the form.
-func (f *form) isFormAgain(n int64) bool {
-	return f.page >= minPage && n >= f.page-f.page/8 && n <= f.page+f.page/4+512
+func (f *form) isFormAgain(answer *Answer) bool {
+	page, n := f.page[pageKind(answer)], answer.Bytes
+	return page >= minPage && n >= page-page/8 && n <= page+page/4+512
+}
+
+func pageKind(answer *Answer) int {
+	if answer.Encoded {
+		return 1
+	}
+	return 0
 }
 
 // isCommon notes an answer's length, and reports whether several answers had it.
@@ -383,7 +420,7 @@ func (w *Watcher) learn(a *Attempt, answer *Answer) {
 		f.clientBits |= bit
 	case status == 302 || status == 303:
 		f.moved++
-	case status == 200 && f.isFormAgain(answer.Bytes):
+	case status == 200 && f.isFormAgain(answer):
 		f.bounced++
 		f.clientBits |= bit
 	case status == 200 && f.isCommon(answer.Bytes, bit):
@@ -417,7 +454,7 @@ func (w *Watcher) keysOf(path []byte, host string, as known) (place, key uint64)
 	if as.style == candidate {
 		return 0, own
 	}
-	place = own ^ fold(w.hashString(strings.ToLower(host)), w.secret[0]|1)
+	place = own ^ fold(w.hashString(plainHost(host)), w.secret[0]|1)
 	if _, ok := w.established[place]; ok {
 		return place, place
 	}
@@ -426,6 +463,26 @@ func (w *Watcher) keysOf(path []byte, host string, as known) (place, key uint64)
 		b = append(b, '?')
 	}
 	return place, w.hash(b)
+}
+
+// plainHost returns a host in lower case, without its port and a final dot.
+func plainHost(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// areaOf returns a hash of the host and the first folder of a request.
+func (w *Watcher) areaOf(req *fairshare.Request) uint64 {
+	var buf [maxPath]byte
+	path := canonical(buf[:0], req.Path)
+	if len(path) > 0 {
+		if i := bytes.IndexByte(path[1:], '/'); i >= 0 {
+			path = path[:1+i]
+		}
+	}
+	return w.hash(path) ^ fold(w.hashString(plainHost(req.Host)), w.secret[0]|1)
 }
 
 // formFor returns the form of a key, which it may create.
@@ -477,5 +534,11 @@ func filterBit(path string) uint {
 // IsProved reports whether the cookies of an answer prove that an attempt succeeded,
 // whatever its status is.
 func (a *Attempt) IsProved(answer *Answer) bool {
-	return a.question == attempt && a.form != nil && a.form.style == wordpress && hasLoginCookie(answer)
+	w := a.watcher
+	if w == nil || a.question != attempt || a.form == nil {
+		return false
+	}
+	w.mu.Lock() // the style of a form may be learned meanwhile
+	defer w.mu.Unlock()
+	return a.form.style == wordpress && hasLoginCookie(answer)
 }

@@ -115,6 +115,14 @@ func recognizePath(path []byte, query string) known {
 	if k, ok := names[string(base)]; ok {
 		return ofQuery(k, query)
 	}
+	if stem, _, cut := bytes.Cut(base, []byte(".")); cut && isLoginWord(stem) { // /sign_in.json
+		return ofQuery(names[string(stem)], query)
+	}
+	if slash > 0 { // /account/login/1
+		if parent := path[bytes.LastIndexByte(path[:slash], '/')+1 : slash]; isLoginWord(parent) {
+			return ofQuery(names[string(parent)], query)
+		}
+	}
 	if string(base) == "index.php" && slash > 0 {
 		parent := path[bytes.LastIndexByte(path[:slash], '/')+1 : slash]
 		if k, ok := parents[string(parent)]; ok {
@@ -137,6 +145,16 @@ func recognizePath(path []byte, query string) known {
 		return known{} // one script for all pages
 	}
 	return known{style: candidate}
+}
+
+// isLoginWord reports whether a segment of a path means a login whatever follows it: some applications
+// ignore an extension, or a further segment.
+func isLoginWord(segment []byte) bool {
+	switch string(segment) {
+	case "login", "log-in", "logon", "signin", "sign-in", "sign_in":
+		return true
+	}
+	return false
 }
 
 // ofQuery looks at the action that the query names. Its name in the body replaces that

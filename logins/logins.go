@@ -55,6 +55,7 @@ type Watcher struct {
 	secret      [2]uint64
 	forms       map[uint64]*form
 	established map[uint64]struct{} // hosts and paths of known forms at which a client logged in
+	protected   map[uint64]struct{} // areas that answered 401: see areaOf
 	clients     []entry             // nil before the first attempt
 	latest      int64               // Unix seconds
 	lookedAt    int64               // when it was last looked whether all attacks have ended
@@ -63,7 +64,8 @@ type Watcher struct {
 // New returns a Watcher that has learned nothing.
 func New(opts Options) *Watcher {
 	w := &Watcher{client: opts.Client, secret: [2]uint64{rand.Uint64(), rand.Uint64()},
-		forms: map[uint64]*form{}, established: map[uint64]struct{}{}}
+		forms: map[uint64]*form{}, established: map[uint64]struct{}{},
+		protected: map[uint64]struct{}{}}
 	if w.client == nil {
 		w.client = new(fairshare.Policy).Client
 	}
@@ -90,6 +92,7 @@ type Attempt struct {
 	subject   clientKey // which of the two is counted
 	placeHash uint64    // hash of host and path
 	path      string    // as judged
+	referer   string    // as sent
 	cred      uint16    // keyed hash of the credentials; 0 without any
 	result    Result
 	isBearer  bool
@@ -117,7 +120,7 @@ func (w *Watcher) Arrived(req *fairshare.Request, guard Standing) *Attempt {
 		return nil
 	}
 	cred := credentials(req)
-	if cred != "" {
+	if cred != "" && !(req.Method == "POST" && w.isForm(req)) { // a header does not make a form something else
 		return w.arrivedWithCredentials(req, guard, cred)
 	}
 	switch req.Method {
@@ -132,6 +135,20 @@ func (w *Watcher) Arrived(req *fairshare.Request, guard Standing) *Attempt {
 		}
 	}
 	return nil
+}
+
+// isForm reports whether a POST request is for a form that is known or learned.
+func (w *Watcher) isForm(req *fairshare.Request) bool {
+	var buf [maxPath]byte
+	path, as := recognize(req, buf[:0])
+	if as.style != candidate {
+		return as.style != ignored
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, key := w.keysOf(path, req.Host, as)
+	f := w.forms[key]
+	return f != nil && f.style == learned
 }
 
 // HasLoggedIn implements [fairshare.Logins].
@@ -169,6 +186,9 @@ type Answer struct {
 	Status int   // 0 if there was none
 	Bytes  int64 // of the body
 
+	// Encoded says that the body is compressed: its length is compared only with such ones.
+	Encoded bool
+
 	// Live says that the headers are known. A log does not hold them.
 	Live      bool
 	Location  string
@@ -202,12 +222,18 @@ func (a *Attempt) Answered(answer *Answer) Result {
 	switch a.question {
 	case pageShown:
 		if answer.Status == 200 && a.form != nil && answer.Bytes >= minPage {
-			a.form.page = answer.Bytes
+			a.form.page[pageKind(answer)] = answer.Bytes
 		}
 		return Unknown
 	case resetLink:
-		if answer.Status == 200 {
-			w.put(a.client, now).grant = minutes(now) + resetFor
+		if answer.Status != 200 {
+			return Unknown
+		}
+		e := w.put(a.client, now)
+		if _, real := w.established[a.placeHash]; real {
+			e.grant = minutes(now) + resetFor
+		} else { // nobody has logged in there: the site may answer every path with a page
+			e.soft = max(e.soft, minutes(now)+resetFor)
 		}
 		return Unknown
 	case softReset:
@@ -237,6 +263,11 @@ func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing) *Attempt {
 	f := w.formFor(key, as, path, now)
 	a := &Attempt{watcher: w, form: f, placeHash: place, likely: req.Browser == fairshare.BrowserLikely, path: req.Path,
 		variant: as.variant}
+	if req.Header != nil {
+		if referers := req.Header.Values("Referer"); len(referers) > 0 {
+			a.referer = referers[0]
+		}
+	}
 	w.identify(a, req)
 	if f.style == candidate || f.style == learned && a.likely {
 		a.counted = true // it holds no place
@@ -262,6 +293,7 @@ func (w *Watcher) arrivedWithCredentials(req *fairshare.Request, guard Standing,
 		a.counted = true
 		return a
 	}
+	a.placeHash = w.areaOf(req)
 	as := known{style: basic, kind: fairshare.CredentialsAttempt}
 	a.form = w.formFor(w.hashString("basic"), as, []byte("(basic)"), now)
 	w.classify(a, req, guard, now)
@@ -277,7 +309,7 @@ func (w *Watcher) arrivedPage(req *fairshare.Request) *Attempt {
 	defer w.mu.Unlock()
 	_, key := w.keysOf(path, req.Host, as)
 	f := w.forms[key]
-	if f == nil {
+	if f == nil || req.Query != "" { // some pages repeat what the query holds
 		return nil
 	}
 	return &Attempt{watcher: w, question: pageShown, form: f}
@@ -294,6 +326,11 @@ func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *A
 	switch reset := resetOf(req, path); reset {
 	case resetLink, softReset:
 		a := &Attempt{watcher: w, question: reset}
+		if reset == resetLink {
+			form := as
+			form.variant = false
+			a.placeHash, _ = w.keysOf(path, req.Host, form)
+		}
 		w.identify(a, req)
 		return a
 	}
@@ -305,21 +342,25 @@ func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *A
 	if f == nil {
 		return nil
 	}
+	page := &Attempt{watcher: w, question: pageShown, form: f}
+	if req.Query != "" {
+		page = nil // some pages repeat what the query holds
+	}
 	if f.closedAt == 0 || now-f.closedAt > quietAfter || as.variant || f.kind == fairshare.NoAttempt ||
 		f.style == rpc || f.style == basic {
-		return &Attempt{watcher: w, question: pageShown, form: f}
+		return page
 	}
 	a := &Attempt{watcher: w, form: f, likely: req.Browser == fairshare.BrowserLikely}
 	w.identify(a, req)
 	e := w.find(a.subject)
 	if e == nil || e.refused == 0 || minutes(now) > e.refused+countedFor {
-		return &Attempt{watcher: w, question: pageShown, form: f}
+		return page
 	}
 	w.classify(a, req, guard, now)
 	if req.Excess = a.class == unknown && w.exceeds(a, now); req.Excess {
 		return nil
 	}
-	return &Attempt{watcher: w, question: pageShown, form: f}
+	return page
 }
 
 // clock returns the time of a request in Unix seconds. It never runs backwards. The

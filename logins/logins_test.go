@@ -194,6 +194,7 @@ func TestABusyLoginStaysOpen(t *testing.T) {
 // A link to reset a password that the site accepts lets its holder log in during an attack.
 func TestResetLinksPassDuringAnAttack(t *testing.T) {
 	w := New(Options{})
+	send(w, begin.Add(-48*time.Hour), "198.51.100.9", "POST", "/wp-login.php", Answer{Status: 302}) // it is WordPress
 	for i := range 50 {
 		send(w, begin, fmt.Sprintf("192.0.2.%d", i), "POST", "/wp-login.php", Answer{Status: 200, Bytes: 4000})
 	}
@@ -347,4 +348,102 @@ func FuzzLoad(f *testing.F) {
 			send(w, begin, "192.0.2.1", "POST", "/wp-login.php", Answer{Status: 200})
 		}
 	})
+}
+
+// What a client makes up changes nothing: a header, a port, an extension of the path, a Referer.
+func TestWhatClientsMakeUpChangesNothing(t *testing.T) {
+	for _, c := range []struct {
+		name, path string
+		with       func(i int) func(*fairshare.Request)
+		answer     Answer
+	}{
+		{"a Bearer token", "/wp-login.php", func(int) func(*fairshare.Request) {
+			return func(r *fairshare.Request) { r.Header = http.Header{"Authorization": {"Bearer x"}} }
+		}, Answer{Status: 200, Bytes: 4000}},
+		{"ports", "/wp-login.php", func(i int) func(*fairshare.Request) {
+			return func(r *fairshare.Request) { r.Host = fmt.Sprintf("site.example:%d", i+1) }
+		}, Answer{Status: 200, Bytes: 4000}},
+		{"extensions", "/users/sign_in.x%d", nil, Answer{Status: 401}},
+		{"further segments", "/account/login/%d", nil, Answer{Status: 401}},
+	} {
+		w, passed := New(Options{}), 0
+		for i := range 100 {
+			path := c.path
+			if strings.Contains(path, "%d") {
+				path = fmt.Sprintf(path, i)
+			}
+			var with []func(*fairshare.Request)
+			if c.with != nil {
+				with = append(with, c.with(i))
+			}
+			addr := fmt.Sprintf("192.0.2.%d", i)
+			kind, excess, _ := send(w, begin.Add(time.Duration(i)*time.Second), addr, "POST", path, c.answer, with...)
+			if kind != fairshare.LoginAttempt {
+				t.Fatalf("%s: attempt %v", c.name, kind)
+			}
+			if !excess {
+				passed++
+			}
+		}
+		if passed > 10 {
+			t.Errorf("%s: %d of 100 guesses pass", c.name, passed)
+		}
+	}
+}
+
+// A redirect to the Referer does not prove a login: some applications redirect failed attempts there.
+func TestRedirectToTheRefererProvesNothing(t *testing.T) {
+	for referer, want := range map[string]Result{"": Succeeded, "https://site.example/": Unknown,
+		"https://site.example/?x=1": Unknown, "https://site.example/other": Succeeded} {
+		w := New(Options{})
+		_, _, got := send(w, begin, "192.0.2.1", "POST", "/login", Answer{Status: 302, Live: true,
+			Location: "https://site.example/", SetCookie: []string{"session=1"}}, func(r *fairshare.Request) {
+			if referer != "" {
+				r.Header = http.Header{"Referer": {referer}}
+			}
+		})
+		if got != want {
+			t.Errorf("Referer %q: %v, want %v", referer, got, want)
+		}
+	}
+}
+
+// A known client that fails at one form after the other holds one place of the budget of known clients.
+func TestKnownClientHoldsOnePlace(t *testing.T) {
+	w := New(Options{})
+	for _, addr := range []string{"192.0.2.1", "198.51.100.1"} {
+		send(w, begin.Add(-48*time.Hour), addr, "POST", "/wp-login.php", Answer{Status: 302})
+	}
+	for i := range 400 {
+		path := []string{"/wp-login.php", "/wp-login.php?action=x", "/login"}[i%3]
+		send(w, begin.Add(time.Duration(i)*time.Second), "192.0.2.1", "POST", path, Answer{Status: 401})
+	}
+	if _, excess, _ := send(w, begin.Add(10*time.Minute), "198.51.100.1", "POST", "/wp-login.php",
+		Answer{Status: 302}); excess {
+		t.Error("another known client is locked out")
+	}
+}
+
+// Logging in with an own account gives back one day's failures once, not after each guess.
+func TestOwnAccountForgivesOnceInADay(t *testing.T) {
+	w, passed := New(Options{}), 0
+	for _, addr := range []string{"192.0.2.1", "192.0.2.2"} {
+		send(w, begin.Add(-48*time.Hour), addr, "POST", "/wp-login.php", Answer{Status: 302})
+	}
+	for round := range 300 {
+		at := begin.Add(time.Duration(round) * time.Minute)
+		for i := range 60 { // as many known clients fail, each once
+			addr := fmt.Sprintf("198.51.100.%d", i)
+			if round == 0 {
+				send(w, at.Add(-47*time.Hour), addr, "POST", "/wp-login.php", Answer{Status: 302})
+			}
+			if _, excess, _ := send(w, at, addr, "POST", "/wp-login.php", Answer{Status: 200, Bytes: 4000}); !excess {
+				passed++
+			}
+			send(w, at, addr, "POST", "/wp-login.php", Answer{Status: 302}) // its own account
+		}
+	}
+	if passed > 60*10 {
+		t.Errorf("%d of %d guesses pass", passed, 300*60)
+	}
 }

@@ -75,9 +75,9 @@ func (w *Watcher) Save(out io.Writer) error {
 		}
 		add(&snapshotForm{Key: f.key, Kind: uint8(f.kind), Style: uint8(f.style), Name: uint16(len(f.name)),
 			Level: f.level, Daily: f.daily, Usual: f.usual, Today: f.today, At: f.at, DayAt: f.dayAt,
-			UsedAt:   f.usedAt,
-			ClosedAt: f.closedAt, ClosedSince: f.closedSince, Excess: f.excess, Page: f.page, Denied: int64(f.denied),
-			Bounced: int64(f.bounced), Passed: int64(f.passed), Mov: int64(f.moved), ClientBits: f.clientBits})
+			UsedAt: f.usedAt, ClosedAt: f.closedAt, ClosedSince: f.closedSince, Excess: f.excess, Page: f.page[0],
+			Denied: int64(f.denied), Bounced: int64(f.bounced), Passed: int64(f.passed), Mov: int64(f.moved),
+			ClientBits: f.clientBits})
 		content = append(content, f.name...)
 	}
 	for hash := range w.established {
@@ -140,7 +140,7 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 			level: s.Level, daily: s.Daily, usual: s.Usual, today: s.Today, at: min(s.At, at),
 			dayAt:  min(s.DayAt, at),
 			usedAt: min(s.UsedAt, at), closedAt: min(s.ClosedAt, at), closedSince: min(s.ClosedSince, at),
-			excess: s.Excess, page: s.Page, denied: int(s.Denied),
+			excess: s.Excess, page: [2]int64{s.Page}, denied: int(s.Denied),
 			bounced: int(s.Bounced), passed: int(s.Passed), moved: int(s.Mov), clientBits: s.ClientBits}
 		rest = rest[s.Name:]
 		read.forms[f.key] = f

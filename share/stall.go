@@ -10,15 +10,18 @@ import (
 const stallEvery = 100 * time.Millisecond
 
 // watchStalls makes the Queue look for stalls while requests wait: see [capacity.Capacity.Stall]. It
-// is called with the lock held. One timer runs at a time, and none while no request waits.
+// also gives out slots that were kept for clients that do not come any more: see scheduler.held. It is
+// called with the lock held. One timer runs at a time, and none while no request waits.
 func (q *Queue) watchStalls() {
-	if _, found := q.capacity.(*capacity.Capacity); !found || q.stalls != nil || q.schedule.waiting == 0 {
+	if q.stalls != nil || q.schedule.waiting == 0 {
 		return
 	}
 	q.stalls = time.AfterFunc(stallEvery, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.stalls = nil
+		q.schedule.pass(q.now())
+		q.schedule.dispatch()
 		q.checkStall(q.now())
 		q.noteBusy()
 		q.watchStalls()

@@ -84,3 +84,27 @@ func TestStallsDoNotExceedAFixedCapacity(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// A slot that is kept for readers goes to a new client soon after the readers have gone.
+func TestKeptSlotIsGivenOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Ages: true, Capacity: 4})
+		q.Known(netip.MustParsePrefix("192.0.2.1/32"), time.Now().Add(-48*time.Hour), time.Now())
+		time.Sleep(10 * time.Second) // nothing is calm at the start
+		page(t, q)
+		longPolls(t, q, 3)
+		page(t, q)
+		time.Sleep(time.Second)
+		began := time.Now()
+		claim := q.Claim(&fairshare.Request{Time: began, Addr: netip.MustParseAddr("203.0.113.1"), Path: "/poll"})
+		turn, err := q.Wait(context.Background(), &claim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.Done()
+		if waited := time.Since(began); waited == 0 || waited > 2*time.Second {
+			t.Errorf("it waited for %v", waited)
+		}
+		time.Sleep(time.Minute)
+	})
+}

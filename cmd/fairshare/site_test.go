@@ -32,6 +32,10 @@ func echoSite(t *testing.T) *httptest.Server {
 func holdingSite(t *testing.T) (site *httptest.Server, arrived, leave chan bool) {
 	arrived, leave = make(chan bool), make(chan bool)
 	site = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/robots.txt" { // the server asks for it at its start
+			http.NotFound(w, r)
+			return
+		}
 		arrived <- true
 		<-leave
 		io.WriteString(w, "done")
