@@ -252,7 +252,7 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 		x.setRateLimitFields(w.Header())
 	}
 	x.prepare(vis)
-	if r.URL.Path == robotsPath {
+	if isRobots(r) {
 		r = g.watchRobots(&x.response, r)
 	}
 	if g.Context || g.ThreadCPU || next != nil {

@@ -108,8 +108,8 @@ type Options struct {
 	Browser *browser.Watcher
 
 	// Robots has the robots.txt of the site's hosts, for rules that match what it disallows and
-	// for limits by its crawl delays. It learns from the answers that pass, and by
-	// [Handler.AskRobots]. nil means that no robots.txt is known.
+	// for limits by its crawl delays. It learns by [Handler.AskRobots]. Answers that pass only show
+	// which hosts to ask: see [robots.Sites.Wanted]. nil means that no robots.txt is known.
 	Robots *robots.Sites
 
 	// Logins finds attempts to log in that fail, for rules that match attempts and for

@@ -52,6 +52,16 @@ func (c *robotsCopy) add(p []byte) {
 	c.body = append(c.body, p...)
 }
 
+// isRobots reports whether a request is for /robots.txt, spelled like this: an upstream
+// that does not decode "/%72obots.txt" answers that it has none.
+func isRobots(r *http.Request) bool {
+	if r.URL.Path != robotsPath || r.URL.RawPath != "" {
+		return false
+	}
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	return path == robotsPath || !strings.HasPrefix(path, "/") // absolute, or made inside this process
+}
+
 // watchRobots has the response copy the answer if it is not known yet. It returns the
 // request to pass on.
 func (g *generation) watchRobots(res *response, r *http.Request) *http.Request {
@@ -63,22 +73,21 @@ func (g *generation) watchRobots(res *response, r *http.Request) *http.Request {
 	return g.robots.watch(res, r)
 }
 
-// learnRobots reads the answer that was copied.
+// learnRobots compares the answer that was copied with what is known, and keeps it as
+// the last good copy. A client that gets another file than others does not choose what
+// refused crawlers get.
 func (g *generation) learnRobots(res *response, host string) {
-	now := g.Now()
-	whole := g.robots.learn(res, host, now)
-	if g.Robots == nil || res.own || res.hijacked {
+	if res.own || res.hijacked {
 		return
 	}
-	status := res.outcome()
+	now, status, whole := g.Now(), res.outcome(), res.hasWholeCopy()
 	if status == http.StatusOK && !whole && !res.copy.tooLong {
 		return // cut off or compressed
 	}
-	body := res.copy.body
-	if res.copy.tooLong {
-		body = append(body[:len(body):len(body)], '\n') // so that it counts as longer than is read
+	same := g.Robots == nil || g.Robots.Compare(host, robots.Answer{Status: status, Body: res.copy.body}, now)
+	if whole && same {
+		g.robots.store(host, res.copy.body, res.w.Header(), now)
 	}
-	g.Robots.Learn(host, robots.Answer{Status: status, Body: body}, now)
 }
 
 // AskRobots requests the /robots.txt of a host from the handler, and gives the answer
@@ -90,14 +99,13 @@ func (h *Handler) AskRobots(ctx context.Context, host, name string) {
 	if g.Robots == nil {
 		return
 	}
-	answer := robots.Answer{Own: true}
+	var asked *askedAnswer
 	if host != robots.DefaultHost {
 		name = host
 	}
 	path, secure := robotsPath, false
 	for range 1 + maxRedirects {
-		asked := h.request(ctx, name, path, secure)
-		answer.Status, answer.Body = asked.status, asked.body
+		asked = h.request(ctx, name, path, secure)
 		location := asked.header.Get("Location")
 		if asked.status < 300 || asked.status > 399 || location == "" {
 			break
@@ -111,7 +119,11 @@ func (h *Handler) AskRobots(ctx context.Context, host, name string) {
 		}
 		name, path, secure = next.Host, next.RequestURI(), next.Scheme == "https"
 	}
-	g.Robots.Learn(host, answer, g.Now())
+	now := g.Now()
+	if g.Robots.Learn(host, robots.Answer{Status: asked.status, Body: asked.body}, now) &&
+		asked.status == http.StatusOK && len(asked.body) <= robotsSize {
+		g.robots.store(host, asked.body, asked.header, now)
+	}
 }
 
 // maxRedirects is how many redirects of /robots.txt are followed (RFC 9309 §2.3.1.2).
@@ -176,6 +188,9 @@ func (a *askedAnswer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Flush does nothing. The proxy flushes answers without a length.
+func (a *askedAnswer) Flush() {}
+
 // watch has the response copy the answer if the copy could be kept. It returns the
 // request to pass on, which asks for the whole, uncompressed answer.
 func (c *robotsCopies) watch(res *response, r *http.Request) *http.Request {
@@ -191,24 +206,27 @@ func (c *robotsCopies) watch(res *response, r *http.Request) *http.Request {
 	return r
 }
 
-// learn keeps the answer if it is a good copy: status 200, whole, not compressed. It
-// reports whether it is.
-func (c *robotsCopies) learn(res *response, host string, now time.Time) bool {
+// hasWholeCopy reports whether the copy of the answer is good: status 200, whole, not
+// compressed.
+func (res *response) hasWholeCopy() bool {
 	kept, header := res.copy, res.w.Header()
-	if res.outcome() != http.StatusOK || res.hijacked || kept.tooLong || int64(len(kept.body)) != res.bytes.Load() {
+	if res.outcome() != http.StatusOK || kept.tooLong || int64(len(kept.body)) != res.bytes.Load() {
 		return false
 	}
 	if e := header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return false
 	}
-	if n := header.Get("Content-Length"); n != "" && n != strconv.Itoa(len(kept.body)) {
-		return false
-	}
+	n := header.Get("Content-Length")
+	return n == "" || n == strconv.Itoa(len(kept.body))
+}
+
+// store keeps a copy of the file of a host.
+func (c *robotsCopies) store(host string, body []byte, header http.Header, now time.Time) {
 	key := robots.HostKey(host)
 	if key == "" {
-		return false
+		return
 	}
-	kept.at, kept.contentType = now, header.Get("Content-Type")
+	kept := &robotsCopy{body: body, contentType: header.Get("Content-Type"), at: now}
 	if kept.contentType == "" {
 		kept.contentType = textType
 	}
@@ -234,7 +252,6 @@ func (c *robotsCopies) learn(res *response, host string, now time.Time) bool {
 	}
 	c.copies[key] = kept
 	c.total += len(kept.body)
-	return true
 }
 
 func (c *robotsCopies) drop(key string) {

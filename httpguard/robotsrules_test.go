@@ -7,18 +7,23 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"fairshare"
 	"fairshare/httpguard"
+	"fairshare/internal/proxy"
 	"fairshare/robots"
 )
 
 // A robotRules site enforces its robots.txt for a crawler called CrawlBot.
 type robotRules struct {
 	*httpguard.Handler
+	sites    *robots.Sites
 	now      time.Time
 	reports  []string
 	requests []string // at the site
@@ -26,7 +31,7 @@ type robotRules struct {
 }
 
 func newRobotRules(t *testing.T) *robotRules {
-	s := &robotRules{now: noon}
+	s := &robotRules{now: noon, sites: robots.NewSites(nil, nil)}
 	guard := newGuard(t,
 		fairshare.Rule{Name: "robots.txt", Action: fairshare.Block,
 			Match: fairshare.Match{Robots: []string{fairshare.RobotsDisallowed}}},
@@ -35,7 +40,7 @@ func newRobotRules(t *testing.T) *robotRules {
 			By: []fairshare.KeyPart{{Kind: fairshare.ByBot}}}})
 	s.Handler = httpguard.New(guard, httpguard.Options{
 		Now:    func() time.Time { return s.now },
-		Robots: robots.NewSites(nil, nil),
+		Robots: s.sites,
 		Bot: func(_ netip.Addr, userAgent string) fairshare.Bot {
 			if !strings.Contains(userAgent, "CrawlBot") {
 				return fairshare.Bot{}
@@ -62,6 +67,15 @@ func (s *robotRules) get(userAgent, target string) *httptest.ResponseRecorder {
 	return w
 }
 
+// askWanted asks for the files that are wanted, and returns their hosts.
+func (s *robotRules) askWanted() []string {
+	wanted := s.sites.Wanted(s.now)
+	for _, host := range wanted {
+		s.AskRobots(context.Background(), host, "")
+	}
+	return wanted
+}
+
 const robotsText = "User-agent: *\nDisallow: /private\nCrawl-delay: 10\n"
 
 func TestRobotsIsLearnedFromAnswersAndKept(t *testing.T) {
@@ -71,6 +85,9 @@ func TestRobotsIsLearnedFromAnswersAndKept(t *testing.T) {
 		t.Fatalf("before robots.txt is known: %d", w.Code)
 	}
 	s.get("Firefox", "http://a.example/robots.txt")
+	if got := s.askWanted(); !slices.Equal(got, []string{"a.example"}) {
+		t.Fatalf("asked for %v", got)
+	}
 	for _, c := range []struct {
 		agent, target string
 		status        int
@@ -151,5 +168,118 @@ func TestAskingForRobots(t *testing.T) {
 				t.Errorf("%d, want %d", w.Code, c.status)
 			}
 		})
+	}
+}
+
+// The site gives a client with another user agent another file. That client neither
+// chooses the rules for others nor the copy that they get when they are refused.
+func TestClientsCannotChooseTheRulesOfRobots(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		s := newRobotRules(t)
+		s.answer = func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.UserAgent(), "Evil") {
+				io.WriteString(w, "User-agent: *\nDisallow: /\n")
+				return
+			}
+			io.WriteString(w, robotsText)
+		}
+		if known {
+			s.AskRobots(context.Background(), "a.example", "")
+			s.now = s.now.Add(2 * time.Minute)
+		}
+		for range 2 {
+			if w := s.get("Evil", "http://a.example/robots.txt"); w.Code != 200 {
+				t.Fatal(w.Code)
+			}
+			if w := s.get("CrawlBot/1.0", "http://a.example/page"); w.Code != 200 {
+				t.Errorf("known %v: %d %s", known, w.Code, w.Body)
+			}
+			if got := s.askWanted(); !slices.Equal(got, []string{"a.example"}) {
+				t.Errorf("known %v: asked for %v", known, got)
+			}
+			if w := s.get("CrawlBot/1.0", "http://a.example/private"); w.Code != 403 {
+				t.Errorf("known %v: %d", known, w.Code)
+			}
+			s.get("Evil", "http://a.example/robots.txt")
+			if got := s.askWanted(); len(got) > 0 {
+				t.Errorf("known %v: asked for %v at once", known, got)
+			}
+			s.now = s.now.Add(2 * time.Minute)
+		}
+		s.get("Evil", "http://a.example/robots.txt")
+		for range 3 { // then it is refused
+			s.get("CrawlBot/1.0", "http://a.example/page")
+		}
+		s.answer = nil
+		if w := s.get("CrawlBot/1.0", "http://a.example/robots.txt"); w.Body.String() != robotsText {
+			t.Errorf("known %v: the copy is %q", known, w.Body)
+		}
+	}
+}
+
+// An upstream that does not decode paths has no "/%72obots.txt".
+func TestRobotsInOtherSpellings(t *testing.T) {
+	for target, compared := range map[string]bool{
+		"/robots.txt": true, "/robots.txt?": true, "http://a.example/robots.txt": true, "": true,
+		"/%72obots.txt": false, "/robots%2Etxt": false, "http://a.example/%72obots.txt": false,
+		"/sub/robots.txt": false, "/robots.txt?x": false,
+	} {
+		s := newRobotRules(t)
+		s.answer = func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, robotsText) }
+		s.AskRobots(context.Background(), "a.example", "")
+		s.now = s.now.Add(2 * time.Minute)
+		s.answer = http.NotFound
+		r := httptest.NewRequest("GET", "http://a.example/robots.txt", nil)
+		r.RequestURI = target
+		if u, err := url.ParseRequestURI(target); err == nil && u.Path != "/sub/robots.txt" {
+			r.URL = u // a middleware strips /sub
+		}
+		s.ServeHTTP(httptest.NewRecorder(), r)
+		if got := s.askWanted(); (len(got) > 0) != compared {
+			t.Errorf("%q: asked for %v", target, got)
+		}
+	}
+}
+
+// A signalWriter closes a channel when something was written.
+type signalWriter struct {
+	http.ResponseWriter
+	written chan struct{}
+	once    sync.Once
+}
+
+func (w *signalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *signalWriter) Write(p []byte) (int, error) {
+	defer w.once.Do(func() { close(w.written) })
+	return w.ResponseWriter.Write(p)
+}
+
+// An upstream may send its robots.txt in pieces, without a length.
+func TestAskingForRobotsThroughTheProxy(t *testing.T) {
+	written := make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, robotsText[:20])
+		w.(http.Flusher).Flush()
+		select {
+		case <-written:
+		case <-r.Context().Done():
+		}
+		io.WriteString(w, robotsText[20:])
+	}))
+	t.Cleanup(upstream.Close)
+	at, err := url.Parse(upstream.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newRobotRules(t)
+	site := proxy.New(proxy.Config{Upstream: at})
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		site.ServeHTTP(&signalWriter{ResponseWriter: w, written: written}, r)
+	}
+	s.AskRobots(context.Background(), "a.example", "")
+	s.answer = nil
+	if w := s.get("CrawlBot/1.0", "http://a.example/private"); w.Code != 403 {
+		t.Errorf("%d %s, want 403", w.Code, w.Body)
 	}
 }

@@ -103,6 +103,7 @@ type parser struct {
 	byToken    map[string]int
 	understood int // lines with a known key
 	unknown    int
+	rules      int // of all groups, see maxRules
 }
 
 func (p *parser) fault(line int, format string, args ...any) {
@@ -245,12 +246,29 @@ func (p *parser) path(rule Rule, value string, allow bool) {
 		p.fault(p.line, "%s matches nothing: %s", quote(rule.Text), hint)
 		return
 	}
+	if !p.hasRoom() {
+		return
+	}
+	pattern := newPattern(value, rule, allow)
 	for _, i := range p.open {
 		if i >= 0 {
 			g := p.file.groups[i]
-			g.rules = append(g.rules, newPattern(value, rule, allow))
+			g.rules = append(g.rules, pattern)
 		}
 	}
+}
+
+// hasRoom counts a line for each group that it belongs to. It reports whether maxRules
+// is enough for them.
+func (p *parser) hasRoom() bool {
+	if p.rules > maxRules {
+		return false
+	}
+	if p.rules += len(p.open); p.rules > maxRules {
+		p.fault(p.line, "the groups have more than %d rules in all: the rules from here on are ignored", maxRules)
+		return false
+	}
+	return true
 }
 
 func (p *parser) delay(rule Rule, delay time.Duration, err error) {
@@ -267,6 +285,9 @@ func (p *parser) delay(rule Rule, delay time.Duration, err error) {
 		return
 	}
 	p.closed = true // see Parse
+	if !p.hasRoom() {
+		return
+	}
 	for _, i := range p.open {
 		if i >= 0 && delay > p.file.groups[i].Delay {
 			p.file.groups[i].Delay, p.file.groups[i].DelayRule = delay, rule

@@ -18,8 +18,8 @@ type pattern struct {
 }
 
 // newPattern returns the pattern of a path as written, without surrounding blanks.
-func newPattern(path string, rule Rule, allow bool) pattern {
-	p := pattern{rule: rule, allow: allow}
+func newPattern(path string, rule Rule, allow bool) *pattern {
+	p := &pattern{rule: rule, allow: allow}
 	if strings.HasSuffix(path, "$") {
 		path, p.end, p.octets = path[:len(path)-1], true, 1
 	}
@@ -94,10 +94,9 @@ type prefix struct {
 	patterns []*pattern // with this prefix, those that decide first
 }
 
-func newPathRules(patterns []pattern) pathRules {
+func newPathRules(patterns []*pattern) pathRules {
 	byPrefix := map[string][]*pattern{}
-	for i := range patterns {
-		p := &patterns[i]
+	for _, p := range patterns {
 		byPrefix[p.prefix] = append(byPrefix[p.prefix], p)
 	}
 	var r pathRules

@@ -7,6 +7,7 @@ package robots
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,7 @@ const (
 	MaxBytes = 500 << 10 // of a file; the rest is ignored (RFC 9309 §2.5)
 	maxLine  = 16 << 10  // of a line; the rest is ignored
 	maxNotes = 100       // faults and statements that are kept of each kind
+	maxRules = 100_000   // of all groups; a line counts for each group that it belongs to
 )
 
 // MaxDelay is the longest time between two requests that a file can ask for. A
@@ -38,7 +40,7 @@ type File struct {
 	tokens map[string][]token // the tokens by their first word, in lower case
 	cut    bool
 	seed   maphash.Seed
-	cache  []atomic.Uint64 // nil without tokens: 48 bits of a user agent's hash, and an index of groups + 2
+	cache  []atomic.Uint64 // nil without tokens: 48 bits of a hash of bot and user agent, and an index of groups + 2
 	named  map[string][]int
 }
 
@@ -67,7 +69,7 @@ type Group struct {
 	Delay     time.Duration
 	DelayRule Rule
 
-	rules []pattern // as written, until compile
+	rules []*pattern // in the order of their lines
 	paths pathRules
 }
 
@@ -142,7 +144,7 @@ func (f *File) cached(bot *fairshare.Bot, userAgent string) int {
 	if f.cache == nil {
 		return -1
 	}
-	hash := maphash.String(f.seed, userAgent)
+	hash := maphash.String(f.seed, userAgent) ^ bits.RotateLeft64(maphash.String(f.seed, bot.Name), 1)
 	entry := &f.cache[hash%cacheSize]
 	if e := entry.Load(); e>>16 == hash>>16 && e&0xFFFF != 0 {
 		return int(e&0xFFFF) - 2

@@ -173,6 +173,46 @@ func TestGroupsOfBots(t *testing.T) {
 	}
 }
 
+// Two bots may send the same user agent: one has it in a list of the table, another
+// signs its requests.
+func TestGroupsOfBotsWithOneUserAgent(t *testing.T) {
+	f := parse(t, "User-agent: alpha\nDisallow: /a\n\nUser-agent: beta\nDisallow: /b\n")
+	for range 2 {
+		for name, want := range map[string]string{"alpha": "alpha", "beta": "beta", "gamma": ""} {
+			for _, agent := range []string{"Agent/1.0", "", "gamma"} {
+				bot := fairshare.Bot{Name: name, Categories: []string{"tool"}, State: fairshare.Claimed}
+				if got := f.Judge(&bot, agent, "/a").Group; got != want {
+					t.Errorf("%s with user agent %q: group %q, want %q", name, agent, got, want)
+				}
+			}
+		}
+	}
+}
+
+// Each rule counts for each group of the list above it, so a short file could need much
+// memory.
+func TestRulesAreBounded(t *testing.T) {
+	for _, line := range []string{"allow:/\n", "disallow:/\n", "crawldelay:1\n"} {
+		var text strings.Builder
+		for i := range 15_000 {
+			fmt.Fprintf(&text, "useragent:%x\n", i)
+		}
+		text.WriteString(strings.Repeat(line, 20_000))
+		f := parse(t, text.String())
+		rules := 0
+		for _, g := range f.Groups() {
+			rules += g.Rules()
+		}
+		if rules > 100_000 || len(f.Groups()) != 15_000 {
+			t.Errorf("%q: %d groups, %d rules", line, len(f.Groups()), rules)
+		}
+		if len(f.Faults) != 1 || f.Faults[0].Line != 15_007 ||
+			!strings.Contains(f.Faults[0].Text, "more than 100000 rules") {
+			t.Errorf("%q: faults %v", line, f.Faults)
+		}
+	}
+}
+
 func TestPathsAndLines(t *testing.T) {
 	f := parse(t, "\uFEFFUser-agent: GPTBot # a comment\r\nDisallow: /private\rAllow: /private/open\nDisallow: /*.pdf$\n"+
 		"Disallow: /*?sort=\nDisallow: /caf%C3%A9/\nDisallow: /a%2fb\nAllow: /%7euser\nDisallow: /~\n\nUser-Agent: gptbot\nDisallow: /more\n")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,18 +21,20 @@ const (
 	mostWanted  = 16      // hosts that Wanted returns at a time
 	renewEvery  = 10 * time.Minute
 	askAgain    = time.Hour        // the site's own hosts, and those that verified bots visit
-	askSoon     = time.Minute      // after a question without an answer
-	askOthers   = 10 * time.Second // from one host that no policy names to the next
+	askSoon     = time.Minute      // after a question without an answer, and if clients get another file
+	askOthers   = 10 * time.Second // from one host that no policy names to the next, for each reason to ask
+	reportEvery = time.Minute      // from one line about such a host to the next
 	shownFaults = 3                // in a message
 )
 
 // Sites holds the robots.txt of each host of a site. It is safe for concurrent use.
 //
-// A file comes from the answers that the site gives to clients, and from
-// questions to the upstream: for the hosts that SetHosts names, and for
-// others only after a verified bot has visited them. So invented hosts cause no
-// questions. At most 64 hosts are kept; a new one replaces the one that was
-// read least often, never one of SetHosts.
+// A file comes from questions to the upstream only: for the hosts that SetHosts names,
+// and for others after a verified bot has visited them or a client has asked for their
+// file. A client that gets another file than others, because of its user agent or its
+// address, only causes a question. So invented hosts cause few questions. At
+// most 64 hosts are kept; a new one replaces the one that was read least often, never
+// one of SetHosts.
 type Sites struct {
 	name func(token string) string
 	log  func(line string)
@@ -39,11 +42,23 @@ type Sites struct {
 
 	hosts atomic.Pointer[map[string]*site] // is replaced as a whole
 
-	mu     sync.Mutex // of what follows, and of writing hosts
-	own    map[string]bool
-	wanted []string
-	nextAt time.Time // of a question about another host
+	mu       sync.Mutex // of what follows, and of writing hosts
+	own      map[string]bool
+	wanted   []string
+	nextAt   [reasons]time.Time // of a question about a host that is not own
+	reportAt time.Time          // of a line about such a host
 }
+
+// A reason to ask for the file of a host that is not own. Each has its own bound: clients
+// that invent hosts do not keep other questions from being asked.
+type reason int
+
+const (
+	visited reason = iota // by a verified bot
+	differs               // a client got another file
+	unknown               // a client got a file, and none is known
+	reasons
+)
 
 // DefaultHost is the host of the file that holds for hosts without one of
 // their own, see Sites.Judge.
@@ -54,10 +69,19 @@ type site struct {
 	file     *File // nil: the site has none
 	hash     uint64
 	size     int
-	at       time.Time // of the last good answer
+	at       time.Time // of the last good answer, or of one to a client that is the same
 	askedAt  time.Time // of the last question
+	down     bool      // which had no answer
 	renewals int
 	fault    string // of the last answer; "" if it was good
+}
+
+// due reports whether to ask again.
+func (h *site) due(now time.Time) bool {
+	if h.down {
+		return now.Sub(h.askedAt) >= askSoon
+	}
+	return now.Sub(h.askedAt) >= askAgain
 }
 
 // NewSites returns Sites without files. name is that of Parse; log gets a line
@@ -97,8 +121,8 @@ func (s *Sites) Judge(bot *fairshare.Bot, host, userAgent, target string, now ti
 		known = (*hosts)[HostKey(host)]
 	}
 	if bot.State == fairshare.Verified && !bot.UserTriggered &&
-		(known == nil || now.Sub(known.at) > askAgain && now.Sub(known.askedAt) > askAgain) {
-		s.want(host, now)
+		(known == nil || known.due(now)) {
+		s.visit(host, now)
 	}
 	if known == nil && hosts != nil && (bot.State != fairshare.Verified || !hasName(host)) {
 		known = (*hosts)[DefaultHost]
@@ -122,16 +146,27 @@ func hasName(host string) bool {
 	return strings.Contains(key, ".")
 }
 
-// want notes that a verified bot has visited a host whose file is not known or
+// visit notes that a verified bot has visited a host whose file is not known or
 // old.
-func (s *Sites) want(host string, now time.Time) {
-	key := HostKey(host)
+func (s *Sites) visit(host string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Before(s.nextAt) || len(s.wanted) >= mostWanted || s.own[key] || key == DefaultHost || !plainName(key) {
+	if key := HostKey(host); !s.own[key] {
+		s.want(key, visited, now)
+	}
+}
+
+// want has a host asked for soon.
+func (s *Sites) want(key string, why reason, now time.Time) {
+	if len(s.wanted) >= mostWanted || slices.Contains(s.wanted, key) || !plainName(key) {
 		return
 	}
-	s.nextAt = now.Add(askOthers)
+	if !s.own[key] {
+		if now.Before(s.nextAt[why]) {
+			return
+		}
+		s.nextAt[why] = now.Add(askOthers)
+	}
 	s.wanted = append(s.wanted, key)
 }
 
@@ -157,7 +192,7 @@ func (s *Sites) Wanted(now time.Time) []string {
 	next := s.copy()
 	changed := false
 	for key := range s.own {
-		if old := next[key]; old == nil || now.Sub(old.askedAt) >= askAgain {
+		if old := next[key]; (old == nil || old.due(now)) && !slices.Contains(wanted, key) {
 			wanted = append(wanted, key)
 		}
 	}
@@ -190,26 +225,23 @@ func (s *Sites) copy() map[string]*site {
 type Answer struct {
 	Status int
 	Body   []byte // as sent, decompressed; not more than MaxBytes and one are needed
-	Own    bool   // to a request of this program; otherwise of a client
 }
 
-// Learn reads an answer for a host.
+// Learn reads an answer for a host to a question of this program, and reports whether it
+// counts from now on.
 //
 // With 200 the file counts from now on. An answer that is not a robots.txt, such as an
 // HTML page, changes nothing and is reported. A status from 500 on changes nothing
 // either. RFC 9309 §2.3.1.4 tells crawlers without a copy to stay away then; a server
 // that blocks them would lose its place in search engines because it was down for a
-// moment. A status from 400 to 499 means that the site has no robots.txt. If a client
-// made the request, only 404 and 410 do, since others may be for this client alone.
-func (s *Sites) Learn(host string, a Answer, now time.Time) {
+// moment. A status from 400 to 499 means that the site has no robots.txt.
+func (s *Sites) Learn(host string, a Answer, now time.Time) bool {
 	key := HostKey(host)
 	var file *File
 	hash, fault := uint64(0), ""
 	switch {
-	case key == DefaultHost && !a.Own:
-		return
 	case a.Status == 200:
-		hash = maphash.Bytes(s.seed, a.Body)
+		hash = s.hash(a.Body)
 		if known := s.withHash(hash); known != nil {
 			file = known
 			break
@@ -218,14 +250,12 @@ func (s *Sites) Learn(host string, a Answer, now time.Time) {
 		if file, err = Parse(bytes.Clone(a.Body), s.name); err != nil {
 			fault = err.Error()
 		}
-	case a.Own && a.Status >= 400 && a.Status < 500, a.Status == 404, a.Status == 410:
-		hash = 1
-	case a.Own && a.Status == 0:
+	case a.Status >= 400 && a.Status < 500:
+		hash = noFile
+	case a.Status == 0:
 		fault = "there was no answer"
-	case a.Own:
-		fault = fmt.Sprintf("the answer has status %d", a.Status)
 	default:
-		return
+		fault = fmt.Sprintf("the answer has status %d", a.Status)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,44 +264,98 @@ func (s *Sites) Learn(host string, a Answer, now time.Time) {
 	if fault != "" {
 		if old == nil {
 			if !s.own[key] {
-				return // invented hosts are not worth a line
+				return false // invented hosts are not worth a line
 			}
 			old = &site{}
 		}
 		faulty := *old
-		if faulty.fault = fault; a.Own && a.Status != 200 {
-			faulty.askedAt = now.Add(askSoon - askAgain)
-		}
+		faulty.fault, faulty.askedAt, faulty.down = fault, now, a.Status != 200
 		next[key] = &faulty
 		s.hosts.Store(&next)
 		if old.fault != fault {
-			s.log(faultText(key, fault, old))
+			s.report(key, faultText(key, fault, old), now)
 		}
-		return
+		return false
 	}
-	learned := &site{file: file, hash: hash, at: now, size: len(a.Body)}
+	learned := &site{file: file, hash: hash, at: now, askedAt: now, size: len(a.Body)}
 	if old != nil {
-		learned.askedAt, learned.renewals = old.askedAt, old.renewals
+		learned.renewals = old.renewals
 		if now.Sub(old.at) >= renewEvery {
 			learned.renewals++
-		} else if !old.at.IsZero() {
-			learned.at = old.at // a client that asks again and again does not make a host important
-		}
-		if a.Own {
-			learned.at = now
 		}
 	}
 	delete(next, key)
 	if !s.makeRoom(next, learned.size) {
-		return
+		return false
 	}
 	next[key] = learned
 	s.hosts.Store(&next)
 	if old == nil || old.hash != hash || old.at.IsZero() {
 		if text := newText(key, file, s.own[key]); text != "" {
-			s.log(text)
+			s.report(key, text, now)
 		}
 	}
+	return true
+}
+
+// Compare compares an answer that a client got with what is known of the host. It reports
+// whether the file is the known one, or none is known.
+//
+// The answer may be for this client alone. So it sets no rules: if it is another file,
+// Wanted returns the host.
+func (s *Sites) Compare(host string, a Answer, now time.Time) bool {
+	key, hash := HostKey(host), noFile
+	switch {
+	case key == DefaultHost:
+		return false
+	case a.Status == 200 && check(a.Body) == nil:
+		hash = s.hash(a.Body)
+	case a.Status != 404 && a.Status != 410:
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var known *site
+	if hosts := s.hosts.Load(); hosts != nil {
+		known = (*hosts)[key]
+	}
+	switch {
+	case known == nil:
+		s.want(key, unknown, now)
+		return true
+	case known.hash != hash:
+		if now.Sub(known.askedAt) >= askSoon {
+			s.want(key, differs, now)
+		}
+		return known.at.IsZero()
+	case now.Sub(known.at) >= renewEvery: // earlier, repetition does not make a host important
+		next := s.copy()
+		renewed := *known
+		renewed.at = now
+		renewed.renewals++
+		next[key] = &renewed
+		s.hosts.Store(&next)
+	}
+	return true
+}
+
+// noFile is the hash of a site without robots.txt.
+const noFile uint64 = 1
+
+func (s *Sites) hash(body []byte) uint64 {
+	return maphash.Bytes(s.seed, body[:min(len(body), MaxBytes)])
+}
+
+// report writes a line about a host to the log. Anybody can invent hosts, so those that are
+// not own get one line a minute in all.
+func (s *Sites) report(key, text string, now time.Time) {
+	if !s.own[key] {
+		if now.Before(s.reportAt) {
+			return
+		}
+		s.reportAt = now.Add(reportEvery)
+	}
+	s.log(text)
 }
 
 // withHash returns the file that was read from the same text; nil if there is none.
@@ -311,7 +395,7 @@ func (s *Sites) makeRoom(hosts map[string]*site, size int) bool {
 	return true
 }
 
-// HasRoom reports whether answers for a host may be worth reading now: its file is
+// HasRoom reports whether answers for a host may be worth comparing now: its file is
 // older than a minute, or not known.
 func (s *Sites) HasRoom(host string, now time.Time) bool {
 	if hosts := s.hosts.Load(); hosts != nil {

@@ -28,6 +28,7 @@ func disallowed(s *robots.Sites, state fairshare.BotState, host, path string, no
 func TestEachHostHasItsOwnFile(t *testing.T) {
 	var log []string
 	s := robots.NewSites(nil, func(line string) { log = append(log, line) })
+	s.SetHosts([]string{"a.example", "b.example"})
 	s.Learn("A.example:443", robots.Answer{Status: 200, Body: disallowAll("/a")}, noon)
 	s.Learn("b.example", robots.Answer{Status: 200, Body: disallowAll("/b")}, noon)
 	for _, c := range []struct {
@@ -61,10 +62,9 @@ func TestFaultyAnswersChangeNothing(t *testing.T) {
 		{"empty", robots.Answer{}, robots.Answer{Status: 200}, true, "it is empty"},
 		{"binary", robots.Answer{}, robots.Answer{Status: 200, Body: []byte("User-agent: *\x00\x00")}, true,
 			"it is not text"},
-		{"down", robots.Answer{}, robots.Answer{Status: 503, Own: true}, true, "the answer has status 503"},
-		{"unreachable", robots.Answer{}, robots.Answer{Own: true}, true, "there was no answer"},
-		{"refused for one client", robots.Answer{}, robots.Answer{Status: 403}, true, ""},
-		{"forbidden", robots.Answer{}, robots.Answer{Status: 403, Own: true}, false, ""},
+		{"down", robots.Answer{}, robots.Answer{Status: 503}, true, "the answer has status 503"},
+		{"unreachable", robots.Answer{}, robots.Answer{}, true, "there was no answer"},
+		{"forbidden", robots.Answer{}, robots.Answer{Status: 403}, false, ""},
 		{"gone", robots.Answer{}, robots.Answer{Status: 404}, false, ""},
 		{"another", robots.Answer{}, robots.Answer{Status: 200, Body: disallowAll("/b")}, false, "1 group, 1 rule"},
 	} {
@@ -85,8 +85,88 @@ func TestFaultyAnswersChangeNothing(t *testing.T) {
 	}
 }
 
-// Invented hosts neither fill the memory nor replace the site's own, nor cause
-// questions.
+// A client may get another file than others. It sets no rules, but is a reason to ask
+// again.
+func TestAnswersToClientsSetNoRules(t *testing.T) {
+	other := robots.Answer{Status: 200, Body: disallowAll("/")}
+	html := robots.Answer{Status: 200, Body: []byte("<html>")}
+	for _, c := range []struct {
+		name   string
+		hosts  []string
+		known  bool
+		answer robots.Answer
+		same   bool
+		asks   bool
+	}{
+		{"the same", []string{"a.example"}, true, robots.Answer{Status: 200, Body: disallowAll("/a")}, true, false},
+		{"another", []string{"a.example"}, true, other, false, true},
+		{"another, of a host that is not own", nil, true, other, false, true},
+		{"of a host that is not known", nil, false, other, true, true},
+		{"none", nil, true, robots.Answer{Status: 404}, false, true},
+		{"gone", nil, true, robots.Answer{Status: 410}, false, true},
+		{"refused for one client", nil, true, robots.Answer{Status: 403}, false, false},
+		{"down", nil, true, robots.Answer{Status: 503}, false, false},
+		{"a page", nil, true, html, false, false},
+		{"a page of a host that is not known", nil, false, html, false, false},
+	} {
+		s := robots.NewSites(nil, nil)
+		s.SetHosts(c.hosts)
+		s.Wanted(noon)
+		if c.known {
+			s.Learn("a.example", robots.Answer{Status: 200, Body: disallowAll("/a")}, noon)
+		}
+		at := noon.Add(10 * time.Minute)
+		for range 3 {
+			if got := s.Compare("A.example", c.answer, at); got != c.same {
+				t.Errorf("%s: the same: %v, want %v", c.name, got, c.same)
+			}
+		}
+		for _, state := range []fairshare.BotState{fairshare.Verified, fairshare.Claimed} {
+			if got := disallowed(s, state, "a.example", "/a", at); got != c.known {
+				t.Errorf("%s: bot in state %v: /a is disallowed: %v", c.name, state, got)
+			}
+			if disallowed(s, state, "a.example", "/b", at) {
+				t.Errorf("%s: bot in state %v: the answer to a client counts", c.name, state)
+			}
+		}
+		if got := s.Wanted(at); (len(got) > 0) != (c.asks || !c.known) || len(got) > 1 { // a verified bot was there
+			t.Errorf("%s: asks for %v", c.name, got)
+		}
+	}
+}
+
+// If each client gets another file, the site is asked once a minute.
+func TestAnswersToClientsCauseFewQuestions(t *testing.T) {
+	for _, hosts := range [][]string{nil, {"a.example"}} {
+		for _, c := range []struct {
+			answer robots.Answer // to our questions
+			most   int
+		}{
+			{robots.Answer{Status: 200, Body: disallowAll("/a")}, 61},
+			{robots.Answer{Status: 404}, 61},
+			{robots.Answer{Status: 503}, 61},
+		} {
+			s := robots.NewSites(nil, nil)
+			s.SetHosts(hosts)
+			s.Learn("a.example", robots.Answer{Status: 200, Body: disallowAll("/a")}, noon)
+			asked := 0
+			for second := range 3600 {
+				at := noon.Add(time.Duration(second) * time.Second)
+				s.Compare("a.example", robots.Answer{Status: 200, Body: disallowAll(fmt.Sprint("/", second))}, at)
+				for _, host := range s.Wanted(at) {
+					asked++
+					s.Learn(host, c.answer, at)
+				}
+			}
+			if asked < 50 || asked > c.most {
+				t.Errorf("hosts %v, status %d: %d questions in an hour", hosts, c.answer.Status, asked)
+			}
+		}
+	}
+}
+
+// Invented hosts neither fill the memory nor replace the site's own, and cause few
+// questions and few lines.
 func TestInventedHostsAreBounded(t *testing.T) {
 	lines := 0
 	s := robots.NewSites(nil, func(string) { lines++ })
@@ -94,19 +174,35 @@ func TestInventedHostsAreBounded(t *testing.T) {
 	if got := s.Wanted(noon); !slices.Equal(got, []string{"own.example"}) {
 		t.Fatalf("at the start: %v", got)
 	}
-	s.Learn("own.example", robots.Answer{Status: 200, Body: disallowAll("/own"), Own: true}, noon)
+	s.Learn("own.example", robots.Answer{Status: 200, Body: disallowAll("/own")}, noon)
 	at := noon
+	old := robots.Answer{Status: 200, Body: disallowAll("/old")}
+	s.Learn("old.example", old, noon)
 	for i := range 30 { // read by crawlers again and again
 		at = noon.Add(time.Duration(i) * 15 * time.Minute)
-		s.Learn("old.example", robots.Answer{Status: 200, Body: disallowAll("/old")}, at)
+		s.Compare("old.example", old, at)
 	}
+	s.Wanted(at)
+	asked := 0
+	lines = 0
 	for i := range 1000 {
 		host := fmt.Sprintf("%d.invalid", i)
+		at = at.Add(time.Second)
 		for range 5 {
-			s.Learn(host, robots.Answer{Status: 200, Body: disallowAll("/")}, at.Add(time.Duration(i)*time.Second))
+			s.Compare(host, robots.Answer{Status: 200, Body: disallowAll("/")}, at)
 		}
 		disallowed(s, fairshare.Claimed, host, "/", at)
 		disallowed(s, fairshare.Pending, host, "/", at)
+		for _, wanted := range s.Wanted(at) {
+			asked++
+			s.Learn(wanted, robots.Answer{Status: 200, Body: disallowAll("/" + host)}, at)
+		}
+	}
+	if asked < 64 || asked > 100 {
+		t.Errorf("%d questions in 1000 seconds", asked)
+	}
+	if lines < 1 || lines > 17 {
+		t.Errorf("%d lines in 1000 seconds", lines)
 	}
 	if n := s.Hosts(); n > 64 {
 		t.Errorf("%d hosts are kept", n)
@@ -115,11 +211,8 @@ func TestInventedHostsAreBounded(t *testing.T) {
 		!disallowed(s, fairshare.Claimed, "old.example", "/old", at) {
 		t.Error("invented hosts have replaced the site's own")
 	}
-	if got := s.Wanted(noon.Add(time.Minute)); len(got) > 0 {
-		t.Errorf("asks for %v", got)
-	}
 	s.Learn("fault.invalid", robots.Answer{Status: 200, Body: []byte("<html>")}, at)
-	if got := s.Wanted(noon.Add(time.Hour)); !slices.Equal(got, []string{"own.example"}) {
+	if got := s.Wanted(at.Add(time.Hour)); !slices.Equal(got, []string{"own.example"}) {
 		t.Errorf("an hour later: %v", got)
 	}
 }
@@ -132,11 +225,11 @@ func TestUnknownHosts(t *testing.T) {
 	if got := s.Wanted(noon); !slices.Equal(got, []string{robots.DefaultHost}) {
 		t.Fatalf("at the start: %q", got)
 	}
-	s.Learn("", robots.Answer{Status: 200, Body: disallowAll("/stranger")}, noon)
+	s.Compare("", robots.Answer{Status: 200, Body: disallowAll("/stranger")}, noon)
 	if disallowed(s, fairshare.Claimed, "a.example", "/stranger", noon) {
 		t.Error("a client has set the default")
 	}
-	s.Learn(robots.DefaultHost, robots.Answer{Status: 200, Body: disallowAll("/"), Own: true}, noon)
+	s.Learn(robots.DefaultHost, robots.Answer{Status: 200, Body: disallowAll("/")}, noon)
 	for _, c := range []struct {
 		state fairshare.BotState
 		host  string
@@ -154,7 +247,7 @@ func TestUnknownHosts(t *testing.T) {
 	if got := s.Wanted(noon); !slices.Equal(got, []string{"a.example"}) {
 		t.Errorf("after a verified bot: %q", got)
 	}
-	s.Learn("a.example", robots.Answer{Status: 404, Own: true}, noon)
+	s.Learn("a.example", robots.Answer{Status: 404}, noon)
 	if disallowed(s, fairshare.Claimed, "a.example", "/x", noon) {
 		t.Error("a.example has no robots.txt, and something is disallowed")
 	}
@@ -179,9 +272,9 @@ func TestQuestionsAreRepeated(t *testing.T) {
 		answer robots.Answer
 		next   time.Duration
 	}{
-		{0, robots.Answer{Status: 502, Own: true}, time.Minute},
-		{time.Minute, robots.Answer{Status: 200, Body: disallowAll("/"), Own: true}, time.Hour},
-		{time.Hour, robots.Answer{Status: 200, Body: []byte("<p>"), Own: true}, time.Hour},
+		{0, robots.Answer{Status: 502}, time.Minute},
+		{time.Minute, robots.Answer{Status: 200, Body: disallowAll("/")}, time.Hour},
+		{time.Hour, robots.Answer{Status: 200, Body: []byte("<p>")}, time.Hour},
 	} {
 		at = at.Add(c.after)
 		if got := s.Wanted(at); len(got) != 1 {
