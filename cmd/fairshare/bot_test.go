@@ -49,8 +49,8 @@ func TestBotUsesRangesInTheStateFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	policy := writeFile(t, "site.yaml", "bots: {refresh: 24h}\ndns: {server: 127.0.0.1:1}\nrules: []\n")
-	for folder, want := range map[string]string{state: "gptbot (ai): verified\n",
-		t.TempDir(): "gptbot (ai): forged\n"} {
+	for folder, want := range map[string]string{state: "gptbot (ai, ai-training): verified\n",
+		t.TempDir(): "gptbot (ai, ai-training): forged\n"} {
 		var stdout, stderr bytes.Buffer
 		env := &cli.Environment{Context: t.Context(), Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr}
 		if code := run([]string{"bot", "-c", policy, "--state", folder, "GPTBot/1.2", "--addr", "192.0.2.1"},

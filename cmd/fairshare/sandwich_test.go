@@ -159,7 +159,7 @@ func TestSandwichServesAPersonWhileAGuesserIsBanned(t *testing.T) {
 	if got := guesser.statuses(25, "/wp-login.php", guess...); !maps.Equal(got, map[int]int{429: 25}) {
 		t.Errorf("more guesses: %v", got)
 	}
-	s.stderr.wait(`"client":"127.0.0.3"[^\n]*"path":"/wp-login.php"[^\n]*"rule":"guessing"`)
+	s.stderr.wait(`"client":"127.0.0.3"[^\n]*"path":"/wp-login.php"[^\n]*"rule":"guessing for days"`)
 	s.stderr.wait(`"client":"127.0.0.3"[^\n]*"ban":"(started)"`)
 	guesser.get(429, "webmaster@shop.example", "/wp-login.php", guess...)
 
@@ -181,8 +181,9 @@ func TestSandwichServesAPersonWhileAGuesserIsBanned(t *testing.T) {
 	person.get(200, `"size":5242880,"sha256":"`+hex.EncodeToString(sum[:])+`"`, "/wp-admin/async-upload.php", "-F",
 		"async-upload=@"+file)
 	visit()
-	// The address is banned, not the session.
-	person.get(429, "", "/wp-login.php", append(guess, "--interface", "127.0.0.3")...)
+	// The address is banned, not a person who has logged in before and comes to it.
+	person.get(200, "Wrong name or password", "/wp-login.php", append(guess, "--interface", "127.0.0.3")...)
+	guesser.get(429, "webmaster@shop.example", "/wp-login.php", guess...)
 	s.stop()
 	if output := s.stderr.String(); strings.Contains(output, `"client":"127.0.0.2"`) {
 		t.Errorf("the person was refused:\n%s", output)
