@@ -95,16 +95,16 @@ func exportKeys() []key[BanExport] {
 		}},
 		{"nginx", func(r *reader, n *node, e *BanExport) {
 			e.Nginx = new(NginxBans)
-			got := readMap(r, n, "nginx", "{file: /etc/nginx/fairshare-bans.conf}", nginxKeys(), e.Nginx)
+			got := readMap(r, n, "nginx", "{file: /var/lib/fairshare/bans.conf}", nginxKeys(), e.Nginx)
 			if got != nil && !got.has("file") {
-				r.missing(n, "nginx: {file: /etc/nginx/fairshare-bans.conf}", "nginx: file is needed")
+				r.missing(n, "nginx: {file: /var/lib/fairshare/bans.conf}", "nginx: file is needed")
 			}
 		}},
 		{"haproxy", func(r *reader, n *node, e *BanExport) {
 			e.HAProxy = new(HAProxyBans)
-			got := readMap(r, n, "haproxy", "{file: /etc/haproxy/fairshare-bans.map}", haproxyKeys(), e.HAProxy)
+			got := readMap(r, n, "haproxy", "{file: /var/lib/fairshare/bans.map}", haproxyKeys(), e.HAProxy)
 			if got != nil && !got.has("file") {
-				r.missing(n, "haproxy: {file: /etc/haproxy/fairshare-bans.map}", "haproxy: file is needed")
+				r.missing(n, "haproxy: {file: /var/lib/fairshare/bans.map}", "haproxy: file is needed")
 			}
 		}},
 		{"command", func(r *reader, n *node, e *BanExport) {

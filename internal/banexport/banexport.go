@@ -77,7 +77,8 @@ type Exporter struct {
 // A sinkState is what is known of a sink.
 type sinkState struct {
 	Sink
-	last     []Ban // that it holds, as far as is known
+	busy     atomic.Bool // a goroutine uses what follows
+	last     []Ban       // that it holds, as far as is known
 	applied  bool
 	at       time.Time // of the last call
 	checked  time.Time
@@ -128,16 +129,29 @@ func (e *Exporter) Close(stay bool) {
 func (e *Exporter) run(ctx context.Context) {
 	var bans []Ban
 	var readAt time.Time
+	var all sync.WaitGroup
 	for {
 		now := time.Now()
 		if e.dirty.Swap(false) || now.Sub(readAt) >= recompute || ended(bans, e.options.Now()) {
 			bans, readAt = e.read(), now
 		}
-		e.each(func(s *sinkState) { e.apply(ctx, s, bans) })
+		for _, s := range e.states { // each on its own: one that is slow does not delay the others
+			if s.busy.CompareAndSwap(false, true) {
+				bans := bans
+				all.Go(func() {
+					defer s.busy.Store(false)
+					e.apply(ctx, s, bans)
+				})
+			}
+		}
 		select {
 		case <-ctx.Done():
+			all.Wait()
 			if !e.stays.Load() {
-				e.each(e.clear)
+				for _, s := range e.states {
+					all.Go(func() { e.clear(s) })
+				}
+				all.Wait()
 			}
 			return
 		case <-time.After(least):
@@ -147,15 +161,6 @@ func (e *Exporter) run(ctx context.Context) {
 
 // errMore is returned by a sink that has not taken all bans in time: the next call goes on.
 var errMore = errors.New("more bans are to be handed over")
-
-// each calls do for all sinks at once: one that hangs does not delay the others.
-func (e *Exporter) each(do func(*sinkState)) {
-	var all sync.WaitGroup
-	for _, s := range e.states {
-		all.Go(func() { do(s) })
-	}
-	all.Wait()
-}
 
 // ended reports whether a ban has ended.
 func ended(bans []Ban, now time.Time) bool {

@@ -20,12 +20,23 @@ func ban(prefix string, until time.Time) Ban {
 
 // A memory is a Sink that remembers its bans.
 type memory struct {
-	mu      sync.Mutex
-	bans    []Ban
-	calls   int
-	checks  int
+	mu sync.Mutex
+	memoryState
 	fail    error
 	cleared bool
+}
+
+type memoryState struct {
+	bans   []Ban
+	calls  int
+	checks int
+}
+
+// state returns what the sink remembers.
+func (m *memory) state() memoryState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.memoryState
 }
 
 func (m *memory) Name() string         { return "memory" }
@@ -58,28 +69,33 @@ func TestExporterFollowsBans(t *testing.T) {
 		sink := &memory{fail: errors.New("no permission")}
 		e := New(Options{Sinks: []Sink{sink}, Max: 2, Now: time.Now,
 			Bans: func() []Ban { mu.Lock(); defer mu.Unlock(); return slices.Clone(bans) },
-			Log:  func(line string) { logged = append(logged, line) }})
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		if len(logged) != 1 || !strings.Contains(logged[0], "not handed to memory: no permission") || sink.calls < 3 {
-			t.Fatalf("an error is logged once and tried again: %d calls, logged %q", sink.calls, logged)
+			Log:  func(line string) { mu.Lock(); defer mu.Unlock(); logged = append(logged, line) }})
+		sleep := func(d time.Duration) {
+			mu.Lock() // the lines that the test has read are read before others come
+			mu.Unlock()
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		sleep(20 * time.Second)
+		if len(logged) != 1 || !strings.Contains(logged[0], "not handed to memory: no permission") ||
+			sink.state().calls < 3 {
+			t.Fatalf("an error is logged once and tried again: %d calls, logged %q", sink.state().calls, logged)
 		}
 		sink.mu.Lock()
 		sink.fail = nil
 		sink.mu.Unlock()
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		if len(sink.bans) != 2 || len(logged) != 2 {
-			t.Fatalf("%v, logged %q", sink.bans, logged)
+		sleep(20 * time.Second)
+		if len(sink.state().bans) != 2 || len(logged) != 2 {
+			t.Fatalf("%v, logged %q", sink.state().bans, logged)
 		}
 		time.Sleep(25 * time.Second) // the first has ended
 		synctest.Wait()
-		if len(sink.bans) != 1 || sink.bans[0].Prefix.String() != "192.0.2.2/32" {
-			t.Fatalf("after its end: %v", sink.bans)
+		if len(sink.state().bans) != 1 || sink.state().bans[0].Prefix.String() != "192.0.2.2/32" {
+			t.Fatalf("after its end: %v", sink.state().bans)
 		}
 
 		// Many changes are one call a second.
-		calls := sink.calls
+		calls := sink.state().calls
 		for i := range 100 {
 			mu.Lock()
 			bans = []Ban{ban(fmt.Sprintf("192.0.2.%d/32", i+3), start.Add(time.Hour))}
@@ -87,10 +103,9 @@ func TestExporterFollowsBans(t *testing.T) {
 			e.Changed()
 			time.Sleep(20 * time.Millisecond)
 		}
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		if n := sink.calls - calls; n > 5 || sink.bans[0].Prefix.String() != "192.0.2.102/32" {
-			t.Errorf("%d calls in 4 seconds, %v", n, sink.bans)
+		sleep(2 * time.Second)
+		if n := sink.state().calls - calls; n > 5 || sink.state().bans[0].Prefix.String() != "192.0.2.102/32" {
+			t.Errorf("%d calls in 4 seconds, %v", n, sink.state().bans)
 		}
 
 		// Of too many bans, those that end last are exported.
@@ -98,21 +113,52 @@ func TestExporterFollowsBans(t *testing.T) {
 		bans = append(bans, ban("203.0.113.0/24", time.Time{}), ban("198.51.100.1/32", start.Add(time.Hour*2)))
 		mu.Unlock()
 		e.Changed()
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		if len(sink.bans) != 2 || sink.bans[0].Prefix.String() != "198.51.100.1/32" || len(logged) != 3 {
-			t.Errorf("%v, logged %q", sink.bans, logged)
+		sleep(2 * time.Second)
+		most := sink.state().bans
+		if len(most) != 2 || most[0].Prefix.String() != "198.51.100.1/32" || len(logged) != 3 {
+			t.Errorf("%v, logged %q", most, logged)
 		}
-		checks := sink.checks
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
-		if n := sink.checks - checks; n < 8 || n > 11 {
+		checks := sink.state().checks
+		sleep(5 * time.Minute)
+		if n := sink.state().checks - checks; n < 8 || n > 11 {
 			t.Errorf("compared %d times in 5 minutes", n)
 		}
 		e.Close(false)
 		e.Close(false)
 		if !sink.cleared {
 			t.Error("not cleared at the end")
+		}
+	})
+}
+
+// A stuck is a Sink that ignores its context for a while.
+type stuck struct{ memory }
+
+func (s *stuck) Apply(ctx context.Context, bans []Ban, check bool) error {
+	time.Sleep(15 * time.Second)
+	return s.memory.Apply(ctx, bans, check)
+}
+
+func TestASlowSinkDoesNotDelayTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var bans []Ban
+		slow, quick := new(stuck), new(memory)
+		e := New(Options{Sinks: []Sink{slow, quick}, Now: time.Now, Log: func(string) {},
+			Bans: func() []Ban { mu.Lock(); defer mu.Unlock(); return slices.Clone(bans) }})
+		time.Sleep(1500 * time.Millisecond)
+		mu.Lock()
+		bans = []Ban{ban("192.0.2.1/32", time.Time{})}
+		mu.Unlock()
+		e.Changed()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if len(quick.state().bans) != 1 || slow.state().calls != 0 {
+			t.Errorf("after 2 seconds %v, %d calls of the slow one", quick.state().bans, slow.state().calls)
+		}
+		e.Close(false) // waits for the slow one
+		if slow.state().calls != 1 || !slow.cleared || !quick.cleared {
+			t.Errorf("%d calls, cleared %v and %v", slow.state().calls, slow.cleared, quick.cleared)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,8 +31,9 @@ type Command struct {
 	Path       string   // of the stored bans; "" means that they are not stored
 	Now        func() time.Time
 
-	read bool
-	last []Ban // for which Ban has run
+	read   bool
+	last   []Ban                 // for which Ban has run, or has failed: see possible
+	failed map[netip.Prefix]bool // in the last call
 }
 
 var _ Sink = (*Command)(nil)
@@ -55,6 +57,22 @@ func (c *Command) Apply(ctx context.Context, bans []Ban, _ bool) error {
 	for _, b := range added {
 		jobs = append(jobs, job{b, c.Ban, true})
 	}
+	failed := map[netip.Prefix]bool{}
+	for _, j := range jobs {
+		if c.failed[j.Prefix] {
+			failed[j.Prefix] = true
+		}
+	}
+	c.failed = failed
+	slices.SortStableFunc(jobs, func(a, b job) int { // a program that fails does not delay the others
+		switch failedA, failedB := failed[a.Prefix], failed[b.Prefix]; {
+		case failedA == failedB:
+			return 0
+		case failedA:
+			return 1
+		}
+		return -1
+	})
 	rest := len(jobs) - mostInCall // for later calls: they do not delay the end of the process
 	jobs = jobs[:min(len(jobs), mostInCall)]
 	if len(jobs) == 0 {
@@ -81,13 +99,20 @@ func (c *Command) Apply(ctx context.Context, bans []Ban, _ bool) error {
 			err := c.run(ctx, j)
 			mu.Lock()
 			defer mu.Unlock()
-			switch {
-			case err != nil && first == nil:
-				first = err
-			case err != nil:
-			case j.ban:
+			if err != nil {
+				if first == nil {
+					first = err
+				}
+				c.failed[j.Prefix] = true
+				if j.ban && !errors.As(err, new(startError)) {
+					c.last = with(c.last, possible(j.Ban)) // it may have had its effect
+				}
+				return
+			}
+			delete(c.failed, j.Prefix)
+			if j.ban {
 				c.last = with(c.last, j.Ban)
-			default:
+			} else {
 				c.last = without(c.last, j.Prefix)
 			}
 		})
@@ -134,6 +159,13 @@ func filled(argv []string, b *Ban, now time.Time) []string {
 	return out
 }
 
+// possible returns a ban that possibly has run. It differs from the ban to apply, so Ban is run
+// again, and Unban at its end.
+func possible(b Ban) Ban {
+	b.Until = b.Until.Add(time.Nanosecond)
+	return b
+}
+
 // with returns sorted bans with one more, or with another end.
 func with(bans []Ban, b Ban) []Ban {
 	i, found := slices.BinarySearchFunc(bans, b, comparePrefixes)
@@ -157,7 +189,8 @@ func (c *Command) Clear(ctx context.Context) error {
 	}
 }
 
-// load reads the stored bans.
+// load reads the stored bans. A file that cannot be used is set aside: its error is returned
+// once, and the next call goes on without it.
 func (c *Command) load() error {
 	if c.Path == "" {
 		return nil
@@ -166,16 +199,25 @@ func (c *Command) load() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("the bans of before cannot be read: %w", err)
+	}
 	if err == nil {
 		err = json.Unmarshal(data, &c.last)
 	}
 	if err != nil {
-		return fmt.Errorf("the bans of before cannot be read: %w", err)
+		c.last = nil
+		aside := c.Path + ".unusable"
+		if err := os.Rename(c.Path, aside); err != nil {
+			return fmt.Errorf("the bans of before cannot be read: %w", err)
+		}
+		return fmt.Errorf("the bans of before cannot be read, and those that have ended are not unbanned: %w; the file is "+
+			"now %s", err, aside)
 	}
 	c.last = slices.DeleteFunc(c.last, func(b Ban) bool { return !b.Prefix.IsValid() })
 	slices.SortFunc(c.last, comparePrefixes)
-	for i := range c.last { // the program may not have run for some: it is run again
-		c.last[i].Until = c.last[i].Until.Add(time.Nanosecond)
+	for i := range c.last { // the program may not have run for some
+		c.last[i] = possible(c.last[i])
 	}
 	return nil
 }
@@ -191,11 +233,7 @@ func (c *Command) save(bans []Ban) error {
 	if err := os.MkdirAll(filepath.Dir(c.Path), 0o700); err != nil {
 		return err
 	}
-	next := c.Path + ".new"
-	if err := os.WriteFile(next, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, c.Path)
+	return bansFile{path: c.Path, private: true}.replace(data)
 }
 
 // Lines gives a line for each ban and its end to a program that stays: "ban PREFIX SECONDS

@@ -12,7 +12,10 @@ import (
 )
 
 // A bansFile is a file that is replaced as a whole, so that no reader sees a part of it.
-type bansFile struct{ path string }
+type bansFile struct {
+	path    string
+	private bool // only the user of this process may read a new one
+}
 
 // holds reports whether the file has this content.
 func (f bansFile) holds(content []byte) bool {
@@ -20,13 +23,17 @@ func (f bansFile) holds(content []byte) bool {
 	return err == nil && bytes.Equal(present, content)
 }
 
-// replace writes the whole file. It keeps its permissions; a new one can be read by all.
+// replace writes the whole file. It keeps its permissions; a new one can be read by all
+// unless it is private.
 func (f bansFile) replace(content []byte) (err error) {
 	path := f.path
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
 	mode := fs.FileMode(0o644)
+	if f.private {
+		mode = 0o600
+	}
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}

@@ -38,7 +38,7 @@ func (*HAProxy) Every() time.Duration { return 0 }
 // Apply implements Sink.
 func (h *HAProxy) Apply(ctx context.Context, bans []Ban, check bool) error {
 	content := h.content(bans)
-	if file := (bansFile{h.Path}); !file.holds(content) {
+	if file := (bansFile{path: h.Path}); !file.holds(content) {
 		if err := file.replace(content); err != nil {
 			return err
 		}

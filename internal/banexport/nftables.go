@@ -21,8 +21,9 @@ type NFTables struct {
 	Ports  []uint16 // of TCP and UDP; nil means all
 	Now    func() time.Time
 
-	made bool
-	last []Ban
+	tried bool // a transaction was begun: the table may be in the kernel
+	made  bool
+	last  []Ban
 }
 
 var _ Sink = (*NFTables)(nil)
@@ -62,6 +63,7 @@ func (t *NFTables) Apply(ctx context.Context, bans []Ban, check bool) error {
 		script = t.changes(target)
 	}
 	if script != nil {
+		t.tried = true
 		_, err := t.nft(ctx, script)
 		if err != nil && t.made { // maybe another program has changed the table
 			target = step(nil, bans)
@@ -100,9 +102,9 @@ func step(last, bans []Ban) []Ban {
 	return withoutOverlaps(slices.SortedFunc(maps.Values(held), comparePrefixes))
 }
 
-// Clear implements Sink.
+// Clear implements Sink. It also removes the table of a transaction that was interrupted.
 func (t *NFTables) Clear(ctx context.Context) error {
-	if !t.made {
+	if !t.tried {
 		return nil
 	}
 	t.made = false

@@ -32,7 +32,7 @@ func (n *Nginx) Every() time.Duration {
 // Apply implements Sink.
 func (n *Nginx) Apply(ctx context.Context, bans []Ban, _ bool) error {
 	content := n.content(bans)
-	file := bansFile{n.Path}
+	file := bansFile{path: n.Path}
 	if !file.holds(content) {
 		if err := file.replace(content); err != nil {
 			return err

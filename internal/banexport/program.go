@@ -29,8 +29,17 @@ func run(ctx context.Context, input []byte, argv ...string) ([]byte, error) {
 	if err == nil {
 		return out.Bytes(), nil
 	}
-	return nil, programError(ctx, argv, err, errs.String()+" "+out.String())
+	err = programError(ctx, argv, err, errs.String()+" "+out.String())
+	if cmd.Process == nil {
+		err = startError{err}
+	}
+	return nil, err
 }
+
+// A startError is the error of a program that could not be started, so it had no effect.
+type startError struct{ error }
+
+func (e startError) Unwrap() error { return e.error }
 
 // programError describes the error of a program.
 func programError(ctx context.Context, argv []string, err error, said string) error {

@@ -139,6 +139,18 @@ func TestNFTablesHoldsTheBans(t *testing.T) {
 	if err := next.Clear(t.Context()); err != nil || nft(t, "list", "ruleset") != "" {
 		t.Errorf("after Clear: %v", err)
 	}
+	// A transaction that was interrupted leaves an earlier one in the kernel.
+	if err := next.Apply(t.Context(), []Ban{two}, true); err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := next.Apply(ended, []Ban{one}, false); err == nil {
+		t.Error("no error of an interrupted transaction")
+	}
+	if err := next.Clear(t.Context()); err != nil || nft(t, "list", "ruleset") != "" {
+		t.Errorf("after an interruption and Clear: %v", err)
+	}
 }
 
 // A banned client cannot connect to the ports, and everybody else can.
@@ -427,6 +439,62 @@ func TestCommandThatFailsOrHangsIsTriedAgain(t *testing.T) {
 	defer cancel()
 	if err := c.Apply(ctx, bans, false); err == nil || !strings.Contains(err.Error(), "did not end in time") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A program that has failed may have had its effect: the ban is tried again, and ended.
+func TestCommandUnbansWhatItPossiblyBanned(t *testing.T) {
+	program, log := script(t, `echo "$@" >> "$log"; [ "$1" = unban ] || { [ "$1" != hang ] || exec sleep 60; exit 3; }`)
+	stored := filepath.Join(t.TempDir(), "exported.json")
+	open := func(verb string) *Command {
+		return &Command{Ban: []string{program, verb, "{addr}"}, Unban: []string{program, "unban", "{addr}"},
+			Path: stored, Now: time.Now}
+	}
+	for _, verb := range []string{"ban", "hang"} {
+		os.Remove(log)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := open(verb).Apply(ctx, []Ban{ban("192.0.2.1/32", time.Time{})}, false)
+		cancel()
+		if err == nil || content(t, log) != verb+" 192.0.2.1\n" {
+			t.Fatalf("error %v, ran %q", err, content(t, log))
+		}
+		c := open(verb) // another process
+		err = c.Apply(t.Context(), nil, true)
+		if err != nil || !strings.HasSuffix(content(t, log), "\nunban 192.0.2.1\n") {
+			t.Errorf("error %v, ran %q", err, content(t, log))
+		}
+		if got := content(t, stored); got != "[]" {
+			t.Errorf("stored %s", got)
+		}
+	}
+	// A program that could not be started had no effect.
+	c := open("ban")
+	c.Ban[0] = filepath.Join(t.TempDir(), "missing")
+	if err := c.Apply(t.Context(), []Ban{ban("192.0.2.1/32", time.Time{})}, true); err == nil || len(c.last) != 0 {
+		t.Errorf("error %v, possibly banned %v", err, c.last)
+	}
+}
+
+func TestCommandSetsDamagedBansAside(t *testing.T) {
+	program, log := script(t, `echo "$@" >> "$log"`)
+	for _, text := range []string{"", "{not json"} {
+		os.Remove(log)
+		stored := filepath.Join(t.TempDir(), "exported.json")
+		if err := os.WriteFile(stored, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := &Command{Ban: []string{program, "{addr}"}, Unban: []string{program}, Path: stored, Now: time.Now}
+		bans := []Ban{ban("192.0.2.1/32", time.Time{})}
+		if err := c.Apply(t.Context(), bans, true); err == nil || !strings.Contains(err.Error(), stored+".unusable") {
+			t.Errorf("error %v", err)
+		}
+		if err := c.Apply(t.Context(), bans, true); err != nil || content(t, log) != "192.0.2.1\n" {
+			t.Errorf("error %v, ran %q", err, content(t, log))
+		}
+		info, err := os.Stat(stored)
+		if err != nil || info.Mode().Perm() != 0o600 || content(t, stored+".unusable") != text {
+			t.Errorf("stored %v, %v", info, err)
+		}
 	}
 }
 

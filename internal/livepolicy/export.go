@@ -8,10 +8,12 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"fairshare"
+	"fairshare/clientaddr"
 	"fairshare/internal/banexport"
 	"fairshare/internal/network"
 	"fairshare/internal/prose"
@@ -32,7 +34,8 @@ type export struct {
 }
 
 // startExport begins to hand bans to what the policy in force names, or goes on, or ends it.
-// Only the process whose counters are in the state folder does so.
+// Only the process whose counters are in the state folder does so, maybe some time after its
+// start.
 func (p *Policy) startExport() {
 	file, terms := p.Current().File, p.exportTerms()
 	if reflect.DeepEqual(terms, p.export.terms) {
@@ -193,6 +196,9 @@ type protection struct {
 	allowed []netip.Prefix // by operators
 	rules   []*policyfile.AddrSet
 	exempt  func(addr netip.Addr, rule *fairshare.Rule) bool
+
+	bits4, bits6 int  // length of a client's prefix: a shorter one is of a network
+	identities   bool // a rule allows clients by facts that differ within a network
 }
 
 type protectedPrefix struct {
@@ -212,9 +218,46 @@ var neverExported = []protectedPrefix{
 	{netip.MustParsePrefix("ff00::/8"), "it is not an address of a client"},
 }
 
+// sharedNetworks returns the addresses of well-known proxies: behind one of them are many
+// clients, if the policy does not trust it or the log does not have their addresses.
+var sharedNetworks = sync.OnceValue(func() (all []sharedNetwork) {
+	for _, n := range []struct{ trust, name string }{{"private", "a private network"}, {"cloudflare", "Cloudflare"},
+		{"fastly", "Fastly"}, {"cloudfront", "CloudFront"}} {
+		proxies, err := clientaddr.ParseProxies(n.trust)
+		if err != nil {
+			panic(err) // the names are built in
+		}
+		set := new(policyfile.AddrSet)
+		set.Replace(proxies.Prefixes)
+		all = append(all, sharedNetwork{set, fmt.Sprintf("it is of %s, where one address may be many clients: log the "+
+			"forwarded address, and name %s in trusted_proxies", n.name, n.trust)})
+	}
+	return all
+})
+
+type sharedNetwork struct {
+	*policyfile.AddrSet
+	why string
+}
+
+// namesClients reports whether a condition tests who a client is, by facts that differ within
+// a network and that are not addresses.
+func namesClients(m *fairshare.Match) bool {
+	return m.Label != nil || m.ASN != nil || m.Hostname != nil || m.Bot != nil || m.State != nil || m.Operator != nil ||
+		slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return namesClients(&not) })
+}
+
+// testsOnlyClients reports whether a condition tests only who a client is. Bans do not hold
+// for clients that a rule allows by such a condition.
+func testsOnlyClients(m fairshare.Match) bool {
+	m.Addr, m.Label, m.ASN, m.Hostname, m.Bot, m.State, m.Operator, m.Not = nil, nil, nil, nil, nil, nil, nil, nil
+	return reflect.ValueOf(m).IsZero()
+}
+
 // protectedPrefixes returns the protection at a time of the system's clock.
 func (p *Policy) protectedPrefixes(rt *Runtime, now time.Time) *protection {
-	all := &protection{fixed: neverExported}
+	all := &protection{fixed: slices.Clone(neverExported)}
+	all.bits4, all.bits6 = network.ClientBits(rt.File.Policy.IPv4Prefix, rt.File.Policy.IPv6Prefix)
 	if own, err := net.InterfaceAddrs(); err == nil {
 		for _, a := range own {
 			if n, ok := a.(*net.IPNet); ok {
@@ -233,6 +276,9 @@ func (p *Policy) protectedPrefixes(rt *Runtime, now time.Time) *protection {
 		r := &rt.File.Policy.Rules[i]
 		if set, ok := r.Match.Addr.(*policyfile.AddrSet); ok && r.Action == fairshare.Allow && !r.DryRun {
 			all.rules = append(all.rules, set)
+		}
+		if r.Action == fairshare.Allow && !r.DryRun && testsOnlyClients(r.Match) {
+			all.identities = all.identities || namesClients(&r.Match)
 		}
 	}
 	find := p.state.override()
@@ -279,6 +325,11 @@ func (a *protection) reason(prefix netip.Prefix, rule *fairshare.Rule) string {
 	if rule == nil {
 		return ""
 	}
+	for _, n := range sharedNetworks() {
+		if n.Overlaps(prefix) {
+			return n.why
+		}
+	}
 	for _, set := range a.rules {
 		if set.Overlaps(prefix) {
 			return "a rule of the policy allows an address in it"
@@ -289,10 +340,27 @@ func (a *protection) reason(prefix netip.Prefix, rule *fairshare.Rule) string {
 			return "the rule's unless names an address in it"
 		}
 	}
+	if a.isNetwork(prefix) {
+		switch m := unless(rule); {
+		case a.identities:
+			return "it is a network, and a rule of the policy may allow a client in it by label, owner, host name or bot"
+		case m != nil && namesClients(m):
+			return "it is a network, and the rule's unless may hold for a client in it"
+		}
+		return ""
+	}
 	if a.exempt(prefix.Addr(), rule) {
 		return "a rule of the policy allows it"
 	}
 	return ""
+}
+
+// isNetwork reports whether a prefix has more addresses than a client.
+func (a *protection) isNetwork(prefix netip.Prefix) bool {
+	if prefix.Addr().Is4() {
+		return prefix.Bits() < a.bits4
+	}
+	return prefix.Bits() < a.bits6
 }
 
 // unless returns the condition that requests of a banned client meet to pass; nil if there

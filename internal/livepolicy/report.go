@@ -52,6 +52,7 @@ func (p *Policy) MinuteReport(ctx context.Context) []string {
 	if p.state.settingsPending {
 		p.state.publishSettings(ctx, p.Current())
 	}
+	p.startExport() // if this process has got the state folder only now
 	return lines
 }
 

@@ -190,9 +190,8 @@ func (s *session) toolRules(r *replay.Report) (found []candidate) {
 		c.rule = replay.AdvisedRule{Name: name, Reasons: []string{
 			fmt.Sprintf("The program %s at %s took %s of the site.", t.Bot, t.Client, sharesOf(uses, r)), reason,
 			"If it is yours, leave this rule out."}}
-		c.rule.YAML = fmt.Sprintf("- name: %s\n  match: {addr: %q, bot: %s}\n  limit: {%s, per: 1h, by: addr}\n",
-			name, t.Client, t.Bot,
-			limit)
+		c.rule.YAML = fmt.Sprintf("- name: %q\n  match: {addr: %q, bot: %s}\n  limit: {%s, per: 1h, by: addr}\n",
+			name, t.Client, t.Bot, limit)
 		found = append(found, c)
 	}
 	return found
@@ -447,9 +446,8 @@ func (s *session) suggestCommand() string {
 // command returns a command with the same options and logs, and another policy file.
 func (s *session) command(verb, policy string) string {
 	command := "fairshare " + verb
-	for _, flag := range []struct{ name, value string }{{"-c", policy}, {"--format", s.Format}, {"--timezone",
-		s.zone()},
-		{"--state", s.State}} {
+	for _, flag := range []struct{ name, value string }{{"-c", policy}, {"--format", s.Format},
+		{"--timezone", s.zone()}, {"--state", s.State}, {"--robots", s.Robots}} {
 		if flag.value != "" {
 			command += " " + flag.name + " " + quote(flag.value)
 		}

@@ -105,8 +105,12 @@ func Run(env *cli.Environment, opts Options) error {
 	report.Warnings = append(report.Warnings, s.dns.warnings()...)
 	report.Warnings = append(report.Warnings, warnings...)
 	report.Advice, err = s.advise(report, report.Lines <= quickLines && s.canRepeat() == nil)
-	if err != nil {
+	switch {
+	case err != nil && env.Context.Err() != nil:
 		return err
+	case err != nil: // the report is right without advice
+		report.Warnings = append(report.Warnings, replay.Warning{Text: "no rules are suggested: " +
+			cli.OneLine(err)})
 	}
 	return s.print(report)
 }

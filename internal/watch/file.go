@@ -78,7 +78,11 @@ func openFile(log, path string, offset int64, opts accesslog.Options) (*file, er
 		}
 		t.stream.Learn(learn[:n])
 	}
-	return t, t.readHead()
+	if err := t.readHead(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return t, nil
 }
 
 // readHead reads the bytes that identify the file, as far as they are written.
@@ -148,7 +152,7 @@ func (t *file) fill(now time.Time, last bool) error {
 // readAll reports whether all whole lines were read.
 func (t *file) readAll() bool {
 	info, err := t.f.Stat()
-	return t.done || err != nil || info.Size()-t.offset == t.partial
+	return t.done || err != nil || info.Size()-t.offset <= t.partial // less: a rotated file was emptied
 }
 
 // read reads the next whole lines of a file that has left more bytes.
@@ -230,6 +234,10 @@ func (t *file) position() position {
 		Rotated: !t.retired.IsZero()}
 }
 
+// isNone reports whether it is the position of a log that does not exist: any empty
+// beginning would be its own.
+func (p *position) isNone() bool { return p.Inode == 0 && p.Bytes == 0 }
+
 func hashOf(head []byte) string {
 	sum := sha256.Sum256(head)
 	return hex.EncodeToString(sum[:16])
@@ -257,8 +265,11 @@ func (p *position) isOf(path string, inode uint64) bool {
 }
 
 // find returns where the file of a position is now: at the path of its log, or next to it
-// under a name that a rotation gives; "" if it is not there.
+// under a name that a rotation gives. It is "" if the file is not there, or if there was none.
 func (p *position) find() string {
+	if p.isNone() {
+		return ""
+	}
 	if p.isOf(p.Log, p.Inode) {
 		return p.Log
 	}

@@ -267,6 +267,53 @@ func TestAnotherFileWithTheSameInodeIsReadFromTheBeginning(t *testing.T) {
 	}
 }
 
+// A log that does not exist yet is none of the files next to it.
+func TestAnAbsentLogIsNotItsNeighbour(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "access.log")
+	appendTo(t, filepath.Join(dir, "access-old.log"), logLine(1)+logLine(2))
+	f := follow(t, dir, true, path)
+	f.judge(2)
+	f.close()
+	got := f.got
+	f = follow(t, dir, true, path) // the stored position is one of no file
+	f.judge(2)
+	f.close()
+	if got = append(got, f.got...); len(got) != 0 {
+		t.Errorf("judged %q of another file", got)
+	}
+	appendTo(t, path, logLine(5)+logLine(6))
+	f = follow(t, dir, true, path)
+	defer f.close()
+	f.judge(2)
+	if got := strings.Join(f.got, " "); got != "/5 /6" {
+		t.Errorf("judged %s", got)
+	}
+}
+
+// A rotated file that was emptied is read to its end.
+func TestAnEmptiedRotatedFileIsClosed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "access.log")
+	appendTo(t, path, logLine(1)+logLine(2))
+	f := follow(t, "", false, path)
+	defer f.close()
+	f.judge(2)
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, path, logLine(3))
+	f.look()
+	f.judge(2)
+	if err := os.Truncate(path+".1", 0); err != nil {
+		t.Fatal(err)
+	}
+	f.now = f.now.Add(2 * time.Minute)
+	f.look()
+	if n := len(f.logs[0].files); n != 1 || strings.Join(f.got, " ") != "/1 /2 /3" {
+		t.Errorf("%d files are open, judged %v", n, f.got)
+	}
+}
+
 func TestALineThatIsTooLongIsSkipped(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "access.log")

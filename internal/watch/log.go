@@ -52,8 +52,8 @@ func (l *log) open(saved []position, fromEnd bool, now time.Time) (found string,
 	for i := range saved {
 		p := &saved[i]
 		path := p.find()
-		if path == "" && p.Rotated {
-			continue // it was read to its end, most likely
+		if path == "" && (p.Rotated || p.isNone()) {
+			continue // it was read to its end, most likely, or there was none
 		}
 		if path == "" {
 			found += fmt.Sprintf(", an earlier file was removed after byte %d, its other lines are not judged", p.Offset)
@@ -91,8 +91,12 @@ func (l *log) open(saved []position, fromEnd bool, now time.Time) (found string,
 		return "", err
 	}
 	t.f.Close()
-	l.files[len(l.files)-1], err = openFile(l.path, l.path, end, l.opts)
-	return found + ", new lines", err
+	l.files = l.files[:len(l.files)-1]
+	if t, err = openFile(l.path, l.path, end, l.opts); err != nil {
+		return "", err
+	}
+	l.files = append(l.files, t)
+	return found + ", new lines", nil
 }
 
 // lastLineEnd returns the end of the last whole line of a file.

@@ -72,6 +72,8 @@ type watcher struct {
 	chunk   []accesslog.Entry
 	measure bool // what the log lacks was reported
 	open    atomic.Bool
+
+	changedProxies chan string // a list of trusted proxies that has changed
 }
 
 // Run follows logs until ctx ends or, with Once, until their ends.
@@ -102,19 +104,16 @@ func (o *Options) load(w io.Writer) (*policyfile.File, error) {
 }
 
 func newWatcher(ctx context.Context, file *policyfile.File, opts Options) (_ *watcher, err error) {
-	w := &watcher{options: opts}
+	w := &watcher{options: opts, changedProxies: make(chan string, 1)}
 	w.manager = systemd.NewNotifier(w.logLine)
 	folder, err := setup.StateFolder(opts.State)
 	if err != nil && setup.NeedsStateFolder(file) {
 		return nil, err
 	}
-	if w.positions, err = readPositions(folder, w.logLine); err != nil {
-		return nil, err
-	}
 	clock := httpguard.NewClockOf(opts.Now)
-	if latest := w.positions.Latest; !latest.IsZero() { // it continues there
-		w.latest = clock.FromWall(latest)
-		w.lag.Store(int64(max(0, clock.Now().Sub(w.latest))))
+	// The counters are restored for the time of the next lines.
+	if err := w.readPositions(folder, clock); err != nil {
+		return nil, err
 	}
 	w.policy, err = livepolicy.New(ctx, file, livepolicy.Options{
 		Folder:     folder,
@@ -123,6 +122,12 @@ func newWatcher(ctx context.Context, file *policyfile.File, opts Options) (_ *wa
 		Clock:      clock,
 		Now:        func() time.Time { return clock.Now().Add(-time.Duration(w.lag.Load())) },
 		Log:        w.logLine,
+		ProxiesChanged: func(list string) {
+			select {
+			case w.changedProxies <- list:
+			default: // a reload is pending already
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -136,9 +141,6 @@ func newWatcher(ctx context.Context, file *policyfile.File, opts Options) (_ *wa
 		return nil, err
 	}
 	w.open.Store(true)
-	if err := w.openLogs(); err != nil {
-		return nil, err
-	}
 	if err := w.policy.OpenState(ctx); err != nil {
 		return nil, err
 	}
@@ -146,8 +148,33 @@ func newWatcher(ctx context.Context, file *policyfile.File, opts Options) (_ *wa
 		return nil, cli.Hint(fmt.Errorf("another fairshare process uses the state folder %s", folder),
 			"--state DIR gives this one a folder of its own; operators' commands take the same flag")
 	}
+	// Again: until now another process may have judged lines.
+	if err := w.readPositions(folder, clock); err != nil {
+		return nil, err
+	}
+	if err := w.openLogs(); err != nil {
+		return nil, err
+	}
 	w.useRuntime(w.policy.Current())
 	return w, nil
+}
+
+// readPositions reads how far the logs were judged, and continues at the time of the latest
+// line.
+func (w *watcher) readPositions(folder string, clock *httpguard.Clock) (err error) {
+	if w.positions, err = readPositions(folder, w.logLine); err != nil {
+		return err
+	}
+	now, latest := clock.Now(), time.Time{}
+	if stored := w.positions.Latest; !stored.IsZero() {
+		latest = clock.FromWall(stored)
+		if latest.After(now) { // the system's clock was set back
+			latest = now
+		}
+		w.lag.Store(int64(now.Sub(latest)))
+	}
+	w.latest = latest
+	return nil
 }
 
 // useRuntime judges with another version of the policy.
@@ -248,6 +275,9 @@ func (w *watcher) run(ctx context.Context) error {
 			w.printLines(w.policy.MinuteReport(ctx))
 			w.printLines(w.minuteReport())
 		case <-w.options.Reload:
+			w.reload(ctx)
+		case list := <-w.changedProxies:
+			w.printf("list %s has changed, and trusted_proxies uses it: the policy is loaded again", list)
 			w.reload(ctx)
 		case <-ctx.Done():
 			w.stop()
