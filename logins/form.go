@@ -67,7 +67,7 @@ const (
 	day        = 24 * 60 * 60 // seconds
 	quietAfter = 6 * 60 * 60  // seconds after the last excess when an attack has ended
 	recentFor  = 600.0        // seconds in which recently decays to 1/e
-	slack      = 4            // attempts in progress that hold no place
+	slack      = 16           // attempts in progress that hold no place: many people may log in at once
 	allowance  = 6            // failures of a client that was counted, while the budget is used up
 	perSuccess = 0.2          // places that a client regains for others by logging in
 

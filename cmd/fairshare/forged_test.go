@@ -44,7 +44,9 @@ func TestForgedHeadersDoNotReachTheUpstream(t *testing.T) {
 		for n, err := 1, error(nil); n > 0 && err == nil; { // trailers come after the body
 			n, err = r.Body.Read(buffer)
 		}
-		seen.Store(r)
+		if r.URL.Path != "/robots.txt" { // the server asks for it at its start
+			seen.Store(r)
+		}
 	}))
 	defer site.Close()
 	siteAddr := site.Listener.Addr().String()
