@@ -246,6 +246,7 @@ func (m *model) arrive(id int, c *Claim, known bool, now int64) *modelRequest {
 	}
 	m.dispatch()
 	m.bound()
+	m.dispatch()
 	return r
 }
 
@@ -518,6 +519,7 @@ func (m *model) leave(r *modelRequest, now int64) {
 	if r.state == waits {
 		r.state = ended
 		m.leaveArrivals()
+		m.dispatch()
 		return
 	}
 	for _, n := range r.path {
@@ -683,6 +685,7 @@ func TestSchedulerMatchesModel(t *testing.T) {
 			m.pass(now)
 			m.dispatch()
 			m.bound()
+			m.dispatch()
 		}
 		set()
 		type both struct {

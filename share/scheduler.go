@@ -185,6 +185,7 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 	s.dispatch() // it may be the first for which there is room
 	t.waited = t.state == waits
 	s.bound()
+	s.dispatch() // without a request that was refused, its class may no longer be held
 }
 
 // isCalm reports whether no request has waited for a while, nor since the start, and half of the slots
@@ -239,6 +240,7 @@ func (s *scheduler) leave(t *Turn, now int64) {
 	case waits:
 		s.withdraw(t)
 		t.state = ended
+		s.dispatch() // meanwhile a class may no longer be held
 	case inside:
 		for n := t.leaf; n != nil && n != &s.root; n = n.parent {
 			n.charge(-t.charged*t.factor, s.now)
@@ -252,6 +254,7 @@ func (s *scheduler) expire(t *Turn, now int64) {
 	s.pass(now)
 	s.withdraw(t)
 	s.refuse(t, true)
+	s.dispatch()
 }
 
 // set changes the bounds.
@@ -260,6 +263,7 @@ func (s *scheduler) set(slots, queue int, dry bool, now int64) {
 	s.slots, s.queue, s.dry = slots, queue, dry
 	s.dispatch()
 	s.bound()
+	s.dispatch()
 }
 
 // pass sets the time, and charges requests that have been running for long.
