@@ -19,8 +19,8 @@
 // Each class has a budget of its own, so that a class cannot use up that of another
 // one. It grows with the number of clients that log in. While a class has
 // used its budget, further clients of the class exceed it: [fairshare.Request.Excess].
-// Nothing that a client can make up changes its class for more than the small budget
-// of the next one.
+// What a client makes up changes its class only to likely, whose budget is small. docs/guessing.md
+// lists what an attacker with an account can do.
 //
 // The same is done for forms that unknown clients may send: comments and posts. There
 // each client that sends the form counts.

@@ -562,7 +562,7 @@ func (r *reader) warnStates(n *node, favorable bool) {
 		return
 	}
 	if given == nil {
-		r.warn(at, "state: known, next to bot, if that is what you want; by: addr or network counts the clients apart",
+		r.warn(at, "by: addr or by: network counts each client separately; state: known says that you intend to match claims",
 			"%s cannot be verified: the rule holds for every client that claims the name, true or not", what)
 	}
 }

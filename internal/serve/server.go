@@ -267,11 +267,14 @@ func (s *server) serve(ctx context.Context) error {
 		}
 	}()
 	if s.admin != nil {
-		go func() {
+		var admin sync.WaitGroup
+		admin.Go(func() {
 			if err := s.admin.Serve(); err != nil {
 				s.printf("admin: %v", err)
 			}
-		}()
+		})
+		defer admin.Wait()
+		defer s.closeAdmin()
 	}
 	s.manager.Ready(s.status())
 	beats, stopBeats := s.manager.Beats()
