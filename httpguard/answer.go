@@ -179,14 +179,21 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 		w.Header()["Accept-Signature"] = acceptSignature
 	}
 	answer := f.compose(vis, r, limits, retryAfter, page)
+	var own *ownAnswer
 	if g.Answer == nil || isRobots {
 		answer.send(w)
 	} else {
 		vis.fillReport(r, v, &f, retryAfter)
-		own := answer.sendFields(w)
+		own = answer.sendFields(w)
 		g.Answer(own, r, &vis.report)
 		own.begin()
 	}
+	g.reportAnswered(vis, v, func(a *Access) {
+		a.Status, a.Bytes, a.ID = answer.status, int64(len(answer.body)), f.id
+		if own != nil {
+			a.Status, a.Bytes = own.status, own.bytes
+		}
+	})
 	g.settleRefused(r, vis, v)
 }
 
@@ -308,6 +315,7 @@ type ownAnswer struct {
 	http.ResponseWriter
 	status int
 	begun  bool
+	bytes  int64
 }
 
 func (a *ownAnswer) begin() {
@@ -318,14 +326,18 @@ func (a *ownAnswer) begin() {
 
 // WriteHeader implements [http.ResponseWriter].
 func (a *ownAnswer) WriteHeader(status int) {
-	a.begun = a.begun || status >= 200
+	if !a.begun && status >= 200 {
+		a.begun, a.status = true, status
+	}
 	a.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements [io.Writer].
 func (a *ownAnswer) Write(p []byte) (int, error) {
 	a.begin()
-	return a.ResponseWriter.Write(p)
+	n, err := a.ResponseWriter.Write(p)
+	a.bytes += int64(n)
+	return n, err
 }
 
 // Unwrap is for [http.ResponseController].

@@ -21,18 +21,18 @@ type Exchange struct {
 	verdict    fairshare.Verdict
 	completion Completion
 	response   response
-	bodyless   bool // the request has no body
 
 	visitorCookie string // as sent; "" if there was none
 	signs         browser.Sighting
 	login         *logins.Attempt // nil for most requests
+	access        *Access         // nil without Options.Answered
 	work          work
 }
 
 // work describes the upstream's part of one request: when it begins and ends, its
 // cost and its turn.
 //
-// An Exchange stays below 640 bytes, the next size class of Go's allocator. Facts
+// An Exchange stays within 704 bytes, a size class of Go's allocator. Facts
 // that most requests do not need are in values of their own.
 type work struct {
 	mu       sync.Mutex // of what follows, and of settling
@@ -42,6 +42,7 @@ type work struct {
 	away     bool       // the request got no turn, or its client left the queue
 	measured bool       // cpu is known
 	failed   bool       // the upstream gave no proper answer
+	bodyless bool       // the request has no body
 	began    int64      // Unix ns; 0: the upstream was not asked
 	headed   int64      // Unix ns at which an answer without an end began; 0 for others
 	cpu      time.Duration
@@ -100,6 +101,9 @@ func (x *Exchange) await(w http.ResponseWriter, r *http.Request) bool {
 			x.turnAway(w, r, err)
 			return false
 		}
+		if x.access != nil {
+			x.access.Waited += turn.Waited()
+		}
 		x.gen.release(k.queued.visit)
 		k.queued.visit = nil
 	}
@@ -135,11 +139,13 @@ func (x *Exchange) begin(turn *share.Turn, thread *threadCPU) {
 func (x *Exchange) turnAway(w http.ResponseWriter, r *http.Request, err error) {
 	x.work.away = true
 	NoUpstreamAnswer(w)
-	busy := (*share.Busy)(nil)
+	x.access = nil // it is reported with the answer
+	busy, vis := (*share.Busy)(nil), x.work.queued.visit
 	if !errors.As(err, &busy) {
+		vis.req.Time = x.gen.Now()
+		x.gen.reportAnswered(vis, &x.verdict, func(a *Access) { a.Gone = true })
 		return
 	}
-	vis := x.work.queued.visit
 	if x.gen.wantsPage(x.completion.HTTP, &vis.req) {
 		x.gen.sendRoom(w, x.completion.HTTP, vis, busy.Expected)
 		return
@@ -332,7 +338,7 @@ func (x *Exchange) settleSoFar(now time.Time) {
 	if k.ended || k.began == 0 {
 		return
 	}
-	out := fairshare.Outcome{Time: now, Bytes: -1, Took: x.completion.Took, Whole: x.bodyless,
+	out := fairshare.Outcome{Time: now, Bytes: -1, Took: x.completion.Took, Whole: k.bodyless,
 		Part: fairshare.SettleSoFar}
 	if k.answered {
 		out.Bytes = x.response.bytes.Load()
@@ -371,6 +377,7 @@ func (x *Exchange) settle(out fairshare.Outcome) {
 
 // reportPassed calls Options.Passed with the final figures.
 func (x *Exchange) reportPassed() {
+	x.reportAnswered()
 	if x.gen.Passed == nil {
 		return
 	}

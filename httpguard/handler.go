@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"fairshare"
 	"fairshare/browser"
@@ -115,13 +116,14 @@ type generation struct {
 
 // A visit is what judging and answering one request needs. It is used again.
 type visit struct {
-	req    fairshare.Request
-	report Report
-	fields [8]field
-	buf    []byte
-	cookie string // of the visitor, as sent; "" if there was none
-	signs  browser.Sighting
-	login  *logins.Attempt // nil for most requests
+	req     fairshare.Request
+	report  Report
+	arrived time.Time // req.Time is later if the request waited
+	fields  [8]field
+	buf     []byte
+	cookie  string // of the visitor, as sent; "" if there was none
+	signs   browser.Sighting
+	login   *logins.Attempt // nil for most requests
 }
 
 // serve judges one request. next is nil for the handler that h wraps.
@@ -130,6 +132,7 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	vis := g.visits.Get().(*visit)
 	vis.report.HTTP = r
 	g.fill(&vis.req, r)
+	vis.arrived = vis.req.Time
 	vis.cookie = g.readVisitor(&vis.req, r)
 	g.lookForSigns(vis, r)
 	if g.Fleets != nil {
@@ -141,6 +144,8 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	v, gone, err := g.decide(r, vis)
 	g.reportFailed(r, err)
 	if gone {
+		vis.req.Time = g.Now()
+		g.reportAnswered(vis, &v, func(a *Access) { a.Gone = true })
 		g.release(vis)
 		return nil
 	}
@@ -162,6 +167,7 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 		if open {
 			return g.pass(w, r, vis, &v, next)
 		}
+		g.reportAnswered(vis, &v, func(a *Access) { a.Status = http.StatusServiceUnavailable })
 		g.release(vis)
 		unavailable(w, r)
 	}
@@ -242,9 +248,13 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 			Owner: vis.req.Owner, Fleet: vis.req.Fleet,
 		}}
 	x.response = response{w: w, x: x, head: r.Method == http.MethodHead}
-	x.bodyless = r.ContentLength == 0
+	x.work.bodyless = r.ContentLength == 0
 	if x.login != nil {
 		x.login.Passed()
+	}
+	if g.Answered != nil {
+		access := g.noteAccess(vis, v)
+		x.access = &access
 	}
 	defer x.end()
 	g.reportDryRun(vis, v)

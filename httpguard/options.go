@@ -67,6 +67,10 @@ type Options struct {
 	// ended. It must return quickly. The completion is valid during the call only.
 	Passed func(*Completion)
 
+	// Answered is called once for each request when it has been answered, however it was:
+	// for access logs. It must return quickly. The access is valid during the call only.
+	Answered func(*Access)
+
 	// Answer writes the answer to a request that is refused or blocked, in place
 	// of the usual one. Cache-Control, Retry-After and the RateLimit fields are
 	// set already. If Answer writes no status, the client gets report.Status.

@@ -51,6 +51,7 @@ func (g *generation) inRoom(w http.ResponseWriter, r *http.Request, vis *visit, 
 	}
 	if req.Path == waitingroom.StepPath && room.HasStep() {
 		g.answerStep(w, r, req)
+		g.reportAnswered(vis, v, func(a *Access) { a.Status = http.StatusSeeOther })
 		g.reportFailed(r, g.guard.Settle(r.Context(), v, fairshare.Outcome{Time: g.Now(), Status: http.StatusSeeOther}))
 		return true
 	}
@@ -127,6 +128,13 @@ func (g *generation) sendPage(w http.ResponseWriter, r *http.Request, vis *visit
 	header["Refresh"], header["Retry-After"], header["Content-Length"] = numbers[:1], numbers[:1], numbers[1:]
 	w.WriteHeader(http.StatusServiceUnavailable)
 	w.Write(body)
+	if g.Answered != nil {
+		v := waitVerdict(rule, 0)
+		g.reportAnswered(vis, &v, func(a *Access) {
+			a.Status, a.Bytes, a.WaitingRoom = http.StatusServiceUnavailable, int64(len(body)), true
+			a.Waited = max(now.Sub(vis.arrived), 0)
+		})
+	}
 }
 
 var noIndex = []string{"noindex"}

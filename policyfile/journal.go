@@ -36,40 +36,49 @@ func journalKeys() []key[Journal] {
 				"common": "text",
 			})
 		}},
-		{"file", func(r *reader, n *node, j *Journal) { j.File = r.journalFile(n) }},
+		{"file", func(r *reader, n *node, j *Journal) { j.File = r.logFile(n, "journal", "refusals.log") }},
 		{"max", func(r *reader, n *node, j *Journal) { j.Max = r.bytes(n, "max", minJournalMax, maxJournalMax) }},
-		{"keep", func(r *reader, n *node, j *Journal) {
-			if j.KeepFiles = int(r.integer(n, "keep", 0, maxJournalKeep)); j.KeepFiles == 0 {
-				j.KeepFiles = -1
-			}
-		}},
+		{"keep", func(r *reader, n *node, j *Journal) { j.KeepFiles = r.keptFiles(n) }},
 		{"query", func(r *reader, n *node, j *Journal) { j.Query = r.boolean(n, "query") }},
 	}
 }
 
 func readJournal(r *reader, n *node, f *File) {
-	example := "{file: refusals.log}"
-	if n.kind == scalarNode && strings.ContainsAny(n.text, "/.") {
-		example = "{file: " + shorten(n.text) + "}"
-	} else if n.kind == scalarNode && (n.text == "json" || n.text == "text") {
-		example = "{format: " + n.text + "}"
-	}
-	readMap(r, n, "journal", example, journalKeys(), &f.Journal)
+	readMap(r, n, "journal", logExample(n, "refusals.log"), journalKeys(), &f.Journal)
 }
 
-// journalFile reads the name of the journal's file.
-func (r *reader) journalFile(n *node) string {
+// logExample returns what a log's settings would be if n were a map.
+func logExample(n *node, file string) string {
+	switch {
+	case n.kind == scalarNode && strings.ContainsAny(n.text, "/."):
+		file = shorten(n.text)
+	case n.kind == scalarNode && (n.text == "json" || n.text == "text" || n.text == "combined"):
+		return "{format: " + n.text + "}"
+	}
+	return "{file: " + file + "}"
+}
+
+// keptFiles reads how many full files of a log are kept; below 0 means none.
+func (r *reader) keptFiles(n *node) int {
+	if kept := int(r.integer(n, "keep", 0, maxJournalKeep)); kept > 0 {
+		return kept
+	}
+	return -1
+}
+
+// logFile reads the name of a log's file.
+func (r *reader) logFile(n *node, log, example string) string {
 	s := r.line(n, "file")
 	switch {
 	case s == "":
 	case s == "-" || s == "stderr" || s == "stdout" || s == "/dev/stderr" || s == "/dev/stdout":
 		r.fault(n, "remove the key to write to stderr", "file: %s is not a file", quote(s))
 	case strings.HasSuffix(s, "/") || s == "." || s == "..":
-		r.fault(n, "file: "+strings.TrimRight(s, "/")+"/refusals.log", "file: %s is a directory", quote(s))
+		r.fault(n, "file: "+strings.TrimRight(s, "/")+"/"+example, "file: %s is a directory", quote(s))
 	case strings.Contains(s, "://") || strings.HasPrefix(s, "syslog"):
 		r.fault(n, "remove the key, and let the service read stderr", "file: %s is not a file", quote(s))
 	case r.sameFile(s, filepath.Base(r.file.Name)):
-		r.fault(n, "", "file: the journal would overwrite the policy")
+		r.fault(n, "", "file: the %s would overwrite the policy", log)
 	default:
 		return s
 	}
@@ -91,14 +100,18 @@ func (r *reader) sameFile(a, b string) bool {
 	return absolute(a) == absolute(b)
 }
 
-// checkJournal reports a journal that would overwrite another file that the policy
-// names.
-func (r *reader) checkJournal(got *reading) {
-	file := find(got.values["journal"], "file")
-	if r.file.Journal.File == "" || file == nil {
+// checkLogs reports logs that would overwrite another file that the policy names.
+func (r *reader) checkLogs(got *reading) {
+	r.checkLog("journal", find(got.values["journal"], "file"), r.file.Journal.File)
+	if l := r.file.AccessLog; l != nil {
+		r.checkLog("access log", find(got.values["access_log"], "file"), l.File, r.file.Journal.File)
+	}
+}
+
+func (r *reader) checkLog(log string, file *node, name string, others ...string) {
+	if name == "" || file == nil {
 		return
 	}
-	var others []string
 	if tls := r.file.TLS; tls != nil {
 		others = append(others, tls.Cert, tls.Key)
 	}
@@ -106,25 +119,31 @@ func (r *reader) checkJournal(got *reading) {
 		others = append(others, m.name)
 	}
 	for _, other := range others {
-		if other != "" && r.sameFile(r.file.Journal.File, other) {
-			r.fault(file, "", "file: the journal would be written into %s", quote(other))
+		if other != "" && r.sameFile(name, other) {
+			r.fault(file, "", "file: the %s would be written into %s", log, quote(other))
 		}
 	}
 }
 
-// warnJournal warns of logged query strings, which may contain secrets, and of
+// warnLogs warns of logged query strings, which may contain secrets, and of
 // file settings without a file.
-func (r *reader) warnJournal() {
-	n := find(r.root, "journal")
-	if r.file.Journal.Query {
-		r.warn(firstNode(find(n, "query")), "",
-			"query strings may contain passwords, tokens and names: the journal will contain them")
+func (r *reader) warnLogs() {
+	j := &r.file.Journal
+	r.warnLog("journal", find(r.root, "journal"), j.File, j.Query, "journal: {file: refusals.log}")
+	if l := r.file.AccessLog; l != nil {
+		r.warnLog("access log", find(r.root, "access_log"), l.File, l.Query, "access_log: {file: access.log}")
 	}
-	if r.file.Journal.File == "" {
+}
+
+func (r *reader) warnLog(log string, n *node, file string, query bool, example string) {
+	if query {
+		r.warn(firstNode(find(n, "query")), "",
+			"query strings may contain passwords, tokens and names: the %s will contain them", log)
+	}
+	if file == "" {
 		for _, name := range []string{"max", "keep"} {
 			if at := find(n, name); at != nil {
-				r.warn(at, "journal: {file: refusals.log}", "%s applies to a file, and the journal goes to stderr",
-					name)
+				r.warn(at, example, "%s applies to a file, and the %s goes to stderr", name, log)
 				return
 			}
 		}

@@ -42,6 +42,7 @@ func topKeys() []key[File] {
 		{"h2c", func(r *reader, n *node, f *File) { f.H2C = r.boolean(n, "h2c") }},
 		{"abandon", func(r *reader, n *node, f *File) { f.Abandon = r.duration(n, "abandon", 0, 10*time.Minute) }},
 		{"journal", readJournal},
+		{"access_log", readAccessLog},
 		{"bounds", readBounds},
 		{"bots", readBots},
 		{"dns", readDNS},
@@ -116,7 +117,7 @@ func (r *reader) policy(root *node) {
 	if s := r.file.Share; s != nil && s.By == nil {
 		s.By = DefaultShareBy(len(r.file.ASN.Files) > 0)
 	}
-	r.checkJournal(got)
+	r.checkLogs(got)
 	r.checkCostHeader()
 	r.checkWhen()
 	r.checkRobots()
@@ -340,6 +341,7 @@ func keyLocations() map[string]string {
 	add("upstream: {cpu: {…}}", []string{"from", "metric", "pid_file", "service", "cgroup", "cores"})
 	add("share: {…}", []string{"capacity", "wait", "queue", "known_after", "weights"})
 	add("journal: {…}", names(journalKeys()))
+	add("access_log: {…}", names(accessLogKeys()))
 	add("bounds: {…}", names(boundsKeys()))
 	add("bots: {…}", names(botsKeys()))
 	add("dns: {…}", []string{"server"})

@@ -52,6 +52,9 @@ func (f *File) Settings() []string {
 	if f.BanExport != nil {
 		lines = append(lines, "bans: "+f.BanExport.description())
 	}
+	if l := f.AccessLog; l != nil {
+		lines = append(lines, "access_log: "+l.description())
+	}
 	return lines
 }
 

@@ -37,7 +37,7 @@ func (r *reader) warnings() {
 			"fail: open: while the counters fail, no limit is enforced")
 	}
 	r.warnBounds()
-	r.warnJournal()
+	r.warnLogs()
 	r.warnAbandon()
 	r.warnSources()
 	r.warnDNS()

@@ -102,6 +102,14 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	return t, nil
 }
 
+// Waited returns how long the request waited for its turn; 0 if the turn came at once.
+func (t *Turn) Waited() time.Duration {
+	if !t.waited {
+		return 0
+	}
+	return time.Duration(max(t.began-t.arrived, 0))
+}
+
 // Done reports that the upstream has finished. Only the first call counts, and none after Headed.
 func (t *Turn) Done() { t.finish(false) }
 

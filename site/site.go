@@ -298,6 +298,7 @@ func withoutEffect(file *policyfile.File) (names []string) {
 		{"bounds", file.Bounds != policyfile.Bounds{}},
 		{"grace", file.Grace != 0},
 		{"journal", file.Journal.File != ""},
+		{"access_log", file.AccessLog != nil},
 		{"proxy_protocol", file.ProxyProtocol},
 		{"underscores", file.KeepUnderscores},
 		{"keep_headers", file.KeepHeaders != nil},

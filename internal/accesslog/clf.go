@@ -359,6 +359,16 @@ func (p *clfParser) tail(b []byte, e *Entry, w *worker) {
 					e.Duration = d
 					e.Has |= HasDuration
 				}
+			case "host":
+				if e.Has&HasHost == 0 && len(value) > 0 && !isAbsent(value) {
+					e.Host = w.text(value, p.escape)
+					e.Has |= HasHost
+				}
+			case "cpu_time": // of serve
+				if d, ok := seconds(value); ok {
+					e.CPU = min(d, maxCPU)
+					e.Has |= HasCPU
+				}
 			case "urt", "upstream_response_time":
 				e.setUpstream(value, time.Second)
 			case "server_timing", "upstream_http_server_timing":

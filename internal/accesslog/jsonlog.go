@@ -381,6 +381,7 @@ var flatNames = ranked(map[fact][]string{
 		"bytes_out"},
 	factDuration: {"request_time", "duration", "response_time", "rt", "elapsed", "request_duration"},
 	factUpstream: {"upstream_response_time", "upstream_time", "upstream_duration", "urt"},
+	factCPU:      {"cpu_time"},
 	factTiming:   {"upstream_http_server_timing", "sent_http_server_timing", "server_timing"},
 })
 

@@ -28,6 +28,7 @@ const (
 	factDuration // of unit record.unit, as is
 	factUpstream
 	factTiming // Server-Timing
+	factCPU    // in seconds
 	nFacts
 	noFact = nFacts
 )
@@ -183,6 +184,12 @@ func (r *record) fill(e *Entry, w *worker, c coding) string {
 	}
 	if r.has(factTiming) {
 		w.setTiming(e, r.text(w, factTiming, c))
+	}
+	if r.has(factCPU) {
+		if d, ok := seconds(plain(factCPU)); ok {
+			e.CPU = min(d, maxCPU)
+			e.Has |= HasCPU
+		}
 	}
 	return ""
 }

@@ -26,13 +26,14 @@ const (
 
 // An OpenError reports that the journal's file could not be opened.
 type OpenError struct {
+	Log  string // journal or access_log
 	File string
 	Err  error  // the cause
 	Hint string // what to do about it; never ""
 }
 
 func (e *OpenError) Error() string {
-	return fmt.Sprintf("journal: file %s: %v", e.File, e.Err)
+	return fmt.Sprintf("%s: file %s: %v", e.Log, e.File, e.Err)
 }
 
 func (e *OpenError) Unwrap() error { return e.Err }
@@ -42,7 +43,7 @@ func newOpenError(path string, err error) *OpenError {
 	if errors.As(err, &bare) {
 		err = bare.Err
 	}
-	e := &OpenError{File: path, Err: err}
+	e := &OpenError{Log: "journal", File: path, Err: err}
 	dir := filepath.Dir(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -60,7 +61,7 @@ func newOpenError(path string, err error) *OpenError {
 	case errors.Is(err, syscall.ENXIO):
 		e.Hint = "no program reads this pipe or socket; start its reader first, or name a regular file"
 	default:
-		e.Hint = "name another file, or no file to write the journal to stderr"
+		e.Hint = "name another file, or no file to write to stderr"
 	}
 	return e
 }
@@ -300,9 +301,11 @@ func (s *fileSink) Close() error {
 
 // faults logs errors, at most one a minute.
 type faults struct {
-	log      io.Writer
-	loggedAt time.Time
-	lasts    bool // a failed write was logged
+	log         io.Writer
+	name        string // of the log
+	consequence string // of a failed write
+	loggedAt    time.Time
+	lasts       bool // a failed write was logged
 }
 
 // report logs an error and its consequence, and reports whether it did.
@@ -312,12 +315,12 @@ func (f *faults) report(err error, consequence string) bool {
 		return false
 	}
 	f.loggedAt = now
-	fmt.Fprintf(f.log, "fairshare: journal: %v%s\n", err, consequence)
+	fmt.Fprintf(f.log, "fairshare: %s: %v%s\n", f.name, err, consequence)
 	return true
 }
 
 func (f *faults) failed(err error) {
-	if f.report(err, "; until it can be written again, refusals are only counted") {
+	if f.report(err, "; "+f.consequence) {
 		f.lasts = true
 	}
 }
@@ -325,6 +328,6 @@ func (f *faults) failed(err error) {
 func (f *faults) ended() {
 	if f.lasts {
 		f.lasts = false
-		io.WriteString(f.log, "fairshare: journal: it can be written again\n")
+		fmt.Fprintf(f.log, "fairshare: %s: it can be written again\n", f.name)
 	}
 }

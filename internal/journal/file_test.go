@@ -118,7 +118,7 @@ func TestOpenErrorsHaveHints(t *testing.T) {
 	for err, want := range map[error]string{
 		syscall.EACCES: "fairshare must be able to write to the file and its directory /var/log: ",
 		syscall.EROFS:  "the file system is read-only; in a systemd unit, LogsDirectory=fairshare or ReadWritePaths=/var/log makes it writable",
-		syscall.ENOSPC: "name another file, or no file to write the journal to stderr",
+		syscall.ENOSPC: "name another file, or no file to write to stderr",
 	} {
 		o := newOpenError("/var/log/fairshare.log", &fs.PathError{Op: "open", Path: "/var/log/fairshare.log", Err: err})
 		if !strings.HasPrefix(o.Hint, want) || !errors.Is(o, err) ||

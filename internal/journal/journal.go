@@ -161,7 +161,8 @@ func (j *Journal) set(o Options, old *settings) (*settings, error) {
 	}
 	out, sink := old.out, old.sink
 	if sink == nil {
-		sink = &fileSink{faults: faults{log: j}}
+		sink = &fileSink{faults: faults{log: j, name: "journal",
+			consequence: "until it can be written again, refusals are only counted"}}
 		out = newOutlet(sink)
 	}
 	f, err := openFile(o, func(err error) { sink.faults.report(err, "") })

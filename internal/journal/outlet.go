@@ -52,10 +52,13 @@ func newOutlet(s sink) *outlet {
 }
 
 // add adds a line for n entries, or returns false if there is no space.
-func (o *outlet) add(line []byte, n int64) bool {
+func (o *outlet) add(line []byte, n int64) bool { return o.addWithin(line, n, maxWaiting) }
+
+// addWithin adds a line if at most that many bytes wait then.
+func (o *outlet) addWithin(line []byte, n int64, space int) bool {
 	o.mu.Lock()
 	before := o.waiting
-	if o.closed || before+len(line) > maxWaiting {
+	if o.closed || before+len(line) > space {
 		o.mu.Unlock()
 		return false
 	}

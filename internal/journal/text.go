@@ -19,11 +19,16 @@ var plainByte = func() (plain [256]bool) {
 // escapes control, format and direction characters. Bytes that are not UTF-8 become
 // U+FFFD, and a text over 512 bytes is cut and ends with "…".
 func appendText(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	cut := false
-	if len(s) > maxText {
-		s, cut = s[:wholeTo(s, maxText)], true
+	if len(s) <= maxText {
+		return appendWhole(b, s)
 	}
+	b = appendWhole(b, s[:wholeTo(s, maxText)])
+	return append(b[:len(b)-1], "…\""...)
+}
+
+// appendWhole is appendText for a text of any length.
+func appendWhole(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
 	b = append(b, '"')
 	for i := 0; i < len(s); {
 		plain := i
@@ -55,9 +60,6 @@ func appendText(b []byte, s string) []byte {
 		default:
 			b = append(b, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 		}
-	}
-	if cut {
-		b = append(b, "…"...)
 	}
 	return append(b, '"')
 }

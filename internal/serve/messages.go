@@ -69,6 +69,9 @@ func (s *server) introduce() {
 		print("export: %s", export)
 	}
 	print("journal: %s; to load the policy again: kill -HUP %d", rt.journalTarget(), os.Getpid())
+	if rt.File.AccessLog != nil {
+		print("access_log: %s", rt.accessTarget())
+	}
 	for _, warning := range s.warnings(rt) {
 		print("warning: %s", warning)
 	}
@@ -213,6 +216,18 @@ func (rt *runtime) journalTarget() string {
 		return fmt.Sprintf("refusals, as lines of %s, here", j.Format)
 	}
 	return fmt.Sprintf("refusals, as lines of %s, in %s", j.Format, rt.File.ResolvePath(j.File))
+}
+
+// accessTarget describes where all requests are logged.
+func (rt *runtime) accessTarget() string {
+	switch l := rt.File.AccessLog; {
+	case l == nil:
+		return "none"
+	case l.File == "":
+		return fmt.Sprintf("all requests, as lines of %s, here", l.Format)
+	default:
+		return fmt.Sprintf("all requests, as lines of %s, in %s", l.Format, rt.File.ResolvePath(l.File))
+	}
 }
 
 // sharedSessions describes which sessions bots share.

@@ -75,6 +75,9 @@ func (s *server) prepareReload(next *runtime) error {
 	if err := livepolicy.ReplaceJournal(s.journal, next.File); err != nil {
 		return err
 	}
+	if err := livepolicy.ReplaceAccessLog(s.access, next.File); err != nil {
+		return err
+	}
 	s.certs.Store(certs)
 	return nil
 }
@@ -109,6 +112,7 @@ func changes(old, now *runtime) (lines []string) {
 	compare("costs", cmp.Or(old.costSource(), "no rule needs them"), cmp.Or(now.costSource(), "no rule needs them"))
 	compare("share", old.sharing(), now.sharing())
 	compare("journal", old.journalTarget(), now.journalTarget())
+	compare("access_log", old.accessTarget(), now.accessTarget())
 	return lines
 }
 

@@ -121,6 +121,12 @@ func (s *server) guardOptions(rt *runtime) httpguard.Options {
 		HandlerReportsCPU: metric(&rt.File.UpstreamCPU) != "",
 		Refused:           s.writeRefusal,
 	}
+	if rt.File.AccessLog != nil {
+		base.Answered = func(a *httpguard.Access) {
+			entry := s.policy.AccessEntry(a)
+			s.access.Add(&entry)
+		}
+	}
 	if m := s.metrics; m != nil {
 		base.Refused = func(r *httpguard.Report) {
 			m.refused(r)

@@ -84,6 +84,7 @@ type server struct {
 	certs   atomic.Pointer[certificates] // nil without TLS
 	policy  *livepolicy.Policy
 	journal *journal.Journal
+	access  *journal.AccessLog
 	log     *log.Logger                // writes to the journal
 	logger  atomic.Pointer[log.Logger] // log, once it exists
 	manager *systemd.Notifier
@@ -134,6 +135,10 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 		return nil, err
 	}
 	cleanup.add(func() { s.journal.Close() })
+	if s.access, err = livepolicy.OpenAccessLog(s.journal, file); err != nil {
+		return nil, err
+	}
+	cleanup.add(s.closeAccessLog)
 	// Only now: a second server by mistake ends before it touches the state folder.
 	if err := s.policy.OpenState(ctx); err != nil {
 		return nil, err
@@ -303,6 +308,7 @@ func (s *server) serve(ctx context.Context) error {
 			s.printLines(s.policy.FrequentReport())
 		case <-minute.C:
 			s.printLines(s.policy.MinuteReport(ctx))
+			s.reportLostLines(s.access.Lost())
 			s.warnOfCertificate(time.Now())
 		case <-provisional: // the operator should know of the proxy before a minute has passed
 			s.printLines(s.policy.ProxyReport())
@@ -384,7 +390,18 @@ func (s *server) close() {
 	s.closeAdmin()
 	s.proxy.Close()
 	s.policy.Close()
+	s.closeAccessLog()
 	s.journal.Close()
+}
+
+// closeAccessLog writes the rest of the access log.
+func (s *server) closeAccessLog() { s.reportLostLines(s.access.Close()) }
+
+// reportLostLines reports lines of the access log that were lost.
+func (s *server) reportLostLines(lost int64) {
+	if line := livepolicy.AccessReport(lost); line != "" {
+		s.printf("warning: %s", line)
+	}
 }
 
 // logLine writes a line to the log. Any goroutine may call it, before the journal
