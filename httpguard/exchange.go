@@ -101,8 +101,11 @@ func (x *Exchange) await(w http.ResponseWriter, r *http.Request) bool {
 			x.turnAway(w, r, err)
 			return false
 		}
-		if x.access != nil {
-			x.access.Waited += turn.Waited()
+		if wait := turn.Waited(); wait > 0 {
+			x.gen.reportWaited(x.completion.HTTP, wait)
+			if x.access != nil {
+				x.access.Waited += wait
+			}
 		}
 		x.gen.release(k.queued.visit)
 		k.queued.visit = nil

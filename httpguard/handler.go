@@ -174,6 +174,13 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	return nil
 }
 
+// reportWaited calls Options.Waited.
+func (g *generation) reportWaited(r *http.Request, wait time.Duration) {
+	if g.Waited != nil {
+		g.Waited(r, wait)
+	}
+}
+
 // reportFailed calls Options.Failed if there is an error.
 func (g *generation) reportFailed(r *http.Request, err error) {
 	if err != nil && g.Failed != nil {
@@ -257,6 +264,9 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 		x.access = &access
 	}
 	defer x.end()
+	if wait := vis.req.Time.Sub(vis.arrived); wait > 0 {
+		g.reportWaited(r, wait)
+	}
 	g.reportDryRun(vis, v)
 	if g.RateLimitFields {
 		x.setRateLimitFields(w.Header())

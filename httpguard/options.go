@@ -67,6 +67,10 @@ type Options struct {
 	// ended. It must return quickly. The completion is valid during the call only.
 	Passed func(*Completion)
 
+	// Waited is called for each request that waited and then passed: for its turn, or until
+	// other requests had ended. It must return quickly.
+	Waited func(r *http.Request, wait time.Duration)
+
 	// Answered is called once for each request when it has been answered, however it was:
 	// for access logs. It must return quickly. The access is valid during the call only.
 	Answered func(*Access)

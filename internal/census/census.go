@@ -1,6 +1,6 @@
 // Package census counts the clients that were seen and refused recently. It
-// warns the operator if too many are refused, and summarizes what a dry run would
-// have refused. Start with [New].
+// warns the operator if too many are refused, and summarizes what was refused or a
+// dry run would have refused. Start with [New].
 package census
 
 import (
@@ -77,14 +77,31 @@ type state struct {
 // A period holds the counts of a time.
 type period struct {
 	seen      seen
+	requests  [stripes]stripe // of all clients, spread by their hash
+	waited    atomic.Int64    // requests that waited
 	tallies   [kinds]tally
-	operators count // requests that operators' bans would have refused in dry run
+	operators [2]count // requests that operators' bans refused, and would have refused in dry run
+}
+
+// stripes is the number of counters for one sum, so that cores do not wait for each other.
+const stripes = 8
+
+// A stripe is a counter with a cache line of its own.
+type stripe struct {
+	atomic.Int64
+	_ [56]byte
 }
 
 // join adds the counts of another period.
 func (p *period) join(other *period) {
 	p.seen.join(&other.seen)
-	p.operators.join(&other.operators)
+	for i := range p.operators {
+		p.operators[i].join(&other.operators[i])
+	}
+	for i := range p.requests {
+		p.requests[i].Add(other.requests[i].Load())
+	}
+	p.waited.Add(other.waited.Load())
 	for k := range p.tallies {
 		p.tallies[k].join(&other.tallies[k])
 	}
@@ -156,12 +173,17 @@ func (s *state) hash(addr, via netip.Addr) uint64 {
 // Clients without an address count as one. via is as in a [fairshare.Request].
 func (c *Census) Saw(addr, via netip.Addr) {
 	s := c.state.Load()
-	s.seen.add(s.hash(addr, via))
+	hash := s.hash(addr, via)
+	s.seen.add(hash)
+	s.requests[hash%stripes].Add(1)
 }
+
+// Waited records that a request has waited for its turn or for other requests to end.
+func (c *Census) Waited() { c.state.Load().waited.Add(1) }
 
 // Refused records that a rule refused or blocked a request, or would have if dry is
 // set. Bans by operators cause no warning, since operators intend them; they are only
-// in the summary of a dry run. The same applies to newcomers that the attack mode holds.
+// in the summaries. The same applies to newcomers that the attack mode holds.
 // Refusals by a busy upstream are counted separately, since no rule causes them. Refused
 // keeps no reference to the request.
 func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry bool) {
@@ -174,10 +196,12 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 		c.checkers.refused(req, found, s)
 	}
 	if found.Rule == fairshare.OperatorBan {
+		of := &s.operators[0]
 		if dry {
-			s.operators.requests.Add(1)
-			s.operators.clients.add(s.hash(req.Addr, req.Via), false)
+			of = &s.operators[1]
 		}
+		of.requests.Add(1)
+		of.clients.add(s.hash(req.Addr, req.Via), false)
 		return
 	}
 	k := enforced
@@ -195,6 +219,9 @@ func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry b
 	all := &s.tallies[k]
 	rule := all.rule(found.Rule.Name)
 	all.requests.Add(1)
+	if found.Ban == fairshare.BanStarted {
+		all.bans.Add(1)
+	}
 	all.bots.add(&req.Bot)
 	if engine(&req.Bot) {
 		c.engines.add(refusedEngine{bot: req.Bot.Name, rule: found.Rule.Name, action: found.Action, dry: dry})
@@ -232,8 +259,8 @@ func (c *Census) Tick(now time.Time) []string {
 	return lines
 }
 
-// End returns the messages at the end of serving: the summaries of the dry run, for
-// the rest of the last hour and for the whole time since the start.
+// End returns the messages at the end of serving: the summaries, for the rest of the last
+// hour and for the whole time since the start.
 func (c *Census) End(now time.Time) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -130,17 +130,49 @@ func TestSummaryOfADryRunWithoutRefusals(t *testing.T) {
 			"end dry run, from start to end, 75 minutes: no request would have been refused or blocked; 1 client seen",
 		}},
 		{"one rule", policyOf(false), []string{
+			"1h0m5s summary, the last hour: 1 request; none was refused or blocked; 1 client seen",
 			"1h0m5s rules in dry run, the last hour: no request would have been refused or blocked; 1 client seen",
 			"end rules in dry run, the last 15 minutes: no request would have been refused or blocked; 0 clients seen",
+			"end summary, from start to end, 75 minutes: 1 request; none was refused or blocked; 1 client seen",
 			"end rules in dry run, from start to end, 75 minutes: no request would have been refused or blocked; 1 client seen",
 		}},
-		{"nothing", &fairshare.Policy{}, nil},
+		{"nothing", &fairshare.Policy{}, []string{
+			"1h0m5s summary, the last hour: 1 request; none was refused or blocked; 1 client seen",
+			"end summary, from start to end, 75 minutes: 1 request; none was refused or blocked; 1 client seen",
+		}},
 	} {
 		tr := newTraffic(c.policy)
 		tr.saw(0, 1)
 		tr.wait(75 * time.Minute)
 		compare(t, c.name, tr.end(), c.want)
 	}
+}
+
+// Of an enforced policy the summary names all that happened to requests.
+func TestSummaryOfAnEnforcedPolicy(t *testing.T) {
+	tr := newTraffic(&fairshare.Policy{Rules: policyOf(false).Rules[:2]})
+	tr.wait(59 * time.Minute) // without requests there is no summary
+	compare(t, "no request", tr.lines, nil)
+	tr.saw(0, 40)
+	tr.refused(0, 2, pages, 3, true)
+	tr.refused(2, 3, badBots, 1, false)
+	for n := range 2 {
+		tr.Waited()
+		tr.Refused(request(n, true), &fairshare.Finding{Action: fairshare.Refuse, Rule: &tr.policy.Rules[pages],
+			Ban: fairshare.BanStarted}, false)
+		tr.Refused(request(9, false), &fairshare.Finding{Action: fairshare.Block, Rule: fairshare.OperatorBan,
+			Ban: fairshare.BanInForce}, false)
+		tr.Refused(request(n+10, false),
+			&fairshare.Finding{Action: fairshare.Refuse, Rule: fairshare.BusyUpstream}, false)
+	}
+	const rest = `: 47 requests; 9 requests of 3 clients (7.5 % of 40) were refused or blocked; ` +
+		`2 of these clients look like people; by rule "pages": 8 requests of 2 clients, 2 like people; ` +
+		`"bad bots": 1 request of 1 client; 2 requests waited; 2 bans started; ` +
+		`bans by operators are not included: 2 requests of 1 client; ` +
+		`a busy upstream refused 2 further requests of 2 clients`
+	tr.wait(70 * time.Minute)
+	compare(t, "all", tr.end(), []string{"1h0m5s summary, the last hour" + rest,
+		"end summary, from start to end, 2 hours" + rest})
 }
 
 func TestSummaryOfShortAndOfSingleRules(t *testing.T) {
@@ -151,6 +183,7 @@ func TestSummaryOfShortAndOfSingleRules(t *testing.T) {
 	tr.refused(0, 9, pages, 5, false) // these were refused
 	tr.wait(12*time.Minute + 10*time.Second)
 	compare(t, "one rule", tr.end(), []string{
+		`end summary, from start to end, 12 minutes: 652 requests; 45 requests of 9 clients (1.5 % of about 600) were refused or blocked; none of these clients looks like a person; all by rule "pages"`,
 		`end rules in dry run, from start to end, 12 minutes: 7 requests of 4 clients (0.7 % of about 600) would have been refused or blocked; 1 of these clients looks like a person; all by rule "tried"`,
 	})
 
@@ -357,7 +390,9 @@ func TestReplaceKeepsCounts(t *testing.T) {
 	tr.refused(0, 1, pages, 3, false)
 	tr.wait(2 * time.Hour)
 	compare(t, "from dry to enforced", tr.end(), []string{
+		`1h0m5s summary, the last hour: 9 requests; 3 requests of 1 client (50 % of 2) were refused or blocked; none of these clients looks like a person; all by rule "pages"`,
 		`1h0m5s dry run, the last hour: 6 requests of 2 clients (100 % of 2) would have been refused or blocked; none of these clients looks like a person; all by rule "pages"`,
+		`end summary, from start to end, 3 hours: 9 requests; 3 requests of 1 client (50 % of 2) were refused or blocked; none of these clients looks like a person; all by rule "pages"`,
 		`end dry run, from start to end, 3 hours: 6 requests of 2 clients (100 % of 2) would have been refused or blocked; none of these clients looks like a person; all by rule "pages"`,
 	})
 }

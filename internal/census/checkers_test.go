@@ -44,7 +44,10 @@ func TestLinkCheckerIsReportedOnceAnHour(t *testing.T) {
 	tr.banForErrors(addr(1), "HEAD")
 	tr.wait(5 * time.Second)
 	compare(t, "lines", tr.lines, []string{
-		checkerLine("5s", "10.0.0.1"), checkerLine("55m10s", "2001:db8::/64"), checkerLine("1h1m15s", "10.0.0.1"),
+		checkerLine("5s", "10.0.0.1"), checkerLine("55m10s", "2001:db8::/64"),
+		`1h0m5s summary, the last hour: 1,000 requests; 15 requests of 2 clients (0.2 % of about 999) were refused or blocked; ` +
+			`none of these clients looks like a person; all by rule "dead links"; 15 bans started`,
+		checkerLine("1h1m15s", "10.0.0.1"),
 	})
 }
 

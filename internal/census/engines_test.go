@@ -73,10 +73,15 @@ func TestOperatorsBansCauseNoWarning(t *testing.T) {
 		tr.wait(65 * time.Minute)
 		got := tr.end()
 		if !dry {
+			const refused = `: 252 requests; 2 requests of 2 clients (1 % of 200) were refused or blocked; ` +
+				`none of these clients looks like a person; all by rule "pages"; ` +
+				`bans by operators are not included: 250 requests of 200 clients`
 			const nobody = ": no request would have been refused or blocked; "
 			compare(t, "enforced", got, []string{
+				"1h0m5s summary, the last hour" + refused,
 				"1h0m5s rules in dry run, the last hour" + nobody + "200 clients seen",
 				"end rules in dry run, the last 5 minutes" + nobody + "0 clients seen",
+				"end summary, from start to end, 65 minutes" + refused,
 				"end rules in dry run, from start to end, 65 minutes" + nobody + "200 clients seen",
 			})
 			continue

@@ -16,6 +16,7 @@ import (
 type tally struct {
 	count
 	bots
+	bans  atomic.Int64                      // that began
 	mu    sync.Mutex                        // held to add a rule
 	rules atomic.Pointer[map[string]*count] // by name; copied on writing
 }
@@ -68,6 +69,7 @@ func (t *tally) rule(name string) *count {
 // join adds another tally.
 func (t *tally) join(other *tally) {
 	t.count.join(&other.count)
+	t.bans.Add(other.bans.Load())
 	t.known.Add(other.known.Load())
 	t.forged.Add(other.forged.Load())
 	t.engines.Add(other.engines.Load())

@@ -135,45 +135,78 @@ func warningText(k kind, gone amount, of int64, since time.Duration, t *tally) s
 	return b.String()
 }
 
-// summaries returns the lines about the dry run of the whole policy and of single
-// rules. If no request would have been refused, one line says so.
+// summaries returns the lines about the enforced rules, and about the dry run of the
+// whole policy and of single rules. If a dry run would have refused no request, one line
+// says so.
 func (c *Census) summaries(p *period, when string) []string {
 	var lines []string
+	dry := &c.state.Load().dry
+	requests := int64(0)
+	for i := range p.requests {
+		requests += p.requests[i].Load()
+	}
+	if t := &p.tallies[enforced]; requests > 0 && (!dry[dryPolicy] || t.requests.Load() > 0) {
+		line := fmt.Sprintf("summary, %s: %s; %s", when, prose.Plural(requests, "request"),
+			summaryText(enforced, t, estimate(&p.seen)))
+		if n := p.waited.Load(); n > 0 {
+			line += fmt.Sprintf("; %s waited", prose.Plural(n, "request"))
+		}
+		lines = append(lines, line+summaryEnd(t, &p.operators[0], &p.tallies[busy], "started", "refused"))
+	}
 	for _, k := range []kind{dryPolicy, dryRules} {
 		t := &p.tallies[k]
-		if t.requests.Load() == 0 && (!c.state.Load().dry[k] || len(lines) > 0) {
+		if t.requests.Load() == 0 && (!dry[k] || k == dryRules && dry[dryPolicy]) {
 			continue
 		}
 		what := "dry run"
 		if k == dryRules {
 			what = "rules in dry run"
 		}
-		line := fmt.Sprintf("%s, %s: %s", what, when, summaryText(t, estimate(&p.seen)))
-		if n := p.operators.requests.Load(); n > 0 && k == dryPolicy {
-			of := p.operators.clients.amount()
-			line += fmt.Sprintf("; bans by operators are not included: %s of %s", prose.Plural(n, "request"),
-				clients(of.clients, of.about))
-		}
-		if n := p.tallies[dryBusy].requests.Load(); n > 0 && k == dryPolicy {
-			of := p.tallies[dryBusy].clients.amount()
-			line += fmt.Sprintf("; a busy upstream would have refused %s of %s", prose.Plural(n, "further request"),
-				clients(of.clients, of.about))
+		line := fmt.Sprintf("%s, %s: %s", what, when, summaryText(k, t, estimate(&p.seen)))
+		if k == dryPolicy {
+			line += summaryEnd(t, &p.operators[1], &p.tallies[dryBusy], "would have started", "would have refused")
 		}
 		lines = append(lines, line)
 	}
 	return lines
 }
 
-func summaryText(t *tally, saw int64) string {
+// summaryEnd returns the end of a summary: bans, and the refusals that no rule caused.
+func summaryEnd(t *tally, operators *count, busy *tally, started, refused string) (end string) {
+	if n := t.bans.Load(); n > 0 {
+		end += fmt.Sprintf("; %s %s", prose.Plural(n, "ban"), started)
+	}
+	if n := operators.requests.Load(); n > 0 {
+		of := operators.clients.amount()
+		end += fmt.Sprintf("; bans by operators are not included: %s of %s", prose.Plural(n, "request"),
+			clients(of.clients, of.about))
+	}
+	if n := busy.requests.Load(); n > 0 {
+		of := busy.clients.amount()
+		end += fmt.Sprintf("; a busy upstream %s %s of %s", refused, prose.Plural(n, "further request"),
+			clients(of.clients, of.about))
+	}
+	return end
+}
+
+func summaryText(k kind, t *tally, saw int64) string {
 	requests, gone := t.requests.Load(), t.clients.amount()
 	if requests == 0 {
-		return fmt.Sprintf("no request would have been refused or blocked; %s seen", clients(saw, saw > surelySeen))
+		none := "no request would have been"
+		if k == enforced {
+			none = "none was"
+		}
+		return fmt.Sprintf("%s refused or blocked; %s seen", none, clients(saw, saw > surelySeen))
 	}
 	saw = max(saw, gone.clients)
+	outcome := k.outcome()
+	if k == enforced && requests == 1 {
+		outcome = "was refused or blocked"
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s of %s (%s of %s) would have been refused or blocked; ",
+	fmt.Fprintf(&b, "%s of %s (%s of %s) %s; ",
 		prose.Plural(requests, "request"), clients(gone.clients, gone.about), prose.Percent(gone.clients, saw),
-		about(saw, saw > surelySeen))
+		about(saw, saw > surelySeen), outcome)
 	if gone.people == 0 {
 		b.WriteString("none of these clients looks like a person")
 	} else {

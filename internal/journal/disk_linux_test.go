@@ -53,6 +53,36 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
+// A full disk loses lines of the access log, not requests, and is reported.
+func TestAccessLogOnAFullDisk(t *testing.T) {
+	dir := smalldisk.New(t, 1<<20)
+	synctest.Test(t, func(t *testing.T) {
+		var stderr recorder
+		j := open(t, Options{}, &stderr)
+		l, err := j.OpenAccessLog(&AccessOptions{File: dir + "/log"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := access()
+		const n = 60_000 // more than the disk and the queue hold
+		for i := range n {
+			l.Add(&a)
+			if i%1000 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		want := "fairshare: access_log: write " + dir + "/log: no space left on device; further lines are lost\n"
+		if stderr.String() != want {
+			t.Errorf("said %s, want %s", stderr.String(), want)
+		}
+		lost := l.Close()
+		if written := int64(strings.Count(read(t, dir+"/log"), "\n")); lost+written != n || lost < n/2 {
+			t.Errorf("%d written and %d lost of %d", written, lost, n)
+		}
+		j.Close()
+	})
+}
+
 // What another process appended to a torn line is not torn as well.
 func TestTornLineIsEndedIfSomebodyElseWrote(t *testing.T) {
 	dir := smalldisk.New(t, 64<<10)

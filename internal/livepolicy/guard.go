@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
 
 	"fairshare"
 	"fairshare/clientaddr"
@@ -13,7 +14,7 @@ import (
 )
 
 // GuardOptions returns the options of an [httpguard.Handler] for a runtime. The
-// functions Refused, Passed, Failed and Unjudged of base are called too; all
+// functions Refused, Passed, Waited, Failed and Unjudged of base are called too; all
 // other fields that a policy file decides are replaced.
 func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Options {
 	opts := base
@@ -54,6 +55,12 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 			base.Refused(r)
 		}
 		p.state.recordRefused(r)
+	}
+	opts.Waited = func(r *http.Request, wait time.Duration) {
+		p.census.Waited()
+		if base.Waited != nil {
+			base.Waited(r, wait)
+		}
 	}
 	opts.Passed = func(passage *httpguard.Completion) {
 		p.recordPassed(rt, passage)

@@ -224,9 +224,9 @@ func (rt *runtime) accessTarget() string {
 	case l == nil:
 		return "none"
 	case l.File == "":
-		return fmt.Sprintf("all requests, as lines of %s, here", l.Format)
+		return fmt.Sprintf("all requests, in %s format, here", l.Format)
 	default:
-		return fmt.Sprintf("all requests, as lines of %s, in %s", l.Format, rt.File.ResolvePath(l.File))
+		return fmt.Sprintf("all requests, in %s format, in %s", l.Format, rt.File.ResolvePath(l.File))
 	}
 }
 
