@@ -107,7 +107,7 @@ func readRules(r *reader, n *node, f *File) {
 			end = nil // reported once
 		}
 		if d.use {
-			r.useDefault(d, usedNames)
+			r.useDefault(item, usedNames)
 			continue
 		}
 		if d.Name != "" {
@@ -130,24 +130,6 @@ func (r *reader) add(rule fairshare.Rule, at ruleNode) {
 	r.rules = append(r.rules, at)
 }
 
-// useDefault inserts the built-in rules at the position of {use: default}.
-func (r *reader) useDefault(d *ruleDraft, usedNames map[string]*node) {
-	d.at.builtIn = true
-	if r.usedDefault {
-		r.fault(d.at.node, "", "the built-in rules are included twice")
-		return
-	}
-	r.usedDefault = true
-	for _, rule := range BuiltIn().Policy.Rules {
-		if first := usedNames[rule.Name]; first != nil {
-			r.fault(d.at.node, "", "the name %s is used twice: in line %d and in the built-in rules", quote(rule.Name),
-				first.line)
-		}
-		usedNames[rule.Name] = d.at.node
-		r.add(rule, d.at)
-	}
-}
-
 // nameNode returns the value of a rule's name.
 func nameNode(n *node) *node {
 	for _, e := range n.entries {
@@ -165,19 +147,13 @@ func (r *reader) rule(n *node) *ruleDraft {
 		return nil
 	}
 	d := &ruleDraft{at: ruleNode{node: n}}
+	if n.kind == mapNode && find(n, "use") != nil {
+		d.use = true // useDefault reads it
+		return d
+	}
 	got := readMap(r, n, "a rule", "", ruleKeys(), d)
 	if got == nil {
 		return nil
-	}
-	if d.use {
-		if v := got.values["use"]; v.kind != scalarNode || v.text != "default" {
-			r.fault(v, "{use: default}", "use: only default is allowed here, not %s", v.describe())
-			return nil
-		}
-		if len(n.entries) > 1 {
-			r.fault(n, "", "{use: default} takes no other keys")
-		}
-		return d
 	}
 	if !got.has("name") {
 		r.missing(n, "", "a rule needs a name")
