@@ -1,11 +1,15 @@
 # You need only go test ./... and go build ./cmd/fairshare; these are shortcuts.
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
-
-.PHONY: build test check bench module
+.PHONY: build dist image test check bench module
 
 build: ## one static binary in dist/
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $$(go list ./internal/cli).version=$(VERSION)" -o dist/fairshare ./cmd/fairshare
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $(if $(VERSION),-X $$(go list ./internal/cli).version=$(VERSION))" -o dist/fairshare ./cmd/fairshare
+
+dist: ## a release in dist/: programs, packages, image, bills of materials, checksums
+	cd packaging && go run .
+
+image: ## only the container image, in dist/
+	cd packaging && go run . -image
 
 test:
 	go test ./...

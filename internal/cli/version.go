@@ -16,11 +16,35 @@ const development = "development"
 // VersionText returns the program's name and version, the Go version and the
 // platform, in one line.
 func VersionText() string {
-	v, note := Version(), ""
-	if v == development {
-		note = " (commit unknown: go build -buildvcs=true includes it)"
-	}
+	info, _ := debug.ReadBuildInfo()
+	v := Version()
+	note := commitNote(v, info)
 	return fmt.Sprintf("fairshare %s %s %s/%s%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH, note)
+}
+
+// commitNote names the commit of a build, if its version does not. info may be nil.
+func commitNote(version string, info *debug.BuildInfo) string {
+	settings := buildSettings(info)
+	commit := settings["vcs.revision"]
+	short := commit[:min(len(commit), 12)]
+	switch {
+	case commit == "" && version == development:
+		return " (commit unknown: go build -buildvcs=true includes it)"
+	case commit == "" || strings.Contains(version, short):
+		return ""
+	}
+	day, _, _ := strings.Cut(settings["vcs.time"], "T")
+	return " (" + strings.TrimSpace("commit "+short+" "+day) + ")"
+}
+
+func buildSettings(info *debug.BuildInfo) map[string]string {
+	settings := map[string]string{}
+	if info != nil {
+		for _, s := range info.Settings {
+			settings[s.Key] = s.Value
+		}
+	}
+	return settings
 }
 
 // Version returns the version alone: one word, for a User-Agent.
@@ -38,10 +62,7 @@ func buildVersion(info *debug.BuildInfo) string {
 	if info == nil {
 		return development
 	}
-	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
+	settings := buildSettings(info)
 	commit := settings["vcs.revision"]
 	main := info.Main.Version
 	switch {

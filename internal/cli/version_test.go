@@ -33,3 +33,24 @@ func TestVersionOfABuild(t *testing.T) {
 		}
 	}
 }
+
+func TestVersionNamesTheCommit(t *testing.T) {
+	at := debug.BuildSetting{Key: "vcs.time", Value: "2026-11-22T18:52:26Z"}
+	commit := debug.BuildSetting{Key: "vcs.revision", Value: "5cca74a68e81be73c7b0c459a1ace97ac23074dc"}
+	known := &debug.BuildInfo{Settings: []debug.BuildSetting{commit, at}}
+	for _, c := range []struct {
+		version string
+		info    *debug.BuildInfo
+		want    string
+	}{
+		{"v1.2.3", known, " (commit 5cca74a68e81 2026-11-22)"},
+		{"v1.2.3", nil, ""},
+		{"development", nil, " (commit unknown: go build -buildvcs=true includes it)"},
+		{"development-5cca74a68e81", known, ""},
+		{"v1.2.3", &debug.BuildInfo{Settings: []debug.BuildSetting{commit}}, " (commit 5cca74a68e81)"},
+	} {
+		if got := commitNote(c.version, c.info); got != c.want {
+			t.Errorf("%s: %q, want %q", c.version, got, c.want)
+		}
+	}
+}
