@@ -24,8 +24,9 @@ func writePackages(p *program, files []file, root, out string) error {
 	defer os.RemoveAll(folder)
 	scripts := filepath.Join(root, "packaging", "scripts")
 	info := &nfpm.Info{
-		Name: "fairshare", Arch: p.arch, Platform: "linux", Version: p.version, MTime: p.at, Section: "web", Priority: "optional",
-		Maintainer: "The fairshare authors <fairshare@localhost>", Homepage: "https://" + p.info.Main.Path, License: "Apache-2.0",
+		Name: "fairshare", Arch: p.arch, Platform: "linux", Version: p.version, VersionSchema: "semver", MTime: p.at,
+		Section: "web", Priority: "optional", License: "Apache-2.0",
+		Maintainer: "The fairshare authors <fairshare@localhost>",
 		Description: "keeps any one visitor from taking more than its share of a web server\n" +
 			"A reverse proxy that limits what one client, crawler or fleet may use of a site,\n" +
 			"and a replay of access logs that shows what a policy would have done.",
@@ -84,6 +85,7 @@ func writePackages(p *program, files []file, root, out string) error {
 		copied := *info // Package changes the files
 		copied.Contents = append(nfpmfiles.Contents(nil), info.Contents...)
 		var text bytes.Buffer
+		nfpm.WithDefaults(&copied)
 		if err := nfpm.PrepareForPackager(&copied, strings.TrimPrefix(suffix, ".")); err != nil {
 			return err
 		}
