@@ -79,8 +79,8 @@ func TestImportsPointAtTheRoot(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "bench" || file == "examples/servers" || file == "packaging" ||
-			strings.HasPrefix(entry.Name(), ".") && file != ".") {
+		if entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "bench" || file == "examples/servers" ||
+			file == "packaging" || strings.HasPrefix(entry.Name(), ".") && file != ".") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {

@@ -55,7 +55,8 @@ func writeImage(all []*program, out string) error {
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image,
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: p.os, Architecture: p.arch}}})
-		l := loaded{Config: "blobs/sha256/" + manifest.Config.Digest.Hex, RepoTags: []string{"fairshare:" + tag(p) + "-" + p.arch}}
+		l := loaded{Config: "blobs/sha256/" + manifest.Config.Digest.Hex,
+			RepoTags: []string{"fairshare:" + tag(p) + "-" + p.arch}}
 		for _, layer := range manifest.Layers {
 			l.Layers = append(l.Layers, "blobs/sha256/"+layer.Digest.Hex)
 		}
@@ -130,7 +131,10 @@ func newImage(p *program) (v1.Image, error) {
 			{name: "var/lib/fairshare/", mode: 0o700, uid: nobody},
 			{name: "var/log/", mode: 0o755}, {name: "var/log/fairshare/", mode: 0o750, uid: nobody},
 		},
-		{{name: "usr/", mode: 0o755}, {name: "usr/bin/", mode: 0o755}, {name: "usr/bin/fairshare", mode: 0o755, text: binary}},
+		{
+			{name: "usr/", mode: 0o755}, {name: "usr/bin/", mode: 0o755},
+			{name: "usr/bin/fairshare", mode: 0o755, text: binary},
+		},
 	} {
 		var text bytes.Buffer
 		if err := writeTar(&text, files, p.at); err != nil {

@@ -47,8 +47,8 @@ func TestRelease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{`"bomFormat": "CycloneDX"`, "pkg:golang/github.com/alecthomas/kong@", "pkg:golang/std@go",
-			`"vcs.revision"`} {
+		for _, want := range []string{`"bomFormat": "CycloneDX"`, "pkg:golang/github.com/alecthomas/kong@",
+			"pkg:golang/std@go", `"vcs.revision"`} {
 			if !bytes.Contains(bill, []byte(want)) {
 				t.Errorf("it lacks %s:\n%s", want, bill)
 			}
@@ -61,7 +61,8 @@ func TestRelease(t *testing.T) {
 		lists(t, want, "dpkg-deb", "-c", find(t, one, "*.deb"))
 		unit, err := command(one, "sh", "-c",
 			"dpkg-deb --fsys-tarfile *.deb | tar -xO ./usr/lib/systemd/system/fairshare.service")
-		if err != nil || !strings.Contains(unit, "ExecStart=/usr/bin/fairshare serve") || strings.Contains(unit, "/usr/local") {
+		if err != nil || !strings.Contains(unit, "ExecStart=/usr/bin/fairshare serve") ||
+			strings.Contains(unit, "/usr/local") {
 			t.Errorf("the unit has another program: %v: %s", err, unit)
 		}
 	})
