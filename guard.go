@@ -310,6 +310,7 @@ type decision struct {
 	taken      bool // the enforced takes were charged
 	wallTime   bool // the request had no time: now is of the system clock
 	tried      bool // the dry takes were charged
+	probe      bool // of Usage: nothing is counted
 	count      struct {
 		charge [1]Charge
 		take   [1]Take
@@ -491,10 +492,10 @@ func (d *decision) gather(rule int, r *compiledRule) {
 // the request.
 func (d *decision) add(rule, limit int, dry bool) {
 	key, mark := d.key(limit), uint64(0)
-	if d.isCovered(limit, key, dry) {
+	if !d.probe && d.isCovered(limit, key, dry) {
 		return
 	}
-	if d.guard.distinct != nil && d.guard.distinct[limit] != 0 {
+	if !d.probe && d.guard.distinct != nil && d.guard.distinct[limit] != 0 {
 		var counts bool
 		if mark, counts = d.distinctMark(limit, key); !counts {
 			return
@@ -916,7 +917,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.req, d.now = req, now
 	d.takes, d.tallies, d.settled = d.takes[:0], d.tallies[:0], d.settled[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
-	d.taken, d.tried, d.shows = false, false, 0
+	d.taken, d.tried, d.probe, d.shows = false, false, false, 0
 	d.hashes.page, d.hashes.query, d.dryBlock = 0, 0, nil
 	d.keys, d.known = d.keys[:0], d.known[:0]
 	d.folded, d.agentKnown, d.pageKnown, d.cookie = false, false, false, cookieUnknown

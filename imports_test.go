@@ -39,7 +39,12 @@ var mayImport = map[string][]string{
 		"internal/banexport", "internal/census", "internal/journal", "internal/lockfile", "internal/registrar",
 		"internal/sessions", "internal/setup", "logins", "membans", "memlimit", "policyfile", "robots", "share",
 		"sqlregistry", "visitor", "waitingroom"},
-	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin", "internal/cputime",
+	// traffic counts for the operator's eyes, and console shows it with all else that a server knows.
+	"internal/traffic": {"httpguard", "internal/toplist"},
+	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",
+		"internal/operator", "internal/toplist", "internal/traffic", "policyfile", "sqlregistry"},
+	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin", "internal/console",
+		"internal/cputime", "internal/traffic",
 		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
 		"internal/setup", "internal/systemd", "policyfile"},
 	"internal/watch": {"httpguard", "internal/accesslog", "internal/journal", "internal/livepolicy", "internal/replay",

@@ -37,3 +37,49 @@ func (g *Guard) Peek(ctx context.Context, v *Verdict, now time.Time, found func(
 	}
 	return nil
 }
+
+// Usage calls found for each limit that would count a request, in the order of the rules, with its
+// figures at time now. Over says that the limit would refuse such a request. The request is not
+// counted, and neither bans nor operators' decisions are looked at. Limits in dry run are included,
+// ceilings are not. It walks all rules up to the first that allows or blocks, like
+// [Guard.Decide].
+//
+// If the limiter is not a [Peeker], Usage calls found for nothing.
+func (g *Guard) Usage(ctx context.Context, req *Request, now time.Time, found func(*Rule, *Limit, Tally)) error {
+	peeker, ok := g.limiter.(Peeker)
+	if !ok {
+		return nil
+	}
+	d := g.decisions.Get().(*decision)
+	d.reset(req, g.forward(now))
+	defer func() {
+		d.req = nil
+		g.release(d, d.gen.Load())
+	}()
+	d.probe, d.crowd, d.aged, d.client = true, -1, false, clientName{}
+	if g.standing && req.Addr.IsValid() && !req.Via.IsValid() {
+		bits := g.bits6
+		if req.Addr.Is4() {
+			bits = g.bits4
+		}
+		d.client = g.history.name(req.Addr, bits, req.Via)
+		d.aged = g.history.knows(&d.client, d.now)
+	}
+	var v Verdict
+	g.walk(d, &v)
+	if d.crowd >= 0 {
+		d.add(d.crowd, g.crowdLimit, false)
+	}
+	if len(d.takes) == 0 {
+		return nil
+	}
+	if err := peeker.Peek(ctx, d.now, d.takes, d.tallies); err != nil {
+		return fmt.Errorf("figures of limits: %w", err)
+	}
+	for i := range d.takes {
+		if lim := d.takes[i].Limit; !g.isCeiling(lim) {
+			found(d.ruleOf(i), &g.limits[lim], d.tallies[i])
+		}
+	}
+	return nil
+}

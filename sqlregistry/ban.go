@@ -82,6 +82,18 @@ func bansWithin(ctx context.Context, l *link, first, last key, limit int,
 // then on, Write ignores these.
 func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time) (lifted []fairshare.BanRecord,
 	err error) {
+	return r.lift(ctx, id, at, false)
+}
+
+// Reset is Lift, and has servers forget what limits have counted for these clients. Their records stay,
+// but for the requests of the last seconds.
+func (r *Registry) Reset(ctx context.Context, id fairshare.ClientID, at time.Time) (lifted []fairshare.BanRecord,
+	err error) {
+	return r.lift(ctx, id, at, true)
+}
+
+func (r *Registry) lift(ctx context.Context, id fairshare.ClientID, at time.Time, forget bool) (
+	lifted []fairshare.BanRecord, err error) {
 	k, err := keyOf(id)
 	if err != nil {
 		return nil, err
@@ -90,7 +102,7 @@ func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time
 	first, last := within(k)
 	err = r.steps(ctx, true, func(t *tx) (bool, error) {
 		if !changed {
-			if err := t.addChange(k, at, false); err != nil {
+			if err := t.addChange(k, at, forget); err != nil {
 				return false, err
 			}
 			changed = true

@@ -23,6 +23,7 @@ type operatorCommands struct {
 	Clients clientsCmd `cmd:"" help:"List clients, their requests and what these cost."`
 	Client  clientCmd  `cmd:"" help:"Show everything that is recorded about one client."`
 	Why     whyCmd     `cmd:"" help:"Show why a client was refused, and how to let it in."`
+	Reset   resetCmd   `cmd:"" help:"Have limits count from zero for clients, and end their bans by rules."`
 	Forget  forgetCmd  `cmd:"" help:"Delete everything that is recorded about a client."`
 }
 

@@ -3,8 +3,13 @@ package livepolicy
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"time"
+
+	"fairshare"
 
 	"fairshare/policyfile"
+	"fairshare/sqlregistry"
 )
 
 // FrequentReport returns lines for the log about the last seconds: refused
@@ -94,3 +99,24 @@ func (p *Policy) DescribeState() string { return p.state.describe() }
 
 // HasRegistry reports whether there is a registry.
 func (p *Policy) HasRegistry() bool { return p.state.registrar != nil }
+
+// Registry returns the registry to read; nil if there is none. A restored backup may replace it: ask each
+// time.
+func (p *Policy) Registry() *sqlregistry.Registry {
+	if p.state.store == nil {
+		return nil
+	}
+	return p.state.store.reading()
+}
+
+// Folder returns the state folder; "" if nothing outlives the process.
+func (p *Policy) Folder() string { return p.state.folder }
+
+// Holder names the client, network, fleet or owner that held most of a busy upstream in the last minute; ""
+// if there was none.
+func (p *Policy) Holder() string { return p.census.Holder() }
+
+// Override returns what finds operators' decisions about a client; nil without a registry.
+func (p *Policy) Override() func(netip.Addr, fairshare.Bot, time.Time) fairshare.Override {
+	return p.state.override()
+}

@@ -5,7 +5,16 @@ import (
 	"net"
 
 	"fairshare/internal/admin"
+	"fairshare/internal/cli"
+	"fairshare/internal/console"
+	"fairshare/internal/traffic"
 )
+
+// newConsole returns what shows this server to its operators.
+func (s *server) newConsole() *console.Console {
+	return console.New(console.Options{Policy: s.policy, Traffic: traffic.New(s.policy.Now()), Version: cli.Version(),
+		Address: s.address, Upstream: func() string { return s.runtime.Load().upstream.Redacted() }})
+}
 
 // openAdmin listens for operators and their tools, if they have an address.
 func (s *server) openAdmin() (err error) {

@@ -130,10 +130,17 @@ func (s *server) guardOptions(rt *runtime) httpguard.Options {
 	if m := s.metrics; m != nil {
 		base.Refused = func(r *httpguard.Report) {
 			m.refused(r)
+			s.console.Refused(r)
 			s.writeRefusal(r)
 		}
-		base.Passed = m.passed
-		base.Unjudged = func(_ *http.Request, passed bool) { m.unjudged(passed) }
+		base.Passed = func(c *httpguard.Completion) {
+			m.passed(c)
+			s.console.Passed(c)
+		}
+		base.Unjudged = func(_ *http.Request, passed bool) {
+			m.unjudged(passed)
+			s.console.Unjudged()
+		}
 	}
 	return s.policy.GuardOptions(rt.Runtime, base)
 }

@@ -22,6 +22,7 @@ import (
 	"fairshare/httpguard"
 	"fairshare/internal/admin"
 	"fairshare/internal/cli"
+	"fairshare/internal/console"
 	"fairshare/internal/inbound"
 	"fairshare/internal/journal"
 	"fairshare/internal/livepolicy"
@@ -96,8 +97,9 @@ type server struct {
 	sessions *sessions.Handler
 	proxy    *proxy.Proxy
 
-	metrics  *metrics      // nil without admin
-	admin    *admin.Server // nil: none
+	metrics  *metrics         // nil without admin
+	console  *console.Console // likewise
+	admin    *admin.Server    // nil: none
 	stopping atomic.Bool
 
 	changedProxies       chan string // a list of trusted proxies that has changed
@@ -149,6 +151,7 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 	s.sessions = sessions.New(livepolicy.SessionsConfig(file), s.proxy)
 	if opts.Admin.Addr != "" {
 		s.metrics = newMetrics(s.policy.Figures)
+		s.console = s.newConsole()
 	}
 	s.guard = httpguard.New(rt.Guard, s.guardOptions(rt), s.sessions)
 	if err := s.openAdmin(); err != nil {
@@ -273,6 +276,9 @@ func (s *server) serve(ctx context.Context) error {
 	}()
 	if s.admin != nil {
 		var admin sync.WaitGroup
+		counting, stopCounting := context.WithCancel(ctx)
+		defer stopCounting()
+		admin.Go(func() { s.console.Run(counting) })
 		admin.Go(func() {
 			if err := s.admin.Serve(); err != nil {
 				s.printf("admin: %v", err)
