@@ -178,9 +178,7 @@ func (s *session) toolRules(r *replay.Report) (found []candidate) {
 			continue
 		}
 		seen[t.Client] = true
-		passed := 1 - float64(t.Refused+t.Blocked)/float64(t.Requests)
-		uses := replay.Usage{Requests: t.Requests - t.Refused - t.Blocked, Bytes: int64(float64(t.Bytes) * passed),
-			Seconds: t.Seconds * passed}
+		uses := passedOf(&t)
 		if mostOf(uses, r.Total) < largeToolShare {
 			continue
 		}
@@ -310,29 +308,34 @@ func (s *session) advise(base *replay.Report, measure bool) (*replay.Advice, err
 	if !measure {
 		return advice, nil
 	}
+	found, protected, err := s.tryAll(base, found)
+	if err != nil {
+		return nil, err
+	}
 	for len(found) > 0 {
-		r, err := s.replayWith(found)
+		harm := &replay.Trials{Protected: protected, Harm: map[string]int64{}}
+		r, err := s.trialRun(found, harm)
 		if err != nil {
 			return nil, err
 		}
 		kept := slices.DeleteFunc(slices.Clone(found), func(c candidate) bool {
 			row := rowOf(r, c.rule.Name)
-			return row.Clients == 0 || row.People > 0 || row.MaybePeople > 0 || mostOf(row.Saved,
-				base.Total) < leastSaved
+			return row.Clients == 0 || row.People > 0 || harm.Harm[c.rule.Name] > 0
 		})
-		if len(kept) == len(found) {
-			if harmed(base, r) {
-				found = found[:len(found)-1]
-				continue
-			}
-			for _, c := range found {
-				row := rowOf(r, c.rule.Name)
-				c.rule.Refused, c.rule.Clients, c.rule.People = row.Saved, row.Clients, row.People
-				advice.Rules = append(advice.Rules, c.rule)
-			}
-			break
+		if len(kept) < len(found) {
+			found = kept
+			continue
 		}
-		found = kept
+		if harmed(base, r) {
+			found = found[:len(found)-1]
+			continue
+		}
+		for _, c := range found {
+			row := rowOf(r, c.rule.Name)
+			c.rule.Refused, c.rule.Clients, c.rule.People = row.Saved, row.Clients, row.People
+			advice.Rules = append(advice.Rules, c.rule)
+		}
+		break
 	}
 	return advice, nil
 }
@@ -399,23 +402,6 @@ func harmed(before, after *replay.Report) bool {
 	return after.People.Refused > before.People.Refused || spared(after) > spared(before)
 }
 
-// replayWith replays the logs with more rules.
-func (s *session) replayWith(more []candidate) (*replay.Report, error) {
-	rules, err := parseRules(more)
-	if err != nil {
-		return nil, err
-	}
-	policy := s.file.Policy
-	at := leadingAllows(policy.Rules)
-	policy.Rules = slices.Concat(policy.Rules[:at], rules, policy.Rules[at:])
-	options, _, err := s.options()
-	if err != nil {
-		return nil, err
-	}
-	options.Policy = &policy
-	return s.replay(options, nil)
-}
-
 // leadingAllows returns how many rules at the top are permissions: advised rules go below them.
 func leadingAllows(rules []fairshare.Rule) (n int) {
 	for n < len(rules) && rules[n].Action == fairshare.Allow {
@@ -426,6 +412,9 @@ func leadingAllows(rules []fairshare.Rule) (n int) {
 
 // parseRules reads the rules of candidates as a policy file would.
 func parseRules(found []candidate) ([]fairshare.Rule, error) {
+	if len(found) == 0 {
+		return nil, nil
+	}
 	var text strings.Builder
 	text.WriteString("rules:\n")
 	for _, c := range found {

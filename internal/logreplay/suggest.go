@@ -101,7 +101,7 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 	refused := base.Verdicts.Refuse + base.Verdicts.Block
 	switch {
 	case len(rules) == 0:
-		reason := "no crawler or tool that it lets pass takes much of the site."
+		reason := "nothing that it lets pass takes much of the site without signs of people."
 		if len(advice.Findings) > 0 {
 			reason = "no further rule would have helped much without touching people."
 		}

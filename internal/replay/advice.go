@@ -113,8 +113,8 @@ func (p *printer) advice(r *Report) {
 	p.heading("What to do")
 	switch {
 	case len(a.Rules) > 0:
-	case len(a.Findings) == 0:
-		p.text(2, 2, "No rule is needed: no crawler or tool that the policy lets pass takes much of the site.")
+	case a.Measured && len(a.Findings) == 0:
+		p.text(2, 2, "No rule is needed: nothing that the policy lets pass takes much of the site without signs of people.")
 	case a.Measured:
 		p.text(2, 2, "No rule is needed: no further one would have helped much without touching people.")
 	default:
@@ -122,8 +122,11 @@ func (p *printer) advice(r *Report) {
 			p.text(2, 2, fmt.Sprintf("%s: %s pass the policy.", prose.Printable(a.Findings[i].Name),
 				a.Findings[i].Shares()))
 		}
-		p.text(2, 2,
-			"To find rules for that, the log must be replayed a few times more. This does it, and writes a policy:")
+		if len(a.Findings) == 0 {
+			p.text(2, 2, "No crawler or tool with a name takes much of the site.")
+		}
+		p.text(2, 2, "No rules were tried: this log has too many lines to replay it several times without being asked. "+
+			"This does it, for clients without a name as well, and writes a policy:")
 		p.line("    %s", prose.Printable(a.Suggest))
 	}
 	for i := range a.Rules {

@@ -135,6 +135,11 @@ func (j *judge) reset() error {
 	}
 	bans := membans.New(mostBans)
 	bans.Observe(func(b fairshare.BanRecord) { j.observe(b) })
+	if j.opts.Trials != nil {
+		if err := j.opts.Trials.reset(j.opts); err != nil {
+			return err
+		}
+	}
 	guard, err := fairshare.NewGuard(j.opts.Policy, limiter, bans)
 	j.guard, j.latest, j.held = guard, math.MinInt64, heldSlots{guard: guard}
 	return err
@@ -385,6 +390,11 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	}
 	if j.judged != nil {
 		j.judged(it, &v, &out)
+	}
+	if j.opts.Trials != nil {
+		if err := j.opts.Trials.try(ctx, it, &out, &v, j.latest); err != nil {
+			return err
+		}
 	}
 	return j.guard.Settle(ctx, &v, out)
 }

@@ -36,6 +36,7 @@ type meter struct {
 	person bool    // the present request is of one of these clients
 	most   []int64 // by limit: what these clients needed
 	full   bool    // some keys were not counted
+	keys   int     // how many keys are counted at most
 }
 
 type metered struct {
@@ -53,7 +54,7 @@ const mostMetered = 1 << 20
 
 func newMeter(limits []fairshare.Limit) *meter {
 	return &meter{limits: limits, seed: maphash.MakeSeed(), counts: map[metered]*meterCount{},
-		most: make([]int64, len(limits))}
+		most: make([]int64, len(limits)), keys: mostMetered}
 }
 
 // Reset deletes the counts, and keeps what clients needed.
@@ -63,7 +64,7 @@ func (m *meter) count(limit int, key []byte) *meterCount {
 	k := metered{limit, maphash.Bytes(m.seed, key)}
 	c := m.counts[k]
 	if c == nil {
-		if len(m.counts) >= mostMetered {
+		if len(m.counts) >= m.keys {
 			m.full = true
 			return nil
 		}

@@ -104,6 +104,11 @@ type Options struct {
 	// clients need for which it returns true: Report.Least. nil means an ordinary run.
 	Measure func(netip.Addr) bool
 
+	// Trials test rules that the policy does not have; nil means none. TrialLimiter makes their
+	// counters.
+	Trials       *Trials
+	TrialLimiter func([]fairshare.Limit) (fairshare.Limiter, error)
+
 	Known []Network // not of clients: proxies of large providers, private addresses
 }
 
@@ -248,6 +253,9 @@ func (r *Replay) Run(ctx context.Context) (*Report, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if r.opts.Trials != nil {
+		r.opts.Trials.finish()
 	}
 	return newReport(r, j, rec), nil
 }
