@@ -50,6 +50,7 @@ type replayCmd struct {
 	logFlags   `embed:""`
 	JSON       bool   `name:"json" help:"Print the report as one JSON object."`
 	Verdicts   string `placeholder:"FILE" help:"Write the verdict on each line to a tab-separated file."`
+	HTML       string `name:"html" placeholder:"FILE" help:"Write the report as one HTML page, too, to read in a browser or to mail."`
 	Top        int    `default:"10" placeholder:"N" help:"How many clients, networks, user agents and paths to list (default 10)."`
 	Unmeasured bool   `help:"Say for each rule which facts the log does not contain."`
 	Compare    bool   `help:"Compare two policies: the first two arguments are the old and the new policy file, the others are logs; default is the built-in policy."`
@@ -69,12 +70,18 @@ func (c *replayCmd) Validate() (err error) {
 	if c.Verdicts == "-" {
 		return errors.New("--verdicts: a file is needed, standard output carries the report")
 	}
+	switch {
+	case c.HTML == "-":
+		return errors.New("--html: a file is needed, standard output carries the report")
+	case c.HTML != "" && c.HTML == c.Verdicts:
+		return errors.New("--html: this file is that of --verdicts")
+	}
 	if c.Compare {
 		switch {
 		case c.Policy != "":
 			return errors.New("--compare: the policy files are the first two arguments, not -c")
-		case c.Verdicts != "":
-			return errors.New("--compare: --verdicts needs a replay of one policy")
+		case c.Verdicts != "" || c.HTML != "":
+			return errors.New("--compare: --verdicts and --html need a replay of one policy")
 		case len(c.Logs) < 3:
 			return errors.New("--compare: two policy files and at least one log are needed, as in --compare old.yaml new.yaml access.log")
 		}
@@ -103,6 +110,7 @@ func (c *replayCmd) Run(env *cli.Environment) error {
 	defer tuneCollector()()
 	opts := c.options()
 	opts.JSON, opts.Verdicts, opts.Top, opts.Unmeasured = c.JSON, c.Verdicts, c.Top, c.Unmeasured
+	opts.HTML = c.HTML
 	if c.Compare {
 		opts.Policy, opts.Logs = c.Logs[1], c.Logs[2:]
 		return logreplay.Compare(env, c.Logs[0], opts)

@@ -37,25 +37,26 @@ func isDirectory(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// A verdictFile is the file of verdicts. It is created only when the logs can
+// An outputFile is a file that a replay writes. It is created only when the logs can
 // be read.
-type verdictFile struct {
+type outputFile struct {
+	flag     string // that names it
 	path     string
 	*os.File // nil before create and after Close
 }
 
 // create creates the file. It must not be one of the logs.
-func (f *verdictFile) create(logs []string) error {
+func (f *outputFile) create(logs []string) error {
 	if existing, err := os.Stat(f.path); err == nil {
 		for _, path := range logs {
 			if log, err := os.Stat(path); path != "-" && err == nil && os.SameFile(existing, log) {
-				return cli.WrongUsage(fmt.Errorf("--verdicts: %s is a log to be read: it would be overwritten", f.path))
+				return cli.WrongUsage(fmt.Errorf("%s: %s is a log to be read: it would be overwritten", f.flag, f.path))
 			}
 		}
 	}
 	file, err := os.Create(f.path)
 	if err != nil {
-		return cli.Hint(fmt.Errorf("--verdicts: %w", err),
+		return cli.Hint(fmt.Errorf("%s: %w", f.flag, err),
 			"name a file in "+filepath.Clean(filepath.Dir(f.path))+" that can be written, or another directory")
 	}
 	f.File = file
@@ -63,7 +64,7 @@ func (f *verdictFile) create(logs []string) error {
 }
 
 // Close closes the file, if it is open.
-func (f *verdictFile) Close() error {
+func (f *outputFile) Close() error {
 	if f.File == nil {
 		return nil
 	}

@@ -33,6 +33,7 @@ type Options struct {
 	Zone     *time.Location // of times without a zone; nil means UTC
 	JSON     bool           // print the report as one JSON object
 	Verdicts string         // a file for the verdict on each line; "" for none
+	HTML     string         // a file for the report as one HTML page; "" for none
 	Top      int            // how many clients, networks and user agents to list
 	Resolve  bool           // ask the DNS
 	Robots   string         // a file or URL with the site's robots.txt; "" for none
@@ -85,16 +86,23 @@ func Run(env *cli.Environment, opts Options) error {
 	if err != nil {
 		return err
 	}
-	verdicts := &verdictFile{path: opts.Verdicts}
+	verdicts := &outputFile{flag: "--verdicts", path: opts.Verdicts}
 	defer verdicts.Close()
+	html := &outputFile{flag: "--html", path: opts.HTML}
+	defer html.Close()
 	if opts.Verdicts != "" {
 		options.Verdicts = verdicts
 	}
 	report, err := s.replay(options, func() error {
-		if opts.Verdicts == "" {
+		if opts.Verdicts != "" {
+			if err := verdicts.create(opts.Logs); err != nil {
+				return err
+			}
+		}
+		if opts.HTML == "" {
 			return nil
 		}
-		return verdicts.create(opts.Logs)
+		return html.create(opts.Logs)
 	})
 	if err != nil {
 		return err
@@ -112,7 +120,19 @@ func Run(env *cli.Environment, opts Options) error {
 		report.Warnings = append(report.Warnings, replay.Warning{Text: "no rules are suggested: " +
 			cli.OneLine(err)})
 	}
+	if opts.HTML != "" {
+		err := report.WriteHTML(html, s.style(0, false))
+		if err = errors.Join(err, html.Close()); err != nil {
+			return fmt.Errorf("--html: %w", err)
+		}
+	}
 	return s.print(report)
+}
+
+// style returns the style of a report as text.
+func (s *session) style(width int, color bool) replay.Style {
+	return replay.Style{Width: width, Colour: color, Policy: s.Policy, NoUpstream: s.file.Upstream == "",
+		Unmeasured: s.Unmeasured}
 }
 
 // print writes a report to the standard output.
@@ -121,8 +141,7 @@ func (s *session) print(report *replay.Report) error {
 		return report.WriteJSON(s.env.Stdout)
 	}
 	width, color := cli.Terminal(s.env.Stdout)
-	return report.WriteText(s.env.Stdout, replay.Style{Width: width, Colour: color, Policy: s.Policy,
-		NoUpstream: s.file.Upstream == "", Unmeasured: s.Unmeasured})
+	return report.WriteText(s.env.Stdout, s.style(width, color))
 }
 
 // replay replays the logs once. It calls opened, if that is not nil, when all logs are open.
