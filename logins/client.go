@@ -20,6 +20,7 @@ type entry struct {
 	grant   uint32 // until when it counts as known, because of a reset link
 	wrote   uint32 // when it sent a comment first
 	refused uint32 // when it last exceeded a budget
+	askedAt uint32 // when it was first asked to come again, in seconds since 1970; not in snapshots
 	form    uint16 // the form at which it was counted: the first bits of its key
 	fails   uint16 // since it was counted
 	cred    uint16 // hash of the credentials that failed last
@@ -45,7 +46,7 @@ func (e *entry) succeeded(now uint32) bool { return e.last != 0 && now < e.last+
 
 // touched returns when the entry was last changed.
 func (e *entry) touched() uint32 {
-	return max(e.last, e.counted, e.wrote, e.refused, min(e.soft, e.grant))
+	return max(e.last, e.counted, e.wrote, e.refused, e.askedAt/60, min(e.soft, e.grant))
 }
 
 func fold(a, b uint64) uint64 {
@@ -166,6 +167,11 @@ func (w *Watcher) putSuccess(k clientKey, seconds int64) *entry {
 	}
 	*oldest = entry{hash: k.hash}
 	return oldest
+}
+
+// agentOf returns a hash of a request's user agent. The part that counts is short: fleets send one for all.
+func (w *Watcher) agentOf(req *fairshare.Request) uint32 {
+	return uint32(max(w.hashString(req.UserAgent[:min(len(req.UserAgent), maxPath)])>>32, 1))
 }
 
 // identify fills in the client of an attempt.

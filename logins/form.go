@@ -58,8 +58,8 @@ type length struct {
 
 // Bounds of the budgets. A budget holds so many clients, and regains so many in a day.
 var budgets = map[fairshare.Attempt][classes]struct{ most, daily, bySuccess float64 }{
-	fairshare.LoginAttempt:       {{40, 144, 1}, {4, 12, 0.3}, {3, 4, 0.15}},
-	fairshare.CredentialsAttempt: {{40, 144, 1}, {4, 12, 0.3}, {3, 4, 0.15}},
+	fairshare.LoginAttempt:       {{40, 144, 1}, {4, 12, 0.3}, {3, 2, 0.15}},
+	fairshare.CredentialsAttempt: {{40, 144, 1}, {4, 12, 0.3}, {3, 2, 0.15}},
 	fairshare.CommentAttempt:     {{1000, 10_000, 1}, {30, 120, 1}, {3, 12, 1}},
 }
 
@@ -147,6 +147,7 @@ func (w *Watcher) exceeds(a *Attempt, now int64) bool {
 	if f.closedSince == 0 {
 		f.closedSince = now
 	}
+	w.noteAgent(a)
 	w.closed.Store(true)
 	w.put(a.subject, now).refused = minutes(now)
 	return true
@@ -183,6 +184,9 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 			}
 		}
 	case result == Failed:
+		if w.closed.Load() {
+			w.noteAgent(a)
+		}
 		w.count(a, now)
 	}
 	return result
@@ -241,6 +245,7 @@ func (w *Watcher) count(a *Attempt, now int64) bool {
 // succeed records that a client has logged in.
 func (w *Watcher) succeed(a *Attempt, now int64) {
 	f, at := a.form, max(minutes(now), 1)
+	w.forgetAgent(a.agent)
 	isNew := true
 	for _, k := range []clientKey{a.client, a.visitor} {
 		if k.hash == 0 {

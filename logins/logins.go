@@ -58,6 +58,7 @@ type Watcher struct {
 	protected   map[uint64]struct{} // areas that answered 401: see areaOf
 	clients     []entry             // nil before the first attempt
 	latest      int64               // Unix seconds
+	agents      [16]agent           // of the attacks that go on
 	lookedAt    int64               // when it was last looked whether all attacks have ended
 }
 
@@ -93,6 +94,7 @@ type Attempt struct {
 	placeHash uint64    // hash of host and path
 	path      string    // as judged
 	referer   string    // as sent
+	agent     uint32    // of the user agent
 	cred      uint16    // keyed hash of the credentials; 0 without any
 	result    Result
 	isBearer  bool
@@ -268,6 +270,7 @@ func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing) *Attempt {
 			a.referer = referers[0]
 		}
 	}
+	a.agent = w.agentOf(req)
 	w.identify(a, req)
 	if f.style == candidate || f.style == learned && a.likely {
 		a.counted = true // it holds no place
@@ -315,8 +318,9 @@ func (w *Watcher) arrivedPage(req *fairshare.Request) *Attempt {
 	return &Attempt{watcher: w, question: pageShown, form: f}
 }
 
-// arrivedDuringAttack looks at a GET request while a form is under attack. An unknown
-// whose attempt was refused does not get the form again. Links to reset a password are looked at.
+// arrivedDuringAttack looks at a GET request while a form is under attack. An unknown client
+// whose attempt was refused does not get the form again. One with the user agent of the attack, and
+// without the headers of a browser, gets it when it comes a second time. Links to reset a password are looked at.
 func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *Attempt {
 	var buf [maxPath]byte
 	path, as := recognize(req, buf[:0])
@@ -346,18 +350,27 @@ func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *A
 	if req.Query != "" {
 		page = nil // some pages repeat what the query holds
 	}
-	if f.closedAt == 0 || now-f.closedAt > quietAfter || as.variant || f.kind == fairshare.NoAttempt ||
-		f.style == rpc || f.style == basic {
+	if as.variant || f.kind == fairshare.NoAttempt || f.style == rpc || f.style == basic {
 		return page
 	}
 	a := &Attempt{watcher: w, form: f, likely: req.Browser == fairshare.BrowserLikely}
 	w.identify(a, req)
 	e := w.find(a.subject)
-	if e == nil || e.refused == 0 || minutes(now) > e.refused+countedFor {
+	again := f.closedAt != 0 && now-f.closedAt <= quietAfter && e != nil && e.refused != 0 &&
+		minutes(now) <= e.refused+countedFor
+	if !again && (f.kind != fairshare.LoginAttempt || sendsLanguage(req) || !w.isOfFleet(w.agentOf(req))) {
 		return page
 	}
 	w.classify(a, req, guard, now)
-	if req.Excess = a.class == unknown && w.exceeds(a, now); req.Excess {
+	if a.class != unknown {
+		return page
+	}
+	if again {
+		req.Excess = w.exceeds(a, now)
+	} else {
+		req.Excess = w.mustComeAgain(a, now)
+	}
+	if req.Excess {
 		return nil
 	}
 	return page
@@ -375,6 +388,7 @@ func (w *Watcher) clock(at time.Time) int64 {
 		}
 		if open {
 			w.closed.Store(false)
+			w.agents = [len(w.agents)]agent{}
 		}
 	}
 	return w.latest

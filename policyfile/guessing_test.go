@@ -93,6 +93,10 @@ func (w *webSite) send(at time.Time, q sent) bool {
 // person sends a request of a person's browser.
 func (w *webSite) person(at time.Time, q sent) {
 	w.t.Helper()
+	if q.header == nil {
+		q.header = http.Header{}
+	}
+	q.header.Set("Accept-Language", "pt")
 	if !w.send(at, q) {
 		w.harmed[w.rule+": "+q.method+" "+q.target+" from "+q.addr]++
 	}
@@ -143,6 +147,47 @@ func (w *webSite) people(at time.Time, n int) {
 	case 37: // a colleague with the right Basic credentials
 		w.person(at, sent{addr: officeAddr, method: "GET", target: "/private/report", right: true,
 			header: http.Header{"Authorization": {"Basic b3Blbjpz"}}})
+	}
+}
+
+// A fleet opens the form before each guess, with the user agent of people. It gets neither.
+// A client that opens the form again, as browsers do when the answer says it, gets it even
+// without the headers of a browser.
+func TestBuiltInPolicyKeepsTheFormFromFleets(t *testing.T) {
+	w := &webSite{newSite(t), map[string]int{}}
+	forms := 0
+	for i := range 200 {
+		at := begin.Add(time.Duration(i) * 10 * time.Second)
+		if w.send(at, sent{addr: from(i), method: "GET", target: "/wp-login.php"}) {
+			forms++
+		}
+		w.send(at.Add(time.Second), sent{addr: from(i), method: "POST", target: "/wp-login.php"})
+	}
+	if forms > 20 {
+		t.Errorf("%d of 200 clients of a fleet get the form", forms)
+	}
+	at := begin.Add(34 * time.Minute)
+	w.opens(at, "12.0.0.9", "/wp-login.php")
+	if len(w.harmed) > 0 {
+		t.Error("a browser does not get the form: ", w.harmed)
+	}
+	for i, c := range []struct {
+		after  time.Duration
+		agent  string
+		passes bool
+	}{
+		{0, "", false}, {time.Second, "", false}, {10 * time.Second, "", true}, {time.Hour, "", true},
+		{25 * time.Hour, "", true}, // the attack has ended
+		{0, firefox, true},         // not the user agent of the attack
+	} {
+		addr := "12.0.0.10"
+		if c.agent != "" {
+			addr = "12.0.0.11"
+		}
+		req := sent{addr: addr, method: "GET", target: "/wp-login.php", agent: c.agent}
+		if w.send(at.Add(c.after), req) != c.passes {
+			t.Errorf("request %d for the form: passes %v, want %v (%s)", i, !c.passes, c.passes, w.rule)
+		}
 	}
 }
 

@@ -1,0 +1,78 @@
+package logins
+
+import (
+	mathbits "math/bits"
+
+	"fairshare"
+)
+
+// An agent is a user agent of unknown clients that failed or were refused while a form was under attack.
+type agent struct {
+	hash       uint32 // 0: none
+	clientBits uint64 // of the clients: a bit of the hash of each
+}
+
+// fleet is the number of bits of clients from which on a user agent is that of the attack.
+const fleet = 5
+
+const comeAgainAfter = 4 // seconds after which a client may open a form again
+
+// noteAgent notes that an unknown client failed or was refused. A new one replaces the user agent that the fewest
+// clients had.
+func (w *Watcher) noteAgent(a *Attempt) {
+	if a.class != unknown || a.agent == 0 {
+		return
+	}
+	least := &w.agents[0]
+	for i := range w.agents {
+		g := &w.agents[i]
+		if g.hash == a.agent {
+			least = g
+			break
+		}
+		if mathbits.OnesCount64(g.clientBits) < mathbits.OnesCount64(least.clientBits) {
+			least = g
+		}
+	}
+	if least.hash != a.agent {
+		*least = agent{hash: a.agent}
+	}
+	least.clientBits |= 1 << (a.client.hash >> 58)
+}
+
+// forgetAgent notes that a client with this user agent has logged in.
+func (w *Watcher) forgetAgent(hash uint32) {
+	for i := range w.agents {
+		if g := &w.agents[i]; g.hash == hash {
+			*g = agent{}
+		}
+	}
+}
+
+// isOfFleet reports whether many clients with a user agent failed or were refused, and none has logged in since.
+func (w *Watcher) isOfFleet(hash uint32) bool {
+	for i := range w.agents {
+		if g := &w.agents[i]; g.hash == hash && mathbits.OnesCount64(g.clientBits) >= fleet {
+			return true
+		}
+	}
+	return false
+}
+
+// mustComeAgain reports whether a client that was not refused here has to open the form a second time. A browser does
+// so by itself, because the answer says it; the programs of a fleet hardly ever do.
+func (w *Watcher) mustComeAgain(a *Attempt, now int64) bool {
+	e := w.put(a.subject, now)
+	if first := int64(e.askedAt); now >= first+comeAgainAfter && now < first+day {
+		return false
+	}
+	if int64(e.askedAt)+day <= now {
+		e.askedAt = uint32(now)
+	}
+	return true
+}
+
+// sendsLanguage reports whether a request has the header that nearly every browser sends. A log does not hold it.
+func sendsLanguage(req *fairshare.Request) bool {
+	return req.Header != nil && len(req.Header.Values("Accept-Language")) > 0
+}
