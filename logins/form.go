@@ -71,6 +71,8 @@ const (
 	allowance  = 6            // failures of a client that was counted, while the budget is used up
 	perSuccess = 0.2          // places that a client regains for others by logging in
 
+	newPlacesDaily = 8 // places that get a budget of their own in a day
+
 	maxForms       = 1024
 	maxEstablished = 512
 	minRPC         = 600 // bytes: a shorter answer is a fault
@@ -210,6 +212,7 @@ func (w *Watcher) judgeCredentials(a *Attempt, answer *Answer, now int64) Result
 		if _, ok := w.protected[a.placeHash]; !ok {
 			return Unknown // it may answer so without credentials
 		}
+		w.establish(a.hostHash, now)
 		e := w.put(a.client, now)
 		if minutes(now) >= e.soft {
 			a.form.daily[a.class]++
@@ -276,8 +279,20 @@ func (w *Watcher) succeed(a *Attempt, now int64) {
 		f.daily[a.class]++
 		f.level[a.class] = max(0, f.level[a.class]-perSuccess)
 	}
-	if len(w.established) < maxEstablished && a.placeHash != 0 {
-		w.established[a.placeHash] = struct{}{}
+	w.establish(a.placeHash, now)
+}
+
+// establish gives a place a budget of its own, from the next attempt on. A client with an account can
+// make up as many hosts as it likes, so there are only a few new places in a day.
+func (w *Watcher) establish(place uint64, now int64) {
+	if _, ok := w.established[place]; ok || place == 0 || len(w.established) >= maxEstablished {
+		return
+	}
+	w.newPlaces = max(0, w.newPlaces-newPlacesDaily*float64(now-w.newPlacesAt)/day)
+	w.newPlacesAt = now
+	if w.newPlaces+1 <= newPlacesDaily {
+		w.newPlaces++
+		w.established[place] = struct{}{}
 	}
 }
 

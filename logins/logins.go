@@ -44,7 +44,7 @@ type Options struct {
 
 // A Watcher watches attempts to log in. It is safe for concurrent use.
 //
-// Its memory is bounded: 2.5 MiB for clients, allocated at the first attempt, and at
+// Its memory is bounded: 3 MiB for clients, allocated at the first attempt, and at
 // most 1024 paths. It stores keyed hashes of clients and credentials.
 type Watcher struct {
 	client func(netip.Addr) netip.Prefix
@@ -54,9 +54,11 @@ type Watcher struct {
 	mu          sync.Mutex
 	secret      [2]uint64
 	forms       map[uint64]*form
-	established map[uint64]struct{} // hosts and paths of known forms at which a client logged in
+	established map[uint64]struct{} // hosts, with the paths of known forms, at which a client logged in
 	protected   map[uint64]struct{} // areas that answered 401: see areaOf
 	clients     []entry             // nil before the first attempt
+	newPlaces   float64             // in established, that are new at newPlacesAt; see establish
+	newPlacesAt int64               // Unix seconds
 	latest      int64               // Unix seconds
 	agents      [16]agent           // of the attacks that go on
 	lookedAt    int64               // when it was last looked whether all attacks have ended
@@ -92,6 +94,7 @@ type Attempt struct {
 	visitor   clientKey // of the visitor; zero without one
 	subject   clientKey // which of the two is counted
 	placeHash uint64    // hash of host and path
+	hostHash  uint64    // of the host, for Basic credentials
 	path      string    // as judged
 	referer   string    // as sent
 	agent     uint32    // of the user agent
@@ -298,7 +301,13 @@ func (w *Watcher) arrivedWithCredentials(req *fairshare.Request, guard Standing,
 	}
 	a.placeHash = w.areaOf(req)
 	as := known{style: basic, kind: fairshare.CredentialsAttempt}
-	a.form = w.formFor(w.hashString("basic"), as, []byte("(basic)"), now)
+	key, name := w.hashString("basic"), "(basic)"
+	host := plainHost(req.Host)
+	a.hostHash = key ^ fold(w.hashString(host), w.secret[0]|1)
+	if _, ok := w.established[a.hostHash]; ok {
+		key, name = a.hostHash, "(basic) "+host[:min(len(host), maxPath)]
+	}
+	a.form = w.formFor(key, as, []byte(name), now)
 	w.classify(a, req, guard, now)
 	req.Excess = w.exceeds(a, now)
 	return a

@@ -447,3 +447,55 @@ func TestOwnAccountForgivesOnceInADay(t *testing.T) {
 		t.Errorf("%d of %d guesses pass", passed, 300*60)
 	}
 }
+
+// An attacker with an account cannot multiply the budget by logging in at hosts that it makes up.
+func TestMadeUpHostsDoNotMultiplyBudgets(t *testing.T) {
+	w, passed := New(Options{}), 0
+	hosts := 0
+	for i := range 300 {
+		at := begin.Add(time.Duration(i) * time.Minute)
+		host := func(r *fairshare.Request) { r.Host = fmt.Sprintf("x%d.example.org", i) }
+		send(w, at, "192.0.2.1", "POST", "/wp-login.php", Answer{Status: 302}, host) // its own account
+		before := passed
+		for n := range 5 {
+			addr := fmt.Sprintf("198.51.%d.%d", i%250, n+i/250*10)
+			_, excess, _ := send(w, at, addr, "POST", "/wp-login.php", Answer{Status: 200, Bytes: 4000}, host)
+			if !excess {
+				passed++
+			}
+		}
+		if passed > before {
+			hosts++
+		}
+	}
+	if passed > 60 {
+		t.Errorf("%d of 1500 guesses pass, at %d hosts", passed, hosts)
+	}
+}
+
+// A site whose users log in with Basic credentials has a budget of its own: an attack at
+// another host does not use it up.
+func TestBasicCredentialsOfAnotherHost(t *testing.T) {
+	w := New(Options{})
+	at := func(host, text string) func(*fairshare.Request) {
+		return func(r *fairshare.Request) {
+			credentialsOf(text)(r)
+			r.Host = host
+		}
+	}
+	before := begin.Add(-time.Hour)
+	send(w, before, "192.0.2.1", "GET", "/private", Answer{Status: 401}, at("b.example:443", "Basic b2xk"))
+	send(w, before, "192.0.2.1", "GET", "/private", Answer{Status: 200}, at("b.example", "Basic bmV3"))
+	for i := range 100 {
+		send(w, begin, fmt.Sprintf("198.51.100.%d", i), "GET", "/private", Answer{Status: 401},
+			at("a.example", fmt.Sprintf("Basic %d", i)))
+	}
+	if _, excess, _ := send(w, begin, "203.0.113.1", "GET", "/private", Answer{Status: 401},
+		at("B.example", "Basic bmV3")); excess {
+		t.Error("an attack at one host uses up the budget of another one")
+	}
+	if _, excess, _ := send(w, begin, "203.0.113.1", "GET", "/private", Answer{Status: 401},
+		at("made-up.example", "Basic bmV3")); !excess {
+		t.Error("a host that is made up has a budget of its own")
+	}
+}

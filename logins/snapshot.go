@@ -185,7 +185,7 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 
 // An Attack is a form that refuses unknown clients.
 type Attack struct {
-	Path   string // in lower case; "(basic)" for Basic credentials
+	Path   string // in lower case; "(basic)" and perhaps a host for Basic credentials
 	Kind   fairshare.Attempt
 	Since  int64 // Unix seconds of the clock of Request.Time
 	Excess int64 // attempts beyond the budgets since then

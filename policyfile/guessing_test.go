@@ -191,6 +191,28 @@ func TestBuiltInPolicyKeepsTheFormFromFleets(t *testing.T) {
 	}
 }
 
+// Three editors in an office each mistype six times within minutes, each day for a week, while
+// others guess. Only their address is known: they have no visitor's cookie.
+func TestBuiltInPolicyLetsAnOfficeMistype(t *testing.T) {
+	w := &webSite{newSite(t), map[string]int{}}
+	w.person(begin, sent{addr: officeAddr, method: "POST", target: "/wp-login.php", right: true})
+	for day := 1; day < 8; day++ {
+		at := begin.AddDate(0, 0, day)
+		for i := range 30 {
+			w.send(at, sent{addr: from(i), method: "POST", target: "/wp-login.php"})
+		}
+		for editor := range 3 {
+			for try := range 7 {
+				w.person(at.Add(time.Duration(editor*7+try)*20*time.Second), sent{addr: officeAddr, method: "POST",
+					target: "/wp-login.php", right: try == 6})
+			}
+		}
+	}
+	for what, n := range w.harmed {
+		t.Errorf("%d × %s", n, what)
+	}
+}
+
 func basicCredentials(n int) http.Header {
 	return http.Header{"Authorization": {fmt.Sprintf("Basic YWRtaW46%08d", n)}}
 }
