@@ -37,7 +37,8 @@ type ruleAnswer struct {
 // noRule is the answer to a finding that names no rule.
 var noRule = newRuleAnswer(&fairshare.Rule{})
 
-func newAnswers(p *fairshare.Policy, contact string) *answers {
+func newAnswers(p *fairshare.Policy, opts *Options) *answers {
+	contact := opts.Contact
 	a := &answers{
 		rules:   make(map[*fairshare.Rule]*ruleAnswer, len(p.Rules)),
 		contact: oneLine(contact),
@@ -47,10 +48,23 @@ func newAnswers(p *fairshare.Policy, contact string) *answers {
 	for i := range p.Rules {
 		a.rules[&p.Rules[i]] = newRuleAnswer(&p.Rules[i])
 	}
-	a.rules[fairshare.OperatorBan] = newRuleAnswer(fairshare.OperatorBan)
-	a.rules[fairshare.BusyUpstream] = newRuleAnswer(fairshare.BusyUpstream)
-	a.rules[fairshare.AttackMode] = newRuleAnswer(fairshare.AttackMode)
+	for _, rule := range []*fairshare.Rule{fairshare.OperatorBan, fairshare.BusyUpstream, fairshare.AttackMode} {
+		a.rules[rule] = newRuleAnswer(withAnswer(rule, opts.Answers[rule]))
+	}
 	return a
+}
+
+// withAnswer returns a copy of a rule with another answer, if there is one.
+func withAnswer(rule *fairshare.Rule, answer *fairshare.Answer) *fairshare.Rule {
+	if answer == nil {
+		return rule
+	}
+	own, other := *rule, *answer
+	if other.Status == 0 && other.Redirect == "" && rule.Answer != nil {
+		other.Status = rule.Answer.Status
+	}
+	own.Answer = &other
+	return &own
 }
 
 func newRuleAnswer(r *fairshare.Rule) *ruleAnswer {
@@ -58,7 +72,9 @@ func newRuleAnswer(r *fairshare.Rule) *ruleAnswer {
 		name: r.Name,
 		html: string(appendHTML(nil, r.Name)),
 		json: string(appendJSON(nil, r.Name)),
-		item: newPolicyItem(r.Name, r.Limit), blocks: r.Action == fairshare.Block && r != fairshare.OperatorBan,
+		item: newPolicyItem(r.Name, r.Limit),
+
+		blocks: r.Action == fairshare.Block && r.Name != fairshare.OperatorBan.Name,
 	}
 	if r.Limit != nil {
 		switch r.Limit.Resource {

@@ -70,7 +70,7 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 	if opts.ReferenceKey == nil {
 		opts.ReferenceKey = h.key[:]
 	}
-	next := &generation{Handler: h, Options: opts, guard: guard, answers: newAnswers(guard.Policy(), opts.Contact),
+	next := &generation{Handler: h, Options: opts, guard: guard, answers: newAnswers(guard.Policy(), &opts),
 		replaces: h.current.Load() != nil, replaced: make(chan struct{})}
 	if old := h.current.Swap(next); old != nil {
 		close(old.replaced)

@@ -82,6 +82,11 @@ type Options struct {
 	// for all. The report is valid during the call only.
 	Answer func(w http.ResponseWriter, r *http.Request, report *Report)
 
+	// Answers has answers for refusals by fairshare.OperatorBan, fairshare.BusyUpstream and
+	// fairshare.AttackMode, in place of the usual ones. A status of 0 is the usual one. Rules of
+	// the policy have their answer in Rule.Answer. The map must not be changed.
+	Answers map[*fairshare.Rule]*fairshare.Answer
+
 	// RateLimitFields adds RateLimit and RateLimit-Policy to the answers of
 	// requests that pass too. Refusals always have them. It needs a limiter that
 	// is a [fairshare.Peeker].

@@ -39,7 +39,7 @@ func TestReferenceIsCompleteAndItsExamplesParse(t *testing.T) {
 	}
 	for what, keys := range map[string][]string{
 		"the file": names(topKeys()), "clients": names(clientKeys()), "a rule": names(ruleKeys()),
-		"use":   names(useKeys()),
+		"use": names(useKeys()), "answers": names(answersKeys()),
 		"match": names(matchKeys()),
 		"limit": names(limitKeys()), "a list": names(listKeys()), "bots": names(botsKeys()),
 		"an agent of bots": names(botAgentKeys()), "dns": names(dnsKeys()),

@@ -65,6 +65,7 @@ type File struct {
 	DNS     DNS
 	ASN     ASN
 
+	Answers   Answers    // to clients that no rule of the policy refuses
 	BanExport *BanExport // where bans are handed to; nil means nowhere
 
 	Serve // settings that only the command serve uses

@@ -53,6 +53,7 @@ func topKeys() []key[File] {
 		{"visitors", readVisitors},
 		{"waiting_room", readWaitingRoom},
 		{"bans", readBans},
+		{"answers", readAnswers},
 		{"robots", readRobots},
 	}
 }

@@ -28,7 +28,7 @@ func (f *File) Sentence(rule *fairshare.Rule) string {
 	case rule.Action == fairshare.Allow:
 		fmt.Fprintf(&b, "%s is allowed; the rules below are skipped.", request)
 	default:
-		fmt.Fprintf(&b, "%s is blocked with %s.", request, answerText(rule, 403))
+		fmt.Fprintf(&b, "%s is blocked with %s.", request, answerText(rule, "403"))
 		if rule.Ban != nil {
 			blockBanSentence(&b, rule)
 		}
@@ -60,11 +60,11 @@ func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	}
 	switch {
 	case lim.Resource == fairshare.Requests && lim.N == 0:
-		fmt.Fprintf(b, "; the answer is %s.", answerText(rule, 429))
+		fmt.Fprintf(b, "; the answer is %s.", answerText(rule, "429"))
 	case lim.Distinct != fairshare.EveryRequest:
-		fmt.Fprintf(b, "; then %s, except for the same %s again.", answerText(rule, 429), lim.Distinct)
+		fmt.Fprintf(b, "; then %s, except for the same %s again.", answerText(rule, "429"), lim.Distinct)
 	default:
-		fmt.Fprintf(b, "; then %s.", answerText(rule, 429))
+		fmt.Fprintf(b, "; then %s.", answerText(rule, "429"))
 	}
 	if lim.CrawlDelay {
 		b.WriteString(" Without a delay for a bot, the limit does not hold.")
@@ -212,18 +212,17 @@ func banTerms(b *strings.Builder, rule *fairshare.Rule) {
 const defaultBanMax = 24 * time.Hour
 
 // answerText describes the answer to a refused or blocked client.
-func answerText(rule *fairshare.Rule, status int) string {
-	a := rule.Answer
+func answerText(rule *fairshare.Rule, usual string) string {
+	a, s := rule.Answer, usual
 	if a == nil {
-		return strconv.Itoa(status)
+		return s
 	}
 	if a.Redirect != "" {
-		status = 303
+		s = "303"
 	}
 	if a.Status != 0 {
-		status = a.Status
+		s = strconv.Itoa(a.Status)
 	}
-	s := strconv.Itoa(status)
 	if a.Redirect != "" {
 		s += " to " + printable(a.Redirect)
 	}

@@ -49,6 +49,9 @@ func (f *File) Settings() []string {
 		}
 		lines = append(lines, "waiting_room: "+w.description())
 	}
+	if sentences := f.Answers.description(); sentences != "" {
+		lines = append(lines, "answers: "+sentences)
+	}
 	if f.BanExport != nil {
 		lines = append(lines, "bans: "+f.BanExport.description())
 	}

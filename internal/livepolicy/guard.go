@@ -39,6 +39,7 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 	opts.Lookups = rt.Bots.Lookups()
 	opts.Override = p.state.override()
 	opts.Contact = rt.File.Contact
+	opts.Answers = rt.File.Answers.ByRule()
 	opts.Share = rt.Share
 	opts.Visitors, opts.Members, opts.Secure = rt.Visitors, rt.Members, rt.isSecure
 	opts.WaitingRoom = p.room(rt)
