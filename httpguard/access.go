@@ -72,6 +72,8 @@ func (x *Exchange) reportAnswered() {
 	if a.Status == 0 {
 		a.Status = x.response.outcome()
 	}
+	x.work.mu.Lock()
 	a.Took, a.CPU, a.Cost = x.completion.Took, x.completion.CPU, x.work.cost
+	x.work.mu.Unlock()
 	x.gen.Answered(a)
 }

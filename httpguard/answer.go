@@ -209,6 +209,9 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 		if own != nil {
 			a.Status, a.Bytes = own.status, own.bytes
 		}
+		if v.Rule == fairshare.BusyUpstream {
+			a.Waited = max(g.Now().Sub(vis.arrived), 0)
+		}
 	})
 	g.settleRefused(r, vis, v)
 }
