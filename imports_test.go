@@ -43,11 +43,15 @@ var mayImport = map[string][]string{
 	"internal/traffic": {"httpguard", "internal/toplist"},
 	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",
 		"internal/operator", "internal/toplist", "internal/traffic", "policyfile", "sqlregistry"},
-	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin", "internal/console",
+	"internal/adminapi": {"internal/console"},
+	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin",
+		"internal/adminapi",
+		"internal/console",
 		"internal/cputime", "internal/traffic",
 		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
 		"internal/setup", "internal/systemd", "policyfile"},
-	"internal/watch": {"httpguard", "internal/accesslog", "internal/journal", "internal/livepolicy", "internal/replay",
+	"internal/watch": {"httpguard", "internal/accesslog", "internal/journal", "internal/livepolicy",
+		"internal/replay",
 		"internal/setup", "internal/systemd", "policyfile"},
 	"site": {"httpguard", "internal/livepolicy", "internal/sessions", "internal/setup", "policyfile"},
 
@@ -59,7 +63,8 @@ var mayImport = map[string][]string{
 		"sqlregistry"},
 
 	// What serve, site and the commands share to open a policy file.
-	"internal/setup": {"asn", "botauth", "bots", "clientaddr", "internal/lookup", "internal/prefixes", "internal/proxy",
+	"internal/setup": {"asn", "botauth", "bots", "clientaddr", "internal/lookup", "internal/prefixes",
+		"internal/proxy",
 		"policyfile", "robots"},
 	"internal/operator": {"asn", "bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",
 		"policyfile", "sqlregistry"},

@@ -5,6 +5,7 @@ package admin
 import (
 	"context"
 	"crypto/subtle"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,10 +43,18 @@ const (
 	timeout    = 10 * time.Second
 )
 
-// Listen begins to listen, but answers nothing yet: see Serve. listen opens an address. ready returns
-// why requests are not answered now, or nil. Errors have hints.
-func Listen(opts Options, listen func(addr string) (net.Listener, error), metrics http.Handler,
-	ready func() error) (*Server, error) {
+// Handlers are what the listener answers with.
+type Handlers struct {
+	Metrics http.Handler
+	// API answers requests below /api/. mayAct reports whether the sender of a request has shown a token:
+	// without one it may only read.
+	API func(mayAct func(*http.Request) bool) http.Handler
+	// Ready returns why requests are not answered now, or nil.
+	Ready func() error
+}
+
+// Listen begins to listen, but answers nothing yet: see Serve. listen opens an address. Errors have hints.
+func Listen(opts Options, listen func(addr string) (net.Listener, error), handlers Handlers) (*Server, error) {
 	s := new(Server)
 	if opts.TokenFile != "" {
 		token, err := readToken(opts.TokenFile)
@@ -64,10 +73,11 @@ func Listen(opts Options, listen func(addr string) (net.Listener, error), metric
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.guarded(metrics))
+	mux.Handle("GET /metrics", s.guarded(handlers.Metrics))
+	mux.Handle(apiPrefix, s.guarded(handlers.API(func(*http.Request) bool { return s.token != nil })))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := ready(); err != nil {
+		if err := handlers.Ready(); err != nil {
 			plain(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
@@ -112,7 +122,7 @@ func (s *Server) byName(next http.Handler) http.Handler {
 			host = name
 		}
 		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && host != "localhost" {
-			plain(w, http.StatusForbidden, "use an address such as 127.0.0.1 or localhost, not the name of another host")
+			refuse(w, r, http.StatusForbidden, "use an address such as 127.0.0.1 or localhost, not the name of another host")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -129,11 +139,26 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || subtle.ConstantTimeCompare([]byte(given), s.token) != 1 {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="fairshare"`)
-			plain(w, http.StatusUnauthorized, "the token is missing or wrong: Authorization: Bearer TOKEN")
+			refuse(w, r, http.StatusUnauthorized, "the token is missing or wrong: Authorization: Bearer TOKEN")
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// apiPrefix begins the paths of the JSON API.
+const apiPrefix = "/api/"
+
+// refuse answers with an error as the path needs it.
+func refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
+	if !strings.HasPrefix(r.URL.Path, apiPrefix) {
+		plain(w, status, text)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]string{"error": http.StatusText(status), "hint": text})
 }
 
 func plain(w http.ResponseWriter, status int, text string) {

@@ -15,6 +15,7 @@ import (
 	"fairshare/internal/amount"
 	"fairshare/internal/census"
 	"fairshare/internal/cli"
+	"fairshare/internal/operator"
 	"fairshare/internal/prose"
 	"fairshare/internal/traffic"
 	"fairshare/policyfile"
@@ -72,6 +73,9 @@ func (c *Console) Series(length time.Duration) *Series {
 // clientID reads ADDR, PREFIX or BOT. An address means the client that has it.
 func (c *Console) clientID(text string) (id fairshare.ClientID, addr netip.Addr, err error) {
 	id, err = fairshare.ParseClientID(text)
+	if err == nil && id.Bot != "" && operator.LooksLikeAddress(text) {
+		err = fmt.Errorf("%q is neither an address nor a prefix", text)
+	}
 	if err != nil {
 		return id, addr, cli.WrongUsage(cli.Hint(err,
 			"give an address (203.0.113.9), a prefix (203.0.113.0/24) or a bot (googlebot)"))

@@ -56,7 +56,7 @@ func parseClient(text string) (n named, err error) {
 	switch {
 	case err != nil:
 		return named{}, cli.WrongUsage(cli.Hint(err, addressHint(text)))
-	case n.Bot != "" && looksLikeAddress(text):
+	case n.Bot != "" && LooksLikeAddress(text):
 		return named{}, cli.WrongUsage(cli.Hint(
 			fmt.Errorf("%q is neither an address nor a prefix", text), addressHint(text)))
 	case n.Bot == "" && !strings.Contains(text, "/"):
@@ -88,9 +88,9 @@ func (o *operation) clientBits(addr netip.Addr) int {
 	return bits6
 }
 
-// looksLikeAddress reports whether a text is more like an address than like the
+// LooksLikeAddress reports whether a text is more like an address than like the
 // name of a bot.
-func looksLikeAddress(text string) bool {
+func LooksLikeAddress(text string) bool {
 	return strings.Trim(text, "0123456789abcdefABCDEFxX.:/*-%[]") == "" && strings.ContainsAny(text, ".:/")
 }
 

@@ -35,7 +35,7 @@ func Why(env *cli.Environment, state, argument string, json bool) error {
 	ref := reference(argument)
 	_, notClient := parseClient(argument)
 	if notClient != nil && ref == "" {
-		if looksLikeAddress(argument) {
+		if LooksLikeAddress(argument) {
 			return notClient
 		}
 		return wrongReference(argument)

@@ -3,8 +3,10 @@ package serve
 import (
 	"errors"
 	"net"
+	"net/http"
 
 	"fairshare/internal/admin"
+	"fairshare/internal/adminapi"
 	"fairshare/internal/cli"
 	"fairshare/internal/console"
 	"fairshare/internal/traffic"
@@ -31,7 +33,8 @@ func (s *server) openAdmin() (err error) {
 	}
 	opts.Log = s.log
 	s.admin, err = admin.Listen(opts, func(addr string) (net.Listener, error) { return listenOn(addr, "--admin") },
-		s.metrics.handler(), s.ready)
+		admin.Handlers{Metrics: s.metrics.handler(), Ready: s.ready,
+			API: func(mayAct func(*http.Request) bool) http.Handler { return adminapi.New(s.console, mayAct) }})
 	return err
 }
 

@@ -63,7 +63,7 @@ func (s *server) introduce() {
 	print("share: %s", rt.sharing())
 	print("state: %s", s.policy.DescribeState())
 	if s.admin != nil {
-		print("admin: %s: /metrics, /healthz, /readyz", addressText(s.admin.Addr(), false))
+		print("admin: %s: /metrics, /healthz, /readyz, /api/v1/openapi.json", addressText(s.admin.Addr(), false))
 	}
 	if export := s.policy.DescribeExport(); export != "" {
 		print("export: %s", export)
