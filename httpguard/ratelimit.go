@@ -27,7 +27,7 @@ type policyItem struct {
 // a registered quota unit. Clients would take errors for requests, and pace
 // themselves by them.
 func newPolicyItem(name string, l *fairshare.Limit) policyItem {
-	if l == nil || l.Window%time.Second != 0 {
+	if l == nil || l.Window%time.Second != 0 || l.CrawlDelay { // the amounts of a crawl delay are nominal
 		return policyItem{}
 	}
 	unit := ""

@@ -283,3 +283,27 @@ func TestAskingForRobotsThroughTheProxy(t *testing.T) {
 		t.Errorf("%d %s, want 403", w.Code, w.Body)
 	}
 }
+
+// The amounts of a limit by crawl delay are nominal: no header states them. A refusal has Retry-After.
+func TestCrawlDelayHasNoRateLimitHeaders(t *testing.T) {
+	s := newRobotRules(t)
+	s.answer = func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, robotsText) }
+	s.get("Firefox", "http://a.example/robots.txt")
+	s.askWanted()
+	refused := false
+	for range 4 {
+		w := s.get("CrawlBot/1.0", "http://a.example/")
+		if w.Header().Get("RateLimit") != "" || w.Header().Get("RateLimit-Policy") != "" {
+			t.Errorf("status %d with %v", w.Code, w.Header())
+		}
+		if w.Code == http.StatusTooManyRequests {
+			refused = true
+			if w.Header().Get("Retry-After") == "" {
+				t.Error("a refusal has no Retry-After")
+			}
+		}
+	}
+	if !refused {
+		t.Error("nothing is refused")
+	}
+}
