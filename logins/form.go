@@ -71,7 +71,9 @@ const (
 	allowance  = 6            // failures of a client that was counted, while the budget is used up
 	perSuccess = 0.2          // places that a client regains for others by logging in
 
-	newPlacesDaily = 8 // places that get a budget of their own in a day
+	newPlacesDaily = 8  // places that get a budget of their own in a day
+	mostGrants     = 8  // clients that a reset link makes known at one time
+	grantsDaily    = 48 // how many it makes known in a day
 
 	maxForms       = 1024
 	maxEstablished = 512
@@ -288,12 +290,25 @@ func (w *Watcher) establish(place uint64, now int64) {
 	if _, ok := w.established[place]; ok || place == 0 || len(w.established) >= maxEstablished {
 		return
 	}
-	w.newPlaces = max(0, w.newPlaces-newPlacesDaily*float64(now-w.newPlacesAt)/day)
-	w.newPlacesAt = now
-	if w.newPlaces+1 <= newPlacesDaily {
-		w.newPlaces++
+	if w.newPlaces.take(now, newPlacesDaily, newPlacesDaily) {
 		w.established[place] = struct{}{}
 	}
+}
+
+// A quota says how much of something was used recently.
+type quota struct {
+	used float64
+	at   int64 // Unix seconds
+}
+
+// take uses one, if less than most are used. So many become free again in a day.
+func (q *quota) take(now int64, most, daily float64) bool {
+	q.used, q.at = max(0, q.used-daily*float64(now-q.at)/day), now
+	if q.used+1 > most {
+		return false
+	}
+	q.used++
+	return true
 }
 
 // RememberVisitor records that the client of an attempt that succeeded got a visitor's

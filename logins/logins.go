@@ -57,8 +57,8 @@ type Watcher struct {
 	established map[uint64]struct{} // hosts, with the paths of known forms, at which a client logged in
 	protected   map[uint64]struct{} // areas that answered 401: see areaOf
 	clients     []entry             // nil before the first attempt
-	newPlaces   float64             // in established, that are new at newPlacesAt; see establish
-	newPlacesAt int64               // Unix seconds
+	newPlaces   quota               // of places that are new in established
+	grants      quota               // of clients that a reset link made known
 	latest      int64               // Unix seconds
 	agents      [16]agent           // of the attacks that go on
 	lookedAt    int64               // when it was last looked whether all attacks have ended
@@ -235,9 +235,11 @@ func (a *Attempt) Answered(answer *Answer) Result {
 			return Unknown
 		}
 		e := w.put(a.client, now)
-		if _, real := w.established[a.placeHash]; real {
+		// A fleet may share the cookie of one link, so that only some of its clients become known.
+		_, real := w.established[a.placeHash]
+		if real && (minutes(now) < e.grant || w.grants.take(now, mostGrants, grantsDaily)) {
 			e.grant = minutes(now) + resetFor
-		} else { // nobody has logged in there: the site may answer every path with a page
+		} else { // if nobody has logged in there, the site may answer every path with a page
 			e.soft = max(e.soft, minutes(now)+resetFor)
 		}
 		return Unknown

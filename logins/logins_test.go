@@ -499,3 +499,22 @@ func TestBasicCredentialsOfAnotherHost(t *testing.T) {
 		t.Error("a host that is made up has a budget of its own")
 	}
 }
+
+// A fleet that shares the cookie of one reset link does not become known as a whole.
+func TestAResetLinkMakesFewClientsKnown(t *testing.T) {
+	w, passed := New(Options{}), 0
+	send(w, begin.Add(-48*time.Hour), "198.51.100.9", "POST", "/wp-login.php", Answer{Status: 302})
+	for i := range 400 {
+		at, addr := begin.Add(time.Duration(i)*time.Second), fmt.Sprintf("192.0.2.%d", i%200)
+		if i >= 200 {
+			send(w, at, addr, "GET", "/wp-login.php?action=rp", Answer{Status: 200})
+		}
+		_, excess, _ := send(w, at, addr, "POST", "/wp-login.php", Answer{Status: 200, Bytes: 4000})
+		if !excess {
+			passed++
+		}
+	}
+	if passed > 20 {
+		t.Errorf("%d of 400 guesses pass", passed)
+	}
+}
