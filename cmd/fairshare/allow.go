@@ -9,10 +9,10 @@ import (
 
 type allowCmd struct {
 	registryFlag
-	For    period `placeholder:"TIME" help:"How long, such as 7d; without it permanently."`
-	Reason string `placeholder:"TEXT" help:"The reason, for operators; clients do not see it."`
-	Force  bool   `help:"Allow even everybody, or more than a /16 (IPv6: a /32)."`
-	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"An address, a prefix, or a bot by its name (if its addresses prove that it is the bot)."`
+	For     period   `placeholder:"TIME" help:"How long, such as 7d; without it permanently."`
+	Reason  string   `placeholder:"TEXT" help:"The reason, for operators; clients do not see it."`
+	Force   bool     `help:"Allow even everybody, or more than a /16 (IPv6: a /32)."`
+	Clients []string `arg:"" name:"ADDR|PREFIX|BOT" help:"An address, a prefix, or a bot by its name (if its addresses prove that it is the bot). Several are possible; - reads one a line from standard input."`
 }
 
 func (c *allowCmd) Help() string {
@@ -25,17 +25,21 @@ func (c *allowCmd) Help() string {
 func (c *allowCmd) Validate() error { return operator.CheckText("--reason", c.Reason) }
 
 func (c *allowCmd) Run(env *cli.Environment) error {
-	return operator.Allow(env, c.State, operator.AllowOptions{
-		Client: c.Client, For: time.Duration(c.For), Reason: c.Reason, Force: c.Force})
+	return c.forEach(env, c.Clients, func(client string) error {
+		return operator.Allow(env, c.State, operator.AllowOptions{
+			Client: client, For: time.Duration(c.For), Reason: c.Reason, Force: c.Force})
+	})
 }
 
 type unallowCmd struct {
 	registryFlag
-	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"The client."`
+	Clients []string `arg:"" name:"ADDR|PREFIX|BOT" help:"The client. Several are possible; - reads one a line from standard input."`
 }
 
 func (c *unallowCmd) Help() string {
 	return "The rules apply to the client again. Bans stay: unban ends them."
 }
 
-func (c *unallowCmd) Run(env *cli.Environment) error { return operator.Unallow(env, c.State, c.Client) }
+func (c *unallowCmd) Run(env *cli.Environment) error {
+	return c.forEach(env, c.Clients, func(client string) error { return operator.Unallow(env, c.State, client) })
+}

@@ -9,10 +9,10 @@ import (
 
 type banCmd struct {
 	registryFlag
-	For    period `placeholder:"TIME" help:"How long, such as 2h or 7d (answer 429); without it permanently (answer 403)."`
-	Reason string `placeholder:"TEXT" help:"The reason, for operators; clients do not see it."`
-	Force  bool   `help:"Ban even yourself, a proxy in front, or everybody."`
-	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"An address, a prefix, or a bot by its name (every client that claims to be it)."`
+	For     period   `placeholder:"TIME" help:"How long, such as 2h or 7d (answer 429); without it permanently (answer 403)."`
+	Reason  string   `placeholder:"TEXT" help:"The reason, for operators; clients do not see it."`
+	Force   bool     `help:"Ban even yourself, a proxy in front, or everybody."`
+	Clients []string `arg:"" name:"ADDR|PREFIX|BOT" help:"An address, a prefix, or a bot by its name (every client that claims to be it). Several are possible; - reads one a line from standard input."`
 }
 
 func (c *banCmd) Help() string {
@@ -24,13 +24,15 @@ func (c *banCmd) Help() string {
 func (c *banCmd) Validate() error { return operator.CheckText("--reason", c.Reason) }
 
 func (c *banCmd) Run(env *cli.Environment) error {
-	return operator.Ban(env, c.State, operator.BanOptions{
-		Client: c.Client, For: time.Duration(c.For), Reason: c.Reason, Force: c.Force})
+	return c.forEach(env, c.Clients, func(client string) error {
+		return operator.Ban(env, c.State, operator.BanOptions{
+			Client: client, For: time.Duration(c.For), Reason: c.Reason, Force: c.Force})
+	})
 }
 
 type unbanCmd struct {
 	registryFlag
-	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"The client."`
+	Clients []string `arg:"" name:"ADDR|PREFIX|BOT" help:"The client. Several are possible; - reads one a line from standard input."`
 }
 
 func (c *unbanCmd) Help() string {
@@ -38,4 +40,6 @@ func (c *unbanCmd) Help() string {
 		"They are forgotten: the next ban counts as the first. What allow has set stays."
 }
 
-func (c *unbanCmd) Run(env *cli.Environment) error { return operator.Unban(env, c.State, c.Client) }
+func (c *unbanCmd) Run(env *cli.Environment) error {
+	return c.forEach(env, c.Clients, func(client string) error { return operator.Unban(env, c.State, client) })
+}

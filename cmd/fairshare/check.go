@@ -9,7 +9,8 @@ import (
 )
 
 type checkCmd struct {
-	Files     []string `arg:"" name:"file" help:"Policy files."`
+	Files     []string `arg:"" optional:"" name:"file" help:"Policy files."`
+	Policy    string   `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"A policy file, as with serve; the same as the argument."`
 	Try       string   `placeholder:"'GET /x'" help:"Walk one request through: a method and a path."`
 	Addr      string   `placeholder:"ADDR" help:"The client's address; 203.0.113.1 unless given."`
 	Through   string   `placeholder:"ADDR" help:"The peer that named --addr in a header and that no policy names: the client is provisional."`
@@ -36,6 +37,13 @@ func (c *checkCmd) request() *check.Request {
 
 // Validate checks the flags for kong.
 func (c *checkCmd) Validate() error {
+	if c.Policy != "" {
+		c.Files = append([]string{c.Policy}, c.Files...)
+		c.Policy = ""
+	}
+	if len(c.Files) == 0 {
+		return errors.New(`expected "<file> ..."`)
+	}
 	if c.Try == "" {
 		if c.Addr != "" || c.Through != "" || c.UserAgent != "" || c.Cookie != "" || c.Host != "" ||
 			len(c.Header) > 0 || len(c.Attempt) > 0 || len(c.Label) > 0 || c.Browser != "" || c.Busy {

@@ -7,8 +7,8 @@ import (
 
 type forgetCmd struct {
 	registryFlag
-	Force  bool   `help:"Forget even all clients within a very wide prefix."`
-	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"The client; with a prefix all clients within it."`
+	Force   bool     `help:"Forget even all clients within a very wide prefix."`
+	Clients []string `arg:"" name:"ADDR|PREFIX|BOT" help:"The client; with a prefix all clients within it. Several are possible; - reads one a line from standard input."`
 }
 
 func (c *forgetCmd) Help() string {
@@ -18,5 +18,7 @@ func (c *forgetCmd) Help() string {
 }
 
 func (c *forgetCmd) Run(env *cli.Environment) error {
-	return operator.Forget(env, c.State, c.Client, c.Force)
+	return c.forEach(env, c.Clients, func(client string) error {
+		return operator.Forget(env, c.State, client, c.Force)
+	})
 }

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"errors"
+
 	"fairshare/internal/cli"
 	"fairshare/internal/operator"
 )
 
 type labelCmd struct {
 	registryFlag
-	Client string `arg:"" name:"ADDR|PREFIX|BOT" help:"The client."`
-	Label  string `arg:"" name:"LABEL" help:"Any word, such as good-partner."`
+	Arguments []string `arg:"" name:"ADDR|PREFIX|BOT LABEL" help:"The client, and any word, such as good-partner. Several clients are possible before the word; - reads one a line from standard input."`
 }
 
 func (c *labelCmd) Help() string {
@@ -18,12 +19,19 @@ func (c *labelCmd) Help() string {
 
 // Validate checks the label for kong.
 func (c *labelCmd) Validate() (err error) {
-	c.Label, err = operator.ParseLabel(c.Label)
+	last := len(c.Arguments) - 1
+	if last < 1 {
+		return errors.New(`expected "<ADDR|PREFIX|BOT> <LABEL>"`)
+	}
+	c.Arguments[last], err = operator.ParseLabel(c.Arguments[last])
 	return err
 }
 
 func (c *labelCmd) Run(env *cli.Environment) error {
-	return operator.Label(env, c.State, c.Client, c.Label)
+	last := len(c.Arguments) - 1
+	return c.forEach(env, c.Arguments[:last], func(client string) error {
+		return operator.Label(env, c.State, client, c.Arguments[last])
+	})
 }
 
 type unlabelCmd struct {

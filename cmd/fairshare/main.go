@@ -141,7 +141,7 @@ func usageHint(parser *kong.Kong, args []string, err error) string {
 		case odd && command.Name == "serve":
 			return "a policy file is given with -c: fairshare serve -c site.yaml"
 		case odd && len(command.Positional) > 0:
-			return "one at a time, and several words in quotes; " + help
+			return "clients stand next to each other, and several words in quotes; " + help
 		default:
 			return help
 		}

@@ -49,6 +49,33 @@ func (o *operation) client(text string) (named, error) {
 	return n, nil
 }
 
+// CheckClients returns an error for the first of some arguments that do not name a client, or name a
+// bot that the server of a state folder does not know. It changes nothing.
+func CheckClients(env *cli.Environment, state string, texts []string) error {
+	o, err := openOrPrepare(env, state, texts...)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	for _, text := range texts {
+		if _, err := o.knownClient(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkClients returns an error for the first of some arguments that do not name a client. It does
+// not look for bots.
+func checkClients(texts []string) error {
+	for _, text := range texts {
+		if _, err := parseClient(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // parseClient reads ADDR, PREFIX or BOT without a registry: it does not look
 // for the bot.
 func parseClient(text string) (n named, err error) {

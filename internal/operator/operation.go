@@ -59,10 +59,8 @@ func openOrPrepare(env *cli.Environment, state string, clients ...string) (*oper
 // open opens the registry. The arguments that name clients are checked first:
 // a wrong one is wrong usage, whether there is a registry or not.
 func open(env *cli.Environment, state string, opts sqlregistry.Options, clients []string) (*operation, error) {
-	for _, text := range clients {
-		if _, err := parseClient(text); err != nil {
-			return nil, err
-		}
+	if err := checkClients(clients); err != nil {
+		return nil, err
 	}
 	dir, err := registryDir(state, serviceState)
 	if err != nil {
