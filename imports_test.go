@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",
 		"internal/operator", "internal/toplist", "internal/traffic", "policyfile", "sqlregistry"},
 	"internal/adminapi": {"internal/console"},
+	"internal/remote":   {"internal/adminapi", "internal/console", "internal/traffic"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin",
 		"internal/adminapi",
 		"internal/console",

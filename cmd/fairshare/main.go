@@ -26,6 +26,8 @@ type commands struct {
 	Policy  policyCmd  `cmd:"" help:"Print the built-in policy."`
 	Replay  replayCmd  `cmd:"" help:"Run a policy over access logs and report what it would have done."`
 	Suggest suggestCmd `cmd:"" help:"Write a policy with the rules that would have helped most with these access logs."`
+	Status  statusCmd  `cmd:"" help:"Show what a running server does, on one screen."`
+	Explain explainCmd `cmd:"" help:"Walk a request through the rules of a running server, with what is counted now."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Help    helpCmd    `cmd:"" help:"Print what a command does."`
 

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fairshare/internal/cli"
+	"fairshare/internal/console"
+	"fairshare/internal/remote"
+)
+
+// adminFlags are the flags of the commands that ask a running server.
+type adminFlags struct {
+	Admin          string `placeholder:"ADDR" env:"FAIRSHARE_ADMIN" help:"Admin listener of the server, as serve --admin names it; otherwise 127.0.0.1:9091."`
+	AdminTokenFile string `placeholder:"FILE" env:"FAIRSHARE_ADMIN_TOKEN_FILE" help:"File with the token of the listener."`
+}
+
+type statusCmd struct {
+	adminFlags
+}
+
+func (c *statusCmd) Help() string {
+	return "Asks a running server, which needs serve --admin: requests, refusals, the load of the site, the " +
+		"heaviest clients and paths, and what the rules did. A + marks a number that may be a little greater."
+}
+
+func (c *statusCmd) Run(env *cli.Environment) error {
+	s, err := remote.Open(c.Admin, c.AdminTokenFile)
+	if err != nil {
+		return err
+	}
+	return s.Status(env)
+}
+
+type explainCmd struct {
+	adminFlags
+	Path      string `placeholder:"PATH" help:"Path of the request, with a query if rules ask for one; without it /."`
+	Method    string `placeholder:"METHOD" help:"Method of the request; without it GET."`
+	Host      string `placeholder:"HOST" help:"The site's name in the request."`
+	UserAgent string `placeholder:"TEXT" help:"User agent; without it the latest of the client that is recorded."`
+	Client    string `arg:"" name:"ADDR" help:"The address of the client."`
+}
+
+func (c *explainCmd) Help() string {
+	return "Asks a running server, which needs serve --admin: for each rule whether it matches and why, and what its " +
+		"limit has counted for the client until now. The request is not counted. check --try does the same " +
+		"without a server, with counts of zero."
+}
+
+func (c *explainCmd) Run(env *cli.Environment) error {
+	s, err := remote.Open(c.Admin, c.AdminTokenFile)
+	if err != nil {
+		return err
+	}
+	return s.Explain(env, console.Question{Client: c.Client, Path: c.Path, Method: c.Method, Host: c.Host,
+		UserAgent: c.UserAgent})
+}
