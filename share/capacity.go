@@ -5,8 +5,7 @@ import "fairshare/share/capacity"
 // slots is the number of requests that the upstream processes at once.
 type slots interface {
 	Slots() int
-	Workers() int           // of these, in use at once without a queue inside the upstream
-	Knows(path uint64) bool // how long a path usually takes
+	Workers() int // of these, in use at once without a queue inside the upstream
 	Sample(capacity.Sample)
 }
 
@@ -17,7 +16,6 @@ type fixed int
 
 func (f fixed) Slots() int           { return int(f) }
 func (f fixed) Workers() int         { return int(f) }
-func (fixed) Knows(uint64) bool      { return false }
 func (fixed) Sample(capacity.Sample) {}
 
 // capacityOf returns the capacity that opts demand; a capacity that was found is kept.

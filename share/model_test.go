@@ -28,9 +28,13 @@ type model struct {
 }
 
 type modelNode struct {
-	cost float64    // of a class: mean of its last requests
-	ends []modelEnd // of a class: its requests of unknown pages
-	came int64      // of a class: when a request last arrived
+	cost        float64 // of a class: usual cost of its requests
+	all         int     // of a class: requests that ended,
+	learned     int64   // and when the last one did
+	came        int64   // of a class: when a request last arrived
+	proven      int     // of a class: requests since the last expensive one
+	recent      int     // of a class: its last requests,
+	took, spent float64 // and the time of all, and of expensive ones
 
 	arrivals []*modelNode // of a class: units and visitors that wait, the longest wait first
 	inOrder  *modelNode
@@ -50,13 +54,7 @@ type modelNode struct {
 	order                int
 }
 
-type modelEnd struct {
-	at   int64
-	cost float64
-}
-
 type modelRequest struct {
-	known    bool // its page
 	id       int
 	path     []*modelNode // from the client up to the root's child; nil while it is calm
 	claim    *Claim
@@ -141,6 +139,9 @@ func (m *model) pass(now int64) {
 				n.charge((so-r.charged)*r.factor, m.now)
 			}
 			r.charged = so
+			if m.isExpensive(r, so) {
+				m.classes[r.claim.class].proven = 0
+			}
 		}
 		r.due = m.now + 125e6
 		m.running = append(m.running[1:], r)
@@ -150,10 +151,10 @@ func (m *model) pass(now int64) {
 	}
 }
 
-// isCalm reports whether no request has waited for five seconds, and half of the slots are free.
+// isCalm reports whether no request has waited for five seconds, and half of the workers are free.
 func (m *model) isCalm() bool {
 	waiting, _ := m.count(m.root, waits)
-	return waiting == 0 && 2*len(m.running) < m.slots && m.now-m.waited >= 5e9
+	return waiting == 0 && 2*len(m.running) < m.used() && m.now-m.waited >= 5e9
 }
 
 // path returns the nodes of a claim, from the client up to the root's child.
@@ -180,9 +181,9 @@ func (m *model) path(c *Claim) (path []*modelNode) {
 	return path
 }
 
-func (m *model) arrive(id int, c *Claim, known bool, now int64) *modelRequest {
+func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
 	m.pass(now)
-	r := &modelRequest{id: id, factor: c.cost, claim: c, known: known}
+	r := &modelRequest{id: id, factor: c.cost, claim: c}
 	if m.isCalm() {
 		m.classes[c.class].came = m.now
 		r.state, r.began, r.due = inside, m.now, m.now+125e6
@@ -210,7 +211,7 @@ func (m *model) arrive(id int, c *Claim, known bool, now int64) *modelRequest {
 	atOnce := false
 	m.classes[c.class].came = m.now
 	if waiting, _ := m.count(m.root, waits); waiting == 0 && len(m.running) < m.slots &&
-		!m.held(m.classes[c.class], !known) {
+		!m.held(m.classes[c.class]) {
 		atOnce = true
 	} else {
 		m.order++
@@ -317,14 +318,14 @@ func (m *model) dispatch() {
 			return
 		}
 		class := m.class()
-		if m.held(class, m.unknown(class)) {
+		if m.held(class) {
 			next := class
 			for i := 0; class == next; i++ {
 				if m.classes[i] == next {
 					return
 				}
 				older := m.classes[i]
-				if waiting, _ := m.count(older, waits); waiting > 0 && !m.held(older, m.unknown(older)) {
+				if waiting, _ := m.count(older, waits); waiting > 0 && !m.held(older) {
 					class = older
 				}
 			}
@@ -363,41 +364,49 @@ func (m *model) leaveArrivals() {
 	}
 }
 
-// unknown reports whether a request of an unknown page waits in a class.
-func (m *model) unknown(class *modelNode) bool {
-	return slices.ContainsFunc(m.requests, func(r *modelRequest) bool {
-		return r.state == waits && !r.known && r.below(class)
-	})
+func (m *model) used() int {
+	if m.workers > 0 {
+		return min(m.slots, m.workers)
+	}
+	return m.slots
+}
+
+// inside counts the requests in progress of classes.
+func (m *model) inside(classes []*modelNode) (n int) {
+	for _, class := range classes {
+		of, _ := m.count(class, inside)
+		n += of
+	}
+	return n
 }
 
 // held reports whether a class must leave the free slots to older ones.
-func (m *model) held(class *modelNode, unknown bool) bool {
-	i, cheap, used := slices.Index(m.classes[:], class), false, 0
-	cost := class.cost
-	if unknown {
-		n, sum := 0.0, 0.0
-		for _, end := range class.ends {
-			part := math.Exp2(-float64(m.now-end.at) / 1e9)
-			n, sum = n+part, sum+part*end.cost
-		}
-		if n < 8 {
-			sum = math.Inf(1)
-		}
-		cost = max(cost, sum/n)
-	}
-	for _, older := range m.classes[:i] {
-		cheap = cheap || older.came > 0 && m.now-older.came < 2e9 &&
-			older.cost > 0 && cost > 4*older.cost
-	}
+func (m *model) held(class *modelNode) bool {
+	i := slices.Index(m.classes[:], class)
+	most := m.used() - max(m.used()/8, 1)
 	for _, newer := range m.classes[i:] {
-		inside, _ := m.count(newer, inside)
-		used += inside
+		most += newer.proven
 	}
-	slots := m.slots
-	if m.workers > 0 {
-		slots = min(slots, m.workers)
+	return m.cheapest(class) > 0 && m.used() >= 4 && m.inside(m.classes[i:]) >= most
+}
+
+// cheapest returns the least cost of older classes whose clients come; 0 if there is none.
+func (m *model) cheapest(class *modelNode) float64 {
+	var costs []float64
+	for _, older := range m.classes[:slices.Index(m.classes[:], class)] {
+		if older.cost > 0 && m.now-older.came < 2e9 {
+			costs = append(costs, older.cost)
+		}
 	}
-	return cheap && slots >= 4 && used >= slots-1
+	if len(costs) == 0 {
+		return 0
+	}
+	return slices.Min(costs)
+}
+
+func (m *model) isExpensive(r *modelRequest, cost float64) bool {
+	cheapest := m.cheapest(m.classes[r.claim.class])
+	return cheapest > 0 && cost > 4*cheapest
 }
 
 // class returns the class that is next.
@@ -491,14 +500,25 @@ func (m *model) bound() {
 func (m *model) done(r *modelRequest, now int64) {
 	m.pass(now)
 	cost := float64(m.now - r.began)
-	if class := m.classes[r.claim.class]; class.cost == 0 {
-		class.cost = cost
-	} else {
-		class.cost += (cost - class.cost) / 8
+	class := m.classes[r.claim.class]
+	part := min(float64(m.now-class.learned)/30e9, 0.125)
+	if class.all++; class.all <= 8 {
+		part = 1 / float64(class.all)
 	}
-	if !r.known {
-		class := m.classes[r.claim.class]
-		class.ends = append(class.ends, modelEnd{m.now, cost})
+	if class.cost == 0 {
+		class.cost = cost
+	}
+	class.cost += part * min(cost-class.cost, class.cost)
+	class.learned = m.now
+	if class.recent++; class.recent > 64 {
+		class.recent, class.took, class.spent = 32, class.took/2, class.spent/2
+	}
+	class.took += cost
+	if m.isExpensive(r, cost) {
+		class.proven = 0
+		class.spent += cost
+	} else if r.path != nil && class.spent <= class.took/2 {
+		class.proven = min(class.proven+1, m.slots)
 	}
 	for i, n := range append(slices.Clone(r.path), m.root) {
 		if n != m.root {
@@ -531,6 +551,15 @@ func (m *model) leave(r *modelRequest, now int64) {
 func (m *model) end(r *modelRequest) {
 	r.state = ended
 	m.running = slices.DeleteFunc(m.running, func(other *modelRequest) bool { return other == r })
+	if r.path == nil {
+		return // nothing waits
+	}
+	for i, class := range m.classes {
+		half := float64(m.used()-max(m.used()/8, 1)) / 2
+		if m.inside(m.classes[i:i+1]) == 0 || float64(m.inside(m.classes[i:])) < half {
+			class.proven = 0
+		}
+	}
 	m.dispatch()
 }
 
@@ -648,7 +677,7 @@ func check(t interface{ Fatalf(string, ...any) }, s *scheduler) {
 	if arrivals != 0 {
 		t.Fatalf("%d too many wait in order of arrival", arrivals)
 	}
-	if s.waiting > s.queue || s.waiting > 0 && s.inside < s.slots && !s.held(s.class(), s.class().unknown > 0) {
+	if s.waiting > s.queue || s.waiting > 0 && s.inside < s.slots && !s.held(s.class()) {
 		t.Fatalf("%d wait of at most %d, %d are inside of %d", s.waiting, s.queue, s.inside, s.slots)
 	}
 	listed := 0
@@ -728,9 +757,9 @@ func TestSchedulerMatchesModel(t *testing.T) {
 				if network == 1 {
 					c.weight = []float64{4, 0.5}[addr%2]
 				}
-				turn := &Turn{knownPage: rapid.Bool().Draw(t, "known page")}
+				turn := new(Turn)
 				s.arrive(turn, c, now)
-				all = append(all, both{turn, m.arrive(len(all), c, turn.knownPage, now)})
+				all = append(all, both{turn, m.arrive(len(all), c, now)})
 			case what < 14:
 				if b, ok := pick(t, inside); ok {
 					s.done(b.turn, now)

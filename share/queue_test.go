@@ -322,7 +322,6 @@ type counted struct {
 
 func (c *counted) Slots() int               { return c.slots }
 func (c *counted) Workers() int             { return c.slots }
-func (c *counted) Knows(uint64) bool        { return true }
 func (c *counted) Sample(s capacity.Sample) { c.samples = append(c.samples, s) }
 
 func TestCapacityLearnsFromEachTurn(t *testing.T) {

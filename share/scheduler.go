@@ -28,7 +28,7 @@ import (
 // Those that are still in progress when the calm ends are charged for all that they have taken.
 type scheduler struct {
 	slots   int
-	workers int // of the slots: see held; 0: all
+	workers int // of the slots: see usable; 0: all
 	queue   int
 	dry     bool // no request waits
 
@@ -70,9 +70,13 @@ type class struct {
 	arrivals heap // units and visitors that wait and may have turns by arrival, the longest wait first
 	listings uint64
 	came     int64   // when a request last arrived
-	cost     float64 // mean ns of its last requests; 0: not known
-	unknown  int     // requests of unknown pages that wait
-	strange  strange // those that have ended
+	cost     float64 // usual ns of its requests: see learn; 0: not known
+	learned  int64   // when a request last changed it
+	ended    int     // requests that did, at most meanOf
+	proven   int     // requests that ended since the last expensive one: see held
+	recent   int     // the last requests that ended, at most recentMost,
+	took     float64 // ns of all of them,
+	spent    float64 // and of the expensive ones
 	inOrder  *node   // the last turn went to this first of arrivals; nil: it did not go by arrival
 }
 
@@ -84,39 +88,12 @@ const (
 	pageTurns    = 8     // turns by arrival that a network or a visitor gets in a row: a page and its parts
 	keepFrom     = 4     // slots: see held
 	keepFor      = 2e9   // ns since the last request of an older class
-	expensive    = 4     // times the cost of its requests
-	strangeHalf  = 1e9   // ns: half-life of strange,
-	strangeLeast = 8     // and fewest requests that it describes
-	recentStep   = 1e9   // ns
-	recentHalf   = 10e9  // ns: half-life of recent
+	expensive    = 4     // times the usual cost of its requests
+	usualFor     = 30e9  // ns: memory of usual costs
+	recentMost   = 64
+	recentStep   = 1e9  // ns
+	recentHalf   = 10e9 // ns: half-life of recent
 )
-
-// strange describes the recent requests of pages whose cost was unknown when they arrived.
-type strange struct {
-	n, ns float64 // number and sum of their costs, halved after each strangeHalf
-	at    int64
-}
-
-func (s *strange) fade(now int64) {
-	if passed := now - s.at; passed > 0 {
-		left := math.Exp2(-float64(passed) / strangeHalf)
-		s.n, s.ns, s.at = s.n*left, s.ns*left, now
-	}
-}
-
-func (s *strange) add(cost float64, now int64) {
-	s.fade(now)
-	s.n++
-	s.ns += cost
-}
-
-// cost returns the mean ns, or +Inf if there were too few requests.
-func (s *strange) cost(now int64) float64 {
-	if s.fade(now); s.n < strangeLeast {
-		return math.Inf(1)
-	}
-	return s.ns / s.n
-}
 
 func newScheduler() *scheduler {
 	s := &scheduler{nodes: map[uint64]*node{}, waited: -1}
@@ -163,7 +140,7 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 		}
 	}
 	s.classes[c.class].came = s.now
-	atOnce := s.dry || s.waiting == 0 && s.inside < s.slots && !s.held(&s.classes[c.class], !t.knownPage)
+	atOnce := s.dry || s.waiting == 0 && s.inside < s.slots && !s.held(int(c.class))
 	s.classes[c.class].arrive(leaf, c, !atOnce, s.now)
 	if atOnce {
 		for n := leaf; n != &s.root; n = n.parent {
@@ -188,10 +165,10 @@ func (s *scheduler) arrive(t *Turn, c *Claim, now int64) {
 	s.dispatch() // without a request that was refused, its class may no longer be held
 }
 
-// isCalm reports whether no request has waited for a while, nor since the start, and half of the slots
+// isCalm reports whether no request has waited for a while, nor since the start, and half of the workers
 // are free.
 func (s *scheduler) isCalm() bool {
-	return !s.dry && s.waiting == 0 && 2*s.inside < s.slots && s.now-max(s.waited, 0) >= busyFor
+	return !s.dry && s.waiting == 0 && 2*s.inside < s.usable() && s.now-max(s.waited, 0) >= busyFor
 }
 
 // endCalm gives requests in progress their nodes, and charges them.
@@ -215,12 +192,16 @@ func (s *scheduler) done(t *Turn, now int64) {
 	s.pass(now)
 	cost, of := float64(s.now-t.began), meanOf
 	c := &s.classes[t.class]
-	if c.cost == 0 {
-		c.cost = cost
+	c.learn(cost, s.now)
+	if c.recent++; c.recent > recentMost {
+		c.recent, c.took, c.spent = recentMost/2, c.took/2, c.spent/2
 	}
-	c.cost += (cost - c.cost) / meanOf
-	if !t.knownPage {
-		c.strange.add(cost, s.now)
+	c.took += cost
+	if s.isExpensive(t.class, cost) {
+		c.proven = 0
+		c.spent += cost
+	} else if t.leaf != nil && 2*c.spent <= c.took {
+		c.proven = min(c.proven+1, s.slots)
 	}
 	for n := t.leaf; n != nil && n != &s.root; n = n.parent {
 		n.charge((cost-t.charged)*t.factor, s.now)
@@ -279,6 +260,9 @@ func (s *scheduler) pass(now int64) {
 				n.charge((so-t.charged)*t.factor, s.now)
 			}
 			t.charged = so
+			if s.isExpensive(t.class, so) {
+				s.classes[t.class].proven = 0
+			}
 		}
 		s.unlist(t)
 		s.list(t)
@@ -304,12 +288,13 @@ func (s *scheduler) pass(now int64) {
 // dispatch gives free slots to the next requests.
 func (s *scheduler) dispatch() {
 	for s.waiting > 0 && (s.dry || s.inside < s.slots) {
-		c := s.class()
-		if !s.dry && s.held(c, c.unknown > 0) {
-			if c = s.older(c); c == nil {
+		i := s.class()
+		if !s.dry && s.held(i) {
+			if i = s.older(i); i < 0 {
 				return
 			}
 		}
+		c := &s.classes[i]
 		n := c.next(s.slots)
 		t := n.head
 		s.remove(t)
@@ -433,64 +418,109 @@ func (c *class) leave(n *node) {
 // together. If only one side uses less than half of the slots, it is next; otherwise the side with
 // the lower start tag. So each class is guaranteed half of what the older classes leave, and uses
 // what the others do not.
-func (s *scheduler) class() *class {
+func (s *scheduler) class() int {
 	slots := s.slots
 	for i := range s.newer {
 		older, newer := &s.classes[i], &s.newer[i]
 		switch {
 		case older.waiting == 0:
 		case newer.waiting == 0, 2*older.inside < slots && 2*newer.inside >= slots:
-			return older
+			return i
 		case 2*newer.inside < slots && 2*older.inside >= slots:
 		case older.tag <= newer.tag:
-			return older
+			return i
 		}
 		slots -= older.inside
 	}
-	return &s.classes[newest]
+	return int(newest)
 }
 
-// held reports whether a class must leave the free slots to older ones. If its requests are expensive,
-// and clients of an older class come with cheap ones, it and the newer classes may use at most seven
-// eighths of the workers. A turn is never taken back, so cheap requests would wait for an expensive one
-// to end. Requests of an unknown page count as expensive until several of the class have ended.
-func (s *scheduler) held(c *class, unknown bool) bool {
-	cost := c.cost
-	if unknown {
-		cost = max(cost, c.strange.cost(s.now))
-	}
-	used, cheap := c.inside, false
-	for i := range s.classes {
-		older := &s.classes[i]
-		if older == c {
-			if i < len(s.newer) {
-				used += s.newer[i].inside
-			}
-			break
-		}
-		cheap = cheap || older.came > 0 && s.now-older.came < keepFor &&
-			older.cost > 0 && cost > expensive*older.cost
-	}
-	slots := s.slots
+// usable returns how many requests may be in progress without a queue inside the upstream.
+func (s *scheduler) usable() int {
 	if s.workers > 0 {
-		slots = min(slots, s.workers)
+		return min(s.slots, s.workers)
 	}
-	return cheap && slots >= keepFrom && used >= slots-max(slots/8, 1)
+	return s.slots
 }
 
-// older returns the oldest class older than next that has waiting requests and is not held; nil if
-// there is none.
-func (s *scheduler) older(next *class) *class {
-	for i := range s.classes {
+// held reports whether a class must leave the free slots to older ones. While clients of an older class
+// come, it and the newer classes may use seven eighths of the workers. Each of their requests that ended
+// since the last expensive one gives them one slot more, unless expensive ones take most of their time. So
+// a flood of cheap requests uses all slots soon, and one of expensive requests never does. A turn is never
+// taken back, so cheap requests would wait for an expensive one to end. (The slow start of TCP, RFC 5681,
+// counts in the same way.)
+func (s *scheduler) held(of int) bool {
+	if s.usable() < keepFrom || s.cheapest(of) == 0 {
+		return false
+	}
+	room := s.room()
+	for i := of; i < len(s.classes); i++ {
+		room += s.classes[i].proven - s.classes[i].inside
+	}
+	return room <= 0
+}
+
+// room returns how many of the workers a class may use if nothing is proven.
+func (s *scheduler) room() int { return s.usable() - max(s.usable()/8, 1) }
+
+// learn updates the usual cost of a class: a moving mean whose steps are bounded (Huber 1964). It is slow,
+// because a queue inside the upstream must not make expensive requests look usual.
+func (c *class) learn(cost float64, now int64) {
+	part := min(float64(now-c.learned)/usualFor, 1.0/meanOf)
+	if c.ended < meanOf {
+		c.ended++
+		part = 1 / float64(c.ended)
+	}
+	if c.cost == 0 {
+		c.cost = cost
+	}
+	c.cost += part * min(cost-c.cost, c.cost)
+	c.learned = now
+}
+
+// unprove forgets what is proven of classes that have no requests inside, or, with all newer ones, less
+// than half of the room.
+func (s *scheduler) unprove() {
+	room := s.room()
+	inside := 0
+	for i := newest; ; i-- {
 		c := &s.classes[i]
-		if c == next {
-			break
+		if inside += c.inside; 2*inside < room || c.inside == 0 {
+			c.proven = 0
 		}
-		if c.waiting > 0 && !s.held(c, c.unknown > 0) {
-			return c
+		if i == 0 {
+			return
 		}
 	}
-	return nil
+}
+
+// isExpensive reports whether a request of a class with that cost is expensive for clients of older
+// classes that come now.
+func (s *scheduler) isExpensive(of uint8, cost float64) bool {
+	cheapest := s.cheapest(int(of))
+	return cheapest > 0 && cost > expensive*cheapest
+}
+
+// cheapest returns the least mean cost of the older classes whose clients come now; 0 if there is none.
+func (s *scheduler) cheapest(of int) (cost float64) {
+	for i := range of {
+		c := &s.classes[i]
+		if c.cost > 0 && s.now-c.came < keepFor && (cost == 0 || c.cost < cost) {
+			cost = c.cost
+		}
+	}
+	return cost
+}
+
+// older returns the oldest class older than next that has waiting requests and is not held; -1 if
+// there is none.
+func (s *scheduler) older(next int) int {
+	for i := range next {
+		if s.classes[i].waiting > 0 && !s.held(i) {
+			return i
+		}
+	}
+	return -1
 }
 
 // bound refuses requests beyond the length of the queue. An older class loses a request only if it
@@ -545,6 +575,7 @@ func (s *scheduler) end(t *Turn) {
 	for n := t.leaf; n != &s.root; n = n.parent {
 		n.inside--
 	}
+	s.unprove()
 	s.rest(t.leaf)
 	s.dispatch()
 }
@@ -699,9 +730,6 @@ func (s *scheduler) forget(n *node) {
 // append adds a request to the end of its client's queue.
 func (s *scheduler) append(t *Turn) {
 	n := t.leaf
-	if !t.knownPage {
-		s.classes[t.class].unknown++
-	}
 	t.prev, t.next = n.tail, nil
 	if n.tail != nil {
 		n.tail.next = t
@@ -714,9 +742,6 @@ func (s *scheduler) append(t *Turn) {
 // remove takes a request out of its client's queue.
 func (s *scheduler) remove(t *Turn) {
 	n := t.leaf
-	if !t.knownPage {
-		s.classes[t.class].unknown--
-	}
 	if t.prev != nil {
 		t.prev.next = t.next
 	} else {

@@ -44,6 +44,7 @@ type caller struct {
 	weight        float64                        // 0: 1
 	open          int                            // requests always open
 	every         time.Duration                  // between requests, if not 0
+	page          int                            // requests at once; 0: 1
 	poisson       bool                           // every is the mean of an exponential distribution
 	cost          time.Duration                  // of each
 	costs         func(*rand.Rand) time.Duration // in place of cost
@@ -138,7 +139,9 @@ func (sim *simulation) run(long time.Duration, callers ...*caller) {
 			var send func()
 			send = func() {
 				if sim.now < end {
-					sim.send(c, nil)
+					for range max(c.page, 1) {
+						sim.send(c, nil)
+					}
 					next := c.every
 					if c.poisson {
 						next = time.Duration(float64(next) * sim.rand.ExpFloat64())
@@ -211,9 +214,6 @@ func (sim *simulation) sendOr(c *caller, over, away func(), most time.Duration) 
 	}
 	if most > 0 {
 		wait = min(wait, most)
-	}
-	if sim.found != nil {
-		t.knownPage = sim.found.Knows(c.path)
 	}
 	sim.s.arrive(t, claim, sim.now)
 	if t.state == inside {

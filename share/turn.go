@@ -11,11 +11,10 @@ import (
 type Turn struct {
 	queue *Queue
 
-	state     uint8
-	waited    bool
-	failed    bool
-	knownPage bool // the usual time of its page is known
-	class     uint8
+	state  uint8
+	waited bool
+	failed bool
+	class  uint8
 
 	leaf       *node  // nil while it is calm
 	claim      *Claim // while leaf is nil
@@ -55,7 +54,6 @@ func (t *Turn) wake() {
 func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	t := &Turn{queue: q, path: c.path, network: c.network}
 	q.mu.Lock()
-	t.knownPage = q.capacity.Knows(c.path)
 	q.schedule.arrive(t, c, q.now())
 	if t.state == waits {
 		t.ready = make(chan *Turn, 1)

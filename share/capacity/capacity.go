@@ -96,8 +96,16 @@ const Start = 32
 
 const (
 	calmSlots   = 8 // after a first round in which most slots were free, unless more were in use
+	beyondLeast = 8 // requests that tell whether there are more workers
 	testedSlots = 4 // in the probe of the slots at the start, and when they were too many
 )
+
+// beyond describes requests of clients with standing that began while more requests than the workers were
+// in progress. If these are not slower than others, there are more workers.
+type beyond struct {
+	n   int
+	off float64 // sum of ln(took/usual)
+}
 
 // A Capacity finds how many requests the upstream can process at once. It is not safe for
 // concurrent use. It needs 250 KiB.
@@ -128,8 +136,13 @@ type Capacity struct {
 	slow     float64 // expected ln slowdown with the present slots, at least 0
 	steady   bool    // there is no queue, so usual times may be updated
 
-	workers  float64 // that the upstream has, smoothed; 0: not measured
-	starting bool    // the floor was measured without a queue, and no later score was high
+	workers   float64 // that the upstream has, smoothed; 0: not measured
+	beyond    beyond
+	before    float64 // the workers before the last step while costs were mixed; 0: no step, or taken back
+	steps     int     // of these in a row
+	stepped   int64   // when it was last decided whether there is room for a step,
+	stepUntil int64   // and before this there is none
+	starting  bool    // the floor was measured without a queue, and no later score was high
 
 	phase      phase
 	full       int     // slots before the probe
@@ -187,12 +200,6 @@ func (c *Capacity) Workers() int {
 		return c.slots
 	}
 	return min(c.slots, max(int(c.workers+0.5), c.min))
-}
-
-// Knows reports whether enough requests of a path have ended to know how long it usually takes.
-func (c *Capacity) Knows(path uint64) bool {
-	p := c.paths.known(path)
-	return p != nil && p.n >= voteAfter
 }
 
 // Sample adds one finished request. It may change Slots.
@@ -277,6 +284,10 @@ func (c *Capacity) vote(s *Sample, off float64) {
 		return // only the clients of the highest rank vote for their network
 	}
 	off = max(off, c.floor+offLeast)
+	if s.rank() > 0 && s.Inside > c.Workers() {
+		c.beyond.n++
+		c.beyond.off += off
+	}
 	n.n++
 	n.off += float32(off)
 	n.time += float32(s.Took)

@@ -20,8 +20,12 @@ const (
 	probeLags  = 100              // or this many typical times, if that is longer
 	barLeast   = 10 * time.Second // a number of slots that was too high is not tried again for this long,
 	barMost    = 20 * time.Second // twice as long after each further failure
+	blindFor   = 10 * time.Second // so long without enough quick or slow requests beyond the workers: see estimate
 	barMixed   = 5 * time.Minute  // the same while costs are mixed: then one slot too many delays cheap requests much
 )
+
+// steps are the parts by which slots and workers grow: first, in the next round, and then.
+var steps = [...]float64{1. / 8, 1. / 4, 1. / 2}
 
 // A phase is the purpose of a round.
 type phase uint8
@@ -58,8 +62,8 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 	slowdown := sc.value - c.floor
 	c.steady = slowdown <= growBelow
 	c.slow = max(0, slowdown)
-	if demand && c.anchored && !c.round.mixed(sc.typical) {
-		c.estimate(slowdown)
+	if demand && c.anchored {
+		c.estimate(now, sc, slowdown, used)
 	}
 	if demand && 2*used >= float64(c.slots) && c.starting && c.started(now, sc, slowdown, sc.value-was.value) {
 		return
@@ -67,7 +71,7 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 	switch {
 	case !demand: // idle time says nothing about slots
 		c.streak = 0
-	case c.streak > 0 && slowdown > growBelow+sc.err && c.round.mixed(sc.typical): // the last step was too much
+	case c.streak > 0 && slowdown > growBelow+sc.err && c.mixed(sc): // the last step was too much
 		c.streak = 0
 		c.bar(now, c.slots)
 		c.barUntil = now + int64(barMixed)
@@ -79,16 +83,44 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 	}
 }
 
-// estimate updates the workers after a round in which requests waited. Without a queue it only
-// says that there are at least as many as slots.
-func (c *Capacity) estimate(slowdown float64) {
-	workers := float64(c.slots) * math.Exp(-max(slowdown, 0))
+// estimate updates the workers after a round in which requests waited. By Little's law, at least
+// used/slowdown workers were busy, and with a queue inside the upstream at most slots/slowdown.
+//
+// While the costs of requests are mixed, the expensive ones are bounded by the workers, and one too many
+// delays the cheap ones much. So the workers grow only if voters' requests were quick that began while
+// all workers were thought to be in use, or if there were few of these for long. The last step is taken
+// back if it was too much.
+func (c *Capacity) estimate(now int64, sc score, slowdown, used float64) {
+	least, most := used*math.Exp(-max(slowdown, 0)), float64(c.slots)*math.Exp(-max(slowdown, 0))
+	if !c.mixed(sc) {
+		c.beyond, c.stepped, c.before, c.steps = beyond{}, now, 0, 0
+		switch {
+		case c.workers == 0:
+			c.workers = most
+		case slowdown > fastBelow && c.workers > most:
+			c.workers += (most - c.workers) / 4
+		case c.workers < least:
+			c.workers += (least - c.workers) / 4
+		}
+		return
+	}
+	known := c.beyond.n >= beyondLeast
+	room := known && c.beyond.off/float64(c.beyond.n)-c.floor <= fastBelow
 	switch {
 	case c.workers == 0:
-		c.workers = workers
-	case slowdown > fastBelow || workers > c.workers:
-		c.workers += (workers - c.workers) / 4
+		c.workers = most
+	case slowdown > growBelow+sc.err && c.before > 0:
+		c.workers, c.before, c.steps = c.before, 0, 0
+		c.stepUntil = now + int64(barMixed)
+	case slowdown <= fastBelow && now >= c.stepUntil && c.workers < float64(c.slots) &&
+		(room || !known && now-c.stepped > int64(blindFor)):
+		c.before = c.workers
+		c.workers = min(c.workers+max(1, c.workers*steps[min(c.steps, fast)]), float64(c.slots))
+		c.steps++
+	case !known:
+		return
 	}
+	c.beyond, c.stepped = beyond{}, now
 }
 
 // started handles a round of the slow start with demand: the slots double. A high score ends the
@@ -98,7 +130,7 @@ func (c *Capacity) estimate(slowdown float64) {
 // the slots.
 func (c *Capacity) started(now int64, sc score, slowdown, rise float64) bool {
 	grown := c.fewer > 0 && c.fewer < c.slots
-	mixed := c.round.mixed(sc.typical)
+	mixed := c.mixed(sc)
 	if slowdown <= growBelow || !grown && slowdown <= probeAbove {
 		c.fewer = c.slots
 		if mixed {
@@ -241,7 +273,7 @@ func (c *Capacity) conclude(now int64, fall float64) {
 
 // grow adds slots.
 func (c *Capacity) grow(now int64, slowdown float64) {
-	step := [...]float64{1.125, 1.25, 1.5}[min(c.streak, fast)]
+	step := 1 + steps[min(c.streak, fast)]
 	c.streak++
 	if slowdown > fastBelow && c.anchored {
 		step, c.streak = 1.125, 0

@@ -67,9 +67,11 @@ func (c *Capacity) begin(now int64, warm float64) {
 }
 
 // mixed reports whether most of the upstream's time goes to requests that are much more expensive than
-// those of most voters. These would wait long behind them inside the upstream.
-func (r *round) mixed(typical float64) bool {
-	return r.took > mixedCosts*typical*float64(r.finished)
+// those of most voters. These would wait long behind them inside the upstream. The time in a queue inside
+// the upstream, which is the same for all requests, does not count.
+func (c *Capacity) mixed(sc score) bool {
+	queued := sc.typical * (1 - math.Exp(min(c.floor-sc.value, 0)))
+	return c.round.took > float64(c.round.finished)*(mixedCosts*(sc.typical-queued)+queued)
 }
 
 // shortest returns the least length of a round, in ns, so that effects between requests average
@@ -91,7 +93,7 @@ func (c *Capacity) judge(now int64) {
 	}
 	if age < least && !c.overshot(sc) {
 		c.round.checkAt = c.round.start + least
-		if c.starting && c.fewer > 0 || c.round.mixed(sc.typical) {
+		if c.starting && c.fewer > 0 || c.mixed(sc) {
 			c.round.checkAt, c.round.check = now, c.round.votes+c.round.votes/2
 		}
 		return
@@ -119,7 +121,7 @@ func (c *Capacity) judge(now int64) {
 // overshot reports whether there are clearly too many slots in the slow start, or while the costs of
 // requests are mixed. Then the round ends at once: while it lasts, all requests wait inside the upstream.
 func (c *Capacity) overshot(sc score) bool {
-	soon := c.starting && c.fewer > 0 || c.phase == watching && c.round.mixed(sc.typical)
+	soon := c.starting && c.fewer > 0 || c.phase == watching && c.mixed(sc)
 	return soon && sc.value-c.floor > probeAbove+sure*sc.err+sc.skew
 }
 
