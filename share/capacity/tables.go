@@ -55,17 +55,6 @@ func (t *paths) set(id uint64) []path {
 	return t.all[set : set+ways : set+ways]
 }
 
-// known returns the entry of a path, or nil if there is none. It changes nothing.
-func (t *paths) known(id uint64) *path {
-	at := t.set(id)
-	for i := range at {
-		if p := &at[i]; p.id == id && p.n > 0 {
-			return p
-		}
-	}
-	return nil
-}
-
 // find returns the entry of a path, a new one if needed, or nil if there is no place.
 func (t *paths) find(id uint64, now int64) *path {
 	at := t.set(id)
