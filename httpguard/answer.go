@@ -281,7 +281,8 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 	b = f.appendLocation(b, f.location)
 	location := len(b)
 	// net/http counts short bodies by itself, but not for HEAD.
-	if r.Method == http.MethodHead || body > 2<<10 || f.fixed.Empty && !bodyless {
+	head := r.Method == http.MethodHead
+	if head || body > 2<<10 || f.fixed.Empty && !bodyless {
 		b = strconv.AppendInt(b, int64(body), 10)
 	}
 	vis.buf = b
@@ -299,7 +300,7 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 			from = end
 		}
 	}
-	if r.Method == http.MethodHead {
+	if head && vis.auth == nil { // another server sends no body by itself
 		body = 0
 	}
 	return reply{status: f.status, fields: fields, body: b[:body]}

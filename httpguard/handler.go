@@ -124,6 +124,7 @@ type visit struct {
 	cookie  string // of the visitor, as sent; "" if there was none
 	signs   browser.Sighting
 	login   *logins.Attempt // nil for most requests
+	auth    *authAnswer     // another server serves the request; nil if this one does
 }
 
 // serve judges one request. next is nil for the handler that h wraps.
@@ -131,6 +132,7 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	next func(http.ResponseWriter, *http.Request) error) error {
 	vis := g.visits.Get().(*visit)
 	vis.report.HTTP = r
+	vis.auth, _ = w.(*authAnswer)
 	g.fill(&vis.req, r)
 	vis.arrived = vis.req.Time
 	vis.cookie = g.readVisitor(&vis.req, r)
@@ -237,7 +239,7 @@ func (h canonical) Values(name string) []string { return h[name] }
 
 func (h *Handler) release(vis *visit) {
 	vis.req, vis.report, vis.fields, vis.cookie = fairshare.Request{}, Report{}, [8]field{}, ""
-	vis.signs, vis.login = browser.Sighting{}, nil
+	vis.signs, vis.login, vis.auth = browser.Sighting{}, nil, nil
 	if cap(vis.buf) > 64<<10 {
 		vis.buf = nil
 	}
@@ -248,6 +250,10 @@ func (h *Handler) release(vis *visit) {
 // handler or a hook panics.
 func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict,
 	next func(http.ResponseWriter, *http.Request) error) (err error) {
+	if vis.auth != nil {
+		g.authorize(r, vis, v)
+		return nil
+	}
 	x := &Exchange{gen: g, verdict: *v, visitorCookie: vis.cookie, signs: vis.signs, login: vis.login,
 		completion: Completion{
 			Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},

@@ -16,7 +16,7 @@ const retryEvery = 250 * time.Millisecond
 // meanwhile.
 func (g *generation) decideNow(r *http.Request, vis *visit) (v fairshare.Verdict, gone bool, err error) {
 	v, err = g.guard.Decide(r.Context(), &vis.req)
-	if v.Enforced() != fairshare.Refuse || g.Wait < 0 {
+	if v.Enforced() != fairshare.Refuse || g.Wait < 0 || vis.auth != nil {
 		return v, false, err
 	}
 	waiter := g.guard.Wait(&v, nil)

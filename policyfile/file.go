@@ -78,6 +78,7 @@ type File struct {
 	cores       float64                     // of the upstream; shares of CPU are shares of them
 	robotsRules []string                    // rules that look at robots.txt and are not built in
 	busyRules   []string                    // rules with when: busy that are not built in
+	answerRules []*ParseError               // what depends on the site's answers and is not built in
 }
 
 // Serve holds the settings of the command serve. They do not change what the
@@ -220,7 +221,7 @@ func BuiltIn() *File {
 	if err != nil {
 		panic(err) // cannot happen: the file is part of the program, and tested
 	}
-	f.busyRules, f.robotsRules = nil, nil
+	f.busyRules, f.robotsRules, f.answerRules = nil, nil, nil
 	return f
 }
 

@@ -121,6 +121,7 @@ func (r *reader) policy(root *node) {
 	r.checkLogs(got)
 	r.checkCostHeader()
 	r.checkWhen()
+	r.noteAnswers()
 	r.checkRobots()
 	if !got.has("rules") {
 		r.missing(root, "rules: [{use: default}] takes the built-in rules", "rules are needed")

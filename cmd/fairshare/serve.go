@@ -29,9 +29,18 @@ func (c *serveCmd) Help() string {
 }
 
 func (c *serveCmd) Run(env *cli.Environment) error {
-	if c.Registry != "" && c.Registry != "none" {
+	return runServer(env, c.Registry, serve.Options{
+		Flags: serve.Flags{Policy: c.Policy, Listen: c.Listen, Upstream: c.Upstream, Behind: c.Behind,
+			DryRun: c.DryRun},
+		State: c.State, Admin: admin.Options{Addr: c.Admin, TokenFile: c.AdminTokenFile},
+	})
+}
+
+// runServer runs a server until it is stopped. registry is the value of --registry.
+func runServer(env *cli.Environment, registry string, opts serve.Options) error {
+	if registry != "" && registry != "none" {
 		return cli.WrongUsage(cli.Hint(
-			fmt.Errorf("--registry: %q is not known", c.Registry),
+			fmt.Errorf("--registry: %q is not known", registry),
 			"--registry none runs without a registry; --state DIR names the folder of the registry"))
 	}
 	// The server stays when the reader of stderr ends.
@@ -39,11 +48,7 @@ func (c *serveCmd) Run(env *cli.Environment) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	return serve.Run(env.Context, serve.Options{
-		Flags: serve.Flags{Policy: c.Policy, Listen: c.Listen, Upstream: c.Upstream, Behind: c.Behind,
-			DryRun: c.DryRun},
-		State: c.State, NoRegistry: c.Registry == "none",
-		Admin: admin.Options{Addr: c.Admin, TokenFile: c.AdminTokenFile},
-		Now:   env.Clock(), Stderr: env.Stderr, Reload: hangups, StopNow: env.StopNow,
-	})
+	opts.NoRegistry = registry == "none"
+	opts.Now, opts.Stderr, opts.Reload, opts.StopNow = env.Clock(), env.Stderr, hangups, env.StopNow
+	return serve.Run(env.Context, opts)
 }

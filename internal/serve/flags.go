@@ -25,6 +25,7 @@ type Flags struct {
 	Upstream string
 	Behind   string // the kind of proxy in front, a name of clientaddr.BehindNames
 	DryRun   bool
+	Auth     bool // answer the questions of another server: no request is passed on
 }
 
 // load reads the policy file and applies the flags. Errors with a position, and
@@ -42,6 +43,9 @@ func (f *Flags) load(w io.Writer) (*policyfile.File, error) {
 	}
 	if file.Listen == "" {
 		file.Listen = defaultListen
+		if f.Auth {
+			file.Listen = defaultAuthListen
+		}
 	}
 	if f.Upstream != "" {
 		if _, err := proxy.ParseUpstream(f.Upstream); err != nil {
@@ -61,6 +65,9 @@ func (f *Flags) load(w io.Writer) (*policyfile.File, error) {
 	}
 	if f.DryRun {
 		file.Policy.DryRun = true
+	}
+	if f.Auth {
+		return file, f.useForAuth(file, w)
 	}
 	file.Share = file.ServedShare()
 	return file, nil

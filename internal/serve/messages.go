@@ -37,7 +37,11 @@ func (s *server) printLines(lines []string) {
 func (s *server) introduce() {
 	rt := s.runtime.Load()
 	print := func(format string, args ...any) { fmt.Fprintf(s.options.Stderr, prefix+format+"\n", args...) }
-	print("%s protects %s, %s", s.address(), rt.upstream, rt.mode())
+	if s.options.Auth {
+		s.introduceAuth(print)
+	} else {
+		print("%s protects %s, %s", s.address(), rt.upstream, rt.mode())
+	}
 	if s.inbound.IsShared() {
 		print("listens on the socket that systemd handed over; listen and --listen have no effect")
 	}
@@ -60,7 +64,9 @@ func (s *server) introduce() {
 	if costs := rt.costSource(); costs != "" {
 		print("costs: %s", costs)
 	}
-	print("share: %s", rt.sharing())
+	if !s.options.Auth {
+		print("share: %s", rt.sharing())
+	}
 	print("state: %s", s.policy.DescribeState())
 	if s.admin != nil {
 		print("admin: %s: /metrics, /healthz, /readyz, /api/v1/openapi.json", addressText(s.admin.Addr(), false))
@@ -83,6 +89,10 @@ func (s *server) status() string {
 	attack := ""
 	if s.policy.Attack() != "" {
 		attack = ", attack mode"
+	}
+	if s.options.Auth {
+		return fmt.Sprintf("%s answers for another server by %s, %s%s", s.address(),
+			ruleCount(len(rt.File.Policy.Rules)), rt.mode(), attack)
 	}
 	return fmt.Sprintf("%s protects %s by %s, %s%s", s.address(), rt.upstream, ruleCount(len(rt.File.Policy.Rules)),
 		rt.mode(), attack)
@@ -266,6 +276,9 @@ func (rt *runtime) sharing() string {
 
 // tryUpstream warns if the upstream does not answer. It may start later.
 func (s *server) tryUpstream(ctx context.Context) {
+	if s.runtime.Load().upstream.Host == "" {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
 	defer cancel()
 	if err := s.proxy.Reach(ctx); err != nil && ctx.Err() != context.Canceled {

@@ -54,7 +54,7 @@ func (s *server) tryReload(ctx context.Context) error {
 	})
 	next.meter.start()
 	s.reportReload(old, next, needRestart)
-	if *next.upstream != *old.upstream {
+	if *next.upstream != *old.upstream && next.upstream.Host != "" {
 		s.tryUpstream(ctx)
 	}
 	return nil
@@ -62,7 +62,7 @@ func (s *server) tryReload(ctx context.Context) error {
 
 // prepareReload does the last steps of a reload that can fail.
 func (s *server) prepareReload(next *runtime) error {
-	if isItself(s.inbound.Addr(), next.upstream) {
+	if next.upstream.Host != "" && isItself(s.inbound.Addr(), next.upstream) {
 		return itselfError(next.upstream)
 	}
 	certs := s.certs.Load()

@@ -27,7 +27,7 @@ type runtime struct {
 // newRuntime opens what a new version of the policy file names. The caller uses
 // or discards it.
 func (s *server) newRuntime(ctx context.Context, file *policyfile.File) (*runtime, error) {
-	upstream, err := parseUpstream(file)
+	upstream, err := s.options.parseUpstream(file)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,10 @@ func (s *server) newRuntime(ctx context.Context, file *policyfile.File) (*runtim
 	return &runtime{Runtime: next, upstream: upstream, meter: meter}, nil
 }
 
-func parseUpstream(file *policyfile.File) (*url.URL, error) {
+func (f *Flags) parseUpstream(file *policyfile.File) (*url.URL, error) {
+	if file.Upstream == "" && f.Auth {
+		return new(url.URL), nil
+	}
 	if file.Upstream == "" {
 		return nil, cli.WrongUsage(cli.Hint(errors.New("no upstream is given"),
 			"fairshare serve --upstream http://127.0.0.1:3000, or upstream: in the policy file"))

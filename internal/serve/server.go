@@ -102,6 +102,7 @@ type server struct {
 	admin    *admin.Server    // nil: none
 	stopping atomic.Bool
 
+	wrongQuestions       wrongQuestions
 	changedProxies       chan string // a list of trusted proxies that has changed
 	certificateWarningAt time.Time   // of the last warning that the certificate ends
 }
@@ -130,7 +131,7 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 		return nil, err
 	}
 	cleanup.add(func() { listener.Close() })
-	if isItself(listener.Addr(), rt.upstream) {
+	if rt.upstream.Host != "" && isItself(listener.Addr(), rt.upstream) {
 		return nil, itselfError(rt.upstream)
 	}
 	if s.journal, err = livepolicy.OpenJournal(file, opts.Stderr); err != nil {
@@ -185,7 +186,7 @@ func (c cleanups) run() {
 
 // openPolicy opens the policy file and what it names, but not yet the state.
 func (s *server) openPolicy(ctx context.Context, file *policyfile.File) (*runtime, error) {
-	upstream, err := parseUpstream(file)
+	upstream, err := s.options.parseUpstream(file)
 	if err != nil {
 		return nil, err
 	}
@@ -245,6 +246,10 @@ func (s *server) configureHTTP(file *policyfile.File) {
 		header = int(file.Bounds.Header)
 	}
 	s.http.Handler = s.guard
+	if s.options.Auth {
+		s.http.Handler = s.forwardAuth()
+		header += authHeaderBytes
+	}
 	s.http.ReadHeaderTimeout = readHeaderTimeout
 	s.http.IdleTimeout = idleTimeout
 	s.http.MaxHeaderBytes = header
@@ -293,7 +298,9 @@ func (s *server) serve(ctx context.Context) error {
 	s.tryUpstream(ctx)
 	asking, stopAsking := context.WithCancel(ctx)
 	var asks sync.WaitGroup
-	asks.Go(func() { s.policy.RunRobots(asking, s.askRobots) })
+	if s.runtime.Load().upstream.Host != "" {
+		asks.Go(func() { s.policy.RunRobots(asking, s.askRobots) })
+	}
 	defer asks.Wait()
 	defer stopAsking()
 	frequent, minute := time.NewTicker(5*time.Second), time.NewTicker(time.Minute)

@@ -1,0 +1,70 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+
+	"fairshare"
+)
+
+// CheckForwardAuth returns an error for a policy that forward-auth cannot enforce: another server
+// passes the requests on, so the site's answers are not known and no request waits. The error has
+// a fault for each place, see [Faults]. The built-in rules are no fault; without answers some of
+// them refuse nothing.
+func (f *File) CheckForwardAuth() error {
+	errs := make([]error, 0, len(f.answerRules))
+	for _, fault := range f.answerRules {
+		errs = append(errs, fault)
+	}
+	return errors.Join(errs...)
+}
+
+// IdleInForwardAuth returns how many rules count answers, and so refuse nothing in forward-auth.
+func (f *File) IdleInForwardAuth() (n int) {
+	for i := range f.Policy.Rules {
+		if lim := f.Policy.Rules[i].Limit; lim != nil && needsAnswers(lim) {
+			n++
+		}
+	}
+	return n
+}
+
+func needsAnswers(lim *fairshare.Limit) bool {
+	return lim.Resource.Held() || lim.Resource.CountsAnswers() || lim.Resource == fairshare.Concurrent ||
+		lim.When == fairshare.Busy
+}
+
+// noteAnswers notes what CheckForwardAuth returns.
+func (r *reader) noteAnswers() {
+	note := func(at *node, hint, format string, args ...any) {
+		r.file.answerRules = append(r.file.answerRules, &ParseError{File: r.file.Name, Line: at.line, Column: at.column,
+			Source: r.source(at.line), Hint: hint, Err: errors.New(printable(fmt.Sprintf(format, args...)))})
+	}
+	const useServe = "use fairshare serve, or remove it"
+	if r.file.Share != nil {
+		note(firstNode(find(r.root, "share"), r.root), useServe,
+			"share: fairshare auth does not pass requests on, so none can wait for a turn")
+	}
+	for i := range r.file.Policy.Rules {
+		rule, at := &r.file.Policy.Rules[i], &r.rules[i]
+		if at.builtIn {
+			continue
+		}
+		if rule.Limit != nil && needsAnswers(rule.Limit) {
+			what := rule.Limit.Resource.String()
+			if rule.Limit.When == fairshare.Busy {
+				what = "when: busy"
+			}
+			note(firstNode(at.limit, at.node), useServe,
+				"%s: %s is known only from the site's answers, which fairshare auth does not see", quote(rule.Name), what)
+		}
+		if len(rule.Refund) > 0 {
+			note(firstNode(find(at.node, "refund"), at.node), useServe,
+				"%s: refund depends on the site's answers, which fairshare auth does not see", quote(rule.Name))
+		}
+		if rule.Answer != nil && rule.Answer.Status >= 200 && rule.Answer.Status < 300 {
+			note(firstNode(find(at.node, "answer"), at.node), "status: 429",
+				"%s: with the status %d another server would let the request pass", quote(rule.Name), rule.Answer.Status)
+		}
+	}
+}
