@@ -33,12 +33,11 @@ type ForwardAuthOptions struct {
 }
 
 // ForwardAuth returns a handler that judges requests for another server: nginx with
-// auth_request, forward_auth of Caddy, ForwardAuth of Traefik, and Lua scripts in HAProxy and
-// Apache. It uses the guard of h, which counts these requests like its own. The path of the
-// question is the name of the server: /nginx, /ingress-nginx, /caddy, /traefik, /haproxy or
-// /apache. docs/forward-auth.md describes the headers that each server sends.
+// auth_request, forward_auth of Caddy, ForwardAuth of Traefik. It uses the guard of h, which
+// counts these requests like its own. The path of the question is the name of the server:
+// /nginx, /ingress-nginx, /caddy or /traefik. docs/forward-auth.md describes the headers that each server sends.
 //
-// The answer to a request that may pass is 204. Caddy, Traefik, HAProxy and Apache get the
+// The answer to a request that may pass is 204. Caddy and Traefik get the
 // answer to a refused request, and pass it on. nginx cannot do that: it gets 403 and a header
 // Fairshare-Answer. It sends that header to /nginx/refused and gets the answer there, once.
 //
@@ -83,8 +82,8 @@ var (
 	forwardedContract = &contract{method: "X-Forwarded-Method", target: "X-Forwarded-Uri", host: "X-Forwarded-Host"}
 
 	contracts = map[string]*contract{
-		"/nginx": originalContract, "/ingress-nginx": ingressContract, "/caddy": forwardedContract,
-		"/traefik": forwardedContract, "/haproxy": forwardedContract, "/apache": forwardedContract,
+		"/nginx": originalContract, "/ingress-nginx": ingressContract,
+		"/caddy": forwardedContract, "/traefik": forwardedContract,
 	}
 )
 
@@ -107,7 +106,7 @@ func (a *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := contracts[r.URL.Path]
 	if c == nil {
 		a.wrong(w, fmt.Errorf("a question came to the path %.40q: "+
-			"it has to be /nginx, /ingress-nginx, /caddy, /traefik, /haproxy or /apache", r.URL.Path))
+			"it has to be /nginx, /ingress-nginx, /caddy or /traefik", r.URL.Path))
 		return
 	}
 	judged, err := c.describe(r, a.options.ClientHeader())
@@ -117,16 +116,16 @@ func (a *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := &authAnswer{ResponseWriter: w}
 	if c.collects {
-		answer.kept = &keptAnswer{header: make(http.Header, 8)}
+		answer.refusal = &keptAnswer{header: make(http.Header, 8)}
 	}
 	a.guard.current.Load().serve(answer, judged, nil)
 	if !answer.written { // net/http would answer 200, and the request would pass
 		answer.WriteHeader(http.StatusServiceUnavailable)
 	}
-	if answer.kept != nil && answer.kept.status != 0 {
+	if answer.refusal != nil && answer.refusal.status != 0 {
 		header := w.Header()
 		header["Cache-Control"] = noStore
-		header[answerField] = []string{a.answers.keep(answer.kept)}
+		header[answerField] = []string{a.answers.add(answer.refusal)}
 		w.WriteHeader(http.StatusForbidden)
 	}
 }
@@ -218,14 +217,14 @@ func missing(name string) error {
 // An authAnswer is where the guard writes the answer to a question.
 type authAnswer struct {
 	http.ResponseWriter
-	kept    *keptAnswer // nil: the server in front passes the answer on
+	refusal *keptAnswer // nil: the server in front passes the answer on
 	written bool        // a status was written
 }
 
 // Header implements [http.ResponseWriter].
 func (a *authAnswer) Header() http.Header {
-	if a.kept != nil {
-		return a.kept.header
+	if a.refusal != nil {
+		return a.refusal.header
 	}
 	return a.ResponseWriter.Header()
 }
@@ -238,8 +237,8 @@ func (a *authAnswer) WriteHeader(status int) {
 	}
 	a.written = true
 	switch {
-	case a.kept != nil:
-		a.kept.status = status
+	case a.refusal != nil:
+		a.refusal.status = status
 	case status < 300:
 		a.ResponseWriter.WriteHeader(http.StatusTooManyRequests)
 	default:
@@ -250,10 +249,10 @@ func (a *authAnswer) WriteHeader(status int) {
 // Write implements [io.Writer].
 func (a *authAnswer) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
-	if a.kept == nil {
+	if a.refusal == nil {
 		return a.ResponseWriter.Write(p)
 	}
-	a.kept.body = append(a.kept.body, p...)
+	a.refusal.body = append(a.refusal.body, p...)
 	return len(p), nil
 }
 
@@ -297,9 +296,9 @@ type keptAnswers struct {
 	bytes   int
 }
 
-// keep keeps an answer and returns what it is collected with. This begins with the status and
+// add keeps an answer and returns what it is collected with. This begins with the status and
 // the Retry-After, so that a lost answer still has these.
-func (k *keptAnswers) keep(answer *keptAnswer) (token string) {
+func (k *keptAnswers) add(answer *keptAnswer) (token string) {
 	var random [16]byte
 	rand.Read(random[:]) // it never fails
 	retry := answer.header["Retry-After"]

@@ -9,7 +9,7 @@ import (
 
 // CheckForwardAuth returns an error for a policy that forward-auth cannot enforce: another server
 // passes the requests on, so the site's answers are not known and no request waits. The error has
-// a fault for each place, see [Faults]. The built-in rules are no fault; without answers some of
+// a fault for each place, see [Faults]. The built-in rules are left out; without answers some of
 // them refuse nothing.
 func (f *File) CheckForwardAuth() error {
 	errs := make([]error, 0, len(f.answerRules))
@@ -51,14 +51,14 @@ func (r *reader) noteAnswers() {
 			continue
 		}
 		if rule.Limit != nil && needsAnswers(rule.Limit) {
-			what := rule.Limit.Resource.String()
+			what := "a limit of " + rule.Limit.Resource.String()
 			if rule.Limit.When == fairshare.Busy {
 				what = "when: busy"
 			}
 			note(firstNode(at.limit, at.node), useServe,
-				"%s: %s is known only from the site's answers, which fairshare auth does not see", quote(rule.Name), what)
+				"%s: %s needs the site's answers, which fairshare auth does not see", quote(rule.Name), what)
 		}
-		if len(rule.Refund) > 0 {
+		if rule.Refund != (fairshare.StatusSet{}) {
 			note(firstNode(find(at.node, "refund"), at.node), useServe,
 				"%s: refund depends on the site's answers, which fairshare auth does not see", quote(rule.Name))
 		}

@@ -17,7 +17,7 @@ type authCmd struct {
 }
 
 func (c *authCmd) Help() string {
-	return "nginx (auth_request), Caddy, Traefik, HAProxy or Apache asks before each request whether it may pass. " +
+	return "nginx (auth_request), Caddy or Traefik asks before each request whether it may pass. " +
 		"Only servers on this machine may ask, unless trusted_proxies in the policy names others. " +
 		"docs/forward-auth.md has the configuration of each server. Signals and the journal are those of serve."
 }

@@ -20,7 +20,7 @@ import (
 // commands are the subcommands, each in a file of its own.
 type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Protect a site as a reverse proxy."`
-	Auth    authCmd    `cmd:"" help:"Judge requests for nginx, Caddy, Traefik, HAProxy or Apache, which pass them on."`
+	Auth    authCmd    `cmd:"" help:"Judge requests for nginx, Caddy or Traefik, which pass them on."`
 	Watch   watchCmd   `cmd:"" help:"Follow the access logs of another server, and ban by them."`
 	Check   checkCmd   `cmd:"" help:"Check policy files; walk one request through."`
 	Bot     botCmd     `cmd:"" help:"Print which bot a user agent belongs to, and whether the address proves it."`
