@@ -272,6 +272,7 @@ func (g *generation) authorize(r *http.Request, vis *visit, v *fairshare.Verdict
 			Owner: vis.req.Owner, Fleet: vis.req.Fleet,
 		})
 	}
+	g.reportAnswered(vis, v, func(a *Access) { a.Status = http.StatusNoContent })
 	g.release(vis)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,26 @@ func TestForwardAuthAnswers(t *testing.T) {
 				t.Errorf("%s: a refused request: %s, %v, %s", path, resp.Status, resp.Header, body)
 			}
 		}
+	}
+}
+
+// Options.Answered is called once for each question, whatever the answer is.
+func TestForwardAuthReportsEachAnswer(t *testing.T) {
+	policy := fairshare.Policy{Rules: []fairshare.Rule{{Name: "full", Match: fairshare.Match{Path: []string{"/full"}},
+		Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 0, Window: time.Hour}}}}
+	guard, err := memlimit.NewGuard(&policy, memlimit.Options{Memory: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var statuses []int
+	auth := httpguard.ForwardAuth(httpguard.New(guard, httpguard.Options{
+		Answered: func(a *httpguard.Access) { statuses = append(statuses, a.Status) },
+	}, nil), httpguard.ForwardAuthOptions{})
+	for _, target := range []string{"/a", "/full", "/b"} {
+		question(auth, local, "/nginx", append(about["/nginx"], target)...)
+	}
+	if !slices.Equal(statuses, []int{204, 429, 204}) {
+		t.Errorf("reported: %v", statuses)
 	}
 }
 
