@@ -76,7 +76,7 @@ func (g *Guard) findBan(d *decision, v *Verdict) bool {
 	}
 	newcomer := !d.hasStanding()
 	var longest, trial Finding
-	for _, i := range g.banning {
+	for _, i := range d.set.banning {
 		r := &g.rules[i]
 		d.ban = BanQuery{Key: d.banKey(r), Rule: r.banID, DryRun: g.dry(r), Newcomer: newcomer}
 		wait := g.bans.Find(&d.ban, d.now)
@@ -116,7 +116,7 @@ func (g *Guard) findCrowd(d *decision, newcomer bool) int {
 	if !limited {
 		return -1
 	}
-	for _, i := range g.banning {
+	for _, i := range d.set.banning {
 		if r := &g.rules[i]; r.banID == rule && (r.Ban.All || r.match.holds(d)) && !g.dry(r) && !g.isExempt(d, r) {
 			return i
 		}
@@ -137,7 +137,7 @@ func (g *Guard) isExempt(d *decision, r *compiledRule) bool {
 
 // isAllowed reports whether an allow rule names the client by its identity alone.
 func (g *Guard) isAllowed(d *decision) bool {
-	return slices.ContainsFunc(g.exempt, func(m matcher) bool { return m.holds(d) })
+	return slices.ContainsFunc(d.set.exempt, func(m matcher) bool { return m.holds(d) })
 }
 
 // banKey returns the key that r bans.

@@ -115,12 +115,15 @@ type ListWaiter interface {
 // nothing. Call it for requests that Decide has allowed, and decide them again after
 // waiting.
 func (g *Guard) AwaitedLists(req *Request, found func(list string, wait time.Duration)) {
-	if len(g.awaiting) == 0 || req.Method == "GET" || req.Method == "HEAD" || req.Method == "OPTIONS" {
+	if req.Method == "GET" || req.Method == "HEAD" || req.Method == "OPTIONS" {
 		return
 	}
 	d := g.decisions.Get().(*decision)
 	defer g.release(d, d.gen.Load())
-	d.reset(req, req.Time)
+	if d.reset(req, req.Time); len(d.set.awaiting) == 0 {
+		d.req = nil
+		return
+	}
 	if g.standing && req.Addr.IsValid() {
 		bits := g.bits6
 		if req.Addr.Is4() {
@@ -128,7 +131,7 @@ func (g *Guard) AwaitedLists(req *Request, found func(list string, wait time.Dur
 		}
 		d.client = g.history.name(req.Addr, bits, req.Via)
 	}
-	for _, i := range g.awaiting {
+	for _, i := range d.set.awaiting {
 		m, others := g.rules[i].match, true
 		for k := range m {
 			others = others && (m[k].field == listedField || m[k].holds(d))

@@ -10,9 +10,11 @@ import (
 // A Step says whether one rule of a policy holds for a request, and why.
 type Step struct {
 	Rule    int      // index in Policy.Rules
-	Reached bool     // false: a rule above ended the walk
+	Reached bool     // false: a rule above ended the walk, or Elsewhere
 	Holds   bool     // the match holds; false when the rule is not reached
 	Reasons []Reason // one for each field of the match; nil without a match, or when not reached
+
+	Elsewhere bool // the rule holds for requests of other sites only
 }
 
 // A Reason says whether one field of a match holds, and why.
@@ -31,9 +33,18 @@ func (p *Policy) Explain(req *Request) ([]Step, error) {
 	d := &decision{req: req, guard: new(Guard)} // this guard knows no clients
 	steps := make([]Step, len(p.Rules))
 	ended := false
+	site := ""
+	sites, _ := NewSites(p.Sites) // checked above
+	if i := sites.Find(req.Host); i >= 0 && p.Sites[i].OwnRules {
+		site = p.Sites[i].Name
+	}
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		steps[i] = Step{Rule: i, Reached: !ended}
+		if steps[i].Elsewhere = r.Site != site; steps[i].Elsewhere {
+			steps[i].Reached = false
+			continue
+		}
 		if ended {
 			continue
 		}

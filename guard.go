@@ -19,12 +19,13 @@ type Guard struct {
 	limiter Limiter
 	bans    Bans // nil only if no rule has a ban
 	rules   []compiledRule
-	index   *walkIndex
 	limits  []Limit
-	exempt  []matcher // of allow rules that name clients by identity alone
-	banning []int     // rules with a ban
+	banning []int // rules with a ban
 
-	awaiting []int // rules that restrict, and wait for a DNS list
+	sites      *Sites    // nil: the policy has none
+	sets       []ruleSet // of rules; the first is for requests of no site, too
+	setOf      []int32   // the set of each site
+	indexWords int       // of the largest set's index
 
 	keyOf        []int    // the first limit with the same key as each limit
 	costly       []bool   // by limit: see Limit.costly
@@ -38,7 +39,7 @@ type Guard struct {
 	agents       []*condition // user agent conditions that agentCache remembers
 	agentCache   agentCache
 	waiting      waiting
-	busy         atomic.Pointer[func() bool] // nil: UseBusy was not called
+	busy         atomic.Pointer[func(site string) bool] // nil: UseBusy was not called
 
 	pages      pageTable
 	history    *History
@@ -53,7 +54,6 @@ type compiledRule struct {
 	match          matcher
 	unless         matcher
 	ends           matcher // of a limit that is Last: the match as a permission, since it skips the rules below
-	sameMatch      bool    // the match is that of the rule above, as of a limit by addr and one by network
 	limit          int     // place in limits, or −1
 	lowered        int     // place of the limit for newcomers, or −1
 	loweredCeiling int     // its ceiling
@@ -135,11 +135,6 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		if r.Ban != nil && r.Ban.Unless != nil {
 			c.unless, _ = newMatcher(r.Ban.Unless, as.not())
 		}
-		c.sameMatch = i > 0 && r.favorable() == policy.Rules[i-1].favorable() &&
-			same(&r.Match, &policy.Rules[i-1].Match)
-		if r.Action == Allow && c.match.isIdentityOnly() {
-			g.exempt = append(g.exempt, c.match)
-		}
 		if err := g.numberSeen(&r.Match, c.match); err != nil {
 			return nil, &RuleError{Rule: i, Name: r.Name, Err: err}
 		}
@@ -150,10 +145,6 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 			if err := g.numberSeen(r.Ban.Unless, c.unless); err != nil {
 				return nil, &RuleError{Rule: i, Name: r.Name, Err: err}
 			}
-		}
-		if r.Action != Allow && !r.DryRun && !policy.DryRun &&
-			slices.ContainsFunc(r.Match.Listed, func(l Listing) bool { return l.Wait > 0 }) {
-			g.awaiting = append(g.awaiting, i)
 		}
 		g.numberAgents(c.match)
 		g.numberAgents(c.ends)
@@ -198,11 +189,11 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 			limit++
 		}
 	}
-	g.index = newWalkIndex(g.rules, policy.FoldPaths)
+	g.sortSites()
 	g.agentCache.seed = maphash.MakeSeed()
 	g.latest.Store(minTime)
 	g.claimed.Store(minTime)
-	g.decisions.New = func() any { return &decision{guard: g, candidates: make([]uint64, len(g.index.anyPath))} }
+	g.decisions.New = func() any { return &decision{guard: g, candidates: make([]uint64, g.indexWords)} }
 	return g, nil
 }
 
@@ -272,6 +263,7 @@ func (g *Guard) HasStanding(req *Request) bool {
 // alone: address, owner, bot, host name or label. It changes nothing.
 func (g *Guard) IsExempt(req *Request) bool {
 	d := decision{guard: g, req: req}
+	d.setSite()
 	return g.isAllowed(&d)
 }
 
@@ -282,14 +274,18 @@ func (g *Guard) IsExempt(req *Request) bool {
 //
 // A function that changes its answer with each request makes such limits count
 // only some requests: it needs a hysteresis.
-func (g *Guard) UseBusy(busy func() bool) { g.busy.Store(&busy) }
+func (g *Guard) UseBusy(busy func() bool) { g.UseBusyOf(func(string) bool { return busy() }) }
 
-// HasBusy reports whether UseBusy was called.
+// UseBusyOf is UseBusy for a policy with sites that have upstreams of their own. busy gets
+// the name of the request's site, "" if it has none.
+func (g *Guard) UseBusyOf(busy func(site string) bool) { g.busy.Store(&busy) }
+
+// HasBusy reports whether UseBusy or UseBusyOf was called.
 func (g *Guard) HasBusy() bool { return g.busy.Load() != nil }
 
-func (g *Guard) isBusy() bool {
-	busy := g.busy.Load()
-	return busy != nil && (*busy)()
+func (d *decision) isBusy() bool {
+	busy := d.guard.busy.Load()
+	return busy != nil && (*busy)(d.siteName())
 }
 
 // A decision holds the data of one request between Decide and Settle. Later
@@ -305,6 +301,8 @@ type decision struct {
 	settled []settlement // of each take
 	matched []int32      // rules whose match held
 
+	site       int      // of the request, in Policy.Sites; −1: none
+	set        *ruleSet // of the site
 	candidates []uint64 // of walkIndex
 	charges    []Charge
 	taken      bool // the enforced takes were charged
@@ -424,7 +422,7 @@ func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
 			d.aged = !d.req.Via.IsValid() && g.history.meet(&d.client, d.now)
 		}
 	}
-	if len(g.banning) > 0 && g.findBan(d, v) {
+	if len(d.set.banning) > 0 && g.findBan(d, v) {
 		return nil
 	}
 	if block := g.walk(d, v); block != nil || d.dryBlock != nil {
@@ -507,7 +505,7 @@ func (d *decision) add(rule, limit int, dry bool) {
 	}
 	if d.guard.costly[limit] {
 		if !d.pageKnown {
-			d.page, d.pageKnown = pageOf(d.req.Path), true
+			d.page, d.pageKnown = pageOf(d.req.Path).of(d.site), true
 		}
 		d.takes[len(d.takes)-1].Page = d.page
 	}
@@ -535,6 +533,9 @@ func (d *decision) key(limit int) []byte {
 		d.keys = appendAddr(d.keys, ByAddr, d.req.Addr, d.guard.bits4, d.guard.bits6) // as appendKey, and faster
 	} else {
 		d.keys = d.appendKey(d.keys, by)
+	}
+	if d.site >= 0 && d.guard.policy.SitesApart {
+		d.keys = appendSite(d.keys, d.siteName())
 	}
 	key := d.keys[begin:len(d.keys):len(d.keys)]
 	d.known = append(d.known, knownKey{of, key})
@@ -923,6 +924,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.folded, d.agentKnown, d.pageKnown, d.cookie = false, false, false, cookieUnknown
 	d.covered, d.counts, d.kindKnown = d.covered[:0], false, false
 	d.paths, d.canonical = nil, ""
+	d.setSite()
 }
 
 // readings returns those of the request's path, which is odd.

@@ -186,6 +186,12 @@ func (d *decision) pathKey() string {
 	return d.canonical
 }
 
+// appendSite appends the name of a site to a key, for Policy.SitesApart. Bans have the key
+// without it.
+func appendSite(b []byte, site string) []byte {
+	return append(append(b, 0xFF, byte(len(site))), site...)
+}
+
 func appendValue(b []byte, part KeyPart, value string) []byte {
 	if len(value) > longValue {
 		sum := sha256.Sum256(unsafe.Slice(unsafe.StringData(value), len(value)))

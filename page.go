@@ -10,6 +10,15 @@ import (
 // all such segments. 0 means not known.
 type Page struct{ Path, Folder uint64 }
 
+// of returns the page of the same path at a site; −1 means that there are no sites.
+func (p Page) of(site int) Page {
+	if site >= 0 && p != (Page{}) {
+		const odd = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio: changes about half of the bits
+		p.Path, p.Folder = p.Path^uint64(site+1)*odd, p.Folder^uint64(site+1)*odd
+	}
+	return p
+}
+
 // pageSeed keeps clients from finding paths with equal hashes.
 var pageSeed = maphash.MakeSeed()
 

@@ -15,8 +15,11 @@ import (
 // A Policy is the list of all rules of a site, in order. It must not change while
 // a [Guard] uses it.
 type Policy struct {
-	Rules  []Rule
-	DryRun bool // verdicts are as usual, but every request passes
+	Rules []Rule
+	Sites []Site // empty means that all requests are for one site
+	// SitesApart says that rules without a Site count the requests of each site apart.
+	SitesApart bool
+	DryRun     bool // verdicts are as usual, but every request passes
 	// IPv4Prefix and IPv6Prefix are prefix lengths in bits. The addresses of one
 	// prefix count as one client. 0 means 32 and 64, since each IPv6 customer has
 	// at least a /64.
@@ -42,6 +45,10 @@ type Rule struct {
 	Ban    *BanTerms // of a block, or of a limit with the key ByAddr, ByNetwork or ByBot; nil means no bans
 	Answer *Answer   // nil means the usual answer
 	DryRun bool      // decide and report, enforce nothing; not with Allow
+
+	// Site is the only site for whose requests the rule and its bans hold; it has OwnRules.
+	// "" means those of all other sites, and of hosts that no site has.
+	Site string
 }
 
 // BanTerms say when refusals of a rule become a ban, and how long it lasts.
@@ -184,7 +191,7 @@ func (p *Policy) Client(addr netip.Addr) netip.Prefix {
 // Check returns all errors of the policy, joined, or nil. An error of a rule is a
 // [*RuleError].
 func (p *Policy) Check() error {
-	var errs []error
+	errs := []error{p.checkSites()}
 	names := map[string]bool{}
 	for i := range p.Rules {
 		r := &p.Rules[i]

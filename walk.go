@@ -155,20 +155,22 @@ func (x *walkIndex) candidates(d *decision, set []uint64) bool {
 // walk goes through the rules and gathers the takes. It returns the rule that
 // blocks, if one does.
 func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
-	if len(g.rules) < fewRules || !g.index.candidates(d, d.candidates) {
+	set := d.set
+	candidates := d.candidates[:len(set.index.anyPath)]
+	if len(set.rules) < fewRules || !set.index.candidates(d, candidates) {
 		return g.walkAll(d, v)
 	}
 	held := false
-	for word, rules := range d.candidates {
+	for word, rules := range candidates {
 		for ; rules != 0; rules &= rules - 1 {
 			i := word*64 + mathbits.TrailingZeros64(rules)
-			if !g.rules[i].sameMatch {
-				held = g.index.rest[i].holds(d)
+			if !set.sameMatch[i] {
+				held = set.index.rest[i].holds(d)
 			}
 			if !held {
 				continue
 			}
-			if block, ends := g.apply(i, d, v); ends {
+			if block, ends := g.apply(int(set.rules[i]), d, v); ends {
 				return block
 			}
 		}
@@ -182,14 +184,14 @@ const fewRules = 4
 // walkAll is walk without the index.
 func (g *Guard) walkAll(d *decision, v *Verdict) *compiledRule {
 	held := false
-	for i := range g.rules {
-		if !g.rules[i].sameMatch {
-			held = g.rules[i].match.holds(d)
+	for i, rule := range d.set.rules {
+		if !d.set.sameMatch[i] {
+			held = g.rules[rule].match.holds(d)
 		}
 		if !held {
 			continue
 		}
-		if block, ends := g.apply(i, d, v); ends {
+		if block, ends := g.apply(int(rule), d, v); ends {
 			return block
 		}
 	}
@@ -200,7 +202,7 @@ func (g *Guard) walkAll(d *decision, v *Verdict) *compiledRule {
 // there, and returns the rule if it blocks.
 func (g *Guard) apply(i int, d *decision, v *Verdict) (block *compiledRule, ends bool) {
 	r := &g.rules[i]
-	if r.Limit != nil && (r.Limit.When == Busy && !g.isBusy() || r.Limit.CrawlDelay && d.req.crawlDelay() == 0) {
+	if r.Limit != nil && (r.Limit.When == Busy && !d.isBusy() || r.Limit.CrawlDelay && d.req.crawlDelay() == 0) {
 		return nil, false
 	}
 	d.matched = append(d.matched, int32(i))

@@ -102,7 +102,7 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 			for i, walk := range [2]func(*decision, *Verdict) *compiledRule{g.walk, g.walkAll} {
 				d := g.decisions.New().(*decision)
 				d.reset(&req, req.Time)
-				if i == 0 && g.index.candidates(d, d.candidates) {
+				if i == 0 && d.set.index.candidates(d, d.candidates) {
 					indexed++
 				}
 				blocks[i] = walk(d, &verdicts[i])

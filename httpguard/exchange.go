@@ -55,6 +55,7 @@ type work struct {
 // queued is what a request needs where the upstream is shared.
 type queued struct {
 	visit *visit // until the turn has come
+	queue *share.Queue
 	claim share.Claim
 	turn  *share.Turn
 }
@@ -73,11 +74,12 @@ func (x *Exchange) prepare(vis *visit) {
 	if x.gen.Meter != nil || x.gen.ThreadCPU {
 		x.work.gauge = &gauge{path: vis.req.Path}
 	}
-	if x.gen.Share == nil {
+	queue := x.gen.queueFor(vis.req.Host)
+	if queue == nil {
 		x.gen.release(vis)
 		return
 	}
-	x.work.queued = &queued{visit: vis, claim: x.gen.Share.Claim(&vis.req)}
+	x.work.queued = &queued{visit: vis, queue: queue, claim: queue.Claim(&vis.req)}
 }
 
 // await waits for a turn and begins the upstream's work. Only the handler's
@@ -97,7 +99,7 @@ func (x *Exchange) await(w http.ResponseWriter, r *http.Request) bool {
 			k.queued.claim.WaitAtMost(g.WaitingRoom.After())
 		}
 		var err error
-		if turn, err = g.Share.Wait(r.Context(), &k.queued.claim); err != nil {
+		if turn, err = k.queued.queue.Wait(r.Context(), &k.queued.claim); err != nil {
 			x.turnAway(w, r, err)
 			return false
 		}

@@ -16,6 +16,7 @@ import (
 	"fairshare"
 	"fairshare/browser"
 	"fairshare/logins"
+	"fairshare/share"
 )
 
 // Middleware returns a function that wraps a handler. The guard judges each
@@ -65,7 +66,7 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 		opts.Now = NewClock().Now
 	}
 	if opts.Share != nil && !guard.HasBusy() {
-		guard.UseBusy(opts.Share.IsBusy)
+		guard.UseBusyOf(func(site string) bool { return opts.queueOf(site).IsBusy() })
 	}
 	if opts.ReferenceKey == nil {
 		opts.ReferenceKey = h.key[:]
@@ -112,6 +113,22 @@ type generation struct {
 
 	replaces bool          // there was another generation before it
 	replaced chan struct{} // closed when Replace is called again
+}
+
+// queueOf returns the queue of a site; nil if its requests do not wait.
+func (o *Options) queueOf(site string) *share.Queue {
+	if q := o.Shares[site]; q != nil {
+		return q
+	}
+	return o.Share
+}
+
+// queueFor returns the queue for the requests of a host.
+func (g *generation) queueFor(host string) *share.Queue {
+	if len(g.Shares) == 0 {
+		return g.Share
+	}
+	return g.queueOf(g.guard.SiteOf(host))
 }
 
 // A visit is what judging and answering one request needs. It is used again.

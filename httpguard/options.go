@@ -140,6 +140,11 @@ type Options struct {
 	// [share.Queue.IsBusy], for limits that hold only while the upstream is busy.
 	Share *share.Queue
 
+	// Shares are the queues of sites that have upstreams of their own, by the names of
+	// the policy's Sites. Requests for other hosts use Share. nil means that all do. A guard
+	// without [fairshare.Guard.UseBusyOf] gets the IsBusy of these queues.
+	Shares map[string]*share.Queue
+
 	// WaitingRoom makes the page for people whose browser gets no turn: status 503,
 	// and it reloads itself. With Visitors they keep their place. It is sent in place
 	// of an answer by Answer. In dry run nobody gets it. nil means that all requests

@@ -139,7 +139,8 @@ func (x *Exchange) answerVisitor(header http.Header) {
 		change.Member = false
 	}
 	if change.Member != found.Member || found.Renew ||
-		found.ID == 0 && (g.Visitors.Always() || g.Share != nil && g.Share.IsBusy() || x.isNearLimit()) {
+		found.ID == 0 && (g.Visitors.Always() || x.work.queued != nil && x.work.queued.queue.IsBusy() ||
+			x.isNearLimit()) {
 		req := fairshare.Request{Addr: x.completion.Addr, Via: x.completion.Via, Proxy: x.completion.Proxy,
 			Owner: x.completion.Owner}
 		g.signVisitor(header, r, &req, found.Visitor, change)

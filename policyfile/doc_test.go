@@ -52,6 +52,7 @@ func TestReferenceIsCompleteAndItsExamplesParse(t *testing.T) {
 		"waiting_room": names(roomKeys()), "texts of waiting_room": names(textKeys()),
 		"answer": names(answerKeys()), "visitors": names(visitorKeys()), "member": names(memberKeys()),
 		"bans": names(bansKeys()), "export": names(exportKeys()), "nftables": names(nftablesKeys()),
+		"a site": names(siteKeys()), "the upstream of a site": names(siteUpstreamKeys()), "health": names(healthKeys()),
 		"nginx": names(nginxKeys()), "haproxy": names(haproxyKeys()), "command": names(commandKeys()),
 	} {
 		for _, key := range keys {

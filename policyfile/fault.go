@@ -133,15 +133,28 @@ func (r *reader) faultAt(line, column int, hint, format string, args ...any) {
 		return
 	}
 	err := errors.New(printable(fmt.Sprintf(format, args...)))
-	r.faults = append(r.faults, &ParseError{File: r.file.Name, Line: line, Column: column, Source: r.source(line),
+	if line > 0 {
+		line += r.base
+	}
+	name, local := r.locate(line)
+	r.faults = append(r.faults, &ParseError{File: name, Line: local, Column: column, Source: r.source(line),
 		Hint: printable(hint), Err: err})
 }
 
 func (r *reader) warn(n *node, hint, format string, args ...any) {
+	name, line := r.locate(n.line)
 	r.file.Warnings = append(r.file.Warnings, Warning{
-		File: r.file.Name, Line: n.line, Column: n.column, Source: r.source(n.line), Hint: printable(hint),
+		File: name, Line: line, Column: n.column, Source: r.source(n.line), Hint: printable(hint),
 		Text: printable(fmt.Sprintf(format, args...)),
 	})
+}
+
+// compareFiles compares two files by the order in which they were read.
+func (r *reader) compareFiles(a, b string) int {
+	place := func(name string) int {
+		return slices.IndexFunc(r.includes, func(i include) bool { return i.name == name })
+	}
+	return cmp.Compare(place(a), place(b))
 }
 
 // maxFaults is the number of faults of a file that are reported.
@@ -165,7 +178,7 @@ func (r *reader) source(line int) string {
 // one error.
 func (r *reader) joined() error {
 	slices.SortStableFunc(r.faults, func(a, b *ParseError) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(r.compareFiles(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	faults := slices.CompactFunc(r.faults, func(a, b *ParseError) bool { return a.Error() == b.Error() })
 	if r.omitted > 0 {

@@ -68,6 +68,8 @@ type File struct {
 	Answers   Answers    // to clients that no rule of the policy refuses
 	BanExport *BanExport // where bans are handed to; nil means nowhere
 
+	Sites []Site // as Policy.Sites, and where their requests go; empty means one site
+
 	Serve // settings that only the command serve uses
 
 	Warnings []Warning
@@ -238,8 +240,7 @@ func (r *reader) read(data []byte) {
 		r.faultAt(line, 1, "save it as UTF-8 (some editors call UTF-16 Unicode)", "the file is not UTF-8 text")
 		return
 	}
-	text := strings.TrimPrefix(string(data), byteOrderMark)
-	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text) // YAML 1.2 §5.4
+	text := textOf(data)
 	r.lines = strings.Split(text, "\n")
 	root := r.tree(text)
 	if root == nil {
@@ -250,6 +251,12 @@ func (r *reader) read(data []byte) {
 		return
 	}
 	r.policy(root)
+}
+
+// textOf returns the text of a file with line ends as YAML 1.2 §5.4 says.
+func textOf(data []byte) string {
+	text := strings.TrimPrefix(string(data), byteOrderMark)
+	return strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
 }
 
 //go:embed schema.json

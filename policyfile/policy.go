@@ -55,6 +55,8 @@ func topKeys() []key[File] {
 		{"bans", readBans},
 		{"answers", readAnswers},
 		{"robots", readRobots},
+		{"count_sites", func(r *reader, n *node, f *File) { f.Policy.SitesApart = r.countApart(n) }},
+		{"sites", readSites},
 	}
 }
 
@@ -92,6 +94,10 @@ func (r *reader) policy(root *node) {
 		switch e.key.text {
 		case "lists", "dns", "bots", "asn", "upstream":
 			return 0
+		case "rules":
+			return 2
+		case "sites":
+			return 3
 		}
 		return 1
 	}
@@ -112,6 +118,8 @@ func (r *reader) policy(root *node) {
 			"h2c and tls: h2c is HTTP/2 without TLS")
 	}
 	r.file.cores = r.cores()
+	r.checkSites(got)
+	r.checkSiteLimits()
 	r.checkOwners()
 	r.checkBrowsers()
 	r.checkVisitors()
@@ -123,7 +131,7 @@ func (r *reader) policy(root *node) {
 	r.checkWhen()
 	r.noteAnswers()
 	r.checkRobots()
-	if !got.has("rules") {
+	if !got.has("rules") && !r.everySiteHasRules() {
 		r.missing(root, "rules: [{use: default}] takes the built-in rules", "rules are needed")
 	}
 }
@@ -254,6 +262,14 @@ func (r *reader) underscores(n *node) bool {
 	}) == "keep"
 }
 
+// countApart reports whether each site has counters of its own.
+func (r *reader) countApart(n *node) bool {
+	return r.choice(n, "count_sites", []string{"together", "apart"}, map[string]string{
+		"separate": "apart", "separately": "apart", "each": "apart", "own": "apart", "true": "apart",
+		"shared": "together", "all": "together", "false": "together",
+	}) == "apart"
+}
+
 // failOpen reports whether requests pass while they cannot be counted.
 func (r *reader) failOpen(n *node) bool {
 	return r.choice(n, "fail", []string{"open", "closed"}, map[string]string{
@@ -341,6 +357,9 @@ func keyLocations() map[string]string {
 	add("clients: {…}", names(clientKeys()))
 	add("upstream: {…}", []string{"url", "cancels", "timeout"})
 	add("upstream: {cpu: {…}}", []string{"from", "metric", "pid_file", "service", "cgroup", "cores"})
+	add("a site: {…}", []string{"policy"})
+	add("upstream of a site: {…}", []string{"health", "slow_start"})
+	add("health of an upstream: {…}", []string{"fails", "passes"})
 	add("share: {…}", []string{"capacity", "wait", "queue", "known_after", "weights"})
 	add("journal: {…}", names(journalKeys()))
 	add("access_log: {…}", names(accessLogKeys()))

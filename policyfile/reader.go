@@ -16,6 +16,8 @@ type reader struct {
 	file        *File
 	dir         string // files that the policy names are relative to it
 	lines       []string
+	includes    []include // files whose lines follow
+	base        int       // of the included file whose syntax is read: lines before it
 	faults      []*ParseError
 	omitted     int  // number of faults beyond maxFaults
 	broken      bool // part of the file could not be read: missing keys are not reported
@@ -82,7 +84,7 @@ func readMap[T any](r *reader, n *node, what, example string, keys []key[T], int
 		case i < 0:
 			r.unknownKey(e, what, names(keys))
 		case got.has(name):
-			r.fault(e.key, "", "%s is in this map twice, first in line %d", name, got.keys[name].line)
+			r.fault(e.key, "", "%s is in this map twice, first in line %d", name, r.lineOf(got.keys[name]))
 		default:
 			got.values[name], got.keys[name] = e.value, e.key
 			keys[i].read(r, e.value, into)

@@ -103,7 +103,7 @@ func readRules(r *reader, n *node, f *File) {
 		}
 		if end != nil {
 			r.fault(item, "", "no request reaches this rule: %s in line %d has no match and ends every walk",
-				quote(end.Name), end.at.node.line)
+				quote(end.Name), r.lineOf(end.at.node))
 			end = nil // reported once
 		}
 		if d.use {
@@ -112,7 +112,8 @@ func readRules(r *reader, n *node, f *File) {
 		}
 		if d.Name != "" {
 			if first := usedNames[d.Name]; first != nil {
-				r.fault(nameNode(item), "", "the name %s is used twice, first in line %d", quote(d.Name), first.line)
+				r.fault(nameNode(item), "", "the name %s is used twice, first in line %d", quote(d.Name),
+					r.lineOf(first))
 			} else {
 				usedNames[d.Name] = item
 			}

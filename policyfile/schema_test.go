@@ -53,6 +53,10 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 	if err := json.Unmarshal(schema.Defs["listing"].AnyOf, &listing); err != nil {
 		t.Fatal(err)
 	}
+	var site struct{ AnyOf []object }
+	if err := json.Unmarshal(schema.Defs["site"].AnyOf, &site.AnyOf); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name   string
 		parser []string
@@ -92,6 +96,9 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"haproxy", names(haproxyKeys()), schema.Defs["haproxybans"]},
 		{"command", names(commandKeys()), schema.Defs["bancommand"]},
 		{"answer", names(answerKeys()), schema.Defs["answer"]},
+		{"a site", names(siteKeys()), site.AnyOf[1]},
+		{"the upstream of a site", names(siteUpstreamKeys()), schema.Defs["siteupstream"]},
+		{"health", names(healthKeys()), schema.Defs["health"]},
 	} {
 		slices.Sort(c.parser)
 		if diff := cmp.Diff(c.parser, slices.Sorted(maps.Keys(c.schema.Properties))); diff != "" {

@@ -93,7 +93,7 @@ func (r *reader) useDefault(n *node, usedNames map[string]*node) {
 		}
 		if first := usedNames[rule.Name]; first != nil {
 			r.fault(n, "to change the built-in rule: override; to leave it out: except",
-				"the name %s is used twice: in line %d and in the built-in rules", quote(rule.Name), first.line)
+				"the name %s is used twice: in line %d and in the built-in rules", quote(rule.Name), r.lineOf(first))
 		}
 		usedNames[rule.Name] = n
 		if u.dryRun && (rule.Action != fairshare.Allow || rule.Limit != nil) {

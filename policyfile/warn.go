@@ -23,11 +23,6 @@ const maxWalked = 2000
 // warnings finds values that are valid and probably a mistake. Each warn function
 // below says in its comment what the mistake would cause.
 func (r *reader) warnings() {
-	rules := r.file.Policy.Rules
-	if len(rules) > maxCompared {
-		r.warn(firstNode(find(r.root, "rules")), "",
-			"%d rules are more than %d: they are not checked for unreachable rules and for mistakes in allows and limits", len(rules), maxCompared)
-	}
 	if r.file.ProxyProtocol && len(r.file.TrustedProxies) == 0 {
 		r.warn(firstNode(find(r.root, "proxy_protocol")), "name the balancer: clients: {trusted_proxies: [192.0.2.10]}",
 			"proxy_protocol without trusted_proxies: no peer may send it, and requests of a balancer are answered with 400")
@@ -49,6 +44,41 @@ func (r *reader) warnings() {
 	r.warnWaitingRoom()
 	r.warnASN()
 	r.warnBanExport()
+	r.forEachSite(r.warnRules)
+	slices.SortStableFunc(r.file.Warnings, func(a, b Warning) int {
+		return cmp.Or(r.compareFiles(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	r.file.Warnings = slices.Compact(r.file.Warnings) // an alias gives several rules the same match
+}
+
+// forEachSite calls warn for the rules without a site and for those of each site. Meanwhile the
+// file has only these rules.
+func (r *reader) forEachSite(warn func()) {
+	policy, nodes := r.file.Policy, r.rules
+	defer func() { r.file.Policy, r.rules = policy, nodes }()
+	for first := 0; first < len(policy.Rules) || first == 0; { // they are one after the other
+		end := first
+		r.file.Policy.Sites, r.file.Policy.Rules = nil, nil
+		for ; end < len(policy.Rules) && policy.Rules[end].Site == policy.Rules[first].Site; end++ {
+			rule := policy.Rules[end]
+			rule.Site = ""
+			r.file.Policy.Rules = append(r.file.Policy.Rules, rule)
+		}
+		r.rules = nodes[first:end]
+		if warn(); end == 0 {
+			return
+		}
+		first = end
+	}
+}
+
+// warnRules finds such values in rules that hold for the same requests.
+func (r *reader) warnRules() {
+	rules := r.file.Policy.Rules
+	if len(rules) > maxCompared {
+		r.warn(firstNode(find(r.root, "rules")), "",
+			"%d rules are more than %d: they are not checked for unreachable rules and for mistakes in allows and limits", len(rules), maxCompared)
+	}
 	for i := range rules {
 		at := r.rules[i]
 		if at.builtIn {
@@ -89,10 +119,6 @@ func (r *reader) warnings() {
 		r.warn(firstNode(find(r.root, "rules")), "",
 			"%d rules are more than %d: they are not checked for access to /robots.txt and for clients without any limit", len(rules), maxWalked)
 	}
-	slices.SortStableFunc(r.file.Warnings, func(a, b Warning) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	r.file.Warnings = slices.Compact(r.file.Warnings) // an alias gives several rules the same match
 }
 
 // warnAbandon warns of concurrent limits that a client evades by disconnecting: the
@@ -161,7 +187,7 @@ func (r *reader) warnUnreachable(i int) {
 			only = "only a request that sends a parameter twice"
 		}
 		r.warn(r.rules[i].node, "move it up", "%s reaches this rule: %s in line %d matches all others", only,
-			quote(above.Name), r.rules[j].node.line)
+			quote(above.Name), r.lineOf(r.rules[j].node))
 		return
 	}
 }

@@ -93,7 +93,24 @@ func (p *Policy) Describe(w io.Writer) {
 	fmt.Fprintf(w, "%s: ok\n", file.Name)
 	rules := file.Policy.Rules
 	for i := range rules {
-		fmt.Fprintln(w, file.Sentence(&rules[i]))
+		if rules[i].Site == "" {
+			fmt.Fprintln(w, file.Sentence(&rules[i]))
+		}
+	}
+	for i := range file.Sites {
+		site := &file.Sites[i]
+		fmt.Fprintln(w, site.Description())
+		for j := range rules {
+			if rules[j].Site == site.Name {
+				fmt.Fprintln(w, "  "+file.Sentence(&rules[j]))
+			}
+		}
+	}
+	if file.Policy.SitesApart {
+		fmt.Fprintln(w, "count_sites: apart: the rules without a site count the requests of each site apart.")
+	}
+	if len(file.Sites) > 0 && file.Hosts != nil {
+		fmt.Fprintln(w, "sites: a request for any other host is answered 421.")
 	}
 	if len(rules) == 0 {
 		fmt.Fprintln(w, "There are no rules: every request is let through.")

@@ -72,7 +72,15 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, 
 	} else if p.robots != nil {
 		fmt.Fprintln(w, "robots.txt: the client is not a bot, so it does not count")
 	}
+	for i := range file.Sites {
+		if site := &file.Sites[i]; site.Name == guard.SiteOf(req.Host) {
+			fmt.Fprintln(w, site.Description())
+		}
+	}
 	for _, step := range steps {
+		if step.Elsewhere {
+			continue
+		}
 		writeStep(w, &file.Policy.Rules[step.Rule], step, busy)
 	}
 	fmt.Fprintf(w, "verdict: %s\n", verdictText(&verdict))

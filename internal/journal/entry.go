@@ -16,6 +16,7 @@ type Entry struct {
 	Through    netip.Addr // the peer that named Client; valid if Client is provisional; :: is the Unix socket
 	Method     string
 	Host       string
+	Site       string // of several sites behind the same server; "" means one, or none of them
 	Path       string // without the query
 	Query      string // written only if Options.Query is set
 	UserAgent  string
@@ -151,6 +152,9 @@ func (l layout) entry(b []byte, st *stamps, e *Entry, query bool, load int64) []
 	b = l.through(b, e.Through)
 	b = l.string(b, "method", e.Method)
 	b = l.string(b, "host", e.Host)
+	if e.Site != "" {
+		b = l.string(b, "site", e.Site)
+	}
 	b = l.string(b, "path", e.Path)
 	if query && e.Query != "" {
 		b = l.string(b, "query", e.Query)

@@ -8,11 +8,18 @@ import (
 
 // Figures describe a policy in force. Totals are since the start.
 type Figures struct {
-	Share    *share.Stats // nil: share is off
-	Bans     int          // that rules began, in memory
-	Attack   bool         // attack mode is on
+	Share    *share.Stats  // of all upstreams together; nil: share is off
+	Sites    []SiteFigures // in no order; nil without sites
+	Bans     int           // that rules began, in memory
+	Attack   bool          // attack mode is on
 	Limiter  memlimit.Stats
 	Registry *registrar.Stats // nil: there is none
+}
+
+// SiteFigures describe the queue of a site.
+type SiteFigures struct {
+	Name  string
+	Share share.Stats
 }
 
 // Figures returns the present figures. It reads a sample of the counters: some 100 µs. Call it after
@@ -20,9 +27,9 @@ type Figures struct {
 func (p *Policy) Figures() Figures {
 	now, rt := p.Now(), p.Current()
 	f := Figures{Bans: p.bans.Len(), Attack: p.attack.isOn(p.Now), Limiter: rt.Limiter.Stats(now)}
-	if rt.Share != nil {
-		stats := rt.Share.Stats()
-		f.Share = &stats
+	f.Share = rt.queueStats()
+	for name, queue := range rt.Shares {
+		f.Sites = append(f.Sites, SiteFigures{Name: name, Share: queue.Stats()})
 	}
 	if p.state.registrar != nil {
 		stats := p.state.registrar.Stats()

@@ -51,6 +51,7 @@ func (p *Policy) JournalEntry(r *httpguard.Report) journal.Entry {
 		Through:    r.Request.Via,
 		Method:     r.Request.Method,
 		Host:       r.Request.Host,
+		Site:       p.Current().Guard.SiteOf(r.Request.Host),
 		Path:       LoggablePath(r.Request),
 		Query:      r.Request.Query,
 		UserAgent:  r.Request.UserAgent,

@@ -76,13 +76,14 @@ type Policy struct {
 	robots   *robots.Sites
 	browsers browser.Watcher // allocates nothing until it is used
 
-	queue          *share.Queue           // made by the first policy with share:
-	queueKnowsAges bool                   // the clients of the registry were read into it
-	reportedQueue  share.Stats            // at the last report
-	reportedLogins map[string]bool        // paths of logins under attack, at the last report
-	endedFleets    []registry.FleetRecord // of the last day, the latest last; used by FrequentReport
-	fleetsAt       time.Time              // when fleets were last published
-	reportedLost   int64                  // counters that were dropped, at the last report
+	queue          *share.Queue            // made by the first policy with share:
+	siteQueues     map[string]*share.Queue // likewise, of sites
+	knowAges       map[*share.Queue]bool   // the clients of the registry were read into these
+	reportedQueues map[string]share.Stats  // by site, at the last report
+	reportedLogins map[string]bool         // paths of logins under attack, at the last report
+	endedFleets    []registry.FleetRecord  // of the last day, the latest last; used by FrequentReport
+	fleetsAt       time.Time               // when fleets were last published
+	reportedLost   int64                   // counters that were dropped, at the last report
 
 	export export // of bans
 

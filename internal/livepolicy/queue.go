@@ -2,6 +2,7 @@ package livepolicy
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,26 +12,78 @@ import (
 	"fairshare/share"
 )
 
-// useQueue gives a runtime the queue of the upstream, if its policy file shares
-// the upstream. There is one queue for all runtimes: requests that wait in it or
-// are at the upstream stay there over a reload.
+// useQueue gives a runtime the queues of its upstreams, if its policy file shares them. Each
+// site has one, so that a slow site does not take the turns of the others. They are the same
+// for all runtimes: requests that wait in them or are at the upstream stay there over a reload.
 func (p *Policy) useQueue(rt *Runtime) {
-	switch {
-	case rt.File.Share == nil:
+	if rt.File.Share == nil {
 		return
-	case p.queue == nil:
-		p.queue = share.New(queueOptions(rt))
-	default:
-		p.queue.Replace(queueOptions(rt))
 	}
-	if rt.File.Share.Ages && !p.queueKnowsAges {
-		p.queueKnowsAges = true
-		queue := p.queue
-		p.readFirstSeen(func(client netip.Prefix, first time.Time) {
-			queue.Known(client, p.options.Clock.FromWall(first), p.Now())
-		})
+	p.queue = p.openQueue(rt, p.queue)
+	rt.Share, rt.Shares = p.queue, map[string]*share.Queue{}
+	for _, site := range rt.File.Sites {
+		rt.Shares[site.Name] = p.openQueue(rt, p.siteQueues[site.Name])
 	}
-	rt.Share = p.queue
+	p.siteQueues = rt.Shares
+	known := map[*share.Queue]bool{}
+	for _, queue := range rt.queues() {
+		if known[queue] = p.knowAges[queue]; rt.File.Share.Ages && !known[queue] {
+			known[queue] = true
+			p.readFirstSeen(func(client netip.Prefix, first time.Time) {
+				queue.Known(client, p.options.Clock.FromWall(first), p.Now())
+			})
+		}
+	}
+	p.knowAges = known
+}
+
+// openQueue returns a queue with the options of a runtime: old, or a new one if that is nil.
+func (p *Policy) openQueue(rt *Runtime, old *share.Queue) *share.Queue {
+	if old == nil {
+		return share.New(queueOptions(rt))
+	}
+	old.Replace(queueOptions(rt))
+	return old
+}
+
+// Queue returns the queue of a site, "" for everything else; nil if its requests do not wait.
+func (rt *Runtime) Queue(site string) *share.Queue {
+	if q := rt.Shares[site]; q != nil {
+		return q
+	}
+	return rt.Share
+}
+
+// queues returns all queues by the name of their site.
+func (rt *Runtime) queues() map[string]*share.Queue {
+	all := maps.Clone(rt.Shares)
+	if rt.Share != nil {
+		all[""] = rt.Share
+	}
+	return all
+}
+
+// queueStats returns the figures of all queues together; nil if requests do not wait.
+func (rt *Runtime) queueStats() *share.Stats {
+	if rt.Share == nil {
+		return nil
+	}
+	if len(rt.Shares) == 0 {
+		stats := rt.Share.Stats()
+		return &stats
+	}
+	var sum share.Stats
+	for _, queue := range rt.Shares {
+		s := queue.Stats()
+		sum.Capacity, sum.Inside, sum.Waiting = sum.Capacity+s.Capacity, sum.Inside+s.Inside, sum.Waiting+s.Waiting
+		sum.LongestWait = max(sum.LongestWait, s.LongestWait)
+		for i, c := range s.Classes {
+			to := &sum.Classes[i]
+			to.Age, to.Turns, to.Waited = c.Age, to.Turns+c.Turns, to.Waited+c.Waited
+			to.Refused, to.Expired, to.Gone = to.Refused+c.Refused, to.Expired+c.Expired, to.Gone+c.Gone
+		}
+	}
+	return &sum
 }
 
 // queueOptions returns how a runtime shares its upstream.
@@ -49,32 +102,40 @@ func queueOptions(rt *Runtime) share.Options {
 	return opts
 }
 
-// Slots returns a function for how many requests the upstream works on at once;
+// Slots returns a function for how many requests the upstream of a site works on at once;
 // nil if requests do not wait for it.
-func (rt *Runtime) Slots() func() int {
-	if rt.Share == nil || rt.File.Policy.DryRun {
+func (rt *Runtime) Slots(site string) func() int {
+	queue := rt.Queue(site)
+	if queue == nil || rt.File.Policy.DryRun {
 		return nil
 	}
-	return func() int { return rt.Share.Stats().Capacity }
+	return func() int { return queue.Stats().Capacity }
 }
 
-// RefuseWaiting refuses the requests that wait for the upstream, and lets no
+// RefuseWaiting refuses the requests that wait for an upstream, and lets no
 // other request wait.
 func (p *Policy) RefuseWaiting() {
-	if p.queue != nil {
-		p.queue.RefuseWaiting()
+	for _, queue := range p.Current().queues() {
+		queue.RefuseWaiting()
 	}
 }
 
-// queueReport returns a line about how the upstream was shared since the last
-// call; "" if no request had to wait.
-func (p *Policy) queueReport() string {
-	if p.queue == nil {
-		return ""
+// queueReport returns a line about how each upstream was shared since the last
+// call, but none if no request had to wait.
+func (p *Policy) queueReport() (lines []string) {
+	rt := p.Current()
+	queues, now := rt.queues(), map[string]share.Stats{}
+	for _, site := range slices.Sorted(maps.Keys(queues)) {
+		now[site] = queues[site].Stats()
+		if line := queueLine(now[site], p.reportedQueues[site], rt.File.Policy.DryRun); line != "" {
+			if site != "" {
+				line = "site " + site + ": " + line
+			}
+			lines = append(lines, line)
+		}
 	}
-	now, last := p.queue.Stats(), p.reportedQueue
-	p.reportedQueue = now
-	return queueLine(now, last, p.Current().File.Policy.DryRun)
+	p.reportedQueues = now
+	return lines
 }
 
 // queueLine returns what changed between two looks at a queue; "" if no request

@@ -19,8 +19,8 @@ func (p *Policy) FrequentReport() []string {
 	now := p.Now()
 	lines := p.census.Tick(now)
 	capacity := 0
-	if rt := p.Current(); rt.Share != nil {
-		capacity = rt.Share.Stats().Capacity
+	if stats := p.Current().queueStats(); stats != nil {
+		capacity = stats.Capacity
 	}
 	if line := p.census.Heavy(now, capacity); line != "" {
 		lines = append(lines, line)
@@ -48,9 +48,7 @@ func (p *Policy) MinuteReport(ctx context.Context) []string {
 		lines = append(lines, line)
 	}
 	lines = append(lines, p.ProxyReport()...)
-	if line := p.queueReport(); line != "" {
-		lines = append(lines, line)
-	}
+	lines = append(lines, p.queueReport()...)
 	if line := p.attackReport(); line != "" {
 		lines = append(lines, line)
 	}
@@ -64,9 +62,7 @@ func (p *Policy) MinuteReport(ctx context.Context) []string {
 // FinalReport returns the last lines for the log, after the last request.
 func (p *Policy) FinalReport() []string {
 	lines := p.ProxyReport()
-	if line := p.queueReport(); line != "" {
-		lines = append(lines, line)
-	}
+	lines = append(lines, p.queueReport()...)
 	if line := p.attackReport(); line != "" {
 		lines = append(lines, line)
 	}

@@ -24,7 +24,8 @@ type Runtime struct {
 	Bots    *setup.BotIdentifier
 	Limiter *memlimit.Limiter
 	Guard   *fairshare.Guard
-	Share   *share.Queue // of the Policy; nil: requests do not wait for the upstream
+	Share   *share.Queue            // of the Policy; nil: requests do not wait for the upstream
+	Shares  map[string]*share.Queue // likewise, of sites, by name
 
 	Visitors *visitor.Cookies // of the Policy; nil: clients are known by their addresses
 	Members  *visitor.Members // nil: no cookie of the site says that a client is logged in
@@ -66,9 +67,10 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 	if err != nil {
 		return nil, err
 	}
+	bots := rt.Bots // an error sets rt to nil
 	defer func() {
 		if err != nil {
-			rt.Bots.Close(old.Bots)
+			bots.Close(old.Bots)
 		}
 	}()
 	if previous == nil {
@@ -83,7 +85,10 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 		return nil, err
 	}
 	rt.Guard.UseHistory(p.history)
-	rt.Guard.UseBusy(func() bool { return p.attack.isOn(p.Now) || rt.Share != nil && rt.Share.IsBusy() })
+	rt.Guard.UseBusyOf(func(site string) bool {
+		queue := rt.Queue(site)
+		return p.attack.isOn(p.Now) || queue != nil && queue.IsBusy()
+	})
 	return rt, nil
 }
 

@@ -70,9 +70,9 @@ func (p *Proxy) newBody(w http.ResponseWriter, r *http.Request, free bool) *body
 // bothAtOnce reports whether the client may wait for parts of the answer before it
 // sends the rest of its body. Reading such a body ahead would block forever. Only
 // gRPC over HTTP/2 is known to do that.
-func (s *setup) bothAtOnce(r *http.Request) bool {
+func (p *pool) bothAtOnce(r *http.Request) bool {
 	const grpc = "application/grpc"
-	if s.Upstream.Scheme != "h2c" || r.ProtoMajor != 2 {
+	if p.scheme != "h2c" || r.ProtoMajor != 2 {
 		return false
 	}
 	kind := r.Header.Get("Content-Type")

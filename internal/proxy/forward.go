@@ -27,6 +27,8 @@ const (
 type exchange struct {
 	*setup
 	proxy *Proxy
+	pool  *pool
+	up    *upstream // the last one that was tried
 	w     http.ResponseWriter
 	r     *http.Request // the client's
 	ctx   context.Context
@@ -46,22 +48,26 @@ type exchange struct {
 // forward sends the request to the upstream and its answer to the client. It returns
 // when the upstream is done, even if the client has left. It panics with
 // http.ErrAbortHandler if the client must see that the answer is incomplete.
-func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
-	q := &exchange{setup: s, proxy: p, w: w, r: r}
-	upgrade := s.websocket(r)
+func (p *Proxy) forward(s *setup, pool *pool, w http.ResponseWriter, r *http.Request) {
+	q := &exchange{setup: s, proxy: p, pool: pool, w: w, r: r}
+	upgrade := pool.websocket(r)
+	if !pool.isUp() {
+		q.allDown()
+		return
+	}
 	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
-		q.body = p.newBody(w, r, s.bothAtOnce(r))
+		q.body = p.newBody(w, r, pool.bothAtOnce(r))
 		defer q.body.end()
 		if err := q.body.readAhead(); err != nil {
 			q.refuseBody(err)
 			return
 		}
 	}
-	if q.body != nil && !q.body.whole && s.Slots != nil {
+	if q.body != nil && !q.body.whole && pool.Slots != nil {
 		if !q.enterUploads() {
 			return
 		}
-		defer func() { p.uploads.leave(s.Slots()) }()
+		defer func() { pool.uploads.leave(pool.Slots()) }()
 	}
 	if !q.turn() {
 		return
@@ -76,22 +82,31 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	if r.ProtoAtLeast(1, 1) {
 		q.trace.Got1xxResponse = q.hint
 	}
-	if q.body != nil && !q.body.whole && s.Upstream.Scheme != "h2c" {
+	if q.body != nil && !q.body.whole && pool.scheme != "h2c" {
 		q.trace.GotConn = q.body.setConn
 	}
 	ctx = httptrace.WithClientTrace(ctx, &q.trace)
-	resp, err := s.transport.RoundTrip(q.request(ctx, upgrade))
+	resp, err := q.send(ctx, upgrade)
+	if q.up == nil { // the last one went down while the request waited
+		q.finish(nil)
+		q.allDown()
+		return
+	}
+	defer q.up.release()
 	q.mu.Lock()
 	q.begun = true
 	q.mu.Unlock()
 	if q.body != nil {
 		q.body.setAnswered()
 	}
-	if err == nil && p.down.Load() && p.down.Swap(false) {
-		s.Log.Printf("upstream %s answers again", s.Upstream.Host)
+	if err == nil {
+		q.up.answered()
+		if q.up.silent.Load() && q.up.silent.Swap(false) {
+			s.Log.Printf("%supstream %s answers again", pool.of(), q.up.url.Host)
+		}
 	}
 	if err == nil && s.readsCosts() {
-		s.noteSilence(resp)
+		s.noteSilence(q.up, resp)
 		q.readCosts(resp.Header)
 	}
 	switch {
@@ -112,12 +127,46 @@ func (p *Proxy) forward(s *setup, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// send sends the request to the least busy upstream. If it accepts no connection, so that
+// nothing was sent, send tries the others of the site. q.up is nil if none is up.
+func (q *exchange) send(ctx context.Context, upgrade bool) (*http.Response, error) {
+	if q.up = q.pool.pick(nil, time.Now()); q.up == nil {
+		return nil, errAllDown
+	}
+	out := q.request(ctx, upgrade)
+	var tried []*upstream
+	for {
+		resp, err := q.up.transport.RoundTrip(out)
+		if err == nil || !isDialError(err) || ctx.Err() != nil {
+			return resp, err
+		}
+		q.pool.failedConnection(q.up, q.Log, err)
+		tried = append(tried, q.up)
+		next := q.pool.pick(tried, time.Now())
+		if next == nil {
+			return nil, err
+		}
+		q.up.release()
+		q.up = next
+		again := *out
+		url := *out.URL
+		url.Host = next.url.Host
+		again.URL = &url
+		if q.body != nil {
+			q.body.attach(&again, q.patience.clientLeft)
+		}
+		out = &again
+	}
+}
+
+var errAllDown = errors.New("all upstreams are down")
+
 // request returns the request for the upstream. It shares the client's header, which
 // is changed.
 func (q *exchange) request(ctx context.Context, upgrade bool) *http.Request {
 	r := q.r
 	out := r.WithContext(ctx)
-	u := &url.URL{Scheme: q.scheme, Host: q.Upstream.Host}
+	u := &url.URL{Scheme: q.up.scheme, Host: q.up.url.Host}
 	if t := target(r); strings.HasPrefix(t, "//") {
 		u.Path, u.RawPath, u.RawQuery, u.ForceQuery = r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.URL.ForceQuery
 	} else {
@@ -345,7 +394,7 @@ func (q *exchange) stream(resp *http.Response, to *sink) error {
 
 func (q *exchange) brokeOff(err error) {
 	if q.ctx.Err() == nil && !errors.Is(err, errAbandoned) {
-		q.Log.Printf("upstream %s ended in the middle of an answer: %v", q.Upstream.Host, err)
+		q.Log.Printf("%supstream %s ended in the middle of an answer: %v", q.pool.of(), q.up.url.Host, err)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestBothAtOnce(t *testing.T) {
 		{"h2c", 1, "application/grpc", false},
 		{"http", 2, "application/grpc", false},
 	} {
-		s := &setup{Config: Config{Upstream: &url.URL{Scheme: test.scheme}}}
+		s := &pool{scheme: test.scheme}
 		r := &http.Request{ProtoMajor: test.major, Header: http.Header{"Content-Type": {test.kind}}}
 		if got := s.bothAtOnce(r); got != test.want {
 			t.Errorf("%+v: %v", test, got)

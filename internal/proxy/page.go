@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"fairshare/httpguard"
@@ -23,13 +24,24 @@ func (q *exchange) failed(err error) {
 	case q.ctx.Err() != nil: // the client has left
 		answer(q.w, q.r, http.StatusBadGateway, "")
 	case errors.As(err, &timeout) && timeout.Timeout():
-		q.Log.Print(q.slow(err))
+		q.Log.Print(q.pool.of() + q.up.slow(err))
 		answer(q.w, q.r, http.StatusGatewayTimeout, "This site takes too long to answer. Please try again in a while.")
 	default:
-		q.proxy.down.Store(true)
-		q.Log.Print(q.problem(err))
+		q.up.silent.Store(true)
+		q.Log.Print(q.pool.of() + q.up.problem(err))
 		answer(q.w, q.r, http.StatusBadGateway, "This site does not answer at the moment. Please try again in a while.")
 	}
+}
+
+// allDown answers a request to a site whose upstreams are all down by their checks.
+func (q *exchange) allDown() {
+	seconds := 1
+	if c := q.pool.Check; c != nil {
+		seconds = max(1, int(c.Every*time.Duration(c.Passes)/time.Second))
+	}
+	q.w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	answer(q.w, q.r, http.StatusServiceUnavailable,
+		"All servers of this site are down at the moment. Please try again in a while.")
 }
 
 // refuseBody answers a request whose body could not be read.

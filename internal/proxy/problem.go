@@ -9,8 +9,8 @@ import (
 )
 
 // problem describes an error of the upstream, with a hint if there is one.
-func (s *setup) problem(err error) string {
-	host := s.Upstream.Host
+func (up *upstream) problem(err error) string {
+	host := up.url.Host
 	var plain tls.RecordHeaderError
 	var certificate *tls.CertificateVerificationError
 	switch {
@@ -23,7 +23,7 @@ func (s *setup) problem(err error) string {
 		return fmt.Sprintf(
 			"upstream %s answers, but not with HTTP/1: %v; hint: check that this is the site's own port, and that it does not use TLS",
 			host, err)
-	case s.Upstream.Scheme == "h2c" && (strings.Contains(err.Error(), "HTTP/1.1 header") ||
+	case up.url.Scheme == "h2c" && (strings.Contains(err.Error(), "HTTP/1.1 header") ||
 		strings.Contains(err.Error(), "could not be established")):
 		return fmt.Sprintf("upstream %s answers, but not with HTTP/2: %v; hint: upstream: http://%s", host, err, host)
 	}
@@ -31,12 +31,12 @@ func (s *setup) problem(err error) string {
 }
 
 // slow describes a timeout of the upstream.
-func (s *setup) slow(err error) string {
+func (up *upstream) slow(err error) string {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return fmt.Sprintf("upstream %s did not accept a connection within %v; hint: it may be overloaded or behind a firewall",
-			s.Upstream.Host, dialTimeout)
+			up.url.Host, dialTimeout)
 	}
 	return fmt.Sprintf(
-		"upstream %s did not begin its answer within %v, so the client got a 504; upstream: {timeout: …} allows more time", s.Upstream.Host, s.Timeout)
+		"upstream %s did not begin its answer within %v, so the client got a 504; upstream: {timeout: …} allows more time", up.url.Host, up.timeout)
 }

@@ -16,7 +16,12 @@ import (
 
 // Config configures the upstream, and which headers are believed.
 type Config struct {
-	Upstream *url.URL // scheme and host; see ParseUpstream
+	Upstream *url.URL // scheme and host; see ParseUpstream. Not used with Pools
+
+	// Pools are the upstreams of several sites. nil means one site with Upstream. Site
+	// returns the index of the pool for a host; −1 means that the request is answered 421.
+	Pools []Pool
+	Site  func(host string) int
 
 	// Hosts are the names of the site: exact names, and "*.example.org" for any name
 	// below it. A request with another Host is answered 421. nil means any host.
@@ -122,9 +127,7 @@ type Proxy struct {
 	answers   budget
 	abandoned abandoned
 	live      live
-	uploads   uploads
 
-	down   atomic.Bool   // the upstream did not answer, and its recovery is not logged yet
 	inside atomic.Int64  // requests in progress
 	empty  chan struct{} // holds a value while no request may be in progress
 }
@@ -134,14 +137,13 @@ type setup struct {
 	Config
 	hosts         *hosts
 	patience      time.Duration // Abandon, or 0
-	scheme        string        // of URLs
+	pools         []*pool       // one without Config.Pools
 	session       []string      // Session and BotSession as values of a header
 	botSession    []string
 	costFolded    string          // CostHeader, see fold
 	addrHeader    string          // Header, likewise
 	keepHeaders   map[string]bool // KeepHeaders, in canonical form
 	overrideNoted sync.Once
-	transport     *http.Transport
 	untimed       silence // answers without CPU time
 	uncosted      silence // answers without a cost
 }
@@ -178,7 +180,7 @@ func (p *Proxy) Replace(c Config) {
 			c.CostHeader = ""
 		}
 	}
-	s := &setup{Config: c, hosts: newHosts(c.Hosts), patience: c.Abandon, scheme: urlScheme(c.Upstream)}
+	s := &setup{Config: c, hosts: newHosts(c.Hosts), patience: c.Abandon}
 	s.session = seconds(nonZero(c.Session, DefaultSession))
 	s.botSession = seconds(nonZero(c.BotSession, DefaultBotSession))
 	s.costFolded, s.addrHeader = fold(c.CostHeader), fold(c.Header)
@@ -194,15 +196,31 @@ func (p *Proxy) Replace(c Config) {
 	p.replacing.Lock()
 	defer p.replacing.Unlock()
 	old := p.setup.Load()
-	if old != nil && *old.Upstream == *c.Upstream && old.Timeout == c.Timeout {
-		s.transport = old.transport
-		p.setup.Store(s)
-		return
+	pools := c.Pools
+	if pools == nil {
+		pools = []Pool{{Upstreams: []*url.URL{c.Upstream}, Slots: c.Slots}}
 	}
-	s.transport = newTransport(c.Upstream, c.Timeout)
-	p.setup.Store(s)
+	before := map[string]*pool{}
 	if old != nil {
-		old.transport.CloseIdleConnections()
+		for _, pool := range old.pools {
+			before[pool.Name] = pool
+		}
+	}
+	kept := map[*upstream]bool{}
+	for _, c := range pools {
+		pool := newPool(c, s.Timeout, before[c.Name])
+		s.pools = append(s.pools, pool)
+		for _, up := range pool.ups {
+			kept[up] = true
+		}
+	}
+	p.setup.Store(s)
+	for _, pool := range before {
+		for _, up := range pool.ups {
+			if !kept[up] {
+				up.transport.CloseIdleConnections()
+			}
+		}
 	}
 }
 
@@ -220,7 +238,13 @@ func nonZero[T comparable](v, otherwise T) T {
 }
 
 // Close drops the idle connections to the upstream.
-func (p *Proxy) Close() { p.setup.Load().transport.CloseIdleConnections() }
+func (p *Proxy) Close() {
+	for _, pool := range p.setup.Load().pools {
+		for _, up := range pool.ups {
+			up.transport.CloseIdleConnections()
+		}
+	}
+}
 
 // Stop ends the requests that may not end soon: websockets, event streams, and
 // requests whose clients have left. It also ends later ones at once.
@@ -256,7 +280,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.inside.Add(1)
 	defer p.leave()
 	s := p.setup.Load()
-	status := s.hosts.status(r.Host)
+	status, pool := s.hosts.status(r.Host), s.poolOf(r.Host)
+	if status == http.StatusOK && pool == nil {
+		status = http.StatusMisdirectedRequest
+	}
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
@@ -270,16 +297,27 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case status == http.StatusMisdirectedRequest:
 		answer(w, r, http.StatusMisdirectedRequest, "There is no such site here.")
 	default:
-		p.forward(s, w, r)
+		p.forward(s, pool, w, r)
 	}
+}
+
+// poolOf returns the upstreams for a host; nil if no site has it.
+func (s *setup) poolOf(host string) *pool {
+	if s.Pools == nil {
+		return s.pools[0]
+	}
+	if i := s.Site(host); i >= 0 {
+		return s.pools[i]
+	}
+	return nil
 }
 
 // websocket reports whether a request is for a websocket, the only protocol that a
 // connection may change to. Any other one would be a tunnel to the upstream for
 // requests that no rule judges.
-func (s *setup) websocket(r *http.Request) bool {
+func (p *pool) websocket(r *http.Request) bool {
 	up := r.Header["Upgrade"]
 	return len(up) == 1 && strings.EqualFold(up[0], "websocket") && listed(r.Header["Connection"], "upgrade") &&
 		r.Method == http.MethodGet && r.ProtoMajor == 1 && r.ProtoMinor > 0 && r.ContentLength == 0 &&
-		s.Upstream.Scheme != "h2c"
+		p.scheme != "h2c"
 }

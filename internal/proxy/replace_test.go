@@ -19,10 +19,10 @@ func TestRequestsInProgressKeepTheirConfig(t *testing.T) {
 		v := s.visitor()
 		v.send("GET / HTTP/1.1\nHost: a\n\n")
 		synctest.Wait()
-		before := s.proxy.setup.Load().transport
+		before := s.proxy.setup.Load().pools[0].ups[0].transport
 		s.proxy.Replace(Config{Upstream: &url.URL{Scheme: "http", Host: "upstream"}, Timeout: 2 * time.Hour,
 			Hosts: []string{"b"}, Abandon: time.Hour})
-		if s.proxy.setup.Load().transport != before {
+		if s.proxy.setup.Load().pools[0].ups[0].transport != before {
 			t.Error("the connections to the upstream were closed")
 		}
 		if status, _ := s.get("/"); status != 421 {

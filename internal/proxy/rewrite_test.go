@@ -41,7 +41,7 @@ func FuzzRewriteHeader(f *testing.F) {
 		r.RemoteAddr = "192.0.2.7:1"
 		s := New(Config{Upstream: &urlOfNobody, Header: "CF-Connecting-IP", KeepUnderscores: keep,
 			Trusts: func(string) bool { return trusted }, Hosts: []string{"site"}}).setup.Load()
-		upgrade := s.websocket(r)
+		upgrade := s.pools[0].websocket(r)
 		judged(t, bot, r, func(w http.ResponseWriter) { s.rewriteHeader(w, r, upgrade) })
 		h := r.Header
 		set := map[string]string{"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "http",

@@ -178,7 +178,7 @@ func newSharedSite(t *testing.T, upstream http.HandlerFunc, c Config, q *share.Q
 	}
 	c.Log = log.New(&s.log, "", 0)
 	s.proxy = New(c)
-	s.proxy.setup.Load().transport.DialContext = wrapDial(s.upstream.dial)
+	s.proxy.setup.Load().pools[0].ups[0].transport.DialContext = wrapDial(s.upstream.dial)
 	policy := &fairshare.Policy{Rules: rules}
 	s.charged = newLedger(policy)
 	guard, err := fairshare.NewGuard(policy, s.charged, nil)

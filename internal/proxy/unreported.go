@@ -28,14 +28,14 @@ func (s *silence) count(resp *http.Response, header string, reports func(lines [
 
 // noteSilence logs once that the upstream does not report what the policy expects.
 // It must be called before readCosts, which removes reports.
-func (s *setup) noteSilence(resp *http.Response) {
+func (s *setup) noteSilence(up *upstream, resp *http.Response) {
 	if s.Timing != "" && s.untimed.count(resp, timingHeader, func(lines []string) bool {
 		_, ok := timing(lines, s.Timing)
 		return ok
 	}) {
 		s.Log.Printf(
 			"warning: none of %d answers of the upstream reported CPU time, such as Server-Timing: %s;dur=12.5: requests are charged the time they take; hint: curl -i %s://%s shows its headers",
-			silentAnswers, s.Timing, s.scheme, s.Upstream.Host)
+			silentAnswers, s.Timing, up.scheme, up.url.Host)
 	}
 	if s.CostHeader != "" && s.uncosted.count(resp, s.CostHeader, func(lines []string) bool {
 		_, ok := cost(lines, s.MaxCost)
@@ -43,6 +43,6 @@ func (s *setup) noteSilence(resp *http.Response) {
 	}) {
 		s.Log.Printf(
 			"warning: none of %d answers of the upstream reported a cost, such as %s: 3: each request is charged 1; hint: curl -i %s://%s shows its headers",
-			silentAnswers, s.CostHeader, s.scheme, s.Upstream.Host)
+			silentAnswers, s.CostHeader, up.scheme, up.url.Host)
 	}
 }

@@ -18,7 +18,7 @@ func TestMissingReportsAreLogged(t *testing.T) {
 		c.Upstream = &url.URL{Scheme: "http", Host: "127.0.0.1:3000"}
 		s := New(c).setup.Load()
 		for i := range answers {
-			s.noteSilence(answer(i))
+			s.noteSilence(s.pools[0].ups[0], answer(i))
 		}
 		return b.String()
 	}

@@ -107,23 +107,27 @@ func connOf(outer net.Conn) *conn {
 	return c
 }
 
-// Reach returns nil if the upstream accepts a connection, with TLS if configured.
-func (p *Proxy) Reach(ctx context.Context) error {
-	s := p.setup.Load()
-	u := s.Upstream
-	addr := u.Host
-	if u.Port() == "" {
-		addr = net.JoinHostPort(u.Hostname(), urlScheme(u))
+// reach returns nil if the upstream accepts a connection, with TLS if configured.
+func (up *upstream) reach(ctx context.Context) error {
+	addr := up.url.Host
+	if up.url.Port() == "" {
+		addr = net.JoinHostPort(up.url.Hostname(), up.scheme)
 	}
-	conn, err := s.transport.DialContext(ctx, "tcp", addr)
-	if err == nil {
-		defer conn.Close()
-		if u.Scheme == "https" {
-			err = tls.Client(conn, &tls.Config{ServerName: u.Hostname()}).HandshakeContext(ctx)
-		}
-	}
+	conn, err := up.transport.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return errors.New(s.problem(err))
+		return err
+	}
+	defer conn.Close()
+	if up.url.Scheme == "https" {
+		return tls.Client(conn, &tls.Config{ServerName: up.url.Hostname()}).HandshakeContext(ctx)
+	}
+	return nil
+}
+
+// Reach returns nil if every upstream accepts a connection, with TLS if configured.
+func (p *Proxy) Reach(ctx context.Context) error {
+	if problems := p.Unreachable(ctx); len(problems) > 0 {
+		return errors.New(strings.Join(problems, "; "))
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func (s *server) introduceAuth(print func(string, ...any)) {
 		print("answers: fairshare auth does not see the site's answers, so %s that count errors, failed logins, time, "+
 			"bytes or requests in progress refuse nothing; fairshare serve enforces them", ruleCount(n))
 	}
-	if rt.upstream.Host == "" {
+	if len(rt.upstreams()) == 0 {
 		print("robots.txt: not read; upstream: in the policy file says where the site is")
 	}
 }

@@ -51,6 +51,10 @@ func (f *Flags) load(w io.Writer) (*policyfile.File, error) {
 		if _, err := proxy.ParseUpstream(f.Upstream); err != nil {
 			return nil, wrongFlag("--upstream", err, upstreamHint)
 		}
+		if len(file.Sites) > 0 {
+			return nil, wrongFlag("--upstream", fmt.Errorf("%s has sites, each with an upstream of its own", file.Name),
+				"remove the flag, or the sites")
+		}
 		file.Upstream = f.Upstream
 	}
 	if f.Behind != "" {

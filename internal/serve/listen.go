@@ -127,6 +127,16 @@ func itselfError(upstream *url.URL) error {
 
 }
 
+// checkItself returns an error if an upstream has the address of the listener.
+func checkItself(listener net.Addr, rt *runtime) error {
+	for _, upstream := range rt.upstreams() {
+		if isItself(listener, upstream) {
+			return itselfError(upstream)
+		}
+	}
+	return nil
+}
+
 // isItself reports whether an upstream has the address of the listener: requests
 // would loop.
 func isItself(listener net.Addr, upstream *url.URL) bool {

@@ -40,7 +40,10 @@ func (s *server) introduce() {
 	if s.options.Auth {
 		s.introduceAuth(print)
 	} else {
-		print("%s protects %s, %s", s.address(), rt.upstream, rt.mode())
+		print("%s protects %s, %s", s.address(), rt.protected(), rt.mode())
+		for i := range rt.File.Sites {
+			print("%s", rt.File.Sites[i].Description())
+		}
 	}
 	if s.inbound.IsShared() {
 		print("listens on the socket that systemd handed over; listen and --listen have no effect")
@@ -94,7 +97,7 @@ func (s *server) status() string {
 		return fmt.Sprintf("%s answers for another server by %s, %s%s", s.address(),
 			ruleCount(len(rt.File.Policy.Rules)), rt.mode(), attack)
 	}
-	return fmt.Sprintf("%s protects %s by %s, %s%s", s.address(), rt.upstream, ruleCount(len(rt.File.Policy.Rules)),
+	return fmt.Sprintf("%s protects %s by %s, %s%s", s.address(), rt.protected(), ruleCount(len(rt.File.Policy.Rules)),
 		rt.mode(), attack)
 }
 
@@ -276,13 +279,13 @@ func (rt *runtime) sharing() string {
 
 // tryUpstream warns if the upstream does not answer. It may start later.
 func (s *server) tryUpstream(ctx context.Context) {
-	if s.runtime.Load().upstream.Host == "" {
+	if len(s.runtime.Load().upstreams()) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
 	defer cancel()
-	if err := s.proxy.Reach(ctx); err != nil && ctx.Err() != context.Canceled {
-		s.printf("warning: %v; until it does, requests are answered 502", err)
+	for _, problem := range s.proxy.Unreachable(ctx) {
+		s.printf("warning: %s; until it does, requests are answered 502", problem)
 	}
 }
 

@@ -106,6 +106,9 @@ func cores(file *policyfile.File) float64 {
 
 // listening returns where an upstream listens: host and port.
 func listening(upstream *url.URL) string {
+	if upstream == nil { // several
+		return ""
+	}
 	if upstream.Port() != "" {
 		return upstream.Host
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
+	"slices"
 	"strings"
 
 	"fairshare/internal/cli"
@@ -54,7 +56,7 @@ func (s *server) tryReload(ctx context.Context) error {
 	})
 	next.meter.start()
 	s.reportReload(old, next, needRestart)
-	if *next.upstream != *old.upstream && next.upstream.Host != "" {
+	if !slices.EqualFunc(next.upstreams(), old.upstreams(), func(a, b *url.URL) bool { return *a == *b }) {
 		s.tryUpstream(ctx)
 	}
 	return nil
@@ -62,8 +64,8 @@ func (s *server) tryReload(ctx context.Context) error {
 
 // prepareReload does the last steps of a reload that can fail.
 func (s *server) prepareReload(next *runtime) error {
-	if next.upstream.Host != "" && isItself(s.inbound.Addr(), next.upstream) {
-		return itselfError(next.upstream)
+	if err := checkItself(s.inbound.Addr(), next); err != nil {
+		return err
 	}
 	certs := s.certs.Load()
 	if file := next.File; certs != nil {
@@ -103,7 +105,8 @@ func changes(old, now *runtime) (lines []string) {
 			lines = append(lines, what+": "+after)
 		}
 	}
-	compare("upstream", old.upstream.String(), now.upstream.String())
+	compare("upstream", old.protected(), now.protected())
+	lines = append(lines, siteChanges(old.File.Sites, now.File.Sites)...)
 	compare("fail", old.failMode(), now.failMode())
 	compare("clients", old.clientSource(), now.clientSource())
 	compare("asn", old.Owners.Table().String(), now.Owners.Table().String())

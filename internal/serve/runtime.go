@@ -1,11 +1,14 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"fairshare"
 	"fairshare/httpguard"
@@ -20,14 +23,16 @@ import (
 // makes another.
 type runtime struct {
 	*livepolicy.Runtime
-	upstream *url.URL
-	meter    *meter // nil: CPU time is reported by the upstream, or not measured
+	upstream *url.URL // nil with sites
+	sites    []proxy.Pool
+	table    *fairshare.Sites // nil without sites
+	meter    *meter           // nil: CPU time is reported by the upstream, or not measured
 }
 
 // newRuntime opens what a new version of the policy file names. The caller uses
 // or discards it.
 func (s *server) newRuntime(ctx context.Context, file *policyfile.File) (*runtime, error) {
-	upstream, err := s.options.parseUpstream(file)
+	upstream, sites, err := s.options.parseUpstreams(file)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +45,79 @@ func (s *server) newRuntime(ctx context.Context, file *policyfile.File) (*runtim
 		s.policy.Discard(next)
 		return nil, err
 	}
-	return &runtime{Runtime: next, upstream: upstream, meter: meter}, nil
+	return newRuntime(next, upstream, sites, meter), nil
+}
+
+func newRuntime(policy *livepolicy.Runtime, upstream *url.URL, sites []proxy.Pool, meter *meter) *runtime {
+	rt := &runtime{Runtime: policy, upstream: upstream, sites: sites, meter: meter}
+	rt.table, _ = fairshare.NewSites(policy.File.Policy.Sites) // the policy was checked
+	return rt
+}
+
+// parseUpstreams returns the upstream of a policy file, or those of its sites.
+func (f *Flags) parseUpstreams(file *policyfile.File) (*url.URL, []proxy.Pool, error) {
+	if len(file.Sites) == 0 {
+		upstream, err := f.parseUpstream(file)
+		return upstream, nil, err
+	}
+	var pools []proxy.Pool
+	for i := range file.Sites {
+		site := &file.Sites[i]
+		pool := proxy.Pool{Name: site.Name, Timeout: site.Timeout,
+			SlowStart: cmp.Or(site.SlowStart, policyfile.DefaultSlowStart)}
+		for _, text := range site.Upstreams {
+			u, err := proxy.ParseUpstream(text)
+			if err != nil {
+				return nil, nil, cli.Hint(fmt.Errorf("site %s: %w", site.Name, err), upstreamHint)
+			}
+			pool.Upstreams = append(pool.Upstreams, u)
+		}
+		if h := site.Checks(); h != nil {
+			pool.Check = &proxy.Check{Path: h.Path, Every: h.Every, Timeout: h.Timeout,
+				Fails: h.Fails, Passes: h.Passes}
+			if host := site.Hosts[0]; !strings.Contains(host, "*") {
+				pool.Check.Host = host
+			}
+		}
+		pools = append(pools, pool)
+	}
+	return nil, pools, nil
+}
+
+// pools returns the upstreams of all sites for the proxy.
+func (rt *runtime) pools() []proxy.Pool {
+	pools := slices.Clone(rt.sites)
+	for i := range pools {
+		pools[i].Slots = rt.Slots(pools[i].Name)
+	}
+	return pools
+}
+
+// upstreams returns the URLs of all upstreams; none if no request is forwarded.
+func (rt *runtime) upstreams() []*url.URL {
+	switch {
+	case rt.upstream == nil:
+	case rt.upstream.Host == "": // it answers questions of another server
+		return nil
+	default:
+		return []*url.URL{rt.upstream}
+	}
+	var all []*url.URL
+	for _, pool := range rt.sites {
+		all = append(all, pool.Upstreams...)
+	}
+	return all
+}
+
+// protected names what the server protects, for messages.
+func (rt *runtime) protected() string {
+	switch {
+	case rt.upstream != nil:
+		return rt.upstream.String()
+	case len(rt.sites) == 1:
+		return "1 site"
+	}
+	return fmt.Sprintf("%d sites", len(rt.sites))
 }
 
 func (f *Flags) parseUpstream(file *policyfile.File) (*url.URL, error) {
@@ -79,6 +156,8 @@ func (s *server) proxyConfig(rt *runtime) proxy.Config {
 		Session:         values.Person,
 		BotSession:      values.Bot,
 		Upstream:        rt.upstream,
+		Pools:           rt.pools(),
+		Site:            rt.table.Find,
 		Trusts:          rt.Clients.TrustsPeer,
 		Header:          rt.Clients.Header(),
 		ReadForwarded:   rt.Clients.Forwarded,
@@ -88,7 +167,7 @@ func (s *server) proxyConfig(rt *runtime) proxy.Config {
 		MaxAbandoned:    s.inboundConfig(rt).Filled().Connections / 4,
 		Cancels:         file.Cancels || file.Abandon == 0,
 		Hosts:           file.Hosts,
-		HostsJudged:     hostsJudged(&file.Policy),
+		HostsJudged:     len(file.Sites) > 0 || hostsJudged(&file.Policy),
 		KeepUnderscores: file.KeepUnderscores,
 		KeepHeaders:     file.KeepHeaders,
 		Fields:          file.Bounds.Fields,
@@ -97,7 +176,7 @@ func (s *server) proxyConfig(rt *runtime) proxy.Config {
 		KeepTiming:      file.UpstreamCPU.KeepHeader,
 		CostHeader:      file.UpstreamCost.Header,
 		MaxCost:         file.UpstreamCost.Max,
-		Slots:           rt.Slots(),
+		Slots:           rt.Slots(""),
 	}
 }
 

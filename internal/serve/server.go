@@ -5,7 +5,6 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -131,8 +130,8 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 		return nil, err
 	}
 	cleanup.add(func() { listener.Close() })
-	if rt.upstream.Host != "" && isItself(listener.Addr(), rt.upstream) {
-		return nil, itselfError(rt.upstream)
+	if err := checkItself(listener.Addr(), rt); err != nil {
+		return nil, err
 	}
 	if s.journal, err = livepolicy.OpenJournal(file, opts.Stderr); err != nil {
 		return nil, err
@@ -186,7 +185,7 @@ func (c cleanups) run() {
 
 // openPolicy opens the policy file and what it names, but not yet the state.
 func (s *server) openPolicy(ctx context.Context, file *policyfile.File) (*runtime, error) {
-	upstream, err := s.options.parseUpstream(file)
+	upstream, sites, err := s.options.parseUpstreams(file)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +209,7 @@ func (s *server) openPolicy(ctx context.Context, file *policyfile.File) (*runtim
 	if err != nil {
 		return nil, err
 	}
-	rt := &runtime{Runtime: s.policy.Current(), upstream: upstream}
+	rt := newRuntime(s.policy.Current(), upstream, sites, nil)
 	if rt.meter, err = openMeter(file, upstream, s.logLine, nil); err != nil {
 		s.policy.Close()
 		return nil, err
@@ -298,8 +297,9 @@ func (s *server) serve(ctx context.Context) error {
 	s.tryUpstream(ctx)
 	asking, stopAsking := context.WithCancel(ctx)
 	var asks sync.WaitGroup
-	if s.runtime.Load().upstream.Host != "" {
+	if rt := s.runtime.Load(); len(rt.upstreams()) > 0 {
 		asks.Go(func() { s.policy.RunRobots(asking, s.askRobots) })
+		asks.Go(func() { s.proxy.RunChecks(asking) })
 	}
 	defer asks.Wait()
 	defer stopAsking()
@@ -342,7 +342,11 @@ func (s *server) serve(ctx context.Context) error {
 
 // askRobots asks the upstream for the robots.txt of a host.
 func (s *server) askRobots(ctx context.Context, host string) {
-	s.guard.AskRobots(ctx, host, cmp.Or(s.runtime.Load().upstream.Host, "localhost"))
+	otherwise := "localhost"
+	if upstream := s.runtime.Load().upstream; upstream != nil && upstream.Host != "" {
+		otherwise = upstream.Host
+	}
+	s.guard.AskRobots(ctx, host, otherwise)
 }
 
 // drain accepts no new connections and waits for requests in progress, at most
