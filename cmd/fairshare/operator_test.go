@@ -199,7 +199,7 @@ func TestRegistryPageShowsValidCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := regexp.MustCompile(`(?:(?m:^)    (?:\$ )?|undo: |to let it in: |hint: |`+"`"+
-		`)fairshare ([a-z]+ [^\n`+"`"+`|,]*)`).FindAllSubmatch(page, -1)
+		`)fairshare ([a-z]+ [^\n`+"`"+`|,<]*)`).FindAllSubmatch(page, -1)
 	if len(shown) < 15 {
 		t.Fatalf("%d commands are shown", len(shown))
 	}

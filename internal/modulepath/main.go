@@ -80,8 +80,8 @@ func moved(path, from, to string) string {
 	return path
 }
 
-// changeNested edits the go.mod of a module below the root, which replaces the
-// root module by its folder.
+// changeNested edits the go.mod of a module below the root. If it uses the root
+// module, it replaces that by its folder.
 func changeNested(root, folder, from, to string) error {
 	own, err := modulePath(folder)
 	if err != nil {
@@ -91,8 +91,16 @@ func changeNested(root, folder, from, to string) error {
 	if err != nil {
 		return err
 	}
-	return editModule(folder, "-module", moved(own, from, to), "-droprequire", from, "-require", to+"@v0.0.0",
-		"-dropreplace", from, "-replace", to+"="+filepath.ToSlash(above)+"/")
+	args := []string{"-module", moved(own, from, to)}
+	text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+	if err != nil {
+		return err
+	}
+	if strings.Contains(string(text), from+" v0.0.0") { // it uses the root module
+		args = append(args, "-droprequire", from, "-require", to+"@v0.0.0",
+			"-dropreplace", from, "-replace", to+"="+filepath.ToSlash(above)+"/")
+	}
+	return editModule(folder, args...)
 }
 
 func editModule(folder string, args ...string) error {
