@@ -35,10 +35,10 @@ var mayImport = map[string][]string{
 
 	// livepolicy puts a policy file in force; site and internal/serve are the composition roots that
 	// give it to a program and to the reverse proxy.
-	"internal/livepolicy": {"asn", "botauth", "browser", "clientaddr", "fleets", "httpguard", "internal/amount",
-		"internal/banexport", "internal/census", "internal/journal", "internal/lockfile", "internal/registrar",
-		"internal/sessions", "internal/setup", "logins", "membans", "memlimit", "policyfile", "robots", "share",
-		"sqlregistry", "visitor", "waitingroom"},
+	"internal/livepolicy": {"asn", "botauth", "bots", "browser", "clientaddr", "fleets", "httpguard",
+		"internal/amount", "internal/banexport", "internal/census", "internal/journal", "internal/lockfile",
+		"internal/registrar", "internal/sessions", "internal/setup", "logins", "membans", "memlimit",
+		"policyfile", "robots", "share", "sqlregistry", "visitor", "waitingroom"},
 	// traffic counts for the operator's eyes, and console shows it with all else that a server knows.
 	"internal/traffic": {"httpguard", "internal/toplist"},
 	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",

@@ -49,6 +49,8 @@ type Verifier struct {
 	local  bool           // names knows the names of private networks
 	checks map[*Bot]check // of bots that can be checked or are user-triggered
 
+	published rangeMask // sets with addresses of any bot
+
 	signers signers
 }
 
@@ -72,6 +74,7 @@ func NewVerifier(o Options) *Verifier {
 	for b := range v.table.Bots {
 		if len(b.Ranges) > 0 || len(b.Domains) > 0 {
 			v.checks[b] = newCheck(b)
+			v.published |= v.checks[b].ranges
 		}
 	}
 	v.signers = newSigners(v.table, o.Signatures, o.Agents)
@@ -121,6 +124,31 @@ func (v *Verifier) Look(addr netip.Addr, userAgent string) fairshare.Bot {
 	}
 	state, _ := v.verify(b, plain(addr), v.names)
 	return b.withState(state)
+}
+
+// Claim returns the state of an address's claim to be the named bot, as Look does. It is
+// NoBot if the table has no such bot.
+func (v *Verifier) Claim(bot string, addr netip.Addr) fairshare.BotState {
+	b := v.table.Bot(bot)
+	if b == nil {
+		return fairshare.NoBot
+	}
+	state, _ := v.verify(b, plain(addr), v.names)
+	return state
+}
+
+// Publishes reports whether an address in the prefix, IPv4 as IPv4, is published for a bot.
+func (v *Verifier) Publishes(prefix netip.Prefix) bool {
+	index := v.ranges.index.Load()
+	if in, _ := index.table.LookupPrefix(prefix); in&v.published != 0 {
+		return true
+	}
+	for _, in := range index.table.Subnets(prefix) {
+		if in&v.published != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // withState returns the bot as rules see it.

@@ -30,7 +30,8 @@ const mostNotes = 200 // lines about bans that are not exported
 type export struct {
 	exporter atomic.Pointer[banexport.Exporter]
 	terms    *policyfile.BanExport // of exporter; nil if there is none
-	noted    map[string]bool       // bans that are not exported, as logged; used by exporter
+	bots     botSights
+	noted    map[string]bool // bans that are not exported, as logged; used by exporter
 }
 
 // startExport begins to hand bans to what the policy in force names, or goes on, or ends it.
@@ -140,13 +141,13 @@ func (p *Policy) exportedBans() (all []banexport.Ban) {
 			rules[r.Name] = r
 		}
 	}
-	add := func(prefix netip.Prefix, until time.Time, rule *fairshare.Rule) {
+	add := func(prefix netip.Prefix, until, began time.Time, rule *fairshare.Rule) {
 		prefix = network.Canonical(prefix)
 		b := banexport.Ban{Prefix: prefix, Until: until}
 		if rule != nil {
 			b.Rule = rule.Name
 		}
-		if why := protected.reason(prefix, rule); why != "" {
+		if why := protected.reason(prefix, rule, began); why != "" {
 			p.note(fmt.Sprintf("the ban of %s is not exported: %s", prefix, why))
 			return
 		}
@@ -162,7 +163,7 @@ func (p *Policy) exportedBans() (all []banexport.Ban) {
 		case b.Client.Via.IsValid():
 			p.note("bans of clients that only an unnamed proxy reports are not exported: name the proxy in trusted_proxies")
 		default:
-			add(b.Client.Prefix, p.Wall(b.Until), rule)
+			add(b.Client.Prefix, p.Wall(b.Until), b.Began, rule)
 		}
 	})
 	if p.state.registrar != nil {
@@ -172,7 +173,7 @@ func (p *Policy) exportedBans() (all []banexport.Ban) {
 			case o.Client.Bot != "":
 				p.note("operators' bans of bots are not exported: they have no address")
 			default:
-				add(o.Client.Prefix, o.Until, nil)
+				add(o.Client.Prefix, o.Until, time.Time{}, nil)
 			}
 		})
 	}
@@ -198,7 +199,8 @@ type protection struct {
 	exempt  func(addr netip.Addr, rule *fairshare.Rule) bool
 
 	bits4, bits6 int  // length of a client's prefix: a shorter one is of a network
-	identities   bool // a rule allows clients by facts that differ within a network
+	identities   bool // a rule allows clients by facts that differ within a network; not only verified bots
+	bots         *seenBots
 }
 
 type protectedPrefix struct {
@@ -240,11 +242,14 @@ type sharedNetwork struct {
 	why string
 }
 
-// namesClients reports whether a condition tests who a client is, by facts that differ within
-// a network and that are not addresses.
+// namesClients reports whether a permission tests who a client is, by facts that differ within
+// a network and that are not addresses. Bots are not meant: a permission holds for verified ones
+// only, and these are protected. In Not, they are meant.
 func namesClients(m *fairshare.Match) bool {
-	return m.Label != nil || m.ASN != nil || m.Hostname != nil || m.Bot != nil || m.State != nil || m.Operator != nil ||
-		slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return namesClients(&not) })
+	return m.Label != nil || m.ASN != nil || m.Hostname != nil ||
+		slices.ContainsFunc(m.Not, func(not fairshare.Match) bool {
+			return not.Bot != nil || not.State != nil || not.Operator != nil || namesClients(&not)
+		})
 }
 
 // testsOnlyClients reports whether a condition tests only who a client is. Bans do not hold
@@ -256,7 +261,7 @@ func testsOnlyClients(m fairshare.Match) bool {
 
 // protectedPrefixes returns the protection at a time of the system's clock.
 func (p *Policy) protectedPrefixes(rt *Runtime, now time.Time) *protection {
-	all := &protection{fixed: slices.Clone(neverExported)}
+	all := &protection{fixed: slices.Clone(neverExported), bots: p.export.bots.list(rt.Bots.Verifier, p.Now())}
 	all.bits4, all.bits6 = network.ClientBits(rt.File.Policy.IPv4Prefix, rt.File.Policy.IPv6Prefix)
 	if own, err := net.InterfaceAddrs(); err == nil {
 		for _, a := range own {
@@ -309,8 +314,9 @@ func (p *Policy) protectedPrefixes(rt *Runtime, now time.Time) *protection {
 	return all
 }
 
-// reason says why a ban is not exported; "" if it is. rule is nil for a ban of an operator.
-func (a *protection) reason(prefix netip.Prefix, rule *fairshare.Rule) string {
+// reason says why a ban that began at a time is not exported; "" if it is. rule is nil for a ban of an
+// operator.
+func (a *protection) reason(prefix netip.Prefix, rule *fairshare.Rule, began time.Time) string {
 	for _, f := range a.fixed {
 		if f.Overlaps(prefix) {
 			return f.why
@@ -340,10 +346,13 @@ func (a *protection) reason(prefix netip.Prefix, rule *fairshare.Rule) string {
 			return "the rule's unless names an address in it"
 		}
 	}
+	if why := a.bots.reason(prefix, began); why != "" {
+		return why
+	}
 	if a.isNetwork(prefix) {
 		switch m := unless(rule); {
 		case a.identities:
-			return "it is a network, and a rule of the policy may allow a client in it by label, owner, host name or bot"
+			return "it is a network, and a rule of the policy may allow a client in it by label, owner or host name"
 		case m != nil && namesClients(m):
 			return "it is a network, and the rule's unless may hold for a client in it"
 		}

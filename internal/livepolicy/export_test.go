@@ -53,7 +53,14 @@ func TestBansThatAreNotExported(t *testing.T) {
 		{allow("label: friend"), "2001:db8::/48", "it is a network, and a rule"},
 		{allow("label: friend"), "2001:db8::/64", ""},
 		{allow("hostname: \"*.example.org\""), "203.0.113.0/24", "it is a network"},
-		{allow("bot: search"), "203.0.113.0/24", "it is a network"},
+		{allow("bot: search"), "203.0.113.0/24", ""},
+		{allow("operator: google, state: verified"), "203.0.113.0/24", ""},
+		{allow("not: {bot: forged}"), "203.0.113.0/24", "it is a network"},
+		// Bans of addresses do not hold for verified bots, whether or not a rule allows them.
+		{rapid, "66.249.66.1/32", "it has published addresses of a bot"},
+		{rapid, "66.249.64.0/19", "it has published addresses of a bot"},
+		{rapid, "66.0.0.0/8", "it has published addresses of a bot"},
+		{allow("bot: search"), "2001:4860:4801::/48", "it has published addresses of a bot"},
 		{allow("bot: search, path: /a"), "203.0.113.0/24", ""},
 		{strings.Replace(other, "%", "{label: friend}", 1), "203.0.113.0/24", "it is a network, and the rule's unless"},
 		{strings.Replace(other, "%", "{path: /a}", 1), "203.0.113.0/24", ""},
@@ -75,6 +82,67 @@ func TestBansThatAreNotExported(t *testing.T) {
 			t.Errorf("%s with\n%sexported %v, logged %q", c.prefix, c.rules, got, *logged)
 		case c.why != "" && (len(got) != 0 || len(*logged) != 1 || !strings.Contains((*logged)[0], c.why)):
 			t.Errorf("%s with\n%sexported %v, logged %q, want %q", c.prefix, c.rules, got, *logged, c.why)
+		}
+	}
+}
+
+// A ban is not exported while it would keep out a bot that is verified, or may soon be.
+func TestBansOfAddressesOfBotsAreNotExported(t *testing.T) {
+	const agent = "Mozilla/5.0 (compatible; UptimeRobot/2.0; http://www.uptimerobot.com/)"
+	pending := func(p *Policy, addr string) {
+		bot := p.GuardOptions(p.Current(), httpguard.Options{}).Bot(netip.MustParseAddr(addr), agent)
+		if bot.State != fairshare.Pending {
+			t.Fatalf("%+v", bot)
+		}
+	}
+	saw := func(state fairshare.BotState, ago time.Duration) func(*Policy, string) {
+		return func(p *Policy, addr string) {
+			bot := fairshare.Bot{Name: "googlebot", State: state}
+			p.export.bots.saw(netip.MustParseAddr(addr), &bot, p.Now().Add(-ago))
+		}
+	}
+	for _, c := range []struct {
+		name string
+		see  func(p *Policy, addr string)
+		age  time.Duration // of the ban
+		why  string
+	}{
+		{"nothing", func(*Policy, string) {}, 0, ""},
+		{"verified", saw(fairshare.Verified, time.Hour), time.Hour, "the bot googlebot was seen there"},
+		{"claim", pending, 0, "a client there may be a bot"},
+		{"old claim", pending, 11 * time.Minute, ""},
+		{"forged", saw(fairshare.Forged, 0), 0, ""},
+		{"many claims later", func(p *Policy, addr string) {
+			saw(fairshare.Verified, 0)(p, addr)
+			other := netip.MustParseAddr("2001:db8::1")
+			for range 3 * mostSights {
+				p.export.bots.saw(other, &fairshare.Bot{Name: "baiduspider", State: fairshare.Pending}, p.Now())
+				other = other.Next()
+			}
+			if n := len(p.export.bots.pending.present) + len(p.export.bots.pending.former); n > 2*mostSights {
+				t.Errorf("%d addresses are remembered", n)
+			}
+		}, time.Hour, "the bot googlebot was seen there"},
+	} {
+		for _, prefix := range []string{"203.0.113.9/32", "203.0.113.0/24"} {
+			p, logged := policyOf(t, "", "bans: {export: {nftables: {}}}\nrules:\n"+
+				"  - {name: rapid, limit: {requests: 9, per: 1m}, ban: {after: 1, for: 2h}}\n")
+			p.export.noted = map[string]bool{}
+			kind := fairshare.ByAddr
+			if strings.HasSuffix(prefix, "/24") {
+				kind = fairshare.ByNetwork
+			}
+			p.bans.Restore(fairshare.BanRecord{Client: fairshare.PrefixID(netip.MustParsePrefix(prefix)), Rule: "rapid",
+				Kind: kind, Number: 1, Began: p.Now().Add(-c.age), Until: p.Now().Add(time.Hour)})
+			if got := p.exportedBans(); len(got) != 1 {
+				t.Fatalf("before: exported %v", got)
+			}
+			*logged = nil
+			c.see(p, "203.0.113.9")
+			if got := p.exportedBans(); (len(got) == 1) != (c.why == "") ||
+				!strings.Contains(strings.Join(*logged, "\n"), c.why) {
+				t.Errorf("%s: %s: exported %v, logged %q, want %q", c.name, prefix, got, *logged, c.why)
+			}
 		}
 	}
 }

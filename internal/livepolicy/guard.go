@@ -24,6 +24,9 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 		return rt.Bots.Verifier.LookSigned(setup.SignedRequest(r, rt.isSecure(r)), addr, claimed,
 			p.options.Clock.Wall(p.Now()))
 	}
+	if rt.File.BanExport != nil {
+		opts.Bot, opts.SignedBot = p.noteBots(opts.Bot, opts.SignedBot)
+	}
 	opts.CanSign = func(bot fairshare.Bot) bool { return rt.Bots.Verifier.Signs(bot.Name) }
 	if rt.Owners != nil {
 		opts.Owner = rt.Owners.Owner
@@ -82,6 +85,20 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 		}
 	}
 	return opts
+}
+
+// noteBots returns functions that also remember the addresses of bots.
+func (p *Policy) noteBots(look func(netip.Addr, string) fairshare.Bot,
+	signed func(*http.Request, netip.Addr, fairshare.Bot) fairshare.Bot) (func(netip.Addr, string) fairshare.Bot,
+	func(*http.Request, netip.Addr, fairshare.Bot) fairshare.Bot) {
+	note := func(addr netip.Addr, bot fairshare.Bot) fairshare.Bot {
+		p.export.bots.saw(addr, &bot, p.Now())
+		return bot
+	}
+	return func(addr netip.Addr, agent string) fairshare.Bot { return note(addr, look(addr, agent)) },
+		func(r *http.Request, addr netip.Addr, claimed fairshare.Bot) fairshare.Bot {
+			return note(addr, signed(r, addr, claimed))
+		}
 }
 
 // client returns the client of a request, and notices proxies that are not
