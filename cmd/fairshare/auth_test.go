@@ -43,6 +43,32 @@ var authFronts = []authFront{
 			writeFile(t, "Caddyfile", config)}, listen)
 		return listen
 	}},
+	{"haproxy", func(t *testing.T, auth, site string) string {
+		listen := freeAddr(t)
+		config := deployed(t, map[string]string{"127.0.0.1:3000": site,
+			":443 ssl crt /etc/haproxy/shop.example.pem alpn h2,http/1.1": listen,
+			"/etc/haproxy/fairshare.lua":                                  authScript(t, auth)}, "forward-auth/haproxy.cfg")
+		startServer(t, syscall.SIGTERM, []string{need(t, "haproxy", "haproxy"), "-db", "-f",
+			writeFile(t, "haproxy.cfg", config)}, listen)
+		return listen
+	}},
+	{"apache", func(t *testing.T, auth, site string) string {
+		needFile(t, "/usr/share/lua/5.3/socket.lua", "lua-socket")
+		listen := freeAddr(t)
+		config := deployed(t, map[string]string{"127.0.0.1:3000": site, "*:443": listen, "SSLEngine on": "",
+			"SSLCertificateFile /etc/letsencrypt/live/shop.example/fullchain.pem":  "",
+			"SSLCertificateKeyFile /etc/letsencrypt/live/shop.example/privkey.pem": "",
+			"/etc/apache2/fairshare.lua":                                           authScript(t, auth)}, "forward-auth/apache.conf")
+		startServer(t, syscall.SIGTERM, apacheWith(t, listen, config, "lua"), listen)
+		return listen
+	}},
+}
+
+// authScript writes the Lua script of deploy/forward-auth for that address of fairshare auth.
+func authScript(t *testing.T, auth string) (path string) {
+	host, port, _ := strings.Cut(auth, ":")
+	return writeFile(t, "fairshare.lua", deployed(t, map[string]string{
+		`"127.0.0.1", 9180`: fmt.Sprintf("%q, %s", host, port)}, "forward-auth/fairshare.lua"))
 }
 
 const authPolicy = `

@@ -38,15 +38,7 @@ func TestClientsAreIdentifiedBehindOtherServers(t *testing.T) {
 			"SSLCertificateFile /etc/letsencrypt/live/shop.example/fullchain.pem":  "",
 			"SSLCertificateKeyFile /etc/letsencrypt/live/shop.example/privkey.pem": ""},
 			func(t *testing.T, config, listen string) []string {
-				apache := need(t, "apache2", "apache2")
-				dir := shortDir(t)
-				var modules strings.Builder
-				for _, name := range []string{"mpm_event", "authz_core", "headers", "proxy", "proxy_http"} {
-					fmt.Fprintf(&modules, "LoadModule %s_module /usr/lib/apache2/modules/mod_%[1]s.so\n", name)
-				}
-				return []string{apache, "-D", "FOREGROUND", "-f", writeFile(t, "apache.conf", fmt.Sprintf(
-					"ServerRoot %[1]s\nPidFile %[1]s/pid\nDefaultRuntimeDir %[1]s\nErrorLog /dev/stderr\nServerName shop.example\nListen %[2]s\n%[3]s%[4]s",
-					dir, listen, modules.String(), config))}
+				return apacheWith(t, listen, config)
 			}},
 	} {
 		t.Run(front.name, func(t *testing.T) {
@@ -130,4 +122,17 @@ func TestClientsAreIdentifiedBehindOtherServers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// apacheWith returns the command of an Apache with that configuration, and modules beside the usual ones.
+func apacheWith(t *testing.T, listen, config string, more ...string) []string {
+	apache := need(t, "apache2", "apache2")
+	dir := shortDir(t)
+	var modules strings.Builder
+	for _, name := range append([]string{"mpm_event", "authz_core", "headers", "proxy", "proxy_http"}, more...) {
+		fmt.Fprintf(&modules, "LoadModule %s_module /usr/lib/apache2/modules/mod_%[1]s.so\n", name)
+	}
+	return []string{apache, "-D", "FOREGROUND", "-f", writeFile(t, "apache.conf", fmt.Sprintf(
+		"ServerRoot %[1]s\nPidFile %[1]s/pid\nDefaultRuntimeDir %[1]s\nErrorLog /dev/stderr\nServerName shop.example\nListen %[2]s\n%[3]s%[4]s",
+		dir, listen, modules.String(), config))}
 }

@@ -31,12 +31,25 @@ func need(t *testing.T, program, debian string) string {
 	if found, _ := filepath.Glob("/usr/sbin/" + program); len(found) > 0 {
 		return found[len(found)-1]
 	}
-	why := fmt.Sprintf("%s is not installed: apt-get install %s", program, debian)
+	missing(t, program, debian)
+	return ""
+}
+
+// needFile skips the test, as need does, if there is no such file of a Debian package.
+func needFile(t *testing.T, path, debian string) {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		missing(t, path, debian)
+	}
+}
+
+func missing(t *testing.T, what, debian string) {
+	t.Helper()
+	why := fmt.Sprintf("%s is not installed: apt-get install %s", what, debian)
 	if required() {
 		t.Fatal(why)
 	}
 	t.Skip(why)
-	return ""
 }
 
 // required reports whether all programs must be installed and tests that take
