@@ -15,6 +15,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"fairshare/policyfile"
 )
 
 // An authFront is a server of deploy/forward-auth.
@@ -43,11 +47,49 @@ var authFronts = []authFront{
 			writeFile(t, "Caddyfile", config)}, listen)
 		return listen
 	}},
+	{"ingress-nginx", func(t *testing.T, auth, site string) string {
+		listen := freeAddr(t)
+		notes, _ := kubernetes(t, auth)
+		// What the controller makes of the annotations.
+		startNginxWith(t, fmt.Sprintf(`
+access_log off;
+server {
+	listen %s;
+	server_name shop.example;
+	%s
+	location = /_external-auth {
+		internal;
+		proxy_pass_request_body off;
+		proxy_set_header Content-Length "";
+		proxy_set_header X-Forwarded-Proto "";
+		proxy_set_header Host fairshare.default.svc.cluster.local;
+		proxy_set_header X-Original-URL $scheme://$http_host$request_uri;
+		proxy_set_header X-Original-Method $request_method;
+		proxy_set_header X-Sent-From "nginx-ingress-controller";
+		proxy_set_header X-Real-IP $remote_addr;
+		proxy_set_header X-Forwarded-For $remote_addr;
+		proxy_set_header X-Auth-Request-Redirect $request_uri;
+		proxy_buffering off;
+		proxy_buffer_size 4k;
+		proxy_http_version 1.1;
+		proxy_pass %s;
+		%s
+	}
+	location / {
+		auth_request /_external-auth;
+		%s
+		proxy_pass http://%s;
+	}
+}
+`, listen, notes["server-snippet"], notes["auth-url"], notes["auth-snippet"], notes["configuration-snippet"],
+			site), listen)
+		return listen
+	}},
 	{"haproxy", func(t *testing.T, auth, site string) string {
 		listen := freeAddr(t)
-		config := deployed(t, map[string]string{"127.0.0.1:3000": site,
-			":443 ssl crt /etc/haproxy/shop.example.pem alpn h2,http/1.1": listen,
-			"/etc/haproxy/fairshare.lua":                                  authScript(t, auth)}, "forward-auth/haproxy.cfg")
+		script := authScript(t, auth)
+		config := deployed(t, map[string]string{"127.0.0.1:3000": site, "/etc/haproxy/fairshare.lua": script,
+			":443 ssl crt /etc/haproxy/shop.example.pem alpn h2,http/1.1": listen}, "forward-auth/haproxy.cfg")
 		startServer(t, syscall.SIGTERM, []string{need(t, "haproxy", "haproxy"), "-db", "-f",
 			writeFile(t, "haproxy.cfg", config)}, listen)
 		return listen
@@ -55,13 +97,58 @@ var authFronts = []authFront{
 	{"apache", func(t *testing.T, auth, site string) string {
 		needFile(t, "/usr/share/lua/5.3/socket.lua", "lua-socket")
 		listen := freeAddr(t)
+		script := authScript(t, auth)
 		config := deployed(t, map[string]string{"127.0.0.1:3000": site, "*:443": listen, "SSLEngine on": "",
 			"SSLCertificateFile /etc/letsencrypt/live/shop.example/fullchain.pem":  "",
 			"SSLCertificateKeyFile /etc/letsencrypt/live/shop.example/privkey.pem": "",
-			"/etc/apache2/fairshare.lua":                                           authScript(t, auth)}, "forward-auth/apache.conf")
+			"/etc/apache2/fairshare.lua":                                           script}, "forward-auth/apache.conf")
 		startServer(t, syscall.SIGTERM, apacheWith(t, listen, config, "lua"), listen)
 		return listen
 	}},
+}
+
+// kubernetes returns the annotations of the Ingress in deploy/forward-auth/kubernetes.yaml, with that address of
+// fairshare auth, and the data of its ConfigMap.
+func kubernetes(t *testing.T, auth string) (notes, data map[string]string) {
+	text := deployed(t, map[string]string{"fairshare.default.svc.cluster.local:9180": auth},
+		"forward-auth/kubernetes.yaml")
+	notes = map[string]string{}
+	for decoder := yaml.NewDecoder(strings.NewReader(text)); ; {
+		var object struct {
+			Data     map[string]string
+			Metadata struct{ Annotations map[string]string }
+		}
+		if err := decoder.Decode(&object); err == io.EOF {
+			return notes, data
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for name, note := range object.Metadata.Annotations {
+			notes[strings.TrimPrefix(name, "nginx.ingress.kubernetes.io/")] = note
+		}
+		if object.Data != nil {
+			data = object.Data
+		}
+	}
+}
+
+// The policy of the Kubernetes configuration is valid, and the middleware of the Compose file asks fairshare.
+func TestForwardAuthInContainers(t *testing.T) {
+	_, data := kubernetes(t, "fairshare:9180")
+	if _, err := policyfile.Parse("fairshare.yaml", []byte(data["fairshare.yaml"])); err != nil {
+		t.Error(err)
+	}
+	var compose struct {
+		Services map[string]struct{ Labels map[string]string }
+	}
+	if err := yaml.Unmarshal([]byte(deployed(t, nil, "forward-auth/compose.yaml")), &compose); err != nil {
+		t.Fatal(err)
+	}
+	address := compose.Services["fairshare"].Labels["traefik.http.middlewares.fairshare.forwardauth.address"]
+	if address != "http://fairshare:9180/traefik" ||
+		compose.Services["site"].Labels["traefik.http.routers.site.middlewares"] != "fairshare" {
+		t.Errorf("%+v", compose)
+	}
 }
 
 // authScript writes the Lua script of deploy/forward-auth for that address of fairshare auth.
@@ -169,7 +256,7 @@ func authSequence() (asks []authAsk) {
 		authAsk{"127.0.0.2", "GET", "/", "curl", "text/html", ""},
 		authAsk{"127.0.0.2", "GET", "/", "curl", "application/json", ""},
 		authAsk{"127.0.0.2", "HEAD", "/", "curl", "text/html", ""},
-		authAsk{"127.0.0.2", "POST", "/", "curl", "*/*", strings.Repeat("body ", 20_000)},
+		authAsk{"127.0.0.2", "POST", "/", "curl", "*/*", strings.Repeat("body ", 2000)},
 		authAsk{"127.0.0.2", "POST", "/free", "curl", "*/*", "a body"},
 		authAsk{"127.0.0.2", "GET", "/free", "bad", "*/*", ""},
 		authAsk{"127.0.0.4", "GET", "/x", "bad", "*/*", ""},

@@ -124,7 +124,7 @@ func TestClientsAreIdentifiedBehindOtherServers(t *testing.T) {
 	}
 }
 
-// apacheWith returns the command of an Apache with that configuration, and modules beside the usual ones.
+// apacheWith returns the command of an Apache with that configuration, and more modules than the usual ones.
 func apacheWith(t *testing.T, listen, config string, more ...string) []string {
 	apache := need(t, "apache2", "apache2")
 	dir := shortDir(t)
