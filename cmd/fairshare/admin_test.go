@@ -146,7 +146,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s: %d %q", path, status, body)
 		}
 	}
-	if status, _ := a.get("/", ""); status != 404 {
+	if status, _ := a.get("/nowhere", ""); status != 404 {
 		t.Errorf("/: %d", status)
 	}
 	// The name of another site may point here: a browser must not read the answer for it.

@@ -1,5 +1,5 @@
-// Package admin is the listener for operators and their tools: metrics for Prometheus, and whether
-// the server lives and is ready. Start with [Listen].
+// Package admin is the listener for operators and their tools: pages, the JSON API, metrics for
+// Prometheus, and whether the server lives and is ready. Start with [Listen].
 package admin
 
 import (
@@ -49,6 +49,9 @@ type Handlers struct {
 	// API answers requests below /api/. mayAct reports whether the sender of a request has shown a token:
 	// without one it may only read.
 	API func(mayAct func(*http.Request) bool) http.Handler
+	// Pages answers all other requests. isToken reports whether a text is the token; nil: there is none, and
+	// everybody who reaches the listener may read. The handler itself must refuse requests without the token.
+	Pages func(isToken func(string) bool) http.Handler
 	// Ready returns why requests are not answered now, or nil.
 	Ready func() error
 }
@@ -75,6 +78,11 @@ func Listen(opts Options, listen func(addr string) (net.Listener, error), handle
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.guarded(handlers.Metrics))
 	mux.Handle(apiPrefix, s.guarded(handlers.API(func(*http.Request) bool { return s.token != nil })))
+	var isToken func(string) bool
+	if s.token != nil {
+		isToken = s.isToken
+	}
+	mux.Handle("/", handlers.Pages(isToken))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := handlers.Ready(); err != nil {
@@ -129,15 +137,19 @@ func (s *Server) byName(next http.Handler) http.Handler {
 	})
 }
 
-// guarded answers 401 without the token. The comparison takes the same time for all wrong tokens of
-// one length.
+// isToken compares in the same time for all wrong tokens of one length.
+func (s *Server) isToken(given string) bool {
+	return subtle.ConstantTimeCompare([]byte(given), s.token) == 1
+}
+
+// guarded answers 401 without the token.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	if s.token == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok || subtle.ConstantTimeCompare([]byte(given), s.token) != 1 {
+		if !ok || !s.isToken(given) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="fairshare"`)
 			refuse(w, r, http.StatusUnauthorized, "the token is missing or wrong: Authorization: Bearer TOKEN")
 			return

@@ -9,6 +9,7 @@ import (
 	"fairshare/internal/adminapi"
 	"fairshare/internal/cli"
 	"fairshare/internal/console"
+	"fairshare/internal/dashboard"
 	"fairshare/internal/traffic"
 )
 
@@ -34,7 +35,8 @@ func (s *server) openAdmin() (err error) {
 	opts.Log = s.log
 	s.admin, err = admin.Listen(opts, func(addr string) (net.Listener, error) { return listenOn(addr, "--admin") },
 		admin.Handlers{Metrics: s.metrics.handler(), Ready: s.ready,
-			API: func(mayAct func(*http.Request) bool) http.Handler { return adminapi.New(s.console, mayAct) }})
+			API:   func(mayAct func(*http.Request) bool) http.Handler { return adminapi.New(s.console, mayAct) },
+			Pages: func(isToken func(string) bool) http.Handler { return dashboard.New(s.console, isToken) }})
 	return err
 }
 

@@ -72,7 +72,7 @@ func (s *server) introduce() {
 	}
 	print("state: %s", s.policy.DescribeState())
 	if s.admin != nil {
-		print("admin: %s: /metrics, /healthz, /readyz, /api/v1/openapi.json", addressText(s.admin.Addr(), false))
+		print("admin: %s: /metrics, /healthz, /readyz, /api/v1/openapi.json, and / for people", addressText(s.admin.Addr(), false))
 	}
 	if export := s.policy.DescribeExport(); export != "" {
 		print("export: %s", export)
