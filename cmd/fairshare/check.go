@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"fairshare/internal/check"
 	"fairshare/internal/cli"
@@ -23,6 +24,9 @@ type checkCmd struct {
 	Label     []string `sep:"none" placeholder:"NAME" help:"A label that the registry has for it, any number of times."`
 	Robots    string   `placeholder:"FILE|URL" help:"The site's robots.txt; says what was read from it, and --try judges by it."`
 	Busy      bool     `help:"The upstream is busy: limits with when: busy hold."`
+	All       bool     `help:"Show also the rules that do not match."`
+	Times     int      `default:"1" placeholder:"N" help:"Play the request so many times, and say where the verdict changes."`
+	Every     interval `placeholder:"TIME" help:"The time between one request and the next with --times, such as 1s; no real time passes."`
 }
 
 func (c *checkCmd) Help() string {
@@ -46,11 +50,15 @@ func (c *checkCmd) Validate() error {
 	}
 	if c.Try == "" {
 		if c.Addr != "" || c.Through != "" || c.UserAgent != "" || c.Cookie != "" || c.Host != "" ||
-			len(c.Header) > 0 || len(c.Attempt) > 0 || len(c.Label) > 0 || c.Browser != "" || c.Busy {
-			return errors.New("--addr, --through, --user-agent, --cookie, --host, --header, --attempt, --browser, --label and " +
-				"--busy belong to --try")
+			len(c.Header) > 0 || len(c.Attempt) > 0 || len(c.Label) > 0 || c.Browser != "" || c.Busy ||
+			c.All || c.Times != 1 || c.Every != 0 {
+			return errors.New("--addr, --through, --user-agent, --cookie, --host, --header, --attempt, --browser, --label, " +
+				"--busy, --all, --times and --every belong to --try")
 		}
 		return nil
+	}
+	if err := check.CheckTimes(c.Times, time.Duration(c.Every)); err != nil {
+		return err
 	}
 	_, err := c.request().Parse()
 	return err
@@ -80,7 +88,9 @@ func (c *checkCmd) Run(env *cli.Environment) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := policy.Walk(env.Context, env.Stdout, req, c.request().RawTarget(), c.Busy); err != nil {
+		options := check.WalkOptions{Target: c.request().RawTarget(), Busy: c.Busy, All: c.All, Times: c.Times,
+			Every: time.Duration(c.Every)}
+		if err := policy.Walk(env.Context, env.Stdout, req, options); err != nil {
 			return err
 		}
 	}

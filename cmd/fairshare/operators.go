@@ -41,11 +41,8 @@ func (p *period) UnmarshalText(text []byte) error {
 	if n := string(text); n != "" && strings.Trim(n, "0") == "" {
 		return fmt.Errorf("%s is less than 1s; without --for the default of the command holds (see --help)", n)
 	}
-	d, err := policyfile.ParseDuration(string(text))
+	d, err := parseDuration(text)
 	if err != nil {
-		if hinted, ok := err.(interface{ Hint() string }); ok && hinted.Hint() != "" {
-			err = fmt.Errorf("%w: %s", err, hinted.Hint())
-		}
 		return err
 	}
 	if d < time.Second {
@@ -53,4 +50,23 @@ func (p *period) UnmarshalText(text []byte) error {
 	}
 	*p = period(d)
 	return nil
+}
+
+// An interval is a duration on the command line that may be shorter than a second, or zero.
+type interval time.Duration
+
+// UnmarshalText reads an interval for kong.
+func (i *interval) UnmarshalText(text []byte) error {
+	d, err := parseDuration(text)
+	*i = interval(d)
+	return err
+}
+
+// parseDuration reads a duration as a policy file writes it. The error has a hint.
+func parseDuration(text []byte) (time.Duration, error) {
+	d, err := policyfile.ParseDuration(string(text))
+	if hinted, ok := err.(interface{ Hint() string }); ok && hinted.Hint() != "" {
+		err = fmt.Errorf("%w: %s", err, hinted.Hint())
+	}
+	return d, err
 }

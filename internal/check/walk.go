@@ -7,24 +7,34 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
 
 	"fairshare"
 	"fairshare/botauth"
 	"fairshare/bots"
 	"fairshare/browser"
 	"fairshare/internal/amount"
+	"fairshare/internal/prose"
 	"fairshare/internal/proxy"
 	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 )
 
+// WalkOptions are what [Policy.Walk] has to know apart from the request.
+type WalkOptions struct {
+	Target string        // the request target as sent, for robots.txt
+	Busy   bool          // the upstream is busy
+	All    bool          // also the rules that do not hold or are not reached
+	Times  int           // how many requests are played; 0 and 1 mean one
+	Every  time.Duration // between one request and the next
+}
+
 // Walk decides one request with a new guard, whose counters are empty. It
-// writes for each rule whether it matched and why, and then the verdict. busy says
-// whether the upstream counts as busy.
-// target is the request target as sent, for robots.txt.
-func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, target string, busy bool) error {
-	file := p.File
+// writes for each rule that matched why, and then the verdict. Then it repeats the request, and writes
+// which verdicts the repetitions get.
+func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, o WalkOptions) error {
+	file, target, busy := p.File, o.Target, o.Busy
 	signature := p.setBot(ctx, req, target)
 	if p.robots != nil {
 		req.Robots = p.robots.Judge(&req.Bot, req.UserAgent, target)
@@ -51,6 +61,9 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, 
 	guard.UseBusy(func() bool { return busy })
 	var lookups unanswered
 	req.Lookups = &lookups
+	if o.Times > 1 {
+		req.Time = req.Time.Truncate(24 * time.Hour) // windows begin on the clock: the output is always the same
+	}
 	verdict, err := guard.Decide(ctx, req)
 	if err != nil {
 		return err
@@ -77,20 +90,30 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, 
 			fmt.Fprintln(w, site.Description())
 		}
 	}
+	hidden := 0
 	for _, step := range steps {
-		if step.Elsewhere {
-			continue
+		switch {
+		case step.Elsewhere:
+		case !o.All && !(step.Reached && step.Holds):
+			hidden++
+		default:
+			writeStep(w, &file.Policy.Rules[step.Rule], step, busy)
 		}
-		writeStep(w, &file.Policy.Rules[step.Rule], step, busy)
+	}
+	if hidden > 0 {
+		fmt.Fprintf(w, "  (--all shows why %s did not match)\n", prose.Plural(hidden, "other rule"))
 	}
 	fmt.Fprintf(w, "verdict: %s\n", verdictText(&verdict))
 	if verdict.Enforced() == fairshare.Allow {
-		p.writePassage(w, req, steps, busy)
+		p.writePassage(w, req, steps, o)
 	}
 	if bool(lookups) || req.Bot.State == fairshare.Pending {
 		fmt.Fprintf(w, "the DNS was not asked about %s: conditions that need its answer do not match here\n", req.Addr)
 	}
-	return guard.Settle(ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200})
+	if err := guard.Settle(ctx, &verdict, fairshare.Outcome{Time: req.Time, Status: 200}); err != nil || o.Times < 2 {
+		return err
+	}
+	return repeat(ctx, w, guard, req, &verdict, o)
 }
 
 // setBot sets the bot of a request with a target as sent. If the request has a signature, it returns what the
@@ -120,15 +143,18 @@ func browserText(req *fairshare.Request) string {
 }
 
 // writePassage writes what happens to a request that the rules let pass.
-func (p *Policy) writePassage(w io.Writer, req *fairshare.Request, steps []fairshare.Step, busy bool) {
+func (p *Policy) writePassage(w io.Writer, req *fairshare.Request, steps []fairshare.Step, o WalkOptions) {
 	switch proxy.HostStatus(p.File.Hosts, req.Host) {
 	case http.StatusBadRequest:
 		fmt.Fprintf(w, "then 400: %q is not a host\n", req.Host)
 	case http.StatusMisdirectedRequest:
 		fmt.Fprintf(w, "then 421: %q is not among hosts\n", req.Host)
 	}
-	if settled := settledLater(&p.File.Policy, steps, busy); settled != "" {
+	if settled := settledLater(&p.File.Policy, steps, o.Busy); settled != "" {
 		fmt.Fprintf(w, "the cost is known only with the answer, and is charged then: %s\n", settled)
+		if o.Times > 1 {
+			fmt.Fprintln(w, "--times assumes that the answers cost nothing")
+		}
 	}
 	if s := p.File.ServedShare(); s != nil && !p.File.Policy.DryRun {
 		if s.Wait > 0 && s.Queue > 0 {
