@@ -104,6 +104,10 @@ type Story struct {
 	// The latest request. Texts are cut, and the query is left out.
 	Method, Host, Path, UserAgent string
 
+	// Robots says which line of robots.txt the refusal is based on, or the latest one before
+	// a ban in force: "line 12, Disallow: /private". "" means none, or an older version recorded it.
+	Robots string
+
 	// The request that started the latest ban, cut likewise. BanBegan is zero
 	// if there was no ban, or if an older version recorded it.
 	BanBegan           time.Time

@@ -269,13 +269,14 @@ func TestStoriesOfVersion1AreMigrated(t *testing.T) {
 	}
 	s := stories[0]
 	if s.Client != id("192.0.2.1") || s.Used != 13 || s.Path != "/later" || s.UserAgent != "ua" ||
-		!s.BanBegan.IsZero() || s.BanMethod != "" || s.BanPath != "" {
+		!s.BanBegan.IsZero() || s.BanMethod != "" || s.BanPath != "" || s.Robots != "" {
 		t.Errorf("migrated: %+v", s)
 	}
-	s.BanBegan, s.BanMethod, s.BanPath = start, "HEAD", "/dead"
+	s.BanBegan, s.BanMethod, s.BanPath, s.Robots = start, "HEAD", "/dead", "line 2, Disallow: /"
 	check(t, "Write", r.Write(ctx, registry.Batch{Stories: []registry.Story{s}}))
 	if stories, err = r.Story(ctx, "0123456789"); err != nil || len(stories) != 1 ||
-		!stories[0].BanBegan.Equal(start) || stories[0].BanMethod != "HEAD" || stories[0].BanPath != "/dead" {
+		!stories[0].BanBegan.Equal(start) || stories[0].BanMethod != "HEAD" || stories[0].BanPath != "/dead" ||
+		stories[0].Robots != "line 2, Disallow: /" {
 		t.Errorf("written: %+v, %v", stories, err)
 	}
 	copied, err := open(ctx, path+".v1", Options{ReadOnly: true}, migrations[:1])

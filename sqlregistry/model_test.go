@@ -469,7 +469,8 @@ func TestRegistryMatchesModel(t *testing.T) {
 						Window: time.Minute,
 						Method: "GET", Host: "example.org", Path: text.Draw(rt, "path"),
 						UserAgent: text.Draw(rt, "agent"),
-						BanBegan:  at, BanMethod: "HEAD", BanPath: text.Draw(rt, "path of the ban")})
+						BanBegan:  at, BanMethod: "HEAD", BanPath: text.Draw(rt, "path of the ban"),
+						Robots: text.Draw(rt, "line of robots.txt")})
 				}
 				for range rapid.IntRange(0, 3).Draw(rt, "bans") {
 					began := tick().Add(-time.Duration(rapid.IntRange(0, 2).Draw(rt, "ago")) * time.Minute)

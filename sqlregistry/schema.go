@@ -9,7 +9,7 @@ const applicationID = 0x66736872
 //
 // Times are Unix nanoseconds; 0 is the zero time. Durations are in nanoseconds. A
 // client is a key (key.go).
-var migrations = []string{schema1, schema2, schema3}
+var migrations = []string{schema1, schema2, schema3, schema4}
 
 // The table clients is in the order in which clients came, so that those of today
 // are close to each other: a flood of new ones changes few pages. At a million rows
@@ -154,4 +154,9 @@ ALTER TABLE stories ADD COLUMN ban_path TEXT NOT NULL DEFAULT '';
 const schema3 = `
 ALTER TABLE clients ADD COLUMN fleet TEXT NOT NULL DEFAULT '';
 CREATE INDEX clients_fleet ON clients (fleet) WHERE fleet <> '';
+`
+
+// schema4 adds to each story the line of robots.txt that it is based on.
+const schema4 = `
+ALTER TABLE stories ADD COLUMN robots TEXT NOT NULL DEFAULT '';
 `

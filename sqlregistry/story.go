@@ -11,7 +11,7 @@ import (
 	"fairshare/registry"
 )
 
-const storyColumns = "client, rule, id, addr, bot, state, action, ban, dry, status, first, last, count, until, counted, resource, used, allowed, span, method, host, path, agent, ban_began, ban_method, ban_path"
+const storyColumns = "client, rule, id, addr, bot, state, action, ban, dry, status, first, last, count, until, counted, resource, used, allowed, span, method, host, path, agent, ban_began, ban_method, ban_path, robots"
 
 // story writes a story and replaces the earlier one of its client and rule. If
 // there are more than most then, it removes one.
@@ -29,6 +29,7 @@ func (t *tx) story(s *registry.Story, most int64) error {
 		int64(s.Status),
 		first, nanoseconds(s.Last), s.Count, nanoseconds(s.Until), s.By, s.Resource, s.Used, s.Allowed, int64(s.Window),
 		s.Method, s.Host, s.Path, s.UserAgent, nanoseconds(s.BanBegan), s.BanMethod, s.BanPath,
+		s.Robots,
 	}
 	if !s.Addr.IsValid() {
 		args[3] = []byte{}
@@ -36,7 +37,7 @@ func (t *tx) story(s *registry.Story, most int64) error {
 	n, err := t.exec(
 		`UPDATE stories SET id = ?3, addr = ?4, bot = ?5, state = ?6, action = ?7, ban = ?8, dry = ?9, status = ?10, first = ?11, last = ?12, count = ?13,
 		until = ?14, counted = ?15, resource = ?16, used = ?17, allowed = ?18, span = ?19, method = ?20, host = ?21, path = ?22, agent = ?23,
-		ban_began = ?24, ban_method = ?25, ban_path = ?26
+		ban_began = ?24, ban_method = ?25, ban_path = ?26, robots = ?27
 		WHERE client = ?1 AND rule = ?2`, args...)
 	if err != nil || n > 0 {
 		return err
@@ -104,7 +105,7 @@ func scanStory(rows *sql.Rows) (s registry.Story, err error) {
 	err = rows.Scan(&k, &s.Rule, &s.ID, &addr, &s.Bot, &s.BotState, &s.Action, &s.Ban, &s.DryRun, &status, &first,
 		&last, &s.Count, &until,
 		&s.By, &s.Resource, &s.Used, &s.Allowed, &span, &s.Method, &s.Host, &s.Path, &s.UserAgent,
-		&banBegan, &s.BanMethod, &s.BanPath)
+		&banBegan, &s.BanMethod, &s.BanPath, &s.Robots)
 	if err != nil {
 		return s, err
 	}

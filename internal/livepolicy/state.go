@@ -529,6 +529,9 @@ func (s *State) recordRefused(r *httpguard.Report) {
 	}
 	if f.Rule != nil {
 		story.Rule = f.Rule.Name
+		if f.Ban != fairshare.BanInForce { // the ban is the reason then
+			story.Robots = req.Robots.Reason(f.Rule)
+		}
 		if lim := f.Limit; lim != nil {
 			story.By, story.Resource = amount.Key(lim.By), lim.Resource.String()
 			story.Used, story.Allowed, story.Window = f.Tally.Spent(), lim.Allowed(), lim.Window

@@ -111,6 +111,7 @@ type lazyStore struct {
 	registry.Store
 	mu      sync.Mutex
 	written []fairshare.BanRecord
+	stories []registry.Story
 }
 
 // bans returns how many bans were written.
@@ -124,7 +125,7 @@ func (s *lazyStore) Write(_ context.Context, b registry.Batch) error {
 	time.Sleep(50 * time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.written = append(s.written, b.Bans...)
+	s.written, s.stories = append(s.written, b.Bans...), append(s.stories, b.Stories...)
 	return nil
 }
 
@@ -162,6 +163,37 @@ func TestBansAreStoredBeforeTheAnswer(t *testing.T) {
 			stop()
 			if err := <-ended; err != nil || store.bans() == 0 {
 				t.Errorf("written in the end: %d, %v", store.bans(), err)
+			}
+		}
+	})
+}
+
+// The story of a refusal has the line of robots.txt that it is based on, and not one that allows a
+// request during a ban.
+func TestStoriesHaveTheLineOfRobots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := &fairshare.Rule{Name: "robots", Match: fairshare.Match{Robots: []string{fairshare.RobotsDisallowed}}}
+		for _, c := range []struct {
+			rule *fairshare.Rule
+			ban  fairshare.BanState
+			want string
+		}{
+			{rule, fairshare.NotBanned, "line 12, Disallow: /private"},
+			{rule, fairshare.BanInForce, ""},
+			{&fairshare.Rule{Name: "rapid"}, fairshare.NotBanned, ""},
+		} {
+			store := &lazyStore{}
+			m := &State{registrar: registrar.New(registrar.Options{Store: store, Prefix: new(fairshare.Policy).Client})}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- m.registrar.Run(ctx) }()
+			m.recordRefused(&httpguard.Report{ID: "7k3m9x2abc",
+				Finding: fairshare.Finding{Action: fairshare.Block, Rule: c.rule, Ban: c.ban},
+				Request: &fairshare.Request{Addr: netip.MustParseAddr("203.0.113.9"), Time: time.Now(),
+					Robots: fairshare.Robots{Disallowed: true, Line: 12, Rule: "Disallow: /private"}}})
+			stop()
+			if err := <-ended; err != nil || len(store.stories) != 1 || store.stories[0].Robots != c.want {
+				t.Errorf("%s, ban %v: %+v, %v; want %q", c.rule.Name, c.ban, store.stories, err, c.want)
 			}
 		}
 	})

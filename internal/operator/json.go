@@ -140,6 +140,7 @@ type storyJSON struct {
 	Host          string        `json:"host"`
 	Path          string        `json:"path"`
 	UserAgent     string        `json:"user_agent"`
+	Robots        string        `json:"robots"`    // the line of robots.txt that it is based on
 	BanBegan      *time.Time    `json:"ban_began"` // when the latest ban started
 	BanMethod     string        `json:"ban_method"`
 	BanPath       string        `json:"ban_path"` // of the request that started it
@@ -168,7 +169,7 @@ func jsonStory(t *storyStatus) *storyJSON {
 		First: jsonTime(s.First), Last: jsonTime(s.Last), Count: s.Count, Until: jsonTime(s.Until),
 		By: s.By, Resource: s.Resource, Used: jsonAmount(s.Resource, s.Used),
 		Allowed: jsonAmount(s.Resource, s.Allowed), WindowSeconds: s.Window.Seconds(),
-		Method: s.Method, Host: s.Host, Path: s.Path, UserAgent: s.UserAgent,
+		Method: s.Method, Host: s.Host, Path: s.Path, UserAgent: s.UserAgent, Robots: s.Robots,
 		BanBegan: jsonTime(s.BanBegan), BanMethod: s.BanMethod, BanPath: s.BanPath,
 		Holds: t.refused, Override: jsonOverride(t.override), LetIn: t.letIn,
 	}

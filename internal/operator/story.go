@@ -168,6 +168,9 @@ func (o *operation) writeStory(w *bufio.Writer, t *storyStatus) {
 		}
 		line("counted", "%s", counted)
 	}
+	if s.Robots != "" {
+		line("robots", "%s", prose.Printable(s.Robots))
+	}
 	switch s.Ban {
 	case fairshare.BanStarted:
 		line("ban", "this refusal started a ban until %s", prose.Moment(s.Until))

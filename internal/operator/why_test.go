@@ -43,6 +43,28 @@ func TestWhyWaitsForANewReference(t *testing.T) {
 	}
 }
 
+// The line of robots.txt that a refusal is based on is shown.
+func TestWhyShowsTheLineOfRobots(t *testing.T) {
+	dir := t.TempDir()
+	r, err := sqlregistry.Open(t.Context(), filepath.Join(dir, setup.RegistryFile), sqlregistry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	now := time.Now()
+	if err := r.Write(t.Context(), registry.Batch{Stories: []registry.Story{{
+		ID: "7k3m9x2abc", Client: fairshare.PrefixID(netip.MustParsePrefix("203.0.113.9/32")), Rule: "robots",
+		Action: fairshare.Block, Status: 403, First: now, Last: now, Count: 1, Bot: "gptbot",
+		Robots: "line 12, Disallow: /private\x1b",
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	out, err := runWhy(t, dir, "7k3m9x2abc")
+	if err != nil || !strings.Contains(out, "\n  robots    line 12, Disallow: /private\\x1b\n") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
 // While a server runs, why ADDR waits shortly for a newer refusal. It does not
 // wait if the latest refusal is seconds old or no server runs.
 func TestWhyOfAnAddressWaitsForANewRefusal(t *testing.T) {

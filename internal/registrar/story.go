@@ -24,6 +24,7 @@ const (
 	maxMethod = 32
 	maxHost   = 256
 	maxPath   = 512
+	maxRobots = 512
 )
 
 // A story is a Story whose texts are stored one after the other in a buffer that is
@@ -75,6 +76,7 @@ func (g *Registrar) Refused(r Refusal) {
 // add adds a refusal to a story.
 func (s *story) add(r *Refusal, isNew bool) {
 	first, last, count, latest := s.First, s.Last, s.Count+1, r.Story
+	latest.Robots = text([]byte(truncate(latest.Robots, maxRobots)))
 	if latest.Ban == fairshare.BanStarted {
 		latest.BanBegan = r.At
 		latest.BanMethod = text([]byte(truncate(r.Story.Method, maxMethod)))
@@ -170,11 +172,15 @@ func continueStory(before, s registry.Story) registry.Story {
 }
 
 // keepEarlier returns s with the counters of an earlier refusal if s is from a ban
-// in force, which has none. It also keeps the request that started the latest ban.
+// in force, which has none. It also keeps the line of robots.txt,
+// and the request that started the latest ban.
 func keepEarlier(s registry.Story, before *registry.Story) registry.Story {
 	if s.Ban == fairshare.BanInForce && s.By == "" {
 		s.By, s.Resource, s.Used, s.Allowed, s.Window = before.By, before.Resource, before.Used, before.Allowed,
 			before.Window
+	}
+	if s.Ban == fairshare.BanInForce {
+		s.Robots = before.Robots
 	}
 	if before.BanBegan.After(s.BanBegan) {
 		s.BanBegan, s.BanMethod, s.BanPath = before.BanBegan, before.BanMethod, before.BanPath

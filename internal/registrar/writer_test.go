@@ -690,3 +690,32 @@ func TestStoryKeepsTheRequestThatStartedTheBan(t *testing.T) {
 		}
 	})
 }
+
+// A story keeps the line of robots.txt while the ban is in force that it led to, in valid UTF-8.
+func TestStoryKeepsTheLineOfRobots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		r := run(t, store, registrar.Options{})
+		refuse := func(ban fairshare.BanState, robots string) string {
+			r.Refused(registrar.Refusal{
+				Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: time.Now()},
+				Story: registry.Story{ID: "0123456789", Rule: "robots", Action: fairshare.Block, Ban: ban,
+					Robots: robots}})
+			sleep(6 * time.Second)
+			return store.story("0123456789").Robots
+		}
+		for _, c := range []struct {
+			ban          fairshare.BanState
+			robots, want string
+		}{
+			{fairshare.NotBanned, "line 2, Disallow: /\xff", "line 2, Disallow: /?"},
+			{fairshare.BanStarted, "line 3, Disallow: /b", "line 3, Disallow: /b"},
+			{fairshare.BanInForce, "", "line 3, Disallow: /b"},
+			{fairshare.NotBanned, "", ""},
+		} {
+			if got := refuse(c.ban, c.robots); got != c.want {
+				t.Errorf("%v, %q: the story has %q, want %q", c.ban, c.robots, got, c.want)
+			}
+		}
+	})
+}
