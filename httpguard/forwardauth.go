@@ -30,6 +30,10 @@ type ForwardAuthOptions struct {
 	// Wrong is called for each request that is answered 400, because the server in front is not
 	// configured as it should be. It must return quickly.
 	Wrong func(err error)
+
+	// Settlements, if set, keeps requests that pass until the answers are known from the log of the server
+	// in front. nil settles them at once.
+	Settlements *Settlements
 }
 
 // ForwardAuth returns a handler that judges requests for another server: nginx with
@@ -42,8 +46,9 @@ type ForwardAuthOptions struct {
 // Fairshare-Answer. It sends that header to /nginx/refused and gets the answer there, once.
 //
 // Nobody waits: [Options.Wait] and [Options.Share] have no effect. The site's answers are not
-// known. They count as status 200 with neither a size nor a duration, so limits of such things
-// refuse nothing, and slots of concurrent limits are free again at once.
+// known without [ForwardAuthOptions.Settlements]. They count as status 200 with neither a size nor a
+// duration, so limits of such things refuse nothing. Slots of concurrent limits are free again
+// at once.
 func ForwardAuth(h *Handler, opts ForwardAuthOptions) http.Handler {
 	if opts.Trusts == nil {
 		opts.Trusts = isLocalPeer
@@ -109,13 +114,20 @@ func (a *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"it has to be /nginx, /ingress-nginx, /caddy or /traefik", r.URL.Path))
 		return
 	}
+	reference := r.Header[referenceField]
 	judged, err := c.describe(r, a.options.ClientHeader())
 	if err != nil {
 		a.wrong(w, fmt.Errorf("%s: %w", r.URL.Path, err))
 		return
 	}
-	answer := &authAnswer{ResponseWriter: w}
+	answer := &authAnswer{ResponseWriter: w, settlements: a.options.Settlements}
 	if c.collects {
+		if len(reference) == 1 && answer.settlements.isWaiting(reference[0]) {
+			// nginx asks again after an internal redirect of a request that has passed.
+			w.Header()[referenceField] = reference
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		answer.refusal = &keptAnswer{header: make(http.Header, 8)}
 	}
 	a.guard.current.Load().serve(answer, judged, nil)
@@ -195,7 +207,10 @@ func (c *contract) describe(r *http.Request, clientHeader string) (*http.Request
 // describing are the headers that no rule sees. The client's own headers of these names do not
 // come from the client any more.
 var describing = [...]string{"X-Original-Method", "X-Original-Uri", "X-Original-Url", "X-Forwarded-Method",
-	"X-Forwarded-Uri", answerField}
+	"X-Forwarded-Uri", answerField, referenceField}
+
+// referenceField is the header by which a line of a log finds the request that it is about.
+const referenceField = "Fairshare-Reference"
 
 // single returns the value of a header that has to be there once.
 func single(header http.Header, name string) (string, error) {
@@ -219,6 +234,8 @@ type authAnswer struct {
 	http.ResponseWriter
 	refusal *keptAnswer // nil: the server in front passes the answer on
 	written bool        // a status was written
+
+	settlements *Settlements // nil: requests are settled at once
 }
 
 // Header implements [http.ResponseWriter].
@@ -256,22 +273,23 @@ func (a *authAnswer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// authorize answers a question about a request that may pass, and settles the request.
+// authorize answers a question about a request that may pass, and settles the request at once or
+// when the answer is known. An attempt to log in is not noted: it would hold a place until its result
+// is known.
 func (g *generation) authorize(r *http.Request, vis *visit, v *fairshare.Verdict) {
 	g.reportDryRun(vis, v)
-	if vis.login != nil {
-		vis.login.Passed()
+	passed := &passedRequest{gen: g, verdict: *v, completion: Completion{
+		Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
+		HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Path: vis.req.Path, UserAgent: vis.req.UserAgent,
+		Owner: vis.req.Owner, Fleet: vis.req.Fleet,
+	}}
+	if s := vis.auth.settlements; s != nil {
+		vis.auth.ResponseWriter.Header()[referenceField] = []string{s.add(passed)}
+	} else {
+		passed.settle(fairshare.Outcome{Status: http.StatusOK})
 	}
-	g.reportFailed(r, g.guard.Settle(r.Context(), v, fairshare.Outcome{Time: g.Now(), Status: http.StatusOK}))
 	vis.auth.written = true
 	vis.auth.ResponseWriter.WriteHeader(http.StatusNoContent)
-	if g.Passed != nil {
-		g.Passed(&Completion{
-			Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
-			HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Path: vis.req.Path, UserAgent: vis.req.UserAgent,
-			Owner: vis.req.Owner, Fleet: vis.req.Fleet,
-		})
-	}
 	g.reportAnswered(vis, v, func(a *Access) { a.Status = http.StatusNoContent })
 	g.release(vis)
 }

@@ -80,7 +80,7 @@ type File struct {
 	cores       float64                     // of the upstream; shares of CPU are shares of them
 	robotsRules []string                    // rules that look at robots.txt and are not built in
 	busyRules   []string                    // rules with when: busy that are not built in
-	answerRules []*ParseError               // what depends on the site's answers and is not built in
+	answerRules []answerFault               // what depends on the site's answers and is not built in
 }
 
 // Serve holds the settings of the command serve. They do not change what the

@@ -8,21 +8,25 @@ import (
 )
 
 // CheckForwardAuth returns an error for a policy that forward-auth cannot enforce: another server
-// passes the requests on, so the site's answers are not known and no request waits. The error has
+// passes the requests on, so the site's answers are not known and no request waits. With logged,
+// the log of that server has the status, the bytes and the time of each answer. The error has
 // a fault for each place, see [Faults]. The built-in rules are left out; without answers some of
 // them refuse nothing.
-func (f *File) CheckForwardAuth() error {
+func (f *File) CheckForwardAuth(logged bool) error {
 	errs := make([]error, 0, len(f.answerRules))
 	for _, fault := range f.answerRules {
-		errs = append(errs, fault)
+		if !logged || !fault.logged {
+			errs = append(errs, fault.ParseError)
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// IdleInForwardAuth returns how many rules count answers, and so refuse nothing in forward-auth.
-func (f *File) IdleInForwardAuth() (n int) {
+// IdleInForwardAuth returns how many rules count what forward-auth does not know of answers, and so
+// refuse nothing. logged is that of [File.CheckForwardAuth].
+func (f *File) IdleInForwardAuth(logged bool) (n int) {
 	for i := range f.Policy.Rules {
-		if lim := f.Policy.Rules[i].Limit; lim != nil && needsAnswers(lim) {
+		if lim := f.Policy.Rules[i].Limit; lim != nil && needsAnswers(lim) && !(logged && isLogged(lim)) {
 			n++
 		}
 	}
@@ -34,13 +38,32 @@ func needsAnswers(lim *fairshare.Limit) bool {
 		lim.When == fairshare.Busy
 }
 
+// isLogged reports whether an access log has what a limit counts.
+func isLogged(lim *fairshare.Limit) bool {
+	switch lim.Resource {
+	case fairshare.Bytes, fairshare.Errors, fairshare.Time:
+		return lim.When != fairshare.Busy
+	}
+	return false
+}
+
+// An answerFault is a place in a policy that depends on the site's answers.
+type answerFault struct {
+	*ParseError
+	logged bool // a log has what it depends on
+}
+
 // noteAnswers notes what CheckForwardAuth returns.
 func (r *reader) noteAnswers() {
+	logged := false
 	note := func(at *node, hint, format string, args ...any) {
-		r.file.answerRules = append(r.file.answerRules, &ParseError{File: r.file.Name, Line: at.line, Column: at.column,
-			Source: r.source(at.line), Hint: hint, Err: errors.New(printable(fmt.Sprintf(format, args...)))})
+		r.file.answerRules = append(r.file.answerRules, answerFault{&ParseError{File: r.file.Name, Line: at.line,
+			Column: at.column, Source: r.source(at.line), Hint: hint,
+			Err: errors.New(printable(fmt.Sprintf(format, args...)))}, logged})
 	}
 	const useServe = "use fairshare serve, or remove it"
+	const useLog = "--settle-from LOG reads them from the log of the server in front; otherwise use fairshare serve, " +
+		"or remove it"
 	if r.file.Share != nil {
 		note(firstNode(find(r.root, "share"), r.root), useServe,
 			"share: fairshare auth does not pass requests on, so none can wait for a turn")
@@ -55,12 +78,19 @@ func (r *reader) noteAnswers() {
 			if rule.Limit.When == fairshare.Busy {
 				what = "when: busy"
 			}
-			note(firstNode(at.limit, at.node), useServe,
+			hint := useServe
+			if logged = isLogged(rule.Limit); logged {
+				hint = useLog
+			}
+			note(firstNode(at.limit, at.node), hint,
 				"%s: %s needs the site's answers, which fairshare auth does not see", quote(rule.Name), what)
+			logged = false
 		}
 		if rule.Refund != (fairshare.StatusSet{}) {
-			note(firstNode(find(at.node, "refund"), at.node), useServe,
+			logged = true
+			note(firstNode(find(at.node, "refund"), at.node), useLog,
 				"%s: refund depends on the site's answers, which fairshare auth does not see", quote(rule.Name))
+			logged = false
 		}
 		if rule.Answer != nil && rule.Answer.Status >= 200 && rule.Answer.Status < 300 {
 			note(firstNode(find(at.node, "answer"), at.node), "status: 429",

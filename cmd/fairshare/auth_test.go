@@ -5,10 +5,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -24,30 +26,26 @@ import (
 // An authFront is a server of deploy/forward-auth.
 type authFront struct {
 	name  string
-	start func(t *testing.T, auth, site string) (listen string)
+	start func(t *testing.T, auth, site, log string) (listen string)
 }
 
 var authFronts = []authFront{
-	{"nginx", func(t *testing.T, auth, site string) string {
-		listen := freeAddr(t)
-		startNginxWith(t, "access_log off;\n"+deployed(t, map[string]string{"127.0.0.1:9180": auth,
-			"127.0.0.1:3000": site, "listen 443 ssl http2;": "listen " + listen + ";",
-			"ssl_certificate /etc/letsencrypt/live/shop.example/fullchain.pem;":   "",
-			"ssl_certificate_key /etc/letsencrypt/live/shop.example/privkey.pem;": "",
-		}, "forward-auth/nginx.conf"), listen)
+	{"nginx", func(t *testing.T, auth, site, log string) string {
+		listen, _ := startAuthNginx(t, auth, site, log, nil)
 		return listen
 	}},
-	{"caddy", func(t *testing.T, auth, site string) string {
+	{"caddy", func(t *testing.T, auth, site, log string) string {
 		listen := freeAddr(t)
 		_, port, _ := strings.Cut(listen, ":")
 		config := deployed(t, map[string]string{"127.0.0.1:9180": auth, "127.0.0.1:3000": site,
+			"/var/log/caddy/fairshare.log": log,
 			"\nshop.example {": "\n{\nadmin off\nauto_https off\nhttp_port " + port +
 				"\ndefault_bind 127.0.0.1\n}\nhttp://shop.example {"}, "forward-auth/Caddyfile")
 		startServer(t, syscall.SIGTERM, []string{need(t, "caddy", "caddy"), "run", "--adapter", "caddyfile", "--config",
 			writeFile(t, "Caddyfile", config)}, listen)
 		return listen
 	}},
-	{"ingress-nginx", func(t *testing.T, auth, site string) string {
+	{"ingress-nginx", func(t *testing.T, auth, site, _ string) string {
 		listen := freeAddr(t)
 		notes, _ := kubernetes(t, auth)
 		// What the controller makes of the annotations.
@@ -85,7 +83,7 @@ server {
 			site), listen)
 		return listen
 	}},
-	{"haproxy", func(t *testing.T, auth, site string) string {
+	{"haproxy", func(t *testing.T, auth, site, _ string) string {
 		listen := freeAddr(t)
 		script := authScript(t, auth)
 		config := deployed(t, map[string]string{"127.0.0.1:3000": site, "/etc/haproxy/fairshare.lua": script,
@@ -94,7 +92,7 @@ server {
 			writeFile(t, "haproxy.cfg", config)}, listen)
 		return listen
 	}},
-	{"apache", func(t *testing.T, auth, site string) string {
+	{"apache", func(t *testing.T, auth, site, _ string) string {
 		needFile(t, "/usr/share/lua/5.3/socket.lua", "lua-socket")
 		listen := freeAddr(t)
 		script := authScript(t, auth)
@@ -156,6 +154,19 @@ func authScript(t *testing.T, auth string) (path string) {
 	host, port, _ := strings.Cut(auth, ":")
 	return writeFile(t, "fairshare.lua", deployed(t, map[string]string{
 		`"127.0.0.1", 9180`: fmt.Sprintf("%q, %s", host, port)}, "forward-auth/fairshare.lua"))
+}
+
+// startAuthNginx runs nginx with its configuration in deploy/forward-auth, and more changes to it.
+func startAuthNginx(t *testing.T, auth, site, log string, more map[string]string) (listen string, nginx *os.Process) {
+	listen = freeAddr(t)
+	changes := map[string]string{"127.0.0.1:9180": auth, "127.0.0.1:3000": site,
+		"/var/log/nginx/access.log": "/dev/null", "/var/log/nginx/fairshare.log": log,
+		"listen 443 ssl http2;": "listen " + listen + ";",
+		"ssl_certificate /etc/letsencrypt/live/shop.example/fullchain.pem;":   "",
+		"ssl_certificate_key /etc/letsencrypt/live/shop.example/privkey.pem;": "",
+	}
+	maps.Copy(changes, more)
+	return listen, startNginxWith(t, deployed(t, changes, "forward-auth/nginx.conf"), listen)
 }
 
 const authPolicy = `
@@ -285,7 +296,7 @@ func TestForwardAuthAnswersAsServe(t *testing.T) {
 	}
 	for _, front := range authFronts {
 		t.Run(front.name, func(t *testing.T) {
-			listen := front.start(t, startAuth(t, authPolicy).addr, at)
+			listen := front.start(t, startAuth(t, authPolicy).addr, at, filepath.Join(t.TempDir(), "x.log"))
 			for i, ask := range sequence {
 				if got := ask.send(t, clients[ask.client], listen); got != want[i] {
 					t.Errorf("%d: %+.100v\n got %s\nwant %s", i, ask, got, want[i])
@@ -306,7 +317,8 @@ func TestForwardAuthFailsOpen(t *testing.T) {
 	for _, front := range authFronts {
 		t.Run(front.name, func(t *testing.T) {
 			auth := startAuth(t, "rules: [{name: none, match: {path: /x}, limit: {requests: 0, per: 1h}}]\n")
-			listen := front.start(t, auth.addr, strings.TrimPrefix(site.URL, "http://"))
+			listen := front.start(t, auth.addr, strings.TrimPrefix(site.URL, "http://"),
+				filepath.Join(t.TempDir(), "x.log"))
 			// load sends requests over four connections, and returns the statuses.
 			load := func(each int, during func()) (passed, refused, other int64) {
 				var counts [3]atomic.Int64

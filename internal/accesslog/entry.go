@@ -28,6 +28,7 @@ type Entry struct {
 	Duration  time.Duration // whole request; 0 when absent
 	Upstream  time.Duration // time of all upstreams that were asked; 0 when absent, or when none was asked
 	CPU       time.Duration // of the upstream, from its Server-Timing; 0 when absent
+	Reference string        // Fairshare-Reference of the answer of forward-auth; "" when absent
 	Has       Fields        // facts that this line has
 	Line      int64         // physical line number in its file, from 1
 	NoRequest bool          // the server logged a connection on which no request came: "-" or ""

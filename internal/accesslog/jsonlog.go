@@ -44,6 +44,10 @@ func (caddyParser) parse(line []byte, e *Entry, w *worker) string {
 			r.put(factStatus, 0, value)
 		case "size":
 			r.put(factBytes, 0, value)
+		case "fairshare_reference":
+			r.put(factReference, 0, value)
+		case "user_id": // Caddy before 2.8 cannot add fields to its log
+			r.put(factReference, 1, value)
 		case "duration":
 			r.put(factDuration, 0, value)
 			if n, whole := digits(value); whole && n >= 1e5 {
@@ -383,6 +387,8 @@ var flatNames = ranked(map[fact][]string{
 	factUpstream: {"upstream_response_time", "upstream_time", "upstream_duration", "urt"},
 	factCPU:      {"cpu_time"},
 	factTiming:   {"upstream_http_server_timing", "sent_http_server_timing", "server_timing"},
+
+	factReference: {"fairshare_reference"},
 })
 
 func ranked(names map[fact][]string) map[string]namedFact {

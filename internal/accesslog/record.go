@@ -29,6 +29,7 @@ const (
 	factUpstream
 	factTiming // Server-Timing
 	factCPU    // in seconds
+	factReference
 	nFacts
 	noFact = nFacts
 )
@@ -184,6 +185,9 @@ func (r *record) fill(e *Entry, w *worker, c coding) string {
 	}
 	if r.has(factTiming) {
 		w.setTiming(e, r.text(w, factTiming, c))
+	}
+	if r.has(factReference) {
+		e.Reference = r.text(w, factReference, c)
 	}
 	if r.has(factCPU) {
 		if d, ok := seconds(plain(factCPU)); ok {

@@ -86,6 +86,8 @@ var nginxNames = ranked(map[fact][]string{
 	factDuration: {"request_time"},
 	factUpstream: {"upstream_response_time"},
 	factTiming:   {"upstream_http_server_timing", "sent_http_server_timing"},
+
+	factReference: {"fairshare_reference"},
 })
 
 // compileJSON returns a parser for a log_format that is a JSON object. Members with more than one

@@ -24,7 +24,7 @@ const (
 // useForAuth prepares a policy file for the questions of another server. Its faults are written
 // to w.
 func (f *Flags) useForAuth(file *policyfile.File, w io.Writer) error {
-	if err := file.CheckForwardAuth(); err != nil {
+	if err := file.CheckForwardAuth(f.SettleFrom != ""); err != nil {
 		return setup.PrintFaults(w, err)
 	}
 	if file.IgnoreUnnamed && len(file.TrustedProxies) == 0 {
@@ -43,6 +43,7 @@ func (f *Flags) useForAuth(file *policyfile.File, w io.Writer) error {
 func (s *server) forwardAuth() http.Handler {
 	return httpguard.ForwardAuth(s.guard, httpguard.ForwardAuthOptions{
 		Trusts:       func(peer string) bool { return s.runtime.Load().Clients.TrustsPeer(peer) },
+		Settlements:  s.settler.requests(),
 		ClientHeader: func() string { return http.CanonicalHeaderKey(s.runtime.Load().Clients.Header()) },
 		Wrong: func(err error) {
 			if more, print := s.wrongQuestions.add(time.Now()); print {
@@ -81,9 +82,14 @@ func (q *wrongQuestions) add(now time.Time) (more string, print bool) {
 func (s *server) introduceAuth(print func(string, ...any)) {
 	rt := s.runtime.Load()
 	print("%s answers for another server, %s; docs/forward-auth.md has its configuration", s.address(), rt.mode())
-	if n := rt.File.IdleInForwardAuth(); n > 0 {
-		print("answers: fairshare auth does not see the site's answers, so %s that count errors, failed logins, time, "+
-			"bytes or requests in progress refuse nothing; fairshare serve enforces them", ruleCount(n))
+	logged, what := s.settler != nil, "errors, failed logins, time, bytes or requests in progress"
+	if logged {
+		print("settle-from: %s", s.settler.tail)
+		what = "failed logins, requests in progress or a busy site"
+	}
+	if n := rt.File.IdleInForwardAuth(logged); n > 0 {
+		print("answers: fairshare auth does not see the site's answers, so %s that count %s refuse nothing; "+
+			"fairshare serve enforces them", ruleCount(n), what)
 	}
 	if len(rt.upstreams()) == 0 {
 		print("robots.txt: not read; upstream: in the policy file says where the site is")

@@ -26,6 +26,9 @@ type Flags struct {
 	Behind   string // the kind of proxy in front, a name of clientaddr.BehindNames
 	DryRun   bool
 	Auth     bool // answer the questions of another server: no request is passed on
+
+	// SettleFrom is the access log of the server that asks; "" for none.
+	SettleFrom string
 }
 
 // load reads the policy file and applies the flags. Errors with a position, and

@@ -101,6 +101,7 @@ type server struct {
 	admin    *admin.Server    // nil: none
 	stopping atomic.Bool
 
+	settler              *settler // nil: no log is read
 	wrongQuestions       wrongQuestions
 	changedProxies       chan string // a list of trusted proxies that has changed
 	certificateWarningAt time.Time   // of the last warning that the certificate ends
@@ -158,6 +159,10 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 		return nil, err
 	}
 	cleanup.add(s.closeAdmin)
+	if err := s.openSettler(); err != nil {
+		return nil, err
+	}
+	cleanup.add(s.settler.close)
 	s.configureHTTP(file)
 	s.inbound = inbound.New(listener, s.inboundConfig(rt))
 	s.inbound.Attach(&s.http)
@@ -291,6 +296,8 @@ func (s *server) serve(ctx context.Context) error {
 		defer admin.Wait()
 		defer s.closeAdmin()
 	}
+	stopSettling := s.settler.start()
+	defer stopSettling()
 	s.manager.Ready(s.status())
 	beats, stopBeats := s.manager.Beats()
 	defer stopBeats()
@@ -405,6 +412,7 @@ func (s *server) drain() error {
 // close ends what newServer began.
 func (s *server) close() {
 	s.closeAdmin()
+	s.settler.close()
 	s.proxy.Close()
 	s.policy.Close()
 	s.closeAccessLog()
