@@ -1,20 +1,18 @@
 package main
 
 import (
-	"fairshare/internal/admin"
 	"fairshare/internal/cli"
 	"fairshare/internal/serve"
 )
 
 type authCmd struct {
-	Policy         string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy is used."`
-	Listen         string `placeholder:"ADDR" help:"Address for the questions of the server, such as 127.0.0.1:9180 or unix:/run/fairshare/auth.sock; otherwise the policy file's, or 127.0.0.1:9180."`
-	SettleFrom     string `placeholder:"LOG" help:"Access log of the server, with the references of its requests: errors, bytes and time are counted from it."`
-	State          string `placeholder:"DIR" help:"Folder for the registry, counters and copies of lists; otherwise systemd's, or one in the home directory."`
-	Registry       string `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
-	Admin          string `placeholder:"ADDR" help:"Address for operators and their tools: /metrics for Prometheus, /healthz, /readyz; a loopback address or a Unix socket, others need a token."`
-	AdminTokenFile string `placeholder:"FILE" help:"File with the token that /metrics needs (Authorization: Bearer TOKEN)."`
-	DryRun         bool   `help:"Let every request pass, and report which would have been refused."`
+	Policy     string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy is used."`
+	Listen     string `placeholder:"ADDR" help:"Address for the questions of the server, such as 127.0.0.1:9180 or unix:/run/fairshare/auth.sock; otherwise the policy file's, or 127.0.0.1:9180."`
+	SettleFrom string `placeholder:"LOG" help:"Access log of the server, with the references of its requests: errors, bytes and time are counted from it."`
+	State      string `placeholder:"DIR" help:"Folder for the registry, counters and copies of lists; otherwise systemd's, or one in the home directory."`
+	Registry   string `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
+	listenerFlags
+	DryRun bool `help:"Let every request pass, and report which would have been refused."`
 }
 
 func (c *authCmd) Help() string {
@@ -26,6 +24,6 @@ func (c *authCmd) Help() string {
 func (c *authCmd) Run(env *cli.Environment) error {
 	return runServer(env, c.Registry, serve.Options{
 		Flags: serve.Flags{Policy: c.Policy, Listen: c.Listen, DryRun: c.DryRun, Auth: true, SettleFrom: c.SettleFrom},
-		State: c.State, Admin: admin.Options{Addr: c.Admin, TokenFile: c.AdminTokenFile},
+		State: c.State, Admin: c.options(),
 	})
 }

@@ -12,15 +12,28 @@ import (
 )
 
 type serveCmd struct {
-	Policy         string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy is used."`
-	Listen         string `placeholder:"ADDR" help:"Address to listen on, such as 127.0.0.1:8080, :80 or unix:/run/fairshare.sock; otherwise the policy file's, or 127.0.0.1:8080."`
-	Upstream       string `placeholder:"URL" help:"The site to protect, such as http://127.0.0.1:3000; otherwise the policy file's."`
-	Behind         string `placeholder:"NAME" help:"The proxy in front: ${behind}; sets the trusted proxies and their header."`
-	State          string `placeholder:"DIR" help:"Folder for the registry, counters and copies of lists; otherwise systemd's, or one in the home directory."`
-	Registry       string `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
-	Admin          string `placeholder:"ADDR" help:"Address for operators and their tools: /metrics for Prometheus, /healthz, /readyz; a loopback address or a Unix socket, others need a token."`
+	Policy   string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy is used."`
+	Listen   string `placeholder:"ADDR" help:"Address to listen on, such as 127.0.0.1:8080, :80 or unix:/run/fairshare.sock; otherwise the policy file's, or 127.0.0.1:8080."`
+	Upstream string `placeholder:"URL" help:"The site to protect, such as http://127.0.0.1:3000; otherwise the policy file's."`
+	Behind   string `placeholder:"NAME" help:"The proxy in front: ${behind}; sets the trusted proxies and their header."`
+	State    string `placeholder:"DIR" help:"Folder for the registry, counters and copies of lists; otherwise systemd's, or one in the home directory."`
+	Registry string `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
+	listenerFlags
+	DryRun bool `help:"Let every request pass, and report which would have been refused."`
+}
+
+// listenerFlags are the flags of commands with an admin listener.
+type listenerFlags struct {
+	Admin          string `placeholder:"ADDR" help:"Address for operators and their tools: /metrics for Prometheus, /healthz, /readyz; a loopback address or a Unix socket; others need a token or client certificates."`
 	AdminTokenFile string `placeholder:"FILE" help:"File with the token that /metrics needs (Authorization: Bearer TOKEN)."`
-	DryRun         bool   `help:"Let every request pass, and report which would have been refused."`
+	AdminCert      string `placeholder:"FILE" help:"Certificate of the admin listener, for TLS (PEM)."`
+	AdminKey       string `placeholder:"FILE" help:"Key of this certificate (PEM)."`
+	AdminClientCA  string `name:"admin-client-ca" placeholder:"FILE" help:"Authorities (PEM): a client with a certificate of one needs no token."`
+}
+
+func (f *listenerFlags) options() admin.Options {
+	return admin.Options{Addr: f.Admin, TokenFile: f.AdminTokenFile, CertFile: f.AdminCert, KeyFile: f.AdminKey,
+		ClientCAFile: f.AdminClientCA}
 }
 
 func (c *serveCmd) Help() string {
@@ -32,7 +45,7 @@ func (c *serveCmd) Run(env *cli.Environment) error {
 	return runServer(env, c.Registry, serve.Options{
 		Flags: serve.Flags{Policy: c.Policy, Listen: c.Listen, Upstream: c.Upstream, Behind: c.Behind,
 			DryRun: c.DryRun},
-		State: c.State, Admin: admin.Options{Addr: c.Admin, TokenFile: c.AdminTokenFile},
+		State: c.State, Admin: c.options(),
 	})
 }
 

@@ -8,8 +8,16 @@ import (
 
 // adminFlags are the flags of the commands that ask a running server.
 type adminFlags struct {
-	Admin          string `placeholder:"ADDR" env:"FAIRSHARE_ADMIN" help:"Admin listener of the server, as serve --admin names it; otherwise 127.0.0.1:9091."`
+	Admin          string `placeholder:"ADDR" env:"FAIRSHARE_ADMIN" help:"Admin listener of the server, as serve --admin names it, with https:// if it has TLS; otherwise 127.0.0.1:9091."`
 	AdminTokenFile string `placeholder:"FILE" env:"FAIRSHARE_ADMIN_TOKEN_FILE" help:"File with the token of the listener."`
+	AdminCA        string `name:"admin-ca" placeholder:"FILE" env:"FAIRSHARE_ADMIN_CA" help:"Authorities of the listener's certificate (PEM); otherwise the system's."`
+	AdminCert      string `placeholder:"FILE" env:"FAIRSHARE_ADMIN_CERT" help:"Certificate to show to the listener (PEM)."`
+	AdminKey       string `placeholder:"FILE" env:"FAIRSHARE_ADMIN_KEY" help:"Key of this certificate (PEM)."`
+}
+
+func (f *adminFlags) open() (*remote.Server, error) {
+	return remote.Open(remote.Options{Addr: f.Admin, TokenFile: f.AdminTokenFile, CAFile: f.AdminCA,
+		CertFile: f.AdminCert, KeyFile: f.AdminKey})
 }
 
 type statusCmd struct {
@@ -22,7 +30,7 @@ func (c *statusCmd) Help() string {
 }
 
 func (c *statusCmd) Run(env *cli.Environment) error {
-	s, err := remote.Open(c.Admin, c.AdminTokenFile)
+	s, err := c.open()
 	if err != nil {
 		return err
 	}
@@ -45,7 +53,7 @@ func (c *explainCmd) Help() string {
 }
 
 func (c *explainCmd) Run(env *cli.Environment) error {
-	s, err := remote.Open(c.Admin, c.AdminTokenFile)
+	s, err := c.open()
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package admin
 import (
 	"context"
 	"crypto/subtle"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,10 +23,16 @@ import (
 
 // Options are the address of the listener, and what a request needs.
 type Options struct {
-	// Addr is a host and a port, or unix:PATH. A listener for other machines needs a token.
+	// Addr is a host and a port, or unix:PATH. A listener for other machines needs a token or certificates
+	// of clients.
 	Addr string
 	// TokenFile is the file of the token; "": no token. Its first line is the token.
 	TokenFile string
+	// CertFile, KeyFile and ClientCAFile are the files that TLS was made from; "": none.
+	CertFile, KeyFile, ClientCAFile string
+	// TLS encrypts connections; nil: they are not encrypted. If it verifies certificates of clients, a
+	// certificate has the same rights as the token.
+	TLS *tls.Config
 
 	Log *log.Logger // of errors of connections
 }
@@ -34,7 +41,8 @@ type Options struct {
 type Server struct {
 	listener net.Listener
 	http     http.Server
-	token    []byte // nil: none is needed
+	token    []byte // nil: none is known
+	mutual   bool   // certificates of clients are verified
 }
 
 const (
@@ -58,18 +66,18 @@ type Handlers struct {
 
 // Listen begins to listen, but answers nothing yet: see Serve. listen opens an address. Errors have hints.
 func Listen(opts Options, listen func(addr string) (net.Listener, error), handlers Handlers) (*Server, error) {
-	s := new(Server)
+	s := &Server{mutual: opts.TLS != nil && opts.TLS.ClientAuth >= tls.VerifyClientCertIfGiven}
 	if opts.TokenFile != "" {
 		token, err := readToken(opts.TokenFile)
 		if err != nil {
 			return nil, err
 		}
 		s.token = token
-	} else if !isLocal(opts.Addr) {
+	} else if !isLocal(opts.Addr) && !s.mutual {
 		return nil, cli.WrongUsage(cli.Hint(
 			fmt.Errorf("--admin %s: other machines could read it", opts.Addr),
 			"listen on 127.0.0.1 or unix:/run/fairshare/admin.sock, or give --admin-token-file FILE, "+
-				"made by: openssl rand -hex 32 > FILE"))
+				"made by: openssl rand -hex 32 > FILE; or certificates of clients: --admin-client-ca FILE"))
 	}
 	var err error
 	if s.listener, err = listen(opts.Addr); err != nil {
@@ -77,12 +85,12 @@ func Listen(opts Options, listen func(addr string) (net.Listener, error), handle
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.guarded(handlers.Metrics))
-	mux.Handle(apiPrefix, s.guarded(handlers.API(func(*http.Request) bool { return s.token != nil })))
-	var isToken func(string) bool
+	mux.Handle(apiPrefix, s.guarded(handlers.API(func(*http.Request) bool { return s.needsProof() })))
 	if s.token != nil {
-		isToken = s.isToken
+		mux.Handle("/", handlers.Pages(s.isToken))
+	} else {
+		mux.Handle("/", s.guarded(handlers.Pages(nil))) // with certificates of clients these are needed to read
 	}
-	mux.Handle("/", handlers.Pages(isToken))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := handlers.Ready(); err != nil {
@@ -92,7 +100,9 @@ func Listen(opts Options, listen func(addr string) (net.Listener, error), handle
 		plain(w, http.StatusOK, "ready")
 	})
 	s.http = http.Server{Handler: s.byName(mux), ReadTimeout: timeout, WriteTimeout: 3 * timeout,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: opts.Log}
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: opts.Log, TLSConfig: opts.TLS,
+		Protocols: new(http.Protocols)}
+	s.http.Protocols.SetHTTP1(true)
 	return s, nil
 }
 
@@ -101,7 +111,11 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Serve answers until Close. It returns nil after Close.
 func (s *Server) Serve() error {
-	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.http.Serve
+	if s.http.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+	}
+	if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -117,11 +131,14 @@ func (s *Server) Close() {
 	s.listener.Close() // if Serve was not called
 }
 
-// byName refuses requests for names that are not this machine's, unless a token is needed. Otherwise
+// needsProof reports whether requests need a token or a certificate.
+func (s *Server) needsProof() bool { return s.token != nil || s.mutual }
+
+// byName refuses requests for names that are not this machine's, unless a token or certificate is needed. Otherwise
 // another site could give its own name this address, and its pages could read the answers in the browser
 // of an operator (DNS rebinding).
 func (s *Server) byName(next http.Handler) http.Handler {
-	if s.token != nil || s.listener.Addr().Network() == "unix" {
+	if s.needsProof() || s.listener.Addr().Network() == "unix" {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -139,23 +156,37 @@ func (s *Server) byName(next http.Handler) http.Handler {
 
 // isToken compares in the same time for all wrong tokens of one length.
 func (s *Server) isToken(given string) bool {
-	return subtle.ConstantTimeCompare([]byte(given), s.token) == 1
+	return s.token != nil && subtle.ConstantTimeCompare([]byte(given), s.token) == 1
 }
 
-// guarded answers 401 without the token.
+// guarded answers 401 without the token and without a certificate.
 func (s *Server) guarded(next http.Handler) http.Handler {
-	if s.token == nil {
+	if !s.needsProof() {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok || !s.isToken(given) {
+		if !(ok && s.isToken(given)) && !s.hasCertificate(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="fairshare"`)
-			refuse(w, r, http.StatusUnauthorized, "the token is missing or wrong: Authorization: Bearer TOKEN")
+			text := "the token is missing or wrong: Authorization: Bearer TOKEN"
+			if s.mutual {
+				text = "no client certificate of an authority that --admin-client-ca names was sent"
+				if s.token != nil {
+					text += ", and no correct token"
+				}
+			}
+			refuse(w, r, http.StatusUnauthorized, text)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// hasCertificate reports whether the connection began with a certificate that was verified, and still is
+// valid.
+func (s *Server) hasCertificate(r *http.Request) bool {
+	return s.mutual && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 &&
+		time.Now().Before(r.TLS.PeerCertificates[0].NotAfter)
 }
 
 // apiPrefix begins the paths of the JSON API.

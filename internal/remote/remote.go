@@ -4,6 +4,8 @@ package remote
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,14 +37,34 @@ type Server struct {
 	client http.Client
 }
 
-// Open returns the server with an admin listener at an address: a host and a port, or unix:PATH. "" means
-// DefaultAddr. tokenFile has the listener's token in its first line; "" means none. Nothing is sent yet.
-func Open(addr, tokenFile string) (*Server, error) {
+// Options name an admin listener and what it needs. "" means none for each file.
+type Options struct {
+	// Addr is a host and a port, https:// with these, or unix:PATH; "" means DefaultAddr.
+	Addr string
+	// TokenFile has the listener's token in its first line.
+	TokenFile string
+	// CAFile has the authorities of the listener's certificate, "" means those of the system. CertFile and
+	// KeyFile have the certificate that the client shows. All are PEM files, and need https://.
+	CAFile, CertFile, KeyFile string
+}
+
+// Open returns the server with an admin listener. Nothing is sent yet.
+func Open(opts Options) (*Server, error) {
+	addr, tokenFile := opts.Addr, opts.TokenFile
 	if addr == "" {
 		addr = DefaultAddr
 	}
-	s := &Server{addr: addr, base: "http://" + addr}
+	scheme := "http"
+	if name, host, ok := strings.Cut(addr, "://"); ok && (name == "http" || name == "https") {
+		scheme, addr = name, strings.TrimSuffix(host, "/")
+	}
+	s := &Server{addr: addr, base: scheme + "://" + addr}
 	transport := &http.Transport{}
+	config, err := opts.tls(scheme == "https")
+	if err != nil {
+		return nil, err
+	}
+	transport.TLSClientConfig = config
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		s.base = "http://localhost"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -50,9 +72,11 @@ func Open(addr, tokenFile string) (*Server, error) {
 		}
 	} else if _, _, err := net.SplitHostPort(addr); err != nil {
 		return nil, cli.WrongUsage(cli.Hint(fmt.Errorf("--admin: %w", err),
-			"it is a host and a port, as serve --admin has them: 127.0.0.1:9091, or unix:/run/fairshare/admin.sock"))
+			"it is a host and a port, as serve --admin has them: 127.0.0.1:9091, https://127.0.0.1:9091 if it has "+
+				"TLS, or unix:/run/fairshare/admin.sock"))
 	}
-	s.client = http.Client{Transport: transport, Timeout: timeout}
+	s.client = http.Client{Transport: transport, Timeout: timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if tokenFile != "" {
 		text, err := os.ReadFile(tokenFile)
 		if err != nil {
@@ -62,6 +86,67 @@ func Open(addr, tokenFile string) (*Server, error) {
 		s.token = strings.TrimSpace(line)
 	}
 	return s, nil
+}
+
+// tls reads the files for TLS. It returns nil if https is false.
+func (o *Options) tls(https bool) (*tls.Config, error) {
+	if !https {
+		if o.CAFile+o.CertFile+o.KeyFile != "" {
+			return nil, cli.WrongUsage(cli.Hint(errors.New("--admin: certificates need TLS"),
+				"write https:// before the address: --admin https://HOST:PORT"))
+		}
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CAFile != "" {
+		text, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--admin-ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, cli.Hint(fmt.Errorf("--admin-ca: %s has no certificate", o.CAFile),
+				"it is a PEM file with the certificate of the authority that signed the listener's")
+		}
+	}
+	switch {
+	case o.CertFile == "" && o.KeyFile == "":
+		return config, nil
+	case o.CertFile == "" || o.KeyFile == "":
+		return nil, cli.WrongUsage(errors.New("--admin-cert and --admin-key belong together"))
+	}
+	cert, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+	if err != nil {
+		return nil, cli.Hint(fmt.Errorf("--admin-cert %s with --admin-key %s: %w", o.CertFile, o.KeyFile, err),
+			"both are PEM files; the certificate comes first in its file, then those that signed it")
+	}
+	// It is sent even if the server names other authorities: the error then says what is wrong.
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
+	return config, nil
+}
+
+// failure describes why no answer came, with a hint.
+func (s *Server) failure(err error) error {
+	var wrapped *url.Error // it would repeat the address
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	var verify *tls.CertificateVerificationError
+	var header tls.RecordHeaderError
+	var alert tls.AlertError
+	text := err.Error()
+	switch {
+	case errors.As(err, &verify):
+		return cli.Hint(fmt.Errorf("the certificate of %s is not valid: %w", s.addr, verify.Err),
+			"--admin-ca FILE names the authority that signed it, and --admin https://HOST:PORT a host that is in it")
+	case errors.As(err, &alert), strings.Contains(text, "remote error: tls:"):
+		return cli.Hint(fmt.Errorf("%s refuses the connection: %w", s.addr, err),
+			"the certificate of --admin-cert has to be valid, and of an authority of serve --admin-client-ca")
+	case errors.As(err, &header), strings.Contains(text, "HTTP response to HTTPS client"):
+		return cli.Hint(fmt.Errorf("%s has no TLS", s.addr), "write --admin http://"+s.addr)
+	}
+	return cli.Hint(fmt.Errorf("no server answers at %s: %w", s.addr, err),
+		"start it with fairshare serve --admin "+DefaultAddr+", or name the address that it has: --admin ADDR")
 }
 
 // get asks for a path of the API and reads the answer into a value.
@@ -78,12 +163,7 @@ func (s *Server) get(ctx context.Context, path string, q url.Values, into any) e
 	case ctx.Err() != nil:
 		return cli.ErrReported
 	case err != nil:
-		var wrapped *url.Error // it would repeat the address
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
-		return cli.Hint(fmt.Errorf("no server answers at %s: %w", s.addr, err),
-			"start it with fairshare serve --admin "+DefaultAddr+", or name the address that it has: --admin ADDR")
+		return s.failure(err)
 	}
 	defer resp.Body.Close()
 	body := json.NewDecoder(io.LimitReader(resp.Body, mostAnswer))
@@ -95,13 +175,18 @@ func (s *Server) get(ctx context.Context, path string, q url.Values, into any) e
 	}
 	var refused adminapi.Error
 	if err := body.Decode(&refused); err != nil || refused.Error == "" {
+		if resp.StatusCode == http.StatusBadRequest && !strings.HasPrefix(s.base, "https:") {
+			return cli.Hint(fmt.Errorf("%s answers %s", s.addr, resp.Status),
+				"if it has TLS, write --admin https://"+s.addr)
+		}
 		return cli.Hint(fmt.Errorf("%s answers %s", s.addr, resp.Status),
 			"it is not the admin listener of this version of fairshare")
 	}
 	err = errors.New(refused.Error)
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
-		return cli.Hint(err, "the listener needs its token: --admin-token-file FILE")
+		return cli.Hint(err, "the listener needs its token: --admin-token-file FILE, or a certificate: --admin-cert FILE "+
+			"--admin-key FILE")
 	case http.StatusBadRequest:
 		return cli.WrongUsage(cli.Hint(err, refused.Hint))
 	}

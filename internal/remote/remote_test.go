@@ -74,7 +74,7 @@ func serve(t *testing.T, h http.Handler) (addr string) {
 
 func run(t *testing.T, addr, token string, command func(*Server, *cli.Environment) error) (out string, err error) {
 	t.Helper()
-	s, err := Open(addr, token)
+	s, err := Open(Options{Addr: addr, TokenFile: token})
 	if err != nil {
 		return "", err
 	}
@@ -164,7 +164,7 @@ func TestErrorsOfServersHaveHints(t *testing.T) {
 		&usage) {
 		t.Errorf("a wrong address: %v", err)
 	}
-	if _, err := Open("", filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, err := Open(Options{TokenFile: filepath.Join(t.TempDir(), "none")}); err == nil {
 		t.Error("a token file that does not exist")
 	}
 }

@@ -2,8 +2,10 @@ package serve
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"strings"
 
 	"fairshare/internal/admin"
 	"fairshare/internal/adminapi"
@@ -23,14 +25,20 @@ func (s *server) newConsole() *console.Console {
 func (s *server) openAdmin() (err error) {
 	opts := s.options.Admin
 	if opts.Addr == "" {
-		if opts.TokenFile != "" {
-			return wrongFlag("--admin-token-file", errors.New("there is no --admin"),
-				"--admin 127.0.0.1:9091 gives operators an address")
+		for _, flag := range [][2]string{{"--admin-token-file", opts.TokenFile}, {"--admin-cert", opts.CertFile},
+			{"--admin-key", opts.KeyFile}, {"--admin-client-ca", opts.ClientCAFile}} {
+			if flag[1] != "" {
+				return wrongFlag(flag[0], errors.New("there is no --admin"),
+					"--admin 127.0.0.1:9091 gives operators an address")
+			}
 		}
 		return nil
 	}
 	if err := checkListen(opts.Addr); err != nil {
 		return wrongFlag("--admin", err, listenHint)
+	}
+	if err := s.loadAdminTLS(&opts); err != nil {
+		return err
 	}
 	opts.Log = s.log
 	s.admin, err = admin.Listen(opts, func(addr string) (net.Listener, error) { return listenOn(addr, "--admin") },
@@ -38,6 +46,27 @@ func (s *server) openAdmin() (err error) {
 			API:   func(mayAct func(*http.Request) bool) http.Handler { return adminapi.New(s.console, mayAct) },
 			Pages: func(isToken func(string) bool) http.Handler { return dashboard.New(s.console, isToken) }})
 	return err
+}
+
+// loadAdminTLS loads the certificates that the options name, and sets TLS.
+func (s *server) loadAdminTLS(opts *admin.Options) (err error) {
+	const both = "TLS needs a certificate and its key: --admin-cert FILE --admin-key FILE"
+	switch {
+	case opts.CertFile == "" && opts.KeyFile == "" && opts.ClientCAFile == "":
+		return nil
+	case opts.CertFile == "":
+		return wrongFlag("--admin-cert", errors.New("it is missing"), both)
+	case opts.KeyFile == "":
+		return wrongFlag("--admin-key", errors.New("it is missing"), both)
+	case strings.HasPrefix(opts.Addr, unixPrefix):
+		return wrongFlag("--admin-cert", errors.New("a Unix socket has no TLS"),
+			"the permissions of the socket's folder and a token protect it; for TLS, listen on a host and a port")
+	}
+	if s.adminTLS, err = loadCertificates(opts.CertFile, opts.KeyFile, opts.ClientCAFile); err != nil {
+		return fmt.Errorf("--admin: %w", err)
+	}
+	opts.TLS = s.adminTLS.config()
+	return nil
 }
 
 func (s *server) closeAdmin() {

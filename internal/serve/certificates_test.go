@@ -20,7 +20,7 @@ import (
 // A certificate is renewed by writing over its files, one after the other.
 func TestCertificatesAreReadAnew(t *testing.T) {
 	certFile, keyFile, _ := newCertificate(t)
-	certs, err := loadCertificates(certFile, keyFile)
+	certs, err := loadCertificates(certFile, keyFile, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,8 @@ func (s *server) introduce() {
 	}
 	print("state: %s", s.policy.DescribeState())
 	if s.admin != nil {
-		print("admin: %s: /metrics, /healthz, /readyz, /api/v1/openapi.json, and / for people", addressText(s.admin.Addr(), false))
+		print("admin: %s: /metrics, /healthz, /readyz, /api/v1/openapi.json, and / for people",
+			addressText(s.admin.Addr(), s.adminTLS != nil))
 	}
 	if export := s.policy.DescribeExport(); export != "" {
 		print("export: %s", export)
@@ -139,31 +140,37 @@ func (s *server) warnings(rt *runtime) (all []string) {
 				"%d connections may need %d open files, and the limit is %d: new clients may have to wait; raise the limit or lower bounds: {connections}",
 				bounds.Filled().Connections, needed, allowed))
 	}
-	if warning := s.certificateWarning(time.Now()); warning != "" {
-		all = append(all, warning)
-	}
-	return all
+	return append(all, s.certificateWarnings(time.Now())...)
 }
 
 // renewBefore is how long before the end of a certificate the warnings begin.
 // Programs that renew certificates do it a month before.
 const renewBefore = 7 * 24 * time.Hour
 
-// certificateWarning returns a warning if the certificate ends soon or has ended.
-func (s *server) certificateWarning(now time.Time) string {
-	certs := s.certs.Load()
-	if certs == nil {
-		return ""
+// allCertificates returns those of the site and of the admin listener, as far as they have any.
+func (s *server) allCertificates() (all []*certificates) {
+	for _, certs := range []*certificates{s.certs.Load(), s.adminTLS} {
+		if certs != nil {
+			all = append(all, certs)
+		}
 	}
-	until := certs.until().Format(time.DateTime + " MST")
-	switch left := certs.until().Sub(now); {
-	case left <= 0:
-		return fmt.Sprintf("certificate %s was valid until %s: browsers refuse it", certs.certFile, until)
-	case left < renewBefore:
-		return fmt.Sprintf("certificate %s is valid only until %s; a new one is loaded automatically", certs.certFile,
-			until)
+	return all
+}
+
+// certificateWarnings returns warnings of certificates that end soon or have ended.
+func (s *server) certificateWarnings(now time.Time) (all []string) {
+	for _, certs := range s.allCertificates() {
+		until := certs.until().Format(time.DateTime + " MST")
+		switch left := certs.until().Sub(now); {
+		case left <= 0:
+			all = append(all, fmt.Sprintf("certificate %s was valid until %s: browsers refuse it", certs.certFile,
+				until))
+		case left < renewBefore:
+			all = append(all, fmt.Sprintf("certificate %s is valid only until %s; a new one is loaded automatically",
+				certs.certFile, until))
+		}
 	}
-	return ""
+	return all
 }
 
 // warnOfCertificate warns once a day while the certificate ends.
@@ -171,7 +178,7 @@ func (s *server) warnOfCertificate(now time.Time) {
 	if now.Sub(s.certificateWarningAt) < 24*time.Hour {
 		return
 	}
-	if warning := s.certificateWarning(now); warning != "" {
+	for _, warning := range s.certificateWarnings(now) {
 		s.certificateWarningAt = now
 		s.printf("warning: %s", warning)
 	}
@@ -289,18 +296,16 @@ func (s *server) tryUpstream(ctx context.Context) {
 	}
 }
 
-// refreshCertificates loads the certificate again if its files have changed.
+// refreshCertificates loads certificates again if their files have changed.
 func (s *server) refreshCertificates() {
-	certs := s.certs.Load()
-	if certs == nil {
-		return
-	}
-	switch changed, err := certs.refresh(); {
-	case err != nil:
-		s.printf("the old certificate stays in use: %s", cli.OneLine(err))
-	case changed:
-		s.printf("certificate %s was loaded again; it is valid until %s", certs.certFile,
-			certs.until().Format(time.DateTime+" MST"))
+	for _, certs := range s.allCertificates() {
+		switch changed, err := certs.refresh(); {
+		case err != nil:
+			s.printf("the old certificate stays in use: %s", cli.OneLine(err))
+		case changed:
+			s.printf("certificate %s was loaded again; it is valid until %s", certs.certFile,
+				certs.until().Format(time.DateTime+" MST"))
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ func (s *server) reload(ctx context.Context) {
 	s.manager.Reloading()
 	defer func() { s.manager.Ready(s.status()) }()
 	err := setup.PrintFaults(s.journal, s.tryReload(ctx))
+	s.refreshCertificates() // those of --admin
 	if s.metrics != nil {
 		s.metrics.reloaded(err == nil)
 	}
@@ -70,7 +71,8 @@ func (s *server) prepareReload(next *runtime) error {
 	certs := s.certs.Load()
 	if file := next.File; certs != nil {
 		var err error
-		if certs, err = loadCertificates(file.ResolvePath(file.TLS.Cert), file.ResolvePath(file.TLS.Key)); err != nil {
+		certs, err = loadCertificates(file.ResolvePath(file.TLS.Cert), file.ResolvePath(file.TLS.Key), "")
+		if err != nil {
 			return err
 		}
 	}

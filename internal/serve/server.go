@@ -99,6 +99,7 @@ type server struct {
 	metrics  *metrics         // nil without admin
 	console  *console.Console // likewise
 	admin    *admin.Server    // nil: none
+	adminTLS *certificates    // nil: admin has no TLS
 	stopping atomic.Bool
 
 	settler              *settler // nil: no log is read
@@ -228,7 +229,7 @@ func (s *server) loadTLS(file *policyfile.File) error {
 	if file.TLS == nil {
 		return nil
 	}
-	certs, err := loadCertificates(file.ResolvePath(file.TLS.Cert), file.ResolvePath(file.TLS.Key))
+	certs, err := loadCertificates(file.ResolvePath(file.TLS.Cert), file.ResolvePath(file.TLS.Key), "")
 	if err != nil {
 		return err
 	}
