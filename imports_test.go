@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 		"internal/operator", "internal/toplist", "internal/traffic", "policyfile", "sqlregistry"},
 	"internal/adminapi":  {"internal/console"},
 	"internal/dashboard": {"internal/console", "internal/traffic"},
+	"internal/top":       {"internal/console"},
 	"internal/remote":    {"internal/adminapi", "internal/console", "internal/traffic"},
 	"internal/serve": {"clientaddr", "clientaddr/proxyprotocol", "httpguard", "internal/admin",
 		"internal/adminapi",

@@ -28,6 +28,7 @@ type commands struct {
 	Replay  replayCmd  `cmd:"" help:"Run a policy over access logs and report what it would have done."`
 	Suggest suggestCmd `cmd:"" help:"Write a policy with the rules that would have helped most with these access logs."`
 	Status  statusCmd  `cmd:"" help:"Show what a running server does, on one screen."`
+	Top     topCmd     `cmd:"" help:"Show what a running server does, live in a terminal."`
 	Explain explainCmd `cmd:"" help:"Walk a request through the rules of a running server, with what is counted now."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Help    helpCmd    `cmd:"" help:"Print what a command does."`

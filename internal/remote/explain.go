@@ -19,7 +19,7 @@ func (s *Server) Explain(env *cli.Environment, q console.Question) error {
 		}
 	}
 	var v console.Explanation
-	if err := s.get(env.Context, "explain", query, &v); err != nil {
+	if err := s.Get(env.Context, "explain", query, &v); err != nil {
 		return err
 	}
 	path, _, _ := strings.Cut(v.Path, "?")

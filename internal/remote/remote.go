@@ -3,6 +3,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,6 +20,7 @@ import (
 
 	"fairshare/internal/adminapi"
 	"fairshare/internal/cli"
+	"fairshare/internal/console"
 )
 
 // DefaultAddr is where the commands look for a server.
@@ -149,12 +151,32 @@ func (s *Server) failure(err error) error {
 		"start it with fairshare serve --admin "+DefaultAddr+", or name the address that it has: --admin ADDR")
 }
 
-// get asks for a path of the API and reads the answer into a value.
-func (s *Server) get(ctx context.Context, path string, q url.Values, into any) error {
+// Get asks for a path of the API and reads the answer into a value.
+func (s *Server) Get(ctx context.Context, path string, q url.Values, into any) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", s.base+adminapi.Prefix+path+"?"+q.Encode(), nil)
 	if err != nil {
 		return err
 	}
+	return s.do(ctx, req, into)
+}
+
+// Act asks the server to act.
+func (s *Server) Act(ctx context.Context, action console.Action) (*console.Result, error) {
+	body, err := json.Marshal(action)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, "POST", s.base+adminapi.Prefix+"actions", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	result := new(console.Result)
+	return result, s.do(ctx, req, result)
+}
+
+// do sends a request and reads the answer into a value.
+func (s *Server) do(ctx context.Context, req *http.Request, into any) error {
 	if s.token != "" {
 		req.Header.Set("Authorization", "Bearer "+s.token)
 	}

@@ -20,11 +20,11 @@ const heaviest = 3
 // Status prints the state of the server on one screen.
 func (s *Server) Status(env *cli.Environment) error {
 	var now console.Now
-	if err := s.get(env.Context, "now", nil, &now); err != nil {
+	if err := s.Get(env.Context, "now", nil, &now); err != nil {
 		return err
 	}
 	var rules console.Rules
-	if err := s.get(env.Context, "rules", nil, &rules); err != nil {
+	if err := s.Get(env.Context, "rules", nil, &rules); err != nil {
 		return err
 	}
 	mode := "enforcing"
@@ -71,7 +71,7 @@ func (s *Server) heavy(env *cli.Environment) error {
 	fmt.Fprint(w, "requests\tof all\trefused\ttime\t  last 15 minutes\n")
 	for _, by := range []string{"client", "network", "owner", "fleet", "bot", "agent", "path"} {
 		var list console.TopList
-		if err := s.get(env.Context, "top", url.Values{"by": {by}, "window": {"15m"}}, &list); err != nil {
+		if err := s.Get(env.Context, "top", url.Values{"by": {by}, "window": {"15m"}}, &list); err != nil {
 			return err
 		}
 		for _, row := range list.Rows[:min(len(list.Rows), heaviest)] {
