@@ -98,6 +98,8 @@ func (s *site) traffic() {
 	s.visit("192.0.2.1", "/?password=secret", hostile, 12)
 	s.visit("192.0.2.1", "/admin/<script>alert(3)<%2fscript>?password=secret", hostile, 2)
 	s.visit("2001:db8::1", "/few", hostile, 3)
+	s.visit("198.51.100.8", "/few", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "+
+		"Chrome/142.0.0.0 Safari/537.36", 3)
 	s.visit("198.51.100.7", "/ban", "curl/8", 3)
 	s.visit("203.0.113.7", "/", "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)", 2)
 	s.tick(traffic.Load{Waiting: 3, InProgress: 4, Capacity: 4})
@@ -270,7 +272,7 @@ var paths = []struct{ path, empty, full string }{
 	{"/client?client=192.0.2.1", "There are no records", "is refused"},
 	{"/client?client=192.0.2.0/24", "There are no records", "onerror"},
 	{"/client?client=googlebot", "There are no records", "googlebot"},
-	{"/rules", "never", "looks like a person"},
+	{"/rules", "never", `class="tag">looks like a person`},
 	{"/bots", "No bot has sent", "googlebot"},
 	{"/bans", "No ban is in force", "nobody"},
 	{"/journal", "There is none", "would"},
