@@ -109,8 +109,12 @@ type Serve struct {
 	UpstreamCost UpstreamCost
 }
 
-// TLS names the files of a certificate and its key: see [File.ResolvePath].
-type TLS struct{ Cert, Key string }
+// TLS names the files of a certificate and its key, and where others come from:
+// see [File.ResolvePath]. At least one of both is there.
+type TLS struct {
+	Cert, Key string
+	ACME      *ACME // nil: none
+}
 
 // ProxyLists returns the current prefixes of the lists that TrustedProxies names.
 // A list replaces a fixed name such as "cloudflare". Lists from files can be among

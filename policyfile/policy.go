@@ -83,6 +83,7 @@ func tlsKeys() []key[TLS] {
 	return []key[TLS]{
 		{"cert", func(r *reader, n *node, t *TLS) { t.Cert = r.line(n, "cert") }},
 		{"key", func(r *reader, n *node, t *TLS) { t.Key = r.line(n, "key") }},
+		{"acme", readACME},
 	}
 }
 
@@ -119,6 +120,7 @@ func (r *reader) policy(root *node) {
 	}
 	r.file.cores = r.cores()
 	r.checkSites(got)
+	r.checkACME(got)
 	r.checkSiteLimits()
 	r.checkOwners()
 	r.checkBrowsers()
@@ -181,7 +183,7 @@ func (r *reader) listen(n *node) string {
 func readTLS(r *reader, n *node, f *File) {
 	f.TLS = &TLS{}
 	got := readMap(r, n, "tls", "{cert: site.pem, key: site.key}", tlsKeys(), f.TLS)
-	if got != nil && !(got.has("cert") && got.has("key")) {
+	if got != nil && (got.has("cert") != got.has("key") || !got.has("cert") && !got.has("acme")) {
 		r.missing(n, "", "tls: both cert and key are needed")
 	}
 }

@@ -20,6 +20,9 @@ func (f *File) Settings() []string {
 		lines = append(lines,
 			"fail: open: while the counters fail, requests pass all limits; bans, blocks and allows still hold.")
 	}
+	if f.TLS != nil && f.TLS.ACME != nil {
+		lines = append(lines, "tls: "+f.TLS.description(f.CertificateHosts()))
+	}
 	if sentence := f.cpuSentence(); sentence != "" {
 		lines = append(lines, "upstream: "+sentence)
 	}

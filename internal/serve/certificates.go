@@ -128,6 +128,15 @@ func (c *certificates) until() time.Time {
 	return time.Time{}
 }
 
+// covers reports whether the certificate contains a host. A nil c contains none.
+func (c *certificates) covers(host string) bool {
+	if c == nil {
+		return false
+	}
+	leaf := c.current.Load().Leaf
+	return leaf != nil && leaf.VerifyHostname(host) == nil
+}
+
 // get is for tls.Config.GetCertificate.
 func (c *certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.current.Load(), nil

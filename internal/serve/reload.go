@@ -68,11 +68,10 @@ func (s *server) prepareReload(next *runtime) error {
 	if err := checkItself(s.inbound.Addr(), next); err != nil {
 		return err
 	}
-	certs := s.certs.Load()
-	if file := next.File; certs != nil {
+	useTLS := func() {}
+	if next.File.TLS != nil {
 		var err error
-		certs, err = loadCertificates(file.ResolvePath(file.TLS.Cert), file.ResolvePath(file.TLS.Key), "")
-		if err != nil {
+		if useTLS, err = s.prepareTLS(next.File); err != nil {
 			return err
 		}
 	}
@@ -82,7 +81,7 @@ func (s *server) prepareReload(next *runtime) error {
 	if err := livepolicy.ReplaceAccessLog(s.access, next.File); err != nil {
 		return err
 	}
-	s.certs.Store(certs)
+	useTLS()
 	return nil
 }
 

@@ -6,7 +6,6 @@ package serve
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"log"
@@ -19,6 +18,7 @@ import (
 
 	"fairshare/clientaddr/proxyprotocol"
 	"fairshare/httpguard"
+	"fairshare/internal/acmecerts"
 	"fairshare/internal/admin"
 	"fairshare/internal/cli"
 	"fairshare/internal/console"
@@ -81,7 +81,8 @@ func Run(ctx context.Context, opts Options) error {
 type server struct {
 	options Options
 	runtime atomic.Pointer[runtime]      // of the policy in force
-	certs   atomic.Pointer[certificates] // nil without TLS
+	certs   atomic.Pointer[certificates] // nil without a certificate in files
+	acme    *acmecerts.Set               // nil without TLS
 	policy  *livepolicy.Policy
 	journal *journal.Journal
 	access  *journal.AccessLog
@@ -124,7 +125,7 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 	}
 	cleanup.add(s.policy.Close)
 	cleanup.add(func() { rt.meter.end(nil) })
-	if err := s.loadTLS(file); err != nil {
+	if err := s.openTLS(file); err != nil {
 		return nil, err
 	}
 	listener, err := listen(file.Listen)
@@ -224,23 +225,6 @@ func (s *server) openPolicy(ctx context.Context, file *policyfile.File) (*runtim
 	return rt, nil
 }
 
-// loadTLS loads the certificate that the policy file names.
-func (s *server) loadTLS(file *policyfile.File) error {
-	if file.TLS == nil {
-		return nil
-	}
-	certs, err := loadCertificates(file.ResolvePath(file.TLS.Cert), file.ResolvePath(file.TLS.Key), "")
-	if err != nil {
-		return err
-	}
-	s.certs.Store(certs)
-	s.http.TLSConfig = &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certs.Load().get(hello) },
-	}
-	return nil
-}
-
 // configureHTTP sets the bounds and protocols of the HTTP server.
 func (s *server) configureHTTP(file *policyfile.File) {
 	streams, header := maxStreams, maxHeaderBytes
@@ -264,7 +248,7 @@ func (s *server) configureHTTP(file *policyfile.File) {
 	s.http.Protocols.SetHTTP2(true)
 	s.http.Protocols.SetUnencryptedHTTP2(file.H2C)
 	s.http.DisableGeneralOptionsHandler = true
-	s.http.ErrorLog = s.log
+	s.http.ErrorLog = log.New(withoutMissingCertificates{s.log.Writer()}, "", 0)
 }
 
 // serve answers requests until ctx ends, then lets those in progress end.
@@ -284,6 +268,13 @@ func (s *server) serve(ctx context.Context) error {
 			stopped <- s.http.Serve(s.listener)
 		}
 	}()
+	if s.acme != nil {
+		obtaining, stopObtaining := context.WithCancel(ctx)
+		var obtain sync.WaitGroup
+		obtain.Go(func() { s.acme.Run(obtaining) })
+		defer obtain.Wait()
+		defer stopObtaining()
+	}
 	if s.admin != nil {
 		var admin sync.WaitGroup
 		counting, stopCounting := context.WithCancel(ctx)

@@ -33,8 +33,11 @@ func StateFolder(named string) (string, error) {
 }
 
 // NeedsStateFolder reports whether a policy file has lists or ranges from URLs,
-// whose copies are kept in the state folder.
+// whose copies are kept in the state folder, or certificates by ACME.
 func NeedsStateFolder(file *policyfile.File) bool {
+	if file.TLS != nil && file.TLS.ACME != nil {
+		return true
+	}
 	for _, s := range file.Sources {
 		if s.URL != "" {
 			return true
