@@ -148,7 +148,8 @@ func (n *node) typed() any {
 // unseen are the bad files whose faults a JSON schema cannot find: references by
 // name, bounds of durations and sizes, regexps, bans by some keys.
 var unseen = []string{"latin1", "default_twice", "documents", "ended", "listed_nowhere", "asn_nowhere", "files",
-	"files_key", "access_log_same", "visitors_never", "when_busy_share_none", "fleet_bans"}
+	"files_key", "access_log_same", "visitors_never", "when_busy_share_none", "fleet_bans",
+	"acme", "acme_no_hosts"}
 
 func TestSchemaAcceptsGoodFilesAndRejectsBadOnes(t *testing.T) {
 	compiler := jsonschema.NewCompiler()

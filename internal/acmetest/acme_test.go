@@ -5,12 +5,16 @@ package acmetest
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -372,6 +376,49 @@ func TestProcessesShareCertificates(t *testing.T) {
 	}
 	if n := a.orders.Load(); n != 3 {
 		t.Errorf("%d orders, want 3", n)
+	}
+}
+
+// The operator's certificate is served for the names that it contains; the CA is not
+// asked for them.
+func TestOwnCertificateNextToACME(t *testing.T) {
+	port, dir := freePort(t), t.TempDir()
+	a := newAuthority(t, port, 90*24*time.Hour)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(4711), DNSNames: []string{"*.example.test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(30 * 24 * time.Hour)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "own.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})))
+	write(t, filepath.Join(dir, "own.key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+	policy := filepath.Join(dir, "policy.yaml")
+	write(t, policy, a.policy(newSite(t), ", cert: own.pem, key: own.key", "one.example.test", `"*.example.test"`,
+		"other.test"))
+	p := a.start(t, port, policy, filepath.Join(dir, "state"))
+	p.await(t, "certificate of other.test: obtained")
+	for host, own := range map[string]bool{"one.example.test": true, "x.example.test": true, "unknown.test": true,
+		"other.test": false} {
+		conn, err := tls.Dial("tcp", p.addr, &tls.Config{ServerName: host, InsecureSkipVerify: true})
+		if err != nil {
+			t.Errorf("%s: %v", host, err)
+			continue
+		}
+		if serial := conn.ConnectionState().PeerCertificates[0].SerialNumber; (serial.Int64() == 4711) != own {
+			t.Errorf("%s: certificate %v, own %t", host, serial, own)
+		}
+		conn.Close()
+	}
+	if n := a.orders.Load(); n != 1 {
+		t.Errorf("%d orders, want 1", n)
 	}
 }
 
