@@ -17,7 +17,9 @@ const DefaultDirectory = "https://acme-v02.api.letsencrypt.org/directory"
 type ACME struct {
 	Directory string // the URL of the CA's directory; never ""
 	Email     string // "" means none
-	Roots     string // a file with the roots that sign the CA's own certificate: see [File.ResolvePath]; "" means the system's
+	// Roots is a file with the roots that sign the CA's own certificate: see
+	// [File.ResolvePath]; "" means the system's.
+	Roots string
 }
 
 type acmeDraft struct {
@@ -87,7 +89,7 @@ func acmeProblem(host string) string {
 	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	switch {
 	case strings.Contains(host, "*"):
-		return "a CA gives certificates for patterns only to those who control the DNS, which serve does not"
+		return "a CA gives certificates for patterns only after a change in the DNS, which serve cannot make"
 	case err == nil:
 		return "an address has no certificate by ACME here"
 	case !strings.Contains(host, "."):
@@ -104,7 +106,7 @@ func (r *reader) checkACME(got *reading) {
 	}
 	at := find(got.values["tls"], "acme")
 	hosts := r.file.servedHosts()
-	if len(r.file.CertificateHosts()) == 0 && !slices.ContainsFunc(hosts, func(h string) bool { return acmeProblem(h) != "" }) {
+	if len(hosts) == 0 {
 		r.fault(at, "hosts: [www.example.org]", "acme: the policy needs hosts or sites: only they get certificates")
 		return
 	}

@@ -72,7 +72,7 @@ type Set struct {
 	current atomic.Pointer[state]
 	wake    chan struct{}
 
-	mu       sync.Mutex           // guards Replace and reported
+	mu       sync.Mutex           // guards use and reported
 	reported map[string]time.Time // problems that were logged
 }
 
@@ -193,9 +193,9 @@ func (h *host) load(c *Config, now time.Time) {
 	h.cert.Store(&cert)
 }
 
-// ask gets the certificate from the manager: a stored or renewed one or, if there
+// fetch gets the certificate from the manager: a stored or renewed one or, if there
 // is none, from the CA. The manager renews it from then on.
-func (h *host) ask() (*tls.Certificate, error) {
+func (h *host) fetch() (*tls.Certificate, error) {
 	return h.manager.Load().GetCertificate(&tls.ClientHelloInfo{
 		ServerName:       h.name, // as of clients with ECDSA: all of TLS 1.2 in use have it
 		SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256},
@@ -270,7 +270,7 @@ func (s *Set) round(ctx context.Context) (wait time.Duration) {
 	wait = poll
 	for _, h := range st.hosts {
 		if ctx.Err() != nil || s.current.Load() != st {
-			return 0 // Replace came in between
+			return 0 // another configuration is in force
 		}
 		if h.cert.Load() == nil {
 			h.load(&st.config, s.now())
@@ -306,7 +306,7 @@ func (s *Set) obtain(ctx context.Context, c *Config, h *host) time.Duration {
 	done := make(chan result, 1)
 	go func() {
 		defer lock.Release()
-		cert, err := h.ask()
+		cert, err := h.fetch()
 		done <- result{cert, err}
 	}()
 	select {
@@ -349,7 +349,7 @@ func (s *Set) failed(c *Config, h *host, err error) {
 func (s *Set) refresh(h *host) time.Duration {
 	old := h.cert.Load()
 	life := old.Leaf.NotAfter.Sub(old.Leaf.NotBefore)
-	cert, err := h.ask()
+	cert, err := h.fetch()
 	if err == nil && cert.Leaf != nil && !cert.Leaf.Equal(old.Leaf) {
 		h.cert.Store(cert)
 		s.log(fmt.Sprintf("certificate of %s: renewed, valid until %s", h.name, date(cert)))

@@ -57,12 +57,12 @@ func TestMain(m *testing.M) {
 
 // authority is a CA whose every name has the address 127.0.0.1.
 type authority struct {
-	server *httptest.Server
-	issuer *x509.CertPool
-	roots  string // of the CA's own certificate
-	asked  atomic.Int64
-	orders atomic.Int64
-	away   atomic.Bool
+	server   *httptest.Server
+	issuer   *x509.CertPool
+	roots    string // of the CA's own certificate
+	requests atomic.Int64
+	orders   atomic.Int64
+	away     atomic.Bool
 }
 
 // newAuthority returns a CA that checks names on a port.
@@ -92,7 +92,7 @@ func newAuthority(t *testing.T, port int, life time.Duration) *authority {
 	handler := front.Handler()
 	a := &authority{issuer: x509.NewCertPool()}
 	a.server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.asked.Add(1)
+		a.requests.Add(1)
 		if a.away.Load() {
 			panic(http.ErrAbortHandler)
 		}
@@ -217,7 +217,7 @@ func (p *process) serial(t *testing.T, host string) string {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 
-// get asks for a page by a client of its own.
+// client returns a function that asks for a page of a host, on one connection.
 func (p *process) client(host string) func() (string, error) {
 	client := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: p.issuer},
@@ -259,7 +259,7 @@ func TestCertificatesOfSites(t *testing.T) {
 			t.Errorf("%s: %q %v", host, text, err)
 		}
 	}
-	asked := a.asked.Load()
+	before := a.requests.Load()
 	for _, host := range []string{"other.example.test", "x.one.example.test", ""} {
 		if conn, err := tls.Dial("tcp", p.addr, &tls.Config{ServerName: host, InsecureSkipVerify: true}); err == nil {
 			conn.Close()
@@ -271,8 +271,8 @@ func TestCertificatesOfSites(t *testing.T) {
 		conn.Close()
 		t.Error("a challenge is answered that the CA did not set")
 	}
-	if n := a.asked.Load(); n != asked {
-		t.Errorf("handshakes sent %d requests to the CA", n-asked)
+	if n := a.requests.Load(); n != before {
+		t.Errorf("handshakes sent %d requests to the CA", n-before)
 	}
 	files := 0
 	filepath.Walk(filepath.Join(state, "acme"), func(name string, info os.FileInfo, err error) error {
@@ -309,14 +309,14 @@ func TestCertificatesOfSites(t *testing.T) {
 	write(t, policy, a.policy(site, "", "one.example.test", "three.example.test", "four.example.test"))
 	p.Process.Signal(syscall.SIGHUP)
 	p.await(t, "warning: no certificate for .*the CA at 127.0.0.1:.* does not answer")
-	asked = a.asked.Load()
+	before = a.requests.Load()
 	for range 50 {
 		if conn, err := p.dial("three.example.test"); err == nil {
 			conn.Close()
 			t.Fatal("a handshake without a certificate succeeded")
 		}
 	}
-	if n := a.asked.Load() - asked; n > 2 { // the attempt for the other new host
+	if n := a.requests.Load() - before; n > 2 { // the attempt for the other new host
 		t.Errorf("50 handshakes: %d requests to the CA", n)
 	}
 	if conn, err := p.dial("two.example.test"); err == nil {
