@@ -20,11 +20,12 @@ import (
 // cmd may import all packages.
 var mayImport = map[string][]string{
 	"memlimit":       {"membans"},
-	"httpguard":      {"browser", "fleets", "logins", "memlimit", "robots", "share", "visitor", "waitingroom"},
+	"httpguard":      {"browser", "fleets", "logins", "memlimit", "robots", "share", "texts", "visitor", "waitingroom"},
+	"waitingroom":    {"texts"},
 	"fleets":         {"browser"},
 	"visitor":        {"memlimit"},
 	"share":          {"share/capacity"},
-	"policyfile":     {"botauth", "waitingroom"}, // the form of agents; its texts and bounds
+	"policyfile":     {"botauth", "texts", "waitingroom"}, // the form of agents; texts; bounds
 	"internal/proxy": {"httpguard"},
 	"internal/replay": {"browser", "fleets", "internal/accesslog", "internal/census", "logins", "membans",
 		"robots"},
@@ -38,7 +39,7 @@ var mayImport = map[string][]string{
 	"internal/livepolicy": {"asn", "botauth", "bots", "browser", "clientaddr", "fleets", "httpguard",
 		"internal/amount", "internal/banexport", "internal/census", "internal/journal", "internal/lockfile",
 		"internal/registrar", "internal/sessions", "internal/setup", "logins", "membans", "memlimit",
-		"policyfile", "robots", "share", "sqlregistry", "visitor", "waitingroom"},
+		"policyfile", "robots", "share", "sqlregistry", "texts", "visitor", "waitingroom"},
 	// traffic counts for the operator's eyes, and console shows it with all else that a server knows.
 	"internal/traffic": {"httpguard", "internal/toplist"},
 	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",
@@ -83,7 +84,7 @@ var leaves = []string{"internal/cli", "internal/durable", "internal/network", "i
 // else.
 var standardOnly = []string{".", "registry", "internal/durable", "internal/network", "httpguard",
 	"httpguard/httpguardtest", "fleets", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
-	"internal/prose", "browser", "robots", "logins"}
+	"internal/prose", "browser", "robots", "logins", "texts"}
 
 // modulePath is the path of this module.
 var modulePath = reflect.TypeFor[fairshare.Guard]().PkgPath()

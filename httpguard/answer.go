@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/texts"
 )
 
 // answers holds the prepared answers of a policy's rules.
@@ -17,6 +18,11 @@ type answers struct {
 	contact string
 	html    string // the contact as HTML
 	json    string // the contact as a JSON string
+
+	texts       *texts.Set
+	pages       []page // by the index of the language
+	english     texts.Texts
+	englishJSON texts.Texts // escaped for a JSON string
 }
 
 // A ruleAnswer is what one rule answers with.
@@ -44,7 +50,20 @@ func newAnswers(p *fairshare.Policy, opts *Options) *answers {
 		contact: oneLine(contact),
 		html:    contactHTML(oneLine(contact)),
 		json:    string(appendJSON(nil, contact)),
+		texts:   opts.Texts,
 	}
+	if a.texts == nil {
+		a.texts = texts.BuiltIn()
+	}
+	languages := a.texts.Languages()
+	for i := range languages {
+		a.pages = append(a.pages, newPage(&languages[i]))
+	}
+	a.english = languages[0].Texts
+	a.englishJSON = a.english.Escaped(func(s string) string {
+		quoted := appendJSON(nil, s)
+		return string(quoted[1 : len(quoted)-1])
+	})
 	for i := range p.Rules {
 		a.rules[&p.Rules[i]] = newRuleAnswer(&p.Rules[i])
 	}
@@ -133,6 +152,7 @@ type refusal struct {
 	*answers
 	action  fairshare.Action
 	ban     bool
+	failed  bool // nothing could be counted: there is no rule and no reference
 	queued  bool // only requests in progress keep the request out
 	status  int
 	wait    int64 // seconds until a new request may pass; 0 when it never does
@@ -253,9 +273,19 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 			contentType = plainJSON
 		}
 	case f.fixed.Redirect != "": // the Location is enough
-	default:
+	default: // text and JSON are for programs, in English
 		kind := preferred(r.Header["Accept"])
-		b, contentType = f.appendBody(b, kind, limits), contentTypes[kind]
+		switch kind {
+		case htmlBody:
+			own := f.page(r)
+			fields = append(fields, field{"Content-Language", own.header})
+			b = f.appendPage(b, own)
+		case jsonBody:
+			b = f.appendProblem(b, limits)
+		default:
+			b = f.appendLine(b)
+		}
+		contentType = contentTypes[kind]
 	}
 	bodyless := f.status == http.StatusNoContent || f.status == http.StatusNotModified
 	if bodyless {
@@ -323,7 +353,7 @@ func (a reply) send(w http.ResponseWriter) {
 func (a reply) sendFields(w http.ResponseWriter) *ownAnswer {
 	header := w.Header()
 	for i := range a.fields {
-		if name := a.fields[i].name; name != "Content-Type" && name != "Content-Length" {
+		if name := a.fields[i].name; name != "Content-Type" && name != "Content-Length" && name != "Content-Language" {
 			header[name] = a.fields[i].values
 		}
 	}
@@ -411,14 +441,25 @@ func boundBodyRead(w http.ResponseWriter, r *http.Request) {
 }
 
 // unavailable answers a request that could not be judged.
-func unavailable(w http.ResponseWriter, r *http.Request) {
+func (a *answers) unavailable(w http.ResponseWriter, r *http.Request) {
 	boundBodyRead(w, r)
 	NoUpstreamAnswer(w)
+	const wait = 5
 	header := w.Header()
-	header.Set("Cache-Control", "no-store")
-	header.Set("Retry-After", "5")
-	header.Set("Content-Type", textType)
-	w.WriteHeader(http.StatusServiceUnavailable)
-	w.Write([]byte(
-		"503 Service unavailable: this site cannot count requests at the moment. Try again in a few seconds.\n"))
+	header["Cache-Control"] = noStore
+	header.Set("Retry-After", strconv.Itoa(wait))
+	f := refusal{ruleAnswer: noRule, answers: a, status: http.StatusServiceUnavailable, wait: wait, failed: true}
+	kind := preferred(r.Header["Accept"])
+	var body []byte
+	if kind == htmlBody {
+		page := f.page(r)
+		header["Content-Language"] = page.header
+		body = f.appendPage(nil, page)
+	} else {
+		kind = textBody
+		body = f.appendLine(nil)
+	}
+	header["Content-Type"] = contentTypes[kind]
+	w.WriteHeader(f.status)
+	w.Write(body)
 }

@@ -45,8 +45,8 @@ func TestAnswerShowsRuleWaitAndContact(t *testing.T) {
 		{"", "text/plain; charset=utf-8", []string{"429 Too many requests", `<b>"costly" pages</b>`, "wait 60 minutes",
 			"shop@example.org"}},
 		{browser, "text/html; charset=utf-8", []string{"Too many requests", "&lt;b&gt;&#34;costly&#34; pages&lt;/b&gt;",
-			"<strong>60 minutes</strong>", `<a href="mailto:shop@example.org">`, `<html lang="en">`, "viewport",
-			"light dark"}},
+			"<strong>60 minutes</strong>", `<a href="mailto:shop@example.org">`, `<html lang="en" dir="ltr">`,
+			"viewport", "light dark"}},
 		{"application/json", "application/problem+json",
 			[]string{`"status":429`, `"wait":3600`, `"contact":"shop@example.org"`}},
 	} {

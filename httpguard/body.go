@@ -7,79 +7,83 @@ import (
 	"strings"
 
 	"fairshare"
+	"fairshare/texts"
 )
 
 const textType = "text/plain; charset=utf-8"
 
-// appendBody appends the usual body: what happened, the rule, how long to wait,
-// the contact and the reference.
-func (f *refusal) appendBody(b []byte, kind bodyKind, limits *fairshare.Verdict) []byte {
-	switch kind {
-	case htmlBody:
-		return f.appendPage(b)
-	case jsonBody:
-		return f.appendProblem(b, limits)
-	}
-	return f.appendLine(b)
-}
-
-func (f *refusal) title() string {
-	if f.action == fairshare.Block {
-		return "Request blocked"
+func (f *refusal) title(t *texts.Texts) string {
+	switch {
+	case f.failed:
+		return t.Failed
+	case f.action == fairshare.Block:
+		return t.Block
 	}
 	switch f.name {
 	case fairshare.OperatorBan.Name:
-		return "Access blocked"
+		return t.OperatorBan
 	case fairshare.BusyUpstream.Name, fairshare.AttackMode.Name:
-		return "This site is busy"
+		return t.Busy
 	}
 	if f.costs && !f.queued {
-		return "Too many expensive requests"
+		return t.Cost
 	}
-	return "Too many requests"
+	return t.Requests
 }
 
-func (f *refusal) lead() string {
+func (f *refusal) reason(t *texts.Texts) string {
 	switch {
+	case f.failed:
+		return t.FailedReason
 	case f.name == fairshare.OperatorBan.Name && f.action == fairshare.Block:
-		return "The operators of this site have blocked your access."
+		return t.OperatorReason
 	case f.name == fairshare.OperatorBan.Name:
-		return "The operators of this site have blocked your access for now."
+		return t.OperatorForNow
 	case f.robots != nil && f.action == fairshare.Block:
 		return fmt.Sprintf("Line %d of this site's robots.txt does not allow your program to fetch this.", f.robots.Line)
 	case f.robots != nil && !f.ban:
 		return fmt.Sprintf("This site's robots.txt, line %d, asks your program to wait %s between two requests.",
-			f.robots.DelayLine, appendWait(nil, seconds(f.robots.Delay)))
+			f.robots.DelayLine, t.AppendDuration(nil, seconds(f.robots.Delay)))
 	case f.action == fairshare.Block:
-		return "This site does not accept requests of this kind."
+		return t.BlockReason
 	case f.name == fairshare.BusyUpstream.Name, f.name == fairshare.AttackMode.Name:
-		return "This site is getting more requests than it can answer right now."
+		return t.BusyReason
 	case f.ceiling:
-		return "Too many requests reach this site the way yours does."
+		return t.CeilingReason
 	case f.ban && f.blocks:
-		return "This site has blocked you for a while, after requests that it does not accept."
+		return t.TrapReason
 	case f.ban:
-		return "This site has blocked you for a while, after too many refused requests."
+		return t.BanReason
+	case f.queued:
+		return t.InProgressReason
+	case f.costs:
+		return t.CostReason
 	}
-	if f.queued {
-		return "Too many of your earlier requests are still in progress."
-	}
-	if f.costs {
-		return "Your requests have used more of this site than one visitor may use."
-	}
-	return "You have sent too many requests."
+	return t.RequestsReason
 }
 
+// appendWait appends the sentence that names the wait. The marks go around the wait.
+func (f *refusal) appendWait(b []byte, t *texts.Texts, open, end string) []byte {
+	before, after, _ := strings.Cut(t.PleaseWait, "{wait}")
+	b = append(append(b, before...), open...)
+	b = t.AppendDuration(b, f.wait)
+	return append(append(b, end...), after...)
+}
+
+// appendLine appends what happened, how long to wait, the rule, the contact and the reference.
 func (f *refusal) appendLine(b []byte) []byte {
 	b = strconv.AppendInt(b, int64(f.status), 10)
 	b = append(b, ' ')
-	b = append(b, f.title()...)
+	english := &f.english
+	b = append(b, f.title(english)...)
 	b = append(b, ": "...)
-	b = append(b, f.lead()...)
+	b = append(b, f.reason(english)...)
 	if f.action != fairshare.Block {
-		b = append(b, " Please wait "...)
-		b = appendWait(b, f.wait)
-		b = append(b, '.')
+		b = append(b, ' ')
+		b = f.appendWait(b, english, "", "")
+	}
+	if f.failed {
+		return append(b, '\n')
 	}
 	b = append(b, " Rule: "...)
 	b = append(b, f.name...)
@@ -96,7 +100,7 @@ func (f *refusal) appendLine(b []byte) []byte {
 // draft-ietf-httpapi-ratelimit-headers registers.
 func (f *refusal) appendProblem(b []byte, limits *fairshare.Verdict) []byte {
 	const registry = "https://iana.org/assignments/http-problem-types#"
-	kind, title := "", f.title()
+	kind, title := "", f.title(&f.englishJSON)
 	switch {
 	case f.status == http.StatusTooManyRequests && f.ban:
 		kind = "abnormal-usage-detected"
@@ -118,11 +122,10 @@ func (f *refusal) appendProblem(b []byte, limits *fairshare.Verdict) []byte {
 	b = append(b, `","status":`...)
 	b = strconv.AppendInt(b, int64(f.status), 10)
 	b = append(b, `,"detail":"`...)
-	b = append(b, f.lead()...)
+	b = append(b, f.reason(&f.englishJSON)...)
 	if f.action != fairshare.Block {
-		b = append(b, " Please wait "...)
-		b = appendWait(b, f.wait)
-		b = append(b, '.')
+		b = append(b, ' ')
+		b = f.appendWait(b, &f.englishJSON, "", "")
 	}
 	b = append(b, `","violated-policies":[`...)
 	b = append(b, f.ruleAnswer.json...)
@@ -147,14 +150,32 @@ func (f *refusal) appendProblem(b []byte, limits *fairshare.Verdict) []byte {
 	return append(b, "\"}\n"...)
 }
 
-const pageHead = `<!doctype html>
-<html lang="en">
+// A page is the HTML page of refusals in one language.
+type page struct {
+	texts  texts.Texts // as HTML
+	head   string      // up to the title
+	header []string    // the value of Content-Language
+}
+
+func newPage(l *texts.Language) page {
+	return page{l.Escaped(func(s string) string { return string(appendHTML(nil, s)) }), `<!doctype html>
+<html lang="` + l.Tag + `" dir="` + l.Dir + `">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
 <meta name="color-scheme" content="light dark">
-<title>`
+<title>`, l.Header}
+}
+
+// page returns the page in the language that a client prefers. What robots.txt asks for is for
+// programs, in English.
+func (f *refusal) page(r *http.Request) *page {
+	if f.robots != nil {
+		return &f.pages[0]
+	}
+	return &f.pages[f.texts.Choose(r.Header["Accept-Language"])]
+}
 
 const pageStyle = `</title>
 <style>
@@ -168,50 +189,46 @@ dd{margin:0;overflow-wrap:anywhere}
 <main>
 <h1>`
 
+const pageEnd = "</main>\n</body>\n</html>\n"
+
 // appendPage appends an HTML page that needs no script and loads nothing.
-func (f *refusal) appendPage(b []byte) []byte {
-	b = append(b, pageHead...)
-	b = append(b, f.title()...)
+func (f *refusal) appendPage(b []byte, p *page) []byte {
+	t := &p.texts
+	title := f.title(t)
+	b = append(b, p.head...)
+	b = append(b, title...)
 	b = append(b, pageStyle...)
-	b = append(b, f.title()...)
+	b = append(b, title...)
 	b = append(b, "</h1>\n<p>"...)
-	b = append(b, f.lead()...)
+	b = append(b, f.reason(t)...)
 	b = append(b, "</p>\n"...)
 	if f.action != fairshare.Block {
-		b = append(b, "<p>Please wait <strong>"...)
-		b = appendWait(b, f.wait)
-		b = append(b, "</strong>, then try again.</p>\n"...)
+		b = append(b, "<p>"...)
+		b = f.appendWait(b, t, "<strong>", "</strong>")
+		b = append(b, ' ')
+		b = append(b, t.Then...)
+		b = append(b, "</p>\n"...)
 	}
-	b = append(b, "<dl>\n<dt>Rule</dt><dd>"...)
-	b = append(b, f.ruleAnswer.html...)
-	b = append(b, "</dd>\n"...)
+	if f.failed {
+		return append(b, pageEnd...)
+	}
 	if f.contact != "" {
-		b = append(b, "<dt>Contact</dt><dd>"...)
-		b = append(b, f.answers.html...)
-		b = append(b, "</dd>\n"...)
+		b = append(b, "<p>"...)
+		b = append(b, t.IfMistaken...)
+		b = append(b, "</p>\n"...)
 	}
-	b = append(b, "<dt>Reference</dt><dd><code>"...)
-	b = append(b, f.id...)
-	return append(b, "</code></dd>\n</dl>\n</main>\n</body>\n</html>\n"...)
+	b = appendTerm(b, "<dl>\n<dt>", t.Rule, "</dt><dd>", f.ruleAnswer.html)
+	if f.contact != "" {
+		b = appendTerm(b, "</dd>\n<dt>", t.Contact, "</dt><dd>", f.answers.html)
+	}
+	b = appendTerm(b, "</dd>\n<dt>", t.Reference, "</dt><dd><code>", f.id)
+	b = append(b, "</code></dd>\n</dl>\n"...)
+	return append(b, pageEnd...)
 }
 
-// appendWait appends a wait in seconds, minutes, hours or days, rounded up.
-func appendWait(b []byte, sec int64) []byte {
-	n, unit := sec, "second"
-	switch {
-	case sec > 48*3600:
-		n, unit = (sec+86399)/86400, "day"
-	case sec > 120*60:
-		n, unit = (sec+3599)/3600, "hour"
-	case sec > 120:
-		n, unit = (sec+59)/60, "minute"
-	}
-	b = strconv.AppendInt(b, n, 10)
-	b = append(append(b, ' '), unit...)
-	if n != 1 {
-		b = append(b, 's')
-	}
-	return b
+func appendTerm(b []byte, before, term, between, text string) []byte {
+	b = append(append(b, before...), term...)
+	return append(append(b, between...), text...)
 }
 
 // contactHTML returns the contact as HTML. A URL or an email address becomes a link.

@@ -188,7 +188,7 @@ func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 		}
 		g.reportAnswered(vis, &v, func(a *Access) { a.Status = http.StatusServiceUnavailable })
 		g.release(vis)
-		unavailable(w, r)
+		g.answers.unavailable(w, r)
 	}
 	return nil
 }

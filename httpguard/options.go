@@ -11,6 +11,7 @@ import (
 	"fairshare/logins"
 	"fairshare/robots"
 	"fairshare/share"
+	"fairshare/texts"
 	"fairshare/visitor"
 	"fairshare/waitingroom"
 )
@@ -86,6 +87,10 @@ type Options struct {
 	// fairshare.AttackMode, in place of the usual ones. A status of 0 is the usual one. Rules of
 	// the policy have their answer in Rule.Answer. The map must not be changed.
 	Answers map[*fairshare.Rule]*fairshare.Answer
+
+	// Texts has the texts of the usual answers in all languages. HTML is in the language that the
+	// client prefers, text and JSON are in English. nil means the built-in texts.
+	Texts *texts.Set
 
 	// RateLimitFields adds RateLimit and RateLimit-Policy to the answers of
 	// requests that pass too. Refusals always have them. It needs a limiter that

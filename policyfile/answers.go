@@ -1,21 +1,30 @@
 package policyfile
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"fairshare"
+	"fairshare/internal/prose"
+	"fairshare/texts"
 )
 
-// Answers sets what clients get whom no rule of the policy refuses. nil means the usual answer.
+// Answers sets the texts of the usual answers, and what clients get that no rule of the policy
+// refuses. nil means the usual answer.
 type Answers struct {
 	OperatorBan *fairshare.Answer // clients that operators have banned
 	Busy        *fairshare.Answer // clients without a turn at a busy upstream, and newcomers during an attack
+
+	// Languages has own texts of all usual answers by language tag, for [texts.New].
+	Languages map[string]texts.Texts
 }
 
 func answersKeys() []key[Answers] {
 	return []key[Answers]{
 		{"operator_ban", func(r *reader, n *node, a *Answers) { a.OperatorBan = r.answer(n) }},
 		{"busy", func(r *reader, n *node, a *Answers) { a.Busy = r.answer(n) }},
+		{"languages", func(r *reader, n *node, a *Answers) { a.Languages = r.languages(n) }},
 	}
 }
 
@@ -36,6 +45,9 @@ func (a *Answers) description() string {
 	}
 	add("clients that operators have banned", a.OperatorBan, "403, or 429 until the ban ends")
 	add("clients without a turn at a busy upstream", a.Busy, "503")
+	if a.Languages != nil {
+		parts = append(parts, "own texts: "+oneAnd(slices.Sorted(maps.Keys(a.Languages))))
+	}
 	if parts == nil {
 		return ""
 	}
@@ -53,4 +65,12 @@ func (a *Answers) ByRule() map[*fairshare.Rule]*fairshare.Answer {
 		}
 	}
 	return all
+}
+
+// oneAnd lists texts, at most maxTexts.
+func oneAnd(texts []string) string {
+	if more := len(texts) - maxTexts; more > 0 {
+		texts = append(texts[:maxTexts:maxTexts], others(more))
+	}
+	return prose.List(texts, "and")
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"fairshare/texts"
 )
 
 // The policies in docs/answers.md have no errors.
@@ -12,7 +14,7 @@ func TestPoliciesOfTheAnswersPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
+	n, german := 0, false
 	for _, part := range strings.Split(string(page), "```yaml\n")[1:] {
 		text, _, _ := strings.Cut(part, "```")
 		f, err := Parse("answers.md", []byte(text))
@@ -24,8 +26,17 @@ func TestPoliciesOfTheAnswersPage(t *testing.T) {
 			t.Errorf("warning %d: %v", i, w)
 		}
 		n++
+		if own, ok := f.Answers.Languages["de"]; ok { // it is there to be copied
+			german = true
+			builtIn := texts.BuiltIn()
+			for i, text := range builtIn.Languages()[builtIn.Choose([]string{"de"})].All() {
+				if got := *own.All()[i].Text; got != *text.Text {
+					t.Errorf("%s in German: %q, built in: %q", text.Key, got, *text.Text)
+				}
+			}
+		}
 	}
-	if n == 0 {
-		t.Error("no policy")
+	if n == 0 || !german {
+		t.Errorf("%d policies, a German one: %v", n, german)
 	}
 }

@@ -118,6 +118,8 @@ func (r *reader) unknownKey(e entry, what string, known []string) {
 	switch location := keyLocations()[word]; {
 	case word == "suspected_proxies":
 		hint = "trusted_proxies: [] counts such peers as one client, and so does unnamed_proxies: ignore if other proxies are trusted; otherwise the key is not needed"
+	case word == "languages" && what == "waiting_room":
+		hint = "texts of the waiting room are among those of all answers: answers: {" + languagesExample + "}"
 	case colon && slices.Contains(known, before):
 		hint = fmt.Sprintf("a space is needed after the colon: %s: %s", before, after)
 	case slices.Contains(known, word):

@@ -87,7 +87,7 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"weights", names(weightKeys()), weights},
 		{"visitors", names(visitorKeys()), schema.Defs["visitors"]},
 		{"waiting_room", names(roomKeys()), schema.Defs["waitingroom"]},
-		{"texts of waiting_room", names(textKeys()), schema.Defs["roomtexts"]},
+		{"texts", names(textKeys()), schema.Defs["languagetexts"]},
 		{"ban", names(banKeys()), schema.Defs["ban"]},
 		{"bans", names(bansKeys()), schema.Defs["bans"]},
 		{"export", names(exportKeys()), schema.Defs["banexport"]},

@@ -42,6 +42,8 @@ func (r *reader) warnings() {
 	r.warnShare()
 	r.warnVisitors()
 	r.warnWaitingRoom()
+	r.warnLanguages()
+	r.warnLanguages()
 	r.warnASN()
 	r.warnBanExport()
 	r.forEachSite(r.warnRules)

@@ -12,13 +12,12 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"html"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"fairshare/texts"
 )
 
 // Options of a [Room]. The zero Options are useful.
@@ -34,10 +33,8 @@ type Options struct {
 	// SHA-256 hashes on average. 0 means DefaultDifficulty.
 	Difficulty int
 
-	// Languages has texts by language tag (BCP 47). They replace built-in ones.
-	// Texts that are empty are the built-in ones of the language, or else English.
-	// The map must not be changed.
-	Languages map[string]Texts
+	// Texts has the texts in all languages. nil means the built-in ones.
+	Texts *texts.Set
 
 	// Key signs the challenges of a step. Machines with the same key accept each
 	// other's. nil means a random key, which ends with the Room.
@@ -49,14 +46,11 @@ type Options struct {
 // two more seconds, and another request.
 const DefaultAfter = 5 * time.Second
 
-// MaxLanguages is the most languages that Options may have.
-const MaxLanguages = 64
-
 // A Room makes pages. It is safe for concurrent use.
 type Room struct {
 	options Options
 	key     [sha256.Size]byte
-	pages   []*page // the first is in English
+	pages   []*page // by the index of the language
 	policy  []string
 }
 
@@ -77,28 +71,12 @@ func New(opts Options) (*Room, error) {
 	} else {
 		r.key = sha256.Sum256(append([]byte("fairshare waiting room 1\x00"), opts.Key...))
 	}
-	all := BuiltIn()
-	for tag, own := range opts.Languages {
-		base := all[strings.ToLower(tag)]
-		own.fill(&base)
-		all[tag] = own
-		if lower := strings.ToLower(tag); lower != tag {
-			delete(all, lower)
-		}
+	if opts.Texts == nil {
+		r.options.Texts = texts.BuiltIn()
 	}
-	english := all[English]
-	for tag := range opts.Languages {
-		if strings.EqualFold(tag, English) {
-			english = all[tag]
-			delete(all, tag)
-		}
-	}
-	delete(all, English)
-	r.pages = append(r.pages, r.newPage(English, &english))
-	for _, tag := range slices.Sorted(maps.Keys(all)) {
-		texts := all[tag]
-		texts.fill(&english)
-		r.pages = append(r.pages, r.newPage(tag, &texts))
+	languages := r.options.Texts.Languages()
+	for i := range languages {
+		r.pages = append(r.pages, r.newPage(&languages[i]))
 	}
 	r.policy = []string{r.contentPolicy()}
 	return r, nil
@@ -109,40 +87,10 @@ func (o *Options) Check() error {
 	if err := o.checkStep(); err != nil {
 		return err
 	}
-	if len(o.Languages) > MaxLanguages {
-		return fmt.Errorf("waiting room: more than %d languages", MaxLanguages)
-	}
-	seen := map[string]bool{}
-	for _, tag := range slices.Sorted(maps.Keys(o.Languages)) {
-		lower := strings.ToLower(tag)
-		if !CheckLanguage(tag) || seen[lower] {
-			return fmt.Errorf("waiting room: %q is not a language tag, or there twice", tag)
-		}
-		seen[lower] = true
-		texts := o.Languages[tag]
-		for _, t := range texts.All() {
-			if *t.Text == "" {
-				continue
-			}
-			if err := CheckText(t.Key, *t.Text); err != nil {
-				return fmt.Errorf("waiting room: %s in %s: %w", t.Key, tag, err)
-			}
-		}
-	}
 	if o.Key != nil && len(o.Key) < 16 {
 		return errors.New("waiting room: a key needs 16 bytes")
 	}
 	return nil
-}
-
-// fill replaces texts that are empty.
-func (t *Texts) fill(by *Texts) {
-	others := by.All()
-	for i, own := range t.All() {
-		if *own.Text == "" {
-			*own.Text = *others[i].Text
-		}
-	}
 }
 
 // After returns how long a browser waits for its turn before it gets the page; at
@@ -198,13 +146,11 @@ func (r *Room) contentPolicy() string {
 
 // A page is the page in one language, cut where the facts of a request go.
 type page struct {
-	lang     string
-	header   []string  // the value of Content-Language
-	head     string    // up to the wait
-	seconds  [2]string // before and after the number
-	minutes  [2]string
-	reload   string // after the wait
-	placing  string // that the visitor keeps its place
+	texts    texts.Texts // as HTML
+	header   []string    // the value of Content-Language
+	head     string      // up to the wait
+	reload   string      // after the wait
+	placing  string      // that the visitor keeps its place
 	retry    string
 	contact  string // before the contact
 	refer    string // before the reference
@@ -213,41 +159,39 @@ type page struct {
 	stepEnd  string
 }
 
-func (r *Room) newPage(tag string, t *Texts) *page {
-	e := html.EscapeString
-	p := &page{lang: tag, header: []string{tag}}
-	before, after, _ := strings.Cut(e(t.Wait), "{wait}")
+func (r *Room) newPage(l *texts.Language) *page {
+	t := l.Escaped(html.EscapeString)
+	p := &page{texts: t, header: l.Header}
+	before, after, _ := strings.Cut(t.Wait, "{wait}")
 	p.head = `<!doctype html>
-<html lang="` + tag + `" dir="` + direction(tag) + `">
+<html lang="` + l.Tag + `" dir="` + l.Dir + `">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
-<title>` + e(t.Title) + `</title>
+<title>` + t.Busy + `</title>
 <style>` + style + `</style>
 </head>
 <body>
 <main>
-<h1>` + e(t.Title) + `</h1>
-<p>` + e(t.Reason) + `</p>
+<h1>` + t.Busy + `</h1>
+<p>` + t.BusyReason + `</p>
 <p role="status">` + before + "<strong>"
-	p.seconds[0], p.seconds[1], _ = strings.Cut(e(t.Seconds), "{n}")
-	p.minutes[0], p.minutes[1], _ = strings.Cut(e(t.Minutes), "{n}")
-	p.reload = "</strong>" + after + " " + e(t.Reload)
-	p.placing = " " + e(t.KeepsPlace)
-	p.retry = "</p>\n<p><a href=\"\">" + e(t.Retry) + "</a></p>\n"
-	p.contact = "<dt>" + e(t.Contact) + "</dt><dd>"
-	p.refer = "<dt>" + e(t.Reference) + "</dt><dd><code>"
+	p.reload = "</strong>" + after + " " + t.Reload
+	p.placing = " " + t.KeepsPlace
+	p.retry = "</p>\n<p><a href=\"\">" + t.Retry + "</a></p>\n"
+	p.contact = "<dt>" + t.Contact + "</dt><dd>"
+	p.refer = "<dt>" + t.Reference + "</dt><dd><code>"
 	if !r.HasStep() {
 		return p
 	}
-	form, text, button, script := "<form ", t.Step, "\n<button>"+e(t.Button)+"</button>", ""
+	form, text, button, script := "<form ", t.Step, "\n<button>"+t.Button+"</button>", ""
 	if r.options.Step == ProofOfWork {
 		form = `<form id="work" hidden data-bits="` + strconv.Itoa(r.options.Difficulty) + `" `
 		text, button = t.Work, "\n<input type=\"hidden\" name=\"answer\">"
 		script = "<script>" + workScript + "</script>\n"
 	}
-	p.stepHead = form + `method="post" action="` + StepPath + "\">\n<p role=\"status\">" + e(text) +
+	p.stepHead = form + `method="post" action="` + StepPath + "\">\n<p role=\"status\">" + text +
 		"</p>\n<input type=\"hidden\" name=\"challenge\" value=\""
 	p.stepPath = "\">\n<input type=\"hidden\" name=\"to\" value=\""
 	p.stepEnd = "\">" + button + "\n</form>\n" + script
@@ -272,15 +216,9 @@ type Visit struct {
 // AppendPage appends the page for a visit to b. It returns the result, and the value
 // of Content-Language, which must not be changed.
 func (r *Room) AppendPage(b []byte, v *Visit) (page []byte, language []string) {
-	p := r.language(v.Languages)
+	p := r.pages[r.options.Texts.Choose(v.Languages)]
 	b = append(b, p.head...)
-	n, unit := waitOf(v.Wait), &p.seconds
-	if n >= 120 {
-		n, unit = (n+59)/60, &p.minutes
-	}
-	b = append(b, unit[0]...)
-	b = strconv.AppendInt(b, n, 10)
-	b = append(b, unit[1]...)
+	b = p.texts.AppendDuration(b, waitOf(v.Wait))
 	b = append(b, p.reload...)
 	if v.Waits {
 		b = append(b, p.placing...)

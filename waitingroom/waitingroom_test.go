@@ -1,7 +1,6 @@
 package waitingroom
 
 import (
-	"fmt"
 	"math"
 	"regexp"
 	"strconv"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/net/html"
+
+	"fairshare/texts"
 )
 
 // An element is one element of a page.
@@ -53,6 +54,15 @@ func named(all []*element, name string) (found []*element) {
 	return found
 }
 
+func newTexts(t *testing.T, own map[string]texts.Texts) *texts.Set {
+	t.Helper()
+	s, err := texts.New(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func pageOf(r *Room, v Visit) string {
 	b, _ := r.AppendPage(nil, &v)
 	return string(b)
@@ -62,7 +72,7 @@ func pageOf(r *Room, v Visit) string {
 // step.
 func TestPageIsAccessible(t *testing.T) {
 	for _, step := range []Step{NoStep, Button, ProofOfWork} {
-		r := newRoom(t, Options{Step: step, Languages: map[string]Texts{"ar": {Title: "الموقع مشغول"}}})
+		r := newRoom(t, Options{Step: step, Texts: newTexts(t, map[string]texts.Texts{"ar": {Busy: "الموقع مشغول"}})})
 		for lang, dir := range map[string]string{"en": "ltr", "de": "ltr", "fr": "ltr", "ar": "rtl"} {
 			text := pageOf(r, Visit{Languages: []string{lang}, Wait: 20 * time.Second, Waits: true, Visitor: 7,
 				Contact:   `<a href="mailto:shop@example.org">shop@example.org</a>`,
@@ -168,11 +178,11 @@ func TestColorsHaveContrast(t *testing.T) {
 }
 
 func TestTextsOfTheOperator(t *testing.T) {
-	r := newRoom(t, Options{Languages: map[string]Texts{
-		"EN": {Title: "Busy <b>shop</b>"},
-		"it": {Title: `Il sito è "pieno"`, Wait: "Attesa: {wait}!", Seconds: "circa {n} s"},
+	r := newRoom(t, Options{Texts: newTexts(t, map[string]texts.Texts{
+		"EN": {Busy: "Busy <b>shop</b>"},
+		"it": {Busy: `Il sito è "pieno"`, Wait: "Attesa: circa {wait}!", Seconds: "{n} <s>"},
 		"de": {Retry: "Nochmal"},
-	}})
+	})})
 	page := func(lang string, wait time.Duration) string {
 		return pageOf(r, Visit{Languages: []string{lang}, Wait: wait, Reference: "x"})
 	}
@@ -182,14 +192,14 @@ func TestTextsOfTheOperator(t *testing.T) {
 		holds string
 	}{
 		{"en", 0, "<h1>Busy &lt;b&gt;shop&lt;/b&gt;</h1>"},
-		{"en", 0, "<strong>about 2 seconds</strong>"},
-		{"en", 2100 * time.Millisecond, "<strong>about 5 seconds</strong>"},
-		{"en", 11 * time.Second, "<strong>about 15 seconds</strong>"},
-		{"en", 115 * time.Second, "<strong>about 115 seconds</strong>"},
-		{"en", 116 * time.Second, "<strong>about 2 minutes</strong>"},
-		{"en", 10 * time.Minute, "<strong>about 10 minutes</strong>"},
-		{"it", 11 * time.Second, "<p role=\"status\">Attesa: <strong>circa 15 s</strong>! This page tries again by itself."},
-		{"it", 5 * time.Minute, "about 5 minutes"}, // not translated
+		{"en", 0, "about <strong>2 seconds</strong>."},
+		{"en", 2100 * time.Millisecond, "about <strong>5 seconds</strong>."},
+		{"en", 11 * time.Second, "about <strong>15 seconds</strong>."},
+		{"en", 115 * time.Second, "about <strong>115 seconds</strong>."},
+		{"en", 116 * time.Second, "about <strong>2 minutes</strong>."},
+		{"en", 10 * time.Minute, "about <strong>10 minutes</strong>."},
+		{"it", 11 * time.Second, "<p role=\"status\">Attesa: circa <strong>15 &lt;s&gt;</strong>! This page tries again by itself."},
+		{"it", 5 * time.Minute, "<strong>5 minutes</strong>"}, // not translated
 		{"it", 0, "Il sito è &#34;pieno&#34;"},
 		{"de", 0, ">Nochmal</a>"},
 		{"de", 0, "Diese Website ist ausgelastet"}, // built in
@@ -200,32 +210,12 @@ func TestTextsOfTheOperator(t *testing.T) {
 	}
 }
 
-func TestBuiltInTextsAreComplete(t *testing.T) {
-	for lang, texts := range BuiltIn() {
-		for _, text := range texts.All() {
-			if err := CheckText(text.Key, *text.Text); err != nil {
-				t.Errorf("%s in %s: %v", text.Key, lang, err)
-			}
-		}
-	}
-}
-
 func TestOptionsAreChecked(t *testing.T) {
-	many := map[string]Texts{}
-	for i := range MaxLanguages + 1 {
-		many[fmt.Sprintf("aa-x%d", i)] = Texts{}
-	}
 	for name, opts := range map[string]Options{
-		"an unknown step":     {Step: 9},
-		"too easy":            {Difficulty: 7},
-		"too hard":            {Difficulty: 21},
-		"a short key":         {Key: []byte("short")},
-		"no language":         {Languages: map[string]Texts{"en_US": {}}},
-		"a language twice":    {Languages: map[string]Texts{"de": {}, "DE": {}}},
-		"too many languages":  {Languages: many},
-		"no number":           {Languages: map[string]Texts{"it": {Seconds: "circa 5 secondi"}}},
-		"a line end":          {Languages: map[string]Texts{"it": {Title: "a\nb"}}},
-		"a text that is long": {Languages: map[string]Texts{"it": {Title: strings.Repeat("x", MaxText+1)}}},
+		"an unknown step": {Step: 9},
+		"too easy":        {Difficulty: 7},
+		"too hard":        {Difficulty: 21},
+		"a short key":     {Key: []byte("short")},
 	} {
 		if _, err := New(opts); err == nil {
 			t.Errorf("%s: no error", name)

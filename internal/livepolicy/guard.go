@@ -43,6 +43,7 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 	opts.Override = p.state.override()
 	opts.Contact = rt.File.Contact
 	opts.Answers = rt.File.Answers.ByRule()
+	opts.Texts = p.texts(rt)
 	opts.Share, opts.Shares = rt.Share, rt.Shares
 	opts.Visitors, opts.Members, opts.Secure = rt.Visitors, rt.Members, rt.isSecure
 	opts.WaitingRoom = p.room(rt)

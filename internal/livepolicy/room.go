@@ -3,6 +3,7 @@ package livepolicy
 import (
 	"fmt"
 
+	"fairshare/texts"
 	"fairshare/waitingroom"
 )
 
@@ -16,6 +17,7 @@ func (p *Policy) room(rt *Runtime) *waitingroom.Room {
 	if rt.File.WaitingRoom != nil {
 		opts = rt.File.WaitingRoom.Options
 	}
+	opts.Texts = p.texts(rt)
 	opts.Key = p.state.referenceKey
 	if len(rt.secrets) > 0 {
 		opts.Key = rt.secrets[0]
@@ -26,4 +28,14 @@ func (p *Policy) room(rt *Runtime) *waitingroom.Room {
 		return nil
 	}
 	return room
+}
+
+// texts returns the texts of a runtime's answers in all languages.
+func (p *Policy) texts(rt *Runtime) *texts.Set {
+	set, err := texts.New(rt.File.Answers.Languages)
+	if err != nil { // policyfile has checked the texts
+		p.options.Log(fmt.Sprintf("error: answers have the built-in texts: %v", err))
+		return texts.BuiltIn()
+	}
+	return set
 }

@@ -1,4 +1,4 @@
-package waitingroom
+package texts
 
 import (
 	"strings"
@@ -6,7 +6,8 @@ import (
 )
 
 func TestLanguageIsLookedUp(t *testing.T) {
-	r := newRoom(t, Options{Languages: map[string]Texts{"pt-BR": {Title: "x"}, "ar": {}, "zh-Hant": {}, "az-Arab": {}}})
+	s := newSet(t, map[string]Texts{"pt-BR": {Busy: "x"}, "ar": {}, "zh-Hant": {}, "az-Arab": {}})
+	choose := func(accept ...string) Language { return s.Languages()[s.Choose(accept)] }
 	for _, test := range []struct{ accept, want string }{
 		{"", "en"},
 		{"*", "en"},
@@ -28,17 +29,16 @@ func TestLanguageIsLookedUp(t *testing.T) {
 		{strings.Repeat("xx,", 12) + "de", "en"}, // more are not looked at
 		{strings.Repeat("x", 10000), "en"},
 	} {
-		if got := r.language([]string{test.accept}).lang; got != test.want {
+		if got := choose(test.accept).Tag; got != test.want {
 			t.Errorf("%q: %s, want %s", test.accept, got, test.want)
 		}
 	}
-	if got := r.language([]string{"nl", "fr"}).lang; got != "fr" {
+	if got := choose("nl", "fr").Tag; got != "fr" {
 		t.Errorf("two lines: %s", got)
 	}
-	for tag, want := range map[string]string{"ar": `<html lang="ar" dir="rtl">`, "az-Arab": `dir="rtl"`,
-		"de": `dir="ltr"`} {
-		if p := r.language([]string{tag}); !strings.Contains(p.head, want) || p.header[0] != tag {
-			t.Errorf("%s: %s", tag, p.head)
+	for tag, want := range map[string]string{"ar": "rtl", "az-Arab": "rtl", "de": "ltr"} {
+		if l := choose(tag); l.Dir != want || l.Header[0] != tag {
+			t.Errorf("%s: %s %v", tag, l.Dir, l.Header)
 		}
 	}
 }
@@ -57,11 +57,11 @@ func TestLanguageTags(t *testing.T) {
 func FuzzLanguage(f *testing.F) {
 	f.Add("de-AT, en;q=0.5")
 	f.Add("zh-Hant-TW-x-private;q=0.123, *;q=0")
-	r := newRoom(f, Options{Languages: map[string]Texts{"pt-BR": {}}})
+	s := newSet(f, map[string]Texts{"pt-BR": {}})
 	f.Fuzz(func(t *testing.T, accept string) {
-		p := r.language([]string{accept})
-		if p.lang != "en" && !strings.Contains(strings.ToLower(accept), strings.ToLower(p.lang)) {
-			t.Errorf("%q: %s", accept, p.lang)
+		tag := s.Languages()[s.Choose([]string{accept})].Tag
+		if tag != "en" && !strings.Contains(strings.ToLower(accept), strings.ToLower(tag)) {
+			t.Errorf("%q: %s", accept, tag)
 		}
 	})
 }

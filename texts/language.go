@@ -1,4 +1,4 @@
-package waitingroom
+package texts
 
 import (
 	"slices"
@@ -32,12 +32,11 @@ func CheckLanguage(tag string) bool {
 	return true
 }
 
-// language returns the page in the language that a client prefers, from the values
-// of Accept-Language (RFC 9110 §12.5.4): the lookup of RFC 4647 §3.4, by falling
-// weight.
-func (r *Room) language(accept []string) *page {
-	var best *page
-	bestQ, ranges := 0, 0
+// Choose returns the index in Languages of the one that a client prefers, from the
+// values of Accept-Language (RFC 9110 §12.5.4): the lookup of RFC 4647 §3.4, by falling
+// weight. It is 0, English, if there is none of its languages.
+func (s *Set) Choose(accept []string) int {
+	best, bestQ, ranges := 0, 0, 0
 	for _, line := range accept {
 		for line != "" && ranges < maxRanges {
 			var item string
@@ -47,28 +46,26 @@ func (r *Room) language(accept []string) *page {
 			if q <= bestQ { // the first of equals wins
 				continue
 			}
-			if p := r.lookup(name); p != nil {
-				best, bestQ = p, q
+			if i := s.lookup(name); i >= 0 {
+				best, bestQ = i, q
 			}
 		}
-	}
-	if best == nil {
-		best = r.pages[0]
 	}
 	return best
 }
 
-// lookup returns the page for the longest prefix of a range; nil if there is none.
-func (r *Room) lookup(name string) *page {
+// lookup returns the index of the language for the longest prefix of a range; -1 if
+// there is none.
+func (s *Set) lookup(name string) int {
 	for name != "" {
-		for _, p := range r.pages {
-			if len(p.lang) == len(name) && strings.EqualFold(p.lang, name) {
-				return p
+		for i := range s.languages {
+			if tag := s.languages[i].Tag; len(tag) == len(name) && strings.EqualFold(tag, name) {
+				return i
 			}
 		}
 		cut := strings.LastIndexByte(name, '-')
 		if cut < 0 {
-			return nil
+			return -1
 		}
 		name = name[:cut]
 		// A single letter begins what was cut.
@@ -76,7 +73,7 @@ func (r *Room) lookup(name string) *page {
 			name = name[:cut]
 		}
 	}
-	return nil
+	return -1
 }
 
 // languageRange splits an element of Accept-Language. The weight is in thousandths;
