@@ -178,14 +178,25 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 		explain(Match{Header: map[string][]string{name: m.Header[name]}}, "header "+canonicalHeader(name), contain,
 			m.Header[name])
 	}
-	for _, name := range sortedKeys(m.Query) {
-		given, _ := newMatcher(&Match{Query: map[string][]string{name: {"*"}}}, standing{foldPaths: as.foldPaths})
-		if !given.holds(d) {
-			reasons = append(reasons, Reason{Text: "query parameter " + quoted(name) + " is missing"})
-			continue
+	parameters := func(what string, of map[string][]string, one func(map[string][]string) Match) {
+		for _, name := range sortedKeys(of) {
+			any := one(map[string][]string{name: {"*"}})
+			given, _ := newMatcher(&any, standing{foldPaths: as.foldPaths})
+			if !given.holds(d) {
+				reasons = append(reasons, Reason{Text: what + " " + quoted(name) + " is missing"})
+				continue
+			}
+			explain(one(map[string][]string{name: of[name]}), what+" "+quoted(name), contain, of[name])
 		}
-		explain(Match{Query: map[string][]string{name: m.Query[name]}}, "query parameter "+quoted(name), contain,
-			m.Query[name])
+	}
+	parameters("query parameter", m.Query, func(q map[string][]string) Match { return Match{Query: q} })
+	switch {
+	case m.Form != nil && req.Form.Unknown && as.favorable:
+		reasons = append(reasons, Reason{false, "the fields of the body are unknown, which fits no permission"})
+	case m.Form != nil && req.Form.Unknown:
+		reasons = append(reasons, Reason{true, "the fields of the body are unknown, which fits every restriction"})
+	default:
+		parameters("form field", m.Form, func(f map[string][]string) Match { return Match{Form: f} })
 	}
 	for i := range m.Not {
 		not, _ := newMatcher(&m.Not[i], as.not())
@@ -352,6 +363,9 @@ func (m Match) with(text string) *Match {
 	}
 	for name := range m.Query {
 		m.Query = map[string][]string{name: one}
+	}
+	for name := range m.Form {
+		m.Form = map[string][]string{name: one}
 	}
 	return &m
 }

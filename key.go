@@ -11,7 +11,7 @@ import (
 )
 
 // Tags of key parts: each part begins with its kind, so that a header can
-// never equal an address. Values longer than longValue are hashed.
+// never equal an address. Values longer than longValue are hashed, and all of forms.
 const (
 	longValue = 64
 	hashed    = 0x80 // added to the kind of a hashed value
@@ -154,6 +154,8 @@ func (d *decision) keyValue(part KeyPart) string {
 		return req.Values[part.Name]
 	case ByFleet:
 		return req.Fleet
+	case ByForm:
+		return d.formKey(part.Name)
 	case ByHeader:
 		values := req.values(part.Name)
 		for _, v := range values {
@@ -193,7 +195,7 @@ func appendSite(b []byte, site string) []byte {
 }
 
 func appendValue(b []byte, part KeyPart, value string) []byte {
-	if len(value) > longValue {
+	if len(value) > longValue || part.Kind == ByForm { // registries keep keys, and a field may hold a secret
 		sum := sha256.Sum256(unsafe.Slice(unsafe.StringData(value), len(value)))
 		b = append(b, byte(part.Kind)|hashed)
 		return append(b, sum[:]...)

@@ -117,7 +117,7 @@ func (w When) String() string {
 // A KeyPart names one part of the key that a limit counts under.
 type KeyPart struct {
 	Kind KeyKind
-	Name string // of the cookie, header or value; else empty
+	Name string // of the cookie, header, value or field; else empty
 
 	// Bits4 and Bits6 are the prefix lengths of a network, 1 to 32 and 1 to 128;
 	// 0 means 24 and 48. Other kinds have none.
@@ -161,6 +161,8 @@ const (
 	// same for AI bots by Bot.Purpose.
 	ByOperator
 	ByPurpose
+
+	ByForm // the value of the field Name of Request.Form, in any case; all others by their address
 )
 
 // String returns the part as a policy file spells it.
@@ -205,6 +207,8 @@ func (p KeyPart) String() string {
 		return "operator"
 	case ByPurpose:
 		return "purpose"
+	case ByForm:
+		return "form:" + p.Name
 	}
 	return fmt.Sprintf("key part %d", uint8(p.Kind))
 }

@@ -12,7 +12,7 @@ import (
 // that begins with "re:" is an RE2 regexp, unanchored and case-sensitive.
 //
 // Servers may read a request in several ways (see [Request.Readings]), and a
-// header, cookie or parameter may be sent twice or spelled differently. A match of
+// header, cookie, parameter or field may be sent twice or spelled differently. A match of
 // a limit or a block is a restriction: a field holds if any reading fits. A match
 // of an allow or of [BanTerms.Unless] is a permission: all readings must fit. Not
 // turns a restriction into a permission, and a permission into a restriction.
@@ -22,7 +22,12 @@ type Match struct {
 
 	// Query maps the name of a parameter, with "*" as in Path, to texts. The
 	// decoded value contains one of them, any case; "*" means any value.
-	Query     map[string][]string
+	Query map[string][]string
+
+	// Form maps the name of a field of the request's form to texts, as in Query. It holds in
+	// a restriction, and not in a permission, if the fields are unknown: see [Request.Form].
+	Form map[string][]string
+
 	Host      []string            // the host without port and final dot, any case; "*" as in Path
 	Method    []string            // equal, any case
 	UserAgent []string            // contains one of the texts, any case; "" means absent or empty
@@ -113,6 +118,7 @@ const (
 	userAgentField
 	headerField
 	queryField
+	formField
 	notField
 	hostnameField
 	listedField
@@ -127,8 +133,8 @@ const (
 // A condition is one compiled field of a match.
 type condition struct {
 	field    field
-	name     string  // of the header or query parameter
-	param    pattern // the name of the query parameter
+	name     string  // of the header, query parameter or field
+	param    pattern // the name of the query parameter or field
 	spelling string  // the name as appendSpelling has it; "" when param has several names
 	patterns []pattern
 	addrs    AddrSet
@@ -163,9 +169,11 @@ func (m *Match) check(favorable bool) error {
 			return err
 		}
 	}
-	for name, texts := range m.Query {
-		if err := cmp.Or(CheckPattern(name), checkPatterns(texts)); err != nil {
-			return err
+	for _, parameters := range [...]map[string][]string{m.Query, m.Form} {
+		for name, texts := range parameters {
+			if err := cmp.Or(CheckPattern(name), checkPatterns(texts)); err != nil {
+				return err
+			}
 		}
 	}
 	if _, err := newBotTest(m, favorable); err != nil {
@@ -290,20 +298,24 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 	for _, name := range sortedKeys(m.Header) {
 		add(headerField, canonicalHeader(name), m.Header[name], contains)
 	}
-	for _, name := range sortedKeys(m.Query) {
-		param, err := newPattern(name, glob)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		before := len(conds)
-		add(queryField, name, m.Query[name], anyValue)
-		for i := range conds[before:] {
-			c := &conds[before+i]
-			if c.param = param; param.re == nil && len(param.parts) == 1 {
-				c.spelling = string(appendSpelling(nil, name))
+	addParameters := func(f field, parameters map[string][]string) {
+		for _, name := range sortedKeys(parameters) {
+			param, err := newPattern(name, glob)
+			if err != nil {
+				errs = append(errs, err)
+			}
+			before := len(conds)
+			add(f, name, parameters[name], anyValue)
+			for i := range conds[before:] {
+				c := &conds[before+i]
+				if c.param = param; param.re == nil && len(param.parts) == 1 {
+					c.spelling = string(appendSpelling(nil, name))
+				}
 			}
 		}
 	}
+	addParameters(queryField, m.Query)
+	addParameters(formField, m.Form)
 	for i := range m.Not {
 		not, err := newMatcher(&m.Not[i], as.not())
 		if err != nil {
@@ -370,7 +382,9 @@ func (c *condition) holds(d *decision) bool {
 	case headerField:
 		return c.holdsHeader(d)
 	case queryField:
-		return c.holdsQuery(d)
+		return c.holdsEncoded(d, req.Query)
+	case formField:
+		return c.holdsForm(d)
 	case hostnameField:
 		return c.holdsHostname(d)
 	case listedField:

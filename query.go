@@ -6,12 +6,11 @@ import (
 	"unsafe"
 )
 
-// holdsQuery looks at a parameter as servers may read it: behind "&" or ";",
-// in any spelling of its name, up to a "#" or with it, decoded once or twice,
-// "+" as it stands or as a space. A permission needs the parameter in its plain
-// spelling, and fits all values.
-func (c *condition) holdsQuery(d *decision) bool {
-	query := d.req.Query
+// holdsEncoded looks at a parameter of a query, or at a field of a form. It does so as servers may
+// read it: behind "&" or ";", in any spelling of its name, up to a "#" or with it, decoded once or
+// twice, "+" as it stands or as a space. A permission needs the parameter in its plain spelling,
+// and fits all values.
+func (c *condition) holdsEncoded(d *decision, query string) bool {
 	before, _, fragment := strings.Cut(query, "#")
 	if c.holdsParameters(d, query, "&") != c.favorable ||
 		strings.Contains(query, ";") && c.holdsParameters(d, query, "&;") != c.favorable ||

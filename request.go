@@ -26,6 +26,7 @@ type Request struct {
 	// Values are facts that the program knows about the request, by name: "user"
 	// or "tenant". Only limits ByValue use them. nil when there are none.
 	Values      map[string]string
+	Form        Form     // the fields of the request's body
 	Bot         Bot      // the bot that the client is recognized as; see SetBot
 	Lookups     Lookups  // DNS facts about Addr; nil when nothing is known
 	Owner       Owner    // the owner of Addr; if Addr is provisional, permissions and keys ignore it

@@ -31,6 +31,7 @@ func replayed(t *testing.T, name string, file *policyfile.File) string {
 
 // provided has the facts that serve would provide.
 var provided = policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Attempts: true,
+	Forms:  true,
 	Fleets: true, Browsers: true}
 
 // replayLog runs a policy over a log like fairshare replay. verdicts may be nil.

@@ -38,7 +38,8 @@ type Handler struct {
 	visits     sync.Pool
 	inProgress inProgress
 	lists      listWait
-	key        [32]byte // of references, unless Options have one
+	formBytes  atomic.Int64 // of long forms in memory
+	key        [32]byte     // of references, unless Options have one
 }
 
 // New returns a Handler around next, which works as [Middleware] does. next may
@@ -72,7 +73,7 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 		opts.ReferenceKey = h.key[:]
 	}
 	next := &generation{Handler: h, Options: opts, guard: guard, answers: newAnswers(guard.Policy(), &opts),
-		replaces: h.current.Load() != nil, replaced: make(chan struct{})}
+		testsForms: guard.Policy().TestsForms(), replaces: h.current.Load() != nil, replaced: make(chan struct{})}
 	if old := h.current.Swap(next); old != nil {
 		close(old.replaced)
 	}
@@ -111,6 +112,8 @@ type generation struct {
 	guard   *fairshare.Guard
 	answers *answers
 
+	testsForms bool // a rule looks at fields of forms
+
 	replaces bool          // there was another generation before it
 	replaced chan struct{} // closed when Replace is called again
 }
@@ -147,10 +150,20 @@ type visit struct {
 // serve judges one request. next is nil for the handler that h wraps.
 func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	next func(http.ResponseWriter, *http.Request) error) error {
+	if g.testsForms {
+		return g.serveForm(w, r, next)
+	}
+	return g.judge(w, r, fairshare.Form{}, next)
+}
+
+// judge judges one request, whose form is known.
+func (g *generation) judge(w http.ResponseWriter, r *http.Request, form fairshare.Form,
+	next func(http.ResponseWriter, *http.Request) error) error {
 	vis := g.visits.Get().(*visit)
 	vis.report.HTTP = r
 	vis.auth, _ = w.(*authAnswer)
 	g.fill(&vis.req, r)
+	vis.req.Form = form
 	vis.arrived = vis.req.Time
 	vis.cookie = g.readVisitor(&vis.req, r)
 	g.lookForSigns(vis, r)

@@ -47,6 +47,14 @@ type Options struct {
 	// "tenant". Limits ByValue count by it. nil means that nothing is known.
 	Values func(r *http.Request) map[string]string
 
+	// Forms has the guard read forms before it judges a request, if a rule looks at their
+	// fields: urlencoded and multipart bodies of at most 64 KiB. It reads for at most 20 s,
+	// or as long as http.Server.ReadTimeout says, if that is set. The handler gets the body
+	// unchanged; if it came too slowly, reading it fails. Longer bodies, and those that servers
+	// may read in several ways, have unknown fields: see fairshare.Request.Form. Without
+	// Forms those of all forms are unknown.
+	Forms bool
+
 	// Lookups returns what the DNS knows of an address, for rules that match
 	// host names and lists. nil means that nothing is known.
 	Lookups fairshare.Lookups

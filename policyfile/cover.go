@@ -59,6 +59,11 @@ func covers(a, b condition) bool {
 			return false
 		}
 	}
+	for name, texts := range a.Form {
+		if !coversTexts(texts, b.Form[name], valueCovers) {
+			return false
+		}
+	}
 	for _, not := range a.exceptions() {
 		if !slices.ContainsFunc(b.exceptions(), func(t condition) bool { return covers(t, not) }) {
 			return false
@@ -167,10 +172,11 @@ func overlap(a, b condition) bool {
 		textsOverlap(a.UserAgent, b.UserAgent, func(a, b string) bool { return (a == "") == (b == "") })
 }
 
-// testsQuery reports whether a match depends on parameters. If one is sent twice, both have to match in
+// testsQuery reports whether a match depends on parameters or fields. If one is sent twice, both have to match in
 // a permission, and one in a restriction.
 func testsQuery(m *fairshare.Match) bool {
-	return m.Query != nil || slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return testsQuery(&not) })
+	return m.Query != nil || m.Form != nil ||
+		slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return testsQuery(&not) })
 }
 
 // textsOverlap reports whether some text may match a value of a and a value of b. A

@@ -27,6 +27,8 @@ type Facts struct {
 	// Attempts declares Request.Attempt, Request.Excess, Request.Logins and
 	// Outcome.Failed; see package logins.
 	Attempts bool
+	// Forms declares Request.Form; httpguard.Options.Forms sets it.
+	Forms bool
 }
 
 // Provide declares that the program provides facts for the requests that f.Policy
@@ -46,6 +48,7 @@ func (f *File) Provide(facts Facts) {
 	f.provided.Robots = f.provided.Robots || facts.Robots
 	f.provided.Browsers = f.provided.Browsers || facts.Browsers
 	f.provided.Attempts = f.provided.Attempts || facts.Attempts
+	f.provided.Forms = f.provided.Forms || facts.Forms
 }
 
 // ready returns an error for each rule that tests a fact which the program does
@@ -61,6 +64,10 @@ func (f *File) ready() error {
 			}
 		}
 		f.missing(&rule.Match, add)
+		if !f.provided.Forms && rule.TestsForms() {
+			add("forms (match: {form: …}, by: form:NAME); open the policy with package site, or set Request.Form by " +
+				"httpguard.Options.Forms and call File.Provide(Facts{Forms: true})")
+		}
 		if rule.Limit != nil && !f.provided.Owners && byOwner(rule.Limit.By) {
 			add("owners of addresses (by: asn)" + ownersRemedy)
 		}

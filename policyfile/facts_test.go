@@ -13,7 +13,7 @@ import (
 )
 
 var everything = Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true, Busy: true,
-	Browsers: true, Robots: true, Attempts: true}
+	Browsers: true, Robots: true, Attempts: true, Forms: true}
 
 // A rule that tests a fact which the program does not provide would never hold.
 // NewGuard returns an error with the rule and the fact.

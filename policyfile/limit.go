@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"fairshare"
 	"fairshare/internal/network"
@@ -317,18 +318,25 @@ func (r *reader) keyPart(n *node, s string) fairshare.KeyPart {
 		return r.networkPart(n, s, lengths)
 	}
 	for prefix, kind := range map[string]fairshare.KeyKind{"cookie": fairshare.ByCookie, "header": fairshare.ByHeader,
-		"value": fairshare.ByValue} {
+		"value": fairshare.ByValue, "form": fairshare.ByForm} {
 		name, ok := strings.CutPrefix(s, prefix+":")
 		if s != prefix && !ok {
 			continue
 		}
-		if name = strings.TrimSpace(name); !isToken(name) || s == prefix {
-			r.fault(n, "", "by: %s:NAME needs the name of a %s", prefix, prefix)
+		noun := prefix
+		if prefix == "form" {
+			noun = "field of a form"
+		}
+		name = strings.TrimSpace(name)
+		valid := isToken(name) ||
+			kind == fairshare.ByForm && name != "" && !strings.ContainsFunc(name, unicode.IsControl)
+		if !valid || s == prefix {
+			r.fault(n, "", "by: %s:NAME needs the name of a %s", prefix, noun)
 			return fairshare.KeyPart{}
 		}
 		return fairshare.KeyPart{Kind: kind, Name: name}
 	}
-	hint := prose.DidYouMean(s, append(known, "cookie:NAME", "header:NAME"))
+	hint := prose.DidYouMean(s, append(known, "cookie:NAME", "header:NAME", "form:NAME"))
 	if length, ok := strings.CutPrefix(s, "/"); ok && plainDigits(length) {
 		hint = "by: network" + shorten(s)
 	}

@@ -19,6 +19,7 @@ func matchKeys() []key[fairshare.Match] {
 		}},
 		{"path", func(r *reader, n *node, m *match) { m.Path = r.patterns(n, "path") }},
 		{"query", func(r *reader, n *node, m *match) { m.Query = r.textMap(n, "query") }},
+		{"form", func(r *reader, n *node, m *match) { m.Form = r.textMap(n, "form") }},
 		{"host", func(r *reader, n *node, m *match) { m.Host = r.hosts(n) }},
 		{"method", func(r *reader, n *node, m *match) { m.Method = r.methods(n) }},
 		{"user_agent", func(r *reader, n *node, m *match) { m.UserAgent = r.patterns(n, "user_agent") }},
@@ -166,8 +167,11 @@ func (r *reader) cookies(n *node) []string {
 func (r *reader) textMap(n *node, what string) map[string][]string {
 	if n.kind != mapNode || len(n.entries) == 0 {
 		example := "header: {X-Requested-With: XMLHttpRequest}"
-		if what == "query" {
+		switch what {
+		case "query":
 			example = `query: {s: "*"}`
+		case "form":
+			example = "form: {action: heartbeat}"
 		}
 		r.fault(n, example, "%s: a map of names to texts is needed, not %s", what, n.describe())
 		return nil

@@ -175,7 +175,7 @@ var synonyms = map[string]string{
 	"store": "registry", "db": "registry", "storage": "registry", "ttl": "age", "max_age": "age", "retention": "age",
 	"labels": "label", "tag": "label", "tags": "label",
 	"score": "threat", "days": "age", "types": "type", "database": "table", "session": "sessions",
-	"cookie": "cookies", "ranges": "refresh",
+	"form": "from", "cookie": "cookies", "ranges": "refresh",
 	"cpus": "cores", "processors": "cores", "pidfile": "pid_file", "pid": "pid_file", "unit": "service",
 	"sample": "every", "header_name": "header",
 	"cpu_time": "cpu", "units": "cost", "complexity": "cost", "slots": "capacity", "workers": "capacity",

@@ -372,6 +372,13 @@ func targetText(m *fairshare.Match) string {
 		}
 		parts = append(parts, "with "+parameter+" "+valueText(m.Query[name]))
 	}
+	for _, name := range slices.Sorted(maps.Keys(m.Form)) {
+		field := "form field " + printable(name)
+		if name == "*" {
+			field = "any form field"
+		}
+		parts = append(parts, "with "+field+" "+valueText(m.Form[name]))
+	}
 	return spaced(parts)
 }
 

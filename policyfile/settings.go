@@ -43,6 +43,9 @@ func (f *File) Settings() []string {
 	if sentence := f.robotsSetting(); sentence != "" {
 		lines = append(lines, sentence)
 	}
+	if f.Policy.TestsForms() {
+		lines = append(lines, formsText)
+	}
 	if f.Visitors != nil {
 		lines = append(lines, "visitors: "+f.Visitors.description())
 	}

@@ -195,6 +195,8 @@ func (r *reader) shareParts(n *node) []fairshare.KeyPart {
 			r.fault(list[i], "by: [network, cookie:NAME]",
 				"by: %s: only a Go program can give values, and only to limits",
 				part)
+		case fairshare.ByForm:
+			r.fault(list[i], "by: [network, cookie:NAME]", "by: %s: only limits count by fields of forms", part)
 		case fairshare.ByEveryone:
 			r.fault(list[i], "by: [network, addr]",
 				"by: everyone: all clients would be one, and nothing would be shared")

@@ -200,7 +200,7 @@ func testsPath(m *fairshare.Match) bool {
 
 // testsClientInput reports whether m tests values that any client can send.
 func testsClientInput(m *fairshare.Match) bool {
-	return m.UserAgent != nil || m.Cookie != nil || m.Header != nil || m.Query != nil ||
+	return m.UserAgent != nil || m.Cookie != nil || m.Header != nil || m.Query != nil || m.Form != nil ||
 		slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return testsClientInput(&not) })
 }
 
@@ -262,6 +262,7 @@ func (r *reader) warnMatch(n *node) {
 				printable(strings.TrimSuffix(path, "/")))
 		}
 	}
+	r.warnForm(n)
 	r.warnLabels(n)
 	for _, item := range items(find(n, "not")) {
 		r.warnMatch(item)
@@ -580,7 +581,7 @@ func (r *reader) warnUnlimited() {
 			m.Host = nil
 		}
 		if p.Rules[i].Limit != nil {
-			m.Query = nil
+			m.Query, m.Form = nil, nil
 		}
 	}
 	samples := r.samples()

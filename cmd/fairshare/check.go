@@ -19,6 +19,7 @@ type checkCmd struct {
 	Cookie    string   `placeholder:"'a=1; b=2'" help:"Its cookies, or the name of one."`
 	Host      string   `placeholder:"NAME" help:"The host it asks for."`
 	Header    []string `sep:"none" placeholder:"'NAME: VALUE'" help:"Another header, any number of times."`
+	Form      []string `sep:"none" placeholder:"NAME=VALUE" help:"A field of the form that it sends, any number of times; unknown for a body whose fields cannot be read."`
 	Attempt   []string `placeholder:"WORD" help:"What it tries: login, comment or credentials, and excess or known; by its path unless given."`
 	Browser   string   `placeholder:"WORD" help:"What shows that it is a browser: likely, claimed or contradicted; by its headers unless given."`
 	Label     []string `sep:"none" placeholder:"NAME" help:"A label that the registry has for it, any number of times."`
@@ -36,7 +37,7 @@ func (c *checkCmd) Help() string {
 // request returns the request that --try and the flags next to it describe.
 func (c *checkCmd) request() *check.Request {
 	return &check.Request{Target: c.Try, Addr: c.Addr, Through: c.Through, UserAgent: c.UserAgent, Cookie: c.Cookie,
-		Host: c.Host, Header: c.Header, Labels: c.Label, Attempts: c.Attempt, Browser: c.Browser}
+		Host: c.Host, Header: c.Header, Form: c.Form, Labels: c.Label, Attempts: c.Attempt, Browser: c.Browser}
 }
 
 // Validate checks the flags for kong.
@@ -50,10 +51,10 @@ func (c *checkCmd) Validate() error {
 	}
 	if c.Try == "" {
 		if c.Addr != "" || c.Through != "" || c.UserAgent != "" || c.Cookie != "" || c.Host != "" ||
-			len(c.Header) > 0 || len(c.Attempt) > 0 || len(c.Label) > 0 || c.Browser != "" || c.Busy ||
-			c.All || c.Times != 1 || c.Every != 0 {
-			return errors.New("--addr, --through, --user-agent, --cookie, --host, --header, --attempt, --browser, --label, " +
-				"--busy, --all, --times and --every belong to --try")
+			len(c.Header) > 0 || len(c.Form) > 0 || len(c.Attempt) > 0 || len(c.Label) > 0 || c.Browser != "" ||
+			c.Busy || c.All || c.Times != 1 || c.Every != 0 {
+			return errors.New("--addr, --through, --user-agent, --cookie, --host, --header, --form, --attempt, --browser, " +
+				"--label, --busy, --all, --times and --every belong to --try")
 		}
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ type Request struct {
 	Cookie    string   // the Cookie header, or the name of one cookie
 	Host      string   // "": that of Header
 	Header    []string // other headers, each "NAME: VALUE"
+	Form      []string // fields of the body's form, each "NAME=VALUE"
 	Labels    []string // that the registry has for the client
 	Attempts  []string // login, comment, credentials, excess, known; empty: what the method and the path show
 	Browser   string   // likely, claimed or contradicted; "": what the headers show
@@ -57,6 +59,9 @@ func (r *Request) Parse() (*fairshare.Request, error) {
 		return nil, err
 	}
 	if err := r.setHeader(req); err != nil {
+		return nil, err
+	}
+	if err := r.setForm(req); err != nil {
 		return nil, err
 	}
 	if err := r.setBrowser(req); err != nil {
@@ -94,6 +99,34 @@ func (r *Request) setClient(req *fairshare.Request) error {
 		req.Via = peer.Unmap().WithZone("")
 	}
 	return nil
+}
+
+// setForm sets the fields of the form that the request sends.
+func (r *Request) setForm(req *fairshare.Request) error {
+	fields := make([]string, len(r.Form))
+	for i, text := range r.Form {
+		name, value, found := strings.Cut(text, "=")
+		if text == "unknown" {
+			req.Form.Unknown = true
+			continue
+		}
+		if !found || name == "" {
+			return fmt.Errorf("--form: a name, = and a value are needed, or unknown for a body without readable fields, not %q", text)
+		}
+		if r.method() == "GET" || r.method() == "HEAD" {
+			return fmt.Errorf("--form: a form needs a method with a body, as in --try 'POST /x', not %s", r.method())
+		}
+		fields[i] = url.QueryEscape(name) + "=" + url.QueryEscape(value)
+	}
+	if !req.Form.Unknown {
+		req.Form.Encoded = strings.Join(fields, "&")
+	}
+	return nil
+}
+
+func (r *Request) method() string {
+	method, _ := r.methodAndTarget()
+	return method
 }
 
 // setBrowser sets what shows that the client is a browser. Headers alone never make one likely.

@@ -53,7 +53,7 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, 
 		return err
 	}
 	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
-		Busy: true, Browsers: true, Robots: true, Attempts: true})
+		Busy: true, Browsers: true, Robots: true, Attempts: true, Forms: true})
 	guard, err := fairshare.NewGuard(&file.Policy, limiter, membans.New(0))
 	if err != nil {
 		return err

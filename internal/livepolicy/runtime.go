@@ -39,7 +39,7 @@ type Runtime struct {
 func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous *Runtime) (rt *Runtime, err error) {
 	rt = &Runtime{File: file, stop: func() {}}
 	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
-		Busy: file.Share != nil, Browsers: true, Robots: true, Attempts: true})
+		Busy: file.Share != nil, Browsers: true, Robots: true, Attempts: true, Forms: true})
 	old := previous
 	if old == nil {
 		old = new(Runtime)

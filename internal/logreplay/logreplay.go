@@ -225,7 +225,7 @@ func (s *session) replayOptions() (replay.Options, error) {
 		return replay.Options{}, err
 	}
 	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
-		Busy: true, Browsers: true, Robots: true, Attempts: true})
+		Busy: true, Browsers: true, Robots: true, Attempts: true, Forms: true})
 	options := replay.Options{
 		Policy:    &file.Policy,
 		Limiter:   newLimiter(file),

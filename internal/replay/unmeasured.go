@@ -101,6 +101,7 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		add(requiredFact{fact: "attempt", why: "a log does not hold credentials, cookies and the targets of redirects: " +
 			"wrong credentials are not seen, and each login that is redirected counts as a success"})
 	}
+	form := func() { add(requiredFact{fact: "form", why: "a log does not hold the bodies of requests"}) }
 	label := func() {
 		if opts.Override == nil {
 			add(requiredFact{fact: "label", why: "labels are in the registry of serve: --state DIR names its folder"})
@@ -120,6 +121,9 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		}
 		if m.Query != nil {
 			add(requiredFact{fact: "query", noun: "query", needs: accesslog.HasQuery})
+		}
+		if m.Form != nil {
+			form()
 		}
 		if m.UserAgent != nil {
 			agent()
@@ -190,6 +194,8 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 				cookie()
 			case fairshare.ByHeader:
 				header(part.Name)
+			case fairshare.ByForm:
+				form()
 			case fairshare.ByValue:
 				add(requiredFact{fact: "value", why: "only a program that uses the library gives values"})
 			}

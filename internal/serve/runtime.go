@@ -199,6 +199,7 @@ func hostsJudged(p *fairshare.Policy) bool {
 func (s *server) guardOptions(rt *runtime) httpguard.Options {
 	base := httpguard.Options{
 		HandlerAwaits:     true,
+		Forms:             true,
 		Meter:             rt.meter.asMeter(),
 		HandlerReportsCPU: metric(&rt.File.UpstreamCPU) != "",
 		Refused:           s.writeRefusal,
