@@ -104,7 +104,7 @@ func (s *server) status() string {
 
 // address returns where the server listens, as a URL where it has one.
 func (s *server) address() string {
-	return addressText(s.listener.Addr(), s.http.TLSConfig != nil)
+	return addressText(s.listener.Addr(), s.acme != nil)
 }
 
 func addressText(addr net.Addr, encrypted bool) string {
