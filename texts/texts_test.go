@@ -44,15 +44,15 @@ func TestAllNamesEachTextOnce(t *testing.T) {
 // Own texts replace those of their language; the others are built in, or else English, also if the
 // English ones are the operator's.
 func TestOwnTextsReplaceBuiltInOnes(t *testing.T) {
-	s := newSet(t, map[string]Texts{"EN": {Requests: "Slow down", Cost: "Dear"}, "de-AT": {Requests: "Langsamer"},
+	s := newSet(t, map[string]Texts{"EN": {Requests: "Slow down", Cost: "Too much"}, "de-AT": {Requests: "Langsamer"},
 		"DE": {Retry: "Nochmal"}, "it": {Retry: "Riprova"}})
 	for _, test := range []struct{ lang, tag, requests, cost, retry string }{
-		{"en", "en", "Slow down", "Dear", "Try again now"},
+		{"en", "en", "Slow down", "Too much", "Try again now"},
 		{"de", "DE", "Zu viele Anfragen", "Zu viele aufwendige Anfragen", "Nochmal"},
-		{"de-AT", "de-AT", "Langsamer", "Dear", "Try again now"},
-		{"it", "it", "Slow down", "Dear", "Riprova"},
+		{"de-AT", "de-AT", "Langsamer", "Too much", "Try again now"},
+		{"it", "it", "Slow down", "Too much", "Riprova"},
 		{"fr", "fr", "Trop de requêtes", "Trop de requêtes coûteuses", "Réessayer maintenant"},
-		{"nl", "en", "Slow down", "Dear", "Try again now"},
+		{"nl", "en", "Slow down", "Too much", "Try again now"},
 	} {
 		l := s.Languages()[s.Choose([]string{test.lang})]
 		if l.Tag != test.tag || l.Requests != test.requests || l.Cost != test.cost || l.Retry != test.retry {

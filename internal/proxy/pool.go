@@ -99,7 +99,7 @@ const startShare = 0.1
 // tried; nil if there is none. The caller ends the request with release.
 func (p *pool) pick(tried []*upstream, now time.Time) *upstream {
 	if len(p.ups) == 1 {
-		if up := p.ups[0]; len(tried) == 0 && !up.isDown.Load() {
+		if up := p.ups[0]; len(tried) == 0 && !p.isDown(up) {
 			up.busy.Add(1)
 			return up
 		}
@@ -110,7 +110,7 @@ func (p *pool) pick(tried []*upstream, now time.Time) *upstream {
 	start := int(p.next.Add(1))
 	for i := range p.ups {
 		up := p.ups[(start+i)%len(p.ups)]
-		if up.isDown.Load() || slices.Contains(tried, up) {
+		if p.isDown(up) || slices.Contains(tried, up) {
 			continue
 		}
 		load := float64(up.busy.Load()+1) / up.share(p.SlowStart, now)
@@ -138,8 +138,12 @@ func (up *upstream) share(slow time.Duration, now time.Time) float64 {
 
 // isUp reports whether a request can be sent somewhere.
 func (p *pool) isUp() bool {
-	return slices.ContainsFunc(p.ups, func(up *upstream) bool { return !up.isDown.Load() })
+	return slices.ContainsFunc(p.ups, func(up *upstream) bool { return !p.isDown(up) })
 }
+
+// isDown reports whether an upstream gets no requests. Without checks nothing would bring it back, and a
+// check that was running at a reload may still find it down.
+func (p *pool) isDown(up *upstream) bool { return p.Check != nil && up.isDown.Load() }
 
 // failedConnection counts a connection that failed. log gets a line if the upstream is down now.
 func (p *pool) failedConnection(up *upstream, log *log.Logger, err error) {
@@ -300,7 +304,7 @@ func (p *Proxy) Pools() []PoolState {
 		state := PoolState{Site: pool.Name}
 		for _, up := range pool.ups {
 			state.Upstreams = append(state.Upstreams,
-				UpstreamState{URL: up.url.String(), Up: !up.isDown.Load(), InProgress: up.busy.Load()})
+				UpstreamState{URL: up.url.String(), Up: !pool.isDown(up), InProgress: up.busy.Load()})
 		}
 		all = append(all, state)
 	}

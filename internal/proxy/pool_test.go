@@ -32,7 +32,7 @@ func poolOf(t *testing.T, c Pool, urls ...string) Pool {
 func TestLeastBusyUpstreamComesFirst(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
-	config := poolOf(t, Pool{SlowStart: 10 * time.Second}, "http://a:1", "http://b:1", "http://c:1")
+	config := poolOf(t, Pool{SlowStart: 10 * time.Second, Check: &Check{}}, "http://a:1", "http://b:1", "http://c:1")
 	p := newPool(config, time.Minute, nil)
 	a, b, c := p.ups[0], p.ups[1], p.ups[2]
 	for range 30 {
@@ -265,8 +265,15 @@ func TestReplaceKeepsUpstreamsThatStay(t *testing.T) {
 		t.Errorf("the request in progress got %q", text)
 	}
 	p.Replace(Config{Pools: []Pool{poolOf(t, Pool{Name: "stays"}, "http://b:1", "http://c:1")}, Site: site})
-	if p.setup.Load().pools[0].ups[0].isDown.Load() {
-		t.Error("an upstream without checks is down permanently")
+	unchecked := p.setup.Load().pools[0]
+	for _, up := range unchecked.ups {
+		if up.isDown.Load() {
+			t.Error("an upstream without checks is down permanently")
+		}
+		up.isDown.Store(true) // by a check that was running at the reload
+	}
+	if !unchecked.isUp() || unchecked.pick(nil, time.Now()) == nil {
+		t.Error("a check that was running at the reload takes an upstream without checks down")
 	}
 }
 

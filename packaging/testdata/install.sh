@@ -11,9 +11,9 @@ trap cleanup EXIT
 mkdir "$work/upper" "$work/work" "$work/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/work" "$work/root"
 mount -t proc proc "$work/root/proc"
-cp "$1" "$work/root/root/fairshare.deb"
+cp "$1" "$work/root/fairshare.deb"
 chroot "$work/root" /bin/sh -euc '
-dpkg -i /root/fairshare.deb
+dpkg -i /fairshare.deb
 fairshare version
 fairshare check /etc/fairshare/fairshare.yaml | head -1
 stat -c "state of %U, mode %a" /var/lib/fairshare
@@ -21,7 +21,7 @@ systemd-analyze verify --man=no fairshare.service fairshare.socket fairshare-wat
 ls /etc/systemd/system/*.wants/fairshare* 2>/dev/null && exit 1 # nothing is enabled
 echo "# mine" >>/etc/fairshare/fairshare.yaml
 touch /var/lib/fairshare/registry.db
-dpkg -i /root/fairshare.deb
+dpkg -i /fairshare.deb
 tail -1 /etc/fairshare/fairshare.yaml
 dpkg -r fairshare
 test ! -e /usr/bin/fairshare
