@@ -1,24 +1,25 @@
 package logins
 
 import (
-	mathbits "math/bits"
+	"slices"
 
 	"fairshare"
 )
 
 // An agent is a user agent of unknown clients that failed or were refused while a form was under attack.
 type agent struct {
-	hash       uint32 // 0: none
-	clientBits uint64 // of the clients: a bit of the hash of each
+	hash    uint32 // 0: none
+	count   int
+	clients [fleet]uint64 // hashes of the first clients, as many as count
 }
 
-// fleet is the number of bits of clients from which on a user agent is that of the attack.
+// fleet is the number of clients from which on a user agent is that of the attack.
 const fleet = 5
 
 const comeAgainAfter = 4 // seconds after which a client may open a form again
 
-// noteAgent notes that an unknown client failed or was refused. A new one replaces the user agent that the fewest
-// clients had.
+// noteAgent notes that an unknown client failed or was refused. A new one replaces a user agent that the fewest
+// clients had, of which at most fleet are counted.
 func (w *Watcher) noteAgent(a *Attempt) {
 	if a.class != unknown || a.agent == 0 {
 		return
@@ -30,14 +31,17 @@ func (w *Watcher) noteAgent(a *Attempt) {
 			least = g
 			break
 		}
-		if mathbits.OnesCount64(g.clientBits) < mathbits.OnesCount64(least.clientBits) {
+		if g.count < least.count {
 			least = g
 		}
 	}
 	if least.hash != a.agent {
 		*least = agent{hash: a.agent}
 	}
-	least.clientBits |= 1 << (a.client.hash >> 58)
+	if least.count < fleet && !slices.Contains(least.clients[:least.count], a.client.hash) {
+		least.clients[least.count] = a.client.hash
+		least.count++
+	}
 }
 
 // forgetAgent notes that a client with this user agent has logged in.
@@ -52,7 +56,7 @@ func (w *Watcher) forgetAgent(hash uint32) {
 // isOfFleet reports whether many clients with a user agent failed or were refused, and none has logged in since.
 func (w *Watcher) isOfFleet(hash uint32) bool {
 	for i := range w.agents {
-		if g := &w.agents[i]; g.hash == hash && mathbits.OnesCount64(g.clientBits) >= fleet {
+		if g := &w.agents[i]; g.hash == hash && g.count == fleet {
 			return true
 		}
 	}
