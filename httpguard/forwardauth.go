@@ -280,8 +280,8 @@ func (g *generation) authorize(r *http.Request, vis *visit, v *fairshare.Verdict
 	g.reportDryRun(vis, v)
 	passed := &passedRequest{gen: g, verdict: *v, completion: Completion{
 		Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
-		HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Path: vis.req.Path, UserAgent: vis.req.UserAgent,
-		Owner: vis.req.Owner, Fleet: vis.req.Fleet,
+		HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Host: vis.req.Host, Path: vis.req.Path,
+		UserAgent: vis.req.UserAgent, Owner: vis.req.Owner, Fleet: vis.req.Fleet,
 	}}
 	if s := vis.auth.settlements; s != nil {
 		vis.auth.ResponseWriter.Header()[referenceField] = []string{s.add(passed)}

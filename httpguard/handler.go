@@ -287,8 +287,8 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 	x := &Exchange{gen: g, verdict: *v, visitorCookie: vis.cookie, signs: vis.signs, login: vis.login,
 		completion: Completion{
 			Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
-			HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Path: vis.req.Path, UserAgent: vis.req.UserAgent,
-			Owner: vis.req.Owner, Fleet: vis.req.Fleet,
+			HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Host: vis.req.Host, Path: vis.req.Path,
+			UserAgent: vis.req.UserAgent, Owner: vis.req.Owner, Fleet: vis.req.Fleet,
 		}}
 	x.response = response{w: w, x: x, head: r.Method == http.MethodHead}
 	x.work.bodyless = r.ContentLength == 0

@@ -51,6 +51,7 @@ type Completion struct {
 	Client
 	HTTP      *http.Request // as received; its body may be closed, its context ended
 	Method    string        // as sent
+	Host      string        // as judged
 	Path      string        // as judged, without the query
 	UserAgent string        // "" when absent
 	Time      time.Time     // of arrival

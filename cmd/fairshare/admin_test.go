@@ -101,17 +101,17 @@ func TestMetrics(t *testing.T) {
 		getFrom(t, fmt.Sprintf("http://%s/other%d", s.addr, i), fmt.Sprintf("203.0.113.%d", 10+i))
 	}
 	want := map[string]float64{
-		`fairshare_requests_total{status="2xx"}`:                                        42,
-		`fairshare_requests_total{status="4xx"}`:                                        1,
-		`fairshare_refusals_total{action="refuse",dry_run="false",rule="three"}`:        2,
-		`fairshare_refusals_total{action="block",dry_run="false",rule="no way \"in\""}`: 1,
-		`fairshare_refusals_total{action="block",dry_run="true",rule="would"}`:          1,
-		`fairshare_answer_bytes_total`:                                                  430,
-		`fairshare_upstream_duration_seconds_count`:                                     43,
-		`fairshare_upstream_capacity`:                                                   4,
-		`fairshare_upstream_waiting`:                                                    0,
-		`fairshare_turns_total{age="0",result="turn"}`:                                  43,
-		`fairshare_policy_reloads_total{result="success"}`:                              0,
+		`fairshare_requests_total{site="",status="2xx"}`:                                        42,
+		`fairshare_requests_total{site="",status="4xx"}`:                                        1,
+		`fairshare_refusals_total{action="refuse",dry_run="false",rule="three",site=""}`:        2,
+		`fairshare_refusals_total{action="block",dry_run="false",rule="no way \"in\"",site=""}`: 1,
+		`fairshare_refusals_total{action="block",dry_run="true",rule="would",site=""}`:          1,
+		`fairshare_answer_bytes_total{site=""}`:                                                 430,
+		`fairshare_upstream_duration_seconds_count{site=""}`:                                    43,
+		`fairshare_upstream_capacity{site=""}`:                                                  4,
+		`fairshare_upstream_waiting{site=""}`:                                                   0,
+		`fairshare_turns_total{age="0",result="turn",site=""}`:                                  43,
+		`fairshare_policy_reloads_total{result="success"}`:                                      0,
 		`fairshare_bans`:                                     0,
 		`fairshare_attack_mode`:                              0,
 		`fairshare_registry_failing`:                         0,
@@ -121,7 +121,7 @@ func TestMetrics(t *testing.T) {
 	var got map[string]float64
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		got = a.values() // a request is counted a moment after its answer
-		if got[`fairshare_requests_total{status="2xx"}`] == 42 || time.Now().After(deadline) {
+		if got[`fairshare_requests_total{site="",status="2xx"}`] == 42 || time.Now().After(deadline) {
 			break
 		}
 	}

@@ -245,6 +245,18 @@ func (s *Set) Missing() (n int) {
 	return n
 }
 
+// Ends returns until when the certificate of each host is valid; the zero time if there is none.
+func (s *Set) Ends() map[string]time.Time {
+	ends := map[string]time.Time{}
+	for name, h := range s.current.Load().hosts {
+		ends[name] = time.Time{}
+		if cert := h.cert.Load(); cert != nil {
+			ends[name] = cert.Leaf.NotAfter
+		}
+	}
+	return ends
+}
+
 // Run obtains and renews certificates until ctx ends: one attempt at a time.
 func (s *Set) Run(ctx context.Context) {
 	defer func() {

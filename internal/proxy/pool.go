@@ -293,6 +293,7 @@ type PoolState struct {
 // An UpstreamState says how an upstream is at the moment.
 type UpstreamState struct {
 	URL        string
+	Checked    bool // otherwise it always counts as up
 	Up         bool
 	InProgress int64 // requests
 }
@@ -304,7 +305,8 @@ func (p *Proxy) Pools() []PoolState {
 		state := PoolState{Site: pool.Name}
 		for _, up := range pool.ups {
 			state.Upstreams = append(state.Upstreams,
-				UpstreamState{URL: up.url.String(), Up: !pool.isDown(up), InProgress: up.busy.Load()})
+				UpstreamState{URL: up.url.String(), Checked: pool.Check != nil, Up: !pool.isDown(up),
+					InProgress: up.busy.Load()})
 		}
 		all = append(all, state)
 	}

@@ -10,9 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"fairshare"
 	"fairshare/httpguard"
 	"fairshare/internal/cli"
 	"fairshare/internal/livepolicy"
+	"fairshare/internal/proxy"
 )
 
 // metrics counts what happens to requests. The values of labels come from the policy or are listed
@@ -20,9 +22,9 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 
-	answers  [6]prometheus.Counter // by the first digit of the status; 0: no answer
-	bytes    prometheus.Counter
-	took     prometheus.Histogram
+	requests *prometheus.CounterVec
+	bytes    *prometheus.CounterVec
+	took     *prometheus.HistogramVec
 	refusals *prometheus.CounterVec
 	failed   *prometheus.CounterVec
 	reloads  *prometheus.CounterVec
@@ -35,28 +37,39 @@ var statusClasses = [6]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
 // seconds are the upper bounds of the durations of answers.
 var seconds = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
 
-// newMetrics returns metrics that call figures each time somebody asks for them.
-func newMetrics(figures func() livepolicy.Figures) *metrics {
+// figures are read each time somebody asks for metrics.
+type figures struct {
+	livepolicy.Figures
+	upstreams    []proxy.PoolState
+	certificates []certificateState
+}
+
+// A certificateState says until when a certificate is valid.
+type certificateState struct {
+	name  string    // a host of the policy for one by ACME, otherwise the file
+	until time.Time // zero: there is none yet
+}
+
+// newMetrics returns metrics that call read each time somebody asks for them.
+func newMetrics(read func() figures) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		bytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "fairshare_answer_bytes_total",
-			Help: "Bytes of the bodies of answers of the site."}),
-		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "fairshare_upstream_duration_seconds",
-			Help: "Time that the site took for a request, without the wait for a turn.", Buckets: seconds}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairshare_requests_total",
+			Help: "Requests that passed, by the first digit of the site's status."}, []string{"site", "status"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairshare_answer_bytes_total",
+			Help: "Bytes of the bodies of answers of the site."}, []string{"site"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "fairshare_upstream_duration_seconds",
+			Help: "Time that the site took for a request, without the wait for a turn.", Buckets: seconds},
+			[]string{"site"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairshare_refusals_total",
 			Help: "Requests that a rule refused (a limit) or blocked. With dry_run=\"true\" they passed."},
-			[]string{"rule", "action", "dry_run"}),
+			[]string{"site", "rule", "action", "dry_run"}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairshare_unjudged_requests_total",
 			Help: "Requests that could not be judged because of an error."}, []string{"passed"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairshare_policy_reloads_total",
 			Help: "Reloads of the policy file."}, []string{"result"}),
 		loaded: prometheus.NewGauge(prometheus.GaugeOpts{Name: "fairshare_policy_loaded_timestamp_seconds",
 			Help: "When the policy in force was loaded, as Unix time."}),
-	}
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairshare_requests_total",
-		Help: "Requests that passed, by the first digit of the site's status."}, []string{"status"})
-	for i, class := range statusClasses {
-		m.answers[i] = requests.WithLabelValues(class)
 	}
 	for _, result := range []string{"success", "failure"} {
 		m.reloads.WithLabelValues(result)
@@ -65,31 +78,87 @@ func newMetrics(figures func() livepolicy.Figures) *metrics {
 		ConstLabels: prometheus.Labels{"version": cli.Version(), "goversion": goruntime.Version()}})
 	build.Set(1)
 	m.loaded.SetToCurrentTime()
-	m.registry.MustRegister(requests, m.bytes, m.took, m.refusals, m.failed, m.reloads, m.loaded, build,
-		reader(figures), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requests, m.bytes, m.took, m.refusals, m.failed, m.reloads, m.loaded, build,
+		reader(read), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
+// siteMetrics counts the requests of one site.
+type siteMetrics struct {
+	name    string
+	answers [len(statusClasses)]prometheus.Counter // by the first digit of the status; 0: no answer
+	bytes   prometheus.Counter
+	took    prometheus.Observer
+}
+
+// site returns what counts the requests of a site, "" for requests without one.
+func (m *metrics) site(name string) *siteMetrics {
+	s := &siteMetrics{name: name, bytes: m.bytes.WithLabelValues(name), took: m.took.WithLabelValues(name)}
+	for i, class := range statusClasses {
+		s.answers[i] = m.requests.WithLabelValues(name, class)
+	}
+	return s
+}
+
+// forget removes what was counted for a site that the policy no longer has.
+func (m *metrics) forget(name string) {
+	label := prometheus.Labels{"site": name}
+	m.requests.DeletePartialMatch(label)
+	m.bytes.DeletePartialMatch(label)
+	m.took.DeletePartialMatch(label)
+	m.refusals.DeletePartialMatch(label)
+}
+
+// sitesMetrics counts the requests of the sites of one policy.
+type sitesMetrics struct {
+	metrics *metrics
+	table   *fairshare.Sites
+	other   *siteMetrics // of requests without a site
+	sites   []*siteMetrics
+}
+
+// of returns what counts the requests for the sites of a runtime.
+func (m *metrics) of(rt *runtime) *sitesMetrics {
+	s := &sitesMetrics{metrics: m, table: rt.table, other: m.site("")}
+	for i := range rt.sites {
+		s.sites = append(s.sites, m.site(rt.sites[i].Name))
+	}
+	return s
+}
+
+func (s *sitesMetrics) find(host string) *siteMetrics {
+	if i := s.table.Find(host); i >= 0 {
+		return s.sites[i]
+	}
+	return s.other
+}
+
 // passed counts a request that has ended.
-func (m *metrics) passed(c *httpguard.Completion) {
+func (s *sitesMetrics) passed(c *httpguard.Completion) {
+	site := s.find(c.Host)
 	class := c.Status / 100
-	if class < 0 || class >= len(m.answers) {
+	if class < 0 || class >= len(site.answers) {
 		class = 0
 	}
-	m.answers[class].Inc()
-	m.bytes.Add(float64(max(c.Bytes, 0)))
+	site.answers[class].Inc()
+	site.bytes.Add(float64(max(c.Bytes, 0)))
 	if c.Took > 0 {
-		m.took.Observe(c.Took.Seconds())
+		site.took.Observe(c.Took.Seconds())
 	}
 }
 
 // refused counts a request that a rule refused or blocked.
-func (m *metrics) refused(r *httpguard.Report) {
+func (s *sitesMetrics) refused(r *httpguard.Report) {
 	rule := ""
 	if r.Finding.Rule != nil {
 		rule = r.Finding.Rule.Name
 	}
-	m.refusals.WithLabelValues(rule, r.Finding.Action.String(), strconv.FormatBool(r.DryRun)).Inc()
+	host := ""
+	if r.Request != nil {
+		host = r.Request.Host
+	}
+	s.metrics.refusals.WithLabelValues(s.find(host).name, rule, r.Finding.Action.String(),
+		strconv.FormatBool(r.DryRun)).Inc()
 }
 
 // unjudged counts a request that could not be judged.
@@ -105,12 +174,29 @@ func (m *metrics) reloaded(success bool) {
 	m.loaded.SetToCurrentTime()
 }
 
+// figures returns the present figures.
+func (s *server) figures() figures {
+	f := figures{Figures: s.policy.Figures()}
+	if len(s.runtime.Load().upstreams()) > 0 {
+		f.upstreams = s.proxy.Pools()
+	}
+	for _, certs := range s.allCertificates() {
+		f.certificates = append(f.certificates, certificateState{certs.certFile, certs.until()})
+	}
+	if s.acme != nil {
+		for host, until := range s.acme.Ends() {
+			f.certificates = append(f.certificates, certificateState{host, until})
+		}
+	}
+	return f
+}
+
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
 }
 
 // A reader turns figures into metrics.
-type reader func() livepolicy.Figures
+type reader func() figures
 
 // A description describes one metric.
 type description struct {
@@ -125,14 +211,23 @@ func describe(kind prometheus.ValueType, name, help string, labels ...string) de
 const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
 
 var (
-	capacityDesc   = describe(gauge, "fairshare_upstream_capacity", "Requests that the site may process at once.")
-	inProgressDesc = describe(gauge, "fairshare_upstream_in_progress", "Requests that the site processes now.")
-	waitingDesc    = describe(gauge, "fairshare_upstream_waiting", "Requests that wait for a turn now.")
+	capacityDesc = describe(gauge, "fairshare_upstream_capacity", "Requests that the site may process at once.",
+		"site")
+	inProgressDesc = describe(gauge, "fairshare_upstream_in_progress", "Requests that the site processes now.", "site")
+	waitingDesc    = describe(gauge, "fairshare_upstream_waiting", "Requests that wait for a turn now.", "site")
 	longestDesc    = describe(gauge, "fairshare_upstream_longest_wait_seconds",
-		"Longest wait for a turn that ended in the last one or two minutes.")
+		"Longest wait for a turn that ended in the last one or two minutes.", "site")
 	turnsDesc = describe(counter, "fairshare_turns_total",
-		"Requests by the age of their client, in seconds, and the result: turn, refused, expired or gone.", "age", "result")
-	waitedDesc = describe(counter, "fairshare_turns_waited_total", "Requests that waited for their turn.", "age")
+		"Requests by the age of their client, in seconds, and the result: turn, refused, expired or gone.",
+		"site", "age", "result")
+	waitedDesc = describe(counter, "fairshare_turns_waited_total", "Requests that waited for their turn.", "site",
+		"age")
+	upDesc = describe(gauge, "fairshare_upstream_up", "1 while the checks of an upstream pass, otherwise 0.", "site",
+		"upstream")
+	busyDesc = describe(gauge, "fairshare_upstream_requests", "Requests that an upstream processes now.", "site",
+		"upstream")
+	expiryDesc = describe(gauge, "fairshare_certificate_expiry_timestamp_seconds",
+		"When a certificate ends, as Unix time; 0 while there is none.", "certificate")
 
 	bansDesc   = describe(gauge, "fairshare_bans", "Automatic bans in memory.")
 	attackDesc = describe(gauge, "fairshare_attack_mode", "1 while attack mode is on.")
@@ -153,8 +248,8 @@ var (
 
 func (r reader) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []description{capacityDesc, inProgressDesc, waitingDesc, longestDesc, turnsDesc, waitedDesc,
-		bansDesc, attackDesc, tableDesc, liveDesc, lostDesc, neededDesc, slotsDesc, queuedDesc, droppedDesc,
-		errorsDesc, failingDesc} {
+		upDesc, busyDesc, expiryDesc, bansDesc, attackDesc, tableDesc, liveDesc, lostDesc, neededDesc, slotsDesc,
+		queuedDesc, droppedDesc, errorsDesc, failingDesc} {
 		descs <- d.Desc
 	}
 }
@@ -164,19 +259,39 @@ func (r reader) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(d.Desc, d.kind, value, labels...)
 	}
 	f := r()
-	if s := f.Share; s != nil {
-		send(capacityDesc, float64(s.Capacity))
-		send(inProgressDesc, float64(s.Inside))
-		send(waitingDesc, float64(s.Waiting))
-		send(longestDesc, s.LongestWait.Seconds())
+	sites := f.Sites
+	if s := f.Share; s != nil && len(sites) == 0 {
+		sites = []livepolicy.SiteFigures{{Share: *s}}
+	}
+	for i := range sites {
+		site, s := sites[i].Name, &sites[i].Share
+		send(capacityDesc, float64(s.Capacity), site)
+		send(inProgressDesc, float64(s.Inside), site)
+		send(waitingDesc, float64(s.Waiting), site)
+		send(longestDesc, s.LongestWait.Seconds(), site)
 		for _, c := range s.Classes {
 			age := strconv.Itoa(int(c.Age / time.Second))
-			send(turnsDesc, float64(c.Turns), age, "turn")
-			send(turnsDesc, float64(c.Refused), age, "refused")
-			send(turnsDesc, float64(c.Expired), age, "expired")
-			send(turnsDesc, float64(c.Gone), age, "gone")
-			send(waitedDesc, float64(c.Waited), age)
+			send(turnsDesc, float64(c.Turns), site, age, "turn")
+			send(turnsDesc, float64(c.Refused), site, age, "refused")
+			send(turnsDesc, float64(c.Expired), site, age, "expired")
+			send(turnsDesc, float64(c.Gone), site, age, "gone")
+			send(waitedDesc, float64(c.Waited), site, age)
 		}
+	}
+	for _, pool := range f.upstreams {
+		for _, up := range pool.Upstreams {
+			if up.Checked {
+				send(upDesc, number(up.Up), pool.Site, up.URL)
+			}
+			send(busyDesc, float64(up.InProgress), pool.Site, up.URL)
+		}
+	}
+	for _, cert := range f.certificates {
+		until := 0.0
+		if !cert.until.IsZero() {
+			until = float64(cert.until.Unix())
+		}
+		send(expiryDesc, until, cert.name)
 	}
 	send(bansDesc, float64(f.Bans))
 	send(attackDesc, number(f.Attack))

@@ -13,18 +13,64 @@ import (
 	"fairshare"
 	"fairshare/httpguard"
 	"fairshare/internal/livepolicy"
+	"fairshare/internal/proxy"
 	"fairshare/internal/registrar"
 	"fairshare/share"
 )
 
+// allFigures returns figures with which every metric has a value.
+func allFigures(stats *share.Stats) figures {
+	return figures{Figures: livepolicy.Figures{Share: stats, Registry: new(registrar.Stats)},
+		upstreams: []proxy.PoolState{{Site: "shop",
+			Upstreams: []proxy.UpstreamState{{URL: "http://a", Checked: true}}}},
+		certificates: []certificateState{{name: "shop.example.org"}}}
+}
+
+// twoSites returns the runtime of a policy with the sites www and shop.
+func twoSites(t testing.TB) *runtime {
+	table, err := fairshare.NewSites([]fairshare.Site{{Name: "www", Hosts: []string{"www.example.org"}},
+		{Name: "shop", Hosts: []string{"shop.example.org"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &runtime{table: table, sites: []proxy.Pool{{Name: "www"}, {Name: "shop"}}}
+}
+
+// Labels have the names of sites. A host that no site has adds none. What was counted for a site goes
+// with it.
+func TestMetricsCountBySite(t *testing.T) {
+	m := newMetrics(func() figures { return figures{} })
+	counts := m.of(twoSites(t))
+	for _, host := range []string{"www.example.org", "WWW.example.org:443", "shop.example.org", "made.up.example"} {
+		counts.passed(&httpguard.Completion{Host: host, Status: 200, Took: time.Second, Bytes: 1})
+		counts.refused(&httpguard.Report{Request: &fairshare.Request{Host: host},
+			Finding: fairshare.Finding{Action: fairshare.Refuse}})
+	}
+	for site, want := range map[string]float64{"www": 2, "shop": 1, "": 1} {
+		passed := testutil.ToFloat64(m.requests.WithLabelValues(site, "2xx"))
+		refused := testutil.ToFloat64(m.refusals.WithLabelValues(site, "", "refuse", "false"))
+		bytes := testutil.ToFloat64(m.bytes.WithLabelValues(site))
+		if passed != want || refused != want || bytes != want {
+			t.Errorf("site %q: %v passed, %v refused, %v bytes; want %v", site, passed, refused, bytes, want)
+		}
+	}
+	m.forget("www")
+	for name, n := range map[string]int{"requests": testutil.CollectAndCount(m.requests),
+		"refusals": testutil.CollectAndCount(m.refusals), "bytes": testutil.CollectAndCount(m.bytes),
+		"took": testutil.CollectAndCount(m.took)} {
+		if want := map[string]int{"requests": 12, "refusals": 2, "bytes": 2, "took": 2}[name]; n != want {
+			t.Errorf("%s: %d series after www was removed, want %d", name, n, want)
+		}
+	}
+}
+
 // The names, units and help texts are as Prometheus recommends.
 func TestMetricsFollowTheConventions(t *testing.T) {
 	stats := share.New(share.Options{Capacity: 1}).Stats()
-	m := newMetrics(func() livepolicy.Figures {
-		return livepolicy.Figures{Share: &stats, Registry: new(registrar.Stats)}
-	})
-	m.passed(&httpguard.Completion{Status: 200, Took: time.Second, Bytes: 1})
-	m.refused(&httpguard.Report{Finding: fairshare.Finding{Action: fairshare.Refuse}})
+	m := newMetrics(func() figures { return allFigures(&stats) })
+	counts := m.of(&runtime{})
+	counts.passed(&httpguard.Completion{Status: 200, Took: time.Second, Bytes: 1})
+	counts.refused(&httpguard.Report{Finding: fairshare.Finding{Action: fairshare.Refuse}})
 	m.unjudged(true)
 	m.reloaded(false)
 	problems, err := testutil.GatherAndLint(m.registry)
@@ -37,35 +83,34 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 }
 
 func TestCountingARequestAllocatesNothing(t *testing.T) {
-	m := newMetrics(func() livepolicy.Figures { return livepolicy.Figures{} })
-	passed := &httpguard.Completion{Status: 200, Took: time.Second, Bytes: 1}
+	m := newMetrics(func() figures { return figures{} })
+	counts := m.of(twoSites(t))
+	passed := &httpguard.Completion{Host: "www.example.org", Status: 200, Took: time.Second, Bytes: 1}
 	refused := &httpguard.Report{Finding: fairshare.Finding{Action: fairshare.Refuse,
 		Rule: &fairshare.Rule{Name: "three"}}}
-	m.refused(refused)
+	counts.refused(refused)
 	if n := testing.AllocsPerRun(1000, func() {
-		m.passed(passed)
-		m.refused(refused)
+		counts.passed(passed)
+		counts.refused(refused)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
 func BenchmarkMetrics(b *testing.B) {
-	m := newMetrics(func() livepolicy.Figures { return livepolicy.Figures{} })
-	passed := &httpguard.Completion{Status: 200, Took: 20 * time.Millisecond, Bytes: 1000}
+	counts := newMetrics(func() figures { return figures{} }).of(twoSites(b))
+	passed := &httpguard.Completion{Host: "www.example.org", Status: 200, Took: 20 * time.Millisecond, Bytes: 1000}
 	b.ReportAllocs()
 	for b.Loop() {
-		m.passed(passed)
+		counts.passed(passed)
 	}
 }
 
 // The documentation describes all metrics, and the alerts and the dashboard use no others.
 func TestMetricsAreDocumented(t *testing.T) {
 	stats := share.New(share.Options{Capacity: 1}).Stats()
-	m := newMetrics(func() livepolicy.Figures {
-		return livepolicy.Figures{Share: &stats, Registry: new(registrar.Stats)}
-	})
-	m.refused(new(httpguard.Report))
+	m := newMetrics(func() figures { return allFigures(&stats) })
+	m.of(&runtime{}).refused(new(httpguard.Report))
 	m.unjudged(true)
 	families, err := m.registry.Gather()
 	if err != nil {

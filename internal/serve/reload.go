@@ -56,6 +56,7 @@ func (s *server) tryReload(ctx context.Context) error {
 		old.meter.end(next.meter)
 	})
 	next.meter.start()
+	s.forgetSites(old, next)
 	s.reportReload(old, next, needRestart)
 	if !slices.EqualFunc(next.upstreams(), old.upstreams(), func(a, b *url.URL) bool { return *a == *b }) {
 		s.tryUpstream(ctx)

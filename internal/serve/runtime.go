@@ -211,13 +211,14 @@ func (s *server) guardOptions(rt *runtime) httpguard.Options {
 		}
 	}
 	if m := s.metrics; m != nil {
+		counts := m.of(rt)
 		base.Refused = func(r *httpguard.Report) {
-			m.refused(r)
+			counts.refused(r)
 			s.console.Refused(r)
 			s.writeRefusal(r)
 		}
 		base.Passed = func(c *httpguard.Completion) {
-			m.passed(c)
+			counts.passed(c)
 			s.console.Passed(c)
 		}
 		base.Unjudged = func(_ *http.Request, passed bool) {

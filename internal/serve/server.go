@@ -153,7 +153,7 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 	s.proxy = proxy.New(s.proxyConfig(rt))
 	s.sessions = sessions.New(livepolicy.SessionsConfig(file), s.proxy)
 	if opts.Admin.Addr != "" {
-		s.metrics = newMetrics(s.policy.Figures)
+		s.metrics = newMetrics(s.figures)
 		s.console = s.newConsole()
 	}
 	s.guard = httpguard.New(rt.Guard, s.guardOptions(rt), s.sessions)

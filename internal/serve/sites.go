@@ -10,6 +10,17 @@ import (
 // maxListed is how many changed sites a reload lists.
 const maxListed = 20
 
+// forgetSites removes the metrics of sites that a reload has removed.
+func (s *server) forgetSites(old, now *runtime) {
+	for _, site := range old.File.Sites {
+		if s.metrics != nil && !slices.ContainsFunc(now.File.Sites, func(other policyfile.Site) bool {
+			return other.Name == site.Name
+		}) {
+			s.metrics.forget(site.Name)
+		}
+	}
+}
+
 // siteChanges returns what a reload has changed of the sites.
 func siteChanges(old, now []policyfile.Site) (lines []string) {
 	byName := func(sites []policyfile.Site, name string) *policyfile.Site {
