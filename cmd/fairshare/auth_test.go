@@ -189,12 +189,17 @@ rules:
 // startAuth runs fairshare auth as a process.
 func startAuth(t *testing.T, policy string, args ...string) *serving {
 	t.Helper()
+	return startJudge(t, policy, append([]string{"auth", "--listen", "127.0.0.1:0"}, args...)...)
+}
+
+// startJudge runs a command that answers questions, as a process. Its addr is the one for questions.
+func startJudge(t *testing.T, policy string, args ...string) *serving {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"fairshare", "auth", "--listen", "127.0.0.1:0", "-c", writeFile(t, "site.yaml", policy)},
-		ownState(t, args)...)
+	args = append([]string{"fairshare", args[0], "-c", writeFile(t, "site.yaml", policy)}, ownState(t, args[1:])...)
 	p := launch(t, &exec.Cmd{Path: self, Args: args})
 	p.addr = p.read(t, `https?://(\S+) answers`)
 	p.read(t, `(journal: refusals)`)
@@ -294,9 +299,23 @@ func TestForwardAuthAnswersAsServe(t *testing.T) {
 	for _, ask := range sequence {
 		want = append(want, ask.send(t, clients[ask.client], direct.addr))
 	}
+	type judge struct {
+		name  string
+		front authFront
+		start func(t *testing.T) *serving
+	}
+	judges := []judge{{"nginx, serve", authFronts[0], func(t *testing.T) *serving {
+		return startJudge(t, authPolicy, "serve", "--listen", "127.0.0.1:0", "--upstream", site.URL, "--auth",
+			"127.0.0.1:0")
+	}}}
 	for _, front := range authFronts {
-		t.Run(front.name, func(t *testing.T) {
-			listen := front.start(t, startAuth(t, authPolicy).addr, at, filepath.Join(t.TempDir(), "x.log"))
+		judges = append(judges, judge{front.name, front, func(t *testing.T) *serving {
+			return startAuth(t, authPolicy)
+		}})
+	}
+	for _, j := range judges {
+		t.Run(j.name, func(t *testing.T) {
+			listen := j.front.start(t, j.start(t).addr, at, filepath.Join(t.TempDir(), "x.log"))
 			for i, ask := range sequence {
 				if got := ask.send(t, clients[ask.client], listen); got != want[i] {
 					t.Errorf("%d: %+.100v\n got %s\nwant %s", i, ask, got, want[i])

@@ -12,12 +12,14 @@ import (
 )
 
 type serveCmd struct {
-	Policy   string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy is used."`
-	Listen   string `placeholder:"ADDR" help:"Address to listen on, such as 127.0.0.1:8080, :80 or unix:/run/fairshare.sock; otherwise the policy file's, or 127.0.0.1:8080."`
-	Upstream string `placeholder:"URL" help:"The site to protect, such as http://127.0.0.1:3000; otherwise the policy file's."`
-	Behind   string `placeholder:"NAME" help:"The proxy in front: ${behind}; sets the trusted proxies and their header."`
-	State    string `placeholder:"DIR" help:"Folder for the registry, counters and copies of lists; otherwise systemd's, or one in the home directory."`
-	Registry string `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
+	Policy     string `short:"c" name:"policy" aliases:"config" placeholder:"FILE" help:"Policy file; without one the built-in policy is used."`
+	Listen     string `placeholder:"ADDR" help:"Address to listen on, such as 127.0.0.1:8080, :80 or unix:/run/fairshare.sock; otherwise the policy file's, or 127.0.0.1:8080."`
+	Upstream   string `placeholder:"URL" help:"The site to protect, such as http://127.0.0.1:3000; otherwise the policy file's."`
+	Auth       string `placeholder:"ADDR" help:"Address for the questions of another server, such as nginx with auth_request, next to --listen: 127.0.0.1:9180 or unix:/run/fairshare/auth.sock."`
+	SettleFrom string `placeholder:"LOG" help:"Access log of the server that asks at --auth, with the references of its requests: errors, bytes and time are counted from it."`
+	Behind     string `placeholder:"NAME" help:"The proxy in front: ${behind}; sets the trusted proxies and their header."`
+	State      string `placeholder:"DIR" help:"Folder for the registry, counters and copies of lists; otherwise systemd's, or one in the home directory."`
+	Registry   string `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
 	listenerFlags
 	DryRun bool `help:"Let every request pass, and report which would have been refused."`
 }
@@ -44,7 +46,7 @@ func (c *serveCmd) Help() string {
 func (c *serveCmd) Run(env *cli.Environment) error {
 	return runServer(env, c.Registry, serve.Options{
 		Flags: serve.Flags{Policy: c.Policy, Listen: c.Listen, Upstream: c.Upstream, Behind: c.Behind,
-			DryRun: c.DryRun},
+			DryRun: c.DryRun, AuthListen: c.Auth, SettleFrom: c.SettleFrom},
 		State: c.State, Admin: c.options(),
 	})
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"fairshare/httpguard"
 	"fairshare/internal/cli"
+	"fairshare/internal/inbound"
 	"fairshare/internal/prose"
 	"fairshare/internal/setup"
 	"fairshare/policyfile"
@@ -21,10 +23,27 @@ const (
 	authHeaderBytes = 32 << 10
 )
 
+// answersQuestions reports whether another server asks about its requests.
+func (f *Flags) answersQuestions() bool { return f.Auth || f.AuthListen != "" }
+
+// checkAuthFlags returns an error for flags that do not fit together.
+func (f *Flags) checkAuthFlags() error {
+	if f.AuthListen != "" {
+		if err := checkListen(f.AuthListen); err != nil {
+			return wrongFlag("--auth", err, listenHint)
+		}
+	}
+	if f.SettleFrom != "" && !f.answersQuestions() {
+		return wrongFlag("--settle-from", errors.New("there is no --auth"),
+			"--auth 127.0.0.1:9180 gives the server that writes this log an address for its questions")
+	}
+	return nil
+}
+
 // useForAuth prepares a policy file for the questions of another server. Its faults are written
 // to w.
 func (f *Flags) useForAuth(file *policyfile.File, w io.Writer) error {
-	if err := file.CheckForwardAuth(f.SettleFrom != ""); err != nil {
+	if err := file.CheckForwardAuth(f.SettleFrom != "", !f.Auth); err != nil {
 		return setup.PrintFaults(w, err)
 	}
 	if file.IgnoreUnnamed && len(file.TrustedProxies) == 0 {
@@ -34,9 +53,82 @@ func (f *Flags) useForAuth(file *policyfile.File, w io.Writer) error {
 	if len(file.TrustedProxies) == 0 {
 		file.TrustedProxies = []string{"loopback", "unix"}
 	}
-	file.Share, file.ProxyProtocol = nil, false
-	file.UpstreamCPU, file.UpstreamCost = policyfile.UpstreamCPU{}, policyfile.UpstreamCost{}
+	if f.Auth {
+		file.Share, file.ProxyProtocol = nil, false
+		file.UpstreamCPU, file.UpstreamCost = policyfile.UpstreamCPU{}, policyfile.UpstreamCost{}
+	}
 	return nil
+}
+
+// An authServer answers the questions of another server at an address of its own, while serve
+// passes on the requests that come to it. A nil authServer does nothing.
+type authServer struct {
+	inbound *inbound.Listener
+	http    http.Server
+}
+
+// openAuth listens for questions, if --auth has an address.
+func (s *server) openAuth(rt *runtime) error {
+	if s.options.AuthListen == "" {
+		return nil
+	}
+	listener, err := listenOn(s.options.AuthListen, "--auth")
+	if err != nil {
+		return err
+	}
+	if err := checkItself(listener.Addr(), rt); err != nil {
+		listener.Close()
+		return err
+	}
+	a := &authServer{inbound: inbound.New(listener, s.authInboundConfig(rt))}
+	a.http.Handler = s.forwardAuth()
+	s.boundHTTP(&a.http, rt.File, authHeaderBytes)
+	a.inbound.Attach(&a.http)
+	s.auth = a
+	return nil
+}
+
+// authInboundConfig returns the bounds of connections for questions: a quarter of those for
+// clients, because a server in front uses a few connections for many requests.
+func (s *server) authInboundConfig(rt *runtime) inbound.Config {
+	config := s.inboundConfig(rt).Filled()
+	config.Connections = max(1, config.Connections/4)
+	return config
+}
+
+// start answers questions until the server is drained or closed. An error is sent to stopped.
+func (a *authServer) start(stopped chan<- error) {
+	if a == nil {
+		return
+	}
+	go func() {
+		if err := a.http.Serve(a.inbound); !errors.Is(err, http.ErrServerClosed) {
+			stopped <- fmt.Errorf("--auth: %w", err)
+		}
+	}()
+}
+
+func (a *authServer) replace(config func() inbound.Config) {
+	if a != nil {
+		a.inbound.Replace(config())
+	}
+}
+
+func (a *authServer) accepts() bool { return a == nil || a.inbound.Accepts() }
+
+// drain lets questions in progress end, until ctx ends.
+func (a *authServer) drain(ctx context.Context) {
+	if a != nil {
+		a.inbound.Drain(ctx)
+		a.http.Shutdown(ctx)
+	}
+}
+
+func (a *authServer) close() {
+	if a != nil {
+		a.http.Close()
+		a.inbound.Close()
+	}
 }
 
 // forwardAuth returns the handler of questions.
@@ -78,18 +170,27 @@ func (q *wrongQuestions) add(now time.Time) (more string, print bool) {
 	return more, true
 }
 
-// introduceAuth writes the messages at the start that serve does not have.
+// introduceAuth writes the messages at the start that are about questions of another server.
 func (s *server) introduceAuth(print func(string, ...any)) {
 	rt := s.runtime.Load()
-	print("%s answers for another server, %s; docs/forward-auth.md has its configuration", s.address(), rt.mode())
+	if s.auth != nil {
+		print("auth: %s answers for another server, which names the client in %s; docs/forward-auth.md has its "+
+			"configuration", addressText(s.auth.inbound.Addr(), false), rt.Clients.Header())
+	}
 	logged, what := s.settler != nil, "errors, failed logins, time, bytes or requests in progress"
 	if logged {
 		print("settle-from: %s", s.settler.tail)
 		what = "failed logins, requests in progress or a busy site"
 	}
-	if n := rt.File.IdleInForwardAuth(logged); n > 0 {
+	n := rt.File.IdleInForwardAuth(logged)
+	switch {
+	case n == 0:
+	case s.options.Auth:
 		print("answers: fairshare auth does not see the site's answers, so %s that count %s refuse nothing; "+
 			"fairshare serve enforces them", ruleCount(n), what)
+	default:
+		print("answers: the site's answers to requests that another server asks about are not seen here, so %s that "+
+			"count %s refuse nothing for them", ruleCount(n), what)
 	}
 	if len(rt.upstreams()) == 0 {
 		print("robots.txt: not read; upstream: in the policy file says where the site is")

@@ -27,6 +27,8 @@ type Flags struct {
 	DryRun   bool
 	Auth     bool // answer the questions of another server: no request is passed on
 
+	// AuthListen is an address for the questions of another server, next to Listen; "" for none.
+	AuthListen string
 	// SettleFrom is the access log of the server that asks; "" for none.
 	SettleFrom string
 }
@@ -34,6 +36,9 @@ type Flags struct {
 // load reads the policy file and applies the flags. Errors with a position, and
 // warnings, are written to w.
 func (f *Flags) load(w io.Writer) (*policyfile.File, error) {
+	if err := f.checkAuthFlags(); err != nil {
+		return nil, err
+	}
 	file, err := setup.LoadPolicy(f.Policy, w)
 	if err != nil {
 		return nil, err
@@ -73,10 +78,14 @@ func (f *Flags) load(w io.Writer) (*policyfile.File, error) {
 	if f.DryRun {
 		file.Policy.DryRun = true
 	}
-	if f.Auth {
-		return file, f.useForAuth(file, w)
+	if f.answersQuestions() {
+		if err := f.useForAuth(file, w); err != nil {
+			return nil, err
+		}
 	}
-	file.Share = file.ServedShare()
+	if !f.Auth {
+		file.Share = file.ServedShare()
+	}
 	return file, nil
 }
 

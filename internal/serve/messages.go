@@ -38,12 +38,15 @@ func (s *server) introduce() {
 	rt := s.runtime.Load()
 	print := func(format string, args ...any) { fmt.Fprintf(s.options.Stderr, prefix+format+"\n", args...) }
 	if s.options.Auth {
-		s.introduceAuth(print)
+		print("%s answers for another server, %s; docs/forward-auth.md has its configuration", s.address(), rt.mode())
 	} else {
 		print("%s protects %s, %s", s.address(), rt.protected(), rt.mode())
 		for i := range rt.File.Sites {
 			print("%s", rt.File.Sites[i].Description())
 		}
+	}
+	if s.options.answersQuestions() {
+		s.introduceAuth(print)
 	}
 	if s.inbound.IsShared() {
 		print("listens on the socket that systemd handed over; listen and --listen have no effect")

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"fairshare/internal/cli"
+	"fairshare/internal/inbound"
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/setup"
 	"fairshare/policyfile"
@@ -50,6 +51,7 @@ func (s *server) tryReload(ctx context.Context) error {
 	s.runtime.Store(next)
 	s.policy.Use(ctx, next.Runtime, func() {
 		s.inbound.Replace(s.inboundConfig(next))
+		s.auth.replace(func() inbound.Config { return s.authInboundConfig(next) })
 		s.proxy.Replace(s.proxyConfig(next))
 		s.sessions.Replace(livepolicy.SessionsConfig(file))
 		s.guard.Replace(next.Guard, s.guardOptions(next))
@@ -68,6 +70,11 @@ func (s *server) tryReload(ctx context.Context) error {
 func (s *server) prepareReload(next *runtime) error {
 	if err := checkItself(s.inbound.Addr(), next); err != nil {
 		return err
+	}
+	if s.auth != nil {
+		if err := checkItself(s.auth.inbound.Addr(), next); err != nil {
+			return err
+		}
 	}
 	useTLS := func() {}
 	if next.File.TLS != nil {

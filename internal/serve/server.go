@@ -99,6 +99,7 @@ type server struct {
 
 	metrics  *metrics         // nil without admin
 	console  *console.Console // likewise
+	auth     *authServer      // nil: nobody asks, or http answers questions only
 	admin    *admin.Server    // nil: none
 	adminTLS *certificates    // nil: admin has no TLS
 	stopping atomic.Bool
@@ -165,6 +166,9 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 		return nil, err
 	}
 	cleanup.add(s.settler.close)
+	if err := s.openAuth(rt); err != nil {
+		return nil, err
+	}
 	s.configureHTTP(file)
 	s.inbound = inbound.New(listener, s.inboundConfig(rt))
 	s.inbound.Attach(&s.http)
@@ -225,8 +229,22 @@ func (s *server) openPolicy(ctx context.Context, file *policyfile.File) (*runtim
 	return rt, nil
 }
 
-// configureHTTP sets the bounds and protocols of the HTTP server.
+// configureHTTP sets the handler, bounds and protocols of the HTTP server.
 func (s *server) configureHTTP(file *policyfile.File) {
+	if s.options.Auth {
+		s.http.Handler = s.forwardAuth()
+		s.boundHTTP(&s.http, file, authHeaderBytes)
+	} else {
+		s.http.Handler = s.guard
+		s.boundHTTP(&s.http, file, 0)
+	}
+	s.http.Protocols.SetHTTP2(true)
+	s.http.Protocols.SetUnencryptedHTTP2(file.H2C)
+}
+
+// boundHTTP sets the bounds of a server for HTTP/1. Its requests may have that many more bytes of
+// header than the policy file allows.
+func (s *server) boundHTTP(srv *http.Server, file *policyfile.File, moreHeader int) {
 	streams, header := maxStreams, maxHeaderBytes
 	if file.Bounds.Streams > 0 {
 		streams = file.Bounds.Streams
@@ -234,21 +252,14 @@ func (s *server) configureHTTP(file *policyfile.File) {
 	if file.Bounds.Header > 0 {
 		header = int(file.Bounds.Header)
 	}
-	s.http.Handler = s.guard
-	if s.options.Auth {
-		s.http.Handler = s.forwardAuth()
-		header += authHeaderBytes
-	}
-	s.http.ReadHeaderTimeout = readHeaderTimeout
-	s.http.IdleTimeout = idleTimeout
-	s.http.MaxHeaderBytes = header
-	s.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
-	s.http.Protocols = new(http.Protocols)
-	s.http.Protocols.SetHTTP1(true)
-	s.http.Protocols.SetHTTP2(true)
-	s.http.Protocols.SetUnencryptedHTTP2(file.H2C)
-	s.http.DisableGeneralOptionsHandler = true
-	s.http.ErrorLog = log.New(withoutMissingCertificates{s.log.Writer()}, "", 0)
+	srv.ReadHeaderTimeout = readHeaderTimeout
+	srv.IdleTimeout = idleTimeout
+	srv.MaxHeaderBytes = header + moreHeader
+	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetHTTP1(true)
+	srv.DisableGeneralOptionsHandler = true
+	srv.ErrorLog = log.New(withoutMissingCertificates{s.log.Writer()}, "", 0)
 }
 
 // serve answers requests until ctx ends, then lets those in progress end.
@@ -260,7 +271,8 @@ func (s *server) serve(ctx context.Context) error {
 		s.runtime.Load().meter.end(nil) // what it reports last is stored too
 		s.policy.Stop()
 	}()
-	stopped := make(chan error, 1)
+	stopped := make(chan error, 2)
+	s.auth.start(stopped)
 	go func() {
 		if s.http.TLSConfig != nil {
 			stopped <- s.http.ServeTLS(s.listener, "", "")
@@ -312,7 +324,7 @@ func (s *server) serve(ctx context.Context) error {
 			s.printf("listen: %v", err)
 			return cli.ErrReported
 		case <-beats:
-			if s.inbound.Accepts() {
+			if s.inbound.Accepts() && s.auth.accepts() {
 				s.manager.Beat()
 			}
 		case <-frequent.C:
@@ -372,7 +384,10 @@ func (s *server) drain() error {
 	defer streams.Stop()
 	ended := make(chan error, 1)
 	go func() {
+		var questions sync.WaitGroup
+		questions.Go(func() { s.auth.drain(ctx) })
 		s.inbound.Drain(ctx)
+		questions.Wait()
 		s.policy.HandOver()
 		err := s.http.Shutdown(ctx)
 		if err == nil { // Shutdown does not wait for websockets
@@ -404,6 +419,7 @@ func (s *server) drain() error {
 // close ends what newServer began.
 func (s *server) close() {
 	s.closeAdmin()
+	s.auth.close()
 	s.settler.close()
 	s.proxy.Close()
 	s.policy.Close()
